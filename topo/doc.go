@@ -1,0 +1,16 @@
+// Package topo knows the hosts and devices of a job: how every device gets its
+// global id, which devices share a fast network, what a device is (and not only
+// what it is called), and what became of each one over a restart.
+//
+// Start with [Build], which turns what each task says about itself into the one
+// topology all agree on, and with [Republished], which the coordination machine
+// asks whether a second insert of a key says the same as the first. A task runs
+// [Exchange] against the key-value store; everything else here is computed from
+// values alone.
+//
+// The package is pure: no clock, goroutine, lock, randomness or map order takes
+// part in a result, so two tasks that see the same input come to the same
+// answer. Functions may be called from anywhere at any time. Nothing here
+// trusts the bytes it is given: what does not parse, or is larger than any real
+// job, is an error and never a crash.
+package topo
