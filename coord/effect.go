@@ -1,0 +1,107 @@
+package coord
+
+import "github.com/serry-dev/serry"
+
+// An Effect is something that must happen because of a [Machine.Step].
+type Effect interface{ effect() }
+
+// A Reply answers a call, with a result or an error of package serry.
+type Reply struct {
+	Req    Req
+	Result Result // nil with an error
+	Err    error
+}
+
+// Changed says what the owner's table of a task must show from now on (C-HB-8).
+type Changed struct {
+	Task        serry.TaskID
+	State       serry.TaskState
+	Incarnation serry.Incarnation
+}
+
+// Opened says that a new epoch has begun, with every task disconnected.
+type Opened struct {
+	Epoch   int // numbered from 1
+	Service serry.Incarnation
+	Jobs    []Job
+}
+
+// A Note is something a person may want to know: what a log line, the timeline and the question
+// "why" are made of.
+type Note struct {
+	What        string // constant, lower case: "task connected"
+	Task        serry.TaskID
+	Incarnation serry.Incarnation
+	Barrier     string
+	Counter     int64
+	Count, Of   int
+	Err         error
+}
+
+func (Reply) effect()   {}
+func (Changed) effect() {}
+func (Opened) effect()  {}
+func (Note) effect()    {}
+
+// A Result is what a successful call returns.
+type Result interface{ result() }
+
+type (
+	// Done is the result of calls that return nothing.
+	Done struct{}
+
+	// Registered answers RegisterTask and Heartbeat.
+	Registered struct{ Service serry.Incarnation }
+
+	// Passed answers Barrier, with the number of the instance.
+	Passed struct{ Counter int64 }
+
+	// Value answers the calls on one key. Key is as the caller wrote it.
+	Value struct {
+		Key   string
+		Value []byte
+	}
+
+	// Entries answers GetKeyValueDir, ascending by key.
+	Entries struct{ Entries []Entry }
+
+	// Picture answers WatchTasks and GetTaskState. One Picture is shared by all watchers of a
+	// version and must not be changed.
+	Picture struct {
+		Version int64
+		Tasks   []TaskInfo
+	}
+
+	// Alive answers GetAliveTasks: who is alive, sorted, and what each said.
+	Alive struct {
+		Tasks        []serry.TaskID
+		Incarnations []serry.Incarnation
+		Words        [][]byte
+	}
+
+	// AllDevices answers WaitForAllTasks.
+	AllDevices struct{ Devices []byte }
+)
+
+func (Done) result()       {}
+func (Registered) result() {}
+func (Passed) result()     {}
+func (Value) result()      {}
+func (Entries) result()    {}
+func (*Picture) result()   {}
+func (*Alive) result()     {}
+func (AllDevices) result() {}
+
+// An Entry is a key with its value.
+type Entry struct {
+	Key   string
+	Value []byte
+}
+
+// A TaskInfo is what others may know of a task.
+type TaskInfo struct {
+	Task        serry.TaskID
+	State       serry.TaskState
+	Incarnation serry.Incarnation // 0 if it never registered
+	Err         error             // why it failed, or nil
+}

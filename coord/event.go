@@ -1,0 +1,231 @@
+package coord
+
+import (
+	"time"
+
+	"github.com/serry-dev/serry"
+)
+
+// Time is service time: how long the service has been leading this job, outages left out.
+type Time time.Duration
+
+// An Event is one thing that happens to a [Machine].
+type Event interface{ event() }
+
+// A Req is the owner's handle for a call that wants a reply. Zero wants none.
+type Req uint64
+
+// A RequestID makes a call that is sent again the same call (C-REQ-1). Zero means none.
+type RequestID struct {
+	Requester uint64
+	Number    uint64 // ascends from 1
+}
+
+// A Call is what all calls of clients have in common: how to answer, and who asks.
+type Call struct {
+	Req         Req
+	ID          RequestID
+	Service     serry.Incarnation // the service incarnation the caller knows; 0: none given
+	Task        serry.TaskID      // the calling task; zero: the call names none
+	Incarnation serry.Incarnation // the caller's own; 0: none given
+}
+
+func (c Call) call() Call { return c }
+
+// Calls of clients. The names follow the methods of the wire dialects.
+type (
+	// RegisterTask makes the caller a member of the job. Next is the service incarnation of the
+	// epoch that this call may open (C-EPOCH-4): a fresh random number.
+	RegisterTask struct {
+		Call
+		Recoverable bool
+		Next        serry.Incarnation
+	}
+
+	// Heartbeat is a heartbeat that the owner could not answer from its table (C-HB-8).
+	Heartbeat struct{ Call }
+
+	// ShutdownTask is a polite end. Recoverable is the flag of this request (C-SHUT-1).
+	ShutdownTask struct {
+		Call
+		Recoverable bool
+	}
+
+	// ResetTask disconnects the caller, without any barrier.
+	ResetTask struct{ Call }
+
+	// ReportError puts the caller in state Failed with an error of its own words.
+	ReportError struct {
+		Call
+		Code int // a gRPC code
+		Text string
+	}
+
+	// PollForError waits for the first error of the job. It never succeeds.
+	PollForError struct{ Call }
+
+	// WatchTasks waits for a version above Version, or answers at once if that is negative. Job
+	// restricts the picture to one job; empty means all.
+	WatchTasks struct {
+		Call
+		Version int64
+		Job     string
+	}
+
+	// GetTaskState asks for the state of some tasks, answered in their order.
+	GetTaskState struct {
+		Call
+		Tasks []serry.TaskID
+	}
+
+	// InsertKeyValue stores a value.
+	InsertKeyValue struct {
+		Call
+		Key       string
+		Value     []byte
+		Overwrite bool
+	}
+
+	// GetKeyValue waits until the key has a value.
+	GetKeyValue struct {
+		Call
+		Key string
+	}
+
+	// TryGetKeyValue asks for a value that is there.
+	TryGetKeyValue struct {
+		Call
+		Key string
+	}
+
+	// IncrementKeyValue adds to a decimal number.
+	IncrementKeyValue struct {
+		Call
+		Key string
+		By  int64
+	}
+
+	// GetKeyValueDir lists everything below a directory.
+	GetKeyValueDir struct {
+		Call
+		Dir string
+	}
+
+	// DeleteKeyValue removes a key and everything below it.
+	DeleteKeyValue struct {
+		Call
+		Key string
+	}
+
+	// Barrier waits until all members have called it. No Tasks means all tasks of the job.
+	// Recoverable is the flag of this request (C-BAR-4).
+	Barrier struct {
+		Call
+		ID          string
+		Counter     int64
+		Timeout     time.Duration
+		Tasks       []serry.TaskID
+		Recoverable bool
+	}
+
+	// CancelBarrier ends an open barrier for all its members.
+	CancelBarrier struct {
+		Call
+		ID      string
+		Counter int64
+	}
+
+	// GetAliveTasks waits until every connected task of the set has called it with the same set.
+	// Word is handed to all of them (C-ALIVE-8).
+	GetAliveTasks struct {
+		Call
+		Tasks []serry.TaskID
+		Word  []byte
+	}
+
+	// WaitForAllTasks meets all tasks and joins what they say of their devices. Devices is a
+	// serialized message; messages of one kind are joined by putting their bytes in a row.
+	WaitForAllTasks struct {
+		Call
+		Devices []byte
+	}
+)
+
+// Events that only the owner of the machine sends.
+type (
+	// Tick lets time pass: deadlines up to the present fire. Every event does that; Tick does
+	// nothing else.
+	Tick struct{}
+
+	// Cancel says that nobody waits for the reply to a call any more (C-WIRE-6).
+	Cancel struct{ Req Req }
+
+	// Lost is the verdict of the detectors: these incarnations are dead (C-LOST-1).
+	Lost struct{ Tasks []Loss }
+
+	// Departed says that no call of these incarnations can come any more (C-EPOCH-3).
+	Departed struct{ Tasks []Departure }
+
+	// Acknowledge frees the results of a requester up to its watermark; with Farewell all of them
+	// (C-REQ-3).
+	Acknowledge struct {
+		Requester uint64
+		Watermark uint64
+		Farewell  bool
+	}
+
+	// OpenEpoch ends the present epoch whatever its state and opens the next (C-EPOCH-2c). A nil
+	// Jobs keeps the present ones.
+	OpenEpoch struct {
+		Service serry.Incarnation
+		Jobs    []Job
+	}
+
+	// Stop ends the service: every call is answered (C-STOP-1).
+	Stop struct{}
+
+	// Resume follows a restart: waiters are forgotten without a reply, arrivals are kept
+	// (C-LOG-3).
+	Resume struct{}
+)
+
+// A Loss is a verdict on one life of a task. Evidence is what was seen, in words that reach every
+// survivor; empty means silence, a heartbeat that did not come.
+type Loss struct {
+	Task        serry.TaskID
+	Incarnation serry.Incarnation
+	Evidence    string
+}
+
+// A Departure names one life of a task that is over for good.
+type Departure struct {
+	Task        serry.TaskID
+	Incarnation serry.Incarnation
+}
+
+func (RegisterTask) event()      {}
+func (Heartbeat) event()         {}
+func (ShutdownTask) event()      {}
+func (ResetTask) event()         {}
+func (ReportError) event()       {}
+func (PollForError) event()      {}
+func (WatchTasks) event()        {}
+func (GetTaskState) event()      {}
+func (InsertKeyValue) event()    {}
+func (GetKeyValue) event()       {}
+func (TryGetKeyValue) event()    {}
+func (IncrementKeyValue) event() {}
+func (GetKeyValueDir) event()    {}
+func (DeleteKeyValue) event()    {}
+func (Barrier) event()           {}
+func (CancelBarrier) event()     {}
+func (GetAliveTasks) event()     {}
+func (WaitForAllTasks) event()   {}
+func (Tick) event()              {}
+func (Cancel) event()            {}
+func (Lost) event()              {}
+func (Departed) event()          {}
+func (Acknowledge) event()       {}
+func (OpenEpoch) event()         {}
+func (Stop) event()              {}
+func (Resume) event()            {}

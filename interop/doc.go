@@ -1,0 +1,21 @@
+// Package interop holds tests of serry against clients that serry did not
+// write: jaxlib in both dialects, jax on top of it, and TensorFlow. Nothing in
+// those clients is patched. They run as processes of their own, installed from
+// the Python package registry by scripts/venvs.sh, and when a test says that a
+// process is killed, it is.
+//
+// Start with process, which is any child of a test, and client, which is a
+// process with one jaxlib client in it that does what the test tells it, line by
+// line. Programs for more than that are in testdata.
+//
+// Settings, by environment:
+//
+//	SERRY_BINARY      the server to test; built from cmd/serry when unset
+//	SERRY_TRANSPORTS  transports to run every case with, by comma; "grpc" when unset
+//	CI=true           a missing Python or registry fails the tests instead of
+//	                  skipping them
+//
+// Tests follow each other by lines on pipes and by process exits, never by
+// sleeping. Where the specification itself gives a time, the test measures it,
+// logs it, and holds it to a bound that a busy machine still meets.
+package interop

@@ -1,0 +1,99 @@
+package interop
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// TestMain builds the server once for all tests.
+func TestMain(m *testing.M) {
+	os.Exit(run(m))
+}
+
+func run(m *testing.M) int {
+	if os.Getenv("SERRY_BINARY") != "" {
+		return m.Run()
+	}
+	dir, err := os.MkdirTemp("", "serry-interop-")
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "interop:", err)
+		return 1
+	}
+	defer os.RemoveAll(dir)
+	binary := filepath.Join(dir, "serry")
+	build := exec.Command("go", "build", "-o", binary, "github.com/serry-dev/serry/cmd/serry")
+	if out, err := build.CombinedOutput(); err != nil {
+		fmt.Fprintf(os.Stderr, "interop: %v: %v\n%s", build, err, out)
+		return 1
+	}
+	os.Setenv("SERRY_BINARY", binary)
+	return m.Run()
+}
+
+// clause records which clauses and cases a test is evidence for.
+func clause(t *testing.T, ids ...string) {
+	t.Helper()
+	t.Attr("clause", strings.Join(ids, " "))
+}
+
+// A transport is a value of the server's --transport flag.
+type transport string
+
+const defaultTransport transport = "grpc"
+
+// eachTransport runs test once for every transport asked for.
+func eachTransport(t *testing.T, test func(t *testing.T, tr transport)) {
+	t.Helper()
+	if testing.Short() {
+		t.Skip("real clients take minutes; not run with -short")
+	}
+	list := os.Getenv("SERRY_TRANSPORTS")
+	if list == "" {
+		list = string(defaultTransport)
+	}
+	for name := range strings.SplitSeq(list, ",") {
+		t.Run(name, func(t *testing.T) { test(t, transport(name)) })
+	}
+}
+
+// A venv is the name of a Python environment that scripts/venvs.sh makes.
+type venv string
+
+const (
+	jaxNew     venv = "jax-new"   // dialect N
+	jax092     venv = "jax-0.9.2" // dialect O, no job name
+	jax082     venv = "jax-0.8.2" // dialect O, job jax_worker, slow heartbeats
+	tensorflow venv = "tf"        // dialect O, jobs
+)
+
+// eachVenv runs test once for every environment named.
+func eachVenv(t *testing.T, venvs []venv, test func(t *testing.T, v venv)) {
+	t.Helper()
+	for _, v := range venvs {
+		t.Run(string(v), func(t *testing.T) { test(t, v) })
+	}
+}
+
+// python returns the interpreter of an environment, which it makes first if
+// it is not there. Exit codes 3 and 4 of the script say that this machine
+// cannot have it.
+func (v venv) python(t *testing.T) string {
+	t.Helper()
+	out, err := exec.Command("../scripts/venvs.sh", string(v)).CombinedOutput()
+	if exit, ok := errors.AsType[*exec.ExitError](err); ok && exit.ExitCode() >= 3 && os.Getenv("CI") != "true" {
+		t.Skipf("SKIPPED, NOTHING TESTED: no %s on this machine\n%s", v, out)
+	}
+	if err != nil {
+		t.Fatalf("scripts/venvs.sh %s = %v\n%s", v, err, out)
+	}
+	path, err := filepath.Abs(filepath.Join("../.cache/venv", string(v), "bin/python"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return path
+}

@@ -1,0 +1,210 @@
+package interop
+
+import (
+	"bufio"
+	"context"
+	"io"
+	"os"
+	"os/exec"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// patience bounds every wait of a test for a process. It is no assertion: only
+// a test that fails anyway ever waits so long.
+const patience = 2 * time.Minute
+
+// A process is a child of a test: a server or a Python program. It and all it
+// started are gone when the test ends.
+type process struct {
+	t     *testing.T
+	name  string
+	cmd   *exec.Cmd
+	stdin io.WriteCloser
+
+	lines  chan string // stdout, closed at its end
+	stderr tail
+	ended  chan struct{} // closed when cmd.Wait returned
+}
+
+// start runs a command in a process group of its own.
+func start(t *testing.T, name string, env []string, command ...string) *process {
+	t.Helper()
+	p := &process{t: t, name: name, lines: make(chan string, 64), ended: make(chan struct{})}
+	p.cmd = exec.Command(command[0], command[1:]...)
+	p.cmd.Env = env
+	p.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	p.cmd.Stderr = &p.stderr
+	stdin, err := p.cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.stdin = stdin
+	stdout, err := p.cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := p.cmd.Start(); err != nil {
+		t.Fatalf("%s: %v", name, err)
+	}
+	go p.read(t.Context(), stdout)
+	t.Cleanup(p.clear)
+	return p
+}
+
+// read passes stdout on until it ends, then takes the exit status. Once the
+// test is over nobody listens, and the rest is dropped.
+func (p *process) read(ctx context.Context, stdout io.Reader) {
+	scanner := bufio.NewScanner(stdout)
+	scanner.Buffer(nil, 64<<20)
+	for scanner.Scan() {
+		select {
+		case p.lines <- scanner.Text():
+		case <-ctx.Done():
+		}
+	}
+	close(p.lines)
+	p.cmd.Wait() // the status is read from ProcessState
+	close(p.ended)
+}
+
+func (p *process) clear() {
+	syscall.Kill(-p.cmd.Process.Pid, syscall.SIGKILL) // no such group: it ended by itself
+	<-p.ended
+	if p.t.Failed() {
+		p.t.Logf("%s: %v, last words:\n%s", p.name, p.cmd.ProcessState, p.stderr.String())
+	}
+}
+
+// line returns the next line of stdout.
+func (p *process) line() string {
+	p.t.Helper()
+	select {
+	case line, ok := <-p.lines:
+		if !ok {
+			<-p.ended
+			p.t.Fatalf("%s: ended (%v); want another line", p.name, p.cmd.ProcessState)
+		}
+		return line
+	case <-time.After(patience):
+		p.t.Fatalf("%s: no line after %v", p.name, patience)
+	}
+	return ""
+}
+
+// expect takes the next line of stdout and holds it to want.
+func (p *process) expect(want string) {
+	p.t.Helper()
+	if got := p.line(); got != want {
+		p.t.Fatalf("%s: printed %q; want %q", p.name, got, want)
+	}
+}
+
+// tell writes one line to stdin.
+func (p *process) tell(line string) {
+	p.t.Helper()
+	if _, err := io.WriteString(p.stdin, line+"\n"); err != nil {
+		p.t.Fatalf("%s: tell %q: %v", p.name, line, err)
+	}
+}
+
+// signal sends sig to the process alone, not to its group.
+func (p *process) signal(sig syscall.Signal) {
+	p.t.Helper()
+	if err := p.cmd.Process.Signal(sig); err != nil {
+		p.t.Fatalf("%s: signal %v: %v", p.name, sig, err)
+	}
+}
+
+// kill ends the process as a crash does, and returns when it is gone.
+func (p *process) kill() {
+	p.t.Helper()
+	p.signal(syscall.SIGKILL)
+	p.wait()
+}
+
+// wait returns the status of the process when it has ended.
+func (p *process) wait() syscall.WaitStatus {
+	p.t.Helper()
+	select {
+	case <-p.ended:
+	case <-time.After(patience):
+		p.t.Fatalf("%s: runs on after %v; want its end", p.name, patience)
+	}
+	return p.cmd.ProcessState.Sys().(syscall.WaitStatus)
+}
+
+// leaves waits for the process to end well.
+func (p *process) leaves() {
+	p.t.Helper()
+	p.stdin.Close()
+	if status := p.wait(); status.ExitStatus() != 0 {
+		p.t.Fatalf("%s: %v; want exit status 0", p.name, p.cmd.ProcessState)
+	}
+}
+
+// aborts waits for the process to die in the way jax ends a client that has
+// lost its job (A-DIE-1), with all the given words in what it said.
+func (p *process) aborts(words ...string) {
+	p.t.Helper()
+	if status := p.wait(); !status.Signaled() || status.Signal() != syscall.SIGABRT {
+		p.t.Fatalf("%s: %v; want signal: aborted", p.name, p.cmd.ProcessState)
+	}
+	said := p.stderr.String()
+	for _, word := range words {
+		if !strings.Contains(said, word) {
+			p.t.Errorf("%s: stderr does not say %q", p.name, word)
+		}
+	}
+}
+
+// running fails the test if the process has ended.
+func (p *process) running() {
+	p.t.Helper()
+	select {
+	case <-p.ended:
+		p.t.Fatalf("%s: ended (%v); want it running", p.name, p.cmd.ProcessState)
+	default:
+	}
+}
+
+// A tail is a writer that remembers the last tailBytes of what it was given.
+type tail struct {
+	mu struct {
+		sync.Mutex
+		text []byte
+	}
+}
+
+const tailBytes = 64 << 10
+
+func (w *tail) Write(b []byte) (int, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.mu.text = append(w.mu.text, b...)
+	if over := len(w.mu.text) - tailBytes; over > 0 {
+		w.mu.text = append(w.mu.text[:0], w.mu.text[over:]...)
+	}
+	return len(b), nil
+}
+
+func (w *tail) String() string {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return string(w.mu.text)
+}
+
+// environment is what every child gets: enough to find things, nothing that
+// jax, TensorFlow or gRPC read on their own account.
+func environment(more ...string) []string {
+	env := []string{
+		"PATH=" + os.Getenv("PATH"),
+		"HOME=" + os.Getenv("HOME"),
+		"JAX_PLATFORMS=cpu",
+		"TF_CPP_MIN_LOG_LEVEL=1",
+	}
+	return append(env, more...)
+}

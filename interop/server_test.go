@@ -1,0 +1,36 @@
+package interop
+
+import (
+	"os"
+	"strings"
+	"testing"
+)
+
+// A server is a running `serry serve`.
+type server struct {
+	*process
+	addr string // as a client dials it
+}
+
+// serve starts a server on a port of its own and returns when it listens.
+func serve(t *testing.T, tr transport, flags ...string) *server {
+	t.Helper()
+	return serveOn(t, tr, "127.0.0.1:0", flags...)
+}
+
+// serveOn starts a server on a given address. Its first line is the only one
+// on stdout that matters: what it serves, and last where.
+func serveOn(t *testing.T, tr transport, listen string, flags ...string) *server {
+	t.Helper()
+	command := append([]string{os.Getenv("SERRY_BINARY"), "serve", "--listen", listen}, flags...)
+	if tr != defaultTransport {
+		command = append(command, "--transport", string(tr))
+	}
+	p := start(t, "server", environment(), command...)
+	line := p.line()
+	words := strings.Fields(line)
+	if len(words) < 2 || words[0] != "serry:" {
+		t.Fatalf("server: first line %q; want \"serry: serving ... on ADDRESS\"", line)
+	}
+	return &server{process: p, addr: words[len(words)-1]}
+}
