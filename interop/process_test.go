@@ -3,6 +3,7 @@ package interop
 import (
 	"bufio"
 	"context"
+	"fmt"
 	"io"
 	"os"
 	"os/exec"
@@ -25,10 +26,14 @@ type process struct {
 	cmd   *exec.Cmd
 	stdin io.WriteCloser
 
-	lines  chan string // stdout, closed at its end
-	stderr tail
+	lines  chan string // what it says to us, closed at the end of stdout
+	stderr tail        // and everything else it says
 	ended  chan struct{} // closed when cmd.Wait returned
 }
+
+// mark begins the lines on stdout that are meant for the test. Libraries print
+// there as well, Gloo for one.
+const mark = "serry: "
 
 // start runs a command in a process group of its own.
 func start(t *testing.T, name string, env []string, command ...string) *process {
@@ -55,14 +60,19 @@ func start(t *testing.T, name string, env []string, command ...string) *process 
 	return p
 }
 
-// read passes stdout on until it ends, then takes the exit status. Once the
-// test is over nobody listens, and the rest is dropped.
+// read passes marked lines on until stdout ends, then takes the exit status.
+// Once the test is over nobody listens, and the rest is dropped.
 func (p *process) read(ctx context.Context, stdout io.Reader) {
 	scanner := bufio.NewScanner(stdout)
 	scanner.Buffer(nil, 64<<20)
 	for scanner.Scan() {
+		line, ok := strings.CutPrefix(scanner.Text(), mark)
+		if !ok {
+			fmt.Fprintln(&p.stderr, scanner.Text())
+			continue
+		}
 		select {
-		case p.lines <- scanner.Text():
+		case p.lines <- line:
 		case <-ctx.Done():
 		}
 	}
@@ -79,7 +89,7 @@ func (p *process) clear() {
 	}
 }
 
-// line returns the next line of stdout.
+// line returns the next line for us.
 func (p *process) line() string {
 	p.t.Helper()
 	select {
@@ -95,7 +105,7 @@ func (p *process) line() string {
 	return ""
 }
 
-// expect takes the next line of stdout and holds it to want.
+// expect takes the next line and holds it to want.
 func (p *process) expect(want string) {
 	p.t.Helper()
 	if got := p.line(); got != want {

@@ -18,8 +18,8 @@ func serve(t *testing.T, tr transport, flags ...string) *server {
 	return serveOn(t, tr, "127.0.0.1:0", flags...)
 }
 
-// serveOn starts a server on a given address. Its first line is the only one
-// on stdout that matters: what it serves, and last where.
+// serveOn starts a server on a given address. Its first line says what it
+// serves, and last where.
 func serveOn(t *testing.T, tr transport, listen string, flags ...string) *server {
 	t.Helper()
 	command := append([]string{os.Getenv("SERRY_BINARY"), "serve", "--listen", listen}, flags...)
@@ -28,9 +28,9 @@ func serveOn(t *testing.T, tr transport, listen string, flags ...string) *server
 	}
 	p := start(t, "server", environment(), command...)
 	line := p.line()
-	words := strings.Fields(line)
-	if len(words) < 2 || words[0] != "serry:" {
-		t.Fatalf("server: first line %q; want \"serry: serving ... on ADDRESS\"", line)
+	_, addr, ok := strings.Cut(line, " on ")
+	if !ok {
+		t.Fatalf("server: first line %q; want \"serving N tasks on ADDRESS\"", line)
 	}
-	return &server{process: p, addr: words[len(words)-1]}
+	return &server{process: p, addr: addr}
 }

@@ -3,14 +3,13 @@
 usage: client.py ADDRESS TASK OPTIONS
 
 A line on stdin is a JSON object {"call": method, "args": [...]}; the answer on
-stdout is {"value": ...} or {"error": text}. Methods are those of jaxlib's
+stdout, after the mark, is {"value": ...} or {"error": text}. Methods are those of jaxlib's
 DistributedRuntimeClient, and the few of Extra. Bytes travel as strings of one
 character a byte. Only jaxlib is imported, so a process starts fast. The end of
 stdin ends the process.
 """
 
 import hashlib
-import inspect
 import json
 import sys
 
@@ -72,7 +71,7 @@ def main():
       answer = {'value': call(client, request['call'], request['args'] or [])}
     except RuntimeError as error:
       answer = {'error': str(error)}
-    print(json.dumps(answer), flush=True)
+    print('serry:', json.dumps(answer), flush=True)
 
 
 main()
