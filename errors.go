@@ -33,10 +33,12 @@ var (
 	ErrPeerFailed         = errors.New("another task failed")
 	ErrRegistrationFailed = errors.New("cluster registration failed")
 	ErrShutdownFailed     = errors.New("shutdown barrier failed")
+	ErrAlreadyFailed      = errors.New("task has already failed") // Reason is the stored error
 
 	// Of barriers; facts: BarrierError.
 	ErrCounter        = errors.New("barrier counters disagree")
 	ErrMembers        = errors.New("barrier members disagree")
+	ErrNoMembers      = errors.New("members must be named, the barrier is not one of all tasks")
 	ErrNotMember      = errors.New("caller is not a member")
 	ErrMemberFailed   = errors.New("a member had failed before")
 	ErrMemberLost     = errors.New("a member was lost")
@@ -58,8 +60,9 @@ type TaskError struct {
 	Evidence    string // of a dead task: what was seen, "process exited: signal 9"; empty for silence
 	Code        int    // of a reported error: its gRPC code
 	Text        string // of a reported error: its text
-	Was, Now    Incarnation
-	Err         error // a sentinel of this package, or the failure that brought this one
+	Was, Now    Incarnation // of ErrRestarted and ErrWrongBeat: the one known, the one that came
+	Reason      error       // what brought Err about, or nil: the failure of a peer, the stored error
+	Err         error       // a sentinel of this package
 }
 
 func (e *TaskError) Error() string {
@@ -68,6 +71,8 @@ func (e *TaskError) Error() string {
 		return fmt.Sprintf("task %v: %v: %s", e.Task, e.Err, e.Evidence)
 	case errors.Is(e.Err, ErrReported):
 		return fmt.Sprintf("task %v: %v: code %d: %s", e.Task, e.Err, e.Code, e.Text)
+	case e.Reason != nil:
+		return fmt.Sprintf("task %v: %v: %v", e.Task, e.Err, e.Reason)
 	}
 	return fmt.Sprintf("task %v: %v", e.Task, e.Err)
 }
