@@ -1,20 +1,315 @@
 package coord
 
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+
+	"github.com/serry-dev/serry"
+)
+
 // A Machine is the coordination service of one job. See the package comment.
-type Machine struct{}
+type Machine struct {
+	cfg Config // set in New, then constant
+
+	now      Time
+	stopped  bool
+	version  int64                      // of the watch; rises over all epochs
+	number   int                        // of the epoch, from 1
+	ep       *epoch                     // the present epoch
+	before   map[serry.Incarnation]bool // incarnations of the epoch before
+	earlier  serry.Incarnation          // service incarnation of the epoch before
+	waiting  map[Req]*waiter            // every call that is held
+	openings uint64                     // barriers opened so far, to order them
+
+	out      []Effect
+	dirty    bool                // the version rose and watchers have not been told
+	pictures map[string]*Picture // of the present version, by job
+}
+
+// An epoch is a service incarnation with its state (C-EPOCH-1).
+type epoch struct {
+	service serry.Incarnation
+	jobs    []Job
+	tasks   []*task           // sorted by TaskID
+	base    map[string]jobRow // where the tasks of a job begin
+	known   map[serry.Incarnation]index
+
+	registered bool    // the register barrier has passed
+	failed     bool    // an error was propagated, or the register or shutdown barrier failed
+	polling    bool    // somebody polled for errors (C-PROP-2)
+	failure    error   // the first error of the job
+	told       error   // the error that polls deliver
+	newcomers  waiters // registrations held until all have departed (C-EPOCH-4)
+
+	register, shutdown, devices *barrier
+	barriers                    map[string]*barrier
+	open                        []*barrier // in the order they were opened
+	joined                      []byte     // devices of all tasks, once the device barrier has ended
+	deadlines                   deadlines
+	nextScan                    Time // for out-of-sync tasks, or never
+
+	keys     store
+	gets     map[string]*waiters // by normalised key
+	watchers waiters
+	groups   map[string]*group
+	order    []*group // groups in the order they were made
+
+	requesters map[uint64]*requester
+	held       map[serry.Incarnation]int // counted waiters by caller
+	heldInAll  int
+}
+
+type jobRow struct {
+	first index
+	tasks int
+}
+
+const never = Time(-1)
 
 // New makes a machine with its first epoch open. It panics if cfg is not valid.
-func New(cfg Config) *Machine { return &Machine{} }
+func New(cfg Config) *Machine {
+	if err := cfg.Validate(); err != nil {
+		panic(fmt.Sprintf("coord: %v", err))
+	}
+	cfg.Limits = cfg.Limits.withDefaults()
+	m := &Machine{cfg: cfg, waiting: make(map[Req]*waiter)}
+	m.openEpoch(cfg.Service, cfg.Jobs)
+	return m
+}
 
 // Step moves the machine to now, applies ev, and returns what must happen next, in order. The
 // slice is valid until the next Step.
-func (m *Machine) Step(now Time, ev Event) []Effect { return nil }
+func (m *Machine) Step(now Time, ev Event) []Effect {
+	clear(m.out)
+	m.out = m.out[:0]
+	m.advance(now)
+	switch ev := ev.(type) {
+	case Tick:
+	case Cancel:
+		m.cancel(ev.Req)
+	case Lost:
+		m.lose(ev.Tasks)
+	case Departed:
+		m.depart(ev.Tasks)
+	case Acknowledge:
+		m.acknowledge(ev)
+	case OpenEpoch:
+		m.openEpoch(ev.Service, ev.Jobs)
+	case Stop:
+		m.stop()
+	case Resume:
+		m.resume()
+	default:
+		m.serve(ev)
+	}
+	m.settleNewcomers()
+	m.notifyWatchers()
+	return m.out
+}
 
 // Deadline says when the next Tick is due if nothing else comes.
-func (m *Machine) Deadline() (Time, bool) { return 0, false }
+func (m *Machine) Deadline() (Time, bool) {
+	at := m.ep.nextScan
+	if d, ok := m.ep.deadlines.next(); ok && (at == never || d < at) {
+		at = d
+	}
+	return at, at != never
+}
 
-// View draws a picture of the machine.
-func (m *Machine) View() View { return View{} }
+// advance fires every deadline up to now, oldest first. Time never goes back.
+func (m *Machine) advance(now Time) {
+	for {
+		at, ok := m.Deadline()
+		if !ok || at > now {
+			break
+		}
+		m.now = max(m.now, at)
+		if b := m.ep.deadlines.due(at); b != nil {
+			m.expire(b)
+		} else {
+			m.scanUnsynced()
+		}
+	}
+	m.now = max(m.now, now)
+}
 
-// The ids of the barriers that the service itself uses. Clients cannot call them by name.
-const RegisterBarrierID = "[Init]Wait_for_all_tasks_to_register"
+// serve handles a call of a client.
+func (m *Machine) serve(ev Event) {
+	c := ev.(interface{ call() Call }).call()
+	if _, registers := ev.(RegisterTask); !registers && c.Service != 0 && c.Service != m.ep.service {
+		m.reply(c.Req, nil, &serry.MismatchError{Requested: c.Service, Current: m.ep.service})
+		return
+	}
+	w, fresh := m.enter(c)
+	if !fresh {
+		return
+	}
+	switch ev := ev.(type) {
+	case RegisterTask:
+		m.registerTask(w, ev)
+	case Heartbeat:
+		m.heartbeat(w, ev)
+	case ShutdownTask:
+		m.shutdownTask(w, ev)
+	case ResetTask:
+		m.resetTask(w, ev)
+	case ReportError:
+		m.reportError(w, ev)
+	case PollForError:
+		m.pollForError(w, ev)
+	case WatchTasks:
+		m.watchTasks(w, ev)
+	case GetTaskState:
+		m.getTaskState(w, ev)
+	case InsertKeyValue:
+		m.insertKeyValue(w, ev)
+	case GetKeyValue:
+		m.getKeyValue(w, ev)
+	case TryGetKeyValue:
+		m.tryGetKeyValue(w, ev)
+	case IncrementKeyValue:
+		m.incrementKeyValue(w, ev)
+	case GetKeyValueDir:
+		m.getKeyValueDir(w, ev)
+	case DeleteKeyValue:
+		m.deleteKeyValue(w, ev)
+	case Barrier:
+		m.callBarrier(w, ev)
+	case CancelBarrier:
+		m.cancelBarrier(w, ev)
+	case GetAliveTasks:
+		m.getAliveTasks(w, ev)
+	case WaitForAllTasks:
+		m.waitForAllTasks(w, ev)
+	default:
+		panic(fmt.Sprintf("coord: unknown event %T", ev))
+	}
+}
+
+// openEpoch begins an epoch with nothing in it. Calls of the one before end as calls of a service
+// that is no more (C-EPOCH-5).
+func (m *Machine) openEpoch(service serry.Incarnation, jobs []Job) {
+	var newcomers []*waiter
+	if old := m.ep; old != nil {
+		if jobs == nil {
+			jobs = old.jobs
+		}
+		newcomers = old.newcomers.take()
+		m.closeEpoch(service)
+	}
+	m.number++
+	m.ep = newEpoch(service, jobs, m.cfg)
+	m.bump()
+	m.emit(Opened{Epoch: m.number, Service: service, Jobs: jobs})
+	m.note(Note{What: "epoch opened", Count: m.number})
+	for _, w := range newcomers {
+		m.remember(w)
+		m.registerTask(w, w.register)
+	}
+}
+
+// closeEpoch ends what is left of the present epoch; next is the service incarnation to come.
+func (m *Machine) closeEpoch(next serry.Incarnation) {
+	m.before = make(map[serry.Incarnation]bool, len(m.ep.known))
+	for inc := range m.ep.known {
+		m.before[inc] = true
+	}
+	m.earlier = m.ep.service
+	gone := &serry.MismatchError{Requested: m.ep.service, Current: next}
+	for _, req := range slices.Sorted(maps.Keys(m.waiting)) {
+		if w := m.waiting[req]; w.kind != waitNewcomer {
+			m.answer(w, nil, gone)
+		}
+	}
+}
+
+func newEpoch(service serry.Incarnation, jobs []Job, cfg Config) *epoch {
+	ep := &epoch{
+		service:    service,
+		jobs:       jobs,
+		base:       make(map[string]jobRow, len(jobs)),
+		known:      make(map[serry.Incarnation]index),
+		barriers:   make(map[string]*barrier),
+		nextScan:   never,
+		keys:       newStore(),
+		gets:       make(map[string]*waiters),
+		groups:     make(map[string]*group),
+		requesters: make(map[uint64]*requester),
+		held:       make(map[serry.Incarnation]int),
+	}
+	sorted := slices.SortedFunc(slices.Values(jobs), func(a, b Job) int {
+		return serry.TaskID{Job: a.Name}.Compare(serry.TaskID{Job: b.Name})
+	})
+	for _, j := range sorted {
+		ep.base[j.Name] = jobRow{first: index(len(ep.tasks)), tasks: j.Tasks}
+		for i := range j.Tasks {
+			ep.tasks = append(ep.tasks, &task{
+				id:          serry.TaskID{Job: j.Name, Index: i},
+				at:          index(len(ep.tasks)),
+				recoverable: cfg.Recoverable,
+			})
+		}
+	}
+	suffix := "::" + strconv.FormatUint(uint64(service), 10)
+	ep.register = newBarrier(RegisterBarrierID, registerBarrier)
+	ep.shutdown = newBarrier("Shutdown" + suffix, shutdownBarrier)
+	ep.devices = newBarrier("WaitForAllTasks" + suffix, deviceBarrier)
+	return ep
+}
+
+// stop answers everything that waits and takes no more work (C-STOP-1).
+func (m *Machine) stop() {
+	if m.stopped {
+		return
+	}
+	m.stopped = true
+	m.note(Note{What: "service stopped"})
+	for _, b := range slices.Clone(m.ep.open) {
+		m.finish(b, m.barrierError(b, serry.ErrBarrierStopped))
+	}
+	m.dirty = false
+	for _, w := range m.ep.watchers.take() {
+		m.answer(w, &Picture{Version: -1}, nil)
+	}
+	for _, t := range m.ep.tasks {
+		m.endPoll(t, serry.ErrCancelled)
+	}
+	for _, g := range slices.Clone(m.ep.order) {
+		m.endGroup(g, nil, serry.ErrCancelled)
+	}
+	for _, w := range m.ep.newcomers.take() {
+		m.answer(w, nil, serry.ErrStopped)
+	}
+	for _, req := range slices.Sorted(maps.Keys(m.waiting)) { // gets, which come last
+		m.answer(m.waiting[req], nil, serry.ErrCancelled)
+	}
+	clear(m.ep.gets)
+}
+
+// resume forgets every waiter without a reply: their connections ended with the former leader.
+// Arrivals stay, but for those at the register barrier (C-LOG-3).
+func (m *Machine) resume() {
+	for _, req := range slices.Sorted(maps.Keys(m.waiting)) {
+		w := m.waiting[req]
+		if w.kind == waitRegister {
+			m.withdraw(w)
+		}
+		w.req = 0
+	}
+	clear(m.waiting)
+	clear(m.ep.held)
+	clear(m.ep.gets)
+	m.ep.heldInAll = 0
+	m.ep.watchers.take()
+	m.ep.newcomers.take()
+	for _, t := range m.ep.tasks {
+		t.poll = nil
+	}
+	m.note(Note{What: "service resumed"})
+}
+
+func (m *Machine) emit(e Effect) { m.out = append(m.out, e) }
+
+func (m *Machine) note(n Note) { m.emit(n) }

@@ -40,3 +40,34 @@ type BarrierView struct {
 	Since    Time
 	Deadline Time // negative: none
 }
+
+// View draws a picture of the machine.
+func (m *Machine) View() View {
+	v := View{
+		Epoch: m.number, Service: m.ep.service, Version: m.version, Now: m.now,
+		Stopped: m.stopped, Failure: m.ep.failure,
+		Keys: m.ep.keys.tree.Len(), StoreBytes: m.ep.keys.bytes,
+		Waiters: len(m.waiting), Watchers: m.ep.watchers.live(),
+	}
+	register := m.ep.register
+	for _, t := range m.ep.tasks {
+		if t.poll != nil {
+			v.Polls++
+		}
+		v.Tasks = append(v.Tasks, TaskView{
+			TaskInfo: t.info(), Since: t.since, Departed: t.departed,
+			Registering: register.open && register.slots[t.at].arrived,
+		})
+	}
+	for _, b := range m.ep.open {
+		bv := BarrierView{
+			ID: b.id, Counter: b.counter, Members: len(b.slots), Arrived: b.arrived,
+			First: b.first, Since: b.since, Deadline: b.deadline,
+		}
+		for _, t := range m.missing(b) {
+			bv.Missing = append(bv.Missing, t.id)
+		}
+		v.Barriers = append(v.Barriers, bv)
+	}
+	return v
+}

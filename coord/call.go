@@ -1,0 +1,245 @@
+package coord
+
+import (
+	"slices"
+
+	"github.com/serry-dev/serry"
+)
+
+// A waiter is a call that has been taken and, as long as it is held, where its answer goes.
+type waiter struct {
+	req      Req // 0: nobody waits for the reply
+	id       RequestID
+	task     serry.TaskID
+	inc      serry.Incarnation
+	kind     waitKind
+	list     *waiters // that it is in, or nil
+	key      string   // of a get: as the caller wrote it
+	counted  bool     // against the limits on waiters
+	answered bool
+	result   Result // once answered, for calls with an id
+	err      error
+	register RegisterTask // of a newcomer
+}
+
+// A waitKind says what a held call waits for, and so what its cancellation means.
+type waitKind int
+
+const (
+	waitNothing waitKind = iota
+	waitRegister
+	waitNewcomer
+	waitPoll
+	waitWatch
+	waitGet
+	waitBarrier
+	waitShutdown
+	waitDevices
+	waitAlive
+)
+
+// waiters is a list of held calls in the order they came. A cancelled call stays in it until half
+// of the list is dead, so that 100,000 abandoned gets cost their cancellation nothing.
+type waiters struct {
+	all  []*waiter
+	dead int
+}
+
+func (l *waiters) add(w *waiter) {
+	w.list = l
+	l.all = append(l.all, w)
+}
+
+func (l *waiters) live() int { return len(l.all) - l.dead }
+
+// first is the oldest call that is still waiting.
+func (l *waiters) first() *waiter {
+	return l.all[slices.IndexFunc(l.all, func(w *waiter) bool { return !w.answered })]
+}
+
+// bury notes that one of the calls was cancelled.
+func (l *waiters) bury() {
+	if l.dead++; 2*l.dead > len(l.all) {
+		l.all = slices.DeleteFunc(l.all, func(w *waiter) bool { return w.answered || w.req == 0 })
+		l.dead = 0
+	}
+}
+
+// take empties the list and returns who was in it, cancelled calls left out.
+func (l *waiters) take() []*waiter {
+	all := slices.DeleteFunc(l.all, func(w *waiter) bool { return w.answered })
+	*l = waiters{}
+	for _, w := range all {
+		w.list = nil
+	}
+	return all
+}
+
+// enter takes a call. It is not fresh if its request id shows that it was taken before; then it
+// has been dealt with (C-REQ-2).
+func (m *Machine) enter(c Call) (w *waiter, fresh bool) {
+	w = &waiter{req: c.Req, id: c.ID, task: c.Task, inc: c.Incarnation}
+	if c.ID.Requester == 0 {
+		return w, true
+	}
+	r := m.requester(w)
+	switch old := r.calls[c.ID.Number]; {
+	case c.ID.Number <= r.watermark:
+		return nil, false
+	case old == nil:
+		if len(r.calls) >= m.cfg.Limits.RequestResults {
+			m.reply(c.Req, nil, &serry.LimitError{Limit: "request-results", Max: int64(m.cfg.Limits.RequestResults)})
+			return nil, false
+		}
+		r.calls[c.ID.Number] = w
+		return w, true
+	case old.answered:
+		m.reply(c.Req, old.result, old.err)
+	default: // the new handle takes the place of the old one, silently
+		delete(m.waiting, old.req)
+		if old.req = c.Req; c.Req != 0 {
+			m.waiting[c.Req] = old
+		}
+	}
+	return nil, false
+}
+
+// A requester is who sends calls with request ids. Results are kept until they are acknowledged.
+type requester struct {
+	inc       serry.Incarnation // whose departure ends it, or 0
+	watermark uint64            // all numbers up to here were answered and delivered
+	calls     map[uint64]*waiter
+}
+
+// requester finds or makes the record of who sends w, a call with an id.
+func (m *Machine) requester(w *waiter) *requester {
+	r := m.ep.requesters[w.id.Requester]
+	if r == nil {
+		r = &requester{calls: make(map[uint64]*waiter)}
+		m.ep.requesters[w.id.Requester] = r
+	}
+	if w.inc != 0 {
+		r.inc = w.inc
+	}
+	return r
+}
+
+// remember puts a call that was taken in another epoch into the table of this one.
+func (m *Machine) remember(w *waiter) {
+	if w.id.Requester != 0 {
+		m.requester(w).calls[w.id.Number] = w
+	}
+}
+
+func (m *Machine) acknowledge(ev Acknowledge) {
+	r := m.ep.requesters[ev.Requester]
+	switch {
+	case r == nil:
+	case ev.Farewell:
+		delete(m.ep.requesters, ev.Requester)
+	case ev.Watermark > r.watermark:
+		r.watermark = ev.Watermark
+		for n, w := range r.calls {
+			if n <= ev.Watermark && w.answered {
+				delete(r.calls, n)
+			}
+		}
+	}
+}
+
+// forget takes a call out of the table of request ids, so that it can come again as a new one.
+func (m *Machine) forget(w *waiter) {
+	if r := m.ep.requesters[w.id.Requester]; r != nil {
+		delete(r.calls, w.id.Number)
+	}
+}
+
+// hold keeps a call for a later answer.
+func (m *Machine) hold(w *waiter, kind waitKind) {
+	w.kind = kind
+	if w.req != 0 {
+		m.waiting[w.req] = w
+	}
+	switch kind {
+	case waitWatch, waitGet, waitBarrier, waitDevices, waitAlive:
+		w.counted = true
+		m.ep.held[w.inc]++
+		m.ep.heldInAll++
+	}
+}
+
+// mayWait says whether the limits allow another held call of this caller. Registrations, polls
+// and shutdowns are not asked (C-LIM-1).
+func (m *Machine) mayWait(w *waiter) error {
+	switch l := m.cfg.Limits; {
+	case m.ep.heldInAll >= l.Waiters:
+		return &serry.LimitError{Limit: "waiters", Max: int64(l.Waiters)}
+	case m.ep.held[w.inc] >= l.TaskWaiters && w.inc != 0:
+		return &serry.LimitError{Limit: "task-waiters", Max: int64(l.TaskWaiters)}
+	}
+	return nil
+}
+
+// answer ends a call. A call is answered once; later answers are dropped.
+func (m *Machine) answer(w *waiter, result Result, err error) {
+	if w == nil || w.answered {
+		return
+	}
+	m.unhold(w)
+	w.answered = true
+	if w.id.Requester != 0 {
+		w.result, w.err = result, err
+	}
+	m.reply(w.req, result, err)
+}
+
+func (m *Machine) unhold(w *waiter) {
+	delete(m.waiting, w.req)
+	if w.counted {
+		w.counted = false
+		m.ep.heldInAll--
+		if m.ep.held[w.inc]--; m.ep.held[w.inc] <= 0 {
+			delete(m.ep.held, w.inc)
+		}
+	}
+}
+
+func (m *Machine) reply(req Req, result Result, err error) {
+	if req != 0 {
+		m.emit(Reply{Req: req, Result: result, Err: err})
+	}
+}
+
+// cancel frees the waiter of a call that nobody waits for any more. What it did stays done:
+// arrivals survive, but for one at the register barrier (C-WIRE-6, C-REG-15).
+func (m *Machine) cancel(req Req) {
+	w := m.waiting[req]
+	if w == nil {
+		return
+	}
+	m.unhold(w)
+	w.req = 0
+	switch w.kind {
+	case waitRegister:
+		m.withdraw(w)
+	case waitPoll:
+		if t := m.task(w.task); t != nil && t.poll == w {
+			t.poll = nil
+		}
+	case waitNewcomer, waitWatch, waitGet, waitAlive:
+		w.answered = w.kind != waitAlive || w.id.Requester == 0
+		m.leaveList(w)
+	}
+}
+
+// leaveList takes a cancelled call out of the list it waits in.
+func (m *Machine) leaveList(w *waiter) {
+	l := w.list
+	if l == nil || !w.answered {
+		return
+	}
+	l.bury()
+	if w.kind == waitGet && l.live() == 0 {
+		delete(m.ep.gets, normalise(w.key))
+	}
+}

@@ -1,0 +1,99 @@
+package coord
+
+import (
+	"slices"
+
+	"github.com/serry-dev/serry"
+)
+
+// nextEpoch decides whether a registration of an unknown incarnation belongs to the next epoch,
+// and deals with it if so (C-EPOCH-4).
+func (m *Machine) nextEpoch(w *waiter, ev RegisterTask) bool {
+	w.register = ev
+	switch {
+	case m.over():
+		m.ep.newcomers.add(w)
+		w.kind = waitNewcomer
+		m.openEpoch(ev.Next, nil)
+	case m.allLeft():
+		m.ep.newcomers.add(w)
+		m.hold(w, waitNewcomer)
+		m.note(Note{What: "registration waits for the former run to depart", Task: ev.Task, Incarnation: ev.Incarnation})
+	default:
+		return false
+	}
+	return true
+}
+
+// settleNewcomers looks again at registrations that were held until all have departed.
+func (m *Machine) settleNewcomers() {
+	if m.stopped || m.ep.newcomers.live() == 0 {
+		return
+	}
+	switch {
+	case m.over():
+		m.openEpoch(m.ep.newcomers.first().register.Next, nil)
+	case !m.allLeft(): // somebody came back: the epoch goes on, and these are judged by its rules
+		for _, w := range m.ep.newcomers.take() {
+			m.registerTask(w, w.register)
+		}
+	}
+}
+
+// over says whether the next epoch may open (C-EPOCH-2).
+func (m *Machine) over() bool {
+	if m.ep.failed {
+		return !slices.ContainsFunc(m.ep.tasks, func(t *task) bool { return t.inc != 0 && !t.departed })
+	}
+	return m.allLeft() && !slices.ContainsFunc(m.ep.tasks, func(t *task) bool { return !t.departed })
+}
+
+func (m *Machine) allLeft() bool {
+	return !slices.ContainsFunc(m.ep.tasks, func(t *task) bool { return !t.left })
+}
+
+// lose takes the verdict of the detectors (5.16). It counts only against present incarnations.
+func (m *Machine) lose(losses []Loss) {
+	var lost []*serry.TaskError
+	var sources []*task
+	for _, l := range slices.SortedFunc(slices.Values(losses), func(a, b Loss) int { return a.Task.Compare(b.Task) }) {
+		t := m.task(l.Task)
+		if t == nil || l.Incarnation == 0 || t.inc != l.Incarnation {
+			continue
+		}
+		t.departed = true
+		m.dropRequesters(l.Incarnation)
+		if b := m.ep.register; b.open && b.slots[t.at].arrived { // C-LOST-2
+			m.withdraw(b.slots[t.at].w)
+		}
+		if t.state != serry.Connected {
+			continue
+		}
+		err := &serry.TaskError{Task: t.id, Incarnation: t.inc, Evidence: l.Evidence, Err: serry.ErrTaskDead}
+		m.fail(t, err)
+		lost = append(lost, err)
+		sources = append(sources, t)
+	}
+	if len(lost) > 0 {
+		m.propagate(&serry.LostError{Lost: lost}, sources)
+	}
+}
+
+// depart notes incarnations of which no call can come any more.
+func (m *Machine) depart(gone []Departure) {
+	for _, d := range gone {
+		if t := m.task(d.Task); t != nil && d.Incarnation != 0 && t.inc == d.Incarnation {
+			t.departed = true
+		}
+		m.dropRequesters(d.Incarnation)
+	}
+}
+
+// dropRequesters frees what was kept for the calls of a life that is over (C-REQ-3).
+func (m *Machine) dropRequesters(inc serry.Incarnation) {
+	for id, r := range m.ep.requesters {
+		if r.inc == inc && inc != 0 {
+			delete(m.ep.requesters, id)
+		}
+	}
+}

@@ -1,0 +1,232 @@
+package coord
+
+import (
+	"math"
+	"strconv"
+	"strings"
+
+	"github.com/google/btree"
+	"github.com/serry-dev/serry"
+)
+
+// A store holds the keys of an epoch, in order of their bytes.
+type store struct {
+	tree  *btree.BTreeG[Entry]
+	bytes int64
+}
+
+func newStore() store {
+	return store{tree: btree.NewG(32, func(a, b Entry) bool { return a.Key < b.Key })}
+}
+
+// normalise splits a key at slashes, drops empty parts and joins the rest (C-KV-1).
+func normalise(key string) string {
+	if !strings.Contains(key, "//") {
+		return strings.TrimSuffix(strings.TrimPrefix(key, "/"), "/")
+	}
+	return strings.Join(strings.FieldsFunc(key, func(r rune) bool { return r == '/' }), "/")
+}
+
+// checkKey refuses keys that cannot be stored.
+func (m *Machine) checkKey(key string) error {
+	switch l := m.cfg.Limits; {
+	case len(key) > l.KeyBytes:
+		return &serry.LimitError{Limit: "key-bytes", Max: int64(l.KeyBytes)}
+	case strings.IndexByte(key, 0) >= 0:
+		return &serry.InvalidError{What: "key contains a NUL byte"}
+	}
+	return nil
+}
+
+// checkKeyCall refuses calls of replaced lives and keys that cannot be.
+func (m *Machine) checkKeyCall(w *waiter, key string) error {
+	if m.replaced(w) || !w.task.IsZero() && m.staleCaller(w) {
+		return serry.ErrStale
+	}
+	return m.checkKey(key)
+}
+
+// insertKeyValue stores a value and answers who waits for it (C-KV-3).
+func (m *Machine) insertKeyValue(w *waiter, ev InsertKeyValue) {
+	key := normalise(ev.Key)
+	err := m.checkKeyCall(w, ev.Key)
+	if err == nil && !ev.Overwrite {
+		if old, exists := m.ep.keys.tree.Get(Entry{Key: key}); exists {
+			if m.cfg.Republished != nil && m.cfg.Republished(key, old.Value, ev.Value) { // C-KV-15
+				m.answer(w, Done{}, nil)
+				return
+			}
+			err = &serry.KeyError{Key: key, Err: serry.ErrExists}
+		}
+	}
+	if err == nil {
+		err = m.set(key, ev.Value)
+	}
+	if err != nil {
+		m.answer(w, nil, err)
+		return
+	}
+	m.answer(w, Done{}, nil)
+}
+
+// set stores a value within the limits. Waiting gets are answered in the order they came, and
+// keep their value whatever happens to the key (C-ORD-6, C-ORD-7).
+func (m *Machine) set(key string, value []byte) error {
+	l, s := m.cfg.Limits, &m.ep.keys
+	old, exists := s.tree.Get(Entry{Key: key})
+	switch {
+	case int64(len(value)) > l.ValueBytes:
+		return &serry.LimitError{Limit: "value-bytes", Max: l.ValueBytes}
+	case !exists && s.tree.Len() >= l.Keys:
+		return &serry.LimitError{Limit: "keys", Max: int64(l.Keys)}
+	}
+	growth := int64(len(value) - len(old.Value))
+	if !exists {
+		growth += int64(len(key))
+	}
+	if err := s.reserve(growth, l); err != nil {
+		return err
+	}
+	s.tree.ReplaceOrInsert(Entry{Key: key, Value: value})
+	if waiting := m.ep.gets[key]; waiting != nil {
+		delete(m.ep.gets, key)
+		for _, w := range waiting.take() {
+			m.answer(w, Value{Key: w.key, Value: value}, nil)
+		}
+	}
+	return nil
+}
+
+// reserve takes room for more bytes, or gives it back.
+func (s *store) reserve(growth int64, l Limits) error {
+	if growth > 0 && s.bytes+growth > l.StoreBytes {
+		return &serry.LimitError{Limit: "store-bytes", Max: l.StoreBytes}
+	}
+	s.bytes += growth
+	return nil
+}
+
+// getKeyValue answers at once, or when the key is set (C-KV-4).
+func (m *Machine) getKeyValue(w *waiter, ev GetKeyValue) {
+	if err := m.checkKeyCall(w, ev.Key); err != nil {
+		m.answer(w, nil, err)
+		return
+	}
+	key := normalise(ev.Key)
+	if e, ok := m.ep.keys.tree.Get(Entry{Key: key}); ok {
+		m.answer(w, Value{Key: ev.Key, Value: e.Value}, nil)
+		return
+	}
+	if err := m.mayWait(w); err != nil {
+		m.answer(w, nil, err)
+		return
+	}
+	if m.stopped {
+		m.answer(w, nil, serry.ErrCancelled)
+		return
+	}
+	list := m.ep.gets[key]
+	if list == nil {
+		list = new(waiters)
+		m.ep.gets[key] = list
+	}
+	w.key = ev.Key
+	list.add(w)
+	m.hold(w, waitGet)
+}
+
+// tryGetKeyValue never waits (C-KV-5).
+func (m *Machine) tryGetKeyValue(w *waiter, ev TryGetKeyValue) {
+	if err := m.checkKeyCall(w, ev.Key); err != nil {
+		m.answer(w, nil, err)
+		return
+	}
+	e, ok := m.ep.keys.tree.Get(Entry{Key: normalise(ev.Key)})
+	if !ok {
+		m.answer(w, nil, &serry.KeyError{Key: ev.Key, Err: serry.ErrNotFound})
+		return
+	}
+	m.answer(w, Value{Key: ev.Key, Value: e.Value}, nil)
+}
+
+// incrementKeyValue adds to a number in decimal text; an absent one is 0 (C-KV-6).
+func (m *Machine) incrementKeyValue(w *waiter, ev IncrementKeyValue) {
+	key := normalise(ev.Key)
+	err := m.checkKeyCall(w, ev.Key)
+	var sum []byte
+	if err == nil {
+		old, exists := m.ep.keys.tree.Get(Entry{Key: key})
+		if !exists {
+			old.Value = []byte("0")
+		}
+		sum, err = add(old.Value, ev.By)
+		if err != nil {
+			err = &serry.KeyError{Key: ev.Key, Value: string(old.Value[:min(len(old.Value), 64)]), Err: err}
+		}
+	}
+	if err == nil {
+		err = m.set(key, sum)
+	}
+	if err != nil {
+		m.answer(w, nil, err)
+		return
+	}
+	m.answer(w, Value{Key: ev.Key, Value: sum}, nil)
+}
+
+// add adds to a decimal number of 64 bits, with blanks around it allowed.
+func add(text []byte, by int64) ([]byte, error) {
+	n, err := strconv.ParseInt(strings.Trim(string(text[:min(len(text), 64)]), " \t\n\v\f\r"), 10, 64)
+	if err != nil || by > 0 && n > math.MaxInt64-by || by < 0 && n < math.MinInt64-by {
+		return nil, serry.ErrNotNumber
+	}
+	return strconv.AppendInt(nil, n+by, 10), nil
+}
+
+// getKeyValueDir lists what is below a directory, at any depth (C-KV-7).
+func (m *Machine) getKeyValueDir(w *waiter, ev GetKeyValueDir) {
+	if err := m.checkKeyCall(w, ev.Dir); err != nil {
+		m.answer(w, nil, err)
+		return
+	}
+	var found []Entry
+	var bytes int64
+	m.below(normalise(ev.Dir), func(e Entry) {
+		found = append(found, e)
+		bytes += int64(len(e.Key) + len(e.Value))
+	})
+	if bytes > math.MaxInt32 {
+		m.answer(w, nil, &serry.LimitError{Limit: "reply-bytes", Max: math.MaxInt32})
+		return
+	}
+	m.answer(w, Entries{Entries: found}, nil)
+}
+
+// below goes through everything whose key starts with the directory and a slash, in order.
+func (m *Machine) below(dir string, visit func(Entry)) {
+	prefix := dir + "/"
+	m.ep.keys.tree.AscendGreaterOrEqual(Entry{Key: prefix}, func(e Entry) bool {
+		if !strings.HasPrefix(e.Key, prefix) {
+			return false
+		}
+		visit(e)
+		return true
+	})
+}
+
+// deleteKeyValue removes a key and everything below it, in one step (C-KV-8).
+func (m *Machine) deleteKeyValue(w *waiter, ev DeleteKeyValue) {
+	if err := m.checkKeyCall(w, ev.Key); err != nil {
+		m.answer(w, nil, err)
+		return
+	}
+	key := normalise(ev.Key)
+	doomed := []string{key}
+	m.below(key, func(e Entry) { doomed = append(doomed, e.Key) })
+	for _, k := range doomed {
+		if e, ok := m.ep.keys.tree.Delete(Entry{Key: k}); ok {
+			m.ep.keys.bytes -= int64(len(e.Key) + len(e.Value))
+		}
+	}
+	m.answer(w, Done{}, nil)
+}

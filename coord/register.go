@@ -1,0 +1,141 @@
+package coord
+
+import "github.com/serry-dev/serry"
+
+// RegisterBarrierID is the id under which the register barrier appears to people. Clients cannot
+// call it by name, nor the two others that the service itself uses.
+const RegisterBarrierID = "[Init]Wait_for_all_tasks_to_register"
+
+// registerTask makes the caller a member (5.2). Decisions are taken in the order of C-REG-5.
+func (m *Machine) registerTask(w *waiter, ev RegisterTask) {
+	t := m.task(ev.Task)
+	switch {
+	case m.stopped:
+		m.answer(w, nil, serry.ErrStopped)
+		return
+	case t == nil:
+		m.answer(w, nil, serry.ErrUnknownTask)
+		return
+	case ev.Incarnation == 0:
+		m.answer(w, nil, &serry.InvalidError{What: "incarnation is zero"})
+		return
+	}
+	if at, known := m.ep.known[ev.Incarnation]; known && (at != t.at || t.inc != ev.Incarnation) {
+		m.answer(w, nil, serry.ErrStale)
+		return
+	} else if !known && m.nextEpoch(w, ev) {
+		return
+	}
+	t.recoverable = m.cfg.Recoverable || ev.Recoverable
+	switch {
+	case m.admits(t, ev.Incarnation):
+		m.admit(w, t, ev.Incarnation)
+	case t.state == serry.Connected && (t.inc == ev.Incarnation || t.recoverable): // C-REG-13
+		m.reconnect(t, ev.Incarnation)
+		m.answer(w, Registered{Service: m.ep.service}, nil)
+	default:
+		m.refuse(w, t, ev.Incarnation)
+	}
+}
+
+// admits says whether a task that is not connected may come (back) (C-REG-6). A recoverable one
+// may come back from any error of its own with a new incarnation (C-ERR-4).
+func (m *Machine) admits(t *task, inc serry.Incarnation) bool {
+	if t.state != serry.Failed {
+		return t.state == serry.Disconnected
+	}
+	if ofCluster(t.err) {
+		return false
+	}
+	return unavailable(t.err) && (t.recoverable || m.cfg.AllowReconnect) || t.recoverable && inc != t.inc
+}
+
+// admit connects a task, or lets it wait for the others (C-REG-7, C-REG-8, C-REG-12).
+func (m *Machine) admit(w *waiter, t *task, inc serry.Incarnation) {
+	if !m.cfg.RegisterBarrier || m.ep.registered {
+		m.reconnect(t, inc)
+		m.answer(w, Registered{Service: m.ep.service}, nil)
+		return
+	}
+	m.adopt(t, inc)
+	m.changed(t)
+	m.bump()
+	b := m.ep.register
+	if !b.open {
+		b.fixed = true
+		m.openBarrier(b, 0, saturate(m.now, m.cfg.RegisterTimeout))
+	}
+	w.task, w.inc = t.id, inc
+	m.wait(b, t, w)
+	m.hold(w, waitRegister)
+	m.arrive(b, t, arrival{inc: inc})
+}
+
+// reconnect connects a task at once. One that restarted leaves the barriers in which its former
+// life waited, and is out of step with the others (C-SYNC-1).
+func (m *Machine) reconnect(t *task, inc serry.Incarnation) {
+	restarted := t.inc != inc
+	m.adopt(t, inc)
+	if t.recoverable && restarted {
+		t.unsynced = true
+		m.leaveBarriers(t, serry.ErrRestarted)
+	}
+	m.connect(t)
+	m.planScan()
+}
+
+// refuse turns a registration down, which is the end of the task and, unless it may fail alone,
+// of the job (C-REG-14).
+func (m *Machine) refuse(w *waiter, t *task, inc serry.Incarnation) {
+	err := &serry.TaskError{Task: t.id, Incarnation: t.inc, Was: t.inc, Now: inc, Err: serry.ErrRestarted}
+	if t.state == serry.Failed {
+		err = &serry.TaskError{Task: t.id, Incarnation: t.inc, Reason: t.err, Err: serry.ErrAlreadyFailed}
+	}
+	m.fail(t, err)
+	m.propagate(err, []*task{t})
+	m.answer(w, nil, err)
+}
+
+// withdraw takes back the arrival at the register barrier of a call that is gone. With the last
+// arrival the deadline lapses, too: nobody is left to time out (C-REG-15).
+func (m *Machine) withdraw(w *waiter) {
+	b, t := m.ep.register, m.task(w.task)
+	if t == nil || !b.open {
+		return
+	}
+	s := &b.slots[t.at]
+	if s.w != w {
+		return
+	}
+	m.unhold(w)
+	m.forget(w)
+	w.answered, w.req = true, 0
+	*s = slot{}
+	b.arrived--
+	m.note(Note{What: "registration withdrawn", Task: t.id, Incarnation: w.inc})
+	if b.arrived == 0 {
+		m.closeBarrier(b)
+		b.counter = -1
+	}
+}
+
+// allRegistered connects everybody who waited, then says so (C-REG-9, C-ORD-5).
+func (m *Machine) allRegistered(slots []slot) {
+	m.ep.registered = true
+	for _, t := range m.ep.tasks {
+		m.connect(t)
+	}
+	for i := range slots {
+		m.answer(slots[i].w, Registered{Service: m.ep.service}, nil)
+	}
+	m.note(Note{What: "all tasks registered", Count: len(slots), Of: len(slots)})
+}
+
+// registrationFailed ends the job before it began (C-REG-11).
+func (m *Machine) registrationFailed(err error) {
+	m.ep.failed = true
+	m.ep.failure = err
+	for _, t := range m.ep.tasks {
+		m.fail(t, &serry.TaskError{Reason: err, Err: serry.ErrRegistrationFailed})
+	}
+}

@@ -1,0 +1,229 @@
+package coord
+
+import (
+	"errors"
+	"slices"
+
+	"github.com/serry-dev/serry"
+)
+
+// An index is the place of a task among all tasks of the epoch.
+type index int32
+
+// A task is what the machine knows of one task.
+type task struct {
+	id serry.TaskID // set when the epoch opens, then constant
+	at index
+
+	state       serry.TaskState
+	inc         serry.Incarnation // 0 until it first registers
+	err         *serry.TaskError  // why it failed, or nil
+	recoverable bool
+	since       Time  // when it took its state
+	grace       Time  // after it left: until when its calls are still taken (C-ST-3)
+	registered  int64 // the version at which this incarnation came
+	left        bool  // it has left, and not come back
+	departed    bool  // no call of this incarnation can come any more
+	unsynced    bool  // it restarted and has not met the others since (C-SYNC-1)
+	poll        *waiter
+	devices     []byte
+}
+
+// task finds a known task, or nil.
+func (m *Machine) task(id serry.TaskID) *task {
+	row, ok := m.ep.base[id.Job]
+	if !ok || id.Index < 0 || id.Index >= row.tasks {
+		return nil
+	}
+	return m.ep.tasks[int(row.first)+id.Index]
+}
+
+// caller finds the task that makes a call. A life that has been replaced must not act for the one
+// that replaced it (C-INC-3).
+func (m *Machine) caller(w *waiter) (*task, error) {
+	t := m.task(w.task)
+	switch {
+	case t == nil:
+		return nil, serry.ErrUnknownTask
+	case w.inc != 0 && t.inc != 0 && w.inc != t.inc:
+		return nil, serry.ErrStale
+	}
+	return t, nil
+}
+
+// replaced says whether a call that names no task comes from a life that has been replaced
+// (C-INC-6).
+func (m *Machine) replaced(w *waiter) bool {
+	at, known := m.ep.known[w.inc]
+	return known && w.inc != 0 && m.ep.tasks[at].inc != w.inc
+}
+
+// adopt stores the incarnation with which a task registers.
+func (m *Machine) adopt(t *task, inc serry.Incarnation) {
+	if t.inc != inc {
+		m.dropAliveCalls(t)
+		t.inc = inc
+		t.registered = m.version + 1
+	}
+	t.departed, t.left = false, false
+	m.ep.known[inc] = t.at
+}
+
+// connect makes a task a living member (C-ST-2).
+func (m *Machine) connect(t *task) {
+	t.state, t.err, t.since = serry.Connected, nil, m.now
+	m.changed(t)
+	m.bump()
+	m.note(Note{What: "task connected", Task: t.id, Incarnation: t.inc})
+}
+
+// fail puts a task in state Failed, with everything that follows, in this order: its barriers,
+// alive sets, watchers (C-ST-5). The first error stays (C-ST-4).
+func (m *Machine) fail(t *task, err *serry.TaskError) {
+	if t.state == serry.Failed {
+		return
+	}
+	err.Task = t.id
+	if err.Incarnation == 0 {
+		err.Incarnation = t.inc
+	}
+	t.state, t.err, t.since = serry.Failed, err, m.now
+	m.changed(t)
+	m.bump()
+	m.note(Note{What: "task failed", Task: t.id, Incarnation: t.inc, Err: err})
+	m.leaveBarriers(t, err)
+	m.recheckGroups(t)
+}
+
+// disconnect lets a task leave (C-ST-6).
+func (m *Machine) disconnect(t *task) {
+	t.state, t.err, t.since = serry.Disconnected, nil, m.now
+	t.grace = saturate(m.now, m.cfg.HeartbeatTimeout)
+	t.left = true
+	m.changed(t)
+	m.bump()
+	m.note(Note{What: "task left", Task: t.id, Incarnation: t.inc})
+	m.leaveBarriers(t, serry.ErrLeft)
+	m.recheckGroups(t)
+	m.endPoll(t, serry.ErrLeft)
+}
+
+// withinGrace says whether a disconnected task may still call (C-SHUT-10).
+func (m *Machine) withinGrace(t *task) bool { return t.left && m.now <= t.grace }
+
+func (m *Machine) changed(t *task) {
+	m.emit(Changed{Task: t.id, State: t.state, Incarnation: t.inc})
+}
+
+// propagate tells an error of the source tasks to everybody (5.7 of the specification). Watchers
+// hear of the failure before polls do (C-ORD-3).
+func (m *Machine) propagate(err error, sources []*task) {
+	if m.contained(sources) {
+		return
+	}
+	m.notifyWatchers()
+	ep := m.ep
+	ep.failed = true
+	if ep.failure == nil {
+		ep.failure = err
+		m.note(Note{What: "job failed", Err: err})
+	}
+	if !ep.polling { // C-PROP-3
+		for _, t := range ep.tasks {
+			m.fail(t, &serry.TaskError{Reason: err, Err: serry.ErrPeerFailed})
+		}
+		return
+	}
+	if ep.told == nil { // C-PROP-2: only the first is ever delivered
+		ep.told = err
+		for _, t := range ep.tasks {
+			m.endPoll(t, err)
+		}
+	}
+}
+
+// contained says whether failures of these tasks stay among themselves (C-PROP-1).
+func (m *Machine) contained(sources []*task) bool {
+	if m.cfg.Recoverable {
+		return true
+	}
+	for _, t := range sources {
+		if !t.recoverable && !slices.Contains(m.cfg.RecoverableJobs, t.id.Job) {
+			return false
+		}
+	}
+	return len(sources) > 0
+}
+
+func (m *Machine) endPoll(t *task, err error) {
+	m.answer(t.poll, nil, err)
+	t.poll = nil
+}
+
+// pollForError waits for the first error of the job (5.8).
+func (m *Machine) pollForError(w *waiter, ev PollForError) {
+	if m.stopped {
+		m.answer(w, nil, serry.ErrStopped)
+		return
+	}
+	if !m.cfg.ErrorsByBeat {
+		m.ep.polling = true
+	}
+	t, err := m.caller(w)
+	switch {
+	case err != nil:
+		m.answer(w, nil, err)
+	case t.state == serry.Disconnected && !m.withinGrace(t):
+		m.answer(w, nil, serry.ErrNotRegistered)
+	case t.state == serry.Failed:
+		m.answer(w, nil, &serry.TaskError{Task: t.id, Incarnation: t.inc, Reason: t.err, Err: serry.ErrAlreadyFailed})
+	case m.ep.told != nil:
+		m.answer(w, nil, m.ep.told)
+	case m.cfg.ErrorsByBeat: // C-POLL-11
+		m.answer(w, nil, serry.ErrCancelled)
+	default:
+		m.endPoll(t, serry.ErrSuperseded)
+		t.poll = w
+		m.hold(w, waitPoll)
+	}
+}
+
+// heartbeat judges a heartbeat that the owner's table did not answer (5.3).
+func (m *Machine) heartbeat(w *waiter, ev Heartbeat) {
+	t := m.task(ev.Task)
+	switch {
+	case m.stopped:
+		m.answer(w, nil, serry.ErrStopped)
+	case t == nil:
+		m.answer(w, nil, serry.ErrUnknownTask)
+	case m.before[ev.Incarnation] && m.isStranger(ev.Incarnation): // C-EPOCH-5
+		m.answer(w, nil, &serry.MismatchError{Requested: m.earlier, Current: m.ep.service})
+	case t.state == serry.Failed:
+		m.answer(w, nil, &serry.TaskError{Task: t.id, Incarnation: t.inc, Reason: t.err, Err: serry.ErrAlreadyFailed})
+	case t.state == serry.Disconnected && !m.withinGrace(t):
+		m.answer(w, nil, serry.ErrNotRegistered)
+	case ev.Incarnation == t.inc || t.recoverable:
+		m.answer(w, Registered{Service: m.ep.service}, nil)
+	default:
+		err := &serry.TaskError{Task: t.id, Incarnation: t.inc, Was: t.inc, Now: ev.Incarnation, Err: serry.ErrWrongBeat}
+		m.fail(t, err)
+		m.propagate(err, []*task{t})
+		m.answer(w, nil, err)
+	}
+}
+
+func (m *Machine) isStranger(inc serry.Incarnation) bool {
+	_, known := m.ep.known[inc]
+	return !known
+}
+
+// unavailable says whether the error is one that a heartbeat time-out leaves (C-REG-6).
+func unavailable(err *serry.TaskError) bool {
+	const codeUnavailable = 14
+	return errors.Is(err, serry.ErrTaskDead) || errors.Is(err, serry.ErrReported) && err.Code == codeUnavailable
+}
+
+// ofCluster says whether the error came upon all tasks at once.
+func ofCluster(err *serry.TaskError) bool {
+	return slices.Contains([]error{serry.ErrPeerFailed, serry.ErrRegistrationFailed, serry.ErrShutdownFailed}, err.Err)
+}
