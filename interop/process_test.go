@@ -26,8 +26,8 @@ type process struct {
 	cmd   *exec.Cmd
 	stdin io.WriteCloser
 
-	lines  chan string // what it says to us, closed at the end of stdout
-	stderr tail        // and everything else it says
+	lines  chan string   // what it says to us, closed at the end of stdout
+	stderr tail          // and everything else it says
 	ended  chan struct{} // closed when cmd.Wait returned
 }
 
@@ -163,12 +163,19 @@ func (p *process) aborts(words ...string) {
 	if status := p.wait(); !status.Signaled() || status.Signal() != syscall.SIGABRT {
 		p.t.Fatalf("%s: %v; want signal: aborted", p.name, p.cmd.ProcessState)
 	}
-	said := p.stderr.String()
+	if !contains(p.stderr.String(), words...) {
+		p.t.Errorf("%s: last words lack some of %q", p.name, words)
+	}
+}
+
+// contains reports whether every one of words is in text.
+func contains(text string, words ...string) bool {
 	for _, word := range words {
-		if !strings.Contains(said, word) {
-			p.t.Errorf("%s: stderr does not say %q", p.name, word)
+		if !strings.Contains(text, word) {
+			return false
 		}
 	}
+	return true
 }
 
 // running fails the test if the process has ended.

@@ -1,12 +1,13 @@
 """One process of a jax job, as a user would write it.
 
-usage: job.py PROCESSES PROCESS [ROUNDS]
+usage: job.py PROCESSES PROCESS ROUNDS HEARTBEAT_SECONDS
 
 The coordinator comes by environment alone. Each round joins, computes across
 all processes, talks through keys and barriers, and leaves; what it saw is one
 JSON line. The last round leaves by the exit hook of jax.
 """
 
+import gc
 import json
 import sys
 
@@ -27,8 +28,9 @@ def total_over_all(value):
   return float(jax.jit(jnp.sum)(array))
 
 
-def round_trip(processes, me):
-  jax.distributed.initialize(num_processes=processes, process_id=me)
+def round_trip(processes, me, heartbeat):
+  jax.distributed.initialize(
+      num_processes=processes, process_id=me, heartbeat_timeout_seconds=heartbeat)
   client = distributed.global_state.client
   gathered = multihost_utils.process_allgather(np.array([me], np.int32))
   client.key_value_set(f'from/{me}', f'hello from {me}')
@@ -43,14 +45,13 @@ def round_trip(processes, me):
   }
 
 
-def main():
-  processes, me = int(sys.argv[1]), int(sys.argv[2])
-  rounds = int(sys.argv[3]) if len(sys.argv) > 3 else 1
+def main(processes, me, rounds, heartbeat):
   for left in reversed(range(rounds)):
-    print('serry:', json.dumps(round_trip(processes, me)), flush=True)
+    print('serry:', json.dumps(round_trip(processes, me, heartbeat)), flush=True)
     if left:
       jax.extend.backend.clear_backends()
       jax.distributed.shutdown()
+      gc.collect()  # the old backend holds the old client, and so its connection
 
 
-main()
+main(*map(int, sys.argv[1:]))

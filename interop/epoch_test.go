@@ -1,0 +1,64 @@
+package interop
+
+import "testing"
+
+// T-REAL-13: two runs one after the other against one server. Both end well,
+// and the second finds nothing of the first.
+func TestSecondRunStartsEmpty(t *testing.T) {
+	clause(t, "T-REAL-13", "C-EPOCH-1", "C-EPOCH-2", "C-EPOCH-4")
+	eachTransport(t, func(t *testing.T, tr transport) {
+		eachVenv(t, []venv{jaxNew, jax092}, func(t *testing.T, v venv) {
+			srv := serve(t, tr, "--tasks", "2")
+			for range 2 {
+				clients := join(t, srv.addr, 2, clientConfig{venv: v})
+				clients[1].call("key_value_try_get", "run/of").raises("NOT_FOUND")
+				if left := clients[1].dir("run"); len(left) != 0 {
+					t.Errorf("key_value_dir_get(run) = %v; want nothing of the run before", left)
+				}
+				barrier("looked", clients...)
+				clients[0].call("key_value_set", "run/of", string(v)).value(nil)
+				barrier("wrote", clients...)
+				leave(clients...)
+			}
+		})
+	})
+}
+
+// A run that was killed does not stand in the way of the next one either.
+func TestRunAfterAFailedOneStartsEmpty(t *testing.T) {
+	clause(t, "T-REAL-13", "C-EPOCH-2", "C-EPOCH-4")
+	eachTransport(t, func(t *testing.T, tr transport) {
+		eachVenv(t, []venv{jaxNew, jax092}, func(t *testing.T, v venv) {
+			srv := serve(t, tr, "--tasks", "2")
+			failed := join(t, srv.addr, 2, clientConfig{venv: v})
+			failed[0].call("key_value_set", "half", "done").value(nil)
+			failed[0].kill()
+			failed[1].aborts("UNAVAILABLE")
+
+			clients := join(t, srv.addr, 2, clientConfig{venv: v})
+			clients[0].call("key_value_try_get", "half").raises("NOT_FOUND")
+			leave(clients...)
+		})
+	})
+}
+
+// A process of the next run that comes while one of the last still runs, shut
+// down but not gone, waits for its end; and nothing is said to the old one that
+// would kill it.
+func TestNextRunWaitsForTheLastProcess(t *testing.T) {
+	clause(t, "C-EPOCH-3", "C-EPOCH-4", "A-SEQ-2")
+	eachTransport(t, func(t *testing.T, tr transport) {
+		srv := serve(t, tr, "--tasks", "1")
+		old := join(t, srv.addr, 1, clientConfig{venv: jaxNew})[0]
+		old.call("key_value_set", "run", "first").value(nil)
+		old.call("shutdown").value(nil)
+
+		next := newClient(t, srv.addr, clientConfig{venv: jaxNew})
+		next.begin("connect")
+		old.holds("run", "first") // its connection is open, its epoch readable
+		old.leaves()
+		next.end().value(nil)
+		next.call("key_value_try_get", "run").raises("NOT_FOUND")
+		leave(next)
+	})
+}

@@ -1,0 +1,182 @@
+package interop
+
+import (
+	"fmt"
+	"testing"
+	"time"
+)
+
+// soon bounds what should take a second, on a machine busy with other things.
+// It lies far below the heartbeat timeout of 100 s, after which the reference
+// service would have noticed as well.
+const soon = 20 * time.Second
+
+// T-REAL-4: a process is killed; the others end within a second and say which
+// task it was. Heartbeat timeout and grace are the defaults.
+func TestKilledProcessEndsTheJob(t *testing.T) {
+	clause(t, "T-REAL-4", "C-LOST-1", "C-LOST-4", "A-DIE-1", "C-PROP-4")
+	eachTransport(t, func(t *testing.T, tr transport) {
+		names := map[venv]string{ // the task, in the words of each dialect
+			jaxNew: "task 1: ",
+			jax092: "task:1: ",
+			jax082: "/job:jax_worker/replica:0/task:1: ",
+		}
+		eachVenv(t, []venv{jaxNew, jax092, jax082}, func(t *testing.T, v venv) {
+			srv := serve(t, tr, "--tasks", "3")
+			clients := join(t, srv.addr, 3, clientConfig{venv: v})
+			clients[0].begin("wait_at_barrier", "never whole", 100_000)
+			clients[2].begin("blocking_key_value_get", "never set", 100_000)
+
+			killed := time.Now()
+			clients[1].kill()
+			for _, c := range []*client{clients[0], clients[2]} {
+				c.aborts("Terminating process because the JAX distributed service detected fatal errors",
+					"UNAVAILABLE", names[v], "connection closed")
+			}
+			within(t, "the others end", time.Since(killed))
+		})
+	})
+}
+
+// T-REAL-5, T-REAL-10: in a recoverable job the others live on. The live set
+// shrinks, the killed process comes back under its old number, whichever it
+// was, and the live set grows. Its topology is taken although it is there
+// already; Gloo's cliques cannot be joined again.
+func TestKilledProcessComesBack(t *testing.T) {
+	clause(t, "T-REAL-5", "T-REAL-10", "A-RES-1", "A-RES-2", "A-RES-3", "A-LIVE-4", "C-KV-15", "P-TOP-1")
+	eachTransport(t, func(t *testing.T, tr transport) {
+		for _, victim := range []int{0, 1} {
+			t.Run(fmt.Sprintf("process %d", victim), func(t *testing.T) {
+				srv := serve(t, tr, "--tasks", "3", "--recoverable")
+				j := startLive(t, srv.addr, 3)
+				j.all("sum", "sum 3")
+				j.all("live", "live 0,2048,4096")
+
+				killed := time.Now()
+				j.processes[victim].kill()
+				others := j.without(victim)
+				others.all("live", fmt.Sprint("lost ", victim*2048))
+				within(t, "the live set shrinks", time.Since(killed))
+				others.all("live", map[int]string{0: "live 2048,4096", 1: "live 0,4096"}[victim])
+
+				j.restart(victim)
+				back := j.processes[victim]
+				back.tell("live")
+				others.all("live", map[int]string{0: "live 2048,4096", 1: "live 0,4096"}[victim])
+				others.all("live", "live 0,2048,4096")
+				back.expect("live 0,2048,4096")
+
+				back.tell("sum")
+				if got := back.line(); !contains(got, "ALREADY_EXISTS", "cpu:gloo/0,2048,4096/") {
+					t.Errorf("sum of the restarted process: %q; want ALREADY_EXISTS of its Gloo key", got)
+				}
+				j.leave()
+			})
+		}
+	})
+}
+
+// T-REAL-5 in the old dialect, with the client's own call.
+func TestLiveNodesShrinkAndGrow(t *testing.T) {
+	clause(t, "T-REAL-5", "A-LIVE-2", "A-LIVE-3", "C-VER-2")
+	eachTransport(t, func(t *testing.T, tr transport) {
+		eachVenv(t, []venv{jax092, jax082}, func(t *testing.T, v venv) {
+			flags := []string{"--tasks", "2", "--recoverable"}
+			if v == jax082 {
+				flags = flags[:2] // this client says so itself
+			}
+			srv := serve(t, tr, flags...)
+			clients := join(t, srv.addr, 2, clientConfig{venv: v, recoverable: true})
+			before, _ := liveNodes(clients[0], clients[1])
+
+			clients[1].kill()
+			var alone map[string]uint64
+			clients[0].call("get_live_nodes", []int{0, 1}).value(&alone)
+			if len(alone) != 1 || alone["0"] != before["0"] {
+				t.Errorf("get_live_nodes = %v; want task 0 alone of %v", alone, before)
+			}
+
+			clients[1] = newClient(t, srv.addr, clientConfig{venv: v, task: 1, recoverable: true})
+			connect(clients[1])
+			after, same := liveNodes(clients[0], clients[1])
+			if len(after) != 2 || after["0"] != before["0"] || after["1"] == before["1"] || after["1"] != same["1"] {
+				t.Errorf("get_live_nodes = %v and %v; want both tasks, task 1 in another incarnation than %v", after, same, before)
+			}
+			barrier("together again", clients...)
+			leave(clients...)
+		})
+	})
+}
+
+// within logs how long something took that should take a second.
+func within(t *testing.T, what string, took time.Duration) {
+	t.Helper()
+	t.Logf("%s after %v", what, took.Round(time.Millisecond))
+	if took > soon {
+		t.Errorf("%s after %v; want about a second, and less than %v", what, took, soon)
+	}
+}
+
+// A liveJob is testdata/live.py in several processes.
+type liveJob struct {
+	t         *testing.T
+	addr      string
+	processes []*process
+}
+
+func startLive(t *testing.T, addr string, n int) *liveJob {
+	t.Helper()
+	j := &liveJob{t: t, addr: addr, processes: make([]*process, n)}
+	for i := range j.processes {
+		j.start(i)
+	}
+	for _, p := range j.processes {
+		p.expect("devices 0,2048,4096")
+	}
+	return j
+}
+
+func (j *liveJob) start(i int) {
+	j.t.Helper()
+	j.processes[i] = startJax(j.t, j.addr, jaxNew, i, "testdata/live.py", fmt.Sprint(len(j.processes)), fmt.Sprint(i))
+}
+
+// restart starts a process again and returns when it has its backend.
+func (j *liveJob) restart(i int) {
+	j.t.Helper()
+	j.start(i)
+	j.processes[i].expect("devices 0,2048,4096")
+}
+
+// without returns the job less one process.
+func (j *liveJob) without(victim int) *liveJob {
+	rest := &liveJob{t: j.t, addr: j.addr}
+	for i, p := range j.processes {
+		if i != victim {
+			rest.processes = append(rest.processes, p)
+		}
+	}
+	return rest
+}
+
+// all tells every process the same and expects the same of each.
+func (j *liveJob) all(line, want string) {
+	j.t.Helper()
+	for _, p := range j.processes {
+		p.tell(line)
+	}
+	for _, p := range j.processes {
+		p.expect(want)
+	}
+}
+
+// leave ends all processes together.
+func (j *liveJob) leave() {
+	j.t.Helper()
+	for _, p := range j.processes {
+		p.stdin.Close()
+	}
+	for _, p := range j.processes {
+		p.leaves()
+	}
+}

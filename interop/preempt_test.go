@@ -1,0 +1,46 @@
+package interop
+
+import (
+	"syscall"
+	"testing"
+	"time"
+)
+
+// T-REAL-6: one process gets SIGTERM; all agree on the step after the largest
+// that any has taken, and the one that was told to go lives on until then.
+func TestPreemptionNoticeAgreesOnAStep(t *testing.T) {
+	clause(t, "T-REAL-6", "A-PRE-4", "A-PRE-9", "A-PRE-14", "C-CLI-9")
+	eachTransport(t, func(t *testing.T, tr transport) {
+		eachVenv(t, []venv{jaxNew, jax092}, func(t *testing.T, v venv) {
+			srv := serve(t, tr, "--tasks", "2")
+			slow := startJax(t, srv.addr, v, 0, "testdata/preempt.py", "2", "0")
+			fast := startJax(t, srv.addr, v, 1, "testdata/preempt.py", "2", "1")
+			for _, p := range []*process{slow, fast} {
+				p.expect("joined")
+			}
+			slow.tell("to 49")
+			slow.expect("none")
+			fast.tell("to 71")
+			fast.expect("none")
+
+			slow.signal(syscall.SIGTERM)
+			for _, p := range []*process{slow, fast} {
+				p.tell("notice")
+			}
+			when := slow.line()
+			fast.expect(when)
+			if _, err := time.Parse("notice "+time.RFC3339Nano, when); err != nil {
+				t.Errorf("notice: %v; want a time of RFC 3339", err)
+			}
+			for _, p := range []*process{slow, fast} {
+				p.tell("to 75")
+				p.expect("72")
+			}
+			for _, p := range []*process{slow, fast} {
+				p.stdin.Close()
+			}
+			slow.leaves()
+			fast.leaves()
+		})
+	})
+}

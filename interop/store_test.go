@@ -1,0 +1,219 @@
+package interop
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// T-REAL-3: every key call of the Python client, with the texts that programs
+// match on.
+func TestKeys(t *testing.T) {
+	clause(t, "T-REAL-3", "A-PY-3", "A-PY-4", "A-KV-1", "A-KV-2", "A-KV-6", "A-KV-7", "A-KV-8", "A-KV-9", "A-KEY-1", "A-KEY-2")
+	eachTransport(t, func(t *testing.T, tr transport) {
+		eachVenv(t, []venv{jaxNew, jax092}, func(t *testing.T, v venv) {
+			srv := serve(t, tr, "--tasks", "2")
+			clients := join(t, srv.addr, 2, clientConfig{venv: v})
+			writesAndReads(clients[0], clients[1])
+			blockingGets(clients[0], clients[1])
+			directories(clients[0], clients[1])
+			oddKeys(clients[0], clients[1])
+			leave(clients...)
+		})
+	})
+}
+
+func writesAndReads(a, b *client) {
+	a.t.Helper()
+	a.call("key_value_set", "once", "first").value(nil)
+	b.call("key_value_set", "once", "second").raises("ALREADY_EXISTS: key once already exists.")
+	b.holds("once", "first")
+	b.call("key_value_set", "once", "second", true).value(nil)
+	a.holds("once", "second")
+	a.call("key_value_try_get", "nowhere").raises("NOT_FOUND: Config key nowhere not found.")
+
+	every := string(allBytes())
+	a.call("key_value_set_bytes", "bytes", every).value(nil)
+	if got := b.call("key_value_try_get_bytes", "bytes").text(); got != every {
+		b.t.Errorf("key_value_try_get_bytes = %q; want every byte once", got)
+	}
+	if got := b.call("blocking_key_value_get_bytes", "bytes", 1000).text(); got != every {
+		b.t.Errorf("blocking_key_value_get_bytes = %q; want every byte once", got)
+	}
+	a.call("key_value_set", "empty", "").value(nil)
+	b.holds("empty", "")
+
+	a.call("key_value_set", "count", "10").value(nil)
+	for _, step := range []struct{ add, want int }{{1, 11}, {-20, -9}} {
+		var got int
+		b.call("key_value_increment", "count", step.add).value(&got)
+		if got != step.want {
+			b.t.Errorf("key_value_increment(%d) = %d; want %d", step.add, got, step.want)
+		}
+	}
+	a.holds("count", "-9")
+}
+
+// blockingGets waits for a key that comes, and for one that does not.
+func blockingGets(a, b *client) {
+	a.t.Helper()
+	b.begin("blocking_key_value_get", "later", 60_000)
+	a.call("key_value_set", "later", "here").value(nil)
+	if got := b.end().text(); got != "here" {
+		b.t.Errorf("blocking_key_value_get = %q; want %q", got, "here")
+	}
+	a.call("blocking_key_value_get", "never", 100).raises("DEADLINE_EXCEEDED: GetKeyValue() timed out with key: never")
+}
+
+func directories(a, b *client) {
+	a.t.Helper()
+	want := map[string]string{"dir/a": "1", "dir/b": "2", "dir/deep/c": "3"}
+	for key, value := range want {
+		a.call("key_value_set", key, value).value(nil)
+	}
+	a.call("key_value_set", "dirt", "not below dir").value(nil)
+	if diff := cmp.Diff(want, b.dir("dir/")); diff != "" {
+		b.t.Errorf("key_value_dir_get(dir/) (-want +got)\n%s", diff)
+	}
+	b.call("key_value_delete", "dir/a").value(nil)
+	b.call("key_value_delete", "dir/deep").value(nil)
+	if diff := cmp.Diff(map[string]string{"dir/b": "2"}, a.dir("dir")); diff != "" {
+		a.t.Errorf("key_value_dir_get(dir) after deletes (-want +got)\n%s", diff)
+	}
+	if got := a.dir("no/such/dir/"); len(got) != 0 {
+		a.t.Errorf("key_value_dir_get(no/such/dir/) = %v; want nothing", got)
+	}
+
+	const values, size = 10, 1 << 20
+	sizes := map[string]int{}
+	for i := range values {
+		key := fmt.Sprintf("large/%d", i)
+		a.call("set_noise", key, size).value(nil)
+		sizes[key] = size
+	}
+	got := map[string]int{}
+	b.call("dir_sizes", "large/").value(&got)
+	if diff := cmp.Diff(sizes, got); diff != "" {
+		b.t.Errorf("directory of 10 MiB (-want +got)\n%s", diff)
+	}
+}
+
+// oddKeys uses the alphabet that clique keys bring along, and a long key.
+func oddKeys(a, b *client) {
+	a.t.Helper()
+	clique := "root_process: 0; clique: devices=[0,2048]; communication_id=1; incarnations=[7,8]"
+	for _, key := range []string{clique, "cpu:gloo/0,2048/1", "ключ/鍵", strings.Repeat("device,", 20_000)} {
+		a.call("key_value_set", key, "v").value(nil)
+		b.holds(key, "v")
+	}
+}
+
+// T-REAL-3: every way a barrier ends, with the texts that programs match on.
+func TestBarriers(t *testing.T) {
+	clause(t, "T-REAL-3", "A-PY-4", "C-CLI-7", "A-BAR-1", "A-BAR-2", "A-BAR-5", "A-BAR-7")
+	eachTransport(t, func(t *testing.T, tr transport) {
+		eachVenv(t, []venv{jaxNew, jax092}, func(t *testing.T, v venv) {
+			srv := serve(t, tr, "--tasks", "3")
+			clients := join(t, srv.addr, 3, clientConfig{venv: v})
+			a, b, c := clients[0], clients[1], clients[2]
+
+			for range 3 {
+				barrier("all", clients...)
+			}
+
+			even := []int{0, 2}
+			a.begin("wait_at_barrier", "even", 60_000, even)
+			c.call("wait_at_barrier", "even", 60_000, even).value(nil)
+			a.end().value(nil)
+
+			// Who does not belong fails at once, and so do those who come later.
+			for _, one := range []*client{b, a, c} {
+				one.call("wait_at_barrier", "not for b", 60_000, even).raises("INVALID_ARGUMENT: A non-participating task")
+			}
+
+			a.begin("wait_at_barrier", "missing", 200)
+			b.call("wait_at_barrier", "missing", 200).raises("DEADLINE_EXCEEDED: Barrier timed out")
+			a.end().raises("DEADLINE_EXCEEDED: Barrier timed out")
+			c.call("wait_at_barrier", "missing", 60_000).raises("DEADLINE_EXCEEDED: Barrier timed out")
+			barrier("missing", clients...) // the next use is whole again
+
+			leave(clients...)
+		})
+	})
+}
+
+// T-REAL-17: a client that writes before it connects is served, in the new
+// dialect too, where it names service incarnation 0.
+func TestKeySetBeforeConnect(t *testing.T) {
+	clause(t, "T-REAL-17", "A-TOL-2", "C-INC-2")
+	eachTransport(t, func(t *testing.T, tr transport) {
+		eachVenv(t, []venv{jaxNew, jax092}, func(t *testing.T, v venv) {
+			srv := serve(t, tr, "--tasks", "1")
+			c := newClient(t, srv.addr, clientConfig{venv: v})
+			c.call("key_value_set", "early", "bird").value(nil)
+			c.holds("early", "bird")
+			connect(c)
+			c.holds("early", "bird")
+			leave(c)
+		})
+	})
+}
+
+// jax shares compiled programs through the store: values of hundreds of MiB.
+// Half a GiB goes as it is; what gzip is asked for goes compressed.
+func TestLargeValue(t *testing.T) {
+	clause(t, "C-WIRE-2", "C-LIM-2", "A-CH-2", "A-KEY-2")
+	eachTransport(t, func(t *testing.T, tr transport) {
+		for _, size := range []struct {
+			name  string
+			bytes int
+			plain bool
+		}{{"512MiB", 512 << 20, true}, {"64MiB gzip", 64 << 20, false}} {
+			t.Run(size.name, func(t *testing.T) {
+				srv := serve(t, tr, "--tasks", "2")
+				clients := join(t, srv.addr, 2, clientConfig{venv: jaxNew, plain: size.plain})
+				clients[1].begin("get_digest", "executable", 100_000)
+				want := clients[0].call("set_noise", "executable", size.bytes).text()
+				if got := clients[1].end().text(); got != want {
+					t.Errorf("digest of what was got = %s; want %s, of what was set", got, want)
+				}
+				barrier("still here", clients...)
+				leave(clients...)
+			})
+		}
+	})
+}
+
+// holds fails the test unless key has that value.
+func (c *client) holds(key, want string) {
+	c.t.Helper()
+	if got := c.call("key_value_try_get", key).text(); got != want {
+		c.t.Errorf("%s: key_value_try_get(%.40q) = %q; want %q", c.name, key, got, want)
+	}
+}
+
+// dir lists a directory.
+func (c *client) dir(key string) map[string]string {
+	c.t.Helper()
+	var entries [][2]string
+	c.call("key_value_dir_get", key).value(&entries)
+	values := map[string]string{}
+	for _, e := range entries {
+		values[e[0]] = e[1]
+	}
+	return values
+}
+
+// allBytes returns each byte once, as characters below 256, which is how
+// bytes travel to the client process.
+func allBytes() []rune {
+	all := make([]rune, 256)
+	for i := range all {
+		all[i] = rune(i)
+	}
+	slices.Reverse(all)
+	return all
+}
