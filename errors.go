@@ -11,6 +11,7 @@ import (
 var (
 	// Of the service as a whole.
 	ErrStopped  = errors.New("the service has stopped")
+	ErrStopping = errors.New("the service stopped while the call waited")
 	ErrMismatch = errors.New("wrong service incarnation") // facts: MismatchError
 	ErrLimit    = errors.New("limit reached")             // facts: LimitError
 	ErrInvalid  = errors.New("invalid request")           // facts: InvalidError
@@ -57,9 +58,9 @@ var (
 type TaskError struct {
 	Task        TaskID
 	Incarnation Incarnation
-	Evidence    string // of a dead task: what was seen, "process exited: signal 9"; empty for silence
-	Code        int    // of a reported error: its gRPC code
-	Text        string // of a reported error: its text
+	Evidence    string      // of a dead task: what was seen, "process exited: signal 9"; empty for silence
+	Code        int         // of a reported error: its gRPC code
+	Text        string      // of a reported error: its text
 	Was, Now    Incarnation // of ErrRestarted and ErrWrongBeat: the one known, the one that came
 	Reason      error       // what brought Err about, or nil: the failure of a peer, the stored error
 	Err         error       // a sentinel of this package
