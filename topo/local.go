@@ -41,7 +41,7 @@ func (k Keys) Error() string { return k.Prefix + "topology_error/" + k.Platform 
 
 // Identity is the key of the [TaskRecord] of one task (P-TOP-4).
 func (k Keys) Identity(t Task) string {
-	return k.Prefix + "host_identity/" + strconv.Itoa(int(t))
+	return k.Prefix + identityFamily + "/" + strconv.Itoa(int(t))
 }
 
 // NetworkNodesVariable is the environment variable that [NetworkNodes] reads

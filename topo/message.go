@@ -9,11 +9,14 @@ import (
 	"github.com/serry-dev/serry/wire/topopb"
 )
 
-// maxEntries bounds how many tasks, devices and attributes together one message
-// may hold. An empty device takes two bytes on the wire and some hundred in
-// memory, so a bound on bytes alone would not do. A job of 10,000 tasks with
-// sixteen devices of five attributes each fits.
-const maxEntries = 1 << 20
+// How many tasks, devices and attributes together a message may hold. An empty
+// device takes two bytes on the wire and some hundred in memory, so a bound on
+// bytes alone would not do. A job of 10,000 tasks with sixteen devices of five
+// attributes each fits, and so does a task with all 2048 CPU devices it can have.
+const (
+	maxEntries      = 1 << 20
+	maxLocalEntries = 1 << 16
+)
 
 // Field numbers that lead from a message down to its repeated parts: tasks,
 // their devices, the attributes of these.
@@ -25,7 +28,7 @@ var (
 // ParseLocal reads what one task has published about itself.
 func ParseLocal(value []byte) (*topopb.LocalTopologyProto, error) {
 	m := new(topopb.LocalTopologyProto)
-	if err := decode(value, localPath, m); err != nil {
+	if err := decode(value, localPath, maxLocalEntries, m); err != nil {
 		return nil, fmt.Errorf("local topology: %w", err)
 	}
 	return m, nil
@@ -34,7 +37,7 @@ func ParseLocal(value []byte) (*topopb.LocalTopologyProto, error) {
 // ParseGlobal reads what task 0 has published for all.
 func ParseGlobal(value []byte) (*topopb.GlobalTopologyProto, error) {
 	m := new(topopb.GlobalTopologyProto)
-	if err := decode(value, globalPath, m); err != nil {
+	if err := decode(value, globalPath, maxEntries, m); err != nil {
 		return nil, fmt.Errorf("global topology: %w", err)
 	}
 	return m, nil
@@ -48,13 +51,13 @@ func Encode(m proto.Message) ([]byte, error) {
 }
 
 // decode parses data into m after it has seen that m will not be too large.
-func decode(data []byte, path []protowire.Number, m proto.Message) error {
+func decode(data []byte, path []protowire.Number, limit int, m proto.Message) error {
 	n, err := countEntries(data, path)
 	if err != nil {
 		return err
 	}
-	if n > maxEntries {
-		return fmt.Errorf("%d tasks, devices and attributes; at most %d are read", n, maxEntries)
+	if n > limit {
+		return fmt.Errorf("%d tasks, devices and attributes; at most %d are read", n, limit)
 	}
 	return proto.Unmarshal(data, m)
 }

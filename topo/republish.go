@@ -93,9 +93,11 @@ func sameValue(key string, a, b []byte) bool {
 	return false
 }
 
+// The first elements of the keys that are about topologies.
 const (
-	localFamily  = "local_topology"
-	globalFamily = "global_topology"
+	localFamily    = "local_topology"
+	globalFamily   = "global_topology"
+	identityFamily = "host_identity"
 )
 
 // topologyFamily returns the first element of key without the prefix that a

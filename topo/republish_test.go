@@ -168,8 +168,8 @@ func TestPatternMatchesAsRegexp(t *testing.T) {
 func TestParseRefusesTooManyEntries(t *testing.T) {
 	clause(t, "C-TOP-22", "P-TOP-1")
 	value := bytes.Repeat([]byte{0x1a, 0x00}, maxEntries+1) // empty devices
-	if _, err := ParseLocal(value); err == nil || !strings.Contains(err.Error(), "at most") {
-		t.Errorf("ParseLocal(%d devices) = %v; want a refusal by number", maxEntries+1, err)
+	if _, err := ParseLocal(value[:2*(maxLocalEntries+1)]); err == nil || !strings.Contains(err.Error(), "at most") {
+		t.Errorf("ParseLocal(%d devices) = %v; want a refusal by number", maxLocalEntries+1, err)
 	}
 	if _, err := ParseGlobal(global(value)); err == nil || !strings.Contains(err.Error(), "at most") {
 		t.Errorf("ParseGlobal(%d devices) = %v; want a refusal by number", maxEntries+1, err)
