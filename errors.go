@@ -46,12 +46,12 @@ var (
 	ErrWithdrawn      = errors.New("arrival withdrawn, the member restarted")
 	ErrAlreadyPassed  = errors.New("barrier has already passed")
 	ErrReservedName   = errors.New("barrier id is reserved")
-	ErrBarrierStopped = errors.New("the service stopped while the barrier was open")
 
 	// Of keys; facts: KeyError.
 	ErrExists    = errors.New("key already exists")
 	ErrNotFound  = errors.New("key not found")
 	ErrNotNumber = errors.New("value is not a number that can be incremented")
+	ErrChanged   = errors.New("value is not the one expected")
 )
 
 // A TaskError says why a task failed.

@@ -20,6 +20,7 @@ type waiter struct {
 	result   Result // once answered, for calls with an id
 	err      error
 	register RegisterTask // of a newcomer
+	after    int64        // of a watch of keys: the revision it knows
 }
 
 // A waitKind says what a held call waits for, and so what its cancellation means.
@@ -32,6 +33,7 @@ const (
 	waitPoll
 	waitWatch
 	waitGet
+	waitKeys
 	waitBarrier
 	waitShutdown
 	waitDevices
@@ -161,7 +163,7 @@ func (m *Machine) hold(w *waiter, kind waitKind) {
 		m.waiting[w.req] = w
 	}
 	switch kind {
-	case waitWatch, waitGet, waitBarrier, waitDevices, waitAlive:
+	case waitWatch, waitGet, waitKeys, waitBarrier, waitDevices, waitAlive:
 		w.counted = true
 		m.ep.held[w.inc]++
 		m.ep.heldInAll++
@@ -226,7 +228,7 @@ func (m *Machine) cancel(req Req) {
 		if t := m.task(w.task); t != nil && t.poll == w {
 			t.poll = nil
 		}
-	case waitNewcomer, waitWatch, waitGet, waitAlive:
+	case waitNewcomer, waitWatch, waitGet, waitKeys, waitAlive:
 		w.answered = w.kind != waitAlive || w.id.Requester == 0
 		m.leaveList(w)
 	}

@@ -45,6 +45,7 @@ type Limits struct {
 	KeyBytes       int   // of one key
 	ValueBytes     int64 // of one value
 	StoreBytes     int64 // of all keys and values together
+	Changes        int   // history kept for those who watch keys
 	Barriers       int   // ids in use since the epoch opened
 	TaskWaiters    int   // waiting calls that name one incarnation
 	Waiters        int   // waiting calls in all; registrations, polls and shutdowns not counted
@@ -59,6 +60,7 @@ func DefaultLimits() Limits {
 		KeyBytes:       1 << 20,
 		ValueBytes:     1<<31 - 1,
 		StoreBytes:     64 << 30,
+		Changes:        1 << 14,
 		Barriers:       1 << 20,
 		TaskWaiters:    1 << 18,
 		Waiters:        1 << 23,
@@ -74,6 +76,7 @@ func (l Limits) withDefaults() Limits {
 		KeyBytes:       cmp.Or(l.KeyBytes, d.KeyBytes),
 		ValueBytes:     cmp.Or(l.ValueBytes, d.ValueBytes),
 		StoreBytes:     cmp.Or(l.StoreBytes, d.StoreBytes),
+		Changes:        cmp.Or(l.Changes, d.Changes),
 		Barriers:       cmp.Or(l.Barriers, d.Barriers),
 		TaskWaiters:    cmp.Or(l.TaskWaiters, d.TaskWaiters),
 		Waiters:        cmp.Or(l.Waiters, d.Waiters),

@@ -65,6 +65,14 @@ type (
 	// Entries answers GetKeyValueDir, ascending by key.
 	Entries struct{ Entries []Entry }
 
+	// Changes answers WatchKeys: what has changed since the revision asked for, oldest first. After
+	// a Reset it is not the history but all that is there, and what the watcher knew is void.
+	Changes struct {
+		Revision int64
+		Reset    bool
+		Changes  []Change
+	}
+
 	// Picture answers WatchTasks and GetTaskState. One Picture is shared by all watchers of a
 	// version and must not be changed.
 	Picture struct {
@@ -88,6 +96,7 @@ func (Registered) result() {}
 func (Passed) result()     {}
 func (Value) result()      {}
 func (Entries) result()    {}
+func (Changes) result()    {}
 func (*Picture) result()   {}
 func (*Alive) result()     {}
 func (AllDevices) result() {}
@@ -96,6 +105,13 @@ func (AllDevices) result() {}
 type Entry struct {
 	Key   string
 	Value []byte
+}
+
+// A Change is a key that was set or removed.
+type Change struct {
+	Entry
+	Revision int64
+	Deleted  bool
 }
 
 // A TaskInfo is what others may know of a task.

@@ -117,6 +117,21 @@ type (
 		Key string
 	}
 
+	// SwapKeyValue stores New if the present value is Old; a nil one stands for an absent key.
+	SwapKeyValue struct {
+		Call
+		Key      string
+		Old, New []byte
+	}
+
+	// WatchKeys waits until something below Dir changes after the revision After. A negative one
+	// asks for what is there now. The empty directory has every key in it.
+	WatchKeys struct {
+		Call
+		Dir   string
+		After int64
+	}
+
 	// Barrier waits until all members have called it. No Tasks means all tasks of the job.
 	// Recoverable is the flag of this request (C-BAR-4).
 	Barrier struct {
@@ -217,6 +232,8 @@ func (TryGetKeyValue) event()    {}
 func (IncrementKeyValue) event() {}
 func (GetKeyValueDir) event()    {}
 func (DeleteKeyValue) event()    {}
+func (SwapKeyValue) event()      {}
+func (WatchKeys) event()         {}
 func (Barrier) event()           {}
 func (CancelBarrier) event()     {}
 func (GetAliveTasks) event()     {}

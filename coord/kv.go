@@ -1,6 +1,7 @@
 package coord
 
 import (
+	"bytes"
 	"math"
 	"strconv"
 	"strings"
@@ -88,6 +89,7 @@ func (m *Machine) set(key string, value []byte) error {
 		return err
 	}
 	s.tree.ReplaceOrInsert(Entry{Key: key, Value: value})
+	m.keyChanged(Entry{Key: key, Value: value}, false)
 	if waiting := m.ep.gets[key]; waiting != nil {
 		delete(m.ep.gets, key)
 		for _, w := range waiting.take() {
@@ -190,12 +192,12 @@ func (m *Machine) getKeyValueDir(w *waiter, ev GetKeyValueDir) {
 		return
 	}
 	var found []Entry
-	var bytes int64
+	var size int64
 	m.below(normalise(ev.Dir), func(e Entry) {
 		found = append(found, e)
-		bytes += int64(len(e.Key) + len(e.Value))
+		size += int64(len(e.Key) + len(e.Value))
 	})
-	if bytes > math.MaxInt32 {
+	if size > math.MaxInt32 {
 		m.answer(w, nil, &serry.LimitError{Limit: "reply-bytes", Max: math.MaxInt32})
 		return
 	}
@@ -226,7 +228,30 @@ func (m *Machine) deleteKeyValue(w *waiter, ev DeleteKeyValue) {
 	for _, k := range doomed {
 		if e, ok := m.ep.keys.tree.Delete(Entry{Key: k}); ok {
 			m.ep.keys.bytes -= int64(len(e.Key) + len(e.Value))
+			m.keyChanged(Entry{Key: k}, true)
 		}
+	}
+	m.answer(w, Done{}, nil)
+}
+
+// swapKeyValue stores a value if the key still has the one that the caller knows.
+func (m *Machine) swapKeyValue(w *waiter, ev SwapKeyValue) {
+	err := m.checkKeyCall(w, ev.Key)
+	if err == nil {
+		key := normalise(ev.Key)
+		old, exists := m.ep.keys.tree.Get(Entry{Key: key})
+		switch {
+		case exists != (ev.Old != nil) || !bytes.Equal(old.Value, ev.Old):
+			err = &serry.KeyError{Key: ev.Key, Err: serry.ErrChanged}
+		case ev.New == nil:
+			err = &serry.InvalidError{What: "a swap needs a new value"}
+		default:
+			err = m.set(key, ev.New)
+		}
+	}
+	if err != nil {
+		m.answer(w, nil, err)
+		return
 	}
 	m.answer(w, Done{}, nil)
 }

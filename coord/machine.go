@@ -52,6 +52,7 @@ type epoch struct {
 
 	keys     store
 	gets     map[string]*waiters // by normalised key
+	changes  changes
 	watchers waiters
 	groups   map[string]*group
 	order    []*group // groups in the order they were made
@@ -175,6 +176,10 @@ func (m *Machine) serve(ev Event) {
 		m.getKeyValueDir(w, ev)
 	case DeleteKeyValue:
 		m.deleteKeyValue(w, ev)
+	case SwapKeyValue:
+		m.swapKeyValue(w, ev)
+	case WatchKeys:
+		m.watchKeys(w, ev)
 	case Barrier:
 		m.callBarrier(w, ev)
 	case CancelBarrier:
@@ -267,23 +272,23 @@ func (m *Machine) stop() {
 	m.stopped = true
 	m.note(Note{What: "service stopped"})
 	for _, b := range slices.Clone(m.ep.open) {
-		m.finish(b, m.barrierError(b, serry.ErrBarrierStopped))
+		m.finish(b, m.barrierError(b, serry.ErrStopping))
 	}
 	m.dirty = false
 	for _, w := range m.ep.watchers.take() {
 		m.answer(w, &Picture{Version: -1}, nil)
 	}
 	for _, t := range m.ep.tasks {
-		m.endPoll(t, serry.ErrCancelled)
+		m.endPoll(t, serry.ErrStopping)
 	}
 	for _, g := range slices.Clone(m.ep.order) {
-		m.endGroup(g, nil, serry.ErrCancelled)
+		m.endGroup(g, nil, serry.ErrStopping)
 	}
 	for _, w := range m.ep.newcomers.take() {
 		m.answer(w, nil, serry.ErrStopped)
 	}
 	for _, req := range slices.Sorted(maps.Keys(m.waiting)) { // gets, which come last
-		m.answer(m.waiting[req], nil, serry.ErrCancelled)
+		m.answer(m.waiting[req], nil, serry.ErrStopping)
 	}
 	clear(m.ep.gets)
 }
@@ -303,6 +308,7 @@ func (m *Machine) resume() {
 	clear(m.ep.gets)
 	m.ep.heldInAll = 0
 	m.ep.watchers.take()
+	m.ep.changes.watchers.take()
 	m.ep.newcomers.take()
 	for _, t := range m.ep.tasks {
 		t.poll = nil
