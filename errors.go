@@ -37,15 +37,15 @@ var (
 	ErrAlreadyFailed      = errors.New("task has already failed") // Reason is the stored error
 
 	// Of barriers; facts: BarrierError.
-	ErrCounter        = errors.New("barrier counters disagree")
-	ErrMembers        = errors.New("barrier members disagree")
-	ErrNoMembers      = errors.New("members must be named, the barrier is not one of all tasks")
-	ErrNotMember      = errors.New("caller is not a member")
-	ErrMemberFailed   = errors.New("a member had failed before")
-	ErrMemberLost     = errors.New("a member was lost")
-	ErrWithdrawn      = errors.New("arrival withdrawn, the member restarted")
-	ErrAlreadyPassed  = errors.New("barrier has already passed")
-	ErrReservedName   = errors.New("barrier id is reserved")
+	ErrCounter       = errors.New("barrier counters disagree")
+	ErrMembers       = errors.New("barrier members disagree")
+	ErrNoMembers     = errors.New("members must be named, the barrier is not one of all tasks")
+	ErrNotMember     = errors.New("caller is not a member")
+	ErrMemberFailed  = errors.New("a member had failed before")
+	ErrMemberLost    = errors.New("a member was lost")
+	ErrWithdrawn     = errors.New("arrival withdrawn, the member restarted")
+	ErrAlreadyPassed = errors.New("barrier has already passed")
+	ErrReservedName  = errors.New("barrier id is reserved")
 
 	// Of keys; facts: KeyError.
 	ErrExists    = errors.New("key already exists")

@@ -65,8 +65,8 @@ type (
 	// Entries answers GetKeyValueDir, ascending by key.
 	Entries struct{ Entries []Entry }
 
-	// Changes answers WatchKeys: what has changed since the revision asked for, oldest first. After
-	// a Reset it is not the history but all that is there, and what the watcher knew is void.
+	// Changes answers WatchKeys: the present state of what changed since the revision asked for. After
+	// a Reset it is all that is there, and what the watcher knew is void.
 	Changes struct {
 		Revision int64
 		Reset    bool

@@ -2,35 +2,47 @@ package coord
 
 import (
 	"math"
-	"slices"
 	"strings"
 
 	"github.com/serry-dev/serry"
 )
 
-// changes is the recent history of the store, for those who watch keys. Every change has a
-// revision; the oldest are forgotten, and who asks for them is told to start anew.
+// changes is the recent history of the store, for those who watch keys: which key changed at
+// which revision. Values are not kept; a watcher hears the present one. The oldest changes are
+// forgotten, and who asks for them is told to start anew.
 type changes struct {
 	revision int64
 	oldest   int64 // everything after this revision is in log
-	log      []Change
+	log      []keyChange
+	bytes    int // of the keys in log
 	watchers waiters
 }
 
+type keyChange struct {
+	key      string
+	revision int64
+}
+
+// maxChangeBytes bounds the keys in the history together.
+const maxChangeBytes = 16 << 20
+
 // keyChanged notes a change and tells everybody who watches it.
-func (m *Machine) keyChanged(e Entry, deleted bool) {
+func (m *Machine) keyChanged(key string) {
 	c := &m.ep.changes
 	c.revision++
-	c.log = append(c.log, Change{Entry: e, Revision: c.revision, Deleted: deleted})
-	if len(c.log) >= 2*m.cfg.Limits.Changes {
-		c.log = slices.Clone(c.log[len(c.log)-m.cfg.Limits.Changes:])
-		c.oldest = c.log[0].Revision - 1
+	c.log = append(c.log, keyChange{key, c.revision})
+	c.bytes += len(key)
+	for len(c.log) > m.cfg.Limits.Changes || c.bytes > maxChangeBytes && len(c.log) > 0 {
+		c.bytes -= len(c.log[0].key)
+		c.oldest = c.log[0].revision
+		c.log[0] = keyChange{}
+		c.log = c.log[1:]
 	}
 	if c.watchers.live() == 0 {
 		return
 	}
 	for _, w := range c.watchers.take() {
-		if inDir(e.Key, w.key) {
+		if inDir(key, w.key) {
 			m.answer(w, m.changesSince(w.key, w.after), nil)
 		} else {
 			c.watchers.add(w)
@@ -68,8 +80,8 @@ func (m *Machine) watchKeys(w *waiter, ev WatchKeys) {
 	}
 }
 
-// changesSince collects what changed below dir after a revision. Who is too far behind, or comes
-// from another epoch, gets all that is there.
+// changesSince tells the present state of every key below dir that changed after a revision. Who
+// is too far behind, or comes from another epoch, gets all that is there.
 func (m *Machine) changesSince(dir string, after int64) Changes {
 	c := &m.ep.changes
 	found := Changes{Revision: c.revision}
@@ -83,11 +95,18 @@ func (m *Machine) changesSince(dir string, after int64) Changes {
 		})
 		return found
 	}
-	from := len(c.log) - int(c.revision-after)
-	for _, ch := range c.log[max(from, 0):] {
-		if inDir(ch.Key, dir) {
-			found.Changes = append(found.Changes, ch)
+	recent := c.log[len(c.log)-int(c.revision-after):]
+	last := make(map[string]int64, len(recent))
+	for _, ch := range recent {
+		last[ch.key] = ch.revision
+	}
+	for _, ch := range recent {
+		if last[ch.key] != ch.revision || !inDir(ch.key, dir) {
+			continue
 		}
+		e, exists := m.ep.keys.tree.Get(Entry{Key: ch.key})
+		e.Key = ch.key
+		found.Changes = append(found.Changes, Change{Entry: e, Revision: ch.revision, Deleted: !exists})
 	}
 	return found
 }

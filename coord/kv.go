@@ -89,7 +89,7 @@ func (m *Machine) set(key string, value []byte) error {
 		return err
 	}
 	s.tree.ReplaceOrInsert(Entry{Key: key, Value: value})
-	m.keyChanged(Entry{Key: key, Value: value}, false)
+	m.keyChanged(key)
 	if waiting := m.ep.gets[key]; waiting != nil {
 		delete(m.ep.gets, key)
 		for _, w := range waiting.take() {
@@ -228,7 +228,7 @@ func (m *Machine) deleteKeyValue(w *waiter, ev DeleteKeyValue) {
 	for _, k := range doomed {
 		if e, ok := m.ep.keys.tree.Delete(Entry{Key: k}); ok {
 			m.ep.keys.bytes -= int64(len(e.Key) + len(e.Value))
-			m.keyChanged(Entry{Key: k}, true)
+			m.keyChanged(k)
 		}
 	}
 	m.answer(w, Done{}, nil)

@@ -259,8 +259,8 @@ func newEpoch(service serry.Incarnation, jobs []Job, cfg Config) *epoch {
 	}
 	suffix := "::" + strconv.FormatUint(uint64(service), 10)
 	ep.register = newBarrier(RegisterBarrierID, registerBarrier)
-	ep.shutdown = newBarrier("Shutdown" + suffix, shutdownBarrier)
-	ep.devices = newBarrier("WaitForAllTasks" + suffix, deviceBarrier)
+	ep.shutdown = newBarrier("Shutdown"+suffix, shutdownBarrier)
+	ep.devices = newBarrier("WaitForAllTasks"+suffix, deviceBarrier)
 	return ep
 }
 
