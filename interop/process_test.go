@@ -85,7 +85,8 @@ func (p *process) clear() {
 	syscall.Kill(-p.cmd.Process.Pid, syscall.SIGKILL) // no such group: it ended by itself
 	<-p.ended
 	if p.t.Failed() {
-		p.t.Logf("%s: %v, last words:\n%s", p.name, p.cmd.ProcessState, p.stderr.String())
+		words := p.stderr.String()
+		p.t.Logf("%s: %v, last words:\n%s", p.name, p.cmd.ProcessState, words[max(0, len(words)-4096):])
 	}
 }
 
