@@ -1,0 +1,180 @@
+package wire
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"time"
+
+	"google.golang.org/protobuf/encoding/protowire"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/serry-dev/serry"
+	"github.com/serry-dev/serry/coord"
+	"github.com/serry-dev/serry/wire/tfpb"
+)
+
+// A Codec reads requests that are meant for one set of jobs. It does not change; where an epoch opens
+// with other jobs, a new one takes its place. The zero Codec knows no job.
+type Codec struct {
+	jobs  []coord.Job
+	tasks int // of all jobs
+}
+
+// NewCodec makes a codec for these jobs, of which there is at least one.
+func NewCodec(jobs []coord.Job) *Codec {
+	c := &Codec{jobs: jobs}
+	for _, j := range jobs {
+		c.tasks += j.Tasks
+	}
+	return c
+}
+
+// An Origin is what the server knows of a call beside its bytes.
+type Origin struct {
+	Req  coord.Req
+	Next serry.Incarnation // for RegisterTask: of the epoch that the call may open
+
+	// Identify says which life of the task is registered on the connection that the call came by,
+	// and with which epoch of the service; zeros if none is. The zero task means the only task
+	// registered there. Calls of dialect TF do not say it themselves (C-INC-6). Nil: nothing is
+	// known of the connection.
+	Identify func(task serry.TaskID) (own, service serry.Incarnation)
+}
+
+// A Shape is what must be remembered of a request in order to answer it: a small value that can be
+// compared. Requests with equal Shapes read equal replies alike, so that bytes can be shared.
+type Shape struct {
+	Dialect Dialect
+	Op      Op
+
+	oneJob  bool                      // the cluster has one job, and its name does not matter
+	job     string                    // what the caller calls that job
+	task    serry.TaskID              // who calls, or zero
+	barrier string                    // of calls on barriers: the id
+	counter int64                     // of calls on barriers: the instance
+	asked   *tfpb.GetTaskStateRequest // of GetTaskState: the tasks as the caller wrote them
+}
+
+// Decode turns a request into an event. With an error the event is nil and the call is to be
+// answered with [Shape.Refuse]. Nothing of body is kept.
+func (c *Codec) Decode(path string, body []byte, o Origin) (coord.Event, Shape, error) {
+	m, ok := methods[path]
+	if !ok {
+		return nil, Shape{}, errNoMethod
+	}
+	d := decoder{codec: c, origin: o, shape: Shape{Dialect: m.dialect, Op: m.op, oneJob: len(c.jobs) == 1}}
+	ev, err := m.decode(&d, body)
+	if err != nil {
+		return nil, d.shape, err
+	}
+	return ev, d.shape, nil
+}
+
+// Causes that only the wire knows.
+var (
+	errNoMethod = errors.New("no such method")
+	errNotATask = errors.New("a call meant for a task")
+)
+
+// A decoder reads one request. What the reply needs it leaves in shape.
+type decoder struct {
+	codec  *Codec
+	origin Origin
+	shape  Shape
+}
+
+// read parses body into m. Fields that m does not have are dropped.
+func (d *decoder) read(body []byte, m proto.Message) error {
+	if err := (proto.UnmarshalOptions{DiscardUnknown: true}).Unmarshal(body, m); err != nil {
+		return &serry.InvalidError{What: "not a request of " + d.shape.Op.String()}
+	}
+	return nil
+}
+
+// extraTasks is how many more tasks than the cluster has a list may name. Such a list is wrong in
+// any case, but a short one is worth the exact answer of the machine.
+const extraTasks = 1024
+
+// A list is where a request has its tasks.
+type list struct {
+	field   protowire.Number
+	numbers bool // else messages
+}
+
+// readList is read for a request with a list of tasks, whose length is looked at before memory is
+// spent on it.
+func (d *decoder) readList(body []byte, m proto.Message, l list) error {
+	if n := l.len(body); n > d.codec.tasks+extraTasks {
+		return &serry.InvalidError{What: fmt.Sprintf("a list of %d tasks, the cluster has %d", n, d.codec.tasks)}
+	}
+	return d.read(body, m)
+}
+
+// len counts the entries of the list in a message that may be malformed.
+func (l list) len(body []byte) int {
+	total := 0
+	for len(body) > 0 {
+		num, typ, n := protowire.ConsumeTag(body)
+		if n < 0 {
+			return total
+		}
+		value := body[n:]
+		size := protowire.ConsumeFieldValue(num, typ, value)
+		if size < 0 {
+			return total
+		}
+		switch {
+		case num != l.field:
+		case l.numbers && typ == protowire.BytesType:
+			packed, _ := protowire.ConsumeBytes(value)
+			total += countVarints(packed)
+		default:
+			total++
+		}
+		body = value[size:]
+	}
+	return total
+}
+
+// countVarints counts the bytes that end a number.
+func countVarints(packed []byte) int {
+	total := 0
+	for _, b := range packed {
+		if b < 0x80 {
+			total++
+		}
+	}
+	return total
+}
+
+// barrier notes which barrier a call is about.
+func (d *decoder) barrier(id string, counter int64) error {
+	if err := checkName("barrier id", id); err != nil {
+		return err
+	}
+	d.shape.barrier, d.shape.counter = id, counter
+	return nil
+}
+
+// checkName refuses a name that is too long, since it will stand in texts and payloads
+// (C-WIRE-16).
+func checkName(what, name string) error {
+	if len(name) <= coord.MaxNameBytes {
+		return nil
+	}
+	return &serry.InvalidError{What: fmt.Sprintf("%s %q is %d bytes long, at most %d are allowed",
+		what, middle(name, 64), len(name), coord.MaxNameBytes)}
+}
+
+// millis turns a number of milliseconds into a duration, the largest or smallest if it has no room.
+func millis(ms int64) time.Duration {
+	const most = math.MaxInt64 / int64(time.Millisecond)
+	switch {
+	case ms > most:
+		return math.MaxInt64
+	case ms < -most:
+		return math.MinInt64
+	}
+	return time.Duration(ms) * time.Millisecond
+}

@@ -1,0 +1,303 @@
+package wire
+
+import (
+	"google.golang.org/protobuf/proto"
+
+	"github.com/serry-dev/serry"
+	"github.com/serry-dev/serry/coord"
+	"github.com/serry-dev/serry/wire/tfpb"
+)
+
+// In this dialect a request names a task but, other than RegisterTask and Heartbeat, no life of it:
+// that is known by the connection (C-INC-6). In a cluster of one job the name of the job does not
+// matter, and replies repeat the one the caller used (C-VER-1).
+
+// tfCall reads what is common to calls that name no task.
+func (d *decoder) tfCall() coord.Call {
+	call := coord.Call{Req: d.origin.Req}
+	if d.origin.Identify != nil {
+		call.Incarnation, call.Service = d.origin.Identify(serry.TaskID{})
+	}
+	return call
+}
+
+// tfTaskCall reads what is common to calls of a task.
+func (d *decoder) tfTaskCall(source *tfpb.CoordinatedTask) (coord.Call, error) {
+	if err := d.tfCaller(source); err != nil {
+		return coord.Call{}, err
+	}
+	call := coord.Call{Req: d.origin.Req, Task: d.shape.task}
+	if d.origin.Identify != nil {
+		call.Incarnation, call.Service = d.origin.Identify(call.Task)
+	}
+	return call, nil
+}
+
+// tfCaller notes who calls, and by which name of the job.
+func (d *decoder) tfCaller(source *tfpb.CoordinatedTask) error {
+	if err := d.tfJobName(source.GetJobName()); err != nil {
+		return err
+	}
+	d.shape.task = d.tfTask(source)
+	return nil
+}
+
+// tfJobName notes the name that replies call the one job by.
+func (d *decoder) tfJobName(name string) error {
+	if err := checkName("job name", name); err != nil {
+		return err
+	}
+	if d.shape.oneJob {
+		d.shape.job = name
+	}
+	return nil
+}
+
+func (d *decoder) tfTask(t *tfpb.CoordinatedTask) serry.TaskID {
+	task := serry.TaskID{Job: t.GetJobName(), Index: int(t.GetTaskId())}
+	if d.shape.oneJob {
+		task.Job = d.codec.jobs[0].Name
+	}
+	return task
+}
+
+func (d *decoder) tfTasks(list []*tfpb.CoordinatedTask) ([]serry.TaskID, error) {
+	if len(list) == 0 {
+		return nil, nil
+	}
+	tasks := make([]serry.TaskID, len(list))
+	for i, t := range list {
+		if err := checkName("job name", t.GetJobName()); err != nil {
+			return nil, err
+		}
+		tasks[i] = d.tfTask(t)
+	}
+	return tasks, nil
+}
+
+func (d *decoder) tfRegister(body []byte) (coord.Event, error) {
+	var m tfpb.RegisterTaskRequest
+	if err := d.read(body, &m); err != nil {
+		return nil, err
+	}
+	if err := d.tfCaller(m.GetSourceTask()); err != nil {
+		return nil, err
+	}
+	return coord.RegisterTask{
+		Call: coord.Call{
+			Req:         d.origin.Req,
+			Task:        d.shape.task,
+			Incarnation: serry.Incarnation(m.GetIncarnation()),
+		},
+		Recoverable: m.GetSourceTask().GetRecoverable(),
+		Next:        d.origin.Next,
+	}, nil
+}
+
+// tfHeartbeat takes the incarnation from the request. The epoch is that of the connection only where
+// the connection knows this very incarnation.
+func (d *decoder) tfHeartbeat(body []byte) (coord.Event, error) {
+	var m tfpb.HeartbeatRequest
+	if err := d.read(body, &m); err != nil {
+		return nil, err
+	}
+	call, err := d.tfTaskCall(m.GetSourceTask())
+	if err != nil {
+		return nil, err
+	}
+	if own := serry.Incarnation(m.GetIncarnation()); own != call.Incarnation {
+		call.Incarnation, call.Service = own, 0
+	}
+	return coord.Heartbeat{Call: call}, nil
+}
+
+func (d *decoder) tfPoll(body []byte) (coord.Event, error) {
+	var m tfpb.PollForErrorRequest
+	if err := d.read(body, &m); err != nil {
+		return nil, err
+	}
+	call, err := d.tfTaskCall(m.GetSourceTask())
+	return coord.PollForError{Call: call}, err
+}
+
+func (d *decoder) tfWaitAll(body []byte) (coord.Event, error) {
+	var m tfpb.WaitForAllTasksRequest
+	if err := d.read(body, &m); err != nil {
+		return nil, err
+	}
+	call, err := d.tfTaskCall(m.GetSourceTask())
+	if err != nil {
+		return nil, err
+	}
+	devices, err := proto.MarshalOptions{Deterministic: true}.Marshal(m.GetDeviceInfo())
+	return coord.WaitForAllTasks{Call: call, Devices: devices}, err
+}
+
+func (d *decoder) tfShutdown(body []byte) (coord.Event, error) {
+	var m tfpb.ShutdownTaskRequest
+	if err := d.read(body, &m); err != nil {
+		return nil, err
+	}
+	call, err := d.tfTaskCall(m.GetSourceTask())
+	return coord.ShutdownTask{Call: call, Recoverable: m.GetSourceTask().GetRecoverable()}, err
+}
+
+func (d *decoder) tfReset(body []byte) (coord.Event, error) {
+	var m tfpb.ResetTaskRequest
+	if err := d.read(body, &m); err != nil {
+		return nil, err
+	}
+	call, err := d.tfTaskCall(m.GetSourceTask())
+	return coord.ResetTask{Call: call}, err
+}
+
+// tfReportToTask refuses: the method is for servers that run in tasks (C-ERR-5).
+func (d *decoder) tfReportToTask([]byte) (coord.Event, error) { return nil, errNotATask }
+
+func (d *decoder) tfReport(body []byte) (coord.Event, error) {
+	var m tfpb.ReportErrorToServiceRequest
+	if err := d.read(body, &m); err != nil {
+		return nil, err
+	}
+	call, err := d.tfTaskCall(m.GetErrorOrigin())
+	return coord.ReportError{Call: call, Code: int(m.GetErrorCode()), Text: m.GetErrorMessage()}, err
+}
+
+func (d *decoder) tfTaskState(body []byte) (coord.Event, error) {
+	m := new(tfpb.GetTaskStateRequest)
+	if err := d.readList(body, m, list{field: 1}); err != nil {
+		return nil, err
+	}
+	tasks, err := d.tfTasks(m.GetSourceTask())
+	d.shape.asked = m
+	return coord.GetTaskState{Call: d.tfCall(), Tasks: tasks}, err
+}
+
+// tfJobState is a watch that does not wait (C-GTS-2).
+func (d *decoder) tfJobState(body []byte) (coord.Event, error) {
+	var m tfpb.GetJobStateRequest
+	if err := d.read(body, &m); err != nil {
+		return nil, err
+	}
+	return d.tfWatchJob(m.GetJobName(), -1)
+}
+
+func (d *decoder) tfWatch(body []byte) (coord.Event, error) {
+	var m tfpb.WatchJobStateRequest
+	if err := d.read(body, &m); err != nil {
+		return nil, err
+	}
+	return d.tfWatchJob(m.GetJobName(), m.GetVersionNumber())
+}
+
+// tfWatchJob asks for the job by name where there are several, else for all tasks.
+func (d *decoder) tfWatchJob(job string, version int64) (coord.Event, error) {
+	if err := d.tfJobName(job); err != nil {
+		return nil, err
+	}
+	if d.shape.oneJob {
+		job = ""
+	}
+	return coord.WatchTasks{Call: d.tfCall(), Version: version, Job: job}, nil
+}
+
+func (d *decoder) tfInsert(body []byte) (coord.Event, error) {
+	var m tfpb.InsertKeyValueRequest
+	if err := d.read(body, &m); err != nil {
+		return nil, err
+	}
+	return coord.InsertKeyValue{
+		Call:      d.tfCall(),
+		Key:       m.GetKv().GetKey(),
+		Value:     m.GetKv().GetValue(),
+		Overwrite: m.GetAllowOverwrite(),
+	}, nil
+}
+
+func (d *decoder) tfGet(body []byte) (coord.Event, error) {
+	var m tfpb.GetKeyValueRequest
+	if err := d.read(body, &m); err != nil {
+		return nil, err
+	}
+	return coord.GetKeyValue{Call: d.tfCall(), Key: m.GetKey()}, nil
+}
+
+func (d *decoder) tfTryGet(body []byte) (coord.Event, error) {
+	var m tfpb.TryGetKeyValueRequest
+	if err := d.read(body, &m); err != nil {
+		return nil, err
+	}
+	return coord.TryGetKeyValue{Call: d.tfCall(), Key: m.GetKey()}, nil
+}
+
+func (d *decoder) tfIncrement(body []byte) (coord.Event, error) {
+	var m tfpb.IncrementKeyValueRequest
+	if err := d.read(body, &m); err != nil {
+		return nil, err
+	}
+	return coord.IncrementKeyValue{Call: d.tfCall(), Key: m.GetKey(), By: m.GetIncrement()}, nil
+}
+
+func (d *decoder) tfDir(body []byte) (coord.Event, error) {
+	var m tfpb.GetKeyValueDirRequest
+	if err := d.read(body, &m); err != nil {
+		return nil, err
+	}
+	return coord.GetKeyValueDir{Call: d.tfCall(), Dir: m.GetDirectoryKey()}, nil
+}
+
+func (d *decoder) tfDelete(body []byte) (coord.Event, error) {
+	var m tfpb.DeleteKeyValueRequest
+	if err := d.read(body, &m); err != nil {
+		return nil, err
+	}
+	return coord.DeleteKeyValue{Call: d.tfCall(), Key: m.GetKey()}, nil
+}
+
+func (d *decoder) tfBarrier(body []byte) (coord.Event, error) {
+	var m tfpb.BarrierRequest
+	if err := d.readList(body, &m, list{field: 3}); err != nil {
+		return nil, err
+	}
+	if err := d.barrier(m.GetBarrierId(), m.GetCounter()); err != nil {
+		return nil, err
+	}
+	call, err := d.tfTaskCall(m.GetSourceTask())
+	if err != nil {
+		return nil, err
+	}
+	tasks, err := d.tfTasks(m.GetTasks())
+	return coord.Barrier{
+		Call:        call,
+		ID:          m.GetBarrierId(),
+		Counter:     m.GetCounter(),
+		Timeout:     millis(m.GetBarrierTimeoutInMs()),
+		Tasks:       tasks,
+		Recoverable: m.GetSourceTask().GetRecoverable(),
+	}, err
+}
+
+func (d *decoder) tfCancel(body []byte) (coord.Event, error) {
+	var m tfpb.CancelBarrierRequest
+	if err := d.read(body, &m); err != nil {
+		return nil, err
+	}
+	if err := d.barrier(m.GetBarrierId(), m.GetCounter()); err != nil {
+		return nil, err
+	}
+	call, err := d.tfTaskCall(m.GetSourceTask())
+	return coord.CancelBarrier{Call: call, ID: m.GetBarrierId(), Counter: m.GetCounter()}, err
+}
+
+func (d *decoder) tfAlive(body []byte) (coord.Event, error) {
+	var m tfpb.GetAliveTasksRequest
+	if err := d.readList(body, &m, list{field: 2}); err != nil {
+		return nil, err
+	}
+	call, err := d.tfTaskCall(m.GetRequestingTask())
+	if err != nil {
+		return nil, err
+	}
+	tasks, err := d.tfTasks(m.GetTasks())
+	return coord.GetAliveTasks{Call: call, Tasks: tasks}, err
+}

@@ -1,0 +1,199 @@
+package wire
+
+import (
+	"github.com/serry-dev/serry"
+	"github.com/serry-dev/serry/coord"
+	"github.com/serry-dev/serry/wire/xlapb"
+)
+
+// In this dialect every request but RegisterTask says which service it is meant for and which life
+// of a task it comes from (C-INC-2, C-INC-6). The task itself stands beside that, never inside.
+
+// xlaCall reads what is common to calls that name no task.
+func (d *decoder) xlaCall(who *xlapb.Incarnations) coord.Call {
+	return coord.Call{
+		Req:         d.origin.Req,
+		Service:     serry.Incarnation(who.GetServiceIncarnation()),
+		Incarnation: serry.Incarnation(who.GetTaskIncarnation()),
+	}
+}
+
+// xlaTaskCall reads what is common to calls of a task.
+func (d *decoder) xlaTaskCall(who *xlapb.Incarnations, id int32) coord.Call {
+	call := d.xlaCall(who)
+	call.Task = d.xlaTask(id)
+	d.shape.task = call.Task
+	return call
+}
+
+// xlaTask names a task by its number, which counts in the first job.
+func (d *decoder) xlaTask(id int32) serry.TaskID {
+	task := serry.TaskID{Index: int(id)}
+	if len(d.codec.jobs) > 0 {
+		task.Job = d.codec.jobs[0].Name
+	}
+	return task
+}
+
+func (d *decoder) xlaTasks(ids []int32) []serry.TaskID {
+	if len(ids) == 0 {
+		return nil
+	}
+	tasks := make([]serry.TaskID, len(ids))
+	for i, id := range ids {
+		tasks[i] = d.xlaTask(id)
+	}
+	return tasks
+}
+
+func (d *decoder) xlaRegister(body []byte) (coord.Event, error) {
+	var m xlapb.RegisterTaskRequest
+	if err := d.read(body, &m); err != nil {
+		return nil, err
+	}
+	call := d.xlaTaskCall(nil, m.GetSourceTaskId())
+	call.Incarnation = serry.Incarnation(m.GetIncarnation())
+	return coord.RegisterTask{Call: call, Next: d.origin.Next}, nil
+}
+
+func (d *decoder) xlaHeartbeat(body []byte) (coord.Event, error) {
+	var m xlapb.HeartbeatRequest
+	if err := d.read(body, &m); err != nil {
+		return nil, err
+	}
+	call := d.xlaTaskCall(m.GetIncarnations(), m.GetSourceTaskId())
+	call.Incarnation = serry.Incarnation(m.GetIncarnation())
+	return coord.Heartbeat{Call: call}, nil
+}
+
+func (d *decoder) xlaPoll(body []byte) (coord.Event, error) {
+	var m xlapb.PollForErrorRequest
+	if err := d.read(body, &m); err != nil {
+		return nil, err
+	}
+	return coord.PollForError{Call: d.xlaTaskCall(m.GetIncarnations(), m.GetSourceTaskId())}, nil
+}
+
+func (d *decoder) xlaReport(body []byte) (coord.Event, error) {
+	var m xlapb.ReportErrorToServiceRequest
+	if err := d.read(body, &m); err != nil {
+		return nil, err
+	}
+	return coord.ReportError{
+		Call: d.xlaTaskCall(m.GetIncarnations(), m.GetSourceTaskId()),
+		Code: int(m.GetErrorCode()),
+		Text: m.GetErrorMessage(),
+	}, nil
+}
+
+func (d *decoder) xlaShutdown(body []byte) (coord.Event, error) {
+	var m xlapb.ShutdownTaskRequest
+	if err := d.read(body, &m); err != nil {
+		return nil, err
+	}
+	return coord.ShutdownTask{Call: d.xlaTaskCall(m.GetIncarnations(), m.GetSourceTaskId())}, nil
+}
+
+func (d *decoder) xlaWatch(body []byte) (coord.Event, error) {
+	var m xlapb.WatchTasksRequest
+	if err := d.read(body, &m); err != nil {
+		return nil, err
+	}
+	return coord.WatchTasks{Call: d.xlaCall(m.GetIncarnations()), Version: m.GetVersionNumber()}, nil
+}
+
+func (d *decoder) xlaInsert(body []byte) (coord.Event, error) {
+	var m xlapb.InsertKeyValueRequest
+	if err := d.read(body, &m); err != nil {
+		return nil, err
+	}
+	return coord.InsertKeyValue{
+		Call:      d.xlaCall(m.GetIncarnations()),
+		Key:       m.GetKv().GetKey(),
+		Value:     m.GetKv().GetValue(),
+		Overwrite: m.GetAllowOverwrite(),
+	}, nil
+}
+
+func (d *decoder) xlaGet(body []byte) (coord.Event, error) {
+	var m xlapb.GetKeyValueRequest
+	if err := d.read(body, &m); err != nil {
+		return nil, err
+	}
+	return coord.GetKeyValue{Call: d.xlaCall(m.GetIncarnations()), Key: m.GetKey()}, nil
+}
+
+func (d *decoder) xlaTryGet(body []byte) (coord.Event, error) {
+	var m xlapb.TryGetKeyValueRequest
+	if err := d.read(body, &m); err != nil {
+		return nil, err
+	}
+	return coord.TryGetKeyValue{Call: d.xlaCall(m.GetIncarnations()), Key: m.GetKey()}, nil
+}
+
+func (d *decoder) xlaIncrement(body []byte) (coord.Event, error) {
+	var m xlapb.IncrementKeyValueRequest
+	if err := d.read(body, &m); err != nil {
+		return nil, err
+	}
+	return coord.IncrementKeyValue{Call: d.xlaCall(m.GetIncarnations()), Key: m.GetKey(), By: m.GetIncrement()}, nil
+}
+
+func (d *decoder) xlaDir(body []byte) (coord.Event, error) {
+	var m xlapb.GetKeyValueDirRequest
+	if err := d.read(body, &m); err != nil {
+		return nil, err
+	}
+	return coord.GetKeyValueDir{Call: d.xlaCall(m.GetIncarnations()), Dir: m.GetDirectoryKey()}, nil
+}
+
+func (d *decoder) xlaDelete(body []byte) (coord.Event, error) {
+	var m xlapb.DeleteKeyValueRequest
+	if err := d.read(body, &m); err != nil {
+		return nil, err
+	}
+	return coord.DeleteKeyValue{Call: d.xlaCall(m.GetIncarnations()), Key: m.GetKey()}, nil
+}
+
+func (d *decoder) xlaBarrier(body []byte) (coord.Event, error) {
+	var m xlapb.BarrierRequest
+	if err := d.readList(body, &m, list{field: 4, numbers: true}); err != nil {
+		return nil, err
+	}
+	if err := d.barrier(m.GetBarrierId(), m.GetCounter()); err != nil {
+		return nil, err
+	}
+	return coord.Barrier{
+		Call:    d.xlaTaskCall(m.GetIncarnations(), m.GetSourceTaskId()),
+		ID:      m.GetBarrierId(),
+		Counter: m.GetCounter(),
+		Timeout: millis(m.GetBarrierTimeoutInMs()),
+		Tasks:   d.xlaTasks(m.GetTaskIds()),
+	}, nil
+}
+
+func (d *decoder) xlaCancel(body []byte) (coord.Event, error) {
+	var m xlapb.CancelBarrierRequest
+	if err := d.read(body, &m); err != nil {
+		return nil, err
+	}
+	if err := d.barrier(m.GetBarrierId(), m.GetCounter()); err != nil {
+		return nil, err
+	}
+	return coord.CancelBarrier{
+		Call:    d.xlaTaskCall(m.GetIncarnations(), m.GetSourceTaskId()),
+		ID:      m.GetBarrierId(),
+		Counter: m.GetCounter(),
+	}, nil
+}
+
+func (d *decoder) xlaAlive(body []byte) (coord.Event, error) {
+	var m xlapb.GetAliveTasksRequest
+	if err := d.readList(body, &m, list{field: 3, numbers: true}); err != nil {
+		return nil, err
+	}
+	return coord.GetAliveTasks{
+		Call:  d.xlaTaskCall(m.GetIncarnations(), m.GetRequestingTaskId()),
+		Tasks: d.xlaTasks(m.GetTaskIds()),
+	}, nil
+}
