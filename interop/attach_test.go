@@ -58,31 +58,40 @@ func TestTargetForms(t *testing.T) {
 	})
 }
 
-// Both dialects reach one state: a process of each is a job.
+// Both dialects reach one state: a process of each is a job, up to its end by
+// a loss, which each hears in its own words.
 func TestDialectsMixInOneJob(t *testing.T) {
-	clause(t, "C-VER-1", "C-VER-4")
+	clause(t, "C-VER-1", "C-VER-4", "C-WIRE-7")
 	eachTransport(t, func(t *testing.T, tr transport) {
 		srv := serve(t, tr, "--tasks", "2")
-		a := newClient(t, srv.addr, clientConfig{venv: jaxNew, task: 0})
-		b := newClient(t, srv.addr, clientConfig{venv: jax092, task: 1})
-		connect(a, b)
-		a.call("key_value_set", "greeting", "from the new").value(nil)
-		b.begin("blocking_key_value_get", "answer", 60_000)
-		b2 := "from the old"
-		a.call("key_value_set", "answer", b2).value(nil)
-		if got := b.end().text(); got != b2 {
-			t.Errorf("b: answer = %q; want %q", got, b2)
+		mixed := func() (young, old *client) {
+			young = newClient(t, srv.addr, clientConfig{venv: jaxNew, task: 0})
+			old = newClient(t, srv.addr, clientConfig{venv: jax092, task: 1})
+			connect(young, old)
+			return young, old
 		}
-		if got := b.call("key_value_try_get", "greeting").text(); got != "from the new" {
-			t.Errorf("b: greeting = %q; want %q", got, "from the new")
+		young, old := mixed()
+		old.begin("blocking_key_value_get", "from the young", 60_000)
+		young.call("key_value_set", "from the young", "hello").value(nil)
+		if got := old.end().text(); got != "hello" {
+			t.Errorf("old: got %q; want hello", got)
 		}
+		old.call("key_value_set", "from the old", "hello").value(nil)
+		young.holds("from the old", "hello")
 		for range 2 { // the second use of the id counts on in both dialects
-			barrier("both", a, b)
+			barrier("both", young, old)
 		}
-		if a, b := liveNodes(a, b); !cmp.Equal(a, b) || len(a) != 2 {
-			t.Errorf("get_live_nodes = %v and %v; want the same two tasks", a, b)
+		if y, o := liveNodes(young, old); !cmp.Equal(y, o) || len(y) != 2 {
+			t.Errorf("get_live_nodes = %v and %v; want the same two tasks", y, o)
 		}
-		leave(a, b)
+		leave(young, old)
+
+		young, old = mixed()
+		old.kill()
+		young.aborts("UNAVAILABLE", "task 1: ")
+		young, old = mixed()
+		young.kill()
+		old.aborts("UNAVAILABLE", "task:0: ")
 	})
 }
 
@@ -107,7 +116,7 @@ type job struct {
 // each exits 0.
 func (j job) run(t *testing.T, addr string) {
 	t.Helper()
-	processes := make([]*process, j.processes)
+	processes := make(group, j.processes)
 	for i := range processes {
 		processes[i] = startJax(t, addr, j.venv, i, "testdata/job.py",
 			fmt.Sprint(j.processes), fmt.Sprint(i), fmt.Sprint(j.rounds), fmt.Sprint(j.heartbeat))
@@ -124,9 +133,7 @@ func (j job) run(t *testing.T, addr string) {
 			}
 		}
 	}
-	for _, p := range processes {
-		p.leaves()
-	}
+	processes.leaves()
 }
 
 // startJax starts a program that attaches to the server by environment alone

@@ -48,21 +48,23 @@ func TestKilledProcessComesBack(t *testing.T) {
 		for _, victim := range []int{0, 1} {
 			t.Run(fmt.Sprintf("process %d", victim), func(t *testing.T) {
 				srv := serve(t, tr, "--tasks", "3", "--recoverable")
-				j := startLive(t, srv.addr, 3)
-				j.all("sum", "sum 3")
-				j.all("live", "live 0,2048,4096")
+				job := startLive(t, srv.addr)
+				job.all("sum", "sum 3")
+				job.all("live", "live 0,2048,4096")
 
 				killed := time.Now()
-				j.processes[victim].kill()
-				others := j.without(victim)
+				job[victim].kill()
+				others := job.without(victim)
 				others.all("live", fmt.Sprint("lost ", victim*2048))
 				within(t, "the live set shrinks", time.Since(killed))
-				others.all("live", map[int]string{0: "live 2048,4096", 1: "live 0,4096"}[victim])
+				less := map[int]string{0: "live 2048,4096", 1: "live 0,4096"}[victim]
+				others.all("live", less)
 
-				j.restart(victim)
-				back := j.processes[victim]
+				back := startJax(t, srv.addr, jaxNew, victim, "testdata/live.py", "3", fmt.Sprint(victim))
+				back.expect("devices 0,2048,4096")
+				job[victim] = back
 				back.tell("live")
-				others.all("live", map[int]string{0: "live 2048,4096", 1: "live 0,4096"}[victim])
+				others.all("live", less) // a block ends with the set the next one has
 				others.all("live", "live 0,2048,4096")
 				back.expect("live 0,2048,4096")
 
@@ -70,7 +72,7 @@ func TestKilledProcessComesBack(t *testing.T) {
 				if got := back.line(); !contains(got, "ALREADY_EXISTS", "cpu:gloo/0,2048,4096/") {
 					t.Errorf("sum of the restarted process: %q; want ALREADY_EXISTS of its Gloo key", got)
 				}
-				j.leave()
+				job.leaves()
 			})
 		}
 	})
@@ -117,66 +119,13 @@ func within(t *testing.T, what string, took time.Duration) {
 	}
 }
 
-// A liveJob is testdata/live.py in several processes.
-type liveJob struct {
-	t         *testing.T
-	addr      string
-	processes []*process
-}
-
-func startLive(t *testing.T, addr string, n int) *liveJob {
+// startLive starts testdata/live.py in three processes, with a device each.
+func startLive(t *testing.T, addr string) group {
 	t.Helper()
-	j := &liveJob{t: t, addr: addr, processes: make([]*process, n)}
-	for i := range j.processes {
-		j.start(i)
+	g := make(group, 3)
+	for i := range g {
+		g[i] = startJax(t, addr, jaxNew, i, "testdata/live.py", "3", fmt.Sprint(i))
 	}
-	for _, p := range j.processes {
-		p.expect("devices 0,2048,4096")
-	}
-	return j
-}
-
-func (j *liveJob) start(i int) {
-	j.t.Helper()
-	j.processes[i] = startJax(j.t, j.addr, jaxNew, i, "testdata/live.py", fmt.Sprint(len(j.processes)), fmt.Sprint(i))
-}
-
-// restart starts a process again and returns when it has its backend.
-func (j *liveJob) restart(i int) {
-	j.t.Helper()
-	j.start(i)
-	j.processes[i].expect("devices 0,2048,4096")
-}
-
-// without returns the job less one process.
-func (j *liveJob) without(victim int) *liveJob {
-	rest := &liveJob{t: j.t, addr: j.addr}
-	for i, p := range j.processes {
-		if i != victim {
-			rest.processes = append(rest.processes, p)
-		}
-	}
-	return rest
-}
-
-// all tells every process the same and expects the same of each.
-func (j *liveJob) all(line, want string) {
-	j.t.Helper()
-	for _, p := range j.processes {
-		p.tell(line)
-	}
-	for _, p := range j.processes {
-		p.expect(want)
-	}
-}
-
-// leave ends all processes together.
-func (j *liveJob) leave() {
-	j.t.Helper()
-	for _, p := range j.processes {
-		p.stdin.Close()
-	}
-	for _, p := range j.processes {
-		p.leaves()
-	}
+	g.expect("devices 0,2048,4096")
+	return g
 }

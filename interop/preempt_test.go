@@ -15,32 +15,23 @@ func TestPreemptionNoticeAgreesOnAStep(t *testing.T) {
 			srv := serve(t, tr, "--tasks", "2")
 			slow := startJax(t, srv.addr, v, 0, "testdata/preempt.py", "2", "0")
 			fast := startJax(t, srv.addr, v, 1, "testdata/preempt.py", "2", "1")
-			for _, p := range []*process{slow, fast} {
-				p.expect("joined")
-			}
+			job := group{slow, fast}
+			job.expect("joined")
 			slow.tell("to 49")
 			slow.expect("none")
 			fast.tell("to 71")
 			fast.expect("none")
 
 			slow.signal(syscall.SIGTERM)
-			for _, p := range []*process{slow, fast} {
-				p.tell("notice")
-			}
+			slow.tell("notice")
 			when := slow.line()
+			fast.tell("notice")
 			fast.expect(when)
 			if _, err := time.Parse("notice "+time.RFC3339Nano, when); err != nil {
 				t.Errorf("notice: %v; want a time of RFC 3339", err)
 			}
-			for _, p := range []*process{slow, fast} {
-				p.tell("to 75")
-				p.expect("72")
-			}
-			for _, p := range []*process{slow, fast} {
-				p.stdin.Close()
-			}
-			slow.leaves()
-			fast.leaves()
+			job.all("to 75", "72")
+			job.leaves()
 		})
 	})
 }

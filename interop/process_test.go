@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -148,7 +149,7 @@ func (p *process) wait() syscall.WaitStatus {
 	return p.cmd.ProcessState.Sys().(syscall.WaitStatus)
 }
 
-// leaves waits for the process to end well.
+// leaves ends the input of the process and waits for it to end well.
 func (p *process) leaves() {
 	p.t.Helper()
 	p.stdin.Close()
@@ -187,6 +188,42 @@ func (p *process) running() {
 		p.t.Fatalf("%s: ended (%v); want it running", p.name, p.cmd.ProcessState)
 	default:
 	}
+}
+
+// A group is processes that a test treats alike.
+type group []*process
+
+// all tells every process the same and expects the same of each.
+func (g group) all(line, want string) {
+	for _, p := range g {
+		p.t.Helper()
+		p.tell(line)
+	}
+	g.expect(want)
+}
+
+// expect takes the next line of every process and holds it to want.
+func (g group) expect(want string) {
+	for _, p := range g {
+		p.t.Helper()
+		p.expect(want)
+	}
+}
+
+// leaves ends the input of all processes and waits for each to end well.
+func (g group) leaves() {
+	for _, p := range g {
+		p.t.Helper()
+		p.stdin.Close()
+	}
+	for _, p := range g {
+		p.leaves()
+	}
+}
+
+// without returns the group less its i-th process.
+func (g group) without(i int) group {
+	return slices.Delete(slices.Clone(g), i, i+1)
 }
 
 // A tail is a writer that remembers the last tailBytes of what it was given.
