@@ -1,0 +1,118 @@
+package server
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/serry-dev/serry/coord"
+)
+
+// A Transport is a way to read calls from the network.
+type Transport string
+
+// GRPC is the transport that grpc-go makes: complete and well known.
+const GRPC Transport = "grpc"
+
+// Config is what a server is told once. Only Cluster.Jobs must be given.
+type Config struct {
+	// Cluster describes the job. If its Service is zero, New draws one. Its HeartbeatTimeout is
+	// how long a task may be silent, too; zero means DefaultHeartbeatTimeout.
+	Cluster coord.Config
+
+	// HeartbeatSlack is added to the heartbeat timeout before silence counts, because some clients
+	// beat only once a timeout (C-HB-9). Zero means the larger of 2 s and 5 %, negative none.
+	HeartbeatSlack time.Duration
+
+	// LostGrace is how long a task whose last connection has closed may take to come back on
+	// another before it counts as lost (C-LOST-4). Zero means 100 ms, negative none.
+	LostGrace time.Duration
+
+	Transport Transport    // empty means GRPC
+	Limits    Limits       // of the server; those of the machine are in Cluster
+	Log       *slog.Logger // nil is silent
+}
+
+// Limits bound what clients can make the server keep, beside what the machine keeps. Zero means
+// the default. A call beyond one is answered RESOURCE_EXHAUSTED, but never a registration, a
+// heartbeat, an error poll or a shutdown: for a client that would be death (C-LIM-1).
+type Limits struct {
+	Connections  int   // open ones; calls on further ones are refused
+	CallsWaiting int   // on one connection
+	QueueEvents  int   // that wait for the owner
+	QueueBytes   int64 // of the requests among them
+}
+
+// DefaultLimits are limits that real jobs never meet.
+func DefaultLimits() Limits {
+	return Limits{
+		Connections:  1 << 17,
+		CallsWaiting: 1 << 20,
+		QueueEvents:  1 << 18,
+		QueueBytes:   8 << 30,
+	}
+}
+
+// What a zero in [Config] means.
+const (
+	DefaultHeartbeatTimeout = 10 * time.Second
+	DefaultLostGrace        = 100 * time.Millisecond
+
+	leastSlack    = 2 * time.Second
+	slackFraction = 20 // of the heartbeat timeout
+)
+
+// Validate says what is wrong with c, if anything.
+func (c Config) Validate() error {
+	_, err := c.withDefaults()
+	return err
+}
+
+// withDefaults fills in what is zero and says what is wrong with the rest.
+func (c Config) withDefaults() (Config, error) {
+	c.Cluster.HeartbeatTimeout = cmp.Or(c.Cluster.HeartbeatTimeout, DefaultHeartbeatTimeout)
+	c.Cluster.Service = cmp.Or(c.Cluster.Service, newIncarnation())
+	c.HeartbeatSlack = max(0, cmp.Or(c.HeartbeatSlack, defaultSlack(c.Cluster.HeartbeatTimeout)))
+	c.LostGrace = max(0, cmp.Or(c.LostGrace, DefaultLostGrace))
+	c.Transport = cmp.Or(c.Transport, GRPC)
+	c.Limits = c.Limits.withDefaults()
+	if c.Log == nil {
+		c.Log = slog.New(slog.DiscardHandler)
+	}
+	return c, c.check()
+}
+
+func defaultSlack(timeout time.Duration) time.Duration {
+	return max(leastSlack, timeout/slackFraction)
+}
+
+func (l Limits) withDefaults() Limits {
+	d := DefaultLimits()
+	return Limits{
+		Connections:  cmp.Or(l.Connections, d.Connections),
+		CallsWaiting: cmp.Or(l.CallsWaiting, d.CallsWaiting),
+		QueueEvents:  cmp.Or(l.QueueEvents, d.QueueEvents),
+		QueueBytes:   cmp.Or(l.QueueBytes, d.QueueBytes),
+	}
+}
+
+func (c Config) check() error {
+	if err := c.Cluster.Validate(); err != nil {
+		return err
+	}
+	switch {
+	case c.Cluster.HeartbeatTimeout < time.Millisecond:
+		return fmt.Errorf("heartbeat timeout %v: want at least 1ms", c.Cluster.HeartbeatTimeout)
+	case c.Cluster.RegisterBarrier && c.Cluster.RegisterTimeout <= 0:
+		return fmt.Errorf("register timeout %v: want more than 0 with a register barrier", c.Cluster.RegisterTimeout)
+	case c.Cluster.ShutdownTimeout < 0:
+		return fmt.Errorf("shutdown timeout %v: want 0 (no shutdown barrier) or more", c.Cluster.ShutdownTimeout)
+	case c.Transport != GRPC:
+		return fmt.Errorf("transport %q: want %q", c.Transport, GRPC)
+	case c.Limits.Connections < 0 || c.Limits.CallsWaiting < 0 || c.Limits.QueueEvents < 0 || c.Limits.QueueBytes < 0:
+		return errors.New("a limit is below 0")
+	}
+	return nil
+}

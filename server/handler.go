@@ -1,0 +1,123 @@
+package server
+
+import (
+	"crypto/rand"
+	"encoding/binary"
+	"errors"
+	"strings"
+	"sync"
+	"sync/atomic"
+
+	"github.com/serry-dev/serry"
+	"github.com/serry-dev/serry/coord"
+	"github.com/serry-dev/serry/wire"
+	"github.com/serry-dev/serry/wire/rpc"
+)
+
+// A handler takes calls from transports, decodes them, and hands them to the owner. What needs no
+// decision of the machine it answers itself.
+type handler struct {
+	limits  Limits                  // set once
+	methods map[string]*methodStats // set once
+	clock   clock
+	queue   *queue
+
+	epoch atomic.Pointer[epoch] // published by the owner
+	req   atomic.Uint64         // the last one given out
+	peers sync.Map              // rpc.Conn -> *peer
+	open  atomic.Int64          // connections
+}
+
+// Open implements [rpc.Handler].
+func (h *handler) Open(c rpc.Conn) {
+	n := h.open.Add(1)
+	h.peers.Store(c, newPeer(c, n > int64(h.limits.Connections)))
+}
+
+// Close implements [rpc.Handler].
+func (h *handler) Close(c rpc.Conn, _ error) {
+	v, ok := h.peers.LoadAndDelete(c)
+	if !ok {
+		return
+	}
+	h.open.Add(-1)
+	// A server that has ended has no use for it.
+	_ = h.queue.push(item{word: ended{v.(*peer)}}, false)
+}
+
+// Cancel implements [rpc.Handler].
+func (h *handler) Cancel(c rpc.Conn, call rpc.CallID) {
+	if v, ok := h.peers.Load(c); ok {
+		_ = h.queue.push(item{word: withdrawn{v.(*peer), call}}, false)
+	}
+}
+
+// Serve implements [rpc.Handler].
+func (h *handler) Serve(c rpc.Conn, call rpc.CallID, method string, body []byte) {
+	v, ok := h.peers.Load(c)
+	if !ok {
+		return // the connection has just ended
+	}
+	p, e := v.(*peer), h.epoch.Load()
+	to := origin{peer: p, call: call, method: h.methods[method]}
+	to.method.received(len(body))
+
+	req := coord.Req(h.req.Add(1))
+	ev, shape, err := e.codec.Decode(method, body, h.origin(p, e, req, method))
+	to.shape = shape
+	if err != nil {
+		to.answer(nil, shape.Refuse(err))
+		return
+	}
+	asked, kind := inspect(ev)
+	if kind == heartbeat && p.carries(life{asked.Task, asked.Incarnation}) && e.beat(asked, h.clock.now()) {
+		to.answer(shape.Encode(coord.Reply{Result: coord.Registered{Service: e.service}}))
+		return
+	}
+	if err := h.enqueue(item{event: ev, from: to, req: req, bytes: int64(len(body))}, kind); err != nil {
+		to.answer(refusal(shape, err))
+	}
+}
+
+// origin is what the codec is told of a call.
+func (h *handler) origin(p *peer, e *epoch, req coord.Req, method string) wire.Origin {
+	o := wire.Origin{Req: req, Identify: func(t serry.TaskID) (own, service serry.Incarnation) {
+		return p.identify(e, t)
+	}}
+	if strings.HasSuffix(method, "/RegisterTask") {
+		o.Next = newIncarnation()
+	}
+	return o
+}
+
+func (h *handler) enqueue(it item, k kind) error {
+	if it.from.peer.surplus && k.refusable() {
+		return &serry.LimitError{Limit: "connections", Max: int64(h.limits.Connections)}
+	}
+	return h.queue.push(it, k.refusable())
+}
+
+// answer ends a call from the handler. The transport flushes by itself.
+func (o origin) answer(body []byte, st rpc.Status) {
+	o.method.answered(st.Code, len(body))
+	o.peer.conn.Reply(o.call, body, st)
+}
+
+// refusal is the answer to a call that does not reach the machine.
+func refusal(s wire.Shape, err error) ([]byte, rpc.Status) {
+	if errors.Is(err, serry.ErrStopped) {
+		return nil, wire.ShutDown()
+	}
+	return s.Encode(coord.Reply{Err: err})
+}
+
+// newIncarnation draws a number for an epoch of the service, never zero.
+func newIncarnation() serry.Incarnation {
+	for {
+		var b [8]byte
+		rand.Read(b[:])
+		if n := binary.NativeEndian.Uint64(b[:]); n != 0 {
+			return serry.Incarnation(n)
+		}
+	}
+}

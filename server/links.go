@@ -1,0 +1,188 @@
+package server
+
+import (
+	"time"
+
+	"github.com/serry-dev/serry"
+	"github.com/serry-dev/serry/coord"
+)
+
+// ConnectionClosed is the evidence against a task whose last connection has ended.
+const ConnectionClosed = "connection closed"
+
+// links counts, for every life of a task, the connections that carry it. It belongs to the owner.
+type links struct {
+	grace coord.Time // set once
+	of    map[life]*link
+	cut   []cutting // lives whose last connection went, in that order
+	ready []life    // lives that lost their state while nothing carried them any more
+}
+
+// A link is what is known of how one life is connected.
+type link struct {
+	open    int        // connections that carry it
+	since   coord.Time // with open == 0: since when
+	broke   bool       // with open == 0: a transport ended; else the life was replaced on its connection
+	polling bool       // its last error poll was not answered by us
+	waiting int        // registrations of it that wait
+}
+
+// A cutting is a moment at which a life lost its last connection.
+type cutting struct {
+	life
+	at coord.Time
+}
+
+func newLinks(grace time.Duration) *links {
+	return &links{grace: coord.Time(grace), of: make(map[life]*link)}
+}
+
+// attach notes that one more connection carries l.
+func (k *links) attach(l life) {
+	n := k.of[l]
+	if n == nil {
+		n = &link{}
+		k.of[l] = n
+	}
+	n.open++
+}
+
+// detach notes that a connection does not carry l any more.
+func (k *links) detach(l life, now coord.Time, broke bool) {
+	n := k.of[l]
+	if n == nil {
+		return
+	}
+	if n.open--; n.open == 0 {
+		n.since, n.broke = now, broke
+		k.cut = append(k.cut, cutting{l, now})
+	}
+}
+
+// polled notes whether an error poll of l is left without an answer. A poll that the client
+// withdrew stays unanswered (C-LOST-4).
+func (k *links) polled(l life, unanswered bool) {
+	if n := k.of[l]; n != nil {
+		n.polling = unanswered
+	}
+}
+
+// registering counts registrations of l that wait.
+func (k *links) registering(l life, by int) {
+	if n := k.of[l]; n != nil {
+		n.waiting += by
+	}
+}
+
+// waits says whether a registration of l waits.
+func (k *links) waits(l life) bool {
+	n := k.of[l]
+	return n != nil && n.waiting > 0
+}
+
+// next says when due has something to say.
+func (k *links) next() (coord.Time, bool) {
+	if len(k.cut) == 0 {
+		return 0, false
+	}
+	return k.cut[0].at + k.grace, true
+}
+
+// due returns the lives that nothing has carried for the grace. If that comes much later than it
+// should, this process was held up, and so was whoever wanted to come back: all get a new grace
+// (C-LOST-6).
+func (k *links) due(now coord.Time) []suspect {
+	if at, ok := k.next(); ok && late(now, at) {
+		k.renew(now)
+	}
+	var found []suspect
+	for len(k.cut) > 0 && k.cut[0].at+k.grace <= now {
+		c := k.cut[0]
+		k.cut = k.cut[1:]
+		if n := k.of[c.life]; n != nil && n.open == 0 && n.since == c.at {
+			found = append(found, suspect{life: c.life, lost: n.broke && n.polling, evidence: ConnectionClosed})
+		}
+	}
+	for _, l := range k.ready {
+		if n := k.of[l]; n != nil && n.open == 0 {
+			found = append(found, suspect{life: l})
+		}
+	}
+	k.ready = k.ready[:0]
+	return found
+}
+
+func (k *links) renew(now coord.Time) {
+	for i := range k.cut {
+		c := &k.cut[i]
+		if n := k.of[c.life]; n != nil && n.since == c.at {
+			n.since = now
+		}
+		c.at = now
+	}
+}
+
+// revisit is called when the state of l has changed: if nothing carries it, it may have departed.
+func (k *links) revisit(l life, now coord.Time) {
+	if n := k.of[l]; n != nil && n.open == 0 && n.since+k.grace <= now {
+		k.ready = append(k.ready, l)
+	}
+}
+
+// forget drops a life that has departed.
+func (k *links) forget(l life) {
+	if n := k.of[l]; n != nil && n.open == 0 {
+		delete(k.of, l)
+	}
+}
+
+// A suspect is a life that a detector has something to say about.
+type suspect struct {
+	life
+	lost     bool // reason enough to call it dead if it is connected
+	evidence string
+}
+
+// judge turns suspects into verdicts. A connected task can be lost; one that has left or failed can
+// only depart, and so can a life that was replaced (C-EPOCH-3).
+func (o *owner) judge(found []suspect) {
+	for len(found) > 0 {
+		var losses []coord.Loss
+		var departures []coord.Departure
+		for _, f := range found {
+			connected := o.connected(f.life)
+			switch {
+			case connected && f.lost:
+				losses = append(losses, coord.Loss{Task: f.task, Incarnation: f.incarnation, Evidence: f.evidence})
+			case !connected && !o.links.waits(f.life):
+				departures = append(departures, coord.Departure{Task: f.task, Incarnation: f.incarnation})
+			}
+		}
+		o.pronounce(losses, departures)
+		found = o.links.due(o.now) // who was lost may have departed by that
+	}
+}
+
+func (o *owner) connected(l life) bool {
+	s := o.epoch.seat(l.task)
+	return s != nil && s.known.incarnation == l.incarnation && s.known.state == serry.Connected
+}
+
+func (o *owner) pronounce(losses []coord.Loss, departures []coord.Departure) {
+	if len(losses) > 0 {
+		o.stats.lost(losses)
+		o.step(coord.Lost{Tasks: losses})
+	}
+	if len(departures) == 0 {
+		return
+	}
+	for _, d := range departures {
+		l := life{d.Task, d.Incarnation}
+		if s := o.epoch.seat(d.Task); s != nil && s.known.incarnation == d.Incarnation {
+			s.known.departed = true
+			o.show(s)
+		}
+		o.links.forget(l)
+	}
+	o.step(coord.Departed{Tasks: departures})
+}

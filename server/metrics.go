@@ -1,0 +1,142 @@
+package server
+
+import (
+	"net/http"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+	"google.golang.org/grpc/codes"
+
+	"github.com/serry-dev/serry"
+	"github.com/serry-dev/serry/coord"
+)
+
+// metrics is what a Prometheus server reads. It holds nothing: all is asked for when it is read.
+type metrics struct {
+	server *Server
+	shape  metricShape
+}
+
+// metricShape names the metrics.
+type metricShape struct {
+	tasks, age, oldest                          *prometheus.Desc
+	calls, received, sent, waits, lost          *prometheus.Desc
+	epoch, barriers, waiting, watchers, polling *prometheus.Desc
+	connections, queued, items, batches         *prometheus.Desc
+	keys, stored                                *prometheus.Desc
+}
+
+// newMetrics makes a page of its own registry: the server's numbers and those of its process.
+func newMetrics(s *Server) http.Handler {
+	r := prometheus.NewRegistry()
+	r.MustRegister(
+		&metrics{server: s, shape: newMetricShape()},
+		collectors.NewGoCollector(),
+		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
+	)
+	return promhttp.HandlerFor(r, promhttp.HandlerOpts{Registry: r})
+}
+
+func newMetricShape() metricShape {
+	d := func(name, help string, labels ...string) *prometheus.Desc {
+		return prometheus.NewDesc("serry_"+name, help, labels, nil)
+	}
+	return metricShape{
+		tasks:       d("tasks", "Tasks of the job by state.", "state"),
+		age:         d("heartbeat_age_seconds", "Connected tasks by the age of their last heartbeat."),
+		oldest:      d("heartbeat_age_max_seconds", "Age of the oldest last heartbeat of a connected task."),
+		calls:       d("calls_total", "Calls answered.", "dialect", "method", "code"),
+		received:    d("received_bytes_total", "Bytes of requests, expanded.", "dialect", "method"),
+		sent:        d("sent_bytes_total", "Bytes of replies.", "dialect", "method"),
+		waits:       d("barrier_wait_seconds", "How long calls waited at barriers."),
+		lost:        d("lost_tasks_total", "Tasks declared dead, by what was seen.", "evidence"),
+		epoch:       d("epoch", "Number of the present epoch."),
+		barriers:    d("barriers_open", "Barriers that wait for somebody."),
+		waiting:     d("calls_waiting", "Calls that wait for their answer."),
+		watchers:    d("watchers", "Calls that wait for a change of the tasks."),
+		polling:     d("error_polls", "Calls that wait for an error."),
+		connections: d("connections", "Open connections."),
+		queued:      d("queued_events", "Events that wait for the owner of the machine."),
+		items:       d("events_total", "Events the owner has taken."),
+		batches:     d("batches_total", "Batches in which the owner took them."),
+		keys:        d("keys", "Keys stored."),
+		stored:      d("store_bytes", "Bytes of all keys and values."),
+	}
+}
+
+// Describe implements [prometheus.Collector].
+func (m *metrics) Describe(ch chan<- *prometheus.Desc) { prometheus.DescribeByCollect(m, ch) }
+
+// Collect implements [prometheus.Collector].
+func (m *metrics) Collect(ch chan<- prometheus.Metric) {
+	v := m.server.View()
+	m.state(ch, v)
+	m.beats(ch)
+	m.traffic(ch)
+}
+
+func (m *metrics) state(ch chan<- prometheus.Metric, v coord.View) {
+	gauge := func(d *prometheus.Desc, n int64, labels ...string) {
+		ch <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, float64(n), labels...)
+	}
+	count := make(map[serry.TaskState]int64)
+	for _, t := range v.Tasks {
+		count[t.State]++
+	}
+	for _, s := range []serry.TaskState{serry.Disconnected, serry.Connected, serry.Failed} {
+		gauge(m.shape.tasks, count[s], s.String())
+	}
+	gauge(m.shape.epoch, int64(v.Epoch))
+	gauge(m.shape.barriers, int64(len(v.Barriers)))
+	gauge(m.shape.waiting, int64(v.Waiters))
+	gauge(m.shape.watchers, int64(v.Watchers))
+	gauge(m.shape.polling, int64(v.Polls))
+	gauge(m.shape.keys, int64(v.Keys))
+	gauge(m.shape.stored, v.StoreBytes)
+	gauge(m.shape.connections, m.server.handler.open.Load())
+	gauge(m.shape.queued, int64(m.server.handler.queue.length()))
+}
+
+// beats measures how old the last heartbeats are now.
+func (m *metrics) beats(ch chan<- prometheus.Metric) {
+	now, oldest := m.server.handler.clock.now(), 0.0
+	ages := newHistogram(waitBounds())
+	e := m.server.handler.epoch.Load()
+	for i := range e.seats {
+		if e.seats[i].shown.Load().state != serry.Connected {
+			continue
+		}
+		age := max(0, time.Duration(now-coord.Time(e.seats[i].seen.Load())).Seconds())
+		oldest = max(oldest, age)
+		ages.observe(age)
+	}
+	n, sum, below := ages.read()
+	ch <- prometheus.MustNewConstHistogram(m.shape.age, n, sum, below)
+	ch <- prometheus.MustNewConstMetric(m.shape.oldest, prometheus.GaugeValue, oldest)
+}
+
+func (m *metrics) traffic(ch chan<- prometheus.Metric) {
+	counter := func(d *prometheus.Desc, n uint64, labels ...string) {
+		ch <- prometheus.MustNewConstMetric(d, prometheus.CounterValue, float64(n), labels...)
+	}
+	st := m.server.stats
+	for _, s := range st.inOrder() {
+		for code := range s.codes {
+			if n := s.codes[code].Load(); n > 0 {
+				counter(m.shape.calls, n, s.dialect, s.name, codes.Code(code).String())
+			}
+		}
+		if in := s.bytesIn.Load(); in > 0 {
+			counter(m.shape.received, in, s.dialect, s.name)
+			counter(m.shape.sent, s.bytesOut.Load(), s.dialect, s.name)
+		}
+	}
+	n, sum, below := st.waits.read()
+	ch <- prometheus.MustNewConstHistogram(m.shape.waits, n, sum, below)
+	counter(m.shape.lost, st.bySilence.Load(), "silence")
+	counter(m.shape.lost, st.byConnection.Load(), ConnectionClosed)
+	counter(m.shape.items, st.items.Load())
+	counter(m.shape.batches, st.batches.Load())
+}

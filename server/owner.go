@@ -1,0 +1,262 @@
+package server
+
+import (
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/serry-dev/serry"
+	"github.com/serry-dev/serry/coord"
+	"github.com/serry-dev/serry/wire"
+)
+
+// A clock tells service time: how long the server has run. It is monotonic and does not follow the
+// wall clock (C-TIME-1).
+type clock struct{ start time.Time }
+
+func (c clock) now() coord.Time { return coord.Time(time.Since(c.start)) }
+
+// maxBatch bounds how many items are stepped before their effects leave, so that a flood of calls
+// does not hold up the reply to the first.
+const maxBatch = 4096
+
+// An owner owns the machine. All its fields are used by its own goroutine, in run, alone; what
+// others see of its work is published by perform.
+type owner struct {
+	handler  *handler
+	queue    *queue
+	clock    clock
+	stats    *stats
+	silence  *silence
+	progress *progress
+	machine  *coord.Machine
+
+	now     coord.Time // of the batch
+	epoch   *epoch     // as of the last step; handler.epoch is as of the last commit
+	waiting map[coord.Req]*waiter
+	meeting int // waiting calls that wait for other tasks
+	links   *links
+
+	asked    *item // the call being stepped, or nil
+	answered bool  // its reply was among the effects
+
+	wave   wave
+	fanout fanout
+}
+
+// run steps the machine until the queue is closed and empty.
+func (o *owner) run() {
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	var spare []item
+	for {
+		items, open := o.queue.drain(spare)
+		o.take(items)
+		if spare = keep(items); len(items) > 0 {
+			continue // more may have come meanwhile
+		}
+		if !open {
+			return
+		}
+		o.sleep(timer)
+	}
+}
+
+// keep returns the room of items for reuse, unless a burst made it large.
+func keep(items []item) []item {
+	clear(items)
+	if cap(items) > 4*maxBatch {
+		return nil
+	}
+	return items[:0]
+}
+
+// take steps through items in batches.
+func (o *owner) take(items []item) {
+	if len(items) == 0 {
+		o.batch(nil)
+	}
+	for batch := range slices.Chunk(items, maxBatch) {
+		o.batch(batch)
+	}
+}
+
+// batch steps through some items and whatever has fallen due, then lets the effects happen.
+func (o *owner) batch(items []item) {
+	o.now = o.clock.now()
+	for i := range items {
+		o.item(&items[i])
+	}
+	if due, ok := o.machine.Deadline(); ok && due <= o.now {
+		o.step(coord.Tick{})
+	}
+	o.judge(o.links.due(o.now))
+	o.commit(items)
+	o.perform()
+}
+
+// commit is where a journal takes the batch. Nothing of the wave has left before it returns
+// (C-LOG-2). The memory of this process is all the store there is, so there is nothing to wait for.
+func (o *owner) commit(items []item) {
+	o.stats.batches.Add(1)
+	o.stats.items.Add(uint64(len(items)))
+}
+
+// sleep waits for the next item or the next thing that falls due.
+func (o *owner) sleep(timer *time.Timer) {
+	due, ok := o.machine.Deadline()
+	if at, some := o.links.next(); some {
+		due, ok = earlier(due, ok, at)
+	}
+	if at, some := o.progress.next(o.meeting > 0); some {
+		due, ok = earlier(due, ok, at)
+	}
+	if !ok {
+		timer.Stop()
+		<-o.queue.wake
+		return
+	}
+	timer.Reset(time.Duration(due - o.clock.now()))
+	select {
+	case <-o.queue.wake:
+	case <-timer.C:
+	}
+}
+
+func earlier(a coord.Time, some bool, b coord.Time) (coord.Time, bool) {
+	if some && a < b {
+		return a, true
+	}
+	return b, true
+}
+
+func (o *owner) item(it *item) {
+	switch w := it.word.(type) {
+	case nil:
+		o.call(it)
+	case withdrawn:
+		o.withdraw(w)
+	case ended:
+		o.end(w.peer)
+	case silences:
+		o.judge(o.silent(w))
+	case viewing:
+		w.answer <- o.machine.View() // has room
+	case ordered:
+		o.step(w.event)
+		o.wave.done = append(o.wave.done, w.done)
+	}
+}
+
+// step moves the machine and collects what must happen.
+func (o *owner) step(ev coord.Event) {
+	for _, e := range o.machine.Step(o.now, ev) {
+		switch e := e.(type) {
+		case coord.Reply:
+			o.reply(e)
+		case coord.Changed:
+			o.changed(e)
+		case coord.Opened:
+			o.opened(e)
+		case coord.Note:
+			o.wave.notes = append(o.wave.notes, e)
+		}
+	}
+}
+
+// call steps the machine with a call of a client.
+func (o *owner) call(it *item) {
+	p := it.from.peer
+	if p.closed {
+		return // the call was read by one goroutine while another saw the connection end
+	}
+	asked, kind := inspect(it.event)
+	if limit := o.handler.limits.CallsWaiting; kind.waits() && len(p.calls) >= limit {
+		err := &serry.LimitError{Limit: "calls waiting on one connection", Max: int64(limit)}
+		o.wave.replies = append(o.wave.replies, outgoing{to: it.from, reply: coord.Reply{Err: err}})
+		return
+	}
+	l := o.speaker(asked)
+	o.speak(p, l, kind)
+	o.asked, o.answered = it, false
+	o.step(it.event)
+	o.asked = nil
+	if !o.answered {
+		o.hold(it, kind, l)
+	}
+	if kind == poll {
+		o.links.polled(l, !o.answered)
+	}
+}
+
+// speaker is the life that a call is of: the one it names, or else the one the task has now.
+func (o *owner) speaker(c coord.Call) life {
+	l := life{c.Task, c.Incarnation}
+	if s := o.epoch.seat(c.Task); s != nil && l.incarnation == 0 {
+		l.incarnation = s.known.incarnation
+	}
+	return l
+}
+
+// speak notes that p has carried l, if l is a life the service knows or one that wants to register.
+func (o *owner) speak(p *peer, l life, k kind) {
+	s := o.epoch.seat(l.task)
+	if s == nil || l.incarnation == 0 || k != register && s.known.incarnation != l.incarnation {
+		return
+	}
+	if k == register {
+		s.seen.Store(int64(o.now)) // C-HB-7
+		if s.known.incarnation == l.incarnation && s.known.departed {
+			s.known.departed = false
+			o.show(s)
+		}
+	} else if p.carries(l) {
+		return
+	}
+	added, replaced := p.speak(l, k == register, func(other life) bool {
+		st := s.known
+		return st.state == serry.Connected && st.incarnation == other.incarnation
+	})
+	if added {
+		o.links.attach(l)
+	}
+	for _, other := range replaced {
+		o.links.detach(other, o.now, false)
+	}
+}
+
+// changed takes over what the machine says of a task.
+func (o *owner) changed(c coord.Changed) {
+	s := o.epoch.seat(c.Task)
+	if s == nil {
+		return
+	}
+	s.known = standing{state: c.State, incarnation: c.Incarnation}
+	if c.State == serry.Connected {
+		s.seen.Store(int64(o.now)) // C-ST-2
+	}
+	o.show(s)
+	o.links.revisit(life{c.Task, c.Incarnation}, o.now)
+}
+
+// show publishes what is known of s after the commit.
+func (o *owner) show(s *seat) {
+	o.wave.shown = append(o.wave.shown, showing{s, s.known})
+}
+
+// opened takes over a new epoch.
+func (o *owner) opened(e coord.Opened) {
+	o.epoch = newEpoch(e, wire.NewCodec(e.Jobs))
+	o.wave.epoch = o.epoch
+}
+
+// end drops everything that hangs on a connection.
+func (o *owner) end(p *peer) {
+	p.closed = true
+	for _, call := range slices.Sorted(maps.Keys(p.calls)) {
+		o.withdraw(withdrawn{p, call})
+	}
+	for _, c := range p.carried() {
+		o.links.detach(c.life, o.now, true)
+	}
+}

@@ -1,0 +1,125 @@
+package server
+
+import (
+	"slices"
+	"sync/atomic"
+
+	"github.com/serry-dev/serry"
+	"github.com/serry-dev/serry/wire"
+	"github.com/serry-dev/serry/wire/rpc"
+)
+
+// A peer is what the server remembers of one connection.
+type peer struct {
+	conn    rpc.Conn // set once
+	surplus bool     // set once: beyond the limit of connections
+
+	// Written by the owner, read by handlers: the lives this connection carried. Never changed in
+	// place.
+	lives atomic.Pointer[[]carried]
+
+	// Owned by the owner.
+	calls  map[rpc.CallID]*waiter // all that wait
+	shared map[shareKey]*waiter   // waiting gets that others may join
+	closed bool
+	inWave bool // replies of this wave want a flush
+}
+
+// A life is one incarnation of a task.
+type life struct {
+	task        serry.TaskID
+	incarnation serry.Incarnation
+}
+
+// carried is a life that a connection has spoken for.
+type carried struct {
+	life
+	registered bool              // it registered here, so that calls without a name are its own (C-INC-6)
+	service    serry.Incarnation // the epoch that took the registration, or 0
+}
+
+// A shareKey tells which waiting gets of a connection are the same question.
+type shareKey struct {
+	asker   life
+	service serry.Incarnation
+	key     string
+	shape   wire.Shape
+}
+
+func newPeer(c rpc.Conn, surplus bool) *peer {
+	return &peer{
+		conn:    c,
+		surplus: surplus,
+		calls:   make(map[rpc.CallID]*waiter),
+		shared:  make(map[shareKey]*waiter),
+	}
+}
+
+func (p *peer) carried() []carried {
+	if list := p.lives.Load(); list != nil {
+		return *list
+	}
+	return nil
+}
+
+// carries says whether l has spoken on this connection before.
+func (p *peer) carries(l life) bool {
+	return slices.ContainsFunc(p.carried(), func(c carried) bool { return c.life == l })
+}
+
+// identify says whose calls without an incarnation these are (C-INC-6): the life of the task that
+// registered on this connection, the present one if there are two. Without a task, it is the life
+// of the only task that registered here, if there is just one.
+func (p *peer) identify(e *epoch, task serry.TaskID) (incarnation, service serry.Incarnation) {
+	var found carried
+	for _, c := range p.carried() {
+		if !c.registered || !task.IsZero() && c.task != task {
+			continue
+		}
+		if task.IsZero() && !found.task.IsZero() && found.task != c.task {
+			return 0, 0
+		}
+		if found.incarnation == 0 || !e.present(found.life) {
+			found = c
+		}
+	}
+	return found.incarnation, found.service
+}
+
+// present says whether l is the life that the task has now.
+func (e *epoch) present(l life) bool {
+	s := e.seat(l.task)
+	return s != nil && s.shown.Load().incarnation == l.incarnation
+}
+
+// speak notes that l has spoken on this connection. What it replaces is taken out: earlier lives of
+// the task, unless keep says that they go on.
+func (p *peer) speak(l life, registered bool, keep func(life) bool) (added bool, replaced []life) {
+	list := slices.Clone(p.carried())
+	if i := slices.IndexFunc(list, func(c carried) bool { return c.life == l }); i >= 0 {
+		list[i].registered = list[i].registered || registered
+		p.lives.Store(&list)
+		return false, nil
+	}
+	list = slices.DeleteFunc(list, func(c carried) bool {
+		gone := c.task == l.task && !keep(c.life)
+		if gone {
+			replaced = append(replaced, c.life)
+		}
+		return gone
+	})
+	list = append(list, carried{life: l, registered: registered})
+	p.lives.Store(&list)
+	return true, replaced
+}
+
+// admitted notes which epoch took the registration of l.
+func (p *peer) admitted(l life, service serry.Incarnation) {
+	list := slices.Clone(p.carried())
+	for i := range list {
+		if list[i].life == l {
+			list[i].service = service
+		}
+	}
+	p.lives.Store(&list)
+}

@@ -1,0 +1,121 @@
+package server
+
+import (
+	"sync"
+
+	"github.com/serry-dev/serry"
+	"github.com/serry-dev/serry/coord"
+	"github.com/serry-dev/serry/wire"
+	"github.com/serry-dev/serry/wire/rpc"
+)
+
+// An item is one thing for the owner to do: a call to step the machine with, or a word of ours.
+type item struct {
+	event coord.Event // or nil
+	from  origin      // of a call
+	req   coord.Req   // of a call
+	bytes int64       // of a call, counted by the queue
+	word  any         // with a nil event: one of the types below
+}
+
+// An origin is where a call came from and how its reply is written.
+type origin struct {
+	peer   *peer
+	call   rpc.CallID
+	shape  wire.Shape
+	method *methodStats
+}
+
+// Words of ours to the owner.
+type (
+	withdrawn struct { // a client gave up a call
+		peer *peer
+		call rpc.CallID
+	}
+	ended struct{ peer *peer } // the transport of a connection has ended
+
+	silences struct { // seats of an epoch that have been silent too long
+		epoch *epoch
+		seats []*seat
+	}
+	viewing struct{ answer chan<- coord.View }
+	ordered struct { // an event of the operator, done once its effects have left
+		event coord.Event
+		done  chan<- struct{}
+	}
+)
+
+// A queue holds items for the owner. Any goroutine may push; only the owner drains.
+type queue struct {
+	wake   chan struct{} // has room for one: told when the first item comes
+	limits Limits        // set once
+
+	mu struct {
+		sync.Mutex
+		items  []item
+		bytes  int64
+		closed bool
+	}
+}
+
+func newQueue(l Limits) *queue {
+	return &queue{wake: make(chan struct{}, 1), limits: l}
+}
+
+// push appends it. What must not be refused is taken whatever the limits; it is bounded by the
+// number of connections and tasks. The error is ErrStopped or a LimitError.
+func (q *queue) push(it item, refusable bool) error {
+	q.mu.Lock()
+	first, err := q.append(it, refusable)
+	q.mu.Unlock()
+	if first {
+		q.nudge()
+	}
+	return err
+}
+
+func (q *queue) append(it item, refusable bool) (first bool, err error) {
+	switch {
+	case q.mu.closed:
+		return false, serry.ErrStopped
+	case refusable && len(q.mu.items) >= q.limits.QueueEvents:
+		return false, &serry.LimitError{Limit: "queue events", Max: int64(q.limits.QueueEvents)}
+	case refusable && q.mu.bytes+it.bytes > q.limits.QueueBytes:
+		return false, &serry.LimitError{Limit: "queue bytes", Max: q.limits.QueueBytes}
+	}
+	q.mu.items = append(q.mu.items, it)
+	q.mu.bytes += it.bytes
+	return len(q.mu.items) == 1, nil
+}
+
+func (q *queue) nudge() {
+	select {
+	case q.wake <- struct{}{}:
+	default:
+	}
+}
+
+// drain returns everything queued, and whether more can come. spare becomes the room for what
+// comes next.
+func (q *queue) drain(spare []item) (items []item, open bool) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	items = q.mu.items
+	q.mu.items = spare[:0]
+	q.mu.bytes = 0
+	return items, !q.mu.closed
+}
+
+// close lets nothing more in. The owner ends when it has drained the rest.
+func (q *queue) close() {
+	q.mu.Lock()
+	q.mu.closed = true
+	q.mu.Unlock()
+	q.nudge()
+}
+
+func (q *queue) length() int {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return len(q.mu.items)
+}

@@ -1,0 +1,105 @@
+package server
+
+import (
+	"maps"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"google.golang.org/grpc/codes"
+
+	"github.com/serry-dev/serry/coord"
+	"github.com/serry-dev/serry/wire/rpc"
+)
+
+// stats are the numbers that the server counts as it works. Everything is atomic: many goroutines
+// count, the metrics page reads.
+type stats struct {
+	methods map[string]*methodStats // by path; set once
+
+	batches, items atomic.Uint64 // of the owner
+	bySilence      atomic.Uint64 // tasks lost
+	byConnection   atomic.Uint64
+	waits          histogram // of calls at barriers
+}
+
+// methodStats are the numbers of one method.
+type methodStats struct {
+	dialect, name string // set once
+
+	bytesIn, bytesOut atomic.Uint64
+	codes             [codes.Unauthenticated + 1]atomic.Uint64
+}
+
+func newStats(m rpc.Methods) *stats {
+	s := &stats{methods: make(map[string]*methodStats, len(m)), waits: newHistogram(waitBounds())}
+	for path := range m {
+		service, name, _ := strings.Cut(strings.TrimPrefix(path, "/"), "/")
+		dialect, _, _ := strings.Cut(service, ".Coordination")
+		s.methods[path] = &methodStats{dialect: dialect, name: name}
+	}
+	return s
+}
+
+func (m *methodStats) received(bytes int) { m.bytesIn.Add(uint64(bytes)) }
+
+func (m *methodStats) answered(c codes.Code, bytes int) {
+	m.bytesOut.Add(uint64(bytes))
+	m.codes[min(c, codes.Unauthenticated)].Add(1)
+}
+
+func (s *stats) lost(losses []coord.Loss) {
+	for _, l := range losses {
+		if l.Evidence == "" {
+			s.bySilence.Add(1)
+		} else {
+			s.byConnection.Add(1)
+		}
+	}
+}
+
+func (s *stats) barrierWait(t coord.Time) { s.waits.observe(time.Duration(t).Seconds()) }
+
+// inOrder lists the methods by path.
+func (s *stats) inOrder() []*methodStats {
+	var all []*methodStats
+	for _, path := range slices.Sorted(maps.Keys(s.methods)) {
+		all = append(all, s.methods[path])
+	}
+	return all
+}
+
+// A histogram counts values by size.
+type histogram struct {
+	bounds []float64       // ascending; set once
+	counts []atomic.Uint64 // one more than bounds
+	micros atomic.Uint64   // sum of the values, in millionths
+}
+
+func newHistogram(bounds []float64) histogram {
+	return histogram{bounds: bounds, counts: make([]atomic.Uint64, len(bounds)+1)}
+}
+
+// waitBounds are the steps for waits: from a millisecond to an hour.
+func waitBounds() []float64 {
+	return []float64{.001, .003, .01, .03, .1, .3, 1, 3, 10, 30, 100, 300, 1000, 3600}
+}
+
+func (h *histogram) observe(v float64) {
+	i, _ := slices.BinarySearch(h.bounds, v)
+	h.counts[i].Add(1)
+	h.micros.Add(uint64(v * 1e6))
+}
+
+// read returns the number of values, their sum, and how many are at or below each bound.
+func (h *histogram) read() (count uint64, sum float64, below map[float64]uint64) {
+	below = make(map[float64]uint64, len(h.bounds))
+	for i := range h.counts {
+		count += h.counts[i].Load()
+		if i < len(h.bounds) {
+			below[h.bounds[i]] = count
+		}
+	}
+	return count, float64(h.micros.Load()) / 1e6, below
+}

@@ -1,0 +1,22 @@
+package server
+
+import (
+	"context"
+	"net"
+
+	"github.com/serry-dev/serry/wire/rpc"
+)
+
+// A transport reads calls from connections and hands them to a handler.
+type transport interface {
+	// serve takes connections until l fails or shutdown is called; then it returns nil.
+	serve(l net.Listener) error
+
+	// shutdown lets the calls in progress end until ctx does, and closes everything.
+	shutdown(ctx context.Context)
+}
+
+// newTransport is the one place that knows which transports there are.
+func newTransport(cfg Config, h rpc.Handler, m rpc.Methods) transport {
+	return newGRPC(h, m)
+}

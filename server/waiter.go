@@ -1,0 +1,138 @@
+package server
+
+import (
+	"slices"
+
+	"github.com/serry-dev/serry/coord"
+	"github.com/serry-dev/serry/wire/rpc"
+)
+
+// A waiter is where the reply to a held Req goes: one call, or many that ask the same.
+type waiter struct {
+	to    origin
+	req   coord.Req
+	kind  kind
+	life  life       // who asks
+	since coord.Time // when the first call came
+	key   shareKey   // of a valueWait
+	more  []rpc.CallID
+	live  int // calls that still wait, to.call included
+}
+
+// hold keeps a call that the machine did not answer at once.
+func (o *owner) hold(it *item, k kind, l life) {
+	if get, ok := it.event.(coord.GetKeyValue); ok && o.share(it, get, l) {
+		return
+	}
+	w := &waiter{to: it.from, req: it.req, kind: k, life: l, since: o.now, live: 1}
+	o.waiting[it.req] = w
+	it.from.peer.calls[it.from.call] = w
+	if get, ok := it.event.(coord.GetKeyValue); ok {
+		w.key = keyOf(it, get)
+		it.from.peer.shared[w.key] = w
+	}
+	if k.meets() {
+		o.meeting++
+	}
+	if k == register {
+		o.links.registering(l, +1)
+	}
+}
+
+// share lets a get join an equal one that waits on the same connection, if there is one. Clients
+// leave gets open that they gave up long ago; the machine keeps one entry for all (C-LIM-4). It has
+// judged this one as it judges all, and is told that nobody waits for it.
+func (o *owner) share(it *item, get coord.GetKeyValue, l life) bool {
+	p := it.from.peer
+	w := p.shared[keyOf(it, get)]
+	if w == nil {
+		return false
+	}
+	o.step(coord.Cancel{Req: it.req})
+	w.more = append(w.more, it.from.call)
+	w.live++
+	p.calls[it.from.call] = w
+	return true
+}
+
+func keyOf(it *item, get coord.GetKeyValue) shareKey {
+	return shareKey{
+		asker:   life{get.Task, get.Incarnation},
+		service: get.Service,
+		key:     get.Key,
+		shape:   it.from.shape,
+	}
+}
+
+// withdraw ends a call that nobody waits for any more. Unknown ones have been answered.
+func (o *owner) withdraw(c withdrawn) {
+	w := c.peer.calls[c.call]
+	if w == nil {
+		return
+	}
+	delete(c.peer.calls, c.call)
+	if w.live--; w.live == 0 {
+		o.release(w)
+		o.step(coord.Cancel{Req: w.req})
+	} else if len(w.more) > 2*w.live {
+		w.more = slices.DeleteFunc(w.more, func(call rpc.CallID) bool { return c.peer.calls[call] != w })
+	}
+}
+
+// release forgets w.
+func (o *owner) release(w *waiter) {
+	delete(o.waiting, w.req)
+	if w.kind == valueWait {
+		delete(w.to.peer.shared, w.key)
+	}
+	if w.kind.meets() {
+		o.meeting--
+	}
+	if w.kind == register {
+		o.links.registering(w.life, -1)
+	}
+}
+
+// reply finds the calls that r answers and puts it on the wave.
+func (o *owner) reply(r coord.Reply) {
+	if o.asked != nil && r.Req == o.asked.req {
+		o.answered = true
+		asked, kind := inspect(o.asked.event)
+		o.settle(r, kind, o.speaker(asked), o.asked.from.peer)
+		o.wave.replies = append(o.wave.replies, outgoing{to: o.asked.from, reply: r})
+		return
+	}
+	w := o.waiting[r.Req]
+	if w == nil {
+		return // it was withdrawn
+	}
+	o.release(w)
+	p := w.to.peer
+	o.settle(r, w.kind, w.life, p)
+	out := outgoing{to: w.to, reply: r, waited: o.now - w.since, kind: w.kind}
+	for _, call := range append([]rpc.CallID{w.to.call}, w.more...) {
+		if p.calls[call] != w {
+			continue // this one was withdrawn
+		}
+		delete(p.calls, call)
+		out.to.call = call
+		o.wave.replies = append(o.wave.replies, out)
+	}
+}
+
+// settle draws the server's own conclusions from a reply.
+func (o *owner) settle(r coord.Reply, k kind, l life, p *peer) {
+	switch k {
+	case register:
+		if ok, is := r.Result.(coord.Registered); is {
+			p.admitted(l, ok.Service)
+		}
+	case heartbeat:
+		s := o.epoch.seat(l.task)
+		if r.Err == nil && s != nil && s.known.incarnation == l.incarnation {
+			s.seen.Store(int64(o.now))
+		}
+	case poll:
+		o.links.polled(l, false)
+	}
+}

@@ -1,0 +1,168 @@
+package server
+
+import (
+	"unsafe"
+
+	"github.com/serry-dev/serry/coord"
+	"github.com/serry-dev/serry/wire"
+	"github.com/serry-dev/serry/wire/rpc"
+)
+
+// A wave is what must happen because of one batch, once the batch is committed.
+type wave struct {
+	epoch   *epoch // opened in this batch, or nil
+	shown   []showing
+	replies []outgoing
+	notes   []coord.Note
+	done    []chan<- struct{} // orders to report as done
+	touched []*peer           // to flush
+}
+
+// A showing is a change of what handlers may know of a task.
+type showing struct {
+	seat *seat
+	standing
+}
+
+// An outgoing is one reply to one call.
+type outgoing struct {
+	to     origin
+	reply  coord.Reply
+	kind   kind
+	waited coord.Time // 0 if it was answered at once
+}
+
+// perform lets the effects of a wave happen. Tables are published before replies leave, so that the
+// first heartbeat after a registration finds its task; replies keep the order of the machine
+// (C-ORD-1); each connection is flushed once (E-51).
+func (o *owner) perform() {
+	w := &o.wave
+	for _, s := range w.shown {
+		s.seat.shown.Store(&standing{s.state, s.incarnation, s.departed})
+	}
+	if w.epoch != nil {
+		o.handler.epoch.Store(w.epoch)
+	}
+	for i := range w.replies {
+		o.send(&w.replies[i])
+	}
+	for _, p := range w.touched {
+		p.inWave = false
+		p.conn.Flush()
+	}
+	for _, n := range w.notes {
+		o.progress.note(n)
+	}
+	if o.progress.due(o.now, o.meeting > 0) {
+		o.progress.report(o.machine.View())
+	}
+	for _, d := range w.done {
+		close(d)
+	}
+	w.clear()
+	o.fanout.endWave()
+}
+
+// send hands one reply to its transport.
+func (o *owner) send(out *outgoing) {
+	body, st := o.fanout.encode(out.to.shape, out.reply)
+	p := out.to.peer
+	out.to.method.answered(st.Code, len(body))
+	if out.kind == meeting {
+		o.stats.barrierWait(out.waited)
+	}
+	p.conn.Reply(out.to.call, body, st)
+	if !p.inWave {
+		p.inWave = true
+		o.wave.touched = append(o.wave.touched, p)
+	}
+}
+
+// clear makes room for the next wave and lets go of what this one pointed to.
+func (w *wave) clear() {
+	clear(w.shown)
+	clear(w.replies)
+	clear(w.notes)
+	clear(w.done)
+	clear(w.touched)
+	*w = wave{
+		shown: w.shown[:0], replies: w.replies[:0], notes: w.notes[:0],
+		done: w.done[:0], touched: w.touched[:0],
+	}
+	if cap(w.replies) > 4*maxBatch {
+		w.replies = nil
+	}
+}
+
+// A fanout encodes replies, each of those that go to many only once (C-WATCH-9).
+type fanout struct {
+	version   int64 // of the pictures kept
+	pictures  map[fanoutKey]encoded
+	ofWave    map[fanoutKey]encoded
+	encodings int // of pictures, so far
+}
+
+// A fanoutKey tells which replies are the same bytes: what is said, and how the caller reads it.
+type fanoutKey struct {
+	shape wire.Shape
+	said  any // *coord.Picture, *coord.Alive, or a valueKey
+}
+
+type valueKey struct {
+	key   string
+	value *byte
+	size  int
+}
+
+type encoded struct {
+	body   []byte
+	status rpc.Status
+}
+
+const (
+	// maxPictures bounds how many forms of one picture are kept. Clients choose the job name that
+	// is echoed to them, so their number is not ours to know.
+	maxPictures = 64
+
+	// minSharedValue is the size from which on a value is worth a look at the table.
+	minSharedValue = 1 << 10
+)
+
+func newFanout() fanout {
+	return fanout{pictures: make(map[fanoutKey]encoded), ofWave: make(map[fanoutKey]encoded)}
+}
+
+func (f *fanout) encode(s wire.Shape, r coord.Reply) ([]byte, rpc.Status) {
+	switch said := r.Result.(type) {
+	case *coord.Picture:
+		f.turn(said.Version)
+		return f.once(f.pictures, fanoutKey{s, said}, r)
+	case *coord.Alive:
+		return f.once(f.ofWave, fanoutKey{s, said}, r)
+	case coord.Value:
+		if n := len(said.Value); n >= minSharedValue {
+			return f.once(f.ofWave, fanoutKey{s, valueKey{said.Key, unsafe.SliceData(said.Value), n}}, r)
+		}
+	}
+	return s.Encode(r)
+}
+
+// turn drops the pictures of an older version.
+func (f *fanout) turn(version int64) {
+	if version != f.version || len(f.pictures) >= maxPictures {
+		clear(f.pictures)
+		f.version = version
+	}
+}
+
+func (f *fanout) once(kept map[fanoutKey]encoded, k fanoutKey, r coord.Reply) ([]byte, rpc.Status) {
+	e, ok := kept[k]
+	if !ok {
+		e.body, e.status = k.shape.Encode(r)
+		kept[k] = e
+		f.encodings++
+	}
+	return e.body, e.status
+}
+
+func (f *fanout) endWave() { clear(f.ofWave) }
