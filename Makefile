@@ -1,0 +1,35 @@
+# Two commands do everything on a fresh machine: `make demo` and `make test`.
+GO      ?= go
+BIN     := bin/serry
+VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
+FUZZTIME ?= 10s
+
+.DEFAULT_GOAL := help
+.PHONY: help build test demo bench bench-coord fuzz gen clean
+
+help: ## show this list
+	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+build: ## build bin/serry
+	CGO_ENABLED=0 $(GO) build -trimpath -ldflags "-s -w -X main.version=$(VERSION)" -o $(BIN) ./cmd/serry
+
+test: ## install what tests need, then run all of them
+	scripts/test.sh
+
+demo: build ## run a small job: a rank is killed, the job goes on
+	scripts/demo.sh
+
+bench: bench-coord ## run all benchmarks against peers
+
+bench-coord: build ## coordination service beside the stock one, one table of ratios
+	scripts/venvs.sh jax-new
+	$(GO) run ./bench/coord
+
+fuzz: ## fuzz every decoder and the machine for FUZZTIME each
+	scripts/fuzz.sh $(FUZZTIME)
+
+gen: ## generate code from the .proto files
+	cd internal/gen && $(GO) run .
+
+clean: ## remove what the build made; virtual environments stay
+	rm -rf bin out
