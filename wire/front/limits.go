@@ -1,0 +1,176 @@
+package front
+
+import (
+	"errors"
+	"slices"
+	"sync"
+	"time"
+)
+
+// Sizes that the server announces or keeps to.
+const (
+	connWindow   = 16 << 20 // receive window of a connection
+	streamWindow = 1 << 20  // receive window of a stream at its start
+	messageGrant = 16 << 20 // most window a message gets at a time
+	maxDataFrame = 1 << 20
+	maxFrame     = 16 << 10 // of every other type, and of what we send in one turn
+	headerTable  = 4 << 10
+
+	maxHeaderList    = 16 << 10 // decoded
+	maxHeaderBlock   = 64 << 10 // encoded
+	maxContinuations = 8
+	maxTrailerBytes  = 7 << 10 // grpc-message and details, encoded (C-WIRE-16)
+	maxMethods       = 1 << 16
+	maxWindow        = 1<<31 - 1
+)
+
+// Limits of a connection. Clients in order stay far below all of them.
+const (
+	maxOpenCalls     = 1 << 20   // beyond: the stream is refused
+	pauseOutput      = 1 << 20   // unsent output that stops reading
+	pumpOutput       = 48 << 10  // output kept encoded ahead of the socket
+	maxPile          = 64 << 20  // unread replies of a peer that reads nothing
+	maxConnBytes     = 256 << 20 // messages under way
+	maxTinyData      = 10_000    // DATA frames in a row that carry next to nothing
+	tinyData         = 16
+	maxAcks          = 10_000 // acknowledgements that wait to be written
+	maxIgnoredBody   = 64 << 10
+	rememberedResets = 256
+	maxCachedBlocks  = 64
+)
+
+// Limits of the server.
+const (
+	maxHandshakes          = 1000
+	defaultUnfinishedBytes = 4 << 30
+)
+
+// Times.
+const (
+	handshakeTime = 20 * time.Second
+	stallTime     = 20 * time.Second // bytes wait and none moves
+	pileTime      = time.Second      // the same with more than maxPile
+	lingerTime    = time.Second      // between GOAWAY and the end
+	watchEvery    = time.Second
+)
+
+// What a limit refused, for counting.
+const (
+	refusedConns = iota
+	refusedHandshakes
+	refusedStreams
+	refusedMemory
+	refusedResets
+	refusedTinyData
+	refusedPings
+	refusedSettings
+	refusedIdleFrames
+	refusedHeaders
+	refusedAcks
+	refusedNotReading
+	refusals
+)
+
+var refusalNames = [refusals]string{
+	"connections", "handshakes", "streams", "memory", "resets", "tiny data", "pings", "settings",
+	"idle frames", "headers", "acknowledgements", "does not read",
+}
+
+var (
+	errCrowded   = errors.New("too many connections without a finished handshake")
+	errHandshake = errors.New("no HTTP/2 handshake in time")
+	errNotHTTP2  = errors.New("not HTTP/2")
+	errNoALPN    = errors.New("TLS without h2")
+	errDrained   = errors.New("drained")
+)
+
+// A rate is how many events a second are let through, and how many may come at once.
+type rate struct{ perSecond, burst float64 }
+
+var (
+	resetRate    = rate{1000, 10_000} // young streams reset, by the peer or for its errors
+	pingRate     = rate{1000, 1000}
+	settingsRate = rate{100, 100}
+	idleRate     = rate{10_000, 10_000} // PRIORITY, WINDOW_UPDATE and unknown frames without a request
+)
+
+// A bucket fills by events and drains with time.
+type bucket struct {
+	level float64
+	at    time.Duration
+}
+
+// over counts an event and says whether there have been too many.
+func (b *bucket) over(r rate, now time.Duration) bool {
+	b.level = max(0, b.level-r.perSecond*(now-b.at).Seconds()) + 1
+	b.at = now
+	return b.level > r.burst
+}
+
+// A budget bounds the bytes of unfinished messages. Beyond the limit only one message, the leader,
+// may go on, so that each comes to its end in turn.
+type budget struct {
+	limit int64
+
+	mu struct {
+		sync.Mutex
+		used    int64
+		leader  *request   // or nil
+		waiting []*request // windows withheld, oldest first
+	}
+}
+
+// add counts n bytes of r, and says whether r may keep them: past twice the limit only the leader may.
+func (b *budget) add(r *request, n int64) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.mu.used+n > 2*b.limit && b.mu.leader != r {
+		return false
+	}
+	b.mu.used += n
+	return true
+}
+
+// remove takes back what add counted.
+func (b *budget) remove(n int64) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.mu.used -= n
+}
+
+// admit says whether the window of r may grow. If not, take will return r when it may try again.
+func (b *budget) admit(r *request) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.mu.used < b.limit || b.mu.leader == r {
+		return true
+	}
+	if b.mu.leader == nil {
+		b.mu.leader = r
+		return true
+	}
+	b.mu.waiting = append(b.mu.waiting, r)
+	return false
+}
+
+// take gives back n bytes of r, which has ended, and returns the messages that may go on.
+func (b *budget) take(r *request, n int64) []*request {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.mu.used -= n
+	if b.mu.leader == r {
+		b.mu.leader = nil
+	}
+	if i := slices.Index(b.mu.waiting, r); i >= 0 {
+		b.mu.waiting = slices.Delete(b.mu.waiting, i, i+1)
+	}
+	var next []*request
+	switch waiting := b.mu.waiting; {
+	case len(waiting) == 0:
+	case b.mu.used < b.limit:
+		next, b.mu.waiting = waiting, nil
+	case b.mu.leader == nil:
+		next, b.mu.waiting = waiting[:1:1], waiting[1:]
+	}
+	return next
+}

@@ -1,0 +1,133 @@
+//go:build unix
+
+package front
+
+import (
+	"errors"
+	"io"
+	"net"
+	"syscall"
+)
+
+// A rawConn reads and writes a socket without blocking the caller for longer than it wants, and
+// takes a buffer for reading only when there is something to read.
+type rawConn struct {
+	conn syscall.RawConn
+
+	// Owned by the reader. The functions are made once, so that a read allocates nothing.
+	keep     int // bytes to leave free at the front of the buffer
+	buf      []byte
+	readN    int
+	readErr  error
+	readOnce func(fd uintptr) bool
+
+	// Owned by whoever writes.
+	wire      []byte
+	writeN    int
+	writeErr  error
+	writeOnce func(fd uintptr) bool
+	writeSome func(fd uintptr) bool
+}
+
+// newRawConn returns nil if nc is not a socket.
+func newRawConn(nc net.Conn) *rawConn {
+	var sc syscall.Conn
+	switch nc := nc.(type) {
+	case *net.TCPConn:
+		sc = nc
+	case *net.UnixConn:
+		sc = nc
+	default:
+		return nil
+	}
+	conn, err := sc.SyscallConn()
+	if err != nil {
+		return nil
+	}
+	r := &rawConn{conn: conn}
+	r.readOnce = r.tryRead
+	r.writeOnce = func(fd uintptr) bool { r.tryWrite(fd); return true }
+	r.writeSome = r.tryWrite
+	return r
+}
+
+// read waits for bytes and returns them in a large buffer, after keep free ones. The caller recycles it.
+func (r *rawConn) read(keep int) ([]byte, error) {
+	r.keep, r.buf = keep, nil
+	if err := r.conn.Read(r.readOnce); err != nil {
+		return nil, err
+	}
+	if r.readErr == nil && r.readN == 0 {
+		r.readErr = io.EOF
+	}
+	if r.readErr != nil {
+		recycle(r.buf)
+		return nil, r.readErr
+	}
+	return r.buf[:keep+r.readN], nil
+}
+
+func (r *rawConn) tryRead(fd uintptr) bool {
+	r.buf = grow(nil, largeBuffer)[:largeBuffer]
+	for {
+		r.readN, r.readErr = syscall.Read(int(fd), r.buf[r.keep:])
+		if r.readErr != syscall.EINTR {
+			break
+		}
+	}
+	if r.readErr == syscall.EAGAIN {
+		recycle(r.buf)
+		return false
+	}
+	return true
+}
+
+// try writes what the socket takes at once.
+func (r *rawConn) try(p []byte) (int, error) { return r.write(p, r.writeOnce) }
+
+// wait writes what the socket takes, once it takes something.
+func (r *rawConn) wait(p []byte) (int, error) { return r.write(p, r.writeSome) }
+
+func (r *rawConn) write(p []byte, f func(uintptr) bool) (int, error) {
+	r.wire = p
+	err := r.conn.Write(f)
+	r.wire = nil
+	if err == nil {
+		err = r.writeErr
+	}
+	if err == syscall.EAGAIN {
+		err = nil
+	}
+	return r.writeN, err
+}
+
+func (r *rawConn) tryWrite(fd uintptr) bool {
+	for {
+		r.writeN, r.writeErr = syscall.Write(int(fd), r.wire)
+		if r.writeErr != syscall.EINTR {
+			break
+		}
+	}
+	r.writeN = max(r.writeN, 0)
+	return r.writeErr != syscall.EAGAIN
+}
+
+// temporary says whether accepting may work again later.
+func temporary(err error) bool {
+	for _, e := range []error{syscall.EMFILE, syscall.ENFILE, syscall.ENOBUFS, syscall.ENOMEM, syscall.ECONNABORTED, syscall.EINTR} {
+		if errors.Is(err, e) {
+			return true
+		}
+	}
+	return false
+}
+
+// defaultMaxConns is the limit on open files, less some for other uses.
+func defaultMaxConns() int {
+	const spare, least, most = 64, 64, 1 << 20
+	var limit syscall.Rlimit
+	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &limit); err != nil {
+		return 1000
+	}
+	return max(least, int(min(uint64(limit.Cur), most))-spare)
+}

@@ -1,0 +1,404 @@
+package front
+
+import (
+	"bytes"
+	"encoding/binary"
+	"io"
+	"net"
+
+	"golang.org/x/net/http2"
+
+	"github.com/serry-dev/serry/wire/rpc"
+)
+
+// read handles wave after wave until the connection ends.
+func (c *conn) read() error {
+	for {
+		wave, err := c.in.source.next()
+		if err == nil {
+			c.srv.count.read.Add(uint64(len(wave) - c.in.source.carried()))
+			err = c.wave(wave)
+			c.in.source.done()
+		} else if c.in.opened && c.woken(err) {
+			err = nil
+			c.flush()
+		} else if !c.in.opened && timeout(err) {
+			err = errHandshake
+		}
+		if err != nil {
+			return err
+		}
+		if c.drained() {
+			return errDrained
+		}
+	}
+}
+
+// wave handles all whole frames of p, then writes once.
+func (c *conn) wave(p []byte) error {
+	c.in.now = c.srv.now()
+	c.ageStreams()
+	c.inWave.Store(true)
+	rest, err := c.consume(p)
+	if err != nil {
+		return err
+	}
+	c.in.source.keep(rest)
+	c.armDeadlines()
+	c.inWave.Store(false)
+	c.flush()
+	c.holdBack()
+	return nil
+}
+
+// holdBack waits while the peer leaves too much output unread (F-15).
+func (c *conn) holdBack() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for c.backlog() > pauseOutput && c.mu.cause == nil {
+		c.mu.cond.Wait()
+	}
+}
+
+// ageStreams moves the line between young and old streams about once a second.
+func (c *conn) ageStreams() {
+	if c.in.now-c.in.youngSince >= watchEvery {
+		c.in.young, c.in.youngNext, c.in.youngSince = c.in.youngNext, c.in.highest, c.in.now
+	}
+}
+
+// consume handles the frames of p and returns what is left of it, the start of a frame.
+func (c *conn) consume(p []byte) ([]byte, error) {
+	if !c.in.started {
+		if n := min(len(p), len(preface)); !bytes.Equal(p[:n], []byte(preface[:n])) {
+			return nil, errNotHTTP2
+		}
+		if len(p) < len(preface) {
+			return p, nil
+		}
+		c.in.started = true
+		p = p[len(preface):]
+	}
+	for {
+		if c.in.data.active {
+			n, err := c.dataBytes(p)
+			if err != nil {
+				return nil, err
+			}
+			if p = p[n:]; c.in.data.active {
+				return p, nil
+			}
+		}
+		if len(p) < frameHeaderLen {
+			return p, nil
+		}
+		h := parseFrame(p)
+		if err := c.checkFrame(h); err != nil {
+			return nil, err
+		}
+		if h.kind == http2.FrameData {
+			n, err := c.dataStart(h, p[frameHeaderLen:])
+			if err != nil || n < 0 {
+				return p, err
+			}
+			p = p[frameHeaderLen+n:]
+			continue
+		}
+		end := frameHeaderLen + h.length
+		if len(p) < end {
+			return p, nil
+		}
+		if err := c.frame(h, p[frameHeaderLen:end]); err != nil {
+			return nil, err
+		}
+		p = p[end:]
+	}
+}
+
+// checkFrame refuses frames that are too long or out of place, by their head alone.
+func (c *conn) checkFrame(h frameHead) error {
+	limit := maxFrame
+	if h.kind == http2.FrameData {
+		limit = maxDataFrame
+	}
+	switch {
+	case h.length > limit:
+		return &ConnError{http2.ErrCodeFrameSize, "frame too long"}
+	case !c.in.opened && (h.kind != http2.FrameSettings || h.flags.Has(http2.FlagSettingsAck)):
+		return protocolError("first frame is not SETTINGS")
+	case c.in.block.stream != 0 && (h.kind != http2.FrameContinuation || h.stream != c.in.block.stream):
+		return protocolError("header block interrupted")
+	}
+	return nil
+}
+
+// frame handles any whole frame but DATA.
+func (c *conn) frame(h frameHead, p []byte) error {
+	switch h.kind {
+	case http2.FrameHeaders:
+		return c.headersFrame(h, p)
+	case http2.FrameContinuation:
+		return c.continuationFrame(h, p)
+	case http2.FrameRSTStream:
+		return c.resetFrame(h, p)
+	case http2.FrameWindowUpdate:
+		return c.windowFrame(h, p)
+	case http2.FramePing:
+		return c.pingFrame(h, p)
+	case http2.FrameSettings:
+		return c.settingsFrame(h, p)
+	case http2.FramePriority:
+		return c.priorityFrame(h, p)
+	case http2.FrameGoAway:
+		if h.stream != 0 || len(p) < 8 {
+			return protocolError("bad GOAWAY")
+		}
+		return nil // the peer opens no streams to us that we would have to end
+	case http2.FramePushPromise:
+		return protocolError("PUSH_PROMISE from a client")
+	}
+	return c.idleFrame()
+}
+
+func (c *conn) pingFrame(h frameHead, p []byte) error {
+	switch {
+	case h.stream != 0:
+		return protocolError("PING on a stream")
+	case len(p) != 8:
+		return &ConnError{http2.ErrCodeFrameSize, "PING length"}
+	case h.flags.Has(http2.FlagPingAck):
+		if [8]byte(p) == drainPing {
+			c.refuseNew()
+		}
+		return nil
+	case c.in.pings.over(pingRate, c.in.now):
+		return c.calm(refusedPings, "too many PINGs")
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.mu.out = appendPing(c.mu.out, http2.FlagPingAck, p)
+	return c.acknowledged()
+}
+
+// acknowledged counts an acknowledgement put into the output; mu is held.
+func (c *conn) acknowledged() error {
+	if c.mu.acks++; c.mu.acks > maxAcks {
+		return c.calm(refusedAcks, "acknowledgements unread")
+	}
+	return nil
+}
+
+// calm counts a breach of a limit and returns the error that ends the connection for it.
+func (c *conn) calm(refusal int, reason string) error {
+	c.srv.count.refused[refusal].Add(1)
+	return &ConnError{http2.ErrCodeEnhanceYourCalm, reason}
+}
+
+func (c *conn) settingsFrame(h frameHead, p []byte) error {
+	switch {
+	case h.stream != 0:
+		return protocolError("SETTINGS on a stream")
+	case h.flags.Has(http2.FlagSettingsAck) && len(p) > 0, len(p)%6 != 0:
+		return &ConnError{http2.ErrCodeFrameSize, "SETTINGS length"}
+	case c.in.settings.over(settingsRate, c.in.now):
+		return c.calm(refusedSettings, "too many SETTINGS")
+	}
+	c.mu.Lock()
+	if h.flags.Has(http2.FlagSettingsAck) {
+		c.mu.settled = true
+		c.mu.Unlock()
+		return nil
+	}
+	for ; len(p) > 0; p = p[6:] {
+		s := http2.Setting{ID: http2.SettingID(binary.BigEndian.Uint16(p)), Val: binary.BigEndian.Uint32(p[2:])}
+		if err := c.applySetting(s); err != nil {
+			c.mu.Unlock()
+			return err
+		}
+	}
+	c.mu.out = frameHead{kind: http2.FrameSettings, flags: http2.FlagSettingsAck}.append(c.mu.out)
+	c.pump()
+	err := c.acknowledged()
+	c.mu.Unlock()
+	if err == nil && !c.in.opened {
+		c.established()
+	}
+	return err
+}
+
+// applySetting takes over one setting of the peer; mu is held.
+func (c *conn) applySetting(s http2.Setting) error {
+	switch s.ID {
+	case http2.SettingHeaderTableSize:
+		c.mu.coder.limit(s.Val)
+	case http2.SettingEnablePush:
+		if s.Val > 1 {
+			return protocolError("bad ENABLE_PUSH")
+		}
+	case http2.SettingInitialWindowSize:
+		if s.Val > maxWindow || !c.setInitialWindow(int64(s.Val)) {
+			return &ConnError{http2.ErrCodeFlowControl, "initial window too large"}
+		}
+	case http2.SettingMaxFrameSize:
+		if s.Val < maxFrame || s.Val > 1<<24-1 {
+			return protocolError("bad MAX_FRAME_SIZE")
+		}
+		// What we send never exceeds maxFrame, the least that a peer may ask for.
+	}
+	return nil
+}
+
+func (c *conn) resetFrame(h frameHead, p []byte) error {
+	switch {
+	case len(p) != 4:
+		return &ConnError{http2.ErrCodeFrameSize, "RST_STREAM length"}
+	case h.stream == 0 || c.idleStream(h.stream):
+		return protocolError("RST_STREAM on an idle stream")
+	}
+	if c.abandon(h.stream) && h.stream > c.in.young {
+		return c.resetCounted()
+	}
+	return nil
+}
+
+// abandon ends a stream without a word, because the peer wants it so or because it broke a rule. It
+// says whether there was anything to end.
+func (c *conn) abandon(stream uint32) bool {
+	known := c.dropRequest(stream)
+	c.mu.Lock()
+	k, waiting := c.mu.open[stream]
+	if waiting {
+		c.closeCall(stream, k)
+	}
+	known = c.mu.sender.cancel(stream) || waiting || known
+	delete(c.mu.credit, stream)
+	c.mu.Unlock()
+	if waiting && k&callReceiving == 0 {
+		c.srv.handler.Cancel(c, rpc.CallID(stream))
+	}
+	return known
+}
+
+// resetStream ends a stream for an error of the peer.
+func (c *conn) resetStream(stream uint32, code http2.ErrCode) error {
+	c.srv.count.protocol(code)
+	c.abandon(stream)
+	c.mu.Lock()
+	c.mu.out = appendReset(c.mu.out, stream, code)
+	c.mu.Unlock()
+	c.halted(stream)
+	return c.resetCounted()
+}
+
+// resetCounted counts a stream that came to nothing.
+func (c *conn) resetCounted() error {
+	if c.in.resets.over(resetRate, c.in.now) {
+		return c.calm(refusedResets, "too many streams reset")
+	}
+	return nil
+}
+
+// halted remembers for a while that we ended a stream which the peer may not have ended: what still
+// comes for it is ignored.
+func (c *conn) halted(stream uint32) {
+	c.in.halted[c.in.haltedAt%rememberedResets] = stream
+	c.in.haltedAt++
+}
+
+func (c *conn) isHalted(stream uint32) bool {
+	for _, s := range c.in.halted {
+		if s == stream {
+			return true
+		}
+	}
+	return false
+}
+
+// idleStream says whether the peer has not opened the stream yet.
+func (c *conn) idleStream(stream uint32) bool {
+	return stream > c.in.highest && !c.in.refusing || stream%2 == 0
+}
+
+func (c *conn) priorityFrame(h frameHead, p []byte) error {
+	switch {
+	case h.stream == 0:
+		return protocolError("PRIORITY without a stream")
+	case len(p) != 5:
+		return c.resetStream(h.stream, http2.ErrCodeFrameSize)
+	case binary.BigEndian.Uint32(p)&maxWindow == h.stream:
+		return c.resetStream(h.stream, http2.ErrCodeProtocol)
+	}
+	return c.idleFrame()
+}
+
+// idleFrame counts a frame that does nothing for a call.
+func (c *conn) idleFrame() error {
+	if c.in.idle.over(idleRate, c.in.now) {
+		return c.calm(refusedIdleFrames, "too many frames without a request")
+	}
+	return nil
+}
+
+// A source gives the reader its waves: what one read brought, after what the last one left over.
+type source struct {
+	plain net.Conn // read by its method if raw is nil
+	raw   *rawConn
+
+	wave   []byte // in use by the reader, or nil
+	rest   []byte // of the last wave
+	small  []byte // buffer for plain, or nil
+	filled bool   // the last read filled its buffer
+}
+
+// next waits for bytes. The wave is valid until done.
+func (s *source) next() ([]byte, error) {
+	if s.raw != nil {
+		wave, err := s.raw.read(len(s.rest))
+		copy(wave, s.rest)
+		s.wave = wave
+		return wave, err
+	}
+	buf := s.buffer()
+	copy(buf, s.rest)
+	n, err := s.plain.Read(buf[len(s.rest):])
+	s.filled = n == len(buf)-len(s.rest)
+	s.wave = buf[:len(s.rest)+n]
+	if n > 0 {
+		return s.wave, nil
+	}
+	s.done()
+	if err == nil {
+		err = io.ErrNoProgress
+	}
+	return nil, err
+}
+
+// buffer returns the small buffer while that does, for a connection that is read by its method holds
+// it while it waits; a large one while much is coming.
+func (s *source) buffer() []byte {
+	if s.filled || len(s.rest) > smallBuffer/2 {
+		return grow(nil, largeBuffer)[:largeBuffer]
+	}
+	if s.small == nil {
+		s.small = make([]byte, 2*smallBuffer)
+	}
+	return s.small
+}
+
+// carried is how many bytes of the wave came with an earlier read.
+func (s *source) carried() int { return len(s.rest) }
+
+// keep copies the unused end of the wave for the next one.
+func (s *source) keep(rest []byte) {
+	if len(rest) == 0 {
+		s.rest = nil
+		return
+	}
+	s.rest = append([]byte(nil), rest...)
+}
+
+// done gives the buffer of the wave back.
+func (s *source) done() {
+	recycle(s.wave)
+	s.wave = nil
+}

@@ -1,0 +1,463 @@
+package front
+
+import (
+	"bytes"
+	"compress/gzip"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"sync"
+	"time"
+
+	"golang.org/x/net/http2"
+	"google.golang.org/grpc/codes"
+
+	"github.com/serry-dev/serry/wire/rpc"
+)
+
+const (
+	codeInternal      = codes.Internal
+	codeExhausted     = codes.ResourceExhausted
+	codeUnimplemented = codes.Unimplemented
+	codeDeadline      = codes.DeadlineExceeded
+)
+
+// A request is a call whose request has not ended yet. All but window, want and gone is owned by
+// the reader.
+type request struct {
+	conn     *conn
+	stream   uint32
+	head     *head
+	deadline time.Duration // or noTimeout
+	armed    bool          // known to the scanner, hence in conn.mu.open
+
+	received int64 // bytes of DATA, padding aside
+	prefix   [prefixLen]byte
+	length   int64 // of the message, announced
+	body     []byte
+	held     int64 // bytes counted in the budgets
+	raised   bool  // the window fits the message
+
+	// Guarded by conn.mu.
+	window int64 // what the peer may still send
+	want   int64 // window withheld by a budget
+	gone   bool
+}
+
+// A dataFrame is a DATA frame under way. Its bytes are taken as they come.
+type dataFrame struct {
+	active bool
+	req    *request // nil: ignored
+	fresh  bool     // no byte of it has been taken
+	ends   bool
+	left   int // payload
+	pad    int
+}
+
+// A deadline belongs to a call that came with the present wave.
+type deadline struct {
+	stream uint32
+	when   time.Duration
+}
+
+// request returns the unfinished request of a stream, or nil.
+func (c *conn) request(stream uint32) *request {
+	if r := c.in.current; r != nil && r.stream == stream {
+		return r
+	}
+	return c.in.parked[stream]
+}
+
+func (c *conn) newRequest(stream uint32, head *head) *request {
+	if c.in.current != nil {
+		c.in.parked[c.in.current.stream] = c.in.current
+	}
+	r := c.in.spare
+	if c.in.spare = nil; r == nil {
+		r = new(request)
+	}
+	*r = request{conn: c, stream: stream, head: head, deadline: noTimeout, window: streamWindow}
+	c.in.current = r
+	return r
+}
+
+// removeRequest forgets r, which is complete or dropped.
+func (c *conn) removeRequest(r *request) {
+	if c.in.current == r {
+		c.in.current = nil
+	} else {
+		delete(c.in.parked, r.stream)
+	}
+	if c.in.data.req == r {
+		c.in.data.req = nil
+	}
+	if r.held == 0 && r.want == 0 { // no budget has ever seen it
+		c.in.spare = r
+		return
+	}
+	c.mu.Lock()
+	r.gone = true
+	c.mu.Unlock()
+	release(r)
+}
+
+func (c *conn) dropRequest(stream uint32) bool {
+	r := c.request(stream)
+	if r != nil {
+		c.removeRequest(r)
+	}
+	return r != nil
+}
+
+// releaseRequests gives the memory of all unfinished requests back to the budgets.
+func (c *conn) releaseRequests() {
+	if c.in.current != nil {
+		c.removeRequest(c.in.current)
+	}
+	for _, r := range c.in.parked {
+		c.removeRequest(r)
+	}
+}
+
+// dataStart handles the head of a DATA frame. It returns how many bytes of p it took, or -1 if it
+// needs more.
+func (c *conn) dataStart(h frameHead, p []byte) (int, error) {
+	d := dataFrame{active: true, fresh: true, ends: h.flags.Has(http2.FlagDataEndStream), left: h.length}
+	n := 0
+	if h.flags.Has(http2.FlagDataPadded) {
+		switch {
+		case h.length == 0:
+			return 0, &ConnError{http2.ErrCodeFrameSize, "DATA without its padding"}
+		case len(p) == 0:
+			return -1, nil
+		case int(p[0]) >= h.length:
+			return 0, protocolError("bad padding")
+		}
+		n, d.pad = 1, int(p[0])
+		d.left -= 1 + d.pad
+	}
+	if h.stream == 0 || c.idleStream(h.stream) {
+		return 0, protocolError("DATA on an idle stream")
+	}
+	if err := c.charge(h); err != nil {
+		return 0, err
+	}
+	d.req = c.request(h.stream)
+	c.in.data = d
+	if d.req == nil {
+		return n, c.strayData(h.stream)
+	}
+	return n, c.chargeStream(d.req, int64(h.length))
+}
+
+// charge counts a DATA frame against the window of the connection and against abuse.
+func (c *conn) charge(h frameHead) error {
+	n := int64(h.length)
+	if c.in.window -= n; c.in.window < 0 {
+		return &ConnError{http2.ErrCodeFlowControl, "window of the connection exceeded"}
+	}
+	if c.in.used += n; c.in.used >= connWindow/2 {
+		c.mu.Lock()
+		c.mu.out = appendWindowUpdate(c.mu.out, 0, c.in.used)
+		c.mu.Unlock()
+		c.in.window += c.in.used
+		c.in.used = 0
+	}
+	if n >= tinyData || h.flags.Has(http2.FlagDataEndStream) {
+		c.in.tiny = 0
+	} else if c.in.tiny++; c.in.tiny > maxTinyData {
+		return c.calm(refusedTinyData, "too many tiny DATA frames")
+	}
+	return nil
+}
+
+// strayData handles DATA for a stream without an unfinished request: late if we ended the stream,
+// else wrong.
+func (c *conn) strayData(stream uint32) error {
+	if c.in.refusing && stream > c.in.highest || c.isHalted(stream) {
+		return nil
+	}
+	return c.resetStream(stream, http2.ErrCodeStreamClosed)
+}
+
+// chargeStream counts a DATA frame against the window of its stream.
+func (c *conn) chargeStream(r *request, n int64) error {
+	c.mu.Lock()
+	r.window -= n
+	over := r.window < 0
+	c.mu.Unlock()
+	if over {
+		return c.resetStream(r.stream, http2.ErrCodeFlowControl)
+	}
+	return nil
+}
+
+// dataBytes takes bytes of the DATA frame under way and returns how many.
+func (c *conn) dataBytes(p []byte) (int, error) {
+	d := &c.in.data
+	n := min(len(p), d.left)
+	payload := p[:n]
+	d.left -= n
+	if d.left == 0 {
+		pad := min(len(p)-n, d.pad)
+		d.pad -= pad
+		n += pad
+		d.active = d.pad > 0
+	}
+	r, ends := d.req, d.ends && !d.active
+	whole := d.fresh && ends && r != nil && r.received == 0
+	d.fresh = d.fresh && n == 0
+	if r == nil {
+		return n, nil
+	}
+	r.received += int64(len(payload))
+	switch {
+	case whole:
+		return n, c.requestEnds(r, payload)
+	case r.head.http != 0 && !ends:
+		if r.received > maxIgnoredBody {
+			return n, c.answerHTTP(r, false)
+		}
+		return n, nil
+	case r.head.http != 0:
+		return n, c.requestEnds(r, nil)
+	}
+	if st := r.take(payload); st != nil {
+		return n, c.refuse(r, *st, ends)
+	}
+	if ends {
+		return n, c.requestEnds(r, nil)
+	}
+	c.topUp(r)
+	return n, nil
+}
+
+// take adds bytes to the message. It returns the status to refuse the call with, or nil.
+func (r *request) take(p []byte) *rpc.Status {
+	at := r.received - int64(len(p)) // of p in the request
+	if at < prefixLen {
+		n := copy(r.prefix[at:], p)
+		p = p[n:]
+		if at+int64(n) < prefixLen {
+			return nil
+		}
+		if st := r.begin(r.prefix); st != nil {
+			return st
+		}
+	}
+	if int64(len(r.body)+len(p)) > r.length {
+		return &rpc.Status{Code: codeInternal, Message: "request has more than one message"}
+	}
+	if len(p) == 0 {
+		return nil
+	}
+	if !r.hold(int64(len(p))) {
+		r.conn.srv.count.refused[refusedMemory].Add(1)
+		return &rpc.Status{Code: codeExhausted, Message: "too many bytes of unfinished requests"}
+	}
+	if need := len(r.body) + len(p); need > cap(r.body) {
+		// Memory follows what has come, not what was announced (F-26).
+		bigger := make([]byte, len(r.body), min(int(r.length), max(2*cap(r.body), need)))
+		copy(bigger, r.body)
+		r.body = bigger
+	}
+	r.body = append(r.body, p...)
+	return nil
+}
+
+// begin judges the prefix of the message.
+func (r *request) begin(prefix [prefixLen]byte) *rpc.Status {
+	r.length = int64(binary.BigEndian.Uint32(prefix[1:]))
+	switch {
+	case prefix[0] > 1:
+		return &rpc.Status{Code: codeInternal, Message: "reserved flags in the message prefix"}
+	case r.length > r.head.method.limit:
+		return tooLarge(r.head.method.limit)
+	case prefix[0] == 1 && !r.head.gzip:
+		return &rpc.Status{Code: codeUnimplemented, Message: "compression other than gzip"}
+	}
+	return nil
+}
+
+func tooLarge(limit int64) *rpc.Status {
+	return &rpc.Status{Code: codeExhausted, Message: fmt.Sprintf("request message above the limit of %d bytes", limit)}
+}
+
+// hold counts n more bytes of r in the budgets.
+func (r *request) hold(n int64) bool {
+	if !r.conn.budget.add(r, n) {
+		return false
+	}
+	if !r.conn.srv.budget.add(r, n) {
+		r.conn.budget.remove(n)
+		return false
+	}
+	r.held += n
+	return true
+}
+
+// requestEnds serves the call, or says what is wrong with it. whole is the body of the request if it
+// came in one piece, else it has been taken.
+func (c *conn) requestEnds(r *request, whole []byte) error {
+	if n := r.head.length; n >= 0 && n != r.received {
+		return c.resetStream(r.stream, http2.ErrCodeProtocol)
+	}
+	if r.head.http != 0 {
+		return c.answerHTTP(r, true)
+	}
+	if r.deadline != noTimeout && r.deadline <= c.in.now {
+		return c.refuse(r, rpc.Status{Code: codeDeadline, Message: "deadline exceeded"}, true)
+	}
+	body := r.body
+	if len(whole) >= prefixLen {
+		r.prefix = [prefixLen]byte(whole)
+		if st := r.begin(r.prefix); st != nil {
+			return c.refuse(r, *st, true)
+		}
+		body = whole[prefixLen:]
+	}
+	if r.received < prefixLen || int64(len(body)) != r.length {
+		return c.refuse(r, rpc.Status{Code: codeInternal, Message: "request is not one whole message"}, true)
+	}
+	if r.prefix[0] == 0 {
+		c.dispatch(r, body)
+		return nil
+	}
+	plain, st := gunzip(body, r.head.method.limit)
+	if st != nil {
+		return c.refuse(r, *st, true)
+	}
+	c.dispatch(r, plain)
+	recycle(plain)
+	return nil
+}
+
+// dispatch gives a complete call to the handler.
+func (c *conn) dispatch(r *request, body []byte) {
+	stream, m := r.stream, r.head.method
+	k := call(m.index)
+	c.mu.Lock()
+	if r.armed {
+		k |= callTimed
+		if _, ok := c.mu.open[stream]; !ok { // expired a moment ago
+			c.mu.Unlock()
+			c.removeRequest(r)
+			return
+		}
+	}
+	c.mu.open[stream] = k
+	c.mu.Unlock()
+	c.removeRequest(r)
+	c.srv.handler.Serve(c, rpc.CallID(stream), m.path, body)
+}
+
+// refuse ends a request with a status. Where the peer has not ended it, the stream is reset after
+// that without an error (F-30).
+func (c *conn) refuse(r *request, st rpc.Status, ended bool) error {
+	stream := r.stream
+	k := call(r.head.index())
+	gone := false
+	c.mu.Lock()
+	if r.armed {
+		var ok bool
+		if k, ok = c.mu.open[stream]; ok {
+			c.closeCall(stream, k)
+		}
+		gone = !ok
+	}
+	if !gone {
+		var extra []byte
+		if st.Code == codeUnimplemented && r.head.method != nil {
+			extra = acceptEncoding
+		}
+		c.sendStatus(stream, k, st, extra)
+		if !ended {
+			c.mu.out = appendReset(c.mu.out, stream, http2.ErrCodeNo)
+		}
+	}
+	c.mu.Unlock()
+	if !ended {
+		c.halted(stream)
+	}
+	c.removeRequest(r)
+	return nil
+}
+
+// answerHTTP answers a request that is not gRPC.
+func (c *conn) answerHTTP(r *request, ended bool) error {
+	stream, code := r.stream, r.head.http
+	c.removeRequest(r)
+	c.mu.Lock()
+	if k, ok := c.mu.open[stream]; ok {
+		c.closeCall(stream, k)
+	}
+	c.sendHTTP(stream, code, ended)
+	c.mu.Unlock()
+	if !ended {
+		c.halted(stream)
+	}
+	return nil
+}
+
+// armDeadlines gives the deadlines of calls that came with this wave, and are still open, to the scanner.
+func (c *conn) armDeadlines() {
+	if len(c.in.deadlines) == 0 {
+		return
+	}
+	c.mu.Lock()
+	for _, d := range c.in.deadlines {
+		k, ok := c.mu.open[d.stream]
+		if r := c.request(d.stream); r != nil {
+			k, ok, r.armed = call(r.head.index())|callReceiving, true, true
+		}
+		if ok {
+			c.mu.open[d.stream] = k | callTimed
+			c.mu.timed++
+			c.srv.scan.add(alarm{when: d.when, conn: c, stream: d.stream})
+		}
+	}
+	c.mu.Unlock()
+	c.in.deadlines = c.in.deadlines[:0]
+}
+
+// gunzip expands a message up to limit bytes. The caller recycles the result.
+func gunzip(p []byte, limit int64) ([]byte, *rpc.Status) {
+	z := expanders.Get().(*expander)
+	defer expanders.Put(z)
+	z.src.Reset(p)
+	defer z.src.Reset(nil)
+	if err := z.gz.Reset(&z.src); err != nil {
+		return nil, badGzip(err)
+	}
+	out := grow(nil, smallBuffer)
+	for {
+		if len(out) == cap(out) {
+			out = grow(out, 1)
+		}
+		n, err := z.gz.Read(out[len(out):cap(out)])
+		out = out[:len(out)+n]
+		switch {
+		case int64(len(out)) > limit:
+			recycle(out)
+			return nil, tooLarge(limit)
+		case errors.Is(err, io.EOF):
+			return out, nil
+		case err != nil:
+			recycle(out)
+			return nil, badGzip(err)
+		}
+	}
+}
+
+func badGzip(err error) *rpc.Status {
+	return &rpc.Status{Code: codeInternal, Message: "gzip: " + err.Error()}
+}
+
+// An expander is a gzip reader with its source.
+type expander struct {
+	gz  gzip.Reader
+	src bytes.Reader
+}
+
+var expanders = sync.Pool{New: func() any { return new(expander) }}
