@@ -29,7 +29,7 @@ fuzz: ## fuzz every decoder and the machine for FUZZTIME each
 	scripts/fuzz.sh $(FUZZTIME)
 
 gen: ## generate code from the .proto files
-	cd internal/gen && $(GO) run .
+	$(GO) run ./internal/gen
 
 clean: ## remove what the build made; virtual environments stay
 	rm -rf bin out
