@@ -85,6 +85,7 @@ func (m *Machine) enter(c Call) (w *waiter, fresh bool) {
 		return w, true
 	}
 	r := m.requester(w)
+	r.delivered(c.ID.Watermark)
 	switch old := r.calls[c.ID.Number]; {
 	case c.ID.Number <= r.watermark:
 		return nil, false
@@ -139,12 +140,20 @@ func (m *Machine) acknowledge(ev Acknowledge) {
 	case r == nil:
 	case ev.Farewell:
 		delete(m.ep.requesters, ev.Requester)
-	case ev.Watermark > r.watermark:
-		r.watermark = ev.Watermark
-		for n, w := range r.calls {
-			if n <= ev.Watermark && w.answered {
-				delete(r.calls, n)
-			}
+	default:
+		r.delivered(ev.Watermark)
+	}
+}
+
+// delivered frees the results up to the watermark.
+func (r *requester) delivered(watermark uint64) {
+	if watermark <= r.watermark {
+		return
+	}
+	r.watermark = watermark
+	for n, w := range r.calls {
+		if n <= watermark && w.answered {
+			delete(r.calls, n)
 		}
 	}
 }

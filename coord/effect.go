@@ -87,6 +87,9 @@ type (
 		Words        [][]byte
 	}
 
+	// Status answers GetStatus.
+	Status struct{ View View }
+
 	// AllDevices answers WaitForAllTasks.
 	AllDevices struct{ Devices []byte }
 )
@@ -99,6 +102,7 @@ func (Entries) result()    {}
 func (Changes) result()    {}
 func (*Picture) result()   {}
 func (*Alive) result()     {}
+func (Status) result()     {}
 func (AllDevices) result() {}
 
 // An Entry is a key with its value.

@@ -79,6 +79,34 @@ func (m *Machine) lose(losses []Loss) {
 	}
 }
 
+// maxEvidenceBytes bounds what a member may say of another; it reaches every survivor.
+const maxEvidenceBytes = 256
+
+// suspect hears a member about another (C-LOST-3).
+func (m *Machine) suspect(w *waiter, ev Suspect) {
+	if m.stopped {
+		m.answer(w, nil, serry.ErrStopped)
+		return
+	}
+	if _, err := m.caller(w); err != nil {
+		m.answer(w, nil, err)
+		return
+	}
+	peer := m.task(ev.Peer)
+	if peer == nil {
+		m.answer(w, nil, serry.ErrUnknownTask)
+		return
+	}
+	seen := ev.Evidence[:min(len(ev.Evidence), maxEvidenceBytes)] + ", reported by " + w.task.String()
+	m.note(Note{What: "task suspected", Task: peer.id, Incarnation: ev.Life, Err: &serry.TaskError{
+		Task: peer.id, Incarnation: ev.Life, Evidence: seen, Err: serry.ErrTaskDead,
+	}})
+	if ev.Hard {
+		m.lose([]Loss{{Task: peer.id, Incarnation: ev.Life, Evidence: seen}})
+	}
+	m.answer(w, Done{}, nil)
+}
+
 // depart notes incarnations of which no call can come any more.
 func (m *Machine) depart(gone []Departure) {
 	for _, d := range gone {

@@ -19,6 +19,7 @@ type Req uint64
 type RequestID struct {
 	Requester uint64
 	Number    uint64 // ascends from 1
+	Watermark uint64 // every number up to here was answered, and the answer has arrived (C-REQ-3)
 }
 
 // A Call is what all calls of clients have in common: how to answer, and who asks.
@@ -158,6 +159,19 @@ type (
 		Word  []byte
 	}
 
+	// Suspect says what the caller saw of a peer. Hard evidence, such as the exit of its process,
+	// acts at once; of other evidence a Note is made, and somebody else has to see more.
+	Suspect struct {
+		Call
+		Peer     serry.TaskID
+		Life     serry.Incarnation // of the peer
+		Hard     bool
+		Evidence string
+	}
+
+	// GetStatus asks for a View.
+	GetStatus struct{ Call }
+
 	// WaitForAllTasks meets all tasks and joins what they say of their devices. Devices is a
 	// serialized message; messages of one kind are joined by putting their bytes in a row.
 	WaitForAllTasks struct {
@@ -237,6 +251,8 @@ func (WatchKeys) event()         {}
 func (Barrier) event()           {}
 func (CancelBarrier) event()     {}
 func (GetAliveTasks) event()     {}
+func (Suspect) event()           {}
+func (GetStatus) event()         {}
 func (WaitForAllTasks) event()   {}
 func (Tick) event()              {}
 func (Cancel) event()            {}

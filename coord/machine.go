@@ -188,6 +188,10 @@ func (m *Machine) serve(ev Event) {
 		m.getAliveTasks(w, ev)
 	case WaitForAllTasks:
 		m.waitForAllTasks(w, ev)
+	case Suspect:
+		m.suspect(w, ev)
+	case GetStatus:
+		m.answer(w, Status{View: m.View()}, nil)
 	default:
 		panic(fmt.Sprintf("coord: unknown event %T", ev))
 	}

@@ -170,7 +170,6 @@ type Request struct {
 	//	*Request_Devices
 	//	*Request_Suspect
 	//	*Request_Status
-	//	*Request_Farewell
 	Call          isRequest_Call `protobuf_oneof:"call"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -439,15 +438,6 @@ func (x *Request) GetStatus() *Empty {
 	return nil
 }
 
-func (x *Request) GetFarewell() *Empty {
-	if x != nil {
-		if x, ok := x.Call.(*Request_Farewell); ok {
-			return x.Farewell
-		}
-	}
-	return nil
-}
-
 type isRequest_Call interface {
 	isRequest_Call()
 }
@@ -540,10 +530,6 @@ type Request_Status struct {
 	Status *Empty `protobuf:"bytes,31,opt,name=status,proto3,oneof"`
 }
 
-type Request_Farewell struct {
-	Farewell *Empty `protobuf:"bytes,32,opt,name=farewell,proto3,oneof"` // the requester makes no more calls
-}
-
 func (*Request_Register) isRequest_Call() {}
 
 func (*Request_Heartbeat) isRequest_Call() {}
@@ -587,8 +573,6 @@ func (*Request_Devices) isRequest_Call() {}
 func (*Request_Suspect) isRequest_Call() {}
 
 func (*Request_Status) isRequest_Call() {}
-
-func (*Request_Farewell) isRequest_Call() {}
 
 type Empty struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -2784,7 +2768,7 @@ const file_serry_wire_serrypb_serry_proto_rawDesc = "" +
 	"\tRequestID\x12\x1c\n" +
 	"\trequester\x18\x01 \x01(\x06R\trequester\x12\x16\n" +
 	"\x06number\x18\x02 \x01(\x04R\x06number\x12\x1c\n" +
-	"\twatermark\x18\x03 \x01(\x04R\twatermark\"\xd7\b\n" +
+	"\twatermark\x18\x03 \x01(\x04R\twatermark\"\xab\b\n" +
 	"\aRequest\x12 \n" +
 	"\x02id\x18\x01 \x01(\v2\x10.serry.RequestIDR\x02id\x12\x18\n" +
 	"\aservice\x18\x02 \x01(\x06R\aservice\x12\x1f\n" +
@@ -2817,8 +2801,7 @@ const file_serry_wire_serrypb_serry_proto_rawDesc = "" +
 	"\x05alive\x18\x1c \x01(\v2\f.serry.AliveH\x00R\x05alive\x12*\n" +
 	"\adevices\x18\x1d \x01(\v2\x0e.serry.DevicesH\x00R\adevices\x12*\n" +
 	"\asuspect\x18\x1e \x01(\v2\x0e.serry.SuspectH\x00R\asuspect\x12&\n" +
-	"\x06status\x18\x1f \x01(\v2\f.serry.EmptyH\x00R\x06status\x12*\n" +
-	"\bfarewell\x18  \x01(\v2\f.serry.EmptyH\x00R\bfarewellB\x06\n" +
+	"\x06status\x18\x1f \x01(\v2\f.serry.EmptyH\x00R\x06statusB\x06\n" +
 	"\x04call\"\a\n" +
 	"\x05Empty\",\n" +
 	"\bRegister\x12 \n" +
@@ -3040,48 +3023,47 @@ var file_serry_wire_serrypb_serry_proto_depIdxs = []int32{
 	17, // 21: serry.Request.devices:type_name -> serry.Devices
 	18, // 22: serry.Request.suspect:type_name -> serry.Suspect
 	3,  // 23: serry.Request.status:type_name -> serry.Empty
-	3,  // 24: serry.Request.farewell:type_name -> serry.Empty
-	0,  // 25: serry.Tasks.tasks:type_name -> serry.Task
-	0,  // 26: serry.Barrier.tasks:type_name -> serry.Task
-	0,  // 27: serry.Alive.tasks:type_name -> serry.Task
-	0,  // 28: serry.Suspect.task:type_name -> serry.Task
-	30, // 29: serry.Reply.error:type_name -> serry.Error
-	3,  // 30: serry.Reply.done:type_name -> serry.Empty
-	20, // 31: serry.Reply.registered:type_name -> serry.Registered
-	21, // 32: serry.Reply.passed:type_name -> serry.Passed
-	22, // 33: serry.Reply.value:type_name -> serry.Entry
-	23, // 34: serry.Reply.entries:type_name -> serry.Entries
-	24, // 35: serry.Reply.picture:type_name -> serry.Picture
-	26, // 36: serry.Reply.agreement:type_name -> serry.Agreement
-	17, // 37: serry.Reply.devices:type_name -> serry.Devices
-	27, // 38: serry.Reply.changes:type_name -> serry.Changes
-	29, // 39: serry.Reply.status:type_name -> serry.Status
-	22, // 40: serry.Entries.entries:type_name -> serry.Entry
-	25, // 41: serry.Picture.tasks:type_name -> serry.TaskInfo
-	0,  // 42: serry.TaskInfo.task:type_name -> serry.Task
-	30, // 43: serry.TaskInfo.error:type_name -> serry.Error
-	0,  // 44: serry.Agreement.tasks:type_name -> serry.Task
-	28, // 45: serry.Changes.changes:type_name -> serry.Change
-	31, // 46: serry.Error.task:type_name -> serry.TaskFacts
-	32, // 47: serry.Error.lost:type_name -> serry.LostFacts
-	33, // 48: serry.Error.barrier:type_name -> serry.BarrierFacts
-	34, // 49: serry.Error.key:type_name -> serry.KeyFacts
-	35, // 50: serry.Error.limit:type_name -> serry.LimitFacts
-	36, // 51: serry.Error.mismatch:type_name -> serry.MismatchFacts
-	0,  // 52: serry.TaskFacts.task:type_name -> serry.Task
-	30, // 53: serry.TaskFacts.reason:type_name -> serry.Error
-	31, // 54: serry.LostFacts.lost:type_name -> serry.TaskFacts
-	0,  // 55: serry.BarrierFacts.task:type_name -> serry.Task
-	0,  // 56: serry.BarrierFacts.first:type_name -> serry.Task
-	0,  // 57: serry.BarrierFacts.missing:type_name -> serry.Task
-	30, // 58: serry.BarrierFacts.reason:type_name -> serry.Error
-	2,  // 59: serry.Coordination.Do:input_type -> serry.Request
-	19, // 60: serry.Coordination.Do:output_type -> serry.Reply
-	60, // [60:61] is the sub-list for method output_type
-	59, // [59:60] is the sub-list for method input_type
-	59, // [59:59] is the sub-list for extension type_name
-	59, // [59:59] is the sub-list for extension extendee
-	0,  // [0:59] is the sub-list for field type_name
+	0,  // 24: serry.Tasks.tasks:type_name -> serry.Task
+	0,  // 25: serry.Barrier.tasks:type_name -> serry.Task
+	0,  // 26: serry.Alive.tasks:type_name -> serry.Task
+	0,  // 27: serry.Suspect.task:type_name -> serry.Task
+	30, // 28: serry.Reply.error:type_name -> serry.Error
+	3,  // 29: serry.Reply.done:type_name -> serry.Empty
+	20, // 30: serry.Reply.registered:type_name -> serry.Registered
+	21, // 31: serry.Reply.passed:type_name -> serry.Passed
+	22, // 32: serry.Reply.value:type_name -> serry.Entry
+	23, // 33: serry.Reply.entries:type_name -> serry.Entries
+	24, // 34: serry.Reply.picture:type_name -> serry.Picture
+	26, // 35: serry.Reply.agreement:type_name -> serry.Agreement
+	17, // 36: serry.Reply.devices:type_name -> serry.Devices
+	27, // 37: serry.Reply.changes:type_name -> serry.Changes
+	29, // 38: serry.Reply.status:type_name -> serry.Status
+	22, // 39: serry.Entries.entries:type_name -> serry.Entry
+	25, // 40: serry.Picture.tasks:type_name -> serry.TaskInfo
+	0,  // 41: serry.TaskInfo.task:type_name -> serry.Task
+	30, // 42: serry.TaskInfo.error:type_name -> serry.Error
+	0,  // 43: serry.Agreement.tasks:type_name -> serry.Task
+	28, // 44: serry.Changes.changes:type_name -> serry.Change
+	31, // 45: serry.Error.task:type_name -> serry.TaskFacts
+	32, // 46: serry.Error.lost:type_name -> serry.LostFacts
+	33, // 47: serry.Error.barrier:type_name -> serry.BarrierFacts
+	34, // 48: serry.Error.key:type_name -> serry.KeyFacts
+	35, // 49: serry.Error.limit:type_name -> serry.LimitFacts
+	36, // 50: serry.Error.mismatch:type_name -> serry.MismatchFacts
+	0,  // 51: serry.TaskFacts.task:type_name -> serry.Task
+	30, // 52: serry.TaskFacts.reason:type_name -> serry.Error
+	31, // 53: serry.LostFacts.lost:type_name -> serry.TaskFacts
+	0,  // 54: serry.BarrierFacts.task:type_name -> serry.Task
+	0,  // 55: serry.BarrierFacts.first:type_name -> serry.Task
+	0,  // 56: serry.BarrierFacts.missing:type_name -> serry.Task
+	30, // 57: serry.BarrierFacts.reason:type_name -> serry.Error
+	2,  // 58: serry.Coordination.Do:input_type -> serry.Request
+	19, // 59: serry.Coordination.Do:output_type -> serry.Reply
+	59, // [59:60] is the sub-list for method output_type
+	58, // [58:59] is the sub-list for method input_type
+	58, // [58:58] is the sub-list for extension type_name
+	58, // [58:58] is the sub-list for extension extendee
+	0,  // [0:58] is the sub-list for field type_name
 }
 
 func init() { file_serry_wire_serrypb_serry_proto_init() }
@@ -3112,7 +3094,6 @@ func file_serry_wire_serrypb_serry_proto_init() {
 		(*Request_Devices)(nil),
 		(*Request_Suspect)(nil),
 		(*Request_Status)(nil),
-		(*Request_Farewell)(nil),
 	}
 	file_serry_wire_serrypb_serry_proto_msgTypes[12].OneofWrappers = []any{}
 	file_serry_wire_serrypb_serry_proto_msgTypes[19].OneofWrappers = []any{
