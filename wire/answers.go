@@ -29,6 +29,7 @@ const (
 	noPayload      payload = iota // no trailer at all
 	emptyPayload                  // CoordinationServiceError without a source
 	taskPayload                   // CoordinationServiceError with its source
+	reportPayload                 // the same, and the source said it itself
 	barrierPayload                // BarrierError, and emptyPayload
 	servicePayload                // ServiceMismatchError, and emptyPayload
 )
@@ -113,7 +114,7 @@ var answers = map[answerKey]answer{
 	{opTask, seenDead}:                    {codes.Unavailable, emptyPayload, "lost before its heartbeat timeout", "Task {task} lost before its heartbeat timeout: {evidence}"},
 	{opTask, severalSilent}:               {codes.Unavailable, emptyPayload, "stopped sending heartbeats", "The following tasks are unhealthy (stopped sending heartbeats):{lost}"},
 	{opTask, severalDead}:                 {codes.Unavailable, emptyPayload, "The following tasks are unhealthy:", "The following tasks are unhealthy:{lost}"},
-	{opTask, serry.ErrReported}:           {codes.Unknown, taskPayload, "", "{text}"}, // the code is the task's own
+	{opTask, serry.ErrReported}:           {codes.Unknown, reportPayload, "", "{text}"}, // the code is the task's own
 	{opTask, serry.ErrRestarted}:          {codes.Aborted, taskPayload, "different incarnation", "Task {task} registered with a different incarnation: {now} in place of {was}. It has most likely restarted."},
 	{opTask, serry.ErrWrongBeat}:          {codes.Aborted, emptyPayload, "Incarnation ID mismatch", "Incarnation ID mismatch: expecting {was} but got {now}, in a heartbeat of task {task}."},
 	{opTask, serry.ErrPeerFailed}:         {codes.Internal, emptyPayload, "unable to inform clients", "A task failed, and the service was unable to inform clients by poll: {reason}"},

@@ -49,12 +49,7 @@ func (s Shape) stored(err error) stored {
 	s.Op = opTask
 	a, f := s.find(err)
 	text := voice{shape: s, names: maxNames, bytes: maxTextBytes}.fill(a.text, f)
-	return stored{code: a.code, text: cut(text, maxTextBytes), reported: isReported(err)}
-}
-
-func isReported(err error) bool {
-	t, ok := err.(*serry.TaskError)
-	return ok && t.Err == serry.ErrReported
+	return stored{a.code, cut(strings.ToValidUTF8(text, "\uFFFD"), maxTextBytes), a.payload == reportPayload}
 }
 
 // words puts an error into words that fit a trailer beside the payloads. Lists of names give way
@@ -82,14 +77,28 @@ func (s Shape) words(a answer, f *facts, payloads []byte) string {
 // of its second copy what fits then.
 func trailer(code codes.Code, text string, payloads []byte) rpc.Status {
 	text = cut(text, maxTextBytes)
-	for room := len(text); encodedBytes(text, details(code, "", payloads)) > maxTrailerBytes; room /= 2 {
-		text = cut(text, room/2)
+	if len(payloads) == 0 {
+		return rpc.Status{Code: code, Message: fit(text, maxTrailerBytes)}
 	}
-	second := text
-	for encodedBytes(text, details(code, second, payloads)) > maxTrailerBytes {
-		second = second[:runeStart(second, len(second)/2)]
-	}
+	text = fit(text, maxTrailerBytes-encodedBytes("", details(code, "", payloads)))
+	room := base64.RawStdEncoding.DecodedLen(maxTrailerBytes-encodedBytes(text, nil)) - len(details(code, "", payloads))
+	second := text[:runeStart(text, max(0, room-protowire.SizeVarint(maxTextBytes)))]
 	return rpc.Status{Code: code, Message: text, Details: details(code, second, payloads)}
+}
+
+// fit shortens text to n bytes as they are encoded, and says so.
+func fit(text string, n int) string {
+	if encodedBytes(text, nil) <= n {
+		return text
+	}
+	end, room := 0, n-len(truncated)
+	for i := range len(text) {
+		if room -= encodedByte(text[i]); room < 0 {
+			break
+		}
+		end = i + 1
+	}
+	return text[:runeStart(text, end)] + truncated
 }
 
 // details is the value of grpc-status-details-bin: nothing without payloads (C-WIRE-8), else the
@@ -110,13 +119,17 @@ func details(code codes.Code, text string, payloads []byte) []byte {
 func encodedBytes(message string, details []byte) int {
 	n := base64.RawStdEncoding.EncodedLen(len(details))
 	for i := range len(message) {
-		if c := message[i]; c >= ' ' && c <= '~' && c != '%' {
-			n++
-		} else {
-			n += len("%00")
-		}
+		n += encodedByte(message[i])
 	}
 	return n
+}
+
+// encodedByte is what a byte of a message takes: more if it must be written as a number.
+func encodedByte(c byte) int {
+	if c >= ' ' && c <= '~' && c != '%' {
+		return 1
+	}
+	return len("%00")
 }
 
 // The names of payloads, the same in both dialects (C-WIRE-7).
@@ -134,8 +147,8 @@ func (s Shape) payloads(p payload, f *facts) []byte {
 		return nil
 	case emptyPayload:
 		m.Payloads[errorURL] = nil
-	case taskPayload:
-		m.Payloads[errorURL] = s.source(f)
+	case taskPayload, reportPayload:
+		m.Payloads[errorURL] = s.source(f.task, p == reportPayload)
 	case barrierPayload:
 		m.Payloads[errorURL] = nil
 		m.Payloads[barrierURL] = marshal(&xlapb.BarrierError{BarrierId: f.barrier, Counter: f.counter})
@@ -146,13 +159,12 @@ func (s Shape) payloads(p payload, f *facts) []byte {
 	return marshal(m)
 }
 
-// source serializes who is to blame, in the caller's dialect. Only a reported error has a code.
-func (s Shape) source(f *facts) []byte {
-	reported := f.code != codes.OK
+// source serializes who is to blame, in the caller's dialect.
+func (s Shape) source(t serry.TaskID, reported bool) []byte {
 	if s.Dialect == XLA {
-		return marshal(&xlapb.CoordinationServiceError{IsReportedError: reported, SourceTaskId: int32(f.task.Index)})
+		return marshal(&xlapb.CoordinationServiceError{IsReportedError: reported, SourceTaskId: int32(t.Index)})
 	}
-	return marshal(&tfpb.CoordinationServiceError{IsReportedError: reported, SourceTask: s.tfTask(f.task)})
+	return marshal(&tfpb.CoordinationServiceError{IsReportedError: reported, SourceTask: s.tfTask(t)})
 }
 
 // marshal serializes a message of ours, with its map in order. It cannot fail: all strings in it
