@@ -1,0 +1,385 @@
+package coord_test
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"reflect"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/cockroachdb/datadriven"
+	gocmp "github.com/google/go-cmp/cmp"
+
+	"github.com/serry-dev/serry"
+	"github.com/serry-dev/serry/coord"
+	"github.com/serry-dev/serry/wire"
+)
+
+// TestScripts runs the transcripts of testdata. A block is a row of commands and what clients hear:
+//
+//	# C-BAR-13: the comment names the clauses that the block shows.
+//	new tasks=2 connected
+//	barrier 0 b
+//	barrier 1 b
+//	----
+//	#1 barrier 0 b: held
+//	#1 barrier 0 b: OK counter=0
+//	#2 barrier 1 b: OK counter=0
+//
+// Each call is sent as a message of a dialect and its reply is read from the bytes of one, so that a
+// line shows what a client sees. All scripts run in both dialects; names of tasks in texts are
+// brought to one form. A call that a dialect does not have is sent in the other. The command words
+// are those of requests in speech_test.go, and of control below.
+//
+// Refresh with go test ./coord -rewrite, then read the diff against the specification.
+func TestScripts(t *testing.T) {
+	for _, d := range []wire.Dialect{wire.XLA, wire.TF} {
+		t.Run(d.String(), func(t *testing.T) {
+			datadriven.Walk(t, "testdata", func(t *testing.T, path string) {
+				s := &script{dialect: d}
+				datadriven.RunTest(t, path, func(t *testing.T, td *datadriven.TestData) string {
+					if td.Rewrite && d != wire.XLA {
+						return td.Expected // one dialect writes; the next plain run compares the other
+					}
+					return s.block(t, td)
+				})
+				s.replay(t)
+			})
+		})
+	}
+}
+
+// A script is a machine and the clients that talk to it.
+type script struct {
+	t       *testing.T
+	out     strings.Builder
+	dialect wire.Dialect
+
+	m       *coord.Machine
+	cfg     coord.Config
+	codec   *wire.Codec
+	now     coord.Time
+	history []step
+
+	dialectNow wire.Dialect // unless new said otherwise, dialect
+	names      bool         // show the names of jobs as the wire has them
+	notes      bool
+	clients    map[serry.TaskID]client
+	service    serry.Incarnation // of the present epoch
+	next       serry.Incarnation // for the next one
+	req        coord.Req
+	open       map[coord.Req]pending
+	version    int64 // that a watch showed last
+}
+
+// A client is what a task, or its connection, remembers of its registration.
+type client struct{ inc, service serry.Incarnation }
+
+// A pending call waits for its reply.
+type pending struct {
+	label string
+	cmd   command
+	shape wire.Shape
+}
+
+// A step is kept to be played again.
+type step struct {
+	at      coord.Time
+	ev      coord.Event
+	effects []coord.Effect
+}
+
+func (s *script) block(t *testing.T, td *datadriven.TestData) string {
+	t.Helper()
+	s.t = t
+	s.out.Reset()
+	for line := range strings.Lines(td.FullCmd() + "\n" + td.Input) {
+		if line = strings.TrimSpace(line); line == "" || strings.HasPrefix(line, "#") {
+			continue
+		}
+		c, err := parse(line)
+		if err != nil {
+			t.Fatalf("%s: %s: %v", td.Pos, line, err)
+		}
+		s.command(c)
+	}
+	return s.out.String()
+}
+
+// command runs one line: control of the machine, or calls of one or several tasks.
+func (s *script) command(c command) {
+	s.t.Helper()
+	if s.control(c) {
+		return
+	}
+	if first, last, ok := strings.Cut(c.word(0), ".."); ok && len(c.words) > 0 { // 0..2: one call of each
+		for i := number[int](s.t, first); i <= number[int](s.t, last); i++ {
+			each := c
+			each.words = slices.Concat([]string{strconv.Itoa(i)}, c.words[1:])
+			s.call(each)
+		}
+		return
+	}
+	s.call(c)
+}
+
+// control runs commands that are not calls of clients.
+func (s *script) control(c command) bool {
+	switch c.name {
+	case "new":
+		s.begin(c)
+	case "tick": // lets some time pass
+		s.now += coord.Time(duration(s.t, c.word(0)))
+		s.step(coord.Tick{})
+	case "at": // the clock says
+		s.now = coord.Time(duration(s.t, c.word(0)))
+		s.step(coord.Tick{})
+	case "abort": // nobody waits for a call any more
+		req := number[coord.Req](s.t, strings.TrimPrefix(c.word(0), "#"))
+		delete(s.open, req)
+		s.step(coord.Cancel{Req: req})
+	case "lost":
+		s.step(coord.Lost{Tasks: s.losses(c)})
+	case "departed":
+		var gone []coord.Departure
+		for _, id := range s.tasks(strings.Join(c.words, ",")) {
+			gone = append(gone, coord.Departure{Task: id, Incarnation: s.incarnation(c, id)})
+		}
+		s.step(coord.Departed{Tasks: gone})
+	case "ack":
+		s.step(coord.Acknowledge{
+			Requester: number[uint64](s.t, c.word(0)),
+			Watermark: option(s.t, c, "watermark", uint64(0)),
+			Farewell:  c.has("farewell"),
+		})
+	case "epoch":
+		s.next += 100
+		s.step(coord.OpenEpoch{Service: s.next, Jobs: s.jobs(c)})
+	case "stop":
+		s.step(coord.Stop{})
+	case "resume":
+		clear(s.open)
+		s.step(coord.Resume{})
+	case "deadline":
+		at, ok := s.m.Deadline()
+		if !ok {
+			s.print("no deadline")
+		} else {
+			s.print("deadline %v", time.Duration(at))
+		}
+	case "view":
+		s.print("%s", showView(s.m.View()))
+	default:
+		return false
+	}
+	return true
+}
+
+// begin makes a new machine.
+func (s *script) begin(c command) {
+	s.replay(s.t)
+	jobs := s.jobs(c)
+	if jobs == nil {
+		jobs = []coord.Job{{Name: "worker", Tasks: 1}}
+	}
+	s.cfg = coord.Config{
+		Jobs:             jobs,
+		Service:          100,
+		RegisterBarrier:  c.has("register-barrier"),
+		RegisterTimeout:  option(s.t, c, "register-timeout", time.Hour),
+		HeartbeatTimeout: option(s.t, c, "heartbeat", 2*time.Second),
+		ShutdownTimeout:  option(s.t, c, "shutdown-timeout", time.Duration(0)),
+		Recoverable:      c.has("recoverable"),
+		AllowReconnect:   c.has("reconnect"),
+		ExcludeUnsynced:  c.has("exclude-unsynced"),
+		ErrorsByBeat:     c.has("errors-by-beat"),
+		Limits: coord.Limits{
+			Keys:           option(s.t, c, "keys", 0),
+			KeyBytes:       option(s.t, c, "key-bytes", 0),
+			ValueBytes:     option(s.t, c, "value-bytes", int64(0)),
+			StoreBytes:     option(s.t, c, "store-bytes", int64(0)),
+			Barriers:       option(s.t, c, "barriers", 0),
+			TaskWaiters:    option(s.t, c, "task-waiters", 0),
+			Waiters:        option(s.t, c, "waiters", 0),
+			RequestResults: option(s.t, c, "request-results", 0),
+			AliveGroups:    option(s.t, c, "alive-groups", 0),
+		},
+	}
+	if c.has("recoverable-jobs") {
+		s.cfg.RecoverableJobs = strings.Split(c.option("recoverable-jobs"), ",")
+	}
+	if c.has("republish") {
+		s.cfg.Republished = sameWords(c.option("republish"))
+	}
+	s.m, s.codec = coord.New(s.cfg), wire.NewCodec(jobs)
+	s.service, s.next, s.req, s.now, s.version = 100, 100, 0, 0, -1
+	s.clients, s.open, s.history = make(map[serry.TaskID]client), make(map[coord.Req]pending), nil
+	s.names, s.notes, s.dialectNow = c.has("names"), c.has("notes"), s.dialect
+	if c.has("dialect") {
+		s.dialectNow = map[string]wire.Dialect{"N": wire.XLA, "O": wire.TF}[c.option("dialect")]
+	}
+	if c.has("connected") { // all tasks have registered before the story begins
+		for _, j := range jobs {
+			for i := range j.Tasks {
+				id := serry.TaskID{Job: j.Name, Index: i}
+				s.clients[id] = client{inc: s.born(id), service: s.service}
+				s.step(coord.RegisterTask{Call: coord.Call{Task: id, Incarnation: s.born(id)}})
+			}
+		}
+	}
+}
+
+// sameWords is a rule of C-KV-15 for scripts: below a directory, values mean the same if they have
+// the same words in any order.
+func sameWords(dir string) func(key string, stored, offered []byte) bool {
+	words := func(b []byte) []string { return slices.Sorted(strings.FieldsSeq(string(b))) }
+	return func(key string, stored, offered []byte) bool {
+		return strings.HasPrefix(key, dir+"/") && slices.Equal(words(stored), words(offered))
+	}
+}
+
+// call sends a request as its client would, and shows what comes of it.
+func (s *script) call(c command) {
+	s.t.Helper()
+	s.req++
+	p := pending{label: fmt.Sprintf("#%d %s", s.req, shorten(strings.Join(append([]string{c.name}, c.words...), " "))), cmd: c}
+	who := s.caller(c)
+	d := s.dialectNow
+	if c.has("dialect") {
+		d = map[string]wire.Dialect{"N": wire.XLA, "O": wire.TF}[c.option("dialect")]
+	}
+	path, body := s.request(d, c, who)
+	origin := wire.Origin{Req: s.req, Next: s.next + 100, Identify: func(serry.TaskID) (own, service serry.Incarnation) {
+		return who.inc, who.service
+	}}
+	ev, shape, err := s.codec.Decode(path, body, origin)
+	p.shape = shape
+	if err != nil {
+		st := shape.Refuse(err)
+		s.print("%s: %s", p.label, s.status(shape.Dialect, st))
+		return
+	}
+	s.open[s.req] = p
+	s.step(ours(s.t, ev, c))
+	if _, waits := s.open[s.req]; waits {
+		s.print("%s: held", p.label)
+	}
+}
+
+// ours adds what only our own stream carries: request ids, and words of alive sets.
+func ours(t *testing.T, ev coord.Event, c command) coord.Event {
+	v := reflect.New(reflect.TypeOf(ev)).Elem()
+	v.Set(reflect.ValueOf(ev))
+	if requester, n, ok := strings.Cut(c.option("id"), "/"); ok {
+		id := coord.RequestID{Requester: number[uint64](t, requester), Number: number[uint64](t, n)}
+		v.FieldByName("ID").Set(reflect.ValueOf(id))
+	}
+	if c.has("word") {
+		v.FieldByName("Word").SetBytes([]byte(c.option("word")))
+	}
+	return v.Interface().(coord.Event)
+}
+
+// step gives the machine an event, shows its effects, and checks what must hold after any step.
+func (s *script) step(ev coord.Event) {
+	s.t.Helper()
+	effects := slices.Clone(s.m.Step(s.now, ev))
+	s.history = append(s.history, step{s.now, ev, effects})
+	for _, e := range effects {
+		switch e := e.(type) {
+		case coord.Reply:
+			s.reply(e)
+		case coord.Opened:
+			s.service, s.next, s.codec = e.Service, max(s.next, e.Service), wire.NewCodec(e.Jobs)
+			if e.Epoch > 1 {
+				s.print("epoch %d opened, service %d", e.Epoch, e.Service)
+			}
+		case coord.Note:
+			if s.notes {
+				s.print("note: %s", showNote(e))
+			}
+		}
+	}
+	if at, ok := s.m.Deadline(); ok && at < s.m.View().Now {
+		s.t.Fatalf("%T: Deadline() = %v; want it not before the present %v", ev, time.Duration(at), time.Duration(s.m.View().Now))
+	}
+}
+
+func (s *script) reply(r coord.Reply) {
+	s.t.Helper()
+	p, ok := s.open[r.Req]
+	if !ok {
+		s.t.Fatalf("a reply to #%d, which nobody waits for: %+v", r.Req, r)
+	}
+	delete(s.open, r.Req)
+	body, st := p.shape.Encode(r)
+	text := s.status(p.shape.Dialect, st)
+	if st.OK() {
+		text = strings.TrimSpace("OK " + s.result(p, body, r.Result))
+	}
+	s.print("%s: %s", p.label, text)
+	if reg, ok := r.Result.(coord.Registered); ok && p.cmd.name == "register" {
+		id := s.task(p.cmd.word(0))
+		s.clients[id] = client{inc: s.incarnation(p.cmd, id), service: reg.Service}
+	}
+}
+
+// replay plays the history on a second machine, which must do the same.
+func (s *script) replay(t *testing.T) {
+	t.Helper()
+	if s.m == nil {
+		return
+	}
+	twin := coord.New(s.cfg)
+	for i, h := range s.history {
+		if diff := gocmp.Diff(h.effects, slices.Clone(twin.Step(h.at, h.ev)), sentinels()); diff != "" {
+			t.Errorf("step %d, %T, did something else when played again:\n%s", i, h.ev, diff)
+			return
+		}
+	}
+}
+
+// sentinels lets plain errors be compared by identity.
+func sentinels() gocmp.Option {
+	plain := reflect.TypeOf(errors.New(""))
+	isPlain := func(a, b error) bool { return reflect.TypeOf(a) == plain || reflect.TypeOf(b) == plain }
+	return gocmp.Options{
+		gocmp.FilterValues(isPlain, gocmp.Comparer(func(a, b error) bool { return a == b })),
+		gocmp.Comparer(func(a, b []byte) bool { return string(a) == string(b) }),
+	}
+}
+
+func (s *script) print(format string, args ...any) {
+	fmt.Fprintln(&s.out, shorten(fmt.Sprintf(format, args...)))
+}
+
+// born is the incarnation of a task's first life, unless a command says inc=.
+func (s *script) born(id serry.TaskID) serry.Incarnation {
+	inc := serry.Incarnation(10 + id.Index)
+	for _, j := range s.cfg.Jobs {
+		if j.Name == id.Job {
+			return inc
+		}
+		inc += serry.Incarnation(j.Tasks)
+	}
+	return inc
+}
+
+// incarnation is that of a registration or of a verdict from outside.
+func (s *script) incarnation(c command, id serry.TaskID) serry.Incarnation {
+	return option(s.t, c, "inc", cmp.Or(s.clients[id].inc, s.born(id)))
+}
+
+func (s *script) losses(c command) []coord.Loss {
+	var losses []coord.Loss
+	for _, w := range c.words {
+		task, evidence, _ := strings.Cut(w, ": ")
+		id := s.task(task)
+		losses = append(losses, coord.Loss{Task: id, Incarnation: s.incarnation(c, id), Evidence: evidence})
+	}
+	return losses
+}
