@@ -33,6 +33,15 @@ type Call struct {
 
 func (c Call) call() Call { return c }
 
+// CallOf returns what a call of a client has in common with all others; ok is false for events that
+// are none.
+func CallOf(ev Event) (c Call, ok bool) {
+	if e, ok := ev.(interface{ call() Call }); ok {
+		return e.call(), true
+	}
+	return Call{}, false
+}
+
 // Calls of clients. The names follow the methods of the wire dialects.
 type (
 	// RegisterTask makes the caller a member of the job. Next is the service incarnation of the

@@ -138,7 +138,10 @@ func (m *Machine) advance(now Time) {
 
 // serve handles a call of a client.
 func (m *Machine) serve(ev Event) {
-	c := ev.(interface{ call() Call }).call()
+	c, ok := CallOf(ev)
+	if !ok {
+		panic(fmt.Sprintf("coord: unknown event %T", ev))
+	}
 	if _, registers := ev.(RegisterTask); !registers && c.Service != 0 && c.Service != m.ep.service {
 		m.reply(c.Req, nil, &serry.MismatchError{Requested: c.Service, Current: m.ep.service})
 		return

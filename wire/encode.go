@@ -17,6 +17,9 @@ import (
 // or no message and a Status that says what happened. Replies to one *coord.Picture are the same
 // bytes for equal Shapes.
 func (s Shape) Encode(r coord.Reply) ([]byte, rpc.Status) {
+	if s.Dialect == Own {
+		return s.encodeOwn(r)
+	}
 	if r.Err != nil {
 		return nil, s.Refuse(r.Err)
 	}

@@ -5,6 +5,7 @@ import (
 
 	"github.com/serry-dev/serry/coord"
 	"github.com/serry-dev/serry/wire/rpc"
+	"github.com/serry-dev/serry/wire/serrypb"
 	"github.com/serry-dev/serry/wire/tfpb"
 	"github.com/serry-dev/serry/wire/xlapb"
 )
@@ -34,6 +35,11 @@ const (
 	opCancel
 	opAlive
 	opWaitAll
+	opSwap
+	opWatchKeys
+	opSuspect
+	opStatus
+	opDo // a call of serry's own dialect that could not be read
 
 	// No calls, but places in the table of answers.
 	opTask // the failure of a task, wherever it is shown
@@ -49,6 +55,7 @@ func (o Op) String() string {
 		opInsert: "InsertKeyValue", opGet: "GetKeyValue", opTryGet: "TryGetKeyValue",
 		opIncrement: "IncrementKeyValue", opDir: "GetKeyValueDir", opDelete: "DeleteKeyValue",
 		opBarrier: "Barrier", opCancel: "CancelBarrier", opAlive: "GetAliveTasks", opWaitAll: "WaitForAllTasks",
+		opSwap: "SwapKeyValue", opWatchKeys: "WatchKeys", opSuspect: "Suspect", opStatus: "GetStatus", opDo: "Do",
 	}
 	if o > 0 && int(o) < len(names) {
 		return names[o]
@@ -100,6 +107,8 @@ var methods = map[string]method{
 	tfpb.CoordinationService_Barrier_FullMethodName:              {TF, opBarrier, (*decoder).tfBarrier},
 	tfpb.CoordinationService_CancelBarrier_FullMethodName:        {TF, opCancel, (*decoder).tfCancel},
 	tfpb.CoordinationService_GetAliveTasks_FullMethodName:        {TF, opAlive, (*decoder).tfAlive},
+
+	serrypb.CoordinationService_Do_FullMethodName: {Own, opDo, (*decoder).ownDo},
 }
 
 const (
@@ -113,7 +122,7 @@ func Methods(maxValueBytes int64) rpc.Methods {
 	all := make(rpc.Methods, len(methods))
 	for path, m := range methods {
 		limit := int64(maxRequestBytes)
-		if m.op == opInsert {
+		if m.op == opInsert || m.op == opDo {
 			limit = max(limit, maxValueBytes+valueSlackBytes)
 		}
 		all[path] = rpc.Method{MaxRequestBytes: limit}

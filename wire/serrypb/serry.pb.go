@@ -2942,8 +2942,8 @@ const file_serry_wire_serrypb_serry_proto_rawDesc = "" +
 	"\x03max\x18\x02 \x01(\x03R\x03max\"G\n" +
 	"\rMismatchFacts\x12\x1c\n" +
 	"\trequested\x18\x01 \x01(\x06R\trequested\x12\x18\n" +
-	"\acurrent\x18\x02 \x01(\x06R\acurrent22\n" +
-	"\fCoordination\x12\"\n" +
+	"\acurrent\x18\x02 \x01(\x06R\acurrent29\n" +
+	"\x13CoordinationService\x12\"\n" +
 	"\x02Do\x12\x0e.serry.Request\x1a\f.serry.ReplyB)Z'github.com/serry-dev/serry/wire/serrypbb\x06proto3"
 
 var (
@@ -3057,8 +3057,8 @@ var file_serry_wire_serrypb_serry_proto_depIdxs = []int32{
 	0,  // 55: serry.BarrierFacts.first:type_name -> serry.Task
 	0,  // 56: serry.BarrierFacts.missing:type_name -> serry.Task
 	30, // 57: serry.BarrierFacts.reason:type_name -> serry.Error
-	2,  // 58: serry.Coordination.Do:input_type -> serry.Request
-	19, // 59: serry.Coordination.Do:output_type -> serry.Reply
+	2,  // 58: serry.CoordinationService.Do:input_type -> serry.Request
+	19, // 59: serry.CoordinationService.Do:output_type -> serry.Reply
 	59, // [59:60] is the sub-list for method output_type
 	58, // [58:59] is the sub-list for method input_type
 	58, // [58:58] is the sub-list for extension type_name

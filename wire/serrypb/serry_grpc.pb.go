@@ -25,107 +25,107 @@ import (
 const _ = grpc.SupportPackageIsVersion9
 
 const (
-	Coordination_Do_FullMethodName = "/serry.Coordination/Do"
+	CoordinationService_Do_FullMethodName = "/serry.CoordinationService/Do"
 )
 
-// CoordinationClient is the client API for Coordination service.
+// CoordinationServiceClient is the client API for CoordinationService service.
 //
 // For semantics around ctx use and closing/ending streaming RPCs, please refer to https://pkg.go.dev/google.golang.org/grpc/?tab=doc#ClientConn.NewStream.
 //
-// Coordination is served beside the two dialects, on the same port.
-type CoordinationClient interface {
+// CoordinationService is served beside the two dialects, on the same port.
+type CoordinationServiceClient interface {
 	// Do makes one call. Its reply carries the error, too: the status is OK for everything that
 	// reached the machine.
 	Do(ctx context.Context, in *Request, opts ...grpc.CallOption) (*Reply, error)
 }
 
-type coordinationClient struct {
+type coordinationServiceClient struct {
 	cc grpc.ClientConnInterface
 }
 
-func NewCoordinationClient(cc grpc.ClientConnInterface) CoordinationClient {
-	return &coordinationClient{cc}
+func NewCoordinationServiceClient(cc grpc.ClientConnInterface) CoordinationServiceClient {
+	return &coordinationServiceClient{cc}
 }
 
-func (c *coordinationClient) Do(ctx context.Context, in *Request, opts ...grpc.CallOption) (*Reply, error) {
+func (c *coordinationServiceClient) Do(ctx context.Context, in *Request, opts ...grpc.CallOption) (*Reply, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(Reply)
-	err := c.cc.Invoke(ctx, Coordination_Do_FullMethodName, in, out, cOpts...)
+	err := c.cc.Invoke(ctx, CoordinationService_Do_FullMethodName, in, out, cOpts...)
 	if err != nil {
 		return nil, err
 	}
 	return out, nil
 }
 
-// CoordinationServer is the server API for Coordination service.
-// All implementations should embed UnimplementedCoordinationServer
+// CoordinationServiceServer is the server API for CoordinationService service.
+// All implementations should embed UnimplementedCoordinationServiceServer
 // for forward compatibility.
 //
-// Coordination is served beside the two dialects, on the same port.
-type CoordinationServer interface {
+// CoordinationService is served beside the two dialects, on the same port.
+type CoordinationServiceServer interface {
 	// Do makes one call. Its reply carries the error, too: the status is OK for everything that
 	// reached the machine.
 	Do(context.Context, *Request) (*Reply, error)
 }
 
-// UnimplementedCoordinationServer should be embedded to have
+// UnimplementedCoordinationServiceServer should be embedded to have
 // forward compatible implementations.
 //
 // NOTE: this should be embedded by value instead of pointer to avoid a nil
 // pointer dereference when methods are called.
-type UnimplementedCoordinationServer struct{}
+type UnimplementedCoordinationServiceServer struct{}
 
-func (UnimplementedCoordinationServer) Do(context.Context, *Request) (*Reply, error) {
+func (UnimplementedCoordinationServiceServer) Do(context.Context, *Request) (*Reply, error) {
 	return nil, status.Error(codes.Unimplemented, "method Do not implemented")
 }
-func (UnimplementedCoordinationServer) testEmbeddedByValue() {}
+func (UnimplementedCoordinationServiceServer) testEmbeddedByValue() {}
 
-// UnsafeCoordinationServer may be embedded to opt out of forward compatibility for this service.
-// Use of this interface is not recommended, as added methods to CoordinationServer will
+// UnsafeCoordinationServiceServer may be embedded to opt out of forward compatibility for this service.
+// Use of this interface is not recommended, as added methods to CoordinationServiceServer will
 // result in compilation errors.
-type UnsafeCoordinationServer interface {
-	mustEmbedUnimplementedCoordinationServer()
+type UnsafeCoordinationServiceServer interface {
+	mustEmbedUnimplementedCoordinationServiceServer()
 }
 
-func RegisterCoordinationServer(s grpc.ServiceRegistrar, srv CoordinationServer) {
-	// If the following call panics, it indicates UnimplementedCoordinationServer was
+func RegisterCoordinationServiceServer(s grpc.ServiceRegistrar, srv CoordinationServiceServer) {
+	// If the following call panics, it indicates UnimplementedCoordinationServiceServer was
 	// embedded by pointer and is nil.  This will cause panics if an
 	// unimplemented method is ever invoked, so we test this at initialization
 	// time to prevent it from happening at runtime later due to I/O.
 	if t, ok := srv.(interface{ testEmbeddedByValue() }); ok {
 		t.testEmbeddedByValue()
 	}
-	s.RegisterService(&Coordination_ServiceDesc, srv)
+	s.RegisterService(&CoordinationService_ServiceDesc, srv)
 }
 
-func _Coordination_Do_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+func _CoordinationService_Do_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
 	in := new(Request)
 	if err := dec(in); err != nil {
 		return nil, err
 	}
 	if interceptor == nil {
-		return srv.(CoordinationServer).Do(ctx, in)
+		return srv.(CoordinationServiceServer).Do(ctx, in)
 	}
 	info := &grpc.UnaryServerInfo{
 		Server:     srv,
-		FullMethod: Coordination_Do_FullMethodName,
+		FullMethod: CoordinationService_Do_FullMethodName,
 	}
 	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
-		return srv.(CoordinationServer).Do(ctx, req.(*Request))
+		return srv.(CoordinationServiceServer).Do(ctx, req.(*Request))
 	}
 	return interceptor(ctx, in, info, handler)
 }
 
-// Coordination_ServiceDesc is the grpc.ServiceDesc for Coordination service.
+// CoordinationService_ServiceDesc is the grpc.ServiceDesc for CoordinationService service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
-var Coordination_ServiceDesc = grpc.ServiceDesc{
-	ServiceName: "serry.Coordination",
-	HandlerType: (*CoordinationServer)(nil),
+var CoordinationService_ServiceDesc = grpc.ServiceDesc{
+	ServiceName: "serry.CoordinationService",
+	HandlerType: (*CoordinationServiceServer)(nil),
 	Methods: []grpc.MethodDesc{
 		{
 			MethodName: "Do",
-			Handler:    _Coordination_Do_Handler,
+			Handler:    _CoordinationService_Do_Handler,
 		},
 	},
 	Streams:  []grpc.StreamDesc{},

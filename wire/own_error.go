@@ -1,0 +1,137 @@
+package wire
+
+import (
+	"errors"
+
+	"github.com/serry-dev/serry"
+	"github.com/serry-dev/serry/wire/serrypb"
+)
+
+// sentinels are the errors that can cross the wire by name.
+var sentinels = byText(
+	serry.ErrStopped, serry.ErrStopping, serry.ErrMismatch, serry.ErrLimit, serry.ErrInvalid,
+	serry.ErrUnknownTask, serry.ErrStale, serry.ErrNotRegistered, serry.ErrNotConnected, serry.ErrLeft,
+	serry.ErrSuperseded, serry.ErrCancelled, serry.ErrTimeout,
+	serry.ErrTaskDead, serry.ErrReported, serry.ErrRestarted, serry.ErrWrongBeat, serry.ErrPeerFailed,
+	serry.ErrRegistrationFailed, serry.ErrShutdownFailed, serry.ErrAlreadyFailed,
+	serry.ErrCounter, serry.ErrMembers, serry.ErrNoMembers, serry.ErrNotMember, serry.ErrMemberFailed,
+	serry.ErrMemberLost, serry.ErrWithdrawn, serry.ErrAlreadyPassed, serry.ErrReservedName,
+	serry.ErrExists, serry.ErrNotFound, serry.ErrNotNumber, serry.ErrChanged,
+)
+
+func byText(all ...error) map[string]error {
+	m := make(map[string]error, len(all))
+	for _, err := range all {
+		m[err.Error()] = err
+	}
+	return m
+}
+
+// sentinel finds the error of that text. One that a newer peer knows keeps its words.
+func sentinel(text string) error {
+	if err, ok := sentinels[text]; ok {
+		return err
+	}
+	return errors.New(text)
+}
+
+// maxMissing bounds how many missing tasks an error names.
+const maxMissing = 1024
+
+// ownError puts an error of package serry into a message.
+func ownError(err error) *serrypb.Error {
+	switch e := err.(type) {
+	case *serry.TaskError:
+		return &serrypb.Error{What: e.Err.Error(), Facts: &serrypb.Error_Task{Task: ownTaskFacts(e)}}
+	case *serry.LostError:
+		m := new(serrypb.LostFacts)
+		for _, l := range e.Lost {
+			m.Lost = append(m.Lost, ownTaskFacts(l))
+		}
+		return &serrypb.Error{What: serry.ErrTaskDead.Error(), Facts: &serrypb.Error_Lost{Lost: m}}
+	case *serry.BarrierError:
+		return &serrypb.Error{What: e.Err.Error(), Facts: &serrypb.Error_Barrier{Barrier: ownBarrierFacts(e)}}
+	case *serry.KeyError:
+		return &serrypb.Error{What: e.Err.Error(), Facts: &serrypb.Error_Key{Key: &serrypb.KeyFacts{Key: e.Key, Value: e.Value}}}
+	case *serry.LimitError:
+		return &serrypb.Error{What: serry.ErrLimit.Error(), Facts: &serrypb.Error_Limit{Limit: &serrypb.LimitFacts{Limit: e.Limit, Max: e.Max}}}
+	case *serry.MismatchError:
+		return &serrypb.Error{What: serry.ErrMismatch.Error(), Facts: &serrypb.Error_Mismatch{
+			Mismatch: &serrypb.MismatchFacts{Requested: uint64(e.Requested), Current: uint64(e.Current)},
+		}}
+	case *serry.InvalidError:
+		return &serrypb.Error{What: serry.ErrInvalid.Error(), Facts: &serrypb.Error_Invalid{Invalid: e.What}}
+	}
+	return &serrypb.Error{What: err.Error()}
+}
+
+func ownTaskFacts(e *serry.TaskError) *serrypb.TaskFacts {
+	f := &serrypb.TaskFacts{
+		Task: ownTask(e.Task), Incarnation: uint64(e.Incarnation), Evidence: e.Evidence,
+		Code: int32(e.Code), Text: e.Text, Was: uint64(e.Was), Now: uint64(e.Now),
+	}
+	if e.Reason != nil {
+		f.Reason = ownError(e.Reason)
+	}
+	return f
+}
+
+func ownBarrierFacts(e *serry.BarrierError) *serrypb.BarrierFacts {
+	f := &serrypb.BarrierFacts{
+		Id: e.ID, Counter: e.Counter, Sent: e.Sent, Task: ownTask(e.Task), First: ownTask(e.First),
+		Missing: ownTasks(e.Missing[:min(len(e.Missing), maxMissing)]), Arrived: int64(e.Arrived), Members: int64(e.Members),
+	}
+	if e.Reason != nil {
+		f.Reason = ownError(e.Reason)
+	}
+	return f
+}
+
+// maxReasons bounds how deep a chain of reasons is read.
+const maxReasons = 8
+
+// readOwnError is the inverse of ownError.
+func readOwnError(m *serrypb.Error) error { return readReason(m, maxReasons) }
+
+func readReason(m *serrypb.Error, depth int) error {
+	if m == nil || depth == 0 {
+		return nil
+	}
+	switch f := m.GetFacts().(type) {
+	case *serrypb.Error_Task:
+		return readTaskFacts(f.Task, sentinel(m.GetWhat()), depth)
+	case *serrypb.Error_Lost:
+		e := new(serry.LostError)
+		for _, l := range f.Lost.GetLost() {
+			e.Lost = append(e.Lost, readTaskFacts(l, serry.ErrTaskDead, depth))
+		}
+		return e
+	case *serrypb.Error_Barrier:
+		b := f.Barrier
+		e := &serry.BarrierError{
+			ID: b.GetId(), Counter: b.GetCounter(), Sent: b.GetSent(), Task: readOwnTask(b.GetTask()), First: readOwnTask(b.GetFirst()),
+			Arrived: int(b.GetArrived()), Members: int(b.GetMembers()), Reason: readReason(b.GetReason(), depth-1), Err: sentinel(m.GetWhat()),
+		}
+		for _, t := range b.GetMissing() {
+			e.Missing = append(e.Missing, readOwnTask(t))
+		}
+		return e
+	case *serrypb.Error_Key:
+		return &serry.KeyError{Key: f.Key.GetKey(), Value: f.Key.GetValue(), Err: sentinel(m.GetWhat())}
+	case *serrypb.Error_Limit:
+		return &serry.LimitError{Limit: f.Limit.GetLimit(), Max: f.Limit.GetMax()}
+	case *serrypb.Error_Mismatch:
+		return &serry.MismatchError{Requested: serry.Incarnation(f.Mismatch.GetRequested()), Current: serry.Incarnation(f.Mismatch.GetCurrent())}
+	case *serrypb.Error_Invalid:
+		return &serry.InvalidError{What: f.Invalid}
+	}
+	return sentinel(m.GetWhat())
+}
+
+func readTaskFacts(f *serrypb.TaskFacts, what error, depth int) *serry.TaskError {
+	return &serry.TaskError{
+		Task: readOwnTask(f.GetTask()), Incarnation: serry.Incarnation(f.GetIncarnation()), Evidence: f.GetEvidence(),
+		Code: int(f.GetCode()), Text: f.GetText(), Was: serry.Incarnation(f.GetWas()), Now: serry.Incarnation(f.GetNow()),
+		Reason: readReason(f.GetReason(), depth-1), Err: what,
+	}
+}

@@ -1,0 +1,301 @@
+package wire
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"time"
+
+	"google.golang.org/protobuf/proto"
+
+	"github.com/serry-dev/serry"
+	"github.com/serry-dev/serry/coord"
+	"github.com/serry-dev/serry/wire/serrypb"
+	"github.com/serry-dev/serry/wire/tfpb"
+	"github.com/serry-dev/serry/wire/xlapb"
+)
+
+// ErrUnsupported says that a call does not exist in the dialect that the server speaks.
+var ErrUnsupported = errors.New("the server does not offer this call")
+
+// Request is the way out for clients: the path and the bytes of a call. A call that the dialect does
+// not have is ErrUnsupported.
+func (d Dialect) Request(ev coord.Event) (path string, body []byte, err error) {
+	var m proto.Message
+	switch d {
+	case Own:
+		path = serrypb.CoordinationService_Do_FullMethodName
+		m, err = ownRequest(ev)
+	case XLA:
+		path, m = xlaRequest(ev)
+	case TF:
+		path, m = tfRequest(ev)
+	}
+	if err == nil && m == nil {
+		err = fmt.Errorf("%T in dialect %v: %w", ev, d, ErrUnsupported)
+	}
+	if err != nil {
+		return "", nil, err
+	}
+	body, err = proto.Marshal(m)
+	return path, body, err
+}
+
+// Result is the way back for clients: what the reply to a call says. Of serry's own dialect it may
+// be an error of the service; the others tell errors by status, see [Dialect.Error].
+func (d Dialect) Result(ev coord.Event, body []byte) (coord.Result, error) {
+	if d == Own {
+		return readOwnReply(body)
+	}
+	switch ev.(type) {
+	case coord.RegisterTask, coord.Heartbeat:
+		m := new(xlapb.RegisterTaskResponse)
+		err := proto.Unmarshal(body, m)
+		return coord.Registered{Service: serry.Incarnation(m.GetServiceIncarnation())}, err
+	case coord.Barrier:
+		m := new(xlapb.BarrierResponse)
+		err := proto.Unmarshal(body, m)
+		return coord.Passed{Counter: m.GetCounter()}, err
+	case coord.GetKeyValue, coord.TryGetKeyValue, coord.IncrementKeyValue:
+		m := new(xlapb.GetKeyValueResponse)
+		err := proto.Unmarshal(body, m)
+		return coord.Value{Key: m.GetKv().GetKey(), Value: m.GetKv().GetValue()}, err
+	case coord.GetKeyValueDir:
+		m := new(xlapb.GetKeyValueDirResponse)
+		err := proto.Unmarshal(body, m)
+		var es coord.Entries
+		for _, e := range m.GetKv() {
+			es.Entries = append(es.Entries, coord.Entry{Key: e.GetKey(), Value: e.GetValue()})
+		}
+		return es, err
+	case coord.WatchTasks:
+		return d.readPicture(body)
+	case coord.GetAliveTasks:
+		return d.readAlive(body)
+	}
+	return coord.Done{}, nil
+}
+
+// xlaRequest makes a request of jaxlib's dialect, or nil.
+func xlaRequest(ev coord.Event) (string, proto.Message) {
+	switch ev := ev.(type) {
+	case coord.RegisterTask:
+		return xlapb.CoordinationService_RegisterTask_FullMethodName, &xlapb.RegisterTaskRequest{
+			Incarnation: uint64(ev.Incarnation), SourceTaskId: int32(ev.Task.Index),
+		}
+	case coord.Heartbeat:
+		return xlapb.CoordinationService_Heartbeat_FullMethodName, &xlapb.HeartbeatRequest{
+			Incarnations: xlaWho(ev.Call), Incarnation: uint64(ev.Incarnation), SourceTaskId: int32(ev.Task.Index),
+		}
+	case coord.PollForError:
+		return xlapb.CoordinationService_PollForError_FullMethodName, &xlapb.PollForErrorRequest{
+			Incarnations: xlaWho(ev.Call), SourceTaskId: int32(ev.Task.Index),
+		}
+	case coord.ReportError:
+		return xlapb.CoordinationService_ReportErrorToService_FullMethodName, &xlapb.ReportErrorToServiceRequest{
+			Incarnations: xlaWho(ev.Call), SourceTaskId: int32(ev.Task.Index), ErrorCode: int32(ev.Code), ErrorMessage: ev.Text,
+		}
+	case coord.ShutdownTask:
+		return xlapb.CoordinationService_ShutdownTask_FullMethodName, &xlapb.ShutdownTaskRequest{
+			Incarnations: xlaWho(ev.Call), SourceTaskId: int32(ev.Task.Index),
+		}
+	case coord.WatchTasks:
+		return xlapb.CoordinationService_WatchTasks_FullMethodName, &xlapb.WatchTasksRequest{
+			Incarnations: xlaWho(ev.Call), VersionNumber: ev.Version,
+		}
+	case coord.Barrier:
+		return xlapb.CoordinationService_Barrier_FullMethodName, &xlapb.BarrierRequest{
+			Incarnations: xlaWho(ev.Call), BarrierId: ev.ID, BarrierTimeoutInMs: inMillis(ev.Timeout),
+			TaskIds: xlaNumbers(ev.Tasks), SourceTaskId: int32(ev.Task.Index), Counter: ev.Counter,
+		}
+	case coord.CancelBarrier:
+		return xlapb.CoordinationService_CancelBarrier_FullMethodName, &xlapb.CancelBarrierRequest{
+			Incarnations: xlaWho(ev.Call), BarrierId: ev.ID, Counter: ev.Counter, SourceTaskId: int32(ev.Task.Index),
+		}
+	case coord.GetAliveTasks:
+		return xlapb.CoordinationService_GetAliveTasks_FullMethodName, &xlapb.GetAliveTasksRequest{
+			Incarnations: xlaWho(ev.Call), RequestingTaskId: int32(ev.Task.Index), TaskIds: xlaNumbers(ev.Tasks),
+		}
+	}
+	return xlaKeyRequest(ev)
+}
+
+func xlaKeyRequest(ev coord.Event) (string, proto.Message) {
+	switch ev := ev.(type) {
+	case coord.InsertKeyValue:
+		return xlapb.CoordinationService_InsertKeyValue_FullMethodName, &xlapb.InsertKeyValueRequest{
+			Incarnations: xlaWho(ev.Call), Kv: &xlapb.KeyValueEntry{Key: ev.Key, Value: ev.Value}, AllowOverwrite: ev.Overwrite,
+		}
+	case coord.GetKeyValue:
+		return xlapb.CoordinationService_GetKeyValue_FullMethodName, &xlapb.GetKeyValueRequest{Incarnations: xlaWho(ev.Call), Key: ev.Key}
+	case coord.TryGetKeyValue:
+		return xlapb.CoordinationService_TryGetKeyValue_FullMethodName, &xlapb.TryGetKeyValueRequest{Incarnations: xlaWho(ev.Call), Key: ev.Key}
+	case coord.IncrementKeyValue:
+		return xlapb.CoordinationService_IncrementKeyValue_FullMethodName, &xlapb.IncrementKeyValueRequest{
+			Incarnations: xlaWho(ev.Call), Key: ev.Key, Increment: ev.By,
+		}
+	case coord.GetKeyValueDir:
+		return xlapb.CoordinationService_GetKeyValueDir_FullMethodName, &xlapb.GetKeyValueDirRequest{Incarnations: xlaWho(ev.Call), DirectoryKey: ev.Dir}
+	case coord.DeleteKeyValue:
+		return xlapb.CoordinationService_DeleteKeyValue_FullMethodName, &xlapb.DeleteKeyValueRequest{
+			Incarnations: xlaWho(ev.Call), Key: ev.Key, IsDirectory: true,
+		}
+	}
+	return "", nil
+}
+
+func xlaWho(c coord.Call) *xlapb.Incarnations {
+	return &xlapb.Incarnations{TaskId: int32(c.Task.Index), TaskIncarnation: uint64(c.Incarnation), ServiceIncarnation: uint64(c.Service)}
+}
+
+func xlaNumbers(tasks []serry.TaskID) []int32 {
+	ids := make([]int32, len(tasks))
+	for i, t := range tasks {
+		ids[i] = int32(t.Index)
+	}
+	return ids
+}
+
+// tfRequest makes a request of TensorFlow's dialect, or nil.
+func tfRequest(ev coord.Event) (string, proto.Message) {
+	switch ev := ev.(type) {
+	case coord.RegisterTask:
+		who := tfWho(ev.Task)
+		who.Recoverable = ev.Recoverable
+		return tfpb.CoordinationService_RegisterTask_FullMethodName, &tfpb.RegisterTaskRequest{Incarnation: uint64(ev.Incarnation), SourceTask: who}
+	case coord.Heartbeat:
+		return tfpb.CoordinationService_Heartbeat_FullMethodName, &tfpb.HeartbeatRequest{Incarnation: uint64(ev.Incarnation), SourceTask: tfWho(ev.Task)}
+	case coord.PollForError:
+		return tfpb.CoordinationService_PollForError_FullMethodName, &tfpb.PollForErrorRequest{SourceTask: tfWho(ev.Task)}
+	case coord.ReportError:
+		return tfpb.CoordinationService_ReportErrorToService_FullMethodName, &tfpb.ReportErrorToServiceRequest{
+			ErrorCode: int32(ev.Code), ErrorMessage: ev.Text, ErrorOrigin: tfWho(ev.Task),
+		}
+	case coord.ShutdownTask:
+		who := tfWho(ev.Task)
+		who.Recoverable = ev.Recoverable
+		return tfpb.CoordinationService_ShutdownTask_FullMethodName, &tfpb.ShutdownTaskRequest{SourceTask: who}
+	case coord.WatchTasks:
+		return tfpb.CoordinationService_WatchJobState_FullMethodName, &tfpb.WatchJobStateRequest{JobName: ev.Job, VersionNumber: ev.Version}
+	case coord.Barrier:
+		who := tfWho(ev.Task)
+		who.Recoverable = ev.Recoverable
+		return tfpb.CoordinationService_Barrier_FullMethodName, &tfpb.BarrierRequest{
+			BarrierId: ev.ID, BarrierTimeoutInMs: inMillis(ev.Timeout), Tasks: tfTasks(ev.Tasks), SourceTask: who, Counter: ev.Counter,
+		}
+	case coord.CancelBarrier:
+		return tfpb.CoordinationService_CancelBarrier_FullMethodName, &tfpb.CancelBarrierRequest{
+			BarrierId: ev.ID, SourceTask: tfWho(ev.Task), Counter: ev.Counter,
+		}
+	case coord.GetAliveTasks:
+		return tfpb.CoordinationService_GetAliveTasks_FullMethodName, &tfpb.GetAliveTasksRequest{
+			RequestingTask: tfWho(ev.Task), Tasks: tfTasks(ev.Tasks),
+		}
+	}
+	return tfKeyRequest(ev)
+}
+
+func tfKeyRequest(ev coord.Event) (string, proto.Message) {
+	switch ev := ev.(type) {
+	case coord.InsertKeyValue:
+		return tfpb.CoordinationService_InsertKeyValue_FullMethodName, &tfpb.InsertKeyValueRequest{
+			Kv: &tfpb.KeyValueEntry{Key: ev.Key, Value: ev.Value}, AllowOverwrite: ev.Overwrite,
+		}
+	case coord.GetKeyValue:
+		return tfpb.CoordinationService_GetKeyValue_FullMethodName, &tfpb.GetKeyValueRequest{Key: ev.Key}
+	case coord.TryGetKeyValue:
+		return tfpb.CoordinationService_TryGetKeyValue_FullMethodName, &tfpb.TryGetKeyValueRequest{Key: ev.Key}
+	case coord.IncrementKeyValue:
+		return tfpb.CoordinationService_IncrementKeyValue_FullMethodName, &tfpb.IncrementKeyValueRequest{Key: ev.Key, Increment: ev.By}
+	case coord.GetKeyValueDir:
+		return tfpb.CoordinationService_GetKeyValueDir_FullMethodName, &tfpb.GetKeyValueDirRequest{DirectoryKey: ev.Dir}
+	case coord.DeleteKeyValue:
+		return tfpb.CoordinationService_DeleteKeyValue_FullMethodName, &tfpb.DeleteKeyValueRequest{Key: ev.Key, IsDirectory: true}
+	}
+	return "", nil
+}
+
+func tfWho(t serry.TaskID) *tfpb.CoordinatedTask {
+	return &tfpb.CoordinatedTask{JobName: t.Job, TaskId: int32(t.Index)}
+}
+
+func tfTasks(ids []serry.TaskID) []*tfpb.CoordinatedTask {
+	tasks := make([]*tfpb.CoordinatedTask, len(ids))
+	for i, t := range ids {
+		tasks[i] = tfWho(t)
+	}
+	return tasks
+}
+
+// inMillis rounds up, so that a short timeout does not become none.
+func inMillis(d time.Duration) int64 {
+	if d > math.MaxInt64-time.Millisecond {
+		return math.MaxInt64
+	}
+	return int64((d + time.Millisecond - 1) / time.Millisecond)
+}
+
+// readPicture reads the states of all tasks. Stored errors come as status and text.
+func (d Dialect) readPicture(body []byte) (coord.Result, error) {
+	p := new(coord.Picture)
+	if d == XLA {
+		m := new(xlapb.WatchTasksResponse)
+		err := proto.Unmarshal(body, m)
+		p.Version = m.GetVersionNumber()
+		for _, t := range m.GetTaskState() {
+			id := serry.TaskID{Job: DefaultJob, Index: int(t.GetTaskId())}
+			p.Tasks = append(p.Tasks, seen(id, int32(t.GetState()), t.GetIncarnation(), t.GetErrorCode(), t.GetErrorMessage()))
+		}
+		return p, err
+	}
+	m := new(tfpb.WatchJobStateResponse)
+	err := proto.Unmarshal(body, m)
+	p.Version = m.GetVersionNumber()
+	for _, t := range m.GetTaskState() {
+		id := serry.TaskID{Job: t.GetTask().GetJobName(), Index: int(t.GetTask().GetTaskId())}
+		p.Tasks = append(p.Tasks, seen(id, int32(t.GetState()), t.GetIncarnation(), t.GetErrorCode(), t.GetErrorMessage()))
+	}
+	return p, err
+}
+
+func seen(id serry.TaskID, state int32, inc uint64, code int32, text string) coord.TaskInfo {
+	info := coord.TaskInfo{Task: id, Incarnation: serry.Incarnation(inc)}
+	switch xlapb.TaskState(state) {
+	case xlapb.TaskState_CONNECTED:
+		info.State = serry.Connected
+	case xlapb.TaskState_ERROR:
+		info.State = serry.Failed
+		info.Err = &serry.TaskError{Task: id, Incarnation: info.Incarnation, Code: int(code), Text: text, Err: serry.ErrReported}
+	}
+	return info
+}
+
+func (d Dialect) readAlive(body []byte) (coord.Result, error) {
+	a := new(coord.Alive)
+	var incarnations []uint64
+	var err error
+	if d == XLA {
+		m := new(xlapb.GetAliveTasksResponse)
+		err = proto.Unmarshal(body, m)
+		incarnations = m.GetIncarnations()
+		for _, id := range m.GetAliveTaskIds() {
+			a.Tasks = append(a.Tasks, serry.TaskID{Job: DefaultJob, Index: int(id)})
+		}
+	} else {
+		m := new(tfpb.GetAliveTasksResponse)
+		err = proto.Unmarshal(body, m)
+		incarnations = m.GetIncarnations()
+		for _, t := range m.GetAliveTasks() {
+			a.Tasks = append(a.Tasks, serry.TaskID{Job: t.GetJobName(), Index: int(t.GetTaskId())})
+		}
+	}
+	if err == nil && len(incarnations) != 0 && len(incarnations) != len(a.Tasks) { // none: an old server
+		err = fmt.Errorf("reply of the server: %d tasks with %d incarnations", len(a.Tasks), len(incarnations))
+	}
+	a.Incarnations = make([]serry.Incarnation, len(a.Tasks))
+	for i, inc := range incarnations[:min(len(incarnations), len(a.Tasks))] {
+		a.Incarnations[i] = serry.Incarnation(inc)
+	}
+	a.Words = make([][]byte, len(a.Tasks))
+	return a, err
+}
