@@ -85,7 +85,7 @@ func (c *conn) sendMessage(stream uint32, k call, body []byte) {
 	s := &c.mu.sender
 	need := prefixLen + len(body)
 	room := min(s.initial+c.mu.credit[stream], s.window, maxFrame)
-	if int64(need) > room || len(s.ready) > 0 || c.backlog() > pumpOutput {
+	if int64(need) > room || len(s.ready) > 0 || c.backlog() > pauseOutput {
 		c.enqueue(&send{stream: stream, method: k & callMethod, body: body})
 		return
 	}

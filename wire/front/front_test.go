@@ -2,12 +2,21 @@ package front
 
 import (
 	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
 	"encoding/binary"
 	"errors"
+	"golang.org/x/net/http2/hpack"
+	"google.golang.org/grpc/credentials"
 	"io"
+	"math/big"
 	"net"
 	"sync"
 	"testing"
+	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
@@ -284,4 +293,81 @@ func TestCloseTellsTheHandler(t *testing.T) {
 	if err := h.untilClosed(); !errors.Is(err, io.EOF) {
 		t.Errorf("Close got %v; want EOF", err)
 	}
+}
+
+// releaseAll answers all waiting calls.
+func (h *testHandler) releaseAll(body string) {
+	unlock := h.lock()
+	released := h.waiting
+	h.waiting = make(map[waiter]struct{})
+	unlock()
+	for w := range released {
+		w.conn.Reply(w.call, []byte(body), rpc.Status{})
+		w.conn.Flush()
+	}
+}
+
+// dialEither connects to the first listener that still accepts.
+func dialEither(first, second *bufconn.Listener) grpc.DialOption {
+	return grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) {
+		if nc, err := first.DialContext(ctx); err == nil {
+			return nc, nil
+		}
+		return second.DialContext(ctx)
+	})
+}
+
+func newDecoder() *hpack.Decoder { return hpack.NewDecoder(4096, nil) }
+
+func withTLS(cfg *tls.Config) grpc.DialOption {
+	return grpc.WithTransportCredentials(credentials.NewTLS(cfg))
+}
+
+// An authority issues certificates for 127.0.0.1.
+type authority struct {
+	cert *x509.Certificate
+	key  *ecdsa.PrivateKey
+	pool *x509.CertPool
+}
+
+func newAuthority(t testing.TB) *authority {
+	t.Helper()
+	template := &x509.Certificate{
+		SerialNumber: big.NewInt(1), NotAfter: time.Now().Add(time.Hour),
+		IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign,
+	}
+	key, der := sign(t, template, template, nil)
+	cert, err := x509.ParseCertificate(der)
+	if err != nil {
+		t.Fatal(err)
+	}
+	a := &authority{cert: cert, key: key, pool: x509.NewCertPool()}
+	a.pool.AddCert(cert)
+	return a
+}
+
+func (a *authority) issue(t testing.TB) tls.Certificate {
+	t.Helper()
+	key, der := sign(t, &x509.Certificate{
+		SerialNumber: big.NewInt(2), NotAfter: time.Now().Add(time.Hour), IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
+		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
+	}, a.cert, a.key)
+	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}
+}
+
+// sign makes a certificate; a nil parentKey signs with its own.
+func sign(t testing.TB, template, parent *x509.Certificate, parentKey *ecdsa.PrivateKey) (*ecdsa.PrivateKey, []byte) {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if parentKey == nil {
+		parentKey = key
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, parent, key.Public(), parentKey)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return key, der
 }

@@ -28,7 +28,7 @@ const (
 const (
 	maxOpenCalls     = 1 << 20   // beyond: the stream is refused
 	pauseOutput      = 1 << 20   // unsent output that stops reading
-	pumpOutput       = 48 << 10  // output kept encoded ahead of the socket
+	pumpOutput       = 48 << 10  // output up to which large replies are encoded ahead of the socket
 	maxPile          = 64 << 20  // unread replies of a peer that reads nothing
 	maxConnBytes     = 256 << 20 // messages under way
 	maxTinyData      = 10_000    // DATA frames in a row that carry next to nothing
