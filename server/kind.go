@@ -48,6 +48,8 @@ func inspect(ev coord.Event) (coord.Call, kind) {
 		return ev.Call, otherWait
 	case coord.GetAliveTasks:
 		return ev.Call, otherWait
+	case coord.WatchKeys:
+		return ev.Call, otherWait
 	}
 	return inspectPlain(ev), plain
 }
@@ -69,6 +71,8 @@ func inspectPlain(ev coord.Event) coord.Call {
 	case coord.GetKeyValueDir:
 		return ev.Call
 	case coord.DeleteKeyValue:
+		return ev.Call
+	case coord.SwapKeyValue:
 		return ev.Call
 	case coord.CancelBarrier:
 		return ev.Call

@@ -1,6 +1,8 @@
 package server
 
 import (
+	"cmp"
+	"slices"
 	"time"
 
 	"github.com/serry-dev/serry"
@@ -14,8 +16,9 @@ const ConnectionClosed = "connection closed"
 type links struct {
 	grace coord.Time // set once
 	of    map[life]*link
-	cut   []cutting // lives whose last connection went, in that order
-	ready []life    // lives that lost their state while nothing carried them any more
+	cut   []cutting     // lives whose last connection went, in that order
+	ready []life        // lives that lost their state while nothing carried them any more
+	idle  map[life]bool // connected lives that nothing carries, without evidence against them
 }
 
 // A link is what is known of how one life is connected.
@@ -34,7 +37,7 @@ type cutting struct {
 }
 
 func newLinks(grace time.Duration) *links {
-	return &links{grace: coord.Time(grace), of: make(map[life]*link)}
+	return &links{grace: coord.Time(grace), of: make(map[life]*link), idle: make(map[life]bool)}
 }
 
 // attach notes that one more connection carries l.
@@ -45,6 +48,7 @@ func (k *links) attach(l life) {
 		k.of[l] = n
 	}
 	n.open++
+	delete(k.idle, l)
 }
 
 // detach notes that a connection does not carry l any more.
@@ -133,6 +137,7 @@ func (k *links) revisit(l life, now coord.Time) {
 func (k *links) forget(l life) {
 	if n := k.of[l]; n != nil && n.open == 0 {
 		delete(k.of, l)
+		delete(k.idle, l)
 	}
 }
 
@@ -154,12 +159,30 @@ func (o *owner) judge(found []suspect) {
 			switch {
 			case connected && f.lost:
 				losses = append(losses, coord.Loss{Task: f.task, Incarnation: f.incarnation, Evidence: f.evidence})
+			case connected:
+				o.links.idle[f.life] = true
 			case !connected && !o.links.waits(f.life):
 				departures = append(departures, coord.Departure{Task: f.task, Incarnation: f.incarnation})
 			}
 		}
 		o.pronounce(losses, departures)
 		found = o.links.due(o.now) // who was lost may have departed by that
+	}
+}
+
+// departIdle tells the machine of connected lives that nothing carries any more. They may be clients
+// that can do without a connection for a while, so this waits until somebody wants to open the next
+// epoch, which is all that departure is asked for.
+func (o *owner) departIdle() {
+	var gone []coord.Departure
+	for l := range o.links.idle {
+		gone = append(gone, coord.Departure{Task: l.task, Incarnation: l.incarnation})
+	}
+	slices.SortFunc(gone, func(a, b coord.Departure) int {
+		return cmp.Or(a.Task.Compare(b.Task), cmp.Compare(a.Incarnation, b.Incarnation))
+	})
+	if len(gone) > 0 {
+		o.step(coord.Departed{Tasks: gone})
 	}
 }
 

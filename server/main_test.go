@@ -74,12 +74,15 @@ func (k *task) barrier(ctx context.Context, id string, counter int64) error {
 	return err
 }
 
-// poll starts an error poll and returns the place where its end will lie.
+// poll starts an error poll, waits until the server has it, and returns the place where its end
+// will lie.
 func (k *task) poll(ctx context.Context) <-chan error {
-	return async(func() error {
+	end := async(func() error {
 		_, err := k.PollForError(ctx, &xlapb.PollForErrorRequest{Incarnations: k.who(), SourceTaskId: k.id})
 		return err
 	})
+	synctest.Wait()
+	return end
 }
 
 // beating sends heartbeats until ctx ends, twice a timeout as clients do.
@@ -118,17 +121,25 @@ func pending(t *testing.T, what string, end <-chan error) {
 func fleet(t *testing.T, l *lab.Lab, n int, first uint64) []*task {
 	t.Helper()
 	tasks := make([]*task, n)
-	ends := make([]<-chan error, n)
 	for i := range tasks {
 		tasks[i] = &task{N: l.N(t), id: int32(i), own: first + uint64(i)}
-		ends[i] = async(func() error { return tasks[i].register(t.Context()) })
+	}
+	registerAll(t, tasks)
+	return tasks
+}
+
+// registerAll registers tasks that wait for each other.
+func registerAll(t *testing.T, tasks []*task) {
+	t.Helper()
+	ends := make([]<-chan error, len(tasks))
+	for i, k := range tasks {
+		ends[i] = async(func() error { return k.register(t.Context()) })
 	}
 	for i, end := range ends {
 		if err := <-end; err != nil {
 			t.Fatalf("RegisterTask(%d) = %v; want OK", i, err)
 		}
 	}
-	return tasks
 }
 
 // wantCode checks how a call ended.

@@ -176,6 +176,9 @@ func (o *owner) call(it *item) {
 		o.wave.replies = append(o.wave.replies, outgoing{to: it.from, reply: coord.Reply{Err: err}})
 		return
 	}
+	if kind == register {
+		o.departIdle()
+	}
 	l := o.speaker(asked)
 	o.speak(p, l, kind)
 	o.asked, o.answered = it, false
@@ -231,10 +234,10 @@ func (o *owner) changed(c coord.Changed) {
 	if s == nil {
 		return
 	}
-	s.known = standing{state: c.State, incarnation: c.Incarnation}
-	if c.State == serry.Connected {
+	if c.State == serry.Connected || c.Incarnation != s.known.incarnation {
 		s.seen.Store(int64(o.now)) // C-ST-2
 	}
+	s.known = standing{state: c.State, incarnation: c.Incarnation}
 	o.show(s)
 	o.links.revisit(life{c.Task, c.Incarnation}, o.now)
 }

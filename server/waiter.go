@@ -90,6 +90,9 @@ func (o *owner) release(w *waiter) {
 	}
 	if w.kind == register {
 		o.links.registering(w.life, -1)
+		if s := o.epoch.seat(w.life.task); s != nil && s.known.incarnation == w.life.incarnation {
+			s.seen.Store(int64(o.now)) // who waits is not silent
+		}
 	}
 }
 

@@ -1,0 +1,80 @@
+// Command serry keeps a multi-host job together. See serry --help.
+//
+// Answers go to stdout, everything else to stderr: errors as "serry: error: ...", what may help as
+// "serry: hint: ...". The exit status is 0 when done, 1 when something failed, 2 when the command
+// line is wrong. Every flag can be given by environment, too: --heartbeat-timeout is
+// SERRY_HEARTBEAT_TIMEOUT.
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+
+	"github.com/spf13/cobra"
+)
+
+func main() { os.Exit(run(os.Args[1:], os.Stdout, os.Stderr)) }
+
+// Exit statuses.
+const (
+	exitDone = iota
+	exitFailed
+	exitUsage
+)
+
+// run runs the command line and returns the exit status.
+func run(args []string, stdout, stderr io.Writer) int {
+	root := newRoot()
+	root.SetArgs(args)
+	root.SetOut(stdout)
+	root.SetErr(stderr)
+	return explain(root.Execute(), stderr)
+}
+
+func newRoot() *cobra.Command {
+	root := &cobra.Command{
+		Use:   "serry",
+		Short: "Keep a multi-host job together",
+		Long: `serry keeps the tasks of a multi-host job together: it is the coordination
+service that jax and TensorFlow clients connect to without a changed line.`,
+		SilenceErrors:     true,
+		SilenceUsage:      true,
+		CompletionOptions: cobra.CompletionOptions{HiddenDefaultCmd: true},
+	}
+	root.AddCommand(newServe(), newVersion())
+	return root
+}
+
+// A runError is the failure of a command that was called rightly. All other errors are mistakes in
+// the command line.
+type runError struct{ error }
+
+func (e runError) Unwrap() error { return e.error }
+
+// A hinted error comes with what the user may want to do about it.
+type hinted struct {
+	error
+	hint string
+}
+
+func (e hinted) Unwrap() error { return e.error }
+
+// explain says what went wrong and returns the exit status.
+func explain(err error, stderr io.Writer) int {
+	if err == nil {
+		return exitDone
+	}
+	fmt.Fprintf(stderr, "serry: error: %v\n", err)
+	_, failed := errors.AsType[runError](err)
+	if h, ok := errors.AsType[hinted](err); ok {
+		fmt.Fprintf(stderr, "serry: hint: %s\n", h.hint)
+	} else if !failed {
+		fmt.Fprintln(stderr, "serry: hint: see serry --help")
+	}
+	if failed {
+		return exitFailed
+	}
+	return exitUsage
+}

@@ -1,0 +1,137 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"os/signal"
+	"runtime/debug"
+	"syscall"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/serry-dev/serry/server"
+)
+
+func newServe() *cobra.Command {
+	s := &settings{}
+	cmd := &cobra.Command{
+		Use:   "serve",
+		Short: "Run the coordination service of a job",
+		Long: `Run the coordination service of a job. Its first line on stdout says where it
+serves. It stands for any number of runs of the job, one after the other, and
+ends politely at SIGTERM or SIGINT.
+
+Port 8476 is the one jax uses for a coordinator where nothing else is said.
+Every flag can be given by environment: --tasks is SERRY_TASKS.`,
+		Example: `  # four tasks, on port 8476; then in each of four processes:
+  #   jax.distributed.initialize('HOST:8476', num_processes=4, process_id=I)
+  # (process 0: JAX_COORDINATOR_BIND_ADDRESS=127.0.0.1:0, so that it starts no service of its own there)
+  serry serve --tasks 4
+
+  # a TensorFlow cluster behind a socket, with metrics
+  serry serve --jobs ps=2,worker=4 --listen unix:/run/serry.sock --metrics-listen localhost:9090`,
+		Args: cobra.NoArgs,
+		PreRunE: func(cmd *cobra.Command, _ []string) error {
+			return fromEnvironment(cmd)
+		},
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			cfg, err := s.config(cmd)
+			if err == nil {
+				cfg.Log, err = s.logger(cmd)
+			}
+			if err != nil {
+				return usage(err)
+			}
+			if err := serve(cmd, s, cfg); err != nil {
+				return runError{err}
+			}
+			return nil
+		},
+	}
+	s.define(cmd.Flags())
+	cmd.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usage(err) })
+	return cmd
+}
+
+// usage adds a hint to a mistake in the command line that has none.
+func usage(err error) error {
+	if _, ok := errors.AsType[hinted](err); ok {
+		return err
+	}
+	return hinted{err, "see serry serve --help"}
+}
+
+// gcPercent trades memory, of which a coordinator needs little, for processor time.
+const gcPercent = 400
+
+// serve runs a server until a signal comes.
+func serve(cmd *cobra.Command, s *settings, cfg server.Config) error {
+	ctx, stop := signal.NotifyContext(cmd.Context(), syscall.SIGTERM, os.Interrupt)
+	defer stop()
+	if os.Getenv("GOGC") == "" {
+		debug.SetGCPercent(gcPercent)
+	}
+	l, err := listen(s.listen)
+	if err != nil {
+		return err
+	}
+	srv, err := server.New(cfg)
+	if err != nil {
+		l.Close()
+		return err
+	}
+	page, err := serveMetrics(s.metricsListen, srv, cfg.Log)
+	if err != nil {
+		l.Close()
+		srv.Shutdown(ctx)
+		return err
+	}
+	defer page.Close()
+
+	total := 0
+	for _, j := range cfg.Cluster.Jobs {
+		total += j.Tasks
+	}
+	fmt.Fprintf(cmd.OutOrStdout(), "serry: serving %d tasks on %s\n", total, printed(l))
+
+	served := make(chan error, 1)
+	go func() { served <- srv.Serve(l) }()
+	select {
+	case err = <-served:
+	case <-ctx.Done():
+		stop() // a second signal ends the process at once
+		cfg.Log.Info("ending", "err", context.Cause(ctx))
+	}
+	srv.Shutdown(context.Background())
+	return err
+}
+
+// metricsTimeout is how long a reader of metrics may take for its request.
+const metricsTimeout = 10 * time.Second
+
+// serveMetrics serves the metrics page on addr until it is closed. Without an address there is none.
+func serveMetrics(addr string, srv *server.Server, log *slog.Logger) (*http.Server, error) {
+	mux := http.NewServeMux()
+	mux.Handle("GET /metrics", srv.Metrics())
+	page := &http.Server{Handler: mux, ReadTimeout: metricsTimeout, ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelWarn)}
+	if addr == "" {
+		return page, nil
+	}
+	l, err := listen(addr)
+	if err != nil {
+		return nil, err
+	}
+	log.Info("serving metrics", "address", printed(l))
+	go func(l net.Listener) {
+		if err := page.Serve(l); !errors.Is(err, http.ErrServerClosed) {
+			log.Error("metrics page ended", "err", err)
+		}
+	}(l)
+	return page, nil
+}
