@@ -105,12 +105,6 @@ func (*Alive) result()     {}
 func (Status) result()     {}
 func (AllDevices) result() {}
 
-// An Entry is a key with its value.
-type Entry struct {
-	Key   string
-	Value []byte
-}
-
 // A Change is a key that was set or removed.
 type Change struct {
 	Entry
@@ -118,10 +112,8 @@ type Change struct {
 	Deleted  bool
 }
 
-// A TaskInfo is what others may know of a task.
-type TaskInfo struct {
-	Task        serry.TaskID
-	State       serry.TaskState
-	Incarnation serry.Incarnation // 0 if it never registered
-	Err         error             // why it failed, or nil
-}
+// Entry and TaskInfo are words of package serry.
+type (
+	Entry    = serry.Entry
+	TaskInfo = serry.TaskInfo
+)
