@@ -54,7 +54,7 @@ var (
 	withdrawnFailed  = &variant{serry.ErrWithdrawn, "it failed"}
 	withdrawnLeft    = &variant{serry.ErrWithdrawn, "it left"}
 	serviceNotReady  = &variant{serry.ErrStopped, "not started yet"}
-	registeredBefore = &variant{serry.ErrAlreadyFailed, "told to others"}
+	registeredBefore = &variant{serry.ErrAlreadyFailed, "in registering, told to others"}
 )
 
 // answers says what a client of either dialect sees, by call and cause. Texts are ours around the
@@ -153,7 +153,7 @@ var answers = map[answerKey]answer{
 	{opAny, serry.ErrNotFound}:  {codes.NotFound, emptyPayload, "Config key", "Config key {key} not found."},
 	{opAny, serry.ErrNotNumber}: {codes.FailedPrecondition, emptyPayload, "Failed to parse value", "Failed to parse value of key {key} as a number that can be incremented: {value}"},
 	{opGet, serry.ErrStopping}:  {codes.Canceled, noPayload, "KeyValueStore destructed", "KeyValueStore destructed."},
-	{opGet, serry.ErrCancelled}: {codes.Canceled, noPayload, "KeyValueStore destructed", "KeyValueStore destructed."},
+	{opGet, serry.ErrCancelled}: {codes.Canceled, noPayload, "KeyValueStore destructed before", "KeyValueStore destructed before the key was asked for."},
 
 	// C-ALIVE-1, 6, C-WAT-1.
 	{opAlive, serry.ErrNotMember}: {codes.InvalidArgument, noPayload, "is not one of the tasks specified", "Task {caller} is not one of the tasks specified."},

@@ -10,7 +10,8 @@
 // Start with [Codec.Decode], which turns the bytes of a request into an event for a coord.Machine and
 // a [Shape], and with [Shape.Encode], which turns the machine's reply into bytes or a status in the
 // form the caller reads. Clients go the other way: [Dialect.Request] makes the bytes of a call,
-// [Dialect.Result] and [Dialect.Error] read what came back. What a client sees for which cause is one table, in answers.go.
+// [Dialect.Result] and [Dialect.Error] read what came back. What a client sees for which cause is one
+// table, in answers.go.
 //
 // Everything here may be called from any goroutine. No input makes it panic.
 package wire

@@ -100,8 +100,8 @@ func (s Shape) cause(err error, f *facts) error {
 		return withdrawnLeft
 	case base == serry.ErrWithdrawn && failed:
 		return withdrawnFailed
-	case base == serry.ErrAlreadyFailed && s.Op == opPoll && f.task != s.task:
-		return registeredBefore // a poll of one task brings the refusal of another
+	case base == serry.ErrAlreadyFailed && (s.Op == opTask || s.Op == opPoll && f.task != s.task):
+		return registeredBefore
 	}
 	return base
 }
@@ -155,12 +155,6 @@ const (
 	maxLost  = 3  // that a failure names of its tasks, C-LOST-1
 	maxDepth = 4
 )
-
-// say puts an error into words.
-func (v voice) say(err error) string {
-	a, f := v.shape.find(err)
-	return v.fill(a.text, f)
-}
 
 // fill puts facts into a text.
 func (v voice) fill(text string, f *facts) string {
@@ -248,7 +242,9 @@ func (v voice) reason(err error) string {
 	if v.depth++; v.depth > maxDepth {
 		return "..."
 	}
-	return v.say(err)
+	v.shape.Op = opTask
+	a, f := v.shape.find(err)
+	return v.fill(a.text, f)
 }
 
 func (v voice) missing(tasks []serry.TaskID) string {
