@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"io"
 	"net"
+	"time"
 
 	"golang.org/x/net/http2"
 
@@ -36,8 +37,7 @@ func (c *conn) read() error {
 
 // wave handles all whole frames of p, then writes once.
 func (c *conn) wave(p []byte) error {
-	c.in.now = c.srv.now()
-	c.ageStreams()
+	c.ageStreams(c.srv.now())
 	c.inWave.Store(true)
 	rest, err := c.consume(p)
 	if err != nil {
@@ -60,11 +60,16 @@ func (c *conn) holdBack() {
 	}
 }
 
-// ageStreams moves the line between young and old streams about once a second.
-func (c *conn) ageStreams() {
-	if c.in.now-c.in.youngSince >= watchEvery {
-		c.in.young, c.in.youngNext, c.in.youngSince = c.in.youngNext, c.in.highest, c.in.now
+// ageStreams sets the time of the wave, and about once a second moves the line between young and old
+// streams.
+func (c *conn) ageStreams(now time.Duration) {
+	switch in := &c.in; {
+	case now-in.now >= watchEvery: // nothing came for so long
+		in.young, in.youngNext, in.youngSince = in.highest, in.highest, now
+	case now-in.youngSince >= watchEvery:
+		in.young, in.youngNext, in.youngSince = in.youngNext, in.highest, now
 	}
+	c.in.now = now
 }
 
 // consume handles the frames of p and returns what is left of it, the start of a frame.
