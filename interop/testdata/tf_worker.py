@@ -93,7 +93,7 @@ def main(coordinator, workers, task):
     try:
       say(getattr(worker, method)(*args))
     except tf.errors.OpError as error:
-      say(type(error).__name__, *error.message.splitlines()[:1])
+      say(type(error).__name__, *error.message.split())
 
 
 main(*sys.argv[1:])
