@@ -1,0 +1,94 @@
+package client
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"time"
+
+	"github.com/serry-dev/serry"
+	"github.com/serry-dev/serry/coord"
+)
+
+// A use is what a member knows of a barrier id: the number of the last use that has ended, and
+// whether a call is open.
+type use struct {
+	last int64 // -1 before the first
+	open bool
+}
+
+// Barrier waits until all tasks, or those of o.Among, have called it with the same id. Uses of one
+// id are numbered, so that it can be used again and again. A second call for an id whose first is
+// still open is ErrInUse. If ctx ends first our arrival stands: the next call joins the same use.
+func (m *Member) Barrier(ctx context.Context, id string, o serry.BarrierOptions) error {
+	u, err := m.openUse(id)
+	if err != nil {
+		return err
+	}
+	timeout := o.Timeout
+	if timeout <= 0 {
+		timeout = math.MaxInt64
+		if end, ok := ctx.Deadline(); ok {
+			timeout = max(time.Until(end), time.Millisecond)
+		}
+	}
+	call, answered := m.changing()
+	defer answered()
+	result, err := m.call(ctx, coord.Barrier{
+		Call: call, ID: id, Counter: u.last + 1, Timeout: timeout, Tasks: o.Among, Recoverable: m.cfg.Recoverable,
+	})
+	counter := int64(-1)
+	var failed *serry.BarrierError
+	if passed, ok := result.(coord.Passed); ok && err == nil {
+		counter = passed.Counter
+	} else if errors.As(err, &failed) && !errors.Is(err, serry.ErrSuperseded) {
+		counter = failed.Counter
+	}
+	m.closeUse(u, counter)
+	return err
+}
+
+func (m *Member) openUse(id string) (*use, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	u := m.mu.uses[id]
+	if u == nil {
+		u = &use{last: -1}
+		m.mu.uses[id] = u
+	}
+	if u.open {
+		return nil, fmt.Errorf("barrier %q: %w", id, ErrInUse)
+	}
+	u.open = true
+	return u, nil
+}
+
+// closeUse notes the end of a call; a counter below zero means that the use did not end with it.
+func (m *Member) closeUse(u *use, counter int64) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	u.open = false
+	if counter >= 0 {
+		u.last = counter
+	}
+}
+
+// CancelBarrier ends a barrier that this member waits at, for all who do.
+func (m *Member) CancelBarrier(ctx context.Context, id string) error {
+	m.mu.Lock()
+	u := m.mu.uses[id]
+	var counter int64
+	waiting := u != nil && u.open
+	if waiting {
+		counter = u.last + 1
+	}
+	m.mu.Unlock()
+	if !waiting {
+		return fmt.Errorf("barrier %q: %w: no call of ours waits there", id, serry.ErrNotFound)
+	}
+	call, answered := m.changing()
+	defer answered()
+	_, err := m.call(ctx, coord.CancelBarrier{Call: call, ID: id, Counter: counter})
+	return err
+}

@@ -1,0 +1,156 @@
+package client
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"sync/atomic"
+	"time"
+
+	"github.com/serry-dev/serry"
+	"github.com/serry-dev/serry/coord"
+	"github.com/serry-dev/serry/wire"
+)
+
+// numbers gives request ids and knows up to where all of them are answered.
+type numbers struct {
+	last uint64
+	open map[uint64]bool
+}
+
+func (n *numbers) next() (number, watermark uint64) {
+	watermark = n.last
+	for open := range n.open {
+		watermark = min(watermark, open-1)
+	}
+	n.last++
+	n.open[n.last] = true
+	return n.last, watermark
+}
+
+// caller is what all our calls have in common.
+func (m *Member) caller() coord.Call {
+	return coord.Call{Service: m.service, Task: m.cfg.Task, Incarnation: m.cfg.Incarnation}
+}
+
+// changing is caller for a call that changes something: with an id, so that it can be sent again.
+// The function returned must be called once the answer is here.
+func (m *Member) changing() (coord.Call, func()) {
+	c := m.caller()
+	if m.dialect != wire.Own {
+		return c, func() {}
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	number, watermark := m.mu.numbers.next()
+	c.ID = coord.RequestID{Requester: m.requester, Number: number, Watermark: watermark}
+	return c, func() {
+		m.mu.Lock()
+		delete(m.mu.numbers.open, number)
+		m.mu.Unlock()
+	}
+}
+
+// call makes a call and waits for its answer, the end of ctx, or the end of the member. While the
+// service cannot be reached a call that may be repeated is.
+func (m *Member) call(ctx context.Context, ev coord.Event) (coord.Result, error) {
+	if err := m.Err(); err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	stop := context.AfterFunc(m.ctx, func() { cancel(m.Err()) })
+	defer stop()
+	for wait := firstRetry; ; wait = min(2*wait, lastRetry) {
+		result, err := exchange(ctx, m.transport, m.dialect, ev)
+		if !errors.Is(err, errUnreachable) {
+			return result, m.heard(ctx, err)
+		}
+		if !m.repeatable(ev) {
+			return nil, fmt.Errorf("%w: %v", ErrUncertain, err)
+		}
+		if err := pause(ctx, jittered(wait)); err != nil {
+			return nil, err
+		}
+	}
+}
+
+const (
+	firstRetry = 10 * time.Millisecond
+	lastRetry  = time.Second
+)
+
+// heard looks at what an answer means for the membership, and passes the error on.
+func (m *Member) heard(ctx context.Context, err error) error {
+	switch {
+	case err == nil:
+		m.word.hear()
+	case ctx.Err() != nil:
+		return context.Cause(ctx)
+	case errors.Is(err, serry.ErrMismatch), errors.Is(err, serry.ErrStale):
+		f := judge(m.cfg.Task, err)
+		m.fault(f)
+		return f
+	default:
+		m.word.hear()
+	}
+	return err
+}
+
+// repeatable says whether a call does no harm if the service gets it twice.
+func (m *Member) repeatable(ev coord.Event) bool {
+	if m.dialect == wire.Own {
+		return true // by its id, or because it changes nothing
+	}
+	switch ev := ev.(type) {
+	case coord.InsertKeyValue:
+		return ev.Overwrite
+	case coord.IncrementKeyValue, coord.CancelBarrier, coord.ShutdownTask, coord.ReportError, coord.GetAliveTasks:
+		return false
+	}
+	return true
+}
+
+// exchange makes one attempt at a call.
+func exchange(ctx context.Context, t Transport, d wire.Dialect, ev coord.Event) (coord.Result, error) {
+	path, body, err := d.Request(ev)
+	if err != nil {
+		return nil, err
+	}
+	reply, st, err := t.Call(ctx, path, body)
+	if err != nil {
+		return nil, err
+	}
+	if !st.OK() {
+		return nil, d.Error(st.Code, st.Message, st.Details)
+	}
+	return d.Result(ev, reply)
+}
+
+// pause waits, unless ctx ends first.
+func pause(ctx context.Context, d time.Duration) error {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+// jittered spreads what many members would do at one time.
+func jittered(d time.Duration) time.Duration {
+	return time.Duration(float64(d) * (0.8 + 0.4*rand.Float64()))
+}
+
+// A word is when the service was last heard.
+type word struct{ at atomic.Pointer[time.Time] }
+
+func (w *word) hear() {
+	now := time.Now()
+	w.at.Store(&now)
+}
+
+func (w *word) silence() time.Duration { return time.Since(*w.at.Load()) }

@@ -1,0 +1,173 @@
+package client
+
+import (
+	"context"
+	"fmt"
+	"iter"
+	"strconv"
+	"strings"
+
+	"github.com/serry-dev/serry"
+	"github.com/serry-dev/serry/coord"
+)
+
+// A KV is the job's key-value store, seen below a prefix. Keys are paths: empty parts between
+// slashes do not count. What a view returns is named as below its prefix.
+type KV struct {
+	store  keyStore
+	prefix string // empty, or ends in a slash
+}
+
+// A keyStore answers the calls on keys: the service through a member, or a memory.
+type keyStore interface {
+	change(ctx context.Context, make func(coord.Call) coord.Event) (coord.Result, error)
+	read(ctx context.Context, make func(coord.Call) coord.Event) (coord.Result, error)
+}
+
+// KV is the store of the job.
+func (m *Member) KV() *KV { return &KV{store: m} }
+
+func (m *Member) change(ctx context.Context, make func(coord.Call) coord.Event) (coord.Result, error) {
+	call, answered := m.changing()
+	defer answered()
+	return m.call(ctx, make(call))
+}
+
+func (m *Member) read(ctx context.Context, make func(coord.Call) coord.Event) (coord.Result, error) {
+	return m.call(ctx, make(m.caller()))
+}
+
+// Sub is the part of the store below prefix.
+func (kv *KV) Sub(prefix string) *KV {
+	return &KV{store: kv.store, prefix: kv.prefix + strings.Trim(prefix, "/") + "/"}
+}
+
+// Wait returns the value of a key, and waits for one if there is none.
+func (kv *KV) Wait(ctx context.Context, key string) ([]byte, error) {
+	return value(kv.store.read(ctx, func(c coord.Call) coord.Event {
+		return coord.GetKeyValue{Call: c, Key: kv.prefix + key}
+	}))
+}
+
+// Get returns the value of a key, or serry.ErrNotFound.
+func (kv *KV) Get(ctx context.Context, key string) ([]byte, error) {
+	return value(kv.store.read(ctx, func(c coord.Call) coord.Event {
+		return coord.TryGetKeyValue{Call: c, Key: kv.prefix + key}
+	}))
+}
+
+// Create stores a value under a key that must not exist, else serry.ErrExists.
+func (kv *KV) Create(ctx context.Context, key string, value []byte) error {
+	return kv.insert(ctx, key, value, false)
+}
+
+// Put stores a value, whatever was there.
+func (kv *KV) Put(ctx context.Context, key string, value []byte) error {
+	return kv.insert(ctx, key, value, true)
+}
+
+func (kv *KV) insert(ctx context.Context, key string, value []byte, overwrite bool) error {
+	_, err := kv.store.change(ctx, func(c coord.Call) coord.Event {
+		return coord.InsertKeyValue{Call: c, Key: kv.prefix + key, Value: value, Overwrite: overwrite}
+	})
+	return err
+}
+
+// Add adds to the number stored under a key, where none is 0, and returns the sum. What is not a
+// number is serry.ErrNotNumber.
+func (kv *KV) Add(ctx context.Context, key string, delta int64) (int64, error) {
+	text, err := value(kv.store.change(ctx, func(c coord.Call) coord.Event {
+		return coord.IncrementKeyValue{Call: c, Key: kv.prefix + key, By: delta}
+	}))
+	if err != nil {
+		return 0, err
+	}
+	sum, err := strconv.ParseInt(string(text), 10, 64)
+	if err != nil {
+		return 0, fmt.Errorf("key %q: the service answered with %q: %w", key, text, serry.ErrNotNumber)
+	}
+	return sum, nil
+}
+
+// Swap stores a value if the present one is old; nil stands for none. Else it is serry.ErrChanged.
+func (kv *KV) Swap(ctx context.Context, key string, old, new []byte) error {
+	_, err := kv.store.change(ctx, func(c coord.Call) coord.Event {
+		return coord.SwapKeyValue{Call: c, Key: kv.prefix + key, Old: old, New: append([]byte{}, new...)}
+	})
+	return err
+}
+
+// List returns everything below dir, at any depth, sorted by key.
+func (kv *KV) List(ctx context.Context, dir string) ([]serry.Entry, error) {
+	result, err := kv.store.read(ctx, func(c coord.Call) coord.Event {
+		return coord.GetKeyValueDir{Call: c, Dir: kv.prefix + dir}
+	})
+	if err != nil {
+		return nil, err
+	}
+	entries := result.(coord.Entries).Entries
+	for i := range entries {
+		entries[i].Key = kv.below(entries[i].Key)
+	}
+	return entries, nil
+}
+
+// Delete removes a key and everything below it. That there is nothing is no error.
+func (kv *KV) Delete(ctx context.Context, key string) error {
+	_, err := kv.store.change(ctx, func(c coord.Call) coord.Event {
+		return coord.DeleteKeyValue{Call: c, Key: kv.prefix + key}
+	})
+	return err
+}
+
+// A KeyEvent is a change of a key.
+type KeyEvent struct {
+	serry.Entry
+	Deleted  bool
+	Revision int64
+
+	// Reset says that the watch starts anew with this event: what was seen before and is not in the
+	// events that follow is gone.
+	Reset bool
+}
+
+// Watch tells what is below dir, and then every change, until ctx or the member ends. Changes of
+// one key that follow each other closely may be told as one.
+func (kv *KV) Watch(ctx context.Context, dir string) iter.Seq2[KeyEvent, error] {
+	return func(yield func(KeyEvent, error) bool) {
+		for after := int64(-1); ; {
+			result, err := kv.store.read(ctx, func(c coord.Call) coord.Event {
+				return coord.WatchKeys{Call: c, Dir: kv.prefix + dir, After: after}
+			})
+			if err != nil {
+				yield(KeyEvent{}, err)
+				return
+			}
+			changes := result.(coord.Changes)
+			after = changes.Revision
+			for i, c := range changes.Changes {
+				e := KeyEvent{Entry: c.Entry, Deleted: c.Deleted, Revision: c.Revision, Reset: changes.Reset && i == 0}
+				e.Key = kv.below(e.Key)
+				if !yield(e, nil) {
+					return
+				}
+			}
+		}
+	}
+}
+
+// below takes the prefix of the view off a key of the store.
+func (kv *KV) below(key string) string {
+	return strings.TrimPrefix(key, strings.TrimPrefix(kv.prefix, "/"))
+}
+
+func value(result coord.Result, err error) ([]byte, error) {
+	if err != nil {
+		return nil, err
+	}
+	v, ok := result.(coord.Value)
+	if !ok {
+		return nil, fmt.Errorf("the service sent %T for a value", result)
+	}
+	return v.Value, nil
+}
