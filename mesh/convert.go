@@ -1,0 +1,335 @@
+package mesh
+
+import (
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// Tile is the sharding without names, for arrays of the given rank
+// (C-SHD-13). Axes of size one leave no trace.
+func (s *Sharding) Tile(rank int) (Tile, error) {
+	if rank < 0 || rank > maxRank {
+		return Tile{}, errorf(ErrInvalid, "array of rank %d, want 0…%d", rank, maxRank)
+	}
+	if err := s.spec.checkRank(rank); err != nil {
+		return Tile{}, err
+	}
+	number := make(map[string]int) // axes of size > 1, counted in mesh order
+	var reshape []int
+	for _, a := range s.mesh.axes {
+		if a.Size > 1 {
+			number[a.Name] = len(reshape)
+			reshape = append(reshape, a.Size)
+		}
+	}
+	dims := s.blocks(rank).ways
+	var perm []int
+	for _, name := range s.spec.axes {
+		if n, ok := number[name]; ok {
+			perm = append(perm, n)
+		}
+	}
+	if len(perm) == len(reshape) {
+		if len(reshape) == 0 {
+			return Tile{Type: TileReplicated}, nil
+		}
+		return NewTile(dims, reshape, perm)
+	}
+	return s.tileWithGroups(dims, reshape, perm)
+}
+
+// tileWithGroups adds the axes that split nothing, one group per type.
+func (s *Sharding) tileWithGroups(dims, reshape, perm []int) (Tile, error) {
+	groups := map[TileType][]int{}
+	n := 0
+	for _, a := range s.mesh.axes {
+		if a.Size == 1 {
+			continue
+		}
+		typ := TileReplicated
+		if slices.Contains(s.spec.Unreduced, a.Name) {
+			typ = TileUnreduced
+		} else if a.Type == Manual {
+			typ = TileManual
+		}
+		if !s.spec.uses(a.Name) {
+			groups[typ] = append(groups[typ], n)
+		} else if typ == TileManual {
+			return Tile{}, onAxis(a.Name).errorf(ErrUnsupported, "%s splits a dimension over the Manual axis %s while other axes split nothing: "+
+				"such a sharding has no tile", s.spec, quote(a.Name))
+		}
+		n++
+	}
+	var last []TileType
+	for _, typ := range []TileType{TileReplicated, TileManual, TileUnreduced} {
+		if len(groups[typ]) == 0 {
+			continue
+		}
+		size := 1
+		for _, a := range groups[typ] {
+			size *= reshape[a]
+		}
+		dims, perm, last = append(dims, size), append(perm, groups[typ]...), append(last, typ)
+	}
+	return NewTile(dims, reshape, perm, last...)
+}
+
+// SpecOfTile finds the spec over m whose tile is t (C-SHD-16), without trailing
+// empty entries.
+func (m *Mesh) SpecOfTile(t Tile) (Spec, error) {
+	if t.Type == TileReplicated || t.Type == TileMaximal && m.size == 1 {
+		return Spec{}, nil
+	}
+	if t.Type != Tiled {
+		return Spec{}, errorf(ErrUnsupported, "tile %s is no spec over one mesh", t)
+	}
+	if t.Size() != m.size {
+		return Spec{}, errorf(ErrInvalid, "tile %s is for %d devices, mesh %s has %d", t, t.Size(), m.brief(), m.size)
+	}
+	if len(t.Last) > 1 || len(t.Last) == 1 && t.Last[0] != TileReplicated {
+		return Spec{}, errorf(ErrUnsupported, "tile %s has groups that a spec cannot express", t)
+	}
+	order, err := m.axisOrder(t.List())
+	if err != nil {
+		return Spec{}, err
+	}
+	var spec Spec
+	for dim, n := range t.Dims[:len(t.Dims)-len(t.Last)] {
+		var entry Dim
+		for n > 1 {
+			a := m.axes[order[0]]
+			if n%a.Size != 0 {
+				return Spec{}, place{a.Name, dim}.errorf(ErrIndivisible, "dimension %d of tile %s is split %d ways, "+
+					"not divisible by axis %s of size %d", dim, t, n, quote(a.Name), a.Size)
+			}
+			entry, order = append(entry, a.Name), order[1:]
+			n /= a.Size
+		}
+		spec.Dims = append(spec.Dims, entry)
+	}
+	for len(spec.Dims) > 0 && len(spec.Dims[len(spec.Dims)-1]) == 0 {
+		spec.Dims = spec.Dims[:len(spec.Dims)-1]
+	}
+	return spec, nil
+}
+
+// axisOrder finds in which order the axes of m run through a device list, major
+// first. Axes of size one are left out. Every other axis has a stride of its
+// own, so the first difference at each level tells which it is.
+func (m *Mesh) axisOrder(list []int) ([]int, error) {
+	step := strides(m.shape())
+	var order, sizes, steps []int
+	for n := 1; n < len(list); {
+		axis := -1
+		for a := range m.axes {
+			if m.axes[a].Size > 1 && step[a] == list[n]-list[0] {
+				axis = a
+			}
+		}
+		if axis < 0 || slices.Contains(order, axis) {
+			break
+		}
+		order = append([]int{axis}, order...)
+		sizes, steps = append([]int{m.axes[axis].Size}, sizes...), append([]int{step[axis]}, steps...)
+		n *= m.axes[axis].Size
+	}
+	if product(sizes) == len(list) && slices.Equal(list, walkStrides(sizes, steps)) {
+		return order, nil
+	}
+	return nil, errorf(ErrUnsupported, "device order of the tile is no transpose of the axes of mesh %s", m.brief())
+}
+
+// walkStrides lists the offsets of a strided block in row-major order.
+func walkStrides(sizes, steps []int) []int {
+	out := []int{0}
+	for i, n := range sizes {
+		next := make([]int, 0, len(out)*n)
+		for _, base := range out {
+			for k := range n {
+				next = append(next, base+k*steps[i])
+			}
+		}
+		out = next
+	}
+	return out
+}
+
+// Shardy is the sharding in the text form of the Shardy dialect, for arrays of
+// the given rank. If adapt is set and some axis is Auto, all dimensions become
+// open and the Explicit axes that split nothing are pinned (C-SHD-19).
+func (s *Sharding) Shardy(rank int, adapt bool) (string, error) {
+	if err := s.spec.checkRank(rank); err != nil {
+		return "", err
+	}
+	axes := make([]string, len(s.mesh.axes))
+	for i, a := range s.mesh.axes {
+		axes[i] = mlirQuote(a.Name) + "=" + strconv.Itoa(a.Size)
+	}
+	adapt = adapt && len(s.mesh.AxesOf(Auto)) > 0
+	dims := make([]string, rank)
+	for i := range dims {
+		var parts []string
+		open := adapt
+		if i < len(s.spec.Dims) {
+			open = open || s.spec.Dims[i].free()
+			if !s.spec.Dims[i].free() {
+				parts = mlirNames(s.spec.Dims[i])
+			}
+		}
+		if open {
+			parts = append(parts, "?")
+		}
+		dims[i] = "{" + strings.Join(parts, ", ") + "}"
+	}
+	out := "#sdy.sharding<mesh<[" + strings.Join(axes, ", ") + "]>, [" + strings.Join(dims, ", ") + "]"
+	if pinned := s.pinned(); adapt && len(pinned) > 0 {
+		out += ", replicated={" + strings.Join(mlirNames(pinned), ", ") + "}"
+	}
+	if len(s.spec.Unreduced) > 0 {
+		kind := ""
+		if s.spec.Kind != Sum {
+			kind = string(s.spec.Kind)
+		}
+		out += ", unreduced=" + kind + "{" + strings.Join(mlirNames(s.inMeshOrder(s.spec.Unreduced)), ", ") + "}"
+	}
+	return out + ">", nil
+}
+
+// pinned lists the Explicit axes the spec does not mention.
+func (s *Sharding) pinned() []string {
+	explicit := s.mesh.AxesOf(Explicit)
+	return slices.DeleteFunc(s.ReplicatedAxes(), func(n string) bool { return !slices.Contains(explicit, n) })
+}
+
+func (s *Sharding) inMeshOrder(set []string) []string {
+	return slices.DeleteFunc(s.mesh.names(), func(n string) bool { return !slices.Contains(set, n) })
+}
+
+func mlirNames(names []string) []string {
+	out := make([]string, len(names))
+	for i, n := range names {
+		out[i] = mlirQuote(n)
+	}
+	return out
+}
+
+// ParseShardy reads what [Sharding.Shardy] writes without adapt. The form has no
+// devices and no axis types: the mesh is abstract and Explicit, but for axes
+// that split nothing where a dimension is open, which are Auto.
+func ParseShardy(text string) (*Sharding, error) {
+	return parseWhole(text, (*parser).shardy)
+}
+
+func (p *parser) shardy() (*Sharding, error) {
+	if err := p.expect("#sdy.sharding<mesh<"); err != nil {
+		return nil, err
+	}
+	var axes []Axis
+	err := p.list("[", "]", func() error {
+		name, err := p.mlirName()
+		if err != nil {
+			return err
+		}
+		if err := p.expect("="); err != nil {
+			return err
+		}
+		size, err := p.number()
+		axes = append(axes, Axis{Name: name, Size: size})
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	if err := p.expect(">,"); err != nil {
+		return nil, err
+	}
+	var spec Spec
+	if err := p.list("[", "]", func() error { return p.shardyDim(&spec) }); err != nil {
+		return nil, err
+	}
+	if err := p.shardyReduction(&spec); err != nil {
+		return nil, err
+	}
+	if slices.ContainsFunc(spec.Dims, Dim.free) {
+		for i := range axes {
+			if !spec.uses(axes[i].Name) && !slices.Contains(spec.Unreduced, axes[i].Name) {
+				axes[i].Type = Auto
+			}
+		}
+	}
+	m, err := Abstract(nil, axes...)
+	if err != nil {
+		return nil, err
+	}
+	return m.Shard(spec)
+}
+
+func (p *parser) shardyDim(spec *Spec) error {
+	var d Dim
+	open := false
+	err := p.list("{", "}", func() error {
+		if p.take("?") {
+			open = true
+			return nil
+		}
+		name, err := p.mlirName()
+		d = append(d, name)
+		return err
+	})
+	if err == nil && open && len(d) > 0 {
+		return p.fail("a dimension that is either open or split, a spec has no other")
+	}
+	if open {
+		d = Dim{Unconstrained}
+	}
+	spec.Dims = append(spec.Dims, d)
+	return err
+}
+
+func (p *parser) shardyReduction(spec *Spec) error {
+	if p.take(">") {
+		return nil
+	}
+	if err := p.expect(", unreduced="); err != nil {
+		return err
+	}
+	spec.Kind = Reduction(p.word())
+	err := p.list("{", "}", func() error {
+		name, err := p.mlirName()
+		spec.Unreduced = append(spec.Unreduced, name)
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	return p.expect(">")
+}
+
+// mlirName reads a name in double quotes with \XX escapes.
+func (p *parser) mlirName() (string, error) {
+	if err := p.expect(`"`); err != nil {
+		return "", err
+	}
+	var out strings.Builder
+	for ; p.pos < len(p.text); p.pos++ {
+		c := p.text[p.pos]
+		if c == '"' {
+			p.pos++
+			return out.String(), nil
+		}
+		if c == '\\' {
+			if p.pos+2 >= len(p.text) {
+				break
+			}
+			n, err := strconv.ParseUint(p.text[p.pos+1:p.pos+3], 16, 8)
+			if err != nil {
+				return "", p.fail(`two hexadecimal digits after \`)
+			}
+			c = byte(n)
+			p.pos += 2
+		}
+		out.WriteByte(c)
+	}
+	return "", p.fail("a closed name")
+}

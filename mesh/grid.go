@@ -1,0 +1,113 @@
+package mesh
+
+import (
+	"math/bits"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// A grid is a dense row-major block of values.
+type grid[T any] struct {
+	shape []int
+	cells []T
+}
+
+// reshape gives the same cells another shape of the same size.
+func (g grid[T]) reshape(shape []int) grid[T] {
+	return grid[T]{shape: slices.Clone(shape), cells: g.cells}
+}
+
+// transpose moves axis perm[i] to place i.
+func (g grid[T]) transpose(perm []int) grid[T] {
+	from := strides(g.shape)
+	shape := make([]int, len(perm))
+	step := make([]int, len(perm))
+	for i, p := range perm {
+		shape[i], step[i] = g.shape[p], from[p]
+	}
+	out := grid[T]{shape: shape, cells: make([]T, 0, len(g.cells))}
+	at := make([]int, len(perm))
+	for offset, n := 0, product(shape); n > 0; n-- {
+		out.cells = append(out.cells, g.cells[offset])
+		for d := len(at) - 1; d >= 0; d-- {
+			at[d]++
+			offset += step[d]
+			if at[d] < shape[d] {
+				break
+			}
+			offset -= step[d] * shape[d]
+			at[d] = 0
+		}
+	}
+	return out
+}
+
+// counting lays out 0, 1, 2, … in a shape.
+func counting(shape []int) grid[int] {
+	g := grid[int]{shape: shape, cells: make([]int, product(shape))}
+	for i := range g.cells {
+		g.cells[i] = i
+	}
+	return g
+}
+
+// strides gives the row-major step of every dimension.
+func strides(shape []int) []int {
+	out := make([]int, len(shape))
+	step := 1
+	for d := len(shape) - 1; d >= 0; d-- {
+		out[d] = step
+		step *= shape[d]
+	}
+	return out
+}
+
+// product multiplies the sizes; it is 1 for none.
+func product(shape []int) int {
+	n := 1
+	for _, s := range shape {
+		n *= s
+	}
+	return n
+}
+
+// boundedProduct is product for sizes that came from outside: it says no where
+// a size is negative or the result is over max.
+func boundedProduct(shape []int, max int) (int, bool) {
+	n, zero := uint64(1), false
+	for _, s := range shape {
+		if s < 0 {
+			return 0, false
+		}
+		if s == 0 {
+			zero = true
+			continue
+		}
+		hi, lo := bits.Mul64(n, uint64(s))
+		if hi != 0 || lo > uint64(max) {
+			return 0, false
+		}
+		n = lo
+	}
+	if zero {
+		return 0, true
+	}
+	return int(n), true
+}
+
+// tuple prints sizes the way array people write a shape: (), (8,), (8, 2).
+func tuple(shape []int) string {
+	if len(shape) == 1 {
+		return "(" + strconv.Itoa(shape[0]) + ",)"
+	}
+	return "(" + joinInts(shape, ", ") + ")"
+}
+
+func joinInts[T ~int](list []T, sep string) string {
+	parts := make([]string, len(list))
+	for i, v := range list {
+		parts[i] = strconv.Itoa(int(v))
+	}
+	return strings.Join(parts, sep)
+}

@@ -1,0 +1,473 @@
+package mesh
+
+import (
+	"slices"
+	"strconv"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/serry-dev/serry"
+)
+
+// ParseMesh reads what [Mesh.String] writes, and what JAX prints for a mesh.
+// What it does not know, as a later version may write it, is an error.
+func ParseMesh(text string) (*Mesh, error) {
+	return parseWhole(text, (*parser).mesh)
+}
+
+// ParseSpec reads what [Spec.String] writes, and what JAX prints.
+func ParseSpec(text string) (Spec, error) {
+	return parseWhole(text, (*parser).spec)
+}
+
+// ParseSharding reads what [Sharding.String] writes, and what JAX prints.
+func ParseSharding(text string) (*Sharding, error) {
+	return parseWhole(text, (*parser).sharding)
+}
+
+// maxText bounds a text form; the mesh of a million devices fits.
+const maxText = 1 << 24
+
+func parseWhole[T any](text string, read func(*parser) (T, error)) (T, error) {
+	var zero T
+	if len(text) > maxText {
+		return zero, errorf(ErrFormat, "text of %d bytes, at most %d are read", len(text), maxText)
+	}
+	p := &parser{text: text}
+	out, err := read(p)
+	if err != nil {
+		return zero, err
+	}
+	if p.space(); p.pos < len(text) {
+		return zero, p.fail("the end")
+	}
+	return out, nil
+}
+
+// A parser reads one text form from left to right.
+type parser struct {
+	text string
+	pos  int
+}
+
+func (p *parser) fail(want string) error {
+	rest := p.text[p.pos:]
+	if len(rest) > 20 {
+		cut := 20
+		for cut > 0 && !utf8.RuneStart(rest[cut]) {
+			cut--
+		}
+		rest = rest[:cut] + "…"
+	}
+	if rest == "" {
+		rest = "the end of the text"
+	} else {
+		rest = strconv.Quote(rest)
+	}
+	return errorf(ErrFormat, "at byte %d: want %s, got %s", p.pos, want, rest)
+}
+
+func (p *parser) space() {
+	for p.pos < len(p.text) && strings.IndexByte(" \t\n\r", p.text[p.pos]) >= 0 {
+		p.pos++
+	}
+}
+
+// take consumes literal if it comes next.
+func (p *parser) take(literal string) bool {
+	p.space()
+	if !strings.HasPrefix(p.text[p.pos:], literal) {
+		return false
+	}
+	p.pos += len(literal)
+	return true
+}
+
+func (p *parser) expect(literal string) error {
+	if !p.take(literal) {
+		return p.fail(strconv.Quote(literal))
+	}
+	return nil
+}
+
+func isWordRune(r rune) bool {
+	return r == '_' || '0' <= r && r <= '9' || 'a' <= r && r <= 'z' || 'A' <= r && r <= 'Z'
+}
+
+// word reads letters, digits and underscores; it may be empty.
+func (p *parser) word() string {
+	p.space()
+	start := p.pos
+	for p.pos < len(p.text) && isWordRune(rune(p.text[p.pos])) {
+		p.pos++
+	}
+	return p.text[start:p.pos]
+}
+
+func (p *parser) number() (int, error) {
+	p.space()
+	start := p.pos
+	for p.pos < len(p.text) && '0' <= p.text[p.pos] && p.text[p.pos] <= '9' {
+		p.pos++
+	}
+	n, err := strconv.ParseInt(p.text[start:p.pos], 10, 32)
+	if err != nil {
+		p.pos = start
+		return 0, p.fail("a number")
+	}
+	return int(n), nil
+}
+
+// name reads a name in single or double quotes.
+func (p *parser) name() (string, error) {
+	p.space()
+	if p.pos >= len(p.text) || p.text[p.pos] != '\'' && p.text[p.pos] != '"' {
+		return "", p.fail("a quoted name")
+	}
+	start := p.pos
+	end := p.text[p.pos]
+	var out strings.Builder
+	for p.pos++; p.pos < len(p.text); p.pos++ {
+		c := p.text[p.pos]
+		if c == end {
+			p.pos++
+			return out.String(), nil
+		}
+		if c == '\\' {
+			if p.pos++; p.pos >= len(p.text) || strings.IndexByte(`\'"`, p.text[p.pos]) < 0 {
+				break
+			}
+			c = p.text[p.pos]
+		}
+		out.WriteByte(c)
+	}
+	p.pos = start
+	return "", p.fail("a closed name")
+}
+
+// list reads items between brackets, separated by commas; a trailing comma is
+// fine.
+func (p *parser) list(open, end string, item func() error) error {
+	if err := p.expect(open); err != nil {
+		return err
+	}
+	for !p.take(end) {
+		if err := item(); err != nil {
+			return err
+		}
+		if p.take(",") {
+			continue
+		}
+		if err := p.expect(end); err != nil {
+			return p.fail(strconv.Quote(",") + " or " + strconv.Quote(end))
+		}
+		return nil
+	}
+	return nil
+}
+
+// names reads a list of quoted names.
+func (p *parser) names(open, end string) ([]string, error) {
+	var out []string
+	err := p.list(open, end, func() error {
+		n, err := p.name()
+		out = append(out, n)
+		return err
+	})
+	return out, err
+}
+
+func (p *parser) spec() (Spec, error) {
+	var s Spec
+	if !p.take("PartitionSpec") && !p.take("P") {
+		return s, p.fail("P(…)")
+	}
+	err := p.list("(", ")", func() error { return p.specItem(&s) })
+	if err != nil {
+		return Spec{}, err
+	}
+	return s.Canonical(), s.Check()
+}
+
+func (p *parser) specItem(s *Spec) (err error) {
+	p.space()
+	start := p.pos
+	switch word := p.word(); word {
+	case "":
+		d, err := p.dim()
+		s.Dims = append(s.Dims, d)
+		return err
+	case "None":
+		s.Dims = append(s.Dims, nil)
+	case "UNCONSTRAINED":
+		s.Dims = append(s.Dims, Dim{Unconstrained})
+	case "unreduced", "reduced":
+		set := &s.Unreduced
+		if word == "reduced" {
+			set = &s.Reduced
+		}
+		if err := p.expect("="); err != nil {
+			return err
+		}
+		*set, err = p.names("{", "}")
+	case "unreduced_kind":
+		if err := p.expect("="); err != nil {
+			return err
+		}
+		if s.Kind = Reduction(p.word()); s.Kind == "" {
+			return p.fail("sum, max or min")
+		}
+	default:
+		p.pos = start
+		return p.fail("a spec entry this version knows")
+	}
+	return err
+}
+
+// dim reads a name or a tuple of names. A tuple within a tuple is refused
+// (C-SPEC-3).
+func (p *parser) dim() (Dim, error) {
+	if p.pos < len(p.text) && p.text[p.pos] != '(' {
+		n, err := p.name()
+		return Dim{n}, err
+	}
+	var out Dim
+	err := p.list("(", ")", func() error {
+		if p.space(); strings.HasPrefix(p.text[p.pos:], "(") {
+			return p.fail("a name: a tuple cannot contain a nested tuple")
+		}
+		n, err := p.name()
+		out = append(out, n)
+		return err
+	})
+	if len(out) == 0 {
+		return nil, err
+	}
+	return out, err
+}
+
+func (p *parser) sharding() (*Sharding, error) {
+	if err := p.expect("NamedSharding(mesh="); err != nil {
+		return nil, err
+	}
+	m, err := p.mesh()
+	if err != nil {
+		return nil, err
+	}
+	if err := p.expect(", spec="); err != nil {
+		return nil, err
+	}
+	spec, err := p.spec()
+	if err != nil {
+		return nil, err
+	}
+	memory := ""
+	if p.take(", memory_kind=") {
+		if memory = p.word(); memory == "" {
+			return nil, p.fail("a memory kind")
+		}
+	}
+	if err := p.expect(")"); err != nil {
+		return nil, err
+	}
+	s, err := m.Shard(spec)
+	if err != nil {
+		return nil, err
+	}
+	return s.WithMemory(memory)
+}
+
+// meshText is what a mesh reads as before it is checked.
+type meshText struct {
+	axes     []Axis
+	types    []AxisType
+	devices  []serry.DeviceID
+	tasks    []Task
+	hardware Hardware
+	scalar   bool
+}
+
+func (p *parser) mesh() (*Mesh, error) {
+	abstract := p.take("AbstractMesh")
+	if !abstract && !p.take("Mesh") {
+		return nil, p.fail("Mesh(…) or AbstractMesh(…)")
+	}
+	var t meshText
+	if err := p.list("(", ")", func() error { return p.meshItem(&t, abstract) }); err != nil {
+		return nil, err
+	}
+	if t.types != nil && len(t.types) != len(t.axes) {
+		return nil, errorf(ErrFormat, "number of axis names should match the number of axis_types, got %d and %d",
+			len(t.axes), len(t.types))
+	}
+	for i := range t.types {
+		t.axes[i].Type = t.types[i]
+	}
+	if abstract {
+		return Abstract(&t.hardware, t.axes...)
+	}
+	return t.build()
+}
+
+func (p *parser) meshItem(t *meshText, abstract bool) error {
+	if p.space(); p.pos < len(p.text) && strings.IndexByte(`'"`, p.text[p.pos]) >= 0 {
+		return p.axis(t)
+	}
+	if p.take("()") { // how JAX prints an abstract mesh without axes
+		return nil
+	}
+	start := p.pos
+	word := p.word()
+	if word != "" {
+		if err := p.expect("="); err != nil {
+			return err
+		}
+	}
+	var err error
+	switch {
+	case word == "axis_types":
+		t.types = []AxisType{}
+		return p.list("(", ")", func() error { return p.axisType(t) })
+	case word == "devices" && !abstract:
+		return p.list("(", ")", func() error { return p.numberRange(&t.devices) })
+	case word == "tasks" && !abstract:
+		return p.list("(", ")", func() error { return p.repeated(&t.tasks) })
+	case word == "size" && !abstract:
+		t.scalar = true
+		return p.expect("1")
+	case word == "device_kind" && abstract:
+		t.hardware.Kind, err = p.nameOrWords()
+	case word == "platform" && abstract:
+		t.hardware.Platform, err = p.nameOrWords()
+	case word == "num_cores" && abstract:
+		if !p.take("None") {
+			t.hardware.Cores, err = p.number()
+		}
+	default:
+		p.pos = start
+		return p.fail("an axis or a field this version knows")
+	}
+	return err
+}
+
+func (p *parser) axis(t *meshText) error {
+	name, err := p.name()
+	if err != nil {
+		return err
+	}
+	if err := p.expect(":"); err != nil {
+		return err
+	}
+	size, err := p.number()
+	t.axes = append(t.axes, Axis{Name: name, Size: size})
+	return err
+}
+
+func (p *parser) axisType(t *meshText) error {
+	p.space()
+	start := p.pos
+	typ, err := axisTypeOf(p.word())
+	if err != nil {
+		p.pos = start
+		return p.fail("Auto, Explicit or Manual")
+	}
+	t.types = append(t.types, typ)
+	return nil
+}
+
+// nameOrWords reads a quoted name, or up to the next comma or bracket, as JAX
+// prints names of hardware without quotes.
+func (p *parser) nameOrWords() (string, error) {
+	if p.space(); p.pos < len(p.text) && strings.IndexByte(`'"`, p.text[p.pos]) >= 0 {
+		return p.name()
+	}
+	n := strings.IndexAny(p.text[p.pos:], ",)")
+	if n < 0 || n > maxName {
+		return "", p.fail("a short name")
+	}
+	p.pos += n
+	return p.text[p.pos-n : p.pos], nil
+}
+
+// numberRange reads 7, 0:4 or 0:8:2.
+func (p *parser) numberRange(out *[]serry.DeviceID) error {
+	start, err := p.number()
+	if err != nil {
+		return err
+	}
+	stop, step := start+1, 1
+	if p.take(":") {
+		if stop, err = p.number(); err != nil {
+			return err
+		}
+		if p.take(":") {
+			if step, err = p.number(); err != nil {
+				return err
+			}
+		}
+	}
+	if step < 1 || stop <= start || len(*out)+(stop-start)/step > maxDevices {
+		return p.fail("a range that goes up and is not too long")
+	}
+	for id := start; id < stop; id += step {
+		*out = append(*out, serry.DeviceID(id))
+	}
+	return nil
+}
+
+// repeated reads 3 or 3*4.
+func (p *parser) repeated(out *[]Task) error {
+	task, err := p.number()
+	if err != nil {
+		return err
+	}
+	n := 1
+	if p.take("*") {
+		if n, err = p.number(); err != nil {
+			return err
+		}
+	}
+	if len(*out)+n > maxDevices {
+		return p.fail("fewer tasks")
+	}
+	*out = append(*out, slices.Repeat([]Task{Task(task)}, n)...)
+	return nil
+}
+
+// build fills in what the text leaves out and makes the mesh.
+func (t *meshText) build() (*Mesh, error) {
+	_, size, err := checkAxes(t.axes, Auto)
+	if err != nil {
+		return nil, err
+	}
+	if len(t.axes) == 0 && !t.scalar {
+		size = 0
+	}
+	devices := Hosts(size, 1)
+	if t.devices != nil {
+		if len(t.devices) != size {
+			return nil, errorf(ErrFormat, "mesh of size %d lists %d devices", size, len(t.devices))
+		}
+		for i, id := range t.devices {
+			devices[i].ID = id
+		}
+	}
+	if t.tasks != nil {
+		if len(t.tasks) != size {
+			return nil, errorf(ErrFormat, "mesh of size %d lists %d tasks", size, len(t.tasks))
+		}
+		for i, task := range t.tasks {
+			devices[i].Task = task
+		}
+	}
+	return New(devices, t.axes...)
+}
+
+func axisTypeOf(word string) (AxisType, error) {
+	for t := Auto; t <= Manual; t++ {
+		if t.String() == word {
+			return t, nil
+		}
+	}
+	return Default, errorf(ErrFormat, "axis type %q: use Auto, Explicit or Manual", word)
+}

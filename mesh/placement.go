@@ -1,0 +1,274 @@
+package mesh
+
+import (
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/serry-dev/serry"
+)
+
+// A Range is a half-open piece of one dimension.
+type Range struct{ Start, Stop int }
+
+// Len is the number of elements.
+func (r Range) Len() int { return r.Stop - r.Start }
+
+// An Index is a block of an array: one range per dimension.
+type Index []Range
+
+// Shape is the extent of the block.
+func (x Index) Shape() []int {
+	out := make([]int, len(x))
+	for d, r := range x {
+		out[d] = r.Len()
+	}
+	return out
+}
+
+// Equal says whether both are the same block.
+func (x Index) Equal(y Index) bool { return slices.Equal(x, y) }
+
+// String prints the block as [0:2, 4:8].
+func (x Index) String() string {
+	parts := make([]string, len(x))
+	for d, r := range x {
+		parts[d] = strconv.Itoa(r.Start) + ":" + strconv.Itoa(r.Stop)
+	}
+	return "[" + strings.Join(parts, ", ") + "]"
+}
+
+// A Shard is the part of an array that one device holds.
+type Shard struct {
+	Device  serry.DeviceID
+	Task    Task
+	Index   Index
+	Replica int // how many devices earlier in mesh order hold the same block
+}
+
+// ShardShape is the shape of the data on each device. Every dimension must be a
+// multiple of the number of its shards.
+func (s *Sharding) ShardShape(shape []int) ([]int, error) {
+	p, err := s.place(shape)
+	if err != nil {
+		return nil, err
+	}
+	return p.size, nil
+}
+
+// Shards says what each device holds, in mesh order. For exactly one device of
+// each distinct block the replica number is 0. Unreduced shardings have no such
+// map: their devices hold partial values.
+func (s *Sharding) Shards(shape []int) ([]Shard, error) {
+	p, err := s.placeAll(shape)
+	if err != nil {
+		return nil, err
+	}
+	n, rank := s.mesh.size, len(shape)
+	out := make([]Shard, n)
+	ranges := make([]Range, n*rank) // one allocation for all blocks
+	w := p.walk()
+	for at := range out {
+		index := Index(ranges[at*rank : (at+1)*rank : (at+1)*rank])
+		for d := range index {
+			start := w.block[d] * p.size[d]
+			index[d] = Range{start, start + p.size[d]}
+		}
+		out[at] = Shard{s.mesh.ids[at], s.mesh.tasks[at], index, w.block[rank]}
+		w.next()
+	}
+	return out, nil
+}
+
+// LocalShards is [Sharding.Shards] restricted to the devices of task, without
+// working out all others.
+func (s *Sharding) LocalShards(shape []int, task Task) ([]Shard, error) {
+	p, err := s.placeAll(shape)
+	if err != nil {
+		return nil, err
+	}
+	var out []Shard
+	block := make([]int, len(shape)+1)
+	for at, t := range s.mesh.tasks {
+		if t == task {
+			p.at(at, block)
+			out = append(out, Shard{s.mesh.ids[at], t, p.index(block), block[len(shape)]})
+		}
+	}
+	return out, nil
+}
+
+// A placement maps places in the mesh to blocks of an array. Block numbers
+// count along each dimension; the number behind the last dimension is the
+// replica.
+type placement struct {
+	mesh []int // axis sizes
+	dim  []int // what each axis numbers: a dimension, or rank for replicas
+	step []int // how far one step along the axis moves that number
+	ways []int // shards per dimension
+	size []int // shard size per dimension
+}
+
+// placeAll is place for callers that need a block for every device.
+func (s *Sharding) placeAll(shape []int) (placement, error) {
+	if err := s.needDevices(); err != nil {
+		return placement{}, err
+	}
+	p, err := s.place(shape)
+	if err != nil {
+		return placement{}, err
+	}
+	for _, name := range s.spec.Unreduced {
+		if s.mesh.axes[s.mesh.axisIndex(name)].Size > 1 {
+			return placement{}, onAxis(name).errorf(ErrUnsupported, "%s is unreduced over axis %s: devices hold partial values, "+
+				"not slices: reduce over %s first", s.spec, quote(name), quote(name))
+		}
+	}
+	return p, nil
+}
+
+// place checks shape against the sharding and works out the blocks.
+func (s *Sharding) place(shape []int) (placement, error) {
+	if err := checkShape(shape); err != nil {
+		return placement{}, err
+	}
+	if err := s.spec.checkRank(len(shape)); err != nil {
+		return placement{}, err
+	}
+	if err := s.checkManual(); err != nil {
+		return placement{}, err
+	}
+	p := s.blocks(len(shape))
+	p.size = make([]int, len(shape))
+	for d, n := range shape {
+		if n%p.ways[d] != 0 {
+			return placement{}, s.indivisible(d, shape, p.ways)
+		}
+		p.size[d] = n / p.ways[d]
+	}
+	p.countReplicas(shape)
+	return p, nil
+}
+
+// blocks works out how axes number the blocks of an array of some rank.
+func (s *Sharding) blocks(rank int) placement {
+	p := placement{mesh: s.mesh.shape(), ways: slices.Repeat([]int{1}, rank)}
+	p.dim = slices.Repeat([]int{rank}, len(p.mesh))
+	p.step = make([]int, len(p.mesh))
+	for dim, entry := range s.spec.Dims {
+		if dim >= rank || entry.free() {
+			continue
+		}
+		for _, name := range slices.Backward(entry) {
+			a := s.mesh.axisIndex(name)
+			p.dim[a], p.step[a] = dim, p.ways[dim]
+			p.ways[dim] *= p.mesh[a]
+		}
+	}
+	return p
+}
+
+// countReplicas numbers the copies of each block in mesh order. Blocks of a
+// dimension without elements are all the same block.
+func (p *placement) countReplicas(shape []int) {
+	copies := 1
+	for a := len(p.mesh) - 1; a >= 0; a-- {
+		if d := p.dim[a]; d < len(shape) && shape[d] > 0 {
+			continue
+		}
+		p.dim[a], p.step[a] = len(shape), copies
+		copies *= p.mesh[a]
+	}
+}
+
+// checkManual refuses what JAX refuses: a Manual axis next to one that splits
+// nothing, where slices are the program's affair.
+func (s *Sharding) checkManual() error {
+	manual, unused := "", false
+	for _, a := range s.mesh.axes {
+		if a.Size == 1 {
+			continue
+		}
+		if a.Type == Manual {
+			manual = a.Name
+		}
+		unused = unused || !s.spec.uses(a.Name)
+	}
+	if manual == "" || !unused {
+		return nil
+	}
+	return onAxis(manual).errorf(ErrUnsupported, "%s over mesh %s: what devices hold along the Manual axis %s is up to the program: "+
+		"make the axis Auto or Explicit, or let every axis split a dimension", s.spec, s.mesh.brief(), quote(manual))
+}
+
+func (s *Sharding) indivisible(dim int, shape, ways []int) error {
+	entry := s.spec.Dims[dim]
+	parts := make([]string, len(entry))
+	for i, name := range entry {
+		parts[i] = quote(name) + ": " + strconv.Itoa(s.mesh.axes[s.mesh.axisIndex(name)].Size)
+	}
+	return place{entry[0], dim}.errorf(ErrIndivisible, "%s splits dimension %d %d ways (%s), but its size is %d "+
+		"(full shape %s, ways %s should evenly divide the shape): pad it to %d, or split it over fewer axes",
+		s.spec, dim, ways[dim], strings.Join(parts, ", "), shape[dim], tuple(shape), tuple(ways),
+		(shape[dim]+ways[dim]-1)/ways[dim]*ways[dim])
+}
+
+// maxElements bounds an array so that byte offsets fit into an int.
+const maxElements = 1 << 56
+
+func checkShape(shape []int) error {
+	if len(shape) > maxRank {
+		return errorf(ErrInvalid, "array has %d dimensions, at most %d are possible", len(shape), maxRank)
+	}
+	for d, n := range shape {
+		if n < 0 {
+			return atDim(d).errorf(ErrInvalid, "dimension %d of shape %s is negative", d, tuple(shape))
+		}
+	}
+	if _, ok := boundedProduct(shape, maxElements); !ok {
+		return errorf(ErrInvalid, "array of shape %s is too large", tuple(shape))
+	}
+	return nil
+}
+
+// at fills in the block numbers of one place in mesh order.
+func (p *placement) at(place int, block []int) {
+	clear(block)
+	for a := len(p.mesh) - 1; a >= 0; a-- {
+		block[p.dim[a]] += place % p.mesh[a] * p.step[a]
+		place /= p.mesh[a]
+	}
+}
+
+// index turns block numbers into ranges.
+func (p *placement) index(block []int) Index {
+	out := make(Index, len(p.size))
+	for d, n := range p.size {
+		out[d] = Range{block[d] * n, (block[d] + 1) * n}
+	}
+	return out
+}
+
+// walk visits all places in mesh order.
+func (p *placement) walk() walker {
+	return walker{p: p, coord: make([]int, len(p.mesh)), block: make([]int, len(p.ways)+1)}
+}
+
+type walker struct {
+	p     *placement
+	coord []int
+	block []int // of the present place
+}
+
+func (w *walker) next() {
+	for a := len(w.coord) - 1; a >= 0; a-- {
+		d, step := w.p.dim[a], w.p.step[a]
+		w.coord[a]++
+		w.block[d] += step
+		if w.coord[a] < w.p.mesh[a] {
+			return
+		}
+		w.coord[a] = 0
+		w.block[d] -= step * w.p.mesh[a]
+	}
+}

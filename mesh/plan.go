@@ -1,0 +1,159 @@
+package mesh
+
+import (
+	"slices"
+
+	"github.com/serry-dev/serry"
+)
+
+// A Reshard asks how an array gets from one sharding to another, over the same
+// devices or others.
+type Reshard struct {
+	Shape        []int
+	ElementBytes int
+	From, To     *Sharding
+	Lost         []serry.DeviceID // devices whose data is gone
+	Partial      bool             // report slices nobody holds in Plan.Missing, instead of failing
+}
+
+// A Plan is the least that must be copied. Every byte of every destination
+// shard is written exactly once; bytes that a device already has come from
+// itself.
+type Plan struct {
+	Moves   []Move // by source block, then by destination
+	Missing []Gap  // only if Reshard.Partial
+}
+
+// A Move copies one strided range from the shard of one device into the shard
+// of another. From equals To where the device has the bytes already.
+type Move struct {
+	From, To             serry.DeviceID
+	FromOffset, ToOffset int              // bytes into the shards
+	Pattern              *Pattern         // shared by many moves
+	Holders              []serry.DeviceID // all that could serve it, From among them; shared
+}
+
+// A Gap is a slice that a device should get and no device is left to give.
+type Gap struct {
+	To    serry.DeviceID
+	Index Index
+}
+
+// Apply copies the bytes of the move between two whole shards.
+func (m Move) Apply(to, from []byte) error {
+	if err := fits(m.To, len(to), m.ToOffset, m.Pattern.span(m.Pattern.ToStrides)); err != nil {
+		return err
+	}
+	if err := fits(m.From, len(from), m.FromOffset, m.Pattern.span(m.Pattern.FromStrides)); err != nil {
+		return err
+	}
+	m.Pattern.copy(to[m.ToOffset:], from[m.FromOffset:])
+	return nil
+}
+
+func fits(device serry.DeviceID, have, offset, span int) error {
+	if offset < 0 || span < 0 || offset > have-span {
+		return errorf(ErrInvalid, "range of %d bytes at %d does not fit the %d bytes of device %d", span, offset, have, device)
+	}
+	return nil
+}
+
+// MaxMoves bounds a plan. Where more are needed, let every task plan its own
+// part with [Reshard.PlanFor].
+const MaxMoves = 1 << 23
+
+// Plan works out all moves. Where several devices hold a slice, one is taken
+// that belongs to the task of the destination if there is such a one, and among
+// equals the one with the fewest bytes to send so far; so the holders of a slice
+// that serve other tasks differ by at most one range.
+func (r Reshard) Plan() (*Plan, error) {
+	p, err := r.prepare()
+	if err != nil {
+		return nil, err
+	}
+	if n := p.countMoves(); n > MaxMoves {
+		return nil, errorf(ErrInvalid, "the plan has %d ranges, at most %d are planned at once: use PlanFor, task by task", n, MaxMoves)
+	} else {
+		p.plan.Moves = make([]Move, 0, n)
+	}
+	for tile := range p.from.tiles {
+		p.serve(tile, nil)
+	}
+	return p.finish()
+}
+
+// PlanFor works out the moves that read from or write to devices of one task:
+// exactly those that [Reshard.Plan] has for it, without the rest.
+func (r Reshard) PlanFor(task Task) (*Plan, error) {
+	p, err := r.prepare()
+	if err != nil {
+		return nil, err
+	}
+	mine := func(from, to int) bool {
+		return r.To.mesh.tasks[to] == task || from >= 0 && r.From.mesh.tasks[from] == task
+	}
+	for _, tile := range p.tilesOf(task) {
+		p.serve(tile, mine)
+		if len(p.plan.Moves) > MaxMoves {
+			return nil, errorf(ErrInvalid, "the plan of task %d has more than %d ranges", task, MaxMoves)
+		}
+	}
+	return p.finish()
+}
+
+// side is one sharding as the planner sees it: blocks ("tiles") in row-major
+// order, and who holds each.
+type side struct {
+	place   placement
+	tiles   int
+	stride  []int   // of block numbers
+	tileOf  []int32 // tile of each place in mesh order
+	first   []int32 // holders of tile t are holders[first[t]:first[t+1]]
+	holders []int32 // places; by task, then in mesh order
+}
+
+func newSide(s *Sharding, shape []int, lost func(serry.DeviceID) bool) (side, error) {
+	p, err := s.placeAll(shape)
+	if err != nil {
+		return side{}, err
+	}
+	out := side{place: p, tiles: product(p.ways), stride: strides(p.ways), tileOf: make([]int32, s.mesh.size)}
+	w := p.walk()
+	for at := range out.tileOf {
+		tile := 0
+		for d, step := range out.stride {
+			tile += w.block[d] * step
+		}
+		out.tileOf[at] = int32(tile)
+		w.next()
+	}
+	out.collect(s.mesh, lost)
+	return out, nil
+}
+
+// collect sorts the places that are not lost by tile, then task.
+func (s *side) collect(m *Mesh, lost func(serry.DeviceID) bool) {
+	alive := make([]int32, 0, len(s.tileOf))
+	for at, id := range m.ids {
+		if !lost(id) {
+			alive = append(alive, int32(at))
+		}
+	}
+	slices.SortStableFunc(alive, func(a, b int32) int { return int(m.tasks[a] - m.tasks[b]) })
+	s.first = make([]int32, s.tiles+1)
+	for _, at := range alive {
+		s.first[s.tileOf[at]+1]++
+	}
+	for t := range s.tiles {
+		s.first[t+1] += s.first[t]
+	}
+	next := slices.Clone(s.first)
+	s.holders = make([]int32, len(alive))
+	for _, at := range alive {
+		t := s.tileOf[at]
+		s.holders[next[t]] = at
+		next[t]++
+	}
+}
+
+func (s *side) held(tile int) []int32 { return s.holders[s.first[tile]:s.first[tile+1]] }

@@ -1,0 +1,337 @@
+package mesh
+
+import (
+	"slices"
+	"sort"
+
+	"github.com/serry-dev/serry"
+)
+
+// A planner works out the moves of one reshard, source block by source block.
+// What one block needs does not depend on the others: every device holds one
+// block only, so balancing the holders of each block balances all devices. This
+// is what lets a task plan its own part and still agree with everybody else.
+type planner struct {
+	Reshard
+	from, to side
+	cuts     []dimCuts           // per dimension
+	source   []int32             // for each place in To: its live place in From, or -1
+	ids      []serry.DeviceID    // of from.holders, shared by moves
+	patterns map[string]*Pattern // by extent
+	plan     *Plan
+
+	// Scratch of one block.
+	queue   loadQueue
+	overlap []cut
+	at      []int
+	extent  []int    // of the most recent overlap
+	recent  *Pattern // for that extent
+}
+
+// A cut is the overlap of a source and a destination block in one dimension.
+type cut struct {
+	block      int // of the destination
+	fromOffset int // bytes into the source shard
+	toOffset   int // bytes into the destination shard
+	extent     int // elements
+}
+
+// dimCuts lists, for each source block of a dimension, its cuts.
+type dimCuts struct {
+	first []int32
+	cuts  []cut
+}
+
+func (c *dimCuts) of(block int) []cut { return c.cuts[c.first[block]:c.first[block+1]] }
+
+func (r Reshard) prepare() (*planner, error) {
+	if r.From == nil || r.To == nil {
+		return nil, errorf(ErrInvalid, "reshard without a source and a destination sharding")
+	}
+	if r.ElementBytes < 1 || r.ElementBytes > maxElementBytes {
+		return nil, errorf(ErrInvalid, "elements of %d bytes: want 1…%d", r.ElementBytes, maxElementBytes)
+	}
+	lost := slices.Sorted(slices.Values(r.Lost))
+	isLost := func(id serry.DeviceID) bool {
+		_, found := slices.BinarySearch(lost, id)
+		return found
+	}
+	from, err := newSide(r.From, r.Shape, isLost)
+	if err != nil {
+		return nil, err
+	}
+	to, err := newSide(r.To, r.Shape, func(serry.DeviceID) bool { return false })
+	if err != nil {
+		return nil, err
+	}
+	p := &planner{Reshard: r, from: from, to: to, plan: &Plan{}, patterns: map[string]*Pattern{}}
+	if product(r.Shape) == 0 { // nothing to move
+		p.from.tiles = 0
+		return p, nil
+	}
+	p.cutAll()
+	p.findSources(isLost)
+	p.at, p.extent, p.overlap = make([]int, len(r.Shape)), make([]int, len(r.Shape)), make([]cut, len(r.Shape))
+	p.ids = make([]serry.DeviceID, len(from.holders))
+	for i, at := range from.holders {
+		p.ids[i] = r.From.mesh.ids[at]
+	}
+	return p, nil
+}
+
+// cutAll intersects the blocks of both sides, dimension by dimension.
+func (p *planner) cutAll() {
+	fromStep, toStep := strides(p.from.place.size), strides(p.to.place.size)
+	p.cuts = make([]dimCuts, len(p.Shape))
+	for d := range p.Shape {
+		a, b := p.from.place.size[d], p.to.place.size[d]
+		c := &p.cuts[d]
+		for i := range p.from.place.ways[d] {
+			c.first = append(c.first, int32(len(c.cuts)))
+			for j := i * a / b; j*b < (i+1)*a; j++ {
+				low, high := max(i*a, j*b), min((i+1)*a, (j+1)*b)
+				c.cuts = append(c.cuts, cut{j, (low - i*a) * fromStep[d] * p.ElementBytes, (low - j*b) * toStep[d] * p.ElementBytes, high - low})
+			}
+		}
+		c.first = append(c.first, int32(len(c.cuts)))
+	}
+}
+
+// findSources looks up which destination devices are live sources too.
+func (p *planner) findSources(lost func(serry.DeviceID) bool) {
+	at := make(map[serry.DeviceID]int32, p.From.mesh.size)
+	for i, id := range p.From.mesh.ids {
+		if !lost(id) {
+			at[id] = int32(i)
+		}
+	}
+	p.source = make([]int32, p.To.mesh.size)
+	for i, id := range p.To.mesh.ids {
+		if place, ok := at[id]; ok {
+			p.source[i] = place
+		} else {
+			p.source[i] = -1
+		}
+	}
+}
+
+// countMoves is exact: the overlaps of the blocks times the holders of each
+// destination block, of which all have equally many.
+func (p *planner) countMoves() int {
+	if p.from.tiles == 0 {
+		return 0
+	}
+	sizes := []int{p.To.mesh.size / p.to.tiles}
+	for i := range p.cuts {
+		sizes = append(sizes, len(p.cuts[i].cuts))
+	}
+	n, ok := boundedProduct(sizes, maxElements)
+	if !ok {
+		return maxElements
+	}
+	return n
+}
+
+// tilesOf lists the source blocks that a task holds or needs.
+func (p *planner) tilesOf(task Task) []int {
+	if p.from.tiles == 0 {
+		return nil
+	}
+	needed := make([]bool, p.from.tiles)
+	for at, t := range p.From.mesh.tasks {
+		if t == task {
+			needed[p.from.tileOf[at]] = true
+		}
+	}
+	wanted := make([]bool, p.to.tiles)
+	for at, t := range p.To.mesh.tasks {
+		if t == task {
+			wanted[p.to.tileOf[at]] = true
+		}
+	}
+	for tile := range needed {
+		for dst := range p.overlaps(tile) {
+			needed[tile] = needed[tile] || wanted[dst]
+		}
+	}
+	var out []int
+	for tile, yes := range needed {
+		if yes {
+			out = append(out, tile)
+		}
+	}
+	return out
+}
+
+// overlaps walks the destination blocks that a source block meets, leaving the
+// cut of each dimension in p.overlap.
+func (p *planner) overlaps(tile int) func(yield func(dst int) bool) {
+	return func(yield func(int) bool) {
+		lists := make([][]cut, len(p.Shape))
+		rest := tile
+		for d := range lists {
+			lists[d] = p.cuts[d].of(rest / p.from.stride[d])
+			rest %= p.from.stride[d]
+			p.at[d] = 0
+		}
+		for {
+			dst := 0
+			for d, list := range lists {
+				p.overlap[d] = list[p.at[d]]
+				dst += p.overlap[d].block * p.to.stride[d]
+			}
+			if !yield(dst) {
+				return
+			}
+			d := len(lists) - 1
+			for ; d >= 0; d-- {
+				if p.at[d]++; p.at[d] < len(lists[d]) {
+					break
+				}
+				p.at[d] = 0
+			}
+			if d < 0 {
+				return
+			}
+		}
+	}
+}
+
+// serve assigns a holder to everybody who needs a part of the source block, and
+// keeps the moves that pass the filter (nil keeps all). The order of requests is
+// fixed, so every task that plans this block comes to the same assignment.
+func (p *planner) serve(tile int, keep func(from, to int) bool) {
+	p.queue.reset(p.from.held(tile), p.From.mesh.tasks)
+	holders := p.ids[p.from.first[tile]:p.from.first[tile+1]]
+	for dst := range p.overlaps(tile) {
+		pattern := p.pattern()
+		fromOffset, toOffset := 0, 0
+		for _, c := range p.overlap {
+			fromOffset, toOffset = fromOffset+c.fromOffset, toOffset+c.toOffset
+		}
+		for _, to := range p.to.held(dst) {
+			from := p.choose(tile, int(to), pattern)
+			if keep != nil && !keep(from, int(to)) {
+				continue
+			}
+			if from < 0 {
+				p.miss(tile, int(to))
+				continue
+			}
+			p.plan.Moves = append(p.plan.Moves, Move{
+				From: p.From.mesh.ids[from], To: p.To.mesh.ids[to],
+				FromOffset: fromOffset, ToOffset: toOffset, Pattern: pattern, Holders: holders,
+			})
+		}
+	}
+}
+
+// choose picks who gives the block to a destination, or -1 if nobody can.
+func (p *planner) choose(tile, to int, pattern *Pattern) int {
+	if own := p.source[to]; own >= 0 && int(p.from.tileOf[own]) == tile {
+		return int(own)
+	}
+	if len(p.queue.places) == 0 {
+		return -1
+	}
+	return p.queue.take(p.To.mesh.tasks[to], pattern.Bytes())
+}
+
+func (p *planner) miss(tile, to int) {
+	index := make(Index, len(p.Shape))
+	for d, c := range p.overlap {
+		block := tile / p.from.stride[d] % p.from.place.ways[d]
+		start := max(block*p.from.place.size[d], c.block*p.to.place.size[d])
+		index[d] = Range{start, start + c.extent}
+	}
+	p.plan.Missing = append(p.plan.Missing, Gap{p.To.mesh.ids[to], index})
+}
+
+// pattern is the shared pattern of the present overlap. It depends on the
+// extent alone, and most neighbours have the same.
+func (p *planner) pattern() *Pattern {
+	same := p.recent != nil
+	for d := range p.overlap {
+		same = same && p.extent[d] == p.overlap[d].extent
+		p.extent[d] = p.overlap[d].extent
+	}
+	if same {
+		return p.recent
+	}
+	key := tuple(p.extent)
+	known, ok := p.patterns[key]
+	if !ok {
+		known = newPattern(p.extent, p.from.place.size, p.to.place.size, p.ElementBytes)
+		p.patterns[key] = known
+	}
+	p.recent = known
+	return known
+}
+
+func (p *planner) finish() (*Plan, error) {
+	if len(p.plan.Missing) > 0 && !p.Partial {
+		gap := p.plan.Missing[0]
+		return nil, errorf(ErrNoHolder, "slice %v for device %d and %d more: all devices that held it are lost: "+
+			"restore them from a checkpoint, or plan with Partial", gap.Index, gap.To, len(p.plan.Missing)-1)
+	}
+	return p.plan, nil
+}
+
+// A loadQueue hands out the holders of one block: to each request one of the
+// same task if there is any, and the least loaded of those that remain.
+type loadQueue struct {
+	places []int32 // by task, then in mesh order
+	tasks  []Task  // of all places
+	load   []int   // bytes given, by index into places
+	heap   []int32 // indexes into places, least loaded first
+	where  []int32 // position of each index in heap
+}
+
+func (q *loadQueue) reset(places []int32, tasks []Task) {
+	q.places, q.tasks = places, tasks
+	n := len(places)
+	q.load = slices.Grow(q.load[:0], n)[:n]
+	q.heap = slices.Grow(q.heap[:0], n)[:n]
+	q.where = slices.Grow(q.where[:0], n)[:n]
+	for i := range n {
+		q.load[i], q.heap[i], q.where[i] = 0, int32(i), int32(i)
+	}
+}
+
+// take picks a holder for a request of a task and loads it.
+func (q *loadQueue) take(task Task, bytes int) int {
+	best := int(q.heap[0])
+	if len(q.places) > 1 {
+		near := sort.Search(len(q.places), func(i int) bool { return q.tasks[q.places[i]] >= task })
+		for i := near; i < len(q.places) && q.tasks[q.places[i]] == task; i++ {
+			if i == near || q.load[i] < q.load[best] {
+				best = i
+			}
+		}
+		q.load[best] += bytes
+		q.sink(int(q.where[best]))
+	}
+	return int(q.places[best])
+}
+
+// sink restores the heap after the load at position i grew.
+func (q *loadQueue) sink(i int) {
+	for {
+		least := i
+		for child := 2*i + 1; child <= 2*i+2 && child < len(q.heap); child++ {
+			if q.less(q.heap[child], q.heap[least]) {
+				least = child
+			}
+		}
+		if least == i {
+			return
+		}
+		q.heap[i], q.heap[least] = q.heap[least], q.heap[i]
+		q.where[q.heap[i]], q.where[q.heap[least]] = int32(i), int32(least)
+		i = least
+	}
+}
+
+func (q *loadQueue) less(a, b int32) bool {
+	return q.load[a] < q.load[b] || q.load[a] == q.load[b] && a < b
+}
