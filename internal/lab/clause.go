@@ -5,7 +5,10 @@ import (
 	"testing"
 )
 
-// Clause records which clauses and cases of the specification a test is evidence for.
+// Clause records which clauses and cases of the specification a test is evidence for, by their ids:
+// Clause(t, "C-BAR-15", "CS-38"). The ids appear in the output of go test -json, and the ledger of
+// this package holds every clause to have such a test; see testdata/ledger. A test that cannot import
+// this package has a function clause that does the same.
 func Clause(t testing.TB, ids ...string) {
 	t.Helper()
 	t.Attr("clause", strings.Join(ids, " "))
