@@ -240,7 +240,7 @@ func TestTimeouts(t *testing.T) {
 
 // With one job its name is an echo; with several it counts, and numbers alone count in the first.
 func TestJobNames(t *testing.T) {
-	clause(t, "C-VER-1", "C-VER-4", "NEW-15", "NEW-66")
+	clause(t, "C-VER-1", "C-VER-4", "NEW-15")
 	decode := func(c *Codec, path string, m proto.Message) (coord.Event, Shape) {
 		t.Helper()
 		ev, s, err := c.Decode(path, encode(t, m), Origin{})
@@ -283,7 +283,7 @@ func TestJobNames(t *testing.T) {
 
 // In dialect TF only the connection tells one life of a task from another.
 func TestIdentity(t *testing.T) {
-	clause(t, "C-INC-6", "C-EPOCH-5", "NEW-57")
+	clause(t, "C-INC-6", "C-EPOCH-5")
 	call := func(path string, m proto.Message, o Origin) coord.Event {
 		t.Helper()
 		ev, _, err := oneJob.Decode(path, encode(t, m), o)

@@ -109,7 +109,7 @@ func TestEncode(t *testing.T) {
 
 // With several jobs tasks keep their own names, whatever the caller's is.
 func TestEncodeSeveralJobs(t *testing.T) {
-	clause(t, "C-VER-1", "NEW-66")
+	clause(t, "C-VER-1")
 	_, s, err := twoJobs.Decode(tfPrefix+"GetAliveTasks", encode(t, &tfpb.GetAliveTasksRequest{RequestingTask: &tfpb.CoordinatedTask{JobName: "worker"}}), Origin{})
 	if err != nil {
 		t.Fatal(err)

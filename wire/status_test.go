@@ -103,7 +103,7 @@ func manyTasks(n int) []serry.TaskID {
 }
 
 func TestTrailerBudget(t *testing.T) {
-	clause(t, "C-WIRE-10", "C-WIRE-16", "NEW-13", "NEW-60", "IT-28")
+	clause(t, "C-WIRE-10", "C-WIRE-16", "NEW-13", "NEW-60")
 	wide := strings.Repeat("ü", coord.MaxNameBytes/2)
 	for _, d := range []Dialect{XLA, TF} {
 		s := shapeOf(d, opBarrier)
