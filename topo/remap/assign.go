@@ -1,0 +1,212 @@
+package remap
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+
+	"github.com/serry-dev/serry/topo"
+)
+
+// Waiting is the Task of a [Placement] that got none.
+const Waiting topo.Task = -1
+
+// A Placement is the task number that one present machine or process got, and
+// why.
+type Placement struct {
+	Task   topo.Task // or Waiting
+	Former bool      // it had that number before
+	Reason string
+}
+
+// Seating says how [Assign] gives out numbers.
+type Seating struct {
+	Tasks int      // numbers go from 0 to Tasks-1
+	Dead  []string // machine ids that are known not to come back
+	// Final gives away the places of machines that have not come, dead or not.
+	// It is for after the wait, so that a slow survivor does not lose its place
+	// to a fast newcomer.
+	Final bool
+}
+
+// Assign gives every one of present a task number (P-RMP-8): the one it had, if
+// its machine is known from previous; else one whose former machine is dead,
+// in the same partition if there is one; else the lowest that nobody had. What
+// is left when no place is free waits. Placement i is that of present[i], whose
+// Task is only the number it was launched with. The order of present does not
+// matter.
+func Assign(previous, present []topo.TaskRecord, s Seating) ([]Placement, error) {
+	if s.Tasks < 1 {
+		return nil, fmt.Errorf("numbers for a job of %d tasks", s.Tasks)
+	}
+	a := &assigner{Seating: s, previous: map[topo.Task]*topo.TaskRecord{}, present: present,
+		placed: make([]Placement, len(present)), filled: map[topo.Task]bool{}}
+	for i := range a.placed {
+		a.placed[i].Task = Waiting
+	}
+	for i := range previous {
+		r := &previous[i]
+		if _, twice := a.previous[r.Task]; twice {
+			return nil, fmt.Errorf("two former records for task %d", r.Task)
+		}
+		a.previous[r.Task] = r
+		a.former = append(a.former, r.Task)
+	}
+	slices.Sort(a.former)
+	matching, err := Match(previous, launchNumbered(present), ByOrdinal)
+	if err != nil {
+		return nil, err
+	}
+	a.keepByDevices(matching)
+	a.keepByMachine()
+	a.fill(true)
+	a.fill(false)
+	a.explainWaiting()
+	return a.placed, nil
+}
+
+// launchNumbered makes the Task of each record its place in the list, so that
+// a matching speaks of places.
+func launchNumbered(present []topo.TaskRecord) []topo.TaskRecord {
+	numbered := slices.Clone(present)
+	for i := range numbered {
+		numbered[i].Task = topo.Task(i)
+	}
+	return numbered
+}
+
+type assigner struct {
+	Seating
+	previous map[topo.Task]*topo.TaskRecord
+	former   []topo.Task // the keys of previous, sorted
+	present  []topo.TaskRecord
+	placed   []Placement // by place in present
+	filled   map[topo.Task]bool
+}
+
+func (a *assigner) seat(i int, t topo.Task, former bool, reason string) {
+	a.placed[i] = Placement{Task: t, Former: former, Reason: reason}
+	a.filled[t] = true
+}
+
+// free says whether number t can be given to the one at place i.
+func (a *assigner) free(i int, t topo.Task) bool {
+	return a.placed[i].Task == Waiting && !a.filled[t] && t >= 0 && int(t) < a.Tasks
+}
+
+// keepByDevices gives former numbers back where devices are known again. With
+// several tasks on one machine this tells them apart.
+func (a *assigner) keepByDevices(m *Matching) {
+	type vote struct {
+		was   topo.Task
+		place int
+	}
+	count := map[vote]int{}
+	for _, p := range m.Pairs {
+		was, now := a.previous[p.Was.Task], &a.present[p.Now.Task]
+		if was.MachineID == now.MachineID { // a device that wandered does not take its data along
+			count[vote{p.Was.Task, int(p.Now.Task)}]++
+		}
+	}
+	votes := make([]vote, 0, len(count))
+	for v := range count {
+		votes = append(votes, v)
+	}
+	slices.SortFunc(votes, func(x, y vote) int {
+		return cmp.Or(cmp.Compare(count[y], count[x]), cmp.Compare(x.was, y.was), a.order(x.place, y.place))
+	})
+	for _, v := range votes {
+		if a.free(v.place, v.was) {
+			a.seat(v.place, v.was, true, fmt.Sprintf("keeps its number: %d of its devices are known again", count[v]))
+		}
+	}
+}
+
+// keepByMachine does the same for machines whose devices tell nothing, as after
+// all of them were exchanged.
+func (a *assigner) keepByMachine() {
+	had := map[string][]topo.Task{}
+	for _, t := range a.former {
+		if machine := a.previous[t].MachineID; machine != "" {
+			had[machine] = append(had[machine], t)
+		}
+	}
+	for _, i := range a.waiting() {
+		machine := a.present[i].MachineID
+		for _, t := range had[machine] {
+			if a.free(i, t) {
+				a.seat(i, t, true, fmt.Sprintf("keeps its number: machine %q had it", machine))
+				break
+			}
+		}
+	}
+}
+
+// fill gives the rest of the numbers to newcomers; where there is a choice,
+// first only to those of the partition that the number was in.
+func (a *assigner) fill(samePartition bool) {
+	lowest := topo.Task(0)
+	for _, i := range a.waiting() {
+		for _, t := range a.former {
+			was := a.previous[t]
+			if !a.free(i, t) || a.held(t) || samePartition && !inOnePartition(was, &a.present[i]) {
+				continue
+			}
+			a.seat(i, t, false, fmt.Sprintf("takes the place of machine %q", was.MachineID))
+			break
+		}
+		if samePartition {
+			continue
+		}
+		for ; a.placed[i].Task == Waiting && int(lowest) < a.Tasks; lowest++ {
+			if _, had := a.previous[lowest]; !had && a.free(i, lowest) {
+				a.seat(i, lowest, false, "takes a number that nobody had")
+			}
+		}
+	}
+}
+
+// held says whether a number is kept for a machine that may still come.
+func (a *assigner) held(t topo.Task) bool {
+	return !a.Final && !slices.Contains(a.Dead, a.previous[t].MachineID)
+}
+
+func inOnePartition(x, y *topo.TaskRecord) bool {
+	return x.Partition != nil && y.Partition != nil && *x.Partition == *y.Partition
+}
+
+func (a *assigner) explainWaiting() {
+	var held []topo.Task
+	for _, t := range a.former {
+		if int(t) < a.Tasks && !a.filled[t] {
+			held = append(held, t)
+		}
+	}
+	for _, i := range a.waiting() {
+		if len(held) > 0 {
+			a.placed[i].Reason = fmt.Sprintf("waits: %d numbers are kept for machines that may still come, first %d for %q",
+				len(held), held[0], a.previous[held[0]].MachineID)
+		} else {
+			a.placed[i].Reason = fmt.Sprintf("waits: all %d numbers are taken", a.Tasks)
+		}
+	}
+}
+
+// waiting lists the places without a number, in an order that does not depend
+// on the list they came in.
+func (a *assigner) waiting() []int {
+	var places []int
+	for i, p := range a.placed {
+		if p.Task == Waiting {
+			places = append(places, i)
+		}
+	}
+	slices.SortFunc(places, a.order)
+	return places
+}
+
+func (a *assigner) order(i, j int) int {
+	x, y := &a.present[i], &a.present[j]
+	return cmp.Or(cmp.Compare(x.Task, y.Task), cmp.Compare(x.MachineID, y.MachineID),
+		cmp.Compare(x.Hostname, y.Hostname), cmp.Compare(x.Incarnation, y.Incarnation))
+}

@@ -1,0 +1,205 @@
+package remap
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/serry-dev/serry"
+	"github.com/serry-dev/serry/topo"
+)
+
+// ManifestFile is the name of a [Manifest] in a saved step.
+const ManifestFile = "device_manifest.json"
+
+// The version of our own files, and the highest task number in them: rows are
+// kept by number, so a number from nowhere must not make a table of that size.
+const (
+	format   = 1
+	maxTasks = 1 << 20
+)
+
+// A Mesh is an arrangement of devices as a file keeps it: row-major ids with
+// the shape and the names and types of its axes.
+type Mesh struct {
+	Shape     []int            `json:"shape"`
+	AxisNames []string         `json:"axis_names"`
+	AxisTypes []string         `json:"axis_types,omitempty"`
+	Devices   []serry.DeviceID `json:"device_ids"`
+}
+
+// With puts other devices in the place of those of the mesh, which it must be
+// as many as. Unlike what Orbax does, the types of the axes stay.
+func (m Mesh) With(devices []serry.DeviceID) (Mesh, error) {
+	if n, ok := volume(m.Shape); !ok || n != len(devices) {
+		return Mesh{}, fmt.Errorf("%d devices for a mesh of shape %v", len(devices), m.Shape)
+	}
+	m.Devices = slices.Clone(devices)
+	return m, nil
+}
+
+// Untyped is the mesh without the types of its axes, as Orbax makes it
+// (C-RMP-7).
+func (m Mesh) Untyped() Mesh {
+	m.AxisTypes = nil
+	return m
+}
+
+// coord is the place of the i-th device.
+func (m Mesh) coord(i int) []int {
+	at := make([]int, len(m.Shape))
+	for axis := len(m.Shape) - 1; axis >= 0; axis-- {
+		at[axis] = i % m.Shape[axis]
+		i /= m.Shape[axis]
+	}
+	return at
+}
+
+// volume multiplies the sizes of a shape. It is false if one is negative or the
+// product is beyond any real mesh.
+func volume(shape []int) (int, bool) {
+	const most = 1 << 31
+	n := 1
+	for _, size := range shape {
+		if size < 0 || size > 0 && n > most/size {
+			return 0, false
+		}
+		n *= size
+	}
+	return n, true
+}
+
+// A Manifest says for one saved step what every device was and where it stood
+// in the mesh (P-RMP-1).
+type Manifest struct {
+	Format  int               `json:"format"`
+	Job     string            `json:"job"`
+	Epoch   int64             `json:"topology_epoch"`
+	Created int64             `json:"created_unix_ms"` // milliseconds since 1970
+	Mesh    Mesh              `json:"mesh"`
+	Tasks   []topo.TaskRecord `json:"processes"`
+}
+
+// Encode checks the manifest and gives its text.
+func (m *Manifest) Encode() ([]byte, error) {
+	m.Format = format
+	if err := m.check(ManifestFile); err != nil {
+		return nil, err
+	}
+	return json.MarshalIndent(m, "", "  ")
+}
+
+// ParseManifest reads the text of a manifest file and checks that it makes
+// sense: every place of the mesh is one device of one task.
+func ParseManifest(file string, text []byte) (*Manifest, error) {
+	var m struct {
+		Manifest
+		Tasks []json.RawMessage `json:"processes"`
+	}
+	if err := topo.DecodeJSON(file, text, &m); err != nil {
+		return nil, unembed(err, "Manifest.")
+	}
+	if m.Format != format {
+		return nil, &topo.FileError{File: file, Field: "format", Reason: fmt.Sprintf("%d; this version reads %d", m.Format, format)}
+	}
+	for i, raw := range m.Tasks {
+		r, err := topo.ParseRecord(file, raw)
+		if err != nil {
+			return nil, within(err, fmt.Sprintf("processes[%d]", i))
+		}
+		m.Manifest.Tasks = append(m.Manifest.Tasks, *r)
+	}
+	return &m.Manifest, m.check(file)
+}
+
+// within puts the field that a part belongs to before the field at fault.
+func within(err error, part string) error {
+	fe, ok := errors.AsType[*topo.FileError](err)
+	if !ok {
+		return err
+	}
+	inner := *fe
+	inner.Field = part
+	if fe.Field != "" {
+		inner.Field += "." + fe.Field
+	}
+	return &inner
+}
+
+// unembed takes the name of an embedded struct out of the field at fault, since
+// the text does not have it.
+func unembed(err error, name string) error {
+	if fe, ok := errors.AsType[*topo.FileError](err); ok && len(fe.Field) > len(name) && fe.Field[:len(name)] == name {
+		fe.Field = fe.Field[len(name):]
+	}
+	return err
+}
+
+func (m *Manifest) check(file string) error {
+	fault := func(field, reason string, args ...any) error {
+		return &topo.FileError{File: file, Field: field, Reason: fmt.Sprintf(reason, args...)}
+	}
+	tasks, owner := map[topo.Task]bool{}, map[serry.DeviceID]*topo.DeviceRecord{}
+	for i, r := range m.Tasks {
+		if tasks[r.Task] {
+			return fault(fmt.Sprintf("processes[%d].process_id", i), "%d is there twice", r.Task)
+		}
+		if r.Task >= maxTasks {
+			return fault(fmt.Sprintf("processes[%d].process_id", i), "%d; at most %d are read", r.Task, maxTasks)
+		}
+		tasks[r.Task] = true
+		for j := range r.Devices {
+			d := &r.Devices[j]
+			if owner[d.ID] != nil {
+				return fault(fmt.Sprintf("processes[%d].devices[%d].global_id", i, j), "%d is there twice", d.ID)
+			}
+			owner[d.ID] = d
+		}
+	}
+	n, ok := volume(m.Mesh.Shape)
+	switch {
+	case !ok || n != len(m.Mesh.Devices):
+		return fault("mesh.shape", "%v for %d device ids", m.Mesh.Shape, len(m.Mesh.Devices))
+	case len(m.Mesh.AxisNames) != len(m.Mesh.Shape):
+		return fault("mesh.axis_names", "%d names for %d axes", len(m.Mesh.AxisNames), len(m.Mesh.Shape))
+	case m.Mesh.AxisTypes != nil && len(m.Mesh.AxisTypes) != len(m.Mesh.Shape):
+		return fault("mesh.axis_types", "%d types for %d axes", len(m.Mesh.AxisTypes), len(m.Mesh.Shape))
+	}
+	return m.checkPlaces(owner, fault)
+}
+
+// checkPlaces looks at each place of the mesh: one device, of one task, that
+// believes to stand there (P-RMP-7).
+func (m *Manifest) checkPlaces(owner map[serry.DeviceID]*topo.DeviceRecord, fault func(field, reason string, args ...any) error) error {
+	seen := map[serry.DeviceID]bool{}
+	for i, id := range m.Mesh.Devices {
+		field := fmt.Sprintf("mesh.device_ids[%d]", i)
+		d := owner[id]
+		switch {
+		case d == nil:
+			return fault(field, "device %d belongs to no process", id)
+		case seen[id]:
+			return fault(field, "device %d is in the mesh twice", id)
+		case d.Place != nil && !slices.Equal(d.Place, m.Mesh.coord(i)):
+			return fault(field, "device %d stands at %v, but says it is at %v", id, m.Mesh.coord(i), d.Place)
+		}
+		seen[id] = true
+	}
+	return nil
+}
+
+// Metadata gives the manifest in the form that Orbax keeps. Tasks that the
+// manifest does not have get an empty row.
+func (m *Manifest) Metadata() *Metadata {
+	md := &Metadata{Mesh: slices.Clone(m.Mesh.Devices)}
+	for _, r := range m.Tasks {
+		for len(md.Table) <= int(r.Task) {
+			md.Table = append(md.Table, nil)
+		}
+		for _, d := range byOrdinal(r.Devices) {
+			md.Table[r.Task] = append(md.Table[r.Task], d.ID)
+		}
+	}
+	return md
+}
