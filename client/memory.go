@@ -71,4 +71,3 @@ func (s *Memory) step(ev coord.Event) {
 		}
 	}
 }
-
