@@ -1,13 +1,12 @@
 """One process of a jax job, as a user would write it.
 
-usage: job.py PROCESSES PROCESS ROUNDS HEARTBEAT_SECONDS
+usage: job.py PROCESSES PROCESS ROUNDS
 
 The coordinator comes by environment alone. Each round joins, computes across
 all processes, talks through keys and barriers, and leaves; what it saw is one
 JSON line. The last round leaves by the exit hook of jax.
 """
 
-import gc
 import json
 import sys
 
@@ -28,9 +27,8 @@ def total_over_all(value):
   return float(jax.jit(jnp.sum)(array))
 
 
-def round_trip(processes, me, heartbeat):
-  jax.distributed.initialize(
-      num_processes=processes, process_id=me, heartbeat_timeout_seconds=heartbeat)
+def round_trip(processes, me):
+  jax.distributed.initialize(num_processes=processes, process_id=me)
   client = distributed.global_state.client
   gathered = multihost_utils.process_allgather(np.array([me], np.int32))
   client.key_value_set(f'from/{me}', f'hello from {me}')
@@ -45,13 +43,12 @@ def round_trip(processes, me, heartbeat):
   }
 
 
-def main(processes, me, rounds, heartbeat):
+def main(processes, me, rounds):
   for left in reversed(range(rounds)):
-    print('serry:', json.dumps(round_trip(processes, me, heartbeat)), flush=True)
+    print('serry:', json.dumps(round_trip(processes, me)), flush=True)
     if left:
       jax.extend.backend.clear_backends()
       jax.distributed.shutdown()
-      gc.collect()  # the old backend holds the old client, and so its connection
 
 
 main(*map(int, sys.argv[1:]))
