@@ -13,8 +13,11 @@ import (
 // A Transport is a way to read calls from the network.
 type Transport string
 
-// GRPC is the transport that grpc-go makes: complete and well known.
-const GRPC Transport = "grpc"
+// The transports.
+const (
+	GRPC  Transport = "grpc"  // grpc-go: complete and well known
+	Front Transport = "front" // package front: lean, a waiting call costs next to nothing
+)
 
 // Config is what a server is told once. Only Cluster.Jobs must be given.
 type Config struct {
@@ -109,8 +112,8 @@ func (c Config) check() error {
 		return fmt.Errorf("register timeout %v: want more than 0 with a register barrier", c.Cluster.RegisterTimeout)
 	case c.Cluster.ShutdownTimeout < 0:
 		return fmt.Errorf("shutdown timeout %v: want 0 (no shutdown barrier) or more", c.Cluster.ShutdownTimeout)
-	case c.Transport != GRPC:
-		return fmt.Errorf("transport %q: want %q", c.Transport, GRPC)
+	case c.Transport != GRPC && c.Transport != Front:
+		return fmt.Errorf("transport %q: want %q or %q", c.Transport, GRPC, Front)
 	case c.Limits.Connections < 0 || c.Limits.CallsWaiting < 0 || c.Limits.QueueEvents < 0 || c.Limits.QueueBytes < 0:
 		return errors.New("a limit is below 0")
 	}

@@ -12,15 +12,16 @@ import (
 	"github.com/serry-dev/serry/coord"
 	"github.com/serry-dev/serry/wire"
 	"github.com/serry-dev/serry/wire/rpc"
+	"github.com/serry-dev/serry/wire/serrypb"
 )
 
 // A handler takes calls from transports, decodes them, and hands them to the owner. What needs no
 // decision of the machine it answers itself.
 type handler struct {
-	limits  Limits                  // set once
-	methods map[string]*methodStats // set once
-	clock   clock
-	queue   *queue
+	limits Limits // set once
+	clock  clock
+	queue  *queue
+	stats  *stats
 
 	epoch atomic.Pointer[epoch] // published by the owner
 	req   atomic.Uint64         // the last one given out
@@ -59,12 +60,10 @@ func (h *handler) Serve(c rpc.Conn, call rpc.CallID, method string, body []byte)
 		return // the connection has just ended
 	}
 	p, e := v.(*peer), h.epoch.Load()
-	to := origin{peer: p, call: call, method: h.methods[method]}
-	to.method.received(len(body))
-
 	req := coord.Req(h.req.Add(1))
 	ev, shape, err := e.codec.Decode(method, body, h.origin(p, e, req, method))
-	to.shape = shape
+	to := origin{peer: p, call: call, shape: shape, stats: h.stats.of(shape)}
+	to.stats.received(len(body))
 	if err != nil {
 		to.answer(nil, shape.Refuse(err))
 		return
@@ -84,7 +83,7 @@ func (h *handler) origin(p *peer, e *epoch, req coord.Req, method string) wire.O
 	o := wire.Origin{Req: req, Identify: func(t serry.TaskID) (own, service serry.Incarnation) {
 		return p.identify(e, t)
 	}}
-	if strings.HasSuffix(method, "/RegisterTask") {
+	if strings.HasSuffix(method, "/RegisterTask") || method == serrypb.CoordinationService_Do_FullMethodName {
 		o.Next = newIncarnation()
 	}
 	return o
@@ -99,7 +98,7 @@ func (h *handler) enqueue(it item, k kind) error {
 
 // answer ends a call from the handler. The transport flushes by itself.
 func (o origin) answer(body []byte, st rpc.Status) {
-	o.method.answered(st.Code, len(body))
+	o.stats.answered(st.Code, len(body))
 	o.peer.conn.Reply(o.call, body, st)
 }
 

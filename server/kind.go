@@ -29,53 +29,22 @@ func (k kind) meets() bool { return k == register || k == shutdown || k == meeti
 
 // inspect returns what all calls have in common, and the kind of this one.
 func inspect(ev coord.Event) (coord.Call, kind) {
-	switch ev := ev.(type) {
+	c, _ := coord.CallOf(ev)
+	switch ev.(type) {
 	case coord.RegisterTask:
-		return ev.Call, register
+		return c, register
 	case coord.Heartbeat:
-		return ev.Call, heartbeat
+		return c, heartbeat
 	case coord.PollForError:
-		return ev.Call, poll
+		return c, poll
 	case coord.ShutdownTask:
-		return ev.Call, shutdown
-	case coord.Barrier:
-		return ev.Call, meeting
-	case coord.WaitForAllTasks:
-		return ev.Call, meeting
+		return c, shutdown
+	case coord.Barrier, coord.WaitForAllTasks:
+		return c, meeting
 	case coord.GetKeyValue:
-		return ev.Call, valueWait
-	case coord.WatchTasks:
-		return ev.Call, otherWait
-	case coord.GetAliveTasks:
-		return ev.Call, otherWait
-	case coord.WatchKeys:
-		return ev.Call, otherWait
+		return c, valueWait
+	case coord.WatchTasks, coord.GetAliveTasks, coord.WatchKeys:
+		return c, otherWait
 	}
-	return inspectPlain(ev), plain
-}
-
-func inspectPlain(ev coord.Event) coord.Call {
-	switch ev := ev.(type) {
-	case coord.ResetTask:
-		return ev.Call
-	case coord.ReportError:
-		return ev.Call
-	case coord.GetTaskState:
-		return ev.Call
-	case coord.InsertKeyValue:
-		return ev.Call
-	case coord.TryGetKeyValue:
-		return ev.Call
-	case coord.IncrementKeyValue:
-		return ev.Call
-	case coord.GetKeyValueDir:
-		return ev.Call
-	case coord.DeleteKeyValue:
-		return ev.Call
-	case coord.SwapKeyValue:
-		return ev.Call
-	case coord.CancelBarrier:
-		return ev.Call
-	}
-	return coord.Call{}
+	return c, plain
 }

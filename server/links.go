@@ -9,21 +9,34 @@ import (
 	"github.com/serry-dev/serry/coord"
 )
 
-// ConnectionClosed is the evidence against a task whose last connection has ended.
-const ConnectionClosed = "connection closed"
+// Evidence against a task whose last connection has ended, in words that reach every survivor.
+const (
+	evidenceClosed     = "connection closed"
+	evidenceNotResumed = "stream not resumed"
+)
+
+// resumeGrace is how long a client of our own dialect may take to come back: it is made to live
+// through a broken connection (C-LOST-3).
+const resumeGrace = 4 * time.Second
 
 // links counts, for every life of a task, the connections that carry it. It belongs to the owner.
 type links struct {
-	grace coord.Time // set once
 	of    map[life]*link
-	cut   []cutting     // lives whose last connection went, in that order
+	cut   [2]cuttings   // of stock clients, and of our own
 	ready []life        // lives that lost their state while nothing carried them any more
 	idle  map[life]bool // connected lives that nothing carries, without evidence against them
+}
+
+// cuttings are the lives that lost their last connection, in that order.
+type cuttings struct {
+	grace coord.Time // set once
+	list  []cutting
 }
 
 // A link is what is known of how one life is connected.
 type link struct {
 	open    int        // connections that carry it
+	own     bool       // it is a client of our own
 	since   coord.Time // with open == 0: since when
 	broke   bool       // with open == 0: a transport ended; else the life was replaced on its connection
 	polling bool       // its last error poll was not answered by us
@@ -37,14 +50,26 @@ type cutting struct {
 }
 
 func newLinks(grace time.Duration) *links {
-	return &links{grace: coord.Time(grace), of: make(map[life]*link), idle: make(map[life]bool)}
+	return &links{
+		of:   make(map[life]*link),
+		idle: make(map[life]bool),
+		cut:  [2]cuttings{{grace: coord.Time(grace)}, {grace: coord.Time(max(grace, resumeGrace))}},
+	}
+}
+
+// cuttings is where the cuttings of such a life are kept.
+func (k *links) cuttings(n *link) *cuttings {
+	if n.own {
+		return &k.cut[1]
+	}
+	return &k.cut[0]
 }
 
 // attach notes that one more connection carries l.
-func (k *links) attach(l life) {
+func (k *links) attach(l life, own bool) {
 	n := k.of[l]
 	if n == nil {
-		n = &link{}
+		n = &link{own: own}
 		k.of[l] = n
 	}
 	n.open++
@@ -59,7 +84,8 @@ func (k *links) detach(l life, now coord.Time, broke bool) {
 	}
 	if n.open--; n.open == 0 {
 		n.since, n.broke = now, broke
-		k.cut = append(k.cut, cutting{l, now})
+		c := k.cuttings(n)
+		c.list = append(c.list, cutting{l, now})
 	}
 }
 
@@ -85,11 +111,13 @@ func (k *links) waits(l life) bool {
 }
 
 // next says when due has something to say.
-func (k *links) next() (coord.Time, bool) {
-	if len(k.cut) == 0 {
-		return 0, false
+func (k *links) next() (at coord.Time, ok bool) {
+	for i := range k.cut {
+		if c := &k.cut[i]; len(c.list) > 0 {
+			at, ok = earlier(at, ok, c.list[0].at+c.grace)
+		}
 	}
-	return k.cut[0].at + k.grace, true
+	return at, ok
 }
 
 // due returns the lives that nothing has carried for the grace. If that comes much later than it
@@ -100,11 +128,13 @@ func (k *links) due(now coord.Time) []suspect {
 		k.renew(now)
 	}
 	var found []suspect
-	for len(k.cut) > 0 && k.cut[0].at+k.grace <= now {
-		c := k.cut[0]
-		k.cut = k.cut[1:]
-		if n := k.of[c.life]; n != nil && n.open == 0 && n.since == c.at {
-			found = append(found, suspect{life: c.life, lost: n.broke && n.polling, evidence: ConnectionClosed})
+	for i := range k.cut {
+		c := &k.cut[i]
+		for len(c.list) > 0 && c.list[0].at+c.grace <= now {
+			if n := k.of[c.list[0].life]; n != nil && n.open == 0 && n.since == c.list[0].at {
+				found = append(found, n.suspect(c.list[0].life))
+			}
+			c.list = c.list[1:]
 		}
 	}
 	for _, l := range k.ready {
@@ -116,19 +146,30 @@ func (k *links) due(now coord.Time) []suspect {
 	return found
 }
 
+// suspect says what it means that nothing carries l any more. A stock client dies of that if its
+// error poll breaks; without one it may live on (C-LOST-4).
+func (n *link) suspect(l life) suspect {
+	if n.own {
+		return suspect{life: l, lost: n.broke, evidence: evidenceNotResumed}
+	}
+	return suspect{life: l, lost: n.broke && n.polling, evidence: evidenceClosed}
+}
+
 func (k *links) renew(now coord.Time) {
 	for i := range k.cut {
-		c := &k.cut[i]
-		if n := k.of[c.life]; n != nil && n.since == c.at {
-			n.since = now
+		for j := range k.cut[i].list {
+			c := &k.cut[i].list[j]
+			if n := k.of[c.life]; n != nil && n.since == c.at {
+				n.since = now
+			}
+			c.at = now
 		}
-		c.at = now
 	}
 }
 
 // revisit is called when the state of l has changed: if nothing carries it, it may have departed.
 func (k *links) revisit(l life, now coord.Time) {
-	if n := k.of[l]; n != nil && n.open == 0 && n.since+k.grace <= now {
+	if n := k.of[l]; n != nil && n.open == 0 && n.since+k.cuttings(n).grace <= now {
 		k.ready = append(k.ready, l)
 	}
 }

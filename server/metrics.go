@@ -11,6 +11,7 @@ import (
 
 	"github.com/serry-dev/serry"
 	"github.com/serry-dev/serry/coord"
+	"github.com/serry-dev/serry/wire"
 )
 
 // metrics is what a Prometheus server reads. It holds nothing: all is asked for when it is read.
@@ -24,7 +25,7 @@ type metricShape struct {
 	tasks, age, oldest                          *prometheus.Desc
 	calls, received, sent, waits, lost          *prometheus.Desc
 	epoch, barriers, waiting, watchers, polling *prometheus.Desc
-	connections, queued, items, batches         *prometheus.Desc
+	connections, queued, events, batches        *prometheus.Desc
 	keys, stored                                *prometheus.Desc
 }
 
@@ -59,8 +60,8 @@ func newMetricShape() metricShape {
 		polling:     d("error_polls", "Calls that wait for an error."),
 		connections: d("connections", "Open connections."),
 		queued:      d("queued_events", "Events that wait for the owner of the machine."),
-		items:       d("events_total", "Events the owner has taken."),
-		batches:     d("batches_total", "Batches in which the owner took them."),
+		events:      d("events_total", "Calls that went through the machine."),
+		batches:     d("batches_total", "Batches in which they went."),
 		keys:        d("keys", "Keys stored."),
 		stored:      d("store_bytes", "Bytes of all keys and values."),
 	}
@@ -122,21 +123,27 @@ func (m *metrics) traffic(ch chan<- prometheus.Metric) {
 		ch <- prometheus.MustNewConstMetric(d, prometheus.CounterValue, float64(n), labels...)
 	}
 	st := m.server.stats
-	for _, s := range st.inOrder() {
-		for code := range s.codes {
-			if n := s.codes[code].Load(); n > 0 {
-				counter(m.shape.calls, n, s.dialect, s.name, codes.Code(code).String())
+	for d := range st.calls {
+		for op := range st.calls[d] {
+			calls := &st.calls[d][op]
+			dialect, method := wire.Dialect(d).String(), wire.Op(op).String()
+			answered := uint64(0)
+			for code := range calls.codes {
+				if n := calls.codes[code].Load(); n > 0 {
+					counter(m.shape.calls, n, dialect, method, codes.Code(code).String())
+					answered += n
+				}
 			}
-		}
-		if in := s.bytesIn.Load(); in > 0 {
-			counter(m.shape.received, in, s.dialect, s.name)
-			counter(m.shape.sent, s.bytesOut.Load(), s.dialect, s.name)
+			if in := calls.bytesIn.Load(); in+answered > 0 {
+				counter(m.shape.received, in, dialect, method)
+				counter(m.shape.sent, calls.bytesOut.Load(), dialect, method)
+			}
 		}
 	}
 	n, sum, below := st.waits.read()
 	ch <- prometheus.MustNewConstHistogram(m.shape.waits, n, sum, below)
 	counter(m.shape.lost, st.bySilence.Load(), "silence")
-	counter(m.shape.lost, st.byConnection.Load(), ConnectionClosed)
-	counter(m.shape.items, st.items.Load())
+	counter(m.shape.lost, st.byConnection.Load(), "connection")
+	counter(m.shape.events, st.events.Load())
 	counter(m.shape.batches, st.batches.Load())
 }

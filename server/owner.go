@@ -99,7 +99,11 @@ func (o *owner) batch(items []item) {
 // (C-LOG-2). The memory of this process is all the store there is, so there is nothing to wait for.
 func (o *owner) commit(items []item) {
 	o.stats.batches.Add(1)
-	o.stats.items.Add(uint64(len(items)))
+	for i := range items {
+		if items[i].event != nil {
+			o.stats.events.Add(1)
+		}
+	}
 }
 
 // sleep waits for the next item or the next thing that falls due.
@@ -180,7 +184,7 @@ func (o *owner) call(it *item) {
 		o.departIdle()
 	}
 	l := o.speaker(asked)
-	o.speak(p, l, kind)
+	o.speak(it.from, l, kind)
 	o.asked, o.answered = it, false
 	o.step(it.event)
 	o.asked = nil
@@ -201,9 +205,10 @@ func (o *owner) speaker(c coord.Call) life {
 	return l
 }
 
-// speak notes that p has carried l, if l is a life the service knows or one that wants to register.
-func (o *owner) speak(p *peer, l life, k kind) {
-	s := o.epoch.seat(l.task)
+// speak notes that the connection of a call has carried l, if l is a life the service knows or one
+// that wants to register.
+func (o *owner) speak(from origin, l life, k kind) {
+	s, p := o.epoch.seat(l.task), from.peer
 	if s == nil || l.incarnation == 0 || k != register && s.known.incarnation != l.incarnation {
 		return
 	}
@@ -221,7 +226,7 @@ func (o *owner) speak(p *peer, l life, k kind) {
 		return st.state == serry.Connected && st.incarnation == other.incarnation
 	})
 	if added {
-		o.links.attach(l)
+		o.links.attach(l, from.shape.Dialect == wire.Own)
 	}
 	for _, other := range replaced {
 		o.links.detach(other, o.now, false)

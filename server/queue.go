@@ -20,10 +20,10 @@ type item struct {
 
 // An origin is where a call came from and how its reply is written.
 type origin struct {
-	peer   *peer
-	call   rpc.CallID
-	shape  wire.Shape
-	method *methodStats
+	peer  *peer
+	call  rpc.CallID
+	shape wire.Shape
+	stats *methodStats
 }
 
 // Words of ours to the owner.

@@ -41,8 +41,8 @@ func New(cfg Config) (*Server, error) {
 	}
 	clk := clock{time.Now()}
 	methods := wire.Methods(valueLimit(cfg.Cluster.Limits))
-	st := newStats(methods)
-	h := &handler{limits: cfg.Limits, methods: st.methods, clock: clk, queue: newQueue(cfg.Limits)}
+	st := newStats()
+	h := &handler{limits: cfg.Limits, clock: clk, queue: newQueue(cfg.Limits), stats: st}
 	s := &Server{
 		cfg:     cfg,
 		handler: h,

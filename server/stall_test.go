@@ -86,7 +86,7 @@ func TestStalledServerTakesNoClosedConnectionForDeath(t *testing.T) {
 	t.Attr("clause", "C-LOST-6 NEW-37")
 	l := life{serry.TaskID{Job: "worker", Index: 1}, 7}
 	k := newLinks(100 * time.Millisecond)
-	k.attach(l)
+	k.attach(l, false)
 	k.polled(l, true)
 	k.detach(l, second, true)
 	// The grace ends while the process stands still. The client may have come back meanwhile; its

@@ -1,45 +1,43 @@
 package server
 
 import (
-	"maps"
 	"slices"
-	"strings"
 	"sync/atomic"
 	"time"
 
 	"google.golang.org/grpc/codes"
 
 	"github.com/serry-dev/serry/coord"
-	"github.com/serry-dev/serry/wire/rpc"
+	"github.com/serry-dev/serry/wire"
 )
 
 // stats are the numbers that the server counts as it works. Everything is atomic: many goroutines
 // count, the metrics page reads.
 type stats struct {
-	methods map[string]*methodStats // by path; set once
+	calls [dialects][maxOps]methodStats
 
-	batches, items atomic.Uint64 // of the owner
-	bySilence      atomic.Uint64 // tasks lost
-	byConnection   atomic.Uint64
-	waits          histogram // of calls at barriers
+	batches, events atomic.Uint64 // of the owner
+	bySilence       atomic.Uint64 // tasks lost
+	byConnection    atomic.Uint64
+	waits           histogram // of calls at barriers
 }
 
-// methodStats are the numbers of one method.
-type methodStats struct {
-	dialect, name string // set once
+const (
+	dialects = int(wire.Own) + 1
+	maxOps   = 64 // more than there are
+)
 
+// methodStats are the numbers of one operation in one dialect.
+type methodStats struct {
 	bytesIn, bytesOut atomic.Uint64
 	codes             [codes.Unauthenticated + 1]atomic.Uint64
 }
 
-func newStats(m rpc.Methods) *stats {
-	s := &stats{methods: make(map[string]*methodStats, len(m)), waits: newHistogram(waitBounds())}
-	for path := range m {
-		service, name, _ := strings.Cut(strings.TrimPrefix(path, "/"), "/")
-		dialect, _, _ := strings.Cut(service, ".Coordination")
-		s.methods[path] = &methodStats{dialect: dialect, name: name}
-	}
-	return s
+func newStats() *stats { return &stats{waits: newHistogram(waitBounds())} }
+
+// of returns the numbers of calls of such a shape.
+func (s *stats) of(shape wire.Shape) *methodStats {
+	return &s.calls[shape.Dialect][min(int(shape.Op), maxOps-1)]
 }
 
 func (m *methodStats) received(bytes int) { m.bytesIn.Add(uint64(bytes)) }
@@ -60,15 +58,6 @@ func (s *stats) lost(losses []coord.Loss) {
 }
 
 func (s *stats) barrierWait(t coord.Time) { s.waits.observe(time.Duration(t).Seconds()) }
-
-// inOrder lists the methods by path.
-func (s *stats) inOrder() []*methodStats {
-	var all []*methodStats
-	for _, path := range slices.Sorted(maps.Keys(s.methods)) {
-		all = append(all, s.methods[path])
-	}
-	return all
-}
 
 // A histogram counts values by size.
 type histogram struct {

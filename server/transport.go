@@ -2,8 +2,10 @@ package server
 
 import (
 	"context"
+	"errors"
 	"net"
 
+	"github.com/serry-dev/serry/wire/front"
 	"github.com/serry-dev/serry/wire/rpc"
 )
 
@@ -18,5 +20,25 @@ type transport interface {
 
 // newTransport is the one place that knows which transports there are.
 func newTransport(cfg Config, h rpc.Handler, m rpc.Methods) transport {
+	if cfg.Transport == Front {
+		return frontTransport{front.New(front.Config{Handler: h, Methods: m, Log: cfg.Log})}
+	}
 	return newGRPC(h, m)
+}
+
+// frontTransport is the lean transport of package front.
+type frontTransport struct{ *front.Server }
+
+func (t frontTransport) serve(l net.Listener) error {
+	if err := t.Serve(l); !errors.Is(err, front.ErrServerClosed) {
+		return err
+	}
+	return nil
+}
+
+func (t frontTransport) shutdown(ctx context.Context) {
+	if t.Shutdown(ctx) != nil {
+		// Its listeners and connections are closed whatever it returns.
+		_ = t.Close()
+	}
 }

@@ -67,7 +67,7 @@ func (o *owner) perform() {
 func (o *owner) send(out *outgoing) {
 	body, st := o.fanout.encode(out.to.shape, out.reply)
 	p := out.to.peer
-	out.to.method.answered(st.Code, len(body))
+	out.to.stats.answered(st.Code, len(body))
 	if out.kind == meeting {
 		o.stats.barrierWait(out.waited)
 	}

@@ -48,7 +48,7 @@ func (s *settings) define(f *pflag.FlagSet) {
 	f.BoolVar(&s.recoverable, "recoverable", false, "tasks may fail and come back while the others go on")
 	f.BoolVar(&s.excludeUnsynced, "exclude-unsynced", false, "barriers do not wait for tasks that restarted elsewhere")
 	f.StringVar(&s.errorDelivery, "error-delivery", "stream", "how tasks hear of a failure: `stream` or heartbeat")
-	f.StringVar(&s.transport, "transport", string(server.GRPC), "what reads the network: `grpc`")
+	f.StringVar(&s.transport, "transport", string(server.GRPC), "what reads the network: `grpc` or front")
 	f.StringToInt64Var(&s.limits, "limit", nil, "set limits, as `name=number,...`: "+strings.Join(limitNames(), ", "))
 	f.StringVar(&s.metricsListen, "metrics-listen", "", "`address` to serve metrics on, for Prometheus, at /metrics")
 	f.StringVar(&s.logFormat, "log-format", "text", "`text` or json")
