@@ -62,7 +62,7 @@ func (l *waiters) first() *waiter {
 // bury notes that one of the calls was cancelled.
 func (l *waiters) bury() {
 	if l.dead++; 2*l.dead > len(l.all) {
-		l.all = slices.DeleteFunc(l.all, func(w *waiter) bool { return w.answered || w.req == 0 })
+		l.all = slices.DeleteFunc(l.all, func(w *waiter) bool { return w.answered })
 		l.dead = 0
 	}
 }
@@ -78,8 +78,8 @@ func (l *waiters) take() []*waiter {
 }
 
 // enter takes a call. It is not fresh if its request id shows that it was taken before; then it
-// has been dealt with (C-REQ-2).
-func (m *Machine) enter(c Call) (w *waiter, fresh bool) {
+// has been dealt with (C-REQ-2). A vital one is never refused for a limit (C-LIM-1).
+func (m *Machine) enter(c Call, vital bool) (w *waiter, fresh bool) {
 	w = &waiter{req: c.Req, id: c.ID, task: c.Task, inc: c.Incarnation}
 	if c.ID.Requester == 0 {
 		return w, true
@@ -90,7 +90,7 @@ func (m *Machine) enter(c Call) (w *waiter, fresh bool) {
 	case c.ID.Number <= r.watermark:
 		return nil, false
 	case old == nil:
-		if len(r.calls) >= m.cfg.Limits.RequestResults {
+		if len(r.calls) >= m.cfg.Limits.RequestResults && !vital {
 			m.reply(c.Req, nil, &serry.LimitError{Limit: "request-results", Max: int64(m.cfg.Limits.RequestResults)})
 			return nil, false
 		}
@@ -237,6 +237,7 @@ func (m *Machine) cancel(req Req) {
 		if t := m.task(w.task); t != nil && t.poll == w {
 			t.poll = nil
 		}
+		m.forget(w)
 	case waitNewcomer, waitWatch, waitGet, waitKeys, waitAlive:
 		w.answered = w.kind != waitAlive || w.id.Requester == 0
 		m.leaveList(w)
@@ -249,6 +250,7 @@ func (m *Machine) leaveList(w *waiter) {
 	if l == nil || !w.answered {
 		return
 	}
+	m.forget(w)
 	l.bury()
 	if w.kind == waitGet && l.live() == 0 {
 		delete(m.ep.gets, normalise(w.key))

@@ -55,6 +55,7 @@ func (m *Machine) openShutdown(w *waiter, t *task) {
 	m.openBarrier(b, 0, saturate(m.now, m.cfg.ShutdownTimeout))
 	if failed := m.failedMember(b); failed != nil {
 		m.finish(b, m.memberFailed(b, failed))
+		m.notifyWatchers()
 		m.answer(w, nil, shutdownFailed(t, b.err))
 		return
 	}

@@ -142,11 +142,13 @@ func (m *Machine) serve(ev Event) {
 	if !ok {
 		panic(fmt.Sprintf("coord: unknown event %T", ev))
 	}
-	if _, registers := ev.(RegisterTask); !registers && c.Service != 0 && c.Service != m.ep.service {
+	_, registers := ev.(RegisterTask)
+	_, leaves := ev.(ShutdownTask)
+	if !registers && c.Service != 0 && c.Service != m.ep.service {
 		m.reply(c.Req, nil, &serry.MismatchError{Requested: c.Service, Current: m.ep.service})
 		return
 	}
-	w, fresh := m.enter(c)
+	w, fresh := m.enter(c, registers || leaves)
 	if !fresh {
 		return
 	}
@@ -279,7 +281,9 @@ func (m *Machine) stop() {
 	m.stopped = true
 	m.note(Note{What: "service stopped"})
 	for _, b := range slices.Clone(m.ep.open) {
-		m.finish(b, m.barrierError(b, serry.ErrStopping))
+		if b.open { // the end of another may have ended it
+			m.finish(b, m.barrierError(b, serry.ErrStopping))
+		}
 	}
 	m.dirty = false
 	for _, w := range m.ep.watchers.take() {
@@ -300,25 +304,11 @@ func (m *Machine) stop() {
 	clear(m.ep.gets)
 }
 
-// resume forgets every waiter without a reply: their connections ended with the former leader.
+// resume cancels every call that waits: their connections ended with the former leader.
 // Arrivals stay, but for those at the register barrier (C-LOG-3).
 func (m *Machine) resume() {
 	for _, req := range slices.Sorted(maps.Keys(m.waiting)) {
-		w := m.waiting[req]
-		if w.kind == waitRegister {
-			m.withdraw(w)
-		}
-		w.req = 0
-	}
-	clear(m.waiting)
-	clear(m.ep.held)
-	clear(m.ep.gets)
-	m.ep.heldInAll = 0
-	m.ep.watchers.take()
-	m.ep.changes.watchers.take()
-	m.ep.newcomers.take()
-	for _, t := range m.ep.tasks {
-		t.poll = nil
+		m.cancel(req)
 	}
 	m.note(Note{What: "service resumed"})
 }
