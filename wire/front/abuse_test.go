@@ -170,6 +170,7 @@ func TestOneDoesNotRead(t *testing.T) {
 		if d := time.Since(begin); d < stallTime || d > stallTime+2*watchEvery {
 			t.Errorf("lost after %v; want about %v", d, stallTime)
 		}
+		synctest.Wait()
 		if st := s.Stats(); st.Conns != others || st.Refused["does not read"] != 1 {
 			t.Errorf("Stats() = %+v; want %d connections and one refused", st, others)
 		}

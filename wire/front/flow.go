@@ -118,7 +118,7 @@ func (c *conn) pump() {
 	for len(s.ready) > 0 && s.window > 0 && c.backlog() < pumpOutput {
 		snd := s.ready[0]
 		s.ready = s.ready[1:]
-		if snd.queued = false; snd.gone {
+		if snd.queued = false; snd.gone || snd.window <= 0 { // settings may have shut it since
 			continue
 		}
 		if !snd.begun {

@@ -206,6 +206,7 @@ func (c *conn) dataBytes(p []byte) (int, error) {
 		d.active = d.pad > 0
 	}
 	r, ends := d.req, d.ends && !d.active
+	announced := d.ends // the peer has nothing to say after this frame
 	whole := d.fresh && ends && r != nil && r.received == 0
 	d.fresh = d.fresh && n == 0
 	if r == nil {
@@ -217,14 +218,14 @@ func (c *conn) dataBytes(p []byte) (int, error) {
 		return n, c.requestEnds(r, payload)
 	case r.head.http != 0 && !ends:
 		if r.received > maxIgnoredBody {
-			return n, c.answerHTTP(r, false)
+			return n, c.answerHTTP(r, announced)
 		}
 		return n, nil
 	case r.head.http != 0:
 		return n, c.requestEnds(r, nil)
 	}
 	if st := r.take(payload); st != nil {
-		return n, c.refuse(r, *st, ends)
+		return n, c.refuse(r, *st, announced)
 	}
 	if ends {
 		return n, c.requestEnds(r, nil)
@@ -247,7 +248,7 @@ func (r *request) take(p []byte) *rpc.Status {
 		}
 	}
 	if int64(len(r.body)+len(p)) > r.length {
-		return &rpc.Status{Code: codeInternal, Message: "request has more than one message"}
+		return &rpc.Status{Code: codeInternal, Message: "request is not one message"}
 	}
 	if len(p) == 0 {
 		return nil
@@ -318,7 +319,7 @@ func (c *conn) requestEnds(r *request, whole []byte) error {
 		body = whole[prefixLen:]
 	}
 	if r.received < prefixLen || int64(len(body)) != r.length {
-		return c.refuse(r, rpc.Status{Code: codeInternal, Message: "request is not one whole message"}, true)
+		return c.refuse(r, rpc.Status{Code: codeInternal, Message: "request is not one message"}, true)
 	}
 	if r.prefix[0] == 0 {
 		c.dispatch(r, body)
