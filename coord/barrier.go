@@ -38,9 +38,9 @@ type barrierKind int
 
 const (
 	userBarrier barrierKind = iota
+	deviceBarrier
 	registerBarrier
 	shutdownBarrier
-	deviceBarrier
 )
 
 // An instance is one use of a barrier: its number and, once it has ended, its result.

@@ -280,8 +280,10 @@ func (m *Machine) stop() {
 	}
 	m.stopped = true
 	m.note(Note{What: "service stopped"})
-	for _, b := range slices.Clone(m.ep.open) {
-		if b.open { // the end of another may have ended it
+	open := slices.Clone(m.ep.open)
+	slices.SortStableFunc(open, func(a, b *barrier) int { return int(a.kind - b.kind) })
+	for _, b := range open { // register and shutdown last: their failure ends all others (C-BAR-20)
+		if b.open {
 			m.finish(b, m.barrierError(b, serry.ErrStopping))
 		}
 	}
