@@ -79,6 +79,18 @@ func (c command) word(at int) string {
 	return c.words[at]
 }
 
+// String shows name and words, without options.
+func (c command) String() string {
+	shown := c.name
+	for _, w := range c.words {
+		if quoted := strconv.Quote(w); quoted != `"`+w+`"` || w == "" || strings.Contains(w, " ") {
+			w = quoted
+		}
+		shown += " " + w
+	}
+	return shown
+}
+
 func (c command) has(option string) bool {
 	_, ok := c.options[option]
 	return ok

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"reflect"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -73,7 +74,8 @@ type script struct {
 	next       serry.Incarnation // for the next one
 	req        coord.Req
 	open       map[coord.Req]pending
-	version    int64 // that a watch showed last
+	table      map[serry.TaskID]coord.Changed // what was published of each task
+	version    int64                          // that a watch showed last
 }
 
 // A client is what a task, or its connection, remembers of its registration.
@@ -116,8 +118,8 @@ func (s *script) command(c command) {
 	if s.control(c) {
 		return
 	}
-	if first, last, ok := strings.Cut(c.word(0), ".."); ok && len(c.words) > 0 { // 0..2: one call of each
-		for i := number[int](s.t, first); i <= number[int](s.t, last); i++ {
+	if row := regexp.MustCompile(`^(\d+)\.\.(\d+)$`).FindStringSubmatch(c.word(0)); row != nil { // 0..2: one call of each
+		for i := number[int](s.t, row[1]); i <= number[int](s.t, row[2]); i++ {
 			each := c
 			each.words = slices.Concat([]string{strconv.Itoa(i)}, c.words[1:])
 			s.call(each)
@@ -218,6 +220,7 @@ func (s *script) begin(c command) {
 	s.m, s.codec = coord.New(s.cfg), wire.NewCodec(jobs)
 	s.service, s.next, s.req, s.now, s.version = 100, 100, 0, 0, -1
 	s.clients, s.open, s.history = make(map[serry.TaskID]client), make(map[coord.Req]pending), nil
+	s.table = make(map[serry.TaskID]coord.Changed)
 	s.names, s.notes, s.dialectNow = c.has("names"), c.has("notes"), s.dialect
 	if c.has("dialect") {
 		s.dialectNow = map[string]wire.Dialect{"N": wire.XLA, "O": wire.TF}[c.option("dialect")]
@@ -246,7 +249,7 @@ func sameWords(dir string) func(key string, stored, offered []byte) bool {
 func (s *script) call(c command) {
 	s.t.Helper()
 	s.req++
-	p := pending{label: fmt.Sprintf("#%d %s", s.req, shorten(strings.Join(append([]string{c.name}, c.words...), " "))), cmd: c}
+	p := pending{label: fmt.Sprintf("#%d %s", s.req, c), cmd: c}
 	who := s.caller(c)
 	d := s.dialectNow
 	if c.has("dialect") {
@@ -275,8 +278,12 @@ func ours(t *testing.T, ev coord.Event, c command) coord.Event {
 	v := reflect.New(reflect.TypeOf(ev)).Elem()
 	v.Set(reflect.ValueOf(ev))
 	if requester, n, ok := strings.Cut(c.option("id"), "/"); ok {
-		id := coord.RequestID{Requester: number[uint64](t, requester), Number: number[uint64](t, n)}
-		v.FieldByName("ID").Set(reflect.ValueOf(id))
+		id := coord.RequestID{
+			Requester: number[uint64](t, requester),
+			Number:    number[uint64](t, n),
+			Watermark: option(t, c, "watermark", uint64(0)),
+		}
+		v.FieldByName("Call").FieldByName("ID").Set(reflect.ValueOf(id))
 	}
 	if c.has("word") {
 		v.FieldByName("Word").SetBytes([]byte(c.option("word")))
@@ -293,7 +300,10 @@ func (s *script) step(ev coord.Event) {
 		switch e := e.(type) {
 		case coord.Reply:
 			s.reply(e)
+		case coord.Changed:
+			s.table[e.Task] = e
 		case coord.Opened:
+			clear(s.table)
 			s.service, s.next, s.codec = e.Service, max(s.next, e.Service), wire.NewCodec(e.Jobs)
 			if e.Epoch > 1 {
 				s.print("epoch %d opened, service %d", e.Epoch, e.Service)
@@ -304,8 +314,22 @@ func (s *script) step(ev coord.Event) {
 			}
 		}
 	}
-	if at, ok := s.m.Deadline(); ok && at < s.m.View().Now {
-		s.t.Fatalf("%T: Deadline() = %v; want it not before the present %v", ev, time.Duration(at), time.Duration(s.m.View().Now))
+	s.check(ev)
+}
+
+// check looks at what must hold after any step: deadlines lie ahead, and the table that heartbeats are
+// answered from (C-HB-8) says the same as the machine.
+func (s *script) check(ev coord.Event) {
+	s.t.Helper()
+	v := s.m.View()
+	if at, ok := s.m.Deadline(); ok && at < v.Now {
+		s.t.Fatalf("%T: Deadline() = %v; want it not before the present %v", ev, time.Duration(at), time.Duration(v.Now))
+	}
+	for _, t := range v.Tasks {
+		row := s.table[t.Task]
+		if row.State != t.State || row.Incarnation != t.Incarnation {
+			s.t.Fatalf("%T: %v was published as %v/%d; want %v/%d", ev, t.Task, row.State, row.Incarnation, t.State, t.Incarnation)
+		}
 	}
 }
 
