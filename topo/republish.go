@@ -3,8 +3,10 @@ package topo
 import (
 	"bytes"
 	"fmt"
+	"slices"
 	"strings"
 
+	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/proto"
 )
 
@@ -82,15 +84,49 @@ func sameValue(key string, a, b []byte) bool {
 	}
 	switch topologyFamily(key) {
 	case localFamily:
-		x, errX := ParseLocal(a)
-		y, errY := ParseLocal(b)
-		return errX == nil && errY == nil && proto.Equal(x, y)
+		return sameLocalBytes(a, b)
 	case globalFamily:
+		return sameGlobalBytes(a, b)
+	}
+	return false
+}
+
+func sameLocalBytes(a, b []byte) bool {
+	x, errX := ParseLocal(a)
+	y, errY := ParseLocal(b)
+	return errX == nil && errY == nil && proto.Equal(x, y)
+}
+
+// sameGlobalBytes goes task by task, so that the first that differs ends it: the
+// topology of a large job takes a while to parse, and whoever asks is the
+// service.
+func sameGlobalBytes(a, b []byte) bool {
+	x, okX := splitTasks(a)
+	y, okY := splitTasks(b)
+	if !okX || !okY { // garbage, or fields of a later version
 		x, errX := ParseGlobal(a)
 		y, errY := ParseGlobal(b)
 		return errX == nil && errY == nil && proto.Equal(x, y)
 	}
-	return false
+	return slices.EqualFunc(x, y, func(a, b []byte) bool { return bytes.Equal(a, b) || sameLocalBytes(a, b) })
+}
+
+// splitTasks takes a global topology apart into its local ones. It is false if
+// there is anything else in it.
+func splitTasks(value []byte) (tasks [][]byte, ok bool) {
+	for len(value) > 0 {
+		num, kind, n := protowire.ConsumeTag(value)
+		if n < 0 || num != globalPath[0] || kind != protowire.BytesType {
+			return nil, false
+		}
+		task, size := protowire.ConsumeBytes(value[n:])
+		if size < 0 {
+			return nil, false
+		}
+		tasks = append(tasks, task)
+		value = value[n+size:]
+	}
+	return tasks, true
 }
 
 // The first elements of the keys that are about topologies.

@@ -59,6 +59,8 @@ func TestRepublished(t *testing.T) {
 		{"other map order, global without prefix", "global_topology/cpu", global(ab), global(ba), true},
 		{"other attribute", "cpu:local_topology/cpu/0", ab, other, false},
 		{"other order of tasks", "global_topology/cpu", global(ab, other), global(other, ab), false},
+		{"field of a later version, global", "global_topology/cpu", append(global(ab), 0x78, 1), append(global(ba), 0x78, 1), true},
+		{"field of a later version differs, global", "global_topology/cpu", append(global(ab), 0x78, 1), append(global(ba), 0x78, 2), false},
 		{"one task more", "global_topology/cpu", global(ab), global(ab, ab), false},
 		{"unknown field differs", "cpu:local_topology/cpu/0", ab, append(bytes.Clone(ab), 0x78, 1), false},
 		{"explicit partition 0 is not none", "cpu:local_topology/cpu/0", nil, []byte{0x20, 0}, false},

@@ -59,8 +59,8 @@ func Assign(previous, present []topo.TaskRecord, s Seating) ([]Placement, error)
 	}
 	a.keepByDevices(matching)
 	a.keepByMachine()
-	a.fill(true)
-	a.fill(false)
+	a.fillPartition()
+	a.fill()
 	a.explainWaiting()
 	return a.placed, nil
 }
@@ -91,7 +91,7 @@ func (a *assigner) seat(i int, t topo.Task, former bool, reason string) {
 
 // free says whether number t can be given to the one at place i.
 func (a *assigner) free(i int, t topo.Task) bool {
-	return a.placed[i].Task == Waiting && !a.filled[t] && t >= 0 && int(t) < a.Tasks
+	return a.placed[i].Task == Waiting && !a.filled[t] && a.inJob(t)
 }
 
 // keepByDevices gives former numbers back where devices are known again. With
@@ -142,20 +142,31 @@ func (a *assigner) keepByMachine() {
 	}
 }
 
-// fill gives the rest of the numbers to newcomers; where there is a choice,
-// first only to those of the partition that the number was in.
-func (a *assigner) fill(samePartition bool) {
-	lowest := topo.Task(0)
-	for _, i := range a.waiting() {
-		for _, t := range a.former {
-			was := a.previous[t]
-			if !a.free(i, t) || a.held(t) || samePartition && !inOnePartition(was, &a.present[i]) {
-				continue
-			}
-			a.seat(i, t, false, fmt.Sprintf("takes the place of machine %q", was.MachineID))
-			break
+// fillPartition gives numbers to newcomers of the partition that the number was
+// in.
+func (a *assigner) fillPartition() {
+	open := map[int][]topo.Task{} // by partition, lowest number first
+	for _, t := range a.open() {
+		if p := a.previous[t].Partition; p != nil {
+			open[*p] = append(open[*p], t)
 		}
-		if samePartition {
+	}
+	for _, i := range a.waiting() {
+		if p := a.present[i].Partition; p != nil && len(open[*p]) > 0 {
+			a.replace(i, open[*p][0])
+			open[*p] = open[*p][1:]
+		}
+	}
+}
+
+// fill gives the rest of the numbers to the rest of the newcomers: those that
+// somebody had first.
+func (a *assigner) fill() {
+	open, lowest := a.open(), topo.Task(0)
+	for _, i := range a.waiting() {
+		if len(open) > 0 {
+			a.replace(i, open[0])
+			open = open[1:]
 			continue
 		}
 		for ; a.placed[i].Task == Waiting && int(lowest) < a.Tasks; lowest++ {
@@ -166,19 +177,31 @@ func (a *assigner) fill(samePartition bool) {
 	}
 }
 
-// held says whether a number is kept for a machine that may still come.
-func (a *assigner) held(t topo.Task) bool {
-	return !a.Final && !slices.Contains(a.Dead, a.previous[t].MachineID)
+func (a *assigner) replace(i int, t topo.Task) {
+	a.seat(i, t, false, fmt.Sprintf("takes the place of machine %q", a.previous[t].MachineID))
 }
 
-func inOnePartition(x, y *topo.TaskRecord) bool {
-	return x.Partition != nil && y.Partition != nil && *x.Partition == *y.Partition
+// open lists the numbers that somebody had and nobody is waited for to claim.
+func (a *assigner) open() []topo.Task {
+	dead := map[string]bool{}
+	for _, machine := range a.Dead {
+		dead[machine] = true
+	}
+	var open []topo.Task
+	for _, t := range a.former {
+		if a.inJob(t) && !a.filled[t] && (a.Final || dead[a.previous[t].MachineID]) {
+			open = append(open, t)
+		}
+	}
+	return open
 }
+
+func (a *assigner) inJob(t topo.Task) bool { return t >= 0 && int(t) < a.Tasks }
 
 func (a *assigner) explainWaiting() {
 	var held []topo.Task
 	for _, t := range a.former {
-		if int(t) < a.Tasks && !a.filled[t] {
+		if a.inJob(t) && !a.filled[t] {
 			held = append(held, t)
 		}
 	}

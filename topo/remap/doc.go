@@ -9,10 +9,10 @@
 // piece of every array from where it comes, or that a step cannot be restored.
 //
 // The two files by which Orbax does part of this are read and written
-// ([ReadFolder], [Metadata.Files]), and both of its ways to remap a mesh are
+// ([ParseFolder], [Metadata.Files]), and both of its ways to remap a mesh are
 // here ([RemapByTask], [RemapByID]) with their blind spots.
 //
-// Everything is computed from values; folders are read through an fs.FS of the
-// caller. Nothing here trusts a file: one that was cut short or edited gives a
+// Everything is computed from values; whoever calls reads and writes the files.
+// Nothing here trusts one: a file that was cut short or edited gives a
 // [topo.FileError] that names it and the field.
 package remap

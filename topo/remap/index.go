@@ -3,7 +3,8 @@ package remap
 import (
 	"encoding/json"
 	"fmt"
-	"io/fs"
+	"path"
+	"strings"
 
 	"github.com/serry-dev/serry/topo"
 )
@@ -94,7 +95,7 @@ func (a *Stored) check(file, field string) error {
 		switch {
 		case !s.Box.within(a.Shape):
 			return fault(part+".index", "%v is not within %v", s.Box, a.Shape)
-		case !fs.ValidPath(s.File) || s.File == ".":
+		case !isBelow(s.File):
 			return fault(part+".file", "%q is not a file below the step", s.File)
 		case s.Bytes < 0:
 			return fault(part+".bytes", "%d is negative", s.Bytes)
@@ -103,4 +104,10 @@ func (a *Stored) check(file, field string) error {
 		}
 	}
 	return nil
+}
+
+// isBelow says whether a name stays within the folder it is looked up in.
+func isBelow(name string) bool {
+	return name != "" && name != "." && name != ".." && !path.IsAbs(name) && path.Clean(name) == name &&
+		!strings.HasPrefix(name, "../") && !strings.ContainsAny(name, "\\\x00")
 }

@@ -3,8 +3,6 @@ package remap
 import (
 	"errors"
 	"fmt"
-	"io"
-	"io/fs"
 	"path"
 	"strconv"
 	"strings"
@@ -26,6 +24,9 @@ const (
 	commitMarker    = "commit_success.txt"
 	temporaryMarker = ".orbax-checkpoint-tmp"
 )
+
+// ErrMissing means that a file or folder of a saved step is not there.
+var ErrMissing = errors.New("it is not there")
 
 // A Table lists the device ids of each task, by ordinal (C-RMP-1).
 type Table [][]serry.DeviceID
@@ -127,89 +128,39 @@ type Folder struct {
 	Manifest *Manifest // or nil for a step that only Orbax wrote
 }
 
-// ReadFolder reads the metadata folder of a saved step. Where a manifest is in
-// it, that is what counts (P-RMP-9). Marker says that the store is one that
-// shows a finished folder by a file in it. A missing folder is fs.ErrNotExist.
-func ReadFolder(fsys fs.FS, folder string, marker bool) (*Folder, error) {
-	if info, err := fs.Stat(fsys, folder); err != nil {
-		return nil, unreadable(folder, err)
-	} else if !info.IsDir() {
-		return nil, &topo.FileError{File: folder, Reason: "not a folder"}
+// ParseFolder reads the metadata folder of a saved step, given the contents of
+// its files by name; nil stands for a folder that is not there. Where a manifest
+// is in it, that is what counts (P-RMP-9). Marker says that the store is one that
+// shows a finished folder by a file in it.
+func ParseFolder(folder string, files map[string][]byte, marker bool) (*Folder, error) {
+	_, marked := files[commitMarker]
+	switch {
+	case files == nil:
+		return nil, &topo.FileError{File: folder, Reason: ErrMissing.Error(), Err: ErrMissing}
+	case strings.Contains(path.Base(folder), temporaryMarker):
+		return nil, &topo.FileError{File: folder, Reason: "the folder was not finalized: its name is a temporary one"}
+	case marker && !marked:
+		return nil, &topo.FileError{File: folder, Reason: "the folder was not finalized: " + commitMarker + " is not in it"}
 	}
-	if err := checkFinal(fsys, folder, marker); err != nil {
-		return nil, err
-	}
-	name := path.Join(folder, ManifestFile)
-	text, err := readFile(fsys, name)
-	if err == nil {
-		m, err := ParseManifest(name, text)
+	if text, ok := files[ManifestFile]; ok {
+		m, err := ParseManifest(path.Join(folder, ManifestFile), text)
 		if err != nil {
 			return nil, err
 		}
 		return &Folder{m.Metadata(), m}, nil
 	}
-	if !errors.Is(err, fs.ErrNotExist) {
-		return nil, err
+	for _, name := range []string{TableFile, MeshFile} {
+		if _, ok := files[name]; !ok {
+			return nil, &topo.FileError{File: path.Join(folder, name), Reason: ErrMissing.Error(), Err: ErrMissing}
+		}
 	}
-	md, err := readMetadata(fsys, folder)
+	table, err := parseTable(path.Join(folder, TableFile), files[TableFile])
 	if err != nil {
 		return nil, err
 	}
-	return &Folder{Metadata: md}, nil
-}
-
-func checkFinal(fsys fs.FS, folder string, marker bool) error {
-	if strings.Contains(path.Base(folder), temporaryMarker) {
-		return &topo.FileError{File: folder, Reason: "the folder was not finalized: its name is a temporary one"}
-	}
-	if !marker {
-		return nil
-	}
-	if _, err := fs.Stat(fsys, path.Join(folder, commitMarker)); err != nil {
-		return &topo.FileError{File: folder, Reason: "the folder was not finalized: " + commitMarker + " is not in it", Err: err}
-	}
-	return nil
-}
-
-func readMetadata(fsys fs.FS, folder string) (*Metadata, error) {
-	name := path.Join(folder, TableFile)
-	text, err := readFile(fsys, name)
+	mesh, err := ParseDevices(path.Join(folder, MeshFile), files[MeshFile])
 	if err != nil {
 		return nil, err
 	}
-	table, err := parseTable(name, text)
-	if err != nil {
-		return nil, err
-	}
-	name = path.Join(folder, MeshFile)
-	if text, err = readFile(fsys, name); err != nil {
-		return nil, err
-	}
-	mesh, err := ParseDevices(name, text)
-	if err != nil {
-		return nil, err
-	}
-	return &Metadata{Table: table, Mesh: mesh}, nil
-}
-
-// readFile reads no more than a file of ours can have.
-func readFile(fsys fs.FS, name string) ([]byte, error) {
-	f, err := fsys.Open(name)
-	if err != nil {
-		return nil, unreadable(name, err)
-	}
-	defer f.Close()
-	text, err := io.ReadAll(io.LimitReader(f, topo.MaxFileBytes+1))
-	if err != nil {
-		return nil, unreadable(name, err)
-	}
-	return text, nil
-}
-
-func unreadable(name string, err error) error {
-	reason := err.Error()
-	if pe, ok := errors.AsType[*fs.PathError](err); ok { // the name is said already
-		reason = pe.Err.Error()
-	}
-	return &topo.FileError{File: name, Reason: reason, Err: err}
+	return &Folder{Metadata: &Metadata{Table: table, Mesh: mesh}}, nil
 }

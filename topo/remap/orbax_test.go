@@ -4,13 +4,11 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
-	"testing/fstest"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -148,12 +146,22 @@ func TestFilesInFolder(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	got, err := ReadFolder(os.DirFS(dir), folder, false)
+	read := map[string][]byte{}
+	entries, err := os.ReadDir(filepath.Join(dir, folder))
 	if err != nil {
-		t.Fatalf("ReadFolder() = %v", err)
+		t.Fatal(err)
+	}
+	for _, e := range entries {
+		if read[e.Name()], err = os.ReadFile(filepath.Join(dir, folder, e.Name())); err != nil {
+			t.Fatal(err)
+		}
+	}
+	got, err := ParseFolder(folder, read, false)
+	if err != nil {
+		t.Fatalf("ParseFolder() = %v", err)
 	}
 	if diff := cmp.Diff(md, got.Metadata); diff != "" || got.Manifest != nil {
-		t.Errorf("ReadFolder() (-want +got)\n%s", diff)
+		t.Errorf("ParseFolder() (-want +got)\n%s", diff)
 	}
 	files := md.Files()
 	if string(files[0].Text) != "[[10, 11]]" || string(files[1].Text) != "[10, 11]" {
@@ -161,32 +169,29 @@ func TestFilesInFolder(t *testing.T) {
 	}
 }
 
-func folderOf(files map[string]string) fstest.MapFS {
-	fsys := fstest.MapFS{MetadataFolder: {Mode: fs.ModeDir | 0o755}}
+func folderOf(files map[string]string) map[string][]byte {
+	folder := map[string][]byte{}
 	for name, text := range files {
-		fsys[MetadataFolder+"/"+name] = &fstest.MapFile{Data: []byte(text)}
+		folder[name] = []byte(text)
 	}
-	return fsys
+	return folder
 }
 
-func TestReadFolderRefuses(t *testing.T) {
+func TestParseFolderRefuses(t *testing.T) {
 	clause(t, "TC-RMP-04", "C-RMP-6", "P-RMP-11")
 	whole := map[string]string{TableFile: "[[0], [1]]", MeshFile: "[1, 0]", commitMarker: ""}
-	if _, err := ReadFolder(folderOf(whole), "absent", false); !errors.Is(err, fs.ErrNotExist) {
-		t.Errorf("ReadFolder(absent) = %v; want it known as absent", err)
+	if _, err := ParseFolder(MetadataFolder, nil, false); !errors.Is(err, ErrMissing) || !containsText(err, MetadataFolder) {
+		t.Errorf("ParseFolder(no folder) = %v; want it known as missing", err)
 	}
-	if _, err := ReadFolder(folderOf(whole), MetadataFolder, true); err != nil {
-		t.Errorf("ReadFolder(with marker) = %v; want no error", err)
+	if _, err := ParseFolder(MetadataFolder, folderOf(whole), true); err != nil {
+		t.Errorf("ParseFolder(with marker) = %v; want no error", err)
 	}
 	unmarked := folderOf(whole)
-	delete(unmarked, MetadataFolder+"/"+commitMarker)
-	_, err := ReadFolder(unmarked, MetadataFolder, true)
-	wantFault(t, "ReadFolder(marker removed)", err, "was not finalized")
-	temporary := fstest.MapFS{"process_metadata.orbax-checkpoint-tmp-3/" + TableFile: {Data: []byte("[[0]]")}}
-	_, err = ReadFolder(temporary, "process_metadata.orbax-checkpoint-tmp-3", false)
-	wantFault(t, "ReadFolder(temporary name)", err, "was not finalized")
-	_, err = ReadFolder(folderOf(whole), MetadataFolder+"/"+TableFile, false)
-	wantFault(t, "ReadFolder(a file)", err, "not a folder")
+	delete(unmarked, commitMarker)
+	_, err := ParseFolder(MetadataFolder, unmarked, true)
+	wantFault(t, "ParseFolder(marker removed)", err, "was not finalized")
+	_, err = ParseFolder("12/process_metadata.orbax-checkpoint-tmp-3", folderOf(whole), false)
+	wantFault(t, "ParseFolder(temporary name)", err, "was not finalized")
 
 	tests := []struct{ file, text, want string }{
 		{TableFile, `[[0, 1], [2`, "global_process_metadata.json: cut short: it ends after 11 bytes"},
@@ -208,14 +213,14 @@ func TestReadFolderRefuses(t *testing.T) {
 	}
 	for _, test := range tests {
 		files := folderOf(whole)
-		files[MetadataFolder+"/"+test.file] = &fstest.MapFile{Data: []byte(test.text)}
-		_, err := ReadFolder(files, MetadataFolder, false)
-		wantFault(t, "ReadFolder("+test.text+")", err, test.want)
-		wantFault(t, "ReadFolder("+test.text+")", err, MetadataFolder+"/"+test.file)
+		files[test.file] = []byte(test.text)
+		_, err := ParseFolder(MetadataFolder, files, false)
+		wantFault(t, "ParseFolder("+test.text+")", err, test.want)
+		wantFault(t, "ParseFolder("+test.text+")", err, MetadataFolder+"/"+test.file)
 	}
 	missing := folderOf(map[string]string{TableFile: "[[0]]"})
-	if _, err := ReadFolder(missing, MetadataFolder, false); !errors.Is(err, fs.ErrNotExist) || !containsText(err, MeshFile) {
-		t.Errorf("ReadFolder without the mesh = %v; want the file named", err)
+	if _, err := ParseFolder(MetadataFolder, missing, false); !errors.Is(err, ErrMissing) || !containsText(err, MeshFile) {
+		t.Errorf("ParseFolder without the mesh = %v; want the file named", err)
 	}
 }
 
@@ -226,13 +231,13 @@ func TestManifestWins(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	got, err := ReadFolder(folderOf(map[string]string{ManifestFile: string(text), TableFile: "[[7]]", MeshFile: "["}), MetadataFolder, false)
+	got, err := ParseFolder(MetadataFolder, folderOf(map[string]string{ManifestFile: string(text), TableFile: "[[7]]", MeshFile: "["}), false)
 	if err != nil || got.Manifest == nil || fmt.Sprint(got.Table, got.Mesh) != "[[0 1] [2 3]] [0 1 2 3]" {
-		t.Errorf("ReadFolder() = %+v, %v; want what the manifest says", got, err)
+		t.Errorf("ParseFolder() = %+v, %v; want what the manifest says", got, err)
 	}
 	broken := folderOf(map[string]string{ManifestFile: string(text[:len(text)/2]), TableFile: "[[7]]", MeshFile: "[7]"})
-	if _, err := ReadFolder(broken, MetadataFolder, false); !errors.Is(err, io.ErrUnexpectedEOF) || !containsText(err, ManifestFile) {
-		t.Errorf("ReadFolder with half a manifest = %v; want that said, not the older files used", err)
+	if _, err := ParseFolder(MetadataFolder, broken, false); !errors.Is(err, io.ErrUnexpectedEOF) || !containsText(err, ManifestFile) {
+		t.Errorf("ParseFolder with half a manifest = %v; want that said, not the older files used", err)
 	}
 }
 
