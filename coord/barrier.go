@@ -289,6 +289,15 @@ func (m *Machine) arrive(b *barrier, t *task, a arrival) {
 	}
 }
 
+// takeBack undoes an arrival.
+func (b *barrier) takeBack(s *slot) {
+	*s = slot{}
+	b.arrived--
+	if b.arrived == 0 {
+		b.first = serry.TaskID{}
+	}
+}
+
 // finish ends the open instance, answers everybody who waits, and only then lets the
 // consequences come (C-BAR-14, C-ORD-4).
 func (m *Machine) finish(b *barrier, err error) {
@@ -324,7 +333,7 @@ func (m *Machine) finish(b *barrier, err error) {
 func (b *barrier) remember(slots []slot) {
 	b.everyone = true
 	for i := range slots {
-		b.everyone = b.everyone && slots[i].arrived && slots[i].sent == b.counter
+		b.everyone = b.everyone && slots[i].arrived && !slots[i].restarted && slots[i].sent == b.counter
 	}
 	if b.everyone {
 		b.past = nil
@@ -420,8 +429,7 @@ func (m *Machine) leaveBarriers(t *task, reason error) {
 		case s.arrived && m.cfg.ExcludeUnsynced: // C-SYNC-2
 			s.restarted = true
 		case s.arrived:
-			*s = slot{}
-			b.arrived--
+			b.takeBack(s)
 		}
 		m.answer(old, nil, &serry.BarrierError{ID: b.id, Counter: b.counter, Task: t.id, Reason: reason, Err: serry.ErrWithdrawn})
 	}

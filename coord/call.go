@@ -84,6 +84,10 @@ func (m *Machine) enter(c Call, vital bool) (w *waiter, fresh bool) {
 	if c.ID.Requester == 0 {
 		return w, true
 	}
+	if l := m.cfg.Limits.Requesters; m.ep.requesters[c.ID.Requester] == nil && len(m.ep.requesters) >= l && !vital {
+		m.reply(c.Req, nil, &serry.LimitError{Limit: "requesters", Max: int64(l)})
+		return nil, false
+	}
 	r := m.requester(w)
 	r.delivered(c.ID.Watermark)
 	switch old := r.calls[c.ID.Number]; {

@@ -49,6 +49,7 @@ type Limits struct {
 	Barriers       int   // ids in use since the epoch opened
 	TaskWaiters    int   // waiting calls that name one incarnation
 	Waiters        int   // waiting calls in all; registrations, polls and shutdowns not counted
+	Requesters     int   // who sends calls with request ids
 	RequestResults int   // results kept for one requester that has not acknowledged them
 	AliveGroups    int   // sets of tasks that are waited for at one time
 }
@@ -64,6 +65,7 @@ func DefaultLimits() Limits {
 		Barriers:       1 << 20,
 		TaskWaiters:    1 << 18,
 		Waiters:        1 << 23,
+		Requesters:     1 << 18,
 		RequestResults: 1 << 16,
 		AliveGroups:    1 << 14,
 	}
@@ -80,6 +82,7 @@ func (l Limits) withDefaults() Limits {
 		Barriers:       cmp.Or(l.Barriers, d.Barriers),
 		TaskWaiters:    cmp.Or(l.TaskWaiters, d.TaskWaiters),
 		Waiters:        cmp.Or(l.Waiters, d.Waiters),
+		Requesters:     cmp.Or(l.Requesters, d.Requesters),
 		RequestResults: cmp.Or(l.RequestResults, d.RequestResults),
 		AliveGroups:    cmp.Or(l.AliveGroups, d.AliveGroups),
 	}

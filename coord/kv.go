@@ -124,7 +124,7 @@ func (m *Machine) getKeyValue(w *waiter, ev GetKeyValue) {
 		return
 	}
 	if m.stopped {
-		m.answer(w, nil, serry.ErrCancelled)
+		m.answer(w, nil, serry.ErrStopping)
 		return
 	}
 	list := m.ep.gets[key]

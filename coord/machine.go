@@ -312,6 +312,13 @@ func (m *Machine) resume() {
 	for _, req := range slices.Sorted(maps.Keys(m.waiting)) {
 		m.cancel(req)
 	}
+	if b := m.ep.register; b.open {
+		for _, s := range slices.Clone(b.slots) {
+			if s.arrived { // a call that nobody waited for
+				m.withdraw(s.w)
+			}
+		}
+	}
 	m.note(Note{What: "service resumed"})
 }
 

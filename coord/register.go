@@ -110,8 +110,7 @@ func (m *Machine) withdraw(w *waiter) {
 	m.unhold(w)
 	m.forget(w)
 	w.answered, w.req = true, 0
-	*s = slot{}
-	b.arrived--
+	b.takeBack(s)
 	m.note(Note{What: "registration withdrawn", Task: t.id, Incarnation: w.inc})
 	if b.arrived == 0 {
 		m.closeBarrier(b)

@@ -86,6 +86,7 @@ type pending struct {
 	label string
 	cmd   command
 	shape wire.Shape
+	own   coord.Event // of a call in our own dialect, or nil
 }
 
 // A step is kept to be played again.
@@ -255,7 +256,8 @@ func (s *script) call(c command) {
 	if c.has("dialect") {
 		d = map[string]wire.Dialect{"N": wire.XLA, "O": wire.TF}[c.option("dialect")]
 	}
-	path, body := s.request(d, c, who)
+	p.own = s.ownCall(c, who)
+	path, body := s.request(d, p, who)
 	origin := wire.Origin{Req: s.req, Next: s.next + 100, Identify: func(serry.TaskID) (own, service serry.Incarnation) {
 		return who.inc, who.service
 	}}
@@ -267,14 +269,14 @@ func (s *script) call(c command) {
 		return
 	}
 	s.open[s.req] = p
-	s.step(ours(s.t, ev, c))
+	s.step(identified(s.t, ev, c))
 	if _, waits := s.open[s.req]; waits {
 		s.print("%s: held", p.label)
 	}
 }
 
-// ours adds what only our own stream carries: request ids, and words of alive sets.
-func ours(t *testing.T, ev coord.Event, c command) coord.Event {
+// identified adds a request id to a call, which only our own stream carries.
+func identified(t *testing.T, ev coord.Event, c command) coord.Event {
 	v := reflect.New(reflect.TypeOf(ev)).Elem()
 	v.Set(reflect.ValueOf(ev))
 	if requester, n, ok := strings.Cut(c.option("id"), "/"); ok {
@@ -284,9 +286,6 @@ func ours(t *testing.T, ev coord.Event, c command) coord.Event {
 			Watermark: option(t, c, "watermark", uint64(0)),
 		}
 		v.FieldByName("Call").FieldByName("ID").Set(reflect.ValueOf(id))
-	}
-	if c.has("word") {
-		v.FieldByName("Word").SetBytes([]byte(c.option("word")))
 	}
 	return v.Interface().(coord.Event)
 }
@@ -340,6 +339,10 @@ func (s *script) reply(r coord.Reply) {
 		s.t.Fatalf("a reply to #%d, which nobody waits for: %+v", r.Req, r)
 	}
 	delete(s.open, r.Req)
+	if p.own != nil {
+		s.print("%s: %s", p.label, s.ownReply(p, r))
+		return
+	}
 	body, st := p.shape.Encode(r)
 	text := s.status(p.shape.Dialect, st)
 	if st.OK() {

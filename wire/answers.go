@@ -153,7 +153,6 @@ var answers = map[answerKey]answer{
 	{opAny, serry.ErrNotFound}:  {codes.NotFound, emptyPayload, "Config key", "Config key {key} not found."},
 	{opAny, serry.ErrNotNumber}: {codes.FailedPrecondition, emptyPayload, "Failed to parse value", "Failed to parse value of key {key} as a number that can be incremented: {value}"},
 	{opGet, serry.ErrStopping}:  {codes.Canceled, noPayload, "KeyValueStore destructed", "KeyValueStore destructed."},
-	{opGet, serry.ErrCancelled}: {codes.Canceled, noPayload, "KeyValueStore destructed before", "KeyValueStore destructed before the key was asked for."},
 
 	// C-ALIVE-1, 6, C-WAT-1.
 	{opAlive, serry.ErrNotMember}: {codes.InvalidArgument, noPayload, "is not one of the tasks specified", "Task {caller} is not one of the tasks specified."},
