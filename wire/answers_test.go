@@ -195,7 +195,6 @@ var answerCases = []answerCase{
 	{"C-KV-5", opTryGet, &serry.KeyError{Key: "/a//b", Err: serry.ErrNotFound}, codes.NotFound, p0, []string{"^Config key /a//b not found."}},
 	{"C-KV-6", opIncrement, &serry.KeyError{Key: "a", Value: "x", Err: serry.ErrNotNumber}, codes.FailedPrecondition, p0, []string{"Failed to parse value"}},
 	{"C-KV-11", opGet, serry.ErrStopping, codes.Canceled, none, []string{"^KeyValueStore destructed"}},
-	{"C-KV-11", opGet, serry.ErrCancelled, codes.Canceled, none, []string{"^KeyValueStore destructed"}},
 
 	// GetAliveTasks, WaitForAllTasks.
 	{"C-ALIVE-1", opAlive, serry.ErrNotMember, codes.InvalidArgument, none, []string{"<1> is not one of the tasks specified"}},

@@ -79,7 +79,7 @@ type inbound struct {
 	parked    map[uint32]*request
 	spare     *request
 	deadlines []deadline // of calls that came with this wave
-	halted    [rememberedResets]uint32
+	halted    []uint32   // streams we ended early, the last few
 	haltedAt  int
 
 	used       int64 // of the connection's window, not yet given back
@@ -332,7 +332,7 @@ func (c *conn) woken(err error) bool {
 	c.mu.Unlock()
 	for _, stream := range expired {
 		c.dropRequest(stream)
-		c.halted(stream)
+		c.halt(stream)
 	}
 	if late {
 		c.refuseNew()

@@ -2,6 +2,7 @@ package front
 
 import (
 	"encoding/binary"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -92,7 +93,7 @@ func (c *conn) headers(b headerBlock) error {
 		}
 		return c.requestEnds(r, nil)
 	}
-	if c.isHalted(b.stream) {
+	if slices.Contains(c.in.halted, b.stream) {
 		return nil
 	}
 	c.mu.Lock()

@@ -291,7 +291,7 @@ func (c *conn) resetStream(stream uint32, code http2.ErrCode) error {
 	c.mu.Lock()
 	c.mu.out = appendReset(c.mu.out, stream, code)
 	c.mu.Unlock()
-	c.halted(stream)
+	c.halt(stream)
 	return c.resetCounted()
 }
 
@@ -303,20 +303,15 @@ func (c *conn) resetCounted() error {
 	return nil
 }
 
-// halted remembers for a while that we ended a stream which the peer may not have ended: what still
+// halt remembers for a while that we ended a stream which the peer may not have ended: what still
 // comes for it is ignored.
-func (c *conn) halted(stream uint32) {
-	c.in.halted[c.in.haltedAt%rememberedResets] = stream
-	c.in.haltedAt++
-}
-
-func (c *conn) isHalted(stream uint32) bool {
-	for _, s := range c.in.halted {
-		if s == stream {
-			return true
-		}
+func (c *conn) halt(stream uint32) {
+	if len(c.in.halted) < rememberedResets {
+		c.in.halted = append(c.in.halted, stream)
+		return
 	}
-	return false
+	c.in.halted[c.in.haltedAt] = stream
+	c.in.haltedAt = (c.in.haltedAt + 1) % rememberedResets
 }
 
 // idleStream says whether the peer has not opened the stream yet.

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"sync"
 	"time"
 
@@ -175,7 +176,7 @@ func (c *conn) charge(h frameHead) error {
 // strayData handles DATA for a stream without an unfinished request: late if we ended the stream,
 // else wrong.
 func (c *conn) strayData(stream uint32) error {
-	if c.in.refusing && stream > c.in.highest || c.isHalted(stream) {
+	if c.in.refusing && stream > c.in.highest || slices.Contains(c.in.halted, stream) {
 		return nil
 	}
 	return c.resetStream(stream, http2.ErrCodeStreamClosed)
@@ -379,7 +380,7 @@ func (c *conn) refuse(r *request, st rpc.Status, ended bool) error {
 	}
 	c.mu.Unlock()
 	if !ended {
-		c.halted(stream)
+		c.halt(stream)
 	}
 	c.removeRequest(r)
 	return nil
@@ -396,7 +397,7 @@ func (c *conn) answerHTTP(r *request, ended bool) error {
 	c.sendHTTP(stream, code, ended)
 	c.mu.Unlock()
 	if !ended {
-		c.halted(stream)
+		c.halt(stream)
 	}
 	return nil
 }
