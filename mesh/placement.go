@@ -118,11 +118,9 @@ func (s *Sharding) placeAll(shape []int) (placement, error) {
 	if err != nil {
 		return placement{}, err
 	}
-	for _, name := range s.spec.Unreduced {
-		if s.mesh.axes[s.mesh.axisIndex(name)].Size > 1 {
-			return placement{}, onAxis(name).errorf(ErrUnsupported, "%s is unreduced over axis %s: devices hold partial values, "+
-				"not slices: reduce over %s first", s.spec, quote(name), quote(name))
-		}
+	if s.reduction() != "" {
+		return placement{}, onAxis(s.spec.Unreduced[0]).errorf(ErrUnsupported, "%s is unreduced: devices hold partial values, not slices: "+
+			"reduce over %s first", s.spec, quoteAll(s.spec.Unreduced))
 	}
 	return p, nil
 }

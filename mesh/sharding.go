@@ -182,8 +182,8 @@ func (s *Sharding) needDevices() error {
 }
 
 // Equivalent says whether both shardings place arrays of this rank alike: same
-// memory kind, same devices in the same order, same tiles. The device lists are
-// not compared if both meshes are abstract. The same slices reached through
+// memory kind, same devices in the same order, same tiles, same reduction. The
+// device lists are not compared if both meshes are abstract. The same slices reached through
 // differently ordered device lists are not equivalent (C-SHD-17); see
 // [Sharding.SamePlacement].
 func (s *Sharding) Equivalent(o *Sharding, rank int) bool {
@@ -198,7 +198,17 @@ func (s *Sharding) Equivalent(o *Sharding, rank int) bool {
 	if errA != nil || errB != nil {
 		return false
 	}
-	return a.Equal(b)
+	return a.Equal(b) && s.reduction() == o.reduction()
+}
+
+// reduction is how partial values combine, "" where no device holds one.
+func (s *Sharding) reduction() Reduction {
+	for _, name := range s.spec.Unreduced {
+		if s.mesh.axes[s.mesh.axisIndex(name)].Size > 1 {
+			return s.spec.Kind
+		}
+	}
+	return ""
 }
 
 // SamePlacement says whether every device holds the same slice of an array of
