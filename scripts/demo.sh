@@ -20,7 +20,7 @@ start() {
 	pid[$1]=$!
 }
 # wait_for N waits until step N has been reported.
-wait_for() { tail -n +1 -F "$dir/out" 2>/dev/null | grep -q -m1 "step *$1 .*loss"; }
+wait_for() { until grep -q "step *$1 .*loss" "$dir/out"; do sleep 0.1; done; }
 
 say "four workers train a small network together"
 : >"$dir/out"

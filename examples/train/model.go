@@ -15,7 +15,7 @@ type model struct{ weights [weights]float32 }
 const (
 	hidden  = 16
 	weights = 4*hidden + 1 // two inputs, a bias and an output for each hidden unit; one bias
-	rate    = 0.5
+	rate    = 1.5
 )
 
 // newModel is the same in every worker.
