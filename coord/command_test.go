@@ -24,7 +24,7 @@ type command struct {
 func flags() []string {
 	return []string{
 		"connected", "exclude-unsynced", "errors-by-beat", "farewell", "names", "notes", "overwrite",
-		"reconnect", "recoverable", "register-barrier", "directory",
+		"hard", "reconnect", "recoverable", "register-barrier", "directory",
 	}
 }
 

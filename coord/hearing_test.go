@@ -75,7 +75,7 @@ func (s *script) payload(d wire.Dialect, details []byte) string {
 }
 
 // result shows the message of a call that went well.
-func (s *script) result(p pending, body []byte, result coord.Result) string {
+func (s *script) result(p pending, body []byte) string {
 	s.t.Helper()
 	switch p.cmd.name {
 	case "register", "beat":
@@ -101,7 +101,7 @@ func (s *script) result(p pending, body []byte, result coord.Result) string {
 	case "watch", "jobstate", "states":
 		return s.picture(p, body)
 	case "alive":
-		return s.alive(p, body, result)
+		return s.alive(p, body)
 	case "waitall":
 		var m tfpb.WaitForAllTasksResponse
 		s.read(body, &m)
@@ -166,7 +166,7 @@ func showTask(name string, state int32, inc uint64, code int32, text string, pay
 	return shown
 }
 
-func (s *script) alive(p pending, body []byte, result coord.Result) string {
+func (s *script) alive(p pending, body []byte) string {
 	s.t.Helper()
 	var tasks []string
 	var incarnations []uint64
@@ -185,11 +185,7 @@ func (s *script) alive(p pending, body []byte, result coord.Result) string {
 			tasks = append(tasks, s.tfName(t))
 		}
 	}
-	shown := fmt.Sprintf("%v %v", tasks, incarnations)
-	if a := result.(*coord.Alive); p.cmd.has("word") { // only our own stream carries words
-		shown += fmt.Sprintf(" %q", a.Words)
-	}
-	return shown
+	return fmt.Sprintf("%v %v", tasks, incarnations)
 }
 
 // tfName names a task as the other dialect would, unless names matter.

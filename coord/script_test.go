@@ -76,6 +76,7 @@ type script struct {
 	open       map[coord.Req]pending
 	table      map[serry.TaskID]coord.Changed // what was published of each task
 	version    int64                          // that a watch showed last
+	revision   int64                          // that a watch of keys showed last
 }
 
 // A client is what a task, or its connection, remembers of its registration.
@@ -219,7 +220,7 @@ func (s *script) begin(c command) {
 		s.cfg.Republished = sameWords(c.option("republish"))
 	}
 	s.m, s.codec = coord.New(s.cfg), wire.NewCodec(jobs)
-	s.service, s.next, s.req, s.now, s.version = 100, 100, 0, 0, -1
+	s.service, s.next, s.req, s.now, s.version, s.revision = 100, 100, 0, 0, -1, -1
 	s.clients, s.open, s.history = make(map[serry.TaskID]client), make(map[coord.Req]pending), nil
 	s.table = make(map[serry.TaskID]coord.Changed)
 	s.names, s.notes, s.dialectNow = c.has("names"), c.has("notes"), s.dialect
@@ -346,7 +347,7 @@ func (s *script) reply(r coord.Reply) {
 	body, st := p.shape.Encode(r)
 	text := s.status(p.shape.Dialect, st)
 	if st.OK() {
-		text = strings.TrimSpace("OK " + s.result(p, body, r.Result))
+		text = strings.TrimSpace("OK " + s.result(p, body))
 	}
 	s.print("%s: %s", p.label, text)
 	if reg, ok := r.Result.(coord.Registered); ok && p.cmd.name == "register" {

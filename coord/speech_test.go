@@ -29,7 +29,7 @@ func (s *script) caller(c command) speaker {
 	s.t.Helper()
 	var w speaker
 	switch c.name {
-	case "watch", "put", "get", "try", "inc", "dir", "del", "states", "jobstate":
+	case "watch", "put", "get", "try", "inc", "dir", "del", "states", "jobstate", "swap", "keys":
 		if c.has("by") {
 			w.task = s.task(c.option("by"))
 		}
@@ -49,18 +49,25 @@ func (s *script) caller(c command) speaker {
 	return w
 }
 
-// request encodes a call in a dialect, or in the other one if it is not part of that.
-func (s *script) request(d wire.Dialect, c command, w speaker) (path string, body []byte) {
+// request encodes a call in a dialect, or in another one if it is not part of that.
+func (s *script) request(d wire.Dialect, p pending, w speaker) (path string, body []byte) {
 	s.t.Helper()
+	if p.own != nil {
+		path, body, err := wire.Own.Request(p.own)
+		if err != nil {
+			s.t.Fatalf("%s: %v", p.label, err)
+		}
+		return path, body
+	}
 	var m proto.Message
 	if d == wire.XLA {
-		path, m = s.xlaRequest(c, w)
+		path, m = s.xlaRequest(p.cmd, w)
 	}
 	if m == nil {
-		path, m = s.tfRequest(c, w)
+		path, m = s.tfRequest(p.cmd, w)
 	}
 	if m == nil {
-		s.t.Fatalf("%q is not a command", c.name)
+		s.t.Fatalf("%q is not a command", p.cmd.name)
 	}
 	body, err := proto.Marshal(m)
 	if err != nil {
