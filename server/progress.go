@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"maps"
+	"slices"
 	"strings"
 	"time"
 
@@ -15,7 +17,9 @@ const (
 	firstReport = 5 * time.Second  // how long a wait may last before people are told of it
 	lastReport  = 60 * time.Second // what the pause between two reports grows to
 	namesInLog  = 5
-	bytesInLog  = 200 // of a barrier id, which a client chose
+	notesInLog  = 10   // of one sort, for one wave
+	idInLog     = 200  // bytes of a barrier id, which a client chose
+	errorInLog  = 1000 // bytes of an error, which may name every task
 )
 
 // progress writes the log: notes of the machine as they come, and at times a line on every wait
@@ -60,19 +64,19 @@ func (p *progress) due(now coord.Time, meeting bool) bool {
 }
 
 // report writes a line for every wait whose time has come.
-func (p *progress) report(v coord.View) {
+func (p *progress) report(now coord.Time, v coord.View) {
 	seen := make(map[waitID]bool, len(v.Barriers))
 	for _, b := range v.Barriers {
 		id := waitID{b.ID, b.Counter, b.Since}
 		seen[id] = true
 		r := p.waits[id]
-		if v.Now-b.Since < coord.Time(firstReport) || v.Now < r.next {
+		if now-b.Since < coord.Time(firstReport) || now < r.next {
 			continue
 		}
 		r.pause = min(max(2*r.pause, firstReport), lastReport)
-		r.next = v.Now + coord.Time(r.pause)
+		r.next = now + coord.Time(r.pause)
 		p.waits[id] = r
-		p.line(b, time.Duration(v.Now-b.Since))
+		p.line(b, time.Duration(now-b.Since))
 	}
 	for id := range p.waits {
 		if !seen[id] {
@@ -90,7 +94,7 @@ func (p *progress) line(b coord.BarrierView, since time.Duration) {
 		p.log.Info("waiting for tasks to register", facts...)
 		return
 	}
-	p.log.Info("waiting at barrier", append([]any{slog.String("barrier", short(b.ID)), slog.Int64("counter", b.Counter)}, facts...)...)
+	p.log.Info("waiting at barrier", append([]any{slog.String("barrier", short(b.ID, idInLog)), slog.Int64("counter", b.Counter)}, facts...)...)
 }
 
 // names lists tasks, the first few by name.
@@ -109,26 +113,48 @@ func names(tasks []serry.TaskID) string {
 	return b.String()
 }
 
-// short cuts a name that a client chose.
-func short(s string) string {
-	if len(s) <= bytesInLog {
+// short cuts a text that a client chose or that may be long.
+func short(s string, bytes int) string {
+	if len(s) <= bytes {
 		return s
 	}
-	return strings.ToValidUTF8(s[:bytesInLog], "") + "..."
+	return strings.ToValidUTF8(s[:bytes], "") + "..."
 }
 
-// note logs a note of the machine. Failures are what people look for; ends of barriers are many.
-func (p *progress) note(n coord.Note) {
-	level := slog.LevelInfo
+// notes logs what the machine noted in one wave. What happens to all tasks at once is told of a few.
+func (p *progress) notes(list []coord.Note) {
+	var told, left map[string]int
+	if len(list) > notesInLog {
+		told, left = make(map[string]int), make(map[string]int)
+	}
+	for i, n := range list {
+		level := level(n)
+		if !p.log.Enabled(context.Background(), level) {
+			continue
+		}
+		if i >= notesInLog && told[n.What] >= notesInLog {
+			left[n.What]++
+			continue
+		}
+		if told != nil {
+			told[n.What]++
+		}
+		p.log.Log(context.Background(), level, n.What, attrs(n)...)
+	}
+	for _, what := range slices.Sorted(maps.Keys(left)) {
+		p.log.Info("more of the same", slog.String("note", what), slog.Int("count", left[what]))
+	}
+}
+
+// level says how important a note is. Failures are what people look for; ends of barriers are many.
+func level(n coord.Note) slog.Level {
 	switch {
 	case n.Err != nil:
-		level = slog.LevelWarn
+		return slog.LevelWarn
 	case n.Barrier != "":
-		level = slog.LevelDebug
+		return slog.LevelDebug
 	}
-	if ctx := context.Background(); p.log.Enabled(ctx, level) {
-		p.log.Log(ctx, level, n.What, attrs(n)...)
-	}
+	return slog.LevelInfo
 }
 
 // attrs are the facts of a note, in the words all logs use.
@@ -141,7 +167,7 @@ func attrs(n coord.Note) []any {
 		a = append(a, slog.Uint64("incarnation", uint64(n.Incarnation)))
 	}
 	if n.Barrier != "" {
-		a = append(a, slog.String("barrier", short(n.Barrier)), slog.Int64("counter", n.Counter))
+		a = append(a, slog.String("barrier", short(n.Barrier, idInLog)), slog.Int64("counter", n.Counter))
 	}
 	if n.Of != 0 {
 		a = append(a, slog.Int("count", n.Count), slog.Int("of", n.Of))
@@ -149,7 +175,7 @@ func attrs(n coord.Note) []any {
 		a = append(a, slog.Int("count", n.Count))
 	}
 	if n.Err != nil {
-		a = append(a, slog.Any("err", n.Err))
+		a = append(a, slog.String("err", short(n.Err.Error(), errorInLog)))
 	}
 	return a
 }

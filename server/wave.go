@@ -50,11 +50,9 @@ func (o *owner) perform() {
 		p.inWave = false
 		p.conn.Flush()
 	}
-	for _, n := range w.notes {
-		o.progress.note(n)
-	}
+	o.progress.notes(w.notes)
 	if o.progress.due(o.now, o.meeting > 0) {
-		o.progress.report(o.machine.View())
+		o.progress.report(o.now, o.machine.View())
 	}
 	for _, d := range w.done {
 		close(d)

@@ -61,8 +61,8 @@ func fromEnvironment(cmd *cobra.Command) error {
 	var errs []error
 	cmd.Flags().VisitAll(func(f *pflag.Flag) {
 		name := "SERRY_" + strings.ToUpper(strings.ReplaceAll(f.Name, "-", "_"))
-		value, ok := os.LookupEnv(name)
-		if !ok || f.Changed || f.Name == "help" {
+		value := os.Getenv(name)
+		if value == "" || f.Changed || f.Name == "help" {
 			return
 		}
 		if err := cmd.Flags().Set(f.Name, value); err != nil {

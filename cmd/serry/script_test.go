@@ -1,0 +1,102 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"flag"
+	"net"
+	"os"
+	"os/exec"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/rogpeppe/go-internal/testscript"
+)
+
+func TestMain(m *testing.M) {
+	testscript.Main(m, map[string]func(){"serry": main})
+}
+
+var rewrite = flag.Bool("rewrite", false, "write the output of commands into the golden files of the scripts")
+
+func TestScripts(t *testing.T) {
+	testscript.Run(t, testscript.Params{
+		Dir:                 "testdata/script",
+		RequireExplicitExec: true,
+		UpdateScripts:       *rewrite,
+		Setup: func(env *testscript.Env) error {
+			env.Values[serverKey{}] = &running{}
+			return nil
+		},
+		Cmds: map[string]func(*testscript.TestScript, bool, []string){
+			"start": start,
+			"dial":  dial,
+			"end":   end,
+		},
+	})
+}
+
+// running is the server of a script.
+type running struct {
+	cmd    *exec.Cmd
+	stdout *bufio.Reader
+	first  string // line on stdout
+	stderr bytes.Buffer
+}
+
+type serverKey struct{}
+
+// start runs serry in the background and waits for its first line. $ADDRESS is then where it
+// serves.
+func start(ts *testscript.TestScript, _ bool, args []string) {
+	r := ts.Value(serverKey{}).(*running)
+	path, err := exec.LookPath("serry")
+	ts.Check(err)
+	*r = running{cmd: exec.Command(path, args...)}
+	r.cmd.Dir = ts.MkAbs(".")
+	r.cmd.Env = append(os.Environ(), "SERRY_TASKS="+ts.Getenv("SERRY_TASKS"))
+	r.cmd.Stderr = &r.stderr
+	pipe, err := r.cmd.StdoutPipe()
+	ts.Check(err)
+	ts.Check(r.cmd.Start())
+	ts.Defer(func() { r.cmd.Process.Kill() })
+	r.stdout = bufio.NewReader(pipe)
+	if r.first, err = r.stdout.ReadString('\n'); err != nil {
+		r.cmd.Wait()
+		ts.Fatalf("no first line: %v\n%s", err, r.stderr.String())
+	}
+	fields := strings.Fields(r.first)
+	ts.Setenv("ADDRESS", fields[len(fields)-1])
+}
+
+// dial connects to the server.
+func dial(ts *testscript.TestScript, neg bool, _ []string) {
+	network, address := "tcp", ts.Getenv("ADDRESS")
+	if path, ok := strings.CutPrefix(address, unixPrefix); ok {
+		network, address = "unix", ts.MkAbs(path)
+	}
+	c, err := net.Dial(network, address)
+	if err == nil {
+		c.Close()
+	}
+	if neg != (err != nil) {
+		ts.Fatalf("dial %s: %v", address, err)
+	}
+}
+
+// end sends a signal and checks that the server ends, and ends well unless it is killed. What it
+// wrote is then in the files out and log.
+func end(ts *testscript.TestScript, _ bool, args []string) {
+	r := ts.Value(serverKey{}).(*running)
+	signals := map[string]os.Signal{"TERM": syscall.SIGTERM, "INT": syscall.SIGINT, "KILL": syscall.SIGKILL}
+	ts.Check(r.cmd.Process.Signal(signals[args[0]]))
+	var rest bytes.Buffer
+	_, err := rest.ReadFrom(r.stdout)
+	ts.Check(err)
+	if err := r.cmd.Wait(); args[0] != "KILL" {
+		ts.Check(err)
+	}
+	ts.Check(os.WriteFile(ts.MkAbs("out"), append([]byte(r.first), rest.Bytes()...), 0o600))
+	ts.Check(os.WriteFile(ts.MkAbs("log"), r.stderr.Bytes(), 0o600))
+}
