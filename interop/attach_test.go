@@ -8,12 +8,14 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/serry-dev/serry/internal/lab"
 )
 
 // T-REAL-1: an unmodified jax program attaches by two environment variables
 // alone, computes across four processes, and every process exits 0.
 func TestJobAttachesByEnvironment(t *testing.T) {
-	clause(t, "T-REAL-1", "A-ATT-1", "A-CH-4", "A-KEY-1", "C-VER-1", "C-WIRE-3")
+	lab.Clause(t, "T-REAL-1", "A-ATT-1", "A-CH-4", "A-KEY-1", "C-VER-1", "C-WIRE-3")
 	eachTransport(t, func(t *testing.T, tr transport) {
 		eachVenv(t, []venv{jaxNew, jax092, jax082}, func(t *testing.T, v venv) {
 			srv := serve(t, tr, "--tasks", "4")
@@ -27,7 +29,7 @@ func TestJobAttachesByEnvironment(t *testing.T) {
 // still holds the old client then, and gRPC gives the new one the connection of
 // the old, so the first epoch is over although no connection closed.
 func TestJobJoinsAgainInTheSameProcesses(t *testing.T) {
-	clause(t, "T-REAL-14", "C-EPOCH-2", "C-EPOCH-3", "C-EPOCH-4", "A-SEQ-2")
+	lab.Clause(t, "T-REAL-14", "C-EPOCH-2", "C-EPOCH-3", "C-EPOCH-4", "A-SEQ-2")
 	eachTransport(t, func(t *testing.T, tr transport) {
 		eachVenv(t, []venv{jaxNew, jax092, jax082}, func(t *testing.T, v venv) {
 			srv := serve(t, tr, "--tasks", "4")
@@ -39,7 +41,7 @@ func TestJobJoinsAgainInTheSameProcesses(t *testing.T) {
 // T-REAL-2: the address is a gRPC target: a Unix socket, or a list of which
 // only the second is served.
 func TestTargetForms(t *testing.T) {
-	clause(t, "T-REAL-2", "A-CH-9")
+	lab.Clause(t, "T-REAL-2", "A-CH-9")
 	eachTransport(t, func(t *testing.T, tr transport) {
 		t.Run("unix", func(t *testing.T) {
 			target := "unix:" + filepath.Join(t.TempDir(), "serry.sock")
@@ -61,7 +63,7 @@ func TestTargetForms(t *testing.T) {
 // Both dialects reach one state: a process of each is a job, up to its end by
 // a loss, which each hears in its own words.
 func TestDialectsMixInOneJob(t *testing.T) {
-	clause(t, "C-VER-1", "C-VER-4", "C-WIRE-7")
+	lab.Clause(t, "C-VER-1", "C-VER-4", "C-WIRE-7")
 	eachTransport(t, func(t *testing.T, tr transport) {
 		srv := serve(t, tr, "--tasks", "2")
 		mixed := func() (young, old *client) {

@@ -1,11 +1,15 @@
 package interop
 
-import "testing"
+import (
+	"testing"
+
+	"github.com/serry-dev/serry/internal/lab"
+)
 
 // T-REAL-13: two runs one after the other against one server. Both end well,
 // and the second finds nothing of the first.
 func TestSecondRunStartsEmpty(t *testing.T) {
-	clause(t, "T-REAL-13", "C-EPOCH-1", "C-EPOCH-2", "C-EPOCH-4")
+	lab.Clause(t, "T-REAL-13", "C-EPOCH-1", "C-EPOCH-2", "C-EPOCH-4")
 	eachTransport(t, func(t *testing.T, tr transport) {
 		eachVenv(t, []venv{jaxNew, jax092}, func(t *testing.T, v venv) {
 			srv := serve(t, tr, "--tasks", "2")
@@ -26,7 +30,7 @@ func TestSecondRunStartsEmpty(t *testing.T) {
 
 // A run that was killed does not stand in the way of the next one either.
 func TestRunAfterAFailedOneStartsEmpty(t *testing.T) {
-	clause(t, "T-REAL-13", "C-EPOCH-2", "C-EPOCH-4")
+	lab.Clause(t, "T-REAL-13", "C-EPOCH-2", "C-EPOCH-4")
 	eachTransport(t, func(t *testing.T, tr transport) {
 		eachVenv(t, []venv{jaxNew, jax092}, func(t *testing.T, v venv) {
 			srv := serve(t, tr, "--tasks", "2")
@@ -46,7 +50,7 @@ func TestRunAfterAFailedOneStartsEmpty(t *testing.T) {
 // down but not gone, waits for its end; and nothing is said to the old one that
 // would kill it.
 func TestNextRunWaitsForTheLastProcess(t *testing.T) {
-	clause(t, "C-EPOCH-3", "C-EPOCH-4", "A-SEQ-2")
+	lab.Clause(t, "C-EPOCH-3", "C-EPOCH-4", "A-SEQ-2")
 	eachTransport(t, func(t *testing.T, tr transport) {
 		srv := serve(t, tr, "--tasks", "1")
 		old := join(t, srv.addr, 1, clientConfig{venv: jaxNew})[0]

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"testing"
 	"time"
+
+	"github.com/serry-dev/serry/internal/lab"
 )
 
 // soon bounds what should take a second, on a machine busy with other things.
@@ -14,7 +16,7 @@ const soon = 20 * time.Second
 // T-REAL-4: a process is killed; the others end within a second and say which
 // task it was. Heartbeat timeout and grace are the defaults.
 func TestKilledProcessEndsTheJob(t *testing.T) {
-	clause(t, "T-REAL-4", "C-LOST-1", "C-LOST-4", "A-DIE-1", "C-PROP-4")
+	lab.Clause(t, "T-REAL-4", "C-LOST-1", "C-LOST-4", "A-DIE-1", "C-PROP-4")
 	eachTransport(t, func(t *testing.T, tr transport) {
 		names := map[venv]string{ // the task, in the words of each dialect
 			jaxNew: "task 1: ",
@@ -43,7 +45,7 @@ func TestKilledProcessEndsTheJob(t *testing.T) {
 // was, and the live set grows. Its topology is taken although it is there
 // already; Gloo's cliques cannot be joined again.
 func TestKilledProcessComesBack(t *testing.T) {
-	clause(t, "T-REAL-5", "T-REAL-10", "A-RES-1", "A-RES-2", "A-RES-3", "A-LIVE-4", "C-KV-15", "P-TOP-1")
+	lab.Clause(t, "T-REAL-5", "T-REAL-10", "A-RES-1", "A-RES-2", "A-RES-3", "A-LIVE-4", "C-KV-15", "P-TOP-1")
 	eachTransport(t, func(t *testing.T, tr transport) {
 		for _, victim := range []int{0, 1} {
 			t.Run(fmt.Sprintf("process %d", victim), func(t *testing.T) {
@@ -80,7 +82,7 @@ func TestKilledProcessComesBack(t *testing.T) {
 
 // T-REAL-5 in the old dialect, with the client's own call.
 func TestLiveNodesShrinkAndGrow(t *testing.T) {
-	clause(t, "T-REAL-5", "A-LIVE-2", "A-LIVE-3", "C-VER-2")
+	lab.Clause(t, "T-REAL-5", "A-LIVE-2", "A-LIVE-3", "C-VER-2")
 	eachTransport(t, func(t *testing.T, tr transport) {
 		eachVenv(t, []venv{jax092, jax082}, func(t *testing.T, v venv) {
 			flags := []string{"--tasks", "2", "--recoverable"}

@@ -35,12 +35,6 @@ func run(m *testing.M) int {
 	return m.Run()
 }
 
-// clause records which clauses and cases a test is evidence for.
-func clause(t *testing.T, ids ...string) {
-	t.Helper()
-	t.Attr("clause", strings.Join(ids, " "))
-}
-
 // A transport is a value of the server's --transport flag.
 type transport string
 

@@ -4,12 +4,14 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/serry-dev/serry/internal/lab"
 )
 
 // T-REAL-6: one process gets SIGTERM; all agree on the step after the largest
 // that any has taken, and the one that was told to go lives on until then.
 func TestPreemptionNoticeAgreesOnAStep(t *testing.T) {
-	clause(t, "T-REAL-6", "A-PRE-4", "A-PRE-9", "A-PRE-14", "C-CLI-9")
+	lab.Clause(t, "T-REAL-6", "A-PRE-4", "A-PRE-9", "A-PRE-14", "C-CLI-9")
 	eachTransport(t, func(t *testing.T, tr transport) {
 		eachVenv(t, []venv{jaxNew, jax092}, func(t *testing.T, v venv) {
 			srv := serve(t, tr, "--tasks", "2")

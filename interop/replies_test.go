@@ -7,6 +7,8 @@ import (
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/protobuf/encoding/protowire"
+
+	"github.com/serry-dev/serry/internal/lab"
 )
 
 // The tests of this file are T-REAL-7: what an unmodified client does with
@@ -17,7 +19,7 @@ import (
 var both = []venv{jaxNew, jax092}
 
 func TestClientRegisters(t *testing.T) {
-	clause(t, "T-REAL-7", "A-CON-3", "A-CON-4", "C-CLI-1")
+	lab.Clause(t, "T-REAL-7", "A-CON-3", "A-CON-4", "C-CLI-1")
 	for _, row := range []struct {
 		name    string
 		answers []answer
@@ -49,7 +51,7 @@ func TestClientRegisters(t *testing.T) {
 }
 
 func TestClientBeats(t *testing.T) {
-	clause(t, "T-REAL-7", "A-HB-3", "A-HB-4", "A-HB-6", "A-TOL-1", "C-CLI-3")
+	lab.Clause(t, "T-REAL-7", "A-HB-3", "A-HB-4", "A-HB-6", "A-TOL-1", "C-CLI-3")
 	good := registered(incarnation)
 	for _, row := range []struct {
 		name    string
@@ -81,7 +83,7 @@ func TestClientBeats(t *testing.T) {
 }
 
 func TestClientPolls(t *testing.T) {
-	clause(t, "T-REAL-7", "A-POLL-1", "A-POLL-2", "C-CLI-2")
+	lab.Clause(t, "T-REAL-7", "A-POLL-1", "A-POLL-2", "C-CLI-2")
 	for _, row := range []struct {
 		name  string
 		reply answer
@@ -114,7 +116,7 @@ func TestClientPolls(t *testing.T) {
 
 // A client that was told CANCELLED has no call open that a restart breaks.
 func TestClientOutlivesARestartWithoutPoll(t *testing.T) {
-	clause(t, "T-REAL-7", "A-HA-2", "A-HA-4", "A-RPC-1")
+	lab.Clause(t, "T-REAL-7", "A-HA-2", "A-HA-4", "A-RPC-1")
 	quiet := refused(codes.Canceled).with(p0())
 	t.Run("between two heartbeats (R-8a)", func(t *testing.T) {
 		scripted(t, both, clientConfig{}, func(t *testing.T, s *script, c *client) {
@@ -157,7 +159,7 @@ func TestClientOutlivesARestartWithoutPoll(t *testing.T) {
 }
 
 func TestClientDiesOfABrokenConnection(t *testing.T) {
-	clause(t, "T-REAL-7", "A-DIE-1", "A-DIE-3", "A-DIE-4", "A-SHUT-2")
+	lab.Clause(t, "T-REAL-7", "A-DIE-1", "A-DIE-3", "A-DIE-4", "A-SHUT-2")
 	t.Run("under its poll (R-2)", func(t *testing.T) {
 		scripted(t, both, clientConfig{}, func(t *testing.T, s *script, c *client) {
 			connect(c)
@@ -188,7 +190,7 @@ func TestClientDiesOfABrokenConnection(t *testing.T) {
 
 // Errors of other calls are the caller's, with payloads and text up to a size.
 func TestClientRaisesErrors(t *testing.T) {
-	clause(t, "T-REAL-7", "A-PY-3", "A-CH-8", "C-WIRE-7", "C-WIRE-10", "C-WIRE-15")
+	lab.Clause(t, "T-REAL-7", "A-PY-3", "A-CH-8", "C-WIRE-7", "C-WIRE-10", "C-WIRE-15")
 	scripted(t, both, clientConfig{}, func(t *testing.T, s *script, c *client) {
 		connect(c)
 		s.on("TryGetKeyValue", refused(codes.NotFound))

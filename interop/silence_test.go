@@ -3,12 +3,14 @@ package interop
 import (
 	"syscall"
 	"testing"
+
+	"github.com/serry-dev/serry/internal/lab"
 )
 
 // T-REAL-8: a server that stands still for less than a heartbeat's deadline is
 // forgiven, by its clients and by itself.
 func TestShortStallIsForgiven(t *testing.T) {
-	clause(t, "T-REAL-8", "A-TOL-3", "C-LOST-6")
+	lab.Clause(t, "T-REAL-8", "A-TOL-3", "C-LOST-6")
 	eachTransport(t, func(t *testing.T, tr transport) {
 		eachVenv(t, []venv{jaxNew, jax092}, func(t *testing.T, v venv) {
 			// Half the timeout is both the pace and the deadline of a heartbeat,
@@ -29,7 +31,7 @@ func TestShortStallIsForgiven(t *testing.T) {
 // T-REAL-8: a longer one ends the clients, by their own deadline. The server
 // takes up its work again with the next run.
 func TestLongStallEndsTheClients(t *testing.T) {
-	clause(t, "T-REAL-8", "A-TOL-3", "A-DIE-3", "C-EPOCH-2", "C-EPOCH-4")
+	lab.Clause(t, "T-REAL-8", "A-TOL-3", "A-DIE-3", "C-EPOCH-2", "C-EPOCH-4")
 	eachTransport(t, func(t *testing.T, tr transport) {
 		eachVenv(t, []venv{jaxNew, jax092}, func(t *testing.T, v venv) {
 			srv := serve(t, tr, "--tasks", "2", "--heartbeat-timeout", "4s")
@@ -47,7 +49,7 @@ func TestLongStallEndsTheClients(t *testing.T) {
 // T-REAL-11: jaxlib 0.8.2 beats no faster than its timeout. With the same
 // timeout on the server and the default slack it lives.
 func TestSlowHeartbeatsAreNoDeath(t *testing.T) {
-	clause(t, "T-REAL-11", "A-TOL-2a", "C-HB-9")
+	lab.Clause(t, "T-REAL-11", "A-TOL-2a", "C-HB-9")
 	eachTransport(t, func(t *testing.T, tr transport) {
 		srv := serve(t, tr, "--tasks", "2", "--heartbeat-timeout", "3s")
 		clients := join(t, srv.addr, 2, clientConfig{venv: jax082, heartbeat: 3})

@@ -7,12 +7,14 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/serry-dev/serry/internal/lab"
 )
 
 // T-REAL-3: every key call of the Python client, with the texts that programs
 // match on.
 func TestKeys(t *testing.T) {
-	clause(t, "T-REAL-3", "A-PY-3", "A-PY-4", "A-KV-1", "A-KV-2", "A-KV-6", "A-KV-7", "A-KV-8", "A-KV-9", "A-KEY-1", "A-KEY-2")
+	lab.Clause(t, "T-REAL-3", "A-PY-3", "A-PY-4", "A-KV-1", "A-KV-2", "A-KV-6", "A-KV-7", "A-KV-8", "A-KV-9", "A-KEY-1", "A-KEY-2")
 	eachTransport(t, func(t *testing.T, tr transport) {
 		eachVenv(t, []venv{jaxNew, jax092}, func(t *testing.T, v venv) {
 			srv := serve(t, tr, "--tasks", "2")
@@ -113,7 +115,7 @@ func oddKeys(a, b *client) {
 
 // T-REAL-3: every way a barrier ends, with the texts that programs match on.
 func TestBarriers(t *testing.T) {
-	clause(t, "T-REAL-3", "A-PY-4", "C-CLI-7", "A-BAR-1", "A-BAR-2", "A-BAR-5", "A-BAR-7")
+	lab.Clause(t, "T-REAL-3", "A-PY-4", "C-CLI-7", "A-BAR-1", "A-BAR-2", "A-BAR-5", "A-BAR-7")
 	eachTransport(t, func(t *testing.T, tr transport) {
 		eachVenv(t, []venv{jaxNew, jax092}, func(t *testing.T, v venv) {
 			srv := serve(t, tr, "--tasks", "3")
@@ -148,7 +150,7 @@ func TestBarriers(t *testing.T) {
 // T-REAL-17: a client that writes before it connects is served, in the new
 // dialect too, where it names service incarnation 0.
 func TestKeySetBeforeConnect(t *testing.T) {
-	clause(t, "T-REAL-17", "A-TOL-2", "C-INC-2")
+	lab.Clause(t, "T-REAL-17", "A-TOL-2", "C-INC-2")
 	eachTransport(t, func(t *testing.T, tr transport) {
 		eachVenv(t, []venv{jaxNew, jax092}, func(t *testing.T, v venv) {
 			srv := serve(t, tr, "--tasks", "1")
@@ -165,7 +167,7 @@ func TestKeySetBeforeConnect(t *testing.T) {
 // jax shares compiled programs through the store: values of hundreds of MiB.
 // Half a GiB goes as it is; what gzip is asked for goes compressed.
 func TestLargeValue(t *testing.T) {
-	clause(t, "C-WIRE-2", "C-LIM-2", "A-CH-2", "A-KEY-2")
+	lab.Clause(t, "C-WIRE-2", "C-LIM-2", "A-CH-2", "A-KEY-2")
 	eachTransport(t, func(t *testing.T, tr transport) {
 		for _, size := range []struct {
 			name  string

@@ -5,12 +5,14 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/serry-dev/serry/internal/lab"
 )
 
 // T-TF-1: two TensorFlow workers attach to a service that is none of them, and
 // use every call their context has.
 func TestTensorFlowWorkers(t *testing.T) {
-	clause(t, "T-TF-1", "A-TF-1", "A-TF-3", "A-TF-4", "C-VER-1")
+	lab.Clause(t, "T-TF-1", "A-TF-1", "A-TF-3", "A-TF-4", "C-VER-1")
 	eachTransport(t, func(t *testing.T, tr transport) {
 		srv := serve(t, tr, "--jobs", "worker=2")
 		w := startTensorFlow(t, "testdata/tf_worker.py", srv.addr, 2)
@@ -38,7 +40,7 @@ func TestTensorFlowWorkers(t *testing.T) {
 
 // T-TF-2: a strategy of TensorFlow's own takes a step.
 func TestTensorFlowStrategy(t *testing.T) {
-	clause(t, "T-TF-2", "A-TF-2")
+	lab.Clause(t, "T-TF-2", "A-TF-2")
 	eachTransport(t, func(t *testing.T, tr transport) {
 		srv := serve(t, tr, "--jobs", "worker=2")
 		w := startTensorFlow(t, "testdata/tf_strategy.py", srv.addr, 2)
@@ -50,7 +52,7 @@ func TestTensorFlowStrategy(t *testing.T) {
 // T-TF-3: one worker is killed; the other, waiting for it in an all-reduce,
 // gets an UnavailableError within a second.
 func TestTensorFlowWorkerKilled(t *testing.T) {
-	clause(t, "T-TF-3", "A-TF-6", "C-LOST-4")
+	lab.Clause(t, "T-TF-3", "A-TF-6", "C-LOST-4")
 	eachTransport(t, func(t *testing.T, tr transport) {
 		srv := serve(t, tr, "--jobs", "worker=2")
 		w := startTensorFlow(t, "testdata/tf_worker.py", srv.addr, 2)
