@@ -287,6 +287,9 @@ func TestLeaderErrorIsTold(t *testing.T) {
 		if back.err != nil {
 			t.Errorf("task 0 comes back to a mended store = %v; want a topology", back.err)
 		}
+		if left, _ := kv.look([]string{back.Keys.Error()}); len(left) != 0 {
+			t.Errorf("the old failure is still there: %q", left)
+		}
 	})
 }
 

@@ -244,6 +244,9 @@ func TestLiveGroupOutcomes(t *testing.T) {
 		t.Errorf("Exit(task 1 brings a word) = %v; want it told", err)
 	}
 	own := []Alive{{0, 1, "mine"}, {1, 2, ""}}
+	if err := start().Exit(own, nil); err != nil {
+		t.Errorf("Exit(own word, no error) = %v; want none: the caller knows its own", err)
+	}
 	if err := start().Exit(own, boom); err != boom {
 		t.Errorf("Exit(own word) = %v; want the body's error only", err)
 	}

@@ -98,6 +98,11 @@ func TestMatchByOtherEvidence(t *testing.T) {
 			one(topo.TaskRecord{Task: 2}, topo.DeviceRecord{ID: 4}), ByID},
 		{"an exchanged device in its old slot", one(topo.TaskRecord{MachineID: "a"}, topo.DeviceRecord{UUID: "x", PCI: "1"}),
 			one(topo.TaskRecord{MachineID: "a"}, topo.DeviceRecord{UUID: "y", PCI: "1"}), 0},
+		{"the same number on another machine", one(topo.TaskRecord{Task: 1, MachineID: "a"}, topo.DeviceRecord{ID: 4}),
+			one(topo.TaskRecord{Task: 1, MachineID: "b"}, topo.DeviceRecord{ID: 4}), 0},
+		{"two that it could be", one(topo.TaskRecord{Task: 5, MachineID: "a"}, topo.DeviceRecord{ID: 10}),
+			append(one(topo.TaskRecord{Task: 0, MachineID: "a"}, topo.DeviceRecord{ID: 0}),
+				one(topo.TaskRecord{Task: 1, MachineID: "a"}, topo.DeviceRecord{ID: 1})...), 0},
 		{"another platform", one(topo.TaskRecord{}, topo.DeviceRecord{Platform: "cpu"}),
 			one(topo.TaskRecord{}, topo.DeviceRecord{Platform: "cuda"}), 0},
 	}
@@ -224,6 +229,23 @@ func TestAssignTwoOnOneMachine(t *testing.T) {
 	got, err := Assign(split("x", "y", "z"), split("z", "new", "x"), Seating{Tasks: 3})
 	if err != nil || placements(got) != "2! 1! 0!" {
 		t.Errorf("Assign() = %s, %v; want 2! 1! 0!", placements(got), err)
+	}
+}
+
+// Data lie with the machine, so a device that was carried over to another one
+// does not take the number along.
+func TestAssignGoesByMachine(t *testing.T) {
+	clause(t, "P-RMP-8")
+	was, now := hosts("a", "b"), hosts("a", "b")
+	now[0].Devices, now[1].Devices = now[1].Devices, now[0].Devices
+	for i := range now {
+		for j := range now[i].Devices {
+			now[i].Devices[j].PCI = ""
+		}
+	}
+	got, err := Assign(was, now, Seating{Tasks: 2})
+	if err != nil || placements(got) != "0! 1!" {
+		t.Errorf("Assign with exchanged devices = %s, %v; want 0! 1!", placements(got), err)
 	}
 }
 

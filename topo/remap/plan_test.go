@@ -337,6 +337,22 @@ func TestPlanPermutes(t *testing.T) {
 	if p := plan(t, in); p.Restore != nil || len(p.Missing) != 0 || p.Cost().Store != 1 {
 		t.Errorf("with a block lost = %v, mesh %v; want reads in place", p.Cost(), p.Restore)
 	}
+	for i := range 4 {
+		in.Live[i].Index = holds(topo.Task(i), 2*i, 2*i+1)
+	}
+	as, still := flat(4, 2), in
+	still.Target, still.Arrays = &as, wants(8)
+	if p := plan(t, still); p.Restore != nil || p.Cost() != (Cost{Local: 8}) {
+		t.Errorf("with nothing moved = %v, mesh %v; want reads in place", p.Cost(), p.Restore)
+	}
+	other := flat(4, 2) // as many devices, but two of them newcomers
+	other.Devices[6], other.Devices[7] = 8, 9
+	grown := in
+	grown.Target, grown.Arrays = &other, wants(6)
+	grown.Live = append(slices.Clone(in.Live), Live{Record: host(4, "e")})
+	if p := plan(t, grown); p.Restore != nil {
+		t.Errorf("onto other devices the mesh is %v; want reads in place", p.Restore)
+	}
 	same := flat(4, 2)
 	in = Input{Step: 100, Saved: savedJob(), Live: in.Live[:2], Target: &same, Arrays: []Array{{Name: "W", Shape: []int64{8, 4}, Type: "float32"}}}
 	if p := plan(t, in); p.Restore != nil {
@@ -363,6 +379,21 @@ func TestPlanBalances(t *testing.T) {
 	// second from the lowest that has given nothing yet.
 	if got, want := moves(t, plan(t, in)), "6<2:W.6 7<0:W.7"; got != want {
 		t.Errorf("plan moves %s; want %s", got, want)
+	}
+}
+
+// A peer that holds just what is asked for is preferred to one that holds more.
+func TestPlanPrefersExactShards(t *testing.T) {
+	clause(t, "P-RMP-4")
+	whole := holds(0, 0)
+	whole.Arrays[0].Shards[0].Box = Box{{0, 8}, {0, 4}}
+	in := Input{Step: 100, Arrays: wants(2), Live: []Live{{Record: host(0, "a")}, {Record: host(1, "b"), Index: whole}, {Record: host(2, "c"), Index: holds(2, 0, 1)}}}
+	if got, want := moves(t, plan(t, in)), "0<2:W.0 1<2:W.1"; got != want {
+		t.Errorf("plan moves %s; want %s", got, want)
+	}
+	in.Live = in.Live[:2]
+	if p := plan(t, in); len(p.Missing) != 0 || p.Reads[0].From != 1 || p.Reads[0].Bytes != 16*4/32 {
+		t.Errorf("plan = %+v; want both blocks cut out of the one shard", p.Reads)
 	}
 }
 
