@@ -413,7 +413,7 @@ func (m *Machine) expire(b *barrier) { m.finish(b, m.barrierError(b, serry.ErrTi
 // cannot come back the barrier fails (C-BAR-16); else it waits for it (C-BAR-18).
 func (m *Machine) leaveBarriers(t *task, reason error) {
 	for _, b := range slices.Clone(m.ep.open) {
-		if !b.open || b.kind == registerBarrier || b.position(t) < 0 {
+		if !b.open || b.kind == registerBarrier || b.position(t) < 0 || b.kind == shutdownBarrier && t.exited {
 			continue
 		}
 		if !t.recoverable {

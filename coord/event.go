@@ -201,6 +201,10 @@ type (
 	// Lost is the verdict of the detectors: these incarnations are dead (C-LOST-1).
 	Lost struct{ Tasks []Loss }
 
+	// Exited says that the processes of these incarnations ended well. Who did not say goodbye has
+	// left all the same: it counts as arrived at the shutdown barrier (A-TF-7).
+	Exited struct{ Tasks []Departure }
+
 	// Departed says that no call of these incarnations can come any more (C-EPOCH-3).
 	Departed struct{ Tasks []Departure }
 
@@ -266,6 +270,7 @@ func (WaitForAllTasks) event()   {}
 func (Tick) event()              {}
 func (Cancel) event()            {}
 func (Lost) event()              {}
+func (Exited) event()            {}
 func (Departed) event()          {}
 func (Acknowledge) event()       {}
 func (OpenEpoch) event()         {}

@@ -59,7 +59,35 @@ func (m *Machine) openShutdown(w *waiter, t *task) {
 		m.answer(w, nil, shutdownFailed(t, b.err))
 		return
 	}
+	for u := range m.membersOf(b) {
+		if u.exited {
+			m.arrive(b, u, arrival{inc: u.inc})
+		}
+	}
 	m.arriveToLeave(w, t)
+}
+
+// exit lets tasks leave whose processes ended well. Those who wait at the shutdown barrier do not
+// wait for them.
+func (m *Machine) exit(gone []Departure) {
+	for _, d := range gone {
+		t := m.task(d.Task)
+		if t == nil || d.Incarnation == 0 || t.inc != d.Incarnation {
+			continue
+		}
+		if t.state == serry.Connected {
+			t.exited = true
+			m.disconnect(t)
+			if b := m.ep.shutdown; b.open && b.position(t) >= 0 {
+				m.arrive(b, t, arrival{inc: t.inc})
+			}
+		}
+		if b := m.ep.register; b.open && b.slots[t.at].arrived {
+			m.withdraw(b.slots[t.at].w)
+		}
+		t.departed = true
+		m.dropRequesters(d.Incarnation)
+	}
 }
 
 func (m *Machine) arriveToLeave(w *waiter, t *task) {

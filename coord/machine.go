@@ -92,6 +92,8 @@ func (m *Machine) Step(now Time, ev Event) []Effect {
 		m.cancel(ev.Req)
 	case Lost:
 		m.lose(ev.Tasks)
+	case Exited:
+		m.exit(ev.Tasks)
 	case Departed:
 		m.depart(ev.Tasks)
 	case Acknowledge:

@@ -23,6 +23,7 @@ type task struct {
 	grace       Time  // after it left: until when its calls are still taken (C-ST-3)
 	registered  int64 // the version at which this incarnation came
 	left        bool  // it has left, and not come back
+	exited      bool  // it left by ending well, without a word
 	departed    bool  // no call of this incarnation can come any more
 	unsynced    bool  // it restarted and has not met the others since (C-SYNC-1)
 	poll        *waiter
@@ -65,7 +66,7 @@ func (m *Machine) adopt(t *task, inc serry.Incarnation) {
 		t.inc = inc
 		t.registered = m.version + 1
 	}
-	t.departed, t.left = false, false
+	t.departed, t.left, t.exited = false, false, false
 	m.ep.known[inc] = t.at
 }
 

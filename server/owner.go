@@ -144,12 +144,32 @@ func (o *owner) item(it *item) {
 		o.end(w.peer)
 	case silences:
 		o.judge(o.silent(w))
+	case exited:
+		o.exited(w)
 	case viewing:
 		w.answer <- o.machine.View() // has room
 	case ordered:
 		o.step(w.event)
+		if w.event == (coord.Stop{}) {
+			o.stopped()
+		}
 		o.wave.done = append(o.wave.done, w.done)
 	}
+}
+
+// exited takes the word of whoever watches a process.
+func (o *owner) exited(w exited) {
+	s := o.epoch.seat(w.task)
+	if s == nil || s.known.incarnation == 0 {
+		return // it ended before it registered
+	}
+	l := life{w.task, s.known.incarnation}
+	if w.cause != "" {
+		o.judge([]suspect{{life: l, lost: true, evidence: "process exited: " + w.cause}})
+	} else {
+		o.step(coord.Exited{Tasks: []coord.Departure{{Task: l.task, Incarnation: l.incarnation}}})
+	}
+	o.pronounce(nil, []coord.Departure{{Task: l.task, Incarnation: l.incarnation}})
 }
 
 // step moves the machine and collects what must happen.
@@ -242,9 +262,12 @@ func (o *owner) changed(c coord.Changed) {
 	if c.State == serry.Connected || c.Incarnation != s.known.incarnation {
 		s.seen.Store(int64(o.now)) // C-ST-2
 	}
+	o.links.revisit(life{c.Task, s.known.incarnation}, o.now)
+	if s.known.incarnation != c.Incarnation {
+		o.links.revisit(life{c.Task, c.Incarnation}, o.now)
+	}
 	s.known = standing{state: c.State, incarnation: c.Incarnation}
 	o.show(s)
-	o.links.revisit(life{c.Task, c.Incarnation}, o.now)
 }
 
 // show publishes what is known of s after the commit.
@@ -255,6 +278,14 @@ func (o *owner) show(s *seat) {
 // opened takes over a new epoch.
 func (o *owner) opened(e coord.Opened) {
 	o.epoch = newEpoch(e, wire.NewCodec(e.Jobs))
+	o.wave.epoch = o.epoch
+	o.links.forgetIdle()
+}
+
+// stopped publishes an epoch without tasks, so that no heartbeat is called a good one any more
+// (C-HB-1).
+func (o *owner) stopped() {
+	o.epoch = &epoch{service: o.epoch.service, codec: o.epoch.codec}
 	o.wave.epoch = o.epoch
 }
 

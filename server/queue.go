@@ -38,6 +38,10 @@ type (
 		epoch *epoch
 		seats []*seat
 	}
+	exited struct { // the process of a task has ended
+		task  serry.TaskID
+		cause string // empty if it ended well
+	}
 	viewing struct{ answer chan<- coord.View }
 	ordered struct { // an event of the operator, done once its effects have left
 		event coord.Event
