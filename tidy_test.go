@@ -38,6 +38,7 @@ var layers = [][]string{
 var pure = map[string]struct{ context bool }{
 	"coord":             {},
 	"topo":              {context: true},
+	"topo/remap":        {},
 	"mesh":              {},
 	"diagnose":          {},
 	"internal/schedule": {},
