@@ -2,6 +2,7 @@ package server
 
 import (
 	"cmp"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -34,6 +35,7 @@ type Config struct {
 	LostGrace time.Duration
 
 	Transport Transport    // empty means GRPC
+	TLS       *tls.Config  // nil serves plain HTTP/2 (C-WIRE-12)
 	Limits    Limits       // of the server; those of the machine are in Cluster
 	Log       *slog.Logger // nil is silent
 }

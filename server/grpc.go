@@ -2,6 +2,7 @@ package server
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"io"
 	"math"
@@ -11,6 +12,8 @@ import (
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/encoding"
 	_ "google.golang.org/grpc/encoding/gzip" // C-WIRE-3: jax compresses what it sends
 	"google.golang.org/grpc/keepalive"
@@ -39,9 +42,14 @@ type grpcTransport struct {
 	server  *grpc.Server
 }
 
-func newGRPC(h rpc.Handler, m rpc.Methods) *grpcTransport {
+func newGRPC(h rpc.Handler, m rpc.Methods, secure *tls.Config) *grpcTransport {
 	t := &grpcTransport{handler: h, methods: m}
+	creds := insecure.NewCredentials()
+	if secure != nil {
+		creds = credentials.NewTLS(secure)
+	}
 	t.server = grpc.NewServer(
+		grpc.Creds(creds),
 		grpc.UnknownServiceHandler(t.call),
 		grpc.ForceServerCodecV2(rawCodec{}),
 		grpc.StatsHandler(t),

@@ -19,8 +19,8 @@ import (
 type codesConn map[rpc.CallID]codes.Code
 
 func (c codesConn) Reply(call rpc.CallID, _ []byte, st rpc.Status) { c[call] = st.Code }
-func (c codesConn) Flush()                                        {}
-func (c codesConn) RemoteAddr() net.Addr                          { return nil }
+func (c codesConn) Flush()                                         {}
+func (c codesConn) RemoteAddr() net.Addr                           { return nil }
 
 // TestFullQueue has a handler whose owner does not run, so that its queue fills.
 func TestFullQueue(t *testing.T) {

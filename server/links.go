@@ -182,6 +182,13 @@ func (k *links) forget(l life) {
 	}
 }
 
+// forgetIdle drops the lives of a former epoch that nothing carries.
+func (k *links) forgetIdle() {
+	for l := range k.idle {
+		k.forget(l)
+	}
+}
+
 // A suspect is a life that a detector has something to say about.
 type suspect struct {
 	life

@@ -12,7 +12,7 @@ import (
 // A peer is what the server remembers of one connection.
 type peer struct {
 	conn    rpc.Conn // set once
-	surplus bool     // set once: beyond the limit of connections
+	surplus bool     // set once: it came when there were as many connections as allowed
 
 	// Written by the owner, read by handlers: the lives this connection carried. Never changed in
 	// place.

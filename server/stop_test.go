@@ -64,6 +64,28 @@ func TestStopAnswersEverybodyFirst(t *testing.T) {
 	})
 }
 
+func TestHeartbeatAfterStop(t *testing.T) {
+	lab.Clause(t, "C-HB-1", "C-INC-4")
+	synctest.Test(t, func(t *testing.T) {
+		s := start(t, cluster(1))
+		c := dialFake(t, s)
+		c.send(t, xlapb.CoordinationService_RegisterTask_FullMethodName, &xlapb.RegisterTaskRequest{Incarnation: 7})
+		beat := func() codes.Code {
+			call := c.send(t, xlapb.CoordinationService_Heartbeat_FullMethodName, &xlapb.HeartbeatRequest{Incarnation: 7})
+			synctest.Wait()
+			return c.code(t, "Heartbeat", call)
+		}
+		synctest.Wait()
+		if code := beat(); code != codes.OK {
+			t.Errorf("Heartbeat() = %v; want OK", code)
+		}
+		s.Shutdown(t.Context())
+		if code := beat(); code != codes.Internal {
+			t.Errorf("Heartbeat() after the end = %v; want INTERNAL", code)
+		}
+	})
+}
+
 func TestShutdownDoesNotWaitForADeafClient(t *testing.T) {
 	lab.Clause(t, "C-STOP-2")
 	synctest.Test(t, func(t *testing.T) {

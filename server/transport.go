@@ -21,9 +21,9 @@ type transport interface {
 // newTransport is the one place that knows which transports there are.
 func newTransport(cfg Config, h rpc.Handler, m rpc.Methods) transport {
 	if cfg.Transport == Front {
-		return frontTransport{front.New(front.Config{Handler: h, Methods: m, Log: cfg.Log})}
+		return frontTransport{front.New(front.Config{Handler: h, Methods: m, TLS: cfg.TLS, Log: cfg.Log})}
 	}
-	return newGRPC(h, m)
+	return newGRPC(h, m, cfg.TLS)
 }
 
 // frontTransport is the lean transport of package front.

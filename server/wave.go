@@ -10,7 +10,7 @@ import (
 
 // A wave is what must happen because of one batch, once the batch is committed.
 type wave struct {
-	epoch   *epoch // opened in this batch, or nil
+	epoch   *epoch // to publish, or nil
 	shown   []showing
 	replies []outgoing
 	notes   []coord.Note
@@ -94,10 +94,9 @@ func (w *wave) clear() {
 
 // A fanout encodes replies, each of those that go to many only once (C-WATCH-9).
 type fanout struct {
-	version   int64 // of the pictures kept
-	pictures  map[fanoutKey]encoded
-	ofWave    map[fanoutKey]encoded
-	encodings int // of pictures, so far
+	version  int64 // of the pictures kept
+	pictures map[fanoutKey]encoded
+	ofWave   map[fanoutKey]encoded
 }
 
 // A fanoutKey tells which replies are the same bytes: what is said, and how the caller reads it.
@@ -134,12 +133,12 @@ func (f *fanout) encode(s wire.Shape, r coord.Reply) ([]byte, rpc.Status) {
 	switch said := r.Result.(type) {
 	case *coord.Picture:
 		f.turn(said.Version)
-		return f.once(f.pictures, fanoutKey{s, said}, r)
+		return once(f.pictures, fanoutKey{s, said}, r)
 	case *coord.Alive:
-		return f.once(f.ofWave, fanoutKey{s, said}, r)
+		return once(f.ofWave, fanoutKey{s, said}, r)
 	case coord.Value:
 		if n := len(said.Value); n >= minSharedValue {
-			return f.once(f.ofWave, fanoutKey{s, valueKey{said.Key, unsafe.SliceData(said.Value), n}}, r)
+			return once(f.ofWave, fanoutKey{s, valueKey{said.Key, unsafe.SliceData(said.Value), n}}, r)
 		}
 	}
 	return s.Encode(r)
@@ -153,12 +152,11 @@ func (f *fanout) turn(version int64) {
 	}
 }
 
-func (f *fanout) once(kept map[fanoutKey]encoded, k fanoutKey, r coord.Reply) ([]byte, rpc.Status) {
+func once(kept map[fanoutKey]encoded, k fanoutKey, r coord.Reply) ([]byte, rpc.Status) {
 	e, ok := kept[k]
 	if !ok {
 		e.body, e.status = k.shape.Encode(r)
 		kept[k] = e
-		f.encodings++
 	}
 	return e.body, e.status
 }

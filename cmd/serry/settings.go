@@ -15,6 +15,7 @@ import (
 	"github.com/serry-dev/serry/coord"
 	"github.com/serry-dev/serry/server"
 	"github.com/serry-dev/serry/topo"
+	"github.com/serry-dev/serry/wire/mtls"
 )
 
 // settings are the flags of serry serve. The defaults are those of jax.
@@ -32,6 +33,7 @@ type settings struct {
 	recoverable, excludeUnsynced     bool
 	errorDelivery, transport         string
 	limits                           map[string]int64
+	tls                              mtls.Files
 }
 
 func (s *settings) define(f *pflag.FlagSet) {
@@ -50,6 +52,10 @@ func (s *settings) define(f *pflag.FlagSet) {
 	f.StringVar(&s.errorDelivery, "error-delivery", "stream", "how tasks hear of a failure: `stream` or heartbeat")
 	f.StringVar(&s.transport, "transport", string(server.GRPC), "what reads the network: `grpc` or front")
 	f.StringToInt64Var(&s.limits, "limit", nil, "set limits, as `name=number,...`: "+strings.Join(limitNames(), ", "))
+	f.StringVar(&s.tls.Cert, "tls-cert", "", "PEM `file` with the certificate chain of the server; both sides then show a certificate")
+	f.StringVar(&s.tls.Key, "tls-key", "", "PEM `file` with its private key")
+	f.StringVar(&s.tls.CA, "tls-ca", "", "PEM `file` with the roots that clients must chain to")
+	f.StringVar(&s.tls.PeerPrefix, "tls-peer-prefix", "", "what a URI name of a client's certificate must begin with, such as spiffe://example.org/job/")
 	f.StringVar(&s.metricsListen, "metrics-listen", "", "`address` to serve metrics on, for Prometheus, at /metrics")
 	f.StringVar(&s.logFormat, "log-format", "text", "`text` or json")
 	f.StringVar(&s.logLevel, "log-level", "info", "least important lines to log: debug, `info`, warn or error")
@@ -109,6 +115,13 @@ func (s *settings) config(cmd *cobra.Command) (server.Config, error) {
 	}
 	if err := setLimits(&c, s.limits); err != nil {
 		return c, err
+	}
+	if !s.tls.IsZero() {
+		id, err := mtls.Load(s.tls)
+		if err != nil {
+			return c, err
+		}
+		c.TLS = id.Server()
 	}
 	if s.heartbeatTimeout <= 0 {
 		return c, fmt.Errorf("--heartbeat-timeout %v: want more than 0", s.heartbeatTimeout)
