@@ -136,13 +136,13 @@ func (r result) text() string {
 }
 
 // raises fails the test unless the call raised an error whose text begins
-// with prefix.
-func (r result) raises(prefix string) {
+// with prefix and has all of words in it.
+func (r result) raises(prefix string, words ...string) {
 	r.c.t.Helper()
 	if r.Error == nil {
 		r.c.t.Fatalf("%s: returned %s; want %q raised", r.c.name, r.Value, prefix)
 	}
-	if !strings.HasPrefix(*r.Error, prefix) {
-		r.c.t.Fatalf("%s: raised %q; want %q", r.c.name, *r.Error, prefix)
+	if !strings.HasPrefix(*r.Error, prefix) || !contains(*r.Error, words...) {
+		r.c.t.Fatalf("%s: raised %q; want %q with %q", r.c.name, *r.Error, prefix, words)
 	}
 }

@@ -1,6 +1,7 @@
 package interop
 
 import (
+	"fmt"
 	"testing"
 
 	"github.com/serry-dev/serry/internal/lab"
@@ -11,7 +12,7 @@ import (
 func TestSecondRunStartsEmpty(t *testing.T) {
 	lab.Clause(t, "T-REAL-13", "C-EPOCH-1", "C-EPOCH-2", "C-EPOCH-4")
 	eachTransport(t, func(t *testing.T, tr transport) {
-		eachVenv(t, []venv{jaxNew, jax092}, func(t *testing.T, v venv) {
+		eachVenv(t, both, func(t *testing.T, v venv) {
 			srv := serve(t, tr, "--tasks", "2")
 			for range 2 {
 				clients := join(t, srv.addr, 2, clientConfig{venv: v})
@@ -32,7 +33,7 @@ func TestSecondRunStartsEmpty(t *testing.T) {
 func TestRunAfterAFailedOneStartsEmpty(t *testing.T) {
 	lab.Clause(t, "T-REAL-13", "C-EPOCH-2", "C-EPOCH-4")
 	eachTransport(t, func(t *testing.T, tr transport) {
-		eachVenv(t, []venv{jaxNew, jax092}, func(t *testing.T, v venv) {
+		eachVenv(t, both, func(t *testing.T, v venv) {
 			srv := serve(t, tr, "--tasks", "2")
 			failed := join(t, srv.addr, 2, clientConfig{venv: v})
 			failed[0].call("key_value_set", "half", "done").value(nil)
@@ -64,5 +65,42 @@ func TestNextRunWaitsForTheLastProcess(t *testing.T) {
 		next.end().value(nil)
 		next.call("key_value_try_get", "run").raises("NOT_FOUND")
 		leave(next)
+	})
+}
+
+// A server that was replaced by an empty one says so to every call of the old
+// run, and such a client ends. Errors go by heartbeat here, so that the clients
+// have no poll open that would end them before.
+func TestCallsOfAnotherService(t *testing.T) {
+	lab.Clause(t, "C-INC-2", "C-CLI-4", "A-TOL-1", "C-POLL-11", "A-HA-2")
+	eachTransport(t, func(t *testing.T, tr transport) {
+		calls := [][]any{
+			{"key_value_set", "k", "v"},
+			{"key_value_try_get", "k"},
+			{"blocking_key_value_get", "k", 60_000},
+			{"key_value_increment", "n", 1},
+			{"key_value_dir_get", "d"},
+			{"key_value_delete", "k"},
+			{"wait_at_barrier", "b", 60_000},
+			{"get_live_nodes", []int{0, 1, 2, 3, 4, 5, 6, 7}},
+		}
+		flags := []string{"--tasks", fmt.Sprint(len(calls)), "--error-delivery", "heartbeat"}
+		old := serve(t, tr, flags...)
+		clients := join(t, old.addr, len(calls), clientConfig{venv: jaxNew})
+		barrier("polls are answered", clients...)
+		old.kill()
+		serveOn(t, tr, old.addr, flags...)
+		for i, c := range clients {
+			method, args := calls[i][0].(string), calls[i][1:]
+			c.begin(method, args...)
+			// A call may meet the broken connection; a later one finds the new server.
+			for line, ok := c.next(); ok; line, ok = c.next() {
+				if !contains(line, "UNAVAILABLE") {
+					t.Fatalf("%s: %s = %s; want its end", c.name, method, line)
+				}
+				c.begin(method, args...)
+			}
+			c.aborts("INTERNAL", "wrong service incarnation")
+		}
 	})
 }

@@ -7,19 +7,89 @@ import (
 	"github.com/serry-dev/serry/internal/lab"
 )
 
-// A process that dies while it waits for the others has not come: the job
-// begins when its successor is there. One that is replaced while it waits is
-// told so.
-func TestRestartWhileJoining(t *testing.T) {
-	lab.Clause(t, "C-REG-10", "C-REG-15", "T-E2E-15")
+// Nobody has joined before all have come, and nobody has left before all want
+// to.
+func TestJoinAndLeaveTogether(t *testing.T) {
+	lab.Clause(t, "A-CON-7", "C-REG-8", "C-SHUT-3", "IT-01", "IT-03", "IT-07", "PJ-01", "PJ-07", "PJ-11", "T-E2E-1")
 	eachTransport(t, func(t *testing.T, tr transport) {
 		eachVenv(t, both, func(t *testing.T, v venv) {
-			srv := serve(t, tr, "--tasks", "2")
-			replaced := newClient(t, srv.addr, clientConfig{venv: v, task: 0})
-			replaced.begin("connect")
-			waiting := newClient(t, srv.addr, clientConfig{venv: v, task: 0})
-			waiting.begin("connect")
-			select { // whichever came first
+			srv := serve(t, tr, "--tasks", "3")
+			first := newClient(t, srv.addr, clientConfig{venv: v, task: 0})
+			first.begin("connect")
+			second := newClient(t, srv.addr, clientConfig{venv: v, task: 1})
+			second.begin("connect")
+			last := newClient(t, srv.addr, clientConfig{venv: v, task: 2})
+			last.pause(300)
+			first.quiet()
+			second.quiet()
+			connect(last)
+			first.end().value(nil)
+			second.end().value(nil)
+
+			first.begin("shutdown")
+			second.begin("shutdown")
+			last.pause(300)
+			first.quiet()
+			second.quiet()
+			last.call("shutdown").value(nil)
+			first.end().value(nil)
+			second.end().value(nil)
+			for _, c := range []*client{first, second, last} {
+				c.leaves()
+			}
+		})
+	})
+}
+
+// Who waits for one that does not come is told after the register timeout.
+func TestJoinEndsWithoutTheLast(t *testing.T) {
+	lab.Clause(t, "C-REG-11", "IT-08", "T-E2E-13")
+	eachTransport(t, func(t *testing.T, tr transport) {
+		eachVenv(t, both, func(t *testing.T, v venv) {
+			srv := serve(t, tr, "--tasks", "3", "--register-timeout", "2s")
+			clients := make([]*client, 2)
+			for i := range clients {
+				clients[i] = newClient(t, srv.addr, clientConfig{venv: v, task: i})
+				clients[i].begin("connect")
+			}
+			for _, c := range clients {
+				c.aborts("DEADLINE_EXCEEDED", "Barrier timed out")
+			}
+		})
+	})
+}
+
+// Who waits to leave is told after the shutdown timeout, and so is the one
+// that did not want to.
+func TestLeaveEndsWithoutTheLast(t *testing.T) {
+	lab.Clause(t, "C-SHUT-5", "IT-05", "T-E2E-10")
+	eachTransport(t, func(t *testing.T, tr transport) {
+		eachVenv(t, both, func(t *testing.T, v venv) {
+			srv := serve(t, tr, "--tasks", "2", "--shutdown-timeout", "1s")
+			clients := join(t, srv.addr, 2, clientConfig{venv: v})
+			clients[0].begin("shutdown")
+			for _, c := range clients {
+				c.aborts("INTERNAL", "Shutdown barrier has failed.", "timed out")
+			}
+		})
+	})
+}
+
+// A process that is replaced while it waits for the others is told so. One
+// that dies while it waits has not come: the job begins when its successor is
+// there.
+func TestRestartWhileJoining(t *testing.T) {
+	lab.Clause(t, "C-REG-10", "C-REG-15", "IT-10", "PJ-14", "T-E2E-15")
+	eachTransport(t, func(t *testing.T, tr transport) {
+		eachVenv(t, both, func(t *testing.T, v venv) {
+			srv := serve(t, tr, "--tasks", "3")
+			begin := func(task int) *client {
+				c := newClient(t, srv.addr, clientConfig{venv: v, task: task})
+				c.begin("connect")
+				return c
+			}
+			waits, replaced, waiting := begin(0), begin(2), begin(2)
+			select { // whichever of the two came first
 			case <-replaced.ended:
 			case <-waiting.ended:
 				replaced, waiting = waiting, replaced
@@ -28,11 +98,13 @@ func TestRestartWhileJoining(t *testing.T) {
 			replaced.aborts("ALREADY_EXISTS", "request from a newer incarnation")
 			waiting.kill()
 
-			other := newClient(t, srv.addr, clientConfig{venv: v, task: 1})
-			third := newClient(t, srv.addr, clientConfig{venv: v, task: 0})
-			connect(other, third)
-			barrier("both", third, other)
-			leave(third, other)
+			last, again := begin(1), begin(2)
+			clients := []*client{waits, last, again}
+			for _, c := range clients {
+				c.end().value(nil)
+			}
+			barrier("all", clients...)
+			leave(clients...)
 		})
 	})
 }

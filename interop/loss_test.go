@@ -16,7 +16,7 @@ const soon = 20 * time.Second
 // T-REAL-4: a process is killed; the others end within a second and say which
 // task it was. Heartbeat timeout and grace are the defaults.
 func TestKilledProcessEndsTheJob(t *testing.T) {
-	lab.Clause(t, "T-REAL-4", "C-LOST-1", "C-LOST-4", "A-DIE-1", "C-PROP-4")
+	lab.Clause(t, "T-REAL-4", "C-LOST-1", "C-LOST-4", "A-DIE-1", "C-PROP-4", "IT-04", "IT-31", "PJ-08")
 	eachTransport(t, func(t *testing.T, tr transport) {
 		names := map[venv]string{ // the task, in the words of each dialect
 			jaxNew: "task 1: ",

@@ -65,6 +65,9 @@ const (
 	tensorflow venv = "tf"        // dialect O, jobs
 )
 
+// both are one client of each dialect.
+var both = []venv{jaxNew, jax092}
+
 // eachVenv runs test once for every environment named.
 func eachVenv(t *testing.T, venvs []venv, test func(t *testing.T, v venv)) {
 	t.Helper()

@@ -13,7 +13,7 @@ import (
 func TestPreemptionNoticeAgreesOnAStep(t *testing.T) {
 	lab.Clause(t, "T-REAL-6", "A-PRE-4", "A-PRE-9", "A-PRE-14", "C-CLI-9")
 	eachTransport(t, func(t *testing.T, tr transport) {
-		eachVenv(t, []venv{jaxNew, jax092}, func(t *testing.T, v venv) {
+		eachVenv(t, both, func(t *testing.T, v venv) {
 			srv := serve(t, tr, "--tasks", "2")
 			slow := startJax(t, srv.addr, v, 0, "testdata/preempt.py", "2", "0")
 			fast := startJax(t, srv.addr, v, 1, "testdata/preempt.py", "2", "1")

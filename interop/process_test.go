@@ -91,20 +91,26 @@ func (p *process) clear() {
 	}
 }
 
-// line returns the next line for us.
-func (p *process) line() string {
+// next returns the next line for us; not ok if the process ended instead.
+func (p *process) next() (line string, ok bool) {
 	p.t.Helper()
 	select {
-	case line, ok := <-p.lines:
-		if !ok {
-			<-p.ended
-			p.t.Fatalf("%s: ended (%v); want another line", p.name, p.cmd.ProcessState)
-		}
-		return line
+	case line, ok = <-p.lines:
 	case <-time.After(patience):
 		p.t.Fatalf("%s: no line after %v", p.name, patience)
 	}
-	return ""
+	return line, ok
+}
+
+// line returns the next line for us.
+func (p *process) line() string {
+	p.t.Helper()
+	line, ok := p.next()
+	if !ok {
+		<-p.ended
+		p.t.Fatalf("%s: ended (%v); want another line", p.name, p.cmd.ProcessState)
+	}
+	return line
 }
 
 // expect takes the next line and holds it to want.
@@ -183,12 +189,12 @@ func contains(text string, words ...string) bool {
 	return true
 }
 
-// running fails the test if the process has ended.
-func (p *process) running() {
+// quiet fails the test if the process has said something, or ended.
+func (p *process) quiet() {
 	p.t.Helper()
 	select {
-	case <-p.ended:
-		p.t.Fatalf("%s: ended (%v); want it running", p.name, p.cmd.ProcessState)
+	case line, ok := <-p.lines:
+		p.t.Fatalf("%s: printed %q (still running: %v); want nothing yet", p.name, line, ok)
 	default:
 	}
 }

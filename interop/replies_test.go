@@ -15,9 +15,6 @@ import (
 // each reply, which is what the server's own answers were chosen by. The
 // server here is a script; the client is real, in both dialects.
 
-// both are one client of each dialect.
-var both = []venv{jaxNew, jax092}
-
 func TestClientRegisters(t *testing.T) {
 	lab.Clause(t, "T-REAL-7", "A-CON-3", "A-CON-4", "C-CLI-1")
 	for _, row := range []struct {

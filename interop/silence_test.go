@@ -12,7 +12,7 @@ import (
 func TestShortStallIsForgiven(t *testing.T) {
 	lab.Clause(t, "T-REAL-8", "A-TOL-3", "C-LOST-6")
 	eachTransport(t, func(t *testing.T, tr transport) {
-		eachVenv(t, []venv{jaxNew, jax092}, func(t *testing.T, v venv) {
+		eachVenv(t, both, func(t *testing.T, v venv) {
 			// Half the timeout is both the pace and the deadline of a heartbeat,
 			// so some of these stalls have one in them.
 			srv := serve(t, tr, "--tasks", "2", "--heartbeat-timeout", "4s", "--heartbeat-slack", "0s")
@@ -33,7 +33,7 @@ func TestShortStallIsForgiven(t *testing.T) {
 func TestLongStallEndsTheClients(t *testing.T) {
 	lab.Clause(t, "T-REAL-8", "A-TOL-3", "A-DIE-3", "C-EPOCH-2", "C-EPOCH-4")
 	eachTransport(t, func(t *testing.T, tr transport) {
-		eachVenv(t, []venv{jaxNew, jax092}, func(t *testing.T, v venv) {
+		eachVenv(t, both, func(t *testing.T, v venv) {
 			srv := serve(t, tr, "--tasks", "2", "--heartbeat-timeout", "4s")
 			clients := join(t, srv.addr, 2, clientConfig{venv: v, heartbeat: 4})
 			srv.signal(syscall.SIGSTOP)

@@ -25,7 +25,7 @@ func TestPausedProcessIsNotDead(t *testing.T) {
 // One process waits to leave and the other is killed: the end of the job has
 // failed, and the one that waits says so.
 func TestKilledWhileOthersLeave(t *testing.T) {
-	lab.Clause(t, "C-SHUT-5", "T-E2E-10", "A-DIE-4")
+	lab.Clause(t, "C-SHUT-5", "C-SHUT-6", "A-DIE-4", "IT-02", "PJ-06")
 	eachTransport(t, func(t *testing.T, tr transport) {
 		eachVenv(t, both, func(t *testing.T, v venv) {
 			srv := serve(t, tr, "--tasks", "2")

@@ -14,9 +14,10 @@ import (
 // T-REAL-3: every key call of the Python client, with the texts that programs
 // match on.
 func TestKeys(t *testing.T) {
-	lab.Clause(t, "T-REAL-3", "A-PY-3", "A-PY-4", "A-KV-1", "A-KV-2", "A-KV-6", "A-KV-7", "A-KV-8", "A-KV-9", "A-KEY-1", "A-KEY-2")
+	lab.Clause(t, "T-REAL-3", "A-PY-3", "A-PY-4", "A-KV-1", "A-KV-2", "A-KV-6", "A-KV-7", "A-KV-8", "A-KV-9", "A-KEY-1", "A-KEY-2",
+		"IT-23", "IT-24", "IT-25", "IT-26", "IT-27", "PJ-22", "PJ-23", "PJ-24", "PJ-25", "PJ-26", "PJ-27", "PJ-28", "PJ-29", "PJ-30")
 	eachTransport(t, func(t *testing.T, tr transport) {
-		eachVenv(t, []venv{jaxNew, jax092}, func(t *testing.T, v venv) {
+		eachVenv(t, both, func(t *testing.T, v venv) {
 			srv := serve(t, tr, "--tasks", "2")
 			clients := join(t, srv.addr, 2, clientConfig{venv: v})
 			writesAndReads(clients[0], clients[1])
@@ -49,14 +50,18 @@ func writesAndReads(a, b *client) {
 	b.holds("empty", "")
 
 	a.call("key_value_set", "count", "10").value(nil)
-	for _, step := range []struct{ add, want int }{{1, 11}, {-20, -9}} {
+	for _, step := range []struct {
+		key       string
+		add, want int
+	}{{"count", 1, 11}, {"count", -20, -9}, {"new count", 2, 2}} {
 		var got int
-		b.call("key_value_increment", "count", step.add).value(&got)
+		b.call("key_value_increment", step.key, step.add).value(&got)
 		if got != step.want {
-			b.t.Errorf("key_value_increment(%d) = %d; want %d", step.add, got, step.want)
+			b.t.Errorf("key_value_increment(%q, %d) = %d; want %d", step.key, step.add, got, step.want)
 		}
+		a.holds(step.key, fmt.Sprint(step.want))
 	}
-	a.holds("count", "-9")
+	a.call("key_value_increment", "once", 1).raises("FAILED_PRECONDITION")
 }
 
 // blockingGets waits for a key that comes, and for one that does not.
@@ -72,22 +77,29 @@ func blockingGets(a, b *client) {
 
 func directories(a, b *client) {
 	a.t.Helper()
-	want := map[string]string{"dir/a": "1", "dir/b": "2", "dir/deep/c": "3"}
+	want := map[string]string{"dir/a": "1", "dir/deep/b": "2", "dir/deep/c": "3"}
 	for key, value := range want {
 		a.call("key_value_set", key, value).value(nil)
 	}
+	a.call("key_value_set", "dir", "not below itself").value(nil)
 	a.call("key_value_set", "dirt", "not below dir").value(nil)
 	if diff := cmp.Diff(want, b.dir("dir/")); diff != "" {
 		b.t.Errorf("key_value_dir_get(dir/) (-want +got)\n%s", diff)
 	}
-	b.call("key_value_delete", "dir/a").value(nil)
+	b.call("key_value_delete", "dir/deep/b").value(nil)
+	a.call("blocking_key_value_get", "dir/deep/b", 100).raises("DEADLINE_EXCEEDED")
+	a.holds("dir/deep/c", "3")
 	b.call("key_value_delete", "dir/deep").value(nil)
-	if diff := cmp.Diff(map[string]string{"dir/b": "2"}, a.dir("dir")); diff != "" {
+	if diff := cmp.Diff(map[string]string{"dir/a": "1"}, a.dir("dir")); diff != "" {
 		a.t.Errorf("key_value_dir_get(dir) after deletes (-want +got)\n%s", diff)
 	}
-	if got := a.dir("no/such/dir/"); len(got) != 0 {
-		a.t.Errorf("key_value_dir_get(no/such/dir/) = %v; want nothing", got)
+	b.call("key_value_delete", "dir/").value(nil)
+	for _, dir := range []string{"dir/", "no/such/dir/"} {
+		if got := a.dir(dir); len(got) != 0 {
+			a.t.Errorf("key_value_dir_get(%s) = %v; want nothing", dir, got)
+		}
 	}
+	a.holds("dirt", "not below dir")
 
 	const values, size = 10, 1 << 20
 	sizes := map[string]int{}
@@ -113,46 +125,12 @@ func oddKeys(a, b *client) {
 	}
 }
 
-// T-REAL-3: every way a barrier ends, with the texts that programs match on.
-func TestBarriers(t *testing.T) {
-	lab.Clause(t, "T-REAL-3", "A-PY-4", "C-CLI-7", "A-BAR-1", "A-BAR-2", "A-BAR-5", "A-BAR-7")
-	eachTransport(t, func(t *testing.T, tr transport) {
-		eachVenv(t, []venv{jaxNew, jax092}, func(t *testing.T, v venv) {
-			srv := serve(t, tr, "--tasks", "3")
-			clients := join(t, srv.addr, 3, clientConfig{venv: v})
-			a, b, c := clients[0], clients[1], clients[2]
-
-			for range 3 {
-				barrier("all", clients...)
-			}
-
-			even := []int{0, 2}
-			a.begin("wait_at_barrier", "even", 60_000, even)
-			c.call("wait_at_barrier", "even", 60_000, even).value(nil)
-			a.end().value(nil)
-
-			// Who does not belong fails at once, and so do those who come later.
-			for _, one := range []*client{b, a, c} {
-				one.call("wait_at_barrier", "not for b", 60_000, even).raises("INVALID_ARGUMENT: A non-participating task")
-			}
-
-			a.begin("wait_at_barrier", "missing", 200)
-			b.call("wait_at_barrier", "missing", 200).raises("DEADLINE_EXCEEDED: Barrier timed out")
-			a.end().raises("DEADLINE_EXCEEDED: Barrier timed out")
-			c.call("wait_at_barrier", "missing", 60_000).raises("DEADLINE_EXCEEDED: Barrier timed out")
-			barrier("missing", clients...) // the next use is whole again
-
-			leave(clients...)
-		})
-	})
-}
-
 // T-REAL-17: a client that writes before it connects is served, in the new
 // dialect too, where it names service incarnation 0.
 func TestKeySetBeforeConnect(t *testing.T) {
 	lab.Clause(t, "T-REAL-17", "A-TOL-2", "C-INC-2")
 	eachTransport(t, func(t *testing.T, tr transport) {
-		eachVenv(t, []venv{jaxNew, jax092}, func(t *testing.T, v venv) {
+		eachVenv(t, both, func(t *testing.T, v venv) {
 			srv := serve(t, tr, "--tasks", "1")
 			c := newClient(t, srv.addr, clientConfig{venv: v})
 			c.call("key_value_set", "early", "bird").value(nil)
