@@ -382,6 +382,42 @@ func TestBudget(t *testing.T) {
 	}
 }
 
+// TestBudgetLeader withholds windows beyond the limit from all messages but one, and gives the turn
+// to the next when that one ends.
+func TestBudgetLeader(t *testing.T) {
+	clause(t, "F-32")
+	var b budget
+	b.limit = 100
+	first, second, third := new(request), new(request), new(request)
+	steps := []struct {
+		what string
+		got  bool
+		want bool
+	}{
+		{"within the limit", b.reserve(first, 90, 0), true},
+		{"beyond it: becomes leader", b.reserve(second, 20, 0), true},
+		{"beyond it, not the leader", b.reserve(third, 20, 0), false},
+		{"the leader again", b.reserve(second, 1000, 20), true},
+		{"bytes within twice the limit, leader aside", b.add(third, 110), true},
+		{"bytes beyond", b.add(third, 1), false},
+		{"bytes of the leader", b.add(second, 1), true},
+	}
+	for _, s := range steps {
+		if s.got != s.want {
+			t.Errorf("%s: %v; want %v", s.what, s.got, s.want)
+		}
+	}
+	if next := b.release(first, 90); len(next) != 0 {
+		t.Errorf("release below nothing: %d may go on; want none", len(next))
+	}
+	if next := b.release(second, 1021); len(next) != 1 || next[0] != third {
+		t.Errorf("release of the leader: %v may go on; want the third", next)
+	}
+	if b.release(third, 110); b.mu.used != 0 || b.mu.lead != 0 {
+		t.Errorf("%d bytes left; want 0", b.mu.used)
+	}
+}
+
 // TestBudgetIsHard opens ever more messages that do not end: the newest are refused.
 func TestBudgetIsHard(t *testing.T) {
 	clause(t, "F-32")
@@ -486,6 +522,26 @@ func TestFloods(t *testing.T) {
 			})
 		})
 	}
+}
+
+// TestPingsAfterData measures bandwidth as busy clients do, with a PING after every reply.
+func TestPingsAfterData(t *testing.T) {
+	clause(t, "F-36", "A-CH-7")
+	synctest.Test(t, func(t *testing.T) {
+		_, _, l := startPipe(t)
+		p := connect(t, l.Dial)
+		p.fr.WriteWindowUpdate(0, 1<<30)
+		const calls = 5 * 1000
+		for i := range calls {
+			stream := uint32(2*i + 1)
+			p.call(stream, methodEcho, nil)
+			p.fr.WritePing(false, [8]byte{})
+			p.flush()
+			if got := p.answer(stream); got.end != nil {
+				t.Fatalf("call %d: %v", i, got)
+			}
+		}
+	})
 }
 
 // TestUnreadAcknowledgements has a peer ask and never read the answers, slowly enough for the rates.

@@ -47,10 +47,11 @@ type conn struct {
 		sender sender
 		coder  blockCoder
 
-		out     []byte // encoded, not yet handed to the transport
-		flying  int    // bytes with the transport
-		writing bool   // somebody is writing; only one may
-		acks    int    // acknowledgements since output was last empty
+		out        []byte // encoded, not yet handed to the transport
+		flying     int    // bytes with the transport
+		flyingAcks int
+		writing    bool // somebody is writing; only one may
+		acks       int  // acknowledgements in out
 
 		openedAt  time.Duration
 		settled   bool // the peer acknowledged our settings, or it was said that it does not
@@ -90,6 +91,7 @@ type inbound struct {
 	settings   bucket
 	idle       bucket
 	dataSeen   uint64 // sender.moved when idle was last emptied
+	pingedAt   uint64 // sender.moved at the last PING
 	young      uint32 // streams up to this one are older than a second or so
 	youngNext  uint32
 	youngSince time.Duration
@@ -103,19 +105,6 @@ const (
 	callReceiving call = 1 << 17 // the request is not complete, the handler does not know it
 	callMethod    call = 1<<16 - 1
 )
-
-// A drainState says how far an orderly end has come.
-type drainState uint8
-
-const (
-	serving  drainState = iota
-	warned              // first GOAWAY sent: the peer should open no more calls
-	overdue             // the peer has not answered it in time
-	refusing            // last GOAWAY sent: new calls are ignored
-)
-
-// drainPing asks for the round trip between the two GOAWAYs.
-var drainPing = [8]byte{'s', 'e', 'r', 'r', 'y', 'e', 'n', 'd'}
 
 func newConn(s *Server, nc net.Conn) *conn {
 	c := &conn{srv: s, nc: nc, remote: nc.RemoteAddr()}
@@ -272,81 +261,6 @@ func (c *conn) linger() {
 	}
 	c.out.closeWrite()
 	io.CopyN(io.Discard, c.nc, pauseOutput)
-}
-
-// drain begins an orderly end (F-40). The reader takes the further steps.
-func (c *conn) drain() {
-	c.mu.Lock()
-	if !c.mu.ready {
-		c.mu.Unlock()
-		c.fail(ErrServerClosed)
-		return
-	}
-	if c.mu.ended || c.mu.draining != serving {
-		c.mu.Unlock()
-		return
-	}
-	c.mu.draining, c.mu.warnedAt = warned, c.srv.now()
-	c.mu.out = appendGoAway(c.mu.out, maxWindow, http2.ErrCodeNo, "server stops")
-	c.mu.out = appendPing(c.mu.out, 0, drainPing[:])
-	c.srv.scan.add(alarm{when: c.mu.warnedAt + lingerTime, conn: c})
-	c.mu.Unlock()
-	c.Flush()
-}
-
-// refuseNew sends the last GOAWAY. The reader calls it after a round trip, or when that took too long.
-func (c *conn) refuseNew() {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.mu.draining != warned && c.mu.draining != overdue {
-		return
-	}
-	c.mu.draining = refusing
-	c.in.refusing = true
-	c.mu.out = appendGoAway(c.mu.out, c.in.highest, http2.ErrCodeNo, "server stops")
-}
-
-// drained says whether an orderly end is complete. The reader asks after each wave and when woken.
-func (c *conn) drained() bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.mu.draining == refusing && c.quiet() && c.in.current == nil && len(c.in.parked) == 0
-}
-
-// quiet says whether no served call is open; mu is held.
-func (c *conn) quiet() bool { return len(c.mu.open) == 0 && c.mu.sender.empty() }
-
-// wake makes the reader look around: its read ends with a timeout.
-func (c *conn) wake() { c.nc.SetReadDeadline(time.Unix(1, 0)) }
-
-// woken says whether a failed read was only a wake-up, and handles it.
-func (c *conn) woken(err error) bool {
-	if !timeout(err) {
-		return false
-	}
-	c.nc.SetReadDeadline(time.Time{})
-	c.mu.Lock()
-	late := c.mu.draining == overdue
-	expired := c.mu.expired
-	c.mu.expired = nil
-	c.mu.Unlock()
-	for _, stream := range expired {
-		c.dropRequest(stream)
-		c.halt(stream)
-	}
-	if late {
-		c.refuseNew()
-	}
-	return true
-}
-
-// alarm is called by the scanner for stream, or for the connection itself if that is 0.
-func (c *conn) alarm(stream uint32) {
-	if stream == 0 {
-		c.check()
-	} else {
-		c.expire(stream)
-	}
 }
 
 // expire ends a call whose deadline has passed (F-29).

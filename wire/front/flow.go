@@ -2,7 +2,6 @@ package front
 
 import (
 	"encoding/binary"
-	"time"
 
 	"golang.org/x/net/http2"
 	"google.golang.org/grpc/codes"
@@ -238,77 +237,4 @@ func (c *conn) setInitialWindow(n int64) bool {
 		s.push(snd)
 	}
 	return true
-}
-
-// topUp widens the window of a stream for the rest of its message: once when its length becomes
-// known, then whenever half is used (F-32).
-func (c *conn) topUp(r *request) {
-	if r.received < prefixLen {
-		return
-	}
-	left := r.length - int64(len(r.body))
-	target := min(max(left, streamWindow), messageGrant)
-	first := !r.raised
-	r.raised = true
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if left <= r.window || r.want > 0 || r.window > target/2 && !first {
-		return
-	}
-	r.want = target - r.window
-	c.grant(r)
-}
-
-// grant gives r the window it wants if the budgets allow; mu is held.
-func (c *conn) grant(r *request) {
-	if r.want <= 0 || !c.budget.admit(r) || !c.srv.budget.admit(r) {
-		return
-	}
-	c.mu.out = appendWindowUpdate(c.mu.out, r.stream, r.want)
-	r.window += r.want
-	r.want = 0
-}
-
-// release gives the bytes of r, which is gone, back to the budgets, and lets others go on.
-func release(r *request) {
-	next := r.conn.budget.take(r, r.held)
-	next = append(next, r.conn.srv.budget.take(r, r.held)...)
-	for _, n := range next {
-		n.conn.regrant(n)
-	}
-}
-
-// regrant tries again to widen the window of r.
-func (c *conn) regrant(r *request) {
-	c.mu.Lock()
-	gone := r.gone || c.mu.ended
-	if !gone {
-		c.grant(r)
-	}
-	c.mu.Unlock()
-	if gone { // its turn goes to others
-		for _, b := range []*budget{&c.budget, &c.srv.budget} {
-			for _, n := range b.take(r, 0) {
-				n.conn.regrant(n)
-			}
-		}
-		return
-	}
-	c.Flush()
-}
-
-// progress is how far output had come at some time.
-type progress struct {
-	at             time.Duration
-	written, moved uint64
-}
-
-// watch has the scanner look after the connection until there is no more need; mu is held.
-func (c *conn) watch() {
-	if !c.mu.watched {
-		c.mu.watched = true
-		now := c.srv.now()
-		c.mu.lastCheck = progress{now, c.mu.written, c.mu.sender.moved}
-		c.srv.scan.add(alarm{when: now + watchEvery, conn: c})
-	}
 }

@@ -127,7 +127,7 @@ func New(cfg Config) *Server {
 		s.tls.NextProtos = []string{"h2"}
 		s.tls.MinVersion = max(s.tls.MinVersion, tls.VersionTLS12)
 	}
-	s.scan.init(s)
+	s.scan.init()
 	s.mu.conns = make(map[*conn]struct{})
 	s.mu.listeners = make(map[net.Listener]struct{})
 	return s

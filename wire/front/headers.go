@@ -113,7 +113,7 @@ func (c *conn) open(b headerBlock, head *head) error {
 	if head.malformed || !head.pseudo || b.self {
 		return c.resetStream(b.stream, http2.ErrCodeProtocol)
 	}
-	if full := c.openCalls() >= maxOpenCalls; full {
+	if c.full() {
 		c.srv.count.refused[refusedStreams].Add(1)
 		return c.resetStream(b.stream, http2.ErrCodeRefusedStream)
 	}
@@ -131,10 +131,11 @@ func (c *conn) open(b headerBlock, head *head) error {
 	return nil
 }
 
-func (c *conn) openCalls() int {
+// full says whether one more call would be too many.
+func (c *conn) full() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return len(c.mu.open) + c.mu.sender.len() + len(c.in.parked)
+	return len(c.in.parked) >= maxUnfinished || len(c.mu.open)+c.mu.sender.len() >= maxOpenCalls
 }
 
 // A head is what a header block says, as far as the front cares. It does not change once made.
@@ -319,11 +320,21 @@ func parseTimeout(s string) (time.Duration, bool) {
 	if len(s) < 2 || len(s) > 9 {
 		return noTimeout, false
 	}
-	unit, ok := map[byte]time.Duration{
-		'H': time.Hour, 'M': time.Minute, 'S': time.Second,
-		'm': time.Millisecond, 'u': time.Microsecond, 'n': time.Nanosecond,
-	}[s[len(s)-1]]
-	if !ok {
+	var unit time.Duration
+	switch s[len(s)-1] {
+	case 'H':
+		unit = time.Hour
+	case 'M':
+		unit = time.Minute
+	case 'S':
+		unit = time.Second
+	case 'm':
+		unit = time.Millisecond
+	case 'u':
+		unit = time.Microsecond
+	case 'n':
+		unit = time.Nanosecond
+	default:
 		return noTimeout, false
 	}
 	n := time.Duration(0)

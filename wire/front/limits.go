@@ -2,8 +2,6 @@ package front
 
 import (
 	"errors"
-	"slices"
-	"sync"
 	"time"
 )
 
@@ -27,6 +25,7 @@ const (
 // Limits of a connection. Clients in order stay far below all of them.
 const (
 	maxOpenCalls     = 1 << 20   // beyond: the stream is refused
+	maxUnfinished    = 1 << 17   // of them, those whose requests have not ended
 	pauseOutput      = 1 << 20   // unsent output that stops reading
 	pumpOutput       = 48 << 10  // output up to which large replies are encoded ahead of the socket
 	maxPile          = 64 << 20  // unread replies of a peer that reads nothing
@@ -49,7 +48,7 @@ const (
 const (
 	handshakeTime = 20 * time.Second
 	stallTime     = 20 * time.Second // bytes wait and none moves
-	pileTime      = time.Second      // the same with more than maxPile
+	pileTime      = 5 * time.Second  // the same with more than maxPile
 	lingerTime    = time.Second      // between GOAWAY and the end
 	watchEvery    = time.Second
 )
@@ -89,7 +88,7 @@ type rate struct{ perSecond, burst float64 }
 
 var (
 	resetRate    = rate{1000, 10_000} // young streams reset, by the peer or for its errors
-	pingRate     = rate{1000, 1000}
+	pingRate     = rate{1000, 1000}   // without data between them
 	settingsRate = rate{100, 100}
 	idleRate     = rate{10_000, 10_000} // PRIORITY, WINDOW_UPDATE and unknown frames without a request
 )
@@ -105,72 +104,4 @@ func (b *bucket) over(r rate, now time.Duration) bool {
 	b.level = max(0, b.level-r.perSecond*(now-b.at).Seconds()) + 1
 	b.at = now
 	return b.level > r.burst
-}
-
-// A budget bounds the bytes of unfinished messages. Beyond the limit only one message, the leader,
-// may go on, so that each comes to its end in turn.
-type budget struct {
-	limit int64
-
-	mu struct {
-		sync.Mutex
-		used    int64
-		leader  *request   // or nil
-		waiting []*request // windows withheld, oldest first
-	}
-}
-
-// add counts n bytes of r, and says whether r may keep them: past twice the limit only the leader may.
-func (b *budget) add(r *request, n int64) bool {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if b.mu.used+n > 2*b.limit && b.mu.leader != r {
-		return false
-	}
-	b.mu.used += n
-	return true
-}
-
-// remove takes back what add counted.
-func (b *budget) remove(n int64) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.mu.used -= n
-}
-
-// admit says whether the window of r may grow. If not, take will return r when it may try again.
-func (b *budget) admit(r *request) bool {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if b.mu.used < b.limit || b.mu.leader == r {
-		return true
-	}
-	if b.mu.leader == nil {
-		b.mu.leader = r
-		return true
-	}
-	b.mu.waiting = append(b.mu.waiting, r)
-	return false
-}
-
-// take gives back n bytes of r, which has ended, and returns the messages that may go on.
-func (b *budget) take(r *request, n int64) []*request {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.mu.used -= n
-	if b.mu.leader == r {
-		b.mu.leader = nil
-	}
-	if i := slices.Index(b.mu.waiting, r); i >= 0 {
-		b.mu.waiting = slices.Delete(b.mu.waiting, i, i+1)
-	}
-	var next []*request
-	switch waiting := b.mu.waiting; {
-	case len(waiting) == 0:
-	case b.mu.used < b.limit:
-		next, b.mu.waiting = waiting, nil
-	case b.mu.leader == nil:
-		next, b.mu.waiting = waiting[:1:1], waiting[1:]
-	}
-	return next
 }

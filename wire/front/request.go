@@ -1,14 +1,9 @@
 package front
 
 import (
-	"bytes"
-	"compress/gzip"
 	"encoding/binary"
-	"errors"
 	"fmt"
-	"io"
 	"slices"
-	"sync"
 	"time"
 
 	"golang.org/x/net/http2"
@@ -24,8 +19,7 @@ const (
 	codeDeadline      = codes.DeadlineExceeded
 )
 
-// A request is a call whose request has not ended yet. All but window, want and gone is owned by
-// the reader.
+// A request is a call whose request has not ended yet. Owned by the reader, but for the last fields.
 type request struct {
 	conn     *conn
 	stream   uint32
@@ -37,12 +31,13 @@ type request struct {
 	prefix   [prefixLen]byte
 	length   int64 // of the message, announced
 	body     []byte
-	held     int64 // bytes counted in the budgets
-	raised   bool  // the window fits the message
+	raised   bool // the window fits the message
 
 	// Guarded by conn.mu.
 	window int64 // what the peer may still send
 	want   int64 // window withheld by a budget
+	cost   int64 // bytes to reserve for that
+	held   int64 // bytes counted in the budgets, at least those of body
 	gone   bool
 }
 
@@ -93,14 +88,11 @@ func (c *conn) removeRequest(r *request) {
 	if c.in.data.req == r {
 		c.in.data.req = nil
 	}
-	if r.held == 0 && r.want == 0 { // no budget has ever seen it
+	if r.raised || len(r.body) > 0 {
+		c.release(r)
+	} else { // no budget has seen it
 		c.in.spare = r
-		return
 	}
-	c.mu.Lock()
-	r.gone = true
-	c.mu.Unlock()
-	release(r)
 }
 
 func (c *conn) dropRequest(stream uint32) bool {
@@ -254,7 +246,7 @@ func (r *request) take(p []byte) *rpc.Status {
 	if len(p) == 0 {
 		return nil
 	}
-	if !r.hold(int64(len(p))) {
+	if !r.conn.hold(r, int64(len(r.body)+len(p))) {
 		r.conn.srv.count.refused[refusedMemory].Add(1)
 		return &rpc.Status{Code: codeExhausted, Message: "too many bytes of unfinished requests"}
 	}
@@ -284,19 +276,6 @@ func (r *request) begin(prefix [prefixLen]byte) *rpc.Status {
 
 func tooLarge(limit int64) *rpc.Status {
 	return &rpc.Status{Code: codeExhausted, Message: fmt.Sprintf("request message above the limit of %d bytes", limit)}
-}
-
-// hold counts n more bytes of r in the budgets.
-func (r *request) hold(n int64) bool {
-	if !r.conn.budget.add(r, n) {
-		return false
-	}
-	if !r.conn.srv.budget.add(r, n) {
-		r.conn.budget.remove(n)
-		return false
-	}
-	r.held += n
-	return true
 }
 
 // requestEnds serves the call, or says what is wrong with it. whole is the body of the request if it
@@ -422,44 +401,3 @@ func (c *conn) armDeadlines() {
 	c.mu.Unlock()
 	c.in.deadlines = c.in.deadlines[:0]
 }
-
-// gunzip expands a message up to limit bytes. The caller recycles the result.
-func gunzip(p []byte, limit int64) ([]byte, *rpc.Status) {
-	z := expanders.Get().(*expander)
-	defer expanders.Put(z)
-	z.src.Reset(p)
-	defer z.src.Reset(nil)
-	if err := z.gz.Reset(&z.src); err != nil {
-		return nil, badGzip(err)
-	}
-	out := grow(nil, smallBuffer)
-	for {
-		if len(out) == cap(out) {
-			out = grow(out, 1)
-		}
-		n, err := z.gz.Read(out[len(out):cap(out)])
-		out = out[:len(out)+n]
-		switch {
-		case int64(len(out)) > limit:
-			recycle(out)
-			return nil, tooLarge(limit)
-		case errors.Is(err, io.EOF):
-			return out, nil
-		case err != nil:
-			recycle(out)
-			return nil, badGzip(err)
-		}
-	}
-}
-
-func badGzip(err error) *rpc.Status {
-	return &rpc.Status{Code: codeInternal, Message: "gzip: " + err.Error()}
-}
-
-// An expander is a gzip reader with its source.
-type expander struct {
-	gz  gzip.Reader
-	src bytes.Reader
-}
-
-var expanders = sync.Pool{New: func() any { return new(expander) }}

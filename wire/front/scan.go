@@ -33,7 +33,7 @@ type scanner struct {
 // staleAlarms is how many meaningless alarms are not worth tidying up.
 const staleAlarms = 1024
 
-func (s *scanner) init(*Server) {
+func (s *scanner) init() {
 	s.kick = make(chan struct{}, 1)
 	s.stop = make(chan struct{})
 }
@@ -87,9 +87,13 @@ func (s *scanner) run(srv *Server) {
 	defer timer.Stop()
 	for {
 		due, wait, more := s.due(srv.now())
-		touched := make(map[*conn]struct{})
+		touched := make(map[*conn]struct{}) // one write each
 		for _, a := range due {
-			a.conn.alarm(a.stream)
+			if a.stream == 0 {
+				a.conn.check()
+				continue
+			}
+			a.conn.expire(a.stream)
 			touched[a.conn] = struct{}{}
 		}
 		for c := range touched {
@@ -190,52 +194,4 @@ func (s *scanner) pop() alarm {
 		h[i], h[least] = h[least], h[i]
 		i = least
 	}
-}
-
-// check looks after the connection: settings never acknowledged, an orderly end that is late, a
-// peer that does not read (F-21, F-35, F-40).
-func (c *conn) check() {
-	c.srv.scan.forget(1)
-	now := c.srv.now()
-	c.mu.Lock()
-	if c.mu.ended || c.mu.cause != nil {
-		c.mu.Unlock()
-		return
-	}
-	c.mu.watched = false
-	if c.mu.draining == warned && now >= c.mu.warnedAt+lingerTime {
-		c.mu.draining = overdue
-		c.wake()
-	}
-	lost := c.stalled(now)
-	c.mu.Unlock()
-	if lost {
-		c.srv.count.refused[refusedNotReading].Add(1)
-		c.fail(ErrNotReading)
-	}
-}
-
-// stalled says whether the peer has read nothing for too long. While that may become so, the watch
-// goes on. mu is held.
-func (c *conn) stalled(now time.Duration) bool {
-	socket, window := c.backlog() > 0, !c.mu.sender.empty()
-	last := &c.mu.lastCheck
-	if (!socket || c.mu.written != last.written) && (!window || c.mu.sender.moved != last.moved) {
-		*last = progress{now, c.mu.written, c.mu.sender.moved}
-	}
-	silent := now - last.at
-	pile := int64(c.backlog()) + c.mu.sender.bytes
-	if silent >= stallTime || pile > maxPile && silent >= pileTime {
-		return true
-	}
-	unsettled := !c.mu.settled && now < c.mu.openedAt+handshakeTime
-	if !c.mu.settled && !unsettled {
-		c.mu.settled = true
-		c.srv.log.Warn("settings not acknowledged", "peer", c.remote)
-	}
-	if socket || window || unsettled {
-		c.mu.watched = true
-		c.srv.scan.add(alarm{when: now + watchEvery, conn: c})
-	}
-	return false
 }

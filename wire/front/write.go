@@ -70,7 +70,8 @@ func (c *conn) flush() {
 func (c *conn) takeOutput() []byte {
 	out := c.mu.out
 	c.mu.out = nil
-	c.mu.flying = len(out)
+	c.mu.flying, c.mu.flyingAcks = len(out), c.mu.acks
+	c.mu.acks = 0
 	return out
 }
 
@@ -78,10 +79,7 @@ func (c *conn) takeOutput() []byte {
 // call, and encodes what had to wait; mu is held.
 func (c *conn) landed(n int) {
 	c.mu.written += uint64(n)
-	c.mu.flying = 0
-	if len(c.mu.out) == 0 {
-		c.mu.acks = 0
-	}
+	c.mu.flying, c.mu.flyingAcks = 0, 0
 	c.pump()
 }
 

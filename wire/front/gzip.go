@@ -1,0 +1,52 @@
+package front
+
+import (
+	"bytes"
+	"compress/gzip"
+	"errors"
+	"io"
+	"sync"
+
+	"github.com/serry-dev/serry/wire/rpc"
+)
+
+// gunzip expands a message up to limit bytes. The caller recycles the result.
+func gunzip(p []byte, limit int64) ([]byte, *rpc.Status) {
+	z := expanders.Get().(*expander)
+	defer expanders.Put(z)
+	z.src.Reset(p)
+	defer z.src.Reset(nil)
+	if err := z.gz.Reset(&z.src); err != nil {
+		return nil, badGzip(err)
+	}
+	out := grow(nil, smallBuffer)
+	for {
+		if len(out) == cap(out) {
+			out = grow(out, 1)
+		}
+		n, err := z.gz.Read(out[len(out):cap(out)])
+		out = out[:len(out)+n]
+		switch {
+		case int64(len(out)) > limit:
+			recycle(out)
+			return nil, tooLarge(limit)
+		case errors.Is(err, io.EOF):
+			return out, nil
+		case err != nil:
+			recycle(out)
+			return nil, badGzip(err)
+		}
+	}
+}
+
+func badGzip(err error) *rpc.Status {
+	return &rpc.Status{Code: codeInternal, Message: "gzip: " + err.Error()}
+}
+
+// An expander is a gzip reader with its source.
+type expander struct {
+	gz  gzip.Reader
+	src bytes.Reader
+}
+
+var expanders = sync.Pool{New: func() any { return new(expander) }}
