@@ -168,6 +168,32 @@ func TestTwoTasksOnOneConnection(t *testing.T) {
 	})
 }
 
+func TestExitedProcess(t *testing.T) {
+	lab.Clause(t, "C-LOST-3")
+	synctest.Test(t, func(t *testing.T) {
+		cfg := cluster(3)
+		cfg.Cluster.ShutdownTimeout = 0
+		l := lab.Serve(t, cfg)
+		tasks := fleet(t, l, 3, 100)
+		survivor := tasks[0].poll(t.Context())
+		l.Exited(serry.TaskID{Job: "worker", Index: 1}, "")
+		pending(t, "PollForError after a polite end", survivor)
+		if got := state(l, 1); got != serry.Disconnected {
+			t.Errorf("task 1 is %v after a polite end; want disconnected", got)
+		}
+		start := time.Now()
+		l.Exited(serry.TaskID{Job: "worker", Index: 2}, "signal 9")
+		err := lab.Failure(t, <-survivor)
+		if took := time.Since(start); took != 0 || !strings.Contains(err.Message, "task 2: process exited: signal 9") {
+			t.Errorf("after %v PollForError() = %v; want at once that task 2 exited by signal 9", took, err)
+		}
+		l.Exited(serry.TaskID{Job: "worker", Index: 7}, "signal 9") // nobody knows it
+		if n := metric(t, l.Server, `serry_lost_tasks_total{evidence="process"}`); n != 1 {
+			t.Errorf("%v tasks lost by the end of their process; want 1", n)
+		}
+	})
+}
+
 func TestSilence(t *testing.T) {
 	lab.Clause(t, "C-HB-6", "C-HB-7", "C-HB-9", "NEW-59")
 	for _, c := range []struct {

@@ -142,8 +142,9 @@ func (m *metrics) traffic(ch chan<- prometheus.Metric) {
 	}
 	n, sum, below := st.waits.read()
 	ch <- prometheus.MustNewConstHistogram(m.shape.waits, n, sum, below)
-	counter(m.shape.lost, st.bySilence.Load(), "silence")
-	counter(m.shape.lost, st.byConnection.Load(), "connection")
+	for sort, name := range [...]string{bySilence: "silence", byConnection: "connection", byProcess: "process"} {
+		counter(m.shape.lost, st.lostBy[sort].Load(), name)
+	}
 	counter(m.shape.events, st.events.Load())
 	counter(m.shape.batches, st.batches.Load())
 }

@@ -17,8 +17,7 @@ type stats struct {
 	calls [dialects][maxOps]methodStats
 
 	batches, events atomic.Uint64 // of the owner
-	bySilence       atomic.Uint64 // tasks lost
-	byConnection    atomic.Uint64
+	lostBy          [evidenceSorts]atomic.Uint64
 	waits           histogram // of calls at barriers
 }
 
@@ -47,12 +46,23 @@ func (m *methodStats) answered(c codes.Code, bytes int) {
 	m.codes[min(c, codes.Unauthenticated)].Add(1)
 }
 
+// Sorts of evidence against tasks.
+const (
+	bySilence = iota
+	byConnection
+	byProcess
+	evidenceSorts
+)
+
 func (s *stats) lost(losses []coord.Loss) {
 	for _, l := range losses {
-		if l.Evidence == "" {
-			s.bySilence.Add(1)
-		} else {
-			s.byConnection.Add(1)
+		switch l.Evidence {
+		case "":
+			s.lostBy[bySilence].Add(1)
+		case evidenceClosed, evidenceNotResumed:
+			s.lostBy[byConnection].Add(1)
+		default:
+			s.lostBy[byProcess].Add(1)
 		}
 	}
 }
