@@ -1,0 +1,307 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"slices"
+	"time"
+
+	"google.golang.org/protobuf/proto"
+
+	"github.com/serry-dev/serry/wire/xlapb"
+)
+
+// A bench is a comparison under way.
+type bench struct {
+	plan     plan
+	peers    []peer
+	identity *identity
+	sheet    *sheet
+	progress io.Writer
+}
+
+// run measures all peers in turn, layout by layout, so that whatever changes on the machine
+// meanwhile changes for all of them. Every round another one goes first.
+func (b *bench) run(ctx context.Context) error {
+	for round := range b.plan.rounds {
+		first := round % len(b.peers)
+		order := slices.Concat(b.peers[first:], b.peers[:first])
+		for _, t := range b.turns() {
+			for _, p := range order {
+				if t.oursOnly && p.transport == "" {
+					continue
+				}
+				fmt.Fprintf(b.progress, "bench: round %d of %d: %s, %v\n", round+1, b.plan.rounds, p.name, t.layout)
+				if err := b.one(ctx, p, t); err != nil {
+					return fmt.Errorf("%s, %v: %w", p.name, t.layout, err)
+				}
+			}
+		}
+	}
+	return nil
+}
+
+// A turn is a layout and what is measured of it.
+type turn struct {
+	layout
+	measure  func(context.Context, *subject) error
+	oursOnly bool
+}
+
+// turns are those of a round.
+func (b *bench) turns() []turn {
+	var all []turn
+	p := b.plan
+	for _, n := range p.clusters() {
+		all = append(all, turn{layout{n, n, nil}, b.separate, false})
+	}
+	if p.has(groupShared) {
+		all = append(all, turn{layout{p.focus, 1, nil}, b.shared, false})
+	}
+	if p.has(groupTLS) {
+		all = append(all, turn{layout{p.focus, p.focus, b.identity}, b.secure, false})
+	}
+	if p.has(groupScale) {
+		all = append(all,
+			turn{layout{p.crowd, p.hosts, nil}, b.manyPerConn, true},
+			turn{layout{p.crowd, p.crowd, nil}, b.crowded, true})
+	}
+	return all
+}
+
+// A subject is a peer that serves a connected cluster.
+type subject struct {
+	*server
+	*cluster
+	took time.Duration // to connect and register
+	add  func(m metric, v float64)
+}
+
+// one starts a peer, connects a cluster to it, and measures it.
+func (b *bench) one(ctx context.Context, p peer, t turn) error {
+	srv, err := p.start(ctx, t.tasks, t.identity)
+	if err != nil {
+		return err
+	}
+	defer srv.stop()
+	c, took, err := connect(ctx, srv.addr, t.layout)
+	if err != nil {
+		return fmt.Errorf("%w, log:\n%s", err, srv.log.String())
+	}
+	defer c.close()
+	defer srv.stop() // before the connections go, which a server takes for a disaster
+	s := &subject{srv, c, took, func(m metric, v float64) { b.sheet.add(p.name, m, t.tasks, v) }}
+	if err := t.measure(ctx, s); err != nil {
+		return fmt.Errorf("%w, log:\n%s", err, srv.log.String())
+	}
+	return nil
+}
+
+// separate measures a cluster whose tasks have a connection each.
+func (b *bench) separate(ctx context.Context, s *subject) error {
+	sized := slices.Contains(b.plan.sizes, s.tasks)
+	if err := s.settle(ctx); err != nil {
+		return err
+	}
+	if sized && b.plan.has(groupConnect) {
+		if err := s.connected(connectTime, resident); err != nil {
+			return err
+		}
+	}
+	if sized && b.plan.has(groupBarrier) {
+		if err := s.barriers(ctx, b.plan.waves(s.tasks), barrierTime, arrivalCPU); err != nil {
+			return err
+		}
+		s.add(callsRefused, float64(s.refused.Load()))
+	}
+	if s.tasks == b.plan.focus && b.plan.has(groupKeys) {
+		if err := s.keyRows(ctx, b.plan.keysFor); err != nil {
+			return err
+		}
+	}
+	if slices.Contains(b.plan.alive, s.tasks) && b.plan.has(groupAlive) {
+		if err := s.liveSet(ctx); err != nil {
+			return err
+		}
+	}
+	if s.tasks == b.plan.focus && b.plan.has(groupWatch) {
+		return s.watch(ctx) // the last: it breaks the cluster
+	}
+	return nil
+}
+
+// shared measures a cluster whose tasks share one connection.
+func (b *bench) shared(ctx context.Context, s *subject) error {
+	if err := s.settle(ctx); err != nil {
+		return err
+	}
+	return s.barriers(ctx, b.plan.waves(s.tasks), sharedBarrierTime, sharedArrivalCPU)
+}
+
+// secure measures a cluster whose connections are encrypted.
+func (b *bench) secure(ctx context.Context, s *subject) error {
+	if err := s.settle(ctx); err != nil {
+		return err
+	}
+	if err := s.connected(secureConnect, secureResident); err != nil {
+		return err
+	}
+	if err := s.barriers(ctx, b.plan.waves(s.tasks), secureBarrier, secureArrivalCPU); err != nil {
+		return err
+	}
+	return s.keys(ctx, b.plan.keysFor, keyRow{callers, s.conn, secureKeysRate, secureKeysCPU})
+}
+
+// manyPerConn measures the crowd behind a few connections, as relays would carry it.
+func (b *bench) manyPerConn(ctx context.Context, s *subject) error {
+	return b.largest(ctx, s, hostsRegister, hostsMemory, hostsBarrier, metrics)
+}
+
+// crowded measures the crowd with a connection each.
+func (b *bench) crowded(ctx context.Context, s *subject) error {
+	return b.largest(ctx, s, crowdRegister, crowdMemory, crowdBarrier, crowdCPU)
+}
+
+func (b *bench) largest(ctx context.Context, s *subject, register, held, barrier, cpu metric) error {
+	s.add(register, ms(s.took))
+	if err := s.settle(ctx); err != nil {
+		return err
+	}
+	if err := s.barriers(ctx, b.plan.waves(s.tasks), barrier, cpu); err != nil {
+		return err
+	}
+	_, peak, err := memory(s.pid)
+	s.add(held, mib(peak))
+	return err
+}
+
+// settle leaves every task as a real one is: waiting for errors, heartbeat sent.
+func (s *subject) settle(ctx context.Context) error {
+	s.hold(pollForError, s.polls())
+	if _, _, err := s.all(ctx, heartbeat, s.heartbeats()); err != nil {
+		return fmt.Errorf("heartbeat: %w", err)
+	}
+	return nil
+}
+
+// connected records what it took to connect, and what that holds.
+func (s *subject) connected(took, held metric) error {
+	bytes, _, err := memory(s.pid)
+	s.add(took, ms(s.took))
+	s.add(held, mib(bytes))
+	return err
+}
+
+// spent is the processor time the server uses while f runs.
+func (s *subject) spent(f func() error) (time.Duration, error) {
+	before, err := cpuTime(s.pid)
+	if err != nil {
+		return 0, err
+	}
+	if err := f(); err != nil {
+		return 0, err
+	}
+	after, err := cpuTime(s.pid)
+	return after - before, err
+}
+
+// barriers lets all tasks meet a number of times; the round's time is the median. The first is not
+// counted: buffers and caches are cold.
+func (s *subject) barriers(ctx context.Context, waves int, latency, cpu metric) error {
+	meet := func(id string) (time.Duration, error) {
+		took, _, err := s.all(ctx, barrier, s.arrivals(id))
+		if err != nil {
+			return 0, fmt.Errorf("barrier: %w", err)
+		}
+		return took, nil
+	}
+	if _, err := meet("cold"); err != nil {
+		return err
+	}
+	times := make([]float64, waves)
+	spent, err := s.spent(func() error {
+		for i := range times {
+			took, err := meet(fmt.Sprintf("wave-%d", i))
+			if err != nil {
+				return err
+			}
+			times[i] = ms(took)
+		}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	s.add(latency, median(times))
+	s.add(cpu, us(spent)/float64(waves*s.tasks))
+	return nil
+}
+
+// liveSets is how often a round asks for the live set.
+const liveSets = 3
+
+func (s *subject) liveSet(ctx context.Context) error {
+	requests := s.aliveCalls()
+	var times []float64
+	spent, err := s.spent(func() error {
+		for range liveSets {
+			took, last, err := s.all(ctx, getAliveTasks, requests)
+			if err != nil {
+				return fmt.Errorf("live set: %w", err)
+			}
+			var reply xlapb.GetAliveTasksResponse
+			if err := proto.Unmarshal(last, &reply); err != nil || len(reply.AliveTaskIds) != s.tasks {
+				return fmt.Errorf("live set has %d tasks, error %v: want %d", len(reply.AliveTaskIds), err, s.tasks)
+			}
+			times = append(times, ms(took))
+		}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	s.add(aliveTime, median(times))
+	s.add(aliveCPU, us(spent)/float64(liveSets*s.tasks))
+	return nil
+}
+
+// watch lets a task fail while all watch, and waits until all have been told.
+func (s *subject) watch(ctx context.Context) error {
+	_, last, err := s.all(ctx, watchTasks, s.watches(-1)[:1])
+	if err != nil {
+		return fmt.Errorf("watch: %w", err)
+	}
+	var now xlapb.WatchTasksResponse
+	if err := proto.Unmarshal(last, &now); err != nil {
+		return fmt.Errorf("watch: %w", err)
+	}
+	told := s.hold(watchTasks, s.watches(now.VersionNumber))
+	// Beats follow the watches on every connection: once they are answered, the watches are there.
+	if _, _, err := s.all(ctx, heartbeat, s.heartbeats()); err != nil {
+		return fmt.Errorf("heartbeat: %w", err)
+	}
+	broken := s.tasks - 1
+	var start, end time.Time
+	spent, err := s.spent(func() error {
+		accepted := newGather(1)
+		start = time.Now()
+		s.conn(broken).Call(reportError, s.failure(broken), accepted.done)
+		s.conn(broken).Flush()
+		if _, err := accepted.wait(ctx); err != nil {
+			return fmt.Errorf("report of an error: %w", err)
+		}
+		end, err = told.wait(ctx)
+		return err
+	})
+	if err != nil {
+		return fmt.Errorf("watch: %w", err)
+	}
+	s.add(watchTime, ms(end.Sub(start)))
+	s.add(watchCPU, us(spent)/float64(s.tasks))
+	return nil
+}
+
+func ms(d time.Duration) float64 { return d.Seconds() * 1e3 }
+func us(d time.Duration) float64 { return d.Seconds() * 1e6 }
+func mib(bytes int64) float64    { return float64(bytes) / (1 << 20) }

@@ -1,0 +1,108 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"strconv"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// cpuTime is what a process has used of the processors. It is the sum of what
+// /proc/PID/task/*/schedstat says of its threads, to the nanosecond, and of those that have ended.
+func cpuTime(pid int) (time.Duration, error) {
+	const processClock = 2 // in the low three bits: CPUCLOCK_SCHED, of all threads
+	var ts unix.Timespec
+	if err := unix.ClockGettime(int32(^pid<<3|processClock), &ts); err != nil {
+		return 0, fmt.Errorf("processor time of process %d: %w", pid, err)
+	}
+	return time.Duration(ts.Nano()), nil
+}
+
+// memory is what a process holds, and the most it ever held, in bytes.
+func memory(pid int) (resident, peak int64, err error) {
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+	if err != nil {
+		return 0, 0, err
+	}
+	if resident, err = statusField(string(text), "VmRSS:"); err != nil {
+		return 0, 0, err
+	}
+	peak, err = statusField(string(text), "VmHWM:")
+	return resident, peak, err
+}
+
+// statusField reads a line of /proc/PID/status that is in kB.
+func statusField(text, name string) (int64, error) {
+	for line := range strings.Lines(text) {
+		rest, ok := strings.CutPrefix(line, name)
+		if !ok {
+			continue
+		}
+		kb, err := strconv.ParseInt(strings.TrimSpace(strings.TrimSuffix(strings.TrimSpace(rest), "kB")), 10, 64)
+		if err != nil {
+			return 0, fmt.Errorf("process status %s %w", name, err)
+		}
+		return kb << 10, nil
+	}
+	return 0, fmt.Errorf("process status has no line %s", name)
+}
+
+// A cpuSet names the processors that servers and load may use.
+type cpuSet struct {
+	set  unix.CPUSet
+	list []int
+}
+
+// firstCPUs takes the first n of those this process may use, or all if they are fewer.
+func firstCPUs(n int) (cpuSet, error) {
+	var allowed unix.CPUSet
+	if err := unix.SchedGetaffinity(0, &allowed); err != nil {
+		return cpuSet{}, fmt.Errorf("processors: %w", err)
+	}
+	var c cpuSet
+	for i := 0; i < len(allowed)*64 && len(c.list) < n; i++ {
+		if allowed.IsSet(i) {
+			c.set.Set(i)
+			c.list = append(c.list, i)
+		}
+	}
+	return c, nil
+}
+
+// pinSelf keeps all threads of this process on the processors. Threads to come inherit it.
+func (c cpuSet) pinSelf() error {
+	tasks, err := os.ReadDir("/proc/self/task")
+	if err != nil {
+		return err
+	}
+	for _, t := range tasks {
+		tid, err := strconv.Atoi(t.Name())
+		if err != nil {
+			return err
+		}
+		if err := unix.SchedSetaffinity(tid, &c.set); err != nil {
+			return fmt.Errorf("pin to processors %v: %w", c.list, err)
+		}
+	}
+	return nil
+}
+
+// raiseFiles lifts the limit on open files of this process and its children as far as it goes, and
+// says whether it suffices.
+func raiseFiles(want uint64) error {
+	var limit unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {
+		return fmt.Errorf("open file limit: %w", err)
+	}
+	limit.Cur = limit.Max
+	if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {
+		return fmt.Errorf("open file limit %d: %w", limit.Max, err)
+	}
+	if limit.Max < want {
+		return fmt.Errorf("%d files may be open, %d are needed: raise the limit (ulimit -Hn) or leave out the largest sizes", limit.Max, want)
+	}
+	return nil
+}

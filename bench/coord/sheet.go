@@ -1,0 +1,200 @@
+package main
+
+import (
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"strconv"
+	"text/tabwriter"
+)
+
+// A sheet collects figures: one per peer, metric, number of tasks and round.
+type sheet struct {
+	figures map[rowKey]map[string][]float64 // by peer
+}
+
+type rowKey struct {
+	metric metric
+	tasks  int
+}
+
+func newSheet() *sheet { return &sheet{make(map[rowKey]map[string][]float64)} }
+
+func (s *sheet) add(peer string, m metric, tasks int, v float64) {
+	if m == metrics {
+		return // a figure that has no row
+	}
+	k := rowKey{m, tasks}
+	if s.figures[k] == nil {
+		s.figures[k] = make(map[string][]float64)
+	}
+	s.figures[k][peer] = append(s.figures[k][peer], v)
+}
+
+func median(v []float64) float64 {
+	v = slices.Sorted(slices.Values(v))
+	mid := len(v) / 2
+	if len(v)%2 == 1 {
+		return v[mid]
+	}
+	return (v[mid-1] + v[mid]) / 2
+}
+
+// A row of the table, as JSON has it too.
+type row struct {
+	Group string `json:"group"`
+	Name  string `json:"name"`
+	Tasks int    `json:"tasks"`
+	Unit  string `json:"unit"`
+	Cells []cell `json:"cells"` // in the order of the peers
+}
+
+type cell struct {
+	Peer   string    `json:"peer"`
+	Rounds []float64 `json:"rounds"` // empty: not measured of this peer
+	Median float64   `json:"median"`
+	Least  float64   `json:"least"`
+	Most   float64   `json:"most"`
+	Ratio  float64   `json:"ratio,omitempty"` // to the stock service, by medians
+	Bar    string    `json:"bar,omitempty"`   // what is demanded
+	Ok     bool      `json:"ok"`              // and whether that is so
+}
+
+// rows judges the figures.
+func (s *sheet) rows(peers []peer) []row {
+	keys := slices.SortedFunc(maps.Keys(s.figures), func(a, b rowKey) int {
+		return cmp.Or(cmp.Compare(a.metric, b.metric), cmp.Compare(a.tasks, b.tasks))
+	})
+	var all []row
+	for _, k := range keys {
+		if k.metric == callsRefused && !s.any(k) {
+			continue // nothing to tell
+		}
+		d := k.metric.define()
+		r := row{Group: d.group, Name: d.label, Tasks: k.tasks, Unit: d.unit}
+		for _, peer := range peers {
+			c := summary(peer.name, s.figures[k][peer.name])
+			if stock := s.figures[k][stockName]; peer.name != stockName && len(stock) > 0 && len(c.Rounds) > 0 {
+				c.Ratio = c.Median / median(stock)
+			}
+			if k.tasks == d.at {
+				c.judge(d.limit(peer.transport))
+			}
+			r.Cells = append(r.Cells, c)
+		}
+		all = append(all, r)
+	}
+	return all
+}
+
+// any says whether a figure of the row is not zero.
+func (s *sheet) any(k rowKey) bool {
+	for _, values := range s.figures[k] {
+		if slices.Max(values) > 0 {
+			return true
+		}
+	}
+	return false
+}
+
+func (d definition) limit(transport string) limit {
+	switch transport {
+	case "grpc":
+		return d.grpc
+	case "front":
+		return d.front
+	}
+	return limit{}
+}
+
+func summary(peer string, v []float64) cell {
+	if len(v) == 0 {
+		return cell{Peer: peer, Rounds: []float64{}}
+	}
+	return cell{Peer: peer, Rounds: v, Median: median(v), Least: slices.Min(v), Most: slices.Max(v)}
+}
+
+// judge holds a cell to a limit. Without the stock service a ratio cannot be judged.
+func (c *cell) judge(l limit) {
+	switch {
+	case len(c.Rounds) == 0:
+	case l.ratio > 0 && c.Ratio > 0:
+		c.Bar, c.Ok = fmt.Sprintf("<= %.2fx", l.ratio), c.Ratio <= l.ratio
+	case l.value > 0:
+		c.Bar, c.Ok = "<= "+figure(l.value), c.Median <= l.value
+	}
+}
+
+// figure prints three digits or more.
+func figure(v float64) string {
+	switch {
+	case v >= 100:
+		return strconv.FormatFloat(v, 'f', 0, 64)
+	case v >= 10:
+		return strconv.FormatFloat(v, 'f', 1, 64)
+	}
+	return strconv.FormatFloat(v, 'f', 2, 64)
+}
+
+// printTable writes one line per row: what, how many tasks, and for each peer the median, the
+// spread over the rounds, the ratio to the stock service and the verdict.
+func printTable(w io.Writer, rows []row, peers []peer) error {
+	tw := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	fmt.Fprint(tw, "measure\ttasks\tunit")
+	for _, p := range peers {
+		fmt.Fprintf(tw, "\t%s", p.name)
+		if p.transport != "" {
+			fmt.Fprint(tw, "\tratio\tbar")
+		}
+	}
+	fmt.Fprintln(tw)
+	for _, r := range rows {
+		fmt.Fprintf(tw, "%s\t%d\t%s", r.Name, r.Tasks, r.Unit)
+		for i, c := range r.Cells {
+			fmt.Fprintf(tw, "\t%s", c)
+			if peers[i].transport != "" {
+				fmt.Fprintf(tw, "\t%s\t%s", c.ratio(), c.verdict())
+			}
+		}
+		fmt.Fprintln(tw)
+	}
+	return tw.Flush()
+}
+
+func (c cell) String() string {
+	if len(c.Rounds) == 0 {
+		return "-"
+	}
+	return fmt.Sprintf("%s (%s-%s)", figure(c.Median), figure(c.Least), figure(c.Most))
+}
+
+func (c cell) ratio() string {
+	if c.Ratio == 0 {
+		return "-"
+	}
+	return fmt.Sprintf("%.2f", c.Ratio)
+}
+
+func (c cell) verdict() string {
+	switch {
+	case c.Bar == "":
+		return ""
+	case c.Ok:
+		return c.Bar + " ok"
+	}
+	return c.Bar + " MISS"
+}
+
+// printJSON writes the same as one object.
+func printJSON(w io.Writer, rows []row, p plan) error {
+	enc := json.NewEncoder(w)
+	enc.SetIndent("", "  ")
+	return enc.Encode(struct {
+		Version int   `json:"version"`
+		Rounds  int   `json:"rounds"`
+		Rows    []row `json:"rows"`
+	}{1, p.rounds, rows})
+}
