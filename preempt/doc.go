@@ -1,0 +1,28 @@
+// Package preempt finds one step at which all tasks of a job can save before some of them are taken
+// away.
+//
+// A [Notifier] turns what a scheduler says (a signal, a file, a metadata endpoint, a date) into a
+// [Notice]. A [Sync] hears the notice of any task and lets all agree on one step. The training loop
+// asks it at every step:
+//
+//	for step := int64(0); ; step++ {
+//		train(step)
+//		save, err := sync.Reached(ctx, step)
+//		if err != nil {
+//			return err
+//		}
+//		if save {
+//			checkpoint(step)
+//			sync.Saved(ctx, step) // a receipt that others can read
+//			break
+//		}
+//	}
+//
+// Every task must ask at every step, with the same numbers. There are two protocols. [Compat], the
+// default, is jax's: Go members and jaxlib processes of one job agree on the same step, once per
+// run. [Rounds] is for jobs of Go members alone: it can be gone through again and again, and Reached
+// never waits.
+//
+// The package knows no client: [Member] and [Keys] say what it needs, and the types of package client
+// have it. Methods may be called from any goroutine.
+package preempt
