@@ -1,8 +1,6 @@
 package server
 
 import (
-	"unsafe"
-
 	"github.com/serry-dev/serry/coord"
 	"github.com/serry-dev/serry/wire"
 	"github.com/serry-dev/serry/wire/rpc"
@@ -138,7 +136,7 @@ func (f *fanout) encode(s wire.Shape, r coord.Reply) ([]byte, rpc.Status) {
 		return once(f.ofWave, fanoutKey{s, said}, r)
 	case coord.Value:
 		if n := len(said.Value); n >= minSharedValue {
-			return once(f.ofWave, fanoutKey{s, valueKey{said.Key, unsafe.SliceData(said.Value), n}}, r)
+			return once(f.ofWave, fanoutKey{s, valueKey{said.Key, &said.Value[0], n}}, r)
 		}
 	}
 	return s.Encode(r)
