@@ -14,9 +14,9 @@ func (m *Machine) shutdownTask(w *waiter, ev ShutdownTask) {
 		m.answer(w, nil, err)
 	case m.cfg.ShutdownTimeout <= 0 || m.cfg.Recoverable || ev.Recoverable: // C-SHUT-1
 		m.leave(w, t)
-	case b.counter < 0:
+	case b.counter < 0 && !t.recoverable:
 		m.openShutdown(w, t)
-	case b.open && b.position(t) < 0:
+	case b.counter < 0 || b.open && b.position(t) < 0:
 		m.answer(w, nil, m.blame(b, t, serry.ErrNotMember))
 	case b.open:
 		m.arriveToLeave(w, t)
