@@ -4,35 +4,59 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 
 	"github.com/serry-dev/serry"
 	"github.com/serry-dev/serry/coord"
 )
 
 // keepAlive sends heartbeats until the member is lost, three in the time after which the service
-// would take us for dead. It also notices when the service has been silent for too long.
+// would take us for dead, and at once when a call went unanswered. There is never more than one under
+// way.
 func (m *Member) keepAlive() {
-	every := m.cfg.HeartbeatTimeout / 3
-	for pause(m.ctx, jittered(every)) == nil {
-		ctx, cancel := context.WithTimeout(m.ctx, m.cfg.HeartbeatTimeout)
+	next := time.NewTimer(jittered(m.cfg.HeartbeatTimeout / 3))
+	defer next.Stop()
+	for {
+		select {
+		case <-m.ctx.Done():
+			return
+		case <-m.unheard:
+		case <-next.C:
+		}
+		start := time.Now()
+		ctx, cancel := context.WithTimeout(m.ctx, m.patience(start))
 		err := m.beat(ctx)
 		cancel()
+		pause := m.cfg.HeartbeatTimeout / 3
 		switch {
 		case m.ctx.Err() != nil:
 			return
 		case err == nil:
-			continue
-		case errors.Is(err, errUnreachable), errors.Is(err, context.DeadlineExceeded):
-			m.bearSilence(err)
+		case isAway(err):
+			m.missed(start, err)
+			pause = min(pause, lastRetry)
 		default:
 			m.fault(judge(m.cfg.Task, err))
 		}
+		next.Reset(jittered(pause))
 	}
+}
+
+// patience is how long a heartbeat may take: late is better than never, as long as we tolerate that.
+func (m *Member) patience(now time.Time) time.Duration {
+	if m.cfg.OutageTolerance < 0 {
+		return m.cfg.HeartbeatTimeout / 2
+	}
+	return max(time.Millisecond, min(m.cfg.HeartbeatTimeout, m.cfg.OutageTolerance-m.outage.length(now)))
 }
 
 // beat sends one heartbeat and checks who answers.
 func (m *Member) beat(ctx context.Context) error {
+	m.count.beats.Add(1)
 	result, err := exchange(ctx, m.transport, m.dialect, coord.Heartbeat{Call: m.caller()})
 	if err != nil {
 		return err
@@ -40,34 +64,32 @@ func (m *Member) beat(ctx context.Context) error {
 	r, ok := result.(coord.Registered)
 	switch {
 	case !ok:
-		return errors.New("the service sent a reply that is none to a heartbeat")
+		return fmt.Errorf("the service sent %T for a heartbeat", result)
 	case r.Service != m.service:
 		return &serry.MismatchError{Requested: m.service, Current: r.Service}
 	}
-	m.word.hear()
+	m.answered()
 	return nil
-}
-
-// bearSilence loses the member if the service has not been heard for too long.
-func (m *Member) bearSilence(err error) {
-	if silent := m.word.silence(); m.cfg.OutageTolerance < 0 || silent > m.cfg.OutageTolerance {
-		m.fault(&Fault{Kind: FaultSilence, Err: fmt.Errorf("%v without a word: %w", silent.Round(time.Millisecond), err)})
-	}
 }
 
 // listen polls for the first error of the job.
 func (m *Member) listen() {
-	for wait := firstRetry; ; {
+	wait := firstRetry
+	for {
+		start := time.Now()
 		_, err := exchange(m.ctx, m.transport, m.dialect, coord.PollForError{Call: m.caller()})
 		switch {
 		case m.ctx.Err() != nil, isQuiet(err):
 			return
 		case err == nil: // no service should say so; nothing has happened
-		case errors.Is(err, errUnreachable):
-			m.bearSilence(err)
+		case isAway(err):
+			m.missed(time.Now(), err) // until now it was there
 		default:
 			m.fault(judge(m.cfg.Task, err))
 			return
+		}
+		if time.Since(start) > lastRetry {
+			wait = firstRetry
 		}
 		if pause(m.ctx, jittered(wait)) != nil {
 			return
@@ -79,5 +101,73 @@ func (m *Member) listen() {
 // isQuiet says whether a poll ended because it was cancelled: the service delivers errors by heartbeat
 // alone, or we have left.
 func isQuiet(err error) bool {
-	return errors.Is(err, serry.ErrCancelled) || errors.Is(err, serry.ErrLeft) || errors.Is(err, serry.ErrSuperseded)
+	return errors.Is(err, serry.ErrCancelled) || errors.Is(err, serry.ErrLeft) || errors.Is(err, serry.ErrSuperseded) ||
+		status.Code(err) == codes.Canceled
+}
+
+// isAway says whether the service is not there now but may come back, the same or its successor.
+func isAway(err error) bool {
+	return errors.Is(err, errUnreachable) || errors.Is(err, context.DeadlineExceeded) ||
+		errors.Is(err, serry.ErrStopped) || errors.Is(err, serry.ErrStopping)
+}
+
+// An outage is a time in which the service does not answer. It begins with the first call that went
+// unanswered.
+type outage struct {
+	mu struct {
+		sync.Mutex
+		since time.Time // zero: there is none
+	}
+}
+
+// begin notes that a call of then went unanswered.
+func (o *outage) begin(then time.Time) (first bool) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if !o.mu.since.IsZero() {
+		return false
+	}
+	o.mu.since = then
+	return true
+}
+
+// end notes an answer.
+func (o *outage) end() (was bool) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	was = !o.mu.since.IsZero()
+	o.mu.since = time.Time{}
+	return was
+}
+
+// length is how long the outage has lasted.
+func (o *outage) length(now time.Time) time.Duration {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.mu.since.IsZero() {
+		return 0
+	}
+	return now.Sub(o.mu.since)
+}
+
+// missed notes a call that went unanswered since then, and loses the member if that is too much.
+func (m *Member) missed(then time.Time, err error) {
+	if m.outage.begin(then) {
+		m.count.outages.Add(1)
+		m.cfg.Log.Warn("service is away", "task", m.cfg.Task, "err", err)
+	}
+	if silent := m.outage.length(time.Now()); silent >= m.cfg.OutageTolerance {
+		m.fault(&Fault{Kind: FaultSilence, Err: fmt.Errorf("no answer for %v: %w", silent.Round(time.Millisecond), err)})
+	}
+	select {
+	case m.unheard <- struct{}{}: // the next heartbeat finds out more
+	default:
+	}
+}
+
+// answered notes a sign of life of the service.
+func (m *Member) answered() {
+	if m.outage.end() {
+		m.cfg.Log.Info("service is back", "task", m.cfg.Task)
+	}
 }

@@ -74,7 +74,8 @@ func (m *Member) closeUse(u *use, counter int64) {
 	}
 }
 
-// CancelBarrier ends a barrier that this member waits at, for all who do.
+// CancelBarrier ends a barrier that this member waits at, for all who do. Without a call that waits it
+// is ErrNotOpen.
 func (m *Member) CancelBarrier(ctx context.Context, id string) error {
 	m.mu.Lock()
 	u := m.mu.uses[id]
@@ -85,7 +86,7 @@ func (m *Member) CancelBarrier(ctx context.Context, id string) error {
 	}
 	m.mu.Unlock()
 	if !waiting {
-		return fmt.Errorf("barrier %q: %w: no call of ours waits there", id, serry.ErrNotFound)
+		return fmt.Errorf("barrier %q: %w", id, ErrNotOpen)
 	}
 	call, answered := m.changing()
 	defer answered()

@@ -5,12 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"sync/atomic"
 	"time"
 
 	"github.com/serry-dev/serry"
 	"github.com/serry-dev/serry/coord"
 	"github.com/serry-dev/serry/wire"
+	"github.com/serry-dev/serry/wire/rpc"
 )
 
 // numbers gives request ids and knows up to where all of them are answered.
@@ -62,17 +62,20 @@ func (m *Member) call(ctx context.Context, ev coord.Event) (coord.Result, error)
 	defer cancel(nil)
 	stop := context.AfterFunc(m.ctx, func() { cancel(m.Err()) })
 	defer stop()
+	m.count.calls.Add(1)
 	for wait := firstRetry; ; wait = min(2*wait, lastRetry) {
 		result, err := exchange(ctx, m.transport, m.dialect, ev)
 		if !errors.Is(err, errUnreachable) {
 			return result, m.heard(ctx, err)
 		}
+		m.missed(time.Now(), err)
 		if !m.repeatable(ev) {
-			return nil, fmt.Errorf("%w: %v", ErrUncertain, err)
+			return nil, fmt.Errorf("%w: %w", ErrUncertain, err)
 		}
 		if err := pause(ctx, jittered(wait)); err != nil {
 			return nil, err
 		}
+		m.count.repeats.Add(1)
 	}
 }
 
@@ -84,17 +87,14 @@ const (
 // heard looks at what an answer means for the membership, and passes the error on.
 func (m *Member) heard(ctx context.Context, err error) error {
 	switch {
-	case err == nil:
-		m.word.hear()
-	case ctx.Err() != nil:
+	case err != nil && ctx.Err() != nil:
 		return context.Cause(ctx)
 	case errors.Is(err, serry.ErrMismatch), errors.Is(err, serry.ErrStale):
 		f := judge(m.cfg.Task, err)
 		m.fault(f)
 		return f
-	default:
-		m.word.hear()
 	}
+	m.answered()
 	return err
 }
 
@@ -112,20 +112,32 @@ func (m *Member) repeatable(ev coord.Event) bool {
 	return true
 }
 
+// errUnreachable marks calls of which nobody knows whether the service saw them.
+var errUnreachable = errors.New("the service cannot be reached")
+
 // exchange makes one attempt at a call.
 func exchange(ctx context.Context, t Transport, d wire.Dialect, ev coord.Event) (coord.Result, error) {
+	result, _, err := attempt(ctx, t, d, ev)
+	return result, err
+}
+
+// attempt is exchange, and tells the status, too, with which the service refused.
+func attempt(ctx context.Context, t Transport, d wire.Dialect, ev coord.Event) (coord.Result, rpc.Status, error) {
 	path, body, err := d.Request(ev)
 	if err != nil {
-		return nil, err
+		return nil, rpc.Status{}, err
 	}
 	reply, st, err := t.Call(ctx, path, body)
-	if err != nil {
-		return nil, err
+	switch {
+	case err != nil && ctx.Err() != nil:
+		return nil, st, err
+	case err != nil:
+		return nil, st, fmt.Errorf("%w: %w", errUnreachable, err)
+	case !st.OK():
+		return nil, st, d.Error(st.Code, st.Message, st.Details)
 	}
-	if !st.OK() {
-		return nil, d.Error(st.Code, st.Message, st.Details)
-	}
-	return d.Result(ev, reply)
+	result, err := d.Result(ev, reply)
+	return result, st, err
 }
 
 // pause waits, unless ctx ends first.
@@ -144,13 +156,3 @@ func pause(ctx context.Context, d time.Duration) error {
 func jittered(d time.Duration) time.Duration {
 	return time.Duration(float64(d) * (0.8 + 0.4*rand.Float64()))
 }
-
-// A word is when the service was last heard.
-type word struct{ at atomic.Pointer[time.Time] }
-
-func (w *word) hear() {
-	now := time.Now()
-	w.at.Store(&now)
-}
-
-func (w *word) silence() time.Duration { return time.Since(*w.at.Load()) }

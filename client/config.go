@@ -23,6 +23,21 @@ const (
 	TensorFlow         // TensorFlow, and jaxlib up to 0.9.2
 )
 
+// String is one word.
+func (d Dialect) String() string {
+	switch d {
+	case Auto:
+		return "auto"
+	case Serry:
+		return "serry"
+	case XLA:
+		return "xla"
+	case TensorFlow:
+		return "tensorflow"
+	}
+	return fmt.Sprintf("dialect %d", int(d))
+}
+
 func (d Dialect) wire() wire.Dialect {
 	switch d {
 	case XLA:

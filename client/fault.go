@@ -14,6 +14,9 @@ var ErrUnsupported = wire.ErrUnsupported
 // ErrInUse says that a call for the same barrier is still open in this member.
 var ErrInUse = errors.New("a call for this barrier is still open")
 
+// ErrNotOpen says that no call for a barrier that should be cancelled is open in this member.
+var ErrNotOpen = errors.New("no call for this barrier is open")
+
 // ErrUncertain says that the service went away while a call was under way which must not be sent
 // twice, so that nobody knows whether it took effect. Only calls to stock services end so.
 var ErrUncertain = errors.New("the service went away, and the call may or may not have taken effect")

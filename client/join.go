@@ -13,6 +13,7 @@ import (
 	"github.com/serry-dev/serry"
 	"github.com/serry-dev/serry/coord"
 	"github.com/serry-dev/serry/wire"
+	"github.com/serry-dev/serry/wire/rpc"
 )
 
 // Join makes this process the task of cfg and returns once the service has accepted it. With a
@@ -26,12 +27,12 @@ func Join(ctx context.Context, cfg Config) (*Member, error) {
 	for cfg.Incarnation == 0 {
 		cfg.Incarnation = serry.Incarnation(rand.Uint64())
 	}
-	m := &Member{cfg: cfg, transport: cfg.Transport, requester: rand.Uint64() | 1}
+	m := &Member{cfg: cfg, transport: cfg.Transport, requester: rand.Uint64() | 1, unheard: make(chan struct{}, 1)}
 	m.mu.uses = make(map[string]*use)
 	m.mu.numbers.open = make(map[uint64]bool)
 	m.ctx, m.lose = context.WithCancelCause(context.Background())
 	if m.transport == nil {
-		conn, err := dial(cfg.Address, cfg.TLS)
+		conn, err := Dial(cfg.Address, DialOptions{TLS: cfg.TLS})
 		if err != nil {
 			return nil, err
 		}
@@ -41,7 +42,6 @@ func Join(ctx context.Context, cfg Config) (*Member, error) {
 		m.end(&Fault{Kind: FaultLocal, Err: err})
 		return nil, fmt.Errorf("join as %v: %w", cfg.Task, err)
 	}
-	m.word.hear()
 	m.done.Go(m.keepAlive)
 	m.done.Go(m.listen)
 	cfg.Log.Info("joined", "task", cfg.Task, "incarnation", cfg.Incarnation)
@@ -56,22 +56,21 @@ func (m *Member) register(ctx context.Context) error {
 	if err := m.findDialect(ctx); err != nil {
 		return err
 	}
-	call := coord.RegisterTask{Call: m.caller(), Recoverable: m.cfg.Recoverable}
 	var last error
 	for k := 1; ; k++ {
-		result, err := exchange(ctx, m.transport, m.dialect, call)
+		result, st, err := m.registerOnce(ctx)
 		if r, ok := result.(coord.Registered); ok && err == nil {
 			m.service = r.Service
 			return nil
 		}
 		switch {
 		case err == nil:
-			return errors.New("the service sent a reply that is none to a registration")
+			return fmt.Errorf("the service sent %T for a registration", result)
 		case ctx.Err() != nil && last != nil:
 			return fmt.Errorf("%w; before that: %w", context.Cause(ctx), last)
 		case ctx.Err() != nil:
-			return context.Cause(ctx)
-		case !mayTryAgain(err):
+			return err
+		case !mayTryAgain(st, err):
 			return err
 		}
 		if last == nil || last.Error() != err.Error() {
@@ -85,21 +84,34 @@ func (m *Member) register(ctx context.Context) error {
 	}
 }
 
+// registerOnce sends one registration, under an id of its own: one that was refused is refused for good.
+// While the service is out of reach it is sent again under the same id.
+func (m *Member) registerOnce(ctx context.Context) (coord.Result, rpc.Status, error) {
+	call, answered := m.changing()
+	defer answered()
+	for wait := firstRetry; ; wait = min(2*wait, lastRetry) {
+		result, st, err := attempt(ctx, m.transport, m.dialect, coord.RegisterTask{Call: call, Recoverable: m.cfg.Recoverable})
+		if !errors.Is(err, errUnreachable) || pause(ctx, jittered(wait)) != nil {
+			return result, st, err
+		}
+	}
+}
+
 // mayTryAgain says whether a refused registration may succeed later: the job that stood there before
 // may be over then, the barrier may open anew, and a service that is not ready may become so.
-func mayTryAgain(err error) bool {
+func mayTryAgain(st rpc.Status, err error) bool {
 	switch {
-	case errors.Is(err, errUnreachable):
-		return true
 	case errors.Is(err, serry.ErrUnknownTask), errors.Is(err, serry.ErrInvalid), errors.Is(err, serry.ErrSuperseded),
-		errors.Is(err, serry.ErrTimeout), errors.Is(err, serry.ErrStopped):
+		errors.Is(err, serry.ErrTimeout):
 		return false
 	}
-	switch status.Code(err) {
-	case codes.Unimplemented, codes.PermissionDenied, codes.Unauthenticated, codes.InvalidArgument, codes.AlreadyExists:
+	switch st.Code {
+	case codes.OK, codes.Aborted, codes.Internal:
+		return true
+	case codes.Unimplemented, codes.PermissionDenied, codes.Unauthenticated:
 		return false
 	}
-	return true
+	return st.Details == nil // what the service itself says is final
 }
 
 // findDialect asks for the status of the service in serry's own dialect; one that does not know that
@@ -127,8 +139,8 @@ func (m *Member) findDialect(ctx context.Context) error {
 				}
 				continue
 			}
-			if ctx.Err() != nil {
-				return context.Cause(ctx)
+			if err != nil && ctx.Err() != nil {
+				return err
 			}
 			if status.Code(err) == codes.Unimplemented {
 				break

@@ -21,10 +21,12 @@ type Member struct {
 	service   serry.Incarnation
 	requester uint64
 
-	ctx  context.Context // ends when the member is lost, with the Fault as its cause
-	lose context.CancelCauseFunc
-	done sync.WaitGroup // the member's own goroutines
-	word word           // when the service was last heard
+	ctx     context.Context // ends when the member is lost, with the Fault as its cause
+	lose    context.CancelCauseFunc
+	done    sync.WaitGroup // the member's own goroutines
+	unheard chan struct{}  // asks for a heartbeat at once; holds one
+	outage  outage
+	count   counters
 
 	mu struct {
 		sync.Mutex
@@ -57,7 +59,9 @@ func (m *Member) Leave(ctx context.Context) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, m.cfg.ShutdownTimeout+m.cfg.ErrorGrace)
 	defer cancel()
-	_, err := m.call(ctx, coord.ShutdownTask{Call: m.caller(), Recoverable: m.cfg.Recoverable})
+	call, answered := m.changing()
+	_, err := m.call(ctx, coord.ShutdownTask{Call: call, Recoverable: m.cfg.Recoverable})
+	answered()
 	m.end(&Fault{Kind: FaultLocal, Err: serry.ErrLeft})
 	if err != nil {
 		return fmt.Errorf("leave: %w", err)
@@ -94,7 +98,9 @@ func (m *Member) Fail(ctx context.Context, cause error) error {
 	ctx, cancel := context.WithTimeout(ctx, reportTimeout)
 	defer cancel()
 	const codeInternal = 13
-	_, err := m.call(ctx, coord.ReportError{Call: m.caller(), Code: codeInternal, Text: cause.Error()})
+	call, answered := m.changing()
+	_, err := m.call(ctx, coord.ReportError{Call: call, Code: codeInternal, Text: cause.Error()})
+	answered()
 	m.end(&Fault{Kind: FaultLocal, Err: cause})
 	if err != nil {
 		return fmt.Errorf("fail: %w", err)

@@ -5,6 +5,8 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
+	"net"
+	"strings"
 	"time"
 
 	"google.golang.org/grpc"
@@ -13,6 +15,7 @@ import (
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/encoding"
+	"google.golang.org/grpc/encoding/gzip"
 	"google.golang.org/grpc/mem"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
@@ -30,24 +33,33 @@ type Transport interface {
 	Close() error
 }
 
-// Dial makes a Transport to a service that need not be there yet. A nil TLS means plain text.
-func Dial(address string, tls *tls.Config) (Transport, error) {
-	return dial(address, tls)
+// DialOptions say how to reach a service. The zero value means plain text over the network.
+type DialOptions struct {
+	TLS  *tls.Config // nil: plain text
+	Gzip bool        // compress requests, and ask for compressed replies
+
+	// Connect makes the connections, in place of the network. The address is the one of Dial.
+	Connect func(ctx context.Context, address string) (net.Conn, error)
 }
 
-func dial(address string, tls *tls.Config, more ...grpc.DialOption) (*network, error) {
+// Dial makes a Transport to a service that need not be there yet.
+func Dial(address string, o DialOptions) (Transport, error) {
 	creds := insecure.NewCredentials()
-	if tls != nil {
-		creds = credentials.NewTLS(tls)
+	if o.TLS != nil {
+		creds = credentials.NewTLS(o.TLS)
 	}
-	options := append([]grpc.DialOption{
+	calls := []grpc.CallOption{
+		grpc.ForceCodecV2(rawCodec{}),
+		grpc.MaxCallRecvMsgSize(1<<31 - 1),
+		grpc.MaxCallSendMsgSize(1<<31 - 1),
+		grpc.MaxRetryRPCBufferSize(0),
+	}
+	if o.Gzip {
+		calls = append(calls, grpc.UseCompressor(gzip.Name))
+	}
+	options := []grpc.DialOption{
 		grpc.WithTransportCredentials(creds),
-		grpc.WithDefaultCallOptions(
-			grpc.ForceCodecV2(rawCodec{}),
-			grpc.MaxCallRecvMsgSize(1<<31-1),
-			grpc.MaxCallSendMsgSize(1<<31-1),
-			grpc.MaxRetryRPCBufferSize(0),
-		),
+		grpc.WithDefaultCallOptions(calls...),
 		grpc.WithDisableServiceConfig(),
 		grpc.WithDisableRetry(),
 		grpc.WithIdleTimeout(0), // a quiet member is still a member
@@ -56,8 +68,13 @@ func dial(address string, tls *tls.Config, more ...grpc.DialOption) (*network, e
 			Backoff:           backoff.Config{BaseDelay: 50 * time.Millisecond, Multiplier: 1.6, Jitter: 0.2, MaxDelay: time.Second},
 			MinConnectTimeout: 5 * time.Second,
 		}),
-	}, more...)
-	conn, err := grpc.NewClient(address, options...)
+	}
+	target := address
+	if o.Connect != nil {
+		target = "passthrough:///" + address
+		options = append(options, grpc.WithContextDialer(o.Connect))
+	}
+	conn, err := grpc.NewClient(target, options...)
 	if err != nil {
 		return nil, fmt.Errorf("address %q: %w", address, err)
 	}
@@ -67,9 +84,6 @@ func dial(address string, tls *tls.Config, more ...grpc.DialOption) (*network, e
 // network is a Transport over a gRPC connection.
 type network struct{ conn *grpc.ClientConn }
 
-// errUnreachable marks calls of which nobody knows whether the service saw them.
-var errUnreachable = errors.New("the service cannot be reached")
-
 func (n *network) Call(ctx context.Context, path string, body []byte) ([]byte, rpc.Status, error) {
 	var reply []byte
 	var trailer metadata.MD
@@ -77,17 +91,25 @@ func (n *network) Call(ctx context.Context, path string, body []byte) ([]byte, r
 	if err == nil {
 		return reply, rpc.Status{}, nil
 	}
-	if ctx.Err() != nil {
-		return nil, rpc.Status{}, context.Cause(ctx)
-	}
 	st := rpc.Status{Code: status.Code(err), Message: status.Convert(err).Message()}
+	if ctx.Err() != nil {
+		return nil, rpc.Status{}, whileWaiting(context.Cause(ctx), st.Message)
+	}
 	if details := trailer["grpc-status-details-bin"]; len(details) > 0 {
 		st.Details = []byte(details[0])
 	}
 	if st.Code == codes.Unavailable && st.Details == nil {
-		return nil, rpc.Status{}, fmt.Errorf("%w: %s", errUnreachable, st.Message)
+		return nil, rpc.Status{}, errors.New(st.Message)
 	}
 	return nil, st, nil
+}
+
+// whileWaiting says why there was no connection, if that is what the call waited for.
+func whileWaiting(cause error, message string) error {
+	if _, why, ok := strings.Cut(message, "latest balancer error: "); ok {
+		return fmt.Errorf("%w: %s", cause, why)
+	}
+	return cause
 }
 
 func (n *network) Close() error { return n.conn.Close() }

@@ -24,7 +24,29 @@ import (
 // testing/synctest bubble, in virtual time.
 type Lab struct {
 	*server.Server
-	listener *bufconn.Listener
+	door *door
+}
+
+// A door is an address: where connections end up may change.
+type door struct {
+	mu struct {
+		sync.Mutex
+		listener *bufconn.Listener
+	}
+}
+
+func (d *door) open() *bufconn.Listener {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.mu.listener = bufconn.Listen(pipeBytes)
+	return d.mu.listener
+}
+
+func (d *door) dial(ctx context.Context) (net.Conn, error) {
+	d.mu.Lock()
+	l := d.mu.listener
+	d.mu.Unlock()
+	return l.DialContext(ctx)
 }
 
 // pipeBytes is how much a connection holds that its reader has not taken yet.
@@ -34,6 +56,18 @@ const pipeBytes = 256 << 10
 // variable SERRY_TRANSPORT does, so that one suite tests them all.
 func Serve(t testing.TB, cfg server.Config) *Lab {
 	t.Helper()
+	return serve(t, cfg, new(door))
+}
+
+// Replace stops the server and starts another in its place: who connects from now on reaches that.
+func (l *Lab) Replace(t testing.TB, cfg server.Config) *Lab {
+	t.Helper()
+	l.Shutdown(t.Context())
+	return serve(t, cfg, l.door)
+}
+
+func serve(t testing.TB, cfg server.Config, d *door) *Lab {
+	t.Helper()
 	if cfg.Transport == "" {
 		cfg.Transport = server.Transport(os.Getenv("SERRY_TRANSPORT"))
 	}
@@ -41,9 +75,10 @@ func Serve(t testing.TB, cfg server.Config) *Lab {
 	if err != nil {
 		t.Fatalf("server.New() = %v; want a server", err)
 	}
-	l := &Lab{Server: s, listener: bufconn.Listen(pipeBytes)}
+	l := &Lab{Server: s, door: d}
+	listener := d.open()
 	served := make(chan error, 1)
-	go func() { served <- s.Serve(l.listener) }()
+	go func() { served <- s.Serve(listener) }()
 	t.Cleanup(func() {
 		s.Shutdown(context.Background())
 		if err := <-served; err != nil {
@@ -82,11 +117,24 @@ func (l *Lab) O(t testing.TB) *O {
 // A Link is a connection to a Lab. Clients of both dialects may share one.
 type Link struct {
 	Conn *grpc.ClientConn
+	plug
+}
 
+// A plug keeps the connections of one client, so that they can be cut.
+type plug struct {
 	mu struct {
 		sync.Mutex
 		conns []net.Conn // all that were dialled
 	}
+}
+
+func (p *plug) keep(c net.Conn, err error) (net.Conn, error) {
+	if err == nil {
+		p.mu.Lock()
+		p.mu.conns = append(p.mu.conns, c)
+		p.mu.Unlock()
+	}
+	return c, err
 }
 
 // Dial makes a link that ends with the test. It connects at the first call, and again by itself
@@ -97,13 +145,7 @@ func (l *Lab) Dial(t testing.TB) *Link {
 	conn, err := grpc.NewClient("passthrough:///lab",
 		grpc.WithTransportCredentials(insecure.NewCredentials()),
 		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) {
-			c, err := l.listener.DialContext(ctx)
-			if err == nil {
-				k.mu.Lock()
-				k.mu.conns = append(k.mu.conns, c)
-				k.mu.Unlock()
-			}
-			return c, err
+			return k.keep(l.door.dial(ctx))
 		}),
 		grpc.WithUnaryInterceptor(explain),
 		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(1<<31-1)),
@@ -118,13 +160,13 @@ func (l *Lab) Dial(t testing.TB) *Link {
 }
 
 // Cut breaks the transport as a crash of the process would. Calls that wait fail.
-func (k *Link) Cut() {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	for _, c := range k.mu.conns {
+func (p *plug) Cut() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, c := range p.mu.conns {
 		c.Close()
 	}
-	k.mu.conns = nil
+	p.mu.conns = nil
 }
 
 // Close ends the link for good. A second Close does nothing.

@@ -69,7 +69,8 @@ func meet(t *testing.T, server, client *tls.Config) (serverErr, clientErr error)
 
 func TestWhoIsAccepted(t *testing.T) {
 	clause(t, "T-TLS-1", "T-TLS-2", "T-TLS-3", "T-TLS-4", "T-TLS-5", "T-TLS-6", "T-TLS-7", "T-TLS-9",
-		"T-TLS-10", "T-TLS-11", "T-TLS-12", "T-TLS-13")
+		"T-TLS-10", "T-TLS-11", "T-TLS-12", "T-TLS-13",
+		"TL-1", "TL-2", "TL-3", "TL-4", "TL-5", "TL-6", "TL-7", "TL-9", "TL-10", "TL-11", "TL-12", "TL-13")
 	dir := identities(t)
 	for _, c := range []struct {
 		name   string
@@ -116,7 +117,7 @@ func TestWhoIsAccepted(t *testing.T) {
 }
 
 func TestSetUpSaysWhatIsWrong(t *testing.T) {
-	clause(t, "T-TLS-8", "T-TLS-20")
+	clause(t, "T-TLS-8", "T-TLS-20", "TL-8")
 	dir := identities(t)
 	for name, c := range map[string]struct {
 		files Files
