@@ -22,15 +22,25 @@ type Reshard struct {
 type Plan struct {
 	Moves   []Move // by source block, then by destination
 	Missing []Gap  // only if Reshard.Partial
+
+	from, to *Mesh
+	first    []int32          // holders of tile t are holders[first[t]:first[t+1]]
+	holders  []serry.DeviceID // that are not lost
 }
+
+// Holders lists the devices that could serve a move of the plan, its source
+// among them. Another one can step in with the same offsets and pattern. The
+// list is shared; it must not be changed.
+func (p *Plan) Holders(m Move) []serry.DeviceID { return p.holders[p.first[m.tile]:p.first[m.tile+1]] }
 
 // A Move copies one strided range from the shard of one device into the shard
 // of another. From equals To where the device has the bytes already.
 type Move struct {
 	From, To             serry.DeviceID
-	FromOffset, ToOffset int              // bytes into the shards
-	Pattern              *Pattern         // shared by many moves
-	Holders              []serry.DeviceID // all that could serve it, From among them; shared
+	FromOffset, ToOffset int      // bytes into the shards
+	Pattern              *Pattern // shared by many moves
+
+	tile int // the source block
 }
 
 // A Gap is a slice that a device should get and no device is left to give.
@@ -118,14 +128,10 @@ func newSide(s *Sharding, shape []int, lost func(serry.DeviceID) bool) (side, er
 		return side{}, err
 	}
 	out := side{place: p, tiles: product(p.ways), stride: strides(p.ways), tileOf: make([]int32, s.mesh.size)}
-	w := p.walk()
-	for at := range out.tileOf {
-		tile := 0
-		for d, step := range out.stride {
-			tile += w.block[d] * step
+	for d, step := range out.stride {
+		for at, block := range p.numbers(d) {
+			out.tileOf[at] += block * int32(step)
 		}
-		out.tileOf[at] = int32(tile)
-		w.next()
 	}
 	out.collect(s.mesh, lost)
 	return out, nil

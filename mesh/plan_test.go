@@ -81,10 +81,10 @@ func checkPlan(t fataler, r Reshard, plan *Plan) {
 		for i, n := range once {
 			written[m.To][i] += n
 		}
-		if !slices.Contains(m.Holders, m.From) {
+		if !slices.Contains(plan.Holders(m), m.From) {
 			t.Fatalf("move %+v: the source is not among the holders", m)
 		}
-		if slices.Contains(m.Holders, m.To) && m.From != m.To {
+		if slices.Contains(plan.Holders(m), m.To) && m.From != m.To {
 			t.Fatalf("move %+v: the destination holds the bytes itself", m)
 		}
 	}
@@ -107,18 +107,19 @@ func TestPlanOfTasks(t *testing.T) {
 		r := Reshard{From: must(from.Shard(drawSpec(t, from, rank, "from"))), To: must(to.Shard(drawSpec(t, to, rank, "to"))), ElementBytes: 2}
 		r.Shape = drawShape(t, r.From, r.To)
 		r.Lost = drawLost(t, r)
-		all := must(r.Plan()).Moves
+		whole := must(r.Plan())
 		owner := func(m *Mesh, id serry.DeviceID) Task { return m.tasks[slices.Index(m.ids, id)] }
 		for task := range Task(5) {
 			var want []string
-			for _, m := range all {
+			for _, m := range whole.Moves {
 				if owner(from, m.From) == task || owner(to, m.To) == task {
-					want = append(want, moveText(m))
+					want = append(want, moveText(whole, m))
 				}
 			}
 			var got []string
-			for _, m := range must(r.PlanFor(task)).Moves {
-				got = append(got, moveText(m))
+			own := must(r.PlanFor(task))
+			for _, m := range own.Moves {
+				got = append(got, moveText(own, m))
 			}
 			if !slices.Equal(got, want) {
 				t.Fatalf("PlanFor(%d) = %v; want %v", task, got, want)
@@ -127,8 +128,8 @@ func TestPlanOfTasks(t *testing.T) {
 	})
 }
 
-func moveText(m Move) string {
-	return fmt.Sprint(m.From, m.FromOffset, m.To, m.ToOffset, *m.Pattern, m.Holders)
+func moveText(p *Plan, m Move) string {
+	return fmt.Sprint(m.From, m.FromOffset, m.To, m.ToOffset, *m.Pattern, p.Holders(m))
 }
 
 func TestReshardExamples(t *testing.T) {
@@ -304,11 +305,19 @@ func BenchmarkPlan(b *testing.B) {
 	}
 }
 
-func BenchmarkShards(b *testing.B) {
+func BenchmarkIndexMap(b *testing.B) {
 	m := must(New(Hosts(65536, 8192), axes("xyz", 64, 32, 32)...))
 	s := must(m.Shard(spec("x", "yz")))
-	b.ReportAllocs()
-	for b.Loop() {
-		must(s.Shards([]int{8192, 8192, 128}))
-	}
+	b.Run("shards", func(b *testing.B) {
+		b.ReportAllocs()
+		for b.Loop() {
+			must(s.Shards([]int{8192, 8192, 128}))
+		}
+	})
+	b.Run("map", func(b *testing.B) {
+		b.ReportAllocs()
+		for b.Loop() {
+			must(s.IndexMap([]int{8192, 8192, 128}))
+		}
+	})
 }

@@ -21,11 +21,10 @@ type planner struct {
 	plan     *Plan
 
 	// Scratch of one block.
-	queue   loadQueue
-	overlap []cut
-	at      []int
-	extent  []int    // of the most recent overlap
-	recent  *Pattern // for that extent
+	queue  loadQueue
+	meet   []*cut   // the cuts of the present overlap, by dimension
+	extent []int    // for which recent was made
+	recent *Pattern // or nil
 }
 
 // A cut is the overlap of a source and a destination block in one dimension.
@@ -64,17 +63,17 @@ func (r Reshard) prepare() (*planner, error) {
 	if err != nil {
 		return nil, err
 	}
-	p := &planner{Reshard: r, from: from, to: to, plan: &Plan{}, patterns: map[string]*Pattern{}}
+	p := &planner{Reshard: r, from: from, to: to, plan: &Plan{from: r.From.mesh, to: r.To.mesh}, patterns: map[string]*Pattern{}}
 	if product(r.Shape) == 0 { // nothing to move
 		p.from.tiles = 0
 		return p, nil
 	}
 	p.cutAll()
 	p.findSources(isLost)
-	p.at, p.extent, p.overlap = make([]int, len(r.Shape)), make([]int, len(r.Shape)), make([]cut, len(r.Shape))
-	p.ids = make([]serry.DeviceID, len(from.holders))
+	p.meet, p.extent = make([]*cut, len(r.Shape)), make([]int, len(r.Shape))
+	p.plan.first, p.plan.holders = from.first, make([]serry.DeviceID, len(from.holders))
 	for i, at := range from.holders {
-		p.ids[i] = r.From.mesh.ids[at]
+		p.plan.holders[i] = r.From.mesh.ids[at]
 	}
 	return p, nil
 }
@@ -150,9 +149,7 @@ func (p *planner) tilesOf(task Task) []int {
 		}
 	}
 	for tile := range needed {
-		for dst := range p.overlaps(tile) {
-			needed[tile] = needed[tile] || wanted[dst]
-		}
+		p.overlaps(tile, func(o overlap) { needed[tile] = needed[tile] || wanted[o.tile] })
 	}
 	var out []int
 	for tile, yes := range needed {
@@ -163,37 +160,30 @@ func (p *planner) tilesOf(task Task) []int {
 	return out
 }
 
-// overlaps walks the destination blocks that a source block meets, leaving the
-// cut of each dimension in p.overlap.
-func (p *planner) overlaps(tile int) func(yield func(dst int) bool) {
-	return func(yield func(int) bool) {
-		lists := make([][]cut, len(p.Shape))
-		rest := tile
-		for d := range lists {
-			lists[d] = p.cuts[d].of(rest / p.from.stride[d])
-			rest %= p.from.stride[d]
-			p.at[d] = 0
-		}
-		for {
-			dst := 0
-			for d, list := range lists {
-				p.overlap[d] = list[p.at[d]]
-				dst += p.overlap[d].block * p.to.stride[d]
-			}
-			if !yield(dst) {
-				return
-			}
-			d := len(lists) - 1
-			for ; d >= 0; d-- {
-				if p.at[d]++; p.at[d] < len(lists[d]) {
-					break
-				}
-				p.at[d] = 0
-			}
-			if d < 0 {
-				return
-			}
-		}
+// An overlap is where a source and a destination block meet.
+type overlap struct {
+	tile     int // of the destination
+	from, to int // byte offsets into the shards
+}
+
+// overlaps visits the destination blocks that a source block meets, with the
+// cuts of each in p.meet.
+func (p *planner) overlaps(tile int, visit func(overlap)) {
+	p.descend(0, tile, overlap{}, visit)
+}
+
+// descend fixes the cut of one dimension after the other.
+func (p *planner) descend(d, tile int, o overlap, visit func(overlap)) {
+	if d == len(p.meet) {
+		visit(o)
+		return
+	}
+	list := p.cuts[d].of(tile / p.from.stride[d])
+	rest, step := tile%p.from.stride[d], p.to.stride[d]
+	for i := range list {
+		c := &list[i]
+		p.meet[d] = c
+		p.descend(d+1, rest, overlap{o.tile + c.block*step, o.from + c.fromOffset, o.to + c.toOffset}, visit)
 	}
 }
 
@@ -202,14 +192,9 @@ func (p *planner) overlaps(tile int) func(yield func(dst int) bool) {
 // fixed, so every task that plans this block comes to the same assignment.
 func (p *planner) serve(tile int, keep func(from, to int) bool) {
 	p.queue.reset(p.from.held(tile), p.From.mesh.tasks)
-	holders := p.ids[p.from.first[tile]:p.from.first[tile+1]]
-	for dst := range p.overlaps(tile) {
+	p.overlaps(tile, func(o overlap) {
 		pattern := p.pattern()
-		fromOffset, toOffset := 0, 0
-		for _, c := range p.overlap {
-			fromOffset, toOffset = fromOffset+c.fromOffset, toOffset+c.toOffset
-		}
-		for _, to := range p.to.held(dst) {
+		for _, to := range p.to.held(o.tile) {
 			from := p.choose(tile, int(to), pattern)
 			if keep != nil && !keep(from, int(to)) {
 				continue
@@ -220,10 +205,10 @@ func (p *planner) serve(tile int, keep func(from, to int) bool) {
 			}
 			p.plan.Moves = append(p.plan.Moves, Move{
 				From: p.From.mesh.ids[from], To: p.To.mesh.ids[to],
-				FromOffset: fromOffset, ToOffset: toOffset, Pattern: pattern, Holders: holders,
+				FromOffset: o.from, ToOffset: o.to, Pattern: pattern, tile: tile,
 			})
 		}
-	}
+	})
 }
 
 // choose picks who gives the block to a destination, or -1 if nobody can.
@@ -239,7 +224,7 @@ func (p *planner) choose(tile, to int, pattern *Pattern) int {
 
 func (p *planner) miss(tile, to int) {
 	index := make(Index, len(p.Shape))
-	for d, c := range p.overlap {
+	for d, c := range p.meet {
 		block := tile / p.from.stride[d] % p.from.place.ways[d]
 		start := max(block*p.from.place.size[d], c.block*p.to.place.size[d])
 		index[d] = Range{start, start + c.extent}
@@ -251,9 +236,9 @@ func (p *planner) miss(tile, to int) {
 // extent alone, and most neighbours have the same.
 func (p *planner) pattern() *Pattern {
 	same := p.recent != nil
-	for d := range p.overlap {
-		same = same && p.extent[d] == p.overlap[d].extent
-		p.extent[d] = p.overlap[d].extent
+	for d, c := range p.meet {
+		same = same && p.extent[d] == c.extent
+		p.extent[d] = c.extent
 	}
 	if same {
 		return p.recent

@@ -76,10 +76,9 @@ func (s *Sharding) heldBlocks(dim int, p *placement) []heldBlocks {
 		block int
 	}
 	pairs := make([]pair, s.mesh.size)
-	w := p.walk()
+	blocks := p.indexMap(s.mesh)
 	for at, t := range s.mesh.tasks {
-		pairs[at] = pair{t, w.block[dim]}
-		w.next()
+		pairs[at] = pair{t, blocks.block(at, dim)}
 	}
 	slices.SortFunc(pairs, func(a, b pair) int { return cmp.Or(cmp.Compare(a.task, b.task), cmp.Compare(a.block, b.block)) })
 	var out []heldBlocks
