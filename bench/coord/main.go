@@ -78,15 +78,13 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 		return err
 	}
 	b := &bench{plan: o.plan, peers: peers, identity: id, sheet: newSheet(), progress: stderr}
-	if err := b.run(ctx); err != nil {
-		return err
-	}
+	failed := b.run(ctx) // what has been measured is shown all the same
 	rows := b.sheet.rows(peers)
 	if o.json {
-		return printJSON(stdout, rows, o.plan)
+		return errors.Join(failed, printJSON(stdout, rows, o.plan))
 	}
 	fmt.Fprintf(stdout, "median (least-most) of %d rounds; servers and load on processors %v\n", o.plan.rounds, cpus.list)
-	return printTable(stdout, rows, peers)
+	return errors.Join(failed, printTable(stdout, rows, peers))
 }
 
 func parse(args []string, stderr io.Writer) (options, error) {

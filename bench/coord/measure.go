@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"slices"
@@ -22,8 +23,10 @@ type bench struct {
 }
 
 // run measures all peers in turn, layout by layout, so that whatever changes on the machine
-// meanwhile changes for all of them. Every round another one goes first.
+// meanwhile changes for all of them. Every round another one goes first. A peer that breaks under
+// the load lacks the figures of that turn; one that does not even start ends the run.
 func (b *bench) run(ctx context.Context) error {
+	var broken []error
 	for round := range b.plan.rounds {
 		first := round % len(b.peers)
 		order := slices.Concat(b.peers[first:], b.peers[:first])
@@ -33,13 +36,22 @@ func (b *bench) run(ctx context.Context) error {
 					continue
 				}
 				fmt.Fprintf(b.progress, "bench: round %d of %d: %s, %v\n", round+1, b.plan.rounds, p.name, t.layout)
-				if err := b.one(ctx, p, t); err != nil {
-					return fmt.Errorf("%s, %v: %w", p.name, t.layout, err)
+				srv, err := p.start(ctx, t.tasks, t.identity)
+				if err != nil {
+					return errors.Join(append(broken, err)...)
+				}
+				if err := b.one(ctx, p, srv, t); err != nil {
+					err = fmt.Errorf("%s, %v: %w, log:\n%s", p.name, t.layout, err, srv.log.String())
+					fmt.Fprintln(b.progress, "bench: error:", err)
+					broken = append(broken, err)
+				}
+				if err := ctx.Err(); err != nil {
+					return err
 				}
 			}
 		}
 	}
-	return nil
+	return errors.Join(broken...)
 }
 
 // A turn is a layout and what is measured of it.
@@ -78,24 +90,17 @@ type subject struct {
 	add  func(m metric, v float64)
 }
 
-// one starts a peer, connects a cluster to it, and measures it.
-func (b *bench) one(ctx context.Context, p peer, t turn) error {
-	srv, err := p.start(ctx, t.tasks, t.identity)
-	if err != nil {
-		return err
-	}
+// one connects a cluster to a server, measures it, and stops it.
+func (b *bench) one(ctx context.Context, p peer, srv *server, t turn) error {
 	defer srv.stop()
 	c, took, err := connect(ctx, srv.addr, t.layout)
 	if err != nil {
-		return fmt.Errorf("%w, log:\n%s", err, srv.log.String())
+		return err
 	}
 	defer c.close()
 	defer srv.stop() // before the connections go, which a server takes for a disaster
 	s := &subject{srv, c, took, func(m metric, v float64) { b.sheet.add(p.name, m, t.tasks, v) }}
-	if err := t.measure(ctx, s); err != nil {
-		return fmt.Errorf("%w, log:\n%s", err, srv.log.String())
-	}
-	return nil
+	return t.measure(ctx, s)
 }
 
 // separate measures a cluster whose tasks have a connection each.

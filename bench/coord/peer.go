@@ -141,7 +141,7 @@ type tail struct {
 	text bytes.Buffer
 }
 
-const tailBytes = 4 << 10
+const tailBytes = 1 << 10
 
 func (t *tail) Write(p []byte) (int, error) {
 	t.mu.Lock()
