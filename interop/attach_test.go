@@ -15,7 +15,7 @@ import (
 // T-REAL-1: an unmodified jax program attaches by two environment variables
 // alone, computes across four processes, and every process exits 0.
 func TestJobAttachesByEnvironment(t *testing.T) {
-	lab.Clause(t, "T-REAL-1", "A-ATT-1", "A-CH-4", "A-KEY-1", "C-VER-1", "C-WIRE-3")
+	lab.Clause(t, "T-REAL-1", "A-ATT-1", "C-WIRE-1", "A-CH-4", "A-KEY-1", "C-VER-1", "C-WIRE-3")
 	eachTransport(t, func(t *testing.T, tr transport) {
 		eachVenv(t, []venv{jaxNew, jax092, jax082}, func(t *testing.T, v venv) {
 			srv := serve(t, tr, "--tasks", "4")

@@ -40,7 +40,9 @@ func newClient(t *testing.T, addr string, cfg clientConfig) *client {
 	return &client{p}
 }
 
-// connect joins a set of clients together: each waits for all.
+// connect joins a set of clients together: each waits for all. Then each makes
+// a call, so that the server has its error poll, which was sent before: only
+// the end of a connection that carried a poll is a death (C-LOST-4).
 func connect(clients ...*client) {
 	for _, c := range clients {
 		c.t.Helper()
@@ -48,6 +50,7 @@ func connect(clients ...*client) {
 	}
 	for _, c := range clients {
 		c.end().value(nil)
+		c.call("key_value_delete", "nothing").value(nil)
 	}
 }
 
