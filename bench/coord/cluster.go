@@ -43,32 +43,31 @@ type cluster struct {
 // dialers bounds the connections being made at one time.
 const dialers = 8
 
-// connect makes the connections and registers all tasks; took is the time from the first dial to
-// the last registration answered.
-func connect(ctx context.Context, addr string, l layout) (c *cluster, took time.Duration, err error) {
-	c = &cluster{conns: make([]*load.Conn, l.conns), tasks: l.tasks}
-	requests := make([][]byte, l.tasks)
-	for i := range requests {
-		requests[i] = encode(&xlapb.RegisterTaskRequest{Incarnation: incarnation(i), SourceTaskId: int32(i)})
-	}
-	g := newGather(l.tasks)
+func newCluster(l layout) *cluster {
+	return &cluster{conns: make([]*load.Conn, l.conns), tasks: l.tasks}
+}
+
+// connect makes the connections and registers all tasks, and returns the time from the first dial
+// to the last registration answered.
+func (c *cluster) connect(ctx context.Context, addr string, id *identity) (time.Duration, error) {
+	requests := c.each(func(task int) proto.Message {
+		return &xlapb.RegisterTaskRequest{Incarnation: incarnation(task), SourceTaskId: int32(task)}
+	})
+	g := newGather(c.tasks)
 	start := time.Now()
-	if err := c.dial(ctx, addr, l.identity, requests, g); err != nil {
-		c.close()
-		return nil, 0, err
+	if err := c.dial(ctx, addr, id, requests, g); err != nil {
+		return 0, err
 	}
-	end, err := g.wait(ctx)
+	end, last, err := g.wait(ctx)
 	if err != nil {
-		c.close()
-		return nil, 0, fmt.Errorf("register: %w", err)
+		return 0, fmt.Errorf("register: %w", err)
 	}
 	var reply xlapb.RegisterTaskResponse
-	if err := proto.Unmarshal(g.reply, &reply); err != nil || reply.ServiceIncarnation == 0 {
-		c.close()
-		return nil, 0, fmt.Errorf("registration answered %x, error %v: want a service incarnation", g.reply, err)
+	if err := proto.Unmarshal(last, &reply); err != nil || reply.ServiceIncarnation == 0 {
+		return 0, fmt.Errorf("registration answered %x, error %v: want a service incarnation", last, err)
 	}
 	c.service = reply.ServiceIncarnation
-	return c, end.Sub(start), nil
+	return end.Sub(start), nil
 }
 
 func (c *cluster) dial(ctx context.Context, addr string, id *identity, requests [][]byte, g *gather) error {
@@ -148,15 +147,16 @@ func (k *call) done(reply []byte, err error) {
 	k.gather.done(reply, err)
 }
 
-// all makes one call per task and returns the time from the first one sent to the last reply.
+// all makes one call per task and returns the time from the first one sent to the last reply, and
+// that reply.
 func (c *cluster) all(ctx context.Context, method string, requests [][]byte) (time.Duration, []byte, error) {
 	g := newGather(len(requests))
 	start := time.Now()
 	for i := range c.conns {
 		c.callOn(i, method, requests, g)
 	}
-	end, err := g.wait(ctx)
-	return end.Sub(start), g.reply, err
+	end, last, err := g.wait(ctx)
+	return end.Sub(start), last, err
 }
 
 // hold makes one call per task that is answered much later, or never.
@@ -171,13 +171,13 @@ func (c *cluster) hold(method string, requests [][]byte) *gather {
 // A gather waits for a number of replies, or for the first error among them.
 type gather struct {
 	left  atomic.Int64
-	err   error // the first
-	ended chan struct{}
 	once  sync.Once // of ending
+	ended chan struct{}
 
-	// Valid once ended is closed without an error.
+	// Valid once ended is closed: of the last reply, or of the first error.
 	last  time.Time
-	reply []byte // the last one
+	reply []byte
+	err   error
 }
 
 func newGather(n int) *gather {
@@ -196,16 +196,16 @@ func (g *gather) done(reply []byte, err error) {
 	})
 }
 
-// wait returns when the last reply has come, and when that was.
-func (g *gather) wait(ctx context.Context) (time.Time, error) {
+// wait returns when the last reply has come: when that was, and the reply.
+func (g *gather) wait(ctx context.Context) (time.Time, []byte, error) {
 	timer := time.NewTimer(patience)
 	defer timer.Stop()
 	select {
 	case <-g.ended:
-		return g.last, g.err
+		return g.last, g.reply, g.err
 	case <-ctx.Done():
-		return time.Time{}, context.Cause(ctx)
+		return time.Time{}, nil, context.Cause(ctx)
 	case <-timer.C:
-		return time.Time{}, fmt.Errorf("%d replies are missing after %v", g.left.Load(), patience)
+		return time.Time{}, nil, fmt.Errorf("%d replies are missing after %v", g.left.Load(), patience)
 	}
 }

@@ -92,13 +92,13 @@ type subject struct {
 
 // one connects a cluster to a server, measures it, and stops it.
 func (b *bench) one(ctx context.Context, p peer, srv *server, t turn) error {
-	defer srv.stop()
-	c, took, err := connect(ctx, srv.addr, t.layout)
+	c := newCluster(t.layout)
+	defer c.close()
+	defer srv.stop() // before the connections go, which a server takes for a disaster
+	took, err := c.connect(ctx, srv.addr, t.identity)
 	if err != nil {
 		return err
 	}
-	defer c.close()
-	defer srv.stop() // before the connections go, which a server takes for a disaster
 	s := &subject{srv, c, took, func(m metric, v float64) { b.sheet.add(p.name, m, t.tasks, v) }}
 	return t.measure(ctx, s)
 }
@@ -277,11 +277,11 @@ func (s *subject) watch(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("watch: %w", err)
 	}
-	var now xlapb.WatchTasksResponse
-	if err := proto.Unmarshal(last, &now); err != nil {
+	var picture xlapb.WatchTasksResponse
+	if err := proto.Unmarshal(last, &picture); err != nil {
 		return fmt.Errorf("watch: %w", err)
 	}
-	told := s.hold(watchTasks, s.watches(now.VersionNumber))
+	told := s.hold(watchTasks, s.watches(picture.VersionNumber))
 	// Beats follow the watches on every connection: once they are answered, the watches are there.
 	if _, _, err := s.all(ctx, heartbeat, s.heartbeats()); err != nil {
 		return fmt.Errorf("heartbeat: %w", err)
@@ -293,18 +293,28 @@ func (s *subject) watch(ctx context.Context) error {
 		start = time.Now()
 		s.conn(broken).Call(reportError, s.failure(broken), accepted.done)
 		s.conn(broken).Flush()
-		if _, err := accepted.wait(ctx); err != nil {
+		if _, _, err := accepted.wait(ctx); err != nil {
 			return fmt.Errorf("report of an error: %w", err)
 		}
-		end, err = told.wait(ctx)
+		end, last, err = told.wait(ctx)
 		return err
 	})
 	if err != nil {
 		return fmt.Errorf("watch: %w", err)
 	}
+	if err := proto.Unmarshal(last, &picture); err != nil || !shows(&picture, broken) {
+		return fmt.Errorf("watch: last answer of %d bytes, error %v: want task %d in error", len(last), err, broken)
+	}
 	s.add(watchTime, ms(end.Sub(start)))
 	s.add(watchCPU, us(spent)/float64(s.tasks))
 	return nil
+}
+
+// shows says whether a picture has a task in error.
+func shows(picture *xlapb.WatchTasksResponse, task int) bool {
+	return slices.ContainsFunc(picture.TaskState, func(t *xlapb.TaskInfo) bool {
+		return t.TaskId == int32(task) && t.State == xlapb.TaskState_ERROR
+	})
 }
 
 func ms(d time.Duration) float64 { return d.Seconds() * 1e3 }
