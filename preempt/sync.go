@@ -93,15 +93,15 @@ func New(m Member, keys Keys, n Notifier, o Options) (*Sync, error) {
 	}
 	s := &Sync{member: m, keys: keys, opts: o}
 	s.ctx, s.cancel = context.WithCancelCause(context.Background())
-	listen, agree := s.postCompat, s.agreeOnce
+	agree := s.agreeOnce
 	if o.Mode == Rounds {
-		listen, agree = s.postRound, s.agreeInRounds
+		agree = s.agreeInRounds
 	}
 	if n != nil {
 		s.done.Go(func() {
 			notice, err := n.Wait(s.ctx)
 			if err == nil {
-				err = listen(s.ctx, notice)
+				err = s.Post(s.ctx, notice)
 			}
 			s.tell("notice could not be posted", err)
 		})
@@ -112,6 +112,9 @@ func New(m Member, keys Keys, n Notifier, o Options) (*Sync, error) {
 
 // Post announces that this task will be taken away, as a Notifier would.
 func (s *Sync) Post(ctx context.Context, n Notice) error {
+	if n.Deadline.IsZero() {
+		n.Deadline = time.Now()
+	}
 	if s.opts.Mode == Rounds {
 		return s.postRound(ctx, n)
 	}
@@ -185,10 +188,7 @@ func (s *Sync) settle(round int, point int64) {
 
 // untilLead waits until it is time to agree.
 func (s *Sync) untilLead(deadline time.Time) error {
-	if wait := time.Until(deadline) - s.opts.LeadTime; wait > 0 {
-		return pause(s.ctx, wait)
-	}
-	return nil
+	return pause(s.ctx, time.Until(deadline.Add(-s.opts.LeadTime)))
 }
 
 func (s *Sync) meet(id string) error {
