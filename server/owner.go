@@ -40,8 +40,9 @@ type owner struct {
 	asked    *item // the call being stepped, or nil
 	answered bool  // its reply was among the effects
 
-	wave   wave
-	fanout fanout
+	wave    wave
+	fanout  fanout
+	history history
 }
 
 // run steps the machine until the queue is closed and empty.
@@ -183,6 +184,7 @@ func (o *owner) step(ev coord.Event) {
 		case coord.Opened:
 			o.opened(e)
 		case coord.Note:
+			o.history.add(o.now, e)
 			o.wave.notes = append(o.wave.notes, e)
 		}
 	}
@@ -278,6 +280,7 @@ func (o *owner) show(s *seat) {
 // opened takes over a new epoch.
 func (o *owner) opened(e coord.Opened) {
 	o.epoch = newEpoch(e, wire.NewCodec(e.Jobs))
+	o.history.opened()
 	o.wave.epoch = o.epoch
 	o.links.forgetIdle()
 }

@@ -61,6 +61,9 @@ func (o *owner) perform() {
 
 // send hands one reply to its transport.
 func (o *owner) send(out *outgoing) {
+	if s, ok := out.reply.Result.(coord.Status); ok {
+		out.reply.Result = o.history.report(s)
+	}
 	body, st := o.fanout.encode(out.to.shape, out.reply)
 	p := out.to.peer
 	out.to.stats.answered(st.Code, len(body))

@@ -54,6 +54,8 @@ type Shape struct {
 	barrier string                    // of calls on barriers: the id
 	counter int64                     // of calls on barriers: the instance
 	asked   *tfpb.GetTaskStateRequest // of GetTaskState: the tasks as the caller wrote them
+	query   StatusQuery               // of GetStatus
+	sizes   bool                      // of GetKeyValueDir: sizes instead of values
 }
 
 // Decode turns a request into an event. With an error the event is nil and the call is to be

@@ -14,7 +14,7 @@ import (
 
 // encodeOwn puts result and error alike into the message.
 func (s Shape) encodeOwn(r coord.Reply) ([]byte, rpc.Status) {
-	m, err := ownReply(r)
+	m, err := s.ownReply(r)
 	if err != nil {
 		return nil, s.Refuse(err)
 	}
@@ -26,7 +26,7 @@ func (s Shape) encodeOwn(r coord.Reply) ([]byte, rpc.Status) {
 }
 
 // ownReply makes the reply of serry's own dialect. It carries errors, too.
-func ownReply(r coord.Reply) (*serrypb.Reply, error) {
+func (s Shape) ownReply(r coord.Reply) (*serrypb.Reply, error) {
 	p := new(serrypb.Reply)
 	if r.Err != nil {
 		p.Result = &serrypb.Reply_Error{Error: ownError(r.Err)}
@@ -42,6 +42,10 @@ func ownReply(r coord.Reply) (*serrypb.Reply, error) {
 	case coord.Value:
 		p.Result = &serrypb.Reply_Value{Value: &serrypb.Entry{Key: r.Key, Value: r.Value}}
 	case coord.Entries:
+		if s.sizes {
+			p.Result = &serrypb.Reply_Entries{Entries: ownSizes(r.Entries)}
+			break
+		}
 		m := new(serrypb.Entries)
 		for _, e := range r.Entries {
 			m.Entries = append(m.Entries, &serrypb.Entry{Key: e.Key, Value: e.Value})
@@ -68,7 +72,9 @@ func ownReply(r coord.Reply) (*serrypb.Reply, error) {
 	case coord.AllDevices:
 		p.Result = &serrypb.Reply_Devices{Devices: &serrypb.Devices{Devices: r.Devices}}
 	case coord.Status:
-		text, err := json.Marshal(NewStatus(r.View))
+		return s.ownReply(coord.Reply{Result: Report{Status: r}})
+	case Report:
+		text, err := json.Marshal(NewStatus(r, s.query))
 		if err != nil {
 			return nil, err
 		}
@@ -155,20 +161,4 @@ func readOwnAgreement(a *serrypb.Agreement) (coord.Result, error) {
 
 func readOwnTask(t *serrypb.Task) serry.TaskID {
 	return serry.TaskID{Job: t.GetJob(), Index: int(t.GetIndex())}
-}
-
-// ReadStatus reads the reply to a call for the status of the service.
-func ReadStatus(body []byte) (Status, error) {
-	p := new(serrypb.Reply)
-	if err := proto.Unmarshal(body, p); err != nil {
-		return Status{}, fmt.Errorf("reply of the server: %w", err)
-	}
-	if e := p.GetError(); e != nil {
-		return Status{}, readOwnError(e)
-	}
-	var s Status
-	if err := json.Unmarshal(p.GetStatus().GetJson(), &s); err != nil {
-		return Status{}, fmt.Errorf("status of the server: %w", err)
-	}
-	return s, nil
 }

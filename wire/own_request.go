@@ -50,7 +50,7 @@ func ownRequest(ev coord.Event) (*serrypb.Request, error) {
 		}}
 	case coord.GetStatus:
 		ownCaller(r, ev.Call)
-		r.Call = &serrypb.Request_Status{Status: new(serrypb.Empty)}
+		r.Call = &serrypb.Request_Status{Status: new(serrypb.StatusQuery)}
 	case coord.Barrier:
 		ownCaller(r, ev.Call)
 		r.Call = &serrypb.Request_Barrier{Barrier: &serrypb.Barrier{
@@ -89,7 +89,7 @@ func ownKeyRequest(r *serrypb.Request, ev coord.Event) (*serrypb.Request, error)
 		r.Call = &serrypb.Request_Increment{Increment: &serrypb.Increment{Key: ev.Key, By: ev.By}}
 	case coord.GetKeyValueDir:
 		ownCaller(r, ev.Call)
-		r.Call = &serrypb.Request_List{List: &serrypb.Key{Key: ev.Dir}}
+		r.Call = &serrypb.Request_List{List: &serrypb.List{Key: ev.Dir}}
 	case coord.DeleteKeyValue:
 		ownCaller(r, ev.Call)
 		r.Call = &serrypb.Request_Delete{Delete: &serrypb.Key{Key: ev.Key}}
@@ -226,6 +226,7 @@ func (d *decoder) ownEvent(body []byte) (coord.Event, error) {
 			Hard: c.Suspect.GetHard(), Evidence: c.Suspect.GetEvidence(),
 		}, nil
 	case *serrypb.Request_Status:
+		d.shape.query = StatusQuery{Tasks: c.Status.GetTasks(), After: c.Status.GetAfter()}
 		return coord.GetStatus{Call: call}, nil
 	case *serrypb.Request_Barrier:
 		return d.ownBarrier(call, c.Barrier)
@@ -239,6 +240,7 @@ func (d *decoder) ownEvent(body []byte) (coord.Event, error) {
 	case *serrypb.Request_Devices:
 		return coord.WaitForAllTasks{Call: call, Devices: c.Devices.GetDevices()}, nil
 	}
+	d.shape.sizes = r.GetList().GetSizes()
 	return ownKeyEvent(call, r)
 }
 

@@ -1,86 +1,260 @@
 package wire
 
 import (
+	"cmp"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
 	"time"
+
+	"google.golang.org/protobuf/proto"
 
 	"github.com/serry-dev/serry"
 	"github.com/serry-dev/serry/coord"
+	"github.com/serry-dev/serry/wire/serrypb"
 )
 
 // StatusVersion is the version of [Status]. It changes when a field changes its meaning or goes.
 const StatusVersion = 1
 
 // A Status is a picture of the service for people and their scripts, as JSON. Times are seconds of
-// service time, ages count from now.
+// service time, the present is UpSeconds; ages count from now.
 type Status struct {
 	Version    int             `json:"version"`
 	Epoch      int             `json:"epoch"`
 	Service    uint64          `json:"service,string"`
+	Clock      time.Time       `json:"clock"` // on the wall of the server
 	UpSeconds  float64         `json:"up_seconds"`
 	Stopped    bool            `json:"stopped"`
-	Failure    string          `json:"failure,omitempty"`
-	Tasks      []TaskStatus    `json:"tasks"`
+	Failure    string          `json:"failure,omitempty"`       // the first error that was told to all tasks
+	First      *NoteStatus     `json:"first_failure,omitempty"` // of the epoch, told to all or not
+	Size       int             `json:"size"`                    // number of tasks
+	Counts     map[string]int  `json:"counts"`                  // of tasks by state
+	Tasks      []TaskStatus    `json:"tasks,omitempty"`         // where they were asked for
 	Barriers   []BarrierStatus `json:"barriers"`
+	Notes      []NoteStatus    `json:"notes"` // what happened lately, oldest first
 	Keys       int             `json:"keys"`
 	StoreBytes int64           `json:"store_bytes"`
 	Waiting    int             `json:"waiting_calls"`
 }
 
+// States of tasks in a [Status].
+const (
+	StateConnected   = "connected"
+	StateRegistering = "registering" // it waits for the others to register
+	StateAbsent      = "absent"      // it has not come yet
+	StateLeft        = "left"
+	StateFailed      = "failed"
+)
+
 // A TaskStatus is a task in a [Status].
 type TaskStatus struct {
 	Task        string  `json:"task"`
-	State       string  `json:"state"` // connected, disconnected, failed, registering, left
+	State       string  `json:"state"`
 	Incarnation uint64  `json:"incarnation,string,omitempty"`
 	ForSeconds  float64 `json:"for_seconds"`
+	Departed    bool    `json:"departed,omitempty"` // its connections are closed
+	Cause       string  `json:"cause,omitempty"`    // of its failure, in the words of a sentinel
 	Error       string  `json:"error,omitempty"`
 }
 
 // A BarrierStatus is an open barrier in a [Status].
 type BarrierStatus struct {
-	ID         string   `json:"id"`
-	Counter    int64    `json:"counter"`
-	Arrived    int      `json:"arrived"`
-	Members    int      `json:"members"`
-	First      string   `json:"first,omitempty"`
-	Missing    []string `json:"missing"` // at most 64 of them
-	ForSeconds float64  `json:"for_seconds"`
+	ID          string   `json:"id"`
+	Counter     int64    `json:"counter"`
+	Arrived     int      `json:"arrived"`
+	Members     int      `json:"members"`
+	First       string   `json:"first,omitempty"`
+	Missing     []string `json:"missing"` // the first maxListed of them
+	ForSeconds  float64  `json:"for_seconds"`
+	LeftSeconds float64  `json:"left_seconds,omitempty"` // until it times out
 }
 
-// NewStatus draws a status from a machine's view.
-func NewStatus(v coord.View) Status {
+// A NoteStatus is something that happened, in a [Status].
+type NoteStatus struct {
+	Number      uint64   `json:"number"` // ascends
+	AtSeconds   float64  `json:"at_seconds"`
+	What        string   `json:"what"`
+	Task        string   `json:"task,omitempty"`
+	Incarnation uint64   `json:"incarnation,string,omitempty"`
+	Barrier     string   `json:"barrier,omitempty"`
+	Counter     int64    `json:"counter,omitempty"`
+	Count       int      `json:"count,omitempty"`
+	Of          int      `json:"of,omitempty"`
+	Cause       string   `json:"cause,omitempty"`    // of a failure, in the words of a sentinel
+	Evidence    string   `json:"evidence,omitempty"` // what was seen, or what the task itself said
+	Missing     []string `json:"missing,omitempty"`  // at a barrier, the first maxListed of them
+	Error       string   `json:"error,omitempty"`
+	More        int      `json:"more,omitempty"` // how many of the same kind followed at once and are left out
+}
+
+// A Report is a status as the server knows it: what the machine says, and what the server saw.
+type Report struct {
+	coord.Status
+	Clock time.Time
+	First *NoteStatus  // or nil
+	Notes []NoteStatus // ascending by number
+}
+
+const (
+	maxListed = 64   // tasks that a list in a status names
+	maxShown  = 1000 // of an error in a status, which may name every task
+)
+
+// StatusQuery says what a status is to hold beside its numbers.
+type StatusQuery struct {
+	Tasks bool   // every task
+	After uint64 // the notes with greater numbers
+}
+
+// Request is what asks for a status.
+func (q StatusQuery) Request() (path string, body []byte, err error) {
+	return ownPath(&serrypb.Request{Call: &serrypb.Request_Status{
+		Status: &serrypb.StatusQuery{Tasks: q.Tasks, After: q.After},
+	}})
+}
+
+func ownPath(r *serrypb.Request) (path string, body []byte, err error) {
+	body, err = proto.Marshal(r)
+	return serrypb.CoordinationService_Do_FullMethodName, body, err
+}
+
+// ReadStatus reads the reply to a call for the status of the service.
+func ReadStatus(body []byte) (Status, error) {
+	p := new(serrypb.Reply)
+	if err := proto.Unmarshal(body, p); err != nil {
+		return Status{}, fmt.Errorf("reply of the server: %w", err)
+	}
+	if e := p.GetError(); e != nil {
+		return Status{}, readOwnError(e)
+	}
+	var s Status
+	if err := json.Unmarshal(p.GetStatus().GetJson(), &s); err != nil {
+		return Status{}, fmt.Errorf("status of the server: %w", err)
+	}
+	return s, nil
+}
+
+// NewStatus draws the status that a query asks for.
+func NewStatus(r Report, q StatusQuery) Status {
+	v := r.View
 	s := Status{
-		Version: StatusVersion, Epoch: v.Epoch, Service: uint64(v.Service), UpSeconds: seconds(v.Now), Stopped: v.Stopped,
-		Tasks: []TaskStatus{}, Barriers: []BarrierStatus{}, Keys: v.Keys, StoreBytes: v.StoreBytes, Waiting: v.Waiters,
+		Version: StatusVersion, Epoch: v.Epoch, Service: uint64(v.Service), Clock: r.Clock, UpSeconds: seconds(v.Now), Stopped: v.Stopped,
+		First: r.First, Size: len(v.Tasks), Counts: make(map[string]int),
+		Barriers: []BarrierStatus{}, Notes: []NoteStatus{}, Keys: v.Keys, StoreBytes: v.StoreBytes, Waiting: v.Waiters,
 	}
 	if v.Failure != nil {
-		s.Failure = v.Failure.Error()
+		s.Failure = clip(v.Failure.Error())
 	}
-	for _, t := range v.Tasks {
-		ts := TaskStatus{Task: t.Task.String(), State: t.State.String(), Incarnation: uint64(t.Incarnation), ForSeconds: seconds(v.Now - t.Since)}
-		switch {
-		case t.Registering:
-			ts.State = "registering"
-		case t.State == serry.Disconnected && t.Incarnation != 0:
-			ts.State = "left"
-		}
-		if t.Err != nil {
-			ts.Error = t.Err.Error()
-		}
-		s.Tasks = append(s.Tasks, ts)
+	if q.Tasks {
+		s.Tasks = make([]TaskStatus, 0, len(v.Tasks))
 	}
-	for _, b := range v.Barriers {
-		bs := BarrierStatus{
-			ID: b.ID, Counter: b.Counter, Arrived: b.Arrived, Members: b.Members, Missing: []string{}, ForSeconds: seconds(v.Now - b.Since),
+	for i := range v.Tasks {
+		t := &v.Tasks[i]
+		s.Counts[stateOf(t)]++
+		if q.Tasks {
+			s.Tasks = append(s.Tasks, taskStatus(t, v.Now))
 		}
-		if !b.First.IsZero() {
-			bs.First = b.First.String()
+	}
+	for i := range v.Barriers {
+		s.Barriers = append(s.Barriers, barrierStatus(&v.Barriers[i], v.Now))
+	}
+	for _, n := range r.Notes {
+		if n.Number > q.After {
+			s.Notes = append(s.Notes, n)
 		}
-		for _, t := range b.Missing[:min(len(b.Missing), 64)] {
-			bs.Missing = append(bs.Missing, t.String())
-		}
-		s.Barriers = append(s.Barriers, bs)
 	}
 	return s
+}
+
+func stateOf(t *coord.TaskView) string {
+	switch {
+	case t.Registering:
+		return StateRegistering
+	case t.State == serry.Disconnected && t.Incarnation != 0:
+		return StateLeft
+	case t.State == serry.Disconnected:
+		return StateAbsent
+	case t.State == serry.Failed:
+		return StateFailed
+	}
+	return StateConnected
+}
+
+func taskStatus(t *coord.TaskView, now coord.Time) TaskStatus {
+	s := TaskStatus{
+		Task: t.Task.String(), State: stateOf(t), Incarnation: uint64(t.Incarnation),
+		ForSeconds: seconds(now - t.Since), Departed: t.Departed,
+	}
+	if t.Err != nil {
+		s.Error = clip(t.Err.Error())
+		s.Cause, _ = causeOf(t.Err)
+	}
+	return s
+}
+
+func barrierStatus(b *coord.BarrierView, now coord.Time) BarrierStatus {
+	s := BarrierStatus{
+		ID: b.ID, Counter: b.Counter, Arrived: b.Arrived, Members: b.Members,
+		Missing: taskNames(b.Missing), ForSeconds: seconds(now - b.Since),
+	}
+	if !b.First.IsZero() {
+		s.First = b.First.String()
+	}
+	if b.Deadline >= 0 {
+		s.LeftSeconds = seconds(max(0, b.Deadline-now))
+	}
+	return s
+}
+
+// NewNote draws a note of the machine.
+func NewNote(number uint64, at coord.Time, n coord.Note) NoteStatus {
+	s := NoteStatus{
+		Number: number, AtSeconds: seconds(at), What: n.What, Incarnation: uint64(n.Incarnation),
+		Barrier: n.Barrier, Counter: n.Counter, Count: n.Count, Of: n.Of,
+	}
+	if !n.Task.IsZero() {
+		s.Task = n.Task.String()
+	}
+	if n.Err == nil {
+		return s
+	}
+	s.Error = clip(n.Err.Error())
+	s.Cause, s.Evidence = causeOf(n.Err)
+	if b, ok := errors.AsType[*serry.BarrierError](n.Err); ok {
+		s.Missing = taskNames(b.Missing)
+	}
+	return s
+}
+
+// causeOf says what lies behind an error: the sentinel, and what was seen or said.
+func causeOf(err error) (cause, evidence string) {
+	switch e := err.(type) {
+	case *serry.TaskError:
+		return e.Err.Error(), clip(cmp.Or(e.Evidence, e.Text))
+	case *serry.LostError:
+		return serry.ErrTaskDead.Error(), clip(e.Lost[0].Evidence)
+	case *serry.BarrierError:
+		return e.Err.Error(), ""
+	}
+	return clip(err.Error()), ""
+}
+
+func taskNames(tasks []serry.TaskID) []string {
+	names := make([]string, min(len(tasks), maxListed))
+	for i := range names {
+		names[i] = tasks[i].String()
+	}
+	return names
+}
+
+// clip shortens a text that a client chose or that may be long.
+func clip(s string) string {
+	if len(s) <= maxShown {
+		return s
+	}
+	return strings.ToValidUTF8(s[:maxShown], "") + "..."
 }
 
 func seconds(t coord.Time) float64 { return time.Duration(t).Seconds() }

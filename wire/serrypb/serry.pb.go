@@ -348,7 +348,7 @@ func (x *Request) GetIncrement() *Increment {
 	return nil
 }
 
-func (x *Request) GetList() *Key {
+func (x *Request) GetList() *List {
 	if x != nil {
 		if x, ok := x.Call.(*Request_List); ok {
 			return x.List
@@ -429,7 +429,7 @@ func (x *Request) GetSuspect() *Suspect {
 	return nil
 }
 
-func (x *Request) GetStatus() *Empty {
+func (x *Request) GetStatus() *StatusQuery {
 	if x != nil {
 		if x, ok := x.Call.(*Request_Status); ok {
 			return x.Status
@@ -491,7 +491,7 @@ type Request_Increment struct {
 }
 
 type Request_List struct {
-	List *Key `protobuf:"bytes,22,opt,name=list,proto3,oneof"`
+	List *List `protobuf:"bytes,22,opt,name=list,proto3,oneof"`
 }
 
 type Request_Delete struct {
@@ -527,7 +527,7 @@ type Request_Suspect struct {
 }
 
 type Request_Status struct {
-	Status *Empty `protobuf:"bytes,31,opt,name=status,proto3,oneof"`
+	Status *StatusQuery `protobuf:"bytes,31,opt,name=status,proto3,oneof"`
 }
 
 func (*Request_Register) isRequest_Call() {}
@@ -950,6 +950,111 @@ func (x *Key) GetKey() string {
 	return ""
 }
 
+type List struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Key           string                 `protobuf:"bytes,1,opt,name=key,proto3" json:"key,omitempty"`
+	Sizes         bool                   `protobuf:"varint,2,opt,name=sizes,proto3" json:"sizes,omitempty"` // answer with the size of each value instead of the value
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *List) Reset() {
+	*x = List{}
+	mi := &file_serry_wire_serrypb_serry_proto_msgTypes[11]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *List) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*List) ProtoMessage() {}
+
+func (x *List) ProtoReflect() protoreflect.Message {
+	mi := &file_serry_wire_serrypb_serry_proto_msgTypes[11]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use List.ProtoReflect.Descriptor instead.
+func (*List) Descriptor() ([]byte, []int) {
+	return file_serry_wire_serrypb_serry_proto_rawDescGZIP(), []int{11}
+}
+
+func (x *List) GetKey() string {
+	if x != nil {
+		return x.Key
+	}
+	return ""
+}
+
+func (x *List) GetSizes() bool {
+	if x != nil {
+		return x.Sizes
+	}
+	return false
+}
+
+// StatusQuery says what a status is to hold beside its numbers.
+type StatusQuery struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Tasks         bool                   `protobuf:"varint,1,opt,name=tasks,proto3" json:"tasks,omitempty"` // every task
+	After         uint64                 `protobuf:"varint,2,opt,name=after,proto3" json:"after,omitempty"` // the notes with greater numbers
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *StatusQuery) Reset() {
+	*x = StatusQuery{}
+	mi := &file_serry_wire_serrypb_serry_proto_msgTypes[12]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *StatusQuery) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*StatusQuery) ProtoMessage() {}
+
+func (x *StatusQuery) ProtoReflect() protoreflect.Message {
+	mi := &file_serry_wire_serrypb_serry_proto_msgTypes[12]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use StatusQuery.ProtoReflect.Descriptor instead.
+func (*StatusQuery) Descriptor() ([]byte, []int) {
+	return file_serry_wire_serrypb_serry_proto_rawDescGZIP(), []int{12}
+}
+
+func (x *StatusQuery) GetTasks() bool {
+	if x != nil {
+		return x.Tasks
+	}
+	return false
+}
+
+func (x *StatusQuery) GetAfter() uint64 {
+	if x != nil {
+		return x.After
+	}
+	return 0
+}
+
 type Increment struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Key           string                 `protobuf:"bytes,1,opt,name=key,proto3" json:"key,omitempty"`
@@ -960,7 +1065,7 @@ type Increment struct {
 
 func (x *Increment) Reset() {
 	*x = Increment{}
-	mi := &file_serry_wire_serrypb_serry_proto_msgTypes[11]
+	mi := &file_serry_wire_serrypb_serry_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -972,7 +1077,7 @@ func (x *Increment) String() string {
 func (*Increment) ProtoMessage() {}
 
 func (x *Increment) ProtoReflect() protoreflect.Message {
-	mi := &file_serry_wire_serrypb_serry_proto_msgTypes[11]
+	mi := &file_serry_wire_serrypb_serry_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -985,7 +1090,7 @@ func (x *Increment) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Increment.ProtoReflect.Descriptor instead.
 func (*Increment) Descriptor() ([]byte, []int) {
-	return file_serry_wire_serrypb_serry_proto_rawDescGZIP(), []int{11}
+	return file_serry_wire_serrypb_serry_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *Increment) GetKey() string {
@@ -1013,7 +1118,7 @@ type Swap struct {
 
 func (x *Swap) Reset() {
 	*x = Swap{}
-	mi := &file_serry_wire_serrypb_serry_proto_msgTypes[12]
+	mi := &file_serry_wire_serrypb_serry_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1025,7 +1130,7 @@ func (x *Swap) String() string {
 func (*Swap) ProtoMessage() {}
 
 func (x *Swap) ProtoReflect() protoreflect.Message {
-	mi := &file_serry_wire_serrypb_serry_proto_msgTypes[12]
+	mi := &file_serry_wire_serrypb_serry_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1038,7 +1143,7 @@ func (x *Swap) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Swap.ProtoReflect.Descriptor instead.
 func (*Swap) Descriptor() ([]byte, []int) {
-	return file_serry_wire_serrypb_serry_proto_rawDescGZIP(), []int{12}
+	return file_serry_wire_serrypb_serry_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *Swap) GetKey() string {
@@ -1072,7 +1177,7 @@ type WatchKeys struct {
 
 func (x *WatchKeys) Reset() {
 	*x = WatchKeys{}
-	mi := &file_serry_wire_serrypb_serry_proto_msgTypes[13]
+	mi := &file_serry_wire_serrypb_serry_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1084,7 +1189,7 @@ func (x *WatchKeys) String() string {
 func (*WatchKeys) ProtoMessage() {}
 
 func (x *WatchKeys) ProtoReflect() protoreflect.Message {
-	mi := &file_serry_wire_serrypb_serry_proto_msgTypes[13]
+	mi := &file_serry_wire_serrypb_serry_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1097,7 +1202,7 @@ func (x *WatchKeys) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchKeys.ProtoReflect.Descriptor instead.
 func (*WatchKeys) Descriptor() ([]byte, []int) {
-	return file_serry_wire_serrypb_serry_proto_rawDescGZIP(), []int{13}
+	return file_serry_wire_serrypb_serry_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *WatchKeys) GetDir() string {
@@ -1127,7 +1232,7 @@ type Barrier struct {
 
 func (x *Barrier) Reset() {
 	*x = Barrier{}
-	mi := &file_serry_wire_serrypb_serry_proto_msgTypes[14]
+	mi := &file_serry_wire_serrypb_serry_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1139,7 +1244,7 @@ func (x *Barrier) String() string {
 func (*Barrier) ProtoMessage() {}
 
 func (x *Barrier) ProtoReflect() protoreflect.Message {
-	mi := &file_serry_wire_serrypb_serry_proto_msgTypes[14]
+	mi := &file_serry_wire_serrypb_serry_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1152,7 +1257,7 @@ func (x *Barrier) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Barrier.ProtoReflect.Descriptor instead.
 func (*Barrier) Descriptor() ([]byte, []int) {
-	return file_serry_wire_serrypb_serry_proto_rawDescGZIP(), []int{14}
+	return file_serry_wire_serrypb_serry_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *Barrier) GetId() string {
@@ -1200,7 +1305,7 @@ type CancelBarrier struct {
 
 func (x *CancelBarrier) Reset() {
 	*x = CancelBarrier{}
-	mi := &file_serry_wire_serrypb_serry_proto_msgTypes[15]
+	mi := &file_serry_wire_serrypb_serry_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1212,7 +1317,7 @@ func (x *CancelBarrier) String() string {
 func (*CancelBarrier) ProtoMessage() {}
 
 func (x *CancelBarrier) ProtoReflect() protoreflect.Message {
-	mi := &file_serry_wire_serrypb_serry_proto_msgTypes[15]
+	mi := &file_serry_wire_serrypb_serry_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1225,7 +1330,7 @@ func (x *CancelBarrier) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CancelBarrier.ProtoReflect.Descriptor instead.
 func (*CancelBarrier) Descriptor() ([]byte, []int) {
-	return file_serry_wire_serrypb_serry_proto_rawDescGZIP(), []int{15}
+	return file_serry_wire_serrypb_serry_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *CancelBarrier) GetId() string {
@@ -1252,7 +1357,7 @@ type Alive struct {
 
 func (x *Alive) Reset() {
 	*x = Alive{}
-	mi := &file_serry_wire_serrypb_serry_proto_msgTypes[16]
+	mi := &file_serry_wire_serrypb_serry_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1264,7 +1369,7 @@ func (x *Alive) String() string {
 func (*Alive) ProtoMessage() {}
 
 func (x *Alive) ProtoReflect() protoreflect.Message {
-	mi := &file_serry_wire_serrypb_serry_proto_msgTypes[16]
+	mi := &file_serry_wire_serrypb_serry_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1277,7 +1382,7 @@ func (x *Alive) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Alive.ProtoReflect.Descriptor instead.
 func (*Alive) Descriptor() ([]byte, []int) {
-	return file_serry_wire_serrypb_serry_proto_rawDescGZIP(), []int{16}
+	return file_serry_wire_serrypb_serry_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *Alive) GetTasks() []*Task {
@@ -1303,7 +1408,7 @@ type Devices struct {
 
 func (x *Devices) Reset() {
 	*x = Devices{}
-	mi := &file_serry_wire_serrypb_serry_proto_msgTypes[17]
+	mi := &file_serry_wire_serrypb_serry_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1315,7 +1420,7 @@ func (x *Devices) String() string {
 func (*Devices) ProtoMessage() {}
 
 func (x *Devices) ProtoReflect() protoreflect.Message {
-	mi := &file_serry_wire_serrypb_serry_proto_msgTypes[17]
+	mi := &file_serry_wire_serrypb_serry_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1328,7 +1433,7 @@ func (x *Devices) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Devices.ProtoReflect.Descriptor instead.
 func (*Devices) Descriptor() ([]byte, []int) {
-	return file_serry_wire_serrypb_serry_proto_rawDescGZIP(), []int{17}
+	return file_serry_wire_serrypb_serry_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *Devices) GetDevices() []byte {
@@ -1351,7 +1456,7 @@ type Suspect struct {
 
 func (x *Suspect) Reset() {
 	*x = Suspect{}
-	mi := &file_serry_wire_serrypb_serry_proto_msgTypes[18]
+	mi := &file_serry_wire_serrypb_serry_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1363,7 +1468,7 @@ func (x *Suspect) String() string {
 func (*Suspect) ProtoMessage() {}
 
 func (x *Suspect) ProtoReflect() protoreflect.Message {
-	mi := &file_serry_wire_serrypb_serry_proto_msgTypes[18]
+	mi := &file_serry_wire_serrypb_serry_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1376,7 +1481,7 @@ func (x *Suspect) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Suspect.ProtoReflect.Descriptor instead.
 func (*Suspect) Descriptor() ([]byte, []int) {
-	return file_serry_wire_serrypb_serry_proto_rawDescGZIP(), []int{18}
+	return file_serry_wire_serrypb_serry_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *Suspect) GetTask() *Task {
@@ -1430,7 +1535,7 @@ type Reply struct {
 
 func (x *Reply) Reset() {
 	*x = Reply{}
-	mi := &file_serry_wire_serrypb_serry_proto_msgTypes[19]
+	mi := &file_serry_wire_serrypb_serry_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1442,7 +1547,7 @@ func (x *Reply) String() string {
 func (*Reply) ProtoMessage() {}
 
 func (x *Reply) ProtoReflect() protoreflect.Message {
-	mi := &file_serry_wire_serrypb_serry_proto_msgTypes[19]
+	mi := &file_serry_wire_serrypb_serry_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1455,7 +1560,7 @@ func (x *Reply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Reply.ProtoReflect.Descriptor instead.
 func (*Reply) Descriptor() ([]byte, []int) {
-	return file_serry_wire_serrypb_serry_proto_rawDescGZIP(), []int{19}
+	return file_serry_wire_serrypb_serry_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *Reply) GetTerm() uint64 {
@@ -1650,7 +1755,7 @@ type Registered struct {
 
 func (x *Registered) Reset() {
 	*x = Registered{}
-	mi := &file_serry_wire_serrypb_serry_proto_msgTypes[20]
+	mi := &file_serry_wire_serrypb_serry_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1662,7 +1767,7 @@ func (x *Registered) String() string {
 func (*Registered) ProtoMessage() {}
 
 func (x *Registered) ProtoReflect() protoreflect.Message {
-	mi := &file_serry_wire_serrypb_serry_proto_msgTypes[20]
+	mi := &file_serry_wire_serrypb_serry_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1675,7 +1780,7 @@ func (x *Registered) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Registered.ProtoReflect.Descriptor instead.
 func (*Registered) Descriptor() ([]byte, []int) {
-	return file_serry_wire_serrypb_serry_proto_rawDescGZIP(), []int{20}
+	return file_serry_wire_serrypb_serry_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *Registered) GetService() uint64 {
@@ -1694,7 +1799,7 @@ type Passed struct {
 
 func (x *Passed) Reset() {
 	*x = Passed{}
-	mi := &file_serry_wire_serrypb_serry_proto_msgTypes[21]
+	mi := &file_serry_wire_serrypb_serry_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1706,7 +1811,7 @@ func (x *Passed) String() string {
 func (*Passed) ProtoMessage() {}
 
 func (x *Passed) ProtoReflect() protoreflect.Message {
-	mi := &file_serry_wire_serrypb_serry_proto_msgTypes[21]
+	mi := &file_serry_wire_serrypb_serry_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1719,7 +1824,7 @@ func (x *Passed) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Passed.ProtoReflect.Descriptor instead.
 func (*Passed) Descriptor() ([]byte, []int) {
-	return file_serry_wire_serrypb_serry_proto_rawDescGZIP(), []int{21}
+	return file_serry_wire_serrypb_serry_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *Passed) GetCounter() int64 {
@@ -1733,13 +1838,14 @@ type Entry struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Key           string                 `protobuf:"bytes,1,opt,name=key,proto3" json:"key,omitempty"`
 	Value         []byte                 `protobuf:"bytes,2,opt,name=value,proto3" json:"value,omitempty"`
+	Size          int64                  `protobuf:"varint,3,opt,name=size,proto3" json:"size,omitempty"` // of the value, where it was asked for instead
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Entry) Reset() {
 	*x = Entry{}
-	mi := &file_serry_wire_serrypb_serry_proto_msgTypes[22]
+	mi := &file_serry_wire_serrypb_serry_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1751,7 +1857,7 @@ func (x *Entry) String() string {
 func (*Entry) ProtoMessage() {}
 
 func (x *Entry) ProtoReflect() protoreflect.Message {
-	mi := &file_serry_wire_serrypb_serry_proto_msgTypes[22]
+	mi := &file_serry_wire_serrypb_serry_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1764,7 +1870,7 @@ func (x *Entry) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Entry.ProtoReflect.Descriptor instead.
 func (*Entry) Descriptor() ([]byte, []int) {
-	return file_serry_wire_serrypb_serry_proto_rawDescGZIP(), []int{22}
+	return file_serry_wire_serrypb_serry_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *Entry) GetKey() string {
@@ -1781,6 +1887,13 @@ func (x *Entry) GetValue() []byte {
 	return nil
 }
 
+func (x *Entry) GetSize() int64 {
+	if x != nil {
+		return x.Size
+	}
+	return 0
+}
+
 type Entries struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Entries       []*Entry               `protobuf:"bytes,1,rep,name=entries,proto3" json:"entries,omitempty"`
@@ -1790,7 +1903,7 @@ type Entries struct {
 
 func (x *Entries) Reset() {
 	*x = Entries{}
-	mi := &file_serry_wire_serrypb_serry_proto_msgTypes[23]
+	mi := &file_serry_wire_serrypb_serry_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1802,7 +1915,7 @@ func (x *Entries) String() string {
 func (*Entries) ProtoMessage() {}
 
 func (x *Entries) ProtoReflect() protoreflect.Message {
-	mi := &file_serry_wire_serrypb_serry_proto_msgTypes[23]
+	mi := &file_serry_wire_serrypb_serry_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1815,7 +1928,7 @@ func (x *Entries) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Entries.ProtoReflect.Descriptor instead.
 func (*Entries) Descriptor() ([]byte, []int) {
-	return file_serry_wire_serrypb_serry_proto_rawDescGZIP(), []int{23}
+	return file_serry_wire_serrypb_serry_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *Entries) GetEntries() []*Entry {
@@ -1835,7 +1948,7 @@ type Picture struct {
 
 func (x *Picture) Reset() {
 	*x = Picture{}
-	mi := &file_serry_wire_serrypb_serry_proto_msgTypes[24]
+	mi := &file_serry_wire_serrypb_serry_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1847,7 +1960,7 @@ func (x *Picture) String() string {
 func (*Picture) ProtoMessage() {}
 
 func (x *Picture) ProtoReflect() protoreflect.Message {
-	mi := &file_serry_wire_serrypb_serry_proto_msgTypes[24]
+	mi := &file_serry_wire_serrypb_serry_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1860,7 +1973,7 @@ func (x *Picture) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Picture.ProtoReflect.Descriptor instead.
 func (*Picture) Descriptor() ([]byte, []int) {
-	return file_serry_wire_serrypb_serry_proto_rawDescGZIP(), []int{24}
+	return file_serry_wire_serrypb_serry_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *Picture) GetVersion() int64 {
@@ -1889,7 +2002,7 @@ type TaskInfo struct {
 
 func (x *TaskInfo) Reset() {
 	*x = TaskInfo{}
-	mi := &file_serry_wire_serrypb_serry_proto_msgTypes[25]
+	mi := &file_serry_wire_serrypb_serry_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1901,7 +2014,7 @@ func (x *TaskInfo) String() string {
 func (*TaskInfo) ProtoMessage() {}
 
 func (x *TaskInfo) ProtoReflect() protoreflect.Message {
-	mi := &file_serry_wire_serrypb_serry_proto_msgTypes[25]
+	mi := &file_serry_wire_serrypb_serry_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1914,7 +2027,7 @@ func (x *TaskInfo) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TaskInfo.ProtoReflect.Descriptor instead.
 func (*TaskInfo) Descriptor() ([]byte, []int) {
-	return file_serry_wire_serrypb_serry_proto_rawDescGZIP(), []int{25}
+	return file_serry_wire_serrypb_serry_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *TaskInfo) GetTask() *Task {
@@ -1956,7 +2069,7 @@ type Agreement struct {
 
 func (x *Agreement) Reset() {
 	*x = Agreement{}
-	mi := &file_serry_wire_serrypb_serry_proto_msgTypes[26]
+	mi := &file_serry_wire_serrypb_serry_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1968,7 +2081,7 @@ func (x *Agreement) String() string {
 func (*Agreement) ProtoMessage() {}
 
 func (x *Agreement) ProtoReflect() protoreflect.Message {
-	mi := &file_serry_wire_serrypb_serry_proto_msgTypes[26]
+	mi := &file_serry_wire_serrypb_serry_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1981,7 +2094,7 @@ func (x *Agreement) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Agreement.ProtoReflect.Descriptor instead.
 func (*Agreement) Descriptor() ([]byte, []int) {
-	return file_serry_wire_serrypb_serry_proto_rawDescGZIP(), []int{26}
+	return file_serry_wire_serrypb_serry_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *Agreement) GetTasks() []*Task {
@@ -2016,7 +2129,7 @@ type Changes struct {
 
 func (x *Changes) Reset() {
 	*x = Changes{}
-	mi := &file_serry_wire_serrypb_serry_proto_msgTypes[27]
+	mi := &file_serry_wire_serrypb_serry_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2028,7 +2141,7 @@ func (x *Changes) String() string {
 func (*Changes) ProtoMessage() {}
 
 func (x *Changes) ProtoReflect() protoreflect.Message {
-	mi := &file_serry_wire_serrypb_serry_proto_msgTypes[27]
+	mi := &file_serry_wire_serrypb_serry_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2041,7 +2154,7 @@ func (x *Changes) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Changes.ProtoReflect.Descriptor instead.
 func (*Changes) Descriptor() ([]byte, []int) {
-	return file_serry_wire_serrypb_serry_proto_rawDescGZIP(), []int{27}
+	return file_serry_wire_serrypb_serry_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *Changes) GetRevision() int64 {
@@ -2077,7 +2190,7 @@ type Change struct {
 
 func (x *Change) Reset() {
 	*x = Change{}
-	mi := &file_serry_wire_serrypb_serry_proto_msgTypes[28]
+	mi := &file_serry_wire_serrypb_serry_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2089,7 +2202,7 @@ func (x *Change) String() string {
 func (*Change) ProtoMessage() {}
 
 func (x *Change) ProtoReflect() protoreflect.Message {
-	mi := &file_serry_wire_serrypb_serry_proto_msgTypes[28]
+	mi := &file_serry_wire_serrypb_serry_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2102,7 +2215,7 @@ func (x *Change) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Change.ProtoReflect.Descriptor instead.
 func (*Change) Descriptor() ([]byte, []int) {
-	return file_serry_wire_serrypb_serry_proto_rawDescGZIP(), []int{28}
+	return file_serry_wire_serrypb_serry_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *Change) GetKey() string {
@@ -2143,7 +2256,7 @@ type Status struct {
 
 func (x *Status) Reset() {
 	*x = Status{}
-	mi := &file_serry_wire_serrypb_serry_proto_msgTypes[29]
+	mi := &file_serry_wire_serrypb_serry_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2155,7 +2268,7 @@ func (x *Status) String() string {
 func (*Status) ProtoMessage() {}
 
 func (x *Status) ProtoReflect() protoreflect.Message {
-	mi := &file_serry_wire_serrypb_serry_proto_msgTypes[29]
+	mi := &file_serry_wire_serrypb_serry_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2168,7 +2281,7 @@ func (x *Status) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Status.ProtoReflect.Descriptor instead.
 func (*Status) Descriptor() ([]byte, []int) {
-	return file_serry_wire_serrypb_serry_proto_rawDescGZIP(), []int{29}
+	return file_serry_wire_serrypb_serry_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *Status) GetJson() []byte {
@@ -2198,7 +2311,7 @@ type Error struct {
 
 func (x *Error) Reset() {
 	*x = Error{}
-	mi := &file_serry_wire_serrypb_serry_proto_msgTypes[30]
+	mi := &file_serry_wire_serrypb_serry_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2210,7 +2323,7 @@ func (x *Error) String() string {
 func (*Error) ProtoMessage() {}
 
 func (x *Error) ProtoReflect() protoreflect.Message {
-	mi := &file_serry_wire_serrypb_serry_proto_msgTypes[30]
+	mi := &file_serry_wire_serrypb_serry_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2223,7 +2336,7 @@ func (x *Error) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Error.ProtoReflect.Descriptor instead.
 func (*Error) Descriptor() ([]byte, []int) {
-	return file_serry_wire_serrypb_serry_proto_rawDescGZIP(), []int{30}
+	return file_serry_wire_serrypb_serry_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *Error) GetWhat() string {
@@ -2365,7 +2478,7 @@ type TaskFacts struct {
 
 func (x *TaskFacts) Reset() {
 	*x = TaskFacts{}
-	mi := &file_serry_wire_serrypb_serry_proto_msgTypes[31]
+	mi := &file_serry_wire_serrypb_serry_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2377,7 +2490,7 @@ func (x *TaskFacts) String() string {
 func (*TaskFacts) ProtoMessage() {}
 
 func (x *TaskFacts) ProtoReflect() protoreflect.Message {
-	mi := &file_serry_wire_serrypb_serry_proto_msgTypes[31]
+	mi := &file_serry_wire_serrypb_serry_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2390,7 +2503,7 @@ func (x *TaskFacts) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TaskFacts.ProtoReflect.Descriptor instead.
 func (*TaskFacts) Descriptor() ([]byte, []int) {
-	return file_serry_wire_serrypb_serry_proto_rawDescGZIP(), []int{31}
+	return file_serry_wire_serrypb_serry_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *TaskFacts) GetTask() *Task {
@@ -2458,7 +2571,7 @@ type LostFacts struct {
 
 func (x *LostFacts) Reset() {
 	*x = LostFacts{}
-	mi := &file_serry_wire_serrypb_serry_proto_msgTypes[32]
+	mi := &file_serry_wire_serrypb_serry_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2470,7 +2583,7 @@ func (x *LostFacts) String() string {
 func (*LostFacts) ProtoMessage() {}
 
 func (x *LostFacts) ProtoReflect() protoreflect.Message {
-	mi := &file_serry_wire_serrypb_serry_proto_msgTypes[32]
+	mi := &file_serry_wire_serrypb_serry_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2483,7 +2596,7 @@ func (x *LostFacts) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LostFacts.ProtoReflect.Descriptor instead.
 func (*LostFacts) Descriptor() ([]byte, []int) {
-	return file_serry_wire_serrypb_serry_proto_rawDescGZIP(), []int{32}
+	return file_serry_wire_serrypb_serry_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *LostFacts) GetLost() []*TaskFacts {
@@ -2510,7 +2623,7 @@ type BarrierFacts struct {
 
 func (x *BarrierFacts) Reset() {
 	*x = BarrierFacts{}
-	mi := &file_serry_wire_serrypb_serry_proto_msgTypes[33]
+	mi := &file_serry_wire_serrypb_serry_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2522,7 +2635,7 @@ func (x *BarrierFacts) String() string {
 func (*BarrierFacts) ProtoMessage() {}
 
 func (x *BarrierFacts) ProtoReflect() protoreflect.Message {
-	mi := &file_serry_wire_serrypb_serry_proto_msgTypes[33]
+	mi := &file_serry_wire_serrypb_serry_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2535,7 +2648,7 @@ func (x *BarrierFacts) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BarrierFacts.ProtoReflect.Descriptor instead.
 func (*BarrierFacts) Descriptor() ([]byte, []int) {
-	return file_serry_wire_serrypb_serry_proto_rawDescGZIP(), []int{33}
+	return file_serry_wire_serrypb_serry_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *BarrierFacts) GetId() string {
@@ -2611,7 +2724,7 @@ type KeyFacts struct {
 
 func (x *KeyFacts) Reset() {
 	*x = KeyFacts{}
-	mi := &file_serry_wire_serrypb_serry_proto_msgTypes[34]
+	mi := &file_serry_wire_serrypb_serry_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2623,7 +2736,7 @@ func (x *KeyFacts) String() string {
 func (*KeyFacts) ProtoMessage() {}
 
 func (x *KeyFacts) ProtoReflect() protoreflect.Message {
-	mi := &file_serry_wire_serrypb_serry_proto_msgTypes[34]
+	mi := &file_serry_wire_serrypb_serry_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2636,7 +2749,7 @@ func (x *KeyFacts) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use KeyFacts.ProtoReflect.Descriptor instead.
 func (*KeyFacts) Descriptor() ([]byte, []int) {
-	return file_serry_wire_serrypb_serry_proto_rawDescGZIP(), []int{34}
+	return file_serry_wire_serrypb_serry_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *KeyFacts) GetKey() string {
@@ -2663,7 +2776,7 @@ type LimitFacts struct {
 
 func (x *LimitFacts) Reset() {
 	*x = LimitFacts{}
-	mi := &file_serry_wire_serrypb_serry_proto_msgTypes[35]
+	mi := &file_serry_wire_serrypb_serry_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2675,7 +2788,7 @@ func (x *LimitFacts) String() string {
 func (*LimitFacts) ProtoMessage() {}
 
 func (x *LimitFacts) ProtoReflect() protoreflect.Message {
-	mi := &file_serry_wire_serrypb_serry_proto_msgTypes[35]
+	mi := &file_serry_wire_serrypb_serry_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2688,7 +2801,7 @@ func (x *LimitFacts) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LimitFacts.ProtoReflect.Descriptor instead.
 func (*LimitFacts) Descriptor() ([]byte, []int) {
-	return file_serry_wire_serrypb_serry_proto_rawDescGZIP(), []int{35}
+	return file_serry_wire_serrypb_serry_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *LimitFacts) GetLimit() string {
@@ -2715,7 +2828,7 @@ type MismatchFacts struct {
 
 func (x *MismatchFacts) Reset() {
 	*x = MismatchFacts{}
-	mi := &file_serry_wire_serrypb_serry_proto_msgTypes[36]
+	mi := &file_serry_wire_serrypb_serry_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2727,7 +2840,7 @@ func (x *MismatchFacts) String() string {
 func (*MismatchFacts) ProtoMessage() {}
 
 func (x *MismatchFacts) ProtoReflect() protoreflect.Message {
-	mi := &file_serry_wire_serrypb_serry_proto_msgTypes[36]
+	mi := &file_serry_wire_serrypb_serry_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2740,7 +2853,7 @@ func (x *MismatchFacts) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MismatchFacts.ProtoReflect.Descriptor instead.
 func (*MismatchFacts) Descriptor() ([]byte, []int) {
-	return file_serry_wire_serrypb_serry_proto_rawDescGZIP(), []int{36}
+	return file_serry_wire_serrypb_serry_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *MismatchFacts) GetRequested() uint64 {
@@ -2768,7 +2881,7 @@ const file_serry_wire_serrypb_serry_proto_rawDesc = "" +
 	"\tRequestID\x12\x1c\n" +
 	"\trequester\x18\x01 \x01(\x06R\trequester\x12\x16\n" +
 	"\x06number\x18\x02 \x01(\x04R\x06number\x12\x1c\n" +
-	"\twatermark\x18\x03 \x01(\x04R\twatermark\"\xab\b\n" +
+	"\twatermark\x18\x03 \x01(\x04R\twatermark\"\xb2\b\n" +
 	"\aRequest\x12 \n" +
 	"\x02id\x18\x01 \x01(\v2\x10.serry.RequestIDR\x02id\x12\x18\n" +
 	"\aservice\x18\x02 \x01(\x06R\aservice\x12\x1f\n" +
@@ -2788,9 +2901,8 @@ const file_serry_wire_serrypb_serry_proto_rawDesc = "" +
 	".serry.KeyH\x00R\x03get\x12%\n" +
 	"\atry_get\x18\x14 \x01(\v2\n" +
 	".serry.KeyH\x00R\x06tryGet\x120\n" +
-	"\tincrement\x18\x15 \x01(\v2\x10.serry.IncrementH\x00R\tincrement\x12 \n" +
-	"\x04list\x18\x16 \x01(\v2\n" +
-	".serry.KeyH\x00R\x04list\x12$\n" +
+	"\tincrement\x18\x15 \x01(\v2\x10.serry.IncrementH\x00R\tincrement\x12!\n" +
+	"\x04list\x18\x16 \x01(\v2\v.serry.ListH\x00R\x04list\x12$\n" +
 	"\x06delete\x18\x17 \x01(\v2\n" +
 	".serry.KeyH\x00R\x06delete\x12!\n" +
 	"\x04swap\x18\x18 \x01(\v2\v.serry.SwapH\x00R\x04swap\x121\n" +
@@ -2800,8 +2912,8 @@ const file_serry_wire_serrypb_serry_proto_rawDesc = "" +
 	"\x0ecancel_barrier\x18\x1b \x01(\v2\x14.serry.CancelBarrierH\x00R\rcancelBarrier\x12$\n" +
 	"\x05alive\x18\x1c \x01(\v2\f.serry.AliveH\x00R\x05alive\x12*\n" +
 	"\adevices\x18\x1d \x01(\v2\x0e.serry.DevicesH\x00R\adevices\x12*\n" +
-	"\asuspect\x18\x1e \x01(\v2\x0e.serry.SuspectH\x00R\asuspect\x12&\n" +
-	"\x06status\x18\x1f \x01(\v2\f.serry.EmptyH\x00R\x06statusB\x06\n" +
+	"\asuspect\x18\x1e \x01(\v2\x0e.serry.SuspectH\x00R\asuspect\x12,\n" +
+	"\x06status\x18\x1f \x01(\v2\x12.serry.StatusQueryH\x00R\x06statusB\x06\n" +
 	"\x04call\"\a\n" +
 	"\x05Empty\",\n" +
 	"\bRegister\x12 \n" +
@@ -2821,7 +2933,13 @@ const file_serry_wire_serrypb_serry_proto_rawDesc = "" +
 	"\x05value\x18\x02 \x01(\fR\x05value\x12\x1c\n" +
 	"\toverwrite\x18\x03 \x01(\bR\toverwrite\"\x17\n" +
 	"\x03Key\x12\x10\n" +
-	"\x03key\x18\x01 \x01(\tR\x03key\"-\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\".\n" +
+	"\x04List\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
+	"\x05sizes\x18\x02 \x01(\bR\x05sizes\"9\n" +
+	"\vStatusQuery\x12\x14\n" +
+	"\x05tasks\x18\x01 \x01(\bR\x05tasks\x12\x14\n" +
+	"\x05after\x18\x02 \x01(\x04R\x05after\"-\n" +
 	"\tIncrement\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x0e\n" +
 	"\x02by\x18\x02 \x01(\x03R\x02by\"I\n" +
@@ -2873,10 +2991,11 @@ const file_serry_wire_serrypb_serry_proto_rawDesc = "" +
 	"Registered\x12\x18\n" +
 	"\aservice\x18\x01 \x01(\x06R\aservice\"\"\n" +
 	"\x06Passed\x12\x18\n" +
-	"\acounter\x18\x01 \x01(\x03R\acounter\"/\n" +
+	"\acounter\x18\x01 \x01(\x03R\acounter\"C\n" +
 	"\x05Entry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\fR\x05value\"1\n" +
+	"\x05value\x18\x02 \x01(\fR\x05value\x12\x12\n" +
+	"\x04size\x18\x03 \x01(\x03R\x04size\"1\n" +
 	"\aEntries\x12&\n" +
 	"\aentries\x18\x01 \x03(\v2\f.serry.EntryR\aentries\"J\n" +
 	"\aPicture\x12\x18\n" +
@@ -2958,7 +3077,7 @@ func file_serry_wire_serrypb_serry_proto_rawDescGZIP() []byte {
 	return file_serry_wire_serrypb_serry_proto_rawDescData
 }
 
-var file_serry_wire_serrypb_serry_proto_msgTypes = make([]protoimpl.MessageInfo, 37)
+var file_serry_wire_serrypb_serry_proto_msgTypes = make([]protoimpl.MessageInfo, 39)
 var file_serry_wire_serrypb_serry_proto_goTypes = []any{
 	(*Task)(nil),          // 0: serry.Task
 	(*RequestID)(nil),     // 1: serry.RequestID
@@ -2971,32 +3090,34 @@ var file_serry_wire_serrypb_serry_proto_goTypes = []any{
 	(*Tasks)(nil),         // 8: serry.Tasks
 	(*Insert)(nil),        // 9: serry.Insert
 	(*Key)(nil),           // 10: serry.Key
-	(*Increment)(nil),     // 11: serry.Increment
-	(*Swap)(nil),          // 12: serry.Swap
-	(*WatchKeys)(nil),     // 13: serry.WatchKeys
-	(*Barrier)(nil),       // 14: serry.Barrier
-	(*CancelBarrier)(nil), // 15: serry.CancelBarrier
-	(*Alive)(nil),         // 16: serry.Alive
-	(*Devices)(nil),       // 17: serry.Devices
-	(*Suspect)(nil),       // 18: serry.Suspect
-	(*Reply)(nil),         // 19: serry.Reply
-	(*Registered)(nil),    // 20: serry.Registered
-	(*Passed)(nil),        // 21: serry.Passed
-	(*Entry)(nil),         // 22: serry.Entry
-	(*Entries)(nil),       // 23: serry.Entries
-	(*Picture)(nil),       // 24: serry.Picture
-	(*TaskInfo)(nil),      // 25: serry.TaskInfo
-	(*Agreement)(nil),     // 26: serry.Agreement
-	(*Changes)(nil),       // 27: serry.Changes
-	(*Change)(nil),        // 28: serry.Change
-	(*Status)(nil),        // 29: serry.Status
-	(*Error)(nil),         // 30: serry.Error
-	(*TaskFacts)(nil),     // 31: serry.TaskFacts
-	(*LostFacts)(nil),     // 32: serry.LostFacts
-	(*BarrierFacts)(nil),  // 33: serry.BarrierFacts
-	(*KeyFacts)(nil),      // 34: serry.KeyFacts
-	(*LimitFacts)(nil),    // 35: serry.LimitFacts
-	(*MismatchFacts)(nil), // 36: serry.MismatchFacts
+	(*List)(nil),          // 11: serry.List
+	(*StatusQuery)(nil),   // 12: serry.StatusQuery
+	(*Increment)(nil),     // 13: serry.Increment
+	(*Swap)(nil),          // 14: serry.Swap
+	(*WatchKeys)(nil),     // 15: serry.WatchKeys
+	(*Barrier)(nil),       // 16: serry.Barrier
+	(*CancelBarrier)(nil), // 17: serry.CancelBarrier
+	(*Alive)(nil),         // 18: serry.Alive
+	(*Devices)(nil),       // 19: serry.Devices
+	(*Suspect)(nil),       // 20: serry.Suspect
+	(*Reply)(nil),         // 21: serry.Reply
+	(*Registered)(nil),    // 22: serry.Registered
+	(*Passed)(nil),        // 23: serry.Passed
+	(*Entry)(nil),         // 24: serry.Entry
+	(*Entries)(nil),       // 25: serry.Entries
+	(*Picture)(nil),       // 26: serry.Picture
+	(*TaskInfo)(nil),      // 27: serry.TaskInfo
+	(*Agreement)(nil),     // 28: serry.Agreement
+	(*Changes)(nil),       // 29: serry.Changes
+	(*Change)(nil),        // 30: serry.Change
+	(*Status)(nil),        // 31: serry.Status
+	(*Error)(nil),         // 32: serry.Error
+	(*TaskFacts)(nil),     // 33: serry.TaskFacts
+	(*LostFacts)(nil),     // 34: serry.LostFacts
+	(*BarrierFacts)(nil),  // 35: serry.BarrierFacts
+	(*KeyFacts)(nil),      // 36: serry.KeyFacts
+	(*LimitFacts)(nil),    // 37: serry.LimitFacts
+	(*MismatchFacts)(nil), // 38: serry.MismatchFacts
 }
 var file_serry_wire_serrypb_serry_proto_depIdxs = []int32{
 	1,  // 0: serry.Request.id:type_name -> serry.RequestID
@@ -3012,53 +3133,53 @@ var file_serry_wire_serrypb_serry_proto_depIdxs = []int32{
 	9,  // 10: serry.Request.insert:type_name -> serry.Insert
 	10, // 11: serry.Request.get:type_name -> serry.Key
 	10, // 12: serry.Request.try_get:type_name -> serry.Key
-	11, // 13: serry.Request.increment:type_name -> serry.Increment
-	10, // 14: serry.Request.list:type_name -> serry.Key
+	13, // 13: serry.Request.increment:type_name -> serry.Increment
+	11, // 14: serry.Request.list:type_name -> serry.List
 	10, // 15: serry.Request.delete:type_name -> serry.Key
-	12, // 16: serry.Request.swap:type_name -> serry.Swap
-	13, // 17: serry.Request.watch_keys:type_name -> serry.WatchKeys
-	14, // 18: serry.Request.barrier:type_name -> serry.Barrier
-	15, // 19: serry.Request.cancel_barrier:type_name -> serry.CancelBarrier
-	16, // 20: serry.Request.alive:type_name -> serry.Alive
-	17, // 21: serry.Request.devices:type_name -> serry.Devices
-	18, // 22: serry.Request.suspect:type_name -> serry.Suspect
-	3,  // 23: serry.Request.status:type_name -> serry.Empty
+	14, // 16: serry.Request.swap:type_name -> serry.Swap
+	15, // 17: serry.Request.watch_keys:type_name -> serry.WatchKeys
+	16, // 18: serry.Request.barrier:type_name -> serry.Barrier
+	17, // 19: serry.Request.cancel_barrier:type_name -> serry.CancelBarrier
+	18, // 20: serry.Request.alive:type_name -> serry.Alive
+	19, // 21: serry.Request.devices:type_name -> serry.Devices
+	20, // 22: serry.Request.suspect:type_name -> serry.Suspect
+	12, // 23: serry.Request.status:type_name -> serry.StatusQuery
 	0,  // 24: serry.Tasks.tasks:type_name -> serry.Task
 	0,  // 25: serry.Barrier.tasks:type_name -> serry.Task
 	0,  // 26: serry.Alive.tasks:type_name -> serry.Task
 	0,  // 27: serry.Suspect.task:type_name -> serry.Task
-	30, // 28: serry.Reply.error:type_name -> serry.Error
+	32, // 28: serry.Reply.error:type_name -> serry.Error
 	3,  // 29: serry.Reply.done:type_name -> serry.Empty
-	20, // 30: serry.Reply.registered:type_name -> serry.Registered
-	21, // 31: serry.Reply.passed:type_name -> serry.Passed
-	22, // 32: serry.Reply.value:type_name -> serry.Entry
-	23, // 33: serry.Reply.entries:type_name -> serry.Entries
-	24, // 34: serry.Reply.picture:type_name -> serry.Picture
-	26, // 35: serry.Reply.agreement:type_name -> serry.Agreement
-	17, // 36: serry.Reply.devices:type_name -> serry.Devices
-	27, // 37: serry.Reply.changes:type_name -> serry.Changes
-	29, // 38: serry.Reply.status:type_name -> serry.Status
-	22, // 39: serry.Entries.entries:type_name -> serry.Entry
-	25, // 40: serry.Picture.tasks:type_name -> serry.TaskInfo
+	22, // 30: serry.Reply.registered:type_name -> serry.Registered
+	23, // 31: serry.Reply.passed:type_name -> serry.Passed
+	24, // 32: serry.Reply.value:type_name -> serry.Entry
+	25, // 33: serry.Reply.entries:type_name -> serry.Entries
+	26, // 34: serry.Reply.picture:type_name -> serry.Picture
+	28, // 35: serry.Reply.agreement:type_name -> serry.Agreement
+	19, // 36: serry.Reply.devices:type_name -> serry.Devices
+	29, // 37: serry.Reply.changes:type_name -> serry.Changes
+	31, // 38: serry.Reply.status:type_name -> serry.Status
+	24, // 39: serry.Entries.entries:type_name -> serry.Entry
+	27, // 40: serry.Picture.tasks:type_name -> serry.TaskInfo
 	0,  // 41: serry.TaskInfo.task:type_name -> serry.Task
-	30, // 42: serry.TaskInfo.error:type_name -> serry.Error
+	32, // 42: serry.TaskInfo.error:type_name -> serry.Error
 	0,  // 43: serry.Agreement.tasks:type_name -> serry.Task
-	28, // 44: serry.Changes.changes:type_name -> serry.Change
-	31, // 45: serry.Error.task:type_name -> serry.TaskFacts
-	32, // 46: serry.Error.lost:type_name -> serry.LostFacts
-	33, // 47: serry.Error.barrier:type_name -> serry.BarrierFacts
-	34, // 48: serry.Error.key:type_name -> serry.KeyFacts
-	35, // 49: serry.Error.limit:type_name -> serry.LimitFacts
-	36, // 50: serry.Error.mismatch:type_name -> serry.MismatchFacts
+	30, // 44: serry.Changes.changes:type_name -> serry.Change
+	33, // 45: serry.Error.task:type_name -> serry.TaskFacts
+	34, // 46: serry.Error.lost:type_name -> serry.LostFacts
+	35, // 47: serry.Error.barrier:type_name -> serry.BarrierFacts
+	36, // 48: serry.Error.key:type_name -> serry.KeyFacts
+	37, // 49: serry.Error.limit:type_name -> serry.LimitFacts
+	38, // 50: serry.Error.mismatch:type_name -> serry.MismatchFacts
 	0,  // 51: serry.TaskFacts.task:type_name -> serry.Task
-	30, // 52: serry.TaskFacts.reason:type_name -> serry.Error
-	31, // 53: serry.LostFacts.lost:type_name -> serry.TaskFacts
+	32, // 52: serry.TaskFacts.reason:type_name -> serry.Error
+	33, // 53: serry.LostFacts.lost:type_name -> serry.TaskFacts
 	0,  // 54: serry.BarrierFacts.task:type_name -> serry.Task
 	0,  // 55: serry.BarrierFacts.first:type_name -> serry.Task
 	0,  // 56: serry.BarrierFacts.missing:type_name -> serry.Task
-	30, // 57: serry.BarrierFacts.reason:type_name -> serry.Error
+	32, // 57: serry.BarrierFacts.reason:type_name -> serry.Error
 	2,  // 58: serry.CoordinationService.Do:input_type -> serry.Request
-	19, // 59: serry.CoordinationService.Do:output_type -> serry.Reply
+	21, // 59: serry.CoordinationService.Do:output_type -> serry.Reply
 	59, // [59:60] is the sub-list for method output_type
 	58, // [58:59] is the sub-list for method input_type
 	58, // [58:58] is the sub-list for extension type_name
@@ -3095,8 +3216,8 @@ func file_serry_wire_serrypb_serry_proto_init() {
 		(*Request_Suspect)(nil),
 		(*Request_Status)(nil),
 	}
-	file_serry_wire_serrypb_serry_proto_msgTypes[12].OneofWrappers = []any{}
-	file_serry_wire_serrypb_serry_proto_msgTypes[19].OneofWrappers = []any{
+	file_serry_wire_serrypb_serry_proto_msgTypes[14].OneofWrappers = []any{}
+	file_serry_wire_serrypb_serry_proto_msgTypes[21].OneofWrappers = []any{
 		(*Reply_Error)(nil),
 		(*Reply_Done)(nil),
 		(*Reply_Registered)(nil),
@@ -3109,7 +3230,7 @@ func file_serry_wire_serrypb_serry_proto_init() {
 		(*Reply_Changes)(nil),
 		(*Reply_Status)(nil),
 	}
-	file_serry_wire_serrypb_serry_proto_msgTypes[30].OneofWrappers = []any{
+	file_serry_wire_serrypb_serry_proto_msgTypes[32].OneofWrappers = []any{
 		(*Error_Task)(nil),
 		(*Error_Lost)(nil),
 		(*Error_Barrier)(nil),
@@ -3124,7 +3245,7 @@ func file_serry_wire_serrypb_serry_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_serry_wire_serrypb_serry_proto_rawDesc), len(file_serry_wire_serrypb_serry_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   37,
+			NumMessages:   39,
 			NumExtensions: 0,
 			NumServices:   1,
 		},
