@@ -1,38 +1,29 @@
 #!/usr/bin/env bash
-# A job of four workers that loses one of them and goes on. Everything is real: processes, sockets,
-# SIGKILL.
+# A job of four workers that loses one of them, goes on, and takes it back. Everything is real:
+# processes, sockets, SIGKILL.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 go build -o bin/train ./examples/train
 
 dir=$(mktemp -d)
-trap 'kill $(jobs -p) 2>/dev/null || true; rm -rf "$dir"' EXIT
+trap 'rm -rf "$dir"' EXIT
 say() { printf '\033[1m== %s\033[0m\n' "$*"; }
 
-say "serry serve: the coordination service, for four tasks that may fail and come back"
-bin/serry serve --tasks 4 --recoverable --listen 127.0.0.1:0 --log-level warn >"$dir/serve" &
-until address=$(awk 'NR == 1 { print $NF }' "$dir/serve") && [ -n "$address" ]; do :; done
-echo "serving on $address"
-
-declare -A pid
-start() {
-	bin/train -address "$address" -task "$1" -tasks 4 -steps 200 >>"$dir/out" &
-	pid[$1]=$!
+# Task 2 is killed by whoever reads what the first of the others reports, at step 100.
+assassin() {
+	local line victim
+	while IFS= read -r line; do
+		printf '%s\n' "$line"
+		[[ $line == *"step 100 "* ]] || continue
+		victim=$(<"$dir/2")
+		say "kill -9 $victim: task 2 is gone, the others close ranks; serry starts it again"
+		kill -9 "$victim"
+	done
 }
-# wait_for N waits until step N has been reported.
-wait_for() { until grep -q "step *$1 .*loss" "$dir/out"; do sleep 0.1; done; }
 
-say "four workers train a small network together"
-: >"$dir/out"
-tail -n +1 -f "$dir/out" &
-for i in 0 1 2 3; do start "$i"; done
-wait_for 60
-
-say "kill -9: rank 2 is gone, the others close ranks"
-kill -9 "${pid[2]}"
-wait_for 120
-
-say "rank 2 comes back"
-start 2
-for i in 0 1 3 2; do wait "${pid[$i]}"; done
+say "serry run -n 4 --restart failed -- train: four workers train a small network together"
+bin/serry run -n 4 --restart failed -- \
+	sh -c 'echo $$ >"$1/$SERRY_TASK"
+		[ "$SERRY_LIFE" = 1 ] || sleep 4 # as long as a large program takes to load
+		exec bin/train -steps 300 -pace 70ms' worker "$dir" > >(assassin)
 say "all ranks finished"

@@ -43,7 +43,7 @@ service that jax and TensorFlow clients connect to without a changed line.`,
 		SilenceUsage:      true,
 		CompletionOptions: cobra.CompletionOptions{HiddenDefaultCmd: true},
 	}
-	root.AddCommand(newServe(), newVersion())
+	root.AddCommand(newRun(), newServe(), newVersion(), newGuard())
 	return root
 }
 
@@ -52,6 +52,14 @@ service that jax and TensorFlow clients connect to without a changed line.`,
 type runError struct{ error }
 
 func (e runError) Unwrap() error { return e.error }
+
+// An exitError is the failure of a command that has an exit status of its own.
+type exitError struct {
+	error
+	status int
+}
+
+func (e exitError) Unwrap() error { return e.error }
 
 // A hinted error comes with what the user may want to do about it.
 type hinted struct {
@@ -68,12 +76,16 @@ func explain(err error, stderr io.Writer) int {
 	}
 	fmt.Fprintf(stderr, "serry: error: %v\n", err)
 	_, failed := errors.AsType[runError](err)
+	exit, own := errors.AsType[exitError](err)
 	if h, ok := errors.AsType[hinted](err); ok {
 		fmt.Fprintf(stderr, "serry: hint: %s\n", h.hint)
-	} else if !failed {
+	} else if !failed && !own {
 		fmt.Fprintln(stderr, "serry: hint: see serry --help")
 	}
-	if failed {
+	switch {
+	case own:
+		return exit.status
+	case failed:
 		return exitFailed
 	}
 	return exitUsage

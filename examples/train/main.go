@@ -1,8 +1,7 @@
 // Train is a worker of a data-parallel training that closes ranks: it goes on when members are lost,
 // and takes them back when they return.
 //
-//	serry serve --tasks 4 --recoverable &
-//	for i in 0 1 2 3; do train -address localhost:8476 -task $i -tasks 4 & done
+//	serry run -n 4 --restart failed -- train
 //
 // Each step every worker computes the gradient of its share of the data and calls Agree with it. Agree
 // returns the same to all that are alive: who they are, and everybody's gradient. So all survivors
@@ -15,7 +14,6 @@ import (
 	"errors"
 	"flag"
 	"fmt"
-	"log/slog"
 	"os"
 	"os/signal"
 	"slices"
@@ -29,15 +27,20 @@ import (
 
 func main() {
 	var w worker
-	address := flag.String("address", os.Getenv("SERRY_ADDRESS"), "where the service is")
-	task := flag.Int("task", 0, "our number")
-	flag.IntVar(&w.tasks, "tasks", 1, "how many workers there are")
+	cfg, tasks, notStarted := client.ConfigFromEnv()
+	flag.StringVar(&cfg.Address, "address", cfg.Address, "where the service is")
+	flag.IntVar(&cfg.Task.Index, "task", cfg.Task.Index, "our number")
+	flag.IntVar(&w.tasks, "tasks", tasks, "how many workers there are")
 	flag.IntVar(&w.steps, "steps", 200, "how many steps to train")
 	flag.DurationVar(&w.pace, "pace", 50*time.Millisecond, "how long a step takes at least")
 	flag.Parse()
+	if cfg.Address == "" {
+		fmt.Fprintf(os.Stderr, "train: error: %v\n", notStarted)
+		os.Exit(2)
+	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	if err := w.run(ctx, *address, *task); err != nil {
+	if err := w.run(ctx, cfg); err != nil {
 		fmt.Fprintf(os.Stderr, "train: error: %v\n", err)
 		os.Exit(1)
 	}
@@ -55,11 +58,8 @@ type worker struct {
 	ranks  []serry.TaskID // who made the last step
 }
 
-func (w *worker) run(ctx context.Context, address string, task int) error {
-	me := serry.TaskID{Job: "worker", Index: task}
-	m, err := client.Join(ctx, client.Config{
-		Address: address, Task: me, HeartbeatTimeout: 10 * time.Second, Log: slog.New(slog.DiscardHandler),
-	})
+func (w *worker) run(ctx context.Context, cfg client.Config) error {
+	m, err := client.Join(ctx, cfg)
 	if err != nil {
 		return err
 	}

@@ -1,0 +1,200 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"os"
+	"os/exec"
+	"os/signal"
+	"syscall"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/serry-dev/serry/coord"
+	"github.com/serry-dev/serry/launch"
+	"github.com/serry-dev/serry/server"
+	"github.com/serry-dev/serry/topo"
+)
+
+// Exit statuses of serry run for commands that cannot be run, as shells have them.
+const (
+	exitNotExecutable = 126
+	exitNotFound      = 127
+)
+
+func newRun() *cobra.Command {
+	s := &runSettings{}
+	cmd := &cobra.Command{
+		Use:   "run [flags] -- command [argument]...",
+		Short: "Run a job on this host, and stand by it",
+		Long: `Run a command as every task of a job, with a coordination service beside them.
+
+A jax program that calls jax.distributed.initialize() without arguments finds
+its place by its environment; what a program passes itself wins. A Go program
+calls client.ConfigFromEnv. What tasks write comes with their number in front.
+
+When a task fails, serry run says which one was first and how it ended, and
+starts again what --restart names:
+  never   nothing; the job ends (a --recoverable one goes on without the task)
+  failed  the task alone; for jobs that live on keys, barriers and live sets.
+          It cannot come back into collectives of jax on CPU
+  all     everybody, as a new attempt with a service of its own
+
+No process of the job outlives it, whatever ends serry run. SIGINT, SIGTERM and
+SIGHUP are passed on; tasks then have --grace to end, or until the second one.
+
+Exit status: 0 all tasks ended well; that of the first task that failed, where a
+signal counts as 128 and its number; 128 and the number of the signal that ended
+serry run; 127 or 126 the command is not there or cannot be run; 2 a mistake in
+the command line; 1 anything else.`,
+		Example: `  serry run -n 4 -- python train.py
+  serry run -n 8 --restart all --max-restarts 3 --log-dir logs -- python train.py`,
+		Args: func(cmd *cobra.Command, args []string) error {
+			if len(args) == 0 {
+				return hinted{errors.New("no command to run"), "serry run -n 4 -- python train.py"}
+			}
+			return nil
+		},
+		PreRunE: func(cmd *cobra.Command, _ []string) error { return fromEnvironment(cmd) },
+		RunE:    func(cmd *cobra.Command, args []string) error { return s.run(cmd, args) },
+	}
+	s.define(cmd.Flags())
+	cmd.Flags().SetInterspersed(false) // flags of the command are its own
+	cmd.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return hinted{err, "see serry run --help"} })
+	return cmd
+}
+
+// newGuard is started by serry run only.
+func newGuard() *cobra.Command {
+	return &cobra.Command{
+		Use:    guardCommand,
+		Hidden: true,
+		Args:   cobra.NoArgs,
+		RunE: func(*cobra.Command, []string) error {
+			if err := launch.Guard(); err != nil {
+				return runError{err}
+			}
+			return nil
+		},
+	}
+}
+
+const guardCommand = "guard-a-run"
+
+// runSettings are the flags of serry run.
+type runSettings struct {
+	procs       int
+	restart     string
+	maxRestarts int
+	recoverable bool
+	grace       time.Duration
+	logDir      string
+	noMPI       bool
+	logLevel    string
+
+	registerTimeout, heartbeatTimeout, shutdownTimeout time.Duration
+}
+
+func (s *runSettings) define(f *pflag.FlagSet) {
+	f.SortFlags = false
+	f.IntVarP(&s.procs, "procs", "n", 1, "`number` of tasks")
+	f.StringVar(&s.restart, "restart", string(launch.RestartNever), "what to start again after a failure: `never`, failed or all")
+	f.IntVar(&s.maxRestarts, "max-restarts", 3, "how often, in the whole job")
+	f.BoolVar(&s.recoverable, "recoverable", false, "tasks may fail and come back while the others go on (implied by --restart failed)")
+	f.DurationVar(&s.grace, "grace", 10*time.Second, "how long a task that is told to end may take")
+	f.StringVar(&s.logDir, "log-dir", "", "`directory` to write all output to, one file a task")
+	f.BoolVar(&s.noMPI, "no-mpi", false, "leave out the Open MPI variables that tell jax its rank, for programs that use a real MPI")
+	f.DurationVar(&s.registerTimeout, "register-timeout", time.Hour, "how long the first task waits for the last one")
+	f.DurationVar(&s.heartbeatTimeout, "heartbeat-timeout", 100*time.Second, "how long a task may be silent")
+	f.DurationVar(&s.shutdownTimeout, "shutdown-timeout", 5*time.Minute, "how long the first task that leaves waits for the last; 0: each leaves by itself")
+	f.StringVar(&s.logLevel, "log-level", "error", "least important lines of the service to show: debug, info, warn or `error`")
+}
+
+// config turns the flags into the configuration of a job.
+func (s *runSettings) config(cmd *cobra.Command, args []string) (launch.Config, error) {
+	c := launch.Config{
+		Command: args, Tasks: s.procs,
+		Restart: launch.Restart(s.restart), MaxRestarts: s.maxRestarts, Recoverable: s.recoverable,
+		Grace: s.grace, LogDir: s.logDir, NoMPI: s.noMPI,
+		Guard: []string{"/proc/self/exe", guardCommand},
+		Service: server.Config{Cluster: coord.Config{
+			RegisterBarrier:  true,
+			RegisterTimeout:  s.registerTimeout,
+			HeartbeatTimeout: s.heartbeatTimeout,
+			ShutdownTimeout:  s.shutdownTimeout,
+			Republished:      topo.Republished,
+		}},
+	}
+	var level slog.Level
+	if err := level.UnmarshalText([]byte(s.logLevel)); err != nil {
+		return c, fmt.Errorf("--log-level %q: want debug, info, warn or error", s.logLevel)
+	}
+	if s.heartbeatTimeout <= 0 {
+		return c, fmt.Errorf("--heartbeat-timeout %v: want more than 0", s.heartbeatTimeout)
+	}
+	c.Service.Log = slog.New(slog.NewTextHandler(cmd.ErrOrStderr(), &slog.HandlerOptions{Level: level}))
+	return c, c.Validate()
+}
+
+func (s *runSettings) run(cmd *cobra.Command, args []string) error {
+	cfg, err := s.config(cmd, args)
+	if err != nil {
+		return hinted{err, "see serry run --help"}
+	}
+	screen := newScreen(cmd.OutOrStdout(), cmd.ErrOrStderr())
+	cfg.Display = screen
+	signals := make(chan os.Signal, 16)
+	signal.Notify(signals, forwarded()...)
+	defer signal.Stop(signals)
+	job, err := launch.Start(cfg)
+	if err != nil {
+		return startError(err)
+	}
+	report := watch(job, screen, signals)
+	screen.close()
+	if err := closing(cmd.ErrOrStderr(), &report); err != nil {
+		return exitError{err, report.ExitCode()}
+	}
+	return nil
+}
+
+// forwarded are the signals that tasks get, too. SIGHUP that was ignored when we came, by nohup for
+// one, stays so.
+func forwarded() []os.Signal {
+	all := []os.Signal{syscall.SIGINT, syscall.SIGTERM, syscall.SIGQUIT, syscall.SIGUSR1, syscall.SIGUSR2}
+	if !signal.Ignored(syscall.SIGHUP) {
+		all = append(all, syscall.SIGHUP)
+	}
+	return all
+}
+
+// watch passes signals on until the job is over.
+func watch(job *launch.Job, screen *screen, signals <-chan os.Signal) launch.Report {
+	tick := time.NewTicker(screen.refresh())
+	defer tick.Stop()
+	for {
+		select {
+		case sig := <-signals:
+			job.Signal(sig.(syscall.Signal))
+		case <-tick.C:
+			screen.status(job)
+		case <-job.Done():
+			return job.Wait()
+		}
+	}
+}
+
+// startError says why nothing could be started, with the exit status that shells have for it.
+func startError(err error) error {
+	switch {
+	case errors.Is(err, exec.ErrNotFound), errors.Is(err, fs.ErrNotExist):
+		return exitError{err, exitNotFound}
+	case errors.Is(err, fs.ErrPermission):
+		return exitError{err, exitNotExecutable}
+	}
+	return runError{err}
+}

@@ -1,0 +1,223 @@
+package main
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"os"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/serry-dev/serry/launch"
+)
+
+// A screen shows a job: what tasks write, with their number in front, what the launcher has to say,
+// and on a terminal a last line that says how things are.
+type screen struct {
+	stdout, stderr io.Writer
+	terminal       int  // file descriptor of stderr if that is a terminal, or -1
+	colour         bool // of stdout
+
+	mu struct {
+		sync.Mutex
+		live string // shown now, or empty
+		buf  []byte
+	}
+}
+
+func newScreen(stdout, stderr io.Writer) *screen {
+	s := &screen{stdout: stdout, stderr: stderr, terminal: terminal(stderr)}
+	s.colour = terminal(stdout) >= 0 && os.Getenv("NO_COLOR") == ""
+	return s
+}
+
+// terminal is the file descriptor of w if that is a terminal, else -1.
+func terminal(w io.Writer) int {
+	f, ok := w.(*os.File)
+	if !ok {
+		return -1
+	}
+	if _, err := unix.IoctlGetTermios(int(f.Fd()), unix.TCGETS); err != nil {
+		return -1
+	}
+	return int(f.Fd())
+}
+
+// Line shows what a task wrote.
+func (s *screen) Line(task int, stream launch.Stream, text []byte) {
+	to := s.stdout
+	if stream == launch.Stderr {
+		to = s.stderr
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	b := s.prefix(s.mu.buf[:0], task)
+	b = append(append(b, text...), '\n')
+	s.print(to, b)
+	if s.mu.buf = b; cap(b) > 1<<16 {
+		s.mu.buf = nil
+	}
+}
+
+// colours of the numbers of tasks: those that can be read on black and on white.
+var colours = []string{"36", "33", "32", "35", "34", "31"}
+
+func (s *screen) prefix(b []byte, task int) []byte {
+	if s.colour {
+		b = append(append(append(b, "\x1b["...), colours[task%len(colours)]...), 'm')
+	}
+	b = append(b, '[')
+	b = strconv.AppendInt(b, int64(task), 10)
+	b = append(b, ']')
+	if s.colour {
+		b = append(b, "\x1b[0m"...)
+	}
+	return append(b, ' ')
+}
+
+// Note shows what the launcher has to say.
+func (s *screen) Note(n launch.Note) {
+	word := "serry: "
+	if n.Warning {
+		word = "serry: warning: "
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.print(s.stderr, []byte(word+n.Text+"\n"))
+}
+
+const eraseLine = "\r\x1b[2K"
+
+// print writes whole lines above the live one. It needs mu. There is nobody to tell of an error.
+func (s *screen) print(to io.Writer, b []byte) {
+	if s.mu.live == "" {
+		_, _ = to.Write(b)
+		return
+	}
+	_, _ = io.WriteString(s.stderr, eraseLine)
+	_, _ = to.Write(b)
+	_, _ = io.WriteString(s.stderr, s.mu.live)
+}
+
+// refresh is how often the live line is drawn.
+func (s *screen) refresh() time.Duration {
+	if s.terminal < 0 {
+		return time.Hour
+	}
+	return 200 * time.Millisecond
+}
+
+// status draws the live line.
+func (s *screen) status(job *launch.Job) {
+	if s.terminal < 0 {
+		return
+	}
+	width := 80
+	if size, err := unix.IoctlGetWinsize(s.terminal, unix.TIOCGWINSZ); err == nil && size.Col > 0 {
+		width = int(size.Col)
+	}
+	line := liveLine(job.Status())
+	if len(line) >= width {
+		line = line[:width-1]
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if line != s.mu.live {
+		s.mu.live = line
+		_, _ = io.WriteString(s.stderr, eraseLine+line)
+	}
+}
+
+// liveLine says in one line what a job does, and whom it waits for.
+func liveLine(s launch.Status) string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "serry: %d of %d tasks run", s.Running, s.Tasks)
+	for _, part := range []struct {
+		n    int
+		word string
+	}{{s.Ended, "ended"}, {s.Failed, "failed"}} {
+		if part.n > 0 {
+			fmt.Fprintf(&b, ", %d %s", part.n, part.word)
+		}
+	}
+	if s.Attempt > 1 {
+		fmt.Fprintf(&b, ", attempt %d", s.Attempt)
+	}
+	if s.Restarts > 0 && s.Attempt == 1 {
+		fmt.Fprintf(&b, ", %d restarts", s.Restarts)
+	}
+	if s.Ending {
+		b.WriteString(", ending")
+	} else if bars := s.Service.Barriers; len(bars) > 0 && len(bars[0].Missing) > 0 {
+		oldest := bars[0]
+		since := time.Duration(s.Service.Now - oldest.Since).Truncate(time.Second)
+		if since >= time.Second {
+			fmt.Fprintf(&b, "; %q has waited %v for %v", oldest.ID, since, oldest.Missing[0])
+			if more := len(oldest.Missing) - 1; more > 0 {
+				fmt.Fprintf(&b, " and %d more", more)
+			}
+		}
+	}
+	return b.String()
+}
+
+// close takes the live line away.
+func (s *screen) close() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.mu.live != "" {
+		_, _ = io.WriteString(s.stderr, eraseLine)
+		s.mu.live = ""
+	}
+}
+
+// laterShown is how many failures that followed the first are listed.
+const laterShown = 3
+
+// closing says what became of a job, and returns nil if all went well.
+func closing(stderr io.Writer, r *launch.Report) error {
+	var b bytes.Buffer
+	defer func() { _, _ = stderr.Write(b.Bytes()) }()
+	took := r.Took.Round(time.Millisecond)
+	if r.Well() {
+		fmt.Fprintf(&b, "serry: all %d tasks ended well after %v%s\n", r.Tasks, took, attempts(r))
+		return nil
+	}
+	if f := r.First; f != nil {
+		if len(f.Last) > 0 {
+			fmt.Fprintf(&b, "serry: the last lines of task %d, which failed first:\n", f.Task)
+			for _, line := range f.Last {
+				fmt.Fprintf(&b, "    %s\n", line)
+			}
+		}
+		for i, later := range r.Later {
+			if i == laterShown {
+				fmt.Fprintf(&b, "serry: and %d more\n", len(r.Later)-i)
+				break
+			}
+			fmt.Fprintf(&b, "serry: after it failed %v\n", later)
+		}
+		return fmt.Errorf("%v, first of %d tasks, %v after its start%s", f, r.Tasks, f.After.Round(time.Millisecond), attempts(r))
+	}
+	switch {
+	case r.Err != nil:
+		return r.Err
+	case r.Interrupted != 0:
+		return fmt.Errorf("ended by signal %d after %v, when %d of %d tasks had ended well", r.Interrupted, took, r.Ended, r.Tasks)
+	}
+	return fmt.Errorf("%d of %d tasks ended well", r.Ended, r.Tasks)
+}
+
+func attempts(r *launch.Report) string {
+	switch {
+	case r.Attempts > 1:
+		return fmt.Sprintf(", in attempt %d", r.Attempts)
+	case r.Restarts > 0:
+		return fmt.Sprintf(", with %d restarts", r.Restarts)
+	}
+	return ""
+}

@@ -1,0 +1,22 @@
+// Package launch starts the tasks of a job, watches over them, starts them again where that is
+// wanted, and says in the end what became of them.
+//
+// [Start] takes a [Config] and returns a running [Job]; [Job.Wait] returns its [Report], which names
+// the task that failed first. [Job.Signal] passes a signal on to every task.
+//
+// A job is made of attempts, numbered from 1. Each has a coordination service of its own, inside this
+// process and on an address of its own, so that what may be left of an older attempt can neither join
+// a newer one nor disturb it (C-EPOCH-6, A-SIDE-19). Tasks find it by their environment: jax by the
+// variables that it reads anyway (A-ATT-11), Go programs by SERRY_ADDRESS, SERRY_TASK and SERRY_TASKS.
+//
+// Every task is a process in a process group of its own, watched by a pidfd. The service hears of its
+// end at once, with the cause: an exit code other than 0 and a signal are a loss, exit code 0 is a
+// polite end, even if the task never said goodbye.
+//
+// No process outlives the job. What a task leaves behind in its group is ended with it, and what left
+// the group is found by a variable in its environment, SERRY_RUN. Should this process be killed, the
+// kernel kills the tasks, and a guard ([Guard], another process in a session of its own) all the rest.
+//
+// What happens after a failure is decided by a plan without clock or I/O (plan.go); the goroutine in
+// job.go carries it out.
+package launch

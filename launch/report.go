@@ -1,0 +1,75 @@
+package launch
+
+import (
+	"fmt"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// A Failure is how a task failed.
+type Failure struct {
+	Task    int
+	Attempt int
+	Life    int           // which of its processes in this attempt, from 1
+	After   time.Duration // since that process was started
+	Cause   Cause         // how the process ended
+	Verdict string        // instead of that: what the service saw before any process ended, or empty
+	Last    []string      // the last lines it wrote
+}
+
+// String says who failed and how.
+func (f *Failure) String() string {
+	how := f.Cause.name()
+	if f.Verdict != "" {
+		how = f.Verdict
+	}
+	return fmt.Sprintf("task %d: %s", f.Task, how)
+}
+
+// A Report says what became of a job.
+type Report struct {
+	Attempts int // how many there were
+	Restarts int // how many were made, new attempts included
+	Took     time.Duration
+
+	// First is the failure that ended the job, or, where nothing ended it but its tasks, the first
+	// that was not made good by a restart. Nil: there was none.
+	First *Failure
+	// Later are the other failures of the same attempt that were not made good, in the order in which
+	// they were seen.
+	Later []*Failure
+
+	Interrupted syscall.Signal // that the job was told to end by, or 0
+	Ended       int            // tasks whose last process ended well
+	Tasks       int            // of all
+	Err         error          // what went wrong with the launcher itself, or nil
+}
+
+// Well says whether every task did what it was meant to do.
+func (r *Report) Well() bool { return r.Err == nil && r.First == nil && r.Ended == r.Tasks }
+
+// ExitCode is 0 if all went well, else the exit code of the first task that failed, where a signal
+// counts as 128 and its number; 128 and the number of the signal that interrupted the job; or 1.
+func (r *Report) ExitCode() int {
+	switch {
+	case r.Well():
+		return 0
+	case r.First != nil && r.First.Verdict == "":
+		return r.First.Cause.ExitCode()
+	case r.Interrupted != 0 && r.First == nil && r.Err == nil:
+		return signalBase + int(r.Interrupted)
+	}
+	return 1
+}
+
+// lastIndent comes before the last lines of a task.
+const lastIndent = "    "
+
+// lastLines prints the last lines of a task, if it said something.
+func (f *Failure) lastLines() string {
+	if len(f.Last) == 0 {
+		return ""
+	}
+	return lastIndent + strings.Join(f.Last, "\n"+lastIndent)
+}
