@@ -120,6 +120,9 @@ func Put(l Layout, whole Block) (*Array, error) {
 // all tasks load equal parts. A task without devices must give the shape, and
 // its data is ignored.
 func FromLocal(l Layout, local Block) (*Array, error) {
+	if l.Sharding == nil {
+		return nil, errorf(ErrInvalid, "local data of shape %s without a sharding", tuple(local.Shape))
+	}
 	if err := local.check(local.Element, local.Shape); err != nil {
 		return nil, err
 	}

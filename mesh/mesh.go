@@ -13,7 +13,7 @@ import (
 // a hostile text from taking the memory of its reader.
 const (
 	maxAxes    = 32
-	maxDevices = 1 << 22
+	maxDevices = 1 << 20
 	maxName    = 256
 )
 
@@ -116,18 +116,28 @@ func New(devices []Device, axes ...Axis) (*Mesh, error) {
 	}
 	m := &Mesh{axes: own, size: size, ids: make([]serry.DeviceID, size), tasks: make([]Task, size)}
 	for i, d := range devices {
-		if d.ID < 0 || d.Task < 0 {
-			return nil, errorf(ErrInvalid, "device %d of task %d: ids cannot be negative", d.ID, d.Task)
-		}
 		m.ids[i], m.tasks[i] = d.ID, d.Task
-	}
-	if id, twice := duplicate(m.ids); twice {
-		return nil, errorf(ErrInvalid, "device %d is in the mesh twice: list every device once", id)
 	}
 	if size > 0 && devices[0].Hardware != nil {
 		m.hardware = cloneHardware(*devices[0].Hardware)
 	}
+	if err := m.checkDevices(); err != nil {
+		return nil, err
+	}
 	return m, nil
+}
+
+// checkDevices wants each device once.
+func (m *Mesh) checkDevices() error {
+	for i, id := range m.ids {
+		if id < 0 || m.tasks[i] < 0 {
+			return errorf(ErrInvalid, "device %d of task %d: numbers cannot be negative", id, m.tasks[i])
+		}
+	}
+	if id, twice := duplicate(m.ids); twice {
+		return errorf(ErrInvalid, "device %d is in the mesh twice: list every device once", id)
+	}
+	return nil
 }
 
 // Abstract makes a mesh without devices. hw may be nil. Without axes it is the

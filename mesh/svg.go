@@ -142,7 +142,7 @@ func DrawLinksSVG(ends string, links []Link) (string, error) {
 		fill := "#eee" // stays where it is
 		if l.From != l.To {
 			moved += l.Bytes
-			fill = fmt.Sprintf("hsl(210,80%%,%d%%)", 95-int(45*float64(l.Bytes)/float64(most)))
+			fill = fmt.Sprintf("hsl(210,80%%,%d%%)", 95-int(30*float64(l.Bytes)/float64(most)))
 		}
 		x, y := marginLeft+c*cellWide, marginTop+r*cellHigh
 		fmt.Fprintf(&body, `<g><title>%s %d to %d: %d bytes in %d ranges</title><rect x="%d" y="%d" width="%d" height="%d" fill="%s" stroke="#333"/>`,

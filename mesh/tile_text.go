@@ -1,9 +1,6 @@
 package mesh
 
-import (
-	"strconv"
-	"strings"
-)
+import "strings"
 
 // words of the tile text form, by type.
 func (t TileType) word() string {
@@ -193,18 +190,4 @@ func (p *parser) lastTypes() ([]TileType, error) {
 		return p.fail("replicated, manual or unreduced")
 	})
 	return out, err
-}
-
-// mlirQuote writes a name as Shardy's text form does.
-func mlirQuote(name string) string {
-	var b strings.Builder
-	b.WriteByte('"')
-	for _, c := range []byte(name) {
-		if c < ' ' || c > '~' || c == '"' || c == '\\' {
-			b.WriteString(`\` + strings.ToUpper(strconv.FormatUint(uint64(c>>4), 16)+strconv.FormatUint(uint64(c&15), 16)))
-		} else {
-			b.WriteByte(c)
-		}
-	}
-	return b.String() + `"`
 }

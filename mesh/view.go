@@ -111,7 +111,11 @@ func (s *Sharding) GlobalShape(local []int, task Task) ([]int, error) {
 		case err != nil:
 			return nil, err
 		default:
-			out[d] = n * v.Count
+			size, ok := boundedProduct([]int{n, v.Count}, maxElements)
+			if !ok {
+				return nil, atDim(d).errorf(ErrInvalid, "%d parts of %d elements are too large for dimension %d", v.Count, n, d)
+			}
+			out[d] = size
 		}
 	}
 	return out, nil
