@@ -99,14 +99,8 @@ func (r Reshard) PlanFor(task Task) (*Plan, error) {
 	if err != nil {
 		return nil, err
 	}
-	mine := func(from, to int) bool {
-		return r.To.mesh.tasks[to] == task || from >= 0 && r.From.mesh.tasks[from] == task
-	}
-	for _, tile := range p.tilesOf(task) {
-		p.serve(tile, mine)
-		if len(p.plan.Moves) > MaxMoves {
-			return nil, errorf(ErrInvalid, "the plan of task %d has more than %d ranges", task, MaxMoves)
-		}
+	if err := p.serveTask(task); err != nil {
+		return nil, err
 	}
 	return p.finish()
 }

@@ -203,6 +203,37 @@ func TestPlanIsBalanced(t *testing.T) {
 	}
 }
 
+// TestHoldersShareTheLoad is a property: where all requests come from other
+// tasks, the holders of a block differ by at most one range.
+func TestHoldersShareTheLoad(t *testing.T) {
+	clause(t, "P-RMP-4")
+	rapid.Check(t, func(t *rapid.T) {
+		from, to := drawMesh(t, "from"), drawMesh(t, "to")
+		for i := range to.ids { // elsewhere
+			to.ids[i] += 1000
+			to.tasks[i] += 1000
+		}
+		rank := rapid.IntRange(0, 3).Draw(t, "rank")
+		r := Reshard{From: must(from.Shard(drawSpec(t, from, rank, "from"))), To: must(to.Shard(drawSpec(t, to, rank, "to"))), ElementBytes: 1}
+		r.Shape = drawShape(t, r.From, r.To)
+		r.Lost = drawLost(t, r)
+		plan := must(r.Plan())
+		sent, largest := map[serry.DeviceID]int{}, 0
+		for _, m := range plan.Moves {
+			sent[m.From] += m.Pattern.Bytes()
+			largest = max(largest, m.Pattern.Bytes())
+		}
+		for _, m := range plan.Moves {
+			for _, other := range plan.Holders(m) {
+				if sent[m.From]-sent[other] > largest {
+					t.Fatalf("device %d sends %d bytes, device %d with the same slice %d; ranges have at most %d",
+						m.From, sent[m.From], other, sent[other], largest)
+				}
+			}
+		}
+	})
+}
+
 func TestPlanRefuses(t *testing.T) {
 	clause(t, "TR-LAY-8", "P-RMP-11")
 	m := must(Make(Hosts(8, 1), axes("xy", 4, 2)...))

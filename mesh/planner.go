@@ -2,7 +2,6 @@ package mesh
 
 import (
 	"slices"
-	"sort"
 
 	"github.com/serry-dev/serry"
 )
@@ -131,35 +130,6 @@ func (p *planner) countMoves() int {
 	return n
 }
 
-// tilesOf lists the source blocks that a task holds or needs.
-func (p *planner) tilesOf(task Task) []int {
-	if p.from.tiles == 0 {
-		return nil
-	}
-	needed := make([]bool, p.from.tiles)
-	for at, t := range p.From.mesh.tasks {
-		if t == task {
-			needed[p.from.tileOf[at]] = true
-		}
-	}
-	wanted := make([]bool, p.to.tiles)
-	for at, t := range p.To.mesh.tasks {
-		if t == task {
-			wanted[p.to.tileOf[at]] = true
-		}
-	}
-	for tile := range needed {
-		p.overlaps(tile, func(o overlap) { needed[tile] = needed[tile] || wanted[o.tile] })
-	}
-	var out []int
-	for tile, yes := range needed {
-		if yes {
-			out = append(out, tile)
-		}
-	}
-	return out
-}
-
 // An overlap is where a source and a destination block meet.
 type overlap struct {
 	tile     int // of the destination
@@ -192,23 +162,104 @@ func (p *planner) descend(d, tile int, o overlap, visit func(overlap)) {
 // fixed, so every task that plans this block comes to the same assignment.
 func (p *planner) serve(tile int, keep func(from, to int) bool) {
 	p.queue.reset(p.from.held(tile), p.From.mesh.tasks)
-	p.overlaps(tile, func(o overlap) {
-		pattern := p.pattern()
-		for _, to := range p.to.held(o.tile) {
-			from := p.choose(tile, int(to), pattern)
-			if keep != nil && !keep(from, int(to)) {
-				continue
-			}
-			if from < 0 {
-				p.miss(tile, int(to))
-				continue
-			}
-			p.plan.Moves = append(p.plan.Moves, Move{
-				From: p.From.mesh.ids[from], To: p.To.mesh.ids[to],
-				FromOffset: o.from, ToOffset: o.to, Pattern: pattern, tile: tile,
-			})
+	p.overlaps(tile, func(o overlap) { p.request(tile, o, keep) })
+}
+
+// request serves all who need one overlap.
+func (p *planner) request(tile int, o overlap, keep func(from, to int) bool) {
+	pattern := p.pattern()
+	for _, to := range p.to.held(o.tile) {
+		from := p.choose(tile, int(to), pattern)
+		if keep != nil && !keep(from, int(to)) {
+			continue
 		}
-	})
+		if from < 0 {
+			p.miss(tile, int(to))
+			continue
+		}
+		p.plan.Moves = append(p.plan.Moves, Move{
+			From: p.From.mesh.ids[from], To: p.To.mesh.ids[to],
+			FromOffset: o.from, ToOffset: o.to, Pattern: pattern, tile: tile,
+		})
+	}
+}
+
+// serveTask serves the blocks that a task holds or needs and keeps its moves.
+// Where a block of others has one holder there is nothing to balance, and only
+// the requests of the task are looked at.
+func (p *planner) serveTask(task Task) error {
+	if p.from.tiles == 0 {
+		return nil
+	}
+	mine := func(from, to int) bool {
+		return p.To.mesh.tasks[to] == task || from >= 0 && p.From.mesh.tasks[from] == task
+	}
+	held, wanted := p.from.tilesOf(p.From.mesh, task), p.to.tilesOf(p.To.mesh, task)
+	tiles := slices.Clone(held)
+	for _, dst := range wanted {
+		tiles = p.sources(0, 0, dst, tiles)
+	}
+	slices.Sort(tiles)
+	for _, tile := range slices.Compact(tiles) {
+		if _, own := slices.BinarySearch(held, tile); own || len(p.from.held(tile)) > 1 {
+			p.serve(tile, mine)
+		} else {
+			p.queue.reset(p.from.held(tile), p.From.mesh.tasks)
+			for _, dst := range wanted {
+				if o, ok := p.meeting(tile, dst); ok {
+					p.request(tile, o, mine)
+				}
+			}
+		}
+		if len(p.plan.Moves) > MaxMoves {
+			return errorf(ErrInvalid, "the plan of task %d has more than %d ranges", task, MaxMoves)
+		}
+	}
+	return nil
+}
+
+// tilesOf lists the blocks that a task holds, in order.
+func (s *side) tilesOf(m *Mesh, task Task) []int {
+	var out []int
+	for at, t := range m.tasks {
+		if t == task {
+			out = append(out, int(s.tileOf[at]))
+		}
+	}
+	slices.Sort(out)
+	return slices.Compact(out)
+}
+
+// sources appends the source blocks that meet a destination block, dimension by
+// dimension.
+func (p *planner) sources(d, tile, dst int, out []int) []int {
+	if d == len(p.meet) {
+		return append(out, tile)
+	}
+	a, b := p.from.place.size[d], p.to.place.size[d]
+	j := dst / p.to.stride[d]
+	for i := j * b / a; i*a < (j+1)*b; i++ {
+		out = p.sources(d+1, tile+i*p.from.stride[d], dst%p.to.stride[d], out)
+	}
+	return out
+}
+
+// meeting finds the overlap of two blocks, if there is one, and leaves its cuts
+// in p.meet.
+func (p *planner) meeting(tile, dst int) (overlap, bool) {
+	o := overlap{tile: dst}
+	for d := range p.meet {
+		list := p.cuts[d].of(tile / p.from.stride[d])
+		at := dst/p.to.stride[d] - list[0].block // cuts of a block are neighbours
+		if at < 0 || at >= len(list) {
+			return overlap{}, false
+		}
+		c := &list[at]
+		p.meet[d] = c
+		o.from, o.to = o.from+c.fromOffset, o.to+c.toOffset
+		tile, dst = tile%p.from.stride[d], dst%p.to.stride[d]
+	}
+	return o, true
 }
 
 // choose picks who gives the block to a destination, or -1 if nobody can.
@@ -260,63 +311,4 @@ func (p *planner) finish() (*Plan, error) {
 			"restore them from a checkpoint, or plan with Partial", gap.Index, gap.To, len(p.plan.Missing)-1)
 	}
 	return p.plan, nil
-}
-
-// A loadQueue hands out the holders of one block: to each request one of the
-// same task if there is any, and the least loaded of those that remain.
-type loadQueue struct {
-	places []int32 // by task, then in mesh order
-	tasks  []Task  // of all places
-	load   []int   // bytes given, by index into places
-	heap   []int32 // indexes into places, least loaded first
-	where  []int32 // position of each index in heap
-}
-
-func (q *loadQueue) reset(places []int32, tasks []Task) {
-	q.places, q.tasks = places, tasks
-	n := len(places)
-	q.load = slices.Grow(q.load[:0], n)[:n]
-	q.heap = slices.Grow(q.heap[:0], n)[:n]
-	q.where = slices.Grow(q.where[:0], n)[:n]
-	for i := range n {
-		q.load[i], q.heap[i], q.where[i] = 0, int32(i), int32(i)
-	}
-}
-
-// take picks a holder for a request of a task and loads it.
-func (q *loadQueue) take(task Task, bytes int) int {
-	best := int(q.heap[0])
-	if len(q.places) > 1 {
-		near := sort.Search(len(q.places), func(i int) bool { return q.tasks[q.places[i]] >= task })
-		for i := near; i < len(q.places) && q.tasks[q.places[i]] == task; i++ {
-			if i == near || q.load[i] < q.load[best] {
-				best = i
-			}
-		}
-		q.load[best] += bytes
-		q.sink(int(q.where[best]))
-	}
-	return int(q.places[best])
-}
-
-// sink restores the heap after the load at position i grew.
-func (q *loadQueue) sink(i int) {
-	for {
-		least := i
-		for child := 2*i + 1; child <= 2*i+2 && child < len(q.heap); child++ {
-			if q.less(q.heap[child], q.heap[least]) {
-				least = child
-			}
-		}
-		if least == i {
-			return
-		}
-		q.heap[i], q.heap[least] = q.heap[least], q.heap[i]
-		q.where[q.heap[i]], q.where[q.heap[least]] = int32(i), int32(least)
-		i = least
-	}
-}
-
-func (q *loadQueue) less(a, b int32) bool {
-	return q.load[a] < q.load[b] || q.load[a] == q.load[b] && a < b
 }
