@@ -60,7 +60,7 @@ func (m *Machine) openShutdown(w *waiter, t *task) {
 		return
 	}
 	for u := range m.membersOf(b) {
-		if u.exited {
+		if u.exited && u != t {
 			m.arrive(b, u, arrival{inc: u.inc})
 		}
 	}
