@@ -104,7 +104,7 @@ func newStory(data []byte) *story {
 	if flags&128 != 0 { // everything is soon full
 		s.cfg.Limits = coord.Limits{
 			Keys: 2, KeyBytes: 4, ValueBytes: 3, StoreBytes: 6, Changes: 2, Barriers: 2, TaskWaiters: 2, Waiters: 4,
-			RequestResults: 2, AliveGroups: 1,
+			Requesters: 1, RequestResults: 2, AliveGroups: 1,
 		}
 	}
 	s.machine = coord.New(s.cfg)
@@ -211,7 +211,11 @@ func (s *story) event() coord.Event {
 	case 28:
 		return coord.Lost{Tasks: []coord.Loss{{Task: s.task(), Incarnation: s.inc()}, {Task: s.task(), Incarnation: s.inc()}}}
 	case 29:
-		return coord.Departed{Tasks: []coord.Departure{{Task: s.task(), Incarnation: s.inc()}, {Task: s.task(), Incarnation: s.inc()}}}
+		gone := []coord.Departure{{Task: s.task(), Incarnation: s.inc()}, {Task: s.task(), Incarnation: s.inc()}}
+		if s.pick(2) == 0 {
+			return coord.Exited{Tasks: gone}
+		}
+		return coord.Departed{Tasks: gone}
 	case 30:
 		return coord.Acknowledge{Requester: uint64(s.pick(3)), Watermark: uint64(s.pick(8)), Farewell: s.pick(4) == 0}
 	}
@@ -232,6 +236,10 @@ func (s *story) check(ev coord.Event, effects []coord.Effect) error {
 	case coord.Lost:
 		for _, l := range ev.Tasks {
 			s.mayDrop(coord.Departure{Task: l.Task, Incarnation: l.Incarnation})
+		}
+	case coord.Exited:
+		for _, d := range ev.Tasks {
+			s.mayDrop(d)
 		}
 	}
 	for _, e := range effects {

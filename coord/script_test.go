@@ -158,11 +158,9 @@ func (s *script) control(c command) bool {
 	case "lost":
 		s.step(coord.Lost{Tasks: s.losses(c)})
 	case "departed":
-		var gone []coord.Departure
-		for _, id := range s.tasks(strings.Join(c.words, ",")) {
-			gone = append(gone, coord.Departure{Task: id, Incarnation: s.incarnation(c, id)})
-		}
-		s.step(coord.Departed{Tasks: gone})
+		s.step(coord.Departed{Tasks: s.departures(c)})
+	case "exited":
+		s.step(coord.Exited{Tasks: s.departures(c)})
 	case "ack":
 		s.step(coord.Acknowledge{
 			Requester: number[uint64](s.t, c.word(0)),
@@ -218,6 +216,7 @@ func (s *script) begin(c command) {
 			Barriers:       option(s.t, c, "barriers", 0),
 			TaskWaiters:    option(s.t, c, "task-waiters", 0),
 			Waiters:        option(s.t, c, "waiters", 0),
+			Requesters:     option(s.t, c, "requesters", 0),
 			RequestResults: option(s.t, c, "request-results", 0),
 			AliveGroups:    option(s.t, c, "alive-groups", 0),
 		},
@@ -409,6 +408,14 @@ func (s *script) born(id serry.TaskID) serry.Incarnation {
 // incarnation is that of a registration or of a verdict from outside.
 func (s *script) incarnation(c command, id serry.TaskID) serry.Incarnation {
 	return option(s.t, c, "inc", cmp.Or(s.clients[id].inc, s.born(id)))
+}
+
+func (s *script) departures(c command) []coord.Departure {
+	var gone []coord.Departure
+	for _, id := range s.tasks(strings.Join(c.words, ",")) {
+		gone = append(gone, coord.Departure{Task: id, Incarnation: s.incarnation(c, id)})
+	}
+	return gone
 }
 
 func (s *script) losses(c command) []coord.Loss {
