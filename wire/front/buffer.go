@@ -7,6 +7,10 @@ import (
 
 // Buffers come in two sizes from pools, and are held only while there are bytes in them: an idle
 // connection has none. Larger ones are left to the garbage collector.
+//
+// Reads and replies begin with a small one. A pool is empty after a garbage collection, and while one
+// runs, readers that make a buffer wait their turn to pay for it: with large ones alone, 512 busy
+// connections held 30 MiB of them at such a time.
 const (
 	smallBuffer = 2 << 10
 	largeBuffer = 64 << 10
@@ -37,7 +41,7 @@ func grow(b []byte, n int) []byte {
 	return bigger
 }
 
-// recycle gives b back to the pool it came from, if any.
+// recycle gives b back to where it came from, if it has one of the two sizes.
 func recycle(b []byte) {
 	switch cap(b) {
 	case smallBuffer:

@@ -9,9 +9,9 @@ type rawConn struct{}
 
 func newRawConn(net.Conn) *rawConn { return nil }
 
-func (*rawConn) read(int) ([]byte, error) { panic("front: no raw connections here") }
-func (*rawConn) try([]byte) (int, error)  { panic("front: no raw connections here") }
-func (*rawConn) wait([]byte) (int, error) { panic("front: no raw connections here") }
+func (*rawConn) read(size, keep int) ([]byte, error) { panic("front: no raw connections here") }
+func (*rawConn) try([]byte) (int, error)             { panic("front: no raw connections here") }
+func (*rawConn) wait([]byte) (int, error)            { panic("front: no raw connections here") }
 
 func temporary(err error) bool {
 	ne, ok := err.(interface{ Temporary() bool })

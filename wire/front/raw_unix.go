@@ -15,7 +15,8 @@ type rawConn struct {
 	conn syscall.RawConn
 
 	// Owned by the reader. The functions are made once, so that a read allocates nothing.
-	keep     int // bytes to leave free at the front of the buffer
+	size     int // of the buffer to read into
+	keep     int // bytes to leave free at its front
 	buf      []byte
 	readN    int
 	readErr  error
@@ -51,9 +52,10 @@ func newRawConn(nc net.Conn) *rawConn {
 	return r
 }
 
-// read waits for bytes and returns them in a large buffer, after keep free ones. The caller recycles it.
-func (r *rawConn) read(keep int) ([]byte, error) {
-	r.keep, r.buf = keep, nil
+// read waits for bytes and returns them in a buffer of that size, after keep free ones. The caller
+// recycles it.
+func (r *rawConn) read(size, keep int) ([]byte, error) {
+	r.size, r.keep, r.buf = size, keep, nil
 	if err := r.conn.Read(r.readOnce); err != nil {
 		return nil, err
 	}
@@ -68,7 +70,7 @@ func (r *rawConn) read(keep int) ([]byte, error) {
 }
 
 func (r *rawConn) tryRead(fd uintptr) bool {
-	r.buf = grow(nil, largeBuffer)[:largeBuffer]
+	r.buf = grow(nil, r.size)[:r.size]
 	for {
 		r.readN, r.readErr = syscall.Read(int(fd), r.buf[r.keep:])
 		if r.readErr != syscall.EINTR {

@@ -10,58 +10,50 @@ type source struct {
 	plain net.Conn // read by its method if raw is nil
 	raw   *rawConn
 
-	wave   []byte // in use by the reader, or nil
-	rest   []byte // of the last wave
-	small  []byte // buffer for plain, or nil
-	filled bool   // the last read filled its buffer
+	wave []byte // in use by the reader, or nil
+	rest []byte // of the last wave
+	bulk bool   // the last read would have filled a small buffer
 }
 
 // next waits for bytes. The wave is valid until done.
 func (s *source) next() ([]byte, error) {
+	size := smallBuffer
+	if s.bulk || len(s.rest) > smallBuffer/2 {
+		size = largeBuffer
+	}
+	var err error
 	if s.raw != nil {
-		wave, err := s.raw.read(len(s.rest))
-		copy(wave, s.rest)
-		s.wave = wave
-		return wave, err
+		s.wave, err = s.raw.read(size, len(s.rest))
+	} else {
+		s.wave, err = s.read(size)
 	}
-	buf := s.buffer()
-	copy(buf, s.rest)
+	if err != nil {
+		return nil, err
+	}
+	s.bulk = len(s.wave) >= smallBuffer
+	copy(s.wave, s.rest)
+	return s.wave, nil
+}
+
+// read waits for bytes by the method of the connection, which holds the buffer meanwhile.
+func (s *source) read(size int) ([]byte, error) {
+	buf := grow(nil, size)[:size]
 	n, err := s.plain.Read(buf[len(s.rest):])
-	s.filled = n == len(buf)-len(s.rest)
-	s.wave = buf[:len(s.rest)+n]
 	if n > 0 {
-		return s.wave, nil
+		return buf[:len(s.rest)+n], nil
 	}
-	s.done()
+	recycle(buf)
 	if err == nil {
 		err = io.ErrNoProgress
 	}
 	return nil, err
 }
 
-// buffer returns the small buffer while that does, for a connection that is read by its method holds
-// it while it waits; a large one while much is coming.
-func (s *source) buffer() []byte {
-	if s.filled || len(s.rest) > smallBuffer/2 {
-		return grow(nil, largeBuffer)[:largeBuffer]
-	}
-	if s.small == nil {
-		s.small = make([]byte, 2*smallBuffer)
-	}
-	return s.small
-}
-
 // carried is how many bytes of the wave came with an earlier read.
 func (s *source) carried() int { return len(s.rest) }
 
 // keep copies the unused end of the wave for the next one.
-func (s *source) keep(rest []byte) {
-	if len(rest) == 0 {
-		s.rest = nil
-		return
-	}
-	s.rest = append([]byte(nil), rest...)
-}
+func (s *source) keep(rest []byte) { s.rest = append([]byte(nil), rest...) }
 
 // done gives the buffer of the wave back.
 func (s *source) done() {
