@@ -13,6 +13,7 @@ import (
 
 	"golang.org/x/net/http2"
 	"golang.org/x/net/http2/hpack"
+	"google.golang.org/grpc/codes"
 
 	"github.com/serry-dev/serry/wire/rpc"
 )
@@ -272,7 +273,7 @@ func (c *conn) expire(stream uint32) {
 		return
 	}
 	c.closeCall(stream, k)
-	c.sendStatus(stream, k, rpc.Status{Code: codeDeadline, Message: "deadline exceeded"}, nil)
+	c.sendStatus(stream, k, rpc.Status{Code: codes.DeadlineExceeded, Message: "deadline exceeded"}, nil)
 	if k&callReceiving != 0 {
 		c.mu.out = appendReset(c.mu.out, stream, http2.ErrCodeNo)
 		c.mu.expired = append(c.mu.expired, stream)

@@ -7,6 +7,8 @@ import (
 	"io"
 	"sync"
 
+	"google.golang.org/grpc/codes"
+
 	"github.com/serry-dev/serry/wire/rpc"
 )
 
@@ -40,7 +42,7 @@ func gunzip(p []byte, limit int64) ([]byte, *rpc.Status) {
 }
 
 func badGzip(err error) *rpc.Status {
-	return &rpc.Status{Code: codeInternal, Message: "gzip: " + err.Error()}
+	return &rpc.Status{Code: codes.Internal, Message: "gzip: " + err.Error()}
 }
 
 // An expander is a gzip reader with its source.

@@ -9,6 +9,7 @@ import (
 
 	"golang.org/x/net/http2"
 	"golang.org/x/net/http2/hpack"
+	"google.golang.org/grpc/codes"
 
 	"github.com/serry-dev/serry/wire/rpc"
 )
@@ -150,6 +151,14 @@ type head struct {
 	length    int64 // content-length, or -1
 }
 
+// index is that of the method, 0 for an unknown one.
+func (h *head) index() uint16 {
+	if h.method == nil {
+		return 0
+	}
+	return h.method.index
+}
+
 const noTimeout = time.Duration(-1)
 
 // A headerReader decodes header blocks. Owned by the reader.
@@ -278,7 +287,7 @@ func (f *fields) head(methods map[string]*method) *head {
 	h := &head{malformed: f.malformed, pseudo: f.pseudo, timeout: f.timeout, length: f.length, gzip: f.encoding == "gzip"}
 	if f.size > maxHeaderList {
 		h.malformed, h.pseudo = false, true
-		h.refusal = &rpc.Status{Code: codeExhausted, Message: "header list above " + strconv.Itoa(maxHeaderList) + " bytes"}
+		h.refusal = &rpc.Status{Code: codes.ResourceExhausted, Message: "header list above " + strconv.Itoa(maxHeaderList) + " bytes"}
 		return h
 	}
 	if f.pseudo && (f.method == "" || f.scheme == "" || f.path == "") {
@@ -292,11 +301,11 @@ func (f *fields) head(methods map[string]*method) *head {
 	case !isGRPC(f.contentType):
 		h.http = 415
 	case f.te == "":
-		h.refusal = &rpc.Status{Code: codeInternal, Message: "header te: trailers is missing"}
+		h.refusal = &rpc.Status{Code: codes.Internal, Message: "header te: trailers is missing"}
 	case h.method == nil:
-		h.refusal = &rpc.Status{Code: codeUnimplemented, Message: "unknown method " + shorten(f.path, 256)}
+		h.refusal = &rpc.Status{Code: codes.Unimplemented, Message: "unknown method " + shorten(f.path, 256)}
 	case f.badTimeout:
-		h.refusal = &rpc.Status{Code: codeInternal, Message: "malformed grpc-timeout"}
+		h.refusal = &rpc.Status{Code: codes.Internal, Message: "malformed grpc-timeout"}
 	}
 	return h
 }

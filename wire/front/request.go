@@ -12,13 +12,6 @@ import (
 	"github.com/serry-dev/serry/wire/rpc"
 )
 
-const (
-	codeInternal      = codes.Internal
-	codeExhausted     = codes.ResourceExhausted
-	codeUnimplemented = codes.Unimplemented
-	codeDeadline      = codes.DeadlineExceeded
-)
-
 // A request is a call whose request has not ended yet. Owned by the reader, but for the last fields.
 type request struct {
 	conn     *conn
@@ -241,14 +234,14 @@ func (r *request) take(p []byte) *rpc.Status {
 		}
 	}
 	if int64(len(r.body)+len(p)) > r.length {
-		return &rpc.Status{Code: codeInternal, Message: "request is not one message"}
+		return &rpc.Status{Code: codes.Internal, Message: "request is not one message"}
 	}
 	if len(p) == 0 {
 		return nil
 	}
 	if !r.conn.hold(r, int64(len(r.body)+len(p))) {
 		r.conn.srv.count.refused[refusedMemory].Add(1)
-		return &rpc.Status{Code: codeExhausted, Message: "too many bytes of unfinished requests"}
+		return &rpc.Status{Code: codes.ResourceExhausted, Message: "too many bytes of unfinished requests"}
 	}
 	if need := len(r.body) + len(p); need > cap(r.body) {
 		// Memory follows what has come, not what was announced (F-26).
@@ -265,17 +258,17 @@ func (r *request) begin(prefix [prefixLen]byte) *rpc.Status {
 	r.length = int64(binary.BigEndian.Uint32(prefix[1:]))
 	switch {
 	case prefix[0] > 1:
-		return &rpc.Status{Code: codeInternal, Message: "reserved flags in the message prefix"}
+		return &rpc.Status{Code: codes.Internal, Message: "reserved flags in the message prefix"}
 	case r.length > r.head.method.limit:
 		return tooLarge(r.head.method.limit)
 	case prefix[0] == 1 && !r.head.gzip:
-		return &rpc.Status{Code: codeUnimplemented, Message: "compression other than gzip"}
+		return &rpc.Status{Code: codes.Unimplemented, Message: "compression other than gzip"}
 	}
 	return nil
 }
 
 func tooLarge(limit int64) *rpc.Status {
-	return &rpc.Status{Code: codeExhausted, Message: fmt.Sprintf("request message above the limit of %d bytes", limit)}
+	return &rpc.Status{Code: codes.ResourceExhausted, Message: fmt.Sprintf("request message above the limit of %d bytes", limit)}
 }
 
 // requestEnds serves the call, or says what is wrong with it. whole is the body of the request if it
@@ -288,7 +281,7 @@ func (c *conn) requestEnds(r *request, whole []byte) error {
 		return c.answerHTTP(r, true)
 	}
 	if r.deadline != noTimeout && r.deadline <= c.in.now {
-		return c.refuse(r, rpc.Status{Code: codeDeadline, Message: "deadline exceeded"}, true)
+		return c.refuse(r, rpc.Status{Code: codes.DeadlineExceeded, Message: "deadline exceeded"}, true)
 	}
 	body := r.body
 	if len(whole) >= prefixLen {
@@ -299,7 +292,7 @@ func (c *conn) requestEnds(r *request, whole []byte) error {
 		body = whole[prefixLen:]
 	}
 	if r.received < prefixLen || int64(len(body)) != r.length {
-		return c.refuse(r, rpc.Status{Code: codeInternal, Message: "request is not one message"}, true)
+		return c.refuse(r, rpc.Status{Code: codes.Internal, Message: "request is not one message"}, true)
 	}
 	if r.prefix[0] == 0 {
 		c.dispatch(r, body)
@@ -349,7 +342,7 @@ func (c *conn) refuse(r *request, st rpc.Status, ended bool) error {
 	}
 	if !gone {
 		var extra []byte
-		if st.Code == codeUnimplemented && r.head.method != nil {
+		if st.Code == codes.Unimplemented && r.head.method != nil {
 			extra = acceptEncoding
 		}
 		c.sendStatus(stream, k, st, extra)

@@ -98,11 +98,3 @@ type method struct {
 	index uint16
 	calls [codes.Unauthenticated + 1]atomic.Uint64 // by code
 }
-
-// index is that of the method, 0 for an unknown one.
-func (h *head) index() uint16 {
-	if h.method == nil {
-		return 0
-	}
-	return h.method.index
-}
