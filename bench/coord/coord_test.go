@@ -56,6 +56,7 @@ func TestRows(t *testing.T) {
 	add(resident, 512, []float64{130}, []float64{61}, []float64{29})
 	add(hostsBarrier, 10_000, nil, []float64{900}, []float64{1100})
 	add(callsRefused, 512, []float64{0}, []float64{0}, []float64{0})
+	add(callsRefused, 2048, []float64{0, 0, 7}, []float64{0}, []float64{0})
 
 	var table strings.Builder
 	if err := printTable(&table, s.rows(peers), peers); err != nil {
@@ -66,6 +67,7 @@ measure                               tasks  unit  stock         serry grpc    r
 resident memory, connected            512    MiB   130 (130-130) 61.0 (61.0-61.0) 0.47 <= 60.0 MISS 29.0 (29.0-29.0)  0.22   <= 30.0 ok
 server CPU per arrival                64     us    100 (100-100) 500 (500-500) 5.00                 500 (500-500)     5.00
 server CPU per arrival                512    us    100 (80.0-120) 100 (90.0-130) 1.00 <= 1.00x ok   40.5 (40.0-41.0)  0.41   <= 0.33x MISS
+calls refused in bursts and sent again 2048  calls 0.00 (0.00-7.00) 0.00 (0.00-0.00) -              0.00 (0.00-0.00)  -
 many tasks a connection: barrier      10000  ms    -             900 (900-900) -      <= 1000 ok    1100 (1100-1100)  -      <= 1000 MISS
 `
 	if diff := cmp.Diff(words(want), words(table.String())); diff != "" {

@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"slices"
@@ -26,7 +25,7 @@ type bench struct {
 // meanwhile changes for all of them. Every round another one goes first. A peer that breaks under
 // the load lacks the figures of that turn; one that does not even start ends the run.
 func (b *bench) run(ctx context.Context) error {
-	var broken []error
+	broken := 0
 	for round := range b.plan.rounds {
 		first := round % len(b.peers)
 		order := slices.Concat(b.peers[first:], b.peers[:first])
@@ -38,12 +37,11 @@ func (b *bench) run(ctx context.Context) error {
 				fmt.Fprintf(b.progress, "bench: round %d of %d: %s, %v\n", round+1, b.plan.rounds, p.name, t.layout)
 				srv, err := p.start(ctx, t.tasks, t.identity)
 				if err != nil {
-					return errors.Join(append(broken, err)...)
+					return err
 				}
 				if err := b.one(ctx, p, srv, t); err != nil {
-					err = fmt.Errorf("%s, %v: %w, log:\n%s", p.name, t.layout, err, srv.log.String())
-					fmt.Fprintln(b.progress, "bench: error:", err)
-					broken = append(broken, err)
+					fmt.Fprintf(b.progress, "bench: error: %s, %v: %v, log:\n%s", p.name, t.layout, err, srv.log.String())
+					broken++
 				}
 				if err := ctx.Err(); err != nil {
 					return err
@@ -51,7 +49,10 @@ func (b *bench) run(ctx context.Context) error {
 			}
 		}
 	}
-	return errors.Join(broken...)
+	if broken > 0 {
+		return fmt.Errorf("%d turns failed, see above", broken)
+	}
+	return nil
 }
 
 // A turn is a layout and what is measured of it.

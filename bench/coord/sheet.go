@@ -77,8 +77,8 @@ func (s *sheet) rows(peers []peer) []row {
 		r := row{Group: d.group, Name: d.label, Tasks: k.tasks, Unit: d.unit}
 		for _, peer := range peers {
 			c := summary(peer.name, s.figures[k][peer.name])
-			if stock := s.figures[k][stockName]; peer.name != stockName && len(stock) > 0 && len(c.Rounds) > 0 {
-				c.Ratio = c.Median / median(stock)
+			if stock := summary(stockName, s.figures[k][stockName]).Median; peer.name != stockName && stock > 0 {
+				c.Ratio = c.Median / stock
 			}
 			if k.tasks == d.at {
 				c.judge(d.limit(peer.transport))

@@ -35,6 +35,7 @@ func newHeaders(authority string, secure bool) *headers {
 			{Name: "content-type", Value: "application/grpc"},
 			{Name: "te", Value: "trailers"},
 			{Name: "user-agent", Value: "serry-load"},
+			{Name: "grpc-accept-encoding", Value: "identity"},
 		},
 		seen:  make(map[string]bool),
 		ready: make(map[string][]byte),
