@@ -5,7 +5,7 @@ VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
 FUZZTIME ?= 10s
 
 .DEFAULT_GOAL := help
-.PHONY: help build test demo bench bench-coord fuzz gen clean
+.PHONY: help build test demo bench bench-coord bench-mesh bench-client bench-restart fuzz gen clean
 
 help: ## show this list
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -24,6 +24,17 @@ bench: bench-coord ## run all benchmarks against peers
 bench-coord: build ## coordination service beside the stock one, one table of ratios
 	scripts/venvs.sh jax-new
 	$(GO) run ./bench/coord
+
+bench-mesh: ## meshes and plans beside jax
+	scripts/venvs.sh jax-new
+	$(GO) run ./bench/mesh
+
+bench-client: build ## our client beside the stock one, against the same server
+	scripts/venvs.sh jax-new
+	$(GO) run ./bench/client
+
+bench-restart: build ## a killed worker is back: serry run beside torchrun
+	$(GO) run ./bench/restart
 
 fuzz: ## fuzz every decoder and the machine for FUZZTIME each
 	scripts/fuzz.sh $(FUZZTIME)
