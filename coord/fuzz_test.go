@@ -227,8 +227,6 @@ func (s *story) event() coord.Event {
 // that still wait after a stop.
 func (s *story) check(ev coord.Event, effects []coord.Effect) error {
 	switch ev := ev.(type) {
-	case coord.Cancel:
-		delete(s.open, ev.Req)
 	case coord.RegisterTask:
 		s.lives[ev.Req] = coord.Departure{Task: ev.Task, Incarnation: ev.Incarnation}
 	case coord.Suspect:
@@ -259,7 +257,10 @@ func (s *story) check(ev coord.Event, effects []coord.Effect) error {
 			s.table[e.Task] = e
 		}
 	}
-	if _, ok := ev.(coord.Resume); ok {
+	switch ev := ev.(type) {
+	case coord.Cancel: // until then a deadline may have ended the call
+		delete(s.open, ev.Req)
+	case coord.Resume:
 		clear(s.open)
 	}
 	return s.checkView(s.machine.View())
