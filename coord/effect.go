@@ -73,6 +73,9 @@ type (
 		Changes  []Change
 	}
 
+	// Sizes answers ListKeys, ascending by key.
+	Sizes struct{ Keys []KeySize }
+
 	// Picture answers WatchTasks and GetTaskState. One Picture is shared by all watchers of a
 	// version and must not be changed.
 	Picture struct {
@@ -100,6 +103,7 @@ func (Passed) result()     {}
 func (Value) result()      {}
 func (Entries) result()    {}
 func (Changes) result()    {}
+func (Sizes) result()      {}
 func (*Picture) result()   {}
 func (*Alive) result()     {}
 func (Status) result()     {}
@@ -110,6 +114,12 @@ type Change struct {
 	Entry
 	Revision int64
 	Deleted  bool
+}
+
+// A KeySize is a key with the size of its value in bytes.
+type KeySize struct {
+	Key  string `json:"key"`
+	Size int64  `json:"size"`
 }
 
 // Entry and TaskInfo are words of package serry.

@@ -142,6 +142,13 @@ type (
 		After int64
 	}
 
+	// ListKeys asks which keys there are below Dir and how large their values are. The empty
+	// directory has every key in it.
+	ListKeys struct {
+		Call
+		Dir string
+	}
+
 	// Barrier waits until all members have called it. No Tasks means all tasks of the job.
 	// Recoverable is the flag of this request (C-BAR-4).
 	Barrier struct {
@@ -261,6 +268,7 @@ func (GetKeyValueDir) event()    {}
 func (DeleteKeyValue) event()    {}
 func (SwapKeyValue) event()      {}
 func (WatchKeys) event()         {}
+func (ListKeys) event()          {}
 func (Barrier) event()           {}
 func (CancelBarrier) event()     {}
 func (GetAliveTasks) event()     {}

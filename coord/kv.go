@@ -204,6 +204,33 @@ func (m *Machine) getKeyValueDir(w *waiter, ev GetKeyValueDir) {
 	m.answer(w, Entries{Entries: found}, nil)
 }
 
+// listKeys lists keys without their values, of which some are programs of hundreds of megabytes.
+func (m *Machine) listKeys(w *waiter, ev ListKeys) {
+	if err := m.checkKeyCall(w, ev.Dir); err != nil {
+		m.answer(w, nil, err)
+		return
+	}
+	var found []KeySize
+	var size int64
+	visit := func(e Entry) {
+		found = append(found, KeySize{Key: e.Key, Size: int64(len(e.Value))})
+		size += int64(len(e.Key))
+	}
+	if dir := normalise(ev.Dir); dir != "" {
+		m.below(dir, visit)
+	} else {
+		m.ep.keys.tree.Ascend(func(e Entry) bool {
+			visit(e)
+			return true
+		})
+	}
+	if size > math.MaxInt32 {
+		m.answer(w, nil, &serry.LimitError{Limit: "reply-bytes", Max: math.MaxInt32})
+		return
+	}
+	m.answer(w, Sizes{Keys: found}, nil)
+}
+
 // below goes through everything whose key starts with the directory and a slash, in order.
 func (m *Machine) below(dir string, visit func(Entry)) {
 	prefix := dir + "/"

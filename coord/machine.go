@@ -187,6 +187,8 @@ func (m *Machine) serve(ev Event) {
 		m.swapKeyValue(w, ev)
 	case WatchKeys:
 		m.watchKeys(w, ev)
+	case ListKeys:
+		m.listKeys(w, ev)
 	case Barrier:
 		m.callBarrier(w, ev)
 	case CancelBarrier:

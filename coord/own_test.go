@@ -13,6 +13,7 @@ import (
 //
 //	swap KEY OLD NEW           "-" stands for an absent key
 //	keys DIR after=3           a watch of keys; last stands for the revision shown last
+//	ls DIR                     keys with the sizes of their values
 //	suspect TASK PEER EVIDENCE hard life=11
 //	alive TASK tasks=.. word=w
 //
@@ -33,6 +34,8 @@ func (s *script) ownCall(c command, w speaker) coord.Event {
 			after = option(s.t, c, "after", int64(-1))
 		}
 		return coord.WatchKeys{Call: call, Dir: c.word(0), After: after}
+	case c.name == "ls":
+		return coord.ListKeys{Call: call, Dir: c.word(0)}
 	case c.name == "suspect":
 		peer := s.task(c.word(1))
 		life := option(s.t, c, "life", s.clients[peer].inc)
@@ -70,6 +73,12 @@ func (s *script) ownReply(p pending, r coord.Reply) string {
 			} else {
 				shown = append(shown, fmt.Sprintf("%s=%q", c.Key, c.Value))
 			}
+		}
+		return strings.Join(shown, " ")
+	case coord.Sizes:
+		shown := []string{"OK"}
+		for _, k := range result.Keys {
+			shown = append(shown, fmt.Sprintf("%s:%d", k.Key, k.Size))
 		}
 		return strings.Join(shown, " ")
 	case *coord.Alive:

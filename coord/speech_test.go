@@ -29,7 +29,7 @@ func (s *script) caller(c command) speaker {
 	s.t.Helper()
 	var w speaker
 	switch c.name {
-	case "watch", "put", "get", "try", "inc", "dir", "del", "states", "jobstate", "swap", "keys":
+	case "watch", "put", "get", "try", "inc", "dir", "del", "states", "jobstate", "swap", "keys", "ls":
 		if c.has("by") {
 			w.task = s.task(c.option("by"))
 		}

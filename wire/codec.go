@@ -55,7 +55,6 @@ type Shape struct {
 	counter int64                     // of calls on barriers: the instance
 	asked   *tfpb.GetTaskStateRequest // of GetTaskState: the tasks as the caller wrote them
 	query   StatusQuery               // of GetStatus
-	sizes   bool                      // of GetKeyValueDir: sizes instead of values
 }
 
 // Decode turns a request into an event. With an error the event is nil and the call is to be

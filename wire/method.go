@@ -37,6 +37,7 @@ const (
 	opWaitAll
 	opSwap
 	opWatchKeys
+	opListKeys
 	opSuspect
 	opStatus
 	opDo // a call of serry's own dialect that could not be read
@@ -55,7 +56,7 @@ func (o Op) String() string {
 		opInsert: "InsertKeyValue", opGet: "GetKeyValue", opTryGet: "TryGetKeyValue",
 		opIncrement: "IncrementKeyValue", opDir: "GetKeyValueDir", opDelete: "DeleteKeyValue",
 		opBarrier: "Barrier", opCancel: "CancelBarrier", opAlive: "GetAliveTasks", opWaitAll: "WaitForAllTasks",
-		opSwap: "SwapKeyValue", opWatchKeys: "WatchKeys", opSuspect: "Suspect", opStatus: "GetStatus", opDo: "Do",
+		opSwap: "SwapKeyValue", opWatchKeys: "WatchKeys", opListKeys: "ListKeys", opSuspect: "Suspect", opStatus: "GetStatus", opDo: "Do",
 	}
 	if o > 0 && int(o) < len(names) {
 		return names[o]

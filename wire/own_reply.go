@@ -42,10 +42,6 @@ func (s Shape) ownReply(r coord.Reply) (*serrypb.Reply, error) {
 	case coord.Value:
 		p.Result = &serrypb.Reply_Value{Value: &serrypb.Entry{Key: r.Key, Value: r.Value}}
 	case coord.Entries:
-		if s.sizes {
-			p.Result = &serrypb.Reply_Entries{Entries: ownSizes(r.Entries)}
-			break
-		}
 		m := new(serrypb.Entries)
 		for _, e := range r.Entries {
 			m.Entries = append(m.Entries, &serrypb.Entry{Key: e.Key, Value: e.Value})
@@ -57,6 +53,12 @@ func (s Shape) ownReply(r coord.Reply) (*serrypb.Reply, error) {
 			m.Changes = append(m.Changes, &serrypb.Change{Key: c.Key, Value: c.Value, Revision: c.Revision, Deleted: c.Deleted})
 		}
 		p.Result = &serrypb.Reply_Changes{Changes: m}
+	case coord.Sizes:
+		m := new(serrypb.Sizes)
+		for _, k := range r.Keys {
+			m.Keys = append(m.Keys, &serrypb.Size{Key: k.Key, Size: k.Size})
+		}
+		p.Result = &serrypb.Reply_Sizes{Sizes: m}
 	case *coord.Picture:
 		m := &serrypb.Picture{Version: r.Version}
 		for i := range r.Tasks {
@@ -124,6 +126,12 @@ func readOwnReply(body []byte) (coord.Result, error) {
 			})
 		}
 		return cs, nil
+	case *serrypb.Reply_Sizes:
+		var list coord.Sizes
+		for _, k := range r.Sizes.GetKeys() {
+			list.Keys = append(list.Keys, coord.KeySize{Key: k.GetKey(), Size: k.GetSize()})
+		}
+		return list, nil
 	case *serrypb.Reply_Picture:
 		pic := &coord.Picture{Version: r.Picture.GetVersion()}
 		for _, t := range r.Picture.GetTasks() {

@@ -89,13 +89,16 @@ func ownKeyRequest(r *serrypb.Request, ev coord.Event) (*serrypb.Request, error)
 		r.Call = &serrypb.Request_Increment{Increment: &serrypb.Increment{Key: ev.Key, By: ev.By}}
 	case coord.GetKeyValueDir:
 		ownCaller(r, ev.Call)
-		r.Call = &serrypb.Request_List{List: &serrypb.List{Key: ev.Dir}}
+		r.Call = &serrypb.Request_List{List: &serrypb.Key{Key: ev.Dir}}
 	case coord.DeleteKeyValue:
 		ownCaller(r, ev.Call)
 		r.Call = &serrypb.Request_Delete{Delete: &serrypb.Key{Key: ev.Key}}
 	case coord.SwapKeyValue:
 		ownCaller(r, ev.Call)
 		r.Call = &serrypb.Request_Swap{Swap: &serrypb.Swap{Key: ev.Key, Old: ev.Old, New: ev.New}}
+	case coord.ListKeys:
+		ownCaller(r, ev.Call)
+		r.Call = &serrypb.Request_Sizes{Sizes: &serrypb.Key{Key: ev.Dir}}
 	case coord.WatchKeys:
 		ownCaller(r, ev.Call)
 		r.Call = &serrypb.Request_WatchKeys{WatchKeys: &serrypb.WatchKeys{Dir: ev.Dir, After: ev.After}}
@@ -171,6 +174,8 @@ func opOf(ev coord.Event) Op {
 		return opSwap
 	case coord.WatchKeys:
 		return opWatchKeys
+	case coord.ListKeys:
+		return opListKeys
 	case coord.Barrier:
 		return opBarrier
 	case coord.CancelBarrier:
@@ -240,7 +245,6 @@ func (d *decoder) ownEvent(body []byte) (coord.Event, error) {
 	case *serrypb.Request_Devices:
 		return coord.WaitForAllTasks{Call: call, Devices: c.Devices.GetDevices()}, nil
 	}
-	d.shape.sizes = r.GetList().GetSizes()
 	return ownKeyEvent(call, r)
 }
 
@@ -265,6 +269,8 @@ func ownKeyEvent(call coord.Call, r *serrypb.Request) (coord.Event, error) {
 			ev.New = []byte{} // an empty value is one
 		}
 		return ev, nil
+	case *serrypb.Request_Sizes:
+		return coord.ListKeys{Call: call, Dir: c.Sizes.GetKey()}, nil
 	case *serrypb.Request_WatchKeys:
 		return coord.WatchKeys{Call: call, Dir: c.WatchKeys.GetDir(), After: c.WatchKeys.GetAfter()}, nil
 	}

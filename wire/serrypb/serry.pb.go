@@ -170,6 +170,7 @@ type Request struct {
 	//	*Request_Devices
 	//	*Request_Suspect
 	//	*Request_Status
+	//	*Request_Sizes
 	Call          isRequest_Call `protobuf_oneof:"call"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -348,7 +349,7 @@ func (x *Request) GetIncrement() *Increment {
 	return nil
 }
 
-func (x *Request) GetList() *List {
+func (x *Request) GetList() *Key {
 	if x != nil {
 		if x, ok := x.Call.(*Request_List); ok {
 			return x.List
@@ -438,6 +439,15 @@ func (x *Request) GetStatus() *StatusQuery {
 	return nil
 }
 
+func (x *Request) GetSizes() *Key {
+	if x != nil {
+		if x, ok := x.Call.(*Request_Sizes); ok {
+			return x.Sizes
+		}
+	}
+	return nil
+}
+
 type isRequest_Call interface {
 	isRequest_Call()
 }
@@ -491,7 +501,7 @@ type Request_Increment struct {
 }
 
 type Request_List struct {
-	List *List `protobuf:"bytes,22,opt,name=list,proto3,oneof"`
+	List *Key `protobuf:"bytes,22,opt,name=list,proto3,oneof"`
 }
 
 type Request_Delete struct {
@@ -528,6 +538,10 @@ type Request_Suspect struct {
 
 type Request_Status struct {
 	Status *StatusQuery `protobuf:"bytes,31,opt,name=status,proto3,oneof"`
+}
+
+type Request_Sizes struct {
+	Sizes *Key `protobuf:"bytes,32,opt,name=sizes,proto3,oneof"`
 }
 
 func (*Request_Register) isRequest_Call() {}
@@ -573,6 +587,8 @@ func (*Request_Devices) isRequest_Call() {}
 func (*Request_Suspect) isRequest_Call() {}
 
 func (*Request_Status) isRequest_Call() {}
+
+func (*Request_Sizes) isRequest_Call() {}
 
 type Empty struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -950,58 +966,6 @@ func (x *Key) GetKey() string {
 	return ""
 }
 
-type List struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Key           string                 `protobuf:"bytes,1,opt,name=key,proto3" json:"key,omitempty"`
-	Sizes         bool                   `protobuf:"varint,2,opt,name=sizes,proto3" json:"sizes,omitempty"` // answer with the size of each value instead of the value
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
-}
-
-func (x *List) Reset() {
-	*x = List{}
-	mi := &file_serry_wire_serrypb_serry_proto_msgTypes[11]
-	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-	ms.StoreMessageInfo(mi)
-}
-
-func (x *List) String() string {
-	return protoimpl.X.MessageStringOf(x)
-}
-
-func (*List) ProtoMessage() {}
-
-func (x *List) ProtoReflect() protoreflect.Message {
-	mi := &file_serry_wire_serrypb_serry_proto_msgTypes[11]
-	if x != nil {
-		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-		if ms.LoadMessageInfo() == nil {
-			ms.StoreMessageInfo(mi)
-		}
-		return ms
-	}
-	return mi.MessageOf(x)
-}
-
-// Deprecated: Use List.ProtoReflect.Descriptor instead.
-func (*List) Descriptor() ([]byte, []int) {
-	return file_serry_wire_serrypb_serry_proto_rawDescGZIP(), []int{11}
-}
-
-func (x *List) GetKey() string {
-	if x != nil {
-		return x.Key
-	}
-	return ""
-}
-
-func (x *List) GetSizes() bool {
-	if x != nil {
-		return x.Sizes
-	}
-	return false
-}
-
 // StatusQuery says what a status is to hold beside its numbers.
 type StatusQuery struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -1013,7 +977,7 @@ type StatusQuery struct {
 
 func (x *StatusQuery) Reset() {
 	*x = StatusQuery{}
-	mi := &file_serry_wire_serrypb_serry_proto_msgTypes[12]
+	mi := &file_serry_wire_serrypb_serry_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1025,7 +989,7 @@ func (x *StatusQuery) String() string {
 func (*StatusQuery) ProtoMessage() {}
 
 func (x *StatusQuery) ProtoReflect() protoreflect.Message {
-	mi := &file_serry_wire_serrypb_serry_proto_msgTypes[12]
+	mi := &file_serry_wire_serrypb_serry_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1038,7 +1002,7 @@ func (x *StatusQuery) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StatusQuery.ProtoReflect.Descriptor instead.
 func (*StatusQuery) Descriptor() ([]byte, []int) {
-	return file_serry_wire_serrypb_serry_proto_rawDescGZIP(), []int{12}
+	return file_serry_wire_serrypb_serry_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *StatusQuery) GetTasks() bool {
@@ -1065,7 +1029,7 @@ type Increment struct {
 
 func (x *Increment) Reset() {
 	*x = Increment{}
-	mi := &file_serry_wire_serrypb_serry_proto_msgTypes[13]
+	mi := &file_serry_wire_serrypb_serry_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1077,7 +1041,7 @@ func (x *Increment) String() string {
 func (*Increment) ProtoMessage() {}
 
 func (x *Increment) ProtoReflect() protoreflect.Message {
-	mi := &file_serry_wire_serrypb_serry_proto_msgTypes[13]
+	mi := &file_serry_wire_serrypb_serry_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1090,7 +1054,7 @@ func (x *Increment) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Increment.ProtoReflect.Descriptor instead.
 func (*Increment) Descriptor() ([]byte, []int) {
-	return file_serry_wire_serrypb_serry_proto_rawDescGZIP(), []int{13}
+	return file_serry_wire_serrypb_serry_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *Increment) GetKey() string {
@@ -1118,7 +1082,7 @@ type Swap struct {
 
 func (x *Swap) Reset() {
 	*x = Swap{}
-	mi := &file_serry_wire_serrypb_serry_proto_msgTypes[14]
+	mi := &file_serry_wire_serrypb_serry_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1130,7 +1094,7 @@ func (x *Swap) String() string {
 func (*Swap) ProtoMessage() {}
 
 func (x *Swap) ProtoReflect() protoreflect.Message {
-	mi := &file_serry_wire_serrypb_serry_proto_msgTypes[14]
+	mi := &file_serry_wire_serrypb_serry_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1143,7 +1107,7 @@ func (x *Swap) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Swap.ProtoReflect.Descriptor instead.
 func (*Swap) Descriptor() ([]byte, []int) {
-	return file_serry_wire_serrypb_serry_proto_rawDescGZIP(), []int{14}
+	return file_serry_wire_serrypb_serry_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *Swap) GetKey() string {
@@ -1177,7 +1141,7 @@ type WatchKeys struct {
 
 func (x *WatchKeys) Reset() {
 	*x = WatchKeys{}
-	mi := &file_serry_wire_serrypb_serry_proto_msgTypes[15]
+	mi := &file_serry_wire_serrypb_serry_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1189,7 +1153,7 @@ func (x *WatchKeys) String() string {
 func (*WatchKeys) ProtoMessage() {}
 
 func (x *WatchKeys) ProtoReflect() protoreflect.Message {
-	mi := &file_serry_wire_serrypb_serry_proto_msgTypes[15]
+	mi := &file_serry_wire_serrypb_serry_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1202,7 +1166,7 @@ func (x *WatchKeys) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchKeys.ProtoReflect.Descriptor instead.
 func (*WatchKeys) Descriptor() ([]byte, []int) {
-	return file_serry_wire_serrypb_serry_proto_rawDescGZIP(), []int{15}
+	return file_serry_wire_serrypb_serry_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *WatchKeys) GetDir() string {
@@ -1232,7 +1196,7 @@ type Barrier struct {
 
 func (x *Barrier) Reset() {
 	*x = Barrier{}
-	mi := &file_serry_wire_serrypb_serry_proto_msgTypes[16]
+	mi := &file_serry_wire_serrypb_serry_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1244,7 +1208,7 @@ func (x *Barrier) String() string {
 func (*Barrier) ProtoMessage() {}
 
 func (x *Barrier) ProtoReflect() protoreflect.Message {
-	mi := &file_serry_wire_serrypb_serry_proto_msgTypes[16]
+	mi := &file_serry_wire_serrypb_serry_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1257,7 +1221,7 @@ func (x *Barrier) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Barrier.ProtoReflect.Descriptor instead.
 func (*Barrier) Descriptor() ([]byte, []int) {
-	return file_serry_wire_serrypb_serry_proto_rawDescGZIP(), []int{16}
+	return file_serry_wire_serrypb_serry_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *Barrier) GetId() string {
@@ -1305,7 +1269,7 @@ type CancelBarrier struct {
 
 func (x *CancelBarrier) Reset() {
 	*x = CancelBarrier{}
-	mi := &file_serry_wire_serrypb_serry_proto_msgTypes[17]
+	mi := &file_serry_wire_serrypb_serry_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1317,7 +1281,7 @@ func (x *CancelBarrier) String() string {
 func (*CancelBarrier) ProtoMessage() {}
 
 func (x *CancelBarrier) ProtoReflect() protoreflect.Message {
-	mi := &file_serry_wire_serrypb_serry_proto_msgTypes[17]
+	mi := &file_serry_wire_serrypb_serry_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1330,7 +1294,7 @@ func (x *CancelBarrier) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CancelBarrier.ProtoReflect.Descriptor instead.
 func (*CancelBarrier) Descriptor() ([]byte, []int) {
-	return file_serry_wire_serrypb_serry_proto_rawDescGZIP(), []int{17}
+	return file_serry_wire_serrypb_serry_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *CancelBarrier) GetId() string {
@@ -1357,7 +1321,7 @@ type Alive struct {
 
 func (x *Alive) Reset() {
 	*x = Alive{}
-	mi := &file_serry_wire_serrypb_serry_proto_msgTypes[18]
+	mi := &file_serry_wire_serrypb_serry_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1369,7 +1333,7 @@ func (x *Alive) String() string {
 func (*Alive) ProtoMessage() {}
 
 func (x *Alive) ProtoReflect() protoreflect.Message {
-	mi := &file_serry_wire_serrypb_serry_proto_msgTypes[18]
+	mi := &file_serry_wire_serrypb_serry_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1382,7 +1346,7 @@ func (x *Alive) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Alive.ProtoReflect.Descriptor instead.
 func (*Alive) Descriptor() ([]byte, []int) {
-	return file_serry_wire_serrypb_serry_proto_rawDescGZIP(), []int{18}
+	return file_serry_wire_serrypb_serry_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *Alive) GetTasks() []*Task {
@@ -1408,7 +1372,7 @@ type Devices struct {
 
 func (x *Devices) Reset() {
 	*x = Devices{}
-	mi := &file_serry_wire_serrypb_serry_proto_msgTypes[19]
+	mi := &file_serry_wire_serrypb_serry_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1420,7 +1384,7 @@ func (x *Devices) String() string {
 func (*Devices) ProtoMessage() {}
 
 func (x *Devices) ProtoReflect() protoreflect.Message {
-	mi := &file_serry_wire_serrypb_serry_proto_msgTypes[19]
+	mi := &file_serry_wire_serrypb_serry_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1433,7 +1397,7 @@ func (x *Devices) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Devices.ProtoReflect.Descriptor instead.
 func (*Devices) Descriptor() ([]byte, []int) {
-	return file_serry_wire_serrypb_serry_proto_rawDescGZIP(), []int{19}
+	return file_serry_wire_serrypb_serry_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *Devices) GetDevices() []byte {
@@ -1456,7 +1420,7 @@ type Suspect struct {
 
 func (x *Suspect) Reset() {
 	*x = Suspect{}
-	mi := &file_serry_wire_serrypb_serry_proto_msgTypes[20]
+	mi := &file_serry_wire_serrypb_serry_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1468,7 +1432,7 @@ func (x *Suspect) String() string {
 func (*Suspect) ProtoMessage() {}
 
 func (x *Suspect) ProtoReflect() protoreflect.Message {
-	mi := &file_serry_wire_serrypb_serry_proto_msgTypes[20]
+	mi := &file_serry_wire_serrypb_serry_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1481,7 +1445,7 @@ func (x *Suspect) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Suspect.ProtoReflect.Descriptor instead.
 func (*Suspect) Descriptor() ([]byte, []int) {
-	return file_serry_wire_serrypb_serry_proto_rawDescGZIP(), []int{20}
+	return file_serry_wire_serrypb_serry_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *Suspect) GetTask() *Task {
@@ -1528,6 +1492,7 @@ type Reply struct {
 	//	*Reply_Devices
 	//	*Reply_Changes
 	//	*Reply_Status
+	//	*Reply_Sizes
 	Result        isReply_Result `protobuf_oneof:"result"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1535,7 +1500,7 @@ type Reply struct {
 
 func (x *Reply) Reset() {
 	*x = Reply{}
-	mi := &file_serry_wire_serrypb_serry_proto_msgTypes[21]
+	mi := &file_serry_wire_serrypb_serry_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1547,7 +1512,7 @@ func (x *Reply) String() string {
 func (*Reply) ProtoMessage() {}
 
 func (x *Reply) ProtoReflect() protoreflect.Message {
-	mi := &file_serry_wire_serrypb_serry_proto_msgTypes[21]
+	mi := &file_serry_wire_serrypb_serry_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1560,7 +1525,7 @@ func (x *Reply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Reply.ProtoReflect.Descriptor instead.
 func (*Reply) Descriptor() ([]byte, []int) {
-	return file_serry_wire_serrypb_serry_proto_rawDescGZIP(), []int{21}
+	return file_serry_wire_serrypb_serry_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *Reply) GetTerm() uint64 {
@@ -1676,6 +1641,15 @@ func (x *Reply) GetStatus() *Status {
 	return nil
 }
 
+func (x *Reply) GetSizes() *Sizes {
+	if x != nil {
+		if x, ok := x.Result.(*Reply_Sizes); ok {
+			return x.Sizes
+		}
+	}
+	return nil
+}
+
 type isReply_Result interface {
 	isReply_Result()
 }
@@ -1724,6 +1698,10 @@ type Reply_Status struct {
 	Status *Status `protobuf:"bytes,19,opt,name=status,proto3,oneof"`
 }
 
+type Reply_Sizes struct {
+	Sizes *Sizes `protobuf:"bytes,20,opt,name=sizes,proto3,oneof"`
+}
+
 func (*Reply_Error) isReply_Result() {}
 
 func (*Reply_Done) isReply_Result() {}
@@ -1746,6 +1724,8 @@ func (*Reply_Changes) isReply_Result() {}
 
 func (*Reply_Status) isReply_Result() {}
 
+func (*Reply_Sizes) isReply_Result() {}
+
 type Registered struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Service       uint64                 `protobuf:"fixed64,1,opt,name=service,proto3" json:"service,omitempty"`
@@ -1755,7 +1735,7 @@ type Registered struct {
 
 func (x *Registered) Reset() {
 	*x = Registered{}
-	mi := &file_serry_wire_serrypb_serry_proto_msgTypes[22]
+	mi := &file_serry_wire_serrypb_serry_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1767,7 +1747,7 @@ func (x *Registered) String() string {
 func (*Registered) ProtoMessage() {}
 
 func (x *Registered) ProtoReflect() protoreflect.Message {
-	mi := &file_serry_wire_serrypb_serry_proto_msgTypes[22]
+	mi := &file_serry_wire_serrypb_serry_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1780,7 +1760,7 @@ func (x *Registered) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Registered.ProtoReflect.Descriptor instead.
 func (*Registered) Descriptor() ([]byte, []int) {
-	return file_serry_wire_serrypb_serry_proto_rawDescGZIP(), []int{22}
+	return file_serry_wire_serrypb_serry_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *Registered) GetService() uint64 {
@@ -1799,7 +1779,7 @@ type Passed struct {
 
 func (x *Passed) Reset() {
 	*x = Passed{}
-	mi := &file_serry_wire_serrypb_serry_proto_msgTypes[23]
+	mi := &file_serry_wire_serrypb_serry_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1811,7 +1791,7 @@ func (x *Passed) String() string {
 func (*Passed) ProtoMessage() {}
 
 func (x *Passed) ProtoReflect() protoreflect.Message {
-	mi := &file_serry_wire_serrypb_serry_proto_msgTypes[23]
+	mi := &file_serry_wire_serrypb_serry_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1824,7 +1804,7 @@ func (x *Passed) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Passed.ProtoReflect.Descriptor instead.
 func (*Passed) Descriptor() ([]byte, []int) {
-	return file_serry_wire_serrypb_serry_proto_rawDescGZIP(), []int{23}
+	return file_serry_wire_serrypb_serry_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *Passed) GetCounter() int64 {
@@ -1838,14 +1818,13 @@ type Entry struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Key           string                 `protobuf:"bytes,1,opt,name=key,proto3" json:"key,omitempty"`
 	Value         []byte                 `protobuf:"bytes,2,opt,name=value,proto3" json:"value,omitempty"`
-	Size          int64                  `protobuf:"varint,3,opt,name=size,proto3" json:"size,omitempty"` // of the value, where it was asked for instead
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Entry) Reset() {
 	*x = Entry{}
-	mi := &file_serry_wire_serrypb_serry_proto_msgTypes[24]
+	mi := &file_serry_wire_serrypb_serry_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1857,7 +1836,7 @@ func (x *Entry) String() string {
 func (*Entry) ProtoMessage() {}
 
 func (x *Entry) ProtoReflect() protoreflect.Message {
-	mi := &file_serry_wire_serrypb_serry_proto_msgTypes[24]
+	mi := &file_serry_wire_serrypb_serry_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1870,7 +1849,7 @@ func (x *Entry) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Entry.ProtoReflect.Descriptor instead.
 func (*Entry) Descriptor() ([]byte, []int) {
-	return file_serry_wire_serrypb_serry_proto_rawDescGZIP(), []int{24}
+	return file_serry_wire_serrypb_serry_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *Entry) GetKey() string {
@@ -1887,13 +1866,6 @@ func (x *Entry) GetValue() []byte {
 	return nil
 }
 
-func (x *Entry) GetSize() int64 {
-	if x != nil {
-		return x.Size
-	}
-	return 0
-}
-
 type Entries struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Entries       []*Entry               `protobuf:"bytes,1,rep,name=entries,proto3" json:"entries,omitempty"`
@@ -1903,7 +1875,7 @@ type Entries struct {
 
 func (x *Entries) Reset() {
 	*x = Entries{}
-	mi := &file_serry_wire_serrypb_serry_proto_msgTypes[25]
+	mi := &file_serry_wire_serrypb_serry_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1915,7 +1887,7 @@ func (x *Entries) String() string {
 func (*Entries) ProtoMessage() {}
 
 func (x *Entries) ProtoReflect() protoreflect.Message {
-	mi := &file_serry_wire_serrypb_serry_proto_msgTypes[25]
+	mi := &file_serry_wire_serrypb_serry_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1928,7 +1900,7 @@ func (x *Entries) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Entries.ProtoReflect.Descriptor instead.
 func (*Entries) Descriptor() ([]byte, []int) {
-	return file_serry_wire_serrypb_serry_proto_rawDescGZIP(), []int{25}
+	return file_serry_wire_serrypb_serry_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *Entries) GetEntries() []*Entry {
@@ -1936,6 +1908,103 @@ func (x *Entries) GetEntries() []*Entry {
 		return x.Entries
 	}
 	return nil
+}
+
+type Sizes struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Keys          []*Size                `protobuf:"bytes,1,rep,name=keys,proto3" json:"keys,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Sizes) Reset() {
+	*x = Sizes{}
+	mi := &file_serry_wire_serrypb_serry_proto_msgTypes[25]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Sizes) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Sizes) ProtoMessage() {}
+
+func (x *Sizes) ProtoReflect() protoreflect.Message {
+	mi := &file_serry_wire_serrypb_serry_proto_msgTypes[25]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Sizes.ProtoReflect.Descriptor instead.
+func (*Sizes) Descriptor() ([]byte, []int) {
+	return file_serry_wire_serrypb_serry_proto_rawDescGZIP(), []int{25}
+}
+
+func (x *Sizes) GetKeys() []*Size {
+	if x != nil {
+		return x.Keys
+	}
+	return nil
+}
+
+// Size is that of the value of a key, in bytes.
+type Size struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Key           string                 `protobuf:"bytes,1,opt,name=key,proto3" json:"key,omitempty"`
+	Size          int64                  `protobuf:"varint,2,opt,name=size,proto3" json:"size,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Size) Reset() {
+	*x = Size{}
+	mi := &file_serry_wire_serrypb_serry_proto_msgTypes[26]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Size) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Size) ProtoMessage() {}
+
+func (x *Size) ProtoReflect() protoreflect.Message {
+	mi := &file_serry_wire_serrypb_serry_proto_msgTypes[26]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Size.ProtoReflect.Descriptor instead.
+func (*Size) Descriptor() ([]byte, []int) {
+	return file_serry_wire_serrypb_serry_proto_rawDescGZIP(), []int{26}
+}
+
+func (x *Size) GetKey() string {
+	if x != nil {
+		return x.Key
+	}
+	return ""
+}
+
+func (x *Size) GetSize() int64 {
+	if x != nil {
+		return x.Size
+	}
+	return 0
 }
 
 type Picture struct {
@@ -1948,7 +2017,7 @@ type Picture struct {
 
 func (x *Picture) Reset() {
 	*x = Picture{}
-	mi := &file_serry_wire_serrypb_serry_proto_msgTypes[26]
+	mi := &file_serry_wire_serrypb_serry_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1960,7 +2029,7 @@ func (x *Picture) String() string {
 func (*Picture) ProtoMessage() {}
 
 func (x *Picture) ProtoReflect() protoreflect.Message {
-	mi := &file_serry_wire_serrypb_serry_proto_msgTypes[26]
+	mi := &file_serry_wire_serrypb_serry_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1973,7 +2042,7 @@ func (x *Picture) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Picture.ProtoReflect.Descriptor instead.
 func (*Picture) Descriptor() ([]byte, []int) {
-	return file_serry_wire_serrypb_serry_proto_rawDescGZIP(), []int{26}
+	return file_serry_wire_serrypb_serry_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *Picture) GetVersion() int64 {
@@ -2002,7 +2071,7 @@ type TaskInfo struct {
 
 func (x *TaskInfo) Reset() {
 	*x = TaskInfo{}
-	mi := &file_serry_wire_serrypb_serry_proto_msgTypes[27]
+	mi := &file_serry_wire_serrypb_serry_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2014,7 +2083,7 @@ func (x *TaskInfo) String() string {
 func (*TaskInfo) ProtoMessage() {}
 
 func (x *TaskInfo) ProtoReflect() protoreflect.Message {
-	mi := &file_serry_wire_serrypb_serry_proto_msgTypes[27]
+	mi := &file_serry_wire_serrypb_serry_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2027,7 +2096,7 @@ func (x *TaskInfo) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TaskInfo.ProtoReflect.Descriptor instead.
 func (*TaskInfo) Descriptor() ([]byte, []int) {
-	return file_serry_wire_serrypb_serry_proto_rawDescGZIP(), []int{27}
+	return file_serry_wire_serrypb_serry_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *TaskInfo) GetTask() *Task {
@@ -2069,7 +2138,7 @@ type Agreement struct {
 
 func (x *Agreement) Reset() {
 	*x = Agreement{}
-	mi := &file_serry_wire_serrypb_serry_proto_msgTypes[28]
+	mi := &file_serry_wire_serrypb_serry_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2081,7 +2150,7 @@ func (x *Agreement) String() string {
 func (*Agreement) ProtoMessage() {}
 
 func (x *Agreement) ProtoReflect() protoreflect.Message {
-	mi := &file_serry_wire_serrypb_serry_proto_msgTypes[28]
+	mi := &file_serry_wire_serrypb_serry_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2094,7 +2163,7 @@ func (x *Agreement) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Agreement.ProtoReflect.Descriptor instead.
 func (*Agreement) Descriptor() ([]byte, []int) {
-	return file_serry_wire_serrypb_serry_proto_rawDescGZIP(), []int{28}
+	return file_serry_wire_serrypb_serry_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *Agreement) GetTasks() []*Task {
@@ -2129,7 +2198,7 @@ type Changes struct {
 
 func (x *Changes) Reset() {
 	*x = Changes{}
-	mi := &file_serry_wire_serrypb_serry_proto_msgTypes[29]
+	mi := &file_serry_wire_serrypb_serry_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2141,7 +2210,7 @@ func (x *Changes) String() string {
 func (*Changes) ProtoMessage() {}
 
 func (x *Changes) ProtoReflect() protoreflect.Message {
-	mi := &file_serry_wire_serrypb_serry_proto_msgTypes[29]
+	mi := &file_serry_wire_serrypb_serry_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2154,7 +2223,7 @@ func (x *Changes) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Changes.ProtoReflect.Descriptor instead.
 func (*Changes) Descriptor() ([]byte, []int) {
-	return file_serry_wire_serrypb_serry_proto_rawDescGZIP(), []int{29}
+	return file_serry_wire_serrypb_serry_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *Changes) GetRevision() int64 {
@@ -2190,7 +2259,7 @@ type Change struct {
 
 func (x *Change) Reset() {
 	*x = Change{}
-	mi := &file_serry_wire_serrypb_serry_proto_msgTypes[30]
+	mi := &file_serry_wire_serrypb_serry_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2202,7 +2271,7 @@ func (x *Change) String() string {
 func (*Change) ProtoMessage() {}
 
 func (x *Change) ProtoReflect() protoreflect.Message {
-	mi := &file_serry_wire_serrypb_serry_proto_msgTypes[30]
+	mi := &file_serry_wire_serrypb_serry_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2215,7 +2284,7 @@ func (x *Change) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Change.ProtoReflect.Descriptor instead.
 func (*Change) Descriptor() ([]byte, []int) {
-	return file_serry_wire_serrypb_serry_proto_rawDescGZIP(), []int{30}
+	return file_serry_wire_serrypb_serry_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *Change) GetKey() string {
@@ -2256,7 +2325,7 @@ type Status struct {
 
 func (x *Status) Reset() {
 	*x = Status{}
-	mi := &file_serry_wire_serrypb_serry_proto_msgTypes[31]
+	mi := &file_serry_wire_serrypb_serry_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2268,7 +2337,7 @@ func (x *Status) String() string {
 func (*Status) ProtoMessage() {}
 
 func (x *Status) ProtoReflect() protoreflect.Message {
-	mi := &file_serry_wire_serrypb_serry_proto_msgTypes[31]
+	mi := &file_serry_wire_serrypb_serry_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2281,7 +2350,7 @@ func (x *Status) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Status.ProtoReflect.Descriptor instead.
 func (*Status) Descriptor() ([]byte, []int) {
-	return file_serry_wire_serrypb_serry_proto_rawDescGZIP(), []int{31}
+	return file_serry_wire_serrypb_serry_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *Status) GetJson() []byte {
@@ -2311,7 +2380,7 @@ type Error struct {
 
 func (x *Error) Reset() {
 	*x = Error{}
-	mi := &file_serry_wire_serrypb_serry_proto_msgTypes[32]
+	mi := &file_serry_wire_serrypb_serry_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2323,7 +2392,7 @@ func (x *Error) String() string {
 func (*Error) ProtoMessage() {}
 
 func (x *Error) ProtoReflect() protoreflect.Message {
-	mi := &file_serry_wire_serrypb_serry_proto_msgTypes[32]
+	mi := &file_serry_wire_serrypb_serry_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2336,7 +2405,7 @@ func (x *Error) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Error.ProtoReflect.Descriptor instead.
 func (*Error) Descriptor() ([]byte, []int) {
-	return file_serry_wire_serrypb_serry_proto_rawDescGZIP(), []int{32}
+	return file_serry_wire_serrypb_serry_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *Error) GetWhat() string {
@@ -2478,7 +2547,7 @@ type TaskFacts struct {
 
 func (x *TaskFacts) Reset() {
 	*x = TaskFacts{}
-	mi := &file_serry_wire_serrypb_serry_proto_msgTypes[33]
+	mi := &file_serry_wire_serrypb_serry_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2490,7 +2559,7 @@ func (x *TaskFacts) String() string {
 func (*TaskFacts) ProtoMessage() {}
 
 func (x *TaskFacts) ProtoReflect() protoreflect.Message {
-	mi := &file_serry_wire_serrypb_serry_proto_msgTypes[33]
+	mi := &file_serry_wire_serrypb_serry_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2503,7 +2572,7 @@ func (x *TaskFacts) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TaskFacts.ProtoReflect.Descriptor instead.
 func (*TaskFacts) Descriptor() ([]byte, []int) {
-	return file_serry_wire_serrypb_serry_proto_rawDescGZIP(), []int{33}
+	return file_serry_wire_serrypb_serry_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *TaskFacts) GetTask() *Task {
@@ -2571,7 +2640,7 @@ type LostFacts struct {
 
 func (x *LostFacts) Reset() {
 	*x = LostFacts{}
-	mi := &file_serry_wire_serrypb_serry_proto_msgTypes[34]
+	mi := &file_serry_wire_serrypb_serry_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2583,7 +2652,7 @@ func (x *LostFacts) String() string {
 func (*LostFacts) ProtoMessage() {}
 
 func (x *LostFacts) ProtoReflect() protoreflect.Message {
-	mi := &file_serry_wire_serrypb_serry_proto_msgTypes[34]
+	mi := &file_serry_wire_serrypb_serry_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2596,7 +2665,7 @@ func (x *LostFacts) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LostFacts.ProtoReflect.Descriptor instead.
 func (*LostFacts) Descriptor() ([]byte, []int) {
-	return file_serry_wire_serrypb_serry_proto_rawDescGZIP(), []int{34}
+	return file_serry_wire_serrypb_serry_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *LostFacts) GetLost() []*TaskFacts {
@@ -2623,7 +2692,7 @@ type BarrierFacts struct {
 
 func (x *BarrierFacts) Reset() {
 	*x = BarrierFacts{}
-	mi := &file_serry_wire_serrypb_serry_proto_msgTypes[35]
+	mi := &file_serry_wire_serrypb_serry_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2635,7 +2704,7 @@ func (x *BarrierFacts) String() string {
 func (*BarrierFacts) ProtoMessage() {}
 
 func (x *BarrierFacts) ProtoReflect() protoreflect.Message {
-	mi := &file_serry_wire_serrypb_serry_proto_msgTypes[35]
+	mi := &file_serry_wire_serrypb_serry_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2648,7 +2717,7 @@ func (x *BarrierFacts) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BarrierFacts.ProtoReflect.Descriptor instead.
 func (*BarrierFacts) Descriptor() ([]byte, []int) {
-	return file_serry_wire_serrypb_serry_proto_rawDescGZIP(), []int{35}
+	return file_serry_wire_serrypb_serry_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *BarrierFacts) GetId() string {
@@ -2724,7 +2793,7 @@ type KeyFacts struct {
 
 func (x *KeyFacts) Reset() {
 	*x = KeyFacts{}
-	mi := &file_serry_wire_serrypb_serry_proto_msgTypes[36]
+	mi := &file_serry_wire_serrypb_serry_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2736,7 +2805,7 @@ func (x *KeyFacts) String() string {
 func (*KeyFacts) ProtoMessage() {}
 
 func (x *KeyFacts) ProtoReflect() protoreflect.Message {
-	mi := &file_serry_wire_serrypb_serry_proto_msgTypes[36]
+	mi := &file_serry_wire_serrypb_serry_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2749,7 +2818,7 @@ func (x *KeyFacts) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use KeyFacts.ProtoReflect.Descriptor instead.
 func (*KeyFacts) Descriptor() ([]byte, []int) {
-	return file_serry_wire_serrypb_serry_proto_rawDescGZIP(), []int{36}
+	return file_serry_wire_serrypb_serry_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *KeyFacts) GetKey() string {
@@ -2776,7 +2845,7 @@ type LimitFacts struct {
 
 func (x *LimitFacts) Reset() {
 	*x = LimitFacts{}
-	mi := &file_serry_wire_serrypb_serry_proto_msgTypes[37]
+	mi := &file_serry_wire_serrypb_serry_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2788,7 +2857,7 @@ func (x *LimitFacts) String() string {
 func (*LimitFacts) ProtoMessage() {}
 
 func (x *LimitFacts) ProtoReflect() protoreflect.Message {
-	mi := &file_serry_wire_serrypb_serry_proto_msgTypes[37]
+	mi := &file_serry_wire_serrypb_serry_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2801,7 +2870,7 @@ func (x *LimitFacts) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LimitFacts.ProtoReflect.Descriptor instead.
 func (*LimitFacts) Descriptor() ([]byte, []int) {
-	return file_serry_wire_serrypb_serry_proto_rawDescGZIP(), []int{37}
+	return file_serry_wire_serrypb_serry_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *LimitFacts) GetLimit() string {
@@ -2828,7 +2897,7 @@ type MismatchFacts struct {
 
 func (x *MismatchFacts) Reset() {
 	*x = MismatchFacts{}
-	mi := &file_serry_wire_serrypb_serry_proto_msgTypes[38]
+	mi := &file_serry_wire_serrypb_serry_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2840,7 +2909,7 @@ func (x *MismatchFacts) String() string {
 func (*MismatchFacts) ProtoMessage() {}
 
 func (x *MismatchFacts) ProtoReflect() protoreflect.Message {
-	mi := &file_serry_wire_serrypb_serry_proto_msgTypes[38]
+	mi := &file_serry_wire_serrypb_serry_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2853,7 +2922,7 @@ func (x *MismatchFacts) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MismatchFacts.ProtoReflect.Descriptor instead.
 func (*MismatchFacts) Descriptor() ([]byte, []int) {
-	return file_serry_wire_serrypb_serry_proto_rawDescGZIP(), []int{38}
+	return file_serry_wire_serrypb_serry_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *MismatchFacts) GetRequested() uint64 {
@@ -2881,7 +2950,7 @@ const file_serry_wire_serrypb_serry_proto_rawDesc = "" +
 	"\tRequestID\x12\x1c\n" +
 	"\trequester\x18\x01 \x01(\x06R\trequester\x12\x16\n" +
 	"\x06number\x18\x02 \x01(\x04R\x06number\x12\x1c\n" +
-	"\twatermark\x18\x03 \x01(\x04R\twatermark\"\xb2\b\n" +
+	"\twatermark\x18\x03 \x01(\x04R\twatermark\"\xd5\b\n" +
 	"\aRequest\x12 \n" +
 	"\x02id\x18\x01 \x01(\v2\x10.serry.RequestIDR\x02id\x12\x18\n" +
 	"\aservice\x18\x02 \x01(\x06R\aservice\x12\x1f\n" +
@@ -2901,8 +2970,9 @@ const file_serry_wire_serrypb_serry_proto_rawDesc = "" +
 	".serry.KeyH\x00R\x03get\x12%\n" +
 	"\atry_get\x18\x14 \x01(\v2\n" +
 	".serry.KeyH\x00R\x06tryGet\x120\n" +
-	"\tincrement\x18\x15 \x01(\v2\x10.serry.IncrementH\x00R\tincrement\x12!\n" +
-	"\x04list\x18\x16 \x01(\v2\v.serry.ListH\x00R\x04list\x12$\n" +
+	"\tincrement\x18\x15 \x01(\v2\x10.serry.IncrementH\x00R\tincrement\x12 \n" +
+	"\x04list\x18\x16 \x01(\v2\n" +
+	".serry.KeyH\x00R\x04list\x12$\n" +
 	"\x06delete\x18\x17 \x01(\v2\n" +
 	".serry.KeyH\x00R\x06delete\x12!\n" +
 	"\x04swap\x18\x18 \x01(\v2\v.serry.SwapH\x00R\x04swap\x121\n" +
@@ -2913,7 +2983,9 @@ const file_serry_wire_serrypb_serry_proto_rawDesc = "" +
 	"\x05alive\x18\x1c \x01(\v2\f.serry.AliveH\x00R\x05alive\x12*\n" +
 	"\adevices\x18\x1d \x01(\v2\x0e.serry.DevicesH\x00R\adevices\x12*\n" +
 	"\asuspect\x18\x1e \x01(\v2\x0e.serry.SuspectH\x00R\asuspect\x12,\n" +
-	"\x06status\x18\x1f \x01(\v2\x12.serry.StatusQueryH\x00R\x06statusB\x06\n" +
+	"\x06status\x18\x1f \x01(\v2\x12.serry.StatusQueryH\x00R\x06status\x12\"\n" +
+	"\x05sizes\x18  \x01(\v2\n" +
+	".serry.KeyH\x00R\x05sizesB\x06\n" +
 	"\x04call\"\a\n" +
 	"\x05Empty\",\n" +
 	"\bRegister\x12 \n" +
@@ -2933,10 +3005,7 @@ const file_serry_wire_serrypb_serry_proto_rawDesc = "" +
 	"\x05value\x18\x02 \x01(\fR\x05value\x12\x1c\n" +
 	"\toverwrite\x18\x03 \x01(\bR\toverwrite\"\x17\n" +
 	"\x03Key\x12\x10\n" +
-	"\x03key\x18\x01 \x01(\tR\x03key\".\n" +
-	"\x04List\x12\x10\n" +
-	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05sizes\x18\x02 \x01(\bR\x05sizes\"9\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\"9\n" +
 	"\vStatusQuery\x12\x14\n" +
 	"\x05tasks\x18\x01 \x01(\bR\x05tasks\x12\x14\n" +
 	"\x05after\x18\x02 \x01(\x04R\x05after\"-\n" +
@@ -2969,7 +3038,7 @@ const file_serry_wire_serrypb_serry_proto_rawDesc = "" +
 	"\x04task\x18\x01 \x01(\v2\v.serry.TaskR\x04task\x12 \n" +
 	"\vincarnation\x18\x02 \x01(\x06R\vincarnation\x12\x12\n" +
 	"\x04hard\x18\x03 \x01(\bR\x04hard\x12\x1a\n" +
-	"\bevidence\x18\x04 \x01(\tR\bevidence\"\xfe\x03\n" +
+	"\bevidence\x18\x04 \x01(\tR\bevidence\"\xa4\x04\n" +
 	"\x05Reply\x12\x12\n" +
 	"\x04term\x18\x01 \x01(\x04R\x04term\x12$\n" +
 	"\x05error\x18\x02 \x01(\v2\f.serry.ErrorH\x00R\x05error\x12\"\n" +
@@ -2985,19 +3054,24 @@ const file_serry_wire_serrypb_serry_proto_rawDesc = "" +
 	"\tagreement\x18\x10 \x01(\v2\x10.serry.AgreementH\x00R\tagreement\x12*\n" +
 	"\adevices\x18\x11 \x01(\v2\x0e.serry.DevicesH\x00R\adevices\x12*\n" +
 	"\achanges\x18\x12 \x01(\v2\x0e.serry.ChangesH\x00R\achanges\x12'\n" +
-	"\x06status\x18\x13 \x01(\v2\r.serry.StatusH\x00R\x06statusB\b\n" +
+	"\x06status\x18\x13 \x01(\v2\r.serry.StatusH\x00R\x06status\x12$\n" +
+	"\x05sizes\x18\x14 \x01(\v2\f.serry.SizesH\x00R\x05sizesB\b\n" +
 	"\x06result\"&\n" +
 	"\n" +
 	"Registered\x12\x18\n" +
 	"\aservice\x18\x01 \x01(\x06R\aservice\"\"\n" +
 	"\x06Passed\x12\x18\n" +
-	"\acounter\x18\x01 \x01(\x03R\acounter\"C\n" +
+	"\acounter\x18\x01 \x01(\x03R\acounter\"/\n" +
 	"\x05Entry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\fR\x05value\x12\x12\n" +
-	"\x04size\x18\x03 \x01(\x03R\x04size\"1\n" +
+	"\x05value\x18\x02 \x01(\fR\x05value\"1\n" +
 	"\aEntries\x12&\n" +
-	"\aentries\x18\x01 \x03(\v2\f.serry.EntryR\aentries\"J\n" +
+	"\aentries\x18\x01 \x03(\v2\f.serry.EntryR\aentries\"(\n" +
+	"\x05Sizes\x12\x1f\n" +
+	"\x04keys\x18\x01 \x03(\v2\v.serry.SizeR\x04keys\",\n" +
+	"\x04Size\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x12\n" +
+	"\x04size\x18\x02 \x01(\x03R\x04size\"J\n" +
 	"\aPicture\x12\x18\n" +
 	"\aversion\x18\x01 \x01(\x03R\aversion\x12%\n" +
 	"\x05tasks\x18\x02 \x03(\v2\x0f.serry.TaskInfoR\x05tasks\"\x87\x01\n" +
@@ -3077,7 +3151,7 @@ func file_serry_wire_serrypb_serry_proto_rawDescGZIP() []byte {
 	return file_serry_wire_serrypb_serry_proto_rawDescData
 }
 
-var file_serry_wire_serrypb_serry_proto_msgTypes = make([]protoimpl.MessageInfo, 39)
+var file_serry_wire_serrypb_serry_proto_msgTypes = make([]protoimpl.MessageInfo, 40)
 var file_serry_wire_serrypb_serry_proto_goTypes = []any{
 	(*Task)(nil),          // 0: serry.Task
 	(*RequestID)(nil),     // 1: serry.RequestID
@@ -3090,34 +3164,35 @@ var file_serry_wire_serrypb_serry_proto_goTypes = []any{
 	(*Tasks)(nil),         // 8: serry.Tasks
 	(*Insert)(nil),        // 9: serry.Insert
 	(*Key)(nil),           // 10: serry.Key
-	(*List)(nil),          // 11: serry.List
-	(*StatusQuery)(nil),   // 12: serry.StatusQuery
-	(*Increment)(nil),     // 13: serry.Increment
-	(*Swap)(nil),          // 14: serry.Swap
-	(*WatchKeys)(nil),     // 15: serry.WatchKeys
-	(*Barrier)(nil),       // 16: serry.Barrier
-	(*CancelBarrier)(nil), // 17: serry.CancelBarrier
-	(*Alive)(nil),         // 18: serry.Alive
-	(*Devices)(nil),       // 19: serry.Devices
-	(*Suspect)(nil),       // 20: serry.Suspect
-	(*Reply)(nil),         // 21: serry.Reply
-	(*Registered)(nil),    // 22: serry.Registered
-	(*Passed)(nil),        // 23: serry.Passed
-	(*Entry)(nil),         // 24: serry.Entry
-	(*Entries)(nil),       // 25: serry.Entries
-	(*Picture)(nil),       // 26: serry.Picture
-	(*TaskInfo)(nil),      // 27: serry.TaskInfo
-	(*Agreement)(nil),     // 28: serry.Agreement
-	(*Changes)(nil),       // 29: serry.Changes
-	(*Change)(nil),        // 30: serry.Change
-	(*Status)(nil),        // 31: serry.Status
-	(*Error)(nil),         // 32: serry.Error
-	(*TaskFacts)(nil),     // 33: serry.TaskFacts
-	(*LostFacts)(nil),     // 34: serry.LostFacts
-	(*BarrierFacts)(nil),  // 35: serry.BarrierFacts
-	(*KeyFacts)(nil),      // 36: serry.KeyFacts
-	(*LimitFacts)(nil),    // 37: serry.LimitFacts
-	(*MismatchFacts)(nil), // 38: serry.MismatchFacts
+	(*StatusQuery)(nil),   // 11: serry.StatusQuery
+	(*Increment)(nil),     // 12: serry.Increment
+	(*Swap)(nil),          // 13: serry.Swap
+	(*WatchKeys)(nil),     // 14: serry.WatchKeys
+	(*Barrier)(nil),       // 15: serry.Barrier
+	(*CancelBarrier)(nil), // 16: serry.CancelBarrier
+	(*Alive)(nil),         // 17: serry.Alive
+	(*Devices)(nil),       // 18: serry.Devices
+	(*Suspect)(nil),       // 19: serry.Suspect
+	(*Reply)(nil),         // 20: serry.Reply
+	(*Registered)(nil),    // 21: serry.Registered
+	(*Passed)(nil),        // 22: serry.Passed
+	(*Entry)(nil),         // 23: serry.Entry
+	(*Entries)(nil),       // 24: serry.Entries
+	(*Sizes)(nil),         // 25: serry.Sizes
+	(*Size)(nil),          // 26: serry.Size
+	(*Picture)(nil),       // 27: serry.Picture
+	(*TaskInfo)(nil),      // 28: serry.TaskInfo
+	(*Agreement)(nil),     // 29: serry.Agreement
+	(*Changes)(nil),       // 30: serry.Changes
+	(*Change)(nil),        // 31: serry.Change
+	(*Status)(nil),        // 32: serry.Status
+	(*Error)(nil),         // 33: serry.Error
+	(*TaskFacts)(nil),     // 34: serry.TaskFacts
+	(*LostFacts)(nil),     // 35: serry.LostFacts
+	(*BarrierFacts)(nil),  // 36: serry.BarrierFacts
+	(*KeyFacts)(nil),      // 37: serry.KeyFacts
+	(*LimitFacts)(nil),    // 38: serry.LimitFacts
+	(*MismatchFacts)(nil), // 39: serry.MismatchFacts
 }
 var file_serry_wire_serrypb_serry_proto_depIdxs = []int32{
 	1,  // 0: serry.Request.id:type_name -> serry.RequestID
@@ -3133,58 +3208,61 @@ var file_serry_wire_serrypb_serry_proto_depIdxs = []int32{
 	9,  // 10: serry.Request.insert:type_name -> serry.Insert
 	10, // 11: serry.Request.get:type_name -> serry.Key
 	10, // 12: serry.Request.try_get:type_name -> serry.Key
-	13, // 13: serry.Request.increment:type_name -> serry.Increment
-	11, // 14: serry.Request.list:type_name -> serry.List
+	12, // 13: serry.Request.increment:type_name -> serry.Increment
+	10, // 14: serry.Request.list:type_name -> serry.Key
 	10, // 15: serry.Request.delete:type_name -> serry.Key
-	14, // 16: serry.Request.swap:type_name -> serry.Swap
-	15, // 17: serry.Request.watch_keys:type_name -> serry.WatchKeys
-	16, // 18: serry.Request.barrier:type_name -> serry.Barrier
-	17, // 19: serry.Request.cancel_barrier:type_name -> serry.CancelBarrier
-	18, // 20: serry.Request.alive:type_name -> serry.Alive
-	19, // 21: serry.Request.devices:type_name -> serry.Devices
-	20, // 22: serry.Request.suspect:type_name -> serry.Suspect
-	12, // 23: serry.Request.status:type_name -> serry.StatusQuery
-	0,  // 24: serry.Tasks.tasks:type_name -> serry.Task
-	0,  // 25: serry.Barrier.tasks:type_name -> serry.Task
-	0,  // 26: serry.Alive.tasks:type_name -> serry.Task
-	0,  // 27: serry.Suspect.task:type_name -> serry.Task
-	32, // 28: serry.Reply.error:type_name -> serry.Error
-	3,  // 29: serry.Reply.done:type_name -> serry.Empty
-	22, // 30: serry.Reply.registered:type_name -> serry.Registered
-	23, // 31: serry.Reply.passed:type_name -> serry.Passed
-	24, // 32: serry.Reply.value:type_name -> serry.Entry
-	25, // 33: serry.Reply.entries:type_name -> serry.Entries
-	26, // 34: serry.Reply.picture:type_name -> serry.Picture
-	28, // 35: serry.Reply.agreement:type_name -> serry.Agreement
-	19, // 36: serry.Reply.devices:type_name -> serry.Devices
-	29, // 37: serry.Reply.changes:type_name -> serry.Changes
-	31, // 38: serry.Reply.status:type_name -> serry.Status
-	24, // 39: serry.Entries.entries:type_name -> serry.Entry
-	27, // 40: serry.Picture.tasks:type_name -> serry.TaskInfo
-	0,  // 41: serry.TaskInfo.task:type_name -> serry.Task
-	32, // 42: serry.TaskInfo.error:type_name -> serry.Error
-	0,  // 43: serry.Agreement.tasks:type_name -> serry.Task
-	30, // 44: serry.Changes.changes:type_name -> serry.Change
-	33, // 45: serry.Error.task:type_name -> serry.TaskFacts
-	34, // 46: serry.Error.lost:type_name -> serry.LostFacts
-	35, // 47: serry.Error.barrier:type_name -> serry.BarrierFacts
-	36, // 48: serry.Error.key:type_name -> serry.KeyFacts
-	37, // 49: serry.Error.limit:type_name -> serry.LimitFacts
-	38, // 50: serry.Error.mismatch:type_name -> serry.MismatchFacts
-	0,  // 51: serry.TaskFacts.task:type_name -> serry.Task
-	32, // 52: serry.TaskFacts.reason:type_name -> serry.Error
-	33, // 53: serry.LostFacts.lost:type_name -> serry.TaskFacts
-	0,  // 54: serry.BarrierFacts.task:type_name -> serry.Task
-	0,  // 55: serry.BarrierFacts.first:type_name -> serry.Task
-	0,  // 56: serry.BarrierFacts.missing:type_name -> serry.Task
-	32, // 57: serry.BarrierFacts.reason:type_name -> serry.Error
-	2,  // 58: serry.CoordinationService.Do:input_type -> serry.Request
-	21, // 59: serry.CoordinationService.Do:output_type -> serry.Reply
-	59, // [59:60] is the sub-list for method output_type
-	58, // [58:59] is the sub-list for method input_type
-	58, // [58:58] is the sub-list for extension type_name
-	58, // [58:58] is the sub-list for extension extendee
-	0,  // [0:58] is the sub-list for field type_name
+	13, // 16: serry.Request.swap:type_name -> serry.Swap
+	14, // 17: serry.Request.watch_keys:type_name -> serry.WatchKeys
+	15, // 18: serry.Request.barrier:type_name -> serry.Barrier
+	16, // 19: serry.Request.cancel_barrier:type_name -> serry.CancelBarrier
+	17, // 20: serry.Request.alive:type_name -> serry.Alive
+	18, // 21: serry.Request.devices:type_name -> serry.Devices
+	19, // 22: serry.Request.suspect:type_name -> serry.Suspect
+	11, // 23: serry.Request.status:type_name -> serry.StatusQuery
+	10, // 24: serry.Request.sizes:type_name -> serry.Key
+	0,  // 25: serry.Tasks.tasks:type_name -> serry.Task
+	0,  // 26: serry.Barrier.tasks:type_name -> serry.Task
+	0,  // 27: serry.Alive.tasks:type_name -> serry.Task
+	0,  // 28: serry.Suspect.task:type_name -> serry.Task
+	33, // 29: serry.Reply.error:type_name -> serry.Error
+	3,  // 30: serry.Reply.done:type_name -> serry.Empty
+	21, // 31: serry.Reply.registered:type_name -> serry.Registered
+	22, // 32: serry.Reply.passed:type_name -> serry.Passed
+	23, // 33: serry.Reply.value:type_name -> serry.Entry
+	24, // 34: serry.Reply.entries:type_name -> serry.Entries
+	27, // 35: serry.Reply.picture:type_name -> serry.Picture
+	29, // 36: serry.Reply.agreement:type_name -> serry.Agreement
+	18, // 37: serry.Reply.devices:type_name -> serry.Devices
+	30, // 38: serry.Reply.changes:type_name -> serry.Changes
+	32, // 39: serry.Reply.status:type_name -> serry.Status
+	25, // 40: serry.Reply.sizes:type_name -> serry.Sizes
+	23, // 41: serry.Entries.entries:type_name -> serry.Entry
+	26, // 42: serry.Sizes.keys:type_name -> serry.Size
+	28, // 43: serry.Picture.tasks:type_name -> serry.TaskInfo
+	0,  // 44: serry.TaskInfo.task:type_name -> serry.Task
+	33, // 45: serry.TaskInfo.error:type_name -> serry.Error
+	0,  // 46: serry.Agreement.tasks:type_name -> serry.Task
+	31, // 47: serry.Changes.changes:type_name -> serry.Change
+	34, // 48: serry.Error.task:type_name -> serry.TaskFacts
+	35, // 49: serry.Error.lost:type_name -> serry.LostFacts
+	36, // 50: serry.Error.barrier:type_name -> serry.BarrierFacts
+	37, // 51: serry.Error.key:type_name -> serry.KeyFacts
+	38, // 52: serry.Error.limit:type_name -> serry.LimitFacts
+	39, // 53: serry.Error.mismatch:type_name -> serry.MismatchFacts
+	0,  // 54: serry.TaskFacts.task:type_name -> serry.Task
+	33, // 55: serry.TaskFacts.reason:type_name -> serry.Error
+	34, // 56: serry.LostFacts.lost:type_name -> serry.TaskFacts
+	0,  // 57: serry.BarrierFacts.task:type_name -> serry.Task
+	0,  // 58: serry.BarrierFacts.first:type_name -> serry.Task
+	0,  // 59: serry.BarrierFacts.missing:type_name -> serry.Task
+	33, // 60: serry.BarrierFacts.reason:type_name -> serry.Error
+	2,  // 61: serry.CoordinationService.Do:input_type -> serry.Request
+	20, // 62: serry.CoordinationService.Do:output_type -> serry.Reply
+	62, // [62:63] is the sub-list for method output_type
+	61, // [61:62] is the sub-list for method input_type
+	61, // [61:61] is the sub-list for extension type_name
+	61, // [61:61] is the sub-list for extension extendee
+	0,  // [0:61] is the sub-list for field type_name
 }
 
 func init() { file_serry_wire_serrypb_serry_proto_init() }
@@ -3215,9 +3293,10 @@ func file_serry_wire_serrypb_serry_proto_init() {
 		(*Request_Devices)(nil),
 		(*Request_Suspect)(nil),
 		(*Request_Status)(nil),
+		(*Request_Sizes)(nil),
 	}
-	file_serry_wire_serrypb_serry_proto_msgTypes[14].OneofWrappers = []any{}
-	file_serry_wire_serrypb_serry_proto_msgTypes[21].OneofWrappers = []any{
+	file_serry_wire_serrypb_serry_proto_msgTypes[13].OneofWrappers = []any{}
+	file_serry_wire_serrypb_serry_proto_msgTypes[20].OneofWrappers = []any{
 		(*Reply_Error)(nil),
 		(*Reply_Done)(nil),
 		(*Reply_Registered)(nil),
@@ -3229,8 +3308,9 @@ func file_serry_wire_serrypb_serry_proto_init() {
 		(*Reply_Devices)(nil),
 		(*Reply_Changes)(nil),
 		(*Reply_Status)(nil),
+		(*Reply_Sizes)(nil),
 	}
-	file_serry_wire_serrypb_serry_proto_msgTypes[32].OneofWrappers = []any{
+	file_serry_wire_serrypb_serry_proto_msgTypes[33].OneofWrappers = []any{
 		(*Error_Task)(nil),
 		(*Error_Lost)(nil),
 		(*Error_Barrier)(nil),
@@ -3245,7 +3325,7 @@ func file_serry_wire_serrypb_serry_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_serry_wire_serrypb_serry_proto_rawDesc), len(file_serry_wire_serrypb_serry_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   39,
+			NumMessages:   40,
 			NumExtensions: 0,
 			NumServices:   1,
 		},
