@@ -59,8 +59,8 @@ type cell struct {
 	Least  float64   `json:"least"`
 	Most   float64   `json:"most"`
 	Ratio  float64   `json:"ratio,omitempty"` // to the stock service, by medians
-	Bar    string    `json:"bar,omitempty"`   // what is demanded
-	Ok     bool      `json:"ok"`              // and whether that is so
+	Bar    string    `json:"bar,omitempty"`   // what is demanded, if anything
+	Kept   string    `json:"kept,omitempty"`  // and whether that is so: ok or MISS
 }
 
 // rows judges the figures.
@@ -119,12 +119,19 @@ func summary(peer string, v []float64) cell {
 
 // judge holds a cell to a limit. Without the stock service a ratio cannot be judged.
 func (c *cell) judge(l limit) {
+	kept := false
 	switch {
 	case len(c.Rounds) == 0:
+		return
 	case l.ratio > 0 && c.Ratio > 0:
-		c.Bar, c.Ok = fmt.Sprintf("<= %.2fx", l.ratio), c.Ratio <= l.ratio
+		c.Bar, kept = fmt.Sprintf("<= %.2fx", l.ratio), c.Ratio <= l.ratio
 	case l.value > 0:
-		c.Bar, c.Ok = "<= "+figure(l.value), c.Median <= l.value
+		c.Bar, kept = "<= "+figure(l.value), c.Median <= l.value
+	default:
+		return
+	}
+	if c.Kept = "MISS"; kept {
+		c.Kept = "ok"
 	}
 }
 
@@ -156,7 +163,7 @@ func printTable(w io.Writer, rows []row, peers []peer) error {
 		for i, c := range r.Cells {
 			fmt.Fprintf(tw, "\t%s", c)
 			if peers[i].transport != "" {
-				fmt.Fprintf(tw, "\t%s\t%s", c.ratio(), c.verdict())
+				fmt.Fprintf(tw, "\t%s\t%s %s", c.ratio(), c.Bar, c.Kept)
 			}
 		}
 		fmt.Fprintln(tw)
@@ -176,16 +183,6 @@ func (c cell) ratio() string {
 		return "-"
 	}
 	return fmt.Sprintf("%.2f", c.Ratio)
-}
-
-func (c cell) verdict() string {
-	switch {
-	case c.Bar == "":
-		return ""
-	case c.Ok:
-		return c.Bar + " ok"
-	}
-	return c.Bar + " MISS"
 }
 
 // printJSON writes the same as one object.
