@@ -11,7 +11,8 @@ import (
 // has asked (C-ALIVE-2).
 type group struct {
 	key     string
-	members []index // known tasks of the set, sorted
+	asked   []serry.TaskID // the set as the first caller wrote it
+	members []index        // known tasks of the set, sorted
 	calls   []aliveCall
 	next    int // all members before this one have asked or are not alive
 	waiters waiters
@@ -64,6 +65,10 @@ func (m *Machine) getAliveTasks(w *waiter, ev GetAliveTasks) {
 // group finds or makes the group of a set of tasks. Ids that nobody has are part of the set and
 // never alive.
 func (m *Machine) group(tasks []serry.TaskID) (*group, error) {
+	// Members of one job write the same set alike, and the newest group is the one they mean.
+	if n := len(m.ep.order); n > 0 && slices.Equal(m.ep.order[n-1].asked, tasks) {
+		return m.ep.order[n-1], nil
+	}
 	members := make([]index, 0, len(tasks))
 	var strangers []serry.TaskID
 	for _, id := range tasks {
@@ -84,7 +89,7 @@ func (m *Machine) group(tasks []serry.TaskID) (*group, error) {
 	if len(m.ep.groups) >= m.cfg.Limits.AliveGroups {
 		return nil, &serry.LimitError{Limit: "alive-groups", Max: int64(m.cfg.Limits.AliveGroups)}
 	}
-	g := &group{key: key, members: members, calls: make([]aliveCall, len(members))}
+	g := &group{key: key, asked: tasks, members: members, calls: make([]aliveCall, len(members))}
 	m.ep.groups[key] = g
 	m.ep.order = append(m.ep.order, g)
 	return g, nil

@@ -12,7 +12,8 @@
 // [Stop], [Resume].
 //
 // A call that has to wait is kept as its [Req], a number the owner chose; its reply is an effect of
-// some later Step. Every Req is answered exactly once, unless it is cancelled first.
+// some later Step. Every Req is answered exactly once, unless it is cancelled first or its caller is
+// lost.
 //
 // Who is alive is not decided here: detectors outside send their verdict as [Lost], and it counts
 // only against the incarnation it names. Texts and codes that clients see are not made here either:
