@@ -16,8 +16,8 @@ type Transport string
 
 // The transports.
 const (
-	GRPC  Transport = "grpc"  // grpc-go: complete and well known
 	Front Transport = "front" // package front: lean, a waiting call costs next to nothing
+	GRPC  Transport = "grpc"  // grpc-go: well known, for what Front does not get along with (F-60)
 )
 
 // Config is what a server is told once. Only Cluster.Jobs must be given.
@@ -34,7 +34,7 @@ type Config struct {
 	// another before it counts as lost (C-LOST-4). Zero means 100 ms, negative none.
 	LostGrace time.Duration
 
-	Transport Transport    // empty means GRPC
+	Transport Transport    // empty means Front
 	TLS       *tls.Config  // nil serves plain HTTP/2 (C-WIRE-12)
 	Limits    Limits       // of the server; those of the machine are in Cluster
 	Log       *slog.Logger // nil is silent
@@ -81,7 +81,7 @@ func (c Config) withDefaults() (Config, error) {
 	c.Cluster.Service = cmp.Or(c.Cluster.Service, newIncarnation())
 	c.HeartbeatSlack = max(0, cmp.Or(c.HeartbeatSlack, defaultSlack(c.Cluster.HeartbeatTimeout)))
 	c.LostGrace = max(0, cmp.Or(c.LostGrace, DefaultLostGrace))
-	c.Transport = cmp.Or(c.Transport, GRPC)
+	c.Transport = cmp.Or(c.Transport, Front)
 	c.Limits = c.Limits.withDefaults()
 	if c.Log == nil {
 		c.Log = slog.New(slog.DiscardHandler)
@@ -115,7 +115,7 @@ func (c Config) check() error {
 	case c.Cluster.ShutdownTimeout < 0:
 		return fmt.Errorf("shutdown timeout %v: want 0 (no shutdown barrier) or more", c.Cluster.ShutdownTimeout)
 	case c.Transport != GRPC && c.Transport != Front:
-		return fmt.Errorf("transport %q: want %q or %q", c.Transport, GRPC, Front)
+		return fmt.Errorf("transport %q: want %q or %q", c.Transport, Front, GRPC)
 	case c.Limits.Connections < 0 || c.Limits.CallsWaiting < 0 || c.Limits.QueueEvents < 0 || c.Limits.QueueBytes < 0:
 		return errors.New("a limit is below 0")
 	}

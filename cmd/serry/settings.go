@@ -50,7 +50,7 @@ func (s *settings) define(f *pflag.FlagSet) {
 	f.BoolVar(&s.recoverable, "recoverable", false, "tasks may fail and come back while the others go on")
 	f.BoolVar(&s.excludeUnsynced, "exclude-unsynced", false, "barriers do not wait for tasks that restarted elsewhere")
 	f.StringVar(&s.errorDelivery, "error-delivery", "stream", "how tasks hear of a failure: `stream` or heartbeat")
-	f.StringVar(&s.transport, "transport", string(server.GRPC), "what reads the network: `grpc` or front")
+	f.StringVar(&s.transport, "transport", string(server.Front), "what reads the network: `front`, or grpc for grpc-go")
 	f.StringToInt64Var(&s.limits, "limit", nil, "set limits, as `name=number,...`: "+strings.Join(limitNames(), ", "))
 	f.StringVar(&s.tls.Cert, "tls-cert", "", "PEM `file` with the certificate chain of the server; both sides then show a certificate")
 	f.StringVar(&s.tls.Key, "tls-key", "", "PEM `file` with its private key")
