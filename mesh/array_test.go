@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/serry-dev/serry"
+	"github.com/serry-dev/serry/internal/lab"
 )
 
 var (
@@ -38,7 +39,7 @@ func pieces(b Block, ids ...serry.DeviceID) []Piece {
 }
 
 func TestArrayValues(t *testing.T) {
-	clause(t, "TC-ARR-01", "C-ARR-1", "C-ARR-4")
+	lab.Clause(t, "TC-ARR-01", "C-ARR-1", "C-ARR-4")
 	whole := ramp(float32s, 8, 2)
 	for _, c := range exampleOne {
 		s := must(grid4x2(1).Shard(c.spec))
@@ -65,7 +66,7 @@ func TestArrayValues(t *testing.T) {
 }
 
 func TestPiecesAreChecked(t *testing.T) {
-	clause(t, "TC-ARR-02", "TC-ARR-03", "TC-ARR-04", "TC-ARR-05", "C-ARR-2")
+	lab.Clause(t, "TC-ARR-02", "TC-ARR-03", "TC-ARR-04", "TC-ARR-05", "C-ARR-2")
 	on := func(ids ...int) Layout {
 		m := must(New(host(8, ids...), axes("x", len(ids))...))
 		return Layout{Shape: []int{8, 2}, Sharding: must(m.Shard(spec("x")))}
@@ -97,7 +98,7 @@ func TestPiecesAreChecked(t *testing.T) {
 }
 
 func TestCallbackShapes(t *testing.T) {
-	clause(t, "TC-ARR-06")
+	lab.Clause(t, "TC-ARR-06")
 	for _, c := range []struct {
 		spec Spec
 		want string
@@ -113,7 +114,7 @@ func TestCallbackShapes(t *testing.T) {
 }
 
 func TestElementOfNoPieces(t *testing.T) {
-	clause(t, "TC-ARR-07", "C-ARR-3", "C-ARR-6")
+	lab.Clause(t, "TC-ARR-07", "C-ARR-3", "C-ARR-6")
 	s := must(must(New(Hosts(8, 4)[:4], axes("x", 4)...)).Shard(spec("x")))
 	away := Layout{Shape: []int{8, 8}, Sharding: s, Task: 3}
 	_, err := FromPieces(away)
@@ -140,7 +141,7 @@ func TestElementOfNoPieces(t *testing.T) {
 }
 
 func TestValueAcrossTasks(t *testing.T) {
-	clause(t, "TC-ARR-08", "TC-ARR-09", "C-ARR-5")
+	lab.Clause(t, "TC-ARR-08", "TC-ARR-09", "C-ARR-5")
 	deep := must(New(Hosts(8, 4), axes("xyz", 2, 2, 2)...))
 	for _, c := range []struct {
 		mesh  *Mesh
@@ -176,7 +177,7 @@ func TestValueAcrossTasks(t *testing.T) {
 }
 
 func TestArrayText(t *testing.T) {
-	clause(t, "TC-ARR-10")
+	lab.Clause(t, "TC-ARR-10")
 	put := func(sp Spec) string {
 		return must(Put(Layout{Sharding: must(grid4x2(4).Shard(sp))}, ramp(float32s, 8, 2))).String()
 	}
@@ -189,7 +190,7 @@ func TestArrayText(t *testing.T) {
 }
 
 func TestArraysWithoutLocalShards(t *testing.T) {
-	clause(t, "TC-ARR-11", "TC-ARR-12", "C-ARR-6")
+	lab.Clause(t, "TC-ARR-11", "TC-ARR-12", "C-ARR-6")
 	first := must(New(Hosts(8, 4)[:2], axes("x", 2)...)) // task 0 only
 	for _, sp := range []Spec{spec("x"), spec()} {
 		away := must(Put(Layout{Sharding: must(first.Shard(sp)), Task: 1}, ramp(float32s, 8, 2)))
@@ -215,7 +216,7 @@ func TestArraysWithoutLocalShards(t *testing.T) {
 }
 
 func TestPutMustBeTheSame(t *testing.T) {
-	clause(t, "TC-ARR-13", "C-ARR-7", "P-ARR-2", "W-TOP-22")
+	lab.Clause(t, "TC-ARR-13", "C-ARR-7", "P-ARR-2", "W-TOP-22")
 	scalar := func(v uint32) Block {
 		return Block{Element: int32s, Data: binary.LittleEndian.AppendUint32(nil, v)}
 	}
@@ -238,7 +239,7 @@ func TestPutMustBeTheSame(t *testing.T) {
 }
 
 func TestWhatJAXCanPut(t *testing.T) {
-	clause(t, "TC-ARR-14", "TC-ARR-15", "TC-ARR-16", "C-ARR-8")
+	lab.Clause(t, "TC-ARR-14", "TC-ARR-15", "TC-ARR-16", "C-ARR-8")
 	shape := []int{8, 8}
 	mesh := func(hw *Hardware, perTask int, sizes []int, ids ...int) *Mesh {
 		devices := host(perTask, ids...)
@@ -305,7 +306,7 @@ func ExampleFromCallback() {
 }
 
 func TestValuesOfElements(t *testing.T) {
-	clause(t, "TC-ARR-10")
+	lab.Clause(t, "TC-ARR-10")
 	le := binary.LittleEndian
 	for _, c := range []struct {
 		element Element

@@ -9,13 +9,14 @@ import (
 	"testing"
 
 	"github.com/serry-dev/serry"
+	"github.com/serry-dev/serry/internal/lab"
 )
 
 // cube is mesh 2×2×2 (a, b, c) over the given number of tasks.
 func cube(tasks int) *Mesh { return must(New(Hosts(8, tasks), axes("abc", 2, 2, 2)...)) }
 
 func TestLocalDataOfOneTask(t *testing.T) {
-	clause(t, "TC-DATA-01", "TC-DATA-09", "C-DATA-6")
+	lab.Clause(t, "TC-DATA-01", "TC-DATA-09", "C-DATA-6")
 	s := must(must(New(Hosts(2, 1), axes("xy", 2, 1)...)).Shard(spec("x")))
 	data := ramp(float32s, 2, 5)
 	for _, shape := range [][]int{nil, {2, 5}} {
@@ -36,7 +37,7 @@ func TestLocalDataOfOneTask(t *testing.T) {
 }
 
 func TestRowsOfTasks(t *testing.T) {
-	clause(t, "TC-DATA-02", "C-DATA-2", "C-DATA-5")
+	lab.Clause(t, "TC-DATA-02", "C-DATA-2", "C-DATA-5")
 	hostAxes := map[int]string{1: "", 2: "a", 4: "ab", 8: "abc"}
 	for tasks, across := range hostAxes {
 		for _, entries := range [][]string{{"abc"}, {"ab", "c"}, {"ab"}, {"a"}, {"b"}, {"c"}, {""}} {
@@ -70,7 +71,7 @@ func TestRowsOfTasks(t *testing.T) {
 }
 
 func TestGlobalShapes(t *testing.T) {
-	clause(t, "TC-DATA-03", "TC-DATA-04")
+	lab.Clause(t, "TC-DATA-03", "TC-DATA-04")
 	local := ramp(float32s, 4, 4)
 	for tasks, want := range map[int][]int{1: {4, 4}, 2: {8, 4}, 4: {16, 4}, 8: {16, 8}} {
 		l := Layout{Sharding: must(cube(tasks).Shard(spec("ab", "c")))}
@@ -93,7 +94,7 @@ func TestGlobalShapes(t *testing.T) {
 }
 
 func TestViewsOfTasks(t *testing.T) {
-	clause(t, "TC-DATA-05", "EX-SHD-4")
+	lab.Clause(t, "TC-DATA-05", "EX-SHD-4")
 	for _, c := range []struct {
 		entries []string
 		shape   []int
@@ -130,7 +131,7 @@ func TestViewsOfTasks(t *testing.T) {
 }
 
 func TestInterleavedTasks(t *testing.T) {
-	clause(t, "TC-DATA-05", "EX-SHD-5", "EX-SHD-6", "EX-SHD-7")
+	lab.Clause(t, "TC-DATA-05", "EX-SHD-5", "EX-SHD-6", "EX-SHD-7")
 	m := must(New(host(2, 0, 2, 1, 3, 4, 6, 5, 7), axes("xy", 2, 4)...))
 	s := must(m.Shard(spec("x", "y")))
 	a := must(FromLocal(Layout{Sharding: s}, ramp(int32s, 2, 2)))
@@ -184,7 +185,7 @@ func pattern(rows ...string) *Sharding {
 }
 
 func TestViewPatterns(t *testing.T) {
-	clause(t, "TC-DATA-06", "C-DATA-3", "W-TOP-19")
+	lab.Clause(t, "TC-DATA-06", "C-DATA-3", "W-TOP-19")
 	check := func(s *Sharding, dim int, want map[Task]View) {
 		t.Helper()
 		for task, w := range want {
@@ -208,7 +209,7 @@ func TestViewPatterns(t *testing.T) {
 }
 
 func TestAddressableSizes(t *testing.T) {
-	clause(t, "TC-DATA-07")
+	lab.Clause(t, "TC-DATA-07")
 	s := pattern("1221", "1221", "0000")
 	for task, want := range [][]int{{1, 4}, {2, 2}, {2, 2}} {
 		if got := must(s.LocalShape([]int{3, 4}, Task(task))); !slices.Equal(got, want) {
@@ -218,7 +219,7 @@ func TestAddressableSizes(t *testing.T) {
 }
 
 func TestOneSplitDimensionCanBeUneven(t *testing.T) {
-	clause(t, "TC-DATA-08", "C-DATA-4", "W-TOP-21")
+	lab.Clause(t, "TC-DATA-08", "C-DATA-4", "W-TOP-21")
 	m := must(New(host(1, 0, 1, 2, 3, 4, 5), axes("xy", 3, 2)...))
 	m.tasks = []Task{0, 1, 0, 2, 1, 2}
 	_, err := must(m.Shard(spec("x"))).View(0, 0, 1)
@@ -226,7 +227,7 @@ func TestOneSplitDimensionCanBeUneven(t *testing.T) {
 }
 
 func TestTasksWithoutDevicesLoadNothing(t *testing.T) {
-	clause(t, "C-DATA-2", "C-MESH-8")
+	lab.Clause(t, "C-DATA-2", "C-MESH-8")
 	s := must(grid4x2(4).Shard(spec("x")))
 	_, err := s.View(9, 0, 2)
 	wantError(t, "View(9)", err, ErrNoDevices, "task 9")
@@ -242,7 +243,7 @@ func TestTasksWithoutDevicesLoadNothing(t *testing.T) {
 }
 
 func TestHostLocalArrays(t *testing.T) {
-	clause(t, "TC-DATA-10", "C-DATA-8")
+	lab.Clause(t, "TC-DATA-10", "C-DATA-8")
 	m := grid4x2(4)
 	for task := range Task(4) {
 		part := must(m.Local(task))

@@ -9,12 +9,6 @@ import (
 	"github.com/serry-dev/serry"
 )
 
-// clause records which clauses of the specification a test stands for.
-func clause(t testing.TB, ids ...string) {
-	t.Helper()
-	t.Logf("clauses %v", ids)
-}
-
 func must[T any](v T, err error) T {
 	if err != nil {
 		panic(err)

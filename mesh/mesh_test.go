@@ -6,10 +6,11 @@ import (
 	"testing"
 
 	"github.com/serry-dev/serry"
+	"github.com/serry-dev/serry/internal/lab"
 )
 
 func TestMeshChecksAxes(t *testing.T) {
-	clause(t, "TC-MESH-21", "C-MESH-2", "C-MESH-3", "W-TOP-14")
+	lab.Clause(t, "TC-MESH-21", "C-MESH-2", "C-MESH-3", "W-TOP-14")
 	two := Hosts(2, 1)
 	for name, c := range map[string]struct {
 		axes  []Axis
@@ -38,7 +39,7 @@ func TestMeshChecksAxes(t *testing.T) {
 }
 
 func TestMeshTypes(t *testing.T) {
-	clause(t, "TC-MESH-22", "C-MESH-3", "C-MESH-4")
+	lab.Clause(t, "TC-MESH-22", "C-MESH-3", "C-MESH-4")
 	typed := func(types ...AxisType) *Mesh {
 		var list []Axis
 		for i, typ := range types {
@@ -68,7 +69,7 @@ func TestMeshTypes(t *testing.T) {
 }
 
 func TestMeshWithoutAxes(t *testing.T) {
-	clause(t, "TC-MESH-23", "C-MESH-5", "C-MESH-9", "C-MESH-10")
+	lab.Clause(t, "TC-MESH-23", "C-MESH-5", "C-MESH-9", "C-MESH-10")
 	empty := must(New(nil))
 	if empty.Size() != 0 || empty.String() != "Mesh()" {
 		t.Errorf("New() = %v of size %d; want Mesh() of size 0", empty, empty.Size())
@@ -87,7 +88,7 @@ func TestMeshWithoutAxes(t *testing.T) {
 }
 
 func TestMeshText(t *testing.T) {
-	clause(t, "TC-MESH-24", "C-MESH-6", "C-MESH-7")
+	lab.Clause(t, "TC-MESH-24", "C-MESH-6", "C-MESH-7")
 	m := must(New(Hosts(8, 1), axes("xyz", 2, 2, 2)...))
 	const want = "Mesh('x': 2, 'y': 2, 'z': 2, axis_types=(Auto, Auto, Auto))"
 	if m.String() != want {
@@ -106,7 +107,7 @@ func TestMeshText(t *testing.T) {
 }
 
 func TestLocalMesh(t *testing.T) {
-	clause(t, "TC-MESH-25", "C-MESH-8")
+	lab.Clause(t, "TC-MESH-25", "C-MESH-8")
 	list := []int{0, 2, 3, 1, 4, 6, 7, 5}
 	m := must(New(host(4, list...), Axis{Name: "x", Size: 4, Type: Explicit}, Axis{Name: "y", Size: 2, Type: Explicit}))
 	for task, want := range [][]int{{0, 2, 3, 1}, {4, 6, 7, 5}} {

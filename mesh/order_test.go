@@ -3,10 +3,12 @@ package mesh
 import (
 	"slices"
 	"testing"
+
+	"github.com/serry-dev/serry/internal/lab"
 )
 
 func TestPhysicalMesh(t *testing.T) {
-	clause(t, "TC-MESH-01", "C-MESH-19")
+	lab.Clause(t, "TC-MESH-01", "C-MESH-19")
 	for _, s := range [][3]int{{1, 2, 1}, {4, 4, 4}, {8, 8, 16}} {
 		devices := tpu("TPU v4", s[0], s[1], s[2], 1, 1)
 		for _, list := range [][]Device{devices, reversed(devices)} {
@@ -24,7 +26,7 @@ func TestPhysicalMesh(t *testing.T) {
 }
 
 func TestPhysicalMeshOfParts(t *testing.T) {
-	clause(t, "TC-MESH-02", "TC-MESH-03", "TC-MESH-04")
+	lab.Clause(t, "TC-MESH-02", "TC-MESH-03", "TC-MESH-04")
 	v2 := tpu("TPU v2", 1, 1, 1, 2, 1)
 	check := func(name string, devices []Device, shape []int, want ...int) {
 		t.Helper()
@@ -60,7 +62,7 @@ func v5eHalf(devices []Device, low int) []Device {
 }
 
 func TestPhysicalMeshWithHoles(t *testing.T) {
-	clause(t, "TC-MESH-05")
+	lab.Clause(t, "TC-MESH-05")
 	half := v5eHalf(tpu("TPU v5 lite", 4, 4, 1, 1, 1), 0)
 	_, err := physicalMesh(half[:7])
 	wantError(t, "physicalMesh(7 of 8)", err, ErrNotCuboid)
@@ -106,7 +108,7 @@ func TestOrderOfKinds(t *testing.T) {
 		{"C-MESH-16", "v5p 2×2×2", tpu("TPU v5p", 2, 2, 2, 1, 1), []int{8}, []int{0, 1, 3, 2, 6, 7, 5, 4}},
 		{"C-MESH-16", "v6 4×4", tpu("TPU v6 lite", 4, 4, 1, 1, 1), []int{16}, []int{0, 1, 2, 3, 7, 6, 5, 9, 10, 11, 15, 14, 13, 12, 8, 4}},
 	} {
-		clause(t, c.clause)
+		lab.Clause(t, c.clause)
 		got, err := Arrange(c.devices, c.shape, Order{})
 		if err != nil || !slices.Equal(ids(got), c.want) {
 			t.Errorf("Arrange(%s, %v) = %v, %v; want %v", c.name, c.shape, ids(got), err, c.want)
@@ -115,7 +117,7 @@ func TestOrderOfKinds(t *testing.T) {
 }
 
 func TestOrderOfPart7x(t *testing.T) {
-	clause(t, "TC-MESH-18")
+	lab.Clause(t, "TC-MESH-18")
 	devices := tpu("TPU7x", 2, 4, 4, 2, 1)
 	for _, part := range [][]Device{devices[:32], devices[32:]} {
 		if _, err := Arrange(part, []int{1, 32}, Order{}); err != nil {
@@ -125,7 +127,7 @@ func TestOrderOfPart7x(t *testing.T) {
 }
 
 func TestArrangeRefuses(t *testing.T) {
-	clause(t, "TC-MESH-12", "C-MESH-15")
+	lab.Clause(t, "TC-MESH-12", "C-MESH-15")
 	_, err := Arrange(Hosts(8, 1), []int{4, 4}, Order{})
 	wantError(t, "Arrange(8, (4, 4))", err, ErrInvalid, "number of devices 8", "(4, 4)")
 	_, err = Arrange(nil, []int{0}, Order{})
@@ -136,7 +138,7 @@ func TestArrangeRefuses(t *testing.T) {
 }
 
 func TestMakeMesh(t *testing.T) {
-	clause(t, "TC-MESH-20", "C-MESH-12", "C-MESH-13", "C-MESH-14")
+	lab.Clause(t, "TC-MESH-20", "C-MESH-12", "C-MESH-13", "C-MESH-14")
 	hw := &Hardware{Platform: "tpu", Kind: "TPU v3"}
 	v3 := Hosts(16, 2)
 	for i := range v3 {
@@ -160,7 +162,7 @@ func TestMakeMesh(t *testing.T) {
 }
 
 func TestContiguousSubmeshes(t *testing.T) {
-	clause(t, "TC-MESH-19", "C-MESH-20")
+	lab.Clause(t, "TC-MESH-19", "C-MESH-20")
 	for _, known := range forTasks {
 		p := known.physical
 		devices := tpu("TPU v4", p[0], p[1], p[2], 1, 1)
@@ -187,7 +189,7 @@ func TestContiguousSubmeshes(t *testing.T) {
 }
 
 func TestHybrid(t *testing.T) {
-	clause(t, "TC-MESH-14", "TC-MESH-26", "C-MESH-28", "C-MESH-29", "C-MESH-30", "W-TOP-16")
+	lab.Clause(t, "TC-MESH-14", "TC-MESH-26", "C-MESH-28", "C-MESH-29", "C-MESH-30", "W-TOP-16")
 	devices := tpu("TPU v4", 4, 4, 4, 1, 2)
 	for _, c := range [][2][]int{{{1, 16, 4}, {2, 1, 1}}, {{1, 4, 16}, {1, 2, 1}}} {
 		laid := must(Hybrid(devices, c[0], c[1], Order{}))

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/serry-dev/serry"
+	"github.com/serry-dev/serry/internal/lab"
 	"pgregory.net/rapid"
 )
 
@@ -16,7 +17,7 @@ import (
 // every destination device exactly the bytes of its slice, each written once,
 // and asks no device for what it does not hold.
 func TestPlanMovesTheArray(t *testing.T) {
-	clause(t, "TC-ARR-15", "TRT-244", "TR-LAY-8")
+	lab.Clause(t, "TC-ARR-15", "TRT-244", "TR-LAY-8")
 	rapid.Check(t, func(t *rapid.T) {
 		from, to := drawMesh(t, "from"), drawMesh(t, "to")
 		if rapid.Bool().Draw(t, "same mesh") {
@@ -100,7 +101,7 @@ func checkPlan(t fataler, r Reshard, plan *Plan) {
 
 // TestPlanOfTasks is a property: what the tasks plan for themselves is the plan.
 func TestPlanOfTasks(t *testing.T) {
-	clause(t, "TR-LAY-8")
+	lab.Clause(t, "TR-LAY-8")
 	rapid.Check(t, func(t *rapid.T) {
 		from, to := drawMesh(t, "from"), drawMesh(t, "to")
 		rank := rapid.IntRange(0, 3).Draw(t, "rank")
@@ -133,7 +134,7 @@ func moveText(p *Plan, m Move) string {
 }
 
 func TestReshardExamples(t *testing.T) {
-	clause(t, "TC-ARR-15", "TC-ARR-16")
+	lab.Clause(t, "TC-ARR-15", "TC-ARR-16")
 	line := must(New(Hosts(8, 4), axes("x", 8)...))
 	back := must(New(host(2, 7, 6, 5, 4, 3, 2, 1, 0), axes("xy", 4, 2)...))
 	mixed := must(New(host(2, 0, 7, 6, 2, 4, 3, 5, 1), axes("xyz", 2, 2, 2)...))
@@ -173,7 +174,7 @@ func TestReshardExamples(t *testing.T) {
 }
 
 func TestPlanIsBalanced(t *testing.T) {
-	clause(t, "P-RMP-4")
+	lab.Clause(t, "P-RMP-4")
 	// Eight holders of everything, twenty devices elsewhere that want it.
 	from := must(must(New(Hosts(8, 8), axes("x", 8)...)).Shard(spec()))
 	far := make([]int, 20)
@@ -206,7 +207,7 @@ func TestPlanIsBalanced(t *testing.T) {
 // TestHoldersShareTheLoad is a property: where all requests come from other
 // tasks, the holders of a block differ by at most one range.
 func TestHoldersShareTheLoad(t *testing.T) {
-	clause(t, "P-RMP-4")
+	lab.Clause(t, "P-RMP-4")
 	rapid.Check(t, func(t *rapid.T) {
 		from, to := drawMesh(t, "from"), drawMesh(t, "to")
 		for i := range to.ids { // elsewhere
@@ -235,7 +236,7 @@ func TestHoldersShareTheLoad(t *testing.T) {
 }
 
 func TestPlanRefuses(t *testing.T) {
-	clause(t, "TR-LAY-8", "P-RMP-11")
+	lab.Clause(t, "TR-LAY-8", "P-RMP-11")
 	m := must(Make(Hosts(8, 1), axes("xy", 4, 2)...))
 	s := must(m.Shard(spec("x")))
 	good := Reshard{Shape: []int{8, 2}, ElementBytes: 4, From: s, To: s}
@@ -277,7 +278,7 @@ func TestPlanRefuses(t *testing.T) {
 }
 
 func TestPatternsAreMerged(t *testing.T) {
-	clause(t, "TR-LAY-8")
+	lab.Clause(t, "TR-LAY-8")
 	for _, c := range []struct {
 		extent, from, to []int
 		want             Pattern

@@ -5,13 +5,15 @@ import (
 	"testing"
 
 	"pgregory.net/rapid"
+
+	"github.com/serry-dev/serry/internal/lab"
 )
 
 // TestShardsTileTheArray is a property: the blocks with replica number 0 cover
 // every element once, each other block is a copy of one of them, and what tasks
 // see adds up to the whole.
 func TestShardsTileTheArray(t *testing.T) {
-	clause(t, "C-SHD-9", "C-SHD-10", "C-SHD-11")
+	lab.Clause(t, "C-SHD-9", "C-SHD-10", "C-SHD-11")
 	rapid.Check(t, func(t *rapid.T) {
 		m := drawMesh(t, "mesh")
 		s := must(m.Shard(drawSpec(t, m, rapid.IntRange(0, 3).Draw(t, "rank"), "spec")))
@@ -65,7 +67,7 @@ func elements(x Index, shape []int) []int {
 // TestLocalDataIsPlaced is a property: every task loads its part as
 // Sharding.InLocal describes, and each device ends up with its slice.
 func TestLocalDataIsPlaced(t *testing.T) {
-	clause(t, "C-DATA-6", "C-DATA-7")
+	lab.Clause(t, "C-DATA-6", "C-DATA-7")
 	rapid.Check(t, func(t *rapid.T) {
 		m := drawMesh(t, "mesh")
 		s := must(m.Shard(drawSpec(t, m, rapid.IntRange(0, 3).Draw(t, "rank"), "spec")))

@@ -10,6 +10,8 @@ import (
 	"unicode/utf8"
 
 	"pgregory.net/rapid"
+
+	"github.com/serry-dev/serry/internal/lab"
 )
 
 func ExampleDraw() {
@@ -57,7 +59,7 @@ func ExampleDrawLinks() {
 }
 
 func TestLinkTable(t *testing.T) {
-	clause(t, "TR-LAY-8")
+	lab.Clause(t, "TR-LAY-8")
 	m := must(New(Hosts(64, 64), axes("x", 64)...))
 	plan := must(Reshard{Shape: []int{64, 64}, ElementBytes: 1, From: must(m.Shard(spec("x"))), To: must(m.Shard(spec("", "x")))}.Plan())
 	text := DrawLinks("device", plan.DeviceLinks(), Look{Rows: 2})
@@ -75,7 +77,7 @@ func TestLinkTable(t *testing.T) {
 // its colours, is the same text; the SVG is well-formed and has a cell per
 // slice.
 func TestDrawingsFit(t *testing.T) {
-	clause(t, "P-ARR-5")
+	lab.Clause(t, "P-ARR-5")
 	escapes := regexp.MustCompile("\x1b\\[[0-9;]*m")
 	rapid.Check(t, func(t *rapid.T) {
 		m := drawMesh(t, "mesh")
@@ -121,7 +123,7 @@ func countElements(t fataler, doc, name string) int {
 }
 
 func TestDrawingsOfLargeMeshes(t *testing.T) {
-	clause(t, "P-ARR-5")
+	lab.Clause(t, "P-ARR-5")
 	m := must(New(Hosts(1<<15, 1<<12), axes("xyz", 32, 32, 32)...))
 	s := must(m.Shard(spec("x", "y", "z")))
 	text := must(Draw(s, []int{32, 32, 32}, Look{}))
@@ -138,7 +140,7 @@ func TestDrawingsOfLargeMeshes(t *testing.T) {
 }
 
 func TestNamesAreEscaped(t *testing.T) {
-	clause(t, "P-ARR-5")
+	lab.Clause(t, "P-ARR-5")
 	m := must(New(Hosts(2, 1), Axis{Name: "<script>&", Size: 2}))
 	svg := must(DrawSVG(must(m.Shard(P(Dim{"<script>&"}))), []int{2}))
 	if strings.Contains(svg, "<script>") {

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/serry-dev/serry"
+	"github.com/serry-dev/serry/internal/lab"
 )
 
 // shardsText prints what each device holds: "0 [0:2, 0:1] r0".
@@ -35,7 +36,7 @@ var exampleOne = []struct {
 }
 
 func TestShardsOfExampleOne(t *testing.T) {
-	clause(t, "TC-SHD-03", "EX-SHD-1", "C-SHD-9", "C-SHD-11")
+	lab.Clause(t, "TC-SHD-03", "EX-SHD-1", "C-SHD-9", "C-SHD-11")
 	for _, c := range exampleOne {
 		s := must(grid4x2(4).Shard(c.spec))
 		shape, err := s.ShardShape([]int{8, 2})
@@ -55,7 +56,7 @@ func TestShardsOfExampleOne(t *testing.T) {
 }
 
 func TestShardsOfTransposedSpec(t *testing.T) {
-	clause(t, "TC-SHD-01")
+	lab.Clause(t, "TC-SHD-01")
 	s := must(grid4x2(1).Shard(spec("y", "x")))
 	if got := must(s.Shards([]int{8, 4}))[0].Index; !got.Equal(Index{{0, 4}, {0, 1}}) {
 		t.Errorf("first device holds %v; want [0:4, 0:1]", got)
@@ -70,7 +71,7 @@ func TestShardsOfTransposedSpec(t *testing.T) {
 }
 
 func TestShardShapes(t *testing.T) {
-	clause(t, "TC-SHD-02", "TC-SHD-21", "C-SHD-8", "C-SHD-12")
+	lab.Clause(t, "TC-SHD-02", "TC-SHD-21", "C-SHD-8", "C-SHD-12")
 	flat, deep := grid4x2(1), must(New(Hosts(8, 1), axes("xyz", 2, 2, 2)...))
 	for _, c := range []struct {
 		mesh  *Mesh
@@ -108,7 +109,7 @@ func TestShardShapes(t *testing.T) {
 }
 
 func TestIndivisibleShapes(t *testing.T) {
-	clause(t, "TC-SHD-04", "C-SHD-8")
+	lab.Clause(t, "TC-SHD-04", "C-SHD-8")
 	_, err := must(grid4x2(1).Shard(spec("x", "y"))).ShardShape([]int{8, 3})
 	wantError(t, "ShardShape(8, 3)", err, ErrIndivisible, "dimension 1", "2 ways", "size is 3", "(8, 3)", "evenly divide the shape", "pad it to 4")
 	two := must(New(Hosts(4, 1), axes("xy", 2, 2)...))
@@ -120,7 +121,7 @@ func TestIndivisibleShapes(t *testing.T) {
 }
 
 func TestRankOfSpec(t *testing.T) {
-	clause(t, "TC-SHD-05", "C-SPEC-9")
+	lab.Clause(t, "TC-SHD-05", "C-SPEC-9")
 	m := must(New(Hosts(2, 1), Axis{Name: "mdl", Size: 2}))
 	s := must(m.Shard(P(nil, Dim{"mdl"}, nil, nil)))
 	_, err := s.Shards([]int{4, 4})
@@ -130,7 +131,7 @@ func TestRankOfSpec(t *testing.T) {
 }
 
 func TestReplicated(t *testing.T) {
-	clause(t, "TC-SHD-06", "C-SHD-6")
+	lab.Clause(t, "TC-SHD-06", "C-SHD-6")
 	for _, c := range []struct {
 		sizes []int
 		spec  Spec
@@ -151,7 +152,7 @@ func TestReplicated(t *testing.T) {
 }
 
 func TestEquivalence(t *testing.T) {
-	clause(t, "TC-SHD-07", "C-SHD-17", "W-TOP-18")
+	lab.Clause(t, "TC-SHD-07", "C-SHD-17", "W-TOP-18")
 	one := must(New(Hosts(1, 1), axes("x", 1)...))
 	single := must(New(Hosts(1, 1)))
 	if !must(one.Shard(spec("x"))).Equivalent(must(single.Shard(spec())), 2) {
@@ -188,7 +189,7 @@ func TestEquivalence(t *testing.T) {
 }
 
 func TestAbstractShardings(t *testing.T) {
-	clause(t, "TC-SHD-08", "TC-SHD-09", "C-SHD-4", "C-SHD-5", "C-MESH-9")
+	lab.Clause(t, "TC-SHD-08", "TC-SHD-09", "C-SHD-4", "C-SHD-5", "C-MESH-9")
 	m := must(Abstract(nil, axes("x", 2)...))
 	a, b := must(m.Shard(spec("x"))), must(m.Shard(spec("x")))
 	if !a.Equal(b) || !a.Equivalent(b, 1) {
@@ -221,7 +222,7 @@ func TestAbstractShardings(t *testing.T) {
 }
 
 func TestUnreducedAxes(t *testing.T) {
-	clause(t, "TC-SHD-10", "C-SHD-2", "C-SHD-10", "C-SPEC-6")
+	lab.Clause(t, "TC-SHD-10", "C-SHD-2", "C-SHD-10", "C-SPEC-6")
 	auto := must(New(Hosts(1, 1), axes("xyz", 1, 1, 1)...))
 	_, err := auto.Shard(Spec{Dims: []Dim{{"x"}}, Unreduced: []string{"a"}})
 	wantError(t, "unreduced {a}", err, ErrUnknownAxis, "'a'", "not found")
@@ -246,7 +247,7 @@ func TestUnreducedAxes(t *testing.T) {
 }
 
 func TestUnconstrained(t *testing.T) {
-	clause(t, "C-SHD-2", "C-SPEC-2")
+	lab.Clause(t, "C-SHD-2", "C-SPEC-2")
 	free := P(Dim{"x"}, Dim{Unconstrained})
 	if _, err := grid4x2(1).Shard(free); err != nil {
 		t.Errorf("Shard(%v) over Auto axes = %v", free, err)
@@ -256,7 +257,7 @@ func TestUnconstrained(t *testing.T) {
 }
 
 func TestShardsInAnyDeviceOrder(t *testing.T) {
-	clause(t, "TC-SHD-22", "TC-SHD-23", "TC-SHD-24", "EX-SHD-2")
+	lab.Clause(t, "TC-SHD-22", "TC-SHD-23", "TC-SHD-24", "EX-SHD-2")
 	order := []int{0, 2, 4, 6, 1, 3, 5, 7, 8, 10, 12, 14, 9, 11, 13, 15}
 	line := must(must(New(host(4, order...), axes("x", 16)...)).Shard(spec("x")))
 	starts := []int{0, 4, 1, 5, 2, 6, 3, 7, 8, 12, 9, 13, 10, 14, 11, 15}
@@ -287,7 +288,7 @@ func TestShardsInAnyDeviceOrder(t *testing.T) {
 }
 
 func TestAddressableShards(t *testing.T) {
-	clause(t, "TC-SHD-25", "TC-SHD-26", "C-SHD-6")
+	lab.Clause(t, "TC-SHD-25", "TC-SHD-26", "C-SHD-6")
 	s := must(grid4x2(4).Shard(spec("x", "y")))
 	all := must(s.Shards([]int{8, 2}))
 	for task := range Task(4) {
@@ -316,7 +317,7 @@ func TestAddressableShards(t *testing.T) {
 }
 
 func TestManualAxes(t *testing.T) {
-	clause(t, "C-SHD-13")
+	lab.Clause(t, "C-SHD-13")
 	m := must(New(Hosts(8, 1), Axis{"x", 4, Explicit}, Axis{"y", 2, Manual}))
 	_, err := must(m.Shard(spec("x"))).ShardShape([]int{8})
 	wantError(t, "ShardShape beside a Manual axis", err, ErrUnsupported, "'y'", "Manual")

@@ -4,10 +4,12 @@ import (
 	"fmt"
 	"slices"
 	"testing"
+
+	"github.com/serry-dev/serry/internal/lab"
 )
 
 func TestSpecText(t *testing.T) {
-	clause(t, "TC-SPEC-01", "C-SPEC-8")
+	lab.Clause(t, "TC-SPEC-01", "C-SPEC-8")
 	for want, s := range map[string]Spec{
 		"P('a', 'b', None, unreduced={'c'}, reduced={'d'}, unreduced_kind=sum)": {
 			Dims: []Dim{{"a"}, {"b"}, nil}, Unreduced: []string{"c"}, Reduced: []string{"d"}},
@@ -31,7 +33,7 @@ func TestSpecText(t *testing.T) {
 }
 
 func TestSpecEquality(t *testing.T) {
-	clause(t, "TC-SPEC-02", "C-SPEC-3", "C-SPEC-4")
+	lab.Clause(t, "TC-SPEC-02", "C-SPEC-3", "C-SPEC-4")
 	equal := [][2]string{
 		{"P('x')", "P('x',)"}, {"P(())", "P(None)"}, {"P(('x',), None)", "P('x', None)"},
 		{"P(unreduced={'a', 'b'})", "P(unreduced={'b', 'a'}, unreduced_kind=sum)"},
@@ -53,7 +55,7 @@ func TestSpecEquality(t *testing.T) {
 }
 
 func TestSpecAppend(t *testing.T) {
-	clause(t, "TC-SPEC-03", "C-SPEC-7")
+	lab.Clause(t, "TC-SPEC-03", "C-SPEC-7")
 	got, err := must(ParseSpec("P('x', unreduced={'z'})")).Append(must(ParseSpec("P('a', unreduced={'b'})")))
 	if want := must(ParseSpec("P('x', 'a', unreduced={'z', 'b'})")); err != nil || !got.Equal(want) {
 		t.Errorf("Append = %v, %v; want %v", got, err, want)
@@ -69,7 +71,7 @@ func TestSpecAppend(t *testing.T) {
 }
 
 func TestSpecSets(t *testing.T) {
-	clause(t, "TC-SPEC-04", "C-SPEC-5")
+	lab.Clause(t, "TC-SPEC-04", "C-SPEC-5")
 	for _, s := range []Spec{
 		{Dims: []Dim{{"x"}, {"y"}}, Unreduced: []string{"x"}},
 		{Dims: []Dim{{"x"}, nil, {"y"}}, Unreduced: []string{"z", "y"}},
@@ -87,7 +89,7 @@ func TestSpecSets(t *testing.T) {
 }
 
 func TestSpecNestedTuples(t *testing.T) {
-	clause(t, "TC-SPEC-05", "C-SPEC-3")
+	lab.Clause(t, "TC-SPEC-05", "C-SPEC-3")
 	for _, text := range []string{"P('x', 'y', ('z', ('a',)))", "P((('a', 'b'), 'c'))"} {
 		_, err := ParseSpec(text)
 		wantError(t, "ParseSpec("+text+")", err, ErrFormat, "nested tuple")
@@ -95,7 +97,7 @@ func TestSpecNestedTuples(t *testing.T) {
 }
 
 func TestSpecKind(t *testing.T) {
-	clause(t, "TC-SPEC-06", "C-SPEC-5")
+	lab.Clause(t, "TC-SPEC-06", "C-SPEC-5")
 	for _, k := range []Reduction{"", Sum, Max, Min} {
 		if err := (Spec{Unreduced: []string{"x"}, Kind: k}).Check(); err != nil {
 			t.Errorf("Check() with kind %q = %v", k, err)
@@ -108,7 +110,7 @@ func TestSpecKind(t *testing.T) {
 }
 
 func TestSpecOfAxes(t *testing.T) {
-	clause(t, "TC-SPEC-07", "C-SPEC-10")
+	lab.Clause(t, "TC-SPEC-07", "C-SPEC-10")
 	for want, placed := range map[string][]AxisDim{
 		"P('x', 'y', 'z')":         {{"x", 0}, {"y", 1}, {"z", 2}},
 		"P(('x', 'y'), 'z')":       {{"x", 0}, {"y", 0}, {"z", 1}},
@@ -124,7 +126,7 @@ func TestSpecOfAxes(t *testing.T) {
 }
 
 func TestVisibleSpec(t *testing.T) {
-	clause(t, "TC-SPEC-08", "TC-SPEC-09", "C-SHD-20")
+	lab.Clause(t, "TC-SPEC-08", "TC-SPEC-09", "C-SHD-20")
 	m := must(Abstract(nil, Axis{"a", 2, Explicit}, Axis{"b", 2, Explicit}, Axis{"c", 2, Auto}, Axis{"d", 2, Manual}))
 	for text, want := range map[string]string{
 		"P(('a', 'b', 'c'), 'd')":                "P(('a', 'b'), None, None, None)",
@@ -148,7 +150,7 @@ func TestVisibleSpec(t *testing.T) {
 }
 
 func TestSpecErrorsNamePlaces(t *testing.T) {
-	clause(t, "C-SHD-2", "C-SHD-8")
+	lab.Clause(t, "C-SHD-2", "C-SHD-8")
 	m := grid4x2(1)
 	for _, c := range []struct {
 		spec  Spec

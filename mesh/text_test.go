@@ -5,11 +5,13 @@ import (
 	"testing"
 
 	"pgregory.net/rapid"
+
+	"github.com/serry-dev/serry/internal/lab"
 )
 
 // TestTextRoundTrip is a property: what is printed reads back as the same.
 func TestTextRoundTrip(t *testing.T) {
-	clause(t, "C-MESH-7", "C-SPEC-8")
+	lab.Clause(t, "C-MESH-7", "C-SPEC-8")
 	rapid.Check(t, func(t *rapid.T) {
 		m := drawNamedMesh(t)
 		back, err := ParseMesh(m.String())
@@ -81,7 +83,7 @@ func drawNamedSpec(t *rapid.T, m *Mesh) Spec {
 }
 
 func TestTextFromTheFuture(t *testing.T) {
-	clause(t, "C-MESH-7", "C-SPEC-8")
+	lab.Clause(t, "C-MESH-7", "C-SPEC-8")
 	for _, c := range []struct {
 		text  string
 		words []string
@@ -125,7 +127,7 @@ func TestTextFromTheFuture(t *testing.T) {
 }
 
 func TestTextOfJAX(t *testing.T) {
-	clause(t, "C-MESH-7", "C-SPEC-8")
+	lab.Clause(t, "C-MESH-7", "C-SPEC-8")
 	// What jax 0.12 prints.
 	s, err := ParseSharding("NamedSharding(mesh=Mesh('x': 4, 'y': 2, axis_types=(Auto, Auto)), spec=P('x', 'y'), memory_kind=device)")
 	if err != nil || s.Memory() != "device" || !s.Mesh().Equal(grid4x2(1)) || !s.Spec().Equal(spec("x", "y")) {
@@ -141,7 +143,7 @@ func TestTextOfJAX(t *testing.T) {
 }
 
 func TestJSONFromTheFuture(t *testing.T) {
-	clause(t, "P-EXP-2", "C-MESH-2")
+	lab.Clause(t, "P-EXP-2", "C-MESH-2")
 	good := EncodeSharding(must(grid4x2(4).Shard(spec("x", "y"))))
 	for cut := range len(good) {
 		_, err := DecodeSharding("run/sharding.json", good[:cut])

@@ -6,10 +6,12 @@ import (
 	"testing"
 
 	"pgregory.net/rapid"
+
+	"github.com/serry-dev/serry/internal/lab"
 )
 
 func TestTileAxisSizes(t *testing.T) {
-	clause(t, "TC-SHD-11", "C-SHD-18")
+	lab.Clause(t, "TC-SHD-11", "C-SHD-18")
 	tile := must(NewTile([]int{6, 35}, []int{7, 10, 3}, []int{2, 1, 0}))
 	if got, want := tile.String(), "{devices=[6,35]<=[7,10,3]T(2,1,0)}"; got != want {
 		t.Errorf("String() = %s; want %s", got, want)
@@ -20,7 +22,7 @@ func TestTileAxisSizes(t *testing.T) {
 }
 
 func TestTileText(t *testing.T) {
-	clause(t, "TC-SHD-12", "C-SHD-14")
+	lab.Clause(t, "TC-SHD-12", "C-SHD-14")
 	for _, c := range []struct {
 		tile Tile
 		want string
@@ -52,7 +54,7 @@ func TestTileText(t *testing.T) {
 }
 
 func TestTileEquality(t *testing.T) {
-	clause(t, "TC-SHD-13", "TC-SHD-15")
+	lab.Clause(t, "TC-SHD-13", "TC-SHD-15")
 	plain, listed := must(NewTile([]int{2, 2}, nil, nil)), must(ListedTile([]int{2, 2}, count(4)))
 	if !plain.Equal(listed) || !listed.Equal(plain) {
 		t.Errorf("%v and %v are taken for different", plain, listed)
@@ -73,7 +75,7 @@ func TestTileEquality(t *testing.T) {
 }
 
 func TestTilesThatAreReplicated(t *testing.T) {
-	clause(t, "TC-SHD-14")
+	lab.Clause(t, "TC-SHD-14")
 	tiles := []Tile{
 		must(NewTile([]int{1, 1, 2}, nil, nil, TileReplicated)), {Type: TileReplicated},
 		must(NewTile([]int{1, 1, 1, 1}, nil, nil)), must(NewTile([]int{1}, nil, nil)),
@@ -90,7 +92,7 @@ func TestTilesThatAreReplicated(t *testing.T) {
 }
 
 func TestTileErrors(t *testing.T) {
-	clause(t, "TC-SHD-16", "C-SHD-18")
+	lab.Clause(t, "TC-SHD-16", "C-SHD-18")
 	for name, make := range map[string]func() (Tile, error){
 		"no dims":           func() (Tile, error) { return NewTile(nil, nil, nil) },
 		"other product":     func() (Tile, error) { return NewTile([]int{2, 2}, []int{2, 4}, []int{0, 1}) },
@@ -108,7 +110,7 @@ func TestTileErrors(t *testing.T) {
 }
 
 func TestTileGroups(t *testing.T) {
-	clause(t, "TC-SHD-17")
+	lab.Clause(t, "TC-SHD-17")
 	tile := must(NewTile([]int{3, 3}, nil, nil, TileManual, TileReplicated))
 	if tile.Type != Tiled || tile.Replicated() || tile.Size() != 9 || !slices.Equal(tile.List(), count(9)) {
 		t.Errorf("NewTile(manual, replicated) = %v; want 9 devices in order", tile)
@@ -120,7 +122,7 @@ func TestTileGroups(t *testing.T) {
 
 // TestSpecTileSpec is a property: the spec comes back from its tile.
 func TestSpecTileSpec(t *testing.T) {
-	clause(t, "TC-SHD-18", "C-SHD-16")
+	lab.Clause(t, "TC-SHD-18", "C-SHD-16")
 	m := must(New(Hosts(672, 1), axes("abcde", 2, 3, 4, 7, 4)...))
 	rapid.Check(t, func(t *rapid.T) {
 		entries := make([]string, 5)
@@ -164,7 +166,7 @@ func checkTileOfSpec(t interface {
 }
 
 func TestTileShardyTile(t *testing.T) {
-	clause(t, "TC-SHD-19", "C-SHD-19")
+	lab.Clause(t, "TC-SHD-19", "C-SHD-19")
 	for _, c := range []struct {
 		sizes []int
 		specs [][]string
@@ -194,7 +196,7 @@ func TestTileShardyTile(t *testing.T) {
 }
 
 func TestShardyText(t *testing.T) {
-	clause(t, "C-SHD-19")
+	lab.Clause(t, "C-SHD-19")
 	explicit := must(Abstract(nil, axes("xyz", 2, 2, 2)...))
 	mixed := must(Abstract(nil, Axis{"x", 2, Auto}, Axis{"y", 2, Explicit}, Axis{"z", 2, Explicit}))
 	for _, c := range []struct {
@@ -225,7 +227,7 @@ func TestShardyText(t *testing.T) {
 }
 
 func TestTileOfFourAxes(t *testing.T) {
-	clause(t, "TC-SHD-20", "EX-SHD-3", "C-SHD-13")
+	lab.Clause(t, "TC-SHD-20", "EX-SHD-3", "C-SHD-13")
 	m := must(New(Hosts(16, 1), axes("abcd", 2, 2, 2, 2)...))
 	tile := must(must(m.Shard(spec("", "db", "c"))).Tile(4))
 	want := must(NewTile([]int{1, 4, 2, 1, 2}, []int{2, 2, 2, 2}, []int{3, 1, 2, 0}, TileReplicated))

@@ -4,10 +4,12 @@ import (
 	"errors"
 	"slices"
 	"testing"
+
+	"github.com/serry-dev/serry/internal/lab"
 )
 
 func TestTorusAssignment(t *testing.T) {
-	clause(t, "TC-MESH-06", "C-MESH-21", "C-MESH-22")
+	lab.Clause(t, "TC-MESH-06", "C-MESH-21", "C-MESH-22")
 	for _, c := range []struct {
 		physical, logical []int
 		want              [][]int
@@ -55,7 +57,7 @@ func checkMatrix(t *testing.T, matrix [][]int, physical, logical []int) {
 }
 
 func TestTorusSplit(t *testing.T) {
-	clause(t, "TC-MESH-07", "C-MESH-25")
+	lab.Clause(t, "TC-MESH-07", "C-MESH-25")
 	for _, c := range []struct {
 		physical, logical []int
 		want              [][]int
@@ -77,7 +79,7 @@ func TestTorusSplit(t *testing.T) {
 }
 
 func TestTorusColumns(t *testing.T) {
-	clause(t, "TC-MESH-08")
+	lab.Clause(t, "TC-MESH-08")
 	for _, c := range []struct {
 		physical, used []int
 		size           int
@@ -94,7 +96,7 @@ func TestTorusColumns(t *testing.T) {
 }
 
 func TestTorusPreference(t *testing.T) {
-	clause(t, "TC-MESH-09", "C-MESH-26", "W-TOP-20")
+	lab.Clause(t, "TC-MESH-09", "C-MESH-26", "W-TOP-20")
 	for _, c := range []struct{ better, worse, physical, used []int }{
 		{[]int{1, 2, 1}, []int{1, 1, 2}, []int{2, 2, 4}, []int{1, 1, 1}},
 		{[]int{4, 4, 1}, []int{1, 1, 16}, []int{4, 4, 16}, []int{1, 1, 1}},
@@ -116,7 +118,7 @@ func TestTorusPreference(t *testing.T) {
 }
 
 func TestPrimeFactors(t *testing.T) {
-	clause(t, "TC-MESH-10")
+	lab.Clause(t, "TC-MESH-10")
 	for n, want := range map[int][]int{1: nil, 2: {2}, 4: {2, 2}, 8: {2, 2, 2}, 6: {2, 3}, 16: {2, 2, 2, 2}, 12: {2, 2, 3},
 		121: {11, 11}, 43: {43}, 10: {2, 5}, 14: {2, 7}, 22: {2, 11}, 26: {2, 13}} {
 		if got := primeFactors(n); !slices.Equal(got, want) {
@@ -126,7 +128,7 @@ func TestPrimeFactors(t *testing.T) {
 }
 
 func TestTorusLayoutIsInvertible(t *testing.T) {
-	clause(t, "TC-MESH-11", "C-MESH-27")
+	lab.Clause(t, "TC-MESH-11", "C-MESH-27")
 	for _, c := range []struct {
 		physical, logical []int
 		matrix            [][]int
@@ -154,7 +156,7 @@ func TestTorusLayoutIsInvertible(t *testing.T) {
 }
 
 func TestTorusExamples(t *testing.T) {
-	clause(t, "TC-MESH-26", "EX-SHD-9", "C-MESH-23")
+	lab.Clause(t, "TC-MESH-26", "EX-SHD-9", "C-MESH-23")
 	check := func(physical, logical []int, split bool, want ...int) {
 		t.Helper()
 		got, _, err := assignTorus(counting(physical), logical, torusOptions{split: split})
@@ -170,7 +172,7 @@ func TestTorusExamples(t *testing.T) {
 }
 
 func TestTorusMeshesAreUniform(t *testing.T) {
-	clause(t, "TC-MESH-13")
+	lab.Clause(t, "TC-MESH-13")
 	for _, p := range [][4]int{{2, 2, 1, 1}, {2, 2, 4, 1}, {4, 4, 4, 1}, {4, 4, 8, 1}, {4, 8, 8, 1}, {8, 8, 1, 2}} {
 		kind := "TPU v4"
 		if p[3] == 2 {

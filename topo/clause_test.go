@@ -1,9 +1,12 @@
 package topo
 
-import "testing"
+import (
+	"strings"
+	"testing"
+)
 
-// clause records which clauses of the specification a test stands for.
+// clause is lab.Clause, which stands above this package.
 func clause(t testing.TB, ids ...string) {
 	t.Helper()
-	t.Logf("clauses %v", ids)
+	t.Attr("clause", strings.Join(ids, " "))
 }

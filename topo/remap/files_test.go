@@ -8,11 +8,12 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/serry-dev/serry"
+	"github.com/serry-dev/serry/internal/lab"
 	"github.com/serry-dev/serry/topo"
 )
 
 func TestManifest(t *testing.T) {
-	clause(t, "P-RMP-1", "P-RMP-7")
+	lab.Clause(t, "P-RMP-1", "P-RMP-7")
 	want := &Manifest{Job: "llm-7b", Epoch: 4, Created: 1790000000000, Mesh: flat(4, 2), Tasks: hosts("a", "b", "c", "d")}
 	want.Mesh.AxisTypes = []string{"Explicit", "Auto"}
 	want.Tasks[2].Incarnation = 0x9f3c
@@ -33,7 +34,7 @@ func TestManifest(t *testing.T) {
 }
 
 func TestManifestNamesItsFaults(t *testing.T) {
-	clause(t, "P-RMP-7", "P-RMP-11")
+	lab.Clause(t, "P-RMP-7", "P-RMP-11")
 	head := `{"format": 1, "mesh": {"shape": [2], "axis_names": ["x"], "device_ids": [0, 1]}, "processes": `
 	two := `[{"process_id": 0, "devices": [{"global_id": 0}]}, {"process_id": 1, "devices": [{"global_id": 1}]}]}`
 	tests := []struct{ text, want string }{
@@ -69,7 +70,7 @@ func TestManifestNamesItsFaults(t *testing.T) {
 }
 
 func TestIndexFile(t *testing.T) {
-	clause(t, "P-RMP-2")
+	lab.Clause(t, "P-RMP-2")
 	want := holds(3, 6, 7)
 	text, err := want.Encode()
 	if err != nil {
@@ -82,7 +83,7 @@ func TestIndexFile(t *testing.T) {
 }
 
 func TestIndexNamesItsFaults(t *testing.T) {
-	clause(t, "P-RMP-2", "P-RMP-11")
+	lab.Clause(t, "P-RMP-2", "P-RMP-11")
 	good := `{"format": 1, "step": 5, "process_id": 0, "parameters": [{"name": "w", "global_shape": [4], "dtype": "int8",
 		"shards": [{"index": [[0, 2]], "file": "w/0", "bytes": 2, "digest": "crc32c:1"}]}]}`
 	if _, err := ParseIndex(IndexFile, []byte(good)); err != nil {

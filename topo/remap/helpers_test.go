@@ -10,12 +10,6 @@ import (
 	"github.com/serry-dev/serry/topo"
 )
 
-// clause records which clauses of the specification a test stands for.
-func clause(t testing.TB, ids ...string) {
-	t.Helper()
-	t.Logf("clauses %v", ids)
-}
-
 // host makes the record of a task on a machine of that name, with two GPUs that
 // are known by uuid and have the ids 2t and 2t+1.
 func host(t topo.Task, name string) topo.TaskRecord {

@@ -10,6 +10,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/serry-dev/serry"
+	"github.com/serry-dev/serry/internal/lab"
 	"github.com/serry-dev/serry/topo"
 )
 
@@ -27,7 +28,7 @@ func (m *Matching) ids() string {
 }
 
 func TestMatchLevels(t *testing.T) {
-	clause(t, "P-RMP-3", "EX-RMP-5", "TC-RMP-19")
+	lab.Clause(t, "P-RMP-3", "EX-RMP-5", "TC-RMP-19")
 	was, now := hosts("a", "b", "c", "d"), hosts("a", "c", "d", "e") // b replaced by e, ranks moved up
 	const right = "0>0 1>1 4>2 5>3 6>4 7>5"
 	tests := []struct {
@@ -79,7 +80,7 @@ func TestMatchLevels(t *testing.T) {
 }
 
 func TestMatchByOtherEvidence(t *testing.T) {
-	clause(t, "P-RMP-3")
+	lab.Clause(t, "P-RMP-3")
 	one := func(r topo.TaskRecord, d topo.DeviceRecord) []topo.TaskRecord {
 		r.Devices = []topo.DeviceRecord{d}
 		return []topo.TaskRecord{r}
@@ -121,7 +122,7 @@ func TestMatchByOtherEvidence(t *testing.T) {
 }
 
 func TestMatchRefusesDuplicates(t *testing.T) {
-	clause(t, "P-RMP-11")
+	lab.Clause(t, "P-RMP-11")
 	twice := []topo.TaskRecord{host(0, "a"), host(1, "a")}
 	_, err := Match(hosts("a"), twice, ByOrdinal)
 	if de, ok := errors.AsType[*DuplicateError](err); !ok || de.A != 0 || de.B != 1 || !strings.Contains(de.Evidence, "GPU-a-0") {
@@ -137,7 +138,7 @@ func TestMatchRefusesDuplicates(t *testing.T) {
 
 // Whatever becomes of ranks, a device with a uuid is found again, exactly once.
 func TestMatchFindsAll(t *testing.T) {
-	clause(t, "P-RMP-3")
+	lab.Clause(t, "P-RMP-3")
 	rapid.Check(t, func(t *rapid.T) {
 		names := []string{"a", "b", "c", "d", "e", "f"}
 		was := hosts(rapid.Permutation(names).Draw(t, "was")[:4]...)
@@ -179,7 +180,7 @@ func placements(p []Placement) string {
 }
 
 func TestAssign(t *testing.T) {
-	clause(t, "P-RMP-8", "P-TOP-5", "EX-RMP-5", "P-RMP-12")
+	lab.Clause(t, "P-RMP-8", "P-TOP-5", "EX-RMP-5", "P-RMP-12")
 	inPart := func(r topo.TaskRecord, p int) topo.TaskRecord { r.Partition = &p; return r }
 	tests := []struct {
 		name     string
@@ -218,7 +219,7 @@ func TestAssign(t *testing.T) {
 
 // Two tasks on one machine are told apart by their devices.
 func TestAssignTwoOnOneMachine(t *testing.T) {
-	clause(t, "P-RMP-8")
+	lab.Clause(t, "P-RMP-8")
 	split := func(names ...string) []topo.TaskRecord { // one task for each named device of machine m
 		var all []topo.TaskRecord
 		for i, name := range names {
@@ -235,7 +236,7 @@ func TestAssignTwoOnOneMachine(t *testing.T) {
 // Data lie with the machine, so a device that was carried over to another one
 // does not take the number along.
 func TestAssignGoesByMachine(t *testing.T) {
-	clause(t, "P-RMP-8")
+	lab.Clause(t, "P-RMP-8")
 	was, now := hosts("a", "b"), hosts("a", "b")
 	now[0].Devices, now[1].Devices = now[1].Devices, now[0].Devices
 	for i := range now {
@@ -250,7 +251,7 @@ func TestAssignGoesByMachine(t *testing.T) {
 }
 
 func TestAssignRefuses(t *testing.T) {
-	clause(t, "P-RMP-8", "P-RMP-11")
+	lab.Clause(t, "P-RMP-8", "P-RMP-11")
 	if _, err := Assign(nil, nil, Seating{}); err == nil {
 		t.Error("Assign for no tasks = nil; want an error")
 	}
@@ -266,7 +267,7 @@ func TestAssignRefuses(t *testing.T) {
 // Nobody gets a number twice, survivors keep theirs, and the order in which
 // tasks came does not matter.
 func TestAssignProperties(t *testing.T) {
-	clause(t, "P-RMP-8")
+	lab.Clause(t, "P-RMP-8")
 	rapid.Check(t, func(t *rapid.T) {
 		names := []string{"a", "b", "c", "d", "e", "f"}
 		was := hosts(rapid.Permutation(names).Draw(t, "was")[:rapid.IntRange(0, 6).Draw(t, "then")]...)

@@ -13,6 +13,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/serry-dev/serry"
+	"github.com/serry-dev/serry/internal/lab"
 	"github.com/serry-dev/serry/topo"
 )
 
@@ -66,7 +67,7 @@ func TestRemapByTask(t *testing.T) {
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
-			clause(t, test.name, "TC-RMP-01", "C-RMP-7")
+			lab.Clause(t, test.name, "TC-RMP-01", "C-RMP-7")
 			got, err := RemapByTask(&test.saved, test.now, test.mesh)
 			if err != nil || !slices.Equal(got.Devices, test.want) || !slices.Equal(got.Shape, test.mesh.Shape) {
 				t.Errorf("RemapByTask() = %v, %v; want %v", got, err, test.want)
@@ -76,7 +77,7 @@ func TestRemapByTask(t *testing.T) {
 }
 
 func TestRemapKeepsAxisTypes(t *testing.T) {
-	clause(t, "TC-RMP-20", "C-RMP-7")
+	lab.Clause(t, "TC-RMP-20", "C-RMP-7")
 	user := flat(2, 2)
 	user.AxisTypes = []string{"Explicit", "Auto"}
 	saved := &Metadata{Table{{0, 1}, {2, 3}}, numbers(4)}
@@ -90,7 +91,7 @@ func TestRemapKeepsAxisTypes(t *testing.T) {
 }
 
 func TestRemapByID(t *testing.T) {
-	clause(t, "C-RMP-8", "C-RMP-12")
+	lab.Clause(t, "C-RMP-8", "C-RMP-12")
 	saved := &Metadata{Table{{0, 1}, {2, 3}}, []serry.DeviceID{3, 2, 1, 0}}
 	got, err := RemapByID(saved, Table{{2, 3}, {0, 1}}, flat(2, 2))
 	if err != nil || !slices.Equal(got.Devices, saved.Mesh) {
@@ -106,7 +107,7 @@ func TestRemapByID(t *testing.T) {
 }
 
 func TestRemapRefuses(t *testing.T) {
-	clause(t, "C-RMP-11", "C-RMP-12", "P-RMP-11")
+	lab.Clause(t, "C-RMP-11", "C-RMP-12", "P-RMP-11")
 	saved := &Metadata{Table{{0, 1}, {2, 3}}, numbers(4)}
 	elastic := []struct {
 		name  string
@@ -134,7 +135,7 @@ func TestRemapRefuses(t *testing.T) {
 }
 
 func TestFilesInFolder(t *testing.T) {
-	clause(t, "TC-RMP-03", "C-RMP-4")
+	lab.Clause(t, "TC-RMP-03", "C-RMP-4")
 	dir := t.TempDir()
 	folder := filepath.Join("nested", "12", MetadataFolder)
 	if err := os.MkdirAll(filepath.Join(dir, folder), 0o755); err != nil {
@@ -178,7 +179,7 @@ func folderOf(files map[string]string) map[string][]byte {
 }
 
 func TestParseFolderRefuses(t *testing.T) {
-	clause(t, "TC-RMP-04", "C-RMP-6", "P-RMP-11")
+	lab.Clause(t, "TC-RMP-04", "C-RMP-6", "P-RMP-11")
 	whole := map[string]string{TableFile: "[[0], [1]]", MeshFile: "[1, 0]", commitMarker: ""}
 	if _, err := ParseFolder(MetadataFolder, nil, false); !errors.Is(err, ErrMissing) || !containsText(err, MetadataFolder) {
 		t.Errorf("ParseFolder(no folder) = %v; want it known as missing", err)
@@ -225,7 +226,7 @@ func TestParseFolderRefuses(t *testing.T) {
 }
 
 func TestManifestWins(t *testing.T) {
-	clause(t, "P-RMP-9", "P-RMP-1")
+	lab.Clause(t, "P-RMP-9", "P-RMP-1")
 	m := &Manifest{Mesh: flat(2, 2), Tasks: hosts("a", "b")}
 	text, err := m.Encode()
 	if err != nil {
@@ -242,7 +243,7 @@ func TestManifestWins(t *testing.T) {
 }
 
 func TestDevicesText(t *testing.T) {
-	clause(t, "TC-RMP-21", "C-RMP-1")
+	lab.Clause(t, "TC-RMP-21", "C-RMP-1")
 	for _, text := range []string{"[0, 1]", "[]", "[2048, 2049, 7]"} {
 		ids, err := ParseDevices("orbax/distributed_to_device_ids/0", []byte(text))
 		if err != nil || FormatDevices(ids) != text {
@@ -257,7 +258,7 @@ func TestDevicesText(t *testing.T) {
 }
 
 func TestTableOf(t *testing.T) {
-	clause(t, "C-RMP-1")
+	lab.Clause(t, "C-RMP-1")
 	g, err := topo.Mock(topo.Shape{Partitions: 2, Tasks: 1, Devices: 2})
 	if err != nil {
 		t.Fatal(err)
@@ -274,7 +275,7 @@ func TestTableOf(t *testing.T) {
 }
 
 func TestSharding(t *testing.T) {
-	clause(t, "TC-RMP-22", "C-RMP-15")
+	lab.Clause(t, "TC-RMP-22", "C-RMP-15")
 	full := `{"sharding_type": "NamedSharding", "shape": [2, 2], "axis_names": ["x", "y"], ` +
 		`"axis_types": ["AxisType.Explicit", "AxisType.Explicit"], "partition_spec": [null, ["x", "y"]], ` +
 		`"device_mesh": {"mesh": [[{"id": 0}, {"id": 1}], [{"id": 2}, {"id": 3}]]}}`
@@ -310,7 +311,7 @@ func TestSharding(t *testing.T) {
 }
 
 func TestShardingRefuses(t *testing.T) {
-	clause(t, "C-RMP-15", "TC-RMP-22")
+	lab.Clause(t, "C-RMP-15", "TC-RMP-22")
 	named := `{"sharding_type": "NamedSharding", `
 	tests := []struct{ text, want string }{
 		{`{"sharding_type": "PositionalSharding"}`, `sharding_type: "PositionalSharding" is not supported`},

@@ -11,6 +11,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/serry-dev/serry"
+	"github.com/serry-dev/serry/internal/lab"
 	"github.com/serry-dev/serry/topo"
 )
 
@@ -83,7 +84,7 @@ func moves(t *testing.T, p *Plan) string {
 }
 
 func TestPlanSeesShuffledRanks(t *testing.T) {
-	clause(t, "TC-RMP-19", "EX-RMP-5", "P-RMP-12", "P-RMP-2", "P-RMP-4")
+	lab.Clause(t, "TC-RMP-19", "EX-RMP-5", "P-RMP-12", "P-RMP-2", "P-RMP-4")
 	in := replacedHost(holds(0, 0, 1, 2, 3, 4, 5, 6, 7))
 	p := plan(t, in)
 	// Task 1 (c) reads rows 2:4 from the store, 2 (d) rows 4:6 from c, 3 (e)
@@ -113,7 +114,7 @@ func TestPlanSeesShuffledRanks(t *testing.T) {
 }
 
 func TestPlanExplains(t *testing.T) {
-	clause(t, "P-RMP-10", "P-RMP-12")
+	lab.Clause(t, "P-RMP-10", "P-RMP-12")
 	got := plan(t, replacedHost(nil)).Explain()
 	want := `step 100 cannot be restored
   task 1 was task 2 (same device), on host c
@@ -130,7 +131,7 @@ func TestPlanExplains(t *testing.T) {
 }
 
 func TestPlanFor(t *testing.T) {
-	clause(t, "P-RMP-10")
+	lab.Clause(t, "P-RMP-10")
 	p := plan(t, replacedHost(holds(0, 2, 3)))
 	reads, serves := p.For(1)
 	if len(reads) != 2 || reads[0].From != FromStore || len(serves) != 2 || serves[0].Task != 2 {
@@ -140,7 +141,7 @@ func TestPlanFor(t *testing.T) {
 
 // A plan is for all tasks, whatever number of them there is now.
 func TestPlanIsElastic(t *testing.T) {
-	clause(t, "P-RMP-6", "C-RMP-11", "W-TOP-34")
+	lab.Clause(t, "P-RMP-6", "C-RMP-11", "W-TOP-34")
 	records := hosts("d", "a") // two hosts are left, each wants half of the rows on either device
 	in := Input{Step: 100, Saved: savedJob(), Live: []Live{
 		{Record: records[0], Index: holds(3, 6, 7, 4, 5)}, // d holds a copy of c's blocks too
@@ -220,7 +221,7 @@ func must(b Box, _ bool) Box { return b }
 // The reads of any plan together are exactly what was asked for, out of shards
 // that have it, and what is missing is held by nobody.
 func TestPlanCovers(t *testing.T) {
-	clause(t, "P-RMP-4", "P-RMP-6")
+	lab.Clause(t, "P-RMP-4", "P-RMP-6")
 	rapid.Check(t, func(t *rapid.T) {
 		box := func(name string) Box {
 			i, j := rapid.Int64Range(0, 6).Draw(t, name), rapid.Int64Range(0, 6).Draw(t, name)
@@ -289,7 +290,7 @@ func swapReplicas(m Mesh, axis int) Mesh {
 }
 
 func TestSwapReplicas(t *testing.T) {
-	clause(t, "TC-RMP-07")
+	lab.Clause(t, "TC-RMP-07")
 	tests := []struct {
 		shape []int
 		axis  int
@@ -309,7 +310,7 @@ func TestSwapReplicas(t *testing.T) {
 // After a swap every task has data of another place in the mesh. With leave to
 // read into the saved mesh all of it is read where it is.
 func TestPlanPermutes(t *testing.T) {
-	clause(t, "P-RMP-4", "C-RMP-10", "TC-RMP-07")
+	lab.Clause(t, "P-RMP-4", "C-RMP-10", "TC-RMP-07")
 	target := swapReplicas(flat(4, 2), 0) // position k is now device 7-k, by rows
 	in := Input{Step: 100, Saved: savedJob()}
 	for i, r := range hosts("a", "b", "c", "d") {
@@ -361,7 +362,7 @@ func TestPlanPermutes(t *testing.T) {
 }
 
 func TestPlanBalances(t *testing.T) {
-	clause(t, "P-RMP-4")
+	lab.Clause(t, "P-RMP-4")
 	zero, one := 0, 1
 	in := Input{Step: 100, Arrays: wants(8)}
 	for i, r := range hosts("a", "b", "c", "e") {
@@ -384,7 +385,7 @@ func TestPlanBalances(t *testing.T) {
 
 // A peer that holds just what is asked for is preferred to one that holds more.
 func TestPlanPrefersExactShards(t *testing.T) {
-	clause(t, "P-RMP-4")
+	lab.Clause(t, "P-RMP-4")
 	whole := holds(0, 0)
 	whole.Arrays[0].Shards[0].Box = Box{{0, 8}, {0, 4}}
 	in := Input{Step: 100, Arrays: wants(2), Live: []Live{{Record: host(0, "a")}, {Record: host(1, "b"), Index: whole}, {Record: host(2, "c"), Index: holds(2, 0, 1)}}}
@@ -398,7 +399,7 @@ func TestPlanPrefersExactShards(t *testing.T) {
 }
 
 func TestPlanWithoutCorruptCopies(t *testing.T) {
-	clause(t, "P-RMP-7", "P-RMP-11")
+	lab.Clause(t, "P-RMP-7", "P-RMP-11")
 	in := replacedHost(holds(0, 2, 3, 4))
 	in.Corrupt = []Holding{{Task: 1, Array: "W", Box: blockOf(4)}}
 	if got, want := moves(t, plan(t, in)), "2<-1:W.2 3<-1:W.3 4<-1:W.4 5<1:W.5 6<2:W.6 7<2:W.7"; got != want {
@@ -411,7 +412,7 @@ func TestPlanWithoutCorruptCopies(t *testing.T) {
 }
 
 func TestPlanLatest(t *testing.T) {
-	clause(t, "P-RMP-5")
+	lab.Clause(t, "P-RMP-5")
 	newer, older := replacedHost(nil), replacedHost(holds(0, 2, 3))
 	newer.Step = 200
 	for i := range newer.Live {
@@ -433,7 +434,7 @@ func TestPlanLatest(t *testing.T) {
 }
 
 func TestPlanRefuses(t *testing.T) {
-	clause(t, "P-RMP-11")
+	lab.Clause(t, "P-RMP-11")
 	tests := []struct {
 		name   string
 		change func(*Input)
@@ -467,7 +468,7 @@ func TestPlanRefuses(t *testing.T) {
 }
 
 func TestPlanOfScalars(t *testing.T) {
-	clause(t, "P-RMP-2")
+	lab.Clause(t, "P-RMP-2")
 	in := Input{Step: 100, Live: []Live{{Record: host(0, "a"), Index: &Index{Step: 100, Arrays: []Stored{
 		{Name: "step", Type: "int64", Shards: []Shard{{File: "s", Bytes: 8, Digest: "d"}}},
 		{Name: "empty", Type: "int64", Shape: []int64{0, 4}},
@@ -481,7 +482,7 @@ func TestPlanOfScalars(t *testing.T) {
 }
 
 func TestShare(t *testing.T) {
-	clause(t, "P-RMP-4")
+	lab.Clause(t, "P-RMP-4")
 	tests := []struct{ bytes, part, whole, want int64 }{
 		{16, 1, 4, 4}, {16, 4, 4, 16}, {1 << 62, 1 << 61, 1 << 62, 1 << 61}, {7, 0, 0, 7}, {0, 1, 2, 0},
 	}
