@@ -182,6 +182,37 @@ func (b *Board) Topology(keys Keys) (*Topology, error) {
 	return Read(g)
 }
 
+// Records says what each task of a published topology runs on, by number: what
+// the task said itself, and what the topology knows. Device ids are those of
+// the topology. It is nil where none is published.
+func (b *Board) Records(keys Keys) ([]TaskRecord, error) {
+	t, err := b.Topology(keys)
+	if t == nil || err != nil {
+		return nil, err
+	}
+	records := make([]TaskRecord, 0, len(t.tasks))
+	for _, task := range t.Tasks() {
+		r := TaskRecord{Task: task, Tasks: b.tasks}
+		key := keys.Identity(task)
+		if said := (&post{record: b.records[key]}).readRecord(key); said != nil {
+			r = *said
+			r.Task = task
+		}
+		r.adopt(keys.Platform, t.byTask[task])
+		records = append(records, r)
+	}
+	return records, nil
+}
+
+// WantsKey reports whether a [Board] makes anything of a key.
+func WantsKey(key string) bool {
+	switch topologyFamily(key) {
+	case localFamily, globalFamily, identityFamily:
+		return true
+	}
+	return false
+}
+
 // parseKey takes a topology key apart. Task is -1 for a global one.
 func parseKey(key string) (keys Keys, task Task, ok bool) {
 	parts := strings.SplitN(key, "/", 4)

@@ -275,6 +275,48 @@ func TestBoardKnowsMachines(t *testing.T) {
 	}
 }
 
+// What a task says of its machine and what the topology says of its devices
+// come together; a task of jaxlib has only the latter.
+func TestBoardRecords(t *testing.T) {
+	clause(t, "P-TOP-4", "P-TOP-2")
+	b, keys := NewBoard(2), JAXKeys("cuda")
+	if got, err := b.Records(keys); got != nil || err != nil {
+		t.Errorf("Records() of nothing = %v, %v; want nothing", got, err)
+	}
+	said, err := TaskRecord{Task: 1, MachineID: "m1", Hostname: "h1", Devices: []DeviceRecord{
+		{ID: 77, Ordinal: 1, UUID: "GPU-1"}, {ID: 78, Ordinal: 9, UUID: "GPU-9"}}}.MarshalJSON()
+	if err != nil {
+		t.Fatal(err)
+	}
+	b.Insert(Write{Key: keys.Identity(1), Value: said})
+	global, err := Build([]*topopb.LocalTopologyProto{local(0, "a", 0), local(1, "b", 0, 1)}, true, PolicyXLA)
+	if err != nil {
+		t.Fatal(err)
+	}
+	value, err := Encode(global)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b.Insert(Write{Key: keys.Global(), Value: value})
+	zero, one := 0, 1
+	want := []TaskRecord{
+		{Task: 0, Tasks: 2, BootID: "a", Partition: &zero, Devices: []DeviceRecord{
+			{ID: 0, Ordinal: 0, Platform: "cuda", Kind: global.Processes[0].Devices[0].GetDeviceKind()}}},
+		{Task: 1, MachineID: "m1", Hostname: "h1", BootID: "b", Partition: &one, Devices: []DeviceRecord{
+			{ID: 1, Ordinal: 0, Platform: "cuda", Kind: global.Processes[1].Devices[0].GetDeviceKind()},
+			{ID: 2, Ordinal: 1, Platform: "cuda", Kind: global.Processes[1].Devices[1].GetDeviceKind(), UUID: "GPU-1"}}},
+	}
+	got, err := b.Records(keys)
+	if diff := cmp.Diff(want, got); err != nil || diff != "" {
+		t.Errorf("Records() = %v (-want +got)\n%s", err, diff)
+	}
+	for key, want := range map[string]bool{keys.Local(3): true, keys.Global(): true, keys.Identity(0): true, "host_identity/0": true, "program/1": false} {
+		if got := WantsKey(key); got != want {
+			t.Errorf("WantsKey(%q) = %v; want %v", key, got, want)
+		}
+	}
+}
+
 // Whatever tasks write, a board stays small.
 func TestBoardIsBounded(t *testing.T) {
 	clause(t, "P-TOP-2")

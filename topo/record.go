@@ -1,6 +1,7 @@
 package topo
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -120,4 +121,25 @@ func (r *TaskRecord) fault() (field, reason string) {
 		seen[d.ID] = true
 	}
 	return "", ""
+}
+
+// adopt makes the devices of a topology those of the record, each with what the
+// record knows of the device with its ordinal.
+func (r *TaskRecord) adopt(platform string, devices []Device) {
+	said := map[Ordinal]DeviceRecord{}
+	for _, d := range r.Devices {
+		said[d.Ordinal] = d
+	}
+	r.Devices = make([]DeviceRecord, len(devices))
+	for i, d := range devices {
+		known := said[d.Ordinal]
+		known.ID, known.Ordinal = d.ID, d.Ordinal
+		known.Platform, known.Kind = cmp.Or(known.Platform, platform), cmp.Or(known.Kind, d.Kind)
+		known.Fabric = cmp.Or(known.Fabric, d.Fabric)
+		r.Devices[i] = known
+		r.BootID = cmp.Or(r.BootID, d.BootID)
+		if r.Partition == nil {
+			r.Partition = &d.Partition
+		}
+	}
 }
