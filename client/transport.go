@@ -92,17 +92,28 @@ func (n *network) Call(ctx context.Context, path string, body []byte) ([]byte, r
 		return reply, rpc.Status{}, nil
 	}
 	st := rpc.Status{Code: status.Code(err), Message: status.Convert(err).Message()}
-	if ctx.Err() != nil {
-		return nil, rpc.Status{}, whileWaiting(context.Cause(ctx), st.Message)
-	}
 	if details := trailer["grpc-status-details-bin"]; len(details) > 0 {
 		st.Details = []byte(details[0])
+	}
+	if st.Code == codes.DeadlineExceeded && st.Details == nil && ends(ctx) {
+		<-ctx.Done() // the other end keeps our deadline, too, and was the first to say so
+	}
+	if ctx.Err() != nil {
+		return nil, rpc.Status{}, whileWaiting(context.Cause(ctx), st.Message)
 	}
 	if st.Code == codes.Unavailable && st.Details == nil {
 		return nil, rpc.Status{}, errors.New(st.Message)
 	}
 	return nil, st, nil
 }
+
+// ends says whether the deadline of ctx is over, but for what clocks and timers differ by.
+func ends(ctx context.Context) bool {
+	deadline, ok := ctx.Deadline()
+	return ok && time.Until(deadline) < deadlineSlack
+}
+
+const deadlineSlack = 20 * time.Millisecond
 
 // whileWaiting says why there was no connection, if that is what the call waited for.
 func whileWaiting(cause error, message string) error {
