@@ -84,6 +84,7 @@ func (m *Member) listen() {
 		case err == nil: // no service should say so; nothing has happened
 		case isAway(err):
 			m.missed(time.Now(), err) // until now it was there
+			m.probe()
 		default:
 			m.fault(judge(m.cfg.Task, err))
 			return
@@ -159,8 +160,12 @@ func (m *Member) missed(then time.Time, err error) {
 	if silent := m.outage.length(time.Now()); silent >= m.cfg.OutageTolerance {
 		m.fault(&Fault{Kind: FaultSilence, Err: fmt.Errorf("no answer for %v: %w", silent.Round(time.Millisecond), err)})
 	}
+}
+
+// probe asks for a heartbeat at once, to find out more.
+func (m *Member) probe() {
 	select {
-	case m.unheard <- struct{}{}: // the next heartbeat finds out more
+	case m.unheard <- struct{}{}:
 	default:
 	}
 }

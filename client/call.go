@@ -69,6 +69,7 @@ func (m *Member) call(ctx context.Context, ev coord.Event) (coord.Result, error)
 			return result, m.heard(ctx, err)
 		}
 		m.missed(time.Now(), err)
+		m.probe()
 		if !m.repeatable(ev) {
 			return nil, fmt.Errorf("%w: %w", ErrUncertain, err)
 		}

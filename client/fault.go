@@ -3,6 +3,7 @@ package client
 import (
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/serry-dev/serry"
 	"github.com/serry-dev/serry/wire"
@@ -65,11 +66,16 @@ func (f *Fault) Unwrap() error { return f.Err }
 func judge(me serry.TaskID, err error) *Fault {
 	kind := FaultPeer
 	var task *serry.TaskError
+	var lost *serry.LostError
 	switch {
 	case errors.Is(err, serry.ErrMismatch):
 		kind = FaultServerChanged
 	case errors.As(err, &task):
 		if task.Task == me && !errors.Is(task.Reason, serry.ErrPeerFailed) {
+			kind = FaultSelf
+		}
+	case errors.As(err, &lost):
+		if slices.ContainsFunc(lost.Lost, func(t *serry.TaskError) bool { return t.Task == me }) {
 			kind = FaultSelf
 		}
 	case errors.Is(err, serry.ErrStale), errors.Is(err, serry.ErrUnknownTask), errors.Is(err, serry.ErrNotRegistered):

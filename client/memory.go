@@ -1,7 +1,9 @@
 package client
 
 import (
+	"bytes"
 	"context"
+	"slices"
 	"sync"
 
 	"github.com/serry-dev/serry/coord"
@@ -46,11 +48,11 @@ func (s *Memory) read(ctx context.Context, event func(coord.Call) coord.Event) (
 	s.mu.last++
 	req := s.mu.last
 	s.mu.waiting[req] = answer
-	s.step(event(coord.Call{Req: req}))
+	s.step(ownBytes(event(coord.Call{Req: req})))
 	s.mu.Unlock()
 	select {
 	case r := <-answer:
-		return r.Result, r.Err
+		return copied(r.Result), r.Err
 	case <-ctx.Done():
 		s.mu.Lock()
 		defer s.mu.Unlock()
@@ -70,4 +72,39 @@ func (s *Memory) step(ev coord.Event) {
 			}
 		}
 	}
+}
+
+// ownBytes makes sure that what is stored is not changed by who stored it.
+func ownBytes(ev coord.Event) coord.Event {
+	switch e := ev.(type) {
+	case coord.InsertKeyValue:
+		e.Value = bytes.Clone(e.Value)
+		return e
+	case coord.SwapKeyValue:
+		e.New = bytes.Clone(e.New)
+		return e
+	}
+	return ev
+}
+
+// copied makes sure that what is stored is not changed by who reads it.
+func copied(r coord.Result) coord.Result {
+	switch r := r.(type) {
+	case coord.Value:
+		r.Value = bytes.Clone(r.Value)
+		return r
+	case coord.Entries:
+		r.Entries = slices.Clone(r.Entries)
+		for i, e := range r.Entries {
+			r.Entries[i].Value = bytes.Clone(e.Value)
+		}
+		return r
+	case coord.Changes:
+		r.Changes = slices.Clone(r.Changes)
+		for i, c := range r.Changes {
+			r.Changes[i].Value = bytes.Clone(c.Value)
+		}
+		return r
+	}
+	return r
 }

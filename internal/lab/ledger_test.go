@@ -95,7 +95,7 @@ func parseEntry(line string) (id string, e entry, err error) {
 }
 
 var (
-	oneID = regexp.MustCompile(`^[A-Z]+(-[A-Z]+)*-[0-9]+[a-z]?$`)
+	oneID = regexp.MustCompile(`^[A-Z][A-Z0-9]*(-[A-Z][A-Z0-9]*)*-[0-9]+[a-z]?$`)
 	// A comment over a step of a script: "# C-BAR-16, CS-48: what it shows".
 	script = regexp.MustCompile(`^#\s*([A-Z][A-Z0-9a-z-]*(?:, ?[A-Z][A-Z0-9a-z-]*)*):`)
 )
