@@ -19,11 +19,14 @@ type clientConfig struct {
 	venv        venv
 	task        int
 	heartbeat   int
-	init        int
+	init        int      // or noTimeout
 	plain       bool     // no gzip; jax always asks for it
 	recoverable bool     // 0.8.2 sends it; the others leave it to the server
 	env         []string // on top of environment
 }
+
+// noTimeout is 0 for jaxlib, which means no timeout there.
+const noTimeout = -1
 
 // newClient starts the process and builds the client, which is not connected.
 func newClient(t *testing.T, addr string, cfg clientConfig) *client {

@@ -41,6 +41,22 @@ func TestJoinAndLeaveTogether(t *testing.T) {
 	})
 }
 
+// An init timeout of 0 is none: the client waits for one that comes late.
+func TestZeroInitTimeoutIsNone(t *testing.T) {
+	lab.Clause(t, "PJ-04", "T-E2E-4")
+	eachTransport(t, func(t *testing.T, tr transport) {
+		srv := serve(t, tr, "--tasks", "2")
+		early := newClient(t, srv.addr, clientConfig{venv: jaxNew, task: 0, init: noTimeout})
+		early.begin("connect")
+		late := newClient(t, srv.addr, clientConfig{venv: jaxNew, task: 1, init: noTimeout})
+		late.pause(5000)
+		early.quiet()
+		connect(late)
+		early.end().value(nil)
+		leave(early, late)
+	})
+}
+
 // Who waits for one that does not come is told after the register timeout.
 func TestJoinEndsWithoutTheLast(t *testing.T) {
 	lab.Clause(t, "C-REG-11", "IT-08", "T-E2E-13")

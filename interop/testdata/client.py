@@ -38,7 +38,7 @@ class Extra:
 
 def new_client(address, task, options):
   arguments = dict(
-      init_timeout=options['init'] or 300,
+      init_timeout=max(0, options['init'] or 300),
       heartbeat_timeout=options['heartbeat'] or 100,
       use_compression=not options['plain'],
   )
