@@ -11,7 +11,8 @@
 // Settings, by environment:
 //
 //	SERRY_BINARY      the server to test; built from cmd/serry when unset
-//	SERRY_TRANSPORTS  transports to run every case with, by comma; "grpc" when unset
+//	SERRY_TRANSPORTS  transports to run every case with, by comma; when unset all
+//	                  run with the server's own choice and some with both
 //	CI=true           a missing Python or registry fails the tests instead of
 //	                  skipping them
 //

@@ -22,10 +22,7 @@ func serve(t *testing.T, tr transport, flags ...string) *server {
 // serves, and last where.
 func serveOn(t *testing.T, tr transport, listen string, flags ...string) *server {
 	t.Helper()
-	command := append([]string{os.Getenv("SERRY_BINARY"), "serve", "--listen", listen}, flags...)
-	if tr != defaultTransport {
-		command = append(command, "--transport", string(tr))
-	}
+	command := append([]string{os.Getenv("SERRY_BINARY"), "serve", "--listen", listen, "--transport", string(tr)}, flags...)
 	p := start(t, "server", environment(), command...)
 	line := p.line()
 	_, addr, ok := strings.Cut(line, " on ")
