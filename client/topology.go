@@ -13,9 +13,12 @@ import (
 
 // Exchange takes part in finding out which devices the job has, together with all other tasks, Go and
 // jaxlib alike, and returns what all of them come to. See [topo.Exchange] for what e may say; Self and
-// the store are ours.
+// the store are ours. Without a record of its own the task publishes what [Identify] finds.
 func (m *Member) Exchange(ctx context.Context, e topo.Exchange, local *topopb.LocalTopologyProto) (*topo.Result, error) {
 	e.Self = topo.Task(m.cfg.Task.Index)
+	if e.Record == nil {
+		e.Record = thisHost().record(e, local)
+	}
 	return e.Run(ctx, exchangeKeys{m.KV()}, local)
 }
 
