@@ -66,7 +66,7 @@ func (m *Machine) getAliveTasks(w *waiter, ev GetAliveTasks) {
 // never alive.
 func (m *Machine) group(tasks []serry.TaskID) (*group, error) {
 	// Members of one job write the same set alike, and the newest group is the one they mean.
-	if n := len(m.ep.order); n > 0 && slices.Equal(m.ep.order[n-1].asked, tasks) {
+	if n := len(m.ep.order); n > 0 && sameList(m.ep.order[n-1].asked, tasks) {
 		return m.ep.order[n-1], nil
 	}
 	members := make([]index, 0, len(tasks))
@@ -93,6 +93,14 @@ func (m *Machine) group(tasks []serry.TaskID) (*group, error) {
 	m.ep.groups[key] = g
 	m.ep.order = append(m.ep.order, g)
 	return g, nil
+}
+
+// sameList is slices.Equal, and quick where both are one list.
+func sameList(a, b []serry.TaskID) bool {
+	if len(a) == len(b) && len(a) > 0 && &a[0] == &b[0] {
+		return true
+	}
+	return slices.Equal(a, b)
 }
 
 func groupKey(members []index, strangers []serry.TaskID) string {

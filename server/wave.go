@@ -134,9 +134,9 @@ func (f *fanout) encode(s wire.Shape, r coord.Reply) ([]byte, rpc.Status) {
 	switch said := r.Result.(type) {
 	case *coord.Picture:
 		f.turn(said.Version)
-		return once(f.pictures, fanoutKey{s, said}, r)
+		return once(f.pictures, fanoutKey{s.Form(), said}, r)
 	case *coord.Alive:
-		return once(f.ofWave, fanoutKey{s, said}, r)
+		return once(f.ofWave, fanoutKey{s.Form(), said}, r)
 	case coord.Value:
 		if n := len(said.Value); n >= minSharedValue {
 			return once(f.ofWave, fanoutKey{s, valueKey{said.Key, &said.Value[0], n}}, r)

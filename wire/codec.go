@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"sync/atomic"
 	"time"
 
 	"google.golang.org/protobuf/encoding/protowire"
@@ -14,11 +15,21 @@ import (
 	"github.com/serry-dev/serry/wire/tfpb"
 )
 
-// A Codec reads requests that are meant for one set of jobs. It does not change; where an epoch opens
+// A Codec reads requests that are meant for one set of jobs. It does not change what it says; where an epoch opens
 // with other jobs, a new one takes its place. The zero Codec knows no job.
 type Codec struct {
 	jobs  []coord.Job
 	tasks int // of all jobs
+
+	// lastList is the last list of task numbers that was read. Members of a job ask for the same set
+	// all at once, and ten thousand lists of ten thousand numbers are better read once.
+	lastList atomic.Pointer[numberList]
+}
+
+// A numberList is a list of tasks as it came and as it reads. It is never changed.
+type numberList struct {
+	packed []byte
+	tasks  []serry.TaskID
 }
 
 // NewCodec makes a codec for these jobs, of which there is at least one.
@@ -55,6 +66,13 @@ type Shape struct {
 	counter int64                     // of calls on barriers: the instance
 	asked   *tfpb.GetTaskStateRequest // of GetTaskState: the tasks as the caller wrote them
 	query   StatusQuery               // of GetStatus
+}
+
+// Form is s without what only errors show of a call. Requests with equal Forms read equal results
+// alike.
+func (s Shape) Form() Shape {
+	s.task, s.barrier, s.counter = serry.TaskID{}, "", 0
+	return s
 }
 
 // Decode turns a request into an event. With an error the event is nil and the call is to be

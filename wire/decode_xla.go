@@ -1,6 +1,11 @@
 package wire
 
 import (
+	"bytes"
+	"fmt"
+
+	"google.golang.org/protobuf/encoding/protowire"
+
 	"github.com/serry-dev/serry"
 	"github.com/serry-dev/serry/coord"
 	"github.com/serry-dev/serry/wire/xlapb"
@@ -188,12 +193,67 @@ func (d *decoder) xlaCancel(body []byte) (coord.Event, error) {
 }
 
 func (d *decoder) xlaAlive(body []byte) (coord.Event, error) {
+	const tasksField = 3
+	rest, packed, ok := cutPacked(body, tasksField)
 	var m xlapb.GetAliveTasksRequest
-	if err := d.readList(body, &m, list{field: 3, numbers: true}); err != nil {
+	if err := d.readList(rest, &m, list{field: tasksField, numbers: true}); err != nil {
 		return nil, err
+	}
+	tasks := d.xlaTasks(m.GetTaskIds())
+	if ok {
+		var err error
+		if tasks, err = d.numbers(packed); err != nil {
+			return nil, err
+		}
 	}
 	return coord.GetAliveTasks{
 		Call:  d.xlaTaskCall(m.GetIncarnations(), m.GetRequestingTaskId()),
-		Tasks: d.xlaTasks(m.GetTaskIds()),
+		Tasks: tasks,
 	}, nil
+}
+
+// cutPacked takes a packed list out of a message that has the field just once, in that form. rest
+// is the message without it; body is not changed.
+func cutPacked(body []byte, field protowire.Number) (rest, packed []byte, ok bool) {
+	at, end := -1, 0
+	for i := 0; i < len(body); {
+		num, typ, n := protowire.ConsumeTag(body[i:])
+		if n < 0 {
+			return body, nil, false
+		}
+		size := protowire.ConsumeFieldValue(num, typ, body[i+n:])
+		if size < 0 || num == field && (typ != protowire.BytesType || at >= 0) {
+			return body, nil, false
+		}
+		if num == field {
+			at, end = i, i+n+size
+			packed, _ = protowire.ConsumeBytes(body[i+n:])
+		}
+		i += n + size
+	}
+	if at < 0 {
+		return body, nil, false
+	}
+	return append(append(make([]byte, 0, len(body)-end+at), body[:at]...), body[end:]...), packed, true
+}
+
+// numbers reads a packed list of task numbers, or finds that it is the one read last.
+func (d *decoder) numbers(packed []byte) ([]serry.TaskID, error) {
+	if last := d.codec.lastList.Load(); last != nil && bytes.Equal(last.packed, packed) {
+		return last.tasks, nil
+	}
+	if n := countVarints(packed); n > d.codec.tasks+extraTasks {
+		return nil, &serry.InvalidError{What: fmt.Sprintf("a list of %d tasks, the cluster has %d", n, d.codec.tasks)}
+	}
+	fresh := &numberList{packed: bytes.Clone(packed)}
+	for rest := fresh.packed; len(rest) > 0; {
+		id, n := protowire.ConsumeVarint(rest)
+		if n < 0 {
+			return nil, &serry.InvalidError{What: "not a request of " + d.shape.Op.String()}
+		}
+		fresh.tasks = append(fresh.tasks, d.xlaTask(int32(id)))
+		rest = rest[n:]
+	}
+	d.codec.lastList.Store(fresh)
+	return fresh.tasks, nil
 }
