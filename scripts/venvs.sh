@@ -6,6 +6,7 @@
 #   jax-0.9.2  the last release that speaks tensorflow.CoordinationService
 #   jax-0.8.2  beats only once a full heartbeat timeout
 #   tf         TensorFlow, whose workers speak the tensorflow dialect
+#   grpcio     gRPC's own Python package: the C core once more, without jax
 #   orbax      Orbax, whose device metadata is read and written (interop/orbax)
 #
 # usage: scripts/venvs.sh [NAME...]      all of them when none is named
@@ -31,6 +32,7 @@ pins() {
 	jax-0.9.2) echo "3.12,3.13,3.11 jax==0.9.2 jaxlib==0.9.2 numpy==2.3.4" ;;
 	jax-0.8.2) echo "3.12,3.13,3.11 jax==0.8.2 jaxlib==0.8.2 numpy==2.3.4" ;;
 	tf) echo "3.12 tensorflow-cpu==2.21.0" ;;
+	grpcio) echo "3.12,3.13,3.14 grpcio==1.85.1" ;;
 	orbax) echo "3.12,3.13 orbax-checkpoint==0.12.8 jax==0.12.0.1 jaxlib==0.12.0.1 numpy==2.3.4" ;;
 	*) return 1 ;;
 	esac
@@ -101,7 +103,7 @@ make() {
 
 main() {
 	local name
-	(($#)) || set -- jax-new jax-0.9.2 jax-0.8.2 tf orbax
+	(($#)) || set -- jax-new jax-0.9.2 jax-0.8.2 tf grpcio orbax
 	for name; do
 		pins "$name" >/dev/null || {
 			say "unknown environment $name"
