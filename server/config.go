@@ -34,10 +34,16 @@ type Config struct {
 	// another before it counts as lost (C-LOST-4). Zero means 100 ms, negative none.
 	LostGrace time.Duration
 
-	Transport Transport    // empty means Front
-	TLS       *tls.Config  // nil serves plain HTTP/2 (C-WIRE-12)
-	Limits    Limits       // of the server; those of the machine are in Cluster
-	Log       *slog.Logger // nil is silent
+	Transport Transport   // empty means Front
+	TLS       *tls.Config // nil serves plain HTTP/2 (C-WIRE-12)
+
+	// TaskURI binds tasks to certificates: with spiffe://example.org/{job}/{task} who calls as task 3
+	// of job worker must show one with the URI name spiffe://example.org/worker/3 (A-TLS-10). Empty:
+	// any client may be any task.
+	TaskURI string
+
+	Limits Limits       // of the server; those of the machine are in Cluster
+	Log    *slog.Logger // nil is silent
 }
 
 // Limits bound what clients can make the server keep, beside what the machine keeps. Zero means
@@ -119,5 +125,5 @@ func (c Config) check() error {
 	case c.Limits.Connections < 0 || c.Limits.CallsWaiting < 0 || c.Limits.QueueEvents < 0 || c.Limits.QueueBytes < 0:
 		return errors.New("a limit is below 0")
 	}
-	return nil
+	return c.checkTaskURI()
 }

@@ -19,6 +19,7 @@ import (
 	"google.golang.org/grpc/keepalive"
 	"google.golang.org/grpc/mem"
 	"google.golang.org/grpc/metadata"
+	grpcpeer "google.golang.org/grpc/peer"
 	grpcstats "google.golang.org/grpc/stats"
 	"google.golang.org/grpc/status"
 
@@ -42,11 +43,11 @@ type grpcTransport struct {
 	server  *grpc.Server
 }
 
-func newGRPC(h rpc.Handler, m rpc.Methods, secure *tls.Config) *grpcTransport {
+func newGRPC(h rpc.Handler, m rpc.Methods, secure *tls.Config, refused *refusals) *grpcTransport {
 	t := &grpcTransport{handler: h, methods: m}
 	creds := insecure.NewCredentials()
 	if secure != nil {
-		creds = credentials.NewTLS(secure)
+		creds = strict{credentials.NewTLS(secure), refused}
 	}
 	t.server = grpc.NewServer(
 		grpc.Creds(creds),
@@ -90,7 +91,9 @@ func (t *grpcTransport) shutdown(ctx context.Context) {
 
 // A grpcConn is one connection. It implements [rpc.Conn].
 type grpcConn struct {
-	remote net.Addr
+	remote  net.Addr
+	certify sync.Once
+	uris    []string // names of the peer's certificate; set in certify
 
 	mu struct {
 		sync.Mutex
@@ -145,6 +148,7 @@ func (t *grpcTransport) call(_ any, stream grpc.ServerStream) error {
 	}
 	ctx := stream.Context()
 	c := ctx.Value(connKey{}).(*grpcConn)
+	c.certify.Do(func() { c.uris = urisOf(ctx) })
 	answer := make(chan ending, 1)
 	id, ok := c.begin(answer)
 	if !ok {
@@ -233,6 +237,26 @@ func (c *grpcConn) Flush() {}
 
 // RemoteAddr implements [rpc.Conn].
 func (c *grpcConn) RemoteAddr() net.Addr { return c.remote }
+
+// PeerURIs implements [certified].
+func (c *grpcConn) PeerURIs() []string { return c.uris }
+
+// urisOf finds the URI names in the certificate that the caller showed.
+func urisOf(ctx context.Context) []string {
+	p, ok := grpcpeer.FromContext(ctx)
+	if !ok {
+		return nil
+	}
+	info, ok := p.AuthInfo.(credentials.TLSInfo)
+	if !ok || len(info.State.PeerCertificates) == 0 {
+		return nil
+	}
+	var uris []string
+	for _, u := range info.State.PeerCertificates[0].URIs {
+		uris = append(uris, u.String())
+	}
+	return uris
+}
 
 // rawCodec passes messages as bytes: requests as one mem.Buffer, replies as []byte.
 type rawCodec struct{}

@@ -18,10 +18,11 @@ import (
 // A handler takes calls from transports, decodes them, and hands them to the owner. What needs no
 // decision of the machine it answers itself.
 type handler struct {
-	limits Limits // set once
-	clock  clock
-	queue  *queue
-	stats  *stats
+	limits  Limits // set once
+	taskURI string // of Config
+	clock   clock
+	queue   *queue
+	stats   *stats
 
 	epoch atomic.Pointer[epoch] // published by the owner
 	req   atomic.Uint64         // the last one given out
@@ -69,6 +70,10 @@ func (h *handler) Serve(c rpc.Conn, call rpc.CallID, method string, body []byte)
 		return
 	}
 	asked, kind := inspect(ev)
+	if !h.mayBe(c, asked.Task) {
+		to.answer(nil, notYours(h.taskURI, asked.Task))
+		return
+	}
 	if kind == heartbeat && p.carries(life{asked.Task, asked.Incarnation}) && e.beat(asked, h.clock.now()) {
 		to.answer(shape.Encode(coord.Reply{Result: coord.Registered{Service: e.service}}))
 		return

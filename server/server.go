@@ -42,7 +42,7 @@ func New(cfg Config) (*Server, error) {
 	clk := clock{time.Now()}
 	methods := wire.Methods(valueLimit(cfg.Cluster.Limits))
 	st := newStats()
-	h := &handler{limits: cfg.Limits, clock: clk, queue: newQueue(cfg.Limits), stats: st}
+	h := &handler{limits: cfg.Limits, taskURI: cfg.TaskURI, clock: clk, queue: newQueue(cfg.Limits), stats: st}
 	s := &Server{
 		cfg:     cfg,
 		handler: h,

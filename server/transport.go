@@ -21,7 +21,7 @@ type transport interface {
 // newTransport is the one place that knows which transports there are.
 func newTransport(cfg Config, h rpc.Handler, m rpc.Methods) transport {
 	if cfg.Transport == GRPC {
-		return newGRPC(h, m, cfg.TLS)
+		return newGRPC(h, m, cfg.TLS, newRefusals(cfg.Log))
 	}
 	return frontTransport{front.New(front.Config{Handler: h, Methods: m, TLS: cfg.TLS, Log: cfg.Log})}
 }

@@ -1,0 +1,58 @@
+package server
+
+import (
+	"fmt"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+
+	"google.golang.org/grpc/codes"
+
+	"github.com/serry-dev/serry"
+	"github.com/serry-dev/serry/wire/rpc"
+)
+
+// certified is a connection whose peer showed a certificate. The grpc transport has such.
+type certified interface {
+	// PeerURIs are the URI names of the certificate.
+	PeerURIs() []string
+}
+
+// mayBe says whether the peer may speak for a task: where names in certificates are bound to tasks,
+// its certificate must name that one (A-TLS-10). Calls that name no task are for everybody.
+func (h *handler) mayBe(c rpc.Conn, t serry.TaskID) bool {
+	if h.taskURI == "" || t.IsZero() {
+		return true
+	}
+	peer, ok := c.(certified)
+	return ok && slices.Contains(peer.PeerURIs(), taskURI(h.taskURI, t))
+}
+
+func taskURI(template string, t serry.TaskID) string {
+	return strings.NewReplacer("{job}", url.PathEscape(t.Job), "{task}", strconv.Itoa(t.Index)).Replace(template)
+}
+
+// notYours is the answer to a call for a task that the caller's certificate does not name. It comes
+// without the payload that clients take for word of the service about the job.
+func notYours(template string, t serry.TaskID) rpc.Status {
+	return rpc.Status{
+		Code:    codes.PermissionDenied,
+		Message: fmt.Sprintf("the certificate does not name task %v: want %s", t, taskURI(template, t)),
+	}
+}
+
+// checkTaskURI says what is wrong with a template.
+func (c Config) checkTaskURI() error {
+	switch {
+	case c.TaskURI == "":
+		return nil
+	case c.TLS == nil:
+		return fmt.Errorf("task URI %q: want TLS with it", c.TaskURI)
+	case c.Transport == Front:
+		return fmt.Errorf("task URI %q: want transport %q with it", c.TaskURI, GRPC)
+	case !strings.Contains(c.TaskURI, "{task}"):
+		return fmt.Errorf("task URI %q: want {task} in it, and {job} where there are several", c.TaskURI)
+	}
+	return nil
+}
