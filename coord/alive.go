@@ -29,7 +29,7 @@ type aliveCall struct {
 func (m *Machine) getAliveTasks(w *waiter, ev GetAliveTasks) {
 	t := m.task(ev.Task)
 	switch {
-	case !slices.Contains(ev.Tasks, ev.Task): // C-ALIVE-1
+	case !m.asksOfItself(ev, t): // C-ALIVE-1
 		m.answer(w, nil, serry.ErrNotMember)
 		return
 	case t != nil && m.staleCaller(w):
@@ -62,12 +62,28 @@ func (m *Machine) getAliveTasks(w *waiter, ev GetAliveTasks) {
 	m.checkGroup(g)
 }
 
+// asksOfItself says whether the caller is in the set it asks for.
+func (m *Machine) asksOfItself(ev GetAliveTasks, t *task) bool {
+	if g := m.newestGroup(ev.Tasks); g != nil && t != nil {
+		return g.has(t)
+	}
+	return slices.Contains(ev.Tasks, ev.Task)
+}
+
+// newestGroup is the group made last, if that is what the list means. Members of one job write the
+// same set alike, at about the same time.
+func (m *Machine) newestGroup(tasks []serry.TaskID) *group {
+	if n := len(m.ep.order); n > 0 && sameList(m.ep.order[n-1].asked, tasks) {
+		return m.ep.order[n-1]
+	}
+	return nil
+}
+
 // group finds or makes the group of a set of tasks. Ids that nobody has are part of the set and
 // never alive.
 func (m *Machine) group(tasks []serry.TaskID) (*group, error) {
-	// Members of one job write the same set alike, and the newest group is the one they mean.
-	if n := len(m.ep.order); n > 0 && sameList(m.ep.order[n-1].asked, tasks) {
-		return m.ep.order[n-1], nil
+	if g := m.newestGroup(tasks); g != nil {
+		return g, nil
 	}
 	members := make([]index, 0, len(tasks))
 	var strangers []serry.TaskID

@@ -59,6 +59,10 @@ func (o *owner) perform() {
 	o.fanout.endWave()
 }
 
+// eagerFlushBytes is the size from which on a reply is sent before the next is made, so that one
+// buffer serves all that get it: ten thousand copies of a large reply are not kept at one time.
+const eagerFlushBytes = 4 << 10
+
 // send hands one reply to its transport.
 func (o *owner) send(out *outgoing) {
 	if s, ok := out.reply.Result.(coord.Status); ok {
@@ -71,6 +75,10 @@ func (o *owner) send(out *outgoing) {
 		o.stats.barrierWait(out.waited)
 	}
 	p.conn.Reply(out.to.call, body, st)
+	if len(body) >= eagerFlushBytes {
+		p.conn.Flush()
+		return
+	}
 	if !p.inWave {
 		p.inWave = true
 		o.wave.touched = append(o.wave.touched, p)
