@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"net"
 	"os/exec"
 	"slices"
 	"time"
@@ -22,16 +23,22 @@ type Config struct {
 	Env     []string // what every task gets beside the variables of this package (our own environment)
 	Tasks   int      // on this host
 
+	// A job on several hosts has a launcher on each, all with the same Config but for Node. The one
+	// with number 0 leads; Nodes to Nodes+Spares-1 wait to take the place of a host that is lost.
+	Nodes       int    // how many hosts (1)
+	Node        int    // number of this one
+	Spares      int    // hosts beyond Nodes
+	Coordinator string // host:port where launchers meet: on host 0, as all others reach it
+
 	Restart     Restart // (RestartNever)
 	MaxRestarts int     // in the whole job; a new attempt counts as one
 	Recoverable bool    // tasks may fail and come back while the others go on; RestartFailed implies it
 
-	Grace  time.Duration // between asking a task to end and killing it (10 s)
+	Grace  time.Duration // between asking a task to end and killing it (10 s); negative: none
 	LogDir string        // where to write everything that tasks say, one file each (nowhere)
 	NoMPI  bool          // leave out the Open MPI variables, for programs that use a real one
 
-	Listen  string        // where the service of each attempt listens, with port 0 ("127.0.0.1:0")
-	Service server.Config // its settings; the jobs are filled in
+	Service server.Config // settings of the service of each attempt; the jobs are filled in
 
 	Guard   []string // command that runs [Guard]; without one a killed launcher may leave processes behind
 	Display Display  // shows people what happens (nobody)
@@ -50,18 +57,21 @@ type Note struct {
 	Text    string
 }
 
-const defaultGrace = 10 * time.Second
+const (
+	defaultGrace    = 10 * time.Second
+	defaultPatience = time.Hour // for tasks and hosts that have not come yet
+)
 
 func (c Config) withDefaults() Config {
 	c.Restart = cmp.Or(c.Restart, RestartNever)
 	c.Recoverable = c.Recoverable || c.Restart == RestartFailed
-	c.Grace = cmp.Or(c.Grace, defaultGrace)
-	c.Listen = cmp.Or(c.Listen, "127.0.0.1:0")
+	c.Grace = max(0, cmp.Or(c.Grace, defaultGrace))
 	c.Env = baseEnvironment(c.Env)
 	if c.Display == nil {
 		c.Display = nobody{}
 	}
 	c.Service.Cluster.Recoverable = c.Recoverable
+	c.Service.Cluster.RegisterTimeout = cmp.Or(c.Service.Cluster.RegisterTimeout, defaultPatience)
 	c.Service.Cluster.HeartbeatTimeout = cmp.Or(c.Service.Cluster.HeartbeatTimeout, server.DefaultHeartbeatTimeout)
 	return c
 }
@@ -77,11 +87,35 @@ func (c Config) Validate() error {
 		return fmt.Errorf("restart policy %q: want %s, %s or %s", c.Restart, RestartNever, RestartFailed, RestartAll)
 	case c.MaxRestarts < 0:
 		return fmt.Errorf("%d restarts: want 0 or more", c.MaxRestarts)
-	case c.Grace < 0:
-		return fmt.Errorf("grace %v: want 0 or more", c.Grace)
+	}
+	return c.validateNodes()
+}
+
+func (c Config) validateNodes() error {
+	switch host, port, err := net.SplitHostPort(c.Coordinator); {
+	case c.Nodes < 0 || c.Spares < 0 || c.nodes()+c.Spares > coord.MaxTasks:
+		return fmt.Errorf("%d nodes and %d spares: want 0 or more, and not more than %d", c.Nodes, c.Spares, coord.MaxTasks)
+	case c.total() > coord.MaxTasks:
+		return fmt.Errorf("%d tasks on each of %d nodes: want not more than %d in all", c.Tasks, c.Nodes, coord.MaxTasks)
+	case c.Node < 0 || c.Node >= c.nodes()+c.Spares:
+		return fmt.Errorf("node %d: want 0 to %d", c.Node, c.nodes()+c.Spares-1)
+	case c.nodes() == 1 && c.Spares == 0:
+	case c.Coordinator == "":
+		return errors.New("a job on several hosts needs the address of a coordinator")
+	case err != nil || host == "" || port == "" || port == "0":
+		return fmt.Errorf("coordinator %q: want host:port", c.Coordinator)
 	}
 	return nil
 }
+
+// nodes is how many hosts have tasks.
+func (c Config) nodes() int { return max(1, c.Nodes) }
+
+// several says whether there are other launchers than this one.
+func (c Config) several() bool { return c.nodes()+c.Spares > 1 }
+
+// total is how many tasks there are on all nodes.
+func (c Config) total() int { return c.Tasks * c.nodes() }
 
 // find looks the command up where a shell would.
 func (c Config) find() (string, error) {
@@ -109,4 +143,4 @@ func has[V any](m map[string]V, key string) bool {
 	return ok
 }
 
-func sortedKeys[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }
+func sortedKeys[K cmp.Ordered, V any](m map[K]V) []K { return slices.Sorted(maps.Keys(m)) }

@@ -9,40 +9,48 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A crew is the processes of a job on one host. Its methods are called by one goroutine; what happens
-// to the processes comes back as events.
+// A crew is the processes of a job on one host. What happens to them comes back as events.
 type crew struct {
 	// Set at the start, then constant.
 	cfg     Config
 	path    string // of the command
 	run     string
-	node    int
 	env     environment
 	memory  memoryWatch
 	nursery *nursery
 	guard   *guard
-	events  chan<- any // died, left
+	events  chan<- any // died and left, for each task in this order
 
-	living map[int]*process // by task; owned by the caller
-	watch  sync.WaitGroup   // one for each process
+	attempt int            // owned by who calls start
+	watch   sync.WaitGroup // one for each process
+	mu      struct {
+		sync.Mutex
+		living map[int]*process // by task
+	}
 }
 
-// died says that the first process of a task has ended.
+// A lifetime is that of one process of a task.
+type lifetime struct{ Task, Attempt, Life int }
+
+func (s seat) lifetime() lifetime { return lifetime{s.Task, s.Attempt, s.Life} }
+
+// A died event says that the first process of a task has ended.
 type died struct {
-	Task  int
-	Life  int
+	lifetime
 	Cause Cause
 	After time.Duration
+	Ours  bool  // it was told to end, and did
+	Also  []int // tasks of the same host whose processes were ending, too, when this one was seen
 }
 
-// left says that nothing of a task runs any more, and what it said last.
+// A left event says that nothing of a task runs any more, and what it said last.
 type left struct {
-	Task int
+	lifetime
 	Last []string
-	Err  error // what could not be ended, or nil
+	Err  string // what could not be ended, or empty
 }
 
-func newCrew(cfg Config, run string, node int, events chan<- any) (*crew, error) {
+func newCrew(cfg Config, run string, events chan<- any) (*crew, error) {
 	path, err := cfg.find()
 	if err != nil {
 		return nil, err
@@ -55,48 +63,53 @@ func newCrew(cfg Config, run string, node int, events chan<- any) (*crew, error)
 	if err != nil {
 		return nil, err
 	}
-	c := &crew{
-		cfg: cfg, path: path, run: run, node: node, memory: newMemoryWatch("/"), nursery: newNursery(), guard: g, events: events,
-		living: make(map[int]*process),
-	}
+	c := &crew{cfg: cfg, path: path, run: run, memory: newMemoryWatch("/"), nursery: newNursery(), guard: g, events: events}
+	c.mu.living = make(map[int]*process)
 	c.env = environment{base: cfg.Env, run: run, beat: cfg.Service.Cluster.HeartbeatTimeout.String(), mpi: !cfg.NoMPI}
 	c.env.devices = c.env.accelerators("/")
 	return c, nil
 }
 
-// start runs the task of a seat. One that cannot be started has died.
+// start runs the task of a seat. One that cannot be started has died. It is called by one goroutine,
+// and for a new attempt only when nothing runs of the one before.
 func (c *crew) start(s seat, address string) {
+	if s.Attempt > c.attempt {
+		c.sweep()
+		c.attempt = s.Attempt
+	}
 	env := c.env
 	env.address = address
 	p, err := c.launch(s, env.list(s))
 	if err != nil {
 		c.watch.Go(func() {
-			c.events <- died{Task: s.task, Life: s.life, Cause: Cause{Text: err.Error()}}
-			c.events <- left{Task: s.task}
+			c.events <- died{lifetime: s.lifetime(), Cause: Cause{Text: err.Error()}}
+			c.events <- left{lifetime: s.lifetime()}
 		})
 		return
 	}
-	c.living[s.task] = p
+	c.mu.Lock()
+	c.mu.living[s.Task] = p
+	c.mu.Unlock()
 	kills, _ := c.memory.kills()
 	c.watch.Go(func() { c.attend(p, s, kills) })
 }
 
 func (c *crew) launch(s seat, env []string) (*process, error) {
-	p := &process{grace: c.cfg.Grace, out: &output{task: s.task, display: c.cfg.Display}, begun: time.Now()}
+	p := &process{grace: c.cfg.Grace, out: &output{task: s.Task, display: c.cfg.Display}, begun: time.Now()}
 	var err error
-	if c.cfg.LogDir != "" {
-		if err := p.out.openLog(c.cfg.LogDir, s.attempt, s.life); err != nil {
-			return nil, err
-		}
-	}
 	if p.pipes, err = newPipes(); err != nil {
 		return nil, err
 	}
-	p.pid, p.pidfd, err = c.nursery.start(birth{
-		path: c.path, argv: c.cfg.Command, dir: c.cfg.Dir, env: env,
-		stdout: p.pipes.theirs[0], stderr: p.pipes.theirs[1],
-	})
-	closeAll(p.pipes.theirs[:])
+	defer closeAll(p.pipes.theirs[:])
+	if c.cfg.LogDir != "" {
+		err = p.out.openLog(c.cfg.LogDir, s.Attempt, s.Life)
+	}
+	if err == nil {
+		p.pid, p.pidfd, err = c.nursery.start(birth{
+			path: c.path, argv: c.cfg.Command, dir: c.cfg.Dir, env: env,
+			stdout: p.pipes.theirs[0], stderr: p.pipes.theirs[1],
+		})
+	}
 	if err != nil {
 		closeAll(p.pipes.ours[:])
 		p.out.close()
@@ -121,18 +134,42 @@ func (c *crew) attend(p *process, s seat, kills int64) {
 	if now, _ := c.memory.kills(); cause.Signal == syscall.SIGKILL && now > kills && !p.killed() {
 		cause.Memory = true
 	}
-	c.events <- died{Task: s.task, Life: s.life, Cause: cause, After: time.Since(p.begun)}
-	err = p.sweep()
-	if !cause.Well() || !p.drained(drainPatience) {
-		c.mark(s.task).sweep(c.cfg.Grace)
+	d := died{lifetime: s.lifetime(), Cause: cause, After: time.Since(p.begun), Ours: p.obeyed(cause)}
+	if !cause.Well() {
+		d.Also = c.ending(s.Task)
+	}
+	c.events <- d
+	gone := left{lifetime: s.lifetime()}
+	if err := p.sweep(); err != nil {
+		gone.Err = err.Error()
+	}
+	if !cause.Well() && c.cfg.Restart == RestartFailed || !p.drained(drainPatience) {
+		c.mark(s.Task).sweep(c.cfg.Grace)
 	}
 	if !p.drained(drainPatience) {
-		c.cfg.Display.Note(Note{Warning: true, Text: fmt.Sprintf("somebody unknown holds the output of task %d; it is not waited for", s.task)})
+		c.cfg.Display.Note(Note{Warning: true, Text: fmt.Sprintf("somebody unknown holds the output of task %d; it is not waited for", s.Task)})
 	}
 	p.closePipes()
 	p.out.close()
 	c.guard.forget(p.pid)
-	c.events <- left{Task: s.task, Last: p.out.last(), Err: err}
+	c.mu.Lock()
+	delete(c.mu.living, s.Task)
+	c.mu.Unlock()
+	gone.Last = p.out.last()
+	c.events <- gone
+}
+
+// ending lists the tasks, but for one, whose processes are on their way out.
+func (c *crew) ending(but int) []int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	var all []int
+	for task, p := range c.mu.living {
+		if task != but && p.ending() {
+			all = append(all, task)
+		}
+	}
+	return all
 }
 
 // mark is what all processes of a task have in their environment.
@@ -140,8 +177,11 @@ func (c *crew) mark(task int) mark {
 	return mark{EnvRun + "=" + c.run, fmt.Sprintf("%s=%d", EnvTask, task)}
 }
 
-// sweep ends what tasks left behind that is in no group of ours.
+// sweep ends what tasks left behind that is in no group of ours. It is called when no task is left.
 func (c *crew) sweep() {
+	if c.attempt == 0 {
+		return // nothing was ever started
+	}
 	n, err := mark{EnvRun + "=" + c.run}.sweep(c.cfg.Grace)
 	switch {
 	case err != nil:
@@ -151,39 +191,33 @@ func (c *crew) sweep() {
 	}
 }
 
-// ended says whether it was us who ended a task in this way.
-func (c *crew) ended(task int, cause Cause) bool {
-	p, ok := c.living[task]
-	return ok && (cause.Signal == syscall.SIGTERM || cause.Signal == syscall.SIGKILL && p.killed())
-}
-
-// forget is called when a task has left.
-func (c *crew) forget(task int) { delete(c.living, task) }
-
 // end asks every task to end by a signal, and kills it after the grace.
 func (c *crew) end(sig syscall.Signal) {
-	for _, p := range c.living {
-		p.end(sig)
-	}
+	c.each(func(p *process) { p.end(sig) })
 }
 
 // pass sends a signal on to every task.
 func (c *crew) pass(sig syscall.Signal) {
-	for _, p := range c.living {
-		p.pass(sig)
-	}
+	c.each(func(p *process) { p.pass(sig) })
 }
 
 // kill ends every task at once.
 func (c *crew) kill() {
-	for _, p := range c.living {
-		p.kill()
+	c.each((*process).kill)
+}
+
+func (c *crew) each(f func(*process)) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, p := range c.mu.living {
+		f(p)
 	}
 }
 
-// close is called when no task is left.
+// close is called when no task is left and all events have been taken.
 func (c *crew) close() {
 	c.watch.Wait()
+	c.sweep()
 	c.nursery.close()
 	c.guard.dismiss()
 }

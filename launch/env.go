@@ -26,10 +26,10 @@ const (
 
 // A seat is one task of an attempt as its host sees it.
 type seat struct {
-	task, tasks   int
-	local, locals int
-	node, nodes   int
-	attempt, life int
+	Task, Tasks   int
+	Local, Locals int
+	Node, Nodes   int
+	Attempt, Life int
 }
 
 // environment is that of one process.
@@ -48,10 +48,10 @@ type environment struct {
 func (e environment) list(s seat) []string {
 	set := map[string]string{
 		EnvAddress: e.address, EnvRun: e.run, EnvHeartbeatTimeout: e.beat,
-		EnvTask: strconv.Itoa(s.task), EnvTasks: strconv.Itoa(s.tasks),
-		EnvLocalTask: strconv.Itoa(s.local), EnvLocalTasks: strconv.Itoa(s.locals),
-		EnvNode: strconv.Itoa(s.node), EnvNodes: strconv.Itoa(s.nodes),
-		EnvAttempt: strconv.Itoa(s.attempt), EnvLife: strconv.Itoa(s.life),
+		EnvTask: strconv.Itoa(s.Task), EnvTasks: strconv.Itoa(s.Tasks),
+		EnvLocalTask: strconv.Itoa(s.Local), EnvLocalTasks: strconv.Itoa(s.Locals),
+		EnvNode: strconv.Itoa(s.Node), EnvNodes: strconv.Itoa(s.Nodes),
+		EnvAttempt: strconv.Itoa(s.Attempt), EnvLife: strconv.Itoa(s.Life),
 
 		"JAX_COORDINATOR_ADDRESS":      e.address,
 		"JAX_COORDINATOR_BIND_ADDRESS": "127.0.0.1:0", // process 0 starts a service nobody calls; not in our place
@@ -59,9 +59,9 @@ func (e environment) list(s seat) []string {
 	var unset []string
 	if e.mpi {
 		set["OMPI_MCA_orte_hnp_uri"] = "0.0;tcp://127.0.0.1:0" // must be there; is not read when the address is known
-		set["OMPI_COMM_WORLD_SIZE"] = strconv.Itoa(s.tasks)
-		set["OMPI_COMM_WORLD_RANK"] = strconv.Itoa(s.task)
-		set["OMPI_COMM_WORLD_LOCAL_RANK"] = strconv.Itoa(s.local)
+		set["OMPI_COMM_WORLD_SIZE"] = strconv.Itoa(s.Tasks)
+		set["OMPI_COMM_WORLD_RANK"] = strconv.Itoa(s.Task)
+		set["OMPI_COMM_WORLD_LOCAL_RANK"] = strconv.Itoa(s.Local)
 		unset = append(unset, "OMPI_VERSION")
 		if e.value("JAX_LOCAL_DEVICE_IDS") == "" {
 			set["JAX_LOCAL_DEVICE_IDS"] = deviceIDs(e.devices, s)
@@ -100,9 +100,9 @@ func (e environment) noProxy(host string) string {
 // deviceIDs deals the accelerators of a host to its tasks in equal parts; where that does not work
 // out, each task gets the one of its own number. The list is never empty.
 func deviceIDs(devices []int, s seat) string {
-	mine := []int{s.local}
-	if n := len(devices) / s.locals; n > 0 && len(devices)%s.locals == 0 {
-		mine = devices[s.local*n : (s.local+1)*n]
+	mine := []int{s.Local}
+	if n := len(devices) / s.Locals; n > 0 && len(devices)%s.Locals == 0 {
+		mine = devices[s.Local*n : (s.Local+1)*n]
 	}
 	texts := make([]string, len(mine))
 	for i, d := range mine {
@@ -132,14 +132,20 @@ func (e environment) accelerators(root string) []int {
 	return ids
 }
 
-// merge returns base with variables set and others taken out.
+// merge returns base with variables set and others taken out. Of a variable that base has twice, the
+// last word counts.
 func merge(base []string, set map[string]string, unset []string) []string {
 	for _, name := range unset {
 		set[name] = ""
 	}
+	last := make(map[string]int)
+	for i, v := range base {
+		name, _, _ := strings.Cut(v, "=")
+		last[name] = i
+	}
 	var merged []string
-	for _, v := range base {
-		if name, _, _ := strings.Cut(v, "="); !has(set, name) {
+	for i, v := range base {
+		if name, _, _ := strings.Cut(v, "="); !has(set, name) && last[name] == i {
 			merged = append(merged, v)
 		}
 	}

@@ -1,32 +1,30 @@
 package launch
 
 import (
-	"errors"
 	"fmt"
 	"sync"
 	"syscall"
 	"time"
 
-	"github.com/serry-dev/serry"
 	"github.com/serry-dev/serry/coord"
-	"github.com/serry-dev/serry/wire"
 )
 
-// A Job is a running job.
+// A Job is a running job, or the part of one on this host.
 type Job struct {
 	// Set in Start, then constant.
 	cfg   Config
 	run   string
 	begun time.Time
-	inbox chan any
+	inbox chan any      // what happens; read by drive
 	ended chan struct{} // closed when the job is over
 
 	// Owned by drive until ended is closed.
-	crew     *crew
 	plan     *plan
-	service  *service
-	failures []*Failure // of this attempt, not made good, in the order they were seen
+	places   places
+	service  *service // of this attempt
+	failures failures // of this attempt
 	report   Report
+	patience *time.Timer // for hosts that are missing; nil: none is
 
 	mu struct {
 		sync.Mutex
@@ -48,6 +46,15 @@ type Status struct {
 	Service  coord.View // as the service sees it
 }
 
+// A hand carries out on one host what the job decides. What happens there comes back through the
+// inbox as died and left events.
+type hand interface {
+	start(s seat, address string)
+	end(sig syscall.Signal)  // and kill after the grace
+	pass(sig syscall.Signal) // a signal that is not meant to end anything
+	kill()
+}
+
 // Start starts a job. It returns an error if nothing was started at all.
 func Start(cfg Config) (*Job, error) {
 	if err := cfg.Validate(); err != nil {
@@ -56,18 +63,38 @@ func Start(cfg Config) (*Job, error) {
 	cfg = cfg.withDefaults()
 	j := &Job{
 		cfg: cfg, run: newRun(), begun: time.Now(), inbox: make(chan any), ended: make(chan struct{}),
-		plan: newPlan(cfg.Tasks, cfg.MaxRestarts, cfg.Restart, cfg.Recoverable),
+		plan: newPlan(cfg.total(), cfg.MaxRestarts, cfg.Restart, cfg.Recoverable),
 	}
-	first, err := openService(cfg.Service, cfg.Listen, cfg.Tasks)
+	if cfg.Node > 0 {
+		return j, j.follow()
+	}
+	return j, j.lead()
+}
+
+// lead starts what the first host of a job has.
+func (j *Job) lead() error {
+	first, err := openService(j.cfg)
 	if err != nil {
-		return nil, err
+		return err
 	}
-	if j.crew, err = newCrew(cfg, j.run, 0, j.inbox); err != nil {
+	here, err := newCrew(j.cfg, j.run, j.inbox)
+	if err != nil {
 		first.close()
-		return nil, err
+		return err
 	}
-	go j.drive(first)
-	return j, nil
+	meeting, err := openMeeting(j.cfg, j.inbox)
+	if err != nil {
+		first.close()
+		here.close()
+		return err
+	}
+	j.service, j.places = first, newPlaces(j.cfg.nodes(), here)
+	go func() {
+		defer close(j.ended)
+		j.drive()
+		j.finish(here, meeting)
+	}()
+	return nil
 }
 
 // Run is the name of the job, which no other has.
@@ -84,14 +111,18 @@ func (j *Job) Signal(sig syscall.Signal) {
 
 type signalled struct{ syscall.Signal }
 
+func (s signalled) ends() bool {
+	return s.Signal == syscall.SIGINT || s.Signal == syscall.SIGTERM || s.Signal == syscall.SIGHUP
+}
+
+// Done is closed when nothing of the job runs any more.
+func (j *Job) Done() <-chan struct{} { return j.ended }
+
 // Wait returns when nothing of the job runs any more.
 func (j *Job) Wait() Report {
 	<-j.ended
 	return j.report
 }
-
-// Done is closed when nothing of the job runs any more.
-func (j *Job) Done() <-chan struct{} { return j.ended }
 
 // Status draws a picture of the job.
 func (j *Job) Status() Status {
@@ -104,23 +135,45 @@ func (j *Job) Status() Status {
 	return s
 }
 
-// drive owns the job. No other goroutine touches its crew and its plan.
-func (j *Job) drive(first *service) {
-	defer close(j.ended)
-	j.service = first
+// checkEvery is how often the job looks for waits that cannot end.
+const checkEvery = time.Second
+
+// drive owns the job. No other goroutine touches its plan and its places.
+func (j *Job) drive() {
+	check := time.NewTicker(checkEvery)
+	defer check.Stop()
 	over := j.perform(j.plan.begin())
 	for !over {
 		j.show()
-		switch ev := (<-j.inbox).(type) {
-		case died:
-			over = j.perform(j.died(ev))
-		case left:
-			over = j.perform(j.left(ev))
-		case signalled:
-			over = j.perform(j.signalled(ev.Signal))
+		var next step
+		select {
+		case ev := <-j.inbox:
+			next = j.event(ev)
+		case <-check.C:
+			next = j.check()
+		case <-j.impatient():
+			next = j.missing()
 		}
+		over = j.perform(next)
 	}
-	j.finish()
+}
+
+func (j *Job) event(ev any) step {
+	switch ev := ev.(type) {
+	case died:
+		return j.died(ev)
+	case left:
+		return j.left(ev)
+	case signalled:
+		return j.signalled(ev)
+	case arrived:
+		return j.arrived(ev)
+	case retiring:
+		return j.retiring(ev)
+	case lost:
+		return j.lost(ev)
+	}
+	panic(fmt.Sprintf("launch: unknown event %T", ev))
 }
 
 // perform does what the plan says.
@@ -132,24 +185,29 @@ func (j *Job) perform(s step) (over bool) {
 		}
 	}
 	for _, task := range s.start {
-		j.crew.start(seat{
-			task: task, tasks: j.cfg.Tasks, local: task, locals: j.cfg.Tasks, nodes: 1,
-			attempt: j.plan.attempt, life: j.plan.tasks[task].life,
-		}, j.service.address)
+		j.start(task)
 	}
 	if s.stop {
-		j.crew.end(syscall.SIGTERM)
+		j.places.each(func(h hand) { h.end(syscall.SIGTERM) })
+		s.over = j.dropWaiting()
 	}
 	return s.over
+}
+
+// dropWaiting gives up the tasks that wait for a host.
+func (j *Job) dropWaiting() (over bool) {
+	for _, seat := range j.places.drop() {
+		over = j.perform(j.plan.gone(seat.Task))
+	}
+	return over
 }
 
 // open begins an attempt. Everything of the one before has ended; its service goes only when the new
 // one has its address, so that the two are not the same.
 func (j *Job) open() error {
-	j.failures = nil
+	j.failures = failures{}
 	if j.plan.attempt > 1 {
-		j.crew.sweep()
-		s, err := openService(j.cfg.Service, j.cfg.Listen, j.cfg.Tasks)
+		s, err := openService(j.cfg)
 		if err != nil {
 			return fmt.Errorf("attempt %d: %w", j.plan.attempt, err)
 		}
@@ -158,126 +216,45 @@ func (j *Job) open() error {
 		}
 		j.service = s
 	}
-	j.note("attempt %d: %d tasks, service on %s", j.plan.attempt, j.cfg.Tasks, j.service.address)
+	j.note("attempt %d: %d tasks, service on %s", j.plan.attempt, j.cfg.total(), j.service.address)
 	return nil
 }
 
-// died tells the service at once, and asks the plan.
-func (j *Job) died(ev died) step {
-	verdict := j.verdict()
-	evidence := ""
-	if !ev.Cause.Well() {
-		evidence = ev.Cause.evidence()
+// start starts a task on the host that has its place, or lets it wait for one.
+func (j *Job) start(task int) {
+	s := seat{
+		Task: task, Tasks: j.cfg.total(), Local: task % j.cfg.Tasks, Locals: j.cfg.Tasks,
+		Node: task / j.cfg.Tasks, Nodes: j.cfg.nodes(), Attempt: j.plan.attempt, Life: j.plan.tasks[task].life,
 	}
-	j.service.Exited(serry.TaskID{Job: wire.DefaultJob, Index: ev.Task}, evidence)
-
-	ending := j.plan.ending
-	s := j.plan.died(ev.Task, ev.Cause.Well())
-	if ev.Cause.Well() {
-		return s
+	h, took := j.places.find(s)
+	if took {
+		j.note("the tasks of node %d go to a spare host", s.Node)
 	}
-	if ending != notEnding {
-		if j.report.Interrupted == 0 && !j.crew.ended(ev.Task, ev.Cause) {
-			j.fail(ev)
+	if h == nil {
+		if j.patience == nil {
+			j.patience = time.NewTimer(j.cfg.Service.Cluster.RegisterTimeout)
 		}
-		return s
+		delete(j.places.taskOn, task)
+		return
 	}
-	if verdict != nil && verdict.Task != ev.Task && len(j.failures) == 0 {
-		verdict.Attempt, verdict.Life = j.plan.attempt, j.plan.tasks[verdict.Task].life
-		j.failures = append(j.failures, verdict)
-	}
-	j.fail(ev)
-	switch {
-	case j.plan.tasks[ev.Task].again:
-		j.failures = j.failures[:len(j.failures)-1]
-		j.report.Restarts++
-		j.note("task %d ended: %s; starting it again, %s left", ev.Task, ev.Cause.name(), restarts(j.plan.left))
-	case j.plan.ending == endingAttempt:
-		j.report.Restarts++
-		j.note("task %d ended: %s; starting all again, %s left", ev.Task, ev.Cause.name(), restarts(j.plan.left))
-	case j.plan.ending == endingJob:
-		j.note("task %d ended: %s; ending the job", ev.Task, ev.Cause.name())
-	default:
-		j.note("task %d ended: %s; the others go on", ev.Task, ev.Cause.name())
-	}
-	return s
-}
-
-func (j *Job) fail(ev died) {
-	j.failures = append(j.failures, &Failure{Task: ev.Task, Attempt: j.plan.attempt, Life: ev.Life, After: ev.After, Cause: ev.Cause})
-}
-
-func restarts(n int) string {
-	if n == 1 {
-		return "1 restart"
-	}
-	return fmt.Sprintf("%d restarts", n)
-}
-
-// verdict is the first failure as the service knows it. What it knows before a process has ended is
-// why processes end: a task that fell silent, or one that reported an error.
-func (j *Job) verdict() *Failure {
-	if len(j.failures) > 0 {
-		return nil
-	}
-	err := j.service.View().Failure
-	lost, ok := errors.AsType[*serry.LostError](err)
-	if ok {
-		err = lost.Lost[0]
-	}
-	if task, ok := errors.AsType[*serry.TaskError](err); ok && !task.Task.IsZero() && task.Task.Index < j.cfg.Tasks {
-		return &Failure{Task: task.Task.Index, Verdict: task.Error()}
-	}
-	return nil
-}
-
-func (j *Job) left(ev left) step {
-	j.crew.forget(ev.Task)
-	for _, f := range j.failures {
-		if f.Task == ev.Task {
-			f.Last = ev.Last
-		}
-	}
-	if ev.Err != nil {
-		j.warn("task %d: %v", ev.Task, ev.Err)
-	}
-	return j.plan.gone(ev.Task)
-}
-
-// signalled passes a signal on. The first that means the end gives tasks the grace, the second none.
-func (j *Job) signalled(sig syscall.Signal) step {
-	switch {
-	case sig != syscall.SIGINT && sig != syscall.SIGTERM && sig != syscall.SIGHUP:
-		j.crew.pass(sig)
-		return step{}
-	case j.report.Interrupted != 0:
-		j.note("signal %d again: killing all tasks", sig)
-		j.crew.kill()
-		return step{}
-	}
-	j.note("signal %d: passed on to all tasks, which have %v to end", sig, j.cfg.Grace)
-	j.report.Interrupted = sig
-	j.crew.end(sig)
-	s := j.plan.finish()
-	s.stop = false // they have been told
-	return s
+	h.start(s, j.service.address)
 }
 
 // finish ends everything that is not a task, and sums up.
-func (j *Job) finish() {
-	j.crew.kill() // nobody, unless an attempt could not be opened
-	j.crew.sweep()
-	j.crew.close()
+func (j *Job) finish(here *crew, m *meeting) {
+	here.close()
 	j.mu.Lock()
 	j.mu.service = nil
 	j.mu.Unlock()
 	if err := j.service.close(); err != nil {
 		j.warn("the service: %v", err)
 	}
-	j.report.Attempts, j.report.Took, j.report.Tasks = j.plan.attempt, time.Since(j.begun), j.cfg.Tasks
-	j.report.Ended = j.count().Ended
-	if len(j.failures) > 0 {
-		j.report.First, j.report.Later = j.failures[0], j.failures[1:]
+	s := j.count()
+	j.report.Attempts, j.report.Restarts, j.report.Took = s.Attempt, s.Restarts, time.Since(j.begun)
+	j.report.Tasks, j.report.Ended = s.Tasks, s.Ended
+	j.report.First, j.report.Later = j.failures.sorted()
+	if err := m.close(j.report); err != nil {
+		j.warn("the meeting of the launchers: %v", err)
 	}
 }
 
@@ -290,7 +267,7 @@ func (j *Job) show() {
 }
 
 func (j *Job) count() Status {
-	s := Status{Attempt: j.plan.attempt, Restarts: j.report.Restarts, Tasks: j.cfg.Tasks, Ending: j.plan.ending != notEnding}
+	s := Status{Attempt: j.plan.attempt, Restarts: j.cfg.MaxRestarts - j.plan.left, Tasks: len(j.plan.tasks), Ending: j.plan.ending != notEnding}
 	for _, t := range j.plan.tasks {
 		switch {
 		case t.phase == running:

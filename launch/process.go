@@ -1,10 +1,13 @@
 package launch
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"os"
 	"runtime"
+	"strconv"
+	"strings"
 	"sync"
 	"syscall"
 	"time"
@@ -97,6 +100,7 @@ type process struct {
 		sync.Mutex
 		gone  bool        // nothing of the group is left: its number may be somebody else's
 		timer *time.Timer // kills the group; nil until it is told to end
+		told  bool        // to end, while its first process ran
 		ours  bool        // we killed it
 	}
 }
@@ -115,7 +119,7 @@ func (p *process) await() (Cause, error) {
 	if err != nil {
 		return Cause{}, fmt.Errorf("wait for process %d: %w", p.pid, err)
 	}
-	p.end(syscall.SIGTERM) // what it leaves behind; it itself holds the number of the group
+	p.send(syscall.SIGTERM) // to what it leaves behind; it itself holds the number of the group
 	var status syscall.WaitStatus
 	if _, err := wait4(p.pid, &status); err != nil {
 		return Cause{}, fmt.Errorf("wait for process %d: %w", p.pid, err)
@@ -133,11 +137,21 @@ func wait4(pid int, status *syscall.WaitStatus) (int, error) {
 	}
 }
 
-// end sends a signal to the whole group, and kills it after the grace. Later calls only send.
+// end asks the group to end by a signal, and kills it after the grace.
 func (p *process) end(sig syscall.Signal) {
+	p.mu.Lock()
+	p.mu.told = true
+	p.mu.Unlock()
+	p.send(sig)
+}
+
+// send sends a signal to the whole group, and kills it after the grace. Later calls only send. Who is
+// stopped hears no signal, and is woken up.
+func (p *process) send(sig syscall.Signal) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.signal(sig)
+	p.signal(syscall.SIGCONT)
 	if p.mu.timer == nil && !p.mu.gone {
 		p.mu.timer = time.AfterFunc(p.grace, p.kill)
 	}
@@ -163,6 +177,29 @@ func (p *process) killed() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.mu.ours
+}
+
+// obeyed says whether a process ended in this way because we told it to.
+func (p *process) obeyed(c Cause) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.mu.ours && c.Signal == syscall.SIGKILL || p.mu.told && (c.Signal == syscall.SIGTERM || c.Signal == syscall.SIGINT || c.Signal == syscall.SIGHUP)
+}
+
+// ending says whether the first process of the group is on its way out, or has ended.
+func (p *process) ending() bool {
+	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", p.pid))
+	if err != nil {
+		return true
+	}
+	// After the name, in brackets, come the state and six numbers; the seventh has the flags.
+	fields := strings.Fields(string(stat[bytes.LastIndexByte(stat, ')')+1:]))
+	const state, flags, exiting = 0, 6, 0x4
+	if len(fields) <= flags {
+		return false
+	}
+	n, err := strconv.ParseUint(fields[flags], 10, 64)
+	return fields[state] == "Z" || fields[state] == "X" || err == nil && n&exiting != 0
 }
 
 // signal needs mu. An error means that nobody is left.

@@ -2,7 +2,6 @@ package launch
 
 import (
 	"fmt"
-	"strings"
 	"syscall"
 	"time"
 )
@@ -61,15 +60,4 @@ func (r *Report) ExitCode() int {
 		return signalBase + int(r.Interrupted)
 	}
 	return 1
-}
-
-// lastIndent comes before the last lines of a task.
-const lastIndent = "    "
-
-// lastLines prints the last lines of a task, if it said something.
-func (f *Failure) lastLines() string {
-	if len(f.Last) == 0 {
-		return ""
-	}
-	return lastIndent + strings.Join(f.Last, "\n"+lastIndent)
 }

@@ -88,6 +88,10 @@ const guardCommand = "guard-a-run"
 // runSettings are the flags of serry run.
 type runSettings struct {
 	procs       int
+	nodes       int
+	node        int
+	spares      int
+	coordinator string
 	restart     string
 	maxRestarts int
 	recoverable bool
@@ -101,7 +105,11 @@ type runSettings struct {
 
 func (s *runSettings) define(f *pflag.FlagSet) {
 	f.SortFlags = false
-	f.IntVarP(&s.procs, "procs", "n", 1, "`number` of tasks")
+	f.IntVarP(&s.procs, "procs", "n", 1, "`number` of tasks on this host")
+	f.IntVar(&s.nodes, "nnodes", 1, "`number` of hosts; serry run is started on each")
+	f.IntVar(&s.node, "node-rank", 0, "`number` of this host, from 0")
+	f.StringVar(&s.coordinator, "coordinator", "", "`host:port` on host 0 where all hosts meet")
+	f.IntVar(&s.spares, "spares", 0, "`number` of further hosts, with ranks from --nnodes on, that wait to take the place of a lost one")
 	f.StringVar(&s.restart, "restart", string(launch.RestartNever), "what to start again after a failure: `never`, failed or all")
 	f.IntVar(&s.maxRestarts, "max-restarts", 3, "how often, in the whole job")
 	f.BoolVar(&s.recoverable, "recoverable", false, "tasks may fail and come back while the others go on (implied by --restart failed)")
@@ -118,8 +126,9 @@ func (s *runSettings) define(f *pflag.FlagSet) {
 func (s *runSettings) config(cmd *cobra.Command, args []string) (launch.Config, error) {
 	c := launch.Config{
 		Command: args, Tasks: s.procs,
+		Nodes: s.nodes, Node: s.node, Spares: s.spares, Coordinator: s.coordinator,
 		Restart: launch.Restart(s.restart), MaxRestarts: s.maxRestarts, Recoverable: s.recoverable,
-		Grace: s.grace, LogDir: s.logDir, NoMPI: s.noMPI,
+		Grace: orNone(cmd, "grace", s.grace), LogDir: s.logDir, NoMPI: s.noMPI,
 		Guard: []string{"/proc/self/exe", guardCommand},
 		Service: server.Config{Cluster: coord.Config{
 			RegisterBarrier:  true,

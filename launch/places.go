@@ -1,0 +1,108 @@
+package launch
+
+// places says which host stands for which node of a job. A host has the number that its launcher was
+// given; those beyond the last node are spares. A node whose host was lost is taken over by a spare.
+type places struct {
+	hands    map[int]hand // of all hosts that are here, by their number
+	hostOf   []int        // by node: number of its host, or one of the two below
+	retiring map[int]bool // hosts that are about to leave, and take no more tasks
+	taskOn   map[int]int  // by task: the host it was started on last
+	waiting  []seat       // tasks that have no host yet
+}
+
+const (
+	notYet = -1 // its own host has not come yet
+	vacant = -2 // its host was lost; whoever comes may have it
+)
+
+func newPlaces(nodes int, here hand) places {
+	p := places{hands: map[int]hand{0: here}, hostOf: make([]int, nodes), retiring: make(map[int]bool), taskOn: make(map[int]int)}
+	for i := range p.hostOf[1:] {
+		p.hostOf[i+1] = notYet
+	}
+	return p
+}
+
+func (p *places) has(host int) bool { return p.hands[host] != nil }
+
+// find is the hand for a task, or nil if there is none now, and then the task is one that waits. It
+// may take a spare.
+func (p *places) find(s seat) (h hand, took bool) {
+	host := &p.hostOf[s.Node]
+	if *host == vacant || p.retiring[*host] {
+		*host = vacant
+		if spare, ok := p.spare(); ok {
+			*host, took = spare, true
+		}
+	}
+	if h = p.hands[*host]; h == nil {
+		p.waiting = append(p.waiting, s)
+	} else {
+		p.taskOn[s.Task] = *host
+	}
+	return h, took
+}
+
+// spare finds the lowest host that stands for no node.
+func (p *places) spare() (host int, ok bool) {
+	used := make(map[int]bool)
+	for _, h := range p.hostOf {
+		used[h] = true
+	}
+	for _, h := range sortedKeys(p.hands) {
+		if !used[h] && !p.retiring[h] {
+			return h, true
+		}
+	}
+	return 0, false
+}
+
+// add takes a host in, and returns the tasks that may now find a place.
+func (p *places) add(host int, h hand) []seat {
+	p.hands[host] = h
+	delete(p.retiring, host)
+	if host < len(p.hostOf) && p.hostOf[host] < 0 {
+		p.hostOf[host] = host
+	}
+	return p.drop()
+}
+
+// remove takes a host out.
+func (p *places) remove(host int) {
+	delete(p.hands, host)
+	delete(p.retiring, host)
+	for node, h := range p.hostOf {
+		if h == host {
+			p.hostOf[node] = vacant
+		}
+	}
+}
+
+// drop returns the tasks that wait for a host, and forgets them.
+func (p *places) drop() []seat {
+	all := p.waiting
+	p.waiting = nil
+	return all
+}
+
+// complete says whether no task waits for a host.
+func (p *places) complete() bool { return len(p.waiting) == 0 }
+
+// vacant is the first node without a host.
+func (p *places) vacant() int {
+	for node, h := range p.hostOf {
+		if h < 0 {
+			return node
+		}
+	}
+	return 0
+}
+
+// each does something on every host that stands for a node.
+func (p *places) each(f func(hand)) {
+	for _, host := range p.hostOf {
+		if h := p.hands[host]; h != nil {
+			f(h)
+		}
+	}
+}
