@@ -57,14 +57,10 @@ func (m *Member) patience(now time.Time) time.Duration {
 // beat sends one heartbeat and checks who answers.
 func (m *Member) beat(ctx context.Context) error {
 	m.count.beats.Add(1)
-	result, err := exchange(ctx, m.transport, m.dialect, coord.Heartbeat{Call: m.caller()})
-	if err != nil {
-		return err
-	}
-	r, ok := result.(coord.Registered)
+	r, err := as[coord.Registered](exchange(ctx, m.transport, m.dialect, coord.Heartbeat{Call: m.caller()}))
 	switch {
-	case !ok:
-		return fmt.Errorf("the service sent %T for a heartbeat", result)
+	case err != nil:
+		return err
 	case r.Service != m.service:
 		return &serry.MismatchError{Requested: m.service, Current: r.Service}
 	}

@@ -35,12 +35,12 @@ func (m *Member) Barrier(ctx context.Context, id string, o serry.BarrierOptions)
 	}
 	call, answered := m.changing()
 	defer answered()
-	result, err := m.call(ctx, coord.Barrier{
+	passed, err := as[coord.Passed](m.call(ctx, coord.Barrier{
 		Call: call, ID: id, Counter: u.last + 1, Timeout: timeout, Tasks: o.Among, Recoverable: m.cfg.Recoverable,
-	})
+	}))
 	counter := int64(-1)
 	var failed *serry.BarrierError
-	if passed, ok := result.(coord.Passed); ok && err == nil {
+	if err == nil {
 		counter = passed.Counter
 	} else if errors.As(err, &failed) && !errors.Is(err, serry.ErrSuperseded) {
 		counter = failed.Counter

@@ -141,6 +141,15 @@ func attempt(ctx context.Context, t Transport, d wire.Dialect, ev coord.Event) (
 	return result, st, err
 }
 
+// as takes a result for what it should be. A service can send anything.
+func as[R coord.Result](result coord.Result, err error) (R, error) {
+	r, ok := result.(R)
+	if err == nil && !ok {
+		err = fmt.Errorf("the service sent %T in place of %T", result, r)
+	}
+	return r, err
+}
+
 // pause waits, unless ctx ends first.
 func pause(ctx context.Context, d time.Duration) error {
 	t := time.NewTimer(d)

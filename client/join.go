@@ -59,13 +59,12 @@ func (m *Member) register(ctx context.Context) error {
 	var last error
 	for k := 1; ; k++ {
 		result, st, err := m.registerOnce(ctx)
-		if r, ok := result.(coord.Registered); ok && err == nil {
+		if err == nil {
+			r, err := as[coord.Registered](result, nil)
 			m.service = r.Service
-			return nil
+			return err
 		}
 		switch {
-		case err == nil:
-			return fmt.Errorf("the service sent %T for a registration", result)
 		case ctx.Err() != nil && last != nil:
 			return fmt.Errorf("%w; before that: %w", context.Cause(ctx), last)
 		case ctx.Err() != nil:
@@ -114,40 +113,31 @@ func mayTryAgain(st rpc.Status, err error) bool {
 	return st.Details == nil // what the service itself says is final
 }
 
-// findDialect asks for the status of the service in serry's own dialect; one that does not know that
-// call is a stock service. Those speak jaxlib's dialect or TensorFlow's, and only the right one of
-// them knows what a heartbeat is.
+// findDialect asks for a key in serry's own dialect. A service that does not know this call is a stock
+// one, which speaks jaxlib's dialect or TensorFlow's.
 func (m *Member) findDialect(ctx context.Context) error {
 	if m.cfg.Dialect != Auto {
 		m.dialect = m.cfg.Dialect.wire()
 		return nil
 	}
-	tries := []struct {
-		dialect wire.Dialect
-		probe   coord.Event
-	}{
-		{wire.Own, coord.TryGetKeyValue{Key: "serry/hello"}},
-		{wire.XLA, coord.TryGetKeyValue{Key: "serry/hello"}},
-		{wire.TF, coord.TryGetKeyValue{Key: "serry/hello"}},
-	}
-	for _, t := range tries {
-		for {
-			_, err := exchange(ctx, m.transport, t.dialect, t.probe)
-			if errors.Is(err, errUnreachable) {
-				if err := pause(ctx, jittered(firstRetry)); err != nil {
-					return err
-				}
-				continue
-			}
+	var err error
+	for _, m.dialect = range []wire.Dialect{wire.Own, wire.XLA, wire.TF} {
+		if err = m.hello(ctx); status.Code(err) != codes.Unimplemented {
 			if err != nil && ctx.Err() != nil {
 				return err
 			}
-			if status.Code(err) == codes.Unimplemented {
-				break
-			}
-			m.dialect = t.dialect
-			return nil
+			return nil // whatever it says of the key, it has understood us
 		}
 	}
-	return fmt.Errorf("%s is no coordination service: it knows none of the dialects", m.cfg.Address)
+	return fmt.Errorf("no coordination service is there, it knows none of the dialects: %w", err)
+}
+
+// hello asks for a key that nobody has, until there is an answer.
+func (m *Member) hello(ctx context.Context) error {
+	for wait := firstRetry; ; wait = min(2*wait, lastRetry) {
+		_, err := exchange(ctx, m.transport, m.dialect, coord.TryGetKeyValue{Key: "serry/hello"})
+		if !errors.Is(err, errUnreachable) || pause(ctx, jittered(wait)) != nil {
+			return err
+		}
+	}
 }

@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 	"iter"
+	"maps"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -99,13 +101,13 @@ func (kv *KV) Swap(ctx context.Context, key string, old, new []byte) error {
 
 // List returns everything below dir, at any depth, sorted by key.
 func (kv *KV) List(ctx context.Context, dir string) ([]serry.Entry, error) {
-	result, err := kv.store.read(ctx, func(c coord.Call) coord.Event {
+	result, err := as[coord.Entries](kv.store.read(ctx, func(c coord.Call) coord.Event {
 		return coord.GetKeyValueDir{Call: c, Dir: kv.prefix + dir}
-	})
+	}))
 	if err != nil {
 		return nil, err
 	}
-	entries := result.(coord.Entries).Entries
+	entries := result.Entries
 	for i := range entries {
 		entries[i].Key = kv.below(entries[i].Key)
 	}
@@ -125,28 +127,29 @@ type KeyEvent struct {
 	serry.Entry
 	Deleted  bool
 	Revision int64
-
-	// Reset says that the watch starts anew with this event: what was seen before and is not in the
-	// events that follow is gone.
-	Reset bool
 }
 
 // Watch tells what is below dir, and then every change, until ctx or the member ends. Changes of
 // one key that follow each other closely may be told as one.
 func (kv *KV) Watch(ctx context.Context, dir string) iter.Seq2[KeyEvent, error] {
 	return func(yield func(KeyEvent, error) bool) {
+		known := make(map[string]bool)
+		wait := firstRetry
 		for after := int64(-1); ; {
-			result, err := kv.store.read(ctx, func(c coord.Call) coord.Event {
+			changes, err := as[coord.Changes](kv.store.read(ctx, func(c coord.Call) coord.Event {
 				return coord.WatchKeys{Call: c, Dir: kv.prefix + dir, After: after}
-			})
+			}))
+			if err == nil && len(changes.Changes) == 0 { // all is gone, or nothing is there; or a bad service
+				err = pause(ctx, wait)
+				wait = min(2*wait, lastRetry)
+			}
 			if err != nil {
 				yield(KeyEvent{}, err)
 				return
 			}
-			changes := result.(coord.Changes)
 			after = changes.Revision
-			for i, c := range changes.Changes {
-				e := KeyEvent{Entry: c.Entry, Deleted: c.Deleted, Revision: c.Revision, Reset: changes.Reset && i == 0}
+			for _, c := range append(forgotten(known, changes), changes.Changes...) {
+				e := KeyEvent{Entry: c.Entry, Deleted: c.Deleted, Revision: c.Revision}
 				e.Key = kv.below(e.Key)
 				if !yield(e, nil) {
 					return
@@ -156,18 +159,38 @@ func (kv *KV) Watch(ctx context.Context, dir string) iter.Seq2[KeyEvent, error] 
 	}
 }
 
+// forgotten brings known, the keys that a watcher was told of, up to date, and returns those that are
+// gone without a word: a watcher that is far behind is told only what is there.
+func forgotten(known map[string]bool, c coord.Changes) []coord.Change {
+	var gone []coord.Change
+	if c.Reset {
+		there := make(map[string]bool, len(c.Changes))
+		for _, ch := range c.Changes {
+			there[ch.Key] = true
+		}
+		for _, key := range slices.Sorted(maps.Keys(known)) {
+			if !there[key] {
+				gone = append(gone, coord.Change{Entry: coord.Entry{Key: key}, Revision: c.Revision, Deleted: true})
+				delete(known, key)
+			}
+		}
+	}
+	for _, ch := range c.Changes {
+		if ch.Deleted {
+			delete(known, ch.Key)
+		} else {
+			known[ch.Key] = true
+		}
+	}
+	return gone
+}
+
 // below takes the prefix of the view off a key of the store.
 func (kv *KV) below(key string) string {
 	return strings.TrimPrefix(key, strings.TrimPrefix(kv.prefix, "/"))
 }
 
 func value(result coord.Result, err error) ([]byte, error) {
-	if err != nil {
-		return nil, err
-	}
-	v, ok := result.(coord.Value)
-	if !ok {
-		return nil, fmt.Errorf("the service sent %T for a value", result)
-	}
-	return v.Value, nil
+	v, err := as[coord.Value](result, err)
+	return v.Value, err
 }

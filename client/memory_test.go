@@ -188,6 +188,38 @@ func TestMemoryDeletes(t *testing.T) {
 	})
 }
 
+func TestWatchFarBehind(t *testing.T) {
+	lab.Clause(t, "T-MEM-6")
+	synctest.Test(t, func(t *testing.T) {
+		cfg := cluster(1)
+		cfg.Cluster.Limits.Changes = 2 // so that nobody can be far behind
+		kv := newFleet(t, client.Serry, cfg).join(1)[0].KV()
+		set(t, kv, "d/a", "1", "d/b", "1", "d/c", "1")
+		var told []string
+		for e, err := range kv.Watch(t.Context(), "d") {
+			if err != nil {
+				t.Fatal(err)
+			}
+			told = append(told, fmt.Sprintf("%s %s %v", e.Key, e.Value, e.Deleted))
+			if len(told) == 3 { // while we are told the rest, much happens
+				for _, key := range []string{"d/a", "d/c"} {
+					if err := kv.Delete(t.Context(), key); err != nil {
+						t.Fatal(err)
+					}
+				}
+				set(t, kv, "d/b", "2", "x", "1", "d/e", "3", "y", "1")
+			}
+			if e.Key == "d/e" {
+				break
+			}
+		}
+		want := []string{"d/a 1 false", "d/b 1 false", "d/c 1 false", "d/a  true", "d/c  true", "d/b 2 false", "d/e 3 false"}
+		if diff := cmp.Diff(want, told); diff != "" {
+			t.Errorf("Watch() tells (-want +got):\n%s", diff)
+		}
+	})
+}
+
 // stores are the two kinds of stores that can do everything.
 func stores(t *testing.T, f func(t *testing.T, kv *client.KV)) {
 	t.Helper()

@@ -16,6 +16,7 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/encoding"
 	"google.golang.org/grpc/encoding/gzip"
+	"google.golang.org/grpc/keepalive"
 	"google.golang.org/grpc/mem"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
@@ -63,6 +64,9 @@ func Dial(address string, o DialOptions) (Transport, error) {
 		grpc.WithDisableServiceConfig(),
 		grpc.WithDisableRetry(),
 		grpc.WithIdleTimeout(0), // a quiet member is still a member
+		// A connection on which nothing arrives at the other end is given up (TCP_USER_TIMEOUT). Pings are
+		// as good as never sent: stock services do not like them, and heartbeats are more frequent.
+		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: time.Hour, Timeout: unheardTimeout}),
 		// A coordinator that comes back should not have to wait for us.
 		grpc.WithConnectParams(grpc.ConnectParams{
 			Backoff:           backoff.Config{BaseDelay: 50 * time.Millisecond, Multiplier: 1.6, Jitter: 0.2, MaxDelay: time.Second},
@@ -80,6 +84,9 @@ func Dial(address string, o DialOptions) (Transport, error) {
 	}
 	return &network{conn: conn}, nil
 }
+
+// unheardTimeout is how long the other host may take to acknowledge bytes.
+const unheardTimeout = 20 * time.Second
 
 // network is a Transport over a gRPC connection.
 type network struct{ conn *grpc.ClientConn }

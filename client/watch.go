@@ -20,8 +20,16 @@ func (m *Member) Tasks(ctx context.Context) (serry.Snapshot, error) {
 // Changes that follow each other closely may be told as one.
 func (m *Member) Watch(ctx context.Context) iter.Seq2[serry.Snapshot, error] {
 	return func(yield func(serry.Snapshot, error) bool) {
+		wait := firstRetry
 		for version := int64(-1); ; {
 			s, err := m.tasksAfter(ctx, version)
+			if err == nil && s.Version == version { // a bad service; we know that already
+				err = pause(ctx, wait)
+				wait = min(2*wait, lastRetry)
+				if err == nil {
+					continue
+				}
+			}
 			if !yield(s, err) || err != nil {
 				return
 			}
@@ -31,13 +39,9 @@ func (m *Member) Watch(ctx context.Context) iter.Seq2[serry.Snapshot, error] {
 }
 
 func (m *Member) tasksAfter(ctx context.Context, version int64) (serry.Snapshot, error) {
-	result, err := m.call(ctx, coord.WatchTasks{Call: m.caller(), Version: version})
+	p, err := as[*coord.Picture](m.call(ctx, coord.WatchTasks{Call: m.caller(), Version: version}))
 	if err != nil {
 		return serry.Snapshot{}, err
-	}
-	p, ok := result.(*coord.Picture)
-	if !ok {
-		return serry.Snapshot{}, fmt.Errorf("the service sent %T for the state of the tasks", result)
 	}
 	if p.Version < 0 { // the farewell of a service that stops (C-WATCH-6)
 		return serry.Snapshot{}, serry.ErrStopping
@@ -55,13 +59,9 @@ func (m *Member) Agree(ctx context.Context, word []byte, tasks ...serry.TaskID) 
 	}
 	call, answered := m.changing()
 	defer answered()
-	result, err := m.call(ctx, coord.GetAliveTasks{Call: call, Tasks: tasks, Word: word})
+	alive, err := as[*coord.Alive](m.call(ctx, coord.GetAliveTasks{Call: call, Tasks: tasks, Word: word}))
 	if err != nil {
 		return serry.Agreement{}, err
-	}
-	alive, ok := result.(*coord.Alive)
-	if !ok {
-		return serry.Agreement{}, fmt.Errorf("the service sent %T for an agreement", result)
 	}
 	a := serry.Agreement{Alive: make(map[serry.TaskID]serry.Incarnation), Words: make(map[serry.TaskID][]byte)}
 	for i, t := range alive.Tasks {
