@@ -628,7 +628,8 @@ func TestConnectionLimits(t *testing.T) {
 	})
 }
 
-// TestHandshakeLimit opens more connections than may be without a handshake: the oldest goes.
+// TestHandshakeLimit opens more connections than may be without a handshake: accepting waits for them,
+// and when none gets on the oldest goes.
 func TestHandshakeLimit(t *testing.T) {
 	clause(t, "F-37")
 	synctest.Test(t, func(t *testing.T) {

@@ -82,6 +82,7 @@ type Server struct {
 	tls     *tls.Config
 	log     *slog.Logger
 	slots   chan struct{} // one token for a connection
+	grew    chan struct{} // told when a connection has finished its handshake or ended
 	stop    chan struct{} // closed when accepting ends
 	budget  budget        // of messages under way, all connections
 	base    time.Time     // zero of the scanner's clock
@@ -114,6 +115,7 @@ func New(cfg Config) *Server {
 		cfg.MaxConns = defaultMaxConns()
 	}
 	s.slots = make(chan struct{}, cfg.MaxConns)
+	s.grew = make(chan struct{}, 1)
 	if cfg.MaxUnfinishedBytes <= 0 {
 		cfg.MaxUnfinishedBytes = defaultUnfinishedBytes
 		if limit := debug.SetMemoryLimit(-1); limit < math.MaxInt64 {
@@ -168,6 +170,10 @@ func (s *Server) Serve(l net.Listener) error {
 		if !s.takeSlot(&told) {
 			return ErrServerClosed
 		}
+		if !s.waitForHandshakes() {
+			<-s.slots
+			return ErrServerClosed
+		}
 		nc, err := s.accept(l)
 		if err != nil {
 			<-s.slots
@@ -194,6 +200,32 @@ func (s *Server) takeSlot(told *bool) bool {
 		return true
 	case <-s.stop:
 		return false
+	}
+}
+
+// waitForHandshakes holds up accepting while too many connections have not finished theirs: ten
+// thousand clients that come at once are read as fast as they can be. If that helps nobody for a
+// while, the oldest of them has nothing to say and is closed.
+func (s *Server) waitForHandshakes() bool {
+	for {
+		s.mu.Lock()
+		var oldest *conn
+		if len(s.mu.young) >= maxHandshakes {
+			oldest = s.mu.young[0]
+		}
+		s.mu.Unlock()
+		if oldest == nil {
+			return true
+		}
+		select {
+		case <-s.grew:
+		case <-time.After(handshakePatience):
+			s.count.refused[refusedHandshakes].Add(1)
+			s.grown(oldest)
+			oldest.fail(errCrowded)
+		case <-s.stop:
+			return false
+		}
 	}
 }
 
@@ -233,18 +265,9 @@ func (s *Server) start(nc net.Conn) {
 	}
 	s.mu.conns[c] = struct{}{}
 	s.mu.young = append(s.mu.young, c)
-	var oldest *conn
-	if len(s.mu.young) > maxHandshakes {
-		oldest = s.mu.young[0]
-		s.mu.young = slices.Delete(s.mu.young, 0, 1)
-	}
 	s.conns.Add(1)
 	s.mu.Unlock()
 	s.count.accepted.Add(1)
-	if oldest != nil {
-		s.count.refused[refusedHandshakes].Add(1)
-		oldest.fail(errCrowded)
-	}
 	go func() {
 		defer s.conns.Done()
 		c.serve()
@@ -262,6 +285,10 @@ func (s *Server) grown(c *conn) {
 	defer s.mu.Unlock()
 	if i := slices.Index(s.mu.young, c); i >= 0 {
 		s.mu.young = slices.Delete(s.mu.young, i, i+1)
+		select {
+		case s.grew <- struct{}{}:
+		default:
+		}
 	}
 }
 

@@ -46,11 +46,12 @@ const (
 
 // Times.
 const (
-	handshakeTime = 20 * time.Second
-	stallTime     = 20 * time.Second // bytes wait and none moves
-	pileTime      = 5 * time.Second  // the same with more than maxPile
-	lingerTime    = time.Second      // between GOAWAY and the end
-	watchEvery    = time.Second
+	handshakeTime     = 20 * time.Second
+	handshakePatience = time.Second      // with too many of them: how long none may end
+	stallTime         = 20 * time.Second // bytes wait and none moves
+	pileTime          = 5 * time.Second  // the same with more than maxPile
+	lingerTime        = time.Second      // between GOAWAY and the end
+	watchEvery        = time.Second
 )
 
 // What a limit refused, for counting.
