@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math"
 	"strings"
 	"time"
 
@@ -202,7 +203,7 @@ func barrierStatus(b *coord.BarrierView, now coord.Time) BarrierStatus {
 	if !b.First.IsZero() {
 		s.First = b.First.String()
 	}
-	if b.Deadline >= 0 {
+	if b.Deadline >= 0 && b.Deadline < math.MaxInt64 {
 		s.LeftSeconds = seconds(max(0, b.Deadline-now))
 	}
 	return s

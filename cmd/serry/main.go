@@ -39,12 +39,25 @@ func newRoot() *cobra.Command {
 		Short: "Keep a multi-host job together",
 		Long: `serry keeps the tasks of a multi-host job together: it is the coordination
 service that jax and TensorFlow clients connect to without a changed line.`,
-		SilenceErrors:     true,
-		SilenceUsage:      true,
-		CompletionOptions: cobra.CompletionOptions{HiddenDefaultCmd: true},
+		SilenceErrors: true,
+		SilenceUsage:  true,
 	}
-	root.AddCommand(newRun(), newServe(), newVersion(), newGuard())
+	group(root, "Run a job:", newRun(), newServe())
+	group(root, "Look at a job:", newStatus(), newTasks(), newBarriers(), newKV(), newWatch(), newWhy())
+	group(root, "Set up:", newCert(), newContext(), newVersion())
+	root.SetCompletionCommandGroupID("Set up:")
+	root.SetHelpCommandGroupID("Set up:")
+	root.AddCommand(newGuard())
 	return root
+}
+
+// group adds commands that help lists under a title.
+func group(root *cobra.Command, title string, commands ...*cobra.Command) {
+	root.AddGroup(&cobra.Group{ID: title, Title: title})
+	for _, c := range commands {
+		c.GroupID = title
+		root.AddCommand(c)
+	}
 }
 
 // A runError is the failure of a command that was called rightly. All other errors are mistakes in

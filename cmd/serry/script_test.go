@@ -27,14 +27,17 @@ func TestScripts(t *testing.T) {
 		UpdateScripts:       *rewrite,
 		Setup: func(env *testscript.Env) error {
 			env.Values[serverKey{}] = &running{}
+			env.Values[jobKey{}] = &job{}
 			return nil
 		},
-		Cmds: map[string]func(*testscript.TestScript, bool, []string){
-			"start": start,
-			"dial":  dial,
-			"end":   end,
-		},
+		Cmds: commands(),
 	})
+}
+
+func commands() map[string]func(*testscript.TestScript, bool, []string) {
+	all := jobCommands()
+	all["start"], all["dial"], all["end"], all["signal"] = start, dial, end, send
+	return all
 }
 
 // running is the server of a script.
@@ -85,11 +88,18 @@ func dial(ts *testscript.TestScript, neg bool, _ []string) {
 	}
 }
 
+// signals are those that a script can send.
+var signals = map[string]os.Signal{"TERM": syscall.SIGTERM, "INT": syscall.SIGINT, "KILL": syscall.SIGKILL, "HUP": syscall.SIGHUP}
+
+// send sends a signal to the server, which goes on.
+func send(ts *testscript.TestScript, _ bool, args []string) {
+	ts.Check(ts.Value(serverKey{}).(*running).cmd.Process.Signal(signals[args[0]]))
+}
+
 // end sends a signal and checks that the server ends, and ends well unless it is killed. What it
 // wrote is then in the files out and log.
 func end(ts *testscript.TestScript, _ bool, args []string) {
 	r := ts.Value(serverKey{}).(*running)
-	signals := map[string]os.Signal{"TERM": syscall.SIGTERM, "INT": syscall.SIGINT, "KILL": syscall.SIGKILL}
 	ts.Check(r.cmd.Process.Signal(signals[args[0]]))
 	var rest bytes.Buffer
 	_, err := rest.ReadFrom(r.stdout)

@@ -16,6 +16,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/serry-dev/serry/server"
+	"github.com/serry-dev/serry/wire/mtls"
 )
 
 func newServe() *cobra.Command {
@@ -25,7 +26,8 @@ func newServe() *cobra.Command {
 		Short: "Run the coordination service of a job",
 		Long: `Run the coordination service of a job. Its first line on stdout says where it
 serves. It stands for any number of runs of the job, one after the other, and
-ends politely at SIGTERM or SIGINT.
+ends politely at SIGTERM or SIGINT. With TLS, SIGHUP makes it read the files of
+its certificate again; it also finds out by itself, in a minute.
 
 Port 8476 is the one jax uses for a coordinator where nothing else is said.
 Every flag can be given by environment: --tasks is SERRY_TASKS.`,
@@ -93,6 +95,7 @@ func serve(cmd *cobra.Command, s *settings, cfg server.Config) error {
 		return err
 	}
 	defer page.Close()
+	defer reloadOnHangup(s.identity, cfg.Log)()
 
 	total := 0
 	for _, j := range cfg.Cluster.Jobs {
@@ -110,6 +113,33 @@ func serve(cmd *cobra.Command, s *settings, cfg server.Config) error {
 	}
 	srv.Shutdown(context.Background())
 	return err
+}
+
+// reloadOnHangup reads the files of an identity again when SIGHUP comes, until the function that it
+// returns is called. They would be looked at anyway, but not at once (A-TLS-11). Without TLS the
+// signal keeps its meaning.
+func reloadOnHangup(id *mtls.Identity, log *slog.Logger) (stop func()) {
+	if id == nil {
+		return func() {}
+	}
+	hangups := make(chan os.Signal, 1)
+	signal.Notify(hangups, syscall.SIGHUP)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		for range hangups {
+			if err := id.Reload(); err != nil {
+				log.Error("certificates not reloaded", "err", err)
+			} else {
+				log.Info("certificates reloaded")
+			}
+		}
+	}()
+	return func() {
+		signal.Stop(hangups)
+		close(hangups)
+		<-done
+	}
 }
 
 // metricsTimeout is how long a reader of metrics may take for its request.

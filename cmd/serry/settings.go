@@ -34,6 +34,9 @@ type settings struct {
 	errorDelivery, transport         string
 	limits                           map[string]int64
 	tls                              mtls.Files
+	taskURI                          string
+
+	identity *mtls.Identity // from the files, or nil; set by config
 }
 
 func (s *settings) define(f *pflag.FlagSet) {
@@ -56,6 +59,7 @@ func (s *settings) define(f *pflag.FlagSet) {
 	f.StringVar(&s.tls.Key, "tls-key", "", "PEM `file` with its private key")
 	f.StringVar(&s.tls.CA, "tls-ca", "", "PEM `file` with the roots that clients must chain to")
 	f.StringVar(&s.tls.PeerPrefix, "tls-peer-prefix", "", "what a URI name of a client's certificate must begin with, such as spiffe://example.org/job/")
+	f.StringVar(&s.taskURI, "tls-task-uri", "", "`template` of the URI name that the certificate of a task must have, such as spiffe://example.org/{job}/{task}")
 	f.StringVar(&s.metricsListen, "metrics-listen", "", "`address` to serve metrics on, for Prometheus, at /metrics")
 	f.StringVar(&s.logFormat, "log-format", "text", "`text` or json")
 	f.StringVar(&s.logLevel, "log-level", "info", "least important lines to log: debug, `info`, warn or error")
@@ -117,12 +121,12 @@ func (s *settings) config(cmd *cobra.Command) (server.Config, error) {
 		return c, err
 	}
 	if !s.tls.IsZero() {
-		id, err := mtls.Load(s.tls)
-		if err != nil {
+		if s.identity, err = mtls.Load(s.tls); err != nil {
 			return c, err
 		}
-		c.TLS = id.Server()
+		c.TLS = s.identity.Server()
 	}
+	c.TaskURI = s.taskURI
 	if s.heartbeatTimeout <= 0 {
 		return c, fmt.Errorf("--heartbeat-timeout %v: want more than 0", s.heartbeatTimeout)
 	}

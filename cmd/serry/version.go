@@ -3,32 +3,56 @@ package main
 import (
 	"fmt"
 	"runtime/debug"
+	"strings"
 
 	"github.com/spf13/cobra"
 )
 
 func newVersion() *cobra.Command {
-	return &cobra.Command{
+	p := &printer{}
+	cmd := &cobra.Command{
 		Use:   "version",
 		Short: "Print the version of serry",
 		Args:  cobra.NoArgs,
-		Run: func(cmd *cobra.Command, _ []string) {
-			fmt.Fprintln(cmd.OutOrStdout(), version())
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := p.open(cmd); err != nil {
+				return err
+			}
+			b := build()
+			if done, err := p.object(b); done {
+				return failed(err)
+			}
+			fmt.Fprintln(p.out, b)
+			return nil
 		},
 	}
+	p.define(cmd)
+	return cmd
 }
 
-// version says what this binary was built from, as the Go tools recorded it.
-func version() string {
+// A buildInfo says what this binary was built from.
+type buildInfo struct {
+	Version  int    `json:"version"`
+	Serry    string `json:"serry"`
+	Revision string `json:"revision,omitempty"`
+	Go       string `json:"go,omitempty"`
+}
+
+func (b buildInfo) String() string {
+	return strings.Join(strings.Fields("serry "+b.Serry+" "+b.Revision+" "+b.Go), " ")
+}
+
+// build reads what the Go tools recorded.
+func build() buildInfo {
 	info, ok := debug.ReadBuildInfo()
 	if !ok {
-		return "serry unknown"
+		return buildInfo{Version: outputVersion, Serry: "unknown"}
 	}
-	text := "serry " + info.Main.Version
+	b := buildInfo{Version: outputVersion, Serry: info.Main.Version, Go: info.GoVersion}
 	for _, s := range info.Settings {
 		if s.Key == "vcs.revision" {
-			text += " " + s.Value
+			b.Revision = s.Value
 		}
 	}
-	return text + " " + info.GoVersion
+	return b
 }

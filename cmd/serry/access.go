@@ -1,0 +1,331 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/spf13/cobra"
+	"google.golang.org/grpc/codes"
+
+	"github.com/serry-dev/serry"
+	"github.com/serry-dev/serry/client"
+	"github.com/serry-dev/serry/coord"
+	"github.com/serry-dev/serry/wire"
+	"github.com/serry-dev/serry/wire/mtls"
+)
+
+const (
+	defaultAddress = "localhost:8476" // where serry serve listens if nothing is said
+	defaultPort    = "8476"
+	defaultTimeout = 5 * time.Second
+)
+
+// access says how a command reaches the service: by flags, variables, or a context file.
+type access struct {
+	address string
+	context string
+	timeout time.Duration
+	tls     mtls.Files
+}
+
+func (a *access) define(cmd *cobra.Command) {
+	f := cmd.Flags()
+	f.SortFlags = false
+	f.StringVar(&a.address, "address", "", "`address` of the service: host:port, or unix:/path (default \""+defaultAddress+"\")")
+	f.StringVar(&a.context, "context", "", "`name` of a context, or path of its file, that says address and TLS files")
+	f.DurationVar(&a.timeout, "timeout", defaultTimeout, "how long the service may take to answer")
+	f.StringVar(&a.tls.Cert, "tls-cert", "", "PEM `file` with the certificate chain to show")
+	f.StringVar(&a.tls.Key, "tls-key", "", "PEM `file` with its private key")
+	f.StringVar(&a.tls.CA, "tls-ca", "", "PEM `file` with the roots that the service must chain to")
+	f.StringVar(&a.tls.PeerPrefix, "tls-peer-prefix", "", "what a URI name of the service's certificate must begin with")
+	_ = cmd.RegisterFlagCompletionFunc("context", completeContexts)
+}
+
+// resolve fills in what the command line leaves open: from variables, then from the context. A
+// context that the command line names wins over variables.
+func (a *access) resolve(cmd *cobra.Command) error {
+	given := *a
+	if err := fromEnvironment(cmd); err != nil {
+		return err
+	}
+	if cmd.Flags().Lookup("context").Changed && given.context != "" {
+		a.address, a.tls = given.address, given.tls
+	}
+	c, err := findContext(a.context)
+	if err != nil {
+		return err
+	}
+	a.address = cmp.Or(a.address, c.Address, defaultAddress)
+	if a.tls.IsZero() {
+		a.tls = c.files()
+	}
+	if a.timeout <= 0 {
+		return fmt.Errorf("--timeout %v: want more than 0", a.timeout)
+	}
+	a.address, err = fullAddress(a.address)
+	return err
+}
+
+// fullAddress adds the port where it is left out.
+func fullAddress(address string) (string, error) {
+	if path, ok := strings.CutPrefix(address, unixPrefix); ok {
+		if path == "" {
+			return "", fmt.Errorf("address %q: want a path after %s", address, unixPrefix)
+		}
+		return address, nil
+	}
+	if host, port, err := net.SplitHostPort(address); err == nil && port != "" && !strings.Contains(port, "/") {
+		return net.JoinHostPort(cmp.Or(host, "localhost"), port), nil
+	}
+	host := strings.Trim(address, "[]")
+	if host == "" || strings.Contains(host, "/") || strings.Contains(host, ":") && net.ParseIP(host) == nil {
+		return "", fmt.Errorf("address %q: want host:port or unix:/path", address)
+	}
+	return net.JoinHostPort(host, defaultPort), nil
+}
+
+// A remote is the service as a command sees it. Nobody joins the job by it.
+type remote struct {
+	address   string
+	timeout   time.Duration
+	transport client.Transport
+	broken    context.Context // ended when the other side proves to be no service, with the reason
+}
+
+// open connects to the service. What cannot work fails here, at once, instead of being tried again
+// until time is up.
+func (a *access) open(ctx context.Context) (*remote, error) {
+	secure, err := a.secure()
+	if err != nil {
+		return nil, err
+	}
+	broken, fail := context.WithCancelCause(context.Background())
+	line := dialer{address: a.address, timeout: a.timeout, secure: secure, fail: fail}
+	first, err := line.dial(ctx)
+	if err != nil {
+		return nil, runError{a.unreachable(err)}
+	}
+	transport, err := client.Dial(a.address, client.DialOptions{
+		Connect: func(ctx context.Context, _ string) (net.Conn, error) {
+			if c := first; c != nil {
+				first = nil
+				return c, nil
+			}
+			return line.dial(ctx)
+		},
+	})
+	if err != nil {
+		first.Close()
+		return nil, runError{err}
+	}
+	return &remote{address: a.address, timeout: a.timeout, transport: transport, broken: broken}, nil
+}
+
+// secure is the TLS configuration, or nil.
+func (a *access) secure() (*tls.Config, error) {
+	if a.tls.IsZero() {
+		return nil, nil
+	}
+	id, err := mtls.Load(a.tls)
+	if err != nil {
+		return nil, err
+	}
+	host, _, _ := net.SplitHostPort(a.address)
+	return id.Client(cmp.Or(host, "localhost")), nil
+}
+
+// unreachable adds what is known to help to the error of a connection.
+func (a *access) unreachable(err error) error {
+	err = fmt.Errorf("no service at %s: %w", a.address, shortened(err))
+	switch {
+	case errors.Is(err, syscall.ECONNREFUSED), errors.Is(err, os.ErrNotExist):
+		return hinted{err, "is it running there? --address, SERRY_ADDRESS or a context say where else to look"}
+	case isPlain(err):
+		return hinted{err, "the service does without TLS: leave out --tls-cert, --tls-key and --tls-ca"}
+	case errors.Is(err, os.ErrDeadlineExceeded), errors.Is(err, context.DeadlineExceeded):
+		return hinted{err, "serry doctor finds out what is in the way"}
+	}
+	return err
+}
+
+// isPlain says whether a handshake failed because the other side spoke something else than TLS.
+func isPlain(err error) bool {
+	_, ok := errors.AsType[tls.RecordHeaderError](err)
+	return ok
+}
+
+// shortened leaves out what the error of a dial says about the address, which stands there already.
+func shortened(err error) error {
+	if op, ok := errors.AsType[*net.OpError](err); ok && op.Op == "dial" {
+		return op.Err
+	}
+	return err
+}
+
+// A dialer makes connections to one address.
+type dialer struct {
+	address string
+	timeout time.Duration
+	secure  *tls.Config // or nil
+	fail    context.CancelCauseFunc
+}
+
+func (d dialer) dial(ctx context.Context) (net.Conn, error) {
+	ctx, cancel := context.WithTimeout(ctx, d.timeout)
+	defer cancel()
+	network, address := "tcp", d.address
+	if path, ok := strings.CutPrefix(address, unixPrefix); ok {
+		network, address = "unix", path
+	}
+	c, err := new(net.Dialer).DialContext(ctx, network, address)
+	if err != nil {
+		return nil, err
+	}
+	if d.secure == nil {
+		return &greeting{Conn: c, fail: d.fail}, nil
+	}
+	tc := tls.Client(c, d.secure)
+	if err := tc.HandshakeContext(ctx); err != nil {
+		c.Close()
+		return nil, fmt.Errorf("TLS: %w", err)
+	}
+	return &greeting{Conn: tc, fail: d.fail}, nil
+}
+
+// A greeting is a connection whose first answer is looked at: who is no coordination service shows
+// it there. gRPC would only try again.
+type greeting struct {
+	net.Conn
+	fail  context.CancelCauseFunc
+	heard bool // used by the one who reads
+}
+
+func (g *greeting) Read(b []byte) (int, error) {
+	n, err := g.Conn.Read(b)
+	if g.heard {
+		return n, err
+	}
+	g.heard = true
+	switch {
+	case n > 0 && b[0] == tlsAlert:
+		g.fail(hinted{errors.New("it wants TLS"), tlsHint})
+	case n > 0 && b[0] == 'H': // HTTP/1.1 400 Bad Request
+		g.fail(errors.New("it is a web server, not a coordination service"))
+	case n > 0 || errors.Is(err, net.ErrClosed):
+	case errors.Is(err, io.EOF):
+		g.fail(hinted{errors.New("it closed the connection without a word"), "perhaps it wants TLS: " + tlsHint})
+	default:
+		g.fail(fmt.Errorf("it closed the connection: %w", err))
+	}
+	return n, err
+}
+
+const (
+	tlsAlert = 0x15 // first byte of a TLS record that says what is wrong
+	tlsHint  = "give --tls-cert, --tls-key and --tls-ca, or a context with them"
+)
+
+// do makes one call and returns the reply.
+func (r *remote) do(ctx context.Context, path string, body []byte) ([]byte, error) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	stop := context.AfterFunc(r.broken, func() { cancel(context.Cause(r.broken)) })
+	defer stop()
+	reply, st, err := r.transport.Call(ctx, path, body)
+	switch {
+	case r.broken.Err() != nil:
+		return nil, fmt.Errorf("service at %s: %w", r.address, context.Cause(r.broken))
+	case err != nil:
+		return nil, fmt.Errorf("service at %s: %w", r.address, err)
+	case st.Code == codes.Unimplemented:
+		err := fmt.Errorf("service at %s: it is not one of serry's", r.address)
+		return nil, hinted{err, "the services inside jax and TensorFlow do not answer these questions"}
+	case !st.OK():
+		return nil, wire.Own.Error(st.Code, st.Message, st.Details)
+	}
+	return reply, nil
+}
+
+// brief is a context for a call that does not wait for anything.
+func (r *remote) brief(ctx context.Context) (context.Context, context.CancelFunc) {
+	return context.WithTimeoutCause(ctx, r.timeout, fmt.Errorf("no answer within %v", r.timeout))
+}
+
+// call makes a call that does not wait, and waits for its answer.
+func (r *remote) call(ctx context.Context, ev coord.Event) (coord.Result, error) {
+	ctx, cancel := r.brief(ctx)
+	defer cancel()
+	return r.wait(ctx, ev)
+}
+
+// wait is call for one that may take as long as ctx lets it.
+func (r *remote) wait(ctx context.Context, ev coord.Event) (coord.Result, error) {
+	path, body, err := wire.Own.Request(ev)
+	if err != nil {
+		return nil, err
+	}
+	reply, err := r.do(ctx, path, body)
+	if err != nil {
+		return nil, err
+	}
+	return wire.Own.Result(ev, reply)
+}
+
+// status asks for a picture of the service.
+func (r *remote) status(ctx context.Context, q wire.StatusQuery) (wire.Status, error) {
+	ctx, cancel := r.brief(ctx)
+	defer cancel()
+	path, body, err := q.Request()
+	if err != nil {
+		return wire.Status{}, err
+	}
+	reply, err := r.do(ctx, path, body)
+	if err != nil {
+		return wire.Status{}, err
+	}
+	return wire.ReadStatus(reply)
+}
+
+func (r *remote) Close() { r.transport.Close() }
+
+// result makes sure that the service answered with what was asked for.
+func result[T coord.Result](r coord.Result, err error) (T, error) {
+	t, ok := r.(T)
+	if err == nil && !ok {
+		err = fmt.Errorf("the service answered with %T", r)
+	}
+	return t, err
+}
+
+// Wait, Create, Put and List make a remote the key-value store of the job for package preempt.
+func (r *remote) Wait(ctx context.Context, key string) ([]byte, error) {
+	v, err := result[coord.Value](r.wait(ctx, coord.GetKeyValue{Key: key}))
+	return v.Value, err
+}
+
+// Create stores a value under a key that must not exist.
+func (r *remote) Create(ctx context.Context, key string, value []byte) error {
+	_, err := r.call(ctx, coord.InsertKeyValue{Key: key, Value: value})
+	return err
+}
+
+// Put stores a value.
+func (r *remote) Put(ctx context.Context, key string, value []byte) error {
+	_, err := r.call(ctx, coord.InsertKeyValue{Key: key, Value: value, Overwrite: true})
+	return err
+}
+
+// List returns everything below a directory.
+func (r *remote) List(ctx context.Context, dir string) ([]serry.Entry, error) {
+	es, err := result[coord.Entries](r.call(ctx, coord.GetKeyValueDir{Dir: dir}))
+	return es.Entries, err
+}

@@ -1,0 +1,115 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/serry-dev/serry"
+	"github.com/serry-dev/serry/diagnose"
+	"github.com/serry-dev/serry/wire"
+)
+
+func cutTask(name string) (job string, index int, ok bool) {
+	id, err := serry.ParseTaskID(name)
+	return id.Job, id.Index, err == nil
+}
+
+// noteText says what happened in a line.
+func noteText(n wire.NoteStatus) string {
+	var b strings.Builder
+	switch end, ok := strings.CutPrefix(n.What, "barrier "); {
+	case n.Barrier == "":
+		b.WriteString(n.What)
+	case ok:
+		b.WriteString(diagnose.Place(n.Barrier) + " " + end)
+	default:
+		b.WriteString(n.What + " at " + diagnose.Place(n.Barrier))
+	}
+	if n.Task != "" {
+		b.WriteString(" " + n.Task)
+	}
+	if n.Of != 0 {
+		fmt.Fprintf(&b, " (%d of %d)", n.Count, n.Of)
+	}
+	if text := cmp.Or(strings.TrimSuffix(n.Cause+": "+n.Evidence, ": "), n.Error); text != "" {
+		b.WriteString(": " + text)
+	}
+	if len(n.Missing) > 0 {
+		b.WriteString(", without " + ranges(n.Missing))
+	}
+	if n.More > 0 {
+		fmt.Fprintf(&b, " (and %d more)", n.More)
+	}
+	return b.String()
+}
+
+// watchPause is how often serry watch asks for news.
+const watchPause = 250 * time.Millisecond
+
+func newWatch() *cobra.Command {
+	q := &query{}
+	var past bool
+	cmd := q.command(&cobra.Command{
+		Use:   "watch",
+		Short: "Tell what happens to the job, as it happens",
+		Long: `Tell what happens to the job, as it happens: tasks that come, fail and leave,
+barriers that fail, runs that begin. It begins with what happened lately and ends
+when the service does.`,
+		Args: cobra.NoArgs,
+	}, func(ctx context.Context, r *remote, _ []string) error {
+		return q.follow(ctx, r, past)
+	})
+	cmd.Flags().BoolVar(&past, "past", false, "only what happened until now")
+	return cmd
+}
+
+// follow prints notes, oldest first, each once.
+func (q *query) follow(ctx context.Context, r *remote, past bool) error {
+	var after uint64
+	for outage := false; ; {
+		s, err := r.status(ctx, wire.StatusQuery{After: after})
+		switch {
+		case err != nil && (after == 0 || r.broken.Err() != nil):
+			return err
+		case err != nil && !outage:
+			fmt.Fprintf(q.out, "serry: %v\n", err)
+		}
+		outage = err != nil
+		for _, n := range s.Notes {
+			after = n.Number
+			if err := q.note(s, n); err != nil {
+				return err
+			}
+		}
+		if s.Stopped || past && err == nil {
+			return nil
+		}
+		if err := pause(ctx, watchPause); err != nil {
+			return err
+		}
+	}
+}
+
+// note prints one of them, with the time of the service's own clock.
+func (q *query) note(s wire.Status, n wire.NoteStatus) error {
+	at := s.Clock.Add(-time.Duration((s.UpSeconds - n.AtSeconds) * float64(time.Second))).Round(time.Millisecond)
+	if done, err := q.line(struct {
+		Version int       `json:"version"`
+		Time    time.Time `json:"time"`
+		wire.NoteStatus
+	}{outputVersion, at, n}); done {
+		return err
+	}
+	c := plain
+	if n.Error != "" {
+		c = red
+	}
+	stamp := at.Local().Format(time.TimeOnly)
+	_, err := fmt.Fprintf(q.out, "%s  %s\n", stamp, q.paint(c, q.cut(noteText(n), len(stamp)+2)))
+	return err
+}

@@ -1,0 +1,117 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/serry-dev/serry/diagnose"
+	"github.com/serry-dev/serry/preempt"
+	"github.com/serry-dev/serry/wire"
+)
+
+func newWhy() *cobra.Command {
+	q := &query{}
+	return q.command(&cobra.Command{
+		Use:   "why",
+		Short: "Say what went wrong first, and who waits for whom",
+		Long: `Say what went wrong first, what was seen of it, who waits for whom, and which
+tasks have saved after a preemption notice.`,
+		Args: cobra.NoArgs,
+	}, func(ctx context.Context, r *remote, _ []string) error {
+		s, err := r.status(ctx, wire.StatusQuery{Tasks: true})
+		if err != nil {
+			return err
+		}
+		receipts, err := preempt.Receipts(ctx, r)
+		if err != nil {
+			return err
+		}
+		report := diagnose.Judge(diagnose.Evidence{Status: s, Receipts: receipts})
+		if done, err := q.object(report); done {
+			return err
+		}
+		q.explain(report)
+		return nil
+	})
+}
+
+// explain prints a report for people.
+func (p *printer) explain(r diagnose.Report) {
+	c := red
+	if r.Healthy {
+		c = green
+	}
+	p.wrap("", c, r.Verdict)
+	if f := r.First; f != nil && !f.Recovered {
+		if f.Followed > 0 {
+			p.wrap("", plain, fmt.Sprintf("%d more tasks have failed since", f.Followed))
+		}
+		if f.Told {
+			p.wrap("", plain, "all tasks were told of it: this run is over")
+		}
+	}
+	for _, text := range r.Advice {
+		p.wrap("- ", plain, text)
+	}
+	for _, w := range r.Waits {
+		fmt.Fprintln(p.out)
+		p.wrap("", bold, fmt.Sprintf("%s: %d of %d tasks are there, the first since %s", diagnose.Place(w.Barrier), w.Arrived, w.Members, diagnose.Ago(w.ForSeconds)))
+		p.blamed(w)
+	}
+	for _, s := range r.Saves {
+		fmt.Fprintln(p.out)
+		p.saved(s)
+	}
+}
+
+// blamed lists whom a barrier waits for, those of whom the same can be said together.
+func (p *printer) blamed(w diagnose.Wait) {
+	var order []string
+	by := make(map[string][]string)
+	for _, b := range w.On {
+		if by[b.Why] == nil {
+			order = append(order, b.Why)
+		}
+		by[b.Why] = append(by[b.Why], b.Task)
+	}
+	for _, why := range order {
+		p.wrap("- ", plain, ranges(by[why])+" "+why)
+	}
+	if w.More > 0 {
+		p.wrap("- ", plain, fmt.Sprintf("and %d more", w.More))
+	}
+}
+
+func (p *printer) saved(s diagnose.Save) {
+	name := "preemption"
+	if s.Round > 0 {
+		name = fmt.Sprintf("preemption, round %d", s.Round)
+	}
+	steps := strings.Trim(fmt.Sprint(s.Steps), "[]")
+	p.wrap("", bold, fmt.Sprintf("%s: %d of %d tasks have saved, at step %s", name, s.Saved, s.Of, steps))
+	if len(s.Missing) > 0 {
+		p.wrap("- ", plain, "no receipt of "+ranges(s.Missing))
+	}
+}
+
+// wrap prints a text in lines that fit the screen, the first one after a mark.
+func (p *printer) wrap(mark string, c colour, text string) {
+	text = oneLine(text)
+	if p.format == asWide {
+		fmt.Fprintln(p.out, mark+p.paint(c, text))
+		return
+	}
+	line := ""
+	begin := mark
+	for word := range strings.FieldsSeq(text) {
+		if line != "" && len(begin)+len(line)+1+len(word) > p.width {
+			fmt.Fprintln(p.out, begin+p.paint(c, line))
+			begin, line = strings.Repeat(" ", len(mark)), ""
+		}
+		line = strings.TrimPrefix(line+" "+word, " ")
+	}
+	fmt.Fprintln(p.out, begin+p.paint(c, line))
+}

@@ -1,0 +1,144 @@
+package diagnose
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/serry-dev/serry"
+	"github.com/serry-dev/serry/coord"
+	"github.com/serry-dev/serry/preempt"
+	"github.com/serry-dev/serry/wire"
+)
+
+// job makes a status of tasks in these states, worker/0 first.
+func job(states ...string) wire.Status {
+	s := wire.Status{UpSeconds: 100, Size: len(states), Counts: make(map[string]int)}
+	for i, state := range states {
+		t := wire.TaskStatus{Task: serry.TaskID{Job: "worker", Index: i}.String(), State: state, ForSeconds: float64(10 + i)}
+		if state == wire.StateFailed {
+			t.Cause = serry.ErrTaskDead.Error()
+		}
+		s.Tasks = append(s.Tasks, t)
+		s.Counts[state]++
+	}
+	return s
+}
+
+func waiting(s wire.Status, id string, seconds float64, missing ...string) wire.Status {
+	s.Barriers = append(s.Barriers, wire.BarrierStatus{
+		ID: id, Members: s.Size, Arrived: s.Size - len(missing), Missing: missing, ForSeconds: seconds,
+	})
+	return s
+}
+
+func first(s wire.Status, n coord.Note) wire.Status {
+	note := wire.NewNote(1, coord.Time(97e9), n)
+	s.First = &note
+	return s
+}
+
+var dead = serry.TaskID{Job: "worker", Index: 1}
+
+func died(evidence string) coord.Note {
+	return coord.Note{What: "task failed", Task: dead, Err: &serry.TaskError{Task: dead, Evidence: evidence, Err: serry.ErrTaskDead}}
+}
+
+const up, gone, bad, out = wire.StateConnected, wire.StateLeft, wire.StateFailed, wire.StateAbsent
+
+func TestVerdicts(t *testing.T) {
+	told := func(s wire.Status) wire.Status {
+		s.Failure = "told"
+		return s
+	}
+	for name, c := range map[string]struct {
+		status  wire.Status
+		healthy bool
+		verdict string
+		advice  string // a word of the first line
+	}{
+		"all well":            {job(up, up), true, "nothing is wrong: 2 of 2 tasks are connected", ""},
+		"a short wait":        {waiting(job(up, up), "b", 2, "worker/1"), true, "nothing is wrong", ""},
+		"killed":              {told(first(job(up, bad), died("process exited: signal 9"))), false, "worker/1 died 3.0s ago: process exited: signal 9", "dmesg"},
+		"killed for memory":   {first(job(up, bad), died("process exited: signal 9, killed for memory")), false, "worker/1 died", "more memory than"},
+		"exited":              {first(job(up, bad), died("process exited: code 1")), false, "worker/1 died 3.0s ago: process exited: code 1", "its own output"},
+		"silent":              {first(job(up, bad), died("")), false, "worker/1 fell silent and was declared dead 3.0s ago", "stuck"},
+		"came back":           {first(job(up, up), died("connection closed")), true, "nothing is wrong: 2 of 2 tasks are connected; worker/1 failed 3.0s ago and has come back", ""},
+		"came back, one more": {first(job(bad, up), died("connection closed")), false, "worker/0 failed 10s ago: task is dead", "stuck"},
+		"reported": {first(job(up, bad), coord.Note{What: "task failed", Task: dead, Err: &serry.TaskError{Task: dead, Text: "no space left", Err: serry.ErrReported}}),
+			false, "worker/1 gave up 3.0s ago: no space left", "its output"},
+		"one id twice": {first(job(up, bad), coord.Note{What: "task failed", Task: dead, Err: &serry.TaskError{Task: dead, Err: serry.ErrRestarted}}),
+			false, "two processes were worker/1, 3.0s ago", "same number"},
+		"a barrier timed out": {first(job(up, up), coord.Note{What: "barrier ended", Barrier: "step", Err: &serry.BarrierError{ID: "step", Missing: []serry.TaskID{dead}, Err: serry.ErrTimeout}}),
+			false, `barrier "step" failed 3.0s ago: timed out, without worker/1`, "serry doctor"},
+		"they did not come together": {first(job(bad, bad), coord.Note{What: "barrier ended", Barrier: coord.RegisterBarrierID, Err: &serry.BarrierError{Missing: []serry.TaskID{dead}, Err: serry.ErrTimeout}}),
+			false, "the start of the job failed 3.0s ago: timed out, without worker/1", "serry doctor"},
+		"waiting for one to come": {waiting(job(wire.StateRegistering, out), coord.RegisterBarrierID, 60, "worker/1"),
+			false, "the start of the job, with 1 of 2 tasks there, waits for worker/1 since 1m00s: it has not come yet", "was not started"},
+		"waiting for a slow one": {waiting(job(up, up), "step", 60, "worker/1"),
+			false, `barrier "step", with 1 of 2 tasks there, waits for worker/1 since 1m00s: it is alive, but has not arrived`, "py-spy"},
+		"waiting for one that left": {waiting(job(up, gone), "step", 60, "worker/1"), false, `it has left`, "number of steps"},
+		"waiting for many": {waiting(job(up, up, up, up, up, up), "step", 60, "worker/1", "worker/2", "worker/3", "worker/4"),
+			false, `waits for worker/1, worker/2, worker/3 and 1 more since 1m00s`, "py-spy"},
+		"at two barriers": {waiting(waiting(job(up, up), "a", 60, "worker/0"), "b", 50, "worker/1"),
+			false, `tasks wait for each other: worker/0 is at "b" and missing at "a", worker/1 the other way round`, "same order"},
+		"stopped": {wire.Status{Stopped: true}, false, "the service has stopped", ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := Judge(Evidence{Status: c.status})
+			if r.Healthy != c.healthy || !strings.Contains(r.Verdict, c.verdict) {
+				t.Errorf("Judge() = healthy %v, %q; want %v, %q", r.Healthy, r.Verdict, c.healthy, c.verdict)
+			}
+			if got := strings.Join(r.Advice, "\n"); !strings.Contains(got, c.advice) || (c.advice == "") != (got == "") {
+				t.Errorf("advice %q; want some with %q", got, c.advice)
+			}
+		})
+	}
+}
+
+func TestFollowed(t *testing.T) {
+	s := first(job(bad, bad, bad, up), died("connection closed"))
+	if got := Judge(Evidence{Status: s}).First; got.Followed != 2 || got.AgoSeconds != 3 {
+		t.Errorf("first failure = %+v; want 2 that followed, 3 seconds ago", got)
+	}
+}
+
+func TestWaits(t *testing.T) {
+	s := waiting(job(up, bad, out, gone, up), "short", 1, "worker/1")
+	s = waiting(s, "long", 2, "worker/1", "worker/2", "worker/3", "worker/4", "other/9")
+	s.Barriers[1].Members, s.Barriers[1].Arrived = 100, 1
+	waits := Judge(Evidence{Status: s}).Waits
+	if len(waits) != 2 || waits[0].Barrier != "long" || waits[0].More != 94 {
+		t.Fatalf("waits = %+v; want the longer one first, with 94 not named", waits)
+	}
+	want := []string{"has failed: task is dead", "has not come yet", "has left", `waits at "short" instead`, "is not known"}
+	for i, b := range waits[0].On {
+		if b.Why != want[i] {
+			t.Errorf("%s %s; want %s", b.Task, b.Why, want[i])
+		}
+	}
+}
+
+func TestSaves(t *testing.T) {
+	receipt := func(round, task int, step int64) preempt.Receipt {
+		return preempt.Receipt{Round: round, Task: serry.TaskID{Job: "worker", Index: task}.String(), Step: step}
+	}
+	saves := Judge(Evidence{Status: job(up, up, up), Receipts: []preempt.Receipt{
+		receipt(2, 0, 70), receipt(1, 0, 40), receipt(1, 1, 40), receipt(1, 2, 41),
+	}}).Saves
+	if len(saves) != 2 || saves[0].Round != 1 || saves[0].Saved != 3 || len(saves[0].Missing) != 0 || len(saves[0].Steps) != 2 {
+		t.Fatalf("saves = %+v; want round 1 of all, at two steps, first", saves)
+	}
+	if got := saves[1]; got.Saved != 1 || got.Of != 3 || strings.Join(got.Missing, " ") != "worker/1 worker/2" {
+		t.Errorf("second round = %+v; want worker/1 and worker/2 missing", got)
+	}
+}
+
+func TestAgo(t *testing.T) {
+	for want, seconds := range map[string]float64{
+		"0.0s": -1, "0.1s": 0.14, "9.9s": 9.94, "10s": 10.7, "59s": 59.9, "1m00s": 60, "12m05s": 725, "1h00m": 3600, "23h59m": 86399, "3d04h": 3*86400 + 4*3600 + 5,
+	} {
+		if got := Ago(seconds); got != want {
+			t.Errorf("Ago(%v) = %s; want %s", seconds, got, want)
+		}
+	}
+}
