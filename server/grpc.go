@@ -144,7 +144,7 @@ func (t *grpcTransport) call(_ any, stream grpc.ServerStream) error {
 	name, _ := grpc.MethodFromServerStream(stream)
 	method, ok := t.methods[name]
 	if !ok {
-		return status.Error(codes.Unimplemented, "no such method")
+		return status.Error(codes.Unimplemented, "unknown method "+name)
 	}
 	ctx := stream.Context()
 	c := ctx.Value(connKey{}).(*grpcConn)
