@@ -9,27 +9,28 @@ import (
 	"crypto/x509"
 	"encoding/binary"
 	"errors"
-	"golang.org/x/net/http2/hpack"
-	"google.golang.org/grpc/credentials"
 	"io"
 	"math/big"
 	"net"
+	"strings"
 	"sync"
 	"testing"
 	"time"
 
+	"golang.org/x/net/http2/hpack"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/test/bufconn"
 
 	"github.com/serry-dev/serry/wire/rpc"
 )
 
-// clause says which clauses a test shows.
+// clause says which clauses a test shows, as lab.Clause does: package lab imports this one.
 func clause(t testing.TB, ids ...string) {
 	t.Helper()
-	t.Logf("clauses: %v", ids)
+	t.Attr("clause", strings.Join(ids, " "))
 }
 
 // The methods of the test service.
