@@ -64,11 +64,7 @@ func TestSurvivorsAreTold(t *testing.T) {
 				tasks := f.join(3)
 				tasks[0].vanish(way.stuck)
 				for _, k := range tasks[1:] {
-					why := error(serry.ErrTaskDead)
-					if way.byBeat {
-						why = serry.ErrAlreadyFailed
-					}
-					fault := k.fault(t, client.FaultPeer, why)
+					fault := k.fault(t, client.FaultPeer, serry.ErrTaskDead)
 					wantText(t, fault, "worker/0")
 					wantIs(t, "Leave() of a lost member", leave(k), fault)
 				}

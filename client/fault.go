@@ -62,24 +62,43 @@ func (f *Fault) Error() string { return fmt.Sprintf("%v: %v", f.Kind, f.Err) }
 // Unwrap gives the cause.
 func (f *Fault) Unwrap() error { return f.Err }
 
-// judge makes the fault out of an error that the service sent to the task me.
+// judge makes the fault out of an error that the service sent to the task me. All survivors of a
+// failure hear the same: that we failed because another did, is told by what happened to the other.
 func judge(me serry.TaskID, err error) *Fault {
 	kind := FaultPeer
+	for {
+		var t *serry.TaskError
+		if !errors.As(err, &t) || t.Reason == nil || t.Err != serry.ErrAlreadyFailed && t.Err != serry.ErrPeerFailed {
+			break
+		}
+		if t.Err == serry.ErrPeerFailed {
+			return &Fault{Kind: FaultPeer, Err: t.Reason}
+		}
+		if t.Task == me {
+			kind = FaultSelf
+		}
+		err = t.Reason
+	}
 	var task *serry.TaskError
 	var lost *serry.LostError
 	switch {
 	case errors.Is(err, serry.ErrMismatch):
 		kind = FaultServerChanged
+	case errors.Is(err, serry.ErrShutdownFailed), errors.Is(err, serry.ErrRegistrationFailed):
+		kind = FaultPeer
 	case errors.As(err, &task):
-		if task.Task == me && !errors.Is(task.Reason, serry.ErrPeerFailed) {
-			kind = FaultSelf
-		}
+		kind = blame(task.Task == me)
 	case errors.As(err, &lost):
-		if slices.ContainsFunc(lost.Lost, func(t *serry.TaskError) bool { return t.Task == me }) {
-			kind = FaultSelf
-		}
+		kind = blame(slices.ContainsFunc(lost.Lost, func(t *serry.TaskError) bool { return t.Task == me }))
 	case errors.Is(err, serry.ErrStale), errors.Is(err, serry.ErrUnknownTask), errors.Is(err, serry.ErrNotRegistered):
 		kind = FaultSelf
 	}
 	return &Fault{Kind: kind, Err: err}
+}
+
+func blame(us bool) FaultKind {
+	if us {
+		return FaultSelf
+	}
+	return FaultPeer
 }
