@@ -14,6 +14,7 @@ import (
 
 	"github.com/serry-dev/serry/coord"
 	"github.com/serry-dev/serry/server"
+	"github.com/serry-dev/serry/topo"
 )
 
 // Config describes a job. Command and Tasks must be given. What is zero has the default in brackets.
@@ -36,7 +37,13 @@ type Config struct {
 
 	Grace  time.Duration // between asking a task to end and killing it (10 s); negative: none
 	LogDir string        // where to write everything that tasks say, one file each (nowhere)
-	NoMPI  bool          // leave out the Open MPI variables, for programs that use a real one
+	// StateDir is where to keep which task was on which machine. With it a host gets the tasks of the
+	// last run back, whatever its number is now. Only host 0 uses it; where another one may be host 0
+	// next time, it is on a disk that they share. (Nowhere: hosts have the tasks of their number.)
+	StateDir string
+	Identity *topo.TaskRecord // what this host is (client.Identify)
+
+	NoMPI bool // leave out the Open MPI variables, for programs that use a real one
 
 	Service server.Config // settings of the service of each attempt; the jobs are filled in
 

@@ -17,6 +17,10 @@
 // the group is found by a variable in its environment, SERRY_RUN. Should this process be killed, the
 // kernel kills the tasks, and a guard ([Guard], another process in a session of its own) all the rest.
 //
+// With Config.StateDir hosts get back the tasks that they had in the last run, by what they are and not
+// by the number of their launcher, so that programs of any kind find their rank and their data where
+// they left them (ranks.go).
+//
 // What happens after a failure is decided by a plan without clock or I/O (plan.go); the goroutine in
 // job.go carries it out.
 package launch

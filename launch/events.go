@@ -121,8 +121,12 @@ func (j *Job) signalled(s signalled) step {
 }
 
 // check looks for a wait that cannot end: tasks that wait for all to join, when one of these has
-// ended without joining.
+// ended without joining. It also finds places for hosts that have waited long enough for one.
 func (j *Job) check() step {
+	if j.ranks != nil && !j.places.complete() {
+		j.sit()
+		j.startWaiting(j.places.drop())
+	}
 	if j.plan.ending != notEnding || !slices.ContainsFunc(j.plan.tasks, func(p place) bool { return p.phase == gone && p.well }) {
 		return step{}
 	}
@@ -160,7 +164,18 @@ func (j *Job) arrived(ev arrived) step {
 		next = j.lost(lost{node: ev.node, why: "its launcher was started anew"})
 	}
 	j.note("node %d is here: %s", ev.node, ev.host)
-	for _, s := range j.places.add(ev.node, ev.hand) {
+	waiting := j.places.add(ev.node, ev.hand)
+	if j.ranks != nil {
+		j.ranks.arrive(ev.node, ev.identity, time.Now())
+	}
+	j.sit()
+	j.startWaiting(waiting)
+	return next
+}
+
+// startWaiting starts tasks that waited for a host.
+func (j *Job) startWaiting(waiting []seat) {
+	for _, s := range waiting {
 		if j.plan.tasks[s.Task].phase == running {
 			j.start(s.Task)
 		}
@@ -169,7 +184,6 @@ func (j *Job) arrived(ev arrived) step {
 		j.patience.Stop()
 		j.patience = nil
 	}
-	return next
 }
 
 // retiring takes note that a host is about to leave.
@@ -183,6 +197,9 @@ func (j *Job) retiring(ev retiring) step {
 func (j *Job) lost(ev lost) step {
 	j.note("node %d is gone: %s", ev.node, ev.why)
 	j.places.remove(ev.node)
+	if j.ranks != nil {
+		j.ranks.leave(ev.node)
+	}
 	var next step
 	again := false
 	for task, p := range j.plan.tasks {

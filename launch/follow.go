@@ -88,7 +88,7 @@ func (f *follower) join(ctx context.Context) (*client.Member, error) {
 				return nil, r.err
 			}
 			host, _ := os.Hostname() // only for people to read
-			h := hello{Incarnation: f.life, Host: host, Tasks: cfg.Tasks, Nodes: cfg.nodes()}
+			h := hello{Incarnation: f.life, Host: host, Tasks: cfg.Tasks, Nodes: cfg.nodes(), Identity: cfg.identity()}
 			return r.member, put(ctx, r.member.KV(), fmt.Sprintf("hello/%d", cfg.Node), h)
 		case ev := <-f.job.inbox:
 			if s := ev.(signalled); s.ends() {

@@ -21,6 +21,7 @@ type Job struct {
 	// Owned by drive until ended is closed.
 	plan     *plan
 	places   places
+	ranks    *ranks   // or nil: hosts have the tasks of their number
 	service  *service // of this attempt
 	failures failures // of this attempt
 	report   Report
@@ -73,6 +74,10 @@ func Start(cfg Config) (*Job, error) {
 
 // lead starts what the first host of a job has.
 func (j *Job) lead() error {
+	var err error
+	if j.ranks, err = openRanks(j.cfg); err != nil {
+		return err
+	}
 	first, err := openService(j.cfg)
 	if err != nil {
 		return err
@@ -89,6 +94,9 @@ func (j *Job) lead() error {
 		return err
 	}
 	j.service, j.places = first, newPlaces(j.cfg.nodes(), here)
+	if j.ranks != nil {
+		j.places.seatByIdentity()
+	}
 	go func() {
 		defer close(j.ended)
 		j.drive()
@@ -142,6 +150,7 @@ const checkEvery = time.Second
 func (j *Job) drive() {
 	check := time.NewTicker(checkEvery)
 	defer check.Stop()
+	j.sit()
 	over := j.perform(j.plan.begin())
 	for !over {
 		j.show()
@@ -249,6 +258,7 @@ func (j *Job) finish(here *crew, m *meeting) {
 	if err := j.service.close(); err != nil {
 		j.warn("the service: %v", err)
 	}
+	j.remember()
 	s := j.count()
 	j.report.Attempts, j.report.Restarts, j.report.Took = s.Attempt, s.Restarts, time.Since(j.begun)
 	j.report.Tasks, j.report.Ended = s.Tasks, s.Ended

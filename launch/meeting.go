@@ -17,6 +17,7 @@ import (
 	"github.com/serry-dev/serry/client"
 	"github.com/serry-dev/serry/coord"
 	"github.com/serry-dev/serry/server"
+	"github.com/serry-dev/serry/topo"
 )
 
 // Launchers of several hosts meet in a coordination service of their own, which the first one runs at
@@ -42,6 +43,7 @@ type hello struct {
 	Host        string
 	Tasks       int
 	Nodes       int
+	Identity    topo.TaskRecord // what the host is
 }
 
 // An order is what the first launcher tells another one.
@@ -65,9 +67,10 @@ type message struct {
 // event that it is gone.
 type (
 	arrived struct {
-		node int
-		host string
-		hand *distant
+		node     int
+		host     string
+		identity topo.TaskRecord
+		hand     *distant
 	}
 	retiring struct {
 		node   int
@@ -155,7 +158,7 @@ func (m *meeting) welcome(ctx context.Context, cfg Config) {
 		m.mu.Unlock()
 		m.done.Go(func() { d.send(ctx) })
 		m.done.Go(func() { d.receive(ctx, func(ev any) { m.tell(ctx, ev) }) })
-		m.tell(ctx, arrived{node: node, host: h.Host, hand: d})
+		m.tell(ctx, arrived{node: node, host: h.Host, identity: h.Identity, hand: d})
 	}
 }
 

@@ -1,5 +1,7 @@
 package launch
 
+import "slices"
+
 // places says which host stands for which node of a job. A host has the number that its launcher was
 // given; those beyond the last node are spares. A node whose host was lost is taken over by a spare.
 type places struct {
@@ -8,6 +10,8 @@ type places struct {
 	retiring map[int]bool // hosts that are about to leave, and take no more tasks
 	taskOn   map[int]int  // by task: the host it was started on last
 	waiting  []seat       // tasks that have no host yet
+
+	byIdentity bool // hosts get nodes by what they are, not by their number
 }
 
 const (
@@ -45,14 +49,8 @@ func (p *places) find(s seat) (h hand, took bool) {
 
 // spare finds the lowest host that stands for no node.
 func (p *places) spare() (host int, ok bool) {
-	used := make(map[int]bool)
-	for _, h := range p.hostOf {
-		used[h] = true
-	}
-	for _, h := range sortedKeys(p.hands) {
-		if !used[h] && !p.retiring[h] {
-			return h, true
-		}
+	if idle := p.idle(); len(idle) > 0 {
+		return idle[0], true
 	}
 	return 0, false
 }
@@ -61,10 +59,44 @@ func (p *places) spare() (host int, ok bool) {
 func (p *places) add(host int, h hand) []seat {
 	p.hands[host] = h
 	delete(p.retiring, host)
-	if host < len(p.hostOf) && p.hostOf[host] < 0 {
+	p.sit(host)
+	return p.drop()
+}
+
+// sit lets a host stand for the node of its number, unless somebody does.
+func (p *places) sit(host int) {
+	if !p.byIdentity && host < len(p.hostOf) && p.hostOf[host] < 0 {
 		p.hostOf[host] = host
 	}
-	return p.drop()
+}
+
+// seatByIdentity takes the nodes from all hosts, to be given to them by what they are.
+func (p *places) seatByIdentity() {
+	p.byIdentity = true
+	for node := range p.hostOf {
+		p.hostOf[node] = notYet
+	}
+}
+
+// free lists the nodes without a host, idle the hosts without a node.
+func (p *places) free() []int {
+	var all []int
+	for node, host := range p.hostOf {
+		if host < 0 {
+			all = append(all, node)
+		}
+	}
+	return all
+}
+
+func (p *places) idle() []int {
+	var all []int
+	for _, host := range sortedKeys(p.hands) {
+		if !slices.Contains(p.hostOf, host) && !p.retiring[host] {
+			all = append(all, host)
+		}
+	}
+	return all
 }
 
 // remove takes a host out.

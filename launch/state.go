@@ -1,0 +1,125 @@
+package launch
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/serry-dev/serry/client"
+	"github.com/serry-dev/serry/topo"
+	"github.com/serry-dev/serry/topo/remap"
+)
+
+// The state directory of a job holds a manifest of its last run: which task was on which machine. It
+// is how ranks outlive every service (P-RMP-8). Only the first launcher reads and writes it, so hosts
+// that may be the first share the directory.
+
+// openRanks reads the state directory of a job, if it has one.
+func openRanks(cfg Config) (*ranks, error) {
+	if cfg.StateDir == "" {
+		return nil, nil
+	}
+	last, err := readState(cfg.StateDir)
+	if err != nil {
+		return nil, err
+	}
+	r := newRanks(cfg, last)
+	r.arrive(0, cfg.identity(), time.Now())
+	if len(last) > 0 && len(r.previous) == 0 {
+		cfg.Display.Note(Note{Warning: true, Text: fmt.Sprintf("the last run had %d tasks, this one has %d: numbers are given anew", len(last), cfg.total())})
+	}
+	return r, nil
+}
+
+// identity says what this host is.
+func (c Config) identity() topo.TaskRecord {
+	if c.Identity != nil {
+		return *c.Identity
+	}
+	return client.Identify()
+}
+
+// sit gives nodes to hosts by what they are, where that is wanted, and keeps in mind who has which.
+func (j *Job) sit() {
+	if j.ranks == nil {
+		return
+	}
+	seated, err := j.ranks.seat(j.places.free(), j.places.idle(), time.Now())
+	if err != nil {
+		j.warn("hosts cannot be told apart, so each has the tasks of its own number: %v", err)
+		j.places.byIdentity = false
+		for _, host := range j.places.idle() {
+			j.places.sit(host)
+		}
+	}
+	for _, s := range seated {
+		for _, text := range s.notes {
+			j.note("%s", text)
+		}
+		if s.node >= 0 {
+			j.places.hostOf[s.node] = s.host
+		}
+	}
+	if err != nil || len(seated) > 0 {
+		j.remember()
+	}
+}
+
+// remember writes down which task is on which machine, once all have a place.
+func (j *Job) remember() {
+	if j.ranks == nil || len(j.places.free()) > 0 {
+		return
+	}
+	j.ranks.settle(j.places.hostOf)
+	if err := writeState(j.cfg.StateDir, j.run, j.ranks.records(), time.Now()); err != nil {
+		j.warn("the state of this run is not kept: %v", err)
+	}
+}
+
+// readState reads the tasks of the last run, or none of a first one.
+func readState(dir string) ([]topo.TaskRecord, error) {
+	name := filepath.Join(dir, remap.ManifestFile)
+	text, err := os.ReadFile(name)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, os.MkdirAll(dir, 0o777)
+	}
+	if err != nil {
+		return nil, err
+	}
+	m, err := remap.ParseManifest(name, text)
+	if err != nil {
+		return nil, fmt.Errorf("state of the last run: %w", err)
+	}
+	return m.Tasks, nil
+}
+
+// writeState puts the tasks of this run in the place of those of the last one, whole or not at all.
+func writeState(dir, run string, tasks []topo.TaskRecord, now time.Time) error {
+	m := &remap.Manifest{Job: run, Created: now.UnixMilli(), Tasks: tasks, Mesh: remap.Mesh{AxisNames: []string{"device"}}}
+	for _, t := range tasks {
+		for _, d := range t.Devices {
+			m.Mesh.Devices = append(m.Mesh.Devices, d.ID)
+		}
+	}
+	m.Mesh.Shape = []int{len(m.Mesh.Devices)}
+	text, err := m.Encode()
+	if err != nil {
+		return err
+	}
+	f, err := os.CreateTemp(dir, ".manifest-")
+	if err != nil {
+		return err
+	}
+	defer os.Remove(f.Name()) // gone when all went well
+	_, err = f.Write(append(text, '\n'))
+	if err == nil {
+		err = errors.Join(f.Chmod(0o644), f.Sync())
+	}
+	if err = errors.Join(err, f.Close()); err != nil {
+		return err
+	}
+	return os.Rename(f.Name(), filepath.Join(dir, remap.ManifestFile))
+}
