@@ -26,7 +26,8 @@ func startGuard(command []string, run string) (*guard, error) {
 		return &guard{}, nil
 	}
 	g := &guard{cmd: &exec.Cmd{
-		Path: command[0], Args: append([]string{guardName}, command[1:]...), Env: []string{guardRun + "=" + run}, Dir: "/",
+		Path: command[0], Args: append([]string{guardName}, command[1:]...), Dir: "/",
+		Env:         merge(os.Environ(), map[string]string{guardRun: run}, []string{EnvRun}), // it is none of those it kills
 		SysProcAttr: &syscall.SysProcAttr{Setsid: true},
 	}}
 	var err error
@@ -64,8 +65,7 @@ func (g *guard) dismiss() {
 // that who kills all processes of that name does not kill the guard with them.
 const guardName = "job-guard"
 
-// guardRun is where a guard finds the run it belongs to. It is not the variable that marks the
-// processes of a run, for the guard is none of those.
+// guardRun is where a guard finds the run it belongs to.
 const guardRun = "SERRY_GUARD_OF"
 
 // Guard is what the guard process of a job runs: it reads on stdin what the launcher tells it, and

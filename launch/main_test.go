@@ -3,6 +3,7 @@ package launch
 import (
 	"fmt"
 	"os"
+	"strconv"
 	"testing"
 
 	"go.uber.org/goleak"
@@ -23,6 +24,7 @@ func TestMain(m *testing.M) {
 	case os.Getenv(mode) == "launcher":
 		os.Exit(beLauncher())
 	default:
+		os.Setenv("GORACE", "atexit_sleep_ms=0") // processes with the race detector take a second to end, else
 		goleak.VerifyTestMain(m)
 	}
 }
@@ -30,12 +32,23 @@ func TestMain(m *testing.M) {
 // itself is the command line of this binary, as processes that are started from it find it.
 var itself = []string{"/proc/self/exe"}
 
-// beLauncher runs a job of two tasks.
+// What a launcher is told by environment.
+const (
+	nodeVariable        = "LAUNCH_TEST_NODE"
+	coordinatorVariable = "LAUNCH_TEST_COORDINATOR"
+)
+
+// beLauncher runs a job of two tasks, or its part of one on two hosts with a spare.
 func beLauncher() int {
 	if os.Getenv(EnvRun) != "" {
 		return 95 // a launcher that was started as a task
 	}
-	j, err := Start(Config{Command: itself, Tasks: 2, Guard: itself, Env: append(os.Environ(), mode+"=task")})
+	cfg := Config{Command: itself, Tasks: 2, Guard: itself, Env: append(os.Environ(), mode+"=task")}
+	if cfg.Coordinator = os.Getenv(coordinatorVariable); cfg.Coordinator != "" {
+		cfg.Tasks, cfg.Nodes, cfg.Spares = 1, 2, 1
+		cfg.Node, _ = strconv.Atoi(os.Getenv(nodeVariable))
+	}
+	j, err := Start(cfg)
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		return 96

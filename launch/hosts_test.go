@@ -1,0 +1,178 @@
+package launch
+
+import (
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// A host of these tests is a launcher, all of them on this machine.
+
+// several is the configuration of a job of one task on each of two hosts, with a spare.
+func (s *stage) several(restart Restart) Config {
+	s.t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	defer l.Close()
+	cfg := s.config(1)
+	cfg.Nodes, cfg.Spares, cfg.Coordinator = 2, 1, l.Addr().String()
+	cfg.Restart, cfg.MaxRestarts = restart, 1
+	return cfg
+}
+
+func (s *stage) startNode(cfg Config, node int) *Job {
+	s.t.Helper()
+	cfg.Node = node
+	return s.start(cfg)
+}
+
+// Hosts that come in any order make up one job, and all hear how it ended.
+func TestSeveralHosts(t *testing.T) {
+	s := newStage(t)
+	cfg := s.several(RestartNever)
+	var jobs []*Job
+	for _, node := range []int{1, 0} {
+		jobs = append(jobs, s.startNode(cfg, node))
+	}
+	tasks := s.all(2, 1)
+	for i, a := range tasks {
+		for name, want := range map[string]string{
+			EnvTask: fmt.Sprint(i), EnvTasks: "2", EnvNode: fmt.Sprint(i), EnvNodes: "2", EnvLocalTask: "0", EnvLocalTasks: "1",
+			"OMPI_COMM_WORLD_RANK": fmt.Sprint(i), "OMPI_COMM_WORLD_LOCAL_RANK": "0",
+		} {
+			if got := a.tell("env " + name); got != want {
+				t.Errorf("task %d: %s is %q; want %q", i, name, got, want)
+			}
+		}
+	}
+	do(tasks, "join")
+	do(tasks, "leave")
+	tasks[0].begin("exit 0")
+	tasks[1].does("print the end of task 1")
+	tasks[1].begin("exit 4")
+	for _, j := range jobs {
+		r := j.Wait()
+		if r.First == nil || r.First.Task != 1 || r.ExitCode() != 4 || len(r.First.Last) != 1 {
+			t.Errorf("node %d: First = %+v; want task 1 with exit code 4 and its last line", j.cfg.Node, r.First)
+		}
+	}
+}
+
+// A host that is told to end gives its place to the spare.
+func TestSpareTakesOver(t *testing.T) {
+	for _, policy := range []Restart{RestartFailed, RestartAll} {
+		t.Run(string(policy), func(t *testing.T) {
+			s := newStage(t)
+			cfg := s.several(policy)
+			first, second, spare := s.startNode(cfg, 0), s.startNode(cfg, 1), s.startNode(cfg, 2)
+			tasks := s.all(2, 1)
+			do(tasks, "join")
+			s.shown("node 2 is here")
+			second.Signal(syscall.SIGTERM)
+			if r := second.Wait(); r.Interrupted != syscall.SIGTERM || r.ExitCode() != 143 {
+				t.Errorf("node 1: Wait() = %+v; want interrupted by SIGTERM", r)
+			}
+			if policy == RestartAll {
+				tasks = s.all(2, 2)
+			} else {
+				tasks[1] = s.next(1, 1, 2)
+			}
+			s.shown("the tasks of node 1 go to a spare host")
+			do(rejoining(tasks, policy), "join")
+			do(tasks, "barrier all are here")
+			do(tasks, "leave")
+			exit(tasks, 0)
+			for _, j := range []*Job{first, spare} {
+				if r := j.Wait(); !r.Well() {
+					t.Errorf("node %d: Wait() = %+v; want success", j.cfg.Node, r)
+				}
+			}
+		})
+	}
+}
+
+// rejoining are the tasks that were started anew.
+func rejoining(tasks []*actor, policy Restart) []*actor {
+	if policy == RestartAll {
+		return tasks
+	}
+	return tasks[1:]
+}
+
+// A host that dies without a word is found, and its tasks go to the spare.
+func TestHostKilled(t *testing.T) {
+	if testing.Short() {
+		t.Skip("it takes seconds to give a silent host up")
+	}
+	clause(t, "C-LOST-5")
+	s := newStage(t)
+	cfg := s.several(RestartFailed)
+	first, spare := s.startNode(cfg, 0), s.startNode(cfg, 2)
+	host := exec.Command(itself[0])
+	host.Env = append(os.Environ(), mode+"=launcher", socket+"="+s.path, nodeVariable+"=1", coordinatorVariable+"="+cfg.Coordinator)
+	if err := host.Start(); err != nil {
+		t.Fatal(err)
+	}
+	tasks := s.all(2, 1)
+	do(tasks, "join")
+	s.shown("node 2 is here")
+	host.Process.Kill()
+	host.Wait()
+	tasks[1].gone()
+	s.shown("node 1 is gone: ")
+	tasks[1] = s.next(1, 1, 2)
+	tasks[1].does("join")
+	do(tasks, "leave")
+	exit(tasks, 0)
+	for _, j := range []*Job{first, spare} {
+		if r := j.Wait(); !r.Well() || r.Restarts != 1 {
+			t.Errorf("node %d: Wait() = %+v; want success with one restart", j.cfg.Node, r)
+		}
+	}
+}
+
+// Without the first launcher the others end, and their tasks with them.
+func TestFirstLauncherNeverComes(t *testing.T) {
+	s := newStage(t)
+	cfg := s.several(RestartNever)
+	cfg.Service.Cluster.RegisterTimeout = 50 * time.Millisecond
+	r := s.startNode(cfg, 1).Wait()
+	if r.Err == nil || !strings.Contains(r.Err.Error(), "no launcher of node 0 at "+cfg.Coordinator) || r.ExitCode() != 1 {
+		t.Errorf("Wait() = %+v; want that there is no launcher of node 0", r)
+	}
+}
+
+// A job does not wait for a host for ever.
+func TestHostNeverComes(t *testing.T) {
+	s := newStage(t)
+	cfg := s.several(RestartNever)
+	cfg.Service.Cluster.RegisterTimeout = 50 * time.Millisecond
+	r := s.startNode(cfg, 0).Wait()
+	if r.Err == nil || !strings.Contains(r.Err.Error(), "no host came for node 1") || r.ExitCode() != 1 {
+		t.Errorf("Wait() = %+v; want that no host came for node 1", r)
+	}
+}
+
+// A launcher that was started for another shape of the job is not let in.
+func TestHostOfAnotherShape(t *testing.T) {
+	s := newStage(t)
+	cfg := s.several(RestartNever)
+	first := s.startNode(cfg, 0)
+	odd := cfg
+	odd.Tasks = 3
+	other := s.startNode(odd, 1)
+	s.shown("node 1", "is not let in", "3 tasks on each of 2 nodes, not 1 on 2")
+	other.Signal(syscall.SIGINT)
+	first.Signal(syscall.SIGINT)
+	other.Wait()
+	if r := first.Wait(); r.Interrupted != syscall.SIGINT {
+		t.Errorf("Wait() = %+v; want interrupted by SIGINT", r)
+	}
+}
