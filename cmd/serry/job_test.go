@@ -27,6 +27,7 @@ import (
 //	fail I TEXT              let one report an error
 //	die I                    let one vanish
 //	leave                    let all leave politely
+//	publish MANIFEST         let all publish the devices that they have in a manifest
 //	until REGEXP ARGS...     run serry until its output matches
 //	show ARGS...             run serry, and leave its output in the file shown, without what changes
 //	                         from run to run
@@ -37,6 +38,7 @@ func jobCommands() map[string]func(*testscript.TestScript, bool, []string) {
 	return map[string]func(*testscript.TestScript, bool, []string){
 		"members": members, "arrive": arrive, "fail": failOne, "die": die, "leave": leave,
 		"until": until, "show": show, "follow": follow, "heard": heard,
+		"publish": publish,
 		"web": pretend(func(c net.Conn) {
 			_, _ = io.WriteString(c, "HTTP/1.1 400 Bad Request\r\n\r\n")
 			c.Close()

@@ -97,6 +97,7 @@ type runSettings struct {
 	recoverable bool
 	grace       time.Duration
 	logDir      string
+	stateDir    string
 	noMPI       bool
 	logLevel    string
 
@@ -114,6 +115,7 @@ func (s *runSettings) define(f *pflag.FlagSet) {
 	f.IntVar(&s.maxRestarts, "max-restarts", 3, "how often, in the whole job")
 	f.BoolVar(&s.recoverable, "recoverable", false, "tasks may fail and come back while the others go on (implied by --restart failed)")
 	f.DurationVar(&s.grace, "grace", 10*time.Second, "how long a task that is told to end may take")
+	f.StringVar(&s.stateDir, "state-dir", "", "`directory` that keeps which task was on which host; hosts then get their tasks back in the next run")
 	f.StringVar(&s.logDir, "log-dir", "", "`directory` to write all output to, one file a task")
 	f.BoolVar(&s.noMPI, "no-mpi", false, "leave out the Open MPI variables that tell jax its rank, for programs that use a real MPI")
 	f.DurationVar(&s.registerTimeout, "register-timeout", time.Hour, "how long the first task waits for the last one")
@@ -128,7 +130,7 @@ func (s *runSettings) config(cmd *cobra.Command, args []string) (launch.Config, 
 		Command: args, Tasks: s.procs,
 		Nodes: s.nodes, Node: s.node, Spares: s.spares, Coordinator: s.coordinator,
 		Restart: launch.Restart(s.restart), MaxRestarts: s.maxRestarts, Recoverable: s.recoverable,
-		Grace: orNone(cmd, "grace", s.grace), LogDir: s.logDir, NoMPI: s.noMPI,
+		Grace: orNone(cmd, "grace", s.grace), LogDir: s.logDir, StateDir: s.stateDir, NoMPI: s.noMPI,
 		Guard: []string{"/proc/self/exe", guardCommand},
 		Service: server.Config{Cluster: coord.Config{
 			RegisterBarrier:  true,

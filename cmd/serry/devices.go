@@ -1,0 +1,358 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/serry-dev/serry"
+	"github.com/serry-dev/serry/topo"
+	"github.com/serry-dev/serry/topo/remap"
+)
+
+func newDevices() *cobra.Command {
+	q := &deviceQuery{}
+	cmd := &cobra.Command{
+		Use:   "devices",
+		Short: "List the devices of a job, what they are, and what changed",
+		Long: `List the devices of a job with what each of them is: its host, its kind, and
+its uuid or bus address where the host tells. They are those that the tasks of
+a running service have published, or those of a manifest.
+
+With --since the devices of an earlier run are looked for among them, by what
+they are and not by number:
+  same       the same device under the same number
+  was 4/2    the device that was number 4, of task 2
+  rebooted   the same, but its machine was booted in between
+  unproven   the same number, but nothing shows that it is the same device
+  new        none of the earlier ones
+
+serry run --state-dir keeps a manifest of the last run; -o manifest makes one.
+
+Exit status: 0 done; 1 there are no devices to list, or a file or the service
+does not answer; 2 a mistake in the command line.`,
+		Example: `  serry devices
+  serry devices -o manifest > before.json
+  serry devices --since before.json
+  serry devices --manifest after.json --since before.json -o json`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error { return q.run(cmd) },
+	}
+	q.access.define(cmd)
+	f := cmd.Flags()
+	f.StringVar(&q.manifest, "manifest", "", "`file` with the devices, instead of a running service")
+	f.StringVar(&q.since, "since", "", "`file` with the devices of an earlier run, or the state directory of serry run")
+	f.StringVar(&q.platform, "platform", "", "`name` of the platform, such as cuda (default all, and cpu where there is no other)")
+	f.StringVarP((*string)(&q.format), "output", "o", "", "`format` of the answer: json, yaml, wide for a table that is not cut, or manifest")
+	_ = cmd.RegisterFlagCompletionFunc("output", cobra.FixedCompletions(
+		[]cobra.Completion{"json", "yaml", "wide", string(asManifest)}, cobra.ShellCompDirectiveNoFileComp))
+	cmd.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return hinted{err, "see serry devices --help"} })
+	return cmd
+}
+
+const asManifest format = "manifest"
+
+type deviceQuery struct {
+	access
+	printer
+	manifest, since, platform string
+}
+
+func (q *deviceQuery) run(cmd *cobra.Command) error {
+	if err := q.resolve(cmd); err != nil {
+		return hinted{err, "see serry devices --help"}
+	}
+	plain := q.format != asManifest
+	if !plain {
+		q.format = asTable
+	}
+	if err := q.printer.open(cmd); err != nil {
+		return hinted{fmt.Errorf("%w, or manifest", err), "see serry devices --help"}
+	}
+	found, err := q.find(cmd.Context())
+	if err != nil {
+		return runError{err}
+	}
+	if !plain {
+		return q.writeManifest(found)
+	}
+	list := listDevices(found)
+	if q.since != "" {
+		was, err := readManifest(q.since)
+		if err != nil {
+			return runError{err}
+		}
+		if err := list.compare(was.Tasks, found); err != nil {
+			return runError{err}
+		}
+	}
+	if done, err := q.object(list); done {
+		return err
+	}
+	return q.show(list)
+}
+
+// find gets the records of all tasks, from a file or from a service.
+func (q *deviceQuery) find(ctx context.Context) ([]topo.TaskRecord, error) {
+	if q.manifest != "" {
+		m, err := readManifest(q.manifest)
+		if err != nil {
+			return nil, err
+		}
+		return m.Tasks, nil
+	}
+	r, err := q.access.open(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer r.Close()
+	return r.records(ctx, q.platform)
+}
+
+// readManifest reads a manifest, or that in a directory.
+func readManifest(name string) (*remap.Manifest, error) {
+	if info, err := os.Stat(name); err == nil && info.IsDir() {
+		name = filepath.Join(name, remap.ManifestFile)
+	}
+	text, err := readFile(name, topo.MaxFileBytes)
+	if err != nil {
+		return nil, err
+	}
+	return remap.ParseManifest(name, []byte(text))
+}
+
+// writeManifest prints the devices in the form that --manifest and --since read: in the order of
+// their ids, as a mesh of one axis.
+func (q *deviceQuery) writeManifest(tasks []topo.TaskRecord) error {
+	m := &remap.Manifest{Tasks: tasks, Mesh: remap.Mesh{AxisNames: []string{"device"}}}
+	for _, r := range tasks {
+		for _, d := range r.Devices {
+			m.Mesh.Devices = append(m.Mesh.Devices, d.ID)
+		}
+	}
+	slices.Sort(m.Mesh.Devices)
+	m.Mesh.Shape = []int{len(m.Mesh.Devices)}
+	for _, r := range m.Tasks {
+		for i := range r.Devices {
+			r.Devices[i].Place = nil // that was in another mesh
+		}
+	}
+	text, err := m.Encode()
+	if err != nil {
+		return runError{err}
+	}
+	_, err = q.out.Write(append(text, '\n'))
+	return err
+}
+
+// A deviceList is the answer of serry devices.
+type deviceList struct {
+	Version int            `json:"version"`
+	Devices []listedDevice `json:"devices"`
+	Gone    []listedDevice `json:"gone,omitempty"` // were there before and are not
+}
+
+// A listedDevice is one device of the list.
+type listedDevice struct {
+	Device   serry.DeviceID `json:"device"`
+	Task     topo.Task      `json:"task"`
+	Host     string         `json:"host,omitempty"`
+	Machine  string         `json:"machine_id,omitempty"`
+	Boot     string         `json:"boot_id,omitempty"`
+	Platform string         `json:"platform,omitempty"`
+	Kind     string         `json:"kind,omitempty"`
+	Part     *int           `json:"partition,omitempty"`
+	Identity string         `json:"identity,omitempty"` // the strongest there is
+	Change   string         `json:"change,omitempty"`
+	Evidence string         `json:"evidence,omitempty"` // why it is believed to be an earlier one
+}
+
+func listDevices(tasks []topo.TaskRecord) *deviceList {
+	list := &deviceList{Version: outputVersion, Devices: []listedDevice{}}
+	for _, r := range tasks {
+		for _, d := range r.Devices {
+			list.Devices = append(list.Devices, listDevice(r, d))
+		}
+	}
+	slices.SortStableFunc(list.Devices, func(a, b listedDevice) int {
+		return cmp.Or(cmp.Compare(a.Platform, b.Platform), cmp.Compare(a.Device, b.Device))
+	})
+	return list
+}
+
+func listDevice(r topo.TaskRecord, d topo.DeviceRecord) listedDevice {
+	return listedDevice{
+		Device: d.ID, Task: r.Task, Host: r.Hostname, Machine: r.MachineID, Boot: r.BootID,
+		Platform: d.Platform, Kind: d.Kind, Part: r.Partition, Identity: identityText(d),
+	}
+}
+
+// identityText is the strongest that is known of a device.
+func identityText(d topo.DeviceRecord) string {
+	switch {
+	case d.UUID != "":
+		return d.UUID
+	case d.Serial != "":
+		return "serial " + d.Serial
+	case d.PCI != "":
+		return "pci " + d.PCI
+	case d.Coords != nil && d.Core != nil:
+		return fmt.Sprintf("torus %v core %d", d.Coords, *d.Core)
+	case d.Coords != nil:
+		return fmt.Sprintf("torus %v", d.Coords)
+	}
+	return ""
+}
+
+// compare says of every device what became of it since an earlier run.
+func (l *deviceList) compare(was, now []topo.TaskRecord) error {
+	matching, err := remap.Match(was, now, remap.ByTask)
+	if err != nil {
+		return err
+	}
+	before := map[topo.Task]topo.TaskRecord{}
+	for _, r := range was {
+		before[r.Task] = r
+	}
+	pairs := map[remap.Place]remap.Pair{}
+	for _, p := range matching.Pairs {
+		pairs[p.Now] = p
+	}
+	for i := range l.Devices {
+		d := &l.Devices[i]
+		p, known := pairs[remap.Place{Task: d.Task, Device: d.Device}]
+		if r := before[d.Task]; !known && len(r.Devices) == 0 && d.Machine != "" && r.MachineID == d.Machine {
+			here := remap.Place{Task: d.Task, Device: d.Device} // a launcher knows machines, not always devices
+			d.Change, d.Evidence = changeText(remap.Pair{Was: here, Now: here}, r, d.Boot), "same machine"
+			continue
+		}
+		if !known {
+			d.Change = "new"
+			continue
+		}
+		d.Change, d.Evidence = changeText(p, before[p.Was.Task], d.Boot), p.Level.String()
+	}
+	for _, p := range matching.Lost {
+		r := before[p.Task]
+		at := slices.IndexFunc(r.Devices, func(d topo.DeviceRecord) bool { return d.ID == p.Device })
+		l.Gone = append(l.Gone, listDevice(r, r.Devices[at]))
+	}
+	return nil
+}
+
+// changeText says in few words what became of a device.
+func changeText(p remap.Pair, was topo.TaskRecord, boot string) string {
+	var words []string
+	if p.Was != p.Now {
+		words = append(words, fmt.Sprintf("was %d/%d", p.Was.Device, p.Was.Task))
+	}
+	switch {
+	case p.Level > remap.ByOrdinal && (was.BootID == "" || was.BootID != boot):
+		words = append(words, "unproven")
+	case was.BootID != "" && boot != "" && was.BootID != boot:
+		words = append(words, "rebooted")
+	}
+	if len(words) == 0 {
+		return "same"
+	}
+	return strings.Join(words, ", ")
+}
+
+// show prints the list for people.
+func (q *deviceQuery) show(l *deviceList) error {
+	t := &table{columns: []column{
+		{title: "DEVICE", right: true}, {title: "TASK", right: true}, {title: "HOST", most: 20},
+		{title: "KIND", most: 16}, {title: "PART", right: true}, {title: "IDENTITY", most: 20}, {title: "CHANGE"},
+	}}
+	if q.since == "" { // then the identity has the room
+		t.columns = t.columns[:6]
+		t.columns[5].most = 0
+	}
+	row := func(d listedDevice, c colour) {
+		part := ""
+		if d.Part != nil {
+			part = fmt.Sprint(*d.Part)
+		}
+		cells := texts(fmt.Sprint(d.Device), fmt.Sprint(d.Task), cmp.Or(d.Host, d.Machine, "-"), cmp.Or(d.Kind, d.Platform), part, cmp.Or(d.Identity, "-"), d.Change)
+		cells[6].colour = c
+		t.add(cells[:len(t.columns)]...)
+	}
+	for _, d := range l.Devices {
+		row(d, changeColour(d.Change))
+	}
+	for _, d := range l.Gone {
+		d.Change = "gone"
+		row(d, red)
+	}
+	return q.table(t)
+}
+
+func changeColour(change string) colour {
+	switch change {
+	case "same", "":
+		return plain
+	case "new":
+		return green
+	}
+	return yellow
+}
+
+// records asks a service for what its tasks have published. Without a platform it is all of them,
+// but the CPU only where nothing else is.
+func (r *remote) records(ctx context.Context, platform string) ([]topo.TaskRecord, error) {
+	board, err := r.board(ctx)
+	if err != nil {
+		return nil, err
+	}
+	standings := board.Standings(0)
+	if others := slices.DeleteFunc(slices.Clone(standings), func(s topo.Standing) bool { return s.Keys.Platform == "cpu" }); platform == "" && len(others) > 0 {
+		standings = others
+	}
+	var all []topo.TaskRecord
+	var waiting []string
+	for _, s := range standings {
+		if platform != "" && s.Keys.Platform != platform {
+			continue
+		}
+		if !s.Global {
+			waiting = append(waiting, s.Keys.Platform+": "+missingText(s))
+			continue
+		}
+		records, err := board.Records(s.Keys)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, records...)
+	}
+	switch {
+	case len(all) > 0:
+		return all, nil
+	case len(waiting) > 0:
+		return nil, fmt.Errorf("the topology is not complete yet: %s", strings.Join(waiting, "; "))
+	case platform != "":
+		return nil, fmt.Errorf("no task has published devices of platform %q", platform)
+	}
+	return nil, hinted{errors.New("no task has published devices"), "tasks do so when jax starts its backend, or by client.Member.Exchange"}
+}
+
+// missingText says how far the exchange has come.
+func missingText(s topo.Standing) string {
+	if len(s.Missing) == 0 {
+		return "all tasks have published theirs, task 0 has not put them together"
+	}
+	names := make([]string, min(len(s.Missing), maxGaps))
+	for i := range names {
+		names[i] = fmt.Sprint(s.Missing[i])
+	}
+	if more := len(s.Missing) - len(names); more > 0 {
+		names = append(names, fmt.Sprintf("and %d more", more))
+	}
+	return "nothing from tasks " + strings.Join(names, ", ")
+}
