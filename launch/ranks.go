@@ -86,6 +86,9 @@ func (r *ranks) seat(free, idle []int, now time.Time) ([]sitting, error) {
 	if len(free) == 0 || len(idle) == 0 {
 		return nil, nil
 	}
+	if len(r.previous) == 0 {
+		return r.first(free, idle), nil
+	}
 	var previous, present []topo.TaskRecord
 	for i, node := range free { // free nodes are numbered anew, so that no other is given away
 		if node < len(r.previous) {
@@ -113,6 +116,17 @@ func (r *ranks) seat(free, idle []int, now time.Time) ([]sitting, error) {
 		seated = append(seated, r.sitting(idle[i], free[p.Task], p.Reason))
 	}
 	return seated, nil
+}
+
+// first seats the hosts of a first run: each has the node of its number.
+func (r *ranks) first(free, idle []int) []sitting {
+	var seated []sitting
+	for _, host := range idle {
+		if slices.Contains(free, host) {
+			seated = append(seated, r.sitting(host, host, "is there for the first time"))
+		}
+	}
+	return seated
 }
 
 func (r *ranks) name(host int) string {

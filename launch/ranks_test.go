@@ -91,6 +91,14 @@ func TestFirstRunCounts(t *testing.T) {
 			t.Errorf("%s: nodes (-want +got)\n%s", name, diff)
 		}
 	}
+	r := newRanks(Config{Nodes: 4, Tasks: 2, Spares: 1}, nil)
+	for _, host := range []int{4, 2} { // whoever comes first
+		r.arrive(host, machine("x", "1"), time.Unix(0, 0))
+	}
+	s, err := r.seat([]int{0, 1, 2, 3}, []int{2, 4}, time.Unix(0, 0))
+	if err != nil || len(s) != 1 || s[0].host != 2 || s[0].node != 2 {
+		t.Errorf("seat() of hosts 2 and 4 in a first run = %+v, %v; want host 2 at node 2", s, err)
+	}
 }
 
 // A spare that comes early does not take the place of a survivor that comes late, unless that is too
