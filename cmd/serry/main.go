@@ -45,7 +45,7 @@ service that jax and TensorFlow clients connect to without a changed line.`,
 	group(root, "Run a job:", newRun(), newServe())
 	group(root, "Look at a job:", newStatus(), newTasks(), newBarriers(), newKV(), newWatch(), newWhy(), newDevices())
 	group(root, "Look at arrays:", newMesh())
-	group(root, "Set up:", newCert(), newContext(), newVersion())
+	group(root, "Set up:", newDoctor(), newCert(), newContext(), newVersion())
 	root.SetCompletionCommandGroupID("Set up:")
 	root.SetHelpCommandGroupID("Set up:")
 	root.AddCommand(newGuard())

@@ -38,27 +38,30 @@ tasks have saved after a preemption notice.`,
 	})
 }
 
+// dash is the mark of a line in a list.
+var dash = cell{text: "- "}
+
 // explain prints a report for people.
 func (p *printer) explain(r diagnose.Report) {
 	c := red
 	if r.Healthy {
 		c = green
 	}
-	p.wrap("", c, r.Verdict)
+	p.wrap(cell{}, cell{r.Verdict, c})
 	if f := r.First; f != nil && !f.Recovered {
 		if f.Followed > 0 {
-			p.wrap("", plain, fmt.Sprintf("%d more tasks have failed since", f.Followed))
+			p.wrap(cell{}, cell{text: fmt.Sprintf("%d more tasks have failed since", f.Followed)})
 		}
 		if f.Told {
-			p.wrap("", plain, "all tasks were told of it: this run is over")
+			p.wrap(cell{}, cell{text: "all tasks were told of it: this run is over"})
 		}
 	}
 	for _, text := range r.Advice {
-		p.wrap("- ", plain, text)
+		p.wrap(dash, cell{text: text})
 	}
 	for _, w := range r.Waits {
 		fmt.Fprintln(p.out)
-		p.wrap("", bold, fmt.Sprintf("%s: %d of %d tasks are there, the first since %s", diagnose.Place(w.Barrier), w.Arrived, w.Members, diagnose.Ago(w.ForSeconds)))
+		p.wrap(cell{}, cell{fmt.Sprintf("%s: %d of %d tasks are there, the first since %s", diagnose.Place(w.Barrier), w.Arrived, w.Members, diagnose.Ago(w.ForSeconds)), bold})
 		p.blamed(w)
 	}
 	for _, s := range r.Saves {
@@ -78,10 +81,10 @@ func (p *printer) blamed(w diagnose.Wait) {
 		by[b.Why] = append(by[b.Why], b.Task)
 	}
 	for _, why := range order {
-		p.wrap("- ", plain, ranges(by[why])+" "+why)
+		p.wrap(dash, cell{text: ranges(by[why]) + " " + why})
 	}
 	if w.More > 0 {
-		p.wrap("- ", plain, fmt.Sprintf("and %d more", w.More))
+		p.wrap(dash, cell{text: fmt.Sprintf("and %d more", w.More)})
 	}
 }
 
@@ -91,27 +94,21 @@ func (p *printer) saved(s diagnose.Save) {
 		name = fmt.Sprintf("preemption, round %d", s.Round)
 	}
 	steps := strings.Trim(fmt.Sprint(s.Steps), "[]")
-	p.wrap("", bold, fmt.Sprintf("%s: %d of %d tasks have saved, at step %s", name, s.Saved, s.Of, steps))
+	p.wrap(cell{}, cell{fmt.Sprintf("%s: %d of %d tasks have saved, at step %s", name, s.Saved, s.Of, steps), bold})
 	if len(s.Missing) > 0 {
-		p.wrap("- ", plain, "no receipt of "+ranges(s.Missing))
+		p.wrap(dash, cell{text: "no receipt of " + ranges(s.Missing)})
 	}
 }
 
-// wrap prints a text in lines that fit the screen, the first one after a mark.
-func (p *printer) wrap(mark string, c colour, text string) {
-	text = oneLine(text)
-	if p.format == asWide {
-		fmt.Fprintln(p.out, mark+p.paint(c, text))
-		return
-	}
-	line := ""
-	begin := mark
-	for word := range strings.FieldsSeq(text) {
-		if line != "" && len(begin)+len(line)+1+len(word) > p.width {
-			fmt.Fprintln(p.out, begin+p.paint(c, line))
-			begin, line = strings.Repeat(" ", len(mark)), ""
+// wrap prints a text in lines that fit, the first one after a mark and the others below it.
+func (p *printer) wrap(mark, body cell) {
+	begin, line := p.paint(mark.colour, mark.text), ""
+	for word := range strings.FieldsSeq(oneLine(body.text)) {
+		if line != "" && len(mark.text)+len(line)+1+len(word) > p.width && p.format != asWide {
+			fmt.Fprintln(p.out, begin+p.paint(body.colour, line))
+			begin, line = strings.Repeat(" ", len(mark.text)), ""
 		}
 		line = strings.TrimPrefix(line+" "+word, " ")
 	}
-	fmt.Fprintln(p.out, begin+p.paint(c, line))
+	fmt.Fprintln(p.out, begin+p.paint(body.colour, line))
 }

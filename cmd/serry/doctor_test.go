@@ -1,0 +1,387 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"testing/fstest"
+	"time"
+
+	"github.com/serry-dev/serry"
+	"github.com/serry-dev/serry/wire"
+	"github.com/serry-dev/serry/wire/mtls"
+)
+
+// The site of the tests: node7, with a task of a job of four at coord.
+const (
+	nodeAddress  = "10.0.0.7"
+	coordAddress = "10.0.0.1"
+	parentPid    = 77
+)
+
+func newHealthySite(*testing.T) *site {
+	now := time.Date(2026, 11, 15, 12, 0, 0, 0, time.UTC)
+	s := &site{
+		address: "coord:8476", parent: parentPid,
+		env: []string{"LANG=C", "SLURM_NTASKS=4", "SLURM_PROCID=3", "SLURM_NNODES=2"},
+		root: fstest.MapFS{
+			fmt.Sprintf("proc/%d/limits", parentPid): text("Limit  Soft  Hard  Units\nMax open files            4096                 524288               files\n"),
+		},
+		hostname: func() (string, error) { return "node7", nil },
+		own:      func() ([]netip.Addr, error) { return ips("127.0.0.1", nodeAddress), nil },
+		connect:  func(context.Context, string) error { return nil },
+		listen:   func(string) error { return nil },
+		shared:   func() (int64, error) { return 1 << 30, nil },
+		now:      func() time.Time { return now },
+	}
+	s.names(map[string]string{"node7": nodeAddress, "coord": coordAddress, "localhost": "127.0.0.1"})
+	s.answers(wire.Status{Size: 4, Epoch: 1, Clock: now, Counts: map[string]int{wire.StateConnected: 3, wire.StateAbsent: 1}})
+	return s
+}
+
+func text(s string) *fstest.MapFile { return &fstest.MapFile{Data: []byte(s)} }
+
+func ips(list ...string) []netip.Addr {
+	var all []netip.Addr
+	for _, s := range list {
+		all = append(all, netip.MustParseAddr(s))
+	}
+	return all
+}
+
+// names lets these host names resolve, to addresses separated by spaces.
+func (s *site) names(table map[string]string) {
+	s.lookup = func(_ context.Context, host string) ([]netip.Addr, error) {
+		if list, ok := table[host]; ok {
+			return ips(strings.Fields(list)...), nil
+		}
+		return nil, &net.DNSError{Err: "no such host", Name: host, IsNotFound: true}
+	}
+}
+
+func (s *site) answers(st wire.Status) {
+	s.ask = func(context.Context) (wire.Status, error) { return st, nil }
+}
+
+// fails lets the service answer with an error as access makes it.
+func (s *site) fails(err error) {
+	s.ask = func(context.Context) (wire.Status, error) {
+		return wire.Status{}, runError{(&access{address: s.address}).unreachable(err)}
+	}
+}
+
+// add puts a file in the way.
+func (s *site) add(name, content string) { s.root.(fstest.MapFS)[name] = text(content) }
+
+// process lets a process run, with open sockets by their inodes.
+func (s *site) process(pid, parent int, name string, env []string, inodes ...string) {
+	dir := fmt.Sprintf("proc/%d/", pid)
+	s.add(dir+"environ", strings.Join(append(env, "X=1"), "\x00"))
+	s.add(dir+"stat", fmt.Sprintf("%d (%s) S %d 1 1", pid, name, parent))
+	s.add(dir+"task/1/comm", name+"\n")
+	for i, inode := range inodes {
+		s.root.(fstest.MapFS)[fmt.Sprintf("%sfd/%d", dir, i)] = &fstest.MapFile{Mode: fs.ModeSymlink, Data: []byte("socket:[" + inode + "]")}
+	}
+}
+
+const tcpTitles = "  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode\n"
+
+func refused() error {
+	return &net.OpError{Op: "dial", Err: os.NewSyscallError("connect", syscall.ECONNREFUSED)}
+}
+
+func TestDoctorFindsNothingWrong(t *testing.T) {
+	s := newHealthySite(t)
+	for _, c := range checks() {
+		if f := c.run(t.Context(), s); f.Level == levelProblem || f.Level == levelWarning || f.Observed == "" {
+			t.Errorf("%s: %+v; want nothing wrong", c.name, f)
+		}
+	}
+}
+
+// A trap is something wrong with the site, and what the doctor is to say of it.
+type trap struct {
+	set      func(*testing.T, *site)
+	check    string
+	level    level
+	observed string
+	fix      string
+}
+
+func here(s *site) { s.address = "node7:8476" }
+
+func TestDoctorFindsTraps(t *testing.T) {
+	for name, c := range map[string]trap{
+		"host name is loopback": {func(_ *testing.T, s *site) {
+			s.names(map[string]string{"node7": "127.0.1.1", "coord": coordAddress})
+		}, "host name", levelProblem, "node7 resolves to 127.0.1.1", "/etc/hosts"},
+		"host name does not resolve": {func(_ *testing.T, s *site) {
+			s.names(map[string]string{"coord": coordAddress})
+		}, "host name", levelProblem, "does not resolve", "add node7"},
+		"proxy that gRPC obeys": {func(_ *testing.T, s *site) {
+			s.env = append(s.env, "https_proxy=http://proxy:3128", "no_proxy=example.org")
+		}, "proxy variables", levelProblem, "gRPC calls coord through the proxy of https_proxy", "unset https_proxy, or: export no_proxy=example.org,coord"},
+		"other proxy": {func(_ *testing.T, s *site) { s.env = append(s.env, "ALL_PROXY=socks") },
+			"proxy variables", levelWarning, "ALL_PROXY", "unset"},
+		"nobody serves": {func(_ *testing.T, s *site) { s.fails(refused()) },
+			"service", levelProblem, "connection refused", "start it there"},
+		"nobody serves here": {func(_ *testing.T, s *site) { here(s); s.fails(refused()) },
+			"service", levelProblem, "connection refused", "serry serve --tasks"},
+		"a firewall": {func(_ *testing.T, s *site) {
+			s.fails(&net.OpError{Op: "dial", Err: os.ErrDeadlineExceeded})
+		}, "service", levelProblem, "timeout", "firewall"},
+		"no such name": {func(_ *testing.T, s *site) {
+			s.fails(&net.OpError{Op: "dial", Err: &net.DNSError{Err: "no such host", Name: "coord"}})
+		}, "service", levelProblem, "no such host", "must resolve"},
+		"something else serves": {func(_ *testing.T, s *site) {
+			s.fails(errors.New("it is a web server, not a coordination service"))
+		}, "service", levelProblem, "web server", ""},
+		"port is taken": {func(_ *testing.T, s *site) {
+			here(s)
+			s.fails(errors.New("it is a web server"))
+			s.listen = func(string) error { return syscall.EADDRINUSE }
+			s.add("proc/self/net/tcp", tcpTitles+"   0: 00000000:211C 00000000:0000 0A 0:0 0:0 0 0 0 4711 1\n")
+			s.process(5, 1, "nginx", nil, "1", "4711")
+		}, "port", levelProblem, "8476 is taken by nginx (process 5)", "another port"},
+		"port of another's process is taken": {func(_ *testing.T, s *site) {
+			here(s)
+			s.fails(refused())
+			s.listen = func(string) error { return syscall.EADDRINUSE }
+		}, "port", levelProblem, "a process that we may not look at", "another port"},
+		"one of two interfaces": {func(_ *testing.T, s *site) {
+			s.names(map[string]string{"coord": "10.0.0.1 10.1.0.1"})
+			s.connect = func(_ context.Context, address string) error {
+				if address == "10.1.0.1:8476" {
+					return syscall.ECONNREFUSED
+				}
+				return nil
+			}
+		}, "interfaces", levelProblem, "coord is 10.0.0.1, 10.1.0.1, and 10.1.0.1 does not answer", "--listen [::]:8476"},
+		"bound to loopback here": {func(_ *testing.T, s *site) {
+			s.address = "localhost:8476"
+			s.env = nil
+			s.add("proc/self/net/tcp", tcpTitles+"   0: 0100007F:211C 00000000:0000 0A 0:0 0:0 0 0 0 4711 1\n")
+		}, "interfaces", levelWarning, "listens on 127.0.0.1 only: tasks that use 10.0.0.7", "--listen [::]:8476"},
+		"loopback for several hosts": {func(_ *testing.T, s *site) { s.address = "localhost:8476" },
+			"interfaces", levelProblem, "SLURM_NNODES says that the job has 2 hosts", "use the name"},
+		"socket for several hosts": {func(_ *testing.T, s *site) { s.address = "unix:/run/serry.sock" },
+			"interfaces", levelProblem, "is a socket of one", "address of the network"},
+		"jax binds one interface": {func(_ *testing.T, s *site) {
+			s.env = append(s.env, "JAX_COORDINATOR_ADDRESS=coord:8476", "JAX_COORDINATOR_BIND_ADDRESS=10.0.0.7:8476")
+		}, "interfaces", levelProblem, "starts a service at 10.0.0.7:8476 only", "127.0.0.1:0"},
+		"no IPv6": {func(_ *testing.T, s *site) {
+			s.listen = func(string) error { return syscall.EAFNOSUPPORT }
+		}, "ipv6", levelWarning, "cannot listen on [::]", "0.0.0.0:8476"},
+		"certificate ran out": {func(t *testing.T, s *site) {
+			s.cert = issue(t)
+			s.now = func() time.Time { return time.Now().Add(2 * time.Hour) }
+		}, "certificate", levelProblem, "ran out", "issue another"},
+		"certificate runs out": {func(t *testing.T, s *site) {
+			s.cert = issue(t)
+			s.now = time.Now
+		}, "certificate", levelWarning, "is good until", "issue another"},
+		"certificate of tomorrow": {func(t *testing.T, s *site) {
+			s.cert = issue(t)
+			s.now = func() time.Time { return time.Now().Add(-time.Hour) }
+		}, "certificate", levelProblem, "is not good before", "clock"},
+		"clock is behind": {func(_ *testing.T, s *site) {
+			s.answers(wire.Status{Clock: s.now().Add(30 * time.Second)})
+		}, "clock", levelWarning, "30s apart", "chronyd"},
+		"clock is of another day": {func(_ *testing.T, s *site) {
+			s.answers(wire.Status{Clock: s.now().Add(-24 * time.Hour)})
+		}, "clock", levelProblem, "24h0m0s apart", "chronyd"},
+		"wrong number of tasks": {func(_ *testing.T, s *site) { s.answers(wire.Status{Size: 8}) },
+			"task count", levelProblem, "SLURM_NTASKS is 4, and the service waits for 8 tasks", "--tasks 4"},
+		"wrong number by flag": {func(_ *testing.T, s *site) { s.tasks = 5 },
+			"task count", levelProblem, "--tasks is 5, and the service waits for 4", "--tasks 5"},
+		"numbered from 1": {func(_ *testing.T, s *site) { s.env = []string{"OMPI_COMM_WORLD_RANK=4"} },
+			"task count", levelProblem, "OMPI_COMM_WORLD_RANK is 4", "numbered from 0"},
+		"one number twice, seen by the service": {func(_ *testing.T, s *site) {
+			s.answers(wire.Status{Size: 4, Tasks: []wire.TaskStatus{{Task: "worker/3", State: wire.StateFailed, Cause: serry.ErrRestarted.Error(), ForSeconds: 5}}})
+		}, "task numbers", levelProblem, "two processes were worker/3, 5.0s ago", "number of its own"},
+		"one number twice on this host": {func(_ *testing.T, s *site) {
+			env := []string{"JAX_COORDINATOR_ADDRESS=coord:8476", "SLURM_PROCID=3"}
+			s.process(10, 1, "python", env)
+			s.process(11, 10, "helper", env)
+			s.process(12, 1, "python", env)
+		}, "task numbers", levelProblem, "processes 10 (python) and 12 (python) are both number 3", "number of its own"},
+		"earlier attempt on this host": {func(_ *testing.T, s *site) {
+			s.process(10, 1, "python", []string{"SERRY_RUN=abc", "SERRY_ATTEMPT=1"})
+			s.process(11, 1, "python", []string{"SERRY_RUN=abc", "SERRY_ATTEMPT=2"})
+			s.process(12, 1, "python", []string{"SERRY_RUN=xyz", "SERRY_ATTEMPT=1"})
+		}, "earlier run", levelProblem, "processes 10 are of an earlier attempt", "kill 10"},
+		"earlier run at the service": {func(_ *testing.T, s *site) {
+			s.answers(wire.Status{
+				Tasks: []wire.TaskStatus{{Task: "worker/0", State: wire.StateLeft, Incarnation: 1}, {Task: "worker/1", State: wire.StateLeft, Incarnation: 2, Departed: true}},
+				Notes: []wire.NoteStatus{{What: "epoch opened"}, {What: "registration waits for the former run to depart"}},
+			})
+		}, "earlier run", levelProblem, "a new run waits until worker/0 of the former one are gone", "end their processes"},
+		"failed run at the service": {func(_ *testing.T, s *site) {
+			s.answers(wire.Status{Epoch: 3, Failure: "worker/0 died", Tasks: []wire.TaskStatus{{Task: "worker/1", State: wire.StateConnected, Incarnation: 1}}})
+		}, "earlier run", levelProblem, "run 3 has failed, and worker/1 are still there", "restart the service"},
+		"backend before initialize": {func(_ *testing.T, s *site) {
+			s.process(10, 1, "python", []string{"JAX_COORDINATOR_ADDRESS=coord:8476"}, "1")
+			s.add("proc/10/task/12/comm", "tf_XLAEigen\n")
+			s.add("proc/10/net/tcp", tcpTitles)
+		}, "jax backend", levelProblem, "process 10 (python) uses devices already", "jax.distributed.initialize()"},
+		"backend of who knows": {func(_ *testing.T, s *site) {
+			s.process(10, 1, "python", nil)
+			s.add("proc/10/task/12/comm", "tf_XLAEigen\n")
+		}, "jax backend", levelWarning, "is it a task?", "jax.distributed.initialize()"},
+		"few files": {func(_ *testing.T, s *site) {
+			s.answers(wire.Status{Size: 10_000})
+		}, "open files", levelWarning, "limit of 4096 open files, 20256 may be needed", "ulimit -n 20256"},
+		"few files for good": {func(_ *testing.T, s *site) {
+			s.add(fmt.Sprintf("proc/%d/limits", parentPid), "Max open files 256 512 files\n")
+		}, "open files", levelProblem, "512 files at most, 1024 are needed", "hard limit"},
+		"no huge pages on a TPU": {func(_ *testing.T, s *site) {
+			pci(s, "0x1ae0", "0x0063", "0x0063")
+			s.add("sys/kernel/mm/transparent_hugepage/enabled", "always [madvise] never\n")
+		}, "huge pages", levelWarning, "2 TPU v5e, and transparent huge pages are always [madvise] never", "echo always"},
+		"huge pages are not there": {func(_ *testing.T, s *site) { pci(s, "0x1ae0", "0x006f") },
+			"huge pages", levelWarning, "not there", "echo always"},
+		"little shared memory": {func(_ *testing.T, s *site) {
+			s.add("dev/nvidia0", "")
+			s.add("dev/nvidia1", "")
+			s.shared = func() (int64, error) { return 64 << 20, nil }
+		}, "shared memory", levelWarning, "2 GPUs, and /dev/shm has 64.0 MiB", "--shm-size"},
+		"no shared memory": {func(_ *testing.T, s *site) {
+			for i, simd := range []string{"0", "208", "208"} {
+				s.add(fmt.Sprintf("sys/class/kfd/kfd/topology/nodes/%d/properties", i), "cpu_cores_count 0\nsimd_count "+simd+"\n")
+			}
+			s.add("sys/class/kfd/kfd/topology/nodes/9/properties", "simd_count 1\n"+strings.Repeat("x", 20<<10))
+			s.shared = func() (int64, error) { return 0, fs.ErrNotExist }
+		}, "shared memory", levelWarning, "2 GPUs, and /dev/shm has 0 B", "--shm-size"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newHealthySite(t)
+			c.set(t, s)
+			for _, check := range checks() {
+				if check.name != c.check {
+					continue
+				}
+				f := check.run(t.Context(), s)
+				if f.Level != c.level || !strings.Contains(f.Observed, c.observed) || !strings.Contains(f.Fix, c.fix) {
+					t.Errorf("%s: %s: %s; fix: %s\nwant %s: %s; fix: %s", c.check, f.Level, f.Observed, f.Fix, c.level, c.observed, c.fix)
+				}
+			}
+		})
+	}
+}
+
+// What looks like a trap and is none.
+func TestDoctorLeavesInPeace(t *testing.T) {
+	for name, c := range map[string]trap{
+		"loopback on one host": {set: func(_ *testing.T, s *site) {
+			s.address, s.env = "localhost:8476", nil
+			s.names(map[string]string{"node7": "127.0.1.1", "localhost": "127.0.0.1"})
+		}, check: "host name"},
+		"exempt from the proxy": {set: func(_ *testing.T, s *site) {
+			s.address = "coord.example.org:8476"
+			s.env = append(s.env, "http_proxy=http://proxy", "no_proxy=localhost, .example.org")
+		}, check: "proxy variables"},
+		"port of the service": {set: func(_ *testing.T, s *site) { here(s) }, check: "port"},
+		"all interfaces": {set: func(_ *testing.T, s *site) {
+			here(s)
+			s.add("proc/self/net/tcp6", tcpTitles+"   0: 00000000000000000000000000000000:211C 00000000000000000000000000000000:0000 0A 0:0 0:0 0 0 0 4711 1\n")
+		}, check: "interfaces"},
+		"jax binds a port of its own": {set: func(_ *testing.T, s *site) {
+			s.env = append(s.env, "JAX_COORDINATOR_ADDRESS=coord:8476", "JAX_COORDINATOR_BIND_ADDRESS=127.0.0.1:0")
+		}, check: "interfaces"},
+		"backend of a member": {set: func(_ *testing.T, s *site) {
+			s.process(10, 1, "python", []string{"JAX_COORDINATOR_ADDRESS=coord:8476"}, "4711")
+			s.add("proc/10/task/12/comm", "tf_XLAEigen\n")
+			s.add("proc/10/net/tcp", tcpTitles+"   0: 0700000A:9000 0100000A:211C 01 0:0 0:0 0 0 0 4711 1\n")
+		}, check: "jax backend"},
+		"huge pages on a TPU": {set: func(_ *testing.T, s *site) {
+			pci(s, "0x1ae0", "0x0063")
+			s.add("sys/kernel/mm/transparent_hugepage/enabled", "[always] madvise never\n")
+		}, check: "huge pages"},
+		"TPU without need of them": {set: func(_ *testing.T, s *site) { pci(s, "0x1ae0", "0x0062") }, check: "huge pages"},
+		"no TPU":                   {set: func(_ *testing.T, s *site) { pci(s, "0x10de", "0x0063") }, check: "huge pages"},
+		"unlimited files": {set: func(_ *testing.T, s *site) {
+			s.add(fmt.Sprintf("proc/%d/limits", parentPid), "Max open files unlimited unlimited files\n")
+		}, check: "open files"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newHealthySite(t)
+			c.set(t, s)
+			for _, check := range checks() {
+				if f := check.run(t.Context(), s); check.name == c.check && f.Level != levelOK && f.Level != levelSkipped {
+					t.Errorf("%s: %s: %s; want nothing wrong", c.check, f.Level, f.Observed)
+				}
+			}
+		})
+	}
+}
+
+// pci puts devices of a vendor on the bus.
+func pci(s *site, vendor string, devices ...string) {
+	for i, d := range devices {
+		s.add(fmt.Sprintf("%s/0000:00:%02d.0/vendor", pciDevices, i), vendor+"\n")
+		s.add(fmt.Sprintf("%s/0000:00:%02d.0/device", pciDevices, i), d+"\n")
+	}
+}
+
+// issue makes a certificate that is good for an hour.
+func issue(t *testing.T) string {
+	t.Helper()
+	dir := t.TempDir()
+	ca, err := mtls.NewAuthority(dir, "test", time.Hour)
+	if err == nil {
+		err = ca.Issue(dir, mtls.Subject{Name: "me", Life: time.Hour})
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return filepath.Join(dir, "me.pem")
+}
+
+// The parts of a site that tests replace, for real.
+func TestRealSite(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	s := newSite(&access{address: l.Addr().String(), timeout: time.Second}, 0)
+	_, port, _ := s.hostPort()
+	if err := s.connect(t.Context(), l.Addr().String()); err != nil {
+		t.Errorf("connect() = %v", err)
+	}
+	if err := s.listen(l.Addr().String()); !errors.Is(err, syscall.EADDRINUSE) {
+		t.Errorf("listen() = %v; want that the port is taken", err)
+	}
+	if !s.isHere(t.Context()) {
+		t.Error("isHere() = false; want that a loopback address is here")
+	}
+	if _, err := os.Stat("/proc/self/net/tcp"); err != nil {
+		t.Skip("no /proc here")
+	}
+	if got := s.owner(port); !strings.Contains(got, fmt.Sprintf("process %d", os.Getpid())) {
+		t.Errorf("owner(%s) = %s; want us", port, got)
+	}
+	if soft, hard, err := s.fileLimits(); err != nil || soft < 1 || hard < soft {
+		t.Errorf("fileLimits() = %d, %d, %v", soft, hard, err)
+	}
+}
+
+func FuzzParseSocket(f *testing.F) {
+	f.Add("0100007F:1F90")
+	f.Add("00000000000000000000000000000000:211C")
+	f.Add(":")
+	f.Fuzz(func(t *testing.T, text string) {
+		a, err := parseSocket(text)
+		if err == nil && !a.IsValid() {
+			t.Errorf("parseSocket(%q) = %v", text, a)
+		}
+	})
+}
