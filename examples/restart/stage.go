@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net"
 	"os"
 	"path/filepath"
@@ -133,7 +134,7 @@ func (d *display) print(out io.Writer) {
 			fmt.Fprintln(out, "launcher:", n)
 		}
 	}
-	for task := range len(d.mu.lines) {
+	for _, task := range slices.Sorted(maps.Keys(d.mu.lines)) {
 		for _, line := range d.mu.lines[task] {
 			fmt.Fprintf(out, "task %d: %s\n", task, line)
 		}
