@@ -82,7 +82,15 @@ func (c *Codec) Decode(path string, body []byte, o Origin) (coord.Event, Shape, 
 	if !ok {
 		return nil, Shape{}, errNoMethod
 	}
-	d := decoder{codec: c, origin: o, shape: Shape{Dialect: m.dialect, Op: m.op, oneJob: len(c.jobs) == 1}}
+	if ev, s, ok := c.hot(m, body, o); ok {
+		return ev, s, nil
+	}
+	return c.generated(m, body, o)
+}
+
+// generated decodes any request, with generated code.
+func (c *Codec) generated(m method, body []byte, o Origin) (coord.Event, Shape, error) {
+	d := c.decoder(m, o)
 	ev, err := m.decode(&d, body)
 	if err != nil {
 		return nil, d.shape, err
@@ -101,6 +109,10 @@ type decoder struct {
 	codec  *Codec
 	origin Origin
 	shape  Shape
+}
+
+func (c *Codec) decoder(m method, o Origin) decoder {
+	return decoder{codec: c, origin: o, shape: Shape{Dialect: m.dialect, Op: m.op, oneJob: len(c.jobs) == 1}}
 }
 
 // read parses body into m. Fields that m does not have are dropped.
