@@ -69,5 +69,5 @@ func isFailure(n coord.Note) bool {
 
 // report adds what happened to a picture of the machine. It must be encoded before the next note.
 func (h *history) report(s coord.Status) wire.Report {
-	return wire.Report{Status: s, Clock: time.Now(), First: h.first, Notes: h.notes}
+	return wire.Report{Status: s, Clock: time.Now().UTC(), First: h.first, Notes: h.notes}
 }

@@ -180,7 +180,7 @@ var changing = []struct {
 	{regexp.MustCompile(`"service": "\d+"`), `"service": "N"`},
 	{regexp.MustCompile(`service: "\d+"`), `service: "N"`},
 	{regexp.MustCompile(`\d{4}-\d\d-\d\dT[\d:.]+Z`), "TIME"},
-	{regexp.MustCompile(`(seconds"?: )[\d.e-]+`), "${1}0"},
+	{regexp.MustCompile(`(seconds"?: ?)[\d.e-]+`), "${1}0"},
 	{regexp.MustCompile(`\b\d\d:\d\d:\d\d\b`), "TIME"},
 	{regexp.MustCompile(`\b(\d+h)?(\d+m)?\d+(\.\d+)?s\b`), "AGE"},
 	{regexp.MustCompile(`\d+ calls wait`), "N calls wait"}, // those that keep members alive come and go
@@ -208,16 +208,22 @@ func pretend(answer func(net.Conn)) func(*testscript.TestScript, bool, []string)
 	return func(ts *testscript.TestScript, _ bool, _ []string) {
 		l, err := net.Listen("tcp", "127.0.0.1:0")
 		ts.Check(err)
-		ts.Defer(func() { l.Close() })
 		ts.Setenv("SERRY_ADDRESS", l.Addr().String())
+		var open []net.Conn // until the end, where nobody closes them earlier
+		done := make(chan struct{})
 		go func() {
-			for {
-				c, err := l.Accept()
-				if err != nil {
-					return
-				}
+			defer close(done)
+			for c, err := l.Accept(); err == nil; c, err = l.Accept() {
+				open = append(open, c)
 				answer(c)
 			}
 		}()
+		ts.Defer(func() {
+			l.Close()
+			<-done
+			for _, c := range open {
+				c.Close()
+			}
+		})
 	}
 }

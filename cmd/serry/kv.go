@@ -185,7 +185,7 @@ func newKVWatch() *cobra.Command {
 				return err
 			}
 			if c.Reset && after >= 0 {
-				fmt.Fprintln(q.out, "serry: changes were missed, or another run began; this is all there is now")
+				fmt.Fprintln(q.errors, "serry: changes were missed, or another run began; this is all there is now")
 			}
 			for _, change := range c.Changes {
 				if err := q.change(change); err != nil {

@@ -58,8 +58,8 @@ func newWatch() *cobra.Command {
 		Use:   "watch",
 		Short: "Tell what happens to the job, as it happens",
 		Long: `Tell what happens to the job, as it happens: tasks that come, fail and leave,
-barriers that fail, runs that begin. It begins with what happened lately and ends
-when the service does.`,
+barriers that fail, runs that begin. It begins with what happened lately, and ends
+when the service has stopped or has been away for a while.`,
 		Args: cobra.NoArgs,
 	}, func(ctx context.Context, r *remote, _ []string) error {
 		return q.follow(ctx, r, past)
@@ -68,25 +68,31 @@ when the service does.`,
 	return cmd
 }
 
+// awayPatience is how long serry watch waits for a service that has gone away.
+const awayPatience = 10 * time.Second
+
 // follow prints notes, oldest first, each once.
 func (q *query) follow(ctx context.Context, r *remote, past bool) error {
 	var after uint64
-	for outage := false; ; {
+	heard := time.Now()
+	for away := false; ; {
 		s, err := r.status(ctx, wire.StatusQuery{After: after})
-		switch {
-		case err != nil && (after == 0 || r.broken.Err() != nil):
+		if err != nil && (past || r.broken.Err() != nil || time.Since(heard) > awayPatience) {
 			return err
-		case err != nil && !outage:
-			fmt.Fprintf(q.out, "serry: %v\n", err)
 		}
-		outage = err != nil
+		if err == nil {
+			heard = time.Now()
+		} else if !away {
+			fmt.Fprintf(q.errors, "serry: %v; waiting for it\n", err)
+		}
+		away = err != nil
 		for _, n := range s.Notes {
 			after = n.Number
 			if err := q.note(s, n); err != nil {
 				return err
 			}
 		}
-		if s.Stopped || past && err == nil {
+		if s.Stopped || past {
 			return nil
 		}
 		if err := pause(ctx, watchPause); err != nil {

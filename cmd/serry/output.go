@@ -34,6 +34,7 @@ const outputVersion = 1
 type printer struct {
 	format format
 	out    io.Writer
+	errors io.Writer // what is not an answer goes there
 	paper
 }
 
@@ -59,7 +60,7 @@ func (p *printer) open(cmd *cobra.Command) error {
 	if !slices.Contains([]format{asTable, asWide, asJSON, asYAML}, p.format) {
 		return fmt.Errorf("--output %q: want json, yaml or wide", p.format)
 	}
-	p.out = cmd.OutOrStdout()
+	p.out, p.errors = cmd.OutOrStdout(), cmd.ErrOrStderr()
 	p.paper = paperOf(p.out)
 	return nil
 }

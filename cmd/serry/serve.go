@@ -15,6 +15,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/serry-dev/serry"
 	"github.com/serry-dev/serry/server"
 	"github.com/serry-dev/serry/wire/mtls"
 )
@@ -107,12 +108,17 @@ func serve(cmd *cobra.Command, s *settings, cfg server.Config) error {
 	go func() { served <- srv.Serve(l) }()
 	select {
 	case err = <-served:
+		srv.Shutdown(context.Background())
+		return err
 	case <-ctx.Done():
-		stop() // a second signal ends the process at once
-		cfg.Log.Info("ending", "err", context.Cause(ctx))
 	}
+	stop() // a second signal ends the process at once
+	cfg.Log.Info("ending", "err", context.Cause(ctx))
 	srv.Shutdown(context.Background())
-	return err
+	if err := <-served; !errors.Is(err, serry.ErrStopped) { // so early a signal that nobody was served
+		return err
+	}
+	return nil
 }
 
 // reloadOnHangup reads the files of an identity again when SIGHUP comes, until the function that it

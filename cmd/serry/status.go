@@ -106,7 +106,7 @@ func (q *query) watchStatus(ctx context.Context, r *remote, every time.Duration)
 			if r.broken.Err() != nil {
 				return err
 			}
-			fmt.Fprintf(q.out, "serry: %v\n", err)
+			fmt.Fprintf(q.errors, "serry: %v\n", err)
 		} else if done, err := q.line(s); err != nil {
 			return err
 		} else if !done {
