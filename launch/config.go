@@ -43,7 +43,8 @@ type Config struct {
 	StateDir string
 	Identity *topo.TaskRecord // what this host is (client.Identify)
 
-	NoMPI bool // leave out the Open MPI variables, for programs that use a real one
+	Devices []int // accelerators of this host for its tasks to share (all)
+	NoMPI   bool  // leave out the Open MPI variables, for programs that use a real one
 
 	Service server.Config // settings of the service of each attempt; the jobs are filled in
 

@@ -66,7 +66,9 @@ func newCrew(cfg Config, run string, events chan<- any) (*crew, error) {
 	c := &crew{cfg: cfg, path: path, run: run, memory: newMemoryWatch("/"), nursery: newNursery(), guard: g, events: events}
 	c.mu.living = make(map[int]*process)
 	c.env = environment{base: cfg.Env, run: run, beat: cfg.Service.Cluster.HeartbeatTimeout.String(), mpi: !cfg.NoMPI}
-	c.env.devices = c.env.accelerators("/")
+	if c.env.devices = cfg.Devices; cfg.Devices == nil {
+		c.env.devices = c.env.accelerators("/")
+	}
 	return c, nil
 }
 

@@ -26,7 +26,7 @@ func startGuard(command []string, run string) (*guard, error) {
 		return &guard{}, nil
 	}
 	g := &guard{cmd: &exec.Cmd{
-		Path: command[0], Args: append([]string{guardName}, command[1:]...), Dir: "/",
+		Path: command[0], Args: append([]string{GuardName}, command[1:]...), Dir: "/",
 		Env:         merge(os.Environ(), map[string]string{guardRun: run}, []string{EnvRun}), // it is none of those it kills
 		SysProcAttr: &syscall.SysProcAttr{Setsid: true},
 	}}
@@ -61,9 +61,9 @@ func (g *guard) dismiss() {
 	_ = g.cmd.Wait()
 }
 
-// guardName is what a guard is called in lists of processes. It is not the name of the launcher, so
+// GuardName is what a guard is called in lists of processes. It is not the name of the launcher, so
 // that who kills all processes of that name does not kill the guard with them.
-const guardName = "job-guard"
+const GuardName = "job-guard"
 
 // guardRun is where a guard finds the run it belongs to.
 const guardRun = "SERRY_GUARD_OF"
@@ -78,7 +78,7 @@ func Guard() error {
 	}
 	// Whoever ends the launcher does not mean us.
 	signal.Ignore(syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP)
-	_ = os.WriteFile("/proc/self/comm", []byte(guardName), 0) // it is only a name
+	_ = os.WriteFile("/proc/self/comm", []byte(GuardName), 0) // it is only a name
 	groups, done := hearOut(os.Stdin)
 	if done {
 		return nil

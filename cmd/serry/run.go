@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"os/signal"
+	"strings"
 	"syscall"
 	"time"
 
@@ -16,6 +17,7 @@ import (
 
 	"github.com/serry-dev/serry/coord"
 	"github.com/serry-dev/serry/launch"
+	"github.com/serry-dev/serry/launch/cluster"
 	"github.com/serry-dev/serry/server"
 	"github.com/serry-dev/serry/topo"
 )
@@ -52,13 +54,13 @@ signal counts as 128 and its number; 128 and the number of the signal that ended
 serry run; 127 or 126 the command is not there or cannot be run; 2 a mistake in
 the command line; 1 anything else.`,
 		Example: `  serry run -n 4 -- python train.py
-  serry run -n 8 --restart all --max-restarts 3 --log-dir logs -- python train.py`,
-		Args: func(cmd *cobra.Command, args []string) error {
-			if len(args) == 0 {
-				return hinted{errors.New("no command to run"), "serry run -n 4 -- python train.py"}
-			}
-			return nil
-		},
+  serry run -n 8 --restart all --max-restarts 3 --log-dir logs -- python train.py
+
+  # on each of two hosts, with I = 0 and 1
+  serry run -n 8 --nnodes 2 --node-rank I --coordinator host0:8475 -- python train.py
+
+  # the same where Slurm, Open MPI, Kubernetes or a TPU slice says it all
+  srun --ntasks-per-node=1 serry run -n 8 -- python train.py`,
 		PreRunE: func(cmd *cobra.Command, _ []string) error { return fromEnvironment(cmd) },
 		RunE:    func(cmd *cobra.Command, args []string) error { return s.run(cmd, args) },
 	}
@@ -92,6 +94,8 @@ type runSettings struct {
 	node        int
 	spares      int
 	coordinator string
+	cluster     string
+	explain     bool
 	restart     string
 	maxRestarts int
 	recoverable bool
@@ -111,6 +115,8 @@ func (s *runSettings) define(f *pflag.FlagSet) {
 	f.IntVar(&s.node, "node-rank", 0, "`number` of this host, from 0")
 	f.StringVar(&s.coordinator, "coordinator", "", "`host:port` on host 0 where all hosts meet")
 	f.IntVar(&s.spares, "spares", 0, "`number` of further hosts, with ranks from --nnodes on, that wait to take the place of a lost one")
+	f.StringVar(&s.cluster, "cluster", cluster.Auto, "where to take the three above from if not given: auto, none, or `one` of "+strings.Join(cluster.Names(), ", "))
+	f.BoolVar(&s.explain, "explain", false, "say how this host found its place, and run nothing")
 	f.StringVar(&s.restart, "restart", string(launch.RestartNever), "what to start again after a failure: `never`, failed or all")
 	f.IntVar(&s.maxRestarts, "max-restarts", 3, "how often, in the whole job")
 	f.BoolVar(&s.recoverable, "recoverable", false, "tasks may fail and come back while the others go on (implied by --restart failed)")
@@ -128,7 +134,7 @@ func (s *runSettings) define(f *pflag.FlagSet) {
 func (s *runSettings) config(cmd *cobra.Command, args []string) (launch.Config, error) {
 	c := launch.Config{
 		Command: args, Tasks: s.procs,
-		Nodes: s.nodes, Node: s.node, Spares: s.spares, Coordinator: s.coordinator,
+		Spares:  s.spares,
 		Restart: launch.Restart(s.restart), MaxRestarts: s.maxRestarts, Recoverable: s.recoverable,
 		Grace: orNone(cmd, "grace", s.grace), LogDir: s.logDir, StateDir: s.stateDir, NoMPI: s.noMPI,
 		Guard: []string{"/proc/self/exe", guardCommand},
@@ -148,7 +154,7 @@ func (s *runSettings) config(cmd *cobra.Command, args []string) (launch.Config, 
 		return c, fmt.Errorf("--heartbeat-timeout %v: want more than 0", s.heartbeatTimeout)
 	}
 	c.Service.Log = slog.New(slog.NewTextHandler(cmd.ErrOrStderr(), &slog.HandlerOptions{Level: level}))
-	return c, c.Validate()
+	return c, nil
 }
 
 func (s *runSettings) run(cmd *cobra.Command, args []string) error {
@@ -156,8 +162,30 @@ func (s *runSettings) run(cmd *cobra.Command, args []string) error {
 	if err != nil {
 		return hinted{err, "see serry run --help"}
 	}
+	place, findings, err := s.locate(cmd)
+	if err != nil {
+		return hinted{err, "see serry run --explain, or take --cluster none"}
+	}
+	if err := settle(&cfg, place); err != nil {
+		return err
+	}
+	if s.explain {
+		return explainPlace(cmd.OutOrStdout(), cfg, place, findings)
+	}
+	if len(args) == 0 {
+		return errNoCommand
+	}
+	if err := cfg.Validate(); err != nil {
+		return hinted{err, "see serry run --help"}
+	}
+	return runJob(cmd, cfg)
+}
+
+// runJob runs a job to its end.
+func runJob(cmd *cobra.Command, cfg launch.Config) error {
 	screen := newScreen(cmd.OutOrStdout(), cmd.ErrOrStderr())
 	cfg.Display = screen
+	warnOfHost(screen)
 	signals := make(chan os.Signal, 16)
 	signal.Notify(signals, forwarded()...)
 	defer signal.Stop(signals)

@@ -12,10 +12,13 @@ import (
 	"testing"
 
 	"github.com/rogpeppe/go-internal/testscript"
+
+	"github.com/serry-dev/serry/launch"
 )
 
 func TestMain(m *testing.M) {
-	testscript.Main(m, map[string]func(){"serry": main})
+	// The guard of a run is this binary, too, under another name.
+	testscript.Main(m, map[string]func(){"serry": main, launch.GuardName: main})
 }
 
 var rewrite = flag.Bool("rewrite", false, "write the output of commands into the golden files of the scripts")

@@ -1,0 +1,124 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"text/tabwriter"
+
+	"github.com/spf13/cobra"
+
+	"github.com/serry-dev/serry/launch"
+	"github.com/serry-dev/serry/launch/cluster"
+	"github.com/serry-dev/serry/launch/host"
+)
+
+// locate finds out which host of which job this is: by flags, else by variables, else by the cluster
+// that has started us.
+func (s *runSettings) locate(cmd *cobra.Command) (cluster.Place, []cluster.Finding, error) {
+	var p cluster.Place
+	changed := cmd.Flags().Changed
+	if changed("nnodes") {
+		p.Processes = cluster.Value[int]{Is: s.nodes, From: "--nnodes"}
+	}
+	if changed("node-rank") {
+		p.ID = cluster.Value[int]{Is: s.node, From: "--node-rank"}
+	}
+	if s.coordinator != "" {
+		p.Address = cluster.Value[string]{Is: s.coordinator, From: "--coordinator"}
+	}
+	if s.nodes == 1 && p.Processes.Known() || os.Getenv(launch.EnvRun) != "" {
+		return p, nil, nil // one host, or a task of another run, whose variables are not for us
+	}
+	told, err := cluster.FromEnvironment(cluster.System{})
+	if err != nil {
+		return p, nil, err
+	}
+	// An address alone says nothing: jax programs have one in their environment for many reasons.
+	if p.Processes.Known() || told.Processes.Known() {
+		p = fill(p, told)
+	}
+	return cluster.Detect(cmd.Context(), cluster.System{}, p, s.cluster)
+}
+
+// fill takes from another place what is not known.
+func fill(p, other cluster.Place) cluster.Place {
+	if !p.Processes.Known() {
+		p.Processes = other.Processes
+	}
+	if !p.ID.Known() {
+		p.ID = other.ID
+	}
+	if !p.Address.Known() {
+		p.Address = other.Address
+	}
+	return p
+}
+
+// settle puts the job where the place says.
+func settle(c *launch.Config, p cluster.Place) error {
+	if !p.Processes.Known() && !p.ID.Known() && !p.Address.Known() || p.Processes.Known() && p.Processes.Is == 1 && c.Spares == 0 {
+		return nil
+	}
+	// Spares have numbers beyond the last node.
+	q := p
+	q.Processes.Is += c.Spares
+	if err := q.Validate(); err != nil {
+		return hinted{err, "give --nnodes, --node-rank and --coordinator, or --cluster none for a job on this host alone"}
+	}
+	c.Nodes, c.Node, c.Coordinator = p.Processes.Is, p.ID.Is, p.Address.Is
+	if c.Tasks == 1 {
+		c.Devices = p.Devices.Is
+	}
+	return nil
+}
+
+// explainPlace prints what was looked for, what was found, and where each value comes from.
+func explainPlace(w io.Writer, c launch.Config, p cluster.Place, findings []cluster.Finding) error {
+	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(t, "CLUSTER\tPRESENT\tWHY")
+	for _, f := range findings {
+		word := "no"
+		if f.Used {
+			word = "used"
+		} else if f.Present {
+			word = "yes"
+		}
+		fmt.Fprintf(t, "%s\t%s\t%s\n", f.Name, word, f.Why)
+	}
+	if findings == nil {
+		fmt.Fprintln(t, "-\t-\tnot looked for")
+	}
+	if err := t.Flush(); err != nil {
+		return err
+	}
+	fmt.Fprintln(t, "\nVALUE\tIS\tFROM")
+	row := func(name string, value any, from string) {
+		if from == "" {
+			from = "default"
+		}
+		fmt.Fprintf(t, "%s\t%v\t%s\n", name, value, from)
+	}
+	row("tasks on this host", c.Tasks, "--procs")
+	row("hosts", max(1, c.Nodes), p.Processes.From)
+	row("this host", c.Node, p.ID.From)
+	if c.Coordinator != "" {
+		row("coordinator", c.Coordinator, p.Address.From)
+	}
+	if c.Devices != nil {
+		row("devices", strings.Trim(fmt.Sprint(c.Devices), "[]"), p.Devices.From)
+	}
+	return t.Flush()
+}
+
+// warnOfHost says what about this machine may hurt a job.
+func warnOfHost(screen *screen) {
+	for _, f := range host.Check("/") {
+		screen.Note(launch.Note{Warning: f.Severity != host.Info, Text: fmt.Sprintf("%s; better: %s (%s)", f.Observed, f.Expected, f.Remedy)})
+	}
+}
+
+// errNoCommand says that there is nothing to run.
+var errNoCommand = hinted{errors.New("no command to run"), "serry run -n 4 -- python train.py"}

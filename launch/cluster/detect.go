@@ -1,0 +1,91 @@
+package cluster
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"slices"
+	"strings"
+)
+
+// Auto and None are names for [Detect]: take the first environment that is there; look for none.
+const (
+	Auto = "auto"
+	None = "none"
+)
+
+// A Finding is what was made of one environment.
+type Finding struct {
+	Name    string
+	Present bool
+	Why     string // or why not
+	Used    bool
+}
+
+// A method finds a place in one kind of environment.
+type method struct {
+	name    string
+	present func(context.Context, System) (bool, string)
+	resolve func(context.Context, System) (Place, error) // with the port of jax
+}
+
+// methods are those that are tried, in the order in which jax tries them (C-ENV-4); the last is ours.
+func methods() []method {
+	return []method{
+		{"ompi", presentOpenMPI, resolveOpenMPI},
+		{"slurm", presentSlurm, resolveSlurm},
+		{"gcetpu", presentGCE, resolveGCE},
+		{"gketpu", presentGKE, resolveGKE},
+		{"k8s", presentKubernetes, resolveKubernetes},
+		{"torchrun", presentTorchrun, resolveTorchrun},
+	}
+}
+
+// Names are the environments that can be asked for.
+func Names() []string {
+	var names []string
+	for _, m := range methods() {
+		names = append(names, m.name)
+	}
+	return names
+}
+
+// Detect fills in what given does not know. name is [Auto], [None], or one environment, which must
+// then be there (P-ENV-3). Where nothing is missing, nothing is looked for (C-ENV-2, C-ENV-5).
+func Detect(ctx context.Context, sys System, given Place, name string) (Place, []Finding, error) {
+	sys = sys.withDefaults()
+	if name == None || given.complete() {
+		return given, nil, nil
+	}
+	if name != Auto && !slices.Contains(Names(), name) {
+		return given, nil, fmt.Errorf("cluster environment %q: want %s, %s or one of %s", name, Auto, None, strings.Join(Names(), ", "))
+	}
+	var findings []Finding
+	var use *method
+	for _, m := range methods() {
+		f := Finding{Name: m.name}
+		f.Present, f.Why = m.present(ctx, sys)
+		if use == nil && (m.name == name || name == Auto && f.Present) {
+			use, f.Used = &m, true
+		}
+		findings = append(findings, f)
+		if m.name == name && !f.Present {
+			return given, findings, fmt.Errorf("cluster environment %s is not there: %s", name, f.Why)
+		}
+	}
+	if use == nil {
+		return given, findings, nil
+	}
+	found, err := use.resolve(ctx, sys)
+	if err != nil {
+		return given, findings, fmt.Errorf("cluster environment %s: %w", use.name, err)
+	}
+	if port := sys.env("JAX_COORDINATOR_PORT"); port != "" && found.Address.Known() {
+		host, _, err := net.SplitHostPort(found.Address.Is)
+		if err != nil {
+			return given, findings, err
+		}
+		found.Address = Value[string]{net.JoinHostPort(host, port), found.Address.From + ", JAX_COORDINATOR_PORT"}
+	}
+	return given.or(found), findings, nil
+}
