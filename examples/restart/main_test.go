@@ -47,6 +47,9 @@ func TestRestart(t *testing.T) {
 	if diff := cmp.Diff(string(want), got.String()); diff != "" {
 		t.Errorf("show() printed other than output.txt (-want +got)\n%s", diff)
 	}
+	if guide, err := os.ReadFile("../../docs/IDENTITY.md"); err != nil || !bytes.Contains(guide, want) {
+		t.Errorf("docs/IDENTITY.md does not show output.txt (%v)", err)
+	}
 }
 
 // Bytes that are not those that were saved restore nothing, whoever they belong to.
