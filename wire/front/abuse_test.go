@@ -674,15 +674,16 @@ func TestErrorDetails(t *testing.T) {
 		{"7 KiB", "CoAY" + strings.Repeat("AAAA", 1024), strings.Repeat("m", 3<<10-4)},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			h.details, _ = base64.RawStdEncoding.DecodeString(tt.details)
+			details, _ := base64.RawStdEncoding.DecodeString(tt.details)
+			h.details.Store(&details)
 			var trailer metadata.MD
 			_, err := call1(t.Context(), cc, methodFail, append([]byte{5}, tt.message...), grpc.Trailer(&trailer))
 			// grpc-go reads a container of payloads as another status: the code it got is in the text.
 			if err == nil || !strings.Contains(err.Error(), "NOT_FOUND") && !strings.Contains(err.Error(), "NotFound") {
 				t.Errorf("Fail() = %v; want NotFound", err)
 			}
-			if got := trailer.Get("grpc-status-details-bin"); len(got) != 1 || got[0] != string(h.details) {
-				t.Errorf("details %q; want %q", got, h.details)
+			if got := trailer.Get("grpc-status-details-bin"); len(got) != 1 || got[0] != string(details) {
+				t.Errorf("details %q; want %q", got, details)
 			}
 			if want := strconv.Quote(tt.message); !strings.Contains(err.Error(), want) {
 				t.Errorf("Fail() = %v; want the message %s", err, want)
@@ -704,7 +705,8 @@ func TestTrailerBudget(t *testing.T) {
 			{3 << 10, 10 << 10, 3 << 10},
 			{15 << 10, 10 << 10, 0}, // more than a frame: CONTINUATION
 		} {
-			h.details = make([]byte, tt.details)
+			details := make([]byte, tt.details)
+			h.details.Store(&details)
 			p := connect(t, l.Dial)
 			p.call(1, methodFail, append([]byte{5}, strings.Repeat("ö", tt.message/2)...))
 			p.flush()

@@ -156,7 +156,7 @@ func TestCCore(t *testing.T) {
 	clause(t, "F-50", "FR-7", "FR-8", "FR-15", "FR-17", "C-WIRE-3")
 	python := pythonWithGRPC(t)
 	h, s, addr := startTCP(t)
-	h.details = []byte{0, 1, 2, 0xff}
+	h.details.Store(&[]byte{0, 1, 2, 0xff})
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
 	out, err := exec.CommandContext(ctx, python, "-c", ccoreScript, addr).CombinedOutput()
