@@ -22,6 +22,7 @@ type ranks struct {
 	present      map[int]topo.TaskRecord // by number of the host
 	enough       time.Time               // when the last host came that was needed; zero: one is needed
 	told         map[int]bool            // hosts that wait, and were told why
+	before       []byte                  // text of the state of the last run, until it is kept
 }
 
 // seatWait is how long places of the last run are kept for hosts that have not come, when there are

@@ -152,8 +152,8 @@ func TestOneMachineTwice(t *testing.T) {
 func TestState(t *testing.T) {
 	clause(t, "P-RMP-8", "P-RMP-1")
 	dir := filepath.Join(t.TempDir(), "deep", "state")
-	if got, err := readState(dir); got != nil || err != nil {
-		t.Fatalf("readState() of nothing = %v, %v; want nothing", got, err)
+	if got, text, err := readState(dir); got != nil || text != nil || err != nil {
+		t.Fatalf("readState() of nothing = %v, %q, %v; want nothing", got, text, err)
 	}
 	r := newRanks(Config{Nodes: 2, Tasks: 2}, nil)
 	for host, name := range []string{"a", "b"} {
@@ -165,7 +165,7 @@ func TestState(t *testing.T) {
 	if err := writeState(dir, "run", r.records(), time.Unix(7, 0)); err != nil {
 		t.Fatal(err)
 	}
-	got, err := readState(dir)
+	got, _, err := readState(dir)
 	if err != nil || len(got) != 4 {
 		t.Fatalf("readState() = %v, %v; want four tasks", got, err)
 	}
@@ -211,6 +211,10 @@ func TestLaunchersExchangeNumbers(t *testing.T) {
 			a.begin("exit 0")
 		}
 		if run == 1 {
+			before, err := os.ReadFile(filepath.Join(dir, PreviousManifest))
+			if m, bad := remap.ParseManifest(PreviousManifest, before); err != nil || bad != nil || m.Tasks[0].MachineID != "m-a" {
+				t.Errorf("state of the run before: %v, %v; want a manifest with machine a first", err, bad)
+			}
 			s.shown("note", `host "host-b" has task 1: it keeps its number`)
 		}
 		for _, j := range jobs {

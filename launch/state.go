@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"time"
 
+	"github.com/serry-dev/serry"
 	"github.com/serry-dev/serry/client"
 	"github.com/serry-dev/serry/topo"
 	"github.com/serry-dev/serry/topo/remap"
@@ -17,16 +18,21 @@ import (
 // is how ranks outlive every service (P-RMP-8). Only the first launcher reads and writes it, so hosts
 // that may be the first share the directory.
 
+// PreviousManifest is the file in a state directory with the manifest of the run before the last one,
+// which is the one before this one while a job runs.
+const PreviousManifest = "previous_manifest.json"
+
 // openRanks reads the state directory of a job, if it has one.
 func openRanks(cfg Config) (*ranks, error) {
 	if cfg.StateDir == "" {
 		return nil, nil
 	}
-	last, err := readState(cfg.StateDir)
+	last, text, err := readState(cfg.StateDir)
 	if err != nil {
 		return nil, err
 	}
 	r := newRanks(cfg, last)
+	r.before = text
 	r.arrive(0, cfg.identity(), time.Now())
 	if len(last) > 0 && len(r.previous) == 0 {
 		cfg.Display.Note(Note{Warning: true, Text: fmt.Sprintf("the last run had %d tasks, this one has %d: numbers are given anew", len(last), cfg.total())})
@@ -74,31 +80,37 @@ func (j *Job) remember() {
 		return
 	}
 	j.ranks.settle(j.places.hostOf)
+	if before := j.ranks.before; before != nil {
+		j.ranks.before = nil
+		if err := writeWhole(j.cfg.StateDir, PreviousManifest, before); err != nil {
+			j.warn("the state of the run before this one is not kept: %v", err)
+		}
+	}
 	if err := writeState(j.cfg.StateDir, j.run, j.ranks.records(), time.Now()); err != nil {
 		j.warn("the state of this run is not kept: %v", err)
 	}
 }
 
-// readState reads the tasks of the last run, or none of a first one.
-func readState(dir string) ([]topo.TaskRecord, error) {
+// readState reads the tasks of the last run, and the text they are in; nothing of a first one.
+func readState(dir string) (tasks []topo.TaskRecord, text []byte, err error) {
 	name := filepath.Join(dir, remap.ManifestFile)
-	text, err := os.ReadFile(name)
+	text, err = os.ReadFile(name)
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil, os.MkdirAll(dir, 0o777)
+		return nil, nil, os.MkdirAll(dir, 0o777)
 	}
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	m, err := remap.ParseManifest(name, text)
 	if err != nil {
-		return nil, fmt.Errorf("state of the last run: %w", err)
+		return nil, nil, fmt.Errorf("state of the last run: %w", err)
 	}
-	return m.Tasks, nil
+	return m.Tasks, text, nil
 }
 
-// writeState puts the tasks of this run in the place of those of the last one, whole or not at all.
+// writeState puts the tasks of this run in the place of those of the last one.
 func writeState(dir, run string, tasks []topo.TaskRecord, now time.Time) error {
-	m := &remap.Manifest{Job: run, Created: now.UnixMilli(), Tasks: tasks, Mesh: remap.Mesh{AxisNames: []string{"device"}}}
+	m := &remap.Manifest{Job: run, Created: now.UnixMilli(), Tasks: tasks, Mesh: remap.Mesh{AxisNames: []string{"device"}, Devices: []serry.DeviceID{}}}
 	for _, t := range tasks {
 		for _, d := range t.Devices {
 			m.Mesh.Devices = append(m.Mesh.Devices, d.ID)
@@ -109,17 +121,22 @@ func writeState(dir, run string, tasks []topo.TaskRecord, now time.Time) error {
 	if err != nil {
 		return err
 	}
+	return writeWhole(dir, remap.ManifestFile, append(text, '\n'))
+}
+
+// writeWhole writes a file, whole or not at all.
+func writeWhole(dir, name string, text []byte) error {
 	f, err := os.CreateTemp(dir, ".manifest-")
 	if err != nil {
 		return err
 	}
 	defer os.Remove(f.Name()) // gone when all went well
-	_, err = f.Write(append(text, '\n'))
+	_, err = f.Write(text)
 	if err == nil {
 		err = errors.Join(f.Chmod(0o644), f.Sync())
 	}
 	if err = errors.Join(err, f.Close()); err != nil {
 		return err
 	}
-	return os.Rename(f.Name(), filepath.Join(dir, remap.ManifestFile))
+	return os.Rename(f.Name(), filepath.Join(dir, name))
 }

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -13,6 +14,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/serry-dev/serry"
+	"github.com/serry-dev/serry/launch"
 	"github.com/serry-dev/serry/topo"
 	"github.com/serry-dev/serry/topo/remap"
 )
@@ -116,10 +118,15 @@ func (q *deviceQuery) find(ctx context.Context) ([]topo.TaskRecord, error) {
 	return r.records(ctx, q.platform)
 }
 
-// readManifest reads a manifest, or that in a directory.
+// readManifest reads a manifest, or that in a directory: in the state of serry run that of the run
+// before the one that runs now.
 func readManifest(name string) (*remap.Manifest, error) {
 	if info, err := os.Stat(name); err == nil && info.IsDir() {
-		name = filepath.Join(name, remap.ManifestFile)
+		dir := name
+		name = filepath.Join(dir, launch.PreviousManifest)
+		if _, err := os.Stat(name); errors.Is(err, fs.ErrNotExist) {
+			name = filepath.Join(dir, remap.ManifestFile)
+		}
 	}
 	text, err := readFile(name, topo.MaxFileBytes)
 	if err != nil {
@@ -228,7 +235,7 @@ func (l *deviceList) compare(was, now []topo.TaskRecord) error {
 	for i := range l.Devices {
 		d := &l.Devices[i]
 		p, known := pairs[remap.Place{Task: d.Task, Device: d.Device}]
-		if r := before[d.Task]; !known && len(r.Devices) == 0 && d.Machine != "" && r.MachineID == d.Machine {
+		if r := before[d.Task]; !known && len(r.Devices) == 0 && sameMachine(r, *d) {
 			here := remap.Place{Task: d.Task, Device: d.Device} // a launcher knows machines, not always devices
 			d.Change, d.Evidence = changeText(remap.Pair{Was: here, Now: here}, r, d.Boot), "same machine"
 			continue
@@ -245,6 +252,12 @@ func (l *deviceList) compare(was, now []topo.TaskRecord) error {
 		l.Gone = append(l.Gone, listDevice(r, r.Devices[at]))
 	}
 	return nil
+}
+
+// sameMachine says whether a device is on the machine of an earlier task. Tasks of jaxlib tell no more
+// than a boot.
+func sameMachine(was topo.TaskRecord, d listedDevice) bool {
+	return was.MachineID != "" && was.MachineID == d.Machine || was.BootID != "" && was.BootID == d.Boot
 }
 
 // changeText says in few words what became of a device.
@@ -280,7 +293,7 @@ func (q *deviceQuery) show(l *deviceList) error {
 		if d.Part != nil {
 			part = fmt.Sprint(*d.Part)
 		}
-		cells := texts(fmt.Sprint(d.Device), fmt.Sprint(d.Task), cmp.Or(d.Host, d.Machine, "-"), cmp.Or(d.Kind, d.Platform), part, cmp.Or(d.Identity, "-"), d.Change)
+		cells := texts(fmt.Sprint(d.Device), fmt.Sprint(d.Task), hostText(d), cmp.Or(d.Kind, d.Platform), part, cmp.Or(d.Identity, "-"), d.Change)
 		cells[6].colour = c
 		t.add(cells[:len(t.columns)]...)
 	}
@@ -292,6 +305,14 @@ func (q *deviceQuery) show(l *deviceList) error {
 		row(d, red)
 	}
 	return q.table(t)
+}
+
+// hostText is the best name of a host that there is.
+func hostText(d listedDevice) string {
+	if name := cmp.Or(d.Host, d.Machine); name != "" || d.Boot == "" {
+		return cmp.Or(name, "-")
+	}
+	return "boot " + fit(d.Boot, 11)
 }
 
 func changeColour(change string) colour {
