@@ -5,7 +5,7 @@ VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
 FUZZTIME ?= 10s
 
 .DEFAULT_GOAL := help
-.PHONY: help build test demo bench bench-coord bench-mesh bench-client bench-restart fuzz gen clean
+.PHONY: help build test demo bench bench-coord bench-mesh bench-client bench-restart bench-cli fuzz gen clean
 
 help: ## show this list
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -32,6 +32,9 @@ bench-mesh: ## meshes and plans beside jax
 bench-client: build ## our client beside the stock one, against the same server
 	scripts/venvs.sh jax-new
 	$(GO) run ./bench/client
+
+bench-cli: build ## the commands against a job of 10,000 tasks
+	$(GO) run ./bench/cli
 
 bench-restart: build ## a killed worker is back: serry run beside torchrun
 	$(GO) run ./bench/restart

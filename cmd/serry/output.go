@@ -89,11 +89,7 @@ func (p *printer) object(v any) (done bool, err error) {
 		e.SetIndent("", "  ")
 		return true, e.Encode(v)
 	case asYAML:
-		text, err := json.Marshal(v)
-		if err != nil {
-			return true, err
-		}
-		return true, writeYAML(p.out, text)
+		return true, writeYAML(p.out, v)
 	}
 	return false, nil
 }

@@ -82,12 +82,13 @@ func TestTableFits(t *testing.T) {
 // YAML says the same as the JSON that it is made of.
 func TestYAML(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		document, err := json.Marshal(drawValue(t, 3))
+		value := drawValue(t, 3)
+		document, err := json.Marshal(value)
 		if err != nil {
 			t.Fatal(err)
 		}
 		var out bytes.Buffer
-		if err := writeYAML(&out, document); err != nil {
+		if err := writeYAML(&out, value); err != nil {
 			t.Fatalf("writeYAML(%s) = %v", document, err)
 		}
 		var want, got any

@@ -70,7 +70,8 @@ func usage(err error) error {
 	return hinted{err, "see serry serve --help"}
 }
 
-// gcPercent trades memory, of which a coordinator needs little, for processor time.
+// gcPercent trades memory, of which a coordinator needs little and a short command less, for
+// processor time.
 const gcPercent = 400
 
 // serve runs a server until a signal comes.

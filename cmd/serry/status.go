@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
+	"runtime/debug"
 	"slices"
 	"strings"
 	"time"
@@ -39,6 +41,9 @@ func (q *query) command(cmd *cobra.Command, ask func(ctx context.Context, r *rem
 		}
 		if err := q.printer.open(cmd); err != nil {
 			return q.usage(cmd, err)
+		}
+		if os.Getenv("GOGC") == "" {
+			debug.SetGCPercent(gcPercent)
 		}
 		ctx := cmd.Context()
 		r, err := q.access.open(ctx)

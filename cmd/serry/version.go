@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"runtime/debug"
 	"strings"
@@ -42,13 +43,16 @@ func (b buildInfo) String() string {
 	return strings.Join(strings.Fields("serry "+b.Serry+" "+b.Revision+" "+b.Go), " ")
 }
 
+// version is set by the linker, see the Makefile; otherwise the Go tools know one.
+var version string
+
 // build reads what the Go tools recorded.
 func build() buildInfo {
 	info, ok := debug.ReadBuildInfo()
 	if !ok {
-		return buildInfo{Version: outputVersion, Serry: "unknown"}
+		return buildInfo{Version: outputVersion, Serry: cmp.Or(version, "unknown")}
 	}
-	b := buildInfo{Version: outputVersion, Serry: info.Main.Version, Go: info.GoVersion}
+	b := buildInfo{Version: outputVersion, Serry: cmp.Or(version, info.Main.Version), Go: info.GoVersion}
 	for _, s := range info.Settings {
 		if s.Key == "vcs.revision" {
 			b.Revision = s.Value
