@@ -22,12 +22,16 @@ import (
 type layout struct {
 	tasks, conns int
 	identity     *identity // nil: plain text
+	real         bool      // the clients are those of jaxlib, else our own
 }
 
 func (l layout) String() string {
 	s := fmt.Sprintf("%d tasks on %d connections", l.tasks, l.conns)
 	if l.identity != nil {
 		s += " with mTLS"
+	}
+	if l.real {
+		s += " by jaxlib"
 	}
 	return s
 }

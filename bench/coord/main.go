@@ -77,7 +77,10 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	if err := cpus.pinSelf(); err != nil { // servers inherit it
 		return err
 	}
-	b := &bench{plan: o.plan, peers: peers, identity: id, sheet: newSheet(), progress: stderr}
+	if _, err := os.Stat(o.python); o.noStock && err != nil {
+		o.plan.groups = slices.DeleteFunc(o.plan.groups, func(g string) bool { return g == groupReal }) // which needs it
+	}
+	b := &bench{plan: o.plan, peers: peers, identity: id, python: o.python, sheet: newSheet(), progress: stderr}
 	failed := b.run(ctx) // what has been measured is shown all the same
 	rows := b.sheet.rows(peers)
 	if o.json {
@@ -193,7 +196,7 @@ func (o *options) peers(ctx context.Context, dir string) ([]peer, error) {
 		}
 	}
 	for _, t := range o.transports {
-		all = append(all, ours(binary, t))
+		all = append(all, ours(binary, t, dir))
 	}
 	return all, nil
 }

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"slices"
@@ -17,6 +18,7 @@ type bench struct {
 	plan     plan
 	peers    []peer
 	identity *identity
+	python   string // with jaxlib
 	sheet    *sheet
 	progress io.Writer
 }
@@ -35,7 +37,7 @@ func (b *bench) run(ctx context.Context) error {
 					continue
 				}
 				fmt.Fprintf(b.progress, "bench: round %d of %d: %s, %v\n", round+1, b.plan.rounds, p.name, t.layout)
-				srv, err := p.start(ctx, t.tasks, t.identity)
+				srv, err := p.start(ctx, t.layout)
 				if err != nil {
 					return err
 				}
@@ -67,18 +69,24 @@ func (b *bench) turns() []turn {
 	var all []turn
 	p := b.plan
 	for _, n := range p.clusters() {
-		all = append(all, turn{layout{n, n, nil}, b.separate, false})
+		all = append(all, turn{layout{tasks: n, conns: n}, b.separate, false})
 	}
 	if p.has(groupShared) {
-		all = append(all, turn{layout{p.focus, 1, nil}, b.shared, false})
+		all = append(all, turn{layout{tasks: p.focus, conns: 1}, b.shared, false})
 	}
 	if p.has(groupTLS) {
-		all = append(all, turn{layout{p.focus, p.focus, b.identity}, b.secure, false})
+		all = append(all, turn{layout{tasks: p.focus, conns: p.focus, identity: b.identity}, b.secure, false})
+	}
+	if p.has(groupReal) {
+		for _, n := range p.real {
+			all = append(all, turn{layout{tasks: n, conns: n, real: true}, b.realOwn, false})
+		}
+		all = append(all, turn{layout{tasks: p.focus, conns: 1, real: true}, b.realShared, false})
 	}
 	if p.has(groupScale) {
 		all = append(all,
-			turn{layout{p.crowd, p.hosts, nil}, b.manyPerConn, true},
-			turn{layout{p.crowd, p.crowd, nil}, b.crowded, true})
+			turn{layout{tasks: p.crowd, conns: p.hosts}, b.manyPerConn, true},
+			turn{layout{tasks: p.crowd, conns: p.crowd}, b.crowded, true})
 	}
 	return all
 }
@@ -86,21 +94,27 @@ func (b *bench) turns() []turn {
 // A subject is a peer that serves a connected cluster.
 type subject struct {
 	*server
-	*cluster
-	took time.Duration // to connect and register
-	add  func(m metric, v float64)
+	*cluster // nil for real clients
+	layout   layout
+	took     time.Duration // to connect and register
+	add      func(m metric, v float64)
 }
 
 // one connects a cluster to a server, measures it, and stops it.
 func (b *bench) one(ctx context.Context, p peer, srv *server, t turn) error {
-	c := newCluster(t.layout)
-	defer c.close()
+	s := &subject{server: srv, layout: t.layout, add: func(m metric, v float64) { b.sheet.add(p.name, m, t.tasks, v) }}
+	if t.real {
+		defer srv.stop()
+		return t.measure(ctx, s)
+	}
+	s.cluster = newCluster(t.layout)
+	defer s.cluster.close()
 	defer srv.stop() // before the connections go, which a server takes for a disaster
-	took, err := c.connect(ctx, srv.addr, t.identity)
+	took, err := s.connect(ctx, srv.addr, t.identity)
 	if err != nil {
 		return err
 	}
-	s := &subject{srv, c, took, func(m metric, v float64) { b.sheet.add(p.name, m, t.tasks, v) }}
+	s.took = took
 	return t.measure(ctx, s)
 }
 
@@ -111,7 +125,7 @@ func (b *bench) separate(ctx context.Context, s *subject) error {
 		return err
 	}
 	if sized && b.plan.has(groupConnect) {
-		if err := s.connected(connectTime, resident); err != nil {
+		if err := errors.Join(s.connected(connectTime, resident), s.idle(ctx)); err != nil {
 			return err
 		}
 	}

@@ -6,6 +6,7 @@ type metric int
 const (
 	connectTime metric = iota
 	resident
+	goroutines
 	barrierTime
 	arrivalCPU
 	callsRefused
@@ -27,6 +28,13 @@ const (
 	secureArrivalCPU
 	secureKeysRate
 	secureKeysCPU
+	realResident
+	realBarrier
+	realArrivalCPU
+	realKeysCPU
+	realSharedBarrier
+	realSharedArrivalCPU
+	realSharedKeysCPU
 	hostsRegister
 	hostsBarrier
 	hostsMemory
@@ -46,22 +54,24 @@ const (
 	groupAlive   = "alive"
 	groupWatch   = "watch"
 	groupTLS     = "tls"
+	groupReal    = "jaxlib"
 	groupScale   = "scale"
 )
 
 func groups() []string {
-	return []string{groupConnect, groupBarrier, groupShared, groupKeys, groupAlive, groupWatch, groupTLS, groupScale}
+	return []string{groupConnect, groupBarrier, groupShared, groupKeys, groupAlive, groupWatch, groupTLS, groupReal, groupScale}
 }
 
 // A definition says how a metric is shown and what is demanded of it.
 type definition struct {
 	group, label, unit string
-	at                 int   // bars hold for so many tasks
+	at                 []int // bars hold for these numbers of tasks
 	grpc, front        limit // by transport
 }
 
 // The numbers of tasks that bars are about.
 const (
+	fewTasks      = 64
 	barTasks      = 512
 	barAliveTasks = 2048
 	barCrowd      = 10_000
@@ -70,46 +80,59 @@ const (
 // A limit is the most that a figure may be: times the stock service's, or in the unit of the row.
 type limit struct {
 	ratio, value float64 // zero: none
+	twin         bool    // nor more than with grpc-go
 }
 
 func ratio(r float64) limit { return limit{ratio: r} }
 func most(v float64) limit  { return limit{value: v} }
+
+// lean is the limit of a latency for the lean transport: neither other may be faster.
+func lean() limit { return limit{ratio: 1, twin: true} }
 
 const third = 1. / 3
 
 // define describes a metric. The bars are those of the project: what serry promises of each
 // transport on the machine it is measured on.
 func (m metric) define() definition {
+	many, both, crowd := []int{barTasks}, []int{fewTasks, barTasks}, []int{barCrowd}
 	return [metrics]definition{
-		connectTime:       {group: groupConnect, label: "connect and register all", unit: "ms"},
-		resident:          {groupConnect, "resident memory, connected", "MiB", barTasks, most(60), most(30)},
-		barrierTime:       {groupBarrier, "barrier, first arrival to last reply", "ms", barTasks, ratio(1), ratio(1)},
-		arrivalCPU:        {groupBarrier, "server CPU per arrival", "us", barTasks, ratio(1), ratio(third)},
-		callsRefused:      {group: groupBarrier, label: "calls refused in bursts and sent again", unit: "calls"},
-		sharedBarrierTime: {group: groupShared, label: "barrier, all tasks on one connection", unit: "ms"},
-		sharedArrivalCPU:  {groupShared, "server CPU per arrival, one connection", "us", barTasks, ratio(1), ratio(third)},
-		keys1Rate:         {group: groupKeys, label: "set/get, 1 caller", unit: "calls/s"},
-		keys1CPU:          {groupKeys, "server CPU per call, 1 caller", "us", barTasks, ratio(1.4), ratio(third)},
-		keys16Rate:        {group: groupKeys, label: "set/get, 16 callers, a connection each", unit: "calls/s"},
-		keys16CPU:         {groupKeys, "server CPU per call, 16 callers, a connection each", "us", barTasks, ratio(1.4), ratio(third)},
-		keysSharedRate:    {group: groupKeys, label: "set/get, 16 callers, one connection", unit: "calls/s"},
-		keysSharedCPU:     {groupKeys, "server CPU per call, 16 callers, one connection", "us", barTasks, ratio(1), ratio(third)},
-		aliveTime:         {groupAlive, "live set of all, asked by all", "ms", barAliveTasks, ratio(0.1), ratio(0.1)},
-		aliveCPU:          {group: groupAlive, label: "server CPU per live set call", unit: "us"},
-		watchTime:         {group: groupWatch, label: "one failure to the last watcher", unit: "ms"},
-		watchCPU:          {group: groupWatch, label: "server CPU per watcher told", unit: "us"},
-		secureConnect:     {group: groupTLS, label: "mTLS: connect and register all", unit: "ms"},
-		secureResident:    {group: groupTLS, label: "mTLS: resident memory, connected", unit: "MiB"},
-		secureBarrier:     {group: groupTLS, label: "mTLS: barrier", unit: "ms"},
-		secureArrivalCPU:  {group: groupTLS, label: "mTLS: server CPU per arrival", unit: "us", at: barTasks, front: ratio(0.4)},
-		secureKeysRate:    {group: groupTLS, label: "mTLS: set/get, 16 callers, a connection each", unit: "calls/s"},
-		secureKeysCPU:     {group: groupTLS, label: "mTLS: server CPU per call, 16 callers", unit: "us", at: barTasks, front: ratio(0.4)},
-		hostsRegister:     {groupScale, "many tasks a connection: connect and register all", "ms", barCrowd, most(10_000), most(10_000)},
-		hostsBarrier:      {groupScale, "many tasks a connection: barrier", "ms", barCrowd, most(1000), most(1000)},
-		hostsMemory:       {groupScale, "many tasks a connection: most memory held", "MiB", barCrowd, most(1024), most(1024)},
-		crowdRegister:     {group: groupScale, label: "a connection each: connect and register all", unit: "ms"},
-		crowdBarrier:      {group: groupScale, label: "a connection each: barrier", unit: "ms"},
-		crowdCPU:          {group: groupScale, label: "a connection each: server CPU per arrival", unit: "us"},
-		crowdMemory:       {group: groupScale, label: "a connection each: most memory held", unit: "MiB"},
+		connectTime:          {group: groupConnect, label: "connect and register all", unit: "ms"},
+		resident:             {groupConnect, "resident memory, connected", "MiB", many, most(60), most(30)},
+		goroutines:           {group: groupConnect, label: "goroutines beyond connections, all waiting", unit: "", at: many, front: most(20)},
+		barrierTime:          {groupBarrier, "barrier, first arrival to last reply", "ms", both, ratio(1), lean()},
+		arrivalCPU:           {groupBarrier, "server CPU per arrival", "us", many, ratio(1), ratio(third)},
+		callsRefused:         {group: groupBarrier, label: "calls refused in bursts and sent again", unit: "calls"},
+		sharedBarrierTime:    {group: groupShared, label: "barrier, all tasks on one connection", unit: "ms"},
+		sharedArrivalCPU:     {groupShared, "server CPU per arrival, one connection", "us", many, ratio(1), ratio(third)},
+		keys1Rate:            {group: groupKeys, label: "set/get, 1 caller", unit: "calls/s"},
+		keys1CPU:             {groupKeys, "server CPU per call, 1 caller", "us", many, ratio(1.4), ratio(third)},
+		keys16Rate:           {group: groupKeys, label: "set/get, 16 callers, a connection each", unit: "calls/s"},
+		keys16CPU:            {groupKeys, "server CPU per call, 16 callers, a connection each", "us", many, ratio(1.4), ratio(third)},
+		keysSharedRate:       {group: groupKeys, label: "set/get, 16 callers, one connection", unit: "calls/s"},
+		keysSharedCPU:        {groupKeys, "server CPU per call, 16 callers, one connection", "us", many, ratio(1), ratio(third)},
+		aliveTime:            {groupAlive, "live set of all, asked by all", "ms", []int{barAliveTasks}, ratio(0.1), ratio(0.1)},
+		aliveCPU:             {group: groupAlive, label: "server CPU per live set call", unit: "us"},
+		watchTime:            {group: groupWatch, label: "one failure to the last watcher", unit: "ms"},
+		watchCPU:             {group: groupWatch, label: "server CPU per watcher told", unit: "us"},
+		secureConnect:        {group: groupTLS, label: "mTLS: connect and register all", unit: "ms"},
+		secureResident:       {group: groupTLS, label: "mTLS: resident memory, connected", unit: "MiB"},
+		secureBarrier:        {group: groupTLS, label: "mTLS: barrier", unit: "ms"},
+		secureArrivalCPU:     {group: groupTLS, label: "mTLS: server CPU per arrival", unit: "us", at: many, front: ratio(0.4)},
+		secureKeysRate:       {group: groupTLS, label: "mTLS: set/get, 16 callers, a connection each", unit: "calls/s"},
+		secureKeysCPU:        {group: groupTLS, label: "mTLS: server CPU per call, 16 callers", unit: "us", at: many, front: ratio(0.4)},
+		realResident:         {groupReal, "jaxlib: resident memory, connected", "MiB", many, most(60), most(30)},
+		realBarrier:          {groupReal, "jaxlib: barrier, clients included", "ms", both, ratio(1), lean()},
+		realArrivalCPU:       {groupReal, "jaxlib: server CPU per arrival", "us", many, ratio(1), ratio(third)},
+		realKeysCPU:          {groupReal, "jaxlib: server CPU per set/get, 16 callers", "us", many, ratio(1.4), ratio(third)},
+		realSharedBarrier:    {group: groupReal, label: "jaxlib: barrier, one connection, clients included", unit: "ms"},
+		realSharedArrivalCPU: {groupReal, "jaxlib: server CPU per arrival, one connection", "us", many, ratio(1), ratio(third)},
+		realSharedKeysCPU:    {groupReal, "jaxlib: server CPU per set/get, one connection", "us", many, ratio(1), ratio(third)},
+		hostsRegister:        {groupScale, "many tasks a connection: connect and register all", "ms", crowd, most(10_000), most(10_000)},
+		hostsBarrier:         {groupScale, "many tasks a connection: barrier", "ms", crowd, most(1000), most(1000)},
+		hostsMemory:          {groupScale, "many tasks a connection: most memory held", "MiB", crowd, most(1024), most(1024)},
+		crowdRegister:        {group: groupScale, label: "a connection each: connect and register all", unit: "ms"},
+		crowdBarrier:         {group: groupScale, label: "a connection each: barrier", unit: "ms"},
+		crowdCPU:             {group: groupScale, label: "a connection each: server CPU per arrival", unit: "us"},
+		crowdMemory:          {group: groupScale, label: "a connection each: most memory held", unit: "MiB"},
 	}[m]
 }

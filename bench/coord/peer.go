@@ -11,6 +11,7 @@ import (
 	"io/fs"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"sync"
@@ -23,11 +24,23 @@ import (
 type peer struct {
 	name      string
 	transport string // of serry, or empty
-	command   func(tasks int, id *identity) []string
+	metrics   string // Unix socket of its metrics page, or empty
+	command   func(l layout) []string
+}
+
+// host is the address to serve on. Only for real clients that is more than one.
+func (l layout) host() string {
+	if l.real {
+		return "0.0.0.0"
+	}
+	return "127.0.0.1"
 }
 
 // stockName is the peer that all others are compared with.
 const stockName = "stock"
+
+// twinName is serry with grpc-go.
+const twinName = "serry grpc"
 
 //go:embed stock.py
 var stockScript string
@@ -39,21 +52,23 @@ func stock(python string) (peer, error) {
 	} else if err != nil {
 		return peer{}, err
 	}
-	return peer{name: stockName, command: func(tasks int, id *identity) []string {
-		args := []string{python, "-c", stockScript, strconv.Itoa(tasks)}
-		if id != nil {
+	return peer{name: stockName, command: func(l layout) []string {
+		args := []string{python, "-c", stockScript, l.host(), strconv.Itoa(l.tasks)}
+		if id := l.identity; id != nil {
 			args = append(args, id.cert, id.key)
 		}
 		return args
 	}}, nil
 }
 
-// ours is serry with one of its transports.
-func ours(binary, transport string) peer {
-	return peer{name: "serry " + transport, transport: transport, command: func(tasks int, id *identity) []string {
-		args := []string{binary, "serve", "--tasks", strconv.Itoa(tasks), "--listen", "127.0.0.1:0",
-			"--transport", transport, "--heartbeat-timeout", "1h"}
-		if id != nil {
+// ours is serry with one of its transports. Its metrics are served in a directory.
+func ours(binary, transport, dir string) peer {
+	socket := filepath.Join(dir, transport)
+	return peer{name: "serry " + transport, transport: transport, metrics: socket, command: func(l layout) []string {
+		os.Remove(socket) // left by the last server, which was killed
+		args := []string{binary, "serve", "--tasks", strconv.Itoa(l.tasks), "--listen", l.host() + ":0",
+			"--transport", transport, "--heartbeat-timeout", "1h", "--metrics-listen", "unix:" + socket}
+		if id := l.identity; id != nil {
 			args = append(args, "--tls-cert", id.cert, "--tls-key", id.key, "--tls-ca", id.cert)
 		}
 		return args
@@ -72,20 +87,21 @@ func buildSerry(ctx context.Context, dir string) (string, error) {
 
 // A server is a running peer.
 type server struct {
-	addr  string
-	pid   int
-	cmd   *exec.Cmd
-	log   tail
-	ended chan struct{} // closed when the process is gone
+	addr    string
+	metrics string // Unix socket, or empty
+	pid     int
+	cmd     *exec.Cmd
+	log     tail
+	ended   chan struct{} // closed when the process is gone
 }
 
 // patience bounds the waits for a server; it is far beyond what any of them needs.
 const patience = 2 * time.Minute
 
 // start runs a peer for a number of tasks and returns when it serves.
-func (p peer) start(ctx context.Context, tasks int, id *identity) (*server, error) {
-	args := p.command(tasks, id)
-	s := &server{cmd: exec.Command(args[0], args[1:]...), ended: make(chan struct{})}
+func (p peer) start(ctx context.Context, l layout) (*server, error) {
+	args := p.command(l)
+	s := &server{metrics: p.metrics, cmd: exec.Command(args[0], args[1:]...), ended: make(chan struct{})}
 	s.cmd.Stderr = &s.log
 	s.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
 	stdout, err := s.cmd.StdoutPipe()
@@ -104,9 +120,9 @@ func (p peer) start(ctx context.Context, tasks int, id *identity) (*server, erro
 			s.addr = line[i+1:]
 			return s, nil
 		}
-		err = fmt.Errorf("%s for %d tasks did not start: first line %q, log:\n%s", p.name, tasks, line, s.log.String())
+		err = fmt.Errorf("%s for %d tasks did not start: first line %q, log:\n%s", p.name, l.tasks, line, s.log.String())
 	case <-time.After(patience):
-		err = fmt.Errorf("%s for %d tasks does not serve after %v, log:\n%s", p.name, tasks, patience, s.log.String())
+		err = fmt.Errorf("%s for %d tasks does not serve after %v, log:\n%s", p.name, l.tasks, patience, s.log.String())
 	case <-ctx.Done():
 		err = context.Cause(ctx)
 	}

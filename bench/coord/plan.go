@@ -10,6 +10,7 @@ type plan struct {
 	sizes  []int // numbers of tasks for connecting and barriers
 	focus  int   // number of tasks for keys, watches, mTLS and the shared connection
 	alive  []int // numbers of tasks for live sets
+	real   []int // numbers of real clients with a connection each
 	crowd  int   // tasks in the largest cluster, of serry alone
 	hosts  int   // connections that the crowd shares
 	groups []string
@@ -22,7 +23,7 @@ type plan struct {
 // fullPlan is what the bars are judged by.
 func fullPlan() plan {
 	return plan{
-		sizes: []int{64, 256, 512, 2048, 4096}, focus: barTasks, alive: []int{512, barAliveTasks},
+		sizes: []int{64, 256, 512, 2048, 4096}, focus: barTasks, alive: []int{512, barAliveTasks}, real: []int{fewTasks, barTasks},
 		crowd: barCrowd, hosts: 64, groups: groups(),
 		rounds: 5, arrivals: 8192, keysFor: time.Second,
 	}
@@ -31,7 +32,7 @@ func fullPlan() plan {
 // quickPlan only shows that everything still runs.
 func quickPlan() plan {
 	return plan{
-		sizes: []int{4, 16}, focus: 16, alive: []int{4, 16},
+		sizes: []int{4, 16}, focus: 16, alive: []int{4, 16}, real: []int{16},
 		crowd: 64, hosts: 4, groups: groups(),
 		rounds: 1, arrivals: 64, keysFor: 20 * time.Millisecond,
 	}
@@ -41,6 +42,9 @@ func (p plan) has(group string) bool { return slices.Contains(p.groups, group) }
 
 // waves is how many barriers of n tasks a round has.
 func (p plan) waves(n int) int { return min(max(p.arrivals/n, 3), 64) }
+
+// realWaves is how many barriers of n real clients a round has. They take ten times as long.
+func (p plan) realWaves(n int) int { return min(max(p.arrivals/4/n, 3), 16) }
 
 // clusters are the numbers of tasks, each with a connection of its own, that the plan asks for.
 func (p plan) clusters() []int {

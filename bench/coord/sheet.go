@@ -80,8 +80,8 @@ func (s *sheet) rows(peers []peer) []row {
 			if stock := summary(stockName, s.figures[k][stockName]).Median; peer.name != stockName && stock > 0 {
 				c.Ratio = c.Median / stock
 			}
-			if k.tasks == d.at {
-				c.judge(d.limit(peer.transport))
+			if slices.Contains(d.at, k.tasks) {
+				c.judge(d.limit(peer.transport), summary(twinName, s.figures[k][twinName]).Median)
 			}
 			r.Cells = append(r.Cells, c)
 		}
@@ -117,8 +117,9 @@ func summary(peer string, v []float64) cell {
 	return cell{Peer: peer, Rounds: v, Median: median(v), Least: slices.Min(v), Most: slices.Max(v)}
 }
 
-// judge holds a cell to a limit. Without the stock service a ratio cannot be judged.
-func (c *cell) judge(l limit) {
+// judge holds a cell to a limit. Without the stock service a ratio cannot be judged. twin is the
+// figure with grpc-go, or 0.
+func (c *cell) judge(l limit, twin float64) {
 	kept := false
 	switch {
 	case len(c.Rounds) == 0:
@@ -129,6 +130,9 @@ func (c *cell) judge(l limit) {
 		c.Bar, kept = "<= "+figure(l.value), c.Median <= l.value
 	default:
 		return
+	}
+	if l.twin && twin > 0 {
+		c.Bar, kept = c.Bar+", grpc", kept && c.Median <= twin
 	}
 	if c.Kept = "MISS"; kept {
 		c.Kept = "ok"
