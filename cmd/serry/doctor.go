@@ -68,8 +68,9 @@ func checks() []check {
 		{"earlier run", checkEarlierRun},
 		{"jax backend", checkBackend},
 		{"open files", checkOpenFiles},
-		{"huge pages", checkHugePages},
-		{"shared memory", checkSharedMemory},
+		{"huge pages", checkMachine("huge-pages")},
+		{"shared memory", checkMachine("shared-memory")},
+		{"boot id", checkMachine("boot-id")},
 	}
 }
 

@@ -7,12 +7,13 @@ import (
 	"io/fs"
 	"net"
 	"net/netip"
-	"path"
 	"slices"
 	"strconv"
 	"strings"
 	"syscall"
 	"time"
+
+	"github.com/serry-dev/serry/launch/host"
 )
 
 // checkHostName finds hosts that tell others an address at which only they themselves can be
@@ -199,90 +200,18 @@ func (s *site) fileLimits() (soft, hard int, err error) {
 	return limits[0], limits[1], nil
 }
 
-// tpus are the PCI devices that are TPUs, with their names, and whether they want huge pages
-// (C-HOST-1, C-HOST-2).
-var tpus = map[string]struct {
-	name string
-	huge bool
-}{
-	"0x0027": {"v3", false}, "0x0056": {"plc", false}, "0x005e": {"v4", false}, "0x0062": {"v5p", false},
-	"0x0063": {"v5e", true}, "0x006f": {"v6e", true}, "0x0076": {"7x", true}, "0x0083": {"8i", true}, "0x007c": {"8t", true},
-}
-
-const pciDevices = "sys/bus/pci/devices"
-
-// checkHugePages finds TPU hosts whose runtime starts and stops slowly for want of huge pages.
-func checkHugePages(_ context.Context, s *site) finding {
-	entries, _ := fs.ReadDir(s.root, pciDevices) // a host without PCI has no TPU
-	kind, want, chips := "", false, 0
-	for _, e := range entries {
-		if s.line(path.Join(pciDevices, e.Name(), "vendor")) != "0x1ae0" {
-			continue
+// checkMachine takes over what package host finds out under that id.
+func checkMachine(id string) func(context.Context, *site) finding {
+	return func(_ context.Context, s *site) finding {
+		for _, f := range s.machine() {
+			switch {
+			case f.ID != id:
+			case f.Severity == host.Failure:
+				return problem(f.Remedy, "%s", f.Observed)
+			default:
+				return warning(f.Remedy, "%s", f.Observed)
+			}
 		}
-		if t, ok := tpus[s.line(path.Join(pciDevices, e.Name(), "device"))]; ok {
-			kind, want = t.name, t.huge
-			chips++
-		}
+		return fine("as it should be")
 	}
-	if chips == 0 {
-		return skipped("this host has no TPU")
-	}
-	const file = "sys/kernel/mm/transparent_hugepage/enabled"
-	mode := s.line(file)
-	if !want || mode == "[always] madvise never" {
-		return fine("%d TPU %s, huge pages are %q", chips, kind, mode)
-	}
-	if mode == "" {
-		mode = "not there"
-	}
-	return warning("echo always > /"+file+", as root", "%d TPU %s, and transparent huge pages are %s: the runtime starts and ends slowly", chips, kind, mode)
-}
-
-// line is the content of a file of one line, or empty.
-func (s *site) line(file string) string {
-	text, _ := fs.ReadFile(s.root, file)
-	return strings.TrimSpace(string(text))
-}
-
-const sharedLeast = 64 << 20 // what containers have if nobody asked for more
-
-// checkSharedMemory finds containers whose several GPUs cannot talk through memory (C-HOST-8).
-func checkSharedMemory(_ context.Context, s *site) finding {
-	gpus, _ := fs.Glob(s.root, "dev/nvidia[0-9]*") // the pattern is well formed
-	n := max(len(gpus), s.amdGPUs())
-	if n < 2 {
-		return skipped("this host has fewer than two GPUs")
-	}
-	size, err := s.shared()
-	if err != nil {
-		size = 0
-	}
-	if size <= sharedLeast {
-		return warning("start the container with --shm-size=1g or more", "%d GPUs, and /dev/shm has %s", n, bytesText(size))
-	}
-	return fine("/dev/shm has %s", bytesText(size))
-}
-
-const (
-	amdNodes      = "sys/class/kfd/kfd/topology/nodes"
-	maxProperties = 16 << 10 // bytes of a description that is one
-)
-
-// amdGPUs counts them as C-HOST-7 says.
-func (s *site) amdGPUs() int {
-	nodes, _ := fs.ReadDir(s.root, amdNodes)
-	n := 0
-	for _, e := range nodes {
-		file := path.Join(amdNodes, e.Name(), "properties")
-		if info, err := fs.Stat(s.root, file); err != nil || info.Size() > maxProperties {
-			continue
-		}
-		text, _ := fs.ReadFile(s.root, file)
-		_, rest, _ := strings.Cut("\n"+string(text), "\nsimd_count ")
-		number, _, _ := strings.Cut(rest, "\n")
-		if count, err := strconv.Atoi(strings.TrimSpace(number)); err == nil && count > 0 {
-			n++
-		}
-	}
-	return n
 }

@@ -16,6 +16,8 @@ import (
 	"time"
 
 	"github.com/serry-dev/serry"
+	"github.com/serry-dev/serry/internal/lab"
+	"github.com/serry-dev/serry/launch/host"
 	"github.com/serry-dev/serry/wire"
 	"github.com/serry-dev/serry/wire/mtls"
 )
@@ -39,7 +41,7 @@ func newHealthySite(*testing.T) *site {
 		own:      func() ([]netip.Addr, error) { return ips("127.0.0.1", nodeAddress), nil },
 		connect:  func(context.Context, string) error { return nil },
 		listen:   func(string) error { return nil },
-		shared:   func() (int64, error) { return 1 << 30, nil },
+		machine:  func() []host.Finding { return nil },
 		now:      func() time.Time { return now },
 	}
 	s.names(map[string]string{"node7": nodeAddress, "coord": coordAddress, "localhost": "127.0.0.1"})
@@ -119,6 +121,7 @@ type trap struct {
 func here(s *site) { s.address = "node7:8476" }
 
 func TestDoctorFindsTraps(t *testing.T) {
+	lab.Clause(t, "P-HOST-1", "P-HOST-3", "C-HOST-2", "TC-ENV-13")
 	for name, c := range map[string]trap{
 		"host name is loopback": {func(_ *testing.T, s *site) {
 			s.names(map[string]string{"node7": "127.0.1.1", "coord": coordAddress})
@@ -242,24 +245,14 @@ func TestDoctorFindsTraps(t *testing.T) {
 		"few files for good": {func(_ *testing.T, s *site) {
 			s.add(fmt.Sprintf("proc/%d/limits", parentPid), "Max open files 256 512 files\n")
 		}, "open files", levelProblem, "512 files at most, 1024 are needed", "hard limit"},
-		"no huge pages on a TPU": {func(_ *testing.T, s *site) {
-			pci(s, "0x1ae0", "0x0063", "0x0063")
-			s.add("sys/kernel/mm/transparent_hugepage/enabled", "always [madvise] never\n")
-		}, "huge pages", levelWarning, "2 TPU v5e, and transparent huge pages are always [madvise] never", "echo always"},
-		"huge pages are not there": {func(_ *testing.T, s *site) { pci(s, "0x1ae0", "0x006f") },
-			"huge pages", levelWarning, "not there", "echo always"},
-		"little shared memory": {func(_ *testing.T, s *site) {
-			s.add("dev/nvidia0", "")
-			s.add("dev/nvidia1", "")
-			s.shared = func() (int64, error) { return 64 << 20, nil }
-		}, "shared memory", levelWarning, "2 GPUs, and /dev/shm has 64.0 MiB", "--shm-size"},
-		"no shared memory": {func(_ *testing.T, s *site) {
-			for i, simd := range []string{"0", "208", "208"} {
-				s.add(fmt.Sprintf("sys/class/kfd/kfd/topology/nodes/%d/properties", i), "cpu_cores_count 0\nsimd_count "+simd+"\n")
-			}
-			s.add("sys/class/kfd/kfd/topology/nodes/9/properties", "simd_count 1\n"+strings.Repeat("x", 20<<10))
-			s.shared = func() (int64, error) { return 0, fs.ErrNotExist }
-		}, "shared memory", levelWarning, "2 GPUs, and /dev/shm has 0 B", "--shm-size"},
+		"no huge pages on a TPU": {func(t *testing.T, s *site) {
+			s.machineAt(t, map[string]string{
+				"sys/bus/pci/devices/0/vendor": "0x1ae0\n", "sys/bus/pci/devices/0/device": "0x0063\n",
+				"sys/kernel/mm/transparent_hugepage/enabled": "always [madvise] never\n",
+			})
+		}, "huge pages", levelWarning, "always [madvise] never", "echo always"},
+		"no /proc in a container": {func(t *testing.T, s *site) { s.machineAt(t, nil) },
+			"boot id", levelWarning, "cannot be read", "mounted"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := newHealthySite(t)
@@ -301,12 +294,12 @@ func TestDoctorLeavesInPeace(t *testing.T) {
 			s.add("proc/10/task/12/comm", "tf_XLAEigen\n")
 			s.add("proc/10/net/tcp", tcpTitles+"   0: 0700000A:9000 0100000A:211C 01 0:0 0:0 0 0 0 4711 1\n")
 		}, check: "jax backend"},
-		"huge pages on a TPU": {set: func(_ *testing.T, s *site) {
-			pci(s, "0x1ae0", "0x0063")
-			s.add("sys/kernel/mm/transparent_hugepage/enabled", "[always] madvise never\n")
+		"huge pages on a TPU": {set: func(t *testing.T, s *site) {
+			s.machineAt(t, map[string]string{
+				"sys/bus/pci/devices/0/vendor": "0x1ae0\n", "sys/bus/pci/devices/0/device": "0x0063\n",
+				"sys/kernel/mm/transparent_hugepage/enabled": "[always] madvise never\n",
+			})
 		}, check: "huge pages"},
-		"TPU without need of them": {set: func(_ *testing.T, s *site) { pci(s, "0x1ae0", "0x0062") }, check: "huge pages"},
-		"no TPU":                   {set: func(_ *testing.T, s *site) { pci(s, "0x10de", "0x0063") }, check: "huge pages"},
 		"unlimited files": {set: func(_ *testing.T, s *site) {
 			s.add(fmt.Sprintf("proc/%d/limits", parentPid), "Max open files unlimited unlimited files\n")
 		}, check: "open files"},
@@ -323,12 +316,20 @@ func TestDoctorLeavesInPeace(t *testing.T) {
 	}
 }
 
-// pci puts devices of a vendor on the bus.
-func pci(s *site, vendor string, devices ...string) {
-	for i, d := range devices {
-		s.add(fmt.Sprintf("%s/0000:00:%02d.0/vendor", pciDevices, i), vendor+"\n")
-		s.add(fmt.Sprintf("%s/0000:00:%02d.0/device", pciDevices, i), d+"\n")
+// machineAt lets the machine have these files.
+func (s *site) machineAt(t *testing.T, files map[string]string) {
+	t.Helper()
+	root := t.TempDir()
+	for name, content := range files {
+		file := filepath.Join(root, name)
+		if err := os.MkdirAll(filepath.Dir(file), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(file, []byte(content), 0o600); err != nil {
+			t.Fatal(err)
+		}
 	}
+	s.machine = func() []host.Finding { return host.Check(root) }
 }
 
 // issue makes a certificate that is good for an hour.

@@ -15,8 +15,7 @@ import (
 	"strings"
 	"time"
 
-	"golang.org/x/sys/unix"
-
+	"github.com/serry-dev/serry/launch/host"
 	"github.com/serry-dev/serry/wire"
 )
 
@@ -35,7 +34,7 @@ type site struct {
 	own      func() ([]netip.Addr, error) // addresses of this host
 	connect  func(ctx context.Context, address string) error
 	listen   func(address string) error
-	shared   func() (bytes int64, err error) // size of /dev/shm
+	machine  func() []host.Finding
 	now      func() time.Time
 	ask      func(context.Context) (wire.Status, error)
 
@@ -74,12 +73,8 @@ func newSite(a *access, tasks int) *site {
 			}
 			return err
 		},
-		shared: func() (int64, error) {
-			var st unix.Statfs_t
-			err := unix.Statfs("/dev/shm", &st)
-			return int64(st.Blocks) * st.Frsize, err
-		},
-		now: time.Now,
+		machine: func() []host.Finding { return host.Check("/") },
+		now:     time.Now,
 		ask: func(ctx context.Context) (wire.Status, error) {
 			r, err := a.open(ctx)
 			if err != nil {
