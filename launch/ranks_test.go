@@ -149,6 +149,26 @@ func TestOneMachineTwice(t *testing.T) {
 	}
 }
 
+// Two hosts that claim one device cannot be told apart: then numbers count, and that is said.
+func TestHostsThatCannotBeToldApart(t *testing.T) {
+	clause(t, "P-RMP-8", "P-RMP-11")
+	stage := newStage(t)
+	cfg := Config{Nodes: 2, Tasks: 4, StateDir: t.TempDir(), Display: stage}
+	j := &Job{cfg: cfg, ranks: newRanks(cfg, lastRun()), places: newPlaces(2, (*crew)(nil))}
+	j.places.seatByIdentity()
+	for host, name := range []string{"b", "a"} {
+		is := machine(name, "1")
+		is.Devices = []topo.DeviceRecord{{UUID: "GPU-x"}}
+		j.places.add(host, (*crew)(nil))
+		j.ranks.arrive(host, is, time.Unix(0, 0))
+	}
+	j.sit()
+	if !slices.Equal(j.places.hostOf, []int{0, 1}) {
+		t.Errorf("hosts of the nodes are %v; want each at its own number", j.places.hostOf)
+	}
+	stage.shown("hosts cannot be told apart", "GPU-x")
+}
+
 func TestState(t *testing.T) {
 	clause(t, "P-RMP-8", "P-RMP-1")
 	dir := filepath.Join(t.TempDir(), "deep", "state")

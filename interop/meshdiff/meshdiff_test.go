@@ -15,20 +15,15 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
+	"github.com/serry-dev/serry/internal/lab"
 	"github.com/serry-dev/serry/mesh"
 )
-
-// clause records which clauses of the specification a test stands for.
-func clause(t testing.TB, ids ...string) {
-	t.Helper()
-	t.Logf("clauses %v", ids)
-}
 
 // fixedSeed is run always, next to a new one.
 const fixedSeed = 20260822
 
 func TestAgainstJAX(t *testing.T) {
-	clause(t, "TC-MESH", "TC-SPEC", "TC-SHD", "TC-DATA")
+	lab.Clause(t, "TC-MESH", "TC-SPEC", "TC-SHD", "TC-DATA")
 	python := interpreter(t)
 	fresh := uint64(time.Now().UnixNano())
 	if text := os.Getenv("SERRY_MESH_SEED"); text != "" {
