@@ -149,6 +149,12 @@ func (j *judge) failed() *wire.TaskStatus {
 // well describes a job in which nothing is wrong, at least not any more.
 func (j *judge) well(first *Failure) string {
 	text := fmt.Sprintf("nothing is wrong: %d of %d tasks are connected", j.status.Counts[wire.StateConnected], j.status.Size)
+	switch j.status.Size {
+	case j.status.Counts[wire.StateLeft]:
+		return "nothing is wrong: all tasks have left"
+	case j.status.Counts[wire.StateAbsent]:
+		return "nothing is wrong: no task has come yet"
+	}
 	if first != nil {
 		text += fmt.Sprintf("; %s failed %s ago and has come back", first.Task, Ago(first.AgoSeconds))
 	}

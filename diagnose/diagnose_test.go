@@ -57,6 +57,8 @@ func TestVerdicts(t *testing.T) {
 		advice  string // a word of the first line
 	}{
 		"all well":            {job(up, up), true, "nothing is wrong: 2 of 2 tasks are connected", ""},
+		"over":                {job(gone, gone), true, "nothing is wrong: all tasks have left", ""},
+		"not begun":           {job(out, out), true, "nothing is wrong: no task has come yet", ""},
 		"a short wait":        {waiting(job(up, up), "b", 2, "worker/1"), true, "nothing is wrong", ""},
 		"killed":              {told(first(job(up, bad), died("process exited: signal 9"))), false, "worker/1 died 3.0s ago: process exited: signal 9", "dmesg"},
 		"killed for memory":   {first(job(up, bad), died("process exited: signal 9, killed for memory")), false, "worker/1 died", "more memory than"},

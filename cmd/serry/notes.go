@@ -9,15 +9,9 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/serry-dev/serry"
 	"github.com/serry-dev/serry/diagnose"
 	"github.com/serry-dev/serry/wire"
 )
-
-func cutTask(name string) (job string, index int, ok bool) {
-	id, err := serry.ParseTaskID(name)
-	return id.Job, id.Index, err == nil
-}
 
 // noteText says what happened in a line.
 func noteText(n wire.NoteStatus) string {
