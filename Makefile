@@ -37,7 +37,8 @@ bench-cli: build ## the commands against a job of 10,000 tasks
 	$(GO) run ./bench/cli
 
 bench-restart: build ## a killed worker is back: serry run beside torchrun
-	$(GO) run ./bench/restart
+	scripts/venvs.sh torch
+	$(GO) run ./bench/restart -serry $(BIN)
 
 fuzz: ## fuzz every decoder and the machine for FUZZTIME each
 	scripts/fuzz.sh $(FUZZTIME)

@@ -28,6 +28,7 @@ func ConfigFromEnv() (cfg Config, tasks int, err error) {
 	if task < 0 || task >= tasks {
 		return Config{}, 0, fmt.Errorf("SERRY_TASK is %d of SERRY_TASKS %d: want 0 to %d", task, tasks, tasks-1)
 	}
+	cfg.Dialect = Serry // what has started us serves it
 	cfg.Task = serry.TaskID{Index: task}
 	if text := os.Getenv("SERRY_HEARTBEAT_TIMEOUT"); text != "" {
 		if cfg.HeartbeatTimeout, err = time.ParseDuration(text); err != nil {

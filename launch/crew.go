@@ -2,6 +2,10 @@ package launch
 
 import (
 	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
 	"sync"
 	"syscall"
 	"time"
@@ -145,7 +149,7 @@ func (c *crew) attend(p *process, s seat, kills int64) {
 	if err := p.sweep(); err != nil {
 		gone.Err = err.Error()
 	}
-	if !cause.Well() && c.cfg.Restart == RestartFailed || !p.drained(drainPatience) {
+	if !cause.Well() && c.cfg.Restart == RestartFailed && c.orphans() || !p.drained(drainPatience) {
 		c.mark(s.Task).sweep(c.cfg.Grace)
 	}
 	if !p.drained(drainPatience) {
@@ -172,6 +176,34 @@ func (c *crew) ending(but int) []int {
 		}
 	}
 	return all
+}
+
+// orphans says whether we have children that we did not start: processes whose parents have left them
+// behind, and who have left their group. To look for those of one task in the environment of every
+// process of the machine takes long, and hardly ever finds one.
+func (c *crew) orphans() bool {
+	known := map[int]bool{c.guard.pid(): true}
+	c.mu.Lock()
+	for _, p := range c.mu.living {
+		known[p.pid] = true
+	}
+	c.mu.Unlock()
+	lists, err := filepath.Glob("/proc/self/task/*/children")
+	if err != nil || len(lists) == 0 {
+		return true // this kernel does not tell
+	}
+	for _, list := range lists {
+		pids, err := os.ReadFile(list)
+		if err != nil {
+			continue // the thread has ended, and its children have moved to another
+		}
+		for text := range strings.FieldsSeq(string(pids)) {
+			if pid, err := strconv.Atoi(text); err != nil || !known[pid] {
+				return true
+			}
+		}
+	}
+	return false
 }
 
 // mark is what all processes of a task have in their environment.

@@ -51,6 +51,14 @@ func (g *guard) tell(sign string, pgid int) {
 	}
 }
 
+// pid is the number of the guard process, or 0 if there is none.
+func (g *guard) pid() int {
+	if g.cmd == nil {
+		return 0
+	}
+	return g.cmd.Process.Pid
+}
+
 // dismiss ends the guard when there is nothing left to guard.
 func (g *guard) dismiss() {
 	if g.in == nil {

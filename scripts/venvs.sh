@@ -32,6 +32,7 @@ pins() {
 	jax-0.9.2) echo "3.12,3.13,3.11 jax==0.9.2 jaxlib==0.9.2 numpy==2.3.4" ;;
 	jax-0.8.2) echo "3.12,3.13,3.11 jax==0.8.2 jaxlib==0.8.2 numpy==2.3.4" ;;
 	tf) echo "3.12 tensorflow-cpu==2.21.0" ;;
+	torch) echo "3.12,3.13 torch==2.13.0 numpy==2.3.4 filelock typing_extensions sympy networkx jinja2 fsspec setuptools" ;;
 	grpcio) echo "3.12,3.13,3.14 grpcio==1.85.1" ;;
 	orbax) echo "3.12,3.13 orbax-checkpoint==0.12.8 jax==0.12.0.1 jaxlib==0.12.0.1 numpy==2.3.4" ;;
 	*) return 1 ;;
@@ -62,8 +63,15 @@ find_python() {
 install() {
 	local venv=$1 log=$2
 	shift 2
-	if "$venv/bin/python" -m pip install --quiet --no-cache-dir --no-input \
-		--disable-pip-version-check --only-binary :all: "$@" >"$log" 2>&1; then
+	local pip=("$venv/bin/python" -m pip install --quiet --no-cache-dir --no-input
+		--disable-pip-version-check --only-binary :all:)
+	if [[ $1 == torch==* ]]; then
+		# Without what it asks for: gigabytes of CUDA libraries.
+		if "${pip[@]}" --no-deps "$1" >"$log" 2>&1 && "${pip[@]}" "${@:2}" >>"$log" 2>&1; then
+			scripts/torch_stubs.py "$venv"/lib/python3*/site-packages/torch/lib "$venv/stubs"
+			return
+		fi
+	elif "${pip[@]}" "$@" >"$log" 2>&1; then
 		return 0
 	fi
 	cat "$log" >&2
