@@ -5,7 +5,9 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
+	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -16,6 +18,7 @@ import (
 // A mixedJob is a job of jax processes and of Go members, which live in this process.
 type mixedJob struct {
 	t       *testing.T
+	venv    venv // of its jax processes
 	size    int
 	members []*member.Member // sorted by task
 	jax     []*client        // with testdata/member.py in them, sorted by task
@@ -27,14 +30,14 @@ const devicesEach = 2
 // joinMixed starts a job in which goTasks are Go members and all others are jax.
 func joinMixed(t *testing.T, addr string, v venv, size int, goTasks ...int) *mixedJob {
 	t.Helper()
-	j := &mixedJob{t: t, size: size}
+	j := &mixedJob{t: t, venv: v, size: size}
 	for i := range size {
 		if !slices.Contains(goTasks, i) {
 			j.jax = append(j.jax, startMember(t, addr, v, size, i))
 		}
 	}
 	j.members = together(t, goTasks, func(ctx context.Context, i int) (*member.Member, error) {
-		return member.Join(ctx, member.Config{Address: addr, Task: serry.TaskID{Job: "worker", Index: i}})
+		return member.Join(ctx, member.Config{Address: addr, Task: worker(i)})
 	})
 	for _, m := range j.members {
 		t.Cleanup(func() { m.Close() })
@@ -45,14 +48,38 @@ func joinMixed(t *testing.T, addr string, v venv, size int, goTasks ...int) *mix
 	return j
 }
 
+// serveStock starts the service that comes with jaxlib, with names and numbers as options, and returns
+// when it listens.
+func serveStock(t *testing.T, v venv, tasks int, options ...any) *server {
+	t.Helper()
+	args := []string{v.python(t), "testdata/service.py", fmt.Sprint(tasks)}
+	for _, o := range options {
+		args = append(args, fmt.Sprint(o))
+	}
+	p := start(t, string(v)+" service", environment(), args...)
+	return &server{process: p, addr: lastField(p.line())}
+}
+
 // startMember starts testdata/member.py, which answers once when it has joined.
-func startMember(t *testing.T, addr string, v venv, size, task int, env ...string) *client {
+func startMember(t *testing.T, addr string, v venv, size, task int) *client {
+	t.Helper()
+	return startMemberWithin(t, addr, v, size, task, patience)
+}
+
+// startMemberWithin is startMember with another patience of jax, and more environment.
+func startMemberWithin(t *testing.T, addr string, v venv, size, task int, limit time.Duration, env ...string) *client {
 	t.Helper()
 	env = append(env, "JAX_COORDINATOR_ADDRESS="+addr, "JAX_COORDINATOR_BIND_ADDRESS=127.0.0.1:0",
 		fmt.Sprint("XLA_FLAGS=--xla_force_host_platform_device_count=", devicesEach))
 	return &client{start(t, fmt.Sprintf("%s process %d", v, task), environment(env...),
-		v.python(t), "testdata/member.py", fmt.Sprint(size), fmt.Sprint(task), fmt.Sprint(int(patience.Seconds())))}
+		v.python(t), "testdata/member.py", fmt.Sprint(size), fmt.Sprint(task), fmt.Sprint(int(limit.Seconds())))}
 }
+
+// worker is a task of a mixed job.
+func worker(i int) serry.TaskID { return serry.TaskID{Job: "worker", Index: i} }
+
+// lastField is where a first line says that it serves.
+func lastField(line string) string { return line[strings.LastIndexByte(line, ' ')+1:] }
 
 // together does the same for each of a list at once, within patience, and returns what comes out, in
 // the order of the list. An error fails the test.
@@ -100,7 +127,7 @@ func (j *mixedJob) each(do func(ctx context.Context, m *member.Member) error) (w
 // tasks are all tasks of the job.
 func (j *mixedJob) tasks() (ids []int, tasks []serry.TaskID) {
 	for i := range j.size {
-		ids, tasks = append(ids, i), append(tasks, serry.TaskID{Job: "worker", Index: i})
+		ids, tasks = append(ids, i), append(tasks, worker(i))
 	}
 	return ids, tasks
 }
@@ -139,8 +166,8 @@ func (j *mixedJob) shareKeys() {
 	}
 }
 
-// agree asks all tasks at once who is alive: all must say the same, and the members must find
-// themselves in it.
+// agree asks all tasks at once who is alive: all must say the same, and name the lives of the Go
+// members.
 func (j *mixedJob) agree() {
 	j.t.Helper()
 	ids, tasks := j.tasks()
@@ -169,10 +196,15 @@ func (j *mixedJob) agree() {
 		if diff := cmp.Diff(want, got); diff != "" {
 			j.t.Errorf("%v: Agree() differs from get_live_nodes (-want +got)\n%s", m.Task(), diff)
 		}
-		if a.Alive[m.Task()] != m.Incarnation() {
-			j.t.Errorf("%v: Agree() has life %x of it; want %x", m.Task(), a.Alive[m.Task()], m.Incarnation())
+		if life := got[strconv.Itoa(m.Task().Index)]; life != uint64(m.Incarnation()) {
+			j.t.Errorf("%v: Agree() has life %d of it; want %d", m.Task(), life, m.Incarnation())
 		}
 	}
+}
+
+// isGo says whether a task is one of the Go members.
+func (j *mixedJob) isGo(task int) bool {
+	return slices.ContainsFunc(j.members, func(m *member.Member) bool { return m.Task().Index == task })
 }
 
 // leave ends the job: the Go members leave and the jax processes end, which waits for each other.
