@@ -41,6 +41,8 @@ type link struct {
 	broke   bool       // with open == 0: a transport ended; else the life was replaced on its connection
 	polling bool       // its last error poll was not answered by us
 	waiting int        // registrations of it that wait
+	exited  *exited    // its process is said to have ended, while connections carried it; or nil
+	until   coord.Time // with exited: when that is not believed any more
 }
 
 // A cutting is a moment at which a life lost its last connection.
@@ -87,6 +89,15 @@ func (k *links) detach(l life, now coord.Time, broke bool) {
 		c := k.cuttings(n)
 		c.list = append(c.list, cutting{l, now})
 	}
+}
+
+// exit says whether, and of what, the process of a life has ended that nothing carries any more.
+func (k *links) exit(l life, now coord.Time) (cause string, ok bool) {
+	n := k.of[l]
+	if n == nil || n.open > 0 || n.exited == nil || n.until < now {
+		return "", false
+	}
+	return n.exited.cause, true
 }
 
 // polled notes whether an error poll of l is left without an answer. A poll that the client

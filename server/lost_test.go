@@ -177,11 +177,14 @@ func TestExitedProcess(t *testing.T) {
 		tasks := fleet(t, l, 3, 100)
 		survivor := tasks[0].poll(t.Context())
 		l.Exited(serry.TaskID{Job: "worker", Index: 1}, "")
+		tasks[1].Cut()
 		pending(t, "PollForError after a polite end", survivor)
 		if got := state(l, 1); got != serry.Disconnected {
 			t.Errorf("task 1 is %v after a polite end; want disconnected", got)
 		}
 		start := time.Now()
+		tasks[2].Cut()
+		synctest.Wait()
 		l.Exited(serry.TaskID{Job: "worker", Index: 2}, "signal 9")
 		err := lab.Failure(t, <-survivor)
 		if took := time.Since(start); took != 0 || !strings.Contains(err.Message, "task 2: process exited: signal 9") {
@@ -192,6 +195,33 @@ func TestExitedProcess(t *testing.T) {
 			t.Errorf("%v tasks lost by the end of their process; want 1", n)
 		}
 	})
+}
+
+// A program may take another number than the one it was started with. The end of its process says
+// nothing about who has that one.
+func TestExitedProcessOfAnotherNumber(t *testing.T) {
+	lab.Clause(t, "A-ATT-11")
+	for _, cause := range []string{"", "signal 9"} {
+		synctest.Test(t, func(t *testing.T) {
+			l := lab.Serve(t, cluster(2))
+			tasks := fleet(t, l, 2, 100)
+			survivor := tasks[0].poll(t.Context())
+			l.Exited(serry.TaskID{Job: "worker", Index: 1}, cause)
+			pending(t, "PollForError while a connection carries the task", survivor)
+			if got := state(l, 1); got != serry.Connected {
+				t.Errorf("task 1 is %v after the end of another process; want connected", got)
+			}
+			time.Sleep(2 * time.Second)
+			poll := tasks[1].poll(t.Context())
+			synctest.Wait()
+			tasks[1].Cut() // much later: this is not what was meant
+			err := lab.Failure(t, <-survivor)
+			if !strings.Contains(err.Message, "task 1: connection closed") {
+				t.Errorf("PollForError() = %q; want that the connection closed", err.Message)
+			}
+			<-poll
+		})
+	}
 }
 
 func TestSilence(t *testing.T) {

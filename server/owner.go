@@ -158,15 +158,30 @@ func (o *owner) item(it *item) {
 	}
 }
 
-// exited takes the word of whoever watches a process.
+// exitedGrace is how long the end of a process may come before the end of its connections. The kernel
+// closes those first; it takes longer only where a child of the process holds them, too.
+const exitedGrace = coord.Time(time.Second)
+
+// exited takes the word of whoever watches a process. It is about the life that the task has now, but
+// not while a connection carries that: then another process has taken this number for itself, as a
+// program may (A-ATT-11), and the end of this one says nothing about it.
 func (o *owner) exited(w exited) {
 	s := o.epoch.seat(w.task)
 	if s == nil || s.known.incarnation == 0 {
 		return // it ended before it registered
 	}
 	l := life{w.task, s.known.incarnation}
-	if w.cause != "" {
-		o.judge([]suspect{{life: l, lost: true, evidence: "process exited: " + w.cause}})
+	if n := o.links.of[l]; n != nil && n.open > 0 {
+		n.exited, n.until = &w, o.now+exitedGrace
+		return
+	}
+	o.gone(l, w.cause)
+}
+
+// gone ends a life whose process has ended.
+func (o *owner) gone(l life, cause string) {
+	if cause != "" {
+		o.judge([]suspect{{life: l, lost: true, evidence: "process exited: " + cause}})
 	} else {
 		o.step(coord.Exited{Tasks: []coord.Departure{{Task: l.task, Incarnation: l.incarnation}}})
 	}
@@ -300,5 +315,8 @@ func (o *owner) end(p *peer) {
 	}
 	for _, c := range p.carried() {
 		o.links.detach(c.life, o.now, true)
+		if cause, ok := o.links.exit(c.life, o.now); ok {
+			o.gone(c.life, cause)
+		}
 	}
 }

@@ -164,8 +164,9 @@ func (s *Server) Shutdown(ctx context.Context) {
 func (s *Server) Metrics() http.Handler { return newMetrics(s) }
 
 // Exited tells the service that the process of a task has ended, as whoever started it saw. It is
-// about the life that the task has now. An end with a cause ("signal 9") is a loss, known at once
-// instead of after a grace; one without is a polite end, whether or not the task said goodbye.
+// about the life that the task has now, as soon as nothing carries that any more. An end with a cause
+// ("signal 9") is a loss, known at once instead of after a grace; one without is a polite end, whether
+// or not the task said goodbye.
 func (s *Server) Exited(task serry.TaskID, cause string) {
 	// A server that has ended has no use for it.
 	_ = s.handler.queue.push(item{word: exited{task, cause}}, false)
