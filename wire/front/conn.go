@@ -38,9 +38,10 @@ type conn struct {
 		sync.Mutex
 		cond sync.Cond // output shrank, or the connection ended
 
-		cause error // why it ends, set by fail; or nil
-		ready bool  // the handshake is done
-		ended bool  // no more calls and replies
+		cause  error // why it ends, set by fail; or nil
+		ready  bool  // the handshake is done
+		ended  bool  // no more calls and replies
+		closed bool  // no writer goroutine may start any more
 
 		open   map[uint32]call  // calls without a reply
 		timed  int              // how many of them have a deadline with the scanner
@@ -136,6 +137,9 @@ func (c *conn) serve() {
 		err = c.read()
 	}
 	c.end(err)
+	c.mu.Lock()
+	c.mu.closed = true
+	c.mu.Unlock()
 	c.writers.Wait()
 }
 

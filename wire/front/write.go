@@ -108,9 +108,13 @@ func (c *conn) startWriter(wire []byte, n int) {
 		c.srv.count.partial.Add(1)
 	}
 	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.mu.closed {
+		recycle(wire)
+		return // still the one who writes: nobody else need try
+	}
 	c.mu.written += uint64(n)
 	c.watch()
-	c.mu.Unlock()
 	c.writers.Add(1)
 	go func() {
 		defer c.writers.Done()
