@@ -209,8 +209,9 @@ func TestCutConnection(t *testing.T) {
 		for _, k := range tasks {
 			k.lives(t)
 		}
-		if got := tasks[0].Stats(); got.Outages != 5 {
-			t.Errorf("Stats() = %+v; want 5 outages", got)
+		// A call may notice the cut after another has already come through again.
+		if got := tasks[0].Stats(); got.Outages < 5 {
+			t.Errorf("Stats() = %+v; want 5 outages or more", got)
 		}
 		all(t, "Leave()", tasks, leave)
 	})
