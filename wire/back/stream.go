@@ -1,0 +1,145 @@
+package back
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+
+	"golang.org/x/net/http2"
+
+	"github.com/serry-dev/serry/wire/rpc"
+)
+
+// A stream is a call under way.
+type stream struct {
+	done Done
+
+	// Guarded by the connection's mu.
+	id     uint32
+	window int64
+	rest   []byte // of the request, not sent yet
+
+	// Owned by the reader.
+	body     []byte // of the response, prefix included
+	response response
+}
+
+// A message is what is sent of a request.
+type message struct {
+	compressed bool
+	body       []byte
+}
+
+// open sends the headers of a call and as much of its request as the windows allow. It runs under
+// the lock, in the order of stream numbers.
+func (c *Conn) open(s *stream, path string, request message) {
+	m := &c.mu
+	s.id, s.window = m.nextID, m.peer.window
+	m.nextID += 2
+	m.streams[s.id] = s
+	m.out = appendHeaders(m.out, s.id, m.headers.block(path))
+	size := prefixBytes + len(request.body)
+	if size <= m.peer.frame && int64(size) <= min(m.window, s.window) && len(m.blocked) == 0 {
+		m.window -= int64(size)
+		s.window -= int64(size)
+		m.out = appendMessage(m.out, s.id, request)
+		return
+	}
+	s.rest = append(appendPrefix(make([]byte, 0, size), request), request.body...)
+	m.blocked = append(m.blocked, s)
+	c.pump()
+}
+
+// pumpBytes bounds what pump makes ready at a time, so that a large request is not copied whole.
+const pumpBytes = 1 << 20
+
+// pump sends what the windows allow of the requests that wait, the oldest first. It runs under the lock.
+func (c *Conn) pump() {
+	m := &c.mu
+	m.blocked = slices.DeleteFunc(m.blocked, func(s *stream) bool {
+		for len(s.rest) > 0 {
+			n := min(int64(len(s.rest)), int64(m.peer.frame), m.window, s.window)
+			if n <= 0 || len(m.out) > pumpBytes {
+				return false
+			}
+			m.window -= n
+			s.window -= n
+			m.out = appendData(m.out, s.id, n == int64(len(s.rest)), s.rest[:n])
+			s.rest = s.rest[n:]
+		}
+		s.rest = nil
+		return true
+	})
+}
+
+// An ending is how a stream came to its end.
+type ending int
+
+const (
+	answered      ending = iota // the server is done with it
+	resetByServer               // the server has no more to say or hear
+	givenUp                     // by us
+)
+
+// take removes a stream that has come to its end, and opens one that waited for it. Nil: there is
+// none of that number any more.
+func (c *Conn) take(id uint32, how ending) *stream {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.takeLocked(id, how)
+}
+
+func (c *Conn) takeLocked(id uint32, how ending) *stream {
+	m := &c.mu
+	s := m.streams[id]
+	if s == nil {
+		return nil
+	}
+	delete(m.streams, id)
+	unsent := len(s.rest) > 0
+	if unsent {
+		m.blocked = slices.DeleteFunc(m.blocked, func(b *stream) bool { return b == s })
+		s.rest = nil
+	}
+	switch {
+	case how == givenUp:
+		m.out = appendReset(m.out, id, http2.ErrCodeCancel)
+	case how == answered && unsent:
+		m.out = appendReset(m.out, id, http2.ErrCodeNo)
+	}
+	c.admit()
+	return s
+}
+
+// admit opens calls that waited for the server's limit on streams. It runs under the lock.
+func (c *Conn) admit() {
+	m := &c.mu
+	for len(m.queue) > 0 && len(m.streams) < int(m.peer.streams) {
+		q := m.queue[0]
+		m.queue[0] = queued{}
+		m.queue = m.queue[1:]
+		c.open(q.stream, q.path, q.request)
+	}
+}
+
+// finish tells the caller the end. The stream must be out of the connection's tables, and is the
+// caller's from then on.
+func (s *stream) finish(c *Conn) {
+	body, st := s.response.end(s.body, c.gzip)
+	s.done(body, st, nil)
+}
+
+// fail tells the caller that its answer was lost.
+func (s *stream) fail(err error) { s.done(nil, rpc.Status{}, err) }
+
+// reset tells the caller what it means that the server ended the stream alone.
+func (s *stream) reset(code http2.ErrCode) {
+	switch code {
+	case http2.ErrCodeRefusedStream:
+		s.fail(fmt.Errorf("%w: the server refused the stream", ErrUnsent))
+	case http2.ErrCodeNo, http2.ErrCodeCancel:
+		s.fail(errors.New("the server ended the stream without an answer"))
+	default:
+		s.done(nil, resetStatus(code), nil)
+	}
+}
