@@ -216,6 +216,8 @@ func attempts(r *launch.Report) string {
 	switch {
 	case r.Attempts > 1:
 		return fmt.Sprintf(", in attempt %d", r.Attempts)
+	case r.Restarts == 1:
+		return ", with 1 restart"
 	case r.Restarts > 0:
 		return fmt.Sprintf(", with %d restarts", r.Restarts)
 	}
