@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -14,7 +13,8 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 
-	"github.com/serry-dev/serry/bench/load"
+	"github.com/serry-dev/serry/wire/back"
+	"github.com/serry-dev/serry/wire/rpc"
 	"github.com/serry-dev/serry/wire/xlapb"
 )
 
@@ -38,7 +38,7 @@ func (l layout) String() string {
 
 // A cluster is a set of tasks connected to a server. Tasks are dealt to the connections in turn.
 type cluster struct {
-	conns   []*load.Conn
+	conns   []*back.Conn
 	tasks   int
 	service uint64       // incarnation of the service
 	refused atomic.Int64 // calls that had to be sent again
@@ -48,7 +48,7 @@ type cluster struct {
 const dialers = 8
 
 func newCluster(l layout) *cluster {
-	return &cluster{conns: make([]*load.Conn, l.conns), tasks: l.tasks}
+	return &cluster{conns: make([]*back.Conn, l.conns), tasks: l.tasks}
 }
 
 // connect makes the connections and registers all tasks, and returns the time from the first dial
@@ -89,7 +89,7 @@ func (c *cluster) dial(ctx context.Context, addr string, id *identity, requests 
 				if i >= len(c.conns) {
 					return
 				}
-				conn, err := load.Dial(ctx, addr, secure)
+				conn, err := back.Dial(ctx, addr, back.Options{TLS: secure})
 				if err != nil {
 					errs[d] = err
 					return
@@ -115,13 +115,13 @@ func (c *cluster) close() {
 }
 
 // conn is the connection of a task.
-func (c *cluster) conn(task int) *load.Conn { return c.conns[task%len(c.conns)] }
+func (c *cluster) conn(task int) *back.Conn { return c.conns[task%len(c.conns)] }
 
 // callOn sends the calls of the tasks on one connection in one write.
 func (c *cluster) callOn(conn int, method string, requests [][]byte, g *gather) {
 	for task := conn; task < len(requests); task += len(c.conns) {
 		one := &call{c, c.conns[conn], method, requests[task], g, 0}
-		one.conn.Call(method, one.request, one.done)
+		one.conn.Start(method, one.request, one.done)
 	}
 	c.conns[conn].Flush()
 }
@@ -131,24 +131,32 @@ func (c *cluster) callOn(conn int, method string, requests [][]byte, g *gather) 
 // call is sent again.
 type call struct {
 	cluster *cluster
-	conn    *load.Conn
+	conn    *back.Conn
 	method  string
 	request []byte
 	gather  *gather
 	again   int
 }
 
+// failure is what went wrong with a call, or nil.
+func failure(st rpc.Status, err error) error {
+	if err == nil && !st.OK() {
+		err = status.Error(st.Code, st.Message)
+	}
+	return err
+}
+
 // maxAgain is how often a call is sent again before that counts as a failure.
 const maxAgain = 100
 
-func (k *call) done(reply []byte, err error) {
-	if status.Code(err) == codes.Canceled && k.again < maxAgain {
+func (k *call) done(reply []byte, st rpc.Status, err error) {
+	if st.Code == codes.Canceled && k.again < maxAgain {
 		k.again++
 		k.cluster.refused.Add(1)
-		k.conn.Call(k.method, k.request, k.done)
+		k.conn.Start(k.method, k.request, k.done)
 		return
 	}
-	k.gather.done(reply, err)
+	k.gather.done(reply, st, err)
 }
 
 // all makes one call per task and returns the time from the first one sent to the last reply, and
@@ -190,12 +198,13 @@ func newGather(n int) *gather {
 	return g
 }
 
-func (g *gather) done(reply []byte, err error) {
+func (g *gather) done(reply []byte, st rpc.Status, err error) {
+	err = failure(st, err)
 	if left := g.left.Add(-1); left > 0 && err == nil {
 		return
 	}
 	g.once.Do(func() {
-		g.last, g.reply, g.err = time.Now(), bytes.Clone(reply), err
+		g.last, g.reply, g.err = time.Now(), reply, err
 		close(g.ended)
 	})
 }

@@ -6,7 +6,8 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/serry-dev/serry/bench/load"
+	"github.com/serry-dev/serry/wire/back"
+	"github.com/serry-dev/serry/wire/rpc"
 )
 
 // callers is how many set and read keys at a time.
@@ -15,13 +16,13 @@ const callers = 16
 // A keyRow says who sets and reads keys, over which connections.
 type keyRow struct {
 	callers   int
-	conn      func(caller int) *load.Conn
+	conn      func(caller int) *back.Conn
 	rate, cpu metric
 }
 
 // keyRows measures keys: one caller, then several with a connection each, then on one connection.
 func (s *subject) keyRows(ctx context.Context, d time.Duration) error {
-	first := func(int) *load.Conn { return s.conns[0] }
+	first := func(int) *back.Conn { return s.conns[0] }
 	for _, r := range []keyRow{
 		{1, s.conn, keys1Rate, keys1CPU},
 		{callers, s.conn, keys16Rate, keys16CPU},
@@ -85,11 +86,11 @@ func pause(ctx context.Context, d time.Duration) error {
 
 // A caller sets keys of its own and reads them back, one call at a time.
 type caller struct {
-	conn  *load.Conn
+	conn  *back.Conn
 	sets  [keysEach][]byte
 	gets  [keysEach][]byte
 	turn  int       // owned by whoever makes the next call
-	again load.Done // answered, made once
+	again back.Done // answered, made once
 
 	calls atomic.Int64
 	stop  atomic.Bool
@@ -99,7 +100,7 @@ type caller struct {
 
 const keysEach = 64
 
-func (s *subject) newCaller(task int, conn *load.Conn) *caller {
+func (s *subject) newCaller(task int, conn *back.Conn) *caller {
 	k := &caller{conn: conn, ended: make(chan struct{})}
 	k.again = k.answered
 	for i := range keysEach {
@@ -112,14 +113,15 @@ func (s *subject) newCaller(task int, conn *load.Conn) *caller {
 func (k *caller) next() {
 	i := k.turn / 2 % keysEach
 	if k.turn%2 == 0 {
-		k.conn.Call(insertKey, k.sets[i], k.again)
+		k.conn.Start(insertKey, k.sets[i], k.again)
 	} else {
-		k.conn.Call(tryGetKey, k.gets[i], k.again)
+		k.conn.Start(tryGetKey, k.gets[i], k.again)
 	}
 	k.turn++
 }
 
-func (k *caller) answered(reply []byte, err error) {
+func (k *caller) answered(reply []byte, st rpc.Status, err error) {
+	err = failure(st, err)
 	if read := k.turn%2 == 0; err == nil && read && len(reply) < valueBytes {
 		err = fmt.Errorf("reply of %d bytes has no value", len(reply))
 	}

@@ -3,7 +3,7 @@
 //
 // usage: go run ./bench/coord [flags]
 //
-// The load is package bench/load: every task is a row of calls over HTTP/2, far cheaper than a
+// The load goes by package wire/back: every task is a row of calls over HTTP/2, far cheaper than a
 // real client, so that what is measured is the server. bench/README.md says how to read the table.
 package main
 

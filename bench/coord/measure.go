@@ -306,7 +306,7 @@ func (s *subject) watch(ctx context.Context) error {
 	spent, err := s.spent(func() error {
 		accepted := newGather(1)
 		start = time.Now()
-		s.conn(broken).Call(reportError, s.failure(broken), accepted.done)
+		s.conn(broken).Start(reportError, s.failure(broken), accepted.done)
 		s.conn(broken).Flush()
 		if _, _, err := accepted.wait(ctx); err != nil {
 			return fmt.Errorf("report of an error: %w", err)
