@@ -43,8 +43,9 @@ type died struct {
 	lifetime
 	Cause Cause
 	After time.Duration
-	Ours  bool  // it was told to end, and did
-	Also  []int // tasks of the same host whose processes were ending, too, when this one was seen
+	Ours  bool   // it was told to end, and did
+	host  string // its host is lost, which nobody there can tell; or empty
+	Also  []int  // tasks of the same host whose processes were ending, too, when this one was seen
 }
 
 // A left event says that nothing of a task runs any more, and what it said last.
@@ -221,7 +222,7 @@ func (c *crew) sweep() {
 	case err != nil:
 		c.cfg.Display.Note(Note{Warning: true, Text: fmt.Sprintf("cannot look for processes that tasks left behind: %v", err)})
 	case n > 0:
-		c.cfg.Display.Note(Note{Text: fmt.Sprintf("ended %d processes that tasks had left behind", n)})
+		c.cfg.Display.Note(Note{Text: fmt.Sprintf("tasks had left processes behind, which were ended: %d", n)})
 	}
 }
 

@@ -24,7 +24,11 @@ func (j *Job) died(ev died) step {
 		j.service.Exited(worker(ev.Task), "")
 		return s
 	}
-	j.service.Exited(worker(ev.Task), ev.Cause.evidence())
+	if ev.host != "" {
+		j.service.Lost(worker(ev.Task), "host silent: "+ev.host) // C-LOST-5
+	} else {
+		j.service.Exited(worker(ev.Task), ev.Cause.evidence())
+	}
 	f := &Failure{Task: ev.Task, Attempt: j.plan.attempt, Life: ev.Life, After: ev.After, Cause: ev.Cause}
 	if ending != notEnding {
 		if j.report.Interrupted == 0 && !ev.Ours {
@@ -52,20 +56,21 @@ func worker(task int) serry.TaskID { return serry.TaskID{Job: wire.DefaultJob, I
 func (j *Job) consequence(task int) string {
 	switch {
 	case j.plan.tasks[task].again:
-		return fmt.Sprintf("starting it again, %s left", restarts(j.plan.left))
+		return fmt.Sprintf("starting it again, %s left", counted(j.plan.left, "restart"))
 	case j.plan.ending == endingAttempt:
-		return fmt.Sprintf("starting all again, %s left", restarts(j.plan.left))
+		return fmt.Sprintf("starting all again, %s left", counted(j.plan.left, "restart"))
 	case j.plan.ending == endingJob:
 		return "ending the job"
 	}
 	return "the others go on"
 }
 
-func restarts(n int) string {
+// counted is a number of things.
+func counted(n int, thing string) string {
 	if n == 1 {
-		return "1 restart"
+		return "1 " + thing
 	}
-	return fmt.Sprintf("%d restarts", n)
+	return fmt.Sprintf("%d %ss", n, thing)
 }
 
 // verdict is the first failure as the service knows it, or nil. What it knows before a process has
@@ -210,7 +215,7 @@ func (j *Job) lost(ev lost) step {
 			if again {
 				j.plan.left++
 			}
-			next = merged(next, j.died(died{lifetime: j.lifetime(task), Cause: Cause{Text: "its host is lost: " + ev.why}}))
+			next = merged(next, j.died(died{lifetime: j.lifetime(task), host: ev.why, Cause: Cause{Text: "its host is lost: " + ev.why}}))
 			again = j.plan.tasks[task].again
 		}
 		next = merged(next, j.left(left{lifetime: j.lifetime(task)}))

@@ -66,10 +66,14 @@ func Start(cfg Config) (*Job, error) {
 		cfg: cfg, run: newRun(), begun: time.Now(), inbox: make(chan any), ended: make(chan struct{}),
 		plan: newPlan(cfg.total(), cfg.MaxRestarts, cfg.Restart, cfg.Recoverable),
 	}
+	begin := j.lead
 	if cfg.Node > 0 {
-		return j, j.follow()
+		begin = j.follow
 	}
-	return j, j.lead()
+	if err := begin(); err != nil {
+		return nil, err
+	}
+	return j, nil
 }
 
 // lead starts what the first host of a job has.
@@ -104,9 +108,6 @@ func (j *Job) lead() error {
 	}()
 	return nil
 }
-
-// Run is the name of the job, which no other has.
-func (j *Job) Run() string { return j.run }
 
 // Signal passes a signal on to every task. SIGINT, SIGTERM and SIGHUP end the job: a task that takes
 // longer than the grace is killed, and at the second such signal all are.
@@ -225,7 +226,7 @@ func (j *Job) open() error {
 		}
 		j.service = s
 	}
-	j.note("attempt %d: %d tasks, service on %s", j.plan.attempt, j.cfg.total(), j.service.address)
+	j.note("attempt %d: %s, service on %s", j.plan.attempt, counted(j.cfg.total(), "task"), j.service.address)
 	return nil
 }
 

@@ -13,6 +13,7 @@ import (
 const (
 	evidenceClosed     = "connection closed"
 	evidenceNotResumed = "stream not resumed"
+	evidenceExited     = "process exited: " // and how
 )
 
 // resumeGrace is how long a client of our own dialect may take to come back: it is made to live

@@ -191,6 +191,11 @@ func TestExitedProcess(t *testing.T) {
 			t.Errorf("after %v PollForError() = %v; want at once that task 2 exited by signal 9", took, err)
 		}
 		l.Exited(serry.TaskID{Job: "worker", Index: 7}, "signal 9") // nobody knows it
+		l.Lost(serry.TaskID{Job: "worker", Index: 7}, "host silent")
+		l.Lost(serry.TaskID{Job: "worker", Index: 0}, "host silent") // whatever carries it
+		if got := state(l, 0); got != serry.Failed {
+			t.Errorf("task 0 is %v after its host was lost; want failed", got)
+		}
 		if n := metric(t, l.Server, `serry_lost_tasks_total{evidence="process"}`); n != 1 {
 			t.Errorf("%v tasks lost by the end of their process; want 1", n)
 		}

@@ -142,7 +142,7 @@ func (m *metrics) traffic(ch chan<- prometheus.Metric) {
 	}
 	n, sum, below := st.waits.read()
 	ch <- prometheus.MustNewConstHistogram(m.shape.waits, n, sum, below)
-	for sort, name := range [...]string{bySilence: "silence", byConnection: "connection", byProcess: "process"} {
+	for sort, name := range [...]string{bySilence: "silence", byConnection: "connection", byProcess: "process", byOther: "other"} {
 		counter(m.shape.lost, st.lostBy[sort].Load(), name)
 	}
 	counter(m.shape.events, st.events.Load())

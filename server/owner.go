@@ -147,6 +147,10 @@ func (o *owner) item(it *item) {
 		o.judge(o.silent(w))
 	case exited:
 		o.exited(w)
+	case accused:
+		if s := o.epoch.seat(w.task); s != nil && s.known.incarnation != 0 {
+			o.judge([]suspect{{life: life{w.task, s.known.incarnation}, lost: true, evidence: w.evidence}})
+		}
 	case viewing:
 		w.answer <- o.machine.View() // has room
 	case ordered:
@@ -181,7 +185,7 @@ func (o *owner) exited(w exited) {
 // gone ends a life whose process has ended.
 func (o *owner) gone(l life, cause string) {
 	if cause != "" {
-		o.judge([]suspect{{life: l, lost: true, evidence: "process exited: " + cause}})
+		o.judge([]suspect{{life: l, lost: true, evidence: evidenceExited + cause}})
 	} else {
 		o.step(coord.Exited{Tasks: []coord.Departure{{Task: l.task, Incarnation: l.incarnation}}})
 	}

@@ -42,6 +42,10 @@ type (
 		task  serry.TaskID
 		cause string // empty if it ended well
 	}
+	accused struct { // somebody who knows says that a task is lost
+		task     serry.TaskID
+		evidence string
+	}
 	viewing struct{ answer chan<- coord.View }
 	ordered struct { // an event of the operator, done once its effects have left
 		event coord.Event

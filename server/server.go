@@ -171,3 +171,10 @@ func (s *Server) Exited(task serry.TaskID, cause string) {
 	// A server that has ended has no use for it.
 	_ = s.handler.queue.push(item{word: exited{task, cause}}, false)
 }
+
+// Lost tells the service that the life a task has now is lost, on evidence that needs no other: "host
+// silent".
+func (s *Server) Lost(task serry.TaskID, evidence string) {
+	// A server that has ended has no use for it.
+	_ = s.handler.queue.push(item{word: accused{task, evidence}}, false)
+}

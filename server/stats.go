@@ -2,6 +2,7 @@ package server
 
 import (
 	"slices"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -51,19 +52,22 @@ const (
 	bySilence = iota
 	byConnection
 	byProcess
+	byOther
 	evidenceSorts
 )
 
 func (s *stats) lost(losses []coord.Loss) {
 	for _, l := range losses {
-		switch l.Evidence {
-		case "":
-			s.lostBy[bySilence].Add(1)
-		case evidenceClosed, evidenceNotResumed:
-			s.lostBy[byConnection].Add(1)
-		default:
-			s.lostBy[byProcess].Add(1)
+		sort := byOther
+		switch {
+		case l.Evidence == "":
+			sort = bySilence
+		case l.Evidence == evidenceClosed || l.Evidence == evidenceNotResumed:
+			sort = byConnection
+		case strings.HasPrefix(l.Evidence, evidenceExited):
+			sort = byProcess
 		}
+		s.lostBy[sort].Add(1)
 	}
 }
 

@@ -37,7 +37,8 @@ func newRun() *cobra.Command {
 
 A jax program that calls jax.distributed.initialize() without arguments finds
 its place by its environment; what a program passes itself wins. A Go program
-calls client.ConfigFromEnv. What tasks write comes with their number in front.
+calls client.ConfigFromEnv. What tasks write comes with their number in front;
+there is nothing for them to read on stdin.
 
 When a task fails, serry run says which one was first and how it ended, and
 starts again what --restart names:

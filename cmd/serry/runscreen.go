@@ -120,7 +120,11 @@ func (s *screen) status(job *launch.Job) {
 	if size, err := unix.IoctlGetWinsize(s.terminal, unix.TIOCGWINSZ); err == nil && size.Col > 0 {
 		width = int(size.Col)
 	}
-	line := liveLine(job.Status())
+	now := job.Status()
+	if now.Tasks == 0 {
+		return // the launcher of another host knows
+	}
+	line := liveLine(now)
 	if len(line) >= width {
 		line = line[:width-1]
 	}
@@ -184,7 +188,7 @@ func closing(stderr io.Writer, r *launch.Report) error {
 	defer func() { _, _ = stderr.Write(b.Bytes()) }()
 	took := r.Took.Round(time.Millisecond)
 	if r.Well() {
-		fmt.Fprintf(&b, "serry: all %d tasks ended well after %v%s\n", r.Tasks, took, attempts(r))
+		fmt.Fprintf(&b, "serry: %s ended well after %v%s\n", everybody(r.Tasks), took, attempts(r))
 		return nil
 	}
 	if f := r.First; f != nil {
@@ -201,7 +205,14 @@ func closing(stderr io.Writer, r *launch.Report) error {
 			}
 			fmt.Fprintf(&b, "serry: after it failed %v\n", later)
 		}
-		return fmt.Errorf("%v, first of %d tasks, %v after its start%s", f, r.Tasks, f.After.Round(time.Millisecond), attempts(r))
+		first := ""
+		if r.Tasks > 1 {
+			first = fmt.Sprintf(", first of %d tasks", r.Tasks)
+		}
+		if f.After > 0 {
+			first += fmt.Sprintf(", %v after its start", f.After.Round(time.Millisecond))
+		}
+		return fmt.Errorf("%v%s%s", f, first, attempts(r))
 	}
 	switch {
 	case r.Err != nil:
@@ -210,6 +221,13 @@ func closing(stderr io.Writer, r *launch.Report) error {
 		return fmt.Errorf("ended by signal %d after %v, when %d of %d tasks had ended well", r.Interrupted, took, r.Ended, r.Tasks)
 	}
 	return fmt.Errorf("%d of %d tasks ended well", r.Ended, r.Tasks)
+}
+
+func everybody(tasks int) string {
+	if tasks == 1 {
+		return "the task"
+	}
+	return fmt.Sprintf("all %d tasks", tasks)
 }
 
 func attempts(r *launch.Report) string {
