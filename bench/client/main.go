@@ -55,7 +55,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	fs.StringVar(&o.python, "python", ".cache/venv/jax-new/bin/python", "`interpreter` with the jaxlib to compare with")
 	fs.StringVar(&o.binary, "serry", "bin/serry", "`binary` that serves")
 	fs.StringVar(&o.pprof, "pprof", "", "`file` for a profile of our client, in serry's own dialect")
-	fs.StringVar(&o.be, "be", "", "")
+	fs.StringVar(&o.be, "be", "", "be a client of this `dialect` (what the benchmark starts itself with)")
 	switch err := fs.Parse(args); {
 	case errors.Is(err, flag.ErrHelp):
 		return err

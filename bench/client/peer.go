@@ -2,6 +2,7 @@ package main
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	_ "embed"
 	"errors"
@@ -12,6 +13,7 @@ import (
 	"os/exec"
 	"strconv"
 	"strings"
+	"sync"
 	"syscall"
 	"time"
 
@@ -140,11 +142,13 @@ type process struct {
 	cmd    *exec.Cmd
 	stdin  io.WriteCloser
 	stdout *bufio.Reader
+	log    tail // what it says besides; shown when something goes wrong
 }
 
 func startProcess(ctx context.Context, args []string) (*process, error) {
 	cmd := exec.CommandContext(ctx, args[0], args[1:]...)
-	cmd.Stderr = os.Stderr
+	p := &process{cmd: cmd}
+	cmd.Stderr = &p.log
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	stdin, err := cmd.StdinPipe()
 	if err != nil {
@@ -154,26 +158,49 @@ func startProcess(ctx context.Context, args []string) (*process, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := cmd.Start(); err != nil {
-		return nil, err
-	}
-	return &process{cmd, stdin, bufio.NewReader(stdout)}, nil
+	p.stdin, p.stdout = stdin, bufio.NewReader(stdout)
+	return p, cmd.Start()
 }
 
 // line reads what the process says next.
 func (p *process) line() (string, error) {
 	line, err := p.stdout.ReadString('\n')
 	if err != nil {
-		return "", fmt.Errorf("it ended: %w", err)
+		p.cmd.Wait() // the log is complete only now
+		return "", fmt.Errorf("it ended: %w, log:\n%s", err, p.log.String())
 	}
 	return strings.TrimSpace(line), nil
 }
 
-// stop ends the process: politely by the end of its input, which our client waits for to write its
-// profile, and else at once.
+// stop ends the process by the end of its input, so that ours can write its profile; one that is still
+// there after a second is killed.
 func (p *process) stop() {
 	p.stdin.Close()
-	kill := time.AfterFunc(5*time.Second, func() { p.cmd.Process.Kill() })
+	kill := time.AfterFunc(time.Second, func() { p.cmd.Process.Kill() })
 	defer kill.Stop()
 	p.cmd.Wait()
+}
+
+// A tail keeps the end of what a process says.
+type tail struct {
+	mu   sync.Mutex
+	text bytes.Buffer
+}
+
+const tailBytes = 4 << 10
+
+func (t *tail) Write(p []byte) (int, error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.text.Write(p)
+	if over := t.text.Len() - tailBytes; over > 0 {
+		t.text.Next(over)
+	}
+	return len(p), nil
+}
+
+func (t *tail) String() string {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.text.String()
 }
