@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"strconv"
 	"strings"
 
@@ -42,7 +43,7 @@ func (s *Sync) agreeOnce() error {
 		return err
 	}
 	last := s.holdSteps()
-	defer s.releaseSteps()
+	defer s.release()
 	// A task that has restarted finds its counter there already. It must not disturb the others.
 	if err := s.keys.Create(s.ctx, s.counterKey(), strconv.AppendInt(nil, last, 10)); err != nil {
 		return fmt.Errorf("publish the last step: %w", err)
@@ -94,13 +95,16 @@ func highestStep(counters []serry.Entry) (int64, error) {
 func (s *Sync) holdSteps() int64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.mu.open = make(chan struct{})
+	s.mu.open, s.mu.from = make(chan struct{}), math.MinInt64
 	return s.mu.last
 }
 
-func (s *Sync) releaseSteps() {
+// release lets steps go on.
+func (s *Sync) release() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	close(s.mu.open)
-	s.mu.open = nil
+	if s.mu.open != nil {
+		close(s.mu.open)
+		s.mu.open = nil
+	}
 }

@@ -20,8 +20,8 @@
 //
 // Every task must ask at every step, with the same numbers. There are two protocols. [Compat], the
 // default, is jax's: Go members and jaxlib processes of one job agree on the same step, once per
-// run. [Rounds] is for jobs of Go members alone: it can be gone through again and again, and Reached
-// never waits.
+// run. [Rounds] is for jobs of Go members alone: it can be gone through again and again, and steps go
+// on while the tasks agree.
 //
 // The package knows no client: [Member] and [Keys] say what it needs, and the types of package client
 // have it. Methods may be called from any goroutine.

@@ -79,8 +79,8 @@ func (s *Sync) agreeInRounds() error {
 
 // agreeInRound finds a step that nobody has passed. Steps go on meanwhile: the proposal leaves room
 // for Margin of them, and where that was too little the next one leaves twice as much. Who hears of
-// a proposal before it has made that step will stop there; so a proposal that everybody heard of in
-// time is the agreement.
+// a proposal before it has made that step promises not to pass it until all others have answered; so
+// a proposal that everybody heard of in time is the agreement.
 func (s *Sync) agreeInRound(round int) error {
 	deadline, err := s.deadline(round)
 	if err != nil {
@@ -90,31 +90,40 @@ func (s *Sync) agreeInRound(round int) error {
 		return err
 	}
 	margin := s.opts.Margin
-	for attempt := 0; attempt < maxAttempts; attempt++ {
+	for attempt := range maxAttempts {
 		part := strconv.Itoa(attempt)
 		steps, err := s.share(roundKey(round, "step", part), s.lastStep())
 		if err != nil {
 			return err
 		}
 		point := steps + margin
-		s.settle(round, point)
-		passed := int64(0)
-		if s.lastStep() >= point {
-			passed = 1
-		}
+		passed := s.promise(point)
 		anybody, err := s.share(roundKey(round, "passed", part), passed)
 		if err != nil {
-			s.unsettle()
+			s.release()
 			return err
 		}
 		if anybody == 0 {
+			s.settle(round, point)
+			s.release()
 			s.opts.Log.Info("sync point agreed", "task", s.member.Task(), "step", point)
 			return nil
 		}
+		s.release()
 		margin *= 2
 	}
-	s.unsettle()
 	return fmt.Errorf("steps are made faster than tasks can agree on one, in %d attempts", maxAttempts)
+}
+
+// promise lets Reached wait at the proposed step, or says with a 1 that it is too late for that.
+func (s *Sync) promise(point int64) (passed int64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.mu.last >= point {
+		return 1
+	}
+	s.mu.open, s.mu.from = make(chan struct{}), point
+	return 0
 }
 
 // maxAttempts bounds a round; the margin of the last attempt is a thousand times the first.
@@ -159,10 +168,4 @@ func (s *Sync) lastStep() int64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.mu.last
-}
-
-func (s *Sync) unsettle() {
-	s.mu.Lock()
-	s.mu.agreed = false
-	s.mu.Unlock()
 }

@@ -32,7 +32,7 @@ type Mode int
 // The modes.
 const (
 	Compat Mode = iota // jax's: once per run, with jaxlib processes
-	Rounds             // again and again, without a wait, among Go members
+	Rounds             // again and again, and steps go on meanwhile, among Go members
 )
 
 // Options say how to agree. The zero value is right for most.
@@ -74,7 +74,8 @@ type Sync struct {
 	mu struct {
 		sync.Mutex
 		last    int64         // the last step that was made
-		open    chan struct{} // of Compat: not nil while steps are held up; closed when they go on
+		open    chan struct{} // not nil while steps are held up; closed when they go on
+		from    int64         // the first step that is
 		point   int64         // the step to save at
 		agreed  bool          // point is one
 		round   int           // the one point belongs to
@@ -122,12 +123,13 @@ func (s *Sync) Post(ctx context.Context, n Notice) error {
 }
 
 // Reached notes that a step was made and says whether it is the one to save at. In mode Compat it
-// waits while the tasks agree, which ctx bounds; in mode Rounds it never waits.
+// waits while the tasks agree. In mode Rounds it waits only at the step that is about to be agreed on,
+// if the others have not all answered by then. ctx bounds the wait.
 func (s *Sync) Reached(ctx context.Context, step int64) (bool, error) {
 	for {
 		s.mu.Lock()
 		open := s.mu.open
-		if open == nil {
+		if open == nil || step < s.mu.from {
 			s.mu.last = step
 			reached := s.mu.agreed && step == s.mu.point
 			s.mu.Unlock()
