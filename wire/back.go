@@ -122,7 +122,7 @@ func (d Dialect) source(b []byte) (task serry.TaskID, reported bool) {
 	if proto.Unmarshal(b, &m) != nil {
 		return serry.TaskID{}, false
 	}
-	return serry.TaskID{Job: m.GetSourceTask().GetJobName(), Index: int(m.GetSourceTask().GetTaskId())}, m.GetIsReportedError()
+	return readTFTask(m.GetSourceTask()), m.GetIsReportedError()
 }
 
 // recognise finds the answer that a message is, among those that may be, by the words that mark it.

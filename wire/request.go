@@ -1,6 +1,7 @@
 package wire
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"math"
@@ -219,6 +220,11 @@ func tfWho(t serry.TaskID) *tfpb.CoordinatedTask {
 	return &tfpb.CoordinatedTask{JobName: t.Job, TaskId: int32(t.Index)}
 }
 
+// readTFTask is the inverse of tfWho. A service that knows no jobs leaves out the name.
+func readTFTask(t *tfpb.CoordinatedTask) serry.TaskID {
+	return serry.TaskID{Job: cmp.Or(t.GetJobName(), DefaultJob), Index: int(t.GetTaskId())}
+}
+
 func tfTasks(ids []serry.TaskID) []*tfpb.CoordinatedTask {
 	tasks := make([]*tfpb.CoordinatedTask, len(ids))
 	for i, t := range ids {
@@ -252,7 +258,7 @@ func (d Dialect) readPicture(body []byte) (coord.Result, error) {
 	err := proto.Unmarshal(body, m)
 	p.Version = m.GetVersionNumber()
 	for _, t := range m.GetTaskState() {
-		id := serry.TaskID{Job: t.GetTask().GetJobName(), Index: int(t.GetTask().GetTaskId())}
+		id := readTFTask(t.GetTask())
 		p.Tasks = append(p.Tasks, seen(id, int32(t.GetState()), t.GetIncarnation(), t.GetErrorCode(), t.GetErrorMessage()))
 	}
 	return p, err
@@ -286,7 +292,7 @@ func (d Dialect) readAlive(body []byte) (coord.Result, error) {
 		err = proto.Unmarshal(body, m)
 		incarnations = m.GetIncarnations()
 		for _, t := range m.GetAliveTasks() {
-			a.Tasks = append(a.Tasks, serry.TaskID{Job: t.GetJobName(), Index: int(t.GetTaskId())})
+			a.Tasks = append(a.Tasks, readTFTask(t))
 		}
 	}
 	if err == nil && len(incarnations) != 0 && len(incarnations) != len(a.Tasks) { // none: an old server
