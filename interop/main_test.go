@@ -51,6 +51,7 @@ var twins = []string{
 	"TestTasksShareAConnection", "TestDialectsMixInOneJob", "TestTargetForms",
 	"TestKilledProcessEndsTheJob", "TestServerIsToldToStop", // both ends of a connection
 	"TestTensorFlowWorkers",
+	"TestJaxByMutualTLS", "TestServerTellsWhomTLSRefuses",
 }
 
 // eachTransport runs test once for every transport asked for.
