@@ -1,0 +1,95 @@
+package main
+
+import (
+	"bytes"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/serry-dev/serry"
+	"github.com/serry-dev/serry/coord"
+	"github.com/serry-dev/serry/launch"
+)
+
+func TestLiveLine(t *testing.T) {
+	waiting := coord.View{Now: coord.Time(90 * time.Second), Barriers: []coord.BarrierView{{
+		ID: "step-7", Since: coord.Time(60 * time.Second),
+		Missing: []serry.TaskID{{Job: "worker", Index: 2}, {Job: "worker", Index: 3}},
+	}}}
+	for want, s := range map[string]launch.Status{
+		"serry: 4 of 4 tasks run":                                                  {Tasks: 4, Running: 4},
+		"serry: 2 of 4 tasks run, 1 ended, 1 failed":                               {Tasks: 4, Running: 2, Ended: 1, Failed: 1},
+		"serry: 4 of 4 tasks run, attempt 3":                                       {Tasks: 4, Running: 4, Attempt: 3, Restarts: 2},
+		"serry: 4 of 4 tasks run, 2 restarts":                                      {Tasks: 4, Running: 4, Attempt: 1, Restarts: 2},
+		"serry: 1 of 4 tasks run, 3 failed, ending":                                {Tasks: 4, Running: 1, Failed: 3, Ending: true, Service: waiting},
+		`serry: 4 of 4 tasks run; "step-7" has waited 30s for worker/2 and 1 more`: {Tasks: 4, Running: 4, Service: waiting},
+	} {
+		if got := liveLine(s); got != want {
+			t.Errorf("liveLine() = %q; want %q", got, want)
+		}
+	}
+}
+
+// The closing lines name who failed first, show what it said last, and list those who followed.
+func TestClosing(t *testing.T) {
+	first := &launch.Failure{Task: 2, Cause: launch.Cause{Signal: 9, Memory: true}, After: 3 * time.Second, Last: []string{"one", "two"}}
+	var later []*launch.Failure
+	for i := range 5 {
+		later = append(later, &launch.Failure{Task: 3 + i, Cause: launch.Cause{Code: 1}})
+	}
+	for _, c := range []struct {
+		name   string
+		report launch.Report
+		lines  string
+		err    string
+		code   int
+	}{
+		{"well", launch.Report{Tasks: 4, Ended: 4, Took: time.Second, Attempts: 2, Restarts: 1},
+			"serry: all 4 tasks ended well after 1s, in attempt 2\n", "", 0},
+		{"failed", launch.Report{Tasks: 8, First: first, Later: later, Attempts: 1},
+			"serry: the last lines of task 2, which failed first:\n    one\n    two\n" +
+				"serry: after it failed task 3: exit code 1\nserry: after it failed task 4: exit code 1\nserry: after it failed task 5: exit code 1\nserry: and 2 more\n",
+			"task 2: signal 9, killed for memory, first of 8 tasks, 3s after its start", 137},
+		{"verdict", launch.Report{Tasks: 2, First: &launch.Failure{Task: 1, Verdict: "no heartbeat for 10s"}, Attempts: 1},
+			"", "task 1: no heartbeat for 10s, first of 2 tasks", 1},
+		{"interrupted", launch.Report{Tasks: 2, Ended: 1, Took: time.Second, Interrupted: 15},
+			"", "ended by signal 15 after 1s, when 1 of 2 tasks had ended well", 143},
+		{"the launcher itself", launch.Report{Tasks: 2, Err: errors.New("no port")}, "", "no port", 1},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			var b bytes.Buffer
+			err := closing(&b, &c.report)
+			if text := errText(err); text != c.err || b.String() != c.lines || c.report.ExitCode() != c.code {
+				t.Errorf("closing() = %q, %d, and\n%s\nwant %q, %d, and\n%s", text, c.report.ExitCode(), b.String(), c.err, c.code, c.lines)
+			}
+		})
+	}
+}
+
+func errText(err error) string {
+	if err == nil {
+		return ""
+	}
+	return err.Error()
+}
+
+// Lines of tasks come whole and above the live line; what is no terminal gets neither that nor colour.
+func TestScreen(t *testing.T) {
+	var out, errs bytes.Buffer
+	s := newScreen(&out, &errs)
+	s.Line(3, launch.Stdout, []byte("hello"))
+	s.Line(3, launch.Stderr, []byte("oh"))
+	s.Note(launch.Note{Text: "a note"})
+	s.Note(launch.Note{Text: "trouble", Warning: true})
+	if out.String() != "[3] hello\n" || errs.String() != "[3] oh\nserry: a note\nserry: warning: trouble\n" {
+		t.Errorf("stdout %q, stderr %q", out.String(), errs.String())
+	}
+	out.Reset()
+	errs.Reset()
+	s.colour, s.mu.live = true, "serry: alive"
+	s.Line(7, launch.Stdout, []byte("hello"))
+	if out.String() != "\x1b[33m[7]\x1b[0m hello\n" || !strings.HasSuffix(errs.String(), eraseLine+"serry: alive") {
+		t.Errorf("stdout %q, stderr %q; want colour, and the live line drawn again", out.String(), errs.String())
+	}
+}
