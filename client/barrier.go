@@ -45,7 +45,7 @@ func (m *Member) Barrier(ctx context.Context, id string, o serry.BarrierOptions)
 	} else if errors.As(err, &failed) && !errors.Is(err, serry.ErrSuperseded) {
 		counter = failed.Counter
 	}
-	m.closeUse(u, counter)
+	m.closeUse(id, u, counter)
 	return err
 }
 
@@ -64,13 +64,17 @@ func (m *Member) openUse(id string) (*use, error) {
 	return u, nil
 }
 
-// closeUse notes the end of a call; a counter below zero means that the use did not end with it.
-func (m *Member) closeUse(u *use, counter int64) {
+// closeUse notes the end of a call; a counter below zero means that the use did not end with it. What
+// is kept is bounded by the ids that the service keeps.
+func (m *Member) closeUse(id string, u *use, counter int64) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	u.open = false
 	if counter >= 0 {
 		u.last = counter
+	}
+	if u.last < 0 {
+		delete(m.mu.uses, id)
 	}
 }
 

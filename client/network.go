@@ -163,7 +163,9 @@ func (n *network) whyNot(cause error) error {
 
 // Close ends all connections.
 func (n *network) Close() error {
-	n.end()
+	n.mu.Lock()
+	n.end() // no dialling begins from now on
+	n.mu.Unlock()
 	n.work.Wait()
 	n.mu.Lock()
 	conns := n.mu.conns
