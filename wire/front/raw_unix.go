@@ -72,7 +72,7 @@ func (r *rawConn) read(size, keep int) ([]byte, error) {
 func (r *rawConn) tryRead(fd uintptr) bool {
 	r.buf = grow(nil, r.size)[:r.size]
 	for {
-		r.readN, r.readErr = syscall.Read(int(fd), r.buf[r.keep:])
+		r.readN, r.readErr = readNow(fd, r.buf[r.keep:])
 		if r.readErr != syscall.EINTR {
 			break
 		}
@@ -105,7 +105,7 @@ func (r *rawConn) write(p []byte, f func(uintptr) bool) (int, error) {
 
 func (r *rawConn) tryWrite(fd uintptr) bool {
 	for {
-		r.writeN, r.writeErr = syscall.Write(int(fd), r.wire)
+		r.writeN, r.writeErr = writeNow(fd, r.wire)
 		if r.writeErr != syscall.EINTR {
 			break
 		}
