@@ -29,7 +29,7 @@ type DialOptions struct {
 }
 
 // Dial makes a Transport to a service that need not be there yet. It keeps one connection, makes it
-// at the first call, and makes another when it breaks.
+// at the first call, and makes another when it breaks. Proxies that the environment names are not used.
 func Dial(address string, o DialOptions) (Transport, error) {
 	if err := back.CheckAddress(address); err != nil && o.Connect == nil {
 		return nil, err
