@@ -37,14 +37,18 @@ func (h *handler) Open(c rpc.Conn) {
 }
 
 // Close implements [rpc.Handler].
-func (h *handler) Close(c rpc.Conn, _ error) {
+func (h *handler) Close(c rpc.Conn, err error) {
 	v, ok := h.peers.LoadAndDelete(c)
 	if !ok {
 		return
 	}
 	h.open.Add(-1)
+	evidence := evidenceClosed
+	if errors.Is(err, rpc.ErrNotReading) {
+		evidence = evidenceNotReading
+	}
 	// A server that has ended has no use for it.
-	_ = h.queue.push(item{word: ended{v.(*peer)}}, false)
+	_ = h.queue.push(item{word: ended{v.(*peer), evidence}}, false)
 }
 
 // Cancel implements [rpc.Handler].

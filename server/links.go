@@ -12,6 +12,7 @@ import (
 // Evidence against a task whose last connection has ended, in words that reach every survivor.
 const (
 	evidenceClosed     = "connection closed"
+	evidenceNotReading = "does not read" // F-35: the server closed it
 	evidenceNotResumed = "stream not resumed"
 	evidenceExited     = "process exited: " // and how
 )
@@ -39,7 +40,7 @@ type link struct {
 	open    int        // connections that carry it
 	own     bool       // it is a client of our own
 	since   coord.Time // with open == 0: since when
-	broke   bool       // with open == 0: a transport ended; else the life was replaced on its connection
+	broke   string     // with open == 0: how the last transport ended, or empty: the life was replaced on it
 	polling bool       // its last error poll was not answered by us
 	waiting int        // registrations of it that wait
 	exited  *exited    // its process is said to have ended, while connections carried it; or nil
@@ -79,8 +80,8 @@ func (k *links) attach(l life, own bool) {
 	delete(k.idle, l)
 }
 
-// detach notes that a connection does not carry l any more.
-func (k *links) detach(l life, now coord.Time, broke bool) {
+// detach notes that a connection does not carry l any more. broke is the evidence if it ended.
+func (k *links) detach(l life, now coord.Time, broke string) {
 	n := k.of[l]
 	if n == nil {
 		return
@@ -162,9 +163,9 @@ func (k *links) due(now coord.Time) []suspect {
 // error poll breaks; without one it may live on (C-LOST-4).
 func (n *link) suspect(l life) suspect {
 	if n.own {
-		return suspect{life: l, lost: n.broke, evidence: evidenceNotResumed}
+		return suspect{life: l, lost: n.broke != "", evidence: evidenceNotResumed}
 	}
-	return suspect{life: l, lost: n.broke && n.polling, evidence: evidenceClosed}
+	return suspect{life: l, lost: n.broke == evidenceNotReading || n.broke != "" && n.polling, evidence: n.broke}
 }
 
 func (k *links) renew(now coord.Time) {

@@ -29,7 +29,8 @@ type metricShape struct {
 	keys, stored                                *prometheus.Desc
 }
 
-// newMetrics makes a page of its own registry: the server's numbers and those of its process.
+// newMetrics makes a page of its own registry: the server's numbers, those of its transport, and those
+// of its process.
 func newMetrics(s *Server) http.Handler {
 	r := prometheus.NewRegistry()
 	r.MustRegister(
@@ -37,6 +38,9 @@ func newMetrics(s *Server) http.Handler {
 		collectors.NewGoCollector(),
 		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
 	)
+	if t, ok := s.transport.(prometheus.Collector); ok {
+		r.MustRegister(t)
+	}
 	return promhttp.HandlerFor(r, promhttp.HandlerOpts{Registry: r})
 }
 

@@ -142,7 +142,7 @@ func (o *owner) item(it *item) {
 	case withdrawn:
 		o.withdraw(w)
 	case ended:
-		o.end(w.peer)
+		o.end(w)
 	case silences:
 		o.judge(o.silent(w))
 	case exited:
@@ -270,7 +270,7 @@ func (o *owner) speak(from origin, l life, k kind) {
 		o.links.attach(l, from.shape.Dialect == wire.Own)
 	}
 	for _, other := range replaced {
-		o.links.detach(other, o.now, false)
+		o.links.detach(other, o.now, "")
 	}
 }
 
@@ -312,13 +312,14 @@ func (o *owner) stopped() {
 }
 
 // end drops everything that hangs on a connection.
-func (o *owner) end(p *peer) {
+func (o *owner) end(w ended) {
+	p := w.peer
 	p.closed = true
 	for _, call := range slices.Sorted(maps.Keys(p.calls)) {
 		o.withdraw(withdrawn{p, call})
 	}
 	for _, c := range p.carried() {
-		o.links.detach(c.life, o.now, true)
+		o.links.detach(c.life, o.now, w.evidence)
 		if cause, ok := o.links.exit(c.life, o.now); ok {
 			o.gone(c.life, cause)
 		}

@@ -32,7 +32,10 @@ type (
 		peer *peer
 		call rpc.CallID
 	}
-	ended struct{ peer *peer } // the transport of a connection has ended
+	ended struct { // the transport of a connection has ended
+		peer     *peer
+		evidence string // what that is against its tasks
+	}
 
 	silences struct { // seats of an epoch that have been silent too long
 		epoch *epoch

@@ -88,7 +88,7 @@ func TestStalledServerTakesNoClosedConnectionForDeath(t *testing.T) {
 	k := newLinks(100 * time.Millisecond)
 	k.attach(l, false)
 	k.polled(l, true)
-	k.detach(l, second, true)
+	k.detach(l, second, evidenceClosed)
 	// The grace ends while the process stands still. The client may have come back meanwhile; its
 	// connection lies unaccepted.
 	if got := k.due(60 * second); got != nil {

@@ -62,7 +62,7 @@ func (s *stats) lost(losses []coord.Loss) {
 		switch {
 		case l.Evidence == "":
 			sort = bySilence
-		case l.Evidence == evidenceClosed || l.Evidence == evidenceNotResumed:
+		case l.Evidence == evidenceClosed || l.Evidence == evidenceNotReading || l.Evidence == evidenceNotResumed:
 			sort = byConnection
 		case strings.HasPrefix(l.Evidence, evidenceExited):
 			sort = byProcess

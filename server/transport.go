@@ -2,7 +2,6 @@ package server
 
 import (
 	"context"
-	"errors"
 	"net"
 
 	"github.com/serry-dev/serry/wire/front"
@@ -23,22 +22,5 @@ func newTransport(cfg Config, h rpc.Handler, m rpc.Methods) transport {
 	if cfg.Transport == GRPC {
 		return newGRPC(h, m, cfg.TLS, newRefusals(cfg.Log))
 	}
-	return frontTransport{front.New(front.Config{Handler: h, Methods: m, TLS: cfg.TLS, Log: cfg.Log})}
-}
-
-// frontTransport is the lean transport of package front.
-type frontTransport struct{ *front.Server }
-
-func (t frontTransport) serve(l net.Listener) error {
-	if err := t.Serve(l); !errors.Is(err, front.ErrServerClosed) {
-		return err
-	}
-	return nil
-}
-
-func (t frontTransport) shutdown(ctx context.Context) {
-	if t.Shutdown(ctx) != nil {
-		// Its listeners and connections are closed whatever it returns.
-		_ = t.Close()
-	}
+	return newFront(front.Config{Handler: h, Methods: m, TLS: cfg.TLS, Log: cfg.Log})
 }

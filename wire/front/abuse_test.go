@@ -164,7 +164,7 @@ func TestOneDoesNotRead(t *testing.T) {
 			}
 			time.Sleep(time.Second)
 		}
-		if err := h.untilClosed(); !errors.Is(err, ErrNotReading) || !strings.Contains(err.Error(), "does not read") {
+		if err := h.untilClosed(); !errors.Is(err, rpc.ErrNotReading) || !strings.Contains(err.Error(), "does not read") {
 			t.Errorf("Close got %v; want ErrNotReading", err)
 		}
 		if d := time.Since(begin); d < stallTime || d > stallTime+2*watchEvery {
@@ -217,7 +217,7 @@ func TestNotReading(t *testing.T) {
 					}
 					return
 				}
-				if err := h.untilClosed(); !errors.Is(err, ErrNotReading) {
+				if err := h.untilClosed(); !errors.Is(err, rpc.ErrNotReading) {
 					t.Errorf("Close got %v; want ErrNotReading", err)
 				}
 				if d := time.Since(begin); d < tt.after || d > tt.after+2*watchEvery {

@@ -538,7 +538,7 @@ func TestShutdown(t *testing.T) {
 		h, s, l := startPipe(t)
 		next, _, nextL := startPipe(t)
 		var stopped sync.WaitGroup
-		const clients = 64
+		const clients = 512
 		for range clients {
 			cc := dial(t, "passthrough:pipe", dialEither(l, nextL))
 			stopped.Go(func() {

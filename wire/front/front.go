@@ -49,9 +49,6 @@ import (
 // a connection ended by them.
 var ErrServerClosed = errors.New("front: server closed")
 
-// ErrNotReading is what a handler's Close gets for a peer that left its replies unread for too long.
-var ErrNotReading = errors.New("peer does not read")
-
 // Config says what a Server serves and how much it may use. Handler is needed; the zero value of
 // every other field is right.
 type Config struct {

@@ -1,6 +1,10 @@
 package front
 
-import "time"
+import (
+	"time"
+
+	"github.com/serry-dev/serry/wire/rpc"
+)
 
 // progress is how far output had come at some time.
 type progress struct {
@@ -37,7 +41,7 @@ func (c *conn) check() {
 	c.mu.Unlock()
 	if lost {
 		c.srv.count.refused[refusedNotReading].Add(1)
-		c.fail(ErrNotReading)
+		c.fail(rpc.ErrNotReading)
 	}
 }
 

@@ -12,6 +12,7 @@
 package rpc
 
 import (
+	"errors"
 	"net"
 
 	"google.golang.org/grpc/codes"
@@ -30,6 +31,10 @@ type Status struct {
 
 // OK says whether the call succeeded.
 func (s Status) OK() bool { return s.Code == codes.OK }
+
+// ErrNotReading is what [Handler.Close] gets for a peer that left its replies unread for too long, so
+// that the transport closed the connection.
+var ErrNotReading = errors.New("peer does not read")
 
 // A Conn is one connection of a client. Its methods may be called from any goroutine.
 type Conn interface {
