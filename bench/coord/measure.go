@@ -88,6 +88,9 @@ func (b *bench) turns() []turn {
 			turn{layout{tasks: p.crowd, conns: p.hosts}, b.manyPerConn, true},
 			turn{layout{tasks: p.crowd, conns: p.crowd}, b.crowded, true})
 	}
+	if p.has(groupAbuse) {
+		all = append(all, turn{layout{tasks: 1, conns: 1}, b.abused, true})
+	}
 	return all
 }
 

@@ -42,6 +42,16 @@ const (
 	crowdBarrier
 	crowdCPU
 	crowdMemory
+	largeValueMemory
+	announcedMemory
+	bombMemory
+	bombCPU
+	resetMemory
+	resetCPU
+	continuationCPU
+	pingCPU
+	settingsCPU
+	emptyDataCPU
 	metrics // how many there are
 )
 
@@ -56,10 +66,11 @@ const (
 	groupTLS     = "tls"
 	groupReal    = "jaxlib"
 	groupScale   = "scale"
+	groupAbuse   = "abuse"
 )
 
 func groups() []string {
-	return []string{groupConnect, groupBarrier, groupShared, groupKeys, groupAlive, groupWatch, groupTLS, groupReal, groupScale}
+	return []string{groupConnect, groupBarrier, groupShared, groupKeys, groupAlive, groupWatch, groupTLS, groupReal, groupScale, groupAbuse}
 }
 
 // A definition says how a metric is shown and what is demanded of it.
@@ -134,5 +145,15 @@ func (m metric) define() definition {
 		crowdBarrier:         {group: groupScale, label: "a connection each: barrier", unit: "ms"},
 		crowdCPU:             {group: groupScale, label: "a connection each: server CPU per arrival", unit: "us"},
 		crowdMemory:          {group: groupScale, label: "a connection each: most memory held", unit: "MiB"},
+		largeValueMemory:     {group: groupAbuse, label: "a value of 1 GiB: most memory more", unit: "MiB"},
+		announcedMemory:      {group: groupAbuse, label: "2 GiB announced, 10 bytes sent: most memory more", unit: "MiB", at: []int{1}, front: most(1)},
+		bombMemory:           {group: groupAbuse, label: "gzip of 10 MiB that holds 10 GiB: most memory more", unit: "MiB", at: []int{1}, front: most(256)},
+		bombCPU:              {group: groupAbuse, label: "gzip of 10 MiB that holds 10 GiB: server CPU", unit: "ms", at: []int{1}, front: most(1000)},
+		resetMemory:          {group: groupAbuse, label: "100,000 streams reset: most memory more", unit: "MiB", at: []int{1}, front: most(16)},
+		resetCPU:             {group: groupAbuse, label: "100,000 streams reset: server CPU", unit: "ms", at: []int{1}, front: most(1000)},
+		continuationCPU:      {group: groupAbuse, label: "100,000 CONTINUATION: server CPU", unit: "ms", at: []int{1}, front: most(1000)},
+		pingCPU:              {group: groupAbuse, label: "100,000 PING: server CPU", unit: "ms", at: []int{1}, front: most(1000)},
+		settingsCPU:          {group: groupAbuse, label: "100,000 SETTINGS: server CPU", unit: "ms", at: []int{1}, front: most(1000)},
+		emptyDataCPU:         {group: groupAbuse, label: "100,000 empty DATA: server CPU", unit: "ms", at: []int{1}, front: most(1000)},
 	}[m]
 }

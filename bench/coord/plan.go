@@ -15,6 +15,10 @@ type plan struct {
 	hosts  int   // connections that the crowd shares
 	groups []string
 
+	value int   // bytes of the largest value
+	bomb  int64 // bytes that a compressed request expands to
+	flood int   // frames of a flood
+
 	rounds   int
 	arrivals int           // a round's barriers have about so many
 	keysFor  time.Duration // how long keys are set and read, per row and round
@@ -25,6 +29,7 @@ func fullPlan() plan {
 	return plan{
 		sizes: []int{64, 256, 512, 2048, 4096}, focus: barTasks, alive: []int{512, barAliveTasks}, real: []int{fewTasks, barTasks},
 		crowd: barCrowd, hosts: 64, groups: groups(),
+		value: 1 << 30, bomb: 10 << 30, flood: 100_000,
 		rounds: 5, arrivals: 8192, keysFor: time.Second,
 	}
 }
@@ -34,6 +39,7 @@ func quickPlan() plan {
 	return plan{
 		sizes: []int{4, 16}, focus: 16, alive: []int{4, 16}, real: []int{16},
 		crowd: 64, hosts: 4, groups: groups(),
+		value: 16 << 20, bomb: 256 << 20, flood: 2000,
 		rounds: 1, arrivals: 64, keysFor: 20 * time.Millisecond,
 	}
 }

@@ -24,7 +24,7 @@ func gunzip(p []byte, limit int64) ([]byte, *rpc.Status) {
 	out := grow(nil, smallBuffer)
 	for {
 		if len(out) == cap(out) {
-			out = grow(out, 1)
+			out = double(out, limit+1)
 		}
 		n, err := z.gz.Read(out[len(out):cap(out)])
 		out = out[:len(out)+n]
@@ -39,6 +39,14 @@ func gunzip(p []byte, limit int64) ([]byte, *rpc.Status) {
 			return nil, badGzip(err)
 		}
 	}
+}
+
+// double is grow for output that will have most bytes at most.
+func double(b []byte, most int64) []byte {
+	if room := 2 * int64(cap(b)); room <= largeBuffer || room <= most {
+		return grow(b, cap(b))
+	}
+	return append(make([]byte, 0, most), b...) // the last step
 }
 
 func badGzip(err error) *rpc.Status {

@@ -244,13 +244,22 @@ func (r *request) take(p []byte) *rpc.Status {
 		return &rpc.Status{Code: codes.ResourceExhausted, Message: "too many bytes of unfinished requests"}
 	}
 	if need := len(r.body) + len(p); need > cap(r.body) {
-		// Memory follows what has come, not what was announced (F-26).
-		bigger := make([]byte, len(r.body), min(int(r.length), max(2*cap(r.body), need)))
+		bigger := make([]byte, len(r.body), r.room(need))
 		copy(bigger, r.body)
 		r.body = bigger
 	}
 	r.body = append(r.body, p...)
 	return nil
+}
+
+// room is how much memory to take for a message of which need bytes have come. It follows them, not
+// what was announced (F-26), but in halves of that, so that the last step fits.
+func (r *request) room(need int) int {
+	room := int(r.length)
+	for room/2 >= max(need, smallBuffer) {
+		room /= 2
+	}
+	return room
 }
 
 // begin judges the prefix of the message.
