@@ -125,8 +125,10 @@ func (s *Sync) Post(ctx context.Context, n Notice) error {
 // Reached notes that a step was made and says whether it is the one to save at. In mode Compat it
 // waits while the tasks agree. In mode Rounds it waits only at the step that is about to be agreed on,
 // if the others have not all answered by then. ctx bounds the wait.
+//
+// A nil Sync, of a program that has switched preemption off, is never there.
 func (s *Sync) Reached(ctx context.Context, step int64) (bool, error) {
-	for {
+	for s != nil {
 		s.mu.Lock()
 		open := s.mu.open
 		if open == nil || step < s.mu.from {
@@ -144,6 +146,7 @@ func (s *Sync) Reached(ctx context.Context, step int64) (bool, error) {
 			return false, context.Cause(ctx)
 		}
 	}
+	return false, nil
 }
 
 // Point is the step to save at, if there is one.

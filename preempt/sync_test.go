@@ -356,6 +356,14 @@ func TestReceipts(t *testing.T) {
 	})
 }
 
+func TestSwitchedOff(t *testing.T) {
+	lab.Clause(t, "TC-MH-13")
+	var off *preempt.Sync
+	if step(t, off, 1) {
+		t.Error("Reached(1) of no Sync = true")
+	}
+}
+
 func TestOptionsAreChecked(t *testing.T) {
 	if _, err := preempt.New(nil, nil, nil, preempt.Options{}); err == nil {
 		t.Error("New() without a member = nil")
