@@ -217,7 +217,7 @@ func TestAgreeOnWhoLives(t *testing.T) {
 }
 
 func TestAgreeOfOthers(t *testing.T) {
-	lab.Clause(t, "T-E2E-28", "PJ-21")
+	lab.Clause(t, "T-E2E-28", "TC-TOP-31", "PJ-21")
 	inDialects(t, func(t *testing.T, d client.Dialect) {
 		tasks := newFleet(t, d, cluster(3)).join(3)
 		for i, k := range tasks {
