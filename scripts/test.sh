@@ -8,6 +8,22 @@ cd "$(dirname "$0")/.."
 failed=0
 step() { printf '\n== %s\n' "$*"; }
 
+# race PACKAGE... runs tests with the race detector. The detector of Go 1.26 can break itself in tests
+# that run in virtual time (a crash inside its runtime, never a report): packages in which it did are
+# run once more without it. A failed test or a race found is a failure, as ever.
+race() {
+	local log=.cache/race.log
+	if go test -race -timeout 15m "$@" 2>&1 | tee "$log" | cut -c1-400 | awk '/^goroutine [0-9]+ gp=/ { dump = 1 } /^(ok|FAIL|---|\?)/ { dump = 0 } !dump'; then
+		return
+	fi
+	if ! grep -qE '^(SIGSEGV|ThreadSanitizer: CHECK)' "$log" || grep -qE 'DATA RACE|^--- FAIL' "$log"; then
+		failed=1
+		return
+	fi
+	printf 'the race detector broke, not a test: once more without it\n'
+	awk '$1 == "FAIL" && NF > 1 { print $2 }' "$log" | xargs go test -timeout 15m || failed=1
+}
+
 step "format and vet"
 unformatted=$(git ls-files -co --exclude-standard '*.go' | grep -v '\.pb\.go$' | xargs gofmt -l)
 if [ -n "$unformatted" ]; then
@@ -22,10 +38,11 @@ scripts/venvs.sh >.cache/venvs.log 2>&1 &
 venvs=$!
 
 step "go test -race, all but the real clients"
-go list ./... | grep -v /interop | xargs go test -race -timeout 15m || failed=1
+mapfile -t packages < <(go list ./... | grep -v /interop)
+race "${packages[@]}"
 
 step "go test -race, once more with grpc-go as the transport"
-SERRY_TRANSPORT=grpc go test -race -timeout 15m ./server ./client ./preempt || failed=1
+SERRY_TRANSPORT=grpc race ./server ./client ./preempt
 
 step "python environments"
 wait "$venvs" && code=0 || code=$?
