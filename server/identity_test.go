@@ -102,7 +102,7 @@ func TestTwoTasksOfDialectOOnOneConnection(t *testing.T) {
 }
 
 func TestGoodHeartbeatsBypassTheMachine(t *testing.T) {
-	lab.Clause(t, "C-HB-8", "NEW-58")
+	lab.Clause(t, "C-HB-8", "NEW-58", "F-14")
 	synctest.Test(t, func(t *testing.T) {
 		cfg := cluster(2)
 		l := lab.Serve(t, cfg)

@@ -445,7 +445,7 @@ func TestBudgetIsHard(t *testing.T) {
 
 // TestFloods ends connections that send what no client in order does, and only those.
 func TestFloods(t *testing.T) {
-	clause(t, "FR-9", "F-24", "F-36", "F-37")
+	clause(t, "FR-9", "F-24", "F-36", "F-37", "F-39")
 	for _, tt := range []struct {
 		name  string
 		write func(p *peer, i int)

@@ -126,6 +126,47 @@ func TestEveryCut(t *testing.T) {
 	})
 }
 
+// TestFirstWords is what every client reads first, in one write: no limit on streams, since clients hold
+// theirs open, and windows wide enough.
+func TestFirstWords(t *testing.T) {
+	clause(t, "F-21", "F-32", "C-WIRE-4")
+	synctest.Test(t, func(t *testing.T) {
+		_, s, l := startPipe(t)
+		p := bare(t, l.Dial)
+		synctest.Wait() // before the client has said anything
+		if n := s.Stats().Flushes; n != 1 {
+			t.Errorf("%d writes; want 1", n)
+		}
+		f, err := p.fr.ReadFrame()
+		settings, ok := f.(*http2.SettingsFrame)
+		if err != nil || !ok {
+			t.Fatalf("first frame is %v, %v; want SETTINGS", f, err)
+		}
+		for id, want := range map[http2.SettingID]uint32{
+			http2.SettingInitialWindowSize: streamWindow, http2.SettingMaxFrameSize: maxDataFrame, http2.SettingMaxHeaderListSize: maxHeaderList,
+		} {
+			if got, ok := settings.Value(id); !ok || got != want {
+				t.Errorf("%v = %d, %v; want %d", id, got, ok, want)
+			}
+		}
+		for _, id := range []http2.SettingID{http2.SettingMaxConcurrentStreams, http2.SettingEnablePush} {
+			if got, ok := settings.Value(id); ok {
+				t.Errorf("%v = %d; want it left out", id, got)
+			}
+		}
+		f, err = p.fr.ReadFrame()
+		if w, ok := f.(*http2.WindowUpdateFrame); !ok || w.StreamID != 0 || w.Increment != connWindow-65535 {
+			t.Errorf("second frame is %v, %v; want the window of the connection", f, err)
+		}
+		p.greet(http2.Setting{ID: 0x99, Val: 7}) // unknown
+		p.flush()
+		f, err = p.fr.ReadFrame()
+		if ack, ok := f.(*http2.SettingsFrame); !ok || !ack.IsAck() {
+			t.Errorf("third frame is %v, %v; want an acknowledgement", f, err)
+		}
+	})
+}
+
 // TestHeaderTable changes the table of the peer between replies, and has the first reply of all wait
 // for its window while others pass it.
 func TestHeaderTable(t *testing.T) {
