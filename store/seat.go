@@ -1,0 +1,357 @@
+package store
+
+import (
+	"bytes"
+	"context"
+	"iter"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/serry-dev/serry/coord"
+)
+
+// A Seat is the [Store] of one candidate at a [Shared] disk. Besides, a test can do to it what happens
+// to servers: Kill it, or Cut it off and Heal it.
+type Seat struct {
+	shared *Shared       // set in Open, then constant
+	dead   chan struct{} // closed by Kill and Close
+
+	// Guarded by shared.mu.
+	closed bool
+	cut    bool
+	healed chan struct{} // while cut: closed by Heal
+	reign  *reign        // the last one, or nil
+	lease  *time.Timer   // while cut or killed, and leading: when the lease ends; or nil
+}
+
+// Kill ends all operations of the seat, now and later, with [ErrClosed]. A leadership stays, until its
+// lease ends.
+func (s *Seat) Kill() {
+	s.shared.mu.Lock()
+	defer s.shared.mu.Unlock()
+	s.close()
+	s.expireLater()
+	if s.reign != nil {
+		s.reign.close() // there is nobody left to wait for it
+	}
+}
+
+// Cut keeps the seat from the disk: what it asks for waits, until Heal or until its context ends.
+func (s *Seat) Cut() {
+	s.shared.mu.Lock()
+	defer s.shared.mu.Unlock()
+	if s.cut || s.closed {
+		return
+	}
+	s.cut, s.healed = true, make(chan struct{})
+	s.expireLater()
+}
+
+// Heal ends a Cut.
+func (s *Seat) Heal() {
+	s.shared.mu.Lock()
+	defer s.shared.mu.Unlock()
+	if !s.cut {
+		return
+	}
+	s.cut = false
+	close(s.healed)
+	if s.lease != nil {
+		s.lease.Stop()
+		s.lease = nil
+	}
+	if s.reign != nil && s.reign.deposed {
+		s.reign.close()
+	}
+	for _, w := range s.shared.mu.watches {
+		if w.seat == s {
+			w.send(s.shared.leads())
+		}
+	}
+	s.shared.elect()
+}
+
+// expireLater starts the end of the lease of a seat that no longer renews it. mu is held.
+func (s *Seat) expireLater() {
+	r := s.reign
+	if r == nil || r.deposed || s.lease != nil || s.shared.cfg.LeaseTTL == 0 {
+		return
+	}
+	var timer *time.Timer
+	timer = time.AfterFunc(s.shared.cfg.LeaseTTL, func() {
+		s.shared.mu.Lock()
+		defer s.shared.mu.Unlock()
+		if s.lease != timer {
+			return // healed in time
+		}
+		s.lease = nil
+		s.shared.end(r)
+		r.close()
+	})
+	s.lease = timer
+}
+
+// close makes the seat useless. mu is held.
+func (s *Seat) close() {
+	if s.closed {
+		return
+	}
+	s.closed = true
+	close(s.dead)
+	s.shared.mu.bids = slices.DeleteFunc(s.shared.mu.bids, func(b *bid) bool { return b.seat == s })
+	s.shared.unwatch(func(w *watch) bool { return w.seat == s })
+}
+
+// Close resigns and gives up the seat.
+func (s *Seat) Close() error {
+	s.shared.mu.Lock()
+	defer s.shared.mu.Unlock()
+	s.close()
+	if s.reign != nil {
+		s.shared.end(s.reign)
+		s.reign.close()
+	}
+	return nil
+}
+
+// Campaign waits until this seat leads.
+func (s *Seat) Campaign(ctx context.Context, who Candidate) (Reign, error) {
+	op := Op{Action: OpCampaign, Leader: Leader{Address: who.Address}}
+	var b *bid
+	if err := s.do(ctx, op, func() (err error) {
+		b, err = s.shared.bid(s, who)
+		return err
+	}); err != nil {
+		if b != nil {
+			s.shared.withdraw(b)
+		}
+		return nil, err
+	}
+	select {
+	case r := <-b.won:
+		return r, nil
+	case <-ctx.Done():
+		s.shared.withdraw(b)
+		return nil, context.Cause(ctx)
+	case <-s.dead:
+		return nil, ErrClosed
+	}
+}
+
+// Leader says who leads now.
+func (s *Seat) Leader(ctx context.Context) (l Leader, err error) {
+	err = s.do(ctx, Op{Action: OpLeader}, func() error {
+		if l = s.shared.leads(); l == (Leader{}) {
+			return ErrNoLeader
+		}
+		return nil
+	})
+	return l, err
+}
+
+// Watch sends who leads, while the seat is connected.
+func (s *Seat) Watch(ctx context.Context) <-chan Leader { return s.shared.watch(ctx, s) }
+
+// Depose ends the leadership of l, if it still leads.
+func (s *Seat) Depose(ctx context.Context, l Leader) error {
+	return s.do(ctx, Op{Action: OpDepose, Leader: l}, func() error {
+		if r := s.shared.mu.leader; r != nil && r.leader.Term == l.Term {
+			s.shared.end(r)
+		}
+		return nil
+	})
+}
+
+// do performs an operation: effect runs with mu held, once the seat is connected, between the two calls
+// of Fault.
+func (s *Seat) do(ctx context.Context, op Op, effect func() error) error {
+	fault := s.shared.cfg.Fault
+	if fault == nil {
+		fault = func(Op) error { return nil }
+	}
+	if err := s.connected(ctx); err != nil {
+		return err
+	}
+	if err := fault(op); err != nil {
+		return err
+	}
+	for {
+		if err := s.connected(ctx); err != nil {
+			return err
+		}
+		if err, ok := s.try(effect); ok && err != nil {
+			return err
+		} else if ok {
+			break
+		}
+	}
+	op.Done = true
+	if err := fault(op); err != nil {
+		return err
+	}
+	return s.connected(ctx) // the answer has to come back, too
+}
+
+// try performs the effect, unless the seat has just been cut off or closed.
+func (s *Seat) try(effect func() error) (err error, ok bool) {
+	s.shared.mu.Lock()
+	defer s.shared.mu.Unlock()
+	if s.cut || s.closed {
+		return nil, false
+	}
+	return effect(), true
+}
+
+// connected waits until the seat reaches the disk.
+func (s *Seat) connected(ctx context.Context) error {
+	for {
+		s.shared.mu.Lock()
+		closed, cut, healed := s.closed, s.cut, s.healed
+		s.shared.mu.Unlock()
+		switch {
+		case closed:
+			return ErrClosed
+		case ctx.Err() != nil:
+			return context.Cause(ctx)
+		case !cut:
+			return nil
+		}
+		select {
+		case <-healed:
+		case <-ctx.Done():
+		case <-s.dead:
+		}
+	}
+}
+
+// A reign is a leadership at a Shared disk.
+type reign struct {
+	seat   *Seat         // constant
+	leader Leader        // constant
+	over   chan struct{} // closed when the seat knows that it is deposed
+	once   sync.Once     // closes over
+
+	// Guarded by shared.mu.
+	deposed bool
+	failed  error // of an Append, or nil
+	age     age
+}
+
+func (r *reign) close() { r.once.Do(func() { close(r.over) }) }
+
+func (r *reign) Term() uint64 { return r.leader.Term }
+
+func (r *reign) Deposed() <-chan struct{} { return r.over }
+
+func (r *reign) MaxValue() int64 { return MaxValue }
+
+// do performs an operation of the reign, if the fence lets it pass.
+func (r *reign) do(ctx context.Context, action Action, bytes int, effect func(d *disk)) error {
+	return r.seat.do(ctx, Op{Action: action, Leader: r.leader, Bytes: bytes}, func() error {
+		if r.deposed && r.seat.shared.cfg.Planted != NoFence {
+			return ErrDeposed
+		}
+		effect(&r.seat.shared.mu.disk)
+		return nil
+	})
+}
+
+func (r *reign) Append(ctx context.Context, batch []byte) error {
+	if err := r.failure(nil); err != nil {
+		return err
+	}
+	return r.failure(r.do(ctx, OpAppend, len(batch), func(d *disk) { d.append(batch) }))
+}
+
+// failure keeps the first error of an Append, and returns it from then on.
+func (r *reign) failure(err error) error {
+	r.seat.shared.mu.Lock()
+	defer r.seat.shared.mu.Unlock()
+	if r.failed == nil {
+		r.failed = err
+	}
+	return r.failed
+}
+
+func (r *reign) Confirm(ctx context.Context) error {
+	return r.do(ctx, OpConfirm, 0, func(*disk) {})
+}
+
+func (r *reign) Put(ctx context.Context, ref coord.Ref, value []byte) error {
+	if err := checkValue(ref, value, r.MaxValue()); err != nil {
+		return err
+	}
+	return r.do(ctx, OpPut, len(value), func(d *disk) { d.put(ref, value, r.age) })
+}
+
+func (r *reign) Save(ctx context.Context, snapshot []byte, keep []coord.Ref) error {
+	if err := r.failure(nil); err != nil {
+		return err
+	}
+	return r.do(ctx, OpSave, len(snapshot), func(d *disk) {
+		r.age++
+		d.save(snapshot, len(d.batches), keep, r.age)
+	})
+}
+
+func (r *reign) Load(ctx context.Context) (snapshot []byte, batches iter.Seq2[[]byte, error], err error) {
+	err = r.do(ctx, OpLoad, 0, func(d *disk) { snapshot, batches = d.load() })
+	return snapshot, batches, err
+}
+
+func (r *reign) Get(ctx context.Context, ref coord.Ref) (value []byte, err error) {
+	err = r.do(ctx, OpGet, 0, func(d *disk) { value = bytes.Clone(d.values[ref].bytes) })
+	if err == nil && int64(len(value)) != ref.Size {
+		return nil, ErrNoValue
+	}
+	return value, err
+}
+
+func (r *reign) Values(ctx context.Context) iter.Seq2[coord.Ref, error] {
+	var refs []coord.Ref
+	if err := r.do(ctx, OpLoad, 0, func(d *disk) { refs = d.refs() }); err != nil {
+		return func(yield func(coord.Ref, error) bool) { yield(coord.Ref{}, err) }
+	}
+	return each(refs)
+}
+
+func (r *reign) Resign(ctx context.Context) error {
+	err := r.seat.do(ctx, Op{Action: OpResign, Leader: r.leader}, func() error {
+		r.seat.shared.end(r)
+		return nil
+	})
+	r.close()
+	if err != nil { // the disk was not told, but nobody renews the lease either
+		r.seat.shared.mu.Lock()
+		defer r.seat.shared.mu.Unlock()
+		r.seat.expireLater()
+	}
+	return err
+}
+
+// A rawJournal reads a Shared past all seats.
+type rawJournal struct{ shared *Shared }
+
+func (j rawJournal) Load(context.Context) ([]byte, iter.Seq2[[]byte, error], error) {
+	j.shared.mu.Lock()
+	defer j.shared.mu.Unlock()
+	snapshot, batches := j.shared.mu.disk.load()
+	return snapshot, batches, nil
+}
+
+func (j rawJournal) Get(_ context.Context, ref coord.Ref) ([]byte, error) {
+	j.shared.mu.Lock()
+	defer j.shared.mu.Unlock()
+	v, ok := j.shared.mu.disk.values[ref]
+	if !ok {
+		return nil, ErrNoValue
+	}
+	return bytes.Clone(v.bytes), nil
+}
+
+func (j rawJournal) Values(context.Context) iter.Seq2[coord.Ref, error] {
+	j.shared.mu.Lock()
+	defer j.shared.mu.Unlock()
+	return each(j.shared.mu.disk.refs())
+}

@@ -1,0 +1,247 @@
+package store
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/serry-dev/serry/coord"
+)
+
+// A Shared is a disk in memory that the stores of several candidates have in common: what an etcd is
+// to the servers of a service, for tests. It starts no goroutine and keeps no time but that of
+// [SharedConfig.LeaseTTL], so it runs in a testing/synctest bubble, and the same calls in the same order
+// give the same results.
+type Shared struct {
+	cfg SharedConfig // set in NewShared, then constant
+
+	mu struct {
+		sync.Mutex
+		disk    disk
+		term    uint64 // of the last leadership
+		leader  *reign // or nil
+		bids    []*bid // of those who wait, oldest first
+		watches []*watch
+	}
+}
+
+// A SharedConfig says how a Shared behaves. The zero value is a disk without faults on which leases end
+// by hand only.
+type SharedConfig struct {
+	// LeaseTTL is how long a leadership outlives a Seat that was killed or cut off. Zero: until Expire,
+	// or Depose.
+	LeaseTTL time.Duration
+
+	// Notice is how long after it was deposed a leader learns of it, other than by an operation that is
+	// refused.
+	Notice time.Duration
+
+	// Fault, or nil, is called by every operation of a seat, before and after it takes effect, without a
+	// lock. It may wait, and it may call methods of the Shared and its seats. An error it returns is what
+	// the operation returns; after the effect that is an acknowledgement that was lost.
+	Fault func(Op) error
+
+	// Planted is a fault of the store itself.
+	Planted Planted
+}
+
+// Planted names faults planted to test the tests: each must be found by those who check a service.
+type Planted int
+
+// Faults to plant.
+const (
+	NothingPlanted Planted = iota
+	NoFence                // the operations of a deposed reign take effect
+)
+
+// An Op is an operation at one of its two moments.
+type Op struct {
+	Action Action
+	Leader Leader // by whom; the term is 0 where a candidate acts
+	Bytes  int    // that are written
+	Done   bool   // it has taken effect
+}
+
+// An Action is a kind of operation, named like its method.
+type Action string
+
+// The operations of a Seat and its reigns.
+const (
+	OpCampaign Action = "campaign"
+	OpLeader   Action = "leader"
+	OpDepose   Action = "depose"
+	OpLoad     Action = "load"
+	OpAppend   Action = "append"
+	OpConfirm  Action = "confirm"
+	OpPut      Action = "put"
+	OpGet      Action = "get"
+	OpSave     Action = "save"
+	OpResign   Action = "resign"
+)
+
+// NewShared is an empty disk that nobody leads.
+func NewShared(cfg SharedConfig) *Shared {
+	s := &Shared{cfg: cfg}
+	s.mu.disk.values = make(map[coord.Ref]aside)
+	return s
+}
+
+// Open gives a candidate its place at the disk.
+func (s *Shared) Open() *Seat {
+	return &Seat{shared: s, dead: make(chan struct{})}
+}
+
+// Expire ends the present leadership, if there is one, as if its lease had run out.
+func (s *Shared) Expire() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.mu.leader != nil {
+		s.end(s.mu.leader)
+	}
+}
+
+// Journal reads the disk past all seats.
+func (s *Shared) Journal() Journal { return rawJournal{s} }
+
+// A bid is a candidacy that waits.
+type bid struct {
+	seat *Seat
+	who  Candidate
+	won  chan *reign // takes one
+}
+
+// A watch is a reader of who leads.
+type watch struct {
+	seat *Seat
+	news chan Leader // takes one: the last
+}
+
+// elect makes the oldest bid of a seat that is connected the leader, if nobody leads. mu is held.
+func (s *Shared) elect() {
+	if s.mu.leader != nil {
+		return
+	}
+	i := slices.IndexFunc(s.mu.bids, func(b *bid) bool { return !b.seat.cut })
+	if i < 0 {
+		return
+	}
+	b := s.mu.bids[i]
+	s.mu.bids = slices.Delete(s.mu.bids, i, i+1)
+	s.mu.term++
+	r := &reign{
+		seat: b.seat, leader: Leader{Address: b.who.Address, Term: s.mu.term},
+		age: 1, over: make(chan struct{}),
+	}
+	s.mu.leader = r
+	b.seat.reign = r
+	b.won <- r
+	s.tell()
+}
+
+// end ends a leadership, and lets the next begin. mu is held.
+func (s *Shared) end(r *reign) {
+	if s.mu.leader != r {
+		return
+	}
+	s.mu.leader = nil
+	r.deposed = true
+	switch {
+	case r.seat.cut: // it learns when it is connected again, or when its own clock says so
+	case s.cfg.Notice > 0:
+		time.AfterFunc(s.cfg.Notice, r.close)
+	default:
+		r.close()
+	}
+	s.tell()
+	s.elect()
+}
+
+// tell sends who leads to every watch that is connected. mu is held.
+func (s *Shared) tell() {
+	for _, w := range s.mu.watches {
+		if !w.seat.cut {
+			w.send(s.leads())
+		}
+	}
+}
+
+// leads is who leads, or the zero Leader. mu is held.
+func (s *Shared) leads() Leader {
+	if s.mu.leader == nil {
+		return Leader{}
+	}
+	return s.mu.leader.leader
+}
+
+// send replaces what the reader has not taken yet.
+func (w *watch) send(l Leader) {
+	select {
+	case old := <-w.news:
+		if old == l {
+			w.news <- old
+			return
+		}
+	default:
+	}
+	w.news <- l
+}
+
+// errBusy says that a seat is used for two candidacies.
+var errBusy = errors.New("store: this store campaigns already")
+
+// bid queues a candidacy. mu is held.
+func (s *Shared) bid(seat *Seat, who Candidate) (*bid, error) {
+	if slices.ContainsFunc(s.mu.bids, func(b *bid) bool { return b.seat == seat }) {
+		return nil, errBusy
+	}
+	b := &bid{seat: seat, who: who, won: make(chan *reign, 1)}
+	s.mu.bids = append(s.mu.bids, b)
+	s.elect()
+	return b, nil
+}
+
+// withdraw takes back a candidacy, or the leadership that it has won meanwhile.
+func (s *Shared) withdraw(b *bid) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.mu.bids = slices.DeleteFunc(s.mu.bids, func(o *bid) bool { return o == b })
+	select {
+	case r := <-b.won:
+		s.end(r)
+	default:
+	}
+}
+
+// watch begins a watch, that ends with ctx or with the seat.
+func (s *Shared) watch(ctx context.Context, seat *Seat) <-chan Leader {
+	w := &watch{seat: seat, news: make(chan Leader, 1)}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if seat.closed {
+		close(w.news)
+		return w.news
+	}
+	s.mu.watches = append(s.mu.watches, w)
+	if !seat.cut {
+		w.send(s.leads())
+	}
+	context.AfterFunc(ctx, func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.unwatch(func(o *watch) bool { return o == w })
+	})
+	return w.news
+}
+
+// unwatch ends watches. mu is held.
+func (s *Shared) unwatch(which func(*watch) bool) {
+	s.mu.watches = slices.DeleteFunc(s.mu.watches, func(w *watch) bool {
+		if !which(w) {
+			return false
+		}
+		close(w.news)
+		return true
+	})
+}
