@@ -1,0 +1,38 @@
+// Package stream is serry's own protocol between a host and the service: the calls of all local
+// clients of a relay, or of one Go program, on a single connection, many in each write.
+//
+// Start with [Host], the end that calls: a relay or a client opens virtual connections on it, hands it
+// calls, and hears through its [Sink]. The other end is [Server], which takes connections whose first
+// bytes are the [Preface] and hands what they carry to a [Handler] as calls of virtual connections, so
+// that whoever serves cannot tell them from connections of the network.
+//
+// # Sessions
+//
+// A session is a host with a random number. It outlives its connections: when one breaks or falls
+// silent, the host makes another, perhaps to another server, names its session, opens its virtual
+// connections again, and sends every call that has no answer yet again, under its number. A server
+// that still has the call drops the copy; one that answered it meanwhile, or is new, serves it again,
+// which request ids make safe (C-REQ-2). Replies carry the term of the leader; a host drops those of
+// lower terms than the highest it has seen (C-TERM-1).
+//
+// Both ends beat (A-SIDE-18). A host that hears nothing for [ResumeAfter] makes a second connection
+// and resumes there; a server that hears nothing of a session for [SilentAfter], connected or not, says
+// so and forgets it (C-LOST-5). Whatever arrives counts as a beat, and so does output that a full
+// socket takes: a large value on a slow line is not silence.
+//
+// # Frames
+//
+// After the preface, which both ends send, a connection carries frames: four bytes length (little
+// endian, of what follows), one byte type, and the fields of that type: numbers as varints, ids as
+// eight bytes, text and bytes with their length before them, a body as what is left of the frame.
+// docs/WIRE.md lists them.
+//
+// # What it promises
+//
+// Nothing blocks the caller of a method, and no call costs a goroutine, a timer or a channel. Frames
+// that are queued together leave as one write; frames that came with one read are handled together,
+// and one write answers them. Whatever arrives: a frame that is not in order ends its connection and
+// nothing else. Memory is bounded on both sides: of calls without an answer by [HostConfig], of bodies
+// on their way by what has really come, of output by closing the connection of a peer that does not
+// read.
+package stream

@@ -1,0 +1,94 @@
+package stream
+
+import (
+	"errors"
+	"time"
+
+	"github.com/serry-dev/serry"
+	"github.com/serry-dev/serry/wire/rpc"
+)
+
+// Preface is what both ends send first. It is told from HTTP/2 and from TLS by its first byte.
+const Preface = "\xf5serry stream 1\n"
+
+// Protocol is the name of the protocol in TLS handshakes (ALPN).
+const Protocol = "serry/1"
+
+// Times of the protocol.
+const (
+	BeatEvery   = 500 * time.Millisecond // A-SIDE-18
+	ResumeAfter = time.Second            // without a byte: a second connection (A-SIDE-18)
+	SilentAfter = 4 * time.Second        // without a byte: the session is over (C-LOST-5)
+)
+
+// ErrNotSpoken says that a peer is there but does not speak this protocol.
+var ErrNotSpoken = errors.New("the server does not speak serry's stream")
+
+// A Kind says who is at the end of a host, and so what its silence means.
+type Kind uint8
+
+// The kinds of hosts.
+const (
+	Relay  Kind = 1 // many tasks of one machine: silence is that of the machine
+	Client Kind = 2 // one program
+)
+
+// A ConnID names a virtual connection, everywhere and for good: a random number. It is the requester
+// of the numbered calls that come by it (C-REQ-1).
+type ConnID uint64
+
+// A Life is one incarnation of a task.
+type Life struct {
+	Task        serry.TaskID
+	Incarnation serry.Incarnation
+}
+
+// A Stamp says who calls, as the relay knows by the connection (C-INC-6). Zero fields are not known.
+type Stamp struct {
+	Life
+	Service serry.Incarnation // the epoch that took the registration
+}
+
+// A Call is one call on its way to the service.
+type Call struct {
+	Conn ConnID
+	ID   rpc.CallID // chosen by the host, not used twice on its connection
+
+	// Number makes the call the same when it is sent again: it ascends from 1 on its connection. Zero
+	// for calls that change nothing, and for those of our own dialect, which have their ids inside.
+	Number    uint64
+	Watermark uint64 // every number up to here was answered and delivered (C-REQ-3)
+
+	Stamp  Stamp
+	Method string // full path
+	Body   []byte
+
+	// Vital calls are never refused for a limit (C-LIM-1). It is not sent.
+	Vital bool
+}
+
+// A Reply is how a call ended: the service's word, whatever its code (A-SIDE-2).
+type Reply struct {
+	Conn   ConnID
+	Call   rpc.CallID
+	Term   uint64 // of the leader that answers
+	Status rpc.Status
+	Body   []byte // with Status OK
+}
+
+// A Standing is what the service knows of a life (C-HB-8).
+type Standing struct {
+	Life                      // whose; if the task has another one by now, State is Disconnected
+	State   serry.TaskState   // as published after the commit
+	Service serry.Incarnation // the epoch
+	Error   []byte            // with Failed: why, as wire.MarshalError writes it, or nil
+}
+
+// An Ending says how a local connection ended.
+type Ending uint8
+
+// The endings of a connection.
+const (
+	Closed     Ending = 0 // by the client, in order or not
+	NotReading Ending = 1 // by us, because the client left its replies unread
+)
