@@ -54,6 +54,7 @@ var (
 	withdrawnFailed  = &variant{serry.ErrWithdrawn, "it failed"}
 	withdrawnLeft    = &variant{serry.ErrWithdrawn, "it left"}
 	serviceNotReady  = &variant{serry.ErrStopped, "not started yet"}
+	outOfReach       = &variant{serry.ErrStopped, "out of reach"}
 	registeredBefore = &variant{serry.ErrAlreadyFailed, "in registering, told to others"}
 )
 
@@ -71,6 +72,7 @@ var answers = map[answerKey]answer{
 	{opAny, serry.ErrLeft}:        {codes.FailedPrecondition, emptyPayload, "already disconnected", "The task is already disconnected."},
 	{opAny, serry.ErrStopped}:     {codes.Internal, noPayload, "has been shut down", "Coordination service has been shut down."},
 	{opAny, serviceNotReady}:      {codes.Internal, emptyPayload, "is not enabled", "Coordination service is not enabled."},
+	{opAny, outOfReach}:           {codes.Unavailable, emptyPayload, "is out of reach", "Coordination service is out of reach, and has been for too long."}, // A-SIDE-10
 	{opAny, errNoMethod}:          {codes.Unimplemented, noPayload, "No such method", "No such method."},
 	{opReportToTask, errNotATask}: {codes.Internal, emptyPayload, "is uninitialized or has already shutdown", "The agent is uninitialized or has already shutdown: this is the service."}, // C-ERR-5
 

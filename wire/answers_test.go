@@ -89,6 +89,7 @@ var answerCases = []answerCase{
 	// Every call.
 	{"C-INC-4", opTryGet, serry.ErrStopped, codes.Internal, none, []string{"^Coordination service has been shut down."}},
 	{"C-INC-1", opTryGet, serviceNotReady, codes.Internal, p0, []string{"^Coordination service is not enabled."}},
+	{"A-SIDE-10", opPoll, outOfReach, codes.Unavailable, p0, []string{"^Coordination service is out of reach"}},
 	{"C-INC-3", opBarrier, serry.ErrStale, codes.Aborted, p0, []string{"newer incarnation"}},
 	{"C-INC-6", opPoll, serry.ErrStale, codes.Aborted, p0, []string{"newer incarnation"}},
 	{"C-LIM-1", opInsert, &serry.LimitError{Limit: "keys", Max: 5}, codes.ResourceExhausted, none, []string{"keys", "5"}},

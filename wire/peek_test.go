@@ -1,0 +1,124 @@
+package wire
+
+import (
+	"testing"
+
+	"google.golang.org/grpc/codes"
+
+	"github.com/serry-dev/serry"
+	"github.com/serry-dev/serry/coord"
+)
+
+// peekRequests are requests of every method, with a field that nobody knows behind them.
+func peekRequests(t testing.TB) map[string][]byte {
+	unknown := []byte("\xfa\x07\x03new") // field 127
+	all := make(map[string][]byte)
+	for _, c := range xlaCases {
+		all[xlaPrefix+c.path] = append(encode(t, c.m), unknown...)
+	}
+	for _, c := range tfCases {
+		all[tfPrefix+c.path] = append(encode(t, c.m), unknown...)
+	}
+	return all
+}
+
+// TestPeek: what is read of a request for the sake of passing it on is what the service reads, too.
+func TestPeek(t *testing.T) {
+	clause(t, "A-SIDE-1")
+	for path, body := range peekRequests(t) {
+		checkPeek(t, path, body)
+	}
+	for _, ev := range []coord.Event{
+		coord.RegisterTask{Call: from(worker(1))}, coord.Heartbeat{Call: from(worker(1))},
+		coord.PollForError{Call: from(worker(1))}, coord.ShutdownTask{Call: from(worker(1))},
+		coord.IncrementKeyValue{Call: from(worker(1)), Key: "k", By: 1},
+	} {
+		path, body, err := Own.Request(ev)
+		if err != nil {
+			t.Fatal(err)
+		}
+		checkPeek(t, path, body)
+	}
+}
+
+// checkPeek compares Peek with the whole way of reading a request.
+func checkPeek(t *testing.T, path string, body []byte) {
+	t.Helper()
+	ev, shape, err := new(Codec).Decode(path, body, Origin{})
+	c, ok := Peek(path, body)
+	if err != nil {
+		return // it is for the service to say what is wrong
+	}
+	want, _ := coord.CallOf(ev)
+	if !ok || c.Task != want.Task || c.Incarnation != want.Incarnation || c.Service != want.Service {
+		t.Errorf("Peek(%s) = %+v, %v; want %+v", path, c, ok, want)
+	}
+	if w, is := ev.(coord.WatchTasks); is && c.Role == Watches && (c.Version != w.Version || c.Job != w.Job) {
+		t.Errorf("Peek(%s) = version %d of job %q; want %d of %q", path, c.Version, c.Job, w.Version, w.Job)
+	}
+	if c.Role != roleOf(ev, shape) {
+		t.Errorf("Peek(%s) says role %d; want %d", path, c.Role, roleOf(ev, shape))
+	}
+}
+
+// roleOf sorts events as C-REQ-1 does.
+func roleOf(ev coord.Event, s Shape) Role {
+	switch ev.(type) {
+	case coord.RegisterTask:
+		return Registers
+	case coord.Heartbeat:
+		return Beats
+	case coord.PollForError:
+		return Polls
+	case coord.ShutdownTask:
+		return Leaves
+	}
+	if s.Dialect == Own {
+		return Reads
+	}
+	switch ev.(type) {
+	case coord.WatchTasks:
+		if s.Op == opWatch {
+			return Watches
+		}
+		return Reads
+	case coord.GetKeyValue, coord.TryGetKeyValue, coord.GetKeyValueDir, coord.GetTaskState:
+		return Reads
+	}
+	return Changes
+}
+
+// FuzzPeek: no bytes harm a relay, and whatever the service can read, a relay reads alike.
+func FuzzPeek(f *testing.F) {
+	for path, body := range peekRequests(f) {
+		f.Add(path, body)
+	}
+	f.Fuzz(func(t *testing.T, path string, body []byte) { checkPeek(t, path, body) })
+}
+
+// TestWatchForOthers: a watch that a relay makes asks what those ask for whom it watches.
+func TestWatchForOthers(t *testing.T) {
+	clause(t, "A-SIDE-17")
+	for _, path := range []string{xlaPrefix + "WatchTasks", tfPrefix + "WatchJobState"} {
+		c, _ := Peek(path, peekRequests(t)[path])
+		ev, _, err := new(Codec).Decode(path, c.Watch(42, 77), Origin{})
+		w, _ := ev.(coord.WatchTasks)
+		if err != nil || w.Version != 42 || w.Job != c.Job || c.Shape.Dialect == XLA && w.Service != 77 {
+			t.Errorf("Decode(Watch(42, 77)) of %s = %+v, %v", path, ev, err)
+		}
+	}
+}
+
+// TestKnown: a relay names tasks in errors as the caller does, where the cluster has one job.
+func TestKnown(t *testing.T) {
+	clause(t, "C-VER-1")
+	stored := &serry.TaskError{Task: worker(1), Reason: serry.ErrReported, Err: serry.ErrAlreadyFailed}
+	for job, want := range map[string]string{"jax_worker": "/job:jax_worker/", "worker": "/job:worker/"} {
+		c := Caller{Shape: Shape{Dialect: TF, Op: opHeartbeat}, Task: serry.TaskID{Job: job, Index: 1}}
+		st := c.Known(worker(1)).Refuse(stored)
+		if st.Code != codes.Aborted {
+			t.Errorf("Known(worker/1).Refuse(...) = %v", st)
+		}
+		checkText(t, TF, st.Message, want)
+	}
+}
