@@ -15,6 +15,7 @@ import (
 	"golang.org/x/net/http2/hpack"
 	"google.golang.org/grpc/codes"
 
+	"github.com/serry-dev/serry/wire/internal/socket"
 	"github.com/serry-dev/serry/wire/rpc"
 )
 
@@ -71,6 +72,7 @@ type inbound struct {
 	source  source
 	started bool // preface seen
 	opened  bool // SETTINGS seen, handler told
+	served  bool // the handler got calls of this wave
 	now     time.Duration
 
 	data      dataFrame // DATA frame under way
@@ -145,7 +147,7 @@ func (c *conn) serve() {
 
 // secure sets up the transport, with the TLS handshake where there is TLS.
 func (c *conn) secure() error {
-	raw := newRawConn(c.nc)
+	raw := socket.New(c.nc)
 	c.out = transport{nc: c.nc, raw: raw}
 	c.in.source = source{plain: c.nc, raw: raw}
 	if c.srv.tls == nil {

@@ -3,12 +3,14 @@ package front
 import (
 	"io"
 	"net"
+
+	"github.com/serry-dev/serry/wire/internal/socket"
 )
 
 // A source gives the reader its waves: what one read brought, after what the last one left over.
 type source struct {
 	plain net.Conn // read by its method if raw is nil
-	raw   *rawConn
+	raw   *socket.Conn
 
 	wave []byte // in use by the reader, or nil
 	rest []byte // of the last wave
@@ -23,7 +25,7 @@ func (s *source) next() ([]byte, error) {
 	}
 	var err error
 	if s.raw != nil {
-		s.wave, err = s.raw.read(size, len(s.rest))
+		s.wave, err = s.raw.Read(size, len(s.rest))
 	} else {
 		s.wave, err = s.read(size)
 	}

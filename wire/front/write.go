@@ -5,6 +5,8 @@ import (
 	"net"
 	"sync"
 	"sync/atomic"
+
+	"github.com/serry-dev/serry/wire/internal/socket"
 )
 
 // flushRounds is how often a flush goes on with output that came meanwhile, before it leaves the
@@ -167,9 +169,9 @@ func (c *conn) backlog() int { return len(c.mu.out) + c.mu.flying }
 // A transport takes encoded output. Only the one who writes may use it (conn.flush).
 type transport struct {
 	nc     net.Conn
-	raw    *rawConn  // or nil: writes may block
-	tls    *tls.Conn // or nil
-	sealed *sealer   // beneath tls
+	raw    *socket.Conn // or nil: writes may block
+	tls    *tls.Conn    // or nil
+	sealed *sealer      // beneath tls
 }
 
 // seal turns output into what goes to the socket. It recycles p if that is something else.
@@ -187,13 +189,13 @@ func (t *transport) try(p []byte) (int, error) {
 	if t.raw == nil {
 		return 0, nil
 	}
-	return t.raw.try(p)
+	return t.raw.Try(p)
 }
 
 // wait writes some of p, blocking if need be.
 func (t *transport) wait(p []byte) (int, error) {
 	if t.raw != nil {
-		return t.raw.wait(p)
+		return t.raw.Wait(p)
 	}
 	return t.nc.Write(p[:min(len(p), maxFrame)])
 }

@@ -1,6 +1,6 @@
 //go:build unix && !linux
 
-package front
+package socket
 
 import "syscall"
 

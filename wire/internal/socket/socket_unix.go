@@ -1,17 +1,16 @@
 //go:build unix
 
-package front
+package socket
 
 import (
-	"errors"
 	"io"
 	"net"
 	"syscall"
 )
 
-// A rawConn reads and writes a socket without blocking the caller for longer than it wants, and
+// A Conn reads and writes a socket without blocking the caller for longer than it wants, and
 // takes a buffer for reading only when there is something to read.
-type rawConn struct {
+type Conn struct {
 	conn syscall.RawConn
 
 	// Owned by the reader. The functions are made once, so that a read allocates nothing.
@@ -30,8 +29,8 @@ type rawConn struct {
 	writeSome func(fd uintptr) bool
 }
 
-// newRawConn returns nil if nc is not a socket.
-func newRawConn(nc net.Conn) *rawConn {
+// New returns nil if nc is not a socket; its methods must be used then.
+func New(nc net.Conn) *Conn {
 	var sc syscall.Conn
 	switch nc := nc.(type) {
 	case *net.TCPConn:
@@ -45,16 +44,16 @@ func newRawConn(nc net.Conn) *rawConn {
 	if err != nil {
 		return nil
 	}
-	r := &rawConn{conn: conn}
+	r := &Conn{conn: conn}
 	r.readOnce = r.tryRead
 	r.writeOnce = func(fd uintptr) bool { r.tryWrite(fd); return true }
 	r.writeSome = r.tryWrite
 	return r
 }
 
-// read waits for bytes and returns them in a buffer of that size, after keep free ones. The caller
+// Read waits for bytes and returns them in a buffer of that size, after keep free ones. The caller
 // recycles it.
-func (r *rawConn) read(size, keep int) ([]byte, error) {
+func (r *Conn) Read(size, keep int) ([]byte, error) {
 	r.size, r.keep, r.buf = size, keep, nil
 	if err := r.conn.Read(r.readOnce); err != nil {
 		return nil, err
@@ -63,14 +62,14 @@ func (r *rawConn) read(size, keep int) ([]byte, error) {
 		r.readErr = io.EOF
 	}
 	if r.readErr != nil {
-		recycle(r.buf)
+		Recycle(r.buf)
 		return nil, r.readErr
 	}
 	return r.buf[:keep+r.readN], nil
 }
 
-func (r *rawConn) tryRead(fd uintptr) bool {
-	r.buf = grow(nil, r.size)[:r.size]
+func (r *Conn) tryRead(fd uintptr) bool {
+	r.buf = Grow(nil, r.size)[:r.size]
 	for {
 		r.readN, r.readErr = readNow(fd, r.buf[r.keep:])
 		if r.readErr != syscall.EINTR {
@@ -78,19 +77,19 @@ func (r *rawConn) tryRead(fd uintptr) bool {
 		}
 	}
 	if r.readErr == syscall.EAGAIN {
-		recycle(r.buf)
+		Recycle(r.buf)
 		return false
 	}
 	return true
 }
 
-// try writes what the socket takes at once.
-func (r *rawConn) try(p []byte) (int, error) { return r.write(p, r.writeOnce) }
+// Try writes what the socket takes at once.
+func (r *Conn) Try(p []byte) (int, error) { return r.write(p, r.writeOnce) }
 
-// wait writes what the socket takes, once it takes something.
-func (r *rawConn) wait(p []byte) (int, error) { return r.write(p, r.writeSome) }
+// Wait writes what the socket takes, once it takes something.
+func (r *Conn) Wait(p []byte) (int, error) { return r.write(p, r.writeSome) }
 
-func (r *rawConn) write(p []byte, f func(uintptr) bool) (int, error) {
+func (r *Conn) write(p []byte, f func(uintptr) bool) (int, error) {
 	r.wire = p
 	err := r.conn.Write(f)
 	r.wire = nil
@@ -103,7 +102,7 @@ func (r *rawConn) write(p []byte, f func(uintptr) bool) (int, error) {
 	return r.writeN, err
 }
 
-func (r *rawConn) tryWrite(fd uintptr) bool {
+func (r *Conn) tryWrite(fd uintptr) bool {
 	for {
 		r.writeN, r.writeErr = writeNow(fd, r.wire)
 		if r.writeErr != syscall.EINTR {
@@ -112,24 +111,4 @@ func (r *rawConn) tryWrite(fd uintptr) bool {
 	}
 	r.writeN = max(r.writeN, 0)
 	return r.writeErr != syscall.EAGAIN
-}
-
-// temporary says whether accepting may work again later.
-func temporary(err error) bool {
-	for _, e := range []error{syscall.EMFILE, syscall.ENFILE, syscall.ENOBUFS, syscall.ENOMEM, syscall.ECONNABORTED, syscall.EINTR} {
-		if errors.Is(err, e) {
-			return true
-		}
-	}
-	return false
-}
-
-// defaultMaxConns is the limit on open files, less some for other uses.
-func defaultMaxConns() int {
-	const spare, least, most = 64, 64, 1 << 20
-	var limit syscall.Rlimit
-	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &limit); err != nil {
-		return 1000
-	}
-	return max(least, int(min(uint64(limit.Cur), most))-spare)
 }
