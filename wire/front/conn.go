@@ -149,7 +149,7 @@ func (c *conn) serve() {
 func (c *conn) secure() error {
 	raw := socket.New(c.nc)
 	c.out = transport{nc: c.nc, raw: raw}
-	c.in.source = source{plain: c.nc, raw: raw}
+	c.in.source = newSource(c.nc, raw)
 	if c.srv.tls == nil {
 		return nil
 	}
@@ -163,7 +163,7 @@ func (c *conn) secure() error {
 	}
 	sealed.hold.Store(true)
 	c.out.tls, c.out.sealed = tc, sealed
-	c.in.source = source{plain: tc}
+	c.in.source = newSource(tc, nil)
 	return nil
 }
 

@@ -88,7 +88,7 @@ func consumeAll(t *testing.T, pieces [][]byte) []byte {
 	c, nc := byHand(t, tame{h})
 	var err error
 	for _, piece := range pieces {
-		wave := append(bytes.Clone(c.in.source.rest), piece...)
+		wave := append(bytes.Clone(c.in.source.Rest()), piece...)
 		if err = c.wave(wave); err != nil {
 			break
 		}
@@ -261,7 +261,7 @@ func (m *windowModel) step(op byte, n int) {
 
 // give hands what was written to the connection and counts what came back.
 func (m *windowModel) give(c *conn, nc *scripted) {
-	err := c.wave(append(bytes.Clone(c.in.source.rest), m.p.out.Bytes()...))
+	err := c.wave(append(bytes.Clone(c.in.source.Rest()), m.p.out.Bytes()...))
 	m.p.out.Reset()
 	if err != nil {
 		if ce, ok := errors.AsType[*ConnError](err); ok && ce.Code == http2.ErrCodeEnhanceYourCalm {
