@@ -54,6 +54,7 @@ func (m *Machine) getAliveTasks(w *waiter, ev GetAliveTasks) {
 	if t != nil && w.inc == 0 {
 		w.inc = t.inc
 	}
+	m.touch()
 	g.waiters.add(w)
 	m.hold(w, waitAlive)
 	if t != nil {
@@ -172,6 +173,7 @@ func (m *Machine) awaited(g *group, i int) bool {
 }
 
 func (m *Machine) endGroup(g *group, a *Alive, err error) {
+	m.touch()
 	delete(m.ep.groups, g.key)
 	m.ep.order = slices.DeleteFunc(m.ep.order, func(o *group) bool { return o == g })
 	for _, w := range g.waiters.take() {

@@ -88,6 +88,7 @@ func (m *Machine) callBarrier(w *waiter, ev Barrier) {
 	if b == nil {
 		b = newBarrier(ev.ID, userBarrier)
 		m.ep.barriers[ev.ID] = b
+		m.touch()
 	}
 	if past := b.repeated(t, a); past != nil && !(b.open && past == &b.instance) {
 		m.answerPassed(w, *past)
@@ -152,6 +153,7 @@ func (m *Machine) reserved(id string) bool {
 
 // beginInstance sets up the next instance, which may fail at once (C-BAR-5 to C-BAR-7).
 func (m *Machine) beginInstance(b *barrier, t *task, ev Barrier) bool {
+	m.touch()
 	if !b.fixed {
 		members, stranger := m.memberList(ev.Tasks)
 		if !stranger.IsZero() {
@@ -235,6 +237,7 @@ func (m *Machine) failCall(b *barrier, t *task, w *waiter, err error) {
 
 // openBarrier begins an instance.
 func (m *Machine) openBarrier(b *barrier, counter int64, deadline Time) {
+	m.touch()
 	m.openings++
 	b.counter, b.open, b.opening = counter, true, m.openings
 	b.slots, b.arrived, b.first = make([]slot, m.size(b)), 0, serry.TaskID{}
@@ -245,6 +248,7 @@ func (m *Machine) openBarrier(b *barrier, counter int64, deadline Time) {
 
 // closeBarrier takes the open instance out of the set of open ones.
 func (m *Machine) closeBarrier(b *barrier) {
+	m.touch()
 	b.open = false
 	b.slots = nil
 	at, _ := slices.BinarySearchFunc(m.ep.open, b.opening, func(o *barrier, n uint64) int {
@@ -269,6 +273,7 @@ func (m *Machine) wait(b *barrier, t *task, w *waiter) {
 
 // arrive counts a member once, and ends the instance with the last (C-BAR-13).
 func (m *Machine) arrive(b *barrier, t *task, a arrival) {
+	m.touch()
 	if b.first.IsZero() {
 		b.first = t.id
 	}
@@ -462,6 +467,7 @@ func (m *Machine) cancelBarrier(w *waiter, ev CancelBarrier) {
 		b = newBarrier(ev.ID, userBarrier)
 		b.counter = 0
 		b.err = &serry.BarrierError{ID: ev.ID, Task: ev.Task, Err: serry.ErrCancelled}
+		m.touch()
 		m.ep.barriers[ev.ID] = b
 		m.answer(w, Done{}, nil)
 		return
@@ -490,6 +496,7 @@ const scanInterval = time.Second
 func (m *Machine) planScan() {
 	if m.cfg.ExcludeUnsynced && m.ep.nextScan == never && len(m.ep.open) > 0 {
 		m.ep.nextScan = saturate(m.now, scanInterval)
+		m.touch()
 	}
 }
 
@@ -529,6 +536,7 @@ func (m *Machine) waitForAllTasks(w *waiter, ev WaitForAllTasks) {
 	}
 	if len(t.devices) == 0 {
 		t.devices = ev.Devices
+		m.touch()
 	}
 	b := m.ep.devices
 	w.kind = waitDevices

@@ -2,6 +2,7 @@ package coord
 
 import (
 	"slices"
+	"strconv"
 
 	"github.com/serry-dev/serry"
 )
@@ -20,7 +21,8 @@ type waiter struct {
 	result   Result // once answered, for calls with an id
 	err      error
 	register RegisterTask // of a newcomer
-	after    int64        // of a watch of keys: the revision it knows
+	replayed bool
+	after    int64 // of a watch of keys: the revision it knows
 }
 
 // A waitKind says what a held call waits for, and so what its cancellation means.
@@ -79,17 +81,20 @@ func (l *waiters) take() []*waiter {
 
 // enter takes a call. It is not fresh if its request id shows that it was taken before; then it
 // has been dealt with (C-REQ-2). A vital one is never refused for a limit (C-LIM-1).
-func (m *Machine) enter(c Call, vital bool) (w *waiter, fresh bool) {
-	w = &waiter{req: c.Req, id: c.ID, task: c.Task, inc: c.Incarnation}
-	if c.ID.Requester == 0 {
+func (m *Machine) enter(ev Event, c Call, vital bool) (w *waiter, fresh bool) {
+	w = &waiter{req: c.Req, id: c.ID, task: c.Task, inc: c.Incarnation, replayed: c.Replayed}
+	if c.ID.Requester == 0 || !acts(ev) || m.cfg.has(NoRequestTable) {
+		w.id = RequestID{}
 		return w, true
 	}
-	if l := m.cfg.Limits.Requesters; m.ep.requesters[c.ID.Requester] == nil && len(m.ep.requesters) >= l && !vital {
-		m.reply(c.Req, nil, &serry.LimitError{Limit: "requesters", Max: int64(l)})
+	if err := m.mayEnter(w, ev); err != nil && !vital {
+		m.reply(c.Req, nil, err)
 		return nil, false
 	}
 	r := m.requester(w)
-	r.delivered(c.ID.Watermark)
+	if r.delivered(c.ID.Watermark) {
+		m.touch()
+	}
 	switch old := r.calls[c.ID.Number]; {
 	case c.ID.Number <= r.watermark:
 		return nil, false
@@ -99,16 +104,63 @@ func (m *Machine) enter(c Call, vital bool) (w *waiter, fresh bool) {
 			return nil, false
 		}
 		r.calls[c.ID.Number] = w
+		m.touch()
 		return w, true
 	case old.answered:
 		m.reply(c.Req, old.result, old.err)
 	default: // the new handle takes the place of the old one, silently
+		if old.kind == waitRegister || old.kind == waitNewcomer { // its cancellation will have to be found
+			m.touch()
+		}
 		delete(m.waiting, old.req)
 		if old.req = c.Req; c.Req != 0 {
 			m.waiting[c.Req] = old
 		}
 	}
 	return nil, false
+}
+
+// mayEnter says whether a call with an id may be taken. What it asks of waiting calls it asks before
+// anything is kept, because a refusal for them must leave no trace: no journal has it.
+func (m *Machine) mayEnter(w *waiter, ev Event) error {
+	r := m.ep.requesters[w.id.Requester]
+	if l := m.cfg.Limits.Requesters; r == nil && len(m.ep.requesters) >= l {
+		return &serry.LimitError{Limit: "requesters", Max: int64(l)}
+	}
+	if r != nil && (r.calls[w.id.Number] != nil || w.id.Number <= r.watermark) || w.id.Number <= w.id.Watermark {
+		return nil
+	}
+	switch ev.(type) {
+	case Barrier, GetAliveTasks, WaitForAllTasks:
+		return m.mayWait(w)
+	}
+	return nil
+}
+
+// acts says whether a call can change state by itself. Only such calls are remembered by their ids;
+// others are asked again without harm (C-REQ-1).
+func acts(ev Event) bool {
+	switch ev.(type) {
+	case RegisterTask, ShutdownTask, ResetTask, ReportError, InsertKeyValue, IncrementKeyValue, DeleteKeyValue,
+		SwapKeyValue, Barrier, CancelBarrier, GetAliveTasks, WaitForAllTasks, Suspect:
+		return true
+	}
+	return false
+}
+
+// checkLength refuses lists of tasks that are longer than any cluster.
+func checkLength(ev Event) error {
+	n := 0
+	switch ev := ev.(type) {
+	case Barrier:
+		n = len(ev.Tasks)
+	case GetAliveTasks:
+		n = len(ev.Tasks)
+	}
+	if n > MaxTasks {
+		return &serry.InvalidError{What: "a list of " + strconv.Itoa(n) + " tasks is longer than the largest cluster"}
+	}
+	return nil
 }
 
 // A requester is who sends calls with request ids. Results are kept until they are acknowledged.
@@ -124,9 +176,11 @@ func (m *Machine) requester(w *waiter) *requester {
 	if r == nil {
 		r = &requester{calls: make(map[uint64]*waiter)}
 		m.ep.requesters[w.id.Requester] = r
+		m.touch()
 	}
-	if w.inc != 0 {
+	if w.inc != 0 && r.inc != w.inc {
 		r.inc = w.inc
+		m.touch()
 	}
 	return r
 }
@@ -144,15 +198,18 @@ func (m *Machine) acknowledge(ev Acknowledge) {
 	case r == nil:
 	case ev.Farewell:
 		delete(m.ep.requesters, ev.Requester)
+		m.touch()
 	default:
-		r.delivered(ev.Watermark)
+		if r.delivered(ev.Watermark) {
+			m.touch()
+		}
 	}
 }
 
-// delivered frees the results up to the watermark.
-func (r *requester) delivered(watermark uint64) {
+// delivered frees the results up to the watermark, and says whether it rose.
+func (r *requester) delivered(watermark uint64) bool {
 	if watermark <= r.watermark {
-		return
+		return false
 	}
 	r.watermark = watermark
 	for n, w := range r.calls {
@@ -160,13 +217,21 @@ func (r *requester) delivered(watermark uint64) {
 			delete(r.calls, n)
 		}
 	}
+	return true
 }
 
 // forget takes a call out of the table of request ids, so that it can come again as a new one.
 func (m *Machine) forget(w *waiter) {
-	if r := m.ep.requesters[w.id.Requester]; r != nil {
-		delete(r.calls, w.id.Number)
+	if m.remembered(w) {
+		delete(m.ep.requesters[w.id.Requester].calls, w.id.Number)
+		m.touch()
 	}
+}
+
+// remembered says whether a call is in the table of request ids.
+func (m *Machine) remembered(w *waiter) bool {
+	r := m.ep.requesters[w.id.Requester]
+	return r != nil && r.calls[w.id.Number] == w
 }
 
 // hold keeps a call for a later answer.
@@ -187,6 +252,8 @@ func (m *Machine) hold(w *waiter, kind waitKind) {
 // and shutdowns are not asked (C-LIM-1).
 func (m *Machine) mayWait(w *waiter) error {
 	switch l := m.cfg.Limits; {
+	case w.replayed:
+		return nil
 	case m.ep.heldInAll >= l.Waiters:
 		return &serry.LimitError{Limit: "waiters", Max: int64(l.Waiters)}
 	case m.ep.held[w.inc] >= l.TaskWaiters && w.inc != 0:
@@ -204,6 +271,7 @@ func (m *Machine) answer(w *waiter, result Result, err error) {
 	w.answered = true
 	if w.id.Requester != 0 {
 		w.result, w.err = result, err
+		m.touch()
 	}
 	m.reply(w.req, result, err)
 }
@@ -243,6 +311,9 @@ func (m *Machine) cancel(req Req) {
 		}
 		m.forget(w)
 	case waitNewcomer, waitWatch, waitGet, waitKeys, waitAlive:
+		if w.kind == waitNewcomer {
+			m.touch()
+		}
 		w.answered = w.kind != waitAlive || w.id.Requester == 0
 		m.leaveList(w)
 	}

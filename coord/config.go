@@ -36,8 +36,22 @@ type Config struct {
 	// one, so that the insert may succeed without effect (C-KV-15). It must be pure. Nil: never.
 	Republished func(key string, stored, offered []byte) bool
 
-	Limits Limits
+	Limits  Limits
+	Planted Planted
 }
+
+// Planted are faults, planted to test the tests: what looks for such faults must find these.
+type Planted uint8
+
+const (
+	// NoRequestTable takes every call for a new one, whatever its request id.
+	NoRequestTable Planted = 1 << iota
+
+	// IgnoreIncarnation does not tell the lives of a task apart.
+	IgnoreIncarnation
+)
+
+func (c Config) has(fault Planted) bool { return c.Planted&fault != 0 }
 
 // Limits bound what clients can make the machine keep. Zero means the default.
 type Limits struct {

@@ -18,6 +18,7 @@ func (m *Machine) nextEpoch(w *waiter, ev RegisterTask) bool {
 	case m.allLeft():
 		m.ep.newcomers.add(w)
 		m.hold(w, waitNewcomer)
+		m.touch()
 		m.note(Note{What: "registration waits for the former run to depart", Task: ev.Task, Incarnation: ev.Incarnation})
 	default:
 		return false
@@ -58,10 +59,10 @@ func (m *Machine) lose(losses []Loss) {
 	var sources []*task
 	for _, l := range slices.SortedFunc(slices.Values(losses), func(a, b Loss) int { return a.Task.Compare(b.Task) }) {
 		t := m.task(l.Task)
-		if t == nil || l.Incarnation == 0 || t.inc != l.Incarnation {
+		if t == nil || l.Incarnation == 0 || t.inc != l.Incarnation && !m.cfg.has(IgnoreIncarnation) {
 			continue
 		}
-		t.departed = true
+		m.hasDeparted(t)
 		m.dropRequesters(l.Incarnation)
 		if b := m.ep.register; b.open && b.slots[t.at].arrived { // C-LOST-2
 			m.withdraw(b.slots[t.at].w)
@@ -111,9 +112,17 @@ func (m *Machine) suspect(w *waiter, ev Suspect) {
 func (m *Machine) depart(gone []Departure) {
 	for _, d := range gone {
 		if t := m.task(d.Task); t != nil && d.Incarnation != 0 && t.inc == d.Incarnation {
-			t.departed = true
+			m.hasDeparted(t)
 		}
 		m.dropRequesters(d.Incarnation)
+	}
+}
+
+// hasDeparted notes that no call of the present incarnation of t can come any more.
+func (m *Machine) hasDeparted(t *task) {
+	if !t.departed {
+		t.departed = true
+		m.touch()
 	}
 }
 
@@ -122,6 +131,7 @@ func (m *Machine) dropRequesters(inc serry.Incarnation) {
 	for id, r := range m.ep.requesters {
 		if r.inc == inc && inc != 0 {
 			delete(m.ep.requesters, id)
+			m.touch()
 		}
 	}
 }

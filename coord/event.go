@@ -29,6 +29,10 @@ type Call struct {
 	Service     serry.Incarnation // the service incarnation the caller knows; 0: none given
 	Task        serry.TaskID      // the calling task; zero: the call names none
 	Incarnation serry.Incarnation // the caller's own; 0: none given
+
+	// Replayed calls come from a journal, so they were taken. Limits on waiting calls do not refuse
+	// them: most of what waited then left no record.
+	Replayed bool
 }
 
 func (c Call) call() Call { return c }

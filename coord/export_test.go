@@ -36,3 +36,8 @@ func (m *Machine) Kept() Kept {
 	}
 	return k
 }
+
+// Dump shows what a snapshot holds, for a comparison that a person can read.
+func Dump(m *Machine) string {
+	return string(m.Snapshot(nil))
+}

@@ -30,6 +30,7 @@ const maxChangeBytes = 16 << 20
 func (m *Machine) keyChanged(key string) {
 	c := &m.ep.changes
 	c.revision++
+	m.touch()
 	c.log = append(c.log, keyChange{key, c.revision})
 	c.bytes += len(key)
 	for len(c.log) > m.cfg.Limits.Changes || c.bytes > maxChangeBytes && len(c.log) > 0 {

@@ -85,7 +85,7 @@ func (m *Machine) exit(gone []Departure) {
 		if b := m.ep.register; b.open && b.slots[t.at].arrived {
 			m.withdraw(b.slots[t.at].w)
 		}
-		t.departed = true
+		m.hasDeparted(t)
 		m.dropRequesters(d.Incarnation)
 	}
 }

@@ -22,10 +22,14 @@ type Machine struct {
 	earlier  serry.Incarnation          // service incarnation of the epoch before
 	waiting  map[Req]*waiter            // every call that is held
 	openings uint64                     // barriers opened so far, to order them
+	logged   Time                       // when an event was last to be journaled
 
 	out      []Effect
 	dirty    bool                // the version rose and watchers have not been told
 	pictures map[string]*Picture // of the present version, by job
+
+	touched bool  // the present event has changed state
+	record  Event // what of the last step is to be journaled, or nil
 }
 
 // An epoch is a service incarnation with its state (C-EPOCH-1).
@@ -85,7 +89,16 @@ func New(cfg Config) *Machine {
 func (m *Machine) Step(now Time, ev Event) []Effect {
 	clear(m.out)
 	m.out = m.out[:0]
-	m.advance(now)
+	fired := m.advance(now)
+	m.touched = false
+	m.apply(ev)
+	m.noteRecord(ev, fired)
+	m.settleNewcomers()
+	m.notifyWatchers()
+	return m.out
+}
+
+func (m *Machine) apply(ev Event) {
 	switch ev := ev.(type) {
 	case Tick:
 	case Cancel:
@@ -107,9 +120,6 @@ func (m *Machine) Step(now Time, ev Event) []Effect {
 	default:
 		m.serve(ev)
 	}
-	m.settleNewcomers()
-	m.notifyWatchers()
-	return m.out
 }
 
 // Deadline says when the next Tick is due if nothing else comes.
@@ -121,14 +131,15 @@ func (m *Machine) Deadline() (Time, bool) {
 	return at, at != never
 }
 
-// advance fires every deadline up to now, oldest first. Time never goes back.
-func (m *Machine) advance(now Time) {
+// advance fires every deadline up to now, oldest first, and says whether there was one. Time never
+// goes back.
+func (m *Machine) advance(now Time) (fired bool) {
 	for {
 		at, ok := m.Deadline()
 		if !ok || at > now {
 			break
 		}
-		m.now = max(m.now, at)
+		m.now, fired = max(m.now, at), true
 		if b := m.ep.deadlines.due(at); b != nil {
 			m.expire(b)
 		} else {
@@ -136,6 +147,7 @@ func (m *Machine) advance(now Time) {
 		}
 	}
 	m.now = max(m.now, now)
+	return fired
 }
 
 // serve handles a call of a client.
@@ -144,13 +156,17 @@ func (m *Machine) serve(ev Event) {
 	if !ok {
 		panic(fmt.Sprintf("coord: unknown event %T", ev))
 	}
+	if err := checkLength(ev); err != nil {
+		m.reply(c.Req, nil, err)
+		return
+	}
 	_, registers := ev.(RegisterTask)
 	_, leaves := ev.(ShutdownTask)
 	if !registers && c.Service != 0 && c.Service != m.ep.service {
 		m.reply(c.Req, nil, &serry.MismatchError{Requested: c.Service, Current: m.ep.service})
 		return
 	}
-	w, fresh := m.enter(c, registers || leaves)
+	w, fresh := m.enter(ev, c, registers || leaves)
 	if !fresh {
 		return
 	}
@@ -283,6 +299,7 @@ func (m *Machine) stop() {
 		return
 	}
 	m.stopped = true
+	m.touch()
 	m.note(Note{What: "service stopped"})
 	open := slices.Clone(m.ep.open)
 	slices.SortStableFunc(open, func(a, b *barrier) int { return int(a.kind - b.kind) })
@@ -313,6 +330,7 @@ func (m *Machine) stop() {
 // resume cancels every call that waits: their connections ended with the former leader.
 // Arrivals stay, but for those at the register barrier (C-LOG-3).
 func (m *Machine) resume() {
+	m.touch()
 	for _, req := range slices.Sorted(maps.Keys(m.waiting)) {
 		m.cancel(req)
 	}

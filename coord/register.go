@@ -26,7 +26,10 @@ func (m *Machine) registerTask(w *waiter, ev RegisterTask) {
 	} else if !known && m.nextEpoch(w, ev) {
 		return
 	}
-	t.recoverable = m.cfg.Recoverable || ev.Recoverable
+	if may := m.cfg.Recoverable || ev.Recoverable; t.recoverable != may {
+		t.recoverable = may
+		m.touch()
+	}
 	switch {
 	case m.admits(t, ev.Incarnation):
 		m.admit(w, t, ev.Incarnation)
@@ -111,6 +114,7 @@ func (m *Machine) withdraw(w *waiter) {
 	m.forget(w)
 	w.answered, w.req = true, 0
 	b.takeBack(s)
+	m.touch()
 	m.note(Note{What: "registration withdrawn", Task: t.id, Incarnation: w.inc})
 	if b.arrived == 0 {
 		m.closeBarrier(b)

@@ -46,7 +46,7 @@ func (m *Machine) caller(w *waiter) (*task, error) {
 	switch {
 	case t == nil:
 		return nil, serry.ErrUnknownTask
-	case w.inc != 0 && t.inc != 0 && w.inc != t.inc:
+	case w.inc != 0 && t.inc != 0 && w.inc != t.inc && !m.cfg.has(IgnoreIncarnation):
 		return nil, serry.ErrStale
 	}
 	return t, nil
@@ -56,7 +56,7 @@ func (m *Machine) caller(w *waiter) (*task, error) {
 // (C-INC-6).
 func (m *Machine) replaced(w *waiter) bool {
 	at, known := m.ep.known[w.inc]
-	return known && w.inc != 0 && m.ep.tasks[at].inc != w.inc
+	return known && w.inc != 0 && m.ep.tasks[at].inc != w.inc && !m.cfg.has(IgnoreIncarnation)
 }
 
 // adopt stores the incarnation with which a task registers.
@@ -124,6 +124,9 @@ func (m *Machine) propagate(err error, sources []*task) {
 	}
 	m.notifyWatchers()
 	ep := m.ep
+	if !ep.failed || ep.failure == nil || ep.polling && ep.told == nil {
+		m.touch()
+	}
 	ep.failed = true
 	if ep.failure == nil {
 		ep.failure = err
@@ -167,8 +170,9 @@ func (m *Machine) pollForError(w *waiter, ev PollForError) {
 		m.answer(w, nil, serry.ErrStopped)
 		return
 	}
-	if !m.cfg.ErrorsByBeat {
+	if !m.cfg.ErrorsByBeat && !m.ep.polling {
 		m.ep.polling = true
+		m.touch()
 	}
 	t, err := m.caller(w)
 	switch {

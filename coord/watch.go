@@ -5,6 +5,7 @@ import "github.com/serry-dev/serry"
 // bump raises the version that watchers wait for (C-WATCH-1).
 func (m *Machine) bump() {
 	m.version++
+	m.touch()
 	m.dirty = true
 	m.pictures = nil
 }

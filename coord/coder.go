@@ -1,0 +1,288 @@
+package coord
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"hash/crc32"
+	"math"
+	"slices"
+
+	"github.com/serry-dev/serry"
+)
+
+// Version is that of the journal's records and of snapshots. It rises when their form changes, or
+// when the machine would do something else with an old record (C-LOG-4).
+const Version = 1
+
+// AsideBytes is the size above which a value is not written into records and snapshots: they hold
+// its [Ref], and the value is kept aside (C-LOG-5).
+const AsideBytes = 64 << 10
+
+// A Ref stands for a value that is kept aside.
+type Ref struct {
+	Digest [32]byte // SHA-256
+	Size   int64
+}
+
+// A coder writes fields, or reads them in the same order: whoever lists the fields of a thing once
+// has said both. After an error it reads nothing but zeros.
+//
+// What is read may be any bytes. A count is never believed beyond what the bytes that are left
+// could hold, so that memory stays within a constant factor of the input.
+type coder struct {
+	b       []byte // written so far, or left to read
+	reading bool
+	err     error
+	aside   func(value []byte) Ref        // or nil: values stand where they are used
+	fetch   func(ref Ref) ([]byte, error) // or nil: there are none aside
+	pool    *pool                         // of a snapshot, or nil
+}
+
+var errShort = errors.New("ends too early")
+
+func (c *coder) fail(err error) {
+	if c.err == nil {
+		c.err = err
+	}
+	c.b = nil
+}
+
+func (c *coder) failf(format string, args ...any) { c.fail(fmt.Errorf(format, args...)) }
+
+// seal puts a version and a checksum around what was written.
+func seal(dst []byte, parts ...[]byte) []byte {
+	start, size := len(dst), 0
+	for _, p := range parts {
+		size += len(p)
+	}
+	dst = slices.Grow(dst, size+2*binary.MaxVarintLen64+crc32.Size)
+	dst = binary.AppendUvarint(dst, Version)
+	dst = binary.AppendUvarint(dst, uint64(size))
+	for _, p := range parts {
+		dst = append(dst, p...)
+	}
+	return binary.LittleEndian.AppendUint32(dst, checksum(dst[start:]))
+}
+
+// unseal takes the first sealed body from b.
+func unseal(b []byte) (body, rest []byte, err error) {
+	version, n := binary.Uvarint(b)
+	if n <= 0 {
+		return nil, nil, errShort
+	}
+	if version != Version {
+		return nil, nil, fmt.Errorf("version is %d, want %d", version, Version)
+	}
+	size, m := binary.Uvarint(b[n:])
+	if start := n + m; m <= 0 || size > uint64(len(b)-start) || len(b)-start-int(size) < crc32.Size {
+		return nil, nil, errShort
+	}
+	end := n + m + int(size)
+	if binary.LittleEndian.Uint32(b[end:]) != checksum(b[:end]) {
+		return nil, nil, errors.New("checksum is wrong")
+	}
+	return b[n+m : end], b[end+crc32.Size:], nil
+}
+
+func checksum(b []byte) uint32 { return crc32.Checksum(b, crc32.MakeTable(crc32.Castagnoli)) }
+
+func unsigned[T ~uint64](c *coder, p *T) {
+	if !c.reading {
+		c.b = binary.AppendUvarint(c.b, uint64(*p))
+		return
+	}
+	u, n := binary.Uvarint(c.b)
+	if n <= 0 {
+		c.fail(errShort)
+		return
+	}
+	*p, c.b = T(u), c.b[n:]
+}
+
+func signed[T ~int | ~int32 | ~int64](c *coder, p *T) {
+	if !c.reading {
+		c.b = binary.AppendVarint(c.b, int64(*p))
+		return
+	}
+	i, n := binary.Varint(c.b)
+	if n <= 0 || int64(T(i)) != i {
+		c.fail(errShort)
+		return
+	}
+	*p, c.b = T(i), c.b[n:]
+}
+
+// flags writes up to 8 booleans in a byte.
+func (c *coder) flags(all ...*bool) {
+	var b byte
+	for i, p := range all {
+		if *p && !c.reading {
+			b |= 1 << i
+		}
+	}
+	c.byte(&b)
+	if b>>len(all) != 0 {
+		c.failf("flags are %#x, of %d", b, len(all))
+	}
+	for i, p := range all {
+		*p = b>>i&1 != 0
+	}
+}
+
+func (c *coder) byte(p *byte) {
+	switch {
+	case !c.reading:
+		c.b = append(c.b, *p)
+	case len(c.b) == 0:
+		c.fail(errShort)
+	default:
+		*p, c.b = c.b[0], c.b[1:]
+	}
+}
+
+// count writes how many things follow, each of one byte or more.
+func (c *coder) count(n int) int {
+	u := uint64(n)
+	unsigned(c, &u)
+	if c.reading && u > uint64(len(c.b)) {
+		c.fail(errShort)
+	}
+	if c.err != nil {
+		return 0
+	}
+	return int(u)
+}
+
+func (c *coder) string(p *string) {
+	n := c.count(len(*p))
+	if !c.reading {
+		c.b = append(c.b, *p...)
+		return
+	}
+	*p, c.b = string(c.b[:n]), c.b[n:]
+}
+
+// list writes a slice; an empty one is read as nil.
+func list[T any](c *coder, p *[]T, each func(*T)) {
+	n := c.count(len(*p))
+	if c.reading {
+		*p = slices.Grow([]T(nil), n)[:n]
+	}
+	for i := 0; i < n && c.err == nil; i++ {
+		each(&(*p)[i])
+	}
+}
+
+// The forms of a value.
+const (
+	noValue byte = iota
+	valueHere
+	valueAside
+)
+
+// value writes bytes that may be many. A nil is told from none.
+func (c *coder) value(p *[]byte) {
+	form := valueHere
+	switch {
+	case *p == nil:
+		form = noValue
+	case len(*p) > AsideBytes && c.aside != nil:
+		form = valueAside
+	}
+	c.byte(&form)
+	switch {
+	case c.err != nil || form == noValue:
+	case form == valueHere:
+		n := c.count(len(*p))
+		if !c.reading {
+			c.b = append(c.b, *p...)
+			return
+		}
+		*p, c.b = append(make([]byte, 0, n), c.b[:n]...), c.b[n:]
+	case form == valueAside && c.reading:
+		*p = c.fetched()
+	case form == valueAside:
+		ref := c.aside(*p)
+		c.b = append(c.b, ref.Digest[:]...)
+		signed(c, &ref.Size)
+	default:
+		c.failf("value of form %d", form)
+	}
+}
+
+// fetched reads the name of a value and gets it.
+func (c *coder) fetched() []byte {
+	var ref Ref
+	if len(c.b) < len(ref.Digest) {
+		c.fail(errShort)
+		return nil
+	}
+	c.b = c.b[copy(ref.Digest[:], c.b):]
+	signed(c, &ref.Size)
+	switch {
+	case c.err != nil:
+		return nil
+	case c.fetch == nil:
+		c.failf("value %x is kept aside, and there is no such place", ref.Digest[:4])
+		return nil
+	}
+	v, err := c.fetch(ref)
+	if err != nil {
+		c.failf("value %x: %w", ref.Digest[:4], err)
+		return nil
+	}
+	if v == nil || int64(len(v)) != ref.Size {
+		c.failf("value %x has %d bytes, want %d", ref.Digest[:4], len(v), ref.Size)
+		return nil
+	}
+	return v
+}
+
+func (c *coder) task(p *serry.TaskID) {
+	c.string(&p.Job)
+	signed(c, &p.Index)
+}
+
+// tasks writes a list of tasks as runs, which is short for a whole job and keeps any order.
+func (c *coder) tasks(p *[]serry.TaskID) {
+	type run struct {
+		first serry.TaskID
+		n     int
+	}
+	var runs []run
+	for _, id := range *p {
+		if last := len(runs) - 1; last >= 0 && runs[last].first.Job == id.Job &&
+			id.Index > runs[last].first.Index && id.Index-runs[last].first.Index == runs[last].n {
+			runs[last].n++
+			continue
+		}
+		runs = append(runs, run{first: id, n: 1})
+	}
+	total := 0
+	list(c, &runs, func(r *run) {
+		c.task(&r.first)
+		signed(c, &r.n)
+		if r.n < 1 || r.n > MaxTasks-total || r.first.Index > math.MaxInt-(r.n-1) {
+			c.failf("a list of more than %d tasks", MaxTasks)
+			return
+		}
+		total += r.n
+	})
+	if !c.reading || c.err != nil || total == 0 {
+		return
+	}
+	*p = make([]serry.TaskID, 0, total)
+	for _, r := range runs {
+		for i := range r.n {
+			*p = append(*p, serry.TaskID{Job: r.first.Job, Index: r.first.Index + i})
+		}
+	}
+}
+
+func (c *coder) jobs(p *[]Job) {
+	list(c, p, func(j *Job) {
+		c.string(&j.Name)
+		signed(c, &j.Tasks)
+	})
+}
