@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/serry-dev/serry/coord"
+	"github.com/serry-dev/serry/store/internal/aside"
 )
 
 // A Seat is the [Store] of one candidate at a [Shared] disk. Besides, a test can do to it what happens
@@ -231,11 +232,11 @@ type reign struct {
 	leader Leader        // constant
 	over   chan struct{} // closed when the seat knows that it is deposed
 	once   sync.Once     // closes over
+	book   aside.Book
 
 	// Guarded by shared.mu.
 	deposed bool
 	failed  error // of an Append, or nil
-	age     age
 }
 
 func (r *reign) close() { r.once.Do(func() { close(r.over) }) }
@@ -282,17 +283,16 @@ func (r *reign) Put(ctx context.Context, ref coord.Ref, value []byte) error {
 	if err := checkValue(ref, value, r.MaxValue()); err != nil {
 		return err
 	}
-	return r.do(ctx, OpPut, len(value), func(d *disk) { d.put(ref, value, r.age) })
+	r.book.Enter(ref)
+	defer r.book.Leave(ref)
+	return r.do(ctx, OpPut, len(value), func(d *disk) { d.put(ref, value) })
 }
 
 func (r *reign) Save(ctx context.Context, snapshot []byte, keep []coord.Ref) error {
 	if err := r.failure(nil); err != nil {
 		return err
 	}
-	return r.do(ctx, OpSave, len(snapshot), func(d *disk) {
-		r.age++
-		d.save(snapshot, len(d.batches), keep, r.age)
-	})
+	return r.do(ctx, OpSave, len(snapshot), func(d *disk) { d.save(snapshot, r.book.Begin(keep)) })
 }
 
 func (r *reign) Load(ctx context.Context) (snapshot []byte, batches iter.Seq2[[]byte, error], err error) {
@@ -301,9 +301,9 @@ func (r *reign) Load(ctx context.Context) (snapshot []byte, batches iter.Seq2[[]
 }
 
 func (r *reign) Get(ctx context.Context, ref coord.Ref) (value []byte, err error) {
-	err = r.do(ctx, OpGet, 0, func(d *disk) { value = bytes.Clone(d.values[ref].bytes) })
-	if err == nil && int64(len(value)) != ref.Size {
-		return nil, ErrNoValue
+	err = r.do(ctx, OpGet, 0, func(d *disk) { value = bytes.Clone(d.values[ref]) })
+	if err == nil && value == nil {
+		err = ErrNoValue
 	}
 	return value, err
 }
@@ -347,7 +347,7 @@ func (j rawJournal) Get(_ context.Context, ref coord.Ref) ([]byte, error) {
 	if !ok {
 		return nil, ErrNoValue
 	}
-	return bytes.Clone(v.bytes), nil
+	return bytes.Clone(v), nil
 }
 
 func (j rawJournal) Values(context.Context) iter.Seq2[coord.Ref, error] {

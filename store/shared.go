@@ -84,7 +84,7 @@ const (
 // NewShared is an empty disk that nobody leads.
 func NewShared(cfg SharedConfig) *Shared {
 	s := &Shared{cfg: cfg}
-	s.mu.disk.values = make(map[coord.Ref]aside)
+	s.mu.disk.values = make(map[coord.Ref][]byte)
 	return s
 }
 
@@ -132,7 +132,7 @@ func (s *Shared) elect() {
 	s.mu.term++
 	r := &reign{
 		seat: b.seat, leader: Leader{Address: b.who.Address, Term: s.mu.term},
-		age: 1, over: make(chan struct{}),
+		over: make(chan struct{}),
 	}
 	s.mu.leader = r
 	b.seat.reign = r

@@ -123,6 +123,7 @@ var (
 	ErrNoLeader = errors.New("store: nobody leads")
 	ErrNoValue  = errors.New("store: no such value aside")
 	ErrClosed   = errors.New("store: closed")
+	ErrInUse    = errors.New("in use")
 	ErrDamaged  = errors.New("store: the journal is damaged")
 )
 

@@ -1,0 +1,246 @@
+package store
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"go.etcd.io/bbolt"
+	"golang.org/x/sys/unix"
+)
+
+const (
+	journalName = "journal.db" // in the folder of a File store
+	lockName    = "lock"       // held by the process that has the store open
+)
+
+// A fileStore is a journal in a bbolt database. Who leads is decided in memory, because one process
+// alone can have the folder.
+type fileStore struct {
+	dir    string // set in File, then constant
+	lock   *os.File
+	seat   *Seat
+	commit func(*bbolt.Tx) error // how a transaction is made durable; tests make it slow
+
+	mu struct {
+		sync.Mutex // held for every write
+		db         *bbolt.DB
+		head       head
+		failed     error // of a write, or nil: nothing more is written
+		closed     bool
+	}
+}
+
+// File opens the store in a folder, which it makes if there is none. The folder belongs to one process
+// at a time; the error names the one that has it. Files are checked before they are used, and damage
+// that a crash does not explain is [ErrDamaged].
+func File(dir string) (Store, error) {
+	s, err := openFile(dir)
+	if err != nil {
+		return nil, err
+	}
+	return s, nil
+}
+
+func openFile(dir string) (*fileStore, error) {
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return nil, fmt.Errorf("store: %w", err)
+	}
+	lock, err := lockFolder(dir)
+	if err != nil {
+		return nil, err
+	}
+	s := &fileStore{dir: dir, lock: lock, commit: (*bbolt.Tx).Commit}
+	if err := s.open(); err != nil {
+		lock.Close()
+		return nil, s.explain(err)
+	}
+	shared := NewShared(SharedConfig{})
+	shared.mu.term = s.mu.head.term
+	s.seat = shared.Open()
+	return s, nil
+}
+
+// open opens the database. A new one gets its name only when it is complete.
+func (s *fileStore) open() error {
+	name := filepath.Join(s.dir, journalName)
+	if _, err := os.Stat(name); errors.Is(err, os.ErrNotExist) {
+		if err := create(name); err != nil {
+			return err
+		}
+	} else if err != nil {
+		return fmt.Errorf("store: %w", err)
+	}
+	db, h, err := openDatabase(name, false)
+	if err != nil {
+		return err
+	}
+	s.mu.db, s.mu.head = db, h
+	return nil
+}
+
+// create makes an empty journal.
+func create(name string) error {
+	draft := name + ".new"
+	if err := os.Remove(draft); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return fmt.Errorf("store: %w", err)
+	}
+	db, err := bbolt.Open(draft, 0o600, &bbolt.Options{NoFreelistSync: true})
+	if err != nil {
+		return fmt.Errorf("store: new journal: %w", err)
+	}
+	err = db.Update(func(tx *bbolt.Tx) error {
+		for _, b := range buckets {
+			if _, err := tx.CreateBucket(b); err != nil {
+				return err
+			}
+		}
+		return head{}.write(tx)
+	})
+	if err := errors.Join(err, db.Close()); err != nil {
+		return fmt.Errorf("store: new journal: %w", err)
+	}
+	if err := os.Rename(draft, name); err != nil {
+		return fmt.Errorf("store: new journal: %w", err)
+	}
+	return syncFolder(filepath.Dir(name))
+}
+
+func syncFolder(dir string) error {
+	d, err := os.Open(dir)
+	if err != nil {
+		return fmt.Errorf("store: %w", err)
+	}
+	if err := errors.Join(d.Sync(), d.Close()); err != nil {
+		return fmt.Errorf("store: %w", err)
+	}
+	return nil
+}
+
+// openDatabase opens a journal that is known to exist, after a look at all its pages: bbolt believes
+// what it finds in them.
+func openDatabase(name string, readOnly bool) (*bbolt.DB, head, error) {
+	if err := checkPages(name); err != nil {
+		return nil, head{}, err
+	}
+	db, err := bbolt.Open(name, 0o600, &bbolt.Options{
+		Timeout:  time.Second,
+		ReadOnly: readOnly,
+		// The list of free pages can be larger than a batch. It is found again when the file is opened.
+		NoFreelistSync:  true,
+		FreelistType:    bbolt.FreelistMapType,
+		InitialMmapSize: 256 << 20,
+		NoStatistics:    true,
+	})
+	if errors.Is(err, bbolt.ErrTimeout) {
+		return nil, head{}, fmt.Errorf("store: %s: %w", name, ErrInUse)
+	}
+	if err != nil {
+		return nil, head{}, fmt.Errorf("store: %s: %w", name, err)
+	}
+	var h head
+	err = db.View(func(tx *bbolt.Tx) (err error) {
+		h, err = readHead(tx)
+		return err
+	})
+	if err != nil {
+		return nil, head{}, errors.Join(fmt.Errorf("store: %s: %w", name, err), db.Close())
+	}
+	return db, h, nil
+}
+
+// lockFolder makes sure that no other process has the folder, and leaves a note for those who come
+// later.
+func lockFolder(dir string) (*os.File, error) {
+	f, err := os.OpenFile(filepath.Join(dir, lockName), os.O_RDWR|os.O_CREATE, 0o600)
+	if err != nil {
+		return nil, fmt.Errorf("store: %w", err)
+	}
+	switch err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); {
+	case errors.Is(err, unix.EWOULDBLOCK):
+		defer f.Close()
+		return nil, fmt.Errorf("store: %s: %w by %s", dir, ErrInUse, holder(f))
+	case err != nil:
+		return nil, errors.Join(fmt.Errorf("store: lock %s: %w", dir, err), f.Close())
+	}
+	host, _ := os.Hostname()
+	note := fmt.Sprintf("process %d on %s since %s\n", os.Getpid(), host, time.Now().UTC().Format(time.RFC3339))
+	_ = f.Truncate(0) // the note is for people; the lock is what counts
+	_, _ = f.WriteAt([]byte(note), 0)
+	return f, nil
+}
+
+// holder reads the note of the process that has a folder.
+func holder(f *os.File) string {
+	note := make([]byte, 200)
+	n, _ := f.ReadAt(note, 0)
+	text, _, _ := strings.Cut(string(note[:n]), "\n")
+	if text == "" {
+		return "another process"
+	}
+	return text
+}
+
+// Campaign waits until the reign before has ended, if there is one.
+func (s *fileStore) Campaign(ctx context.Context, who Candidate) (Reign, error) {
+	won, err := s.seat.Campaign(ctx, who)
+	if err != nil {
+		return nil, err
+	}
+	r := &fileReign{store: s, office: won.(*reign)}
+	h := s.head()
+	h.term = r.Term()
+	if err := s.update(r, h, func(*bbolt.Tx) error { return nil }); err != nil {
+		return nil, errors.Join(err, won.Resign(ctx))
+	}
+	return r, nil
+}
+
+func (s *fileStore) head() head {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.mu.head
+}
+
+// Leader says who leads in this process.
+func (s *fileStore) Leader(ctx context.Context) (Leader, error) { return s.seat.Leader(ctx) }
+
+// Watch sends who leads in this process.
+func (s *fileStore) Watch(ctx context.Context) <-chan Leader { return s.seat.Watch(ctx) }
+
+// Depose is not for files: the lock ends with the process that holds it.
+func (s *fileStore) Depose(context.Context, Leader) error {
+	return fmt.Errorf("store: a file store has one process, whose end frees it: %w", errors.ErrUnsupported)
+}
+
+// Close ends the reign, waits for a write that is under way, and frees the folder.
+func (s *fileStore) Close() error {
+	err := s.seat.Close()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.mu.closed {
+		return err
+	}
+	s.mu.closed = true
+	return errors.Join(err, s.mu.db.Close(), s.lock.Close())
+}
+
+// explain makes an error of the system one that says what to do.
+func (s *fileStore) explain(err error) error {
+	for _, full := range []error{syscall.ENOSPC, syscall.EDQUOT, syscall.EFBIG} {
+		if errors.Is(err, full) {
+			return &FullError{
+				What: "the disk of " + s.dir,
+				Fix:  "free space there, or move the folder to a larger disk, and start serry again",
+				Err:  err,
+			}
+		}
+	}
+	return err
+}

@@ -1,0 +1,356 @@
+package store
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"iter"
+
+	"go.etcd.io/bbolt"
+
+	"github.com/serry-dev/serry/coord"
+	"github.com/serry-dev/serry/store/internal/aside"
+)
+
+// A fileReign is a leadership of a File store.
+type fileReign struct {
+	store  *fileStore
+	office *reign // who leads, in memory
+	book   aside.Book
+}
+
+func (r *fileReign) Term() uint64 { return r.office.Term() }
+
+func (r *fileReign) Deposed() <-chan struct{} { return r.office.Deposed() }
+
+func (r *fileReign) MaxValue() int64 { return MaxValue }
+
+// Confirm needs no disk: nobody leads but in this process.
+func (r *fileReign) Confirm(ctx context.Context) error { return r.office.Confirm(ctx) }
+
+func (r *fileReign) Resign(ctx context.Context) error { return r.office.Resign(ctx) }
+
+// update is one write transaction, with the head that is true after it. An error of the disk is final:
+// what is on it is known again only after it was opened anew.
+func (s *fileStore) update(r *fileReign, h head, fill func(*bbolt.Tx) error) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.updateLocked(r, h, fill)
+}
+
+func (s *fileStore) updateLocked(r *fileReign, h head, fill func(*bbolt.Tx) error) error {
+	if s.mu.closed {
+		return ErrClosed
+	}
+	if s.mu.failed != nil {
+		return s.mu.failed
+	}
+	if err := r.Confirm(context.Background()); err != nil {
+		return err
+	}
+	if err := s.transact(h, fill); err != nil {
+		s.mu.failed = s.explain(fmt.Errorf("store: write to %s: %w", s.dir, err))
+		return s.mu.failed
+	}
+	s.mu.head = h
+	return nil
+}
+
+func (s *fileStore) transact(h head, fill func(*bbolt.Tx) error) error {
+	tx, err := s.mu.db.Begin(true)
+	if err != nil {
+		return err
+	}
+	if err := errors.Join(fill(tx), h.write(tx)); err != nil {
+		return errors.Join(err, tx.Rollback())
+	}
+	return s.commit(tx)
+}
+
+// Append is one transaction. Once it has begun it does not heed ctx: the disk cannot be called back.
+func (r *fileReign) Append(ctx context.Context, batch []byte) error {
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	r.store.mu.Lock()
+	defer r.store.mu.Unlock()
+	h := r.store.mu.head
+	h.last++
+	return r.store.updateLocked(r, h, func(tx *bbolt.Tx) error {
+		b := tx.Bucket(journalBucket)
+		b.FillPercent = 1 // keys only ascend
+		return b.Put(number(h.last), seal(batch))
+	})
+}
+
+// Save is one transaction, too: the snapshot takes the place of the batches, or nothing happens.
+func (r *fileReign) Save(ctx context.Context, snapshot []byte, keep []coord.Ref) error {
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	r.store.mu.Lock()
+	defer r.store.mu.Unlock()
+	garbage := r.book.Begin(keep)
+	h := r.store.mu.head
+	h.base, h.saved, h.snapshotBytes = h.last, true, uint64(len(snapshot))
+	return r.store.updateLocked(r, h, func(tx *bbolt.Tx) error {
+		for _, name := range [][]byte{journalBucket, snapshotBucket} {
+			if err := tx.DeleteBucket(name); err != nil {
+				return err
+			}
+			if _, err := tx.CreateBucket(name); err != nil {
+				return err
+			}
+		}
+		b := tx.Bucket(snapshotBucket)
+		for i, part := range parts(snapshot) {
+			if err := b.Put(number(uint64(i)), seal(part)); err != nil {
+				return err
+			}
+		}
+		return collect(tx, garbage)
+	})
+}
+
+// collect removes the values that nobody needs, and what is left of those that were never complete.
+func collect(tx *bbolt.Tx, garbage func(coord.Ref) bool) error {
+	b := tx.Bucket(partsBucket)
+	var doomed [][]byte
+	c := b.Cursor()
+	for k, _ := c.First(); k != nil; k, _ = c.Next() {
+		if ref, ok := readRef(k); ok && garbage(ref) {
+			doomed = append(doomed, bytes.Clone(k))
+		}
+	}
+	for _, k := range doomed {
+		if err := errors.Join(b.Delete(k), tx.Bucket(valuesBucket).Delete(k[:refBytes])); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Put writes the parts of a value in transactions of their own, so that a batch need not wait for all
+// of them; the last makes it a value.
+func (r *fileReign) Put(ctx context.Context, ref coord.Ref, value []byte) error {
+	if err := checkValue(ref, value, r.MaxValue()); err != nil {
+		return err
+	}
+	r.book.Enter(ref)
+	defer r.book.Leave(ref)
+	if known, err := r.has(ref); known || err != nil {
+		return err
+	}
+	for i, part := range parts(value) {
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+		if err := r.write(func(tx *bbolt.Tx) error {
+			return tx.Bucket(partsBucket).Put(partKey(ref, i), seal(part))
+		}); err != nil {
+			return err
+		}
+	}
+	return r.write(func(tx *bbolt.Tx) error { return tx.Bucket(valuesBucket).Put(refKey(ref), nil) })
+}
+
+// write is a transaction that leaves the head as it is.
+func (r *fileReign) write(fill func(*bbolt.Tx) error) error {
+	r.store.mu.Lock()
+	defer r.store.mu.Unlock()
+	return r.store.updateLocked(r, r.store.mu.head, fill)
+}
+
+// has tells whether a value is complete. It asks the fence as well, because who finds the value there
+// writes nothing; and it waits for a Save that may be about to remove it.
+func (r *fileReign) has(ref coord.Ref) (known bool, err error) {
+	r.store.mu.Lock()
+	defer r.store.mu.Unlock()
+	if r.store.mu.closed {
+		return false, ErrClosed
+	}
+	if err := r.Confirm(context.Background()); err != nil {
+		return false, err
+	}
+	err = r.store.mu.db.View(func(tx *bbolt.Tx) error {
+		known = tx.Bucket(valuesBucket).Get(refKey(ref)) != nil
+		return nil
+	})
+	return known, err
+}
+
+// database is the database, unless the store is closed.
+func (r *fileReign) database() (*bbolt.DB, error) {
+	r.store.mu.Lock()
+	defer r.store.mu.Unlock()
+	if r.store.mu.closed {
+		return nil, ErrClosed
+	}
+	return r.store.mu.db, nil
+}
+
+func (r *fileReign) journal() (fileJournal, error) {
+	db, err := r.database()
+	return fileJournal{db: db, name: r.store.dir, head: r.store.head()}, err
+}
+
+func (r *fileReign) Load(ctx context.Context) ([]byte, iter.Seq2[[]byte, error], error) {
+	j, err := r.journal()
+	if err != nil {
+		return nil, nil, err
+	}
+	return j.Load(ctx)
+}
+
+func (r *fileReign) Get(ctx context.Context, ref coord.Ref) ([]byte, error) {
+	j, err := r.journal()
+	if err != nil {
+		return nil, err
+	}
+	return j.Get(ctx, ref)
+}
+
+func (r *fileReign) Values(ctx context.Context) iter.Seq2[coord.Ref, error] {
+	j, err := r.journal()
+	if err != nil {
+		return func(yield func(coord.Ref, error) bool) { yield(coord.Ref{}, err) }
+	}
+	return j.Values(ctx)
+}
+
+// A fileJournal reads a database, at the state that head describes. Its transactions are short: a long
+// one would keep the file from growing.
+type fileJournal struct {
+	db   *bbolt.DB
+	name string
+	head head
+}
+
+func (j fileJournal) Load(ctx context.Context) ([]byte, iter.Seq2[[]byte, error], error) {
+	snapshot, err := j.snapshot()
+	if err != nil {
+		return nil, nil, err
+	}
+	return snapshot, func(yield func([]byte, error) bool) {
+		for next := j.head.base + 1; next <= j.head.last; {
+			if ctx.Err() != nil {
+				yield(nil, context.Cause(ctx))
+				return
+			}
+			page, err := j.page(next)
+			for _, batch := range page {
+				if !yield(batch, nil) {
+					return
+				}
+				next++
+			}
+			if err != nil {
+				yield(nil, err)
+				return
+			}
+		}
+	}, nil
+}
+
+func (j fileJournal) damaged(what string, args ...any) error {
+	return fmt.Errorf("%w: %s: %s", ErrDamaged, j.name, fmt.Sprintf(what, args...))
+}
+
+func (j fileJournal) snapshot() (snapshot []byte, err error) {
+	if !j.head.saved {
+		return nil, nil
+	}
+	snapshot = []byte{}
+	err = j.db.View(func(tx *bbolt.Tx) error {
+		return tx.Bucket(snapshotBucket).ForEach(func(k, v []byte) error {
+			part, ok := unseal(v)
+			if !ok {
+				return j.damaged("snapshot, part %x", k)
+			}
+			snapshot = append(snapshot, part...)
+			return nil
+		})
+	})
+	if err == nil && uint64(len(snapshot)) != j.head.snapshotBytes {
+		err = j.damaged("a snapshot of %d bytes, of which %d are there", j.head.snapshotBytes, len(snapshot))
+	}
+	return snapshot, err
+}
+
+// pageBytes is about how much of the journal is read in one transaction.
+const pageBytes = 4 << 20
+
+// page reads batches from one on. It returns an error, with those before, for one that is not as it
+// was written.
+func (j fileJournal) page(next uint64) (batches [][]byte, err error) {
+	err = j.db.View(func(tx *bbolt.Tx) error {
+		size := 0
+		c := tx.Bucket(journalBucket).Cursor()
+		for k, v := c.Seek(number(next)); next <= j.head.last && size < pageBytes; k, v = c.Next() {
+			if !bytes.Equal(k, number(next)) {
+				return j.damaged("batch %d of %d is missing", next, j.head.last)
+			}
+			batch, ok := unseal(v)
+			if !ok {
+				return j.damaged("batch %d of %d", next, j.head.last)
+			}
+			batches = append(batches, append([]byte{}, batch...))
+			size += len(batch)
+			next++
+		}
+		return nil
+	})
+	return batches, err
+}
+
+func (j fileJournal) Get(ctx context.Context, ref coord.Ref) ([]byte, error) {
+	if ref.Size < 0 || ref.Size > MaxValue {
+		return nil, ErrNoValue
+	}
+	var value []byte
+	for i := 0; int64(len(value)) < ref.Size || i == 0; i++ {
+		if ctx.Err() != nil {
+			return nil, context.Cause(ctx)
+		}
+		if err := j.db.View(func(tx *bbolt.Tx) error {
+			if tx.Bucket(valuesBucket).Get(refKey(ref)) == nil {
+				return ErrNoValue
+			}
+			part, ok := unseal(tx.Bucket(partsBucket).Get(partKey(ref, i)))
+			if !ok || len(part) == 0 && ref.Size > 0 {
+				return j.damaged("value %x, part %d", ref.Digest, i)
+			}
+			if value == nil {
+				value = make([]byte, 0, ref.Size)
+			}
+			value = append(value, part...)
+			return nil
+		}); err != nil {
+			return nil, err
+		}
+	}
+	if sha256.Sum256(value) != ref.Digest {
+		return nil, j.damaged("value %x", ref.Digest)
+	}
+	return value, nil
+}
+
+func (j fileJournal) Values(context.Context) iter.Seq2[coord.Ref, error] {
+	var refs []coord.Ref
+	err := j.db.View(func(tx *bbolt.Tx) error {
+		return tx.Bucket(valuesBucket).ForEach(func(k, _ []byte) error {
+			ref, ok := readRef(k)
+			if !ok {
+				return j.damaged("a value without a digest")
+			}
+			refs = append(refs, ref)
+			return nil
+		})
+	})
+	if err != nil {
+		return func(yield func(coord.Ref, error) bool) { yield(coord.Ref{}, err) }
+	}
+	return each(refs)
+}
