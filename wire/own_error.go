@@ -3,6 +3,8 @@ package wire
 import (
 	"errors"
 
+	"google.golang.org/protobuf/proto"
+
 	"github.com/serry-dev/serry"
 	"github.com/serry-dev/serry/wire/serrypb"
 )
@@ -134,4 +136,17 @@ func readTaskFacts(f *serrypb.TaskFacts, what error, depth int) *serry.TaskError
 		Code: int(f.GetCode()), Text: f.GetText(), Was: serry.Incarnation(f.GetWas()), Now: serry.Incarnation(f.GetNow()),
 		Reason: readReason(f.GetReason(), depth-1), Err: what,
 	}
+}
+
+// MarshalError writes an error of package serry with its facts, as serry's own dialect does.
+func MarshalError(err error) []byte { return marshal(ownError(err)) }
+
+// UnmarshalError is the inverse of [MarshalError]. Bytes that are none of its make an error without
+// facts, never nil.
+func UnmarshalError(b []byte) error {
+	var m serrypb.Error
+	if err := proto.Unmarshal(b, &m); err != nil {
+		return errors.New("an error that cannot be read")
+	}
+	return readOwnError(&m)
 }

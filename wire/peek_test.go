@@ -3,6 +3,7 @@ package wire
 import (
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
 	"google.golang.org/grpc/codes"
 
 	"github.com/serry-dev/serry"
@@ -120,5 +121,20 @@ func TestKnown(t *testing.T) {
 			t.Errorf("Known(worker/1).Refuse(...) = %v", st)
 		}
 		checkText(t, TF, st.Message, want)
+	}
+}
+
+// TestMarshalError: what the service stores of a task reaches the table of a relay with its facts.
+func TestMarshalError(t *testing.T) {
+	clause(t, "C-HB-8")
+	dead := &serry.TaskError{Task: worker(2), Incarnation: 7, Evidence: "signal 9", Err: serry.ErrTaskDead}
+	want := &serry.TaskError{Task: worker(1), Reason: &serry.LostError{Lost: []*serry.TaskError{dead}}, Err: serry.ErrPeerFailed}
+	if diff := cmp.Diff(want.Error(), UnmarshalError(MarshalError(want)).Error()); diff != "" {
+		t.Errorf("UnmarshalError(MarshalError(...)) differs:\n%s", diff)
+	}
+	for _, b := range [][]byte{nil, []byte("\xff")} {
+		if UnmarshalError(b) == nil {
+			t.Errorf("UnmarshalError(%q) = nil", b)
+		}
 	}
 }
