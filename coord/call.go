@@ -309,7 +309,6 @@ func (m *Machine) cancel(req Req) {
 		if t := m.task(w.task); t != nil && t.poll == w {
 			t.poll = nil
 		}
-		m.forget(w)
 	case waitNewcomer, waitWatch, waitGet, waitKeys, waitAlive:
 		if w.kind == waitNewcomer {
 			m.touch()

@@ -207,7 +207,7 @@ func (s *story) event() coord.Event {
 			Tasks: s.tasks(), Recoverable: s.pick(4) == 0,
 		}
 	case 27:
-		return coord.Cancel{Req: coord.Req(s.byte())}
+		return coord.Cancel{Req: s.req - coord.Req(s.pick(8))}
 	case 28:
 		return coord.Lost{Tasks: []coord.Loss{{Task: s.task(), Incarnation: s.inc()}, {Task: s.task(), Incarnation: s.inc()}}}
 	case 29:

@@ -1,6 +1,7 @@
 package coord_test
 
 import (
+	"bytes"
 	"cmp"
 	"errors"
 	"fmt"
@@ -74,6 +75,7 @@ type script struct {
 	codec   *wire.Codec
 	now     coord.Time
 	history []step
+	journal *keeper
 
 	dialectNow wire.Dialect // unless new said otherwise, dialect
 	names      bool         // show the names of jobs as the wire has them
@@ -175,6 +177,8 @@ func (s *script) control(c command) bool {
 	case "resume":
 		clear(s.open)
 		s.step(coord.Resume{})
+	case "restart":
+		s.restart()
 	case "deadline":
 		at, ok := s.m.Deadline()
 		if !ok {
@@ -239,15 +243,15 @@ func (s *script) step(ev coord.Event) {
 	s.t.Helper()
 	effects := slices.Clone(s.m.Step(s.now, ev))
 	s.history = append(s.history, step{s.now, ev, effects})
+	if record, ok := s.m.Journaled(); ok {
+		s.journal.append(s.m.Now(), record)
+	}
 	for _, e := range effects {
 		switch e := e.(type) {
 		case coord.Reply:
 			s.reply(e)
-		case coord.Changed:
-			s.table[e.Task] = e
 		case coord.Opened:
-			clear(s.table)
-			s.service, s.next, s.codec = e.Service, max(s.next, e.Service), wire.NewCodec(e.Jobs)
+			s.publish(e)
 			if e.Epoch > 1 {
 				s.print("epoch %d opened, service %d", e.Epoch, e.Service)
 			}
@@ -255,9 +259,38 @@ func (s *script) step(ev coord.Event) {
 			if s.notes {
 				s.print("note: %s", showNote(e))
 			}
+		default:
+			s.publish(e)
 		}
 	}
 	s.check(ev)
+}
+
+// publish draws the tables of the owner.
+func (s *script) publish(e coord.Effect) {
+	switch e := e.(type) {
+	case coord.Changed:
+		s.table[e.Task] = e
+	case coord.Opened:
+		clear(s.table)
+		s.service, s.next, s.codec = e.Service, max(s.next, e.Service), wire.NewCodec(e.Jobs)
+	}
+}
+
+// restart lets another machine take over from a snapshot. What the first one did since its start is
+// played again by the script's end, without the restart, and must be the same.
+func (s *script) restart() {
+	s.t.Helper()
+	m, err := coord.Restore(s.cfg, s.m.Snapshot(nil), nil)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	clear(s.open)
+	s.m = m
+	for _, e := range m.Present() {
+		s.publish(e)
+	}
+	s.step(coord.Resume{})
 }
 
 // check looks at what must hold after any step: deadlines lie ahead, and the table that heartbeats are
@@ -299,7 +332,8 @@ func (s *script) reply(r coord.Reply) {
 	}
 }
 
-// replay plays the history on a second machine, which must do the same.
+// replay plays the history on a second machine, which must do the same, and the journal on a third,
+// which must come to the same end.
 func (s *script) replay(t *testing.T) {
 	t.Helper()
 	if s.m == nil {
@@ -310,6 +344,17 @@ func (s *script) replay(t *testing.T) {
 		if diff := gocmp.Diff(h.effects, slices.Clone(twin.Step(h.at, h.ev)), sentinels()); diff != "" {
 			t.Errorf("step %d, %T, did something else when played again:\n%s", i, h.ev, diff)
 			return
+		}
+	}
+	heir, err := s.journal.replay(s.cfg)
+	if err != nil {
+		t.Errorf("the journal cannot be replayed: %v", err)
+		return
+	}
+	want := s.m.Snapshot(nil)
+	for _, m := range []*coord.Machine{twin, heir} {
+		if got := m.Snapshot(nil); !bytes.Equal(got, want) {
+			t.Errorf("Snapshot() has %d other bytes when played again; want %d", len(got), len(want))
 		}
 	}
 }

@@ -49,6 +49,7 @@ func (s *script) begin(c command) {
 	}
 	s.m, s.codec = coord.New(s.cfg), wire.NewCodec(jobs)
 	s.service, s.next, s.req, s.now, s.version, s.revision = 100, 100, 0, 0, -1, -1
+	s.journal = &keeper{snapshot: s.m.Snapshot(nil)}
 	s.clients, s.open, s.history = make(map[serry.TaskID]client), make(map[coord.Req]pending), nil
 	s.table = make(map[serry.TaskID]coord.Changed)
 	s.names, s.notes, s.dialectNow = c.has("names"), c.has("notes"), s.dialect
