@@ -153,7 +153,7 @@ func reloadOnHangup(id *mtls.Identity, log *slog.Logger) (stop func()) {
 const metricsTimeout = 10 * time.Second
 
 // serveMetrics serves the metrics page on addr until it is closed. Without an address there is none.
-func serveMetrics(addr string, srv *server.Server, log *slog.Logger) (*http.Server, error) {
+func serveMetrics(addr string, srv interface{ Metrics() http.Handler }, log *slog.Logger) (*http.Server, error) {
 	mux := http.NewServeMux()
 	mux.Handle("GET /metrics", srv.Metrics())
 	page := &http.Server{Handler: mux, ReadTimeout: metricsTimeout, ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelWarn)}

@@ -1,0 +1,159 @@
+package relay
+
+import (
+	"github.com/serry-dev/serry"
+	"github.com/serry-dev/serry/coord"
+	"github.com/serry-dev/serry/wire"
+	"github.com/serry-dev/serry/wire/rpc"
+	"github.com/serry-dev/serry/wire/stream"
+)
+
+// A client is one local connection. All of it is guarded by Relay.mu.
+type client struct {
+	conn    rpc.Conn
+	id      stream.ConnID // upstream, and as requester
+	surplus bool          // it came when there were as many connections as allowed
+	calls   map[rpc.CallID]*held
+	lives   []*life // that registered here, in this order
+	numbers numbers
+}
+
+// A held call is one that has no answer yet.
+type held struct {
+	shape   wire.Shape
+	role    wire.Role
+	number  uint64            // of its request id, or 0
+	service serry.Incarnation // the epoch it belongs to, or 0
+	life    *life             // who calls, or nil
+	watch   *watch            // that answers it, or nil: the service does
+	poll    *poll             // of an error poll: what is remembered of it
+	version int64             // of a watch: what the caller knows
+}
+
+// stamp says whose call this is: as the call names itself, or else as it registered on this connection
+// (C-INC-6). A call without a task is that of the only one that registered here.
+func (c *client) stamp(who wire.Caller, known *lives) *life {
+	if who.Shape.Dialect != wire.TF || who.Incarnation != 0 {
+		return known.find(lifeKey{who.Incarnation})
+	}
+	var found *life
+	for _, l := range c.lives {
+		switch {
+		case !who.Task.IsZero() && l.task != who.Task:
+		case who.Task.IsZero() && found != nil && found.task != l.task:
+			return nil
+		default:
+			found = l
+		}
+	}
+	return found
+}
+
+// numbers gives out the numbers of request ids, and knows up to which all results have been delivered
+// (A-SIDE-15).
+type numbers struct {
+	last      uint64
+	watermark uint64
+	above     map[uint64]struct{} // delivered ones above the watermark
+}
+
+func (n *numbers) next() uint64 {
+	n.last++
+	return n.last
+}
+
+// deliver notes that nobody waits for the result of a number any more, and says whether the watermark
+// has risen.
+func (n *numbers) deliver(number uint64) bool {
+	if number == 0 {
+		return false
+	}
+	if number != n.watermark+1 {
+		if n.above == nil {
+			n.above = make(map[uint64]struct{})
+		}
+		n.above[number] = struct{}{}
+		return false
+	}
+	n.watermark = number
+	for {
+		if _, ok := n.above[n.watermark+1]; !ok {
+			return true
+		}
+		n.watermark++
+		delete(n.above, n.watermark)
+	}
+}
+
+// A reply is on its way to a client.
+type reply struct {
+	conn   rpc.Conn
+	call   rpc.CallID
+	body   []byte
+	status rpc.Status
+}
+
+// send delivers replies, one write for each connection. It is called without Relay.mu.
+func send(replies []reply) {
+	flush := make(map[rpc.Conn]struct{})
+	for _, p := range replies {
+		p.conn.Reply(p.call, p.body, p.status)
+		flush[p.conn] = struct{}{}
+	}
+	for c := range flush {
+		c.Flush()
+	}
+}
+
+// finish forgets a call that has been answered, or that nobody waits for any more. It needs Relay.mu.
+func (r *Relay) finish(c *client, call rpc.CallID, h *held) {
+	delete(c.calls, call)
+	r.mu.held--
+	if h.role == wire.Polls && h.life != nil {
+		delete(h.life.polls, pollKey{c, call})
+	}
+	if h.watch != nil {
+		h.watch.leave()
+	}
+	if c.numbers.deliver(h.number) {
+		r.host.Delivered(c.id, c.numbers.watermark)
+	}
+}
+
+// release ends calls from here: those that end says how to answer. It needs Relay.mu, and returns what
+// to send.
+func (r *Relay) release(end func(*held) (body []byte, st rpc.Status, ok bool)) []reply {
+	var replies []reply
+	for _, c := range r.mu.clients {
+		for call, h := range c.calls {
+			if body, st, ok := end(h); ok {
+				replies = append(replies, reply{c.conn, call, body, st})
+				r.drop(c, call, h)
+			}
+		}
+	}
+	return replies
+}
+
+// drop ends a call without the service, which is told that nobody waits for it. It needs Relay.mu.
+func (r *Relay) drop(c *client, call rpc.CallID, h *held) {
+	r.finish(c, call, h)
+	if h.watch == nil {
+		r.host.Cancel(c.id, call)
+	}
+}
+
+// refuse is the answer to the call with an error.
+func (h *held) refuse(err error) ([]byte, rpc.Status) {
+	return h.shape.Encode(coord.Reply{Err: err})
+}
+
+// older says whether the call belongs to an epoch before the present one, and how it is answered then
+// (C-EPOCH-5).
+func (h *held) older(present serry.Incarnation) (body []byte, st rpc.Status, ok bool) {
+	if present == 0 || h.service == 0 || h.service == present {
+		return nil, rpc.Status{}, false
+	}
+	body, st = h.refuse(&serry.MismatchError{Requested: h.service, Current: present})
+	return body, st, true
+}

@@ -1,0 +1,206 @@
+package relay
+
+import (
+	"bytes"
+	"errors"
+
+	"github.com/serry-dev/serry"
+	"github.com/serry-dev/serry/wire"
+	"github.com/serry-dev/serry/wire/rpc"
+	"github.com/serry-dev/serry/wire/stream"
+)
+
+// handler is the side of a relay that clients see. It implements [rpc.Handler].
+type handler Relay
+
+// Open implements [rpc.Handler].
+func (h *handler) Open(conn rpc.Conn) {
+	r := (*Relay)(h)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	c := &client{conn: conn, id: newConnID(), calls: make(map[rpc.CallID]*held)}
+	c.surplus = len(r.mu.clients) >= r.cfg.Limits.Connections
+	r.mu.clients[conn] = c
+	r.mu.byID[c.id] = c
+	r.host.Open(c.id)
+}
+
+// Serve implements [rpc.Handler].
+func (h *handler) Serve(conn rpc.Conn, call rpc.CallID, method string, body []byte) {
+	r := (*Relay)(h)
+	who, ok := wire.Peek(method, body)
+	if !ok {
+		who.Role = plainRole(who.Role) // the service will say what is wrong with it
+	}
+	r.mu.Lock()
+	answer, st, done := r.take(conn, request{call, method, body, who})
+	r.mu.Unlock()
+	if done {
+		conn.Reply(call, answer, st)
+	}
+}
+
+// plainRole is the role of a call that cannot be read: what the relay does for some calls needs to know
+// whose they are.
+func plainRole(role wire.Role) wire.Role {
+	if role == wire.Beats || role == wire.Watches || role == wire.Polls {
+		return wire.Reads
+	}
+	return role
+}
+
+// Served implements [rpc.Handler].
+func (h *handler) Served(rpc.Conn) { h.host.Flush() }
+
+// Cancel implements [rpc.Handler]. What the client gave up does not hold back the watermark, and a
+// registration is withdrawn (A-SIDE-7, C-REG-15).
+func (h *handler) Cancel(conn rpc.Conn, call rpc.CallID) {
+	r := (*Relay)(h)
+	r.mu.Lock()
+	if c := r.mu.clients[conn]; c != nil {
+		if k := c.calls[call]; k != nil {
+			r.drop(c, call, k)
+		}
+	}
+	r.mu.Unlock()
+	r.host.Flush()
+}
+
+// Close implements [rpc.Handler].
+func (h *handler) Close(conn rpc.Conn, err error) {
+	r := (*Relay)(h)
+	how := stream.Closed
+	if errors.Is(err, rpc.ErrNotReading) {
+		how = stream.NotReading
+	}
+	r.mu.Lock()
+	if c := r.mu.clients[conn]; c != nil {
+		r.end(c, how)
+	}
+	r.mu.Unlock()
+	r.host.Flush()
+}
+
+// A request is a call of a client.
+type request struct {
+	call   rpc.CallID
+	method string
+	body   []byte // valid until Serve returns
+	who    wire.Caller
+}
+
+// take answers a call at once, or holds it and passes it on. It needs Relay.mu.
+func (r *Relay) take(conn rpc.Conn, q request) (body []byte, st rpc.Status, done bool) {
+	c := r.mu.clients[conn]
+	if c == nil {
+		return nil, rpc.Status{}, false // the connection has just ended
+	}
+	l := c.stamp(q.who, &r.mu.lives)
+	if q.who.Role == wire.Registers {
+		l = r.mu.lives.register(c, q.who)
+	}
+	if l != nil {
+		delete(r.mu.mourned, l) // it lives
+	}
+	k := &held{shape: q.who.Shape, role: q.who.Role, service: q.who.Service, life: l, version: q.who.Version}
+	if k.service == 0 && l != nil && k.role != wire.Registers {
+		k.service = l.service
+	}
+	if body, st, done = r.answer(q, k); done {
+		return body, st, true
+	}
+	err := r.admit(c, k.role)
+	if err == nil && k.role == wire.Watches {
+		body, done, err = r.watch(c, q, k)
+	} else if err == nil {
+		err = r.forward(c, q, k)
+	}
+	if err != nil {
+		body, st = k.refuse(err)
+		return body, st, true
+	}
+	return body, rpc.Status{}, done
+}
+
+// answer says how a call is answered without the service, if it is.
+func (r *Relay) answer(q request, k *held) (body []byte, st rpc.Status, done bool) {
+	o := &r.mu.outage
+	if body, st, done = k.older(o.service); done { // A-SIDE-9
+		return body, st, true
+	}
+	if o.given && k.role != wire.Registers {
+		return nil, wire.OutOfReach(), true
+	}
+	if k.role != wire.Beats || k.life == nil {
+		return nil, rpc.Status{}, false
+	}
+	r.host.Heard(k.life.name())
+	return k.life.beat(q.who, o.service, o.down)
+}
+
+// vital says whether a call is never refused for a limit (C-LIM-1).
+func vital(role wire.Role) bool {
+	return role == wire.Registers || role == wire.Beats || role == wire.Polls || role == wire.Leaves
+}
+
+// admit says whether the limits allow another call to wait.
+func (r *Relay) admit(c *client, role wire.Role) error {
+	switch l := r.cfg.Limits; {
+	case vital(role):
+	case c.surplus:
+		return &serry.LimitError{Limit: "connections of a relay", Max: int64(l.Connections)}
+	case len(c.calls) >= l.Calls:
+		return &serry.LimitError{Limit: "calls waiting on one connection of a relay", Max: int64(l.Calls)}
+	case r.mu.held >= l.CallsInAll:
+		return &serry.LimitError{Limit: "calls waiting at a relay", Max: int64(l.CallsInAll)}
+	}
+	return nil
+}
+
+// forward passes a call on and holds it until it is answered.
+func (r *Relay) forward(c *client, q request, k *held) error {
+	body := bytes.Clone(q.body)
+	up := stream.Call{
+		Conn: c.id, ID: q.call, Watermark: c.numbers.watermark,
+		Stamp:  stream.Stamp{Life: stream.Life{Task: q.who.Task, Incarnation: q.who.Incarnation}},
+		Method: q.method, Body: body, Vital: vital(k.role),
+	}
+	if k.life != nil {
+		up.Stamp = stream.Stamp{Life: k.life.name(), Service: k.life.service}
+	}
+	if k.shape.Dialect != wire.Own && (k.role == wire.Changes || k.role == wire.Registers || k.role == wire.Leaves) {
+		k.number = c.numbers.next()
+		up.Number = k.number
+	}
+	if err := r.host.Call(up); err != nil {
+		c.numbers.deliver(k.number)
+		return err
+	}
+	c.calls[q.call] = k
+	r.mu.held++
+	if k.role == wire.Polls && k.life != nil {
+		k.life.polls[pollKey{c, q.call}] = struct{}{}
+		if k.poll = (&poll{q.method, body}); len(body) <= maxPollBytes {
+			k.life.poll = k.poll
+		}
+	}
+	return nil
+}
+
+// end forgets a connection that has closed, and tells the service.
+func (r *Relay) end(c *client, how stream.Ending) {
+	delete(r.mu.clients, c.conn)
+	delete(r.mu.byID, c.id)
+	for call, k := range c.calls {
+		r.finish(c, call, k)
+	}
+	r.host.Shut(c.id, how)
+	for _, l := range c.lives {
+		if r.mu.lives.leave(l) {
+			r.mourn(l, how)
+		}
+	}
+	if len(r.mu.clients) == 0 {
+		r.mu.watches.forget(r)
+	}
+}

@@ -1,0 +1,170 @@
+package relay
+
+import (
+	"cmp"
+	"context"
+	"crypto/rand"
+	"encoding/binary"
+	"errors"
+	"net"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/serry-dev/serry"
+	"github.com/serry-dev/serry/coord"
+	"github.com/serry-dev/serry/wire"
+	"github.com/serry-dev/serry/wire/back"
+	"github.com/serry-dev/serry/wire/front"
+	"github.com/serry-dev/serry/wire/rpc"
+	"github.com/serry-dev/serry/wire/stream"
+)
+
+// A Relay is a running relay. See the package comment.
+type Relay struct {
+	// Set in New, then constant.
+	cfg   Config
+	host  *stream.Host
+	front *front.Server
+	house stream.ConnID // the connection of the relay's own calls
+	exits exits
+
+	dialled atomic.Pointer[string] // the server that was last connected to
+
+	stop    sync.Once
+	stopped chan struct{} // closed when Shutdown has ended everything
+
+	// Owned by the sink: connections with replies that have not been flushed.
+	dirty map[rpc.Conn]struct{}
+
+	mu struct {
+		sync.Mutex
+		clients map[rpc.Conn]*client
+		byID    map[stream.ConnID]*client
+		lives   lives
+		watches watches
+		mourned map[*life]stream.Ending // lost lives that the service has not confirmed
+
+		held   int // calls without an answer, of all clients
+		outage outage
+	}
+}
+
+// New makes a relay that starts to look for the service. It serves nobody until [Relay.Serve] is
+// called, and runs until [Relay.Shutdown].
+func New(cfg Config) (*Relay, error) {
+	cfg, err := cfg.withDefaults()
+	if err != nil {
+		return nil, err
+	}
+	r := &Relay{cfg: cfg, house: newConnID(), stopped: make(chan struct{}), dirty: make(map[rpc.Conn]struct{})}
+	r.mu.clients = make(map[rpc.Conn]*client)
+	r.mu.byID = make(map[stream.ConnID]*client)
+	r.mu.lives = newLives(cfg.Limits.Lives)
+	r.mu.watches = newWatches()
+	r.mu.mourned = make(map[*life]stream.Ending)
+	r.mu.outage = outage{down: true, since: time.Now()}
+	if cfg.GiveUp > 0 {
+		r.mu.outage.patience = time.AfterFunc(cfg.GiveUp, r.giveUp)
+	}
+	r.front = front.New(front.Config{Handler: r.Handler(), Methods: r.Methods(), TLS: cfg.LocalTLS, Log: cfg.Log})
+	r.mu.Lock() // the sink may speak before there is a host to speak to
+	defer r.mu.Unlock()
+	r.host = stream.NewHost(stream.HostConfig{
+		Addresses: cfg.Upstream, Kind: stream.Relay, Sink: (*sink)(r), Dial: r.dial, Log: cfg.Log,
+		MaxCalls: cfg.Limits.CallsInAll, MaxBytes: cfg.Limits.Bytes,
+	})
+	r.host.Open(r.house)
+	return r, nil
+}
+
+// dial makes a connection to a server, and remembers to which.
+func (r *Relay) dial(ctx context.Context, address string) (net.Conn, error) {
+	o := back.Options{Connect: r.cfg.Dial}
+	if r.cfg.TLS != nil {
+		host, _, err := net.SplitHostPort(address)
+		if err != nil { // a Unix socket
+			host = "localhost"
+		}
+		o.TLS = r.cfg.TLS(host)
+	}
+	c, err := back.Reach(ctx, address, o, stream.Protocol)
+	if err == nil {
+		r.dialled.Store(&address)
+	}
+	return c, err
+}
+
+// newConnID draws a number for a connection, never zero.
+func newConnID() stream.ConnID {
+	var b [8]byte
+	for {
+		rand.Read(b[:])
+		if n := binary.NativeEndian.Uint64(b[:]); n != 0 {
+			return stream.ConnID(n)
+		}
+	}
+}
+
+// Handler is what a transport hands the calls of clients to. The transport ends before the relay does.
+func (r *Relay) Handler() rpc.Handler { return (*handler)(r) }
+
+// Methods says which methods a transport takes for [Relay.Handler], and how large requests may be.
+func (r *Relay) Methods() rpc.Methods {
+	return wire.Methods(cmp.Or(r.cfg.MaxValueBytes, coord.DefaultLimits().ValueBytes))
+}
+
+// Serve lets in clients until l fails or the relay is shut down; then it returns nil. It may be called
+// for several listeners. It closes l.
+func (r *Relay) Serve(l net.Listener) error {
+	select {
+	case <-r.stopped:
+		l.Close()
+		return serry.ErrStopped
+	default:
+	}
+	if err := r.front.Serve(l); !errors.Is(err, front.ErrServerClosed) {
+		return err
+	}
+	return nil
+}
+
+// Exited tells the service that the process of a task has ended, as whoever started it saw: at once,
+// with its code or signal ("signal 9"); an empty cause is a good end (A-SIDE-16). It is about the last
+// life of the task that came by this relay.
+func (r *Relay) Exited(task serry.TaskID, cause string) {
+	r.mu.Lock()
+	l := r.mu.lives.last(task)
+	if l == nil {
+		r.mu.Unlock()
+		return // it ended before it registered
+	}
+	who := l.name()
+	r.host.Exited(who, cause)
+	r.mu.Unlock()
+	r.host.Flush()
+	r.cfg.Log.Info("process exited", "task", who.Task, "incarnation", uint64(who.Incarnation), "cause", cause)
+}
+
+// Shutdown ends the relay: it lets no more clients in, answers every call that waits, closes all
+// connections and says goodbye upstream. Clients have until ctx ends to read their last replies. After
+// that nothing of the relay runs any more. Later calls wait for the first.
+func (r *Relay) Shutdown(ctx context.Context) {
+	r.stop.Do(func() {
+		defer close(r.stopped)
+		r.mu.Lock()
+		r.mu.outage.end()
+		r.mu.outage.given = true // who calls from now on is told so at once
+		replies := r.release(func(*held) ([]byte, rpc.Status, bool) { return nil, wire.OutOfReach(), true })
+		r.mu.Unlock()
+		send(replies)
+		if r.front.Shutdown(ctx) != nil {
+			// Its listeners and connections are closed whatever it returns.
+			_ = r.front.Close()
+		}
+		r.exits.close()
+		// What could not be said in time, the service finds out by itself.
+		_ = r.host.Close(ctx)
+	})
+	<-r.stopped
+}

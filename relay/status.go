@@ -1,0 +1,113 @@
+package relay
+
+import (
+	"net/http"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+
+	"github.com/serry-dev/serry"
+)
+
+// A Status is a picture of a relay.
+type Status struct {
+	Clients int // open connections
+	Lives   int // of tasks that are registered on them
+	Held    int // calls without an answer
+	Watches int // upstream, each for all clients that ask the same
+
+	Down    bool      // the service is out of reach
+	Since   time.Time // when it was lost, or found
+	GivenUp bool      // it has been out of reach for so long that clients were told
+	Why     error     // with Down: what the last attempt met, or nil
+
+	Address string            // of the leader last seen
+	Term    uint64            // of the leader last seen; 0: none yet
+	Service serry.Incarnation // its epoch
+	Outages int               // that are over
+	Longest time.Duration     // of those
+}
+
+// Status draws a picture of the relay.
+func (r *Relay) Status() Status {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	o := &r.mu.outage
+	s := Status{
+		Clients: len(r.mu.clients), Held: r.mu.held, Watches: len(r.mu.watches.of),
+		Down: o.down, Since: o.since, GivenUp: o.given, Why: o.why,
+		Address: o.address, Term: o.term, Service: o.service, Outages: o.ended, Longest: o.longest,
+	}
+	for _, l := range r.mu.lives.of {
+		if l.open > 0 {
+			s.Lives++
+		}
+	}
+	return s
+}
+
+// Metrics serves the numbers of the relay in the form Prometheus reads.
+func (r *Relay) Metrics() http.Handler {
+	g := prometheus.NewRegistry()
+	g.MustRegister(
+		&metrics{r, newMetricShape()},
+		collectors.NewGoCollector(),
+		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
+	)
+	return promhttp.HandlerFor(g, promhttp.HandlerOpts{Registry: g})
+}
+
+// metrics is what a Prometheus server reads. It holds nothing: all is asked for when it is read.
+type metrics struct {
+	relay *Relay
+	shape metricShape
+}
+
+// metricShape names the metrics.
+type metricShape struct {
+	clients, lives, held, watches      *prometheus.Desc
+	down, outage, term, outages, worst *prometheus.Desc
+}
+
+func newMetricShape() metricShape {
+	d := func(name, help string) *prometheus.Desc {
+		return prometheus.NewDesc("serry_relay_"+name, help, nil, nil)
+	}
+	return metricShape{
+		clients: d("clients", "Open connections of clients."),
+		lives:   d("lives", "Tasks registered on them."),
+		held:    d("calls_waiting", "Calls that wait for their answer."),
+		watches: d("watches", "Watches upstream, each for all clients that ask the same."),
+		down:    d("down", "1 while the service is out of reach."),
+		outage:  d("outage_seconds", "How long it has been out of reach; 0 while it is not."),
+		term:    d("term", "Term of the leader last seen."),
+		outages: d("outages_total", "Outages that are over."),
+		worst:   d("outage_max_seconds", "The longest of them."),
+	}
+}
+
+// Describe implements [prometheus.Collector].
+func (m *metrics) Describe(ch chan<- *prometheus.Desc) { prometheus.DescribeByCollect(m, ch) }
+
+// Collect implements [prometheus.Collector].
+func (m *metrics) Collect(ch chan<- prometheus.Metric) {
+	s := m.relay.Status()
+	send := func(d *prometheus.Desc, kind prometheus.ValueType, v float64) {
+		ch <- prometheus.MustNewConstMetric(d, kind, v)
+	}
+	down, outage := 0.0, 0.0
+	if s.Down {
+		down, outage = 1, time.Since(s.Since).Seconds()
+	}
+	send(m.shape.clients, prometheus.GaugeValue, float64(s.Clients))
+	send(m.shape.lives, prometheus.GaugeValue, float64(s.Lives))
+	send(m.shape.held, prometheus.GaugeValue, float64(s.Held))
+	send(m.shape.watches, prometheus.GaugeValue, float64(s.Watches))
+	send(m.shape.down, prometheus.GaugeValue, down)
+	send(m.shape.outage, prometheus.GaugeValue, outage)
+	send(m.shape.term, prometheus.GaugeValue, float64(s.Term))
+	send(m.shape.outages, prometheus.CounterValue, float64(s.Outages))
+	send(m.shape.worst, prometheus.GaugeValue, s.Longest.Seconds())
+}
