@@ -15,6 +15,7 @@ import (
 
 // A command is one line of a script: its name, words, and options such as timeout=1s or connected.
 type command struct {
+	line    string // as it was written
 	name    string
 	words   []string
 	options map[string]string
@@ -30,7 +31,7 @@ func flags() []string {
 
 // parse splits a line at blanks. A part in double quotes is a Go string. x*1024 means that often x.
 func parse(line string) (command, error) {
-	c := command{options: make(map[string]string)}
+	c := command{line: line, options: make(map[string]string)}
 	optionName := regexp.MustCompile(`^([a-z-]+)=`)
 	for rest := line; rest != ""; rest = strings.TrimLeft(rest, " ") {
 		name := optionName.FindStringSubmatch(rest)

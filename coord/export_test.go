@@ -46,5 +46,5 @@ func Unseal(b []byte) ([]byte, error) {
 	return body, err
 }
 
-// Sentinels is how many plain errors have a number.
+// Sentinels are the plain errors that have a number.
 func Sentinels() []error { return sentinels }

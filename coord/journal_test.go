@@ -6,9 +6,11 @@ import (
 	"reflect"
 	"slices"
 	"testing"
+	"time"
 
 	gocmp "github.com/google/go-cmp/cmp"
 
+	"github.com/serry-dev/serry"
 	"github.com/serry-dev/serry/coord"
 )
 
@@ -41,18 +43,21 @@ type legend struct {
 	*story
 	twin     *coord.Machine // made from a journal at the last restart, or nil
 	journals []*keeper
-	sent     []coord.Event // calls with request ids
+	sent     []coord.Event    // calls with request ids
+	plan     []coord.Event    // what comes soon
+	counters map[string]int64 // of the next instances of barriers
 }
 
 // A keeper is a journal: a snapshot, and the records since.
 type keeper struct {
+	begin    string // the command of a script that made the machine
 	snapshot []byte
 	records  []byte
 	count    int
 }
 
 func newLegend(data []byte) *legend {
-	l := &legend{story: newStory(data)}
+	l := &legend{story: newStory(data), counters: make(map[string]int64)}
 	l.save()
 	return l
 }
@@ -74,18 +79,53 @@ func (l *legend) tell() error {
 	return l.restart()
 }
 
-// next is a new event, or a call that is sent again.
+// next is a new event, a call that is sent again, or one that all tasks make together: by chance alone
+// they would hardly ever meet.
 func (l *legend) next() coord.Event {
-	if n := len(l.sent); n > 0 && l.pick(6) == 0 {
+	var ev coord.Event
+	switch n := len(l.sent); {
+	case n > 0 && l.pick(6) == 0:
 		l.req++
 		l.open[l.req] = true
 		return sentAs(l.sent[max(0, n-1-l.pick(8))], l.req)
+	case len(l.plan) > 0 && l.pick(4) > 0:
+		c, _ := coord.CallOf(l.plan[0])
+		l.open[c.Req] = c.ID.Requester != 0
+		ev, l.plan = l.plan[0], l.plan[1:]
+	case l.pick(6) == 0:
+		l.meet()
+		return coord.Tick{}
+	default:
+		ev = l.event()
 	}
-	ev := l.event()
 	if c, ok := coord.CallOf(ev); ok && c.ID.Requester != 0 {
 		l.sent = append(l.sent, ev)
 	}
 	return ev
+}
+
+// meet plans one call of every task.
+func (l *legend) meet() {
+	kind, id, inc := l.pick(8), []string{"a", "b"}[l.pick(2)], l.inc()
+	all := []serry.TaskID{{Job: "ps", Index: 0}, {Job: "worker", Index: 0}, {Job: "worker", Index: 1}, {Job: "worker", Index: 2}}
+	for i, task := range all {
+		c := l.call()
+		delete(l.open, c.Req) // until it is made
+		c.Task, c.Incarnation, c.Service = task, 0, 0
+		var ev coord.Event = coord.Barrier{Call: c, ID: id, Counter: l.counters[id], Timeout: 9 * time.Second}
+		switch kind {
+		case 0, 1:
+			c.Incarnation = inc + serry.Incarnation(10*i)
+			ev = coord.RegisterTask{Call: c, Next: l.service + 100}
+		case 2:
+			ev = coord.GetAliveTasks{Call: c, Tasks: all, Word: []byte{byte(i)}}
+		case 3:
+			ev = coord.WaitForAllTasks{Call: c, Devices: []byte{byte(i)}}
+		case 4:
+			ev = coord.ShutdownTask{Call: c}
+		}
+		l.plan = append(l.plan, ev)
+	}
 }
 
 // sentAs is a call with another handle.
@@ -103,6 +143,7 @@ func (l *legend) step(ev coord.Event) error {
 	if err := l.check(ev, effects); err != nil {
 		return fmt.Errorf("after %T%+v: %w", ev, ev, err)
 	}
+	l.count(ev, effects)
 	if l.twin != nil {
 		if diff := gocmp.Diff(effects, slices.Clone(l.twin.Step(l.now, ev)), sentinels()); diff != "" {
 			return fmt.Errorf("%T%+v did something else after a restart:\n%s", ev, ev, diff)
@@ -121,6 +162,18 @@ func (l *legend) step(ev coord.Event) error {
 		j.append(l.machine.Now(), record)
 	}
 	return nil
+}
+
+// count notes which instance of a barrier comes next.
+func (l *legend) count(ev coord.Event, effects []coord.Effect) {
+	b, ok := ev.(coord.Barrier)
+	for _, e := range effects {
+		if r, isReply := e.(coord.Reply); ok && isReply && r.Req == b.Req {
+			if passed, ok := r.Result.(coord.Passed); ok {
+				l.counters[b.ID] = passed.Counter + 1
+			}
+		}
+	}
 }
 
 // save begins another journal, which holds the present as a snapshot.
@@ -148,6 +201,9 @@ func (l *legend) restart() error {
 	}
 	if got, want := l.twin.Snapshot(nil), l.machine.Snapshot(nil); !bytes.Equal(got, want) {
 		return fmt.Errorf("Resume leads to a snapshot of %d bytes; want %d bytes", len(got), len(want))
+	}
+	if diff := gocmp.Diff(l.machine.View(), l.twin.View(), sentinels()); diff != "" {
+		return fmt.Errorf("View() after a restart:\n%s", diff)
 	}
 	return nil
 }

@@ -53,7 +53,8 @@ func TestScripts(t *testing.T) {
 	}
 }
 
-func runScript(t *testing.T, d wire.Dialect, path string) {
+func runScript(t *testing.T, d wire.Dialect, path string) *script {
+	t.Helper()
 	s := &script{dialect: d}
 	datadriven.RunTest(t, path, func(t *testing.T, td *datadriven.TestData) string {
 		if td.Rewrite && d != wire.XLA {
@@ -62,6 +63,7 @@ func runScript(t *testing.T, d wire.Dialect, path string) {
 		return s.block(t, td)
 	})
 	s.replay(t)
+	return s
 }
 
 // A script is a machine and the clients that talk to it.
@@ -70,12 +72,13 @@ type script struct {
 	out     strings.Builder
 	dialect wire.Dialect
 
-	m       *coord.Machine
-	cfg     coord.Config
-	codec   *wire.Codec
-	now     coord.Time
-	history []step
-	journal *keeper
+	m        *coord.Machine
+	cfg      coord.Config
+	codec    *wire.Codec
+	now      coord.Time
+	history  []step
+	journal  *keeper
+	journals []*keeper // this one, and those of machines before
 
 	dialectNow wire.Dialect // unless new said otherwise, dialect
 	names      bool         // show the names of jobs as the wire has them

@@ -13,11 +13,36 @@ import (
 // begin makes a new machine.
 func (s *script) begin(c command) {
 	s.replay(s.t)
+	s.cfg = s.config(c)
+	jobs := s.cfg.Jobs
+	s.m, s.codec = coord.New(s.cfg), wire.NewCodec(jobs)
+	s.service, s.next, s.req, s.now, s.version, s.revision = 100, 100, 0, 0, -1, -1
+	s.journal = &keeper{begin: c.line, snapshot: s.m.Snapshot(nil)}
+	s.journals = append(s.journals, s.journal)
+	s.clients, s.open, s.history = make(map[serry.TaskID]client), make(map[coord.Req]pending), nil
+	s.table = make(map[serry.TaskID]coord.Changed)
+	s.names, s.notes, s.dialectNow = c.has("names"), c.has("notes"), s.dialect
+	if c.has("dialect") {
+		s.dialectNow = map[string]wire.Dialect{"N": wire.XLA, "O": wire.TF}[c.option("dialect")]
+	}
+	if c.has("connected") { // all tasks have registered before the story begins
+		for _, j := range jobs {
+			for i := range j.Tasks {
+				id := serry.TaskID{Job: j.Name, Index: i}
+				s.clients[id] = client{inc: s.born(id), service: s.service}
+				s.step(coord.RegisterTask{Call: coord.Call{Task: id, Incarnation: s.born(id)}})
+			}
+		}
+	}
+}
+
+// config reads the settings of a machine.
+func (s *script) config(c command) coord.Config {
 	jobs := s.jobs(c)
 	if jobs == nil {
 		jobs = []coord.Job{{Name: "worker", Tasks: 1}}
 	}
-	s.cfg = coord.Config{
+	cfg := coord.Config{
 		Jobs:             jobs,
 		Service:          100,
 		RegisterBarrier:  c.has("register-barrier"),
@@ -42,29 +67,12 @@ func (s *script) begin(c command) {
 		},
 	}
 	if c.has("recoverable-jobs") {
-		s.cfg.RecoverableJobs = strings.Split(c.option("recoverable-jobs"), ",")
+		cfg.RecoverableJobs = strings.Split(c.option("recoverable-jobs"), ",")
 	}
 	if c.has("republish") {
-		s.cfg.Republished = sameWords(c.option("republish"))
+		cfg.Republished = sameWords(c.option("republish"))
 	}
-	s.m, s.codec = coord.New(s.cfg), wire.NewCodec(jobs)
-	s.service, s.next, s.req, s.now, s.version, s.revision = 100, 100, 0, 0, -1, -1
-	s.journal = &keeper{snapshot: s.m.Snapshot(nil)}
-	s.clients, s.open, s.history = make(map[serry.TaskID]client), make(map[coord.Req]pending), nil
-	s.table = make(map[serry.TaskID]coord.Changed)
-	s.names, s.notes, s.dialectNow = c.has("names"), c.has("notes"), s.dialect
-	if c.has("dialect") {
-		s.dialectNow = map[string]wire.Dialect{"N": wire.XLA, "O": wire.TF}[c.option("dialect")]
-	}
-	if c.has("connected") { // all tasks have registered before the story begins
-		for _, j := range jobs {
-			for i := range j.Tasks {
-				id := serry.TaskID{Job: j.Name, Index: i}
-				s.clients[id] = client{inc: s.born(id), service: s.service}
-				s.step(coord.RegisterTask{Call: coord.Call{Task: id, Incarnation: s.born(id)}})
-			}
-		}
-	}
+	return cfg
 }
 
 // sameWords is a rule of C-KV-15 for scripts: below a directory, values mean the same if they have
