@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"slices"
 	"strings"
 )
 
@@ -22,15 +23,9 @@ type Options struct {
 // host:port, dns:///host:port, unix:path, unix:///path, ipv4:a:port,b:port or ipv6:..., of which the
 // first that can be reached is taken.
 func Dial(ctx context.Context, address string, o Options) (*Conn, error) {
-	nc, authority, err := connect(ctx, address, o)
+	nc, authority, err := reach(ctx, address, o, "h2")
 	if err != nil {
 		return nil, err
-	}
-	giveUpUnheard(nc)
-	if o.TLS != nil {
-		if nc, err = secure(ctx, nc, o.TLS, authority); err != nil {
-			return nil, err
-		}
 	}
 	c := New(nc, authority, o)
 	select {
@@ -43,6 +38,28 @@ func Dial(ctx context.Context, address string, o Options) (*Conn, error) {
 	}
 	c.Close()
 	return nil, err
+}
+
+// ErrProtocol says that a server and we have no protocol in common, as far as TLS tells.
+var ErrProtocol = errors.New("the server does not offer the protocol")
+
+// Reach connects as [Dial] does and leaves it to the caller to speak. With TLS the server must agree to
+// the protocol of that name; one that speaks HTTP/2 instead says so, and the error is ErrProtocol.
+func Reach(ctx context.Context, address string, o Options, protocol string) (net.Conn, error) {
+	nc, _, err := reach(ctx, address, o, protocol)
+	return nc, err
+}
+
+func reach(ctx context.Context, address string, o Options, protocol string) (nc net.Conn, authority string, err error) {
+	nc, authority, err = connect(ctx, address, o)
+	if err != nil {
+		return nil, "", err
+	}
+	giveUpUnheard(nc)
+	if o.TLS != nil {
+		nc, err = secure(ctx, nc, o.TLS, authority, protocol)
+	}
+	return nc, authority, err
 }
 
 // connect reaches the first of the places that an address names, and says how the server is called.
@@ -102,17 +119,17 @@ func parse(address string) (network string, places []string, err error) {
 	return "tcp", places, nil
 }
 
-// secure shakes hands. The peer must speak HTTP/2.
-func secure(ctx context.Context, nc net.Conn, cfg *tls.Config, authority string) (net.Conn, error) {
+// secure shakes hands. The peer must agree to the protocol.
+func secure(ctx context.Context, nc net.Conn, cfg *tls.Config, authority, protocol string) (net.Conn, error) {
 	cfg = cfg.Clone()
-	cfg.NextProtos = []string{"h2"}
+	cfg.NextProtos = slices.Compact([]string{protocol, "h2"})
 	if cfg.ServerName == "" {
 		cfg.ServerName, _, _ = net.SplitHostPort(authority)
 	}
 	tc := tls.Client(nc, cfg)
 	err := tc.HandshakeContext(ctx)
-	if err == nil && tc.ConnectionState().NegotiatedProtocol != "h2" {
-		err = errors.New("the server does not offer HTTP/2")
+	if err == nil && tc.ConnectionState().NegotiatedProtocol != protocol {
+		err = fmt.Errorf("%w %q", ErrProtocol, protocol)
 	}
 	if err != nil {
 		nc.Close()

@@ -1,17 +1,22 @@
 package stream
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"log/slog"
+	"math/rand/v2"
 	"net"
+	"slices"
+	"sync"
+	"time"
 
 	"github.com/serry-dev/serry"
 	"github.com/serry-dev/serry/wire/rpc"
 )
 
 // A Sink hears what comes to a [Host]. Its methods are called from goroutines of the host, one at a
-// time, and must not block; they may call the host.
+// time, and must not block; they may call the host, but for Close.
 type Sink interface {
 	// Reply ends a call. Each call that was taken gets one, unless it is cancelled, its connection
 	// shut, or the host closed. The bytes are the sink's from here on.
@@ -24,8 +29,8 @@ type Sink interface {
 	// Epoch says that another epoch of the service has opened (C-EPOCH-5).
 	Epoch(service serry.Incarnation)
 
-	// Up says that there is a connection to a leader, which has everything there was to send. After
-	// an Up without a Down a connection took the place of another.
+	// Up says that there is a connection to a leader, which is about to get everything there is to
+	// send. After an Up without a Down a connection took the place of another.
 	Up(term uint64, service serry.Incarnation)
 
 	// Down says that there is none any more, and why; again for every attempt to make one that fails.
@@ -53,41 +58,235 @@ type HostConfig struct {
 }
 
 // A Host is the end of a session that calls. Its methods may be called from any goroutine. None of
-// them blocks, and but for Flush none sends: what is queued leaves together.
-type Host struct{}
+// them blocks, but for Close, and only Flush and Close send: what is queued leaves together.
+type Host struct {
+	// Set in NewHost, then constant.
+	cfg     HostConfig
+	session uint64
+	base    time.Time
+	life    context.Context // ends with Close
+	stop    context.CancelFunc
+	ended   chan *line   // lines whose reader has ended
+	reached chan attempt // ends of attempts to connect
+	work    sync.WaitGroup
+
+	sinking sync.Mutex // held while the sink is called
+
+	mu struct {
+		sync.Mutex
+		line   *line // the connection for everything new, or nil
+		closed bool
+		conns  map[ConnID]map[rpc.CallID]*pending
+		calls  int
+		bytes  int64
+		last   uint64 // of pending.order
+		heard  map[Life]bool
+		known  map[Life]bool // that the service is asked to tell of
+		marks  map[ConnID]uint64
+		exits  []exit
+		term   uint64 // the highest seen
+		seq    uint64 // of beats
+	}
+}
+
+// pending is a call without an answer.
+type pending struct {
+	Call
+	order uint64 // in which calls came
+}
 
 // NewHost makes a host and starts to connect.
-func NewHost(cfg HostConfig) *Host { return &Host{} }
+func NewHost(cfg HostConfig) *Host {
+	cfg.MaxCalls = cmp.Or(cfg.MaxCalls, defaultMaxCalls)
+	cfg.MaxBytes = cmp.Or(cfg.MaxBytes, defaultMaxBytes)
+	if cfg.Log == nil {
+		cfg.Log = slog.New(slog.DiscardHandler)
+	}
+	h := &Host{
+		cfg:     cfg,
+		session: rand.Uint64(),
+		base:    time.Now(),
+		ended:   make(chan *line),
+		reached: make(chan attempt),
+	}
+	h.life, h.stop = context.WithCancel(context.Background())
+	h.mu.conns = make(map[ConnID]map[rpc.CallID]*pending)
+	h.mu.heard = make(map[Life]bool)
+	h.mu.known = make(map[Life]bool)
+	h.mu.marks = make(map[ConnID]uint64)
+	h.work.Go(h.run)
+	return h
+}
 
 // Open begins a virtual connection. Numbers must be random: see [ConnID].
-func (h *Host) Open(conn ConnID) {}
+func (h *Host) Open(conn ConnID) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.mu.closed || h.mu.conns[conn] != nil {
+		return
+	}
+	h.mu.conns[conn] = make(map[rpc.CallID]*pending)
+	if p := h.mu.line.out(); p != nil {
+		p.add(smallFrame, func(b []byte) []byte { return appendOpen(b, conn) }, nil)
+	}
+}
 
 // Call takes a call of an open connection; its body must not be changed any more. The error is a
 // [*serry.LimitError], or net.ErrClosed for a connection that is not open or a host that is closed.
-func (h *Host) Call(c Call) error { return nil }
+func (h *Host) Call(c Call) error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	calls := h.mu.conns[c.Conn]
+	size := int64(len(c.Body))
+	switch {
+	case calls == nil || h.mu.closed:
+		return net.ErrClosed
+	case !c.Vital && h.mu.calls >= h.cfg.MaxCalls:
+		return &serry.LimitError{Limit: "calls without an answer", Max: int64(h.cfg.MaxCalls)}
+	case !c.Vital && h.mu.bytes > 0 && h.mu.bytes+size > h.cfg.MaxBytes:
+		return &serry.LimitError{Limit: "bytes of calls without an answer", Max: h.cfg.MaxBytes}
+	}
+	h.mu.last++
+	k := &pending{c, h.mu.last}
+	calls[c.ID] = k
+	h.mu.calls++
+	h.mu.bytes += size
+	delete(h.mu.marks, c.Conn) // the call says it
+	if p := h.mu.line.out(); p != nil {
+		k.send(p)
+	}
+	return nil
+}
+
+func (k *pending) send(p *pipe) {
+	size := callFrame + len(k.Method) + len(k.Stamp.Task.Job)
+	p.add(size, func(b []byte) []byte { return appendCall(b, &k.Call) }, k.Body)
+}
 
 // Cancel says that nobody waits for the reply to a call any more.
-func (h *Host) Cancel(conn ConnID, call rpc.CallID) {}
+func (h *Host) Cancel(conn ConnID, call rpc.CallID) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.forget(conn, call) == nil {
+		return
+	}
+	if p := h.mu.line.out(); p != nil {
+		p.add(smallFrame, func(b []byte) []byte { return appendCancel(b, cancelled{conn, call}) }, nil)
+	}
+}
+
+// forget drops a call and returns it, or nil if there was none; mu is held.
+func (h *Host) forget(conn ConnID, call rpc.CallID) *pending {
+	k := h.mu.conns[conn][call]
+	if k != nil {
+		delete(h.mu.conns[conn], call)
+		h.mu.calls--
+		h.mu.bytes -= int64(len(k.Body))
+	}
+	return k
+}
 
 // Shut ends a virtual connection, and with it its calls. That is evidence against the lives that it
 // carried, by the rules for any connection (C-LOST-4), and the farewell of the requester.
-func (h *Host) Shut(conn ConnID, how Ending) {}
+func (h *Host) Shut(conn ConnID, how Ending) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	calls, ok := h.mu.conns[conn]
+	if !ok {
+		return
+	}
+	for id := range calls {
+		h.forget(conn, id)
+	}
+	delete(h.mu.conns, conn)
+	delete(h.mu.marks, conn)
+	if p := h.mu.line.out(); p != nil {
+		p.add(smallFrame, func(b []byte) []byte { return appendShut(b, shut{conn, how}) }, nil)
+	}
+}
 
 // Heard says that a life has sent a heartbeat. The next beat tells the service (A-SIDE-3).
-func (h *Host) Heard(l Life) {}
+func (h *Host) Heard(l Life) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if len(h.mu.heard) < maxHeard {
+		h.mu.heard[l] = true
+	}
+	if len(h.mu.known) < maxHeard {
+		h.mu.known[l] = true
+	}
+}
 
 // Delivered raises the watermark of a requester: the results of all its calls up to this number have
 // reached their caller (A-SIDE-15). It goes with the next beat if no call carries it before.
-func (h *Host) Delivered(requester ConnID, watermark uint64) {}
+func (h *Host) Delivered(requester ConnID, watermark uint64) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if len(h.mu.marks) < maxHeard || h.mu.marks[requester] > 0 {
+		h.mu.marks[requester] = max(watermark, h.mu.marks[requester])
+	}
+}
 
 // Exited says that the process of a life has ended, and how; an empty cause is a good end (A-SIDE-16).
 // A life without an incarnation is the one that the task has now. It is said again to later servers
 // until a [Standing] shows that it was understood.
-func (h *Host) Exited(l Life, cause string) {}
+func (h *Host) Exited(l Life, cause string) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	e := exit{l, cause[:min(len(cause), maxWord)]}
+	if len(h.mu.exits) >= maxExits {
+		h.mu.exits = slices.Delete(h.mu.exits, 0, 1)
+	}
+	h.mu.exits = append(h.mu.exits, e)
+	delete(h.mu.heard, l)
+	if p := h.mu.line.out(); p != nil {
+		p.add(smallFrame+maxWord, func(b []byte) []byte { return appendExit(b, e) }, nil)
+	}
+}
 
 // Flush sends what is queued.
-func (h *Host) Flush() {}
+func (h *Host) Flush() {
+	h.mu.Lock()
+	p := h.mu.line.out()
+	h.mu.Unlock()
+	if p != nil {
+		p.flush()
+	}
+}
+
+// Term is the highest term of a leader that this host has seen.
+func (h *Host) Term() uint64 {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.mu.term
+}
 
 // Close says goodbye, which shuts all virtual connections, and waits until nothing of the host runs any
 // more. What is queued has until ctx ends to leave.
-func (h *Host) Close(ctx context.Context) error { return nil }
+func (h *Host) Close(ctx context.Context) error {
+	h.mu.Lock()
+	l, first := h.mu.line, !h.mu.closed
+	h.mu.closed = true
+	if p := l.out(); p != nil && first {
+		p.add(smallFrame, func(b []byte) []byte { return appendBare(b, frameBye) }, nil)
+	}
+	h.mu.Unlock()
+	var err error
+	if p := l.out(); p != nil && first {
+		p.flush()
+		select { // the server closes the connection when it has read the last word
+		case <-l.over:
+		case <-ctx.Done():
+			err = context.Cause(ctx)
+		}
+	}
+	h.stop()
+	h.work.Wait()
+	return err
+}
+
+// About how long frames are.
+const (
+	smallFrame = 32
+	callFrame  = 80
+)

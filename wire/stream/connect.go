@@ -1,0 +1,263 @@
+package stream
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"slices"
+	"time"
+)
+
+const (
+	firstRetry  = 25 * time.Millisecond // after a round over all addresses
+	lastRetry   = 500 * time.Millisecond
+	lastAttempt = 8 * time.Second // the most time that one attempt gets
+	maxLateness = time.Second     // a tick that is later was held up with this process
+)
+
+// A search is the state of looking for a leader. It belongs to run.
+type search struct {
+	busy    bool
+	next    int    // index of the address to try
+	other   string // where a server sent us, to be tried first; or empty
+	hops    int    // how often we were sent on, since the last round
+	rounds  int    // over all addresses, without success
+	inRound int    // addresses tried in this round
+}
+
+// run keeps the host connected, and beats.
+func (h *Host) run() {
+	tick := time.NewTicker(BeatEvery)
+	defer tick.Stop()
+	retry := time.NewTimer(0)
+	defer retry.Stop()
+	var s search
+	last := time.Now()
+	for {
+		select {
+		case <-h.life.Done():
+			h.hangUp()
+			return
+		case l := <-h.ended:
+			if h.lost(l) && !s.busy {
+				retry.Reset(0)
+			}
+		case a := <-h.reached:
+			s.busy = false
+			if wait, ok := h.settle(&s, a); !ok {
+				retry.Reset(wait)
+			}
+		case <-retry.C:
+			h.try(&s)
+		case now := <-tick.C:
+			late := now.Sub(last) > BeatEvery+maxLateness
+			last = now
+			if h.tick(late) && !s.busy {
+				retry.Reset(0)
+			}
+		}
+	}
+}
+
+// hangUp ends the line, if there is one.
+func (h *Host) hangUp() {
+	h.mu.Lock()
+	l := h.mu.line
+	h.mu.line = nil
+	h.mu.Unlock()
+	if l != nil {
+		l.pipe.fail(context.Cause(h.life))
+	}
+}
+
+// lost notes the end of a line, and says whether it was the one in use.
+func (h *Host) lost(l *line) bool {
+	h.mu.Lock()
+	used := h.mu.line == l
+	if used {
+		h.mu.line = nil
+	}
+	h.mu.Unlock()
+	if used {
+		h.down(fmt.Errorf("%s: %w", l.address, l.pipe.err()))
+	}
+	return used
+}
+
+func (h *Host) down(err error) {
+	h.cfg.Log.Debug("stream down", "err", err)
+	h.sinking.Lock()
+	defer h.sinking.Unlock()
+	h.cfg.Sink.Down(err)
+	h.cfg.Sink.Flush()
+}
+
+// try starts an attempt to connect, if one is needed.
+func (h *Host) try(s *search) {
+	if s.busy || !h.wanting() {
+		return
+	}
+	s.busy = true
+	address := cmp.Or(s.other, h.cfg.Addresses[s.next])
+	patience := min(ResumeAfter<<min(s.rounds, 3), lastAttempt)
+	h.work.Go(func() {
+		ctx, cancel := context.WithTimeout(h.life, patience)
+		a := h.connect(ctx, address)
+		cancel()
+		select {
+		case h.reached <- a:
+		case <-h.life.Done():
+			if a.line != nil {
+				a.line.pipe.fail(net.ErrClosed)
+			}
+		}
+	})
+}
+
+// wanting says whether the host has no line, or one that has fallen silent.
+func (h *Host) wanting() bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return !h.mu.closed && (h.mu.line == nil || h.mu.line.pipe.silent() >= ResumeAfter)
+}
+
+// settle takes the end of an attempt. If there is no line yet, it says when to try again.
+func (h *Host) settle(s *search, a attempt) (wait time.Duration, ok bool) {
+	if a.line != nil {
+		*s = search{next: s.next}
+		h.adopt(a.line)
+		return 0, true
+	}
+	h.mu.Lock()
+	up := h.mu.line != nil
+	h.mu.Unlock()
+	if !up {
+		h.down(a.err)
+	}
+	if a.to != nil {
+		h.raise(a.to.term)
+		if s.hops++; a.to.address != "" && s.hops <= len(h.cfg.Addresses)+1 {
+			s.other = a.to.address
+			return 0, false
+		}
+	}
+	s.other = ""
+	s.next = (s.next + 1) % len(h.cfg.Addresses)
+	if s.inRound++; s.inRound < len(h.cfg.Addresses) {
+		return 0, false
+	}
+	wait = min(firstRetry<<min(s.rounds, 10), lastRetry)
+	s.rounds, s.inRound, s.hops = s.rounds+1, 0, 0
+	return time.Duration(float64(wait) * (0.8 + 0.4*rand.Float64())), false
+}
+
+// adopt makes l the line in use: everything that has no answer goes there.
+func (h *Host) adopt(l *line) {
+	h.sinking.Lock()
+	h.mu.Lock()
+	if l.welcome.term < h.mu.term || h.mu.closed {
+		h.mu.Unlock()
+		h.sinking.Unlock()
+		l.pipe.fail(errDeposed)
+		return
+	}
+	old := h.mu.line
+	h.mu.line = l
+	h.mu.term = max(h.mu.term, l.welcome.term)
+	h.sync(l.pipe)
+	h.mu.Unlock()
+	h.cfg.Sink.Up(l.welcome.term, l.welcome.service)
+	h.cfg.Sink.Flush()
+	h.sinking.Unlock()
+	if old != nil {
+		old.pipe.fail(errSilent)
+	}
+	h.cfg.Log.Debug("stream up", "peer", l.address, "term", l.welcome.term)
+	l.pipe.flush()
+}
+
+// sync queues all there is to say on a new line; mu is held.
+func (h *Host) sync(p *pipe) {
+	var calls []*pending
+	for conn, open := range h.mu.conns {
+		p.add(smallFrame, func(b []byte) []byte { return appendOpen(b, conn) }, nil)
+		for _, k := range open {
+			calls = append(calls, k)
+		}
+	}
+	slices.SortFunc(calls, func(a, b *pending) int { return cmp.Compare(a.order, b.order) })
+	for _, k := range calls {
+		k.send(p)
+	}
+	for _, e := range h.mu.exits {
+		p.add(smallFrame+maxWord, func(b []byte) []byte { return appendExit(b, e) }, nil)
+	}
+	lives := make([]Life, 0, len(h.mu.known))
+	for l := range h.mu.known {
+		lives = append(lives, l)
+	}
+	for part := range slices.Chunk(lives, maxListed) {
+		p.add(smallFrame*len(part), func(b []byte) []byte { return appendFollow(b, part) }, nil)
+	}
+	p.add(smallFrame, func(b []byte) []byte { return appendBare(b, frameSynced) }, nil)
+}
+
+// raise notes a term. A line to a leader of a former one is of no use any more.
+func (h *Host) raise(term uint64) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if term <= h.mu.term {
+		return
+	}
+	h.mu.term = term
+	if l := h.mu.line; l != nil && l.welcome.term < term {
+		l.pipe.fail(errDeposed)
+	}
+}
+
+// tick beats, and says whether the line in use has fallen silent. If this very process was held up,
+// the server may have spoken unheard: the line gets a fresh budget.
+func (h *Host) tick(late bool) (wanting bool) {
+	h.mu.Lock()
+	l := h.mu.line
+	if l == nil {
+		h.mu.Unlock()
+		return false
+	}
+	if late {
+		l.pipe.heard.Store(l.pipe.now())
+	}
+	h.beat(l.pipe)
+	h.mu.Unlock()
+	l.pipe.flush()
+	silent := l.pipe.silent()
+	if silent >= SilentAfter {
+		l.pipe.fail(errSilent)
+	}
+	return silent >= ResumeAfter
+}
+
+// beat queues a beat, and more of them while there is more to tell; mu is held.
+func (h *Host) beat(p *pipe) {
+	for again := true; again; again = len(h.mu.heard)+len(h.mu.marks) > 0 {
+		h.mu.seq++
+		t := beat{seq: h.mu.seq}
+		for l := range h.mu.heard {
+			if len(t.heard) == maxListed {
+				break
+			}
+			t.heard = append(t.heard, l)
+			delete(h.mu.heard, l)
+		}
+		for r, w := range h.mu.marks {
+			if len(t.marks) == maxListed {
+				break
+			}
+			t.marks = append(t.marks, mark{r, w})
+			delete(h.mu.marks, r)
+		}
+		p.add(smallFrame*(1+len(t.heard)+len(t.marks)), func(b []byte) []byte { return appendBeat(b, t) }, nil)
+	}
+}

@@ -1,0 +1,193 @@
+package stream
+
+import (
+	"time"
+
+	"google.golang.org/grpc/codes"
+
+	"github.com/serry-dev/serry"
+)
+
+// An inlet reads one connection of a session. It belongs to the goroutine that serves it.
+type inlet struct {
+	server  *Server
+	pipe    *pipe
+	cut     cutter
+	uris    []string // set once: of the peer's certificate
+	session *Session // nil before the hello
+	job     string   // the last one read
+}
+
+// admit implements taker.
+func (in *inlet) admit(t frameType, head []byte, length int) (bool, error) {
+	if t != frameCall || in.session == nil {
+		return t != frameCall && in.session != nil, nil
+	}
+	n := in.session
+	n.in.Lock()
+	defer n.in.Unlock()
+	f := fields{b: head}
+	call, method := readCall(&f, &in.job)
+	if f.bad {
+		return false, errFrame
+	}
+	c, err := in.connOf(&call)
+	if err != nil {
+		return false, err
+	}
+	body := length - (len(head) - len(f.b))
+	_, ok := in.method(c, &call, method, int64(body))
+	return ok, nil
+}
+
+// frame implements taker.
+func (in *inlet) frame(t frameType, b []byte, own bool) error {
+	f := fields{b: b}
+	if in.session == nil {
+		return in.hello(t, &f)
+	}
+	n, h := in.session, in.server.cfg.Handler
+	n.in.Lock()
+	defer n.in.Unlock()
+	if n.pipe.Load() != in.pipe || n.closed {
+		return errReplaced
+	}
+	switch t {
+	case frameCall:
+		return in.call(&f)
+	case frameOpen:
+		if id := ConnID(f.id()); !f.bad {
+			if err := n.open(id); err != nil {
+				return err
+			}
+		}
+	case frameCancel:
+		k := readCancel(&f)
+		if c := n.conns[k.conn]; c != nil && c.end(k.call) {
+			h.Cancel(c, k.call)
+		}
+	case frameShut:
+		s := readShut(&f)
+		if c := n.conns[s.conn]; c != nil {
+			delete(n.conns, s.conn)
+			h.Shut(c, s.how)
+		}
+	case frameBeat:
+		if t := readBeat(&f, &in.job); !f.bad {
+			in.beat(t)
+		}
+	case frameFollow:
+		if lives := readLives(&f, &in.job); !f.bad {
+			h.Follow(n, lives)
+		}
+	case frameExited:
+		if e := readExit(&f, &in.job); !f.bad {
+			h.Exited(n, e.life, e.cause)
+		}
+	case frameSynced:
+		n.synced()
+	case frameBye:
+		return n.bye()
+	default:
+		return errOrder
+	}
+	return f.all()
+}
+
+// wave implements taker.
+func (in *inlet) wave() {
+	if in.session != nil {
+		in.server.cfg.Handler.Served(in.session)
+	}
+}
+
+// hello takes the first frame of a connection.
+func (in *inlet) hello(t frameType, f *fields) error {
+	if t != frameHello {
+		return errOrder
+	}
+	h := readHello(f)
+	if err := f.all(); err != nil {
+		return err
+	}
+	if h.kind != Relay && h.kind != Client {
+		return errFrame
+	}
+	greeting := []byte(Preface)
+	if h.term > in.server.cfg.Term { // somebody else leads by now (C-TERM-1)
+		in.pipe.add(len(Preface)+smallFrame, func(b []byte) []byte {
+			return appendRedirect(append(b, greeting...), redirect{term: h.term})
+		}, nil)
+		in.pipe.flush()
+		return errBye
+	}
+	n, err := in.server.session(h, in.pipe.nc)
+	if err != nil {
+		return err
+	}
+	in.pipe.nc.SetReadDeadline(time.Time{})
+	w := welcome{in.server.cfg.Term, in.server.cfg.Service()}
+	in.pipe.add(len(Preface)+smallFrame, func(b []byte) []byte {
+		return appendWelcome(append(b, greeting...), w)
+	}, nil)
+	if err := n.attach(in); err != nil {
+		return err
+	}
+	in.session = n
+	return nil
+}
+
+// call takes a call: one that still waits was repeated, and is not handed on.
+func (in *inlet) call(f *fields) error {
+	call, method := readCall(f, &in.job)
+	if f.bad {
+		return errFrame
+	}
+	c, err := in.connOf(&call)
+	if err != nil {
+		return err
+	}
+	name, ok := in.method(c, &call, method, int64(len(f.b)))
+	if !ok || !c.begin(call.ID, in.session.round) {
+		return nil
+	}
+	call.Method, call.Body = name, f.b
+	in.server.cfg.Handler.Call(c, &call)
+	return nil
+}
+
+// connOf finds the connection of a call.
+func (in *inlet) connOf(call *Call) (*Conn, error) {
+	c := in.session.conns[call.Conn]
+	if c == nil {
+		return nil, errOrder
+	}
+	return c, nil
+}
+
+// method finds the method of a call, and refuses the call where there is none, or with too long a body.
+func (in *inlet) method(c *Conn, call *Call, method []byte, body int64) (name string, ok bool) {
+	name, most, ok := in.server.methodLimit(method)
+	switch {
+	case !ok:
+		c.refuse(call.ID, codes.Unimplemented, "unknown method "+string(method))
+	case body > most:
+		err := &serry.LimitError{Limit: "bytes of a request", Max: most}
+		c.refuse(call.ID, codes.ResourceExhausted, err.Error())
+		ok = false
+	}
+	return name, ok
+}
+
+// beat takes a beat, and acknowledges it.
+func (in *inlet) beat(t beat) {
+	n := in.session
+	n.seq.Store(t.seq)
+	if len(t.heard) > 0 {
+		in.server.cfg.Handler.Heard(n, t.heard)
+	}
+	for _, m := range t.marks {
+		in.server.cfg.Handler.Delivered(m.requester, m.watermark)
+	}
+	n.ack(in.pipe)
+}

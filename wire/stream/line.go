@@ -1,0 +1,260 @@
+package stream
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/serry-dev/serry"
+	"github.com/serry-dev/serry/wire/back"
+)
+
+// A line is one connection of a host to a server.
+type line struct {
+	host    *Host
+	address string
+	pipe    *pipe
+	cut     cutter
+	over    chan struct{} // closed when the reader has ended
+
+	// Owned by the reader until answered is closed.
+	answered chan struct{} // the server has said whether it leads
+	welcome  welcome
+	redirect *redirect // or nil
+	err      error     // why there is neither
+
+	job  string // owned by the reader: the last one read
+	news bool   // owned by the reader: the sink was told something in this wave
+}
+
+// Reasons why a line is not used.
+var (
+	errStandby = errors.New("stream: the server does not lead")
+	errDeposed = errors.New("stream: the server leads no more")
+	errSilent  = errors.New("stream: no sign of life")
+	errOrder   = errors.New("stream: frame out of order")
+)
+
+// out is where output goes, or nil.
+func (l *line) out() *pipe {
+	if l == nil {
+		return nil
+	}
+	return l.pipe
+}
+
+// An attempt is the end of an attempt to connect.
+type attempt struct {
+	line *line // welcomed, or nil
+	to   *redirect
+	err  error
+}
+
+// connect makes a line and waits until the server has said whether it leads.
+func (h *Host) connect(ctx context.Context, address string) attempt {
+	nc, err := back.Reach(ctx, address, back.Options{TLS: h.cfg.TLS, Connect: h.cfg.Dial}, Protocol)
+	if err != nil {
+		return attempt{err: notSpoken(err)}
+	}
+	l := &line{
+		host: h, address: address, pipe: newPipe(nc, h.base),
+		over: make(chan struct{}), answered: make(chan struct{}),
+	}
+	l.cut = cutter{taker: l, limit: hostLimit}
+	l.pipe.add(len(Preface)+smallFrame, func(b []byte) []byte {
+		return appendHello(append(b, Preface...), hello{h.session, h.cfg.Kind, h.Term()})
+	}, nil)
+	h.work.Go(l.read)
+	l.pipe.flush()
+	var a attempt
+	select {
+	case <-l.answered:
+		if l.err == nil && l.redirect == nil {
+			return attempt{line: l}
+		}
+		a = attempt{to: l.redirect, err: cmp.Or(l.err, errStandby)}
+	case <-ctx.Done():
+		a.err = fmt.Errorf("%s does not answer: %w", address, context.Cause(ctx))
+	}
+	l.pipe.fail(a.err)
+	return a
+}
+
+// notSpoken turns a failed agreement on a protocol into ErrNotSpoken.
+func notSpoken(err error) error {
+	if errors.Is(err, back.ErrProtocol) {
+		return fmt.Errorf("%w: %w", ErrNotSpoken, err)
+	}
+	return err
+}
+
+// hostLimit says which frames a host takes.
+func hostLimit(t frameType) int {
+	switch t {
+	case frameReply:
+		return maxReply
+	case frameWelcome, frameRedirect, frameAck, frameStanding, frameEpoch:
+		return maxPlain
+	}
+	return 0
+}
+
+// read reads the line to its end.
+func (l *line) read() {
+	err := l.pipe.read(nil, &l.cut)
+	if cause := l.pipe.err(); cause != nil {
+		err = cause
+	}
+	if !l.cut.greeted && !errors.Is(err, ErrNotSpoken) {
+		err = fmt.Errorf("%w, or is not there: %w", ErrNotSpoken, err)
+	}
+	l.pipe.fail(err)
+	l.pipe.writers.Wait()
+	if !l.settled() {
+		l.err = err
+		close(l.answered)
+	}
+	close(l.over)
+	select {
+	case l.host.ended <- l:
+	case <-l.host.life.Done():
+	}
+}
+
+// settled says whether the server has said whether it leads.
+func (l *line) settled() bool {
+	select {
+	case <-l.answered:
+		return true
+	default:
+		return false
+	}
+}
+
+// admit implements taker.
+func (l *line) admit(t frameType, _ []byte, _ int) (bool, error) {
+	if !l.settled() {
+		return false, errOrder
+	}
+	return true, nil
+}
+
+// frame implements taker.
+func (l *line) frame(t frameType, b []byte, own bool) error {
+	f := fields{b: b}
+	if !l.settled() {
+		return l.first(t, &f)
+	}
+	switch t {
+	case frameReply:
+		r := readReply(&f)
+		if f.bad {
+			return errFrame
+		}
+		if r.Body = f.b; !own {
+			r.Body = append([]byte(nil), f.b...)
+		}
+		l.reply(r)
+		return nil
+	case frameAck:
+		a := readAck(&f)
+		l.host.raise(a.term)
+	case frameStanding:
+		if s := readStanding(&f, &l.job); !f.bad {
+			l.standing(s)
+		}
+	case frameEpoch:
+		if service := f.id(); !f.bad {
+			l.epoch(service)
+		}
+	default:
+		return errOrder
+	}
+	return f.all()
+}
+
+// first takes the frame that says whether the server leads.
+func (l *line) first(t frameType, f *fields) error {
+	switch t {
+	case frameWelcome:
+		l.welcome = readWelcome(f)
+		if err := f.all(); err != nil {
+			return err
+		}
+		if l.welcome.term < l.host.Term() {
+			return errDeposed // C-TERM-1
+		}
+	case frameRedirect:
+		to := readRedirect(f)
+		if err := f.all(); err != nil {
+			return err
+		}
+		l.redirect = &to
+	default:
+		return errOrder
+	}
+	close(l.answered)
+	return nil
+}
+
+// wave implements taker.
+func (l *line) wave() {
+	if l.news {
+		l.news = false
+		l.host.sinking.Lock()
+		defer l.host.sinking.Unlock()
+		l.host.cfg.Sink.Flush()
+	}
+}
+
+// reply ends a call, unless it comes from a leader of a former term (C-TERM-1).
+func (l *line) reply(r Reply) {
+	h := l.host
+	h.raise(r.Term)
+	h.mu.Lock()
+	ok := r.Term >= h.mu.term && h.forget(r.Conn, r.Call) != nil
+	h.mu.Unlock()
+	if ok {
+		l.news = true
+		h.sinking.Lock()
+		defer h.sinking.Unlock()
+		h.cfg.Sink.Reply(r)
+	}
+}
+
+// standing passes on what a leader knows of a life.
+func (l *line) standing(s Standing) {
+	h := l.host
+	h.mu.Lock()
+	if l.welcome.term < h.mu.term {
+		h.mu.Unlock()
+		return
+	}
+	if s.State == serry.Disconnected {
+		delete(h.mu.known, s.Life)
+	}
+	if s.State != serry.Connected {
+		h.mu.exits = slices.DeleteFunc(h.mu.exits, func(e exit) bool {
+			return e.life == s.Life || e.life == Life{Task: s.Task}
+		})
+	}
+	h.mu.Unlock()
+	l.news = true
+	h.sinking.Lock()
+	defer h.sinking.Unlock()
+	h.cfg.Sink.Standing(s)
+}
+
+// epoch passes on that another epoch has opened.
+func (l *line) epoch(service uint64) {
+	h := l.host
+	if l.welcome.term < h.Term() {
+		return
+	}
+	l.news = true
+	h.sinking.Lock()
+	defer h.sinking.Unlock()
+	h.cfg.Sink.Epoch(serry.Incarnation(service))
+}

@@ -1,0 +1,276 @@
+package stream
+
+import (
+	"net"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/serry-dev/serry/wire/internal/socket"
+)
+
+const (
+	flushRounds = 4        // how often a flush goes on with output that came meanwhile
+	writeChunk  = 64 << 10 // of writes that may block, so that progress shows
+	largeBody   = 16 << 10 // a body from this size on is not copied into the output
+	deepOutput  = 64 << 10 // with more waiting, what the socket takes is a sign of life
+)
+
+// A pipe is one connection as both ends use it: output that is written without blocking whoever
+// queues it, and times that tell whether the other end lives. Its reader is in read.go.
+type pipe struct {
+	// Set once.
+	nc   net.Conn
+	raw  *socket.Conn // or nil: writes may block
+	base time.Time    // zero of the times
+
+	heard   atomic.Int64 // when something last showed that the other end lives
+	moved   atomic.Int64 // when output last went out, or there was none
+	sent    atomic.Int64 // when output was last handed over
+	writers sync.WaitGroup
+
+	mu struct {
+		sync.Mutex
+		room    sync.Cond // output shrank, or the pipe ended
+		whole   []segment // before tail
+		tail    []byte    // small frames
+		bytes   int       // of both, and of what is being written
+		writing bool      // somebody is; only one may
+		cause   error     // why the pipe has ended, or nil
+	}
+}
+
+// A segment is a piece of output.
+type segment struct {
+	b   []byte
+	own bool // made here, to be recycled
+}
+
+func newPipe(nc net.Conn, base time.Time) *pipe {
+	p := &pipe{nc: nc, raw: socket.New(nc), base: base}
+	p.mu.room.L = &p.mu
+	now := p.now()
+	p.heard.Store(now)
+	p.moved.Store(now)
+	p.sent.Store(now)
+	return p
+}
+
+func (p *pipe) now() int64 { return int64(time.Since(p.base)) }
+
+// silent is how long nothing has shown that the other end lives.
+func (p *pipe) silent() time.Duration { return time.Duration(p.now() - p.heard.Load()) }
+
+// stuck is how long output has waited without any of it going out, and how much there is.
+func (p *pipe) stuck() (time.Duration, int) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.mu.bytes == 0 {
+		return 0, 0
+	}
+	return time.Duration(p.now() - p.moved.Load()), p.mu.bytes
+}
+
+// add queues a frame: write appends it to the buffer, all but its body.
+func (p *pipe) add(size int, write func(b []byte) []byte, body []byte) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.mu.cause != nil {
+		return
+	}
+	if p.mu.bytes == 0 {
+		p.moved.Store(p.now())
+	}
+	small := len(body) < largeBody
+	if small {
+		size += len(body)
+	}
+	if cap(p.mu.tail)-len(p.mu.tail) < size {
+		p.turn(size)
+	}
+	before := len(p.mu.tail)
+	p.mu.tail = write(p.mu.tail)
+	if small {
+		p.mu.tail = append(p.mu.tail, body...)
+	}
+	p.mu.bytes += len(p.mu.tail) - before
+	if !small {
+		p.close(&p.mu.tail)
+		p.mu.whole = append(p.mu.whole, segment{body, false})
+		p.mu.bytes += len(body)
+	}
+}
+
+// turn makes room in the tail for a frame of about that size; mu is held.
+func (p *pipe) turn(size int) {
+	if len(p.mu.tail) >= socket.Large/2 {
+		p.close(&p.mu.tail)
+	}
+	p.mu.tail = socket.Grow(p.mu.tail, size)
+}
+
+// close makes the tail a segment; mu is held.
+func (p *pipe) close(tail *[]byte) {
+	if len(*tail) > 0 {
+		p.mu.whole = append(p.mu.whole, segment{*tail, true})
+	}
+	*tail = nil
+}
+
+// take removes the next piece of output; mu is held.
+func (p *pipe) take() segment {
+	if len(p.mu.whole) == 0 {
+		s := segment{p.mu.tail, true}
+		p.mu.tail = nil
+		return s
+	}
+	s := p.mu.whole[0]
+	p.mu.whole[0] = segment{}
+	if p.mu.whole = p.mu.whole[1:]; len(p.mu.whole) == 0 {
+		p.mu.whole = nil
+	}
+	return s
+}
+
+// flush writes the output without blocking. What the socket does not take becomes the business of a
+// writer goroutine, which ends when everything is out.
+func (p *pipe) flush() {
+	p.mu.Lock()
+	if p.mu.writing || p.mu.bytes == 0 || p.mu.cause != nil {
+		p.mu.Unlock()
+		return
+	}
+	p.mu.writing = true
+	for round := 0; ; round++ {
+		s := p.take()
+		if p.raw == nil || round == flushRounds {
+			p.startWriter(s, 0)
+			p.mu.Unlock()
+			return
+		}
+		p.mu.Unlock()
+		n, err := p.raw.Try(s.b)
+		p.mu.Lock()
+		if err != nil {
+			p.stop(err)
+			p.mu.Unlock()
+			return
+		}
+		p.went(n)
+		if n < len(s.b) {
+			p.startWriter(s, n)
+			p.mu.Unlock()
+			return
+		}
+		s.recycle()
+		if p.mu.bytes == 0 {
+			p.mu.writing = false
+			p.mu.Unlock()
+			return
+		}
+	}
+}
+
+func (s segment) recycle() {
+	if s.own {
+		socket.Recycle(s.b)
+	}
+}
+
+// went counts output that the socket has taken; mu is held.
+func (p *pipe) went(n int) {
+	if n == 0 {
+		return
+	}
+	now := p.now()
+	p.moved.Store(now)
+	p.sent.Store(now)
+	if p.mu.bytes > deepOutput {
+		p.heard.Store(now)
+	}
+	if p.mu.bytes -= n; p.mu.bytes < pauseOutput {
+		p.mu.room.Broadcast()
+	}
+}
+
+// startWriter leaves s, of which n bytes are out, to a goroutine; mu is held.
+func (p *pipe) startWriter(s segment, n int) {
+	p.writers.Add(1)
+	go func() {
+		defer p.writers.Done()
+		err := p.write(s, n)
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		if err != nil {
+			p.stop(err)
+		}
+		p.mu.writing = false
+	}()
+}
+
+// write writes s from byte n on, and then all further output. It blocks on the peer.
+func (p *pipe) write(s segment, n int) error {
+	for {
+		for n < len(s.b) {
+			k, err := p.put(s.b[n:])
+			if err != nil {
+				return err
+			}
+			n += k
+			p.mu.Lock()
+			p.went(k)
+			p.mu.Unlock()
+		}
+		s.recycle()
+		p.mu.Lock()
+		if p.mu.bytes == 0 || p.mu.cause != nil {
+			p.mu.writing = false // before mu is free: what comes next is for the next flush
+			p.mu.Unlock()
+			return nil
+		}
+		s, n = p.take(), 0
+		p.mu.Unlock()
+	}
+}
+
+func (p *pipe) put(b []byte) (int, error) {
+	b = b[:min(len(b), writeChunk)]
+	if p.raw != nil {
+		return p.raw.Wait(b)
+	}
+	return p.nc.Write(b)
+}
+
+// fail ends the pipe, from any goroutine.
+func (p *pipe) fail(err error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.stop(err)
+}
+
+// stop is fail with mu held.
+func (p *pipe) stop(err error) {
+	if p.mu.cause != nil {
+		return
+	}
+	p.mu.cause = err
+	p.mu.whole, p.mu.tail, p.mu.bytes = nil, nil, 0
+	p.mu.room.Broadcast()
+	p.nc.Close()
+}
+
+// err is why the pipe has ended, or nil.
+func (p *pipe) err() error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.mu.cause
+}
+
+// holdBack waits while the peer leaves too much output unread.
+func (p *pipe) holdBack() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for p.mu.bytes > pauseOutput && p.mu.cause == nil {
+		p.mu.room.Wait()
+	}
+}

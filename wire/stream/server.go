@@ -1,0 +1,367 @@
+package stream
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"log/slog"
+	"math"
+	"net"
+	"runtime/debug"
+	"sync"
+	"time"
+
+	"github.com/serry-dev/serry"
+	"github.com/serry-dev/serry/wire/rpc"
+)
+
+// A Handler takes what hosts say. No method may block. Those of one session are called one at a time,
+// in the order of its frames; Silent comes last.
+type Handler interface {
+	// Open announces a virtual connection before its first call.
+	Open(c *Conn)
+
+	// Call takes a call, whose method is one of those served and whose body is no longer than that
+	// allows. The body is valid until Call returns. The session is flushed after the calls that
+	// came together, before which comes Served.
+	Call(c *Conn, call *Call)
+
+	// Served follows the frames that came together.
+	Served(s *Session)
+
+	// Cancel says that nobody waits for the reply any more.
+	Cancel(c *Conn, call rpc.CallID)
+
+	// Shut says that a local connection has ended, with all its calls, and how. Nothing is left of
+	// its requester.
+	Shut(c *Conn, how Ending)
+
+	// Heard says which lives sent heartbeats since the last time (A-SIDE-3).
+	Heard(s *Session, lives []Life)
+
+	// Follow asks for the standings of lives that the host knows, from now on.
+	Follow(s *Session, lives []Life)
+
+	// Delivered raises the watermark of a requester (C-REQ-3).
+	Delivered(requester ConnID, watermark uint64)
+
+	// Exited says that the process of a life has ended; an empty cause is a good end. A life without
+	// an incarnation is the present one.
+	Exited(s *Session, l Life, cause string)
+
+	// Silent says that nothing was heard of these hosts for [SilentAfter]. Their sessions are over,
+	// with all connections they had.
+	Silent(gone []*Session)
+}
+
+// ServerConfig says what a [Server] serves. Handler, Methods and Service must be given.
+type ServerConfig struct {
+	Handler Handler
+	Methods rpc.Methods
+	Term    uint64                   // of this leadership
+	Service func() serry.Incarnation // the present epoch
+	Log     *slog.Logger             // nil is silent
+
+	// MaxUnfinishedBytes bounds large calls on their way to the server. Beyond it one goes on, the
+	// others wait. 0 means half of the memory limit of the process, or 4 GiB without one.
+	MaxUnfinishedBytes int64
+}
+
+// A Server is the end that serves sessions. Make it with NewServer.
+type Server struct {
+	// Set in NewServer, then constant.
+	cfg    ServerConfig
+	base   time.Time
+	budget *budget
+	names  map[string]string // methods, by themselves
+	stop   chan struct{}     // closed by Shutdown
+	work   sync.WaitGroup    // connections, and the scanner
+
+	mu struct {
+		sync.Mutex
+		sessions map[uint64]*Session
+		pipes    map[*pipe]bool
+		scanning bool
+		stopped  bool
+	}
+}
+
+// NewServer makes a server that serves nothing yet.
+func NewServer(cfg ServerConfig) *Server {
+	if cfg.Log == nil {
+		cfg.Log = slog.New(slog.DiscardHandler)
+	}
+	if cfg.MaxUnfinishedBytes == 0 {
+		cfg.MaxUnfinishedBytes = defaultBudget
+		if limit := debug.SetMemoryLimit(-1); limit < math.MaxInt64 {
+			cfg.MaxUnfinishedBytes = limit / 2
+		}
+	}
+	s := &Server{
+		cfg:    cfg,
+		base:   time.Now(),
+		budget: newBudget(cfg.MaxUnfinishedBytes),
+		names:  make(map[string]string, len(cfg.Methods)),
+		stop:   make(chan struct{}),
+	}
+	for name := range cfg.Methods {
+		s.names[name] = name
+	}
+	s.mu.sessions = make(map[uint64]*Session)
+	s.mu.pipes = make(map[*pipe]bool)
+	return s
+}
+
+// errStopped ends connections to a server that is shut down.
+var errStopped = errors.New("stream: server closed")
+
+// Serve serves a connection, of which some bytes have been read, to its end, and closes it. The error
+// says why it ended.
+func (s *Server) Serve(nc net.Conn, read []byte) error {
+	p := newPipe(nc, s.base)
+	s.mu.Lock()
+	if s.mu.stopped {
+		s.mu.Unlock()
+		nc.Close()
+		return errStopped
+	}
+	s.mu.pipes[p] = true
+	s.work.Add(1)
+	s.mu.Unlock()
+	defer s.work.Done()
+
+	in := &inlet{server: s, pipe: p}
+	in.cut = cutter{taker: in, limit: serverLimit, budget: s.budget}
+	in.uris = peerURIs(nc)
+	nc.SetReadDeadline(time.Now().Add(helloPatience))
+	err := p.read(read, &in.cut)
+	if cause := p.err(); cause != nil {
+		err = cause
+	}
+	if errors.Is(err, errBye) {
+		p.drain(helloPatience)
+	}
+	p.fail(err)
+	p.writers.Wait()
+	s.mu.Lock()
+	delete(s.mu.pipes, p)
+	s.mu.Unlock()
+	if in.session != nil {
+		in.session.detach(p)
+	}
+	s.cfg.Log.Debug("stream ended", "peer", nc.RemoteAddr(), "err", err)
+	return err
+}
+
+// peerURIs are the URI names in the certificate that the peer showed.
+func peerURIs(nc net.Conn) []string {
+	tc, ok := nc.(*tls.Conn)
+	if !ok || len(tc.ConnectionState().PeerCertificates) == 0 {
+		return nil
+	}
+	var uris []string
+	for _, u := range tc.ConnectionState().PeerCertificates[0].URIs {
+		uris = append(uris, u.String())
+	}
+	return uris
+}
+
+// Shutdown closes all connections once their output is out, or when ctx ends, and returns when nothing
+// of the server runs any more. Hosts look for another server at once.
+func (s *Server) Shutdown(ctx context.Context) {
+	s.mu.Lock()
+	if !s.mu.stopped {
+		s.mu.stopped = true
+		close(s.stop)
+	}
+	pipes := make([]*pipe, 0, len(s.mu.pipes))
+	for p := range s.mu.pipes {
+		pipes = append(pipes, p)
+	}
+	s.mu.Unlock()
+	for _, p := range pipes {
+		p.flush()
+	}
+	release := context.AfterFunc(ctx, func() {
+		for _, p := range pipes {
+			p.fail(errStopped)
+		}
+	})
+	defer release()
+	for _, p := range pipes {
+		p.drained()
+		p.fail(errStopped)
+	}
+	s.work.Wait()
+}
+
+// Redirect answers a connection with the address of the leader, empty if nobody is known, and its term,
+// and closes it: what a server does that does not lead.
+func Redirect(nc net.Conn, address string, term uint64) {
+	defer nc.Close()
+	nc.SetDeadline(time.Now().Add(redirectPatience))
+	b := appendRedirect([]byte(Preface), redirect{address, term})
+	if _, err := nc.Write(b); err != nil {
+		return
+	}
+	// The host closes when it has read it. To close first might reset the connection under it.
+	var rest [1 << 10]byte
+	for {
+		if _, err := nc.Read(rest[:]); err != nil {
+			return
+		}
+	}
+}
+
+const redirectPatience = 2 * time.Second
+
+// drained waits until all output is out, or the pipe has ended.
+func (p *pipe) drained() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for p.mu.bytes > 0 && p.mu.cause == nil {
+		p.mu.room.Wait()
+	}
+}
+
+// drain is flush and drained, for so long at most.
+func (p *pipe) drain(patience time.Duration) {
+	p.flush()
+	timer := time.AfterFunc(patience, func() { p.fail(errStopped) })
+	defer timer.Stop()
+	p.drained()
+}
+
+// session finds the session of a hello, or makes it.
+func (s *Server) session(h hello, nc net.Conn) (*Session, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	old := s.mu.sessions[h.session]
+	switch {
+	case s.mu.stopped:
+		return nil, errStopped
+	case old != nil && old.kind != h.kind:
+		return nil, errOrder
+	case old != nil:
+		return old, nil
+	case len(s.mu.sessions) >= maxSessions:
+		return nil, &serry.LimitError{Limit: "sessions", Max: maxSessions}
+	}
+	n := &Session{server: s, number: h.session, kind: h.kind, remote: nc.RemoteAddr(), conns: make(map[ConnID]*Conn)}
+	s.mu.sessions[h.session] = n
+	if !s.mu.scanning {
+		s.mu.scanning = true
+		s.work.Go(s.scan)
+	}
+	return n, nil
+}
+
+// forget takes a session out of the table, and says whether it was in it.
+func (s *Server) forget(n *Session) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.mu.sessions[n.number] != n {
+		return false
+	}
+	delete(s.mu.sessions, n.number)
+	return true
+}
+
+// Sessions is how many hosts there are.
+func (s *Server) Sessions() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.mu.sessions)
+}
+
+// Epoch tells all hosts that another epoch has opened.
+func (s *Server) Epoch(service serry.Incarnation) {
+	for _, n := range s.all() {
+		if p := n.pipe.Load(); p != nil {
+			p.add(smallFrame, func(b []byte) []byte { return appendEpoch(b, service) }, nil)
+			p.flush()
+		}
+	}
+}
+
+func (s *Server) all() []*Session {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	all := make([]*Session, 0, len(s.mu.sessions))
+	for _, n := range s.mu.sessions {
+		all = append(all, n)
+	}
+	return all
+}
+
+const (
+	scanEvery = BeatEvery / 2
+	ackAfter  = 3 * BeatEvery / 2 // without output: the host's beats may be stuck behind a large call
+)
+
+// scan looks at all sessions a few times a second.
+func (s *Server) scan() {
+	tick := time.NewTicker(scanEvery)
+	defer tick.Stop()
+	last := time.Now()
+	for {
+		select {
+		case <-s.stop:
+			return
+		case <-tick.C:
+		}
+		now := time.Now()
+		held := now.Sub(last) > scanEvery+maxLateness // C-LOST-6: beats may lie unread, ours was the silence
+		last = now
+		var gone []*Session
+		for _, n := range s.all() {
+			if held {
+				n.heard.Store(int64(now.Sub(s.base)))
+			}
+			if n.look(int64(now.Sub(s.base))) && s.forget(n) {
+				n.close(errSilent)
+				gone = append(gone, n)
+			}
+		}
+		if len(gone) > 0 {
+			s.cfg.Log.Warn("hosts silent", "count", len(gone), "first", gone[0].remote)
+			s.cfg.Handler.Silent(gone)
+		}
+	}
+}
+
+// look says whether nothing has been heard of the session for too long, and looks after its connection.
+func (n *Session) look(now int64) (silent bool) {
+	last, p := n.heard.Load(), n.pipe.Load()
+	if p == nil {
+		return time.Duration(now-last) >= SilentAfter
+	}
+	if n.waiting() {
+		p.heard.Store(now)
+	}
+	if time.Duration(now-p.sent.Load()) >= ackAfter {
+		n.ack(p)
+		p.flush()
+	}
+	if stuck, bytes := p.stuck(); stuck >= stallTime || stuck >= pileTime && bytes > maxPile {
+		p.fail(rpc.ErrNotReading)
+	}
+	return time.Duration(now-max(last, p.heard.Load())) >= SilentAfter
+}
+
+// methodLimit is how long a call of a method may be, with ok false if there is no such method.
+func (s *Server) methodLimit(method []byte) (name string, most int64, ok bool) {
+	name, ok = s.names[string(method)]
+	return name, s.cfg.Methods[name].MaxRequestBytes, ok
+}
+
+// serverLimit says which frames a server takes.
+func serverLimit(t frameType) int {
+	switch t {
+	case frameCall:
+		return math.MaxInt32
+	case frameHello, frameOpen, frameCancel, frameShut, frameBeat, frameExited, frameSynced, frameBye, frameFollow:
+		return maxPlain
+	}
+	return 0
+}

@@ -1,0 +1,242 @@
+package stream
+
+import (
+	"errors"
+	"net"
+	"sync"
+	"sync/atomic"
+
+	"google.golang.org/grpc/codes"
+
+	"github.com/serry-dev/serry"
+	"github.com/serry-dev/serry/wire/rpc"
+)
+
+// A Session is one host, for as long as it is heard of. Its methods may be called from any goroutine.
+type Session struct {
+	// Set once.
+	server *Server
+	number uint64
+	kind   Kind
+	remote net.Addr // of its first connection
+
+	pipe  atomic.Pointer[pipe]  // the connection in use, or nil
+	inlet atomic.Pointer[inlet] // its reader
+	heard atomic.Int64          // last sign of life by other ways than pipe
+	seq   atomic.Uint64         // of the last beat
+
+	in     sync.Mutex // held while a frame is handled; guards what follows
+	conns  map[ConnID]*Conn
+	round  uint64 // counts connections: what was said on which
+	closed bool
+}
+
+// Kind says who is at the other end.
+func (n *Session) Kind() Kind { return n.kind }
+
+// RemoteAddr is where the host first came from.
+func (n *Session) RemoteAddr() net.Addr { return n.remote }
+
+// Conns are the virtual connections of a session that is over.
+func (n *Session) Conns() []*Conn {
+	n.in.Lock()
+	defer n.in.Unlock()
+	all := make([]*Conn, 0, len(n.conns))
+	for _, c := range n.conns {
+		all = append(all, c)
+	}
+	return all
+}
+
+// Standing queues what the host is to know of a life. It is sent with the next Flush.
+func (n *Session) Standing(s Standing) {
+	if p := n.pipe.Load(); p != nil {
+		p.add(smallFrame+len(s.Error), func(b []byte) []byte { return appendStanding(b, s) }, nil)
+	}
+}
+
+// Flush sends what is queued for the host. It never blocks.
+func (n *Session) Flush() {
+	if p := n.pipe.Load(); p != nil {
+		p.flush()
+	}
+}
+
+// PeerURIs are the URI names in the certificate that the host showed.
+func (n *Session) PeerURIs() []string {
+	if in := n.inlet.Load(); in != nil {
+		return in.uris
+	}
+	return nil
+}
+
+// attach makes in the connection of the session, in place of another.
+func (n *Session) attach(in *inlet) error {
+	n.in.Lock()
+	defer n.in.Unlock()
+	if n.closed {
+		return errSilent // between our finding it in the table and here
+	}
+	n.round++
+	n.inlet.Store(in)
+	if old := n.pipe.Swap(in.pipe); old != nil {
+		old.fail(errReplaced)
+	}
+	return nil
+}
+
+// detach notes the end of a connection. The session goes on without one.
+func (n *Session) detach(p *pipe) {
+	n.heard.Store(max(n.heard.Load(), p.heard.Load()))
+	n.pipe.CompareAndSwap(p, nil)
+}
+
+// waiting says whether the reader waits for memory: then it is not the host that is silent.
+func (n *Session) waiting() bool {
+	in := n.inlet.Load()
+	return in != nil && in.cut.waiting.Load()
+}
+
+func (n *Session) ack(p *pipe) {
+	a := ack{n.seq.Load(), n.server.cfg.Term}
+	p.add(smallFrame, func(b []byte) []byte { return appendAck(b, a) }, nil)
+}
+
+// close ends the session, which is not in the table any more.
+func (n *Session) close(err error) {
+	n.in.Lock()
+	n.closed = true
+	n.in.Unlock()
+	if p := n.pipe.Load(); p != nil {
+		p.fail(err)
+	}
+}
+
+// bye ends the session in order.
+func (n *Session) bye() error {
+	if n.server.forget(n) {
+		n.closed = true
+		for id, c := range n.conns {
+			delete(n.conns, id)
+			n.server.cfg.Handler.Shut(c, Closed)
+		}
+	}
+	return errBye
+}
+
+// Reasons why a connection ends that are no errors.
+var (
+	errReplaced = errors.New("stream: resumed on another connection")
+	errBye      = errors.New("stream: the host said goodbye")
+)
+
+// open begins a virtual connection, or finds it after a resumption.
+func (n *Session) open(id ConnID) error {
+	c := n.conns[id]
+	if c == nil {
+		if len(n.conns) >= maxConns {
+			return &serry.LimitError{Limit: "connections of a host", Max: maxConns}
+		}
+		c = &Conn{session: n, id: id, open: make(map[rpc.CallID]uint64)}
+		n.conns[id] = c
+		n.server.cfg.Handler.Open(c)
+	}
+	c.round = n.round
+	return nil
+}
+
+// synced follows all that a host had to say after a resumption: what it did not mention is gone.
+func (n *Session) synced() {
+	for id, c := range n.conns {
+		if c.round != n.round {
+			delete(n.conns, id)
+			n.server.cfg.Handler.Shut(c, Closed)
+			continue
+		}
+		for _, call := range c.stale(n.round) {
+			n.server.cfg.Handler.Cancel(c, call)
+		}
+	}
+}
+
+// A Conn is one virtual connection. It implements [rpc.Conn].
+type Conn struct {
+	session *Session // set once
+	id      ConnID   // set once
+	round   uint64   // guarded by session.in: of the last time it was opened
+
+	mu   sync.Mutex
+	open map[rpc.CallID]uint64 // guarded by mu: calls without a reply, and in which round they came last
+}
+
+// ID is the number of the connection.
+func (c *Conn) ID() ConnID { return c.id }
+
+// Session is the host that the connection is of.
+func (c *Conn) Session() *Session { return c.session }
+
+// begin notes a call, and says whether it is new.
+func (c *Conn) begin(call rpc.CallID, round uint64) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	_, again := c.open[call]
+	c.open[call] = round
+	return !again
+}
+
+// end notes that a call is over, and says whether it was not before.
+func (c *Conn) end(call rpc.CallID) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	_, open := c.open[call]
+	delete(c.open, call)
+	return open
+}
+
+// stale ends and returns the calls that were not repeated in a round.
+func (c *Conn) stale(round uint64) (calls []rpc.CallID) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for call, last := range c.open {
+		if last != round {
+			calls = append(calls, call)
+			delete(c.open, call)
+		}
+	}
+	return calls
+}
+
+// Reply implements [rpc.Conn]. While the host is not connected replies are dropped: it will ask again.
+func (c *Conn) Reply(call rpc.CallID, body []byte, st rpc.Status) {
+	if !c.end(call) {
+		return
+	}
+	c.reply(call, body, st)
+}
+
+func (c *Conn) reply(call rpc.CallID, body []byte, st rpc.Status) {
+	p := c.session.pipe.Load()
+	if p == nil {
+		return
+	}
+	r := Reply{Conn: c.id, Call: call, Term: c.session.server.cfg.Term, Status: st, Body: body}
+	if !st.OK() {
+		r.Body = nil
+	}
+	size := smallFrame + len(st.Message) + len(st.Details)
+	p.add(size, func(b []byte) []byte { return appendReply(b, &r) }, r.Body)
+}
+
+// Flush implements [rpc.Conn].
+func (c *Conn) Flush() { c.session.Flush() }
+
+// RemoteAddr implements [rpc.Conn].
+func (c *Conn) RemoteAddr() net.Addr { return c.session.remote }
+
+// PeerURIs are the URI names in the certificate that the host showed.
+func (c *Conn) PeerURIs() []string { return c.session.PeerURIs() }
+
+// refuse answers a call that the handler does not get.
+func (c *Conn) refuse(call rpc.CallID, code codes.Code, why string) {
+	c.reply(call, nil, rpc.Status{Code: code, Message: why})
+}
