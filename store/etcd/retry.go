@@ -1,0 +1,105 @@
+package etcd
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/serry-dev/serry/store"
+)
+
+const (
+	shortestPause = 5 * time.Millisecond
+	longestPause  = 100 * time.Millisecond
+
+	// attemptTimeout is how long one request may take before it is sent again, maybe to another member.
+	attemptTimeout = 2 * time.Second
+)
+
+// retry does what can be repeated until etcd has answered, ctx ends, or the store is closed. Requests
+// fail while etcd elects a leader; that is not worth ending a service for.
+func (s *service) retry(ctx context.Context, do func(context.Context) error) error {
+	pauseFor := shortestPause
+	for {
+		if s.ctx.Err() != nil {
+			return context.Cause(s.ctx)
+		}
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+		attempt, cancel := context.WithTimeout(ctx, attemptTimeout)
+		stop := context.AfterFunc(s.ctx, cancel)
+		err := do(attempt)
+		stop()
+		cancel()
+		if err == nil || !passing(err) {
+			return explain(err)
+		}
+		pause(ctx, pauseFor)
+		pauseFor = min(2*pauseFor, longestPause)
+	}
+}
+
+// pause waits, or until ctx ends.
+func pause(ctx context.Context, d time.Duration) {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+	case <-ctx.Done():
+	}
+}
+
+// code is the status that etcd or the way to it has answered with.
+func code(err error) codes.Code {
+	if e, ok := errors.AsType[rpctypes.EtcdError](err); ok {
+		return e.Code()
+	}
+	if errors.Is(err, context.DeadlineExceeded) {
+		return codes.DeadlineExceeded
+	}
+	if errors.Is(err, context.Canceled) {
+		return codes.Canceled
+	}
+	return status.Code(err)
+}
+
+// passing says whether the same request can succeed later. Whether it has already is not known.
+func passing(err error) bool {
+	switch code(err) {
+	case codes.Unavailable, codes.DeadlineExceeded, codes.Canceled:
+		return true
+	case codes.ResourceExhausted:
+		return errors.Is(rpctypes.Error(err), rpctypes.ErrTooManyRequests)
+	}
+	return false
+}
+
+func leaseGone(err error) bool { return errors.Is(rpctypes.Error(err), rpctypes.ErrLeaseNotFound) }
+
+// explain makes an error of etcd one that says what to do.
+func explain(err error) error {
+	switch {
+	case err == nil:
+		return nil
+	case errors.Is(rpctypes.Error(err), rpctypes.ErrNoSpace):
+		return &store.FullError{
+			What: "the etcd database",
+			Fix: "compact its history (etcdctl compact REVISION), defragment every member (etcdctl defrag --cluster), " +
+				"give it more room (--quota-backend-bytes) if that is not enough, and clear the alarm (etcdctl alarm disarm)",
+			Err: err,
+		}
+	case errors.Is(rpctypes.Error(err), rpctypes.ErrRequestTooLarge):
+		return fmt.Errorf("store: etcd takes only smaller requests than its default; raise its --max-request-bytes: %w", err)
+	case code(err) == codes.Unknown:
+		return err // of our own
+	}
+	return fmt.Errorf("store: etcd: %w", err)
+}
+
+func compacted(err error) bool { return errors.Is(rpctypes.Error(err), rpctypes.ErrCompacted) }

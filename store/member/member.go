@@ -1,0 +1,226 @@
+// Package member runs an etcd member inside this process, so that three serry processes can share a
+// journal without anybody having to operate an etcd first.
+//
+// [Start] takes the names and addresses of all members, the same on each of them, and a folder of its
+// own. The first start of a cluster waits until a majority is there. A member that was killed comes
+// back with its folder, whatever happened meanwhile. One that has lost its folder must not come back
+// under its name, because it has forgotten what it promised the others: it is removed from the cluster
+// and added again, as with any etcd.
+//
+// The member looks after itself: the leader of the journal drops history after each snapshot, and every
+// member returns free space to the disk when most of its database is free.
+//
+// Other members connect to its peer address, over TLS with certificates of both sides where [Config.TLS]
+// names them; without, whoever reaches the address can read and write the journal. For etcdctl there is
+// a socket in the folder, which only its owner can open:
+//
+//	etcdctl --endpoints unix:DIR/client.sock endpoint status
+package member
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"net"
+	"net/url"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+
+	"go.etcd.io/etcd/client/pkg/v3/transport"
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.etcd.io/etcd/server/v3/embed"
+	"go.etcd.io/etcd/server/v3/etcdserver/api/v3client"
+
+	"github.com/serry-dev/serry/store"
+	"github.com/serry-dev/serry/store/etcd"
+	"github.com/serry-dev/serry/store/internal/zaplog"
+)
+
+// A Config says who the members are, and which one this is.
+type Config struct {
+	// Name is the name of this member, one of Peers.
+	Name string
+	// Peers are all members: name to host:port, where the others reach it.
+	Peers map[string]string
+	// Dir is the folder of this member.
+	Dir string
+	// PeerListen is the address to listen on; by default that of Peers, or all interfaces where that is
+	// a host name.
+	PeerListen string
+	// Cluster tells clusters apart that could meet by a wrong address.
+	Cluster string
+	// TLS, or nil, are the files for connections between members.
+	TLS *TLS
+	// QuotaBytes is the limit of the database, 4 GiB by default.
+	QuotaBytes int64
+	// Log, or nil, gets warnings and errors of etcd.
+	Log *slog.Logger
+}
+
+// TLS are files in PEM: a certificate, for serving and for calling, its key, and the authorities whose
+// certificates others must have.
+type TLS struct {
+	Cert, Key, CA string
+}
+
+const (
+	heartbeatMillis = 50
+	electionMillis  = 400
+
+	defaultQuota = 4 << 30
+	clientSocket = "client.sock" // for etcdctl
+	httpSocket   = "http.sock"   // health and metrics
+
+	// longestSocket is how long the path of a socket may be.
+	longestSocket = 107
+)
+
+// A Member is a running member.
+type Member struct {
+	etcd   *embed.Etcd
+	client *clientv3.Client
+	quota  int64
+	log    *slog.Logger
+
+	stop context.CancelFunc
+	work sync.WaitGroup
+	once sync.Once
+	done chan struct{} // closed when the member has stopped
+	err  error         // why, set before done is closed
+}
+
+// Start starts a member and waits until it is part of a majority, or ctx ends.
+func Start(ctx context.Context, cfg Config) (*Member, error) {
+	ec, err := config(cfg)
+	if err != nil {
+		return nil, err
+	}
+	e, err := embed.StartEtcd(ec)
+	if err != nil {
+		return nil, fmt.Errorf("member %s: %w", cfg.Name, err)
+	}
+	select {
+	case <-e.Server.ReadyNotify():
+	case err := <-e.Err():
+		e.Close()
+		return nil, fmt.Errorf("member %s: %w", cfg.Name, err)
+	case <-e.Server.StopNotify():
+		e.Close()
+		return nil, fmt.Errorf("member %s: stopped while starting", cfg.Name)
+	case <-ctx.Done():
+		e.Server.Stop() // first: Close waits for requests that cannot end without a majority
+		e.Close()
+		return nil, fmt.Errorf("member %s: no majority of the %d members answers: %w", cfg.Name, len(cfg.Peers), context.Cause(ctx))
+	}
+	m := &Member{
+		etcd: e, client: v3client.New(e.Server), quota: ec.QuotaBackendBytes, log: cfg.Log,
+		done: make(chan struct{}),
+	}
+	if m.log == nil {
+		m.log = slog.New(slog.DiscardHandler)
+	}
+	upkeep, stop := context.WithCancel(context.Background())
+	m.stop = stop
+	m.work.Go(func() { m.upkeep(upkeep) })
+	go m.wait()
+	return m, nil
+}
+
+// config is what etcd needs to know.
+func config(cfg Config) (*embed.Config, error) {
+	if cfg.Peers[cfg.Name] == "" {
+		return nil, fmt.Errorf("member %q is none of the peers %v", cfg.Name, slices.Sorted(maps.Keys(cfg.Peers)))
+	}
+	if err := os.MkdirAll(cfg.Dir, 0o700); err != nil {
+		return nil, fmt.Errorf("member %s: %w", cfg.Name, err)
+	}
+	dir, err := filepath.Abs(cfg.Dir)
+	if err != nil {
+		return nil, fmt.Errorf("member %s: %w", cfg.Name, err)
+	}
+	if p := filepath.Join(dir, clientSocket); len(p) > longestSocket {
+		return nil, fmt.Errorf("member %s: %s: a socket cannot have a path this long; choose a folder with a shorter one", cfg.Name, p)
+	}
+	ec := embed.NewConfig()
+	ec.Name, ec.Dir = cfg.Name, dir
+	ec.ZapLoggerBuilder = embed.NewZapLoggerBuilder(zaplog.New(cfg.Log, "etcd"))
+	ec.TickMs, ec.ElectionMs = heartbeatMillis, electionMillis
+	ec.QuotaBackendBytes = cfg.QuotaBytes
+	if cfg.QuotaBytes <= 0 {
+		ec.QuotaBackendBytes = defaultQuota
+	}
+	ec.AutoCompactionMode, ec.AutoCompactionRetention = embed.CompactorModePeriodic, "10m" // the leader does so earlier
+	ec.InitialClusterToken = "serry " + cfg.Cluster
+	ec.ListenClientUrls = []url.URL{{Scheme: "unix", Path: filepath.Join(dir, clientSocket)}}
+	ec.ListenClientHttpUrls = []url.URL{{Scheme: "unix", Path: filepath.Join(dir, httpSocket)}}
+	ec.AdvertiseClientUrls = ec.ListenClientUrls
+	return ec, peers(ec, cfg)
+}
+
+// peers fills in the addresses of the members.
+func peers(ec *embed.Config, cfg Config) error {
+	scheme := "http"
+	if t := cfg.TLS; t != nil {
+		scheme = "https"
+		ec.PeerTLSInfo = transport.TLSInfo{CertFile: t.Cert, KeyFile: t.Key, TrustedCAFile: t.CA, ClientCertAuth: true}
+	}
+	var all []string
+	for _, name := range slices.Sorted(maps.Keys(cfg.Peers)) {
+		all = append(all, name+"="+scheme+"://"+cfg.Peers[name])
+	}
+	ec.InitialCluster = strings.Join(all, ",")
+	host, port, err := net.SplitHostPort(cfg.Peers[cfg.Name])
+	if err != nil {
+		return fmt.Errorf("member %s: %w", cfg.Name, err)
+	}
+	listen := cfg.PeerListen
+	if listen == "" {
+		if net.ParseIP(host) == nil && host != "localhost" {
+			host = "0.0.0.0"
+		}
+		listen = net.JoinHostPort(host, port)
+	}
+	ec.ListenPeerUrls = []url.URL{{Scheme: scheme, Host: listen}}
+	ec.AdvertisePeerUrls = []url.URL{{Scheme: scheme, Host: cfg.Peers[cfg.Name]}}
+	return nil
+}
+
+// Open makes a store of the cluster, by way of this member. cfg says nothing of how to reach it.
+func (m *Member) Open(ctx context.Context, cfg etcd.Config) (store.Store, error) {
+	cfg.Endpoints, cfg.TLS, cfg.Client, cfg.Compact = nil, nil, m.client, true
+	return etcd.Open(ctx, cfg)
+}
+
+// wait notes the end of the member.
+func (m *Member) wait() {
+	select {
+	case m.err = <-m.etcd.Err():
+	case <-m.etcd.Server.StopNotify():
+	}
+	close(m.done)
+}
+
+// Done is closed when the member has stopped, by Close or by an error.
+func (m *Member) Done() <-chan struct{} { return m.done }
+
+// Err is why the member has stopped, or nil. It is called after Done is closed.
+func (m *Member) Err() error { return m.err }
+
+// Close stops the member. If it leads the cluster it hands over first, where another can take over.
+func (m *Member) Close() error {
+	m.once.Do(func() {
+		m.stop()
+		m.work.Wait()
+		m.etcd.Close()
+	})
+	<-m.done
+	if errors.Is(m.err, net.ErrClosed) {
+		return nil
+	}
+	return m.err
+}
