@@ -23,10 +23,13 @@ const (
 // A fileStore is a journal in a bbolt database. Who leads is decided in memory, because one process
 // alone can have the folder.
 type fileStore struct {
-	dir    string // set in File, then constant
-	lock   *os.File
-	seat   *Seat
-	commit func(*bbolt.Tx) error // how a transaction is made durable; tests make it slow
+	dir  string // set in File, then constant
+	lock *os.File
+	seat *Seat
+
+	// Set in File; tests replace them before they use the store.
+	commit    func(*bbolt.Tx) error // makes a transaction durable
+	partBytes int                   // how long things are cut
 
 	mu struct {
 		sync.Mutex // held for every write
@@ -56,7 +59,7 @@ func openFile(dir string) (*fileStore, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &fileStore{dir: dir, lock: lock, commit: (*bbolt.Tx).Commit}
+	s := &fileStore{dir: dir, lock: lock, commit: (*bbolt.Tx).Commit, partBytes: partBytes}
 	if err := s.open(); err != nil {
 		lock.Close()
 		return nil, s.explain(err)

@@ -18,6 +18,7 @@ import (
 type fileReign struct {
 	store  *fileStore
 	office *reign // who leads, in memory
+	failed error  // of an Append, or nil; guarded by store.mu
 	book   aside.Book
 }
 
@@ -71,18 +72,22 @@ func (s *fileStore) transact(h head, fill func(*bbolt.Tx) error) error {
 
 // Append is one transaction. Once it has begun it does not heed ctx: the disk cannot be called back.
 func (r *fileReign) Append(ctx context.Context, batch []byte) error {
-	if ctx.Err() != nil {
-		return context.Cause(ctx)
-	}
 	r.store.mu.Lock()
 	defer r.store.mu.Unlock()
+	if r.failed == nil && ctx.Err() != nil {
+		r.failed = context.Cause(ctx)
+	}
+	if r.failed != nil {
+		return r.failed
+	}
 	h := r.store.mu.head
 	h.last++
-	return r.store.updateLocked(r, h, func(tx *bbolt.Tx) error {
+	r.failed = r.store.updateLocked(r, h, func(tx *bbolt.Tx) error {
 		b := tx.Bucket(journalBucket)
 		b.FillPercent = 1 // keys only ascend
 		return b.Put(number(h.last), seal(batch))
 	})
+	return r.failed
 }
 
 // Save is one transaction, too: the snapshot takes the place of the batches, or nothing happens.
@@ -92,6 +97,9 @@ func (r *fileReign) Save(ctx context.Context, snapshot []byte, keep []coord.Ref)
 	}
 	r.store.mu.Lock()
 	defer r.store.mu.Unlock()
+	if r.failed != nil {
+		return r.failed
+	}
 	garbage := r.book.Begin(keep)
 	h := r.store.mu.head
 	h.base, h.saved, h.snapshotBytes = h.last, true, uint64(len(snapshot))
@@ -105,7 +113,7 @@ func (r *fileReign) Save(ctx context.Context, snapshot []byte, keep []coord.Ref)
 			}
 		}
 		b := tx.Bucket(snapshotBucket)
-		for i, part := range parts(snapshot) {
+		for i, part := range parts(snapshot, r.store.partBytes) {
 			if err := b.Put(number(uint64(i)), seal(part)); err != nil {
 				return err
 			}
@@ -143,7 +151,7 @@ func (r *fileReign) Put(ctx context.Context, ref coord.Ref, value []byte) error 
 	if known, err := r.has(ref); known || err != nil {
 		return err
 	}
-	for i, part := range parts(value) {
+	for i, part := range parts(value, r.store.partBytes) {
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
 		}

@@ -105,11 +105,11 @@ func readRef(k []byte) (ref coord.Ref, ok bool) {
 // partBytes is the size of the parts that long things are written in.
 const partBytes = 8 << 20
 
-// parts cuts bytes into parts, at least one.
-func parts(b []byte) iter.Seq2[int, []byte] {
+// parts cuts bytes into parts of a size, at least one.
+func parts(b []byte, size int) iter.Seq2[int, []byte] {
 	return func(yield func(int, []byte) bool) {
 		for i := 0; i == 0 || len(b) > 0; i++ {
-			n := min(len(b), partBytes)
+			n := min(len(b), size)
 			if !yield(i, b[:n]) {
 				return
 			}

@@ -1,0 +1,47 @@
+package store
+
+import (
+	"go.etcd.io/bbolt"
+)
+
+// Crash does to a File store what the end of its process would.
+func Crash(st Store) {
+	s := st.(*fileStore)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.mu.closed = true
+	s.mu.db.Close()
+	s.lock.Close()
+}
+
+// Slow calls wait before each commit of a File store.
+func Slow(st Store, wait func()) {
+	st.(*fileStore).commit = func(tx *bbolt.Tx) error {
+		wait()
+		return tx.Commit()
+	}
+}
+
+// Parts counts parts of values and snapshots in the folder of a File store, open or not.
+func Parts(st Store) (n int) {
+	s := st.(*fileStore)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	_ = s.mu.db.View(func(tx *bbolt.Tx) error {
+		for _, b := range [][]byte{partsBucket, snapshotBucket} {
+			_ = tx.Bucket(b).ForEach(func([]byte, []byte) error { n++; return nil })
+		}
+		return nil
+	})
+	return n
+}
+
+// Values counts the values of a Shared disk.
+func (s *Shared) Values() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.mu.disk.values)
+}
+
+// Cut makes a File store cut long things into parts of a size.
+func Cut(st Store, partBytes int) { st.(*fileStore).partBytes = partBytes }
