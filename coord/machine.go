@@ -233,6 +233,7 @@ func (m *Machine) openEpoch(service serry.Incarnation, jobs []Job) {
 		newcomers = old.newcomers.take()
 		m.closeEpoch(service)
 	}
+	m.stopped = false // a service that was stopped can stand for another run
 	m.number++
 	m.ep = newEpoch(service, jobs, m.cfg)
 	m.bump()

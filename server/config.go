@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/serry-dev/serry/coord"
+	"github.com/serry-dev/serry/store"
 )
 
 // A Transport is a way to read calls from the network.
@@ -41,6 +42,16 @@ type Config struct {
 	// of job worker must show one with the URI name spiffe://example.org/worker/3 (A-TLS-10). Empty:
 	// any client may be any task.
 	TaskURI string
+
+	// Journal is where the service writes down what it does before anybody hears of it, and whose past
+	// it goes on with (C-LOG); nil keeps all in memory. The server does not give it back.
+	Journal store.Reign
+
+	// Term is that of the leadership, which replies on our own stream carry (C-TERM-1). Zero means that
+	// of Journal.
+	Term uint64
+
+	Planted Planted // none, but in tests of tests
 
 	Limits Limits       // of the server; those of the machine are in Cluster
 	Log    *slog.Logger // nil is silent
@@ -89,6 +100,10 @@ func (c Config) withDefaults() (Config, error) {
 	c.LostGrace = max(0, cmp.Or(c.LostGrace, DefaultLostGrace))
 	c.Transport = cmp.Or(c.Transport, Front)
 	c.Limits = c.Limits.withDefaults()
+	if c.Journal != nil {
+		c.Term = cmp.Or(c.Term, c.Journal.Term())
+		c.Cluster.Limits.ValueBytes = min(valueLimit(c.Cluster.Limits), c.Journal.MaxValue())
+	}
 	if c.Log == nil {
 		c.Log = slog.New(slog.DiscardHandler)
 	}

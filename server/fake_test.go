@@ -70,6 +70,7 @@ func (c *fakeConn) sendBytes(method string, body []byte) rpc.CallID {
 	call := c.mu.last
 	c.mu.Unlock()
 	c.handler.Serve(c, call, method, body)
+	c.handler.Served(c)
 	return call
 }
 

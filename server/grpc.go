@@ -183,6 +183,7 @@ func (t *grpcTransport) hand(c *grpcConn, id rpc.CallID, name string, m rpc.Meth
 		return status.Error(codes.ResourceExhausted, err.Error())
 	}
 	t.handler.Serve(c, id, name, request.ReadOnlyData())
+	t.handler.Served(c)
 	return nil
 }
 

@@ -22,10 +22,12 @@ type handler struct {
 	taskURI string // of Config
 	clock   clock
 	queue   *queue
+	help    func() // of the owner
 	stats   *stats
 
 	epoch atomic.Pointer[epoch] // published by the owner
 	req   atomic.Uint64         // the last one given out
+	mute  atomic.Bool           // the service goes on elsewhere: no more answers from here
 	peers sync.Map              // rpc.Conn -> *peer
 	open  atomic.Int64          // connections
 }
@@ -48,13 +50,13 @@ func (h *handler) Close(c rpc.Conn, err error) {
 		evidence = evidenceNotReading
 	}
 	// A server that has ended has no use for it.
-	_ = h.queue.push(item{word: ended{v.(*peer), evidence}}, false)
+	_ = h.queue.push(ended{v.(*peer), evidence})
 }
 
 // Cancel implements [rpc.Handler].
 func (h *handler) Cancel(c rpc.Conn, call rpc.CallID) {
 	if v, ok := h.peers.Load(c); ok {
-		_ = h.queue.push(item{word: withdrawn{v.(*peer), call}}, false)
+		_ = h.queue.push(withdrawn{v.(*peer), call})
 	}
 }
 
@@ -82,10 +84,13 @@ func (h *handler) Serve(c rpc.Conn, call rpc.CallID, method string, body []byte)
 		to.answer(shape.Encode(coord.Reply{Result: coord.Registered{Service: e.service}}))
 		return
 	}
-	if err := h.enqueue(item{event: ev, from: to, req: req, bytes: int64(len(body))}, kind); err != nil {
+	if err := h.enqueue(item{event: ev, from: to, req: req, bytes: int64(len(body))}, kind); err != nil && !h.mute.Load() {
 		to.answer(refusal(shape, err))
 	}
 }
+
+// Served implements [rpc.Handler].
+func (h *handler) Served(rpc.Conn) { h.help() }
 
 // origin is what the codec is told of a call.
 func (h *handler) origin(p *peer, e *epoch, req coord.Req, method string) wire.Origin {
@@ -102,7 +107,7 @@ func (h *handler) enqueue(it item, k kind) error {
 	if it.from.peer.surplus && k.refusable() {
 		return &serry.LimitError{Limit: "connections", Max: int64(h.limits.Connections)}
 	}
-	return h.queue.push(it, k.refusable())
+	return h.queue.put(it, k.refusable())
 }
 
 // answer ends a call from the handler. The transport flushes by itself.

@@ -67,7 +67,7 @@ func isFailure(n coord.Note) bool {
 		!errors.Is(n.Err, serry.ErrCancelled) && !errors.Is(n.Err, serry.ErrStopping)
 }
 
-// report adds what happened to a picture of the machine. It must be encoded before the next note.
+// report adds what happened to a picture of the machine.
 func (h *history) report(s coord.Status) wire.Report {
-	return wire.Report{Status: s, Clock: time.Now().UTC(), First: h.first, Notes: h.notes}
+	return wire.Report{Status: s, Clock: time.Now().UTC(), First: h.first, Notes: slices.Clone(h.notes)}
 }

@@ -2,7 +2,9 @@ package server
 
 import (
 	"maps"
+	"math"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/serry-dev/serry"
@@ -20,9 +22,13 @@ func (c clock) now() coord.Time { return coord.Time(time.Since(c.start)) }
 // does not hold up the reply to the first.
 const maxBatch = 4096
 
-// An owner owns the machine. All its fields are used by its own goroutine, in run, alone; what
-// others see of its work is published by perform.
+// An owner owns the machine. Its fields are used by whoever holds turn, and by nobody else; what
+// others see of its work is published by perform. Its own goroutine, in run, takes a turn when
+// something falls due or an item of ours comes; for calls the goroutine that read them does, so that
+// an answer need not wait until another goroutine has been woken.
 type owner struct {
+	turn sync.Mutex
+
 	handler  *handler
 	queue    *queue
 	clock    clock
@@ -40,27 +46,74 @@ type owner struct {
 	asked    *item // the call being stepped, or nil
 	answered bool  // its reply was among the effects
 
-	wave    wave
-	fanout  fanout
-	history history
+	wave      *wave
+	performer *performer // where there is no journal
+	journal   *journal   // or nil
+	size      growth     // of the journal
+	refs      refs       // of what lies beside it
+	settings  settings   // that it is true for
+	over      bool       // the journal is closed: nothing is stepped any more
+	history   history
+
+	spare []item     // room for the queue
+	due   coord.Time // when run wakes up by itself, or never
 }
+
+const never = coord.Time(math.MaxInt64)
 
 // run steps the machine until the queue is closed and empty.
 func (o *owner) run() {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
-	var spare []item
 	for {
-		items, open := o.queue.drain(spare)
-		o.take(items)
-		if spare = keep(items); len(items) > 0 {
-			continue // more may have come meanwhile
+		o.turn.Lock()
+		some, open := o.drain()
+		o.due = o.next()
+		due := o.due
+		o.turn.Unlock()
+		if some || o.queue.length() > 0 {
+			continue // help leaves what comes meanwhile to us
 		}
 		if !open {
 			return
 		}
-		o.sleep(timer)
+		o.sleep(timer, due)
 	}
+}
+
+// helpTurns is how many turns a reader takes before it leaves the rest to run, so that a flood of
+// calls does not keep it from its own connection.
+const helpTurns = 2
+
+// help takes a turn for the goroutine that queued something, unless somebody has one: then that one
+// finds what was queued, because it looks once more when it has finished.
+func (o *owner) help() {
+	for range helpTurns {
+		if o.journal.full() {
+			break
+		}
+		if o.queue.length() == 0 || !o.turn.TryLock() {
+			return
+		}
+		o.drain()
+		late := o.next() < o.due
+		o.turn.Unlock()
+		if late {
+			o.queue.nudge()
+		}
+	}
+	if o.queue.length() > 0 {
+		o.queue.nudge()
+	}
+}
+
+// drain steps through what is queued, or just lets time pass. It says whether there was something, and
+// whether more can come.
+func (o *owner) drain() (some, open bool) {
+	items, open := o.queue.drain(o.spare)
+	o.take(items)
+	o.spare = keep(items)
+	return len(items) > 0, open
 }
 
 // keep returns the room of items for reuse, unless a burst made it large.
@@ -74,31 +127,39 @@ func keep(items []item) []item {
 
 // take steps through items in batches.
 func (o *owner) take(items []item) {
-	if len(items) == 0 {
-		o.batch(nil)
-	}
-	for batch := range slices.Chunk(items, maxBatch) {
-		o.batch(batch)
+	for first := true; first || len(items) > 0; first = false {
+		items = items[o.batch(items[:min(len(items), maxBatch)]):]
 	}
 }
 
-// batch steps through some items and whatever has fallen due, then lets the effects happen.
-func (o *owner) batch(items []item) {
-	o.now = o.clock.now()
-	for i := range items {
-		o.item(&items[i])
+// batch steps through some items and whatever has fallen due, then lets the effects happen. It says
+// how many of the items it took.
+func (o *owner) batch(items []item) (taken int) {
+	if o.over {
+		return len(items)
 	}
-	if due, ok := o.machine.Deadline(); ok && due <= o.now {
+	o.now = o.clock.now()
+	for taken < len(items) && len(o.wave.records) < maxBatchBytes {
+		if o.item(&items[taken]); o.over {
+			return len(items)
+		}
+		taken++
+	}
+	if due, ok := o.machine.Deadline(); ok && (due <= o.now || o.journal != nil && o.size.tick() <= o.now) {
 		o.step(coord.Tick{})
+		o.size.last = o.now
 	}
 	o.judge(o.links.due(o.now))
-	o.commit(items)
-	o.perform()
+	if o.progress.due(o.now, o.meeting > 0) {
+		o.progress.report(o.now, o.machine.View())
+	}
+	o.count(items[:taken])
+	o.commit()
+	return taken
 }
 
-// commit is where a journal takes the batch. Nothing of the wave has left before it returns
-// (C-LOG-2). The memory of this process is all the store there is, so there is nothing to wait for.
-func (o *owner) commit(items []item) {
+// count counts a batch.
+func (o *owner) count(items []item) {
 	o.stats.batches.Add(1)
 	for i := range items {
 		if items[i].event != nil {
@@ -107,9 +168,27 @@ func (o *owner) commit(items []item) {
 	}
 }
 
-// sleep waits for the next item or the next thing that falls due.
-func (o *owner) sleep(timer *time.Timer) {
+// commit lets the wave happen. Where there is a journal that is not before the journal has it (C-LOG-2),
+// and somebody else's work.
+func (o *owner) commit() {
+	if o.journal == nil {
+		o.performer.perform(o.wave)
+		return
+	}
+	if o.size.grown() {
+		o.picture()
+	}
+	if !o.wave.idle() {
+		o.wave, o.over = o.journal.hand(o.wave)
+	}
+}
+
+// next says when the next thing falls due, or never.
+func (o *owner) next() coord.Time {
 	due, ok := o.machine.Deadline()
+	if ok && o.journal != nil {
+		due = min(due, o.size.tick())
+	}
 	if at, some := o.links.next(); some {
 		due, ok = earlier(due, ok, at)
 	}
@@ -117,6 +196,14 @@ func (o *owner) sleep(timer *time.Timer) {
 		due, ok = earlier(due, ok, at)
 	}
 	if !ok {
+		return never
+	}
+	return due
+}
+
+// sleep waits until something falls due, or until somebody has more to do.
+func (o *owner) sleep(timer *time.Timer, due coord.Time) {
+	if due == never {
 		timer.Stop()
 		<-o.queue.wake
 		return
@@ -151,6 +238,8 @@ func (o *owner) item(it *item) {
 		if s := o.epoch.seat(w.task); s != nil && s.known.incarnation != 0 {
 			o.judge([]suspect{{life: life{w.task, s.known.incarnation}, lost: true, evidence: w.evidence}})
 		}
+	case leaving:
+		o.leave(w)
 	case viewing:
 		w.answer <- o.machine.View() // has room
 	case ordered:
@@ -194,7 +283,16 @@ func (o *owner) gone(l life, cause string) {
 
 // step moves the machine and collects what must happen.
 func (o *owner) step(ev coord.Event) {
-	for _, e := range o.machine.Step(o.now, ev) {
+	effects := o.machine.Step(o.now, ev)
+	if o.journal != nil {
+		o.record()
+	}
+	o.collect(effects)
+}
+
+// collect puts effects on the wave.
+func (o *owner) collect(effects []coord.Effect) {
+	for _, e := range effects {
 		switch e := e.(type) {
 		case coord.Reply:
 			o.reply(e)

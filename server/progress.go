@@ -22,9 +22,8 @@ const (
 	errorInLog  = 1000 // bytes of an error, which may name every task
 )
 
-// progress writes the log: notes of the machine as they come, and at times a line on every wait
-// that has lasted for long, with the names of those who are missing (C-REG-16). It belongs to the
-// owner.
+// progress writes, at times, a line on every wait that has lasted for long, with the names of those
+// who are missing (C-REG-16). It belongs to the owner.
 type progress struct {
 	log   *slog.Logger
 	at    coord.Time          // of the next look
@@ -121,15 +120,18 @@ func short(s string, bytes int) string {
 	return strings.ToValidUTF8(s[:bytes], "") + "..."
 }
 
+// A noteLog writes the notes of the machine to the log.
+type noteLog struct{ *slog.Logger }
+
 // notes logs what the machine noted in one wave. What happens to all tasks at once is told of a few.
-func (p *progress) notes(list []coord.Note) {
+func (l noteLog) notes(list []coord.Note) {
 	var told, left map[string]int
 	if len(list) > notesInLog {
 		told, left = make(map[string]int), make(map[string]int)
 	}
 	for i, n := range list {
 		level := level(n)
-		if !p.log.Enabled(context.Background(), level) {
+		if !l.Enabled(context.Background(), level) {
 			continue
 		}
 		if i >= notesInLog && told[n.What] >= notesInLog {
@@ -139,10 +141,10 @@ func (p *progress) notes(list []coord.Note) {
 		if told != nil {
 			told[n.What]++
 		}
-		p.log.Log(context.Background(), level, n.What, attrs(n)...)
+		l.Log(context.Background(), level, n.What, attrs(n)...)
 	}
 	for _, what := range slices.Sorted(maps.Keys(left)) {
-		p.log.Info("more of the same", slog.String("note", what), slog.Int("count", left[what]))
+		l.Info("more of the same", slog.String("note", what), slog.Int("count", left[what]))
 	}
 }
 

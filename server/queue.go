@@ -50,15 +50,16 @@ type (
 		evidence string
 	}
 	viewing struct{ answer chan<- coord.View }
-	ordered struct { // an event of the operator, done once its effects have left
+	leaving struct{ saved chan<- struct{} } // another goes on from here; told when it can
+	ordered struct {                        // an event of the operator, done once its effects have left
 		event coord.Event
 		done  chan<- struct{}
 	}
 )
 
-// A queue holds items for the owner. Any goroutine may push; only the owner drains.
+// A queue holds items for the owner. Any goroutine may push; only who has the owner's turn drains.
 type queue struct {
-	wake   chan struct{} // has room for one: told when the first item comes
+	wake   chan struct{} // has room for one: tells run that there is something to do
 	limits Limits        // set once
 
 	mu struct {
@@ -73,30 +74,30 @@ func newQueue(l Limits) *queue {
 	return &queue{wake: make(chan struct{}, 1), limits: l}
 }
 
-// push appends it. What must not be refused is taken whatever the limits; it is bounded by the
-// number of connections and tasks. The error is ErrStopped or a LimitError.
-func (q *queue) push(it item, refusable bool) error {
-	q.mu.Lock()
-	first, err := q.append(it, refusable)
-	q.mu.Unlock()
-	if first {
-		q.nudge()
-	}
+// push appends a word of ours, and wakes the owner for it. The error is ErrStopped.
+func (q *queue) push(word any) error {
+	err := q.put(item{word: word}, false)
+	q.nudge()
 	return err
 }
 
-func (q *queue) append(it item, refusable bool) (first bool, err error) {
+// put appends it for whoever calls owner.help next. What must not be refused is taken whatever the
+// limits; it is bounded by the number of connections and tasks. The error is ErrStopped or a
+// LimitError.
+func (q *queue) put(it item, refusable bool) error {
+	q.mu.Lock()
+	defer q.mu.Unlock()
 	switch {
 	case q.mu.closed:
-		return false, serry.ErrStopped
+		return serry.ErrStopped
 	case refusable && len(q.mu.items) >= q.limits.QueueEvents:
-		return false, &serry.LimitError{Limit: "queue events", Max: int64(q.limits.QueueEvents)}
+		return &serry.LimitError{Limit: "queue events", Max: int64(q.limits.QueueEvents)}
 	case refusable && q.mu.bytes+it.bytes > q.limits.QueueBytes:
-		return false, &serry.LimitError{Limit: "queue bytes", Max: q.limits.QueueBytes}
+		return &serry.LimitError{Limit: "queue bytes", Max: q.limits.QueueBytes}
 	}
 	q.mu.items = append(q.mu.items, it)
 	q.mu.bytes += it.bytes
-	return len(q.mu.items) == 1, nil
+	return nil
 }
 
 func (q *queue) nudge() {

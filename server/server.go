@@ -27,19 +27,27 @@ type Server struct {
 	stats     *stats
 
 	stop    sync.Once
-	stopped chan struct{} // closed when Shutdown has ended everything
+	stopped chan struct{} // closed when nothing of the server runs any more
 	ended   chan struct{} // closed when the owner has ended
 	last    coord.View    // what the owner saw last; read only after ended
+	err     error         // why the journal ended; read only after ended
 }
 
-// New starts a service. It serves nobody until [Server.Serve] is called, and runs until
-// [Server.Shutdown].
+// New starts a service, or goes on with the one that cfg.Journal tells of. It serves nobody until
+// [Server.Serve] is called, and runs until [Server.Shutdown] or until its journal fails.
 func New(cfg Config) (*Server, error) {
 	cfg, err := cfg.withDefaults()
 	if err != nil {
 		return nil, err
 	}
-	clk := clock{time.Now()}
+	began := time.Now()
+	history := &past{}
+	if cfg.Journal == nil {
+		history.machine = coord.New(cfg.Cluster)
+	} else if history, err = load(context.Background(), cfg.Journal, cfg.Cluster); err != nil {
+		return nil, err
+	}
+	clk := clock{time.Now().Add(-time.Duration(history.machine.Now()))} // C-TIME-1
 	methods := wire.Methods(valueLimit(cfg.Cluster.Limits))
 	st := newStats()
 	h := &handler{limits: cfg.Limits, taskURI: cfg.TaskURI, clock: clk, queue: newQueue(cfg.Limits), stats: st}
@@ -52,6 +60,11 @@ func New(cfg Config) (*Server, error) {
 		ended:   make(chan struct{}),
 	}
 	s.owner = newOwner(cfg, s)
+	h.help = s.owner.help
+	if err := s.owner.begin(cfg, history, began); err != nil {
+		s.owner.journal.cancel(err)
+		return nil, err
+	}
 	s.transport = newTransport(cfg, h, methods)
 	s.start()
 	return s, nil
@@ -72,23 +85,43 @@ func newOwner(cfg Config, s *Server) *owner {
 		stats:    s.stats,
 		silence:  s.silence,
 		progress: newProgress(cfg.Log),
-		machine:  coord.New(cfg.Cluster),
 		waiting:  make(map[coord.Req]*waiter),
 		links:    newLinks(cfg.LostGrace),
-		fanout:   newFanout(),
+		settings: settingsOf(cfg.Cluster),
+		wave:     new(wave),
 	}
-	o.opened(coord.Opened{Epoch: 1, Service: cfg.Cluster.Service, Jobs: cfg.Cluster.Jobs})
-	o.perform()
+	o.performer = newPerformer(s)
+	if cfg.Journal != nil {
+		o.journal = newJournal(cfg.Journal, o.performer, cfg.Planted)
+	}
 	return o
 }
 
 func (s *Server) start() {
+	if j := s.owner.journal; j != nil {
+		go j.run()
+		go s.watch(j)
+	}
 	go func() {
 		defer close(s.ended)
 		s.owner.run()
+		if j := s.owner.journal; j != nil {
+			j.close()
+			s.err = j.err
+		}
 		s.last = s.owner.machine.View()
 	}()
 	go s.silence.run()
+}
+
+// watch ends the server when its journal has ended before it. Nothing of what was not written has left,
+// and nothing will (NEW-45).
+func (s *Server) watch(j *journal) {
+	<-j.ended
+	if j.err != nil {
+		s.cfg.Log.Error("journal ended", "err", j.err)
+		s.Close()
+	}
 }
 
 // Serve lets in clients of both dialects until l fails or the server is shut down; then it returns
@@ -109,11 +142,16 @@ func (s *Server) Handler() rpc.Handler { return s.handler }
 // View draws a picture of the service.
 func (s *Server) View() coord.View {
 	answer := make(chan coord.View, 1)
-	if err := s.handler.queue.push(item{word: viewing{answer}}, false); err != nil {
+	if err := s.handler.queue.push(viewing{answer}); err != nil {
 		<-s.ended
 		return s.last
 	}
-	return <-answer
+	select {
+	case v := <-answer:
+		return v
+	case <-s.ended:
+		return s.last
+	}
 }
 
 // OpenEpoch ends the present run of the job, whatever its state, and opens the next one, with other
@@ -130,12 +168,14 @@ func (s *Server) OpenEpoch(ctx context.Context, jobs []coord.Job) error {
 // order steps the machine with an event of ours and waits until its effects have left.
 func (s *Server) order(ctx context.Context, ev coord.Event) error {
 	done := make(chan struct{})
-	if err := s.handler.queue.push(item{word: ordered{ev, done}}, false); err != nil {
+	if err := s.handler.queue.push(ordered{ev, done}); err != nil {
 		return err
 	}
 	select {
 	case <-done:
 		return nil
+	case <-s.ended:
+		return serry.ErrStopped
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	}
@@ -145,12 +185,22 @@ func (s *Server) order(ctx context.Context, ev coord.Event) error {
 // the service's own answer (C-STOP-2). Clients have until ctx ends, but at most a few seconds, to
 // read it. After that nothing of the server runs any more. Later calls wait for the first.
 func (s *Server) Shutdown(ctx context.Context) {
-	s.stop.Do(func() {
-		defer close(s.stopped)
-		ctx, cancel := context.WithTimeout(ctx, stopPatience)
-		defer cancel()
+	ctx, cancel := context.WithTimeout(ctx, stopPatience)
+	defer cancel()
+	s.end(ctx, func() {
 		// It cannot fail but by ctx, and then the connections go at once.
 		_ = s.order(ctx, coord.Stop{})
+	})
+}
+
+// end ends the server once. Its last word has until ctx ends to be written and read.
+func (s *Server) end(ctx context.Context, last func()) {
+	s.stop.Do(func() {
+		defer close(s.stopped)
+		if j := s.owner.journal; j != nil {
+			defer context.AfterFunc(ctx, func() { j.cancel(serry.ErrStopped) })()
+		}
+		last()
 		s.transport.shutdown(ctx)
 		close(s.silence.stop)
 		<-s.silence.done
@@ -169,12 +219,12 @@ func (s *Server) Metrics() http.Handler { return newMetrics(s) }
 // or not the task said goodbye.
 func (s *Server) Exited(task serry.TaskID, cause string) {
 	// A server that has ended has no use for it.
-	_ = s.handler.queue.push(item{word: exited{task, cause}}, false)
+	_ = s.handler.queue.push(exited{task, cause})
 }
 
 // Lost tells the service that the life a task has now is lost, on evidence that needs no other: "host
 // silent".
 func (s *Server) Lost(task serry.TaskID, evidence string) {
 	// A server that has ended has no use for it.
-	_ = s.handler.queue.push(item{word: accused{task, evidence}}, false)
+	_ = s.handler.queue.push(accused{task, evidence})
 }

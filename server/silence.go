@@ -78,7 +78,7 @@ func (s *silence) scan(now, due coord.Time, e *epoch) {
 	if len(found) > 0 {
 		// All of a pass in one event, so that survivors hear of them together. A closed queue
 		// means that the server has ended.
-		_ = s.queue.push(item{word: silences{epoch: e, seats: found}}, false)
+		_ = s.queue.push(silences{epoch: e, seats: found})
 	}
 }
 

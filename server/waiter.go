@@ -98,6 +98,9 @@ func (o *owner) release(w *waiter) {
 
 // reply finds the calls that r answers and puts it on the wave.
 func (o *owner) reply(r coord.Reply) {
+	if s, ok := r.Result.(coord.Status); ok {
+		r.Result = o.history.report(s)
+	}
 	if o.asked != nil && r.Req == o.asked.req {
 		o.answered = true
 		asked, kind := inspect(o.asked.event)

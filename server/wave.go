@@ -13,8 +13,21 @@ type wave struct {
 	replies []outgoing
 	notes   []coord.Note
 	done    []chan<- struct{} // orders to report as done
-	touched []*peer           // to flush
+
+	// With a journal.
+	records  []byte    // of the batch
+	values   []laid    // that its records name
+	snapshot *pictured // to save after it, or nil
 }
+
+// idle says whether nothing must happen.
+func (w *wave) idle() bool {
+	return w.epoch == nil && len(w.shown)+len(w.replies)+len(w.notes)+len(w.done)+len(w.records) == 0 && w.snapshot == nil
+}
+
+// answers says whether somebody hears of a wave, so that it must not be that of a deposed leader
+// (C-TERM-2).
+func (w *wave) answers() bool { return len(w.replies)+len(w.done) > 0 }
 
 // A showing is a change of what handlers may know of a task.
 type showing struct {
@@ -30,33 +43,45 @@ type outgoing struct {
 	waited coord.Time // 0 if it was answered at once
 }
 
-// perform lets the effects of a wave happen. Tables are published before replies leave, so that the
-// first heartbeat after a registration finds its task; replies keep the order of the machine
-// (C-ORD-1); each connection is flushed once (E-51).
-func (o *owner) perform() {
-	w := &o.wave
+// A performer lets waves happen, one after the other. With a journal that is done by the goroutine
+// which commits, while the owner steps the next batch already; without one by the owner itself.
+type performer struct {
+	handler *handler
+	stats   *stats
+	log     noteLog
+	fanout  fanout
+	touched []*peer // to flush
+}
+
+func newPerformer(s *Server) *performer {
+	return &performer{handler: s.handler, stats: s.stats, log: noteLog{s.cfg.Log}, fanout: newFanout()}
+}
+
+// perform lets the effects of a wave happen, and empties it. Tables are published before replies
+// leave, so that the first heartbeat after a registration finds its task; replies keep the order of
+// the machine (C-ORD-1); each connection is flushed once (E-51).
+func (p *performer) perform(w *wave) {
 	for _, s := range w.shown {
 		s.seat.shown.Store(&standing{s.state, s.incarnation, s.departed})
 	}
 	if w.epoch != nil {
-		o.handler.epoch.Store(w.epoch)
+		p.handler.epoch.Store(w.epoch)
 	}
 	for i := range w.replies {
-		o.send(&w.replies[i])
+		p.send(&w.replies[i])
 	}
-	for _, p := range w.touched {
-		p.inWave = false
-		p.conn.Flush()
+	for _, to := range p.touched {
+		to.inWave = false
+		to.conn.Flush()
 	}
-	o.progress.notes(w.notes)
-	if o.progress.due(o.now, o.meeting > 0) {
-		o.progress.report(o.now, o.machine.View())
-	}
+	clear(p.touched)
+	p.touched = p.touched[:0]
+	p.log.notes(w.notes)
 	for _, d := range w.done {
 		close(d)
 	}
 	w.clear()
-	o.fanout.endWave()
+	p.fanout.endWave()
 }
 
 // eagerFlushBytes is the size from which on a reply is sent before the next is made, so that one
@@ -64,24 +89,21 @@ func (o *owner) perform() {
 const eagerFlushBytes = 4 << 10
 
 // send hands one reply to its transport.
-func (o *owner) send(out *outgoing) {
-	if s, ok := out.reply.Result.(coord.Status); ok {
-		out.reply.Result = o.history.report(s)
-	}
-	body, st := o.fanout.encode(out.to.shape, out.reply)
-	p := out.to.peer
+func (p *performer) send(out *outgoing) {
+	body, st := p.fanout.encode(out.to.shape, out.reply)
+	to := out.to.peer
 	out.to.stats.answered(st.Code, len(body))
 	if out.kind == meeting {
-		o.stats.barrierWait(out.waited)
+		p.stats.barrierWait(out.waited)
 	}
-	p.conn.Reply(out.to.call, body, st)
+	to.conn.Reply(out.to.call, body, st)
 	if len(body) >= eagerFlushBytes {
-		p.conn.Flush()
+		to.conn.Flush()
 		return
 	}
-	if !p.inWave {
-		p.inWave = true
-		o.wave.touched = append(o.wave.touched, p)
+	if !to.inWave {
+		to.inWave = true
+		p.touched = append(p.touched, to)
 	}
 }
 
@@ -91,13 +113,16 @@ func (w *wave) clear() {
 	clear(w.replies)
 	clear(w.notes)
 	clear(w.done)
-	clear(w.touched)
+	clear(w.values)
 	*w = wave{
-		shown: w.shown[:0], replies: w.replies[:0], notes: w.notes[:0],
-		done: w.done[:0], touched: w.touched[:0],
+		shown: w.shown[:0], replies: w.replies[:0], notes: w.notes[:0], done: w.done[:0],
+		records: w.records[:0], values: w.values[:0],
 	}
 	if cap(w.replies) > 4*maxBatch {
 		w.replies = nil
+	}
+	if cap(w.records) > 4*maxBatchBytes {
+		w.records = nil
 	}
 }
 

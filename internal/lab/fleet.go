@@ -66,6 +66,14 @@ func (l *Lab) Replace(t testing.TB, cfg server.Config) *Lab {
 	return serve(t, cfg, l.door)
 }
 
+// Crash ends the server without a word and starts another in its place, when make says how. Between
+// the two nobody serves.
+func (l *Lab) Crash(t testing.TB, make func() server.Config) *Lab {
+	t.Helper()
+	l.Close()
+	return serve(t, make(), l.door)
+}
+
 func serve(t testing.TB, cfg server.Config, d *door) *Lab {
 	t.Helper()
 	if cfg.Transport == "" {

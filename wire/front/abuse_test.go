@@ -42,6 +42,7 @@ func newCounter() *counter {
 func (h *counter) Open(rpc.Conn)               {}
 func (h *counter) Close(rpc.Conn, error)       {}
 func (h *counter) Cancel(rpc.Conn, rpc.CallID) {}
+func (h *counter) Served(rpc.Conn)             {}
 func (h *counter) Serve(c rpc.Conn, call rpc.CallID, _ string, _ []byte) {
 	h.mu.Lock()
 	defer h.mu.Unlock()

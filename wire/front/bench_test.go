@@ -21,6 +21,7 @@ type prompt struct{}
 func (prompt) Open(rpc.Conn)               {}
 func (prompt) Close(rpc.Conn, error)       {}
 func (prompt) Cancel(rpc.Conn, rpc.CallID) {}
+func (prompt) Served(rpc.Conn)             {}
 func (prompt) Serve(c rpc.Conn, call rpc.CallID, _ string, _ []byte) {
 	c.Reply(call, nil, rpc.Status{})
 }

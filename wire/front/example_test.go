@@ -16,6 +16,7 @@ type greeter struct{}
 func (greeter) Open(rpc.Conn)               {}
 func (greeter) Close(rpc.Conn, error)       {}
 func (greeter) Cancel(rpc.Conn, rpc.CallID) {}
+func (greeter) Served(rpc.Conn)             {}
 func (greeter) Serve(c rpc.Conn, call rpc.CallID, _ string, body []byte) {
 	c.Reply(call, append([]byte("hello "), body...), rpc.Status{})
 }

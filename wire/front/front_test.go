@@ -145,6 +145,8 @@ func (h *testHandler) Close(c rpc.Conn, err error) {
 	}
 }
 
+func (h *testHandler) Served(rpc.Conn) {}
+
 func (h *testHandler) Cancel(c rpc.Conn, call rpc.CallID) {
 	defer h.lock()()
 	if !h.open[c] {

@@ -43,6 +43,10 @@ func (c *conn) wave(p []byte) error {
 	}
 	c.in.source.keep(rest)
 	c.armDeadlines()
+	if c.in.served {
+		c.in.served = false
+		c.srv.handler.Served(c)
+	}
 	c.inWave.Store(false)
 	c.flush()
 	c.holdBack()

@@ -332,6 +332,7 @@ func (c *conn) dispatch(r *request, body []byte) {
 	c.mu.open[stream] = k
 	c.mu.Unlock()
 	c.removeRequest(r)
+	c.in.served = true
 	c.srv.handler.Serve(c, rpc.CallID(stream), m.path, body)
 }
 

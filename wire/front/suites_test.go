@@ -83,6 +83,7 @@ var testServiceMethods = rpc.Methods{
 func (testService) Open(rpc.Conn)               {}
 func (testService) Close(rpc.Conn, error)       {}
 func (testService) Cancel(rpc.Conn, rpc.CallID) {}
+func (testService) Served(rpc.Conn)             {}
 func (testService) Serve(c rpc.Conn, call rpc.CallID, method string, body []byte) {
 	if method == grpc_testing.TestService_EmptyCall_FullMethodName {
 		c.Reply(call, nil, rpc.Status{})

@@ -56,9 +56,12 @@ type Handler interface {
 	Open(c Conn)
 
 	// Serve takes one call; method is the full path, "/package.Service/Method". body is valid
-	// only until Serve returns: what outlives it must be copied. The transport flushes c by
-	// itself after the calls that came together have been served.
+	// only until Serve returns: what outlives it must be copied.
 	Serve(c Conn, call CallID, method string, body []byte)
+
+	// Served follows the Serves of calls that came together, on the same goroutine. A handler may
+	// put off work until then. The transport flushes c by itself afterwards.
+	Served(c Conn)
 
 	// Cancel says that nobody waits for the reply any more: the client withdrew the call, or its
 	// deadline passed. Reply does nothing for it from now on.

@@ -1,0 +1,297 @@
+package server
+
+import (
+	"context"
+	"crypto/sha256"
+	"sync/atomic"
+	"time"
+
+	"github.com/serry-dev/serry/coord"
+	"github.com/serry-dev/serry/store"
+)
+
+const (
+	// maxBatchBytes is how much a wave may add to the journal before it is cut short, and how much
+	// waves are joined to, so that one write stays a write of modest size.
+	maxBatchBytes = 512 << 10
+
+	// wavesAhead is how many waves may wait for the journal. The owner waits with the next, and calls
+	// gather in its queue, which has limits of its own.
+	wavesAhead = 64
+
+	// tickPeriod is how much service time may be lost in an outage while a deadline is pending
+	// (C-TIME-1).
+	tickPeriod = coord.Time(time.Second)
+
+	// leastGrowth is how much is added to a journal, at least, before it is replaced by a snapshot.
+	leastGrowth = 4 << 20
+
+	// leastValues is the same for values that lie aside.
+	leastValues = 64 << 20
+)
+
+// Planted is a fault of the server, planted to test the tests: what looks for such a fault must find
+// this one.
+type Planted uint8
+
+// ReplyBeforeJournal lets replies leave before the journal has what they tell of (C-LOG-2).
+const ReplyBeforeJournal Planted = 1
+
+// A journal takes waves from the owner, writes down what they change, and then lets them happen. It is
+// a goroutine of its own: while it waits for the disk the owner steps on, and what gathers meanwhile is
+// one write, too. So the number of writes follows the speed of the disk, and not the number of calls.
+//
+// When something cannot be written nothing of its wave leaves, nor of any later one.
+type journal struct {
+	reign     store.Reign
+	performer *performer
+	planted   Planted
+	ctx       context.Context // of everything the store is asked for
+	cancel    context.CancelCauseFunc
+
+	waves chan *wave
+	spare chan *wave    // that have happened
+	ended chan struct{} // closed when the goroutine has ended, after err was set
+	err   error         // why it ended early, or nil
+
+	joined []byte // owned by run: records of several waves
+	writes atomic.Uint64
+}
+
+func newJournal(r store.Reign, p *performer, planted Planted) *journal {
+	ctx, cancel := context.WithCancelCause(context.Background())
+	return &journal{
+		reign: r, performer: p, planted: planted, ctx: ctx, cancel: cancel,
+		waves: make(chan *wave, wavesAhead),
+		spare: make(chan *wave, wavesAhead),
+		ended: make(chan struct{}),
+	}
+}
+
+// full says whether the owner would have to wait. A nil journal never is.
+func (j *journal) full() bool { return j != nil && len(j.waves) == cap(j.waves) }
+
+// hand takes a wave and returns room for the next one. It is over when the journal has ended.
+func (j *journal) hand(w *wave) (next *wave, over bool) {
+	select {
+	case j.waves <- w:
+	case <-j.ended:
+		return new(wave), true
+	}
+	select {
+	case next = <-j.spare:
+	default:
+		next = new(wave)
+	}
+	return next, false
+}
+
+// close is called by the owner after the last wave, and returns when all have happened.
+func (j *journal) close() {
+	close(j.waves)
+	<-j.ended
+	j.cancel(nil)
+}
+
+// run commits waves until the owner closes the journal, or until one cannot be committed.
+func (j *journal) run() {
+	defer close(j.ended)
+	group := make([]*wave, 0, wavesAhead)
+	for {
+		select {
+		case w, open := <-j.waves:
+			if !open {
+				return
+			}
+			group = j.gather(append(group[:0], w))
+		case <-j.reign.Deposed():
+			j.err = store.ErrDeposed
+			return
+		}
+		if err := j.commit(group); err != nil {
+			if j.ctx.Err() == nil { // else somebody ended the server, and did not wait for the store
+				j.err = err
+			}
+			return
+		}
+	}
+}
+
+// gather adds the waves that wait, up to one with a snapshot: that must be saved before anything is
+// written that it does not cover.
+func (j *journal) gather(group []*wave) []*wave {
+	size := len(group[0].records)
+	for group[len(group)-1].snapshot == nil && size < maxBatchBytes {
+		select {
+		case w, open := <-j.waves:
+			if !open {
+				return group // run finds that out, too
+			}
+			group = append(group, w)
+			size += len(w.records)
+		default:
+			return group
+		}
+	}
+	return group
+}
+
+// commit writes down what the waves of a group change, makes sure that the service is still ours, and
+// lets them happen.
+func (j *journal) commit(group []*wave) error {
+	records, answers := j.join(group)
+	snapshot := group[len(group)-1].snapshot
+	if err := j.put(group); err != nil {
+		return err
+	}
+	if j.planted&ReplyBeforeJournal != 0 {
+		j.happen(group) // which leaves the records as they are
+	}
+	switch {
+	case len(records) > 0:
+		j.writes.Add(1)
+		if err := j.reign.Append(j.ctx, records); err != nil {
+			return err
+		}
+	case answers: // C-TERM-2
+		if err := j.reign.Confirm(j.ctx); err != nil {
+			return err
+		}
+	}
+	if j.planted&ReplyBeforeJournal == 0 {
+		j.happen(group)
+	}
+	if snapshot != nil {
+		return j.save(snapshot)
+	}
+	return nil
+}
+
+// join puts the records of a group in a row, and says whether somebody hears of it.
+func (j *journal) join(group []*wave) (records []byte, answers bool) {
+	if len(group) == 1 {
+		return group[0].records, group[0].answers()
+	}
+	j.joined = j.joined[:0]
+	for _, w := range group {
+		j.joined = append(j.joined, w.records...)
+		answers = answers || w.answers()
+	}
+	return j.joined, answers
+}
+
+// put lays the large values of a group aside, before a record names them (C-LOG-5).
+func (j *journal) put(group []*wave) error {
+	for _, w := range group {
+		for _, v := range w.values {
+			if err := j.reign.Put(j.ctx, v.ref, v.value); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// happen lets waves happen, and gives them back.
+func (j *journal) happen(group []*wave) {
+	for _, w := range group {
+		j.performer.perform(w)
+		select {
+		case j.spare <- w:
+		default:
+		}
+	}
+}
+
+func (j *journal) save(p *pictured) error {
+	if err := j.reign.Save(j.ctx, p.bytes, p.keep); err != nil {
+		return err
+	}
+	if p.saved != nil {
+		close(p.saved)
+	}
+	return nil
+}
+
+// laid is a value that lies aside.
+type laid struct {
+	ref   coord.Ref
+	value []byte
+}
+
+// pictured is a snapshot to be saved.
+type pictured struct {
+	bytes []byte
+	keep  []coord.Ref
+	saved chan<- struct{} // closed then; or nil
+}
+
+// growth is what the owner knows of the size of its journal.
+type growth struct {
+	last   coord.Time // when something was last added
+	bytes  int        // of records since the last snapshot
+	base   int        // of the last snapshot
+	values int64      // laid aside since the last snapshot
+	kept   int64      // laid aside for the last snapshot
+}
+
+// tick is when time itself must be noted, if a deadline is pending.
+func (g *growth) tick() coord.Time { return g.last + tickPeriod }
+
+// grown says whether a snapshot is worth its while: it shall not cost more than what it replaces.
+func (g *growth) grown() bool {
+	return g.bytes >= max(leastGrowth, 2*g.base) || g.values >= max(leastValues, g.kept)
+}
+
+// record adds the last step to the wave, if it is one to remember (C-LOG-1).
+func (o *owner) record() {
+	ev, ok := o.machine.Journaled()
+	if !ok {
+		return
+	}
+	before := len(o.wave.records)
+	o.wave.records = coord.AppendRecord(o.wave.records, o.machine.Now(), ev, o.aside)
+	o.size.last = o.now
+	o.size.bytes += len(o.wave.records) - before
+}
+
+// aside notes that a value must be written on its own.
+func (o *owner) aside(value []byte) coord.Ref {
+	ref := o.refs.of(value)
+	o.wave.values = append(o.wave.values, laid{ref, value})
+	o.size.values += ref.Size
+	return ref
+}
+
+// picture adds a snapshot to the wave, for the state after it.
+func (o *owner) picture() *pictured {
+	p, kept := &pictured{}, int64(0)
+	refs := make(refs)
+	p.bytes = appendSettings(nil, o.settings)
+	p.bytes = append(p.bytes, o.machine.Snapshot(func(value []byte) coord.Ref {
+		ref := o.refs.of(value)
+		if _, twice := refs[&value[0]]; !twice {
+			p.keep = append(p.keep, ref)
+			kept += ref.Size
+		}
+		refs[&value[0]] = ref
+		return ref
+	})...)
+	o.refs = refs // what is not in the machine any more is forgotten
+	o.size = growth{last: o.size.last, base: len(p.bytes), kept: kept}
+	o.wave.snapshot = p
+	return p
+}
+
+// refs remembers the names of large values, by where they lie, so that each is read only once to find
+// its name.
+type refs map[*byte]coord.Ref
+
+func (r refs) of(value []byte) coord.Ref {
+	if ref, ok := r[&value[0]]; ok && ref.Size == int64(len(value)) {
+		return ref
+	}
+	ref := coord.Ref{Digest: sha256.Sum256(value), Size: int64(len(value))}
+	r[&value[0]] = ref
+	return ref
+}

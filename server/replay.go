@@ -1,0 +1,102 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/serry-dev/serry/coord"
+	"github.com/serry-dev/serry/store"
+)
+
+// A Step is one event of a recorded history and what followed from it.
+type Step struct {
+	At      coord.Time
+	Event   coord.Event
+	Effects []coord.Effect // valid until the next step
+
+	bytes int // of the record
+}
+
+// A Beginning is where a recorded history begins: what the machine was when its journal was last
+// replaced by a snapshot.
+type Beginning struct {
+	View  coord.View
+	Fresh bool // the service had not begun yet
+
+	settings settings
+	bytes    int // of the snapshot
+}
+
+// Replay runs a recorded history through a machine again: first it tells where that begins, then of
+// every event. The machine is the one that made the history, with its settings, so that it says again
+// what it said then. Republished is as in [coord.Config]; it is the only thing a journal cannot hold.
+func Replay(ctx context.Context, j store.Journal, republished func(key string, stored, offered []byte) bool,
+	begin func(Beginning), each func(Step)) error {
+	cfg := coord.Config{Service: 1, Republished: republished}
+	return replay(ctx, j, cfg, make(refs), func(m *coord.Machine, b Beginning) {
+		b.View = m.View()
+		begin(b)
+	}, each)
+}
+
+// replay is Replay with a machine to go on with. Where the journal is empty it has the settings of cfg.
+func replay(ctx context.Context, j store.Journal, cfg coord.Config, refs refs,
+	begin func(*coord.Machine, Beginning), each func(Step)) error {
+	fetch := func(ref coord.Ref) ([]byte, error) {
+		value, err := j.Get(ctx, ref)
+		if err == nil && len(value) > 0 {
+			refs[&value[0]] = ref
+		}
+		return value, err
+	}
+	snapshot, batches, err := j.Load(ctx)
+	if err != nil {
+		return err
+	}
+	m, b, err := restore(cfg, snapshot, fetch)
+	if err != nil {
+		return err
+	}
+	begin(m, b)
+	for batch, err := range batches {
+		if err != nil {
+			return err
+		}
+		if b.Fresh {
+			return fmt.Errorf("%w: records without a snapshot before them", store.ErrDamaged)
+		}
+		if err := replayBatch(m, batch, fetch, each); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// restore makes the machine that a snapshot shows.
+func restore(cfg coord.Config, snapshot []byte, fetch func(coord.Ref) ([]byte, error)) (*coord.Machine, Beginning, error) {
+	if snapshot == nil && len(cfg.Jobs) == 0 {
+		return nil, Beginning{}, errors.New("there is nothing in it")
+	}
+	if snapshot == nil {
+		return coord.New(cfg), Beginning{Fresh: true}, nil
+	}
+	s, machine, err := readSettings(snapshot)
+	if err != nil {
+		return nil, Beginning{}, err
+	}
+	m, err := coord.Restore(s.apply(cfg), machine, fetch)
+	return m, Beginning{settings: s, bytes: len(snapshot)}, err
+}
+
+func replayBatch(m *coord.Machine, batch []byte, fetch func(coord.Ref) ([]byte, error), each func(Step)) error {
+	for len(batch) > 0 {
+		at, ev, rest, err := coord.ReadRecord(batch, fetch)
+		if err != nil {
+			return err
+		}
+		each(Step{At: at, Event: ev, Effects: m.Step(at, ev), bytes: len(batch) - len(rest)})
+		batch = rest
+	}
+	return nil
+}

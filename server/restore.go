@@ -1,0 +1,148 @@
+package server
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/serry-dev/serry"
+	"github.com/serry-dev/serry/coord"
+	"github.com/serry-dev/serry/store"
+)
+
+// A past is what a journal tells of a service.
+type past struct {
+	machine *coord.Machine
+	refs    refs    // of the large values in it
+	notes   history // what happened since the last snapshot
+	size    growth
+	records int
+	fresh   bool // there was nothing
+	changed bool // the snapshot in the journal is missing, or does not have the settings of now
+}
+
+// load reads a journal up to its end. An empty one is that of a service which is about to begin.
+func load(ctx context.Context, j store.Journal, cfg coord.Config) (*past, error) {
+	p := &past{refs: make(refs)}
+	err := replay(ctx, j, cfg, p.refs, func(m *coord.Machine, b Beginning) {
+		p.machine, p.fresh = m, b.Fresh
+		p.changed = b.Fresh || b.settings.text() != settingsOf(cfg).text()
+		p.size.base = b.bytes
+	}, func(s Step) {
+		p.records++
+		p.size.bytes += s.bytes
+		for _, e := range s.Effects {
+			switch e := e.(type) {
+			case coord.Note:
+				p.notes.add(s.At, e)
+			case coord.Opened:
+				p.notes.opened()
+			}
+		}
+	})
+	if err != nil {
+		return nil, fmt.Errorf("journal: %w", err)
+	}
+	p.size.last = p.machine.Now()
+	if p.changed && p.records > 0 {
+		// The records were made under other settings than those of now, so they end here.
+		if err := p.resettle(cfg); err != nil {
+			return nil, err
+		}
+	}
+	return p, nil
+}
+
+// resettle gives the machine the settings of now.
+func (p *past) resettle(cfg coord.Config) error {
+	values := make(map[coord.Ref][]byte)
+	snapshot := p.machine.Snapshot(func(v []byte) coord.Ref {
+		ref := p.refs.of(v)
+		values[ref] = v
+		return ref
+	})
+	m, err := coord.Restore(cfg, snapshot, func(ref coord.Ref) ([]byte, error) { return values[ref], nil })
+	if err != nil {
+		return fmt.Errorf("journal: %w", err)
+	}
+	p.machine = m
+	return nil
+}
+
+// begin makes the owner go on where the journal ends, or begin. What it publishes at once everybody
+// could have known before; the rest waits for the journal.
+func (o *owner) begin(cfg Config, p *past, began time.Time) error {
+	o.machine, o.refs, o.size = p.machine, p.refs, p.size
+	o.history = p.notes
+	first := o.history.first // which a new epoch would forget
+	o.now = o.machine.Now()
+	o.collect(o.machine.Present())
+	o.history.first = first
+	for _, t := range o.machine.View().Tasks {
+		o.awaitLife(t)
+	}
+	o.performer.perform(o.wave)
+	if o.journal == nil {
+		return nil
+	}
+	if p.changed {
+		if err := o.journal.save(o.picture()); err != nil {
+			return err
+		}
+		o.wave.clear()
+	}
+	if p.fresh {
+		return nil
+	}
+	return o.resume(cfg, p.records, time.Since(began))
+}
+
+// awaitLife gives a life that a former leader knew a fresh budget. That nothing carries it is no
+// evidence: its connections broke with that leader (C-LOST-6).
+func (o *owner) awaitLife(t coord.TaskView) {
+	s := o.epoch.seat(t.Task)
+	if s == nil || t.Incarnation == 0 {
+		return
+	}
+	s.seen.Store(int64(o.now))
+	if t.Departed {
+		s.known.departed = true
+		o.show(s)
+		return
+	}
+	o.links.await(life{t.Task, t.Incarnation}, o.now)
+}
+
+// await expects l to come back. It has as long as a client of our own has, whatever it is.
+func (k *links) await(l life, now coord.Time) {
+	n := &link{own: true, since: now}
+	k.of[l] = n
+	c := k.cuttings(n)
+	c.list = append(c.list, cutting{l, now})
+}
+
+// sameJobs says whether two lists name the same jobs.
+func sameJobs(a, b []coord.Job) bool {
+	byName := func(a, b coord.Job) int { return serry.TaskID{Job: a.Name}.Compare(serry.TaskID{Job: b.Name}) }
+	return slices.Equal(slices.SortedFunc(slices.Values(a), byName), slices.SortedFunc(slices.Values(b), byName))
+}
+
+// resume steps the first events of a leadership. Jobs other than those of the journal need a new epoch,
+// and get it unless somebody is still there; so does a service that was stopped.
+func (o *owner) resume(cfg Config, records int, took time.Duration) error {
+	view, opened := o.machine.View(), o.machine.Present()[0].(coord.Opened)
+	switch {
+	case view.Stopped, !sameJobs(opened.Jobs, cfg.Cluster.Jobs):
+		if i := slices.IndexFunc(view.Tasks, func(t coord.TaskView) bool { return t.State == serry.Connected }); i >= 0 && !view.Stopped {
+			return fmt.Errorf("the journal is of another job, in which %v is still connected; start with the tasks of that job, or with another store", view.Tasks[i].Task)
+		}
+		o.step(coord.Resume{})
+		o.step(coord.OpenEpoch{Service: newIncarnation(), Jobs: cfg.Cluster.Jobs})
+	default:
+		o.step(coord.Resume{})
+	}
+	o.commit()
+	cfg.Log.Info("service restored", "records", records, "epoch", view.Epoch, "took", took.Round(time.Microsecond))
+	return nil
+}

@@ -1,0 +1,91 @@
+package server
+
+import (
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/serry-dev/serry/coord"
+)
+
+// settings are what of a Config the meaning of a journal depends on. They stand in front of every
+// snapshot and are true for the records after it, so that a history can be replayed by somebody who
+// knows nothing else of it.
+type settings struct {
+	Jobs             []coord.Job   `json:"jobs"`
+	RegisterBarrier  bool          `json:"register_barrier,omitempty"`
+	RegisterTimeout  time.Duration `json:"register_timeout,omitempty"`
+	HeartbeatTimeout time.Duration `json:"heartbeat_timeout,omitempty"`
+	ShutdownTimeout  time.Duration `json:"shutdown_timeout,omitempty"`
+	Recoverable      bool          `json:"recoverable,omitempty"`
+	RecoverableJobs  []string      `json:"recoverable_jobs,omitempty"`
+	AllowReconnect   bool          `json:"allow_reconnect,omitempty"`
+	ExcludeUnsynced  bool          `json:"exclude_unsynced,omitempty"`
+	ErrorsByBeat     bool          `json:"errors_by_beat,omitempty"`
+	Limits           coord.Limits  `json:"limits"`
+	Planted          coord.Planted `json:"planted,omitempty"`
+}
+
+func settingsOf(c coord.Config) settings {
+	return settings{
+		Jobs:             c.Jobs,
+		RegisterBarrier:  c.RegisterBarrier,
+		RegisterTimeout:  c.RegisterTimeout,
+		HeartbeatTimeout: c.HeartbeatTimeout,
+		ShutdownTimeout:  c.ShutdownTimeout,
+		Recoverable:      c.Recoverable,
+		RecoverableJobs:  c.RecoverableJobs,
+		AllowReconnect:   c.AllowReconnect,
+		ExcludeUnsynced:  c.ExcludeUnsynced,
+		ErrorsByBeat:     c.ErrorsByBeat,
+		Limits:           c.Limits,
+		Planted:          c.Planted,
+	}
+}
+
+// apply returns c with these settings.
+func (s settings) apply(c coord.Config) coord.Config {
+	c.Jobs = s.Jobs
+	c.RegisterBarrier = s.RegisterBarrier
+	c.RegisterTimeout = s.RegisterTimeout
+	c.HeartbeatTimeout = s.HeartbeatTimeout
+	c.ShutdownTimeout = s.ShutdownTimeout
+	c.Recoverable = s.Recoverable
+	c.RecoverableJobs = s.RecoverableJobs
+	c.AllowReconnect = s.AllowReconnect
+	c.ExcludeUnsynced = s.ExcludeUnsynced
+	c.ErrorsByBeat = s.ErrorsByBeat
+	c.Limits = s.Limits
+	c.Planted = s.Planted
+	return c
+}
+
+// text is how settings are written and compared.
+func (s settings) text() string {
+	text, err := json.Marshal(s)
+	if err != nil {
+		panic(fmt.Sprintf("server: settings: %v", err)) // there is nothing in them that has no text
+	}
+	return string(text)
+}
+
+// appendSettings puts settings in front of the snapshot of a machine.
+func appendSettings(b []byte, s settings) []byte {
+	text := s.text()
+	b = binary.AppendUvarint(b, uint64(len(text)))
+	return append(b, text...)
+}
+
+// readSettings takes the settings off a snapshot.
+func readSettings(b []byte) (s settings, machine []byte, err error) {
+	size, n := binary.Uvarint(b)
+	if n <= 0 || size > uint64(len(b)-n) {
+		return s, nil, errors.New("snapshot ends too early")
+	}
+	if err := json.Unmarshal(b[n:n+int(size)], &s); err != nil {
+		return s, nil, fmt.Errorf("settings of the snapshot: %w", err)
+	}
+	return s, b[n+int(size):], nil
+}
