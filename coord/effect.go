@@ -17,6 +17,7 @@ type Changed struct {
 	Task        serry.TaskID
 	State       serry.TaskState
 	Incarnation serry.Incarnation
+	Err         *serry.TaskError // with Failed: why; else nil
 }
 
 // Opened says that a new epoch has begun, with every task disconnected.

@@ -23,7 +23,7 @@ func (m *Machine) Present() []Effect {
 	all := []Effect{Opened{Epoch: m.number, Service: m.ep.service, Jobs: m.ep.jobs}}
 	for _, t := range m.ep.tasks {
 		if t.inc != 0 || t.state != 0 {
-			all = append(all, Changed{Task: t.id, State: t.state, Incarnation: t.inc})
+			all = append(all, Changed{Task: t.id, State: t.state, Incarnation: t.inc, Err: t.err})
 		}
 	}
 	return all

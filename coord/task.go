@@ -113,7 +113,7 @@ func (m *Machine) disconnect(t *task) {
 func (m *Machine) withinGrace(t *task) bool { return t.left && m.now <= t.grace }
 
 func (m *Machine) changed(t *task) {
-	m.emit(Changed{Task: t.id, State: t.state, Incarnation: t.inc})
+	m.emit(Changed{Task: t.id, State: t.state, Incarnation: t.inc, Err: t.err})
 }
 
 // propagate tells an error of the source tasks to everybody (5.7 of the specification). Watchers
