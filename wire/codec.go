@@ -46,6 +46,10 @@ type Origin struct {
 	Req  coord.Req
 	Next serry.Incarnation // for RegisterTask: of the epoch that the call may open
 
+	// ID makes a call that is sent again the same one. It came beside the request, so it counts for
+	// the dialects that have none inside, and for methods that change something (C-REQ-1).
+	ID coord.RequestID
+
 	// Identify says which life of the task is registered on the connection that the call came by,
 	// and with which epoch of the service; zeros if none is. The zero task means the only task
 	// registered there. Calls of dialect TF do not say it themselves (C-INC-6). Nil: nothing is
@@ -112,6 +116,9 @@ type decoder struct {
 }
 
 func (c *Codec) decoder(m method, o Origin) decoder {
+	if o.ID.Requester != 0 && !roles[m.op].changes() {
+		o.ID = coord.RequestID{}
+	}
 	return decoder{codec: c, origin: o, shape: Shape{Dialect: m.dialect, Op: m.op, oneJob: len(c.jobs) == 1}}
 }
 

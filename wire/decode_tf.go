@@ -14,7 +14,7 @@ import (
 
 // tfCall reads what is common to calls that name no task.
 func (d *decoder) tfCall() coord.Call {
-	call := coord.Call{Req: d.origin.Req}
+	call := coord.Call{Req: d.origin.Req, ID: d.origin.ID}
 	if d.origin.Identify != nil {
 		call.Incarnation, call.Service = d.origin.Identify(serry.TaskID{})
 	}
@@ -26,7 +26,7 @@ func (d *decoder) tfTaskCall(source *tfpb.CoordinatedTask) (coord.Call, error) {
 	if err := d.tfCaller(source); err != nil {
 		return coord.Call{}, err
 	}
-	call := coord.Call{Req: d.origin.Req, Task: d.shape.task}
+	call := coord.Call{Req: d.origin.Req, ID: d.origin.ID, Task: d.shape.task}
 	if d.origin.Identify != nil {
 		call.Incarnation, call.Service = d.origin.Identify(call.Task)
 	}
@@ -86,6 +86,7 @@ func (d *decoder) tfRegister(body []byte) (coord.Event, error) {
 	return coord.RegisterTask{
 		Call: coord.Call{
 			Req:         d.origin.Req,
+			ID:          d.origin.ID,
 			Task:        d.shape.task,
 			Incarnation: serry.Incarnation(m.GetIncarnation()),
 		},

@@ -18,6 +18,7 @@ import (
 func (d *decoder) xlaCall(who *xlapb.Incarnations) coord.Call {
 	return coord.Call{
 		Req:         d.origin.Req,
+		ID:          d.origin.ID,
 		Service:     serry.Incarnation(who.GetServiceIncarnation()),
 		Incarnation: serry.Incarnation(who.GetTaskIncarnation()),
 	}

@@ -89,7 +89,7 @@ func (f *hotField) read(typ protowire.Type, b []byte) (n int) {
 func (d *decoder) hotLives(b []byte) (call coord.Call, ok bool) {
 	var task, own, service uint64
 	ok = hotFields(b, hotField{number: 1, varint: &task}, hotField{number: 2, fixed: &own}, hotField{number: 3, fixed: &service})
-	return coord.Call{Req: d.origin.Req, Service: serry.Incarnation(service), Incarnation: serry.Incarnation(own)}, ok
+	return coord.Call{Req: d.origin.Req, ID: d.origin.ID, Service: serry.Incarnation(service), Incarnation: serry.Incarnation(own)}, ok
 }
 
 // hotSource is message CoordinatedTask of dialect TF: who calls.
@@ -107,7 +107,7 @@ func (d *decoder) hotSource(b []byte) (call coord.Call, recoverable, ok bool) {
 		d.shape.job = job
 	}
 	d.shape.task = task
-	call = coord.Call{Req: d.origin.Req, Task: task}
+	call = coord.Call{Req: d.origin.Req, ID: d.origin.ID, Task: task}
 	if d.origin.Identify != nil {
 		call.Incarnation, call.Service = d.origin.Identify(task)
 	}

@@ -25,6 +25,9 @@ const (
 	Watches               // waits for a change of the tasks; of the dialects XLA and TF only
 )
 
+// changes says whether such a call needs a request id to be sent again.
+func (r Role) changes() bool { return r == Changes || r == Registers || r == Leaves }
+
 // A Caller is what a request says of who sends it, and as what. See [Peek].
 type Caller struct {
 	Shape       Shape // of errors; what a result needs of the request is not in it
