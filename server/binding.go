@@ -13,7 +13,7 @@ import (
 	"github.com/serry-dev/serry/wire/rpc"
 )
 
-// certified is a connection whose peer showed a certificate. The grpc transport has such.
+// certified is a connection whose peer may have shown a certificate. Both transports have such.
 type certified interface {
 	// PeerURIs are the URI names of the certificate.
 	PeerURIs() []string
@@ -49,8 +49,6 @@ func (c Config) checkTaskURI() error {
 		return nil
 	case c.TLS == nil:
 		return fmt.Errorf("task URI %q: want TLS with it", c.TaskURI)
-	case c.Transport == Front:
-		return fmt.Errorf("task URI %q: want transport %q with it", c.TaskURI, GRPC)
 	case !strings.Contains(c.TaskURI, "{task}"):
 		return fmt.Errorf("task URI %q: want {task} in it, and {job} where there are several", c.TaskURI)
 	}

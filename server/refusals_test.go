@@ -76,7 +76,7 @@ func TestRefusedHandshakesAreLogged(t *testing.T) {
 				if log.count("peer=", "provide a certificate") == 0 {
 					t.Errorf("the log does not say why a client without a certificate was refused:\n%s", log)
 				}
-				if n := log.count("connection refused", "provide a certificate"); transport == server.GRPC && n != 1 {
+				if n := log.count("connection refused", "provide a certificate"); n != 1 {
 					t.Errorf("the same refusal is logged %d times; want once", n)
 				}
 			})
@@ -86,7 +86,13 @@ func TestRefusedHandshakesAreLogged(t *testing.T) {
 
 func TestCertificateNamesTask(t *testing.T) {
 	lab.Clause(t, "A-TLS-10", "T-TLS-23")
-	synctest.Test(t, func(t *testing.T) {
+	for _, transport := range []server.Transport{server.GRPC, server.Front} {
+		t.Run(string(transport), func(t *testing.T) { synctest.Test(t, certificateNamesTask(transport)) })
+	}
+}
+
+func certificateNamesTask(transport server.Transport) func(t *testing.T) {
+	return func(t *testing.T) {
 		dir := t.TempDir()
 		ca, err := mtls.NewAuthority(dir, "lab", time.Hour)
 		if err != nil {
@@ -105,7 +111,7 @@ func TestCertificateNamesTask(t *testing.T) {
 			return id
 		}
 		cfg := cluster(1)
-		cfg.TLS, cfg.TaskURI, cfg.Transport = load("server").Server(), "spiffe://lab/{job}/{task}", server.GRPC
+		cfg.TLS, cfg.TaskURI, cfg.Transport = load("server").Server(), "spiffe://lab/{job}/{task}", transport
 		s := start(t, cfg)
 		l := bufconn.Listen(1 << 16)
 		go s.Serve(l)
@@ -115,18 +121,17 @@ func TestCertificateNamesTask(t *testing.T) {
 		wantCode(t, "RegisterTask with the certificate of another task", registerBy(t, l, credentials.NewTLS(other.Client("lab"))), codes.PermissionDenied)
 		wantCode(t, "RegisterTask with a certificate of nobody", registerBy(t, l, credentials.NewTLS(none.Client("lab"))), codes.PermissionDenied)
 		wantCode(t, "RegisterTask with its own certificate", registerBy(t, l, credentials.NewTLS(own.Client("lab"))), codes.OK)
-	})
+	}
 }
 
 func TestTaskURIWantsCertificates(t *testing.T) {
 	lab.Clause(t, "A-TLS-10")
 	for name, change := range map[string]func(*server.Config){
-		"no TLS":             func(c *server.Config) { c.TLS = nil },
-		"no task in it":      func(c *server.Config) { c.TaskURI = "spiffe://lab/" },
-		"the lean transport": func(c *server.Config) { c.Transport = server.Front },
+		"no TLS":        func(c *server.Config) { c.TLS = nil },
+		"no task in it": func(c *server.Config) { c.TaskURI = "spiffe://lab/" },
 	} {
 		cfg := cluster(1)
-		cfg.TLS, cfg.TaskURI, cfg.Transport = new(tls.Config), "spiffe://lab/{task}", server.GRPC
+		cfg.TLS, cfg.TaskURI, cfg.Transport = new(tls.Config), "spiffe://lab/{task}", server.Front
 		if err := cfg.Validate(); err != nil {
 			t.Fatalf("Validate() = %v", err)
 		}

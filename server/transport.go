@@ -19,8 +19,9 @@ type transport interface {
 
 // newTransport is the one place that knows which transports there are.
 func newTransport(cfg Config, h rpc.Handler, m rpc.Methods) transport {
+	refused := newRefusals(cfg.Log)
 	if cfg.Transport == GRPC {
-		return newGRPC(h, m, cfg.TLS, newRefusals(cfg.Log))
+		return newGRPC(h, m, cfg.TLS, refused)
 	}
-	return newFront(front.Config{Handler: h, Methods: m, TLS: cfg.TLS, Log: cfg.Log})
+	return newFront(front.Config{Handler: h, Methods: m, TLS: cfg.TLS, Log: cfg.Log, Refused: refused.add})
 }

@@ -262,22 +262,34 @@ func (s *subject) barriers(ctx context.Context, waves int, latency, cpu metric) 
 }
 
 // liveSets is how often a round asks for the live set.
-const liveSets = 3
+const liveSets = 8
 
+// liveSet lets all tasks ask who of them is alive a number of times. As with barriers, the first is
+// not counted.
 func (s *subject) liveSet(ctx context.Context) error {
 	requests := s.aliveCalls()
-	var times []float64
+	ask := func() (time.Duration, error) {
+		took, last, err := s.all(ctx, getAliveTasks, requests)
+		if err != nil {
+			return 0, fmt.Errorf("live set: %w", err)
+		}
+		var reply xlapb.GetAliveTasksResponse
+		if err := proto.Unmarshal(last, &reply); err != nil || len(reply.AliveTaskIds) != s.tasks {
+			return 0, fmt.Errorf("live set has %d tasks, error %v: want %d", len(reply.AliveTaskIds), err, s.tasks)
+		}
+		return took, nil
+	}
+	if _, err := ask(); err != nil {
+		return err
+	}
+	times := make([]float64, liveSets)
 	spent, err := s.spent(func() error {
-		for range liveSets {
-			took, last, err := s.all(ctx, getAliveTasks, requests)
+		for i := range times {
+			took, err := ask()
 			if err != nil {
-				return fmt.Errorf("live set: %w", err)
+				return err
 			}
-			var reply xlapb.GetAliveTasksResponse
-			if err := proto.Unmarshal(last, &reply); err != nil || len(reply.AliveTaskIds) != s.tasks {
-				return fmt.Errorf("live set has %d tasks, error %v: want %d", len(reply.AliveTaskIds), err, s.tasks)
-			}
-			times = append(times, ms(took))
+			times[i] = ms(took)
 		}
 		return nil
 	})

@@ -27,13 +27,15 @@ type conn struct {
 	remote net.Addr
 	budget budget // of messages under way on this connection
 
-	out transport // see write.go for who may use it
+	uris []string  // in the certificate of the peer; set before the handler knows the connection
+	out  transport // see write.go for who may use it
 
 	inWave    atomic.Bool    // the reader handles a wave and will flush
 	callbacks sync.WaitGroup // Cancels under way on other goroutines than the reader
 	writers   sync.WaitGroup
 
-	in inbound // owned by the reader
+	in      inbound // owned by the reader
+	refused bool    // the same: it ended in the TLS handshake
 
 	mu struct {
 		sync.Mutex
@@ -130,6 +132,9 @@ func newConn(s *Server, nc net.Conn) *conn {
 // RemoteAddr implements rpc.Conn.
 func (c *conn) RemoteAddr() net.Addr { return c.remote }
 
+// PeerURIs are the URI names in the certificate that the peer showed.
+func (c *conn) PeerURIs() []string { return c.uris }
+
 // serve reads the connection to its end. It returns when all goroutines of the connection have ended.
 func (c *conn) serve() {
 	c.nc.SetDeadline(time.Now().Add(handshakeTime))
@@ -137,6 +142,8 @@ func (c *conn) serve() {
 	if err == nil {
 		c.greet()
 		err = c.read()
+	} else {
+		c.refused = true
 	}
 	c.end(err)
 	c.mu.Lock()
@@ -160,6 +167,11 @@ func (c *conn) secure() error {
 	}
 	if tc.ConnectionState().NegotiatedProtocol != "h2" {
 		return errNoALPN
+	}
+	if shown := tc.ConnectionState().PeerCertificates; len(shown) > 0 {
+		for _, u := range shown[0].URIs {
+			c.uris = append(c.uris, u.String())
+		}
 	}
 	sealed.hold.Store(true)
 	c.out.tls, c.out.sealed = tc, sealed
@@ -244,6 +256,8 @@ func (c *conn) end(err error) {
 
 func (c *conn) logEnd(err error) {
 	switch {
+	case c.refused && c.srv.refused != nil:
+		c.srv.refused(c.remote, err)
 	case errors.Is(err, io.EOF), errors.Is(err, ErrServerClosed), errors.Is(err, net.ErrClosed):
 		c.srv.log.Debug("connection closed", "peer", c.remote, "err", err)
 	default:

@@ -61,6 +61,10 @@ type Config struct {
 
 	Log *slog.Logger // nil is silent
 
+	// Refused is told of connections that ended in the TLS handshake, in place of the log. A client
+	// without the right certificate comes again every second; who is told can keep count. Nil: the log.
+	Refused func(peer net.Addr, err error)
+
 	// MaxConns bounds the connections; accepting pauses there. 0 means the limit on open files less 64.
 	MaxConns int
 
@@ -78,6 +82,7 @@ type Server struct {
 	byIndex []*method // byIndex[0] stands for all unknown paths
 	tls     *tls.Config
 	log     *slog.Logger
+	refused func(peer net.Addr, err error)
 	slots   chan struct{} // one token for a connection
 	grew    chan struct{} // told when a connection has finished its handshake or ended
 	stop    chan struct{} // closed when accepting ends
@@ -102,6 +107,7 @@ func New(cfg Config) *Server {
 	s := &Server{
 		handler: cfg.Handler,
 		log:     cfg.Log,
+		refused: cfg.Refused,
 		stop:    make(chan struct{}),
 		base:    time.Now(),
 	}
