@@ -72,6 +72,75 @@ func BenchmarkPut(b *testing.B) {
 	}
 }
 
+// BenchmarkRecord writes the events of a barrier and of an alive round into a journal.
+func BenchmarkRecord(b *testing.B) {
+	for _, tasks := range sizes() {
+		c := newCrowd(tasks)
+		calls := callsOf(c, tasks)
+		all := make([]serry.TaskID, tasks)
+		for i := range all {
+			calls[i].ID = coord.RequestID{Requester: 1 << 60, Number: 1000, Watermark: 999}
+			all[i] = calls[i].Task
+		}
+		for name, event := range map[string]func(coord.Call) coord.Event{
+			"barrier": func(call coord.Call) coord.Event { return coord.Barrier{Call: call, ID: "step", Timeout: time.Hour} },
+			"alive":   func(call coord.Call) coord.Event { return coord.GetAliveTasks{Call: call, Tasks: all} },
+		} {
+			b.Run(fmt.Sprintf("%s/tasks=%d", name, tasks), func(b *testing.B) {
+				var journal []byte
+				b.ReportAllocs()
+				for b.Loop() {
+					journal = journal[:0]
+					for i := range calls {
+						journal = coord.AppendRecord(journal, 0, event(calls[i]), nil)
+					}
+				}
+				perUnit(b, tasks, "ns/record")
+				b.ReportMetric(float64(len(journal))/float64(tasks), "bytes/record")
+			})
+		}
+	}
+}
+
+// BenchmarkSnapshot writes down and restores a cluster in which every task has a barrier call, an alive
+// round and a key behind it.
+func BenchmarkSnapshot(b *testing.B) {
+	for _, tasks := range sizes() {
+		c := newCrowd(tasks)
+		calls := callsOf(c, tasks)
+		all := make([]serry.TaskID, tasks)
+		for i := range all {
+			all[i] = calls[i].Task
+		}
+		for i, call := range calls {
+			call.ID = coord.RequestID{Requester: 1<<60 + uint64(i), Number: 1}
+			c.Step(0, coord.Barrier{Call: call, ID: "step", Timeout: time.Hour})
+			call.ID.Number = 2
+			c.Step(0, coord.GetAliveTasks{Call: call, Tasks: all})
+			c.Step(0, coord.InsertKeyValue{Key: fmt.Sprint("key/", i), Value: make([]byte, 1024)})
+		}
+		snapshot := c.Snapshot(nil)
+		b.Run(fmt.Sprint("write/tasks=", tasks), func(b *testing.B) {
+			b.SetBytes(int64(len(snapshot)))
+			b.ReportAllocs()
+			for b.Loop() {
+				c.Snapshot(nil)
+			}
+			b.ReportMetric(float64(len(snapshot))/float64(tasks), "bytes/task")
+		})
+		b.Run(fmt.Sprint("restore/tasks=", tasks), func(b *testing.B) {
+			b.SetBytes(int64(len(snapshot)))
+			b.ReportAllocs()
+			cfg := coord.Config{Jobs: []coord.Job{{Name: "worker", Tasks: tasks}}, Service: 100}
+			for b.Loop() {
+				if _, err := coord.Restore(cfg, snapshot, nil); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+	}
+}
+
 func callsOf(c *crowd, tasks int) []coord.Call {
 	calls := make([]coord.Call, tasks)
 	for i := range calls {

@@ -244,23 +244,16 @@ func (c *coder) task(p *serry.TaskID) {
 	signed(c, &p.Index)
 }
 
+// A taskRun is a row of tasks of one job.
+type taskRun struct {
+	first serry.TaskID
+	n     int
+}
+
 // tasks writes a list of tasks as runs, which is short for a whole job and keeps any order.
 func (c *coder) tasks(p *[]serry.TaskID) {
-	type run struct {
-		first serry.TaskID
-		n     int
-	}
-	var runs []run
-	for _, id := range *p {
-		if last := len(runs) - 1; last >= 0 && runs[last].first.Job == id.Job &&
-			id.Index > runs[last].first.Index && id.Index-runs[last].first.Index == runs[last].n {
-			runs[last].n++
-			continue
-		}
-		runs = append(runs, run{first: id, n: 1})
-	}
-	total := 0
-	list(c, &runs, func(r *run) {
+	runs, total := runsOf(*p), 0
+	list(c, &runs, func(r *taskRun) {
 		c.task(&r.first)
 		signed(c, &r.n)
 		if r.n < 1 || r.n > MaxTasks-total || r.first.Index > math.MaxInt-(r.n-1) {
@@ -278,6 +271,19 @@ func (c *coder) tasks(p *[]serry.TaskID) {
 			*p = append(*p, serry.TaskID{Job: r.first.Job, Index: r.first.Index + i})
 		}
 	}
+}
+
+func runsOf(all []serry.TaskID) []taskRun {
+	var runs []taskRun
+	for len(all) > 0 {
+		first, n := all[0], 1
+		for n < len(all) && all[n].Index-n == first.Index && all[n].Index > first.Index && all[n].Job == first.Job {
+			n++
+		}
+		runs = append(runs, taskRun{first, n})
+		all = all[n:]
+	}
+	return runs
 }
 
 func (c *coder) jobs(p *[]Job) {

@@ -15,6 +15,11 @@
 // some later Step. Every Req is answered exactly once, unless it is cancelled first or its caller is
 // lost.
 //
+// A job outlives its machine by a journal: a [Machine.Snapshot], then a record ([AppendRecord]) of each
+// event that [Machine.Journaled] asks for. Whoever takes over calls [Restore], steps the records
+// ([ReadRecord]), and then Resume: callers that waited ask again, and find by their [RequestID], or as
+// members of a barrier, what they had done.
+//
 // Who is alive is not decided here: detectors outside send their verdict as [Lost], and it counts
 // only against the incarnation it names. Texts and codes that clients see are not made here either:
 // replies carry the errors of package serry, and package wire gives them their words.

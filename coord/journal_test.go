@@ -19,7 +19,7 @@ import (
 // snapshot in between; and after a restart both must go on alike.
 func TestJournalIsTheWholeTruth(t *testing.T) {
 	clause(t, "C-LOG-1", "C-LOG-3", "C-REQ-2", "C-REQ-3", "C-REQ-4", "NEW-44", "NEW-46")
-	for seed := range uint64(300) {
+	for seed := range uint64(250) {
 		if err := newLegend(randomBytes(seed, 1800)).tell(); err != nil {
 			t.Errorf("seed %d: %v", seed, err)
 		}
@@ -179,6 +179,9 @@ func (l *legend) count(ev coord.Event, effects []coord.Effect) {
 // save begins another journal, which holds the present as a snapshot.
 func (l *legend) save() {
 	l.journals = append(l.journals, &keeper{snapshot: l.machine.Snapshot(nil)})
+	if len(l.journals) > 3 { // the oldest and the newest show most
+		l.journals = slices.Delete(l.journals, 1, 2)
+	}
 }
 
 // restart reads every journal. They must lead to the machine's own state; one of them is the twin from
