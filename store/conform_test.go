@@ -17,6 +17,7 @@ func TestShared(t *testing.T) {
 				shared.Expire()
 			},
 			Leftovers: func(*testing.T) int { return shared.Values() },
+			Whole:     true,
 			PartBytes: 1000,
 		}
 	})

@@ -73,13 +73,13 @@ func (r *reign) partKey(id string, i int) string { return r.key(fmt.Sprintf("blo
 func (r *reign) writeBlob(ctx context.Context, data []byte) (b blob, done func(), err error) {
 	b.id, done = r.blobs.begin(r.Term())
 	b.size = int64(len(data))
-	group, ctx := errgroup.WithContext(ctx)
+	group, parts := errgroup.WithContext(ctx)
 	group.SetLimit(partsInFlight)
-	for ; len(data) > 0 && ctx.Err() == nil; b.parts++ {
+	for ; len(data) > 0 && parts.Err() == nil; b.parts++ {
 		n := min(len(data), r.cfg.PartBytes)
 		put := clientv3.OpPut(r.partKey(b.id, b.parts), string(data[:n]))
 		group.Go(func() error {
-			_, err := r.write(ctx, nil, put)
+			_, err := r.write(parts, nil, put)
 			return err
 		})
 		data = data[n:]
@@ -87,7 +87,10 @@ func (r *reign) writeBlob(ctx context.Context, data []byte) (b blob, done func()
 	if err := group.Wait(); err != nil {
 		return b, done, err
 	}
-	return b, done, context.Cause(ctx)
+	if len(data) > 0 {
+		return b, done, context.Cause(ctx)
+	}
+	return b, done, nil
 }
 
 // partsAtOnce is how many parts one request reads.
