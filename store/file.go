@@ -132,8 +132,12 @@ func openDatabase(name string, readOnly bool) (*bbolt.DB, head, error) {
 	if err := checkPages(name); err != nil {
 		return nil, head{}, err
 	}
+	wait := time.Second // for a reader to finish
+	if readOnly {
+		wait = 50 * time.Millisecond // who writes does not finish soon
+	}
 	db, err := bbolt.Open(name, 0o600, &bbolt.Options{
-		Timeout:  time.Second,
+		Timeout:  wait,
 		ReadOnly: readOnly,
 		// The list of free pages can be larger than a batch. It is found again when the file is opened.
 		NoFreelistSync:  true,
