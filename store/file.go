@@ -78,7 +78,7 @@ func (s *fileStore) open() error {
 			return err
 		}
 	} else if err != nil {
-		return fmt.Errorf("store: %w", err)
+		return err
 	}
 	db, h, err := openDatabase(name, false)
 	if err != nil {
@@ -92,11 +92,11 @@ func (s *fileStore) open() error {
 func create(name string) error {
 	draft := name + ".new"
 	if err := os.Remove(draft); err != nil && !errors.Is(err, os.ErrNotExist) {
-		return fmt.Errorf("store: %w", err)
+		return err
 	}
 	db, err := bbolt.Open(draft, 0o600, &bbolt.Options{NoFreelistSync: true})
 	if err != nil {
-		return fmt.Errorf("store: new journal: %w", err)
+		return fmt.Errorf("new journal: %w", err)
 	}
 	err = db.Update(func(tx *bbolt.Tx) error {
 		for _, b := range buckets {
@@ -107,10 +107,10 @@ func create(name string) error {
 		return head{}.write(tx)
 	})
 	if err := errors.Join(err, db.Close()); err != nil {
-		return fmt.Errorf("store: new journal: %w", err)
+		return fmt.Errorf("new journal: %w", err)
 	}
 	if err := os.Rename(draft, name); err != nil {
-		return fmt.Errorf("store: new journal: %w", err)
+		return fmt.Errorf("new journal: %w", err)
 	}
 	return syncFolder(filepath.Dir(name))
 }
@@ -118,12 +118,9 @@ func create(name string) error {
 func syncFolder(dir string) error {
 	d, err := os.Open(dir)
 	if err != nil {
-		return fmt.Errorf("store: %w", err)
+		return err
 	}
-	if err := errors.Join(d.Sync(), d.Close()); err != nil {
-		return fmt.Errorf("store: %w", err)
-	}
-	return nil
+	return errors.Join(d.Sync(), d.Close())
 }
 
 // openDatabase opens a journal that is known to exist, after a look at all its pages: bbolt believes
@@ -146,10 +143,10 @@ func openDatabase(name string, readOnly bool) (*bbolt.DB, head, error) {
 		NoStatistics:    true,
 	})
 	if errors.Is(err, bbolt.ErrTimeout) {
-		return nil, head{}, fmt.Errorf("store: %s: %w", name, ErrInUse)
+		return nil, head{}, fmt.Errorf("%w by another process", ErrInUse)
 	}
 	if err != nil {
-		return nil, head{}, fmt.Errorf("store: %s: %w", name, err)
+		return nil, head{}, err
 	}
 	var h head
 	err = db.View(func(tx *bbolt.Tx) (err error) {
@@ -157,7 +154,7 @@ func openDatabase(name string, readOnly bool) (*bbolt.DB, head, error) {
 		return err
 	})
 	if err != nil {
-		return nil, head{}, errors.Join(fmt.Errorf("store: %s: %w", name, err), db.Close())
+		return nil, head{}, errors.Join(err, db.Close())
 	}
 	return db, h, nil
 }
@@ -218,6 +215,9 @@ func (s *fileStore) head() head {
 // Leader says who leads in this process.
 func (s *fileStore) Leader(ctx context.Context) (Leader, error) { return s.seat.Leader(ctx) }
 
+// Candidates says how many wait in this process.
+func (s *fileStore) Candidates(ctx context.Context) (int, error) { return s.seat.Candidates(ctx) }
+
 // Watch sends who leads in this process.
 func (s *fileStore) Watch(ctx context.Context) <-chan Leader { return s.seat.Watch(ctx) }
 
@@ -249,5 +249,5 @@ func (s *fileStore) explain(err error) error {
 			}
 		}
 	}
-	return err
+	return fmt.Errorf("store: %s: %w", s.dir, err)
 }

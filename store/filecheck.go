@@ -30,7 +30,6 @@ const (
 // A pageChecker looks at the pages of one file.
 type pageChecker struct {
 	f        *os.File
-	name     string
 	pageSize int64
 	end      uint64 // number of pages in use
 	seen     []bool // pages that are part of the tree
@@ -46,17 +45,17 @@ type boltState struct {
 func checkPages(name string) error {
 	f, err := os.Open(name)
 	if err != nil {
-		return fmt.Errorf("store: %w", err)
+		return err
 	}
 	defer f.Close()
-	c := &pageChecker{f: f, name: name}
+	c := &pageChecker{f: f}
 	state, err := c.state()
 	if err != nil {
 		return err
 	}
 	info, err := f.Stat()
 	if err != nil {
-		return fmt.Errorf("store: %w", err)
+		return err
 	}
 	c.pageSize, c.end = state.pageSize, state.end
 	if c.end > uint64(info.Size()/c.pageSize) {
@@ -70,7 +69,7 @@ func checkPages(name string) error {
 }
 
 func (c *pageChecker) damaged(what string, args ...any) error {
-	return fmt.Errorf("%w: %s: %s", ErrDamaged, c.name, fmt.Sprintf(what, args...))
+	return fmt.Errorf("%w: %s", ErrDamaged, fmt.Sprintf(what, args...))
 }
 
 func (c *pageChecker) read(off, n int64) ([]byte, error) {

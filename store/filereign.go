@@ -52,7 +52,7 @@ func (s *fileStore) updateLocked(r *fileReign, h head, fill func(*bbolt.Tx) erro
 		return err
 	}
 	if err := s.transact(h, fill); err != nil {
-		s.mu.failed = s.explain(fmt.Errorf("store: write to %s: %w", s.dir, err))
+		s.mu.failed = s.explain(err)
 		return s.mu.failed
 	}
 	s.mu.head = h
@@ -263,7 +263,7 @@ func (j fileJournal) Load(ctx context.Context) ([]byte, iter.Seq2[[]byte, error]
 }
 
 func (j fileJournal) damaged(what string, args ...any) error {
-	return fmt.Errorf("%w: %s: %s", ErrDamaged, j.name, fmt.Sprintf(what, args...))
+	return fmt.Errorf("store: %s: %w: %s", j.name, ErrDamaged, fmt.Sprintf(what, args...))
 }
 
 func (j fileJournal) snapshot() (snapshot []byte, err error) {

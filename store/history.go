@@ -178,7 +178,7 @@ func Read(name string) (*History, error) {
 	}
 	e, err := readExport(f, info.Size())
 	if err != nil {
-		return nil, errors.Join(fmt.Errorf("%w: %s: %w", ErrDamaged, name, err), f.Close())
+		return nil, errors.Join(fmt.Errorf("store: %s: %w: %w", name, ErrDamaged, err), f.Close())
 	}
 	return &History{Journal: e, close: f.Close}, nil
 }
@@ -186,7 +186,7 @@ func Read(name string) (*History, error) {
 func readDatabase(name string) (*History, error) {
 	db, h, err := openDatabase(name, true)
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("store: %s: %w", name, err)
 	}
 	return &History{Journal: fileJournal{db: db, name: name, head: h}, close: db.Close}, nil
 }
@@ -258,11 +258,11 @@ func (e *export) end(at span, n uint64, last bool) error {
 func (e *export) read(at span) ([]byte, error) {
 	b := make([]byte, entryHead+at.size+entrySum)
 	if _, err := e.r.ReadAt(b, at.off); err != nil && err != io.EOF {
-		return nil, fmt.Errorf("%w: %w", ErrDamaged, err)
+		return nil, fmt.Errorf("store: %w: %w", ErrDamaged, err)
 	}
 	body, sum := b[:entryHead+at.size], b[entryHead+at.size:]
 	if binary.BigEndian.Uint32(sum) != crc32.Checksum(body, castagnoli) {
-		return nil, fmt.Errorf("%w: %d bytes at %d are not those that were written", ErrDamaged, at.size, at.off)
+		return nil, fmt.Errorf("store: %w: %d bytes at %d are not those that were written", ErrDamaged, at.size, at.off)
 	}
 	return body[entryHead:], nil
 }
@@ -292,7 +292,7 @@ func (e *export) Get(_ context.Context, ref coord.Ref) ([]byte, error) {
 		return nil, err
 	}
 	if sha256.Sum256(b[32:]) != ref.Digest {
-		return nil, fmt.Errorf("%w: value %x", ErrDamaged, ref.Digest)
+		return nil, fmt.Errorf("store: %w: value %x", ErrDamaged, ref.Digest)
 	}
 	return b[32:], nil
 }

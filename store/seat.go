@@ -151,6 +151,15 @@ func (s *Seat) Leader(ctx context.Context) (l Leader, err error) {
 	return l, err
 }
 
+// Candidates says how many wait for the leadership.
+func (s *Seat) Candidates(ctx context.Context) (n int, err error) {
+	err = s.do(ctx, Op{Action: OpLeader}, func() error {
+		n = len(s.shared.mu.bids)
+		return nil
+	})
+	return n, err
+}
+
 // Watch sends who leads, while the seat is connected.
 func (s *Seat) Watch(ctx context.Context) <-chan Leader { return s.shared.watch(ctx, s) }
 

@@ -36,6 +36,9 @@ type Store interface {
 	// Leader says who leads now, or [ErrNoLeader].
 	Leader(ctx context.Context) (Leader, error)
 
+	// Candidates says how many wait for the leadership, this server not counted while it leads.
+	Candidates(ctx context.Context) (int, error)
+
 	// Watch sends who leads, and again after every change; the zero Leader when nobody does. A reader
 	// that is slow misses changes, but never the last. The channel is closed when ctx ends or the store
 	// is closed.
@@ -119,12 +122,12 @@ const MaxValue = 1<<31 - 1
 
 // What a store may answer, besides the errors of its disk or its network.
 var (
-	ErrDeposed  = errors.New("store: no longer the leader")
-	ErrNoLeader = errors.New("store: nobody leads")
-	ErrNoValue  = errors.New("store: no such value aside")
-	ErrClosed   = errors.New("store: closed")
+	ErrDeposed  = errors.New("no longer the leader")
+	ErrNoLeader = errors.New("nobody leads")
+	ErrNoValue  = errors.New("no such value aside")
+	ErrClosed   = errors.New("store is closed")
 	ErrInUse    = errors.New("in use")
-	ErrDamaged  = errors.New("store: the journal is damaged")
+	ErrDamaged  = errors.New("damaged journal")
 )
 
 // A FullError says that there is no room for what should be written, and what to do about it. Nothing

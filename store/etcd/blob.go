@@ -113,7 +113,7 @@ func (r *reign) readBlob(ctx context.Context, b blob) ([]byte, error) {
 		i += len(kvs[0])
 	}
 	if int64(len(data)) != b.size {
-		return nil, fmt.Errorf("%w: blob %s in etcd has %d of %d bytes", store.ErrDamaged, b.id, len(data), b.size)
+		return nil, fmt.Errorf("store: %w: blob %s in etcd has %d of %d bytes", store.ErrDamaged, b.id, len(data), b.size)
 	}
 	if data == nil {
 		data = []byte{}

@@ -150,6 +150,18 @@ func (s *service) Leader(ctx context.Context) (l store.Leader, err error) {
 	return l, err
 }
 
+// Candidates counts the keys of the election but for the oldest, which leads.
+func (s *service) Candidates(ctx context.Context) (n int, err error) {
+	err = s.retry(ctx, func(ctx context.Context) error {
+		resp, err := s.client.Get(ctx, s.key("election/"), clientv3.WithPrefix(), clientv3.WithCountOnly())
+		if err == nil {
+			n = max(0, int(resp.Count)-1)
+		}
+		return err
+	})
+	return n, err
+}
+
 // leads is one read of who leads, and the revision at which it was so.
 func (s *service) leads(ctx context.Context) (store.Leader, int64, error) {
 	resp, err := s.client.Get(ctx, s.key("election/"), clientv3.WithFirstCreate()...)

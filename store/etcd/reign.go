@@ -111,7 +111,7 @@ func (r *reign) begin(ctx context.Context) error {
 	for _, kv := range kvs[2] {
 		n, err := strconv.ParseUint(strings.TrimPrefix(string(kv.Key), journal), 16, 64)
 		if err != nil {
-			return fmt.Errorf("%w: key %q in etcd", store.ErrDamaged, kv.Key)
+			return fmt.Errorf("store: %w: key %q in etcd", store.ErrDamaged, kv.Key)
 		}
 		r.next = max(r.next, n+1)
 	}
@@ -148,7 +148,7 @@ func (r *reign) append(ctx context.Context, batch []byte) error {
 			return err
 		}
 		if len(kvs[0]) == 0 || !bytes.Equal(kvs[0][0].Value, entry) {
-			return fmt.Errorf("%w: batch %d in etcd is not the one of its leader", store.ErrDamaged, r.next)
+			return fmt.Errorf("store: %w: batch %d in etcd is not the one of its leader", store.ErrDamaged, r.next)
 		}
 	}
 	r.next++
@@ -171,7 +171,7 @@ func readHead(kvs []*mvccpb.KeyValue) (h head, err error) {
 	h.base, err = strconv.ParseUint(base, 16, 64)
 	b, ok := parseBlob(rest)
 	if err != nil || !ok {
-		return h, fmt.Errorf("%w: snapshot key %q in etcd", store.ErrDamaged, kvs[0].Value)
+		return h, fmt.Errorf("store: %w: snapshot key %q in etcd", store.ErrDamaged, kvs[0].Value)
 	}
 	h.snapshot = &b
 	return h, nil
@@ -246,15 +246,15 @@ func (r *reign) page(ctx context.Context, next, last uint64, limit int64) (batch
 		return nil, err
 	}
 	if len(kvs[0]) == 0 {
-		return nil, fmt.Errorf("%w: batch %d of %d in etcd is missing", store.ErrDamaged, next, last)
+		return nil, fmt.Errorf("store: %w: batch %d of %d in etcd is missing", store.ErrDamaged, next, last)
 	}
 	for _, kv := range kvs[0] {
 		if string(kv.Key) != r.batchKey(next) {
-			return batches, fmt.Errorf("%w: batch %d of %d in etcd is missing", store.ErrDamaged, next, last)
+			return batches, fmt.Errorf("store: %w: batch %d of %d in etcd is missing", store.ErrDamaged, next, last)
 		}
 		batch, err := r.batch(ctx, kv.Value)
 		if err != nil {
-			return batches, fmt.Errorf("batch %d of %d: %w", next, last, err)
+			return batches, err
 		}
 		batches = append(batches, batch)
 		next++
@@ -272,7 +272,7 @@ func (r *reign) batch(ctx context.Context, entry []byte) ([]byte, error) {
 			return r.readBlob(ctx, b)
 		}
 	}
-	return nil, fmt.Errorf("%w: in etcd, an entry of no known kind", store.ErrDamaged)
+	return nil, fmt.Errorf("store: %w: in etcd, an entry of no known kind", store.ErrDamaged)
 }
 
 // refName is how a ref is written in keys.
@@ -331,14 +331,14 @@ func (r *reign) Get(ctx context.Context, ref coord.Ref) ([]byte, error) {
 	}
 	b, ok := parseBlob(string(kvs[0][0].Value))
 	if !ok {
-		return nil, fmt.Errorf("%w: value %x in etcd", store.ErrDamaged, ref.Digest)
+		return nil, fmt.Errorf("store: %w: value %x in etcd", store.ErrDamaged, ref.Digest)
 	}
 	value, err := r.readBlob(ctx, b)
 	if err != nil {
 		return nil, err
 	}
 	if sha256.Sum256(value) != ref.Digest {
-		return nil, fmt.Errorf("%w: value %x in etcd", store.ErrDamaged, ref.Digest)
+		return nil, fmt.Errorf("store: %w: value %x in etcd", store.ErrDamaged, ref.Digest)
 	}
 	return value, nil
 }
@@ -375,7 +375,7 @@ func (r *reign) values(ctx context.Context) (values []named, err error) {
 		ref, ok := parseRef(strings.TrimPrefix(string(kv.Key), prefix))
 		b, ok2 := parseBlob(string(kv.Value))
 		if !ok || !ok2 {
-			return nil, fmt.Errorf("%w: value key %q in etcd", store.ErrDamaged, kv.Key)
+			return nil, fmt.Errorf("store: %w: value key %q in etcd", store.ErrDamaged, kv.Key)
 		}
 		values = append(values, named{ref: ref, blob: b, revision: kv.ModRevision})
 	}
