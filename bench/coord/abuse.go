@@ -18,6 +18,9 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/protobuf/encoding/protowire"
+
+	"github.com/serry-dev/serry/bench/internal/load"
+	"github.com/serry-dev/serry/bench/internal/proc"
 )
 
 // abused measures what clients that mean harm, or only too much, cost a server: memory at its peak,
@@ -40,7 +43,7 @@ func (b *bench) abused(ctx context.Context, s *subject) error {
 		if err := s.suffer(ctx, a); err != nil {
 			return fmt.Errorf("%s: %w", a.name, err)
 		}
-		if _, _, err := s.all(ctx, heartbeat, s.heartbeats()); err != nil {
+		if _, _, err := s.All(ctx, load.Heartbeat, s.Heartbeats()); err != nil {
 			return fmt.Errorf("heartbeat of another client after %s: %w", a.name, err)
 		}
 	}
@@ -55,10 +58,10 @@ type abuse struct {
 }
 
 func (s *subject) suffer(ctx context.Context, a abuse) error {
-	if err := forgetPeak(s.pid); err != nil {
+	if err := forgetPeak(s.PID); err != nil {
 		return err
 	}
-	before, _, err := memory(s.pid)
+	before, _, err := proc.Memory(s.PID)
 	if err != nil {
 		return err
 	}
@@ -66,7 +69,7 @@ func (s *subject) suffer(ctx context.Context, a abuse) error {
 	if err != nil {
 		return err
 	}
-	_, peak, err := memory(s.pid)
+	_, peak, err := proc.Memory(s.PID)
 	s.add(a.memory, mib(max(0, peak-before)))
 	s.add(a.cpu, ms(spent))
 	return err
@@ -90,7 +93,7 @@ func largeValue(ctx context.Context, addr string, size int) error {
 	request := protowire.AppendVarint(protowire.AppendTag(nil, 2, protowire.BytesType), uint64(len(entry)+size))
 	request = append(append(make([]byte, 0, len(request)+len(entry)+size), request...), entry...)
 	request = request[:cap(request)]
-	return conn.Invoke(ctx, insertKey, &request, new([]byte))
+	return conn.Invoke(ctx, load.InsertKey, &request, new([]byte))
 }
 
 // rawCodec passes messages as they are.
@@ -162,7 +165,7 @@ func (p *pest) flush() error {
 // call writes the headers of a call.
 func (p *pest) call(stream uint32, encoding string) error {
 	p.block.Reset()
-	for _, f := range []string{":method POST", ":scheme http", ":path " + barrier, ":authority pest",
+	for _, f := range []string{":method POST", ":scheme http", ":path " + load.Barrier, ":authority pest",
 		"te trailers", "content-type application/grpc", "grpc-encoding " + encoding} {
 		name, value, _ := strings.Cut(f, " ")
 		p.enc.WriteField(hpack.HeaderField{Name: name, Value: value}) // to memory
@@ -221,7 +224,7 @@ func bomb(ctx context.Context, addr string, size int64) error {
 		return nil
 	case <-p.ended:
 		return errors.New("the server closed the connection; want an answer")
-	case <-time.After(patience):
+	case <-time.After(load.Patience):
 		return errors.New("no answer")
 	}
 }

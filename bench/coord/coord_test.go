@@ -6,8 +6,6 @@ import (
 	"errors"
 	"flag"
 	"io"
-	"math"
-	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -130,27 +128,5 @@ func TestPeerThatDoesNotStart(t *testing.T) {
 	}}
 	if _, err := p.start(t.Context(), layout{tasks: 4, conns: 4}); err == nil || !strings.Contains(err.Error(), "no module of that name") {
 		t.Errorf("start(): %v; want what the peer said", err)
-	}
-}
-
-func TestProcess(t *testing.T) {
-	before, err := cpuTime(os.Getpid())
-	if err != nil {
-		t.Fatal(err)
-	}
-	x := 1.
-	for range 1_000_000 {
-		x = math.Sqrt(x + 1)
-	}
-	after, err := cpuTime(os.Getpid())
-	if err != nil || after <= before {
-		t.Errorf("cpuTime() = %v, then %v after work (%v), error %v; want more", before, after, x, err)
-	}
-	held, peak, err := memory(os.Getpid())
-	if err != nil || held <= 0 || peak < held {
-		t.Errorf("memory() = %d, %d, %v; want some, and a peak not below it", held, peak, err)
-	}
-	if _, err := statusField("Name:\tx\n", "VmRSS:"); err == nil {
-		t.Error("statusField() of a text without the line succeeded; want an error")
 	}
 }

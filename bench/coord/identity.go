@@ -58,6 +58,14 @@ func writePEM(path, kind string, der []byte) error {
 	return os.WriteFile(path, pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der}), 0o600)
 }
 
+// config is how the load connects: in plain text without an identity.
+func (id *identity) config() *tls.Config {
+	if id == nil {
+		return nil
+	}
+	return id.load
+}
+
 // trust makes the load's side of the identity from its files.
 func (id *identity) trust() error {
 	pair, err := tls.LoadX509KeyPair(id.cert, id.key)

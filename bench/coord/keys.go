@@ -6,6 +6,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/serry-dev/serry/bench/internal/load"
 	"github.com/serry-dev/serry/wire/back"
 	"github.com/serry-dev/serry/wire/rpc"
 )
@@ -22,10 +23,10 @@ type keyRow struct {
 
 // keyRows measures keys: one caller, then several with a connection each, then on one connection.
 func (s *subject) keyRows(ctx context.Context, d time.Duration) error {
-	first := func(int) *back.Conn { return s.conns[0] }
+	first := func(int) *back.Conn { return s.Conns[0] }
 	for _, r := range []keyRow{
-		{1, s.conn, keys1Rate, keys1CPU},
-		{callers, s.conn, keys16Rate, keys16CPU},
+		{1, s.Conn, keys1Rate, keys1CPU},
+		{callers, s.Conn, keys16Rate, keys16CPU},
 		{callers, first, keysSharedRate, keysSharedCPU},
 	} {
 		if err := s.keys(ctx, d, r); err != nil {
@@ -105,7 +106,7 @@ func (s *subject) newCaller(task int, conn *back.Conn) *caller {
 	k.again = k.answered
 	for i := range keysEach {
 		key := fmt.Sprintf("bench/%d/key-%d", task, i)
-		k.sets[i], k.gets[i] = s.set(task, key), s.get(task, key)
+		k.sets[i], k.gets[i] = s.Set(task, key), s.Get(task, key)
 	}
 	return k
 }
@@ -113,16 +114,16 @@ func (s *subject) newCaller(task int, conn *back.Conn) *caller {
 func (k *caller) next() {
 	i := k.turn / 2 % keysEach
 	if k.turn%2 == 0 {
-		k.conn.Start(insertKey, k.sets[i], k.again)
+		k.conn.Start(load.InsertKey, k.sets[i], k.again)
 	} else {
-		k.conn.Start(tryGetKey, k.gets[i], k.again)
+		k.conn.Start(load.TryGetKey, k.gets[i], k.again)
 	}
 	k.turn++
 }
 
 func (k *caller) answered(reply []byte, st rpc.Status, err error) {
-	err = failure(st, err)
-	if read := k.turn%2 == 0; err == nil && read && len(reply) < valueBytes {
+	err = load.Failure(st, err)
+	if read := k.turn%2 == 0; err == nil && read && len(reply) < load.ValueBytes {
 		err = fmt.Errorf("reply of %d bytes has no value", len(reply))
 	}
 	if err != nil {

@@ -20,6 +20,8 @@ import (
 	"strconv"
 	"strings"
 	"syscall"
+
+	"github.com/serry-dev/serry/bench/internal/proc"
 )
 
 func main() {
@@ -54,10 +56,10 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	if err != nil {
 		return err
 	}
-	if err := raiseFiles(o.plan.files()); err != nil {
+	if err := proc.RaiseFiles(o.plan.files()); err != nil {
 		return err
 	}
-	cpus, err := firstCPUs(o.cpus)
+	cpus, err := proc.FirstCPUs(o.cpus)
 	if err != nil {
 		return err
 	}
@@ -74,7 +76,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	if err != nil {
 		return err
 	}
-	if err := cpus.pinSelf(); err != nil { // servers inherit it
+	if err := cpus.PinSelf(); err != nil { // servers inherit it
 		return err
 	}
 	if _, err := os.Stat(o.python); o.noStock && err != nil {
@@ -86,7 +88,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	if o.json {
 		return errors.Join(failed, printJSON(stdout, rows, o.plan))
 	}
-	fmt.Fprintf(stdout, "median (least-most) of %d rounds; servers and load on processors %v\n", o.plan.rounds, cpus.list)
+	fmt.Fprintf(stdout, "median (least-most) of %d rounds; servers and load on processors %v\n", o.plan.rounds, cpus.List)
 	return errors.Join(failed, printTable(stdout, rows, peers))
 }
 
@@ -100,7 +102,7 @@ func parse(args []string, stderr io.Writer) (options, error) {
 	only := fs.String("only", "", "groups of rows, of `"+strings.Join(groups(), ",")+"` (default all)")
 	transports := fs.String("transport", "grpc,front", "transports of serry, as `name,...`")
 	fs.BoolVar(&o.noStock, "no-stock", false, "leave out the stock service: no ratios")
-	fs.StringVar(&o.python, "python", ".cache/venv/jax-new/bin/python", "`interpreter` with the jaxlib to compare with")
+	fs.StringVar(&o.python, "python", proc.DefaultPython, "`interpreter` with the jaxlib to compare with")
 	fs.StringVar(&o.binary, "serry", "", "`binary` to measure (default: build it)")
 	fs.IntVar(&o.cpus, "cpus", 2, "processors that servers and load share, the first ones")
 	fs.BoolVar(&o.json, "json", false, "print one JSON object instead of a table")
@@ -191,7 +193,7 @@ func (o *options) peers(ctx context.Context, dir string) ([]peer, error) {
 	binary := o.binary
 	if binary == "" && len(o.transports) > 0 {
 		var err error
-		if binary, err = buildSerry(ctx, dir); err != nil {
+		if binary, err = proc.Build(ctx, dir); err != nil {
 			return nil, err
 		}
 	}

@@ -10,6 +10,8 @@ import (
 
 	"google.golang.org/protobuf/proto"
 
+	"github.com/serry-dev/serry/bench/internal/load"
+	"github.com/serry-dev/serry/bench/internal/proc"
 	"github.com/serry-dev/serry/wire/xlapb"
 )
 
@@ -42,7 +44,7 @@ func (b *bench) run(ctx context.Context) error {
 					return err
 				}
 				if err := b.one(ctx, p, srv, t); err != nil {
-					fmt.Fprintf(b.progress, "bench: error: %s, %v: %v, log:\n%s", p.name, t.layout, err, srv.log.String())
+					fmt.Fprintf(b.progress, "bench: error: %s, %v: %v, log:\n%s", p.name, t.layout, err, srv.Log.String())
 					broken++
 				}
 				if err := ctx.Err(); err != nil {
@@ -97,23 +99,23 @@ func (b *bench) turns() []turn {
 // A subject is a peer that serves a connected cluster.
 type subject struct {
 	*server
-	*cluster // nil for real clients
-	layout   layout
-	took     time.Duration // to connect and register
-	add      func(m metric, v float64)
+	*load.Cluster // nil for real clients
+	layout        layout
+	took          time.Duration // to connect and register
+	add           func(m metric, v float64)
 }
 
 // one connects a cluster to a server, measures it, and stops it.
 func (b *bench) one(ctx context.Context, p peer, srv *server, t turn) error {
 	s := &subject{server: srv, layout: t.layout, add: func(m metric, v float64) { b.sheet.add(p.name, m, t.tasks, v) }}
 	if t.real {
-		defer srv.stop()
+		defer srv.Kill()
 		return t.measure(ctx, s)
 	}
-	s.cluster = newCluster(t.layout)
-	defer s.cluster.close()
-	defer srv.stop() // before the connections go, which a server takes for a disaster
-	took, err := s.connect(ctx, srv.addr, t.identity)
+	s.Cluster = load.New(t.tasks, t.conns)
+	defer s.Cluster.Close()
+	defer srv.Kill() // before the connections go, which a server takes for a disaster
+	took, err := s.Connect(ctx, srv.addr, t.identity.config())
 	if err != nil {
 		return err
 	}
@@ -123,7 +125,7 @@ func (b *bench) one(ctx context.Context, p peer, srv *server, t turn) error {
 
 // separate measures a cluster whose tasks have a connection each.
 func (b *bench) separate(ctx context.Context, s *subject) error {
-	sized := slices.Contains(b.plan.sizes, s.tasks)
+	sized := slices.Contains(b.plan.sizes, s.Tasks)
 	if err := s.settle(ctx); err != nil {
 		return err
 	}
@@ -133,22 +135,22 @@ func (b *bench) separate(ctx context.Context, s *subject) error {
 		}
 	}
 	if sized && b.plan.has(groupBarrier) {
-		if err := s.barriers(ctx, b.plan.waves(s.tasks), barrierTime, arrivalCPU); err != nil {
+		if err := s.barriers(ctx, b.plan.waves(s.Tasks), barrierTime, arrivalCPU); err != nil {
 			return err
 		}
-		s.add(callsRefused, float64(s.refused.Load()))
+		s.add(callsRefused, float64(s.Refused.Load()))
 	}
-	if s.tasks == b.plan.focus && b.plan.has(groupKeys) {
+	if s.Tasks == b.plan.focus && b.plan.has(groupKeys) {
 		if err := s.keyRows(ctx, b.plan.keysFor); err != nil {
 			return err
 		}
 	}
-	if slices.Contains(b.plan.alive, s.tasks) && b.plan.has(groupAlive) {
+	if slices.Contains(b.plan.alive, s.Tasks) && b.plan.has(groupAlive) {
 		if err := s.liveSet(ctx); err != nil {
 			return err
 		}
 	}
-	if s.tasks == b.plan.focus && b.plan.has(groupWatch) {
+	if s.Tasks == b.plan.focus && b.plan.has(groupWatch) {
 		return s.watch(ctx) // the last: it breaks the cluster
 	}
 	return nil
@@ -159,7 +161,7 @@ func (b *bench) shared(ctx context.Context, s *subject) error {
 	if err := s.settle(ctx); err != nil {
 		return err
 	}
-	return s.barriers(ctx, b.plan.waves(s.tasks), sharedBarrierTime, sharedArrivalCPU)
+	return s.barriers(ctx, b.plan.waves(s.Tasks), sharedBarrierTime, sharedArrivalCPU)
 }
 
 // secure measures a cluster whose connections are encrypted.
@@ -170,10 +172,10 @@ func (b *bench) secure(ctx context.Context, s *subject) error {
 	if err := s.connected(secureConnect, secureResident); err != nil {
 		return err
 	}
-	if err := s.barriers(ctx, b.plan.waves(s.tasks), secureBarrier, secureArrivalCPU); err != nil {
+	if err := s.barriers(ctx, b.plan.waves(s.Tasks), secureBarrier, secureArrivalCPU); err != nil {
 		return err
 	}
-	return s.keys(ctx, b.plan.keysFor, keyRow{callers, s.conn, secureKeysRate, secureKeysCPU})
+	return s.keys(ctx, b.plan.keysFor, keyRow{callers, s.Conn, secureKeysRate, secureKeysCPU})
 }
 
 // manyPerConn measures the crowd behind a few connections, as relays would carry it.
@@ -191,18 +193,18 @@ func (b *bench) largest(ctx context.Context, s *subject, register, held, barrier
 	if err := s.settle(ctx); err != nil {
 		return err
 	}
-	if err := s.barriers(ctx, b.plan.waves(s.tasks), barrier, cpu); err != nil {
+	if err := s.barriers(ctx, b.plan.waves(s.Tasks), barrier, cpu); err != nil {
 		return err
 	}
-	_, peak, err := memory(s.pid)
+	_, peak, err := proc.Memory(s.PID)
 	s.add(held, mib(peak))
 	return err
 }
 
 // settle leaves every task as a real one is: waiting for errors, heartbeat sent.
 func (s *subject) settle(ctx context.Context) error {
-	s.hold(pollForError, s.polls())
-	if _, _, err := s.all(ctx, heartbeat, s.heartbeats()); err != nil {
+	s.Hold(load.PollForError, s.Polls())
+	if _, _, err := s.All(ctx, load.Heartbeat, s.Heartbeats()); err != nil {
 		return fmt.Errorf("heartbeat: %w", err)
 	}
 	return nil
@@ -210,7 +212,7 @@ func (s *subject) settle(ctx context.Context) error {
 
 // connected records what it took to connect, and what that holds.
 func (s *subject) connected(took, held metric) error {
-	bytes, _, err := memory(s.pid)
+	bytes, _, err := proc.Memory(s.PID)
 	s.add(took, ms(s.took))
 	s.add(held, mib(bytes))
 	return err
@@ -218,14 +220,14 @@ func (s *subject) connected(took, held metric) error {
 
 // spent is the processor time the server uses while f runs.
 func (s *subject) spent(f func() error) (time.Duration, error) {
-	before, err := cpuTime(s.pid)
+	before, err := proc.CPUTime(s.PID)
 	if err != nil {
 		return 0, err
 	}
 	if err := f(); err != nil {
 		return 0, err
 	}
-	after, err := cpuTime(s.pid)
+	after, err := proc.CPUTime(s.PID)
 	return after - before, err
 }
 
@@ -233,7 +235,7 @@ func (s *subject) spent(f func() error) (time.Duration, error) {
 // counted: buffers and caches are cold.
 func (s *subject) barriers(ctx context.Context, waves int, latency, cpu metric) error {
 	meet := func(id string) (time.Duration, error) {
-		took, _, err := s.all(ctx, barrier, s.arrivals(id))
+		took, _, err := s.All(ctx, load.Barrier, s.Arrivals(id))
 		if err != nil {
 			return 0, fmt.Errorf("barrier: %w", err)
 		}
@@ -257,7 +259,7 @@ func (s *subject) barriers(ctx context.Context, waves int, latency, cpu metric) 
 		return err
 	}
 	s.add(latency, median(times))
-	s.add(cpu, us(spent)/float64(waves*s.tasks))
+	s.add(cpu, us(spent)/float64(waves*s.Tasks))
 	return nil
 }
 
@@ -267,15 +269,15 @@ const liveSets = 8
 // liveSet lets all tasks ask who of them is alive a number of times. As with barriers, the first is
 // not counted.
 func (s *subject) liveSet(ctx context.Context) error {
-	requests := s.aliveCalls()
+	requests := s.AliveCalls()
 	ask := func() (time.Duration, error) {
-		took, last, err := s.all(ctx, getAliveTasks, requests)
+		took, last, err := s.All(ctx, load.GetAliveTasks, requests)
 		if err != nil {
 			return 0, fmt.Errorf("live set: %w", err)
 		}
 		var reply xlapb.GetAliveTasksResponse
-		if err := proto.Unmarshal(last, &reply); err != nil || len(reply.AliveTaskIds) != s.tasks {
-			return 0, fmt.Errorf("live set has %d tasks, error %v: want %d", len(reply.AliveTaskIds), err, s.tasks)
+		if err := proto.Unmarshal(last, &reply); err != nil || len(reply.AliveTaskIds) != s.Tasks {
+			return 0, fmt.Errorf("live set has %d tasks, error %v: want %d", len(reply.AliveTaskIds), err, s.Tasks)
 		}
 		return took, nil
 	}
@@ -297,13 +299,13 @@ func (s *subject) liveSet(ctx context.Context) error {
 		return err
 	}
 	s.add(aliveTime, median(times))
-	s.add(aliveCPU, us(spent)/float64(liveSets*s.tasks))
+	s.add(aliveCPU, us(spent)/float64(liveSets*s.Tasks))
 	return nil
 }
 
 // watch lets a task fail while all watch, and waits until all have been told.
 func (s *subject) watch(ctx context.Context) error {
-	_, last, err := s.all(ctx, watchTasks, s.watches(-1)[:1])
+	_, last, err := s.All(ctx, load.WatchTasks, s.Watches(-1)[:1])
 	if err != nil {
 		return fmt.Errorf("watch: %w", err)
 	}
@@ -311,22 +313,22 @@ func (s *subject) watch(ctx context.Context) error {
 	if err := proto.Unmarshal(last, &picture); err != nil {
 		return fmt.Errorf("watch: %w", err)
 	}
-	told := s.hold(watchTasks, s.watches(picture.VersionNumber))
+	told := s.Hold(load.WatchTasks, s.Watches(picture.VersionNumber))
 	// Beats follow the watches on every connection: once they are answered, the watches are there.
-	if _, _, err := s.all(ctx, heartbeat, s.heartbeats()); err != nil {
+	if _, _, err := s.All(ctx, load.Heartbeat, s.Heartbeats()); err != nil {
 		return fmt.Errorf("heartbeat: %w", err)
 	}
-	broken := s.tasks - 1
+	broken := s.Tasks - 1
 	var start, end time.Time
 	spent, err := s.spent(func() error {
-		accepted := newGather(1)
+		accepted := load.NewGather(1)
 		start = time.Now()
-		s.conn(broken).Start(reportError, s.failure(broken), accepted.done)
-		s.conn(broken).Flush()
-		if _, _, err := accepted.wait(ctx); err != nil {
+		s.Conn(broken).Start(load.ReportError, s.Cluster.Failure(broken), accepted.Done)
+		s.Conn(broken).Flush()
+		if _, _, err := accepted.Wait(ctx); err != nil {
 			return fmt.Errorf("report of an error: %w", err)
 		}
-		end, last, err = told.wait(ctx)
+		end, last, err = told.Wait(ctx)
 		return err
 	})
 	if err != nil {
@@ -336,7 +338,7 @@ func (s *subject) watch(ctx context.Context) error {
 		return fmt.Errorf("watch: last answer of %d bytes, error %v: want task %d in error", len(last), err, broken)
 	}
 	s.add(watchTime, ms(end.Sub(start)))
-	s.add(watchCPU, us(spent)/float64(s.tasks))
+	s.add(watchCPU, us(spent)/float64(s.Tasks))
 	return nil
 }
 

@@ -43,6 +43,6 @@ func (s *subject) idle(ctx context.Context) error {
 		return nil
 	}
 	n, err := s.goroutines(ctx)
-	s.add(goroutines, n-float64(len(s.conns)))
+	s.add(goroutines, n-float64(len(s.Conns)))
 	return err
 }

@@ -12,6 +12,9 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"github.com/serry-dev/serry/bench/internal/load"
+	"github.com/serry-dev/serry/bench/internal/proc"
 )
 
 //go:embed real.py
@@ -23,7 +26,7 @@ type fleet struct {
 	cmd   *exec.Cmd
 	in    io.WriteCloser
 	lines chan string // closed when the process is gone
-	log   tail
+	log   proc.Tail
 }
 
 // newFleet starts the clients of a layout, not connected.
@@ -72,7 +75,7 @@ func (f *fleet) tell(ctx context.Context, format string, args ...any) ([]float64
 	if _, err := io.WriteString(f.in, line+"\n"); err != nil {
 		return nil, fmt.Errorf("%s: %w", line, err)
 	}
-	timer := time.NewTimer(patience)
+	timer := time.NewTimer(load.Patience)
 	defer timer.Stop()
 	select {
 	case answer, ok := <-f.lines:
@@ -83,7 +86,7 @@ func (f *fleet) tell(ctx context.Context, format string, args ...any) ([]float64
 	case <-ctx.Done():
 		return nil, context.Cause(ctx)
 	case <-timer.C:
-		return nil, fmt.Errorf("%s: no answer after %v, log:\n%s", line, patience, f.log.String())
+		return nil, fmt.Errorf("%s: no answer after %v, log:\n%s", line, load.Patience, f.log.String())
 	}
 }
 
@@ -110,11 +113,11 @@ func (b *bench) realClients(ctx context.Context, s *subject, r realRow) error {
 		return err
 	}
 	defer f.close()
-	defer s.stop() // before the clients go, which it takes for a disaster
+	defer s.Kill() // before the clients go, which it takes for a disaster
 	if _, err := f.tell(ctx, "connect"); err != nil {
 		return err
 	}
-	held, _, err := memory(s.pid)
+	held, _, err := proc.Memory(s.PID)
 	if err != nil {
 		return err
 	}

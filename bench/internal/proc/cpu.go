@@ -1,4 +1,4 @@
-package main
+package proc
 
 import (
 	"fmt"
@@ -10,9 +10,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// cpuTime is what a process has used of the processors. It is the sum of what
+// CPUTime is what a process has used of the processors. It is the sum of what
 // /proc/PID/task/*/schedstat says of its threads, to the nanosecond, and of those that have ended.
-func cpuTime(pid int) (time.Duration, error) {
+func CPUTime(pid int) (time.Duration, error) {
 	const processClock = 2 // in the low three bits: CPUCLOCK_SCHED, of all threads
 	var ts unix.Timespec
 	if err := unix.ClockGettime(int32(^pid<<3|processClock), &ts); err != nil {
@@ -21,8 +21,8 @@ func cpuTime(pid int) (time.Duration, error) {
 	return time.Duration(ts.Nano()), nil
 }
 
-// memory is what a process holds, and the most it ever held, in bytes.
-func memory(pid int) (resident, peak int64, err error) {
+// Memory is what a process holds, and the most it ever held, in bytes.
+func Memory(pid int) (resident, peak int64, err error) {
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
 	if err != nil {
 		return 0, 0, err
@@ -50,30 +50,30 @@ func statusField(text, name string) (int64, error) {
 	return 0, fmt.Errorf("process status has no line %s", name)
 }
 
-// A cpuSet names the processors that servers and load may use.
-type cpuSet struct {
+// CPUs names the processors that servers and load may use.
+type CPUs struct {
 	set  unix.CPUSet
-	list []int
+	List []int
 }
 
-// firstCPUs takes the first n of those this process may use, or all if they are fewer.
-func firstCPUs(n int) (cpuSet, error) {
+// FirstCPUs takes the first n of those this process may use, or all if they are fewer.
+func FirstCPUs(n int) (CPUs, error) {
 	var allowed unix.CPUSet
 	if err := unix.SchedGetaffinity(0, &allowed); err != nil {
-		return cpuSet{}, fmt.Errorf("processors: %w", err)
+		return CPUs{}, fmt.Errorf("processors: %w", err)
 	}
-	var c cpuSet
-	for i := 0; i < len(allowed)*64 && len(c.list) < n; i++ {
+	var c CPUs
+	for i := 0; i < len(allowed)*64 && len(c.List) < n; i++ {
 		if allowed.IsSet(i) {
 			c.set.Set(i)
-			c.list = append(c.list, i)
+			c.List = append(c.List, i)
 		}
 	}
 	return c, nil
 }
 
-// pinSelf keeps all threads of this process on the processors. Threads to come inherit it.
-func (c cpuSet) pinSelf() error {
+// PinSelf keeps all threads of this process on the processors. Threads to come inherit it.
+func (c CPUs) PinSelf() error {
 	tasks, err := os.ReadDir("/proc/self/task")
 	if err != nil {
 		return err
@@ -84,15 +84,15 @@ func (c cpuSet) pinSelf() error {
 			return err
 		}
 		if err := unix.SchedSetaffinity(tid, &c.set); err != nil {
-			return fmt.Errorf("pin to processors %v: %w", c.list, err)
+			return fmt.Errorf("pin to processors %v: %w", c.List, err)
 		}
 	}
 	return nil
 }
 
-// raiseFiles lifts the limit on open files of this process and its children as far as it goes, and
+// RaiseFiles lifts the limit on open files of this process and its children as far as it goes, and
 // says whether it suffices.
-func raiseFiles(want uint64) error {
+func RaiseFiles(want uint64) error {
 	var limit unix.Rlimit
 	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {
 		return fmt.Errorf("open file limit: %w", err)
