@@ -29,7 +29,7 @@ var layers = [][]string{
 	{"coord", "topo", "mesh", "internal/schedule"},                              // pure
 	{"memory", "wire", "store", "link", "internal/kernel"},
 	{"server", "relay", "client", "preempt", "collective", "transfer"},
-	{"checkpoint", "export", "launch", "diagnose", "internal/lab/history"},
+	{"checkpoint", "export", "launch", "diagnose"},
 	{"web", "cmd", "interop", "bench", "examples", "internal/lab", "internal/gen"},
 }
 

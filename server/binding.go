@@ -13,7 +13,8 @@ import (
 	"github.com/serry-dev/serry/wire/rpc"
 )
 
-// certified is a connection whose peer may have shown a certificate. Both transports have such.
+// certified is a connection, or a host, whose peer may have shown a certificate. All transports have
+// such.
 type certified interface {
 	// PeerURIs are the URI names of the certificate.
 	PeerURIs() []string
@@ -21,7 +22,7 @@ type certified interface {
 
 // mayBe says whether the peer may speak for a task: where names in certificates are bound to tasks,
 // its certificate must name that one (A-TLS-10). Calls that name no task are for everybody.
-func (h *handler) mayBe(c rpc.Conn, t serry.TaskID) bool {
+func (h *handler) mayBe(c any, t serry.TaskID) bool {
 	if h.taskURI == "" || t.IsZero() {
 		return true
 	}

@@ -31,6 +31,7 @@ type standing struct {
 	state       serry.TaskState
 	incarnation serry.Incarnation // 0 until the task registers
 	departed    bool              // the machine was told that this life is over for good
+	err         error             // with state Failed: why
 }
 
 // newEpoch draws the seats for an epoch that has opened with every task disconnected.

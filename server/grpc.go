@@ -25,6 +25,7 @@ import (
 
 	"github.com/serry-dev/serry"
 	"github.com/serry-dev/serry/wire/rpc"
+	"github.com/serry-dev/serry/wire/stream"
 )
 
 const (
@@ -41,14 +42,18 @@ type grpcTransport struct {
 	handler rpc.Handler
 	methods rpc.Methods
 	server  *grpc.Server
+	others  sync.WaitGroup // connections that are not grpc-go's
 }
 
-func newGRPC(h rpc.Handler, m rpc.Methods, secure *tls.Config, refused *refusals) *grpcTransport {
+func newGRPC(h rpc.Handler, m rpc.Methods, secure *tls.Config, refused *refusals, streams func(net.Conn, []byte)) *grpcTransport {
 	t := &grpcTransport{handler: h, methods: m}
 	creds := insecure.NewCredentials()
 	if secure != nil {
+		secure = secure.Clone()
+		secure.NextProtos = []string{"h2", stream.Protocol}
 		creds = strict{credentials.NewTLS(secure), refused}
 	}
+	creds = sorting{creds, t, streams}
 	t.server = grpc.NewServer(
 		grpc.Creds(creds),
 		grpc.UnknownServiceHandler(t.call),
@@ -87,6 +92,7 @@ func (t *grpcTransport) shutdown(ctx context.Context) {
 	release := context.AfterFunc(ctx, t.server.Stop)
 	defer release()
 	t.server.GracefulStop()
+	t.others.Wait()
 }
 
 // A grpcConn is one connection. It implements [rpc.Conn].

@@ -40,17 +40,26 @@ func (h *handler) Open(c rpc.Conn) {
 
 // Close implements [rpc.Handler].
 func (h *handler) Close(c rpc.Conn, err error) {
-	v, ok := h.peers.LoadAndDelete(c)
-	if !ok {
+	p := h.drop(c)
+	if p == nil {
 		return
 	}
-	h.open.Add(-1)
 	evidence := evidenceClosed
 	if errors.Is(err, rpc.ErrNotReading) {
 		evidence = evidenceNotReading
 	}
 	// A server that has ended has no use for it.
-	_ = h.queue.push(ended{v.(*peer), evidence})
+	_ = h.queue.push(ended{p, evidence})
+}
+
+// drop forgets a connection, and returns what was remembered of it, or nil.
+func (h *handler) drop(c rpc.Conn) *peer {
+	v, ok := h.peers.LoadAndDelete(c)
+	if !ok {
+		return nil
+	}
+	h.open.Add(-1)
+	return v.(*peer)
 }
 
 // Cancel implements [rpc.Handler].
@@ -62,13 +71,17 @@ func (h *handler) Cancel(c rpc.Conn, call rpc.CallID) {
 
 // Serve implements [rpc.Handler].
 func (h *handler) Serve(c rpc.Conn, call rpc.CallID, method string, body []byte) {
+	h.serve(c, call, method, body, beside{})
+}
+
+func (h *handler) serve(c rpc.Conn, call rpc.CallID, method string, body []byte, b beside) {
 	v, ok := h.peers.Load(c)
 	if !ok {
 		return // the connection has just ended
 	}
 	p, e := v.(*peer), h.epoch.Load()
 	req := coord.Req(h.req.Add(1))
-	ev, shape, err := e.codec.Decode(method, body, h.origin(p, e, req, method))
+	ev, shape, err := e.codec.Decode(method, body, h.origin(p, e, req, method, b))
 	to := origin{peer: p, call: call, shape: shape, stats: h.stats.of(shape)}
 	to.stats.received(len(body))
 	if err != nil {
@@ -93,9 +106,9 @@ func (h *handler) Serve(c rpc.Conn, call rpc.CallID, method string, body []byte)
 func (h *handler) Served(rpc.Conn) { h.help() }
 
 // origin is what the codec is told of a call.
-func (h *handler) origin(p *peer, e *epoch, req coord.Req, method string) wire.Origin {
-	o := wire.Origin{Req: req, Identify: func(t serry.TaskID) (own, service serry.Incarnation) {
-		return p.identify(e, t)
+func (h *handler) origin(p *peer, e *epoch, req coord.Req, method string, b beside) wire.Origin {
+	o := wire.Origin{Req: req, ID: b.id, Identify: func(t serry.TaskID) (own, service serry.Incarnation) {
+		return b.identify(p, e, t)
 	}}
 	if strings.HasSuffix(method, "/RegisterTask") || method == serrypb.CoordinationService_Do_FullMethodName {
 		o.Next = newIncarnation()

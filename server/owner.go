@@ -43,6 +43,8 @@ type owner struct {
 	meeting int // waiting calls that wait for other tasks
 	links   *links
 
+	followers followers
+
 	asked    *item // the call being stepped, or nil
 	answered bool  // its reply was among the effects
 
@@ -240,6 +242,8 @@ func (o *owner) item(it *item) {
 		}
 	case leaving:
 		o.leave(w)
+	case errand:
+		w.do(o)
 	case viewing:
 		w.answer <- o.machine.View() // has room
 	case ordered:
@@ -367,6 +371,9 @@ func (o *owner) speak(from origin, l life, k kind) {
 	if added {
 		o.links.attach(l, from.shape.Dialect == wire.Own)
 	}
+	if o.follow(p, l); k == register && s.known.incarnation == l.incarnation {
+		o.tellOf(l)
+	}
 	for _, other := range replaced {
 		o.links.detach(other, o.now, "")
 	}
@@ -382,16 +389,20 @@ func (o *owner) changed(c coord.Changed) {
 		s.seen.Store(int64(o.now)) // C-ST-2
 	}
 	o.links.revisit(life{c.Task, s.known.incarnation}, o.now)
-	if s.known.incarnation != c.Incarnation {
-		o.links.revisit(life{c.Task, c.Incarnation}, o.now)
-	}
-	s.known = standing{state: c.State, incarnation: c.Incarnation}
+	before := life{c.Task, s.known.incarnation}
+	s.known = standing{state: c.State, incarnation: c.Incarnation, err: taskError(c.Err)}
 	o.show(s)
+	if before.incarnation != c.Incarnation {
+		o.links.revisit(life{c.Task, c.Incarnation}, o.now)
+		o.tellOf(before)
+		o.followers.drop(before)
+	}
 }
 
 // show publishes what is known of s after the commit.
 func (o *owner) show(s *seat) {
 	o.wave.shown = append(o.wave.shown, showing{s, s.known})
+	o.tellOf(life{s.task, s.known.incarnation})
 }
 
 // opened takes over a new epoch.
@@ -400,6 +411,7 @@ func (o *owner) opened(e coord.Opened) {
 	o.history.opened()
 	o.wave.epoch = o.epoch
 	o.links.forgetIdle()
+	o.followers = newFollowers()
 }
 
 // stopped publishes an epoch without tasks, so that no heartbeat is called a good one any more

@@ -11,6 +11,7 @@ import (
 	"github.com/serry-dev/serry/coord"
 	"github.com/serry-dev/serry/wire"
 	"github.com/serry-dev/serry/wire/rpc"
+	"github.com/serry-dev/serry/wire/stream"
 )
 
 // stopPatience is how long Shutdown waits for clients to read their last replies.
@@ -24,6 +25,7 @@ type Server struct {
 	owner     *owner
 	silence   *silence
 	transport transport
+	streams   *stream.Server
 	stats     *stats
 
 	stop    sync.Once
@@ -59,13 +61,14 @@ func New(cfg Config) (*Server, error) {
 		stopped: make(chan struct{}),
 		ended:   make(chan struct{}),
 	}
+	s.streams = newStreams(cfg, h, methods)
 	s.owner = newOwner(cfg, s)
 	h.help = s.owner.help
 	if err := s.owner.begin(cfg, history, began); err != nil {
 		s.owner.journal.cancel(err)
 		return nil, err
 	}
-	s.transport = newTransport(cfg, h, methods)
+	s.transport = newTransport(cfg, h, methods, s.ServeStream)
 	s.start()
 	return s, nil
 }
@@ -201,6 +204,7 @@ func (s *Server) end(ctx context.Context, last func()) {
 			defer context.AfterFunc(ctx, func() { j.cancel(serry.ErrStopped) })()
 		}
 		last()
+		s.streams.Shutdown(ctx)
 		s.transport.shutdown(ctx)
 		close(s.silence.stop)
 		<-s.silence.done

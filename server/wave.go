@@ -4,6 +4,7 @@ import (
 	"github.com/serry-dev/serry/coord"
 	"github.com/serry-dev/serry/wire"
 	"github.com/serry-dev/serry/wire/rpc"
+	"github.com/serry-dev/serry/wire/stream"
 )
 
 // A wave is what must happen because of one batch, once the batch is committed.
@@ -12,6 +13,7 @@ type wave struct {
 	shown   []showing
 	replies []outgoing
 	notes   []coord.Note
+	pushes  []push            // to hosts
 	done    []chan<- struct{} // orders to report as done
 
 	// With a journal.
@@ -22,12 +24,12 @@ type wave struct {
 
 // idle says whether nothing must happen.
 func (w *wave) idle() bool {
-	return w.epoch == nil && len(w.shown)+len(w.replies)+len(w.notes)+len(w.done)+len(w.records) == 0 && w.snapshot == nil
+	return w.epoch == nil && len(w.shown)+len(w.replies)+len(w.notes)+len(w.done)+len(w.records)+len(w.pushes) == 0 && w.snapshot == nil
 }
 
 // answers says whether somebody hears of a wave, so that it must not be that of a deposed leader
 // (C-TERM-2).
-func (w *wave) answers() bool { return len(w.replies)+len(w.done) > 0 }
+func (w *wave) answers() bool { return len(w.replies)+len(w.done)+len(w.pushes) > 0 }
 
 // A showing is a change of what handlers may know of a task.
 type showing struct {
@@ -51,10 +53,11 @@ type performer struct {
 	log     noteLog
 	fanout  fanout
 	touched []*peer // to flush
+	streams *stream.Server
 }
 
 func newPerformer(s *Server) *performer {
-	return &performer{handler: s.handler, stats: s.stats, log: noteLog{s.cfg.Log}, fanout: newFanout()}
+	return &performer{handler: s.handler, stats: s.stats, log: noteLog{s.cfg.Log}, fanout: newFanout(), streams: s.streams}
 }
 
 // perform lets the effects of a wave happen, and empties it. Tables are published before replies
@@ -62,11 +65,14 @@ func newPerformer(s *Server) *performer {
 // the machine (C-ORD-1); each connection is flushed once (E-51).
 func (p *performer) perform(w *wave) {
 	for _, s := range w.shown {
-		s.seat.shown.Store(&standing{s.state, s.incarnation, s.departed})
+		st := s.standing
+		s.seat.shown.Store(&st)
 	}
 	if w.epoch != nil {
 		p.handler.epoch.Store(w.epoch)
+		p.streams.Epoch(w.epoch.service)
 	}
+	p.push(w)
 	for i := range w.replies {
 		p.send(&w.replies[i])
 	}
@@ -74,6 +80,7 @@ func (p *performer) perform(w *wave) {
 		to.inWave = false
 		to.conn.Flush()
 	}
+	w.flushPushes()
 	clear(p.touched)
 	p.touched = p.touched[:0]
 	p.log.notes(w.notes)
@@ -113,9 +120,10 @@ func (w *wave) clear() {
 	clear(w.replies)
 	clear(w.notes)
 	clear(w.done)
+	clear(w.pushes)
 	clear(w.values)
 	*w = wave{
-		shown: w.shown[:0], replies: w.replies[:0], notes: w.notes[:0], done: w.done[:0],
+		shown: w.shown[:0], replies: w.replies[:0], notes: w.notes[:0], done: w.done[:0], pushes: w.pushes[:0],
 		records: w.records[:0], values: w.values[:0],
 	}
 	if cap(w.replies) > 4*maxBatch {

@@ -73,9 +73,13 @@ type conn struct {
 type inbound struct {
 	source  source
 	started bool // preface seen
-	opened  bool // SETTINGS seen, handler told
-	served  bool // the handler got calls of this wave
-	now     time.Duration
+	other   struct {
+		nc   net.Conn
+		read []byte
+	} // of a connection that does not speak HTTP/2
+	opened bool // SETTINGS seen, handler told
+	served bool // the handler got calls of this wave
+	now    time.Duration
 
 	data      dataFrame // DATA frame under way
 	block     headerBlock
@@ -139,13 +143,20 @@ func (c *conn) PeerURIs() []string { return c.uris }
 func (c *conn) serve() {
 	c.nc.SetDeadline(time.Now().Add(handshakeTime))
 	err := c.secure()
-	if err == nil {
+	switch {
+	case err == nil && (c.srv.other == nil || c.srv.tls != nil):
 		c.greet()
 		err = c.read()
-	} else {
+	case err == nil: // greeted when it is known to speak HTTP/2
+		err = c.read()
+	case !errors.Is(err, errOther):
 		c.refused = true
 	}
-	c.end(err)
+	if errors.Is(err, errOther) {
+		c.handOver()
+	} else {
+		c.end(err)
+	}
 	c.mu.Lock()
 	c.mu.closed = true
 	c.mu.Unlock()
@@ -165,8 +176,12 @@ func (c *conn) secure() error {
 	if err := tc.HandshakeContext(context.Background()); err != nil {
 		return err
 	}
-	if tc.ConnectionState().NegotiatedProtocol != "h2" {
+	switch proto := tc.ConnectionState().NegotiatedProtocol; {
+	case proto == "":
 		return errNoALPN
+	case proto != "h2":
+		c.in.other.nc = tc
+		return errOther
 	}
 	if shown := tc.ConnectionState().PeerCertificates; len(shown) > 0 {
 		for _, u := range shown[0].URIs {
@@ -177,6 +192,20 @@ func (c *conn) secure() error {
 	c.out.tls, c.out.sealed = tc, sealed
 	c.in.source = newSource(tc, nil)
 	return nil
+}
+
+// handOver leaves a connection that does not speak HTTP/2 to those who know it.
+func (c *conn) handOver() {
+	c.nc.SetDeadline(time.Time{})
+	c.srv.grown(c)
+	c.mu.Lock()
+	c.mu.ended = true
+	failed := c.mu.cause != nil
+	c.mu.Unlock()
+	if !failed {
+		c.srv.other(c.in.other.nc, c.in.other.read)
+	}
+	c.nc.Close()
 }
 
 // greet sends the settings and widens the window of the connection, in one write (F-21).

@@ -65,6 +65,12 @@ type Config struct {
 	// without the right certificate comes again every second; who is told can keep count. Nil: the log.
 	Refused func(peer net.Addr, err error)
 
+	// Other takes connections that begin with something else than HTTP/2, with the bytes that were
+	// read of them, and serves them to their end. With TLS those are the ones that agreed on
+	// OtherProtocol. Nil: they are closed.
+	Other         func(nc net.Conn, read []byte)
+	OtherProtocol string
+
 	// MaxConns bounds the connections; accepting pauses there. 0 means the limit on open files less 64.
 	MaxConns int
 
@@ -83,11 +89,12 @@ type Server struct {
 	tls     *tls.Config
 	log     *slog.Logger
 	refused func(peer net.Addr, err error)
-	slots   chan struct{} // one token for a connection
-	grew    chan struct{} // told when a connection has finished its handshake or ended
-	stop    chan struct{} // closed when accepting ends
-	budget  budget        // of messages under way, all connections
-	base    time.Time     // zero of the scanner's clock
+	other   func(net.Conn, []byte) // or nil
+	slots   chan struct{}          // one token for a connection
+	grew    chan struct{}          // told when a connection has finished its handshake or ended
+	stop    chan struct{}          // closed when accepting ends
+	budget  budget                 // of messages under way, all connections
+	base    time.Time              // zero of the scanner's clock
 
 	scan  scanner
 	count counters
@@ -108,6 +115,7 @@ func New(cfg Config) *Server {
 		handler: cfg.Handler,
 		log:     cfg.Log,
 		refused: cfg.Refused,
+		other:   cfg.Other,
 		stop:    make(chan struct{}),
 		base:    time.Now(),
 	}
@@ -130,6 +138,9 @@ func New(cfg Config) *Server {
 	if cfg.TLS != nil {
 		s.tls = cfg.TLS.Clone()
 		s.tls.NextProtos = []string{"h2"}
+		if cfg.Other != nil && cfg.OtherProtocol != "" {
+			s.tls.NextProtos = append(s.tls.NextProtos, cfg.OtherProtocol)
+		}
 		s.tls.MinVersion = max(s.tls.MinVersion, tls.VersionTLS12)
 	}
 	s.scan.init()

@@ -81,6 +81,7 @@ var (
 	errHandshake = errors.New("no HTTP/2 handshake in time")
 	errNotHTTP2  = errors.New("not HTTP/2")
 	errNoALPN    = errors.New("TLS without h2")
+	errOther     = errors.New("another protocol")
 	errDrained   = errors.New("drained")
 )
 

@@ -77,6 +77,13 @@ func (c *conn) ageStreams(now time.Duration) {
 // consume handles the frames of p and returns what is left of it, the start of a frame.
 func (c *conn) consume(p []byte) ([]byte, error) {
 	if !c.in.started {
+		if c.srv.other != nil && c.srv.tls == nil && len(c.in.source.Rest()) == 0 {
+			if p[0] != preface[0] {
+				c.in.other.nc, c.in.other.read = c.nc, bytes.Clone(p)
+				return nil, errOther
+			}
+			c.greet()
+		}
 		if n := min(len(p), len(preface)); !bytes.Equal(p[:n], []byte(preface[:n])) {
 			return nil, errNotHTTP2
 		}

@@ -195,7 +195,7 @@ func (h *Host) sync(p *pipe) {
 		p.add(smallFrame+maxWord, func(b []byte) []byte { return appendExit(b, e) }, nil)
 	}
 	lives := make([]Life, 0, len(h.mu.known))
-	for l := range h.mu.known {
+	for _, l := range h.mu.known {
 		lives = append(lives, l)
 	}
 	for part := range slices.Chunk(lives, maxListed) {

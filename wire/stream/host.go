@@ -81,7 +81,7 @@ type Host struct {
 		bytes  int64
 		last   uint64 // of pending.order
 		heard  map[Life]bool
-		known  map[Life]bool // that the service is asked to tell of
+		known  map[serry.Incarnation]Life // that the service is asked to tell of
 		marks  map[ConnID]uint64
 		exits  []exit
 		term   uint64 // the highest seen
@@ -112,7 +112,7 @@ func NewHost(cfg HostConfig) *Host {
 	h.life, h.stop = context.WithCancel(context.Background())
 	h.mu.conns = make(map[ConnID]map[rpc.CallID]*pending)
 	h.mu.heard = make(map[Life]bool)
-	h.mu.known = make(map[Life]bool)
+	h.mu.known = make(map[serry.Incarnation]Life)
 	h.mu.marks = make(map[ConnID]uint64)
 	h.work.Go(h.run)
 	return h
@@ -213,7 +213,7 @@ func (h *Host) Heard(l Life) {
 		h.mu.heard[l] = true
 	}
 	if len(h.mu.known) < maxHeard {
-		h.mu.known[l] = true
+		h.mu.known[l.Incarnation] = l
 	}
 }
 

@@ -95,6 +95,7 @@ type desk struct {
 		exits   []string
 		silent  []*stream.Session
 		served  int
+		byes    int
 		at      time.Time // of silent
 	}
 	onSilent func()
@@ -192,6 +193,12 @@ func (d *desk) Exited(s *stream.Session, l stream.Life, cause string) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.mu.exits = append(d.mu.exits, l.Task.String()+": "+cause)
+}
+
+func (d *desk) Bye(*stream.Session) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.mu.byes++
 }
 
 func (d *desk) Silent(gone []*stream.Session) {

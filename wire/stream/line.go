@@ -233,11 +233,11 @@ func (l *line) standing(s Standing) {
 		return
 	}
 	if s.State == serry.Disconnected {
-		delete(h.mu.known, s.Life)
+		delete(h.mu.known, s.Incarnation)
 	}
 	if s.State != serry.Connected {
 		h.mu.exits = slices.DeleteFunc(h.mu.exits, func(e exit) bool {
-			return e.life == s.Life || e.life == Life{Task: s.Task}
+			return e.life.Incarnation == s.Incarnation || e.life.Incarnation == 0 && e.life.Task.Index == s.Task.Index
 		})
 	}
 	h.mu.Unlock()

@@ -16,7 +16,7 @@ import (
 )
 
 // A Handler takes what hosts say. No method may block. Those of one session are called one at a time,
-// in the order of its frames; Silent comes last.
+// in the order of its frames; Bye or Silent comes last.
 type Handler interface {
 	// Open announces a virtual connection before its first call.
 	Open(c *Conn)
@@ -48,6 +48,9 @@ type Handler interface {
 	// Exited says that the process of a life has ended; an empty cause is a good end. A life without
 	// an incarnation is the present one.
 	Exited(s *Session, l Life, cause string)
+
+	// Bye says that a host is gone for good. All its connections were shut before.
+	Bye(s *Session)
 
 	// Silent says that nothing was heard of these hosts for [SilentAfter]. Their sessions are over,
 	// with all connections they had.
@@ -155,7 +158,7 @@ func (s *Server) Serve(nc net.Conn, read []byte) error {
 
 // peerURIs are the URI names in the certificate that the peer showed.
 func peerURIs(nc net.Conn) []string {
-	tc, ok := nc.(*tls.Conn)
+	tc, ok := nc.(interface{ ConnectionState() tls.ConnectionState })
 	if !ok || len(tc.ConnectionState().PeerCertificates) == 0 {
 		return nil
 	}

@@ -120,6 +120,7 @@ func (n *Session) bye() error {
 			delete(n.conns, id)
 			n.server.cfg.Handler.Shut(c, Closed)
 		}
+		n.server.cfg.Handler.Bye(n)
 	}
 	return errBye
 }
