@@ -1,0 +1,265 @@
+package store_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/serry-dev/serry/store"
+	"github.com/serry-dev/serry/store/internal/conform"
+)
+
+const ttl = 3 * time.Second
+
+// lead campaigns, and gives the time at which the campaign was won, since start.
+func lead(t *testing.T, seat *store.Seat, address string, start time.Time) (store.Reign, time.Duration) {
+	t.Helper()
+	r := conform.Campaign(t, seat, address)
+	return r, time.Since(start)
+}
+
+// NEW-50: a leader that is silent is replaced when its lease has ended, one that is known to be dead at
+// once.
+func TestSharedLease(t *testing.T) {
+	for _, c := range []struct {
+		name string
+		fail func(t *testing.T, leader, standby *store.Seat, r store.Reign)
+		want time.Duration
+	}{
+		{"killed, and deposed", func(t *testing.T, leader, standby *store.Seat, r store.Reign) {
+			leader.Kill()
+			if err := standby.Depose(t.Context(), store.Leader{Term: r.Term()}); err != nil {
+				t.Fatal(err)
+			}
+		}, 0},
+		{"killed", func(_ *testing.T, leader, _ *store.Seat, _ store.Reign) { leader.Kill() }, ttl},
+		{"cut off", func(_ *testing.T, leader, _ *store.Seat, _ store.Reign) { leader.Cut() }, ttl},
+		{"closed", func(_ *testing.T, leader, _ *store.Seat, _ store.Reign) { leader.Close() }, 0},
+	} {
+		t.Run("NEW-50 "+c.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				shared := store.NewShared(store.SharedConfig{LeaseTTL: ttl})
+				a, b := shared.Open(), shared.Open()
+				start := time.Now()
+				r, _ := lead(t, a, "a", start)
+				c.fail(t, a, b, r)
+				if _, took := lead(t, b, "b", start); took != c.want {
+					t.Errorf("took over after %v; want %v", took, c.want)
+				}
+				<-r.Deposed()
+			})
+		})
+	}
+}
+
+// A cut shorter than the lease changes nothing but the time it takes.
+func TestSharedShortCut(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		shared := store.NewShared(store.SharedConfig{LeaseTTL: ttl})
+		a := shared.Open()
+		start := time.Now()
+		r, _ := lead(t, a, "a", start)
+		a.Cut()
+		time.AfterFunc(ttl-1, a.Heal)
+		conform.Append(t, r, "one")
+		if took := time.Since(start); took != ttl-1 {
+			t.Errorf("Append() took %v; want %v", took, ttl-1)
+		}
+		time.Sleep(time.Hour)
+		if err := r.Confirm(t.Context()); err != nil {
+			t.Errorf("Confirm() = %v", err)
+		}
+		a.Cut()
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		if err := r.Append(ctx, []byte("two")); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("Append() of a seat cut off = %v; want %v", err, context.DeadlineExceeded)
+		}
+	})
+}
+
+// NEW-49: a leader that was frozen finds that it is deposed, even if it has not heard so; without the
+// fence it would not.
+func TestSharedFrozen(t *testing.T) {
+	for _, c := range []struct {
+		planted store.Planted
+		want    error
+	}{{store.NothingPlanted, store.ErrDeposed}, {store.NoFence, nil}} {
+		t.Run(fmt.Sprint("NEW-49 planted ", c.planted), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				shared := store.NewShared(store.SharedConfig{LeaseTTL: ttl, Notice: time.Second, Planted: c.planted})
+				a, b := shared.Open(), shared.Open()
+				old, _ := lead(t, a, "a", time.Now())
+				if err := b.Depose(t.Context(), store.Leader{Term: old.Term()}); err != nil {
+					t.Fatal(err)
+				}
+				r, _ := lead(t, b, "b", time.Now())
+				conform.Append(t, r, "of the successor")
+				select {
+				case <-old.Deposed():
+					t.Error("it has heard already")
+				default:
+				}
+				if err := old.Confirm(t.Context()); !errors.Is(err, c.want) {
+					t.Errorf("Confirm() = %v; want %v", err, c.want)
+				}
+				if err := old.Append(t.Context(), []byte("old")); !errors.Is(err, c.want) {
+					t.Errorf("Append() = %v; want %v", err, c.want)
+				}
+				start := time.Now()
+				<-old.Deposed()
+				if late := time.Since(start); late != time.Second {
+					t.Errorf("it hears of it after %v; want %v", late, time.Second)
+				}
+			})
+		})
+	}
+}
+
+// Faults come before an operation, when it has no effect, and after it, when its answer is lost.
+func TestSharedFaults(t *testing.T) {
+	broken := errors.New("broken")
+	for _, c := range []struct {
+		done bool
+		want int // batches
+	}{{false, 0}, {true, 1}} {
+		t.Run(fmt.Sprint("NEW-45 done=", c.done), func(t *testing.T) {
+			var ops []store.Op
+			shared := store.NewShared(store.SharedConfig{Fault: func(op store.Op) error {
+				ops = append(ops, op)
+				if op.Action == store.OpAppend && op.Done == c.done {
+					return broken
+				}
+				return nil
+			}})
+			r := conform.Campaign(t, shared.Open(), "a")
+			if err := r.Append(t.Context(), []byte("one")); err != broken {
+				t.Fatalf("Append() = %v; want %v", err, broken)
+			}
+			if l := conform.Load(t, shared.Journal()); len(l.Batches) != c.want {
+				t.Errorf("Load() = %v; want %d batches", l, c.want)
+			}
+			last := ops[len(ops)-1]
+			if last.Leader != (store.Leader{Address: "a", Term: 1}) || last.Bytes != 3 {
+				t.Errorf("Fault() was told %+v", last)
+			}
+		})
+	}
+}
+
+// A fault may be a crash, at the very moment.
+func TestSharedCrashInOperation(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var seat *store.Seat
+		shared := store.NewShared(store.SharedConfig{LeaseTTL: ttl, Fault: func(op store.Op) error {
+			if op.Action == store.OpAppend && op.Done {
+				seat.Kill()
+			}
+			return nil
+		}})
+		seat = shared.Open()
+		r := conform.Campaign(t, seat, "a")
+		if err := r.Append(t.Context(), []byte("one")); !errors.Is(err, store.ErrClosed) {
+			t.Fatalf("Append() = %v; want %v", err, store.ErrClosed)
+		}
+		if l := conform.Load(t, conform.Campaign(t, shared.Open(), "b")); len(l.Batches) != 1 {
+			t.Errorf("Load() = %v; want the batch", l)
+		}
+	})
+}
+
+// Who waits is served in the order of arrival, a seat that is cut off is passed over, and one that dies
+// does not wait any more.
+func TestSharedOrder(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		shared := store.NewShared(store.SharedConfig{LeaseTTL: ttl})
+		first := conform.Campaign(t, shared.Open(), "first")
+		won := make(chan string, 10)
+		seats := map[string]*store.Seat{}
+		for _, name := range []string{"dead", "cut", "b", "c"} {
+			seat := shared.Open()
+			seats[name] = seat
+			go func() {
+				if _, err := seat.Campaign(t.Context(), store.Candidate{Address: name}); err == nil {
+					won <- name
+				}
+			}()
+			synctest.Wait()
+		}
+		if _, err := seats["b"].Campaign(t.Context(), store.Candidate{}); err == nil {
+			t.Error("one seat campaigns twice")
+		}
+		seats["dead"].Kill()
+		seats["cut"].Cut()
+		if err := first.Resign(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		for _, want := range []string{"b", "c"} {
+			if got := <-won; got != want {
+				t.Errorf("%s leads; want %s", got, want)
+			}
+			shared.Expire()
+		}
+		seats["cut"].Heal()
+		if got := <-won; got != "cut" {
+			t.Errorf("%s leads; want the one that was cut off", got)
+		}
+	})
+}
+
+// Watchers of a seat that is cut off hear nothing, and then the last.
+func TestSharedWatch(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		shared := store.NewShared(store.SharedConfig{})
+		seat := shared.Open()
+		leaders := seat.Watch(t.Context())
+		<-leaders
+		seat.Cut()
+		for range 3 {
+			conform.Campaign(t, shared.Open(), "a")
+			shared.Expire()
+		}
+		r := conform.Campaign(t, shared.Open(), "b")
+		synctest.Wait()
+		select {
+		case l := <-leaders:
+			t.Fatalf("Watch() sends %v to a seat that is cut off", l)
+		default:
+		}
+		seat.Heal()
+		if l := <-leaders; l != (store.Leader{Address: "b", Term: r.Term()}) {
+			t.Errorf("Watch() sends %v; want the last", l)
+		}
+		seat.Kill()
+		if l, ok := <-leaders; ok {
+			t.Errorf("Watch() sends %v to a seat that is dead", l)
+		}
+	})
+}
+
+func ExampleMemory() {
+	ctx := context.Background()
+	reign, err := store.Memory().Campaign(ctx, store.Candidate{Address: "host:7601"})
+	if err != nil {
+		panic(err)
+	}
+	fmt.Println(reign.Term(), reign.Append(ctx, []byte("a batch")), reign.Confirm(ctx))
+	// Output: 1 <nil> <nil>
+}
+
+func ExampleNewShared() {
+	ctx := context.Background()
+	shared := store.NewShared(store.SharedConfig{})
+	a, b := shared.Open(), shared.Open()
+	old, _ := a.Campaign(ctx, store.Candidate{Address: "a"})
+	_ = b.Depose(ctx, store.Leader{Address: "a", Term: old.Term()})
+	successor, _ := b.Campaign(ctx, store.Candidate{Address: "b"})
+	fmt.Println("a:", old.Append(ctx, []byte("late")))
+	fmt.Println("b:", successor.Append(ctx, []byte("in time")))
+	// Output:
+	// a: no longer the leader
+	// b: <nil>
+}
