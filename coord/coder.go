@@ -239,6 +239,14 @@ func (c *coder) fetched() []byte {
 	return v
 }
 
+// now writes the time of a record or a snapshot, which is never near the end of time.
+func (c *coder) now(p *Time) {
+	signed(c, p)
+	if *p < 0 || *p > math.MaxInt64/2 {
+		c.failf("service time %d", *p)
+	}
+}
+
 func (c *coder) task(p *serry.TaskID) {
 	c.string(&p.Job)
 	signed(c, &p.Index)

@@ -11,7 +11,7 @@ import (
 func AppendRecord(b []byte, at Time, ev Event, aside func(value []byte) Ref) []byte {
 	c := &coder{b: make([]byte, 0, 128), aside: aside}
 	kind := kindOf(ev)
-	signed(c, &at)
+	c.now(&at)
 	c.byte((*byte)(&kind))
 	c.event(kind, ev)
 	if c.err != nil {
@@ -29,7 +29,7 @@ func ReadRecord(b []byte, fetch func(Ref) ([]byte, error)) (at Time, ev Event, r
 	}
 	c := &coder{b: body, reading: true, fetch: fetch}
 	var kind eventKind
-	signed(c, &at)
+	c.now(&at)
 	c.byte((*byte)(&kind))
 	ev = c.event(kind, nil)
 	if c.err == nil && len(c.b) > 0 {

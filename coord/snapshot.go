@@ -59,7 +59,7 @@ func Restore(cfg Config, snapshot []byte, fetch func(Ref) ([]byte, error)) (*Mac
 
 // machine lists the fields of m, all but what waits for somebody who is gone after a restart.
 func (c *coder) machine(m *Machine) {
-	signed(c, &m.logged)
+	c.now(&m.logged)
 	if c.reading {
 		m.now = m.logged
 	}
