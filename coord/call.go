@@ -237,9 +237,10 @@ func (m *Machine) remembered(w *waiter) bool {
 // hold keeps a call for a later answer.
 func (m *Machine) hold(w *waiter, kind waitKind) {
 	w.kind = kind
-	if w.req != 0 {
-		m.waiting[w.req] = w
+	if w.req == 0 {
+		return
 	}
+	m.waiting[w.req] = w
 	switch kind {
 	case waitWatch, waitGet, waitKeys, waitBarrier, waitDevices, waitAlive:
 		w.counted = true

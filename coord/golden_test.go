@@ -70,7 +70,7 @@ func writeJournals(t *testing.T, dir string) {
 			continue
 		}
 		var all []byte
-		for _, j := range runScript(t, wire.XLA, path).journals {
+		for _, j := range runScript(t, wire.XLA, path).written {
 			for _, part := range [][]byte{[]byte(j.begin), j.snapshot, j.records} {
 				all = append(binary.AppendUvarint(all, uint64(len(part))), part...)
 			}

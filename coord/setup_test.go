@@ -17,8 +17,8 @@ func (s *script) begin(c command) {
 	jobs := s.cfg.Jobs
 	s.m, s.codec = coord.New(s.cfg), wire.NewCodec(jobs)
 	s.service, s.next, s.req, s.now, s.version, s.revision = 100, 100, 0, 0, -1, -1
-	s.journal = &keeper{begin: c.line, snapshot: s.m.Snapshot(nil)}
-	s.journals = append(s.journals, s.journal)
+	s.journals = []*keeper{{begin: c.line, snapshot: s.m.Snapshot(nil)}}
+	s.written = append(s.written, s.journals[0])
 	s.clients, s.open, s.history = make(map[serry.TaskID]client), make(map[coord.Req]pending), nil
 	s.table = make(map[serry.TaskID]coord.Changed)
 	s.names, s.notes, s.dialectNow = c.has("names"), c.has("notes"), s.dialect
