@@ -1,0 +1,296 @@
+package server_test
+
+import (
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/serry-dev/serry"
+	"github.com/serry-dev/serry/coord"
+	"github.com/serry-dev/serry/internal/lab"
+	"github.com/serry-dev/serry/server"
+	"github.com/serry-dev/serry/wire"
+	"github.com/serry-dev/serry/wire/rpc"
+	"github.com/serry-dev/serry/wire/stream"
+	"github.com/serry-dev/serry/wire/tfpb"
+	"github.com/serry-dev/serry/wire/xlapb"
+)
+
+// pair starts a server of two tasks, each behind a relay of its own, with an error poll each.
+func pair(t *testing.T) (s *server.Server, hosts [2]*host, polls [2]rpc.CallID) {
+	t.Helper()
+	s = start(t, cluster(2))
+	for i := range hosts {
+		hosts[i] = dialHost(t, s, stream.Relay)
+		hosts[i].register(i)
+	}
+	synctest.Wait()
+	for i, h := range hosts {
+		if st, ok := h.known(incarnation(i)); !ok || st.State != serry.Connected || st.Service != s.View().Service {
+			t.Fatalf("host %d knows %+v of its task; want it connected", i, st)
+		}
+		polls[i] = h.poll(i)
+	}
+	return s, hosts, polls
+}
+
+func TestSilentHost(t *testing.T) {
+	lab.Clause(t, "C-LOST-5", "NEW-36")
+	synctest.Test(t, func(t *testing.T) {
+		_, hosts, polls := pair(t)
+		hosts[1].cut(true)
+		began := time.Now()
+		for hosts[0].waits(polls[0]) && time.Since(began) < time.Minute {
+			time.Sleep(50 * time.Millisecond)
+		}
+		if took := time.Since(began); took < stream.SilentAfter || took > 5*time.Second {
+			t.Errorf("the loss of a host was known after %v; want 4 s to 5 s", took)
+		}
+		if text := wantText(t, hosts[0].reply(polls[0]), codes.Unavailable); !strings.Contains(text, "task 1: host silent") {
+			t.Errorf("PollForError() = %q; want that the host of task 1 is silent", text)
+		}
+	})
+}
+
+// What a stream lives through.
+func TestNoVerdictOnStreams(t *testing.T) {
+	lab.Clause(t, "C-LOST-4", "C-LOST-5", "NEW-35", "NEW-36")
+	for name, trouble := range map[string]func(h *host){
+		"broken connection": func(h *host) { h.cut(false) },
+		"away for 2 s": func(h *host) {
+			h.cut(true)
+			time.Sleep(2 * time.Second)
+			h.back()
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s, hosts, polls := pair(t)
+				trouble(hosts[1])
+				beating(2*timeout, map[*host][]int{hosts[0]: {0}, hosts[1]: {1}})
+				for i, h := range hosts {
+					if !h.waits(polls[i]) {
+						t.Errorf("poll %d ended: %v", i, h.reply(polls[i]).Status)
+					}
+				}
+				if got := s.View().Tasks[1].State; got != serry.Connected {
+					t.Errorf("task 1 is %v; want it connected", got)
+				}
+			})
+		})
+	}
+}
+
+func TestHeartbeatsByBeats(t *testing.T) {
+	lab.Clause(t, "A-SIDE-3", "C-HB-8", "T-RLY-6")
+	synctest.Test(t, func(t *testing.T) {
+		_, hosts, polls := pair(t)
+		beating(3*timeout, map[*host][]int{hosts[0]: {0}, hosts[1]: {1}})
+		if !hosts[0].waits(polls[0]) {
+			t.Fatalf("a task is lost although its relay heard it: %v", hosts[0].reply(polls[0]).Status)
+		}
+		began := time.Now() // task 1 is paused, its relay beats on
+		for hosts[0].waits(polls[0]) && time.Since(began) < time.Hour {
+			beating(timeout/4, map[*host][]int{hosts[0]: {0}})
+		}
+		if took := time.Since(began); took < timeout/2 || took > timeout+timeout/2 {
+			t.Errorf("silence was found after %v; want about %v", took, timeout)
+		}
+		if text := wantText(t, hosts[0].reply(polls[0]), codes.Unavailable); !strings.Contains(text, "heartbeat") {
+			t.Errorf("PollForError() = %q; want missing heartbeats", text)
+		}
+		st, _ := hosts[1].known(incarnation(1))
+		if err := wire.UnmarshalError(st.Error); st.State != serry.Failed || err == nil || !strings.Contains(err.Error(), "worker/1") {
+			t.Errorf("the host of task 1 knows %v, %v; want it failed, with the reason", st.State, err)
+		}
+	})
+}
+
+func TestVirtualConnectionsAreEvidence(t *testing.T) {
+	lab.Clause(t, "C-LOST-4", "A-SIDE-12", "T-RLY-8")
+	synctest.Test(t, func(t *testing.T) {
+		_, hosts, polls := pair(t)
+		hosts[1].Shut(2, stream.Closed)
+		hosts[1].Host.Flush()
+		time.Sleep(server.DefaultLostGrace / 2)
+		if !hosts[0].waits(polls[0]) {
+			t.Fatal("there was no grace")
+		}
+		time.Sleep(time.Second)
+		if text := wantText(t, hosts[0].reply(polls[0]), codes.Unavailable); !strings.Contains(text, "task 1: connection closed") {
+			t.Errorf("PollForError() = %q", text)
+		}
+	})
+}
+
+func TestExitsOfHosts(t *testing.T) {
+	lab.Clause(t, "A-SIDE-16", "C-LOST-3", "T-RLY-7")
+	synctest.Test(t, func(t *testing.T) {
+		s, hosts, polls := pair(t)
+		hosts[1].Exited(stream.Life{Task: serry.TaskID{Index: 1}, Incarnation: 999}, "signal 9") // of another life
+		hosts[1].Host.Flush()
+		synctest.Wait()
+		if got := s.View().Tasks[1].State; got != serry.Connected {
+			t.Fatalf("task 1 is %v after the exit of a process that was not its", got)
+		}
+		hosts[1].Exited(stream.Life{Task: serry.TaskID{Index: 1}, Incarnation: incarnation(1)}, "signal 9")
+		hosts[1].Host.Flush()
+		synctest.Wait() // no time passes
+		if text := wantText(t, hosts[0].reply(polls[0]), codes.Unavailable); !strings.Contains(text, "process exited: signal 9") {
+			t.Errorf("PollForError() = %q; want the exit", text)
+		}
+	})
+}
+
+func TestClientThatDoesNotResume(t *testing.T) {
+	lab.Clause(t, "C-LOST-3")
+	synctest.Test(t, func(t *testing.T) {
+		s := start(t, cluster(1))
+		h := dialHost(t, s, stream.Client)
+		h.register(0)
+		h.cut(true)
+		time.Sleep(stream.SilentAfter - time.Second)
+		if got := s.View().Tasks[0].State; got != serry.Connected {
+			t.Fatalf("the task is %v before its time to resume was over", got)
+		}
+		time.Sleep(2 * time.Second)
+		task := s.View().Tasks[0]
+		if task.State != serry.Failed || !strings.Contains(task.Err.Error(), "stream not resumed") {
+			t.Errorf("the task is %v: %v; want that its stream was not resumed", task.State, task.Err)
+		}
+	})
+}
+
+func TestStamps(t *testing.T) {
+	lab.Clause(t, "C-INC-6", "T-RLY-12")
+	synctest.Test(t, func(t *testing.T) {
+		s := start(t, cluster(2))
+		h := dialHost(t, s, stream.Relay)
+		h.Open(1)
+		for i := range 2 {
+			h.send(stream.Call{Conn: 1, Number: uint64(i + 1), Method: tfpb.CoordinationService_RegisterTask_FullMethodName},
+				&tfpb.RegisterTaskRequest{SourceTask: tf(int32(i)), Incarnation: uint64(incarnation(i))})
+		}
+		stamp := func(i int, own serry.Incarnation) stream.Stamp {
+			return stream.Stamp{Life: stream.Life{Task: serry.TaskID{Job: "jax_worker", Index: i}, Incarnation: own}, Service: s.View().Service}
+		}
+		barrier := func(i int, own serry.Incarnation) rpc.CallID {
+			return h.send(stream.Call{Conn: 1, Number: uint64(10 + i), Stamp: stamp(i, own), Method: tfpb.CoordinationService_Barrier_FullMethodName},
+				&tfpb.BarrierRequest{SourceTask: tf(int32(i)), BarrierId: "b", BarrierTimeoutInMs: 1000})
+		}
+		former := barrier(1, 7)
+		wantText(t, h.reply(former), codes.Aborted)
+		h.Open(2) // knows nobody: the stamp alone tells
+		first := h.send(stream.Call{Conn: 2, Number: 1, Stamp: stamp(0, incarnation(0)), Method: tfpb.CoordinationService_Barrier_FullMethodName},
+			&tfpb.BarrierRequest{SourceTask: tf(0), BarrierId: "c", BarrierTimeoutInMs: 1000})
+		second := h.send(stream.Call{Conn: 2, Number: 2, Stamp: stamp(1, incarnation(1)), Method: tfpb.CoordinationService_Barrier_FullMethodName},
+			&tfpb.BarrierRequest{SourceTask: tf(1), BarrierId: "c", BarrierTimeoutInMs: 1000})
+		for _, call := range []rpc.CallID{first, second} {
+			wantText(t, h.reply(call), codes.OK)
+		}
+	})
+}
+
+func TestNumberedCalls(t *testing.T) {
+	lab.Clause(t, "C-REQ-1", "C-REQ-2", "C-REQ-3", "NEW-24", "NEW-26")
+	synctest.Test(t, func(t *testing.T) {
+		h := dialHost(t, start(t, cluster(1)), stream.Relay)
+		h.Open(1)
+		add := func(number, watermark uint64) rpc.CallID {
+			return h.send(stream.Call{Conn: 1, Number: number, Watermark: watermark, Method: xlapb.CoordinationService_IncrementKeyValue_FullMethodName},
+				&xlapb.IncrementKeyValueRequest{Key: "n", Increment: 1})
+		}
+		value := func(call rpc.CallID) string {
+			var m xlapb.IncrementKeyValueResponse
+			if err := proto.Unmarshal(h.reply(call).Body, &m); err != nil {
+				t.Fatal(err)
+			}
+			return string(m.GetKv().GetValue())
+		}
+		if got := value(add(1, 0)) + value(add(2, 0)) + value(add(1, 0)) + value(add(2, 0)); got != "1212" {
+			t.Errorf("increments 1, 2, 1, 2 gave %q; want each once, and its result again", got)
+		}
+		h.Delivered(1, 2) // without any call to bring it along
+		time.Sleep(2 * stream.BeatEvery)
+		late := add(2, 0)
+		if !h.waits(late) {
+			t.Errorf("a call at or below the watermark was answered: %v", h.reply(late).Status)
+		}
+		if got := value(add(3, 2)); got != "3" {
+			t.Errorf("the next increment gave %s; want 3", got)
+		}
+	})
+}
+
+func TestEpochsAreTold(t *testing.T) {
+	lab.Clause(t, "C-EPOCH-5", "A-SIDE-9")
+	synctest.Test(t, func(t *testing.T) {
+		s, hosts, polls := pair(t)
+		old := s.View().Service
+		if err := s.OpenEpoch(t.Context(), nil); err != nil {
+			t.Fatal(err)
+		}
+		synctest.Wait()
+		for i, h := range hosts {
+			if len(h.epochs) != 1 || h.epochs[0] != s.View().Service || h.epochs[0] == old {
+				t.Errorf("host %d heard of epochs %v; want %v", i, h.epochs, s.View().Service)
+			}
+			if h.waits(polls[i]) {
+				t.Errorf("poll %d of the older epoch still waits", i)
+			}
+		}
+	})
+}
+
+func TestAliveSetsOverStreams(t *testing.T) {
+	lab.Clause(t, "C-ALIVE-8", "NEW-67")
+	synctest.Test(t, func(t *testing.T) {
+		s := start(t, cluster(4))
+		h := dialHost(t, s, stream.Client)
+		for i := range 4 {
+			h.register(i)
+		}
+		all := []serry.TaskID{{Job: "worker"}, {Job: "worker", Index: 1}, {Job: "worker", Index: 2}, {Job: "worker", Index: 3}}
+		ask := func(i int, word []byte) rpc.CallID {
+			path, body, err := wire.Own.Request(coord.GetAliveTasks{
+				Call:  coord.Call{Task: all[i], Incarnation: incarnation(i), ID: coord.RequestID{Requester: uint64(50 + i), Number: 1}},
+				Tasks: all, Word: word,
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+			return h.raw(stream.Call{Conn: stream.ConnID(i + 1), Method: path, Body: body})
+		}
+		long := ask(0, make([]byte, 1025))
+		if _, err := wire.Own.Result(coord.GetAliveTasks{}, h.reply(long).Body); err == nil {
+			t.Error("a word of 1025 bytes was taken")
+		}
+		calls := []rpc.CallID{ask(1, nil), ask(2, make([]byte, 1024))}
+		path, body, _ := wire.Own.Request(coord.GetAliveTasks{
+			Call: coord.Call{Task: all[0], Incarnation: incarnation(0), ID: coord.RequestID{Requester: 50, Number: 2}}, Tasks: all, Word: []byte("w"),
+		})
+		calls = append(calls, h.raw(stream.Call{Conn: 1, Method: path, Body: body}))
+		stock := h.send(stream.Call{Conn: 4, Number: 2, Method: xlapb.CoordinationService_GetAliveTasks_FullMethodName},
+			&xlapb.GetAliveTasksRequest{RequestingTaskId: 3, TaskIds: []int32{0, 1, 2, 3}})
+		var m xlapb.GetAliveTasksResponse
+		if err := proto.Unmarshal(h.reply(stock).Body, &m); err != nil || len(m.GetAliveTaskIds()) != 4 {
+			t.Fatalf("GetAliveTasks() = %v, %v; want four tasks", &m, err)
+		}
+		for _, call := range calls {
+			result, err := wire.Own.Result(coord.GetAliveTasks{}, h.reply(call).Body)
+			alive, ok := result.(*coord.Alive)
+			if err != nil || !ok || len(alive.Tasks) != 4 {
+				t.Fatalf("GetAliveTasks() = %v, %v; want four tasks", result, err)
+			}
+			for i, want := range []int{1, 0, 1024, 0} {
+				if len(alive.Words[i]) != want {
+					t.Errorf("the word of task %d has %d bytes; want %d", i, len(alive.Words[i]), want)
+				}
+			}
+		}
+	})
+}
