@@ -70,6 +70,9 @@ func (s *service) campaign(ctx context.Context, who store.Candidate) (store.Reig
 	}
 	if err != nil {
 		s.withdraw(c, err)
+		if errors.Is(err, store.ErrDeposed) { // it had lost its place before it won
+			err = errLeaseLost
+		}
 		return nil, err
 	}
 	s.mu.Lock()

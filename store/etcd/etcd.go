@@ -260,7 +260,7 @@ func (s *service) Close() error {
 	s.mu.Unlock()
 	var errs []error
 	for _, r := range reigns {
-		ctx, cancel := context.WithTimeout(context.Background(), s.cfg.LeaseTTL) // then the lease has ended by itself
+		ctx, cancel := context.WithTimeout(context.Background(), attemptTimeout) // or the lease ends by itself
 		errs = append(errs, r.Resign(ctx))
 		cancel()
 	}
