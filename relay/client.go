@@ -1,6 +1,8 @@
 package relay
 
 import (
+	"slices"
+
 	"github.com/serry-dev/serry"
 	"github.com/serry-dev/serry/coord"
 	"github.com/serry-dev/serry/wire"
@@ -15,6 +17,7 @@ type client struct {
 	surplus bool          // it came when there were as many connections as allowed
 	calls   map[rpc.CallID]*held
 	lives   []*life // that registered here, in this order
+	carries map[*life]struct{}
 	numbers numbers
 }
 
@@ -47,6 +50,19 @@ func (c *client) stamp(who wire.Caller, known *lives) *life {
 		}
 	}
 	return found
+}
+
+// carry notes that a life has spoken on this connection.
+func (c *client) carry(l *life) {
+	if _, ok := c.carries[l]; !ok {
+		c.carries[l] = struct{}{}
+		l.open++
+	}
+}
+
+// forget takes back a registration here.
+func (c *client) forget(l *life) {
+	c.lives = slices.DeleteFunc(c.lives, func(other *life) bool { return other == l })
 }
 
 // numbers gives out the numbers of request ids, and knows up to which all results have been delivered

@@ -18,7 +18,7 @@ func (h *handler) Open(conn rpc.Conn) {
 	r := (*Relay)(h)
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	c := &client{conn: conn, id: newConnID(), calls: make(map[rpc.CallID]*held)}
+	c := &client{conn: conn, id: newConnID(), calls: make(map[rpc.CallID]*held), carries: make(map[*life]struct{})}
 	c.surplus = len(r.mu.clients) >= r.cfg.Limits.Connections
 	r.mu.clients[conn] = c
 	r.mu.byID[c.id] = c
@@ -100,6 +100,7 @@ func (r *Relay) take(conn rpc.Conn, q request) (body []byte, st rpc.Status, done
 		l = r.mu.lives.register(c, q.who)
 	}
 	if l != nil {
+		c.carry(l)
 		delete(r.mu.mourned, l) // it lives
 	}
 	k := &held{shape: q.who.Shape, role: q.who.Role, service: q.who.Service, life: l, version: q.who.Version}
@@ -195,7 +196,7 @@ func (r *Relay) end(c *client, how stream.Ending) {
 		r.finish(c, call, k)
 	}
 	r.host.Shut(c.id, how)
-	for _, l := range c.lives {
+	for l := range c.carries {
 		if r.mu.lives.leave(l) {
 			r.mourn(l, how)
 		}

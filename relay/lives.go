@@ -21,7 +21,7 @@ type life struct {
 	said        bool              // the service has spoken: state and err are its words
 	state       serry.TaskState
 	err         error // with Failed: why
-	open        int   // connections that it registered on
+	open        int   // connections that carry it
 	order       uint64
 	polls       map[pollKey]struct{} // error polls that wait
 	poll        *poll                // the last one, while the service has not answered it; or nil
@@ -83,29 +83,9 @@ func (t *lives) register(c *client, who wire.Caller) *life {
 	}
 	t.order++
 	l.order = t.order
-	for i, other := range c.lives {
-		if other == l {
-			c.lives = append(append(c.lives[:i:i], c.lives[i+1:]...), l)
-			return l
-		}
-	}
-	l.open++
+	c.forget(l)
 	c.lives = append(c.lives, l)
 	return l
-}
-
-// refused takes back a registration that the service turned down, if it is not in for another reason.
-func (t *lives) refused(c *client, l *life) {
-	if l == nil || l.said || l.service != 0 {
-		return
-	}
-	for i, other := range c.lives {
-		if other == l {
-			c.lives = append(c.lives[:i:i], c.lives[i+1:]...)
-			t.leave(l)
-			return
-		}
-	}
 }
 
 // leave notes that a connection of a life has closed, and says whether it was the last.

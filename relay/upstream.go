@@ -152,7 +152,9 @@ func (r *Relay) answered(p stream.Reply) []reply {
 		if done, ok := result(k, p).(coord.Registered); ok {
 			return append(replies, r.registered(k.life, done.Service)...)
 		}
-		r.mu.lives.refused(c, k.life)
+		if k.life != nil && k.life.service == 0 { // turned down, and not in for another reason
+			c.forget(k.life)
+		}
 	case wire.Leaves:
 		if _, ok := result(k, p).(coord.Done); ok && k.life != nil {
 			return append(replies, r.left(k.life)...)
