@@ -54,6 +54,10 @@ func (p *pipe) read(first []byte, c *cutter) error {
 		return err
 	}
 	source.Keep(rest)
+	if len(first) > 0 {
+		c.taker.wave()
+		p.flush()
+	}
 	for {
 		wave, err := source.Next()
 		if err != nil {
