@@ -20,7 +20,7 @@ import (
 
 // one starts an etcd of one member, and a client that goes through its socket like that of an etcd
 // elsewhere.
-func one(t *testing.T, cfg member.Config) (*member.Member, *clientv3.Client) {
+func one(t testing.TB, cfg member.Config) (*member.Member, *clientv3.Client) {
 	t.Helper()
 	cfg.Name, cfg.Peers = "a", map[string]string{"a": reserve(t)}
 	if cfg.Dir == "" {
@@ -35,7 +35,7 @@ func one(t *testing.T, cfg member.Config) (*member.Member, *clientv3.Client) {
 	return m, client
 }
 
-func start(t *testing.T, cfg member.Config) *member.Member {
+func start(t testing.TB, cfg member.Config) *member.Member {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 	defer cancel()
@@ -48,7 +48,7 @@ func start(t *testing.T, cfg member.Config) *member.Member {
 }
 
 // folder is a folder with a path short enough for a socket.
-func folder(t *testing.T) string {
+func folder(t testing.TB) string {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "serry")
 	if err != nil {
@@ -59,7 +59,7 @@ func folder(t *testing.T) string {
 }
 
 // reserve finds an address that nobody listens on.
-func reserve(t *testing.T) string {
+func reserve(t testing.TB) string {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

@@ -17,7 +17,7 @@ import (
 	"github.com/serry-dev/serry/store/member"
 )
 
-func open(t *testing.T, cfg etcd.Config) store.Store {
+func open(t testing.TB, cfg etcd.Config) store.Store {
 	t.Helper()
 	st, err := etcd.Open(t.Context(), cfg)
 	if err != nil {
@@ -160,7 +160,7 @@ func TestCompaction(t *testing.T) {
 }
 
 // three starts a cluster of three members. restart starts one that was closed.
-func three(t *testing.T) (members map[string]*member.Member, restart func(name string)) {
+func three(t testing.TB) (members map[string]*member.Member, restart func(name string)) {
 	t.Helper()
 	members = make(map[string]*member.Member)
 	peers := map[string]string{"a": reserve(t), "b": reserve(t), "c": reserve(t)}
