@@ -16,6 +16,7 @@ type inlet struct {
 	uris    []string // set once: of the peer's certificate
 	session *Session // nil before the hello
 	job     string   // the last one read
+	call    Call     // the one that is handed on
 }
 
 // admit implements taker.
@@ -54,7 +55,7 @@ func (in *inlet) frame(t frameType, b []byte, own bool) error {
 	}
 	switch t {
 	case frameCall:
-		return in.call(&f)
+		return in.take(&f)
 	case frameOpen:
 		if id := ConnID(f.id()); !f.bad {
 			if err := n.open(id); err != nil {
@@ -137,8 +138,8 @@ func (in *inlet) hello(t frameType, f *fields) error {
 	return nil
 }
 
-// call takes a call: one that still waits was repeated, and is not handed on.
-func (in *inlet) call(f *fields) error {
+// take takes a call: one that still waits was repeated, and is not handed on.
+func (in *inlet) take(f *fields) error {
 	call, method := readCall(f, &in.job)
 	if f.bad {
 		return errFrame
@@ -151,8 +152,10 @@ func (in *inlet) call(f *fields) error {
 	if !ok || !c.begin(call.ID, in.session.round) {
 		return nil
 	}
-	call.Method, call.Body = name, f.b
-	in.server.cfg.Handler.Call(c, &call)
+	in.call = call
+	in.call.Method, in.call.Body = name, f.b
+	in.server.cfg.Handler.Call(c, &in.call)
+	in.call.Body = nil
 	return nil
 }
 

@@ -41,6 +41,7 @@ type wire struct {
 
 	mu   sync.Mutex
 	gate chan struct{} // reads wait for it, or nil
+	mute bool          // what the host writes is lost
 }
 
 func newNetwork(t *testing.T) *network {
@@ -345,4 +346,22 @@ func (w *wire) Read(p []byte) (int, error) {
 func (w *wire) Close() error {
 	undeafen(w)
 	return w.Conn.Close()
+}
+
+// mute drops everything that the host sends by w.
+func mute(w *wire) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.mute = true
+}
+
+// Write implements net.Conn.
+func (w *wire) Write(p []byte) (int, error) {
+	w.mu.Lock()
+	mute := w.mute
+	w.mu.Unlock()
+	if mute {
+		return len(p), nil
+	}
+	return w.Conn.Write(p)
 }

@@ -22,7 +22,7 @@ type Handler interface {
 	Open(c *Conn)
 
 	// Call takes a call, whose method is one of those served and whose body is no longer than that
-	// allows. The body is valid until Call returns. The session is flushed after the calls that
+	// allows. Call and body are valid until the method returns. The session is flushed after the calls that
 	// came together, before which comes Served.
 	Call(c *Conn, call *Call)
 
