@@ -29,7 +29,7 @@ var layers = [][]string{
 	{"coord", "topo", "mesh", "internal/schedule"},                              // pure
 	{"memory", "wire", "store", "link", "internal/kernel"},
 	{"server", "relay", "client", "preempt", "collective", "transfer"},
-	{"checkpoint", "export", "launch", "diagnose"},
+	{"checkpoint", "export", "launch", "diagnose", "node", "internal/lab/history"},
 	{"web", "cmd", "interop", "bench", "examples", "internal/lab", "internal/gen"},
 }
 

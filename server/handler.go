@@ -24,6 +24,8 @@ type handler struct {
 	queue   *queue
 	help    func() // of the owner
 	stats   *stats
+	term    uint64        // of Config
+	asked   chan struct{} // takes one: somebody wants the service to be handed over; nil without a journal
 
 	epoch atomic.Pointer[epoch] // published by the owner
 	req   atomic.Uint64         // the last one given out
@@ -78,6 +80,10 @@ func (h *handler) serve(c rpc.Conn, call rpc.CallID, method string, body []byte,
 	v, ok := h.peers.Load(c)
 	if !ok {
 		return // the connection has just ended
+	}
+	if method == wire.LeadMethod {
+		h.lead(c, call, body)
+		return
 	}
 	p, e := v.(*peer), h.epoch.Load()
 	req := coord.Req(h.req.Add(1))

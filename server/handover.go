@@ -4,7 +4,11 @@ import (
 	"context"
 	"errors"
 
+	"google.golang.org/grpc/codes"
+
 	"github.com/serry-dev/serry"
+	"github.com/serry-dev/serry/wire"
+	"github.com/serry-dev/serry/wire/rpc"
 )
 
 // errNoJournal says that there is nothing to hand over.
@@ -57,4 +61,29 @@ func (o *owner) leave(w leaving) {
 	o.picture().saved = w.saved
 	o.commit()
 	o.over = true
+}
+
+// HandoverAsked gets a value when somebody asks for a hand-over ([wire.LeadMethod]). Whoever made the
+// server decides; a server without a journal refuses by itself.
+func (s *Server) HandoverAsked() <-chan struct{} { return s.handler.asked }
+
+// lead answers questions for the leadership. A hand-over comes after its answer, so that who asks need
+// not ask again, and with that hand over twice.
+func (h *handler) lead(c rpc.Conn, call rpc.CallID, body []byte) {
+	r, err := wire.ReadLead(body)
+	switch {
+	case err != nil:
+		c.Reply(call, nil, rpc.Status{Code: codes.InvalidArgument, Message: err.Error()})
+		return
+	case r.Handover && h.asked == nil:
+		c.Reply(call, nil, rpc.Status{Code: codes.FailedPrecondition, Message: errNoJournal.Error()})
+		return
+	}
+	c.Reply(call, wire.LeadReply{Term: h.term}.Bytes(), rpc.Status{})
+	if r.Handover {
+		select {
+		case h.asked <- struct{}{}:
+		default: // it is under way
+		}
+	}
 }

@@ -96,7 +96,7 @@ func (j *journal) close() {
 // run commits waves until the owner closes the journal, or until one cannot be committed.
 func (j *journal) run() {
 	defer close(j.ended)
-	group := make([]*wave, 0, wavesAhead)
+	group, leaving := make([]*wave, 0, wavesAhead), false
 	for {
 		select {
 		case w, open := <-j.waves:
@@ -104,6 +104,7 @@ func (j *journal) run() {
 				return
 			}
 			group = j.gather(append(group[:0], w))
+			leaving = group[len(group)-1].leaves()
 		case <-j.reign.Deposed():
 			j.err = store.ErrDeposed
 			return
@@ -113,6 +114,9 @@ func (j *journal) run() {
 				j.err = err
 			}
 			return
+		}
+		if leaving {
+			return // what happens to the reign from now on is not our concern
 		}
 	}
 }

@@ -52,7 +52,10 @@ func New(cfg Config) (*Server, error) {
 	clk := clock{time.Now().Add(-time.Duration(history.machine.Now()))} // C-TIME-1
 	methods := wire.Methods(valueLimit(cfg.Cluster.Limits))
 	st := newStats()
-	h := &handler{limits: cfg.Limits, taskURI: cfg.TaskURI, clock: clk, queue: newQueue(cfg.Limits), stats: st}
+	h := &handler{limits: cfg.Limits, taskURI: cfg.TaskURI, clock: clk, queue: newQueue(cfg.Limits), stats: st, term: cfg.Term}
+	if cfg.Journal != nil {
+		h.asked = make(chan struct{}, 1)
+	}
 	s := &Server{
 		cfg:     cfg,
 		handler: h,

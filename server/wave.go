@@ -31,6 +31,9 @@ func (w *wave) idle() bool {
 // (C-TERM-2).
 func (w *wave) answers() bool { return len(w.replies)+len(w.done)+len(w.pushes) > 0 }
 
+// leaves says whether this is the last wave of a leader that hands over.
+func (w *wave) leaves() bool { return w.snapshot != nil && w.snapshot.saved != nil }
+
 // A showing is a change of what handlers may know of a task.
 type showing struct {
 	seat *seat

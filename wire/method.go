@@ -117,7 +117,7 @@ const (
 	valueSlackBytes = 2 << 20  // room for the key and the frame around a value
 )
 
-// Methods says which methods exist in both dialects, and how large a request of each may be where a
+// Methods says which methods exist in all dialects, and how large a request of each may be where a
 // value may have maxValueBytes (C-LIM-2).
 func Methods(maxValueBytes int64) rpc.Methods {
 	all := make(rpc.Methods, len(methods))
@@ -128,5 +128,6 @@ func Methods(maxValueBytes int64) rpc.Methods {
 		}
 		all[path] = rpc.Method{MaxRequestBytes: limit}
 	}
+	all[LeadMethod] = rpc.Method{MaxRequestBytes: maxLeadBytes}
 	return all
 }

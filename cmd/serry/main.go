@@ -42,8 +42,8 @@ service that jax and TensorFlow clients connect to without a changed line.`,
 		SilenceErrors: true,
 		SilenceUsage:  true,
 	}
-	group(root, "Run a job:", newRun(), newServe(), newRelay())
-	group(root, "Look at a job:", newStatus(), newTasks(), newBarriers(), newKV(), newWatch(), newWhy(), newDevices())
+	group(root, "Run a job:", newRun(), newServe(), newRelay(), newHandover())
+	group(root, "Look at a job:", newStatus(), newTasks(), newBarriers(), newKV(), newWatch(), newWhy(), newReplay(), newDevices())
 	group(root, "Look at arrays:", newMesh())
 	group(root, "Set up:", newDoctor(), newCert(), newContext(), newVersion())
 	root.SetCompletionCommandGroupID("Set up:")

@@ -30,12 +30,21 @@ serves. It stands for any number of runs of the job, one after the other, and
 ends politely at SIGTERM or SIGINT. With TLS, SIGHUP makes it read the files of
 its certificate again; it also finds out by itself, in a minute.
 
+With --store file:DIR a server that was killed is started again with the same
+folder, and the job goes on. With --peers, or --store etcd:..., several servers
+stand for one service: one leads, the others take its place when it dies, and at
+SIGTERM it hands over (see serry handover, too). Tasks behind a relay (serry
+run, serry relay) do not notice.
+
 Port 8476 is the one jax uses for a coordinator where nothing else is said.
 Every flag can be given by environment: --tasks is SERRY_TASKS.`,
 		Example: `  # four tasks, on port 8476; then in each of four processes:
   #   jax.distributed.initialize('HOST:8476', num_processes=4, process_id=I)
   # (process 0: JAX_COORDINATOR_BIND_ADDRESS=127.0.0.1:0, so that it starts no service of its own there)
   serry serve --tasks 4
+
+  # three servers, none of which may be missed; the same on b and c with their names
+  serry serve --tasks 4 --peers a=host1:8477,b=host2:8477,c=host3:8477 --name a --data-dir /var/lib/serry
 
   # a TensorFlow cluster behind a socket, with metrics
   serry serve --jobs ps=2,worker=4 --listen unix:/run/serry.sock --metrics-listen localhost:9090`,
@@ -75,7 +84,7 @@ func usage(err error) error {
 const gcPercent = 400
 
 // serve runs a server until a signal comes.
-func serve(cmd *cobra.Command, s *settings, cfg server.Config) error {
+func serve(cmd *cobra.Command, s *settings, cfg server.Config) (err error) {
 	ctx, stop := signal.NotifyContext(cmd.Context(), syscall.SIGTERM, os.Interrupt)
 	defer stop()
 	if os.Getenv("GOGC") == "" {
@@ -85,11 +94,12 @@ func serve(cmd *cobra.Command, s *settings, cfg server.Config) error {
 	if err != nil {
 		return err
 	}
-	srv, err := server.New(cfg)
+	srv, closeStore, err := s.open(ctx, l, cfg)
 	if err != nil {
 		l.Close()
 		return err
 	}
+	defer func() { err = errors.Join(err, closeStore()) }()
 	page, err := serveMetrics(s.metricsListen, srv, cfg.Log)
 	if err != nil {
 		l.Close()
@@ -108,9 +118,11 @@ func serve(cmd *cobra.Command, s *settings, cfg server.Config) error {
 	served := make(chan error, 1)
 	go func() { served <- srv.Serve(l) }()
 	select {
+	case <-srv.Done():
+		return errors.Join(srv.Err(), <-served)
 	case err = <-served:
 		srv.Shutdown(context.Background())
-		return err
+		return errors.Join(err, srv.Err())
 	case <-ctx.Done():
 	}
 	stop() // a second signal ends the process at once

@@ -35,6 +35,7 @@ type settings struct {
 	limits                           map[string]int64
 	tls                              mtls.Files
 	taskURI                          string
+	storeSettings
 
 	identity *mtls.Identity // from the files, or nil; set by config
 }
@@ -53,6 +54,7 @@ func (s *settings) define(f *pflag.FlagSet) {
 	f.BoolVar(&s.recoverable, "recoverable", false, "tasks may fail and come back while the others go on")
 	f.BoolVar(&s.excludeUnsynced, "exclude-unsynced", false, "barriers do not wait for tasks that restarted elsewhere")
 	f.StringVar(&s.errorDelivery, "error-delivery", "stream", "how tasks hear of a failure: `stream` or heartbeat")
+	s.storeSettings.define(f)
 	f.StringVar(&s.transport, "transport", string(server.Front), "what reads the network: `front`, or grpc for grpc-go")
 	f.StringToInt64Var(&s.limits, "limit", nil, "set limits, as `name=number,...`: "+strings.Join(limitNames(), ", "))
 	f.StringVar(&s.tls.Cert, "tls-cert", "", "PEM `file` with the certificate chain of the server; both sides then show a certificate")
@@ -96,6 +98,9 @@ func (s *settings) config(cmd *cobra.Command) (server.Config, error) {
 		if err := checkListen(flag, addr); err != nil {
 			return c, err
 		}
+	}
+	if err := s.storeSettings.check(s.listen); err != nil {
+		return c, err
 	}
 	if s.errorDelivery != "stream" && s.errorDelivery != "heartbeat" {
 		return c, fmt.Errorf("--error-delivery %q: want stream or heartbeat", s.errorDelivery)

@@ -1,0 +1,238 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/serry-dev/serry"
+	"github.com/serry-dev/serry/coord"
+	"github.com/serry-dev/serry/server"
+	"github.com/serry-dev/serry/store"
+	"github.com/serry-dev/serry/topo"
+	"github.com/serry-dev/serry/wire"
+)
+
+func newReplay() *cobra.Command {
+	r := &replay{tasks: make(map[serry.TaskID]serry.TaskState)}
+	cmd := &cobra.Command{
+		Use:   "replay JOURNAL",
+		Short: "Tell what happened to a job, from the journal of its service",
+		Long: `Tell what happened to a job, from the journal of its service: the folder of
+--store file:DIR while no server has it, a copy of the database in it, or an
+exported history. The history is run through the service again, event by
+event, so what is told is what the service did and answered then.
+
+A journal begins where the service last replaced its past by a snapshot.`,
+		Args: cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if err := r.printer.open(cmd); err != nil {
+				return err
+			}
+			return failed(r.run(cmd.Context(), args[0]))
+		},
+	}
+	r.printer.define(cmd)
+	cmd.Flags().BoolVar(&r.calls, "calls", false, "tell of every call and its answer, too")
+	return cmd
+}
+
+// A replay tells a history.
+type replay struct {
+	printer
+	calls bool
+
+	begun  server.Beginning
+	tasks  map[serry.TaskID]serry.TaskState
+	asked  map[coord.Req]string // calls without an answer yet
+	moment []moment
+	count  int
+	last   coord.Time
+	err    error // of printing
+}
+
+// A moment is a line of the timeline.
+type moment struct {
+	At    float64          `json:"at_seconds"`
+	Note  *wire.NoteStatus `json:"note,omitempty"`
+	Event string           `json:"event,omitempty"`
+	Reply string           `json:"reply,omitempty"`
+	Error string           `json:"error,omitempty"`
+}
+
+// history is the answer of serry replay.
+type history struct {
+	Version int            `json:"version"`
+	Service string         `json:"service_incarnation"`
+	Epoch   int            `json:"epoch"` // at the beginning
+	Records int            `json:"records"`
+	Seconds float64        `json:"seconds"` // of service time, at the end
+	Tasks   map[string]int `json:"tasks"`   // by state, at the end
+	Moments []moment       `json:"moments"`
+}
+
+func (r *replay) run(ctx context.Context, name string) error {
+	h, err := store.Read(name)
+	if err != nil {
+		return err
+	}
+	defer h.Close()
+	r.asked = make(map[coord.Req]string)
+	if err := server.Replay(ctx, h, topo.Republished, r.begin, r.step); err != nil {
+		return fmt.Errorf("%s: %w", name, err)
+	}
+	if r.err != nil {
+		return r.err
+	}
+	states := r.states()
+	if done, err := r.object(history{
+		Version: outputVersion, Service: fmt.Sprintf("%d", r.begun.View.Service), Epoch: r.begun.View.Epoch,
+		Records: r.count, Seconds: time.Duration(r.last).Seconds(), Tasks: states, Moments: r.moment,
+	}); done {
+		return err
+	}
+	var parts []string
+	for _, s := range slices.Sorted(maps.Keys(states)) {
+		parts = append(parts, fmt.Sprintf("%d %s", states[s], s))
+	}
+	_, err = fmt.Fprintf(r.out, "%s  the journal ends after %d records: %s\n", stamp(r.last), r.count, strings.Join(parts, ", "))
+	return err
+}
+
+// states counts the tasks by state.
+func (r *replay) states() map[string]int {
+	count := make(map[string]int)
+	for _, s := range r.tasks {
+		count[s.String()]++
+	}
+	return count
+}
+
+// begin tells where the history begins.
+func (r *replay) begin(b server.Beginning) {
+	r.begun, r.last = b, b.View.Now
+	for _, t := range b.View.Tasks {
+		r.tasks[t.Task] = t.State
+	}
+	if r.format == asTable || r.format == asWide {
+		_, r.err = fmt.Fprintf(r.out, "%s  the journal begins: epoch %d with %d tasks, %d keys\n", stamp(r.last), b.View.Epoch, len(b.View.Tasks), b.View.Keys)
+	}
+}
+
+// step tells of one event.
+func (r *replay) step(s server.Step) {
+	r.count++
+	r.last = s.At
+	if r.calls {
+		r.tell(moment{Event: eventText(s.Event)})
+	}
+	if c, ok := coord.CallOf(s.Event); ok && r.calls {
+		r.asked[c.Req] = eventText(s.Event)
+	}
+	for _, e := range s.Effects {
+		switch e := e.(type) {
+		case coord.Note:
+			n := wire.NewNote(0, s.At, e)
+			r.tell(moment{Note: &n})
+		case coord.Changed:
+			r.tasks[e.Task] = e.State
+		case coord.Opened:
+			clear(r.tasks)
+			for _, j := range e.Jobs {
+				for i := range j.Tasks {
+					r.tasks[serry.TaskID{Job: j.Name, Index: i}] = serry.Disconnected
+				}
+			}
+		case coord.Reply:
+			r.reply(e)
+		}
+	}
+}
+
+// reply tells how a call ended.
+func (r *replay) reply(e coord.Reply) {
+	if !r.calls {
+		return
+	}
+	m := moment{Reply: r.asked[e.Req]}
+	delete(r.asked, e.Req)
+	if e.Err != nil {
+		m.Error = e.Err.Error()
+	}
+	r.tell(m)
+}
+
+// tell prints a moment, or keeps it for the answer as one object.
+func (r *replay) tell(m moment) {
+	m.At = time.Duration(r.last).Seconds()
+	if r.format != asTable && r.format != asWide {
+		r.moment = append(r.moment, m)
+		return
+	}
+	text, c := m.Event, plain
+	switch {
+	case m.Note != nil:
+		text = noteText(*m.Note)
+		if m.Note.Error != "" {
+			c = red
+		}
+	case m.Reply != "" && m.Error != "":
+		text = "  " + m.Reply + " = " + m.Error
+	case m.Reply != "":
+		text = "  " + m.Reply + " = ok"
+	}
+	if _, err := fmt.Fprintf(r.out, "%s  %s\n", stamp(r.last), r.paint(c, r.cut(text, len(stamp(r.last))+2))); err != nil && r.err == nil {
+		r.err = err
+	}
+}
+
+// stamp is how a moment is printed: service time.
+func stamp(t coord.Time) string { return fmt.Sprintf("%10.3fs", time.Duration(t).Seconds()) }
+
+// eventText says what happened, in a few words.
+func eventText(ev coord.Event) string {
+	name := strings.TrimPrefix(fmt.Sprintf("%T", ev), "coord.")
+	var parts []string
+	if c, ok := coord.CallOf(ev); ok && !c.Task.IsZero() {
+		parts = append(parts, c.Task.String())
+	}
+	switch ev := ev.(type) {
+	case coord.InsertKeyValue:
+		parts = append(parts, fmt.Sprintf("%q", ev.Key))
+	case coord.IncrementKeyValue:
+		parts = append(parts, fmt.Sprintf("%q by %d", ev.Key, ev.By))
+	case coord.DeleteKeyValue:
+		parts = append(parts, fmt.Sprintf("%q", ev.Key))
+	case coord.SwapKeyValue:
+		parts = append(parts, fmt.Sprintf("%q", ev.Key))
+	case coord.Barrier:
+		parts = append(parts, fmt.Sprintf("%q %d", ev.ID, ev.Counter))
+	case coord.CancelBarrier:
+		parts = append(parts, fmt.Sprintf("%q %d", ev.ID, ev.Counter))
+	case coord.ReportError:
+		parts = append(parts, fmt.Sprintf("%q", ev.Text))
+	case coord.Suspect:
+		parts = append(parts, ev.Peer.String(), ev.Evidence)
+	case coord.Lost:
+		for _, l := range ev.Tasks {
+			parts = append(parts, strings.TrimSuffix(fmt.Sprintf("%v: %s", l.Task, l.Evidence), ": "))
+		}
+	case coord.Departed:
+		parts = append(parts, departures(ev.Tasks)...)
+	case coord.Exited:
+		parts = append(parts, departures(ev.Tasks)...)
+	}
+	return strings.Join(append([]string{name}, parts...), " ")
+}
+
+func departures(list []coord.Departure) (names []string) {
+	for _, d := range list {
+		names = append(names, d.Task.String())
+	}
+	return names
+}

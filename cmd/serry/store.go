@@ -1,0 +1,271 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/spf13/pflag"
+
+	"github.com/serry-dev/serry/node"
+	"github.com/serry-dev/serry/server"
+	"github.com/serry-dev/serry/store"
+	"github.com/serry-dev/serry/store/etcd"
+	"github.com/serry-dev/serry/store/member"
+	"github.com/serry-dev/serry/wire/mtls"
+)
+
+// storeSettings are the flags of serry serve that say what outlives the process.
+type storeSettings struct {
+	store     string
+	prefix    string
+	tls       mtls.Files // towards etcd
+	lease     time.Duration
+	peers     string
+	name      string
+	dataDir   string
+	advertise string
+}
+
+func (s *storeSettings) define(f *pflag.FlagSet) {
+	f.StringVar(&s.store, "store", "memory", "what the job is kept in: `memory`, file:DIR, or etcd:ENDPOINT,...")
+	f.StringVar(&s.peers, "peers", "", "all servers of the service, as `name=host:port,...`, which then share a store of their own")
+	f.StringVar(&s.name, "name", "", "which of the peers this server is")
+	f.StringVar(&s.dataDir, "data-dir", "", "`folder` for this peer's part of the store")
+	f.StringVar(&s.advertise, "advertise", "", "`address` at which other hosts reach this server (default: its name among the peers, or of this host)")
+	f.DurationVar(&s.lease, "lease", 3*time.Second, "how long a leader may be silent before another takes its place")
+	f.StringVar(&s.prefix, "store-prefix", "/serry/", "where in etcd the keys of this service begin")
+	f.StringVar(&s.tls.Cert, "store-cert", "", "PEM `file` with the certificate to show to etcd")
+	f.StringVar(&s.tls.Key, "store-key", "", "PEM `file` with its private key")
+	f.StringVar(&s.tls.CA, "store-ca", "", "PEM `file` with the roots that etcd must chain to")
+}
+
+// Kinds of stores.
+const (
+	memoryStore = "memory"
+	filePrefix  = "file:"
+	etcdPrefix  = "etcd:"
+)
+
+// check says what is wrong with the flags.
+func (s *storeSettings) check(listen string) error {
+	dir, isFile := strings.CutPrefix(s.store, filePrefix)
+	endpoints, isEtcd := strings.CutPrefix(s.store, etcdPrefix)
+	switch {
+	case s.peers != "":
+		return s.checkPeers(listen)
+	case s.name != "" || s.dataDir != "":
+		return errors.New("--name and --data-dir are for servers with --peers")
+	case isFile && dir == "":
+		return fmt.Errorf("--store %q: want a folder after %s", s.store, filePrefix)
+	case isEtcd && endpoints == "":
+		return fmt.Errorf("--store %q: want addresses of etcd after %s", s.store, etcdPrefix)
+	case !isFile && !isEtcd && s.store != memoryStore:
+		return fmt.Errorf("--store %q: want %s, %sDIR or %sENDPOINT,...", s.store, memoryStore, filePrefix, etcdPrefix)
+	case isEtcd && strings.HasPrefix(listen, unixPrefix):
+		return errors.New("--listen on a Unix socket: want host:port, other servers must reach it")
+	}
+	return nil
+}
+
+func (s *storeSettings) checkPeers(listen string) error {
+	hint := "--peers a=host1:8477,b=host2:8477,c=host3:8477 --name a --data-dir /var/lib/serry"
+	peers, err := splitPeers(s.peers)
+	switch {
+	case err != nil:
+		return hinted{err, hint}
+	case s.store != memoryStore:
+		return errors.New("--peers and --store exclude each other")
+	case peers[s.name] == "":
+		return hinted{fmt.Errorf("--name %q is none of the peers", s.name), hint}
+	case s.dataDir == "":
+		return hinted{errors.New("--data-dir is not given"), hint}
+	case strings.HasPrefix(listen, unixPrefix):
+		return errors.New("--listen on a Unix socket: want host:port, other servers must reach it")
+	}
+	return nil
+}
+
+func splitPeers(list string) (map[string]string, error) {
+	peers := make(map[string]string)
+	for part := range strings.SplitSeq(list, ",") {
+		name, address, _ := strings.Cut(part, "=")
+		_, _, err := net.SplitHostPort(address)
+		switch {
+		case name == "" || err != nil:
+			return nil, fmt.Errorf("--peers %q: want name=host:port,...", list)
+		case peers[name] != "":
+			return nil, fmt.Errorf("--peers names %q twice", name)
+		}
+		peers[name] = address
+	}
+	return peers, nil
+}
+
+// A service is what serry serve runs: one server, or one node of several.
+type service interface {
+	Serve(l net.Listener) error
+	Shutdown(ctx context.Context)
+	Metrics() http.Handler
+	Done() <-chan struct{}
+	Err() error
+}
+
+// open starts the service that the flags describe, to be reached at l. What it needs beside is closed by
+// the function that comes with it.
+func (s *settings) open(ctx context.Context, l net.Listener, cfg server.Config) (service, func() error, error) {
+	dir, isFile := strings.CutPrefix(s.store, filePrefix)
+	endpoints, isEtcd := strings.CutPrefix(s.store, etcdPrefix)
+	switch {
+	case s.peers != "":
+		return s.openPeer(ctx, l, cfg)
+	case isEtcd:
+		return s.openEtcd(ctx, l, cfg, strings.Split(endpoints, ","))
+	case isFile:
+		return openFile(ctx, dir, cfg)
+	}
+	srv, err := server.New(cfg)
+	return srv, func() error { return nil }, err
+}
+
+// openFile starts a server that goes on with what a folder holds.
+func openFile(ctx context.Context, dir string, cfg server.Config) (service, func() error, error) {
+	st, err := store.File(dir)
+	if err != nil {
+		return nil, nil, err
+	}
+	srv, err := leadAlone(ctx, st, cfg)
+	if err != nil {
+		return nil, nil, errors.Join(err, st.Close())
+	}
+	go func() {
+		select {
+		case <-srv.HandoverAsked():
+			if err := srv.Handover(context.Background()); err != nil {
+				cfg.Log.Warn("hand-over", "err", err)
+			}
+			cfg.Log.Info("handed over", "next", "a server with --store file:"+dir+" goes on with the job")
+			srv.Close()
+		case <-srv.Done():
+		}
+	}()
+	return srv, st.Close, nil
+}
+
+// leadAlone starts the only server of a store.
+func leadAlone(ctx context.Context, st store.Store, cfg server.Config) (*server.Server, error) {
+	reign, err := st.Campaign(ctx, store.Candidate{})
+	if err != nil {
+		return nil, err
+	}
+	cfg.Journal = reign
+	return server.New(cfg)
+}
+
+// openEtcd starts a node that meets the others in an etcd of somebody else.
+func (s *settings) openEtcd(ctx context.Context, l net.Listener, cfg server.Config, endpoints []string) (service, func() error, error) {
+	ec := s.etcd(cfg.Log)
+	ec.Endpoints = endpoints
+	if !s.storeSettings.tls.IsZero() {
+		id, err := mtls.Load(s.storeSettings.tls)
+		if err != nil {
+			return nil, nil, err
+		}
+		ec.TLS = id.Client("")
+		ec.TLS.ServerName = ""
+	}
+	st, err := etcd.Open(ctx, ec)
+	if err != nil {
+		return nil, nil, err
+	}
+	n, err := s.node(l, cfg, st, "")
+	if err != nil {
+		return nil, nil, errors.Join(err, st.Close())
+	}
+	return n, st.Close, nil
+}
+
+func (s *settings) etcd(log *slog.Logger) etcd.Config {
+	return etcd.Config{
+		Prefix: s.prefix, LeaseTTL: s.lease, MaxValueBytes: s.limits["value-bytes"], Log: log,
+	}
+}
+
+// openPeer starts a node together with its part of the store.
+func (s *settings) openPeer(ctx context.Context, l net.Listener, cfg server.Config) (service, func() error, error) {
+	peers, err := splitPeers(s.peers)
+	if err != nil {
+		return nil, nil, err
+	}
+	mc := member.Config{Name: s.name, Peers: peers, Dir: s.dataDir, Log: cfg.Log}
+	if !s.tls.IsZero() {
+		mc.TLS = &member.TLS{Cert: s.tls.Cert, Key: s.tls.Key, CA: s.tls.CA}
+	}
+	cfg.Log.Info("joining the peers", "name", s.name, "of", len(peers))
+	m, err := member.Start(ctx, mc)
+	if err != nil {
+		return nil, nil, err
+	}
+	st, err := m.Open(ctx, s.etcd(cfg.Log))
+	if err != nil {
+		return nil, nil, errors.Join(err, m.Close())
+	}
+	closeAll := func() error { return errors.Join(st.Close(), m.Close()) }
+	host, _, _ := net.SplitHostPort(peers[s.name]) // which splitPeers has checked
+	n, err := s.node(l, cfg, st, host)
+	if err != nil {
+		return nil, nil, errors.Join(err, closeAll())
+	}
+	go func() { // a node without its store is none
+		select {
+		case <-m.Done():
+			cfg.Log.Error("the store of this peer ended", "err", m.Err())
+			n.Shutdown(context.Background())
+		case <-n.Done():
+		}
+	}()
+	return n, closeAll, nil
+}
+
+// node starts a node that others reach at a host.
+func (s *settings) node(l net.Listener, cfg server.Config, st store.Store, host string) (*node.Node, error) {
+	address, err := s.reachable(l, host)
+	if err != nil {
+		return nil, err
+	}
+	nc := node.Config{Store: st, Server: cfg, Address: address}
+	if s.identity != nil {
+		nc.TLS = func(host string) *tls.Config { return s.identity.Client(host) }
+	}
+	return node.New(nc)
+}
+
+// reachable is the address at which others reach l.
+func (s *settings) reachable(l net.Listener, host string) (string, error) {
+	if s.advertise != "" {
+		if _, _, err := net.SplitHostPort(s.advertise); err == nil {
+			return s.advertise, nil
+		}
+	}
+	bound, port, err := net.SplitHostPort(l.Addr().String())
+	if err != nil {
+		return "", err
+	}
+	if ip := net.ParseIP(bound); ip != nil && !ip.IsUnspecified() {
+		return net.JoinHostPort(cmp.Or(s.advertise, bound), port), nil
+	}
+	if host = cmp.Or(s.advertise, host); host == "" {
+		if host, err = os.Hostname(); err != nil {
+			return "", fmt.Errorf("--advertise is not given: %w", err)
+		}
+	}
+	return net.JoinHostPort(host, port), nil
+}

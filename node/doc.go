@@ -1,0 +1,15 @@
+// Package node is one process of a service that has several: it leads, or it stands by.
+//
+// A [Node] campaigns for the leadership that its store gives away. While it leads, it runs a
+// server.Server on the journal. While it stands by, it sends streams to the leader, and watches it: a
+// leader whose connection breaks, and whose address then refuses another, is deposed at once; one that
+// is merely silent keeps its office until its lease ends (C-TERM-3).
+//
+// Clients of both dialects may connect to any node. What they call goes through a relay to whoever
+// leads, so that they notice neither who that is nor when it changes. The node itself is among those
+// the relay may find: a call to a node that leads takes one hop over loopback.
+//
+// Start with [New], then [Node.Serve]. [Node.Handover] gives a leadership to another node without the
+// job taking notice, and [Node.Shutdown] does so where there is another; where there is none the service
+// ends as a single server does (C-STOP-4).
+package node

@@ -1,0 +1,150 @@
+package node
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net"
+	"syscall"
+	"time"
+
+	"github.com/serry-dev/serry/store"
+	"github.com/serry-dev/serry/wire/back"
+	"github.com/serry-dev/serry/wire/stream"
+)
+
+const (
+	// probePatience is how long a leader may take to answer a connection. More than that is silence,
+	// which is left to its lease.
+	probePatience = time.Second
+
+	// probePause lies between two looks at a leader that did not answer, and before the second probe of
+	// one that refused.
+	probePause = 20 * time.Millisecond
+)
+
+// follow learns who leads, and watches over every leader that is not this node.
+func (n *Node) follow() {
+	var stop context.CancelFunc = func() {}
+	defer func() { stop() }()
+	for l := range n.cfg.Store.Watch(n.ctx) {
+		stop()
+		n.change(func() { n.mu.leader = l })
+		if l.Term == 0 || l.Address == n.cfg.Address {
+			continue
+		}
+		n.log.Info("standing by", "peer", l.Address, "term", l.Term)
+		ctx, cancel := context.WithCancel(n.ctx)
+		stop = cancel
+		n.work.Go(func() { n.guard(ctx, l) })
+	}
+}
+
+// guard keeps a connection to a leader until another leads. When it breaks, or is refused, and a second
+// probe is refused, too, the process of the leader is gone: it is deposed, and whoever is next leads at
+// once. Silence alone is no reason: the leader may be slow, or far from here only (C-TERM-3).
+func (n *Node) guard(ctx context.Context, l store.Leader) {
+	for ctx.Err() == nil {
+		began := time.Now()
+		if !n.broken(ctx, l) {
+			wait(ctx, probePause)
+			continue
+		}
+		wait(ctx, probePause)
+		if ctx.Err() != nil || !n.refused(ctx, l) {
+			continue
+		}
+		n.log.Warn("leader is gone", "peer", l.Address, "term", l.Term, "watched", time.Since(began).Round(time.Millisecond))
+		if err := n.cfg.Store.Depose(ctx, l); err != nil && ctx.Err() == nil {
+			n.log.Warn("leader not deposed", "peer", l.Address, "err", err)
+		}
+	}
+}
+
+// broken connects to a leader and waits for the end of the connection. It says whether the other side
+// ended it, or refused it.
+func (n *Node) broken(ctx context.Context, l store.Leader) bool {
+	c, err := n.probe(ctx, l)
+	if err != nil {
+		return isRefusal(err)
+	}
+	defer c.Close()
+	select {
+	case <-c.Ended():
+		return isRefusal(c.Err())
+	case <-ctx.Done():
+		return false
+	}
+}
+
+// refused is the second probe.
+func (n *Node) refused(ctx context.Context, l store.Leader) bool {
+	c, err := n.probe(ctx, l)
+	if err != nil {
+		return isRefusal(err)
+	}
+	c.Close()
+	return false
+}
+
+// probe connects to a leader, as a client does.
+func (n *Node) probe(ctx context.Context, l store.Leader) (*back.Conn, error) {
+	ctx, cancel := context.WithTimeout(ctx, probePatience)
+	defer cancel()
+	o := back.Options{Connect: n.cfg.Dial}
+	if n.cfg.TLS != nil {
+		host, _, err := net.SplitHostPort(l.Address)
+		if err != nil {
+			host = l.Address
+		}
+		o.TLS = n.cfg.TLS(host)
+	}
+	return back.Dial(ctx, l.Address, o)
+}
+
+// isRefusal says whether an error is the word of the other machine that nobody is there, and not just
+// the absence of a word.
+func isRefusal(err error) bool {
+	return errors.Is(err, syscall.ECONNREFUSED) || errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE) ||
+		errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, io.ErrClosedPipe)
+}
+
+// wait lets some time pass, unless ctx ends first.
+func wait(ctx context.Context, d time.Duration) {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+	case <-ctx.Done():
+	}
+}
+
+// serveStream takes a stream: it is served here if this node leads, and sent to the leader else. Where
+// it is not yet clear who leads, or this node has been elected and reads the journal, the stream waits a
+// little: that is shorter than to come again.
+func (n *Node) serveStream(nc net.Conn, read []byte) {
+	timer := time.NewTimer(leaderPatience)
+	defer timer.Stop()
+	for {
+		n.mu.Lock()
+		o, l, changed := n.mu.office, n.mu.leader, n.mu.changed
+		n.mu.Unlock()
+		switch {
+		case o != nil:
+			o.server.ServeStream(nc, read)
+			return
+		case l.Term != 0 && l.Address != n.cfg.Address:
+			stream.Redirect(nc, l.Address, l.Term)
+			return
+		}
+		select {
+		case <-changed:
+		case <-timer.C:
+			stream.Redirect(nc, "", 0)
+			return
+		case <-n.ctx.Done():
+			nc.Close()
+			return
+		}
+	}
+}

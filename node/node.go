@@ -1,0 +1,357 @@
+package node
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"sync"
+	"time"
+
+	"github.com/serry-dev/serry"
+	"github.com/serry-dev/serry/relay"
+	"github.com/serry-dev/serry/server"
+	"github.com/serry-dev/serry/store"
+	"github.com/serry-dev/serry/wire/front"
+	"github.com/serry-dev/serry/wire/stream"
+)
+
+// Config is what a node is told once. Store, Server and Address must be given.
+type Config struct {
+	// Store is where the nodes of the service meet. The node does not close it.
+	Store store.Store
+
+	// Server is the configuration of the service, the same for all nodes. Its Journal and its Term are
+	// those of each leadership.
+	Server server.Config
+
+	// Address is where other nodes, relays and clients reach this one.
+	Address string
+
+	// TLS makes the configuration for streams to a leader, by its name (mtls.Identity.Client does);
+	// nil: plain.
+	TLS func(host string) *tls.Config
+
+	// Dial makes connections to nodes in place of the network, below TLS.
+	Dial func(ctx context.Context, address string) (net.Conn, error)
+}
+
+const (
+	// campaignPause is how long a node waits after a leadership that did not begin, or a store that
+	// could not be asked.
+	campaignPause = 500 * time.Millisecond
+
+	// successorPatience is how long a leader that has resigned waits for the next one to show. A
+	// candidate that stands by is the leader as soon as the store has heard of the resignation.
+	successorPatience = 2 * time.Second
+
+	// leaderPatience is how long a stream waits at a node that knows of no leader, before it is sent
+	// away to look elsewhere.
+	leaderPatience = 2 * time.Second
+
+	// stopPatience is how long Shutdown lets clients read their last replies.
+	stopPatience = 5 * time.Second
+)
+
+// A Node is one process of a service. See the package comment.
+type Node struct {
+	// Set in New, then constant.
+	cfg   Config
+	log   *slog.Logger
+	relay *relay.Relay
+	front *front.Server
+	polls *polls
+
+	ctx    context.Context // of campaigns and watches
+	cancel context.CancelCauseFunc
+	work   sync.WaitGroup
+
+	stop    sync.Once
+	stopped chan struct{} // closed when nothing of the node runs any more
+
+	mu struct {
+		sync.Mutex
+		office  *office       // or nil: it stands by
+		leader  store.Leader  // the newest that the store told of
+		changed chan struct{} // closed when one of these changes
+		leaving bool          // no more campaigns
+		err     error         // why it ended by itself
+	}
+}
+
+// An office is a leadership of this node.
+type office struct {
+	server *server.Server
+	reign  store.Reign
+}
+
+// New starts a node: it campaigns. It serves nobody until [Node.Serve] is called.
+func New(cfg Config) (*Node, error) {
+	if err := cfg.Server.Validate(); err != nil {
+		return nil, err
+	}
+	if cfg.Store == nil || cfg.Address == "" {
+		return nil, errors.New("a node wants a store and an address")
+	}
+	n := &Node{cfg: cfg, log: cfg.Server.Log, stopped: make(chan struct{})}
+	if n.log == nil {
+		n.log = slog.New(slog.DiscardHandler)
+	}
+	r, err := relay.New(relay.Config{
+		Upstream: []string{cfg.Address}, TLS: cfg.TLS, Dial: cfg.Dial, GiveUp: -1,
+		MaxValueBytes: cfg.Server.Cluster.Limits.ValueBytes, Log: n.log,
+	})
+	if err != nil {
+		return nil, err
+	}
+	n.relay = r
+	n.polls = newPolls(r.Handler())
+	n.front = front.New(front.Config{
+		Handler: n.polls, Methods: r.Methods(), TLS: cfg.Server.TLS, Log: n.log,
+		Other: n.serveStream, OtherProtocol: stream.Protocol,
+	})
+	n.ctx, n.cancel = context.WithCancelCause(context.Background())
+	n.mu.changed = make(chan struct{})
+	n.work.Go(n.follow)
+	n.work.Go(n.campaign)
+	return n, nil
+}
+
+// Serve lets in clients, and streams of relays, until l fails or the node is shut down; then it returns
+// nil. It may be called for several listeners. It closes l.
+func (n *Node) Serve(l net.Listener) error {
+	select {
+	case <-n.stopped:
+		l.Close()
+		return serry.ErrStopped
+	default:
+	}
+	if err := n.front.Serve(l); !errors.Is(err, front.ErrServerClosed) {
+		return err
+	}
+	return nil
+}
+
+// Leader says who leads, as far as this node knows, and whether it is this node and serves.
+func (n *Node) Leader() (l store.Leader, here bool) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.mu.leader, n.mu.office != nil
+}
+
+// Server is the server of the present leadership, or nil while the node stands by.
+func (n *Node) Server() *server.Server {
+	if o := n.office(); o != nil {
+		return o.server
+	}
+	return nil
+}
+
+// Metrics serves the numbers of the server while this node leads, else those of its relay.
+func (n *Node) Metrics() http.Handler {
+	standing := n.relay.Metrics()
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if s := n.Server(); s != nil {
+			s.Metrics().ServeHTTP(w, r)
+			return
+		}
+		standing.ServeHTTP(w, r)
+	})
+}
+
+// Done is closed when nothing of the node runs any more.
+func (n *Node) Done() <-chan struct{} { return n.stopped }
+
+// Err says, once the node is done, why it ended by itself; nil if it was shut down.
+func (n *Node) Err() error {
+	<-n.stopped
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.mu.err
+}
+
+func (n *Node) office() *office {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.mu.office
+}
+
+// change changes what streams wait for. f runs with the lock held.
+func (n *Node) change(f func()) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	f()
+	close(n.mu.changed)
+	n.mu.changed = make(chan struct{})
+}
+
+// leaving says whether the node campaigns no more.
+func (n *Node) leaving() bool {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.mu.leaving
+}
+
+// campaign leads again and again, until the node ends.
+func (n *Node) campaign() {
+	for !n.leaving() {
+		began := time.Now()
+		reign, err := n.cfg.Store.Campaign(n.ctx, store.Candidate{Address: n.cfg.Address})
+		if n.ctx.Err() != nil {
+			return
+		}
+		if err == nil {
+			err = n.lead(reign, began)
+		}
+		if err != nil {
+			n.log.Warn("leadership did not begin", "err", err)
+			n.pause(campaignPause)
+		}
+	}
+}
+
+// pause waits, unless the node ends first.
+func (n *Node) pause(d time.Duration) {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+	case <-n.ctx.Done():
+	}
+}
+
+// lead serves as long as the reign lasts. The error says why it did not begin.
+func (n *Node) lead(reign store.Reign, began time.Time) error {
+	elected := time.Now()
+	cfg := n.cfg.Server
+	cfg.Journal = reign
+	s, err := server.New(cfg)
+	if err != nil {
+		return errors.Join(err, resign(reign))
+	}
+	o := &office{s, reign}
+	n.change(func() { n.mu.office = o })
+	n.log.Info("leading", "term", reign.Term(), "stood by", elected.Sub(began).Round(time.Millisecond),
+		"took", time.Since(elected).Round(time.Millisecond))
+	n.attend(o)
+	n.change(func() { n.mu.office = nil })
+	if err := s.Err(); err != nil {
+		n.log.Warn("no longer leading", "term", reign.Term(), "err", err)
+	} else {
+		n.log.Info("no longer leading", "term", reign.Term())
+	}
+	if err := resign(reign); err != nil {
+		n.log.Debug("resignation", "err", err) // most likely it is over already
+	}
+	return nil
+}
+
+// attend waits for the end of a leadership, and hands over when somebody asks for it.
+func (n *Node) attend(o *office) {
+	for {
+		select {
+		case <-o.server.HandoverAsked():
+			n.work.Go(func() {
+				if err := n.Handover(n.ctx); err != nil {
+					n.log.Warn("hand-over", "err", err)
+				}
+			})
+		case <-o.server.Done():
+			return
+		}
+	}
+}
+
+// resign gives a leadership back, if it still is one.
+func resign(r store.Reign) error {
+	ctx, cancel := context.WithTimeout(context.Background(), successorPatience)
+	defer cancel()
+	return r.Resign(ctx)
+}
+
+// ErrNoSuccessor says that a leadership was given back, and nobody took it.
+var ErrNoSuccessor = errors.New("no other node stands by")
+
+// ErrStandby says that a node cannot hand over what it does not have.
+var ErrStandby = errors.New("this node does not lead")
+
+// Handover gives the leadership to a node that stands by: it writes a snapshot, resigns, and breaks the
+// streams of relays, which find the other one by themselves and ask it for what they waited for
+// (C-STOP-4). Where no other node stands by nothing happens, and the error is [ErrNoSuccessor].
+func (n *Node) Handover(ctx context.Context) error {
+	o := n.office()
+	if o == nil {
+		return ErrStandby
+	}
+	waiting, err := n.cfg.Store.Candidates(ctx)
+	switch {
+	case err != nil:
+		return fmt.Errorf("hand-over: %w", err)
+	case waiting == 0:
+		return ErrNoSuccessor
+	}
+	began := time.Now()
+	if err := o.server.Handover(ctx); err != nil {
+		return fmt.Errorf("hand-over: %w", err)
+	}
+	defer o.server.Close() // whatever happens: it answers nothing any more
+	if err := o.reign.Resign(ctx); err != nil {
+		return fmt.Errorf("hand-over: %w", err)
+	}
+	// Streams that break now find the other node faster if this one knows it.
+	ctx, cancel := context.WithTimeout(ctx, successorPatience)
+	defer cancel()
+	for l := range n.cfg.Store.Watch(ctx) {
+		if l.Term > o.reign.Term() {
+			n.log.Info("handed over", "peer", l.Address, "term", l.Term, "took", time.Since(began).Round(time.Millisecond))
+			return nil
+		}
+	}
+	return ErrNoSuccessor
+}
+
+// Shutdown ends the node. A leader hands over first. If nobody takes over, the service ends: every
+// waiting call is told so (C-STOP-1). Later calls wait for the first.
+func (n *Node) Shutdown(ctx context.Context) {
+	n.stop.Do(func() {
+		defer close(n.stopped)
+		ctx, cancel := context.WithTimeout(ctx, stopPatience)
+		defer cancel()
+		n.mu.Lock()
+		n.mu.leaving = true
+		leads := n.mu.office != nil
+		n.mu.Unlock()
+		if leads {
+			n.abdicate(ctx)
+		}
+		n.cancel(serry.ErrStopped)
+		n.polls.release() // A-HA-7: who has lost its poll this way lives on, and finds another node
+		if n.front.Shutdown(ctx) != nil {
+			_ = n.front.Close() // it returns what Shutdown did
+		}
+		n.relay.Shutdown(ctx)
+		if o := n.office(); o != nil {
+			o.server.Close()
+		}
+		n.work.Wait()
+	})
+	<-n.stopped
+}
+
+// abdicate hands over, or else ends the service for all (C-STOP-1).
+func (n *Node) abdicate(ctx context.Context) {
+	err := n.Handover(ctx)
+	o := n.office()
+	if err == nil || o == nil {
+		return
+	}
+	if errors.Is(err, ErrNoSuccessor) {
+		n.log.Info("no other node stands by: the service ends")
+	} else {
+		n.log.Warn("hand-over", "err", err)
+	}
+	o.server.Shutdown(ctx)
+}
