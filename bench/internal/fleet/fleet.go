@@ -1,0 +1,187 @@
+// Package fleet runs what a job that outlives its coordinator consists of, as processes of their own: a
+// [Service] of several servers that share a store, and [Relays] before it. Servers can be killed and
+// started again, each at its old address with its old folder.
+package fleet
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+
+	"github.com/serry-dev/serry/bench/internal/proc"
+)
+
+// A Config says how a service is run.
+type Config struct {
+	Binary  string // of serry
+	Dir     string // for the servers' folders
+	Tasks   int
+	Servers int
+	Flags   []string // more for serry serve
+}
+
+// A Service is a running service of several servers with embedded etcd members.
+type Service struct {
+	servers []*Server
+}
+
+// A Server is one of the processes of a service, which may be dead.
+type Server struct {
+	Address string // where it serves
+	args    []string
+	process *proc.Process // or nil
+}
+
+// Start starts all servers and returns when each of them serves.
+func Start(ctx context.Context, cfg Config) (*Service, error) {
+	addresses, err := freeAddresses(2 * cfg.Servers)
+	if err != nil {
+		return nil, err
+	}
+	var peers []string
+	for i := range cfg.Servers {
+		peers = append(peers, fmt.Sprintf("%s=%s", name(i), addresses[2*i]))
+	}
+	s := &Service{}
+	for i := range cfg.Servers {
+		address := addresses[2*i+1]
+		args := []string{cfg.Binary, "serve", "--tasks", strconv.Itoa(cfg.Tasks), "--listen", address,
+			"--peers", strings.Join(peers, ","), "--name", name(i), "--data-dir", filepath.Join(cfg.Dir, name(i)), "--log-level", "warn"}
+		s.servers = append(s.servers, &Server{Address: address, args: append(args, cfg.Flags...)})
+	}
+	errs := make([]error, cfg.Servers)
+	var wg sync.WaitGroup
+	for i, srv := range s.servers { // each waits for a majority
+		wg.Go(func() { errs[i] = srv.Start(ctx) })
+	}
+	wg.Wait()
+	if err := errors.Join(errs...); err != nil {
+		s.Close()
+		return nil, err
+	}
+	return s, nil
+}
+
+func name(i int) string { return string(rune('a' + i)) }
+
+// Addresses are those of all servers.
+func (s *Service) Addresses() []string {
+	var all []string
+	for _, srv := range s.servers {
+		all = append(all, srv.Address)
+	}
+	return all
+}
+
+// At is the server with an address, or nil.
+func (s *Service) At(address string) *Server {
+	if i := slices.IndexFunc(s.servers, func(srv *Server) bool { return srv.Address == address }); i >= 0 {
+		return s.servers[i]
+	}
+	return nil
+}
+
+// PIDs are the processes of all servers that run.
+func (s *Service) PIDs() []int {
+	var all []int
+	for _, srv := range s.servers {
+		if srv.process != nil {
+			all = append(all, srv.process.PID)
+		}
+	}
+	return all
+}
+
+// Close kills all servers.
+func (s *Service) Close() {
+	for _, srv := range s.servers {
+		srv.Kill()
+	}
+}
+
+// Start starts the server, at first or after a kill, and returns when it serves.
+func (s *Server) Start(ctx context.Context) error {
+	p, err := proc.Start(ctx, s.args...)
+	if err != nil {
+		return fmt.Errorf("server %s: %w", s.Address, err)
+	}
+	s.process = p
+	return nil
+}
+
+// Kill ends the server with SIGKILL.
+func (s *Server) Kill() {
+	if s.process != nil {
+		s.process.Kill()
+		s.process = nil
+	}
+}
+
+// Log is the end of what the server has said, if it runs.
+func (s *Server) Log() string {
+	if s.process == nil {
+		return ""
+	}
+	return s.process.Log.String()
+}
+
+// freeAddresses are addresses on which nobody listens. Servers that come back need addresses that are
+// known before they start.
+func freeAddresses(n int) ([]string, error) {
+	var all []string
+	for range n {
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			return nil, err
+		}
+		defer l.Close() // only when all are known, so that each is another one
+		all = append(all, l.Addr().String())
+	}
+	return all, nil
+}
+
+// Relays are running relays, each with a socket for the tasks of its host.
+type Relays []*proc.Process
+
+// StartRelays starts n relays of a service. Their sockets lie in a folder.
+func StartRelays(ctx context.Context, binary, dir string, upstream []string, n int) (Relays, error) {
+	var all Relays
+	for i := range n {
+		p, err := StartRelay(ctx, nil, binary, dir, upstream, i)
+		if err != nil {
+			all.Close()
+			return nil, err
+		}
+		all = append(all, p)
+	}
+	return all, nil
+}
+
+// StartRelay starts the relay with a number; prefix is a command that runs the command after it.
+func StartRelay(ctx context.Context, prefix []string, binary, dir string, upstream []string, number int) (*proc.Process, error) {
+	args := append(slices.Clone(prefix), binary, "relay", "--upstream", strings.Join(upstream, ","),
+		"--listen", Socket(dir, number), "--log-level", "warn")
+	p, err := proc.Start(ctx, args...)
+	if err != nil {
+		return nil, fmt.Errorf("relay %d: %w", number, err)
+	}
+	return p, nil
+}
+
+// Socket is where the relay with a number lets tasks in.
+func Socket(dir string, number int) string {
+	return "unix:" + filepath.Join(dir, fmt.Sprintf("relay-%d.sock", number))
+}
+
+// Close kills all relays.
+func (r Relays) Close() {
+	for _, p := range r {
+		p.Kill()
+	}
+}
