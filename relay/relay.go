@@ -153,8 +153,8 @@ func (r *Relay) Shutdown(ctx context.Context) {
 	r.stop.Do(func() {
 		defer close(r.stopped)
 		r.mu.Lock()
-		r.mu.outage.stop()
-		r.mu.outage.ending, r.mu.outage.given = true, true // who calls from now on is told so at once
+		r.mu.outage.end()
+		r.mu.outage.given = true // who calls from now on is told so at once
 		replies := r.release(func(*held) ([]byte, rpc.Status, bool) { return nil, wire.OutOfReach(), true })
 		r.mu.Unlock()
 		send(replies)

@@ -15,8 +15,6 @@ type outage struct {
 	down     bool
 	since    time.Time // when it went down, or came up
 	given    bool      // it has been down for too long
-	found    bool      // it was up before
-	ending   bool      // the relay itself goes
 	patience *time.Timer
 	why      error // of the present outage
 
@@ -27,8 +25,8 @@ type outage struct {
 	longest time.Duration     // of those
 }
 
-// stop stops the clock of the outage.
-func (o *outage) stop() {
+// end stops the clock of the outage.
+func (o *outage) end() {
 	if o.patience != nil {
 		o.patience.Stop()
 	}
@@ -76,13 +74,12 @@ func (s *sink) Up(term uint64, service serry.Incarnation) {
 	o := &r.mu.outage
 	was, lasted := o.down, time.Since(o.since)
 	if was {
-		o.stop()
+		o.end()
 		o.down, o.given, o.why, o.since = false, false, nil, time.Now()
-		if o.found {
+		if o.term != 0 {
 			o.ended++
 			o.longest = max(o.longest, lasted)
 		}
-		o.found = true
 	}
 	o.term = term
 	if at := r.dialled.Load(); at != nil {
@@ -112,11 +109,11 @@ func (s *sink) Down(err error) {
 		}
 	}
 	o.why = err
-	calls, ending := s.mu.held, o.ending
+	calls := s.mu.held
 	s.mu.Unlock()
-	if first && !ending {
+	if first {
 		s.cfg.Log.Warn("service lost", "err", err, "calls", calls)
-	} else if !ending {
+	} else {
 		s.cfg.Log.Debug("service still lost", "err", err)
 	}
 }

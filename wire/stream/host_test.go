@@ -197,6 +197,7 @@ func testTerms(t *testing.T) {
 		n.mu.Unlock()
 		n.crash("new")
 		time.Sleep(3 * time.Second)
+		synctest.Wait()
 		if len(e.ups) != 2 {
 			t.Errorf("up with terms %v; want no return to the leader of a former term", e.ups)
 		}

@@ -84,12 +84,14 @@ func testSilence(t *testing.T, trouble func(n *network)) {
 		d := newDesk(n, "a", 1)
 		host(t, n, stream.Relay, "a")
 		time.Sleep(time.Minute)
+		synctest.Wait()
 		if len(d.mu.silent) != 0 {
 			t.Fatal("a host that only beats is called silent")
 		}
 		trouble(n)
 		began := time.Now()
 		time.Sleep(10 * time.Second)
+		synctest.Wait()
 		if len(d.mu.silent) != 1 || d.Sessions() != 0 {
 			t.Fatalf("%d hosts are silent; want 1", len(d.mu.silent))
 		}
@@ -100,6 +102,7 @@ func testSilence(t *testing.T, trouble func(n *network)) {
 		n.mu.at["a"] = d
 		n.mu.Unlock()
 		time.Sleep(2 * time.Second)
+		synctest.Wait()
 		if d.Sessions() != 1 {
 			t.Error("a host that comes back after all finds no session")
 		}
@@ -131,6 +134,7 @@ func TestStall(t *testing.T) {
 			n.mu.at["a"] = d
 			n.mu.Unlock()
 			time.Sleep(10 * time.Second)
+			synctest.Wait()
 			if len(d.mu.silent) != 1 {
 				t.Errorf("%d hosts are silent; want the first alone", len(d.mu.silent))
 			}
@@ -169,6 +173,7 @@ func TestPeerThatDoesNotRead(t *testing.T) {
 		}
 		h.Flush()
 		time.Sleep(500 * time.Millisecond)
+		synctest.Wait()
 		if got := len(d.got()); got > 10 {
 			t.Errorf("the server read %d calls while nobody read its replies; want it to stop", got)
 		}
