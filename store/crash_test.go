@@ -14,6 +14,7 @@ import (
 	"syscall"
 	"testing"
 
+	"go.uber.org/goleak"
 	"golang.org/x/sys/unix"
 
 	"github.com/serry-dev/serry/store"
@@ -34,7 +35,7 @@ func TestMain(m *testing.M) {
 	case "fill":
 		err = fillDisk(os.Getenv(childDir))
 	default:
-		os.Exit(m.Run())
+		goleak.VerifyTestMain(m)
 	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)

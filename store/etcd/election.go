@@ -126,7 +126,7 @@ func (s *service) renew(c *candidacy) error {
 	if err != nil {
 		c.end(err)
 		close(c.done)
-		return explain(err)
+		return s.explain(err)
 	}
 	s.work.Go(func() {
 		defer close(c.done)

@@ -34,4 +34,6 @@ func Expire(ctx context.Context, client *clientv3.Client, prefix string) error {
 }
 
 // Changed waits until the election may have changed after a revision.
-func Changed(ctx context.Context, st store.Store, revision int64) { st.(*service).changed(ctx, revision) }
+func Changed(ctx context.Context, st store.Store, revision int64) {
+	st.(*service).changed(ctx, revision)
+}

@@ -38,7 +38,7 @@ func (s *service) retry(ctx context.Context, do func(context.Context) error) err
 		stop()
 		cancel()
 		if err == nil || !passing(err) {
-			return explain(err)
+			return s.explain(err)
 		}
 		pause(ctx, pauseFor)
 		pauseFor = min(2*pauseFor, longestPause)
@@ -83,17 +83,17 @@ func passing(err error) bool {
 func leaseGone(err error) bool { return errors.Is(rpctypes.Error(err), rpctypes.ErrLeaseNotFound) }
 
 // explain makes an error of etcd one that says what to do.
-func explain(err error) error {
+func (s *service) explain(err error) error {
 	switch {
 	case err == nil:
 		return nil
 	case errors.Is(rpctypes.Error(err), rpctypes.ErrNoSpace):
-		return &store.FullError{
-			What: "the etcd database",
-			Fix: "compact its history (etcdctl compact REVISION), defragment every member (etcdctl defrag --cluster), " +
-				"give it more room (--quota-backend-bytes) if that is not enough, and clear the alarm (etcdctl alarm disarm)",
-			Err: err,
+		fix := "compact its history (etcdctl compact REVISION), defragment every member (etcdctl defrag --cluster), " +
+			"give it more room (--quota-backend-bytes) if that is not enough, and clear the alarm (etcdctl alarm disarm)"
+		if s.cfg.Compact { // who compacts defragments, too
+			fix = "start every member again with a larger quota"
 		}
+		return &store.FullError{What: "the etcd database", Fix: fix, Err: err}
 	case errors.Is(rpctypes.Error(err), rpctypes.ErrRequestTooLarge):
 		return fmt.Errorf("store: etcd takes only smaller requests than its default; raise its --max-request-bytes: %w", err)
 	case code(err) == codes.Unknown:

@@ -124,6 +124,7 @@ func Start(ctx context.Context, cfg Config) (*Member, error) {
 	if m.log == nil {
 		m.log = slog.New(slog.DiscardHandler)
 	}
+	m.tendOrWarn(ctx) // before anybody campaigns: the quota may have been reached, and be larger now
 	upkeep, stop := context.WithCancel(context.Background())
 	m.stop = stop
 	m.work.Go(func() { m.upkeep(upkeep) })

@@ -21,12 +21,16 @@ func (m *Member) upkeep(ctx context.Context) {
 	for {
 		select {
 		case <-t.C:
+			m.tendOrWarn(ctx)
 		case <-ctx.Done():
 			return
 		}
-		if err := m.tend(ctx); err != nil && ctx.Err() == nil {
-			m.log.Warn("upkeep of the etcd member", "err", err)
-		}
+	}
+}
+
+func (m *Member) tendOrWarn(ctx context.Context) {
+	if err := m.tend(ctx); err != nil && ctx.Err() == nil {
+		m.log.Warn("upkeep of the etcd member", "err", err)
 	}
 }
 

@@ -1,0 +1,85 @@
+package member_test
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/serry-dev/serry/store"
+	"github.com/serry-dev/serry/store/etcd"
+	"github.com/serry-dev/serry/store/internal/conform"
+	"github.com/serry-dev/serry/store/member"
+)
+
+func start(t *testing.T, cfg member.Config) (*member.Member, store.Store) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	m, err := member.Start(ctx, cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { m.Close() })
+	st, err := m.Open(t.Context(), etcd.Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { st.Close() })
+	return m, st
+}
+
+// A member whose database is mostly free gives the space back.
+func TestUpkeep(t *testing.T) {
+	m, st := start(t, member.Config{Name: "a", Peers: map[string]string{"a": reserve(t, 1)[0]}, Dir: folder(t), QuotaBytes: 10 << 20})
+	r := conform.Campaign(t, st, "a")
+	for n := range 12 {
+		conform.Append(t, r, string(conform.Bytes(fmt.Sprint(n), 500_000)))
+	}
+	if err := r.Save(t.Context(), []byte("all"), nil); err != nil {
+		t.Fatalf("Save() = %v", err)
+	}
+	before := m.Size()
+	for i := 0; m.Size() > before/2; i++ { // compaction goes on for a while after it was asked for
+		if i == 1000 {
+			t.Fatalf("the database has %d bytes of %d after upkeep", m.Size(), before)
+		}
+		if err := m.Tend(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		conform.Append(t, r, "x")
+	}
+	if l := conform.Load(t, r); l.Snapshot != "all" {
+		t.Errorf("Load() = %v; want the snapshot", l)
+	}
+}
+
+// A journal that has outgrown its quota is found whole by a member with a larger one.
+func TestLargerQuota(t *testing.T) {
+	cfg := member.Config{Name: "a", Peers: map[string]string{"a": reserve(t, 1)[0]}, Dir: folder(t), QuotaBytes: 6 << 20}
+	m, st := start(t, cfg)
+	r := conform.Campaign(t, st, "a")
+	n := 0
+	var err error
+	for ; err == nil; n++ {
+		err = r.Append(t.Context(), conform.Bytes(fmt.Sprint(n), 500_000))
+	}
+	if !strings.Contains(err.Error(), "is full") {
+		t.Fatalf("Append() = %v; want that it is full", err)
+	}
+	if !strings.Contains(err.Error(), "larger quota") {
+		t.Errorf("Append() = %v; want what to do, too", err)
+	}
+	st.Close()
+	if err := m.Close(); err != nil {
+		t.Fatalf("Close() = %v", err)
+	}
+	cfg.QuotaBytes = 60 << 20
+	_, st = start(t, cfg)
+	r = conform.Campaign(t, st, "a")
+	if l := conform.Load(t, r); len(l.Batches) < n-1 {
+		t.Errorf("Load() finds %d batches; want %d", len(l.Batches), n-1)
+	}
+	conform.Append(t, r, "goes on")
+}
