@@ -325,7 +325,9 @@ func (n *Node) Shutdown(ctx context.Context) {
 		leads := n.mu.office != nil
 		n.mu.Unlock()
 		if leads {
-			n.abdicate(ctx)
+			if n.abdicate(ctx) {
+				n.turn(ctx)
+			}
 		}
 		n.cancel(serry.ErrStopped)
 		n.polls.release() // A-HA-7: who has lost its poll this way lives on, and finds another node
@@ -342,11 +344,11 @@ func (n *Node) Shutdown(ctx context.Context) {
 }
 
 // abdicate hands over, or else ends the service for all (C-STOP-1).
-func (n *Node) abdicate(ctx context.Context) {
+func (n *Node) abdicate(ctx context.Context) (handedOver bool) {
 	err := n.Handover(ctx)
 	o := n.office()
 	if err == nil || o == nil {
-		return
+		return err == nil
 	}
 	if errors.Is(err, ErrNoSuccessor) {
 		n.log.Info("no other node stands by: the service ends")
@@ -354,4 +356,21 @@ func (n *Node) abdicate(ctx context.Context) {
 		n.log.Warn("hand-over", "err", err)
 	}
 	o.server.Shutdown(ctx)
+	return false
+}
+
+// turn lets the relay of a node that has handed over find the next leader, which it does by asking this
+// node, as long as that lets anybody in. Calls of clients that are connected here can then be answered
+// (A-HA-8).
+func (n *Node) turn(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, successorPatience)
+	defer cancel()
+	for ctx.Err() == nil {
+		next, _ := n.Leader()
+		s := n.relay.Status()
+		if next.Address != n.cfg.Address && next.Term != 0 && s.Term >= next.Term && !s.Down {
+			return
+		}
+		wait(ctx, probePause)
+	}
 }
