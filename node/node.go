@@ -200,13 +200,10 @@ func (n *Node) campaign() {
 	for !n.leaving() {
 		began := time.Now()
 		reign, err := n.cfg.Store.Campaign(n.ctx, store.Candidate{Address: n.cfg.Address})
-		if n.ctx.Err() != nil {
-			return
-		}
 		if err == nil {
 			err = n.lead(reign, began)
 		}
-		if err != nil {
+		if err != nil && n.ctx.Err() == nil {
 			n.log.Warn("leadership did not begin", "err", err)
 			n.pause(campaignPause)
 		}
@@ -232,10 +229,15 @@ func (n *Node) lead(reign store.Reign, began time.Time) error {
 	if err != nil {
 		return errors.Join(err, resign(reign))
 	}
-	o := &office{s, reign}
-	n.change(func() { n.mu.office = o })
+	o, late := &office{s, reign}, false
+	n.change(func() { n.mu.office, late = o, n.mu.leaving })
 	n.log.Info("leading", "term", reign.Term(), "stood by", elected.Sub(began).Round(time.Millisecond),
 		"took", time.Since(elected).Round(time.Millisecond))
+	if late { // Shutdown did not see it
+		ctx, cancel := context.WithTimeout(context.Background(), stopPatience)
+		defer cancel()
+		n.abdicate(ctx)
+	}
 	n.attend(o)
 	n.change(func() { n.mu.office = nil })
 	if err := s.Err(); err != nil {
@@ -335,9 +337,6 @@ func (n *Node) Shutdown(ctx context.Context) {
 			_ = n.front.Close() // it returns what Shutdown did
 		}
 		n.relay.Shutdown(ctx)
-		if o := n.office(); o != nil {
-			o.server.Close()
-		}
 		n.work.Wait()
 	})
 	<-n.stopped
@@ -350,6 +349,7 @@ func (n *Node) abdicate(ctx context.Context) (handedOver bool) {
 	if err == nil || o == nil {
 		return err == nil
 	}
+	defer o.server.Close()
 	if errors.Is(err, ErrNoSuccessor) {
 		n.log.Info("no other node stands by: the service ends")
 	} else {
