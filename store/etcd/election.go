@@ -167,7 +167,7 @@ func (s *service) await(ctx context.Context, c *candidacy) error {
 func (s *service) withdraw(c *candidacy, cause error) {
 	c.end(cause)
 	<-c.done
-	ctx, cancel := context.WithTimeout(context.Background(), attemptTimeout)
+	ctx, cancel := context.WithTimeout(context.Background(), farewell)
 	defer cancel()
 	_, _ = s.client.Revoke(ctx, c.lease)
 }

@@ -28,6 +28,7 @@ import (
 	"fmt"
 	"log/slog"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -98,6 +99,9 @@ func Open(ctx context.Context, cfg Config) (store.Store, error) {
 	}
 	if cfg.Prefix == "" {
 		cfg.Prefix = defaultPrefix
+	}
+	if !strings.HasSuffix(cfg.Prefix, "/") {
+		cfg.Prefix += "/"
 	}
 	if cfg.LeaseTTL <= 0 {
 		cfg.LeaseTTL = defaultLeaseTTL
@@ -260,7 +264,7 @@ func (s *service) Close() error {
 	s.mu.Unlock()
 	var errs []error
 	for _, r := range reigns {
-		ctx, cancel := context.WithTimeout(context.Background(), attemptTimeout) // or the lease ends by itself
+		ctx, cancel := context.WithTimeout(context.Background(), farewell) // or the lease ends by itself
 		errs = append(errs, r.Resign(ctx))
 		cancel()
 	}

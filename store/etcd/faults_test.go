@@ -206,6 +206,12 @@ func TestNoMajority(t *testing.T) {
 	defer st.Close() // while there is a majority to tell
 	r := conform.Campaign(t, st, "a")
 	conform.Append(t, r, "one")
+	hasty, err := members["a"].Open(t.Context(), etcd.Config{Prefix: "/hasty", LeaseTTL: time.Second})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer hasty.Close()
+	short := conform.Campaign(t, hasty, "a")
 	for _, name := range []string{"b", "c"} {
 		if err := members[name].Close(); err != nil {
 			t.Fatalf("Close(%s) = %v", name, err)
@@ -223,6 +229,11 @@ func TestNoMajority(t *testing.T) {
 		t.Fatalf("Append() without a majority = %v", err)
 	default:
 	}
+	// Who cannot renew its lease knows that it may have a successor, and does not wait for ever.
+	if err := short.Append(t.Context(), []byte("one")); !errors.Is(err, store.ErrDeposed) {
+		t.Errorf("Append() after the lease has ended = %v; want %v", err, store.ErrDeposed)
+	}
+	<-short.Deposed()
 	restart("b")
 	if err := <-done; err != nil {
 		t.Fatalf("Append() = %v, although the majority is back", err)

@@ -17,14 +17,20 @@ const (
 	shortestPause = 5 * time.Millisecond
 	longestPause  = 100 * time.Millisecond
 
-	// attemptTimeout is how long one request may take before it is sent again, maybe to another member.
-	attemptTimeout = 2 * time.Second
+	// firstAttempt is how long a request may take before it is sent again: what was on its way to a
+	// member that died is lost, and etcd waits for it far longer than for a new leader. Each further
+	// attempt may take twice as long, up to lastAttempt, because a disk can be slow, too.
+	firstAttempt = 300 * time.Millisecond
+	lastAttempt  = 5 * time.Second
+
+	// farewell is how long etcd is asked to remove a lease that ends by itself.
+	farewell = 2 * time.Second
 )
 
 // retry does what can be repeated until etcd has answered, ctx ends, or the store is closed. Requests
 // fail while etcd elects a leader; that is not worth ending a service for.
 func (s *service) retry(ctx context.Context, do func(context.Context) error) error {
-	pauseFor := shortestPause
+	pauseFor, patience := shortestPause, firstAttempt
 	for {
 		if s.ctx.Err() != nil {
 			return context.Cause(s.ctx)
@@ -32,7 +38,7 @@ func (s *service) retry(ctx context.Context, do func(context.Context) error) err
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
 		}
-		attempt, cancel := context.WithTimeout(ctx, attemptTimeout)
+		attempt, cancel := context.WithTimeout(ctx, patience)
 		stop := context.AfterFunc(s.ctx, cancel)
 		err := do(attempt)
 		stop()
@@ -41,7 +47,7 @@ func (s *service) retry(ctx context.Context, do func(context.Context) error) err
 			return s.explain(err)
 		}
 		pause(ctx, pauseFor)
-		pauseFor = min(2*pauseFor, longestPause)
+		pauseFor, patience = min(2*pauseFor, longestPause), min(2*patience, lastAttempt)
 	}
 }
 

@@ -209,8 +209,9 @@ func TestKilled(t *testing.T) {
 			other := names[(slices.Index(names, leader)+1)%3]
 			fmt.Fprintln(c.stdin[other], "depose")
 		}
-		killed := leader
+		killed, began := leader, time.Now()
 		leader = c.until(is("leads", "")).from
+		t.Logf("round %d: %s leads %v after %s was killed", round, leader, time.Since(began).Round(time.Millisecond), killed)
 		c.start(killed)
 		c.until(is("ready", killed))
 	}
