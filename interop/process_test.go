@@ -239,7 +239,8 @@ func (g group) without(i int) group {
 type tail struct {
 	mu struct {
 		sync.Mutex
-		text []byte
+		text  []byte
+		grown chan<- struct{} // or nil; gets a value when there is more text
 	}
 }
 
@@ -252,7 +253,20 @@ func (w *tail) Write(b []byte) (int, error) {
 	if over := len(w.mu.text) - tailBytes; over > 0 {
 		w.mu.text = append(w.mu.text[:0], w.mu.text[over:]...)
 	}
+	select {
+	case w.mu.grown <- struct{}{}:
+	default: // nobody waits, or it has been told
+	}
 	return len(b), nil
+}
+
+// notify returns the text so far, and lets grown know when there is more. It
+// must have room for one value.
+func (w *tail) notify(grown chan<- struct{}) string {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.mu.grown = grown
+	return string(w.mu.text)
 }
 
 func (w *tail) String() string {

@@ -1,0 +1,93 @@
+package interop
+
+import (
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/serry-dev/serry/internal/lab"
+)
+
+// Way 1 with a single server: killed again and again, and started from its file,
+// it is the same service to clients behind relays.
+func TestJobOutlivesARestartFromAFile(t *testing.T) {
+	lab.Clause(t, "T-REAL-9", "A-SIDE-0", "C-LOG-3", "C-TIME-1")
+	skipShort(t)
+	random := newChance(t)
+	flags := []string{"--tasks", "4", "--store", "file:" + t.TempDir()}
+	srv := serve(t, front, flags...)
+	job := startFailoverJob(t, relays(t, 4, nil, loopback, srv.addr))
+	var stood stalls
+	for range 3 {
+		random.moment(300 * time.Millisecond)
+		srv.kill()
+		random.moment(300 * time.Millisecond)
+		srv = serveOn(t, front, srv.addr, flags...)
+		stood = append(stood, job.steps(2))
+	}
+	t.Log(stood)
+	job.ends()
+}
+
+// Way 2: with errors told by heartbeats alone a client has no open call that is
+// deadly. It outlives a restart of its server without a relay: between two beats
+// by itself, over one with a setting of gRPC.
+func TestQuietPollingOutlivesARestart(t *testing.T) {
+	lab.Clause(t, "T-REAL-9", "A-HA-2", "A-HA-3", "A-HA-4", "A-HA-5", "A-HA-6", "C-POLL-11")
+	skipShort(t)
+	for _, c := range []struct {
+		name   string
+		cfg    clientConfig
+		outage time.Duration
+	}{
+		{"between two beats", clientConfig{venv: jaxNew}, 0},
+		{"over a beat", clientConfig{venv: jaxNew, heartbeat: 8, env: []string{"GRPC_FAIL_FAST=false"}}, 4500 * time.Millisecond},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			flags := []string{"--tasks", "2", "--error-delivery", "heartbeat", "--store", "file:" + t.TempDir()}
+			srv := serve(t, front, flags...)
+			clients := join(t, srv.addr, 2, c.cfg)
+			barrier("again", clients...)
+			clients[0].call("key_value_increment", "count", 1).value(nil)
+
+			clients[0].begin("wait_at_barrier", "again", 60_000)
+			clients[1].call("key_value_increment", "count", 1).value(nil)
+			srv.kill()
+			clients[0].end().raises("UNAVAILABLE: ") // A-HA-5
+			<-time.After(c.outage)
+			serveOn(t, front, srv.addr, flags...)
+
+			for _, c := range clients {
+				c.pause(300) // a connection may take a moment, after its first refusal
+			}
+			var count int
+			if clients[1].call("key_value_increment", "count", 1).value(&count); count != 3 {
+				t.Errorf("count = %d; want 3", count)
+			}
+			barrier("again", clients...)
+			leave(clients...)
+		})
+	}
+}
+
+// Way 3 without relays: clients that know all servers are passed on from one to
+// the other, while each of the three is replaced.
+func TestDirectClientsAreHandedOver(t *testing.T) {
+	lab.Clause(t, "T-REAL-9", "A-HA-7", "A-HA-8", "A-HA-9", "C-STOP-4")
+	skipShort(t)
+	s := startTrio(t, here)
+	target := "ipv4:" + strings.Join(s.addrs(), ",")
+	job := startFailoverJob(t, []string{target, target, target, target})
+	s.handover(s.leader(0))
+	stood := stalls{job.steps(2)}
+	for _, m := range s.members {
+		m.signal(syscall.SIGTERM)
+		stood = append(stood, job.steps(2))
+		m.leaves()
+		s.restart(m)
+		stood = append(stood, job.steps(2))
+	}
+	t.Log(stood)
+	job.ends()
+}
