@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/serry-dev/serry/coord"
+	"github.com/serry-dev/serry/relay"
 	"github.com/serry-dev/serry/server"
 	"github.com/serry-dev/serry/topo"
 )
@@ -47,6 +48,11 @@ type Config struct {
 	NoMPI   bool  // leave out the Open MPI variables, for programs that use a real one
 
 	Service server.Config // settings of the service of each attempt; the jobs are filled in
+
+	// Relay says where a service is that others run, for this number of tasks: each host then has a
+	// relay to it, and Service only says what tasks should know of it. Without an upstream the job has
+	// a service of its own, as Service says.
+	Relay relay.Config
 
 	Guard   []string // command that runs [Guard]; without one a killed launcher may leave processes behind
 	Display Display  // shows people what happens (nobody)
@@ -118,6 +124,9 @@ func (c Config) validateNodes() error {
 
 // nodes is how many hosts have tasks.
 func (c Config) nodes() int { return max(1, c.Nodes) }
+
+// external says whether others run the service.
+func (c Config) external() bool { return len(c.Relay.Upstream) > 0 }
 
 // several says whether there are other launchers than this one.
 func (c Config) several() bool { return c.nodes()+c.Spares > 1 }

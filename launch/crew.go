@@ -31,6 +31,7 @@ type crew struct {
 		sync.Mutex
 		living map[int]*process // by task
 	}
+	posts posts // relays to a service that others run
 }
 
 // A lifetime is that of one process of a task.
@@ -85,8 +86,14 @@ func (c *crew) start(s seat, address string) {
 		c.attempt = s.Attempt
 	}
 	env := c.env
-	env.address = address
-	p, err := c.launch(s, env.list(s))
+	var err error
+	if env.address = address; address == "" {
+		env.address, err = c.relayed(s.Attempt)
+	}
+	var p *process
+	if err == nil {
+		p, err = c.launch(s, env.list(s))
+	}
 	if err != nil {
 		c.watch.Go(func() {
 			c.events <- died{lifetime: s.lifetime(), Cause: Cause{Text: err.Error()}}
@@ -141,6 +148,7 @@ func (c *crew) attend(p *process, s seat, kills int64) {
 	if now, _ := c.memory.kills(); cause.Signal == syscall.SIGKILL && now > kills && !p.killed() {
 		cause.Memory = true
 	}
+	c.report(s.Task, cause)
 	d := died{lifetime: s.lifetime(), Cause: cause, After: time.Since(p.begun), Ours: p.obeyed(cause)}
 	if !cause.Well() {
 		d.Also = c.ending(s.Task)
@@ -164,6 +172,27 @@ func (c *crew) attend(p *process, s seat, kills int64) {
 	c.mu.Unlock()
 	gone.Last = p.out.last()
 	c.events <- gone
+}
+
+// relayed is the address of the relay of this host for an attempt, which is opened for the first task.
+func (c *crew) relayed(attempt int) (address string, err error) {
+	p, err := c.posts.of(c.cfg.Relay, attempt)
+	if err != nil {
+		return "", fmt.Errorf("relay of attempt %d: %w", attempt, err)
+	}
+	return p.at, nil
+}
+
+// report tells a service that others run how a process of this host has ended (A-SIDE-16).
+func (c *crew) report(task int, cause Cause) {
+	p := c.posts.now()
+	switch {
+	case p == nil:
+	case cause.Well():
+		p.relay.Exited(worker(task), "")
+	default:
+		p.relay.Exited(worker(task), cause.evidence())
+	}
 }
 
 // ending lists the tasks, but for one, whose processes are on their way out.
@@ -253,6 +282,9 @@ func (c *crew) each(f func(*process)) {
 func (c *crew) close() {
 	c.watch.Wait()
 	c.sweep()
+	if err := c.posts.close(); err != nil {
+		c.cfg.Display.Note(Note{Warning: true, Text: fmt.Sprintf("the relay of this host: %v", err)})
+	}
 	c.nursery.close()
 	c.guard.dismiss()
 }

@@ -9,6 +9,10 @@
 // a newer one nor disturb it (C-EPOCH-6, A-SIDE-19). Tasks find it by their environment: jax by the
 // variables that it reads anyway (A-ATT-11), Go programs by SERRY_ADDRESS, SERRY_TASK and SERRY_TASKS.
 //
+// A job can use a service that others run (Config.Relay), which may outlive its own death. Then each
+// host has a relay for its tasks, again on an address of its own for each attempt, and that tells the
+// service how processes end.
+//
 // Every task is a process in a process group of its own, watched by a pidfd. The service hears of its
 // end at once, with the cause: an exit code other than 0 and a signal are a loss, exit code 0 is a
 // polite end, even if the task never said goodbye.

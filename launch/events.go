@@ -73,13 +73,16 @@ func counted(n int, thing string) string {
 	return fmt.Sprintf("%d %ss", n, thing)
 }
 
+// verdictPatience is how long a service that others run may take to say what it knows.
+const verdictPatience = 300 * time.Millisecond
+
 // verdict is the first failure as the service knows it, or nil. What it knows before a process has
 // ended is why processes end: a task that fell silent, or one that reported an error.
 func (j *Job) verdict() *Failure {
 	if len(j.failures.all) > 0 || j.plan.ending != notEnding {
 		return nil
 	}
-	err := j.service.View().Failure
+	err := j.service.view(verdictPatience).Failure
 	if together, ok := errors.AsType[*serry.LostError](err); ok {
 		err = together.Lost[0]
 	}
@@ -135,7 +138,7 @@ func (j *Job) check() step {
 	if j.plan.ending != notEnding || !slices.ContainsFunc(j.plan.tasks, func(p place) bool { return p.phase == gone && p.well }) {
 		return step{}
 	}
-	for _, b := range j.service.View().Barriers {
+	for _, b := range j.service.view(0).Barriers {
 		if b.ID != coord.RegisterBarrierID {
 			continue
 		}

@@ -21,8 +21,9 @@ type Job struct {
 	// Owned by drive until ended is closed.
 	plan     *plan
 	places   places
+	here     *crew    // of this host, the first
 	ranks    *ranks   // or nil: hosts have the tasks of their number
-	service  *service // of this attempt
+	service  service  // of this attempt
 	failures failures // of this attempt
 	report   Report
 	patience *time.Timer // for hosts that are missing; nil: none is
@@ -30,7 +31,7 @@ type Job struct {
 	mu struct {
 		sync.Mutex
 		status  Status
-		service *service
+		service service // or nil
 	}
 }
 
@@ -43,7 +44,7 @@ type Status struct {
 	Ended    int // well
 	Failed   int
 	Ending   bool
-	Address  string     // of the service
+	Address  string     // of the service, for people
 	Service  coord.View // as the service sees it
 }
 
@@ -82,13 +83,13 @@ func (j *Job) lead() error {
 	if j.ranks, err = openRanks(j.cfg); err != nil {
 		return err
 	}
-	first, err := openService(j.cfg)
+	here, err := newCrew(j.cfg, j.run, j.inbox)
 	if err != nil {
 		return err
 	}
-	here, err := newCrew(j.cfg, j.run, j.inbox)
+	first, err := openService(j.cfg, here, 1)
 	if err != nil {
-		first.close()
+		here.close()
 		return err
 	}
 	meeting, err := openMeeting(j.cfg, j.inbox)
@@ -97,7 +98,7 @@ func (j *Job) lead() error {
 		here.close()
 		return err
 	}
-	j.service, j.places = first, newPlaces(j.cfg.nodes(), here)
+	j.here, j.service, j.places = here, first, newPlaces(j.cfg.nodes(), here)
 	if j.ranks != nil {
 		j.places.seatByIdentity()
 	}
@@ -139,7 +140,7 @@ func (j *Job) Status() Status {
 	s, service := j.mu.status, j.mu.service
 	j.mu.Unlock()
 	if service != nil {
-		s.Address, s.Service = service.address, service.View()
+		s.Address, s.Service = service.String(), service.view(0)
 	}
 	return s
 }
@@ -217,7 +218,7 @@ func (j *Job) dropWaiting() (over bool) {
 func (j *Job) open() error {
 	j.failures = failures{}
 	if j.plan.attempt > 1 {
-		s, err := openService(j.cfg)
+		s, err := openService(j.cfg, j.here, j.plan.attempt)
 		if err != nil {
 			return fmt.Errorf("attempt %d: %w", j.plan.attempt, err)
 		}
@@ -226,7 +227,7 @@ func (j *Job) open() error {
 		}
 		j.service = s
 	}
-	j.note("attempt %d: %s, service on %s", j.plan.attempt, counted(j.cfg.total(), "task"), j.service.address)
+	j.note("attempt %d: %s, %v", j.plan.attempt, counted(j.cfg.total(), "task"), j.service)
 	return nil
 }
 
@@ -247,7 +248,7 @@ func (j *Job) start(task int) {
 		delete(j.places.taskOn, task)
 		return
 	}
-	h.start(s, j.service.address)
+	h.start(s, j.service.address())
 }
 
 // finish ends everything that is not a task, and sums up.

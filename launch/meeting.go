@@ -84,7 +84,7 @@ type (
 
 // A meeting is where the first launcher hears of the others, and tells them what to do.
 type meeting struct {
-	service *service
+	service *hosted
 	member  *client.Member
 	inbox   chan<- any
 	stop    context.CancelFunc

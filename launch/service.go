@@ -3,22 +3,53 @@ package launch
 import (
 	"context"
 	"net"
+	"time"
 
+	"github.com/serry-dev/serry"
 	"github.com/serry-dev/serry/coord"
 	"github.com/serry-dev/serry/server"
 	"github.com/serry-dev/serry/wire"
 )
 
-// A service is the coordination service of one attempt.
-type service struct {
-	*server.Server
-	address string
-	served  chan error
+// A service is the coordination service of one attempt, as the first launcher sees it: one inside this
+// process, or one that others run.
+type service interface {
+	// Exited and Lost say what became of a task, as package server has them.
+	Exited(task serry.TaskID, cause string)
+	Lost(task serry.TaskID, evidence string)
+
+	// view draws a picture of the service, which may take so long to fetch. Past that it is the last
+	// one that was seen.
+	view(patience time.Duration) coord.View
+
+	// address is where tasks find it; empty if each host has a relay for them.
+	address() string
+
+	// String says for people where it is.
+	String() string
+
+	// close ends what the launcher has of it. Nobody is connected any more who would wait for a word.
+	close() error
 }
 
-// openService starts the service of an attempt on an address of its own: of this host alone, or, for a
-// job on several, under the name of this host that the others know.
-func openService(cfg Config) (*service, error) {
+// openService opens the service of an attempt.
+func openService(cfg Config, here *crew, attempt int) (service, error) {
+	if cfg.external() {
+		return openExternal(cfg, here, attempt)
+	}
+	return openHosted(cfg)
+}
+
+// hosted is a service inside this process.
+type hosted struct {
+	*server.Server
+	at     string
+	served chan error
+}
+
+// openHosted starts a service on an address of its own: of this host alone, or, for a job on several,
+// under the name of this host that the others know.
+func openHosted(cfg Config) (*hosted, error) {
 	if !cfg.several() {
 		return serve(cfg.Service, "127.0.0.1:0", wire.DefaultJob, cfg.total())
 	}
@@ -27,13 +58,13 @@ func openService(cfg Config) (*service, error) {
 		return nil, err
 	}
 	host, _, _ := net.SplitHostPort(cfg.Coordinator) // it is well formed
-	_, port, err := net.SplitHostPort(s.address)
-	s.address = net.JoinHostPort(host, port)
+	_, port, err := net.SplitHostPort(s.at)
+	s.at = net.JoinHostPort(host, port)
 	return s, err
 }
 
 // serve starts a service for the tasks of one job.
-func serve(cfg server.Config, listen, job string, tasks int) (*service, error) {
+func serve(cfg server.Config, listen, job string, tasks int) (*hosted, error) {
 	cfg.Cluster.Jobs = []coord.Job{{Name: job, Tasks: tasks}}
 	l, err := net.Listen("tcp", listen)
 	if err != nil {
@@ -44,13 +75,18 @@ func serve(cfg server.Config, listen, job string, tasks int) (*service, error) {
 		l.Close()
 		return nil, err
 	}
-	s := &service{Server: srv, address: l.Addr().String(), served: make(chan error, 1)}
+	s := &hosted{Server: srv, at: l.Addr().String(), served: make(chan error, 1)}
 	go func() { s.served <- srv.Serve(l) }()
 	return s, nil
 }
 
-// close ends the service. Nobody is connected any more who would wait for a word.
-func (s *service) close() error {
+func (s *hosted) view(time.Duration) coord.View { return s.View() }
+
+func (s *hosted) address() string { return s.at }
+
+func (s *hosted) String() string { return "service on " + s.at }
+
+func (s *hosted) close() error {
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
 	s.Shutdown(ctx)

@@ -300,7 +300,7 @@ func TestHeard(t *testing.T) {
 			p.call(coord.Heartbeat{Call: p.who()})
 			paused.call(coord.Heartbeat{Call: paused.who()})
 			time.Sleep(2*stream.BeatEvery + stream.BeatEvery/2) // between two beats
-			for range 20 { // of paused nothing is heard any more
+			for range 20 {                                      // of paused nothing is heard any more
 				p.call(coord.Heartbeat{Call: p.who()})
 				time.Sleep(stream.BeatEvery)
 			}

@@ -146,6 +146,13 @@ func (r *Relay) Exited(task serry.TaskID, cause string) {
 	r.cfg.Log.Info("process exited", "task", who.Task, "incarnation", uint64(who.Incarnation), "cause", cause)
 }
 
+// Retire lets no more clients in and closes the connections of those there are. What is to be said of
+// them upstream still is, also after an outage, until [Relay.Shutdown].
+func (r *Relay) Retire() {
+	// It returns nil.
+	_ = r.front.Close()
+}
+
 // Shutdown ends the relay: it lets no more clients in, answers every call that waits, closes all
 // connections and says goodbye upstream. Clients have until ctx ends to read their last replies. After
 // that nothing of the relay runs any more. Later calls wait for the first.
@@ -153,8 +160,8 @@ func (r *Relay) Shutdown(ctx context.Context) {
 	r.stop.Do(func() {
 		defer close(r.stopped)
 		r.mu.Lock()
-		r.mu.outage.end()
-		r.mu.outage.given = true // who calls from now on is told so at once
+		r.mu.outage.stop()
+		r.mu.outage.ending, r.mu.outage.given = true, true // who calls from now on is told so at once
 		replies := r.release(func(*held) ([]byte, rpc.Status, bool) { return nil, wire.OutOfReach(), true })
 		r.mu.Unlock()
 		send(replies)

@@ -15,6 +15,8 @@ type outage struct {
 	down     bool
 	since    time.Time // when it went down, or came up
 	given    bool      // it has been down for too long
+	found    bool      // it was up before
+	ending   bool      // the relay itself goes
 	patience *time.Timer
 	why      error // of the present outage
 
@@ -25,8 +27,8 @@ type outage struct {
 	longest time.Duration     // of those
 }
 
-// end stops the clock of the outage.
-func (o *outage) end() {
+// stop stops the clock of the outage.
+func (o *outage) stop() {
 	if o.patience != nil {
 		o.patience.Stop()
 	}
@@ -74,12 +76,13 @@ func (s *sink) Up(term uint64, service serry.Incarnation) {
 	o := &r.mu.outage
 	was, lasted := o.down, time.Since(o.since)
 	if was {
-		o.end()
+		o.stop()
 		o.down, o.given, o.why, o.since = false, false, nil, time.Now()
-		if o.term != 0 {
+		if o.found {
 			o.ended++
 			o.longest = max(o.longest, lasted)
 		}
+		o.found = true
 	}
 	o.term = term
 	if at := r.dialled.Load(); at != nil {
@@ -109,11 +112,11 @@ func (s *sink) Down(err error) {
 		}
 	}
 	o.why = err
-	calls := s.mu.held
+	calls, ending := s.mu.held, o.ending
 	s.mu.Unlock()
-	if first {
+	if first && !ending {
 		s.cfg.Log.Warn("service lost", "err", err, "calls", calls)
-	} else {
+	} else if !ending {
 		s.cfg.Log.Debug("service still lost", "err", err)
 	}
 }

@@ -25,6 +25,7 @@ type upstream struct {
 	t      *testing.T
 	server *stream.Server // the leader; replaced by lead
 	work   sync.WaitGroup
+	exited chan string // what was said of processes; has room
 
 	mu struct {
 		sync.Mutex
@@ -47,7 +48,6 @@ type upstream struct {
 		shut      []stream.Ending
 		shutConns []stream.ConnID
 		polled    map[stream.ConnID]bool // connections that have polled
-		exits     []string
 		heard     []stream.Life
 		marks     map[stream.ConnID]uint64
 		sessions  map[*stream.Session]bool
@@ -71,7 +71,7 @@ type waitingCall struct {
 }
 
 func newUpstream(t *testing.T) *upstream {
-	u := &upstream{t: t}
+	u := &upstream{t: t, exited: make(chan string, 64)}
 	u.mu.service, u.mu.version, u.mu.next = 77, 5, -1
 	u.mu.done, u.mu.kept = make(map[requestID]int), make(map[requestID]kept)
 	u.mu.polled, u.mu.marks = make(map[stream.ConnID]bool), make(map[stream.ConnID]uint64)
@@ -366,10 +366,8 @@ func (s *script) Delivered(requester stream.ConnID, watermark uint64) {
 }
 
 func (s *script) Exited(_ *stream.Session, l stream.Life, cause string) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.mu.exits = append(s.mu.exits, l.Task.String()+" "+cause)
+	s.exited <- l.Task.String() + " " + cause
 }
 
-func (s *script) Bye(*stream.Session) {}
+func (s *script) Bye(*stream.Session)      {}
 func (s *script) Silent([]*stream.Session) {}

@@ -1,0 +1,139 @@
+package launch
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/serry-dev/serry"
+	"github.com/serry-dev/serry/client"
+	"github.com/serry-dev/serry/coord"
+	"github.com/serry-dev/serry/wire"
+)
+
+// external is a service that others run, for the attempts of many jobs one after the other. Tasks reach
+// it by the relays of their hosts, which also report how their processes end; the silence of a host it
+// hears itself. A new attempt needs no word of ours: its first registration opens the next epoch once
+// the tasks of the former one are known to have ended (C-EPOCH-2, 4).
+type external struct {
+	upstream []string
+	line     client.Transport // by the relay of this host
+	work     sync.WaitGroup
+
+	mu struct {
+		sync.Mutex
+		last  coord.View
+		next  chan struct{} // closed when the picture that is being fetched is there; nil: none is
+		ended bool
+	}
+}
+
+// openExternal opens the relay of an attempt on this host.
+func openExternal(cfg Config, here *crew, attempt int) (*external, error) {
+	at, err := here.relayed(attempt)
+	if err != nil {
+		return nil, err
+	}
+	line, err := client.Dial(at, client.DialOptions{})
+	if err != nil {
+		return nil, err
+	}
+	return &external{upstream: cfg.Relay.Upstream, line: line}, nil
+}
+
+// Exited does nothing: the relay of the host has said it.
+func (s *external) Exited(serry.TaskID, string) {}
+
+// Lost does nothing: the service hears for itself that a host has fallen silent.
+func (s *external) Lost(serry.TaskID, string) {}
+
+func (s *external) address() string { return "" }
+
+func (s *external) String() string {
+	return "service on " + strings.Join(s.upstream, ",") + ", by relays"
+}
+
+// fetchTimeout is how long a picture may take. The service may be in an outage.
+const fetchTimeout = 5 * time.Second
+
+// view waits for the next picture, but not for long. Only one is fetched at a time.
+func (s *external) view(patience time.Duration) coord.View {
+	s.mu.Lock()
+	next := s.mu.next
+	if next == nil && !s.mu.ended {
+		next = make(chan struct{})
+		s.mu.next = next
+		s.work.Go(func() { s.fetch(next) })
+	}
+	s.mu.Unlock()
+	if patience > 0 && next != nil {
+		timer := time.NewTimer(patience)
+		defer timer.Stop()
+		select {
+		case <-next:
+		case <-timer.C:
+		}
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.mu.last
+}
+
+func (s *external) fetch(done chan struct{}) {
+	ctx, cancel := context.WithTimeout(context.Background(), fetchTimeout)
+	defer cancel()
+	path, body, err := wire.StatusQuery{}.Request()
+	var reply []byte
+	if err == nil {
+		reply, _, err = s.line.Call(ctx, path, body)
+	}
+	var st wire.Status
+	if err == nil {
+		st, err = wire.ReadStatus(reply)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err == nil { // else the service is out of reach, and the last picture stays
+		s.mu.last = viewOf(st)
+	}
+	s.mu.next = nil
+	close(done)
+}
+
+// viewOf makes of a status what a launcher looks at: the first failure, and who waits for whom.
+func viewOf(st wire.Status) coord.View {
+	v := coord.View{Epoch: st.Epoch, Service: serry.Incarnation(st.Service), Now: coord.Time(st.UpSeconds * float64(time.Second)), Stopped: st.Stopped}
+	if st.Failure != "" && st.First != nil {
+		cause := errors.New(st.First.Cause)
+		if st.First.Cause == serry.ErrTaskDead.Error() {
+			cause = serry.ErrTaskDead
+		}
+		if task, err := serry.ParseTaskID(st.First.Task); err == nil {
+			v.Failure = &serry.TaskError{Task: task, Incarnation: serry.Incarnation(st.First.Incarnation), Evidence: st.First.Evidence, Err: cause}
+		}
+	}
+	for _, b := range st.Barriers {
+		bar := coord.BarrierView{
+			ID: b.ID, Counter: b.Counter, Members: b.Members, Arrived: b.Arrived,
+			Since: v.Now - coord.Time(b.ForSeconds*float64(time.Second)),
+		}
+		for _, name := range b.Missing {
+			if task, err := serry.ParseTaskID(name); err == nil {
+				bar.Missing = append(bar.Missing, task)
+			}
+		}
+		v.Barriers = append(v.Barriers, bar)
+	}
+	return v
+}
+
+func (s *external) close() error {
+	s.mu.Lock()
+	s.mu.ended = true
+	s.mu.Unlock()
+	err := s.line.Close()
+	s.work.Wait()
+	return err
+}
