@@ -43,6 +43,9 @@ type fileStore struct {
 // File opens the store in a folder, which it makes if there is none. The folder belongs to one process
 // at a time; the error names the one that has it. Files are checked before they are used, and damage
 // that a crash does not explain is [ErrDamaged].
+//
+// What a snapshot makes free is used again, but the file does not get smaller. A copy of the folder,
+// made while no process has it, is a backup.
 func File(dir string) (Store, error) {
 	s, err := openFile(dir)
 	if err != nil {

@@ -145,14 +145,11 @@ func Import(ctx context.Context, to Reign, from Journal) error {
 	return nil
 }
 
-// A History is a journal at rest.
+// A History is a journal at rest, to be closed after use.
 type History struct {
 	Journal
-	close func() error
+	io.Closer
 }
-
-// Close closes the files of the history.
-func (h *History) Close() error { return h.close() }
 
 // Read opens a history without a server: the folder of a [File] store that is not in use, a copy of the
 // database in it, or a file that [Export] wrote. Nothing is changed.
@@ -180,7 +177,7 @@ func Read(name string) (*History, error) {
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("store: %s: %w: %w", name, ErrDamaged, err), f.Close())
 	}
-	return &History{Journal: e, close: f.Close}, nil
+	return &History{Journal: e, Closer: f}, nil
 }
 
 func readDatabase(name string) (*History, error) {
@@ -188,7 +185,7 @@ func readDatabase(name string) (*History, error) {
 	if err != nil {
 		return nil, fmt.Errorf("store: %s: %w", name, err)
 	}
-	return &History{Journal: fileJournal{db: db, name: name, head: h}, close: db.Close}, nil
+	return &History{Journal: fileJournal{db: db, name: name, head: h}, Closer: db}, nil
 }
 
 // An export is an exported history: where in it things are.

@@ -67,7 +67,7 @@ func (b *blobs) unnamed() map[string]bool {
 // partsInFlight is how many parts are written at a time: etcd writes them to its log together.
 const partsInFlight = 4
 
-func (r *reign) partKey(id string, i int) string { return r.key(fmt.Sprintf("blob/%s/%08x", id, i)) }
+func (s *service) partKey(id string, i int) string { return s.key(fmt.Sprintf("blob/%s/%08x", id, i)) }
 
 // writeBlob writes all parts. The caller names the blob, then calls done.
 func (r *reign) writeBlob(ctx context.Context, data []byte) (b blob, done func(), err error) {
@@ -97,10 +97,10 @@ func (r *reign) writeBlob(ctx context.Context, data []byte) (b blob, done func()
 const partsAtOnce = 8
 
 // readBlob reads all parts.
-func (r *reign) readBlob(ctx context.Context, b blob) ([]byte, error) {
+func (r reader) readBlob(ctx context.Context, b blob) ([]byte, error) {
 	var data []byte
 	for i := 0; i < b.parts; {
-		kvs, err := r.read(ctx, clientv3.OpGet(r.partKey(b.id, i), clientv3.WithRange(r.partKey(b.id, b.parts)), clientv3.WithLimit(partsAtOnce)))
+		kvs, err := r.read(ctx, get(r.partKey(b.id, i), clientv3.WithRange(r.partKey(b.id, b.parts)), clientv3.WithLimit(partsAtOnce)))
 		if err != nil {
 			return nil, err
 		}
@@ -151,7 +151,7 @@ func (r *reign) sweep(ctx context.Context, h head, garbage func(coord.Ref) bool)
 // is still being written, or a key names it already, or it is garbage.
 func (r *reign) sweepBlobs(ctx context.Context, h head) error {
 	prefix := r.key("blob/")
-	kvs, err := r.read(ctx, clientv3.OpGet(prefix, clientv3.WithPrefix(), clientv3.WithKeysOnly()))
+	kvs, err := r.read(ctx, get(prefix, clientv3.WithPrefix(), clientv3.WithKeysOnly()))
 	if err != nil {
 		return err
 	}

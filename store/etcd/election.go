@@ -63,7 +63,8 @@ func (s *service) campaign(ctx context.Context, who store.Candidate) (store.Reig
 	if err != nil {
 		return nil, err
 	}
-	r := &reign{service: s, candidacy: c, over: make(chan struct{})}
+	r := &reign{reader: reader{service: s}, candidacy: c, over: make(chan struct{})}
+	r.read = r.fenced
 	err = s.await(ctx, c)
 	if err == nil {
 		err = r.begin(ctx)
@@ -174,7 +175,7 @@ func (s *service) withdraw(c *candidacy, cause error) {
 
 // A reign is a candidacy that has won.
 type reign struct {
-	*service
+	reader
 	*candidacy
 	over chan struct{} // closed when the reign is known to have ended
 	once sync.Once     // closes over

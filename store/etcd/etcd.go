@@ -144,14 +144,20 @@ func dial(cfg Config) (*clientv3.Client, error) {
 
 // Leader reads who leads.
 func (s *service) Leader(ctx context.Context) (l store.Leader, err error) {
-	err = s.retry(ctx, func(ctx context.Context) (err error) {
-		l, _, err = s.leads(ctx)
-		return err
-	})
+	l, _, err = s.current(ctx)
 	if err == nil && l == (store.Leader{}) {
 		err = store.ErrNoLeader
 	}
 	return l, err
+}
+
+// current is who leads, and the revision at which it was so.
+func (s *service) current(ctx context.Context) (l store.Leader, revision int64, err error) {
+	err = s.retry(ctx, func(ctx context.Context) (err error) {
+		l, revision, err = s.leads(ctx)
+		return err
+	})
+	return l, revision, err
 }
 
 // Candidates counts the keys of the election but for the oldest, which leads.
@@ -166,7 +172,7 @@ func (s *service) Candidates(ctx context.Context) (n int, err error) {
 	return n, err
 }
 
-// leads is one read of who leads, and the revision at which it was so.
+// leads is one attempt of current.
 func (s *service) leads(ctx context.Context) (store.Leader, int64, error) {
 	resp, err := s.client.Get(ctx, s.key("election/"), clientv3.WithFirstCreate()...)
 	if err != nil {
@@ -197,12 +203,8 @@ func (s *service) Watch(ctx context.Context) <-chan store.Leader {
 func (s *service) report(ctx context.Context, news chan<- store.Leader) {
 	told, known := store.Leader{}, false
 	for {
-		var l store.Leader
-		var revision int64
-		if s.retry(ctx, func(ctx context.Context) (err error) {
-			l, revision, err = s.leads(ctx)
-			return err
-		}) != nil {
+		l, revision, err := s.current(ctx)
+		if err != nil {
 			return
 		}
 		if known && l == told {

@@ -1,14 +1,17 @@
 package etcd_test
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"net"
 	"os"
-	"sync/atomic"
+	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
 
@@ -70,34 +73,97 @@ func reserve(t testing.TB) string {
 }
 
 func TestEtcd(t *testing.T) {
+	m, client := one(t, member.Config{})
+	rigs := 0
+	for name, dial := range map[string]func(context.Context, etcd.Config) (store.Store, error){
+		"inside": m.Open,
+		"socket": func(ctx context.Context, cfg etcd.Config) (store.Store, error) {
+			cfg.Client, cfg.Compact = client, true
+			return etcd.Open(ctx, cfg)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			conform.Run(t, func(t *testing.T) conform.Rig {
+				rigs++
+				return rig(client, fmt.Sprintf("/test %d/", rigs), dial)
+			})
+		})
+	}
+}
+
+// rig is a journal below a prefix.
+func rig(client *clientv3.Client, prefix string, dial func(context.Context, etcd.Config) (store.Store, error)) conform.Rig {
+	const partBytes = 2000
+	return conform.Rig{
+		Open: func(t *testing.T) store.Store {
+			st, err := dial(t.Context(), etcd.Config{Prefix: prefix, PartBytes: partBytes, LeaseTTL: time.Minute})
+			if err != nil {
+				t.Fatalf("Open() = %v", err)
+			}
+			t.Cleanup(func() { st.Close() })
+			return st
+		},
+		Kill: func(t *testing.T, st store.Store) {
+			etcd.Kill(st)
+			if err := etcd.Expire(t.Context(), client, prefix); err != nil {
+				t.Fatal(err)
+			}
+		},
+		Leftovers: func(t *testing.T) int {
+			resp, err := client.Get(t.Context(), prefix+"blob/", clientv3.WithPrefix(), clientv3.WithCountOnly())
+			if err != nil {
+				t.Fatal(err)
+			}
+			return int(resp.Count)
+		},
+		PartBytes: partBytes,
+	}
+}
+
+// A journal can be read while another leads, as it was when it was opened.
+func TestRead(t *testing.T) {
 	_, client := one(t, member.Config{})
-	var rigs atomic.Int32
-	conform.Run(t, func(t *testing.T) conform.Rig {
-		const partBytes = 2000
-		prefix := fmt.Sprintf("/test %d/", rigs.Add(1))
-		return conform.Rig{
-			Open: func(t *testing.T) store.Store {
-				st, err := etcd.Open(t.Context(), etcd.Config{Client: client, Prefix: prefix, PartBytes: partBytes, LeaseTTL: time.Minute, Compact: true})
-				if err != nil {
-					t.Fatalf("Open() = %v", err)
-				}
-				t.Cleanup(func() { st.Close() })
-				return st
-			},
-			Kill: func(t *testing.T, st store.Store) {
-				etcd.Kill(st)
-				if err := etcd.Expire(t.Context(), client, prefix); err != nil {
-					t.Fatal(err)
-				}
-			},
-			Leftovers: func(t *testing.T) int {
-				resp, err := client.Get(t.Context(), prefix+"blob/", clientv3.WithPrefix(), clientv3.WithCountOnly())
-				if err != nil {
-					t.Fatal(err)
-				}
-				return int(resp.Count)
-			},
-			PartBytes: partBytes,
-		}
-	})
+	cfg := etcd.Config{Client: client, PartBytes: 1000}
+	r := conform.Campaign(t, open(t, cfg), "a")
+	conform.Append(t, r, "one")
+	if err := r.Save(t.Context(), []byte("snapshot"), nil); err != nil {
+		t.Fatal(err)
+	}
+	value := conform.Bytes("value", 2500)
+	conform.Put(t, r, value)
+	large := string(conform.Bytes("large", 3500))
+	conform.Append(t, r, "two", large)
+	h, err := etcd.Read(t.Context(), cfg)
+	if err != nil {
+		t.Fatalf("Read() = %v", err)
+	}
+	defer h.Close()
+	conform.Append(t, r, "too late")
+	if err := r.Save(t.Context(), []byte("too late"), nil); err != nil {
+		t.Fatal(err)
+	}
+	want := conform.Loaded{Snapshot: "snapshot", Saved: true, Batches: []string{"two", large}}
+	if diff := cmp.Diff(want, conform.Load(t, h)); diff != "" {
+		t.Errorf("Load() differs (-want +got):\n%s", diff)
+	}
+	name := filepath.Join(t.TempDir(), "history")
+	conform.Export(t, h, name)
+	exported, err := store.Read(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer exported.Close()
+	if got, err := exported.Get(t.Context(), conform.Ref(value)); err != nil || !bytes.Equal(got, value) {
+		t.Errorf("Get() = %d bytes, %v; want the value", len(got), err)
+	}
+	resp, err := client.Get(t.Context(), "x")
+	if err == nil {
+		_, err = client.Compact(t.Context(), resp.Header.Revision)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, _, err := h.Load(t.Context()); err == nil || !strings.Contains(err.Error(), "compacted") {
+		t.Errorf("Load() of what etcd has dropped = %v; want an error that says so", err)
+	}
 }
