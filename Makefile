@@ -16,7 +16,7 @@ build: ## build bin/serry
 test: ## install what tests need, then run all of them
 	scripts/test.sh
 
-demo: build ## run a small job: a rank is killed, the job goes on
+demo: build ## run a small job: a rank is killed, then its coordinator; the job goes on
 	scripts/demo.sh
 
 bench: bench-coord ## run all benchmarks against peers

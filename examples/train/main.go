@@ -56,6 +56,9 @@ type worker struct {
 	model  model
 	step   int            // the next one to make; -1: we are new and have no model yet
 	ranks  []serry.TaskID // who made the last step
+
+	made    time.Time     // when the last step was made
+	slowest time.Duration // of the steps since the last report
 }
 
 func (w *worker) run(ctx context.Context, cfg client.Config) error {
@@ -148,6 +151,10 @@ func sortOut(a serry.Agreement) (made []contribution, newcomers []serry.TaskID) 
 func (w *worker) tell(ctx context.Context, step int, loss float64, made []contribution) {
 	before := w.ranks
 	w.ranks = nil
+	if !w.made.IsZero() {
+		w.slowest = max(w.slowest, time.Since(w.made))
+	}
+	w.made = time.Now()
 	for _, c := range made {
 		w.ranks = append(w.ranks, c.from)
 	}
@@ -165,7 +172,8 @@ func (w *worker) tell(ctx context.Context, step int, loss float64, made []contri
 		}
 	}
 	if step%20 == 0 || step == w.steps-1 {
-		fmt.Printf("step %3d  loss %.4f  ranks %s\n", step, loss, numbers(w.ranks))
+		fmt.Printf("step %3d  loss %.4f  ranks %-7s  slowest step %4d ms\n", step, loss, numbers(w.ranks), w.slowest.Milliseconds())
+		w.slowest = 0
 	}
 }
 
