@@ -24,6 +24,7 @@ import (
 //
 //	members N                join as worker/0 to worker/N-1
 //	arrive BARRIER I...      let these members wait at a barrier
+//	meet BARRIER I...        the same, and wait until all that wait there have passed it
 //	fail I TEXT              let one report an error
 //	die I                    let one vanish
 //	leave                    let all leave politely
@@ -36,7 +37,7 @@ import (
 //	web, mute, silent        put something else than a service at $SERRY_ADDRESS
 func jobCommands() map[string]func(*testscript.TestScript, bool, []string) {
 	return map[string]func(*testscript.TestScript, bool, []string){
-		"members": members, "arrive": arrive, "fail": failOne, "die": die, "leave": leave,
+		"members": members, "arrive": arrive, "meet": meet, "fail": failOne, "die": die, "leave": leave,
 		"until": until, "show": show, "follow": follow, "heard": heard,
 		"publish": publish,
 		"web": pretend(func(c net.Conn) {
@@ -99,6 +100,18 @@ func arrive(ts *testscript.TestScript, _ bool, args []string) {
 			_ = m.Barrier(context.Background(), args[0], serry.BarrierOptions{})
 		})
 	}
+}
+
+func meet(ts *testscript.TestScript, _ bool, args []string) {
+	j, errs := jobOf(ts), make(chan error, len(args))
+	for _, number := range args[1:] {
+		m := j.member(ts, number)
+		go func() { errs <- m.Barrier(context.Background(), args[0], serry.BarrierOptions{}) }()
+	}
+	for range args[1:] {
+		ts.Check(<-errs)
+	}
+	j.waits.Wait()
 }
 
 func failOne(ts *testscript.TestScript, _ bool, args []string) {

@@ -20,6 +20,7 @@ import (
 	"github.com/serry-dev/serry/launch/cluster"
 	"github.com/serry-dev/serry/server"
 	"github.com/serry-dev/serry/topo"
+	"github.com/serry-dev/serry/wire/mtls"
 )
 
 // Exit statuses of serry run for commands that cannot be run, as shells have them.
@@ -47,6 +48,11 @@ starts again what --restart names:
           It cannot come back into collectives of jax on CPU
   all     everybody, as a new attempt with a service of its own
 
+With --service the tasks use a service that runs elsewhere (serry serve, for
+as many tasks, and --recoverable where this is), by a relay on each host that
+hides its outages; each attempt is a new epoch there. The three timeouts below
+are then those of that service.
+
 No process of the job outlives it, whatever ends serry run. SIGINT, SIGTERM and
 SIGHUP are passed on; tasks then have --grace to end, or until the second one.
 
@@ -56,6 +62,9 @@ serry run; 127 or 126 the command is not there or cannot be run; 2 a mistake in
 the command line; 1 anything else.`,
 		Example: `  serry run -n 4 -- python train.py
   serry run -n 8 --restart all --max-restarts 3 --log-dir logs -- python train.py
+
+  # with a service on three hosts, which may lose any one of them
+  serry run -n 4 --service host0:8476,host1:8476,host2:8476 -- python train.py
 
   # on each of two hosts, with I = 0 and 1
   serry run -n 8 --nnodes 2 --node-rank I --coordinator host0:8475 -- python train.py
@@ -105,6 +114,8 @@ type runSettings struct {
 	stateDir    string
 	noMPI       bool
 	logLevel    string
+	service     []string
+	tls         mtls.Files
 
 	registerTimeout, heartbeatTimeout, shutdownTimeout time.Duration
 }
@@ -115,6 +126,7 @@ func (s *runSettings) define(f *pflag.FlagSet) {
 	f.IntVar(&s.nodes, "nnodes", 1, "`number` of hosts; serry run is started on each")
 	f.IntVar(&s.node, "node-rank", 0, "`number` of this host, from 0")
 	f.StringVar(&s.coordinator, "coordinator", "", "`host:port` on host 0 where all hosts meet")
+	f.StringSliceVar(&s.service, "service", nil, "`addresses` of a service that runs elsewhere, with commas between them (default one of its own for each attempt)")
 	f.IntVar(&s.spares, "spares", 0, "`number` of further hosts, with ranks from --nnodes on, that wait to take the place of a lost one")
 	f.StringVar(&s.cluster, "cluster", cluster.Auto, "where to take the three above from if not given: auto, none, or `one` of "+strings.Join(cluster.Names(), ", "))
 	f.BoolVar(&s.explain, "explain", false, "say how this host found its place, and run nothing")
@@ -128,6 +140,10 @@ func (s *runSettings) define(f *pflag.FlagSet) {
 	f.DurationVar(&s.registerTimeout, "register-timeout", time.Hour, "how long the first task waits for the last one")
 	f.DurationVar(&s.heartbeatTimeout, "heartbeat-timeout", 100*time.Second, "how long a task may be silent")
 	f.DurationVar(&s.shutdownTimeout, "shutdown-timeout", 5*time.Minute, "how long the first task that leaves waits for the last; 0: each leaves by itself")
+	f.StringVar(&s.tls.Cert, "tls-cert", "", "PEM `file` with the certificate chain to show to the service of --service")
+	f.StringVar(&s.tls.Key, "tls-key", "", "PEM `file` with its private key")
+	f.StringVar(&s.tls.CA, "tls-ca", "", "PEM `file` with the roots that the service must chain to")
+	f.StringVar(&s.tls.PeerPrefix, "tls-peer-prefix", "", "what a URI name of the service's certificate must begin with")
 	f.StringVar(&s.logLevel, "log-level", "error", "least important lines of the service to show: debug, info, warn or `error`")
 }
 
@@ -155,7 +171,27 @@ func (s *runSettings) config(cmd *cobra.Command, args []string) (launch.Config, 
 		return c, fmt.Errorf("--heartbeat-timeout %v: want more than 0", s.heartbeatTimeout)
 	}
 	c.Service.Log = slog.New(slog.NewTextHandler(cmd.ErrOrStderr(), &slog.HandlerOptions{Level: level}))
-	return c, nil
+	return c, s.relay(&c)
+}
+
+// relay says how relays reach a service that runs elsewhere.
+func (s *runSettings) relay(c *launch.Config) error {
+	if len(s.service) == 0 {
+		if !s.tls.IsZero() {
+			return errors.New("--tls-cert, --tls-key, --tls-ca: they are for --service, without which nothing leaves this host")
+		}
+		return nil
+	}
+	c.Relay.Log = c.Service.Log
+	var err error
+	if c.Relay.Upstream, err = upstreamOf("service", s.service); err != nil || s.tls.IsZero() {
+		return err
+	}
+	id, err := mtls.Load(s.tls)
+	if err == nil {
+		c.Relay.TLS = id.Client
+	}
+	return err
 }
 
 func (s *runSettings) run(cmd *cobra.Command, args []string) error {

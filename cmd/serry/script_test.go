@@ -39,7 +39,7 @@ func TestScripts(t *testing.T) {
 
 func commands() map[string]func(*testscript.TestScript, bool, []string) {
 	all := jobCommands()
-	all["start"], all["dial"], all["end"], all["signal"] = start, dial, end, send
+	all["start"], all["dial"], all["end"], all["ended"], all["signal"] = start, dial, end, ended, send
 	return all
 }
 
@@ -66,7 +66,8 @@ func start(ts *testscript.TestScript, _ bool, args []string) {
 	pipe, err := r.cmd.StdoutPipe()
 	ts.Check(err)
 	ts.Check(r.cmd.Start())
-	ts.Defer(func() { r.cmd.Process.Kill() })
+	process := r.cmd.Process // a script may start another
+	ts.Defer(func() { process.Kill() })
 	r.stdout = bufio.NewReader(pipe)
 	if r.first, err = r.stdout.ReadString('\n'); err != nil {
 		r.cmd.Wait()
@@ -102,12 +103,17 @@ func send(ts *testscript.TestScript, _ bool, args []string) {
 // end sends a signal and checks that the server ends, and ends well unless it is killed. What it
 // wrote is then in the files out and log.
 func end(ts *testscript.TestScript, _ bool, args []string) {
+	ts.Check(ts.Value(serverKey{}).(*running).cmd.Process.Signal(signals[args[0]]))
+	ended(ts, false, args)
+}
+
+// ended waits until the server ends, and checks that it ends well unless it is said to be killed.
+func ended(ts *testscript.TestScript, _ bool, args []string) {
 	r := ts.Value(serverKey{}).(*running)
-	ts.Check(r.cmd.Process.Signal(signals[args[0]]))
 	var rest bytes.Buffer
 	_, err := rest.ReadFrom(r.stdout)
 	ts.Check(err)
-	if err := r.cmd.Wait(); args[0] != "KILL" {
+	if err := r.cmd.Wait(); len(args) == 0 || args[0] != "KILL" {
 		ts.Check(err)
 	}
 	ts.Check(os.WriteFile(ts.MkAbs("out"), append([]byte(r.first), rest.Bytes()...), 0o600))
