@@ -63,11 +63,21 @@ func (j *failoverJob) steps(n int) time.Duration {
 func (j *failoverJob) ends() {
 	j.t.Helper()
 	j.processes[0].tell("end")
-	accounts := make([]account, len(j.processes))
+	lines := make([]string, len(j.processes))
 	for i, p := range j.processes {
-		line := p.line()
+		lines[i] = p.line()
+	}
+	checkAccounts(j.t, lines)
+	j.processes.leaves()
+}
+
+// checkAccounts holds the accounts of all processes to each other.
+func checkAccounts(t *testing.T, lines []string) {
+	t.Helper()
+	accounts := make([]account, len(lines))
+	for i, line := range lines {
 		if err := json.Unmarshal([]byte(line), &accounts[i]); err != nil {
-			j.t.Fatalf("%s: printed %q: %v", p.name, line, err)
+			t.Fatalf("process %d: printed %q: %v", i, line, err)
 		}
 	}
 	var counted []int
@@ -77,7 +87,7 @@ func (j *failoverJob) ends() {
 	slices.Sort(counted)
 	for i, got := range counted {
 		if got != i+1 {
-			j.t.Errorf("increment %d of all was answered %d; want each number once", i+1, got)
+			t.Errorf("increment %d of all was answered %d; want each number once", i+1, got)
 			break
 		}
 	}
@@ -91,11 +101,10 @@ func (j *failoverJob) ends() {
 		}
 		slices.Sort(want.Said)
 		if diff := cmp.Diff(want, a); diff != "" {
-			j.t.Errorf("process %d: account (-want +got)\n%s", i, diff)
+			t.Errorf("process %d: account (-want +got)\n%s", i, diff)
 		}
 	}
-	j.processes.leaves()
-	j.t.Logf("%d steps, %d increments", accounts[0].Steps, len(counted))
+	t.Logf("%d steps, %d increments", accounts[0].Steps, len(counted))
 }
 
 // relays starts n relays, one for each process of a job, and returns where they

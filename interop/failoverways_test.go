@@ -1,6 +1,7 @@
 package interop
 
 import (
+	"fmt"
 	"strings"
 	"syscall"
 	"testing"
@@ -90,4 +91,32 @@ func TestDirectClientsAreHandedOver(t *testing.T) {
 	}
 	t.Log(stood)
 	job.ends()
+}
+
+// serry run with a service elsewhere: its relay is the only one of the host, and
+// its tasks outlive a leader, too.
+func TestRunOutlivesALeader(t *testing.T) {
+	lab.Clause(t, "A-SIDE-0", "A-SIDE-19", "C-EPOCH-6", "T-REAL-12")
+	skipShort(t)
+	s := startTrio(t, here)
+	r := launch(t, nil, "-n", "4", "--service", strings.Join(s.addrs(), ","), "--",
+		"sh", "-c", "exec "+jaxNew.python(t)+" testdata/failover.py 4 $SERRY_TASK 60")
+	l := s.leader(0)
+	for _, step := range []string{"[0] serry: step 10", "[0] serry: step 30"} {
+		r.await(step)
+		l.signal(syscall.SIGKILL)
+		next := s.leader(l.term)
+		s.restart(l.trioMember)
+		l = next
+	}
+	r.ends(0, "serry: all 4 tasks ended well")
+	lines := make([]string, 4)
+	for _, said := range r.said {
+		for task := range lines {
+			if line, ok := strings.CutPrefix(said, fmt.Sprintf("[%d] %s{", task, mark)); ok {
+				lines[task] = "{" + line
+			}
+		}
+	}
+	checkAccounts(t, lines)
 }

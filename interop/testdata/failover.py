@@ -1,6 +1,6 @@
 """One process of a jax job that leans on the service without a pause, and holds it to its word.
 
-usage: failover.py PROCESSES PROCESS
+usage: failover.py PROCESSES PROCESS [STEPS]
 
 The coordinator comes by environment alone. Each step computes across all
 processes, passes one barrier id twice, and talks through keys, counters and
@@ -11,6 +11,9 @@ Lines on stdin:
 
   steps N   prints "step S" when N more steps are made
   end       ends the job, at a step that all agree on
+
+With STEPS nothing is read: every tenth step is printed, and the job ends after
+that many.
 
 The last line is what the process saw, in JSON.
 """
@@ -128,8 +131,24 @@ class Job:
     return any(row[2] for row in rows)
 
 
-def main(processes, me):
-  orders = Orders()
+class Plan:
+  """Orders that are known beforehand."""
+
+  def __init__(self, steps):
+    self.made, self.steps = 0, steps
+
+  @property
+  def ending(self):
+    return self.made + 1 >= self.steps
+
+  def made_step(self):
+    self.made += 1
+    if self.made % 10 == 0:
+      say('step', self.made)
+
+
+def main(processes, me, steps=None):
+  orders = Plan(steps) if steps else Orders()
   jax.distributed.initialize(num_processes=processes, process_id=me)
   client = distributed.global_state.client
   job, counters = Job(client, processes, me), [Counter(client) for _ in range(2)]
