@@ -51,7 +51,7 @@ func (d Dialect) wire() wire.Dialect {
 // Config says who we are and how patient we are. Address and Task must be given. What is zero has
 // the default in brackets.
 type Config struct {
-	Address     string            // of the service: "host:port", "unix:/path", "ipv4:a:port,b:port" or another target of gRPC
+	Address     string            // of the service, or several with commas: "host:port", "unix:/path" or another target of gRPC
 	Task        serry.TaskID      // our place in the job; an empty job means "worker"
 	Incarnation serry.Incarnation // of this life (drawn at random)
 	Dialect     Dialect           // (Auto)

@@ -14,13 +14,13 @@ import (
 	"github.com/serry-dev/serry/wire/rpc"
 )
 
-// network is a Transport over connections of its own.
+// network is a Transport over HTTP/2, with connections of its own.
 type network struct {
 	// Set in Dial, then constant.
-	address string
-	options back.Options
-	life    context.Context // ends with Close
-	end     context.CancelFunc
+	addresses []string
+	options   back.Options
+	life      context.Context // ends with Close
+	end       context.CancelFunc
 
 	work sync.WaitGroup // dialling
 
@@ -30,6 +30,7 @@ type network struct {
 		since  time.Time           // when it was made
 		conns  map[*back.Conn]bool // all that may still carry calls
 		next   *dialling           // under way, or nil
+		tried  int                 // addresses, so far
 		failed int                 // how many times in a row a connection could not be made, or did not last
 		why    error               // the last time
 	}
@@ -120,7 +121,7 @@ func (n *network) dial(d *dialling, wait time.Duration) {
 	err := pause(n.life, wait)
 	if err == nil {
 		ctx, cancel := context.WithTimeout(n.life, dialTimeout)
-		d.conn, err = back.Dial(ctx, n.address, n.options)
+		d.conn, err = back.Dial(ctx, n.address(), n.options)
 		cancel()
 	}
 	n.mu.Lock()
@@ -133,6 +134,14 @@ func (n *network) dial(d *dialling, wait time.Duration) {
 		n.keep(d.conn)
 	}
 	close(d.over)
+}
+
+// address is where to try next: each in turn.
+func (n *network) address() string {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.mu.tried++
+	return n.addresses[(n.mu.tried-1)%len(n.addresses)]
 }
 
 // keep makes a connection the one for new calls. A former one may still have answers to bring.

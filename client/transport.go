@@ -24,17 +24,26 @@ type DialOptions struct {
 	TLS  *tls.Config // nil: plain text
 	Gzip bool        // compress requests, and ask for compressed replies
 
-	// Connect makes the connections, in place of the network. The address is the one of Dial.
+	// Connect makes the connections, in place of the network. The address is one of those of Dial, or
+	// the one by which the service calls its leader.
 	Connect func(ctx context.Context, address string) (net.Conn, error)
 }
 
-// Dial makes a Transport to a service that need not be there yet. It keeps one connection, makes it
-// at the first call, and makes another when it breaks. Proxies that the environment names are not used.
+// Dial makes a Transport to a service that need not be there yet. It keeps one connection, and makes
+// another when that breaks. Several addresses, with commas between them, are those of servers of one
+// service: whichever leads is found. Proxies that the environment names are not used.
+//
+// A server of ours is spoken to over serry's own stream (package stream), any other, or if Gzip is set,
+// over HTTP/2.
 func Dial(address string, o DialOptions) (Transport, error) {
-	if err := back.CheckAddress(address); err != nil && o.Connect == nil {
+	addresses := split(address)
+	if err := check(addresses); err != nil && o.Connect == nil {
 		return nil, err
 	}
-	n := &network{address: address, options: back.Options{TLS: o.TLS, Gzip: o.Gzip, Connect: o.Connect}}
+	n := &network{addresses: addresses, options: back.Options{TLS: o.TLS, Gzip: o.Gzip, Connect: o.Connect}}
 	n.life, n.end = context.WithCancel(context.Background())
-	return n, nil
+	if o.Gzip {
+		return n, nil
+	}
+	return newLine(addresses, o, n), nil
 }

@@ -152,3 +152,6 @@ func (b beside) identify(p *peer, e *epoch, task serry.TaskID) (own, service ser
 	}
 	return p.identify(e, task)
 }
+
+// Hosts is how many relays and clients are connected by streams, or may resume theirs.
+func (s *Server) Hosts() int { return s.streams.Sessions() }

@@ -25,8 +25,8 @@ const (
 	Watches               // waits for a change of the tasks; of the dialects XLA and TF only
 )
 
-// changes says whether such a call needs a request id to be sent again.
-func (r Role) changes() bool { return r == Changes || r == Registers || r == Leaves }
+// Changes says whether such a call needs a request id to be sent again (C-REQ-1).
+func (r Role) Changes() bool { return r == Changes || r == Registers || r == Leaves }
 
 // A Caller is what a request says of who sends it, and as what. See [Peek].
 type Caller struct {

@@ -95,7 +95,7 @@ type pending struct {
 	order uint64 // in which calls came
 }
 
-// NewHost makes a host and starts to connect.
+// NewHost makes a host and starts to connect. The sink may be called before it returns.
 func NewHost(cfg HostConfig) *Host {
 	cfg.MaxCalls = cmp.Or(cfg.MaxCalls, defaultMaxCalls)
 	cfg.MaxBytes = cmp.Or(cfg.MaxBytes, defaultMaxBytes)
