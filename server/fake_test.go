@@ -8,6 +8,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/serry-dev/serry"
 	"github.com/serry-dev/serry/server"
 	"github.com/serry-dev/serry/wire/rpc"
 )
@@ -91,3 +92,5 @@ func (c *fakeConn) code(t testing.TB, what string, call rpc.CallID) codes.Code {
 	}
 	return r.status.Code
 }
+
+func serryTask(i int) serry.TaskID { return serry.TaskID{Job: "worker", Index: i} }

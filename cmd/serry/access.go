@@ -115,12 +115,12 @@ func (a *access) open(ctx context.Context) (*remote, error) {
 		return nil, runError{a.unreachable(err)}
 	}
 	transport, err := client.Dial(a.address, client.DialOptions{
-		Connect: func(ctx context.Context, _ string) (net.Conn, error) {
+		Connect: func(ctx context.Context, address string) (net.Conn, error) {
 			if c := first; c != nil {
 				first = nil
 				return c, nil
 			}
-			return line.dial(ctx)
+			return line.to(address).dial(ctx)
 		},
 	})
 	if err != nil {
@@ -130,8 +130,8 @@ func (a *access) open(ctx context.Context) (*remote, error) {
 	return &remote{address: a.address, timeout: a.timeout, transport: transport, broken: broken}, nil
 }
 
-// secure is the TLS configuration, or nil.
-func (a *access) secure() (*tls.Config, error) {
+// secure makes the TLS configuration for an address; nil: there is none.
+func (a *access) secure() (func(address string) *tls.Config, error) {
 	if a.tls.IsZero() {
 		return nil, nil
 	}
@@ -139,8 +139,10 @@ func (a *access) secure() (*tls.Config, error) {
 	if err != nil {
 		return nil, err
 	}
-	host, _, _ := net.SplitHostPort(a.address)
-	return id.Client(cmp.Or(host, "localhost")), nil
+	return func(address string) *tls.Config {
+		host, _, _ := net.SplitHostPort(address)
+		return id.Client(cmp.Or(host, "localhost"))
+	}, nil
 }
 
 // unreachable adds what is known to help to the error of a connection.
@@ -175,8 +177,14 @@ func shortened(err error) error {
 type dialer struct {
 	address string
 	timeout time.Duration
-	secure  *tls.Config // or nil
+	secure  func(address string) *tls.Config // or nil
 	fail    context.CancelCauseFunc
+}
+
+// to is the dialer for another server of the service, which the first one has named.
+func (d dialer) to(address string) dialer {
+	d.address = address
+	return d
 }
 
 func (d dialer) dial(ctx context.Context) (net.Conn, error) {
@@ -193,7 +201,7 @@ func (d dialer) dial(ctx context.Context) (net.Conn, error) {
 	if d.secure == nil {
 		return &greeting{Conn: c, fail: d.fail}, nil
 	}
-	tc := tls.Client(c, d.secure)
+	tc := tls.Client(c, d.secure(d.address))
 	if err := tc.HandshakeContext(ctx); err != nil {
 		c.Close()
 		return nil, fmt.Errorf("TLS: %w", err)

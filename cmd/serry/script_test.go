@@ -48,7 +48,7 @@ type running struct {
 	cmd    *exec.Cmd
 	stdout *bufio.Reader
 	first  string // line on stdout
-	stderr bytes.Buffer
+	stderr *bytes.Buffer
 }
 
 type serverKey struct{}
@@ -59,10 +59,10 @@ func start(ts *testscript.TestScript, _ bool, args []string) {
 	r := ts.Value(serverKey{}).(*running)
 	path, err := exec.LookPath("serry")
 	ts.Check(err)
-	*r = running{cmd: exec.Command(path, args...)}
+	*r = running{cmd: exec.Command(path, args...), stderr: new(bytes.Buffer)}
 	r.cmd.Dir = ts.MkAbs(".")
 	r.cmd.Env = append(os.Environ(), "SERRY_TASKS="+ts.Getenv("SERRY_TASKS"))
-	r.cmd.Stderr = &r.stderr
+	r.cmd.Stderr = r.stderr
 	pipe, err := r.cmd.StdoutPipe()
 	ts.Check(err)
 	ts.Check(r.cmd.Start())

@@ -1,0 +1,206 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/serry-dev/serry"
+	"github.com/serry-dev/serry/client"
+	"github.com/serry-dev/serry/internal/lab"
+	"github.com/serry-dev/serry/relay"
+)
+
+// TestThreePeers runs three servers as processes of their own, kills whoever leads again and again, and
+// lets members behind a relay count and meet all the while.
+func TestThreePeers(t *testing.T) {
+	if testing.Short() {
+		t.Skip("it takes seconds of real time")
+	}
+	lab.Clause(t, "C-TERM-3", "NEW-50", "C-LOG-3", "C-REQ-2", "A-SIDE-0")
+	p := startPeers(t)
+	r, err := relay.New(relay.Config{Upstream: p.addresses})
+	if err != nil {
+		t.Fatal(err)
+	}
+	l, err := net.Listen("unix", filepath.Join(t.TempDir(), "relay"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	go r.Serve(l)
+	defer r.Shutdown(context.Background())
+	members := joinAll(t, unixPrefix+l.Addr().String(), 2)
+
+	total := 0
+	for round := range 3 {
+		for range 50 {
+			total++
+			n, err := members[total%2].KV().Add(t.Context(), "n", 1)
+			if err != nil || n != int64(total) {
+				t.Fatalf("Add() %d = %d, %v; want one more than before", total, n, err)
+			}
+		}
+		first := make(chan error, 1)
+		barrier := fmt.Sprint("round ", round)
+		go func() { first <- members[0].Barrier(t.Context(), barrier, serry.BarrierOptions{}) }()
+		dead := p.killLeader(t, r.Status().Address)
+		if err := members[1].Barrier(t.Context(), barrier, serry.BarrierOptions{}); err != nil {
+			t.Fatalf("Barrier() over the death of %s = %v", dead, err)
+		}
+		if err := <-first; err != nil {
+			t.Fatalf("Barrier() of who had arrived before the death of %s = %v", dead, err)
+		}
+		p.start(t, dead)
+	}
+	for _, m := range members {
+		if err := m.Context().Err(); err != nil {
+			t.Errorf("a member was lost: %v", context.Cause(m.Context()))
+		}
+	}
+}
+
+// joinAll joins a job of n tasks.
+func joinAll(t *testing.T, address string, n int) []*client.Member {
+	t.Helper()
+	members, errs := make([]*client.Member, n), make([]error, n)
+	var all sync.WaitGroup
+	for i := range n {
+		all.Go(func() {
+			members[i], errs[i] = client.Join(t.Context(), client.Config{Address: address, Task: serry.TaskID{Job: "worker", Index: i}})
+		})
+	}
+	all.Wait()
+	for i, err := range errs {
+		if err != nil {
+			t.Fatalf("Join(%d) = %v", i, err)
+		}
+		t.Cleanup(func() { members[i].Close() })
+	}
+	return members
+}
+
+// peers are three servers.
+type peers struct {
+	dir       string
+	list      string // for --peers
+	addresses []string
+	running   map[string]*exec.Cmd // by address
+}
+
+func startPeers(t *testing.T) *peers {
+	t.Helper()
+	ports := freePorts(t, 6)
+	p := &peers{dir: t.TempDir(), running: make(map[string]*exec.Cmd)}
+	var list []string
+	for i, name := range []string{"a", "b", "c"} {
+		p.addresses = append(p.addresses, "127.0.0.1:"+ports[i])
+		list = append(list, name+"=127.0.0.1:"+ports[3+i])
+	}
+	p.list = strings.Join(list, ",")
+	var all sync.WaitGroup
+	cmds := make([]*exec.Cmd, len(p.addresses))
+	for i, address := range p.addresses {
+		all.Go(func() { cmds[i] = p.launch(t, address) })
+	}
+	all.Wait()
+	for i, address := range p.addresses {
+		if cmds[i] == nil {
+			t.FailNow()
+		}
+		p.running[address] = cmds[i]
+	}
+	return p
+}
+
+// start starts a server again.
+func (p *peers) start(t *testing.T, address string) {
+	t.Helper()
+	if p.running[address] = p.launch(t, address); p.running[address] == nil {
+		t.FailNow()
+	}
+}
+
+// launch starts the server of an address and waits for its first line.
+func (p *peers) launch(t *testing.T, address string) *exec.Cmd {
+	name := ""
+	for i, a := range p.addresses {
+		if a == address {
+			name = string(rune('a' + i))
+		}
+	}
+	path, err := exec.LookPath("serry")
+	if err != nil {
+		t.Error(err)
+		return nil
+	}
+	cmd := exec.Command(path, "serve", "--tasks", "2", "--listen", address,
+		"--peers", p.list, "--name", name, "--data-dir", filepath.Join(p.dir, name))
+	log, err := os.OpenFile(filepath.Join(p.dir, name+".log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	if err != nil {
+		t.Error(err)
+		return nil
+	}
+	defer log.Close()
+	cmd.Stderr = log
+	out, err := cmd.StdoutPipe()
+	if err == nil {
+		err = cmd.Start()
+	}
+	if err != nil {
+		t.Error(err)
+		return nil
+	}
+	t.Cleanup(func() {
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait() // it was killed
+		if t.Failed() {
+			text, _ := os.ReadFile(log.Name())
+			t.Logf("log of %s:\n%s", name, text)
+		}
+	})
+	if line, err := bufio.NewReader(out).ReadString('\n'); err != nil || !strings.Contains(line, "serving 2 tasks") {
+		t.Errorf("first line of %s = %q, %v", name, line, err)
+		return nil
+	}
+	return cmd
+}
+
+// killLeader kills the server that a relay is connected to.
+func (p *peers) killLeader(t *testing.T, leader string) (dead string) {
+	t.Helper()
+	cmd := p.running[leader]
+	if cmd == nil {
+		t.Fatalf("the relay is connected to %q, which is none of %v", leader, p.addresses)
+	}
+	began := time.Now()
+	if err := cmd.Process.Signal(syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	_ = cmd.Wait()
+	t.Logf("killed %s after %v", leader, time.Since(began).Round(time.Millisecond))
+	return leader
+}
+
+// freePorts finds ports that nobody has now.
+func freePorts(t *testing.T, n int) (ports []string) {
+	t.Helper()
+	for range n {
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer l.Close()
+		ports = append(ports, strconv.Itoa(l.Addr().(*net.TCPAddr).Port))
+	}
+	return ports
+}
