@@ -169,7 +169,7 @@ func (r *Relay) forward(c *client, q request, k *held) error {
 	if k.life != nil {
 		up.Stamp = stream.Stamp{Life: k.life.name(), Service: k.life.service}
 	}
-	if k.shape.Dialect != wire.Own && (k.role == wire.Changes || k.role == wire.Registers || k.role == wire.Leaves) {
+	if !q.who.Identified && k.role.Changes() {
 		k.number = c.numbers.next()
 		up.Number = k.number
 	}

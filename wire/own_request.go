@@ -207,6 +207,9 @@ func (d *decoder) ownEvent(body []byte) (coord.Event, error) {
 		Task:        d.ownTask(r.GetTask()),
 		Incarnation: serry.Incarnation(r.GetIncarnation()),
 	}
+	if r.GetId() == nil { // it may have one beside it: from a relay
+		call.ID = d.origin.ID
+	}
 	d.shape.task = call.Task
 	switch c := r.GetCall().(type) {
 	case *serrypb.Request_Register:

@@ -13,8 +13,7 @@ import (
 // A Role is what a call means to whoever passes it on without reading the rest of it.
 type Role int8
 
-// The roles. Calls that change state are sent with a request id (C-REQ-1); those of serry's own
-// dialect bring theirs with them.
+// The roles. Calls that change state are sent with a request id (C-REQ-1).
 const (
 	Reads     Role = iota // can be sent again as it is
 	Changes               // must be sent again under the same request id
@@ -34,6 +33,7 @@ type Caller struct {
 	Role        Role
 	Task        serry.TaskID // as the caller writes it, so without a job in dialect XLA; or zero
 	Incarnation serry.Incarnation
+	Identified  bool              // it has a request id inside, as calls of serry's own dialect may
 	Service     serry.Incarnation // the epoch it means; or zero
 	Version     int64             // of a watch
 	Job         string            // of a watch in dialect TF
@@ -94,7 +94,7 @@ func OutOfReach() rpc.Status { return Shape{}.Refuse(outOfReach) }
 var roles = map[Op]Role{
 	opRegister: Registers, opHeartbeat: Beats, opShutdown: Leaves, opPoll: Polls, opWatch: Watches,
 	opReset: Changes, opReport: Changes, opInsert: Changes, opIncrement: Changes, opDelete: Changes,
-	opBarrier: Changes, opCancel: Changes, opAlive: Changes, opWaitAll: Changes,
+	opBarrier: Changes, opCancel: Changes, opAlive: Changes, opWaitAll: Changes, opSwap: Changes, opSuspect: Changes,
 }
 
 // Where requests of both dialects have what a relay looks at. A place is the number of a field, 0 for
@@ -182,12 +182,13 @@ func (c *Caller) readTask(b []byte) bool {
 	})
 }
 
-// ownRoles is which field of a request of serry's own dialect the call stands in, for the calls that
-// mean something to a relay. Whatever changes state has an id inside.
-var ownRoles = map[protowire.Number]struct {
-	op   Op
-	role Role
-}{10: {opRegister, Registers}, 11: {opHeartbeat, Beats}, 12: {opShutdown, Leaves}, 15: {opPoll, Polls}}
+// ownOps is which field of a request of serry's own dialect a call stands in, for those that mean
+// something to a relay.
+var ownOps = map[protowire.Number]Op{
+	10: opRegister, 11: opHeartbeat, 12: opShutdown, 13: opReset, 14: opReport, 15: opPoll,
+	18: opInsert, 21: opIncrement, 23: opDelete, 24: opSwap,
+	26: opBarrier, 27: opCancel, 28: opAlive, 29: opWaitAll, 30: opSuspect,
+}
 
 func (c *Caller) peekOwn(body []byte) bool {
 	return eachField(body, func(f field) bool {
@@ -198,9 +199,11 @@ func (c *Caller) peekOwn(body []byte) bool {
 			return c.readTask(f.bytes)
 		case f.number == 4 && f.typ == protowire.Fixed64Type:
 			c.Incarnation = serry.Incarnation(f.value)
+		case f.number == 1 && f.typ == protowire.BytesType:
+			c.Identified = true
 		case f.typ == protowire.BytesType:
-			if r, ok := ownRoles[f.number]; ok {
-				c.Shape.Op, c.Role = r.op, r.role
+			if op, ok := ownOps[f.number]; ok {
+				c.Shape.Op, c.Role = op, roles[op]
 			}
 		}
 		return true

@@ -32,7 +32,9 @@ func TestPeek(t *testing.T) {
 	for _, ev := range []coord.Event{
 		coord.RegisterTask{Call: from(worker(1))}, coord.Heartbeat{Call: from(worker(1))},
 		coord.PollForError{Call: from(worker(1))}, coord.ShutdownTask{Call: from(worker(1))},
-		coord.IncrementKeyValue{Call: from(worker(1)), Key: "k", By: 1},
+		coord.IncrementKeyValue{Call: from(worker(1)), Key: "k", By: 1}, coord.WatchTasks{Call: from(worker(1)), Version: 3},
+		coord.SwapKeyValue{Call: from(worker(1)), Key: "k"}, coord.Suspect{Call: from(worker(1))}, coord.ListKeys{}, coord.WatchKeys{},
+		coord.TryGetKeyValue{Call: coord.Call{ID: coord.RequestID{Requester: 3, Number: 1}}, Key: "k"},
 	} {
 		path, body, err := Own.Request(ev)
 		if err != nil {
@@ -57,6 +59,9 @@ func checkPeek(t *testing.T, path string, body []byte) {
 	if w, is := ev.(coord.WatchTasks); is && c.Role == Watches && (c.Version != w.Version || c.Job != w.Job) {
 		t.Errorf("Peek(%s) = version %d of job %q; want %d of %q", path, c.Version, c.Job, w.Version, w.Job)
 	}
+	if c.Identified != (want.ID != coord.RequestID{}) && shape.Dialect == Own && len(body) > 0 {
+		t.Errorf("Peek(%s) says that it has an id: %v; want %v", path, c.Identified, want.ID)
+	}
 	if c.Role != roleOf(ev, shape) {
 		t.Errorf("Peek(%s) says role %d; want %d", path, c.Role, roleOf(ev, shape))
 	}
@@ -74,16 +79,13 @@ func roleOf(ev coord.Event, s Shape) Role {
 	case coord.ShutdownTask:
 		return Leaves
 	}
-	if s.Dialect == Own {
-		return Reads
-	}
 	switch ev.(type) {
 	case coord.WatchTasks:
-		if s.Op == opWatch {
+		if s.Op == opWatch && s.Dialect != Own {
 			return Watches
 		}
 		return Reads
-	case coord.GetKeyValue, coord.TryGetKeyValue, coord.GetKeyValueDir, coord.GetTaskState:
+	case coord.GetKeyValue, coord.TryGetKeyValue, coord.GetKeyValueDir, coord.GetTaskState, coord.ListKeys, coord.WatchKeys, coord.GetStatus:
 		return Reads
 	}
 	return Changes
@@ -135,6 +137,22 @@ func TestMarshalError(t *testing.T) {
 	for _, b := range [][]byte{nil, []byte("\xff")} {
 		if UnmarshalError(b) == nil {
 			t.Errorf("UnmarshalError(%q) = nil", b)
+		}
+	}
+}
+
+// TestIDBeside: a request of serry's own dialect that has no id inside can have one beside it.
+func TestIDBeside(t *testing.T) {
+	clause(t, "C-REQ-1")
+	beside, inside := coord.RequestID{Requester: 9, Number: 4}, coord.RequestID{Requester: 3, Number: 1}
+	for _, c := range []struct{ inside, want coord.RequestID }{{inside, inside}, {coord.RequestID{}, beside}} {
+		path, body, err := Own.Request(coord.InsertKeyValue{Call: coord.Call{ID: c.inside}, Key: "k"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		ev, _, err := new(Codec).Decode(path, body, Origin{ID: beside})
+		if got, _ := coord.CallOf(ev); err != nil || got.ID != c.want {
+			t.Errorf("Decode() with %+v inside = %+v, %v; want %+v", c.inside, got.ID, err, c.want)
 		}
 	}
 }
