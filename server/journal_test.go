@@ -422,6 +422,7 @@ func TestHandoverAnswersNobody(t *testing.T) {
 		for what, end := range held {
 			pending(t, what+"() at a leader that has handed over", end)
 		}
+		time.Sleep(2 * time.Second) // what falls due meanwhile is for the successor, and no reason to hurry
 		if err := cfg.Journal.Resign(t.Context()); err != nil {
 			t.Fatalf("Resign() = %v", err)
 		}

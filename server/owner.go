@@ -187,6 +187,9 @@ func (o *owner) commit() {
 
 // next says when the next thing falls due, or never.
 func (o *owner) next() coord.Time {
+	if o.over {
+		return never // whatever falls due is for the successor
+	}
 	due, ok := o.machine.Deadline()
 	if ok && o.journal != nil {
 		due = min(due, o.size.tick())
