@@ -10,6 +10,7 @@ import (
 	"net"
 	"os"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -21,6 +22,7 @@ import (
 	"github.com/serry-dev/serry/coord"
 	"github.com/serry-dev/serry/wire"
 	"github.com/serry-dev/serry/wire/mtls"
+	"github.com/serry-dev/serry/wire/stream"
 )
 
 const (
@@ -214,7 +216,15 @@ func (d dialer) dial(ctx context.Context) (net.Conn, error) {
 type greeting struct {
 	net.Conn
 	fail  context.CancelCauseFunc
-	heard bool // used by the one who reads
+	heard bool        // used by the one who reads
+	ours  atomic.Bool // it was asked whether it speaks serry's stream; to hang up is an answer
+}
+
+func (g *greeting) Write(b []byte) (int, error) {
+	if len(b) > 0 && b[0] == stream.Preface[0] {
+		g.ours.Store(true)
+	}
+	return g.Conn.Write(b)
 }
 
 func (g *greeting) Read(b []byte) (int, error) {
@@ -228,7 +238,7 @@ func (g *greeting) Read(b []byte) (int, error) {
 		g.fail(hinted{errors.New("it wants TLS"), tlsHint})
 	case n > 0 && b[0] == 'H': // HTTP/1.1 400 Bad Request
 		g.fail(errors.New("it is a web server, not a coordination service"))
-	case n > 0 || errors.Is(err, net.ErrClosed):
+	case n > 0 || errors.Is(err, net.ErrClosed) || g.ours.Load():
 	case errors.Is(err, io.EOF):
 		g.fail(hinted{errors.New("it closed the connection without a word"), "perhaps it wants TLS: " + tlsHint})
 	default:
