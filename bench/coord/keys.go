@@ -17,13 +17,13 @@ const callers = 16
 // A keyRow says who sets and reads keys, over which connections.
 type keyRow struct {
 	callers   int
-	conn      func(caller int) *back.Conn
+	conn      func(caller int) load.Line
 	rate, cpu metric
 }
 
 // keyRows measures keys: one caller, then several with a connection each, then on one connection.
 func (s *subject) keyRows(ctx context.Context, d time.Duration) error {
-	first := func(int) *back.Conn { return s.Conns[0] }
+	first := func(int) load.Line { return s.Conns[0] }
 	for _, r := range []keyRow{
 		{1, s.Conn, keys1Rate, keys1CPU},
 		{callers, s.Conn, keys16Rate, keys16CPU},
@@ -87,7 +87,8 @@ func pause(ctx context.Context, d time.Duration) error {
 
 // A caller sets keys of its own and reads them back, one call at a time.
 type caller struct {
-	conn  *back.Conn
+	conn  load.Line
+	task  int
 	sets  [keysEach][]byte
 	gets  [keysEach][]byte
 	turn  int       // owned by whoever makes the next call
@@ -101,8 +102,8 @@ type caller struct {
 
 const keysEach = 64
 
-func (s *subject) newCaller(task int, conn *back.Conn) *caller {
-	k := &caller{conn: conn, ended: make(chan struct{})}
+func (s *subject) newCaller(task int, conn load.Line) *caller {
+	k := &caller{conn: conn, task: task, ended: make(chan struct{})}
 	k.again = k.answered
 	for i := range keysEach {
 		key := fmt.Sprintf("bench/%d/key-%d", task, i)
@@ -114,9 +115,9 @@ func (s *subject) newCaller(task int, conn *back.Conn) *caller {
 func (k *caller) next() {
 	i := k.turn / 2 % keysEach
 	if k.turn%2 == 0 {
-		k.conn.Start(load.InsertKey, k.sets[i], k.again)
+		k.conn.Start(k.task, load.InsertKey, k.sets[i], k.again)
 	} else {
-		k.conn.Start(load.TryGetKey, k.gets[i], k.again)
+		k.conn.Start(k.task, load.TryGetKey, k.gets[i], k.again)
 	}
 	k.turn++
 }

@@ -90,6 +90,9 @@ func (b *bench) turns() []turn {
 			turn{layout{tasks: p.crowd, conns: p.hosts}, b.manyPerConn, true},
 			turn{layout{tasks: p.crowd, conns: p.crowd}, b.crowded, true})
 	}
+	if p.has(groupStreams) {
+		all = append(all, turn{layout{tasks: p.crowd, conns: p.streams, streams: true}, b.streamed, false})
+	}
 	if p.has(groupAbuse) {
 		all = append(all, turn{layout{tasks: 1, conns: 1}, b.abused, true})
 	}
@@ -113,6 +116,7 @@ func (b *bench) one(ctx context.Context, p peer, srv *server, t turn) error {
 		return t.measure(ctx, s)
 	}
 	s.Cluster = load.New(t.tasks, t.conns)
+	s.Streams = t.streams && p.transport != "" // the stock service gets the same calls over HTTP/2
 	defer s.Cluster.Close()
 	defer srv.Kill() // before the connections go, which a server takes for a disaster
 	took, err := s.Connect(ctx, srv.addr, t.identity.config())
@@ -186,6 +190,23 @@ func (b *bench) manyPerConn(ctx context.Context, s *subject) error {
 // crowded measures the crowd with a connection each.
 func (b *bench) crowded(ctx context.Context, s *subject) error {
 	return b.largest(ctx, s, crowdRegister, crowdMemory, crowdBarrier, crowdCPU)
+}
+
+// streamed measures the crowd behind relays, with the calls put into their streams.
+func (b *bench) streamed(ctx context.Context, s *subject) error {
+	if err := b.largest(ctx, s, streamsRegister, streamsMemory, streamsBarrier, streamsCPU); err != nil {
+		return err
+	}
+	first := func(int) load.Line { return s.Conns[0] }
+	for _, r := range []keyRow{
+		{callers, s.Conn, streamsKeysRate, streamsKeysCPU},
+		{callers, first, streamKeysRate, streamKeysCPU},
+	} {
+		if err := s.keys(ctx, b.plan.keysFor, r); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 func (b *bench) largest(ctx context.Context, s *subject, register, held, barrier, cpu metric) error {
@@ -323,7 +344,7 @@ func (s *subject) watch(ctx context.Context) error {
 	spent, err := s.spent(func() error {
 		accepted := load.NewGather(1)
 		start = time.Now()
-		s.Conn(broken).Start(load.ReportError, s.Cluster.Failure(broken), accepted.Done)
+		s.Conn(broken).Start(broken, load.ReportError, s.Cluster.Failure(broken), accepted.Done)
 		s.Conn(broken).Flush()
 		if _, _, err := accepted.Wait(ctx); err != nil {
 			return fmt.Errorf("report of an error: %w", err)

@@ -42,6 +42,14 @@ const (
 	crowdBarrier
 	crowdCPU
 	crowdMemory
+	streamsRegister
+	streamsBarrier
+	streamsCPU
+	streamsMemory
+	streamsKeysRate
+	streamsKeysCPU
+	streamKeysRate
+	streamKeysCPU
 	largeValueMemory
 	announcedMemory
 	bombMemory
@@ -66,11 +74,12 @@ const (
 	groupTLS     = "tls"
 	groupReal    = "jaxlib"
 	groupScale   = "scale"
+	groupStreams = "streams"
 	groupAbuse   = "abuse"
 )
 
 func groups() []string {
-	return []string{groupConnect, groupBarrier, groupShared, groupKeys, groupAlive, groupWatch, groupTLS, groupReal, groupScale, groupAbuse}
+	return []string{groupConnect, groupBarrier, groupShared, groupKeys, groupAlive, groupWatch, groupTLS, groupReal, groupScale, groupStreams, groupAbuse}
 }
 
 // A definition says how a metric is shown and what is demanded of it.
@@ -88,14 +97,17 @@ const (
 	barCrowd      = 10_000
 )
 
-// A limit is the most that a figure may be: times the stock service's, or in the unit of the row.
+// A limit is the most, or the least, that a figure may be: times the stock service's, or in the unit of
+// the row.
 type limit struct {
 	ratio, value float64 // zero: none
+	least        float64 // the least, instead; zero: none
 	twin         bool    // nor more than with grpc-go
 }
 
 func ratio(r float64) limit { return limit{ratio: r} }
 func most(v float64) limit  { return limit{value: v} }
+func least(v float64) limit { return limit{least: v} }
 
 // lean is the limit of a latency for the lean transport: neither other may be faster.
 func lean() limit { return limit{ratio: 1, twin: true} }
@@ -145,6 +157,14 @@ func (m metric) define() definition {
 		crowdBarrier:         {group: groupScale, label: "a connection each: barrier", unit: "ms"},
 		crowdCPU:             {group: groupScale, label: "a connection each: server CPU per arrival", unit: "us"},
 		crowdMemory:          {group: groupScale, label: "a connection each: most memory held", unit: "MiB"},
+		streamsRegister:      {group: groupStreams, label: "1,250 streams: connect and register all", unit: "ms"},
+		streamsBarrier:       {groupStreams, "1,250 streams: barrier", "ms", crowd, most(300), most(300)},
+		streamsCPU:           {groupStreams, "1,250 streams: server CPU per arrival", "us", crowd, ratio(third), ratio(third)},
+		streamsMemory:        {group: groupStreams, label: "1,250 streams: most memory held", unit: "MiB"},
+		streamsKeysRate:      {group: groupStreams, label: "set/get, 16 callers, a stream each", unit: "calls/s"},
+		streamsKeysCPU:       {groupStreams, "server CPU per call, 16 callers, a stream each", "us", crowd, ratio(third), ratio(third)},
+		streamKeysRate:       {groupStreams, "set/get, 16 callers, one stream", "calls/s", crowd, least(60_000), least(60_000)},
+		streamKeysCPU:        {groupStreams, "server CPU per call, 16 callers, one stream", "us", crowd, ratio(third), ratio(third)},
 		largeValueMemory:     {group: groupAbuse, label: "a value of 1 GiB: most memory more", unit: "MiB"},
 		announcedMemory:      {group: groupAbuse, label: "2 GiB announced, 10 bytes sent: most memory more", unit: "MiB", at: []int{1}, front: most(1)},
 		bombMemory:           {group: groupAbuse, label: "gzip of 10 MiB that holds 10 GiB: most memory more", unit: "MiB", at: []int{1}, front: most(256)},

@@ -24,6 +24,7 @@ type layout struct {
 	tasks, conns int
 	identity     *identity // nil: plain text
 	real         bool      // the clients are those of jaxlib, else our own
+	streams      bool      // connections to us speak our own stream
 }
 
 func (l layout) String() string {
@@ -33,6 +34,9 @@ func (l layout) String() string {
 	}
 	if l.real {
 		s += " by jaxlib"
+	}
+	if l.streams {
+		s += ", streams where spoken"
 	}
 	return s
 }

@@ -7,13 +7,14 @@ import (
 
 // A plan says what is measured, and at which sizes.
 type plan struct {
-	sizes  []int // numbers of tasks for connecting and barriers
-	focus  int   // number of tasks for keys, watches, mTLS and the shared connection
-	alive  []int // numbers of tasks for live sets
-	real   []int // numbers of real clients with a connection each
-	crowd  int   // tasks in the largest cluster, of serry alone
-	hosts  int   // connections that the crowd shares
-	groups []string
+	sizes   []int // numbers of tasks for connecting and barriers
+	focus   int   // number of tasks for keys, watches, mTLS and the shared connection
+	alive   []int // numbers of tasks for live sets
+	real    []int // numbers of real clients with a connection each
+	crowd   int   // tasks in the largest cluster, of serry alone
+	hosts   int   // connections that the crowd shares
+	streams int   // and streams, of relays
+	groups  []string
 
 	value int   // bytes of the largest value
 	bomb  int64 // bytes that a compressed request expands to
@@ -28,7 +29,7 @@ type plan struct {
 func fullPlan() plan {
 	return plan{
 		sizes: []int{64, 256, 512, 2048, 4096}, focus: barTasks, alive: []int{512, barAliveTasks}, real: []int{fewTasks, barTasks},
-		crowd: barCrowd, hosts: 64, groups: groups(),
+		crowd: barCrowd, hosts: 64, streams: 1250, groups: groups(),
 		value: 1 << 30, bomb: 10 << 30, flood: 100_000,
 		rounds: 5, arrivals: 8192, keysFor: time.Second,
 	}
@@ -38,7 +39,7 @@ func fullPlan() plan {
 func quickPlan() plan {
 	return plan{
 		sizes: []int{4, 16}, focus: 16, alive: []int{4, 16}, real: []int{16},
-		crowd: 64, hosts: 4, groups: groups(),
+		crowd: 64, hosts: 4, streams: 8, groups: groups(),
 		value: 16 << 20, bomb: 256 << 20, flood: 2000,
 		rounds: 1, arrivals: 64, keysFor: 20 * time.Millisecond,
 	}

@@ -128,6 +128,8 @@ func (c *cell) judge(l limit, twin float64) {
 		c.Bar, kept = fmt.Sprintf("<= %.2fx", l.ratio), c.Ratio <= l.ratio
 	case l.value > 0:
 		c.Bar, kept = "<= "+figure(l.value), c.Median <= l.value
+	case l.least > 0:
+		c.Bar, kept = ">= "+figure(l.least), c.Median >= l.least
 	default:
 		return
 	}

@@ -20,10 +20,26 @@ import (
 
 // A Cluster is a set of tasks connected to a server. Tasks are dealt to the connections in turn.
 type Cluster struct {
-	Conns   []*back.Conn
+	Conns   []Line
+	Streams bool // the connections speak serry's own stream, else HTTP/2
 	Tasks   int
 	Service uint64       // incarnation of the service
 	Refused atomic.Int64 // calls that had to be sent again
+}
+
+// A Line is a connection that carries the calls of some tasks.
+type Line interface {
+	Start(task int, method string, request []byte, done back.Done)
+	Flush()
+	Close()
+}
+
+// plainLine is a connection of HTTP/2.
+type plainLine struct{ *back.Conn }
+
+// Start implements [Line].
+func (l plainLine) Start(_ int, method string, request []byte, done back.Done) {
+	l.Conn.Start(method, request, done)
 }
 
 // Patience bounds every wait; it is far beyond what any server needs.
@@ -34,7 +50,7 @@ const dialers = 8
 
 // New is a cluster that is not connected yet.
 func New(tasks, conns int) *Cluster {
-	return &Cluster{Conns: make([]*back.Conn, conns), Tasks: tasks}
+	return &Cluster{Conns: make([]Line, conns), Tasks: tasks}
 }
 
 // Connect makes the connections and registers all tasks, and returns the time from the first dial
@@ -71,7 +87,7 @@ func (c *Cluster) dial(ctx context.Context, addr string, secure *tls.Config, req
 				if i >= len(c.Conns) {
 					return
 				}
-				conn, err := back.Dial(ctx, addr, back.Options{TLS: secure})
+				conn, err := c.reach(ctx, addr, secure)
 				if err != nil {
 					errs[d] = err
 					return
@@ -83,6 +99,14 @@ func (c *Cluster) dial(ctx context.Context, addr string, secure *tls.Config, req
 	}
 	wg.Wait()
 	return errors.Join(errs...)
+}
+
+func (c *Cluster) reach(ctx context.Context, addr string, secure *tls.Config) (Line, error) {
+	if c.Streams {
+		return dialStream(ctx, addr)
+	}
+	conn, err := back.Dial(ctx, addr, back.Options{TLS: secure})
+	return plainLine{conn}, err
 }
 
 // Close ends all connections. The server should be gone by then: it takes them for dying tasks.
@@ -97,13 +121,13 @@ func (c *Cluster) Close() {
 }
 
 // Conn is the connection of a task.
-func (c *Cluster) Conn(task int) *back.Conn { return c.Conns[task%len(c.Conns)] }
+func (c *Cluster) Conn(task int) Line { return c.Conns[task%len(c.Conns)] }
 
 // callOn sends the calls of the tasks on one connection in one write.
 func (c *Cluster) callOn(conn int, method string, requests [][]byte, g *Gather) {
 	for task := conn; task < len(requests); task += len(c.Conns) {
-		one := &call{c, c.Conns[conn], method, requests[task], g, 0}
-		one.conn.Start(method, one.request, one.done)
+		one := &call{c, c.Conns[conn], task, method, requests[task], g, 0}
+		one.conn.Start(task, method, one.request, one.done)
 	}
 	c.Conns[conn].Flush()
 }
@@ -113,7 +137,8 @@ func (c *Cluster) callOn(conn int, method string, requests [][]byte, g *Gather) 
 // call is sent again.
 type call struct {
 	cluster *Cluster
-	conn    *back.Conn
+	conn    Line
+	task    int
 	method  string
 	request []byte
 	gather  *Gather
@@ -135,7 +160,7 @@ func (k *call) done(reply []byte, st rpc.Status, err error) {
 	if st.Code == codes.Canceled && k.again < maxAgain {
 		k.again++
 		k.cluster.Refused.Add(1)
-		k.conn.Start(k.method, k.request, k.done)
+		k.conn.Start(k.task, k.method, k.request, k.done)
 		return
 	}
 	k.gather.Done(reply, st, err)
