@@ -1,0 +1,175 @@
+package relay
+
+import (
+	"context"
+	"errors"
+	"net"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/serry-dev/serry"
+	"github.com/serry-dev/serry/coord"
+	"github.com/serry-dev/serry/server"
+	"github.com/serry-dev/serry/wire"
+)
+
+// beatTimeout is the heartbeat timeout of the service in these tests.
+const beatTimeout = 10 * time.Second
+
+// playServed runs f with a relay in front of a real service for two tasks, each of which has registered on
+// a connection of its own and polls for errors.
+func playServed(t *testing.T, d wire.Dialect, f func(b *bench, tasks []*peer, polls []<-chan end)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		srv, err := server.New(server.Config{
+			Cluster: coord.Config{
+				Jobs: []coord.Job{{Name: "worker", Tasks: 2}}, RegisterBarrier: true, RegisterTimeout: time.Hour,
+				HeartbeatTimeout: beatTimeout,
+			},
+			HeartbeatSlack: -1, Term: 1,
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer srv.Shutdown(context.Background())
+		b := &bench{T: t, local: newListener()}
+		b.relay, err = New(Config{Upstream: []string{"a:1"}, Dial: func(context.Context, string) (net.Conn, error) {
+			here, there := net.Pipe()
+			go srv.ServeStream(there, nil)
+			return here, nil
+		}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		served := make(chan error, 1)
+		go func() { served <- b.relay.Serve(b.local) }()
+		tasks, polls := b.both(d)
+		f(b, tasks, polls)
+		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+		defer cancel()
+		b.relay.Shutdown(ctx)
+		<-served
+	})
+}
+
+// both lets two tasks register together, and poll.
+func (b *bench) both(d wire.Dialect) (tasks []*peer, polls []<-chan end) {
+	b.Helper()
+	var joins []<-chan end
+	for i := range 2 {
+		p := b.connect(d, i, serry.Incarnation(100+i))
+		tasks = append(tasks, p)
+		joins = append(joins, p.start(b.Context(), coord.RegisterTask{Call: p.who()}))
+	}
+	for i, p := range tasks {
+		r, err := d.Result(coord.RegisterTask{}, b.ended("RegisterTask", joins[i]).body)
+		if err != nil {
+			b.Fatal(err)
+		}
+		p.service = r.(coord.Registered).Service
+		polls = append(polls, p.start(b.Context(), coord.PollForError{Call: p.who()}))
+	}
+	return tasks, polls
+}
+
+// TestConnectionClosed: a client that vanishes is lost after the grace of the service, with the evidence
+// that the relay saw; one that has left is not.
+func TestConnectionClosed(t *testing.T) {
+	clause(t, "T-RLY-8", "A-SIDE-12", "C-LOST-4")
+	each(t, func(t *testing.T, d wire.Dialect) {
+		for _, left := range []bool{false, true} {
+			playServed(t, d, func(b *bench, tasks []*peer, polls []<-chan end) {
+				if left {
+					b.want("ShutdownTask", tasks[1].call(coord.ShutdownTask{Call: tasks[1].who()}), "OK")
+					b.want("PollForError of who left", b.ended("PollForError", polls[1]), "Canceled")
+				}
+				tasks[1].conn.Close()
+				time.Sleep(server.DefaultLostGrace - time.Millisecond)
+				b.pending("PollForError before the grace is over", polls[0])
+				time.Sleep(2 * time.Millisecond)
+				if left {
+					b.pending("PollForError", polls[0])
+					return
+				}
+				e := b.ended("PollForError", polls[0])
+				b.want("PollForError", e, "Unavailable")
+				if !strings.Contains(e.st.Message, "connection closed") {
+					b.Errorf("PollForError = %q; want the connection named", e.st.Message)
+				}
+			})
+		}
+	})
+}
+
+// TestSilentClient: how long a client has been silent is counted from its own last heartbeat, although
+// the relay beats on.
+func TestSilentClient(t *testing.T) {
+	clause(t, "T-RLY-6", "A-SIDE-3", "A-SIDE-18")
+	each(t, func(t *testing.T, d wire.Dialect) {
+		playServed(t, d, func(b *bench, tasks []*peer, polls []<-chan end) {
+			last := time.Now()
+			for range 4 {
+				for _, p := range tasks {
+					b.want("Heartbeat", p.call(coord.Heartbeat{Call: p.who()}), "OK")
+				}
+				last = time.Now()
+				time.Sleep(beatTimeout / 2)
+			}
+			ctx, stop := context.WithCancel(b.Context()) // task 1 is paused, task 0 is not
+			beating := make(chan struct{})
+			go func() {
+				defer close(beating)
+				for ctx.Err() == nil {
+					tasks[0].conn.Call(ctx, beat(tasks[0]), beatBody(tasks[0]))
+					select {
+					case <-ctx.Done():
+					case <-time.After(beatTimeout / 4):
+					}
+				}
+			}()
+			e := <-polls[0]
+			stop()
+			<-beating
+			silent := time.Since(last)
+			if e.st.OK() || !strings.Contains(e.st.Message, "heartbeat timeout") && !strings.Contains(e.st.Message, "stopped sending heartbeats") {
+				b.Errorf("PollForError = %+v; want a heartbeat timeout", e.st)
+			}
+			if silent < beatTimeout || silent > beatTimeout+2*time.Second {
+				b.Errorf("task 1 was found silent after %v; want about %v", silent, beatTimeout)
+			}
+			e = tasks[1].call(coord.Heartbeat{Call: tasks[1].who()})
+			b.want("Heartbeat of the lost task", e, "Aborted")
+		})
+	})
+}
+
+func beat(p *peer) string {
+	path, _, _ := p.dialect.Request(coord.Heartbeat{Call: p.who()})
+	return path
+}
+
+func beatBody(p *peer) []byte {
+	_, body, _ := p.dialect.Request(coord.Heartbeat{Call: p.who()})
+	return body
+}
+
+// TestExitedByName: a process that whoever started it saw ending is lost at once, by the name of its task.
+func TestExitedByName(t *testing.T) {
+	clause(t, "T-RLY-7", "A-SIDE-16")
+	each(t, func(t *testing.T, d wire.Dialect) {
+		playServed(t, d, func(b *bench, tasks []*peer, polls []<-chan end) {
+			b.relay.Exited(serry.TaskID{Job: "worker", Index: 1}, "signal 9")
+			e := b.ended("PollForError", polls[0]) // in no time
+			b.want("PollForError", e, "Unavailable")
+			if !strings.Contains(e.st.Message, "process exited: signal 9") {
+				b.Errorf("PollForError = %q; want signal 9 named", e.st.Message)
+			}
+			err := d.Error(e.st.Code, e.st.Message, e.st.Details)
+			if !errors.Is(err, serry.ErrTaskDead) {
+				b.Errorf("PollForError = %v; want a dead task", err)
+			}
+		})
+	})
+}
