@@ -369,5 +369,6 @@ func (s *script) Exited(_ *stream.Session, l stream.Life, cause string) {
 	s.exited <- l.Task.String() + " " + cause
 }
 
+func (s *script) Offline(*stream.Session)  {}
 func (s *script) Bye(*stream.Session)      {}
 func (s *script) Silent([]*stream.Session) {}

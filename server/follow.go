@@ -1,6 +1,8 @@
 package server
 
 import (
+	"cmp"
+	"maps"
 	"slices"
 
 	"github.com/serry-dev/serry"
@@ -44,16 +46,21 @@ func (f *followers) drop(l life) {
 
 // gone forgets a host, and returns the lives that it followed.
 func (f *followers) gone(s *stream.Session) []life {
-	var lives []life
-	for l := range f.lives[s] {
-		lives = append(lives, l)
+	lives := f.followed(s)
+	for _, l := range lives {
 		if f.of[l] = slices.DeleteFunc(f.of[l], func(other *stream.Session) bool { return other == s }); len(f.of[l]) == 0 {
 			delete(f.of, l)
 		}
 	}
 	delete(f.lives, s)
-	slices.SortFunc(lives, func(a, b life) int { return a.task.Compare(b.task) })
 	return lives
+}
+
+// followed are the lives that a host follows, in order.
+func (f *followers) followed(s *stream.Session) []life {
+	return slices.SortedFunc(maps.Keys(f.lives[s]), func(a, b life) int {
+		return cmp.Or(a.task.Compare(b.task), cmp.Compare(a.incarnation, b.incarnation))
+	})
 }
 
 // A push is word to a host that no call asked for.
@@ -105,6 +112,7 @@ type (
 		life    life // without an incarnation: the present one
 		cause   string
 	}
+	offline   struct{ session *stream.Session } // a host has no connection
 	left      struct{ session *stream.Session } // a host said goodbye
 	muted     []mutedHost                       // nothing is heard of these hosts any more
 	mutedHost struct {
@@ -138,6 +146,27 @@ func (w perished) do(o *owner) {
 		o.gone(w.life, w.cause)
 	}
 	o.wave.pushes = append(o.wave.pushes, push{w.session, o.standing(w.life)})
+}
+
+// do believes what was said of processes that have ended, now that nothing carries their lives.
+func (w offline) do(o *owner) {
+	for _, l := range o.followers.followed(w.session) {
+		if n := o.links.of[l]; n != nil && n.exited != nil && n.until >= o.now && o.adrift(l) {
+			cause := n.exited.cause
+			n.exited = nil
+			o.gone(l, cause)
+		}
+	}
+}
+
+// adrift says whether a life came by streams of clients alone, none of which is connected now. Such a
+// stream may be resumed, so that alone is no evidence; but no process is at the other end that could be
+// mistaken for another.
+func (o *owner) adrift(l life) bool {
+	hosts := o.followers.of[l]
+	return len(hosts) > 0 && !slices.ContainsFunc(hosts, func(s *stream.Session) bool {
+		return s.Kind() != stream.Client || s.Online()
+	})
 }
 
 func (w left) do(o *owner) { o.followers.gone(w.session) }

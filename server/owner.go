@@ -271,7 +271,7 @@ func (o *owner) exited(w exited) {
 		return // it ended before it registered
 	}
 	l := life{w.task, s.known.incarnation}
-	if n := o.links.of[l]; n != nil && n.open > 0 {
+	if n := o.links.of[l]; n != nil && n.open > 0 && !o.adrift(l) {
 		n.exited, n.until = &w, o.now+exitedGrace
 		return
 	}

@@ -100,6 +100,12 @@ func (h hosts) Exited(s *stream.Session, l stream.Life, cause string) {
 	}
 }
 
+// Offline implements [stream.Handler].
+func (h hosts) Offline(s *stream.Session) {
+	// A server that has ended has no use for it.
+	_ = h.queue.push(offline{s})
+}
+
 // Bye implements [stream.Handler].
 func (h hosts) Bye(s *stream.Session) { h.tell(left{s}) }
 

@@ -146,6 +146,37 @@ func TestExitsOfHosts(t *testing.T) {
 	})
 }
 
+// What whoever started a process says of its end is believed as soon as its stream is broken.
+func TestExitOfAClient(t *testing.T) {
+	lab.Clause(t, "C-LOST-3", "A-ATT-11")
+	for name, order := range map[string]func(s *server.Server, h *host){
+		"exit first": func(s *server.Server, h *host) {
+			s.Exited(serry.TaskID{Job: "worker"}, "signal 9")
+			synctest.Wait()
+			h.cut(true)
+		},
+		"broken first": func(s *server.Server, h *host) {
+			h.cut(true)
+			synctest.Wait()
+			s.Exited(serry.TaskID{Job: "worker"}, "signal 9")
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := start(t, cluster(1))
+				h := dialHost(t, s, stream.Client)
+				h.register(0)
+				order(s, h)
+				synctest.Wait()
+				task := s.View().Tasks[0]
+				if task.State != serry.Failed || !strings.Contains(task.Err.Error(), "process exited: signal 9") {
+					t.Errorf("the task is %v: %v; want its exit, at once", task.State, task.Err)
+				}
+			})
+		})
+	}
+}
+
 func TestClientThatDoesNotResume(t *testing.T) {
 	lab.Clause(t, "C-LOST-3")
 	synctest.Test(t, func(t *testing.T) {

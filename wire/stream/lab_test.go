@@ -196,6 +196,8 @@ func (d *desk) Exited(s *stream.Session, l stream.Life, cause string) {
 	d.mu.exits = append(d.mu.exits, l.Task.String()+": "+cause)
 }
 
+func (d *desk) Offline(*stream.Session) {}
+
 func (d *desk) Bye(*stream.Session) {
 	d.mu.Lock()
 	defer d.mu.Unlock()

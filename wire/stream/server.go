@@ -49,6 +49,9 @@ type Handler interface {
 	// an incarnation is the present one.
 	Exited(s *Session, l Life, cause string)
 
+	// Offline says that the connection of a host has ended. It may resume on another.
+	Offline(s *Session)
+
 	// Bye says that a host is gone for good. All its connections were shut before.
 	Bye(s *Session)
 

@@ -88,8 +88,18 @@ func (n *Session) attach(in *inlet) error {
 // detach notes the end of a connection. The session goes on without one.
 func (n *Session) detach(p *pipe) {
 	n.heard.Store(max(n.heard.Load(), p.heard.Load()))
-	n.pipe.CompareAndSwap(p, nil)
+	if !n.pipe.CompareAndSwap(p, nil) {
+		return
+	}
+	n.in.Lock()
+	defer n.in.Unlock()
+	if !n.closed {
+		n.server.cfg.Handler.Offline(n)
+	}
 }
+
+// Online says whether the host is connected at this moment.
+func (n *Session) Online() bool { return n.pipe.Load() != nil }
 
 // waiting says whether the reader waits for memory: then it is not the host that is silent.
 func (n *Session) waiting() bool {
