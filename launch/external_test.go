@@ -94,3 +94,24 @@ func TestExternalNeverJoined(t *testing.T) {
 		t.Errorf("First = %+v; want task 1, which never joined", r.First)
 	}
 }
+
+// On several hosts each has a relay of its own.
+func TestExternalHosts(t *testing.T) {
+	clause(t, "A-SIDE-19")
+	s := newStage(t)
+	cfg := s.several(RestartNever)
+	cfg.Relay.Upstream = []string{s.outside(cfg)}
+	jobs := []*Job{s.startNode(cfg, 0), s.startNode(cfg, 1)}
+	tasks := s.all(2, 1)
+	if a, b := tasks[0].tell("env "+EnvAddress), tasks[1].tell("env "+EnvAddress); a == b {
+		t.Errorf("tasks of two hosts are both told %s; want a relay for each", a)
+	}
+	do(tasks, "join")
+	do(tasks, "leave")
+	exit(tasks, 0)
+	for _, j := range jobs {
+		if r := j.Wait(); !r.Well() {
+			t.Errorf("node %d: Wait() = %+v; want success", j.cfg.Node, r)
+		}
+	}
+}

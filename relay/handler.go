@@ -32,6 +32,9 @@ func (h *handler) Serve(conn rpc.Conn, call rpc.CallID, method string, body []by
 	if !ok {
 		who.Role = plainRole(who.Role) // the service will say what is wrong with it
 	}
+	if who.Role != wire.Beats { // which are answered here, nearly all
+		body = bytes.Clone(body)
+	}
 	r.mu.Lock()
 	answer, st, done := r.take(conn, request{call, method, body, who})
 	r.mu.Unlock()
@@ -85,7 +88,7 @@ func (h *handler) Close(conn rpc.Conn, err error) {
 type request struct {
 	call   rpc.CallID
 	method string
-	body   []byte // valid until Serve returns
+	body   []byte // of a heartbeat: valid until Serve returns
 	who    wire.Caller
 }
 
@@ -160,7 +163,10 @@ func (r *Relay) admit(c *client, role wire.Role) error {
 
 // forward passes a call on and holds it until it is answered.
 func (r *Relay) forward(c *client, q request, k *held) error {
-	body := bytes.Clone(q.body)
+	body := q.body
+	if k.role == wire.Beats {
+		body = bytes.Clone(body)
+	}
 	up := stream.Call{
 		Conn: c.id, ID: q.call, Watermark: c.numbers.watermark,
 		Stamp:  stream.Stamp{Life: stream.Life{Task: q.who.Task, Incarnation: q.who.Incarnation}},

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"net"
-	"slices"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -275,8 +274,3 @@ func (b *bench) want(what string, e end, want string) {
 
 // hasPayload says whether a status carries what makes a client take it for the service's own word (P0).
 func hasPayload(e end) bool { return len(e.st.Details) > 0 }
-
-func sorted[T any](list []T, compare func(a, b T) int) []T {
-	slices.SortFunc(list, compare)
-	return list
-}

@@ -179,7 +179,7 @@ func (s *relaySettings) run(cmd *cobra.Command, cfg relay.Config) error {
 		l.Close()
 		return err
 	}
-	defer r.Shutdown(context.Background())
+	defer endRelay(r)
 	page, err := serveMetrics(s.metricsListen, r, cfg.Log)
 	if err != nil {
 		l.Close()
@@ -208,6 +208,13 @@ func (s *relaySettings) watch(r *relay.Relay) error {
 // relayPatience is how long the last replies of a relay that ends may take.
 const relayPatience = 5 * time.Second
 
+// endRelay ends a relay in order.
+func endRelay(r *relay.Relay) {
+	ctx, cancel := context.WithTimeout(context.Background(), relayPatience)
+	defer cancel()
+	r.Shutdown(ctx)
+}
+
 // serveRelay serves until ctx ends, and then lets the relay end in order.
 func serveRelay(ctx context.Context, stop func(), r *relay.Relay, l net.Listener, log *slog.Logger) error {
 	served := make(chan error, 1)
@@ -219,9 +226,7 @@ func serveRelay(ctx context.Context, stop func(), r *relay.Relay, l net.Listener
 	}
 	stop() // a second signal ends the process at once
 	log.Info("ending", "err", context.Cause(ctx))
-	patience, cancel := context.WithTimeout(context.Background(), relayPatience)
-	defer cancel()
-	r.Shutdown(patience)
+	endRelay(r)
 	if err := <-served; !errors.Is(err, serry.ErrStopped) { // so early a signal that nobody was served
 		return err
 	}
