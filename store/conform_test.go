@@ -7,8 +7,11 @@ import (
 	"github.com/serry-dev/serry/store/internal/conform"
 )
 
+// clauses are those that the table of behaviours shows.
+var clauses = []string{"C-LIM-2", "C-LOG-2", "C-LOG-3", "C-LOG-4", "C-LOG-5", "C-TERM-1", "C-TERM-2", "C-TERM-3", "NEW-45", "NEW-53"}
+
 func TestShared(t *testing.T) {
-	conform.Run(t, func(t *testing.T) conform.Rig {
+	conform.Run(t, clauses, func(t *testing.T) conform.Rig {
 		shared := store.NewShared(store.SharedConfig{})
 		return conform.Rig{
 			Open: func(*testing.T) store.Store { return shared.Open() },
@@ -24,7 +27,7 @@ func TestShared(t *testing.T) {
 }
 
 func TestFile(t *testing.T) {
-	conform.Run(t, func(t *testing.T) conform.Rig {
+	conform.Run(t, clauses, func(t *testing.T) conform.Rig {
 		dir := t.TempDir()
 		var last store.Store
 		return conform.Rig{

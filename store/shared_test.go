@@ -88,7 +88,7 @@ func TestSharedFrozen(t *testing.T) {
 		planted store.Planted
 		want    error
 	}{{store.NothingPlanted, store.ErrDeposed}, {store.NoFence, nil}} {
-		t.Run(fmt.Sprint("NEW-49 planted ", c.planted), func(t *testing.T) {
+		t.Run("NEW-49 "+fmt.Sprint("planted ", c.planted), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				shared := store.NewShared(store.SharedConfig{LeaseTTL: ttl, Notice: time.Second, Planted: c.planted})
 				a, b := shared.Open(), shared.Open()
@@ -126,7 +126,7 @@ func TestSharedFaults(t *testing.T) {
 		done bool
 		want int // batches
 	}{{false, 0}, {true, 1}} {
-		t.Run(fmt.Sprint("NEW-45 done=", c.done), func(t *testing.T) {
+		t.Run("NEW-45 "+fmt.Sprint("done=", c.done), func(t *testing.T) {
 			var ops []store.Op
 			shared := store.NewShared(store.SharedConfig{Fault: func(op store.Op) error {
 				ops = append(ops, op)
