@@ -6,6 +6,7 @@ import (
 	"net"
 	"sync"
 	"testing"
+	"time"
 
 	"google.golang.org/protobuf/proto"
 
@@ -81,4 +82,65 @@ func BenchmarkStreamKeys(b *testing.B) {
 			b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "calls/s")
 		})
 	}
+}
+
+// A counter counts replies.
+type counter struct {
+	fan
+	left *sync.WaitGroup
+}
+
+func (c *counter) Reply(stream.Reply) { c.left.Done() }
+
+// BenchmarkStreamBarrier lets ten thousand tasks meet, eight behind each of 1,250 streams over TCP.
+func BenchmarkStreamBarrier(b *testing.B) {
+	const streams, each = 1250, 8
+	cfg := cluster(streams * each)
+	cfg.Cluster.HeartbeatTimeout = time.Hour
+	s := start(b, cfg)
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		b.Fatal(err)
+	}
+	go s.Serve(l)
+	left := new(sync.WaitGroup)
+	hosts := make([]*stream.Host, streams)
+	for i := range hosts {
+		hosts[i] = stream.NewHost(stream.HostConfig{Addresses: []string{l.Addr().String()}, Kind: stream.Relay, Sink: &counter{left: left}})
+		defer hosts[i].Close(b.Context())
+	}
+	id := rpc.CallID(0)
+	all := func(request func(task int) (string, []byte)) {
+		id++
+		left.Add(streams * each)
+		for i, h := range hosts {
+			for j := range each {
+				task := i*each + j
+				conn := stream.ConnID(task + 1)
+				if id == 1 {
+					h.Open(conn)
+				}
+				method, body := request(task)
+				if err := h.Call(stream.Call{Conn: conn, ID: id, Number: uint64(id), Watermark: uint64(id - 1), Method: method, Body: body}); err != nil {
+					b.Fatal(err)
+				}
+			}
+			h.Flush()
+		}
+		left.Wait()
+	}
+	all(func(task int) (string, []byte) {
+		return xlapb.CoordinationService_RegisterTask_FullMethodName, marshal(b, &xlapb.RegisterTaskRequest{SourceTaskId: int32(task), Incarnation: uint64(task + 1)})
+	})
+	round := 0
+	for b.Loop() {
+		round++
+		all(func(task int) (string, []byte) {
+			return xlapb.CoordinationService_Barrier_FullMethodName, marshal(b, &xlapb.BarrierRequest{
+				SourceTaskId: int32(task), BarrierId: "step", BarrierTimeoutInMs: 1 << 30, Counter: int64(round - 1),
+				Incarnations: &xlapb.Incarnations{TaskIncarnation: uint64(task + 1)},
+			})
+		})
+	}
+	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/(streams*each), "ns/arrival")
 }
