@@ -190,7 +190,7 @@ func (s *Seat) do(ctx context.Context, op Op, effect func() error) error {
 		if err := s.connected(ctx); err != nil {
 			return err
 		}
-		if err, ok := s.try(effect); ok && err != nil {
+		if ok, err := s.try(effect); err != nil {
 			return err
 		} else if ok {
 			break
@@ -204,13 +204,13 @@ func (s *Seat) do(ctx context.Context, op Op, effect func() error) error {
 }
 
 // try performs the effect, unless the seat has just been cut off or closed.
-func (s *Seat) try(effect func() error) (err error, ok bool) {
+func (s *Seat) try(effect func() error) (ok bool, err error) {
 	s.shared.mu.Lock()
 	defer s.shared.mu.Unlock()
 	if s.cut || s.closed {
-		return nil, false
+		return false, nil
 	}
-	return effect(), true
+	return true, effect()
 }
 
 // connected waits until the seat reaches the disk.

@@ -33,6 +33,9 @@ func (s *service) Campaign(ctx context.Context, who store.Candidate) (store.Reig
 		return nil, err
 	}
 	defer s.leave()
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	defer context.AfterFunc(s.open, func() { cancel(store.ErrClosed) })()
 	for {
 		r, err := s.campaign(ctx, who)
 		if !errors.Is(err, errLeaseLost) {
@@ -44,10 +47,14 @@ func (s *service) Campaign(ctx context.Context, who store.Candidate) (store.Reig
 func (s *service) enter() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if s.open.Err() != nil {
+		return context.Cause(s.open)
+	}
 	if s.mu.campaigning {
 		return errBusy
 	}
 	s.mu.campaigning = true
+	s.bids.Add(1)
 	return nil
 }
 
@@ -55,6 +62,7 @@ func (s *service) leave() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.mu.campaigning = false
+	s.bids.Done()
 }
 
 // campaign stands for election with one lease.
@@ -76,10 +84,13 @@ func (s *service) campaign(ctx context.Context, who store.Candidate) (store.Reig
 		}
 		return nil, err
 	}
+	if !s.spawn(r.watch) {
+		s.withdraw(c, store.ErrClosed)
+		return nil, store.ErrClosed
+	}
 	s.mu.Lock()
+	defer s.mu.Unlock()
 	s.mu.reigns = append(s.mu.reigns, r)
-	s.mu.Unlock()
-	s.work.Go(r.watch)
 	return r, nil
 }
 
@@ -129,12 +140,15 @@ func (s *service) renew(c *candidacy) error {
 		close(c.done)
 		return s.explain(err)
 	}
-	s.work.Go(func() {
+	if !s.spawn(func() {
 		defer close(c.done)
 		for range renewals {
 		}
 		c.end(errLeaseLost)
-	})
+	}) {
+		close(c.done)
+		return store.ErrClosed
+	}
 	return nil
 }
 

@@ -80,9 +80,13 @@ type service struct {
 	client *clientv3.Client
 	own    bool // the client is ours to close
 
-	ctx  context.Context // ends with Close
+	open  context.Context // ends when Close begins: nobody campaigns any more
+	close context.CancelCauseFunc
+	bids  sync.WaitGroup // campaigns
+
+	ctx  context.Context // ends with Close, after all have resigned
 	stop context.CancelCauseFunc
-	work sync.WaitGroup // goroutines that end when ctx does
+	work sync.WaitGroup // what ends when ctx does
 
 	mu struct {
 		sync.Mutex
@@ -120,6 +124,7 @@ func Open(ctx context.Context, cfg Config) (store.Store, error) {
 		}
 		s.client, s.own = client, true
 	}
+	s.open, s.close = context.WithCancelCause(context.Background())
 	s.ctx, s.stop = context.WithCancelCause(context.Background())
 	return s, nil
 }
@@ -190,13 +195,27 @@ func (s *service) Watch(ctx context.Context) <-chan store.Leader {
 	news := make(chan store.Leader)
 	ctx, cancel := context.WithCancel(ctx)
 	stop := context.AfterFunc(s.ctx, cancel)
-	s.work.Go(func() {
+	if !s.spawn(func() {
 		defer cancel()
 		defer stop()
 		defer close(news)
 		s.report(ctx, news)
-	})
+	}) {
+		cancel()
+		close(news)
+	}
 	return news
+}
+
+// spawn starts a goroutine that ends when the store is closed, unless it is.
+func (s *service) spawn(do func()) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.ctx.Err() != nil {
+		return false
+	}
+	s.work.Go(do)
+	return true
 }
 
 // report sends who leads, and again after each change, until ctx ends.
@@ -261,6 +280,10 @@ func (s *service) Depose(ctx context.Context, l store.Leader) error {
 // Close resigns, and closes the connections to etcd.
 func (s *service) Close() error {
 	s.mu.Lock()
+	s.close(store.ErrClosed)
+	s.mu.Unlock()
+	s.bids.Wait()
+	s.mu.Lock()
 	reigns := s.mu.reigns
 	s.mu.reigns = nil
 	s.mu.Unlock()
@@ -270,7 +293,9 @@ func (s *service) Close() error {
 		errs = append(errs, r.Resign(ctx))
 		cancel()
 	}
+	s.mu.Lock()
 	s.stop(store.ErrClosed)
+	s.mu.Unlock()
 	s.work.Wait()
 	if s.own {
 		errs = append(errs, s.client.Close())

@@ -565,8 +565,16 @@ func closed(t *testing.T, rig Rig) {
 	r := Campaign(t, st, "a")
 	leaders := st.Watch(t.Context())
 	Append(t, r, "one")
+	waits := make(chan error, 1)
+	go func() {
+		_, err := st.Campaign(context.WithoutCancel(t.Context()), store.Candidate{Address: "again"})
+		waits <- err
+	}()
 	if err := st.Close(); err != nil {
 		t.Fatalf("Close() = %v", err)
+	}
+	if err := <-waits; !errors.Is(err, store.ErrClosed) && err != nil {
+		t.Errorf("Campaign() while the store is closed = %v; want %v", err, store.ErrClosed)
 	}
 	for range leaders {
 	}
