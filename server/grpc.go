@@ -24,7 +24,6 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/serry-dev/serry"
-	"github.com/serry-dev/serry/wire/mtls"
 	"github.com/serry-dev/serry/wire/rpc"
 	"github.com/serry-dev/serry/wire/stream"
 )
@@ -50,7 +49,9 @@ func newGRPC(h rpc.Handler, m rpc.Methods, secure *tls.Config, refused *refusals
 	t := &grpcTransport{handler: h, methods: m}
 	creds := insecure.NewCredentials()
 	if secure != nil {
-		creds = strict{credentials.NewTLS(mtls.Offering(secure, stream.Protocol, "h2")), refused}
+		secure = secure.Clone()
+		secure.NextProtos = []string{"h2", stream.Protocol}
+		creds = strict{credentials.NewTLS(secure), refused}
 	}
 	creds = sorting{creds, t, streams}
 	t.server = grpc.NewServer(

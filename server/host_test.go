@@ -3,6 +3,7 @@ package server_test
 import (
 	"context"
 	"errors"
+	"math/rand/v2"
 	"net"
 	"slices"
 	"sync"
@@ -27,6 +28,8 @@ type host struct {
 
 	mu        sync.Mutex
 	away      bool // the network is
+	loss      int  // of so many packets one is lost; 0: none
+	luck      *rand.Rand
 	conns     []net.Conn
 	served    sync.WaitGroup
 	last      rpc.CallID
@@ -50,8 +53,12 @@ func dialHost(t *testing.T, s *server.Server, kind stream.Kind) *host {
 			}
 			near, far := net.Pipe()
 			h.conns = append(h.conns, near)
-			h.served.Go(func() { s.ServeStream(far, nil) })
-			return near, nil
+			if h.loss == 0 {
+				h.served.Go(func() { s.ServeStream(far, nil) })
+				return near, nil
+			}
+			h.served.Go(func() { s.ServeStream(lossy{far, h}, nil) })
+			return lossy{near, h}, nil
 		},
 	})
 	t.Cleanup(func() {
@@ -62,6 +69,33 @@ func dialHost(t *testing.T, s *server.Server, kind stream.Kind) *host {
 	})
 	synctest.Wait()
 	return h
+}
+
+// lossy is a connection that loses packets: a write takes as long as it takes to send it again.
+type lossy struct {
+	net.Conn
+	host *host
+}
+
+// Write implements net.Conn.
+func (l lossy) Write(p []byte) (int, error) {
+	for again := 200 * time.Millisecond; l.host.loses(); again *= 2 {
+		time.Sleep(again)
+	}
+	return l.Conn.Write(p)
+}
+
+// lossy lets connections to come lose one packet in so many.
+func (h *host) lossy(loss int) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.loss, h.luck = loss, rand.New(rand.NewPCG(1, 2))
+}
+
+func (h *host) loses() bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.luck.IntN(h.loss) == 0
 }
 
 // cut ends the connection of the host, as a broken network does.
