@@ -1,6 +1,7 @@
 package server
 
 import (
+	"bytes"
 	"context"
 	"crypto/sha256"
 	"sync/atomic"
@@ -149,7 +150,8 @@ func (j *journal) commit(group []*wave) error {
 		return err
 	}
 	if j.planted&ReplyBeforeJournal != 0 {
-		j.happen(group) // which leaves the records as they are
+		records = bytes.Clone(records) // the waves are used again
+		j.happen(group)
 	}
 	switch {
 	case len(records) > 0:
