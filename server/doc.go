@@ -21,6 +21,12 @@
 // they themselves were held up (C-LOST-6): a server that was stopped for an hour kills nobody. Only
 // monotonic time is used. What they find enters the machine as [coord.Lost] or [coord.Departed].
 //
+// With a [Config].Journal the service outlives the server. What a wave changes is written down before
+// anything of the wave leaves, by a goroutine of its own, and waves that gather meanwhile are one
+// write. The next server on that journal goes on: the same service incarnation, the same keys, barriers
+// and answers, deadlines extended by the outage, and a fresh budget for every task. A server that is no
+// longer the leader, or cannot write, ends and says nothing more ([Server.Done], [Server.Err]).
+//
 // One server stands for many runs of a job, one after the other; the machine calls them epochs. A
 // [Server] may be used from any goroutine.
 package server

@@ -103,7 +103,11 @@ func (h *handler) serve(c rpc.Conn, call rpc.CallID, method string, body []byte,
 		to.answer(shape.Encode(coord.Reply{Result: coord.Registered{Service: e.service}}))
 		return
 	}
-	if err := h.enqueue(item{event: ev, from: to, req: req, bytes: int64(len(body))}, kind); err != nil && !h.mute.Load() {
+	it := item{event: ev, from: to, req: req, bytes: int64(len(body))}
+	if h.asked != nil && len(body) > coord.AsideBytes {
+		it.word = namedValues(ev)
+	}
+	if err := h.enqueue(it, kind); err != nil && !h.mute.Load() {
 		to.answer(refusal(shape, err))
 	}
 }

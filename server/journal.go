@@ -263,6 +263,12 @@ func (o *owner) record() {
 
 // aside notes that a value must be written on its own.
 func (o *owner) aside(value []byte) coord.Ref {
+	if o.asked != nil {
+		named, _ := o.asked.word.([]laid)
+		for _, v := range named {
+			o.refs[&v.value[0]] = v.ref
+		}
+	}
 	ref := o.refs.of(value)
 	o.wave.values = append(o.wave.values, laid{ref, value})
 	o.size.values += ref.Size
@@ -297,7 +303,31 @@ func (r refs) of(value []byte) coord.Ref {
 	if ref, ok := r[&value[0]]; ok && ref.Size == int64(len(value)) {
 		return ref
 	}
-	ref := coord.Ref{Digest: sha256.Sum256(value), Size: int64(len(value))}
+	ref := name(value)
 	r[&value[0]] = ref
 	return ref
+}
+
+func name(value []byte) coord.Ref {
+	return coord.Ref{Digest: sha256.Sum256(value), Size: int64(len(value))}
+}
+
+// namedValues finds the large values of a call and names them. It is done by the goroutine that read
+// the call: a value of a gigabyte takes a second, for which the owner has no time.
+func namedValues(ev coord.Event) (all []laid) {
+	var values [][]byte
+	switch ev := ev.(type) {
+	case coord.InsertKeyValue:
+		values = [][]byte{ev.Value}
+	case coord.SwapKeyValue:
+		values = [][]byte{ev.Old, ev.New}
+	case coord.WaitForAllTasks:
+		values = [][]byte{ev.Devices}
+	}
+	for _, v := range values {
+		if len(v) > coord.AsideBytes {
+			all = append(all, laid{name(v), v})
+		}
+	}
+	return all
 }

@@ -26,7 +26,7 @@ type metricShape struct {
 	calls, received, sent, waits, lost          *prometheus.Desc
 	epoch, barriers, waiting, watchers, polling *prometheus.Desc
 	connections, queued, events, batches        *prometheus.Desc
-	keys, stored                                *prometheus.Desc
+	keys, stored, term, writes                  *prometheus.Desc
 }
 
 // newMetrics makes a page of its own registry: the server's numbers, those of its transport, and those
@@ -68,6 +68,8 @@ func newMetricShape() metricShape {
 		batches:     d("batches_total", "Batches in which they went."),
 		keys:        d("keys", "Keys stored."),
 		stored:      d("store_bytes", "Bytes of all keys and values."),
+		term:        d("term", "Number of the leadership."),
+		writes:      d("journal_writes_total", "Writes to the journal, each for all calls that had gathered."),
 	}
 }
 
@@ -148,6 +150,10 @@ func (m *metrics) traffic(ch chan<- prometheus.Metric) {
 	ch <- prometheus.MustNewConstHistogram(m.shape.waits, n, sum, below)
 	for sort, name := range [...]string{bySilence: "silence", byConnection: "connection", byProcess: "process", byOther: "other"} {
 		counter(m.shape.lost, st.lostBy[sort].Load(), name)
+	}
+	if j := m.server.owner.journal; j != nil {
+		ch <- prometheus.MustNewConstMetric(m.shape.term, prometheus.GaugeValue, float64(m.server.cfg.Term))
+		counter(m.shape.writes, j.writes.Load())
 	}
 	counter(m.shape.events, st.events.Load())
 	counter(m.shape.batches, st.batches.Load())

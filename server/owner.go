@@ -229,7 +229,7 @@ func earlier(a coord.Time, some bool, b coord.Time) (coord.Time, bool) {
 
 func (o *owner) item(it *item) {
 	switch w := it.word.(type) {
-	case nil:
+	case nil, []laid:
 		o.call(it)
 	case withdrawn:
 		o.withdraw(w)

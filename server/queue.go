@@ -15,7 +15,7 @@ type item struct {
 	from  origin      // of a call
 	req   coord.Req   // of a call
 	bytes int64       // of a call, counted by the queue
-	word  any         // with a nil event: one of the types below
+	word  any         // with a nil event: one of the types below; with one: its values that will lie aside, or nil
 }
 
 // An origin is where a call came from and how its reply is written.

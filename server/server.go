@@ -2,6 +2,8 @@ package server
 
 import (
 	"context"
+	"errors"
+	"log/slog"
 	"net"
 	"net/http"
 	"sync"
@@ -9,6 +11,7 @@ import (
 
 	"github.com/serry-dev/serry"
 	"github.com/serry-dev/serry/coord"
+	"github.com/serry-dev/serry/store"
 	"github.com/serry-dev/serry/wire"
 	"github.com/serry-dev/serry/wire/rpc"
 	"github.com/serry-dev/serry/wire/stream"
@@ -125,7 +128,11 @@ func (s *Server) start() {
 func (s *Server) watch(j *journal) {
 	<-j.ended
 	if j.err != nil {
-		s.cfg.Log.Error("journal ended", "err", j.err)
+		level := slog.LevelError
+		if errors.Is(j.err, store.ErrDeposed) {
+			level = slog.LevelWarn // another goes on
+		}
+		s.cfg.Log.Log(context.Background(), level, "journal ended", "err", j.err)
 		s.Close()
 	}
 }
