@@ -16,6 +16,7 @@ type outage struct {
 	since    time.Time // when it went down, or came up
 	given    bool      // it has been down for too long
 	found    bool      // it was up before
+	sought   bool      // it was found missing before
 	ending   bool      // the relay itself goes
 	patience *time.Timer
 	why      error // of the present outage
@@ -112,11 +113,17 @@ func (s *sink) Down(err error) {
 		}
 	}
 	o.why = err
+	never := !o.found && !o.sought
+	o.sought = true
 	calls, ending := s.mu.held, o.ending
 	s.mu.Unlock()
-	if first && !ending {
+	switch {
+	case ending:
+	case first:
 		s.cfg.Log.Warn("service lost", "err", err, "calls", calls)
-	} else if !ending {
+	case never:
+		s.cfg.Log.Warn("service not reached", "err", err)
+	default:
 		s.cfg.Log.Debug("service still lost", "err", err)
 	}
 }
