@@ -18,10 +18,9 @@ const (
 	// which is left to its lease.
 	probePatience = time.Second
 
-	// probePause lies before the second probe of a leader that refused, and silencePause between two
-	// looks at one that did not answer, or not as it should.
-	probePause   = 20 * time.Millisecond
-	silencePause = 250 * time.Millisecond
+	// probePause lies between two looks at a leader that did not answer, and before the second probe of
+	// one that refused.
+	probePause = 20 * time.Millisecond
 )
 
 // follow learns who leads, and watches over every leader that is not this node.
@@ -48,7 +47,7 @@ func (n *Node) guard(ctx context.Context, l store.Leader) {
 	for ctx.Err() == nil {
 		began := time.Now()
 		if !n.broken(ctx, l) {
-			wait(ctx, silencePause)
+			wait(ctx, probePause)
 			continue
 		}
 		wait(ctx, probePause)

@@ -16,7 +16,6 @@ type outage struct {
 	since    time.Time // when it went down, or came up
 	given    bool      // it has been down for too long
 	found    bool      // it was up before
-	sought   bool      // it was found missing before
 	ending   bool      // the relay itself goes
 	patience *time.Timer
 	why      error // of the present outage
@@ -113,17 +112,11 @@ func (s *sink) Down(err error) {
 		}
 	}
 	o.why = err
-	never := !o.found && !o.sought
-	o.sought = true
 	calls, ending := s.mu.held, o.ending
 	s.mu.Unlock()
-	switch {
-	case ending:
-	case first:
+	if first && !ending {
 		s.cfg.Log.Warn("service lost", "err", err, "calls", calls)
-	case never:
-		s.cfg.Log.Warn("service not reached", "err", err)
-	default:
+	} else if !ending {
 		s.cfg.Log.Debug("service still lost", "err", err)
 	}
 }

@@ -2,7 +2,6 @@ package server
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -123,9 +122,6 @@ func (k *links) await(l life, now coord.Time) {
 	c.list = append(c.list, cutting{l, now})
 }
 
-// ErrOtherJob says that a journal is that of a job which goes on, and not of the one to be served.
-var ErrOtherJob = errors.New("the journal is of another job")
-
 // sameJobs says whether two lists name the same jobs.
 func sameJobs(a, b []coord.Job) bool {
 	byName := func(a, b coord.Job) int { return serry.TaskID{Job: a.Name}.Compare(serry.TaskID{Job: b.Name}) }
@@ -139,7 +135,7 @@ func (o *owner) resume(cfg Config, records int, took time.Duration) error {
 	switch {
 	case view.Stopped, !sameJobs(opened.Jobs, cfg.Cluster.Jobs):
 		if i := slices.IndexFunc(view.Tasks, func(t coord.TaskView) bool { return t.State == serry.Connected }); i >= 0 && !view.Stopped {
-			return fmt.Errorf("%w, in which %v is still connected; start with the tasks of that job, or with another store", ErrOtherJob, view.Tasks[i].Task)
+			return fmt.Errorf("the journal is of another job, in which %v is still connected; start with the tasks of that job, or with another store", view.Tasks[i].Task)
 		}
 		o.step(coord.Resume{})
 		o.step(coord.OpenEpoch{Service: newIncarnation(), Jobs: cfg.Cluster.Jobs})
