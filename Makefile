@@ -5,7 +5,7 @@ VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
 FUZZTIME ?= 10s
 
 .DEFAULT_GOAL := help
-.PHONY: help build test demo bench bench-coord bench-mesh bench-client bench-restart bench-cli fuzz gen clean
+.PHONY: help build test demo bench bench-coord bench-mesh bench-client bench-restart bench-cli bench-detect bench-durable soak-failover fuzz gen clean
 
 help: ## show this list
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -39,6 +39,16 @@ bench-cli: build ## the commands against a job of 10,000 tasks
 bench-restart: build ## a killed worker is back: serry run beside torchrun
 	scripts/venvs.sh torch
 	$(GO) run ./bench/restart -serry $(BIN)
+
+bench-detect: build ## how soon all are told of a killed task, and of a lost host; needs root
+	$(GO) run ./bench/detect -serry $(BIN)
+
+bench-durable: build ## what it costs to outlive a crash: memory, file, etcd and the stock service
+	scripts/venvs.sh jax-new
+	$(GO) run ./bench/durable -serry $(BIN)
+
+soak-failover: build ## ten minutes of clients while the leader is killed every 20 s
+	$(GO) run ./bench/soak -serry $(BIN)
 
 fuzz: ## fuzz every decoder and the machine for FUZZTIME each
 	scripts/fuzz.sh $(FUZZTIME)

@@ -1,6 +1,6 @@
 // Package fleet runs what a job that outlives its coordinator consists of, as processes of their own: a
 // [Service] of several servers that share a store, and [Relays] before it. Servers can be killed and
-// started again, each at its old address with its old folder.
+// started again, each at its old address with its old folder; [Service.Leader] says which one leads.
 package fleet
 
 import (
@@ -13,8 +13,10 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/serry-dev/serry/bench/internal/proc"
+	"github.com/serry-dev/serry/relay"
 )
 
 // A Config says how a service is run.
@@ -29,6 +31,7 @@ type Config struct {
 // A Service is a running service of several servers with embedded etcd members.
 type Service struct {
 	servers []*Server
+	spy     *relay.Relay // without clients; knows who leads
 }
 
 // A Server is one of the processes of a service, which may be dead.
@@ -40,7 +43,7 @@ type Server struct {
 
 // Start starts all servers and returns when each of them serves.
 func Start(ctx context.Context, cfg Config) (*Service, error) {
-	addresses, err := freeAddresses(2 * cfg.Servers)
+	addresses, err := FreeAddresses(2 * cfg.Servers)
 	if err != nil {
 		return nil, err
 	}
@@ -61,7 +64,11 @@ func Start(ctx context.Context, cfg Config) (*Service, error) {
 		wg.Go(func() { errs[i] = srv.Start(ctx) })
 	}
 	wg.Wait()
-	if err := errors.Join(errs...); err != nil {
+	err = errors.Join(errs...)
+	if err == nil {
+		s.spy, err = relay.New(relay.Config{Upstream: s.Addresses()})
+	}
+	if err != nil {
 		s.Close()
 		return nil, err
 	}
@@ -79,12 +86,27 @@ func (s *Service) Addresses() []string {
 	return all
 }
 
-// At is the server with an address, or nil.
-func (s *Service) At(address string) *Server {
-	if i := slices.IndexFunc(s.servers, func(srv *Server) bool { return srv.Address == address }); i >= 0 {
-		return s.servers[i]
+// leaderPatience is how long there may be nobody who leads.
+const leaderPatience = 15 * time.Second
+
+// Leader waits until a server leads, and returns it with the term of its leadership.
+func (s *Service) Leader(ctx context.Context) (*Server, uint64, error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, leaderPatience, fmt.Errorf("nobody leads after %v", leaderPatience))
+	defer cancel()
+	tick := time.NewTicker(20 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		st := s.spy.Status()
+		i := slices.IndexFunc(s.servers, func(srv *Server) bool { return srv.Address == st.Address })
+		if i >= 0 && !st.Down {
+			return s.servers[i], st.Term, nil
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return nil, 0, errors.Join(context.Cause(ctx), st.Why)
+		}
 	}
-	return nil
 }
 
 // PIDs are the processes of all servers that run.
@@ -100,6 +122,9 @@ func (s *Service) PIDs() []int {
 
 // Close kills all servers.
 func (s *Service) Close() {
+	if s.spy != nil {
+		s.spy.Shutdown(context.Background())
+	}
 	for _, srv := range s.servers {
 		srv.Kill()
 	}
@@ -123,17 +148,9 @@ func (s *Server) Kill() {
 	}
 }
 
-// Log is the end of what the server has said, if it runs.
-func (s *Server) Log() string {
-	if s.process == nil {
-		return ""
-	}
-	return s.process.Log.String()
-}
-
-// freeAddresses are addresses on which nobody listens. Servers that come back need addresses that are
+// FreeAddresses are addresses on which nobody listens. Servers that come back need addresses that are
 // known before they start.
-func freeAddresses(n int) ([]string, error) {
+func FreeAddresses(n int) ([]string, error) {
 	var all []string
 	for range n {
 		l, err := net.Listen("tcp", "127.0.0.1:0")
