@@ -31,6 +31,7 @@ func ExampleNew() {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()
 	r.Shutdown(ctx)
-	fmt.Println(<-served)
-	// Output: <nil>
+	<-served
+	fmt.Println(r.Status().Clients, "clients left")
+	// Output: 0 clients left
 }

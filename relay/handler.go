@@ -98,9 +98,14 @@ func (r *Relay) take(conn rpc.Conn, q request) (body []byte, st rpc.Status, done
 	if c == nil {
 		return nil, rpc.Status{}, false // the connection has just ended
 	}
-	l := c.stamp(q.who, &r.mu.lives)
-	if q.who.Role == wire.Registers {
+	var l *life
+	switch q.who.Role {
+	case wire.Registers:
 		l = r.mu.lives.register(c, q.who)
+	case wire.Beats:
+		l = r.mu.lives.meet(q.who)
+	default:
+		l = c.stamp(q.who, &r.mu.lives)
 	}
 	if l != nil {
 		c.carry(l)

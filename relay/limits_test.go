@@ -2,9 +2,11 @@ package relay
 
 import (
 	"io"
+	"log/slog"
 	"net/http/httptest"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/serry-dev/serry"
@@ -137,5 +139,48 @@ func TestConfig(t *testing.T) {
 			r.Shutdown(t.Context())
 			t.Errorf("New(%s) = a relay; want an error", name)
 		}
+	}
+}
+
+// TestLog: an outage is two lines, however many attempts it takes; the second says how long it lasted.
+func TestLog(t *testing.T) {
+	var log strings.Builder
+	play(t, Config{Log: slog.New(slog.NewTextHandler(&log, nil))}, func(b *bench) {
+		b.up.down(true)
+		time.Sleep(4 * time.Second)
+		b.up.down(false)
+		time.Sleep(time.Second)
+		synctest.Wait()
+		got := log.String()
+		for _, want := range []string{"service lost", "service found"} {
+			if n := strings.Count(got, want); n != map[string]int{"service lost": 1, "service found": 2}[want] {
+				b.Errorf("%q is in %d lines of\n%s", want, n, got)
+			}
+		}
+		if !strings.Contains(got, "outage=4.") || !strings.Contains(got, "peer=") {
+			b.Errorf("no line says how long the outage lasted, and who leads now:\n%s", got)
+		}
+	})
+	if got := log.String(); strings.Count(got, "service lost") != 1 {
+		t.Errorf("a relay that ends speaks of an outage:\n%s", got)
+	}
+}
+
+// TestNeverReached: a service that is not there is told of once.
+func TestNeverReached(t *testing.T) {
+	var log strings.Builder
+	synctest.Test(t, func(t *testing.T) {
+		up := newUpstream(t)
+		up.down(true)
+		r, err := New(Config{Upstream: []string{"a:1", "b:1"}, Dial: up.dial, Log: slog.New(slog.NewTextHandler(&log, nil))})
+		if err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Minute)
+		r.Shutdown(t.Context())
+		up.close()
+	})
+	if got := log.String(); strings.Count(got, "service not reached") != 1 || !strings.Contains(got, "connection refused") {
+		t.Errorf("the log says\n%s\nwant one line about a service that is not reached", got)
 	}
 }

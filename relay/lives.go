@@ -70,6 +70,20 @@ func (t *lives) find(k lifeKey) *life { return t.of[k] }
 // register notes that a life registers on a connection. One that does not fit in is not remembered; its
 // heartbeats are for the service to answer.
 func (t *lives) register(c *client, who wire.Caller) *life {
+	l := t.meet(who)
+	if l == nil {
+		return nil
+	}
+	t.order++
+	l.order = t.order
+	c.forget(l)
+	c.lives = append(c.lives, l)
+	return l
+}
+
+// meet makes room for a life that names itself, or returns nil: one that registers, or that registered by
+// another relay and sends its heartbeats here now.
+func (t *lives) meet(who wire.Caller) *life {
 	k := lifeKey{who.Incarnation}
 	l := t.of[k]
 	switch {
@@ -81,10 +95,6 @@ func (t *lives) register(c *client, who wire.Caller) *life {
 		l = &life{task: who.Task, incarnation: who.Incarnation, polls: make(map[pollKey]struct{})}
 		t.of[k] = l
 	}
-	t.order++
-	l.order = t.order
-	c.forget(l)
-	c.lives = append(c.lives, l)
 	return l
 }
 

@@ -28,6 +28,7 @@ type bench struct {
 	up    *upstream
 	relay *Relay
 	local *listener
+	again func() // before a real service: starts another relay
 }
 
 // play runs f with a relay that has found its service.

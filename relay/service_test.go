@@ -34,24 +34,35 @@ func playServed(t *testing.T, d wire.Dialect, f func(b *bench, tasks []*peer, po
 			t.Fatal(err)
 		}
 		defer srv.Shutdown(context.Background())
-		b := &bench{T: t, local: newListener()}
-		b.relay, err = New(Config{Upstream: []string{"a:1"}, Dial: func(context.Context, string) (net.Conn, error) {
-			here, there := net.Pipe()
-			go srv.ServeStream(there, nil)
-			return here, nil
-		}})
-		if err != nil {
-			t.Fatal(err)
-		}
-		served := make(chan error, 1)
-		go func() { served <- b.relay.Serve(b.local) }()
+		b := &bench{T: t}
+		b.begin(srv)
 		tasks, polls := b.both(d)
 		f(b, tasks, polls)
-		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
-		defer cancel()
-		b.relay.Shutdown(ctx)
-		<-served
+		b.finish()
 	})
+}
+
+// begin starts a relay before a service.
+func (b *bench) begin(srv *server.Server) {
+	b.Helper()
+	r, err := New(Config{Upstream: []string{"a:1"}, Dial: func(context.Context, string) (net.Conn, error) {
+		here, there := net.Pipe()
+		go srv.ServeStream(there, nil)
+		return here, nil
+	}})
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.relay, b.local, b.again = r, newListener(), func() { b.begin(srv) }
+	go r.Serve(b.local)
+	synctest.Wait()
+}
+
+// finish ends the relay.
+func (b *bench) finish() {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+	defer cancel()
+	b.relay.Shutdown(ctx)
 }
 
 // both lets two tasks register together, and poll.
@@ -171,5 +182,35 @@ func TestExitedByName(t *testing.T) {
 				b.Errorf("PollForError = %v; want a dead task", err)
 			}
 		})
+	})
+}
+
+// TestRelayRestarted: a client that lives through the end of its relay, as ours do, goes on behind another
+// one, as the same life.
+func TestRelayRestarted(t *testing.T) {
+	clause(t, "A-SIDE-11")
+	playServed(t, wire.Own, func(b *bench, tasks []*peer, polls []<-chan end) {
+		b.finish()
+		for i := range polls {
+			b.want("PollForError at a relay that ends", b.ended("PollForError", polls[i]), "Unavailable")
+		}
+		time.Sleep(2 * time.Second)
+		b.again()
+		for i, p := range tasks {
+			p.conn = b.connect(wire.Own, i, p.own).conn
+			b.want("Heartbeat at the next relay", p.call(coord.Heartbeat{Call: p.who()}), "OK")
+			polls[i] = p.start(b.Context(), coord.PollForError{Call: p.who()})
+		}
+		for range 6 {
+			time.Sleep(beatTimeout / 4)
+			for _, p := range tasks {
+				b.want("Heartbeat", p.call(coord.Heartbeat{Call: p.who()}), "OK")
+			}
+		}
+		b.pending("PollForError", polls[0])
+		b.pending("PollForError", polls[1])
+		if s := b.relay.Status(); s.Lives != 2 {
+			b.Errorf("Status() = %+v; want both lives known, so that their heartbeats are answered here", s)
+		}
 	})
 }

@@ -16,6 +16,7 @@ type outage struct {
 	since    time.Time // when it went down, or came up
 	given    bool      // it has been down for too long
 	found    bool      // it was up before
+	sought   bool      // it was found missing before
 	ending   bool      // the relay itself goes
 	patience *time.Timer
 	why      error // of the present outage
@@ -112,11 +113,17 @@ func (s *sink) Down(err error) {
 		}
 	}
 	o.why = err
+	never := !o.found && !o.sought
+	o.sought = true
 	calls, ending := s.mu.held, o.ending
 	s.mu.Unlock()
-	if first && !ending {
+	switch {
+	case ending:
+	case first:
 		s.cfg.Log.Warn("service lost", "err", err, "calls", calls)
-	} else if !ending {
+	case never:
+		s.cfg.Log.Warn("service not reached", "err", err)
+	default:
 		s.cfg.Log.Debug("service still lost", "err", err)
 	}
 }
@@ -158,6 +165,10 @@ func (r *Relay) answered(p stream.Reply) []reply {
 		if k.life != nil && k.life.service == 0 { // turned down, and not in for another reason
 			c.forget(k.life)
 		}
+	case wire.Beats: // of a life that registered elsewhere; the next ones are answered here
+		if done, ok := result(k, p).(coord.Registered); ok && k.life != nil && !k.life.said {
+			return append(replies, r.registered(k.life, done.Service)...)
+		}
 	case wire.Leaves:
 		if _, ok := result(k, p).(coord.Done); ok && k.life != nil {
 			return append(replies, r.left(k.life)...)
@@ -176,7 +187,7 @@ func result(k *held, p stream.Reply) coord.Result {
 		return nil
 	}
 	var ev coord.Event = coord.ShutdownTask{}
-	if k.role == wire.Registers {
+	if k.role != wire.Leaves {
 		ev = coord.RegisterTask{}
 	}
 	done, err := k.shape.Dialect.Result(ev, p.Body)

@@ -371,5 +371,4 @@ func (s *script) Exited(_ *stream.Session, l stream.Life, cause string) {
 
 func (s *script) Offline(*stream.Session)  {}
 func (s *script) Bye(*stream.Session)      {}
-func (s *script) Offline(*stream.Session)  {}
 func (s *script) Silent([]*stream.Session) {}
