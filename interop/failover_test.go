@@ -60,11 +60,12 @@ func TestJobOutlivesAFrozenLeader(t *testing.T) {
 	l := s.leader(0)
 	l.signal(syscall.SIGSTOP)
 	over := time.After(frozen)
-	next := s.leader(l.term)
-	t.Logf("term %d after %v of term %d", next.term, job.steps(2), l.term)
+	stood := stalls{job.steps(2)}
+	s.leader(l.term)
 	<-over
 	l.signal(syscall.SIGCONT)
 	job.steps(20)
+	t.Log(stood)
 	job.ends()
 }
 
@@ -83,8 +84,8 @@ func TestJobOutlivesALeaderThatIsCutOff(t *testing.T) {
 			defer net.heal(i)
 		}
 	}
+	stood := stalls{job.steps(2)}
 	next := s.leader(l.term)
-	t.Logf("term %d after %v of term %d", next.term, job.steps(2), l.term)
 	for i, m := range s.members {
 		if m == l.trioMember {
 			net.heal(i)
@@ -92,8 +93,9 @@ func TestJobOutlivesALeaderThatIsCutOff(t *testing.T) {
 	}
 	job.steps(20)
 	next.signal(syscall.SIGKILL) // now the one that was away is needed for a majority
+	stood = append(stood, job.steps(2))
 	s.leader(next.term)
-	job.steps(2)
+	t.Log(stood)
 	job.ends()
 }
 
