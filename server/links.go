@@ -266,7 +266,9 @@ func (o *owner) pronounce(losses []coord.Loss, departures []coord.Departure) {
 			s.known.departed = true
 			o.show(s)
 		}
-		o.links.forget(l)
+		if o.links.forget(l); o.links.of[l] == nil {
+			o.followers.drop(l)
+		}
 	}
 	o.step(coord.Departed{Tasks: departures})
 }

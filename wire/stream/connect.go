@@ -96,7 +96,11 @@ func (h *Host) down(err error) {
 
 // try starts an attempt to connect, if one is needed.
 func (h *Host) try(s *search) {
-	if s.busy || !h.wanting() {
+	if s.busy {
+		return
+	}
+	if !h.wanting() {
+		*s = search{next: s.next}
 		return
 	}
 	s.busy = true

@@ -146,6 +146,7 @@ func (h *Host) Call(c Call) error {
 	case !c.Vital && h.mu.bytes > 0 && h.mu.bytes+size > h.cfg.MaxBytes:
 		return &serry.LimitError{Limit: "bytes of calls without an answer", Max: h.cfg.MaxBytes}
 	}
+	h.forget(c.Conn, c.ID) // if there is one, its number was used twice
 	h.mu.last++
 	k := &pending{c, h.mu.last}
 	calls[c.ID] = k

@@ -71,6 +71,26 @@ func TestLargeBodies(t *testing.T) {
 	})
 }
 
+// TestBothWaysFull sends far more both ways than the connection holds.
+func TestBothWaysFull(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := newNetwork(t)
+		newDesk(n, "a", 0)
+		h, e := host(t, n, stream.Relay, "a")
+		for id := range 64 {
+			if err := h.Call(stream.Call{Conn: 1, ID: rpcID(id + 1), Method: echo, Body: make([]byte, 1<<20)}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		h.Flush()
+		time.Sleep(time.Second)
+		synctest.Wait()
+		if got := len(e.heard()); got != 64 || n.lines() != 1 {
+			t.Errorf("%d replies over %d connections; want 64 over one", got, n.lines())
+		}
+	})
+}
+
 func TestFramesTravelTogether(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := newNetwork(t)

@@ -30,6 +30,10 @@ type cutter struct {
 	limit  func(frameType) int // how long such a frame may be; 0: it must not come
 	budget *budget             // of large frames, or nil
 
+	// patient ones do not read on while their own output is not read. Only one end may be: two that
+	// wait for each other would wait for ever.
+	patient bool
+
 	greeted bool // the preface has come
 	big     []byte
 	bigType frameType
@@ -72,7 +76,9 @@ func (p *pipe) read(first []byte, c *cutter) error {
 		source.Done()
 		c.taker.wave()
 		p.flush()
-		p.holdBack()
+		if c.patient {
+			p.holdBack()
+		}
 	}
 }
 

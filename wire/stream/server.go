@@ -137,7 +137,7 @@ func (s *Server) Serve(nc net.Conn, read []byte) error {
 	defer s.work.Done()
 
 	in := &inlet{server: s, pipe: p}
-	in.cut = cutter{taker: in, limit: serverLimit, budget: s.budget}
+	in.cut = cutter{taker: in, limit: serverLimit, budget: s.budget, patient: true}
 	in.uris = peerURIs(nc)
 	nc.SetReadDeadline(time.Now().Add(helloPatience))
 	err := p.read(read, &in.cut)
