@@ -27,7 +27,7 @@ func TestThreePeers(t *testing.T) {
 	if testing.Short() {
 		t.Skip("it takes seconds of real time")
 	}
-	lab.Clause(t, "C-TERM-3", "NEW-50", "C-LOG-3", "C-REQ-2", "A-SIDE-0")
+	lab.Clause(t, "C-TERM-3", "NEW-50", "C-STOP-4", "NEW-51", "C-LOG-3", "C-REQ-2", "A-SIDE-0")
 	p := startPeers(t)
 	r, err := relay.New(relay.Config{Upstream: p.addresses})
 	if err != nil {
@@ -61,6 +61,13 @@ func TestThreePeers(t *testing.T) {
 			t.Fatalf("Barrier() of who had arrived before the death of %s = %v", dead, err)
 		}
 		p.start(t, dead)
+	}
+	p.handOver(t, r.Status().Address)
+	for range 50 {
+		total++
+		if n, err := members[total%2].KV().Add(t.Context(), "n", 1); err != nil || n != int64(total) {
+			t.Fatalf("Add() %d after hand-overs = %d, %v; want one more than before", total, n, err)
+		}
 	}
 	for _, m := range members {
 		if err := m.Context().Err(); err != nil {
@@ -189,6 +196,33 @@ func (p *peers) killLeader(t *testing.T, leader string) (dead string) {
 	_ = cmd.Wait()
 	t.Logf("killed %s after %v", leader, time.Since(began).Round(time.Millisecond))
 	return leader
+}
+
+// handOver lets another server lead, by the command and then by the signal.
+func (p *peers) handOver(t *testing.T, leader string) {
+	t.Helper()
+	path, err := exec.LookPath("serry")
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, err := exec.Command(path, "handover", "--address", leader).CombinedOutput()
+	if err != nil || !strings.Contains(string(out), "leads after") {
+		t.Fatalf("serry handover = %q, %v; want another term to lead", out, err)
+	}
+	// It is not known which of the two others leads now: both end, one after the other, but the first
+	// comes back before that.
+	for _, address := range p.addresses {
+		if address == leader {
+			continue
+		}
+		if err := p.running[address].Process.Signal(syscall.SIGTERM); err != nil {
+			t.Fatal(err)
+		}
+		if err := p.running[address].Wait(); err != nil {
+			t.Fatalf("server %s at SIGTERM = %v; want it to end well", address, err)
+		}
+		p.start(t, address)
+	}
 }
 
 // freePorts finds ports that nobody has now.
