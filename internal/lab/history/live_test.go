@@ -1,4 +1,4 @@
-package lab_test
+package history_test
 
 import (
 	"slices"
@@ -11,6 +11,7 @@ import (
 	"github.com/serry-dev/serry"
 	"github.com/serry-dev/serry/coord"
 	"github.com/serry-dev/serry/internal/lab"
+	"github.com/serry-dev/serry/internal/lab/history"
 )
 
 // The histories of the specification. A line is a process: S start, c call, r reply, X failure.
@@ -61,7 +62,7 @@ func TestMachineTellsTrueLiveSets(t *testing.T) {
 // A liveWorld is a machine with processes that come, ask, and die.
 type liveWorld struct {
 	machine *coord.Machine
-	history lab.LiveHistory
+	history history.LiveHistory
 	tasks   []serry.TaskID
 	lives   []serry.Incarnation // by process; 0: it is dead
 	known   []serry.Incarnation // the last that the machine knows of
@@ -72,7 +73,7 @@ type liveWorld struct {
 func newLiveWorld(n int) *liveWorld {
 	w := &liveWorld{
 		machine: coord.New(coord.Config{Jobs: []coord.Job{{Name: "worker", Tasks: n}}, Service: 1, Recoverable: true}),
-		history: make(lab.LiveHistory, n),
+		history: make(history.LiveHistory, n),
 		lives:   make([]serry.Incarnation, n),
 		known:   make([]serry.Incarnation, n),
 		asking:  make([]coord.Req, n),
@@ -89,16 +90,16 @@ func (w *liveWorld) act(what, p int) {
 	call := coord.Call{Req: coord.Req(w.at + 1), Task: w.tasks[p], Incarnation: w.lives[p]}
 	switch {
 	case what == 0 && w.lives[p] == 0:
-		w.note(p, lab.LiveStart, nil)
+		w.note(p, history.LiveStart, nil)
 		w.lives[p] = serry.Incarnation(w.at)
 		w.known[p], call.Incarnation = w.lives[p], w.lives[p]
 		w.step(coord.RegisterTask{Call: call})
 	case what == 1 && w.lives[p] != 0 && w.asking[p] == 0:
-		w.note(p, lab.LiveCall, nil)
+		w.note(p, history.LiveCall, nil)
 		w.asking[p] = call.Req
 		w.step(coord.GetAliveTasks{Call: call, Tasks: w.tasks})
 	case what == 2 && w.lives[p] != 0:
-		w.note(p, lab.LiveFail, nil)
+		w.note(p, history.LiveFail, nil)
 		w.lives[p], w.asking[p] = 0, 0
 	case what == 3 && w.lives[p] == 0 && w.known[p] != 0:
 		w.step(coord.Lost{Tasks: []coord.Loss{{Task: w.tasks[p], Incarnation: w.known[p]}}})
@@ -118,26 +119,26 @@ func (w *liveWorld) step(ev coord.Event) {
 			for _, t := range alive.Tasks {
 				set = append(set, t.Index)
 			}
-			w.note(p, lab.LiveReply, set)
+			w.note(p, history.LiveReply, set)
 			w.asking[p] = 0
 		}
 	}
 }
 
-func (w *liveWorld) note(p int, kind lab.LiveKind, set []int) {
+func (w *liveWorld) note(p int, kind history.LiveKind, set []int) {
 	w.at++
-	w.history[p] = append(w.history[p], lab.LiveEvent{At: w.at, Kind: kind, Set: set})
+	w.history[p] = append(w.history[p], history.LiveEvent{At: w.at, Kind: kind, Set: set})
 }
 
 // parseHistory reads lines like "S25 c50 r250{0,1}".
-func parseHistory(t *testing.T, lines []string) lab.LiveHistory {
+func parseHistory(t *testing.T, lines []string) history.LiveHistory {
 	t.Helper()
-	kinds := map[byte]lab.LiveKind{'S': lab.LiveStart, 'c': lab.LiveCall, 'r': lab.LiveReply, 'X': lab.LiveFail}
-	h := make(lab.LiveHistory, len(lines))
+	kinds := map[byte]history.LiveKind{'S': history.LiveStart, 'c': history.LiveCall, 'r': history.LiveReply, 'X': history.LiveFail}
+	h := make(history.LiveHistory, len(lines))
 	for p, line := range lines {
 		for word := range strings.FieldsSeq(line) {
 			at, list, _ := strings.Cut(strings.TrimSuffix(word[1:], "}"), "{")
-			e := lab.LiveEvent{Kind: kinds[word[0]]}
+			e := history.LiveEvent{Kind: kinds[word[0]]}
 			numbers := append([]string{at}, strings.FieldsFunc(list, func(r rune) bool { return r == ',' })...)
 			for i, text := range numbers {
 				n, err := strconv.Atoi(text)

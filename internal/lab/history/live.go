@@ -1,4 +1,4 @@
-package lab
+package history
 
 import (
 	"fmt"

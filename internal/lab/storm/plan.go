@@ -1,0 +1,204 @@
+package storm
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"time"
+
+	"github.com/serry-dev/serry/store"
+	"github.com/serry-dev/serry/wire"
+)
+
+// A mode is what may happen to clients, and so what may be asked of them.
+type mode string
+
+const (
+	steady  mode = "steady" // clients and relays live: every call must succeed
+	fatal   mode = "fatal"  // one dies, and the others must be told and end
+	return_ mode = "return" // recoverable: they come back and meet at barriers again
+	rounds  mode = "rounds" // recoverable: they come back and meet in live sets
+)
+
+// A plan is everything that a seed decides before a schedule begins.
+type plan struct {
+	mode        mode
+	recoverable bool
+	dialect     wire.Dialect
+	tasks       int
+	members     int  // of the tasks: the last ones, which are Go programs
+	large       bool // some values are
+	hosts       int
+	sites       int
+	steps       int // of each program
+	pace        time.Duration
+	net, disk   weather
+	lease       time.Duration
+	notice      time.Duration
+	alert       float64 // how often a standby notices that the leader is gone, before its lease ends
+	program     []step
+	faults      []fault
+}
+
+// A step is what all programs do at the same point.
+type step struct {
+	keys   int  // calls on keys
+	pass   bool // something to the next task
+	adds   int  // increments, by each of two callers at once
+	meet   bool // at the barrier of all
+	subset bool // at the barrier of some
+	alive  bool // who is alive
+}
+
+// A fault is something that goes wrong: at a time, or, from then on, at the count-th chance.
+type fault struct {
+	kind  kind
+	at    time.Duration
+	count int
+	whom  int           // a task, a host
+	lasts time.Duration // how long, or when what was killed comes back
+}
+
+type kind string
+
+const (
+	crash       kind = "crash"        // of the leader, at a time
+	crashBefore kind = "crash before" // a write of the journal
+	crashAfter  kind = "crash after"  // a write of the journal
+	crashReply  kind = "crash reply"  // between two writes to hosts
+	crashSave   kind = "crash save"   // before or after a snapshot is saved
+	crashAside  kind = "crash aside"  // before or after a large value is written or read
+	crashLoad   kind = "crash load"   // of who is about to lead
+	crashRead   kind = "crash read"   // before or after a leader makes sure that it is one
+	lostAck     kind = "lost ack"     // the write is down, but the store does not say so
+	freeze      kind = "freeze"       // of the leader
+	depose      kind = "depose"       // of a leader that is well
+	handOver    kind = "hand over"
+	breakLink   kind = "break link"   // of a host
+	stallLink   kind = "stall link"   // of a host
+	killProc    kind = "kill process" // of a task
+	killHost    kind = "kill host"    // with its relay and its tasks
+	moveProc    kind = "move process" // a second life begins elsewhere while the first goes on
+)
+
+func (f fault) String() string {
+	return fmt.Sprintf("%s@%v/%d whom=%d lasts=%v", f.kind, f.at, f.count, f.whom, f.lasts)
+}
+
+func (p *plan) String() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "%s recoverable=%v dialect=%v tasks=%d members=%d hosts=%d sites=%d steps=%d lease=%v notice=%v", p.mode, p.recoverable, p.dialect, p.tasks, p.members, p.hosts, p.sites, p.steps, p.lease, p.notice)
+	for _, f := range p.faults {
+		b.WriteString("; " + f.String())
+	}
+	return b.String()
+}
+
+// between draws a time.
+func between(r *rand.Rand, low, high time.Duration) time.Duration {
+	return low + time.Duration(r.Int64N(int64(high-low)+1))
+}
+
+// pick draws one of a list.
+func pick[T any](r *rand.Rand, list ...T) T { return list[r.IntN(len(list))] }
+
+// draw makes the plan of a seed.
+func draw(seed uint64) *plan {
+	r := dice(seed, forPlan, 0)
+	p := &plan{
+		mode:    pick(r, steady, steady, steady, steady, fatal, return_, return_, rounds, rounds),
+		dialect: pick(r, wire.XLA, wire.XLA, wire.TF),
+		tasks:   2 + r.IntN(3),
+		hosts:   1 + r.IntN(2),
+		sites:   2 + r.IntN(2),
+		steps:   3 + r.IntN(6),
+		pace:    between(r, 100*time.Millisecond, 800*time.Millisecond),
+		lease:   between(r, 200*time.Millisecond, 2*time.Second),
+		notice:  pick(r, 0, between(r, 0, time.Second)),
+		alert:   pick(r, 0, 0.7, 1),
+	}
+	if p.mode == steady && r.IntN(2) == 0 {
+		p.members = 1 + r.IntN(p.tasks-1)
+	}
+	p.large = r.IntN(8) == 0
+	p.recoverable = p.mode == return_ || p.mode == rounds || p.mode == steady && r.IntN(3) == 0
+	p.net = weather{base: 50 * time.Microsecond, jitter: between(r, 0, 2*time.Millisecond), storms: pick(r, 0, 0.02, 0.1), gust: between(r, 0, 300*time.Millisecond)}
+	p.disk = weather{base: 20 * time.Microsecond, jitter: between(r, 0, 5*time.Millisecond), storms: pick(r, 0, 0.05), gust: between(r, 0, 500*time.Millisecond)}
+	for range p.steps {
+		p.program = append(p.program, p.drawStep(r))
+	}
+	for range 1 + r.IntN(4) {
+		p.faults = append(p.faults, p.drawFault(r, serverFaults))
+	}
+	if p.mode != steady {
+		for range 1 + r.IntN(2) {
+			p.faults = append(p.faults, p.drawFault(r, clientFaults[p.mode]))
+		}
+	}
+	return p
+}
+
+func (p *plan) drawStep(r *rand.Rand) step {
+	s := step{keys: r.IntN(4), adds: r.IntN(3), meet: true}
+	switch p.mode {
+	case steady, fatal:
+		s.subset, s.alive, s.pass = r.IntN(2) == 0, r.IntN(3) == 0, r.IntN(2) == 0
+	case rounds:
+		s.meet, s.alive = false, true
+	}
+	return s
+}
+
+// serverFaults and clientFaults are what may happen, as often as they stand here.
+var (
+	serverFaults = []kind{
+		crash, crash, crashBefore, crashBefore, crashBefore, crashAfter, crashAfter, crashReply, crashReply,
+		crashSave, crashAside, crashLoad, crashRead, lostAck, freeze, freeze, depose, depose, handOver, breakLink, breakLink, stallLink,
+	}
+	clientFaults = map[mode][]kind{
+		fatal:   {killProc, killProc, killHost},
+		return_: {killProc, killProc, killHost, moveProc, moveProc},
+		rounds:  {killProc, killProc, killHost, moveProc, moveProc},
+	}
+)
+
+func (p *plan) drawFault(r *rand.Rand, kinds []kind) fault {
+	f := fault{kind: pick(r, kinds...), at: between(r, 0, time.Duration(p.steps)*p.pace)}
+	switch f.kind {
+	case crashBefore, crashAfter, lostAck:
+		f.count = r.IntN(20)
+	case crashReply, crashRead:
+		f.count = r.IntN(40)
+	case crashSave, crashLoad:
+		f.count = r.IntN(4)
+	case breakLink, stallLink:
+		f.whom = r.IntN(p.hosts + p.members)
+	case killHost:
+		f.whom = r.IntN(p.hosts)
+	case crashAside:
+		f.count = r.IntN(4)
+	case killProc, moveProc:
+		f.whom = r.IntN(p.tasks)
+	}
+	f.lasts = between(r, 10*time.Millisecond, 2500*time.Millisecond)
+	return f
+}
+
+// chance says at which operations of the store a fault may strike.
+func (f fault) chance(op store.Op) bool {
+	switch f.kind {
+	case crashBefore:
+		return op.Action == store.OpAppend && !op.Done
+	case crashAfter, lostAck:
+		return op.Action == store.OpAppend && op.Done
+	case crashSave:
+		return op.Action == store.OpSave
+	case crashAside:
+		return op.Action == store.OpPut || op.Action == store.OpGet
+	case crashLoad:
+		return op.Action == store.OpLoad
+	case crashRead:
+		return op.Action == store.OpConfirm
+	}
+	return false
+}

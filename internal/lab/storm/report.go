@@ -1,0 +1,53 @@
+package storm
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/serry-dev/serry/internal/lab/history"
+)
+
+// A Report is what came of a schedule.
+type Report struct {
+	Seed  uint64
+	Plan  string
+	Wrong []string // what must not be, seen on the spot
+	Trace []string // what happened, in words
+
+	Keys     []history.KeyCall
+	Barriers []history.BarrierCall
+	Rounds   []history.RoundCall
+	Lives    []history.Lifetime
+	Sights   []history.Sight
+}
+
+// Check says what is wrong with the schedule, if anything is.
+func (r *Report) Check() error {
+	var errs []error
+	for _, w := range r.Wrong {
+		errs = append(errs, errors.New(w))
+	}
+	errs = append(errs,
+		history.CheckKeys(r.Keys),
+		history.CheckBarriers(r.Barriers),
+		history.CheckRounds(r.Rounds, r.Lives),
+		history.CheckWatches(r.Sights),
+	)
+	err := errors.Join(errs...)
+	if err == nil {
+		return nil
+	}
+	return fmt.Errorf("%w\nplan: %s\n%s", err, r.Plan, strings.Join(r.Trace, "\n"))
+}
+
+// keys are those that were ever called for.
+func (r *Report) keys() (names []string) {
+	for _, c := range r.Keys {
+		if !slices.Contains(names, c.Key) {
+			names = append(names, c.Key)
+		}
+	}
+	return names
+}

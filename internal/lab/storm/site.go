@@ -1,0 +1,196 @@
+package storm
+
+import (
+	"context"
+	"errors"
+	"net"
+	"sync"
+	"time"
+
+	"github.com/serry-dev/serry/server"
+	"github.com/serry-dev/serry/store"
+	"github.com/serry-dev/serry/wire/stream"
+)
+
+// A site is a machine that runs a server of the service, again whenever that has crashed.
+type site struct {
+	world *world
+	place *place
+
+	mu      sync.Mutex
+	process *process // or nil while there is none
+}
+
+// A process is one run of a server at a site: it campaigns, leads, and campaigns again.
+type process struct {
+	site *site
+	seat *store.Seat
+
+	mu     sync.Mutex
+	server *server.Server // while it leads
+	reign  store.Reign
+	over   bool // the process has been killed
+}
+
+func newSite(w *world, name string) *site {
+	s := &site{world: w, place: newPlace(name)}
+	s.place.accept = s.accept
+	s.place.writing = func() { w.strike(func(f fault) bool { return f.kind == crashReply }, s) }
+	return s
+}
+
+// start begins a process.
+func (s *site) start() {
+	p := &process{site: s, seat: s.world.disk.Open()}
+	s.mu.Lock()
+	s.process = p
+	s.mu.Unlock()
+	s.place.start()
+	s.world.work.Go(p.run)
+}
+
+func (s *site) running() *process {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.process
+}
+
+// accept serves a connection if this site leads, and says who does if not.
+func (s *site) accept(c net.Conn) {
+	p := s.running()
+	if p == nil {
+		c.Close()
+		return
+	}
+	if srv := p.leads(); srv != nil {
+		srv.ServeStream(c, nil)
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+	defer cancel()
+	l, err := p.seat.Leader(ctx)
+	if err != nil || l.Address == s.place.name { // not yet, or not any more
+		l = store.Leader{Term: l.Term}
+	}
+	stream.Redirect(c, l.Address, l.Term)
+}
+
+// leads is the server of a process that leads, or nil.
+func (p *process) leads() *server.Server {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.server
+}
+
+// term is that of a process that leads, or 0.
+func (p *process) term() uint64 {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.server == nil {
+		return 0
+	}
+	return p.reign.Term()
+}
+
+// run campaigns and leads until the process is killed.
+func (p *process) run() {
+	for {
+		reign, err := p.seat.Campaign(context.Background(), store.Candidate{Address: p.site.place.name})
+		if err != nil {
+			return // killed
+		}
+		cfg := p.site.world.serverConfig()
+		cfg.Journal = reign
+		srv, err := server.New(cfg)
+		if err != nil {
+			if errors.Is(err, store.ErrClosed) {
+				return
+			}
+			p.site.world.note("%s does not lead: %v", p.site.place.name, err)
+			_ = reign.Resign(context.Background())
+			continue
+		}
+		p.site.world.note("%s leads, term %d", p.site.place.name, reign.Term())
+		if !p.lead(srv, reign) {
+			srv.Close()
+			return
+		}
+		<-srv.Done()
+		p.site.world.note("%s leads no more, term %d: %v", p.site.place.name, reign.Term(), srv.Err())
+		if !p.lead(nil, nil) {
+			return
+		}
+		_ = reign.Resign(context.Background()) // a server that could not write gives up its office
+	}
+}
+
+// lead notes the server of a process, unless that has been killed.
+func (p *process) lead(srv *server.Server, reign store.Reign) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.over {
+		return false
+	}
+	p.server, p.reign = srv, reign
+	return true
+}
+
+// kill ends the process without a word, and starts another later.
+func (s *site) kill(back time.Duration, why string) {
+	s.mu.Lock()
+	p := s.process
+	s.process = nil
+	s.mu.Unlock()
+	if p == nil {
+		return
+	}
+	s.world.note("%s killed: %s", s.place.name, why)
+	s.place.kill()
+	p.mu.Lock()
+	p.over = true
+	srv, reign := p.server, p.reign
+	p.mu.Unlock()
+	p.seat.Kill()
+	if srv != nil {
+		s.world.work.Go(srv.Close)
+		s.world.vacant(reign.Term())
+	}
+	s.world.after(back, s.start)
+}
+
+// freeze stops the process for a while.
+func (s *site) freeze(lasts time.Duration) {
+	p := s.running()
+	if p == nil {
+		return
+	}
+	s.world.note("%s frozen for %v", s.place.name, lasts)
+	s.place.freeze()
+	p.seat.Cut()
+	s.world.after(lasts, func() {
+		if s.running() != p {
+			return // it was killed meanwhile
+		}
+		s.world.note("%s thaws", s.place.name)
+		s.place.thaw()
+		p.seat.Heal()
+	})
+}
+
+// handOver gives the leadership to another, in order (C-STOP-4).
+func (p *process) handOver() {
+	p.mu.Lock()
+	srv, reign := p.server, p.reign
+	p.mu.Unlock()
+	if srv == nil {
+		return
+	}
+	p.site.world.note("%s hands over", p.site.place.name)
+	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
+	defer cancel()
+	if err := srv.Handover(ctx); err != nil {
+		p.site.world.note("%s does not hand over: %v", p.site.place.name, err)
+	}
+	_ = reign.Resign(ctx)
+	srv.Close()
+}

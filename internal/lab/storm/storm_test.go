@@ -1,0 +1,119 @@
+package storm_test
+
+import (
+	"flag"
+	"fmt"
+	"os"
+	"runtime"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/serry-dev/serry/coord"
+	"github.com/serry-dev/serry/internal/lab"
+	"github.com/serry-dev/serry/internal/lab/storm"
+	"github.com/serry-dev/serry/server"
+	"github.com/serry-dev/serry/store"
+)
+
+var (
+	schedules = flag.Uint64("schedules", 300, "how many schedules of fleets to play")
+	first     = flag.Uint64("first", 1, "the seed of the first")
+)
+
+// TestFleets plays schedules. It stops at the first that cannot be true.
+func TestFleets(t *testing.T) {
+	lab.Clause(t, "C-REQ-2", "C-LOG-2", "C-LOG-3", "C-TERM-1", "C-TERM-2", "C-LOST-6", "C-TIME-1", "A-SIDE-2", "A-SIDE-6", "NEW-45")
+	began := time.Now()
+	if seed, err := search(t, storm.Options{}, *first, *schedules); err != nil {
+		t.Fatalf("schedule %d: %v\nto repeat it: go test ./internal/lab/storm -run TestFleets -first %d -schedules 1 -count 20", seed, err, seed)
+	}
+	took := time.Since(began)
+	t.Logf("%d schedules from %d on, %v each", *schedules, *first, (took / time.Duration(*schedules)).Round(time.Microsecond))
+}
+
+// planted faults, each of which must be found within so many schedules.
+const enough = 10_000
+
+func TestPlantedFaultsAreFound(t *testing.T) {
+	for _, fault := range []struct {
+		name string
+		o    storm.Options
+	}{
+		{"no fence", storm.Options{Store: store.NoFence}},
+		{"reply before journal", storm.Options{Server: server.ReplyBeforeJournal}},
+		{"no request table", storm.Options{Machine: coord.NoRequestTable}},
+		{"ignored incarnation", storm.Options{Machine: coord.IgnoreIncarnation}},
+	} {
+		t.Run(fault.name, func(t *testing.T) {
+			seed, err := search(t, fault.o, *first, enough)
+			if err == nil {
+				t.Fatalf("not found in %d schedules", enough)
+			}
+			t.Logf("found after %d schedules: %.600v", seed-*first+1, err)
+		})
+	}
+}
+
+// search plays n schedules, as many at a time as there are processors, and returns the lowest seed that
+// fails among those that were played.
+func search(t *testing.T, o storm.Options, from, n uint64) (uint64, error) {
+	t.Helper()
+	type failure struct {
+		seed uint64
+		err  error
+	}
+	workers := uint64(runtime.GOMAXPROCS(0))
+	var next, stop atomic.Uint64
+	stop.Store(from + n)
+	next.Store(from)
+	failures := make(chan failure, workers)
+	t.Run("play", func(t *testing.T) {
+		for range workers {
+			t.Run("", func(t *testing.T) {
+				t.Parallel()
+				for {
+					seed := next.Add(1) - 1
+					if seed >= stop.Load() {
+						return
+					}
+					if err := play(t, seed, o); err != nil {
+						failures <- failure{seed, err}
+						stop.Store(0)
+						return
+					}
+				}
+			})
+		}
+	})
+	close(failures)
+	var found failure
+	for f := range failures {
+		if found.err == nil || f.seed < found.seed {
+			found = f
+		}
+	}
+	return found.seed, found.err
+}
+
+// play plays one schedule.
+func play(t *testing.T, seed uint64, o storm.Options) error {
+	var report *storm.Report
+	watchdog := time.AfterFunc(time.Minute, func() {
+		fmt.Fprintf(os.Stderr, "schedule %d hangs\n", seed)
+	})
+	defer watchdog.Stop()
+	defer func() {
+		if p := recover(); p != nil {
+			fmt.Fprintf(os.Stderr, "schedule %d panics\n", seed)
+			panic(p)
+		}
+	}()
+	synctest.Test(t, func(*testing.T) { report = storm.Run(seed, o) })
+	if *schedules == 1 && o == (storm.Options{}) {
+		t.Logf("%s\n%s", report.Plan, strings.Join(report.Trace, "\n"))
+	}
+	return report.Check()
+}

@@ -1,0 +1,396 @@
+package storm
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"slices"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/serry-dev/serry"
+	"github.com/serry-dev/serry/coord"
+	"github.com/serry-dev/serry/internal/lab/history"
+	"github.com/serry-dev/serry/server"
+	"github.com/serry-dev/serry/store"
+)
+
+// Options say which faults are planted, to test that they are found.
+type Options struct {
+	Store   store.Planted
+	Server  server.Planted
+	Machine coord.Planted
+}
+
+const (
+	heartbeatTimeout = 10 * time.Second
+	patience         = 3 * time.Minute // of a schedule; then whoever has not ended hangs
+	job              = "worker"
+	firstService     = serry.Incarnation(77)
+)
+
+// A world is one schedule under way.
+type world struct {
+	seed    uint64
+	plan    *plan
+	options Options
+	fabric  *fabric
+	disk    *store.Shared
+	sites   []*site
+	hosts   []*host
+	clock   history.Clock
+	begin   time.Time
+	work    sync.WaitGroup // everything that runs for the world
+	living  sync.WaitGroup // programs that have not ended, and lives that are to come
+	ended   chan struct{}  // closed when no more faults may strike
+
+	mu struct {
+		sync.Mutex
+		over    bool
+		armed   []fault // that wait for a chance
+		restart *rand.Rand
+		disk    *rand.Rand
+		procs   []*proc       // all that ever were
+		lives   map[int]*proc // the last of each task
+		report  Report
+		lost    bool // somebody was killed
+
+		returning int  // lives that are to come
+		closing   bool // all programs are done
+	}
+}
+
+// casualty notes that somebody was killed, and mourns says whether.
+func (w *world) casualty() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.mu.lost = true
+}
+
+func (w *world) mourns() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.mu.lost
+}
+
+// Run plays the schedule of a seed. It must be called in a testing/synctest bubble.
+func Run(seed uint64, o Options) *Report {
+	w := &world{seed: seed, plan: draw(seed), options: o, begin: time.Now(), ended: make(chan struct{})}
+	w.mu.report = Report{Seed: seed, Plan: w.plan.String()}
+	w.mu.restart, w.mu.disk = dice(seed, forRestarts, 0), dice(seed, forDisk, 0)
+	w.mu.lives = make(map[int]*proc)
+	w.fabric = &fabric{seed: seed, weather: w.plan.net}
+	w.disk = store.NewShared(store.SharedConfig{
+		LeaseTTL: w.plan.lease, Notice: w.plan.notice, Fault: w.operation, Planted: o.Store,
+	})
+	for i := range w.plan.sites {
+		w.sites = append(w.sites, newSite(w, "site"+strconv.Itoa(i)+":1"))
+	}
+	for i := range w.plan.hosts {
+		w.hosts = append(w.hosts, newHost(w, i))
+	}
+	for _, s := range w.sites {
+		s.start()
+	}
+	for _, h := range w.hosts {
+		h.start()
+	}
+	for i := range w.plan.tasks {
+		w.launch(i, w.hosts[i%len(w.hosts)], 0)
+	}
+	for _, f := range w.plan.faults {
+		w.after(f.at, func() { w.inflict(f) })
+	}
+	w.await()
+	w.end()
+	w.audit()
+	for _, p := range w.mu.procs {
+		if p.mu.lived.From != 0 {
+			w.mu.report.Lives = append(w.mu.report.Lives, p.mu.lived)
+		}
+	}
+	return &w.mu.report
+}
+
+func (w *world) serverConfig() server.Config {
+	return server.Config{
+		Cluster: coord.Config{
+			Jobs:             []coord.Job{{Name: job, Tasks: w.plan.tasks}},
+			Service:          firstService,
+			RegisterBarrier:  true,
+			RegisterTimeout:  time.Hour,
+			HeartbeatTimeout: heartbeatTimeout,
+			ShutdownTimeout:  5 * time.Minute,
+			Recoverable:      w.plan.recoverable,
+			Planted:          w.options.Machine,
+		},
+		Planted: w.options.Server,
+	}
+}
+
+// after runs f later, unless the schedule is over by then.
+func (w *world) after(d time.Duration, f func()) {
+	w.work.Go(func() {
+		select {
+		case <-time.After(d):
+		case <-w.ended:
+			return
+		}
+		w.mu.Lock()
+		over := w.mu.over
+		w.mu.Unlock()
+		if !over {
+			f()
+		}
+	})
+}
+
+// note adds a line to what a failure prints.
+func (w *world) note(format string, args ...any) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.mu.report.Trace = append(w.mu.report.Trace, fmt.Sprintf("%8.3f ", time.Since(w.begin).Seconds())+fmt.Sprintf(format, args...))
+}
+
+// wrong notes something that must not be.
+func (w *world) wrong(format string, args ...any) {
+	w.mu.Lock()
+	much := len(w.mu.report.Wrong) >= 5
+	w.mu.Unlock()
+	if much {
+		return // the first ones tell
+	}
+	w.note("WRONG: "+format, args...)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.mu.report.Wrong = append(w.mu.report.Wrong, fmt.Sprintf(format, args...))
+}
+
+// await returns when all programs have ended, or when that takes too long.
+func (w *world) await() {
+	done := make(chan struct{})
+	w.work.Go(func() {
+		w.living.Wait()
+		close(done)
+	})
+	select {
+	case <-done:
+	case <-time.After(patience):
+		for _, p := range w.processes() {
+			if what := p.doing(); what != "" {
+				w.wrong("task %d life %d has not ended: %s", p.task, p.life, what)
+			}
+		}
+		for _, p := range w.processes() {
+			p.kill("the schedule is over")
+		}
+		<-done
+	}
+}
+
+func (w *world) processes() []*proc {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return slices.Clone(w.mu.procs)
+}
+
+// end stops everything.
+func (w *world) end() {
+	w.mu.Lock()
+	w.mu.over = true
+	w.mu.armed = nil
+	w.mu.Unlock()
+	close(w.ended)
+	for _, s := range w.sites {
+		s.place.thaw()
+		s.kill(time.Hour, "the end")
+	}
+	for _, h := range w.hosts {
+		h.place.thaw()
+		h.stop()
+	}
+	w.work.Wait()
+}
+
+// audit reads what the journal says in the end, by a server that knows nothing else.
+func (w *world) audit() {
+	w.disk.Expire()
+	reign, err := w.disk.Open().Campaign(context.Background(), store.Candidate{Address: "audit:1"})
+	if err != nil {
+		w.wrong("audit: %v", err)
+		return
+	}
+	cfg := w.serverConfig()
+	cfg.Journal = reign
+	srv, err := server.New(cfg)
+	if err != nil {
+		w.wrong("audit: the journal cannot be read: %v", err)
+		return
+	}
+	defer srv.Close()
+	a := &proc{world: w, task: -1, port: newPort(srv.Handler())}
+	defer a.port.close()
+	for _, key := range w.mu.report.keys() {
+		a.get(key)
+	}
+}
+
+// operation is called before and after everything that is done to the disk.
+func (w *world) operation(op store.Op) error {
+	if !op.Done {
+		w.mu.Lock()
+		d := w.plan.disk.draw(w.mu.disk)
+		over := w.mu.over
+		w.mu.Unlock()
+		if over {
+			return nil
+		}
+		select {
+		case <-time.After(d):
+		case <-w.ended:
+		}
+	}
+	s := w.site(op.Leader.Address)
+	if s == nil {
+		return nil
+	}
+	return w.strike(func(f fault) bool { return f.chance(op) }, s)
+}
+
+func (w *world) site(address string) *site {
+	for _, s := range w.sites {
+		if s.place.name == address {
+			return s
+		}
+	}
+	return nil
+}
+
+// strike lets faults happen whose chance has come.
+func (w *world) strike(chance func(fault) bool, s *site) error {
+	w.mu.Lock()
+	var hit []fault
+	for i := 0; i < len(w.mu.armed); i++ {
+		f := &w.mu.armed[i]
+		if !chance(*f) {
+			continue
+		}
+		if f.count--; f.count < 0 {
+			hit = append(hit, *f)
+			w.mu.armed = slices.Delete(w.mu.armed, i, i+1)
+			i--
+		}
+	}
+	w.mu.Unlock()
+	for _, f := range hit {
+		if f.kind == lostAck {
+			w.note("%s: an acknowledgement is lost", s.place.name)
+			return errLostAck
+		}
+		s.kill(f.lasts, string(f.kind))
+	}
+	return nil
+}
+
+var errLostAck = fmt.Errorf("storm: no acknowledgement")
+
+// leader is the site that led last of those that believe they lead, or nil.
+func (w *world) leader() (last *site) {
+	term := uint64(0)
+	for _, s := range w.sites {
+		if p := s.running(); p != nil && p.term() > term {
+			last, term = s, p.term()
+		}
+	}
+	return last
+}
+
+// inflict lets a fault happen, or arms it.
+func (w *world) inflict(f fault) {
+	leader := w.leader()
+	switch f.kind {
+	case breakLink:
+		at := w.caller(f.whom)
+		w.note("%s: links break", at.name)
+		at.sever()
+		return
+	case stallLink:
+		w.stall(w.caller(f.whom), f.lasts)
+		return
+	case killHost:
+		w.hosts[f.whom].crash(f.lasts)
+		return
+	case killProc:
+		w.killTask(f.whom, f.lasts)
+		return
+	case moveProc:
+		w.moveTask(f.whom)
+		return
+	}
+	if leader == nil && (f.kind == crash || f.kind == freeze || f.kind == depose || f.kind == handOver) {
+		w.after(20*time.Millisecond, func() { w.inflict(f) })
+		return
+	}
+	switch f.kind {
+	case crash:
+		leader.kill(f.lasts, "crash")
+	case freeze:
+		leader.freeze(f.lasts)
+	case depose:
+		w.note("%s is deposed", leader.place.name)
+		w.disk.Expire()
+	case handOver:
+		if p := leader.running(); p != nil {
+			p.handOver()
+		}
+	default:
+		w.mu.Lock()
+		w.mu.armed = append(w.mu.armed, f)
+		w.mu.Unlock()
+	}
+}
+
+// caller is a place that calls the service: a host, or a Go program.
+func (w *world) caller(i int) *place {
+	if i < len(w.hosts) {
+		return w.hosts[i].place
+	}
+	return w.last(w.plan.tasks - 1 - (i - len(w.hosts))).place
+}
+
+// servers are the addresses of all sites.
+func (w *world) servers() (all []string) {
+	for _, s := range w.sites {
+		all = append(all, s.place.name)
+	}
+	return all
+}
+
+// dial connects a place with a site.
+func (w *world) dial(ctx context.Context, from *place, address string) (net.Conn, error) {
+	s := w.site(address)
+	if s == nil {
+		return nil, errRefused
+	}
+	return w.fabric.dial(ctx, from, s.place)
+}
+
+// vacant lets a standby find out, perhaps, that a leader has died.
+func (w *world) vacant(term uint64) {
+	w.mu.Lock()
+	alert := w.mu.restart.Float64() < w.plan.alert
+	d := between(w.mu.restart, time.Millisecond, 50*time.Millisecond)
+	w.mu.Unlock()
+	if !alert {
+		return
+	}
+	w.after(d, func() {
+		seat := w.disk.Open()
+		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+		defer cancel()
+		_ = seat.Depose(ctx, store.Leader{Term: term})
+		_ = seat.Close()
+	})
+}
