@@ -25,7 +25,7 @@ type metricShape struct {
 	tasks, age, oldest                          *prometheus.Desc
 	calls, received, sent, waits, lost          *prometheus.Desc
 	epoch, barriers, waiting, watchers, polling *prometheus.Desc
-	connections, queued, events, batches        *prometheus.Desc
+	connections, hosts, queued, events, batches *prometheus.Desc
 	keys, stored, term, writes                  *prometheus.Desc
 }
 
@@ -62,7 +62,8 @@ func newMetricShape() metricShape {
 		waiting:     d("calls_waiting", "Calls that wait for their answer."),
 		watchers:    d("watchers", "Calls that wait for a change of the tasks."),
 		polling:     d("error_polls", "Calls that wait for an error."),
-		connections: d("connections", "Open connections."),
+		connections: d("connections", "Open connections, those within streams included."),
+		hosts:       d("hosts", "Relays and clients with a stream, connected or about to resume it."),
 		queued:      d("queued_events", "Events that wait for the owner of the machine."),
 		events:      d("events_total", "Calls that went through the machine."),
 		batches:     d("batches_total", "Batches in which they went."),
@@ -103,6 +104,7 @@ func (m *metrics) state(ch chan<- prometheus.Metric, v coord.View) {
 	gauge(m.shape.keys, int64(v.Keys))
 	gauge(m.shape.stored, v.StoreBytes)
 	gauge(m.shape.connections, m.server.handler.open.Load())
+	gauge(m.shape.hosts, int64(m.server.Hosts()))
 	gauge(m.shape.queued, int64(m.server.handler.queue.length()))
 }
 

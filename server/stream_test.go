@@ -41,7 +41,10 @@ func pair(t *testing.T) (s *server.Server, hosts [2]*host, polls [2]rpc.CallID) 
 func TestSilentHost(t *testing.T) {
 	lab.Clause(t, "C-LOST-5", "NEW-36")
 	synctest.Test(t, func(t *testing.T) {
-		_, hosts, polls := pair(t)
+		s, hosts, polls := pair(t)
+		if got := metric(t, s, "serry_hosts"); got != 2 {
+			t.Errorf("serry_hosts = %v; want 2", got)
+		}
 		hosts[1].cut(true)
 		began := time.Now()
 		for hosts[0].waits(polls[0]) && time.Since(began) < time.Minute {
