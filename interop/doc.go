@@ -13,10 +13,14 @@
 //	SERRY_BINARY      the server to test; built from cmd/serry when unset
 //	SERRY_TRANSPORTS  transports to run every case with, by comma; when unset all
 //	                  run with the server's own choice and some with both
-//	CI=true           a missing Python or registry fails the tests instead of
-//	                  skipping them
+//	SERRY_SEED        for the random moments at which servers are killed; a test
+//	                  says which one it used
+//	SERRY_KILLS       how often the leader of a job is killed, ten times when unset
+//	CI=true           a missing Python or registry, or a machine without network
+//	                  namespaces, fails the tests instead of skipping them
 //
 // Tests follow each other by lines on pipes and by process exits, never by
 // sleeping. Where the specification itself gives a time, the test measures it,
-// logs it, and holds it to a bound that a busy machine still meets.
+// logs it, and holds it to a bound that a busy machine still meets. Only what is
+// to happen at a random moment waits for a clock.
 package interop

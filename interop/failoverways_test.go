@@ -67,7 +67,15 @@ func TestQuietPollingOutlivesARestart(t *testing.T) {
 				t.Errorf("count = %d; want 3", count)
 			}
 			barrier("again", clients...)
-			leave(clients...)
+			if c.outage == 0 {
+				leave(clients...)
+				return
+			}
+			double := newClient(t, srv.addr, clientConfig{venv: jaxNew, task: 1})
+			double.begin("connect") // which ends the run; the others hear of it with their next beat (A-HA-3)
+			for _, c := range clients {
+				c.aborts("different incarnation", "Heartbeat")
+			}
 		})
 	}
 }
