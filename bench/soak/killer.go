@@ -1,0 +1,53 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/serry-dev/serry/bench/internal/fleet"
+)
+
+// restartAfter is how long a killed server stays away, as one that somebody watches over would.
+const restartAfter = time.Second
+
+// A killer kills whoever leads.
+type killer struct {
+	service  *fleet.Service
+	every    time.Duration
+	progress io.Writer
+	killed   int // owned by run
+}
+
+// run kills a leader now and then, and starts it again, until ctx ends. All servers run when it returns.
+func (k *killer) run(ctx context.Context, c *clients) error {
+	timer := time.NewTimer(k.every / 2) // so that a run of one interval has one kill
+	defer timer.Stop()
+	for {
+		select {
+		case <-timer.C:
+		case <-ctx.Done():
+			return nil
+		}
+		timer.Reset(k.every)
+		leader, term, err := k.service.Leader(ctx)
+		if ctx.Err() != nil {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		leader.Kill()
+		c.noteKill()
+		k.killed++
+		fmt.Fprintf(k.progress, "soak: killed %s, leader of term %d (%d calls so far, %d dead)\n", leader.Address, term, c.calls.Load(), c.dead.Load())
+		select {
+		case <-time.After(restartAfter):
+		case <-ctx.Done():
+		}
+		if err := leader.Start(context.WithoutCancel(ctx)); err != nil {
+			return fmt.Errorf("start again: %w", err)
+		}
+	}
+}

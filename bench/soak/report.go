@@ -1,0 +1,217 @@
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"sync"
+	"text/tabwriter"
+	"time"
+
+	"github.com/serry-dev/serry/internal/lab/history"
+)
+
+const (
+	barStall = 2 * time.Second // at p99
+	aimStall = 500 * time.Millisecond
+)
+
+// A report is what came of a soak, as JSON has it too.
+type report struct {
+	Version int     `json:"version"`
+	Seconds float64 `json:"seconds"`
+	Clients int     `json:"clients"`
+	Relays  int     `json:"relays"`
+	Kills   int     `json:"kills"`
+
+	Calls    int `json:"calls"` // that were answered
+	Writes   int `json:"writes"`
+	Barriers int `json:"barriers"` // instances
+	LiveSets int `json:"live_sets"`
+
+	Deaths   []string `json:"deaths"`
+	Failed   []string `json:"failed"` // calls
+	Lost     []string `json:"lost"`   // acknowledged writes
+	Disagree []string `json:"disagree"`
+
+	Stalls stalls `json:"stall_ms"`
+}
+
+// stalls are how long the longest call of a client took after a kill, over all clients and kills.
+type stalls struct {
+	Count int     `json:"count"`
+	P50   float64 `json:"p50"`
+	P99   float64 `json:"p99"`
+	Most  float64 `json:"most"`
+	Kept  string  `json:"kept"`   // of the bar: ok or MISS
+	Calm  float64 `json:"before"` // the longest call of a client before the first kill, at p99
+}
+
+// judge asks whether all that the clients saw can be true.
+func (c *clients) judge(took time.Duration) *report {
+	r := &report{Version: 1, Seconds: took.Seconds(), Clients: len(c.all), Calls: int(c.calls.Load()), Failed: c.complaint}
+	seen := records{meetings: make(map[meeting][]history.RoundCall), lives: make(map[int][]history.Lifetime)}
+	var after, before []float64
+	for _, one := range c.all {
+		select {
+		case <-one.agent.Dead():
+			_, why := one.agent.Death()
+			r.Deaths = append(r.Deaths, fmt.Sprintf("client %d: %v", one.task, why))
+		default:
+		}
+		r.Lost = append(r.Lost, one.lost...)
+		seen.add(one)
+		for kill, d := range one.stalls {
+			if ms := d.Seconds() * 1e3; kill == 0 {
+				before = append(before, ms)
+			} else {
+				after = append(after, ms)
+			}
+		}
+	}
+	r.Disagree = seen.check()
+	r.count(&seen)
+	r.Stalls = stalls{Count: len(after), P50: quantile(after, 0.5), P99: quantile(after, 0.99), Most: quantile(after, 1), Calm: quantile(before, 0.99)}
+	if r.Stalls.Kept = "MISS"; r.Stalls.P99 <= barStall.Seconds()*1e3 {
+		r.Stalls.Kept = "ok"
+	}
+	return r
+}
+
+// records are the calls of all clients.
+type records struct {
+	keys     []history.KeyCall
+	barriers []history.BarrierCall
+	meetings map[meeting][]history.RoundCall
+	lives    map[int][]history.Lifetime // by group
+	sights   []history.Sight
+}
+
+// A meeting is a round in which a group asks who is alive. As nobody dies, all members have a call in it.
+type meeting struct{ group, round int }
+
+func (s *records) add(c *client) {
+	s.keys = append(s.keys, c.keys...)
+	s.barriers = append(s.barriers, c.barrierCalls...)
+	for round, call := range c.liveCalls {
+		at := meeting{c.group, round}
+		s.meetings[at] = append(s.meetings[at], call)
+	}
+	s.lives[c.group] = append(s.lives[c.group], history.Lifetime{LiveMember: history.LiveMember{Member: c.task, Life: c.life}})
+	s.sights = append(s.sights, c.sights...)
+}
+
+// check returns what cannot be true.
+func (s *records) check() (wrong []string) {
+	errs := make([]error, 4)
+	var wg sync.WaitGroup
+	wg.Go(func() { errs[0] = history.CheckKeys(s.keys) })
+	wg.Go(func() { errs[1] = history.CheckBarriers(s.barriers) })
+	wg.Go(func() { errs[2] = s.checkMeetings() })
+	wg.Go(func() { errs[3] = history.CheckWatches(s.sights) })
+	wg.Wait()
+	for _, err := range errs {
+		if err != nil {
+			wrong = append(wrong, err.Error())
+		}
+	}
+	return wrong
+}
+
+// checkMeetings checks each meeting by itself.
+func (s *records) checkMeetings() error {
+	for at, calls := range s.meetings {
+		if err := history.CheckRounds(calls, s.lives[at.group]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (r *report) count(s *records) {
+	for _, k := range s.keys {
+		if k.Return != 0 && k.Action != history.Get {
+			r.Writes++
+		}
+	}
+	type instance struct {
+		id     string
+		number int64
+	}
+	instances := make(map[instance]bool)
+	for _, b := range s.barriers {
+		instances[instance{b.ID, b.Instance}] = true
+	}
+	r.Barriers, r.LiveSets = len(instances), len(s.meetings)
+}
+
+// quantile is the least value that is not below a share of all values.
+func quantile(v []float64, share float64) float64 {
+	v = slices.Sorted(slices.Values(v))
+	for i := range v {
+		if float64(i+1) >= share*float64(len(v)) {
+			return v[i]
+		}
+	}
+	return 0
+}
+
+// verdict is nil if nobody noticed the kills.
+func (r *report) verdict() error {
+	var wrong []error
+	for what, list := range map[string][]string{
+		"clients died": r.Deaths, "kinds of calls failed": r.Failed, "acknowledged writes were lost": r.Lost, "kinds of answers disagree": r.Disagree,
+	} {
+		if len(list) > 0 {
+			wrong = append(wrong, fmt.Errorf("%d %s", len(list), what))
+		}
+	}
+	if r.Stalls.Kept != "ok" {
+		wrong = append(wrong, fmt.Errorf("stall of %.0f ms at p99; want %v or less", r.Stalls.P99, barStall))
+	}
+	if r.Kills == 0 {
+		wrong = append(wrong, errors.New("no leader was killed"))
+	}
+	return errors.Join(wrong...)
+}
+
+func (r *report) printJSON(w io.Writer) error {
+	enc := json.NewEncoder(w)
+	enc.SetIndent("", "  ")
+	return enc.Encode(r)
+}
+
+// shown is how many of the things that are wrong a table shows.
+const shown = 5
+
+// print writes the report as a table, and what is wrong below it.
+func (r *report) print(w io.Writer) error {
+	fmt.Fprintf(w, "%d clients behind %d relays for %.0f s; the leader of %d servers was killed %d times\n", r.Clients, r.Relays, r.Seconds, servers, r.Kills)
+	tw := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	line := func(name, of string, list []string) {
+		kept := "ok"
+		if len(list) > 0 {
+			kept = "MISS"
+		}
+		fmt.Fprintf(tw, "%s\t%d\t%s\t<= 0 %s\n", name, len(list), of, kept)
+	}
+	fmt.Fprintln(tw, "measure\tcount\tof\tbar")
+	line("clients that died", fmt.Sprintf("%d clients", r.Clients), r.Deaths)
+	line("kinds of calls that failed", fmt.Sprintf("%d calls", r.Calls), r.Failed)
+	line("acknowledged writes lost", fmt.Sprintf("%d writes", r.Writes), r.Lost)
+	line("results that disagree", fmt.Sprintf("%d barriers, %d live sets, keys", r.Barriers, r.LiveSets), r.Disagree)
+	if err := tw.Flush(); err != nil {
+		return err
+	}
+	fmt.Fprintf(w, "stall of a client at a kill: p50 %.0f ms, p99 %.0f ms, most %.0f ms of %d (bar p99 <= %v %s; aim %v; before the first kill p99 %.0f ms)\n",
+		r.Stalls.P50, r.Stalls.P99, r.Stalls.Most, r.Stalls.Count, barStall, r.Stalls.Kept, aimStall, r.Stalls.Calm)
+	for _, list := range [][]string{r.Deaths, r.Failed, r.Lost, r.Disagree} {
+		for _, text := range list[:min(len(list), shown)] {
+			fmt.Fprintln(w, "  "+strings.TrimSpace(text))
+		}
+	}
+	return nil
+}
