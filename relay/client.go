@@ -37,7 +37,7 @@ type held struct {
 // (C-INC-6). A call without a task is that of the only one that registered here.
 func (c *client) stamp(who wire.Caller, known *lives) *life {
 	if who.Shape.Dialect != wire.TF || who.Incarnation != 0 {
-		return known.find(lifeKey{who.Incarnation})
+		return known.of[who.Incarnation]
 	}
 	var found *life
 	for _, l := range c.lives {

@@ -86,7 +86,7 @@ func TestManyGone(t *testing.T) {
 		for i := range maxGone + 10 {
 			l := &life{incarnation: serry.Incarnation(1000 + i), order: uint64(i)}
 			b.relay.mu.Lock()
-			b.relay.mu.lives.of[lifeKey{l.incarnation}] = l
+			b.relay.mu.lives.of[l.incarnation] = l
 			l.open = 1
 			if b.relay.mu.lives.leave(l) {
 				b.relay.mourn(l, 0)

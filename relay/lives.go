@@ -8,10 +8,6 @@ import (
 	"github.com/serry-dev/serry/wire/stream"
 )
 
-// A lifeKey names a life of a task. Incarnations are random, so one alone is enough: it stays the same
-// where the client and the service call the job by different names.
-type lifeKey struct{ incarnation serry.Incarnation }
-
 // A life is one incarnation of a task that came by this relay. It is guarded by Relay.mu.
 type life struct {
 	task        serry.TaskID // as the client writes it
@@ -55,17 +51,16 @@ func (l *life) name() stream.Life {
 // connections are.
 const maxGone = 1 << 10
 
-// lives is the table of the lives that came by the relay.
+// lives is the table of the lives that came by the relay. Incarnations are random, so one alone names a
+// life, also where the client and the service call the job by different names.
 type lives struct {
 	max   int // set once
-	of    map[lifeKey]*life
+	of    map[serry.Incarnation]*life
 	order uint64
 	gone  []*life // without a connection, the longest gone first
 }
 
-func newLives(max int) lives { return lives{max: max, of: make(map[lifeKey]*life)} }
-
-func (t *lives) find(k lifeKey) *life { return t.of[k] }
+func newLives(max int) lives { return lives{max: max, of: make(map[serry.Incarnation]*life)} }
 
 // register notes that a life registers on a connection. One that does not fit in is not remembered; its
 // heartbeats are for the service to answer.
@@ -84,8 +79,7 @@ func (t *lives) register(c *client, who wire.Caller) *life {
 // meet makes room for a life that names itself, or returns nil: one that registers, or that registered by
 // another relay and sends its heartbeats here now.
 func (t *lives) meet(who wire.Caller) *life {
-	k := lifeKey{who.Incarnation}
-	l := t.of[k]
+	l := t.of[who.Incarnation]
 	switch {
 	case who.Incarnation == 0:
 		return nil
@@ -93,7 +87,7 @@ func (t *lives) meet(who wire.Caller) *life {
 		return nil
 	case l == nil:
 		l = &life{task: who.Task, incarnation: who.Incarnation, polls: make(map[pollKey]struct{})}
-		t.of[k] = l
+		t.of[who.Incarnation] = l
 	}
 	return l
 }
@@ -112,8 +106,8 @@ func (t *lives) evict() *life {
 	for len(t.gone) > maxGone {
 		old := t.gone[0]
 		t.gone = t.gone[1:]
-		if old.open == 0 && t.of[lifeKey{old.incarnation}] == old {
-			delete(t.of, lifeKey{old.incarnation})
+		if old.open == 0 && t.of[old.incarnation] == old {
+			delete(t.of, old.incarnation)
 			return old
 		}
 	}
@@ -135,7 +129,7 @@ func (t *lives) last(task serry.TaskID) *life {
 
 // standing takes over what the service says of a life (C-HB-8).
 func (t *lives) standing(s stream.Standing) *life {
-	l := t.of[lifeKey{s.Incarnation}]
+	l := t.of[s.Incarnation]
 	if l == nil {
 		return nil
 	}
