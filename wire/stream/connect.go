@@ -14,6 +14,7 @@ const (
 	firstRetry  = 25 * time.Millisecond // after a round over all addresses
 	lastRetry   = 500 * time.Millisecond
 	lastAttempt = 8 * time.Second // the most time that one attempt gets
+	briskRounds = 3               // rounds before attempts get more time than ResumeAfter
 	maxLateness = time.Second     // a tick that is later was held up with this process
 )
 
@@ -25,6 +26,7 @@ type search struct {
 	hops    int    // how often we were sent on, since the last round
 	rounds  int    // over all addresses, without success
 	inRound int    // addresses tried in this round
+	silent  string // the address that did not answer in this round, or empty
 }
 
 // run keeps the host connected, and beats.
@@ -105,10 +107,13 @@ func (h *Host) try(s *search) {
 	}
 	s.busy = true
 	address := cmp.Or(s.other, h.cfg.Addresses[s.next])
-	patience := min(ResumeAfter<<min(s.rounds, 3), lastAttempt)
+	patience := min(ResumeAfter<<min(max(0, s.rounds-briskRounds), 3), lastAttempt)
 	h.work.Go(func() {
 		ctx, cancel := context.WithTimeout(h.life, patience)
 		a := h.connect(ctx, address)
+		if a.line == nil && ctx.Err() != nil {
+			a.silent = address
+		}
 		cancel()
 		select {
 		case h.reached <- a:
@@ -140,21 +145,36 @@ func (h *Host) settle(s *search, a attempt) (wait time.Duration, ok bool) {
 	if !up {
 		h.down(a.err)
 	}
+	s.silent = cmp.Or(a.silent, s.silent)
 	if a.to != nil {
 		h.raise(a.to.term)
-		if s.hops++; a.to.address != "" && s.hops <= len(h.cfg.Addresses)+1 {
+		if s.hops++; a.to.address != "" && a.to.address != s.silent && s.hops <= len(h.cfg.Addresses)+1 {
 			s.other = a.to.address
 			return 0, false
 		}
 	}
-	s.other = ""
-	s.next = (s.next + 1) % len(h.cfg.Addresses)
-	if s.inRound++; s.inRound < len(h.cfg.Addresses) {
+	if s.pass(h.cfg.Addresses) {
 		return 0, false
 	}
 	wait = min(firstRetry<<min(s.rounds, 10), lastRetry)
-	s.rounds, s.inRound, s.hops = s.rounds+1, 0, 0
+	s.rounds, s.inRound, s.hops, s.silent = s.rounds+1, 0, 0, ""
 	return time.Duration(float64(wait) * (0.8 + 0.4*rand.Float64())), false
+}
+
+// pass goes on to the next address, and says whether there is one left in this round. A server that did
+// not answer is asked once a round: servers that stand by name a leader that is frozen or cut off for as
+// long as its lease lasts, and then another, which should be found at once.
+func (s *search) pass(addresses []string) bool {
+	s.other = ""
+	for {
+		s.next = (s.next + 1) % len(addresses)
+		if s.inRound++; s.inRound >= len(addresses) {
+			return false
+		}
+		if addresses[s.next] != s.silent {
+			return true
+		}
+	}
 }
 
 // adopt makes l the line in use: everything that has no answer goes there.

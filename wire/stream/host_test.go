@@ -238,6 +238,38 @@ func TestRedirect(t *testing.T) {
 	})
 }
 
+// A frozen leader is named by those who stand by until its lease is over. Then the next one is found soon.
+func TestRedirectToOneThatIsSilent(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const lease = 5 * time.Second
+		began := time.Now()
+		n := newNetwork(t)
+		newDesk(n, "a", 1)
+		for _, address := range []string{"b", "c"} {
+			standby := newDesk(n, address, 2)
+			standby.serve = func(nc net.Conn) {
+				switch {
+				case time.Since(began) < lease:
+					stream.Redirect(nc, "a", 1)
+				case address == "b":
+					stream.Redirect(nc, "c", 2)
+				default:
+					standby.Server.Serve(nc, nil)
+				}
+			}
+		}
+		h, e := host(t, n, stream.Relay, "a", "b", "c")
+		call(t, h, 1, wait, "x")
+		n.freeze("a")
+		deafen(n.last())
+		time.Sleep(lease + stream.ResumeAfter + time.Second/2)
+		synctest.Wait()
+		if !slices.Equal(e.ups, []uint64{1, 2}) {
+			t.Errorf("up with terms %v; want 1, and 2 a second after it began", e.ups)
+		}
+	})
+}
+
 func TestNotSpoken(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := newNetwork(t)

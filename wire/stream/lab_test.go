@@ -3,6 +3,7 @@ package stream_test
 import (
 	"context"
 	"errors"
+	"io"
 	"net"
 	"sync"
 	"testing"
@@ -125,6 +126,15 @@ func newDesk(n *network, address string, term uint64) *desk {
 func (d *desk) close() {
 	d.Server.Shutdown(context.Background())
 	d.work.Wait()
+}
+
+// freeze lets the server take connections, and no more.
+func (n *network) freeze(address string) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.mu.at[address].serve = func(nc net.Conn) {
+		io.Copy(io.Discard, nc) // until the host gives up
+	}
 }
 
 // crash takes the server off the network as its death would.

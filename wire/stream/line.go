@@ -47,9 +47,10 @@ func (l *line) out() *pipe {
 
 // An attempt is the end of an attempt to connect.
 type attempt struct {
-	line *line // welcomed, or nil
-	to   *redirect
-	err  error
+	line   *line // welcomed, or nil
+	to     *redirect
+	err    error
+	silent string // the address, if it did not answer in time
 }
 
 // connect makes a line and waits until the server has said whether it leads.
@@ -108,7 +109,7 @@ func (l *line) read() {
 		err = cause
 	}
 	if !l.cut.greeted && !errors.Is(err, ErrNotSpoken) {
-		err = fmt.Errorf("%w, or is not there: %w", ErrNotSpoken, err)
+		err = fmt.Errorf("%w, %w: %w", ErrNotSpoken, ErrHungUp, err)
 	}
 	l.pipe.fail(err)
 	l.pipe.writers.Wait()
