@@ -19,7 +19,8 @@ import (
 )
 
 // A line is a Transport over serry's own stream. If the first server that answers does not speak it,
-// everything goes over HTTP/2 instead, for good.
+// everything goes over HTTP/2 instead, for good. Servers that hang up without a word must do so a few
+// times: one that crashes just then is none that speaks something else.
 type line struct {
 	// Set in newLine, then constant.
 	conn    stream.ConnID
@@ -32,6 +33,7 @@ type line struct {
 	mu struct {
 		sync.Mutex
 		http2  bool // with decided: the server does not speak the stream
+		hungUp int  // how often a server did, before decided
 		closed bool
 		up     bool
 		why    error       // why it is not up, or nil
@@ -209,6 +211,9 @@ func (l *line) fail(err error, all bool) {
 	}
 }
 
+// hangUps is how often servers must hang up to be taken for ones that speak HTTP/2 only.
+const hangUps = 4
+
 // awayAfter is how long the service may be away before calls under way end.
 const awayAfter = 250 * time.Millisecond
 
@@ -258,7 +263,10 @@ func (s sink) Down(err error) {
 	select {
 	case <-s.decided:
 	default:
-		if errors.Is(err, stream.ErrNotSpoken) {
+		if errors.Is(err, stream.ErrHungUp) {
+			s.mu.hungUp++
+		}
+		if errors.Is(err, stream.ErrNotSpoken) && (!errors.Is(err, stream.ErrHungUp) || s.mu.hungUp >= hangUps) {
 			s.mu.http2 = true
 			close(s.decided)
 			s.work.Go(func() { _ = s.host.Close(context.Background()) })

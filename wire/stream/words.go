@@ -24,6 +24,10 @@ const (
 // ErrNotSpoken says that a peer is there but does not speak this protocol.
 var ErrNotSpoken = errors.New("the server does not speak serry's stream")
 
+// ErrHungUp comes with ErrNotSpoken if the peer ended the connection without a word: it may speak
+// something else, or have been about to die.
+var ErrHungUp = errors.New("or is not there")
+
 // A Kind says who is at the end of a host, and so what its silence means.
 type Kind uint8
 

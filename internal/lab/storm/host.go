@@ -29,6 +29,7 @@ func (h *host) start() {
 	r, err := relay.New(relay.Config{
 		Upstream: h.world.servers(),
 		GiveUp:   -1,
+		Log:      h.world.log(h.place.name),
 		Dial: func(ctx context.Context, address string) (net.Conn, error) {
 			return h.world.dial(ctx, h.place, address)
 		},

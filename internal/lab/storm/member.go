@@ -31,7 +31,7 @@ func (p *proc) runMember() {
 	p.does("join")
 	m, err := client.Join(ctx, client.Config{
 		Task: serry.TaskID{Job: job, Index: p.task}, Incarnation: serry.Incarnation(p.life), Transport: t,
-		HeartbeatTimeout: heartbeatTimeout, Recoverable: p.world.plan.recoverable,
+		HeartbeatTimeout: heartbeatTimeout, Recoverable: p.world.plan.recoverable, Log: p.world.log(p.place.name),
 	})
 	if err != nil {
 		p.memberDied("join", err)

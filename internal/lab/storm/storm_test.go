@@ -27,7 +27,7 @@ var (
 func TestFleets(t *testing.T) {
 	lab.Clause(t, "C-REQ-2", "C-LOG-2", "C-LOG-3", "C-TERM-1", "C-TERM-2", "C-LOST-6", "C-TIME-1", "A-SIDE-2", "A-SIDE-6", "NEW-45")
 	began := time.Now()
-	if seed, err := search(t, storm.Options{}, *first, *schedules); err != nil {
+	if seed, err := search(t, storm.Options{Verbose: *schedules == 1}, *first, *schedules); err != nil {
 		t.Fatalf("schedule %d: %v\nto repeat it: go test ./internal/lab/storm -run TestFleets -first %d -schedules 1 -count 20", seed, err, seed)
 	}
 	took := time.Since(began)
@@ -112,7 +112,7 @@ func play(t *testing.T, seed uint64, o storm.Options) error {
 		}
 	}()
 	synctest.Test(t, func(*testing.T) { report = storm.Run(seed, o) })
-	if *schedules == 1 && o == (storm.Options{}) {
+	if o.Verbose {
 		t.Logf("%s\n%s", report.Plan, strings.Join(report.Trace, "\n"))
 	}
 	return report.Check()

@@ -3,10 +3,12 @@ package storm
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"math/rand/v2"
 	"net"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"time"
 
@@ -22,6 +24,7 @@ type Options struct {
 	Store   store.Planted
 	Server  server.Planted
 	Machine coord.Planted
+	Verbose bool // the trace has what servers, relays and clients log, too
 }
 
 const (
@@ -127,6 +130,7 @@ func (w *world) serverConfig() server.Config {
 			Planted:          w.options.Machine,
 		},
 		Planted: w.options.Server,
+		Log:     w.log("server"),
 	}
 }
 
@@ -145,6 +149,26 @@ func (w *world) after(d time.Duration, f func()) {
 			f()
 		}
 	})
+}
+
+// log is where a part of the world logs, or nil.
+func (w *world) log(who string) *slog.Logger {
+	if !w.options.Verbose {
+		return nil
+	}
+	return slog.New(slog.NewTextHandler(traceWriter{w, who}, &slog.HandlerOptions{Level: slog.LevelDebug}))
+}
+
+// A traceWriter makes lines of a log notes.
+type traceWriter struct {
+	world *world
+	who   string
+}
+
+func (t traceWriter) Write(b []byte) (int, error) {
+	_, text, _ := strings.Cut(string(b), " ") // without the time, which every note has
+	t.world.note("  %s: %s", t.who, strings.TrimSpace(text))
+	return len(b), nil
 }
 
 // note adds a line to what a failure prints.
