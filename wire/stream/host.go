@@ -152,7 +152,9 @@ func (h *Host) Call(c Call) error {
 	calls[c.ID] = k
 	h.mu.calls++
 	h.mu.bytes += size
-	delete(h.mu.marks, c.Conn) // the call says it
+	if c.Number != 0 && c.Watermark >= h.mu.marks[c.Conn] {
+		delete(h.mu.marks, c.Conn) // the call says it
+	}
 	if p := h.mu.line.out(); p != nil {
 		k.send(p)
 	}

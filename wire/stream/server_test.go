@@ -25,6 +25,9 @@ func TestBeatsTell(t *testing.T) {
 				h.Heard(life(1))
 				h.Delivered(1, 3)
 				h.Delivered(1, 2)
+				if err := h.Call(stream.Call{Conn: 1, ID: 1, Method: wait}); err != nil { // without a number: it tells nothing
+					t.Fatal(err)
+				}
 				h.Exited(life(2), "signal 9")
 				h.Flush()
 				time.Sleep(stream.BeatEvery)
