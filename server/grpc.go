@@ -24,6 +24,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/serry-dev/serry"
+	"github.com/serry-dev/serry/wire/mtls"
 	"github.com/serry-dev/serry/wire/rpc"
 	"github.com/serry-dev/serry/wire/stream"
 )
@@ -49,9 +50,7 @@ func newGRPC(h rpc.Handler, m rpc.Methods, secure *tls.Config, refused *refusals
 	t := &grpcTransport{handler: h, methods: m}
 	creds := insecure.NewCredentials()
 	if secure != nil {
-		secure = secure.Clone()
-		secure.NextProtos = []string{"h2", stream.Protocol}
-		creds = strict{credentials.NewTLS(secure), refused}
+		creds = strict{credentials.NewTLS(mtls.Offering(secure, stream.Protocol, "h2")), refused}
 	}
 	creds = sorting{creds, t, streams}
 	t.server = grpc.NewServer(

@@ -42,6 +42,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/serry-dev/serry/wire/mtls"
 	"github.com/serry-dev/serry/wire/rpc"
 )
 
@@ -136,11 +137,11 @@ func New(cfg Config) *Server {
 	s.budget.limit = cfg.MaxUnfinishedBytes
 	s.addMethods(cfg.Methods)
 	if cfg.TLS != nil {
-		s.tls = cfg.TLS.Clone()
-		s.tls.NextProtos = []string{"h2"}
-		if cfg.Other != nil && cfg.OtherProtocol != "" {
-			s.tls.NextProtos = append(s.tls.NextProtos, cfg.OtherProtocol)
+		protocols := []string{"h2"}
+		if cfg.Other != nil && cfg.OtherProtocol != "" { // first: who offers it speaks HTTP/2, too
+			protocols = []string{cfg.OtherProtocol, "h2"}
 		}
+		s.tls = mtls.Offering(cfg.TLS, protocols...)
 		s.tls.MinVersion = max(s.tls.MinVersion, tls.VersionTLS12)
 	}
 	s.scan.init()

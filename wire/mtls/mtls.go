@@ -128,6 +128,23 @@ func (id *Identity) Client(host string) *tls.Config {
 	}
 }
 
+// Offering is a copy of cfg that agrees on one of these protocols (ALPN), the first that both sides have;
+// also where cfg makes another configuration for each client, as that of [Identity.Server] does.
+func Offering(cfg *tls.Config, protocols ...string) *tls.Config {
+	cfg = cfg.Clone()
+	cfg.NextProtos = protocols
+	if choose := cfg.GetConfigForClient; choose != nil {
+		cfg.GetConfigForClient = func(hello *tls.ClientHelloInfo) (*tls.Config, error) {
+			chosen, err := choose(hello)
+			if err != nil || chosen == nil {
+				return nil, err
+			}
+			return Offering(chosen, protocols...), nil
+		}
+	}
+	return cfg
+}
+
 // checkServer verifies the chain and the name of a server.
 func (id *Identity) checkServer(cs tls.ConnectionState, roots *x509.CertPool, host string) error {
 	opts := x509.VerifyOptions{Roots: roots, Intermediates: x509.NewCertPool()}
