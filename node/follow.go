@@ -18,9 +18,10 @@ const (
 	// which is left to its lease.
 	probePatience = time.Second
 
-	// probePause lies between two looks at a leader that did not answer, and before the second probe of
-	// one that refused.
-	probePause = 20 * time.Millisecond
+	// probePause lies before the second probe of a leader that refused, and silencePause between two
+	// looks at one that did not answer, or not as it should.
+	probePause   = 20 * time.Millisecond
+	silencePause = 250 * time.Millisecond
 )
 
 // follow learns who leads, and watches over every leader that is not this node.
@@ -47,7 +48,7 @@ func (n *Node) guard(ctx context.Context, l store.Leader) {
 	for ctx.Err() == nil {
 		began := time.Now()
 		if !n.broken(ctx, l) {
-			wait(ctx, probePause)
+			wait(ctx, silencePause)
 			continue
 		}
 		wait(ctx, probePause)

@@ -101,7 +101,7 @@ func New(cfg Config) (*Node, error) {
 		n.log = slog.New(slog.DiscardHandler)
 	}
 	r, err := relay.New(relay.Config{
-		Upstream: []string{cfg.Address}, TLS: cfg.TLS, Dial: cfg.Dial, GiveUp: -1,
+		Upstream: []string{cfg.Address}, TLS: cfg.TLS, Dial: cfg.Dial,
 		MaxValueBytes: cfg.Server.Cluster.Limits.ValueBytes, Log: n.log,
 	})
 	if err != nil {
@@ -203,11 +203,23 @@ func (n *Node) campaign() {
 		if err == nil {
 			err = n.lead(reign, began)
 		}
+		if errors.Is(err, server.ErrOtherJob) {
+			n.fail(err)
+			return
+		}
 		if err != nil && n.ctx.Err() == nil {
 			n.log.Warn("leadership did not begin", "err", err)
 			n.pause(campaignPause)
 		}
 	}
+}
+
+// fail ends a node that can never lead.
+func (n *Node) fail(err error) {
+	n.mu.Lock()
+	n.mu.err = err
+	n.mu.Unlock()
+	go n.Shutdown(context.Background())
 }
 
 // pause waits, unless the node ends first.

@@ -383,6 +383,34 @@ func TestShutdownOfTheLastNodeEndsTheService(t *testing.T) {
 	})
 }
 
+func TestNodeOfAnotherJobEnds(t *testing.T) {
+	lab.Clause(t, "C-EPOCH-2", "NEW-51")
+	synctest.Test(t, func(t *testing.T) {
+		c := start(t)
+		c.tasks(t, "a", "a")
+		c.nodes["b"].Shutdown(t.Context())
+		c.nodes["c"].Shutdown(t.Context())
+		seat := c.disk.Open()
+		other, err := node.New(node.Config{
+			Store: seat, Address: "d", Dial: c.dial,
+			Server: server.Config{Cluster: coord.Config{Jobs: []coord.Job{{Name: "worker", Tasks: 3}}}},
+		})
+		if err != nil {
+			t.Fatalf("New() = %v", err)
+		}
+		defer seat.Close()
+		synctest.Wait()
+		if err := c.nodes["a"].Handover(t.Context()); err != nil {
+			t.Fatalf("Handover() = %v", err)
+		}
+		<-other.Done()
+		if err := other.Err(); !errors.Is(err, server.ErrOtherJob) {
+			t.Errorf("Err() = %v; want %v", err, server.ErrOtherJob)
+		}
+		c.waitFor(t, "a")
+	})
+}
+
 func TestManyLeaders(t *testing.T) {
 	lab.Clause(t, "C-REQ-2", "NEW-25", "NEW-50")
 	synctest.Test(t, func(t *testing.T) {

@@ -279,7 +279,7 @@ func (o *owner) aside(value []byte) coord.Ref {
 func (o *owner) picture() *pictured {
 	p, kept := &pictured{}, int64(0)
 	refs := make(refs)
-	p.bytes = appendSettings(nil, o.settings)
+	p.bytes = header{o.settings, o.history.last}.append(nil)
 	p.bytes = append(p.bytes, o.machine.Snapshot(func(value []byte) coord.Ref {
 		ref := o.refs.of(value)
 		if _, twice := refs[&value[0]]; !twice {

@@ -20,6 +20,7 @@ import (
 	"github.com/serry-dev/serry/internal/lab"
 	"github.com/serry-dev/serry/server"
 	"github.com/serry-dev/serry/store"
+	"github.com/serry-dev/serry/wire"
 	"github.com/serry-dev/serry/wire/xlapb"
 )
 
@@ -581,6 +582,49 @@ func TestStoppedServiceStandsForAnotherRun(t *testing.T) {
 			t.Errorf("View() after the restart: epoch %d, stopped %v; want the second epoch", v.Epoch, v.Stopped)
 		}
 	})
+}
+
+func TestNotesAscendOverLeaders(t *testing.T) {
+	lab.Clause(t, "C-LOG-3")
+	synctest.Test(t, func(t *testing.T) {
+		disk := store.NewShared(store.SharedConfig{})
+		cfg := cluster(2)
+		l, seat := serveOn(t, disk, cfg)
+		fleet(t, l, 2, 100)
+		seen := uint64(0)
+		for i := range 3 {
+			time.Sleep(time.Second)
+			fresh := 0
+			for _, n := range notesAfter(t, l, seen) {
+				seen, fresh = n.Number, fresh+1
+			}
+			if fresh == 0 || i > 0 && fresh > 3 {
+				t.Errorf("%d notes after those that were seen under the former leader; want those of the new one", fresh)
+			}
+			if err := l.Handover(t.Context()); err != nil { // with a snapshot, so that nothing is replayed
+				t.Fatalf("Handover() = %v", err)
+			}
+			l, seat = succeed(t, l, seat, disk, cfg, time.Minute)
+		}
+	})
+}
+
+// notesAfter asks for the notes with greater numbers, as serry watch does.
+func notesAfter(t *testing.T, l *lab.Lab, number uint64) []wire.NoteStatus {
+	t.Helper()
+	c := dialFake(t, l.Server)
+	path, body, err := wire.StatusQuery{After: number}.Request()
+	if err != nil {
+		t.Fatal(err)
+	}
+	call := c.sendBytes(path, body)
+	synctest.Wait()
+	r, _ := c.reply(call)
+	s, err := wire.ReadStatus(r.body)
+	if err != nil {
+		t.Fatalf("status: %v, %v", r.status, err)
+	}
+	return s.Notes
 }
 
 func TestOtherSettingsAfterARestart(t *testing.T) {

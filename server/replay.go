@@ -24,8 +24,8 @@ type Beginning struct {
 	View  coord.View
 	Fresh bool // the service had not begun yet
 
-	settings settings
-	bytes    int // of the snapshot
+	header header
+	bytes  int // of the snapshot
 }
 
 // Replay runs a recorded history through a machine again: first it tells where that begins, then of
@@ -81,12 +81,12 @@ func restore(cfg coord.Config, snapshot []byte, fetch func(coord.Ref) ([]byte, e
 	if snapshot == nil {
 		return coord.New(cfg), Beginning{Fresh: true}, nil
 	}
-	s, machine, err := readSettings(snapshot)
+	h, machine, err := readHeader(snapshot)
 	if err != nil {
 		return nil, Beginning{}, err
 	}
-	m, err := coord.Restore(s.apply(cfg), machine, fetch)
-	return m, Beginning{settings: s, bytes: len(snapshot)}, err
+	m, err := coord.Restore(h.apply(cfg), machine, fetch)
+	return m, Beginning{header: h, bytes: len(snapshot)}, err
 }
 
 func replayBatch(m *coord.Machine, batch []byte, fetch func(coord.Ref) ([]byte, error), each func(Step)) error {

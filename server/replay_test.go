@@ -101,4 +101,18 @@ func TestReplayOfNothing(t *testing.T) {
 	if _, err := server.New(cfg); !errors.Is(err, store.ErrDamaged) {
 		t.Errorf("New() on records without a snapshot = %v; want %v", err, store.ErrDamaged)
 	}
+	for _, junk := range []string{"", "\xff", "\x05{}", "\x02{}", "\x02no snapshot"} {
+		disk := store.NewShared(store.SharedConfig{})
+		reign, err := disk.Open().Campaign(t.Context(), store.Candidate{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := reign.Save(t.Context(), []byte(junk), nil); err != nil {
+			t.Fatal(err)
+		}
+		cfg.Journal = reign
+		if _, err := server.New(cfg); err == nil {
+			t.Errorf("New() on the snapshot %q = nil; want an error", junk)
+		}
+	}
 }

@@ -2,6 +2,7 @@ package server
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -27,8 +28,9 @@ func load(ctx context.Context, j store.Journal, cfg coord.Config) (*past, error)
 	p := &past{refs: make(refs)}
 	err := replay(ctx, j, cfg, p.refs, func(m *coord.Machine, b Beginning) {
 		p.machine, p.fresh = m, b.Fresh
-		p.changed = b.Fresh || b.settings.text() != settingsOf(cfg).text()
+		p.changed = b.Fresh || b.header.text() != settingsOf(cfg).text()
 		p.size.base = b.bytes
+		p.notes.last = b.header.Notes
 	}, func(s Step) {
 		p.records++
 		p.size.bytes += s.bytes
@@ -70,11 +72,18 @@ func (p *past) resettle(cfg coord.Config) error {
 	return nil
 }
 
+// unrecordedNotes is how many notes of a former leader may have left no record, such as those of a
+// suspicion. Numbers of notes ascend over all leaders.
+const unrecordedNotes = 1 << 10
+
 // begin makes the owner go on where the journal ends, or begin. What it publishes at once everybody
 // could have known before; the rest waits for the journal.
 func (o *owner) begin(cfg Config, p *past, began time.Time) error {
 	o.machine, o.refs, o.size = p.machine, p.refs, p.size
 	o.history = p.notes
+	if !p.fresh {
+		o.history.last += unrecordedNotes
+	}
 	first := o.history.first // which a new epoch would forget
 	o.now = o.machine.Now()
 	o.collect(o.machine.Present())
@@ -122,6 +131,9 @@ func (k *links) await(l life, now coord.Time) {
 	c.list = append(c.list, cutting{l, now})
 }
 
+// ErrOtherJob says that a journal is that of a job which goes on, and not of the one to be served.
+var ErrOtherJob = errors.New("the journal is of another job")
+
 // sameJobs says whether two lists name the same jobs.
 func sameJobs(a, b []coord.Job) bool {
 	byName := func(a, b coord.Job) int { return serry.TaskID{Job: a.Name}.Compare(serry.TaskID{Job: b.Name}) }
@@ -135,7 +147,7 @@ func (o *owner) resume(cfg Config, records int, took time.Duration) error {
 	switch {
 	case view.Stopped, !sameJobs(opened.Jobs, cfg.Cluster.Jobs):
 		if i := slices.IndexFunc(view.Tasks, func(t coord.TaskView) bool { return t.State == serry.Connected }); i >= 0 && !view.Stopped {
-			return fmt.Errorf("the journal is of another job, in which %v is still connected; start with the tasks of that job, or with another store", view.Tasks[i].Task)
+			return fmt.Errorf("%w, in which %v is still connected; start with the tasks of that job, or with another store", ErrOtherJob, view.Tasks[i].Task)
 		}
 		o.step(coord.Resume{})
 		o.step(coord.OpenEpoch{Service: newIncarnation(), Jobs: cfg.Cluster.Jobs})

@@ -62,7 +62,7 @@ func (s settings) apply(c coord.Config) coord.Config {
 	return c
 }
 
-// text is how settings are written and compared.
+// text is how settings are compared.
 func (s settings) text() string {
 	text, err := json.Marshal(s)
 	if err != nil {
@@ -71,21 +71,29 @@ func (s settings) text() string {
 	return string(text)
 }
 
-// appendSettings puts settings in front of the snapshot of a machine.
-func appendSettings(b []byte, s settings) []byte {
-	text := s.text()
+// A header stands in front of the snapshot of a machine.
+type header struct {
+	settings
+	Notes uint64 `json:"notes"` // number of the last one
+}
+
+func (h header) append(b []byte) []byte {
+	text, err := json.Marshal(h)
+	if err != nil {
+		panic(fmt.Sprintf("server: header: %v", err)) // there is nothing in it that has no text
+	}
 	b = binary.AppendUvarint(b, uint64(len(text)))
 	return append(b, text...)
 }
 
-// readSettings takes the settings off a snapshot.
-func readSettings(b []byte) (s settings, machine []byte, err error) {
+// readHeader takes the header off a snapshot.
+func readHeader(b []byte) (h header, machine []byte, err error) {
 	size, n := binary.Uvarint(b)
 	if n <= 0 || size > uint64(len(b)-n) {
-		return s, nil, errors.New("snapshot ends too early")
+		return h, nil, errors.New("snapshot ends too early")
 	}
-	if err := json.Unmarshal(b[n:n+int(size)], &s); err != nil {
-		return s, nil, fmt.Errorf("settings of the snapshot: %w", err)
+	if err := json.Unmarshal(b[n:n+int(size)], &h); err != nil {
+		return h, nil, fmt.Errorf("header of the snapshot: %w", err)
 	}
-	return s, b[n+int(size):], nil
+	return h, b[n+int(size):], nil
 }

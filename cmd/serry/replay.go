@@ -2,8 +2,11 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"time"
@@ -14,6 +17,7 @@ import (
 	"github.com/serry-dev/serry/coord"
 	"github.com/serry-dev/serry/server"
 	"github.com/serry-dev/serry/store"
+	"github.com/serry-dev/serry/store/etcd"
 	"github.com/serry-dev/serry/topo"
 	"github.com/serry-dev/serry/wire"
 )
@@ -24,11 +28,18 @@ func newReplay() *cobra.Command {
 		Use:   "replay JOURNAL",
 		Short: "Tell what happened to a job, from the journal of its service",
 		Long: `Tell what happened to a job, from the journal of its service: the folder of
---store file:DIR while no server has it, a copy of the database in it, or an
-exported history. The history is run through the service again, event by
-event, so what is told is what the service did and answered then.
+--store file:DIR while no server has it, a copy of the database in it,
+etcd:ENDPOINT,... while servers run or not, or an exported history. The history
+is run through the service again, event by event, so what is told is what the
+service did and answered then.
 
-A journal begins where the service last replaced its past by a snapshot.`,
+A journal begins where the service last replaced its past by a snapshot.
+--export keeps it: one file, to be looked at elsewhere.`,
+		Example: `  serry replay /var/lib/serry
+  serry replay --export incident.journal etcd:host1:2379,host2:2379
+
+  # servers with --peers: the store of one of them, on its host
+  serry replay etcd:unix:/var/lib/serry/client.sock`,
 		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := r.printer.open(cmd); err != nil {
@@ -39,13 +50,17 @@ A journal begins where the service last replaced its past by a snapshot.`,
 	}
 	r.printer.define(cmd)
 	cmd.Flags().BoolVar(&r.calls, "calls", false, "tell of every call and its answer, too")
+	cmd.Flags().StringVar(&r.export, "export", "", "write the journal to a `file`, and tell nothing")
+	r.etcd.defineEtcd(cmd.Flags())
 	return cmd
 }
 
 // A replay tells a history.
 type replay struct {
 	printer
-	calls bool
+	calls  bool
+	export string
+	etcd   storeSettings
 
 	begun  server.Beginning
 	tasks  map[serry.TaskID]serry.TaskState
@@ -77,11 +92,14 @@ type history struct {
 }
 
 func (r *replay) run(ctx context.Context, name string) error {
-	h, err := store.Read(name)
+	h, err := r.open(ctx, name)
 	if err != nil {
 		return err
 	}
 	defer h.Close()
+	if r.export != "" {
+		return r.keep(ctx, h)
+	}
 	r.asked = make(map[coord.Req]string)
 	if err := server.Replay(ctx, h, topo.Republished, r.begin, r.step); err != nil {
 		return fmt.Errorf("%s: %w", name, err)
@@ -102,6 +120,32 @@ func (r *replay) run(ctx context.Context, name string) error {
 	}
 	_, err = fmt.Fprintf(r.out, "%s  the journal ends after %d records: %s\n", stamp(r.last), r.count, strings.Join(parts, ", "))
 	return err
+}
+
+// open opens a journal, without disturbing servers that write to it.
+func (r *replay) open(ctx context.Context, name string) (*store.History, error) {
+	endpoints, shared := strings.CutPrefix(name, etcdPrefix)
+	if !shared {
+		return store.Read(name)
+	}
+	cfg := etcd.Config{Prefix: r.etcd.prefix}
+	if err := r.etcd.reach(&cfg, strings.Split(endpoints, ",")); err != nil {
+		return nil, err
+	}
+	return etcd.Read(ctx, cfg)
+}
+
+// keep writes a journal to a file, which is whole or not there.
+func (r *replay) keep(ctx context.Context, h *store.History) error {
+	f, err := os.CreateTemp(filepath.Dir(r.export), ".serry-*")
+	if err != nil {
+		return err
+	}
+	defer os.Remove(f.Name()) // once it is renamed there is none
+	if err := errors.Join(store.Export(ctx, f, h), f.Sync(), f.Close()); err != nil {
+		return err
+	}
+	return os.Rename(f.Name(), r.export)
 }
 
 // states counts the tasks by state.

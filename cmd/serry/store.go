@@ -42,6 +42,11 @@ func (s *storeSettings) define(f *pflag.FlagSet) {
 	f.StringVar(&s.dataDir, "data-dir", "", "`folder` for this peer's part of the store")
 	f.StringVar(&s.advertise, "advertise", "", "`address` at which other hosts reach this server (default: its name among the peers, or of this host)")
 	f.DurationVar(&s.lease, "lease", 3*time.Second, "how long a leader may be silent before another takes its place")
+	s.defineEtcd(f)
+}
+
+// defineEtcd defines the flags that say where in an etcd the service is, and how to talk to it.
+func (s *storeSettings) defineEtcd(f *pflag.FlagSet) {
 	f.StringVar(&s.prefix, "store-prefix", "/serry/", "where in etcd the keys of this service begin")
 	f.StringVar(&s.tls.Cert, "store-cert", "", "PEM `file` with the certificate to show to etcd")
 	f.StringVar(&s.tls.Key, "store-key", "", "PEM `file` with its private key")
@@ -173,14 +178,8 @@ func leadAlone(ctx context.Context, st store.Store, cfg server.Config) (*server.
 // openEtcd starts a node that meets the others in an etcd of somebody else.
 func (s *settings) openEtcd(ctx context.Context, l net.Listener, cfg server.Config, endpoints []string) (service, func() error, error) {
 	ec := s.etcd(cfg.Log)
-	ec.Endpoints = endpoints
-	if !s.storeSettings.tls.IsZero() {
-		id, err := mtls.Load(s.storeSettings.tls)
-		if err != nil {
-			return nil, nil, err
-		}
-		ec.TLS = id.Client("")
-		ec.TLS.ServerName = ""
+	if err := s.storeSettings.reach(&ec, endpoints); err != nil {
+		return nil, nil, err
 	}
 	st, err := etcd.Open(ctx, ec)
 	if err != nil {
@@ -191,6 +190,23 @@ func (s *settings) openEtcd(ctx context.Context, l net.Listener, cfg server.Conf
 		return nil, nil, errors.Join(err, st.Close())
 	}
 	return n, st.Close, nil
+}
+
+// reach says where an etcd of somebody else is, and how to talk to it.
+func (s *storeSettings) reach(c *etcd.Config, endpoints []string) error {
+	c.Endpoints = endpoints
+	if s.tls.IsZero() {
+		return nil
+	}
+	id, err := mtls.Load(s.tls)
+	if err != nil {
+		return err
+	}
+	c.TLS = id.Client("")
+	c.TLS.VerifyConnection = func(cs tls.ConnectionState) error { // each endpoint has a name of its own
+		return id.Client(cs.ServerName).VerifyConnection(cs)
+	}
+	return nil
 }
 
 func (s *settings) etcd(log *slog.Logger) etcd.Config {
