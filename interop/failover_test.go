@@ -21,7 +21,7 @@ func TestJobOutlivesItsLeaders(t *testing.T) {
 		t.Run(flags[0], func(t *testing.T) {
 			random := newChance(t)
 			s := startTrio(t, here, flags...)
-			job := startFailoverJob(t, relays(t, 4, nil, loopback, s.addrs()...))
+			job := startFailoverJob(t, relaying{upstream: s.addrs()}.start(t))
 			var stood stalls
 			var l leader
 			for range kills(t) {
@@ -56,15 +56,16 @@ func TestJobOutlivesAFrozenLeader(t *testing.T) {
 	skipShort(t)
 	const frozen = 8 * time.Second
 	s := startTrio(t, here)
-	job := startFailoverJob(t, relays(t, 4, nil, loopback, s.addrs()...))
+	job := startFailoverJob(t, relaying{upstream: s.addrs()}.start(t))
 	l := s.leader(0)
 	l.signal(syscall.SIGSTOP)
 	over := time.After(frozen)
-	next := s.leader(l.term)
-	t.Logf("term %d after %v of term %d", next.term, job.steps(2), l.term)
+	stood := stalls{job.steps(2)}
+	s.leader(l.term)
 	<-over
 	l.signal(syscall.SIGCONT)
 	job.steps(20)
+	t.Log(stood)
 	job.ends()
 }
 
@@ -75,7 +76,7 @@ func TestJobOutlivesALeaderThatIsCutOff(t *testing.T) {
 	skipShort(t)
 	net := newNetwork(t)
 	s := startTrio(t, net.places)
-	job := startFailoverJob(t, relays(t, 4, net.hub, net.socket, s.addrs()...))
+	job := startFailoverJob(t, relaying{upstream: s.addrs(), enter: net.hub, listen: net.socket}.start(t))
 	l := s.leader(0)
 	for i, m := range s.members {
 		if m == l.trioMember {
@@ -83,8 +84,8 @@ func TestJobOutlivesALeaderThatIsCutOff(t *testing.T) {
 			defer net.heal(i)
 		}
 	}
+	stood := stalls{job.steps(2)}
 	next := s.leader(l.term)
-	t.Logf("term %d after %v of term %d", next.term, job.steps(2), l.term)
 	for i, m := range s.members {
 		if m == l.trioMember {
 			net.heal(i)
@@ -92,8 +93,9 @@ func TestJobOutlivesALeaderThatIsCutOff(t *testing.T) {
 	}
 	job.steps(20)
 	next.signal(syscall.SIGKILL) // now the one that was away is needed for a majority
+	stood = append(stood, job.steps(2))
 	s.leader(next.term)
-	job.steps(2)
+	t.Log(stood)
 	job.ends()
 }
 
@@ -103,7 +105,7 @@ func TestJobIsHandedOver(t *testing.T) {
 	lab.Clause(t, "T-REAL-16", "T-REAL-9", "C-STOP-4", "A-HA-7", "A-HA-8")
 	skipShort(t)
 	s := startTrio(t, here)
-	job := startFailoverJob(t, relays(t, 4, nil, loopback, s.addrs()...))
+	job := startFailoverJob(t, relaying{upstream: s.addrs()}.start(t))
 	l := s.leader(0)
 	s.handover(l)
 	l = s.leader(l.term)

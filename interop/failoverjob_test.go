@@ -107,18 +107,27 @@ func checkAccounts(t *testing.T, lines []string) {
 	t.Logf("%d steps, %d increments", accounts[0].Steps, len(counted))
 }
 
-// relays starts n relays, one for each process of a job, and returns where they
-// listen. Command is what a relay is started with, before its own words.
-func relays(t *testing.T, n int, command []string, listen func(i int) string, upstream ...string) []string {
+// relaying says how relays are started.
+type relaying struct {
+	upstream []string
+	listen   func(i int) string // nil: on a port of its own
+	enter    []string           // command that runs another one where the relays are to be
+	flags    []string
+}
+
+// start starts a relay for each of four processes, and returns where they listen.
+func (r relaying) start(t *testing.T) []string {
 	t.Helper()
-	addrs := make([]string, n)
+	addrs := make([]string, 4)
 	for i := range addrs {
-		p := start(t, fmt.Sprintf("relay %d", i), environment(), append(slices.Clone(command),
-			os.Getenv("SERRY_BINARY"), "relay", "--listen", listen(i), "--upstream", strings.Join(upstream, ","))...)
+		listen := "127.0.0.1:0"
+		if r.listen != nil {
+			listen = r.listen(i)
+		}
+		command := slices.Concat(r.enter, []string{os.Getenv("SERRY_BINARY"), "relay",
+			"--listen", listen, "--upstream", strings.Join(r.upstream, ",")}, r.flags)
+		p := start(t, fmt.Sprintf("relay %d", i), environment(), command...)
 		_, addrs[i], _ = strings.Cut(p.line(), " on ")
 	}
 	return addrs
 }
-
-// loopback lets every relay choose a port.
-func loopback(int) string { return "127.0.0.1:0" }

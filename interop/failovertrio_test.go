@@ -151,13 +151,13 @@ func (s stalls) String() string {
 }
 
 // handover asks for another leader, at a server that stands by.
-func (s *trio) handover(l leader) {
+func (s *trio) handover(l leader, flags ...string) {
 	s.t.Helper()
 	standby := s.members[0]
 	if standby == l.trioMember {
 		standby = s.members[1]
 	}
-	cmd := exec.Command(os.Getenv("SERRY_BINARY"), "handover", "--address", standby.addr)
+	cmd := exec.Command(os.Getenv("SERRY_BINARY"), append([]string{"handover", "--address", standby.addr}, flags...)...)
 	cmd.Env = environment()
 	out, err := cmd.CombinedOutput()
 	if err != nil {

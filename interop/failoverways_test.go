@@ -18,7 +18,7 @@ func TestJobOutlivesARestartFromAFile(t *testing.T) {
 	random := newChance(t)
 	flags := []string{"--tasks", "4", "--store", "file:" + t.TempDir()}
 	srv := serve(t, front, flags...)
-	job := startFailoverJob(t, relays(t, 4, nil, loopback, srv.addr))
+	job := startFailoverJob(t, relaying{upstream: []string{srv.addr}}.start(t))
 	var stood stalls
 	for range 3 {
 		random.moment(300 * time.Millisecond)
@@ -127,4 +127,23 @@ func TestRunOutlivesALeader(t *testing.T) {
 		}
 	}
 	checkAccounts(t, lines)
+}
+
+// Servers and relays show each other certificates, and so do the stores inside
+// the servers; jax knows nothing of it.
+func TestRelaysEndTLS(t *testing.T) {
+	lab.Clause(t, "A-SIDE-1", "A-TLS-12")
+	skipShort(t)
+	certs := newCertificates(t)
+	certs.serry("cert", "issue", certs.dir, "coord", "--uri", certs.prefix+"coord", "--host", "127.0.0.1") // etcd asks for the host
+	certs.issue("relay", certs.prefix+"relay")
+	s := startTrio(t, here, certs.serverFlags()...)
+	job := startFailoverJob(t, relaying{upstream: s.addrs(), flags: certs.flags("relay")}.start(t))
+	l := s.leader(0)
+	s.handover(l, certs.flags("relay")...)
+	l = s.leader(l.term)
+	l.signal(syscall.SIGKILL)
+	t.Log(stalls{job.steps(2)})
+	s.leader(l.term)
+	job.ends()
 }

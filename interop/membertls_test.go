@@ -106,8 +106,12 @@ func (c *certificates) key(name string) string  { return filepath.Join(c.dir, na
 
 // serverFlags are those of a server that shows the certificate "coord", and more.
 func (c *certificates) serverFlags(more ...string) []string {
-	return append([]string{"--tls-cert", c.cert("coord"), "--tls-key", c.key("coord"), "--tls-ca", c.ca(),
-		"--tls-peer-prefix", c.prefix}, more...)
+	return append(c.flags("coord"), more...)
+}
+
+// flags are those of a process of ours that shows a certificate.
+func (c *certificates) flags(name string) []string {
+	return []string{"--tls-cert", c.cert(name), "--tls-key", c.key(name), "--tls-ca", c.ca(), "--tls-peer-prefix", c.prefix}
 }
 
 // env are jax's variables for a process that shows a certificate and trusts ca.
