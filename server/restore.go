@@ -81,7 +81,7 @@ const unrecordedNotes = 1 << 10
 func (o *owner) begin(cfg Config, p *past, began time.Time) error {
 	o.machine, o.refs, o.size = p.machine, p.refs, p.size
 	o.history = p.notes
-	if !p.fresh {
+	if o.journal != nil && !p.fresh {
 		o.history.last += unrecordedNotes
 	}
 	first := o.history.first // which a new epoch would forget
