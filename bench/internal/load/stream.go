@@ -37,7 +37,9 @@ func dialStream(ctx context.Context, addr string) (*streamLine, error) {
 	l := &streamLine{up: make(chan struct{})}
 	l.mu.calls = make(map[rpc.CallID]back.Done)
 	l.mu.tasks = make(map[int]*streamTask)
+	l.mu.Lock() // the sink may be told something before there is a host
 	l.host = stream.NewHost(stream.HostConfig{Addresses: []string{addr}, Kind: stream.Relay, Sink: lineSink{l}})
+	l.mu.Unlock()
 	select {
 	case <-l.up:
 		return l, nil
@@ -129,7 +131,8 @@ func (s lineSink) Down(error) {}
 
 // Flush implements [stream.Sink]: calls that answers led to.
 func (s lineSink) Flush() {
-	if s.host != nil {
-		s.host.Flush()
-	}
+	s.mu.Lock()
+	h := s.host
+	s.mu.Unlock()
+	h.Flush()
 }
