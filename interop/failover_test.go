@@ -21,7 +21,7 @@ func TestJobOutlivesItsLeaders(t *testing.T) {
 		t.Run(flags[0], func(t *testing.T) {
 			random := newChance(t)
 			s := startTrio(t, here, flags...)
-			job := startFailoverJob(t, relaying{upstream: s.addrs()}.start(t))
+			job := startFailoverJob(t, jaxNew, relaying{upstream: s.addrs()}.start(t))
 			var stood stalls
 			var l leader
 			for range kills(t) {
@@ -56,7 +56,7 @@ func TestJobOutlivesAFrozenLeader(t *testing.T) {
 	skipShort(t)
 	const frozen = 8 * time.Second
 	s := startTrio(t, here)
-	job := startFailoverJob(t, relaying{upstream: s.addrs()}.start(t))
+	job := startFailoverJob(t, jaxNew, relaying{upstream: s.addrs()}.start(t))
 	l := s.leader(0)
 	l.signal(syscall.SIGSTOP)
 	over := time.After(frozen)
@@ -76,7 +76,7 @@ func TestJobOutlivesALeaderThatIsCutOff(t *testing.T) {
 	skipShort(t)
 	net := newNetwork(t)
 	s := startTrio(t, net.places)
-	job := startFailoverJob(t, relaying{upstream: s.addrs(), enter: net.hub, listen: net.socket}.start(t))
+	job := startFailoverJob(t, jaxNew, relaying{upstream: s.addrs(), enter: net.hub, listen: net.socket}.start(t))
 	l := s.leader(0)
 	for i, m := range s.members {
 		if m == l.trioMember {
@@ -105,7 +105,7 @@ func TestJobIsHandedOver(t *testing.T) {
 	lab.Clause(t, "T-REAL-16", "T-REAL-9", "C-STOP-4", "A-HA-7", "A-HA-8")
 	skipShort(t)
 	s := startTrio(t, here)
-	job := startFailoverJob(t, relaying{upstream: s.addrs()}.start(t))
+	job := startFailoverJob(t, jaxNew, relaying{upstream: s.addrs()}.start(t))
 	l := s.leader(0)
 	s.handover(l)
 	l = s.leader(l.term)

@@ -33,13 +33,11 @@ const keptSteps = 8
 
 // startFailoverJob starts one process for each address, and returns when they
 // are at work.
-func startFailoverJob(t *testing.T, addrs []string, env ...string) *failoverJob {
+func startFailoverJob(t *testing.T, v venv, addrs []string) *failoverJob {
 	t.Helper()
 	j := &failoverJob{t: t}
 	for i, addr := range addrs {
-		env := environment(append(env, "JAX_COORDINATOR_ADDRESS="+addr, "JAX_COORDINATOR_BIND_ADDRESS=127.0.0.1:0")...)
-		j.processes = append(j.processes, start(t, fmt.Sprintf("jax process %d", i), env,
-			jaxNew.python(t), "testdata/failover.py", fmt.Sprint(len(addrs)), fmt.Sprint(i)))
+		j.processes = append(j.processes, startJax(t, addr, v, i, "testdata/failover.py", fmt.Sprint(len(addrs)), fmt.Sprint(i)))
 	}
 	j.steps(1)
 	return j

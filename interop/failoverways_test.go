@@ -11,24 +11,26 @@ import (
 )
 
 // Way 1 with a single server: killed again and again, and started from its file,
-// it is the same service to clients behind relays.
+// it is the same service to clients behind relays, of either dialect.
 func TestJobOutlivesARestartFromAFile(t *testing.T) {
-	lab.Clause(t, "T-REAL-9", "A-SIDE-0", "C-LOG-3", "C-TIME-1")
+	lab.Clause(t, "T-REAL-9", "A-SIDE-0", "A-SIDE-1", "C-LOG-3", "C-TIME-1")
 	skipShort(t)
-	random := newChance(t)
-	flags := []string{"--tasks", "4", "--store", "file:" + t.TempDir()}
-	srv := serve(t, front, flags...)
-	job := startFailoverJob(t, relaying{upstream: []string{srv.addr}}.start(t))
-	var stood stalls
-	for range 3 {
-		random.moment(300 * time.Millisecond)
-		srv.kill()
-		random.moment(300 * time.Millisecond)
-		srv = serveOn(t, front, srv.addr, flags...)
-		stood = append(stood, job.steps(2))
-	}
-	t.Log(stood)
-	job.ends()
+	eachVenv(t, both, func(t *testing.T, v venv) {
+		random := newChance(t)
+		flags := []string{"--tasks", "4", "--store", "file:" + t.TempDir()}
+		srv := serve(t, front, flags...)
+		job := startFailoverJob(t, v, relaying{upstream: []string{srv.addr}}.start(t))
+		var stood stalls
+		for range 3 {
+			random.moment(300 * time.Millisecond)
+			srv.kill()
+			random.moment(300 * time.Millisecond)
+			srv = serveOn(t, front, srv.addr, flags...)
+			stood = append(stood, job.steps(2))
+		}
+		t.Log(stood)
+		job.ends()
+	})
 }
 
 // Way 2: with errors told by heartbeats alone a client has no open call that is
@@ -87,7 +89,7 @@ func TestDirectClientsAreHandedOver(t *testing.T) {
 	skipShort(t)
 	s := startTrio(t, here)
 	target := "ipv4:" + strings.Join(s.addrs(), ",")
-	job := startFailoverJob(t, []string{target, target, target, target})
+	job := startFailoverJob(t, jaxNew, []string{target, target, target, target})
 	s.handover(s.leader(0))
 	stood := stalls{job.steps(2)}
 	for _, m := range s.members {
@@ -138,7 +140,7 @@ func TestRelaysEndTLS(t *testing.T) {
 	certs.serry("cert", "issue", certs.dir, "coord", "--uri", certs.prefix+"coord", "--host", "127.0.0.1") // etcd asks for the host
 	certs.issue("relay", certs.prefix+"relay")
 	s := startTrio(t, here, certs.serverFlags()...)
-	job := startFailoverJob(t, relaying{upstream: s.addrs(), flags: certs.flags("relay")}.start(t))
+	job := startFailoverJob(t, jaxNew, relaying{upstream: s.addrs(), flags: certs.flags("relay")}.start(t))
 	l := s.leader(0)
 	s.handover(l, certs.flags("relay")...)
 	l = s.leader(l.term)
