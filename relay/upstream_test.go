@@ -8,6 +8,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"google.golang.org/protobuf/proto"
 
@@ -347,6 +348,8 @@ func (s *script) Heard(_ *stream.Session, lives []stream.Life) {
 	defer s.mu.Unlock()
 	s.mu.heard = append(s.mu.heard, lives...)
 }
+
+func (s *script) Quiet(*stream.Session, time.Duration) {}
 
 func (s *script) Follow(n *stream.Session, lives []stream.Life) {
 	s.mu.Lock()

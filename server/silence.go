@@ -93,6 +93,16 @@ func (s *silence) overdue(now coord.Time, t *seat) bool {
 	return time.Duration(now-last).Milliseconds() > s.limit.Milliseconds()
 }
 
+// pardon takes d back from the silence of a task.
+func (t *seat) pardon(d, now coord.Time) {
+	for {
+		last := t.seen.Load()
+		if t.seen.CompareAndSwap(last, int64(max(coord.Time(last), min(coord.Time(last)+d, now)))) {
+			return
+		}
+	}
+}
+
 // silent looks again at what the silence detector found: a beat may have come since.
 func (o *owner) silent(w silences) []suspect {
 	if w.epoch != o.epoch {

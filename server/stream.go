@@ -3,6 +3,7 @@ package server
 import (
 	"io"
 	"net"
+	"time"
 
 	"github.com/serry-dev/serry"
 	"github.com/serry-dev/serry/coord"
@@ -108,6 +109,23 @@ func (h hosts) Offline(s *stream.Session) {
 
 // Bye implements [stream.Handler].
 func (h hosts) Bye(s *stream.Session) { h.tell(left{s}) }
+
+// Quiet implements [stream.Handler]. While nothing comes from a host, the silence of its tasks does not
+// count: they have as long as they had before, when it is heard of again (C-LOST-5).
+func (h hosts) Quiet(s *stream.Session, d time.Duration) {
+	e, now := h.epoch.Load(), h.clock.now()
+	for _, c := range s.Conns() {
+		v, ok := h.peers.Load(rpc.Conn(c))
+		if !ok {
+			continue
+		}
+		for _, l := range v.(*peer).carried() {
+			if t := e.seat(l.task); t != nil && e.present(l.life) {
+				t.pardon(coord.Time(d), now)
+			}
+		}
+	}
+}
 
 // Silent implements [stream.Handler].
 func (h hosts) Silent(gone []*stream.Session) {

@@ -202,8 +202,23 @@ func (h *Host) adopt(l *line) {
 	l.pipe.flush()
 }
 
+// acknowledged notes that the server has beats up to a number.
+func (h *Host) acknowledged(seq uint64) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for l, last := range h.mu.beaten {
+		if last <= seq {
+			delete(h.mu.beaten, l)
+		}
+	}
+}
+
 // sync queues all there is to say on a new line; mu is held.
 func (h *Host) sync(p *pipe) {
+	for l := range h.mu.beaten { // with a former line, perhaps
+		h.mu.heard[l] = true
+	}
+	clear(h.mu.beaten)
 	var calls []*pending
 	for conn, open := range h.mu.conns {
 		p.add(smallFrame, func(b []byte) []byte { return appendOpen(b, conn) }, nil)
@@ -273,6 +288,9 @@ func (h *Host) beat(p *pipe) {
 				break
 			}
 			t.heard = append(t.heard, l)
+			if len(h.mu.beaten) < maxHeard {
+				h.mu.beaten[l] = t.seq
+			}
 			delete(h.mu.heard, l)
 		}
 		for r, w := range h.mu.marks {

@@ -81,6 +81,7 @@ type Host struct {
 		bytes  int64
 		last   uint64 // of pending.order
 		heard  map[Life]bool
+		beaten map[Life]uint64            // heard of, in beats that were not acknowledged: the last of those
 		known  map[serry.Incarnation]Life // that the service is asked to tell of
 		marks  map[ConnID]uint64
 		exits  []exit
@@ -112,6 +113,7 @@ func NewHost(cfg HostConfig) *Host {
 	h.life, h.stop = context.WithCancel(context.Background())
 	h.mu.conns = make(map[ConnID]map[rpc.CallID]*pending)
 	h.mu.heard = make(map[Life]bool)
+	h.mu.beaten = make(map[Life]uint64)
 	h.mu.known = make(map[serry.Incarnation]Life)
 	h.mu.marks = make(map[ConnID]uint64)
 	h.work.Go(h.run)

@@ -188,6 +188,8 @@ func (d *desk) Heard(_ *stream.Session, lives []stream.Life) {
 	d.mu.heard = append(d.mu.heard, lives...)
 }
 
+func (d *desk) Quiet(*stream.Session, time.Duration) {}
+
 func (d *desk) Follow(_ *stream.Session, lives []stream.Life) {
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -162,6 +162,7 @@ func (l *line) frame(t frameType, b []byte, own bool) error {
 	case frameAck:
 		a := readAck(&f)
 		l.host.raise(a.term)
+		l.host.acknowledged(a.seq)
 	case frameStanding:
 		if s := readStanding(&f, &l.job); !f.bad {
 			l.standing(s)

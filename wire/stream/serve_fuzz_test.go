@@ -24,7 +24,8 @@ func (tape) SetWriteDeadline(time.Time) error { return nil }
 // An idler is a Handler that answers every other call.
 type idler struct{}
 
-func (idler) Open(*Conn) {}
+func (idler) Quiet(*Session, time.Duration) {}
+func (idler) Open(*Conn)                    {}
 func (idler) Call(c *Conn, call *Call) {
 	if call.ID%2 == 0 {
 		c.Reply(call.ID, call.Body, rpc.Status{})

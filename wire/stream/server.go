@@ -55,6 +55,10 @@ type Handler interface {
 	// Bye says that a host is gone for good. All its connections were shut before.
 	Bye(s *Session)
 
+	// Quiet says that for another d nothing was heard of a host, and so nothing of its lives: that is
+	// not their silence.
+	Quiet(s *Session, d time.Duration)
+
 	// Silent says that nothing was heard of these hosts for [SilentAfter]. Their sessions are over,
 	// with all connections they had.
 	Silent(gone []*Session)
@@ -301,8 +305,9 @@ func (s *Server) all() []*Session {
 }
 
 const (
-	scanEvery = BeatEvery / 2
-	ackAfter  = 3 * BeatEvery / 2 // without output: the host's beats may be stuck behind a large call
+	scanEvery  = BeatEvery / 2
+	quietAfter = 3 * BeatEvery / 2
+	ackAfter   = 3 * BeatEvery / 2 // without output: the host's beats may be stuck behind a large call
 )
 
 // scan looks at all sessions a few times a second.
@@ -324,6 +329,9 @@ func (s *Server) scan() {
 			if held {
 				n.heard.Store(int64(now.Sub(s.base)))
 			}
+			if d := n.quiet(int64(now.Sub(s.base))); d > 0 {
+				s.cfg.Handler.Quiet(n, d)
+			}
 			if n.look(int64(now.Sub(s.base))) && s.forget(n) {
 				n.close(errSilent)
 				gone = append(gone, n)
@@ -334,6 +342,22 @@ func (s *Server) scan() {
 			s.cfg.Handler.Silent(gone)
 		}
 	}
+}
+
+// quiet is how much longer nothing has been heard of the session than when it was last asked, once that
+// is long enough to tell. Only the scanner asks.
+func (n *Session) quiet(now int64) (d time.Duration) {
+	last := n.heard.Load()
+	if p := n.pipe.Load(); p != nil {
+		last = max(last, p.heard.Load())
+	}
+	silent := time.Duration(now - last)
+	if silent < quietAfter {
+		n.told = 0
+		return 0
+	}
+	d, n.told = silent-min(n.told, silent), silent
+	return d
 }
 
 // look says whether nothing has been heard of the session for too long, and looks after its connection.

@@ -5,6 +5,7 @@ import (
 	"net"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"google.golang.org/grpc/codes"
 
@@ -24,6 +25,7 @@ type Session struct {
 	inlet atomic.Pointer[inlet] // its reader
 	heard atomic.Int64          // last sign of life by other ways than pipe
 	seq   atomic.Uint64         // of the last beat
+	told  time.Duration         // owned by the scanner: how much silence the handler has been told of
 
 	in     sync.Mutex // held while a frame is handled; guards what follows
 	conns  map[ConnID]*Conn

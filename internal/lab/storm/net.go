@@ -16,12 +16,19 @@ type weather struct {
 	base, jitter time.Duration
 	storms       float64       // how often something takes longer
 	gust         time.Duration // and how much, at most
+	loss         float64       // of packets: what is lost is sent again later, by TCP
 }
+
+// firstRetransmit is when TCP sends a packet again; then after twice that, and so on.
+const firstRetransmit = 200 * time.Millisecond
 
 func (w weather) draw(r *rand.Rand) time.Duration {
 	d := w.base + time.Duration(r.Int64N(int64(w.jitter)+1))
 	if w.storms > 0 && r.Float64() < w.storms {
 		d += time.Duration(r.Int64N(int64(w.gust) + 1))
+	}
+	for again := firstRetransmit; w.loss > 0 && r.Float64() < w.loss; again *= 2 {
+		d += again
 	}
 	return d
 }

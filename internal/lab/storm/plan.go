@@ -18,6 +18,7 @@ const (
 	fatal   mode = "fatal"  // one dies, and the others must be told and end
 	return_ mode = "return" // recoverable: they come back and meet at barriers again
 	rounds  mode = "rounds" // recoverable: they come back and meet in live sets
+	idle    mode = "idle"   // see Idle
 )
 
 // A plan is everything that a seed decides before a schedule begins.
@@ -35,7 +36,9 @@ type plan struct {
 	net, disk   weather
 	lease       time.Duration
 	notice      time.Duration
-	alert       float64 // how often a standby notices that the leader is gone, before its lease ends
+	alert       float64       // how often a standby notices that the leader is gone, before its lease ends
+	lasts       time.Duration // of an idle job
+	stall       time.Duration // of its hosts, at most
 	program     []step
 	faults      []fault
 }

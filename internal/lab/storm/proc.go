@@ -332,9 +332,18 @@ func (p *proc) poll() {
 	}
 }
 
+// stopped is how long an idle process is stopped now and then (SIGSTOP), so that its next heartbeat comes
+// up to a heartbeat timeout after the last.
+func (p *proc) stopped() time.Duration {
+	if p.world.plan.mode != idle || p.rand.IntN(20) > 0 {
+		return 0
+	}
+	return between(p.rand, 0, heartbeatTimeout/2)
+}
+
 // beat sends heartbeats as A-RPC has it.
 func (p *proc) beat() {
-	for failed := 0; p.pause(heartbeatTimeout / 2); {
+	for failed := 0; p.pause(heartbeatTimeout/2 + p.stopped()); {
 		p.mu.Lock()
 		leaving := p.mu.leaving
 		p.mu.Unlock()

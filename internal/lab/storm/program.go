@@ -17,6 +17,11 @@ import (
 
 // program is what the process is there for: steps of work that meet those of the others.
 func (p *proc) program() {
+	if p.world.plan.mode == idle {
+		p.does("nothing")
+		p.pause(p.world.plan.lasts)
+		return
+	}
 	if p.number > 0 && p.world.plan.mode == return_ {
 		p.rejoin()
 	}

@@ -21,6 +21,7 @@ import (
 var (
 	schedules = flag.Uint64("schedules", 300, "how many schedules of fleets to play")
 	first     = flag.Uint64("first", 1, "the seed of the first")
+	idle      = flag.Duration("idle", 10*time.Hour, "how long, in virtual time, an idle job must live without a false alarm")
 )
 
 // TestFleets plays schedules. It stops at the first that cannot be true.
@@ -116,4 +117,19 @@ func play(t *testing.T, seed uint64, o storm.Options) error {
 		t.Logf("%s\n%s", report.Plan, strings.Join(report.Trace, "\n"))
 	}
 	return report.Check()
+}
+
+// TestNoFalseAlarm lets a job be idle on machines in trouble. That the trouble is real shows when it is
+// more than anybody has to bear.
+func TestNoFalseAlarm(t *testing.T) {
+	lab.Clause(t, "C-LOST-5", "NEW-36")
+	for _, stall := range []time.Duration{storm.LongestStall, 3 * storm.LongestStall} {
+		var report *storm.Report
+		synctest.Test(t, func(*testing.T) { report = storm.Idle(*first, *idle, stall) })
+		err := report.Check()
+		if dead := err != nil; dead != (stall > storm.LongestStall) {
+			t.Errorf("seed %d, stalls up to %v for %v: %v", *first, stall, *idle, err)
+		}
+	}
+	t.Logf("no false alarm in %v", *idle)
 }

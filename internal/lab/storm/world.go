@@ -79,8 +79,10 @@ func (w *world) mourns() bool {
 }
 
 // Run plays the schedule of a seed. It must be called in a testing/synctest bubble.
-func Run(seed uint64, o Options) *Report {
-	w := &world{seed: seed, plan: draw(seed), options: o, begin: time.Now(), ended: make(chan struct{})}
+func Run(seed uint64, o Options) *Report { return play(seed, draw(seed), o) }
+
+func play(seed uint64, p *plan, o Options) *Report {
+	w := &world{seed: seed, plan: p, options: o, begin: time.Now(), ended: make(chan struct{})}
 	w.mu.report = Report{Seed: seed, Plan: w.plan.String()}
 	w.mu.restart, w.mu.disk = dice(seed, forRestarts, 0), dice(seed, forDisk, 0)
 	w.mu.lives = make(map[int]*proc)
@@ -105,6 +107,9 @@ func Run(seed uint64, o Options) *Report {
 	}
 	for _, f := range w.plan.faults {
 		w.after(f.at, func() { w.inflict(f) })
+	}
+	if w.plan.mode == idle {
+		w.work.Go(w.disturb)
 	}
 	w.await()
 	w.end()
@@ -201,7 +206,7 @@ func (w *world) await() {
 	})
 	select {
 	case <-done:
-	case <-time.After(patience):
+	case <-time.After(patience + w.plan.lasts):
 		for _, p := range w.processes() {
 			if what := p.doing(); what != "" {
 				w.wrong("task %d life %d has not ended: %s", p.task, p.life, what)
