@@ -32,6 +32,7 @@ type storeSettings struct {
 	peers     string
 	name      string
 	dataDir   string
+	join      bool
 	advertise string
 }
 
@@ -40,6 +41,7 @@ func (s *storeSettings) define(f *pflag.FlagSet) {
 	f.StringVar(&s.peers, "peers", "", "all servers of the service, as `name=host:port,...`, which then share a store of their own")
 	f.StringVar(&s.name, "name", "", "which of the peers this server is")
 	f.StringVar(&s.dataDir, "data-dir", "", "`folder` for this peer's part of the store")
+	f.BoolVar(&s.join, "join", false, "take the place of a peer that has lost its folder, see serry peers replace")
 	f.StringVar(&s.advertise, "advertise", "", "`address` at which other hosts reach this server (default: its name among the peers, or of this host)")
 	f.DurationVar(&s.lease, "lease", 3*time.Second, "how long a leader may be silent before another takes its place")
 	s.defineEtcd(f)
@@ -67,8 +69,8 @@ func (s *storeSettings) check(listen string) error {
 	switch {
 	case s.peers != "":
 		return s.checkPeers(listen)
-	case s.name != "" || s.dataDir != "":
-		return errors.New("--name and --data-dir are for servers with --peers")
+	case s.name != "" || s.dataDir != "" || s.join:
+		return errors.New("--name, --data-dir and --join are for servers with --peers")
 	case isFile && dir == "":
 		return fmt.Errorf("--store %q: want a folder after %s", s.store, filePrefix)
 	case isEtcd && endpoints == "":
@@ -221,7 +223,7 @@ func (s *settings) openPeer(ctx context.Context, l net.Listener, cfg server.Conf
 	if err != nil {
 		return nil, nil, err
 	}
-	mc := member.Config{Name: s.name, Peers: peers, Dir: s.dataDir, Log: cfg.Log}
+	mc := member.Config{Name: s.name, Peers: peers, Dir: s.dataDir, Join: s.join, Log: cfg.Log}
 	if !s.tls.IsZero() {
 		mc.TLS = &member.TLS{Cert: s.tls.Cert, Key: s.tls.Key, CA: s.tls.CA}
 	}

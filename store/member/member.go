@@ -4,8 +4,7 @@
 // [Start] takes the names and addresses of all members, the same on each of them, and a folder of its
 // own. The first start of a cluster waits until a majority is there. A member that was killed comes
 // back with its folder, whatever happened meanwhile. One that has lost its folder must not come back
-// under its name, because it has forgotten what it promised the others: it is removed from the cluster
-// and added again, as with any etcd.
+// as if nothing had happened, because it has forgotten what it promised the others: see [Replace].
 //
 // The member looks after itself: the leader of the journal drops history after each snapshot, and every
 // member returns free space to the disk when most of its database is free.
@@ -52,6 +51,9 @@ type Config struct {
 	// PeerListen is the address to listen on; by default that of Peers, or all interfaces where that is
 	// a host name.
 	PeerListen string
+	// Join says that the others run already and have made room for this one, see [Replace]. A member that
+	// finds its folder comes back in any case.
+	Join bool
 	// Cluster tells clusters apart that could meet by a wrong address.
 	Cluster string
 	// TLS, or nil, are the files for connections between members.
@@ -157,6 +159,9 @@ func config(cfg Config) (*embed.Config, error) {
 	}
 	ec.AutoCompactionMode, ec.AutoCompactionRetention = embed.CompactorModePeriodic, "10m" // the leader does so earlier
 	ec.InitialClusterToken = "serry " + cfg.Cluster
+	if cfg.Join {
+		ec.ClusterState = embed.ClusterStateFlagExisting
+	}
 	ec.ListenClientUrls = []url.URL{{Scheme: "unix", Path: filepath.Join(dir, clientSocket)}}
 	ec.ListenClientHttpUrls = []url.URL{{Scheme: "unix", Path: filepath.Join(dir, httpSocket)}}
 	ec.AdvertiseClientUrls = ec.ListenClientUrls

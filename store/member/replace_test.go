@@ -1,0 +1,69 @@
+package member_test
+
+import (
+	"context"
+	"errors"
+	"os"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/serry-dev/serry/store"
+	"github.com/serry-dev/serry/store/internal/conform"
+	"github.com/serry-dev/serry/store/member"
+)
+
+// A member that has lost its folder is not let in, and a new one takes its place.
+func TestReplace(t *testing.T) {
+	addresses := reserve(t, 3)
+	peers := map[string]string{"a": addresses[0], "b": addresses[1], "c": addresses[2]}
+	configs := make(map[string]member.Config)
+	members := make(map[string]*member.Member)
+	stores := make(map[string]store.Store)
+	for name := range peers {
+		configs[name] = member.Config{Name: name, Peers: peers, Dir: folder(t)}
+	}
+	var mu sync.Mutex
+	var starts sync.WaitGroup
+	for name, cfg := range configs {
+		starts.Go(func() {
+			m, st := start(t, cfg)
+			mu.Lock()
+			defer mu.Unlock()
+			members[name], stores[name] = m, st
+		})
+	}
+	starts.Wait()
+	conform.Append(t, conform.Campaign(t, stores["a"], "a"), "kept")
+
+	if err := member.Replace(t.Context(), configs["a"].Dir, peers["b"]); !errors.Is(err, member.ErrRuns) {
+		t.Errorf("Replace() of one that runs = %v; want ErrRuns", err)
+	}
+	stores["b"].Close()
+	members["b"].Close()
+	if err := os.RemoveAll(configs["b"].Dir); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	if _, err := member.Start(ctx, configs["b"]); err == nil || !strings.Contains(err.Error(), "already been bootstrapped") {
+		t.Fatalf("Start() without the folder = %v; want to be refused", err)
+	}
+	if err := member.Replace(t.Context(), configs["a"].Dir, peers["b"]); err != nil {
+		t.Fatalf("Replace() = %v", err)
+	}
+	anew := configs["b"]
+	anew.Join = true
+	_, st := start(t, anew)
+	list, err := member.List(t.Context(), configs["a"].Dir)
+	if err != nil || len(list) != 3 {
+		t.Errorf("List() = %v, %v; want three", list, err)
+	}
+
+	stores["a"].Close()
+	members["a"].Close() // c and the new b are a majority, which a and c no longer are
+	if l := conform.Load(t, conform.Campaign(t, st, "b")); len(l.Batches) != 1 {
+		t.Errorf("Load() finds %d batches; want the one", len(l.Batches))
+	}
+}
