@@ -31,16 +31,22 @@ func (b *bench) run(ctx context.Context) error {
 		first := round % len(b.peers)
 		for _, p := range slices.Concat(b.peers[first:], b.peers[:first]) {
 			fmt.Fprintf(b.progress, "bench: round %d of %d: %s\n", round+1, b.rounds, p.name)
-			if err := b.one(ctx, p); err != nil {
+			if err := b.one(ctx, p, b.plain); err != nil {
 				return fmt.Errorf("%s: %w", p.name, err)
+			}
+			if !p.ours {
+				continue
+			}
+			if err := b.one(ctx, p, b.streams); err != nil {
+				return fmt.Errorf("%s, by streams: %w", p.name, err)
 			}
 		}
 	}
 	return nil
 }
 
-// one measures one peer, from its start to its end.
-func (b *bench) one(ctx context.Context, p peer) error {
+// one measures something of one peer, from its start to its end.
+func (b *bench) one(ctx context.Context, p peer, measure func(context.Context, peer, *service) error) error {
 	dir, err := os.MkdirTemp(b.dir, "peer")
 	if err != nil {
 		return err
@@ -50,19 +56,53 @@ func (b *bench) one(ctx context.Context, p peer) error {
 	if err != nil {
 		return err
 	}
+	defer svc.stop()
+	return measure(ctx, p, svc)
+}
+
+// plain measures barriers and writes of tasks that have a connection each.
+func (b *bench) plain(ctx context.Context, p peer, svc *service) error {
 	write := svc.write
-	if p.meets {
+	if write == nil {
 		c := load.New(b.tasks, b.tasks)
 		defer c.Close()
 		defer svc.stop() // before the connections go, which a server takes for a disaster
 		if err := b.meet(ctx, p, svc, c); err != nil {
 			return err
 		}
-		write = byTasks(c)
-	} else {
-		defer svc.stop()
+		write = byTasks(c, func(writer int) int { return writer })
 	}
-	if err := write(ctx, b.writers, func(puts *atomic.Int64) error { return b.rate(ctx, p, svc, puts) }); err != nil {
+	return b.puts(ctx, p, svc, write, putRate, putCPU)
+}
+
+// hostTasks is how many tasks share a host, and so a stream.
+const hostTasks = 8
+
+// streams measures writes of tasks that are behind relays, those of as few hosts as they fit on. The
+// calls are put into the streams of the relays by this process.
+func (b *bench) streams(ctx context.Context, p peer, svc *service) error {
+	c := load.New(b.tasks, (b.tasks+hostTasks-1)/hostTasks)
+	c.Streams = true
+	defer c.Close()
+	defer svc.stop()
+	if _, err := c.Connect(ctx, svc.addr, nil); err != nil {
+		return err
+	}
+	c.Hold(load.PollForError, c.Polls())
+	hosts := (b.writers + hostTasks - 1) / hostTasks
+	write := byTasks(c, func(writer int) int { return writer%hosts + writer/hosts*len(c.Conns) })
+	return b.puts(ctx, p, svc, write, streamRate, streamCPU)
+}
+
+// puts measures writes.
+func (b *bench) puts(ctx context.Context, p peer, svc *service, write writer, rate, cpu metric) error {
+	err := write(ctx, b.writers, func(puts *atomic.Int64) error {
+		perSecond, cost, err := b.rate(ctx, svc, puts)
+		b.sheet.add(p.name, rate, perSecond)
+		b.sheet.add(p.name, cpu, cost)
+		return err
+	})
+	if err != nil {
 		return fmt.Errorf("puts: %w", err)
 	}
 	return nil
@@ -103,13 +143,13 @@ func putKey(writer, i int) string {
 	return fmt.Sprintf("durable/%d/key-%d", writer, i%putKeys)
 }
 
-// byTasks writes as tasks do, each on its connection.
-func byTasks(c *load.Cluster) writer {
+// byTasks writes as tasks do, each on its connection; task says which one a writer is.
+func byTasks(c *load.Cluster, task func(writer int) int) writer {
 	return func(ctx context.Context, writers int, measure func(*atomic.Int64) error) error {
 		var puts atomic.Int64
 		all := make([]*caller, writers)
 		for w := range all {
-			all[w] = newCaller(c, w, &puts)
+			all[w] = newCaller(c, task(w), &puts)
 		}
 		for _, k := range all {
 			k.next()
@@ -140,10 +180,10 @@ type caller struct {
 	err   error // valid once ended is closed
 }
 
-func newCaller(c *load.Cluster, w int, puts *atomic.Int64) *caller {
-	k := &caller{conn: c.Conn(w), task: w, puts: puts, ended: make(chan struct{})}
+func newCaller(c *load.Cluster, task int, puts *atomic.Int64) *caller {
+	k := &caller{conn: c.Conn(task), task: task, puts: puts, ended: make(chan struct{})}
 	for i := range k.sets {
-		k.sets[i] = c.Set(w, putKey(w, i))
+		k.sets[i] = c.Set(task, putKey(task, i))
 	}
 	return k
 }
@@ -163,31 +203,29 @@ func (k *caller) answered(_ []byte, st rpc.Status, err error) {
 	k.next()
 }
 
-// rate lets callers that are at work go on for a time, and records how many calls they make a second and
-// what one of them costs.
-func (b *bench) rate(ctx context.Context, p peer, svc *service, calls *atomic.Int64) error {
+// rate lets callers that are at work go on for a time, and returns how many calls they make a second and
+// what one of them costs, in microseconds.
+func (b *bench) rate(ctx context.Context, svc *service, calls *atomic.Int64) (perSecond, cost float64, err error) {
 	if err := pause(ctx, b.putFor/10); err != nil { // warm
-		return err
+		return 0, 0, err
 	}
 	spent, err := cpuTimes(svc.pids)
 	if err != nil {
-		return err
+		return 0, 0, err
 	}
 	before, start := calls.Load(), time.Now()
 	if err := pause(ctx, b.putFor); err != nil {
-		return err
+		return 0, 0, err
 	}
 	made, took := float64(calls.Load()-before), time.Since(start)
 	after, err := cpuTimes(svc.pids)
 	if err != nil {
-		return err
+		return 0, 0, err
 	}
 	if made == 0 {
-		return errors.New("no call was answered")
+		return 0, 0, errors.New("no call was answered")
 	}
-	b.sheet.add(p.name, putRate, made/took.Seconds())
-	b.sheet.add(p.name, putCPU, (after-spent).Seconds()*1e6/made)
-	return nil
+	return made / took.Seconds(), (after - spent).Seconds() * 1e6 / made, nil
 }
 
 // cpuTimes is what processes have used of the processors, and this one with them.

@@ -13,21 +13,19 @@ import (
 
 // A peer is one of the services compared.
 type peer struct {
-	name  string
-	ratio bool // it is compared with the stock service
+	name string
+	ours bool // it is compared with the others
 
 	// start runs it; what it writes goes to a folder of its own.
 	start func(ctx context.Context, dir string) (*service, error)
-	// meets says that it has barriers; one that has not is only written to.
-	meets bool
 }
 
 // A service is a running peer.
 type service struct {
 	addr  string
 	pids  []int  // of all its processes
-	write writer // how keys are written to it; nil: as tasks do
-	stop  func()
+	write writer // how keys are written to it; nil: it is a coordination service, and tasks do
+	stop  func() // may be called twice
 }
 
 const (
@@ -47,7 +45,7 @@ func (o options) peers() ([]peer, error) {
 		if err := proc.CheckPython(o.python); err != nil {
 			return nil, fmt.Errorf("stock service: %w", err)
 		}
-		all = append(all, peer{name: stockName, meets: true, start: func(ctx context.Context, _ string) (*service, error) {
+		all = append(all, peer{name: stockName, start: func(ctx context.Context, _ string) (*service, error) {
 			return alone(ctx, proc.Stock(o.python, "127.0.0.1", o.tasks)...)
 		}})
 	}
@@ -60,13 +58,13 @@ func (o options) peers() ([]peer, error) {
 		return nil, err
 	}
 	return append(all,
-		peer{name: memoryName, ratio: true, meets: true, start: func(ctx context.Context, _ string) (*service, error) {
+		peer{name: memoryName, ours: true, start: func(ctx context.Context, _ string) (*service, error) {
 			return alone(ctx, serve("memory")...)
 		}},
-		peer{name: fileName, ratio: true, meets: true, start: func(ctx context.Context, dir string) (*service, error) {
+		peer{name: fileName, ours: true, start: func(ctx context.Context, dir string) (*service, error) {
 			return alone(ctx, serve("file:"+filepath.Join(dir, "store"))...)
 		}},
-		peer{name: etcdName, ratio: true, meets: true, start: o.startEtcd},
+		peer{name: etcdName, ours: true, start: o.startEtcd},
 		peer{name: handName, start: func(ctx context.Context, dir string) (*service, error) {
 			return startMembers(ctx, self, dir)
 		}},

@@ -16,6 +16,8 @@ const (
 	barrierTime metric = iota
 	putRate
 	putCPU
+	streamRate
+	streamCPU
 	metrics // how many there are
 )
 
@@ -69,14 +71,16 @@ func (s *sheet) rows(o options, peers []peer) []row {
 		{Name: fmt.Sprintf("barrier of %d tasks, first arrival to last reply", o.tasks), Unit: "ms"},
 		{Name: fmt.Sprintf("keys set by %d tasks", o.writers), Unit: "puts/s"},
 		{Name: "processor time of all servers and the load for a key", Unit: "us"},
+		{Name: fmt.Sprintf("keys set by %d tasks behind relays", o.writers), Unit: "puts/s"},
+		{Name: "processor time of all servers and the streams for a key", Unit: "us"},
 	}
 	for m := range all {
-		stock, hand := middle(s.figures[m][stockName]), middle(s.figures[m][handName])
+		stock, hand := middle(s.figures[m][stockName]), middle(s.figures[putRate][handName])
 		for _, p := range peers {
 			c := cell{Peer: p.name, Rounds: []float64{}}
 			if v := s.figures[m][p.name]; len(v) > 0 {
 				c.Rounds, c.Median, c.Least, c.Most = v, median(v), slices.Min(v), slices.Max(v)
-				if p.ratio && stock > 0 {
+				if p.ours && stock > 0 {
 					c.Ratio = c.Median / stock
 				}
 				c.judge(metric(m), o, hand)
@@ -102,7 +106,7 @@ func (c *cell) judge(m metric, o options, hand float64) {
 	switch {
 	case m == barrierTime && outlives && c.Ratio > 0 && o.tasks == barTasks:
 		c.Bar, kept = fmt.Sprintf("<= %.2fx stock", mostOfStock), c.Ratio <= mostOfStock
-	case m == putRate && outlives && hand > 0 && o.writers == barWriters:
+	case (m == putRate || m == streamRate) && outlives && hand > 0 && o.writers == barWriters:
 		c.Bar, kept = fmt.Sprintf("%.1fx by hand, >= %.0fx", c.Median/hand, leastOfHand), c.Median >= leastOfHand*hand
 	default:
 		return
@@ -118,7 +122,7 @@ func printTable(w io.Writer, rows []row, peers []peer) error {
 	fmt.Fprint(tw, "measure\tunit")
 	for _, p := range peers {
 		fmt.Fprintf(tw, "\t%s", p.name)
-		if p.ratio {
+		if p.ours {
 			fmt.Fprint(tw, "\tratio\tbar")
 		}
 	}
@@ -127,7 +131,7 @@ func printTable(w io.Writer, rows []row, peers []peer) error {
 		fmt.Fprintf(tw, "%s\t%s", r.Name, r.Unit)
 		for i, c := range r.Cells {
 			fmt.Fprintf(tw, "\t%s", c)
-			if peers[i].ratio {
+			if peers[i].ours {
 				fmt.Fprintf(tw, "\t%s\t%s", c.ratio(), c.bar())
 			}
 		}
