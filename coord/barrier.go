@@ -124,19 +124,18 @@ func (m *Machine) callBarrier(w *waiter, ev Barrier) {
 
 // checkBarrierCall refuses calls that touch no barrier at all.
 func (m *Machine) checkBarrierCall(w *waiter, ev Barrier, b *barrier, t *task) error {
-	refused := &serry.BarrierError{ID: ev.ID, Counter: ev.Counter, Task: ev.Task}
+	refused := func(why error) error {
+		return &serry.BarrierError{ID: ev.ID, Counter: ev.Counter, Task: ev.Task, Err: why}
+	}
 	switch {
 	case m.stopped:
-		refused.Err = serry.ErrStopped
-		return refused
+		return refused(serry.ErrStopped)
 	case len(ev.ID) > MaxNameBytes:
 		return &serry.InvalidError{What: "barrier id is longer than 1024 bytes: " + ev.ID[:64] + "..."}
 	case m.reserved(ev.ID):
-		refused.Err = serry.ErrReservedName
-		return refused
+		return refused(serry.ErrReservedName)
 	case t == nil: // C-BAR-11
-		refused.Err = serry.ErrUnknownTask
-		return refused
+		return refused(serry.ErrUnknownTask)
 	case b == nil && len(m.ep.barriers) >= m.cfg.Limits.Barriers:
 		return &serry.LimitError{Limit: "barriers", Max: int64(m.cfg.Limits.Barriers)}
 	}
