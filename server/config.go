@@ -47,6 +47,10 @@ type Config struct {
 	// it goes on with (C-LOG); nil keeps all in memory. The server does not give it back.
 	Journal store.Reign
 
+	// SnapshotBytes is how much is added to the journal, at least, before a snapshot takes its place; it is
+	// never less than twice the snapshot. Zero means DefaultSnapshotBytes.
+	SnapshotBytes int
+
 	// Term is that of the leadership, which replies on our own stream carry (C-TERM-1). Zero means that
 	// of Journal.
 	Term uint64
@@ -81,6 +85,7 @@ func DefaultLimits() Limits {
 const (
 	DefaultHeartbeatTimeout = 10 * time.Second
 	DefaultLostGrace        = 100 * time.Millisecond
+	DefaultSnapshotBytes    = 4 << 20
 
 	leastSlack    = 2 * time.Second
 	slackFraction = 20 // of the heartbeat timeout
@@ -99,6 +104,7 @@ func (c Config) withDefaults() (Config, error) {
 	c.HeartbeatSlack = max(0, cmp.Or(c.HeartbeatSlack, defaultSlack(c.Cluster.HeartbeatTimeout)))
 	c.LostGrace = max(0, cmp.Or(c.LostGrace, DefaultLostGrace))
 	c.Transport = cmp.Or(c.Transport, Front)
+	c.SnapshotBytes = cmp.Or(c.SnapshotBytes, DefaultSnapshotBytes)
 	c.Limits = c.Limits.withDefaults()
 	if c.Journal != nil {
 		c.Term = cmp.Or(c.Term, c.Journal.Term())

@@ -24,9 +24,6 @@ const (
 	// (C-TIME-1).
 	tickPeriod = coord.Time(time.Second)
 
-	// leastGrowth is how much is added to a journal, at least, before it is replaced by a snapshot.
-	leastGrowth = 4 << 20
-
 	// leastValues is the same for values that lie aside.
 	leastValues = 64 << 20
 )
@@ -245,8 +242,8 @@ type growth struct {
 func (g *growth) tick() coord.Time { return g.last + tickPeriod }
 
 // grown says whether a snapshot is worth its while: it shall not cost more than what it replaces.
-func (g *growth) grown() bool {
-	return g.bytes >= max(leastGrowth, 2*g.base) || g.values >= max(leastValues, g.kept)
+func (g *growth) grown(least int) bool {
+	return g.bytes >= max(least, 2*g.base) || g.values >= max(leastValues, g.kept)
 }
 
 // record adds the last step to the wave, if it is one to remember (C-LOG-1).

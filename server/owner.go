@@ -48,14 +48,15 @@ type owner struct {
 	asked    *item // the call being stepped, or nil
 	answered bool  // its reply was among the effects
 
-	wave      *wave
-	performer *performer // where there is no journal
-	journal   *journal   // or nil
-	size      growth     // of the journal
-	refs      refs       // of what lies beside it
-	settings  settings   // that it is true for
-	over      bool       // the journal is closed: nothing is stepped any more
-	history   history
+	wave        *wave
+	performer   *performer // where there is no journal
+	journal     *journal   // or nil
+	size        growth     // of the journal
+	leastGrowth int        // of Config.SnapshotBytes
+	refs        refs       // of what lies beside it
+	settings    settings   // that it is true for
+	over        bool       // the journal is closed: nothing is stepped any more
+	history     history
 
 	spare []item     // room for the queue
 	due   coord.Time // when run wakes up by itself, or never
@@ -177,7 +178,7 @@ func (o *owner) commit() {
 		o.performer.perform(o.wave)
 		return
 	}
-	if o.size.grown() {
+	if o.size.grown(o.leastGrowth) {
 		o.picture()
 	}
 	if !o.wave.idle() {

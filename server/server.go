@@ -97,7 +97,9 @@ func newOwner(cfg Config, s *Server) *owner {
 		waiting:  make(map[coord.Req]*waiter),
 		links:    newLinks(cfg.LostGrace),
 		settings: settingsOf(cfg.Cluster),
-		wave:     new(wave),
+
+		leastGrowth: cfg.SnapshotBytes,
+		wave:        new(wave),
 	}
 	o.performer = newPerformer(s)
 	if cfg.Journal != nil {
