@@ -52,7 +52,10 @@ type journal struct {
 	ended chan struct{} // closed when the goroutine has ended, after err was set
 	err   error         // why it ended early, or nil
 
-	joined []byte // owned by run: records of several waves
+	// Owned by run.
+	joined []byte // records of several waves
+	pace   pace
+
 	writes atomic.Uint64
 }
 
@@ -119,21 +122,36 @@ func (j *journal) run() {
 	}
 }
 
-// gather adds the waves that wait, up to one with a snapshot: that must be saved before anything is
-// written that it does not cover.
+// gather adds the waves that wait, and those that are worth a wait, up to one with a snapshot: that must
+// be saved before anything is written that it does not cover.
 func (j *journal) gather(group []*wave) []*wave {
 	size := len(group[0].records)
+	var patience <-chan time.Time // or nil: nothing was worth it yet
 	for group[len(group)-1].snapshot == nil && size < maxBatchBytes {
+		var w *wave
+		var open bool
 		select {
-		case w, open := <-j.waves:
-			if !open {
-				return group // run finds that out, too
-			}
-			group = append(group, w)
-			size += len(w.records)
+		case w, open = <-j.waves:
 		default:
-			return group
+			if !j.pace.worth(group) {
+				return group
+			}
+			if patience == nil {
+				timer := time.NewTimer(j.pace.patience())
+				defer timer.Stop()
+				patience = timer.C
+			}
+			select {
+			case w, open = <-j.waves:
+			case <-patience:
+				return group
+			}
 		}
+		if !open {
+			return group // run finds that out, too
+		}
+		group = append(group, w)
+		size += len(w.records)
 	}
 	return group
 }
@@ -150,6 +168,7 @@ func (j *journal) commit(group []*wave) error {
 		records = bytes.Clone(records) // the waves are used again
 		j.happen(group)
 	}
+	began := time.Now()
 	switch {
 	case len(records) > 0:
 		j.writes.Add(1)
@@ -162,6 +181,7 @@ func (j *journal) commit(group []*wave) error {
 		}
 	}
 	if j.planted&ReplyBeforeJournal == 0 {
+		j.pace.note(time.Since(began), group, len(j.waves))
 		j.happen(group)
 	}
 	if snapshot != nil {
