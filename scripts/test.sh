@@ -44,6 +44,9 @@ race "${packages[@]}"
 step "go test -race, once more with grpc-go as the transport"
 SERRY_TRANSPORT=grpc race ./server ./client ./preempt
 
+step "a minute of clients while the leader is killed"
+go run ./bench/soak -for 60s || failed=1
+
 step "python environments"
 wait "$venvs" && code=0 || code=$?
 tail -n 5 .cache/venvs.log

@@ -77,7 +77,7 @@ const labTest = "TestNoFalseAlarm"
 func falseAlarms(ctx context.Context, progress io.Writer) (row, error) {
 	r := row{Name: "false alarms, in virtual time", Bar: "0", Kept: kept(false)}
 	fmt.Fprintln(progress, "bench: running", labTest)
-	out, err := exec.CommandContext(ctx, "go", "test", "-count=1", "-v", "-run", "^"+labTest+"$", "github.com/serry-dev/serry/internal/lab").CombinedOutput()
+	out, err := exec.CommandContext(ctx, "go", "test", "-count=1", "-v", "-run", "^"+labTest+"$", "github.com/serry-dev/serry/internal/lab/storm").CombinedOutput()
 	if r.Verdict = verdict(string(out)); err != nil || r.Verdict == "" {
 		return r, fmt.Errorf("%s: %v\n%s", labTest, err, out)
 	}
