@@ -16,6 +16,7 @@ import (
 
 	"github.com/serry-dev/serry"
 	"github.com/serry-dev/serry/server"
+	"github.com/serry-dev/serry/store"
 	"github.com/serry-dev/serry/wire/rpc"
 	"github.com/serry-dev/serry/wire/stream"
 	"github.com/serry-dev/serry/wire/xlapb"
@@ -27,8 +28,9 @@ type host struct {
 	t *testing.T
 
 	mu        sync.Mutex
-	away      bool // the network is
-	loss      int  // of so many packets one is lost; 0: none
+	server    *server.Server // where new connections end up
+	away      bool           // the network is
+	loss      int            // of so many packets one is lost; 0: none
 	luck      *rand.Rand
 	conns     []net.Conn
 	served    sync.WaitGroup
@@ -42,7 +44,7 @@ type host struct {
 // dialHost connects a host to a server, in memory.
 func dialHost(t *testing.T, s *server.Server, kind stream.Kind) *host {
 	t.Helper()
-	h := &host{t: t, replies: make(map[rpc.CallID]stream.Reply)}
+	h := &host{t: t, server: s, replies: make(map[rpc.CallID]stream.Reply)}
 	h.Host = stream.NewHost(stream.HostConfig{
 		Addresses: []string{"service"}, Kind: kind, Sink: h,
 		Dial: func(context.Context, string) (net.Conn, error) {
@@ -52,6 +54,7 @@ func dialHost(t *testing.T, s *server.Server, kind stream.Kind) *host {
 				return nil, errors.New("no route to host")
 			}
 			near, far := net.Pipe()
+			s := h.server
 			h.conns = append(h.conns, near)
 			if h.loss == 0 {
 				h.served.Go(func() { s.ServeStream(far, nil) })
@@ -115,6 +118,23 @@ func (h *host) back() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.away = false
+}
+
+// succeed kills the server, which led a disk, and starts its successor.
+func (h *host) succeed(s *server.Server, dead *store.Seat, disk *store.Shared, cfg server.Config) {
+	h.t.Helper()
+	dead.Kill()
+	disk.Expire()
+	s.Close()
+	h.cut(true)
+	time.Sleep(time.Second)
+	cfg, _ = lead(h.t, disk, cfg)
+	next := start(h.t, cfg)
+	h.mu.Lock()
+	h.server = next
+	h.mu.Unlock()
+	h.back()
+	time.Sleep(2 * time.Second) // longer than it waits between attempts
 }
 
 func (h *host) Reply(r stream.Reply) {

@@ -1,6 +1,8 @@
 package server_test
 
 import (
+	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -13,6 +15,7 @@ import (
 	"github.com/serry-dev/serry/coord"
 	"github.com/serry-dev/serry/internal/lab"
 	"github.com/serry-dev/serry/server"
+	"github.com/serry-dev/serry/store"
 	"github.com/serry-dev/serry/wire"
 	"github.com/serry-dev/serry/wire/rpc"
 	"github.com/serry-dev/serry/wire/stream"
@@ -280,51 +283,103 @@ func TestEpochsAreTold(t *testing.T) {
 	})
 }
 
+// alive asks for the live set of tasks 0 to 3 as task i, with a word.
+func (h *host) alive(i int, number uint64, word []byte) rpc.CallID {
+	h.t.Helper()
+	var all []serry.TaskID
+	for k := range 4 {
+		all = append(all, serryTask(k))
+	}
+	path, body, err := wire.Own.Request(coord.GetAliveTasks{
+		Call:  coord.Call{Task: all[i], Incarnation: incarnation(i), ID: coord.RequestID{Requester: uint64(50 + i), Number: number}},
+		Tasks: all, Word: word,
+	})
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	return h.raw(stream.Call{Conn: stream.ConnID(i + 1), Method: path, Body: body})
+}
+
+// stockAlive is alive for a client of another dialect.
+func (h *host) stockAlive(i int) rpc.CallID {
+	h.t.Helper()
+	return h.send(stream.Call{Conn: stream.ConnID(i + 1), Number: 2, Method: xlapb.CoordinationService_GetAliveTasks_FullMethodName},
+		&xlapb.GetAliveTasksRequest{RequestingTaskId: int32(i), TaskIds: []int32{0, 1, 2, 3}})
+}
+
+// wantAlive checks that the calls, and the stock one, heard of the same four tasks, with words of
+// these sizes.
+func (h *host) wantAlive(calls []rpc.CallID, stock rpc.CallID, words [4]int) {
+	h.t.Helper()
+	var m xlapb.GetAliveTasksResponse
+	if err := proto.Unmarshal(h.reply(stock).Body, &m); err != nil || !slices.Equal(m.GetAliveTaskIds(), []int32{0, 1, 2, 3}) {
+		h.t.Errorf("GetAliveTasks() = %v, %v; want four tasks", &m, err)
+	}
+	for _, call := range calls {
+		result, err := wire.Own.Result(coord.GetAliveTasks{}, h.reply(call).Body)
+		alive, ok := result.(*coord.Alive)
+		if err != nil || !ok || len(alive.Tasks) != len(words) {
+			h.t.Fatalf("GetAliveTasks() = %v, %v; want four tasks", result, err)
+		}
+		for i, want := range words {
+			if len(alive.Words[i]) != want {
+				h.t.Errorf("the word of task %d has %d bytes; want %d", i, len(alive.Words[i]), want)
+			}
+		}
+	}
+}
+
 func TestAliveSetsOverStreams(t *testing.T) {
 	lab.Clause(t, "C-ALIVE-8", "NEW-67")
 	synctest.Test(t, func(t *testing.T) {
-		s := start(t, cluster(4))
-		h := dialHost(t, s, stream.Client)
+		h := dialHost(t, start(t, cluster(4)), stream.Client)
 		for i := range 4 {
 			h.register(i)
 		}
-		all := []serry.TaskID{{Job: "worker"}, {Job: "worker", Index: 1}, {Job: "worker", Index: 2}, {Job: "worker", Index: 3}}
-		ask := func(i int, word []byte) rpc.CallID {
-			path, body, err := wire.Own.Request(coord.GetAliveTasks{
-				Call:  coord.Call{Task: all[i], Incarnation: incarnation(i), ID: coord.RequestID{Requester: uint64(50 + i), Number: 1}},
-				Tasks: all, Word: word,
-			})
-			if err != nil {
-				t.Fatal(err)
-			}
-			return h.raw(stream.Call{Conn: stream.ConnID(i + 1), Method: path, Body: body})
-		}
-		long := ask(0, make([]byte, 1025))
+		long := h.alive(0, 1, make([]byte, 1025))
 		if _, err := wire.Own.Result(coord.GetAliveTasks{}, h.reply(long).Body); err == nil {
 			t.Error("a word of 1025 bytes was taken")
 		}
-		calls := []rpc.CallID{ask(1, nil), ask(2, make([]byte, 1024))}
-		path, body, _ := wire.Own.Request(coord.GetAliveTasks{
-			Call: coord.Call{Task: all[0], Incarnation: incarnation(0), ID: coord.RequestID{Requester: 50, Number: 2}}, Tasks: all, Word: []byte("w"),
-		})
-		calls = append(calls, h.raw(stream.Call{Conn: 1, Method: path, Body: body}))
-		stock := h.send(stream.Call{Conn: 4, Number: 2, Method: xlapb.CoordinationService_GetAliveTasks_FullMethodName},
-			&xlapb.GetAliveTasksRequest{RequestingTaskId: 3, TaskIds: []int32{0, 1, 2, 3}})
-		var m xlapb.GetAliveTasksResponse
-		if err := proto.Unmarshal(h.reply(stock).Body, &m); err != nil || len(m.GetAliveTaskIds()) != 4 {
-			t.Fatalf("GetAliveTasks() = %v, %v; want four tasks", &m, err)
-		}
-		for _, call := range calls {
-			result, err := wire.Own.Result(coord.GetAliveTasks{}, h.reply(call).Body)
-			alive, ok := result.(*coord.Alive)
-			if err != nil || !ok || len(alive.Tasks) != 4 {
-				t.Fatalf("GetAliveTasks() = %v, %v; want four tasks", result, err)
-			}
-			for i, want := range []int{1, 0, 1024, 0} {
-				if len(alive.Words[i]) != want {
-					t.Errorf("the word of task %d has %d bytes; want %d", i, len(alive.Words[i]), want)
-				}
-			}
-		}
+		calls := []rpc.CallID{h.alive(1, 1, nil), h.alive(2, 1, make([]byte, 1024)), h.alive(0, 2, []byte("w"))}
+		h.wantAlive(calls, h.stockAlive(3), [4]int{1, 0, 1024, 0})
 	})
+}
+
+// The leader goes after so many of the calls have come; the host sends again what is unanswered.
+func TestAliveSetsInAFailOver(t *testing.T) {
+	lab.Clause(t, "C-ALIVE-8", "NEW-67", "C-REQ-3")
+	for before := range 5 {
+		t.Run(fmt.Sprint(before, " calls before"), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				disk := store.NewShared(store.SharedConfig{})
+				cfg, seat := lead(t, disk, cluster(4))
+				s := start(t, cfg)
+				h := dialHost(t, s, stream.Client)
+				for i := range 4 {
+					h.register(i)
+				}
+				asks := []func() rpc.CallID{
+					func() rpc.CallID { return h.alive(1, 1, nil) },
+					func() rpc.CallID { return h.alive(2, 1, make([]byte, 1024)) },
+					func() rpc.CallID { return h.alive(0, 1, []byte("w")) },
+					func() rpc.CallID { return h.stockAlive(3) },
+				}
+				var calls []rpc.CallID
+				for i, ask := range asks {
+					if i == before {
+						h.succeed(s, seat, disk, cluster(4))
+					}
+					calls = append(calls, ask())
+				}
+				if before == len(asks) { // they are answered, and the answers asked for again
+					h.succeed(s, seat, disk, cluster(4))
+					calls = calls[:0]
+					for _, ask := range asks {
+						calls = append(calls, ask())
+					}
+				}
+				h.wantAlive(calls[:3], calls[3], [4]int{1, 0, 1024, 0})
+			})
+		})
+	}
 }
