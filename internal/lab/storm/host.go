@@ -85,6 +85,7 @@ func (h *host) crash(back time.Duration) {
 	defer w.returned()
 	w.living.Add(1)
 	defer w.living.Done()
+	w.struck(killHost)
 	w.note("%s crashes", h.place.name)
 	w.casualty()
 	var lost []*proc
@@ -131,6 +132,7 @@ func (w *world) killTask(task int, back time.Duration) {
 	if !w.mayKill(1) {
 		return
 	}
+	w.struck(killProc)
 	w.casualty()
 	w.living.Add(1)
 	defer w.living.Done()
@@ -165,6 +167,7 @@ func (w *world) moveTask(task int) {
 	defer w.returned()
 	for i, h := range w.hosts {
 		if h == p.host {
+			w.struck(moveProc)
 			w.succeed(p, w.hosts[(i+1)%len(w.hosts)])
 			return
 		}

@@ -29,6 +29,7 @@ type plan struct {
 	tasks       int
 	members     int  // of the tasks: the last ones, which are Go programs
 	large       bool // some values are
+	snapshots   int  // after how many bytes of records; 0: as in real life
 	hosts       int
 	sites       int
 	steps       int // of each program
@@ -124,6 +125,7 @@ func draw(seed uint64) *plan {
 		p.members = 1 + r.IntN(p.tasks-1)
 	}
 	p.large = r.IntN(8) == 0
+	p.snapshots = pick(r, 0, 1, 1)
 	p.recoverable = p.mode == return_ || p.mode == rounds || p.mode == steady && r.IntN(3) == 0
 	p.net = weather{base: 50 * time.Microsecond, jitter: between(r, 0, 2*time.Millisecond), storms: pick(r, 0, 0.02, 0.1), gust: between(r, 0, 300*time.Millisecond)}
 	p.disk = weather{base: 20 * time.Microsecond, jitter: between(r, 0, 5*time.Millisecond), storms: pick(r, 0, 0.05), gust: between(r, 0, 500*time.Millisecond)}
@@ -132,6 +134,9 @@ func draw(seed uint64) *plan {
 	}
 	for range 1 + r.IntN(4) {
 		p.faults = append(p.faults, p.drawFault(r, serverFaults))
+	}
+	if p.large {
+		p.faults = append(p.faults, p.drawFault(r, []kind{crashAside}))
 	}
 	if p.mode != steady {
 		for range 1 + r.IntN(2) {

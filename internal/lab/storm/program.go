@@ -193,7 +193,7 @@ func brief(value []byte) string { return string(bytes.TrimRight(value, "\x00")) 
 
 // bytesOf is what a call stores.
 func (p *proc) bytesOf(value string) []byte {
-	if p.world.plan.large && len(value)%3 == 0 {
+	if p.world.plan.large && value[len(value)-1]%2 == 0 {
 		return large(value)
 	}
 	return []byte(value)

@@ -16,11 +16,24 @@ type Report struct {
 	Wrong []string // what must not be, seen on the spot
 	Trace []string // what happened, in words
 
+	Struck map[string]int // how often each kind of fault happened
+	Reigns int            // how many leaderships there were
+
 	Keys     []history.KeyCall
 	Barriers []history.BarrierCall
 	Rounds   []history.RoundCall
 	Lives    []history.Lifetime
 	Sights   []history.Sight
+}
+
+// Faults are the kinds of faults that a schedule may have.
+func Faults() (names []string) {
+	for _, k := range slices.Concat(serverFaults, clientFaults[fatal], clientFaults[rounds]) {
+		if !slices.Contains(names, string(k)) {
+			names = append(names, string(k))
+		}
+	}
+	return names
 }
 
 // Check says what is wrong with the schedule, if anything is.

@@ -6,6 +6,7 @@ import (
 	"os"
 	"runtime"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -28,11 +29,37 @@ var (
 func TestFleets(t *testing.T) {
 	lab.Clause(t, "C-REQ-2", "C-LOG-2", "C-LOG-3", "C-TERM-1", "C-TERM-2", "C-LOST-6", "C-TIME-1", "A-SIDE-2", "A-SIDE-6", "NEW-45")
 	began := time.Now()
-	if seed, err := search(t, storm.Options{Verbose: *schedules == 1}, *first, *schedules); err != nil {
+	var total tally
+	if seed, err := search(t, storm.Options{Verbose: *schedules == 1}, *first, *schedules, &total); err != nil {
 		t.Fatalf("schedule %d: %v\nto repeat it: go test ./internal/lab/storm -run TestFleets -first %d -schedules 1 -count 20", seed, err, seed)
 	}
 	took := time.Since(began)
-	t.Logf("%d schedules from %d on, %v each", *schedules, *first, (took / time.Duration(*schedules)).Round(time.Microsecond))
+	t.Logf("%d schedules from %d on, %v each; %d leaderships; faults: %v", *schedules, *first,
+		(took / time.Duration(*schedules)).Round(time.Microsecond), total.reigns, total.struck)
+	for _, fault := range storm.Faults() {
+		if *schedules >= 300 && total.struck[fault] == 0 {
+			t.Errorf("no schedule had the fault %q", fault)
+		}
+	}
+}
+
+// A tally is what happened in many schedules.
+type tally struct {
+	mu     sync.Mutex
+	struck map[string]int
+	reigns int
+}
+
+func (c *tally) add(r *storm.Report) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.struck == nil {
+		c.struck = make(map[string]int)
+	}
+	for k, n := range r.Struck {
+		c.struck[k] += n
+	}
+	c.reigns += r.Reigns
 }
 
 // planted faults, each of which must be found within so many schedules.
@@ -49,7 +76,7 @@ func TestPlantedFaultsAreFound(t *testing.T) {
 		{"ignored incarnation", storm.Options{Machine: coord.IgnoreIncarnation}},
 	} {
 		t.Run(fault.name, func(t *testing.T) {
-			seed, err := search(t, fault.o, *first, enough)
+			seed, err := search(t, fault.o, *first, enough, new(tally))
 			if err == nil {
 				t.Fatalf("not found in %d schedules", enough)
 			}
@@ -60,7 +87,7 @@ func TestPlantedFaultsAreFound(t *testing.T) {
 
 // search plays n schedules, as many at a time as there are processors, and returns the lowest seed that
 // fails among those that were played.
-func search(t *testing.T, o storm.Options, from, n uint64) (uint64, error) {
+func search(t *testing.T, o storm.Options, from, n uint64, total *tally) (uint64, error) {
 	t.Helper()
 	type failure struct {
 		seed uint64
@@ -80,7 +107,7 @@ func search(t *testing.T, o storm.Options, from, n uint64) (uint64, error) {
 					if seed >= stop.Load() {
 						return
 					}
-					if err := play(t, seed, o); err != nil {
+					if err := play(t, seed, o, total); err != nil {
 						failures <- failure{seed, err}
 						stop.Store(0)
 						return
@@ -100,7 +127,7 @@ func search(t *testing.T, o storm.Options, from, n uint64) (uint64, error) {
 }
 
 // play plays one schedule.
-func play(t *testing.T, seed uint64, o storm.Options) error {
+func play(t *testing.T, seed uint64, o storm.Options, total *tally) error {
 	var report *storm.Report
 	watchdog := time.AfterFunc(time.Minute, func() {
 		fmt.Fprintf(os.Stderr, "schedule %d hangs\n", seed)
@@ -116,6 +143,7 @@ func play(t *testing.T, seed uint64, o storm.Options) error {
 	if o.Verbose {
 		t.Logf("%s\n%s", report.Plan, strings.Join(report.Trace, "\n"))
 	}
+	total.add(report)
 	return report.Check()
 }
 

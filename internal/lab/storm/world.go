@@ -83,7 +83,7 @@ func Run(seed uint64, o Options) *Report { return play(seed, draw(seed), o) }
 
 func play(seed uint64, p *plan, o Options) *Report {
 	w := &world{seed: seed, plan: p, options: o, begin: time.Now(), ended: make(chan struct{})}
-	w.mu.report = Report{Seed: seed, Plan: w.plan.String()}
+	w.mu.report = Report{Seed: seed, Plan: w.plan.String(), Struck: make(map[string]int)}
 	w.mu.restart, w.mu.disk = dice(seed, forRestarts, 0), dice(seed, forDisk, 0)
 	w.mu.lives = make(map[int]*proc)
 	w.fabric = &fabric{seed: seed, weather: w.plan.net}
@@ -134,8 +134,9 @@ func (w *world) serverConfig() server.Config {
 			Recoverable:      w.plan.recoverable,
 			Planted:          w.options.Machine,
 		},
-		Planted: w.options.Server,
-		Log:     w.log("server"),
+		Planted:       w.options.Server,
+		SnapshotBytes: w.plan.snapshots,
+		Log:           w.log("server"),
 	}
 }
 
@@ -251,6 +252,7 @@ func (w *world) audit() {
 		w.wrong("audit: %v", err)
 		return
 	}
+	w.mu.report.Reigns = int(reign.Term()) - 1
 	cfg := w.serverConfig()
 	cfg.Journal = reign
 	srv, err := server.New(cfg)
@@ -314,6 +316,7 @@ func (w *world) strike(chance func(fault) bool, s *site) error {
 	}
 	w.mu.Unlock()
 	for _, f := range hit {
+		w.struck(f.kind)
 		if f.kind == lostAck {
 			w.note("%s: an acknowledgement is lost", s.place.name)
 			return errLostAck
@@ -324,6 +327,13 @@ func (w *world) strike(chance func(fault) bool, s *site) error {
 }
 
 var errLostAck = fmt.Errorf("storm: no acknowledgement")
+
+// struck counts a fault that happened.
+func (w *world) struck(k kind) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.mu.report.Struck[string(k)]++
+}
 
 // leader is the site that led last of those that believe they lead, or nil.
 func (w *world) leader() (last *site) {
@@ -342,10 +352,12 @@ func (w *world) inflict(f fault) {
 	switch f.kind {
 	case breakLink:
 		at := w.caller(f.whom)
+		w.struck(f.kind)
 		w.note("%s: links break", at.name)
 		at.sever()
 		return
 	case stallLink:
+		w.struck(f.kind)
 		w.stall(w.caller(f.whom), f.lasts)
 		return
 	case killHost:
@@ -361,6 +373,10 @@ func (w *world) inflict(f fault) {
 	if leader == nil && (f.kind == crash || f.kind == freeze || f.kind == depose || f.kind == handOver) {
 		w.after(20*time.Millisecond, func() { w.inflict(f) })
 		return
+	}
+	switch f.kind {
+	case crash, freeze, depose, handOver:
+		w.struck(f.kind)
 	}
 	switch f.kind {
 	case crash:
