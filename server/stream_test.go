@@ -371,11 +371,12 @@ func TestAliveSetsInAFailOver(t *testing.T) {
 					}
 					calls = append(calls, ask())
 				}
-				if before == len(asks) { // they are answered, and the answers asked for again
+				if before == len(asks) { // each answer is there again, without the other calls
 					h.succeed(s, seat, disk, cluster(4))
-					calls = calls[:0]
-					for _, ask := range asks {
-						calls = append(calls, ask())
+					for i, ask := range asks {
+						if calls[i] = ask(); h.waits(calls[i]) {
+							t.Errorf("call %d waits when it is made again; want its answer", i)
+						}
 					}
 				}
 				h.wantAlive(calls[:3], calls[3], [4]int{1, 0, 1024, 0})
