@@ -78,6 +78,12 @@ func judge(calls []BarrierCall) string {
 	var wrong []string
 	add := func(format string, args ...any) { wrong = append(wrong, fmt.Sprintf(format, args...)) }
 	failed := slices.IndexFunc(calls, func(c BarrierCall) bool { return c.Return != 0 && !c.Passed })
+	came := make(map[int]Moment) // by member: its first arrival
+	for _, c := range calls {
+		if first, ok := came[c.Member]; !ok || c.Call < first {
+			came[c.Member] = c.Call
+		}
+	}
 	for i, c := range calls {
 		if c.Return == 0 || !c.Passed {
 			continue
@@ -89,12 +95,12 @@ func judge(calls []BarrierCall) string {
 			add("member %d passed instance %d", c.Member, c.Counter)
 		}
 		for _, m := range c.Members {
-			if !slices.ContainsFunc(calls, func(o BarrierCall) bool { return o.Member == m && o.Call < c.Return }) {
+			if first, ok := came[m]; !ok || first >= c.Return {
 				add("member %d passed before member %d came", c.Member, m)
 			}
 		}
-		for _, o := range calls[:i] {
-			if o.Passed && o.Member == c.Member && o.Life == c.Life {
+		for j := range calls[:i] {
+			if o := &calls[j]; o.Passed && o.Member == c.Member && o.Life == c.Life {
 				add("member %d passed twice", c.Member)
 			}
 		}
