@@ -171,7 +171,7 @@ var (
 )
 
 func (p *plan) drawFault(r *rand.Rand, kinds []kind) fault {
-	f := fault{kind: pick(r, kinds...), at: between(r, 0, time.Duration(p.steps)*p.pace)}
+	f := fault{kind: pick(r, kinds...), at: between(r, 0, time.Duration(p.steps)*p.pace*5/4)}
 	switch f.kind {
 	case crashBefore, crashAfter, lostAck:
 		f.count = r.IntN(20)
