@@ -60,7 +60,7 @@ func parse(args []string, stderr io.Writer) (options, error) {
 	fs.SetOutput(stderr)
 	fs.IntVar(&o.tasks, "n", 256, "`number` of tasks, each a process")
 	fs.IntVar(&o.relays, "relays", 16, "`number` of relays they connect to")
-	fs.IntVar(&o.kills, "kills", 60, "how many tasks are killed, one at a time")
+	fs.IntVar(&o.kills, "kills", 120, "how many tasks are killed, one at a time")
 	fs.IntVar(&o.losses, "losses", 10, "how often a host is lost; needs root")
 	fs.BoolVar(&o.noLab, "no-lab", false, "leave out the run in virtual time")
 	fs.StringVar(&o.binary, "serry", "", "`binary` to measure (default: build it)")
