@@ -84,10 +84,11 @@ const (
 
 // A Member is a running member.
 type Member struct {
-	etcd   *embed.Etcd
-	client *clientv3.Client
-	quota  int64
-	log    *slog.Logger
+	etcd    *embed.Etcd
+	client  *clientv3.Client
+	quota   int64
+	peerTLS transport.TLSInfo
+	log     *slog.Logger
 
 	stop context.CancelFunc
 	work sync.WaitGroup
@@ -120,7 +121,7 @@ func Start(ctx context.Context, cfg Config) (*Member, error) {
 		return nil, fmt.Errorf("member %s: no majority of the %d members answers: %w", cfg.Name, len(cfg.Peers), context.Cause(ctx))
 	}
 	m := &Member{
-		etcd: e, client: v3client.New(e.Server), quota: ec.QuotaBackendBytes, log: cfg.Log,
+		etcd: e, client: v3client.New(e.Server), quota: ec.QuotaBackendBytes, peerTLS: ec.PeerTLSInfo, log: cfg.Log,
 		done: make(chan struct{}),
 	}
 	if m.log == nil {
@@ -199,7 +200,11 @@ func peers(ec *embed.Config, cfg Config) error {
 // Open makes a store of the cluster, by way of this member. cfg says nothing of how to reach it.
 func (m *Member) Open(ctx context.Context, cfg etcd.Config) (store.Store, error) {
 	cfg.Endpoints, cfg.TLS, cfg.Client, cfg.Compact = nil, nil, m.client, true
-	return etcd.Open(ctx, cfg)
+	st, err := etcd.Open(ctx, cfg)
+	if err != nil {
+		return nil, err
+	}
+	return apart{st, m}, nil
 }
 
 // wait notes the end of the member.

@@ -16,25 +16,8 @@ import (
 
 // A member that has lost its folder is not let in, and a new one takes its place.
 func TestReplace(t *testing.T) {
-	addresses := reserve(t, 3)
-	peers := map[string]string{"a": addresses[0], "b": addresses[1], "c": addresses[2]}
-	configs := make(map[string]member.Config)
-	members := make(map[string]*member.Member)
-	stores := make(map[string]store.Store)
-	for name := range peers {
-		configs[name] = member.Config{Name: name, Peers: peers, Dir: folder(t)}
-	}
-	var mu sync.Mutex
-	var starts sync.WaitGroup
-	for name, cfg := range configs {
-		starts.Go(func() {
-			m, st := start(t, cfg)
-			mu.Lock()
-			defer mu.Unlock()
-			members[name], stores[name] = m, st
-		})
-	}
-	starts.Wait()
+	configs, members, stores := three(t)
+	peers := configs["a"].Peers
 	conform.Append(t, conform.Campaign(t, stores["a"], "a"), "kept")
 
 	if err := member.Replace(t.Context(), configs["a"].Dir, peers["b"]); !errors.Is(err, member.ErrRuns) {
@@ -66,4 +49,48 @@ func TestReplace(t *testing.T) {
 	if l := conform.Load(t, conform.Campaign(t, st, "b")); len(l.Batches) != 1 {
 		t.Errorf("Load() finds %d batches; want the one", len(l.Batches))
 	}
+}
+
+// The leader of the journal is not that of etcd.
+func TestApart(t *testing.T) {
+	_, members, stores := three(t)
+	for name, st := range stores {
+		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+		defer cancel()
+		r, err := st.Campaign(ctx, store.Candidate{Address: name})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if members[name].Leads() {
+			t.Errorf("%s leads the journal, and etcd; want another to lead etcd", name)
+		}
+		conform.Append(t, r, name)
+		if err := r.Resign(ctx); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// three starts three members.
+func three(t *testing.T) (map[string]member.Config, map[string]*member.Member, map[string]store.Store) {
+	addresses := reserve(t, 3)
+	peers := map[string]string{"a": addresses[0], "b": addresses[1], "c": addresses[2]}
+	configs := make(map[string]member.Config)
+	members := make(map[string]*member.Member)
+	stores := make(map[string]store.Store)
+	for name := range peers {
+		configs[name] = member.Config{Name: name, Peers: peers, Dir: folder(t)}
+	}
+	var mu sync.Mutex
+	var starts sync.WaitGroup
+	for name, cfg := range configs {
+		starts.Go(func() {
+			m, st := start(t, cfg)
+			mu.Lock()
+			defer mu.Unlock()
+			members[name], stores[name] = m, st
+		})
+	}
+	starts.Wait()
+	return configs, members, stores
 }
