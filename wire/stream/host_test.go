@@ -241,7 +241,7 @@ func TestRedirect(t *testing.T) {
 // A frozen leader is named by those who stand by until its lease is over. Then the next one is found soon.
 func TestRedirectToOneThatIsSilent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		const lease = 5 * time.Second
+		const lease = 4 * time.Second
 		began := time.Now()
 		n := newNetwork(t)
 		newDesk(n, "a", 1)
