@@ -40,6 +40,7 @@ func TestScripts(t *testing.T) {
 func commands() map[string]func(*testscript.TestScript, bool, []string) {
 	all := jobCommands()
 	all["start"], all["dial"], all["end"], all["ended"], all["signal"] = start, dial, end, ended, send
+	all["etcd"] = startEtcd
 	return all
 }
 

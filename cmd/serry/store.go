@@ -205,10 +205,35 @@ func (s *storeSettings) reach(c *etcd.Config, endpoints []string) error {
 		return err
 	}
 	c.TLS = id.Client("")
-	c.TLS.VerifyConnection = func(cs tls.ConnectionState) error { // each endpoint has a name of its own
+	c.TLS.VerifyConnection = func(cs tls.ConnectionState) error { return verifyEndpoint(id, endpoints, cs) }
+	return nil
+}
+
+// verifyEndpoint checks the certificate of an etcd. Each endpoint has a name of its own, which the
+// connection knows; but it does not know its IP address, so there the certificate must be for one of
+// those that were given.
+func verifyEndpoint(id *mtls.Identity, endpoints []string, cs tls.ConnectionState) error {
+	if cs.ServerName != "" {
 		return id.Client(cs.ServerName).VerifyConnection(cs)
 	}
-	return nil
+	err := errors.New("no endpoint has an IP address, and the connection no name")
+	for _, e := range endpoints {
+		_, address, found := strings.Cut(e, "://")
+		if !found {
+			address = e
+		}
+		host := address
+		if h, _, splitErr := net.SplitHostPort(address); splitErr == nil {
+			host = h
+		}
+		if net.ParseIP(host) == nil {
+			continue
+		}
+		if err = id.Client(host).VerifyConnection(cs); err == nil {
+			return nil
+		}
+	}
+	return err
 }
 
 func (s *settings) etcd(log *slog.Logger) etcd.Config {
