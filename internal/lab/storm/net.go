@@ -2,12 +2,12 @@ package storm
 
 import (
 	"context"
-	"errors"
 	"io"
 	"math/rand/v2"
 	"net"
 	"os"
 	"sync"
+	"syscall"
 	"time"
 )
 
@@ -144,7 +144,7 @@ func (p *place) drop(e *end) {
 	delete(p.ends, e)
 }
 
-var errRefused = errors.New("connection refused")
+var errRefused error = syscall.ECONNREFUSED
 
 // dial connects two places.
 func (f *fabric) dial(ctx context.Context, from, to *place) (net.Conn, error) {

@@ -32,7 +32,8 @@ type plan struct {
 	snapshots   int  // after how many bytes of records; 0: as in real life
 	hosts       int
 	sites       int
-	steps       int // of each program
+	nodes       bool // sites are nodes of package node
+	steps       int  // of each program
 	pace        time.Duration
 	net, disk   weather
 	lease       time.Duration
@@ -91,7 +92,7 @@ func (f fault) String() string {
 
 func (p *plan) String() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "%s recoverable=%v dialect=%v tasks=%d members=%d hosts=%d sites=%d steps=%d lease=%v notice=%v", p.mode, p.recoverable, p.dialect, p.tasks, p.members, p.hosts, p.sites, p.steps, p.lease, p.notice)
+	fmt.Fprintf(&b, "%s recoverable=%v dialect=%v tasks=%d members=%d hosts=%d sites=%d nodes=%v steps=%d lease=%v notice=%v", p.mode, p.recoverable, p.dialect, p.tasks, p.members, p.hosts, p.sites, p.nodes, p.steps, p.lease, p.notice)
 	for _, f := range p.faults {
 		b.WriteString("; " + f.String())
 	}
@@ -126,6 +127,7 @@ func draw(seed uint64) *plan {
 	}
 	p.large = r.IntN(8) == 0
 	p.snapshots = pick(r, 0, 1, 1)
+	p.nodes = r.IntN(3) == 0
 	p.recoverable = p.mode == return_ || p.mode == rounds || p.mode == steady && r.IntN(3) == 0
 	p.net = weather{base: 50 * time.Microsecond, jitter: between(r, 0, 2*time.Millisecond), storms: pick(r, 0, 0.02, 0.1), gust: between(r, 0, 300*time.Millisecond)}
 	p.disk = weather{base: 20 * time.Microsecond, jitter: between(r, 0, 5*time.Millisecond), storms: pick(r, 0, 0.05), gust: between(r, 0, 500*time.Millisecond)}

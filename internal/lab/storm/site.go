@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/serry-dev/serry/node"
 	"github.com/serry-dev/serry/server"
 	"github.com/serry-dev/serry/store"
 	"github.com/serry-dev/serry/wire/stream"
@@ -30,6 +31,10 @@ type process struct {
 	server *server.Server // while it leads
 	reign  store.Reign
 	over   bool // the process has been killed
+
+	// Where sites are nodes of package node, which does all this by itself.
+	node  *node.Node
+	doors *listener
 }
 
 func newSite(w *world, name string) *site {
@@ -42,6 +47,11 @@ func newSite(w *world, name string) *site {
 // start begins a process.
 func (s *site) start() {
 	p := &process{site: s, seat: s.world.disk.Open()}
+	if s.world.plan.nodes {
+		s.place.start() // a node calls itself, too
+		p.startNode()
+		return
+	}
 	s.mu.Lock()
 	s.process = p
 	s.mu.Unlock()
@@ -62,6 +72,10 @@ func (s *site) accept(c net.Conn) {
 		c.Close()
 		return
 	}
+	if p.doors != nil {
+		p.doors.take(c)
+		return
+	}
 	if srv := p.leads(); srv != nil {
 		srv.ServeStream(c, nil)
 		return
@@ -77,6 +91,9 @@ func (s *site) accept(c net.Conn) {
 
 // leads is the server of a process that leads, or nil.
 func (p *process) leads() *server.Server {
+	if p.node != nil {
+		return p.node.Server()
+	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.server
@@ -84,6 +101,12 @@ func (p *process) leads() *server.Server {
 
 // term is that of a process that leads, or 0.
 func (p *process) term() uint64 {
+	if p.node != nil {
+		if l, here := p.node.Leader(); here {
+			return l.Term
+		}
+		return 0
+	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.server == nil {
@@ -151,6 +174,9 @@ func (s *site) kill(back time.Duration, why string) {
 	srv, reign := p.server, p.reign
 	p.mu.Unlock()
 	p.seat.Kill()
+	if p.node != nil {
+		s.world.work.Go(p.stopNode)
+	}
 	if srv != nil {
 		s.world.work.Go(srv.Close)
 		s.world.vacant(reign.Term())
@@ -179,6 +205,12 @@ func (s *site) freeze(lasts time.Duration) {
 
 // handOver gives the leadership to another, in order (C-STOP-4).
 func (p *process) handOver() {
+	if p.node != nil {
+		ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
+		defer cancel()
+		p.site.world.note("%s hands over: %v", p.site.place.name, p.node.Handover(ctx))
+		return
+	}
 	p.mu.Lock()
 	srv, reign := p.server, p.reign
 	p.mu.Unlock()
