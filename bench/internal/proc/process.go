@@ -6,7 +6,6 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"os"
 	"os/exec"
 	"strings"
 	"sync"
@@ -79,9 +78,6 @@ func (p *Process) Kill() {
 	p.cmd.Process.Kill() // fails only if it has ended
 	<-p.ended
 }
-
-// Signal sends a signal; the process may be gone already.
-func (p *Process) Signal(s os.Signal) { p.cmd.Process.Signal(s) }
 
 // Ended is closed when the process is gone.
 func (p *Process) Ended() <-chan struct{} { return p.ended }
