@@ -7,6 +7,7 @@ import (
 	"net"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
@@ -31,7 +32,9 @@ func TestScripts(t *testing.T) {
 		Setup: func(env *testscript.Env) error {
 			env.Values[serverKey{}] = &running{}
 			env.Values[jobKey{}] = &job{}
-			return nil
+			data, err := filepath.Abs("testdata")
+			env.Setenv("TESTDATA", data)
+			return err
 		},
 		Cmds: commands(),
 	})
