@@ -74,7 +74,7 @@ func callAll(ctx context.Context, kv *client.KV, call string, crowd int, turn ti
 	for i := range crowd {
 		callers.Go(func() {
 			key, counter := fmt.Sprintf("bench/value/%d", i), fmt.Sprintf("bench/count/%d", i)
-			for time.Since(start) < turn {
+			for first := true; first || time.Since(start) < turn; first = false {
 				var err error
 				switch call {
 				case "put":
