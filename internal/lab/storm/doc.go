@@ -13,8 +13,8 @@
 //
 // # Who owns what
 //
-// A world has sites, where servers run, and hosts, each with a relay, and procs, which are clients. All
-// talk over a fabric of connections in memory. Each has a lock of its own, and none is held while another
+// A world has sites, where servers run (bare ones that campaign as the schedule has it, or nodes of package
+// node), hosts, each with a relay, and procs: stock clients behind a relay, or Go programs. All talk over a fabric of connections in memory. Each has a lock of its own, and none is held while another
 // is called. Randomness comes in streams, one for each purpose, so that what one part draws does not
 // change what another does.
 package storm

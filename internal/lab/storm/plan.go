@@ -14,11 +14,11 @@ import (
 type mode string
 
 const (
-	steady  mode = "steady" // clients and relays live: every call must succeed
-	fatal   mode = "fatal"  // one dies, and the others must be told and end
-	return_ mode = "return" // recoverable: they come back and meet at barriers again
-	rounds  mode = "rounds" // recoverable: they come back and meet in live sets
-	idle    mode = "idle"   // see Idle
+	steady   mode = "steady"   // clients and relays live: every call must succeed
+	fatal    mode = "fatal"    // one dies, and the others must be told and end
+	comeback mode = "comeback" // recoverable: they come back and meet at barriers again
+	rounds   mode = "rounds"   // recoverable: they come back and meet in live sets
+	idle     mode = "idle"     // see Idle
 )
 
 // A plan is everything that a seed decides before a schedule begins.
@@ -111,7 +111,7 @@ func pick[T any](r *rand.Rand, list ...T) T { return list[r.IntN(len(list))] }
 func draw(seed uint64) *plan {
 	r := dice(seed, forPlan, 0)
 	p := &plan{
-		mode:    pick(r, steady, steady, steady, steady, fatal, return_, return_, rounds, rounds),
+		mode:    pick(r, steady, steady, steady, steady, fatal, comeback, comeback, rounds, rounds),
 		dialect: pick(r, wire.XLA, wire.XLA, wire.TF),
 		tasks:   2 + r.IntN(3),
 		hosts:   1 + r.IntN(2),
@@ -128,7 +128,7 @@ func draw(seed uint64) *plan {
 	p.large = r.IntN(8) == 0
 	p.snapshots = pick(r, 0, 1, 1)
 	p.nodes = r.IntN(3) == 0
-	p.recoverable = p.mode == return_ || p.mode == rounds || p.mode == steady && r.IntN(3) == 0
+	p.recoverable = p.mode == comeback || p.mode == rounds || p.mode == steady && r.IntN(3) == 0
 	p.net = weather{base: 50 * time.Microsecond, jitter: between(r, 0, 2*time.Millisecond), storms: pick(r, 0, 0.02, 0.1), gust: between(r, 0, 300*time.Millisecond)}
 	p.disk = weather{base: 20 * time.Microsecond, jitter: between(r, 0, 5*time.Millisecond), storms: pick(r, 0, 0.05), gust: between(r, 0, 500*time.Millisecond)}
 	for range p.steps {
@@ -166,9 +166,9 @@ var (
 		crashSave, crashAside, crashLoad, crashRead, lostAck, freeze, freeze, depose, depose, handOver, breakLink, breakLink, stallLink,
 	}
 	clientFaults = map[mode][]kind{
-		fatal:   {killProc, killProc, killHost},
-		return_: {killProc, killProc, killHost, moveProc, moveProc},
-		rounds:  {killProc, killProc, killHost, moveProc, moveProc},
+		fatal:    {killProc, killProc, killHost},
+		comeback: {killProc, killProc, killHost, moveProc, moveProc},
+		rounds:   {killProc, killProc, killHost, moveProc, moveProc},
 	}
 )
 

@@ -22,7 +22,7 @@ func (p *proc) program() {
 		p.pause(p.world.plan.lasts)
 		return
 	}
-	if p.number > 0 && p.world.plan.mode == return_ {
+	if p.number > 0 && p.world.plan.mode == comeback {
 		p.rejoin()
 	}
 	for i := p.first(); i < len(p.world.plan.program) && !p.over(); i = p.next(i) {
@@ -49,14 +49,14 @@ func (p *proc) program() {
 
 // first and next say which step is due. Where tasks come back, the barrier counts for all.
 func (p *proc) first() int {
-	if p.world.plan.mode == return_ {
+	if p.world.plan.mode == comeback {
 		return int(p.counters["all"])
 	}
 	return 0
 }
 
 func (p *proc) next(i int) int {
-	if p.world.plan.mode == return_ {
+	if p.world.plan.mode == comeback {
 		return int(p.counters["all"])
 	}
 	return i + 1
@@ -231,7 +231,7 @@ func (p *proc) meet(id string, members []int) {
 
 // patience is how long a barrier waits. Where tasks may die and come back, too late perhaps, not long.
 func (w *world) patience() time.Duration {
-	if w.plan.mode == return_ {
+	if w.plan.mode == comeback {
 		return 4 * time.Second
 	}
 	return time.Hour
@@ -249,7 +249,7 @@ func (p *proc) met(c *history.BarrierCall, result coord.Result, st rpc.Status) {
 		return
 	}
 	var failed *serry.BarrierError
-	if err := p.dialect().Error(st.Code, st.Message, st.Details); errors.As(err, &failed) && p.world.plan.mode == return_ && errors.Is(err, serry.ErrTimeout) {
+	if err := p.dialect().Error(st.Code, st.Message, st.Details); errors.As(err, &failed) && p.world.plan.mode == comeback && errors.Is(err, serry.ErrTimeout) {
 		c.Return, c.Failed = p.world.clock.Now(), st.Message
 		if c.Instance == history.AnyInstance {
 			c.Instance = failed.Counter

@@ -1,0 +1,256 @@
+package storm
+
+import (
+	"time"
+
+	"google.golang.org/grpc/codes"
+
+	"github.com/serry-dev/serry"
+	"github.com/serry-dev/serry/coord"
+	"github.com/serry-dev/serry/internal/lab/history"
+	"github.com/serry-dev/serry/wire"
+	"github.com/serry-dev/serry/wire/rpc"
+)
+
+// who is what every call says of its caller.
+func (p *proc) who() coord.Call {
+	if p.task < 0 {
+		return coord.Call{}
+	}
+	return coord.Call{
+		Task: serry.TaskID{Job: job, Index: p.task}, Incarnation: serry.Incarnation(p.life), Service: p.service,
+	}
+}
+
+// call makes a call and waits for its end. It is not ok when the process has ended first.
+func (p *proc) call(ev coord.Event) (coord.Result, rpc.Status, bool) {
+	return p.callFor(ev, nil)
+}
+
+// errLate stands for a call that was not answered in time.
+var errLate = rpc.Status{Code: codes.DeadlineExceeded, Message: "Deadline Exceeded"}
+
+func (p *proc) callFor(ev coord.Event, late <-chan time.Time) (coord.Result, rpc.Status, bool) {
+	d := p.dialect()
+	path, body, err := d.Request(ev)
+	if err != nil {
+		panic(err) // the events are ours
+	}
+	call, answered := p.port.send(path, body)
+	select {
+	case a := <-answered:
+		if !a.status.OK() {
+			return nil, a.status, true
+		}
+		result, err := d.Result(ev, a.body)
+		if err != nil {
+			p.world.wrong("task %d: a reply that cannot be read: %v", p.task, err)
+		}
+		return result, rpc.Status{}, true
+	case <-late:
+		p.port.cancel(call)
+		return nil, errLate, true
+	case <-p.port.gone:
+		return nil, rpc.Status{}, false
+	}
+}
+
+func (p *proc) dialect() wire.Dialect {
+	if p.task < 0 {
+		return wire.XLA
+	}
+	return p.world.plan.dialect
+}
+
+// run is the life of the process.
+func (p *proc) run() {
+	port := p.host.connect()
+	for ; port == nil; port = p.host.connect() {
+		if !p.pause(50 * time.Millisecond) { // until the relay is up again
+			return
+		}
+	}
+	p.mu.Lock()
+	p.port = port
+	ended := p.mu.ended
+	p.mu.Unlock()
+	if ended {
+		port.close()
+		return
+	}
+	if !p.register() {
+		return
+	}
+	p.world.work.Go(p.poll)
+	p.world.work.Go(p.beat)
+	p.world.work.Go(p.watch)
+	path, body, err := p.dialect().Request(coord.GetKeyValue{Call: p.who(), Key: "RECEIVED_PREEMPTION_NOTICE"})
+	if err != nil {
+		panic(err)
+	}
+	notice, _ := p.port.send(path, body)
+	p.program()
+	if p.over() {
+		return
+	}
+	if p.world.plan.mode == comeback || p.world.plan.mode == rounds {
+		p.rest()
+	}
+	if p.over() {
+		return
+	}
+	p.port.cancel(notice)
+	p.leave()
+}
+
+// register follows A-CON-4: errors without a payload, and some with, are tried again.
+func (p *proc) register() bool {
+	p.does("register")
+	for {
+		result, st, ok := p.call(coord.RegisterTask{Call: p.who(), Recoverable: p.world.plan.recoverable})
+		switch {
+		case !ok:
+			return false
+		case st.OK():
+			p.service = result.(coord.Registered).Service
+			p.world.registered(p)
+			return true
+		case len(st.Details) > 0 && st.Code != codes.Aborted && st.Code != codes.Internal:
+			p.died("register", st)
+			return false
+		}
+		p.world.note("task %d life %d registers again: %v", p.task, p.life, st.Message)
+		if !p.pause(time.Second) {
+			return false
+		}
+	}
+}
+
+// registered notes that a life has been taken, in place of all before it.
+func (w *world) registered(p *proc) {
+	now := w.clock.Now()
+	w.note("task %d life %d registered", p.task, p.life)
+	if p.service != firstService {
+		w.wrong("task %d: the service incarnation is %d; want %d", p.task, p.service, firstService)
+	}
+	for _, o := range w.processes() {
+		o.mu.Lock()
+		switch {
+		case o == p:
+			o.mu.lived.From = now
+		case o.task == p.task && o.number < p.number && o.mu.replaced == 0:
+			o.mu.replaced = now
+		}
+		o.mu.Unlock()
+	}
+}
+
+// pause waits, unless the process ends.
+func (p *proc) pause(d time.Duration) bool {
+	select {
+	case <-time.After(d):
+		return true
+	case <-p.quit:
+		return false
+	}
+}
+
+// poll is the error poll, open for life.
+func (p *proc) poll() {
+	_, st, ok := p.call(coord.PollForError{Call: p.who()})
+	if ok && st.Code != codes.Canceled {
+		p.died("poll", st)
+	}
+}
+
+// stopped is how long an idle process is stopped now and then (SIGSTOP), so that its next heartbeat comes
+// up to a heartbeat timeout after the last.
+func (p *proc) stopped() time.Duration {
+	if p.world.plan.mode != idle || p.rand.IntN(20) > 0 {
+		return 0
+	}
+	return between(p.rand, 0, heartbeatTimeout/2)
+}
+
+// beat sends heartbeats, twice in a heartbeat timeout.
+func (p *proc) beat() {
+	for p.pause(heartbeatTimeout/2+p.stopped()) && !p.left() {
+		result, st, ok := p.beatOnce()
+		switch {
+		case !ok || p.left():
+			return
+		case !st.OK():
+			p.died("heartbeat", st)
+			return
+		}
+		if s := result.(coord.Registered).Service; s != p.service && s != 0 {
+			p.world.wrong("task %d: a heartbeat is answered by service %d; want %d", p.task, s, p.service)
+		}
+	}
+}
+
+// beatOnce sends one heartbeat, and again when it does not arrive, as section 1.2 of the specification of
+// agents has it.
+func (p *proc) beatOnce() (result coord.Result, st rpc.Status, ok bool) {
+	const retries = 3
+	for i := 0; ; i++ {
+		result, st, ok = p.callFor(coord.Heartbeat{Call: p.who()}, time.After(heartbeatTimeout/2))
+		again := st.Code == codes.Unavailable || st.Code == codes.Unknown
+		if !ok || !again || i == retries || !p.pause(time.Millisecond) {
+			return result, st, ok
+		}
+	}
+}
+
+// left says whether the process has said goodbye.
+func (p *proc) left() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.mu.leaving
+}
+
+// watch follows the states of all tasks.
+func (p *proc) watch() {
+	version := int64(-1)
+	for {
+		span := history.Span{Call: p.world.clock.Now()}
+		result, st, ok := p.call(coord.WatchTasks{Call: p.who(), Version: version, Job: job})
+		if !ok {
+			return
+		}
+		span.Return = p.world.clock.Now()
+		picture, _ := result.(*coord.Picture)
+		if !st.OK() || picture == nil || picture.Version < 0 {
+			if !p.pause(time.Second) {
+				return
+			}
+			continue
+		}
+		version = picture.Version
+		p.world.mu.Lock()
+		p.world.mu.report.Sights = append(p.world.mu.report.Sights, history.Sight{Span: span, Client: int(p.life), Version: version})
+		p.world.mu.Unlock()
+	}
+}
+
+// leaves notes that the process is about to say goodbye.
+func (p *proc) leaves() {
+	p.does("shutdown")
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.mu.leaving = true
+	if p.mu.lived.Until == 0 {
+		p.mu.lived.Until = p.world.clock.Now()
+	}
+}
+
+// leave is the polite end.
+func (p *proc) leave() {
+	p.leaves()
+	_, st, ok := p.call(coord.ShutdownTask{Call: p.who(), Recoverable: p.world.plan.recoverable})
+	if ok && !st.OK() {
+		p.died("shutdown", st)
+	} else if ok {
+		p.exit("finished")
+	}
+}
