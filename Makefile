@@ -3,9 +3,10 @@ GO      ?= go
 BIN     := bin/serry
 VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
 FUZZTIME ?= 10s
+SCHEDULES ?= 100000
 
 .DEFAULT_GOAL := help
-.PHONY: help build test demo bench bench-coord bench-mesh bench-client bench-restart bench-cli bench-detect bench-durable soak-failover fuzz gen clean
+.PHONY: help build test demo bench bench-coord bench-mesh bench-client bench-restart bench-cli bench-detect bench-durable soak-failover fleets fuzz gen clean
 
 help: ## show this list
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -49,6 +50,9 @@ bench-durable: build ## what it costs to outlive a crash: memory, file, etcd and
 
 soak-failover: build ## ten minutes of clients while the leader is killed every 20 s
 	$(GO) run ./bench/soak -serry $(BIN)
+
+fleets: ## SCHEDULES jobs through crashes and cuts, in virtual time
+	$(GO) test ./internal/lab/storm -run TestFleets -schedules $(SCHEDULES) -timeout 3h -v
 
 fuzz: ## fuzz every decoder and the machine for FUZZTIME each
 	scripts/fuzz.sh $(FUZZTIME)
