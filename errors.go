@@ -54,6 +54,21 @@ var (
 	ErrChanged   = errors.New("value is not the one expected")
 )
 
+// Sentinels returns all errors that stand for what happened, without facts. Journals know them by their
+// place in this list: new ones come last.
+func Sentinels() []error {
+	return []error{
+		ErrStopped, ErrStopping, ErrMismatch, ErrLimit, ErrInvalid,
+		ErrUnknownTask, ErrStale, ErrNotRegistered, ErrNotConnected, ErrLeft,
+		ErrSuperseded, ErrCancelled, ErrTimeout,
+		ErrTaskDead, ErrReported, ErrRestarted, ErrWrongBeat, ErrPeerFailed,
+		ErrRegistrationFailed, ErrShutdownFailed, ErrAlreadyFailed,
+		ErrCounter, ErrMembers, ErrNoMembers, ErrNotMember, ErrMemberFailed,
+		ErrMemberLost, ErrWithdrawn, ErrAlreadyPassed, ErrReservedName,
+		ErrExists, ErrNotFound, ErrNotNumber, ErrChanged,
+	}
+}
+
 // A TaskError says why a task failed.
 type TaskError struct {
 	Task        TaskID

@@ -98,17 +98,8 @@ const (
 	thingAllDevices
 )
 
-// sentinels are the plain errors, by their number. New ones come last.
-var sentinels = []error{
-	serry.ErrStopped, serry.ErrStopping, serry.ErrMismatch, serry.ErrLimit, serry.ErrInvalid,
-	serry.ErrUnknownTask, serry.ErrStale, serry.ErrNotRegistered, serry.ErrNotConnected, serry.ErrLeft,
-	serry.ErrSuperseded, serry.ErrCancelled, serry.ErrTimeout,
-	serry.ErrTaskDead, serry.ErrReported, serry.ErrRestarted, serry.ErrWrongBeat, serry.ErrPeerFailed,
-	serry.ErrRegistrationFailed, serry.ErrShutdownFailed, serry.ErrAlreadyFailed,
-	serry.ErrCounter, serry.ErrMembers, serry.ErrNoMembers, serry.ErrNotMember, serry.ErrMemberFailed,
-	serry.ErrMemberLost, serry.ErrWithdrawn, serry.ErrAlreadyPassed, serry.ErrReservedName,
-	serry.ErrExists, serry.ErrNotFound, serry.ErrNotNumber, serry.ErrChanged,
-}
+// sentinels are the plain errors, by their number.
+var sentinels = serry.Sentinels()
 
 // thing writes or reads an error, or a result of a call that is kept for its id.
 func (c *coder) thing(p *any) {

@@ -10,16 +10,7 @@ import (
 )
 
 // sentinels are the errors that can cross the wire by name.
-var sentinels = byText(
-	serry.ErrStopped, serry.ErrStopping, serry.ErrMismatch, serry.ErrLimit, serry.ErrInvalid,
-	serry.ErrUnknownTask, serry.ErrStale, serry.ErrNotRegistered, serry.ErrNotConnected, serry.ErrLeft,
-	serry.ErrSuperseded, serry.ErrCancelled, serry.ErrTimeout,
-	serry.ErrTaskDead, serry.ErrReported, serry.ErrRestarted, serry.ErrWrongBeat, serry.ErrPeerFailed,
-	serry.ErrRegistrationFailed, serry.ErrShutdownFailed, serry.ErrAlreadyFailed,
-	serry.ErrCounter, serry.ErrMembers, serry.ErrNoMembers, serry.ErrNotMember, serry.ErrMemberFailed,
-	serry.ErrMemberLost, serry.ErrWithdrawn, serry.ErrAlreadyPassed, serry.ErrReservedName,
-	serry.ErrExists, serry.ErrNotFound, serry.ErrNotNumber, serry.ErrChanged,
-)
+var sentinels = byText(serry.Sentinels()...)
 
 func byText(all ...error) map[string]error {
 	m := make(map[string]error, len(all))
