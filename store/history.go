@@ -58,17 +58,10 @@ func Export(ctx context.Context, w io.Writer, from Journal) error {
 			return err
 		}
 	}
-	for ref, err := range from.Values(ctx) {
-		if err != nil {
-			return err
-		}
-		value, err := from.Get(ctx, ref)
-		if err != nil {
-			return err
-		}
-		if err := e.entry(entryValue, ref.Digest[:], value); err != nil {
-			return err
-		}
+	if err := eachValue(ctx, from, func(ref coord.Ref, value []byte) error {
+		return e.entry(entryValue, ref.Digest[:], value)
+	}); err != nil {
+		return err
 	}
 	if err := e.entry(entryEnd, number(e.entries)); err != nil {
 		return err
@@ -113,17 +106,10 @@ func Import(ctx context.Context, to Reign, from Journal) error {
 	if snapshot != nil {
 		return errors.New("store: there is a history already")
 	}
-	for ref, err := range from.Values(ctx) {
-		if err != nil {
-			return err
-		}
-		value, err := from.Get(ctx, ref)
-		if err != nil {
-			return err
-		}
-		if err := to.Put(ctx, ref, value); err != nil {
-			return err
-		}
+	if err := eachValue(ctx, from, func(ref coord.Ref, value []byte) error {
+		return to.Put(ctx, ref, value)
+	}); err != nil {
+		return err
 	}
 	snapshot, batches, err = from.Load(ctx)
 	if err != nil {
@@ -139,6 +125,23 @@ func Import(ctx context.Context, to Reign, from Journal) error {
 			return err
 		}
 		if err := to.Append(ctx, batch); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// eachValue reads all values that lie aside.
+func eachValue(ctx context.Context, from Journal, do func(coord.Ref, []byte) error) error {
+	for ref, err := range from.Values(ctx) {
+		if err != nil {
+			return err
+		}
+		value, err := from.Get(ctx, ref)
+		if err != nil {
+			return err
+		}
+		if err := do(ref, value); err != nil {
 			return err
 		}
 	}
