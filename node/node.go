@@ -308,10 +308,10 @@ func (n *Node) Handover(ctx context.Context) error {
 		return ErrNoSuccessor
 	}
 	began := time.Now()
+	defer o.server.Close() // whatever happens: from here on it answers nothing any more
 	if err := o.server.Handover(ctx); err != nil {
 		return fmt.Errorf("hand-over: %w", err)
 	}
-	defer o.server.Close() // whatever happens: it answers nothing any more
 	if err := o.reign.Resign(ctx); err != nil {
 		return fmt.Errorf("hand-over: %w", err)
 	}

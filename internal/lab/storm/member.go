@@ -38,7 +38,7 @@ func (p *proc) runMember() {
 		return
 	}
 	defer m.Close()
-	p.member, p.service = m, m.Service()
+	p.member, p.service, p.ctx = m, m.Service(), ctx
 	p.world.registered(p)
 	p.world.work.Go(func() { p.memberWatches(ctx) })
 	p.program()
@@ -93,7 +93,7 @@ func (p *proc) memberWatches(ctx context.Context) {
 
 // memberKey makes a call on a key.
 func (p *proc) memberKey(c history.KeyCall) {
-	kv, ctx := p.member.KV(), p.member.Context()
+	kv, ctx := p.member.KV(), p.ctx
 	c.Call = p.world.clock.Now()
 	var found []byte
 	var err error
@@ -126,7 +126,7 @@ func (p *proc) memberKey(c history.KeyCall) {
 
 // memberMeets arrives at a barrier, whose instances the client counts.
 func (p *proc) memberMeets(c *history.BarrierCall, ev coord.Barrier) {
-	err := p.member.Barrier(p.member.Context(), ev.ID, serry.BarrierOptions{Among: ev.Tasks, Timeout: ev.Timeout})
+	err := p.member.Barrier(p.ctx, ev.ID, serry.BarrierOptions{Among: ev.Tasks, Timeout: ev.Timeout})
 	if err != nil {
 		p.memberDied("barrier "+c.ID, err)
 		return
@@ -137,7 +137,7 @@ func (p *proc) memberMeets(c *history.BarrierCall, ev coord.Barrier) {
 
 // memberAgrees asks who is there.
 func (p *proc) memberAgrees(c *history.RoundCall, tasks []serry.TaskID) bool {
-	a, err := p.member.Agree(p.member.Context(), nil, tasks...)
+	a, err := p.member.Agree(p.ctx, nil, tasks...)
 	if err != nil {
 		p.memberDied("agree", err)
 		return false

@@ -1,6 +1,7 @@
 package storm
 
 import (
+	"context"
 	"errors"
 	"math/rand/v2"
 	"strconv"
@@ -22,9 +23,10 @@ type proc struct {
 	host   *host
 	rand   *rand.Rand
 
-	port    *port          // set by run, before anything else is done
-	member  *client.Member // of a Go program, set by runMember before the program begins; or nil
-	place   *place         // of a Go program, or nil
+	port    *port           // set by run, before anything else is done
+	member  *client.Member  // of a Go program, set by runMember before the program begins; or nil
+	ctx     context.Context // of a Go program: it ends with the process
+	place   *place          // of a Go program, or nil
 	service serry.Incarnation
 
 	counters map[string]int64 // owned by the program: the next instance of each barrier

@@ -205,7 +205,7 @@ func (p *proc) meet(id string, members []int) {
 		return
 	}
 	p.does("barrier " + id)
-	counter, known := p.counters[id]
+	counter := p.counters[id]
 	c := history.BarrierCall{ID: id, Instance: counter, Members: members, Member: p.task, Life: p.life}
 	ev := coord.Barrier{
 		Call: p.who(), ID: id, Counter: counter, Timeout: p.world.patience(), Recoverable: p.world.plan.recoverable,
@@ -215,8 +215,8 @@ func (p *proc) meet(id string, members []int) {
 			ev.Tasks = append(ev.Tasks, serry.TaskID{Job: job, Index: m})
 		}
 	}
-	if p.number > 0 && !known {
-		c.Instance = history.AnyInstance
+	if p.world.plan.mode == comeback && counter == 0 {
+		c.Instance = history.AnyInstance // C-BAR-4: who comes first with 0 is told which it is
 	}
 	c.Call = p.world.clock.Now()
 	if p.member != nil {
