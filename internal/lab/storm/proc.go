@@ -169,10 +169,14 @@ func (p *proc) died(what string, st rpc.Status) {
 	p.exit("died of " + what + ": " + st.Code.String() + ": " + st.Message)
 }
 
-// fair says whether an error accuses nobody who lives.
+// fair says whether an error accuses nobody who lives. That the caller has failed itself, because of
+// somebody else, is no accusation.
 func (w *world) fair(err error) bool {
 	var accused *serry.TaskError
-	if !errors.As(err, &accused) || accused.Task.IsZero() {
+	for errors.As(err, &accused) && errors.Is(accused.Err, serry.ErrAlreadyFailed) {
+		err, accused = accused.Reason, nil
+	}
+	if accused == nil || !errors.Is(accused.Err, serry.ErrTaskDead) || accused.Task.IsZero() {
 		return true
 	}
 	last := w.last(accused.Task.Index)
