@@ -6,7 +6,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
-	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/serry-dev/serry"
@@ -31,7 +31,7 @@ type Server struct {
 	streams   *stream.Server
 	stats     *stats
 
-	stop    sync.Once
+	ending  atomic.Bool   // somebody ends it
 	stopped chan struct{} // closed when nothing of the server runs any more
 	ended   chan struct{} // closed when the owner has ended
 	last    coord.View    // what the owner saw last; read only after ended
@@ -210,20 +210,21 @@ func (s *Server) Shutdown(ctx context.Context) {
 
 // end ends the server once. Its last word has until ctx ends to be written and read.
 func (s *Server) end(ctx context.Context, last func()) {
-	s.stop.Do(func() {
-		defer close(s.stopped)
-		if j := s.owner.journal; j != nil {
-			defer context.AfterFunc(ctx, func() { j.cancel(serry.ErrStopped) })()
-		}
-		last()
-		s.streams.Shutdown(ctx)
-		s.transport.shutdown(ctx)
-		close(s.silence.stop)
-		<-s.silence.done
-		s.handler.queue.close()
-		<-s.ended
-	})
-	<-s.stopped
+	if !s.ending.CompareAndSwap(false, true) {
+		<-s.stopped
+		return
+	}
+	defer close(s.stopped)
+	if j := s.owner.journal; j != nil {
+		defer context.AfterFunc(ctx, func() { j.cancel(serry.ErrStopped) })()
+	}
+	last()
+	s.streams.Shutdown(ctx)
+	s.transport.shutdown(ctx)
+	close(s.silence.stop)
+	<-s.silence.done
+	s.handler.queue.close()
+	<-s.ended
 }
 
 // Metrics serves the numbers of the server in the form Prometheus reads.
