@@ -8,7 +8,6 @@ import (
 	"net"
 	"os"
 	"os/signal"
-	"runtime/debug"
 	"strconv"
 	"strings"
 	"syscall"
@@ -167,9 +166,6 @@ func parsePids(list []string) (map[serry.TaskID]int, error) {
 func (s *relaySettings) run(cmd *cobra.Command, cfg relay.Config) error {
 	ctx, stop := signal.NotifyContext(cmd.Context(), syscall.SIGTERM, os.Interrupt)
 	defer stop()
-	if os.Getenv("GOGC") == "" {
-		debug.SetGCPercent(gcPercent)
-	}
 	l, err := listen(s.listen)
 	if err != nil {
 		return err
@@ -191,6 +187,7 @@ func (s *relaySettings) run(cmd *cobra.Command, cfg relay.Config) error {
 		l.Close()
 		return err
 	}
+	settleIn()
 	fmt.Fprintf(cmd.OutOrStdout(), "serry: relay to %s on %s\n", strings.Join(cfg.Upstream, ","), printed(l))
 	return serveRelay(ctx, stop, r, l, cfg.Log)
 }

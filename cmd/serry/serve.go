@@ -83,13 +83,18 @@ func usage(err error) error {
 // processor time.
 const gcPercent = 400
 
+// settleIn makes a process that has started, and will live long, cheap to have.
+func settleIn() {
+	if os.Getenv("GOGC") == "" {
+		debug.SetGCPercent(gcPercent)
+	}
+	shedImage()
+}
+
 // serve runs a server until a signal comes.
 func serve(cmd *cobra.Command, s *settings, cfg server.Config) (err error) {
 	ctx, stop := signal.NotifyContext(cmd.Context(), syscall.SIGTERM, os.Interrupt)
 	defer stop()
-	if os.Getenv("GOGC") == "" {
-		debug.SetGCPercent(gcPercent)
-	}
 	l, err := listen(s.listen)
 	if err != nil {
 		return err
@@ -113,6 +118,7 @@ func serve(cmd *cobra.Command, s *settings, cfg server.Config) (err error) {
 	for _, j := range cfg.Cluster.Jobs {
 		total += j.Tasks
 	}
+	settleIn()
 	fmt.Fprintf(cmd.OutOrStdout(), "serry: serving %d tasks on %s\n", total, printed(l))
 
 	served := make(chan error, 1)
