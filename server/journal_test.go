@@ -447,6 +447,30 @@ func TestHandoverAnswersNobody(t *testing.T) {
 	})
 }
 
+// TestSlowJournalIsNotSilence: a task that registers hears of it when the journal has it, and its time
+// begins then.
+func TestSlowJournalIsNotSilence(t *testing.T) {
+	lab.Clause(t, "C-HB-6", "C-LOG-2", "C-LOST-6")
+	synctest.Test(t, func(t *testing.T) {
+		disk := store.NewShared(store.SharedConfig{Fault: func(op store.Op) error {
+			if op.Action == store.OpAppend {
+				time.Sleep(2 * timeout)
+			}
+			return nil
+		}})
+		l, _ := serveOn(t, disk, cluster(1))
+		fleet(t, l, 1, 100)
+		time.Sleep(timeout - time.Second)
+		if got := state(l, 0); got != serry.Connected {
+			t.Errorf("less than a timeout after its registration the task is %v; want connected", got)
+		}
+		time.Sleep(3 * time.Second)
+		if got := state(l, 0); got != serry.Failed {
+			t.Errorf("more than a timeout after its registration the task is %v; want failed", got)
+		}
+	})
+}
+
 func TestHandoverNeedsAJournal(t *testing.T) {
 	lab.Clause(t, "NEW-51")
 	synctest.Test(t, func(t *testing.T) {

@@ -1,6 +1,7 @@
 package server
 
 import (
+	"github.com/serry-dev/serry"
 	"github.com/serry-dev/serry/coord"
 	"github.com/serry-dev/serry/wire"
 	"github.com/serry-dev/serry/wire/rpc"
@@ -69,7 +70,11 @@ func newPerformer(s *Server) *performer {
 func (p *performer) perform(w *wave) {
 	for _, s := range w.shown {
 		st := s.standing
-		s.seat.shown.Store(&st)
+		old := s.seat.shown.Swap(&st)
+		if st.state == serry.Connected && (old.state != serry.Connected || old.incarnation != st.incarnation) {
+			// It learns of this now, and could not beat before. What the journal took is not its silence.
+			s.seat.seen.Store(int64(p.handler.clock.now()))
+		}
 	}
 	if w.epoch != nil {
 		p.handler.epoch.Store(w.epoch)

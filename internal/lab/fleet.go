@@ -2,6 +2,7 @@ package lab
 
 import (
 	"context"
+	"errors"
 	"net"
 	"os"
 	"sync"
@@ -15,6 +16,7 @@ import (
 	"google.golang.org/grpc/test/bufconn"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/serry-dev/serry"
 	"github.com/serry-dev/serry/server"
 	"github.com/serry-dev/serry/wire/tfpb"
 	"github.com/serry-dev/serry/wire/xlapb"
@@ -89,7 +91,7 @@ func serve(t testing.TB, cfg server.Config, d *door) *Lab {
 	go func() { served <- s.Serve(listener) }()
 	t.Cleanup(func() {
 		s.Shutdown(context.Background())
-		if err := <-served; err != nil {
+		if err := <-served; err != nil && !errors.Is(err, serry.ErrStopped) { // stopped before it began to serve
 			t.Errorf("Serve() = %v; want nil after Shutdown", err)
 		}
 	})
