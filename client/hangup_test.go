@@ -13,6 +13,7 @@ import (
 	"github.com/serry-dev/serry/coord"
 	"github.com/serry-dev/serry/internal/lab"
 	"github.com/serry-dev/serry/server"
+	"github.com/serry-dev/serry/wire/stream"
 )
 
 // TestServersThatHangUp: servers that crash while a member calls them say nothing, as those do that
@@ -31,6 +32,45 @@ func TestServersThatHangUp(t *testing.T) {
 			if calls.Add(1) <= 3 {
 				far.Close()
 			} else {
+				go s.ServeStream(far, nil)
+			}
+			return near, nil
+		}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		m, err := client.Join(ctx, client.Config{Task: serry.TaskID{Job: "worker"}, Transport: transport})
+		if err != nil || s.Hosts() != 1 {
+			t.Fatalf("Join() = %v, with %d streams at the server; want a member on one", err, s.Hosts())
+		}
+		if err := m.Leave(ctx); err != nil {
+			t.Errorf("Leave() = %v", err)
+		}
+		transport.Close()
+	})
+}
+
+// TestStandbySpeaksTheStream: a server that names no leader has shown what it speaks. However often
+// servers hang up after that, nobody takes them for others.
+func TestStandbySpeaksTheStream(t *testing.T) {
+	lab.Clause(t, "A-SIDE-14", "A-HA-9")
+	synctest.Test(t, func(t *testing.T) {
+		s, err := server.New(server.Config{Cluster: coord.Config{Jobs: []coord.Job{{Name: "worker", Tasks: 1}}}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer s.Close()
+		var calls atomic.Int32
+		transport, err := client.Dial("a,b", client.DialOptions{Connect: func(context.Context, string) (net.Conn, error) {
+			near, far := net.Pipe()
+			switch n := calls.Add(1); {
+			case n == 1:
+				go stream.Redirect(far, "", 0)
+			case n <= 12:
+				far.Close()
+			default:
 				go s.ServeStream(far, nil)
 			}
 			return near, nil

@@ -263,6 +263,10 @@ func (s sink) Down(err error) {
 	select {
 	case <-s.decided:
 	default:
+		if errors.Is(err, stream.ErrStandby) { // it speaks the stream
+			close(s.decided)
+			return
+		}
 		if errors.Is(err, stream.ErrHungUp) {
 			s.mu.hungUp++
 		}

@@ -31,7 +31,6 @@ type line struct {
 
 // Reasons why a line is not used.
 var (
-	errStandby = errors.New("stream: the server does not lead")
 	errDeposed = errors.New("stream: the server leads no more")
 	errSilent  = errors.New("stream: no sign of life")
 	errOrder   = errors.New("stream: frame out of order")
@@ -75,7 +74,7 @@ func (h *Host) connect(ctx context.Context, address string) attempt {
 		if l.err == nil && l.redirect == nil {
 			return attempt{line: l}
 		}
-		a = attempt{to: l.redirect, err: cmp.Or(l.err, errStandby)}
+		a = attempt{to: l.redirect, err: cmp.Or(l.err, ErrStandby)}
 	case <-ctx.Done():
 		a.err = fmt.Errorf("%s does not answer: %w", address, context.Cause(ctx))
 	}

@@ -24,6 +24,9 @@ const (
 // ErrNotSpoken says that a peer is there but does not speak this protocol.
 var ErrNotSpoken = errors.New("the server does not speak serry's stream")
 
+// ErrStandby says that a peer speaks this protocol, and does not lead.
+var ErrStandby = errors.New("stream: the server does not lead")
+
 // ErrHungUp comes with ErrNotSpoken if the peer ended the connection without a word: it may speak
 // something else, or have been about to die.
 var ErrHungUp = errors.New("or is not there")
