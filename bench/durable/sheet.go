@@ -106,7 +106,7 @@ func (c *cell) judge(m metric, o options, hand float64) {
 	switch {
 	case m == barrierTime && outlives && c.Ratio > 0 && o.tasks == barTasks:
 		c.Bar, kept = fmt.Sprintf("<= %.2fx stock", mostOfStock), c.Ratio <= mostOfStock
-	case m == streamRate && outlives && hand > 0 && o.writers == barWriters:
+	case (m == putRate || m == streamRate) && outlives && hand > 0 && o.writers == barWriters:
 		c.Bar, kept = fmt.Sprintf("%.1fx by hand, >= %.0fx", c.Median/hand, leastOfHand), c.Median >= leastOfHand*hand
 	default:
 		return
