@@ -7,8 +7,9 @@
 // says which of the calls cannot all be true. Nothing here knows how the service works.
 //
 // A call that was never answered, because its client died or because the test ended, may have had its
-// effect at any time after it began, or never. A call that was refused had none; it is not part of a
-// history.
+// effect at any time after it began, or never. So may one that was refused because its caller had been
+// replaced meanwhile, which says nothing of what came of it before. Any other call that was refused had no
+// effect; it is not part of a history.
 package history
 
 import "sync/atomic"

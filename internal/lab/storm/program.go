@@ -83,6 +83,15 @@ func (p *proc) current(what string, began history.Moment) {
 	}
 }
 
+// unsettled says whether a call that was refused may have had its effect all the same: one that was made
+// before another life had registered. If its reply was lost with a leader, the relay repeats it, and by
+// then its result may have gone with its life (C-INC-2, C-REQ-3).
+func (p *proc) unsettled(began history.Moment) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.mu.doomed && (p.mu.replaced == 0 || began < p.mu.replaced)
+}
+
 // keys makes calls on keys that all tasks use.
 func (p *proc) keys(n int) {
 	for range n {
@@ -169,9 +178,11 @@ func (p *proc) key(c history.KeyCall, ev coord.Event) {
 		}
 		if err != nil && !c.Exists && !c.Absent {
 			p.died(string(c.Action)+" "+c.Key, st)
-			return // refused, so it had no effect
-		}
-		if c.Action != history.Get && c.Action != history.Wait {
+			if !p.unsettled(c.Call) {
+				return // refused, so it had no effect
+			}
+			c.Return = 0
+		} else if c.Action != history.Get && c.Action != history.Wait {
 			p.current(string(c.Action), c.Call)
 		}
 	}
@@ -281,7 +292,9 @@ func (p *proc) alive() {
 		}
 	} else if result, st, ok := p.call(ev); ok && !st.OK() {
 		p.died("live set", st)
-		return
+		if !p.unsettled(c.Call) {
+			return
+		}
 	} else if ok {
 		c.Return = p.world.clock.Now()
 		p.current("live set", c.Call)
