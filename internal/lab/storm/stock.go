@@ -172,13 +172,16 @@ func (p *proc) stopped() time.Duration {
 	return between(p.rand, 0, heartbeatTimeout/2)
 }
 
-// beat sends heartbeats, twice in a heartbeat timeout.
+// beat sends heartbeats, twice in a heartbeat timeout, until the process ends: also while it waits to be
+// let go (A-SHUT-3), when it does not look at the answers any more.
 func (p *proc) beat() {
-	for p.pause(heartbeatTimeout/2+p.stopped()) && !p.left() {
+	for p.pause(heartbeatTimeout/2 + p.stopped()) {
 		result, st, ok := p.beatOnce()
 		switch {
-		case !ok || p.left():
+		case !ok:
 			return
+		case p.left():
+			continue
 		case !st.OK():
 			p.died("heartbeat", st)
 			return
