@@ -249,7 +249,9 @@ func (g *greeting) Read(b []byte) (int, error) {
 
 const (
 	tlsAlert = 0x15 // first byte of a TLS record that says what is wrong
-	tlsHint  = "give --tls-cert, --tls-key and --tls-ca, or a context with them"
+
+	leaderHint = "no server of the service leads: start those that are down, a majority of them must run"
+	tlsHint    = "give --tls-cert, --tls-key and --tls-ca, or a context with them"
 )
 
 // do makes one call and returns the reply.
@@ -262,6 +264,8 @@ func (r *remote) do(ctx context.Context, path string, body []byte) ([]byte, erro
 	switch {
 	case r.broken.Err() != nil:
 		return nil, fmt.Errorf("service at %s: %w", r.address, context.Cause(r.broken))
+	case errors.Is(err, stream.ErrStandby):
+		return nil, hinted{fmt.Errorf("service at %s: %w", r.address, err), leaderHint}
 	case err != nil:
 		return nil, fmt.Errorf("service at %s: %w", r.address, err)
 	case st.Code == codes.Unimplemented:

@@ -18,6 +18,7 @@ import (
 
 	"github.com/serry-dev/serry"
 	"github.com/serry-dev/serry/client"
+	"github.com/serry-dev/serry/wire/stream"
 )
 
 // jobCommands are those by which a script plays a job at $ADDRESS:
@@ -35,6 +36,7 @@ import (
 //	follow ARGS...           run serry in the background, until the next follow
 //	heard REGEXP             wait until a line of it matches, and leave its output in the file heard
 //	web, mute, silent        put something else than a service at $SERRY_ADDRESS
+//	leaderless               put a server there that knows of no leader
 func jobCommands() map[string]func(*testscript.TestScript, bool, []string) {
 	return map[string]func(*testscript.TestScript, bool, []string){
 		"members": members, "arrive": arrive, "meet": meet, "fail": failOne, "die": die, "leave": leave,
@@ -44,8 +46,9 @@ func jobCommands() map[string]func(*testscript.TestScript, bool, []string) {
 			_, _ = io.WriteString(c, "HTTP/1.1 400 Bad Request\r\n\r\n")
 			c.Close()
 		}),
-		"mute":   pretend(func(c net.Conn) { c.Close() }),
-		"silent": pretend(func(net.Conn) {}),
+		"mute":       pretend(func(c net.Conn) { c.Close() }),
+		"silent":     pretend(func(net.Conn) {}),
+		"leaderless": pretend(func(c net.Conn) { stream.Redirect(c, "", 0) }),
 	}
 }
 
