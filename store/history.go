@@ -37,8 +37,7 @@ const (
 	entrySum  = 4
 )
 
-// Export writes a history as one file that [Read] opens: an incident to be looked at elsewhere, or a
-// backup.
+// Export writes a history as one file that [Read] opens: an incident to be looked at elsewhere.
 func Export(ctx context.Context, w io.Writer, from Journal) error {
 	e := &exporter{w: bufio.NewWriter(w)}
 	if _, err := e.w.WriteString(historyMagic); err != nil {
@@ -92,43 +91,6 @@ func (e *exporter) entry(kind entryKind, pieces ...[]byte) error {
 	}
 	_, err := e.w.Write(binary.BigEndian.AppendUint32(nil, sum))
 	return err
-}
-
-// Import copies a history into a store that has none.
-func Import(ctx context.Context, to Reign, from Journal) error {
-	snapshot, batches, err := to.Load(ctx)
-	if err != nil {
-		return err
-	}
-	for range batches {
-		snapshot = []byte{}
-	}
-	if snapshot != nil {
-		return errors.New("store: there is a history already")
-	}
-	if err := eachValue(ctx, from, func(ref coord.Ref, value []byte) error {
-		return to.Put(ctx, ref, value)
-	}); err != nil {
-		return err
-	}
-	snapshot, batches, err = from.Load(ctx)
-	if err != nil {
-		return err
-	}
-	if snapshot != nil {
-		if err := to.Save(ctx, snapshot, nil); err != nil { // what was just put is kept
-			return err
-		}
-	}
-	for batch, err := range batches {
-		if err != nil {
-			return err
-		}
-		if err := to.Append(ctx, batch); err != nil {
-			return err
-		}
-	}
-	return nil
 }
 
 // eachValue reads all values that lie aside.

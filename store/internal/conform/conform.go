@@ -536,18 +536,8 @@ func exported(t *testing.T, rig Rig) {
 		t.Fatalf("Read() = %v", err)
 	}
 	defer h.Close()
-	all := Loaded{Snapshot: "snapshot", Saved: true, Batches: []string{"two", "", "three"}}
-	want(t, h, all)
+	want(t, h, Loaded{Snapshot: "snapshot", Saved: true, Batches: []string{"two", "", "three"}})
 	got(t, h, value)
-	if err := store.Import(t.Context(), r, h); err == nil {
-		t.Fatal("Import() into a store that has a history = nil")
-	}
-	to := Campaign(t, store.Memory(), "b")
-	if err := store.Import(t.Context(), to, h); err != nil {
-		t.Fatalf("Import() = %v", err)
-	}
-	want(t, to, all)
-	got(t, to, value)
 }
 
 func limit(t *testing.T, rig Rig) {
