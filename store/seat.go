@@ -23,7 +23,6 @@ type Seat struct {
 	cut    bool
 	healed chan struct{} // while cut: closed by Heal
 	reign  *reign        // the last one, or nil
-	lease  *time.Timer   // while cut or killed, and leading: when the lease ends; or nil
 }
 
 // Kill ends all operations of the seat, now and later, with [ErrClosed]. A leadership stays, until its
@@ -58,9 +57,9 @@ func (s *Seat) Heal() {
 	}
 	s.cut = false
 	close(s.healed)
-	if s.lease != nil {
-		s.lease.Stop()
-		s.lease = nil
+	if r := s.reign; r != nil && r.lease != nil {
+		r.lease.Stop()
+		r.lease = nil
 	}
 	if s.reign != nil && s.reign.deposed {
 		s.reign.close()
@@ -76,21 +75,21 @@ func (s *Seat) Heal() {
 // expireLater starts the end of the lease of a seat that no longer renews it. mu is held.
 func (s *Seat) expireLater() {
 	r := s.reign
-	if r == nil || r.deposed || s.lease != nil || s.shared.cfg.LeaseTTL == 0 {
+	if r == nil || r.deposed || r.lease != nil || s.shared.cfg.LeaseTTL == 0 {
 		return
 	}
 	var timer *time.Timer
 	timer = time.AfterFunc(s.shared.cfg.LeaseTTL, func() {
 		s.shared.mu.Lock()
 		defer s.shared.mu.Unlock()
-		if s.lease != timer {
+		if r.lease != timer {
 			return // healed in time
 		}
-		s.lease = nil
+		r.lease = nil
 		s.shared.end(r)
 		r.close()
 	})
-	s.lease = timer
+	r.lease = timer
 }
 
 // close makes the seat useless. mu is held.
@@ -245,7 +244,8 @@ type reign struct {
 
 	// Guarded by shared.mu.
 	deposed bool
-	failed  error // of an Append, or nil
+	failed  error       // of an Append, or nil
+	lease   *time.Timer // once the seat is cut off or killed: when it ends; or nil
 }
 
 func (r *reign) close() { r.once.Do(func() { close(r.over) }) }

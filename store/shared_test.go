@@ -55,6 +55,30 @@ func TestSharedLease(t *testing.T) {
 	}
 }
 
+// A leadership that could not be given back in time, and then was, does not live on in the lease of the
+// next one.
+func TestSharedLeaseOfASecondReign(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		shared := store.NewShared(store.SharedConfig{LeaseTTL: ttl})
+		a, b := shared.Open(), shared.Open()
+		r, _ := lead(t, a, "a", time.Now())
+		late, cancel := context.WithCancel(t.Context())
+		cancel()
+		if err := r.Resign(late); !errors.Is(err, context.Canceled) {
+			t.Fatalf("Resign() too late = %v", err)
+		}
+		if err := r.Resign(t.Context()); err != nil {
+			t.Fatalf("Resign() = %v", err)
+		}
+		lead(t, a, "a", time.Now())
+		start := time.Now()
+		a.Kill()
+		if _, took := lead(t, b, "b", start); took != ttl {
+			t.Errorf("took over after %v; want %v", took, ttl)
+		}
+	})
+}
+
 // A cut shorter than the lease changes nothing but the time it takes.
 func TestSharedShortCut(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
