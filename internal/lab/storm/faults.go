@@ -9,9 +9,10 @@ import (
 	"github.com/serry-dev/serry/store"
 )
 
-// operation is called before and after everything that is done to the disk.
+// operation is called before and after everything that is done to the disk. Who leads is known without
+// it: a real server watches that, and does not keep a host waiting that asks for it.
 func (w *world) operation(op store.Op) error {
-	if !op.Done {
+	if !op.Done && op.Action != store.OpLeader {
 		w.mu.Lock()
 		d := w.plan.disk.draw(w.mu.disk)
 		over := w.mu.over
