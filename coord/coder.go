@@ -51,18 +51,15 @@ func (c *coder) fail(err error) {
 func (c *coder) failf(format string, args ...any) { c.fail(fmt.Errorf(format, args...)) }
 
 // seal puts a version and a checksum around what was written.
-func seal(dst []byte, parts ...[]byte) []byte {
-	start, size := len(dst), 0
-	for _, p := range parts {
-		size += len(p)
-	}
-	dst = slices.Grow(dst, size+2*binary.MaxVarintLen64+crc32.Size)
-	dst = binary.AppendUvarint(dst, Version)
-	dst = binary.AppendUvarint(dst, uint64(size))
-	for _, p := range parts {
-		dst = append(dst, p...)
-	}
+func seal(dst, body []byte) []byte {
+	start := len(dst)
+	dst = append(beforeBody(dst, len(body)), body...)
 	return binary.LittleEndian.AppendUint32(dst, checksum(dst[start:]))
+}
+
+// beforeBody appends what stands before a body of a size.
+func beforeBody(dst []byte, size int) []byte {
+	return binary.AppendUvarint(binary.AppendUvarint(dst, Version), uint64(size))
 }
 
 // unseal takes the first sealed body from b.

@@ -2,6 +2,7 @@ package coord
 
 import (
 	"cmp"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"maps"
@@ -21,11 +22,35 @@ import (
 // A journal begins with a snapshot of the machine as [New] made it, which says which service
 // incarnation and which jobs it began with.
 func (m *Machine) Snapshot(aside func(value []byte) Ref) []byte {
-	c := &coder{aside: aside, pool: newPool()}
+	return m.AppendSnapshot(nil, aside)
+}
+
+// AppendSnapshot is [Machine.Snapshot] behind other bytes. A large state is written once, and moved once
+// to make room for what is known in the end only; nothing of it is copied to another place.
+func (m *Machine) AppendSnapshot(dst []byte, aside func(value []byte) Ref) []byte {
+	start := len(dst)
+	c := &coder{b: slices.Grow(dst, m.ep.keys.written(aside != nil)), aside: aside, pool: newPool()}
 	c.machine(m)
 	things := &coder{}
 	things.count(len(c.pool.numbers))
-	return seal(nil, things.b, c.pool.written, c.b)
+	front := append(things.b, c.pool.written...)
+	front = append(beforeBody(nil, len(front)+len(c.b)-start), front...)
+	b := slices.Insert(c.b, start, front...)
+	return binary.LittleEndian.AppendUint32(b, checksum(b[start:]))
+}
+
+// written is about how many bytes the keys take in a snapshot, and a little more.
+func (s *store) written(aside bool) int {
+	const beside = 16 // of a key: lengths, the form of its value
+	size := 64 << 10
+	s.tree.Ascend(func(e Entry) bool {
+		size += len(e.Key) + beside
+		if n := len(e.Value); n <= AsideBytes || !aside {
+			size += n
+		}
+		return true
+	})
+	return size
 }
 
 // Restore makes a machine from a snapshot. Records that were journaled after it are stepped next,
