@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"crypto/sha256"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -40,6 +41,9 @@ const ReplyBeforeJournal Planted = 1
 // one write, too. So the number of writes follows the speed of the disk, and not the number of calls.
 //
 // When something cannot be written nothing of its wave leaves, nor of any later one.
+//
+// Snapshots are saved in the background, one at a time, while the journal goes on; but for the one that a
+// hand-over waits for.
 type journal struct {
 	reign     store.Reign
 	performer *performer
@@ -52,9 +56,14 @@ type journal struct {
 	ended chan struct{} // closed when the goroutine has ended, after err was set
 	err   error         // why it ended early, or nil
 
+	saving atomic.Bool    // from when the owner made a snapshot until it is saved
+	saver  sync.WaitGroup // of what saves it
+	broken chan error     // takes one: why that failed
+
 	// Owned by run.
 	joined []byte // records of several waves
 	pace   pace
+	room   int // bytes that may be added while a snapshot is saved
 
 	writes atomic.Uint64
 }
@@ -63,9 +72,10 @@ func newJournal(r store.Reign, p *performer, planted Planted) *journal {
 	ctx, cancel := context.WithCancelCause(context.Background())
 	return &journal{
 		reign: r, performer: p, planted: planted, ctx: ctx, cancel: cancel,
-		waves: make(chan *wave, wavesAhead),
-		spare: make(chan *wave, wavesAhead),
-		ended: make(chan struct{}),
+		waves:  make(chan *wave, wavesAhead),
+		spare:  make(chan *wave, wavesAhead),
+		ended:  make(chan struct{}),
+		broken: make(chan error, 1),
 	}
 }
 
@@ -97,6 +107,8 @@ func (j *journal) close() {
 // run commits waves until the owner closes the journal, or until one cannot be committed.
 func (j *journal) run() {
 	defer close(j.ended)
+	defer j.saver.Wait()
+	defer j.cancel(nil)
 	group, leaving := make([]*wave, 0, wavesAhead), false
 	for {
 		select {
@@ -106,14 +118,15 @@ func (j *journal) run() {
 			}
 			group = j.gather(append(group[:0], w))
 			leaving = group[len(group)-1].leaves()
+		case err := <-j.broken:
+			j.fail(err)
+			return
 		case <-j.reign.Deposed():
 			j.err = store.ErrDeposed
 			return
 		}
 		if err := j.commit(group); err != nil {
-			if j.ctx.Err() == nil { // else somebody ended the server, and did not wait for the store
-				j.err = err
-			}
+			j.fail(err)
 			return
 		}
 		if leaving {
@@ -122,8 +135,15 @@ func (j *journal) run() {
 	}
 }
 
-// gather adds the waves that wait, and those that are worth a wait, up to one with a snapshot: that must
-// be saved before anything is written that it does not cover.
+// fail notes why the journal ends, unless somebody ended the server, and did not wait for the store.
+func (j *journal) fail(err error) {
+	if j.ctx.Err() == nil {
+		j.err = err
+	}
+}
+
+// gather adds the waves that wait, and those that are worth a wait, up to one with a snapshot: that covers
+// the journal to there.
 func (j *journal) gather(group []*wave) []*wave {
 	size := len(group[0].records)
 	var patience <-chan time.Time // or nil: nothing was worth it yet
@@ -164,6 +184,9 @@ func (j *journal) commit(group []*wave) error {
 	if err := j.put(group); err != nil {
 		return err
 	}
+	if j.room -= len(records); j.room < 0 && j.saving.Load() {
+		j.saver.Wait()
+	}
 	if j.planted&ReplyBeforeJournal != 0 {
 		records = bytes.Clone(records) // the waves are used again
 		j.happen(group)
@@ -184,8 +207,12 @@ func (j *journal) commit(group []*wave) error {
 		j.pace.note(time.Since(began), group, len(j.waves))
 		j.happen(group)
 	}
-	if snapshot != nil {
-		return j.save(snapshot)
+	switch {
+	case snapshot == nil:
+	case snapshot.saved != nil:
+		return j.saveLast(snapshot)
+	default:
+		j.saveMeanwhile(snapshot)
 	}
 	return nil
 }
@@ -226,13 +253,36 @@ func (j *journal) happen(group []*wave) {
 	}
 }
 
+// save saves a snapshot of the journal up to here.
 func (j *journal) save(p *pictured) error {
-	if err := j.reign.Save(j.ctx, p.bytes, p.keep); err != nil {
+	return j.reign.Save(j.ctx, j.reign.Mark(), p.bytes, p.keep)
+}
+
+// saveMeanwhile saves a snapshot of the journal up to here while the journal goes on.
+func (j *journal) saveMeanwhile(p *pictured) {
+	at := j.reign.Mark()
+	j.room = p.room
+	j.saver.Go(func() {
+		if err := j.reign.Save(j.ctx, at, p.bytes, p.keep); err != nil {
+			j.broken <- err // and there is no other: saving stays true
+			return
+		}
+		j.saving.Store(false)
+	})
+}
+
+// saveLast saves the snapshot that a hand-over waits for.
+func (j *journal) saveLast(p *pictured) error {
+	j.saver.Wait()
+	select {
+	case err := <-j.broken:
+		return err
+	default:
+	}
+	if err := j.save(p); err != nil {
 		return err
 	}
-	if p.saved != nil {
-		close(p.saved)
-	}
+	close(p.saved)
 	return nil
 }
 
@@ -246,7 +296,8 @@ type laid struct {
 type pictured struct {
 	bytes []byte
 	keep  []coord.Ref
-	saved chan<- struct{} // closed then; or nil
+	room  int             // how much the journal may grow meanwhile
+	saved chan<- struct{} // closed when it is; or nil
 }
 
 // growth is what the owner knows of the size of its journal.
@@ -263,8 +314,11 @@ func (g *growth) tick() coord.Time { return g.last + tickPeriod }
 
 // grown says whether a snapshot is worth its while: it shall not cost more than what it replaces.
 func (g *growth) grown(least int) bool {
-	return g.bytes >= max(least, 2*g.base) || g.values >= max(leastValues, g.kept)
+	return g.bytes >= g.room(least) || g.values >= max(leastValues, g.kept)
 }
+
+// room is how many bytes of records are not worth a snapshot.
+func (g *growth) room(least int) int { return max(least, 2*g.base) }
 
 // record adds the last step to the wave, if it is one to remember (C-LOG-1).
 func (o *owner) record() {
@@ -296,8 +350,8 @@ func (o *owner) aside(value []byte) coord.Ref {
 func (o *owner) picture() *pictured {
 	p, kept := &pictured{}, int64(0)
 	refs := make(refs)
-	p.bytes = header{o.settings, o.history.last}.append(nil)
-	p.bytes = append(p.bytes, o.machine.Snapshot(func(value []byte) coord.Ref {
+	before := header{o.settings, o.history.last}.append(nil)
+	p.bytes = o.machine.AppendSnapshot(before, func(value []byte) coord.Ref {
 		ref := o.refs.of(value)
 		if _, twice := refs[&value[0]]; !twice {
 			p.keep = append(p.keep, ref)
@@ -305,9 +359,10 @@ func (o *owner) picture() *pictured {
 		}
 		refs[&value[0]] = ref
 		return ref
-	})...)
+	})
 	o.refs = refs // what is not in the machine any more is forgotten
 	o.size = growth{last: o.size.last, base: len(p.bytes), kept: kept}
+	p.room = o.size.room(o.leastGrowth)
 	o.wave.snapshot = p
 	return p
 }

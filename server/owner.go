@@ -178,7 +178,7 @@ func (o *owner) commit() {
 		o.performer.perform(o.wave)
 		return
 	}
-	if o.size.grown(o.leastGrowth) {
+	if o.size.grown(o.leastGrowth) && o.journal.saving.CompareAndSwap(false, true) {
 		o.picture()
 	}
 	if !o.wave.idle() {

@@ -107,7 +107,7 @@ func TestReplayOfNothing(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := reign.Save(t.Context(), []byte(junk), nil); err != nil {
+		if err := reign.Save(t.Context(), reign.Mark(), []byte(junk), nil); err != nil {
 			t.Fatal(err)
 		}
 		cfg.Journal = reign

@@ -39,7 +39,7 @@ func BenchmarkAppend(b *testing.B) {
 					}
 					if written += size; written > 64<<20 { // as a server would
 						b.StopTimer()
-						if err := r.Save(b.Context(), nil, nil); err != nil {
+						if err := r.Save(b.Context(), r.Mark(), nil, nil); err != nil {
 							b.Fatal(err)
 						}
 						written = 0

@@ -104,7 +104,7 @@ func appendForever(dir string) error {
 		case n%17 == 0:
 			err = r.Put(ctx, conform.Ref(noise), noise)
 		case n%29 == 0:
-			err = r.Save(ctx, fmt.Appendf(nil, "%20d%s", n, noise), nil)
+			err = r.Save(ctx, r.Mark(), fmt.Appendf(nil, "%20d%s", n, noise), nil)
 		}
 		if err != nil {
 			return err

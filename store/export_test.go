@@ -28,8 +28,12 @@ func Parts(st Store) (n int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	_ = s.mu.db.View(func(tx *bbolt.Tx) error {
+		count := func([]byte, []byte) error { n++; return nil }
 		for _, b := range [][]byte{partsBucket, snapshotBucket} {
-			_ = tx.Bucket(b).ForEach(func([]byte, []byte) error { n++; return nil })
+			_ = tx.Bucket(b).ForEach(count)
+		}
+		if staged := tx.Bucket(stagedBucket); staged != nil && staged.Bucket(snapshotBucket) != nil {
+			_ = staged.Bucket(snapshotBucket).ForEach(count)
 		}
 		return nil
 	})

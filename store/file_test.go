@@ -131,7 +131,7 @@ func makeJournal(t *testing.T) made {
 		m.values = append(m.values, v)
 		keep = append(keep, conform.Put(t, r, v))
 	}
-	if err := r.Save(t.Context(), conform.Bytes("snapshot", 35_000), keep); err != nil {
+	if err := r.Save(t.Context(), r.Mark(), conform.Bytes("snapshot", 35_000), keep); err != nil {
 		t.Fatal(err)
 	}
 	for i := range 60 {
@@ -315,7 +315,7 @@ func TestRead(t *testing.T) {
 func TestReadDamagedExport(t *testing.T) {
 	r := conform.Campaign(t, store.Memory(), "a")
 	conform.Put(t, r, []byte("a value"))
-	if err := r.Save(t.Context(), []byte("snapshot"), nil); err != nil {
+	if err := r.Save(t.Context(), r.Mark(), []byte("snapshot"), nil); err != nil {
 		t.Fatal(err)
 	}
 	conform.Append(t, r, "one", "two")

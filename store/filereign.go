@@ -9,6 +9,7 @@ import (
 	"iter"
 
 	"go.etcd.io/bbolt"
+	bbolterrors "go.etcd.io/bbolt/errors"
 
 	"github.com/serry-dev/serry/coord"
 	"github.com/serry-dev/serry/store/internal/aside"
@@ -90,36 +91,116 @@ func (r *fileReign) Append(ctx context.Context, batch []byte) error {
 	return r.failed
 }
 
-// Save is one transaction, too: the snapshot takes the place of the batches, or nothing happens.
-func (r *fileReign) Save(ctx context.Context, snapshot []byte, keep []coord.Ref) error {
-	if ctx.Err() != nil {
-		return context.Cause(ctx)
+// Mark is the number of the last batch.
+func (r *fileReign) Mark() Mark { return Mark(r.store.head().last) }
+
+// Save writes the parts of the snapshot in transactions of their own, so that a batch need not wait for
+// all of them. They lie beside the present snapshot; the last transaction puts them in its place, with
+// the head that says so, or nothing happens.
+func (r *fileReign) Save(ctx context.Context, at Mark, snapshot []byte, keep []coord.Ref) error {
+	garbage := r.book.Begin(keep)
+	for i, part := range parts(snapshot, r.store.partBytes) {
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+		if err := r.save(func(tx *bbolt.Tx) error { return stage(tx, i, part) }); err != nil {
+			return err
+		}
 	}
+	swept, err := r.switchTo(at, uint64(len(snapshot)), garbage)
+	for err == nil && !swept {
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+		err = r.save(func(tx *bbolt.Tx) (err error) {
+			swept, err = sweep(tx, uint64(at))
+			return err
+		})
+	}
+	return err
+}
+
+// stage writes a part of a snapshot to come. The first makes room for it, where a Save that came to
+// nothing may have left something.
+func stage(tx *bbolt.Tx, i int, part []byte) error {
+	if i == 0 {
+		if err := renew(tx, stagedBucket); err != nil {
+			return err
+		}
+	}
+	b, err := tx.Bucket(stagedBucket).CreateBucketIfNotExists(snapshotBucket)
+	if err != nil {
+		return err
+	}
+	return b.Put(number(uint64(i)), seal(part))
+}
+
+// save is a transaction of a Save, which an Append that failed forbids.
+func (r *fileReign) save(fill func(*bbolt.Tx) error) error {
 	r.store.mu.Lock()
 	defer r.store.mu.Unlock()
 	if r.failed != nil {
 		return r.failed
 	}
-	garbage := r.book.Begin(keep)
+	return r.store.updateLocked(r, r.store.mu.head, fill)
+}
+
+// switchTo puts the snapshot that was staged in the place of the other, and of the batches up to a mark.
+// Those are swept at once if there are no others, which costs nothing.
+func (r *fileReign) switchTo(at Mark, size uint64, garbage func(coord.Ref) bool) (swept bool, err error) {
+	r.store.mu.Lock()
+	defer r.store.mu.Unlock()
+	if r.failed != nil {
+		return false, r.failed
+	}
 	h := r.store.mu.head
-	h.base, h.saved, h.snapshotBytes = h.last, true, uint64(len(snapshot))
-	return r.store.updateLocked(r, h, func(tx *bbolt.Tx) error {
-		for _, name := range [][]byte{journalBucket, snapshotBucket} {
-			if err := tx.DeleteBucket(name); err != nil {
-				return err
-			}
-			if _, err := tx.CreateBucket(name); err != nil {
-				return err
-			}
+	h.base, h.saved, h.snapshotBytes = uint64(at), true, size
+	swept = h.base == h.last
+	return swept, r.store.updateLocked(r, h, func(tx *bbolt.Tx) error {
+		if err := tx.DeleteBucket(snapshotBucket); err != nil {
+			return err
 		}
-		b := tx.Bucket(snapshotBucket)
-		for i, part := range parts(snapshot, r.store.partBytes) {
-			if err := b.Put(number(uint64(i)), seal(part)); err != nil {
+		if err := tx.MoveBucket(snapshotBucket, tx.Bucket(stagedBucket), nil); err != nil {
+			return err
+		}
+		if swept {
+			if err := renew(tx, journalBucket); err != nil {
 				return err
 			}
 		}
 		return collect(tx, garbage)
 	})
+}
+
+// renew makes a bucket empty.
+func renew(tx *bbolt.Tx, name []byte) error {
+	if err := tx.DeleteBucket(name); err != nil && !errors.Is(err, bbolterrors.ErrBucketNotFound) {
+		return err
+	}
+	_, err := tx.CreateBucket(name)
+	return err
+}
+
+// sweptAtOnce is about how much of the journal one transaction removes.
+const sweptAtOnce = 4 << 20
+
+// sweep removes batches that the snapshot covers, and says whether there are none left.
+func sweep(tx *bbolt.Tx, base uint64) (all bool, err error) {
+	b := tx.Bucket(journalBucket)
+	var doomed [][]byte
+	size := 0
+	c := b.Cursor()
+	k, v := c.First()
+	for ; k != nil && bytes.Compare(k, number(base)) <= 0 && size < sweptAtOnce; k, v = c.Next() {
+		doomed = append(doomed, bytes.Clone(k))
+		size += len(v)
+	}
+	for _, k := range doomed {
+		if err := b.Delete(k); err != nil {
+			return false, err
+		}
+	}
+	return size < sweptAtOnce, nil
 }
 
 // collect removes the values that nobody needs, and what is left of those that were never complete.

@@ -19,6 +19,9 @@ var (
 	valuesBucket   = []byte("values")   // ref -> nothing: the value is complete
 	partsBucket    = []byte("parts")    // ref, number of a part -> part
 
+	// stagedBucket is there while a snapshot is written: it holds the snapshotBucket to come.
+	stagedBucket = []byte("staged")
+
 	buckets = [][]byte{headBucket, journalBucket, snapshotBucket, valuesBucket, partsBucket}
 	headKey = []byte("head")
 )

@@ -16,6 +16,7 @@ func Memory() Store { return NewShared(SharedConfig{}).Open() }
 // without the lock of its owner.
 type disk struct {
 	snapshot []byte
+	base     Mark // up to which the snapshot covers the journal
 	batches  [][]byte
 	values   map[coord.Ref][]byte
 }
@@ -30,10 +31,16 @@ func (d *disk) put(ref coord.Ref, value []byte) {
 	}
 }
 
-// save puts a snapshot in the place of all batches, and removes values that nobody needs.
-func (d *disk) save(snapshot []byte, garbage func(coord.Ref) bool) {
+// end is where the journal ends.
+func (d *disk) end() Mark { return d.base + Mark(len(d.batches)) }
+
+// save puts a snapshot in the place of the batches up to a mark, and removes values that nobody needs.
+func (d *disk) save(at Mark, snapshot []byte, garbage func(coord.Ref) bool) {
 	d.snapshot = append([]byte{}, snapshot...)
-	d.batches = nil
+	if at > d.base {
+		d.batches = slices.Clone(d.batches[at-d.base:])
+		d.base = at
+	}
 	maps.DeleteFunc(d.values, func(ref coord.Ref, _ []byte) bool { return garbage(ref) })
 }
 

@@ -297,11 +297,18 @@ func (r *reign) Put(ctx context.Context, ref coord.Ref, value []byte) error {
 	return r.do(ctx, OpPut, len(value), func(d *disk) { d.put(ref, value) })
 }
 
-func (r *reign) Save(ctx context.Context, snapshot []byte, keep []coord.Ref) error {
+func (r *reign) Mark() Mark {
+	r.seat.shared.mu.Lock()
+	defer r.seat.shared.mu.Unlock()
+	return r.seat.shared.mu.disk.end()
+}
+
+func (r *reign) Save(ctx context.Context, at Mark, snapshot []byte, keep []coord.Ref) error {
 	if err := r.failure(nil); err != nil {
 		return err
 	}
-	return r.do(ctx, OpSave, len(snapshot), func(d *disk) { d.save(snapshot, r.book.Begin(keep)) })
+	garbage := r.book.Begin(keep)
+	return r.do(ctx, OpSave, len(snapshot), func(d *disk) { d.save(at, snapshot, garbage) })
 }
 
 func (r *reign) Load(ctx context.Context) (snapshot []byte, batches iter.Seq2[[]byte, error], err error) {

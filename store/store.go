@@ -77,9 +77,12 @@ type Journal interface {
 	Values(ctx context.Context) iter.Seq2[coord.Ref, error]
 }
 
-// A Reign is a journal and the exclusive right to write it. One goroutine calls Append and Save; all
-// other methods may be called by others meanwhile. What is handed in is not kept, what is handed out
-// belongs to the caller.
+// A Mark is a place in a journal: the end of a batch.
+type Mark uint64
+
+// A Reign is a journal and the exclusive right to write it. One goroutine calls Append and Mark, and
+// there is one Save at a time; but for that all methods may be called at once. What is handed in is not
+// kept, what is handed out belongs to the caller.
 //
 // An error of Append is final for the reign: it is not known whether the batch will be found, so
 // nothing may be appended after it, and all later calls of Append and Save return that error.
@@ -101,10 +104,14 @@ type Reign interface {
 	// It may be repeated.
 	Put(ctx context.Context, ref coord.Ref, value []byte) error
 
-	// Save replaces the journal up to the last batch appended by a snapshot that covers it. Values
-	// aside that are not in keep are removed, unless they were Put after the Save before this one
-	// began: their batch may be yet to come.
-	Save(ctx context.Context, snapshot []byte, keep []coord.Ref) error
+	// Mark is where the journal ends now.
+	Mark() Mark
+
+	// Save replaces the journal up to a mark by a snapshot that covers it. It takes its time: what is
+	// appended meanwhile does not wait for it, but for one part of it at most. Values aside that are not
+	// in keep are removed, unless they were Put after the Save before this one began: their batch may be
+	// yet to come.
+	Save(ctx context.Context, at Mark, snapshot []byte, keep []coord.Ref) error
 
 	// MaxValue is the size of the largest value that Put takes (C-LOG-5).
 	MaxValue() int64

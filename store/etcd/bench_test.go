@@ -55,7 +55,7 @@ func benchmark(b *testing.B, name string, st store.Store) {
 				}
 				if written += size; written > 64<<20 { // as a server would
 					b.StopTimer()
-					if err := r.Save(b.Context(), nil, nil); err != nil {
+					if err := r.Save(b.Context(), r.Mark(), nil, nil); err != nil {
 						b.Fatal(err)
 					}
 					written = 0

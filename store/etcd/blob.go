@@ -36,7 +36,8 @@ type blobs struct {
 	mu   struct {
 		sync.Mutex
 		made    int
-		writing map[string]bool // ids that no key names yet
+		writing map[string]bool   // ids that no key names yet
+		batches map[string]uint64 // ids of batches of this reign, and their numbers
 	}
 }
 
@@ -57,24 +58,42 @@ func (b *blobs) begin(term uint64) (id string, end func()) {
 	}
 }
 
-// unnamed are the ids of blobs that are being written.
-func (b *blobs) unnamed() map[string]bool {
+// ofBatch notes that a blob is a batch.
+func (b *blobs) ofBatch(id string, number uint64) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return maps.Clone(b.mu.writing)
+	if b.mu.batches == nil {
+		b.mu.batches = make(map[string]uint64)
+	}
+	b.mu.batches[id] = number
 }
 
-// partsInFlight is how many parts are written at a time: etcd writes them to its log together.
+// needed are the ids of blobs that are being written, and of batches after a number. Batches up to there
+// are forgotten.
+func (b *blobs) needed(base uint64) map[string]bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	maps.DeleteFunc(b.mu.batches, func(_ string, number uint64) bool { return number <= base })
+	ids := make(map[string]bool)
+	maps.Copy(ids, b.mu.writing)
+	for id := range b.mu.batches {
+		ids[id] = true
+	}
+	return ids
+}
+
+// partsInFlight is how many parts are written at a time where somebody waits for them: etcd writes them
+// to its log together.
 const partsInFlight = 4
 
 func (s *service) partKey(id string, i int) string { return s.key(fmt.Sprintf("blob/%s/%08x", id, i)) }
 
-// writeBlob writes all parts. The caller names the blob, then calls done.
-func (r *reign) writeBlob(ctx context.Context, data []byte) (b blob, done func(), err error) {
+// writeBlob writes all parts, some at a time. The caller names the blob, then calls done.
+func (r *reign) writeBlob(ctx context.Context, data []byte, inFlight int) (b blob, done func(), err error) {
 	b.id, done = r.blobs.begin(r.Term())
 	b.size = int64(len(data))
 	group, parts := errgroup.WithContext(ctx)
-	group.SetLimit(partsInFlight)
+	group.SetLimit(inFlight)
 	for ; len(data) > 0 && parts.Err() == nil; b.parts++ {
 		n := min(len(data), r.cfg.PartBytes)
 		put := clientv3.OpPut(r.partKey(b.id, b.parts), string(data[:n]))
@@ -123,8 +142,7 @@ func (r reader) readBlob(ctx context.Context, b blob) ([]byte, error) {
 
 // sweep removes what a new snapshot has made useless: batches, values, and blobs that nothing names.
 func (r *reign) sweep(ctx context.Context, h head, garbage func(coord.Ref) bool) error {
-	old := clientv3.OpDelete(r.batchKey(0), clientv3.WithRange(r.batchKey(h.base+1)))
-	if _, err := r.write(ctx, nil, old); err != nil {
+	if err := r.sweepBatches(ctx, h); err != nil {
 		return err
 	}
 	values, err := r.values(ctx)
@@ -147,6 +165,25 @@ func (r *reign) sweep(ctx context.Context, h head, garbage func(coord.Ref) bool)
 	return r.compact(ctx)
 }
 
+// batchesAtOnce is how many batches one request removes.
+const batchesAtOnce = 256
+
+// sweepBatches removes the batches that a snapshot covers.
+func (r *reign) sweepBatches(ctx context.Context, h head) error {
+	first, end := r.batchKey(0), r.batchKey(h.base+1)
+	for {
+		kvs, err := r.read(ctx, get(first, clientv3.WithRange(end), clientv3.WithKeysOnly(), clientv3.WithLimit(batchesAtOnce)))
+		if err != nil || len(kvs[0]) == 0 {
+			return err
+		}
+		next := string(kvs[0][len(kvs[0])-1].Key) + "\x00"
+		if _, err := r.write(ctx, nil, clientv3.OpDelete(first, clientv3.WithRange(next))); err != nil {
+			return err
+		}
+		first = next
+	}
+}
+
 // sweepBlobs removes blobs that nothing names. The order of its questions matters: a blob that is found
 // is still being written, or a key names it already, or it is garbage.
 func (r *reign) sweepBlobs(ctx context.Context, h head) error {
@@ -156,7 +193,7 @@ func (r *reign) sweepBlobs(ctx context.Context, h head) error {
 		return err
 	}
 	named := map[string]bool{h.snapshot.id: true}
-	maps.Copy(named, r.blobs.unnamed())
+	maps.Copy(named, r.blobs.needed(h.base))
 	values, err := r.values(ctx)
 	if err != nil {
 		return err

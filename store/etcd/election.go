@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 
@@ -194,11 +195,10 @@ type reign struct {
 	over chan struct{} // closed when the reign is known to have ended
 	once sync.Once     // closes over
 
-	blobs blobs
+	blobs  blobs
+	failed atomic.Pointer[error] // of an Append, or nil
 
-	// Owned by the goroutine that appends.
-	next   uint64 // number of the next batch
-	failed error  // of an Append, or nil
+	next uint64 // number of the next batch; owned by the goroutine that appends
 }
 
 // watch ends the reign when its key has gone, or its lease is lost.

@@ -129,7 +129,7 @@ func TestRead(t *testing.T) {
 	cfg := etcd.Config{Client: client, PartBytes: 1000}
 	r := conform.Campaign(t, open(t, cfg), "a")
 	conform.Append(t, r, "one")
-	if err := r.Save(t.Context(), []byte("snapshot"), nil); err != nil {
+	if err := r.Save(t.Context(), r.Mark(), []byte("snapshot"), nil); err != nil {
 		t.Fatal(err)
 	}
 	value := conform.Bytes("value", 2500)
@@ -142,7 +142,7 @@ func TestRead(t *testing.T) {
 	}
 	defer h.Close()
 	conform.Append(t, r, "too late")
-	if err := r.Save(t.Context(), []byte("too late"), nil); err != nil {
+	if err := r.Save(t.Context(), r.Mark(), []byte("too late"), nil); err != nil {
 		t.Fatal(err)
 	}
 	want := conform.Loaded{Snapshot: "snapshot", Saved: true, Batches: []string{"two", large}}

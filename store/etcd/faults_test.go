@@ -98,7 +98,7 @@ func TestQuota(t *testing.T) {
 		}
 		n++
 		if n%4 == 0 {
-			if err = r.Save(t.Context(), fmt.Append(nil, n), nil); err == nil {
+			if err = r.Save(t.Context(), r.Mark(), fmt.Append(nil, n), nil); err == nil {
 				saved = n
 			}
 		}
@@ -139,7 +139,7 @@ func TestCompaction(t *testing.T) {
 	<-leaders
 	for i := range 3 {
 		conform.Append(t, r, "one", "two")
-		if err := r.Save(t.Context(), fmt.Append(nil, i), nil); err != nil {
+		if err := r.Save(t.Context(), r.Mark(), fmt.Append(nil, i), nil); err != nil {
 			t.Fatal(err)
 		}
 	}

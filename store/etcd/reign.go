@@ -88,22 +88,37 @@ func (r *reign) begin(ctx context.Context) error {
 	return err
 }
 
+// Mark is the number of the last batch.
+func (r *reign) Mark() store.Mark { return store.Mark(r.next - 1) }
+
 // Append puts a batch under the next number.
 func (r *reign) Append(ctx context.Context, batch []byte) error {
-	if r.failed == nil {
-		r.failed = r.append(ctx, batch)
+	err := r.failure()
+	if err == nil {
+		if err = r.append(ctx, batch); err != nil {
+			r.failed.Store(&err)
+		}
 	}
-	return r.failed
+	return err
+}
+
+// failure is the error of an Append, or nil.
+func (r *reign) failure() error {
+	if err := r.failed.Load(); err != nil {
+		return *err
+	}
+	return nil
 }
 
 func (r *reign) append(ctx context.Context, batch []byte) error {
 	entry := append([]byte{inline}, batch...)
 	if len(batch) > r.cfg.PartBytes {
-		b, done, err := r.writeBlob(ctx, batch)
+		b, done, err := r.writeBlob(ctx, batch, partsInFlight)
 		defer done()
 		if err != nil {
 			return err
 		}
+		r.blobs.ofBatch(b.id, r.next)
 		entry = append([]byte{aBlob}, b.String()...)
 	}
 	key := r.batchKey(r.next)
@@ -125,18 +140,20 @@ func (r *reign) append(ctx context.Context, batch []byte) error {
 	return nil
 }
 
-// Save writes the snapshot as a blob, names it, and removes what is not needed any more.
-func (r *reign) Save(ctx context.Context, snapshot []byte, keep []coord.Ref) error {
-	if r.failed != nil {
-		return r.failed
+// Save writes the snapshot as a blob, names it, and removes what is not needed any more. All of that is
+// done in small steps, one after the other: a batch that is appended meanwhile stands in line behind one
+// of them.
+func (r *reign) Save(ctx context.Context, at store.Mark, snapshot []byte, keep []coord.Ref) error {
+	if err := r.failure(); err != nil {
+		return err
 	}
 	garbage := r.blobs.book.Begin(keep)
-	b, done, err := r.writeBlob(ctx, snapshot)
+	b, done, err := r.writeBlob(ctx, snapshot, 1)
 	defer done()
 	if err != nil {
 		return err
 	}
-	h := head{base: r.next - 1, snapshot: &b}
+	h := head{base: uint64(at), snapshot: &b}
 	if _, err := r.write(ctx, nil, clientv3.OpPut(r.key("snapshot"), h.String())); err != nil {
 		return err
 	}
@@ -160,7 +177,7 @@ func (r *reign) Put(ctx context.Context, ref coord.Ref, value []byte) error {
 	if ok, err := r.write(ctx, []clientv3.Cmp{present}, touch); ok || err != nil {
 		return err
 	}
-	b, done, err := r.writeBlob(ctx, value)
+	b, done, err := r.writeBlob(ctx, value, partsInFlight)
 	defer done()
 	if err != nil {
 		return err

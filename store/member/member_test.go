@@ -98,7 +98,7 @@ func reign(ctx context.Context, r store.Reign) error {
 		}
 		fmt.Println("has", r.Term(), n)
 		if n%50 == 0 {
-			if err := r.Save(ctx, strconv.AppendInt(nil, int64(n), 10), nil); err != nil {
+			if err := r.Save(ctx, r.Mark(), strconv.AppendInt(nil, int64(n), 10), nil); err != nil {
 				return err
 			}
 		}

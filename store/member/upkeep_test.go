@@ -37,7 +37,7 @@ func TestUpkeep(t *testing.T) {
 	for n := range 12 {
 		conform.Append(t, r, string(conform.Bytes(fmt.Sprint(n), 500_000)))
 	}
-	if err := r.Save(t.Context(), []byte("all"), nil); err != nil {
+	if err := r.Save(t.Context(), r.Mark(), []byte("all"), nil); err != nil {
 		t.Fatalf("Save() = %v", err)
 	}
 	before := m.Size()
