@@ -240,12 +240,20 @@ func (p *proc) meet(id string, members []int) {
 	p.world.mu.report.Barriers = append(p.world.mu.report.Barriers, c)
 }
 
-// patience is how long a barrier waits. Where tasks may die and come back, too late perhaps, not long.
+// patience is how long a barrier waits. Where tasks may die and come back, too late perhaps, not long; but
+// longer than calls can be held up on their way. If one came after the end of its instance, and the next
+// was open already, that would end for all (C-BAR-10).
 func (w *world) patience() time.Duration {
-	if w.plan.mode == comeback {
-		return 4 * time.Second
+	if w.plan.mode != comeback {
+		return time.Hour
 	}
-	return time.Hour
+	d := 4 * time.Second
+	for _, f := range w.plan.faults {
+		if f.kind == freeze || f.kind == stallLink {
+			d += f.lasts
+		}
+	}
+	return d
 }
 
 // met takes the answer of a barrier.
