@@ -33,9 +33,9 @@ import (
 	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.uber.org/zap"
 
 	"github.com/serry-dev/serry/store"
-	"github.com/serry-dev/serry/store/internal/zaplog"
 )
 
 // A Config says where the journal is.
@@ -61,7 +61,7 @@ type Config struct {
 	// Compact says that this etcd keeps nothing but journals of serry: its history is dropped after each
 	// Save. Elsewhere, run etcd with --auto-compaction-retention.
 	Compact bool
-	// Log, or nil, gets the warnings of etcd's client.
+	// Log, or nil, is told when etcd does not answer.
 	Log *slog.Logger
 }
 
@@ -79,6 +79,8 @@ type service struct {
 	cfg    Config // set in Open, then constant
 	client *clientv3.Client
 	own    bool // the client is ours to close
+
+	trouble trouble
 
 	open  context.Context // ends when Close begins: nobody campaigns any more
 	close context.CancelCauseFunc
@@ -124,6 +126,7 @@ func Open(ctx context.Context, cfg Config) (store.Store, error) {
 		}
 		s.client, s.own = client, true
 	}
+	s.trouble.log, s.trouble.client = cfg.Log, s.client
 	s.open, s.close = context.WithCancelCause(context.Background())
 	s.ctx, s.stop = context.WithCancelCause(context.Background())
 	return s, nil
@@ -139,7 +142,7 @@ func dial(cfg Config) (*clientv3.Client, error) {
 		DialTimeout:          cfg.LeaseTTL, // which is the first deadline of a lease, too
 		DialKeepAliveTime:    10 * time.Second,
 		DialKeepAliveTimeout: 3 * time.Second,
-		Logger:               zaplog.New(cfg.Log, "etcd client"),
+		Logger:               zap.NewNop(), // it would tell of every attempt
 	})
 	if err != nil {
 		return nil, fmt.Errorf("store: etcd: %w", err)

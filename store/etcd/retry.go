@@ -31,12 +31,13 @@ const (
 // fail while etcd elects a leader; that is not worth ending a service for.
 func (s *service) retry(ctx context.Context, do func(context.Context) error) error {
 	pauseFor, patience := shortestPause, firstAttempt
+	var last error
 	for {
 		if s.ctx.Err() != nil {
 			return context.Cause(s.ctx)
 		}
 		if ctx.Err() != nil {
-			return context.Cause(ctx)
+			return s.trouble.explain(context.Cause(ctx), last)
 		}
 		attempt, cancel := context.WithTimeout(ctx, patience)
 		stop := context.AfterFunc(s.ctx, cancel)
@@ -44,7 +45,12 @@ func (s *service) retry(ctx context.Context, do func(context.Context) error) err
 		stop()
 		cancel()
 		if err == nil || !passing(err) {
+			s.trouble.passed()
 			return s.explain(err)
+		}
+		if ctx.Err() == nil && s.ctx.Err() == nil { // else it was we who gave up
+			s.trouble.failed(err)
+			last = err
 		}
 		pause(ctx, pauseFor)
 		pauseFor, patience = min(2*pauseFor, longestPause), min(2*patience, lastAttempt)
