@@ -4,13 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"maps"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -134,44 +132,9 @@ func (r *replay) open(ctx context.Context, name string) (*store.History, error) 
 	if err := r.etcd.reach(&cfg, strings.Split(endpoints, ",")); err != nil {
 		return nil, err
 	}
-	words := new(lastWords)
-	cfg.Log = slog.New(words)
 	ctx, cancel := context.WithTimeoutCause(ctx, defaultTimeout, fmt.Errorf("no answer within %v", defaultTimeout))
 	defer cancel()
-	h, err := etcd.Read(ctx, cfg)
-	if said := words.said(); err != nil && said != "" {
-		err = fmt.Errorf("%w: %s", err, said)
-	}
-	return h, err
-}
-
-// lastWords is a log of which only the last error is kept. The client of etcd tells its log alone why it
-// cannot connect.
-type lastWords struct {
-	mu   sync.Mutex
-	text string
-}
-
-func (w *lastWords) Enabled(context.Context, slog.Level) bool { return true }
-func (w *lastWords) WithAttrs([]slog.Attr) slog.Handler       { return w }
-func (w *lastWords) WithGroup(string) slog.Handler            { return w }
-
-func (w *lastWords) Handle(_ context.Context, r slog.Record) error {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	r.Attrs(func(a slog.Attr) bool {
-		if a.Key == "error" {
-			w.text = a.Value.String()
-		}
-		return true
-	})
-	return nil
-}
-
-func (w *lastWords) said() string {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return w.text
+	return etcd.Read(ctx, cfg)
 }
 
 // keep writes a journal to a file, which is whole or not there.

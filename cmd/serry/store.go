@@ -187,6 +187,10 @@ func (s *settings) openEtcd(ctx context.Context, l net.Listener, cfg server.Conf
 	if err != nil {
 		return nil, nil, err
 	}
+	cfg.Log.Info("asking etcd", "endpoints", strings.Join(endpoints, ","))
+	if _, err := st.Leader(ctx); err != nil && !errors.Is(err, store.ErrNoLeader) {
+		return nil, nil, errors.Join(err, st.Close())
+	}
 	n, err := s.node(l, cfg, st, "")
 	if err != nil {
 		return nil, nil, errors.Join(err, st.Close())
