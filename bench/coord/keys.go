@@ -113,13 +113,13 @@ func (s *subject) newCaller(task int, conn load.Line) *caller {
 }
 
 func (k *caller) next() {
-	i := k.turn / 2 % keysEach
-	if k.turn%2 == 0 {
-		k.conn.Start(k.task, load.InsertKey, k.sets[i], k.again)
-	} else {
+	i, read := k.turn/2%keysEach, k.turn%2 == 1
+	k.turn++ // first: the answer may be faster than the return of Start
+	if read {
 		k.conn.Start(k.task, load.TryGetKey, k.gets[i], k.again)
+	} else {
+		k.conn.Start(k.task, load.InsertKey, k.sets[i], k.again)
 	}
-	k.turn++
 }
 
 func (k *caller) answered(reply []byte, st rpc.Status, err error) {

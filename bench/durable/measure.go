@@ -189,8 +189,9 @@ func newCaller(c *load.Cluster, task int, puts *atomic.Int64) *caller {
 }
 
 func (k *caller) next() {
-	k.conn.Start(k.task, load.InsertKey, k.sets[k.turn%putKeys], k.answered)
-	k.turn++
+	set := k.sets[k.turn%putKeys]
+	k.turn++ // first: the answer may be faster than the return of Start
+	k.conn.Start(k.task, load.InsertKey, set, k.answered)
 }
 
 func (k *caller) answered(_ []byte, st rpc.Status, err error) {
