@@ -146,34 +146,53 @@ func (j *journal) fail(err error) {
 // the journal to there.
 func (j *journal) gather(group []*wave) []*wave {
 	size := len(group[0].records)
-	var patience <-chan time.Time // or nil: nothing was worth it yet
+	var began time.Time // of a wait, if there is one
+	came := false       // somebody, while it lasted
 	for group[len(group)-1].snapshot == nil && size < maxBatchBytes {
-		var w *wave
-		var open bool
-		select {
-		case w, open = <-j.waves:
-		default:
-			if !j.pace.worth(group) {
-				return group
-			}
-			if patience == nil {
-				timer := time.NewTimer(j.pace.patience())
-				defer timer.Stop()
-				patience = timer.C
-			}
-			select {
-			case w, open = <-j.waves:
-			case <-patience:
-				return group
-			}
+		w, waited := j.next(group, &began)
+		if w == nil {
+			break
 		}
-		if !open {
-			return group // run finds that out, too
-		}
+		came = came || waited
 		group = append(group, w)
 		size += len(w.records)
 	}
+	if !began.IsZero() {
+		j.pace.learn(came)
+	}
 	return group
+}
+
+// next is the next wave, or nil if there is none and a wait for one is not worth it, or none any more.
+// began is when the group began to wait.
+func (j *journal) next(group []*wave, began *time.Time) (w *wave, waited bool) {
+	select {
+	case w = <-j.waves:
+		return w, false
+	default:
+	}
+	patience := j.pace.patience(group, since(*began))
+	if patience <= 0 {
+		return nil, false
+	}
+	if began.IsZero() {
+		*began = time.Now()
+	}
+	timer := time.NewTimer(patience)
+	defer timer.Stop()
+	select {
+	case w = <-j.waves:
+		return w, true
+	case <-timer.C:
+		return nil, true
+	}
+}
+
+func since(began time.Time) time.Duration {
+	if began.IsZero() {
+		return 0
+	}
+	return time.Since(began)
 }
 
 // commit writes down what the waves of a group change, makes sure that the service is still ours, and
