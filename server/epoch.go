@@ -24,6 +24,8 @@ type seat struct {
 
 	shown atomic.Pointer[standing] // known, as of the last commit (C-HB-8)
 	seen  atomic.Int64             // coord.Time of the last heartbeat
+
+	greetings atomic.Int32 // registrations that were taken, and do not know yet
 }
 
 // A standing is what is known of a task. One that is shown is never changed.

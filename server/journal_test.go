@@ -471,6 +471,33 @@ func TestSlowJournalIsNotSilence(t *testing.T) {
 	})
 }
 
+// The same for a task that was registered by a leader who could not tell it any more.
+func TestSlowSuccessorIsNotSilence(t *testing.T) {
+	lab.Clause(t, "C-HB-6", "C-LOG-2", "C-LOST-6")
+	synctest.Test(t, func(t *testing.T) {
+		var slow atomic.Bool
+		disk := store.NewShared(store.SharedConfig{Fault: func(op store.Op) error {
+			if slow.Load() && op.Action == store.OpAppend {
+				time.Sleep(2 * timeout)
+			}
+			return nil
+		}})
+		cfg := cluster(1)
+		l, seat := serveOn(t, disk, cfg)
+		k := fleet(t, l, 1, 100)[0]
+		slow.Store(true)
+		l, _ = succeed(t, l, seat, disk, cfg, time.Second)
+		began := time.Now()
+		if err := k.register(t.Context()); err != nil || time.Since(began) < 2*timeout {
+			t.Fatalf("RegisterTask() again = %v after %v; want OK when the journal has let it pass", err, time.Since(began))
+		}
+		time.Sleep(timeout - time.Second)
+		if got := state(l, 0); got != serry.Connected {
+			t.Errorf("less than a timeout after it was told the task is %v; want connected", got)
+		}
+	})
+}
+
 func TestHandoverNeedsAJournal(t *testing.T) {
 	lab.Clause(t, "NEW-51")
 	synctest.Test(t, func(t *testing.T) {

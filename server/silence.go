@@ -103,15 +103,14 @@ func (t *seat) pardon(d, now coord.Time) {
 	}
 }
 
-// silent looks again at what the silence detector found: a beat may have come since, or another life,
-// which has not even heard that it is registered as long as the journal takes its time.
+// silent looks again at what the silence detector found: a beat may have come since.
 func (o *owner) silent(w silences) []suspect {
 	if w.epoch != o.epoch {
 		return nil
 	}
 	var found []suspect
 	for _, t := range w.seats {
-		if t.known == *t.shown.Load() && t.known.watched() && time.Duration(o.now-coord.Time(t.seen.Load())).Milliseconds() > o.silence.limit.Milliseconds() {
+		if t.greetings.Load() == 0 && t.known.watched() && time.Duration(o.now-coord.Time(t.seen.Load())).Milliseconds() > o.silence.limit.Milliseconds() {
 			found = append(found, suspect{life: life{t.task, t.known.incarnation}, lost: true})
 		}
 	}

@@ -104,6 +104,7 @@ func TestSaveFails(t *testing.T) {
 		var begin atomic.Bool
 		disk := store.NewShared(store.SharedConfig{Fault: func(op store.Op) error {
 			if begin.Load() && op.Action == store.OpSave {
+				time.Sleep(time.Second)
 				return full
 			}
 			return nil

@@ -126,12 +126,22 @@ func (o *owner) reply(r coord.Reply) {
 	}
 }
 
+// greet notes that a task is about to learn that it is registered, perhaps once more. It cannot beat
+// before: until then it is not silent, and its time begins then, however long the journal takes.
+func (o *owner) greet(l life) {
+	if s := o.epoch.seat(l.task); s != nil {
+		s.greetings.Add(1)
+		o.wave.greeted = append(o.wave.greeted, s)
+	}
+}
+
 // settle draws the server's own conclusions from a reply.
 func (o *owner) settle(r coord.Reply, k kind, l life, p *peer) {
 	switch k {
 	case register:
 		if ok, is := r.Result.(coord.Registered); is {
 			p.admitted(l, ok.Service)
+			o.greet(l)
 		}
 	case heartbeat:
 		s := o.epoch.seat(l.task)

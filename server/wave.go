@@ -1,7 +1,6 @@
 package server
 
 import (
-	"github.com/serry-dev/serry"
 	"github.com/serry-dev/serry/coord"
 	"github.com/serry-dev/serry/wire"
 	"github.com/serry-dev/serry/wire/rpc"
@@ -12,6 +11,7 @@ import (
 type wave struct {
 	epoch   *epoch // to publish, or nil
 	shown   []showing
+	greeted []*seat // by the replies
 	replies []outgoing
 	notes   []coord.Note
 	pushes  []push            // to hosts
@@ -70,11 +70,11 @@ func newPerformer(s *Server) *performer {
 func (p *performer) perform(w *wave) {
 	for _, s := range w.shown {
 		st := s.standing
-		old := s.seat.shown.Swap(&st)
-		if st.state == serry.Connected && (old.state != serry.Connected || old.incarnation != st.incarnation) {
-			// It learns of this now, and could not beat before. What the journal took is not its silence.
-			s.seat.seen.Store(int64(p.handler.clock.now()))
-		}
+		s.seat.shown.Store(&st)
+	}
+	for _, s := range w.greeted {
+		s.seen.Store(int64(p.handler.clock.now()))
+		s.greetings.Add(-1)
 	}
 	if w.epoch != nil {
 		p.handler.epoch.Store(w.epoch)
@@ -125,13 +125,14 @@ func (p *performer) send(out *outgoing) {
 // clear makes room for the next wave and lets go of what this one pointed to.
 func (w *wave) clear() {
 	clear(w.shown)
+	clear(w.greeted)
 	clear(w.replies)
 	clear(w.notes)
 	clear(w.done)
 	clear(w.pushes)
 	clear(w.values)
 	*w = wave{
-		shown: w.shown[:0], replies: w.replies[:0], notes: w.notes[:0], done: w.done[:0], pushes: w.pushes[:0],
+		shown: w.shown[:0], greeted: w.greeted[:0], replies: w.replies[:0], notes: w.notes[:0], done: w.done[:0], pushes: w.pushes[:0],
 		records: w.records[:0], values: w.values[:0],
 	}
 	if cap(w.replies) > 4*maxBatch {
