@@ -10,19 +10,38 @@ import (
 	"time"
 
 	"github.com/serry-dev/serry/internal/lab"
+	"github.com/serry-dev/serry/server"
 	"github.com/serry-dev/serry/store"
 	"github.com/serry-dev/serry/wire/xlapb"
 )
 
-// slowSaves is a disk on which a snapshot takes a minute, from the one on that is saved after begin.
-func slowSaves(begin *atomic.Bool, saves *atomic.Int32) *store.Shared {
-	return store.NewShared(store.SharedConfig{Fault: func(op store.Op) error {
-		if begin.Load() && op.Action == store.OpSave && !op.Done {
-			saves.Add(1)
+// A slowSaver is a job of one task. Snapshots are worth it from 10,000 bytes on, and once it is slow they
+// take a minute.
+type slowSaver struct {
+	*lab.Lab
+	task *task
+	cfg  server.Config
+	disk *store.Shared
+	seat *store.Seat
+
+	slow  atomic.Bool
+	saves atomic.Int32 // begun while it was
+}
+
+func newSlowSaver(t *testing.T) *slowSaver {
+	s := &slowSaver{cfg: cluster(1)}
+	s.disk = store.NewShared(store.SharedConfig{Fault: func(op store.Op) error {
+		if s.slow.Load() && op.Action == store.OpSave && !op.Done {
+			s.saves.Add(1)
 			time.Sleep(time.Minute)
 		}
 		return nil
 	}})
+	s.cfg.SnapshotBytes = 10_000
+	s.Lab, s.seat = serveOn(t, s.disk, s.cfg)
+	s.task = fleet(t, s.Lab, 1, 100)[0]
+	s.slow.Store(true)
+	return s
 }
 
 // insertion is a key with a value of a size.
@@ -33,21 +52,14 @@ func insertion(key string, size int) *xlapb.InsertKeyValueRequest {
 func TestJournalGoesOnWhileASnapshotIsSaved(t *testing.T) {
 	lab.Clause(t, "C-LOG-4", "C-LOG-2")
 	synctest.Test(t, func(t *testing.T) {
-		var begin atomic.Bool
-		var saves atomic.Int32
-		disk := slowSaves(&begin, &saves)
-		cfg := cluster(1)
-		cfg.SnapshotBytes = 10_000
-		l, seat := serveOn(t, disk, cfg)
-		k := fleet(t, l, 1, 100)[0]
+		s := newSlowSaver(t)
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
-		k.beating(ctx)
-		begin.Store(true)
+		s.task.beating(ctx)
 		insert := func(key string, size int) {
 			t.Helper()
 			began := time.Now()
-			if _, err := k.InsertKeyValue(t.Context(), insertion(key, size)); err != nil || time.Since(began) != 0 {
+			if _, err := s.task.InsertKeyValue(t.Context(), insertion(key, size)); err != nil || time.Since(began) != 0 {
 				t.Fatalf("InsertKeyValue(%s) = %v after %v; want it at once", key, err, time.Since(began))
 			}
 		}
@@ -55,18 +67,18 @@ func TestJournalGoesOnWhileASnapshotIsSaved(t *testing.T) {
 		for i := range 5 {
 			insert(fmt.Sprint("small ", i), 10)
 		}
-		if n := saves.Load(); n != 1 {
+		if n := s.saves.Load(); n != 1 {
 			t.Fatalf("%d snapshots are being saved; want 1", n)
 		}
-		if j := readJournal(t, disk); len(j.snapshot) > 1000 || len(j.batches) < 6 {
+		if j := readJournal(t, s.disk); len(j.snapshot) > 1000 || len(j.batches) < 6 {
 			t.Errorf("while it is saved: a snapshot of %d bytes and %d batches; want the old one and all batches", len(j.snapshot), len(j.batches))
 		}
 		time.Sleep(2 * time.Minute)
-		if j := readJournal(t, disk); len(j.snapshot) < 10_000 || len(j.batches) != 5 {
+		if j := readJournal(t, s.disk); len(j.snapshot) < 10_000 || len(j.batches) != 5 {
 			t.Errorf("when it is saved: a snapshot of %d bytes and %d batches; want the new one and the 5 batches after it", len(j.snapshot), len(j.batches))
 		}
-		begin.Store(false)
-		l, _ = succeed(t, l, seat, disk, cfg, time.Second)
+		s.slow.Store(false)
+		l, _ := succeed(t, s.Lab, s.seat, s.disk, s.cfg, time.Second)
 		if v := l.View(); v.Keys != 6 {
 			t.Errorf("%d keys after a restart; want 6", v.Keys)
 		}
@@ -77,17 +89,10 @@ func TestJournalGoesOnWhileASnapshotIsSaved(t *testing.T) {
 func TestJournalWaitsForASnapshotThatTakesTooLong(t *testing.T) {
 	lab.Clause(t, "C-LOG-4")
 	synctest.Test(t, func(t *testing.T) {
-		var begin atomic.Bool
-		var saves atomic.Int32
-		disk := slowSaves(&begin, &saves)
-		cfg, _ := lead(t, disk, cluster(1))
-		cfg.SnapshotBytes = 10_000
-		l := lab.Serve(t, cfg)
-		k := fleet(t, l, 1, 100)[0]
-		begin.Store(true)
+		s := newSlowSaver(t)
 		began := time.Now()
 		for i := range 5 { // the first is worth a snapshot; while that is saved there is room for two of its kind
-			if _, err := k.InsertKeyValue(t.Context(), insertion(fmt.Sprint(i), 10_000)); err != nil {
+			if _, err := s.task.InsertKeyValue(t.Context(), insertion(fmt.Sprint(i), 10_000)); err != nil {
 				t.Fatalf("InsertKeyValue() = %v", err)
 			}
 		}
@@ -128,26 +133,19 @@ func TestSaveFails(t *testing.T) {
 func TestHandoverWaitsForASnapshot(t *testing.T) {
 	lab.Clause(t, "C-LOG-4", "C-STOP-4")
 	synctest.Test(t, func(t *testing.T) {
-		var begin atomic.Bool
-		var saves atomic.Int32
-		disk := slowSaves(&begin, &saves)
-		cfg, _ := lead(t, disk, cluster(1))
-		cfg.SnapshotBytes = 10_000
-		l := lab.Serve(t, cfg)
-		k := fleet(t, l, 1, 100)[0]
-		begin.Store(true)
+		s := newSlowSaver(t)
 		for _, r := range []*xlapb.InsertKeyValueRequest{insertion("large", 10_000), insertion("small", 10)} {
-			if _, err := k.InsertKeyValue(t.Context(), r); err != nil {
+			if _, err := s.task.InsertKeyValue(t.Context(), r); err != nil {
 				t.Fatalf("InsertKeyValue() = %v", err)
 			}
 		}
 		ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
 		defer cancel()
-		if err := l.Handover(ctx); err != nil {
+		if err := s.Handover(ctx); err != nil {
 			t.Fatalf("Handover() = %v", err)
 		}
-		if j := readJournal(t, disk); saves.Load() != 2 || len(j.batches) != 0 {
-			t.Errorf("%d snapshots were saved, and %d batches are left; want 2, and none", saves.Load(), len(j.batches))
+		if j := readJournal(t, s.disk); s.saves.Load() != 2 || len(j.batches) != 0 {
+			t.Errorf("%d snapshots were saved, and %d batches are left; want 2, and none", s.saves.Load(), len(j.batches))
 		}
 	})
 }
