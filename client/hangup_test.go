@@ -20,35 +20,12 @@ import (
 // speak HTTP/2 only. The member must not take the one for the other.
 func TestServersThatHangUp(t *testing.T) {
 	lab.Clause(t, "A-SIDE-14")
-	synctest.Test(t, func(t *testing.T) {
-		s, err := server.New(server.Config{Cluster: coord.Config{Jobs: []coord.Job{{Name: "worker", Tasks: 1}}}})
-		if err != nil {
-			t.Fatal(err)
+	joinAfter(t, func(call int, far net.Conn) (served bool) {
+		if call <= 3 {
+			far.Close()
+			return true
 		}
-		defer s.Close()
-		var calls atomic.Int32
-		transport, err := client.Dial("a,b", client.DialOptions{Connect: func(context.Context, string) (net.Conn, error) {
-			near, far := net.Pipe()
-			if calls.Add(1) <= 3 {
-				far.Close()
-			} else {
-				go s.ServeStream(far, nil)
-			}
-			return near, nil
-		}})
-		if err != nil {
-			t.Fatal(err)
-		}
-		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-		defer cancel()
-		m, err := client.Join(ctx, client.Config{Task: serry.TaskID{Job: "worker"}, Transport: transport})
-		if err != nil || s.Hosts() != 1 {
-			t.Fatalf("Join() = %v, with %d streams at the server; want a member on one", err, s.Hosts())
-		}
-		if err := m.Leave(ctx); err != nil {
-			t.Errorf("Leave() = %v", err)
-		}
-		transport.Close()
+		return false
 	})
 }
 
@@ -56,6 +33,22 @@ func TestServersThatHangUp(t *testing.T) {
 // servers hang up after that, nobody takes them for others.
 func TestStandbySpeaksTheStream(t *testing.T) {
 	lab.Clause(t, "A-SIDE-14", "A-HA-9")
+	joinAfter(t, func(call int, far net.Conn) (served bool) {
+		switch {
+		case call == 1:
+			go stream.Redirect(far, "", 0)
+		case call <= 12:
+			far.Close()
+		default:
+			return false
+		}
+		return true
+	})
+}
+
+// joinAfter lets a member join a service whose first connections go elsewhere: those that away takes,
+// counted from 1. It must get there by a stream.
+func joinAfter(t *testing.T, away func(call int, far net.Conn) (served bool)) {
 	synctest.Test(t, func(t *testing.T) {
 		s, err := server.New(server.Config{Cluster: coord.Config{Jobs: []coord.Job{{Name: "worker", Tasks: 1}}}})
 		if err != nil {
@@ -65,12 +58,7 @@ func TestStandbySpeaksTheStream(t *testing.T) {
 		var calls atomic.Int32
 		transport, err := client.Dial("a,b", client.DialOptions{Connect: func(context.Context, string) (net.Conn, error) {
 			near, far := net.Pipe()
-			switch n := calls.Add(1); {
-			case n == 1:
-				go stream.Redirect(far, "", 0)
-			case n <= 12:
-				far.Close()
-			default:
+			if !away(int(calls.Add(1)), far) {
 				go s.ServeStream(far, nil)
 			}
 			return near, nil
