@@ -19,7 +19,7 @@ var (
 	valuesBucket   = []byte("values")   // ref -> nothing: the value is complete
 	partsBucket    = []byte("parts")    // ref, number of a part -> part
 
-	// stagedBucket is there while a snapshot is written: it holds the snapshotBucket to come.
+	// stagedBucket holds the snapshotBucket to come, while that is written. A journal may have none yet.
 	stagedBucket = []byte("staged")
 
 	buckets = [][]byte{headBucket, journalBucket, snapshotBucket, valuesBucket, partsBucket}
