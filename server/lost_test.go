@@ -290,3 +290,26 @@ func TestNoOtherCallCountsAsHeartbeat(t *testing.T) {
 		t.Errorf("task 0 is %v after two timeouts of barriers without a heartbeat; want failed", state(l, 0))
 	})
 }
+
+// A process hangs: its connection stays open and its heartbeats stop. Its successor tries to register all
+// the while. The registrations are refused, and do not count for the life that hangs.
+func TestRefusedSuccessorDoesNotKeepTheDeadAlive(t *testing.T) {
+	lab.Clause(t, "C-HB-7", "C-HB-6", "C-INC-3")
+	synctest.Test(t, func(t *testing.T) {
+		cfg := cluster(1)
+		cfg.Cluster.RegisterBarrier = false
+		l := lab.Serve(t, cfg)
+		fleet(t, l, 1, 100) // it does not beat
+		successor := &task{N: l.N(t), own: 200}
+		began := time.Now()
+		for err := successor.register(t.Context()); err != nil; err = successor.register(t.Context()) {
+			if time.Since(began) > 2*timeout {
+				t.Fatalf("RegisterTask() of the successor after %v = %v; want OK after the heartbeat timeout of %v", time.Since(began), err, timeout)
+			}
+			time.Sleep(time.Second)
+		}
+		if took := time.Since(began); took < timeout {
+			t.Errorf("RegisterTask() of the successor = OK after %v; want not before the heartbeat timeout of %v", took, timeout)
+		}
+	})
+}

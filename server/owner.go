@@ -359,13 +359,19 @@ func (o *owner) speak(from origin, l life, k kind) {
 	if s == nil || l.incarnation == 0 || k != register && s.known.incarnation != l.incarnation {
 		return
 	}
-	if k == register {
+	present := s.known.incarnation == l.incarnation
+	switch {
+	case k == register && present:
 		s.seen.Store(int64(o.now)) // C-HB-7
-		if s.known.incarnation == l.incarnation && s.known.departed {
+		if s.known.departed {
 			s.known.departed = false
 			o.show(s)
 		}
-	} else if p.carries(l) {
+	case k == register:
+		// A registration says nothing about another life of the task. If it counted for the present
+		// one, a process that hangs would stay alive for as long as its successor tries to replace it.
+		// A registration that is accepted counts when the machine says so, see changed.
+	case p.carries(l):
 		return
 	}
 	added, replaced := p.speak(l, k == register, func(other life) bool {
@@ -375,7 +381,7 @@ func (o *owner) speak(from origin, l life, k kind) {
 	if added {
 		o.links.attach(l, from.shape.Dialect == wire.Own)
 	}
-	if o.follow(p, l); k == register && s.known.incarnation == l.incarnation {
+	if o.follow(p, l); k == register && present {
 		o.tellOf(l)
 	}
 	for _, other := range replaced {
