@@ -73,9 +73,10 @@ func (k *links) cuttings(n *link) *cuttings {
 func (k *links) attach(l life, own bool) {
 	n := k.of[l]
 	if n == nil {
-		n = &link{own: own}
+		n = new(link)
 		k.of[l] = n
 	}
+	n.own = own // what a link that awaits its life does not know before
 	n.open++
 	delete(k.idle, l)
 }

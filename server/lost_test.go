@@ -13,6 +13,7 @@ import (
 	"github.com/serry-dev/serry"
 	"github.com/serry-dev/serry/internal/lab"
 	"github.com/serry-dev/serry/server"
+	"github.com/serry-dev/serry/store"
 	"github.com/serry-dev/serry/wire/tfpb"
 )
 
@@ -312,4 +313,45 @@ func TestRefusedSuccessorDoesNotKeepTheDeadAlive(t *testing.T) {
 			t.Errorf("RegisterTask() of the successor = OK after %v; want not before the heartbeat timeout of %v", took, timeout)
 		}
 	})
+}
+
+// A successor judges a stock client as the leader before it did: by what the client is, and not by what
+// is assumed of a life that has not come back yet.
+func TestClosedConnectionAfterFailOver(t *testing.T) {
+	lab.Clause(t, "C-LOST-4", "C-LOST-6", "NEW-35")
+	for _, polls := range []bool{true, false} {
+		t.Run(fmt.Sprint("polls ", polls), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				disk := store.NewShared(store.SharedConfig{})
+				l, seat := serveOn(t, disk, cluster(2))
+				tasks := fleet(t, l, 2, 100)
+				l, _ = succeed(t, l, seat, disk, cluster(2), time.Second)
+				for _, k := range tasks {
+					k.N = l.N(t)
+					if err := k.beat(t.Context()); err != nil {
+						t.Fatalf("Heartbeat() after the fail-over = %v", err)
+					}
+				}
+				survivor := tasks[0].poll(t.Context())
+				if polls {
+					tasks[1].poll(t.Context())
+				}
+				tasks[1].Cut()
+				if !polls {
+					time.Sleep(timeout / 2) // more than any grace
+					if got := state(l, 1); got != serry.Connected {
+						t.Errorf("a stock client that does not poll, and has no connection, is %v; want %v", got, serry.Connected)
+					}
+					return
+				}
+				began := time.Now()
+				if err := lab.Failure(t, <-survivor); !strings.Contains(err.Message, "task 1: connection closed") {
+					t.Errorf("PollForError() = %v; want it to name task 1 and its connection", err)
+				}
+				if took := time.Since(began); took != server.DefaultLostGrace {
+					t.Errorf("the survivor heard of it after %v; want the grace of %v", took, server.DefaultLostGrace)
+				}
+			})
+		})
+	}
 }
