@@ -148,17 +148,20 @@ func acts(ev Event) bool {
 	return false
 }
 
-// checkLength refuses lists of tasks that are longer than any cluster.
-func checkLength(ev Event) error {
-	n := 0
+// checkLength refuses lists of tasks that are longer than any cluster. Who asks for states gets an entry
+// for each task that it lists, so there the list is no longer than this cluster.
+func (m *Machine) checkLength(ev Event) error {
+	n, most := 0, MaxTasks
 	switch ev := ev.(type) {
 	case Barrier:
 		n = len(ev.Tasks)
 	case GetAliveTasks:
 		n = len(ev.Tasks)
+	case GetTaskState:
+		n, most = len(ev.Tasks), len(m.ep.tasks)
 	}
-	if n > MaxTasks {
-		return &serry.InvalidError{What: "a list of " + strconv.Itoa(n) + " tasks is longer than the largest cluster"}
+	if n > most {
+		return &serry.InvalidError{What: "a list of " + strconv.Itoa(n) + " tasks is longer than the cluster can be, " + strconv.Itoa(most)}
 	}
 	return nil
 }
@@ -179,10 +182,48 @@ func (m *Machine) requester(w *waiter) *requester {
 		m.touch()
 	}
 	if w.inc != 0 && r.inc != w.inc {
+		m.ep.requestersOf.remove(r.inc, w.id.Requester)
+		m.ep.requestersOf.add(w.inc, w.id.Requester)
 		r.inc = w.inc
 		m.touch()
 	}
 	return r
+}
+
+// dropRequester frees everything that is kept for a requester.
+func (m *Machine) dropRequester(id uint64) {
+	if r := m.ep.requesters[id]; r != nil {
+		m.ep.requestersOf.remove(r.inc, id)
+		delete(m.ep.requesters, id)
+		m.touch()
+	}
+}
+
+// dropRequesters frees what was kept for the calls of a life that is over (C-REQ-3).
+func (m *Machine) dropRequesters(inc serry.Incarnation) {
+	for id := range m.ep.requestersOf[inc] {
+		m.dropRequester(id)
+	}
+}
+
+// requestersOf finds the requesters of a life, so that its end costs no look at those of others. Life 0
+// is none.
+type requestersOf map[serry.Incarnation]map[uint64]struct{}
+
+func (of requestersOf) add(inc serry.Incarnation, id uint64) {
+	if inc == 0 {
+		return
+	}
+	if of[inc] == nil {
+		of[inc] = make(map[uint64]struct{}, 1)
+	}
+	of[inc][id] = struct{}{}
+}
+
+func (of requestersOf) remove(inc serry.Incarnation, id uint64) {
+	if delete(of[inc], id); len(of[inc]) == 0 {
+		delete(of, inc)
+	}
 }
 
 // remember puts a call that was taken in another epoch into the table of this one.
@@ -197,8 +238,7 @@ func (m *Machine) acknowledge(ev Acknowledge) {
 	switch {
 	case r == nil:
 	case ev.Farewell:
-		delete(m.ep.requesters, ev.Requester)
-		m.touch()
+		m.dropRequester(ev.Requester)
 	default:
 		if r.delivered(ev.Watermark) {
 			m.touch()

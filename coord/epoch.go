@@ -53,17 +53,20 @@ func (m *Machine) allLeft() bool {
 	return !slices.ContainsFunc(m.ep.tasks, func(t *task) bool { return !t.left })
 }
 
-// lose takes the verdict of the detectors (5.16). It counts only against present incarnations.
-func (m *Machine) lose(losses []Loss) {
+// lose takes the verdict of the detectors (5.16). It counts only against present incarnations. The
+// results of the lost stay: the verdict may be wrong, and then they repeat their calls (C-REQ-3).
+func (m *Machine) lose(ev Lost) {
 	var lost []*serry.TaskError
 	var sources []*task
-	for _, l := range slices.SortedFunc(slices.Values(losses), func(a, b Loss) int { return a.Task.Compare(b.Task) }) {
+	for _, l := range slices.SortedFunc(slices.Values(ev.Tasks), func(a, b Loss) int { return a.Task.Compare(b.Task) }) {
 		t := m.task(l.Task)
 		if t == nil || l.Incarnation == 0 || t.inc != l.Incarnation && !m.cfg.has(IgnoreIncarnation) {
 			continue
 		}
 		m.hasDeparted(t)
-		m.dropRequesters(l.Incarnation)
+		if ev.DropsResults {
+			m.dropRequesters(l.Incarnation)
+		}
 		if b := m.ep.register; b.open && b.slots[t.at].arrived { // C-LOST-2
 			m.withdraw(b.slots[t.at].w)
 		}
@@ -103,18 +106,24 @@ func (m *Machine) suspect(w *waiter, ev Suspect) {
 		Task: peer.id, Incarnation: ev.Life, Evidence: seen, Err: serry.ErrTaskDead,
 	}})
 	if ev.Hard {
-		m.lose([]Loss{{Task: peer.id, Incarnation: ev.Life, Evidence: seen}})
+		m.lose(Lost{Tasks: []Loss{{Task: peer.id, Incarnation: ev.Life, Evidence: seen}}, DropsResults: ev.DropsResults})
 	}
 	m.answer(w, Done{}, nil)
 }
 
-// depart notes incarnations of which no call can come any more.
-func (m *Machine) depart(gone []Departure) {
-	for _, d := range gone {
-		if t := m.task(d.Task); t != nil && d.Incarnation != 0 && t.inc == d.Incarnation {
+// depart notes incarnations of which no call can come any more. Departure is mostly a verdict, too: a
+// host that was silent for long enough. So the results of a life that was lost stay until it is
+// replaced or the epoch ends. That is at most one life a task.
+func (m *Machine) depart(ev Departed) {
+	for _, d := range ev.Tasks {
+		t := m.task(d.Task)
+		present := t != nil && d.Incarnation != 0 && t.inc == d.Incarnation
+		if present {
 			m.hasDeparted(t)
 		}
-		m.dropRequesters(d.Incarnation)
+		if !present || t.state != serry.Failed || ev.DropsResults {
+			m.dropRequesters(d.Incarnation)
+		}
 	}
 }
 
@@ -123,15 +132,5 @@ func (m *Machine) hasDeparted(t *task) {
 	if !t.departed {
 		t.departed = true
 		m.touch()
-	}
-}
-
-// dropRequesters frees what was kept for the calls of a life that is over (C-REQ-3).
-func (m *Machine) dropRequesters(inc serry.Incarnation) {
-	for id, r := range m.ep.requesters {
-		if r.inc == inc && inc != 0 {
-			delete(m.ep.requesters, id)
-			m.touch()
-		}
 	}
 }

@@ -187,6 +187,8 @@ type (
 		Life     serry.Incarnation // of the peer
 		Hard     bool
 		Evidence string
+
+		DropsResults bool // see [Lost]
 	}
 
 	// GetStatus asks for a View.
@@ -210,14 +212,25 @@ type (
 	Cancel struct{ Req Req }
 
 	// Lost is the verdict of the detectors: these incarnations are dead (C-LOST-1).
-	Lost struct{ Tasks []Loss }
+	//
+	// DropsResults is set in records that an older machine wrote, and in no others. For that machine a
+	// verdict also ended the request ids of the lost, so that a call which one of them repeated acted
+	// once more. Replay must come to the state that clients saw, so it does the same.
+	Lost struct {
+		Tasks        []Loss
+		DropsResults bool
+	}
 
 	// Exited says that the processes of these incarnations ended well. Who did not say goodbye has
 	// left all the same: it counts as arrived at the shutdown barrier (A-TF-7).
 	Exited struct{ Tasks []Departure }
 
-	// Departed says that no call of these incarnations can come any more (C-EPOCH-3).
-	Departed struct{ Tasks []Departure }
+	// Departed says that no call of these incarnations can come any more (C-EPOCH-3). For DropsResults see
+	// [Lost].
+	Departed struct {
+		Tasks        []Departure
+		DropsResults bool
+	}
 
 	// Acknowledge frees the results of a requester up to its watermark; with Farewell all of them
 	// (C-REQ-3).

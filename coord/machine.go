@@ -61,9 +61,10 @@ type epoch struct {
 	groups   map[string]*group
 	order    []*group // groups in the order they were made
 
-	requesters map[uint64]*requester
-	held       map[serry.Incarnation]int // counted waiters by caller
-	heldInAll  int
+	requesters   map[uint64]*requester
+	requestersOf requestersOf              // by the life they call for
+	held         map[serry.Incarnation]int // counted waiters by caller
+	heldInAll    int
 }
 
 type jobRow struct {
@@ -104,11 +105,11 @@ func (m *Machine) apply(ev Event) {
 	case Cancel:
 		m.cancel(ev.Req)
 	case Lost:
-		m.lose(ev.Tasks)
+		m.lose(ev)
 	case Exited:
 		m.exit(ev.Tasks)
 	case Departed:
-		m.depart(ev.Tasks)
+		m.depart(ev)
 	case Acknowledge:
 		m.acknowledge(ev)
 	case OpenEpoch:
@@ -156,7 +157,7 @@ func (m *Machine) serve(ev Event) {
 	if !ok {
 		panic(fmt.Sprintf("coord: unknown event %T", ev))
 	}
-	if err := checkLength(ev); err != nil {
+	if err := m.checkLength(ev); err != nil {
 		m.reply(c.Req, nil, err)
 		return
 	}
@@ -272,7 +273,9 @@ func newEpoch(service serry.Incarnation, jobs []Job, cfg Config) *epoch {
 		gets:       make(map[string]*waiters),
 		groups:     make(map[string]*group),
 		requesters: make(map[uint64]*requester),
-		held:       make(map[serry.Incarnation]int),
+
+		requestersOf: make(requestersOf),
+		held:         make(map[serry.Incarnation]int),
 	}
 	sorted := slices.SortedFunc(slices.Values(jobs), func(a, b Job) int {
 		return serry.TaskID{Job: a.Name}.Compare(serry.TaskID{Job: b.Name})

@@ -163,6 +163,30 @@ func TestResultsAreFreed(t *testing.T) {
 	}
 }
 
+// TestResultsOfTheLost: they stay after a verdict, which may be wrong. However often a task restarts, that
+// is one life of it.
+func TestResultsOfTheLost(t *testing.T) {
+	clause(t, "C-REQ-3")
+	m := coord.New(coord.Config{Jobs: []coord.Job{{Name: "worker", Tasks: 1}}, Service: 100, Recoverable: true})
+	c := &crowd{Machine: m}
+	for life := range serry.Incarnation(100) {
+		call := c.call(0)
+		call.Incarnation = life + 1
+		c.Step(0, coord.RegisterTask{Call: call})
+		call.ID = coord.RequestID{Requester: uint64(life + 1), Number: 1}
+		c.Step(0, coord.IncrementKeyValue{Call: call, Key: "n", By: 1})
+		c.Step(0, coord.Lost{Tasks: []coord.Loss{{Task: call.Task, Incarnation: life + 1, Evidence: "host silent"}}})
+		c.Step(0, coord.Departed{Tasks: []coord.Departure{{Task: call.Task, Incarnation: life + 1}}})
+	}
+	if diff := gocmp.Diff(coord.Kept{Requesters: 1, Results: 1}, c.Kept()); diff != "" {
+		t.Errorf("what is kept of the lost (-want +got):\n%s", diff)
+	}
+	c.Step(0, coord.OpenEpoch{Service: 200})
+	if diff := gocmp.Diff(coord.Kept{}, c.Kept()); diff != "" {
+		t.Errorf("what is kept in the next epoch (-want +got):\n%s", diff)
+	}
+}
+
 // TestManyTasks lets ten thousand register together and one of them fail. All watchers share one picture.
 func TestManyTasks(t *testing.T) {
 	clause(t, "NEW-16", "C-REG-9", "C-WATCH-9")

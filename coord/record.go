@@ -58,22 +58,25 @@ const (
 	kindBarrier           eventKind = 11
 	kindCancelBarrier     eventKind = 12
 	kindGetAliveTasks     eventKind = 13
-	kindSuspect           eventKind = 14
+	kindOldSuspect        eventKind = 14 // with DropsResults, as kindOldLost and kindOldDeparted
 	kindWaitForAllTasks   eventKind = 15
 	kindTick              eventKind = 16
 	kindCancel            eventKind = 17
-	kindLost              eventKind = 18
+	kindOldLost           eventKind = 18
 	kindExited            eventKind = 19
-	kindDeparted          eventKind = 20
+	kindOldDeparted       eventKind = 20
 	kindAcknowledge       eventKind = 21
 	kindOpenEpoch         eventKind = 22
 	kindStop              eventKind = 23
 	kindResume            eventKind = 24
+	kindSuspect           eventKind = 25
+	kindLost              eventKind = 26
+	kindDeparted          eventKind = 27
 )
 
 // kindOf finds the kind of an event that can change state; others have no record.
 func kindOf(ev Event) eventKind {
-	switch ev.(type) {
+	switch ev := ev.(type) {
 	case RegisterTask:
 		return kindRegisterTask
 	case Heartbeat:
@@ -101,6 +104,9 @@ func kindOf(ev Event) eventKind {
 	case GetAliveTasks:
 		return kindGetAliveTasks
 	case Suspect:
+		if ev.DropsResults {
+			return kindOldSuspect
+		}
 		return kindSuspect
 	case WaitForAllTasks:
 		return kindWaitForAllTasks
@@ -110,16 +116,22 @@ func kindOf(ev Event) eventKind {
 
 // ownKindOf finds the kind of an event that only the owner sends.
 func ownKindOf(ev Event) eventKind {
-	switch ev.(type) {
+	switch ev := ev.(type) {
 	case Tick:
 		return kindTick
 	case Cancel:
 		return kindCancel
 	case Lost:
+		if ev.DropsResults {
+			return kindOldLost
+		}
 		return kindLost
 	case Exited:
 		return kindExited
 	case Departed:
+		if ev.DropsResults {
+			return kindOldDeparted
+		}
 		return kindDeparted
 	case Acknowledge:
 		return kindAcknowledge
@@ -192,8 +204,9 @@ func (c *coder) event(kind eventKind, ev Event) Event {
 		return fields(c, ev, func(e *CancelBarrier) { c.call(&e.Call); c.string(&e.ID); signed(c, &e.Counter) })
 	case kindGetAliveTasks:
 		return fields(c, ev, func(e *GetAliveTasks) { c.call(&e.Call); c.tasks(&e.Tasks); c.value(&e.Word) })
-	case kindSuspect:
+	case kindSuspect, kindOldSuspect:
 		return fields(c, ev, func(e *Suspect) {
+			e.DropsResults = kind == kindOldSuspect
 			c.call(&e.Call)
 			c.task(&e.Peer)
 			unsigned(c, &e.Life)
@@ -213,8 +226,9 @@ func (c *coder) ownEvent(kind eventKind, ev Event) Event {
 		return Tick{}
 	case kindCancel:
 		return fields(c, ev, func(e *Cancel) { unsigned(c, &e.Req) })
-	case kindLost:
+	case kindLost, kindOldLost:
 		return fields(c, ev, func(e *Lost) {
+			e.DropsResults = kind == kindOldLost
 			list(c, &e.Tasks, func(l *Loss) {
 				c.task(&l.Task)
 				unsigned(c, &l.Incarnation)
@@ -223,8 +237,11 @@ func (c *coder) ownEvent(kind eventKind, ev Event) Event {
 		})
 	case kindExited:
 		return fields(c, ev, func(e *Exited) { c.departures(&e.Tasks) })
-	case kindDeparted:
-		return fields(c, ev, func(e *Departed) { c.departures(&e.Tasks) })
+	case kindDeparted, kindOldDeparted:
+		return fields(c, ev, func(e *Departed) {
+			e.DropsResults = kind == kindOldDeparted
+			c.departures(&e.Tasks)
+		})
 	case kindAcknowledge:
 		return fields(c, ev, func(e *Acknowledge) {
 			unsigned(c, &e.Requester)

@@ -152,7 +152,12 @@ func (c *coder) epoch(m *Machine) {
 	}
 	c.value(&ep.joined)
 	ascending(c, &ep.known, func(_ serry.Incarnation, at *index) { c.index(ep, at) })
-	ascending(c, &ep.requesters, func(id uint64, r **requester) { c.requester(id, r) })
+	ascending(c, &ep.requesters, func(id uint64, r **requester) {
+		c.requester(id, r)
+		if c.reading {
+			ep.requestersOf.add((*r).inc, id)
+		}
+	})
 	c.barriers(m)
 	c.groups(m)
 	c.newcomers(m)

@@ -63,6 +63,7 @@ func (m *Machine) replaced(w *waiter) bool {
 func (m *Machine) adopt(t *task, inc serry.Incarnation) {
 	if t.inc != inc {
 		m.dropAliveCalls(t)
+		m.dropRequesters(t.inc) // C-REQ-3: what it repeats from now on is refused as stale
 		t.inc = inc
 		t.registered = m.version + 1
 	}

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -261,6 +262,48 @@ func TestNumberedCalls(t *testing.T) {
 			t.Errorf("the next increment gave %s; want 3", got)
 		}
 	})
+}
+
+// TestFalseDeath: a host is cut off until its task is called lost, or even departed. The increment that
+// was committed meanwhile is sent again when the host comes back, and is the same one.
+func TestFalseDeath(t *testing.T) {
+	lab.Clause(t, "C-REQ-2", "C-REQ-3", "C-LOST-5")
+	for _, outage := range []time.Duration{6 * time.Second, time.Minute} {
+		synctest.Test(t, func(t *testing.T) {
+			var stuck atomic.Pointer[chan struct{}]
+			disk := store.NewShared(store.SharedConfig{Fault: func(op store.Op) error {
+				if held := stuck.Load(); held != nil && op.Action == store.OpAppend && !op.Done {
+					<-*held
+				}
+				return nil
+			}})
+			cfg := cluster(2)
+			cfg.Cluster.Recoverable = true
+			cfg, _ = lead(t, disk, cfg)
+			s := start(t, cfg)
+			h, other := dialHost(t, s, stream.Relay), dialHost(t, s, stream.Relay)
+			h.register(0)
+			other.register(1)
+			held := make(chan struct{})
+			stuck.Store(&held)
+			who := &xlapb.Incarnations{TaskIncarnation: uint64(incarnation(0))}
+			id := h.send(stream.Call{Conn: 1, Number: 2, Watermark: 1, Method: xlapb.CoordinationService_IncrementKeyValue_FullMethodName},
+				&xlapb.IncrementKeyValueRequest{Incarnations: who, Key: "n", Increment: 1})
+			h.cut(true)
+			stuck.Store(nil)
+			close(held) // it is committed, and its reply finds no connection
+			time.Sleep(outage)
+			if got := s.View().Tasks[0]; got.State != serry.Failed {
+				t.Fatalf("after %v of silence the task is %v; want it lost", outage, got.State)
+			}
+			h.back()
+			time.Sleep(2 * time.Second)
+			var got xlapb.IncrementKeyValueResponse
+			if err := proto.Unmarshal(h.reply(id).Body, &got); err != nil || string(got.GetKv().GetValue()) != "1" {
+				t.Errorf("after %v: IncrementKeyValue() = %v, %v; want 1", outage, &got, err)
+			}
+		})
+	}
 }
 
 func TestEpochsAreTold(t *testing.T) {
