@@ -44,6 +44,9 @@ func (p *pool) number(x any, aside func([]byte) Ref) uint64 {
 	}
 	c := &coder{aside: aside, pool: p}
 	c.thing(&x)
+	if c.err != nil {
+		panic(fmt.Sprintf("coord: %T cannot be written: %v", x, c.err))
+	}
 	n := p.numbers[string(c.b)]
 	if n == 0 {
 		n = uint64(len(p.numbers)) + 1

@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"errors"
 	"fmt"
+	"math"
 	"os"
 	"reflect"
 	"slices"
@@ -319,4 +320,18 @@ func TestEveryErrorHasANumber(t *testing.T) {
 	if got, want := len(coord.Sentinels()), strings.Count(string(source), "= errors.New("); got != want {
 		t.Errorf("%d plain errors have a number; want all %d of package serry", got, want)
 	}
+}
+
+// TestNoBrokenSnapshot: what cannot be written down is a fault of the program, which ends it as it does
+// for a record. A snapshot with a hole in it would be found only after the next restart.
+func TestNoBrokenSnapshot(t *testing.T) {
+	clause(t, "C-LOG-3", "C-LOG-4")
+	m := coord.New(coord.Config{Jobs: []coord.Job{{Name: "worker", Tasks: 1}}, Service: 100})
+	m.Step(math.MaxInt64, coord.InsertKeyValue{Key: "k"}) // no service lives that long
+	defer func() {
+		if recover() == nil {
+			t.Error("Snapshot() of a time that no reader takes returned; want a panic")
+		}
+	}()
+	m.Snapshot(nil)
 }

@@ -31,6 +31,9 @@ func (m *Machine) AppendSnapshot(dst []byte, aside func(value []byte) Ref) []byt
 	start := len(dst)
 	c := &coder{b: slices.Grow(dst, m.ep.keys.written(aside != nil)), aside: aside, pool: newPool()}
 	c.machine(m)
+	if c.err != nil {
+		panic(fmt.Sprintf("coord: the machine cannot be written: %v", c.err))
+	}
 	things := &coder{}
 	things.count(len(c.pool.numbers))
 	front := append(things.b, c.pool.written...)
