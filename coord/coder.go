@@ -11,9 +11,46 @@ import (
 	"github.com/serry-dev/serry"
 )
 
-// Version is that of the journal's records and of snapshots. It rises when their form changes, or
-// when the machine would do something else with an old record (C-LOG-4).
-const Version = 1
+// Version is that of the records and snapshots that this package writes. It rises when their form
+// changes, when there is a new kind of event, or when the machine would do something else with an old
+// record (C-LOG-4). Those of OldestVersion and later are read: a service is upgraded from one version to
+// the next without a stop. All others are refused with a [VersionError].
+//
+// Version 2 has the events Suspect, Lost and Departed that keep the results of a lost life.
+const (
+	Version       = 2
+	OldestVersion = 1
+)
+
+// raised makes this package write the next version, and read it, if it is not empty. The linker sets it
+// for a test of upgrades between two builds:
+//
+//	go build -ldflags '-X github.com/serry-dev/serry/coord.raised=yes'
+var raised string
+
+// written is the version that is written.
+func written() uint64 {
+	if raised != "" {
+		return Version + 1
+	}
+	return Version
+}
+
+// A VersionError says that something was written by a version of serry that this one cannot read, and
+// what to do.
+type VersionError struct {
+	What           string // "journal record", "snapshot", "journal file"
+	Version        uint64 // that it has
+	Oldest, Newest uint64 // that are read
+}
+
+func (e *VersionError) Error() string {
+	do := "use the newer serry that wrote it"
+	if e.Version < e.Oldest {
+		do = "let an earlier version of serry, which reads both, go on with it first"
+	}
+	return fmt.Sprintf("%s of version %d, and this serry reads versions %d to %d: %s", e.What, e.Version, e.Oldest, e.Newest, do)
+}
 
 // AsideBytes is the size above which a value is not written into records and snapshots: they hold
 // its [Ref], and the value is kept aside (C-LOG-5).
@@ -59,17 +96,15 @@ func seal(dst, body []byte) []byte {
 
 // beforeBody appends what stands before a body of a size.
 func beforeBody(dst []byte, size int) []byte {
-	return binary.AppendUvarint(binary.AppendUvarint(dst, Version), uint64(size))
+	return binary.AppendUvarint(binary.AppendUvarint(dst, written()), uint64(size))
 }
 
-// unseal takes the first sealed body from b.
-func unseal(b []byte) (body, rest []byte, err error) {
+// unseal takes the first sealed body from b, which is called what. The seal is the same in all versions,
+// so that damage is told from a version that cannot be read.
+func unseal(b []byte, what string) (body, rest []byte, err error) {
 	version, n := binary.Uvarint(b)
 	if n <= 0 {
 		return nil, nil, errShort
-	}
-	if version != Version {
-		return nil, nil, fmt.Errorf("version is %d, want %d", version, Version)
 	}
 	size, m := binary.Uvarint(b[n:])
 	if start := n + m; m <= 0 || size > uint64(len(b)-start) || len(b)-start-int(size) < crc32.Size {
@@ -78,6 +113,9 @@ func unseal(b []byte) (body, rest []byte, err error) {
 	end := n + m + int(size)
 	if binary.LittleEndian.Uint32(b[end:]) != checksum(b[:end]) {
 		return nil, nil, errors.New("checksum is wrong")
+	}
+	if version < OldestVersion || version > written() {
+		return nil, nil, &VersionError{What: what, Version: version, Oldest: OldestVersion, Newest: written()}
 	}
 	return b[n+m : end], b[end+crc32.Size:], nil
 }

@@ -1,5 +1,7 @@
 package coord
 
+import "encoding/binary"
+
 // Kept is what a machine holds in memory for calls and barriers, for tests of what it frees.
 type Kept struct {
 	Waiting    int // calls that wait
@@ -42,9 +44,26 @@ func Seal(body []byte) []byte { return seal(nil, body) }
 
 // Unseal is the reverse of Seal.
 func Unseal(b []byte) ([]byte, error) {
-	body, _, err := unseal(b)
+	body, _, err := unseal(b, "body")
 	return body, err
 }
 
 // Sentinels are the plain errors that have a number.
 func Sentinels() []error { return sentinels }
+
+// AsVersion gives records or a snapshot another version, as the build of that version would have
+// written them.
+func AsVersion(b []byte, version uint64) (again []byte, err error) {
+	for len(b) > 0 {
+		body, rest, err := unseal(b, "body")
+		if err != nil {
+			return nil, err
+		}
+		start := len(again)
+		again = binary.AppendUvarint(binary.AppendUvarint(again, version), uint64(len(body)))
+		again = append(again, body...)
+		again = binary.LittleEndian.AppendUint32(again, checksum(again[start:]))
+		b = rest
+	}
+	return again, nil
+}

@@ -23,7 +23,7 @@ func AppendRecord(b []byte, at Time, ev Event, aside func(value []byte) Ref) []b
 // ReadRecord reads the first record of b. Calls are marked as [Call.Replayed]. It takes any bytes,
 // and never more memory than a multiple of their number, or of the largest cluster.
 func ReadRecord(b []byte, fetch func(Ref) ([]byte, error)) (at Time, ev Event, rest []byte, err error) {
-	body, rest, err := unseal(b)
+	body, rest, err := unseal(b, "journal record")
 	if err != nil {
 		return 0, nil, nil, fmt.Errorf("record: %w", err)
 	}

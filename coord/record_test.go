@@ -248,10 +248,45 @@ func TestDamage(t *testing.T) {
 	if _, err := coord.Restore(l.cfg, append(snapshot, 0), nil); err == nil {
 		t.Error("Restore() with a byte too many succeeds; want an error")
 	}
-	newer := slices.Clone(record)
-	newer[0] = coord.Version + 1
-	if _, _, _, err := coord.ReadRecord(newer, nil); err == nil || !strings.Contains(err.Error(), "version") {
-		t.Errorf("ReadRecord() of another version = %v; want an error that says so", err)
+}
+
+// C-LOG-4: records and snapshots of the version before are read, also among those of this one, which is
+// what an upgrade leaves; those of the next version are refused, and the error says what to do.
+func TestVersions(t *testing.T) {
+	clause(t, "C-LOG-4")
+	l := newLegend(randomBytes(3, 900))
+	if err := l.tell(); err != nil {
+		t.Fatal(err)
+	}
+	as := func(b []byte, version uint64) []byte {
+		again, err := coord.AsVersion(b, version)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return again
+	}
+	snapshot, record := l.machine.Snapshot(nil), coord.AppendRecord(nil, 5, recorded()[0], nil)
+	read := func(version uint64) (ofSnapshot, ofRecord error) {
+		_, ofSnapshot = coord.Restore(l.cfg, as(snapshot, version), nil)
+		_, _, _, ofRecord = coord.ReadRecord(as(record, version), nil)
+		return ofSnapshot, ofRecord
+	}
+	for version := uint64(coord.OldestVersion); version <= coord.Version; version++ {
+		if s, r := read(version); s != nil || r != nil {
+			t.Errorf("version %d: Restore() = %v, ReadRecord() = %v; want both read", version, s, r)
+		}
+	}
+	if coord.OldestVersion != coord.Version-1 {
+		t.Errorf("the oldest version read is %d; want the one before %d", coord.OldestVersion, coord.Version)
+	}
+	for version, do := range map[uint64]string{coord.Version + 1: "newer serry", coord.OldestVersion - 1: "earlier version"} {
+		s, r := read(version)
+		for _, err := range []error{s, r} {
+			ve, ok := errors.AsType[*coord.VersionError](err)
+			if !ok || ve.Version != version || ve.Newest != coord.Version || !strings.Contains(err.Error(), do) {
+				t.Errorf("version %d is read with %v; want a VersionError that says %q", version, err, do)
+			}
+		}
 	}
 }
 

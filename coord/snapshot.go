@@ -65,7 +65,7 @@ func Restore(cfg Config, snapshot []byte, fetch func(Ref) ([]byte, error)) (*Mac
 		return nil, err
 	}
 	cfg.Limits = cfg.Limits.withDefaults()
-	body, rest, err := unseal(snapshot)
+	body, rest, err := unseal(snapshot, "snapshot")
 	if err == nil && len(rest) > 0 {
 		err = errors.New("goes on after its end")
 	}
