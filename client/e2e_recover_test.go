@@ -1,6 +1,8 @@
 package client_test
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"testing"
 	"testing/synctest"
@@ -155,4 +157,34 @@ func TestRestartedTaskComesToTheBarrierAgain(t *testing.T) {
 		}
 		all(t, "Barrier(before_shutdown)", tasks, func(k *task) error { return k.meet("before_shutdown", barrier) })
 	})
+}
+
+// TestReplacedMemberIsTold: a second process joins as a task whose first one lives, and may. The first is
+// lost at once, with the reason, whichever way errors are delivered; with delivery by heartbeat that is at
+// its next one.
+func TestReplacedMemberIsTold(t *testing.T) {
+	lab.Clause(t, "C-INC-3", "C-INC-6", "C-POLL-11")
+	for _, byBeat := range []bool{false, true} {
+		inDialects(t, func(t *testing.T, d client.Dialect) {
+			cfg := recoverable(2)
+			cfg.Cluster.ErrorsByBeat = byBeat
+			f := newFleet(t, d, cfg)
+			f.cfg.Recoverable = true
+			tasks := f.join(2)
+			second := f.again(1)
+			if byBeat {
+				time.Sleep(heartbeat)
+			}
+			wantIs(t, "Err() of the first process", tasks[1].Err(), serry.ErrStale)
+			var fault *client.Fault
+			if !errors.As(context.Cause(tasks[1].Context()), &fault) || fault.Kind != client.FaultSelf {
+				t.Errorf("its context ended with %v; want that the service refuses us", context.Cause(tasks[1].Context()))
+			}
+			for _, k := range []*task{tasks[0], second} {
+				if k.Err() != nil {
+					t.Errorf("Err() of %v = %v; want nil", k.cfg.Task, k.Err())
+				}
+			}
+		})
+	}
 }

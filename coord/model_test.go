@@ -183,6 +183,7 @@ func (m *model) register(t int, inc serry.Incarnation, req coord.Req) {
 	}
 	m.lives[inc] = t
 	if k.inc != inc {
+		m.answer(k.poll, serry.ErrStale.Error())
 		m.dropAlive(t)
 		k.inc = inc
 		if m.recoverable {

@@ -59,9 +59,12 @@ func (m *Machine) replaced(w *waiter) bool {
 	return known && w.inc != 0 && m.ep.tasks[at].inc != w.inc && !m.cfg.has(IgnoreIncarnation)
 }
 
-// adopt stores the incarnation with which a task registers.
+// adopt stores the incarnation with which a task registers. The life that it replaces may still run. Its
+// error poll tells it: nothing else does in a job whose tasks may come back, where its heartbeats are
+// good ones (C-HB-5).
 func (m *Machine) adopt(t *task, inc serry.Incarnation) {
 	if t.inc != inc {
+		m.endPoll(t, serry.ErrStale)
 		m.dropAliveCalls(t)
 		m.dropRequesters(t.inc) // C-REQ-3: what it repeats from now on is refused as stale
 		t.inc = inc
@@ -208,6 +211,8 @@ func (m *Machine) heartbeat(w *waiter, ev Heartbeat) {
 		m.answer(w, nil, &serry.TaskError{Task: t.id, Incarnation: t.inc, Reason: t.err, Err: serry.ErrAlreadyFailed})
 	case t.state == serry.Disconnected && !m.withinGrace(t):
 		m.answer(w, nil, serry.ErrNotRegistered)
+	case m.cfg.ErrorsByBeat && m.replaced(w): // no poll would tell it
+		m.answer(w, nil, serry.ErrStale)
 	case ev.Incarnation == t.inc || t.recoverable:
 		m.answer(w, Registered{Service: m.ep.service}, nil)
 	default:

@@ -22,14 +22,16 @@ const beatTimeout = 10 * time.Second
 // a connection of its own and polls for errors.
 func playServed(t *testing.T, d wire.Dialect, f func(b *bench, tasks []*peer, polls []<-chan end)) {
 	t.Helper()
+	playCluster(t, d, coord.Config{}, f)
+}
+
+// playCluster is playServed with settings of the cluster.
+func playCluster(t *testing.T, d wire.Dialect, cfg coord.Config, f func(b *bench, tasks []*peer, polls []<-chan end)) {
+	t.Helper()
+	cfg.Jobs, cfg.HeartbeatTimeout = []coord.Job{{Name: "worker", Tasks: 2}}, beatTimeout
+	cfg.RegisterBarrier, cfg.RegisterTimeout = true, time.Hour
 	synctest.Test(t, func(t *testing.T) {
-		srv, err := server.New(server.Config{
-			Cluster: coord.Config{
-				Jobs: []coord.Job{{Name: "worker", Tasks: 2}}, RegisterBarrier: true, RegisterTimeout: time.Hour,
-				HeartbeatTimeout: beatTimeout,
-			},
-			HeartbeatSlack: -1, Term: 1,
-		})
+		srv, err := server.New(server.Config{Cluster: cfg, HeartbeatSlack: -1, Term: 1})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -181,6 +183,28 @@ func TestExitedByName(t *testing.T) {
 			if !errors.Is(err, serry.ErrTaskDead) {
 				b.Errorf("PollForError = %v; want a dead task", err)
 			}
+		})
+	})
+}
+
+// TestReplaced: in a job whose tasks may come back a second process registers as task 1. The first is told
+// at once by its error poll, and hears the same when it polls again; task 0 hears nothing.
+func TestReplaced(t *testing.T) {
+	clause(t, "C-INC-3", "C-POLL-9", "A-SIDE-3")
+	each(t, func(t *testing.T, d wire.Dialect) {
+		playCluster(t, d, coord.Config{Recoverable: true}, func(b *bench, tasks []*peer, polls []<-chan end) {
+			old, next := tasks[1], b.connect(d, 1, 300)
+			b.want("RegisterTask of the second process", next.call(coord.RegisterTask{Call: next.who()}), "OK")
+			for range 2 {
+				e := b.ended("PollForError", polls[1])
+				b.want("PollForError of the first", e, "Aborted")
+				if err := d.Error(e.st.Code, e.st.Message, e.st.Details); !errors.Is(err, serry.ErrStale) {
+					b.Errorf("PollForError of the first = %v; want %v", err, serry.ErrStale)
+				}
+				polls[1] = old.start(b.Context(), coord.PollForError{Call: old.who()})
+			}
+			b.pending("PollForError of the other task", polls[0])
+			b.pending("PollForError of the second process", next.start(b.Context(), coord.PollForError{Call: next.who()}))
 		})
 	})
 }
