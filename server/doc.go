@@ -27,6 +27,10 @@
 // and answers, deadlines extended by the outage, and a fresh budget for every task. A server that is no
 // longer the leader, or cannot write, ends and says nothing more ([Server.Done], [Server.Err]).
 //
+// A journal that stands still holds up answers and nothing else. No goroutine that reads a connection
+// waits for it, so heartbeats are read and answered; calls gather in the queue up to its limits; and the
+// time of the machine stands still, so that no barrier times out because of it (see timeline.go).
+//
 // One server stands for many runs of a job, one after the other; the machine calls them epochs. A
 // [Server] may be used from any goroutine.
 package server

@@ -103,11 +103,11 @@ func (h *handler) serve(c rpc.Conn, call rpc.CallID, method string, body []byte,
 		to.answer(shape.Encode(coord.Reply{Result: coord.Registered{Service: e.service}}))
 		return
 	}
-	it := item{event: ev, from: to, req: req, bytes: int64(len(body))}
+	it := item{event: ev, from: to, req: req, vital: !kind.refusable(), bytes: int64(len(body))}
 	if h.asked != nil && len(body) > coord.AsideBytes {
 		it.word = namedValues(ev)
 	}
-	if err := h.enqueue(it, kind); err != nil && !h.mute.Load() {
+	if err := h.enqueue(it, len(e.seats)); err != nil && !h.mute.Load() {
 		to.answer(refusal(shape, err))
 	}
 }
@@ -126,11 +126,27 @@ func (h *handler) origin(p *peer, e *epoch, req coord.Req, method string, b besi
 	return o
 }
 
-func (h *handler) enqueue(it item, k kind) error {
-	if it.from.peer.surplus && k.refusable() {
+// vitalCalls is how many calls that must not be refused one connection may have in the queue, in a job of
+// so many tasks. A client has one registration, one heartbeat and one poll under way, and repeats them
+// every few seconds. What is beyond this bound is a flood, and no client that could die of the answer.
+func vitalCalls(tasks int) int64 { return int64(1024 + 8*tasks) }
+
+func (h *handler) enqueue(it item, tasks int) error {
+	p := it.from.peer
+	switch {
+	case !it.vital && p.surplus:
 		return &serry.LimitError{Limit: "connections", Max: int64(h.limits.Connections)}
+	case !it.vital:
+		return h.queue.put(it, true)
+	case p.vital.Add(1) > vitalCalls(tasks):
+		p.vital.Add(-1)
+		return &serry.LimitError{Limit: "vital calls of a connection in the queue", Max: vitalCalls(tasks)}
 	}
-	return h.queue.put(it, k.refusable())
+	err := h.queue.put(it, false)
+	if err != nil {
+		p.vital.Add(-1)
+	}
+	return err
 }
 
 // answer ends a call from the handler. The transport flushes by itself.

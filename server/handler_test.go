@@ -27,7 +27,7 @@ func TestFullQueue(t *testing.T) {
 	t.Attr("clause", "C-LIM-1 NEW-62")
 	jobs := []coord.Job{{Name: "worker", Tasks: 1}}
 	limits := Limits{QueueEvents: 1, QueueBytes: 1 << 10, Connections: 1}
-	h := &handler{limits: limits, queue: newQueue(limits), stats: newStats()}
+	h := &handler{limits: limits, queue: newQueue(limits, clock{}), stats: newStats()}
 	h.epoch.Store(newEpoch(coord.Opened{Service: 9, Jobs: jobs}, wire.NewCodec(jobs)))
 	c := &struct{ codesConn }{codesConn{}}
 	h.Open(c)
@@ -53,9 +53,15 @@ func TestFullQueue(t *testing.T) {
 	if len(c.codesConn) != 2 || c.codesConn[1] != codes.ResourceExhausted || c.codesConn[3] != codes.ResourceExhausted {
 		t.Errorf("answers %v; want RESOURCE_EXHAUSTED for call 1, too many bytes, and 3, too many events", c.codesConn)
 	}
-	if items, _ := h.queue.drain(nil); len(items) != 5 {
+	items, _ := h.queue.drain(nil)
+	if len(items) != 5 {
 		t.Errorf("%d items queued; want 5, those that must not be refused among them", len(items))
 	}
+	insert(10, 10)
+	if c.codesConn[10] != codes.ResourceExhausted {
+		t.Errorf("an insert while drained items have not been stepped = %v; want RESOURCE_EXHAUSTED", c.codesConn[10])
+	}
+	h.queue.stepped(items)
 	insert(8, 10)
 	if _, refused := c.codesConn[8]; refused {
 		t.Errorf("an insert after the queue was drained was refused: %v", c.codesConn[8])

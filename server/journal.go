@@ -17,8 +17,8 @@ const (
 	// waves are joined to, so that one write stays a write of modest size.
 	maxBatchBytes = 512 << 10
 
-	// wavesAhead is how many waves may wait for the journal. The owner waits with the next, and calls
-	// gather in its queue, which has limits of its own.
+	// wavesAhead is how many waves may wait for the journal. With so many, the owner steps nothing until
+	// the journal has taken some, and calls gather in the queue, which has limits of its own.
 	wavesAhead = 64
 
 	// tickPeriod is how much service time may be lost in an outage while a deadline is pending
@@ -52,6 +52,7 @@ type journal struct {
 	cancel    context.CancelCauseFunc
 
 	waves chan *wave
+	taken chan struct{} // has room for one: tells the owner that there is room for waves again
 	spare chan *wave    // that have happened
 	ended chan struct{} // closed when the goroutine has ended, after err was set
 	err   error         // why it ended early, or nil
@@ -65,7 +66,9 @@ type journal struct {
 	pace   pace
 	room   int // bytes that may be added while a snapshot is saved
 
-	writes atomic.Uint64
+	began   atomic.Int64          // coord.Time at which the commit that is under way began, or 0
+	stalled atomic.Pointer[stall] // the last that is over, or nil
+	writes  atomic.Uint64
 }
 
 func newJournal(r store.Reign, p *performer, planted Planted) *journal {
@@ -73,21 +76,47 @@ func newJournal(r store.Reign, p *performer, planted Planted) *journal {
 	return &journal{
 		reign: r, performer: p, planted: planted, ctx: ctx, cancel: cancel,
 		waves:  make(chan *wave, wavesAhead),
+		taken:  make(chan struct{}, 1),
 		spare:  make(chan *wave, wavesAhead),
 		ended:  make(chan struct{}),
 		broken: make(chan error, 1),
 	}
 }
 
-// full says whether the owner would have to wait. A nil journal never is.
-func (j *journal) full() bool { return j != nil && len(j.waves) == cap(j.waves) }
+// full says whether there is no room for another wave. A nil journal always has some, and one that has
+// ended refuses waves in hand.
+func (j *journal) full() bool {
+	if j == nil || len(j.waves) < cap(j.waves) {
+		return false
+	}
+	select {
+	case <-j.ended:
+		return false
+	default:
+		return true
+	}
+}
 
-// hand takes a wave and returns room for the next one. It is over when the journal has ended.
+// await waits until there may be room for another wave.
+func (j *journal) await() {
+	select {
+	case <-j.taken:
+	case <-j.ended:
+	}
+}
+
+// hand takes a wave and returns room for the next one. It is over when the journal has ended. It never
+// blocks: whoever has the owner's turn asks full first, and nobody else hands over waves meanwhile.
 func (j *journal) hand(w *wave) (next *wave, over bool) {
 	select {
-	case j.waves <- w:
 	case <-j.ended:
 		return new(wave), true
+	default:
+	}
+	select {
+	case j.waves <- w:
+	default:
+		panic("server: a wave for a journal without room")
 	}
 	select {
 	case next = <-j.spare:
@@ -95,6 +124,21 @@ func (j *journal) hand(w *wave) (next *wave, over bool) {
 		next = new(wave)
 	}
 	return next, false
+}
+
+// stall is the last time in which a commit took so long that callers noticed; it ends now if the commit is
+// under way. Without one, and without a journal, it is zero.
+func (j *journal) stall(now coord.Time) stall {
+	if j == nil {
+		return stall{}
+	}
+	if began := coord.Time(j.began.Load()); began != 0 && late(now, began) {
+		return stall{began, now}
+	}
+	if last := j.stalled.Load(); last != nil {
+		return *last
+	}
+	return stall{}
 }
 
 // close is called by the owner after the last wave, and returns when all have happened.
@@ -118,6 +162,7 @@ func (j *journal) run() {
 			}
 			group = j.gather(append(group[:0], w))
 			leaving = group[len(group)-1].leaves()
+			j.tellTaken()
 		case err := <-j.broken:
 			j.fail(err)
 			return
@@ -132,6 +177,14 @@ func (j *journal) run() {
 		if leaving {
 			return // what happens to the reign from now on is not our concern
 		}
+	}
+}
+
+// tellTaken tells the owner that waves have been taken.
+func (j *journal) tellTaken() {
+	select {
+	case j.taken <- struct{}{}:
+	default:
 	}
 }
 
@@ -198,6 +251,7 @@ func since(began time.Time) time.Duration {
 // commit writes down what the waves of a group change, makes sure that the service is still ours, and
 // lets them happen.
 func (j *journal) commit(group []*wave) error {
+	defer j.time()()
 	records, answers := j.join(group)
 	snapshot := group[len(group)-1].snapshot
 	if err := j.put(group); err != nil {
@@ -234,6 +288,19 @@ func (j *journal) commit(group []*wave) error {
 		j.saveMeanwhile(snapshot)
 	}
 	return nil
+}
+
+// time notes that a commit begins, and returns what notes its end.
+func (j *journal) time() (done func()) {
+	clock := j.performer.handler.clock
+	began := max(1, clock.now())
+	j.began.Store(int64(began))
+	return func() {
+		if now := clock.now(); late(now, began) {
+			j.stalled.Store(&stall{began, now})
+		}
+		j.began.Store(0)
+	}
 }
 
 // join puts the records of a group in a row, and says whether somebody hears of it.

@@ -38,6 +38,7 @@ type owner struct {
 	machine  *coord.Machine
 
 	now     coord.Time // of the batch
+	time    timeline   // of the machine
 	epoch   *epoch     // as of the last step; handler.epoch is as of the last commit
 	waiting map[coord.Req]*waiter
 	meeting int // waiting calls that wait for other tasks
@@ -58,8 +59,10 @@ type owner struct {
 	over        bool       // the journal is closed: nothing is stepped any more
 	history     history
 
-	spare []item     // room for the queue
-	due   coord.Time // when run wakes up by itself, or never
+	drained []item     // from the queue
+	rest    []item     // those of them that have not been stepped
+	spare   []item     // room for the queue
+	due     coord.Time // when run wakes up by itself, or never
 }
 
 const never = coord.Time(math.MaxInt64)
@@ -70,17 +73,21 @@ func (o *owner) run() {
 	defer timer.Stop()
 	for {
 		o.turn.Lock()
-		some, open := o.drain()
-		o.due = o.next()
+		full, open := o.take()
+		if !full {
+			o.due = o.next()
+		}
 		due := o.due
 		o.turn.Unlock()
-		if some || o.queue.length() > 0 {
-			continue // help leaves what comes meanwhile to us
-		}
-		if !open {
+		switch {
+		case full:
+			o.journal.await()
+		case o.queue.length() > 0: // help leaves what comes meanwhile to us
+		case !open:
 			return
+		default:
+			o.sleep(timer, due)
 		}
-		o.sleep(timer, due)
 	}
 }
 
@@ -88,21 +95,25 @@ func (o *owner) run() {
 // calls does not keep it from its own connection.
 const helpTurns = 2
 
-// help takes a turn for the goroutine that queued something, unless somebody has one: then that one
+// help takes a turn for the goroutine that queued something, unless another goroutine has it: that one
 // finds what was queued, because it looks once more when it has finished.
+//
+// The goroutine is one that reads a connection, so help never waits: neither for the turn nor for the
+// journal. While the journal stands still, heartbeats behind this call are read and answered all the same;
+// if they were not, a slow disk would look like a silent host.
 func (o *owner) help() {
 	for range helpTurns {
-		if o.journal.full() {
-			break
-		}
 		if o.queue.length() == 0 || !o.turn.TryLock() {
 			return
 		}
-		o.drain()
-		late := o.next() < o.due
+		full, _ := o.take()
+		late := !full && o.next() < o.due
 		o.turn.Unlock()
-		if late {
+		if full || late {
 			o.queue.nudge()
+		}
+		if full {
+			return
 		}
 	}
 	if o.queue.length() > 0 {
@@ -110,51 +121,61 @@ func (o *owner) help() {
 	}
 }
 
-// drain steps through what is queued, or just lets time pass. It says whether there was something, and
-// whether more can come.
-func (o *owner) drain() (some, open bool) {
-	items, open := o.queue.drain(o.spare)
-	o.take(items)
-	o.spare = keep(items)
-	return len(items) > 0, open
+// take steps through one batch of what is queued, or just lets time pass. Where the journal is full it
+// does nothing. open says whether more can come.
+func (o *owner) take() (full, open bool) {
+	if o.journal.full() {
+		return true, true
+	}
+	o.now = o.clock.now() // before the queue is drained, so that nothing in it is later than what is left
+	open = true
+	if len(o.rest) == 0 {
+		o.drained, open = o.queue.drain(o.spare)
+		o.rest, o.spare = o.drained, nil
+	}
+	taken := o.rest[:o.batch(o.rest)]
+	o.queue.stepped(taken)
+	clear(taken)
+	if o.rest = o.rest[len(taken):]; len(o.rest) == 0 {
+		o.spare = keep(o.drained)
+	}
+	return false, open
 }
 
 // keep returns the room of items for reuse, unless a burst made it large.
 func keep(items []item) []item {
-	clear(items)
 	if cap(items) > 4*maxBatch {
 		return nil
 	}
 	return items[:0]
 }
 
-// take steps through items in batches.
-func (o *owner) take(items []item) {
-	for first := true; first || len(items) > 0; first = false {
-		items = items[o.batch(items[:min(len(items), maxBatch)]):]
-	}
-}
-
-// batch steps through some items and whatever has fallen due, then lets the effects happen. It says
+// batch steps through some of the items and whatever has fallen due, then lets the effects happen. It says
 // how many of the items it took.
 func (o *owner) batch(items []item) (taken int) {
 	if o.over {
 		return len(items)
 	}
-	o.now = o.clock.now()
-	for taken < len(items) && len(o.wave.records) < maxBatchBytes {
+	held := o.holdTime()
+	for taken < min(len(items), maxBatch) && len(o.wave.records) < maxBatchBytes {
+		o.time.pass(items[taken].at)
 		if o.item(&items[taken]); o.over {
 			return len(items)
 		}
 		taken++
 	}
-	if due, ok := o.machine.Deadline(); ok && (due <= o.now || o.journal != nil && o.size.tick() <= o.now) {
+	now := o.now
+	if taken < len(items) {
+		now = items[taken].at // what comes next may be an arrival in time
+	}
+	o.time.pass(now)
+	if due, ok := o.machine.Deadline(); ok && !held && (due <= o.time.now || o.journal != nil && o.size.tick() <= o.now) {
 		o.step(coord.Tick{})
 		o.size.last = o.now
 	}
 	o.judge(o.links.due(o.now))
 	if o.progress.due(o.now, o.meeting > 0) {
-		o.progress.report(o.now, o.machine.View())
+		o.progress.report(o.time.now, o.machine.View())
 	}
 	o.count(items[:taken])
 	o.commit()
@@ -171,8 +192,8 @@ func (o *owner) count(items []item) {
 	}
 }
 
-// commit lets the wave happen. Where there is a journal that is not before the journal has it (C-LOG-2),
-// and somebody else's work.
+// commit lets the wave happen. With a journal, the goroutine of the journal does that, once the write is
+// durable (C-LOG-2).
 func (o *owner) commit() {
 	if o.journal == nil {
 		o.performer.perform(o.wave)
@@ -192,7 +213,9 @@ func (o *owner) next() coord.Time {
 		return never // whatever falls due is for the successor
 	}
 	due, ok := o.machine.Deadline()
-	if ok && o.journal != nil {
+	if due = o.time.clock(due); ok && o.time.held(o.now) {
+		due = o.now + lookAgain
+	} else if ok && o.journal != nil {
 		due = min(due, o.size.tick())
 	}
 	if at, some := o.links.next(); some {
@@ -291,7 +314,7 @@ func (o *owner) gone(l life, cause string) {
 
 // step moves the machine and collects what must happen.
 func (o *owner) step(ev coord.Event) {
-	effects := o.machine.Step(o.now, ev)
+	effects := o.machine.Step(o.time.now, ev)
 	if o.journal != nil {
 		o.record()
 	}
@@ -309,7 +332,7 @@ func (o *owner) collect(effects []coord.Effect) {
 		case coord.Opened:
 			o.opened(e)
 		case coord.Note:
-			o.history.add(o.now, e)
+			o.history.add(o.time.now, e)
 			o.wave.notes = append(o.wave.notes, e)
 		}
 	}

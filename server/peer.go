@@ -14,6 +14,8 @@ type peer struct {
 	conn    rpc.Conn // set once
 	surplus bool     // set once: it came when there were as many connections as allowed
 
+	vital atomic.Int64 // calls in the queue that must not be refused
+
 	// Written by the owner, read by handlers: the lives this connection carried. Never changed in
 	// place.
 	lives atomic.Pointer[[]carried]

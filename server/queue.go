@@ -14,7 +14,9 @@ type item struct {
 	event coord.Event // or nil
 	from  origin      // of a call
 	req   coord.Req   // of a call
+	vital bool        // a call that must not be refused
 	bytes int64       // of a call, counted by the queue
+	at    coord.Time  // when it was put into the queue
 	word  any         // with a nil event: one of the types below; with one: its values that will lie aside, or nil
 }
 
@@ -57,21 +59,31 @@ type (
 	}
 )
 
+// mostItems is how many items may wait before streams that bring more are broken (see hosts.tell). Only a
+// peer that floods the server while its journal stands still gets there: calls are refused long before,
+// and peers in order have little else to say.
+const mostItems = 1 << 20
+
 // A queue holds items for the owner. Any goroutine may push; only who has the owner's turn drains.
+//
+// An item counts against the limits until it has been stepped, not only until it is drained: while the
+// journal stands still, the owner keeps what it has drained.
 type queue struct {
 	wake   chan struct{} // has room for one: tells run that there is something to do
 	limits Limits        // set once
+	clock  clock         // set once
 
 	mu struct {
 		sync.Mutex
-		items  []item
-		bytes  int64
-		closed bool
+		items   []item
+		waiting int   // items that were put and not stepped
+		bytes   int64 // of them
+		closed  bool
 	}
 }
 
-func newQueue(l Limits) *queue {
-	return &queue{wake: make(chan struct{}, 1), limits: l}
+func newQueue(l Limits, c clock) *queue {
+	return &queue{wake: make(chan struct{}, 1), limits: l, clock: c}
 }
 
 // push appends a word of ours, and wakes the owner for it. The error is ErrStopped.
@@ -81,21 +93,24 @@ func (q *queue) push(word any) error {
 	return err
 }
 
-// put appends it for whoever calls owner.help next. What must not be refused is taken whatever the
-// limits; it is bounded by the number of connections and tasks. The error is ErrStopped or a
-// LimitError.
+// put appends it for whoever calls owner.help next, with the time at which it came. The time is taken
+// under the lock, so that items are in the order of their times. What must not be refused is taken
+// whatever the limits; it is bounded by the number of connections and tasks. The error is ErrStopped or
+// a LimitError.
 func (q *queue) put(it item, refusable bool) error {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	switch {
 	case q.mu.closed:
 		return serry.ErrStopped
-	case refusable && len(q.mu.items) >= q.limits.QueueEvents:
+	case refusable && q.mu.waiting >= q.limits.QueueEvents:
 		return &serry.LimitError{Limit: "queue events", Max: int64(q.limits.QueueEvents)}
 	case refusable && q.mu.bytes+it.bytes > q.limits.QueueBytes:
 		return &serry.LimitError{Limit: "queue bytes", Max: q.limits.QueueBytes}
 	}
+	it.at = q.clock.now()
 	q.mu.items = append(q.mu.items, it)
+	q.mu.waiting++
 	q.mu.bytes += it.bytes
 	return nil
 }
@@ -107,15 +122,29 @@ func (q *queue) nudge() {
 	}
 }
 
-// drain returns everything queued, and whether more can come. spare becomes the room for what
-// comes next.
+// drain returns everything that was put since the last drain, and whether more can come. spare becomes
+// the room for what comes next.
 func (q *queue) drain(spare []item) (items []item, open bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	items = q.mu.items
 	q.mu.items = spare[:0]
-	q.mu.bytes = 0
 	return items, !q.mu.closed
+}
+
+// stepped gives back what items, which were drained, had of the limits.
+func (q *queue) stepped(items []item) {
+	bytes := int64(0)
+	for i := range items {
+		bytes += items[i].bytes
+		if items[i].vital {
+			items[i].from.peer.vital.Add(-1)
+		}
+	}
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.mu.waiting -= len(items)
+	q.mu.bytes -= bytes
 }
 
 // close lets nothing more in. The owner ends when it has drained the rest.
@@ -126,8 +155,9 @@ func (q *queue) close() {
 	q.nudge()
 }
 
+// length is how many items have not been stepped yet.
 func (q *queue) length() int {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	return len(q.mu.items)
+	return q.mu.waiting
 }

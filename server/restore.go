@@ -86,6 +86,7 @@ func (o *owner) begin(cfg Config, p *past, began time.Time) error {
 	}
 	first := o.history.first // which a new epoch would forget
 	o.now = o.machine.Now()
+	o.time.now = o.now
 	o.collect(o.machine.Present())
 	o.history.first = first
 	for _, t := range o.machine.View().Tasks {

@@ -55,7 +55,7 @@ func New(cfg Config) (*Server, error) {
 	clk := clock{time.Now().Add(-time.Duration(history.machine.Now()))} // C-TIME-1
 	methods := wire.Methods(valueLimit(cfg.Cluster.Limits))
 	st := newStats()
-	h := &handler{limits: cfg.Limits, taskURI: cfg.TaskURI, clock: clk, queue: newQueue(cfg.Limits), stats: st, term: cfg.Term}
+	h := &handler{limits: cfg.Limits, taskURI: cfg.TaskURI, clock: clk, queue: newQueue(cfg.Limits, clk), stats: st, term: cfg.Term}
 	if cfg.Journal != nil {
 		h.asked = make(chan struct{}, 1)
 	}
@@ -100,6 +100,7 @@ func newOwner(cfg Config, s *Server) *owner {
 
 		leastGrowth: cfg.SnapshotBytes,
 		wave:        new(wave),
+		due:         never,
 	}
 	o.performer = newPerformer(s)
 	if cfg.Journal != nil {

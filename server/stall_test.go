@@ -23,7 +23,7 @@ func connectedSilence() (*silence, *epoch) {
 	if err != nil {
 		panic(err)
 	}
-	h := &handler{limits: cfg.Limits, queue: newQueue(cfg.Limits)}
+	h := &handler{limits: cfg.Limits, queue: newQueue(cfg.Limits, clock{})}
 	e := newEpoch(coord.Opened{Service: 1, Jobs: cfg.Cluster.Jobs}, wire.NewCodec(cfg.Cluster.Jobs))
 	for i := range e.seats {
 		e.seats[i].known = standing{state: serry.Connected, incarnation: serry.Incarnation(i + 1)}
@@ -116,5 +116,66 @@ func TestSilenceIsLookedAtAgain(t *testing.T) {
 	w.epoch = &epoch{}
 	if got := o.silent(w); got != nil {
 		t.Errorf("silent() of a former epoch = %v; want nobody", got)
+	}
+}
+
+// The machine's time follows the clock, except while the server stands still: then it stands still, too, and
+// goes on from there a little later.
+func TestTimelineStandsStillInAStall(t *testing.T) {
+	t.Attr("clause", "C-TIME-1 C-BAR-15")
+	var l timeline
+	at := func(clock coord.Time) coord.Time {
+		l.hold(clock)
+		l.pass(clock)
+		return l.now
+	}
+	for _, step := range []struct {
+		name        string
+		stall       stall
+		clock, want coord.Time
+	}{
+		{"no stall", stall{}, 10 * second, 10 * second},
+		{"a stall is noticed", stall{12 * second, 15 * second}, 15 * second, 12 * second},
+		{"it goes on", stall{12 * second, 17 * second}, 17 * second, 12 * second},
+		{"it is over, callers catch up", stall{12 * second, 17 * second}, 17*second + second/2, 12 * second},
+		{"time goes on", stall{12 * second, 17 * second}, 18 * second, 12*second + second/2},
+		{"and on", stall{12 * second, 17 * second}, 20 * second, 14*second + second/2},
+		{"a second stall", stall{21 * second, 30 * second}, 30 * second, 15*second + second/2},
+		{"an old stall changes nothing", stall{12 * second, 17 * second}, 32 * second, 17*second + second/2},
+	} {
+		if step.stall.to > 0 {
+			l.stall(step.stall)
+		}
+		if got := at(step.clock); got != step.want {
+			t.Errorf("%s: at %v the machine's time is %v; want %v", step.name, time.Duration(step.clock), time.Duration(got), time.Duration(step.want))
+		}
+	}
+}
+
+// A server that did not run when a deadline came, because its machine was suspended, fires it only when
+// arrivals that lie unread in its sockets have had time to be read.
+func TestFrozenServerWaitsForArrivals(t *testing.T) {
+	t.Attr("clause", "C-TIME-1 C-BAR-15 C-LOST-6")
+	o := &owner{time: timeline{now: 10 * second}, due: 12 * second}
+	for _, step := range []struct {
+		name  string
+		clock coord.Time
+		held  bool
+		want  coord.Time // of the machine
+	}{
+		{"in time", 12 * second, false, 12 * second},
+		{"half a second late", 12*second + second/2, false, 12*second + second/2},
+		{"frozen for a minute", 72 * second, true, 12*second + second/2},
+	} {
+		o.now = step.clock
+		held := o.holdTime()
+		if o.time.pass(o.now); held != step.held || o.time.now != step.want {
+			t.Errorf("%s: the machine's time is %v, held: %v; want %v, %v", step.name, time.Duration(o.time.now), held, time.Duration(step.want), step.held)
+		}
+	}
+	o.due = never // it has looked
+	o.now = 73 * second
+	if held := o.holdTime(); held {
+		t.Error("a second after the thaw the time is still held")
 	}
 }

@@ -1,6 +1,7 @@
 package server
 
 import (
+	"errors"
 	"io"
 	"net"
 	"time"
@@ -66,7 +67,7 @@ func (h hosts) Shut(c *stream.Conn, how stream.Ending) {
 		err = rpc.ErrNotReading
 	}
 	h.handler.Close(c, err)
-	h.tell(acknowledged{coord.Acknowledge{Requester: uint64(c.ID()), Farewell: true}})
+	h.tell(c.Session(), acknowledged{coord.Acknowledge{Requester: uint64(c.ID()), Farewell: true}})
 }
 
 // Heard implements [stream.Handler]. Good heartbeats leave an atomic store behind and nothing else
@@ -80,24 +81,24 @@ func (h hosts) Heard(s *stream.Session, lives []stream.Life) {
 		}
 	}
 	if len(odd) > 0 {
-		h.tell(followed{s, odd})
+		h.tell(s, followed{s, odd})
 	}
 }
 
 // Follow implements [stream.Handler].
 func (h hosts) Follow(s *stream.Session, lives []stream.Life) {
-	h.tell(followed{s, h.own(s, h.epoch.Load(), lives)})
+	h.tell(s, followed{s, h.own(s, h.epoch.Load(), lives)})
 }
 
-// Delivered implements [stream.Handler].
+// Delivered implements [stream.Handler]. A full queue does without it: the next watermark covers this one.
 func (h hosts) Delivered(requester stream.ConnID, watermark uint64) {
-	h.tell(acknowledged{coord.Acknowledge{Requester: uint64(requester), Watermark: watermark}})
+	_ = h.queue.put(item{word: acknowledged{coord.Acknowledge{Requester: uint64(requester), Watermark: watermark}}}, true)
 }
 
 // Exited implements [stream.Handler].
 func (h hosts) Exited(s *stream.Session, l stream.Life, cause string) {
 	for _, l := range h.own(s, h.epoch.Load(), []stream.Life{l}) {
-		h.tell(perished{s, l, cause})
+		h.tell(s, perished{s, l, cause})
 	}
 }
 
@@ -108,7 +109,7 @@ func (h hosts) Offline(s *stream.Session) {
 }
 
 // Bye implements [stream.Handler].
-func (h hosts) Bye(s *stream.Session) { h.tell(left{s}) }
+func (h hosts) Bye(s *stream.Session) { h.tell(s, left{s}) }
 
 // Quiet implements [stream.Handler]. While nothing comes from a host, the silence of its tasks does not
 // count: they have as long as they had before, when it is heard of again (C-LOST-5).
@@ -144,8 +145,16 @@ func (h hosts) Silent(gone []*stream.Session) {
 }
 
 // tell queues a word for the owner, which looks at it after the frames that came with it. A server that
-// has ended has no use for it.
-func (h hosts) tell(w errand) { _ = h.queue.put(item{word: w}, false) }
+// has ended has no use for it. A host that goes on while the queue is far beyond its limits loses its
+// connection: the word itself is kept, since the host would not repeat it.
+func (h hosts) tell(s *stream.Session, w errand) {
+	_ = h.queue.put(item{word: w}, false)
+	if h.queue.length() > mostItems {
+		s.Break(errBehind)
+	}
+}
+
+var errBehind = errors.New("the server has more to do than it can remember")
 
 // own names lives as the service does, and leaves out those that the host may not speak for.
 func (h hosts) own(s *stream.Session, e *epoch, lives []stream.Life) []life {

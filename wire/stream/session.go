@@ -64,6 +64,14 @@ func (n *Session) Flush() {
 	}
 }
 
+// Break ends the connection of the host, which may resume on another. It is the answer to a host that says
+// more than can be taken.
+func (n *Session) Break(err error) {
+	if p := n.pipe.Load(); p != nil {
+		p.fail(err)
+	}
+}
+
 // PeerURIs are the URI names in the certificate that the host showed.
 func (n *Session) PeerURIs() []string {
 	if in := n.inlet.Load(); in != nil {
