@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"slices"
 
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -25,24 +26,23 @@ func (r *reign) try(ctx context.Context, do func(context.Context) error) error {
 	return r.retry(ctx, do)
 }
 
-// write performs operations if this reign leads and the conditions hold; ok says whether they did. The
-// operations must bear to be performed twice.
-func (r *reign) write(ctx context.Context, conditions []clientv3.Cmp, ops ...clientv3.Op) (ok bool, err error) {
+// write performs operations if this reign leads and the conditions hold. It returns the answer of etcd,
+// which says whether they did. A request without an answer is sent again, and the first one may still
+// arrive: after the second, after later requests, after an hour. So each write must be safe when it is
+// performed once more at any later time of the reign; writes.go says why each of them is.
+func (r *reign) write(ctx context.Context, conditions []clientv3.Cmp, ops ...clientv3.Op) (answer *clientv3.TxnResponse, err error) {
+	conditions = append(slices.Clip(conditions), r.fence())
 	err = r.try(ctx, func(ctx context.Context) error {
-		resp, err := r.client.Txn(ctx).If(append(conditions, r.fence())...).Then(ops...).
-			Else(clientv3.OpGet(r.slot)).Commit()
-		if err != nil {
+		answer, err = r.client.Txn(ctx).If(conditions...).Then(ops...).Else(clientv3.OpGet(r.slot)).Commit()
+		if err != nil || answer.Succeeded {
 			return err
 		}
-		if ok = resp.Succeeded; ok {
-			return nil
-		}
-		if slots := resp.Responses[0].GetResponseRange().Kvs; len(slots) == 0 || slots[0].CreateRevision != r.term {
+		if slots := answer.Responses[0].GetResponseRange().Kvs; len(slots) == 0 || slots[0].CreateRevision != r.term {
 			return store.ErrDeposed
 		}
 		return nil
 	})
-	return ok, err
+	return answer, err
 }
 
 // Confirm is the fence with a read behind it: without one etcd would answer from what this member
@@ -113,21 +113,19 @@ func (r *reign) failure() error {
 func (r *reign) append(ctx context.Context, batch []byte) error {
 	entry := append([]byte{inline}, batch...)
 	if len(batch) > r.cfg.PartBytes {
-		b, done, err := r.writeBlob(ctx, batch, partsInFlight)
-		defer done()
+		b, err := r.writeBlob(ctx, batch, ofBatch)
 		if err != nil {
 			return err
 		}
-		r.blobs.ofBatch(b.id, r.next)
+		r.blobs.appending(b.id, r.next)
 		entry = append([]byte{aBlob}, b.String()...)
 	}
 	key := r.batchKey(r.next)
-	absent := clientv3.Compare(clientv3.CreateRevision(key), "=", 0)
-	ok, err := r.write(ctx, []clientv3.Cmp{absent}, clientv3.OpPut(key, string(entry)))
+	answer, err := r.write(ctx, []clientv3.Cmp{absent(key)}, clientv3.OpPut(key, string(entry)))
 	if err != nil {
 		return err
 	}
-	if !ok { // nobody else writes: it was this batch, and the answer got lost
+	if !answer.Succeeded { // no other server writes: it was this batch, and the answer got lost
 		kvs, err := r.fenced(ctx, get(key))
 		if err != nil {
 			return err
@@ -148,16 +146,47 @@ func (r *reign) Save(ctx context.Context, at store.Mark, snapshot []byte, keep [
 		return err
 	}
 	garbage := r.blobs.book.Begin(keep)
-	b, done, err := r.writeBlob(ctx, snapshot, 1)
-	defer done()
+	b, err := r.writeBlob(ctx, snapshot, ofSnapshot)
 	if err != nil {
 		return err
 	}
 	h := head{base: uint64(at), snapshot: &b}
-	if _, err := r.write(ctx, nil, clientv3.OpPut(r.key("snapshot"), h.String())); err != nil {
+	if err := r.nameSnapshot(ctx, h); err != nil {
 		return err
 	}
+	r.blobs.saved()
 	return r.sweep(ctx, h, garbage)
+}
+
+// nameSnapshot makes h the snapshot of the journal. The write compares the revision of the key that it
+// replaces: a first attempt that arrives after a later Save finds another revision, and does nothing.
+func (r *reign) nameSnapshot(ctx context.Context, h head) error {
+	key := r.key("snapshot")
+	for {
+		kvs, err := r.fenced(ctx, get(key))
+		if err != nil {
+			return err
+		}
+		revision := int64(0)
+		if len(kvs[0]) > 0 {
+			if string(kvs[0][0].Value) == h.String() { // the answer to the write got lost
+				return nil
+			}
+			revision = kvs[0][0].ModRevision
+		}
+		now, err := readHead(kvs[0])
+		if err != nil {
+			return err
+		}
+		if now.base > h.base {
+			return fmt.Errorf("store: %w: the snapshot in etcd covers batch %d, and the new one only %d", store.ErrDamaged, now.base, h.base)
+		}
+		unchanged := clientv3.Compare(clientv3.ModRevision(key), "=", revision)
+		answer, err := r.write(ctx, []clientv3.Cmp{unchanged}, clientv3.OpPut(key, h.String()))
+		if err != nil || answer.Succeeded {
+			return err
+		}
+	}
 }
 
 // Put writes a value as a blob, unless it is there: then touching its key keeps a Save that is under
@@ -172,17 +201,55 @@ func (r *reign) Put(ctx context.Context, ref coord.Ref, value []byte) error {
 	r.blobs.book.Enter(ref)
 	defer r.blobs.book.Leave(ref)
 	key := r.valueKey(ref)
-	present := clientv3.Compare(clientv3.CreateRevision(key), ">", 0)
-	touch := clientv3.OpPut(key, "", clientv3.WithIgnoreValue())
-	if ok, err := r.write(ctx, []clientv3.Cmp{present}, touch); ok || err != nil {
+	there, revision, err := r.touch(ctx, key)
+	if there || err != nil {
 		return err
 	}
-	b, done, err := r.writeBlob(ctx, value, partsInFlight)
-	defer done()
+	b, err := r.writeBlob(ctx, value, ofValue)
 	if err != nil {
 		return err
 	}
-	absent := clientv3.Compare(clientv3.CreateRevision(key), "=", 0)
-	_, err = r.write(ctx, []clientv3.Cmp{absent}, clientv3.OpPut(key, b.String())) // or somebody else was faster
+	unchanged := clientv3.Compare(clientv3.ModRevision(key), "=", revision)
+	answer, err := r.write(ctx, append(r.whole(b), unchanged), clientv3.OpPut(key, b.String()))
+	if err != nil {
+		return err
+	}
+	if answer.Succeeded {
+		r.blobs.settle(b.id)
+		return nil
+	}
+	// The key names this blob, and the answer got lost; or it names that of another Put of the value.
+	there, _, err = r.touch(ctx, key)
+	if err == nil && !there {
+		err = fmt.Errorf("store: %w: value %x in etcd is not the one of its leader", store.ErrDamaged, ref.Digest)
+	}
 	return err
+}
+
+// touch says whether a value is there with all its parts. If it is, its key has a new revision now; if
+// not, revision is that of a key whose parts are missing, or zero. A journal in which a key outlived its
+// parts is mended by the Put that finds it.
+func (r *reign) touch(ctx context.Context, key string) (there bool, revision int64, err error) {
+	present := clientv3.Compare(clientv3.CreateRevision(key), ">", 0)
+	touch := clientv3.OpPut(key, "", clientv3.WithIgnoreValue())
+	answer, err := r.write(ctx, []clientv3.Cmp{present}, touch, clientv3.OpGet(key))
+	if err != nil || !answer.Succeeded {
+		return false, 0, err
+	}
+	kv := answer.Responses[1].GetResponseRange().Kvs[0]
+	b, ok := parseBlob(string(kv.Value))
+	if !ok {
+		return false, kv.ModRevision, nil
+	}
+	parts, err := r.countParts(ctx, b)
+	if err != nil || parts != b.parts {
+		return false, kv.ModRevision, err
+	}
+	r.blobs.settle(b.id)
+	return true, kv.ModRevision, nil
+}
+
+// absent is true while there is no such key.
+func absent(key string) clientv3.Cmp {
+	return clientv3.Compare(clientv3.CreateRevision(key), "=", 0)
 }
