@@ -72,6 +72,33 @@ func BenchmarkPut(b *testing.B) {
 	}
 }
 
+// BenchmarkPutWatched stores a key that one of ten thousand watchers waits for, in a store of ten thousand
+// keys, after more writes elsewhere than the history holds. The watcher then watches again.
+func BenchmarkPutWatched(b *testing.B) {
+	const many = 10_000
+	c := newCrowd(1)
+	value := []byte("value")
+	dir := func(i int) string { return fmt.Sprint("job/dir", i) }
+	for i := range many {
+		c.Step(0, coord.InsertKeyValue{Key: dir(i) + "/key", Value: value})
+		c.Step(0, coord.WatchKeys{Call: c.call(0), Dir: dir(i), After: int64(i + 1)})
+	}
+	revision := int64(many)
+	for i := range 2 * many {
+		c.Step(0, coord.InsertKeyValue{Key: fmt.Sprint("elsewhere/", i), Value: value})
+		revision++
+	}
+	b.ReportAllocs()
+	for i := 0; b.Loop(); i++ {
+		at := dir(i % many)
+		revision++
+		if told := len(c.Step(0, coord.InsertKeyValue{Key: at + "/key", Value: value, Overwrite: true})); told != 1 {
+			b.Fatalf("a put was told to %d watchers; want 1", told)
+		}
+		c.Step(0, coord.WatchKeys{Call: c.call(0), Dir: at, After: revision})
+	}
+}
+
 // BenchmarkRecord writes the events of a barrier and of an alive round into a journal.
 func BenchmarkRecord(b *testing.B) {
 	for _, tasks := range sizes() {

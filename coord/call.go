@@ -15,14 +15,13 @@ type waiter struct {
 	inc      serry.Incarnation
 	kind     waitKind
 	list     *waiters // that it is in, or nil
-	key      string   // of a get: as the caller wrote it
+	key      string   // of a get: as the caller wrote it; of a watch of keys: the directory
 	counted  bool     // against the limits on waiters
 	answered bool
 	result   Result // once answered, for calls with an id
 	err      error
 	register RegisterTask // of a newcomer
 	replayed bool
-	after    int64 // of a watch of keys: the revision it knows
 }
 
 // A waitKind says what a held call waits for, and so what its cancellation means.
@@ -367,7 +366,11 @@ func (m *Machine) leaveList(w *waiter) {
 	}
 	m.forget(w)
 	l.bury()
-	if w.kind == waitGet && l.live() == 0 {
+	switch {
+	case l.live() > 0:
+	case w.kind == waitGet:
 		delete(m.ep.gets, normalise(w.key))
+	case w.kind == waitKeys:
+		delete(m.ep.changes.watchers, watchedAs(w.key))
 	}
 }

@@ -25,6 +25,9 @@ func (m *Machine) Kept() Kept {
 	for _, l := range m.ep.gets {
 		k.Lists += len(l.all)
 	}
+	for _, l := range m.ep.changes.watchers {
+		k.Lists += len(l.all)
+	}
 	for _, g := range m.ep.groups {
 		k.Lists += len(g.waiters.all)
 	}

@@ -90,6 +90,7 @@ func (m *Machine) set(key string, value []byte) error {
 	}
 	s.tree.ReplaceOrInsert(Entry{Key: key, Value: value})
 	m.keyChanged(key)
+	m.notifyKeyWatchers()
 	if waiting := m.ep.gets[key]; waiting != nil {
 		delete(m.ep.gets, key)
 		for _, w := range waiting.take() {
@@ -216,14 +217,7 @@ func (m *Machine) listKeys(w *waiter, ev ListKeys) {
 		found = append(found, KeySize{Key: e.Key, Size: int64(len(e.Value))})
 		size += int64(len(e.Key))
 	}
-	if dir := normalise(ev.Dir); dir != "" {
-		m.below(dir, visit)
-	} else {
-		m.ep.keys.tree.Ascend(func(e Entry) bool {
-			visit(e)
-			return true
-		})
-	}
+	m.within(normalise(ev.Dir), visit)
 	if size > math.MaxInt32 {
 		m.answer(w, nil, &serry.LimitError{Limit: "reply-bytes", Max: math.MaxInt32})
 		return
@@ -238,6 +232,18 @@ func (m *Machine) below(dir string, visit func(Entry)) {
 		if !strings.HasPrefix(e.Key, prefix) {
 			return false
 		}
+		visit(e)
+		return true
+	})
+}
+
+// within is below, but the empty directory has every key in it, as in the calls of our own clients.
+func (m *Machine) within(dir string, visit func(Entry)) {
+	if dir != "" {
+		m.below(dir, visit)
+		return
+	}
+	m.ep.keys.tree.Ascend(func(e Entry) bool {
 		visit(e)
 		return true
 	})
@@ -258,6 +264,7 @@ func (m *Machine) deleteKeyValue(w *waiter, ev DeleteKeyValue) {
 			m.keyChanged(k)
 		}
 	}
+	m.notifyKeyWatchers()
 	m.answer(w, Done{}, nil)
 }
 

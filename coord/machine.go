@@ -271,6 +271,7 @@ func newEpoch(service serry.Incarnation, jobs []Job, cfg Config) *epoch {
 		nextScan:   never,
 		keys:       newStore(),
 		gets:       make(map[string]*waiters),
+		changes:    newChanges(),
 		groups:     make(map[string]*group),
 		requesters: make(map[uint64]*requester),
 
@@ -329,6 +330,7 @@ func (m *Machine) stop() {
 		m.answer(m.waiting[req], nil, serry.ErrStopping)
 	}
 	clear(m.ep.gets)
+	clear(m.ep.changes.watchers)
 }
 
 // resume cancels every call that waits: their connections ended with the former leader.

@@ -153,13 +153,19 @@ type fanout struct {
 // A fanoutKey tells which replies are the same bytes: what is said, and how the caller reads it.
 type fanoutKey struct {
 	shape wire.Shape
-	said  any // *coord.Picture, *coord.Alive, or a valueKey
+	said  any // *coord.Picture, *coord.Alive, a valueKey or a changesKey
 }
 
 type valueKey struct {
 	key   string
 	value *byte
 	size  int
+}
+
+// A changesKey stands for changes of keys: those that the machine shares are one slice.
+type changesKey struct {
+	first *coord.Change
+	count int
 }
 
 type encoded struct {
@@ -187,6 +193,10 @@ func (f *fanout) encode(s wire.Shape, r coord.Reply) ([]byte, rpc.Status) {
 		return once(f.pictures, fanoutKey{s.Form(), said}, r)
 	case *coord.Alive:
 		return once(f.ofWave, fanoutKey{s.Form(), said}, r)
+	case coord.Changes:
+		if n := len(said.Changes); n > 0 {
+			return once(f.ofWave, fanoutKey{s.Form(), changesKey{&said.Changes[0], n}}, r)
+		}
 	case coord.Value:
 		if n := len(said.Value); n >= minSharedValue {
 			return once(f.ofWave, fanoutKey{s, valueKey{said.Key, &said.Value[0], n}}, r)
