@@ -35,7 +35,7 @@ type pipe struct {
 		whole   []segment // before tail
 		tail    []byte    // small frames
 		bytes   int       // of both, and of what is being written
-		writing bool      // somebody is; only one may
+		writing bool      // a goroutine has the role of the writer: see flush
 		cause   error     // why the pipe has ended, or nil
 	}
 }
@@ -132,8 +132,13 @@ func (p *pipe) take() segment {
 	return s
 }
 
-// flush writes the output without blocking. What the socket does not take becomes the business of a
-// writer goroutine, which ends when everything is out.
+// flush writes the output without blocking. What the socket does not take is left to a writer goroutine,
+// which ends when everything is out.
+//
+// One goroutine writes at a time: the one that set writing. It hands the role on together with the rest of
+// its segment (startWriter), or gives it back in rest, or keeps it because the pipe has ended. There is
+// no other way: a writer that gave the role back a second time would take it from its successor, and the
+// bytes of two frames would mix.
 func (p *pipe) flush() {
 	p.mu.Lock()
 	if p.mu.writing || p.mu.bytes == 0 || p.mu.cause != nil {
@@ -153,22 +158,30 @@ func (p *pipe) flush() {
 		p.mu.Lock()
 		if err != nil {
 			p.stop(err)
-			p.mu.Unlock()
-			return
 		}
 		p.went(n)
-		if n < len(s.b) {
+		if n < len(s.b) && p.mu.cause == nil {
 			p.startWriter(s, n)
 			p.mu.Unlock()
 			return
 		}
 		s.recycle()
-		if p.mu.bytes == 0 {
-			p.mu.writing = false
+		if p.rest() {
 			p.mu.Unlock()
 			return
 		}
 	}
+}
+
+// rest gives the role of the writer back if there is nothing to write, and says whether the caller must
+// stop; mu is held, so that output which is queued later finds no writer. In a pipe that has ended the
+// role is not given back: nothing may be written any more.
+func (p *pipe) rest() bool {
+	if p.mu.cause != nil {
+		return true
+	}
+	p.mu.writing = p.mu.bytes > 0
+	return !p.mu.writing
 }
 
 func (s segment) recycle() {
@@ -177,9 +190,9 @@ func (s segment) recycle() {
 	}
 }
 
-// went counts output that the socket has taken; mu is held.
+// went counts output that the socket has taken; mu is held. A pipe that has ended has no output.
 func (p *pipe) went(n int) {
-	if n == 0 {
+	if n == 0 || p.mu.cause != nil {
 		return
 	}
 	now := p.now()
@@ -193,19 +206,13 @@ func (p *pipe) went(n int) {
 	}
 }
 
-// startWriter leaves s, of which n bytes are out, to a goroutine; mu is held.
+// startWriter hands the role of the writer to a goroutine, with s, of which n bytes are out; mu is held.
 func (p *pipe) startWriter(s segment, n int) {
-	p.writers.Add(1)
-	go func() {
-		defer p.writers.Done()
-		err := p.write(s, n)
-		p.mu.Lock()
-		defer p.mu.Unlock()
-		if err != nil {
-			p.stop(err)
+	p.writers.Go(func() {
+		if err := p.write(s, n); err != nil {
+			p.fail(err)
 		}
-		p.mu.writing = false
-	}()
+	})
 }
 
 // write writes s from byte n on, and then all further output. It blocks on the peer.
@@ -223,8 +230,7 @@ func (p *pipe) write(s segment, n int) error {
 		}
 		s.recycle()
 		p.mu.Lock()
-		if p.mu.bytes == 0 || p.mu.cause != nil {
-			p.mu.writing = false // before mu is free: what comes next is for the next flush
+		if p.rest() {
 			p.mu.Unlock()
 			return nil
 		}
