@@ -10,6 +10,8 @@ package serry
 import (
 	"cmp"
 	"fmt"
+	"math"
+	"math/rand/v2"
 	"strconv"
 	"strings"
 )
@@ -52,6 +54,14 @@ func cutLast(s string, sep byte) (before, after string, found bool) {
 // An Incarnation tells one life of a process from the next: a random number, drawn anew by every
 // process that takes the place of a task, and by the service for every epoch. Zero means none.
 type Incarnation uint64
+
+// A StoreID names the store that holds the journal of a service: a random number, drawn once when the
+// store is first led. Terms ascend within one store; those of two stores cannot be compared. Zero means
+// none.
+type StoreID uint64
+
+// NewStoreID draws the number of a new store.
+func NewStoreID() StoreID { return StoreID(1 + rand.Uint64N(math.MaxUint64)) }
 
 // A DeviceID numbers a device in the whole job.
 type DeviceID int

@@ -48,3 +48,15 @@ func TestFile(t *testing.T) {
 		}
 	})
 }
+
+// TestMemoryIsAnotherStore shows that a store in memory that is made again is not taken for the one
+// before it, whose terms it counts anew.
+func TestMemoryIsAnotherStore(t *testing.T) {
+	t.Run("C-TERM-1", func(t *testing.T) {
+		before, after := conform.Campaign(t, store.Memory(), "a"), conform.Campaign(t, store.Memory(), "a")
+		if before.Store() == after.Store() || before.Term() != after.Term() {
+			t.Errorf("store %d, term %d; then store %d, term %d; want two stores that count alike",
+				before.Store(), before.Term(), after.Store(), after.Term())
+		}
+	})
+}

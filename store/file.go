@@ -1,6 +1,7 @@
 package store
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -13,6 +14,8 @@ import (
 
 	"go.etcd.io/bbolt"
 	"golang.org/x/sys/unix"
+
+	"github.com/serry-dev/serry"
 )
 
 const (
@@ -203,7 +206,8 @@ func (s *fileStore) Campaign(ctx context.Context, who Candidate) (Reign, error) 
 	r := &fileReign{store: s, office: won.(*reign)}
 	h := s.head()
 	h.term = r.Term()
-	if err := s.update(r, h, func(*bbolt.Tx) error { return nil }); err != nil {
+	h.store = cmp.Or(h.store, serry.NewStoreID())
+	if err := s.update(r, h, func(tx *bbolt.Tx) error { return writeID(tx, h.store) }); err != nil {
 		return nil, errors.Join(err, won.Resign(ctx))
 	}
 	return r, nil

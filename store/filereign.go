@@ -11,6 +11,7 @@ import (
 	"go.etcd.io/bbolt"
 	bbolterrors "go.etcd.io/bbolt/errors"
 
+	"github.com/serry-dev/serry"
 	"github.com/serry-dev/serry/coord"
 	"github.com/serry-dev/serry/store/internal/aside"
 )
@@ -22,6 +23,8 @@ type fileReign struct {
 	failed error  // of an Append, or nil; guarded by store.mu
 	book   aside.Book
 }
+
+func (r *fileReign) Store() serry.StoreID { return r.store.head().store }
 
 func (r *fileReign) Term() uint64 { return r.office.Term() }
 

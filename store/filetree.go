@@ -8,12 +8,13 @@ import (
 
 	"go.etcd.io/bbolt"
 
+	"github.com/serry-dev/serry"
 	"github.com/serry-dev/serry/coord"
 )
 
 // The buckets of a journal, and what is in them. Everything but keys is sealed.
 var (
-	headBucket     = []byte("head")     // one entry: the head
+	headBucket     = []byte("head")     // two entries: the head, and the number of the store
 	journalBucket  = []byte("journal")  // number of a batch -> batch
 	snapshotBucket = []byte("snapshot") // number of a part -> part
 	valuesBucket   = []byte("values")   // ref -> nothing: the value is complete
@@ -24,6 +25,7 @@ var (
 
 	buckets = [][]byte{headBucket, journalBucket, snapshotBucket, valuesBucket, partsBucket}
 	headKey = []byte("head")
+	idKey   = []byte("store") // there is none before the first reign
 )
 
 // fileFormat is the version of all this.
@@ -31,6 +33,7 @@ const fileFormat = 1
 
 // A head says what must be found in the rest of a journal.
 type head struct {
+	store         serry.StoreID // an entry of its own, written once; 0 before the first reign
 	term          uint64
 	base, last    uint64 // numbers of the last batch that the snapshot covers, and of the last of all
 	saved         bool   // there is a snapshot
@@ -62,7 +65,28 @@ func readHead(tx *bbolt.Tx) (head, error) {
 		return head{}, fmt.Errorf("journal format %d is not known to this version of serry, which reads %d", b[0], fileFormat)
 	}
 	n := func(i int) uint64 { return binary.BigEndian.Uint64(b[2+8*i:]) }
-	return head{term: n(0), base: n(1), last: n(2), saved: b[1] == 1, snapshotBytes: n(3)}, nil
+	h := head{term: n(0), base: n(1), last: n(2), saved: b[1] == 1, snapshotBytes: n(3)}
+	var err error
+	h.store, err = readID(tx)
+	return h, err
+}
+
+// writeID writes the number of the store.
+func writeID(tx *bbolt.Tx, id serry.StoreID) error {
+	return tx.Bucket(headBucket).Put(idKey, seal(number(uint64(id))))
+}
+
+// readID reads the number of the store, 0 if it has none yet.
+func readID(tx *bbolt.Tx) (serry.StoreID, error) {
+	sealed := tx.Bucket(headBucket).Get(idKey)
+	if sealed == nil {
+		return 0, nil
+	}
+	b, ok := unseal(sealed)
+	if !ok || len(b) != 8 {
+		return 0, fmt.Errorf("%w: the number of the store", ErrDamaged)
+	}
+	return serry.StoreID(binary.BigEndian.Uint64(b)), nil
 }
 
 // castagnoli is the polynomial that processors know.

@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/serry-dev/serry"
 	"github.com/serry-dev/serry/coord"
 	"github.com/serry-dev/serry/store/internal/aside"
 )
@@ -249,6 +250,8 @@ type reign struct {
 }
 
 func (r *reign) close() { r.once.Do(func() { close(r.over) }) }
+
+func (r *reign) Store() serry.StoreID { return r.seat.shared.id }
 
 func (r *reign) Term() uint64 { return r.leader.Term }
 

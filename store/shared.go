@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/serry-dev/serry"
 	"github.com/serry-dev/serry/coord"
 )
 
@@ -15,7 +16,8 @@ import (
 // [SharedConfig.LeaseTTL], so it runs in a testing/synctest bubble, and the same calls in the same order
 // give the same results.
 type Shared struct {
-	cfg SharedConfig // set in NewShared, then constant
+	cfg SharedConfig  // set in NewShared, then constant
+	id  serry.StoreID // the same
 
 	mu struct {
 		sync.Mutex
@@ -83,7 +85,7 @@ const (
 
 // NewShared is an empty disk that nobody leads.
 func NewShared(cfg SharedConfig) *Shared {
-	s := &Shared{cfg: cfg}
+	s := &Shared{cfg: cfg, id: serry.NewStoreID()}
 	s.mu.disk.values = make(map[coord.Ref][]byte)
 	return s
 }

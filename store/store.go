@@ -15,6 +15,9 @@
 // or of the machine. Package store/etcd shares a journal between machines. [Shared] is several stores
 // on one disk in memory, with elections, leases and faults, for tests in virtual time.
 //
+// A store has a number ([Reign.Store]), drawn at its first reign. Terms ascend within one store, so two
+// terms can be compared only where the numbers are the same.
+//
 // [Read] opens what a File store left behind, or a file that [Export] wrote, without a server.
 package store
 
@@ -24,6 +27,7 @@ import (
 	"fmt"
 	"iter"
 
+	"github.com/serry-dev/serry"
 	"github.com/serry-dev/serry/coord"
 )
 
@@ -89,7 +93,11 @@ type Mark uint64
 type Reign interface {
 	Journal
 
-	// Term is higher than that of every leadership before.
+	// Store is the same for every reign of the store, and of no other. It is drawn at the first reign and
+	// lasts as long as the journal.
+	Store() serry.StoreID
+
+	// Term is higher than that of every leadership of the same store before.
 	Term() uint64
 
 	// Append adds a batch to the journal. When it returns nil the batch will be there after any crash;

@@ -9,6 +9,7 @@ import (
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 
+	"github.com/serry-dev/serry"
 	"github.com/serry-dev/serry/store"
 )
 
@@ -195,6 +196,7 @@ type reign struct {
 	over chan struct{} // closed when the reign is known to have ended
 	once sync.Once     // closes over
 
+	store  serry.StoreID // set in begin, then constant
 	blobs  blobs
 	failed atomic.Pointer[error] // of an Append, or nil
 
@@ -229,6 +231,8 @@ func (r *reign) finish() {
 }
 
 // Term is the revision at which the key of this reign was created.
+func (r *reign) Store() serry.StoreID { return r.store }
+
 func (r *reign) Term() uint64 { return uint64(r.term) }
 
 // Deposed is closed when the reign is known to be over.

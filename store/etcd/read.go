@@ -13,6 +13,7 @@ import (
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
+	"github.com/serry-dev/serry"
 	"github.com/serry-dev/serry/coord"
 	"github.com/serry-dev/serry/store"
 )
@@ -82,14 +83,15 @@ func (s *service) batchKey(n uint64) string { return s.key("journal/" + number(n
 // An extent is what there is of a journal.
 type extent struct {
 	head
-	last      uint64 // number of the last batch
-	formatted bool   // somebody has led before
+	last      uint64        // number of the last batch
+	formatted bool          // somebody has led before
+	store     serry.StoreID // 0 before the first reign
 }
 
 func (r reader) extent(ctx context.Context) (e extent, err error) {
 	journal := r.key("journal/")
 	kvs, err := r.read(ctx, get(r.key("format")), get(r.key("snapshot")),
-		get(journal, append(clientv3.WithLastKey(), clientv3.WithKeysOnly())...))
+		get(journal, append(clientv3.WithLastKey(), clientv3.WithKeysOnly())...), get(r.key("store")))
 	if err != nil {
 		return e, err
 	}
@@ -101,6 +103,9 @@ func (r reader) extent(ctx context.Context) (e extent, err error) {
 	if e.head, err = readHead(kvs[1]); err != nil {
 		return e, err
 	}
+	if e.store, err = readID(kvs[3]); err != nil {
+		return e, err
+	}
 	e.last = e.base
 	for _, kv := range kvs[2] {
 		n, err := strconv.ParseUint(strings.TrimPrefix(string(kv.Key), journal), 16, 64)
@@ -110,6 +115,18 @@ func (r reader) extent(ctx context.Context) (e extent, err error) {
 		e.last = max(e.last, n)
 	}
 	return e, nil
+}
+
+// readID reads the number of the store, 0 if it has none yet.
+func readID(kvs []*mvccpb.KeyValue) (serry.StoreID, error) {
+	if len(kvs) == 0 {
+		return 0, nil
+	}
+	id, err := strconv.ParseUint(string(kvs[0].Value), 16, 64)
+	if err != nil || id == 0 {
+		return 0, fmt.Errorf("store: %w: the number of the store in etcd is %q", store.ErrDamaged, kvs[0].Value)
+	}
+	return serry.StoreID(id), nil
 }
 
 // A head is what the snapshot key says.

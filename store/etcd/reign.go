@@ -9,6 +9,7 @@ import (
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
+	"github.com/serry-dev/serry"
 	"github.com/serry-dev/serry/coord"
 	"github.com/serry-dev/serry/store"
 )
@@ -83,8 +84,30 @@ func (r *reign) begin(ctx context.Context) error {
 	}
 	r.next = e.last + 1
 	if !e.formatted {
-		_, err = r.write(ctx, nil, clientv3.OpPut(r.key("format"), format))
+		if _, err = r.write(ctx, nil, clientv3.OpPut(r.key("format"), format)); err != nil {
+			return err
+		}
 	}
+	if r.store = e.store; r.store == 0 {
+		return r.draw(ctx)
+	}
+	return nil
+}
+
+// draw gives the store its number. The first number that arrives stays: what a deposed reign still sends
+// meets the fence, and a request that is repeated finds the key.
+func (r *reign) draw(ctx context.Context) error {
+	key := r.key("store")
+	absent := clientv3.Compare(clientv3.CreateRevision(key), "=", 0)
+	put := clientv3.OpPut(key, number(uint64(serry.NewStoreID())))
+	if _, err := r.write(ctx, []clientv3.Cmp{absent}, put); err != nil {
+		return err
+	}
+	kvs, err := r.fenced(ctx, get(key))
+	if err != nil {
+		return err
+	}
+	r.store, err = readID(kvs[0])
 	return err
 }
 

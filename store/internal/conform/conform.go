@@ -67,6 +67,7 @@ func behaviours() []behaviour {
 		{"C-LOG-4 a crash while a snapshot is saved", halfSaved},
 		{"C-LOG-5 batches and snapshots in parts", large},
 		{"C-TERM-1 terms ascend", terms},
+		{"C-TERM-1 a store keeps its number", numbered},
 		{"C-TERM-2 who was deposed can do nothing", fence},
 		{"C-TERM-2 who resigned can do nothing", resigned},
 		{"C-TERM-3 one leads, the others wait", waiting},
@@ -337,6 +338,23 @@ func terms(t *testing.T, rig Rig) {
 		if err := st.Close(); err != nil {
 			t.Fatalf("Close() = %v", err)
 		}
+	}
+}
+
+// numbered checks that the number of a store is drawn once, and outlives its processes.
+func numbered(t *testing.T, rig Rig) {
+	st := rig.Open(t)
+	r := Campaign(t, st, "a")
+	id := r.Store()
+	if err := r.Resign(t.Context()); err != nil || id == 0 {
+		t.Fatalf("Store() = %d, Resign() = %v; want a number", id, err)
+	}
+	if got := Campaign(t, st, "a").Store(); got != id {
+		t.Fatalf("Store() = %d in the second reign; want %d, as in the first", got, id)
+	}
+	rig.Kill(t, st)
+	if got := Campaign(t, rig.Open(t), "b").Store(); got != id {
+		t.Fatalf("Store() = %d after a crash; want %d, as before", got, id)
 	}
 }
 
