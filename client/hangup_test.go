@@ -36,7 +36,7 @@ func TestStandbySpeaksTheStream(t *testing.T) {
 	joinAfter(t, func(call int, far net.Conn) (served bool) {
 		switch {
 		case call == 1:
-			go stream.Redirect(far, "", 0)
+			go stream.Redirect(far, "")
 		case call <= 12:
 			far.Close()
 		default:

@@ -45,7 +45,7 @@ func TestFollowsTheLeader(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		first, second := lab.Serve(t, loose(1)), lab.Serve(t, loose(1))
 		w := &town{at: map[string]func(net.Conn){
-			"b": func(nc net.Conn) { stream.Redirect(nc, "c", 0) },
+			"b": func(nc net.Conn) { stream.Redirect(nc, "c") },
 			"c": func(nc net.Conn) { first.ServeStream(nc, nil) },
 		}}
 		defer w.work.Wait()

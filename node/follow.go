@@ -135,13 +135,13 @@ func (n *Node) serveStream(nc net.Conn, read []byte) {
 			o.server.ServeStream(nc, read)
 			return
 		case l.Term != 0 && l.Address != n.cfg.Address:
-			stream.Redirect(nc, l.Address, l.Term)
+			stream.Redirect(nc, l.Address)
 			return
 		}
 		select {
 		case <-changed:
 		case <-timer.C:
-			stream.Redirect(nc, "", 0)
+			stream.Redirect(nc, "")
 			return
 		case <-n.ctx.Done():
 			nc.Close()

@@ -145,3 +145,24 @@ func TestOldTerm(t *testing.T) {
 		})
 	})
 }
+
+// TestServiceBeginsAnew: a service whose store was made anew counts its terms from 1 again. The relay,
+// which lives on, takes new clients to it, and tells the old ones that their epoch is over.
+func TestServiceBeginsAnew(t *testing.T) {
+	clause(t, "A-SIDE-9", "A-SIDE-20", "C-TERM-1")
+	each(t, func(t *testing.T, d wire.Dialect) {
+		play(t, Config{}, func(b *bench) {
+			b.up.lead(7)
+			time.Sleep(time.Second)
+			old := b.join(d, 1, 11)
+			b.up.beginAnew(78)
+			time.Sleep(2 * time.Second)
+			if s := b.relay.Status(); s.Term != 1 {
+				b.Fatalf("Status() = term %d, %v; want term 1 of the new service", s.Term, s)
+			}
+			fresh := b.join(d, 2, 12)
+			b.want("TryGetKeyValue of a new client", fresh.call(coord.TryGetKeyValue{Call: fresh.who(), Key: "k"}), "OK")
+			wantOlder(b, d, "TryGetKeyValue of an old client", old.call(coord.TryGetKeyValue{Call: old.who(), Key: "k"}))
+		})
+	})
+}

@@ -8,6 +8,8 @@ import (
 	"log/slog"
 	"net"
 	"time"
+
+	"github.com/serry-dev/serry/wire/stream"
 )
 
 // Config is what a relay is told once. Only Upstream must be given.
@@ -34,6 +36,9 @@ type Config struct {
 	MaxValueBytes int64 // largest value a client may set; 0 means what the service allows by default
 	Limits        Limits
 	Log           *slog.Logger // nil is silent
+
+	// StreamVersion stands for another build in tests: see [stream.HostConfig].
+	StreamVersion stream.Version
 }
 
 // DefaultGiveUp is what a zero in [Config] means.

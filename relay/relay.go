@@ -72,7 +72,7 @@ func New(cfg Config) (*Relay, error) {
 	defer r.mu.Unlock()
 	r.host = stream.NewHost(stream.HostConfig{
 		Addresses: cfg.Upstream, Kind: stream.Relay, Sink: (*sink)(r), Dial: r.dial, Log: cfg.Log,
-		MaxCalls: cfg.Limits.CallsInAll, MaxBytes: cfg.Limits.Bytes,
+		MaxCalls: cfg.Limits.CallsInAll, MaxBytes: cfg.Limits.Bytes, Version: cfg.StreamVersion,
 	})
 	r.host.Open(r.house)
 	return r, nil

@@ -34,6 +34,7 @@ type upstream struct {
 		conns   []*cuttable
 		dials   int
 		service serry.Incarnation
+		store   serry.StoreID
 		term    uint64
 		version int64
 		next    int // bytes after which each new connection is cut; negative: never
@@ -73,7 +74,7 @@ type waitingCall struct {
 
 func newUpstream(t *testing.T) *upstream {
 	u := &upstream{t: t, exited: make(chan string, 64)}
-	u.mu.service, u.mu.version, u.mu.next = 77, 5, -1
+	u.mu.service, u.mu.store, u.mu.version, u.mu.next = 77, 1, 5, -1
 	u.mu.done, u.mu.kept = make(map[requestID]int), make(map[requestID]kept)
 	u.mu.polled, u.mu.marks = make(map[stream.ConnID]bool), make(map[stream.ConnID]uint64)
 	u.mu.sessions, u.mu.lives = make(map[*stream.Session]bool), make(map[serry.Incarnation]stream.Standing)
@@ -86,11 +87,12 @@ func (u *upstream) lead(term uint64) {
 	old := u.server
 	u.mu.Lock()
 	u.mu.term = term
+	store := u.mu.store
 	u.mu.waiting, u.mu.polled = nil, make(map[stream.ConnID]bool)
 	u.mu.sessions = make(map[*stream.Session]bool)
 	u.mu.Unlock()
 	fresh := stream.NewServer(stream.ServerConfig{
-		Handler: (*script)(u), Methods: wire.Methods(1 << 20), Term: term,
+		Handler: (*script)(u), Methods: wire.Methods(1 << 20), Store: store, Term: term,
 		Service: func() serry.Incarnation {
 			u.mu.Lock()
 			defer u.mu.Unlock()
@@ -103,6 +105,17 @@ func (u *upstream) lead(term uint64) {
 	if old != nil {
 		u.kill(old)
 	}
+}
+
+// beginAnew makes a leader of another store, in which terms and epochs are counted anew.
+func (u *upstream) beginAnew(service serry.Incarnation) {
+	u.mu.Lock()
+	u.mu.store++
+	u.mu.service = service
+	u.mu.done, u.mu.kept = make(map[requestID]int), make(map[requestID]kept)
+	u.mu.lives = make(map[serry.Incarnation]stream.Standing)
+	u.mu.Unlock()
+	u.lead(1)
 }
 
 // kill ends a server at once.

@@ -8,8 +8,10 @@ import (
 	"log/slog"
 	"time"
 
+	"github.com/serry-dev/serry"
 	"github.com/serry-dev/serry/coord"
 	"github.com/serry-dev/serry/store"
+	"github.com/serry-dev/serry/wire/stream"
 )
 
 // A Transport is a way to read calls from the network.
@@ -51,9 +53,13 @@ type Config struct {
 	// never less than twice the snapshot. Zero means DefaultSnapshotBytes.
 	SnapshotBytes int
 
-	// Term is that of the leadership, which replies on our own stream carry (C-TERM-1). Zero means that
-	// of Journal.
-	Term uint64
+	// Term is that of the leadership, which replies on our own stream carry (C-TERM-1), and Store that
+	// within which terms are compared. Zero means those of Journal; without one, a new store.
+	Term  uint64
+	Store serry.StoreID
+
+	// StreamVersion stands for another build in tests: see [stream.ServerConfig].
+	StreamVersion stream.Version
 
 	Planted Planted // none, but in tests of tests
 
@@ -108,6 +114,7 @@ func (c Config) withDefaults() (Config, error) {
 	c.Limits = c.Limits.withDefaults()
 	if c.Journal != nil {
 		c.Term = cmp.Or(c.Term, c.Journal.Term())
+		c.Store = cmp.Or(c.Store, c.Journal.Store())
 		c.Cluster.Limits.ValueBytes = min(valueLimit(c.Cluster.Limits), c.Journal.MaxValue())
 	}
 	if c.Log == nil {

@@ -23,7 +23,9 @@ func newStreams(cfg Config, h *handler, m rpc.Methods) *stream.Server {
 	return stream.NewServer(stream.ServerConfig{
 		Handler: hosts{h},
 		Methods: m,
+		Store:   cfg.Store,
 		Term:    cfg.Term,
+		Version: cfg.StreamVersion,
 		Service: func() serry.Incarnation { return h.epoch.Load().service },
 		Log:     cfg.Log,
 	})

@@ -48,7 +48,7 @@ func jobCommands() map[string]func(*testscript.TestScript, bool, []string) {
 		}),
 		"mute":       pretend(func(c net.Conn) { c.Close() }),
 		"silent":     pretend(func(net.Conn) {}),
-		"leaderless": pretend(func(c net.Conn) { stream.Redirect(c, "", 0) }),
+		"leaderless": pretend(func(c net.Conn) { stream.Redirect(c, "") }),
 	}
 }
 

@@ -147,7 +147,6 @@ func (h *Host) settle(s *search, a attempt) (wait time.Duration, ok bool) {
 	}
 	s.silent = cmp.Or(a.silent, s.silent)
 	if a.to != nil {
-		h.raise(a.to.term)
 		if s.hops++; a.to.address != "" && a.to.address != s.silent && s.hops <= len(h.cfg.Addresses)+1 {
 			s.other = a.to.address
 			return 0, false
@@ -181,15 +180,15 @@ func (s *search) pass(addresses []string) bool {
 func (h *Host) adopt(l *line) {
 	h.sinking.Lock()
 	h.mu.Lock()
-	if l.welcome.term < h.mu.term || h.mu.closed {
+	if l.former(l.welcome.term) || h.mu.closed {
 		h.mu.Unlock()
 		h.sinking.Unlock()
 		l.pipe.fail(errDeposed)
 		return
 	}
 	old := h.mu.line
-	h.mu.line = l
-	h.mu.term = max(h.mu.term, l.welcome.term)
+	h.mu.line, l.adopted = l, true
+	h.mu.store, h.mu.term = l.welcome.store, l.welcome.term
 	h.sync(l.pipe)
 	h.mu.Unlock()
 	h.cfg.Sink.Up(l.welcome.term, l.welcome.service)
@@ -243,16 +242,17 @@ func (h *Host) sync(p *pipe) {
 	p.add(smallFrame, func(b []byte) []byte { return appendBare(b, frameSynced) }, nil)
 }
 
-// raise notes a term. A line to a leader of a former one is of no use any more.
-func (h *Host) raise(term uint64) {
+// raise notes a term of which l tells. A line to a leader of a former one is of no use any more.
+func (l *line) raise(term uint64) {
+	h := l.host
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if term <= h.mu.term {
+	if l.welcome.store != h.mu.store || term <= h.mu.term {
 		return
 	}
 	h.mu.term = term
-	if l := h.mu.line; l != nil && l.welcome.term < term {
-		l.pipe.fail(errDeposed)
+	if used := h.mu.line; used != nil && used.welcome.term < term {
+		used.pipe.fail(errDeposed)
 	}
 }
 

@@ -13,7 +13,8 @@
 // connections again, and sends every call that has no answer yet again, under its number. A server
 // that still has the call drops the copy; one that answered it meanwhile, or is new, serves it again,
 // which request ids make safe (C-REQ-2). Replies carry the term of the leader; a host drops those of
-// lower terms than the highest it has seen (C-TERM-1).
+// lower terms than the highest it has seen (C-TERM-1). Terms are compared within one store: a leader
+// of another store is that of a service that has begun anew, which the host follows.
 //
 // Both ends beat (A-SIDE-18). A host that hears nothing for [ResumeAfter] makes a second connection
 // and resumes there; a server that hears nothing of a session for [SilentAfter], connected or not, says
@@ -22,17 +23,17 @@
 //
 // # Frames
 //
-// After the preface, which both ends send, a connection carries frames: four bytes length (little
-// endian, of what follows), one byte type, and the fields of that type: numbers as varints, ids as
-// eight bytes, text and bytes with their length before them, a body as what is left of the frame.
-// docs/WIRE.md lists them.
+// After the preface, which both ends send, a connection carries frames: a header with type, lengths and
+// checksums, the fields of that type (numbers as varints, ids as eight bytes, text and bytes with their
+// length before them), and for calls and replies a body. docs/WIRE.md lists them, and says what a later
+// version may add ([Version]).
 //
 // # What it promises
 //
 // Nothing blocks the caller of a method, and no call costs a goroutine, a timer or a channel. Frames
 // that are queued together leave as one write; frames that came with one read are handled together,
-// and one write answers them. Whatever arrives: a frame that is not in order ends its connection and
-// nothing else. Memory is bounded on both sides: of calls without an answer by [HostConfig], of bodies
+// and one write answers them. Whatever arrives: a frame that is damaged or not in order ends its
+// connection and nothing else. Memory is bounded on both sides: of calls without an answer by [HostConfig], of bodies
 // on their way by what has really come, of output by closing the connection of a peer that does not
 // read.
 package stream

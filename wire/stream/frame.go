@@ -35,26 +35,30 @@ const (
 	frameAck      frameType = 19
 	frameStanding frameType = 20
 	frameEpoch    frameType = 21
+	frameRefusal  frameType = 22
+
+	// From here on types are optional: an end that does not know one skips the frame.
+	frameOptional frameType = 128
 )
 
+// Lengths of frames, in bytes.
 const (
-	lengthBytes = 4
-	headBytes   = lengthBytes + 1 // length and type
-
-	maxHead   = 32 << 10           // of a call or a reply, without its body
-	maxPlain  = 256 << 10          // of any other frame
-	maxReply  = math.MaxInt32      // of a reply, all of it
-	maxListed = 2000               // lives, or watermarks, in one beat
-	maxWord   = 1 << 10            // a method, an address, a cause
-	maxName   = coord.MaxNameBytes // of a job
+	maxHead   = 32 << 10                 // of the fields of a call or a reply
+	maxPlain  = 256 << 10                // of the fields of any other frame
+	maxBody   = math.MaxInt32 - maxPlain // of a call or a reply; with its fields it fits into any int
+	maxListed = 2000                     // lives, or watermarks, in one beat
+	maxWord   = 1 << 10                  // a method, an address, a cause
+	maxName   = coord.MaxNameBytes       // of a job
 )
 
 // The frames that are no calls or replies.
 type (
 	hello struct {
+		speech
 		session uint64
 		kind    Kind
-		term    uint64 // the highest the host has seen
+		store   serry.StoreID // of the leader that was last followed, or 0
+		term    uint64        // the highest that the host has seen of that store
 	}
 	cancelled struct {
 		conn ConnID
@@ -74,12 +78,15 @@ type (
 		cause string
 	}
 	welcome struct {
+		speech
 		term    uint64
 		service serry.Incarnation
+		store   serry.StoreID
 	}
-	redirect struct {
-		address string
-		term    uint64
+	redirect struct{ address string } // of the leader; empty: not known
+	refusal  struct {
+		version Version // of the server
+		why     string
 	}
 	ack struct{ seq, term uint64 }
 )
@@ -93,15 +100,6 @@ type mark struct {
 // errFrame says that a frame is not in order.
 var errFrame = errors.New("stream: malformed frame")
 
-// begin starts a frame; end writes its length once it is there.
-func begin(b []byte, t frameType) []byte { return append(b, 0, 0, 0, 0, byte(t)) }
-
-// end completes the frame that begins at start, with a body of that length behind it.
-func end(b []byte, start, body int) []byte {
-	binary.LittleEndian.PutUint32(b[start:], uint32(len(b)-start-lengthBytes+body))
-	return b
-}
-
 func appendID(b []byte, id uint64) []byte { return binary.LittleEndian.AppendUint64(b, id) }
 
 func appendString[S string | []byte](b []byte, s S) []byte {
@@ -114,8 +112,8 @@ func appendLife(b []byte, l Life) []byte {
 	return appendID(b, uint64(l.Incarnation))
 }
 
-// appendCall writes all of a call but its body.
-func appendCall(b []byte, c *Call) []byte {
+// appendCall writes all of a call but its body, which is that of the call.
+func appendCall(b []byte, c *Call, body bulk) []byte {
 	start := len(b)
 	b = begin(b, frameCall)
 	b = appendID(b, uint64(c.Conn))
@@ -125,11 +123,11 @@ func appendCall(b []byte, c *Call) []byte {
 	b = appendLife(b, c.Stamp.Life)
 	b = appendID(b, uint64(c.Stamp.Service))
 	b = appendString(b, c.Method)
-	return end(b, start, len(c.Body))
+	return end(b, start, body)
 }
 
-// appendReply writes all of a reply but its body.
-func appendReply(b []byte, r *Reply) []byte {
+// appendReply writes all of a reply but its body, which is that of the reply.
+func appendReply(b []byte, r *Reply, body bulk) []byte {
 	start := len(b)
 	b = begin(b, frameReply)
 	b = appendID(b, uint64(r.Conn))
@@ -138,31 +136,34 @@ func appendReply(b []byte, r *Reply) []byte {
 	b = binary.AppendUvarint(b, uint64(r.Status.Code))
 	b = appendString(b, r.Status.Message)
 	b = appendString(b, r.Status.Details)
-	return end(b, start, len(r.Body))
+	return end(b, start, body)
 }
 
 func appendHello(b []byte, h hello) []byte {
 	start := len(b)
-	b = appendID(begin(b, frameHello), h.session)
+	b = appendSpeech(begin(b, frameHello), h.speech)
+	b = appendID(b, h.session)
 	b = append(b, byte(h.kind))
-	return end(binary.AppendUvarint(b, h.term), start, 0)
+	b = appendID(b, uint64(h.store))
+	b = binary.AppendUvarint(b, h.term)
+	return end(h.appendLater(b), start, bulk{})
 }
 
 func appendOpen(b []byte, c ConnID) []byte {
 	start := len(b)
-	return end(appendID(begin(b, frameOpen), uint64(c)), start, 0)
+	return end(appendID(begin(b, frameOpen), uint64(c)), start, bulk{})
 }
 
 func appendCancel(b []byte, c cancelled) []byte {
 	start := len(b)
 	b = appendID(begin(b, frameCancel), uint64(c.conn))
-	return end(binary.AppendUvarint(b, uint64(c.call)), start, 0)
+	return end(binary.AppendUvarint(b, uint64(c.call)), start, bulk{})
 }
 
 func appendShut(b []byte, s shut) []byte {
 	start := len(b)
 	b = appendID(begin(b, frameShut), uint64(s.conn))
-	return end(append(b, byte(s.how)), start, 0)
+	return end(append(b, byte(s.how)), start, bulk{})
 }
 
 func appendBeat(b []byte, t beat) []byte {
@@ -176,13 +177,13 @@ func appendBeat(b []byte, t beat) []byte {
 	for _, m := range t.marks {
 		b = binary.AppendUvarint(appendID(b, uint64(m.requester)), m.watermark)
 	}
-	return end(b, start, 0)
+	return end(b, start, bulk{})
 }
 
 func appendExit(b []byte, e exit) []byte {
 	start := len(b)
 	b = appendLife(begin(b, frameExited), e.life)
-	return end(appendString(b, e.cause), start, 0)
+	return end(appendString(b, e.cause), start, bulk{})
 }
 
 func appendFollow(b []byte, lives []Life) []byte {
@@ -191,28 +192,36 @@ func appendFollow(b []byte, lives []Life) []byte {
 	for _, l := range lives {
 		b = appendLife(b, l)
 	}
-	return end(b, start, 0)
+	return end(b, start, bulk{})
 }
 
 // appendBare writes a frame without fields.
-func appendBare(b []byte, t frameType) []byte { return end(begin(b, t), len(b), 0) }
+func appendBare(b []byte, t frameType) []byte { return end(begin(b, t), len(b), bulk{}) }
 
 func appendWelcome(b []byte, w welcome) []byte {
 	start := len(b)
-	b = binary.AppendUvarint(begin(b, frameWelcome), w.term)
-	return end(appendID(b, uint64(w.service)), start, 0)
+	b = appendSpeech(begin(b, frameWelcome), w.speech)
+	b = binary.AppendUvarint(b, w.term)
+	b = appendID(b, uint64(w.service))
+	b = appendID(b, uint64(w.store))
+	return end(w.appendLater(b), start, bulk{})
 }
 
 func appendRedirect(b []byte, r redirect) []byte {
 	start := len(b)
-	b = appendString(begin(b, frameRedirect), r.address)
-	return end(binary.AppendUvarint(b, r.term), start, 0)
+	return end(appendString(begin(b, frameRedirect), r.address), start, bulk{})
+}
+
+func appendRefusal(b []byte, r refusal) []byte {
+	start := len(b)
+	b = appendVersion(begin(b, frameRefusal), r.version)
+	return end(appendString(b, r.why), start, bulk{})
 }
 
 func appendAck(b []byte, a ack) []byte {
 	start := len(b)
 	b = binary.AppendUvarint(begin(b, frameAck), a.seq)
-	return end(binary.AppendUvarint(b, a.term), start, 0)
+	return end(binary.AppendUvarint(b, a.term), start, bulk{})
 }
 
 func appendStanding(b []byte, s Standing) []byte {
@@ -220,12 +229,12 @@ func appendStanding(b []byte, s Standing) []byte {
 	b = appendLife(begin(b, frameStanding), s.Life)
 	b = append(b, byte(s.State))
 	b = appendID(b, uint64(s.Service))
-	return end(appendString(b, s.Error), start, 0)
+	return end(appendString(b, s.Error), start, bulk{})
 }
 
 func appendEpoch(b []byte, service serry.Incarnation) []byte {
 	start := len(b)
-	return end(appendID(begin(b, frameEpoch), uint64(service)), start, 0)
+	return end(appendID(begin(b, frameEpoch), uint64(service)), start, bulk{})
 }
 
 // fields reads the fields of a frame one after the other. After the first that is not in order, all
@@ -305,15 +314,16 @@ func (f *fields) life(last *string) (l Life) {
 	return l
 }
 
-// all says whether the frame was in order and had nothing else.
-func (f *fields) all() error {
-	if f.bad || len(f.b) > 0 {
+// err says whether every field was in order. What is left are fields of a later version: they are
+// skipped.
+func (f *fields) err() error {
+	if f.bad {
 		return errFrame
 	}
 	return nil
 }
 
-// readCall reads the head of a call. The method lies in the frame, the body is what is left in f.
+// readCall reads the fields of a call. The method lies in the frame.
 func readCall(f *fields, last *string) (c Call, method []byte) {
 	c.Conn = ConnID(f.id())
 	c.ID = rpc.CallID(f.uvarint())
@@ -324,7 +334,7 @@ func readCall(f *fields, last *string) (c Call, method []byte) {
 	return c, f.bytes(maxWord)
 }
 
-// readReply reads the head of a reply. Its body is what is left in f.
+// readReply reads the fields of a reply.
 func readReply(f *fields) (r Reply) {
 	r.Conn = ConnID(f.id())
 	r.Call = rpc.CallID(f.uvarint())
@@ -342,7 +352,7 @@ func readReply(f *fields) (r Reply) {
 }
 
 func readHello(f *fields) hello {
-	return hello{session: f.id(), kind: Kind(f.byte()), term: f.uvarint()}
+	return hello{readSpeech(f), f.id(), Kind(f.byte()), serry.StoreID(f.id()), f.uvarint()}
 }
 
 func readCancel(f *fields) cancelled {
@@ -381,12 +391,12 @@ func readExit(f *fields, last *string) exit {
 }
 
 func readWelcome(f *fields) welcome {
-	return welcome{f.uvarint(), serry.Incarnation(f.id())}
+	return welcome{readSpeech(f), f.uvarint(), serry.Incarnation(f.id()), serry.StoreID(f.id())}
 }
 
-func readRedirect(f *fields) redirect {
-	return redirect{string(f.bytes(maxWord)), f.uvarint()}
-}
+func readRedirect(f *fields) redirect { return redirect{string(f.bytes(maxWord))} }
+
+func readRefusal(f *fields) refusal { return refusal{readVersion(f), string(f.bytes(maxWord))} }
 
 func readAck(f *fields) ack { return ack{f.uvarint(), f.uvarint()} }
 

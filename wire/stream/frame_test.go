@@ -2,7 +2,7 @@ package stream
 
 import (
 	"bytes"
-	"encoding/binary"
+	stdcmp "cmp"
 	"errors"
 	"io"
 	"testing"
@@ -16,15 +16,21 @@ import (
 
 // A tray is a taker that keeps the frames it gets.
 type tray struct {
-	frames []string
+	frames []taken
 	no     bool // admits nothing
 }
 
 func (r *tray) admit(frameType, []byte, int) (bool, error) { return !r.no, nil }
 func (r *tray) wave()                                      {}
-func (r *tray) frame(t frameType, b []byte, _ bool) error {
-	r.frames = append(r.frames, string(append([]byte{byte(t)}, b...)))
+func (r *tray) frame(t frameType, fields, body []byte, _ bool) error {
+	r.frames = append(r.frames, taken{t, string(fields), string(body)})
 	return nil
+}
+
+// A taken is a frame that was taken.
+type taken struct {
+	Type         frameType
+	Fields, Body string
 }
 
 // cutAll hands b to a cutter in pieces of a size, as a pipe does.
@@ -46,16 +52,17 @@ func cutAll(b []byte, size int, c *cutter) error {
 	return nil
 }
 
-func bothLimits(t frameType) int { return max(hostLimit(t), serverLimit(t)) }
+// bothRooms takes the frames of either direction.
+func bothRooms(t frameType) room { return stdcmp.Or(hostRoom(t), serverRoom(t)) }
 
 // samples is one frame of each type.
 func samples() []byte {
 	life := Life{serry.TaskID{Job: "worker", Index: 3}, 9}
 	var b []byte
-	b = appendHello(b, hello{7, Relay, 3})
+	b = appendHello(b, hello{speech{Version{1, 4}, 6}, 7, Relay, 21, 3})
 	b = appendOpen(b, 8)
 	c := Call{Conn: 8, ID: 1, Number: 2, Watermark: 1, Stamp: Stamp{life, 5}, Method: "/a/b", Body: []byte("body")}
-	b = append(appendCall(b, &c), c.Body...)
+	b = appendWholeCall(b, &c)
 	b = appendCancel(b, cancelled{8, 1})
 	b = appendShut(b, shut{8, NotReading})
 	b = appendBeat(b, beat{4, []Life{life}, []mark{{8, 6}}})
@@ -63,36 +70,42 @@ func samples() []byte {
 	b = appendFollow(b, []Life{life, life})
 	b = appendBare(b, frameSynced)
 	b = appendBare(b, frameBye)
-	b = appendWelcome(b, welcome{3, 77})
-	b = appendRedirect(b, redirect{"host:1", 4})
+	b = appendWelcome(b, welcome{speech{Version{1, 4}, 6}, 3, 77, 21})
+	b = appendRedirect(b, redirect{"host:1"})
+	b = appendRefusal(b, refusal{Version{2, 1}, "no"})
 	r := Reply{Conn: 8, Call: 1, Term: 3, Status: rpc.Status{Code: codes.Aborted, Message: "no", Details: []byte{1}}}
-	b = appendReply(b, &r)
+	b = appendWholeReply(b, &r)
 	r = Reply{Conn: 8, Call: 2, Body: []byte("yes")}
-	b = append(appendReply(b, &r), r.Body...)
+	b = appendWholeReply(b, &r)
 	b = appendAck(b, ack{4, 3})
 	b = appendStanding(b, Standing{life, serry.Failed, 77, []byte("why")})
 	return appendEpoch(b, 78)
 }
 
+// appendWholeCall and appendWholeReply write frames with their bodies.
+func appendWholeCall(b []byte, c *Call) []byte {
+	return append(appendCall(b, c, bulkOf(c.Body)), c.Body...)
+}
+
+func appendWholeReply(b []byte, r *Reply) []byte {
+	return append(appendReply(b, r, bulkOf(r.Body)), r.Body...)
+}
+
 // reread reads a frame and writes it again.
-func reread(t frameType, payload []byte) ([]byte, error) {
-	f, job := fields{b: payload}, ""
+func reread(frame taken) ([]byte, error) {
+	f, job := fields{b: []byte(frame.Fields)}, ""
 	var b []byte
-	switch t {
+	switch frame.Type {
 	case frameCall:
 		c, method := readCall(&f, &job)
-		if f.bad {
-			return nil, errFrame
-		}
-		c.Method, c.Body = string(method), f.b
-		return append(appendCall(nil, &c), c.Body...), nil
+		c.Method, c.Body = string(method), []byte(frame.Body)
+		b = appendWholeCall(nil, &c)
 	case frameReply:
 		r := readReply(&f)
-		if f.bad {
-			return nil, errFrame
-		}
-		r.Body = f.b
-		return append(appendReply(nil, &r), r.Body...), nil
+		r.Body = []byte(frame.Body)
+		b = appendWholeReply(nil, &r)
+	case frameRefusal:
+		b = appendRefusal(nil, readRefusal(&f))
 	case frameHello:
 		b = appendHello(nil, readHello(&f))
 	case frameOpen:
@@ -118,22 +131,22 @@ func reread(t frameType, payload []byte) ([]byte, error) {
 	case frameEpoch:
 		b = appendEpoch(nil, serry.Incarnation(f.id()))
 	default:
-		b = appendBare(nil, t)
+		b = appendBare(nil, frame.Type)
 	}
-	return b, f.all()
+	return b, f.err()
 }
 
 func TestFramesAreReadAsWritten(t *testing.T) {
 	want := samples()
 	r := new(tray)
-	if err := cutAll(append([]byte(Preface), want...), 1<<20, &cutter{taker: r, limit: bothLimits}); err != nil {
+	if err := cutAll(append([]byte(Preface), want...), 1<<20, &cutter{taker: r, room: bothRooms}); err != nil {
 		t.Fatal(err)
 	}
 	var got []byte
 	for _, f := range r.frames {
-		b, err := reread(frameType(f[0]), []byte(f[1:]))
+		b, err := reread(f)
 		if err != nil {
-			t.Errorf("frame %d: %v", f[0], err)
+			t.Errorf("frame %d: %v", f.Type, err)
 		}
 		got = append(got, b...)
 	}
@@ -146,12 +159,12 @@ func TestFramesAreReadAsWritten(t *testing.T) {
 func TestPieces(t *testing.T) {
 	big := Call{Conn: 1, ID: 2, Method: "/a/b", Body: bytes.Repeat([]byte("0123456789"), 20_000)}
 	stream := append([]byte(Preface), samples()...)
-	stream = append(appendCall(stream, &big), big.Body...)
+	stream = appendWholeCall(stream, &big)
 	stream = append(stream, samples()...)
-	var want []string
+	var want []taken
 	for _, size := range []int{len(stream), 1, 7, 4096, 65536} {
 		r := new(tray)
-		if err := cutAll(stream, size, &cutter{taker: r, limit: bothLimits}); err != nil {
+		if err := cutAll(stream, size, &cutter{taker: r, room: bothRooms}); err != nil {
 			t.Fatalf("in pieces of %d: %v", size, err)
 		}
 		if want == nil {
@@ -162,20 +175,19 @@ func TestPieces(t *testing.T) {
 		}
 	}
 	r := &tray{no: true}
-	if err := cutAll(stream, 4096, &cutter{taker: r, limit: bothLimits}); err != nil || len(r.frames) != len(want)-1 {
+	if err := cutAll(stream, 4096, &cutter{taker: r, room: bothRooms}); err != nil || len(r.frames) != len(want)-1 {
 		t.Errorf("with the large frame skipped: %d frames, %v; want %d", len(r.frames), err, len(want)-1)
 	}
-	if err := cutAll(stream[:len(stream)-1], 4096, &cutter{taker: new(tray), limit: bothLimits}); !errors.Is(err, io.ErrUnexpectedEOF) {
+	if err := cutAll(stream[:len(stream)-1], 4096, &cutter{taker: new(tray), room: bothRooms}); !errors.Is(err, io.ErrUnexpectedEOF) {
 		t.Errorf("cut short: %v; want %v", err, io.ErrUnexpectedEOF)
 	}
 }
 
 // TestClaimedLength shows that memory goes to bytes that have come, not to those that are announced.
 func TestClaimedLength(t *testing.T) {
-	c := &cutter{taker: new(tray), limit: bothLimits, budget: newBudget(1 << 30)}
-	head := binary.LittleEndian.AppendUint32([]byte(Preface), 1<<30)
-	head = append(head, byte(frameCall))
-	if _, err := c.cut(append(head, make([]byte, maxHead)...)); err != nil {
+	c := &cutter{taker: new(tray), room: bothRooms, budget: newBudget(1 << 30)}
+	call := appendCall([]byte(Preface), &Call{}, bulk{length: 1 << 30})
+	if _, err := c.cut(append(call, make([]byte, maxHead)...)); err != nil {
 		t.Fatal(err)
 	}
 	if cap(c.big) > stepBytes {
@@ -186,23 +198,28 @@ func TestClaimedLength(t *testing.T) {
 func FuzzFrames(f *testing.F) {
 	f.Add(samples(), uint8(5))
 	big := Call{Method: "/a/b", Body: make([]byte, 70_000)}
-	f.Add(append(appendCall(nil, &big), big.Body...), uint8(255))
+	f.Add(appendWholeCall(nil, &big), uint8(255))
+	f.Add(speechOf(Version{major, minor + 1}).appendOptional(nil), uint8(0))
 	f.Fuzz(func(t *testing.T, b []byte, piece uint8) {
 		r := new(tray)
-		err := cutAll(append([]byte(Preface), b...), 1<<30, &cutter{taker: r, limit: bothLimits})
+		err := cutAll(append([]byte(Preface), b...), 1<<30, &cutter{taker: r, room: bothRooms})
 		again := new(tray)
-		errAgain := cutAll(append([]byte(Preface), b...), 1+int(piece)*16, &cutter{taker: again, limit: bothLimits, budget: newBudget(1 << 20)})
+		errAgain := cutAll(append([]byte(Preface), b...), 1+int(piece)*16, &cutter{taker: again, room: bothRooms, budget: newBudget(1 << 20)})
 		if !cmp.Equal(r.frames, again.frames) || (err == nil) != (errAgain == nil) {
 			t.Errorf("%d frames, %v in one piece; %d frames, %v in several", len(r.frames), err, len(again.frames), errAgain)
 		}
 		for _, frame := range r.frames {
-			once, err := reread(frameType(frame[0]), []byte(frame[1:]))
+			once, err := reread(frame)
 			if err != nil {
 				continue
 			}
-			twice, err := reread(frameType(frame[0]), once[headBytes:])
+			second := new(tray)
+			if err := cutAll(append([]byte(Preface), once...), len(once)+len(Preface), &cutter{taker: second, room: bothRooms}); err != nil {
+				t.Fatalf("frame %d, written again: %v", frame.Type, err)
+			}
+			twice, err := reread(second.frames[0])
 			if err != nil || !bytes.Equal(once, twice) {
-				t.Errorf("frame %d: %x, then %x, %v", frame[0], once, twice, err)
+				t.Errorf("frame %d: %x, then %x, %v", frame.Type, once, twice, err)
 			}
 		}
 	})

@@ -55,6 +55,9 @@ type HostConfig struct {
 	// ones always are.
 	MaxCalls int   // 0 means 1 << 20
 	MaxBytes int64 // of their bodies; 0 means 1 GiB
+
+	// Version stands for another build in tests: the version that this end claims. Zero means [Speaks].
+	Version Version
 }
 
 // A Host is the end of a session that calls. Its methods may be called from any goroutine. None of
@@ -85,14 +88,16 @@ type Host struct {
 		known  map[serry.Incarnation]Life // that the service is asked to tell of
 		marks  map[ConnID]uint64
 		exits  []exit
-		term   uint64 // the highest seen
-		seq    uint64 // of beats
+		store  serry.StoreID // of the service that was last followed, or 0
+		term   uint64        // the highest seen of that store
+		seq    uint64        // of beats
 	}
 }
 
 // pending is a call without an answer.
 type pending struct {
 	Call
+	bulk  bulk   // what a header says of the body
 	order uint64 // in which calls came
 }
 
@@ -100,6 +105,7 @@ type pending struct {
 func NewHost(cfg HostConfig) *Host {
 	cfg.MaxCalls = cmp.Or(cfg.MaxCalls, defaultMaxCalls)
 	cfg.MaxBytes = cmp.Or(cfg.MaxBytes, defaultMaxBytes)
+	cfg.Version = cmp.Or(cfg.Version, Speaks())
 	if cfg.Log == nil {
 		cfg.Log = slog.New(slog.DiscardHandler)
 	}
@@ -136,6 +142,7 @@ func (h *Host) Open(conn ConnID) {
 // Call takes a call of an open connection; its body must not be changed any more. The error is a
 // [*serry.LimitError], or net.ErrClosed for a connection that is not open or a host that is closed.
 func (h *Host) Call(c Call) error {
+	bulk := bulkOf(c.Body) // without the lock: bodies may be large
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	calls := h.mu.conns[c.Conn]
@@ -150,7 +157,7 @@ func (h *Host) Call(c Call) error {
 	}
 	h.forget(c.Conn, c.ID) // if there is one, its number was used twice
 	h.mu.last++
-	k := &pending{c, h.mu.last}
+	k := &pending{c, bulk, h.mu.last}
 	calls[c.ID] = k
 	h.mu.calls++
 	h.mu.bytes += size
@@ -165,7 +172,7 @@ func (h *Host) Call(c Call) error {
 
 func (k *pending) send(p *pipe) {
 	size := callFrame + len(k.Method) + len(k.Stamp.Task.Job)
-	p.add(size, func(b []byte) []byte { return appendCall(b, &k.Call) }, k.Body)
+	p.add(size, func(b []byte) []byte { return appendCall(b, &k.Call, k.bulk) }, k.Body)
 }
 
 // Cancel says that nobody waits for the reply to a call any more.
@@ -259,7 +266,7 @@ func (h *Host) Flush() {
 	}
 }
 
-// Term is the highest term of a leader that this host has seen.
+// Term is the highest term of a leader that this host has seen, of the store that it follows.
 func (h *Host) Term() uint64 {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -292,6 +299,6 @@ func (h *Host) Close(ctx context.Context) error {
 
 // About how long frames are.
 const (
-	smallFrame = 32
-	callFrame  = 80
+	smallFrame = headerBytes + 32
+	callFrame  = headerBytes + 80
 )

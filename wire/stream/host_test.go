@@ -228,7 +228,7 @@ func TestRedirect(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := newNetwork(t)
 		standby := newDesk(n, "standby", 0)
-		standby.serve = func(nc net.Conn) { stream.Redirect(nc, "leader", 5) }
+		standby.serve = func(nc net.Conn) { stream.Redirect(nc, "leader") }
 		d := newDesk(n, "leader", 5)
 		h, e := host(t, n, stream.Client, "standby")
 		call(t, h, 1, echo, "x")
@@ -250,9 +250,9 @@ func TestRedirectToOneThatIsSilent(t *testing.T) {
 			standby.serve = func(nc net.Conn) {
 				switch {
 				case time.Since(began) < lease:
-					stream.Redirect(nc, "a", 1)
+					stream.Redirect(nc, "a")
 				case address == "b":
-					stream.Redirect(nc, "c", 2)
+					stream.Redirect(nc, "c")
 				default:
 					standby.Server.Serve(nc, nil)
 				}

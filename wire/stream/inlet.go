@@ -1,6 +1,7 @@
 package stream
 
 import (
+	"fmt"
 	"time"
 
 	"google.golang.org/grpc/codes"
@@ -20,11 +21,14 @@ type inlet struct {
 }
 
 // admit implements taker.
-func (in *inlet) admit(t frameType, head []byte, length int) (bool, error) {
-	if t != frameCall || in.session == nil {
-		return t != frameCall && in.session != nil, nil
-	}
+func (in *inlet) admit(t frameType, head []byte, body int) (bool, error) {
 	n := in.session
+	if n == nil {
+		return false, errOrder
+	}
+	if t != frameCall {
+		return true, nil
+	}
 	n.in.Lock()
 	defer n.in.Unlock()
 	f := fields{b: head}
@@ -36,14 +40,13 @@ func (in *inlet) admit(t frameType, head []byte, length int) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	body := length - (len(head) - len(f.b))
 	_, ok := in.method(c, &call, method, int64(body))
 	return ok, nil
 }
 
 // frame implements taker.
-func (in *inlet) frame(t frameType, b []byte, own bool) error {
-	f := fields{b: b}
+func (in *inlet) frame(t frameType, head, body []byte, own bool) error {
+	f := fields{b: head}
 	if in.session == nil {
 		return in.hello(t, &f)
 	}
@@ -55,7 +58,7 @@ func (in *inlet) frame(t frameType, b []byte, own bool) error {
 	}
 	switch t {
 	case frameCall:
-		return in.take(&f)
+		return in.take(&f, body)
 	case frameOpen:
 		if id := ConnID(f.id()); !f.bad {
 			if err := n.open(id); err != nil {
@@ -92,7 +95,7 @@ func (in *inlet) frame(t frameType, b []byte, own bool) error {
 	default:
 		return errOrder
 	}
-	return f.all()
+	return f.err()
 }
 
 // wave implements taker.
@@ -107,19 +110,15 @@ func (in *inlet) hello(t frameType, f *fields) error {
 	if t != frameHello {
 		return errOrder
 	}
-	h := readHello(f)
-	if err := f.all(); err != nil {
-		return err
+	cfg, h := in.server.cfg, readHello(f)
+	if h.foreign(cfg.Version) {
+		return in.refuse(&VersionError{Server: cfg.Version, Host: h.version})
 	}
-	if h.kind != Relay && h.kind != Client {
+	if f.bad || h.kind != Relay && h.kind != Client {
 		return errFrame
 	}
-	greeting := []byte(Preface)
-	if h.term > in.server.cfg.Term { // somebody else leads by now (C-TERM-1)
-		in.pipe.add(len(Preface)+smallFrame, func(b []byte) []byte {
-			return appendRedirect(append(b, greeting...), redirect{term: h.term})
-		}, nil)
-		in.pipe.flush()
+	if h.store == cfg.Store && h.term > cfg.Term { // another server leads by now (C-TERM-1)
+		in.greet(func(b []byte) []byte { return appendRedirect(b, redirect{}) })
 		return errBye
 	}
 	n, err := in.server.session(h, in.pipe.nc)
@@ -127,10 +126,8 @@ func (in *inlet) hello(t frameType, f *fields) error {
 		return err
 	}
 	in.pipe.nc.SetReadDeadline(time.Time{})
-	w := welcome{in.server.cfg.Term, in.server.cfg.Service()}
-	in.pipe.add(len(Preface)+smallFrame, func(b []byte) []byte {
-		return appendWelcome(append(b, greeting...), w)
-	}, nil)
+	w := welcome{speechOf(cfg.Version), cfg.Term, cfg.Service(), cfg.Store}
+	in.greet(func(b []byte) []byte { return w.appendOptional(appendWelcome(b, w)) })
 	if err := n.attach(in); err != nil {
 		return err
 	}
@@ -138,8 +135,19 @@ func (in *inlet) hello(t frameType, f *fields) error {
 	return nil
 }
 
+// greet queues the first words of the server.
+func (in *inlet) greet(write func([]byte) []byte) {
+	in.pipe.add(len(Preface)+2*smallFrame, func(b []byte) []byte { return write(append(b, Preface...)) }, nil)
+}
+
+// refuse tells a host why the server does not serve it, and ends the connection.
+func (in *inlet) refuse(err *VersionError) error {
+	in.greet(func(b []byte) []byte { return appendRefusal(b, refusal{err.Server, err.Error()}) })
+	return fmt.Errorf("%w: %w", errBye, err)
+}
+
 // take takes a call: one that still waits was repeated, and is not handed on.
-func (in *inlet) take(f *fields) error {
+func (in *inlet) take(f *fields, body []byte) error {
 	call, method := readCall(f, &in.job)
 	if f.bad {
 		return errFrame
@@ -148,12 +156,12 @@ func (in *inlet) take(f *fields) error {
 	if err != nil {
 		return err
 	}
-	name, ok := in.method(c, &call, method, int64(len(f.b)))
+	name, ok := in.method(c, &call, method, int64(len(body)))
 	if !ok || !c.begin(call.ID, in.session.round) {
 		return nil
 	}
 	in.call = call
-	in.call.Method, in.call.Body = name, f.b
+	in.call.Method, in.call.Body = name, body
 	in.server.cfg.Handler.Call(c, &in.call)
 	in.call.Body = nil
 	return nil

@@ -30,6 +30,7 @@ type network struct {
 	t  *testing.T
 	mu struct {
 		sync.Mutex
+		store serry.StoreID // of the desks that are made
 		at    map[string]*desk
 		lines []*wire
 	}
@@ -47,6 +48,7 @@ type wire struct {
 
 func newNetwork(t *testing.T) *network {
 	n := &network{t: t}
+	n.mu.store = 1
 	n.mu.at = make(map[string]*desk)
 	return n
 }
@@ -104,6 +106,14 @@ type desk struct {
 }
 
 func newDesk(n *network, address string, term uint64) *desk {
+	return newDeskOf(n, address, term, stream.Version{})
+}
+
+// newDeskOf is newDesk for a server of another build.
+func newDeskOf(n *network, address string, term uint64, v stream.Version) *desk {
+	n.mu.Lock()
+	store := n.mu.store
+	n.mu.Unlock()
 	d := new(desk)
 	d.mu.conns = make(map[stream.ConnID]*stream.Conn)
 	d.mu.shut = make(map[stream.ConnID]stream.Ending)
@@ -111,7 +121,9 @@ func newDesk(n *network, address string, term uint64) *desk {
 	d.Server = stream.NewServer(stream.ServerConfig{
 		Handler: d,
 		Methods: rpc.Methods{echo: {MaxRequestBytes: 4 << 20}, wait: {MaxRequestBytes: 100}},
+		Store:   store,
 		Term:    term,
+		Version: v,
 		Service: func() serry.Incarnation { return service },
 	})
 	d.serve = func(nc net.Conn) { d.Server.Serve(nc, nil) }
@@ -126,6 +138,13 @@ func newDesk(n *network, address string, term uint64) *desk {
 func (d *desk) close() {
 	d.Server.Shutdown(context.Background())
 	d.work.Wait()
+}
+
+// beginAnew gives the servers that are made from now on another store.
+func (n *network) beginAnew() {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.mu.store++
 }
 
 // freeze lets the server take connections, and no more.
@@ -303,8 +322,13 @@ func (e *ear) heard() []string {
 
 // host starts a host with one connection, number 1.
 func host(t *testing.T, n *network, kind stream.Kind, addresses ...string) (*stream.Host, *ear) {
+	return hostOf(t, n, stream.Version{}, kind, addresses...)
+}
+
+// hostOf is host for a host of another build.
+func hostOf(t *testing.T, n *network, v stream.Version, kind stream.Kind, addresses ...string) (*stream.Host, *ear) {
 	e := new(ear)
-	h := stream.NewHost(stream.HostConfig{Addresses: addresses, Kind: kind, Sink: e, Dial: n.dial})
+	h := stream.NewHost(stream.HostConfig{Addresses: addresses, Kind: kind, Sink: e, Dial: n.dial, Version: v})
 	t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 		defer cancel()

@@ -25,6 +25,8 @@ type line struct {
 	redirect *redirect // or nil
 	err      error     // why there is neither
 
+	adopted bool // guarded by host.mu: it was the line in use, and may still be
+
 	job  string // owned by the reader: the last one read
 	news bool   // owned by the reader: the sink was told something in this wave
 }
@@ -62,9 +64,10 @@ func (h *Host) connect(ctx context.Context, address string) attempt {
 		host: h, address: address, pipe: newPipe(nc, h.base),
 		over: make(chan struct{}), answered: make(chan struct{}),
 	}
-	l.cut = cutter{taker: l, limit: hostLimit}
-	l.pipe.add(len(Preface)+smallFrame, func(b []byte) []byte {
-		return appendHello(append(b, Preface...), hello{h.session, h.cfg.Kind, h.Term()})
+	l.cut = cutter{taker: l, room: hostRoom}
+	hi := h.hello()
+	l.pipe.add(len(Preface)+2*smallFrame, func(b []byte) []byte {
+		return hi.appendOptional(appendHello(append(b, Preface...), hi))
 	}, nil)
 	h.work.Go(l.read)
 	l.pipe.flush()
@@ -90,15 +93,22 @@ func notSpoken(err error) error {
 	return err
 }
 
-// hostLimit says which frames a host takes.
-func hostLimit(t frameType) int {
+// hello is what the host says first on a connection.
+func (h *Host) hello() hello {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return hello{speechOf(h.cfg.Version), h.session, h.cfg.Kind, h.mu.store, h.mu.term}
+}
+
+// hostRoom says which frames a host takes.
+func hostRoom(t frameType) room {
 	switch t {
 	case frameReply:
-		return maxReply
-	case frameWelcome, frameRedirect, frameAck, frameStanding, frameEpoch:
-		return maxPlain
+		return ample
+	case frameWelcome, frameRedirect, frameRefusal, frameAck, frameStanding, frameEpoch:
+		return plain
 	}
-	return 0
+	return room{}
 }
 
 // read reads the line to its end.
@@ -142,8 +152,8 @@ func (l *line) admit(t frameType, _ []byte, _ int) (bool, error) {
 }
 
 // frame implements taker.
-func (l *line) frame(t frameType, b []byte, own bool) error {
-	f := fields{b: b}
+func (l *line) frame(t frameType, head, body []byte, own bool) error {
+	f := fields{b: head}
 	if !l.settled() {
 		return l.first(t, &f)
 	}
@@ -153,15 +163,16 @@ func (l *line) frame(t frameType, b []byte, own bool) error {
 		if f.bad {
 			return errFrame
 		}
-		if r.Body = f.b; !own {
-			r.Body = append([]byte(nil), f.b...)
+		if r.Body = body; !own {
+			r.Body = append([]byte(nil), body...)
 		}
 		l.reply(r)
 		return nil
 	case frameAck:
-		a := readAck(&f)
-		l.host.raise(a.term)
-		l.host.acknowledged(a.seq)
+		if a := readAck(&f); !f.bad {
+			l.raise(a.term)
+			l.host.acknowledged(a.seq)
+		}
 	case frameStanding:
 		if s := readStanding(&f, &l.job); !f.bad {
 			l.standing(s)
@@ -173,31 +184,61 @@ func (l *line) frame(t frameType, b []byte, own bool) error {
 	default:
 		return errOrder
 	}
-	return f.all()
+	return f.err()
 }
 
 // first takes the frame that says whether the server leads.
 func (l *line) first(t frameType, f *fields) error {
 	switch t {
 	case frameWelcome:
-		l.welcome = readWelcome(f)
-		if err := f.all(); err != nil {
-			return err
-		}
-		if l.welcome.term < l.host.Term() {
-			return errDeposed // C-TERM-1
-		}
+		return l.welcomed(f)
 	case frameRedirect:
 		to := readRedirect(f)
-		if err := f.all(); err != nil {
-			return err
+		if f.bad {
+			return errFrame
 		}
 		l.redirect = &to
+	case frameRefusal:
+		r := readRefusal(f)
+		if f.bad {
+			return errFrame
+		}
+		if r.version.Major != l.host.cfg.Version.Major {
+			return &VersionError{Server: r.version, Host: l.host.cfg.Version}
+		}
+		return fmt.Errorf("stream: the server refuses this host: %s", r.why)
 	default:
 		return errOrder
 	}
 	close(l.answered)
 	return nil
+}
+
+// welcomed takes the word of a server that leads.
+func (l *line) welcomed(f *fields) error {
+	l.welcome = readWelcome(f)
+	if ours := l.host.cfg.Version; l.welcome.foreign(ours) {
+		return &VersionError{Server: l.welcome.version, Host: ours}
+	}
+	if f.bad {
+		return errFrame
+	}
+	l.host.mu.Lock()
+	former := l.former(l.welcome.term)
+	l.host.mu.Unlock()
+	if former {
+		return errDeposed
+	}
+	close(l.answered)
+	return nil
+}
+
+// former says whether a term is below the highest that the host has seen (C-TERM-1). Terms of two stores
+// cannot be compared: the line of a store that the host does not follow any more is a former one, too,
+// but before it is adopted a line may be that of a service that has begun anew. host.mu is held.
+func (l *line) former(term uint64) bool {
+	m := &l.host.mu
+	return l.welcome.store == m.store && term < m.term || l.welcome.store != m.store && l.adopted
 }
 
 // wave implements taker.
@@ -213,9 +254,9 @@ func (l *line) wave() {
 // reply ends a call, unless it comes from a leader of a former term (C-TERM-1).
 func (l *line) reply(r Reply) {
 	h := l.host
-	h.raise(r.Term)
+	l.raise(r.Term)
 	h.mu.Lock()
-	ok := r.Term >= h.mu.term && h.forget(r.Conn, r.Call) != nil
+	ok := !l.former(r.Term) && h.forget(r.Conn, r.Call) != nil
 	h.mu.Unlock()
 	if ok {
 		l.news = true
@@ -229,7 +270,7 @@ func (l *line) reply(r Reply) {
 func (l *line) standing(s Standing) {
 	h := l.host
 	h.mu.Lock()
-	if l.welcome.term < h.mu.term {
+	if l.former(l.welcome.term) {
 		h.mu.Unlock()
 		return
 	}
@@ -251,7 +292,10 @@ func (l *line) standing(s Standing) {
 // epoch passes on that another epoch has opened.
 func (l *line) epoch(service uint64) {
 	h := l.host
-	if l.welcome.term < h.Term() {
+	h.mu.Lock()
+	former := l.former(l.welcome.term)
+	h.mu.Unlock()
+	if former {
 		return
 	}
 	l.news = true

@@ -1,9 +1,9 @@
 package stream
 
 import (
-	"encoding/binary"
 	"errors"
 	"fmt"
+	"hash/crc32"
 	"io"
 	"sync/atomic"
 
@@ -12,13 +12,13 @@ import (
 
 // A taker takes the frames of a pipe, all on the goroutine that reads it.
 type taker interface {
-	// admit is asked about a frame that does not fit into one read, once its head is here. If it
-	// says no, the rest is skipped.
-	admit(t frameType, head []byte, length int) (bool, error)
+	// admit is asked about a frame that does not fit into one read, once its fields are here and
+	// checked; they are nil where a frame without a body is that long. If it says no, the rest is skipped.
+	admit(t frameType, fields []byte, body int) (bool, error)
 
-	// frame takes a whole frame. The bytes are valid until it returns, unless own says that the
-	// taker may keep them.
-	frame(t frameType, b []byte, own bool) error
+	// frame takes a whole frame that is known to be undamaged. The bytes are valid until it returns,
+	// unless own says that the taker may keep the body.
+	frame(t frameType, fields, body []byte, own bool) error
 
 	// wave follows the frames that came with one read.
 	wave()
@@ -27,17 +27,18 @@ type taker interface {
 // A cutter cuts what arrives into frames. It belongs to the goroutine that reads.
 type cutter struct {
 	taker  taker
-	limit  func(frameType) int // how long such a frame may be; 0: it must not come
-	budget *budget             // of large frames, or nil
+	room   func(frameType) room // how long such a frame may be
+	budget *budget              // of large frames, or nil
 
 	// patient ones do not read on while their own output is not read. Only one end may be: two that
 	// wait for each other would wait for ever.
 	patient bool
 
-	greeted bool // the preface has come
-	big     []byte
-	bigType frameType
-	left    int // of a big frame, or of one that is skipped
+	greeted bool   // the preface has come
+	big     []byte // fields and body of a large frame, as far as they have come
+	header  header // of that
+	sum     uint32 // of its body so far; of its fields if it has no body
+	left    int    // bytes to come of a large frame, or of one that is skipped
 	skip    bool
 	held    int64       // bytes of the budget
 	waiting atomic.Bool // for the budget, with its peer unread
@@ -109,43 +110,77 @@ func (c *cutter) cut(p []byte) ([]byte, error) {
 				return p, err
 			}
 		}
-		if len(p) < headBytes {
+		if len(p) < headerBytes {
 			return p, nil
 		}
-		length, t := int(binary.LittleEndian.Uint32(p)), frameType(p[lengthBytes])
-		if length < 1 || length-1 > c.limit(t) {
-			return nil, fmt.Errorf("%w: type %d with %d bytes", errFrame, t, length)
-		}
-		length--
-		b := p[headBytes:]
-		if len(b) >= length {
-			if err := c.taker.frame(t, b[:length:length], false); err != nil {
-				return nil, err
-			}
-			p = b[length:]
-			continue
-		}
-		if length <= maxHead || len(b) < maxHead {
-			return p, nil // it fits into the next wave, or its head does
-		}
-		if err := c.start(t, b, length); err != nil {
+		h, err := readHeader(p)
+		if err != nil {
 			return nil, err
 		}
-		return nil, nil
+		b := p[headerBytes:]
+		known := c.room(h.frameType)
+		unknown := known == (room{}) && h.frameType >= frameOptional
+		if unknown {
+			known = ample
+		}
+		if !known.takes(h) {
+			return nil, fmt.Errorf("%w: type %d with %d and %d bytes", errFrame, h.frameType, h.fields.length, h.body.length)
+		}
+		if unknown {
+			p = c.pass(h, b)
+			continue
+		}
+		if len(b) < h.length() {
+			if h.length() <= maxHead || len(b) < min(int(h.fields.length), maxHead) {
+				return p, nil // it fits into the next wave, or its fields do
+			}
+			return nil, c.start(h, b)
+		}
+		if err := c.whole(h, b); err != nil {
+			return nil, err
+		}
+		p = b[h.length():]
 	}
 }
 
-// start begins a frame that comes in many reads, of which b is here.
-func (c *cutter) start(t frameType, b []byte, length int) error {
-	ok, err := c.taker.admit(t, b[:maxHead:maxHead], length)
+// whole hands on a frame of which all is here.
+func (c *cutter) whole(h header, b []byte) error {
+	n, all := int(h.fields.length), h.length()
+	fields, body := b[:n:n], b[n:all:all]
+	if !h.fields.holds(fields) || !h.body.holds(body) {
+		return errDamaged
+	}
+	return c.taker.frame(h.frameType, fields, body, false)
+}
+
+// pass skips a frame, as far as it is in b, and returns what follows it there.
+func (c *cutter) pass(h header, b []byte) []byte {
+	n := min(len(b), h.length())
+	c.skip, c.left = true, h.length()-n
+	return b[n:]
+}
+
+// start begins a frame that comes in many reads, of which b is here. Only frames without a body have
+// fields that do not fit into one read.
+func (c *cutter) start(h header, b []byte) error {
+	checked := b
+	var fields []byte
+	if n := int(h.fields.length); h.body.length > 0 {
+		fields, checked = b[:n:n], b[n:]
+		if !h.fields.holds(fields) {
+			return errDamaged
+		}
+	}
+	ok, err := c.taker.admit(h.frameType, fields, int(h.body.length))
 	if err != nil {
 		return err
 	}
-	c.left = length - len(b)
+	c.left = h.length() - len(b)
 	if c.skip = !ok; ok {
-		c.bigType = t
+		c.header = h
+		c.sum = checksum(checked)
 		c.big = nil
-		c.grow(len(b), length)
+		c.grow(len(b), h.length())
 		c.big = append(c.big, b...)
 	}
 	return nil
@@ -162,14 +197,18 @@ func (c *cutter) more(p []byte) (int, error) {
 		c.grow(n, len(c.big)+n+c.left)
 	}
 	c.big = append(c.big, p[:n]...)
+	c.sum = crc32.Update(c.sum, castagnoli, p[:n])
 	if c.left > 0 {
 		return n, nil
 	}
 	b := c.big
 	c.big = nil
-	err := c.taker.frame(c.bigType, b, true)
-	c.release()
-	return n, err
+	defer c.release()
+	if c.sum != c.header.last().sum {
+		return n, errDamaged
+	}
+	k := c.header.fields.length
+	return n, c.taker.frame(c.header.frameType, b[:k:k], b[k:], true)
 }
 
 // grow makes room for n more bytes of a frame of that length: twice what has come, not more.

@@ -1,6 +1,7 @@
 package stream
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -68,6 +69,7 @@ type Handler interface {
 type ServerConfig struct {
 	Handler Handler
 	Methods rpc.Methods
+	Store   serry.StoreID            // whose terms are counted; 0 is drawn at random: a store of its own
 	Term    uint64                   // of this leadership
 	Service func() serry.Incarnation // the present epoch
 	Log     *slog.Logger             // nil is silent
@@ -75,6 +77,9 @@ type ServerConfig struct {
 	// MaxUnfinishedBytes bounds large calls on their way to the server. Beyond it one goes on, the
 	// others wait. 0 means half of the memory limit of the process, or 4 GiB without one.
 	MaxUnfinishedBytes int64
+
+	// Version stands for another build in tests: the version that this end claims. Zero means [Speaks].
+	Version Version
 }
 
 // A Server is the end that serves sessions. Make it with NewServer.
@@ -101,6 +106,8 @@ func NewServer(cfg ServerConfig) *Server {
 	if cfg.Log == nil {
 		cfg.Log = slog.New(slog.DiscardHandler)
 	}
+	cfg.Store = cmp.Or(cfg.Store, serry.NewStoreID())
+	cfg.Version = cmp.Or(cfg.Version, Speaks())
 	if cfg.MaxUnfinishedBytes == 0 {
 		cfg.MaxUnfinishedBytes = defaultBudget
 		if limit := debug.SetMemoryLimit(-1); limit < math.MaxInt64 {
@@ -141,7 +148,7 @@ func (s *Server) Serve(nc net.Conn, read []byte) error {
 	defer s.work.Done()
 
 	in := &inlet{server: s, pipe: p}
-	in.cut = cutter{taker: in, limit: serverLimit, budget: s.budget, patient: true}
+	in.cut = cutter{taker: in, room: serverRoom, budget: s.budget, patient: true}
 	in.uris = peerURIs(nc)
 	nc.SetReadDeadline(time.Now().Add(helloPatience))
 	err := p.read(read, &in.cut)
@@ -205,12 +212,12 @@ func (s *Server) Shutdown(ctx context.Context) {
 	s.work.Wait()
 }
 
-// Redirect answers a connection with the address of the leader, empty if nobody is known, and its term,
-// and closes it: what a server does that does not lead.
-func Redirect(nc net.Conn, address string, term uint64) {
+// Redirect answers a connection with the address of the leader, empty if it is not known, and closes it:
+// what a server does that does not lead.
+func Redirect(nc net.Conn, address string) {
 	defer nc.Close()
 	nc.SetDeadline(time.Now().Add(redirectPatience))
-	b := appendRedirect([]byte(Preface), redirect{address, term})
+	b := appendRedirect([]byte(Preface), redirect{address})
 	if _, err := nc.Write(b); err != nil {
 		return
 	}
@@ -385,13 +392,13 @@ func (s *Server) methodLimit(method []byte) (name string, most int64, ok bool) {
 	return name, s.cfg.Methods[name].MaxRequestBytes, ok
 }
 
-// serverLimit says which frames a server takes.
-func serverLimit(t frameType) int {
+// serverRoom says which frames a server takes.
+func serverRoom(t frameType) room {
 	switch t {
 	case frameCall:
-		return math.MaxInt32
+		return ample
 	case frameHello, frameOpen, frameCancel, frameShut, frameBeat, frameExited, frameSynced, frameBye, frameFollow:
-		return maxPlain
+		return plain
 	}
-	return 0
+	return room{}
 }

@@ -245,7 +245,8 @@ func (c *Conn) reply(call rpc.CallID, body []byte, st rpc.Status) {
 		r.Body = nil
 	}
 	size := smallFrame + len(st.Message) + len(st.Details)
-	p.add(size, func(b []byte) []byte { return appendReply(b, &r) }, r.Body)
+	bulk := bulkOf(r.Body) // without the lock of the pipe: bodies may be large
+	p.add(size, func(b []byte) []byte { return appendReply(b, &r, bulk) }, r.Body)
 }
 
 // Flush implements [rpc.Conn].

@@ -57,10 +57,10 @@ func testFormerTerms(t *testing.T) {
 	}()
 	reply := func(id int, term uint64, body string) {
 		r := Reply{Conn: 1, Call: rpcID(id), Term: term, Body: []byte(body)}
-		nc.Write(append(appendReply(nil, &r), body...))
+		nc.Write(appendWholeReply(nil, &r))
 		synctest.Wait()
 	}
-	nc.Write(appendWelcome([]byte(Preface), welcome{4, 7}))
+	nc.Write(appendWelcome([]byte(Preface), welcome{speech: speechOf(Speaks()), term: 4, service: 7, store: 9}))
 	synctest.Wait()
 	reply(0, 3, "old")
 	reply(1, 4, "one")

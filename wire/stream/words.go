@@ -8,8 +8,9 @@ import (
 	"github.com/serry-dev/serry/wire/rpc"
 )
 
-// Preface is what both ends send first. It is told from HTTP/2 and from TLS by its first byte.
-const Preface = "\xf5serry stream 1\n"
+// Preface is what both ends send first. It is told from HTTP/2 and from TLS by its first byte. Its number
+// is that of the layout of frames, which every [Version] keeps.
+const Preface = "\xf5serry frames 1\n"
 
 // Protocol is the name of the protocol in TLS handshakes (ALPN).
 const Protocol = "serry/1"

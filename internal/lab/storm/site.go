@@ -84,9 +84,9 @@ func (s *site) accept(c net.Conn) {
 	defer cancel()
 	l, err := p.seat.Leader(ctx)
 	if err != nil || l.Address == s.place.name { // not yet, or not any more
-		l = store.Leader{Term: l.Term}
+		l = store.Leader{}
 	}
-	stream.Redirect(c, l.Address, l.Term)
+	stream.Redirect(c, l.Address)
 }
 
 // leads is the server of a process that leads, or nil.
