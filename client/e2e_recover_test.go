@@ -142,7 +142,7 @@ func TestRestartedTaskComesToTheBarrierAgain(t *testing.T) {
 		first := tasks[0]
 		if !polite && after == 0 { // it is still there when its next life comes
 			tasks[0] = f.again(0)
-			wantIs(t, "Barrier() of the first life", <-old, serry.ErrWithdrawn)
+			wantIs(t, "Barrier() of the first life", <-old, serry.ErrWithdrawn, serry.ErrStale)
 			first.refused(t, "Barrier", codes.Canceled, "silently connected again", lab.BarrierPayload)
 		} else {
 			restart(t, f, tasks, 0, polite, after)

@@ -100,7 +100,10 @@ func (l *line) Call(ctx context.Context, path string, body []byte) ([]byte, rpc.
 	case e := <-end:
 		return e.body, e.status, e.err
 	case <-ctx.Done():
-		l.forget(id)
+		if l.forget(id) == nil { // the answer came first
+			e := <-end
+			return e.body, e.status, e.err
+		}
 		l.host.Cancel(l.conn, id)
 		l.host.Flush()
 		return nil, rpc.Status{}, l.whyNot(context.Cause(ctx))

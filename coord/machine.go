@@ -27,6 +27,7 @@ type Machine struct {
 	out      []Effect
 	dirty    bool                // the version rose and watchers have not been told
 	pictures map[string]*Picture // of the present version, by job
+	staled   []*waiter           // error polls of lives that the present step replaced
 
 	touched bool  // the present event has changed state
 	record  Event // what of the last step is to be journaled, or nil
@@ -96,6 +97,7 @@ func (m *Machine) Step(now Time, ev Event) []Effect {
 	m.noteRecord(ev, fired)
 	m.settleNewcomers()
 	m.notifyWatchers()
+	m.endStaledPolls()
 	return m.out
 }
 

@@ -61,10 +61,11 @@ func (m *Machine) replaced(w *waiter) bool {
 
 // adopt stores the incarnation with which a task registers. The life that it replaces may still run. Its
 // error poll tells it: nothing else does in a job whose tasks may come back, where its heartbeats are
-// good ones (C-HB-5).
+// good ones (C-HB-5). As with any error, polls hear of it last (C-ORD-3).
 func (m *Machine) adopt(t *task, inc serry.Incarnation) {
 	if t.inc != inc {
-		m.endPoll(t, serry.ErrStale)
+		m.staled = append(m.staled, t.poll)
+		t.poll = nil
 		m.dropAliveCalls(t)
 		m.dropRequesters(t.inc) // C-REQ-3: what it repeats from now on is refused as stale
 		t.inc = inc
@@ -161,6 +162,15 @@ func (m *Machine) contained(sources []*task) bool {
 		}
 	}
 	return len(sources) > 0
+}
+
+// endStaledPolls tells the lives that were replaced in this step.
+func (m *Machine) endStaledPolls() {
+	for _, w := range m.staled {
+		m.answer(w, nil, serry.ErrStale)
+	}
+	clear(m.staled)
+	m.staled = m.staled[:0]
 }
 
 func (m *Machine) endPoll(t *task, err error) {
