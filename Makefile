@@ -4,9 +4,10 @@ BIN     := bin/serry
 VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
 FUZZTIME ?= 10s
 SCHEDULES ?= 100000
+STORIES ?= 1000000
 
 .DEFAULT_GOAL := help
-.PHONY: help build test demo bench bench-coord bench-mesh bench-client bench-restart bench-cli bench-detect bench-durable soak-failover fleets fuzz gen clean
+.PHONY: help build test demo bench bench-coord bench-mesh bench-client bench-restart bench-cli bench-detect bench-durable soak-failover fleets preempt fuzz gen clean
 
 help: ## show this list
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -53,6 +54,9 @@ soak-failover: build ## ten minutes of clients while the leader is killed every 
 
 fleets: ## SCHEDULES jobs through crashes and cuts, in virtual time
 	$(GO) test ./internal/lab/storm -run TestFleets -schedules $(SCHEDULES) -timeout 3h -v
+
+preempt: ## STORIES random histories of preemption rounds, and all small ones
+	$(GO) test ./preempt/internal/pact -stories $(STORIES) -everything -timeout 3h -v
 
 fuzz: ## fuzz every decoder and the machine for FUZZTIME each
 	scripts/fuzz.sh $(FUZZTIME)

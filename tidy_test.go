@@ -36,12 +36,13 @@ var layers = [][]string{
 // pure packages have neither clock nor I/O, no goroutine, lock or channel, and no randomness. Those
 // that talk through an interface of theirs may hand a context on.
 var pure = map[string]struct{ context bool }{
-	"coord":             {},
-	"topo":              {context: true},
-	"topo/remap":        {},
-	"mesh":              {},
-	"diagnose":          {},
-	"internal/schedule": {},
+	"coord":                 {},
+	"topo":                  {context: true},
+	"topo/remap":            {},
+	"mesh":                  {},
+	"diagnose":              {},
+	"internal/schedule":     {},
+	"preempt/internal/pact": {},
 }
 
 // strangers do not import client, although they lie above it: each says itself what it needs.

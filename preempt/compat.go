@@ -4,11 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/serry-dev/serry"
+	"github.com/serry-dev/serry/preempt/internal/pact"
 )
 
 // The names that jax's protocol uses (A-PRE-8 to A-PRE-14).
@@ -20,7 +21,7 @@ const (
 
 // postCompat announces a notice to the job. The first one wins.
 func (s *Sync) postCompat(ctx context.Context, n Notice) error {
-	err := s.keys.Create(ctx, noticeKey, []byte(formatTime(n.Deadline)))
+	err := s.keys.Create(ctx, noticeKey, []byte(pact.FormatTime(n.Deadline)))
 	if errors.Is(err, serry.ErrExists) {
 		s.opts.Log.Info("another preemption notice was first", "task", s.member.Task())
 		return nil
@@ -34,12 +35,12 @@ func (s *Sync) agreeOnce() error {
 	if err != nil {
 		return fmt.Errorf("wait for a notice: %w", err)
 	}
-	deadline, err := parseTime(string(text))
+	deadline, err := pact.ParseTime(string(text))
 	if err != nil {
 		return err
 	}
 	s.announce(Notice{Deadline: deadline, Source: "the job"})
-	if err := s.untilLead(deadline); err != nil {
+	if err := pause(s.ctx, time.Until(deadline.Add(-s.opts.LeadTime))); err != nil {
 		return err
 	}
 	last := s.holdSteps()
@@ -48,7 +49,7 @@ func (s *Sync) agreeOnce() error {
 	if err := s.keys.Create(s.ctx, s.counterKey(), strconv.AppendInt(nil, last, 10)); err != nil {
 		return fmt.Errorf("publish the last step: %w", err)
 	}
-	if err := s.meet(syncBarrier); err != nil {
+	if err := s.meet(s.ctx, syncBarrier); err != nil {
 		return err
 	}
 	counters, err := s.keys.List(s.ctx, countersDir)
@@ -59,7 +60,7 @@ func (s *Sync) agreeOnce() error {
 	if err != nil {
 		return err
 	}
-	s.settle(0, highest+1)
+	s.settle(highest + 1)
 	return nil
 }
 
@@ -95,7 +96,7 @@ func highestStep(counters []serry.Entry) (int64, error) {
 func (s *Sync) holdSteps() int64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.mu.open, s.mu.from = make(chan struct{}), math.MinInt64
+	s.mu.open = make(chan struct{})
 	return s.mu.last
 }
 
@@ -107,4 +108,11 @@ func (s *Sync) release() {
 		close(s.mu.open)
 		s.mu.open = nil
 	}
+}
+
+// settle makes a step the one to save at.
+func (s *Sync) settle(point int64) {
+	s.mu.Lock()
+	s.mu.point, s.mu.agreed = point, true
+	s.mu.Unlock()
 }

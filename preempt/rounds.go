@@ -5,167 +5,246 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
-	"strings"
+	"sync"
 	"time"
 
 	"github.com/serry-dev/serry"
+	"github.com/serry-dev/serry/preempt/internal/pact"
 )
 
-// roundsDir holds everything of mode Rounds: below it a folder for each round, with the notices of
-// the tasks, and for each attempt at agreeing their steps and whether those were in time.
-const roundsDir = "serry/preempt"
+// ErrUndecided says that a task cannot make a step, because the others may have agreed to save at it,
+// and the task can no longer find out.
+var ErrUndecided = errors.New("not known whether the other tasks save at this step")
 
-func roundKey(round int, parts ...string) string {
-	return fmt.Sprintf("%s/%d/%s", roundsDir, round, strings.Join(parts, "/"))
-}
+// ErrSkipped says that a task left out the step that all tasks had agreed to save at.
+var ErrSkipped = errors.New("the step to save at was left out")
 
+// taskPart is a task as a part of a key.
 func taskPart(t serry.TaskID) string { return t.Job + "-" + strconv.Itoa(t.Index) }
 
-// postRound announces a notice in the round that is to come. Each task's own date is kept, so that a
-// later one does not hide an earlier.
-func (s *Sync) postRound(ctx context.Context, n Notice) error {
-	round, err := s.nextRound(ctx)
-	if err != nil {
+// rounds is mode Rounds: it makes the calls that a [pact.Pact] decides on.
+type rounds struct {
+	sync *Sync // set once
+
+	mu struct {
+		sync.Mutex
+		pact    *pact.Pact
+		changed chan struct{} // closed when held steps may be made, or the agreed one was
+	}
+}
+
+func newRounds(s *Sync) *rounds {
+	r := &rounds{sync: s}
+	r.mu.pact = pact.New(pact.Config{
+		Task: taskPart(s.member.Task()), Margin: s.opts.Margin, Lead: s.opts.LeadTime, Patience: s.opts.BarrierTimeout,
+	})
+	r.mu.changed = make(chan struct{})
+	return r
+}
+
+// run takes part until the Sync is closed or the member is lost.
+func (r *rounds) run() error {
+	for {
+		r.mu.Lock()
+		c, changed := r.mu.pact.Next(time.Now()), r.mu.changed
+		r.mu.Unlock()
+		var err error
+		switch c.Do {
+		case pact.Rest:
+			err = pause(r.sync.ctx, time.Until(c.Until))
+		case pact.Pass:
+			err = r.awaitStep(changed, c.Until)
+		default:
+			r.heard(r.call(r.sync.ctx, c))
+		}
+		if err == nil {
+			err = context.Cause(r.sync.ctx)
+		}
+		if err != nil {
+			return err
+		}
+	}
+}
+
+// awaitStep waits for a change, until a time if there is one.
+func (r *rounds) awaitStep(changed <-chan struct{}, until time.Time) error {
+	if until.IsZero() {
+		return r.sync.await(r.sync.ctx, changed)
+	}
+	ctx, cancel := context.WithDeadlineCause(r.sync.ctx, until, errLate)
+	defer cancel()
+	if err := r.sync.await(ctx, changed); err != errLate {
 		return err
 	}
-	date := []byte(formatTime(n.Deadline))
-	if err := s.keys.Put(ctx, roundKey(round, "notice", taskPart(s.member.Task())), date); err != nil {
-		return err
+	return nil
+}
+
+// heard hands a reply to the pact, unless it only says that the Sync is over.
+func (r *rounds) heard(reply pact.Reply) {
+	if r.sync.ctx.Err() != nil {
+		return
 	}
-	err = s.keys.Create(ctx, roundKey(round, "begun"), date)
-	if errors.Is(err, serry.ErrExists) {
-		return nil
+	r.mu.Lock()
+	r.mu.pact.Heard(time.Now(), reply)
+	notes := r.mu.pact.Notes()
+	r.wake()
+	r.mu.Unlock()
+	for _, n := range notes {
+		r.note(n)
 	}
+}
+
+// wake lets all look again who wait for a change. mu must be held.
+func (r *rounds) wake() {
+	close(r.mu.changed)
+	r.mu.changed = make(chan struct{})
+}
+
+func (r *rounds) note(n pact.Note) {
+	log, task := r.sync.opts.Log, r.sync.member.Task()
+	switch n.Kind {
+	case pact.Announced:
+		r.sync.announce(Notice(n.Notice))
+	case pact.Agreed:
+		log.Info("sync point agreed", "task", task, "step", n.Step)
+	case pact.Failed:
+		log.Warn("no sync point yet", "task", task, "err", n.Why)
+	case pact.Ended:
+		log.Warn("round without a sync point", "task", task, "err", n.Why)
+	}
+}
+
+// call makes a call of the protocol.
+func (r *rounds) call(ctx context.Context, c pact.Command) (reply pact.Reply) {
+	keys := r.sync.keys
+	switch c.Do {
+	case pact.Wait:
+		return r.wait(ctx, c)
+	case pact.List:
+		reply.Entries, reply.Err = keys.List(ctx, c.Key)
+	case pact.Create:
+		reply.Err = keys.Create(ctx, c.Key, c.Value)
+	case pact.Put:
+		reply.Err = keys.Put(ctx, c.Key, c.Value)
+	case pact.Delete:
+		reply.Err = keys.Delete(ctx, c.Key)
+	case pact.Meet:
+		return r.meet(ctx, c)
+	}
+	return reply
+}
+
+// errLate ends a wait whose time has come.
+var errLate = errors.New("it is time")
+
+// wait waits for a key, until a time if there is one.
+func (r *rounds) wait(ctx context.Context, c pact.Command) pact.Reply {
+	if !c.Until.IsZero() {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithDeadlineCause(ctx, c.Until, errLate)
+		defer cancel()
+	}
+	value, err := r.sync.keys.Wait(ctx, c.Key)
+	switch {
+	case err == nil:
+		return pact.Reply{Value: append([]byte{}, value...)}
+	case context.Cause(ctx) == errLate:
+		return pact.Reply{}
+	}
+	return pact.Reply{Err: err}
+}
+
+// errEnded ends a wait at a barrier of an attempt that has an outcome already.
+var errEnded = errors.New("the attempt has ended")
+
+// meet waits at a barrier. A task that gives up an attempt does not come there, but creates its outcome:
+// this ends the wait.
+func (r *rounds) meet(ctx context.Context, c pact.Command) (reply pact.Reply) {
+	ctx, end := context.WithCancelCause(ctx)
+	var outcome []byte
+	var watch sync.WaitGroup
+	watch.Go(func() {
+		if value, err := r.sync.keys.Wait(ctx, c.Unless); err == nil {
+			outcome = append([]byte{}, value...)
+			end(errEnded)
+		}
+	})
+	err := r.sync.meet(ctx, c.Key)
+	end(nil)
+	watch.Wait()
+	if err != nil && outcome != nil {
+		return pact.Reply{Value: outcome}
+	}
+	return pact.Reply{Err: err}
+}
+
+// post announces a notice to this task.
+func (r *rounds) post(ctx context.Context, n Notice) error {
+	notice := pact.Notice{Deadline: n.Deadline, Source: fmt.Sprintf("%v: %s", r.sync.member.Task(), n.Source)}
+	posting, err := r.beginPost(ctx, notice)
+	for err == nil {
+		c, more := posting.Next()
+		if !more {
+			return nil
+		}
+		err = posting.Heard(r.call(ctx, c))
+	}
+	r.mu.Lock()
+	r.mu.pact.Withdraw(notice)
+	r.mu.Unlock()
 	return err
 }
 
-// nextRound is the number after the last round that has ended.
-func (s *Sync) nextRound(ctx context.Context) (int, error) {
-	entries, err := s.keys.List(ctx, roundsDir)
-	if err != nil {
-		return 0, err
-	}
-	last := 0
-	for _, e := range entries {
-		_, rest, _ := strings.Cut(e.Key, roundsDir+"/")
-		number, what, _ := strings.Cut(rest, "/")
-		if n, err := strconv.Atoi(number); err == nil && what == "ended" {
-			last = max(last, n)
+// beginPost waits until this task knows which round the job is in.
+func (r *rounds) beginPost(ctx context.Context, n pact.Notice) (pact.Posting, error) {
+	for {
+		r.mu.Lock()
+		if r.mu.pact.Ready() {
+			defer r.mu.Unlock()
+			return r.mu.pact.Post(time.Now(), n)
 		}
-	}
-	return last + 1, nil
-}
-
-// agreeInRounds goes through one round after the other. A failed round is over; the next may work.
-func (s *Sync) agreeInRounds() error {
-	round, err := s.nextRound(s.ctx)
-	if err != nil {
-		return err
-	}
-	for ; ; round++ {
-		if _, err := s.keys.Wait(s.ctx, roundKey(round, "begun")); err != nil {
-			return err
-		}
-		err := s.agreeInRound(round)
-		if s.ctx.Err() != nil {
-			return err
-		}
-		s.tell("round without a sync point", err)
-		if err := s.keys.Put(s.ctx, roundKey(round, "ended"), nil); err != nil {
-			return err
+		changed := r.mu.changed
+		r.mu.Unlock()
+		if err := r.sync.await(ctx, changed); err != nil {
+			return pact.Posting{}, err
 		}
 	}
 }
 
-// agreeInRound finds a step that nobody has passed. Steps go on meanwhile: the proposal leaves room
-// for Margin of them, and where that was too little the next one leaves twice as much. Who hears of
-// a proposal before it has made that step promises not to pass it until all others have answered; so
-// a proposal that everybody heard of in time is the agreement.
-func (s *Sync) agreeInRound(round int) error {
-	deadline, err := s.deadline(round)
-	if err != nil {
-		return err
-	}
-	if err := s.untilLead(deadline); err != nil {
-		return err
-	}
-	margin := s.opts.Margin
-	for attempt := range maxAttempts {
-		part := strconv.Itoa(attempt)
-		steps, err := s.share(roundKey(round, "step", part), s.lastStep())
-		if err != nil {
-			return err
+// reached makes a step as soon as it may be made.
+func (r *rounds) reached(ctx context.Context, step int64) (bool, error) {
+	for {
+		verdict, point, changed := r.step(step)
+		switch verdict {
+		case pact.Go, pact.Save:
+			return verdict == pact.Save, nil
+		case pact.Skipped:
+			return false, fmt.Errorf("step %d: %w: it was step %d", step, ErrSkipped, point.Step)
 		}
-		point := steps + margin
-		passed := s.promise(point)
-		anybody, err := s.share(roundKey(round, "passed", part), passed)
-		if err != nil {
-			s.release()
-			return err
+		err := r.sync.await(ctx, changed)
+		switch {
+		case err != nil && ctx.Err() != nil:
+			return false, err
+		case err != nil:
+			return false, fmt.Errorf("step %d: %w: %w", step, ErrUndecided, err)
 		}
-		if anybody == 0 {
-			s.settle(round, point)
-			s.release()
-			s.opts.Log.Info("sync point agreed", "task", s.member.Task(), "step", point)
-			return nil
-		}
-		s.release()
-		margin *= 2
 	}
-	return fmt.Errorf("steps are made faster than tasks can agree on one, in %d attempts", maxAttempts)
 }
 
-// promise lets Reached wait at the proposed step, or says with a 1 that it is too late for that.
-func (s *Sync) promise(point int64) (passed int64) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.mu.last >= point {
-		return 1
+func (r *rounds) step(step int64) (pact.Verdict, pact.Point, <-chan struct{}) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	ahead, started := r.mu.pact.Ahead(), r.mu.pact.Started()
+	verdict := r.mu.pact.Step(step)
+	if ahead != r.mu.pact.Ahead() || started != r.mu.pact.Started() {
+		r.wake()
 	}
-	s.mu.open, s.mu.from = make(chan struct{}), point
-	return 0
+	point, _ := r.mu.pact.Point()
+	return verdict, point, r.mu.changed
 }
 
-// maxAttempts bounds a round; the margin of the last attempt is a thousand times the first.
-const maxAttempts = 10
-
-// deadline is the earliest date that any task of the round was given.
-func (s *Sync) deadline(round int) (earliest time.Time, err error) {
-	notices, err := s.keys.List(s.ctx, roundKey(round, "notice"))
-	if err != nil {
-		return earliest, err
-	}
-	for i, n := range notices {
-		t, err := parseTime(string(n.Value))
-		if err != nil {
-			return earliest, err
-		}
-		if i == 0 || t.Before(earliest) {
-			earliest = t
-		}
-	}
-	s.announce(Notice{Deadline: earliest, Source: "the job"})
-	return earliest, nil
-}
-
-// share publishes a number under dir, waits until all have, and returns the highest.
-func (s *Sync) share(dir string, mine int64) (int64, error) {
-	key := dir + "/" + taskPart(s.member.Task())
-	if err := s.keys.Create(s.ctx, key, strconv.AppendInt(nil, mine, 10)); err != nil {
-		return 0, err
-	}
-	if err := s.meet(dir); err != nil {
-		return 0, err
-	}
-	all, err := s.keys.List(s.ctx, dir)
-	if err != nil {
-		return 0, err
-	}
-	return highestStep(all)
-}
-
-func (s *Sync) lastStep() int64 {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.mu.last
+func (r *rounds) point() (pact.Point, bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.mu.pact.Point()
 }

@@ -13,6 +13,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/serry-dev/serry/preempt/internal/pact"
 )
 
 // ErrClosed says that a notifier was closed before a notice came.
@@ -186,7 +188,7 @@ func said(text, source string) Notice {
 	if json.Unmarshal([]byte(text), &fields) == nil && fields.Time != "" {
 		text = fields.Time
 	}
-	if t, err := parseTime(text); err == nil {
+	if t, err := pact.ParseTime(text); err == nil {
 		n.Deadline = t
 	}
 	return n

@@ -16,6 +16,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/serry-dev/serry/internal/lab"
+	"github.com/serry-dev/serry/preempt/internal/pact"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -132,9 +133,9 @@ func TestAtAndAny(t *testing.T) {
 func TestTimes(t *testing.T) {
 	lab.Clause(t, "T-PRE-27", "A-PRE-9")
 	when := time.Date(2026, 11, 15, 1, 16, 44, 688195150, time.FixedZone("", 3*3600))
-	back, err := parseTime(formatTime(when))
+	back, err := pact.ParseTime(pact.FormatTime(when))
 	if err != nil || !back.Equal(when) {
-		t.Errorf("parseTime(%q) = %v, %v; want %v", formatTime(when), back, err, when)
+		t.Errorf("pact.ParseTime(%q) = %v, %v; want %v", pact.FormatTime(when), back, err, when)
 	}
 	for text, ok := range map[string]bool{
 		"2026-11-15T01:16:44.68819515+00:00":  true,
@@ -146,8 +147,8 @@ func TestTimes(t *testing.T) {
 		"soon":                                false,
 		"2026-13-15T01:16:44Z":                false,
 	} {
-		if _, err := parseTime(text); (err == nil) != ok {
-			t.Errorf("parseTime(%q) = %v; want ok %v", text, err, ok)
+		if _, err := pact.ParseTime(text); (err == nil) != ok {
+			t.Errorf("pact.ParseTime(%q) = %v; want ok %v", text, err, ok)
 		}
 	}
 }
@@ -157,12 +158,12 @@ func FuzzNotice(f *testing.F) {
 	f.Add(`{"time": "infinite-past"}`)
 	f.Fuzz(func(t *testing.T, text string) {
 		said(text, "fuzz")
-		when, err := parseTime(text)
+		when, err := pact.ParseTime(text)
 		if err != nil {
 			return
 		}
-		if back, err := parseTime(formatTime(when)); when.Year() < 10000 && (err != nil || !back.Equal(when)) {
-			t.Errorf("parseTime(formatTime(%v)) = %v, %v", when, back, err)
+		if back, err := pact.ParseTime(pact.FormatTime(when)); err != nil || !back.Equal(when) {
+			t.Errorf("pact.ParseTime(pact.FormatTime(%v)) = %v, %v", when, back, err)
 		}
 	})
 }

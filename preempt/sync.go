@@ -15,6 +15,7 @@ import (
 type Member interface {
 	Task() serry.TaskID
 	Incarnation() serry.Incarnation
+	Context() context.Context // ends when the member is lost
 	Barrier(ctx context.Context, id string, o serry.BarrierOptions) error
 }
 
@@ -23,6 +24,12 @@ type Keys interface {
 	Wait(ctx context.Context, key string) ([]byte, error)
 	Create(ctx context.Context, key string, value []byte) error
 	Put(ctx context.Context, key string, value []byte) error
+	Delete(ctx context.Context, key string) error // and everything below it
+	Lister
+}
+
+// A Lister reads keys.
+type Lister interface {
 	List(ctx context.Context, dir string) ([]serry.Entry, error)
 }
 
@@ -66,6 +73,7 @@ type Sync struct {
 	member Member
 	keys   Keys
 	opts   Options
+	rounds *rounds // nil in mode Compat
 
 	ctx    context.Context
 	cancel context.CancelCauseFunc
@@ -73,13 +81,13 @@ type Sync struct {
 
 	mu struct {
 		sync.Mutex
-		last    int64         // the last step that was made
-		open    chan struct{} // not nil while steps are held up; closed when they go on
-		from    int64         // the first step that is
-		point   int64         // the step to save at
-		agreed  bool          // point is one
-		round   int           // the one point belongs to
-		notices []Notice      // what the job announced
+		notices []Notice // the last ones that the job announced
+
+		// In mode Compat.
+		last   int64         // the last step that was made
+		open   chan struct{} // not nil while steps are held up; closed when they go on
+		point  int64         // the step to save at
+		agreed bool          // point is one
 	}
 }
 
@@ -93,22 +101,40 @@ func New(m Member, keys Keys, n Notifier, o Options) (*Sync, error) {
 		return nil, fmt.Errorf("preempt: negative option in %+v", o)
 	}
 	s := &Sync{member: m, keys: keys, opts: o}
-	s.ctx, s.cancel = context.WithCancelCause(context.Background())
+	s.ctx, s.cancel = context.WithCancelCause(m.Context())
 	agree := s.agreeOnce
 	if o.Mode == Rounds {
-		agree = s.agreeInRounds
+		s.rounds = newRounds(s)
+		agree = s.rounds.run
 	}
 	if n != nil {
-		s.done.Go(func() {
-			notice, err := n.Wait(s.ctx)
-			if err == nil {
-				err = s.Post(s.ctx, notice)
-			}
-			s.tell("notice could not be posted", err)
-		})
+		s.done.Go(func() { s.tell("no notice can come to this task", s.passOn(n)) })
 	}
 	s.done.Go(func() { s.tell("no sync point", agree()) })
 	return s, nil
+}
+
+const (
+	firstPause = 50 * time.Millisecond // before a notice is posted again
+	lastPause  = 3 * time.Second
+)
+
+// passOn waits for a notice and posts it. A notice that cannot be posted is tried again until it can be.
+func (s *Sync) passOn(from Notifier) error {
+	n, err := from.Wait(s.ctx)
+	if err != nil {
+		return err
+	}
+	for wait := firstPause; ; wait = min(2*wait, lastPause) {
+		err := s.Post(s.ctx, n)
+		if err == nil {
+			return nil
+		}
+		s.tell("notice could not be posted", err)
+		if err := pause(s.ctx, wait); err != nil {
+			return err
+		}
+	}
 }
 
 // Post announces that this task will be taken away, as a Notifier would.
@@ -116,47 +142,75 @@ func (s *Sync) Post(ctx context.Context, n Notice) error {
 	if n.Deadline.IsZero() {
 		n.Deadline = time.Now()
 	}
-	if s.opts.Mode == Rounds {
-		return s.postRound(ctx, n)
+	if s.rounds != nil {
+		return s.rounds.post(ctx, n)
 	}
 	return s.postCompat(ctx, n)
 }
 
 // Reached notes that a step was made and says whether it is the one to save at. In mode Compat it
 // waits while the tasks agree. In mode Rounds it waits only at the step that is about to be agreed on,
-// if the others have not all answered by then. ctx bounds the wait.
+// if the others have not all answered by then, and before the first step until it knows whether one is
+// agreed on already. ctx bounds the wait. If the member is lost or s is closed during such a wait of
+// mode Rounds, the error is ErrUndecided.
 //
 // A nil Sync, of a program that has switched preemption off, is never there.
 func (s *Sync) Reached(ctx context.Context, step int64) (bool, error) {
+	if s != nil && s.rounds != nil {
+		return s.rounds.reached(ctx, step)
+	}
 	for s != nil {
 		s.mu.Lock()
 		open := s.mu.open
-		if open == nil || step < s.mu.from {
+		if open == nil {
 			s.mu.last = step
 			reached := s.mu.agreed && step == s.mu.point
 			s.mu.Unlock()
 			return reached, nil
 		}
 		s.mu.Unlock()
-		select {
-		case <-open:
-		case <-s.ctx.Done():
+		if err := s.await(ctx, open); err != nil && ctx.Err() != nil {
+			return false, err
+		} else if err != nil {
 			return false, nil
-		case <-ctx.Done():
-			return false, context.Cause(ctx)
 		}
 	}
 	return false, nil
 }
 
-// Point is the step to save at, if there is one.
-func (s *Sync) Point() (step int64, ok bool) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.mu.point, s.mu.agreed
+// await waits for a channel that is closed, unless ctx or s ends.
+func (s *Sync) await(ctx context.Context, closed <-chan struct{}) error {
+	select {
+	case <-closed:
+		return nil
+	case <-s.ctx.Done():
+		return context.Cause(s.ctx)
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
 }
 
-// Notices are what the job has announced so far.
+// Point is the step to save at, if there is one.
+func (s *Sync) Point() (step int64, ok bool) {
+	_, step, ok = s.agreement()
+	return step, ok
+}
+
+// agreement is the last step that was agreed on, and the round that it belongs to.
+func (s *Sync) agreement() (round int, step int64, ok bool) {
+	if s.rounds != nil {
+		p, ok := s.rounds.point()
+		return p.Round, p.Step, ok
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return 0, s.mu.point, s.mu.agreed
+}
+
+// maxNotices bounds how many notices are remembered.
+const maxNotices = 64
+
+// Notices are what the job has announced so far, the last ones if there are many.
 func (s *Sync) Notices() []Notice {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -169,7 +223,7 @@ func (s *Sync) Close() {
 	s.done.Wait()
 }
 
-// tell logs why something did not work, unless the Sync was closed.
+// tell logs why something did not work, unless the Sync is over.
 func (s *Sync) tell(what string, err error) {
 	if err != nil && s.ctx.Err() == nil {
 		s.opts.Log.Warn(what, "task", s.member.Task(), "err", err)
@@ -180,22 +234,12 @@ func (s *Sync) tell(what string, err error) {
 func (s *Sync) announce(n Notice) {
 	s.opts.Log.Info("preemption announced", "task", s.member.Task(), "deadline", n.Deadline)
 	s.mu.Lock()
+	defer s.mu.Unlock()
 	s.mu.notices = append(s.mu.notices, n)
-	s.mu.Unlock()
+	s.mu.notices = s.mu.notices[max(0, len(s.mu.notices)-maxNotices):]
 }
 
-// settle makes a step the one to save at.
-func (s *Sync) settle(round int, point int64) {
-	s.mu.Lock()
-	s.mu.round, s.mu.point, s.mu.agreed = round, point, true
-	s.mu.Unlock()
-}
-
-// untilLead waits until it is time to agree.
-func (s *Sync) untilLead(deadline time.Time) error {
-	return pause(s.ctx, time.Until(deadline.Add(-s.opts.LeadTime)))
-}
-
-func (s *Sync) meet(id string) error {
-	return s.member.Barrier(s.ctx, id, serry.BarrierOptions{Timeout: s.opts.BarrierTimeout})
+// meet waits for all tasks at a barrier.
+func (s *Sync) meet(ctx context.Context, id string) error {
+	return s.member.Barrier(ctx, id, serry.BarrierOptions{Timeout: s.opts.BarrierTimeout})
 }

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"log/slog"
 	"strings"
-	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -263,82 +262,6 @@ func TestRestartedTask(t *testing.T) {
 	})
 }
 
-func TestRoundsAgainAndAgain(t *testing.T) {
-	lab.Clause(t, "T-PRE-25", "A-PRE-24")
-	synctest.Test(t, func(t *testing.T) {
-		c := hire(t, preempt.Options{Mode: preempt.Rounds, Margin: 2}, quiet, quiet, quiet)
-		step(t, c.syncs[1], 7)
-		post(t, c.syncs[0], 0)
-		for i, s := range c.syncs {
-			if point, ok := s.Point(); !ok || point != 9 {
-				t.Errorf("first round: Point() of %d = %d, %v; want 9", i, point, ok)
-			}
-			for n := int64(8); n < 12; n++ {
-				if step(t, s, n) != (n == 9) {
-					t.Errorf("first round: Reached(%d) of task %d is wrong", n, i)
-				}
-			}
-		}
-		post(t, c.syncs[2], 0)
-		for i, s := range c.syncs {
-			if point, ok := s.Point(); !ok || point != 13 {
-				t.Errorf("second round: Point() of %d = %d, %v; want 13", i, point, ok)
-			}
-		}
-	})
-}
-
-func TestRoundsNeverWait(t *testing.T) {
-	lab.Clause(t, "T-PRE-26", "A-PRE-24")
-	synctest.Test(t, func(t *testing.T) {
-		c := hire(t, preempt.Options{Mode: preempt.Rounds}, quiet, none)
-		post(t, c.syncs[0], 0)
-		began := time.Now()
-		for n := range int64(100) {
-			step(t, c.syncs[0], n)
-		}
-		if waited := time.Since(began); waited != 0 {
-			t.Errorf("a hundred steps waited %v while another task did not answer", waited)
-		}
-	})
-}
-
-// Steps go on while the tasks agree: one that has passed the proposal before it heard of it makes
-// them agree on a later one.
-func TestRoundsWithFastSteps(t *testing.T) {
-	lab.Clause(t, "A-PRE-24")
-	synctest.Test(t, func(t *testing.T) {
-		c := hire(t, preempt.Options{Mode: preempt.Rounds, Margin: 1}, quiet, quiet)
-		var saved [2][]int64
-		ctx, cancel := context.WithCancel(t.Context())
-		var loops sync.WaitGroup
-		for i, s := range c.syncs {
-			loops.Go(func() {
-				for n := int64(i * 3); ctx.Err() == nil; n++ {
-					time.Sleep(time.Duration(1+i) * time.Millisecond)
-					if reached, err := s.Reached(ctx, n); err == nil && reached {
-						saved[i] = append(saved[i], n)
-					}
-				}
-			})
-		}
-		time.Sleep(20 * time.Millisecond)
-		c.syncs[1].Post(t.Context(), preempt.Notice{})
-		time.Sleep(time.Second)
-		cancel()
-		loops.Wait()
-		for i := range saved {
-			point, ok := c.syncs[i].Point()
-			if !ok || len(saved[i]) != 1 || saved[i][0] != point {
-				t.Errorf("task %d agreed on %d, %v and saved at %v; want it once", i, point, ok, saved[i])
-			}
-		}
-		if a, b := saved[0], saved[1]; len(a) > 0 && len(b) > 0 && a[len(a)-1] != b[len(b)-1] {
-			t.Errorf("the tasks saved at %v and %v; want the same last step", a, b)
-		}
-	})
-}
-
 func TestReceipts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := hire(t, preempt.Options{}, quiet, quiet)
@@ -381,6 +304,7 @@ type loner struct{}
 
 func (loner) Task() serry.TaskID             { return serry.TaskID{Job: "worker"} }
 func (loner) Incarnation() serry.Incarnation { return 1 }
+func (loner) Context() context.Context       { return context.Background() }
 func (loner) Barrier(context.Context, string, serry.BarrierOptions) error {
 	return nil
 }
