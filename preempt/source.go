@@ -154,29 +154,40 @@ func Command(name string, arg ...string) Notifier {
 	})
 }
 
+// maxAnswerTime bounds how long an endpoint may hold its answer. A connection that broke without a word
+// would otherwise hide every later notice.
+const maxAnswerTime = time.Minute
+
 // HTTP asks a metadata endpoint. An answer of 404, an empty one, FALSE or NONE means that nothing
 // is planned; anything else is a notice, with a date if it is one, or JSON with a field "time". An
-// endpoint that holds its answer until something changes is asked again at once.
+// endpoint may hold its answer until something changes; after a minute it is asked again.
 func HTTP(url string, header http.Header, every time.Duration) Notifier {
 	return poll(every, func(ctx context.Context) (Notice, bool, error) {
-		req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
-		if err != nil {
-			return Notice{}, false, err
-		}
-		req.Header = header.Clone()
-		resp, err := http.DefaultClient.Do(req)
-		if err != nil {
-			return Notice{}, false, nil // a metadata server that is away says nothing
-		}
-		defer resp.Body.Close()
-		body, err := io.ReadAll(io.LimitReader(resp.Body, maxWordBytes))
-		text := strings.TrimSpace(string(body))
-		if err != nil || resp.StatusCode != http.StatusOK || text == "" ||
-			strings.EqualFold(text, "FALSE") || strings.EqualFold(text, "NONE") {
-			return Notice{}, false, nil
-		}
-		return said(text, "endpoint "+url), true, nil
+		return ask(ctx, http.DefaultClient, url, header)
 	})
+}
+
+// ask asks a metadata endpoint once.
+func ask(ctx context.Context, client *http.Client, url string, header http.Header) (Notice, bool, error) {
+	ctx, cancel := context.WithTimeout(ctx, maxAnswerTime)
+	defer cancel()
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+	if err != nil {
+		return Notice{}, false, err
+	}
+	req.Header = header.Clone()
+	resp, err := client.Do(req)
+	if err != nil {
+		return Notice{}, false, nil // a metadata server that is away says nothing
+	}
+	defer resp.Body.Close()
+	body, err := io.ReadAll(io.LimitReader(resp.Body, maxWordBytes))
+	text := strings.TrimSpace(string(body))
+	if err != nil || resp.StatusCode != http.StatusOK || text == "" ||
+		strings.EqualFold(text, "FALSE") || strings.EqualFold(text, "NONE") {
+		return Notice{}, false, nil
+	}
+	return said(text, "endpoint "+url), true, nil
 }
 
 // said makes a notice out of what a source says: a date, JSON with one, or just that it is time.

@@ -114,6 +114,28 @@ func TestHTTPSource(t *testing.T) {
 	}
 }
 
+// An endpoint that never answers is left after a minute, so that it can be asked again.
+func TestHTTPSourceThatHangs(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		began := time.Now()
+		client := &http.Client{Transport: hanging{}}
+		if n, found, err := ask(t.Context(), client, "http://metadata/preempted", nil); found || err != nil {
+			t.Errorf("ask() = %v, %v, %v; want nothing", n, found, err)
+		}
+		if waited := time.Since(began); waited != maxAnswerTime {
+			t.Errorf("ask() waited %v; want %v", waited, maxAnswerTime)
+		}
+	})
+}
+
+// hanging is a network that swallows every request.
+type hanging struct{}
+
+func (hanging) RoundTrip(r *http.Request) (*http.Response, error) {
+	<-r.Context().Done()
+	return nil, context.Cause(r.Context())
+}
+
 func TestAtAndAny(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		at := time.Now().Add(time.Hour)
