@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"hash/fnv"
+	"io"
 	"os"
 )
 
@@ -29,7 +30,7 @@ const (
 
 // A pageChecker looks at the pages of one file.
 type pageChecker struct {
-	f        *os.File
+	f        io.ReaderAt
 	pageSize int64
 	end      uint64 // number of pages in use
 	seen     []bool // pages that are part of the tree
@@ -62,7 +63,7 @@ func checkPages(name string) error {
 		return c.damaged("it was cut to %d bytes of %d pages of %d bytes", info.Size(), c.end, c.pageSize)
 	}
 	c.seen = make([]bool, c.end)
-	if err := c.tree(state.root, bounds{}, true); err != nil {
+	if err := c.tree(state.root, bounds{}, rootLevel); err != nil {
 		return err
 	}
 	return c.freeList(state.freeList)
@@ -158,17 +159,36 @@ func (k bounds) hold(key []byte) bool {
 	return (k.low == nil || bytes.Compare(k.low, key) <= 0) && (k.high == nil || bytes.Compare(key, k.high) < 0)
 }
 
-// tree looks at a page and those below it. Only the root has buckets in its leaves.
-func (c *pageChecker) tree(id uint64, keys bounds, root bool) error {
+// A bucketLevel is how deep a bucket lies in others. The root holds buckets alone. Those in the root hold
+// keys, but stagedBucket holds a bucket as well: the snapshot that a Save has begun to write. What lies
+// in that one is keys.
+type bucketLevel int
+
+const (
+	rootLevel bucketLevel = iota
+	topLevel
+	stagedLevel
+)
+
+// mayHold says whether an element of a kind belongs into a bucket of this level.
+func (l bucketLevel) mayHold(bucket bool) bool {
+	if bucket {
+		return l < stagedLevel
+	}
+	return l > rootLevel
+}
+
+// tree looks at a page of a bucket and those below it.
+func (c *pageChecker) tree(id uint64, keys bounds, level bucketLevel) error {
 	p, err := c.take(id)
 	if err != nil {
 		return err
 	}
 	switch p.flags {
 	case boltBranch:
-		return c.branch(p, keys, root)
+		return c.branch(p, keys, level)
 	case boltLeaf:
-		return c.leaf(p, keys, root)
+		return c.leaf(p, keys, level)
 	}
 	return c.damaged("page %d is of no known kind", id)
 }
@@ -192,7 +212,7 @@ func (c *pageChecker) key(p page, i int, pos, size, more uint32) ([]byte, error)
 	return c.read(p.off+off, int64(size))
 }
 
-func (c *pageChecker) branch(p page, keys bounds, root bool) error {
+func (c *pageChecker) branch(p page, keys bounds, level bucketLevel) error {
 	table, err := c.elements(p)
 	if err != nil {
 		return err
@@ -217,14 +237,14 @@ func (c *pageChecker) branch(p page, keys bounds, root bool) error {
 		if i+1 < len(at) {
 			below.high = at[i+1]
 		}
-		if err := c.tree(id, below, root); err != nil {
+		if err := c.tree(id, below, level); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func (c *pageChecker) leaf(p page, keys bounds, root bool) error {
+func (c *pageChecker) leaf(p page, keys bounds, level bucketLevel) error {
 	table, err := c.elements(p)
 	if err != nil {
 		return err
@@ -242,14 +262,15 @@ func (c *pageChecker) leaf(p page, keys bounds, root bool) error {
 			return c.damaged("page %d, key %d is out of order", p.id, i)
 		}
 		last = key
-		if (flags&boltBucket != 0) != root {
+		isBucket := flags&boltBucket != 0
+		if !level.mayHold(isBucket) {
 			return c.damaged("page %d, element %d is of no known kind", p.id, i)
 		}
-		if !root {
+		if !isBucket {
 			continue
 		}
 		value := p.off + boltHeader + int64(i)*boltElement + int64(pos) + int64(size)
-		if err := c.bucket(p, value, int64(more)); err != nil {
+		if err := c.bucket(p, value, int64(more), level+1); err != nil {
 			return err
 		}
 	}
@@ -258,7 +279,7 @@ func (c *pageChecker) leaf(p page, keys bounds, root bool) error {
 
 // bucket looks at a bucket that is the value of an element: the number of its root, or zero and then a
 // page without a number.
-func (c *pageChecker) bucket(p page, off, size int64) error {
+func (c *pageChecker) bucket(p page, off, size int64, level bucketLevel) error {
 	if size < 16 {
 		return c.damaged("page %d has half a bucket", p.id)
 	}
@@ -267,7 +288,7 @@ func (c *pageChecker) bucket(p page, off, size int64) error {
 		return err
 	}
 	if root := binary.NativeEndian.Uint64(b); root != 0 {
-		return c.tree(root, bounds{}, false)
+		return c.tree(root, bounds{}, level)
 	}
 	if size < 16+boltHeader {
 		return c.damaged("page %d has half a bucket", p.id)
@@ -279,7 +300,7 @@ func (c *pageChecker) bucket(p page, off, size int64) error {
 	if binary.NativeEndian.Uint16(b[8:]) != boltLeaf {
 		return c.damaged("page %d has a bucket of no known kind", p.id)
 	}
-	return c.leaf(inner, bounds{}, false)
+	return c.leaf(inner, bounds{}, level)
 }
 
 // freeList looks at the list of free pages. serry writes none, other programs may.
