@@ -1,6 +1,9 @@
 package store
 
 import (
+	"bytes"
+	"errors"
+
 	"go.etcd.io/bbolt"
 )
 
@@ -16,10 +19,17 @@ func Crash(st Store) {
 
 // Slow calls wait before each commit of a File store.
 func Slow(st Store, wait func()) {
-	st.(*fileStore).commit = func(tx *bbolt.Tx) error {
-		wait()
-		return tx.Commit()
-	}
+	st.(*fileStore).cfg.Disk = slowDisk{wait: wait}
+}
+
+type slowDisk struct {
+	realDisk
+	wait func()
+}
+
+func (d slowDisk) Commit(tx *bbolt.Tx) error {
+	d.wait()
+	return tx.Commit()
 }
 
 // Parts counts parts of values and snapshots in the folder of a File store, open or not.
@@ -48,4 +58,22 @@ func (s *Shared) Values() int {
 }
 
 // Cut makes a File store cut long things into parts of a size.
-func Cut(st Store, partBytes int) { st.(*fileStore).partBytes = partBytes }
+func Cut(st Store, partBytes int) { st.(*fileStore).cfg.PartBytes = partBytes }
+
+// FileFormat is the format of the journals that a File store writes.
+const FileFormat = fileFormat
+
+// Reformat says in the head of a journal that it is of another format.
+func Reformat(name string, format byte) error {
+	db, err := bbolt.Open(name, 0o600, nil)
+	if err != nil {
+		return err
+	}
+	err = db.Update(func(tx *bbolt.Tx) error {
+		b, _ := unseal(tx.Bucket(headBucket).Get(headKey))
+		b = bytes.Clone(b)
+		b[0] = format
+		return tx.Bucket(headBucket).Put(headKey, seal(b))
+	})
+	return errors.Join(err, db.Close())
+}

@@ -26,13 +26,9 @@ const (
 // A fileStore is a journal in a bbolt database. Who leads is decided in memory, because one process
 // alone can have the folder.
 type fileStore struct {
-	dir  string // set in File, then constant
+	cfg  FileConfig // set in OpenFile, then constant
 	lock *os.File
 	seat *Seat
-
-	// Set in File; tests replace them before they use the store.
-	commit    func(*bbolt.Tx) error // makes a transaction durable
-	partBytes int                   // how long things are cut
 
 	mu struct {
 		sync.Mutex // held for every write
@@ -49,23 +45,34 @@ type fileStore struct {
 //
 // What a snapshot makes free is used again, but the file does not get smaller. A copy of the folder,
 // made while no process has it, is a backup.
-func File(dir string) (Store, error) {
-	s, err := openFile(dir)
-	if err != nil {
-		return nil, err
-	}
-	return s, nil
+func File(dir string) (Store, error) { return OpenFile(FileConfig{Dir: dir}) }
+
+// A FileConfig says where a File store is, and on what.
+type FileConfig struct {
+	// Dir is the folder.
+	Dir string
+	// PartBytes is the size of the parts that long things are written in, 8 MiB by default.
+	PartBytes int
+	// Disk, or nil, is for tests of what a disk can do.
+	Disk Disk
 }
 
-func openFile(dir string) (*fileStore, error) {
-	if err := os.MkdirAll(dir, 0o700); err != nil {
+// OpenFile is [File] with settings.
+func OpenFile(cfg FileConfig) (Store, error) {
+	if cfg.PartBytes <= 0 {
+		cfg.PartBytes = partBytes
+	}
+	if cfg.Disk == nil {
+		cfg.Disk = realDisk{}
+	}
+	if err := os.MkdirAll(cfg.Dir, 0o700); err != nil {
 		return nil, fmt.Errorf("store: %w", err)
 	}
-	lock, err := lockFolder(dir)
+	lock, err := lockFolder(cfg.Dir)
 	if err != nil {
 		return nil, err
 	}
-	s := &fileStore{dir: dir, lock: lock, commit: (*bbolt.Tx).Commit, partBytes: partBytes}
+	s := &fileStore{cfg: cfg, lock: lock}
 	if err := s.open(); err != nil {
 		lock.Close()
 		return nil, s.explain(err)
@@ -78,24 +85,35 @@ func openFile(dir string) (*fileStore, error) {
 
 // open opens the database. A new one gets its name only when it is complete.
 func (s *fileStore) open() error {
-	name := filepath.Join(s.dir, journalName)
+	name := filepath.Join(s.cfg.Dir, journalName)
 	if _, err := os.Stat(name); errors.Is(err, os.ErrNotExist) {
-		if err := create(name); err != nil {
+		if err := create(name, s.cfg.Disk); err != nil {
 			return err
 		}
 	} else if err != nil {
+		return err
+	}
+	if err := s.settle(name); err != nil {
 		return err
 	}
 	db, h, err := openDatabase(name, false)
 	if err != nil {
 		return err
 	}
+	if err := s.cfg.Disk.Attach(db); err != nil {
+		return errors.Join(err, db.Close())
+	}
+	if h.format < fileFormat {
+		if h, err = s.upgrade(db, h); err != nil {
+			return errors.Join(err, db.Close())
+		}
+	}
 	s.mu.db, s.mu.head = db, h
 	return nil
 }
 
 // create makes an empty journal.
-func create(name string) error {
+func create(name string, disk Disk) error {
 	draft := name + ".new"
 	if err := os.Remove(draft); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return err
@@ -104,21 +122,33 @@ func create(name string) error {
 	if err != nil {
 		return fmt.Errorf("new journal: %w", err)
 	}
-	err = db.Update(func(tx *bbolt.Tx) error {
-		for _, b := range buckets {
-			if _, err := tx.CreateBucket(b); err != nil {
-				return err
-			}
-		}
-		return head{}.write(tx)
-	})
-	if err := errors.Join(err, db.Close()); err != nil {
+	if err := errors.Join(fillEmpty(db, disk), db.Close()); err != nil {
 		return fmt.Errorf("new journal: %w", err)
 	}
 	if err := os.Rename(draft, name); err != nil {
 		return fmt.Errorf("new journal: %w", err)
 	}
 	return syncFolder(filepath.Dir(name))
+}
+
+// fillEmpty writes what a journal without a history holds.
+func fillEmpty(db *bbolt.DB, disk Disk) error {
+	if err := disk.Attach(db); err != nil {
+		return err
+	}
+	tx, err := db.Begin(true)
+	if err != nil {
+		return err
+	}
+	for _, b := range buckets {
+		if _, err := tx.CreateBucket(b); err != nil {
+			return errors.Join(err, tx.Rollback())
+		}
+	}
+	if err := (head{format: fileFormat}).write(tx); err != nil {
+		return errors.Join(err, tx.Rollback())
+	}
+	return disk.Commit(tx)
 }
 
 func syncFolder(dir string) error {
@@ -248,13 +278,13 @@ func (s *fileStore) Close() error {
 // explain makes an error of the system one that says what to do.
 func (s *fileStore) explain(err error) error {
 	for _, full := range []error{syscall.ENOSPC, syscall.EDQUOT, syscall.EFBIG} {
-		if errors.Is(err, full) {
+		if errors.Is(err, full) || strings.HasSuffix(err.Error(), full.Error()) { // bbolt keeps only the text when it makes a file larger
 			return &FullError{
-				What: "the disk of " + s.dir,
+				What: "the disk of " + s.cfg.Dir,
 				Fix:  "free space there, or move the folder to a larger disk, and start serry again",
 				Err:  err,
 			}
 		}
 	}
-	return fmt.Errorf("store: %s: %w", s.dir, err)
+	return fmt.Errorf("store: %s: %w", s.cfg.Dir, err)
 }

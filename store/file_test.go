@@ -302,13 +302,6 @@ func TestRead(t *testing.T) {
 	if _, err := store.Read(filepath.Join(m.dir, "absent")); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("Read(absent) = %v; want %v", err, os.ErrNotExist)
 	}
-	newer := filepath.Join(t.TempDir(), "newer")
-	if err := os.WriteFile(newer, []byte("serry history 9\n..."), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := store.Read(newer); err == nil || !strings.Contains(err.Error(), "version of serry") {
-		t.Errorf("Read() of a later format = %v; want an error that says so", err)
-	}
 }
 
 // Any byte of an exported history that changes, and any cut, is noticed.

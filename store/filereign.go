@@ -57,6 +57,7 @@ func (s *fileStore) updateLocked(r *fileReign, h head, fill func(*bbolt.Tx) erro
 	}
 	if err := s.transact(h, fill); err != nil {
 		s.mu.failed = s.explain(err)
+		s.distrust()
 		return s.mu.failed
 	}
 	s.mu.head = h
@@ -71,7 +72,7 @@ func (s *fileStore) transact(h head, fill func(*bbolt.Tx) error) error {
 	if err := errors.Join(fill(tx), h.write(tx)); err != nil {
 		return errors.Join(err, tx.Rollback())
 	}
-	return s.commit(tx)
+	return s.cfg.Disk.Commit(tx)
 }
 
 // Append is one transaction. Once it has begun it does not heed ctx: the disk cannot be called back.
@@ -85,11 +86,13 @@ func (r *fileReign) Append(ctx context.Context, batch []byte) error {
 		return r.failed
 	}
 	h := r.store.mu.head
+	sealed := sealAfter(h.lastSum, batch)
 	h.last++
+	h.lastSum = sumOf(sealed)
 	r.failed = r.store.updateLocked(r, h, func(tx *bbolt.Tx) error {
 		b := tx.Bucket(journalBucket)
 		b.FillPercent = 1 // keys only ascend
-		return b.Put(number(h.last), seal(batch))
+		return b.Put(number(h.last), sealed)
 	})
 	return r.failed
 }
@@ -102,15 +105,18 @@ func (r *fileReign) Mark() Mark { return Mark(r.store.head().last) }
 // the head that says so, or nothing happens.
 func (r *fileReign) Save(ctx context.Context, at Mark, snapshot []byte, keep []coord.Ref) error {
 	garbage := r.book.Begin(keep)
-	for i, part := range parts(snapshot, r.store.partBytes) {
+	sum := uint32(0)
+	for i, part := range parts(snapshot, r.store.cfg.PartBytes) {
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
 		}
-		if err := r.save(func(tx *bbolt.Tx) error { return stage(tx, i, part) }); err != nil {
+		sealed := sealAfter(sum, part)
+		sum = sumOf(sealed)
+		if err := r.save(func(tx *bbolt.Tx) error { return stage(tx, i, sealed) }); err != nil {
 			return err
 		}
 	}
-	swept, err := r.switchTo(at, uint64(len(snapshot)), garbage)
+	swept, err := r.switchTo(at, uint64(len(snapshot)), sum, garbage)
 	for err == nil && !swept {
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
@@ -125,7 +131,7 @@ func (r *fileReign) Save(ctx context.Context, at Mark, snapshot []byte, keep []c
 
 // stage writes a part of a snapshot to come. The first makes room for it, where a Save that came to
 // nothing may have left something.
-func stage(tx *bbolt.Tx, i int, part []byte) error {
+func stage(tx *bbolt.Tx, i int, sealed []byte) error {
 	if i == 0 {
 		if err := renew(tx, stagedBucket); err != nil {
 			return err
@@ -135,7 +141,7 @@ func stage(tx *bbolt.Tx, i int, part []byte) error {
 	if err != nil {
 		return err
 	}
-	return b.Put(number(uint64(i)), seal(part))
+	return b.Put(number(uint64(i)), sealed)
 }
 
 // save is a transaction of a Save, which an Append that failed forbids.
@@ -150,14 +156,22 @@ func (r *fileReign) save(fill func(*bbolt.Tx) error) error {
 
 // switchTo puts the snapshot that was staged in the place of the other, and of the batches up to a mark.
 // Those are swept at once if there are no others, which costs nothing.
-func (r *fileReign) switchTo(at Mark, size uint64, garbage func(coord.Ref) bool) (swept bool, err error) {
+func (r *fileReign) switchTo(at Mark, size uint64, sum uint32, garbage func(coord.Ref) bool) (swept bool, err error) {
 	r.store.mu.Lock()
 	defer r.store.mu.Unlock()
 	if r.failed != nil {
 		return false, r.failed
 	}
 	h := r.store.mu.head
-	h.base, h.saved, h.snapshotBytes = uint64(at), true, size
+	if h.baseSum, err = r.store.sumAt(uint64(at)); err != nil {
+		return false, err
+	}
+	doomed, err := r.store.collect(garbage)
+	if err != nil {
+		return false, err
+	}
+	h.base, h.saved, h.snapshotBytes, h.snapshotSum = uint64(at), true, size, sum
+	h.valuesSum ^= doomed.sum
 	swept = h.base == h.last
 	return swept, r.store.updateLocked(r, h, func(tx *bbolt.Tx) error {
 		if err := tx.DeleteBucket(snapshotBucket); err != nil {
@@ -171,8 +185,27 @@ func (r *fileReign) switchTo(at Mark, size uint64, garbage func(coord.Ref) bool)
 				return err
 			}
 		}
-		return collect(tx, garbage)
+		return doomed.remove(tx)
 	})
+}
+
+// sumAt is the sum of a batch from base to last. mu is held.
+func (s *fileStore) sumAt(n uint64) (sum uint32, err error) {
+	switch h := s.mu.head; n {
+	case h.last:
+		return h.lastSum, nil
+	case h.base:
+		return h.baseSum, nil
+	}
+	err = s.mu.db.View(func(tx *bbolt.Tx) error {
+		sealed := tx.Bucket(journalBucket).Get(number(n))
+		if len(sealed) < 4 {
+			return fmt.Errorf("store: %s: %w: no batch %d to take a snapshot at", s.cfg.Dir, ErrDamaged, n)
+		}
+		sum = sumOf(sealed)
+		return nil
+	})
+	return sum, err
 }
 
 // renew makes a bucket empty.
@@ -206,18 +239,37 @@ func sweep(tx *bbolt.Tx, base uint64) (all bool, err error) {
 	return size < sweptAtOnce, nil
 }
 
-// collect removes the values that nobody needs, and what is left of those that were never complete.
-func collect(tx *bbolt.Tx, garbage func(coord.Ref) bool) error {
-	b := tx.Bucket(partsBucket)
-	var doomed [][]byte
-	c := b.Cursor()
-	for k, _ := c.First(); k != nil; k, _ = c.Next() {
-		if ref, ok := readRef(k); ok && garbage(ref) {
-			doomed = append(doomed, bytes.Clone(k))
-		}
-	}
-	for _, k := range doomed {
-		if err := errors.Join(b.Delete(k), tx.Bucket(valuesBucket).Delete(k[:refBytes])); err != nil {
+// A collection is what a snapshot makes garbage.
+type collection struct {
+	parts [][]byte // their keys
+	sum   uint64   // of the values that were complete
+}
+
+// collect finds the values that nobody needs, and what is left of those that were never complete. mu is
+// held.
+func (s *fileStore) collect(garbage func(coord.Ref) bool) (c collection, err error) {
+	err = s.mu.db.View(func(tx *bbolt.Tx) error {
+		last := coord.Ref{Size: -1}
+		return tx.Bucket(partsBucket).ForEach(func(k, _ []byte) error {
+			ref, ok := readRef(k)
+			if !ok || !garbage(ref) {
+				return nil
+			}
+			c.parts = append(c.parts, bytes.Clone(k))
+			if ref != last && tx.Bucket(valuesBucket).Get(refKey(ref)) != nil {
+				c.sum ^= refSum(ref)
+			}
+			last = ref
+			return nil
+		})
+	})
+	return c, err
+}
+
+// remove removes it.
+func (c collection) remove(tx *bbolt.Tx) error {
+	for _, k := range c.parts {
+		if err := errors.Join(tx.Bucket(partsBucket).Delete(k), tx.Bucket(valuesBucket).Delete(k[:refBytes])); err != nil {
 			return err
 		}
 	}
@@ -235,7 +287,7 @@ func (r *fileReign) Put(ctx context.Context, ref coord.Ref, value []byte) error 
 	if known, err := r.has(ref); known || err != nil {
 		return err
 	}
-	for i, part := range parts(value, r.store.partBytes) {
+	for i, part := range parts(value, r.store.cfg.PartBytes) {
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
 		}
@@ -245,7 +297,19 @@ func (r *fileReign) Put(ctx context.Context, ref coord.Ref, value []byte) error 
 			return err
 		}
 	}
-	return r.write(func(tx *bbolt.Tx) error { return tx.Bucket(valuesBucket).Put(refKey(ref), nil) })
+	return r.complete(ref)
+}
+
+// complete makes a value of its parts, unless another Put of the same value has.
+func (r *fileReign) complete(ref coord.Ref) error {
+	r.store.mu.Lock()
+	defer r.store.mu.Unlock()
+	if known, err := r.hasLocked(ref); known || err != nil {
+		return err
+	}
+	h := r.store.mu.head
+	h.valuesSum ^= refSum(ref)
+	return r.store.updateLocked(r, h, func(tx *bbolt.Tx) error { return tx.Bucket(valuesBucket).Put(refKey(ref), nil) })
 }
 
 // write is a transaction that leaves the head as it is.
@@ -260,6 +324,10 @@ func (r *fileReign) write(fill func(*bbolt.Tx) error) error {
 func (r *fileReign) has(ref coord.Ref) (known bool, err error) {
 	r.store.mu.Lock()
 	defer r.store.mu.Unlock()
+	return r.hasLocked(ref)
+}
+
+func (r *fileReign) hasLocked(ref coord.Ref) (known bool, err error) {
 	if r.store.mu.closed {
 		return false, ErrClosed
 	}
@@ -285,7 +353,7 @@ func (r *fileReign) database() (*bbolt.DB, error) {
 
 func (r *fileReign) journal() (fileJournal, error) {
 	db, err := r.database()
-	return fileJournal{db: db, name: r.store.dir, head: r.store.head()}, err
+	return fileJournal{db: db, name: r.store.cfg.Dir, head: r.store.head()}, err
 }
 
 func (r *fileReign) Load(ctx context.Context) ([]byte, iter.Seq2[[]byte, error], error) {
@@ -326,12 +394,13 @@ func (j fileJournal) Load(ctx context.Context) ([]byte, iter.Seq2[[]byte, error]
 		return nil, nil, err
 	}
 	return snapshot, func(yield func([]byte, error) bool) {
+		sum := j.head.baseSum
 		for next := j.head.base + 1; next <= j.head.last; {
 			if ctx.Err() != nil {
 				yield(nil, context.Cause(ctx))
 				return
 			}
-			page, err := j.page(next)
+			page, err := j.page(next, &sum)
 			for _, batch := range page {
 				if !yield(batch, nil) {
 					return
@@ -355,18 +424,23 @@ func (j fileJournal) snapshot() (snapshot []byte, err error) {
 		return nil, nil
 	}
 	snapshot = []byte{}
+	sum := uint32(0)
 	err = j.db.View(func(tx *bbolt.Tx) error {
 		return tx.Bucket(snapshotBucket).ForEach(func(k, v []byte) error {
-			part, ok := unseal(v)
+			part, ok := unsealAfter(j.head.chain(sum), v)
 			if !ok {
 				return j.damaged("snapshot, part %x", k)
 			}
-			snapshot = append(snapshot, part...)
+			snapshot, sum = append(snapshot, part...), sumOf(v)
 			return nil
 		})
 	})
-	if err == nil && uint64(len(snapshot)) != j.head.snapshotBytes {
+	switch {
+	case err != nil:
+	case uint64(len(snapshot)) != j.head.snapshotBytes:
 		err = j.damaged("a snapshot of %d bytes, of which %d are there", j.head.snapshotBytes, len(snapshot))
+	case j.head.format > 1 && sum != j.head.snapshotSum:
+		err = j.damaged("the snapshot is an older one")
 	}
 	return snapshot, err
 }
@@ -374,9 +448,9 @@ func (j fileJournal) snapshot() (snapshot []byte, err error) {
 // pageBytes is about how much of the journal is read in one transaction.
 const pageBytes = 4 << 20
 
-// page reads batches from one on. It returns an error, with those before, for one that is not as it
-// was written.
-func (j fileJournal) page(next uint64) (batches [][]byte, err error) {
+// page reads batches from one on, after one with a sum. It returns an error, with those before, for one
+// that is not as it was written.
+func (j fileJournal) page(next uint64, sum *uint32) (batches [][]byte, err error) {
 	err = j.db.View(func(tx *bbolt.Tx) error {
 		size := 0
 		c := tx.Bucket(journalBucket).Cursor()
@@ -384,9 +458,13 @@ func (j fileJournal) page(next uint64) (batches [][]byte, err error) {
 			if !bytes.Equal(k, number(next)) {
 				return j.damaged("batch %d of %d is missing", next, j.head.last)
 			}
-			batch, ok := unseal(v)
+			batch, ok := unsealAfter(j.head.chain(*sum), v)
 			if !ok {
 				return j.damaged("batch %d of %d", next, j.head.last)
+			}
+			*sum = sumOf(v)
+			if next == j.head.last && j.head.format > 1 && *sum != j.head.lastSum {
+				return j.damaged("batch %d, the last, is an older one", next)
 			}
 			batches = append(batches, append([]byte{}, batch...))
 			size += len(batch)

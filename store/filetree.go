@@ -28,25 +28,50 @@ var (
 	idKey   = []byte("store") // there is none before the first reign
 )
 
-// fileFormat is the version of all this.
-const fileFormat = 1
+// fileFormat is the version of all this, and oldestFormat the oldest that can be read. In format 1 each
+// batch and each part of a snapshot was sealed by itself, and the head did not know its transaction.
+const (
+	fileFormat   = 2
+	oldestFormat = 1
+)
 
-// A head says what must be found in the rest of a journal.
+// A head says what must be found in the rest of a journal. Every transaction writes it.
+//
+// A disk that loses a write leaves an older page in its place, which was as good as any other in its
+// time. So check sums of single things are not enough. The head has the number of its transaction: an
+// older head does not fit to the page that bbolt begins with. The sum of a batch depends on all batches
+// before it, that of a part on all parts before it, and the head has the last of each: an older batch or
+// part, or one that was never acknowledged, does not fit to its head. Neither does an older list of values;
+// the values themselves are known by their digests.
 type head struct {
+	format        byte          // that it was read from
 	store         serry.StoreID // an entry of its own, written once; 0 before the first reign
 	term          uint64
 	base, last    uint64 // numbers of the last batch that the snapshot covers, and of the last of all
 	saved         bool   // there is a snapshot
 	snapshotBytes uint64
+
+	baseSum, lastSum uint32 // of the batches base and last, or 0 before the first
+	snapshotSum      uint32 // of the last part
+	valuesSum        uint64 // refSum of all complete values, one xor the other
 }
+
+// Lengths of a head: format, flags, four numbers; and since format 2 the transaction and the sums.
+const (
+	headBytes1 = 2 + 4*8
+	headBytes  = headBytes1 + 2*8 + 3*4
+)
 
 func (h head) write(tx *bbolt.Tx) error {
 	b := []byte{fileFormat, 0}
 	if h.saved {
 		b[1] = 1
 	}
-	for _, n := range []uint64{h.term, h.base, h.last, h.snapshotBytes} {
+	for _, n := range []uint64{h.term, h.base, h.last, h.snapshotBytes, uint64(tx.ID()), h.valuesSum} {
 		b = binary.BigEndian.AppendUint64(b, n)
+	}
+	for _, sum := range []uint32{h.baseSum, h.lastSum, h.snapshotSum} {
+		b = binary.BigEndian.AppendUint32(b, sum)
 	}
 	return tx.Bucket(headBucket).Put(headKey, seal(b))
 }
@@ -61,13 +86,27 @@ func readHead(tx *bbolt.Tx) (head, error) {
 	if !ok || len(b) == 0 {
 		return head{}, fmt.Errorf("%w: its head", ErrDamaged)
 	}
-	if b[0] != fileFormat || len(b) != 2+4*8 {
-		return head{}, fmt.Errorf("journal format %d is not known to this version of serry, which reads %d", b[0], fileFormat)
+	if b[0] < oldestFormat || b[0] > fileFormat {
+		return head{}, &coord.VersionError{What: "journal file", Version: uint64(b[0]), Oldest: oldestFormat, Newest: fileFormat}
+	}
+	if want := map[byte]int{1: headBytes1, fileFormat: headBytes}[b[0]]; len(b) != want {
+		return head{}, fmt.Errorf("%w: its head has %d bytes of %d", ErrDamaged, len(b), want)
 	}
 	n := func(i int) uint64 { return binary.BigEndian.Uint64(b[2+8*i:]) }
-	h := head{term: n(0), base: n(1), last: n(2), saved: b[1] == 1, snapshotBytes: n(3)}
+	h := head{format: b[0], term: n(0), base: n(1), last: n(2), saved: b[1] == 1, snapshotBytes: n(3)}
 	var err error
-	h.store, err = readID(tx)
+	if h.store, err = readID(tx); err != nil || h.format == 1 {
+		return h, err
+	}
+	if n(4) != uint64(tx.ID()) {
+		return head{}, fmt.Errorf("%w: its head is of transaction %d, the last one is %d", ErrDamaged, n(4), tx.ID())
+	}
+	sum := func(i int) uint32 { return binary.BigEndian.Uint32(b[headBytes1+2*8+4*i:]) }
+	h.baseSum, h.lastSum, h.snapshotSum, h.valuesSum = sum(0), sum(1), sum(2), n(5)
+	values, err := sumValues(tx)
+	if err == nil && values != h.valuesSum {
+		err = fmt.Errorf("%w: its list of values is an older one", ErrDamaged)
+	}
 	return h, err
 }
 
@@ -89,22 +128,54 @@ func readID(tx *bbolt.Tx) (serry.StoreID, error) {
 	return serry.StoreID(binary.BigEndian.Uint64(b)), nil
 }
 
+// sumValues is the sum of all complete values.
+func sumValues(tx *bbolt.Tx) (sum uint64, err error) {
+	err = tx.Bucket(valuesBucket).ForEach(func(k, _ []byte) error {
+		ref, ok := readRef(k)
+		if !ok {
+			return fmt.Errorf("%w: a value without a digest", ErrDamaged)
+		}
+		sum ^= refSum(ref)
+		return nil
+	})
+	return sum, err
+}
+
+// refSum stands for a value in a sum.
+func refSum(ref coord.Ref) uint64 { return binary.BigEndian.Uint64(ref.Digest[:]) ^ uint64(ref.Size) }
+
+// chain is what the sum of a thing begins with, after one with the sum before.
+func (h head) chain(before uint32) uint32 {
+	if h.format == 1 {
+		return 0
+	}
+	return before
+}
+
 // castagnoli is the polynomial that processors know.
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
 // seal puts a check sum in front of bytes, so that a page of other bytes in their place is noticed.
-func seal(b []byte) []byte {
+func seal(b []byte) []byte { return sealAfter(0, b) }
+
+func unseal(s []byte) ([]byte, bool) { return unsealAfter(0, s) }
+
+// sealAfter is seal with a sum that depends on what comes before, too: on its sum.
+func sealAfter(before uint32, b []byte) []byte {
 	s := make([]byte, 4, 4+len(b))
-	binary.BigEndian.PutUint32(s, crc32.Checksum(b, castagnoli))
+	binary.BigEndian.PutUint32(s, crc32.Update(before, castagnoli, b))
 	return append(s, b...)
 }
 
-func unseal(s []byte) ([]byte, bool) {
-	if len(s) < 4 || binary.BigEndian.Uint32(s) != crc32.Checksum(s[4:], castagnoli) {
+func unsealAfter(before uint32, s []byte) ([]byte, bool) {
+	if len(s) < 4 || sumOf(s) != crc32.Update(before, castagnoli, s[4:]) {
 		return nil, false
 	}
 	return s[4:], true
 }
+
+// sumOf is the sum of something sealed.
+func sumOf(s []byte) uint32 { return binary.BigEndian.Uint32(s) }
 
 func number(n uint64) []byte { return binary.BigEndian.AppendUint64(nil, n) }
 

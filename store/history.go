@@ -13,13 +13,19 @@ import (
 	"iter"
 	"os"
 	"path/filepath"
+	"strconv"
+	"strings"
 
 	"github.com/serry-dev/serry/coord"
 )
 
 // An exported history is one file: historyMagic, then entries, each a kind, the length of its bytes, the
 // bytes, and their check sum. The last entry says how many there are before it.
-const historyMagic = "serry history 1\n"
+const (
+	historyMagic   = historyPrefix + "1\n"
+	historyPrefix  = "serry history "
+	historyVersion = 1
+)
 
 // An entryKind is what an entry of an exported history is.
 type entryKind byte
@@ -133,8 +139,8 @@ func Read(name string) (*History, error) {
 	magic := make([]byte, len(historyMagic))
 	if _, err := io.ReadFull(f, magic); err != nil || string(magic) != historyMagic {
 		f.Close()
-		if bytes.HasPrefix(magic, []byte("serry history ")) {
-			return nil, fmt.Errorf("store: %s: %q is not known to this version of serry", name, magic)
+		if err := otherVersion(string(magic)); err != nil {
+			return nil, fmt.Errorf("store: %s: %w", name, err)
 		}
 		return readDatabase(name)
 	}
@@ -143,6 +149,20 @@ func Read(name string) (*History, error) {
 		return nil, errors.Join(fmt.Errorf("store: %s: %w: %w", name, ErrDamaged, err), f.Close())
 	}
 	return &History{Journal: e, Closer: f}, nil
+}
+
+// otherVersion is an error if magic is that of an exported history of another version.
+func otherVersion(magic string) error {
+	text, ok := strings.CutPrefix(magic, historyPrefix)
+	if !ok {
+		return nil
+	}
+	text, _, _ = strings.Cut(text, "\n")
+	version, err := strconv.ParseUint(text, 10, 64)
+	if err != nil {
+		return fmt.Errorf("%w: %q is no version of an exported history", ErrDamaged, text)
+	}
+	return &coord.VersionError{What: "exported history", Version: version, Oldest: historyVersion, Newest: historyVersion}
 }
 
 func readDatabase(name string) (*History, error) {

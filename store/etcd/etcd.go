@@ -71,7 +71,8 @@ const (
 	defaultMaxValue  = 64 << 20
 	defaultPartBytes = 1 << 20
 
-	format = "1"
+	format       = "1"
+	formatNumber = 1
 )
 
 // A service is a journal in etcd, seen by one server.

@@ -96,8 +96,8 @@ func (r reader) extent(ctx context.Context) (e extent, err error) {
 		return e, err
 	}
 	if e.formatted = len(kvs[0]) > 0; e.formatted {
-		if got := string(kvs[0][0].Value); got != format {
-			return e, fmt.Errorf("store: journal format %q in etcd is not known to this version of serry, which reads %q", got, format)
+		if err := checkFormat(string(kvs[0][0].Value)); err != nil {
+			return e, err
 		}
 	}
 	if e.head, err = readHead(kvs[1]); err != nil {
@@ -127,6 +127,18 @@ func readID(kvs []*mvccpb.KeyValue) (serry.StoreID, error) {
 		return 0, fmt.Errorf("store: %w: the number of the store in etcd is %q", store.ErrDamaged, kvs[0].Value)
 	}
 	return serry.StoreID(id), nil
+}
+
+// checkFormat refuses a journal of another format.
+func checkFormat(text string) error {
+	if text == format {
+		return nil
+	}
+	version, err := strconv.ParseUint(text, 10, 64)
+	if err != nil {
+		return fmt.Errorf("store: %w: journal format %q in etcd", store.ErrDamaged, text)
+	}
+	return fmt.Errorf("store: %w", &coord.VersionError{What: "journal in etcd", Version: version, Oldest: formatNumber, Newest: formatNumber})
 }
 
 // A head is what the snapshot key says.
