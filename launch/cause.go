@@ -15,7 +15,7 @@ import (
 
 // A Cause is how a process ended.
 type Cause struct {
-	Code   int            `json:"code"`             // its exit code, where no signal ended it
+	Code   int            `json:"code"`             // its exit code, where no signal ended it; with Text that of a shell
 	Signal syscall.Signal `json:"signal,omitempty"` // that ended it, or 0
 	Memory bool           `json:"memory,omitempty"` // the kernel killed it because memory ran out
 	Text   string         `json:"text,omitempty"`   // instead of all that: why it never ran, or was given up
@@ -55,7 +55,7 @@ const signalBase = 128
 func (c Cause) ExitCode() int {
 	switch {
 	case c.Text != "":
-		return 1
+		return max(1, c.Code)
 	case c.Signal != 0:
 		return signalBase + int(c.Signal)
 	}

@@ -83,11 +83,19 @@ func TestKilledForMemory(t *testing.T) {
 	root := t.TempDir()
 	write(t, root, "proc/vmstat", "oom_kill 1\n")
 	events := make(chan any, 2)
-	c, err := newCrew(cfg.withDefaults(), newRun(), events)
+	cfg = cfg.withDefaults()
+	run := newRun()
+	k, err := newLocal(cfg, run)
 	if err != nil {
 		t.Fatal(err)
 	}
-	c.memory = newMemoryWatch(root)
+	k.memory = newMemoryWatch(root)
+	f := newFeed(s)
+	defer f.close(nil)
+	c, err := newCrew(cfg, run, k, f, events)
+	if err != nil {
+		t.Fatal(err)
+	}
 	for i, byUs := range []bool{false, true} {
 		c.start(seat{Tasks: 1, Locals: 1, Nodes: 1, Attempt: 1, Life: i + 1}, "127.0.0.1:1")
 		task := s.next(0, 1, i+1)

@@ -6,6 +6,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"io/fs"
 	"maps"
 	"net"
 	"os/exec"
@@ -54,12 +55,16 @@ type Config struct {
 	// a service of its own, as Service says.
 	Relay relay.Config
 
+	// Reap lets a job reap every child of this process that ends: those that tasks leave behind become
+	// children of the launcher. It is for programs that start no processes of their own.
+	Reap bool
+
 	Guard   []string // command that runs [Guard]; without one a killed launcher may leave processes behind
 	Display Display  // shows people what happens (nobody)
 }
 
-// A Display shows people what a job does. Its methods are called from several goroutines and must
-// not keep the bytes they get.
+// A Display shows people what a job does. Its methods are called one at a time and must not keep the
+// bytes they get. They may block, to the cost of what is shown: see docs/OPERATING.md.
 type Display interface {
 	Line(task int, stream Stream, text []byte) // what a task wrote
 	Note(Note)                                 // what the launcher has to say
@@ -137,10 +142,15 @@ func (c Config) total() int { return c.Tasks * c.nodes() }
 // find looks the command up where a shell would.
 func (c Config) find() (string, error) {
 	path, err := exec.LookPath(c.Command[0])
-	if errors.Is(err, exec.ErrDot) {
-		err = nil
+	switch {
+	case errors.Is(err, exec.ErrDot):
+		return path, nil
+	case errors.Is(err, fs.ErrPermission):
+		return "", &startError{codeNotExecutable, err}
+	case err != nil:
+		return "", &startError{codeNotFound, err}
 	}
-	return path, err
+	return path, nil
 }
 
 type nobody struct{}

@@ -2,36 +2,46 @@ package launch
 
 import (
 	"fmt"
-	"os"
-	"path/filepath"
-	"strconv"
-	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 
-	"golang.org/x/sys/unix"
+	"github.com/serry-dev/serry/coord"
 )
 
-// A crew is the processes of a job on one host. What happens to them comes back as events.
+// A crew is the processes of a job on one host. Nothing that asks it for something waits: tasks are
+// started, and what they leave behind is ended, by a goroutine of its own (see [crew.work]). What
+// happens to tasks comes back as events.
 type crew struct {
 	// Set at the start, then constant.
-	cfg     Config
-	path    string // of the command
-	run     string
-	env     environment
-	memory  memoryWatch
-	nursery *nursery
-	guard   *guard
-	events  chan<- any // died and left, for each task in this order
+	cfg    Config
+	path   string // of the command
+	run    string
+	env    environment
+	kernel kernel
+	feed   *feed
+	events chan<- any // died and left, for each task in this order
+	orders *queue[*life]
+	worked chan struct{} // closed when work has ended
+	hurry  chan struct{} // closed when there is no grace any more
 
-	attempt int            // owned by who calls start
+	attempt int            // owned by work
 	watch   sync.WaitGroup // one for each process
 	mu      struct {
 		sync.Mutex
-		living map[int]*process // by task
+		living  map[int]*life // by task
+		hurried bool          // hurry is closed
 	}
 	posts posts // relays to a service that others run
+}
+
+// A life is that of one process of a task, from the order to start it on.
+type life struct {
+	seat    seat
+	address string         // of the service, or empty: by the relay of this host
+	process *process       // nil until it is started; guarded by the lock of the crew
+	told    syscall.Signal // to end, before it was started; or 0; guarded by the lock of the crew
 }
 
 // A lifetime is that of one process of a task.
@@ -45,107 +55,138 @@ type died struct {
 	Cause Cause
 	After time.Duration
 	Ours  bool   // it was told to end, and did
-	host  string // its host is lost, which nobody there can tell; or empty
+	from  hand   // of the host that says so; nil: this one
+	host  string // why its host is lost, which no launcher there can tell; or empty
 	Also  []int  // tasks of the same host whose processes were ending, too, when this one was seen
 }
 
 // A left event says that nothing of a task runs any more, and what it said last.
 type left struct {
 	lifetime
+	from hand // of the host that says so; nil: this one
 	Last []string
 	Err  string // what could not be ended, or empty
 }
 
-func newCrew(cfg Config, run string, events chan<- any) (*crew, error) {
+func newCrew(cfg Config, run string, k kernel, f *feed, events chan<- any) (*crew, error) {
 	path, err := cfg.find()
 	if err != nil {
 		return nil, err
 	}
-	// Orphans of our tasks become our children, so that we can wait for their end.
-	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
-		return nil, fmt.Errorf("become a subreaper: %w", err)
+	c := &crew{
+		cfg: cfg, path: path, run: run, kernel: k, feed: f, events: events,
+		orders: newQueue[*life](coord.MaxTasks), worked: make(chan struct{}), hurry: make(chan struct{}),
 	}
-	g, err := startGuard(cfg.Guard, run)
-	if err != nil {
-		return nil, err
-	}
-	c := &crew{cfg: cfg, path: path, run: run, memory: newMemoryWatch("/"), nursery: newNursery(), guard: g, events: events}
-	c.mu.living = make(map[int]*process)
+	c.mu.living = make(map[int]*life)
 	c.env = environment{base: cfg.Env, run: run, beat: cfg.Service.Cluster.HeartbeatTimeout.String(), mpi: !cfg.NoMPI}
 	if c.env.devices = cfg.Devices; cfg.Devices == nil {
 		c.env.devices = c.env.accelerators("/")
 	}
+	go c.work()
 	return c, nil
 }
 
-// start runs the task of a seat. One that cannot be started has died. It is called by one goroutine,
-// and for a new attempt only when nothing runs of the one before.
+// start has the task of a seat run. One that cannot be started has died.
 func (c *crew) start(s seat, address string) {
-	if s.Attempt > c.attempt {
-		c.sweep()
-		c.attempt = s.Attempt
-	}
-	env := c.env
-	var err error
-	if env.address = address; address == "" {
-		env.address, err = c.relayed(s.Attempt)
-	}
-	var p *process
-	if err == nil {
-		p, err = c.launch(s, env.list(s))
-	}
-	if err != nil {
-		c.watch.Go(func() {
-			c.events <- died{lifetime: s.lifetime(), Cause: Cause{Text: err.Error()}}
-			c.events <- left{lifetime: s.lifetime()}
-		})
-		return
-	}
+	l := &life{seat: s, address: address}
 	c.mu.Lock()
-	c.mu.living[s.Task] = p
+	c.mu.living[s.Task] = l
 	c.mu.Unlock()
-	kills, _ := c.memory.kills()
-	c.watch.Go(func() { c.attend(p, s, kills) })
+	c.orders.put(l) // a task has one life at a time, so it is never full
 }
 
-func (c *crew) launch(s seat, env []string) (*process, error) {
-	p := &process{grace: c.cfg.Grace, out: &output{task: s.Task, display: c.cfg.Display}, begun: time.Now()}
+// work starts tasks in the order in which it was asked to. It may wait: for the processes of an older
+// attempt, for a relay, and for the command to be read from a slow disk.
+func (c *crew) work() {
+	defer close(c.worked)
+	for {
+		l, ok := c.orders.next(nil)
+		if !ok {
+			return
+		}
+		if l.seat.Attempt > c.attempt {
+			c.sweep()
+			c.attempt = l.seat.Attempt
+		}
+		c.begin(l)
+	}
+}
+
+// begin starts one task, unless it was told to end before that.
+func (c *crew) begin(l *life) {
+	kills := c.kernel.memoryKills()
+	p, err := c.launch(l)
+	c.mu.Lock()
+	told := l.told
+	if l.process = p; p == nil {
+		delete(c.mu.living, l.seat.Task)
+	}
+	c.mu.Unlock()
+	switch {
+	case err != nil:
+		c.never(l, died{Cause: causeOfError(err)})
+	case p == nil:
+		c.never(l, died{Cause: Cause{Signal: told}, Ours: true})
+	default:
+		if told == syscall.SIGKILL {
+			p.kill()
+		} else if told != 0 {
+			p.end(told)
+		}
+		c.watch.Go(func() { c.attend(p, l.seat, kills) })
+	}
+}
+
+// never reports a task that was not started.
+func (c *crew) never(l *life, d died) {
+	d.lifetime = l.seat.lifetime()
+	c.watch.Go(func() {
+		c.events <- d
+		c.events <- left{lifetime: d.lifetime}
+	})
+}
+
+func causeOfError(err error) Cause {
+	code, _ := StartCode(err)
+	return Cause{Text: err.Error(), Code: code}
+}
+
+// launch starts the process of a task, or returns nil where the task was told to end.
+func (c *crew) launch(l *life) (*process, error) {
+	env := c.env
 	var err error
-	if p.pipes, err = newPipes(); err != nil {
-		return nil, err
+	if env.address = l.address; l.address == "" {
+		if env.address, err = c.relayed(l.seat.Attempt); err != nil {
+			return nil, err
+		}
 	}
-	defer closeAll(p.pipes.theirs[:])
+	p := &process{grace: c.cfg.Grace, out: &output{task: l.seat.Task, feed: c.feed}, begun: time.Now()}
 	if c.cfg.LogDir != "" {
-		err = p.out.openLog(c.cfg.LogDir, s.Attempt, s.Life)
+		if err := p.out.openLog(c.cfg.LogDir, l.seat.Attempt, l.seat.Life); err != nil {
+			return nil, err
+		}
 	}
-	if err == nil {
-		p.pid, p.pidfd, err = c.nursery.start(birth{
-			path: c.path, argv: c.cfg.Command, dir: c.cfg.Dir, env: env,
-			stdout: p.pipes.theirs[0], stderr: p.pipes.theirs[1],
-		})
+	c.mu.Lock()
+	told := l.told
+	c.mu.Unlock()
+	if told == 0 {
+		p.child, err = c.kernel.start(birth{path: c.path, argv: c.cfg.Command, dir: c.cfg.Dir, env: env.list(l.seat)})
 	}
-	if err != nil {
-		closeAll(p.pipes.ours[:])
+	if told != 0 || err != nil {
 		p.out.close()
 		return nil, err
 	}
-	c.guard.watch(p.pid)
-	p.readers.Go(func() { p.out.copy(Stdout, p.pipes.ours[0]) })
-	p.readers.Go(func() { p.out.copy(Stderr, p.pipes.ours[1]) })
 	return p, nil
 }
 
-// drainPatience is how long the pipes of a task may stay open when its group has ended. Then somebody
-// who left the group holds them.
-const drainPatience = 200 * time.Millisecond
-
 // attend watches a process to its end and cleans up after it.
 func (c *crew) attend(p *process, s seat, kills int64) {
-	cause, err := p.await()
+	held := c.read(p)
+	cause, err := p.ended()
 	if err != nil {
 		cause = Cause{Text: err.Error()}
 	}
-	if now, _ := c.memory.kills(); cause.Signal == syscall.SIGKILL && now > kills && !p.killed() {
+	if cause.Signal == syscall.SIGKILL && c.kernel.memoryKills() > kills && !p.killed() {
 		cause.Memory = true
 	}
 	c.report(s.Task, cause)
@@ -158,20 +199,69 @@ func (c *crew) attend(p *process, s seat, kills int64) {
 	if err := p.sweep(); err != nil {
 		gone.Err = err.Error()
 	}
-	if !cause.Well() && c.cfg.Restart == RestartFailed && c.orphans() || !p.drained(drainPatience) {
-		c.mark(s.Task).sweep(c.cfg.Grace)
+	if !cause.Well() && c.cfg.Restart == RestartFailed && c.kernel.orphans() {
+		c.sweepTask(s.Task)
 	}
-	if !p.drained(drainPatience) {
-		c.cfg.Display.Note(Note{Warning: true, Text: fmt.Sprintf("somebody unknown holds the output of task %d; it is not waited for", s.Task)})
-	}
-	p.closePipes()
-	p.out.close()
-	c.guard.forget(p.pid)
+	c.drain(p, s.Task, held)
+	p.forget()
 	c.mu.Lock()
 	delete(c.mu.living, s.Task)
 	c.mu.Unlock()
 	gone.Last = p.out.last()
 	c.events <- gone
+}
+
+// read copies the output of a process. What it returns says whether a stream was empty and open at the
+// deadline of the streams, and blocks until then.
+func (c *crew) read(p *process) (held func() bool) {
+	var readers sync.WaitGroup
+	var open atomic.Bool
+	for i, from := range p.outputs() {
+		readers.Go(func() {
+			if !p.out.copy(Stdout+Stream(i), from) {
+				open.Store(true)
+			}
+		})
+	}
+	return func() bool {
+		readers.Wait()
+		return open.Load()
+	}
+}
+
+// drain returns when all that a process wrote has been read. A stream that is empty and does not end is
+// held by a process that has left the group of the task: one of the job is ended, any other is not
+// waited for.
+func (c *crew) drain(p *process, task int, held func() bool) {
+	deadline := func(at time.Time) {
+		for _, from := range p.outputs() {
+			_ = from.SetReadDeadline(at) // a pipe has deadlines
+		}
+	}
+	deadline(time.Now())
+	if held() {
+		deadline(time.Time{})
+		held = c.read(p) // a stream that has ended only ends again
+		c.sweepTask(task)
+		deadline(time.Now())
+		if held() {
+			c.warn("an unknown process holds the output of task %d; it is not waited for", task)
+		}
+	}
+	for _, from := range p.outputs() {
+		from.Close()
+	}
+	if err := p.out.close(); err != nil {
+		c.warn("the log of task %d: %v", task, err)
+	}
+}
+
+// sweepTask ends what is left of a task, in whatever group.
+func (c *crew) sweepTask(task int) {
+	_, err := c.kernel.sweep(c.mark(task), c.cfg.Grace, c.hurry)
+	if err != nil {
+		c.warn("cannot look for processes that task %d left behind: %v", task, err)
+	}
 }
 
 // relayed is the address of the relay of this host for an attempt, which is opened for the first task.
@@ -200,40 +290,12 @@ func (c *crew) ending(but int) []int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	var all []int
-	for task, p := range c.mu.living {
-		if task != but && p.ending() {
+	for task, l := range c.mu.living {
+		if task != but && l.process != nil && l.process.ending() {
 			all = append(all, task)
 		}
 	}
 	return all
-}
-
-// orphans says whether we have children that we did not start: processes whose parents have left them
-// behind, and who have left their group. To look for those of one task in the environment of every
-// process of the machine takes long, and hardly ever finds one.
-func (c *crew) orphans() bool {
-	known := map[int]bool{c.guard.pid(): true}
-	c.mu.Lock()
-	for _, p := range c.mu.living {
-		known[p.pid] = true
-	}
-	c.mu.Unlock()
-	lists, err := filepath.Glob("/proc/self/task/*/children")
-	if err != nil || len(lists) == 0 {
-		return true // this kernel does not tell
-	}
-	for _, list := range lists {
-		pids, err := os.ReadFile(list)
-		if err != nil {
-			continue // the thread has ended, and its children have moved to another
-		}
-		for text := range strings.FieldsSeq(string(pids)) {
-			if pid, err := strconv.Atoi(text); err != nil || !known[pid] {
-				return true
-			}
-		}
-	}
-	return false
 }
 
 // mark is what all processes of a task have in their environment.
@@ -241,50 +303,76 @@ func (c *crew) mark(task int) mark {
 	return mark{EnvRun + "=" + c.run, fmt.Sprintf("%s=%d", EnvTask, task)}
 }
 
-// sweep ends what tasks left behind that is in no group of ours. It is called when no task is left.
+// sweep ends what tasks left behind that is in no group of ours. It is called when no task runs.
 func (c *crew) sweep() {
 	if c.attempt == 0 {
 		return // nothing was ever started
 	}
-	n, err := mark{EnvRun + "=" + c.run}.sweep(c.cfg.Grace)
+	n, err := c.kernel.sweep(mark{EnvRun + "=" + c.run}, c.cfg.Grace, c.hurry)
 	switch {
 	case err != nil:
-		c.cfg.Display.Note(Note{Warning: true, Text: fmt.Sprintf("cannot look for processes that tasks left behind: %v", err)})
+		c.warn("cannot look for processes that tasks left behind: %v", err)
 	case n > 0:
-		c.cfg.Display.Note(Note{Text: fmt.Sprintf("tasks had left processes behind, which were ended: %d", n)})
+		c.feed.note(Note{Text: fmt.Sprintf("tasks had left processes behind, which were ended: %d", n)})
 	}
 }
 
-// end asks every task to end by a signal, and kills it after the grace.
+func (c *crew) warn(format string, args ...any) {
+	c.feed.note(Note{Warning: true, Text: fmt.Sprintf(format, args...)})
+}
+
+// end asks every task to end by a signal, and kills it after the grace. One that has not been started
+// yet will not be.
 func (c *crew) end(sig syscall.Signal) {
-	c.each(func(p *process) { p.end(sig) })
+	c.each(sig, func(p *process) { p.end(sig) })
 }
 
 // pass sends a signal on to every task.
 func (c *crew) pass(sig syscall.Signal) {
-	c.each(func(p *process) { p.pass(sig) })
+	c.each(0, func(p *process) { p.pass(sig) })
 }
 
-// kill ends every task at once.
+// kill ends every task at once, and what tasks left behind.
 func (c *crew) kill() {
-	c.each((*process).kill)
+	c.killTasks()
+	c.rush()
 }
 
-func (c *crew) each(f func(*process)) {
+// killTasks ends every task at once. What they left behind has the grace.
+func (c *crew) killTasks() { c.each(syscall.SIGKILL, (*process).kill) }
+
+// rush ends the grace of processes that tasks left behind.
+func (c *crew) rush() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	for _, p := range c.mu.living {
-		f(p)
+	if !c.mu.hurried {
+		c.mu.hurried = true
+		close(c.hurry)
 	}
 }
 
-// close is called when no task is left and all events have been taken.
+// each does something to every task that runs, and has those that do not run yet told to end, if told
+// is not 0.
+func (c *crew) each(told syscall.Signal, f func(*process)) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, l := range c.mu.living {
+		if l.process != nil {
+			f(l.process)
+		} else if told != 0 {
+			l.told = told
+		}
+	}
+}
+
+// close is called when no task is left and all events have been taken. It may take the grace.
 func (c *crew) close() {
+	c.orders.close()
+	<-c.worked
 	c.watch.Wait()
 	c.sweep()
 	if err := c.posts.close(); err != nil {
-		c.cfg.Display.Note(Note{Warning: true, Text: fmt.Sprintf("the relay of this host: %v", err)})
+		c.warn("the relay of this host: %v", err)
 	}
-	c.nursery.close()
-	c.guard.dismiss()
+	c.kernel.close()
 }

@@ -17,6 +17,9 @@
 // end at once, with the cause: an exit code other than 0 and a signal are a loss, exit code 0 is a
 // polite end, even if the task never said goodbye.
 //
+// Children that the job did not start, which are processes that tasks left behind, are reaped as they end
+// where they are in the group of a task, and with Config.Reap wherever they are.
+//
 // No process outlives the job. What a task leaves behind in its group is ended with it, and what left
 // the group is found by a variable in its environment, SERRY_RUN. Should this process be killed, the
 // kernel kills the tasks, and a guard ([Guard], another process in a session of its own) all the rest.
@@ -25,6 +28,7 @@
 // by the number of their launcher, so that programs of any kind find their rank and their data where
 // they left them (ranks.go).
 //
-// What happens after a failure is decided by a plan without clock or I/O (plan.go); the goroutine in
-// job.go carries it out.
+// What happens after a failure is decided by a plan without clock or I/O (plan.go). The goroutine in
+// job.go carries it out, and never blocks: see [Job]. What it needs of the world is behind interfaces
+// (world.go, kernel.go). Read job.go first, then plan.go and events.go.
 package launch

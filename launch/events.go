@@ -15,11 +15,11 @@ import (
 
 // died tells the service at once, and asks the plan.
 func (j *Job) died(ev died) step {
-	if at := j.plan.tasks[ev.Task]; ev.lifetime != j.lifetime(ev.Task) || at.phase != running {
-		return step{} // of a host that was given up
+	if !j.is(ev.lifetime, running) || !j.placed(ev.Task, ev.from) {
+		return step{} // of a host that was given up, or of an older attempt
 	}
 	verdict, ending := j.verdict(), j.plan.ending
-	s := j.plan.died(ev.Task, ev.Cause.Well())
+	s := j.decide(ev)
 	if ev.Cause.Well() {
 		j.service.Exited(worker(ev.Task), "")
 		return s
@@ -44,6 +44,33 @@ func (j *Job) died(ev died) step {
 	}
 	j.note("task %d ended: %s; %s", ev.Task, ev.Cause.name(), j.consequence(ev.Task))
 	return s
+}
+
+// decide asks the plan what the end of a process means. A host that is told to end, or lost, takes its
+// tasks with it: that is one cause, and is charged once.
+func (j *Job) decide(ev died) step {
+	cause := j.places.leaving[j.places.taskOn[ev.Task]]
+	if ev.Cause.Well() || cause == nil {
+		return j.plan.died(ev.Task, ev.Cause.Well())
+	}
+	if cause.charged {
+		return j.plan.diedToo(ev.Task)
+	}
+	before := j.plan.left
+	s := j.plan.died(ev.Task, false)
+	cause.charged = j.plan.left < before
+	return s
+}
+
+// is says whether a life is the present one of its task, and where that stands. What comes from another
+// host may name a task that does not exist.
+func (j *Job) is(l lifetime, in phase) bool {
+	return l.Task >= 0 && l.Task < len(j.plan.tasks) && l == j.lifetime(l.Task) && j.plan.tasks[l.Task].phase == in
+}
+
+// placed says whether a task is on the host that speaks of it.
+func (j *Job) placed(task int, from hand) bool {
+	return from == nil || j.places.is(j.places.taskOn[task], from)
 }
 
 func (j *Job) lifetime(task int) lifetime {
@@ -73,21 +100,22 @@ func counted(n int, thing string) string {
 	return fmt.Sprintf("%d %ss", n, thing)
 }
 
-// verdictPatience is how long a service that others run may take to say what it knows.
-const verdictPatience = 300 * time.Millisecond
+// wantsVerdict says whether the next failure may not be the first: no failure is known yet, but the
+// service may have seen one.
+func (j *Job) wantsVerdict() bool { return len(j.failures.all) == 0 && j.plan.ending == notEnding }
 
 // verdict is the first failure as the service knows it, or nil. What it knows before a process has
 // ended is why processes end: a task that fell silent, or one that reported an error.
 func (j *Job) verdict() *Failure {
-	if len(j.failures.all) > 0 || j.plan.ending != notEnding {
+	if !j.wantsVerdict() {
 		return nil
 	}
-	err := j.service.view(verdictPatience).Failure
+	err := j.service.view().Failure
 	if together, ok := errors.AsType[*serry.LostError](err); ok {
 		err = together.Lost[0]
 	}
 	failed, ok := errors.AsType[*serry.TaskError](err)
-	if !ok || failed.Task.Job != wire.DefaultJob || failed.Task.Index >= len(j.plan.tasks) {
+	if !ok || !j.ours(failed.Task) {
 		return nil
 	}
 	text := failed.Error()
@@ -98,9 +126,14 @@ func (j *Job) verdict() *Failure {
 	return &Failure{Task: failed.Task.Index, Attempt: j.plan.attempt, Life: at.life, Verdict: text}
 }
 
+// ours says whether a task is one of this job. A service that others run may have more.
+func (j *Job) ours(t serry.TaskID) bool {
+	return t.Job == wire.DefaultJob && t.Index >= 0 && t.Index < len(j.plan.tasks)
+}
+
 func (j *Job) left(ev left) step {
-	if at := j.plan.tasks[ev.Task]; ev.lifetime != j.lifetime(ev.Task) || at.phase != dying {
-		return step{} // of a host that was given up
+	if !j.is(ev.lifetime, dying) || !j.placed(ev.Task, ev.from) {
+		return step{} // of a host that was given up, or of an older attempt
 	}
 	j.failures.last(ev.Task, ev.Last)
 	if ev.Err != "" {
@@ -116,13 +149,13 @@ func (j *Job) signalled(s signalled) step {
 		j.places.each(func(h hand) { h.pass(s.Signal) })
 		return step{}
 	case j.report.Interrupted != 0:
-		j.note("signal %d again: killing all tasks", s.Signal)
 		j.places.each(hand.kill)
+		j.note("signal %d again: killing all tasks", s.Signal)
 		return step{}
 	}
-	j.note("signal %d: passed on to all tasks, which have %v to end", s.Signal, j.cfg.Grace)
 	j.report.Interrupted = s.Signal
 	j.places.each(func(h hand) { h.end(s.Signal) })
+	j.note("signal %d: passed on to all tasks, which have %v to end", s.Signal, j.cfg.Grace)
 	next := j.plan.finish()
 	next.stop, next.over = false, next.over || j.dropWaiting() // they have been told
 	return next
@@ -135,12 +168,15 @@ func (j *Job) check() step {
 		j.sit()
 		j.startWaiting(j.places.drop())
 	}
-	if j.plan.ending != notEnding || !slices.ContainsFunc(j.plan.tasks, func(p place) bool { return p.phase == gone && p.well }) {
+	if j.plan.ending != notEnding || j.opening || !slices.ContainsFunc(j.plan.tasks, func(p place) bool { return p.phase == gone && p.well }) {
 		return step{}
 	}
-	for _, b := range j.service.view(0).Barriers {
+	for _, b := range j.service.view().Barriers {
 		if b.ID != coord.RegisterBarrierID {
 			continue
+		}
+		if i := slices.IndexFunc(b.Missing, func(t serry.TaskID) bool { return !j.ours(t) }); i >= 0 {
+			return j.foreign(b.Missing[i])
 		}
 		for _, t := range b.Missing {
 			if p := j.plan.tasks[t.Index]; p.phase == gone && p.well {
@@ -149,6 +185,12 @@ func (j *Job) check() step {
 		}
 	}
 	return step{}
+}
+
+// foreign ends a job whose service waits for a task that the job does not have.
+func (j *Job) foreign(t serry.TaskID) step {
+	j.report.Err = fmt.Errorf("%v waits for %v, but this job has only %s: the service must be for as many tasks as the job has", j.service, t, counted(len(j.plan.tasks), "task"))
+	return j.plan.finish()
 }
 
 func (j *Job) neverJoined(task, waiting int) step {
@@ -169,7 +211,7 @@ func (j *Job) neverJoined(task, waiting int) step {
 func (j *Job) arrived(ev arrived) step {
 	var next step
 	if j.places.has(ev.node) {
-		next = j.lost(lost{node: ev.node, why: "its launcher was started anew"})
+		next = j.gone(ev.node, "its launcher was started anew")
 	}
 	j.note("node %d is here: %s", ev.node, ev.host)
 	waiting := j.places.add(ev.node, ev.hand)
@@ -196,50 +238,54 @@ func (j *Job) startWaiting(waiting []seat) {
 
 // retiring takes note that a host is about to leave.
 func (j *Job) retiring(ev retiring) step {
+	if !j.places.is(ev.node, ev.hand) {
+		return step{} // it is gone
+	}
 	j.note("node %d was told to end by signal %d", ev.node, ev.signal)
-	j.places.retiring[ev.node] = true
+	j.places.retire(ev.node)
 	return step{}
 }
 
-// lost takes note that a host has gone, and all tasks on it. To start them again counts as one restart.
+// lost takes note that a host has gone. A loss is that of one life of a launcher: it says nothing about
+// the next one on the same host.
 func (j *Job) lost(ev lost) step {
-	j.note("node %d is gone: %s", ev.node, ev.why)
-	j.places.remove(ev.node)
-	if j.ranks != nil {
-		j.ranks.leave(ev.node)
+	if !j.places.is(ev.node, ev.hand) {
+		return step{}
+	}
+	return j.gone(ev.node, ev.why)
+}
+
+// gone takes note that a host has gone, and all tasks on it. The lives that it had are collected first:
+// the last of them may begin an attempt, whose tasks have no part in the loss.
+func (j *Job) gone(host int, why string) step {
+	j.note("node %d is gone: %s", host, why)
+	j.places.retire(host) // all its tasks end for one cause
+	var lives []lifetime
+	for task, p := range j.plan.tasks {
+		if on, ok := j.places.taskOn[task]; ok && on == host && p.phase != gone {
+			lives = append(lives, j.lifetime(task))
+		}
 	}
 	var next step
-	again := false
-	for task, p := range j.plan.tasks {
-		if host, ok := j.places.taskOn[task]; !ok || host != ev.node || p.phase == gone {
-			continue
-		}
-		if p.phase == running {
-			if again {
-				j.plan.left++
-			}
-			next = merged(next, j.died(died{lifetime: j.lifetime(task), host: ev.why, Cause: Cause{Text: "its host is lost: " + ev.why}}))
-			again = j.plan.tasks[task].again
-		}
-		next = merged(next, j.left(left{lifetime: j.lifetime(task)}))
+	for _, l := range lives {
+		next = merged(next, j.died(died{lifetime: l, host: why, Cause: Cause{Text: "its host is lost: " + why}}))
+	}
+	j.places.remove(host)
+	if j.ranks != nil {
+		j.ranks.leave(host)
+	}
+	for _, l := range lives {
+		next = merged(next, j.left(left{lifetime: l}))
 	}
 	return next
 }
 
-// merged does two steps in one. Where the second begins an attempt, there is nobody left to stop.
+// merged does two steps in one. Where the second begins an attempt, no task is left to be stopped.
 func merged(a, b step) step {
 	if b.open {
 		return b
 	}
 	return step{open: a.open || b.open, start: append(a.start, b.start...), stop: a.stop || b.stop, over: a.over || b.over}
-}
-
-// impatient is ready when hosts have been missing for too long.
-func (j *Job) impatient() <-chan time.Time {
-	if j.patience == nil {
-		return nil
-	}
-	return j.patience.C
 }
 
 // missing ends a job that waits for hosts in vain.

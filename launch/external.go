@@ -58,27 +58,27 @@ func (s *external) String() string {
 // fetchTimeout is how long a picture may take. The service may be in an outage.
 const fetchTimeout = 5 * time.Second
 
-// view waits for the next picture, but not for long. Only one is fetched at a time.
-func (s *external) view(patience time.Duration) coord.View {
-	s.mu.Lock()
-	next := s.mu.next
-	if next == nil && !s.mu.ended {
-		next = make(chan struct{})
-		s.mu.next = next
-		s.work.Go(func() { s.fetch(next) })
-	}
-	s.mu.Unlock()
-	if patience > 0 && next != nil {
-		timer := time.NewTimer(patience)
-		defer timer.Stop()
-		select {
-		case <-next:
-		case <-timer.C:
-		}
-	}
+// view asks for the next picture, and returns the last.
+func (s *external) view() coord.View {
+	s.fresh()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.mu.last
+}
+
+// fresh fetches a picture, one at a time.
+func (s *external) fresh() <-chan struct{} {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.mu.ended {
+		return nil
+	}
+	if s.mu.next == nil {
+		next := make(chan struct{})
+		s.mu.next = next
+		s.work.Go(func() { s.fetch(next) })
+	}
+	return s.mu.next
 }
 
 func (s *external) fetch(done chan struct{}) {

@@ -11,7 +11,11 @@ import (
 // outside starts a service that does not belong to the job, and returns where it is.
 func (s *stage) outside(cfg Config) string {
 	s.t.Helper()
-	srv, err := serve(cfg.Service, "127.0.0.1:0", wire.DefaultJob, cfg.total())
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	srv, err := serve(cfg.Service, l, wire.DefaultJob, cfg.total())
 	if err != nil {
 		s.t.Fatal(err)
 	}
@@ -92,6 +96,22 @@ func TestExternalNeverJoined(t *testing.T) {
 	tasks[1].begin("exit 0")
 	if r := j.Wait(); r.First == nil || r.First.Task != 1 || !strings.Contains(r.First.Verdict, "without joining") {
 		t.Errorf("First = %+v; want task 1, which never joined", r.First)
+	}
+}
+
+// A service for more tasks than the job has waits for one that never comes, which is named.
+func TestExternalServiceForMoreTasks(t *testing.T) {
+	clause(t, "A-SIDE-16")
+	s := newStage(t)
+	cfg := s.config(3)
+	cfg.Relay.Upstream = []string{s.outside(cfg)}
+	cfg.Tasks = 2
+	j := s.start(cfg)
+	tasks := s.all(2, 1)
+	tasks[0].begin("join")
+	tasks[1].begin("exit 0")
+	if r := j.Wait(); r.Err == nil || !strings.Contains(r.Err.Error(), "worker/2") || r.ExitCode() != 1 {
+		t.Errorf("Wait() = %+v; want that the service waits for worker/2", r)
 	}
 }
 

@@ -16,29 +16,34 @@ import (
 // follow starts what the other hosts of a job have: a crew that does what the first launcher says.
 func (j *Job) follow() error {
 	events := make(chan any)
-	here, err := newCrew(j.cfg, j.run, events)
+	here, err := j.crew(events)
 	if err != nil {
 		return err
 	}
-	f := &follower{job: j, crew: here, events: events, life: serry.Incarnation(rand.Uint64() | 1)}
+	f := &follower{job: j, crew: here, events: events, life: serry.Incarnation(rand.Uint64() | 1), outbox: newQueue[message](messagesAhead)}
 	go func() {
 		defer close(j.ended)
 		j.report = f.run()
 		j.report.Took = time.Since(j.begun)
+		j.feed.close(here.hurry)
 	}()
 	return nil
 }
 
-// A follower is a launcher that is not the first.
+// A follower is a launcher that is not the first. As in a [Job], nothing that obey does may block.
 type follower struct {
 	job    *Job
 	crew   *crew
 	events chan any // of the crew
 	life   serry.Incarnation
-	sent   int // messages
-	alive  int // tasks that have not left
-	told   syscall.Signal
+	outbox *queue[message]
+	alive  int            // tasks that have not left
+	told   syscall.Signal // to end; or 0
 }
+
+// messagesAhead is how many messages wait for the first launcher. It is out of reach for
+// launcherOutage at most.
+const messagesAhead = 1 << 16
 
 // run follows the first launcher until the job is over, it is lost, or we are told to end.
 func (f *follower) run() Report {
@@ -46,52 +51,48 @@ func (f *follower) run() Report {
 	defer cancel(nil)
 	m, err := f.join(ctx)
 	if err != nil {
-		f.crew.close()
+		f.waitFor(f.crew.close)
 		return Report{Err: err}
 	}
-	orders := make(chan order)
+	orders, sent := make(chan order), make(chan struct{})
 	go f.receive(ctx, cancel, m, orders)
-	report := f.obey(ctx, m, orders)
-	f.empty(ctx, m)
-	f.crew.close()
-	leaving, stop := context.WithTimeout(context.Background(), farewellTimeout)
-	defer stop()
-	if err := m.Leave(leaving); err != nil && report.Err == nil && report.Tasks == 0 {
-		report.Err = err
-	}
-	m.Close()
+	go func() {
+		defer close(sent)
+		f.send(ctx, m)
+	}()
+	report := f.obey(ctx, cancel, orders)
+	f.empty()
+	f.waitFor(func() {
+		f.crew.close()
+		if err := f.leave(m, sent); err != nil && report.Err == nil && report.Tasks == 0 {
+			report.Err = err
+		}
+	})
 	return report
 }
 
 // join waits for the first launcher and says hello. A signal that means the end ends the wait.
-func (f *follower) join(ctx context.Context) (*client.Member, error) {
+func (f *follower) join(ctx context.Context) (*attendant, error) {
 	cfg := f.job.cfg
 	ctx, cancel := context.WithTimeoutCause(ctx, cfg.Service.Cluster.RegisterTimeout,
 		fmt.Errorf("%w: no launcher of node 0 at %s", serry.ErrTimeout, cfg.Coordinator))
 	defer cancel()
 	type joined struct {
-		member *client.Member
+		member *attendant
 		err    error
 	}
 	done := make(chan joined, 1)
 	go func() {
-		m, err := client.Join(ctx, client.Config{
-			Address: cfg.Coordinator, Task: launcher(cfg.Node), Incarnation: f.life,
-			HeartbeatTimeout: launcherBeat, OutageTolerance: launcherOutage,
-		})
+		m, err := f.introduce(ctx)
 		done <- joined{m, err}
 	}()
 	for {
 		select {
 		case r := <-done:
-			if r.err != nil {
-				return nil, r.err
-			}
-			host, _ := os.Hostname() // only for people to read
-			h := hello{Incarnation: f.life, Host: host, Tasks: cfg.Tasks, Nodes: cfg.nodes(), Identity: cfg.identity()}
-			return r.member, put(ctx, r.member.KV(), fmt.Sprintf("hello/%d", cfg.Node), h)
+			return r.member, r.err
 		case ev := <-f.job.inbox:
 			if s := ev.(signalled); s.ends() {
+				f.told = s.Signal
 				cancel()
 				if r := <-done; r.err == nil {
 					r.member.Close()
@@ -102,8 +103,26 @@ func (f *follower) join(ctx context.Context) (*client.Member, error) {
 	}
 }
 
+// introduce joins the meeting and says hello.
+func (f *follower) introduce(ctx context.Context) (*attendant, error) {
+	cfg := f.job.cfg
+	m, err := joinMeeting(ctx, f.job.world, cfg.Coordinator, client.Config{
+		Task: launcher(cfg.Node), Incarnation: f.life, HeartbeatTimeout: launcherBeat, OutageTolerance: launcherOutage,
+	})
+	if err != nil {
+		return nil, err
+	}
+	host, _ := os.Hostname() // only for people to read
+	h := hello{Incarnation: f.life, Host: host, Tasks: cfg.Tasks, Nodes: cfg.nodes(), Identity: cfg.identity()}
+	if err := put(ctx, m.KV(), fmt.Sprintf("hello/%d", cfg.Node), h); err != nil {
+		m.Close()
+		return nil, err
+	}
+	return m, nil
+}
+
 // receive reads orders until the member is lost.
-func (f *follower) receive(ctx context.Context, cancel context.CancelCauseFunc, m *client.Member, to chan<- order) {
+func (f *follower) receive(ctx context.Context, cancel context.CancelCauseFunc, m *attendant, to chan<- order) {
 	for number := 0; ; number++ {
 		var o order
 		if err := take(ctx, m.KV(), queueKey("to", f.job.cfg.Node, f.life, number), &o); err != nil {
@@ -121,9 +140,19 @@ func (f *follower) receive(ctx context.Context, cancel context.CancelCauseFunc, 
 	}
 }
 
+// send stores messages for the first launcher. If it cannot be told it is lost, which receive finds.
+func (f *follower) send(ctx context.Context, m *attendant) {
+	for number := 0; ; number++ {
+		msg, ok := f.outbox.next(ctx.Done())
+		if !ok || put(ctx, m.KV(), queueKey("from", f.job.cfg.Node, f.life, number), msg) != nil {
+			return
+		}
+	}
+}
+
 // obey carries out orders until there will be no more.
-func (f *follower) obey(ctx context.Context, m *client.Member, orders <-chan order) Report {
-	for {
+func (f *follower) obey(ctx context.Context, cancel context.CancelCauseFunc, orders <-chan order) Report {
+	for f.told == 0 || f.alive > 0 {
 		select {
 		case o := <-orders:
 			if o.Over != nil {
@@ -134,22 +163,24 @@ func (f *follower) obey(ctx context.Context, m *client.Member, orders <-chan ord
 			}
 			f.carryOut(o)
 		case ev := <-f.events:
-			f.pass(ctx, m, ev)
-			if f.told != 0 && f.alive == 0 {
-				return Report{Interrupted: f.told, Tasks: f.job.cfg.Tasks}
+			if !f.pass(ev) {
+				cancel(errors.New("the launcher of node 0 does not take messages"))
 			}
 		case ev := <-f.job.inbox:
-			if f.signalled(ctx, m, ev.(signalled)) && f.alive == 0 {
-				return Report{Interrupted: f.told, Tasks: f.job.cfg.Tasks}
-			}
+			f.signalled(ev.(signalled))
 		case <-ctx.Done():
 			return Report{Err: context.Cause(ctx)}
 		}
 	}
+	return Report{Interrupted: f.told, Tasks: f.job.cfg.Tasks}
 }
 
 func (f *follower) carryOut(o order) {
 	switch {
+	case o.Start != nil && !o.Start.valid(f.job.cfg):
+		f.job.warn("an order to start task %d of %d makes no sense here", o.Start.Task, o.Start.Tasks)
+	case o.Start != nil && f.told != 0:
+		f.refuse(*o.Start)
 	case o.Start != nil:
 		f.alive++
 		f.crew.start(*o.Start, o.Address)
@@ -162,9 +193,15 @@ func (f *follower) carryOut(o order) {
 	}
 }
 
-// pass tells the first launcher what happened here. If it cannot be told it is lost, which is found
-// elsewhere.
-func (f *follower) pass(ctx context.Context, m *client.Member, ev any) {
+// refuse answers an order to start a task that came when we had been told to end: the first launcher
+// did not know yet. The task has ended as the others here do.
+func (f *follower) refuse(s seat) {
+	f.pass(died{lifetime: s.lifetime(), Cause: Cause{Signal: f.told}, Ours: true})
+	f.outbox.put(message{Left: &left{lifetime: s.lifetime()}})
+}
+
+// pass tells the first launcher what happened here. It says whether there was room for that.
+func (f *follower) pass(ev any) bool {
 	var msg message
 	switch ev := ev.(type) {
 	case died:
@@ -173,35 +210,78 @@ func (f *follower) pass(ctx context.Context, m *client.Member, ev any) {
 		f.alive--
 		msg.Left = &ev
 	}
-	f.send(ctx, m, msg)
+	return f.outbox.put(msg)
 }
 
-func (f *follower) send(ctx context.Context, m *client.Member, msg message) {
-	_ = put(ctx, m.KV(), queueKey("from", f.job.cfg.Node, f.life, f.sent), msg)
-	f.sent++
-}
-
-// signalled passes a signal on to the tasks of this host, and says whether it means our end.
-func (f *follower) signalled(ctx context.Context, m *client.Member, s signalled) bool {
+// signalled passes a signal on to the tasks of this host. The first that means the end gives them the
+// grace, the second none.
+func (f *follower) signalled(s signalled) {
 	switch {
 	case !s.ends():
 		f.crew.pass(s.Signal)
-		return false
 	case f.told != 0:
 		f.crew.kill()
 	default:
-		f.job.note("signal %d: passed on to the tasks of this host", s.Signal)
 		f.told = s.Signal
-		f.send(ctx, m, message{Retiring: s.Signal})
 		f.crew.end(s.Signal)
+		f.outbox.put(message{Retiring: s.Signal})
+		f.job.note("signal %d: passed on to the tasks of this host", s.Signal)
 	}
-	return true
 }
 
 // empty ends what still runs here.
-func (f *follower) empty(ctx context.Context, m *client.Member) {
-	f.crew.kill()
+func (f *follower) empty() {
+	f.crew.killTasks()
 	for f.alive > 0 {
-		f.pass(ctx, m, <-f.events)
+		select {
+		case ev := <-f.events:
+			f.pass(ev)
+		case ev := <-f.job.inbox:
+			f.rush(ev.(signalled))
+		}
 	}
+}
+
+// waitFor runs what may take its time when no task is left, and takes signals meanwhile.
+func (f *follower) waitFor(last func()) {
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		last()
+	}()
+	for {
+		select {
+		case ev := <-f.job.inbox:
+			f.rush(ev.(signalled))
+		case <-done:
+			return
+		}
+	}
+}
+
+// rush takes a signal when all tasks have been killed. The second that means the end, if no other came
+// before, ends all waiting.
+func (f *follower) rush(s signalled) {
+	switch {
+	case !s.ends():
+	case f.told != 0:
+		f.crew.rush()
+	default:
+		f.told = s.Signal
+	}
+}
+
+// leave says what there is to be said, and goodbye.
+func (f *follower) leave(m *attendant, sent <-chan struct{}) error {
+	ctx, stop := context.WithTimeout(context.Background(), farewellTimeout)
+	defer stop()
+	f.outbox.close()
+	select {
+	case <-sent:
+	case <-ctx.Done():
+	case <-f.crew.hurry:
+	}
+	err := m.Leave(ctx)
+	m.Close()
+	return err
 }

@@ -11,13 +11,20 @@ import (
 	"strconv"
 	"strings"
 	"syscall"
+	"time"
 )
 
 // A guard is our end of the process that cleans up should we be killed.
 type guard struct {
-	cmd *exec.Cmd
-	in  io.WriteCloser
+	cmd  *exec.Cmd
+	in   io.WriteCloser
+	said *queue[string] // what the guard has not been told yet
+	done chan struct{}  // closed when it has been told everything
 }
+
+// guardBacklog is how many words a guard may leave unread. One that is stopped reads none; no task waits
+// for it.
+const guardBacklog = 1 << 16
 
 // startGuard starts a guard by a command that calls [Guard]. It has a session of its own, so that what
 // is sent to our group or terminal does not reach it. Without a command there is none.
@@ -25,7 +32,7 @@ func startGuard(command []string, run string) (*guard, error) {
 	if len(command) == 0 {
 		return &guard{}, nil
 	}
-	g := &guard{cmd: &exec.Cmd{
+	g := &guard{said: newQueue[string](guardBacklog), done: make(chan struct{}), cmd: &exec.Cmd{
 		Path: command[0], Args: append([]string{GuardName}, command[1:]...), Dir: "/",
 		Env:         merge(os.Environ(), map[string]string{guardRun: run}, []string{EnvRun}), // it is none of those it kills
 		SysProcAttr: &syscall.SysProcAttr{Setsid: true},
@@ -37,17 +44,29 @@ func startGuard(command []string, run string) (*guard, error) {
 	if err != nil {
 		return nil, fmt.Errorf("guard: %w", err)
 	}
+	go g.speak()
 	return g, nil
 }
 
-// watch adds a process group to those that the guard kills, forget takes it off. Errors do not matter
-// while we live.
-func (g *guard) watch(pgid int)  { g.tell("+", pgid) }
-func (g *guard) forget(pgid int) { g.tell("-", pgid) }
+// speak tells the guard what there is to tell. Errors do not matter while we live.
+func (g *guard) speak() {
+	defer close(g.done)
+	for {
+		word, ok := g.said.next(nil)
+		if !ok {
+			return
+		}
+		_, _ = io.WriteString(g.in, word+"\n")
+	}
+}
 
-func (g *guard) tell(sign string, pgid int) {
+// watch adds a process group to those that the guard kills, forget takes it off.
+func (g *guard) watch(pgid int)  { g.tell("+ " + strconv.Itoa(pgid)) }
+func (g *guard) forget(pgid int) { g.tell("- " + strconv.Itoa(pgid)) }
+
+func (g *guard) tell(word string) {
 	if g.in != nil {
-		_, _ = io.WriteString(g.in, sign+" "+strconv.Itoa(pgid)+"\n")
+		g.said.put(word)
 	}
 }
 
@@ -59,12 +78,20 @@ func (g *guard) pid() int {
 	return g.cmd.Process.Pid
 }
 
-// dismiss ends the guard when there is nothing left to guard.
+// dismissPatience is how long a guard may take to end.
+const dismissPatience = 2 * time.Second
+
+// dismiss ends the guard when there is nothing left to guard. One that does not listen is killed: it
+// would take our end for a death.
 func (g *guard) dismiss() {
 	if g.in == nil {
 		return
 	}
-	_, _ = io.WriteString(g.in, "done\n")
+	g.said.put("done")
+	g.said.close()
+	timer := time.AfterFunc(dismissPatience, func() { _ = g.cmd.Process.Kill() })
+	defer timer.Stop()
+	<-g.done
 	g.in.Close()
 	_ = g.cmd.Wait()
 }
@@ -94,7 +121,7 @@ func Guard() error {
 	for pgid := range groups {
 		_ = syscall.Kill(-pgid, syscall.SIGKILL) // it may have ended
 	}
-	_, err := mark{EnvRun + "=" + run}.sweep(0)
+	_, err := mark{EnvRun + "=" + run}.sweep(0, nil)
 	return err
 }
 

@@ -160,7 +160,7 @@ func TestHostNeverComes(t *testing.T) {
 	}
 }
 
-// A launcher that was started for another shape of the job is not let in.
+// A launcher that was started for another shape of the job is not let in, is told why, and ends.
 func TestHostOfAnotherShape(t *testing.T) {
 	s := newStage(t)
 	cfg := s.several(RestartNever)
@@ -168,11 +168,30 @@ func TestHostOfAnotherShape(t *testing.T) {
 	odd := cfg
 	odd.Tasks = 3
 	other := s.startNode(odd, 1)
-	s.shown("node 1", "is not let in", "3 tasks on each of 2 nodes, not 1 on 2")
-	other.Signal(syscall.SIGINT)
+	why := "3 tasks on each of 2 nodes, not 1 on 2"
+	s.shown("node 1", "is not let in", why)
+	if r := other.Wait(); r.Err == nil || !strings.Contains(r.Err.Error(), why) || r.ExitCode() != 1 {
+		t.Errorf("node 1: Wait() = %+v; want it told why", r)
+	}
 	first.Signal(syscall.SIGINT)
-	other.Wait()
 	if r := first.Wait(); r.Interrupted != syscall.SIGINT {
 		t.Errorf("Wait() = %+v; want interrupted by SIGINT", r)
+	}
+}
+
+// An error of the first launcher reaches the others as its text.
+func TestErrorReachesFollowers(t *testing.T) {
+	s := newStage(t)
+	cfg := s.several(RestartNever)
+	cfg.Nodes = 3
+	first := s.startNode(cfg, 0)
+	other := s.startNode(cfg, 1)
+	s.shown("node 1 is here")
+	s.all(2, 1)
+	first.inbox <- opened{err: fmt.Errorf("no port is free")}
+	for _, j := range []*Job{first, other} {
+		if r := j.Wait(); r.Err == nil || r.Err.Error() != "attempt 1: no port is free" || r.ExitCode() != 1 {
+			t.Errorf("node %d: Wait() = %+v; want the error of the launcher", j.cfg.Node, r)
+		}
 	}
 }

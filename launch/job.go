@@ -10,23 +10,42 @@ import (
 )
 
 // A Job is a running job, or the part of one on this host.
+//
+// One goroutine, drive, decides everything. Nothing that it does may block: not on a terminal, a pipe, a
+// process, the network, a disk or a sweep. While it waits for one of these, a signal reaches no task, and
+// a preempted host loses the seconds in which its tasks could save. So what may block is done elsewhere
+// and comes back as an event: a crew starts and ends processes, the meeting passes orders on, a feed
+// shows what there is to be shown, and goroutines of the job open and close services (see [Job.beside]).
 type Job struct {
 	// Set in Start, then constant.
 	cfg   Config
+	world world
+	feed  *feed
 	run   string
 	begun time.Time
 	inbox chan any      // what happens; read by drive
-	ended chan struct{} // closed when the job is over
+	over  chan struct{} // closed when no task runs or will run
+	ended chan struct{} // closed when nothing else does either
 
 	// Owned by drive until ended is closed.
 	plan     *plan
 	places   places
-	here     *crew    // of this host, the first
-	ranks    *ranks   // or nil: hosts have the tasks of their number
-	service  service  // of this attempt
-	failures failures // of this attempt
+	here     *crew           // of this host, the first
+	meeting  *meeting        // or nil: there is no other host
+	ranks    *ranks          // or nil: hosts have the tasks of their number
+	archive  *archive        // keeps the ranks; or nil
+	service  service         // of this attempt, or of the one before while opening
+	opening  bool            // the service of this attempt is on its way
+	keeping  int             // editions of the state that are being written
+	unready  []int           // tasks that wait for these two
+	failures failures        // of this attempt
+	held     []any           // events that wait for a look at the service
+	look     <-chan struct{} // ready when the service has been looked at; nil: no event waits
+	lookEnds *time.Timer     // for the look, or nil
 	report   Report
 	patience *time.Timer // for hosts that are missing; nil: none is
+
+	beside sync.WaitGroup // goroutines that open and close services
 
 	mu struct {
 		sync.Mutex
@@ -48,8 +67,8 @@ type Status struct {
 	Service  coord.View // as the service sees it
 }
 
-// A hand carries out on one host what the job decides. What happens there comes back through the
-// inbox as died and left events.
+// A hand carries out on one host what the job decides. None of its methods waits. What happens there
+// comes back through the inbox as died and left events.
 type hand interface {
 	start(s seat, address string)
 	end(sig syscall.Signal)  // and kill after the grace
@@ -58,54 +77,69 @@ type hand interface {
 }
 
 // Start starts a job. It returns an error if nothing was started at all.
-func Start(cfg Config) (*Job, error) {
+func Start(cfg Config) (*Job, error) { return start(cfg, reality{}) }
+
+func start(cfg Config, w world) (*Job, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err
 	}
 	cfg = cfg.withDefaults()
 	j := &Job{
-		cfg: cfg, run: newRun(), begun: time.Now(), inbox: make(chan any), ended: make(chan struct{}),
+		cfg: cfg, world: w, feed: newFeed(cfg.Display),
+		run: newRun(), begun: time.Now(), inbox: make(chan any), over: make(chan struct{}), ended: make(chan struct{}),
 		plan: newPlan(cfg.total(), cfg.MaxRestarts, cfg.Restart, cfg.Recoverable),
 	}
+	j.cfg.Service.Log, j.cfg.Relay.Log = j.feed.logger(cfg.Service.Log), j.feed.logger(cfg.Relay.Log)
 	begin := j.lead
 	if cfg.Node > 0 {
 		begin = j.follow
 	}
 	if err := begin(); err != nil {
+		j.feed.close(nil)
 		return nil, err
 	}
 	return j, nil
 }
 
+// crew makes the crew of this host.
+func (j *Job) crew(events chan<- any) (*crew, error) {
+	if _, err := j.cfg.find(); err != nil {
+		return nil, err
+	}
+	k, err := j.world.kernel(j.cfg, j.run)
+	if err != nil {
+		return nil, err
+	}
+	return newCrew(j.cfg, j.run, k, j.feed, events)
+}
+
 // lead starts what the first host of a job has.
 func (j *Job) lead() error {
 	var err error
-	if j.ranks, err = openRanks(j.cfg); err != nil {
+	if j.ranks, err = openRanks(j.cfg, j.feed); err != nil {
 		return err
 	}
-	here, err := newCrew(j.cfg, j.run, j.inbox)
-	if err != nil {
+	if j.here, err = j.crew(j.inbox); err != nil {
 		return err
 	}
-	first, err := openService(j.cfg, here, 1)
-	if err != nil {
-		here.close()
+	if j.service, err = j.world.service(j.cfg, j.here, 1); err != nil {
+		j.here.close()
 		return err
 	}
-	meeting, err := openMeeting(j.cfg, j.inbox)
-	if err != nil {
-		first.close()
-		here.close()
+	if j.meeting, err = openMeeting(j.cfg, j.world, j.feed, j.inbox); err != nil {
+		j.service.close()
+		j.here.close()
 		return err
 	}
-	j.here, j.service, j.places = here, first, newPlaces(j.cfg.nodes(), here)
+	j.places = newPlaces(j.cfg.nodes(), j.here)
 	if j.ranks != nil {
+		j.archive = newArchive(j.cfg.StateDir, j.inbox)
 		j.places.seatByIdentity()
 	}
 	go func() {
 		defer close(j.ended)
 		j.drive()
-		j.finish(here, meeting)
+		j.windUp()
 	}()
 	return nil
 }
@@ -125,7 +159,7 @@ func (s signalled) ends() bool {
 	return s.Signal == syscall.SIGINT || s.Signal == syscall.SIGTERM || s.Signal == syscall.SIGHUP
 }
 
-// Done is closed when nothing of the job runs any more.
+// Done is closed when nothing of the job runs any more, and what it had to say has been shown.
 func (j *Job) Done() <-chan struct{} { return j.ended }
 
 // Wait returns when nothing of the job runs any more.
@@ -140,7 +174,7 @@ func (j *Job) Status() Status {
 	s, service := j.mu.status, j.mu.service
 	j.mu.Unlock()
 	if service != nil {
-		s.Address, s.Service = service.String(), service.view(0)
+		s.Address, s.Service = service.String(), service.view()
 	}
 	return s
 }
@@ -159,14 +193,62 @@ func (j *Job) drive() {
 		var next step
 		select {
 		case ev := <-j.inbox:
-			next = j.event(ev)
+			next = j.take(ev)
 		case <-check.C:
 			next = j.check()
-		case <-j.impatient():
+		case <-j.look:
+			next = j.looked()
+		case <-timeout(j.lookEnds):
+			next = j.looked()
+		case <-timeout(j.patience):
 			next = j.missing()
 		}
 		over = j.perform(next)
 	}
+}
+
+// timeout is the channel of a timer; nil has none.
+func timeout(t *time.Timer) <-chan time.Time {
+	if t == nil {
+		return nil
+	}
+	return t.C
+}
+
+// lookPatience is how long a service that others run may take to say what it knows.
+const lookPatience = 300 * time.Millisecond
+
+// take handles an event. What the service knew before a process ended is why processes end, so the
+// first death of an attempt waits for a look at the service, and what happens to other tasks and hosts
+// waits behind it, to be handled in its order. A signal waits for nothing.
+func (j *Job) take(ev any) step {
+	if _, ok := ev.(signalled); ok {
+		return j.event(ev)
+	}
+	if d, ok := ev.(died); ok && j.look == nil && !d.Cause.Well() && j.wantsVerdict() {
+		if j.look = j.service.fresh(); j.look != nil {
+			j.lookEnds = time.NewTimer(lookPatience)
+		}
+	}
+	if j.look != nil {
+		j.held = append(j.held, ev) // each sender waits for us or has a queue with a limit
+		return step{}
+	}
+	return j.event(ev)
+}
+
+// looked handles the events that waited for a look at the service.
+func (j *Job) looked() step {
+	j.lookEnds.Stop()
+	j.look, j.lookEnds = nil, nil
+	held := j.held
+	j.held = nil
+	for _, ev := range held {
+		if j.perform(j.event(ev)) {
+			return step{over: true}
+		}
+	}
+	return step{}
 }
 
 func (j *Job) event(ev any) step {
@@ -183,6 +265,10 @@ func (j *Job) event(ev any) step {
 		return j.retiring(ev)
 	case lost:
 		return j.lost(ev)
+	case opened:
+		return j.opened(ev)
+	case kept:
+		return j.kept(ev)
 	}
 	panic(fmt.Sprintf("launch: unknown event %T", ev))
 }
@@ -190,49 +276,103 @@ func (j *Job) event(ev any) step {
 // perform does what the plan says.
 func (j *Job) perform(s step) (over bool) {
 	if s.open {
-		if err := j.open(); err != nil {
-			j.report.Err = err
-			return true
-		}
+		j.open()
 	}
 	for _, task := range s.start {
 		j.start(task)
 	}
 	if s.stop {
 		j.places.each(func(h hand) { h.end(syscall.SIGTERM) })
-		s.over = j.dropWaiting()
+		s.over = j.dropWaiting() || s.over
 	}
 	return s.over
 }
 
-// dropWaiting gives up the tasks that wait for a host.
+// dropWaiting gives up the tasks that wait for a host, for the service or for the state.
 func (j *Job) dropWaiting() (over bool) {
+	waiting := j.unready
+	j.unready = nil
 	for _, seat := range j.places.drop() {
-		over = j.perform(j.plan.gone(seat.Task))
+		waiting = append(waiting, seat.Task)
+	}
+	for _, task := range waiting {
+		over = j.perform(j.plan.gone(task))
 	}
 	return over
 }
 
-// open begins an attempt. Everything of the one before has ended; its service goes only when the new
-// one has its address, so that the two are not the same.
-func (j *Job) open() error {
-	j.failures = failures{}
-	if j.plan.attempt > 1 {
-		s, err := openService(j.cfg, j.here, j.plan.attempt)
-		if err != nil {
-			return fmt.Errorf("attempt %d: %w", j.plan.attempt, err)
-		}
-		if err := j.service.close(); err != nil {
-			j.warn("the service of attempt %d: %v", j.plan.attempt-1, err)
-		}
-		j.service = s
-	}
-	j.note("attempt %d: %s, %v", j.plan.attempt, counted(j.cfg.total(), "task"), j.service)
-	return nil
+// An opened event says that the service of an attempt is there, or why not.
+type opened struct {
+	service service
+	err     error
 }
 
-// start starts a task on the host that has its place, or lets it wait for one.
+// open begins an attempt. Everything of the one before has ended; its service goes only when the new
+// one has its address, so that the two are not the same.
+func (j *Job) open() {
+	j.failures = failures{}
+	clear(j.places.taskOn)
+	if j.plan.attempt == 1 {
+		j.noteAttempt()
+		return
+	}
+	j.opening = true
+	attempt := j.plan.attempt
+	j.beside.Go(func() {
+		s, err := j.world.service(j.cfg, j.here, attempt)
+		select {
+		case j.inbox <- opened{s, err}:
+		case <-j.over:
+			if err == nil {
+				s.close()
+			}
+		}
+	})
+}
+
+// opened puts the service of an attempt in the place of the one before.
+func (j *Job) opened(ev opened) step {
+	j.opening = false
+	if ev.err != nil {
+		j.report.Err = fmt.Errorf("attempt %d: %w", j.plan.attempt, ev.err)
+		return j.plan.finish()
+	}
+	j.closeBeside(j.service)
+	j.service = ev.service
+	j.noteAttempt()
+	return j.release()
+}
+
+// release starts the tasks that waited for the service of their attempt and for the state.
+func (j *Job) release() step {
+	if j.opening || j.keeping > 0 {
+		return step{}
+	}
+	tasks := j.unready
+	j.unready = nil
+	return step{start: tasks}
+}
+
+func (j *Job) noteAttempt() {
+	j.note("attempt %d: %s, %v", j.plan.attempt, counted(j.cfg.total(), "task"), j.service)
+}
+
+// closeBeside closes a service, which may take as long as a network does.
+func (j *Job) closeBeside(s service) {
+	j.beside.Go(func() {
+		if err := s.close(); err != nil {
+			j.warn("%v: %v", s, err)
+		}
+	})
+}
+
+// start starts a task on the host that has its place, or lets it wait for one, or for what it needs.
 func (j *Job) start(task int) {
+	if j.opening || j.keeping > 0 {
+		j.unready = append(j.unready, task)
+		delete(j.places.taskOn, task)
+		return
+	}
 	s := seat{
 		Task: task, Tasks: j.cfg.total(), Local: task % j.cfg.Tasks, Locals: j.cfg.Tasks,
 		Node: task / j.cfg.Tasks, Nodes: j.cfg.nodes(), Attempt: j.plan.attempt, Life: j.plan.tasks[task].life,
@@ -251,23 +391,59 @@ func (j *Job) start(task int) {
 	h.start(s, j.service.address())
 }
 
-// finish ends everything that is not a task, and sums up.
-func (j *Job) finish(here *crew, m *meeting) {
-	here.close()
-	j.mu.Lock()
-	j.mu.service = nil
-	j.mu.Unlock()
-	if err := j.service.close(); err != nil {
-		j.warn("the service: %v", err)
-	}
+// windUp sums up, and ends everything that is not a task. A signal that means the end ends all waiting:
+// the second, if no other came before.
+func (j *Job) windUp() {
+	close(j.over)
 	j.remember()
 	s := j.count()
 	j.report.Attempts, j.report.Restarts, j.report.Took = s.Attempt, s.Restarts, time.Since(j.begun)
 	j.report.Tasks, j.report.Ended = s.Tasks, s.Ended
 	j.report.First, j.report.Later = j.failures.sorted()
-	if err := m.close(j.report); err != nil {
+	j.mu.Lock()
+	j.mu.status, j.mu.service = s, nil
+	j.mu.Unlock()
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		j.closeAll()
+	}()
+	told := j.report.Interrupted != 0
+	for {
+		select {
+		case ev := <-j.inbox:
+			if s, ok := ev.(signalled); ok {
+				told = j.rush(s, told)
+			}
+		case <-done:
+			return
+		}
+	}
+}
+
+// rush takes a signal when no task is left, and says whether one that means the end has come.
+func (j *Job) rush(s signalled, told bool) bool {
+	switch {
+	case !s.ends():
+		return told
+	case told:
+		j.here.rush()
+		return true
+	}
+	j.note("signal %d: all tasks have ended, and what they left behind has %v to end", s.Signal, j.cfg.Grace)
+	return true
+}
+
+// closeAll ends everything that is not a task.
+func (j *Job) closeAll() {
+	j.here.close()
+	j.closeBeside(j.service)
+	j.beside.Wait()
+	j.archive.close(j.here.hurry)
+	if err := j.meeting.close(j.report, j.here.hurry); err != nil {
 		j.warn("the meeting of the launchers: %v", err)
 	}
+	j.feed.close(j.here.hurry)
 }
 
 // show publishes how things are.
@@ -294,9 +470,9 @@ func (j *Job) count() Status {
 }
 
 func (j *Job) note(format string, args ...any) {
-	j.cfg.Display.Note(Note{Text: fmt.Sprintf(format, args...)})
+	j.feed.note(Note{Text: fmt.Sprintf(format, args...)})
 }
 
 func (j *Job) warn(format string, args ...any) {
-	j.cfg.Display.Note(Note{Warning: true, Text: fmt.Sprintf(format, args...)})
+	j.feed.note(Note{Warning: true, Text: fmt.Sprintf(format, args...)})
 }

@@ -4,7 +4,7 @@ import (
 	"bytes"
 	"os"
 	"strconv"
-	"syscall"
+	"sync"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -26,7 +26,10 @@ func (m mark) in(environ []byte) bool {
 
 // A found process is held by its pidfd, so that no signal of ours can reach another one that has come
 // to the same number.
-type found struct{ pid, fd int }
+type found struct {
+	pid  int
+	file *os.File
+}
 
 // find returns the living processes with the mark, but not us. Those of other users, which we could
 // not end anyway, are not seen.
@@ -53,7 +56,8 @@ func (m mark) find() ([]found, error) {
 			unix.Close(fd)
 			continue
 		}
-		all = append(all, found{pid, fd})
+		_ = unix.SetNonblock(fd, true) // so that waiting costs no thread; it cannot fail
+		all = append(all, found{pid, os.NewFile(uintptr(fd), "pidfd")})
 	}
 	return all, nil
 }
@@ -63,8 +67,8 @@ func (m mark) find() ([]found, error) {
 const sweepRounds = 100
 
 // sweep ends all processes with the mark, politely first if there is a grace, and says how many there
-// were.
-func (m mark) sweep(grace time.Duration) (n int, err error) {
+// were. The grace ends when hurry is closed.
+func (m mark) sweep(grace time.Duration, hurry <-chan struct{}) (n int, err error) {
 	for range sweepRounds {
 		all, err := m.find()
 		if err != nil || len(all) == 0 {
@@ -73,14 +77,14 @@ func (m mark) sweep(grace time.Duration) (n int, err error) {
 		n = max(n, len(all))
 		if grace > 0 {
 			signalAll(all, unix.SIGTERM)
-			awaitAll(all, grace)
+			awaitAll(all, grace, hurry)
 			grace = 0
 		}
 		signalAll(all, unix.SIGKILL)
-		awaitAll(all, lastWait)
+		awaitAll(all, lastWait, nil)
 		for _, p := range all {
-			unix.Close(p.fd)
-			_, _ = syscall.Wait4(p.pid, nil, syscall.WNOHANG, nil) // if it has become a child of ours
+			p.reap()
+			p.file.Close()
 		}
 	}
 	return n, nil
@@ -88,23 +92,44 @@ func (m mark) sweep(grace time.Duration) (n int, err error) {
 
 func signalAll(all []found, sig unix.Signal) {
 	for _, p := range all {
-		_ = unix.PidfdSendSignal(p.fd, sig, nil, 0) // it may have ended
+		raw, err := p.file.SyscallConn()
+		if err == nil {
+			_ = raw.Control(func(fd uintptr) { _ = unix.PidfdSendSignal(int(fd), sig, nil, 0) }) // it may have ended
+		}
 	}
 }
 
-// awaitAll returns when all have ended, or it has taken too long.
-func awaitAll(all []found, patience time.Duration) {
-	deadline := time.Now().Add(patience)
-	for _, p := range all {
-		fds := []unix.PollFd{{Fd: int32(p.fd), Events: unix.POLLIN}}
-		for {
-			left := time.Until(deadline)
-			if left <= 0 {
-				return
-			}
-			if _, err := unix.Poll(fds, int(left.Milliseconds())+1); err != unix.EINTR {
-				break
-			}
+// reap asks how a process ended that has become a child of ours. By its pidfd, not by its number, which
+// may already be that of a task.
+func (p found) reap() {
+	raw, err := p.file.SyscallConn()
+	if err == nil {
+		_ = raw.Control(func(fd uintptr) {
+			_ = unix.Waitid(unix.P_PIDFD, int(fd), nil, unix.WEXITED|unix.WNOHANG, nil) // it may be no child, or not have ended
+		})
+	}
+}
+
+// awaitAll returns when all have ended, it has taken too long, or hurry is closed.
+func awaitAll(all []found, patience time.Duration, hurry <-chan struct{}) {
+	wake := func(at time.Time) {
+		for _, p := range all {
+			_ = p.file.SetReadDeadline(at) // a pidfd has deadlines
 		}
 	}
+	wake(time.Now().Add(patience))
+	var watcher sync.WaitGroup
+	done := make(chan struct{})
+	watcher.Go(func() {
+		select {
+		case <-hurry:
+			wake(time.Now())
+		case <-done:
+		}
+	})
+	for _, p := range all {
+		_ = awaitPidfd(p.file) // at the deadline it is killed, or given up
+	}
+	close(done)
+	watcher.Wait()
 }

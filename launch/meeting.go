@@ -64,7 +64,7 @@ type message struct {
 }
 
 // An arrived event says that a host is there, a retiring event that it is about to leave, and a lost
-// event that it is gone.
+// event that it is gone. Each is about one life of a launcher, which has a hand of its own.
 type (
 	arrived struct {
 		node     int
@@ -74,19 +74,30 @@ type (
 	}
 	retiring struct {
 		node   int
+		hand   hand
 		signal syscall.Signal
 	}
 	lost struct {
 		node int
+		hand hand
 		why  string
 	}
 )
 
 // A meeting is where the first launcher hears of the others, and tells them what to do.
+//
+// Launchers are known from two sources, which do not wait for each other: their hellos, which are keys,
+// and the view of the service on who is connected. A hello may be read when its sender is long dead, and
+// the view may skip a life that was short. So a launcher is let in only where a view that was asked for
+// after its hello has it connected, and it is lost in every later view that does not. All that the job
+// hears of launchers comes by one queue, in the order in which the meeting found it out: a launcher
+// arrives before it is lost.
 type meeting struct {
 	service *hosted
-	member  *client.Member
+	member  *attendant
 	inbox   chan<- any
+	feed    *feed
+	events  *queue[any] // for the inbox
 	stop    context.CancelFunc
 	done    sync.WaitGroup
 
@@ -96,8 +107,11 @@ type meeting struct {
 	}
 }
 
+// meetingBacklog bounds the events that wait for the job, which never makes them wait for long.
+const meetingBacklog = 1 << 16
+
 // openMeeting opens the meeting of a job on several hosts; that of one on a single host is nil.
-func openMeeting(cfg Config, inbox chan<- any) (*meeting, error) {
+func openMeeting(cfg Config, w world, f *feed, inbox chan<- any) (*meeting, error) {
 	if !cfg.several() {
 		return nil, nil
 	}
@@ -105,32 +119,65 @@ func openMeeting(cfg Config, inbox chan<- any) (*meeting, error) {
 	if err != nil {
 		return nil, err
 	}
+	l, err := w.listen(net.JoinHostPort("", port))
+	if err != nil {
+		return nil, err
+	}
 	s, err := serve(server.Config{
 		Cluster: coord.Config{HeartbeatTimeout: launcherBeat, Recoverable: true}, Log: cfg.Service.Log,
-	}, net.JoinHostPort("", port), launcherJob, cfg.nodes()+cfg.Spares)
+	}, l, launcherJob, cfg.nodes()+cfg.Spares)
 	if err != nil {
 		return nil, err
 	}
 	ctx, stop := context.WithCancel(context.Background())
-	m := &meeting{service: s, inbox: inbox, stop: stop}
+	m := &meeting{service: s, inbox: inbox, feed: f, events: newQueue[any](meetingBacklog), stop: stop}
 	m.mu.here = make(map[int]*distant)
-	m.member, err = client.Join(ctx, client.Config{
-		Address: net.JoinHostPort("127.0.0.1", port), Task: launcher(0), HeartbeatTimeout: launcherBeat,
-	})
-	if err != nil {
+	if m.member, err = joinMeeting(ctx, w, net.JoinHostPort("127.0.0.1", port), client.Config{Task: launcher(0), HeartbeatTimeout: launcherBeat}); err != nil {
 		stop()
 		return nil, errors.Join(err, s.close())
 	}
 	m.done.Go(func() { m.welcome(ctx, cfg) })
 	m.done.Go(func() { m.watch(ctx) })
+	m.done.Go(func() { m.tell(ctx) })
 	return m, nil
 }
 
-// tell puts an event into the inbox of the job, unless the meeting is over.
-func (m *meeting) tell(ctx context.Context, ev any) {
-	select {
-	case m.inbox <- ev:
-	case <-ctx.Done():
+// An attendant is a launcher at the meeting, with its connection.
+type attendant struct {
+	*client.Member
+	line client.Transport
+}
+
+// joinMeeting joins the meeting at an address.
+func joinMeeting(ctx context.Context, w world, address string, cfg client.Config) (*attendant, error) {
+	line, err := w.dial(address)
+	if err != nil {
+		return nil, err
+	}
+	cfg.Transport = line
+	m, err := client.Join(ctx, cfg)
+	if err != nil {
+		line.Close()
+		return nil, err
+	}
+	return &attendant{m, line}, nil
+}
+
+// Close ends the launcher at the meeting, without a goodbye where it has not said one.
+func (a *attendant) Close() error { return errors.Join(a.Member.Close(), a.line.Close()) }
+
+// tell puts events into the inbox of the job, until the meeting is over.
+func (m *meeting) tell(ctx context.Context) {
+	for {
+		ev, ok := m.events.next(ctx.Done())
+		if !ok {
+			return
+		}
+		select {
+		case m.inbox <- ev:
+		case <-ctx.Done():
+			return
+		}
 	}
 }
 
@@ -141,25 +188,74 @@ func (m *meeting) welcome(ctx context.Context, cfg Config) {
 			return // the meeting is over
 		}
 		node, h, err := readHello(ev)
-		if err != nil || ev.Deleted {
+		if err != nil || ev.Deleted || node < 1 || node >= cfg.nodes()+cfg.Spares {
 			continue // not one of ours
 		}
+		d := &distant{node: node, incarnation: h.Incarnation, keys: m.member.KV(), orders: newQueue[order](ordersAhead), gone: make(chan struct{})}
 		if h.Tasks != cfg.Tasks || h.Nodes != cfg.nodes() {
-			cfg.Display.Note(Note{Warning: true, Text: fmt.Sprintf("node %d (%s) is not let in: it was started for %d tasks on each of %d nodes, not %d on %d",
-				node, h.Host, h.Tasks, h.Nodes, cfg.Tasks, cfg.nodes())})
+			m.turnAway(ctx, d, h, cfg)
 			continue
 		}
-		d := &distant{node: node, incarnation: h.Incarnation, keys: m.member.KV(), orders: make(chan order, 64), gone: make(chan struct{})}
-		m.mu.Lock()
-		if before := m.mu.here[node]; before != nil {
-			before.leave()
+		now, err := m.member.Tasks(ctx)
+		if err != nil {
+			return
 		}
-		m.mu.here[node] = d
-		m.mu.Unlock()
-		m.done.Go(func() { d.send(ctx) })
-		m.done.Go(func() { d.receive(ctx, func(ev any) { m.tell(ctx, ev) }) })
-		m.tell(ctx, arrived{node: node, host: h.Host, identity: h.Identity, hand: d})
+		if i, ok := find(now, node); !ok || i.Incarnation != h.Incarnation || i.State != serry.Connected {
+			continue // it has gone since
+		}
+		m.admit(ctx, d, h, now.Version)
 	}
+}
+
+// find is what a snapshot says of a launcher.
+func find(s serry.Snapshot, node int) (serry.TaskInfo, bool) {
+	i := slices.IndexFunc(s.Tasks, func(t serry.TaskInfo) bool { return t.Task == launcher(node) })
+	if i < 0 {
+		return serry.TaskInfo{}, false
+	}
+	return s.Tasks[i], true
+}
+
+// turnAway tells a launcher that was started for another job that it is not let in.
+func (m *meeting) turnAway(ctx context.Context, d *distant, h hello, cfg Config) {
+	why := fmt.Sprintf("it was started for %d tasks on each of %d nodes, not %d on %d", h.Tasks, h.Nodes, cfg.Tasks, cfg.nodes())
+	m.feed.note(Note{Warning: true, Text: fmt.Sprintf("node %d (%s) is not let in: %s", d.node, h.Host, why)})
+	// If it cannot be told, it is gone.
+	_ = put(ctx, d.keys, d.key("to", 0), order{Over: &Report{}, Err: fmt.Sprintf("the launcher of node 0 does not let node %d in: %s", d.node, why)})
+}
+
+// admit lets a launcher in that was connected at a version of the view.
+func (m *meeting) admit(ctx context.Context, d *distant, h hello, version int64) {
+	d.since = version
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if before := m.mu.here[d.node]; before != nil {
+		before.leave()
+	}
+	m.mu.here[d.node] = d
+	m.events.put(arrived{node: d.node, host: h.Host, identity: h.Identity, hand: d})
+	m.done.Go(func() { d.send(ctx, m) })
+	m.done.Go(func() { d.receive(ctx, m) })
+}
+
+// drop takes a launcher out that is lost.
+func (m *meeting) drop(d *distant, why string) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.mu.here[d.node] != d {
+		return // another life of it is here
+	}
+	delete(m.mu.here, d.node)
+	d.leave()
+	m.events.put(lost{node: d.node, hand: d, why: why})
+}
+
+// pass hands a message of a launcher on to the job, unless the launcher is lost. It says whether it is
+// still here.
+func (m *meeting) pass(d *distant, ev any) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.mu.here[d.node] == d && m.events.put(ev)
 }
 
 func readHello(ev client.KeyEvent) (node int, h hello, err error) {
@@ -175,23 +271,29 @@ func (m *meeting) watch(ctx context.Context) {
 		if err != nil {
 			return // the meeting is over
 		}
-		for _, t := range s.Tasks {
-			if t.State == serry.Connected {
+		for _, d := range m.present() {
+			t, ok := find(s, d.node)
+			if s.Version < d.since || ok && t.Incarnation == d.incarnation && t.State == serry.Connected {
 				continue
 			}
-			m.mu.Lock()
-			d := m.mu.here[t.Task.Index]
-			gone := d != nil && d.incarnation == t.Incarnation
-			if gone {
-				delete(m.mu.here, t.Task.Index)
-				d.leave()
+			why := "another launcher took its place"
+			if t.Incarnation == d.incarnation {
+				why = whyLost(t.Err)
 			}
-			m.mu.Unlock()
-			if gone {
-				m.tell(ctx, lost{node: t.Task.Index, why: whyLost(t.Err)})
-			}
+			m.drop(d, why)
 		}
 	}
+}
+
+// present lists the launchers that are here, by number.
+func (m *meeting) present() []*distant {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	var all []*distant
+	for _, node := range sortedKeys(m.mu.here) {
+		all = append(all, m.mu.here[node])
+	}
+	return all
 }
 
 func whyLost(err error) string {
@@ -206,8 +308,9 @@ func whyLost(err error) string {
 	return err.Error()
 }
 
-// close tells all others how the job ended, and ends the meeting when they have left.
-func (m *meeting) close(r Report) error {
+// close tells all others how the job ended, and ends the meeting when they have left, or hurry is
+// closed.
+func (m *meeting) close(r Report, hurry <-chan struct{}) error {
 	if m == nil {
 		return nil
 	}
@@ -215,21 +318,39 @@ func (m *meeting) close(r Report) error {
 	if r.Err != nil {
 		over.Err = r.Err.Error()
 	}
-	m.mu.Lock()
-	for _, d := range m.mu.here {
+	for _, d := range m.present() {
 		d.order(over)
 	}
-	m.mu.Unlock()
 	ctx, cancel := context.WithTimeout(context.Background(), farewellTimeout)
+	var waiting sync.WaitGroup
+	waiting.Go(func() {
+		select {
+		case <-hurry:
+			cancel()
+		case <-ctx.Done():
+		}
+	})
 	for s, err := range m.member.Watch(ctx) {
 		if err != nil || !m.anyHere(s) {
 			break
 		}
 	}
 	cancel()
+	waiting.Wait()
 	m.stop()
+	m.disband()
 	m.done.Wait()
 	return errors.Join(m.member.Close(), m.service.close())
+}
+
+// disband takes out all launchers that have not left.
+func (m *meeting) disband() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for node, d := range m.mu.here {
+		delete(m.mu.here, node)
+		d.leave()
+	}
 }
 
 // anyHere says whether another launcher is still connected.
@@ -241,65 +362,81 @@ func (m *meeting) anyHere(s serry.Snapshot) bool {
 type distant struct {
 	node        int
 	incarnation serry.Incarnation
+	since       int64 // version of the view in which it was connected
 	keys        *client.KV
-	orders      chan order
+	orders      *queue[order]
 	gone        chan struct{} // closed by leave
 }
+
+// ordersAhead is how many orders wait to be stored. A launcher for which there are more does not take
+// them, and is given up.
+const ordersAhead = 1 << 16
 
 func (d *distant) start(s seat, address string) { d.order(order{Start: &s, Address: address}) }
 func (d *distant) end(sig syscall.Signal)       { d.order(order{Signal: sig, End: true}) }
 func (d *distant) pass(sig syscall.Signal)      { d.order(order{Signal: sig}) }
 func (d *distant) kill()                        { d.order(order{Signal: syscall.SIGKILL, End: true}) }
 
-// order sends an order. Storing one takes no time, so the queue is short.
+// order sends an order. It never waits.
 func (d *distant) order(o order) {
-	select {
-	case d.orders <- o:
-	case <-d.gone:
+	if !d.orders.put(o) {
+		d.orders.close() // send gives the launcher up when it has stored the others
 	}
 }
 
 // leave ends the hand. The meeting calls it once.
 func (d *distant) leave() { close(d.gone) }
 
-func (d *distant) send(ctx context.Context) {
+// send stores orders until the launcher is gone.
+func (d *distant) send(ctx context.Context, m *meeting) {
 	for number := 0; ; number++ {
-		select {
-		case o := <-d.orders:
-			if put(ctx, d.keys, d.key("to", number), o) != nil {
-				return // the meeting is over
-			}
-		case <-d.gone:
+		o, ok := d.orders.next(d.gone)
+		if !ok {
+			m.drop(d, "its launcher does not take orders") // unless it has left
 			return
-		case <-ctx.Done():
-			return
+		}
+		if put(ctx, d.keys, d.key("to", number), o) != nil {
+			return // the meeting is over
 		}
 	}
 }
 
-// receive hands messages on until the launcher is gone.
-func (d *distant) receive(ctx context.Context, tell func(any)) {
+// receive hands messages on until the launcher is gone. One that sends what cannot be read is given up:
+// what it does is not known any more.
+func (d *distant) receive(ctx context.Context, m *meeting) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	go func() {
+	m.done.Go(func() {
 		select {
 		case <-d.gone:
 			cancel()
 		case <-ctx.Done():
 		}
-	}()
+	})
 	for number := 0; ; number++ {
-		var m message
-		if err := take(ctx, d.keys, d.key("from", number), &m); err != nil {
+		var msg message
+		if err := take(ctx, d.keys, d.key("from", number), &msg); err != nil {
+			if ctx.Err() == nil {
+				m.drop(d, err.Error())
+			}
 			return
 		}
+		var ev any
 		switch {
-		case m.Died != nil:
-			tell(*m.Died)
-		case m.Left != nil:
-			tell(*m.Left)
-		case m.Retiring != 0:
-			tell(retiring{node: d.node, signal: m.Retiring})
+		case msg.Died != nil:
+			msg.Died.from = d
+			ev = *msg.Died
+		case msg.Left != nil:
+			msg.Left.from = d
+			ev = *msg.Left
+		case msg.Retiring != 0:
+			ev = retiring{node: d.node, hand: d, signal: msg.Retiring}
+		default:
+			continue // of a later version
+		}
+		if !m.pass(d, ev) {
+			m.drop(d, "more of its messages wait than can be")
+			return
 		}
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 )
 
 // What a task leaves behind ends with it, or at the latest with the job: in its group or out of it,
@@ -70,6 +71,81 @@ func TestRestartSweepsTheFormerLife(t *testing.T) {
 	daemons[1].gone()
 	if r := j.Wait(); !r.Well() {
 		t.Errorf("Wait() = %+v; want success", r)
+	}
+}
+
+// Processes that tasks left behind are reaped as they end, in the group of the task or out of it, while
+// the task goes on.
+func TestOrphansAreReaped(t *testing.T) {
+	s := newStage(t)
+	cfg := s.config(1)
+	cfg.Reap = true
+	j := s.start(cfg)
+	task := s.next(0, 1, 1)
+	for range 20 {
+		task.does("orphans")
+	}
+	again := time.NewTicker(reapEvery)
+	defer again.Stop()
+	deadline := time.After(patience)
+	for len(zombies(t)) > 0 {
+		select {
+		case <-again.C:
+		case <-deadline:
+			t.Fatalf("processes %v have ended and are not reaped", zombies(t))
+		}
+	}
+	task.begin("exit 7")
+	if r := j.Wait(); r.ExitCode() != 7 {
+		t.Errorf("Wait() = %+v; want exit code 7", r)
+	}
+}
+
+// zombies lists our children that have ended.
+func zombies(t *testing.T) []int {
+	t.Helper()
+	pids, ok := children()
+	if !ok {
+		t.Skip("this kernel does not list children")
+	}
+	return slices.DeleteFunc(pids, func(pid int) bool {
+		s, ok := readStat(pid)
+		return !ok || s.state != 'Z'
+	})
+}
+
+// What a task wrote is read to its end however long that takes; an open pipe is held only where it is
+// empty.
+func TestPipeIsReadToItsEnd(t *testing.T) {
+	for _, held := range []bool{false, true} {
+		ours, theirs, err := newPipes()
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer closeAll(ours[:])
+		defer closeAll(theirs[:])
+		text := strings.Repeat("0123456789abcde\n", 1<<10) // all of it fits into the pipe
+		if _, err := theirs[0].WriteString(text); err != nil {
+			t.Fatal(err)
+		}
+		if !held {
+			theirs[0].Close()
+		}
+		f := newFeed(nobody{})
+		o := &output{feed: f}
+		if err := o.openLog(t.TempDir(), 1, 1); err != nil {
+			t.Fatal(err)
+		}
+		name := o.mu.log.Name()
+		ours[0].SetReadDeadline(time.Unix(1, 0)) // long past, and much to be read
+		if ended := o.copy(Stdout, ours[0]); ended == held {
+			t.Errorf("held %v: copy() = %v", held, ended)
+		}
+		o.close()
+		f.close(nil)
+		if log, err := os.ReadFile(name); err != nil || string(log) != text {
+			t.Errorf("held %v: the log has %d bytes, %v; want %d", held, len(log), err, len(text))
+		}
 	}
 }
 
@@ -232,8 +308,28 @@ func TestCannotStart(t *testing.T) {
 			t.Fatal(err)
 		}
 		cfg.Command = []string{path}
-		if r := s.start(cfg).Wait(); r.First == nil || r.ExitCode() == 0 {
-			t.Errorf("First = %v; want that it cannot be started", r.First)
+		if r := s.start(cfg).Wait(); r.First == nil || r.ExitCode() != codeNotExecutable {
+			t.Errorf("First = %v, exit code %d; want that it cannot be started, %d", r.First, r.ExitCode(), codeNotExecutable)
+		}
+	})
+	t.Run("no interpreter", func(t *testing.T) {
+		s := newStage(t)
+		cfg := s.config(1)
+		path := filepath.Join(t.TempDir(), "script")
+		if err := os.WriteFile(path, []byte("#!/no/such/interpreter\n"), 0o777); err != nil {
+			t.Fatal(err)
+		}
+		cfg.Command = []string{path}
+		if r := s.start(cfg).Wait(); r.First == nil || r.ExitCode() != codeNotFound {
+			t.Errorf("First = %v, exit code %d; want that it is not there, %d", r.First, r.ExitCode(), codeNotFound)
+		}
+	})
+	t.Run("no directory", func(t *testing.T) {
+		s := newStage(t)
+		cfg := s.config(1)
+		cfg.Dir = filepath.Join(t.TempDir(), "nowhere")
+		if r := s.start(cfg).Wait(); r.First == nil || r.ExitCode() != 1 {
+			t.Errorf("First = %v, exit code %d; want that there is no such directory, 1", r.First, r.ExitCode())
 		}
 	})
 }

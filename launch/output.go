@@ -4,10 +4,10 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"path/filepath"
 	"sync"
+	"time"
 )
 
 // A Stream is one of the two that a task writes to.
@@ -26,16 +26,17 @@ const (
 	tailLineSize = 512      // bytes of each
 )
 
-// An output takes what one process writes: it shows it line by line, remembers the last lines, and
-// copies every byte to a log, if there is one.
+// An output takes what one process writes: it copies every byte to a log, if there is one, remembers
+// the last lines, and shows it line by line.
 type output struct {
-	task    int
-	display Display
+	task int
+	feed *feed
 
 	mu struct {
 		sync.Mutex
-		log  *os.File // or nil
-		tail []string // at most tailLines, oldest first
+		log    *os.File // or nil
+		logged bool     // there was one at the start
+		tail   []string // at most tailLines, oldest first
 	}
 }
 
@@ -50,58 +51,86 @@ func (o *output) openLog(dir string, attempt, life int) error {
 		name = fmt.Sprintf("task-%d.life-%d.log", o.task, life)
 	}
 	f, err := os.OpenFile(filepath.Join(dir, name), os.O_WRONLY|os.O_CREATE|os.O_TRUNC|os.O_APPEND, 0o666)
-	o.mu.log = f
-	return err
+	if err != nil {
+		return err
+	}
+	o.mu.log, o.mu.logged = f, true
+	return nil
 }
 
-// copy takes a stream until it ends. A line that is longer than lineBytes is shown in pieces.
-func (o *output) copy(stream Stream, from io.Reader) {
+// drainPatience is how long a pipe may be empty and open once the group of its task has ended. Then a
+// process that has left the group holds it.
+const drainPatience = 200 * time.Millisecond
+
+// copy takes a stream until it ends, and returns true; or until its deadline, and returns false where
+// the stream is open and empty. A line that is longer than lineBytes is shown in pieces.
+//
+// A deadline alone says nothing about the stream: it may have passed while we were busy with what we
+// had read. Only a read that had all of drainPatience for itself, and found nothing, tells that the
+// stream is empty.
+func (o *output) copy(stream Stream, from pipe) (ended bool) {
 	buf := make([]byte, readBytes)
-	var line []byte // begun, but not ended
+	var begun []byte // a line without its end
+	waited := false  // the last read had time, and found nothing
 	for {
 		n, err := from.Read(buf)
 		o.record(buf[:n])
-		for rest := buf[:n]; len(rest) > 0; {
-			i := bytes.IndexByte(rest, '\n')
-			if i < 0 {
-				line = append(line, rest...)
-				break
+		begun = o.lines(stream, begun, buf[:n])
+		switch {
+		case err == nil:
+			waited = false
+			continue
+		case errors.Is(err, os.ErrDeadlineExceeded) && (!waited || n > 0):
+			waited = true
+			if from.SetReadDeadline(time.Now().Add(drainPatience)) == nil {
+				continue
 			}
-			o.show(stream, append(line, rest[:i]...))
-			line, rest = line[:0], rest[i+1:]
 		}
-		if len(line) > lineBytes {
-			o.show(stream, line)
-			line = nil
+		if len(begun) > 0 {
+			o.show(stream, begun)
 		}
-		if err != nil {
+		return !errors.Is(err, os.ErrDeadlineExceeded)
+	}
+}
+
+// lines shows the lines that have ended, and returns the one that has not.
+func (o *output) lines(stream Stream, begun, more []byte) []byte {
+	for len(more) > 0 {
+		i := bytes.IndexByte(more, '\n')
+		if i < 0 {
+			begun = append(begun, more...)
 			break
 		}
+		o.show(stream, append(begun, more[:i]...))
+		begun, more = begun[:0], more[i+1:]
 	}
-	if len(line) > 0 {
-		o.show(stream, line)
+	if len(begun) > lineBytes {
+		o.show(stream, begun)
+		return nil
 	}
+	return begun
 }
 
 // show passes a line on without what a terminal would not show: a carriage return at its end, and
 // everything that an earlier one let the writer overwrite.
-func (o *output) show(stream Stream, line []byte) {
-	line = bytes.TrimSuffix(line, []byte("\r"))
-	line = line[bytes.LastIndexByte(line, '\r')+1:]
-	o.display.Line(o.task, stream, line)
+func (o *output) show(stream Stream, text []byte) {
+	text = bytes.TrimSuffix(text, []byte("\r"))
+	text = text[bytes.LastIndexByte(text, '\r')+1:]
 	o.mu.Lock()
-	defer o.mu.Unlock()
 	if len(o.mu.tail) == tailLines {
 		o.mu.tail = append(o.mu.tail[:0], o.mu.tail[1:]...)
 	}
-	o.mu.tail = append(o.mu.tail, string(line[:min(len(line), tailLineSize)]))
+	o.mu.tail = append(o.mu.tail, string(text[:min(len(text), tailLineSize)]))
+	logged := o.mu.logged
+	o.mu.Unlock()
+	o.feed.line(line{o.task, stream, bytes.Clone(text)}, !logged)
 }
 
 // record copies bytes to the log. A log that cannot be written, because the disk is full for one, is
 // given up with a word; the task goes on.
 func (o *output) record(b []byte) {
 	if err := o.write(b); err != nil {
-		o.display.Note(Note{Warning: true, Text: fmt.Sprintf("the log of task %d ends here: %v", o.task, err)})
+		o.feed.note(Note{Warning: true, Text: fmt.Sprintf("the log of task %d ends here: %v", o.task, err)})
 	}
 }
 
@@ -136,35 +165,4 @@ func (o *output) last() []string {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return append([]string(nil), o.mu.tail...)
-}
-
-// pipes are the ends of the two pipes of a process.
-type pipes struct {
-	ours   [2]*os.File // to read from: stdout, stderr
-	theirs [2]*os.File
-}
-
-func newPipes() (p pipes, err error) {
-	for i := range p.ours {
-		r, w, e := os.Pipe()
-		if e != nil {
-			return p, errors.Join(e, p.close())
-		}
-		p.ours[i], p.theirs[i] = r, w
-	}
-	return p, nil
-}
-
-func (p pipes) close() error {
-	return errors.Join(closeAll(p.ours[:]), closeAll(p.theirs[:]))
-}
-
-func closeAll(files []*os.File) error {
-	var errs []error
-	for _, f := range files {
-		if f != nil {
-			errs = append(errs, f.Close())
-		}
-	}
-	return errors.Join(errs...)
 }

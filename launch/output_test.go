@@ -2,11 +2,19 @@ package launch
 
 import (
 	"fmt"
+	"io"
 	"slices"
 	"strings"
 	"testing"
 	"testing/iotest"
+	"time"
 )
+
+// A text is a pipe that has been written to and closed.
+type text struct{ io.Reader }
+
+func (text) Close() error                    { return nil }
+func (text) SetReadDeadline(time.Time) error { return nil }
 
 func TestOutput(t *testing.T) {
 	for _, c := range []struct {
@@ -20,8 +28,12 @@ func TestOutput(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			s := newStage(t)
-			o := &output{task: 3, display: s}
-			o.copy(Stderr, iotest.OneByteReader(strings.NewReader(c.text)))
+			f := newFeed(s)
+			o := &output{task: 3, feed: f}
+			if !o.copy(Stderr, text{iotest.OneByteReader(strings.NewReader(c.text))}) {
+				t.Error("copy() = false; want true: the stream has ended")
+			}
+			f.close(nil)
 			var got []string
 			for _, line := range s.mu.lines {
 				got = append(got, strings.TrimPrefix(line, "3 2 "))
@@ -35,12 +47,14 @@ func TestOutput(t *testing.T) {
 
 // Of what a task said only the last lines are kept, and the beginning of each.
 func TestOutputKeepsTheLastLines(t *testing.T) {
-	var text strings.Builder
+	var said strings.Builder
 	for i := range 100 {
-		fmt.Fprintf(&text, "%d %s\n", i, strings.Repeat("x", 2*tailLineSize))
+		fmt.Fprintf(&said, "%d %s\n", i, strings.Repeat("x", 2*tailLineSize))
 	}
-	o := &output{display: nobody{}}
-	o.copy(Stdout, strings.NewReader(text.String()))
+	f := newFeed(nobody{})
+	defer f.close(nil)
+	o := &output{feed: f}
+	o.copy(Stdout, text{strings.NewReader(said.String())})
 	last := o.last()
 	if len(last) != tailLines || !strings.HasPrefix(last[0], "80 ") || !strings.HasPrefix(last[tailLines-1], "99 ") {
 		t.Errorf("%d lines kept; want the last %d", len(last), tailLines)

@@ -5,13 +5,18 @@ import "slices"
 // places says which host stands for which node of a job. A host has the number that its launcher was
 // given; those beyond the last node are spares. A node whose host was lost is taken over by a spare.
 type places struct {
-	hands    map[int]hand // of all hosts that are here, by their number
-	hostOf   []int        // by node: number of its host, or one of the two below
-	retiring map[int]bool // hosts that are about to leave, and take no more tasks
-	taskOn   map[int]int  // by task: the host it was started on last
-	waiting  []seat       // tasks that have no host yet
+	hands   map[int]hand       // of all hosts that are here, by their number
+	hostOf  []int              // by node: number of its host, or one of the two below
+	leaving map[int]*departure // hosts that are about to leave, and take no more tasks
+	taskOn  map[int]int        // by task: the host it was started on last in this attempt
+	waiting []seat             // tasks that have no host yet
 
 	byIdentity bool // hosts get nodes by what they are, not by their number
+}
+
+// A departure is that of a host, which ends all its tasks.
+type departure struct {
+	charged bool // a restart was charged for it
 }
 
 const (
@@ -20,7 +25,7 @@ const (
 )
 
 func newPlaces(nodes int, here hand) places {
-	p := places{hands: map[int]hand{0: here}, hostOf: make([]int, nodes), retiring: make(map[int]bool), taskOn: make(map[int]int)}
+	p := places{hands: map[int]hand{0: here}, hostOf: make([]int, nodes), leaving: make(map[int]*departure), taskOn: make(map[int]int)}
 	for i := range p.hostOf[1:] {
 		p.hostOf[i+1] = notYet
 	}
@@ -29,11 +34,21 @@ func newPlaces(nodes int, here hand) places {
 
 func (p *places) has(host int) bool { return p.hands[host] != nil }
 
+// is says whether a host is here in the life that has this hand.
+func (p *places) is(host int, h hand) bool { return h != nil && p.hands[host] == h }
+
+// retire takes note that a host is about to leave.
+func (p *places) retire(host int) {
+	if p.leaving[host] == nil {
+		p.leaving[host] = new(departure)
+	}
+}
+
 // find is the hand for a task, or nil if there is none now, and then the task is one that waits. It
 // may take a spare.
 func (p *places) find(s seat) (h hand, took bool) {
 	host := &p.hostOf[s.Node]
-	if *host == vacant || p.retiring[*host] {
+	if *host == vacant || p.leaving[*host] != nil {
 		*host = vacant
 		if spare, ok := p.spare(); ok {
 			*host, took = spare, true
@@ -58,7 +73,7 @@ func (p *places) spare() (host int, ok bool) {
 // add takes a host in, and returns the tasks that may now find a place.
 func (p *places) add(host int, h hand) []seat {
 	p.hands[host] = h
-	delete(p.retiring, host)
+	delete(p.leaving, host)
 	p.sit(host)
 	return p.drop()
 }
@@ -92,7 +107,7 @@ func (p *places) free() []int {
 func (p *places) idle() []int {
 	var all []int
 	for _, host := range sortedKeys(p.hands) {
-		if !slices.Contains(p.hostOf, host) && !p.retiring[host] {
+		if !slices.Contains(p.hostOf, host) && p.leaving[host] == nil {
 			all = append(all, host)
 		}
 	}
@@ -102,7 +117,7 @@ func (p *places) idle() []int {
 // remove takes a host out.
 func (p *places) remove(host int) {
 	delete(p.hands, host)
-	delete(p.retiring, host)
+	delete(p.leaving, host)
 	for node, h := range p.hostOf {
 		if h == host {
 			p.hostOf[node] = vacant

@@ -72,16 +72,22 @@ func (p *plan) begin() step {
 }
 
 // died takes note that the process of a task has ended, well or not.
-func (p *plan) died(task int, well bool) step {
+func (p *plan) died(task int, well bool) step { return p.ended(task, well, false) }
+
+// diedToo is died for a failure whose cause another one was charged for: a host that is lost or told to
+// end takes all its tasks with it.
+func (p *plan) diedToo(task int) step { return p.ended(task, false, true) }
+
+func (p *plan) ended(task int, well, free bool) step {
 	t := &p.tasks[task]
 	t.phase, t.well = dying, well
 	switch {
 	case well || p.ending != notEnding:
-	case p.restart == RestartFailed && p.left > 0:
-		p.left--
+	case p.restart == RestartFailed && (p.left > 0 || free):
+		p.charge(free)
 		t.again = true
-	case p.restart == RestartAll && p.left > 0:
-		p.left--
+	case p.restart == RestartAll && (p.left > 0 || free):
+		p.charge(free)
 		p.ending = endingAttempt
 		return step{stop: true}
 	case p.restart == RestartNever && p.recoverable:
@@ -90,6 +96,12 @@ func (p *plan) died(task int, well bool) step {
 		return step{stop: true}
 	}
 	return step{}
+}
+
+func (p *plan) charge(free bool) {
+	if !free {
+		p.left--
+	}
 }
 
 // gone takes note that nothing of a task is left.

@@ -154,7 +154,9 @@ func TestHostsThatCannotBeToldApart(t *testing.T) {
 	clause(t, "P-RMP-8", "P-RMP-11")
 	stage := newStage(t)
 	cfg := Config{Nodes: 2, Tasks: 4, StateDir: t.TempDir(), Display: stage}
-	j := &Job{cfg: cfg, ranks: newRanks(cfg, lastRun()), places: newPlaces(2, (*crew)(nil))}
+	j := &Job{cfg: cfg, feed: newFeed(stage), ranks: newRanks(cfg, lastRun()), places: newPlaces(2, (*crew)(nil)), archive: newArchive(cfg.StateDir, make(chan any, 8))}
+	defer j.feed.close(nil)
+	defer j.archive.close(nil)
 	j.places.seatByIdentity()
 	for host, name := range []string{"b", "a"} {
 		is := machine(name, "1")

@@ -42,7 +42,7 @@ type Report struct {
 	Interrupted syscall.Signal // that the job was told to end by, or 0
 	Ended       int            // tasks whose last process ended well
 	Tasks       int            // of all
-	Err         error          // what went wrong with the launcher itself, or nil
+	Err         error          `json:"-"` // what went wrong with the launcher itself, or nil
 }
 
 // Well says whether every task did what it was meant to do.

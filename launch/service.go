@@ -3,7 +3,6 @@ package launch
 import (
 	"context"
 	"net"
-	"time"
 
 	"github.com/serry-dev/serry"
 	"github.com/serry-dev/serry/coord"
@@ -18,9 +17,11 @@ type service interface {
 	Exited(task serry.TaskID, cause string)
 	Lost(task serry.TaskID, evidence string)
 
-	// view draws a picture of the service, which may take so long to fetch. Past that it is the last
-	// one that was seen.
-	view(patience time.Duration) coord.View
+	// view is the last picture of the service that was seen. It never waits.
+	view() coord.View
+
+	// fresh is closed when the next picture is there; nil: view always returns the newest.
+	fresh() <-chan struct{}
 
 	// address is where tasks find it; empty if each host has a relay for them.
 	address() string
@@ -28,16 +29,9 @@ type service interface {
 	// String says for people where it is.
 	String() string
 
-	// close ends what the launcher has of it. Nobody is connected any more who would wait for a word.
+	// close ends what the launcher has of it. No task is connected any more. It may take as long as a
+	// network does.
 	close() error
-}
-
-// openService opens the service of an attempt.
-func openService(cfg Config, here *crew, attempt int) (service, error) {
-	if cfg.external() {
-		return openExternal(cfg, here, attempt)
-	}
-	return openHosted(cfg)
 }
 
 // hosted is a service inside this process.
@@ -50,12 +44,17 @@ type hosted struct {
 // openHosted starts a service on an address of its own: of this host alone, or, for a job on several,
 // under the name of this host that the others know.
 func openHosted(cfg Config) (*hosted, error) {
-	if !cfg.several() {
-		return serve(cfg.Service, "127.0.0.1:0", wire.DefaultJob, cfg.total())
+	at := "127.0.0.1:0"
+	if cfg.several() {
+		at = ":0"
 	}
-	s, err := serve(cfg.Service, ":0", wire.DefaultJob, cfg.total())
+	l, err := net.Listen("tcp", at)
 	if err != nil {
 		return nil, err
+	}
+	s, err := serve(cfg.Service, l, wire.DefaultJob, cfg.total())
+	if err != nil || !cfg.several() {
+		return s, err
 	}
 	host, _, _ := net.SplitHostPort(cfg.Coordinator) // it is well formed
 	_, port, err := net.SplitHostPort(s.at)
@@ -64,12 +63,8 @@ func openHosted(cfg Config) (*hosted, error) {
 }
 
 // serve starts a service for the tasks of one job.
-func serve(cfg server.Config, listen, job string, tasks int) (*hosted, error) {
+func serve(cfg server.Config, l net.Listener, job string, tasks int) (*hosted, error) {
 	cfg.Cluster.Jobs = []coord.Job{{Name: job, Tasks: tasks}}
-	l, err := net.Listen("tcp", listen)
-	if err != nil {
-		return nil, err
-	}
 	srv, err := server.New(cfg)
 	if err != nil {
 		l.Close()
@@ -80,7 +75,9 @@ func serve(cfg server.Config, listen, job string, tasks int) (*hosted, error) {
 	return s, nil
 }
 
-func (s *hosted) view(time.Duration) coord.View { return s.View() }
+func (s *hosted) view() coord.View { return s.View() }
+
+func (s *hosted) fresh() <-chan struct{} { return nil }
 
 func (s *hosted) address() string { return s.at }
 

@@ -23,7 +23,7 @@ import (
 const PreviousManifest = "previous_manifest.json"
 
 // openRanks reads the state directory of a job, if it has one.
-func openRanks(cfg Config) (*ranks, error) {
+func openRanks(cfg Config, f *feed) (*ranks, error) {
 	if cfg.StateDir == "" {
 		return nil, nil
 	}
@@ -35,7 +35,7 @@ func openRanks(cfg Config) (*ranks, error) {
 	r.before = text
 	r.arrive(0, cfg.identity(), time.Now())
 	if len(last) > 0 && len(r.previous) == 0 {
-		cfg.Display.Note(Note{Warning: true, Text: fmt.Sprintf("the last run had %d tasks, this one has %d: numbers are given anew", len(last), cfg.total())})
+		f.note(Note{Warning: true, Text: fmt.Sprintf("the last run had %d tasks, this one has %d: numbers are given anew", len(last), cfg.total())})
 	}
 	return r, nil
 }
@@ -80,14 +80,81 @@ func (j *Job) remember() {
 		return
 	}
 	j.ranks.settle(j.places.hostOf)
-	if before := j.ranks.before; before != nil {
+	if j.archive.editions.put(edition{run: j.run, tasks: j.ranks.records(), before: j.ranks.before, at: time.Now()}) {
 		j.ranks.before = nil
-		if err := writeWhole(j.cfg.StateDir, PreviousManifest, before); err != nil {
-			j.warn("the state of the run before this one is not kept: %v", err)
+		j.keeping++
+	}
+}
+
+// kept lets the tasks start that waited for the state to be written: they may read it.
+func (j *Job) kept(ev kept) step {
+	if ev.err != nil {
+		j.warn("%v", ev.err)
+	}
+	j.keeping--
+	return j.release()
+}
+
+// An archive writes the state of a job, on a goroutine of its own: the directory may be on a disk of
+// another machine. For each edition there is a kept event. A nil archive has nothing to write.
+type archive struct {
+	dir      string
+	inbox    chan<- any
+	editions *queue[edition]
+	done     chan struct{}
+}
+
+// An edition is the state of a job at one time.
+type edition struct {
+	run    string
+	tasks  []topo.TaskRecord
+	before []byte // text of the state of the run before, to be kept; or nil
+	at     time.Time
+}
+
+// A kept event says that an edition has been written, or why not.
+type kept struct{ err error }
+
+// archiveBacklog is how many editions wait for a slow disk. There is one for each change of hosts; what
+// one that finds no room would say, the next one says.
+const archiveBacklog = 64
+
+func newArchive(dir string, inbox chan<- any) *archive {
+	a := &archive{dir: dir, inbox: inbox, editions: newQueue[edition](archiveBacklog), done: make(chan struct{})}
+	go func() {
+		defer close(a.done)
+		for {
+			e, ok := a.editions.next(nil)
+			if !ok {
+				return
+			}
+			a.inbox <- kept{a.write(e)}
+		}
+	}()
+	return a
+}
+
+func (a *archive) write(e edition) error {
+	if e.before != nil {
+		if err := writeWhole(a.dir, PreviousManifest, e.before); err != nil {
+			return fmt.Errorf("the state of the run before this one is not kept: %w", err)
 		}
 	}
-	if err := writeState(j.cfg.StateDir, j.run, j.ranks.records(), time.Now()); err != nil {
-		j.warn("the state of this run is not kept: %v", err)
+	if err := writeState(a.dir, e.run, e.tasks, e.at); err != nil {
+		return fmt.Errorf("the state of this run is not kept: %w", err)
+	}
+	return nil
+}
+
+// close returns when all is written, or hurry is closed.
+func (a *archive) close(hurry <-chan struct{}) {
+	if a == nil {
+		return
+	}
+	a.editions.close()
+	select {
+	case <-a.done:
+	case <-hurry:
 	}
 }
 

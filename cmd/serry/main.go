@@ -75,6 +75,11 @@ type exitError struct {
 
 func (e exitError) Unwrap() error { return e.error }
 
+// An unsaid error is one that cannot be shown: standard error takes nothing.
+type unsaid struct{ error }
+
+func (e unsaid) Unwrap() error { return e.error }
+
 // A hinted error comes with what the user may want to do about it.
 type hinted struct {
 	error
@@ -87,6 +92,9 @@ func (e hinted) Unwrap() error { return e.error }
 func explain(err error, stderr io.Writer) int {
 	if err == nil {
 		return exitDone
+	}
+	if _, ok := errors.AsType[unsaid](err); ok {
+		stderr = io.Discard
 	}
 	fmt.Fprintf(stderr, "serry: error: %v\n", err)
 	_, failed := errors.AsType[runError](err)

@@ -3,10 +3,8 @@ package main
 import (
 	"errors"
 	"fmt"
-	"io/fs"
 	"log/slog"
 	"os"
-	"os/exec"
 	"os/signal"
 	"strings"
 	"syscall"
@@ -21,12 +19,6 @@ import (
 	"github.com/serry-dev/serry/server"
 	"github.com/serry-dev/serry/topo"
 	"github.com/serry-dev/serry/wire/mtls"
-)
-
-// Exit statuses of serry run for commands that cannot be run, as shells have them.
-const (
-	exitNotExecutable = 126
-	exitNotFound      = 127
 )
 
 func newRun() *cobra.Command {
@@ -154,7 +146,7 @@ func (s *runSettings) config(cmd *cobra.Command, args []string) (launch.Config, 
 		Spares:  s.spares,
 		Restart: launch.Restart(s.restart), MaxRestarts: s.maxRestarts, Recoverable: s.recoverable,
 		Grace: orNone(cmd, "grace", s.grace), LogDir: s.logDir, StateDir: s.stateDir, NoMPI: s.noMPI,
-		Guard: []string{"/proc/self/exe", guardCommand},
+		Guard: []string{"/proc/self/exe", guardCommand}, Reap: true,
 		Service: server.Config{Cluster: coord.Config{
 			RegisterBarrier:  true,
 			RegisterTimeout:  s.registerTimeout,
@@ -231,11 +223,7 @@ func runJob(cmd *cobra.Command, cfg launch.Config) error {
 		return startError(err)
 	}
 	report := watch(job, screen, signals)
-	screen.close()
-	if err := closing(cmd.ErrOrStderr(), &report); err != nil {
-		return exitError{err, report.ExitCode()}
-	}
-	return nil
+	return conclude(screen, &report, signals)
 }
 
 // forwarded are the signals that tasks get, too. SIGHUP that was ignored when we came, by nohup for
@@ -248,29 +236,51 @@ func forwarded() []os.Signal {
 	return all
 }
 
-// watch passes signals on until the job is over.
+// watch passes signals on until the job is over. Nothing here writes to the terminal: a write may block,
+// and a signal would wait behind it.
 func watch(job *launch.Job, screen *screen, signals <-chan os.Signal) launch.Report {
-	tick := time.NewTicker(screen.refresh())
-	defer tick.Stop()
+	go screen.follow(job)
 	for {
 		select {
 		case sig := <-signals:
 			job.Signal(sig.(syscall.Signal))
-		case <-tick.C:
-			screen.status(job)
 		case <-job.Done():
 			return job.Wait()
 		}
 	}
 }
 
+// concludePatience is how long the last words may take to be written.
+const concludePatience = 10 * time.Second
+
+// conclude says what became of the job. Where the terminal does not take it, the exit status has to say
+// it all: whatever waits for that would wait for ever.
+func conclude(screen *screen, report *launch.Report, signals <-chan os.Signal) error {
+	text, err := closing(report)
+	if err != nil {
+		err = exitError{err, report.ExitCode()}
+	}
+	said := make(chan struct{})
+	go func() {
+		defer close(said)
+		screen.close(text)
+	}()
+	select {
+	case <-said:
+		return err
+	case <-signals:
+	case <-time.After(concludePatience):
+	}
+	if err == nil {
+		return nil
+	}
+	return unsaid{err}
+}
+
 // startError says why nothing could be started, with the exit status that shells have for it.
 func startError(err error) error {
-	switch {
-	case errors.Is(err, exec.ErrNotFound), errors.Is(err, fs.ErrNotExist):
-		return exitError{err, exitNotFound}
-	case errors.Is(err, fs.ErrPermission):
-		return exitError{err, exitNotExecutable}
+	if code, ok := launch.StartCode(err); ok {
+		return exitError{err, code}
 	}
 	return runError{err}
 }

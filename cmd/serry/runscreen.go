@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bytes"
 	"fmt"
 	"io"
 	"os"
@@ -24,8 +23,9 @@ type screen struct {
 
 	mu struct {
 		sync.Mutex
-		live string // shown now, or empty
-		buf  []byte
+		live   string // shown now, or empty
+		closed bool   // no live line any more
+		buf    []byte
 	}
 }
 
@@ -104,18 +104,27 @@ func (s *screen) print(to io.Writer, b []byte) {
 }
 
 // refresh is how often the live line is drawn.
-func (s *screen) refresh() time.Duration {
+const refresh = 200 * time.Millisecond
+
+// follow draws the live line until the job is over.
+func (s *screen) follow(job *launch.Job) {
 	if s.terminal < 0 {
-		return time.Hour
+		return
 	}
-	return 200 * time.Millisecond
+	tick := time.NewTicker(refresh)
+	defer tick.Stop()
+	for {
+		select {
+		case <-tick.C:
+			s.status(job)
+		case <-job.Done():
+			return
+		}
+	}
 }
 
 // status draws the live line.
 func (s *screen) status(job *launch.Job) {
-	if s.terminal < 0 {
-		return
-	}
 	width := 80
 	if size, err := unix.IoctlGetWinsize(s.terminal, unix.TIOCGWINSZ); err == nil && size.Col > 0 {
 		width = int(size.Col)
@@ -130,7 +139,7 @@ func (s *screen) status(job *launch.Job) {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if line != s.mu.live {
+	if line != s.mu.live && !s.mu.closed {
 		s.mu.live = line
 		_, _ = io.WriteString(s.stderr, eraseLine+line)
 	}
@@ -169,27 +178,27 @@ func liveLine(s launch.Status) string {
 	return b.String()
 }
 
-// close takes the live line away.
-func (s *screen) close() {
+// close takes the live line away, and says the last words.
+func (s *screen) close(text string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.mu.closed = true
 	if s.mu.live != "" {
 		_, _ = io.WriteString(s.stderr, eraseLine)
 		s.mu.live = ""
 	}
+	_, _ = io.WriteString(s.stderr, text)
 }
 
 // laterShown is how many failures that followed the first are listed.
 const laterShown = 3
 
-// closing says what became of a job, and returns nil if all went well.
-func closing(stderr io.Writer, r *launch.Report) error {
-	var b bytes.Buffer
-	defer func() { _, _ = stderr.Write(b.Bytes()) }()
+// closing says what became of a job, in lines and an error, which is nil if all went well.
+func closing(r *launch.Report) (lines string, err error) {
+	var b strings.Builder
 	took := r.Took.Round(time.Millisecond)
 	if r.Well() {
-		fmt.Fprintf(&b, "serry: %s ended well after %v%s\n", everybody(r.Tasks), took, attempts(r))
-		return nil
+		return fmt.Sprintf("serry: %s ended well after %v%s\n", everybody(r.Tasks), took, attempts(r)), nil
 	}
 	if f := r.First; f != nil {
 		if len(f.Last) > 0 {
@@ -212,15 +221,15 @@ func closing(stderr io.Writer, r *launch.Report) error {
 		if f.After > 0 {
 			first += fmt.Sprintf(", %v after its start", f.After.Round(time.Millisecond))
 		}
-		return fmt.Errorf("%v%s%s", f, first, attempts(r))
+		return b.String(), fmt.Errorf("%v%s%s", f, first, attempts(r))
 	}
 	switch {
 	case r.Err != nil:
-		return r.Err
+		return "", r.Err
 	case r.Interrupted != 0:
-		return fmt.Errorf("ended by signal %d after %v, when %d of %d tasks had ended well", r.Interrupted, took, r.Ended, r.Tasks)
+		return "", fmt.Errorf("ended by signal %d after %v, when %d of %d tasks had ended well", r.Interrupted, took, r.Ended, r.Tasks)
 	}
-	return fmt.Errorf("%d of %d tasks ended well", r.Ended, r.Tasks)
+	return "", fmt.Errorf("%d of %d tasks ended well", r.Ended, r.Tasks)
 }
 
 func everybody(tasks int) string {

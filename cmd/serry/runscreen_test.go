@@ -58,10 +58,9 @@ func TestClosing(t *testing.T) {
 		{"the launcher itself", launch.Report{Tasks: 2, Err: errors.New("no port")}, "", "no port", 1},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			var b bytes.Buffer
-			err := closing(&b, &c.report)
-			if text := errText(err); text != c.err || b.String() != c.lines || c.report.ExitCode() != c.code {
-				t.Errorf("closing() = %q, %d, and\n%s\nwant %q, %d, and\n%s", text, c.report.ExitCode(), b.String(), c.err, c.code, c.lines)
+			lines, err := closing(&c.report)
+			if text := errText(err); text != c.err || lines != c.lines || c.report.ExitCode() != c.code {
+				t.Errorf("closing() = %q, %d, and\n%s\nwant %q, %d, and\n%s", text, c.report.ExitCode(), lines, c.err, c.code, c.lines)
 			}
 		})
 	}

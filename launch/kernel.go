@@ -1,0 +1,348 @@
+package launch
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// A kernel is what a crew needs of the operating system of its host. There is one that is real, and the
+// tests have another, in virtual time.
+type kernel interface {
+	// start runs a process in a group of its own.
+	start(birth) (child, error)
+
+	// sweep ends all processes with a mark, politely first if there is a grace and until hurry is
+	// closed, and says how many there were.
+	sweep(m mark, grace time.Duration, hurry <-chan struct{}) (n int, err error)
+
+	// orphans says whether there may be processes that have lost their parents and left their group.
+	orphans() bool
+
+	// memoryKills counts the processes that the kernel has killed because memory ran out.
+	memoryKills() int64
+
+	// close ends what there is beside tasks. No child may be left.
+	close()
+}
+
+// A child is a process that a kernel has started, with everything in its process group.
+type child interface {
+	pid() int
+	outputs() [2]pipe // stdout and stderr
+	await() error     // until the process has ended; its number stays taken
+	reap() (Cause, error)
+	signal(syscall.Signal)    // to the whole group; an error means that nothing of it is left
+	ending() bool             // the process is on its way out, or has ended
+	emptied() <-chan struct{} // closed when nothing of the group is left; called once, after reap
+	forget()                  // the group is not watched any more
+}
+
+// A pipe is the end of one that a task writes to.
+type pipe interface {
+	io.ReadCloser
+	SetReadDeadline(time.Time) error
+}
+
+// A birth is what a process is started with.
+type birth struct {
+	path string
+	argv []string
+	dir  string
+	env  []string
+}
+
+// A startError says why a command cannot be run, with the exit code that shells have for it.
+type startError struct {
+	code int
+	err  error
+}
+
+// Exit codes for commands that cannot be run, as shells have them.
+const (
+	codeNotExecutable = 126
+	codeNotFound      = 127
+)
+
+func (e *startError) Error() string { return e.err.Error() }
+func (e *startError) Unwrap() error { return e.err }
+
+// StartCode is the exit code that shells have for an error of [Start]: 127 where the command is not
+// there, 126 where it cannot be run. Other errors have none.
+func StartCode(err error) (code int, ok bool) {
+	if e, is := errors.AsType[*startError](err); is {
+		return e.code, true
+	}
+	return 0, false
+}
+
+// local is the kernel of the host that we run on. It starts all processes from one thread that lives as long as
+// it does: the kernel kills a process when the thread that started it ends, which must not happen
+// before we do.
+type local struct {
+	// Set at the start, then constant.
+	memory   memoryWatch
+	guard    *guard
+	reapAll  bool // reap all children that end, not only those in groups of ours
+	requests chan func()
+	closed   chan struct{}
+	reaper   *reaper
+
+	mu struct {
+		sync.Mutex
+		first map[int]bool // first processes of groups, until they are reaped
+	}
+}
+
+// newLocal makes this process the parent of all that its tasks leave behind, and starts the guard.
+func newLocal(cfg Config, run string) (*local, error) {
+	// Orphans of our tasks become our children, so that we can wait for their end.
+	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
+		return nil, fmt.Errorf("become a subreaper: %w", err)
+	}
+	g, err := startGuard(cfg.Guard, run)
+	if err != nil {
+		return nil, err
+	}
+	m := &local{memory: newMemoryWatch("/"), guard: g, reapAll: cfg.Reap, requests: make(chan func()), closed: make(chan struct{})}
+	m.mu.first = make(map[int]bool)
+	go func() {
+		defer close(m.closed)
+		runtime.LockOSThread() // and never unlock: the thread ends with the goroutine
+		for f := range m.requests {
+			f()
+		}
+	}()
+	m.reaper = startReaper(m)
+	return m, nil
+}
+
+func (m *local) close() {
+	m.reaper.stop()
+	close(m.requests)
+	<-m.closed
+	m.guard.dismiss()
+}
+
+func (m *local) memoryKills() int64 {
+	n, _ := m.memory.kills()
+	return n
+}
+
+func (m *local) sweep(what mark, grace time.Duration, hurry <-chan struct{}) (int, error) {
+	return what.sweep(grace, hurry)
+}
+
+// onThread runs f on the thread that starts processes.
+func (m *local) onThread(f func()) {
+	done := make(chan struct{})
+	m.requests <- func() {
+		defer close(done)
+		f()
+	}
+	<-done
+}
+
+func (m *local) start(b birth) (child, error) {
+	if b.dir != "" {
+		if _, err := os.Stat(b.dir); err != nil {
+			return nil, err
+		}
+	}
+	ours, theirs, err := newPipes()
+	if err != nil {
+		return nil, err
+	}
+	defer closeAll(theirs[:])
+	pid, pidfd, err := m.fork(b, theirs)
+	if err != nil {
+		closeAll(ours[:])
+		return nil, err
+	}
+	m.guard.watch(pid)
+	return &group{machine: m, number: pid, pidfd: pidfd, pipes: ours}, nil
+}
+
+// fork starts a process. Its pidfd is returned in the form of a file.
+func (m *local) fork(b birth, out [2]*os.File) (pid int, pidfd *os.File, err error) {
+	null, err := os.Open(os.DevNull)
+	if err != nil {
+		return 0, nil, err
+	}
+	defer null.Close()
+	fd := -1
+	attr := &syscall.ProcAttr{
+		Dir: b.dir, Env: b.env,
+		Files: []uintptr{null.Fd(), out[0].Fd(), out[1].Fd()},
+		Sys:   &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL, PidFD: &fd},
+	}
+	m.onThread(func() {
+		if pid, err = syscall.ForkExec(b.path, b.argv, attr); err == nil {
+			m.mu.Lock()
+			m.mu.first[pid] = true
+			m.mu.Unlock()
+		}
+	})
+	if err != nil {
+		return 0, nil, cannotStart(b.path, err)
+	}
+	if fd >= 0 {
+		err = unix.SetNonblock(fd, true) // so that waiting costs no thread
+	} else {
+		err = errors.New("no pidfd: this kernel is too old")
+	}
+	if err != nil {
+		syscall.Kill(-pid, syscall.SIGKILL)
+		syscall.Wait4(pid, nil, 0, nil)
+		return 0, nil, err
+	}
+	return pid, os.NewFile(uintptr(fd), "pidfd"), nil
+}
+
+// cannotStart says why a command cannot be run.
+func cannotStart(path string, err error) error {
+	switch {
+	case errors.Is(err, syscall.ENOENT):
+		return &startError{codeNotFound, fmt.Errorf("start %s: %w", path, err)}
+	case errors.Is(err, syscall.EACCES), errors.Is(err, syscall.EPERM), errors.Is(err, syscall.ENOEXEC), errors.Is(err, syscall.EISDIR):
+		return &startError{codeNotExecutable, fmt.Errorf("start %s: %w", path, err)}
+	}
+	return fmt.Errorf("start %s: %w", path, err)
+}
+
+// orphans says whether we have children that we did not start. To look for those of one task in the
+// environment of every process of the machine takes long, and hardly ever finds one.
+func (m *local) orphans() bool {
+	pids, ok := children()
+	if !ok {
+		return true // this kernel does not tell
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return slices.ContainsFunc(pids, func(pid int) bool { return !m.mu.first[pid] && pid != m.guard.pid() })
+}
+
+// children lists the children of this process.
+func children() (pids []int, ok bool) {
+	lists, err := filepath.Glob("/proc/self/task/*/children")
+	if err != nil || len(lists) == 0 {
+		return nil, false
+	}
+	for _, list := range lists {
+		text, err := os.ReadFile(list)
+		if err != nil {
+			continue // the thread has ended, and its children have moved to another
+		}
+		for field := range strings.FieldsSeq(string(text)) {
+			if pid, err := strconv.Atoi(field); err == nil {
+				pids = append(pids, pid)
+			}
+		}
+	}
+	return pids, true
+}
+
+// A group is a process of this machine and its group.
+type group struct {
+	machine *local
+	number  int
+	pidfd   *os.File
+	pipes   [2]*os.File
+}
+
+func (g *group) pid() int         { return g.number }
+func (g *group) outputs() [2]pipe { return [2]pipe{g.pipes[0], g.pipes[1]} }
+func (g *group) await() error     { return awaitPidfd(g.pidfd) }
+
+// awaitPidfd returns when the process has ended, or with an error at the deadline of the file.
+func awaitPidfd(f *os.File) error {
+	raw, err := f.SyscallConn()
+	if err != nil {
+		return err
+	}
+	return raw.Read(func(fd uintptr) bool {
+		fds := []unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}
+		n, err := unix.Poll(fds, 0)
+		return n > 0 || err != nil && err != unix.EINTR
+	})
+}
+
+func (g *group) reap() (Cause, error) {
+	var status syscall.WaitStatus
+	_, err := wait4(g.number, &status)
+	g.machine.mu.Lock()
+	delete(g.machine.mu.first, g.number)
+	g.machine.mu.Unlock()
+	if err != nil {
+		return Cause{}, err
+	}
+	return causeOf(status), nil
+}
+
+// wait4 waits for a child, or with a negative number for any child of a group.
+func wait4(pid int, status *syscall.WaitStatus) (int, error) {
+	for {
+		n, err := syscall.Wait4(pid, status, 0, nil)
+		if err != syscall.EINTR {
+			return n, err
+		}
+	}
+}
+
+func (g *group) signal(sig syscall.Signal) { _ = syscall.Kill(-g.number, sig) }
+
+func (g *group) ending() bool {
+	s, ok := readStat(g.number)
+	return !ok || s.state == 'Z' || s.state == 'X' || s.exiting
+}
+
+// emptied is closed when we have no child left in the group. Orphans of the group are our own
+// children, because we are a subreaper.
+func (g *group) emptied() <-chan struct{} {
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		for {
+			if _, err := wait4(-g.number, nil); err != nil {
+				return
+			}
+		}
+	}()
+	return done
+}
+
+func (g *group) forget() {
+	g.pidfd.Close()
+	g.machine.guard.forget(g.number)
+}
+
+// newPipes makes the pipes for the output of a process.
+func newPipes() (ours, theirs [2]*os.File, err error) {
+	for i := range ours {
+		if ours[i], theirs[i], err = os.Pipe(); err != nil {
+			closeAll(ours[:])
+			closeAll(theirs[:])
+			return ours, theirs, err
+		}
+	}
+	return ours, theirs, nil
+}
+
+func closeAll(files []*os.File) {
+	for _, f := range files {
+		if f != nil {
+			f.Close()
+		}
+	}
+}

@@ -1,0 +1,266 @@
+package launch
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/serry-dev/serry"
+	"github.com/serry-dev/serry/client"
+)
+
+// play is a job on two hosts of two tasks each, in its first attempt, of which this test plays the hosts.
+func play(t *testing.T, policy Restart, restarts int) *Job {
+	t.Helper()
+	cfg := Config{Command: itself, Tasks: 2, Nodes: 2, Restart: policy, MaxRestarts: restarts}.withDefaults()
+	j := &Job{
+		cfg: cfg, feed: newFeed(nobody{}), service: &skyService{}, inbox: make(chan any, 8), world: newSky().host("a"),
+		plan: newPlan(4, restarts, policy, cfg.Recoverable), places: newPlaces(2, puppetHand{}),
+	}
+	t.Cleanup(func() { j.feed.close(nil) })
+	j.places.add(1, puppetHand{1})
+	j.perform(j.plan.begin())
+	return j
+}
+
+// A puppetHand does nothing.
+type puppetHand struct{ node int }
+
+func (puppetHand) start(seat, string)  {}
+func (puppetHand) end(syscall.Signal)  {}
+func (puppetHand) pass(syscall.Signal) {}
+func (puppetHand) kill()               {}
+
+// finish has a task end well, or fail.
+func (j *Job) finishTask(task int, c Cause) {
+	j.perform(j.died(died{lifetime: j.lifetime(task), Cause: c}))
+	j.perform(j.left(left{lifetime: j.lifetime(task)}))
+}
+
+// A lost host is charged once, however many of its tasks ran, and has no part in the attempt that its
+// loss begins.
+func TestLostHostIsChargedOnce(t *testing.T) {
+	for _, c := range []struct {
+		name    string
+		policy  Restart
+		ended   []int // tasks that had ended well
+		attempt int
+		running int
+	}{
+		{"all, one task ran", RestartAll, []int{0, 1, 3}, 2, 4},
+		{"all, the other task ran", RestartAll, []int{0, 1, 2}, 2, 4},
+		{"all, both ran", RestartAll, []int{0, 1}, 2, 4},
+		{"failed, both ran", RestartFailed, []int{0, 1}, 1, 2},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			j := play(t, c.policy, 1)
+			for _, task := range c.ended {
+				j.finishTask(task, Cause{})
+			}
+			over := j.perform(j.lost(lost{node: 1, hand: puppetHand{1}, why: "test"}))
+			n := j.count()
+			if over || j.plan.left != 0 || j.plan.attempt != c.attempt || j.plan.ending != notEnding || n.Running != c.running {
+				t.Errorf("over %v, %d restarts left, attempt %d, ending %v, %d running; want false, 0, %d, no, %d",
+					over, j.plan.left, j.plan.attempt, j.plan.ending, n.Running, c.attempt, c.running)
+			}
+			j.beside.Wait()
+		})
+	}
+}
+
+// A host that is told to end is one cause, however its tasks end and in whatever order it is heard.
+func TestRetiringHostIsChargedOnce(t *testing.T) {
+	j := play(t, RestartFailed, 1)
+	h := puppetHand{1}
+	j.retiring(retiring{node: 1, hand: h, signal: syscall.SIGTERM})
+	j.perform(j.died(died{lifetime: j.lifetime(2), from: h, Ours: true, Cause: Cause{Signal: syscall.SIGTERM}}))
+	j.perform(j.left(left{lifetime: j.lifetime(2), from: h}))
+	j.perform(j.died(died{lifetime: j.lifetime(3), from: h, Cause: Cause{Code: 1}}))
+	j.perform(j.lost(lost{node: 1, hand: h, why: "its launcher has left"}))
+	if n := j.count(); j.plan.left != 0 || j.plan.ending != notEnding || n.Running != 4 || len(j.places.waiting) != 2 {
+		t.Errorf("%d restarts left, ending %v, %d running, %d wait for a host; want 0, no, 4, 2", j.plan.left, j.plan.ending, n.Running, len(j.places.waiting))
+	}
+}
+
+// What comes from a host that was given up, from one that does not have the task, or about a task that
+// does not exist, changes nothing.
+func TestWordsOfOtherLives(t *testing.T) {
+	j := play(t, RestartAll, 3)
+	for _, ev := range []any{
+		died{lifetime: lifetime{Task: 2, Attempt: 1, Life: 1}, from: puppetHand{7}, Cause: Cause{Code: 1}},
+		died{lifetime: lifetime{Task: 0, Attempt: 1, Life: 1}, from: puppetHand{1}, Cause: Cause{Code: 1}},
+		died{lifetime: lifetime{Task: 2, Attempt: 2, Life: 1}, from: puppetHand{1}, Cause: Cause{Code: 1}},
+		died{lifetime: lifetime{Task: 4, Attempt: 1, Life: 1}, Cause: Cause{Code: 1}},
+		died{lifetime: lifetime{Task: -1, Attempt: 1, Life: 1}, Cause: Cause{Code: 1}},
+		left{lifetime: lifetime{Task: 99, Attempt: 1, Life: 1}},
+		lost{node: 1, hand: puppetHand{7}, why: "another life"},
+		lost{node: 5, hand: puppetHand{5}, why: "not here"},
+		retiring{node: 1, hand: puppetHand{7}, signal: syscall.SIGTERM},
+	} {
+		if over := j.perform(j.event(ev)); over || j.count().Running != 4 || j.plan.left != 3 || len(j.places.leaving) != 0 {
+			t.Errorf("%T %+v: %+v, %d restarts left; want nothing changed", ev, ev, j.count(), j.plan.left)
+		}
+	}
+}
+
+// The last order of a job that ended by an error can be read.
+func TestLastOrderWithError(t *testing.T) {
+	r := Report{Err: errors.New("no host came"), Tasks: 3}
+	b, err := json.Marshal(order{Over: &r, Err: r.Err.Error()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got order
+	if err := json.Unmarshal(b, &got); err != nil || got.Over == nil || got.Err != "no host came" {
+		t.Errorf("%s is read as %+v, %v; want the report and its error", b, got, err)
+	}
+}
+
+// A follower that was told to end answers an order to start a task: it has ended.
+func TestFollowerToldToEndStartsNothing(t *testing.T) {
+	cfg := Config{Command: itself, Tasks: 1, Nodes: 2}.withDefaults()
+	f := &follower{job: &Job{cfg: cfg}, outbox: newQueue[message](8), told: syscall.SIGTERM}
+	s := seat{Task: 1, Tasks: 2, Locals: 1, Node: 1, Nodes: 2, Attempt: 1, Life: 2}
+	f.carryOut(order{Start: &s})
+	f.outbox.close()
+	first, _ := f.outbox.next(nil)
+	second, _ := f.outbox.next(nil)
+	if d := first.Died; d == nil || d.lifetime != s.lifetime() || d.Cause != (Cause{Signal: syscall.SIGTERM}) || !d.Ours {
+		t.Errorf("first answer %+v; want that the task has ended by SIGTERM", first)
+	}
+	if l := second.Left; l == nil || l.lifetime != s.lifetime() || f.alive != 0 {
+		t.Errorf("second answer %+v, %d alive; want that the task has left, none", second, f.alive)
+	}
+}
+
+// Orders that make no sense are not carried out.
+func TestSeatsThatMakeNoSense(t *testing.T) {
+	cfg := Config{Command: itself, Tasks: 2, Nodes: 2}
+	good := seat{Task: 2, Tasks: 4, Locals: 2, Node: 1, Nodes: 2, Attempt: 1, Life: 1}
+	if !good.valid(cfg) {
+		t.Errorf("%+v is not valid; want it valid", good)
+	}
+	for name, change := range map[string]func(*seat){
+		"no locals":     func(s *seat) { s.Locals = 0 },
+		"negative task": func(s *seat) { s.Task = -1 },
+		"task beyond":   func(s *seat) { s.Task = 4 },
+		"local beyond":  func(s *seat) { s.Local = 2 },
+		"other size":    func(s *seat) { s.Tasks = 8 },
+		"node beyond":   func(s *seat) { s.Node = 2 },
+		"no attempt":    func(s *seat) { s.Attempt = 0 },
+	} {
+		s := good
+		if change(&s); s.valid(cfg) {
+			t.Errorf("%s: %+v is valid", name, s)
+		}
+	}
+}
+
+// A launcher whose hello is read when it is gone gets no seat, and one that is lost has arrived before.
+func TestDeadLauncherGetsNoSeat(t *testing.T) {
+	clause(t, "C-LOST-1")
+	f := newFeed(nobody{})
+	defer f.close(nil)
+	cfg := Config{Command: itself, Tasks: 1, Nodes: 3, Coordinator: freeAddress(t)}.withDefaults()
+	inbox := make(chan any)
+	m, err := openMeeting(cfg, reality{}, f, inbox)
+	if err != nil {
+		t.Fatal(err)
+	}
+	join := func(node int) *attendant {
+		a, err := joinMeeting(t.Context(), reality{}, cfg.Coordinator, client.Config{Task: launcher(node), Incarnation: serry.Incarnation(node), HeartbeatTimeout: launcherBeat})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return a
+	}
+	hail := func(by *attendant, node, life int) {
+		h := hello{Incarnation: serry.Incarnation(life), Tasks: 1, Nodes: 3}
+		if err := put(t.Context(), by.KV(), fmt.Sprintf("hello/%d", node), h); err != nil {
+			t.Fatal(err)
+		}
+	}
+	second := join(2)
+	hail(second, 1, 77) // of a launcher that is not there
+	hail(second, 99, 1) // of a node that the job does not have
+	hail(second, 2, 2)
+	if err := put(t.Context(), second.KV(), "hello/x", "nonsense"); err != nil {
+		t.Fatal(err)
+	}
+	again := time.NewTicker(time.Millisecond)
+	defer again.Stop()
+	for deadline := time.Now().Add(patience); len(m.present()) == 0; <-again.C {
+		if time.Now().After(deadline) {
+			t.Fatal("node 2 is not let in")
+		}
+	}
+	if err := second.Leave(t.Context()); err != nil { // before the job has heard of it
+		t.Fatal(err)
+	}
+	second.Close()
+	var got []string
+	for len(got) < 2 {
+		switch ev := (<-inbox).(type) {
+		case arrived:
+			got = append(got, fmt.Sprint("arrived ", ev.node))
+		case lost:
+			got = append(got, fmt.Sprint("lost ", ev.node, " ", ev.why))
+		}
+	}
+	if diff := cmp.Diff([]string{"arrived 2", "lost 2 its launcher has left"}, got); diff != "" {
+		t.Errorf("events (-want +got)\n%s", diff)
+	}
+	if err := m.close(Report{}, nil); err != nil {
+		t.Error(err)
+	}
+}
+
+// A meeting hears nonsense, and lets the launcher go that says it.
+func TestNonsenseAtTheMeeting(t *testing.T) {
+	f := newFeed(nobody{})
+	defer f.close(nil)
+	cfg := Config{Command: itself, Tasks: 1, Nodes: 2, Coordinator: freeAddress(t)}.withDefaults()
+	inbox := make(chan any)
+	m, err := openMeeting(cfg, reality{}, f, inbox)
+	if err != nil {
+		t.Fatal(err)
+	}
+	a, err := joinMeeting(t.Context(), reality{}, cfg.Coordinator, client.Config{Task: launcher(1), Incarnation: 5, HeartbeatTimeout: launcherBeat})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer a.Close()
+	say := func(key, text string) {
+		if err := a.KV().Put(context.Background(), key, []byte(text)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	hail, _ := json.Marshal(hello{Incarnation: 5, Tasks: 1, Nodes: 2})
+	say("hello/1", string(hail))
+	if ev, ok := (<-inbox).(arrived); !ok || ev.node != 1 {
+		t.Fatalf("first event %+v; want that node 1 arrived", ev)
+	}
+	say(queueKey("from", 1, 5, 0), `{"Unknown": 1}`) // of a later version
+	say(queueKey("from", 1, 5, 1), `{"Died": {"Task": -7}}`)
+	say(queueKey("from", 1, 5, 2), `{"Died": "x`)
+	if d, ok := (<-inbox).(died); !ok || d.Task != -7 {
+		t.Errorf("second event %+v; want the death of task -7", d)
+	}
+	if ev, ok := (<-inbox).(lost); !ok || !strings.Contains(ev.why, "from/1/5/2") {
+		t.Errorf("third event %+v; want node 1 lost by what it said", ev)
+	}
+	m.stop() // it would wait for the launcher to leave
+	m.disband()
+	m.done.Wait()
+	if err := errors.Join(m.member.Close(), m.service.close()); err != nil && !errors.Is(err, net.ErrClosed) {
+		t.Error(err)
+	}
+}

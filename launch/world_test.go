@@ -1,0 +1,486 @@
+package launch
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/serry-dev/serry"
+	"github.com/serry-dev/serry/client"
+	"github.com/serry-dev/serry/coord"
+)
+
+// A sky is a world of several hosts in virtual time, for use inside a synctest bubble. Hosts have
+// processes that do what a test says, and can be killed or cut off.
+type sky struct {
+	script  func(*actorProcess) // plays a process, on a goroutine of its own
+	service func(attempt int) (service, error)
+	delay   func() time.Duration // of bytes on the network, or nil
+
+	mu    sync.Mutex
+	ports map[string]*port
+	all   []*actorProcess // that were ever started
+	begun func(*actorProcess)
+	pids  int
+	done  sync.WaitGroup // everything that plays
+}
+
+func newSky() *sky { return &sky{ports: make(map[string]*port)} }
+
+// A skyHost is one machine of a sky, as its launcher sees it.
+type skyHost struct {
+	*sky
+	name string
+
+	mu     sync.Mutex
+	down   bool // its launcher is dead, and all processes with it
+	living map[int]*actorProcess
+	cables map[*cable]bool
+	left   map[*orphan]bool // processes that have left their group
+	run    string
+	sweeps func()      // is called before a sweep, or nil
+	starts func(n int) // is called before the nth process is started, or nil
+}
+
+func (s *sky) host(name string) *skyHost {
+	return &skyHost{sky: s, name: name, living: make(map[int]*actorProcess), cables: make(map[*cable]bool), left: make(map[*orphan]bool)}
+}
+
+// An orphan is a process that has left the group of its task.
+type orphan struct {
+	mark  mark
+	deaf  bool          // to SIGTERM
+	takes time.Duration // to end after it
+}
+
+var errDown = errors.New("the host is down")
+
+func (h *skyHost) kernel(_ Config, run string) (kernel, error) {
+	h.run = run
+	return h, nil
+}
+
+func (h *skyHost) service(cfg Config, _ *crew, attempt int) (service, error) {
+	if h.sky.service != nil {
+		return h.sky.service(attempt)
+	}
+	return &skyService{at: fmt.Sprintf("service-%d:1", attempt)}, nil
+}
+
+// kill ends the host: its processes, its launcher's reach, and its connections, which close or fall
+// silent.
+func (h *skyHost) kill(silent bool) {
+	h.mu.Lock()
+	h.down = true
+	living := h.living
+	h.living = make(map[int]*actorProcess)
+	clear(h.left)
+	cables := h.cables
+	h.cables = make(map[*cable]bool)
+	h.mu.Unlock()
+	for _, p := range living {
+		p.end(Cause{Signal: syscall.SIGKILL}, byHost)
+	}
+	for c := range cables {
+		c.sever(silent)
+	}
+}
+
+// processes lists all that were ever started.
+func (s *sky) processes() []*actorProcess {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Clone(s.all)
+}
+
+func (h *skyHost) start(b birth) (child, error) {
+	if h.starts != nil {
+		h.starts(len(h.processes()) + 1)
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.down {
+		return nil, errDown
+	}
+	h.sky.mu.Lock()
+	h.pids++
+	p := &actorProcess{host: h, number: h.pids, env: environ(b.env), since: time.Now(), dead: make(chan struct{}), empty: make(chan struct{}), signals: make(chan syscall.Signal, 1024)}
+	h.all = append(h.all, p)
+	begun := h.begun
+	h.sky.mu.Unlock()
+	for i := range p.ours {
+		p.ours[i], p.theirs[i] = net.Pipe()
+	}
+	h.living[p.number] = p
+	if begun != nil {
+		begun(p)
+	}
+	h.done.Go(func() { h.script(p) })
+	return p, nil
+}
+
+func environ(list []string) map[string]string {
+	m := make(map[string]string)
+	for _, v := range list {
+		if key, value, _ := strings.Cut(v, "="); strings.HasPrefix(key, "SERRY_") {
+			m[key] = value
+		}
+	}
+	return m
+}
+
+func (h *skyHost) sweep(m mark, grace time.Duration, hurry <-chan struct{}) (n int, err error) {
+	if h.sweeps != nil {
+		h.sweeps()
+	}
+	deadline := time.NewTimer(grace)
+	defer deadline.Stop()
+	for {
+		h.mu.Lock()
+		var wait time.Duration
+		left := 0
+		for o := range h.left {
+			if !o.has(m) {
+				continue
+			}
+			left++
+			if !o.deaf {
+				wait = max(wait, o.takes)
+			} else {
+				wait = max(wait, grace)
+			}
+		}
+		n = max(n, left)
+		h.mu.Unlock()
+		if left == 0 {
+			return n, nil
+		}
+		ended := time.NewTimer(wait)
+		select {
+		case <-ended.C:
+		case <-deadline.C:
+		case <-hurry:
+		}
+		ended.Stop()
+		h.mu.Lock()
+		for o := range h.left {
+			if o.has(m) {
+				delete(h.left, o)
+			}
+		}
+		h.mu.Unlock()
+	}
+}
+
+func (o *orphan) has(m mark) bool {
+	for _, v := range m {
+		found := false
+		for _, own := range o.mark {
+			found = found || own == v
+		}
+		if !found {
+			return false
+		}
+	}
+	return true
+}
+
+func (h *skyHost) orphans() bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return len(h.left) > 0
+}
+
+func (h *skyHost) memoryKills() int64 { return 0 }
+func (h *skyHost) close()             {}
+
+// leave adds an orphan of a process.
+func (p *actorProcess) leave(deaf bool, takes time.Duration) {
+	p.host.mu.Lock()
+	defer p.host.mu.Unlock()
+	if !p.host.down {
+		p.host.left[&orphan{mark: mark{EnvRun + "=" + p.env[EnvRun], EnvTask + "=" + p.env[EnvTask]}, deaf: deaf, takes: takes}] = true
+	}
+}
+
+// An actorProcess is a process of a sky.
+type actorProcess struct {
+	host    *skyHost
+	number  int
+	env     map[string]string
+	since   time.Time
+	signals chan syscall.Signal // that it got, but for SIGKILL and SIGCONT
+	ours    [2]net.Conn
+	theirs  [2]net.Conn
+	dead    chan struct{} // closed when it has ended
+	empty   chan struct{} // closed when it was reaped
+
+	mu struct {
+		sync.Mutex
+		ended bool
+		cause Cause
+		by    string    // who ended it
+		at    time.Time // when
+		told  []time.Time
+	}
+}
+
+// Who ends a process.
+const (
+	byItself = "itself"
+	bySignal = "a signal"
+	byHost   = "its host"
+)
+
+// end ends the process, if it runs.
+func (p *actorProcess) end(c Cause, by string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.mu.ended {
+		return
+	}
+	p.mu.ended, p.mu.cause, p.mu.by, p.mu.at = true, c, by, time.Now()
+	for _, w := range p.theirs {
+		w.Close()
+	}
+	close(p.dead)
+}
+
+func (p *actorProcess) running() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return !p.mu.ended
+}
+
+func (p *actorProcess) pid() int { return p.number }
+
+func (p *actorProcess) outputs() [2]pipe { return [2]pipe{endOfFile{p.ours[0]}, endOfFile{p.ours[1]}} }
+
+// endOfFile is a pipe of memory that ends as one of the kernel does.
+type endOfFile struct{ net.Conn }
+
+func (e endOfFile) Read(b []byte) (int, error) {
+	n, err := e.Conn.Read(b)
+	if errors.Is(err, io.ErrClosedPipe) {
+		err = io.EOF
+	}
+	return n, err
+}
+
+func (p *actorProcess) await() error {
+	<-p.dead
+	return nil
+}
+
+func (p *actorProcess) reap() (Cause, error) {
+	p.host.mu.Lock()
+	delete(p.host.living, p.number)
+	p.host.mu.Unlock()
+	close(p.empty)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.mu.cause, nil
+}
+
+func (p *actorProcess) signal(sig syscall.Signal) {
+	switch sig {
+	case syscall.SIGKILL:
+		p.end(Cause{Signal: sig}, bySignal)
+	case syscall.SIGCONT:
+	default:
+		p.mu.Lock()
+		p.mu.told = append(p.mu.told, time.Now())
+		p.mu.Unlock()
+		select {
+		case p.signals <- sig:
+		default:
+		}
+	}
+}
+
+func (p *actorProcess) ending() bool             { return !p.running() }
+func (p *actorProcess) emptied() <-chan struct{} { return p.empty }
+func (p *actorProcess) forget()                  {}
+
+// say writes a line to stdout.
+func (p *actorProcess) say(text string) { _, _ = io.WriteString(p.theirs[0], text+"\n") }
+
+// seat is the place of the process in its job.
+func (p *actorProcess) seat() (task, attempt, life int) {
+	fmt.Sscan(p.env[EnvTask]+" "+p.env[EnvAttempt]+" "+p.env[EnvLife], &task, &attempt, &life)
+	return task, attempt, life
+}
+
+// A port is where a launcher listens.
+type port struct {
+	host    *skyHost
+	address string
+	accept  chan net.Conn
+	closed  chan struct{}
+	once    sync.Once
+}
+
+func portOf(address string) string { return address[strings.LastIndexByte(address, ':'):] }
+
+func (h *skyHost) listen(address string) (net.Listener, error) {
+	h.sky.mu.Lock()
+	defer h.sky.mu.Unlock()
+	p := &port{host: h, address: address, accept: make(chan net.Conn), closed: make(chan struct{})}
+	h.ports[portOf(address)] = p
+	return p, nil
+}
+
+func (p *port) Accept() (net.Conn, error) {
+	select {
+	case c := <-p.accept:
+		return c, nil
+	case <-p.closed:
+		return nil, net.ErrClosed
+	}
+}
+
+func (p *port) Close() error {
+	p.once.Do(func() { close(p.closed) })
+	return nil
+}
+
+func (p *port) Addr() net.Addr { return &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: 1} }
+
+func (h *skyHost) dial(address string) (client.Transport, error) {
+	return client.Dial(address, client.DialOptions{Connect: h.connect})
+}
+
+func (h *skyHost) connect(ctx context.Context, address string) (net.Conn, error) {
+	h.sky.mu.Lock()
+	p := h.ports[portOf(address)]
+	h.sky.mu.Unlock()
+	if p == nil || h.isDown() || p.host.isDown() {
+		return nil, &net.OpError{Op: "dial", Net: "tcp", Err: syscall.ECONNREFUSED}
+	}
+	c := &cable{between: [2]*skyHost{h, p.host}, silenced: make(chan struct{})}
+	near, a := net.Pipe()
+	b, far := net.Pipe()
+	c.ends = [4]net.Conn{near, a, b, far}
+	for _, end := range c.between {
+		end.mu.Lock()
+		end.cables[c] = true
+		end.mu.Unlock()
+	}
+	select {
+	case p.accept <- far:
+	case <-p.closed:
+		c.sever(false)
+		return nil, &net.OpError{Op: "dial", Net: "tcp", Err: syscall.ECONNREFUSED}
+	case <-ctx.Done():
+		c.sever(false)
+		return nil, ctx.Err()
+	}
+	h.done.Go(func() { c.pump(a, b, h.sky.delay) })
+	h.done.Go(func() { c.pump(b, a, h.sky.delay) })
+	return near, nil
+}
+
+func (h *skyHost) isDown() bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.down
+}
+
+// A cable is a connection between two hosts.
+type cable struct {
+	between  [2]*skyHost
+	ends     [4]net.Conn // near, its other end, the other end of far, far
+	silenced chan struct{}
+	once     sync.Once
+}
+
+// sever breaks a cable: both ends see it closed, or neither hears anything any more.
+func (c *cable) sever(silent bool) {
+	c.once.Do(func() {
+		close(c.silenced)
+		if !silent {
+			for _, e := range c.ends {
+				e.Close()
+			}
+		}
+	})
+}
+
+// pump moves bytes one way.
+func (c *cable) pump(from, to net.Conn, delay func() time.Duration) {
+	buf := make([]byte, 32<<10)
+	for {
+		n, err := from.Read(buf)
+		if err != nil {
+			break
+		}
+		if delay != nil {
+			<-time.After(delay())
+		}
+		select {
+		case <-c.silenced:
+			continue // swallowed
+		default:
+		}
+		if _, err := to.Write(buf[:n]); err != nil {
+			break
+		}
+	}
+	from.Close()
+	select {
+	case <-c.silenced:
+	default:
+		to.Close()
+	}
+	for _, h := range c.between {
+		h.mu.Lock()
+		delete(h.cables, c)
+		h.mu.Unlock()
+	}
+}
+
+// A skyService is the service of an attempt.
+type skyService struct {
+	at     string
+	slow   func() <-chan struct{} // fresh, or nil
+	failed error
+	closes func()
+
+	mu   sync.Mutex
+	said []string
+}
+
+func (s *skyService) Exited(t serry.TaskID, cause string) { s.say(fmt.Sprint(t, " exited: ", cause)) }
+func (s *skyService) Lost(t serry.TaskID, why string)     { s.say(fmt.Sprint(t, " lost: ", why)) }
+
+func (s *skyService) say(text string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.said = append(s.said, text)
+}
+
+func (s *skyService) view() coord.View { return coord.View{Failure: s.failed} }
+
+func (s *skyService) fresh() <-chan struct{} {
+	if s.slow == nil {
+		return nil
+	}
+	return s.slow()
+}
+
+func (s *skyService) address() string { return s.at }
+func (s *skyService) String() string  { return "service on " + s.at }
+
+func (s *skyService) close() error {
+	if s.closes != nil {
+		s.closes()
+	}
+	return nil
+}
