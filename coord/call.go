@@ -119,6 +119,13 @@ func (m *Machine) enter(ev Event, c Call, vital bool) (w *waiter, fresh bool) {
 	return nil, false
 }
 
+// Taken says whether a call was taken before, by its request id (C-REQ-2). An owner that refuses calls for
+// reasons of its own must not refuse such a one: it may have had its effect.
+func (m *Machine) Taken(c Call) bool {
+	r := m.ep.requesters[c.ID.Requester]
+	return r != nil && (r.calls[c.ID.Number] != nil || c.ID.Number <= r.watermark)
+}
+
 // mayEnter says whether a call with an id may be taken. What it asks of waiting calls it asks before
 // anything is kept, because a refusal for them must leave no trace: no journal has it.
 func (m *Machine) mayEnter(w *waiter, ev Event) error {

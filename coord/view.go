@@ -41,6 +41,9 @@ type BarrierView struct {
 	Deadline Time // negative: none
 }
 
+// StoreBytes is the size of all keys and values together.
+func (m *Machine) StoreBytes() int64 { return m.ep.keys.bytes }
+
 // View draws a picture of the machine.
 func (m *Machine) View() View {
 	v := View{

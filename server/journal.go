@@ -354,6 +354,7 @@ func (j *journal) saveMeanwhile(p *pictured) {
 			return
 		}
 		j.saving.Store(false)
+		j.performer.handler.queue.nudge() // there may be room for another that makes more
 	})
 }
 
@@ -393,6 +394,11 @@ type growth struct {
 	base   int        // of the last snapshot
 	values int64      // laid aside since the last snapshot
 	kept   int64      // laid aside for the last snapshot
+
+	// For the room in the store.
+	stale    int64 // laid aside before the last snapshot, not needed for it, and removed with the next
+	replaced int64 // what goes when the last snapshot is saved
+	live     int64 // of all keys and values at the last snapshot
 }
 
 // tick is when time itself must be noted, if a deadline is pending.
@@ -405,6 +411,17 @@ func (g *growth) grown(least int) bool {
 
 // room is how many bytes of records are not worth a snapshot.
 func (g *growth) room(least int) int { return max(least, 2*g.base) }
+
+// next is the growth after a snapshot. What it does not keep of the values goes with it, if it was laid aside
+// before the snapshot before; and else with the next.
+func (g growth) next(base int, kept, live int64) growth {
+	dropped := max(0, g.kept+g.values-kept)
+	stale := min(g.values, dropped)
+	return growth{
+		last: g.last, base: base, kept: kept, live: live, stale: stale,
+		replaced: int64(g.base+g.bytes) + g.stale + dropped - stale,
+	}
+}
 
 // record adds the last step to the wave, if it is one to remember (C-LOG-1).
 func (o *owner) record() {
@@ -447,7 +464,7 @@ func (o *owner) picture() *pictured {
 		return ref
 	})
 	o.refs = refs // what is not in the machine any more is forgotten
-	o.size = growth{last: o.size.last, base: len(p.bytes), kept: kept}
+	o.size = o.size.next(len(p.bytes), kept, o.machine.StoreBytes())
 	p.room = o.size.room(o.leastGrowth)
 	o.wave.snapshot = p
 	return p

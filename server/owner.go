@@ -53,6 +53,7 @@ type owner struct {
 	performer   *performer // where there is no journal
 	journal     *journal   // or nil
 	size        growth     // of the journal
+	room        room       // in its store
 	leastGrowth int        // of Config.SnapshotBytes
 	refs        refs       // of what lies beside it
 	settings    settings   // that it is true for
@@ -199,7 +200,7 @@ func (o *owner) commit() {
 		o.performer.perform(o.wave)
 		return
 	}
-	if o.size.grown(o.leastGrowth) && o.journal.saving.CompareAndSwap(false, true) {
+	if (o.size.grown(o.leastGrowth) || o.scarce()) && o.journal.saving.CompareAndSwap(false, true) {
 		o.picture()
 	}
 	if !o.wave.idle() {
@@ -348,6 +349,11 @@ func (o *owner) call(it *item) {
 	if limit := o.handler.limits.CallsWaiting; kind.waits() && len(p.calls) >= limit {
 		err := &serry.LimitError{Limit: "calls waiting on one connection", Max: int64(limit)}
 		o.wave.replies = append(o.wave.replies, outgoing{to: it.from, reply: coord.Reply{Err: err}})
+		return
+	}
+	if err := o.refuses(it, asked); err != nil {
+		it.from.answer(refusal(it.from.shape, err)) // at once: the journal may stand still for the same reason
+		p.conn.Flush()
 		return
 	}
 	if kind == register {

@@ -46,7 +46,10 @@ func load(ctx context.Context, j store.Journal, cfg coord.Config) (*past, error)
 	if err != nil {
 		return nil, fmt.Errorf("journal: %w", err)
 	}
-	p.size.last = p.machine.Now()
+	p.size.last, p.size.live = p.machine.Now(), p.machine.StoreBytes()
+	for _, ref := range p.refs {
+		p.size.kept += ref.Size
+	}
 	if p.changed && p.records > 0 {
 		// The records were made under other settings than those of now, so they end here.
 		if err := p.resettle(cfg); err != nil {

@@ -105,6 +105,7 @@ func newOwner(cfg Config, s *Server) *owner {
 	o.performer = newPerformer(s)
 	if cfg.Journal != nil {
 		o.journal = newJournal(cfg.Journal, o.performer, cfg.Planted)
+		o.room = roomOf(cfg.Journal)
 	}
 	return o
 }

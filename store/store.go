@@ -132,6 +132,18 @@ type Reign interface {
 	Resign(ctx context.Context) error
 }
 
+// Limited is implemented by reigns whose store has a limit on its size, so that a server can refuse calls
+// before the store has to.
+type Limited interface {
+	// Capacity is how many bytes of snapshots, batches and values the server may write before it removes
+	// some; 0 where there is no limit.
+	Capacity() int64
+
+	// Full says why the store takes no writes at present, or nil. It does not wait. An Append meanwhile
+	// waits until there is room, the reign ends, or its context does.
+	Full() *FullError
+}
+
 // MaxValue is the largest value of a store that sets no limit of its own: what one message of a client
 // can carry (C-LIM-2).
 const MaxValue = 1<<31 - 1

@@ -33,6 +33,7 @@ type storeSettings struct {
 	name      string
 	dataDir   string
 	join      bool
+	quota     size // 0: the default
 	advertise string
 }
 
@@ -42,6 +43,7 @@ func (s *storeSettings) define(f *pflag.FlagSet) {
 	f.StringVar(&s.name, "name", "", "which of the peers this server is")
 	f.StringVar(&s.dataDir, "data-dir", "", "`folder` for this peer's part of the store")
 	f.BoolVar(&s.join, "join", false, "take the place of a peer that has lost its folder, see serry peers replace")
+	f.Var(&s.quota, "quota", "`size` to which the store of --peers may grow, or that an etcd has (default 4GiB for --peers, else what etcd says)")
 	f.StringVar(&s.advertise, "advertise", "", "`address` at which other hosts reach this server (default: its name among the peers, or of this host)")
 	f.DurationVar(&s.lease, "lease", 3*time.Second, "how long a leader may be silent before another takes its place")
 	s.defineEtcd(f)
@@ -62,13 +64,20 @@ const (
 	etcdPrefix  = "etcd:"
 )
 
+// leastQuota is the smallest size of a store that is of use.
+var leastQuota = size(32 << 20)
+
 // check says what is wrong with the flags.
 func (s *storeSettings) check(listen string) error {
 	dir, isFile := strings.CutPrefix(s.store, filePrefix)
 	endpoints, isEtcd := strings.CutPrefix(s.store, etcdPrefix)
 	switch {
+	case s.quota != 0 && s.quota < leastQuota:
+		return fmt.Errorf("--quota %s: want %s or more", s.quota.String(), leastQuota.String())
 	case s.peers != "":
 		return s.checkPeers(listen)
+	case s.quota != 0 && !isEtcd:
+		return errors.New("--quota is for servers with --peers or --store etcd:...")
 	case s.name != "" || s.dataDir != "" || s.join:
 		return errors.New("--name, --data-dir and --join are for servers with --peers")
 	case isFile && dir == "":
@@ -242,7 +251,7 @@ func verifyEndpoint(id *mtls.Identity, endpoints []string, cs tls.ConnectionStat
 
 func (s *settings) etcd(log *slog.Logger) etcd.Config {
 	return etcd.Config{
-		Prefix: s.prefix, LeaseTTL: s.lease, MaxValueBytes: s.limits["value-bytes"], Log: log,
+		Prefix: s.prefix, LeaseTTL: s.lease, MaxValueBytes: s.limits["value-bytes"], QuotaBytes: int64(s.quota), Log: log,
 	}
 }
 
@@ -252,7 +261,7 @@ func (s *settings) openPeer(ctx context.Context, l net.Listener, cfg server.Conf
 	if err != nil {
 		return nil, nil, err
 	}
-	mc := member.Config{Name: s.name, Peers: peers, Dir: s.dataDir, Join: s.join, Log: cfg.Log}
+	mc := member.Config{Name: s.name, Peers: peers, Dir: s.dataDir, Join: s.join, QuotaBytes: int64(s.quota), Log: cfg.Log}
 	if !s.tls.IsZero() {
 		mc.TLS = &member.TLS{Cert: s.tls.Cert, Key: s.tls.Key, CA: s.tls.CA}
 	}

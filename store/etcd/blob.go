@@ -301,7 +301,8 @@ func (r *reign) sweepBlobs(ctx context.Context, h head) error {
 	return nil
 }
 
-// compact drops etcd's own history, in which all that was removed is still there.
+// compact drops etcd's own history, in which all that was removed is still there, and waits until the member
+// that is asked has dropped it: then there is room for what comes next.
 func (r *reign) compact(ctx context.Context) error {
 	if !r.cfg.Compact {
 		return nil
@@ -311,7 +312,8 @@ func (r *reign) compact(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		if _, err := r.client.Compact(ctx, resp.Header.Revision); err != nil && !compacted(err) {
+		_, err = r.client.Compact(ctx, resp.Header.Revision, clientv3.WithCompactPhysical())
+		if err != nil && !compacted(err) {
 			return err
 		}
 		return nil

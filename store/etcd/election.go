@@ -86,7 +86,7 @@ func (s *service) campaign(ctx context.Context, who store.Candidate) (store.Reig
 		}
 		return nil, err
 	}
-	if !s.spawn(r.watch) {
+	if !s.spawn(r.watch) || !s.spawn(r.watchRoom) {
 		s.withdraw(c, store.ErrClosed)
 		return nil, store.ErrClosed
 	}
@@ -200,6 +200,8 @@ type reign struct {
 	blobs  blobs
 	failed atomic.Pointer[error] // of an Append, or nil
 
+	quota int64 // of etcd; set before the reign begins
+
 	next uint64 // number of the next batch; owned by the goroutine that appends
 }
 
@@ -237,9 +239,6 @@ func (r *reign) Term() uint64 { return uint64(r.term) }
 
 // Deposed is closed when the reign is known to be over.
 func (r *reign) Deposed() <-chan struct{} { return r.over }
-
-// MaxValue is the limit of the configuration.
-func (r *reign) MaxValue() int64 { return r.cfg.MaxValueBytes }
 
 // Resign removes the key of this reign and its lease.
 func (r *reign) Resign(ctx context.Context) error {

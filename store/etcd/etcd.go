@@ -58,6 +58,9 @@ type Config struct {
 	// PartBytes is how much one request carries, 1 MiB by default. It has to be below what etcd takes
 	// (--max-request-bytes, 1.5 MiB by default).
 	PartBytes int
+	// QuotaBytes is the size that etcd may grow to; 0 asks etcd for it. A service uses half of it at most
+	// (C-LIM-1).
+	QuotaBytes int64
 	// Compact says that this etcd keeps nothing but journals of serry: its history is dropped after each
 	// Save. Elsewhere, run etcd with --auto-compaction-retention.
 	Compact bool
@@ -81,7 +84,8 @@ type service struct {
 	client *clientv3.Client
 	own    bool // the client is ours to close
 
-	trouble trouble
+	trouble  trouble
+	shortage shortage
 
 	open  context.Context // ends when Close begins: nobody campaigns any more
 	close context.CancelCauseFunc
@@ -128,6 +132,7 @@ func Open(ctx context.Context, cfg Config) (store.Store, error) {
 		s.client, s.own = client, true
 	}
 	s.trouble.log, s.trouble.client = cfg.Log, s.client
+	s.shortage.log, s.shortage.fix = cfg.Log, fixOf(cfg)
 	s.open, s.close = context.WithCancelCause(context.Background())
 	s.ctx, s.stop = context.WithCancelCause(context.Background())
 	return s, nil
@@ -149,6 +154,15 @@ func dial(cfg Config) (*clientv3.Client, error) {
 		return nil, fmt.Errorf("store: etcd: %w", err)
 	}
 	return client, nil
+}
+
+// fixOf says what to do about an etcd that is full.
+func fixOf(cfg Config) string {
+	if cfg.Compact { // who compacts defragments, too
+		return "start every server again with a larger --quota"
+	}
+	return "compact its history (etcdctl compact REVISION), defragment every member (etcdctl defrag --cluster), " +
+		"give it more room (--quota-backend-bytes) if that is not enough, and clear the alarm (etcdctl alarm disarm)"
 }
 
 // Leader reads who leads.

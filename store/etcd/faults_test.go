@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -80,54 +79,6 @@ func TestLeaseEndsWhileWaiting(t *testing.T) {
 		t.Fatalf("Campaign() with a lease that was lost = %v", next)
 	}
 	conform.Append(t, next, "one")
-}
-
-// A quota that is reached is said, with what to do; nothing acknowledged is lost, and it goes on when
-// there is room.
-func TestQuota(t *testing.T) {
-	m, client := one(t, member.Config{QuotaBytes: 8 << 20})
-	cfg := etcd.Config{Client: client} // without Compact: old journals stay in etcd's history
-	a := open(t, cfg)
-	r := conform.Campaign(t, a, "a")
-	batch := conform.Bytes("batch", 400_000)
-	n, saved := 0, 0
-	var err error
-	for err == nil {
-		if err = r.Append(t.Context(), fmt.Appendf(nil, "%d %s", n, batch)); err != nil {
-			break
-		}
-		n++
-		if n%4 == 0 {
-			if err = r.Save(t.Context(), r.Mark(), fmt.Append(nil, n), nil); err == nil {
-				saved = n
-			}
-		}
-	}
-	full, ok := errors.AsType[*store.FullError](err)
-	if !ok || !strings.Contains(full.Fix, "etcdctl defrag") {
-		t.Fatalf("after %d batches: %v; want a FullError that says what to do", n, err)
-	}
-	if n < 8 {
-		t.Fatalf("full after %d batches", n)
-	}
-	if err := a.Close(); err != nil {
-		t.Fatalf("Close() = %v", err)
-	}
-	if _, err := open(t, cfg).Campaign(t.Context(), store.Candidate{}); err == nil || !errors.As(err, &full) {
-		t.Errorf("Campaign() while it is full = %v; want a FullError", err)
-	}
-	if err := m.Reclaim(t.Context()); err != nil {
-		t.Fatalf("Reclaim() = %v", err)
-	}
-	r = conform.Campaign(t, open(t, cfg), "b")
-	l := conform.Load(t, r)
-	if l.Snapshot != fmt.Sprint(saved) && l.Snapshot != fmt.Sprint(n) {
-		t.Errorf("the snapshot covers %s; want %d", l.Snapshot, saved)
-	}
-	if l.Snapshot == fmt.Sprint(saved) && len(l.Batches) < n-saved {
-		t.Errorf("%d batches after the snapshot; want %d", len(l.Batches), n-saved)
-	}
-	conform.Append(t, r, "goes on")
 }
 
 // A watch that asks for what etcd has dropped from its history looks again, instead of for ever.

@@ -24,8 +24,8 @@ import (
 // never is more requests than a test makes.
 const never = math.MaxInt32
 
-// A server is one server of a service, whose way to etcd has faults.
-type server struct {
+// A writer is one server of a service, whose way to etcd has faults.
+type writer struct {
 	link   *faultyetcd.Link
 	client *clientv3.Client
 	store  store.Store
@@ -47,9 +47,9 @@ func newFleet(t *testing.T, prefix string, cfg member.Config) fleet {
 }
 
 // lead starts a server that leads. Its faults begin then.
-func (f fleet) lead(t *testing.T, plan faultyetcd.Plan) *server {
+func (f fleet) lead(t *testing.T, plan faultyetcd.Plan) *writer {
 	t.Helper()
-	s := &server{link: faultyetcd.New(plan)}
+	s := &writer{link: faultyetcd.New(plan)}
 	var err error
 	if s.client, err = s.link.Dial(f.socket); err != nil {
 		t.Fatal(err)
@@ -63,7 +63,7 @@ func (f fleet) lead(t *testing.T, plan faultyetcd.Plan) *server {
 }
 
 // replace ends a server without a word, and lets another lead, whose way to etcd has no faults.
-func (f fleet) replace(t *testing.T, s *server) *server {
+func (f fleet) replace(t *testing.T, s *writer) *writer {
 	t.Helper()
 	s.link.Crash()
 	etcd.Kill(s.store)
@@ -184,7 +184,7 @@ func TestLateWrites(t *testing.T) {
 }
 
 // late runs a history in which one write is late, and looks at what is left of it.
-func (f fleet) late(t *testing.T, s *server, what *string) {
+func (f fleet) late(t *testing.T, s *writer, what *string) {
 	t.Helper()
 	m := newModel()
 	if err := m.history(t.Context(), s.reign); err != nil {

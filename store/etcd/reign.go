@@ -83,6 +83,9 @@ func (r *reign) begin(ctx context.Context) error {
 		return err
 	}
 	r.next = e.last + 1
+	if err := r.learnQuota(ctx); err != nil {
+		return err
+	}
 	if !e.formatted {
 		if _, err = r.write(ctx, nil, clientv3.OpPut(r.key("format"), format)); err != nil {
 			return err

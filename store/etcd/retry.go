@@ -9,8 +9,6 @@ import (
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
-
-	"github.com/serry-dev/serry/store"
 )
 
 const (
@@ -32,12 +30,13 @@ const (
 func (s *service) retry(ctx context.Context, do func(context.Context) error) error {
 	pauseFor, patience := shortestPause, firstAttempt
 	var last error
+	full := false // etcd had no room for this request
 	for {
 		if s.ctx.Err() != nil {
 			return context.Cause(s.ctx)
 		}
 		if ctx.Err() != nil {
-			return s.trouble.explain(context.Cause(ctx), last)
+			return s.gaveUp(context.Cause(ctx), full, last)
 		}
 		attempt, cancel := context.WithTimeout(ctx, patience)
 		stop := context.AfterFunc(s.ctx, cancel)
@@ -46,15 +45,32 @@ func (s *service) retry(ctx context.Context, do func(context.Context) error) err
 		cancel()
 		if err == nil || !passing(err) {
 			s.trouble.passed()
+			if full && err == nil {
+				s.shortage.end()
+			}
 			return s.explain(err)
 		}
-		if ctx.Err() == nil && s.ctx.Err() == nil { // else it was we who gave up
+		switch {
+		case ctx.Err() != nil || s.ctx.Err() != nil: // it was the caller that gave up
+		case noSpace(err):
+			s.trouble.passed()
+			s.shortage.begin(rpctypes.Error(err))
+			full, last = true, nil
+		default:
 			s.trouble.failed(err)
 			last = err
 		}
 		pause(ctx, pauseFor)
 		pauseFor, patience = min(2*pauseFor, longestPause), min(2*patience, lastAttempt)
 	}
+}
+
+// gaveUp is the end of a wait, with the reason why there was no answer, if that is known.
+func (s *service) gaveUp(cause error, full bool, last error) error {
+	if why := s.shortage.now(); full && last == nil && why != nil {
+		return fmt.Errorf("%w: %w", cause, why)
+	}
+	return s.trouble.explain(cause, last)
 }
 
 // pause waits, or until ctx ends.
@@ -87,7 +103,7 @@ func passing(err error) bool {
 	case codes.Unavailable, codes.DeadlineExceeded, codes.Canceled:
 		return true
 	case codes.ResourceExhausted:
-		return errors.Is(rpctypes.Error(err), rpctypes.ErrTooManyRequests)
+		return noSpace(err) || errors.Is(rpctypes.Error(err), rpctypes.ErrTooManyRequests)
 	}
 	return false
 }
@@ -99,13 +115,6 @@ func (s *service) explain(err error) error {
 	switch {
 	case err == nil:
 		return nil
-	case errors.Is(rpctypes.Error(err), rpctypes.ErrNoSpace):
-		fix := "compact its history (etcdctl compact REVISION), defragment every member (etcdctl defrag --cluster), " +
-			"give it more room (--quota-backend-bytes) if that is not enough, and clear the alarm (etcdctl alarm disarm)"
-		if s.cfg.Compact { // who compacts defragments, too
-			fix = "start every member again with a larger quota"
-		}
-		return &store.FullError{What: "the etcd database", Fix: fix, Err: err}
 	case errors.Is(rpctypes.Error(err), rpctypes.ErrRequestTooLarge):
 		return fmt.Errorf("store: etcd takes only smaller requests than its default; raise its --max-request-bytes: %w", err)
 	case code(err) == codes.Unknown:

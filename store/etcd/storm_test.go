@@ -19,7 +19,7 @@ import (
 
 var (
 	stormSeed  = flag.Uint64("etcd.seed", 0, "the first seed of TestStorm")
-	stormSeeds = flag.Int("etcd.seeds", 30, "how many seeds TestStorm tries")
+	stormSeeds = flag.Int("etcd.seeds", 20, "how many seeds TestStorm tries")
 )
 
 // A storm is servers, one after the other, that write to one journal over links with faults, and a model
@@ -29,8 +29,8 @@ type storm struct {
 	model *model
 	rnd   *rand.Rand
 	rates faultyetcd.Rates
-	now   *server
-	gone  []*server // whose late requests may still arrive
+	now   *writer
+	gone  []*writer // whose late requests may still arrive
 	made  int       // names so far
 }
 
@@ -43,7 +43,7 @@ func TestStorm(t *testing.T) {
 		f.prefix = fmt.Sprintf("/storm/%d/", seed)
 		s := &storm{
 			fleet: f, model: newModel(), rnd: rand.New(rand.NewPCG(seed, 1)),
-			rates: faultyetcd.Rates{Slow: 5, Lost: 15, NoReply: 25, Late: 40, Twice: 40, Compact: 5, Crash: 15},
+			rates: faultyetcd.Rates{Slow: 5, Lost: 15, NoReply: 25, Late: 40, Twice: 40, NoSpace: 15, FullDone: 15, Compact: 5, Crash: 15},
 		}
 		s.now = s.lead(t, nil)
 		s.now.link.Plan(faultyetcd.Seeded(seed, s.rates))

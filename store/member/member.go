@@ -7,7 +7,8 @@
 // as if nothing had happened, because it has forgotten what it promised the others: see [Replace].
 //
 // The member looks after itself: the leader of the journal drops history after each snapshot, and every
-// member returns free space to the disk when most of its database is free.
+// member returns free space to the disk when there is much of it, one member at a time, because a member
+// stands still meanwhile.
 //
 // Other members connect to its peer address, over TLS with certificates of both sides where [Config.TLS]
 // names them; without, whoever reaches the address can read and write the journal. For etcdctl there is
@@ -29,6 +30,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"time"
 
 	"go.etcd.io/etcd/client/pkg/v3/transport"
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -89,6 +91,11 @@ type Member struct {
 	quota   int64
 	peerTLS transport.TLSInfo
 	log     *slog.Logger
+
+	tending   sync.Mutex // held while the member looks after its database
+	fullSince time.Time  // when it found its quota reached, or zero; guarded by tending
+
+	warned time.Time // when upkeep last told of trouble, or zero; owned by Start, then by upkeep
 
 	stop context.CancelFunc
 	work sync.WaitGroup
@@ -199,7 +206,7 @@ func peers(ec *embed.Config, cfg Config) error {
 
 // Open makes a store of the cluster, by way of this member. cfg says nothing of how to reach it.
 func (m *Member) Open(ctx context.Context, cfg etcd.Config) (store.Store, error) {
-	cfg.Endpoints, cfg.TLS, cfg.Client, cfg.Compact = nil, nil, m.client, true
+	cfg.Endpoints, cfg.TLS, cfg.Client, cfg.Compact, cfg.QuotaBytes = nil, nil, m.client, true, m.quota
 	st, err := etcd.Open(ctx, cfg)
 	if err != nil {
 		return nil, err

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"go.etcd.io/etcd/api/v3/etcdserverpb"
@@ -11,8 +12,20 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
-// upkeepInterval is how often a member looks at its database.
-const upkeepInterval = 10 * time.Second
+const (
+	// upkeepInterval is how often a member looks at its database. That costs no request.
+	upkeepInterval = time.Second
+
+	// turnKey is the key of the member that defragments its database. It lives as long as its lease.
+	turnKey = "/serry-upkeep/defragments"
+
+	// turnTTL is how long the turn of a member that died lasts.
+	turnTTL = 30 * time.Second
+
+	// turnPatience is how long a member whose quota is reached waits for others to which that happened,
+	// too, and whose turn comes first.
+	turnPatience = time.Minute
+)
 
 // upkeep keeps the database small, until ctx ends.
 func (m *Member) upkeep(ctx context.Context) {
@@ -28,48 +41,102 @@ func (m *Member) upkeep(ctx context.Context) {
 	}
 }
 
+// tendOrWarn logs the same trouble once in a while only.
 func (m *Member) tendOrWarn(ctx context.Context) {
-	if err := m.tend(ctx); err != nil && ctx.Err() == nil {
+	err := m.tend(ctx)
+	if err == nil || ctx.Err() != nil {
+		return
+	}
+	if now := time.Now(); now.Sub(m.warned) >= 10*upkeepInterval {
+		m.warned = now
 		m.log.Warn("upkeep of the etcd member", "err", err)
 	}
 }
 
-// tend returns free space to the disk once the database has used half of its quota and most of that is
-// free; and makes room at once when the quota is reached.
+// tend returns free space to the disk when there is much of it, and makes room at once when the quota is
+// reached.
 func (m *Member) tend(ctx context.Context) error {
-	full, err := m.full(ctx)
-	if err != nil {
-		return err
+	m.tending.Lock()
+	defer m.tending.Unlock()
+	if full := m.full(); slices.Contains(full, uint64(m.etcd.Server.MemberID())) {
+		return m.reclaimInTurn(ctx, full)
 	}
-	if full {
-		return m.Reclaim(ctx)
-	}
+	m.fullSince = time.Time{}
 	size, used := m.etcd.Server.Backend().Size(), m.etcd.Server.Backend().SizeInUse()
-	if size > m.quota/2 && used < size/2 {
-		m.log.Info("defragmenting the etcd member", "bytes", size, "used", used)
-		return m.etcd.Server.Backend().Defrag()
+	if !worthDefragmenting(size, used, m.quota) {
+		return nil
 	}
-	return nil
+	return m.inTurn(ctx, func() error {
+		m.log.Info("defragmenting the etcd member", "bytes", size, "used", used)
+		return m.defragment()
+	})
 }
 
-// full says whether this member has raised the alarm that its quota is reached: then the whole cluster
-// takes no more writes.
-func (m *Member) full(ctx context.Context) (bool, error) {
-	alarms, err := m.client.AlarmList(ctx)
-	if err != nil {
-		return false, err
-	}
-	for _, a := range alarms.Alarms {
-		if a.Alarm == etcdserverpb.AlarmType_NOSPACE && a.MemberID == uint64(m.etcd.Server.MemberID()) {
-			return true, nil
+// worthDefragmenting says whether a database should return its free space. etcd counts the size of the file
+// against the quota, free space included, so a file that nears its quota is worth it for less.
+func worthDefragmenting(size, used, quota int64) bool {
+	return size > quota/2 && used < size/2 || size > quota-quota/4 && size-used > quota/8
+}
+
+// full are the members that have raised the alarm that their quota is reached, in order: while there is one
+// the whole cluster takes no writes.
+func (m *Member) full() (ids []uint64) {
+	for _, a := range m.etcd.Server.Alarms() {
+		if a.Alarm == etcdserverpb.AlarmType_NOSPACE {
+			ids = append(ids, a.MemberID)
 		}
 	}
-	return false, nil
+	slices.Sort(ids)
+	return ids
+}
+
+// inTurn does what makes a member stand still, unless another member is at it: then it is left for a later
+// look. Members that all stand still are no majority.
+func (m *Member) inTurn(ctx context.Context, do func() error) error {
+	lease, err := m.client.Grant(ctx, int64(turnTTL.Seconds()))
+	if err != nil {
+		return fmt.Errorf("member: %w", err)
+	}
+	held, release := context.WithCancel(ctx)
+	defer release()
+	if _, err := m.client.KeepAlive(held, lease.ID); err != nil {
+		return fmt.Errorf("member: %w", err)
+	}
+	defer func() { // with the key; or the lease ends by itself
+		_, _ = m.client.Revoke(context.WithoutCancel(ctx), lease.ID)
+	}()
+	answer, err := m.client.Txn(ctx).If(clientv3.Compare(clientv3.CreateRevision(turnKey), "=", 0)).
+		Then(clientv3.OpPut(turnKey, m.etcd.Server.Cfg.Name, clientv3.WithLease(lease.ID))).Commit()
+	if err != nil {
+		return fmt.Errorf("member: %w", err)
+	}
+	if !answer.Succeeded {
+		return nil
+	}
+	return do()
+}
+
+// reclaimInTurn makes room on a member whose quota is reached. etcd takes no key now that could say whose
+// turn it is, so the members that are full take turns in the order of their ids, each clearing its alarm
+// when it is done. One that does not come to its turn is not waited for for ever.
+func (m *Member) reclaimInTurn(ctx context.Context, full []uint64) error {
+	if m.fullSince.IsZero() {
+		m.fullSince = time.Now()
+	}
+	first := full[0] == uint64(m.etcd.Server.MemberID())
+	turn, err := m.client.Get(ctx, turnKey, clientv3.WithCountOnly())
+	if err != nil {
+		return fmt.Errorf("member: %w", err)
+	}
+	if (!first || turn.Count > 0) && time.Since(m.fullSince) < turnPatience {
+		return nil
+	}
+	return m.Reclaim(ctx)
 }
 
 // Reclaim drops the history of the cluster, returns the free space of this member to the disk, and
 // clears its alarm if that has made room. A member does so by itself some seconds after its quota was
-// reached; other members on which it was reached do the same.
+// reached; other members on which it was reached do the same, one after the other.
 func (m *Member) Reclaim(ctx context.Context) error {
 	resp, err := m.client.Get(ctx, "serry", clientv3.WithCountOnly())
 	if err != nil {
@@ -79,8 +146,8 @@ func (m *Member) Reclaim(ctx context.Context) error {
 	if err != nil && !errors.Is(rpctypes.Error(err), rpctypes.ErrCompacted) {
 		return fmt.Errorf("member: compact: %w", err)
 	}
-	if err := m.etcd.Server.Backend().Defrag(); err != nil {
-		return fmt.Errorf("member: defragment: %w", err)
+	if err := m.defragment(); err != nil {
+		return err
 	}
 	if size := m.etcd.Server.Backend().Size(); size >= m.quota {
 		return fmt.Errorf("member: the journal needs %d bytes, and the quota is %d; raise it", size, m.quota)
@@ -90,6 +157,14 @@ func (m *Member) Reclaim(ctx context.Context) error {
 	})
 	if err != nil {
 		return fmt.Errorf("member: clear the alarm: %w", err)
+	}
+	return nil
+}
+
+// defragment returns free space to the disk. The member stands still for that long.
+func (m *Member) defragment() error {
+	if err := m.etcd.Server.Backend().Defrag(); err != nil {
+		return fmt.Errorf("member: defragment: %w", err)
 	}
 	return nil
 }

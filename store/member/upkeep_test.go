@@ -2,10 +2,14 @@ package member_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"runtime"
 	"strings"
 	"testing"
 	"time"
+
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 
 	"github.com/serry-dev/serry/store"
 	"github.com/serry-dev/serry/store/etcd"
@@ -55,21 +59,23 @@ func TestUpkeep(t *testing.T) {
 	}
 }
 
-// A journal that has outgrown its quota is found whole by a member with a larger one.
+// A journal that has outgrown its quota waits, and is found whole by a member with a larger one.
 func TestLargerQuota(t *testing.T) {
+	t.Attr("clause", "C-LIM-1")
 	cfg := member.Config{Name: "a", Peers: map[string]string{"a": reserve(t, 1)[0]}, Dir: folder(t), QuotaBytes: 6 << 20}
 	m, st := start(t, cfg)
 	r := conform.Campaign(t, st, "a")
+	ctx, giveUp := context.WithCancelCause(t.Context())
+	defer giveUp(nil)
+	stopped := errors.New("stopped")
+	context.AfterFunc(full(t, r), func() { giveUp(stopped) })
 	n := 0
 	var err error
 	for ; err == nil; n++ {
-		err = r.Append(t.Context(), conform.Bytes(fmt.Sprint(n), 500_000))
+		err = r.Append(ctx, conform.Bytes(fmt.Sprint(n), 500_000))
 	}
-	if !strings.Contains(err.Error(), "is full") {
-		t.Fatalf("Append() = %v; want that it is full", err)
-	}
-	if !strings.Contains(err.Error(), "larger quota") {
-		t.Errorf("Append() = %v; want what to do, too", err)
+	if !errors.Is(err, stopped) || !strings.Contains(err.Error(), "is full") || !strings.Contains(err.Error(), "--quota") {
+		t.Fatalf("Append() = %v; want to wait, and to hear when it is given up why, and what to do", err)
 	}
 	st.Close()
 	if err := m.Close(); err != nil {
@@ -82,4 +88,19 @@ func TestLargerQuota(t *testing.T) {
 		t.Errorf("Load() finds %d batches; want %d", len(l.Batches), n-1)
 	}
 	conform.Append(t, r, "goes on")
+}
+
+// full ends when a reign says that its store is full because etcd has refused a write.
+func full(t *testing.T, r store.Reign) context.Context {
+	ctx, done := context.WithCancel(t.Context())
+	go func() {
+		defer done()
+		for ctx.Err() == nil {
+			if err := r.(store.Limited).Full(); err != nil && errors.Is(err, rpctypes.ErrNoSpace) {
+				return
+			}
+			runtime.Gosched()
+		}
+	}()
+	return ctx
 }

@@ -1,0 +1,122 @@
+package server
+
+import (
+	"fmt"
+
+	"github.com/serry-dev/serry"
+	"github.com/serry-dev/serry/coord"
+	"github.com/serry-dev/serry/store"
+)
+
+// A room is the space in a store of limited size (C-LIM-1). A store that is full takes no record at all,
+// not even that a task has died, so the service must not fill it. The owner knows what it has written: the
+// snapshot, the records since, and the values aside. A call that would store more is refused if what is
+// there and another snapshot of it would not fit. Deletes, registrations, barriers and whatever the server
+// itself finds out go on: they have the rest of the store, which callers cannot fill.
+type room struct {
+	store.Limited       // or nil: the store has no limit
+	capacity      int64 // bytes
+}
+
+func roomOf(r store.Reign) room {
+	if l, ok := r.(store.Limited); ok && l.Capacity() > 0 {
+		return room{l, l.Capacity()}
+	}
+	return room{}
+}
+
+const (
+	// roomLimit is what callers are told is full.
+	roomLimit = "room in the store for keys, journal and snapshots (delete keys, or raise the quota with serry serve --quota)"
+
+	// vitalRoom is which part of the capacity is left to calls other than those that store values.
+	vitalRoom = 4
+
+	// worthRoom is which part of the capacity a snapshot must free, at least, to be made because there is
+	// little room.
+	worthRoom = 16
+)
+
+// held is how many bytes the store holds. While a snapshot is being saved, that is both the new one and what
+// it replaces.
+func (g *growth) held(saving bool) int64 {
+	n := int64(g.base+g.bytes) + g.kept + g.values + g.stale
+	if saving {
+		n += g.replaced
+	}
+	return n
+}
+
+// needed is how many bytes the store has to hold, now or when the next snapshot is saved.
+func (g *growth) needed(saving bool) int64 {
+	return max(g.held(saving), g.held(false)+int64(g.base+g.bytes))
+}
+
+// freed is how many bytes the store would hold less after a snapshot. live is the size of all keys and
+// values.
+func (g *growth) freed(live int64) int64 {
+	return int64(g.bytes) + g.values + g.stale - (live - g.live)
+}
+
+// scarce says whether a snapshot should be saved because there is little room, and it would make some.
+func (o *owner) scarce() bool {
+	return o.room.Limited != nil && o.size.needed(o.journal.saving.Load()) > o.room.capacity/2 &&
+		o.size.freed(o.machine.StoreBytes()) > o.room.capacity/worthRoom
+}
+
+// refuses says why the store has no room for a call, or nil. A call that was taken before is not refused: it
+// may have had its effect, and its sender must hear of that (C-REQ-2).
+func (o *owner) refuses(it *item, c coord.Call) error {
+	if o.room.Limited == nil {
+		return nil
+	}
+	limit := o.room.capacity
+	size, stores := stored(it.event)
+	switch {
+	case stores:
+	case it.vital || !grows(it.event):
+		return nil
+	default:
+		limit += limit / vitalRoom
+	}
+	full := o.room.Full()
+	if short := o.size.needed(o.journal.saving.Load())+size > limit; !short && (full == nil || !stores) || o.machine.Taken(c) {
+		return nil
+	}
+	if full != nil {
+		return &serry.LimitError{Limit: fmt.Sprintf("%s is full (%s); its room for the service", full.What, full.Fix), Max: o.room.capacity}
+	}
+	return &serry.LimitError{Limit: roomLimit, Max: limit}
+}
+
+// stored is how much room a call that stores a value takes: a small value is in the journal and in the next
+// snapshot, a large one is there once.
+func stored(ev coord.Event) (bytes int64, stores bool) {
+	var n int
+	switch ev := ev.(type) {
+	case coord.InsertKeyValue:
+		n = len(ev.Key) + len(ev.Value)
+	case coord.SwapKeyValue:
+		if ev.New == nil { // it deletes the key
+			return 0, false
+		}
+		n = len(ev.Key) + len(ev.New)
+	case coord.IncrementKeyValue:
+		n = len(ev.Key)
+	default:
+		return 0, false
+	}
+	if n > coord.AsideBytes {
+		return int64(n), true
+	}
+	return int64(2 * n), true
+}
+
+// grows says whether a call of another kind leaves something in the machine that can amount to much.
+func grows(ev coord.Event) bool {
+	switch ev.(type) {
+	case coord.Barrier, coord.WaitForAllTasks, coord.GetAliveTasks, coord.ReportError:
+		return true
+	}
+	return false
+}

@@ -1,0 +1,145 @@
+package server_test
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"google.golang.org/grpc/codes"
+
+	"github.com/serry-dev/serry/internal/lab"
+	"github.com/serry-dev/serry/server"
+	"github.com/serry-dev/serry/store"
+	"github.com/serry-dev/serry/wire/xlapb"
+)
+
+// A smallReign is the reign of a store with little room.
+type smallReign struct {
+	store.Reign
+	capacity int64
+	full     atomic.Pointer[store.FullError]
+}
+
+func (r *smallReign) Capacity() int64        { return r.capacity }
+func (r *smallReign) Full() *store.FullError { return r.full.Load() }
+
+// serveSmall serves one task on a store with room for a million bytes.
+func serveSmall(t *testing.T, fault func(store.Op) error) (*task, *smallReign, *lab.Lab) {
+	t.Helper()
+	cfg, _ := lead(t, store.NewShared(store.SharedConfig{Fault: fault}), cluster(1))
+	r := &smallReign{Reign: cfg.Journal, capacity: 1_000_000}
+	cfg.Journal, cfg.SnapshotBytes = r, server.DefaultSnapshotBytes
+	l := lab.Serve(t, cfg)
+	return fleet(t, l, 1, 100)[0], r, l
+}
+
+func (k *task) store(t *testing.T, key string, value []byte) error {
+	t.Helper()
+	_, err := k.InsertKeyValue(t.Context(), &xlapb.InsertKeyValueRequest{
+		Incarnations: k.who(), AllowOverwrite: true, Kv: &xlapb.KeyValueEntry{Key: key, Value: value},
+	})
+	return err
+}
+
+func TestStoreWithoutRoom(t *testing.T) {
+	lab.Clause(t, "C-LIM-1", "NEW-62")
+	for name, size := range map[string]int{"in the journal": 10_000, "aside": 100_000} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				k, _, l := serveSmall(t, nil)
+				var err error
+				stored := 0
+				for ; err == nil; stored++ {
+					err = k.store(t, fmt.Sprint("dir/", stored), bytes.Repeat([]byte{byte(stored)}, size))
+				}
+				wantLimit(t, "InsertKeyValue", err, "room in the store")
+				if total := stored * size; total < 400_000 || total > 1_000_000 {
+					t.Errorf("%d bytes were stored in a store for 1,000,000; want most of the half of it, or of all", total)
+				}
+				if err := k.tryGet(t.Context(), "dir/0"); err != nil {
+					t.Errorf("TryGetKeyValue() = %v; want OK", err)
+				}
+				if err := k.barrier(t.Context(), "b", 0); err != nil {
+					t.Errorf("Barrier() = %v; want OK", err)
+				}
+				if _, err := k.DeleteKeyValue(t.Context(), &xlapb.DeleteKeyValueRequest{Key: "dir", IsDirectory: true}); err != nil {
+					t.Errorf("DeleteKeyValue() = %v; want OK", err)
+				}
+				time.Sleep(time.Second) // the snapshots without these keys are saved
+				if err := k.store(t, "k", make([]byte, size)); err != nil {
+					t.Errorf("InsertKeyValue() after the others were deleted = %v; want OK", err)
+				}
+				served(t, k)
+				select {
+				case <-l.Done():
+					t.Errorf("the service has ended: %v", l.Err())
+				default:
+				}
+			})
+		})
+	}
+}
+
+// Values that replace each other leave garbage until a snapshot is saved; that comes in time.
+func TestRoomIsMadeInTime(t *testing.T) {
+	lab.Clause(t, "C-LIM-1", "C-LOG-4")
+	for name, size := range map[string]int{"in the journal": 10_000, "aside": 100_000} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				k, _, _ := serveSmall(t, nil)
+				for i := range 300 {
+					if err := k.store(t, "k", bytes.Repeat([]byte{byte(i)}, size)); err != nil {
+						t.Fatalf("InsertKeyValue(%d) = %v; want OK", i, err)
+					}
+					synctest.Wait() // for a snapshot that is being saved
+				}
+			})
+		})
+	}
+}
+
+// A store that takes no writes keeps what must be written waiting. Callers that would store something are
+// told at once.
+func TestFullStore(t *testing.T) {
+	lab.Clause(t, "C-LIM-1", "C-LOG-2")
+	synctest.Test(t, func(t *testing.T) {
+		var r *smallReign
+		k, r, l := serveSmall(t, func(op store.Op) error {
+			for op.Action == store.OpAppend && r != nil && r.full.Load() != nil {
+				time.Sleep(time.Second)
+			}
+			return nil
+		})
+		if err := k.store(t, "k", []byte("v")); err != nil {
+			t.Fatalf("InsertKeyValue() = %v", err)
+		}
+		r.full.Store(&store.FullError{What: "the etcd database", Fix: "make room", Err: errors.New("no space")})
+		wantLimit(t, "InsertKeyValue", k.store(t, "other", []byte("v")), "the etcd database is full (make room)")
+		if err := k.tryGet(t.Context(), "k"); err != nil {
+			t.Errorf("TryGetKeyValue() = %v; want OK: nothing is to be written for it", err)
+		}
+		met := make(chan error, 1)
+		go func() { met <- k.barrier(t.Context(), "b", 0) }()
+		time.Sleep(time.Minute)
+		select {
+		case err := <-met:
+			t.Errorf("Barrier() = %v, although the journal does not have it", err)
+		case <-l.Done():
+			t.Fatalf("the service has ended: %v", l.Err())
+		default:
+		}
+		wantLimit(t, "InsertKeyValue behind a barrier that waits", k.store(t, "other", []byte("v")), "the etcd database is full (make room)")
+		if err := k.beat(t.Context()); err != nil {
+			t.Errorf("Heartbeat() = %v; want OK", err)
+		}
+		r.full.Store(nil)
+		if err := <-met; err != nil {
+			t.Errorf("Barrier() = %v, although there is room", err)
+		}
+		wantCode(t, "InsertKeyValue", k.store(t, "other", []byte("v")), codes.OK)
+	})
+}
