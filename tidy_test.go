@@ -41,6 +41,7 @@ var pure = map[string]struct{ context bool }{
 	"topo/remap":            {},
 	"mesh":                  {},
 	"diagnose":              {},
+	"export":                {context: true},
 	"internal/schedule":     {},
 	"preempt/internal/pact": {},
 }

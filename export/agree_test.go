@@ -1,0 +1,105 @@
+package export_test
+
+import (
+	"errors"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/serry-dev/serry"
+	"github.com/serry-dev/serry/client"
+	"github.com/serry-dev/serry/coord"
+	"github.com/serry-dev/serry/export"
+	"github.com/serry-dev/serry/internal/lab"
+	"github.com/serry-dev/serry/mesh"
+	"github.com/serry-dev/serry/server"
+)
+
+// boundTo is one program, bound to devices in the given order.
+func boundTo(t *testing.T, devices ...int) *export.Bound {
+	t.Helper()
+	m := &export.Manifest{
+		Format: export.Format, Function: "step", NumDevices: len(devices),
+		Program: export.Program{MIME: export.MIMEStableHLO, SHA256: "aa"},
+		Meshes:  []export.Mesh{{ID: "m0", Names: []string{"data"}, Sizes: []int{len(devices)}}},
+		Shardings: []export.Sharding{
+			{ID: "s0", Mesh: "m0", Spec: []export.Axes{{"data"}}},
+		},
+		Inputs: []export.Value{{Name: "x", DType: "f32", Shape: []export.Size{"66"}, Sharding: "s0"}},
+	}
+	list := make([]mesh.Device, len(devices))
+	for i, id := range devices {
+		list[i] = mesh.Device{ID: serry.DeviceID(id), Task: mesh.Task(id), Slice: mesh.NoSlice}
+	}
+	on, err := mesh.New(list, mesh.Axis{Name: "data", Size: len(list)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	b, err := export.Bind(m, []export.Supplied{{Mesh: on}}, export.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b
+}
+
+func TestAgree(t *testing.T) {
+	lab.Clause(t, "TC-EXP-18", "P-EXP-6")
+	for name, c := range map[string]struct {
+		bound []*export.Bound
+		want  bool
+	}{
+		"same":        {[]*export.Bound{boundTo(t, 0, 1, 2), boundTo(t, 0, 1, 2), boundTo(t, 0, 1, 2)}, true},
+		"other order": {[]*export.Bound{boundTo(t, 0, 1, 2), boundTo(t, 0, 1, 2), boundTo(t, 2, 1, 0)}, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				for i, err := range agree(t, c.bound) {
+					if c.want {
+						if err != nil {
+							t.Errorf("task %d: Agree() = %v; want nil", i, err)
+						}
+						continue
+					}
+					other, ok := errors.AsType[*export.DisagreeError](err)
+					if !ok || !errors.Is(err, export.ErrDisagree) || other.First.What != "mesh m0" {
+						t.Errorf("task %d: Agree() = %v; want a DisagreeError about mesh m0", i, err)
+					} else if other.Task.Index == i {
+						t.Errorf("task %d: Agree() names %v; want another task", i, other.Task)
+					}
+				}
+			})
+		})
+	}
+}
+
+// agree lets every task of a job check its bound program.
+func agree(t *testing.T, bound []*export.Bound) []error {
+	t.Helper()
+	l := lab.Serve(t, server.Config{Cluster: coord.Config{
+		Jobs: []coord.Job{{Name: "worker", Tasks: len(bound)}}, HeartbeatTimeout: time.Hour,
+	}})
+	members := make([]*client.Member, len(bound))
+	for i := range members {
+		m, err := client.Join(t.Context(), client.Config{
+			Transport: l.Line(t, client.DialOptions{}), Task: serry.TaskID{Job: "worker", Index: i}, HeartbeatTimeout: time.Hour,
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { m.Close() })
+		members[i] = m
+	}
+	var tasks errgroup.Group
+	out := make([]error, len(bound))
+	for i, m := range members {
+		tasks.Go(func() error {
+			out[i] = export.Agree(t.Context(), m, m.KV(), "step", bound[i])
+			return nil
+		})
+	}
+	_ = tasks.Wait() // its errors are in out
+	return slices.Clone(out)
+}

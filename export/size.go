@@ -1,0 +1,353 @@
+package export
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math/bits"
+	"strconv"
+	"strings"
+)
+
+// A Size is the extent of one dimension: a number, or an expression over symbols such as "b" or
+// "2*b + 1", as JAX writes symbolic shapes. In JSON it is a number or a string.
+type Size string
+
+// SizeOf is the Size of a known number.
+func SizeOf(n int) Size { return Size(strconv.Itoa(n)) }
+
+// Number gives the extent if it is a known number.
+func (s Size) Number() (int, bool) {
+	n, err := strconv.Atoi(string(s))
+	return n, err == nil && n >= 0
+}
+
+// MarshalJSON writes a number where the size is known.
+func (s Size) MarshalJSON() ([]byte, error) {
+	if n, ok := s.Number(); ok {
+		return json.Marshal(n)
+	}
+	return json.Marshal(string(s))
+}
+
+// UnmarshalJSON reads a number or an expression.
+func (s *Size) UnmarshalJSON(data []byte) error {
+	var n int
+	if json.Unmarshal(data, &n) == nil {
+		*s = SizeOf(n)
+		return nil
+	}
+	var text string
+	if err := json.Unmarshal(data, &text); err != nil {
+		return errors.New("shape: want a number or an expression for each dimension")
+	}
+	*s = Size(text)
+	return nil
+}
+
+// maxExpression bounds the text of a symbolic size; those of real programs have a few dozen bytes.
+const maxExpression = 4096
+
+// An expression is a symbolic size that was parsed.
+type expression func(symbols map[string]int) (int, error)
+
+// errOverflow is the error of arithmetic that does not fit an int.
+var errOverflow = errors.New("the size is too large for this machine")
+
+// An UnsetError says that an expression needs a symbol that has no value.
+type UnsetError struct{ Symbol string }
+
+func (e *UnsetError) Error() string { return fmt.Sprintf("symbol %q has no value", e.Symbol) }
+
+// parse reads the expression.
+func (s Size) parse() (expression, error) {
+	if n, ok := s.Number(); ok {
+		return constant(n), nil
+	}
+	if len(s) > maxExpression {
+		return nil, fmt.Errorf("an expression of %d bytes, at most %d are read", len(s), maxExpression)
+	}
+	p := &sizeParser{text: string(s)}
+	e, err := p.sum()
+	if err == nil && p.peek() != 0 {
+		err = p.fail("an operator or the end")
+	}
+	if err != nil {
+		return nil, fmt.Errorf("size %q: %w", s, err)
+	}
+	return e, nil
+}
+
+// eval computes the size. It fails with an [UnsetError] if a symbol is missing.
+func (s Size) eval(symbols map[string]int) (int, error) {
+	e, err := s.parse()
+	if err != nil {
+		return 0, err
+	}
+	n, err := e(symbols)
+	if err == nil && n < 0 {
+		err = fmt.Errorf("it is %d", n)
+	}
+	if err != nil {
+		return 0, fmt.Errorf("size %q: %w", s, err)
+	}
+	return n, nil
+}
+
+// symbol gives the name if the size is one symbol and nothing else.
+func (s Size) symbol() (string, bool) {
+	p := &sizeParser{text: string(s)}
+	name := p.word()
+	return name, name != "" && p.peek() == 0
+}
+
+// A sizeParser reads an expression by recursive descent:
+//
+//	sum     = product { ("+" | "-") product }
+//	product = power { "*" power }
+//	power   = atom [ "^" number ]
+//	atom    = number | "-" atom | "(" sum ")" | symbol | function "(" sum { "," sum } ")"
+type sizeParser struct {
+	text  string
+	pos   int
+	depth int
+}
+
+// maxDepth bounds how deeply an expression or a tree may be nested.
+const maxDepth = 256
+
+// peek returns the next byte that is not a space, or 0 at the end.
+func (p *sizeParser) peek() byte {
+	for p.pos < len(p.text) && p.text[p.pos] == ' ' {
+		p.pos++
+	}
+	if p.pos == len(p.text) {
+		return 0
+	}
+	return p.text[p.pos]
+}
+
+func (p *sizeParser) take(c byte) bool {
+	if p.peek() != c {
+		return false
+	}
+	p.pos++
+	return true
+}
+
+func (p *sizeParser) fail(want string) error { return fmt.Errorf("at byte %d: want %s", p.pos, want) }
+
+func (p *sizeParser) sum() (expression, error) {
+	left, err := p.product()
+	for err == nil {
+		var operation func(a, b int) (int, error)
+		switch {
+		case p.take('+'):
+			operation = add
+		case p.take('-'):
+			operation = subtract
+		default:
+			return left, nil
+		}
+		var right expression
+		if right, err = p.product(); err == nil {
+			left = apply(operation, left, right)
+		}
+	}
+	return nil, err
+}
+
+func (p *sizeParser) product() (expression, error) {
+	left, err := p.power()
+	for err == nil && p.take('*') {
+		var right expression
+		if right, err = p.power(); err == nil {
+			left = apply(multiply, left, right)
+		}
+	}
+	return left, err
+}
+
+func (p *sizeParser) power() (expression, error) {
+	base, err := p.atom()
+	if err != nil || !p.take('^') {
+		return base, err
+	}
+	exponent, err := p.number()
+	if err != nil {
+		return nil, err
+	}
+	return apply(power, base, constant(exponent)), nil
+}
+
+func (p *sizeParser) atom() (expression, error) {
+	if p.depth++; p.depth > maxDepth {
+		return nil, fmt.Errorf("nested more than %d deep", maxDepth)
+	}
+	defer func() { p.depth-- }()
+	switch c := p.peek(); {
+	case c >= '0' && c <= '9':
+		n, err := p.number()
+		return constant(n), err
+	case p.take('-'):
+		e, err := p.power()
+		return apply(subtract, constant(0), e), err
+	case p.take('('):
+		e, err := p.sum()
+		if err == nil && !p.take(')') {
+			err = p.fail("a closing parenthesis")
+		}
+		return e, err
+	}
+	name := p.word()
+	if name == "" {
+		return nil, p.fail("a number, a symbol or a parenthesis")
+	}
+	if p.take('(') {
+		return p.call(name)
+	}
+	return func(symbols map[string]int) (int, error) {
+		n, ok := symbols[name]
+		if !ok {
+			return 0, &UnsetError{name}
+		}
+		return n, nil
+	}, nil
+}
+
+func (p *sizeParser) number() (int, error) {
+	p.peek()
+	start := p.pos
+	for p.pos < len(p.text) && p.text[p.pos] >= '0' && p.text[p.pos] <= '9' {
+		p.pos++
+	}
+	n, err := strconv.Atoi(p.text[start:p.pos])
+	if err != nil {
+		return 0, p.fail("a number")
+	}
+	return n, nil
+}
+
+func (p *sizeParser) word() string {
+	p.peek()
+	start := p.pos
+	for p.pos < len(p.text) {
+		c := p.text[p.pos]
+		letter := c == '_' || c|0x20 >= 'a' && c|0x20 <= 'z'
+		if !letter && (p.pos == start || c < '0' || c > '9') {
+			break
+		}
+		p.pos++
+	}
+	return p.text[start:p.pos]
+}
+
+// functions are those of JAX's symbolic shapes.
+var functions = map[string]func(a, b int) (int, error){
+	"floordiv": func(a, b int) (int, error) { q, _, err := divide(a, b); return q, err },
+	"mod":      func(a, b int) (int, error) { _, r, err := divide(a, b); return r, err },
+	"max":      func(a, b int) (int, error) { return max(a, b), nil },
+	"min":      func(a, b int) (int, error) { return min(a, b), nil },
+}
+
+func (p *sizeParser) call(name string) (expression, error) {
+	operation, ok := functions[name]
+	if !ok {
+		return nil, fmt.Errorf("unknown function %q", name)
+	}
+	left, err := p.sum()
+	if err != nil {
+		return nil, err
+	}
+	if !p.take(',') {
+		return nil, p.fail("a comma")
+	}
+	right, err := p.sum()
+	if err != nil {
+		return nil, err
+	}
+	if !p.take(')') {
+		return nil, p.fail("a closing parenthesis")
+	}
+	return apply(operation, left, right), nil
+}
+
+func constant(n int) expression { return func(map[string]int) (int, error) { return n, nil } }
+
+func apply(operation func(a, b int) (int, error), left, right expression) expression {
+	return func(symbols map[string]int) (int, error) {
+		a, err := left(symbols)
+		if err != nil {
+			return 0, err
+		}
+		b, err := right(symbols)
+		if err != nil {
+			return 0, err
+		}
+		return operation(a, b)
+	}
+}
+
+func add(a, b int) (int, error) {
+	if c := a + b; (c > a) == (b > 0) {
+		return c, nil
+	}
+	return 0, errOverflow
+}
+
+func subtract(a, b int) (int, error) {
+	if c := a - b; (c < a) == (b > 0) {
+		return c, nil
+	}
+	return 0, errOverflow
+}
+
+func multiply(a, b int) (int, error) {
+	high, low := bits.Mul64(magnitude(a), magnitude(b))
+	if high != 0 || low >= 1<<63 {
+		return 0, errOverflow
+	}
+	return a * b, nil
+}
+
+func magnitude(n int) uint64 {
+	if n < 0 {
+		return -uint64(n)
+	}
+	return uint64(n)
+}
+
+func power(a, b int) (int, error) {
+	switch {
+	case b == 0 || a == 1 || a == -1 && b%2 == 0:
+		return 1, nil
+	case a == 0 || a == -1:
+		return a, nil
+	}
+	out, err := a, error(nil)
+	for i := 1; i < b && err == nil; i++ { // at most 63 rounds, then it overflows
+		out, err = multiply(out, a)
+	}
+	return out, err
+}
+
+// divide rounds down, as Python does.
+func divide(a, b int) (quotient, remainder int, err error) {
+	if b == 0 {
+		return 0, 0, errors.New("division by zero")
+	}
+	quotient, remainder = a/b, a%b
+	if remainder != 0 && (remainder < 0) != (b < 0) {
+		quotient, remainder = quotient-1, remainder+b
+	}
+	return quotient, remainder, nil
+}
+
+// shapeText writes a shape as JAX prints it, without the element type.
+func shapeText(shape []Size) string {
+	parts := make([]string, len(shape))
+	for i, s := range shape {
+		parts[i] = string(s)
+	}
+	return "[" + strings.Join(parts, ",") + "]"
+}

@@ -1,0 +1,155 @@
+package export
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// A Tree is how a function groups its arguments or results: a leaf is one value.
+type Tree struct {
+	Kind     string   `json:"kind"` // leaf, none, tuple, list, dict or custom
+	Children []*Tree  `json:"children,omitempty"`
+	Keys     []string `json:"keys,omitempty"` // of a dict, one for each child
+	Type     string   `json:"type,omitempty"` // of a custom node, as its exporter registered it
+	Aux      []byte   `json:"aux,omitempty"`
+}
+
+// treeKinds are in the order of their numbers in the form of JAX.
+var treeKinds = []string{"leaf", "none", "tuple", "list", "dict", "custom"}
+
+// readTree reads a tree of the form of JAX.
+func readTree(t table) (*Tree, error) { return readTreeAt(t, 0) }
+
+func readTreeAt(t table, depth int) (*Tree, error) {
+	if depth > maxDepth {
+		return nil, formErrorf("a tree of arguments is nested more than %d deep", maxDepth)
+	}
+	kind, err := t.number(0, 1)
+	if err != nil {
+		return nil, err
+	}
+	if kind >= len(treeKinds) {
+		return nil, formErrorf("unknown kind %d of a tree node", kind)
+	}
+	out := &Tree{Kind: treeKinds[kind]}
+	out.Children, err = list(t, 1, func(child table) (*Tree, error) { return readTreeAt(child, depth+1) })
+	if err != nil {
+		return nil, err
+	}
+	if out.Keys, err = t.texts(2); err != nil {
+		return nil, err
+	}
+	if out.Type, err = t.text(3); err != nil {
+		return nil, err
+	}
+	aux, err := t.target(4)
+	if err != nil {
+		return nil, err
+	}
+	if aux != 0 {
+		b, err := t.f.bytes(aux)
+		if err != nil {
+			return nil, err
+		}
+		out.Aux = slices.Clone(b)
+	}
+	return out, out.check()
+}
+
+func (t *Tree) check() error {
+	leaf := t.Kind == "leaf" || t.Kind == "none"
+	switch {
+	case leaf && len(t.Children) > 0:
+		return formErrorf("a tree node of kind %s has %d children", t.Kind, len(t.Children))
+	case t.Kind == "dict" && len(t.Keys) != len(t.Children):
+		return formErrorf("a dict with %d children has %d keys", len(t.Children), len(t.Keys))
+	}
+	return nil
+}
+
+// leaves counts the values of the tree.
+func (t *Tree) leaves() int {
+	if t.Kind == "leaf" {
+		return 1
+	}
+	n := 0
+	for _, c := range t.Children {
+		n += c.leaves()
+	}
+	return n
+}
+
+// names lists the paths of the leaves, in order (P-EXP-3). Parts are keys or positions, with a slash
+// between them.
+func (t *Tree) names() []string {
+	var out []string
+	t.walk(nil, func(path []string) { out = append(out, strings.Join(path, "/")) })
+	return out
+}
+
+func (t *Tree) walk(path []string, visit func(path []string)) {
+	if t.Kind == "leaf" {
+		visit(path)
+		return
+	}
+	for i, c := range t.Children {
+		part := strconv.Itoa(i)
+		if t.Kind == "dict" {
+			part = escape(t.Keys[i])
+		}
+		c.walk(append(path, part), visit)
+	}
+}
+
+// escape keeps keys with slashes apart from paths, as JSON pointers do.
+func escape(key string) string { return strings.NewReplacer("~", "~0", "/", "~1").Replace(key) }
+
+// argumentNames names the leaves of an argument tree. JAX's trees of arguments are pairs of a tuple,
+// the positional arguments, and a dict, the keyword arguments; neither level is part of a name.
+func argumentNames(t *Tree) []string {
+	pair := t.Kind == "tuple" && len(t.Children) == 2 && t.Children[0].Kind == "tuple" && t.Children[1].Kind == "dict"
+	if !pair {
+		return t.names()
+	}
+	return append(t.Children[0].names(), t.Children[1].names()...)
+}
+
+// resultNames names the leaves of a result tree; a single result has the name "out".
+func resultNames(t *Tree) []string {
+	if t.Kind == "leaf" {
+		return []string{"out"}
+	}
+	return t.names()
+}
+
+// fitTree makes sure that a tree has a leaf for each value.
+func fitTree(kind string, t *Tree, values int) error {
+	if n := t.leaves(); n != values {
+		return formErrorf("%d %s, but their tree has %d leaves", values, kind, n)
+	}
+	return nil
+}
+
+// checkDeep checks a tree that did not come from a binary file, which is bounded by its reader.
+func (t *Tree) checkDeep(depth int) error {
+	if t == nil {
+		return formErrorf("a tree of values is missing")
+	}
+	if depth > maxDepth {
+		return formErrorf("a tree of values is nested more than %d deep", maxDepth)
+	}
+	if !slices.Contains(treeKinds, t.Kind) {
+		return fmt.Errorf("%w: unknown kind %q of a tree node", ErrFormat, t.Kind)
+	}
+	if err := t.check(); err != nil {
+		return err
+	}
+	for _, c := range t.Children {
+		if err := c.checkDeep(depth + 1); err != nil {
+			return err
+		}
+	}
+	return nil
+}
