@@ -44,7 +44,7 @@ service that jax and TensorFlow clients connect to without a changed line.`,
 	}
 	group(root, "Run a job:", newRun(), newServe(), newRelay(), newHandover(), newPeers())
 	group(root, "Look at a job:", newStatus(), newTasks(), newBarriers(), newKV(), newWatch(), newWhy(), newReplay(), newDevices())
-	group(root, "Look at arrays:", newMesh())
+	group(root, "Look at arrays:", newMesh(), newExport())
 	group(root, "Set up:", newDoctor(), newCert(), newContext(), newVersion())
 	root.SetCompletionCommandGroupID("Set up:")
 	root.SetHelpCommandGroupID("Set up:")
