@@ -28,8 +28,8 @@ say() { echo "venvs: $*" >&2; }
 # use, best first, then the requirements.
 pins() {
 	case $1 in
-	jax-new) echo "3.12,3.13,3.14 jax==0.12.0.1 jaxlib==0.12.0.1 numpy==2.3.4" ;;
-	jax-0.9.2) echo "3.12,3.13,3.11 jax==0.9.2 jaxlib==0.9.2 numpy==2.3.4" ;;
+	jax-new) echo "3.12,3.13,3.14 jax==0.12.0.1 jaxlib==0.12.0.1 numpy==2.3.4 flatbuffers==25.12.19" ;;
+	jax-0.9.2) echo "3.12,3.13,3.11 jax==0.9.2 jaxlib==0.9.2 numpy==2.3.4 flatbuffers==25.12.19" ;;
 	jax-0.8.2) echo "3.12,3.13,3.11 jax==0.8.2 jaxlib==0.8.2 numpy==2.3.4" ;;
 	tf) echo "3.12 tensorflow-cpu==2.21.0" ;;
 	torch) echo "3.12,3.13 torch==2.13.0 numpy==2.3.4 filelock typing_extensions sympy networkx jinja2 fsspec setuptools" ;;
