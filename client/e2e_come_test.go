@@ -94,6 +94,7 @@ func TestRestartAfterAllHaveCome(t *testing.T) {
 			inDialects(t, func(t *testing.T, d client.Dialect) {
 				cfg := cluster(3)
 				cfg.Cluster.RegisterTimeout, cfg.Cluster.ShutdownTimeout = 5*time.Second, 5*time.Second
+				cfg.Cluster.HeartbeatTimeout = time.Minute // once all are silent, the next run may begin
 				f := newFleet(t, d, cfg)
 				f.cfg.ShutdownTimeout = 5 * time.Second
 				tasks := f.join(3)
