@@ -10,6 +10,6 @@
 // the relay may find: a call to a node that leads takes one hop over loopback.
 //
 // Start with [New], then [Node.Serve]. [Node.Handover] gives a leadership to another node without the
-// job taking notice, and [Node.Shutdown] does so where there is another; where there is none the service
-// ends as a single server does (C-STOP-4).
+// job taking notice, and [Node.Shutdown] does so where there is another; where there is none the node that
+// is started next goes on with the job (C-STOP-4). [Node.Stop] ends the job.
 package node

@@ -263,7 +263,7 @@ func (n *Node) lead(reign store.Reign, began time.Time) error {
 	return nil
 }
 
-// attend waits for the end of a leadership, and hands over when somebody asks for it.
+// attend waits for the end of a leadership, and hands over, or ends the service, when somebody asks for it.
 func (n *Node) attend(o *office) {
 	for {
 		select {
@@ -273,10 +273,28 @@ func (n *Node) attend(o *office) {
 					n.log.Warn("hand-over", "err", err)
 				}
 			})
+		case <-o.server.StopAsked():
+			n.work.Go(func() { o.stop(n.ctx, n.log) })
 		case <-o.server.Done():
 			return
 		}
 	}
+}
+
+// Stop ends the service, and with it the job: every waiting call is told so (C-STOP-1). The nodes stay; the
+// next one to lead opens another epoch.
+func (n *Node) Stop(ctx context.Context) error {
+	o := n.office()
+	if o == nil {
+		return ErrStandby
+	}
+	o.stop(ctx, n.log)
+	return nil
+}
+
+func (o *office) stop(ctx context.Context, log *slog.Logger) {
+	log.Info("the service is told to end", "term", o.reign.Term())
+	o.server.Stop(ctx)
 }
 
 // resign gives a leadership back, if it still is one.
@@ -327,8 +345,8 @@ func (n *Node) Handover(ctx context.Context) error {
 	return ErrNoSuccessor
 }
 
-// Shutdown ends the node. A leader hands over first. If nobody takes over, the service ends: every
-// waiting call is told so (C-STOP-1). Later calls wait for the first.
+// Shutdown ends the node. A leader hands over first. If no other node takes over, the next one that is
+// started goes on with the job (C-STOP-4). Later calls wait for the first.
 func (n *Node) Shutdown(ctx context.Context) {
 	n.stop.Do(func() {
 		defer close(n.stopped)
@@ -354,7 +372,7 @@ func (n *Node) Shutdown(ctx context.Context) {
 	<-n.stopped
 }
 
-// abdicate hands over, or else ends the service for all (C-STOP-1).
+// abdicate hands over, or else leaves the service to whoever leads next.
 func (n *Node) abdicate(ctx context.Context) (handedOver bool) {
 	err := n.Handover(ctx)
 	o := n.office()
@@ -363,7 +381,7 @@ func (n *Node) abdicate(ctx context.Context) (handedOver bool) {
 	}
 	defer o.server.Close()
 	if errors.Is(err, ErrNoSuccessor) {
-		n.log.Info("no other node stands by: the service ends")
+		n.log.Info("no other node stands by: the next one to be started goes on with the job")
 	} else {
 		n.log.Warn("hand-over", "err", err)
 	}

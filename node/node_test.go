@@ -169,19 +169,25 @@ type task struct {
 	who *xlapb.Incarnations
 }
 
+// connect makes a client of a node.
+func (c *cluster) connect(t *testing.T, address string) xlapb.CoordinationServiceClient {
+	t.Helper()
+	conn, err := grpc.NewClient("passthrough:///"+address,
+		grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithContextDialer(c.dial), grpc.WithIdleTimeout(0))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { conn.Close() })
+	return xlapb.NewCoordinationServiceClient(conn)
+}
+
 // tasks registers two tasks at two nodes.
 func (c *cluster) tasks(t *testing.T, at ...string) []*task {
 	t.Helper()
 	var all []*task
 	ends := make(chan error, len(at))
 	for i, address := range at {
-		conn, err := grpc.NewClient("passthrough:///"+address,
-			grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithContextDialer(c.dial), grpc.WithIdleTimeout(0))
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() { conn.Close() })
-		k := &task{xlapb.NewCoordinationServiceClient(conn), int32(i), &xlapb.Incarnations{TaskIncarnation: uint64(100 + i)}}
+		k := &task{c.connect(t, address), int32(i), &xlapb.Incarnations{TaskIncarnation: uint64(100 + i)}}
 		all = append(all, k)
 		go func() {
 			r, err := k.RegisterTask(t.Context(), &xlapb.RegisterTaskRequest{SourceTaskId: k.id, Incarnation: k.who.TaskIncarnation}, grpc.WaitForReady(true))
@@ -358,11 +364,56 @@ func TestShutdownHandsOver(t *testing.T) {
 	})
 }
 
-func TestShutdownOfTheLastNodeEndsTheService(t *testing.T) {
-	lab.Clause(t, "C-STOP-4", "C-STOP-1", "NEW-51")
+// All nodes are told to end at once, as by a restart of every host. The one that is started next goes on
+// with the job.
+func TestShutdownOfAllNodesLeavesTheJob(t *testing.T) {
+	lab.Clause(t, "C-STOP-4", "NEW-51")
 	synctest.Test(t, func(t *testing.T) {
 		c := start(t)
-		tasks := c.tasks(t, "c", "c")
+		tasks := c.tasks(t, "b", "c")
+		if n, err := tasks[0].increment(t.Context()); n != "1" || err != nil {
+			t.Fatalf("IncrementKeyValue() = %q, %v", n, err)
+		}
+		held := async(func() error { return tasks[0].barrier(t.Context(), "b") })
+		poll := async(func() error { return tasks[1].poll(t.Context()) })
+		synctest.Wait()
+		before := c.nodes["a"].Server().View()
+		var ends sync.WaitGroup
+		for _, n := range c.nodes {
+			ends.Go(func() { n.Shutdown(t.Context()) })
+		}
+		ends.Wait()
+		if got := status.Code(<-held); got != codes.Unavailable {
+			t.Errorf("Barrier() of a direct client = %v; want UNAVAILABLE", got)
+		}
+		if got := status.Code(<-poll); got != codes.Canceled {
+			t.Errorf("PollForError() of a direct client = %v; want CANCELLED, which it outlives", got)
+		}
+		time.Sleep(leaseTTL)
+
+		c.join(t, "d")
+		c.waitFor(t, "d")
+		if after := c.nodes["d"].Server().View(); after.Service != before.Service || after.Epoch != before.Epoch || after.Stopped {
+			t.Errorf("the node that was started next serves epoch %d of %x; want epoch %d of %x", after.Epoch, after.Service, before.Epoch, before.Service)
+		}
+		for _, k := range tasks {
+			k.CoordinationServiceClient = c.connect(t, "d")
+		}
+		if n, err := tasks[1].increment(t.Context()); n != "2" || err != nil {
+			t.Errorf("IncrementKeyValue() after the restart = %q, %v; want 2", n, err)
+		}
+		again := async(func() error { return tasks[0].barrier(t.Context(), "b") })
+		if err := errors.Join(tasks[1].barrier(t.Context(), "b"), <-again); err != nil {
+			t.Errorf("Barrier() after the restart = %v; want OK", err)
+		}
+	})
+}
+
+// The last node has no other to hand over to.
+func TestHandoverOfTheLastNode(t *testing.T) {
+	lab.Clause(t, "C-STOP-4")
+	synctest.Test(t, func(t *testing.T) {
+		c := start(t)
 		for _, name := range []string{"b", "a"} {
 			c.nodes[name].Shutdown(t.Context())
 		}
@@ -370,15 +421,33 @@ func TestShutdownOfTheLastNodeEndsTheService(t *testing.T) {
 		if err := c.nodes["c"].Handover(t.Context()); !errors.Is(err, node.ErrNoSuccessor) {
 			t.Errorf("Handover() of the last node = %v; want %v", err, node.ErrNoSuccessor)
 		}
+	})
+}
+
+// Stop ends the job for everybody, and the nodes stand for the next one.
+func TestStopEndsTheJob(t *testing.T) {
+	lab.Clause(t, "C-STOP-1", "C-STOP-4", "NEW-51", "C-EPOCH-2")
+	synctest.Test(t, func(t *testing.T) {
+		c := start(t)
+		tasks := c.tasks(t, "b", "c")
 		held := async(func() error { return tasks[0].barrier(t.Context(), "b") })
 		poll := async(func() error { return tasks[1].poll(t.Context()) })
 		synctest.Wait()
-		c.nodes["c"].Shutdown(t.Context())
+		if err := c.nodes["b"].Stop(t.Context()); !errors.Is(err, node.ErrStandby) {
+			t.Errorf("Stop() of a node that stands by = %v; want %v", err, node.ErrStandby)
+		}
+		if err := c.nodes["a"].Stop(t.Context()); err != nil {
+			t.Errorf("Stop() = %v", err)
+		}
 		if got := status.Code(<-held); got != codes.Aborted {
 			t.Errorf("Barrier() of a service that ends = %v; want ABORTED", got)
 		}
 		if got := status.Code(<-poll); got != codes.Canceled {
 			t.Errorf("PollForError() of a service that ends = %v; want CANCELLED", got)
+		}
+		c.waitFor(t, "b")
+		if v := c.nodes["b"].Server().View(); v.Epoch != 2 || v.Stopped {
+			t.Errorf("after Stop() epoch %d is served, stopped: %v; want the next one", v.Epoch, v.Stopped)
 		}
 	})
 }

@@ -61,6 +61,9 @@ type Config struct {
 	// StreamVersion stands for another build in tests: see [stream.ServerConfig].
 	StreamVersion stream.Version
 
+	// Stoppable lets people end the service by wire.LeadMethod; [Server.StopAsked] then says so.
+	Stoppable bool
+
 	Planted Planted // none, but in tests of tests
 
 	Limits Limits       // of the server; those of the machine are in Cluster

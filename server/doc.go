@@ -2,8 +2,9 @@
 // network, to time, and to the people who look at it.
 //
 // Start with [New], which takes a [Config] and returns a running [Server]; [Server.Serve] then lets
-// clients of both dialects in through a listener, and [Server.Shutdown] ends the service politely:
-// every waiting call gets the service's own answer before connections close.
+// clients of both dialects in through a listener, and [Server.Stop] ends the service politely:
+// every waiting call gets the service's own answer before connections close. [Server.Shutdown] ends the
+// server alone, if another can go on with its journal.
 //
 // How it works. One goroutine, the owner, holds the machine; nobody else touches it. Transports
 // (see package rpc) call the handler with each request; the handler decodes it and puts it on the

@@ -27,6 +27,8 @@ type handler struct {
 	term    uint64        // of Config
 	asked   chan struct{} // takes one: somebody wants the service to be handed over; nil without a journal
 
+	stopAsked chan struct{} // takes one: somebody wants the service to end; nil without Config.Stoppable
+
 	epoch atomic.Pointer[epoch] // published by the owner
 	req   atomic.Uint64         // the last one given out
 	mute  atomic.Bool           // the service goes on elsewhere: no more answers from here

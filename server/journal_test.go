@@ -623,7 +623,7 @@ func TestStoppedServiceStandsForAnotherRun(t *testing.T) {
 		tasks := fleet(t, l, 2, 100)
 		held := async(func() error { return tasks[0].barrier(t.Context(), "b", 0) })
 		synctest.Wait()
-		l.Shutdown(t.Context())
+		l.Stop(t.Context())
 		wantCode(t, "Barrier() of a service that ends", <-held, codes.Aborted)
 		seat.Close()
 		next, _ := lead(t, disk, cluster(2))

@@ -52,8 +52,11 @@ type (
 		evidence string
 	}
 	viewing struct{ answer chan<- coord.View }
-	leaving struct{ saved chan<- struct{} } // another goes on from here; told when it can
-	ordered struct {                        // an event of the operator, done once its effects have left
+	leaving struct { // another goes on from here
+		saved chan<- struct{} // told when it can
+		polls bool            // polls end here, because the process does
+	}
+	ordered struct { // an event of the operator, done once its effects have left
 		event coord.Event
 		done  chan<- struct{}
 	}

@@ -151,7 +151,7 @@ func (o *owner) resume(cfg Config, records int, took time.Duration) error {
 	switch {
 	case view.Stopped, !sameJobs(opened.Jobs, cfg.Cluster.Jobs):
 		if i := slices.IndexFunc(view.Tasks, func(t coord.TaskView) bool { return t.State == serry.Connected }); i >= 0 && !view.Stopped {
-			return fmt.Errorf("%w, in which %v is still connected; start with the tasks of that job, or with another store", ErrOtherJob, view.Tasks[i].Task)
+			return fmt.Errorf("%w, in which %v is still connected; start with the tasks of that job (serry stop then ends it), or with another store", ErrOtherJob, view.Tasks[i].Task)
 		}
 		o.step(coord.Resume{})
 		o.step(coord.OpenEpoch{Service: newIncarnation(), Jobs: cfg.Cluster.Jobs})

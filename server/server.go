@@ -17,7 +17,7 @@ import (
 	"github.com/serry-dev/serry/wire/stream"
 )
 
-// stopPatience is how long Shutdown waits for clients to read their last replies.
+// stopPatience is how long Stop waits for clients to read their last replies, and Shutdown for the journal.
 const stopPatience = 5 * time.Second
 
 // A Server is a running coordination service. See the package comment.
@@ -39,7 +39,7 @@ type Server struct {
 }
 
 // New starts a service, or goes on with the one that cfg.Journal tells of. It serves nobody until
-// [Server.Serve] is called, and runs until [Server.Shutdown] or until its journal fails.
+// [Server.Serve] is called, and runs until [Server.Shutdown], [Server.Stop] or until its journal fails.
 func New(cfg Config) (*Server, error) {
 	cfg, err := cfg.withDefaults()
 	if err != nil {
@@ -58,6 +58,9 @@ func New(cfg Config) (*Server, error) {
 	h := &handler{limits: cfg.Limits, taskURI: cfg.TaskURI, clock: clk, queue: newQueue(cfg.Limits, clk), stats: st, term: cfg.Term}
 	if cfg.Journal != nil {
 		h.asked = make(chan struct{}, 1)
+	}
+	if cfg.Stoppable {
+		h.stopAsked = make(chan struct{}, 1)
 	}
 	s := &Server{
 		cfg:     cfg,
@@ -198,10 +201,11 @@ func (s *Server) order(ctx context.Context, ev coord.Event) error {
 	}
 }
 
-// Shutdown ends the service, then the connections, in this order, so that every waiting call gets
-// the service's own answer (C-STOP-2). Clients have until ctx ends, but at most a few seconds, to
-// read it. After that nothing of the server runs any more. Later calls wait for the first.
-func (s *Server) Shutdown(ctx context.Context) {
+// Stop ends the service and with it the job (C-STOP-1), then the connections, in this order, so that every
+// waiting call gets the service's own answer (C-STOP-2). Clients have until ctx ends, but at most a few
+// seconds, to read it. After that nothing of the server runs any more. Later calls wait for the first. The
+// next server on the journal opens another epoch.
+func (s *Server) Stop(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, stopPatience)
 	defer cancel()
 	s.end(ctx, func() {

@@ -15,7 +15,11 @@ import (
 	"github.com/serry-dev/serry/coord"
 	"github.com/serry-dev/serry/internal/lab"
 	"github.com/serry-dev/serry/server"
+	"github.com/serry-dev/serry/store"
+	"github.com/serry-dev/serry/wire"
+	"github.com/serry-dev/serry/wire/rpc"
 	"github.com/serry-dev/serry/wire/serrypb"
+	"github.com/serry-dev/serry/wire/stream"
 	"github.com/serry-dev/serry/wire/xlapb"
 )
 
@@ -283,4 +287,88 @@ func ExampleNew() {
 	// Now s.Serve(listener) lets clients in.
 	s.Shutdown(context.Background())
 	// Output:
+}
+
+// A server with a journal that is told to end leaves the job to the next one: behind a relay nothing ends.
+func TestShutdownLeavesTheJobToTheNextServer(t *testing.T) {
+	lab.Clause(t, "C-STOP-4", "NEW-51", "A-HA-7")
+	synctest.Test(t, func(t *testing.T) {
+		disk := store.NewShared(store.SharedConfig{})
+		cfg, seat := lead(t, disk, cluster(3))
+		s, err := server.New(cfg)
+		if err != nil {
+			t.Fatalf("New() = %v", err)
+		}
+		h := dialHost(t, s, stream.Relay)
+		h.register(0)
+		h.register(1)
+		direct := dialFake(t, s)
+		direct.send(t, xlapb.CoordinationService_RegisterTask_FullMethodName, &xlapb.RegisterTaskRequest{SourceTaskId: 2, Incarnation: 7})
+		arrive := func(task int) rpc.CallID {
+			return h.send(stream.Call{Conn: stream.ConnID(task + 1), Number: 2, Method: xlapb.CoordinationService_Barrier_FullMethodName}, &xlapb.BarrierRequest{
+				Incarnations: &xlapb.Incarnations{TaskIncarnation: uint64(incarnation(task))}, SourceTaskId: int32(task), BarrierId: "b",
+				TaskIds: []int32{0, 1}, BarrierTimeoutInMs: time.Hour.Milliseconds(),
+			})
+		}
+		poll, barrier := h.poll(0), arrive(0)
+		ended := direct.send(t, xlapb.CoordinationService_PollForError_FullMethodName,
+			&xlapb.PollForErrorRequest{SourceTaskId: 2, Incarnations: &xlapb.Incarnations{TaskIncarnation: 7}})
+		synctest.Wait()
+		before := s.View()
+		h.cut(true) // it finds nobody before the next server is there
+		began := time.Now()
+		s.Shutdown(t.Context())
+		if took := time.Since(began); took > time.Second {
+			t.Errorf("Shutdown() took %v; want it not to wait for calls that it does not answer", took)
+		}
+		if code := direct.code(t, "PollForError", ended); code != codes.Canceled {
+			t.Errorf("PollForError() of a direct client = %v; want CANCELLED, which it outlives", code)
+		}
+		seat.Close()
+
+		cfg, _ = lead(t, disk, cluster(3))
+		next := start(t, cfg)
+		h.mu.Lock()
+		h.server = next
+		h.mu.Unlock()
+		h.back()
+		time.Sleep(2 * time.Second)
+		if after := next.View(); after.Service != before.Service || after.Epoch != before.Epoch || after.Stopped {
+			t.Errorf("the next server has epoch %d of %x; want epoch %d of %x", after.Epoch, after.Service, before.Epoch, before.Service)
+		}
+		if !h.waits(poll) || !h.waits(barrier) {
+			t.Error("a call behind a relay ended with the server; want it to wait for the next one")
+		}
+		arrive(1)
+		time.Sleep(time.Second)
+		if r := h.reply(barrier); !r.Status.OK() {
+			t.Errorf("Barrier() over the restart = %v; want OK", r.Status)
+		}
+	})
+}
+
+// People may ask for the end of the service where whoever made the server says so.
+func TestStopIsAsked(t *testing.T) {
+	lab.Clause(t, "C-STOP-4")
+	for _, stoppable := range []bool{true, false} {
+		synctest.Test(t, func(t *testing.T) {
+			cfg := cluster(1)
+			cfg.Stoppable = stoppable
+			s := start(t, cfg)
+			c := dialFake(t, s)
+			call := c.sendBytes(wire.LeadMethod, wire.LeadRequest{Stop: true}.Bytes())
+			code, want := c.code(t, "Lead", call), codes.FailedPrecondition
+			if stoppable {
+				want = codes.OK
+				r, _ := c.reply(call)
+				if reply, err := wire.ReadLeadReply(r.body); err != nil || !reply.Stopping {
+					t.Errorf("Lead(stop) = %+v, %v; want that the service ends", reply, err)
+				}
+				<-s.StopAsked()
+			}
+			if code != want {
+				t.Errorf("Lead(stop) with Stoppable %v = %v; want %v", stoppable, code, want)
+			}
+		})
+	}
 }

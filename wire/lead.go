@@ -9,7 +9,7 @@ import (
 	"github.com/serry-dev/serry/wire/rpc"
 )
 
-// LeadMethod is asked of a service by people: who leads, and to hand over. It is not for tasks.
+// LeadMethod is asked of a service by people: who leads, to hand over, and to end. It is not for tasks.
 const LeadMethod = "/serry.Service/Lead"
 
 const maxLeadBytes = 1 << 10
@@ -17,11 +17,13 @@ const maxLeadBytes = 1 << 10
 // LeadRequest is what LeadMethod is asked.
 type LeadRequest struct {
 	Handover bool `json:"handover,omitempty"` // end this leadership, so that another server goes on
+	Stop     bool `json:"stop,omitempty"`     // end the service, and with it the job (C-STOP-1)
 }
 
 // LeadReply answers LeadMethod. It comes before the leadership ends.
 type LeadReply struct {
-	Term uint64 `json:"term"` // of the leadership that was asked
+	Term     uint64 `json:"term"`               // of the leadership that was asked
+	Stopping bool   `json:"stopping,omitempty"` // the service ends; a server that does not know Stop leaves it out
 }
 
 // ReadLead reads what LeadMethod is asked.

@@ -35,6 +35,8 @@ run, serry relay) wait a moment longer for what they asked for.
 
 A server with --store file:DIR has no other: it ends, and whoever is started
 with that folder next goes on with the job. A server in memory refuses.`,
+		Example: `  # move the leadership away from the host that has it
+  serry handover --address host1:8476`,
 		Args: cobra.NoArgs,
 	}, q.handover)
 }
@@ -48,10 +50,11 @@ type handed struct {
 }
 
 func (q *query) handover(ctx context.Context, r *remote, _ []string) error {
-	from, err := r.lead(ctx, wire.LeadRequest{Handover: true})
+	asked, err := r.lead(ctx, wire.LeadRequest{Handover: true})
 	if err != nil {
 		return err
 	}
+	from := asked.Term
 	began := time.Now()
 	ctx, cancel := context.WithTimeout(ctx, handoverPatience)
 	defer cancel()
@@ -102,17 +105,17 @@ func (q *query) look(ctx context.Context) (term uint64, err error) {
 		return 0, err
 	}
 	defer r.Close()
-	return r.lead(ctx, wire.LeadRequest{})
+	reply, err := r.lead(ctx, wire.LeadRequest{})
+	return reply.Term, err
 }
 
 // lead asks for the leadership, and may end it.
-func (r *remote) lead(ctx context.Context, q wire.LeadRequest) (term uint64, err error) {
+func (r *remote) lead(ctx context.Context, q wire.LeadRequest) (wire.LeadReply, error) {
 	ctx, cancel := r.brief(ctx)
 	defer cancel()
 	body, err := r.do(ctx, wire.LeadMethod, q.Bytes())
 	if err != nil {
-		return 0, err
+		return wire.LeadReply{}, err
 	}
-	reply, err := wire.ReadLeadReply(body)
-	return reply.Term, err
+	return wire.ReadLeadReply(body)
 }

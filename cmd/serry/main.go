@@ -42,7 +42,7 @@ service that jax and TensorFlow clients connect to without a changed line.`,
 		SilenceErrors: true,
 		SilenceUsage:  true,
 	}
-	group(root, "Run a job:", newRun(), newServe(), newRelay(), newHandover(), newPeers())
+	group(root, "Run a job:", newRun(), newServe(), newRelay(), newStop(), newHandover(), newPeers())
 	group(root, "Look at a job:", newStatus(), newTasks(), newBarriers(), newKV(), newWatch(), newWhy(), newReplay(), newDevices())
 	group(root, "Look at arrays:", newMesh(), newExport())
 	group(root, "Set up:", newDoctor(), newCert(), newContext(), newVersion())

@@ -27,7 +27,7 @@ func TestThreePeers(t *testing.T) {
 	if testing.Short() {
 		t.Skip("it takes seconds of real time")
 	}
-	lab.Clause(t, "C-TERM-3", "NEW-50", "C-STOP-4", "NEW-51", "C-LOG-3", "C-REQ-2", "A-SIDE-0")
+	lab.Clause(t, "C-TERM-3", "NEW-50", "C-STOP-1", "C-STOP-4", "NEW-51", "C-LOG-3", "C-REQ-2", "A-SIDE-0")
 	p := startPeers(t)
 	r, err := relay.New(relay.Config{Upstream: p.addresses})
 	if err != nil {
@@ -69,9 +69,24 @@ func TestThreePeers(t *testing.T) {
 			t.Fatalf("Add() %d after hand-overs = %d, %v; want one more than before", total, n, err)
 		}
 	}
+	p.restartAll(t)
+	for range 50 {
+		total++
+		if n, err := members[total%2].KV().Add(t.Context(), "n", 1); err != nil || n != int64(total) {
+			t.Fatalf("Add() %d after SIGTERM of all servers = %d, %v; want one more than before", total, n, err)
+		}
+	}
 	for _, m := range members {
 		if err := m.Context().Err(); err != nil {
 			t.Errorf("a member was lost: %v", context.Cause(m.Context()))
+		}
+	}
+	p.stop(t)
+	for i, m := range members {
+		select {
+		case <-m.Context().Done():
+		case <-time.After(time.Minute):
+			t.Errorf("member %d lives on after serry stop", i)
 		}
 	}
 }
@@ -114,6 +129,13 @@ func startPeers(t *testing.T) *peers {
 		list = append(list, name+"=127.0.0.1:"+ports[3+i])
 	}
 	p.list = strings.Join(list, ",")
+	p.launchAll(t)
+	return p
+}
+
+// launchAll starts all servers at once: each waits for a majority.
+func (p *peers) launchAll(t *testing.T) {
+	t.Helper()
 	var all sync.WaitGroup
 	cmds := make([]*exec.Cmd, len(p.addresses))
 	for i, address := range p.addresses {
@@ -121,12 +143,10 @@ func startPeers(t *testing.T) *peers {
 	}
 	all.Wait()
 	for i, address := range p.addresses {
-		if cmds[i] == nil {
+		if p.running[address] = cmds[i]; cmds[i] == nil {
 			t.FailNow()
 		}
-		p.running[address] = cmds[i]
 	}
-	return p
 }
 
 // start starts a server again.
@@ -222,6 +242,35 @@ func (p *peers) handOver(t *testing.T, leader string) {
 			t.Fatalf("server %s at SIGTERM = %v; want it to end well", address, err)
 		}
 		p.start(t, address)
+	}
+}
+
+// restartAll ends all servers at once by the signal, and starts them again.
+func (p *peers) restartAll(t *testing.T) {
+	t.Helper()
+	for _, address := range p.addresses {
+		if err := p.running[address].Process.Signal(syscall.SIGTERM); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, address := range p.addresses {
+		if err := p.running[address].Wait(); err != nil {
+			t.Fatalf("server %s at SIGTERM of all = %v; want it to end well", address, err)
+		}
+	}
+	p.launchAll(t)
+}
+
+// stop ends the job by the command.
+func (p *peers) stop(t *testing.T) {
+	t.Helper()
+	path, err := exec.LookPath("serry")
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, err := exec.Command(path, "stop", "--address", p.addresses[0]).CombinedOutput()
+	if err != nil || !strings.Contains(string(out), "waits for the next one") {
+		t.Fatalf("serry stop = %q, %v; want the job to end and the servers to stay", out, err)
 	}
 }
 

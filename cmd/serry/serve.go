@@ -26,15 +26,17 @@ func newServe() *cobra.Command {
 		Use:   "serve",
 		Short: "Run the coordination service of a job",
 		Long: `Run the coordination service of a job. Its first line on stdout says where it
-serves. It stands for any number of runs of the job, one after the other, and
-ends politely at SIGTERM or SIGINT. With TLS, SIGHUP makes it read the files of
-its certificate again; it also finds out by itself, in a minute.
+serves. It stands for any number of runs of the job, one after the other. At
+SIGTERM or SIGINT it ends, and with it the job, unless that is kept in a store:
+then the job goes on when the server is started again, and serry stop ends it.
+With TLS, SIGHUP makes it read the files of its certificate again; it also finds
+out by itself, in a minute.
 
-With --store file:DIR a server that was killed is started again with the same
-folder, and the job goes on. With --peers, or --store etcd:..., several servers
-stand for one service: one leads, the others take its place when it dies, and at
-SIGTERM it hands over (see serry handover, too). Tasks behind a relay (serry
-run, serry relay) do not notice.
+With --store file:DIR a server that ended, or was killed, is started again with
+the same folder, and the job goes on. With --peers, or --store etcd:..., several
+servers stand for one service: one leads, the others take its place when it dies,
+and at SIGTERM it hands over (see serry handover, too). Tasks behind a relay
+(serry run, serry relay) do not notice.
 
 Port 8476 is the one jax uses for a coordinator where nothing else is said.
 Every flag can be given by environment: --tasks is SERRY_TASKS.`,
@@ -60,6 +62,7 @@ Every flag can be given by environment: --tasks is SERRY_TASKS.`,
 			if err != nil {
 				return usage(err)
 			}
+			cfg.Stoppable = true
 			if err := serve(cmd, s, cfg); err != nil {
 				return runError{err}
 			}

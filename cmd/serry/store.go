@@ -149,7 +149,24 @@ func (s *settings) open(ctx context.Context, l net.Listener, cfg server.Config) 
 		return openFile(ctx, dir, cfg)
 	}
 	srv, err := server.New(cfg)
-	return srv, func() error { return nil }, err
+	if err != nil {
+		return nil, nil, err
+	}
+	go attend(srv, cfg.Log)
+	return srv, func() error { return nil }, nil
+}
+
+// attend does what people ask of a server that has no others beside it, until it ends.
+func attend(srv *server.Server, log *slog.Logger) {
+	select {
+	case <-srv.HandoverAsked(): // never without a journal
+		srv.Shutdown(context.Background())
+		log.Info("handed over", "next", "a server that is started with the same store goes on with the job")
+	case <-srv.StopAsked():
+		log.Info("the service is told to end")
+		srv.Stop(context.Background())
+	case <-srv.Done():
+	}
 }
 
 // openFile starts a server that goes on with what a folder holds.
@@ -162,17 +179,7 @@ func openFile(ctx context.Context, dir string, cfg server.Config) (service, func
 	if err != nil {
 		return nil, nil, errors.Join(err, st.Close())
 	}
-	go func() {
-		select {
-		case <-srv.HandoverAsked():
-			if err := srv.Handover(context.Background()); err != nil {
-				cfg.Log.Warn("hand-over", "err", err)
-			}
-			cfg.Log.Info("handed over", "next", "a server with --store file:"+dir+" goes on with the job")
-			srv.Close()
-		case <-srv.Done():
-		}
-	}()
+	go attend(srv, cfg.Log)
 	return srv, st.Close, nil
 }
 
