@@ -118,8 +118,8 @@ func (h *host) crash(back time.Duration) {
 // stall keeps bytes from a place and to it for a while, less than what makes it a silent one.
 func (w *world) stall(at *place, lasts time.Duration) {
 	w.note("%s: links stall for %v", at.name, lasts)
-	at.freeze()
-	w.after(lasts, at.thaw)
+	at.shut(deaf, mute)
+	w.after(lasts, func() { at.open(deaf, mute) })
 }
 
 // killTask ends the process of a task, and starts another where that is allowed.

@@ -30,11 +30,11 @@ func (w *world) disturb() {
 			return
 		}
 		at := w.caller(r.IntN(w.plan.hosts + w.plan.members))
-		at.freeze()
+		at.shut(deaf, mute)
 		select {
 		case <-time.After(between(r, 0, w.plan.stall)):
 		case <-w.ended:
 		}
-		at.thaw()
+		at.open(deaf, mute)
 	}
 }

@@ -17,6 +17,7 @@ type weather struct {
 	storms       float64       // how often something takes longer
 	gust         time.Duration // and how much, at most
 	loss         float64       // of packets: what is lost is sent again later, by TCP
+	buffer       int           // how many bytes a connection holds that were not read; 0: any number
 }
 
 // firstRetransmit is when TCP sends a packet again; then after twice that, and so on.
@@ -64,9 +65,19 @@ type place struct {
 
 	mu    sync.Mutex
 	up    bool
-	still chan struct{} // while it is frozen: closed when it thaws; else nil
+	gates [gates]chan struct{} // of those that are shut: closed when they open; else nil
 	ends  map[*end]struct{}
 }
+
+// A gate keeps bytes from moving while it is shut.
+type gate int
+
+const (
+	frozen gate = iota // the process does not run: it neither reads nor writes
+	deaf               // the network brings nothing to the place
+	mute               // the network takes nothing from it
+	gates
+)
 
 func newPlace(name string) *place {
 	return &place{name: name, ends: make(map[*end]struct{})}
@@ -83,7 +94,10 @@ func (p *place) start() {
 }
 
 // kill ends the process: its connections break, at once or after what is under way on them.
-func (p *place) kill() { p.cut(false) }
+func (p *place) kill() {
+	p.cut(false)
+	p.open(frozen, deaf, mute)
+}
 
 // sever breaks the connections of a process that goes on.
 func (p *place) sever() { p.cut(true) }
@@ -92,10 +106,6 @@ func (p *place) cut(up bool) {
 	p.mu.Lock()
 	ends := p.ends
 	p.up, p.ends = up, make(map[*end]struct{})
-	if p.still != nil && !up {
-		close(p.still)
-		p.still = nil
-	}
 	p.mu.Unlock()
 	for e := range ends {
 		e.out.end(io.ErrUnexpectedEOF, e.keeps)
@@ -103,29 +113,39 @@ func (p *place) cut(up bool) {
 	}
 }
 
-// freeze keeps bytes from moving from and to the place until thaw.
-func (p *place) freeze() {
+// shut shuts gates, and open opens them.
+func (p *place) shut(which ...gate) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.still == nil && p.up {
-		p.still = make(chan struct{})
+	for _, g := range which {
+		if p.gates[g] == nil && p.up {
+			p.gates[g] = make(chan struct{})
+		}
 	}
 }
 
-func (p *place) thaw() {
+func (p *place) open(which ...gate) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.still != nil {
-		close(p.still)
-		p.still = nil
+	for _, g := range which {
+		if p.gates[g] != nil {
+			close(p.gates[g])
+			p.gates[g] = nil
+		}
 	}
 }
 
-// frozen is closed when the place thaws, and nil if it is not frozen.
-func (p *place) frozen() <-chan struct{} {
+// barred returns a channel that is closed when the first of these gates that is shut opens, or nil if
+// none is shut.
+func (p *place) barred(which ...gate) <-chan struct{} {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.still
+	for _, g := range which {
+		if p.gates[g] != nil {
+			return p.gates[g]
+		}
+	}
+	return nil
 }
 
 // keep notes an end of a connection, unless the place is down.
@@ -157,6 +177,9 @@ func (f *fabric) dial(ctx context.Context, from, to *place) (net.Conn, error) {
 	case <-ctx.Done():
 		return nil, context.Cause(ctx)
 	}
+	if err := reachable(ctx, from, to); err != nil {
+		return nil, err
+	}
 	there, back := newHalf(f, from, to, r.Uint64()), newHalf(f, to, from, r.Uint64())
 	here := &end{place: from, peer: to, out: there, in: back, keeps: r.IntN(2) == 0}
 	other := &end{place: to, peer: from, out: back, in: there, keeps: r.IntN(2) == 0}
@@ -171,7 +194,26 @@ func (f *fabric) dial(ctx context.Context, from, to *place) (net.Conn, error) {
 	return here, nil
 }
 
-// An end of a connection. It implements net.Conn.
+// reachable waits until bytes can go both ways between two places, which takes a handshake of TCP. A process
+// that does not run is reached all the same: its kernel answers.
+func reachable(ctx context.Context, from, to *place) error {
+	for {
+		shut := from.barred(deaf, mute)
+		if shut == nil {
+			shut = to.barred(deaf, mute)
+		}
+		if shut == nil {
+			return nil
+		}
+		select {
+		case <-shut:
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+}
+
+// An end of a connection. It implements socket.Partial: what runs on it deals with full sockets.
 type end struct {
 	place, peer *place
 	out, in     *half
@@ -180,11 +222,36 @@ type end struct {
 
 func (e *end) Read(b []byte) (int, error) { return e.in.read(b) }
 
-func (e *end) Write(b []byte) (int, error) {
+// Write implements net.Conn: it waits until all bytes are taken.
+func (e *end) Write(b []byte) (n int, err error) {
+	for n < len(b) && err == nil {
+		var k int
+		k, err = e.Wait(b[n:])
+		n += k
+	}
+	return n, err
+}
+
+// Try writes what fits into the send buffer.
+func (e *end) Try(b []byte) (int, error) {
+	e.begin()
+	return e.out.try(b)
+}
+
+// Wait writes what fits into the send buffer, once something does.
+func (e *end) Wait(b []byte) (int, error) {
+	e.begin()
+	return e.out.wait(b)
+}
+
+// begin is called before every write.
+func (e *end) begin() {
 	if e.place.writing != nil {
 		e.place.writing()
 	}
-	return e.out.write(b)
+	for still := e.place.barred(frozen); still != nil; still = e.place.barred(frozen) {
+		<-still // the process does not run
+	}
 }
 
 func (e *end) Close() error {
@@ -197,28 +264,51 @@ func (e *end) Close() error {
 func (e *end) LocalAddr() net.Addr  { return e.place }
 func (e *end) RemoteAddr() net.Addr { return e.peer }
 
-func (e *end) SetDeadline(t time.Time) error      { return e.SetReadDeadline(t) }
-func (e *end) SetWriteDeadline(t time.Time) error { return nil } // writes do not block
+func (e *end) SetDeadline(t time.Time) error {
+	e.SetWriteDeadline(t)
+	return e.SetReadDeadline(t)
+}
+
 func (e *end) SetReadDeadline(t time.Time) error {
 	e.in.mu.Lock()
 	defer e.in.mu.Unlock()
-	e.in.mu.deadline = t
+	e.in.mu.readBy = t
 	e.in.nudge()
 	return nil
 }
 
-// A half is one direction of a connection.
+func (e *end) SetWriteDeadline(t time.Time) error {
+	h := e.out
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.mu.writeBy = t
+	if h.mu.alarm != nil {
+		h.mu.alarm.Stop()
+		h.mu.alarm = nil
+	}
+	if !t.IsZero() {
+		h.mu.alarm = time.AfterFunc(time.Until(t), h.mu.room.Broadcast)
+	}
+	return nil
+}
+
+// A half is one direction of a connection. What was written and not read yet lies in the buffers of both
+// kernels, which have room for so much and no more.
 type half struct {
 	fabric   *fabric
 	from, to *place
-	wake     chan struct{} // has room for one
+	arrived  chan struct{} // has room for one: the reader shall look again
 
 	mu struct {
 		sync.Mutex
-		rand     *rand.Rand
-		chunks   []chunk
-		cause    error // why no more bytes come, or nil
-		deadline time.Time
+		rand    *rand.Rand
+		chunks  []chunk
+		bytes   int       // of the chunks
+		room    sync.Cond // there is more, or the half has ended
+		cause   error     // why no more bytes come, or nil
+		readBy  time.Time
+		writeBy time.Time
+		alarm   *time.Timer // for writeBy, or nil
 	}
 }
 
@@ -229,29 +319,59 @@ type chunk struct {
 }
 
 func newHalf(f *fabric, from, to *place, seed uint64) *half {
-	h := &half{fabric: f, from: from, to: to, wake: make(chan struct{}, 1)}
+	h := &half{fabric: f, from: from, to: to, arrived: make(chan struct{}, 1)}
 	h.mu.rand = rand.New(rand.NewPCG(f.seed, seed))
+	h.mu.room.L = &h.mu
 	return h
 }
 
 func (h *half) nudge() {
 	select {
-	case h.wake <- struct{}{}:
+	case h.arrived <- struct{}{}:
 	default:
 	}
 }
 
-func (h *half) write(b []byte) (int, error) {
+// try takes what there is room for.
+func (h *half) try(b []byte) (int, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	return h.put(b)
+}
+
+// wait takes what there is room for, once there is some.
+func (h *half) wait(b []byte) (int, error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for {
+		n, err := h.put(b)
+		if n > 0 || err != nil || len(b) == 0 {
+			return n, err
+		}
+		if !h.mu.writeBy.IsZero() && !time.Now().Before(h.mu.writeBy) {
+			return 0, os.ErrDeadlineExceeded
+		}
+		h.mu.room.Wait()
+	}
+}
+
+// put is try with mu held.
+func (h *half) put(b []byte) (int, error) {
 	if h.mu.cause != nil {
 		return 0, io.ErrClosedPipe
+	}
+	if most := h.fabric.weather.buffer; most > 0 {
+		b = b[:min(len(b), most-h.mu.bytes)]
+	}
+	if len(b) == 0 {
+		return 0, nil
 	}
 	at := time.Now().Add(h.fabric.weather.draw(h.mu.rand))
 	if n := len(h.mu.chunks); n > 0 && at.Before(h.mu.chunks[n-1].at) {
 		at = h.mu.chunks[n-1].at
 	}
 	h.mu.chunks = append(h.mu.chunks, chunk{at, append([]byte(nil), b...)})
+	h.mu.bytes += len(b)
 	h.nudge()
 	return len(b), nil
 }
@@ -261,12 +381,22 @@ func (h *half) end(cause error, keep bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if !keep {
-		h.mu.chunks = nil
+		h.mu.chunks, h.mu.bytes = nil, 0
 	}
 	if h.mu.cause == nil {
 		h.mu.cause = cause
 	}
+	h.mu.room.Broadcast()
 	h.nudge()
+}
+
+// held returns a channel that is closed when bytes move again, or nil if they do. What a process has
+// written before it froze arrives.
+func (h *half) held() <-chan struct{} {
+	if shut := h.to.barred(frozen, deaf); shut != nil {
+		return shut
+	}
+	return h.from.barred(mute)
 }
 
 func (h *half) read(b []byte) (int, error) {
@@ -275,28 +405,25 @@ func (h *half) read(b []byte) (int, error) {
 		if n > 0 || err != nil {
 			return n, err
 		}
-		still := h.from.frozen()
-		if still == nil {
-			still = h.to.frozen()
-		}
-		if still != nil {
+		shut := h.held()
+		if shut != nil {
 			wait = nil
 		}
 		select {
-		case <-h.wake:
+		case <-h.arrived:
 		case <-wait:
-		case <-still:
+		case <-shut:
 		}
 	}
 }
 
 // take reads what has arrived. If nothing has, it says when to look again.
 func (h *half) take(b []byte) (n int, wait <-chan time.Time, err error) {
-	frozen := h.from.frozen() != nil || h.to.frozen() != nil
+	held := h.held() != nil
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	now := time.Now()
-	for !frozen && len(h.mu.chunks) > 0 && n < len(b) && !h.mu.chunks[0].at.After(now) {
+	for !held && len(h.mu.chunks) > 0 && n < len(b) && !h.mu.chunks[0].at.After(now) {
 		c := &h.mu.chunks[0]
 		k := copy(b[n:], c.b)
 		n += k
@@ -304,15 +431,18 @@ func (h *half) take(b []byte) (n int, wait <-chan time.Time, err error) {
 			h.mu.chunks = h.mu.chunks[1:]
 		}
 	}
-	switch {
-	case n > 0:
+	if n > 0 {
+		h.mu.bytes -= n
+		h.mu.room.Broadcast()
 		return n, nil, nil
+	}
+	switch {
 	case h.mu.cause != nil && len(h.mu.chunks) == 0:
 		return 0, nil, h.mu.cause
-	case !h.mu.deadline.IsZero() && !now.Before(h.mu.deadline):
+	case !h.mu.readBy.IsZero() && !now.Before(h.mu.readBy):
 		return 0, nil, os.ErrDeadlineExceeded
 	}
-	next := h.mu.deadline
+	next := h.mu.readBy
 	if len(h.mu.chunks) > 0 && (next.IsZero() || h.mu.chunks[0].at.Before(next)) {
 		next = h.mu.chunks[0].at
 	}

@@ -130,6 +130,12 @@ func draw(seed uint64) *plan {
 	p.nodes = r.IntN(3) == 0
 	p.recoverable = p.mode == comeback || p.mode == rounds || p.mode == steady && r.IntN(3) == 0
 	p.net = weather{base: 50 * time.Microsecond, jitter: between(r, 0, 2*time.Millisecond), storms: pick(r, 0, 0.02, 0.1), gust: between(r, 0, 300*time.Millisecond)}
+	if r.IntN(2) == 0 {
+		p.net.buffer = 256 << r.IntN(6)
+	}
+	if p.large {
+		p.net.buffer = max(p.net.buffer, 8<<10)
+	}
 	p.disk = weather{base: 20 * time.Microsecond, jitter: between(r, 0, 5*time.Millisecond), storms: pick(r, 0, 0.05), gust: between(r, 0, 500*time.Millisecond)}
 	if p.mode != comeback && r.IntN(3) == 0 { // there it would use up what barriers wait
 		p.disk.gust = between(r, 0, 8*time.Second)

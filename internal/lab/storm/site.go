@@ -191,14 +191,14 @@ func (s *site) freeze(lasts time.Duration) {
 		return
 	}
 	s.world.note("%s frozen for %v", s.place.name, lasts)
-	s.place.freeze()
+	s.place.shut(frozen)
 	p.seat.Cut()
 	s.world.after(lasts, func() {
 		if s.running() != p {
 			return // it was killed meanwhile
 		}
 		s.world.note("%s thaws", s.place.name)
-		s.place.thaw()
+		s.place.open(frozen)
 		p.seat.Heal()
 	})
 }

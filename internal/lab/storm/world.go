@@ -234,11 +234,11 @@ func (w *world) end() {
 	w.mu.Unlock()
 	close(w.ended)
 	for _, s := range w.sites {
-		s.place.thaw()
+		s.place.open(frozen, deaf, mute)
 		s.kill(time.Hour, "the end")
 	}
 	for _, h := range w.hosts {
-		h.place.thaw()
+		h.place.open(frozen, deaf, mute)
 		h.stop()
 	}
 	w.work.Wait()

@@ -4,17 +4,23 @@ package socket
 
 import "net"
 
-// A Conn exists on Unix systems only; elsewhere connections are read and written by their methods.
-type Conn struct{}
+// A Conn is a [Partial] here; all other connections are read and written by their methods.
+type Conn struct{ partial Partial }
 
-// New returns nil.
-func New(net.Conn) *Conn { return nil }
+// New returns nil if nc is not a [Partial]; its methods must be used then.
+func New(nc net.Conn) *Conn {
+	if p, ok := nc.(Partial); ok {
+		return &Conn{p}
+	}
+	return nil
+}
 
-// Read is never called.
-func (*Conn) Read(size, keep int) ([]byte, error) { panic("socket: no raw connections here") }
+// Read waits for bytes and returns them in a buffer of that size, after keep free ones. The caller
+// recycles it.
+func (r *Conn) Read(size, keep int) ([]byte, error) { return readPlain(r.partial, size, keep) }
 
-// Try is never called.
-func (*Conn) Try([]byte) (int, error) { panic("socket: no raw connections here") }
+// Try writes what the connection takes at once.
+func (r *Conn) Try(p []byte) (int, error) { return r.partial.Try(p) }
 
-// Wait is never called.
-func (*Conn) Wait([]byte) (int, error) { panic("socket: no raw connections here") }
+// Wait writes what the connection takes, once it takes something.
+func (r *Conn) Wait(p []byte) (int, error) { return r.partial.Wait(p) }

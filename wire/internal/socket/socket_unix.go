@@ -11,7 +11,8 @@ import (
 // A Conn reads and writes a socket without blocking the caller for longer than it wants, and
 // takes a buffer for reading only when there is something to read.
 type Conn struct {
-	conn syscall.RawConn
+	conn    syscall.RawConn
+	partial Partial // in place of conn, or nil
 
 	// Owned by the reader. The functions are made once, so that a read allocates nothing.
 	size     int // of the buffer to read into
@@ -29,10 +30,12 @@ type Conn struct {
 	writeSome func(fd uintptr) bool
 }
 
-// New returns nil if nc is not a socket; its methods must be used then.
+// New returns nil if nc is neither a socket nor a [Partial]; its methods must be used then.
 func New(nc net.Conn) *Conn {
 	var sc syscall.Conn
 	switch nc := nc.(type) {
+	case Partial:
+		return &Conn{partial: nc}
 	case *net.TCPConn:
 		sc = nc
 	case *net.UnixConn:
@@ -54,6 +57,9 @@ func New(nc net.Conn) *Conn {
 // Read waits for bytes and returns them in a buffer of that size, after keep free ones. The caller
 // recycles it.
 func (r *Conn) Read(size, keep int) ([]byte, error) {
+	if r.partial != nil {
+		return readPlain(r.partial, size, keep)
+	}
 	r.size, r.keep, r.buf = size, keep, nil
 	if err := r.conn.Read(r.readOnce); err != nil {
 		return nil, err
@@ -84,10 +90,20 @@ func (r *Conn) tryRead(fd uintptr) bool {
 }
 
 // Try writes what the socket takes at once.
-func (r *Conn) Try(p []byte) (int, error) { return r.write(p, r.writeOnce) }
+func (r *Conn) Try(p []byte) (int, error) {
+	if r.partial != nil {
+		return r.partial.Try(p)
+	}
+	return r.write(p, r.writeOnce)
+}
 
 // Wait writes what the socket takes, once it takes something.
-func (r *Conn) Wait(p []byte) (int, error) { return r.write(p, r.writeSome) }
+func (r *Conn) Wait(p []byte) (int, error) {
+	if r.partial != nil {
+		return r.partial.Wait(p)
+	}
+	return r.write(p, r.writeSome)
+}
 
 func (r *Conn) write(p []byte, f func(uintptr) bool) (int, error) {
 	r.wire = p

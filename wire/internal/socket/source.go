@@ -1,9 +1,6 @@
 package socket
 
-import (
-	"io"
-	"net"
-)
+import "net"
 
 // A Source gives a reader its waves: what one read brought, after what the last one left over.
 type Source struct {
@@ -28,7 +25,7 @@ func (s *Source) Next() ([]byte, error) {
 	if s.raw != nil {
 		s.wave, err = s.raw.Read(size, len(s.rest))
 	} else {
-		s.wave, err = s.read(size)
+		s.wave, err = readPlain(s.plain, size, len(s.rest))
 	}
 	if err != nil {
 		return nil, err
@@ -36,20 +33,6 @@ func (s *Source) Next() ([]byte, error) {
 	s.bulk = len(s.wave) >= Small
 	copy(s.wave, s.rest)
 	return s.wave, nil
-}
-
-// read waits for bytes by the method of the connection, which holds the buffer meanwhile.
-func (s *Source) read(size int) ([]byte, error) {
-	buf := Grow(nil, size)[:size]
-	n, err := s.plain.Read(buf[len(s.rest):])
-	if n > 0 {
-		return buf[:len(s.rest)+n], nil
-	}
-	Recycle(buf)
-	if err == nil {
-		err = io.ErrNoProgress
-	}
-	return nil, err
 }
 
 // Rest is what the last wave left over, with which the next one begins.
