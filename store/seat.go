@@ -261,7 +261,7 @@ func (r *reign) MaxValue() int64 { return MaxValue }
 
 // do performs an operation of the reign, if the fence lets it pass.
 func (r *reign) do(ctx context.Context, action Action, bytes int, effect func(d *disk)) error {
-	return r.seat.do(ctx, Op{Action: action, Leader: r.leader, Bytes: bytes}, func() error {
+	return r.seat.do(ctx, Op{Action: action, Leader: r.leader, Bytes: bytes, Over: r.over}, func() error {
 		if r.deposed && r.seat.shared.cfg.Planted != NoFence {
 			return ErrDeposed
 		}

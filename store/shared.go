@@ -64,6 +64,10 @@ type Op struct {
 	Leader Leader // by whom; the term is 0 where a candidate acts
 	Bytes  int    // that are written
 	Done   bool   // it has taken effect
+
+	// Over is closed when the reign that acts is over, and nil where a candidate acts. A fault that waits
+	// ends then, as the operations of a real store do.
+	Over <-chan struct{}
 }
 
 // An Action is a kind of operation, named like its method.

@@ -40,6 +40,11 @@ type Lifetime struct {
 // that set at the time, and heard the same answer there, unless it died before it heard any. And nobody
 // is left out who was alive all the time; lives are those of the members of every set.
 func CheckRounds(calls []RoundCall, lives []Lifetime) error {
+	by := make(map[LiveMember][]RoundCall)
+	for _, c := range calls {
+		m := LiveMember{c.Member, c.Life}
+		by[m] = append(by[m], c)
+	}
 	for _, c := range calls {
 		if c.Return == 0 {
 			continue
@@ -50,7 +55,7 @@ func CheckRounds(calls []RoundCall, lives []Lifetime) error {
 			}
 		}
 		for _, m := range c.Alive {
-			if !slices.ContainsFunc(calls, func(o RoundCall) bool { return c.met(o, m) }) {
+			if !slices.ContainsFunc(by[m], c.met) {
 				return fmt.Errorf("live set of %s: member %d (life %d) is in an answer that it does not share:\n  %v\n%s", c.Of, m.Member, m.Life, c, lines(around(calls, c)))
 			}
 		}
@@ -58,10 +63,9 @@ func CheckRounds(calls []RoundCall, lives []Lifetime) error {
 	return nil
 }
 
-// met says whether o can be the call by which m took part in the round that answered c.
-func (c RoundCall) met(o RoundCall, m LiveMember) bool {
-	return o.Of == c.Of && o.Member == m.Member && o.Life == m.Life && o.overlaps(c.Span) &&
-		(o.Return == 0 || slices.Equal(o.Alive, c.Alive))
+// met says whether o can be the call of a member by which it took part in the round that answered c.
+func (c RoundCall) met(o RoundCall) bool {
+	return o.Of == c.Of && o.overlaps(c.Span) && (o.Return == 0 || slices.Equal(o.Alive, c.Alive))
 }
 
 // around are the calls of the same set that were under way with c.
@@ -87,12 +91,14 @@ func (s Sight) String() string {
 
 // CheckWatches says whether no client was told a version lower than one it knew when it asked.
 func CheckWatches(sights []Sight) error {
+	by := make(map[int][]Sight)
 	for _, s := range sights {
-		for _, o := range sights {
-			if o.Client == s.Client && o.Return < s.Call && o.Version > s.Version {
-				return fmt.Errorf("watch: client %d was told version %d after %d:\n%s", s.Client, s.Version, o.Version, lines([]Sight{o, s}))
+		for _, o := range by[s.Client] {
+			if o.Version > s.Version && o.Return < s.Call || o.Version < s.Version && s.Return < o.Call {
+				return fmt.Errorf("watch: client %d was told versions %d and %d:\n%s", s.Client, s.Version, o.Version, lines([]Sight{o, s}))
 			}
 		}
+		by[s.Client] = append(by[s.Client], s)
 	}
 	return nil
 }

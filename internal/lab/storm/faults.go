@@ -20,16 +20,13 @@ func (w *world) operation(op store.Op) error {
 		if over {
 			return nil
 		}
-		select {
-		case <-time.After(d):
-		case <-w.ended:
-		}
+		w.pass(d, op.Over)
 	}
 	s := w.site(op.Leader.Address)
 	if s == nil {
 		return nil
 	}
-	return w.strike(func(f fault) bool { return f.chance(op) }, s)
+	return w.strike(func(f fault) bool { return f.chance(op) }, s, op.Over)
 }
 
 func (w *world) site(address string) *site {
@@ -41,8 +38,8 @@ func (w *world) site(address string) *site {
 	return nil
 }
 
-// strike lets faults happen whose chance has come.
-func (w *world) strike(chance func(fault) bool, s *site) error {
+// strike lets faults happen at a site whose chance has come. Those that wait end when over is closed.
+func (w *world) strike(chance func(fault) bool, s *site, over <-chan struct{}) error {
 	w.mu.Lock()
 	var hit []fault
 	for i := 0; i < len(w.mu.armed); i++ {
@@ -59,13 +56,27 @@ func (w *world) strike(chance func(fault) bool, s *site) error {
 	w.mu.Unlock()
 	for _, f := range hit {
 		w.struck(f.kind)
-		if f.kind == lostAck {
+		switch f.kind {
+		case lostAck:
 			w.note("%s: an acknowledgement is lost", s.place.name)
 			return errLostAck
+		case stallDisk:
+			w.note("%s: the disk stalls for %v", s.place.name, f.lasts)
+			w.pass(f.lasts, over)
+		default:
+			s.kill(f.lasts, string(f.kind))
 		}
-		s.kill(f.lasts, string(f.kind))
 	}
 	return nil
+}
+
+// pass lets time pass, unless the schedule ends first, or over is closed.
+func (w *world) pass(d time.Duration, over <-chan struct{}) {
+	select {
+	case <-time.After(d):
+	case <-over:
+	case <-w.ended:
+	}
 }
 
 var errLostAck = errors.New("storm: no acknowledgement")
@@ -90,36 +101,54 @@ func (w *world) leader() (last *site) {
 
 // inflict lets a fault happen, or arms it.
 func (w *world) inflict(f fault) {
-	leader := w.leader()
+	switch f.kind {
+	case breakLink, stallLink, deafLink, muteLink, cutOff, killHost, killProc, moveProc:
+		w.harm(f)
+	case crash, freeze, depose, handOver, terminate, retire:
+		leader := w.leader()
+		if leader == nil {
+			w.after(20*time.Millisecond, func() { w.inflict(f) })
+			return
+		}
+		w.struck(f.kind)
+		w.unseat(f, leader)
+	default:
+		w.mu.Lock()
+		w.mu.armed = append(w.mu.armed, f)
+		w.mu.Unlock()
+	}
+}
+
+// harm lets something happen to a host or a task.
+func (w *world) harm(f fault) {
 	switch f.kind {
 	case breakLink:
 		at := w.caller(f.whom)
 		w.struck(f.kind)
 		w.note("%s: links break", at.name)
 		at.sever()
-		return
 	case stallLink:
 		w.struck(f.kind)
-		w.stall(w.caller(f.whom), f.lasts)
-		return
+		w.stall(w.caller(f.whom), f.lasts, deaf, mute)
+	case deafLink:
+		w.struck(f.kind)
+		w.stall(w.caller(f.whom), f.lasts, deaf)
+	case muteLink:
+		w.struck(f.kind)
+		w.stall(w.caller(f.whom), f.lasts, mute)
+	case cutOff:
+		w.hosts[f.whom].cutOff(f.lasts, cuts[f.count])
 	case killHost:
 		w.hosts[f.whom].crash(f.lasts)
-		return
 	case killProc:
 		w.killTask(f.whom, f.lasts)
-		return
 	case moveProc:
 		w.moveTask(f.whom)
-		return
 	}
-	if leader == nil && (f.kind == crash || f.kind == freeze || f.kind == depose || f.kind == handOver) {
-		w.after(20*time.Millisecond, func() { w.inflict(f) })
-		return
-	}
-	switch f.kind {
-	case crash, freeze, depose, handOver:
-		w.struck(f.kind)
-	}
+}
+
+// unseat lets something happen to the leader.
+func (w *world) unseat(f fault, leader *site) {
 	switch f.kind {
 	case crash:
 		leader.kill(f.lasts, "crash")
@@ -132,10 +161,12 @@ func (w *world) inflict(f fault) {
 		if p := leader.running(); p != nil {
 			p.handOver()
 		}
-	default:
-		w.mu.Lock()
-		w.mu.armed = append(w.mu.armed, f)
-		w.mu.Unlock()
+	case terminate:
+		leader.terminate(f.lasts)
+	case retire:
+		for _, s := range w.sites {
+			s.terminate(f.lasts)
+		}
 	}
 }
 

@@ -17,6 +17,7 @@ type host struct {
 
 	mu    sync.Mutex
 	relay *relay.Relay // or nil while the machine is down
+	lost  int          // cuts that may have made it a silent one
 }
 
 func newHost(w *world, index int) *host {
@@ -115,11 +116,81 @@ func (h *host) crash(back time.Duration) {
 	})
 }
 
-// stall keeps bytes from a place and to it for a while, less than what makes it a silent one.
-func (w *world) stall(at *place, lasts time.Duration) {
-	w.note("%s: links stall for %v", at.name, lasts)
-	at.shut(deaf, mute)
-	w.after(lasts, func() { at.open(deaf, mute) })
+// stall shuts gates of a place for a while, less than what makes it a silent one.
+func (w *world) stall(at *place, lasts time.Duration, which ...gate) {
+	w.note("%s: links stall for %v, %v", at.name, lasts, which)
+	at.shut(which...)
+	w.after(lasts, func() { at.open(which...) })
+}
+
+// afterwards is how long after a cut a host is connected again, and its tasks have heard what became of
+// them.
+const afterwards = 5 * time.Second
+
+// cutOff keeps a host from the network for longer than it may be silent. Its tasks may be taken for dead
+// then, and are told so when it is back. Where tasks may come back, these do.
+func (h *host) cutOff(lasts time.Duration, which []gate) {
+	w := h.world
+	if !w.ready() {
+		w.after(50*time.Millisecond, func() { h.cutOff(lasts, which) })
+		return
+	}
+	if !w.mayKill(1) { // nobody leaves before it is known who is alive
+		return
+	}
+	w.struck(cutOff)
+	w.casualty()
+	w.note("%s is cut off for %v, %v", h.place.name, lasts, which)
+	h.suspect(1)
+	for _, p := range w.processes() {
+		if p.host == h {
+			p.suspected()
+		}
+	}
+	h.place.shut(which...)
+	w.living.Add(1)
+	w.work.Go(func() {
+		defer w.living.Done()
+		defer w.returned()
+		w.pass(lasts, nil)
+		w.note("%s is reached again", h.place.name)
+		h.place.open(which...)
+		w.pass(afterwards, nil)
+		h.suspect(-1)
+	})
+}
+
+// suspect counts cuts, and silent says whether tasks behind the host may be taken for dead.
+func (h *host) suspect(n int) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.lost += n
+}
+
+func (h *host) silent() bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.lost > 0
+}
+
+// revive starts the next life of a task that was taken for dead, and is told so. It is called before the
+// process ends.
+func (w *world) revive(p *proc) {
+	p.mu.Lock()
+	again := p.mu.suspected && w.plan.recoverable
+	p.mu.Unlock()
+	if !again || w.last(p.task) != p || !w.mayKill(1) {
+		return
+	}
+	w.living.Add(1)
+	w.work.Go(func() {
+		defer w.living.Done()
+		defer w.returned()
+		w.pass(100*time.Millisecond, nil)
+		if w.last(p.task) == p {
+			w.succeed(p, p.host)
+		}
+	})
 }
 
 // killTask ends the process of a task, and starts another where that is allowed.
@@ -177,5 +248,5 @@ func (w *world) moveTask(task int) {
 // succeed starts the next life of a task.
 func (w *world) succeed(p *proc, at *host) {
 	p.replacing()
-	w.launch(p.task, at, p.number+1)
+	w.launch(p.task, at, p.number+1, p.epoch)
 }

@@ -50,7 +50,7 @@ func (p *proc) runMember() {
 		p.memberDied("leave", err)
 		return
 	}
-	p.exit("finished")
+	p.exit(wellDone)
 }
 
 // context ends with the process.
@@ -121,7 +121,7 @@ func (p *proc) memberKey(c history.KeyCall) {
 	default:
 		p.memberDied(string(c.Action)+" "+c.Key, err)
 	}
-	p.world.noteKey(c)
+	p.noteKey(c)
 }
 
 // memberMeets arrives at a barrier, whose instances the client counts.

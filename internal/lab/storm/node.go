@@ -4,6 +4,7 @@ import (
 	"context"
 	"net"
 	"sync"
+	"time"
 
 	"github.com/serry-dev/serry/node"
 )
@@ -22,6 +23,7 @@ func (p *process) startNode() {
 		panic(err) // the configuration above
 	}
 	p.node = n
+	p.life, p.dead = context.WithCancel(context.Background())
 	s.mu.Lock()
 	s.process = p
 	s.mu.Unlock()
@@ -32,12 +34,49 @@ func (p *process) startNode() {
 	})
 }
 
+// ask says whether nothing has asked the node to end yet. A second caller of Shutdown would wait for the
+// first one at a lock, which a bubble does not take for waiting.
+func (p *process) ask() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	first := !p.asked
+	p.asked = true
+	return first
+}
+
 // stopNode ends a node whose process is dead: whatever it says, nobody hears it.
 func (p *process) stopNode() {
-	ctx, cancel := context.WithCancel(context.Background())
-	cancel()
-	p.node.Shutdown(ctx)
-	p.doors.Close()
+	p.dead()
+	if p.ask() {
+		p.node.Shutdown(p.life)
+		p.doors.Close()
+	}
+}
+
+// terminate ends a node as SIGTERM does, and starts another later.
+func (s *site) terminate(back time.Duration) {
+	p := s.running()
+	if p == nil || p.node == nil || !p.ask() {
+		return
+	}
+	s.world.note("%s is asked to end", s.place.name)
+	s.world.work.Go(func() {
+		p.node.Shutdown(p.life)
+		p.doors.Close()
+		s.mu.Lock()
+		own := s.process == p
+		if own {
+			s.process = nil
+		}
+		s.mu.Unlock()
+		if !own {
+			return // it was killed meanwhile
+		}
+		s.world.note("%s has ended", s.place.name)
+		s.place.kill()
+		_ = p.seat.Close()
+		s.world.after(back, s.start)
+	})
 }
 
 // A listener hands out connections that came to a place.

@@ -8,6 +8,7 @@ import (
 
 	"github.com/serry-dev/serry/store"
 	"github.com/serry-dev/serry/wire"
+	"github.com/serry-dev/serry/wire/stream"
 )
 
 // A mode is what may happen to clients, and so what may be asked of them.
@@ -34,6 +35,7 @@ type plan struct {
 	sites       int
 	nodes       bool // sites are nodes of package node
 	steps       int  // of each program
+	epochs      int  // how often the job is run
 	pace        time.Duration
 	net, disk   weather
 	lease       time.Duration
@@ -50,6 +52,7 @@ type step struct {
 	keys   int  // calls on keys
 	pass   bool // something to the next task
 	adds   int  // increments, by each of two callers at once
+	burst  int  // increments, one shortly after the other
 	meet   bool // at the barrier of all
 	subset bool // at the barrier of some
 	alive  bool // who is alive
@@ -81,6 +84,12 @@ const (
 	handOver    kind = "hand over"
 	breakLink   kind = "break link"   // of a host
 	stallLink   kind = "stall link"   // of a host
+	deafLink    kind = "deaf link"    // nothing comes to a host
+	muteLink    kind = "mute link"    // nothing comes from a host
+	stallDisk   kind = "stall disk"   // one operation of the store takes longer than hosts may be silent
+	cutOff      kind = "cut off"      // of a host, for longer than it may be silent
+	terminate   kind = "terminate"    // politely, of the leader
+	retire      kind = "retire"       // politely, of all servers at once
 	killProc    kind = "kill process" // of a task
 	killHost    kind = "kill host"    // with its relay and its tasks
 	moveProc    kind = "move process" // a second life begins elsewhere while the first goes on
@@ -92,7 +101,8 @@ func (f fault) String() string {
 
 func (p *plan) String() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "%s recoverable=%v dialect=%v tasks=%d members=%d hosts=%d sites=%d nodes=%v steps=%d lease=%v notice=%v", p.mode, p.recoverable, p.dialect, p.tasks, p.members, p.hosts, p.sites, p.nodes, p.steps, p.lease, p.notice)
+	fmt.Fprintf(&b, "%s recoverable=%v dialect=%v tasks=%d members=%d hosts=%d sites=%d nodes=%v epochs=%d steps=%d buffer=%d lease=%v notice=%v",
+		p.mode, p.recoverable, p.dialect, p.tasks, p.members, p.hosts, p.sites, p.nodes, p.epochs, p.steps, p.net.buffer, p.lease, p.notice)
 	for _, f := range p.faults {
 		b.WriteString("; " + f.String())
 	}
@@ -107,8 +117,14 @@ func between(r *rand.Rand, low, high time.Duration) time.Duration {
 // pick draws one of a list.
 func pick[T any](r *rand.Rand, list ...T) T { return list[r.IntN(len(list))] }
 
-// draw makes the plan of a seed.
-func draw(seed uint64) *plan {
+// One in so many fleets is large: with ten relays, and dozens of tasks behind them.
+const largeFleets = 10
+
+// fleet says whether the plan is that of a large one.
+func (p *plan) fleet() bool { return p.hosts == 10 }
+
+// draw makes the plan of a seed, of a large fleet if that is asked for.
+func draw(seed uint64, large bool) *plan {
 	r := dice(seed, forPlan, 0)
 	p := &plan{
 		mode:    pick(r, steady, steady, steady, steady, fatal, comeback, comeback, rounds, rounds),
@@ -122,13 +138,20 @@ func draw(seed uint64) *plan {
 		notice:  pick(r, 0, between(r, 0, time.Second)),
 		alert:   pick(r, 0, 0.7, 1),
 	}
+	if r.IntN(largeFleets) == 0 || large {
+		p.tasks, p.hosts, p.sites, p.steps = 20+r.IntN(29), 10, 3, 2
+	}
 	if p.mode == steady && r.IntN(2) == 0 {
-		p.members = 1 + r.IntN(p.tasks-1)
+		p.members = 1 + r.IntN(min(p.tasks-1, 3))
 	}
 	p.large = r.IntN(8) == 0
 	p.snapshots = pick(r, 0, 1, 1)
 	p.nodes = r.IntN(3) == 0
 	p.recoverable = p.mode == comeback || p.mode == rounds || p.mode == steady && r.IntN(3) == 0
+	p.epochs = 1
+	if p.mode == steady && !p.recoverable && r.IntN(6) == 0 {
+		p.epochs, p.steps = 2+r.IntN(2), 1+r.IntN(2)
+	}
 	p.net = weather{base: 50 * time.Microsecond, jitter: between(r, 0, 2*time.Millisecond), storms: pick(r, 0, 0.02, 0.1), gust: between(r, 0, 300*time.Millisecond)}
 	if r.IntN(2) == 0 {
 		p.net.buffer = 256 << r.IntN(6)
@@ -146,6 +169,9 @@ func draw(seed uint64) *plan {
 	for range 1 + r.IntN(4) {
 		p.faults = append(p.faults, p.drawFault(r, serverFaults))
 	}
+	if p.fleet() && p.mode != comeback {
+		p.faults = append(p.faults, p.drawFault(r, []kind{stallDisk}))
+	}
 	if p.large {
 		p.faults = append(p.faults, p.drawFault(r, []kind{crashAside}))
 	}
@@ -159,6 +185,9 @@ func draw(seed uint64) *plan {
 
 func (p *plan) drawStep(r *rand.Rand) step {
 	s := step{keys: r.IntN(4), adds: r.IntN(3), meet: true}
+	if p.fleet() {
+		s.burst = r.IntN(8)
+	}
 	switch p.mode {
 	case steady, fatal:
 		s.subset, s.alive, s.pass = r.IntN(2) == 0, r.IntN(3) == 0, r.IntN(2) == 0
@@ -172,12 +201,12 @@ func (p *plan) drawStep(r *rand.Rand) step {
 var (
 	serverFaults = []kind{
 		crash, crash, crashBefore, crashBefore, crashBefore, crashAfter, crashAfter, crashReply, crashReply,
-		crashSave, crashAside, crashLoad, crashRead, lostAck, freeze, freeze, depose, depose, handOver, breakLink, breakLink, stallLink,
+		crashSave, crashAside, crashLoad, crashRead, lostAck, freeze, freeze, depose, depose, handOver, breakLink, breakLink, stallLink, deafLink, muteLink,
 	}
 	clientFaults = map[mode][]kind{
-		fatal:    {killProc, killProc, killHost},
-		comeback: {killProc, killProc, killHost, moveProc, moveProc},
-		rounds:   {killProc, killProc, killHost, moveProc, moveProc},
+		fatal:    {killProc, killProc, killHost, cutOff},
+		comeback: {killProc, killProc, killHost, moveProc, moveProc, cutOff},
+		rounds:   {killProc, killProc, killHost, moveProc, moveProc, cutOff},
 	}
 )
 
@@ -190,23 +219,31 @@ func (p *plan) drawFault(r *rand.Rand, kinds []kind) fault {
 		f.count = r.IntN(40)
 	case crashSave, crashLoad:
 		f.count = r.IntN(4)
-	case breakLink, stallLink:
+	case breakLink, stallLink, deafLink, muteLink:
 		f.whom = r.IntN(p.hosts + p.members)
-	case killHost:
-		f.whom = r.IntN(p.hosts)
+	case killHost, cutOff:
+		f.whom, f.count = r.IntN(p.hosts), r.IntN(len(cuts))
 	case crashAside:
 		f.count = r.IntN(4)
 	case killProc, moveProc:
 		f.whom = r.IntN(p.tasks)
 	}
 	f.lasts = between(r, 10*time.Millisecond, 2500*time.Millisecond)
+	if f.kind == stallDisk || f.kind == cutOff {
+		f.lasts = between(r, stream.SilentAfter+500*time.Millisecond, 3*stream.SilentAfter)
+	}
 	return f
 }
+
+// cuts are the ways in which a host is cut off.
+var cuts = [][]gate{{deaf, mute}, {deaf}, {mute}}
 
 // chance says at which operations of the store a fault may strike.
 func (f fault) chance(op store.Op) bool {
 	switch f.kind {
 	case crashBefore:
+		return op.Action == store.OpAppend && !op.Done
+	case stallDisk:
 		return op.Action == store.OpAppend && !op.Done
 	case crashAfter, lostAck:
 		return op.Action == store.OpAppend && op.Done

@@ -19,6 +19,7 @@ type proc struct {
 	world  *world
 	task   int
 	number int    // of the life, from 0
+	epoch  int    // in which it lives, from 0
 	life   uint64 // its incarnation
 	host   *host
 	rand   *rand.Rand
@@ -33,22 +34,24 @@ type proc struct {
 
 	mu struct {
 		sync.Mutex
-		doing    string         // what the program waits for
-		ended    bool           // finished, killed or dead
-		fate     string         // how
-		done     bool           // its program is
-		leaving  bool           // it has said goodbye
-		doomed   bool           // another life is about to take its place
-		replaced history.Moment // another life has registered
-		lived    history.Lifetime
+		doing   string // what the program waits for
+		ended   bool   // finished, killed or dead
+		fate    string // how
+		done    bool   // its program is
+		leaving bool   // it has said goodbye
+		doomed  bool   // another life is about to take its place, or it may be taken for dead
+
+		suspected bool           // it may be taken for dead
+		replaced  history.Moment // another life has registered
+		lived     history.Lifetime
 	}
 	quit chan struct{} // closed when it has ended
 }
 
 // launch starts a life of a task.
-func (w *world) launch(task int, at *host, number int) {
+func (w *world) launch(task int, at *host, number, epoch int) {
 	p := &proc{
-		world: w, task: task, number: number, life: uint64(1000*(task+1) + number), host: at,
+		world: w, task: task, number: number, epoch: epoch, life: uint64(1000*(task+1) + number), host: at,
 		rand: dice(w.seed, forProcs, uint64(1000*task+number)), counters: make(map[string]int64),
 		quit: make(chan struct{}),
 	}
@@ -61,6 +64,9 @@ func (w *world) launch(task int, at *host, number int) {
 	if over {
 		return
 	}
+	if at.silent() {
+		p.suspected()
+	}
 	run := p.run
 	if task >= w.plan.tasks-w.plan.members {
 		p.place = newPlace("go" + strconv.Itoa(task))
@@ -70,8 +76,20 @@ func (w *world) launch(task int, at *host, number int) {
 	w.work.Go(func() {
 		defer w.living.Done()
 		run()
+		if p.finished() && epoch+1 < w.plan.epochs {
+			w.launch(task, at, number+1, epoch+1) // the job is run again
+		}
 	})
 }
+
+// finished says whether the process has come to its good end.
+func (p *proc) finished() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.mu.fate == wellDone
+}
+
+const wellDone = "finished"
 
 // last is the newest life of a task.
 func (w *world) last(task int) *proc {
@@ -153,6 +171,14 @@ func (p *proc) replacing() {
 	}
 }
 
+// suspected notes that the process may be taken for dead from now on.
+func (p *proc) suspected() {
+	p.replacing()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.mu.suspected = true
+}
+
 // died judges an error that ends a stock client.
 func (p *proc) died(what string, st rpc.Status) {
 	err := p.world.plan.dialect.Error(st.Code, st.Message, st.Details)
@@ -166,10 +192,11 @@ func (p *proc) died(what string, st rpc.Status) {
 	if !excused {
 		p.world.wrong("task %d life %d died of %s: %v: %v (%d bytes of details)", p.task, p.life, what, st.Code, err, len(st.Details))
 	}
+	p.world.revive(p)
 	p.exit("died of " + what + ": " + st.Code.String() + ": " + st.Message)
 }
 
-// fair says whether an error accuses nobody who lives. That the caller has failed itself, because of
+// fair says whether an error accuses nobody who certainly lives. That the caller has failed itself, because of
 // somebody else, is no accusation.
 func (w *world) fair(err error) bool {
 	var accused *serry.TaskError
@@ -180,7 +207,12 @@ func (w *world) fair(err error) bool {
 		return true
 	}
 	last := w.last(accused.Task.Index)
-	return last != nil && last.over()
+	if last == nil {
+		return false
+	}
+	last.mu.Lock()
+	defer last.mu.Unlock()
+	return last.mu.ended || last.mu.suspected
 }
 
 // rest waits until the programs of all tasks are done: whoever left earlier would leave a later life of
@@ -190,7 +222,11 @@ func (p *proc) rest() {
 	p.mu.Lock()
 	p.mu.done = true
 	p.mu.Unlock()
-	for !p.world.allDone() && p.pause(50*time.Millisecond) {
+	often := 50 * time.Millisecond
+	if p.world.plan.fleet() {
+		often = time.Second
+	}
+	for !p.world.allDone() && p.pause(often) {
 		if p.world.plan.mode == rounds {
 			p.alive() // for those who are not done yet
 		}

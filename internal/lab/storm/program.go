@@ -30,6 +30,7 @@ func (p *proc) program() {
 		if !p.pause(time.Duration(p.rand.Int64N(int64(p.world.plan.pace) + 1))) {
 			return
 		}
+		p.burst(s.burst)
 		p.keys(s.keys)
 		p.adds(s.adds)
 		if s.pass {
@@ -92,10 +93,14 @@ func (p *proc) unsettled(began history.Moment) bool {
 	return p.mu.doomed && (p.mu.replaced == 0 || began < p.mu.replaced)
 }
 
-// keys makes calls on keys that all tasks use.
+// shared names a key or directory that few tasks share: what many do at once to one key cannot be judged
+// in reasonable time.
+func (p *proc) shared(what string) string { return what + strconv.Itoa(p.task/4) }
+
+// keys makes calls on keys that other tasks use, too.
 func (p *proc) keys(n int) {
 	for range n {
-		key := "k" + strconv.Itoa(p.rand.IntN(2))
+		key := p.shared("k") + "/" + strconv.Itoa(p.rand.IntN(2))
 		value := fmt.Sprintf("%d/%d", p.life, p.rand.IntN(1000))
 		switch p.rand.IntN(6) {
 		case 0:
@@ -116,11 +121,21 @@ func (p *proc) adds(n int) {
 	for range 2 {
 		both.Go(func() {
 			for range n {
-				p.put(history.Increment, "n", "1")
+				p.put(history.Increment, p.shared("n"), "1")
 			}
 		})
 	}
 	both.Wait()
+}
+
+// burst increments numbers, one call shortly after the other, and then waits for all of them.
+func (p *proc) burst(n int) {
+	var all sync.WaitGroup
+	for i := range n {
+		all.Go(func() { p.put(history.Increment, p.shared("n")+"/"+strconv.Itoa(i), "1") })
+		p.pause(time.Duration(p.rand.Int64N(int64(20 * time.Millisecond))))
+	}
+	all.Wait()
 }
 
 // pass gives something to the next task, and waits for what the one before gives.
@@ -186,13 +201,14 @@ func (p *proc) key(c history.KeyCall, ev coord.Event) {
 			p.current(string(c.Action), c.Call)
 		}
 	}
-	p.world.noteKey(c)
+	p.noteKey(c)
 }
 
-func (w *world) noteKey(c history.KeyCall) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.mu.report.Keys = append(w.mu.report.Keys, c)
+func (p *proc) noteKey(c history.KeyCall) {
+	c.Key = named(p.epoch, c.Key)
+	p.world.mu.Lock()
+	defer p.world.mu.Unlock()
+	p.world.mu.report.Keys = append(p.world.mu.report.Keys, c)
 }
 
 // large pads a value so that it lies aside in the journal; brief takes that away again.
@@ -235,6 +251,7 @@ func (p *proc) meet(id string, members []int) {
 	} else if result, st, ok := p.call(ev); ok {
 		p.met(&c, result, st)
 	}
+	c.ID = named(p.epoch, c.ID)
 	p.world.mu.Lock()
 	defer p.world.mu.Unlock()
 	p.world.mu.report.Barriers = append(p.world.mu.report.Barriers, c)
@@ -249,7 +266,8 @@ func (w *world) patience() time.Duration {
 	}
 	d := 4 * time.Second
 	for _, f := range w.plan.faults {
-		if f.kind == freeze || f.kind == stallLink {
+		switch f.kind {
+		case freeze, stallLink, deafLink, muteLink, cutOff:
 			d += f.lasts
 		}
 	}
@@ -288,7 +306,7 @@ func (p *proc) alive() {
 		return
 	}
 	p.does("live set")
-	c := history.RoundCall{Member: p.task, Life: p.life, Of: "all"}
+	c := history.RoundCall{Member: p.task, Life: p.life, Of: named(p.epoch, "all")}
 	ev := coord.GetAliveTasks{Call: p.who()}
 	for _, m := range p.world.everybody() {
 		ev.Tasks = append(ev.Tasks, serry.TaskID{Job: job, Index: m})

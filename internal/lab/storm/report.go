@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/serry-dev/serry/internal/lab/history"
@@ -28,7 +29,7 @@ type Report struct {
 
 // Faults are the kinds of faults that a schedule may have.
 func Faults() (names []string) {
-	for _, k := range slices.Concat(serverFaults, clientFaults[fatal], clientFaults[rounds]) {
+	for _, k := range slices.Concat(serverFaults, []kind{stallDisk}, clientFaults[fatal], clientFaults[rounds]) {
 		if !slices.Contains(names, string(k)) {
 			names = append(names, string(k))
 		}
@@ -55,11 +56,17 @@ func (r *Report) Check() error {
 	return fmt.Errorf("%w\nplan: %s\n%s", err, r.Plan, strings.Join(r.Trace, "\n"))
 }
 
-// keys are those that were ever called for.
-func (r *Report) keys() (names []string) {
+// named is how a report calls what belongs to an epoch: those of two epochs have nothing to do with each
+// other.
+func named(epoch int, name string) string { return strconv.Itoa(epoch) + ":" + name }
+
+// keys are those that were ever called for in an epoch.
+func (r *Report) keys(epoch int) (names []string) {
+	seen := make(map[string]bool)
 	for _, c := range r.Keys {
-		if !slices.Contains(names, c.Key) {
-			names = append(names, c.Key)
+		if name, ok := strings.CutPrefix(c.Key, named(epoch, "")); ok && !seen[name] {
+			seen[name] = true
+			names = append(names, name)
 		}
 	}
 	return names

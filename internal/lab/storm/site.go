@@ -35,12 +35,15 @@ type process struct {
 	// Where sites are nodes of package node, which does all this by itself.
 	node  *node.Node
 	doors *listener
+	life  context.Context // ends when the process is killed
+	dead  context.CancelFunc
+	asked bool // guarded by mu: to end
 }
 
 func newSite(w *world, name string) *site {
 	s := &site{world: w, place: newPlace(name)}
 	s.place.accept = s.accept
-	s.place.writing = func() { w.strike(func(f fault) bool { return f.kind == crashReply }, s) }
+	s.place.writing = func() { w.strike(func(f fault) bool { return f.kind == crashReply }, s, nil) }
 	return s
 }
 

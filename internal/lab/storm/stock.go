@@ -130,8 +130,8 @@ func (p *proc) register() bool {
 func (w *world) registered(p *proc) {
 	now := w.clock.Now()
 	w.note("task %d life %d registered", p.task, p.life)
-	if p.service != firstService {
-		w.wrong("task %d: the service incarnation is %d; want %d", p.task, p.service, firstService)
+	if want := w.serves(p.epoch, p.service); p.service != want {
+		w.wrong("task %d: the service incarnation is %d; want %d", p.task, p.service, want)
 	}
 	for _, o := range w.processes() {
 		o.mu.Lock()
@@ -143,6 +143,17 @@ func (w *world) registered(p *proc) {
 		}
 		o.mu.Unlock()
 	}
+}
+
+// serves is the incarnation of the service in an epoch: that which its first task was told, and another one
+// than in the epochs before.
+func (w *world) serves(epoch int, told serry.Incarnation) serry.Incarnation {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.mu.services[epoch] == 0 && told != w.mu.services[epoch-1] {
+		w.mu.services[epoch] = told
+	}
+	return w.mu.services[epoch]
 }
 
 // pause waits, unless the process ends.
@@ -254,6 +265,6 @@ func (p *proc) leave() {
 	if ok && !st.OK() {
 		p.died("shutdown", st)
 	} else if ok {
-		p.exit("finished")
+		p.exit(wellDone)
 	}
 }

@@ -24,7 +24,9 @@ type Options struct {
 	Store   store.Planted
 	Server  server.Planted
 	Machine coord.Planted
-	Verbose bool // the trace has what servers, relays and clients log, too
+	Large   bool     // every fleet is large, not one in ten
+	Without []string // kinds of faults that do not happen, to find out which one a failure needs
+	Verbose bool     // the trace has what servers, relays and clients log, too
 }
 
 const (
@@ -57,8 +59,10 @@ type world struct {
 		disk    *rand.Rand
 		procs   []*proc       // all that ever were
 		lives   map[int]*proc // the last of each task
-		report  Report
-		lost    bool // somebody was killed
+
+		services map[int]serry.Incarnation // by epoch: what its tasks were told
+		report   Report
+		lost     bool // somebody was killed
 
 		returning int  // lives that are to come
 		closing   bool // all programs are done
@@ -79,13 +83,14 @@ func (w *world) mourns() bool {
 }
 
 // Run plays the schedule of a seed. It must be called in a testing/synctest bubble.
-func Run(seed uint64, o Options) *Report { return play(seed, draw(seed), o) }
+func Run(seed uint64, o Options) *Report { return play(seed, draw(seed, o.Large), o) }
 
 func play(seed uint64, p *plan, o Options) *Report {
 	w := &world{seed: seed, plan: p, options: o, begin: time.Now(), ended: make(chan struct{})}
 	w.mu.report = Report{Seed: seed, Plan: w.plan.String(), Struck: make(map[string]int)}
 	w.mu.restart, w.mu.disk = dice(seed, forRestarts, 0), dice(seed, forDisk, 0)
 	w.mu.lives = make(map[int]*proc)
+	w.mu.services = map[int]serry.Incarnation{0: firstService}
 	w.fabric = &fabric{seed: seed, weather: w.plan.net}
 	w.disk = store.NewShared(store.SharedConfig{
 		LeaseTTL: w.plan.lease, Notice: w.plan.notice, Fault: w.operation, Planted: o.Store,
@@ -103,9 +108,12 @@ func play(seed uint64, p *plan, o Options) *Report {
 		h.start()
 	}
 	for i := range w.plan.tasks {
-		w.launch(i, w.hosts[i%len(w.hosts)], 0)
+		w.launch(i, w.hosts[i%len(w.hosts)], 0, 0)
 	}
 	for _, f := range w.plan.faults {
+		if slices.Contains(o.Without, string(f.kind)) {
+			continue
+		}
 		w.after(f.at, func() { w.inflict(f) })
 	}
 	if w.plan.mode == idle {
@@ -263,7 +271,8 @@ func (w *world) audit() {
 	defer srv.Close()
 	a := &proc{world: w, task: -1, port: newPort(srv.Handler())}
 	defer a.port.close()
-	for _, key := range w.mu.report.keys() {
+	a.epoch = len(w.mu.services) - 1
+	for _, key := range w.mu.report.keys(a.epoch) {
 		a.get(key)
 	}
 }
