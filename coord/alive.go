@@ -16,14 +16,22 @@ type group struct {
 	calls   []aliveCall
 	next    int // all members before this one have asked or are not alive
 	waiters waiters
+	ended   bool
 }
+
+// over implements what a roll asks.
+func (g *group) over() bool { return g.ended }
 
 // An aliveCall is what a member said, and which life of it.
 type aliveCall struct {
 	asked bool
 	inc   serry.Incarnation
 	word  []byte
+	by    roll[*waiter] // the calls of the member that wait
 }
+
+// over implements what a roll asks.
+func (w *waiter) over() bool { return w.answered }
 
 // getAliveTasks waits until every living task of the set has called (5.13).
 func (m *Machine) getAliveTasks(w *waiter, ev GetAliveTasks) {
@@ -58,7 +66,9 @@ func (m *Machine) getAliveTasks(w *waiter, ev GetAliveTasks) {
 	g.waiters.add(w)
 	m.hold(w, waitAlive)
 	if t != nil {
-		g.calls[g.position(t)] = aliveCall{asked: true, inc: t.inc, word: ev.Word}
+		call := &g.calls[g.position(t)]
+		call.asked, call.inc, call.word = true, t.inc, ev.Word
+		call.by.add(w)
 	}
 	m.checkGroup(g)
 }
@@ -74,8 +84,8 @@ func (m *Machine) asksOfItself(ev GetAliveTasks, t *task) bool {
 // newestGroup is the group made last, if that is what the list means. Members of one job write the
 // same set alike, at about the same time.
 func (m *Machine) newestGroup(tasks []serry.TaskID) *group {
-	if n := len(m.ep.order); n > 0 && sameList(m.ep.order[n-1].asked, tasks) {
-		return m.ep.order[n-1]
+	if n := len(m.ep.order.all); n > 0 && !m.ep.order.all[n-1].ended && sameList(m.ep.order.all[n-1].asked, tasks) {
+		return m.ep.order.all[n-1]
 	}
 	return nil
 }
@@ -104,12 +114,48 @@ func (m *Machine) group(tasks []serry.TaskID) (*group, error) {
 		return g, nil
 	}
 	if len(m.ep.groups) >= m.cfg.Limits.AliveGroups {
+		m.forgetAbandoned()
+	}
+	if len(m.ep.groups) >= m.cfg.Limits.AliveGroups {
 		return nil, &serry.LimitError{Limit: "alive-groups", Max: int64(m.cfg.Limits.AliveGroups)}
 	}
 	g := &group{key: key, asked: tasks, members: members, calls: make([]aliveCall, len(members))}
-	m.ep.groups[key] = g
-	m.ep.order = append(m.ep.order, g)
+	m.addGroup(g)
 	return g, nil
+}
+
+// addGroup puts a group where its set, and where each of its members, finds it.
+func (m *Machine) addGroup(g *group) {
+	m.ep.groups[g.key] = g
+	m.ep.order.add(g)
+	for _, at := range g.members {
+		m.ep.tasks[at].groups.add(g)
+	}
+}
+
+// forgetAbandoned ends the groups for which no call waits any more. What their callers did is kept as long
+// as there is room, because a call that was given up may be made again (C-WIRE-6). It looks at all groups,
+// but only if a call was given up since it last did.
+func (m *Machine) forgetAbandoned() {
+	if !m.ep.givenUp {
+		return
+	}
+	m.ep.givenUp = false
+	for _, g := range slices.Clone(m.ep.order.live()) {
+		if !slices.ContainsFunc(g.waiters.all, m.isAwaited) {
+			m.endGroup(g, nil, serry.ErrCancelled)
+		}
+	}
+}
+
+// isAwaited says whether the answer to a call in a group can still reach its caller. It depends on nothing
+// but what a journal knows. Of a call with an id that is the requester's word: up to its watermark
+// everything has been answered or given up.
+func (m *Machine) isAwaited(w *waiter) bool {
+	if w.answered || w.id.Requester == 0 {
+		return !w.answered
+	}
+	return m.remembered(w) && w.id.Number > m.ep.requesters[w.id.Requester].watermark
 }
 
 // sameList is slices.Equal, and quick where both are one list.
@@ -175,7 +221,8 @@ func (m *Machine) awaited(g *group, i int) bool {
 func (m *Machine) endGroup(g *group, a *Alive, err error) {
 	m.touch()
 	delete(m.ep.groups, g.key)
-	m.ep.order = slices.DeleteFunc(m.ep.order, func(o *group) bool { return o == g })
+	g.ended = true
+	g.asked, g.members, g.calls = nil, nil, nil // the rolls that it is in may keep it for a while
 	for _, w := range g.waiters.take() {
 		if err != nil {
 			m.answer(w, nil, err)
@@ -187,8 +234,8 @@ func (m *Machine) endGroup(g *group, a *Alive, err error) {
 
 // recheckGroups looks again at the groups of a task that is no longer alive (C-ALIVE-3).
 func (m *Machine) recheckGroups(t *task) {
-	for _, g := range slices.Clone(m.ep.order) {
-		if g.has(t) {
+	for _, g := range slices.Clone(t.groups.live()) {
+		if !g.ended {
 			m.checkGroup(g)
 		}
 	}
@@ -196,17 +243,18 @@ func (m *Machine) recheckGroups(t *task) {
 
 // dropAliveCalls ends the calls of a life that is being replaced: its successor has not asked.
 func (m *Machine) dropAliveCalls(t *task) {
-	for _, g := range m.ep.order {
-		if !g.has(t) || !g.calls[g.position(t)].asked {
+	for _, g := range t.groups.live() {
+		at := g.position(t)
+		if !g.calls[at].asked {
 			continue
 		}
-		g.calls[g.position(t)] = aliveCall{}
-		g.next = min(g.next, g.position(t))
-		for _, w := range slices.Clone(g.waiters.all) {
-			if w.task == t.id && !w.answered {
-				m.answer(w, nil, serry.ErrStale)
-				g.waiters.bury()
-			}
+		waiting := g.calls[at].by.live()
+		g.calls[at] = aliveCall{}
+		g.next = min(g.next, at)
+		for _, w := range waiting {
+			m.answer(w, nil, serry.ErrStale)
+			g.waiters.bury()
 		}
+		m.ep.givenUp = true
 	}
 }

@@ -1,6 +1,7 @@
 package coord
 
 import (
+	"cmp"
 	"iter"
 	"slices"
 	"time"
@@ -28,10 +29,11 @@ type barrier struct {
 	first    serry.TaskID
 	since    Time
 	deadline Time
-	opening  uint64 // orders barriers by when they were opened
 	heapAt   int
 
-	past []instance // earlier ones that are still some member's last, oldest first
+	turn   uint64     // when it was opened or, after that, ended; orders barriers
+	weight int        // as weigh has found it
+	past   []instance // earlier ones that are still some member's last, oldest first
 }
 
 type barrierKind int
@@ -67,9 +69,28 @@ type slot struct {
 	w         *waiter
 }
 
+// A barrierTurn is a barrier that was opened, or has ended, at a turn. It is over with the next turn.
+type barrierTurn struct {
+	*barrier
+	at uint64
+}
+
+// over implements what a roll asks.
+func (b barrierTurn) over() bool { return b.turn != b.at }
+
+// nextTurn gives a barrier that is opened or has ended its place in the order of all.
+func (m *Machine) nextTurn(b *barrier) barrierTurn {
+	m.openings++
+	b.turn = m.openings
+	return barrierTurn{b, b.turn}
+}
+
 func newBarrier(id string, kind barrierKind) *barrier {
 	return &barrier{id: id, kind: kind, instance: instance{counter: -1}}
 }
+
+// maxForgotten bounds the counter at which an id that was forgotten may go on, so that none overflows.
+const maxForgotten = 1 << 62
 
 // maxPast bounds how many earlier instances are remembered for members that lag behind.
 const maxPast = 4
@@ -86,9 +107,10 @@ func (m *Machine) callBarrier(w *waiter, ev Barrier) {
 	}
 	a := arrival{at: t.at, inc: w.inc, sent: ev.Counter}
 	if b == nil {
-		b = newBarrier(ev.ID, userBarrier)
-		m.ep.barriers[ev.ID] = b
-		m.touch()
+		b = m.addBarrier(ev.ID)
+		if m.ep.forgot && ev.Counter > 0 && ev.Counter < maxForgotten { // it may be one that was forgotten: its members know where they were
+			b.counter = ev.Counter - 1
+		}
 	}
 	if past := b.repeated(t, a); past != nil && !(b.open && past == &b.instance) {
 		m.answerPassed(w, *past)
@@ -102,7 +124,7 @@ func (m *Machine) callBarrier(w *waiter, ev Barrier) {
 		}
 	} else if b.counter < 0 { // an id never used, by a client that outlived the service
 		b.counter = 0
-		b.err = m.mismatch(b, t, ev.Counter)
+		m.hasEnded(b, m.mismatch(b, t, ev.Counter))
 		m.answer(w, nil, b.err)
 		return
 	} else if ev.Counter != b.counter && !mayJump && (!b.open || b.repeated(t, a) == nil) {
@@ -136,13 +158,75 @@ func (m *Machine) checkBarrierCall(w *waiter, ev Barrier, b *barrier, t *task) e
 		return refused(serry.ErrReservedName)
 	case t == nil: // C-BAR-11
 		return refused(serry.ErrUnknownTask)
-	case b == nil && len(m.ep.barriers) >= m.cfg.Limits.Barriers:
-		return &serry.LimitError{Limit: "barriers", Max: int64(m.cfg.Limits.Barriers)}
 	}
 	if _, err := m.caller(w); err != nil {
 		return err
 	}
-	return m.mayWait(w)
+	if err := m.mayWait(w); err != nil || b != nil {
+		return err
+	}
+	return m.roomForBarrier()
+}
+
+// roomForBarrier makes room for another id. If there are as many as allowed, the one that ended longest ago
+// is forgotten: programs use a fresh id for every meeting, for days. What members may miss by that stands
+// at [Limits.Barriers]. A call is refused only where so many barriers are open.
+func (m *Machine) roomForBarrier() error {
+	if len(m.ep.barriers) >= m.cfg.Limits.Barriers && !m.forgetBarrier() {
+		return &serry.LimitError{Limit: "barriers", Max: int64(m.cfg.Limits.Barriers)}
+	}
+	return nil
+}
+
+// forgetBarrier forgets the barrier that ended longest ago, if one has.
+func (m *Machine) forgetBarrier() bool {
+	old, ok := m.ep.ended.takeFirst()
+	if ok {
+		delete(m.ep.barriers, old.id)
+		m.ep.weight -= old.weight
+		m.ep.forgot = true
+		m.touch()
+	}
+	return ok
+}
+
+// maxWeight bounds how many arrivals and missing tasks are remembered of barriers that failed, all together.
+// Of those that passed none are.
+const maxWeight = 1 << 23
+
+// weigh counts what is remembered of a barrier for members that lag behind.
+func (ep *epoch) weigh(b *barrier) {
+	ep.weight -= b.weight
+	b.weight = b.instance.weight()
+	for i := range b.past {
+		b.weight += b.past[i].weight()
+	}
+	ep.weight += b.weight
+}
+
+func (i *instance) weight() int {
+	n := len(i.arrivals)
+	if err, ok := i.err.(*serry.BarrierError); ok {
+		n += len(err.Missing)
+	}
+	return n
+}
+
+// addBarrier makes the record of an id. There is room for it.
+func (m *Machine) addBarrier(id string) *barrier {
+	b := newBarrier(id, userBarrier)
+	m.ep.barriers[id] = b
+	m.touch()
+	return b
+}
+
+// hasEnded notes the result of an instance.
+func (m *Machine) hasEnded(b *barrier, err error) {
+	b.err, b.ended = err, m.version
+	m.ep.weigh(b)
+	if turn := m.nextTurn(b); b.kind == userBarrier {
+		m.ep.ended.add(turn)
+	}
 }
 
 // reserved says whether the service itself uses the id (C-BAR-23).
@@ -157,15 +241,14 @@ func (m *Machine) beginInstance(b *barrier, t *task, ev Barrier) bool {
 		members, stranger := m.memberList(ev.Tasks)
 		if !stranger.IsZero() {
 			b.nextCounter()
-			b.err = &serry.BarrierError{ID: b.id, Counter: b.counter, Task: stranger, Err: serry.ErrUnknownTask}
-			b.ended = m.version
+			m.hasEnded(b, &serry.BarrierError{ID: b.id, Counter: b.counter, Task: stranger, Err: serry.ErrUnknownTask})
 			return false
 		}
 		b.members, b.fixed = members, true
 	}
 	b.nextCounter()
 	if failed := m.failedMember(b); failed != nil {
-		b.err, b.ended = m.memberFailed(b, failed), m.version
+		m.hasEnded(b, m.memberFailed(b, failed))
 		return false
 	}
 	m.openBarrier(b, b.counter, saturate(m.now, ev.Timeout))
@@ -237,12 +320,24 @@ func (m *Machine) failCall(b *barrier, t *task, w *waiter, err error) {
 // openBarrier begins an instance.
 func (m *Machine) openBarrier(b *barrier, counter int64, deadline Time) {
 	m.touch()
-	m.openings++
-	b.counter, b.open, b.opening = counter, true, m.openings
+	b.counter, b.open = counter, true
 	b.slots, b.arrived, b.first = make([]slot, m.size(b)), 0, serry.TaskID{}
 	b.since, b.deadline = m.now, deadline
-	m.ep.open = append(m.ep.open, b)
+	m.ep.weigh(b)
+	m.nextTurn(b)
+	m.listOpen(b)
+}
+
+// listOpen puts an open barrier where its deadline, and where its members, find it.
+func (m *Machine) listOpen(b *barrier) {
+	turn := barrierTurn{b, b.turn}
 	m.ep.deadlines.push(b)
+	if b.members == nil {
+		m.ep.open.add(turn)
+	}
+	for _, at := range b.members {
+		m.ep.tasks[at].open.add(turn)
+	}
 }
 
 // closeBarrier takes the open instance out of the set of open ones.
@@ -250,10 +345,7 @@ func (m *Machine) closeBarrier(b *barrier) {
 	m.touch()
 	b.open = false
 	b.slots = nil
-	at, _ := slices.BinarySearchFunc(m.ep.open, b.opening, func(o *barrier, n uint64) int {
-		return int(int64(o.opening) - int64(n))
-	})
-	m.ep.open = slices.Delete(m.ep.open, at, at+1)
+	m.nextTurn(b)
 	m.ep.deadlines.remove(b)
 }
 
@@ -308,8 +400,11 @@ func (m *Machine) finish(b *barrier, err error) {
 	slots := b.slots
 	missing := m.missing(b)
 	m.closeBarrier(b)
-	b.err, b.ended = err, m.version
+	m.hasEnded(b, err)
 	b.remember(slots)
+	m.ep.weigh(b)
+	for m.ep.weight > maxWeight && m.forgetBarrier() {
+	}
 	m.note(Note{What: "barrier ended", Barrier: b.id, Counter: b.counter, Count: b.arrived, Of: len(slots), Err: err})
 	switch {
 	case b.kind == registerBarrier && err == nil:
@@ -416,8 +511,9 @@ func (m *Machine) expire(b *barrier) { m.finish(b, m.barrierError(b, serry.ErrTi
 // leaveBarriers takes a task that failed, left or restarted out of every open barrier. Where it
 // cannot come back the barrier fails (C-BAR-16); else it waits for it (C-BAR-18).
 func (m *Machine) leaveBarriers(t *task, reason error) {
-	for _, b := range slices.Clone(m.ep.open) {
-		if !b.open || b.kind == registerBarrier || b.position(t) < 0 || b.kind == shutdownBarrier && t.exited {
+	for _, turn := range m.openOf(t) {
+		b := turn.barrier
+		if turn.over() || b.kind == registerBarrier || b.kind == shutdownBarrier && t.exited {
 			continue
 		}
 		if !t.recoverable {
@@ -437,6 +533,25 @@ func (m *Machine) leaveBarriers(t *task, reason error) {
 		}
 		m.answer(old, nil, &serry.BarrierError{ID: b.id, Counter: b.counter, Task: t.id, Reason: reason, Err: serry.ErrWithdrawn})
 	}
+}
+
+// openOf lists the open barriers that a task is a member of, in the order they were opened.
+func (m *Machine) openOf(t *task) []barrierTurn {
+	return inTurn(slices.Concat(t.open.live(), m.ep.open.live()))
+}
+
+// allOpen lists all open barriers in the order they were opened.
+func (m *Machine) allOpen() []barrierTurn {
+	var all []barrierTurn
+	for _, b := range m.ep.deadlines.heap {
+		all = append(all, barrierTurn{b, b.turn})
+	}
+	return inTurn(all)
+}
+
+func inTurn(all []barrierTurn) []barrierTurn {
+	slices.SortFunc(all, func(a, b barrierTurn) int { return cmp.Compare(a.at, b.at) })
+	return all
 }
 
 // cancelBarrier ends an open barrier for everybody (5.12).
@@ -459,15 +574,14 @@ func (m *Machine) cancelBarrier(w *waiter, ev CancelBarrier) {
 		return
 	case b == nil && ev.Counter != 0:
 		refused.Counter, refused.Err = 0, serry.ErrCounter
-	case b == nil && len(m.ep.barriers) >= m.cfg.Limits.Barriers:
-		m.answer(w, nil, &serry.LimitError{Limit: "barriers", Max: int64(m.cfg.Limits.Barriers)})
-		return
 	case b == nil: // C-CAN-5: the first call will hear of it
-		b = newBarrier(ev.ID, userBarrier)
+		if err := m.roomForBarrier(); err != nil {
+			m.answer(w, nil, err)
+			return
+		}
+		b = m.addBarrier(ev.ID)
 		b.counter = 0
-		b.err = &serry.BarrierError{ID: ev.ID, Task: ev.Task, Err: serry.ErrCancelled}
-		m.touch()
-		m.ep.barriers[ev.ID] = b
+		m.hasEnded(b, &serry.BarrierError{ID: ev.ID, Task: ev.Task, Err: serry.ErrCancelled})
 		m.answer(w, Done{}, nil)
 		return
 	case ev.Counter != b.counter:
@@ -493,7 +607,7 @@ const scanInterval = time.Second
 
 // planScan asks for a look at the open barriers while some task is out of step (C-SYNC-3).
 func (m *Machine) planScan() {
-	if m.cfg.ExcludeUnsynced && m.ep.nextScan == never && len(m.ep.open) > 0 {
+	if m.cfg.ExcludeUnsynced && m.ep.nextScan == never && len(m.ep.deadlines.heap) > 0 {
 		m.ep.nextScan = saturate(m.now, scanInterval)
 		m.touch()
 	}
@@ -502,8 +616,9 @@ func (m *Machine) planScan() {
 // scanUnsynced lets barriers pass that wait only for tasks which are out of step.
 func (m *Machine) scanUnsynced() {
 	m.ep.nextScan = never
-	for _, b := range slices.Clone(m.ep.open) {
-		if !b.open || b.kind != userBarrier || b.arrived == 0 {
+	for _, turn := range m.allOpen() {
+		b := turn.barrier
+		if turn.over() || b.kind != userBarrier || b.arrived == 0 {
 			continue
 		}
 		waitsForOthers := slices.ContainsFunc(m.missing(b), func(t *task) bool { return !t.unsynced })

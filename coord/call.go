@@ -91,9 +91,7 @@ func (m *Machine) enter(ev Event, c Call, vital bool) (w *waiter, fresh bool) {
 		return nil, false
 	}
 	r := m.requester(w)
-	if r.delivered(c.ID.Watermark) {
-		m.touch()
-	}
+	m.delivered(r, c.ID.Watermark)
 	switch old := r.calls[c.ID.Number]; {
 	case c.ID.Number <= r.watermark:
 		return nil, false
@@ -201,6 +199,7 @@ func (m *Machine) dropRequester(id uint64) {
 	if r := m.ep.requesters[id]; r != nil {
 		m.ep.requestersOf.remove(r.inc, id)
 		delete(m.ep.requesters, id)
+		m.ep.givenUp = true
 		m.touch()
 	}
 }
@@ -246,24 +245,36 @@ func (m *Machine) acknowledge(ev Acknowledge) {
 	case ev.Farewell:
 		m.dropRequester(ev.Requester)
 	default:
-		if r.delivered(ev.Watermark) {
-			m.touch()
-		}
+		m.delivered(r, ev.Watermark)
 	}
 }
 
-// delivered frees the results up to the watermark, and says whether it rose.
-func (r *requester) delivered(watermark uint64) bool {
+// delivered frees the results up to a watermark. It looks at the numbers up to there or at the calls that
+// are kept, whichever are fewer: a requester may skip numbers, and one call that waits for long holds up
+// those of thousands after it.
+func (m *Machine) delivered(r *requester, watermark uint64) {
 	if watermark <= r.watermark {
-		return false
+		return
 	}
-	r.watermark = watermark
-	for n, w := range r.calls {
-		if n <= watermark && w.answered {
+	free := func(n uint64, w *waiter) {
+		if w != nil && w.answered {
 			delete(r.calls, n)
 		}
 	}
-	return true
+	if watermark-r.watermark <= uint64(len(r.calls)) {
+		for n := r.watermark + 1; n <= watermark; n++ {
+			free(n, r.calls[n])
+		}
+	} else {
+		for n, w := range r.calls {
+			if n <= watermark {
+				free(n, w)
+			}
+		}
+	}
+	r.watermark = watermark
+	m.ep.givenUp = true
+	m.touch()
 }
 
 // forget takes a call out of the table of request ids, so that it can come again as a new one.
@@ -319,6 +330,9 @@ func (m *Machine) answer(w *waiter, result Result, err error) {
 	if w.id.Requester != 0 {
 		w.result, w.err = result, err
 		m.touch()
+		if r := m.ep.requesters[w.id.Requester]; r != nil && w.id.Number <= r.watermark && r.calls[w.id.Number] == w {
+			delete(r.calls, w.id.Number) // it was given up, so nobody will ask for the result
+		}
 	}
 	m.reply(w.req, result, err)
 }
@@ -356,12 +370,19 @@ func (m *Machine) cancel(req Req) {
 		if t := m.task(w.task); t != nil && t.poll == w {
 			t.poll = nil
 		}
-	case waitNewcomer, waitWatch, waitGet, waitKeys, waitAlive:
+	case waitNewcomer, waitWatch, waitGet, waitKeys:
 		if w.kind == waitNewcomer {
 			m.touch()
 		}
-		w.answered = w.kind != waitAlive || w.id.Requester == 0
+		w.answered = true
 		m.leaveList(w)
+	case waitAlive:
+		m.ep.givenUp = true
+		if w.id.Requester == 0 { // which sets are abandoned is what a journal says (forgetAbandoned)
+			m.touch()
+			w.answered = true
+			m.leaveList(w)
+		}
 	}
 }
 

@@ -74,6 +74,7 @@ type coder struct {
 	aside   func(value []byte) Ref        // or nil: values stand where they are used
 	fetch   func(ref Ref) ([]byte, error) // or nil: there are none aside
 	pool    *pool                         // of a snapshot, or nil
+	open    []*barrier                    // that were read
 }
 
 var errShort = errors.New("ends too early")

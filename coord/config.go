@@ -54,13 +54,20 @@ const (
 func (c Config) has(fault Planted) bool { return c.Planted&fault != 0 }
 
 // Limits bound what clients can make the machine keep. Zero means the default.
+//
+// Programs use a fresh id for every meeting, so Barriers does not limit how many ids a job uses: of those
+// that have ended the oldest are forgotten (C-BAR-24). A member that comes later than so many other ids
+// misses the following, as if the id had never been used. A repeated call (C-REQ-4) with counter 0, or a
+// first one that comes after the others timed out, opens the barrier anew and waits for its own timeout.
+// With a higher counter the call opens the instance of that number, so an id that is used again after all
+// this time goes on. Results kept for request ids are not touched.
 type Limits struct {
 	Keys           int   // number of keys
 	KeyBytes       int   // of one key
 	ValueBytes     int64 // of one value
 	StoreBytes     int64 // of all keys and values together
 	Changes        int   // history kept for those who watch keys
-	Barriers       int   // ids in use since the epoch opened
+	Barriers       int   // ids of barriers that are open or remembered, see below
 	TaskWaiters    int   // waiting calls that name one incarnation
 	Waiters        int   // waiting calls in all; registrations, polls and shutdowns not counted
 	Requesters     int   // who sends calls with request ids
@@ -76,7 +83,7 @@ func DefaultLimits() Limits {
 		ValueBytes:     1<<31 - 1,
 		StoreBytes:     64 << 30,
 		Changes:        1 << 14,
-		Barriers:       1 << 20,
+		Barriers:       1 << 16,
 		TaskWaiters:    1 << 18,
 		Waiters:        1 << 23,
 		Requesters:     1 << 18,

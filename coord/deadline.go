@@ -45,7 +45,7 @@ func (h deadlineHeap) Less(i, j int) bool {
 	if h[i].deadline != h[j].deadline {
 		return h[i].deadline < h[j].deadline
 	}
-	return h[i].opening < h[j].opening
+	return h[i].turn < h[j].turn
 }
 
 func (h deadlineHeap) Swap(i, j int) {

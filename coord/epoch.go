@@ -43,14 +43,19 @@ func (m *Machine) settleNewcomers() {
 
 // over says whether the next epoch may open (C-EPOCH-2).
 func (m *Machine) over() bool {
-	if m.ep.failed {
-		return !slices.ContainsFunc(m.ep.tasks, func(t *task) bool { return t.inc != 0 && !t.departed })
-	}
-	return m.allLeft() && !slices.ContainsFunc(m.ep.tasks, func(t *task) bool { return !t.departed })
+	return m.ep.present == 0 && (m.ep.failed || m.allLeft())
 }
 
-func (m *Machine) allLeft() bool {
-	return !slices.ContainsFunc(m.ep.tasks, func(t *task) bool { return !t.left })
+func (m *Machine) allLeft() bool { return m.ep.left == len(m.ep.tasks) }
+
+// recount counts a task for over and allLeft, before (-1) and after (+1) what they ask of it changes.
+func (ep *epoch) recount(t *task, by int) {
+	if t.left {
+		ep.left += by
+	}
+	if t.inc != 0 && !t.departed {
+		ep.present += by
+	}
 }
 
 // lose takes the verdict of the detectors (5.16). It counts only against present incarnations. The
@@ -130,7 +135,9 @@ func (m *Machine) depart(ev Departed) {
 // hasDeparted notes that no call of the present incarnation of t can come any more.
 func (m *Machine) hasDeparted(t *task) {
 	if !t.departed {
+		m.ep.recount(t, -1)
 		t.departed = true
+		m.ep.recount(t, +1)
 		m.touch()
 	}
 }

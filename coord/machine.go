@@ -41,6 +41,8 @@ type epoch struct {
 	base    map[string]jobRow // where the tasks of a job begin
 	known   map[serry.Incarnation]index
 
+	left, present int // tasks that have left, and those with a life that has not departed
+
 	registered bool    // the register barrier has passed
 	failed     bool    // an error was propagated, or the register or shutdown barrier failed
 	polling    bool    // somebody polled for errors (C-PROP-2)
@@ -50,8 +52,11 @@ type epoch struct {
 
 	register, shutdown, devices *barrier
 	barriers                    map[string]*barrier
-	open                        []*barrier // in the order they were opened
-	joined                      []byte     // devices of all tasks, once the device barrier has ended
+	open                        roll[barrierTurn] // open ones of all tasks; those of some are with their members
+	ended                       roll[barrierTurn] // those of clients, in the order they ended
+	weight                      int               // of all barriers together
+	forgot                      bool              // some that had ended were forgotten
+	joined                      []byte            // devices of all tasks, once the device barrier has ended
 	deadlines                   deadlines
 	nextScan                    Time // for out-of-sync tasks, or never
 
@@ -60,7 +65,8 @@ type epoch struct {
 	changes  changes
 	watchers waiters
 	groups   map[string]*group
-	order    []*group // groups in the order they were made
+	order    roll[*group] // groups in the order they were made
+	givenUp  bool         // a call in a group may have been given up since forgetAbandoned has looked
 
 	requesters   map[uint64]*requester
 	requestersOf requestersOf              // by the life they call for
@@ -308,11 +314,11 @@ func (m *Machine) stop() {
 	m.stopped = true
 	m.touch()
 	m.note(Note{What: "service stopped"})
-	open := slices.Clone(m.ep.open)
-	slices.SortStableFunc(open, func(a, b *barrier) int { return int(a.kind - b.kind) })
+	open := m.allOpen()
+	slices.SortStableFunc(open, func(a, b barrierTurn) int { return int(a.kind - b.kind) })
 	for _, b := range open { // register and shutdown last: their failure ends all others (C-BAR-20)
-		if b.open {
-			m.finish(b, m.barrierError(b, serry.ErrStopping))
+		if !b.over() {
+			m.finish(b.barrier, m.barrierError(b.barrier, serry.ErrStopping))
 		}
 	}
 	m.dirty = false
@@ -322,7 +328,7 @@ func (m *Machine) stop() {
 	for _, t := range m.ep.tasks {
 		m.endPoll(t, serry.ErrStopping)
 	}
-	for _, g := range slices.Clone(m.ep.order) {
+	for _, g := range slices.Clone(m.ep.order.live()) {
 		m.endGroup(g, nil, serry.ErrStopping)
 	}
 	for _, w := range m.ep.newcomers.take() {

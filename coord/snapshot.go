@@ -166,9 +166,11 @@ func (c *coder) epoch(m *Machine) {
 	c.newcomers(m)
 	c.keys(&ep.keys)
 	c.changes(&ep.changes)
+	c.endedBarriers(m)
 	if c.reading && c.err == nil {
 		for _, t := range ep.tasks {
 			ep.keys.bytes += int64(len(t.devices))
+			ep.recount(t, +1)
 		}
 	}
 }

@@ -28,6 +28,9 @@ type task struct {
 	unsynced    bool  // it restarted and has not met the others since (C-SYNC-1)
 	poll        *waiter
 	devices     []byte
+
+	groups roll[*group]      // alive sets that it is in
+	open   roll[barrierTurn] // open barriers that name it; those of all tasks are in none of these
 }
 
 // task finds a known task, or nil.
@@ -63,6 +66,7 @@ func (m *Machine) replaced(w *waiter) bool {
 // error poll tells it: nothing else does in a job whose tasks may come back, where its heartbeats are
 // good ones (C-HB-5). As with any error, polls hear of it last (C-ORD-3).
 func (m *Machine) adopt(t *task, inc serry.Incarnation) {
+	m.ep.recount(t, -1)
 	if t.inc != inc {
 		m.staled = append(m.staled, t.poll)
 		t.poll = nil
@@ -72,7 +76,31 @@ func (m *Machine) adopt(t *task, inc serry.Incarnation) {
 		t.registered = m.version + 1
 	}
 	t.departed, t.left, t.exited = false, false, false
+	m.ep.recount(t, +1)
 	m.ep.known[inc] = t.at
+	if len(m.ep.known) > len(m.ep.tasks)+maxFormerLives {
+		m.forgetLives()
+	}
+}
+
+// maxFormerLives is how many lives that were replaced an epoch remembers. One that is forgotten is taken
+// for a new life if it registers again, and its calls that name no task are not refused any more.
+const maxFormerLives = 1 << 16
+
+// forgetLives forgets half of the lives that were replaced, so that a task which restarts for days costs
+// no memory. Incarnations are random, so that any half is as good as another; this one is the same in
+// every machine.
+func (m *Machine) forgetLives() {
+	var former []serry.Incarnation
+	for inc, at := range m.ep.known {
+		if m.ep.tasks[at].inc != inc {
+			former = append(former, inc)
+		}
+	}
+	slices.Sort(former)
+	for _, inc := range former[:len(former)/2] {
+		delete(m.ep.known, inc)
+	}
 }
 
 // connect makes a task a living member (C-ST-2).
@@ -105,7 +133,9 @@ func (m *Machine) fail(t *task, err *serry.TaskError) {
 func (m *Machine) disconnect(t *task) {
 	t.state, t.err, t.since = serry.Disconnected, nil, m.now
 	t.grace = saturate(m.now, m.cfg.HeartbeatTimeout)
+	m.ep.recount(t, -1)
 	t.left = true
+	m.ep.recount(t, +1)
 	m.changed(t)
 	m.bump()
 	m.note(Note{What: "task left", Task: t.id, Incarnation: t.inc})

@@ -62,12 +62,12 @@ func (m *Machine) View() View {
 			Registering: register.open && register.slots[t.at].arrived,
 		})
 	}
-	for _, b := range m.ep.open {
+	for _, b := range m.allOpen() {
 		bv := BarrierView{
 			ID: b.id, Counter: b.counter, Members: len(b.slots), Arrived: b.arrived,
 			First: b.first, Since: b.since, Deadline: b.deadline,
 		}
-		for _, t := range m.missing(b) {
+		for _, t := range m.missing(b.barrier) {
 			bv.Missing = append(bv.Missing, t.id)
 		}
 		v.Barriers = append(v.Barriers, bv)

@@ -1,6 +1,8 @@
 package coord
 
 import (
+	"cmp"
+	"maps"
 	"slices"
 
 	"github.com/serry-dev/serry"
@@ -22,12 +24,46 @@ func (c *coder) barriers(m *Machine) {
 	if !c.reading || c.err != nil {
 		return
 	}
-	slices.SortFunc(ep.open, func(a, b *barrier) int { return int(int64(a.opening) - int64(b.opening)) })
-	for i, b := range ep.open {
-		if b.opening > m.openings || i > 0 && b.opening <= ep.open[i-1].opening {
-			c.failf("barrier %q is number %d of %d", b.id, b.opening, m.openings)
+	slices.SortFunc(c.open, func(a, b *barrier) int { return cmp.Compare(a.turn, b.turn) })
+	for i, b := range c.open {
+		if b.turn > m.openings || i > 0 && b.turn <= c.open[i-1].turn {
+			c.failf("barrier %q is number %d of %d", b.id, b.turn, m.openings)
+			return
 		}
-		ep.deadlines.push(b)
+		m.listOpen(b)
+	}
+}
+
+// endedBarriers writes in which order the barriers have ended, which is the order in which they are
+// forgotten. It stands at the end of a snapshot. Some of version 1 and 2 end before it; there the order is
+// that of the ids.
+func (c *coder) endedBarriers(m *Machine) {
+	if c.reading && (c.err != nil || len(c.b) == 0) {
+		for _, id := range slices.Sorted(maps.Keys(m.ep.barriers)) {
+			if b := m.ep.barriers[id]; !b.open {
+				m.ep.ended.add(m.nextTurn(b))
+			}
+		}
+		return
+	}
+	c.flags(&m.ep.forgot)
+	var ended []*barrier
+	for _, id := range slices.Sorted(maps.Keys(m.ep.barriers)) {
+		if b := m.ep.barriers[id]; !b.open {
+			unsigned(c, &b.turn)
+			ended = append(ended, b)
+		}
+	}
+	if !c.reading {
+		return
+	}
+	slices.SortFunc(ended, func(a, b *barrier) int { return cmp.Compare(a.turn, b.turn) })
+	for i, b := range ended {
+		if b.turn > m.openings || i > 0 && b.turn <= ended[i-1].turn {
+			c.failf("barrier %q ended as number %d of %d", b.id, b.turn, m.openings)
+			return
+		}
+		m.ep.ended.add(barrierTurn{b, b.turn})
 	}
 }
 
@@ -39,13 +75,16 @@ func (c *coder) barrier(m *Machine, b *barrier) {
 	}
 	c.instance(m.ep, &b.instance)
 	list(c, &b.past, func(i *instance) { c.instance(m.ep, i) })
+	if c.reading {
+		m.ep.weigh(b)
+	}
 	if some && b.kind != userBarrier && b.kind != shutdownBarrier || len(b.past) > maxPast {
 		c.failf("barrier %q has members or a past that it cannot have", b.id)
 	}
 	if !b.open || c.err != nil {
 		return
 	}
-	unsigned(c, &b.opening)
+	unsigned(c, &b.turn)
 	c.task(&b.first)
 	signed(c, &b.since)
 	signed(c, &b.deadline)
@@ -55,7 +94,7 @@ func (c *coder) barrier(m *Machine, b *barrier) {
 			return
 		}
 		b.slots = make([]slot, m.size(b))
-		m.ep.open = append(m.ep.open, b)
+		c.open = append(c.open, b)
 	}
 	for t := range m.membersOf(b) {
 		c.slot(m, b, t)
@@ -145,7 +184,7 @@ func (c *coder) waiter(m *Machine, w *waiter) {
 	if c.reading {
 		w.id = id
 	}
-	if w.kind == waitRegister || w.kind == waitNewcomer {
+	if w.kind == waitRegister || w.kind == waitNewcomer || w.kind == waitAlive && !remembered {
 		unsigned(c, &w.req)
 	}
 	if c.reading && c.err == nil {
@@ -173,7 +212,8 @@ func (c *coder) place(m *Machine, w *waiter, remembered bool) {
 }
 
 func (c *coder) groups(m *Machine) {
-	list(c, &m.ep.order, func(p **group) {
+	all := m.ep.order.live()
+	list(c, &all, func(p **group) {
 		if c.reading {
 			*p = new(group)
 		}
@@ -184,11 +224,13 @@ func (c *coder) groups(m *Machine) {
 		if m.ep.groups[(*p).key] != nil {
 			c.failf("one alive set is there twice")
 		}
-		m.ep.groups[(*p).key] = *p
+		m.addGroup(*p)
 	})
+	m.ep.givenUp = m.ep.givenUp || c.reading // which calls were given up is not known here
 }
 
-// group writes an alive set: who is in it, who has asked, and who of them can be found again.
+// group writes an alive set: who is in it, who has asked, and whose calls wait. A call without an id is
+// written, too, although nobody finds it again: whether a set is abandoned depends on it.
 func (c *coder) group(m *Machine, g *group) {
 	var strangers []serry.TaskID
 	var waiting []*waiter
@@ -198,7 +240,7 @@ func (c *coder) group(m *Machine, g *group) {
 		}
 	}
 	for _, w := range g.waiters.all {
-		if !w.answered && m.remembered(w) {
+		if !w.answered && (m.remembered(w) || w.id.Requester == 0) {
 			waiting = append(waiting, w)
 		}
 	}
@@ -226,8 +268,12 @@ func (c *coder) group(m *Machine, g *group) {
 			*p = &waiter{kind: waitAlive}
 			g.waiters.add(*p)
 		}
-		c.task(&(*p).task)
-		c.waiter(m, *p)
+		w := *p
+		c.task(&w.task)
+		c.waiter(m, w)
+		if t := m.task(w.task); c.reading && t != nil && g.has(t) {
+			g.calls[g.position(t)].by.add(w)
+		}
 	})
 }
 

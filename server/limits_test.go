@@ -2,6 +2,7 @@ package server_test
 
 import (
 	"bytes"
+	"fmt"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -244,18 +245,29 @@ func TestFullMachine(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		cfg := cluster(1)
 		cfg.Cluster.Limits.Keys = 1
-		cfg.Cluster.Limits.Barriers = 1
 		l := lab.Serve(t, cfg)
 		k := fleet(t, l, 1, 100)[0]
 		if err := k.insert(t.Context(), "k"); err != nil {
 			t.Fatalf("InsertKeyValue() = %v", err)
 		}
 		wantLimit(t, "InsertKeyValue", k.insert(t.Context(), "another"), "keys")
-		if err := k.barrier(t.Context(), "b", 0); err != nil {
-			t.Fatalf("Barrier() = %v", err)
-		}
-		wantLimit(t, "Barrier", k.barrier(t.Context(), "another", 0), "barriers")
 		served(t, k)
+	})
+}
+
+// TestFreshBarriers: a job may use a fresh id for every barrier for as long as it lives.
+func TestFreshBarriers(t *testing.T) {
+	lab.Clause(t, "C-LIM-1", "C-BAR-24")
+	synctest.Test(t, func(t *testing.T) {
+		cfg := cluster(1)
+		cfg.Cluster.Limits.Barriers = 10
+		l := lab.Serve(t, cfg)
+		k := fleet(t, l, 1, 100)[0]
+		for i := range 1000 {
+			if err := k.barrier(t.Context(), fmt.Sprint("step ", i), 0); err != nil {
+				t.Fatalf("Barrier() of id %d = %v", i, err)
+			}
+		}
 	})
 }
 

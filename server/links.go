@@ -27,6 +27,7 @@ type links struct {
 	cut   [2]cuttings   // of stock clients, and of our own
 	ready []life        // lives that lost their state while nothing carried them any more
 	idle  map[life]bool // connected lives that nothing carries, without evidence against them
+	fresh []life        // some of idle, of which the machine has not been told
 }
 
 // cuttings are the lives that lost their last connection, in that order.
@@ -201,6 +202,15 @@ func (k *links) forgetIdle() {
 	for l := range k.idle {
 		k.forget(l)
 	}
+	k.fresh = nil
+}
+
+// isIdle notes a connected life that nothing carries.
+func (k *links) isIdle(l life) {
+	if !k.idle[l] {
+		k.idle[l] = true
+		k.fresh = append(k.fresh, l)
+	}
 }
 
 // A suspect is a life that a detector has something to say about.
@@ -222,7 +232,7 @@ func (o *owner) judge(found []suspect) {
 			case connected && f.lost:
 				losses = append(losses, coord.Loss{Task: f.task, Incarnation: f.incarnation, Evidence: f.evidence})
 			case connected:
-				o.links.idle[f.life] = true
+				o.links.isIdle(f.life)
 			case !connected && !o.links.waits(f.life):
 				departures = append(departures, coord.Departure{Task: f.task, Incarnation: f.incarnation})
 			}
@@ -234,12 +244,15 @@ func (o *owner) judge(found []suspect) {
 
 // departIdle tells the machine of connected lives that nothing carries any more. They may be clients
 // that can do without a connection for a while, so this waits until somebody wants to open the next
-// epoch, which is all that departure is asked for.
+// epoch, which is all that departure is asked for. The machine is told of each of them once.
 func (o *owner) departIdle() {
 	var gone []coord.Departure
-	for l := range o.links.idle {
-		gone = append(gone, coord.Departure{Task: l.task, Incarnation: l.incarnation})
+	for _, l := range o.links.fresh {
+		if o.links.idle[l] {
+			gone = append(gone, coord.Departure{Task: l.task, Incarnation: l.incarnation})
+		}
 	}
+	o.links.fresh = o.links.fresh[:0]
 	slices.SortFunc(gone, func(a, b coord.Departure) int {
 		return cmp.Or(a.Task.Compare(b.Task), cmp.Compare(a.Incarnation, b.Incarnation))
 	})
