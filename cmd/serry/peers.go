@@ -35,7 +35,8 @@ them, with its folder.`,
 		Long: `Make room for a server that has lost its folder. It has forgotten what it
 promised the others, so it must not come back as if nothing had happened: its
 former self is removed, and a new one is let in at the same address. Start that
-one with an empty folder and --join.`,
+one with an empty folder and --join. The command may be repeated, on this host
+or another, if it was interrupted.`,
 		Example: `  # on host1; b=host2:8477 has a new disk
   serry peers replace host2:8477 --data-dir /var/lib/serry
   # then on host2

@@ -1,6 +1,22 @@
 package member
 
-import "context"
+import (
+	"context"
+	"errors"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+)
+
+// TurnKey is the key of the member that defragments its database.
+const TurnKey = turnKey
+
+// Client is the client of a member.
+func (m *Member) Client() *clientv3.Client { return m.client }
+
+// Wants says whether a member should defragment its database.
+func (m *Member) Wants() bool {
+	return worthDefragmenting(m.Size(), m.etcd.Server.Backend().SizeInUse(), m.quota)
+}
 
 // Tend does once what a member does again and again.
 func (m *Member) Tend(ctx context.Context) error { return m.tend(ctx) }
@@ -12,3 +28,16 @@ func (m *Member) Size() int64 { return m.etcd.Server.Backend().Size() }
 func (m *Member) Leads() bool {
 	return uint64(m.etcd.Server.Leader()) == uint64(m.etcd.Server.MemberID())
 }
+
+// ReplaceUntil is Replace that is interrupted after a step.
+func ReplaceUntil(ctx context.Context, dir, address, step string) error {
+	return replace(ctx, dir, address, func(taken string) error {
+		if taken == step {
+			return ErrInterrupted
+		}
+		return nil
+	})
+}
+
+// ErrInterrupted is what it returns.
+var ErrInterrupted = errors.New("interrupted")

@@ -3,6 +3,7 @@ package member_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"strings"
 	"sync"
@@ -51,6 +52,59 @@ func TestReplace(t *testing.T) {
 	}
 }
 
+// A replacement that was interrupted is repeated, on another host, and the new member is let in.
+func TestReplaceInterrupted(t *testing.T) {
+	for _, n := range []int{3, 5} {
+		t.Run(fmt.Sprint(n, " members"), func(t *testing.T) {
+			t.Parallel() // etcd lets them wait for seconds
+			configs, members, stores := several(t, n, 0)
+			lost := configs["b"]
+			address := lost.Peers["b"]
+			conform.Append(t, conform.Campaign(t, stores["a"], "a"), "kept")
+			stores["b"].Close()
+			members["b"].Close()
+			if err := os.RemoveAll(lost.Dir); err != nil {
+				t.Fatal(err)
+			}
+			for _, step := range []string{"note", "remove", "add", "forget"} {
+				if err := member.ReplaceUntil(t.Context(), configs["a"].Dir, address, step); !errors.Is(err, member.ErrInterrupted) {
+					t.Fatalf("Replace() until %s = %v; want to be interrupted", step, err)
+				}
+				if err := member.Replace(t.Context(), configs["c"].Dir, address); err != nil {
+					t.Fatalf("Replace() after it was interrupted by %s = %v", step, err)
+				}
+				checkMembers(t, configs["a"].Dir, n, address)
+			}
+			if err := member.Replace(t.Context(), configs["a"].Dir, "127.0.0.1:1"); err == nil || !strings.Contains(err.Error(), "there is none") {
+				t.Errorf("Replace() of an address that is none of theirs = %v; want to be refused", err)
+			}
+			checkMembers(t, configs["a"].Dir, n, address)
+
+			lost.Join = true
+			_, st := start(t, lost)
+			stores["a"].Close()
+			members["a"].Close() // the new one counts for the majority
+			if l := conform.Load(t, conform.Campaign(t, st, "b")); len(l.Batches) != 1 {
+				t.Errorf("Load() finds %d batches; want the one", len(l.Batches))
+			}
+		})
+	}
+}
+
+// checkMembers checks that there are n members, and that of these the one at an address is to come.
+func checkMembers(t *testing.T, dir string, n int, address string) {
+	t.Helper()
+	list, err := member.List(t.Context(), dir)
+	if err != nil || len(list) != n {
+		t.Fatalf("List() = %v, %v; want %d members", list, err, n)
+	}
+	for _, e := range list {
+		if (e.Name == "") != (e.Address == address) {
+			t.Errorf("List() = %v; want that the member at %s, and no other, is to come", list, address)
+		}
+	}
+}
+
 // The leader of the journal is not that of etcd.
 func TestApart(t *testing.T) {
 	_, members, stores := three(t)
@@ -73,13 +127,22 @@ func TestApart(t *testing.T) {
 
 // three starts three members.
 func three(t *testing.T) (map[string]member.Config, map[string]*member.Member, map[string]store.Store) {
-	addresses := reserve(t, 3)
-	peers := map[string]string{"a": addresses[0], "b": addresses[1], "c": addresses[2]}
+	t.Helper()
+	return several(t, 3, 0)
+}
+
+// several starts n members: a, b, c and so on.
+func several(t *testing.T, n int, quota int64) (map[string]member.Config, map[string]*member.Member, map[string]store.Store) {
+	t.Helper()
+	peers := make(map[string]string)
+	for i, address := range reserve(t, n) {
+		peers[string(rune('a'+i))] = address
+	}
 	configs := make(map[string]member.Config)
 	members := make(map[string]*member.Member)
 	stores := make(map[string]store.Store)
 	for name := range peers {
-		configs[name] = member.Config{Name: name, Peers: peers, Dir: folder(t)}
+		configs[name] = member.Config{Name: name, Peers: peers, Dir: folder(t), QuotaBytes: quota}
 	}
 	var mu sync.Mutex
 	var starts sync.WaitGroup
