@@ -93,6 +93,9 @@ func (m *Member) full() (ids []uint64) {
 // inTurn does what makes a member stand still, unless another member is at it: then it is left for a later
 // look. Members that all stand still are no majority.
 func (m *Member) inTurn(ctx context.Context, do func() error) error {
+	if taken, err := m.client.Get(ctx, turnKey, clientv3.WithCountOnly()); err != nil || taken.Count > 0 {
+		return err
+	}
 	lease, err := m.client.Grant(ctx, int64(turnTTL.Seconds()))
 	if err != nil {
 		return fmt.Errorf("member: %w", err)

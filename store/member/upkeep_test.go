@@ -4,12 +4,15 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"iter"
 	"runtime"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/serry-dev/serry/store"
 	"github.com/serry-dev/serry/store/etcd"
@@ -56,6 +59,89 @@ func TestUpkeep(t *testing.T) {
 	}
 	if l := conform.Load(t, r); l.Snapshot != "all" {
 		t.Errorf("Load() = %v; want the snapshot", l)
+	}
+}
+
+// Members do not defragment at the same time: while one has the turn, the others leave it for later.
+func TestUpkeepInTurn(t *testing.T) {
+	_, members, stores := several(t, 3, 16<<20)
+	client := members["a"].Client()
+	if _, err := client.Put(t.Context(), member.TurnKey, "another"); err != nil {
+		t.Fatal(err)
+	}
+	r := conform.Campaign(t, stores["a"], "a")
+	for n := range 20 {
+		conform.Append(t, r, string(conform.Bytes(fmt.Sprint(n), 500_000)))
+	}
+	if err := r.Save(t.Context(), r.Mark(), []byte("all"), nil); err != nil {
+		t.Fatalf("Save() = %v", err)
+	}
+	for name, m := range members {
+		for !m.Wants() { // its history is dropped while it goes on
+			conform.Append(t, r, "x")
+		}
+		before := m.Size()
+		if err := m.Tend(t.Context()); err != nil || m.Size() < before {
+			t.Errorf("%s: Tend() = %v, and the size went from %d to %d; want it to wait for its turn", name, err, before, m.Size())
+		}
+	}
+	released, err := client.Delete(t.Context(), member.TurnKey)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var tends sync.WaitGroup
+	for name, m := range members {
+		tends.Go(func() {
+			for m.Wants() {
+				if err := m.Tend(t.Context()); err != nil {
+					t.Errorf("%s: Tend() = %v", name, err)
+					return
+				}
+			}
+		})
+	}
+	tends.Wait()
+	conform.Append(t, r, "goes on")
+	took := make(map[string]int)
+	free := true
+	for ev := range turns(t, client, released.Header.Revision+1) {
+		if ev.Type == clientv3.EventTypeDelete {
+			free = true
+			continue
+		}
+		if !free && ev.IsCreate() {
+			t.Errorf("%s took the turn of another", ev.Kv.Value)
+		}
+		free = false
+		took[string(ev.Kv.Value)]++
+	}
+	if len(took) != len(members) {
+		t.Errorf("these took turns: %v; want all", took)
+	}
+}
+
+// turns are the changes of the key of turns, from a revision to now.
+func turns(t *testing.T, client *clientv3.Client, from int64) iter.Seq[*clientv3.Event] {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	t.Cleanup(cancel)
+	now, err := client.Put(ctx, member.TurnKey+"/end", "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	watch := client.Watch(ctx, member.TurnKey, clientv3.WithPrefix(), clientv3.WithRev(from))
+	return func(yield func(*clientv3.Event) bool) {
+		for resp := range watch {
+			if err := resp.Err(); err != nil {
+				t.Error(err)
+				return
+			}
+			for _, ev := range resp.Events {
+				if ev.Kv.ModRevision >= now.Header.Revision || !yield(ev) {
+					return
+				}
+			}
+		}
 	}
 }
 
