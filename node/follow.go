@@ -19,9 +19,13 @@ const (
 	probePatience = time.Second
 
 	// probePause lies before the second probe of a leader that refused, and silencePause between two
-	// looks at one that did not answer, or not as it should.
+	// looks at one that did not answer, or not as it should. It grows up to longestPause while that goes on.
 	probePause   = 20 * time.Millisecond
 	silencePause = 250 * time.Millisecond
+	longestPause = 8 * time.Second
+
+	// steadyTime is how long a connection, or a leadership, lasts that is more than an attempt.
+	steadyTime = time.Second
 )
 
 // follow learns who leads, and watches over every leader that is not this node.
@@ -44,37 +48,74 @@ func (n *Node) follow() {
 // guard keeps a connection to a leader until another leads. When it breaks, or is refused, and a second
 // probe is refused, too, the process of the leader is gone: it is deposed, and whoever is next leads at
 // once. Silence alone is no reason: the leader may be slow, or far from here only (C-TERM-3).
+//
+// Two servers may refuse each other though both are well: a firewall stands between them, or only one of
+// them speaks TLS. Each would depose the other, again and again, and no job would get anywhere. So a node
+// that has deposed a leader does so a second time only after it has been connected to it meanwhile. Until
+// then a refusal of this leader says nothing, and its lease decides.
 func (n *Node) guard(ctx context.Context, l store.Leader) {
-	for ctx.Err() == nil {
+	for pause := silencePause; ctx.Err() == nil; wait(ctx, pause) {
 		began := time.Now()
-		if !n.broken(ctx, l) {
-			wait(ctx, silencePause)
+		met, broken := n.broken(ctx, l)
+		if met {
+			n.meet(l.Address)
+		}
+		if pause = min(2*pause, longestPause); time.Since(began) >= steadyTime {
+			pause = silencePause
+		}
+		if !broken {
 			continue
 		}
 		wait(ctx, probePause)
 		if ctx.Err() != nil || !n.refused(ctx, l) {
 			continue
 		}
+		if n.unmet(l.Address) {
+			n.log.Warn("leader lives and refuses this server: is a firewall between them, or TLS on one side only?", "peer", l.Address, "term", l.Term)
+			continue
+		}
 		n.log.Warn("leader is gone", "peer", l.Address, "term", l.Term, "watched", time.Since(began).Round(time.Millisecond))
-		if err := n.cfg.Store.Depose(ctx, l); err != nil && ctx.Err() == nil {
+		if err := n.cfg.Store.Depose(ctx, l); err == nil {
+			n.depose(l.Address)
+		} else if ctx.Err() == nil {
 			n.log.Warn("leader not deposed", "peer", l.Address, "err", err)
 		}
 	}
 }
 
-// broken connects to a leader and waits for the end of the connection. It says whether the other side
-// ended it, or refused it.
-func (n *Node) broken(ctx context.Context, l store.Leader) bool {
+// depose notes that this node has deposed a leader, meet that it was connected to one, and unmet says
+// whether it has deposed a leader and was not connected to it since.
+func (n *Node) depose(address string) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.mu.deposed[address] = true
+}
+
+func (n *Node) meet(address string) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	delete(n.mu.deposed, address)
+}
+
+func (n *Node) unmet(address string) bool {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.mu.deposed[address]
+}
+
+// broken connects to a leader and waits for the end of the connection. It says whether there was one, and
+// whether the other side ended it, or refused it.
+func (n *Node) broken(ctx context.Context, l store.Leader) (met, broken bool) {
 	c, err := n.probe(ctx, l)
 	if err != nil {
-		return isRefusal(err)
+		return false, isRefusal(err)
 	}
 	defer c.Close()
 	select {
 	case <-c.Ended():
-		return isRefusal(c.Err())
+		return true, isRefusal(c.Err())
 	case <-ctx.Done():
-		return false
+		return true, false
 	}
 }
 

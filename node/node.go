@@ -40,8 +40,8 @@ type Config struct {
 }
 
 const (
-	// campaignPause is how long a node waits after a leadership that did not begin, or a store that
-	// could not be asked.
+	// campaignPause is how long a node waits after a leadership that did not begin, or was over at once,
+	// or after a store that could not be asked. It grows up to longestPause while that goes on.
 	campaignPause = 500 * time.Millisecond
 
 	// successorPatience is how long a leader that has resigned waits for the next one to show. A
@@ -74,11 +74,12 @@ type Node struct {
 
 	mu struct {
 		sync.Mutex
-		office  *office       // or nil: it stands by
-		leader  store.Leader  // the newest that the store told of
-		changed chan struct{} // closed when one of these changes
-		leaving bool          // no more campaigns
-		err     error         // why it ended by itself
+		office  *office         // or nil: it stands by
+		leader  store.Leader    // the newest that the store told of
+		changed chan struct{}   // closed when one of these changes
+		leaving bool            // no more campaigns
+		deposed map[string]bool // leaders, by address, that this node has deposed and was not connected to since
+		err     error           // why it ended by itself
 	}
 }
 
@@ -115,6 +116,7 @@ func New(cfg Config) (*Node, error) {
 	})
 	n.ctx, n.cancel = context.WithCancelCause(context.Background())
 	n.mu.changed = make(chan struct{})
+	n.mu.deposed = make(map[string]bool)
 	n.work.Go(n.follow)
 	n.work.Go(n.campaign)
 	return n, nil
@@ -197,19 +199,23 @@ func (n *Node) leaving() bool {
 
 // campaign leads again and again, until the node ends.
 func (n *Node) campaign() {
-	for !n.leaving() {
+	for pause := campaignPause; !n.leaving(); {
 		began := time.Now()
 		reign, err := n.cfg.Store.Campaign(n.ctx, store.Candidate{Address: n.cfg.Address})
+		elected := time.Now()
 		if err == nil {
 			err = n.lead(reign, began)
 		}
-		if errors.Is(err, server.ErrOtherJob) {
+		switch {
+		case errors.Is(err, server.ErrOtherJob):
 			n.fail(err)
 			return
-		}
-		if err != nil && n.ctx.Err() == nil {
-			n.log.Warn("leadership did not begin", "err", err)
-			n.pause(campaignPause)
+		case err == nil || time.Since(elected) >= steadyTime:
+			pause = campaignPause
+		case n.ctx.Err() == nil:
+			n.log.Warn("leadership did not last", "err", err)
+			n.pause(pause)
+			pause = min(2*pause, longestPause)
 		}
 	}
 }
@@ -232,7 +238,7 @@ func (n *Node) pause(d time.Duration) {
 	}
 }
 
-// lead serves as long as the reign lasts. The error says why it did not begin.
+// lead serves as long as the reign lasts. The error says why it did not begin, or ended by itself.
 func (n *Node) lead(reign store.Reign, began time.Time) error {
 	elected := time.Now()
 	cfg := n.cfg.Server
@@ -252,15 +258,16 @@ func (n *Node) lead(reign store.Reign, began time.Time) error {
 	}
 	n.attend(o)
 	n.change(func() { n.mu.office = nil })
-	if err := s.Err(); err != nil {
-		n.log.Warn("no longer leading", "term", reign.Term(), "err", err)
+	ended := s.Err()
+	if ended != nil {
+		n.log.Warn("no longer leading", "term", reign.Term(), "err", ended)
 	} else {
 		n.log.Info("no longer leading", "term", reign.Term())
 	}
 	if err := resign(reign); err != nil {
 		n.log.Debug("resignation", "err", err) // most likely it is over already
 	}
-	return nil
+	return ended
 }
 
 // attend waits for the end of a leadership, and hands over, or ends the service, when somebody asks for it.

@@ -38,6 +38,8 @@ type cluster struct {
 	nodes map[string]*process
 	depos atomic.Int32 // depositions
 
+	walled atomic.Bool // a firewall refuses connections between nodes, not those of clients
+
 	mu struct {
 		sync.Mutex
 		doors map[string]*bufconn.Listener // addresses that answer
@@ -84,7 +86,13 @@ func (c *cluster) join(t *testing.T, name string) *process {
 	c.mu.doors[name] = l
 	c.mu.Unlock()
 	n, err := node.New(node.Config{
-		Store: p.seat, Address: name, Dial: c.dial,
+		Store: p.seat, Address: name,
+		Dial: func(ctx context.Context, address string) (net.Conn, error) {
+			if c.walled.Load() && address != name {
+				return nil, syscall.ECONNREFUSED
+			}
+			return c.dial(ctx, address)
+		},
 		Server: server.Config{Cluster: coord.Config{
 			Jobs:            []coord.Job{{Name: "worker", Tasks: 2}},
 			RegisterBarrier: true, RegisterTimeout: time.Hour,
@@ -262,6 +270,45 @@ func TestKilledLeaderIsReplacedAtOnce(t *testing.T) {
 		}
 		for _, p := range polls {
 			pending(t, "PollForError()", p)
+		}
+	})
+}
+
+// Servers that refuse each other, though all of them are well, do not take the leadership from each other
+// for ever.
+func TestServersThatRefuseEachOther(t *testing.T) {
+	lab.Clause(t, "C-TERM-3", "NEW-50")
+	synctest.Test(t, func(t *testing.T) {
+		c := start(t)
+		c.walled.Store(true)
+		for _, name := range []string{"a", "b", "c"} {
+			c.cut(name)
+		}
+		time.Sleep(time.Minute)
+		settled := c.depos.Load()
+		if settled > 6 { // each of three may depose each of the others once
+			t.Errorf("%d depositions in a minute; want each node to depose each other one once at most", settled)
+		}
+		time.Sleep(10 * time.Minute)
+		if got := c.depos.Load(); got != settled {
+			t.Errorf("%d depositions in ten minutes after that; want none", got-settled)
+		}
+
+		// Once they reach each other again, a killed leader is replaced at once, as ever.
+		c.walled.Store(false)
+		time.Sleep(time.Minute)
+		l, _ := c.nodes["a"].Leader()
+		c.kill(l.Address)
+		next := map[string]string{"a": "b", "b": "a", "c": "a"}[l.Address]
+		began := time.Now()
+		for {
+			if now, _ := c.nodes[next].Leader(); now.Term > l.Term {
+				break
+			}
+			if time.Since(began) > leaseTTL/10 {
+				t.Fatalf("the killed leader %s was not replaced after %v", l.Address, time.Since(began))
+			}
+			time.Sleep(time.Millisecond)
 		}
 	})
 }
