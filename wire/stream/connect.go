@@ -15,6 +15,7 @@ const (
 	lastRetry   = 500 * time.Millisecond
 	lastAttempt = 8 * time.Second // the most time that one attempt gets
 	briskRounds = 3               // rounds before attempts get more time than ResumeAfter
+	steadyLine  = time.Second     // how long a line lasts that is more than an attempt
 	maxLateness = time.Second     // a tick that is later was held up with this process
 )
 
@@ -27,6 +28,7 @@ type search struct {
 	rounds  int    // over all addresses, without success
 	inRound int    // addresses tried in this round
 	silent  string // the address that did not answer in this round, or empty
+	brief   int    // lines in a row that ended as soon as they were in use
 }
 
 // run keeps the host connected, and beats.
@@ -44,7 +46,7 @@ func (h *Host) run() {
 			return
 		case l := <-h.ended:
 			if h.lost(l) && !s.busy {
-				retry.Reset(0)
+				retry.Reset(s.again(l))
 			}
 		case a := <-h.reached:
 			s.busy = false
@@ -61,6 +63,20 @@ func (h *Host) run() {
 			}
 		}
 	}
+}
+
+// again says how long to wait after the end of a line that was in use. The first time there is no wait: the
+// server was killed, or hands over, and another leads. A server that takes every line and ends it at once
+// is not asked again and again without a pause.
+func (s *search) again(l *line) time.Duration {
+	if time.Since(l.began) >= steadyLine {
+		s.brief = 0
+		return 0
+	}
+	if s.brief++; s.brief == 1 {
+		return 0
+	}
+	return min(firstRetry<<min(s.brief-2, 10), lastRetry)
 }
 
 // hangUp ends the line, if there is one.
@@ -102,7 +118,7 @@ func (h *Host) try(s *search) {
 		return
 	}
 	if !h.wanting() {
-		*s = search{next: s.next}
+		*s = search{next: s.next, brief: s.brief}
 		return
 	}
 	s.busy = true
@@ -135,7 +151,7 @@ func (h *Host) wanting() bool {
 // settle takes the end of an attempt. If there is no line yet, it says when to try again.
 func (h *Host) settle(s *search, a attempt) (wait time.Duration, ok bool) {
 	if a.line != nil {
-		*s = search{next: s.next}
+		*s = search{next: s.next, brief: s.brief}
 		h.adopt(a.line)
 		return 0, true
 	}

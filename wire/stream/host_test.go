@@ -315,3 +315,35 @@ func TestHostLimits(t *testing.T) {
 		}
 	})
 }
+
+// A server that takes every connection and ends it at once is not asked without a pause, and one that dies
+// once is replaced without one.
+func TestServerThatHangsUpAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := newNetwork(t)
+		d := newDesk(n, "a", 1)
+		serve := d.serve
+		n.mu.Lock()
+		d.serve = func(nc net.Conn) {
+			timer := time.AfterFunc(time.Millisecond, func() { nc.Close() }) // after the welcome
+			defer timer.Stop()
+			serve(nc)
+		}
+		n.mu.Unlock()
+		host(t, n, stream.Client, "a")
+		time.Sleep(10 * time.Second)
+		if got := n.lines(); got > 40 {
+			t.Errorf("%d connections in 10s; want about two a second", got)
+		}
+		n.mu.Lock()
+		d.serve = serve
+		n.mu.Unlock()
+		time.Sleep(3 * time.Second)
+		before := n.lines()
+		n.last().Close()
+		synctest.Wait()
+		if got := n.lines(); got != before+1 {
+			t.Errorf("%d connections after a steady one broke; want another at once", got-before)
+		}
+	})
+}

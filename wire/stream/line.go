@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"time"
 
 	"github.com/serry-dev/serry"
 	"github.com/serry-dev/serry/wire/back"
@@ -15,6 +16,7 @@ import (
 type line struct {
 	host    *Host
 	address string
+	began   time.Time
 	pipe    *pipe
 	cut     cutter
 	over    chan struct{} // closed when the reader has ended
@@ -61,7 +63,7 @@ func (h *Host) connect(ctx context.Context, address string) attempt {
 		return attempt{err: notSpoken(err)}
 	}
 	l := &line{
-		host: h, address: address, pipe: newPipe(nc, h.base),
+		host: h, address: address, began: time.Now(), pipe: newPipe(nc, h.base),
 		over: make(chan struct{}), answered: make(chan struct{}),
 	}
 	l.cut = cutter{taker: l, room: hostRoom}
