@@ -5,6 +5,7 @@ import (
 	"context"
 	"crypto/tls"
 	"errors"
+	"fmt"
 	"io"
 	"math/rand/v2"
 	"net"
@@ -18,6 +19,8 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	"google.golang.org/grpc/test/bufconn"
+
+	"github.com/serry-dev/serry/wire/rpc"
 )
 
 // session writes one of everything that a client may send, and how many streams it ends.
@@ -486,6 +489,49 @@ func TestDeadlineOfUnfinishedRequest(t *testing.T) {
 			t.Errorf("%d bytes held, %d cancels, served %v; want none, none, one", s.budget.mu.used, h.canceled, h.serving)
 		}
 	})
+}
+
+// A slowHandler takes a second to take a call.
+type slowHandler struct{ *testHandler }
+
+func (h slowHandler) Serve(c rpc.Conn, call rpc.CallID, method string, body []byte) {
+	time.Sleep(time.Second)
+	h.testHandler.Serve(c, call, method, body)
+}
+
+// TestCancelComesAfterServe lets the deadline of a call pass while the handler takes it, whether its
+// request comes in one piece or in two. If the handler heard of the end of a call first, the call would
+// wait for good.
+func TestCancelComesAfterServe(t *testing.T) {
+	clause(t, "FR-15", "F-29")
+	for _, pieces := range []int{1, 2} {
+		t.Run(fmt.Sprint("pieces=", pieces), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				h, l := newTestHandler(t), bufconn.Listen(1<<20)
+				s := start(t, l, Config{Handler: slowHandler{h}})
+				p := connect(t, l.Dial)
+				body := message(0, make([]byte, 100))
+				p.headers(1, methodWait, "grpc-timeout", "600m")
+				if pieces == 2 {
+					p.fr.WriteData(1, false, body[:50])
+					p.flush()
+					time.Sleep(300 * time.Millisecond)
+					body = body[50:]
+				}
+				p.fr.WriteData(1, true, body)
+				p.flush()
+				if got := p.answer(1).String(); got != `DeadlineExceeded "deadline exceeded" ""` {
+					t.Errorf("answer %s", got)
+				}
+				time.Sleep(time.Second)
+				h.mu.Lock()
+				defer h.mu.Unlock()
+				if len(h.waiting) != 0 || h.canceled != 1 || s.Stats().Waiting != 0 {
+					t.Errorf("%d calls wait, %d cancels; want the one call cancelled", len(h.waiting), h.canceled)
+				}
+			})
+		})
+	}
 }
 
 // TestDeadlinesDoNotPileUp answers many calls long before their deadlines: their alarms are cleared away.

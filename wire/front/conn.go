@@ -63,6 +63,7 @@ type conn struct {
 		draining  drainState
 		warnedAt  time.Duration
 		expired   []uint32 // streams whose unfinished requests the reader shall drop
+		late      uint32   // the stream whose deadline passed while the handler took its call, or 0
 		watched   bool     // the scanner looks after the connection
 		lastCheck progress
 		written   uint64 // bytes the socket took, for progress
@@ -107,12 +108,13 @@ type inbound struct {
 	youngSince time.Duration
 }
 
-// A call is what is kept of an open one: the index of its method and two flags.
+// A call is what is kept of an open one: the index of its method and three flags.
 type call uint32
 
 const (
 	callTimed     call = 1 << 16 // has an alarm with the scanner
 	callReceiving call = 1 << 17 // the request is not complete, the handler does not know it
+	callServing   call = 1 << 18 // timed, and the handler is about to take it: see dispatch
 	callMethod    call = 1<<16 - 1
 )
 
@@ -327,6 +329,11 @@ func (c *conn) expire(stream uint32) {
 		c.mu.out = appendReset(c.mu.out, stream, http2.ErrCodeNo)
 		c.mu.expired = append(c.mu.expired, stream)
 		c.wake()
+		c.mu.Unlock()
+		return
+	}
+	if k&callServing != 0 { // the reader tells the handler, when that has taken the call
+		c.mu.late = stream
 		c.mu.Unlock()
 		return
 	}

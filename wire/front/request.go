@@ -317,12 +317,16 @@ func (c *conn) requestEnds(r *request, whole []byte) error {
 }
 
 // dispatch gives a complete call to the handler.
+//
+// The deadline of a call whose request came in several waves is with the scanner already, and may pass
+// before the handler has taken the call. A Cancel from the goroutine of the scanner could overtake Serve
+// then, and the handler would keep the call for good. So the scanner leaves that Cancel to the reader.
 func (c *conn) dispatch(r *request, body []byte) {
-	stream, m := r.stream, r.head.method
+	stream, m, timed := r.stream, r.head.method, r.armed
 	k := call(m.index)
 	c.mu.Lock()
-	if r.armed {
-		k |= callTimed
+	if timed {
+		k |= callTimed | callServing
 		if _, ok := c.mu.open[stream]; !ok { // expired a moment ago
 			c.mu.Unlock()
 			c.removeRequest(r)
@@ -334,6 +338,23 @@ func (c *conn) dispatch(r *request, body []byte) {
 	c.removeRequest(r)
 	c.in.served = true
 	c.srv.handler.Serve(c, rpc.CallID(stream), m.path, body)
+	if timed {
+		c.afterServe(stream)
+	}
+}
+
+// afterServe lets the scanner cancel a call that the handler has taken, or does so if it is late.
+func (c *conn) afterServe(stream uint32) {
+	c.mu.Lock()
+	if k, ok := c.mu.open[stream]; ok {
+		c.mu.open[stream] = k &^ callServing
+	}
+	late := c.mu.late == stream
+	c.mu.late = 0
+	c.mu.Unlock()
+	if late {
+		c.srv.handler.Cancel(c, rpc.CallID(stream))
+	}
 }
 
 // refuse ends a request with a status. Where the peer has not ended it, the stream is reset after

@@ -8,7 +8,7 @@
 //
 // The transport promises: Open comes first and Close last for a connection; Serve is called from
 // one goroutine at a time per connection, or not in order at all across connections; Cancel for a
-// call comes after its Serve has begun, at most once, and never after a reply has been taken.
+// call comes after its Serve has returned, at most once, and never after a reply has been taken.
 package rpc
 
 import (
