@@ -112,7 +112,7 @@ func appendLife(b []byte, l Life) []byte {
 	return appendID(b, uint64(l.Incarnation))
 }
 
-// appendCall writes all of a call but its body, which is that of the call.
+// appendCall writes a call, but not a large body; body describes it.
 func appendCall(b []byte, c *Call, body bulk) []byte {
 	start := len(b)
 	b = begin(b, frameCall)
@@ -123,10 +123,10 @@ func appendCall(b []byte, c *Call, body bulk) []byte {
 	b = appendLife(b, c.Stamp.Life)
 	b = appendID(b, uint64(c.Stamp.Service))
 	b = appendString(b, c.Method)
-	return end(b, start, body)
+	return endWith(b, start, c.Body, body)
 }
 
-// appendReply writes all of a reply but its body, which is that of the reply.
+// appendReply writes a reply, but not a large body; body describes it.
 func appendReply(b []byte, r *Reply, body bulk) []byte {
 	start := len(b)
 	b = begin(b, frameReply)
@@ -136,7 +136,7 @@ func appendReply(b []byte, r *Reply, body bulk) []byte {
 	b = binary.AppendUvarint(b, uint64(r.Status.Code))
 	b = appendString(b, r.Status.Message)
 	b = appendString(b, r.Status.Details)
-	return end(b, start, body)
+	return endWith(b, start, r.Body, body)
 }
 
 func appendHello(b []byte, h hello) []byte {
@@ -146,24 +146,24 @@ func appendHello(b []byte, h hello) []byte {
 	b = append(b, byte(h.kind))
 	b = appendID(b, uint64(h.store))
 	b = binary.AppendUvarint(b, h.term)
-	return end(h.appendLater(b), start, bulk{})
+	return end(h.appendLater(b), start)
 }
 
 func appendOpen(b []byte, c ConnID) []byte {
 	start := len(b)
-	return end(appendID(begin(b, frameOpen), uint64(c)), start, bulk{})
+	return end(appendID(begin(b, frameOpen), uint64(c)), start)
 }
 
 func appendCancel(b []byte, c cancelled) []byte {
 	start := len(b)
 	b = appendID(begin(b, frameCancel), uint64(c.conn))
-	return end(binary.AppendUvarint(b, uint64(c.call)), start, bulk{})
+	return end(binary.AppendUvarint(b, uint64(c.call)), start)
 }
 
 func appendShut(b []byte, s shut) []byte {
 	start := len(b)
 	b = appendID(begin(b, frameShut), uint64(s.conn))
-	return end(append(b, byte(s.how)), start, bulk{})
+	return end(append(b, byte(s.how)), start)
 }
 
 func appendBeat(b []byte, t beat) []byte {
@@ -177,13 +177,13 @@ func appendBeat(b []byte, t beat) []byte {
 	for _, m := range t.marks {
 		b = binary.AppendUvarint(appendID(b, uint64(m.requester)), m.watermark)
 	}
-	return end(b, start, bulk{})
+	return end(b, start)
 }
 
 func appendExit(b []byte, e exit) []byte {
 	start := len(b)
 	b = appendLife(begin(b, frameExited), e.life)
-	return end(appendString(b, e.cause), start, bulk{})
+	return end(appendString(b, e.cause), start)
 }
 
 func appendFollow(b []byte, lives []Life) []byte {
@@ -192,11 +192,11 @@ func appendFollow(b []byte, lives []Life) []byte {
 	for _, l := range lives {
 		b = appendLife(b, l)
 	}
-	return end(b, start, bulk{})
+	return end(b, start)
 }
 
 // appendBare writes a frame without fields.
-func appendBare(b []byte, t frameType) []byte { return end(begin(b, t), len(b), bulk{}) }
+func appendBare(b []byte, t frameType) []byte { return end(begin(b, t), len(b)) }
 
 func appendWelcome(b []byte, w welcome) []byte {
 	start := len(b)
@@ -204,24 +204,24 @@ func appendWelcome(b []byte, w welcome) []byte {
 	b = binary.AppendUvarint(b, w.term)
 	b = appendID(b, uint64(w.service))
 	b = appendID(b, uint64(w.store))
-	return end(w.appendLater(b), start, bulk{})
+	return end(w.appendLater(b), start)
 }
 
 func appendRedirect(b []byte, r redirect) []byte {
 	start := len(b)
-	return end(appendString(begin(b, frameRedirect), r.address), start, bulk{})
+	return end(appendString(begin(b, frameRedirect), r.address), start)
 }
 
 func appendRefusal(b []byte, r refusal) []byte {
 	start := len(b)
 	b = appendVersion(begin(b, frameRefusal), r.version)
-	return end(appendString(b, r.why), start, bulk{})
+	return end(appendString(b, r.why), start)
 }
 
 func appendAck(b []byte, a ack) []byte {
 	start := len(b)
 	b = binary.AppendUvarint(begin(b, frameAck), a.seq)
-	return end(binary.AppendUvarint(b, a.term), start, bulk{})
+	return end(binary.AppendUvarint(b, a.term), start)
 }
 
 func appendStanding(b []byte, s Standing) []byte {
@@ -229,12 +229,12 @@ func appendStanding(b []byte, s Standing) []byte {
 	b = appendLife(begin(b, frameStanding), s.Life)
 	b = append(b, byte(s.State))
 	b = appendID(b, uint64(s.Service))
-	return end(appendString(b, s.Error), start, bulk{})
+	return end(appendString(b, s.Error), start)
 }
 
 func appendEpoch(b []byte, service serry.Incarnation) []byte {
 	start := len(b)
-	return end(appendID(begin(b, frameEpoch), uint64(service)), start, bulk{})
+	return end(appendID(begin(b, frameEpoch), uint64(service)), start)
 }
 
 // fields reads the fields of a frame one after the other. After the first that is not in order, all

@@ -84,11 +84,21 @@ func samples() []byte {
 
 // appendWholeCall and appendWholeReply write frames with their bodies.
 func appendWholeCall(b []byte, c *Call) []byte {
-	return append(appendCall(b, c, bulkOf(c.Body)), c.Body...)
+	b = appendCall(b, c, bulkOf(c.Body))
+	return appendLarge(b, c.Body)
 }
 
 func appendWholeReply(b []byte, r *Reply) []byte {
-	return append(appendReply(b, r, bulkOf(r.Body)), r.Body...)
+	b = appendReply(b, r, bulkOf(r.Body))
+	return appendLarge(b, r.Body)
+}
+
+// appendLarge adds a body that is not part of what was written before.
+func appendLarge(b, body []byte) []byte {
+	if bulkOf(body).large() {
+		b = append(b, body...)
+	}
+	return b
 }
 
 // reread reads a frame and writes it again.

@@ -9,20 +9,23 @@ import (
 // A frame is a header, the fields, and for calls and replies a body. The header has five numbers of four
 // bytes, little endian:
 //
-//	 0  length of the body
-//	 4  checksum of the body
-//	 8  length of the fields; the type is the last of the four bytes
-//	12  checksum of the fields
-//	16  checksum of the four numbers before
+//	 0  checksum of the rest of the header, the fields, and a body that is not large
+//	 4  length of the body
+//	 8  checksum of a large body, else 0
+//	12  length of the fields; the type is the last of the four bytes
+//	16  parity: the complement of the exclusive or of the three numbers before
 //
-// So a reader knows that a length is right before it waits for as many bytes, and that fields are right
-// before it acts on them, while the body is still to come. The checksum of a body does not depend on
-// what goes before it: it is computed once, without a lock, and serves again when the call is repeated.
+// One checksum is enough for a small frame; a second one would cost as much again. A large body has its
+// own. So its fields are known to be right before the body comes; and it can be computed once, without
+// a lock, and serve again when the call is repeated. The parity is for a reader that has only the header:
+// it must not wait, perhaps for ever, for as many bytes as a damaged length announces.
 const (
-	headerBytes  = 20
-	fieldsLength = 8
-	fieldsSum    = 12
-	headerSum    = 16
+	headerBytes = 20
+	summed      = 4 // where the bytes begin that the first checksum is of
+	typeByte    = 15
+	parityAt    = 16
+
+	largeBody = 16 << 10 // a body from this size on is not copied into the output, and has its own checksum
 )
 
 // errDamaged says that bytes have changed between two ends, or within one of them. TCP finds nearly all
@@ -37,58 +40,79 @@ func checksum(b []byte) uint32 { return crc32.Update(0, castagnoli, b) }
 // A bulk is what a header says of a body.
 type bulk struct{ length, sum uint32 }
 
-func bulkOf(body []byte) bulk { return bulk{uint32(len(body)), checksum(body)} }
+func bulkOf(body []byte) bulk {
+	k := bulk{length: uint32(len(body))}
+	if k.large() {
+		k.sum = checksum(body)
+	}
+	return k
+}
+
+// large says whether the body has its own checksum.
+func (k bulk) large() bool { return k.length >= largeBody }
 
 // A header is what the first bytes of a frame say.
 type header struct {
 	frameType
-	fields bulk
+	sum    uint32 // the first checksum
+	fields uint32 // their length
 	body   bulk
+	parity uint32
 }
 
 // begin starts a frame. Its fields follow, and then end.
 func begin(b []byte, t frameType) []byte {
-	return append(b, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, byte(t), 0, 0, 0, 0, 0, 0, 0, 0)
+	return append(b, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, byte(t), 0, 0, 0, 0)
 }
 
-// end completes the frame that begins at start: its fields are written, its body is still to come.
-func end(b []byte, start int, body bulk) []byte {
-	h, fields := b[start:start+headerBytes], b[start+headerBytes:]
-	binary.LittleEndian.PutUint32(h, body.length)
-	binary.LittleEndian.PutUint32(h[4:], body.sum)
-	t := h[fieldsLength+3]
-	binary.LittleEndian.PutUint32(h[fieldsLength:], uint32(len(fields))|uint32(t)<<24)
-	binary.LittleEndian.PutUint32(h[fieldsSum:], checksum(fields))
-	binary.LittleEndian.PutUint32(h[headerSum:], checksum(h[:headerSum]))
+// end completes a frame without a body, that begins at start.
+func end(b []byte, start int) []byte { return endWith(b, start, nil, bulk{}) }
+
+// endWith completes a frame, that begins at start and whose fields are written. It appends the body,
+// unless that is large.
+func endWith(b []byte, start int, body []byte, k bulk) []byte {
+	fields := uint32(len(b) - start - headerBytes)
+	if !k.large() {
+		b = append(b, body...)
+	}
+	frame := b[start:]
+	h := header{frameType: frameType(frame[typeByte]), fields: fields, body: k}
+	binary.LittleEndian.PutUint32(frame[4:], k.length)
+	binary.LittleEndian.PutUint32(frame[8:], k.sum)
+	binary.LittleEndian.PutUint32(frame[12:], h.lengthAndType())
+	binary.LittleEndian.PutUint32(frame[parityAt:], h.wantParity())
+	binary.LittleEndian.PutUint32(frame, checksum(frame[summed:]))
 	return b
 }
 
 // readHeader reads the header at the beginning of b, which has enough bytes.
-func readHeader(b []byte) (h header, err error) {
-	if binary.LittleEndian.Uint32(b[headerSum:]) != checksum(b[:headerSum]) {
-		return header{}, errDamaged
-	}
-	n := binary.LittleEndian.Uint32(b[fieldsLength:])
+func readHeader(b []byte) header {
+	n := binary.LittleEndian.Uint32(b[12:])
 	return header{
 		frameType: frameType(n >> 24),
-		fields:    bulk{n & (1<<24 - 1), binary.LittleEndian.Uint32(b[fieldsSum:])},
-		body:      bulk{binary.LittleEndian.Uint32(b), binary.LittleEndian.Uint32(b[4:])},
-	}, nil
+		sum:       binary.LittleEndian.Uint32(b),
+		fields:    n & (1<<24 - 1),
+		body:      bulk{binary.LittleEndian.Uint32(b[4:]), binary.LittleEndian.Uint32(b[8:])},
+		parity:    binary.LittleEndian.Uint32(b[parityAt:]),
+	}
+}
+
+func (h header) lengthAndType() uint32 { return h.fields | uint32(h.frameType)<<24 }
+
+// wantParity is the parity of an undamaged header.
+func (h header) wantParity() uint32 { return ^(h.body.length ^ h.body.sum ^ h.lengthAndType()) }
+
+// holds says whether the frame at the beginning of b is undamaged, as far as the first checksum says.
+func (h header) holds(b []byte) bool {
+	end := headerBytes + int(h.fields)
+	if !h.body.large() {
+		end += int(h.body.length)
+	}
+	return checksum(b[summed:end]) == h.sum
 }
 
 // length is how long the frame is after its header.
-func (h header) length() int { return int(h.fields.length) + int(h.body.length) }
-
-// last is the last part of the frame.
-func (h header) last() bulk {
-	if h.body.length > 0 {
-		return h.body
-	}
-	return h.fields
-}
-
-// holds says whether b is what the header announced.
-func (k bulk) holds(b []byte) bool { return checksum(b) == k.sum }
+func (h header) length() int64 { return int64(h.fields) + int64(h.body.length) }
 
 // A room is how long a frame may be. The zero room is that of a frame that must not come.
 type room struct{ fields, body uint32 }
@@ -101,5 +125,5 @@ var (
 
 // takes says whether the frame is short enough.
 func (r room) takes(h header) bool {
-	return r.fields > 0 && h.fields.length <= r.fields && h.body.length <= r.body
+	return r.fields > 0 && h.fields <= r.fields && h.body.length <= r.body
 }

@@ -142,7 +142,7 @@ func (h *Host) Open(conn ConnID) {
 // Call takes a call of an open connection; its body must not be changed any more. The error is a
 // [*serry.LimitError], or net.ErrClosed for a connection that is not open or a host that is closed.
 func (h *Host) Call(c Call) error {
-	bulk := bulkOf(c.Body) // without the lock: bodies may be large
+	bulk := bulkOf(c.Body) // without the lock: to sum a large body takes a while
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	calls := h.mu.conns[c.Conn]

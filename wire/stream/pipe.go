@@ -12,7 +12,6 @@ import (
 const (
 	flushRounds = 4        // how often a flush goes on with output that came meanwhile
 	writeChunk  = 64 << 10 // of writes that may block, so that progress shows
-	largeBody   = 16 << 10 // a body from this size on is not copied into the output
 	deepOutput  = 64 << 10 // with more waiting, what the socket takes is a sign of life
 )
 
@@ -71,7 +70,7 @@ func (p *pipe) stuck() (time.Duration, int) {
 	return time.Duration(p.now() - p.moved.Load()), p.mu.bytes
 }
 
-// add queues a frame: write appends it to the buffer, all but its body.
+// add queues a frame: write appends it to the buffer, but not its body if that is large.
 func (p *pipe) add(size int, write func(b []byte) []byte, body []byte) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -90,9 +89,6 @@ func (p *pipe) add(size int, write func(b []byte) []byte, body []byte) {
 	}
 	before := len(p.mu.tail)
 	p.mu.tail = write(p.mu.tail)
-	if small {
-		p.mu.tail = append(p.mu.tail, body...)
-	}
 	p.mu.bytes += len(p.mu.tail) - before
 	if !small {
 		p.close(&p.mu.tail)

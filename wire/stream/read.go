@@ -37,7 +37,8 @@ type cutter struct {
 	greeted bool   // the preface has come
 	big     []byte // fields and body of a large frame, as far as they have come
 	header  header // of that
-	sum     uint32 // of its body so far; of its fields if it has no body
+	sum     uint32 // of its last part so far: of its body, or without one of its fields
+	want    uint32 // what the sum must become
 	left    int    // bytes to come of a large frame, or of one that is skipped
 	skip    bool
 	held    int64       // bytes of the budget
@@ -113,74 +114,92 @@ func (c *cutter) cut(p []byte) ([]byte, error) {
 		if len(p) < headerBytes {
 			return p, nil
 		}
-		h, err := readHeader(p)
-		if err != nil {
+		h := readHeader(p)
+		if h.parity != h.wantParity() {
+			return nil, errDamaged
+		}
+		n := headerBytes + h.length()
+		if int64(len(p)) < n {
+			return c.part(h, p)
+		}
+		if err := c.whole(h, p[:n:n]); err != nil {
 			return nil, err
 		}
-		b := p[headerBytes:]
-		known := c.room(h.frameType)
-		unknown := known == (room{}) && h.frameType >= frameOptional
-		if unknown {
-			known = ample
-		}
-		if !known.takes(h) {
-			return nil, fmt.Errorf("%w: type %d with %d and %d bytes", errFrame, h.frameType, h.fields.length, h.body.length)
-		}
-		if unknown {
-			p = c.pass(h, b)
-			continue
-		}
-		if len(b) < h.length() {
-			if h.length() <= maxHead || len(b) < min(int(h.fields.length), maxHead) {
-				return p, nil // it fits into the next wave, or its fields do
-			}
-			return nil, c.start(h, b)
-		}
-		if err := c.whole(h, b); err != nil {
-			return nil, err
-		}
-		p = b[h.length():]
+		p = p[n:]
 	}
 }
 
-// whole hands on a frame of which all is here.
-func (c *cutter) whole(h header, b []byte) error {
-	n, all := int(h.fields.length), h.length()
-	fields, body := b[:n:n], b[n:all:all]
-	if !h.fields.holds(fields) || !h.body.holds(body) {
+// whole takes a frame of which p is all.
+func (c *cutter) whole(h header, p []byte) error {
+	if !h.holds(p) {
+		return errDamaged
+	}
+	if skip, err := c.judge(h); skip || err != nil {
+		return err
+	}
+	b := p[headerBytes:]
+	fields, body := b[:h.fields:h.fields], b[h.fields:]
+	if h.body.large() && checksum(body) != h.body.sum {
 		return errDamaged
 	}
 	return c.taker.frame(h.frameType, fields, body, false)
 }
 
-// pass skips a frame, as far as it is in b, and returns what follows it there.
-func (c *cutter) pass(h header, b []byte) []byte {
-	n := min(len(b), h.length())
-	c.skip, c.left = true, h.length()-n
-	return b[n:]
+// judge says whether a frame is one to skip. The error is that of a frame that must not come, or is too
+// long.
+func (c *cutter) judge(h header) (skip bool, err error) {
+	known := c.room(h.frameType)
+	if known == (room{}) && h.frameType >= frameOptional {
+		known, skip = ample, true
+	}
+	if !known.takes(h) {
+		return false, fmt.Errorf("%w: type %d with %d and %d bytes", errFrame, h.frameType, h.fields, h.body.length)
+	}
+	return skip, nil
 }
 
-// start begins a frame that comes in many reads, of which b is here. Only frames without a body have
-// fields that do not fit into one read.
-func (c *cutter) start(h header, b []byte) error {
-	checked := b
+// part takes the beginning of a frame, and returns what must be there again with the next bytes.
+func (c *cutter) part(h header, p []byte) ([]byte, error) {
+	skip, err := c.judge(h)
+	if err != nil {
+		return nil, err
+	}
+	length, here := int(h.length()), len(p)-headerBytes
+	switch {
+	case skip:
+		c.skip, c.left = true, length-here
+		return nil, nil
+	case h.fields <= maxHead && !h.body.large(): // it fits into the next wave
+		return p, nil
+	case here < min(int(h.fields), maxHead): // its fields do
+		return p, nil
+	}
+	return nil, c.start(h, p)
+}
+
+// start begins a frame that comes in many reads, of which p is here: one with a large body, or one without
+// a body whose fields do not fit into one read.
+func (c *cutter) start(h header, p []byte) error {
+	b := p[headerBytes:]
 	var fields []byte
-	if n := int(h.fields.length); h.body.length > 0 {
-		fields, checked = b[:n:n], b[n:]
-		if !h.fields.holds(fields) {
+	if h.body.large() {
+		if !h.holds(p) {
 			return errDamaged
 		}
+		fields = b[:h.fields:h.fields]
+		c.sum, c.want = checksum(b[h.fields:]), h.body.sum
+	} else {
+		c.sum, c.want = checksum(p[summed:]), h.sum
 	}
 	ok, err := c.taker.admit(h.frameType, fields, int(h.body.length))
 	if err != nil {
 		return err
 	}
-	c.left = h.length() - len(b)
+	length := int(h.length())
+	c.left = length - len(b)
 	if c.skip = !ok; ok {
-		c.header = h
-		c.sum = checksum(checked)
-		c.big = nil
-		c.grow(len(b), h.length())
+		c.header, c.big = h, nil
+		c.grow(len(b), length)
 		c.big = append(c.big, b...)
 	}
 	return nil
@@ -204,10 +223,10 @@ func (c *cutter) more(p []byte) (int, error) {
 	b := c.big
 	c.big = nil
 	defer c.release()
-	if c.sum != c.header.last().sum {
+	if c.sum != c.want {
 		return n, errDamaged
 	}
-	k := c.header.fields.length
+	k := c.header.fields
 	return n, c.taker.frame(c.header.frameType, b[:k:k], b[k:], true)
 }
 

@@ -245,7 +245,7 @@ func (c *Conn) reply(call rpc.CallID, body []byte, st rpc.Status) {
 		r.Body = nil
 	}
 	size := smallFrame + len(st.Message) + len(st.Details)
-	bulk := bulkOf(r.Body) // without the lock of the pipe: bodies may be large
+	bulk := bulkOf(r.Body) // without the lock of the pipe: to sum a large body takes a while
 	p.add(size, func(b []byte) []byte { return appendReply(b, &r, bulk) }, r.Body)
 }
 

@@ -87,9 +87,9 @@ func (s speech) appendOptional(b []byte) []byte {
 	if !s.later() {
 		return b
 	}
-	start, body := len(b), "a body"
+	start, body := len(b), []byte("a body")
 	b = appendString(begin(b, frameOptional+77), "a frame of a later version")
-	return append(end(b, start, bulkOf([]byte(body))), body...)
+	return endWith(b, start, body, bulkOf(body))
 }
 
 func appendSpeech(b []byte, s speech) []byte {
