@@ -291,6 +291,37 @@ func TestWatermark(t *testing.T) {
 	})
 }
 
+// TestHeldBarrierHoldsNothingBack: a call that waits for other tasks does not keep the results of other
+// calls from being acknowledged, nor do these those of calls that wait.
+func TestHeldBarrierHoldsNothingBack(t *testing.T) {
+	clause(t, "C-REQ-3", "A-SIDE-15")
+	each(t, func(t *testing.T, d wire.Dialect) {
+		play(t, Config{}, func(b *bench) {
+			p := b.join(d, 1, 11)
+			b.up.holding("Barrier")
+			held := p.start(b.Context(), coord.Barrier{Call: p.who(), ID: "b"})
+			for i := range 5 {
+				b.want("InsertKeyValue", p.call(coord.InsertKeyValue{Call: p.who(), Key: fmt.Sprint(i)}), "OK")
+			}
+			inserts, barrier := b.up.taken("InsertKeyValue"), b.up.taken("Barrier")[0]
+			if last := inserts[4]; last.Watermark != last.Number-1 || last.Conn == barrier.Conn || barrier.Number != 1 {
+				b.Errorf("the last insertion has number %d over watermark %d, the barrier %d; want all before it acknowledged, and 1 of another requester",
+					last.Number, last.Watermark, barrier.Number)
+			}
+			b.pending("Barrier", held)
+			b.up.release()
+			b.want("Barrier", b.ended("Barrier", held), "OK")
+			time.Sleep(stream.BeatEvery)
+			synctest.Wait()
+			b.up.mu.Lock()
+			defer b.up.mu.Unlock()
+			if got := b.up.mu.marks[barrier.Conn]; got != 1 {
+				b.Errorf("a beat says watermark %d of the barrier; want 1", got)
+			}
+		})
+	})
+}
+
 // releaseNumber answers the waiting call with a number.
 func (u *upstream) releaseNumber(n uint64) {
 	u.mu.Lock()

@@ -13,16 +13,26 @@ import (
 // A client is one local connection. All of it is guarded by Relay.mu.
 type client struct {
 	conn    rpc.Conn
-	id      stream.ConnID // upstream, and as requester
-	surplus bool          // it came when there were as many connections as allowed
+	prompt  *lane // for calls that the service answers when it can
+	waiting *lane // for calls that wait for other tasks; nil until there is one
+	surplus bool  // it came when there were as many connections as allowed
 	calls   map[rpc.CallID]*held
 	lives   []*life // that registered here, in this order
 	carries map[*life]struct{}
+}
+
+// A lane is one virtual connection of a client upstream, and as such a requester. A watermark cannot
+// pass a call that is open, and the service keeps all results above it, up to a limit. A barrier may be
+// open for hours. So calls that wait have a lane of their own: they hold back the watermark of each
+// other, but not of the calls that a task makes by the thousand meanwhile (C-REQ-3).
+type lane struct {
+	id      stream.ConnID
 	numbers numbers
 }
 
 // A held call is one that has no answer yet.
 type held struct {
+	lane    *lane // by which it was passed on, or nil
 	shape   wire.Shape
 	role    wire.Role
 	number  uint64            // of its request id, or 0
@@ -131,8 +141,8 @@ func (r *Relay) finish(c *client, call rpc.CallID, h *held) {
 	if h.watch != nil {
 		h.watch.leave()
 	}
-	if c.numbers.deliver(h.number) {
-		r.host.Delivered(c.id, c.numbers.watermark)
+	if l := h.lane; l != nil && l.numbers.deliver(h.number) {
+		r.host.Delivered(l.id, l.numbers.watermark)
 	}
 }
 
@@ -151,11 +161,39 @@ func (r *Relay) release(end func(*held) (body []byte, st rpc.Status, ok bool)) [
 	return replies
 }
 
+// lane is the one for calls of a role, which is opened when it is needed. It needs Relay.mu.
+func (r *Relay) lane(c *client, role wire.Role) *lane {
+	if role != wire.Waits {
+		return c.prompt
+	}
+	if c.waiting == nil {
+		c.waiting = r.openLane(c)
+	}
+	return c.waiting
+}
+
+// openLane and closeLanes need Relay.mu.
+func (r *Relay) openLane(c *client) *lane {
+	l := &lane{id: newConnID()}
+	r.mu.byID[l.id] = c
+	r.host.Open(l.id)
+	return l
+}
+
+func (r *Relay) closeLanes(c *client, how stream.Ending) {
+	for _, l := range []*lane{c.prompt, c.waiting} {
+		if l != nil {
+			delete(r.mu.byID, l.id)
+			r.host.Shut(l.id, how)
+		}
+	}
+}
+
 // drop ends a call without the service, which is told that nobody waits for it. It needs Relay.mu.
 func (r *Relay) drop(c *client, call rpc.CallID, h *held) {
 	r.finish(c, call, h)
-	if h.watch == nil {
-		r.host.Cancel(c.id, call)
+	if h.lane != nil {
+		r.host.Cancel(h.lane.id, call)
 	}
 }
 

@@ -3,6 +3,7 @@ package relay
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -23,12 +24,12 @@ func TestClosed(t *testing.T) {
 			b.up.holding("PollForError", "Barrier")
 			p.start(b.Context(), coord.PollForError{Call: p.who()})
 			p.start(b.Context(), coord.Barrier{Call: p.who(), ID: "b"})
-			poll := b.up.taken("PollForError")[0]
+			poll, barrier := b.up.taken("PollForError")[0], b.up.taken("Barrier")[0]
 			p.conn.Close()
 			synctest.Wait()
 			b.up.mu.Lock()
-			if len(b.up.mu.shut) != 1 || b.up.mu.shut[0] != stream.Closed || b.up.mu.shutConns[0] != poll.Conn {
-				b.Errorf("shut %v %v; want the connection of the poll, closed", b.up.mu.shutConns, b.up.mu.shut)
+			if !slices.Equal(b.up.mu.shut, []stream.Ending{stream.Closed, stream.Closed}) || !slices.Equal(b.up.mu.shutConns, []stream.ConnID{poll.Conn, barrier.Conn}) {
+				b.Errorf("shut %v %v; want the connections of the poll and of the barrier, closed", b.up.mu.shutConns, b.up.mu.shut)
 			}
 			b.up.mu.Unlock()
 			if s := b.relay.Status(); s.Clients != 0 || s.Held != 0 || s.Lives != 0 {

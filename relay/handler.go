@@ -18,11 +18,10 @@ func (h *handler) Open(conn rpc.Conn) {
 	r := (*Relay)(h)
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	c := &client{conn: conn, id: newConnID(), calls: make(map[rpc.CallID]*held), carries: make(map[*life]struct{})}
+	c := &client{conn: conn, calls: make(map[rpc.CallID]*held), carries: make(map[*life]struct{})}
 	c.surplus = len(r.mu.clients) >= r.cfg.Limits.Connections
 	r.mu.clients[conn] = c
-	r.mu.byID[c.id] = c
-	r.host.Open(c.id)
+	c.prompt = r.openLane(c)
 }
 
 // Serve implements [rpc.Handler].
@@ -172,8 +171,9 @@ func (r *Relay) forward(c *client, q request, k *held) error {
 	if k.role == wire.Beats {
 		body = bytes.Clone(body)
 	}
+	k.lane = r.lane(c, k.role)
 	up := stream.Call{
-		Conn: c.id, ID: q.call, Watermark: c.numbers.watermark,
+		Conn: k.lane.id, ID: q.call, Watermark: k.lane.numbers.watermark,
 		Stamp:  stream.Stamp{Life: stream.Life{Task: q.who.Task, Incarnation: q.who.Incarnation}},
 		Method: q.method, Body: body, Vital: vital(k.role),
 	}
@@ -181,11 +181,11 @@ func (r *Relay) forward(c *client, q request, k *held) error {
 		up.Stamp = stream.Stamp{Life: k.life.name(), Service: k.life.service}
 	}
 	if !q.who.Identified && k.role.Changes() {
-		k.number = c.numbers.next()
+		k.number = k.lane.numbers.next()
 		up.Number = k.number
 	}
 	if err := r.host.Call(up); err != nil {
-		c.numbers.deliver(k.number)
+		k.lane.numbers.deliver(k.number)
 		return err
 	}
 	c.calls[q.call] = k
@@ -202,11 +202,10 @@ func (r *Relay) forward(c *client, q request, k *held) error {
 // end forgets a connection that has closed, and tells the service.
 func (r *Relay) end(c *client, how stream.Ending) {
 	delete(r.mu.clients, c.conn)
-	delete(r.mu.byID, c.id)
 	for call, k := range c.calls {
 		r.finish(c, call, k)
 	}
-	r.host.Shut(c.id, how)
+	r.closeLanes(c, how)
 	for l := range c.carries {
 		if r.mu.lives.leave(l) {
 			r.mourn(l, how)

@@ -83,7 +83,7 @@ type Limits struct {
 // DefaultLimits are limits that real jobs never meet.
 func DefaultLimits() Limits {
 	return Limits{
-		Connections:  1 << 17,
+		Connections:  1 << 18,
 		CallsWaiting: 1 << 20,
 		QueueEvents:  1 << 18,
 		QueueBytes:   8 << 30,

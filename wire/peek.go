@@ -17,6 +17,7 @@ type Role int8
 const (
 	Reads     Role = iota // can be sent again as it is
 	Changes               // must be sent again under the same request id
+	Waits                 // Changes, and is answered when other tasks have called, too
 	Registers             // Changes, and makes a life of a task known
 	Leaves                // Changes, and ends a life politely
 	Beats                 // a heartbeat
@@ -25,7 +26,7 @@ const (
 )
 
 // Changes says whether such a call needs a request id to be sent again (C-REQ-1).
-func (r Role) Changes() bool { return r == Changes || r == Registers || r == Leaves }
+func (r Role) Changes() bool { return r == Changes || r == Waits || r == Registers || r == Leaves }
 
 // A Caller is what a request says of who sends it, and as what. See [Peek].
 type Caller struct {
@@ -94,7 +95,8 @@ func OutOfReach() rpc.Status { return Shape{}.Refuse(outOfReach) }
 var roles = map[Op]Role{
 	opRegister: Registers, opHeartbeat: Beats, opShutdown: Leaves, opPoll: Polls, opWatch: Watches,
 	opReset: Changes, opReport: Changes, opInsert: Changes, opIncrement: Changes, opDelete: Changes,
-	opBarrier: Changes, opCancel: Changes, opAlive: Changes, opWaitAll: Changes, opSwap: Changes, opSuspect: Changes,
+	opCancel: Changes, opSwap: Changes, opSuspect: Changes,
+	opBarrier: Waits, opAlive: Waits, opWaitAll: Waits,
 }
 
 // Where requests of both dialects have what a relay looks at. A place is the number of a field, 0 for

@@ -87,6 +87,8 @@ func roleOf(ev coord.Event, s Shape) Role {
 		return Reads
 	case coord.GetKeyValue, coord.TryGetKeyValue, coord.GetKeyValueDir, coord.GetTaskState, coord.ListKeys, coord.WatchKeys, coord.GetStatus:
 		return Reads
+	case coord.Barrier, coord.GetAliveTasks, coord.WaitForAllTasks:
+		return Waits
 	}
 	return Changes
 }

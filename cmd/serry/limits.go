@@ -25,6 +25,8 @@ func limits() []limit {
 		{"alive-groups", func(c *server.Config, n int64) { c.Cluster.Limits.AliveGroups = int(n) }},
 		{"task-waiters", func(c *server.Config, n int64) { c.Cluster.Limits.TaskWaiters = int(n) }},
 		{"waiters", func(c *server.Config, n int64) { c.Cluster.Limits.Waiters = int(n) }},
+		{"requesters", func(c *server.Config, n int64) { c.Cluster.Limits.Requesters = int(n) }},
+		{"request-results", func(c *server.Config, n int64) { c.Cluster.Limits.RequestResults = int(n) }},
 		{"connections", func(c *server.Config, n int64) { c.Limits.Connections = int(n) }},
 		{"connection-waiters", func(c *server.Config, n int64) { c.Limits.CallsWaiting = int(n) }},
 		{"queue-events", func(c *server.Config, n int64) { c.Limits.QueueEvents = int(n) }},
