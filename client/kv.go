@@ -41,7 +41,13 @@ func (m *Member) read(ctx context.Context, make func(coord.Call) coord.Event) (c
 
 // Sub is the part of the store below prefix.
 func (kv *KV) Sub(prefix string) *KV {
-	return &KV{store: kv.store, prefix: kv.prefix + strings.Trim(prefix, "/") + "/"}
+	sub := &KV{store: kv.store, prefix: kv.prefix}
+	for part := range strings.SplitSeq(prefix, "/") {
+		if part != "" { // as the service does, so that it names keys as we do
+			sub.prefix += part + "/"
+		}
+	}
+	return sub
 }
 
 // Wait returns the value of a key, and waits for one if there is none.
@@ -187,7 +193,7 @@ func forgotten(known map[string]bool, c coord.Changes) []coord.Change {
 
 // below takes the prefix of the view off a key of the store.
 func (kv *KV) below(key string) string {
-	return strings.TrimPrefix(key, strings.TrimPrefix(kv.prefix, "/"))
+	return strings.TrimPrefix(key, kv.prefix)
 }
 
 func value(result coord.Result, err error) ([]byte, error) {

@@ -252,6 +252,22 @@ func TestViewsOfAPart(t *testing.T) {
 	})
 }
 
+// Empty parts do not count, neither in a key nor in the prefix of a view.
+func TestViewsWithEmptyParts(t *testing.T) {
+	lab.Clause(t, "T-MEM-4")
+	stores(t, func(t *testing.T, kv *client.KV) {
+		for _, sub := range []*client.KV{kv.Sub("a//b").Sub(""), kv.Sub("").Sub("//a/").Sub("b")} {
+			set(t, sub, "c", "1")
+			wantStored(t, kv, "a/b/c", "1")
+			got, err := sub.List(t.Context(), "")
+			want := []serry.Entry{{Key: "c", Value: []byte("1")}}
+			if diff := cmp.Diff(want, got); err != nil || diff != "" {
+				t.Errorf("List() = %v (-want +got):\n%s", err, diff)
+			}
+		}
+	})
+}
+
 func TestSwap(t *testing.T) {
 	lab.Clause(t, "T-MEM-3")
 	stores(t, func(t *testing.T, kv *client.KV) {

@@ -67,8 +67,8 @@ func (x exchangeKeys) Get(ctx context.Context, keys []string, need int, wait tim
 		})
 	}
 	done.Wait()
-	if len(seen) >= need {
-		fail = nil
+	if need > 0 && len(seen) >= need {
+		fail = nil // of those that were not needed
 	}
 	return seen, fail
 }
