@@ -43,6 +43,7 @@ func (m *Member) changing() (coord.Call, func()) {
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	m.forgetGivenUp(m.mu.numbers.last)
 	number, watermark := m.mu.numbers.next()
 	c.ID = coord.RequestID{Requester: m.requester, Number: number, Watermark: watermark}
 	return c, func() {

@@ -31,8 +31,9 @@ type Member struct {
 	mu struct {
 		sync.Mutex
 		leaving bool
-		numbers numbers         // of requests
-		uses    map[string]*use // of barriers, by id
+		numbers numbers                    // of requests
+		uses    map[string]*use            // of barriers, by id
+		givenUp map[string]coord.RequestID // calls of Agree, by set, whose answer we did not wait for
 	}
 }
 

@@ -2,13 +2,11 @@ package client
 
 import (
 	"context"
-	"fmt"
 	"iter"
 	"slices"
 
 	"github.com/serry-dev/serry"
 	"github.com/serry-dev/serry/coord"
-	"github.com/serry-dev/serry/wire"
 )
 
 // Tasks returns how all tasks of the job are now.
@@ -48,29 +46,6 @@ func (m *Member) tasksAfter(ctx context.Context, version int64) (serry.Snapshot,
 	}
 	slices.SortFunc(p.Tasks, func(a, b serry.TaskInfo) int { return a.Task.Compare(b.Task) })
 	return serry.Snapshot{Version: p.Version, Tasks: p.Tasks}, nil
-}
-
-// Agree waits until every living task of the set has called it with the same set, and tells all of
-// them the same: who is alive, which life of it, and the word that each handed in. We must be in the
-// set. A word has at most 1 KiB; a stock service passes none on.
-func (m *Member) Agree(ctx context.Context, word []byte, tasks ...serry.TaskID) (serry.Agreement, error) {
-	if word != nil && m.dialect != wire.Own {
-		return serry.Agreement{}, fmt.Errorf("agree with a word: %w", ErrUnsupported)
-	}
-	call, answered := m.changing()
-	defer answered()
-	alive, err := as[*coord.Alive](m.call(ctx, coord.GetAliveTasks{Call: call, Tasks: tasks, Word: word}))
-	if err != nil {
-		return serry.Agreement{}, err
-	}
-	a := serry.Agreement{Alive: make(map[serry.TaskID]serry.Incarnation), Words: make(map[serry.TaskID][]byte)}
-	for i, t := range alive.Tasks {
-		a.Alive[t] = alive.Incarnations[i]
-		if len(alive.Words[i]) > 0 {
-			a.Words[t] = alive.Words[i]
-		}
-	}
-	return a, nil
 }
 
 // Suspect tells the service what we saw of a peer. What is said of a life that has been replaced is
