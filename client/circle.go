@@ -21,16 +21,35 @@ const MaxShareBytes = 64 << 20
 // ErrDiffer says that the members of a circle do not agree.
 var ErrDiffer = errors.New("members differ")
 
+// maxCircles bounds how many circles a member can take part in during its life.
+const maxCircles = 1 << 16
+
 // A Circle is a group of tasks that do things together: hand something round, check that they have the
 // same, wait for each other. All of them make the same calls in the same order. A call that fails says
 // who was missing, and a call that does not fit those of the others says who made which.
+//
+// A circle is known by its name, its tasks, and the lives that these have when it is first used: whoever
+// makes it again, in the same life, goes on where it was. If a task restarts, all make the circle again.
+//
+// If the context of a call ends first, the value that was handed in stands: the next call goes on with
+// the same round.
 type Circle struct {
 	member *Member
-	keys   *KV
+	name   string
 	tasks  []serry.TaskID // sorted
 
+	joining sync.Mutex // held while used is found out
+	used    *rounds    // nil before the first use
+}
+
+// rounds are the calls of a circle so far. All circles of one name, set and lives in a member share them.
+type rounds struct {
+	dir  string // below which the keys of all lives lie
+	keys *KV    // of these lives
+
 	mu    sync.Mutex // one call at a time
-	round int64
+	round int64      // the last one that was begun
+	open  bool       // it has not ended: our value is stored, but not all others came
 }
 
 // Circle makes the circle of that name among some tasks, of which we must be one, or among all.
@@ -49,9 +68,65 @@ func (m *Member) Circle(ctx context.Context, name string, tasks ...serry.TaskID)
 	if tasks = slices.Compact(tasks); !slices.Contains(tasks, m.cfg.Task) {
 		return nil, fmt.Errorf("circle %q: %w: %v is not one of %v", name, serry.ErrNotMember, m.cfg.Task, tasks)
 	}
-	digest := sha256.Sum256(fmt.Append(nil, tasks))
-	dir := fmt.Sprintf("serry/circle/%x/%x", name, digest[:8])
-	return &Circle{member: m, keys: m.KV().Sub(dir), tasks: tasks}, nil
+	return &Circle{member: m, name: name, tasks: tasks}, nil
+}
+
+// join finds the rounds of the circle. It waits until all tasks are there, because what their former
+// lives have stored must not be taken for what they store now.
+func (c *Circle) join(ctx context.Context) (*rounds, error) {
+	c.joining.Lock()
+	defer c.joining.Unlock()
+	if c.used != nil {
+		return c.used, nil
+	}
+	var missing []serry.TaskID
+	for snapshot, err := range c.member.Watch(ctx) {
+		if err != nil {
+			return nil, fmt.Errorf("%w, missing %v", err, some(missing))
+		}
+		var lives []serry.Incarnation
+		if lives, missing = c.lives(snapshot); len(missing) == 0 {
+			c.used, err = c.member.rounds(c.name, c.tasks, lives)
+			return c.used, err
+		}
+	}
+	return nil, context.Cause(ctx)
+}
+
+// lives are the present lives of all tasks of the circle, unless some are missing.
+func (c *Circle) lives(s serry.Snapshot) (lives []serry.Incarnation, missing []serry.TaskID) {
+	here := make(map[serry.TaskID]serry.Incarnation, len(s.Tasks))
+	for _, t := range s.Tasks {
+		if t.State == serry.Connected {
+			here[t.Task] = t.Incarnation
+		}
+	}
+	for _, t := range c.tasks {
+		if life, ok := here[t]; ok {
+			lives = append(lives, life)
+		} else {
+			missing = append(missing, t)
+		}
+	}
+	return lives, missing
+}
+
+// rounds finds or makes the rounds of a circle.
+func (m *Member) rounds(name string, tasks []serry.TaskID, lives []serry.Incarnation) (*rounds, error) {
+	set, life := sha256.Sum256(fmt.Append(nil, tasks)), sha256.Sum256(fmt.Append(nil, lives))
+	dir := fmt.Sprintf("serry/circle/%x/%x", name, set[:8])
+	keys := m.KV().Sub(fmt.Sprintf("%s/%x", dir, life[:8]))
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	r := m.mu.circles[keys.prefix]
+	if r == nil && len(m.mu.circles) >= maxCircles {
+		return nil, &serry.LimitError{Limit: "circles", Max: maxCircles}
+	}
+	if r == nil {
+		r = &rounds{dir: dir, keys: keys}
+		m.mu.circles[keys.prefix] = r
+	}
+	return r, nil
 }
 
 // Tasks are the members of the circle, sorted.
@@ -139,15 +214,13 @@ func (c *Circle) share(ctx context.Context, call string, value []byte) ([][]byte
 	if len(value) > MaxShareBytes {
 		return nil, &serry.LimitError{Limit: "share-bytes", Max: MaxShareBytes}
 	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.round++
-	dir := c.keys.Sub(fmt.Sprint(c.round))
-	mine := append(append(binary.AppendUvarint(nil, uint64(len(call))), call...), value...)
-	if err := dir.Put(ctx, key(c.member.cfg.Task), mine); err != nil {
+	r, err := c.join(ctx)
+	if err != nil {
 		return nil, fmt.Errorf("%s: %w", call, err)
 	}
-	stored, err := c.collect(ctx, dir)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	stored, err := c.exchange(ctx, r, append(append(binary.AppendUvarint(nil, uint64(len(call))), call...), value...))
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", call, err)
 	}
@@ -159,13 +232,56 @@ func (c *Circle) share(ctx context.Context, call string, value []byte) ([][]byte
 		}
 		values[i] = rest
 	}
-	if c.round > 1 {
-		before := c.keys.Sub(fmt.Sprint(c.round - 1))
-		if err := before.Delete(ctx, key(c.member.cfg.Task)); err != nil {
-			return nil, fmt.Errorf("%s: %w", call, err)
+	return values, nil
+}
+
+// exchange begins a round, or goes on with one that has not ended, and returns what all have stored.
+func (c *Circle) exchange(ctx context.Context, r *rounds, mine []byte) ([][]byte, error) {
+	self := key(c.member.cfg.Task)
+	if !r.open {
+		r.round++
+		r.open = true
+	}
+	dir := r.keys.Sub(fmt.Sprint(r.round))
+	// Others may have read what we stored in this round already: it stands.
+	if err := dir.Create(ctx, self, mine); err != nil && !errors.Is(err, serry.ErrExists) {
+		return nil, err
+	}
+	stored, err := c.collect(ctx, dir)
+	if err != nil {
+		return nil, err
+	}
+	r.open = false
+	if r.round > 1 {
+		return stored, r.keys.Sub(fmt.Sprint(r.round-1)).Delete(ctx, self)
+	}
+	return stored, c.sweep(ctx, r)
+}
+
+// sweep removes what former lives have left, once all tasks have come to the first round of these. One
+// task does it for all.
+func (c *Circle) sweep(ctx context.Context, r *rounds) error {
+	if c.member.cfg.Task != c.tasks[0] {
+		return nil
+	}
+	all := c.member.KV()
+	left, err := all.List(ctx, r.dir)
+	if err != nil {
+		return err
+	}
+	swept := make(map[string]bool)
+	for _, e := range left {
+		lives, _, _ := strings.Cut(strings.TrimPrefix(e.Key, r.dir+"/"), "/")
+		dir := r.dir + "/" + lives
+		if dir+"/" == r.keys.prefix || swept[dir] {
+			continue
+		}
+		swept[dir] = true
+		if err := all.Delete(ctx, dir); err != nil {
+			return err
 		}
 	}
-	return values, nil
+	return nil
 }
 
 // collect waits for the values of all members. If that fails it names those that did not come.
