@@ -78,7 +78,7 @@ func (m *Member) register(ctx context.Context) error {
 			m.cfg.Log.Warn("not registered yet", "task", m.cfg.Task, "err", err)
 		}
 		last = err
-		wait := time.Duration(rand.Float64() * float64(time.Millisecond<<min(14, k)))
+		wait := time.Duration(rand.Float64() * float64(min(time.Millisecond<<min(k, 10), lastRetry)))
 		if err := pause(ctx, wait); err != nil {
 			return fmt.Errorf("%w; before that: %w", err, last)
 		}

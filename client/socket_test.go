@@ -17,7 +17,7 @@ import (
 )
 
 // serveTCP starts a server on a port of this host and returns its address.
-func serveTCP(t *testing.T, cfg server.Config) (*server.Server, string) {
+func serveTCP(t testing.TB, cfg server.Config) (*server.Server, string) {
 	t.Helper()
 	s, err := server.New(cfg)
 	if err != nil {

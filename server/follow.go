@@ -44,6 +44,15 @@ func (f *followers) drop(l life) {
 	delete(f.of, l)
 }
 
+// keep forgets all lives but some.
+func (f *followers) keep(may func(life) bool) {
+	for l := range f.of {
+		if !may(l) {
+			f.drop(l)
+		}
+	}
+}
+
 // gone forgets a host, and returns the lives that it followed.
 func (f *followers) gone(s *stream.Session) []life {
 	lives := f.followed(s)
@@ -169,7 +178,22 @@ func (o *owner) adrift(l life) bool {
 	})
 }
 
-func (w left) do(o *owner) { o.followers.gone(w.session) }
+// do ends the lives that came by the stream of a client which said goodbye. The grace is for streams that
+// break: such a stream may be resumed, one that was closed in order may not. The goodbye of a relay says
+// nothing about the tasks behind it, which may connect to another.
+func (w left) do(o *owner) {
+	lives := o.followers.gone(w.session)
+	if w.session.Kind() != stream.Client {
+		return
+	}
+	var found []suspect
+	for _, l := range lives {
+		if o.links.end(l) {
+			found = append(found, suspect{life: l, lost: true, evidence: evidenceClosed})
+		}
+	}
+	o.judge(found)
+}
 
 // do finds all lives lost that came by the silent hosts, unless a connection of another host carries
 // them, too.

@@ -42,6 +42,7 @@ type link struct {
 	own     bool       // it is a client of our own
 	since   coord.Time // with open == 0: since when
 	broke   string     // with open == 0: how the last transport ended, or empty: the life was replaced on it
+	over    bool       // with open == 0: its host said goodbye, so it does not come back
 	polling bool       // its last error poll was not answered by us
 	waiting int        // registrations of it that wait
 	exited  *exited    // its process is said to have ended, while connections carried it; or nil
@@ -79,6 +80,7 @@ func (k *links) attach(l life, own bool) {
 	}
 	n.own = own // what a link that awaits its life does not know before
 	n.open++
+	n.over = false
 	delete(k.idle, l)
 }
 
@@ -93,6 +95,17 @@ func (k *links) detach(l life, now coord.Time, broke string) {
 		c := k.cuttings(n)
 		c.list = append(c.list, cutting{l, now})
 	}
+}
+
+// end notes that the host of l, a client of our own dialect, said goodbye, and says whether nothing
+// carries l any more. What the end of a connection means for other dialects, C-LOST-4 says.
+func (k *links) end(l life) bool {
+	n := k.of[l]
+	if n == nil || n.open > 0 || !n.own {
+		return false
+	}
+	n.over = true
+	return true
 }
 
 // exit says whether, and of what, the process of a life has ended that nothing carries any more.
@@ -184,7 +197,7 @@ func (k *links) renew(now coord.Time) {
 
 // revisit is called when the state of l has changed: if nothing carries it, it may have departed.
 func (k *links) revisit(l life, now coord.Time) {
-	if n := k.of[l]; n != nil && n.open == 0 && n.since+k.cuttings(n).grace <= now {
+	if n := k.of[l]; n != nil && n.open == 0 && (n.over || n.since+k.cuttings(n).grace <= now) {
 		k.ready = append(k.ready, l)
 	}
 }

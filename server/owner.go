@@ -367,8 +367,24 @@ func (o *owner) call(it *item) {
 	if !o.answered {
 		o.hold(it, kind, l)
 	}
-	if kind == poll {
+	switch kind {
+	case poll:
 		o.links.polled(l, !o.answered)
+	case register:
+		o.departFormer(l)
+	}
+}
+
+// departFormer tells the machine that the former life of a task has departed, if the job has failed and
+// no stream of that life is connected. Its process may resume a broken stream for a while; but it would
+// only hear that the job has failed, and here is the process that was started in its place.
+func (o *owner) departFormer(l life) {
+	s := o.epoch.seat(l.task)
+	if s == nil || s.known.incarnation == 0 || s.known.incarnation == l.incarnation || s.known.departed {
+		return
+	}
+	if former := (life{l.task, s.known.incarnation}); !o.connected(former) && o.adrift(former) {
+		o.judge([]suspect{{life: former}})
 	}
 }
 
@@ -450,7 +466,12 @@ func (o *owner) opened(e coord.Opened) {
 	o.history.opened()
 	o.wave.epoch = o.epoch
 	o.links.forgetIdle()
-	o.followers = newFollowers()
+	var asking life // its registration opened the epoch
+	if o.asked != nil {
+		c, _ := inspect(o.asked.event)
+		asking = life{c.Task, c.Incarnation}
+	}
+	o.followers.keep(func(l life) bool { return l == asking || o.links.waits(l) })
 }
 
 // stopped publishes an epoch without tasks, so that no heartbeat is called a good one any more

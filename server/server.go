@@ -91,15 +91,16 @@ func valueLimit(l coord.Limits) int64 {
 
 func newOwner(cfg Config, s *Server) *owner {
 	o := &owner{
-		handler:  s.handler,
-		queue:    s.handler.queue,
-		clock:    s.handler.clock,
-		stats:    s.stats,
-		silence:  s.silence,
-		progress: newProgress(cfg.Log),
-		waiting:  make(map[coord.Req]*waiter),
-		links:    newLinks(cfg.LostGrace),
-		settings: settingsOf(cfg.Cluster),
+		handler:   s.handler,
+		queue:     s.handler.queue,
+		clock:     s.handler.clock,
+		stats:     s.stats,
+		silence:   s.silence,
+		progress:  newProgress(cfg.Log),
+		waiting:   make(map[coord.Req]*waiter),
+		links:     newLinks(cfg.LostGrace),
+		followers: newFollowers(),
+		settings:  settingsOf(cfg.Cluster),
 
 		leastGrowth: cfg.SnapshotBytes,
 		wave:        new(wave),
