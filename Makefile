@@ -7,7 +7,7 @@ SCHEDULES ?= 100000
 STORIES ?= 1000000
 
 .DEFAULT_GOAL := help
-.PHONY: help build test demo bench bench-coord bench-mesh bench-client bench-restart bench-cli bench-detect bench-durable soak-failover fleets preempt fuzz gen clean
+.PHONY: help build test demo bench bench-coord bench-mesh bench-client bench-restart bench-cli bench-detect bench-durable bench-cost soak-failover fleets preempt fuzz gen clean
 
 help: ## show this list
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -48,6 +48,9 @@ bench-detect: build ## how soon all are told of a killed task, and of a lost hos
 bench-durable: build ## what it costs to outlive a crash: memory, file, etcd and the stock service
 	scripts/venvs.sh jax-new
 	$(GO) run ./bench/durable -serry $(BIN)
+
+bench-cost: ## what events cost in jobs of 100 to 10,000 tasks: no more than what they touch
+	$(GO) run ./bench/cost
 
 soak-failover: build ## ten minutes of clients while the leader is killed every 20 s
 	$(GO) run ./bench/soak -serry $(BIN)
