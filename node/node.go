@@ -243,7 +243,11 @@ func (n *Node) lead(reign store.Reign, began time.Time) error {
 	elected := time.Now()
 	cfg := n.cfg.Server
 	cfg.Journal = reign
+	// New writes to the journal, which may have to wait for as long as the reign lasts. A node that ends
+	// meanwhile ends the reign.
+	stop := context.AfterFunc(n.ctx, func() { _ = resign(reign) })
 	s, err := server.New(cfg)
+	stop()
 	if err != nil {
 		return errors.Join(err, resign(reign))
 	}

@@ -47,9 +47,6 @@ func load(ctx context.Context, j store.Journal, cfg coord.Config) (*past, error)
 		return nil, fmt.Errorf("journal: %w", err)
 	}
 	p.size.last, p.size.live = p.machine.Now(), p.machine.StoreBytes()
-	for _, ref := range p.refs {
-		p.size.kept += ref.Size
-	}
 	if p.changed && p.records > 0 {
 		// The records were made under other settings than those of now, so they end here.
 		if err := p.resettle(cfg); err != nil {
@@ -75,6 +72,19 @@ func (p *past) resettle(cfg coord.Config) error {
 	return nil
 }
 
+// aside is how many bytes of values the journal has named. Which of them are still needed is known when the
+// next snapshot is made: where that matters for the room in the store, it is made at once, see scarce.
+func (p *past) aside() (bytes int64) {
+	counted := make(map[coord.Ref]bool)
+	for _, ref := range p.refs {
+		if !counted[ref] {
+			counted[ref] = true
+			bytes += ref.Size
+		}
+	}
+	return bytes
+}
+
 // unrecordedNotes is how many notes of a former leader may have left no record, such as those of a
 // suspicion. Numbers of notes ascend over all leaders.
 const unrecordedNotes = 1 << 10
@@ -84,6 +94,9 @@ const unrecordedNotes = 1 << 10
 func (o *owner) begin(cfg Config, p *past, began time.Time) error {
 	o.machine, o.refs, o.size = p.machine, p.refs, p.size
 	o.history = p.notes
+	if o.room.Limited != nil {
+		o.size.values = p.aside()
+	}
 	if o.journal != nil && !p.fresh {
 		o.history.last += unrecordedNotes
 	}

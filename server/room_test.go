@@ -102,6 +102,36 @@ func TestRoomIsMadeInTime(t *testing.T) {
 	}
 }
 
+// A successor counts what the journal has named, finds out what of it is needed, and has room for more.
+func TestRoomAfterARestart(t *testing.T) {
+	lab.Clause(t, "C-LIM-1", "C-LOG-3")
+	synctest.Test(t, func(t *testing.T) {
+		disk := store.NewShared(store.SharedConfig{})
+		l, seat := serveOn(t, disk, cluster(1)) // which has any amount of room
+		k := fleet(t, l, 1, 100)[0]
+		for i := range 20 {
+			if err := k.store(t, "overwritten", bytes.Repeat([]byte{byte(i)}, 100_000)); err != nil {
+				t.Fatalf("InsertKeyValue() = %v", err)
+			}
+		}
+		seat.Kill()
+		disk.Expire()
+		l = l.Crash(t, func() server.Config {
+			cfg, _ := lead(t, disk, cluster(1))
+			cfg.Journal = &smallReign{Reign: cfg.Journal, capacity: 1_000_000}
+			return cfg
+		})
+		next := &task{N: l.N(t), id: k.id, own: k.own}
+		if err := next.register(t.Context()); err != nil {
+			t.Fatalf("RegisterTask() = %v", err)
+		}
+		time.Sleep(time.Second) // snapshots are saved
+		if err := next.store(t, "another", bytes.Repeat([]byte("x"), 100_000)); err != nil {
+			t.Errorf("InsertKeyValue() after a restart = %v; want OK", err)
+		}
+	})
+}
+
 // A store that takes no writes keeps what must be written waiting. Callers that would store something are
 // told at once.
 func TestFullStore(t *testing.T) {

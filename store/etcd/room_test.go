@@ -18,6 +18,8 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/serry-dev/serry/coord"
+	"github.com/serry-dev/serry/internal/lab/faultyetcd"
+	"github.com/serry-dev/serry/node"
 	"github.com/serry-dev/serry/server"
 	"github.com/serry-dev/serry/store"
 	"github.com/serry-dev/serry/store/etcd"
@@ -290,4 +292,57 @@ func TestCampaignWithoutRoom(t *testing.T) {
 	if err := <-won; err != nil {
 		t.Errorf("Campaign() = %v, although there is room", err)
 	}
+}
+
+// A server that waits for room can be ended: one that leads, and one whose leadership begins just then.
+func TestEndWithoutRoom(t *testing.T) {
+	t.Attr("clause", "C-LIM-1 C-STOP-4")
+	f := newFleet(t, "/serry/", member.Config{})
+	client := f.plain
+	first := serve(t, open(t, etcd.Config{Client: client, LeaseTTL: time.Minute}))
+	begins := make(chan struct{})
+	saving := sync.OnceFunc(func() { close(begins) })
+	way, err := faultyetcd.New(func(r faultyetcd.Request) (faultyetcd.Fault, int) {
+		if len(r.Puts) > 0 && strings.Contains(r.Puts[0], "/blob/") {
+			saving()
+		}
+		return faultyetcd.None, 0
+	}).Dial(f.socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { way.Close() })
+	cfg := server.Config{Cluster: coord.Config{Jobs: []coord.Job{{Name: "worker", Tasks: 1}}}} // other settings: it has to save them
+	st := open(t, etcd.Config{Client: way, LeaseTTL: time.Minute})
+	next, err := node.New(node.Config{Store: st, Server: cfg, Address: reserve(t)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for n := 0; n == 0; n, err = st.Candidates(t.Context()) {
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	alarm(t, client, true)
+	stuck := first.begin(t, xlapb.CoordinationService_InsertKeyValue_FullMethodName,
+		&xlapb.InsertKeyValueRequest{Kv: &xlapb.KeyValueEntry{Key: "stuck"}})
+	first.server.Close()
+	select {
+	case st := <-stuck:
+		if st.Code == codes.OK {
+			t.Error("InsertKeyValue() = OK, although etcd takes no writes")
+		}
+	default:
+	}
+	if err := first.reign.Resign(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	<-begins
+	next.Shutdown(t.Context())
+	if err := next.Err(); err != nil {
+		t.Errorf("Err() = %v; want nil", err)
+	}
+	alarm(t, client, false)
+	again := serve(t, open(t, etcd.Config{Client: client, LeaseTTL: time.Minute}))
+	again.meets(t)
 }

@@ -4,8 +4,20 @@ import (
 	"context"
 	"errors"
 
+	"go.etcd.io/etcd/api/v3/etcdserverpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
+
+// Alarm does what a member does that has found its quota reached.
+func (m *Member) Alarm(ctx context.Context) error {
+	_, err := m.etcd.Server.Alarm(ctx, &etcdserverpb.AlarmRequest{
+		Action: etcdserverpb.AlarmRequest_ACTIVATE, MemberID: uint64(m.etcd.Server.MemberID()), Alarm: etcdserverpb.AlarmType_NOSPACE,
+	})
+	return err
+}
+
+// Full are the members that have found their quota reached.
+func (m *Member) Full() []uint64 { return m.full() }
 
 // TurnKey is the key of the member that defragments its database.
 const TurnKey = turnKey

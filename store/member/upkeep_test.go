@@ -120,6 +120,27 @@ func TestUpkeepInTurn(t *testing.T) {
 	}
 }
 
+// Members that have found their quota reached make room one after the other, and all goes on by itself.
+func TestReclaimInTurn(t *testing.T) {
+	t.Attr("clause", "C-LIM-1")
+	_, members, stores := several(t, 3, 16<<20)
+	r := conform.Campaign(t, stores["a"], "a")
+	for _, m := range members {
+		if err := m.Alarm(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	conform.Append(t, r, "waits for room")
+	for name, m := range members {
+		for len(m.Full()) > 0 { // it learns of the last one a moment later
+			conform.Append(t, r, "x")
+		}
+		if err := m.Tend(t.Context()); err != nil {
+			t.Errorf("%s: Tend() = %v", name, err)
+		}
+	}
+}
+
 // turns are the changes of the key of turns, from a revision to now.
 func turns(t *testing.T, client *clientv3.Client, from int64) iter.Seq[*clientv3.Event] {
 	t.Helper()
