@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/serry-dev/serry"
+	"github.com/serry-dev/serry/coord"
 	"github.com/serry-dev/serry/relay"
 	"github.com/serry-dev/serry/server"
 	"github.com/serry-dev/serry/store"
@@ -210,6 +211,11 @@ func (n *Node) campaign() {
 		case errors.Is(err, server.ErrOtherJob):
 			n.fail(err)
 			return
+		case unreadable(err):
+			// A newer server has led and written what this build cannot read. The node goes on for its
+			// clients, and as a member of the store where it is one, but campaigns no more.
+			n.log.Error("this node cannot lead", "err", err)
+			return
 		case err == nil || time.Since(elected) >= steadyTime:
 			pause = campaignPause
 		case n.ctx.Err() == nil:
@@ -218,6 +224,12 @@ func (n *Node) campaign() {
 			pause = min(2*pause, longestPause)
 		}
 	}
+}
+
+// unreadable says whether a leadership did not begin because of the version of the journal.
+func unreadable(err error) bool {
+	_, other := errors.AsType[*coord.VersionError](err)
+	return other
 }
 
 // fail ends a node that can never lead.

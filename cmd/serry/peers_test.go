@@ -2,7 +2,7 @@ package main
 
 import (
 	"bufio"
-	"context"
+	"cmp"
 	"fmt"
 	"net"
 	"os"
@@ -18,7 +18,6 @@ import (
 	"github.com/serry-dev/serry"
 	"github.com/serry-dev/serry/client"
 	"github.com/serry-dev/serry/internal/lab"
-	"github.com/serry-dev/serry/relay"
 )
 
 // TestThreePeers runs three servers as processes of their own, kills whoever leads again and again, and
@@ -29,32 +28,14 @@ func TestThreePeers(t *testing.T) {
 	}
 	lab.Clause(t, "C-TERM-3", "NEW-50", "C-STOP-1", "C-STOP-4", "NEW-51", "C-LOG-3", "C-REQ-2", "A-SIDE-0")
 	p := startPeers(t)
-	r, err := relay.New(relay.Config{Upstream: p.addresses})
-	if err != nil {
-		t.Fatal(err)
-	}
-	l, err := net.Listen("unix", filepath.Join(t.TempDir(), "relay"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	go r.Serve(l)
-	defer r.Shutdown(context.Background())
-	members := joinAll(t, unixPrefix+l.Addr().String(), 2)
-
-	total := 0
+	j := joinThrough(t, p)
 	for round := range 3 {
-		for range 50 {
-			total++
-			n, err := members[total%2].KV().Add(t.Context(), "n", 1)
-			if err != nil || n != int64(total) {
-				t.Fatalf("Add() %d = %d, %v; want one more than before", total, n, err)
-			}
-		}
+		j.work(t)
 		first := make(chan error, 1)
-		barrier := fmt.Sprint("round ", round)
-		go func() { first <- members[0].Barrier(t.Context(), barrier, serry.BarrierOptions{}) }()
-		dead := p.killLeader(t, r.Status().Address)
-		if err := members[1].Barrier(t.Context(), barrier, serry.BarrierOptions{}); err != nil {
+		barrier := fmt.Sprint("over a death ", round)
+		go func() { first <- j.members[0].Barrier(t.Context(), barrier, serry.BarrierOptions{}) }()
+		dead := p.killLeader(t, j.leader())
+		if err := j.members[1].Barrier(t.Context(), barrier, serry.BarrierOptions{}); err != nil {
 			t.Fatalf("Barrier() over the death of %s = %v", dead, err)
 		}
 		if err := <-first; err != nil {
@@ -62,27 +43,13 @@ func TestThreePeers(t *testing.T) {
 		}
 		p.start(t, dead)
 	}
-	p.handOver(t, r.Status().Address)
-	for range 50 {
-		total++
-		if n, err := members[total%2].KV().Add(t.Context(), "n", 1); err != nil || n != int64(total) {
-			t.Fatalf("Add() %d after hand-overs = %d, %v; want one more than before", total, n, err)
-		}
-	}
+	p.handOver(t, j.leader())
+	j.work(t)
 	p.restartAll(t)
-	for range 50 {
-		total++
-		if n, err := members[total%2].KV().Add(t.Context(), "n", 1); err != nil || n != int64(total) {
-			t.Fatalf("Add() %d after SIGTERM of all servers = %d, %v; want one more than before", total, n, err)
-		}
-	}
-	for _, m := range members {
-		if err := m.Context().Err(); err != nil {
-			t.Errorf("a member was lost: %v", context.Cause(m.Context()))
-		}
-	}
+	j.work(t)
+	j.whole(t)
 	p.stop(t)
-	for i, m := range members {
+	for i, m := range j.members {
 		select {
 		case <-m.Context().Done():
 		case <-time.After(time.Minute):
@@ -117,12 +84,13 @@ type peers struct {
 	list      string // for --peers
 	addresses []string
 	running   map[string]*exec.Cmd // by address
+	builds    map[string]string    // binary of an address that does not run this build
 }
 
 func startPeers(t *testing.T) *peers {
 	t.Helper()
 	ports := freePorts(t, 6)
-	p := &peers{dir: t.TempDir(), running: make(map[string]*exec.Cmd)}
+	p := &peers{dir: t.TempDir(), running: make(map[string]*exec.Cmd), builds: make(map[string]string)}
 	var list []string
 	for i, name := range []string{"a", "b", "c"} {
 		p.addresses = append(p.addresses, "127.0.0.1:"+ports[i])
@@ -165,7 +133,7 @@ func (p *peers) launch(t *testing.T, address string) *exec.Cmd {
 			name = string(rune('a' + i))
 		}
 	}
-	path, err := exec.LookPath("serry")
+	path, err := exec.LookPath(cmp.Or(p.builds[address], "serry"))
 	if err != nil {
 		t.Error(err)
 		return nil
