@@ -130,6 +130,40 @@ func (k *mortal) kill() {
 	}
 }
 
+// TestGoodbye: who closes its connection in order does not come back. One that broke may be resumed.
+func TestGoodbye(t *testing.T) {
+	lab.Clause(t, "C-LOST-3")
+	for name, way := range map[string]struct {
+		end   func(*mortal)
+		grace time.Duration
+		text  string
+	}{
+		"closed": {func(k *mortal) { k.Close() }, 0, "connection closed"},
+		"broken": {(*mortal).kill, 4 * time.Second, "stream not resumed"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				cfg := patient(2)
+				cfg.Cluster.HeartbeatTimeout = time.Hour // silence is not what is found out here
+				l := lab.Serve(t, cfg)
+				members, lines := make([]*client.Member, 2), make([]*mortal, 2)
+				each(2, func(i int) {
+					lines[i] = newMortal(t, l)
+					members[i], _ = client.Join(t.Context(), client.Config{Transport: lines[i], Task: worker(i), HeartbeatTimeout: time.Hour})
+				})
+				began := time.Now()
+				way.end(lines[0])
+				<-members[1].Context().Done()
+				wantText(t, members[1].Err(), "worker/0: task is dead: "+way.text)
+				if took := time.Since(began); took != way.grace {
+					t.Errorf("the other was told after %v; want %v", took, way.grace)
+				}
+				each(2, func(i int) { members[i].Close() })
+			})
+		})
+	}
+}
+
 // TestRestartOfAllKilled: all processes are killed and started again. Their streams are not resumed, but
 // the service need not wait for that: the new processes show that the former ones are gone.
 func TestRestartOfAllKilled(t *testing.T) {

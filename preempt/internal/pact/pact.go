@@ -53,9 +53,9 @@ type Pact struct {
 
 	// The attempt.
 	proposal int64
-	mine     string // the outcome that this task proposes
-	errs     int    // calls that failed, one after the other
-	resume   time.Time
+	mine     string    // the answer of this task, then the outcome that it proposes
+	errs     int       // calls that failed, one after the other
+	resume   time.Time // no call is made before
 
 	own     []ownNotice // notices to this task that no save point covers yet
 	posting Posting     // of the phase reposting
