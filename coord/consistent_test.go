@@ -22,6 +22,9 @@ type checker struct {
 	found map[*waiter]bool // calls that something will answer
 }
 
+// Lives is how many lives of tasks are known.
+func (m *Machine) Lives() int { return len(m.ep.known) }
+
 // Revision is the last one of the store, for tests that watch keys.
 func (m *Machine) Revision() int64 { return m.ep.changes.revision }
 
@@ -245,7 +248,7 @@ func (c *checker) store() error {
 		return fmt.Errorf("%d bytes of keys and devices, %d are counted", size, c.ep.keys.bytes)
 	case len(h.log) != int(h.revision-h.oldest):
 		return fmt.Errorf("%d changes from %d to %d", len(h.log), h.oldest, h.revision)
-	case h.last.Len() != len(last):
+	case h.last != nil && h.last.Len() != len(last):
 		return fmt.Errorf("%d keys have changed, %d are listed", len(last), h.last.Len())
 	}
 	return nil

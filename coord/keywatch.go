@@ -22,7 +22,7 @@ type changes struct {
 	oldest   int64 // everything after this revision is in log
 	log      []keyChange
 	bytes    int                      // of the keys in log
-	last     *btree.BTreeG[keyChange] // of each key in log the last change, by key
+	last     *btree.BTreeG[keyChange] // of each key in log the last change, by key; nil until a watcher asks for it
 	watchers map[string]*waiters      // by directory, cut to watchDepth parts
 	fresh    []keyChange              // that watchers have not been told of
 	listed   struct {                 // what the last watcher who had to start anew was told
@@ -47,10 +47,7 @@ const (
 )
 
 func newChanges() changes {
-	return changes{
-		last:     btree.NewG(32, func(a, b keyChange) bool { return a.key < b.key }),
-		watchers: make(map[string]*waiters),
-	}
+	return changes{watchers: make(map[string]*waiters)}
 }
 
 // keyChanged notes a change; notifyKeyWatchers tells of all that one call has made.
@@ -72,7 +69,21 @@ func (m *Machine) keyChanged(key string) {
 func (c *changes) note(ch keyChange) {
 	c.log = append(c.log, ch)
 	c.bytes += len(ch.key)
-	c.last.ReplaceOrInsert(ch)
+	if c.last != nil {
+		c.last.ReplaceOrInsert(ch)
+	}
+}
+
+// lastChanges is last, made from the log when it is first needed: most jobs have no watchers of keys, and a
+// put should not cost them more.
+func (c *changes) lastChanges() *btree.BTreeG[keyChange] {
+	if c.last == nil {
+		c.last = btree.NewG(32, func(a, b keyChange) bool { return a.key < b.key })
+		for _, ch := range c.log {
+			c.last.ReplaceOrInsert(ch)
+		}
+	}
+	return c.last
 }
 
 func (c *changes) forgetOldest() {
@@ -81,6 +92,9 @@ func (c *changes) forgetOldest() {
 	c.oldest = old.revision
 	c.log[0] = keyChange{}
 	c.log = c.log[1:]
+	if c.last == nil {
+		return
+	}
 	if last, ok := c.last.Get(old); ok && last.revision == old.revision {
 		c.last.Delete(old)
 	}
@@ -142,7 +156,7 @@ func (m *Machine) changesSince(dir string, after int64) Changes {
 		from.key = dir + "/"
 	}
 	var recent []keyChange
-	c.last.AscendGreaterOrEqual(from, func(ch keyChange) bool {
+	c.lastChanges().AscendGreaterOrEqual(from, func(ch keyChange) bool {
 		if ch.revision > after && inDir(ch.key, dir) {
 			recent = append(recent, ch)
 		}

@@ -1,6 +1,7 @@
 package coord_test
 
 import (
+	"errors"
 	"fmt"
 	"testing"
 	"time"
@@ -184,6 +185,27 @@ func TestResultsOfTheLost(t *testing.T) {
 	c.Step(0, coord.OpenEpoch{Service: 200})
 	if diff := gocmp.Diff(coord.Kept{}, c.Kept()); diff != "" {
 		t.Errorf("what is kept in the next epoch (-want +got):\n%s", diff)
+	}
+}
+
+// TestManyLives: a task that restarts for days is no leak. Its last lives are known as such.
+func TestManyLives(t *testing.T) {
+	clause(t, "C-LIM-1", "C-INC-3")
+	c := &crowd{Machine: coord.New(coord.Config{Jobs: []coord.Job{{Name: "worker", Tasks: 1}}, Service: 100, Recoverable: true})}
+	register := func(life serry.Incarnation) []coord.Reply {
+		call := c.call(0)
+		call.Incarnation = life
+		return replies(c.Step(0, coord.RegisterTask{Call: call}))
+	}
+	const many = 200_000
+	for life := range serry.Incarnation(many) {
+		register(life + 1)
+	}
+	if got := c.Lives(); got > many/2 {
+		t.Errorf("after %d lives %d are known; want a bound", many, got)
+	}
+	if got := register(many - 1); len(got) != 1 || !errors.Is(got[0].Err, serry.ErrStale) {
+		t.Errorf("RegisterTask of the life before = %+v; want %v", got, serry.ErrStale)
 	}
 }
 

@@ -306,6 +306,5 @@ func (c *coder) changes(h *changes) {
 	for i := range h.log {
 		h.log[i].revision = h.oldest + int64(i) + 1
 		h.bytes += len(h.log[i].key)
-		h.last.ReplaceOrInsert(h.log[i])
 	}
 }
