@@ -71,6 +71,7 @@ type sending struct {
 	out     []byte // to be written
 	spare   []byte // the other buffer, or nil while it is being written
 	writing bool
+	over    bool // the reader has ended: no goroutine may start any more
 }
 
 type peerSettings struct {

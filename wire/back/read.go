@@ -59,6 +59,9 @@ func (c *Conn) readAll() {
 	for _, s := range unsent {
 		s.fail(fmt.Errorf("%w: %w", ErrUnsent, err))
 	}
+	c.mu.Lock()
+	c.mu.over = true
+	c.mu.Unlock()
 }
 
 func (c *Conn) readFrames() error {

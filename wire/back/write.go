@@ -24,9 +24,19 @@ func (c *Conn) Flush() { c.offer() }
 func (c *Conn) offer() {
 	for buf := c.claim(); len(buf) > 0; buf = c.next(buf) {
 		if rest := c.try(buf); len(rest) > 0 {
-			c.work.Go(func() { c.writeAll(rest) })
+			c.leave(rest)
 			return
 		}
+	}
+}
+
+// leave hands the role of the writer to a goroutine, with what is left to write. After the end of the
+// reader it starts none: Close may have found that nothing runs any more.
+func (c *Conn) leave(rest []byte) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !c.mu.over {
+		c.work.Go(func() { c.writeAll(rest) })
 	}
 }
 
