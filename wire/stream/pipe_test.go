@@ -1,0 +1,98 @@
+package stream
+
+import (
+	"flag"
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+)
+
+var lasts = flag.Duration("lasts", 2*time.Second, "how long pipes are stressed")
+
+// An order is a taker that checks that the calls of each connection come in order, and all of them.
+type order struct {
+	next [flushers]uint64
+}
+
+const flushers = 6
+
+func (o *order) admit(frameType, []byte, int) (bool, error) { return true, nil }
+func (o *order) wave()                                      {}
+func (o *order) frame(_ frameType, head, _ []byte, _ bool) error {
+	f, job := fields{b: head}, ""
+	c, _ := readCall(&f, &job)
+	if c.Conn >= flushers || c.Number != o.next[c.Conn] {
+		return fmt.Errorf("call %d of connection %d; want %d", c.Number, c.Conn, o.next)
+	}
+	o.next[c.Conn]++
+	return nil
+}
+
+// TestOneWriter lets several goroutines flush a pipe over a socket that is full at times, so that the role
+// of the writer goes from one to the other all the time.
+func TestOneWriter(t *testing.T) {
+	for _, size := range []int{20, 100_000} {
+		t.Run(fmt.Sprint("bytes=", size), func(t *testing.T) { testOneWriter(t, make([]byte, size)) })
+	}
+}
+
+func testOneWriter(t *testing.T, body []byte) {
+	near, far := socketPair(t)
+	sender, receiver := newPipe(near, time.Now()), newPipe(far, time.Now())
+	sender.add(len(Preface), func(b []byte) []byte { return append(b, Preface...) }, nil)
+	var reading, work sync.WaitGroup
+	var failed atomic.Bool
+	got := new(order)
+	reading.Go(func() {
+		err := receiver.read(nil, &cutter{taker: got, room: serverRoom})
+		failed.Store(true)
+		receiver.fail(err)
+	})
+	end := time.Now().Add(*lasts)
+	var sent [flushers]uint64
+	for i := range flushers {
+		work.Go(func() {
+			for time.Now().Before(end) && !failed.Load() {
+				sender.holdBack()
+				k := &pending{Call: Call{Conn: ConnID(i), Number: sent[i], Method: "/a/b", Body: body}, bulk: bulkOf(body)}
+				k.send(sender)
+				sent[i]++
+				sender.flush()
+				for range rand.IntN(3000) {
+					failed.Load()
+				}
+			}
+		})
+	}
+	work.Wait()
+	sender.drain(time.Minute)
+	sender.fail(net.ErrClosed)
+	sender.writers.Wait()
+	reading.Wait()
+	if got.next != sent {
+		t.Errorf("%v calls came of %v: %v", got.next, sent, receiver.err())
+	}
+}
+
+// socketPair is two ends of a connection of the network.
+func socketPair(t *testing.T) (near, far net.Conn) {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	if near, err = net.Dial("tcp", l.Addr().String()); err != nil {
+		t.Fatal(err)
+	}
+	if far, err = l.Accept(); err != nil {
+		t.Fatal(err)
+	}
+	near.(*net.TCPConn).SetWriteBuffer(64 << 10)
+	far.(*net.TCPConn).SetReadBuffer(64 << 10)
+	return near, far
+}
