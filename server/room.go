@@ -27,7 +27,8 @@ func roomOf(r store.Reign) room {
 
 const (
 	// roomLimit is what callers are told is full.
-	roomLimit = "room in the store for keys, journal and snapshots (delete keys, or raise the quota with serry serve --quota)"
+	roomLimit = "room in the store for keys, journal and snapshots " +
+		"(delete keys, or raise the quota: serry serve --quota, or --quota-backend-bytes of your own etcd)"
 
 	// vitalRoom is which part of the capacity is left to calls other than those that store values.
 	vitalRoom = 4

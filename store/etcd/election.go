@@ -200,7 +200,8 @@ type reign struct {
 	blobs  blobs
 	failed atomic.Pointer[error] // of an Append, or nil
 
-	quota int64 // of etcd; set before the reign begins
+	quota   int64 // of etcd; set before the reign begins
+	guessed bool  // etcd did not say which quota it has
 
 	next uint64 // number of the next batch; owned by the goroutine that appends
 }

@@ -104,7 +104,7 @@ func (r *reign) learnQuota(ctx context.Context) error {
 		case err != nil && passing(err):
 			return err
 		case err != nil || status.DbSizeQuota <= 0: // an old etcd, or one that does not tell this client
-			r.quota = unknownQuota
+			r.quota, r.guessed = unknownQuota, true
 		default:
 			r.quota = status.DbSizeQuota
 		}
@@ -133,7 +133,7 @@ func (r *reign) judge(status *clientv3.StatusResponse) {
 			return
 		}
 	}
-	if status.DbSize > r.quota-r.quota/reservePart {
+	if !r.guessed && status.DbSize > r.quota-r.quota/reservePart {
 		r.shortage.begin(fmt.Errorf("its file has %d of %d bytes", status.DbSize, r.quota))
 		return
 	}

@@ -131,8 +131,8 @@ func (r *replacement) note(ctx context.Context) error {
 		}
 		return err
 	}
-	// A member that found its database full, and is lost, cannot take that back; and no key can be put
-	// before somebody does.
+	// A lost member that had found its database full cannot clear its alarm, and etcd takes no key before
+	// the alarm is cleared.
 	_, err := r.client.AlarmDisarm(ctx, &clientv3.AlarmMember{MemberID: lost.ID, Alarm: etcdserverpb.AlarmType_NOSPACE})
 	if err == nil {
 		_, err = r.client.Put(ctx, r.noteKey(), lost.Name)
