@@ -5,6 +5,7 @@ import (
 	"strconv"
 
 	"github.com/serry-dev/serry"
+	"github.com/serry-dev/serry/internal/plant"
 )
 
 // A waiter is a call that has been taken and, as long as it is held, where its answer goes.
@@ -82,7 +83,7 @@ func (l *waiters) take() []*waiter {
 // has been dealt with (C-REQ-2). A vital one is never refused for a limit (C-LIM-1).
 func (m *Machine) enter(ev Event, c Call, vital bool) (w *waiter, fresh bool) {
 	w = &waiter{req: c.Req, id: c.ID, task: c.Task, inc: c.Incarnation, replayed: c.Replayed}
-	if c.ID.Requester == 0 || !acts(ev) || m.cfg.has(NoRequestTable) {
+	if c.ID.Requester == 0 || !acts(ev) || m.cfg.has(plant.NoRequestTable) {
 		w.id = RequestID{}
 		return w, true
 	}

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/serry-dev/serry"
+	"github.com/serry-dev/serry/internal/plant"
 )
 
 // A Job is a group of tasks, numbered from 0.
@@ -37,21 +38,10 @@ type Config struct {
 	Republished func(key string, stored, offered []byte) bool
 
 	Limits  Limits
-	Planted Planted
+	Planted plant.Faults // none, but in tests of tests
 }
 
-// Planted are faults, planted to test the tests: what looks for such faults must find these.
-type Planted uint8
-
-const (
-	// NoRequestTable takes every call for a new one, whatever its request id.
-	NoRequestTable Planted = 1 << iota
-
-	// IgnoreIncarnation does not tell the lives of a task apart.
-	IgnoreIncarnation
-)
-
-func (c Config) has(fault Planted) bool { return c.Planted&fault != 0 }
+func (c Config) has(fault plant.Faults) bool { return c.Planted.Has(fault) }
 
 // Limits bound what clients can make the machine keep. Zero means the default.
 //

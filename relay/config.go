@@ -9,6 +9,7 @@ import (
 	"net"
 	"time"
 
+	"github.com/serry-dev/serry/internal/plant"
 	"github.com/serry-dev/serry/wire/stream"
 )
 
@@ -39,6 +40,8 @@ type Config struct {
 
 	// StreamVersion stands for another build in tests: see [stream.HostConfig].
 	StreamVersion stream.Version
+
+	Planted plant.Faults // none, but in tests of tests
 }
 
 // DefaultGiveUp is what a zero in [Config] means.

@@ -5,6 +5,7 @@ import (
 	"errors"
 
 	"github.com/serry-dev/serry"
+	"github.com/serry-dev/serry/internal/plant"
 	"github.com/serry-dev/serry/wire"
 	"github.com/serry-dev/serry/wire/rpc"
 	"github.com/serry-dev/serry/wire/stream"
@@ -187,6 +188,9 @@ func (r *Relay) forward(c *client, q request, k *held) error {
 	if err := r.host.Call(up); err != nil {
 		k.lane.numbers.deliver(k.number)
 		return err
+	}
+	if r.cfg.Planted.Has(plant.EarlyWatermark) {
+		k.lane.numbers.deliver(k.number)
 	}
 	c.calls[q.call] = k
 	r.mu.held++

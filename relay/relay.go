@@ -73,6 +73,7 @@ func New(cfg Config) (*Relay, error) {
 	r.host = stream.NewHost(stream.HostConfig{
 		Addresses: cfg.Upstream, Kind: stream.Relay, Sink: (*sink)(r), Dial: r.dial, Log: cfg.Log,
 		MaxCalls: cfg.Limits.CallsInAll, MaxBytes: cfg.Limits.Bytes, Version: cfg.StreamVersion,
+		Planted: cfg.Planted,
 	})
 	r.host.Open(r.house)
 	return r, nil

@@ -10,6 +10,7 @@ import (
 
 	"github.com/serry-dev/serry"
 	"github.com/serry-dev/serry/coord"
+	"github.com/serry-dev/serry/internal/plant"
 	"github.com/serry-dev/serry/store"
 	"github.com/serry-dev/serry/wire/stream"
 )
@@ -64,7 +65,7 @@ type Config struct {
 	// Stoppable lets people end the service by wire.LeadMethod; [Server.StopAsked] then says so.
 	Stoppable bool
 
-	Planted Planted // none, but in tests of tests
+	Planted plant.Faults // none, but in tests of tests
 
 	Limits Limits       // of the server; those of the machine are in Cluster
 	Log    *slog.Logger // nil is silent

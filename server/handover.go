@@ -11,6 +11,7 @@ import (
 
 	"github.com/serry-dev/serry"
 	"github.com/serry-dev/serry/coord"
+	"github.com/serry-dev/serry/internal/plant"
 	"github.com/serry-dev/serry/wire"
 	"github.com/serry-dev/serry/wire/rpc"
 	"github.com/serry-dev/serry/wire/stream"
@@ -51,7 +52,7 @@ func (s *Server) leave(ctx context.Context, polls bool) error {
 // close, and calls that wait on streams are repeated to the next server (C-STOP-4). Without a journal the
 // service ends with the server, see [Server.Stop]. Later calls wait for the first.
 func (s *Server) Shutdown(ctx context.Context) {
-	if s.owner.journal == nil {
+	if s.owner.journal == nil || s.cfg.Planted.Has(plant.PoliteEnd) {
 		s.Stop(ctx)
 		return
 	}

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/serry-dev/serry/coord"
+	"github.com/serry-dev/serry/internal/plant"
 	"github.com/serry-dev/serry/store"
 )
 
@@ -29,13 +30,6 @@ const (
 	leastValues = 64 << 20
 )
 
-// Planted is a fault of the server, planted to test the tests: what looks for such a fault must find
-// this one.
-type Planted uint8
-
-// ReplyBeforeJournal lets replies leave before the journal has what they tell of (C-LOG-2).
-const ReplyBeforeJournal Planted = 1
-
 // A journal takes waves from the owner, writes down what they change, and then lets them happen. It is
 // a goroutine of its own: while it waits for the disk the owner steps on, and what gathers meanwhile is
 // one write, too. So the number of writes follows the speed of the disk, and not the number of calls.
@@ -47,7 +41,7 @@ const ReplyBeforeJournal Planted = 1
 type journal struct {
 	reign     store.Reign
 	performer *performer
-	planted   Planted
+	planted   plant.Faults
 	ctx       context.Context // of everything the store is asked for
 	cancel    context.CancelCauseFunc
 
@@ -71,7 +65,7 @@ type journal struct {
 	writes  atomic.Uint64
 }
 
-func newJournal(r store.Reign, p *performer, planted Planted) *journal {
+func newJournal(r store.Reign, p *performer, planted plant.Faults) *journal {
 	ctx, cancel := context.WithCancelCause(context.Background())
 	return &journal{
 		reign: r, performer: p, planted: planted, ctx: ctx, cancel: cancel,
@@ -260,7 +254,7 @@ func (j *journal) commit(group []*wave) error {
 	if j.room -= len(records); j.room < 0 && j.saving.Load() {
 		j.saver.Wait()
 	}
-	if j.planted&ReplyBeforeJournal != 0 {
+	if j.planted.Has(plant.ReplyBeforeJournal) {
 		records = bytes.Clone(records) // the waves are used again
 		j.happen(group)
 	}
@@ -271,12 +265,12 @@ func (j *journal) commit(group []*wave) error {
 		if err := j.reign.Append(j.ctx, records); err != nil {
 			return err
 		}
-	case answers: // C-TERM-2
+	case answers && !j.planted.Has(plant.NoConfirm): // C-TERM-2
 		if err := j.reign.Confirm(j.ctx); err != nil {
 			return err
 		}
 	}
-	if j.planted&ReplyBeforeJournal == 0 {
+	if !j.planted.Has(plant.ReplyBeforeJournal) {
 		j.pace.note(time.Since(began), group, len(j.waves))
 		j.happen(group)
 	}
@@ -309,6 +303,9 @@ func (j *journal) join(group []*wave) (records []byte, answers bool) {
 		return group[0].records, group[0].answers()
 	}
 	j.joined = j.joined[:0]
+	if j.planted.Has(plant.HalfGroup) {
+		group = group[:len(group)-1]
+	}
 	for _, w := range group {
 		j.joined = append(j.joined, w.records...)
 		answers = answers || w.answers()
@@ -318,6 +315,9 @@ func (j *journal) join(group []*wave) (records []byte, answers bool) {
 
 // put lays the large values of a group aside, before a record names them (C-LOG-5).
 func (j *journal) put(group []*wave) error {
+	if j.planted.Has(plant.SkipPut) {
+		return nil
+	}
 	for _, w := range group {
 		for _, v := range w.values {
 			if err := j.reign.Put(j.ctx, v.ref, v.value); err != nil {

@@ -18,6 +18,7 @@ import (
 	"github.com/serry-dev/serry"
 	"github.com/serry-dev/serry/coord"
 	"github.com/serry-dev/serry/internal/lab"
+	"github.com/serry-dev/serry/internal/plant"
 	"github.com/serry-dev/serry/server"
 	"github.com/serry-dev/serry/store"
 	"github.com/serry-dev/serry/wire"
@@ -239,7 +240,7 @@ func TestPlantedReplyBeforeJournal(t *testing.T) {
 			return nil
 		}})
 		cfg, _ := lead(t, disk, cluster(1))
-		cfg.Planted = server.ReplyBeforeJournal
+		cfg.Planted = plant.ReplyBeforeJournal
 		s := start(t, cfg)
 		c := dialFake(t, s)
 		c.send(t, xlapb.CoordinationService_InsertKeyValue_FullMethodName, &xlapb.InsertKeyValueRequest{Kv: &xlapb.KeyValueEntry{Key: "k"}})

@@ -9,6 +9,7 @@ import (
 
 	"github.com/serry-dev/serry"
 	"github.com/serry-dev/serry/coord"
+	"github.com/serry-dev/serry/internal/plant"
 	"github.com/serry-dev/serry/wire"
 )
 
@@ -112,6 +113,10 @@ func (o *owner) help() {
 		o.turn.Unlock()
 		if full || late {
 			o.queue.nudge()
+		}
+		if full && o.journal.planted.Has(plant.BlockedReader) {
+			o.journal.await()
+			o.journal.tellTaken() // the owner waits for it, too
 		}
 		if full {
 			return

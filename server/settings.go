@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/serry-dev/serry/coord"
+	"github.com/serry-dev/serry/internal/plant"
 )
 
 // settings are what of a Config the meaning of a journal depends on. They stand in front of every
@@ -25,7 +26,7 @@ type settings struct {
 	ExcludeUnsynced  bool          `json:"exclude_unsynced,omitempty"`
 	ErrorsByBeat     bool          `json:"errors_by_beat,omitempty"`
 	Limits           coord.Limits  `json:"limits"`
-	Planted          coord.Planted `json:"planted,omitempty"`
+	Planted          plant.Faults  `json:"planted,omitempty"`
 }
 
 func settingsOf(c coord.Config) settings {

@@ -26,6 +26,7 @@ func newStreams(cfg Config, h *handler, m rpc.Methods) *stream.Server {
 		Store:   cfg.Store,
 		Term:    cfg.Term,
 		Version: cfg.StreamVersion,
+		Planted: cfg.Planted,
 		Service: func() serry.Incarnation { return h.epoch.Load().service },
 		Log:     cfg.Log,
 	})

@@ -16,6 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/serry-dev/serry"
+	"github.com/serry-dev/serry/internal/plant"
 )
 
 const (
@@ -55,6 +56,8 @@ type FileConfig struct {
 	PartBytes int
 	// Disk, or nil, is for tests of what a disk can do.
 	Disk Disk
+	// Planted is none, but in tests of tests.
+	Planted plant.Faults
 }
 
 // OpenFile is [File] with settings.
@@ -96,7 +99,7 @@ func (s *fileStore) open() error {
 	if err := s.settle(name); err != nil {
 		return err
 	}
-	db, h, err := openDatabase(name, false)
+	db, h, err := openDatabase(name, false, s.cfg.Planted)
 	if err != nil {
 		return err
 	}
@@ -161,8 +164,8 @@ func syncFolder(dir string) error {
 
 // openDatabase opens a journal that is known to exist, after a look at all its pages: bbolt believes
 // what it finds in them.
-func openDatabase(name string, readOnly bool) (*bbolt.DB, head, error) {
-	if err := checkPages(name); err != nil {
+func openDatabase(name string, readOnly bool, planted plant.Faults) (*bbolt.DB, head, error) {
+	if err := checkPages(name, planted); err != nil {
 		return nil, head{}, err
 	}
 	wait := time.Second // for a reader to finish

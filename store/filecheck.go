@@ -7,6 +7,8 @@ import (
 	"hash/fnv"
 	"io"
 	"os"
+
+	"github.com/serry-dev/serry/internal/plant"
 )
 
 // bbolt maps its file into memory and follows whatever page numbers and lengths it finds there; bytes
@@ -34,6 +36,7 @@ type pageChecker struct {
 	pageSize int64
 	end      uint64 // number of pages in use
 	seen     []bool // pages that are part of the tree
+	planted  plant.Faults
 }
 
 // A boltState is what a meta page says.
@@ -43,13 +46,13 @@ type boltState struct {
 }
 
 // checkPages makes sure that bbolt can open a file.
-func checkPages(name string) error {
+func checkPages(name string, planted plant.Faults) error {
 	f, err := os.Open(name)
 	if err != nil {
 		return err
 	}
 	defer f.Close()
-	c := &pageChecker{f: f}
+	c := &pageChecker{f: f, planted: planted}
 	state, err := c.state()
 	if err != nil {
 		return err
@@ -263,7 +266,7 @@ func (c *pageChecker) leaf(p page, keys bounds, level bucketLevel) error {
 		}
 		last = key
 		isBucket := flags&boltBucket != 0
-		if !level.mayHold(isBucket) {
+		if !level.mayHold(isBucket) || isBucket && level == topLevel && c.planted.Has(plant.UnreadableStage) {
 			return c.damaged("page %d, element %d is of no known kind", p.id, i)
 		}
 		if !isBucket {

@@ -13,6 +13,7 @@ import (
 
 	"github.com/serry-dev/serry"
 	"github.com/serry-dev/serry/coord"
+	"github.com/serry-dev/serry/internal/plant"
 	"github.com/serry-dev/serry/store/internal/aside"
 )
 
@@ -106,6 +107,14 @@ func (r *fileReign) Mark() Mark { return Mark(r.store.head().last) }
 func (r *fileReign) Save(ctx context.Context, at Mark, snapshot []byte, keep []coord.Ref) error {
 	garbage := r.book.Begin(keep)
 	sum := uint32(0)
+	if r.store.cfg.Planted.Has(plant.SweepBeforeSwitch) {
+		if err := r.save(func(tx *bbolt.Tx) error {
+			_, err := sweep(tx, uint64(at))
+			return err
+		}); err != nil {
+			return err
+		}
+	}
 	for i, part := range parts(snapshot, r.store.cfg.PartBytes) {
 		if ctx.Err() != nil {
 			return context.Cause(ctx)

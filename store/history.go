@@ -166,7 +166,7 @@ func otherVersion(magic string) error {
 }
 
 func readDatabase(name string) (*History, error) {
-	db, h, err := openDatabase(name, true)
+	db, h, err := openDatabase(name, true, 0)
 	if err != nil {
 		return nil, fmt.Errorf("store: %s: %w", name, err)
 	}

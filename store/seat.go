@@ -10,6 +10,7 @@ import (
 
 	"github.com/serry-dev/serry"
 	"github.com/serry-dev/serry/coord"
+	"github.com/serry-dev/serry/internal/plant"
 	"github.com/serry-dev/serry/store/internal/aside"
 )
 
@@ -262,7 +263,7 @@ func (r *reign) MaxValue() int64 { return MaxValue }
 // do performs an operation of the reign, if the fence lets it pass.
 func (r *reign) do(ctx context.Context, action Action, bytes int, effect func(d *disk)) error {
 	return r.seat.do(ctx, Op{Action: action, Leader: r.leader, Bytes: bytes, Over: r.over}, func() error {
-		if r.deposed && r.seat.shared.cfg.Planted != NoFence {
+		if r.deposed && !r.seat.shared.cfg.Planted.Has(plant.NoFence) {
 			return ErrDeposed
 		}
 		effect(&r.seat.shared.mu.disk)

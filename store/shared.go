@@ -9,6 +9,7 @@ import (
 
 	"github.com/serry-dev/serry"
 	"github.com/serry-dev/serry/coord"
+	"github.com/serry-dev/serry/internal/plant"
 )
 
 // A Shared is a disk in memory that the stores of several candidates have in common: what an etcd is
@@ -46,17 +47,8 @@ type SharedConfig struct {
 	Fault func(Op) error
 
 	// Planted is a fault of the store itself.
-	Planted Planted
+	Planted plant.Faults
 }
-
-// Planted names faults planted to test the tests: each must be found by those who check a service.
-type Planted int
-
-// Faults to plant.
-const (
-	NothingPlanted Planted = iota
-	NoFence                // the operations of a deposed reign take effect
-)
 
 // An Op is an operation at one of its two moments.
 type Op struct {

@@ -8,6 +8,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/serry-dev/serry/internal/plant"
 	"github.com/serry-dev/serry/store"
 	"github.com/serry-dev/serry/store/internal/conform"
 )
@@ -109,9 +110,9 @@ func TestSharedShortCut(t *testing.T) {
 // fence it would not.
 func TestSharedFrozen(t *testing.T) {
 	for _, c := range []struct {
-		planted store.Planted
+		planted plant.Faults
 		want    error
-	}{{store.NothingPlanted, store.ErrDeposed}, {store.NoFence, nil}} {
+	}{{0, store.ErrDeposed}, {plant.NoFence, nil}} {
 		t.Run("NEW-49 "+fmt.Sprint("planted ", c.planted), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				shared := store.NewShared(store.SharedConfig{LeaseTTL: ttl, Notice: time.Second, Planted: c.planted})

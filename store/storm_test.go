@@ -9,6 +9,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/serry-dev/serry/internal/plant"
 	"github.com/serry-dev/serry/store"
 )
 
@@ -45,7 +46,7 @@ func (s *storm) serve(ctx context.Context, seat *store.Seat, name string, pauses
 }
 
 // run lets a storm rage for some virtual minutes, and says what is wrong after it.
-func (s *storm) run(ctx context.Context, seed uint64, planted store.Planted) string {
+func (s *storm) run(ctx context.Context, seed uint64, planted plant.Faults) string {
 	s.rnd = rand.New(rand.NewPCG(seed, 2))
 	s.shared = store.NewShared(store.SharedConfig{LeaseTTL: 2 * time.Second, Notice: time.Second, Planted: planted})
 	ctx, cancel := context.WithCancel(ctx)
@@ -117,7 +118,7 @@ func (s *storm) wrong(ctx context.Context) string {
 // C-TERM-2, C-LOG-2 in any weather; and the checks are worth something: without the fence they find
 // what is wrong.
 func TestSharedStorm(t *testing.T) {
-	storms := func(planted store.Planted) (wrong []string) {
+	storms := func(planted plant.Faults) (wrong []string) {
 		for seed := range uint64(150) {
 			synctest.Test(t, func(t *testing.T) {
 				if w := new(storm).run(t.Context(), seed, planted); w != "" {
@@ -127,10 +128,10 @@ func TestSharedStorm(t *testing.T) {
 		}
 		return wrong
 	}
-	if wrong := storms(store.NothingPlanted); len(wrong) > 0 {
+	if wrong := storms(0); len(wrong) > 0 {
 		t.Errorf("%d storms end badly: %s", len(wrong), wrong[0])
 	}
-	if wrong := storms(store.NoFence); len(wrong) == 0 {
+	if wrong := storms(plant.NoFence); len(wrong) == 0 {
 		t.Error("no storm shows that there is no fence")
 	} else {
 		t.Logf("without the fence %d storms end badly: %s", len(wrong), wrong[0])

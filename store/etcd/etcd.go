@@ -35,6 +35,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
 
+	"github.com/serry-dev/serry/internal/plant"
 	"github.com/serry-dev/serry/store"
 )
 
@@ -66,6 +67,8 @@ type Config struct {
 	Compact bool
 	// Log, or nil, is told when etcd does not answer.
 	Log *slog.Logger
+	// Planted is none, but in tests of tests.
+	Planted plant.Faults
 }
 
 const (

@@ -11,6 +11,7 @@ import (
 
 	"github.com/serry-dev/serry"
 	"github.com/serry-dev/serry/coord"
+	"github.com/serry-dev/serry/internal/plant"
 	"github.com/serry-dev/serry/store"
 )
 
@@ -208,7 +209,11 @@ func (r *reign) nameSnapshot(ctx context.Context, h head) error {
 			return fmt.Errorf("store: %w: the snapshot in etcd covers batch %d, and the new one only %d", store.ErrDamaged, now.base, h.base)
 		}
 		unchanged := clientv3.Compare(clientv3.ModRevision(key), "=", revision)
-		answer, err := r.write(ctx, []clientv3.Cmp{unchanged}, clientv3.OpPut(key, h.String()))
+		conditions := []clientv3.Cmp{unchanged}
+		if r.cfg.Planted.Has(plant.LateDuplicate) {
+			conditions = nil
+		}
+		answer, err := r.write(ctx, conditions, clientv3.OpPut(key, h.String()))
 		if err != nil || answer.Succeeded {
 			return err
 		}

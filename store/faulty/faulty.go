@@ -34,6 +34,7 @@ import (
 	"slices"
 	"sync"
 
+	"github.com/serry-dev/serry/internal/plant"
 	"github.com/serry-dev/serry/store"
 )
 
@@ -66,6 +67,8 @@ type Config struct {
 	Dir string
 	// PartBytes is as in [store.FileConfig].
 	PartBytes int
+	// Planted is as in [store.FileConfig].
+	Planted plant.Faults
 	// Seed decides everything that is left to chance.
 	Seed uint64
 	// Rate is the share of commits that go wrong, of 0 to 1.
@@ -88,6 +91,7 @@ type Disk struct {
 		file    string           // of the database
 		sectors map[int64]sector // by offset: those that the platter does not hold as they were written
 		lied    bool
+		calm    bool // nothing goes wrong any more
 		last    *process
 	}
 }
@@ -118,7 +122,14 @@ func (d *Disk) Open() (store.Store, error) {
 	d.mu.Lock()
 	d.mu.last = p
 	d.mu.Unlock()
-	return store.OpenFile(store.FileConfig{Dir: d.cfg.Dir, PartBytes: d.cfg.PartBytes, Disk: p})
+	return store.OpenFile(store.FileConfig{Dir: d.cfg.Dir, PartBytes: d.cfg.PartBytes, Disk: p, Planted: d.cfg.Planted})
+}
+
+// Calm ends all faults, for the last look at what there is.
+func (d *Disk) Calm() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.mu.calm = true
 }
 
 // Commits is how many transactions have begun to be committed.
@@ -188,6 +199,9 @@ func (d *Disk) unsynced() []int64 {
 // next is what happens to the next commit. mu is held.
 func (d *Disk) next() Fault {
 	d.mu.commits++
+	if d.mu.calm {
+		return None
+	}
 	if f, ok := d.cfg.At[d.mu.commits]; ok {
 		return f
 	}

@@ -8,6 +8,8 @@ import (
 	"net"
 	"slices"
 	"time"
+
+	"github.com/serry-dev/serry/internal/plant"
 )
 
 const (
@@ -242,6 +244,9 @@ func (h *Host) sync(p *pipe) {
 		}
 	}
 	slices.SortFunc(calls, func(a, b *pending) int { return cmp.Compare(a.order, b.order) })
+	if h.cfg.Planted.Has(plant.NoResend) {
+		calls = nil
+	}
 	for _, k := range calls {
 		k.send(p)
 	}

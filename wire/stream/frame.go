@@ -100,6 +100,13 @@ type mark struct {
 // errFrame says that a frame is not in order.
 var errFrame = errors.New("stream: malformed frame")
 
+// Broken says whether a connection has ended because of a frame that no peer in order sends: malformed,
+// damaged, or out of turn. Over a network that keeps the bytes of a connection as they are, such a frame
+// is a mistake of one of the ends.
+func Broken(err error) bool {
+	return errors.Is(err, errFrame) || errors.Is(err, errDamaged) || errors.Is(err, errOrder)
+}
+
 func appendID(b []byte, id uint64) []byte { return binary.LittleEndian.AppendUint64(b, id) }
 
 func appendString[S string | []byte](b []byte, s S) []byte {

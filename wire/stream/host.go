@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/serry-dev/serry"
+	"github.com/serry-dev/serry/internal/plant"
 	"github.com/serry-dev/serry/wire/rpc"
 )
 
@@ -58,6 +59,8 @@ type HostConfig struct {
 
 	// Version stands for another build in tests: the version that this end claims. Zero means [Speaks].
 	Version Version
+
+	Planted plant.Faults // none, but in tests of tests
 }
 
 // A Host is the end of a session that calls. Its methods may be called from any goroutine. None of

@@ -63,7 +63,7 @@ func (h *Host) connect(ctx context.Context, address string) attempt {
 		return attempt{err: notSpoken(err)}
 	}
 	l := &line{
-		host: h, address: address, began: time.Now(), pipe: newPipe(nc, h.base),
+		host: h, address: address, began: time.Now(), pipe: newPipe(nc, h.base, h.cfg.Planted),
 		over: make(chan struct{}), answered: make(chan struct{}),
 	}
 	l.cut = cutter{taker: l, room: hostRoom}

@@ -2,10 +2,12 @@ package stream
 
 import (
 	"net"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
 
+	"github.com/serry-dev/serry/internal/plant"
 	"github.com/serry-dev/serry/wire/internal/socket"
 )
 
@@ -22,6 +24,8 @@ type pipe struct {
 	nc   net.Conn
 	raw  *socket.Conn // or nil: writes may block
 	base time.Time    // zero of the times
+
+	planted plant.Faults
 
 	heard   atomic.Int64 // when something last showed that the other end lives
 	moved   atomic.Int64 // when output last went out, or there was none
@@ -45,8 +49,8 @@ type segment struct {
 	own bool // made here, to be recycled
 }
 
-func newPipe(nc net.Conn, base time.Time) *pipe {
-	p := &pipe{nc: nc, raw: socket.New(nc), base: base}
+func newPipe(nc net.Conn, base time.Time, planted plant.Faults) *pipe {
+	p := &pipe{nc: nc, raw: socket.New(nc), base: base, planted: planted}
 	p.mu.room.L = &p.mu
 	now := p.now()
 	p.heard.Store(now)
@@ -89,6 +93,9 @@ func (p *pipe) add(size int, write func(b []byte) []byte, body []byte) {
 	}
 	before := len(p.mu.tail)
 	p.mu.tail = write(p.mu.tail)
+	if p.planted.Has(plant.ReorderFrames) {
+		p.mu.tail = append(slices.Clone(p.mu.tail[before:]), p.mu.tail[:before]...)
+	}
 	p.mu.bytes += len(p.mu.tail) - before
 	if !small {
 		p.close(&p.mu.tail)
@@ -204,6 +211,7 @@ func (p *pipe) went(n int) {
 
 // startWriter hands the role of the writer to a goroutine, with s, of which n bytes are out; mu is held.
 func (p *pipe) startWriter(s segment, n int) {
+	p.mu.writing = !p.planted.Has(plant.SecondWriter)
 	p.writers.Go(func() {
 		if err := p.write(s, n); err != nil {
 			p.fail(err)

@@ -42,7 +42,7 @@ func TestOneWriter(t *testing.T) {
 
 func testOneWriter(t *testing.T, body []byte) {
 	near, far := socketPair(t)
-	sender, receiver := newPipe(near, time.Now()), newPipe(far, time.Now())
+	sender, receiver := newPipe(near, time.Now(), 0), newPipe(far, time.Now(), 0)
 	sender.add(len(Preface), func(b []byte) []byte { return append(b, Preface...) }, nil)
 	var reading, work sync.WaitGroup
 	var failed atomic.Bool

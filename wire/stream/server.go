@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/serry-dev/serry"
+	"github.com/serry-dev/serry/internal/plant"
 	"github.com/serry-dev/serry/wire/rpc"
 )
 
@@ -80,6 +81,8 @@ type ServerConfig struct {
 
 	// Version stands for another build in tests: the version that this end claims. Zero means [Speaks].
 	Version Version
+
+	Planted plant.Faults // none, but in tests of tests
 }
 
 // A Server is the end that serves sessions. Make it with NewServer.
@@ -135,7 +138,7 @@ var errStopped = errors.New("stream: server closed")
 // Serve serves a connection, of which some bytes have been read, to its end, and closes it. The error
 // says why it ended.
 func (s *Server) Serve(nc net.Conn, read []byte) error {
-	p := newPipe(nc, s.base)
+	p := newPipe(nc, s.base, s.cfg.Planted)
 	s.mu.Lock()
 	if s.mu.stopped {
 		s.mu.Unlock()
@@ -370,8 +373,12 @@ func (n *Session) quiet(now int64) (d time.Duration) {
 // look says whether nothing has been heard of the session for too long, and looks after its connection.
 func (n *Session) look(now int64) (silent bool) {
 	last, p := n.heard.Load(), n.pipe.Load()
+	patience := SilentAfter
+	if n.server.cfg.Planted.Has(plant.HastySilence) {
+		patience /= 4
+	}
 	if p == nil {
-		return time.Duration(now-last) >= SilentAfter
+		return time.Duration(now-last) >= patience
 	}
 	if n.waiting() {
 		p.heard.Store(now)
@@ -383,7 +390,7 @@ func (n *Session) look(now int64) (silent bool) {
 	if stuck, bytes := p.stuck(); stuck >= stallTime || stuck >= pileTime && bytes > maxPile {
 		p.fail(rpc.ErrNotReading)
 	}
-	return time.Duration(now-max(last, p.heard.Load())) >= SilentAfter
+	return time.Duration(now-max(last, p.heard.Load())) >= patience
 }
 
 // methodLimit is how long a call of a method may be, with ok false if there is no such method.

@@ -28,6 +28,9 @@ func TestCheckKeys(t *testing.T) {
 	remove := func(s history.Span) history.KeyCall {
 		return history.KeyCall{Span: s, Action: history.Delete, Key: "n"}
 	}
+	swap := func(s history.Span, old, value string, other bool) history.KeyCall {
+		return history.KeyCall{Span: s, Action: history.Swap, Key: "n", Old: old, Value: value, Other: other}
+	}
 	for _, test := range []struct {
 		name  string
 		calls calls
@@ -44,6 +47,9 @@ func TestCheckKeys(t *testing.T) {
 		{"a value is deleted", calls{put(span(1, 2), "a"), remove(span(3, 6)), get(span(4, 5), "")}, true},
 		{"the first insert wins", calls{insert(span(1, 4), "a", true), insert(span(2, 3), "b", false), get(span(5, 6), "b")}, true},
 		{"both inserts win", calls{insert(span(1, 4), "a", false), insert(span(2, 3), "b", false)}, false},
+		{"one of two swaps wins", calls{swap(span(1, 4), "", "a", true), swap(span(2, 3), "", "b", false), get(span(5, 6), "b")}, true},
+		{"both swaps win", calls{swap(span(1, 4), "", "a", false), swap(span(2, 3), "", "b", false)}, false},
+		{"a swap without an answer", calls{put(span(1, 2), "a"), swap(span(3, 0), "a", "b", false), get(span(4, 5), "b")}, true},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			if err := history.CheckKeys(test.calls); (err == nil) != test.valid {

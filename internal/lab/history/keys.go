@@ -20,6 +20,7 @@ const (
 	Delete    KeyAction = "delete"
 	Get       KeyAction = "get"  // what is there
 	Wait      KeyAction = "wait" // for a value to be there
+	Swap      KeyAction = "swap" // one value for another, if that is what is there
 )
 
 // A KeyCall is one call on one key.
@@ -29,15 +30,20 @@ type KeyCall struct {
 	Action KeyAction
 	Key    string
 	Value  string // to store, or to add
+	Old    string // of a Swap: what must be there; empty: nothing
 
 	// What the client heard, of a call that returned.
 	Found  string // the value of a Get or a Wait, or the new number of an Increment
 	Absent bool   // to a Get: there is none
 	Exists bool   // to an Insert: there is one
+	Other  bool   // to a Swap: something else is there
 }
 
 func (c KeyCall) String() string {
 	s := fmt.Sprintf("[%d,%d] client %d: %s %s", c.Call, c.Return, c.Client, c.Action, c.Key)
+	if c.Old != "" {
+		s += " " + c.Old + " by"
+	}
 	if c.Value != "" {
 		s += " " + c.Value
 	}
@@ -48,6 +54,8 @@ func (c KeyCall) String() string {
 		return s + ": exists"
 	case c.Absent:
 		return s + ": absent"
+	case c.Other:
+		return s + ": something else is there"
 	case c.Found != "":
 		return s + ": " + c.Found
 	}
@@ -108,6 +116,11 @@ func (s keyState) step(c KeyCall) (bool, keyState) {
 		return true, keyState{true, c.Value}
 	case Delete:
 		return true, keyState{}
+	case Swap:
+		if s.value != c.Old || s.there != (c.Old != "") {
+			return !answered || c.Other, s
+		}
+		return !answered || !c.Other, keyState{true, c.Value}
 	case Increment:
 		next, err := s.plus(c.Value)
 		return err == nil && (!answered || next.value == c.Found), next

@@ -1,20 +1,35 @@
-// Package storm runs jobs through outages, in virtual time: the real service on a journal that several
-// servers share, real relays, and clients that follow the rules of the stock client to the letter (any
-// error of the poll but CANCELLED, or a failed heartbeat, is death). What goes wrong when is drawn from a
-// seed: servers crash before a write, after it, between two replies, in the midst of a snapshot or of a
-// replay; they freeze, and thaw when another leads; leaderships are lost and handed over; links break
-// and stall; relays and clients die, and come back.
+// Package storm runs jobs through outages, in virtual time: the real service on a journal, real relays, and
+// clients that follow the rules of the stock client to the letter (any error of the poll but CANCELLED, or
+// a failed heartbeat, is death). The plan of a schedule, and with it what goes wrong when, is drawn from a
+// seed:
+//
+//   - Servers crash before a write, after it, between two replies, in the midst of a snapshot or of a
+//     replay. They freeze, and thaw when another leads. They lose the leadership without notice, hand it
+//     over, and are asked to end, all of them at once too.
+//   - Links break and stall, in one direction or both, for less time than a host may be silent, or for
+//     more: then its tasks may be taken for dead, and nothing of them may happen twice. Connections take
+//     part of a write, and push back.
+//   - A write of the journal takes longer than a host may be silent, and no host may be taken for that.
+//   - Relays and clients die and come back. Jobs are run several times.
+//
+// One fleet in ten is large: ten relays, and dozens of tasks.
+//
+// The journal lies in memory, where several servers share it, or in a real file of one server, on a disk that
+// tears, fails, fills and forgets (package store/faulty).
 //
 // [Run] plays one schedule inside a testing/synctest bubble and returns a [Report]; [Report.Check], which
-// may be called outside of it, says whether everything that the clients saw can be true, and whether
-// anybody died who should not. The same seed draws the same schedule; which of two goroutines is first
+// may be called outside of it, says whether everything that the clients saw can be true, and whether a
+// task died that should not. The same seed draws the same schedule; which of two goroutines is first
 // at one moment of virtual time is up to the Go scheduler, so a failure that hangs on that may take a few
 // repetitions to show again.
+//
+// That a fleet finds mistakes is tested with mistakes: those of package internal/plant.
 //
 // # Who owns what
 //
 // A world has sites, where servers run (bare ones that campaign as the schedule has it, or nodes of package
-// node), hosts, each with a relay, and procs: stock clients behind a relay, or Go programs. All talk over a fabric of connections in memory. Each has a lock of its own, and none is held while another
-// is called. Randomness comes in streams, one for each purpose, so that what one part draws does not
-// change what another does.
+// node), hosts, each with a relay, and procs: stock clients behind a relay, or Go programs. All talk over a
+// fabric of connections in memory, and servers write to a medium. Each has a lock of its own, and none is
+// held while another is called. Randomness comes in streams, one for each purpose, so that what one part
+// draws does not change what another does.
 package storm

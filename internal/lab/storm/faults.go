@@ -156,7 +156,10 @@ func (w *world) unseat(f fault, leader *site) {
 		leader.freeze(f.lasts)
 	case depose:
 		w.note("%s is deposed", leader.place.name)
-		w.disk.Expire()
+		w.disk.expire()
+		leader.place.refuse(true)
+		w.after(w.plan.notice, func() { leader.place.refuse(false) })
+		w.caller(f.whom).sever()
 	case handOver:
 		if p := leader.running(); p != nil {
 			p.handOver()
@@ -176,11 +179,14 @@ func (w *world) vacant(term uint64) {
 	alert := w.mu.restart.Float64() < w.plan.alert
 	d := between(w.mu.restart, time.Millisecond, 50*time.Millisecond)
 	w.mu.Unlock()
-	if !alert {
+	if _, shared := w.disk.(sharedDisk); !alert || !shared {
 		return
 	}
 	w.after(d, func() {
-		seat := w.disk.Open()
+		seat, err := w.disk.open()
+		if err != nil {
+			return
+		}
 		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 		defer cancel()
 		_ = seat.Depose(ctx, store.Leader{Term: term})

@@ -31,6 +31,7 @@ func (h *host) start() {
 		Upstream: h.world.servers(),
 		GiveUp:   -1,
 		Log:      h.world.log(h.place.name),
+		Planted:  h.world.options.Planted,
 		Dial: func(ctx context.Context, address string) (net.Conn, error) {
 			return h.world.dial(ctx, h.place, address)
 		},

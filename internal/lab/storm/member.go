@@ -102,6 +102,12 @@ func (p *proc) memberKey(c history.KeyCall) {
 		err = kv.Create(ctx, c.Key, p.bytesOf(c.Value))
 	case history.Overwrite:
 		err = kv.Put(ctx, c.Key, p.bytesOf(c.Value))
+	case history.Swap:
+		var old []byte
+		if c.Old != "" {
+			old = p.bytesOf(c.Old)
+		}
+		err = kv.Swap(ctx, c.Key, old, p.bytesOf(c.Value))
 	case history.Delete:
 		err = kv.Delete(ctx, c.Key)
 	case history.Increment:
@@ -115,8 +121,9 @@ func (p *proc) memberKey(c history.KeyCall) {
 	}
 	c.Exists = errors.Is(err, serry.ErrExists) && c.Action == history.Insert
 	c.Absent = errors.Is(err, serry.ErrNotFound) && c.Action == history.Get
+	c.Other = errors.Is(err, serry.ErrChanged) && c.Action == history.Swap
 	switch {
-	case err == nil || c.Exists || c.Absent:
+	case err == nil || c.Exists || c.Absent || c.Other:
 		c.Return, c.Found = p.world.clock.Now(), brief(found)
 	default:
 		p.memberDied(string(c.Action)+" "+c.Key, err)

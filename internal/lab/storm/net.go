@@ -17,6 +17,7 @@ type weather struct {
 	storms       float64       // how often something takes longer
 	gust         time.Duration // and how much, at most
 	loss         float64       // of packets: what is lost is sent again later, by TCP
+	choppy       bool          // a connection takes less than there is room for, now and then
 	buffer       int           // how many bytes a connection holds that were not read; 0: any number
 }
 
@@ -65,6 +66,7 @@ type place struct {
 
 	mu    sync.Mutex
 	up    bool
+	shy   bool                 // it takes no new connections
 	gates [gates]chan struct{} // of those that are shut: closed when they open; else nil
 	ends  map[*end]struct{}
 }
@@ -111,6 +113,19 @@ func (p *place) cut(up bool) {
 		e.out.end(io.ErrUnexpectedEOF, e.keeps)
 		e.in.end(net.ErrClosed, false)
 	}
+}
+
+// refuse lets a place take no new connections, or take them again; those that it has go on.
+func (p *place) refuse(shy bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.shy = shy
+}
+
+func (p *place) refuses() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.shy
 }
 
 // shut shuts gates, and open opens them.
@@ -179,6 +194,9 @@ func (f *fabric) dial(ctx context.Context, from, to *place) (net.Conn, error) {
 	}
 	if err := reachable(ctx, from, to); err != nil {
 		return nil, err
+	}
+	if to.refuses() {
+		return nil, errRefused
 	}
 	there, back := newHalf(f, from, to, r.Uint64()), newHalf(f, to, from, r.Uint64())
 	here := &end{place: from, peer: to, out: there, in: back, keeps: r.IntN(2) == 0}
@@ -362,6 +380,9 @@ func (h *half) put(b []byte) (int, error) {
 	}
 	if most := h.fabric.weather.buffer; most > 0 {
 		b = b[:min(len(b), most-h.mu.bytes)]
+	}
+	if h.fabric.weather.choppy && len(b) > 1 && h.mu.rand.IntN(2) == 0 {
+		b = b[:1+h.mu.rand.IntN(len(b)-1)]
 	}
 	if len(b) == 0 {
 		return 0, nil

@@ -28,9 +28,10 @@ type plan struct {
 	recoverable bool
 	dialect     wire.Dialect
 	tasks       int
-	members     int  // of the tasks: the last ones, which are Go programs
-	large       bool // some values are
-	snapshots   int  // after how many bytes of records; 0: as in real life
+	members     int     // of the tasks: the last ones, which are Go programs
+	large       bool    // some values are
+	rate        float64 // of commits that fail, in a real file
+	snapshots   int     // after how many bytes of records; 0: as in real life
 	hosts       int
 	sites       int
 	nodes       bool // sites are nodes of package node
@@ -80,7 +81,7 @@ const (
 	crashRead   kind = "crash read"   // before or after a leader makes sure that it is one
 	lostAck     kind = "lost ack"     // the write is down, but the store does not say so
 	freeze      kind = "freeze"       // of the leader
-	depose      kind = "depose"       // of a leader that is well
+	depose      kind = "depose"       // of a leader that is well; one host finds the next at once
 	handOver    kind = "hand over"
 	breakLink   kind = "break link"   // of a host
 	stallLink   kind = "stall link"   // of a host
@@ -123,8 +124,8 @@ const largeFleets = 10
 // fleet says whether the plan is that of a large one.
 func (p *plan) fleet() bool { return p.hosts == 10 }
 
-// draw makes the plan of a seed, of a large fleet if that is asked for.
-func draw(seed uint64, large bool) *plan {
+// draw makes the plan of a seed.
+func draw(seed uint64, o Options) *plan {
 	r := dice(seed, forPlan, 0)
 	p := &plan{
 		mode:    pick(r, steady, steady, steady, steady, fatal, comeback, comeback, rounds, rounds),
@@ -135,10 +136,10 @@ func draw(seed uint64, large bool) *plan {
 		steps:   3 + r.IntN(6),
 		pace:    between(r, 100*time.Millisecond, 800*time.Millisecond),
 		lease:   between(r, 200*time.Millisecond, 2*time.Second),
-		notice:  pick(r, 0, between(r, 0, time.Second)),
+		notice:  pick(r, 0, between(r, 0, 2*time.Second)),
 		alert:   pick(r, 0, 0.7, 1),
 	}
-	if r.IntN(largeFleets) == 0 || large {
+	if r.IntN(largeFleets) == 0 || o.Large {
 		p.tasks, p.hosts, p.sites, p.steps = 20+r.IntN(29), 10, 3, 2
 	}
 	if p.mode == steady && r.IntN(2) == 0 {
@@ -154,8 +155,9 @@ func draw(seed uint64, large bool) *plan {
 	}
 	p.net = weather{base: 50 * time.Microsecond, jitter: between(r, 0, 2*time.Millisecond), storms: pick(r, 0, 0.02, 0.1), gust: between(r, 0, 300*time.Millisecond)}
 	if r.IntN(2) == 0 {
-		p.net.buffer = 256 << r.IntN(6)
+		p.net.buffer = 64 << r.IntN(8)
 	}
+	p.net.choppy = r.IntN(2) == 0
 	if p.large {
 		p.net.buffer = max(p.net.buffer, 8<<10)
 	}
@@ -169,6 +171,9 @@ func draw(seed uint64, large bool) *plan {
 	for range 1 + r.IntN(4) {
 		p.faults = append(p.faults, p.drawFault(r, serverFaults))
 	}
+	if p.nodes && r.IntN(2) == 0 {
+		p.faults = append(p.faults, p.drawFault(r, nodeFaults))
+	}
 	if p.fleet() && p.mode != comeback {
 		p.faults = append(p.faults, p.drawFault(r, []kind{stallDisk}))
 	}
@@ -179,6 +184,9 @@ func draw(seed uint64, large bool) *plan {
 		for range 1 + r.IntN(2) {
 			p.faults = append(p.faults, p.drawFault(r, clientFaults[p.mode]))
 		}
+	}
+	if o.Dir != "" {
+		p.sites, p.nodes, p.snapshots, p.rate = 1, false, 1, pick(r, 0.002, 0.005, 0.01)
 	}
 	return p
 }
@@ -203,6 +211,7 @@ var (
 		crash, crash, crashBefore, crashBefore, crashBefore, crashAfter, crashAfter, crashReply, crashReply,
 		crashSave, crashAside, crashLoad, crashRead, lostAck, freeze, freeze, depose, depose, handOver, breakLink, breakLink, stallLink, deafLink, muteLink,
 	}
+	nodeFaults   = []kind{terminate, retire}
 	clientFaults = map[mode][]kind{
 		fatal:    {killProc, killProc, killHost, cutOff},
 		comeback: {killProc, killProc, killHost, moveProc, moveProc, cutOff},
@@ -219,7 +228,7 @@ func (p *plan) drawFault(r *rand.Rand, kinds []kind) fault {
 		f.count = r.IntN(40)
 	case crashSave, crashLoad:
 		f.count = r.IntN(4)
-	case breakLink, stallLink, deafLink, muteLink:
+	case breakLink, stallLink, deafLink, muteLink, depose:
 		f.whom = r.IntN(p.hosts + p.members)
 	case killHost, cutOff:
 		f.whom, f.count = r.IntN(p.hosts), r.IntN(len(cuts))

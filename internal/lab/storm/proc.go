@@ -30,7 +30,9 @@ type proc struct {
 	place   *place          // of a Go program, or nil
 	service serry.Incarnation
 
-	counters map[string]int64 // owned by the program: the next instance of each barrier
+	// Owned by the program.
+	counters map[string]int64  // the next instance of each barrier
+	seen     map[string]string // the last value of each key that it knows of
 
 	mu struct {
 		sync.Mutex
@@ -52,7 +54,7 @@ type proc struct {
 func (w *world) launch(task int, at *host, number, epoch int) {
 	p := &proc{
 		world: w, task: task, number: number, epoch: epoch, life: uint64(1000*(task+1) + number), host: at,
-		rand: dice(w.seed, forProcs, uint64(1000*task+number)), counters: make(map[string]int64),
+		rand: dice(w.seed, forProcs, uint64(1000*task+number)), counters: make(map[string]int64), seen: make(map[string]string),
 		quit: make(chan struct{}),
 	}
 	p.mu.lived.LiveMember = history.LiveMember{Member: task, Life: p.life}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"time"
 
@@ -102,7 +103,9 @@ func (p *proc) keys(n int) {
 	for range n {
 		key := p.shared("k") + "/" + strconv.Itoa(p.rand.IntN(2))
 		value := fmt.Sprintf("%d/%d", p.life, p.rand.IntN(1000))
-		switch p.rand.IntN(6) {
+		switch p.rand.IntN(8) {
+		case 6, 7:
+			p.swap(key, value)
 		case 0:
 			p.put(history.Insert, key, value)
 		case 1, 2:
@@ -170,6 +173,21 @@ func (p *proc) put(action history.KeyAction, key, value string) {
 	p.key(c, ev)
 }
 
+// swap replaces what the task believes to be the value of a key. The dialects of stock clients have no such
+// call: it is one of serry's own, which a relay passes on as well.
+func (p *proc) swap(key, value string) {
+	if p.over() {
+		return
+	}
+	old := p.seen[key]
+	c := history.KeyCall{Client: int(p.life), Action: history.Swap, Key: key, Value: value, Old: old}
+	ev := coord.SwapKeyValue{Call: p.who(), Key: key, New: p.bytesOf(value)}
+	if old != "" {
+		ev.Old = p.bytesOf(old)
+	}
+	p.key(c, ev)
+}
+
 // get asks for a key.
 func (p *proc) get(key string) {
 	p.key(history.KeyCall{Client: int(p.life), Action: history.Get, Key: key}, coord.TryGetKeyValue{Call: p.who(), Key: key})
@@ -185,13 +203,17 @@ func (p *proc) key(c history.KeyCall, ev coord.Event) {
 	result, st, ok := p.call(ev)
 	if ok {
 		c.Return = p.world.clock.Now()
-		err := p.dialect().Error(st.Code, st.Message, st.Details)
+		err := p.dialectOf(ev).Error(st.Code, st.Message, st.Details)
+		if failed, is := result.(failure); is {
+			err = failed.err
+		}
 		c.Exists = errors.Is(err, serry.ErrExists) && c.Action == history.Insert
 		c.Absent = errors.Is(err, serry.ErrNotFound) && c.Action == history.Get
+		c.Other = errors.Is(err, serry.ErrChanged) && c.Action == history.Swap
 		if v, is := result.(coord.Value); is {
 			c.Found = brief(v.Value)
 		}
-		if err != nil && !c.Exists && !c.Absent {
+		if err != nil && !c.Exists && !c.Absent && !c.Other {
 			p.died(string(c.Action)+" "+c.Key, st)
 			if !p.unsettled(c.Call) {
 				return // refused, so it had no effect
@@ -205,10 +227,28 @@ func (p *proc) key(c history.KeyCall, ev coord.Event) {
 }
 
 func (p *proc) noteKey(c history.KeyCall) {
+	p.learn(c)
 	c.Key = named(p.epoch, c.Key)
 	p.world.mu.Lock()
 	defer p.world.mu.Unlock()
 	p.world.mu.report.Keys = append(p.world.mu.report.Keys, c)
+}
+
+// learn notes what a call says of the value of a key, for a later swap.
+func (p *proc) learn(c history.KeyCall) {
+	if c.Return == 0 || p.seen == nil || !strings.HasPrefix(c.Key, "k") {
+		return
+	}
+	switch c.Action {
+	case history.Get:
+		p.seen[c.Key] = c.Found
+	case history.Insert, history.Overwrite, history.Swap:
+		if !c.Exists && !c.Other {
+			p.seen[c.Key] = c.Value
+		}
+	case history.Delete:
+		delete(p.seen, c.Key)
+	}
 }
 
 // large pads a value so that it lies aside in the journal; brief takes that away again.

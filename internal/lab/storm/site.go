@@ -25,7 +25,7 @@ type site struct {
 // A process is one run of a server at a site: it campaigns, leads, and campaigns again.
 type process struct {
 	site *site
-	seat *store.Seat
+	seat seat
 
 	mu     sync.Mutex
 	server *server.Server // while it leads
@@ -47,9 +47,22 @@ func newSite(w *world, name string) *site {
 	return s
 }
 
+// restartPause is when a process is started again that has ended by itself.
+const restartPause = 100 * time.Millisecond
+
 // start begins a process.
 func (s *site) start() {
-	p := &process{site: s, seat: s.world.disk.Open()}
+	opened, err := s.world.disk.open()
+	if err != nil {
+		s.world.note("%s does not open its store: %v", s.place.name, err)
+		if !s.world.disk.errs(err) {
+			s.world.wrong("%s: the store cannot be opened: %v", s.place.name, err)
+			return
+		}
+		s.world.after(restartPause, s.start)
+		return
+	}
+	p := &process{site: s, seat: opened}
 	if s.world.plan.nodes {
 		s.place.start() // a node calls itself, too
 		p.startNode()
@@ -122,14 +135,18 @@ func (p *process) term() uint64 {
 func (p *process) run() {
 	for {
 		reign, err := p.seat.Campaign(context.Background(), store.Candidate{Address: p.site.place.name})
-		if err != nil {
-			return // killed
+		if p.fails(err) || err != nil {
+			return // or killed
 		}
 		cfg := p.site.world.serverConfig()
 		cfg.Journal = reign
 		srv, err := server.New(cfg)
 		if err != nil {
-			if errors.Is(err, store.ErrClosed) {
+			if p.fails(err) || errors.Is(err, store.ErrClosed) {
+				return
+			}
+			if errors.Is(err, store.ErrDamaged) {
+				p.site.world.wrong("%s: the journal cannot be read: %v", p.site.place.name, err)
 				return
 			}
 			p.site.world.note("%s does not lead: %v", p.site.place.name, err)
@@ -143,11 +160,23 @@ func (p *process) run() {
 		}
 		<-srv.Done()
 		p.site.world.note("%s leads no more, term %d: %v", p.site.place.name, reign.Term(), srv.Err())
-		if !p.lead(nil, nil) {
+		if !p.lead(nil, nil) || p.fails(srv.Err()) {
 			return
 		}
 		_ = reign.Resign(context.Background()) // a server that could not write gives up its office
 	}
+}
+
+// fails ends the process if the error is one that it ends of.
+func (p *process) fails(err error) bool {
+	if err == nil || !p.site.world.disk.errs(err) {
+		return false
+	}
+	if p.site.running() == p {
+		p.site.world.struck("disk")
+		p.site.kill(restartPause, err.Error())
+	}
+	return true
 }
 
 // lead notes the server of a process, unless that has been killed.
@@ -176,7 +205,7 @@ func (s *site) kill(back time.Duration, why string) {
 	p.over = true
 	srv, reign := p.server, p.reign
 	p.mu.Unlock()
-	p.seat.Kill()
+	p.seat.kill()
 	if p.node != nil {
 		s.world.work.Go(p.stopNode)
 	}
@@ -195,14 +224,14 @@ func (s *site) freeze(lasts time.Duration) {
 	}
 	s.world.note("%s frozen for %v", s.place.name, lasts)
 	s.place.shut(frozen)
-	p.seat.Cut()
+	p.seat.cut()
 	s.world.after(lasts, func() {
 		if s.running() != p {
 			return // it was killed meanwhile
 		}
 		s.world.note("%s thaws", s.place.name)
 		s.place.open(frozen)
-		p.seat.Heal()
+		p.seat.heal()
 	})
 }
 

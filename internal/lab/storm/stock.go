@@ -31,7 +31,7 @@ func (p *proc) call(ev coord.Event) (coord.Result, rpc.Status, bool) {
 var errLate = rpc.Status{Code: codes.DeadlineExceeded, Message: "Deadline Exceeded"}
 
 func (p *proc) callFor(ev coord.Event, late <-chan time.Time) (coord.Result, rpc.Status, bool) {
-	d := p.dialect()
+	d := p.dialectOf(ev)
 	path, body, err := d.Request(ev)
 	if err != nil {
 		panic(err) // the events are ours
@@ -43,6 +43,9 @@ func (p *proc) callFor(ev coord.Event, late <-chan time.Time) (coord.Result, rpc
 			return nil, a.status, true
 		}
 		result, err := d.Result(ev, a.body)
+		if err != nil && d == wire.Own {
+			return failure{err: err}, rpc.Status{Code: codes.Unknown, Message: err.Error()}, true
+		}
 		if err != nil {
 			p.world.wrong("task %d: a reply that cannot be read: %v", p.task, err)
 		}
@@ -53,6 +56,20 @@ func (p *proc) callFor(ev coord.Event, late <-chan time.Time) (coord.Result, rpc
 	case <-p.port.gone:
 		return nil, rpc.Status{}, false
 	}
+}
+
+// A failure is a result of serry's own dialect that is an error.
+type failure struct {
+	coord.Result
+	err error
+}
+
+// dialectOf is that in which the process makes a call: serry's own for those that no other has.
+func (p *proc) dialectOf(ev coord.Event) wire.Dialect {
+	if _, swap := ev.(coord.SwapKeyValue); swap {
+		return wire.Own
+	}
+	return p.dialect()
 }
 
 func (p *proc) dialect() wire.Dialect {

@@ -4,7 +4,9 @@ import (
 	"flag"
 	"fmt"
 	"os"
+	"path/filepath"
 	"runtime"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -12,11 +14,9 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/serry-dev/serry/coord"
 	"github.com/serry-dev/serry/internal/lab"
 	"github.com/serry-dev/serry/internal/lab/storm"
-	"github.com/serry-dev/serry/server"
-	"github.com/serry-dev/serry/store"
+	"github.com/serry-dev/serry/internal/plant"
 )
 
 var (
@@ -24,6 +24,8 @@ var (
 	first     = flag.Uint64("first", 1, "the seed of the first")
 	without   = flag.String("without", "", "kinds of faults that shall not happen, between commas")
 	large     = flag.Bool("large", false, "let every fleet be a large one")
+	planted   = flag.String("planted", "", "a fault of package plant to look for")
+	enough    = flag.Uint64("enough", 10_000, "within how many schedules a planted fault must be found")
 	idle      = flag.Duration("idle", longIdle, "how long, in virtual time, an idle job must live without a false alarm")
 )
 
@@ -32,7 +34,13 @@ func TestFleets(t *testing.T) {
 	lab.Clause(t, "C-REQ-2", "C-LOG-2", "C-LOG-3", "C-TERM-1", "C-TERM-2", "C-LOST-6", "C-TIME-1", "A-SIDE-2", "A-SIDE-6", "NEW-45")
 	began := time.Now()
 	var total tally
-	if seed, err := search(t, storm.Options{Verbose: *schedules == 1, Large: *large, Without: strings.Split(*without, ",")}, *first, *schedules, &total); err != nil {
+	var fault plant.Faults
+	for _, f := range plant.All() {
+		if f.String() == *planted {
+			fault = f
+		}
+	}
+	if seed, err := search(t, storm.Options{Planted: fault, Verbose: *schedules == 1, Large: *large, Without: strings.Split(*without, ",")}, *first, *schedules, &total); err != nil {
 		t.Fatalf("schedule %d: %v\nto repeat it: go test ./internal/lab/storm -run TestFleets -first %d -schedules 1 -count 20", seed, err, seed)
 	}
 	took := time.Since(began)
@@ -43,6 +51,18 @@ func TestFleets(t *testing.T) {
 			t.Errorf("no schedule had the fault %q", fault)
 		}
 	}
+}
+
+// TestFilesOfFleets plays schedules with one server on a real file, whose disk fails.
+func TestFilesOfFleets(t *testing.T) {
+	lab.Clause(t, "C-LOG-2", "C-LOG-3", "C-LOG-4", "C-REQ-2")
+	var total tally
+	n := max(1, *schedules/20)
+	o := storm.Options{Dir: t.TempDir(), Verbose: *schedules == 1, Large: *large}
+	if seed, err := search(t, o, *first, n, &total); err != nil {
+		t.Fatalf("schedule %d: %v\nto repeat it: go test ./internal/lab/storm -run TestFilesOfFleets -first %d -schedules 1 -count 20", seed, err, seed)
+	}
+	t.Logf("%d schedules from %d on; %d leaderships; faults: %v", n, *first, total.reigns, total.struck)
 }
 
 // A tally is what happened in many schedules.
@@ -64,25 +84,28 @@ func (c *tally) add(r *storm.Report) {
 	c.reigns += r.Reigns
 }
 
-// planted faults, each of which must be found within so many schedules.
-const enough = 10_000
+// near is where the search for a fault begins that most schedules do not show, to save time: shortly before
+// the first schedule that does.
+var near = map[plant.Faults]uint64{plant.NoConfirm: 4480}
 
+// TestPlantedFaultsAreFound looks for every fault of package plant: in a real file for those of one, and
+// else in memory. That of etcd is looked for by the tests of its store.
 func TestPlantedFaultsAreFound(t *testing.T) {
-	for _, fault := range []struct {
-		name string
-		o    storm.Options
-	}{
-		{"no fence", storm.Options{Store: store.NoFence}},
-		{"reply before journal", storm.Options{Server: server.ReplyBeforeJournal}},
-		{"no request table", storm.Options{Machine: coord.NoRequestTable}},
-		{"ignored incarnation", storm.Options{Machine: coord.IgnoreIncarnation}},
-	} {
-		t.Run(fault.name, func(t *testing.T) {
-			seed, err := search(t, fault.o, *first, enough, new(tally))
-			if err == nil {
-				t.Fatalf("not found in %d schedules", enough)
+	for _, fault := range plant.All() {
+		if fault == plant.LateDuplicate {
+			continue
+		}
+		t.Run(fault.String(), func(t *testing.T) {
+			o, most := storm.Options{Planted: fault}, *enough
+			if fault.Has(plant.UnreadableStage | plant.SweepBeforeSwitch) {
+				o.Dir, most = t.TempDir(), *enough/20
 			}
-			t.Logf("found after %d schedules: %.600v", seed-*first+1, err)
+			from := max(*first, near[fault])
+			seed, err := search(t, o, from, most, new(tally))
+			if err == nil {
+				t.Fatalf("not found in %d schedules from %d on", most, from)
+			}
+			t.Logf("found after %d schedules from %d on: %.600v", seed-from+1, from, err)
 		})
 	}
 }
@@ -141,6 +164,10 @@ func play(t *testing.T, seed uint64, o storm.Options, total *tally) error {
 			panic(p)
 		}
 	}()
+	if o.Dir != "" {
+		o.Dir = filepath.Join(o.Dir, strconv.FormatUint(seed, 10))
+		defer os.RemoveAll(o.Dir)
+	}
 	synctest.Test(t, func(*testing.T) { report = storm.Run(seed, o) })
 	if o.Verbose {
 		t.Logf("%s\n%s", report.Plan, strings.Join(report.Trace, "\n"))

@@ -15,18 +15,19 @@ import (
 	"github.com/serry-dev/serry"
 	"github.com/serry-dev/serry/coord"
 	"github.com/serry-dev/serry/internal/lab/history"
+	"github.com/serry-dev/serry/internal/plant"
 	"github.com/serry-dev/serry/server"
 	"github.com/serry-dev/serry/store"
+	"github.com/serry-dev/serry/wire/stream"
 )
 
-// Options say which faults are planted, to test that they are found.
+// Options say how a schedule is played.
 type Options struct {
-	Store   store.Planted
-	Server  server.Planted
-	Machine coord.Planted
-	Large   bool     // every fleet is large, not one in ten
-	Without []string // kinds of faults that do not happen, to find out which one a failure needs
-	Verbose bool     // the trace has what servers, relays and clients log, too
+	Planted plant.Faults // to test that they are found
+	Dir     string       // where the one server has a real file; empty: servers share a journal in memory
+	Large   bool         // every fleet is large, not one in ten
+	Without []string     // kinds of faults that do not happen, to find out which one a failure needs
+	Verbose bool         // the trace has what servers, relays and clients log, too
 }
 
 const (
@@ -42,7 +43,7 @@ type world struct {
 	plan    *plan
 	options Options
 	fabric  *fabric
-	disk    *store.Shared
+	disk    medium
 	sites   []*site
 	hosts   []*host
 	clock   history.Clock
@@ -83,7 +84,7 @@ func (w *world) mourns() bool {
 }
 
 // Run plays the schedule of a seed. It must be called in a testing/synctest bubble.
-func Run(seed uint64, o Options) *Report { return play(seed, draw(seed, o.Large), o) }
+func Run(seed uint64, o Options) *Report { return play(seed, draw(seed, o), o) }
 
 func play(seed uint64, p *plan, o Options) *Report {
 	w := &world{seed: seed, plan: p, options: o, begin: time.Now(), ended: make(chan struct{})}
@@ -92,9 +93,13 @@ func play(seed uint64, p *plan, o Options) *Report {
 	w.mu.lives = make(map[int]*proc)
 	w.mu.services = map[int]serry.Incarnation{0: firstService}
 	w.fabric = &fabric{seed: seed, weather: w.plan.net}
-	w.disk = store.NewShared(store.SharedConfig{
-		LeaseTTL: w.plan.lease, Notice: w.plan.notice, Fault: w.operation, Planted: o.Store,
-	})
+	if o.Dir != "" {
+		w.disk = newRealFile(w)
+	} else {
+		w.disk = sharedDisk{store.NewShared(store.SharedConfig{
+			LeaseTTL: w.plan.lease, Notice: w.plan.notice, Fault: w.operation, Planted: o.Planted,
+		})}
+	}
 	for i := range w.plan.sites {
 		w.sites = append(w.sites, newSite(w, "site"+strconv.Itoa(i)+":1"))
 	}
@@ -140,9 +145,9 @@ func (w *world) serverConfig() server.Config {
 			HeartbeatTimeout: heartbeatTimeout,
 			ShutdownTimeout:  5 * time.Minute,
 			Recoverable:      w.plan.recoverable,
-			Planted:          w.options.Machine,
+			Planted:          w.options.Planted,
 		},
-		Planted:       w.options.Server,
+		Planted:       w.options.Planted,
 		SnapshotBytes: w.plan.snapshots,
 		Log:           w.log("server"),
 	}
@@ -165,12 +170,37 @@ func (w *world) after(d time.Duration, f func()) {
 	})
 }
 
-// log is where a part of the world logs, or nil.
+// log is where a part of the world logs. What it says of broken frames is judged: the network of a world
+// neither loses nor changes nor mixes the bytes of a connection.
 func (w *world) log(who string) *slog.Logger {
-	if !w.options.Verbose {
+	text := slog.NewTextHandler(traceWriter{w, who}, &slog.HandlerOptions{Level: slog.LevelDebug})
+	return slog.New(&censor{text, w, who})
+}
+
+// A censor looks at every record of a log, and passes it on if the trace is to have it.
+type censor struct {
+	slog.Handler
+	world *world
+	who   string
+}
+
+// Handle implements slog.Handler.
+func (c *censor) Handle(ctx context.Context, r slog.Record) error {
+	r.Attrs(func(a slog.Attr) bool {
+		if err, ok := a.Value.Any().(error); ok && stream.Broken(err) {
+			c.world.wrong("%s: %s: %v", c.who, r.Message, err)
+		}
+		return true
+	})
+	if !c.world.options.Verbose {
 		return nil
 	}
-	return slog.New(slog.NewTextHandler(traceWriter{w, who}, &slog.HandlerOptions{Level: slog.LevelDebug}))
+	return c.Handler.Handle(ctx, r)
+}
+
+// WithAttrs implements slog.Handler.
+func (c *censor) WithAttrs(attrs []slog.Attr) slog.Handler {
+	return &censor{c.Handler.WithAttrs(attrs), c.world, c.who}
 }
 
 // A traceWriter makes lines of a log notes.
@@ -254,16 +284,9 @@ func (w *world) end() {
 
 // audit reads what the journal says in the end, by a server that knows nothing else.
 func (w *world) audit() {
-	w.disk.Expire()
-	reign, err := w.disk.Open().Campaign(context.Background(), store.Candidate{Address: "audit:1"})
-	if err != nil {
-		w.wrong("audit: %v", err)
-		return
-	}
-	w.mu.report.Reigns = int(reign.Term()) - 1
-	cfg := w.serverConfig()
-	cfg.Journal = reign
-	srv, err := server.New(cfg)
+	w.disk.expire()
+	w.disk.calm()
+	srv, err := w.auditor()
 	if err != nil {
 		w.wrong("audit: the journal cannot be read: %v", err)
 		return
@@ -275,6 +298,27 @@ func (w *world) audit() {
 	for _, key := range w.mu.report.keys(a.epoch) {
 		a.get(key)
 	}
+}
+
+// auditor is a server on the journal as it is.
+func (w *world) auditor() (*server.Server, error) {
+	seat, err := w.disk.open()
+	if err != nil {
+		return nil, err
+	}
+	reign, err := seat.Campaign(context.Background(), store.Candidate{Address: "audit:1"})
+	if err != nil {
+		seat.kill()
+		return nil, err
+	}
+	w.mu.report.Reigns = int(reign.Term()) - 1
+	cfg := w.serverConfig()
+	cfg.Journal = reign
+	srv, err := server.New(cfg)
+	if err != nil {
+		seat.kill()
+	}
+	return srv, err
 }
 
 // caller is a place that calls the service: a host, or a Go program.

@@ -1,0 +1,116 @@
+package storm
+
+import (
+	"errors"
+	"math/rand/v2"
+	"os"
+	"sync"
+
+	"github.com/serry-dev/serry/store"
+	"github.com/serry-dev/serry/store/faulty"
+)
+
+// A medium is what the servers of a world keep their journal on.
+type medium interface {
+	// open is what a new process does.
+	open() (seat, error)
+
+	// expire ends the present leadership, where others wait for it.
+	expire()
+
+	// calm ends all faults of the medium.
+	calm()
+
+	// errs says whether an error is one of the faults that the medium has by itself: the process ends of
+	// it, and the next may go on.
+	errs(error) bool
+}
+
+// A seat is a store that a process has open, and what happens to it with the process.
+type seat interface {
+	store.Store
+	kill()
+	cut()
+	heal()
+}
+
+// sharedDisk is a medium in memory for several servers.
+type sharedDisk struct{ *store.Shared }
+
+func (d sharedDisk) open() (seat, error) { return sharedSeat{d.Open()}, nil }
+func (d sharedDisk) expire()             { d.Expire() }
+func (d sharedDisk) calm()               {}
+func (d sharedDisk) errs(error) bool     { return false }
+
+type sharedSeat struct{ *store.Seat }
+
+func (s sharedSeat) kill() { s.Kill() }
+func (s sharedSeat) cut()  { s.Cut() }
+func (s sharedSeat) heal() { s.Heal() }
+
+// The sizes of parts in a file: so small that most snapshots have several, and large values not too many.
+const (
+	partBytes      = 256
+	largePartBytes = 32 << 10
+)
+
+// A realFile is a medium for one server: the real File store on a disk that fails, tears and forgets.
+type realFile struct {
+	disk *faulty.Disk
+
+	mu   sync.Mutex
+	rand *rand.Rand
+}
+
+func newRealFile(w *world) *realFile {
+	parts := partBytes
+	if w.plan.large {
+		parts = largePartBytes
+	}
+	return &realFile{
+		disk: faulty.New(faulty.Config{
+			Dir: w.options.Dir, PartBytes: parts, Seed: w.seed, Rate: w.plan.rate, Planted: w.options.Planted,
+		}),
+		rand: dice(w.seed, forDisk, 1),
+	}
+}
+
+func (f *realFile) open() (seat, error) {
+	st, err := f.disk.Open()
+	if err != nil {
+		f.disk.Kill(nil)
+		return nil, err
+	}
+	return &fileSeat{st, f}, nil
+}
+
+func (f *realFile) expire() {}
+func (f *realFile) calm()   { f.disk.Calm() }
+
+// errs implements medium. What a disk does is an error of the system, or the end of the process. A journal
+// that is damaged is neither.
+func (f *realFile) errs(err error) bool {
+	var system *os.PathError
+	return errors.As(err, &system) || errors.Is(err, faulty.ErrCrashed)
+}
+
+type fileSeat struct {
+	store.Store
+	file *realFile
+}
+
+// kill ends the process, or the machine as well.
+func (s *fileSeat) kill() {
+	s.file.mu.Lock()
+	machine := s.file.rand.IntN(2) == 0
+	s.file.mu.Unlock()
+	if !machine {
+		s.file.disk.Kill(s.Store)
+	} else if err := s.file.disk.PowerLoss(s.Store); err != nil {
+		panic(err) // the real disk, under the one that fails
+	}
+}
+
+// cut and heal do nothing: a process reaches the disk of its machine.
+func (s *fileSeat) cut()  {}
+func (s *fileSeat) heal() {}

@@ -1,0 +1,72 @@
+// Package plant names faults that can be planted into serry, to test its tests: fleets in virtual time
+// that would not find them would not find a mistake of the same kind either.
+//
+// A fault is a condition at the place where the mistake would be made. The configuration of a part has a
+// field of type [Faults], whose zero value has none; a part that starts others hands it on. The package is
+// internal, so that only tests of this module can plant anything, and the check costs one comparison of a
+// constant with a field that is never written.
+package plant
+
+import "math/bits"
+
+// Faults is a set of faults.
+type Faults uint32
+
+// The faults, and what goes wrong with each.
+const (
+	// Of the machine.
+	NoRequestTable    Faults = 1 << iota // a call that is sent again is a new call (C-REQ-2)
+	IgnoreIncarnation                    // lives of a task are not told apart (C-INC-3)
+	DropRequester                        // the results of a life that was taken for dead are dropped (C-REQ-3)
+	ForgetArrivals                       // a new leader forgets who has arrived at a barrier (C-LOG-3)
+	SwapAlways                           // a swap does not look at the present value
+
+	// Of the server.
+	ReplyBeforeJournal // replies leave before the journal has what they tell of (C-LOG-2)
+	HalfGroup          // of waves that are written together, the last one leaves no record
+	SkipPut            // large values are not written (C-LOG-5)
+	NoConfirm          // a leader does not make sure that it leads before it answers a read (C-TERM-2)
+	BlockedReader      // a goroutine that reads a connection waits for the journal (C-LOST-5)
+	PoliteEnd          // a server that is asked to end ends the job (C-STOP-4)
+
+	// Of the stream.
+	SecondWriter   // two goroutines write to one connection
+	ReorderFrames  // a frame overtakes the one before it
+	NoResend       // calls without an answer are not sent again to the next leader (A-SIDE-2)
+	EarlyWatermark // a relay acknowledges a result before it has come (A-SIDE-15)
+	HastySilence   // a host is taken for silent after a fraction of the time (C-LOST-5)
+
+	// Of the stores.
+	NoFence           // what a leader writes that was deposed takes effect (C-TERM-2)
+	UnreadableStage   // a file with a snapshot that was staged in part is called damaged (C-LOG-4)
+	SweepBeforeSwitch // the batches that a snapshot covers are removed before it counts
+	LateDuplicate     // a write of the snapshot key takes effect whenever it arrives (C-LOG-4)
+
+	end
+)
+
+// Has says whether one of these faults is in the set.
+func (f Faults) Has(other Faults) bool { return f&other != 0 }
+
+var names = [...]string{
+	"no request table", "ignored incarnation", "dropped requester", "forgotten arrivals", "swap of anything",
+	"reply before journal", "half a group", "skipped put", "no confirmation", "blocked reader", "polite end",
+	"second writer", "reordered frames", "no resend", "early watermark", "hasty silence",
+	"no fence", "unreadable stage", "sweep before switch", "late duplicate",
+}
+
+// All lists the faults.
+func All() (all []Faults) {
+	for f := Faults(1); f < end; f <<= 1 {
+		all = append(all, f)
+	}
+	return all
+}
+
+// String names one fault.
+func (f Faults) String() string {
+	if bits.OnesCount32(uint32(f)) != 1 || f >= end {
+		return "faults"
+	}
+	return names[bits.TrailingZeros32(uint32(f))]
+}
