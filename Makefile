@@ -53,7 +53,7 @@ bench-durable: build ## what it costs to outlive a crash: memory, file, etcd and
 bench-cost: ## what events cost in jobs of 100 to 10,000 tasks: no more than what they touch
 	$(GO) run ./bench/cost
 
-soak-failover: build ## ten minutes of clients while the leader is killed every 20 s
+soak-failover: build ## ten minutes of clients while leaders are killed and a disk stands still
 	$(GO) run ./bench/soak -serry $(BIN)
 
 fleets: ## SCHEDULES jobs through crashes and cuts, in virtual time; a twentieth as many on real files

@@ -38,7 +38,7 @@ type client struct {
 	sights       []history.Sight       // owned by wait
 
 	mu     sync.Mutex
-	stalls []time.Duration // guarded by mu: the longest call that ended after each kill, before the next
+	stalls []time.Duration // guarded by mu: the longest call that ended after each disturbance, before the next
 }
 
 func newClient(c *clients, a *agent.Agent, life, seed uint64) *client {
@@ -60,18 +60,19 @@ func (c *client) call(ctx context.Context, method string, request, reply proto.M
 	}
 	span.Return = c.job.clock.Now()
 	c.job.calls.Add(1)
-	c.noteStall(int(c.job.kills.Load()), took)
+	c.noteStall(c.job.disturbed(), took)
 	return span, nil
 }
 
-// noteStall counts a call for the kill it ended after; before the first there is nothing to stall.
-func (c *client) noteStall(kill int, took time.Duration) {
+// noteStall counts a call for the disturbance it ended after, by number; before the first there is nothing to
+// stall.
+func (c *client) noteStall(number int, took time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	for len(c.stalls) <= kill {
+	for len(c.stalls) <= number {
 		c.stalls = append(c.stalls, 0)
 	}
-	c.stalls[kill] = max(c.stalls[kill], took)
+	c.stalls[number] = max(c.stalls[number], took)
 }
 
 // fail notes a call without the answer it should have had, and ends the work: with a client dead, or a

@@ -33,8 +33,7 @@ type clients struct {
 	clock  history.Clock
 
 	barriers *rounds
-	liveSets []*rounds // by group
-	kills    atomic.Int64
+	liveSets []*rounds    // by group
 	calls    atomic.Int64 // that were answered
 	dead     atomic.Int64
 
@@ -42,9 +41,18 @@ type clients struct {
 	began  time.Time
 	giveUp context.CancelCauseFunc // ends the work, when somebody dies or a call fails
 
-	mu        sync.Mutex
-	complaint []string // guarded by mu: the first calls that failed
+	mu           sync.Mutex
+	complaint    []string      // guarded by mu: the first calls that failed
+	disturbances []disturbance // guarded by mu: what was done to the service, in order
 }
+
+// A disturbance is something that was done to the service.
+type disturbance string
+
+const (
+	kill   disturbance = "kill"   // of the leader
+	freeze disturbance = "freeze" // of the folder of a server
+)
 
 // connect lets all clients register, each with its relay.
 func (o options) connect(ctx context.Context, dir string) (*clients, error) {
@@ -144,8 +152,19 @@ func (c *clients) close() {
 	wg.Wait()
 }
 
-// noteKill begins the time in which stalls are counted for another kill.
-func (c *clients) noteKill() { c.kills.Add(1) }
+// disturb begins the time in which stalls are counted for another disturbance.
+func (c *clients) disturb(d disturbance) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.disturbances = append(c.disturbances, d)
+}
+
+// disturbed is how often the service was disturbed.
+func (c *clients) disturbed() int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return len(c.disturbances)
+}
 
 // complain notes a call that failed.
 func (c *clients) complain(what string, err error) {

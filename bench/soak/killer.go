@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"sync"
 	"time"
 
 	"github.com/serry-dev/serry/bench/internal/fleet"
@@ -16,6 +17,7 @@ const restartAfter = time.Second
 type killer struct {
 	service  *fleet.Service
 	every    time.Duration
+	calm     *sync.Mutex // held by whoever disturbs the service: kills and freezes do not overlap
 	progress io.Writer
 	killed   int // owned by run
 }
@@ -31,23 +33,37 @@ func (k *killer) run(ctx context.Context, c *clients) error {
 			return nil
 		}
 		timer.Reset(k.every)
-		leader, term, err := k.service.Leader(ctx)
-		if ctx.Err() != nil {
+		k.calm.Lock()
+		err := k.kill(ctx, c)
+		k.calm.Unlock()
+		if ctx.Err() != nil && err == nil {
 			return nil
 		}
 		if err != nil {
 			return err
 		}
-		leader.Kill()
-		c.noteKill()
-		k.killed++
-		fmt.Fprintf(k.progress, "soak: killed %s, leader of term %d (%d calls so far, %d dead)\n", leader.Address, term, c.calls.Load(), c.dead.Load())
-		select {
-		case <-time.After(restartAfter):
-		case <-ctx.Done():
-		}
-		if err := leader.Start(context.WithoutCancel(ctx)); err != nil {
-			return fmt.Errorf("start again: %w", err)
-		}
 	}
+}
+
+// kill kills the leader and starts it again.
+func (k *killer) kill(ctx context.Context, c *clients) error {
+	leader, term, err := k.service.Leader(ctx)
+	if ctx.Err() != nil {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	leader.Kill()
+	c.disturb(kill)
+	k.killed++
+	fmt.Fprintf(k.progress, "soak: killed %s, leader of term %d (%d calls so far, %d dead)\n", leader.Address, term, c.calls.Load(), c.dead.Load())
+	select {
+	case <-time.After(restartAfter):
+	case <-ctx.Done():
+	}
+	if err := leader.Start(context.WithoutCancel(ctx)); err != nil {
+		return fmt.Errorf("start again: %w", err)
+	}
+	return nil
 }

@@ -1,6 +1,8 @@
 // Soak runs a job while its coordinator is killed, again and again, and shows that nobody noticed: three
 // servers with embedded etcd, relays before them, and hundreds of clients that die by the rules of
-// jaxlib's. The server that leads is killed with SIGKILL at regular times and started again.
+// jaxlib's. The server that leads is killed with SIGKILL at regular times and started again. The sockets of
+// servers and relays are so small that every write is a partial one, and the folder of one server is on a
+// filesystem that stands still now and then, as a slow disk does; for that soak must be root.
 //
 // usage: go run ./bench/soak [flags]
 //
@@ -18,6 +20,8 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"strconv"
+	"sync"
 	"syscall"
 	"time"
 
@@ -26,6 +30,13 @@ import (
 )
 
 func main() {
+	if len(os.Args) == 3 && os.Args[1] == guardCommand {
+		if err := guard(os.Args[2], os.Stdin, os.Stdout); err != nil {
+			fmt.Fprintln(os.Stderr, "soak: guard:", err)
+			os.Exit(1)
+		}
+		return
+	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	err := run(ctx, os.Args[1:], os.Stdout, os.Stderr)
 	stop()
@@ -45,6 +56,9 @@ var errUsage = errors.New("usage")
 type options struct {
 	length, every   time.Duration
 	clients, relays int
+	socketBytes     int
+	freeze, frozen  time.Duration // how long, and from one to the next
+	mustFreeze      bool
 	seed            uint64
 	json            bool
 	binary          string
@@ -58,6 +72,10 @@ func parse(args []string, stderr io.Writer) (options, error) {
 	fs.DurationVar(&o.every, "every", 20*time.Second, "time from one kill of the leader to the next")
 	fs.IntVar(&o.clients, "n", 256, "`number` of clients")
 	fs.IntVar(&o.relays, "relays", 8, "`number` of relays they connect to")
+	fs.IntVar(&o.socketBytes, "socket-bytes", 4096, "`bytes` of the buffers of sockets of servers and relays; 0: as the kernel has them")
+	fs.DurationVar(&o.freeze, "freeze", 6*time.Second, "how long the folder of one server stands still; 0: never")
+	fs.DurationVar(&o.frozen, "freeze-every", time.Minute, "time from one freeze to the next")
+	fs.BoolVar(&o.mustFreeze, "must-freeze", false, "fail where no folder can be frozen, instead of doing without")
 	fs.Uint64Var(&o.seed, "seed", 1, "what the clients do depends on it")
 	fs.StringVar(&o.binary, "serry", "", "`binary` to run (default: build it)")
 	fs.BoolVar(&o.json, "json", false, "print one JSON object instead of a table")
@@ -73,6 +91,8 @@ func parse(args []string, stderr io.Writer) (options, error) {
 		err = fmt.Errorf("unexpected argument %q", fs.Arg(0))
 	case o.clients < 2 || o.relays < 1 || o.relays > o.clients:
 		err = errors.New("want -n of 2 or more, and -relays from 1 to that")
+	case o.socketBytes < 0 || o.freeze < 0 || o.freeze > 0 && o.frozen <= o.freeze:
+		err = errors.New("want -socket-bytes and -freeze of 0 or more, and -freeze-every above -freeze")
 	case o.length <= 0 || o.every < restartAfter:
 		err = fmt.Errorf("want -for above 0, and -every of %v or more", restartAfter)
 	}
@@ -113,22 +133,33 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	return errors.Join(err, r.verdict())
 }
 
-// servers is how many of them are one service.
-const servers = 3
+const (
+	servers      = 3 // that are one service
+	frozenServer = 0 // the one whose folder is frozen
+)
 
 // soak starts everything, lets the clients work while leaders are killed, and judges what they saw. The
 // report is nil if it never came to that.
-func (o options) soak(ctx context.Context, dir string, progress io.Writer) (*report, error) {
+func (o options) soak(ctx context.Context, dir string, progress io.Writer) (r *report, failed error) {
 	fmt.Fprintf(progress, "soak: starting %d servers, %d relays and %d clients\n", servers, o.relays, o.clients)
-	svc, err := fleet.Start(ctx, fleet.Config{
+	small := "--socket-bytes=" + strconv.Itoa(o.socketBytes)
+	cfg := fleet.Config{
 		Binary: o.binary, Dir: dir, Tasks: o.clients, Servers: servers,
-		Flags: []string{"--heartbeat-timeout", heartbeatTimeout.String()},
-	})
+		Flags: []string{"--heartbeat-timeout", heartbeatTimeout.String(), "--lease", lease.String(), small},
+	}
+	disk, why, err := o.mount(cfg.Folder(frozenServer), progress)
+	if err != nil {
+		return nil, err
+	}
+	if disk != nil {
+		defer func() { failed = errors.Join(failed, disk.close()) }()
+	}
+	svc, err := fleet.Start(ctx, cfg)
 	if err != nil {
 		return nil, err
 	}
 	defer svc.Close()
-	relays, err := fleet.StartRelays(ctx, o.binary, dir, svc.Addresses(), o.relays)
+	relays, err := fleet.StartRelays(ctx, o.binary, dir, svc.Addresses(), o.relays, small)
 	if err != nil {
 		return nil, err
 	}
@@ -138,21 +169,44 @@ func (o options) soak(ctx context.Context, dir string, progress io.Writer) (*rep
 		return nil, err
 	}
 	defer c.close()
-	k := &killer{service: svc, every: o.every, progress: progress}
+	var calm sync.Mutex
+	k := &killer{service: svc, every: o.every, calm: &calm, progress: progress}
+	f := &freezer{disk: disk, service: svc, server: frozenServer, length: o.freeze, every: o.frozen, calm: &calm, progress: progress}
 	began := time.Now()
-	killed := make(chan error, 1)
+	disturbed := make(chan error, 2)
 	working, stop := context.WithTimeout(ctx, o.length)
 	defer stop()
-	go func() { killed <- k.run(working, c) }()
-	failed := c.work(ctx, working)
+	go func() { disturbed <- k.run(working, c) }()
+	go func() {
+		if disk == nil {
+			disturbed <- nil
+			return
+		}
+		disturbed <- f.run(working, c)
+	}()
+	failed = c.work(ctx, working)
 	stop()
-	failed = errors.Join(failed, <-killed)
+	failed = errors.Join(failed, <-disturbed, <-disturbed)
 	took := time.Since(began)
 	if failed == nil {
 		failed = c.leave(ctx)
 	}
 	fmt.Fprintln(progress, "soak: judging what the clients saw")
-	r := c.judge(took)
-	r.Kills, r.Relays = k.killed, o.relays
+	r = c.judge(took)
+	r.Kills, r.Freezes, r.NoFreeze, r.Relays = k.killed, f.frozen, why, o.relays
 	return r, failed
+}
+
+// mount makes the folder of a server one that can be frozen, if there are to be freezes. Where that cannot be
+// done it says why, loudly.
+func (o options) mount(folder string, progress io.Writer) (disk *frozenDisk, why string, err error) {
+	if o.freeze == 0 {
+		return nil, "", nil
+	}
+	disk, err = mountFrozen(folder)
+	if errors.Is(err, errNoFreeze) && !o.mustFreeze {
+		fmt.Fprintf(progress, "soak: WITHOUT FREEZES: %v\n", err)
+		return nil, err.Error(), nil
+	}
+	return disk, "", err
 }

@@ -17,15 +17,22 @@ import (
 const (
 	barStall = 2 * time.Second // at p99
 	aimStall = 500 * time.Millisecond
+
+	// lease is how long a leader may be silent. One whose folder stands still loses it after that, and then
+	// another takes over as after a kill.
+	lease     = 3 * time.Second
+	barFreeze = lease + barStall // at p99
 )
 
 // A report is what came of a soak, as JSON has it too.
 type report struct {
-	Version int     `json:"version"`
-	Seconds float64 `json:"seconds"`
-	Clients int     `json:"clients"`
-	Relays  int     `json:"relays"`
-	Kills   int     `json:"kills"`
+	Version  int     `json:"version"`
+	Seconds  float64 `json:"seconds"`
+	Clients  int     `json:"clients"`
+	Relays   int     `json:"relays"`
+	Kills    int     `json:"kills"`
+	Freezes  int     `json:"freezes"`             // of the folder of a server
+	NoFreeze string  `json:"no_freeze,omitempty"` // why there was none
 
 	Calls    int `json:"calls"` // that were answered
 	Writes   int `json:"writes"`
@@ -37,24 +44,35 @@ type report struct {
 	Lost     []string `json:"lost"`   // acknowledged writes
 	Disagree []string `json:"disagree"`
 
-	Stalls stalls `json:"stall_ms"`
+	Stalls stalls  `json:"stall_ms"`
+	Frozen stalls  `json:"freeze_stall_ms"`
+	Calm   float64 `json:"calm_ms"` // the longest call of a client before the first disturbance, at p99
 }
 
-// stalls are how long the longest call of a client took after a kill, over all clients and kills.
+// stalls are how long the longest call of a client took after a disturbance of one kind, over all clients and
+// such disturbances.
 type stalls struct {
 	Count int     `json:"count"`
 	P50   float64 `json:"p50"`
 	P99   float64 `json:"p99"`
 	Most  float64 `json:"most"`
-	Kept  string  `json:"kept"`   // of the bar: ok or MISS
-	Calm  float64 `json:"before"` // the longest call of a client before the first kill, at p99
+	Kept  string  `json:"kept"` // of the bar: ok or MISS
+}
+
+func newStalls(ms []float64, bar time.Duration) stalls {
+	s := stalls{Count: len(ms), P50: quantile(ms, 0.5), P99: quantile(ms, 0.99), Most: quantile(ms, 1), Kept: "MISS"}
+	if s.P99 <= bar.Seconds()*1e3 {
+		s.Kept = "ok"
+	}
+	return s
 }
 
 // judge asks whether all that the clients saw can be true.
 func (c *clients) judge(took time.Duration) *report {
 	r := &report{Version: 1, Seconds: took.Seconds(), Clients: len(c.all), Calls: int(c.calls.Load()), Failed: c.complaint}
 	seen := records{meetings: make(map[meeting][]history.RoundCall), lives: make(map[int][]history.Lifetime)}
-	var after, before []float64
+	after := make(map[disturbance][]float64)
+	var before []float64
 	for _, one := range c.all {
 		select {
 		case <-one.agent.Dead():
@@ -64,20 +82,18 @@ func (c *clients) judge(took time.Duration) *report {
 		}
 		r.Lost = append(r.Lost, one.lost...)
 		seen.add(one)
-		for kill, d := range one.stalls {
-			if ms := d.Seconds() * 1e3; kill == 0 {
+		for number, d := range one.stalls {
+			if ms := d.Seconds() * 1e3; number == 0 {
 				before = append(before, ms)
 			} else {
-				after = append(after, ms)
+				kind := c.disturbances[number-1]
+				after[kind] = append(after[kind], ms)
 			}
 		}
 	}
 	r.Disagree = seen.check()
 	r.count(&seen)
-	r.Stalls = stalls{Count: len(after), P50: quantile(after, 0.5), P99: quantile(after, 0.99), Most: quantile(after, 1), Calm: quantile(before, 0.99)}
-	if r.Stalls.Kept = "MISS"; r.Stalls.P99 <= barStall.Seconds()*1e3 {
-		r.Stalls.Kept = "ok"
-	}
+	r.Stalls, r.Frozen, r.Calm = newStalls(after[kill], barStall), newStalls(after[freeze], barFreeze), quantile(before, 0.99)
 	return r
 }
 
@@ -172,6 +188,9 @@ func (r *report) verdict() error {
 	if r.Stalls.Kept != "ok" {
 		wrong = append(wrong, fmt.Errorf("stall of %.0f ms at p99; want %v or less", r.Stalls.P99, barStall))
 	}
+	if r.Frozen.Kept != "ok" {
+		wrong = append(wrong, fmt.Errorf("stall of %.0f ms at p99 of a freeze; want %v or less", r.Frozen.P99, barFreeze))
+	}
 	if r.Kills == 0 {
 		wrong = append(wrong, errors.New("no leader was killed"))
 	}
@@ -206,8 +225,14 @@ func (r *report) print(w io.Writer) error {
 	if err := tw.Flush(); err != nil {
 		return err
 	}
-	fmt.Fprintf(w, "stall of a client at a kill: p50 %.0f ms, p99 %.0f ms, most %.0f ms of %d (bar p99 <= %v %s; aim %v; before the first kill p99 %.0f ms)\n",
-		r.Stalls.P50, r.Stalls.P99, r.Stalls.Most, r.Stalls.Count, barStall, r.Stalls.Kept, aimStall, r.Stalls.Calm)
+	fmt.Fprintf(w, "stall of a client at a kill: p50 %.0f ms, p99 %.0f ms, most %.0f ms of %d (bar p99 <= %v %s; aim %v; before the first one p99 %.0f ms)\n",
+		r.Stalls.P50, r.Stalls.P99, r.Stalls.Most, r.Stalls.Count, barStall, r.Stalls.Kept, aimStall, r.Calm)
+	if r.NoFreeze != "" {
+		fmt.Fprintln(w, "NO FOLDER WAS FROZEN:", r.NoFreeze)
+	} else if r.Freezes > 0 {
+		fmt.Fprintf(w, "stall of a client at a freeze: p50 %.0f ms, p99 %.0f ms, most %.0f ms of %d (%d freezes; bar p99 <= %v, the lease and a take-over, %s)\n",
+			r.Frozen.P50, r.Frozen.P99, r.Frozen.Most, r.Frozen.Count, r.Freezes, barFreeze, r.Frozen.Kept)
+	}
 	for _, list := range [][]string{r.Deaths, r.Failed, r.Lost, r.Disagree} {
 		for _, text := range list[:min(len(list), shown)] {
 			fmt.Fprintln(w, "  "+strings.TrimSpace(text))

@@ -17,7 +17,7 @@ import (
 // A short soak of real processes: leaders are killed, and nobody notices.
 func TestSoak(t *testing.T) {
 	var out, progress bytes.Buffer
-	if err := run(t.Context(), []string{"-for", "8s", "-every", "5s", "-n", "24", "-relays", "3", "-json"}, &out, &progress); err != nil {
+	if err := run(t.Context(), []string{"-for", "8s", "-every", "5s", "-n", "24", "-relays", "3", "-freeze", "0", "-json"}, &out, &progress); err != nil {
 		t.Fatalf("run() = %v; report:\n%s\nprogress:\n%s", err, out.String(), progress.String())
 	}
 	var got report
@@ -31,7 +31,7 @@ func TestSoak(t *testing.T) {
 
 // What is wrong is found, and is a failure.
 func TestVerdict(t *testing.T) {
-	sound := report{Kills: 1, Stalls: stalls{Kept: "ok"}}
+	sound := report{Kills: 1, Stalls: stalls{Kept: "ok"}, Frozen: stalls{Kept: "ok"}}
 	if err := sound.verdict(); err != nil {
 		t.Errorf("verdict() of a good soak = %v", err)
 	}
@@ -45,6 +45,7 @@ func TestVerdict(t *testing.T) {
 		{"a lost write", func(r *report) { r.Lost = []string{"key"} }, "1 acknowledged writes were lost"},
 		{"answers that disagree", func(r *report) { r.Disagree = []string{"barrier"} }, "1 kinds of answers disagree"},
 		{"long stalls", func(r *report) { r.Stalls = stalls{P99: 2100, Kept: "MISS"} }, "stall of 2100 ms"},
+		{"long stalls of a freeze", func(r *report) { r.Frozen = stalls{P99: 5100, Kept: "MISS"} }, "stall of 5100 ms"},
 		{"nothing happened", func(r *report) { r.Kills = 0 }, "no leader was killed"},
 	} {
 		r := sound

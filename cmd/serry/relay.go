@@ -75,6 +75,7 @@ func usageOf(command string, err error) error {
 type relaySettings struct {
 	upstream              []string
 	listen, metricsListen string
+	sockets               sockets
 	pids                  []string
 	giveUp                time.Duration
 	tls                   mtls.Files
@@ -88,6 +89,7 @@ func (s *relaySettings) define(f *pflag.FlagSet) {
 	f.SortFlags = false
 	f.StringSliceVar(&s.upstream, "upstream", nil, "`addresses` of the servers of the service, with commas between them")
 	f.StringVar(&s.listen, "listen", defaultAddress, "`address` for the tasks of this host: host:port, or unix:/path")
+	s.sockets.define(f)
 	f.StringSliceVar(&s.pids, "pid", nil, "processes to watch, as `task=pid,...`: worker/0=4711, or 0=4711 for the job "+wire.DefaultJob)
 	f.DurationVar(&s.giveUp, "give-up", relay.DefaultGiveUp, "how long the service may be out of reach before tasks are told, which ends them; 0: for ever")
 	f.StringVar(&s.tls.Cert, "tls-cert", "", "PEM `file` with the certificate chain to show to the service")
@@ -101,7 +103,7 @@ func (s *relaySettings) define(f *pflag.FlagSet) {
 
 // config turns the flags into the configuration of a relay.
 func (s *relaySettings) config(cmd *cobra.Command) (relay.Config, error) {
-	c := relay.Config{GiveUp: orNone(cmd, "give-up", s.giveUp)}
+	c := relay.Config{GiveUp: orNone(cmd, "give-up", s.giveUp), Dial: s.sockets.dial()}
 	var err error
 	if c.Upstream, err = upstreamOf("upstream", s.upstream); err != nil {
 		return c, err
@@ -189,7 +191,7 @@ func (s *relaySettings) run(cmd *cobra.Command, cfg relay.Config) error {
 	}
 	settleIn()
 	fmt.Fprintf(cmd.OutOrStdout(), "serry: relay to %s on %s\n", strings.Join(cfg.Upstream, ","), printed(l))
-	return serveRelay(ctx, stop, r, l, cfg.Log)
+	return serveRelay(ctx, stop, r, s.sockets.listener(l), cfg.Log)
 }
 
 // watch begins to watch the processes of the command line.

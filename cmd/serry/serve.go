@@ -125,7 +125,7 @@ func serve(cmd *cobra.Command, s *settings, cfg server.Config) (err error) {
 	fmt.Fprintf(cmd.OutOrStdout(), "serry: serving %d tasks on %s\n", total, printed(l))
 
 	served := make(chan error, 1)
-	go func() { served <- srv.Serve(l) }()
+	go func() { served <- srv.Serve(s.sockets.listener(l)) }()
 	select {
 	case <-srv.Done():
 		return errors.Join(srv.Err(), <-served)

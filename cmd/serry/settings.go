@@ -21,6 +21,7 @@ import (
 // settings are the flags of serry serve. The defaults are those of jax.
 type settings struct {
 	listen, metricsListen string
+	sockets               sockets
 	logFormat, logLevel   string
 
 	tasks           int
@@ -43,6 +44,7 @@ type settings struct {
 func (s *settings) define(f *pflag.FlagSet) {
 	f.SortFlags = false
 	f.StringVar(&s.listen, "listen", "[::]:8476", "`address` to serve on: host:port, or unix:/path")
+	s.sockets.define(f)
 	f.IntVar(&s.tasks, "tasks", 0, "`number` of tasks of the job")
 	f.StringVar(&s.jobs, "jobs", "", "several jobs instead of one, as `name=count,...`")
 	f.StringSliceVar(&s.recoverableJobs, "recoverable-jobs", nil, "`names` of jobs whose failures are not told to the others")

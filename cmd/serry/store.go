@@ -304,7 +304,7 @@ func (s *settings) node(l net.Listener, cfg server.Config, st store.Store, host 
 	if err != nil {
 		return nil, err
 	}
-	nc := node.Config{Store: st, Server: cfg, Address: address}
+	nc := node.Config{Store: st, Server: cfg, Address: address, Dial: s.sockets.dial()}
 	if s.identity != nil {
 		nc.TLS = func(host string) *tls.Config { return s.identity.Client(host) }
 	}

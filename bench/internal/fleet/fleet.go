@@ -4,10 +4,12 @@
 package fleet
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"net"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -27,6 +29,9 @@ type Config struct {
 	Servers int
 	Flags   []string // more for serry serve
 }
+
+// Folder is where the server with a number keeps what it has to remember.
+func (c Config) Folder(number int) string { return filepath.Join(c.Dir, name(number)) }
 
 // A Service is a running service of several servers with embedded etcd members.
 type Service struct {
@@ -55,7 +60,7 @@ func Start(ctx context.Context, cfg Config) (*Service, error) {
 	for i := range cfg.Servers {
 		address := addresses[2*i+1]
 		args := []string{cfg.Binary, "serve", "--tasks", strconv.Itoa(cfg.Tasks), "--listen", address,
-			"--peers", strings.Join(peers, ","), "--name", name(i), "--data-dir", filepath.Join(cfg.Dir, name(i)), "--log-level", "warn"}
+			"--peers", strings.Join(peers, ","), "--name", name(i), "--data-dir", cfg.Folder(i), "--log-level", "warn"}
 		s.servers = append(s.servers, &Server{Address: address, args: append(args, cfg.Flags...)})
 	}
 	errs := make([]error, cfg.Servers)
@@ -107,6 +112,25 @@ func (s *Service) Leader(ctx context.Context) (*Server, uint64, error) {
 			return nil, 0, errors.Join(context.Cause(ctx), st.Why)
 		}
 	}
+}
+
+// leadTries is how many hand-overs it may take until a certain server leads: whoever stands by longest is next.
+const leadTries = 10
+
+// Lead lets the server with a number lead, by hand-overs. It must run.
+func (s *Service) Lead(ctx context.Context, number int) error {
+	want := s.servers[number]
+	for range leadTries {
+		leader, _, err := s.Leader(ctx)
+		if err != nil || leader == want {
+			return err
+		}
+		out, err := exec.CommandContext(ctx, want.args[0], "handover", "--address", leader.Address).CombinedOutput()
+		if err != nil {
+			return fmt.Errorf("hand-over of %s: %w: %s", leader.Address, err, bytes.TrimSpace(out))
+		}
+	}
+	return fmt.Errorf("server %s does not lead after %d hand-overs", want.Address, leadTries)
 }
 
 // PIDs are the processes of all servers that run.
@@ -166,11 +190,11 @@ func FreeAddresses(n int) ([]string, error) {
 // Relays are running relays, each with a socket for the tasks of its host.
 type Relays []*proc.Process
 
-// StartRelays starts n relays of a service. Their sockets lie in a folder.
-func StartRelays(ctx context.Context, binary, dir string, upstream []string, n int) (Relays, error) {
+// StartRelays starts n relays of a service, with more flags for serry relay. Their sockets lie in a folder.
+func StartRelays(ctx context.Context, binary, dir string, upstream []string, n int, flags ...string) (Relays, error) {
 	var all Relays
 	for i := range n {
-		p, err := StartRelay(ctx, nil, binary, dir, upstream, i)
+		p, err := StartRelay(ctx, nil, binary, dir, upstream, i, flags...)
 		if err != nil {
 			all.Close()
 			return nil, err
@@ -181,9 +205,10 @@ func StartRelays(ctx context.Context, binary, dir string, upstream []string, n i
 }
 
 // StartRelay starts the relay with a number; prefix is a command that runs the command after it.
-func StartRelay(ctx context.Context, prefix []string, binary, dir string, upstream []string, number int) (*proc.Process, error) {
+func StartRelay(ctx context.Context, prefix []string, binary, dir string, upstream []string, number int, flags ...string) (*proc.Process, error) {
 	args := append(slices.Clone(prefix), binary, "relay", "--upstream", strings.Join(upstream, ","),
 		"--listen", Socket(dir, number), "--log-level", "warn")
+	args = append(args, flags...)
 	p, err := proc.Start(ctx, args...)
 	if err != nil {
 		return nil, fmt.Errorf("relay %d: %w", number, err)

@@ -1,0 +1,49 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+)
+
+func TestMain(m *testing.M) {
+	if len(os.Args) == 3 && os.Args[1] == guardCommand {
+		main() // the guard of a test is this binary, too
+		return
+	}
+	os.Exit(m.Run())
+}
+
+// A folder stands still for a time; and when its guard hears no more of whoever made it, which may have been
+// killed in the middle of a freeze, it thaws and is gone.
+func TestFrozenFolder(t *testing.T) {
+	folder := filepath.Join(t.TempDir(), "a")
+	d, err := mountFrozen(folder)
+	if errors.Is(err, errNoFreeze) {
+		t.Skip(err)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := d.freeze(50 * time.Millisecond); err != nil {
+		t.Errorf("freeze() = %v", err)
+	}
+	file := filepath.Join(folder, "file")
+	if err := os.WriteFile(file, []byte("x"), 0o600); err != nil {
+		t.Errorf("WriteFile() after a freeze = %v", err)
+	}
+	fmt.Fprintln(d.orders, time.Hour)
+	d.out.Close() // as the death of this process does
+	if err := d.close(); err != nil {
+		t.Errorf("close() within a freeze = %v", err)
+	}
+	if _, err := os.Stat(file); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("Stat() of a file in the folder = %v; want it to be unmounted", err)
+	}
+	if err := os.WriteFile(file, []byte("x"), 0o600); err != nil {
+		t.Errorf("WriteFile() in the folder below = %v", err)
+	}
+}
