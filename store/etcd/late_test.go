@@ -15,6 +15,7 @@ import (
 
 	"github.com/serry-dev/serry/coord"
 	"github.com/serry-dev/serry/internal/lab/faultyetcd"
+	"github.com/serry-dev/serry/internal/plant"
 	"github.com/serry-dev/serry/store"
 	"github.com/serry-dev/serry/store/etcd"
 	"github.com/serry-dev/serry/store/internal/conform"
@@ -37,6 +38,8 @@ type fleet struct {
 	socket string
 	plain  *clientv3.Client // without faults
 	prefix string
+
+	planted plant.Faults
 }
 
 func newFleet(t *testing.T, prefix string, cfg member.Config) fleet {
@@ -55,7 +58,7 @@ func (f fleet) lead(t *testing.T, plan faultyetcd.Plan) *writer {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { s.client.Close() })
-	s.store = open(t, etcd.Config{Client: s.client, Prefix: f.prefix, PartBytes: 1000, LeaseTTL: time.Minute, Compact: true})
+	s.store = open(t, etcd.Config{Client: s.client, Prefix: f.prefix, PartBytes: 1000, LeaseTTL: time.Minute, Compact: true, Planted: f.planted})
 	if s.reign, err = s.store.Campaign(t.Context(), store.Candidate{Address: "a"}); err != nil {
 		t.Fatalf("Campaign() = %v", err)
 	}

@@ -2,16 +2,21 @@ package etcd_test
 
 import (
 	"context"
+	"errors"
 	"flag"
 	"fmt"
 	"maps"
 	"math/rand/v2"
+	"os"
+	"os/exec"
+	"regexp"
 	"slices"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/serry-dev/serry/internal/lab/faultyetcd"
+	"github.com/serry-dev/serry/internal/plant"
 	"github.com/serry-dev/serry/store"
 	"github.com/serry-dev/serry/store/internal/conform"
 	"github.com/serry-dev/serry/store/member"
@@ -20,6 +25,7 @@ import (
 var (
 	stormSeed  = flag.Uint64("etcd.seed", 0, "the first seed of TestStorm")
 	stormSeeds = flag.Int("etcd.seeds", 20, "how many seeds TestStorm tries")
+	planted    = flag.Bool("etcd.planted", false, "let TestStorm run with a late duplicate planted")
 )
 
 // A storm is servers, one after the other, that write to one journal over links with faults, and a model
@@ -39,7 +45,16 @@ type storm struct {
 func TestStorm(t *testing.T) {
 	t.Attr("clause", "C-LOG-2 C-LOG-4 C-LOG-5 C-TERM-2")
 	f := newFleet(t, "", member.Config{})
-	for seed := *stormSeed; seed < *stormSeed+uint64(*stormSeeds); seed++ {
+	if *planted {
+		f.planted = plant.LateDuplicate
+	}
+	seed := *stormSeed
+	defer func() {
+		if t.Failed() {
+			t.Logf("seed %d", seed)
+		}
+	}()
+	for ; seed < *stormSeed+uint64(*stormSeeds); seed++ {
 		f.prefix = fmt.Sprintf("/storm/%d/", seed)
 		s := &storm{
 			fleet: f, model: newModel(), rnd: rand.New(rand.NewPCG(seed, 1)),
@@ -49,9 +64,21 @@ func TestStorm(t *testing.T) {
 		s.now.link.Plan(faultyetcd.Seeded(seed, s.rates))
 		s.run(t)
 		if t.Failed() {
-			t.Fatalf("seed %d", seed)
+			return
 		}
 	}
+}
+
+// TestPlantedLateDuplicateIsFound lets a process of its own run TestStorm on a store with a mistake, which
+// must be found within 500 seeds.
+func TestPlantedLateDuplicateIsFound(t *testing.T) {
+	t.Attr("clause", "C-LOG-4")
+	out, err := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^TestStorm$", "-etcd.planted", "-etcd.seeds=500").CombinedOutput()
+	found := regexp.MustCompile(`seed \d+`).Find(out)
+	if exit := new(exec.ExitError); !errors.As(err, &exit) || found == nil {
+		t.Fatalf("not found in 500 seeds: %v\n%s", err, out)
+	}
+	t.Logf("found by %s", found)
 }
 
 // run makes a number of random steps, and replaces the server when it has crashed.
