@@ -11,6 +11,7 @@
 //     part of a write, and push back.
 //   - A write of the journal takes longer than a host may be silent, and no host may be taken for that.
 //   - Relays and clients die and come back. Jobs are run several times.
+//   - Hosts and servers are of two versions of the stream, and servers change theirs when they start again.
 //
 // One fleet in ten is large: ten relays, and dozens of tasks.
 //

@@ -8,12 +8,14 @@ import (
 	"time"
 
 	"github.com/serry-dev/serry/relay"
+	"github.com/serry-dev/serry/wire/stream"
 )
 
 // A host is a machine with a relay, behind which processes run.
 type host struct {
-	world *world
-	place *place
+	world   *world
+	place   *place
+	version stream.Version
 
 	mu    sync.Mutex
 	relay *relay.Relay // or nil while the machine is down
@@ -21,7 +23,7 @@ type host struct {
 }
 
 func newHost(w *world, index int) *host {
-	return &host{world: w, place: newPlace("host" + strconv.Itoa(index))}
+	return &host{world: w, place: newPlace("host" + strconv.Itoa(index)), version: w.version(index)}
 }
 
 // start begins a relay.
@@ -32,6 +34,8 @@ func (h *host) start() {
 		GiveUp:   -1,
 		Log:      h.world.log(h.place.name),
 		Planted:  h.world.options.Planted,
+
+		StreamVersion: h.version,
 		Dial: func(ctx context.Context, address string) (net.Conn, error) {
 			return h.world.dial(ctx, h.place, address)
 		},

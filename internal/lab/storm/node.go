@@ -14,7 +14,7 @@ func (p *process) startNode() {
 	s := p.site
 	p.doors = newListener(s.place)
 	n, err := node.New(node.Config{
-		Store: p.seat, Server: s.world.serverConfig(), Address: s.place.name,
+		Store: p.seat, Server: p.serverConfig(), Address: s.place.name,
 		Dial: func(ctx context.Context, address string) (net.Conn, error) {
 			return s.world.dial(ctx, s.place, address)
 		},

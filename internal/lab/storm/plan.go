@@ -34,6 +34,7 @@ type plan struct {
 	snapshots   int     // after how many bytes of records; 0: as in real life
 	hosts       int
 	sites       int
+	mixed       bool // half of the hosts, and every second process of a site, are of a newer version
 	nodes       bool // sites are nodes of package node
 	steps       int  // of each program
 	epochs      int  // how often the job is run
@@ -102,8 +103,8 @@ func (f fault) String() string {
 
 func (p *plan) String() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "%s recoverable=%v dialect=%v tasks=%d members=%d hosts=%d sites=%d nodes=%v epochs=%d steps=%d buffer=%d lease=%v notice=%v",
-		p.mode, p.recoverable, p.dialect, p.tasks, p.members, p.hosts, p.sites, p.nodes, p.epochs, p.steps, p.net.buffer, p.lease, p.notice)
+	fmt.Fprintf(&b, "%s recoverable=%v dialect=%v tasks=%d members=%d hosts=%d sites=%d nodes=%v mixed=%v epochs=%d steps=%d buffer=%d lease=%v notice=%v",
+		p.mode, p.recoverable, p.dialect, p.tasks, p.members, p.hosts, p.sites, p.nodes, p.mixed, p.epochs, p.steps, p.net.buffer, p.lease, p.notice)
 	for _, f := range p.faults {
 		b.WriteString("; " + f.String())
 	}
@@ -185,6 +186,7 @@ func draw(seed uint64, o Options) *plan {
 			p.faults = append(p.faults, p.drawFault(r, clientFaults[p.mode]))
 		}
 	}
+	p.mixed = r.IntN(3) == 0
 	if o.Dir != "" {
 		p.sites, p.nodes, p.snapshots, p.rate = 1, false, 1, pick(r, 0.002, 0.005, 0.01)
 	}

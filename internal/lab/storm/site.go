@@ -20,12 +20,14 @@ type site struct {
 
 	mu      sync.Mutex
 	process *process // or nil while there is none
+	starts  int      // of processes
 }
 
 // A process is one run of a server at a site: it campaigns, leads, and campaigns again.
 type process struct {
-	site *site
-	seat seat
+	site    *site
+	seat    seat
+	version stream.Version
 
 	mu     sync.Mutex
 	server *server.Server // while it leads
@@ -62,7 +64,10 @@ func (s *site) start() {
 		s.world.after(restartPause, s.start)
 		return
 	}
-	p := &process{site: s, seat: opened}
+	s.mu.Lock()
+	s.starts++
+	p := &process{site: s, seat: opened, version: s.world.version(s.starts)}
+	s.mu.Unlock()
 	if s.world.plan.nodes {
 		s.place.start() // a node calls itself, too
 		p.startNode()
@@ -131,6 +136,13 @@ func (p *process) term() uint64 {
 	return p.reign.Term()
 }
 
+// serverConfig is that of the world, in the version of the process.
+func (p *process) serverConfig() server.Config {
+	cfg := p.site.world.serverConfig()
+	cfg.StreamVersion = p.version
+	return cfg
+}
+
 // run campaigns and leads until the process is killed.
 func (p *process) run() {
 	for {
@@ -138,7 +150,7 @@ func (p *process) run() {
 		if p.fails(err) || err != nil {
 			return // or killed
 		}
-		cfg := p.site.world.serverConfig()
+		cfg := p.serverConfig()
 		cfg.Journal = reign
 		srv, err := server.New(cfg)
 		if err != nil {

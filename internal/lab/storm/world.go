@@ -135,6 +135,15 @@ func play(seed uint64, p *plan, o Options) *Report {
 	return &w.mu.report
 }
 
+// version is what the nth of several parts says on streams.
+func (w *world) version(n int) stream.Version {
+	v := stream.Speaks()
+	if w.plan.mixed {
+		v.Minor += uint32(n % 2)
+	}
+	return v
+}
+
 func (w *world) serverConfig() server.Config {
 	return server.Config{
 		Cluster: coord.Config{
