@@ -4,11 +4,12 @@ BIN     := bin/serry
 VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
 FUZZTIME ?= 10s
 SCHEDULES ?= 100000
+LAUNCHES ?= 20000
 STORIES ?= 1000000
 DURATION ?= 1m
 
 .DEFAULT_GOAL := help
-.PHONY: help build test demo bench bench-coord bench-mesh bench-client bench-restart bench-cli bench-detect bench-durable bench-cost soak-failover fleets preempt stress fuzz gen clean
+.PHONY: help build test demo bench bench-coord bench-mesh bench-client bench-restart bench-cli bench-detect bench-durable bench-cost soak-failover fleets launchers preempt stress fuzz gen clean
 
 help: ## show this list
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -65,6 +66,9 @@ preempt: ## STORIES random histories of preemption rounds, and all small ones
 stress: ## every transport with full sockets and many callers, for DURATION each
 	$(GO) test -race ./wire/stream -run TestOneWriter -lasts $(DURATION) -timeout 3h -v
 	$(GO) test -race ./internal/lab/stress -lasts $(DURATION) -timeout 3h -v
+
+launchers: ## LAUNCHES jobs with launchers, hosts and tasks killed at every step, in virtual time
+	$(GO) test ./launch -run TestLaunchersInTheStorm -schedules $(LAUNCHES) -timeout 3h -v
 
 fuzz: ## fuzz every decoder and the machine for FUZZTIME each
 	scripts/fuzz.sh $(FUZZTIME)

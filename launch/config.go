@@ -59,9 +59,23 @@ type Config struct {
 	// children of the launcher. It is for programs that start no processes of their own.
 	Reap bool
 
+	planted planted // fault for the tests to find
+
 	Guard   []string // command that runs [Guard]; without one a killed launcher may leave processes behind
 	Display Display  // shows people what happens (nobody)
 }
+
+// planted is a fault that is put in on purpose: a test of whole fleets that does not find it is worth
+// nothing.
+type planted int
+
+const (
+	chargeEachTask  planted = iota + 1 // of a host that is lost
+	notesInline                        // the loop writes its notes itself
+	attemptsOverlap                    // an attempt begins when its first task is gone
+	startAfterEnd                      // a follower that was told to end starts tasks
+	lastIsFirst                        // the last failure is named first
+)
 
 // A Display shows people what a job does. Its methods are called one at a time and must not keep the
 // bytes they get. They may block, to the cost of what is shown: see docs/OPERATING.md.

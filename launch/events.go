@@ -31,7 +31,9 @@ func (j *Job) died(ev died) step {
 	}
 	f := &Failure{Task: ev.Task, Attempt: j.plan.attempt, Life: ev.Life, After: ev.After, Cause: ev.Cause}
 	if ending != notEnding {
-		if j.report.Interrupted == 0 && !ev.Ours {
+		// A task that was told to end may end with any code. It is no cause of what ended the job: that
+		// is a failure which is known, a signal, or an error of the launcher.
+		if j.report.Interrupted == 0 && j.report.Err == nil && !ev.Ours {
 			j.failures.add(f, ev.Also)
 		}
 		return s
@@ -53,7 +55,7 @@ func (j *Job) decide(ev died) step {
 	if ev.Cause.Well() || cause == nil {
 		return j.plan.died(ev.Task, ev.Cause.Well())
 	}
-	if cause.charged {
+	if cause.charged && j.cfg.planted != chargeEachTask {
 		return j.plan.diedToo(ev.Task)
 	}
 	before := j.plan.left

@@ -20,6 +20,7 @@ func (j *Job) follow() error {
 	if err != nil {
 		return err
 	}
+	j.here = here
 	f := &follower{job: j, crew: here, events: events, life: serry.Incarnation(rand.Uint64() | 1), outbox: newQueue[message](messagesAhead)}
 	go func() {
 		defer close(j.ended)
@@ -179,7 +180,7 @@ func (f *follower) carryOut(o order) {
 	switch {
 	case o.Start != nil && !o.Start.valid(f.job.cfg):
 		f.job.warn("an order to start task %d of %d makes no sense here", o.Start.Task, o.Start.Tasks)
-	case o.Start != nil && f.told != 0:
+	case o.Start != nil && f.told != 0 && f.job.cfg.planted != startAfterEnd:
 		f.refuse(*o.Start)
 	case o.Start != nil:
 		f.alive++

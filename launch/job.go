@@ -30,7 +30,7 @@ type Job struct {
 	// Owned by drive until ended is closed.
 	plan     *plan
 	places   places
-	here     *crew           // of this host, the first
+	here     *crew           // of this host
 	meeting  *meeting        // or nil: there is no other host
 	ranks    *ranks          // or nil: hosts have the tasks of their number
 	archive  *archive        // keeps the ranks; or nil
@@ -89,6 +89,7 @@ func start(cfg Config, w world) (*Job, error) {
 		run: newRun(), begun: time.Now(), inbox: make(chan any), over: make(chan struct{}), ended: make(chan struct{}),
 		plan: newPlan(cfg.total(), cfg.MaxRestarts, cfg.Restart, cfg.Recoverable),
 	}
+	j.plan.overlap = cfg.planted == attemptsOverlap
 	j.cfg.Service.Log, j.cfg.Relay.Log = j.feed.logger(cfg.Service.Log), j.feed.logger(cfg.Relay.Log)
 	begin := j.lead
 	if cfg.Node > 0 {
@@ -400,6 +401,9 @@ func (j *Job) windUp() {
 	j.report.Attempts, j.report.Restarts, j.report.Took = s.Attempt, s.Restarts, time.Since(j.begun)
 	j.report.Tasks, j.report.Ended = s.Tasks, s.Ended
 	j.report.First, j.report.Later = j.failures.sorted()
+	if n := len(j.report.Later); n > 0 && j.cfg.planted == lastIsFirst {
+		j.report.First = j.report.Later[n-1]
+	}
 	j.mu.Lock()
 	j.mu.status, j.mu.service = s, nil
 	j.mu.Unlock()
@@ -470,6 +474,10 @@ func (j *Job) count() Status {
 }
 
 func (j *Job) note(format string, args ...any) {
+	if j.cfg.planted == notesInline {
+		j.cfg.Display.Note(Note{Text: fmt.Sprintf(format, args...)})
+		return
+	}
 	j.feed.note(Note{Text: fmt.Sprintf(format, args...)})
 }
 

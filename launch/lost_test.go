@@ -111,6 +111,16 @@ func TestWordsOfOtherLives(t *testing.T) {
 	}
 }
 
+// A task that ends with a code of its own when the launcher has given up is not why the job ended.
+func TestToldToEndIsNoCause(t *testing.T) {
+	j := play(t, RestartAll, 1)
+	j.perform(j.missing())
+	j.perform(j.died(died{lifetime: j.lifetime(0), Cause: Cause{Code: 3}}))
+	if first, _ := j.failures.sorted(); first != nil || j.report.Err == nil {
+		t.Errorf("first failure %v, error %v; want none, and that no host came", first, j.report.Err)
+	}
+}
+
 // The last order of a job that ended by an error can be read.
 func TestLastOrderWithError(t *testing.T) {
 	r := Report{Err: errors.New("no host came"), Tasks: 3}

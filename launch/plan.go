@@ -16,6 +16,7 @@ type plan struct {
 	restart     Restart
 	left        int  // restarts that may still be made
 	recoverable bool // the others go on without a task that failed
+	overlap     bool // a planted fault: an attempt does not wait for the one before
 
 	attempt int
 	tasks   []place
@@ -113,7 +114,7 @@ func (p *plan) gone(task int) step {
 	}
 	t.phase = gone
 	switch {
-	case !p.allGone():
+	case !p.allGone() && !(p.overlap && p.ending == endingAttempt):
 		return step{}
 	case p.ending == endingAttempt:
 		return p.begin()

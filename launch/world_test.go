@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -28,6 +29,7 @@ type sky struct {
 	ports map[string]*port
 	all   []*actorProcess // that were ever started
 	begun func(*actorProcess)
+	moved func(*skyHost) // is called when bytes move from or to a host, or nil
 	pids  int
 	done  sync.WaitGroup // everything that plays
 }
@@ -39,6 +41,8 @@ type skyHost struct {
 	*sky
 	name string
 
+	dead   atomic.Bool  // as down, to be read without the lock
+	moves  atomic.Int64 // how often bytes have moved from or to it
 	mu     sync.Mutex
 	down   bool // its launcher is dead, and all processes with it
 	living map[int]*actorProcess
@@ -79,6 +83,7 @@ func (h *skyHost) service(cfg Config, _ *crew, attempt int) (service, error) {
 func (h *skyHost) kill(silent bool) {
 	h.mu.Lock()
 	h.down = true
+	h.dead.Store(true)
 	living := h.living
 	h.living = make(map[int]*actorProcess)
 	clear(h.left)
@@ -221,6 +226,8 @@ type actorProcess struct {
 	theirs  [2]net.Conn
 	dead    chan struct{} // closed when it has ended
 	empty   chan struct{} // closed when it was reaped
+	said    int           // lines that were read
+	tried   int           // lines
 
 	mu struct {
 		sync.Mutex
@@ -228,8 +235,14 @@ type actorProcess struct {
 		cause Cause
 		by    string    // who ended it
 		at    time.Time // when
-		told  []time.Time
+		told  []toldSignal
 	}
+}
+
+// A toldSignal is one that a process got.
+type toldSignal struct {
+	sig syscall.Signal
+	at  time.Time
 }
 
 // Who ends a process.
@@ -296,7 +309,7 @@ func (p *actorProcess) signal(sig syscall.Signal) {
 	case syscall.SIGCONT:
 	default:
 		p.mu.Lock()
-		p.mu.told = append(p.mu.told, time.Now())
+		p.mu.told = append(p.mu.told, toldSignal{sig, time.Now()})
 		p.mu.Unlock()
 		select {
 		case p.signals <- sig:
@@ -310,7 +323,18 @@ func (p *actorProcess) emptied() <-chan struct{} { return p.empty }
 func (p *actorProcess) forget()                  {}
 
 // say writes a line to stdout.
-func (p *actorProcess) say(text string) { _, _ = io.WriteString(p.theirs[0], text+"\n") }
+func (p *actorProcess) say(text string) error {
+	_, err := io.WriteString(p.theirs[0], text+"\n")
+	return err
+}
+
+// tell writes a line, and counts. Only the script of the process calls it.
+func (p *actorProcess) tell() {
+	p.tried++
+	if p.say("a line") == nil {
+		p.said++
+	}
+}
 
 // seat is the place of the process in its job.
 func (p *actorProcess) seat() (task, attempt, life int) {
@@ -423,6 +447,10 @@ func (c *cable) pump(from, to net.Conn, delay func() time.Duration) {
 		}
 		if delay != nil {
 			<-time.After(delay())
+		}
+		if moved := c.between[0].moved; moved != nil {
+			moved(c.between[0])
+			moved(c.between[1])
 		}
 		select {
 		case <-c.silenced:
