@@ -45,7 +45,14 @@ type boltState struct {
 	root, freeList, end, number uint64
 }
 
-// checkPages makes sure that bbolt can open a file.
+// CheckPages makes sure that bbolt can open a file, which is a journal of a File store or the database of
+// an etcd; else the error is [ErrDamaged].
+func CheckPages(name string) error {
+	var none plant.Faults
+	return checkPages(name, none)
+}
+
+// checkPages is CheckPages with faults planted in it.
 func checkPages(name string, planted plant.Faults) error {
 	f, err := os.Open(name)
 	if err != nil {

@@ -53,3 +53,6 @@ func ReplaceUntil(ctx context.Context, dir, address, step string) error {
 
 // ErrInterrupted is what it returns.
 var ErrInterrupted = errors.New("interrupted")
+
+// CommitAll is what happens to the log of a member before its folder is read.
+func CommitAll(dir string) error { return commitAll(dir) }

@@ -214,6 +214,12 @@ func (m *Member) Open(ctx context.Context, cfg etcd.Config) (store.Store, error)
 	return apart{st, m}, nil
 }
 
+// Read opens the journal of the cluster without campaigning for it, by way of this member.
+func (m *Member) Read(ctx context.Context, cfg etcd.Config) (*store.History, error) {
+	cfg.Endpoints, cfg.TLS, cfg.Client = nil, nil, m.client
+	return etcd.Read(ctx, cfg)
+}
+
 // wait notes the end of the member.
 func (m *Member) wait() {
 	select {

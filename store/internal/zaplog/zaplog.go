@@ -25,8 +25,14 @@ func (c core) Enabled(l zapcore.Level) bool {
 	return l >= zapcore.WarnLevel && c.log.Enabled(context.Background(), level(l))
 }
 
+// LevelFatal is the level of what ends the process.
+const LevelFatal = slog.LevelError + 4
+
 func level(l zapcore.Level) slog.Level {
-	if l >= zapcore.ErrorLevel {
+	switch {
+	case l > zapcore.ErrorLevel:
+		return LevelFatal
+	case l == zapcore.ErrorLevel:
 		return slog.LevelError
 	}
 	return slog.LevelWarn
