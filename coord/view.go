@@ -6,6 +6,7 @@ import "github.com/serry-dev/serry"
 type View struct {
 	Epoch   int
 	Service serry.Incarnation
+	Earlier serry.Incarnation // of the service in the epoch before, 0 in the first
 	Version int64
 	Now     Time
 	Stopped bool
@@ -47,7 +48,7 @@ func (m *Machine) StoreBytes() int64 { return m.ep.keys.bytes }
 // View draws a picture of the machine.
 func (m *Machine) View() View {
 	v := View{
-		Epoch: m.number, Service: m.ep.service, Version: m.version, Now: m.now,
+		Epoch: m.number, Service: m.ep.service, Earlier: m.earlier, Version: m.version, Now: m.now,
 		Stopped: m.stopped, Failure: m.ep.failure,
 		Keys: m.ep.keys.tree.Len(), StoreBytes: m.ep.keys.bytes,
 		Waiters: len(m.waiting), Watchers: m.ep.watchers.live(),

@@ -1,0 +1,107 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/serry-dev/serry/coord"
+	"github.com/serry-dev/serry/store"
+)
+
+// ErrHistory says that a journal cannot go on with a history because it has another.
+var ErrHistory = errors.New("the store has a history already")
+
+// Import makes an empty journal go on where a recorded history ends: with its service incarnation, its
+// epoch, its tasks and its keys, so that the job finds the service that it knows. The journal gets one
+// snapshot and nothing else, because a crash must not leave a part of a history that looks like a whole
+// one. A journal that goes on with the history already is left as it is, and Import returns false.
+// Republished is as in [Replay].
+func Import(ctx context.Context, to store.Reign, from store.Journal, republished func(key string, stored, offered []byte) bool) (bool, error) {
+	done, err := Imported(ctx, to, from, republished)
+	if done || err != nil {
+		return false, err
+	}
+	r, err := recall(ctx, from, republished)
+	if err != nil {
+		return false, err
+	}
+	var keep []coord.Ref
+	put := make(map[coord.Ref]bool)
+	var failed error
+	snapshot := r.machine.AppendSnapshot(header{r.settings, r.notes.last}.append(nil), func(value []byte) coord.Ref {
+		ref := r.refs.of(value)
+		if put[ref] || failed != nil {
+			return ref
+		}
+		put[ref] = true
+		keep = append(keep, ref)
+		failed = to.Put(ctx, ref, value)
+		return ref
+	})
+	if failed == nil {
+		failed = to.Save(ctx, to.Mark(), snapshot, keep)
+	}
+	return failed == nil, failed
+}
+
+// Imported says whether a journal goes on with a history: because that was imported, or because it is the
+// same one. It does not if it is empty. A journal with another history, or with an earlier state of this
+// one, is an error.
+func Imported(ctx context.Context, j, history store.Journal, republished func(key string, stored, offered []byte) bool) (bool, error) {
+	if empty, err := isEmpty(ctx, j); empty || err != nil {
+		return false, err
+	}
+	now, err := recall(ctx, j, republished)
+	if err != nil {
+		return false, err
+	}
+	then, err := recall(ctx, history, republished)
+	if err != nil {
+		return false, err
+	}
+	a, b := now.machine.View(), then.machine.View()
+	if (a.Service == b.Service || a.Earlier == b.Service) && a.Now >= b.Now {
+		return true, nil
+	}
+	return false, fmt.Errorf("%w: service %d, epoch %d, after %v; that to be restored is of service %d, epoch %d, after %v",
+		ErrHistory, a.Service, a.Epoch, rounded(a.Now), b.Service, b.Epoch, rounded(b.Now))
+}
+
+func rounded(t coord.Time) time.Duration { return time.Duration(t).Round(time.Millisecond) }
+
+// isEmpty says whether nothing was ever written to a journal.
+func isEmpty(ctx context.Context, j store.Journal) (bool, error) {
+	snapshot, batches, err := j.Load(ctx)
+	if err != nil || snapshot != nil {
+		return false, err
+	}
+	for _, err := range batches {
+		return false, err
+	}
+	return true, nil
+}
+
+// A recollection is where a recorded history ends.
+type recollection struct {
+	machine  *coord.Machine
+	settings settings
+	refs     refs
+	notes    history
+}
+
+// recall runs a recorded history to its end, with the settings that it was made with.
+func recall(ctx context.Context, j store.Journal, republished func(key string, stored, offered []byte) bool) (*recollection, error) {
+	r := &recollection{refs: make(refs)}
+	err := replay(ctx, j, coord.Config{Service: 1, Republished: republished}, r.refs, func(m *coord.Machine, b Beginning) {
+		r.machine, r.settings, r.notes.last = m, b.header.settings, b.header.Notes
+	}, func(s Step) {
+		for _, e := range s.Effects {
+			if n, ok := e.(coord.Note); ok {
+				r.notes.add(s.At, n)
+			}
+		}
+	})
+	return r, err
+}
