@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -58,6 +59,43 @@ func TestThreePeers(t *testing.T) {
 	}
 }
 
+// Two of three servers and their folders are lost for good. What the third one has is exported without
+// the others, three new servers begin from it, and the job goes on: no member is lost, no count is wrong.
+func TestMajorityLostForGood(t *testing.T) {
+	if testing.Short() {
+		t.Skip("it takes seconds of real time")
+	}
+	lab.Clause(t, "C-LOG-3", "C-TERM-3", "C-REQ-2")
+	p := startPeers(t)
+	j := joinThrough(t, p)
+	j.work(t)
+	survivor := filepath.Join(p.dir, string(rune('a'+slices.Index(p.addresses, j.leader()))))
+	command := func(args ...string) (string, error) {
+		out, err := exec.Command("serry", args...).CombinedOutput()
+		return string(out), err
+	}
+	if out, err := command("replay", survivor); err == nil || !strings.Contains(out, "in use by a server; end it first") {
+		t.Errorf("replay of the folder of a server that runs: %v, %s", err, out)
+	}
+	for _, cmd := range p.running {
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait()
+	}
+	kept := filepath.Join(p.dir, "kept")
+	if out, err := command("replay", "--export", kept, survivor); err != nil {
+		t.Fatalf("replay --export of the survivor: %v, %s", err, out)
+	}
+	if out, err := command("replay", survivor); err != nil || !strings.Contains(out, "2 connected") {
+		t.Errorf("replay of the survivor: %v, %s", err, out)
+	}
+	p.dir, p.more = t.TempDir(), []string{"--restore", kept} // other disks
+	p.launchAll(t)
+	j.work(t)
+	p.start(t, p.killLeader(t, j.leader())) // with --restore, which changes nothing now
+	j.work(t)
+	j.whole(t)
+}
+
 // joinAll joins a job of n tasks.
 func joinAll(t *testing.T, address string, n int) []*client.Member {
 	t.Helper()
@@ -85,6 +123,7 @@ type peers struct {
 	addresses []string
 	running   map[string]*exec.Cmd // by address
 	builds    map[string]string    // binary of an address that does not run this build
+	more      []string             // flags
 }
 
 func startPeers(t *testing.T) *peers {
@@ -138,8 +177,9 @@ func (p *peers) launch(t *testing.T, address string) *exec.Cmd {
 		t.Error(err)
 		return nil
 	}
-	cmd := exec.Command(path, "serve", "--tasks", "2", "--listen", address,
-		"--peers", p.list, "--name", name, "--data-dir", filepath.Join(p.dir, name))
+	args := append([]string{"serve", "--tasks", "2", "--listen", address,
+		"--peers", p.list, "--name", name, "--data-dir", filepath.Join(p.dir, name)}, p.more...)
+	cmd := exec.Command(path, args...)
 	log, err := os.OpenFile(filepath.Join(p.dir, name+".log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 	if err != nil {
 		t.Error(err)

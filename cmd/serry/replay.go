@@ -17,7 +17,6 @@ import (
 	"github.com/serry-dev/serry/coord"
 	"github.com/serry-dev/serry/server"
 	"github.com/serry-dev/serry/store"
-	"github.com/serry-dev/serry/store/etcd"
 	"github.com/serry-dev/serry/topo"
 	"github.com/serry-dev/serry/wire"
 )
@@ -28,18 +27,23 @@ func newReplay() *cobra.Command {
 		Use:   "replay JOURNAL",
 		Short: "Tell what happened to a job, from the journal of its service",
 		Long: `Tell what happened to a job, from the journal of its service: the folder of
---store file:DIR while no server has it, a copy of the database in it,
-etcd:ENDPOINT,... while servers run or not, or an exported history. The history
-is run through the service again, event by event, so what is told is what the
-service did and answered then.
+--store file:DIR while no server has it, a copy of the database in it, the
+--data-dir of a server with --peers that does not run, even if all others are
+lost, etcd:ENDPOINT,... while servers run or not, or an exported history. The
+history is run through the service again, event by event, so what is told is
+what the service did and answered then.
 
 A journal begins where the service last replaced its past by a snapshot.
---export keeps it: one file, to be looked at elsewhere.`,
+--export keeps it: one file, to be looked at elsewhere, or to go on with (serry
+serve --restore).`,
 		Example: `  serry replay /var/lib/serry
   serry replay --export incident.journal etcd:host1:2379,host2:2379
 
   # servers with --peers: the store of one of them, on its host
-  serry replay etcd:unix:/var/lib/serry/client.sock`,
+  serry replay etcd:unix:/var/lib/serry/client.sock
+
+  # the same when no majority of them is left, after that one has ended
+  serry replay --export last.journal /var/lib/serry`,
 		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := r.printer.open(cmd); err != nil {
@@ -92,7 +96,7 @@ type history struct {
 }
 
 func (r *replay) run(ctx context.Context, name string) error {
-	h, err := r.open(ctx, name)
+	h, err := r.etcd.openHistory(ctx, name)
 	if err != nil {
 		return err
 	}
@@ -120,21 +124,6 @@ func (r *replay) run(ctx context.Context, name string) error {
 	}
 	_, err = fmt.Fprintf(r.out, "%s  the journal ends after %d records: %s\n", stamp(r.last), r.count, strings.Join(parts, ", "))
 	return err
-}
-
-// open opens a journal, without disturbing servers that write to it.
-func (r *replay) open(ctx context.Context, name string) (*store.History, error) {
-	endpoints, shared := strings.CutPrefix(name, etcdPrefix)
-	if !shared {
-		return store.Read(name)
-	}
-	cfg := etcd.Config{Prefix: r.etcd.prefix}
-	if err := r.etcd.reach(&cfg, strings.Split(endpoints, ",")); err != nil {
-		return nil, err
-	}
-	ctx, cancel := context.WithTimeoutCause(ctx, defaultTimeout, fmt.Errorf("no answer within %v", defaultTimeout))
-	defer cancel()
-	return etcd.Read(ctx, cfg)
 }
 
 // keep writes a journal to a file, which is whole or not there.

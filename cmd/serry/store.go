@@ -35,6 +35,7 @@ type storeSettings struct {
 	join      bool
 	quota     size // 0: the default
 	advertise string
+	restore   string
 }
 
 func (s *storeSettings) define(f *pflag.FlagSet) {
@@ -45,6 +46,7 @@ func (s *storeSettings) define(f *pflag.FlagSet) {
 	f.BoolVar(&s.join, "join", false, "take the place of a peer that has lost its folder, see serry peers replace")
 	f.Var(&s.quota, "quota", "`size` to which the store of --peers may grow, or that an etcd has (default 4GiB for --peers, else what etcd says)")
 	f.StringVar(&s.advertise, "advertise", "", "`address` at which other hosts reach this server (default: its name among the peers, or of this host)")
+	f.StringVar(&s.restore, "restore", "", "begin with the history in a `file` of serry replay --export; the store must be empty")
 	f.DurationVar(&s.lease, "lease", 3*time.Second, "how long a leader may be silent before another takes its place")
 	s.defineEtcd(f)
 }
@@ -84,6 +86,8 @@ func (s *storeSettings) check(listen string) error {
 		return fmt.Errorf("--store %q: want a folder after %s", s.store, filePrefix)
 	case isEtcd && endpoints == "":
 		return fmt.Errorf("--store %q: want addresses of etcd after %s", s.store, etcdPrefix)
+	case s.restore != "" && s.store == memoryStore:
+		return errors.New("--restore is for a store that lasts: --store file:DIR, --store etcd:ENDPOINT,... or --peers")
 	case !isFile && !isEtcd && s.store != memoryStore:
 		return fmt.Errorf("--store %q: want %s, %sDIR or %sENDPOINT,...", s.store, memoryStore, filePrefix, etcdPrefix)
 	case isEtcd && strings.HasPrefix(listen, unixPrefix):
@@ -100,6 +104,8 @@ func (s *storeSettings) checkPeers(listen string) error {
 		return hinted{err, hint}
 	case s.store != memoryStore:
 		return errors.New("--peers and --store exclude each other")
+	case s.join && s.restore != "":
+		return errors.New("--join and --restore exclude each other: who joins gets the history from the others")
 	case peers[s.name] == "":
 		return hinted{fmt.Errorf("--name %q is none of the peers", s.name), hint}
 	case s.dataDir == "":
@@ -146,7 +152,7 @@ func (s *settings) open(ctx context.Context, l net.Listener, cfg server.Config) 
 	case isEtcd:
 		return s.openEtcd(ctx, l, cfg, strings.Split(endpoints, ","))
 	case isFile:
-		return openFile(ctx, dir, cfg)
+		return s.openFile(ctx, dir, cfg)
 	}
 	srv, err := server.New(cfg)
 	if err != nil {
@@ -170,12 +176,12 @@ func attend(srv *server.Server, log *slog.Logger) {
 }
 
 // openFile starts a server that goes on with what a folder holds.
-func openFile(ctx context.Context, dir string, cfg server.Config) (service, func() error, error) {
+func (s *settings) openFile(ctx context.Context, dir string, cfg server.Config) (service, func() error, error) {
 	st, err := store.File(dir)
 	if err != nil {
 		return nil, nil, err
 	}
-	srv, err := leadAlone(ctx, st, cfg)
+	srv, err := s.leadAlone(ctx, st, cfg)
 	if err != nil {
 		return nil, nil, errors.Join(err, st.Close())
 	}
@@ -184,9 +190,12 @@ func openFile(ctx context.Context, dir string, cfg server.Config) (service, func
 }
 
 // leadAlone starts the only server of a store.
-func leadAlone(ctx context.Context, st store.Store, cfg server.Config) (*server.Server, error) {
+func (s *settings) leadAlone(ctx context.Context, st store.Store, cfg server.Config) (*server.Server, error) {
 	reign, err := st.Campaign(ctx, store.Candidate{})
 	if err != nil {
+		return nil, err
+	}
+	if err := s.restoreTo(ctx, reign, cfg.Log); err != nil {
 		return nil, err
 	}
 	cfg.Journal = reign
@@ -207,7 +216,8 @@ func (s *settings) openEtcd(ctx context.Context, l net.Listener, cfg server.Conf
 	if _, err := st.Leader(ctx); err != nil && !errors.Is(err, store.ErrNoLeader) {
 		return nil, nil, errors.Join(err, st.Close())
 	}
-	n, err := s.node(l, cfg, st, "")
+	read := func(ctx context.Context) (*store.History, error) { return etcd.Read(ctx, ec) }
+	n, err := s.node(ctx, l, cfg, st, "", read)
 	if err != nil {
 		return nil, nil, errors.Join(err, st.Close())
 	}
@@ -283,7 +293,8 @@ func (s *settings) openPeer(ctx context.Context, l net.Listener, cfg server.Conf
 	}
 	closeAll := func() error { return errors.Join(st.Close(), m.Close()) }
 	host, _, _ := net.SplitHostPort(peers[s.name]) // which splitPeers has checked
-	n, err := s.node(l, cfg, st, host)
+	read := func(ctx context.Context) (*store.History, error) { return m.Read(ctx, s.etcd(cfg.Log)) }
+	n, err := s.node(ctx, l, cfg, st, host, read)
 	if err != nil {
 		return nil, nil, errors.Join(err, closeAll())
 	}
@@ -298,10 +309,14 @@ func (s *settings) openPeer(ctx context.Context, l net.Listener, cfg server.Conf
 	return n, closeAll, nil
 }
 
-// node starts a node that others reach at a host.
-func (s *settings) node(l net.Listener, cfg server.Config, st store.Store, host string) (*node.Node, error) {
+// node starts a node that others reach at a host. read opens the journal of its store without leading.
+func (s *settings) node(ctx context.Context, l net.Listener, cfg server.Config, st store.Store, host string,
+	read func(context.Context) (*store.History, error)) (*node.Node, error) {
 	address, err := s.reachable(l, host)
 	if err != nil {
+		return nil, err
+	}
+	if err := s.restoreShared(ctx, st, store.Candidate{Address: address}, cfg.Log, read); err != nil {
 		return nil, err
 	}
 	nc := node.Config{Store: st, Server: cfg, Address: address, Dial: s.sockets.dial()}
