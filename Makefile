@@ -9,7 +9,7 @@ STORIES ?= 1000000
 DURATION ?= 1m
 
 .DEFAULT_GOAL := help
-.PHONY: help build test demo bench bench-coord bench-mesh bench-client bench-restart bench-cli bench-detect bench-durable bench-cost soak-failover fleets launchers preempt stress fuzz gen clean
+.PHONY: help build test demo bench bench-coord bench-mesh bench-client bench-restart bench-cli bench-detect bench-durable bench-cost bench-checksum soak-failover fleets launchers preempt stress fuzz gen clean
 
 help: ## show this list
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -53,6 +53,9 @@ bench-durable: build ## what it costs to outlive a crash: memory, file, etcd and
 
 bench-cost: ## what events cost in jobs of 100 to 10,000 tasks: no more than what they touch
 	$(GO) run ./bench/cost
+
+bench-checksum: ## what the checksums of streams cost, with them and without in turn
+	$(GO) run ./bench/checksum
 
 soak-failover: build ## ten minutes of clients while leaders are killed and a disk stands still
 	$(GO) run ./bench/soak -serry $(BIN)
