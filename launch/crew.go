@@ -83,7 +83,17 @@ func newCrew(cfg Config, run string, k kernel, f *feed, events chan<- any) (*cre
 		c.env.devices = c.env.accelerators("/")
 	}
 	go c.work()
+	c.watch.Go(c.guarded)
 	return c, nil
+}
+
+// guarded says so when the guard is lost.
+func (c *crew) guarded() {
+	select {
+	case <-c.kernel.unguarded():
+		c.warn("the guard of this job was killed: should this launcher be killed, too, processes that have left their group may live on")
+	case <-c.worked:
+	}
 }
 
 // start has the task of a seat run. One that cannot be started has died.

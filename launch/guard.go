@@ -20,6 +20,7 @@ type guard struct {
 	in   io.WriteCloser
 	said *queue[string] // what the guard has not been told yet
 	done chan struct{}  // closed when it has been told everything
+	gone chan struct{}  // closed when its process has ended; nil: there is none
 }
 
 // guardBacklog is how many words a guard may leave unread. One that is stopped reads none; no task waits
@@ -32,7 +33,7 @@ func startGuard(command []string, run string) (*guard, error) {
 	if len(command) == 0 {
 		return &guard{}, nil
 	}
-	g := &guard{said: newQueue[string](guardBacklog), done: make(chan struct{}), cmd: &exec.Cmd{
+	g := &guard{said: newQueue[string](guardBacklog), done: make(chan struct{}), gone: make(chan struct{}), cmd: &exec.Cmd{
 		Path: command[0], Args: append([]string{GuardName}, command[1:]...), Dir: "/",
 		Env:         merge(os.Environ(), map[string]string{guardRun: run}, []string{EnvRun}), // it is none of those it kills
 		SysProcAttr: &syscall.SysProcAttr{Setsid: true},
@@ -45,6 +46,10 @@ func startGuard(command []string, run string) (*guard, error) {
 		return nil, fmt.Errorf("guard: %w", err)
 	}
 	go g.speak()
+	go func() {
+		defer close(g.gone)
+		_ = g.cmd.Wait() // however it ended
+	}()
 	return g, nil
 }
 
@@ -93,7 +98,7 @@ func (g *guard) dismiss() {
 	defer timer.Stop()
 	<-g.done
 	g.in.Close()
-	_ = g.cmd.Wait()
+	<-g.gone
 }
 
 // GuardName is what a guard is called in lists of processes. It is not the name of the launcher, so

@@ -33,6 +33,10 @@ type kernel interface {
 	// memoryKills counts the processes that the kernel has killed because memory ran out.
 	memoryKills() int64
 
+	// unguarded is closed when no guard would clean up any more, should we be killed; nil: there never
+	// was one.
+	unguarded() <-chan struct{}
+
 	// close ends what there is beside tasks. No child may be left.
 	close()
 }
@@ -134,6 +138,8 @@ func (m *local) close() {
 	<-m.closed
 	m.guard.dismiss()
 }
+
+func (m *local) unguarded() <-chan struct{} { return m.guard.gone }
 
 func (m *local) memoryKills() int64 {
 	n, _ := m.memory.kills()

@@ -177,6 +177,19 @@ func TestLauncherKilled(t *testing.T) {
 	}
 }
 
+// A guard that is killed is missed, and the job goes on.
+func TestGuardKilled(t *testing.T) {
+	s := newStage(t)
+	j := s.start(s.config(1))
+	task := s.next(0, 1, 1)
+	syscall.Kill(j.here.kernel.(*local).guard.pid(), syscall.SIGKILL)
+	s.shown("the guard of this job was killed")
+	task.begin("exit 0")
+	if r := j.Wait(); !r.Well() {
+		t.Errorf("Wait() = %+v; want success", r)
+	}
+}
+
 // A guard ends when its launcher says that all is done, and kills nothing.
 func TestHearOut(t *testing.T) {
 	for _, c := range []struct {

@@ -204,7 +204,10 @@ func (h *skyHost) orphans() bool {
 }
 
 func (h *skyHost) memoryKills() int64 { return 0 }
-func (h *skyHost) close()             {}
+
+func (h *skyHost) unguarded() <-chan struct{} { return nil }
+
+func (h *skyHost) close() {}
 
 // leave adds an orphan of a process.
 func (p *actorProcess) leave(deaf bool, takes time.Duration) {
