@@ -191,16 +191,21 @@ const (
 	orbaxPairs   = 7
 )
 
-// tree reads a type, and appends the values of its leaves.
+// tree reads a type, and appends the values of its leaves. The kinds are alternatives, so a message with
+// two of them is damaged: its children would be partly those of a tuple and partly those of a dict.
 func (o *orbaxFunction) tree(data []byte, values *[]Value, depth int) (*Tree, error) {
 	if depth > maxDepth {
 		return nil, formErrorf("a type is nested more than %d deep", maxDepth)
 	}
 	out := &Tree{Kind: "none"}
+	kinds := 0
 	err := eachField(data, func(f protoField) error {
 		body, err := f.bytes()
 		if err != nil {
 			return err
+		}
+		if kinds++; kinds > 1 {
+			return formErrorf("a type of two kinds")
 		}
 		switch f.number {
 		case orbaxLeaf:

@@ -148,6 +148,9 @@ func TestReadOrbaxRefuses(t *testing.T) {
 		"nothing": nil, "cut short": good[:len(good)-3], "not a message": []byte("{\"format\": 1}"),
 		"dtype": message(nil).put(1, entry("f", message(nil).put(1, message(nil).put(1, message(nil).put(1,
 			message(nil).put(1, message(nil).put(1, message(nil).num(2, 99)))))))),
+		// A tuple with one child that is also a dict: the child has no key.
+		"two kinds": message(nil).put(1, entry("f", message(nil).put(1, message(nil).put(1, message(nil).put(1,
+			message(tuple(tensor(nil, 4))).put(orbaxDict, nil)))))),
 	} {
 		if _, err := ReadOrbax("m.pb", data); err == nil || !strings.HasPrefix(err.Error(), "m.pb: ") {
 			t.Errorf("%s: ReadOrbax() = %v; want an error that names the file", name, err)
