@@ -63,7 +63,7 @@ func Bind(m *Manifest, supplied []Supplied, o Options) (*Bound, error) {
 	if err != nil {
 		return nil, err
 	}
-	b := &binder{manifest: m, options: o, out: &Bound{Manifest: m}}
+	b := &binder{manifest: m, options: o, out: &Bound{Manifest: m}, shardings: m.shardings()}
 	for _, step := range []func() error{
 		func() error { return b.assign(meshes, supplied) },
 		b.devices,
@@ -82,8 +82,11 @@ type binder struct {
 	manifest *Manifest
 	options  Options
 	out      *Bound
-	base     *mesh.Mesh // the devices: those of the first mesh
-	solved   map[string]int
+
+	shardings map[string]*Sharding  // of the manifest, by id
+	meshes    map[string]*BoundMesh // of out, by id
+	base      *mesh.Mesh            // the devices: those of the first mesh
+	solved    map[string]int
 }
 
 // assign finds the device assignment: the flat list of the first mesh that is used. The others must be
@@ -119,6 +122,7 @@ func (b *binder) assign(meshes []matched, supplied []Supplied) error {
 		}
 		b.out.Meshes = append(b.out.Meshes, bound)
 	}
+	b.meshes = indexed(b.out.Meshes, func(m *BoundMesh) string { return m.ID })
 	return nil
 }
 
@@ -242,7 +246,7 @@ func (b *binder) side(values []Value) ([]BoundValue, error) {
 
 // shard makes the sharding of v on the devices.
 func (b *binder) shard(v Value) (*mesh.Sharding, error) {
-	s := b.manifest.sharding(v.Sharding)
+	s := b.shardings[v.Sharding]
 	if s == nil {
 		if b.manifest.NumDevices == 1 && v.DType != Token {
 			return b.base.Shard(mesh.Spec{}) // C-EXP-12: the same on every device
@@ -250,7 +254,7 @@ func (b *binder) shard(v Value) (*mesh.Sharding, error) {
 		return nil, nil
 	}
 	over, spec := b.base, s.spec()
-	switch at := find(b.out.Meshes, func(m *BoundMesh) bool { return m.ID == s.Mesh }); {
+	switch at := b.meshes[s.Mesh]; {
 	case at != nil:
 		over = at.Mesh
 	case s.Tile != "":

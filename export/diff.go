@@ -98,25 +98,36 @@ func (m *Manifest) facts(prefix string) facts {
 }
 
 func (m *Manifest) sideFacts(f facts, kind string, values []Value) facts {
-	for _, v := range values {
+	shardings := m.ShardingTexts(values)
+	for i, v := range values {
 		f.add(kind+v.Name+" type", "%s%s", v.DType, shapeText(v.Shape))
-		f.add(kind+v.Name+" sharding", "%s", m.ShardingText(v))
+		f.add(kind+v.Name+" sharding", "%s", shardings[i])
 		f.add(kind+v.Name+" memory", "%s", v.Memory)
 	}
 	return f
 }
 
-// ShardingText writes the sharding of a value for people, "" where it is left to the compiler.
-func (m *Manifest) ShardingText(v Value) string {
-	s := m.sharding(v.Sharding)
-	if s == nil {
-		return ""
+// ShardingTexts writes the sharding of each value for people, "" where it is left to the compiler.
+func (m *Manifest) ShardingTexts(values []Value) []string {
+	meshes := indexed(m.Meshes, func(e *Mesh) string { return e.ID })
+	texts := make(map[string]string, len(m.Shardings))
+	for _, s := range m.Shardings {
+		texts[s.ID] = s.text(meshes)
 	}
+	out := make([]string, len(values))
+	for i, v := range values {
+		out[i] = texts[v.Sharding]
+	}
+	return out
+}
+
+// text writes the sharding for people. It names the mesh only if the manifest has several.
+func (s *Sharding) text(meshes map[string]*Mesh) string {
 	text := s.Tile
 	if text == "" {
 		text = s.spec().String()
 	}
-	if e := m.mesh(s.Mesh); e != nil && len(m.Meshes) > 1 {
+	if e := meshes[s.Mesh]; e != nil && len(meshes) > 1 {
 		text += " over " + e.String()
 	}
 	if s.Memory != "" {

@@ -241,6 +241,9 @@ func list[T any](t table, field int, read func(table) (T, error)) ([]T, error) {
 	if err != nil {
 		return nil, err
 	}
+	if v.len > maxList {
+		return nil, formErrorf("a list of %d tables, at most %d are read", v.len, maxList)
+	}
 	var out []T // nil if the list is empty
 	for i := range v.len {
 		element, err := v.table(i)

@@ -33,10 +33,7 @@ func TestReadJAX(t *testing.T) {
 		if diff := cmp.Diff(want, m.Inputs, cmpopts.IgnoreFields(Value{}, "Sharding")); diff != "" {
 			t.Errorf("%s: inputs differ (-want +got):\n%s", version, diff)
 		}
-		var shardings []string
-		for _, v := range slices.Concat(m.Inputs, m.Outputs) {
-			shardings = append(shardings, m.ShardingText(v))
-		}
+		shardings := m.ShardingTexts(slices.Concat(m.Inputs, m.Outputs))
 		if want := []string{"P('model',) in device", "P(None, 'model') in device", "P('data', None) in device", "P('data', 'model') in device"}; !slices.Equal(shardings, want) {
 			t.Errorf("%s: shardings %q; want %q", version, shardings, want)
 		}
@@ -162,6 +159,54 @@ func TestReadJAXIsBounded(t *testing.T) {
 	_, err := ReadJAX("bomb", w.b.FinishedBytes())
 	if !errors.Is(err, ErrFormat) || !strings.Contains(err.Error(), "overlap") {
 		t.Errorf("ReadJAX(a tree that shares its branches) = %v; want ErrFormat", err)
+	}
+}
+
+// A long key stands in the name of every leaf below it: a file of 200 kilobytes would have 300 megabytes
+// of names.
+func TestReadJAXBoundsNames(t *testing.T) {
+	clause(t, "P-EXP-3")
+	const n = 5000
+	below := &Tree{Kind: "tuple", Children: slices.Repeat([]*Tree{{Kind: "leaf"}}, n)}
+	w := &jaxWriter{b: flatbuffers.NewBuilder(0)}
+	in := w.tree(&Tree{Kind: "dict", Keys: []string{strings.Repeat("k", maxName-10)}, Children: []*Tree{below}})
+	_, err := ReadJAX("bomb", w.program(in, nil, n))
+	if !errors.Is(err, ErrFormat) || !strings.Contains(err.Error(), "names") {
+		t.Errorf("ReadJAX(one long key over %d leaves) = %v; want an error about its names", n, err)
+	}
+}
+
+// Values share the shapes of a table: a file of 300 kilobytes would have a gigabyte of expressions.
+func TestReadJAXBoundsShapes(t *testing.T) {
+	clause(t, "C-EXP-14")
+	const n = 5000
+	long := slices.Repeat([]Size{Size(strings.Repeat("1+", maxExpression/2-1) + "1")}, maxRank)
+	w := &jaxWriter{b: flatbuffers.NewBuilder(0)}
+	in := w.tree(&Tree{Kind: "tuple", Children: slices.Repeat([]*Tree{{Kind: "leaf"}}, n)})
+	_, err := ReadJAX("bomb", w.program(in, long, n))
+	if !errors.Is(err, ErrFormat) || !strings.Contains(err.Error(), "shapes") {
+		t.Errorf("ReadJAX(%d values of one long shape) = %v; want an error about the shapes", n, err)
+	}
+}
+
+// program writes a file with n arguments of one shape.
+func (w *jaxWriter) program(in offset, shape []Size, n int) []byte {
+	w.b.Finish(w.table(jaxFields, w.u16(0, newestJAX), w.ref(2, in), w.ref(4, w.tree(&Tree{Kind: "none"})),
+		w.ref(13, w.b.CreateByteVector([]byte("program"))), w.u32(18, 1),
+		w.ref(19, each(w, []Value{{DType: "f32", Shape: shape}}, w.value)), w.ref(22, w.numbers(make([]int, n), 4))))
+	return w.b.FinishedBytes()
+}
+
+// Python allows a keyword that reads like a position: f(x, **{"0": y}).
+func TestArgumentNamesAreUnique(t *testing.T) {
+	clause(t, "P-EXP-3")
+	leaf := &Tree{Kind: "leaf"}
+	got, err := argumentNames(&Tree{Kind: "tuple", Children: []*Tree{
+		{Kind: "tuple", Children: []*Tree{leaf, leaf}},
+		{Kind: "dict", Keys: []string{"0", "a/b", "~k0"}, Children: []*Tree{leaf, leaf, leaf}},
+	}})
+	if want := []string{"0", "1", "~k0", "a~1b", "~0k0"}; err != nil || !slices.Equal(got, want) {
+		t.Errorf("argumentNames() = %q, %v; want %q", got, err, want)
 	}
 }
 

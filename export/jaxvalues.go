@@ -54,6 +54,9 @@ func (r *jaxReader) placed(field int) ([]Value, error) {
 	if err != nil {
 		return nil, err
 	}
+	if len(places) > maxList {
+		return nil, formErrorf("%d arguments or results, at most %d are read", len(places), maxList)
+	}
 	out := make([]Value, len(places))
 	for i, n := range places {
 		if n >= len(r.avals) {
@@ -151,7 +154,7 @@ func readValue(t table) (Value, error) {
 }
 
 // tree reads a tree and gives the values their names from it.
-func (r *jaxReader) tree(field int, kind string, values []Value, names func(*Tree) []string) (*Tree, error) {
+func (r *jaxReader) tree(field int, kind string, values []Value, names func(*Tree) ([]string, error)) (*Tree, error) {
 	t, ok, err := r.t.table(field)
 	if err != nil || !ok {
 		return nil, orMissing(err, "the tree of its "+kind+" is missing")
@@ -163,7 +166,11 @@ func (r *jaxReader) tree(field int, kind string, values []Value, names func(*Tre
 	if err := fitTree(kind, tree, len(values)); err != nil {
 		return nil, err
 	}
-	for i, name := range names(tree) {
+	all, err := names(tree)
+	if err != nil {
+		return nil, err
+	}
+	for i, name := range all {
 		values[i].Name = name
 	}
 	return tree, nil

@@ -55,6 +55,10 @@ func (m *Manifest) representable() error {
 // written before the table.
 type jaxWriter struct {
 	b *flatbuffers.Builder
+
+	// of the function that is being written
+	shardings map[string]*Sharding // by id
+	meshes    map[string]int       // places in the table, by id
 }
 
 type offset = flatbuffers.UOffsetT
@@ -131,6 +135,10 @@ func (w *jaxWriter) exported(m *Manifest) offset {
 	derivative := offset(0)
 	if m.Derivative != nil {
 		derivative = w.exported(m.Derivative)
+	}
+	w.shardings, w.meshes = m.shardings(), map[string]int{}
+	for i, e := range m.Meshes {
+		w.meshes[e.ID] = i
 	}
 	all := slices.Concat(m.Inputs, m.Outputs)
 	in, out := m.trees()
@@ -240,7 +248,7 @@ func sizeTexts(shape []Size) []string {
 
 // sharding writes an entry of the older lists.
 func (w *jaxWriter) sharding(m *Manifest, v Value) offset {
-	s := m.sharding(v.Sharding)
+	s := w.shardings[v.Sharding]
 	if s == nil {
 		return w.table(3)
 	}
@@ -248,7 +256,7 @@ func (w *jaxWriter) sharding(m *Manifest, v Value) offset {
 }
 
 func (w *jaxWriter) named(m *Manifest, s Sharding) offset {
-	at := slices.IndexFunc(m.Meshes, func(e Mesh) bool { return e.ID == s.Mesh })
+	at := w.meshes[s.Mesh]
 	partitions := each(w, s.Spec, func(a Axes) offset { return w.table(1, w.ref(0, w.texts(a))) })
 	spec := w.table(3, w.ref(0, partitions), w.ref(1, w.texts(s.Reduced)), w.ref(2, w.texts(s.Unreduced)))
 	slots := []slot{w.ref(0, w.mesh(m.Meshes[at])), w.ref(1, spec), w.u32(3, at)}

@@ -19,10 +19,15 @@ const Format = 1
 // Bounds on a manifest. They are far above any real program and keep a hostile file from taking the
 // memory of its reader.
 const (
-	maxManifest = 64 << 20 // bytes of JSON
-	maxRank     = 64
-	maxVersions = 64 // derivatives of derivatives
-	maxName     = 1 << 16
+	maxManifest   = 64 << 20 // bytes of JSON
+	maxRank       = 64
+	maxVersions   = 64 // derivatives of derivatives
+	maxName       = 1 << 16
+	maxMemoryKind = 256
+	maxDevices    = 1 << 20  // the largest mesh
+	maxList       = 1 << 17  // inputs, outputs, shardings or meshes; JAX itself stops at 1 << 16 arguments
+	maxNames      = 64 << 20 // bytes of the names of all inputs, or all outputs
+	maxShapes     = 32 << 20 // bytes of the shapes of all inputs, or all outputs
 )
 
 // A Manifest says how one exported function is called and sharded (P-EXP-2).
@@ -240,8 +245,11 @@ func (m *Manifest) check() error {
 	switch {
 	case m.Format != Format:
 		return fmt.Errorf("%w: format %d, want %d", ErrVersion, m.Format, Format)
-	case m.NumDevices < 1:
-		return formErrorf("num_devices is %d, want 1 or more", m.NumDevices)
+	case m.NumDevices < 1 || m.NumDevices > maxDevices:
+		return formErrorf("num_devices is %d, want 1 to %d", m.NumDevices, maxDevices)
+	case max(len(m.Meshes), len(m.Shardings), len(m.Inputs), len(m.Outputs)) > maxList:
+		return formErrorf("%d meshes, %d shardings, %d inputs and %d outputs, at most %d of each are read",
+			len(m.Meshes), len(m.Shardings), len(m.Inputs), len(m.Outputs), maxList)
 	}
 	meshes, err := m.abstractMeshes()
 	if err != nil {
@@ -297,6 +305,9 @@ func (m *Manifest) checkShardings(meshes map[string]*mesh.Mesh) (map[string]bool
 }
 
 func (s *Sharding) check(meshes map[string]*mesh.Mesh) error {
+	if len(s.Memory) > maxMemoryKind {
+		return fmt.Errorf("a memory_kind of %d bytes, at most %d", len(s.Memory), maxMemoryKind)
+	}
 	if s.Tile != "" {
 		if s.Mesh != "" || s.Spec != nil {
 			return errors.New("it has both a tile and a mesh or spec, want one of them")
@@ -314,8 +325,15 @@ func (s *Sharding) check(meshes map[string]*mesh.Mesh) error {
 
 func checkValues(kind string, values []Value, shardings map[string]bool) error {
 	seen := map[string]bool{}
+	shapes := 0 // bytes so far: many values can share one long shape in a small file
 	for i := range values {
 		v := &values[i]
+		for _, size := range v.Shape[:min(len(v.Shape), maxRank)] {
+			shapes += len(size)
+		}
+		if shapes > maxShapes {
+			return formErrorf("the shapes of the %ss have more than %d bytes", kind, maxShapes)
+		}
 		if seen[v.Name] {
 			return formErrorf("%s %d: name %q is used twice", kind, i, v.Name)
 		}
@@ -363,13 +381,15 @@ func (m *Manifest) checkExtras() error {
 			return formErrorf("symbol %q: no size can be from %d to %d and a multiple of %d", name, s.Min, s.Max, s.MultipleOf)
 		}
 	}
+	inputs := indexed(m.Inputs, func(v *Value) string { return v.Name })
 	for name := range m.Parameters {
-		if m.input(name) == nil {
+		if inputs[name] == nil {
 			return formErrorf("parameters: there is no input %q", name)
 		}
 	}
+	meshes := indexed(m.Meshes, func(e *Mesh) string { return e.ID })
 	for _, a := range m.Aliases {
-		entry := m.mesh(a.Mesh)
+		entry := meshes[a.Mesh]
 		if entry == nil {
 			return formErrorf("aliases: there is no mesh %q", a.Mesh)
 		}
@@ -404,8 +424,9 @@ func (m *Manifest) mesh(id string) *Mesh {
 	return find(m.Meshes, func(e *Mesh) bool { return e.ID == id })
 }
 
-func (m *Manifest) sharding(id string) *Sharding {
-	return find(m.Shardings, func(s *Sharding) bool { return s.ID == id })
+// shardings gives the shardings by id.
+func (m *Manifest) shardings() map[string]*Sharding {
+	return indexed(m.Shardings, func(s *Sharding) string { return s.ID })
 }
 
 func (m *Manifest) input(name string) *Value {
@@ -420,6 +441,16 @@ func find[T any](list []T, fits func(*T) bool) *T {
 		}
 	}
 	return nil
+}
+
+// indexed gives the elements of a list by key. Whatever looks up an element for each value uses it, so
+// that a file with many values and many shardings takes linear time.
+func indexed[T any](list []T, key func(*T) string) map[string]*T {
+	out := make(map[string]*T, len(list))
+	for i := range list {
+		out[key(&list[i])] = &list[i]
+	}
+	return out
 }
 
 // axes gives the axes of the mesh.

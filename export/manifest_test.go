@@ -34,6 +34,9 @@ func TestManifestRefusesWhatDoesNotFitTogether(t *testing.T) {
 		want   string
 	}{
 		"no devices":       {func(m *Manifest) { m.NumDevices = 0 }, "num_devices is 0"},
+		"devices":          {func(m *Manifest) { m.NumDevices = 1<<32 - 1 }, "num_devices is 4294967295"},
+		"shardings":        {func(m *Manifest) { m.Shardings = make([]Sharding, maxList+1) }, "131073 shardings"},
+		"memory kind":      {func(m *Manifest) { m.Shardings[0].Memory = strings.Repeat("x", 257) }, "memory_kind of 257 bytes"},
 		"mesh twice":       {func(m *Manifest) { m.Meshes = append(m.Meshes, m.Meshes[0]) }, `mesh id "m0" is empty or used twice`},
 		"axis lists":       {func(m *Manifest) { m.Meshes[0].Sizes = []int{8} }, "2 axis_names, 1 axis_sizes"},
 		"axis type":        {func(m *Manifest) { m.Meshes[0].Types[1] = "Round" }, `axis "model": unknown type "Round"`},

@@ -168,7 +168,11 @@ func (o *orbaxFunction) signature(data []byte) error {
 		if f.number == 2 {
 			names = resultNames
 		}
-		for i, name := range names(tree) {
+		all, err := names(tree)
+		if err != nil {
+			return err
+		}
+		for i, name := range all {
 			values[i].Name = name
 		}
 		if f.number == 1 {

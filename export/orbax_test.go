@@ -114,8 +114,9 @@ func TestReadOrbax(t *testing.T) {
 		"2 f32[d0,4] {devices=[1,4,2]<=[8] last_tile_dim_replicate}",
 	}
 	var got []string
-	for _, v := range m.Inputs {
-		got = append(got, v.Name+" "+v.DType+shapeText(v.Shape)+" "+m.ShardingText(v))
+	for i, text := range m.ShardingTexts(m.Inputs) {
+		v := m.Inputs[i]
+		got = append(got, v.Name+" "+v.DType+shapeText(v.Shape)+" "+text)
 	}
 	if !slices.Equal(got, want) {
 		t.Errorf("inputs\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))

@@ -127,9 +127,13 @@ func keepRows(m *mesh.Mesh, axis string, rows []int) (*mesh.Mesh, error) {
 			axes[i].Size = len(rows)
 		}
 	}
+	kept := map[int]bool{}
+	for _, r := range rows {
+		kept[r] = true
+	}
 	var devices []mesh.Device
 	for at, id := range m.Devices() {
-		if slices.Contains(rows, rowOf(m, axis, at)) {
+		if kept[rowOf(m, axis, at)] {
 			devices = append(devices, mesh.Device{ID: id, Task: owner[id], Slice: mesh.NoSlice, Hardware: &hw})
 		}
 	}

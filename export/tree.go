@@ -81,26 +81,41 @@ func (t *Tree) leaves() int {
 	return n
 }
 
-// names lists the paths of the leaves, in order (P-EXP-3). Parts are keys or positions, with a slash
-// between them.
-func (t *Tree) names() []string {
-	var out []string
-	t.walk(nil, func(path []string) { out = append(out, strings.Join(path, "/")) })
-	return out
+// A namer lists the paths of leaves, in order (P-EXP-3). Parts are keys or positions, with a slash
+// between them. A key stands in the path of every node below it, so the paths of a small file can be
+// huge; bytes counts them.
+type namer struct {
+	names []string
+	bytes int // of the paths of all nodes so far
 }
 
-func (t *Tree) walk(path []string, visit func(path []string)) {
+// add names the leaves of t. prefix is the path of t with a slash at its end, or "".
+func (n *namer) add(prefix string, t *Tree) error {
 	if t.Kind == "leaf" {
-		visit(path)
-		return
+		n.names = append(n.names, strings.TrimSuffix(prefix, "/"))
+		return nil
 	}
 	for i, c := range t.Children {
 		part := strconv.Itoa(i)
 		if t.Kind == "dict" {
 			part = escape(t.Keys[i])
 		}
-		c.walk(append(path, part), visit)
+		if err := n.addChild(prefix, part, c); err != nil {
+			return err
+		}
 	}
+	return nil
+}
+
+// addChild names the leaves of c, which is at part below prefix.
+func (n *namer) addChild(prefix, part string, c *Tree) error {
+	if len(prefix)+len(part) > maxName {
+		return formErrorf("a name of more than %d bytes", maxName)
+	}
+	if n.bytes += len(prefix) + len(part); n.bytes > maxNames {
+		return formErrorf("the names in a tree of values have more than %d bytes", maxNames)
+	}
+	return n.add(prefix+part+"/", c)
 }
 
 // escape keeps keys with slashes apart from paths, as JSON pointers do.
@@ -108,20 +123,41 @@ func escape(key string) string { return strings.NewReplacer("~", "~0", "/", "~1"
 
 // argumentNames names the leaves of an argument tree. JAX's trees of arguments are pairs of a tuple,
 // the positional arguments, and a dict, the keyword arguments; neither level is part of a name.
-func argumentNames(t *Tree) []string {
+func argumentNames(t *Tree) ([]string, error) {
+	var n namer
 	pair := t.Kind == "tuple" && len(t.Children) == 2 && t.Children[0].Kind == "tuple" && t.Children[1].Kind == "dict"
 	if !pair {
-		return t.names()
+		err := n.add("", t)
+		return n.names, err
 	}
-	return append(t.Children[0].names(), t.Children[1].names()...)
+	if err := n.add("", t.Children[0]); err != nil {
+		return nil, err
+	}
+	for i, c := range t.Children[1].Children {
+		if err := n.addChild("", keywordName(t.Children[1].Keys[i]), c); err != nil {
+			return nil, err
+		}
+	}
+	return n.names, nil
+}
+
+// keywordName is the first part of the name of a keyword argument. Python allows f(x, **{"0": y}), whose
+// keyword reads like the first position. Such a keyword gets a prefix that no escaped key has.
+func keywordName(key string) string {
+	if _, err := strconv.ParseUint(key, 10, 64); err == nil {
+		return "~k" + key
+	}
+	return escape(key)
 }
 
 // resultNames names the leaves of a result tree; a single result has the name "out".
-func resultNames(t *Tree) []string {
+func resultNames(t *Tree) ([]string, error) {
 	if t.Kind == "leaf" {
-		return []string{"out"}
+		return []string{"out"}, nil
 	}
-	return t.names()
+	var n namer
+	err := n.add("", t)
+	return n.names, err
 }
 
 // fitTree makes sure that a tree has a leaf for each value.

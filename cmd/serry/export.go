@@ -277,8 +277,9 @@ func inspected(m *export.Manifest) inspectedProgram {
 
 func inspectedValues(m *export.Manifest, values []export.Value) []inspectedValue {
 	out := []inspectedValue{}
-	for _, v := range values {
-		out = append(out, inspectedValue{v.Name, v.DType, orEmpty(v.Shape), m.ShardingText(v), v.Memory})
+	shardings := m.ShardingTexts(values)
+	for i, v := range values {
+		out = append(out, inspectedValue{v.Name, v.DType, orEmpty(v.Shape), shardings[i], v.Memory})
 	}
 	return out
 }
