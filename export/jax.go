@@ -1,6 +1,7 @@
 package export
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"strconv"
@@ -43,8 +44,11 @@ func readJAX(data []byte) (*Manifest, error) {
 	return m, m.Check()
 }
 
-// wrapForm makes errors about the layout errors about the form.
+// wrapForm makes errors about the layout errors about the form. A file of a newer version is not damaged.
 func wrapForm(err error) error {
+	if errors.Is(err, ErrVersion) || errors.Is(err, ErrUnsupported) {
+		return err
+	}
 	return fmt.Errorf("%w: not a file of jax.export, or a damaged one: %w", ErrFormat, err)
 }
 

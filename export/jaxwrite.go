@@ -2,6 +2,7 @@ package export
 
 import (
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 
@@ -32,6 +33,9 @@ func (m *Manifest) representable() error {
 	if m.Program.Bytes == nil {
 		return fmt.Errorf("%w: the manifest does not hold the bytes of the program", ErrUnsupported)
 	}
+	if err := m.Program.representable(); err != nil {
+		return err
+	}
 	for _, s := range m.Shardings {
 		free := slices.ContainsFunc(s.Spec, func(a Axes) bool { return slices.Contains(a, mesh.Unconstrained) })
 		switch {
@@ -46,6 +50,22 @@ func (m *Manifest) representable() error {
 	for _, v := range slices.Concat(m.Inputs, m.Outputs) {
 		if v.DType == Token {
 			return fmt.Errorf("%w: %q is a token", ErrUnsupported, v.Name)
+		}
+	}
+	return nil
+}
+
+// representable refuses numbers that do not fit 16 bits, and checks that the form has no number for.
+// Without it the file would name another check as switched off, or another argument as kept.
+func (p *Program) representable() error {
+	for _, n := range append(slices.Clone(p.KeptArgs), p.Convention) {
+		if n < 0 || n > math.MaxUint16 {
+			return fmt.Errorf("%w: calling convention %d, or a kept argument, does not fit 16 bits", ErrUnsupported, p.Convention)
+		}
+	}
+	for _, check := range p.Disabled {
+		if kind, _, _ := strings.Cut(check, ":"); !slices.Contains(disabledKinds, kind) {
+			return fmt.Errorf("%w: unknown disabled check %q", ErrUnsupported, check)
 		}
 	}
 	return nil
@@ -284,7 +304,7 @@ func (w *jaxWriter) effect(name string) offset { return w.table(1, w.ref(0, w.te
 
 func (w *jaxWriter) disabled(name string) offset {
 	kind, target, _ := strings.Cut(name, ":")
-	slots := []slot{w.u8(0, max(0, slices.Index(disabledKinds, kind)))}
+	slots := []slot{w.u8(0, slices.Index(disabledKinds, kind))}
 	if target != "" {
 		slots = append(slots, w.ref(1, w.text(target)))
 	}

@@ -78,6 +78,7 @@ func TestDecodeRefusesOtherForms(t *testing.T) {
 		"next format":   {strings.Replace(string(good), `"format": 1`, `"format": 2`, 1), ErrVersion},
 		"unknown field": {strings.Replace(string(good), `"producer"`, `"maker"`, 1), ErrFormat},
 		"cut short":     {string(good[:len(good)/2]), ErrFormat},
+		"size of null":  {strings.Replace(string(good), `"shape": [`, `"shape": [null, `, 1), ErrFormat},
 		"two values":    {string(good) + "{}", ErrFormat},
 	} {
 		if _, err := Decode("m.json", []byte(c.text)); !errors.Is(err, c.want) || !strings.HasPrefix(err.Error(), "m.json: ") {
@@ -87,10 +88,12 @@ func TestDecodeRefusesOtherForms(t *testing.T) {
 }
 
 func TestSizes(t *testing.T) {
-	symbols := map[string]int{"a": 7, "b": 4}
+	symbols := map[string]int{"a": 7, "b": 4, "é": 5, "größe_2": 2}
 	for text, want := range map[Size]int{
 		"0": 0, "12": 12, "b": 4, "2*b": 8, "a - b": 3, "a*b + 1": 29, "b^3": 64, "floordiv(a, b)": 1, "mod(a, b)": 3,
 		"max(a, b)": 7, "min(a, 2*b)": 7, "(a + 1)*(b - 1)": 24, "-1 + b": 3, "floordiv(a - 15, 4) + 2": 0,
+		"- floordiv(- 2*b, 3)": 3, "- 2*mod(- b + a, 7) + 20": 14, "floordiv(a*b, a + 1)^2 + max(a - 8, 0)": 9, // as jax prints them
+		"é": 5, "größe_2*b": 8,
 	} {
 		if got, err := text.eval(symbols); got != want || err != nil {
 			t.Errorf("Size(%q).eval() = %d, %v; want %d", text, got, err, want)

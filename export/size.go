@@ -7,6 +7,8 @@ import (
 	"math/bits"
 	"strconv"
 	"strings"
+	"unicode"
+	"unicode/utf8"
 )
 
 // A Size is the extent of one dimension: a number, or an expression over symbols such as "b" or
@@ -33,12 +35,13 @@ func (s Size) MarshalJSON() ([]byte, error) {
 // UnmarshalJSON reads a number or an expression.
 func (s *Size) UnmarshalJSON(data []byte) error {
 	var n int
-	if json.Unmarshal(data, &n) == nil {
+	null := string(data) == "null" // which json would read as 0
+	if !null && json.Unmarshal(data, &n) == nil {
 		*s = SizeOf(n)
 		return nil
 	}
 	var text string
-	if err := json.Unmarshal(data, &text); err != nil {
+	if err := json.Unmarshal(data, &text); err != nil || null {
 		return errors.New("shape: want a number or an expression for each dimension")
 	}
 	*s = Size(text)
@@ -228,16 +231,17 @@ func (p *sizeParser) number() (int, error) {
 	return n, nil
 }
 
+// word reads the name of a symbol or function: an identifier of Python, whose letters need not be ASCII.
 func (p *sizeParser) word() string {
 	p.peek()
 	start := p.pos
 	for p.pos < len(p.text) {
-		c := p.text[p.pos]
-		letter := c == '_' || c|0x20 >= 'a' && c|0x20 <= 'z'
-		if !letter && (p.pos == start || c < '0' || c > '9') {
+		c, n := utf8.DecodeRuneInString(p.text[p.pos:])
+		first := c == '_' || unicode.IsLetter(c)
+		if !first && (p.pos == start || !unicode.IsDigit(c) && !unicode.IsMark(c)) {
 			break
 		}
-		p.pos++
+		p.pos += n
 	}
 	return p.text[start:p.pos]
 }
