@@ -34,7 +34,7 @@ type DisagreeError struct {
 
 func (e *DisagreeError) Error() string {
 	return fmt.Sprintf("program %q: this task and %v disagree on %s: here %s, there %s",
-		e.Program, e.Task, e.First.What, orAbsent(e.First.A), orAbsent(e.First.B))
+		e.Program, e.Task, plain(e.First.What), plain(orAbsent(e.First.A)), plain(orAbsent(e.First.B)))
 }
 
 // Unwrap gives [ErrDisagree].

@@ -113,10 +113,14 @@ func TestBindNamesWhatDoesNotDivide(t *testing.T) {
 	clause(t, "TC-EXP-16")
 	m := sample()
 	m.Inputs[0].Shape = []Size{"6", "4"}
+	m.Inputs[0].Name, m.Parameters = "params/\x1b[2Jw", nil
 	_, err := Bind(m, []Supplied{{Mesh: dataModel(t)}}, Options{})
 	at, ok := errors.AsType[*ValueError](err)
-	if !ok || at.Value != "params/w" || at.Dim != 0 || !errors.Is(err, mesh.ErrIndivisible) || !errors.Is(err, ErrBinding) {
+	if !ok || at.Value != "params/\x1b[2Jw" || at.Dim != 0 || !errors.Is(err, mesh.ErrIndivisible) || !errors.Is(err, ErrBinding) {
 		t.Errorf("Bind(6 rows over data=4) = %v; want a ValueError for params/w, dimension 0", err)
+	}
+	if strings.Contains(err.Error(), "\x1b") {
+		t.Errorf("Bind() = %q; want the name without its escape", err)
 	}
 }
 

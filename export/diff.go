@@ -15,7 +15,7 @@ type Difference struct {
 }
 
 func (d Difference) String() string {
-	return fmt.Sprintf("%s: %s and %s", d.What, orAbsent(d.A), orAbsent(d.B))
+	return fmt.Sprintf("%s: %s and %s", plain(d.What), plain(orAbsent(d.A)), plain(orAbsent(d.B)))
 }
 
 func orAbsent(text string) string {

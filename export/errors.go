@@ -3,6 +3,7 @@ package export
 import (
 	"errors"
 	"fmt"
+	"strconv"
 	"strings"
 
 	"github.com/serry-dev/serry/mesh"
@@ -33,6 +34,7 @@ type MismatchError struct {
 	Got    []mesh.Axis
 	Axis   string // the first axis at fault, or "" where the lists differ as a whole
 	Reason string // what differs, and what to change
+	Option string // the field of [Options] that may help, such as "AllowReorder", or ""
 }
 
 func (e *MismatchError) Error() string {
@@ -50,7 +52,7 @@ type ValueError struct {
 	Err   error
 }
 
-func (e *ValueError) Error() string { return fmt.Sprintf("%s: %v", e.Value, e.Err) }
+func (e *ValueError) Error() string { return fmt.Sprintf("%s: %v", plain(e.Value), e.Err) }
 
 // Unwrap gives the cause, and [ErrBinding].
 func (e *ValueError) Unwrap() []error { return []error{ErrBinding, e.Err} }
@@ -62,6 +64,15 @@ func valueError(name string, err error) error {
 		out.Dim, out.Axis = at.Dim, at.Axis
 	}
 	return out
+}
+
+// plain quotes a text of a file if it holds anything that does not print. Such a text could move the
+// cursor of a terminal or add a line to a log.
+func plain(text string) string {
+	if strings.ContainsFunc(text, func(r rune) bool { return !strconv.IsPrint(r) }) {
+		return strconv.Quote(text)
+	}
+	return text
 }
 
 // axesText writes axes as the command line takes them.

@@ -86,23 +86,23 @@ func rename(axes []mesh.Axis, alias map[string]string) []mesh.Axis {
 
 // compare says how axes differ, or nil.
 func (m matcher) compare(id string, want, got []mesh.Axis) error {
-	fail := func(axis, format string, args ...any) error {
-		return &MismatchError{Mesh: id, Want: want, Got: got, Axis: axis, Reason: fmt.Sprintf(format, args...)}
+	fail := func(axis, option, format string, args ...any) error {
+		return &MismatchError{Mesh: id, Want: want, Got: got, Axis: axis, Reason: fmt.Sprintf(format, args...), Option: option}
 	}
 	if len(want) != len(got) {
-		return fail("", "%d axes, want %d", len(got), len(want))
+		return fail("", "", "%d axes, want %d", len(got), len(want))
 	}
 	for i, w := range want {
 		g := got[i]
 		switch {
 		case w.Name != g.Name && order(want, got) != nil:
-			return fail(w.Name, "the axes stand in another order; allow to reorder them, or make the mesh in this order")
+			return fail(w.Name, "AllowReorder", "the axes stand in another order; allow to reorder them, or make the mesh in this order")
 		case w.Name != g.Name:
-			return fail(w.Name, "axis %d is %q, want %q; rename it, or give an alias", i, g.Name, w.Name)
+			return fail(w.Name, "Aliases", "axis %d is %q, want %q; rename it, or give an alias", i, g.Name, w.Name)
 		case w.Size != g.Size:
-			return fail(w.Name, "axis %q has size %d, want %d", w.Name, g.Size, w.Size)
+			return fail(w.Name, "", "axis %q has size %d, want %d", w.Name, g.Size, w.Size)
 		case w.Type != g.Type && !m.options.IgnoreAxisTypes:
-			return fail(w.Name, "axis %q is %v, want %v; change its type, or ignore the types", w.Name, g.Type, w.Type)
+			return fail(w.Name, "IgnoreAxisTypes", "axis %q is %v, want %v; change its type, or ignore the types", w.Name, g.Type, w.Type)
 		}
 	}
 	return nil

@@ -54,7 +54,7 @@ func readExport(name, function string) (*export.Manifest, error) {
 		if m.Function == function || len(all) == 1 && function == "" {
 			return m, nil
 		}
-		names = append(names, m.Function)
+		names = append(names, oneLine(m.Function))
 	}
 	if function == "" {
 		return nil, hinted{fmt.Errorf("%s has the functions %s", name, strings.Join(names, ", ")), "say which one with --function"}
@@ -162,29 +162,59 @@ func (x *exportInspect) run(cmd *cobra.Command, name string) error {
 
 // draw draws a sharding on devices 0, 1, 2 and so on.
 func (x *exportInspect) draw(m *export.Manifest) error {
-	bound, err := bindAnywhere(m)
+	bound, err := bindAnywhere(alone(m, x.show))
 	if err != nil {
 		return runError{err}
 	}
-	return drawSharding(&x.printer, bound, x.show)
+	return drawSharding(&x.printer, bound, x.show, valueNames(m))
 }
 
-// drawSharding draws the sharding of an argument or result as mesh show does.
-func drawSharding(p *printer, b *export.Bound, name string) error {
-	v, ok := b.Value(name)
-	switch {
-	case !ok:
-		return fmt.Errorf("--show %q: there is no such argument or result: %s", name, strings.Join(valueNames(b), ", "))
-	case v.Sharding == nil:
-		fmt.Fprintf(p.out, "%s is left to the compiler\n", oneLine(v.Name))
-		return nil
+// alone is the manifest with only the arguments and results of a name, so that a drawing does not depend
+// on whether the others can be bound, nor on how many meshes they use.
+func alone(m *export.Manifest, name string) *export.Manifest {
+	other := func(v export.Value) bool { return v.Name != name }
+	return &export.Manifest{
+		Format: m.Format, NumDevices: m.NumDevices, Meshes: m.Meshes, Shardings: m.Shardings,
+		Inputs:  slices.DeleteFunc(slices.Clone(m.Inputs), other),
+		Outputs: slices.DeleteFunc(slices.Clone(m.Outputs), other),
+	}
+}
+
+// drawSharding draws the sharding of an argument or result as mesh show does. An argument and a result
+// may have the same name; then it draws both. names are all names of the program.
+func drawSharding(p *printer, b *export.Bound, name string, names []string) error {
+	found := false
+	for _, side := range []struct {
+		kind   string
+		values []export.BoundValue
+	}{{"argument", b.Inputs}, {"result", b.Outputs}} {
+		for _, v := range side.values {
+			if v.Name != name {
+				continue
+			}
+			found = true
+			if err := drawBound(p, side.kind+" "+oneLine(v.Name), v); err != nil {
+				return err
+			}
+		}
+	}
+	if !found {
+		return fmt.Errorf("--show %q: there is no such argument or result: %s", name, strings.Join(names, ", "))
+	}
+	return nil
+}
+
+func drawBound(p *printer, title string, v export.BoundValue) error {
+	if v.Sharding == nil {
+		_, err := fmt.Fprintf(p.out, "%s is left to the compiler\n", title)
+		return failed(err)
 	}
 	if _, err := v.Shards(); err != nil {
 		return runError{hinted{err, "serry export bind --symbol name=size gives it a value"}}
 	}
 	text, err := mesh.Draw(v.Sharding, v.Extent, mesh.Look{Width: p.width, Color: p.colour})
 	if err == nil {
-		_, err = fmt.Fprint(p.out, text)
+		_, err = fmt.Fprintf(p.out, "%s: %s", title, text)
 	}
 	return failed(err)
 }
@@ -192,7 +222,11 @@ func drawSharding(p *printer, b *export.Bound, name string) error {
 // bindAnywhere binds a program to devices that are counted from 0.
 func bindAnywhere(m *export.Manifest) (*export.Bound, error) {
 	var supplied []export.Supplied
+	used := usedMeshes(m)
 	for _, e := range m.Meshes {
+		if !used[e.ID] {
+			continue
+		}
 		made, err := countedMesh(axesOf(e))
 		if err != nil {
 			return nil, err
@@ -211,6 +245,19 @@ func bindAnywhere(m *export.Manifest) (*export.Bound, error) {
 	return export.Bind(m, supplied, export.Options{IgnoreAxisTypes: true})
 }
 
+// usedMeshes says which meshes the arguments and results use.
+func usedMeshes(m *export.Manifest) map[string]bool {
+	over := map[string]string{}
+	for _, s := range m.Shardings {
+		over[s.ID] = s.Mesh
+	}
+	used := map[string]bool{}
+	for _, v := range slices.Concat(m.Inputs, m.Outputs) {
+		used[over[v.Sharding]] = true
+	}
+	return used
+}
+
 func axesOf(e export.Mesh) []mesh.Axis {
 	axes := make([]mesh.Axis, len(e.Names))
 	for i, name := range e.Names {
@@ -227,9 +274,9 @@ func countedMesh(axes []mesh.Axis) (*mesh.Mesh, error) {
 	return mesh.New(mesh.Hosts(n, 1), axes...)
 }
 
-func valueNames(b *export.Bound) []string {
+func valueNames(m *export.Manifest) []string {
 	var out []string
-	for _, v := range slices.Concat(b.Inputs, b.Outputs) {
+	for _, v := range slices.Concat(m.Inputs, m.Outputs) {
 		out = append(out, oneLine(v.Name))
 	}
 	return out
@@ -247,7 +294,7 @@ type inspectedProgram struct {
 	Convention int              `json:"calling_convention"`
 	Disabled   []string         `json:"disabled_checks"`
 	SHA256     string           `json:"sha256"`
-	Bytes      int              `json:"program_bytes"`
+	Bytes      *int             `json:"program_bytes"` // null: the file does not hold the program
 	Meshes     []export.Mesh    `json:"meshes"`
 	Inputs     []inspectedValue `json:"inputs"`
 	Outputs    []inspectedValue `json:"outputs"`
@@ -266,8 +313,12 @@ func inspected(m *export.Manifest) inspectedProgram {
 	out := inspectedProgram{
 		Version: exportVersion, Function: m.Function, Producer: m.Producer, Devices: m.NumDevices,
 		Platforms: orEmpty(m.Program.Platforms), Convention: m.Program.Convention, Disabled: orEmpty(m.Program.Disabled),
-		SHA256: m.Program.SHA256, Bytes: len(m.Program.Bytes), Meshes: orEmpty(m.Meshes),
+		SHA256: m.Program.SHA256, Meshes: orEmpty(m.Meshes),
 		Inputs: inspectedValues(m, m.Inputs), Outputs: inspectedValues(m, m.Outputs),
+	}
+	if m.Program.Bytes != nil {
+		n := len(m.Program.Bytes)
+		out.Bytes = &n
 	}
 	if m.Derivative != nil {
 		out.Derivative = &m.Derivative.Function
@@ -290,8 +341,8 @@ func (x *exportInspect) text(m *export.Manifest) error {
 		devices = "device"
 	}
 	fmt.Fprintf(x.out, "%s, for %d %s, %s\n", oneLine(m.Function), m.NumDevices, devices, oneLine(strings.Join(m.Program.Platforms, ", ")))
-	fmt.Fprintf(x.out, "by %s, calling convention %d, program of %d bytes, sha256 %.12s\n",
-		oneLine(strings.TrimSpace(m.Producer.Name+" "+m.Producer.Version)), m.Program.Convention, len(m.Program.Bytes), m.Program.SHA256)
+	fmt.Fprintf(x.out, "by %s, calling convention %d, program %s, sha256 %.12s\n",
+		oneLine(strings.TrimSpace(m.Producer.Name+" "+m.Producer.Version)), m.Program.Convention, programText(m.Program), oneLine(orDash(m.Program.SHA256)))
 	if len(m.Program.Disabled) > 0 {
 		fmt.Fprintf(x.out, "checks switched off: %s\n", oneLine(strings.Join(m.Program.Disabled, ", ")))
 	}
@@ -305,6 +356,17 @@ func (x *exportInspect) text(m *export.Manifest) error {
 	addValues(t, "argument", inspectedValues(m, m.Inputs))
 	addValues(t, "result", inspectedValues(m, m.Outputs))
 	return x.table(t)
+}
+
+// programText says how long the program is, or where it is: a manifest does not hold its bytes.
+func programText(p export.Program) string {
+	switch {
+	case p.Bytes != nil:
+		return fmt.Sprintf("of %d bytes", len(p.Bytes))
+	case p.File != "":
+		return "in " + oneLine(p.File)
+	}
+	return "elsewhere"
 }
 
 func addValues(t *table, kind string, values []inspectedValue) {
@@ -390,7 +452,7 @@ func (x *exportBind) run(cmd *cobra.Command, name string) error {
 		return bindHint(fmt.Errorf("%s: %w", name, err))
 	}
 	if x.show != "" {
-		return drawSharding(&x.printer, b, x.show)
+		return drawSharding(&x.printer, b, x.show, valueNames(m))
 	}
 	if done, err := x.object(boundAnswer(b)); done {
 		return failed(err)
@@ -400,19 +462,20 @@ func (x *exportBind) run(cmd *cobra.Command, name string) error {
 
 // bindHint says which flag may help.
 func bindHint(err error) error {
-	mismatch, ok := errors.AsType[*export.MismatchError](err)
-	_, unset := errors.AsType[*export.UnsetError](err)
-	switch {
-	case ok && strings.Contains(mismatch.Reason, "order"):
-		return runError{hinted{err, "--allow-reorder transposes the mesh"}}
-	case ok && strings.Contains(mismatch.Reason, "alias"):
-		return runError{hinted{err, "--alias name=axis gives an axis its name in the export"}}
-	case ok && strings.Contains(mismatch.Reason, "type"):
-		return runError{hinted{err, "--ignore-axis-types takes those of the export"}}
-	case unset:
+	if mismatch, ok := errors.AsType[*export.MismatchError](err); ok && optionHints[mismatch.Option] != "" {
+		return runError{hinted{err, optionHints[mismatch.Option]}}
+	}
+	if _, unset := errors.AsType[*export.UnsetError](err); unset {
 		return runError{hinted{err, "--symbol name=size gives it a value"}}
 	}
 	return runError{err}
+}
+
+// optionHints says which flag sets a field of export.Options.
+var optionHints = map[string]string{
+	"AllowReorder":    "--allow-reorder transposes the mesh",
+	"Aliases":         "--alias name=axis gives an axis its name in the export",
+	"IgnoreAxisTypes": "--ignore-axis-types takes those of the export",
 }
 
 // supplied reads the meshes of the command line.

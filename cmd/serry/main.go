@@ -96,11 +96,11 @@ func explain(err error, stderr io.Writer) int {
 	if _, ok := errors.AsType[unsaid](err); ok {
 		stderr = io.Discard
 	}
-	fmt.Fprintf(stderr, "serry: error: %v\n", err)
+	fmt.Fprintf(stderr, "serry: error: %s\n", printable(err.Error()))
 	_, failed := errors.AsType[runError](err)
 	exit, own := errors.AsType[exitError](err)
 	if h, ok := errors.AsType[hinted](err); ok {
-		fmt.Fprintf(stderr, "serry: hint: %s\n", h.hint)
+		fmt.Fprintf(stderr, "serry: hint: %s\n", printable(h.hint))
 	} else if !failed && !own {
 		fmt.Fprintln(stderr, "serry: hint: see serry --help")
 	}

@@ -244,6 +244,16 @@ func oneLine(s string) string {
 	}, s)
 }
 
+// printable is oneLine for the text of an error, which may have several lines: a name that a file or a
+// server chose can be part of it.
+func printable(s string) string {
+	lines := strings.Split(s, "\n")
+	for i, line := range lines {
+		lines[i] = oneLine(strings.ReplaceAll(line, "\t", "    "))
+	}
+	return strings.Join(lines, "\n")
+}
+
 // fit cuts a text to a number of characters.
 func fit(s string, width int) string {
 	if utf8.RuneCountInString(s) <= width {
