@@ -1,6 +1,7 @@
 package coord
 
 import (
+	"errors"
 	"slices"
 	"strconv"
 
@@ -96,7 +97,7 @@ func (m *Machine) enter(ev Event, c Call, vital bool) (w *waiter, fresh bool) {
 	switch old := r.calls[c.ID.Number]; {
 	case c.ID.Number <= r.watermark:
 		return nil, false
-	case old == nil:
+	case old == nil || m.outlived(old, ev):
 		if len(r.calls) >= m.cfg.Limits.RequestResults && !vital {
 			m.reply(c.Req, nil, &serry.LimitError{Limit: "request-results", Max: int64(m.cfg.Limits.RequestResults)})
 			return nil, false
@@ -116,6 +117,17 @@ func (m *Machine) enter(ev Event, c Call, vital bool) (w *waiter, fresh bool) {
 		}
 	}
 	return nil, false
+}
+
+// outlived says whether a registration, now repeated, was accepted, and its life was lost since then. The
+// answer of then would make the caller a member that has failed; this one may come back (C-REG-6).
+func (m *Machine) outlived(old *waiter, ev Event) bool {
+	again, registers := ev.(RegisterTask)
+	if !registers || !old.answered || old.err != nil {
+		return false
+	}
+	t := m.task(again.Task)
+	return t != nil && t.inc == again.Incarnation && t.state == serry.Failed && errors.Is(t.err, serry.ErrTaskDead)
 }
 
 // Taken says whether a call was taken before, by its request id (C-REQ-2). An owner that refuses calls for
