@@ -44,12 +44,15 @@ type Circle struct {
 
 // rounds are the calls of a circle so far. All circles of one name, set and lives in a member share them.
 type rounds struct {
-	dir  string // below which the keys of all lives lie
-	keys *KV    // of these lives
+	dir   string              // below which the keys of all lives lie
+	keys  *KV                 // of these lives
+	lives []serry.Incarnation // these lives, in the order of tasks
 
 	mu    sync.Mutex // one call at a time
 	round int64      // the last one that was begun
 	open  bool       // it has not ended: our value is stored, but not all others came
+	kept  int64      // the first round of which our value is not removed
+	swept bool       // nothing is left of former lives, or another circle has to look
 }
 
 // Circle makes the circle of that name among some tasks, of which we must be one, or among all.
@@ -114,8 +117,8 @@ func (c *Circle) lives(s serry.Snapshot) (lives []serry.Incarnation, missing []s
 // rounds finds or makes the rounds of a circle.
 func (m *Member) rounds(name string, tasks []serry.TaskID, lives []serry.Incarnation) (*rounds, error) {
 	set, life := sha256.Sum256(fmt.Append(nil, tasks)), sha256.Sum256(fmt.Append(nil, lives))
-	dir := fmt.Sprintf("serry/circle/%x/%x", name, set[:8])
-	keys := m.KV().Sub(fmt.Sprintf("%s/%x", dir, life[:8]))
+	all := m.KV().Sub(fmt.Sprintf("serry/circle/%x/%x", name, set[:8]))
+	keys := all.Sub(fmt.Sprintf("%x", life[:8]))
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	r := m.mu.circles[keys.prefix]
@@ -123,7 +126,7 @@ func (m *Member) rounds(name string, tasks []serry.TaskID, lives []serry.Incarna
 		return nil, &serry.LimitError{Limit: "circles", Max: maxCircles}
 	}
 	if r == nil {
-		r = &rounds{dir: dir, keys: keys}
+		r = &rounds{dir: strings.TrimSuffix(all.prefix, "/"), keys: keys, lives: lives, kept: 1, swept: m.cfg.Task != tasks[0]}
 		m.mu.circles[keys.prefix] = r
 	}
 	return r, nil
@@ -207,9 +210,7 @@ func (c *Circle) Max(ctx context.Context, numbers ...int64) ([]int64, error) {
 	return highest, nil
 }
 
-// share is one round: everybody stores what it has under its own key and waits for all others'. What
-// a member stored in a round is removed when it has seen everybody in the next: by then all have read
-// it.
+// share is one round: everybody stores what it has under its own key and waits for all others'.
 func (c *Circle) share(ctx context.Context, call string, value []byte) ([][]byte, error) {
 	if len(value) > MaxShareBytes {
 		return nil, &serry.LimitError{Limit: "share-bytes", Max: MaxShareBytes}
@@ -252,22 +253,44 @@ func (c *Circle) exchange(ctx context.Context, r *rounds, mine []byte) ([][]byte
 		return nil, err
 	}
 	r.open = false
-	if r.round > 1 {
-		return stored, r.keys.Sub(fmt.Sprint(r.round-1)).Delete(ctx, self)
+	if err := c.tidy(ctx, r); err != nil {
+		c.member.cfg.Log.Debug("keys of a circle are left for later", "circle", c.name, "err", err)
 	}
-	return stored, c.sweep(ctx, r)
+	return stored, nil
 }
 
-// sweep removes what former lives have left, once all tasks have come to the first round of these. One
-// task does it for all.
-func (c *Circle) sweep(ctx context.Context, r *rounds) error {
-	if c.member.cfg.Task != c.tasks[0] {
+// tidy removes what no task needs, after a round in which all tasks were seen: our values of the rounds
+// before, which all have read, and what former lives have left. The round has ended whatever comes of
+// it, so what cannot be removed now is removed after the next one.
+func (c *Circle) tidy(ctx context.Context, r *rounds) error {
+	for ; r.kept < r.round; r.kept++ {
+		if err := r.keys.Sub(fmt.Sprint(r.kept)).Delete(ctx, key(c.member.cfg.Task)); err != nil {
+			return err
+		}
+	}
+	if r.swept { // by us, or by the first task, which does it for all
 		return nil
 	}
+	err := c.sweep(ctx, r)
+	r.swept = err == nil
+	return err
+}
+
+// sweep removes what former lives have left. A task may restart meanwhile, so that what is there may belong
+// to later lives. Lives are never taken up again: if the present ones are still ours after the keys were
+// listed, all others among those keys are former ones.
+func (c *Circle) sweep(ctx context.Context, r *rounds) error {
 	all := c.member.KV()
 	left, err := all.List(ctx, r.dir)
 	if err != nil {
 		return err
+	}
+	now, err := c.member.Tasks(ctx)
+	if err != nil {
+		return err
+	}
+	if present, _ := c.lives(now); !slices.Equal(present, r.lives) {
+		return nil // the circle of the present lives will do it
 	}
 	swept := make(map[string]bool)
 	for _, e := range left {
