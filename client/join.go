@@ -28,7 +28,6 @@ func Join(ctx context.Context, cfg Config) (*Member, error) {
 		cfg.Incarnation = serry.Incarnation(rand.Uint64())
 	}
 	m := &Member{cfg: cfg, transport: cfg.Transport, requester: rand.Uint64() | 1, unheard: make(chan struct{}, 1)}
-	m.mu.uses = make(map[string]*use)
 	m.mu.circles = make(map[string]*rounds)
 	m.mu.givenUp = make(map[string]coord.RequestID)
 	m.mu.numbers.open = make(map[uint64]bool)

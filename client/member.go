@@ -32,7 +32,7 @@ type Member struct {
 		sync.Mutex
 		leaving bool
 		numbers numbers                    // of requests
-		uses    map[string]*use            // of barriers, by id
+		uses    uses                       // of barriers, by id
 		circles map[string]*rounds         // by the folder of their keys
 		givenUp map[string]coord.RequestID // calls of Agree, by set, whose answer we did not wait for
 	}
