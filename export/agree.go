@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"net/url"
 	"slices"
 	"strings"
 
@@ -42,13 +43,15 @@ func (e *DisagreeError) Unwrap() error { return ErrDisagree }
 
 // Agree makes sure that every task of the job bound the program in the same way (P-EXP-6). All tasks
 // call it with the same name, which stands for one check in the life of the job: its keys stay. On every
-// task it returns nil, or a [*DisagreeError] that names the first difference from another task.
+// task it returns nil, or a [*DisagreeError] that names the first difference from another task. If that
+// task dies before it says what it bound, the error is a plain [ErrDisagree] with the cause.
 //
 // Each task writes a digest, and after a barrier reads those of all. Only if they differ does a task
 // write the whole of what it bound, so that agreement costs one small key for each task. All tasks read
 // the same digests, because none is written after the barrier; so all come to the same verdict.
+// ctx bounds the waits: in a cluster whose tasks may come back, a death alone does not end them.
 func Agree(ctx context.Context, me Member, keys Keys, name string, b *Bound) error {
-	dir := "serry/export/" + name
+	dir := "serry/export/" + url.PathEscape(name) // no slash: the keys of "a" and "a/digest" stay apart
 	mine := []byte(b.Digest())
 	if err := keys.Put(ctx, dir+"/digest/"+me.Task().String(), mine); err != nil {
 		return err
@@ -61,6 +64,9 @@ func Agree(ctx context.Context, me Member, keys Keys, name string, b *Bound) err
 		return err
 	}
 	other := slices.IndexFunc(all, func(e serry.Entry) bool { return !bytes.Equal(e.Value, mine) })
+	if other < 0 && b.Manifest.Program.SHA256 == "" {
+		return bindErrorf("program %q: the manifest has no sha256 of the program, so the tasks may run different ones", name)
+	}
 	if other < 0 {
 		return nil
 	}
@@ -78,7 +84,7 @@ func Agree(ctx context.Context, me Member, keys Keys, name string, b *Bound) err
 	}
 	theirs, err := keys.Wait(ctx, facts(task))
 	if err != nil {
-		return err
+		return fmt.Errorf("%w: program %q: the digest of %v differs, and what it bound is not known: %w", ErrDisagree, name, task, err)
 	}
 	return disagreement(name, task, b, theirs)
 }

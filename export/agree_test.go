@@ -1,8 +1,10 @@
 package export_test
 
 import (
+	"context"
 	"errors"
 	"slices"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -75,23 +77,68 @@ func TestAgree(t *testing.T) {
 	}
 }
 
+// dyingKeys are the keys of a task that dies when it is about to write what it bound.
+type dyingKeys struct {
+	*client.KV
+	die func()
+}
+
+func (k dyingKeys) Put(ctx context.Context, key string, value []byte) error {
+	if strings.Contains(key, "/facts/") {
+		k.die()
+		return errors.New("the task died")
+	}
+	return k.KV.Put(ctx, key, value)
+}
+
+// A task that dies once the digests differ never writes what it bound. The others
+// still say that the tasks disagree, because that may be why it died.
+func TestAgreeOutlivesADeath(t *testing.T) {
+	lab.Clause(t, "P-EXP-6")
+	synctest.Test(t, func(t *testing.T) {
+		members := join(t, job(2))
+		var tasks errgroup.Group
+		tasks.Go(func() error {
+			_ = export.Agree(t.Context(), members[1], dyingKeys{members[1].KV(), func() { members[1].Close() }}, "step", boundTo(t, 1, 0))
+			return nil
+		})
+		err := export.Agree(t.Context(), members[0], members[0].KV(), "step", boundTo(t, 0, 1))
+		_ = tasks.Wait()
+		if !errors.Is(err, export.ErrDisagree) {
+			t.Errorf("Agree() = %v; want ErrDisagree", err)
+		}
+	})
+}
+
+// The keys of two programs must not mix, whatever their names are.
+func TestAgreeKeepsProgramsApart(t *testing.T) {
+	lab.Clause(t, "P-EXP-6")
+	synctest.Test(t, func(t *testing.T) {
+		me := join(t, job(1))[0]
+		for name, b := range map[string]*export.Bound{"step/digest": boundTo(t, 0, 1), "step": boundTo(t, 1, 0), "a/../b": boundTo(t, 0)} {
+			if err := export.Agree(t.Context(), me, me.KV(), name, b); err != nil {
+				t.Errorf("Agree(%q) = %v; want nil", name, err)
+			}
+		}
+	})
+}
+
+// Without a digest of the program, equal shardings do not mean that the tasks run the same program.
+func TestAgreeNeedsTheDigestOfTheProgram(t *testing.T) {
+	lab.Clause(t, "P-EXP-6")
+	synctest.Test(t, func(t *testing.T) {
+		b := boundTo(t, 0)
+		b.Manifest.Program.SHA256 = ""
+		if err := agree(t, []*export.Bound{b})[0]; !errors.Is(err, export.ErrBinding) {
+			t.Errorf("Agree(a program without a digest) = %v; want ErrBinding", err)
+		}
+	})
+}
+
 // agree lets every task of a job check its bound program.
 func agree(t *testing.T, bound []*export.Bound) []error {
 	t.Helper()
-	l := lab.Serve(t, server.Config{Cluster: coord.Config{
-		Jobs: []coord.Job{{Name: "worker", Tasks: len(bound)}}, HeartbeatTimeout: time.Hour,
-	}})
-	members := make([]*client.Member, len(bound))
-	for i := range members {
-		m, err := client.Join(t.Context(), client.Config{
-			Transport: l.Line(t, client.DialOptions{}), Task: serry.TaskID{Job: "worker", Index: i}, HeartbeatTimeout: time.Hour,
-		})
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() { m.Close() })
-		members[i] = m
-	}
+	members := join(t, job(len(bound)))
 	var tasks errgroup.Group
 	out := make([]error, len(bound))
 	for i, m := range members {
@@ -102,4 +149,26 @@ func agree(t *testing.T, bound []*export.Bound) []error {
 	}
 	_ = tasks.Wait() // its errors are in out
 	return slices.Clone(out)
+}
+
+func job(tasks int) coord.Config {
+	return coord.Config{Jobs: []coord.Job{{Name: "worker", Tasks: tasks}}, HeartbeatTimeout: time.Hour}
+}
+
+// join starts a cluster and all tasks of its job.
+func join(t *testing.T, cluster coord.Config) []*client.Member {
+	t.Helper()
+	l := lab.Serve(t, server.Config{Cluster: cluster})
+	members := make([]*client.Member, cluster.Jobs[0].Tasks)
+	for i := range members {
+		m, err := client.Join(t.Context(), client.Config{
+			Transport: l.Line(t, client.DialOptions{}), Task: serry.TaskID{Job: "worker", Index: i}, HeartbeatTimeout: time.Hour,
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { m.Close() })
+		members[i] = m
+	}
+	return members
 }

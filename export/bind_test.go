@@ -252,7 +252,9 @@ func TestReads(t *testing.T) {
 
 func TestRebind(t *testing.T) {
 	clause(t, "P-EXP-8")
-	b := bind(t, sample(), dataModel(t), Options{Symbols: map[string]int{"b": 8}})
+	m := sample()
+	m.Derivative = sample()
+	b := bind(t, m, dataModel(t), Options{Symbols: map[string]int{"b": 8}})
 	live := []serry.DeviceID{0, 1, 2, 4, 5, 6, 7} // device 3 is lost, and with it row 1 of data
 	again, err := b.Rebind(live, "data", Options{})
 	if err != nil {
@@ -264,6 +266,9 @@ func TestRebind(t *testing.T) {
 	if got := again.Inputs[0].Shard; !slices.Equal(got, []int{2048, 1024}) {
 		t.Errorf("shard of params/w %v; want half of it", got)
 	}
+	if again.Manifest.Derivative != nil {
+		t.Errorf("the variant for 4 devices has a derivative for %d", again.Manifest.Derivative.NumDevices)
+	}
 	bare := sample()
 	bare.Variants = nil
 	_, err = bind(t, bare, dataModel(t), Options{}).Rebind(live, "data", Options{})
@@ -274,7 +279,7 @@ func TestRebind(t *testing.T) {
 	if _, err := b.Rebind(live, "rows", Options{}); !errors.Is(err, ErrBinding) {
 		t.Errorf("Rebind(axis rows) = %v; want ErrBinding", err)
 	}
-	if again, err := b.Rebind(b.Devices, "data", Options{}); err != nil || again.Digest() != b.Digest() {
+	if again, err := b.Rebind(b.Devices, "data", Options{}); err != nil || again.Digest() != b.Digest() || again.Manifest.Derivative == nil {
 		t.Errorf("Rebind(all live) = %v; want the same binding", err)
 	}
 }

@@ -8,7 +8,8 @@ import (
 )
 
 // Digest is the identity of a bound program (P-EXP-6): equal for two tasks if and only if they run the
-// same program on the same devices in the same order, with the same shardings.
+// same program on the same devices in the same order, with the same shardings. The manifest must have
+// the digest of the program for that; [Agree] insists on it.
 func (b *Bound) Digest() string { return digest(b.facts().bytes()) }
 
 // Value finds an argument or result by name; inputs come first.

@@ -46,8 +46,11 @@ func readJAX(data []byte) (*Manifest, error) {
 
 // wrapForm makes errors about the layout errors about the form. A file of a newer version is not damaged.
 func wrapForm(err error) error {
-	if errors.Is(err, ErrVersion) || errors.Is(err, ErrUnsupported) {
+	switch {
+	case errors.Is(err, ErrVersion) || errors.Is(err, ErrUnsupported):
 		return err
+	case errors.Is(err, ErrFormat):
+		return fmt.Errorf("not a file of jax.export, or a damaged one: %w", err)
 	}
 	return fmt.Errorf("%w: not a file of jax.export, or a damaged one: %w", ErrFormat, err)
 }

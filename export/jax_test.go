@@ -165,6 +165,24 @@ func TestReadJAXIsBounded(t *testing.T) {
 	}
 }
 
+// A branch costs a file 8 bytes and its reader ten times that; a file of many costs no more than a tree
+// of the largest size.
+func TestReadJAXBoundsTrees(t *testing.T) {
+	clause(t, "C-EXP-14")
+	w := &jaxWriter{b: flatbuffers.NewBuilder(0)}
+	row := w.tree(&Tree{Kind: "none"})
+	var rows []offset
+	for range maxNodes / maxList {
+		rows = append(rows, w.table(5, w.u8(0, 2), w.ref(1, w.refs(slices.Repeat([]offset{row}, maxList)))))
+	}
+	in := w.table(5, w.u8(0, 2), w.ref(1, w.refs(rows)))
+	_ = w.b.CreateByteVector(make([]byte, 8*maxNodes)) // so that sharing the rows is not what is refused
+	_, err := ReadJAX("wide", w.program(in, nil, 0))
+	if !errors.Is(err, ErrFormat) || !strings.Contains(err.Error(), "nodes") {
+		t.Errorf("ReadJAX(a tree of more than %d nodes) = %v; want an error about its nodes", maxNodes, err)
+	}
+}
+
 // A long key stands in the name of every leaf below it: a file of 200 kilobytes would have 300 megabytes
 // of names.
 func TestReadJAXBoundsNames(t *testing.T) {

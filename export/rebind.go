@@ -12,7 +12,7 @@ import (
 type VariantError struct {
 	Axis   string
 	Alive  int   // rows of the axis whose devices all live
-	Needs  int   // devices a row has
+	Needs  int   // devices of one row
 	Offers []int // numbers of devices the program was exported for
 }
 
@@ -112,6 +112,9 @@ func (b *Bound) resized(rows []int, axis string, program Program, o Options) (*B
 		}
 		supplied = append(supplied, Supplied{bound.ID, smaller})
 		m.NumDevices = smaller.Size()
+	}
+	if m.NumDevices != b.Manifest.NumDevices {
+		m.Derivative, m.Devices = nil, nil // they are for the old number of devices; a variant has none
 	}
 	if o.Symbols == nil {
 		o.Symbols = b.Symbols

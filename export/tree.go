@@ -19,10 +19,20 @@ type Tree struct {
 // treeKinds are in the order of their numbers in the form of JAX.
 var treeKinds = []string{"leaf", "none", "tuple", "list", "dict", "custom"}
 
-// readTree reads a tree of the form of JAX.
-func readTree(t table) (*Tree, error) { return readTreeAt(t, 0) }
+// maxNodes bounds a tree: a node takes 8 bytes of a file, and more than ten times that in memory.
+const maxNodes = 1 << 20
 
-func readTreeAt(t table, depth int) (*Tree, error) {
+// readTree reads a tree of the form of JAX.
+func readTree(t table) (*Tree, error) {
+	nodes := 0
+	return readTreeAt(t, 0, &nodes)
+}
+
+// readTreeAt reads the node at some depth, and counts it in nodes.
+func readTreeAt(t table, depth int, nodes *int) (*Tree, error) {
+	if *nodes++; *nodes > maxNodes {
+		return nil, formErrorf("a tree of arguments has more than %d nodes", maxNodes)
+	}
 	if depth > maxDepth {
 		return nil, formErrorf("a tree of arguments is nested more than %d deep", maxDepth)
 	}
@@ -34,7 +44,7 @@ func readTreeAt(t table, depth int) (*Tree, error) {
 		return nil, formErrorf("unknown kind %d of a tree node", kind)
 	}
 	out := &Tree{Kind: treeKinds[kind]}
-	out.Children, err = list(t, 1, func(child table) (*Tree, error) { return readTreeAt(child, depth+1) })
+	out.Children, err = list(t, 1, func(child table) (*Tree, error) { return readTreeAt(child, depth+1, nodes) })
 	if err != nil {
 		return nil, err
 	}
