@@ -84,7 +84,7 @@ func (l *waiters) take() []*waiter {
 // has been dealt with (C-REQ-2). A vital one is never refused for a limit (C-LIM-1).
 func (m *Machine) enter(ev Event, c Call, vital bool) (w *waiter, fresh bool) {
 	w = &waiter{req: c.Req, id: c.ID, task: c.Task, inc: c.Incarnation, replayed: c.Replayed}
-	if c.ID.Requester == 0 || !acts(ev) || m.cfg.has(plant.NoRequestTable) {
+	if c.ID.Requester == 0 || !acts(ev) || m.cfg.has(plant.NoRequestTable) || m.comesLate(w) {
 		w.id = RequestID{}
 		return w, true
 	}
@@ -117,6 +117,13 @@ func (m *Machine) enter(ev Event, c Call, vital bool) (w *waiter, fresh bool) {
 		}
 	}
 	return nil, false
+}
+
+// comesLate says whether a call comes from a life of which nothing is kept any more, because another has
+// taken its place (C-REQ-3). Every method refuses it as stale. If that were remembered, nothing would ever
+// end it: the life has departed.
+func (m *Machine) comesLate(w *waiter) bool {
+	return m.ep.requesters[w.id.Requester] == nil && m.replaced(w)
 }
 
 // outlived says whether a registration, now repeated, was accepted, and its life was lost since then. The
