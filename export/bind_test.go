@@ -78,6 +78,23 @@ func TestBindByAlias(t *testing.T) {
 	bind(t, withAlias, over(t, 0, axis("batch", 4), axis("tensor", 2)), Options{})
 }
 
+// Two axes with one alias, or an alias for an axis that is not there: the error shows the names that the
+// alias gave.
+func TestBindSaysWhyAnAliasDoesNotHelp(t *testing.T) {
+	clause(t, "TC-EXP-13")
+	m := sample()
+	m.Aliases = nil
+	for name, axes := range map[string]map[string]string{
+		"(data=4,data=2)":  {"a": "data", "b": "data"},
+		"(data=4,other=2)": {"a": "data", "b": "other"},
+	} {
+		_, err := Bind(m, []Supplied{{Mesh: over(t, 0, axis("a", 4), axis("b", 2))}}, Options{Aliases: []Alias{{Axes: axes}}, AllowReorder: true})
+		if at, ok := errors.AsType[*MismatchError](err); !ok || at.Axis != "model" || !strings.Contains(err.Error(), name) {
+			t.Errorf("Bind(alias %v) = %v; want a mismatch of axis model, bound to %s", axes, err, name)
+		}
+	}
+}
+
 func TestBindTransposes(t *testing.T) {
 	clause(t, "TC-EXP-14")
 	on := over(t, 0, axis("model", 2), axis("data", 4)) // devices 0..3 are row 0 of model

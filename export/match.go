@@ -44,6 +44,9 @@ func (m matcher) match(entry *Mesh, given *mesh.Mesh) (*mesh.Mesh, error) {
 		if perm := order(want, renamed); m.options.AllowReorder && perm != nil {
 			return m.reordered(entry.ID, given, want, renamed, perm)
 		}
+		if !slices.Equal(renamed, given.Axes()) {
+			mismatch = again // say what is still wrong with the alias that the caller counts on
+		}
 	}
 	if perm := order(want, given.Axes()); m.options.AllowReorder && perm != nil {
 		return m.reordered(entry.ID, given, want, given.Axes(), perm)
