@@ -50,7 +50,8 @@ func (c Config) has(fault plant.Faults) bool { return c.Planted.Has(fault) }
 // misses the following, as if the id had never been used. A repeated call (C-REQ-4) with counter 0, or a
 // first one that comes after the others timed out, opens the barrier anew and waits for its own timeout.
 // With a higher counter the call opens the instance of that number, so an id that is used again after all
-// this time goes on. Results kept for request ids are not touched.
+// this time goes on. If a member that has restarted is the first to use it again, with counter 0, that use
+// fails for all with ErrCounter, and the next one goes on. Results kept for request ids are not touched.
 type Limits struct {
 	Keys           int   // number of keys
 	KeyBytes       int   // of one key
