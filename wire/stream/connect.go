@@ -94,8 +94,10 @@ func (h *Host) hangUp() {
 
 // lost notes the end of a line, and says whether it was the one in use.
 func (h *Host) lost(l *line) bool {
+	h.sinking.Lock()
+	defer h.sinking.Unlock()
 	h.mu.Lock()
-	used := h.mu.line == l
+	used := l.inUse()
 	if used {
 		h.mu.line = nil
 	}
@@ -106,10 +108,21 @@ func (h *Host) lost(l *line) bool {
 	return used
 }
 
-func (h *Host) down(err error) {
-	h.cfg.Log.Debug("stream down", "err", err)
+// missed notes that an attempt has brought no line.
+func (h *Host) missed(err error) {
 	h.sinking.Lock()
 	defer h.sinking.Unlock()
+	h.mu.Lock()
+	up := h.mu.line != nil
+	h.mu.Unlock()
+	if !up {
+		h.down(err)
+	}
+}
+
+// down needs sinking.
+func (h *Host) down(err error) {
+	h.cfg.Log.Debug("stream down", "err", err)
 	h.cfg.Sink.Down(err)
 	h.cfg.Sink.Flush()
 }
@@ -154,15 +167,12 @@ func (h *Host) wanting() bool {
 func (h *Host) settle(s *search, a attempt) (wait time.Duration, ok bool) {
 	if a.line != nil {
 		*s = search{next: s.next, brief: s.brief}
-		h.adopt(a.line)
+		if h.wanting() { // it has ended already
+			return s.again(a.line), false
+		}
 		return 0, true
 	}
-	h.mu.Lock()
-	up := h.mu.line != nil
-	h.mu.Unlock()
-	if !up {
-		h.down(a.err)
-	}
+	h.missed(a.err)
 	s.silent = cmp.Or(a.silent, s.silent)
 	if a.to != nil {
 		if s.hops++; a.to.address != "" && a.to.address != s.silent && s.hops <= len(h.cfg.Addresses)+1 {
@@ -194,18 +204,18 @@ func (s *search) pass(addresses []string) bool {
 	}
 }
 
-// adopt makes l the line in use: everything that has no answer goes there.
-func (h *Host) adopt(l *line) {
+// adopt makes l the line in use: everything that has no answer goes there. The reader of l does it when it
+// has read the welcome, so that what comes behind that, such as the next epoch, is heard behind it.
+func (h *Host) adopt(l *line) error {
 	h.sinking.Lock()
 	h.mu.Lock()
 	if l.former(l.welcome.term) || h.mu.closed {
 		h.mu.Unlock()
 		h.sinking.Unlock()
-		l.pipe.fail(errDeposed)
-		return
+		return errDeposed
 	}
 	old := h.mu.line
-	h.mu.line, l.adopted = l, true
+	h.mu.line = l
 	h.mu.store, h.mu.term = l.welcome.store, l.welcome.term
 	h.sync(l.pipe)
 	h.mu.Unlock()
@@ -217,6 +227,7 @@ func (h *Host) adopt(l *line) {
 	}
 	h.cfg.Log.Debug("stream up", "peer", l.address, "term", l.welcome.term)
 	l.pipe.flush()
+	return nil
 }
 
 // acknowledged notes that the server has beats up to a number.

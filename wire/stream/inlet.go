@@ -132,7 +132,18 @@ func (in *inlet) hello(t frameType, f *fields) error {
 		return err
 	}
 	in.session = n
+	in.catchUp(w.service)
 	return nil
+}
+
+// catchUp tells of epochs that opened after the welcome was written and before the session had this
+// connection: [Server.Epoch] has told a former one, or none. It looks again after each, because the next may
+// have been told meanwhile, and must come last.
+func (in *inlet) catchUp(said serry.Incarnation) {
+	for now := in.server.cfg.Service(); now != said; now = in.server.cfg.Service() {
+		said = now
+		in.pipe.add(smallFrame, func(b []byte) []byte { return appendEpoch(b, said) }, nil)
+	}
 }
 
 // greet queues the first words of the server.

@@ -63,7 +63,8 @@ func (n *network) dial(ctx context.Context, address string) (net.Conn, error) {
 	near, far := net.Pipe()
 	w := &wire{Conn: near, far: far}
 	n.mu.lines = append(n.mu.lines, w)
-	d.work.Go(func() { d.serve(far) })
+	serve := d.serve // a test may change it later
+	d.work.Go(func() { serve(far) })
 	return w, nil
 }
 
@@ -103,6 +104,7 @@ type desk struct {
 		at      time.Time // of silent
 	}
 	onSilent func()
+	epochs   func() serry.Incarnation // which epoch is the present one
 }
 
 func newDesk(n *network, address string, term uint64) *desk {
@@ -114,7 +116,7 @@ func newDeskOf(n *network, address string, term uint64, v stream.Version) *desk 
 	n.mu.Lock()
 	store := n.mu.store
 	n.mu.Unlock()
-	d := new(desk)
+	d := &desk{epochs: func() serry.Incarnation { return service }}
 	d.mu.conns = make(map[stream.ConnID]*stream.Conn)
 	d.mu.shut = make(map[stream.ConnID]stream.Ending)
 	d.mu.marks = make(map[stream.ConnID]uint64)
@@ -124,13 +126,20 @@ func newDeskOf(n *network, address string, term uint64, v stream.Version) *desk 
 		Store:   store,
 		Term:    term,
 		Version: v,
-		Service: func() serry.Incarnation { return service },
+		Service: func() serry.Incarnation { return d.epochs() },
 	})
 	d.serve = func(nc net.Conn) { d.Server.Serve(nc, nil) }
 	n.mu.Lock()
 	n.mu.at[address] = d
 	n.mu.Unlock()
-	n.t.Cleanup(func() { d.close() })
+	n.t.Cleanup(func() {
+		n.mu.Lock()
+		if n.mu.at[address] == d {
+			delete(n.mu.at, address) // no connection is made from now on
+		}
+		n.mu.Unlock()
+		d.close()
+	})
 	return d
 }
 

@@ -27,8 +27,6 @@ type line struct {
 	redirect *redirect // or nil
 	err      error     // why there is neither
 
-	adopted bool // guarded by host.mu: it was the line in use, and may still be
-
 	job  string // owned by the reader: the last one read
 	news bool   // owned by the reader: the sink was told something in this wave
 }
@@ -225,23 +223,24 @@ func (l *line) welcomed(f *fields) error {
 	if f.bad {
 		return errFrame
 	}
-	l.host.mu.Lock()
-	former := l.former(l.welcome.term)
-	l.host.mu.Unlock()
-	if former {
-		return errDeposed
+	if err := l.host.adopt(l); err != nil {
+		return err
 	}
 	close(l.answered)
 	return nil
 }
 
 // former says whether a term is below the highest that the host has seen (C-TERM-1). Terms of two stores
-// cannot be compared: the line of a store that the host does not follow any more is a former one, too,
-// but before it is adopted a line may be that of a service that has begun anew. host.mu is held.
+// cannot be compared: a line of another store is that of a service that has begun anew. host.mu is held.
 func (l *line) former(term uint64) bool {
-	m := &l.host.mu
-	return l.welcome.store == m.store && term < m.term || l.welcome.store != m.store && l.adopted
+	return l.welcome.store == l.host.mu.store && term < l.host.mu.term
 }
+
+// inUse says whether l is the line that the sink hears of. What a line brings after another has taken its
+// place is older than what the sink was told with the other: it might lead the sink back to an epoch that is
+// over. A call whose answer is dropped for that was sent again. host.mu is held, and host.sinking too where
+// the sink is told something for it, so that no line is adopted in between.
+func (l *line) inUse() bool { return l.host.mu.line == l }
 
 // wave implements taker.
 func (l *line) wave() {
@@ -257,13 +256,13 @@ func (l *line) wave() {
 func (l *line) reply(r Reply) {
 	h := l.host
 	l.raise(r.Term)
+	h.sinking.Lock()
+	defer h.sinking.Unlock()
 	h.mu.Lock()
-	ok := !l.former(r.Term) && h.forget(r.Conn, r.Call) != nil
+	ok := l.inUse() && !l.former(r.Term) && h.forget(r.Conn, r.Call) != nil
 	h.mu.Unlock()
 	if ok {
 		l.news = true
-		h.sinking.Lock()
-		defer h.sinking.Unlock()
 		h.cfg.Sink.Reply(r)
 	}
 }
@@ -271,8 +270,10 @@ func (l *line) reply(r Reply) {
 // standing passes on what a leader knows of a life.
 func (l *line) standing(s Standing) {
 	h := l.host
+	h.sinking.Lock()
+	defer h.sinking.Unlock()
 	h.mu.Lock()
-	if l.former(l.welcome.term) {
+	if !l.inUse() || l.former(l.welcome.term) {
 		h.mu.Unlock()
 		return
 	}
@@ -286,22 +287,20 @@ func (l *line) standing(s Standing) {
 	}
 	h.mu.Unlock()
 	l.news = true
-	h.sinking.Lock()
-	defer h.sinking.Unlock()
 	h.cfg.Sink.Standing(s)
 }
 
 // epoch passes on that another epoch has opened.
 func (l *line) epoch(service uint64) {
 	h := l.host
+	h.sinking.Lock()
+	defer h.sinking.Unlock()
 	h.mu.Lock()
-	former := l.former(l.welcome.term)
+	ok := l.inUse() && !l.former(l.welcome.term)
 	h.mu.Unlock()
-	if former {
+	if !ok {
 		return
 	}
 	l.news = true
-	h.sinking.Lock()
-	defer h.sinking.Unlock()
 	h.cfg.Sink.Epoch(serry.Incarnation(service))
 }

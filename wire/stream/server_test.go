@@ -2,6 +2,7 @@ package stream_test
 
 import (
 	"net"
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -208,4 +209,24 @@ func TestStrangers(t *testing.T) {
 			})
 		})
 	}
+}
+
+// TestEpochThatOpensWithAWelcome: an epoch opens between the moment in which a welcome is written and the one
+// from which on the connection hears of epochs.
+func TestEpochThatOpensWithAWelcome(t *testing.T) {
+	t.Run("C-EPOCH-5", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			n := newNetwork(t)
+			d := newDesk(n, "a", 1)
+			asked := 0
+			d.epochs = func() serry.Incarnation {
+				asked++
+				return service + serry.Incarnation(min(asked-1, 2)) // one more opens while the first is told
+			}
+			_, e := host(t, n, stream.Relay, "a")
+			if want := []serry.Incarnation{service + 1, service + 2}; !slices.Equal(e.epochs, want) {
+				t.Errorf("epochs %v; want %v", e.epochs, want)
+			}
+		})
+	})
 }
