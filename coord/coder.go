@@ -16,8 +16,9 @@ import (
 // record (C-LOG-4). Those of OldestVersion and later are read: a service is upgraded from one version to
 // the next without a stop. All others are refused with a [VersionError].
 //
-// Version 2 has the events Suspect, Lost and Departed that keep the results of a lost life. Its snapshots
-// hold the calls that wait in alive sets, and end with the order in which barriers have ended.
+// Version 2 has the events Suspect, Lost and Departed that keep the results of a life, because it may come
+// back. Its snapshots hold the calls that wait in alive sets, and end with the order in which barriers have
+// ended.
 const (
 	Version       = 2
 	OldestVersion = 1

@@ -117,9 +117,10 @@ func (m *Machine) suspect(w *waiter, ev Suspect) {
 	m.answer(w, Done{}, nil)
 }
 
-// depart notes incarnations of which no call can come any more. Departure is mostly a verdict, too: a
-// host that was silent for long enough. So the results of a life that was lost stay until it is
-// replaced or the epoch ends. That is at most one life a task.
+// depart notes incarnations of which no call is expected any more. That is a verdict like a loss: a host
+// that was silent for long enough, or did not come back to the next leader. So the results of a life stay,
+// whatever its state, until another one takes its place, its requesters say farewell, its process is seen
+// to end, or the epoch ends. That is at most one life a task.
 func (m *Machine) depart(ev Departed) {
 	for _, d := range ev.Tasks {
 		t := m.task(d.Task)
@@ -127,7 +128,7 @@ func (m *Machine) depart(ev Departed) {
 		if present {
 			m.hasDeparted(t)
 		}
-		if !present || t.state != serry.Failed || ev.DropsResults {
+		if !present || ev.DropsResults {
 			m.dropRequesters(d.Incarnation)
 		}
 	}

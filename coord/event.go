@@ -225,8 +225,8 @@ type (
 	// left all the same: it counts as arrived at the shutdown barrier (A-TF-7).
 	Exited struct{ Tasks []Departure }
 
-	// Departed says that no call of these incarnations can come any more (C-EPOCH-3). For DropsResults see
-	// [Lost].
+	// Departed says that no call of these incarnations is expected any more (C-EPOCH-3). Like a loss it may
+	// be a mistake, and keeps the results of their calls. For DropsResults see [Lost].
 	Departed struct {
 		Tasks        []Departure
 		DropsResults bool

@@ -158,14 +158,14 @@ func TestResultsAreFreed(t *testing.T) {
 		t.Errorf("what is kept after a farewell (-want +got):\n%s", diff)
 	}
 	gone := []coord.Departure{{Task: serry.TaskID{Job: "worker", Index: 1}, Incarnation: 2}}
-	c.Step(0, coord.Departed{Tasks: gone})
+	c.Step(0, coord.Exited{Tasks: gone})
 	if diff := gocmp.Diff(coord.Kept{}, c.Kept()); diff != "" {
-		t.Errorf("what is kept after a departure (-want +got):\n%s", diff)
+		t.Errorf("what is kept after the process has ended (-want +got):\n%s", diff)
 	}
 }
 
-// TestResultsOfTheLost: they stay after a verdict, which may be wrong. However often a task restarts, that
-// is one life of it.
+// TestResultsOfTheLost: they stay after a verdict and a departure, which may be wrong. However often a task
+// restarts, that is one life of it: what a replaced one asks is kept until it has departed.
 func TestResultsOfTheLost(t *testing.T) {
 	clause(t, "C-REQ-3")
 	m := coord.New(coord.Config{Jobs: []coord.Job{{Name: "worker", Tasks: 1}}, Service: 100, Recoverable: true})
@@ -178,6 +178,9 @@ func TestResultsOfTheLost(t *testing.T) {
 		c.Step(0, coord.IncrementKeyValue{Call: call, Key: "n", By: 1})
 		c.Step(0, coord.Lost{Tasks: []coord.Loss{{Task: call.Task, Incarnation: life + 1, Evidence: "host silent"}}})
 		c.Step(0, coord.Departed{Tasks: []coord.Departure{{Task: call.Task, Incarnation: life + 1}}})
+		call.Incarnation, call.ID.Requester = life, uint64(life)
+		c.Step(0, coord.IncrementKeyValue{Call: call, Key: "n", By: 1})
+		c.Step(0, coord.Departed{Tasks: []coord.Departure{{Task: call.Task, Incarnation: life}}})
 	}
 	if diff := gocmp.Diff(coord.Kept{Requesters: 1, Results: 1}, c.Kept()); diff != "" {
 		t.Errorf("what is kept of the lost (-want +got):\n%s", diff)

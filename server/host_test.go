@@ -121,7 +121,7 @@ func (h *host) back() {
 }
 
 // succeed kills the server, which led a disk, and starts its successor.
-func (h *host) succeed(s *server.Server, dead *store.Seat, disk *store.Shared, cfg server.Config) {
+func (h *host) succeed(s *server.Server, dead *store.Seat, disk *store.Shared, cfg server.Config) *server.Server {
 	h.t.Helper()
 	dead.Kill()
 	disk.Expire()
@@ -130,11 +130,17 @@ func (h *host) succeed(s *server.Server, dead *store.Seat, disk *store.Shared, c
 	time.Sleep(time.Second)
 	cfg, _ = lead(h.t, disk, cfg)
 	next := start(h.t, cfg)
-	h.mu.Lock()
-	h.server = next
-	h.mu.Unlock()
+	h.follow(next)
 	h.back()
 	time.Sleep(2 * time.Second) // longer than it waits between attempts
+	return next
+}
+
+// follow makes the host dial another server from now on.
+func (h *host) follow(s *server.Server) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.server = s
 }
 
 func (h *host) Reply(r stream.Reply) {

@@ -306,6 +306,51 @@ func TestFalseDeath(t *testing.T) {
 	}
 }
 
+// TestFalseDeparture: a host is cut off while the leader changes. The successor waits for it in vain, does not
+// call its task dead for that, and lets it depart when the other task starts again. The alive round that was
+// over before the cut is answered when the host comes back, and the round of the new life is not entered.
+func TestFalseDeparture(t *testing.T) {
+	lab.Clause(t, "C-REQ-2", "C-REQ-3", "C-LOST-6", "NEW-25")
+	synctest.Test(t, func(t *testing.T) {
+		disk := store.NewShared(store.SharedConfig{})
+		recoverable := cluster(2)
+		recoverable.Cluster.Recoverable = true
+		cfg, seat := lead(t, disk, recoverable)
+		s := start(t, cfg)
+		away, other := dialHost(t, s, stream.Relay), dialHost(t, s, stream.Relay)
+		away.register(0)
+		other.register(1)
+		alive := func(h *host, number uint64, task int32, life serry.Incarnation) rpc.CallID {
+			return h.send(stream.Call{
+				Conn: stream.ConnID(task + 1), Number: number, Method: xlapb.CoordinationService_GetAliveTasks_FullMethodName,
+			}, &xlapb.GetAliveTasksRequest{
+				Incarnations: &xlapb.Incarnations{TaskIncarnation: uint64(life)}, RequestingTaskId: task, TaskIds: []int32{0, 1},
+			})
+		}
+		call := alive(away, 2, 0, incarnation(0))
+		away.cut(true)
+		alive(other, 2, 1, incarnation(1)) // ends the round, of which the host that is away hears nothing
+		next := other.succeed(s, seat, disk, recoverable)
+		away.follow(next)
+		time.Sleep(5 * time.Second)
+		other.send(stream.Call{Conn: 2, Number: 3, Method: xlapb.CoordinationService_RegisterTask_FullMethodName},
+			&xlapb.RegisterTaskRequest{SourceTaskId: 1, Incarnation: 200})
+		second := alive(other, 4, 1, 200)
+		if got := next.View().Tasks[0]; got.State != serry.Connected || !got.Departed {
+			t.Fatalf("the task that is away is %v, departed %v; want it connected, and departed", got.State, got.Departed)
+		}
+		away.back()
+		time.Sleep(2 * time.Second)
+		var got xlapb.GetAliveTasksResponse
+		if err := proto.Unmarshal(away.reply(call).Body, &got); err != nil || !slices.Equal(got.GetIncarnations(), []uint64{100, 101}) {
+			t.Errorf("GetAliveTasks() = %v, %v; want the answer of the round with life 101", &got, err)
+		}
+		if !other.waits(second) {
+			t.Errorf("the round of life 200 is over; want it to wait for task 0")
+		}
+	})
+}
+
 func TestEpochsAreTold(t *testing.T) {
 	lab.Clause(t, "C-EPOCH-5", "A-SIDE-9")
 	synctest.Test(t, func(t *testing.T) {
