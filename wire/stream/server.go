@@ -142,7 +142,7 @@ func (s *Server) Serve(nc net.Conn, read []byte) error {
 	s.mu.Lock()
 	if s.mu.stopped {
 		s.mu.Unlock()
-		nc.Close()
+		Redirect(nc, "") // a host that hears nothing cannot tell what is spoken here
 		return errStopped
 	}
 	s.mu.pipes[p] = true

@@ -1,6 +1,7 @@
 package stream_test
 
 import (
+	"errors"
 	"net"
 	"slices"
 	"testing"
@@ -226,6 +227,22 @@ func TestEpochThatOpensWithAWelcome(t *testing.T) {
 			_, e := host(t, n, stream.Relay, "a")
 			if want := []serry.Incarnation{service + 1, service + 2}; !slices.Equal(e.epochs, want) {
 				t.Errorf("epochs %v; want %v", e.epochs, want)
+			}
+		})
+	})
+}
+
+// TestServerThatHasEnded: whoever still reaches a server that has ended hears that another leads. A connection
+// that just closes would tell nothing, not even what is spoken there.
+func TestServerThatHasEnded(t *testing.T) {
+	t.Run("A-HA-9 A-SIDE-14", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			n := newNetwork(t)
+			d := newDesk(n, "a", 1)
+			d.Shutdown(t.Context())
+			_, e := host(t, n, stream.Client, "a")
+			if len(e.downs) == 0 || !errors.Is(e.downs[0], stream.ErrStandby) {
+				t.Errorf("down %v; want %v", e.downs, stream.ErrStandby)
 			}
 		})
 	})
