@@ -1,6 +1,7 @@
 package client_test
 
 import (
+	"bytes"
 	"context"
 	"net"
 	"sync/atomic"
@@ -16,16 +17,39 @@ import (
 	"github.com/serry-dev/serry/wire/stream"
 )
 
-// TestServersThatHangUp: servers that crash while a member calls them say nothing, as those do that
-// speak HTTP/2 only. The member must not take the one for the other.
+// TestServersThatHangUp: servers that crash while a member calls them say nothing, nor does a proxy whose
+// servers are not there. So do servers that speak HTTP/2 only. The member must not take the one for the other,
+// however often that happens.
 func TestServersThatHangUp(t *testing.T) {
 	lab.Clause(t, "A-SIDE-14")
-	joinAfter(t, func(call int, far net.Conn) (served bool) {
-		if call <= 3 {
-			far.Close()
-			return true
-		}
-		return false
+	for _, times := range []int{3, 40} {
+		joinAfter(t, func(call int, far net.Conn) (served bool) {
+			if call <= times {
+				far.Close()
+				return true
+			}
+			return false
+		})
+	}
+}
+
+// A hangUp is the connection to a server of HTTP/2 that hangs up where it hears something else.
+type hangUp struct{ net.Conn }
+
+// Write implements net.Conn.
+func (c hangUp) Write(b []byte) (int, error) {
+	if bytes.HasPrefix(b, []byte(stream.Preface)) {
+		c.Close()
+		return len(b), nil
+	}
+	return c.Conn.Write(b)
+}
+
+// TestStockServerThatHangsUp: a server that says nothing to a stream, and answers HTTP/2, is spoken to so.
+func TestStockServerThatHangsUp(t *testing.T) {
+	lab.Clause(t, "A-SIDE-14", "C-WIRE-14")
+	synctest.Test(t, func(t *testing.T) {
+		stockAnswers(t, func(nc net.Conn) net.Conn { return hangUp{nc} })
 	})
 }
 

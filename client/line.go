@@ -18,9 +18,12 @@ import (
 	"github.com/serry-dev/serry/wire/stream"
 )
 
-// A line is a Transport over serry's own stream. If the first server that answers does not speak it,
-// everything goes over HTTP/2 instead, for good. Servers that hang up without a word must do so a few
-// times: one that crashes just then is none that speaks something else.
+// A line is a Transport over serry's own stream. If the first server that answers does not speak it, and
+// does speak HTTP/2, everything goes over HTTP/2 instead, for good.
+//
+// That a server hangs up without a word, however often, does not show what it speaks: so does one that dies,
+// and so does a proxy in front of servers that are not there yet. It is only a reason to ask by HTTP/2, and
+// to do that not at once: our own servers speak both, and the stream is the better one.
 type line struct {
 	// Set in newLine, then constant.
 	conn    stream.ConnID
@@ -28,12 +31,14 @@ type line struct {
 	plain   *network      // used once decided says so
 	decided chan struct{} // closed when it is known what the server speaks
 
-	work sync.WaitGroup // the end of a host that is of no use
+	work sync.WaitGroup // ask
 
 	mu struct {
 		sync.Mutex
-		http2  bool // with decided: the server does not speak the stream
-		hungUp int  // how often a server did, before decided
+		http2  bool  // with decided: the server speaks HTTP/2, and not the stream
+		hungUp int   // how often a server did, before decided
+		asking bool  // whether the server speaks HTTP/2
+		asked  error // why it does not, the last time; or nil
 		closed bool
 		up     bool
 		why    error       // why it is not up, or nil
@@ -165,8 +170,11 @@ func (l *line) forget(id rpc.CallID) chan<- ending {
 func (l *line) whyNot(cause error) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.mu.up || l.mu.why == nil {
+	switch {
+	case l.mu.up || l.mu.why == nil:
 		return cause
+	case l.mu.asked != nil && errors.Is(l.mu.why, stream.ErrNotSpoken):
+		return fmt.Errorf("%w: no connection: %w; %w", cause, l.mu.why, l.mu.asked)
 	}
 	return fmt.Errorf("%w: no connection: %w", cause, l.mu.why)
 }
@@ -178,9 +186,7 @@ const closePatience = time.Second
 func (l *line) Close() error {
 	l.mu.Lock()
 	l.mu.closed = true
-	select {
-	case <-l.decided:
-	default:
+	if !l.known() {
 		close(l.decided)
 	}
 	if l.mu.gone != nil {
@@ -192,6 +198,7 @@ func (l *line) Close() error {
 	defer cancel()
 	// A server that is not there is not told.
 	_ = l.host.Close(ctx)
+	l.plain.end()
 	l.work.Wait()
 	return l.plain.Close()
 }
@@ -214,7 +221,33 @@ func (l *line) fail(err error, all bool) {
 	}
 }
 
-// hangUps is how often servers must hang up to be taken for ones that speak HTTP/2 only.
+// ask asks a server that did not speak the stream whether it speaks HTTP/2.
+func (l *line) ask() {
+	err := l.plain.reach()
+	l.mu.Lock()
+	l.mu.asking, l.mu.asked = false, err
+	decides := err == nil && !l.known()
+	if decides {
+		l.mu.http2 = true
+		close(l.decided)
+	}
+	l.mu.Unlock()
+	if decides {
+		_ = l.host.Close(context.Background())
+	}
+}
+
+// known says whether it is decided what the server speaks.
+func (l *line) known() bool {
+	select {
+	case <-l.decided:
+		return true
+	default:
+		return false
+	}
+}
+
+// hangUps is how often servers must hang up before they are asked for HTTP/2.
 const hangUps = 4
 
 // awayAfter is how long the service may be away before calls under way end.
@@ -248,9 +281,7 @@ func (s sink) Up(uint64, serry.Incarnation) {
 		s.mu.gone.Stop()
 		s.mu.gone = nil
 	}
-	select {
-	case <-s.decided:
-	default:
+	if !s.known() {
 		close(s.decided)
 	}
 }
@@ -263,21 +294,20 @@ func (s sink) Down(err error) {
 		s.mu.gone = time.AfterFunc(awayAfter, func() { s.fail(err, false) })
 	}
 	s.mu.up, s.mu.why = false, err
-	select {
-	case <-s.decided:
-	default:
-		if errors.Is(err, stream.ErrStandby) { // it speaks the stream
-			close(s.decided)
-			return
-		}
-		if errors.Is(err, stream.ErrHungUp) {
-			s.mu.hungUp++
-		}
-		if errors.Is(err, stream.ErrNotSpoken) && (!errors.Is(err, stream.ErrHungUp) || s.mu.hungUp >= hangUps) {
-			s.mu.http2 = true
-			close(s.decided)
-			s.work.Go(func() { _ = s.host.Close(context.Background()) })
-		}
+	if s.known() {
+		return
+	}
+	if errors.Is(err, stream.ErrStandby) { // it speaks the stream
+		close(s.decided)
+		return
+	}
+	hungUp := errors.Is(err, stream.ErrHungUp)
+	if hungUp {
+		s.mu.hungUp++
+	}
+	if errors.Is(err, stream.ErrNotSpoken) && (!hungUp || s.mu.hungUp >= hangUps) && !s.mu.asking {
+		s.mu.asking = true
+		s.work.Go(s.ask)
 	}
 }
 

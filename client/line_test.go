@@ -74,27 +74,36 @@ func TestFollowsTheLeader(t *testing.T) {
 func TestStockServer(t *testing.T) {
 	lab.Clause(t, "C-WIRE-14")
 	synctest.Test(t, func(t *testing.T) {
-		listener := bufconn.Listen(1 << 16)
-		stock := grpc.NewServer()
-		xlapb.RegisterCoordinationServiceServer(stock, xlapb.UnimplementedCoordinationServiceServer{})
-		served := make(chan error, 1)
-		go func() { served <- stock.Serve(listener) }()
-		line, err := client.Dial("stock", client.DialOptions{Connect: func(ctx context.Context, _ string) (net.Conn, error) {
-			return listener.DialContext(ctx)
-		}})
-		if err != nil {
-			t.Fatal(err)
-		}
-		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-		defer cancel()
-		_, st, err := line.Call(ctx, xlapb.CoordinationService_Heartbeat_FullMethodName, nil)
-		if err != nil || st.OK() {
-			t.Errorf("Call() = %v, %v; want the refusal of the server", st, err)
-		}
-		line.Close()
-		stock.Stop()
-		<-served
+		stockAnswers(t, func(nc net.Conn) net.Conn { return nc })
 	})
+}
+
+// stockAnswers makes a call to a server of gRPC, by connections that pass through the test.
+func stockAnswers(t *testing.T, by func(net.Conn) net.Conn) {
+	listener := bufconn.Listen(1 << 16)
+	stock := grpc.NewServer()
+	xlapb.RegisterCoordinationServiceServer(stock, xlapb.UnimplementedCoordinationServiceServer{})
+	served := make(chan error, 1)
+	go func() { served <- stock.Serve(listener) }()
+	line, err := client.Dial("stock", client.DialOptions{Connect: func(ctx context.Context, _ string) (net.Conn, error) {
+		nc, err := listener.DialContext(ctx)
+		if err != nil {
+			return nil, err
+		}
+		return by(nc), nil
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	_, st, err := line.Call(ctx, xlapb.CoordinationService_Heartbeat_FullMethodName, nil)
+	if err != nil || st.OK() {
+		t.Errorf("Call() = %v, %v; want the refusal of the server", st, err)
+	}
+	line.Close()
+	stock.Stop()
+	<-served
 }
 
 func TestStreamOverTheNetwork(t *testing.T) {

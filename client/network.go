@@ -136,6 +136,20 @@ func (n *network) dial(d *dialling, wait time.Duration) {
 	close(d.over)
 }
 
+// reach makes one attempt at a connection, without a pause, and keeps it for calls to come.
+func (n *network) reach() error {
+	ctx, cancel := context.WithTimeout(n.life, dialTimeout)
+	defer cancel()
+	conn, err := back.Dial(ctx, n.address(), n.options)
+	if err != nil {
+		return err
+	}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.keep(conn)
+	return nil
+}
+
 // address is where to try next: each in turn.
 func (n *network) address() string {
 	n.mu.Lock()
