@@ -161,6 +161,12 @@ func (b *binder) symbols() error {
 	if b.solved == nil {
 		b.solved = map[string]int{}
 	}
+	known := b.manifest.symbolNames()
+	for _, name := range slices.Sorted(maps.Keys(b.solved)) {
+		if !slices.Contains(known, name) {
+			return bindErrorf("the program has no symbol %q: it has %q", name, known)
+		}
+	}
 	for _, name := range slices.Sorted(maps.Keys(b.options.Shapes)) {
 		v := b.manifest.input(name)
 		if v == nil {
@@ -181,6 +187,19 @@ func (b *binder) symbols() error {
 	}
 	b.out.Symbols = b.solved
 	return nil
+}
+
+// symbolNames lists the symbols of all shapes, in order.
+func (m *Manifest) symbolNames() []string {
+	found := map[string]bool{}
+	for _, v := range slices.Concat(m.Inputs, m.Outputs) {
+		for _, size := range v.Shape {
+			for _, name := range size.names() {
+				found[name] = true
+			}
+		}
+	}
+	return slices.Sorted(maps.Keys(found))
 }
 
 // String says which sizes fit the bounds.

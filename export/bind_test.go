@@ -167,6 +167,7 @@ func TestBindSymbols(t *testing.T) {
 		"too small":    {sample(), Options{Symbols: map[string]int{"b": 0}}, `symbol "b" is 0, want 1 or more`},
 		"other shape":  {sample(), Options{Shapes: map[string][]int{"x": {32, 1}}}, "[b,4096]"},
 		"other rank":   {sample(), Options{Shapes: map[string][]int{"x": {32}}}, "has 1 dimensions, want 2"},
+		"no symbol":    {sample(), Options{Symbols: map[string]int{"z": 3}}, `no symbol "z": it has ["b"]`},
 		"no input":     {sample(), Options{Shapes: map[string][]int{"z": {32}}}, `no input "z"`},
 		"two values":   {sample(), Options{Symbols: map[string]int{"b": 8}, Shapes: map[string][]int{"x": {16, 4096}}}, `symbol "b" is 8`},
 	} {

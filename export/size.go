@@ -104,6 +104,16 @@ func (s Size) symbol() (string, bool) {
 	return name, name != "" && p.peek() == 0
 }
 
+// names lists the symbols of the size.
+func (s Size) names() []string {
+	if _, known := s.Number(); known {
+		return nil
+	}
+	p := &sizeParser{text: string(s)}
+	_, _ = p.sum() // Check has seen that it parses
+	return p.names
+}
+
 // A sizeParser reads an expression by recursive descent:
 //
 //	sum     = product { ("+" | "-") product }
@@ -114,6 +124,7 @@ type sizeParser struct {
 	text  string
 	pos   int
 	depth int
+	names []string // symbols read so far
 }
 
 // maxDepth bounds how deeply an expression or a tree may be nested.
@@ -209,6 +220,7 @@ func (p *sizeParser) atom() (expression, error) {
 	if p.take('(') {
 		return p.call(name)
 	}
+	p.names = append(p.names, name)
 	return func(symbols map[string]int) (int, error) {
 		n, ok := symbols[name]
 		if !ok {
