@@ -45,6 +45,9 @@ type BarrierView struct {
 // StoreBytes is the size of all keys and values together.
 func (m *Machine) StoreBytes() int64 { return m.ep.keys.bytes }
 
+// Failed says whether the job has failed: then the next epoch may open when all have departed (C-EPOCH-2b).
+func (m *Machine) Failed() bool { return m.ep.failed }
+
 // View draws a picture of the machine.
 func (m *Machine) View() View {
 	v := View{

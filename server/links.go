@@ -27,7 +27,7 @@ type links struct {
 	cut   [2]cuttings   // of stock clients, and of our own
 	ready []life        // lives that lost their state while nothing carried them any more
 	idle  map[life]bool // connected lives that nothing carries, without evidence against them
-	fresh []life        // some of idle, of which the machine has not been told
+	fresh map[life]bool // those of idle of which the machine has not been told
 }
 
 // cuttings are the lives that lost their last connection, in that order.
@@ -57,9 +57,10 @@ type cutting struct {
 
 func newLinks(grace time.Duration) *links {
 	return &links{
-		of:   make(map[life]*link),
-		idle: make(map[life]bool),
-		cut:  [2]cuttings{{grace: coord.Time(grace)}, {grace: coord.Time(max(grace, resumeGrace))}},
+		of:    make(map[life]*link),
+		idle:  make(map[life]bool),
+		fresh: make(map[life]bool),
+		cut:   [2]cuttings{{grace: coord.Time(grace)}, {grace: coord.Time(max(grace, resumeGrace))}},
 	}
 }
 
@@ -81,7 +82,7 @@ func (k *links) attach(l life, own bool) {
 	n.own = own // what a link that awaits its life does not know before
 	n.open++
 	n.over = false
-	delete(k.idle, l)
+	k.notIdle(l)
 }
 
 // detach notes that a connection does not carry l any more. broke is the evidence if it ended.
@@ -206,7 +207,7 @@ func (k *links) revisit(l life, now coord.Time) {
 func (k *links) forget(l life) {
 	if n := k.of[l]; n != nil && n.open == 0 {
 		delete(k.of, l)
-		delete(k.idle, l)
+		k.notIdle(l)
 	}
 }
 
@@ -215,15 +216,18 @@ func (k *links) forgetIdle() {
 	for l := range k.idle {
 		k.forget(l)
 	}
-	k.fresh = nil
 }
 
-// isIdle notes a connected life that nothing carries.
+// isIdle notes a connected life that nothing carries, and notIdle takes that back.
 func (k *links) isIdle(l life) {
 	if !k.idle[l] {
-		k.idle[l] = true
-		k.fresh = append(k.fresh, l)
+		k.idle[l], k.fresh[l] = true, true
 	}
+}
+
+func (k *links) notIdle(l life) {
+	delete(k.idle, l)
+	delete(k.fresh, l)
 }
 
 // A suspect is a life that a detector has something to say about.
@@ -255,23 +259,23 @@ func (o *owner) judge(found []suspect) {
 	}
 }
 
-// departIdle tells the machine of connected lives that nothing carries any more. They may be clients
-// that can do without a connection for a while, so this waits until somebody wants to open the next
-// epoch, which is all that departure is asked for. The machine is told of each of them once.
+// departIdle tells the machine of connected lives that nothing carries any more. They may be clients that can
+// do without a connection for a while, or hosts that are cut off. So this waits until their departure decides
+// something: the job has failed, and a task wants to register for the next epoch (C-EPOCH-2b). The machine is
+// told of each of them once.
 func (o *owner) departIdle() {
-	var gone []coord.Departure
-	for _, l := range o.links.fresh {
-		if o.links.idle[l] {
-			gone = append(gone, coord.Departure{Task: l.task, Incarnation: l.incarnation})
-		}
+	if len(o.links.fresh) == 0 || !o.machine.Failed() {
+		return
 	}
-	o.links.fresh = o.links.fresh[:0]
+	var gone []coord.Departure
+	for l := range o.links.fresh {
+		gone = append(gone, coord.Departure{Task: l.task, Incarnation: l.incarnation})
+	}
+	clear(o.links.fresh)
 	slices.SortFunc(gone, func(a, b coord.Departure) int {
 		return cmp.Or(a.Task.Compare(b.Task), cmp.Compare(a.Incarnation, b.Incarnation))
 	})
-	if len(gone) > 0 {
-		o.step(coord.Departed{Tasks: gone})
-	}
+	o.step(coord.Departed{Tasks: gone})
 }
 
 func (o *owner) connected(l life) bool {
