@@ -60,8 +60,8 @@ bench-checksum: ## what the checksums of streams cost, with them and without in 
 soak-failover: build ## ten minutes of clients while leaders are killed and a disk stands still
 	$(GO) run ./bench/soak -serry $(BIN)
 
-fleets: ## SCHEDULES jobs through crashes and cuts, in virtual time; a twentieth as many on real files
-	$(GO) test ./internal/lab/storm -run 'TestFleets|TestFilesOfFleets' -schedules $(SCHEDULES) -timeout 3h -v
+fleets: ## SCHEDULES jobs through crashes and cuts, in virtual time; a twentieth as many on real files, up to 500 on a real etcd
+	$(GO) test ./internal/lab/storm -run 'TestFleets|TestFilesOfFleets|TestEtcdOfFleets' -schedules $(SCHEDULES) -timeout 3h -v
 
 preempt: ## STORIES random histories of preemption rounds, and all small ones
 	$(GO) test ./preempt/internal/pact -stories $(STORIES) -everything -timeout 3h -v

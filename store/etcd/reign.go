@@ -33,7 +33,9 @@ func (r *reign) try(ctx context.Context, do func(context.Context) error) error {
 // arrive: after the second, after later requests, after an hour. So each write must be safe when it is
 // performed once more at any later time of the reign; writes.go says why each of them is.
 func (r *reign) write(ctx context.Context, conditions []clientv3.Cmp, ops ...clientv3.Op) (answer *clientv3.TxnResponse, err error) {
-	conditions = append(slices.Clip(conditions), r.fence())
+	if !r.cfg.Planted.Has(plant.NoFence) {
+		conditions = append(slices.Clip(conditions), r.fence())
+	}
 	err = r.try(ctx, func(ctx context.Context) error {
 		answer, err = r.client.Txn(ctx).If(conditions...).Then(ops...).Else(clientv3.OpGet(r.slot)).Commit()
 		if err != nil || answer.Succeeded {

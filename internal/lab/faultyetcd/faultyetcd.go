@@ -183,8 +183,9 @@ func (l *Link) intercept(ctx context.Context, method string, req, reply any, cc 
 	}
 	message := req.(proto.Message)
 	perform := func(ctx context.Context, reply any) error { return invoke(ctx, method, req, reply, cc, opts...) }
-	again := func(ctx context.Context) { // without options, which report to a caller that is gone
-		_ = invoke(ctx, method, req, reply.(proto.Message).ProtoReflect().New().Interface(), cc)
+	kind := reply.(proto.Message).ProtoReflect().Type()
+	again := func(ctx context.Context) { // without reply and options, which belong to a caller that is gone
+		_ = invoke(ctx, method, req, kind.New().Interface(), cc)
 	}
 	f, due, err := l.decide(method, message, again)
 	for _, p := range due {

@@ -15,10 +15,12 @@
 //
 // One fleet in ten is large: ten relays, and dozens of tasks.
 //
-// The journal lies in memory, where several servers share it, or in a real file of one server, on a disk that
-// tears, fails, fills and forgets (package store/faulty).
+// The journal lies in memory, where several servers share it; in a real file of one server, on a disk that
+// tears, fails, fills and forgets (package store/faulty); or in a real etcd, where requests are lost, late,
+// doubled, refused for want of space, or the last of their process (package faultyetcd). etcd runs in real
+// time, so these fleets do, too: they are few, small and quick.
 //
-// [Run] plays one schedule inside a testing/synctest bubble and returns a [Report]; [Report.Check], which
+// [Run] plays one schedule, inside a testing/synctest bubble unless it is one of etcd, and returns a [Report]; [Report.Check], which
 // may be called outside of it, says whether everything that the clients saw can be true, and whether a
 // task died that should not. The same seed draws the same schedule; which of two goroutines is first
 // at one moment of virtual time is up to the Go scheduler, so a failure that hangs on that may take a few

@@ -179,7 +179,7 @@ func (w *world) vacant(term uint64) {
 	alert := w.mu.restart.Float64() < w.plan.alert
 	d := between(w.mu.restart, time.Millisecond, 50*time.Millisecond)
 	w.mu.Unlock()
-	if _, shared := w.disk.(sharedDisk); !alert || !shared {
+	if _, alone := w.disk.(*realFile); !alert || alone {
 		return
 	}
 	w.after(d, func() {

@@ -24,6 +24,24 @@ type medium interface {
 	// errs says whether an error is one of the faults that the medium has by itself: the process ends of
 	// it, and the next may go on.
 	errs(error) bool
+
+	// terms is how many leaderships there were before one of a term.
+	terms(term uint64) int
+
+	// remove ends what is left of the medium, when the schedule is over.
+	remove()
+}
+
+func newMedium(w *world) medium {
+	switch {
+	case w.options.Etcd != "":
+		return newRealEtcd(w)
+	case w.options.Dir != "":
+		return newRealFile(w)
+	}
+	return sharedDisk{store.NewShared(store.SharedConfig{
+		LeaseTTL: w.plan.lease, Notice: w.plan.notice, Fault: w.operation, Planted: w.options.Planted,
+	})}
 }
 
 // A seat is a store that a process has open, and what happens to it with the process.
@@ -32,6 +50,9 @@ type seat interface {
 	kill()
 	cut()
 	heal()
+
+	// crashed is closed when the store has ended the process; or nil.
+	crashed() <-chan struct{}
 }
 
 // sharedDisk is a medium in memory for several servers.
@@ -41,12 +62,16 @@ func (d sharedDisk) open() (seat, error) { return sharedSeat{d.Open()}, nil }
 func (d sharedDisk) expire()             { d.Expire() }
 func (d sharedDisk) calm()               {}
 func (d sharedDisk) errs(error) bool     { return false }
+func (d sharedDisk) terms(t uint64) int  { return int(t) - 1 }
+func (d sharedDisk) remove()             {}
 
 type sharedSeat struct{ *store.Seat }
 
 func (s sharedSeat) kill() { s.Kill() }
 func (s sharedSeat) cut()  { s.Cut() }
 func (s sharedSeat) heal() { s.Heal() }
+
+func (s sharedSeat) crashed() <-chan struct{} { return nil }
 
 // The sizes of parts in a file: so small that most snapshots have several, and large values not too many.
 const (
@@ -84,8 +109,10 @@ func (f *realFile) open() (seat, error) {
 	return &fileSeat{st, f}, nil
 }
 
-func (f *realFile) expire() {}
-func (f *realFile) calm()   { f.disk.Calm() }
+func (f *realFile) expire()            {}
+func (f *realFile) calm()              { f.disk.Calm() }
+func (f *realFile) terms(t uint64) int { return int(t) - 1 }
+func (f *realFile) remove()            {}
 
 // errs implements medium. What a disk does is an error of the system, or the end of the process. A journal
 // that is damaged is neither.
@@ -114,3 +141,6 @@ func (s *fileSeat) kill() {
 // cut and heal do nothing: a process reaches the disk of its machine.
 func (s *fileSeat) cut()  {}
 func (s *fileSeat) heal() {}
+
+// crashed is nil: the process learns of its end from the store.
+func (s *fileSeat) crashed() <-chan struct{} { return nil }

@@ -123,6 +123,9 @@ func (p *proc) memberKey(c history.KeyCall) {
 	c.Absent = errors.Is(err, serry.ErrNotFound) && c.Action == history.Get
 	c.Other = errors.Is(err, serry.ErrChanged) && c.Action == history.Swap
 	switch {
+	case p.noRoom(errors.Is(err, serry.ErrLimit)):
+		p.memberKey(c)
+		return
 	case err == nil || c.Exists || c.Absent || c.Other:
 		c.Return, c.Found = p.world.clock.Now(), brief(found)
 	default:

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/serry-dev/serry/internal/lab/faultyetcd"
 	"github.com/serry-dev/serry/store"
 	"github.com/serry-dev/serry/wire"
 	"github.com/serry-dev/serry/wire/stream"
@@ -31,7 +32,8 @@ type plan struct {
 	members     int     // of the tasks: the last ones, which are Go programs
 	large       bool    // some values are
 	rate        float64 // of commits that fail, in a real file
-	snapshots   int     // after how many bytes of records; 0: as in real life
+	rates       faultyetcd.Rates
+	snapshots   int // after how many bytes of records; 0: as in real life
 	hosts       int
 	sites       int
 	mixed       bool // half of the hosts, and every second process of a site, are of a newer version
@@ -189,6 +191,9 @@ func draw(seed uint64, o Options) *plan {
 	p.mixed = r.IntN(3) == 0
 	if o.Dir != "" {
 		p.sites, p.nodes, p.snapshots, p.rate = 1, false, 1, pick(r, 0.002, 0.005, 0.01)
+	}
+	if o.Etcd != "" {
+		p.drawEtcd(r)
 	}
 	return p
 }

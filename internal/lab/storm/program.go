@@ -10,6 +10,8 @@ import (
 	"sync"
 	"time"
 
+	"google.golang.org/grpc/codes"
+
 	"github.com/serry-dev/serry"
 	"github.com/serry-dev/serry/coord"
 	"github.com/serry-dev/serry/internal/lab/history"
@@ -212,6 +214,11 @@ func (p *proc) key(c history.KeyCall, ev coord.Event) {
 		c.Other = errors.Is(err, serry.ErrChanged) && c.Action == history.Swap
 		if v, is := result.(coord.Value); is {
 			c.Found = brief(v.Value)
+		}
+		if p.noRoom(st.Code == codes.ResourceExhausted || errors.Is(err, serry.ErrLimit)) {
+			c.Return = 0
+			p.key(c, ev)
+			return
 		}
 		if err != nil && !c.Exists && !c.Absent && !c.Other {
 			p.died(string(c.Action)+" "+c.Key, st)

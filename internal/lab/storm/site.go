@@ -68,16 +68,32 @@ func (s *site) start() {
 	s.starts++
 	p := &process{site: s, seat: opened, version: s.world.version(s.starts)}
 	s.mu.Unlock()
+	s.place.start() // first: a node calls itself, too
 	if s.world.plan.nodes {
-		s.place.start() // a node calls itself, too
 		p.startNode()
-		return
+	} else {
+		s.mu.Lock()
+		s.process = p
+		s.mu.Unlock()
+		s.world.work.Go(p.run)
 	}
-	s.mu.Lock()
-	s.process = p
-	s.mu.Unlock()
-	s.place.start()
-	s.world.work.Go(p.run)
+	if crashed := opened.crashed(); crashed != nil {
+		s.world.work.Go(func() { p.watch(crashed) })
+	}
+	if s.world.over() {
+		s.kill(time.Hour, "the end") // which came while the store was opened
+	}
+}
+
+// watch kills the process when its store says so.
+func (p *process) watch(crashed <-chan struct{}) {
+	select {
+	case <-crashed:
+		if p.site.running() == p {
+			p.site.kill(restartPause, "the store has crashed")
+		}
+	case <-p.site.world.ended:
+	}
 }
 
 func (s *site) running() *process {
@@ -172,6 +188,9 @@ func (p *process) run() {
 		}
 		<-srv.Done()
 		p.site.world.note("%s leads no more, term %d: %v", p.site.place.name, reign.Term(), srv.Err())
+		if errors.Is(srv.Err(), store.ErrDamaged) {
+			p.site.world.wrong("%s: the journal is damaged under its leader: %v", p.site.place.name, srv.Err())
+		}
 		if !p.lead(nil, nil) || p.fails(srv.Err()) {
 			return
 		}

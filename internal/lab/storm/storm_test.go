@@ -34,13 +34,7 @@ func TestFleets(t *testing.T) {
 	lab.Clause(t, "C-REQ-2", "C-LOG-2", "C-LOG-3", "C-TERM-1", "C-TERM-2", "C-LOST-6", "C-TIME-1", "A-SIDE-2", "A-SIDE-6", "NEW-45")
 	began := time.Now()
 	var total tally
-	var fault plant.Faults
-	for _, f := range plant.All() {
-		if f.String() == *planted {
-			fault = f
-		}
-	}
-	if seed, err := search(t, storm.Options{Planted: fault, Verbose: *schedules == 1, Large: *large, Without: strings.Split(*without, ",")}, *first, *schedules, &total); err != nil {
+	if seed, err := search(t, storm.Options{Planted: wanted(), Verbose: *schedules == 1, Large: *large, Without: strings.Split(*without, ",")}, *first, *schedules, &total); err != nil {
 		t.Fatalf("schedule %d: %v\nto repeat it: go test ./internal/lab/storm -run TestFleets -first %d -schedules 1 -count 20", seed, err, seed)
 	}
 	took := time.Since(began)
@@ -51,6 +45,16 @@ func TestFleets(t *testing.T) {
 			t.Errorf("no schedule had the fault %q", fault)
 		}
 	}
+}
+
+// wanted is the fault that the flag names, or none.
+func wanted() plant.Faults {
+	for _, f := range plant.All() {
+		if f.String() == *planted {
+			return f
+		}
+	}
+	return 0
 }
 
 // TestFilesOfFleets plays schedules with one server on a real file, whose disk fails.
@@ -89,7 +93,7 @@ func (c *tally) add(r *storm.Report) {
 var near = map[plant.Faults]uint64{plant.NoConfirm: 4480}
 
 // TestPlantedFaultsAreFound looks for every fault of package plant: in a real file for those of one, and
-// else in memory. That of etcd is looked for by the tests of its store.
+// else in memory. For those of etcd see TestPlantedFaultsOfEtcdAreFound.
 func TestPlantedFaultsAreFound(t *testing.T) {
 	for _, fault := range plant.All() {
 		if fault == plant.LateDuplicate {
@@ -110,7 +114,7 @@ func TestPlantedFaultsAreFound(t *testing.T) {
 	}
 }
 
-// search plays n schedules, as many at a time as there are processors, and returns the lowest seed that
+// search plays n schedules, in virtual time as many at once as there are processors, and returns the lowest seed that
 // fails among those that were played.
 func search(t *testing.T, o storm.Options, from, n uint64, total *tally) (uint64, error) {
 	t.Helper()
@@ -119,28 +123,38 @@ func search(t *testing.T, o storm.Options, from, n uint64, total *tally) (uint64
 		err  error
 	}
 	workers := uint64(runtime.GOMAXPROCS(0))
+	if o.Etcd != "" {
+		workers = etcdAtOnce
+	}
 	var next, stop atomic.Uint64
 	stop.Store(from + n)
 	next.Store(from)
 	failures := make(chan failure, workers)
-	t.Run("play", func(t *testing.T) {
-		for range workers {
-			t.Run("", func(t *testing.T) {
-				t.Parallel()
-				for {
-					seed := next.Add(1) - 1
-					if seed >= stop.Load() {
-						return
-					}
-					if err := play(t, seed, o, total); err != nil {
-						failures <- failure{seed, err}
-						stop.Store(0)
-						return
-					}
-				}
-			})
+	some := func(t *testing.T) {
+		for {
+			seed := next.Add(1) - 1
+			if seed >= stop.Load() {
+				return
+			}
+			if err := play(t, seed, o, total); err != nil {
+				failures <- failure{seed, err}
+				stop.Store(0)
+				return
+			}
 		}
-	})
+	}
+	if o.Etcd != "" {
+		atOnce(workers, func() { some(t) })
+	} else {
+		t.Run("play", func(t *testing.T) {
+			for range workers {
+				t.Run("", func(t *testing.T) {
+					t.Parallel()
+					some(t)
+				})
+			}
+		})
+	}
 	close(failures)
 	var found failure
 	for f := range failures {
@@ -168,7 +182,11 @@ func play(t *testing.T, seed uint64, o storm.Options, total *tally) error {
 		o.Dir = filepath.Join(o.Dir, strconv.FormatUint(seed, 10))
 		defer os.RemoveAll(o.Dir)
 	}
-	synctest.Test(t, func(*testing.T) { report = storm.Run(seed, o) })
+	if o.Etcd != "" {
+		report = storm.Run(seed, o)
+	} else {
+		synctest.Test(t, func(*testing.T) { report = storm.Run(seed, o) })
+	}
 	if o.Verbose {
 		t.Logf("%s\n%s", report.Plan, strings.Join(report.Trace, "\n"))
 	}

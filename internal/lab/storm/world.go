@@ -2,6 +2,7 @@ package storm
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
@@ -25,6 +26,7 @@ import (
 type Options struct {
 	Planted plant.Faults // to test that they are found
 	Dir     string       // where the one server has a real file; empty: servers share a journal in memory
+	Etcd    string       // where a real etcd is that the servers share; in real time, not in a bubble
 	Large   bool         // every fleet is large, not one in ten
 	Without []string     // kinds of faults that do not happen, to find out which one a failure needs
 	Verbose bool         // the trace has what servers, relays and clients log, too
@@ -51,6 +53,7 @@ type world struct {
 	work    sync.WaitGroup // everything that runs for the world
 	living  sync.WaitGroup // programs that have not ended, and lives that are to come
 	ended   chan struct{}  // closed when no more faults may strike
+	broken  chan struct{}  // in real time: closed when something is wrong, so that the rest is not waited for; else nil
 
 	mu struct {
 		sync.Mutex
@@ -83,23 +86,20 @@ func (w *world) mourns() bool {
 	return w.mu.lost
 }
 
-// Run plays the schedule of a seed. It must be called in a testing/synctest bubble.
+// Run plays the schedule of a seed. It must be called in a testing/synctest bubble, unless the journal lies in etcd.
 func Run(seed uint64, o Options) *Report { return play(seed, draw(seed, o), o) }
 
 func play(seed uint64, p *plan, o Options) *Report {
 	w := &world{seed: seed, plan: p, options: o, begin: time.Now(), ended: make(chan struct{})}
+	if o.Etcd != "" {
+		w.broken = make(chan struct{})
+	}
 	w.mu.report = Report{Seed: seed, Plan: w.plan.String(), Struck: make(map[string]int)}
 	w.mu.restart, w.mu.disk = dice(seed, forRestarts, 0), dice(seed, forDisk, 0)
 	w.mu.lives = make(map[int]*proc)
 	w.mu.services = map[int]serry.Incarnation{0: firstService}
 	w.fabric = &fabric{seed: seed, weather: w.plan.net}
-	if o.Dir != "" {
-		w.disk = newRealFile(w)
-	} else {
-		w.disk = sharedDisk{store.NewShared(store.SharedConfig{
-			LeaseTTL: w.plan.lease, Notice: w.plan.notice, Fault: w.operation, Planted: o.Planted,
-		})}
-	}
+	w.disk = newMedium(w)
 	for i := range w.plan.sites {
 		w.sites = append(w.sites, newSite(w, "site"+strconv.Itoa(i)+":1"))
 	}
@@ -127,6 +127,7 @@ func play(seed uint64, p *plan, o Options) *Report {
 	w.await()
 	w.end()
 	w.audit()
+	w.disk.remove()
 	for _, p := range w.mu.procs {
 		if p.mu.lived.From != 0 {
 			w.mu.report.Lives = append(w.mu.report.Lives, p.mu.lived)
@@ -170,17 +171,21 @@ func (w *world) after(d time.Duration, f func()) {
 		case <-w.ended:
 			return
 		}
-		w.mu.Lock()
-		over := w.mu.over
-		w.mu.Unlock()
-		if !over {
+		if !w.over() {
 			f()
 		}
 	})
 }
 
+// over says whether the schedule has ended.
+func (w *world) over() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.mu.over
+}
+
 // log is where a part of the world logs. What it says of broken frames is judged: the network of a world
-// neither loses nor changes nor mixes the bytes of a connection.
+// neither loses nor changes nor mixes the bytes of a connection. So is what it says of a damaged journal.
 func (w *world) log(who string) *slog.Logger {
 	text := slog.NewTextHandler(traceWriter{w, who}, &slog.HandlerOptions{Level: slog.LevelDebug})
 	return slog.New(&censor{text, w, who})
@@ -196,7 +201,7 @@ type censor struct {
 // Handle implements slog.Handler.
 func (c *censor) Handle(ctx context.Context, r slog.Record) error {
 	r.Attrs(func(a slog.Attr) bool {
-		if err, ok := a.Value.Any().(error); ok && stream.Broken(err) {
+		if err, ok := a.Value.Any().(error); ok && (stream.Broken(err) || errors.Is(err, store.ErrDamaged)) {
 			c.world.wrong("%s: %s: %v", c.who, r.Message, err)
 		}
 		return true
@@ -242,6 +247,9 @@ func (w *world) wrong(format string, args ...any) {
 	w.note("WRONG: "+format, args...)
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	if w.broken != nil && len(w.mu.report.Wrong) == 0 {
+		close(w.broken)
+	}
 	w.mu.report.Wrong = append(w.mu.report.Wrong, fmt.Sprintf(format, args...))
 }
 
@@ -254,17 +262,19 @@ func (w *world) await() {
 	})
 	select {
 	case <-done:
+		return
+	case <-w.broken:
 	case <-time.After(patience + w.plan.lasts):
 		for _, p := range w.processes() {
 			if what := p.doing(); what != "" {
 				w.wrong("task %d life %d has not ended: %s", p.task, p.life, what)
 			}
 		}
-		for _, p := range w.processes() {
-			p.kill("the schedule is over")
-		}
-		<-done
 	}
+	for _, p := range w.processes() {
+		p.kill("the schedule is over")
+	}
+	<-done
 }
 
 func (w *world) processes() []*proc {
@@ -320,7 +330,7 @@ func (w *world) auditor() (*server.Server, error) {
 		seat.kill()
 		return nil, err
 	}
-	w.mu.report.Reigns = int(reign.Term()) - 1
+	w.mu.report.Reigns = w.disk.terms(reign.Term())
 	cfg := w.serverConfig()
 	cfg.Journal = reign
 	srv, err := server.New(cfg)
