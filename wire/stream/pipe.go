@@ -1,6 +1,7 @@
 package stream
 
 import (
+	"errors"
 	"net"
 	"slices"
 	"sync"
@@ -176,10 +177,19 @@ func (p *pipe) flush() {
 	}
 }
 
+// errWriters says that the role of the writer was given away twice.
+var errWriters = errors.New("stream: two goroutines write to one connection")
+
 // rest gives the role of the writer back if there is nothing to write, and says whether the caller must
 // stop; mu is held, so that output which is queued later finds no writer. In a pipe that has ended the
 // role is not given back: nothing may be written any more.
+//
+// Output that is counted but not queued is being written by another goroutine. That cannot happen; if it
+// does, the connection ends before the bytes of two frames reach the other end as one.
 func (p *pipe) rest() bool {
+	if queued := len(p.mu.whole) + len(p.mu.tail); p.mu.bytes > 0 && queued == 0 {
+		p.stop(errWriters)
+	}
 	if p.mu.cause != nil {
 		return true
 	}
