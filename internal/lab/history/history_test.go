@@ -19,6 +19,9 @@ func TestCheckKeys(t *testing.T) {
 	get := func(s history.Span, found string) history.KeyCall {
 		return history.KeyCall{Span: s, Action: history.Get, Key: "n", Found: found, Absent: found == ""}
 	}
+	has := func(s history.Span, is bool) history.KeyCall {
+		return history.KeyCall{Span: s, Action: history.Has, Key: "n", Absent: !is}
+	}
 	put := func(s history.Span, value string) history.KeyCall {
 		return history.KeyCall{Span: s, Action: history.Overwrite, Key: "n", Value: value}
 	}
@@ -44,6 +47,8 @@ func TestCheckKeys(t *testing.T) {
 		{"it happened and then it did not", calls{add(span(1, 0), ""), get(span(2, 3), "1"), get(span(4, 5), "")}, false},
 		{"an old value is read", calls{put(span(1, 2), "a"), put(span(3, 4), "b"), get(span(5, 6), "a")}, false},
 		{"an acknowledged value is gone", calls{put(span(1, 2), "a"), get(span(3, 4), "")}, false},
+		{"a value is listed", calls{has(span(1, 2), false), put(span(3, 4), "a"), has(span(5, 6), true)}, true},
+		{"a value is left out of a list", calls{put(span(1, 2), "a"), has(span(3, 4), false)}, false},
 		{"a value is deleted", calls{put(span(1, 2), "a"), remove(span(3, 6)), get(span(4, 5), "")}, true},
 		{"the first insert wins", calls{insert(span(1, 4), "a", true), insert(span(2, 3), "b", false), get(span(5, 6), "b")}, true},
 		{"both inserts win", calls{insert(span(1, 4), "a", false), insert(span(2, 3), "b", false)}, false},

@@ -19,6 +19,7 @@ const (
 	Increment KeyAction = "increment" // a decimal number; none is 0
 	Delete    KeyAction = "delete"
 	Get       KeyAction = "get"  // what is there
+	Has       KeyAction = "has"  // whether there is a value
 	Wait      KeyAction = "wait" // for a value to be there
 	Swap      KeyAction = "swap" // one value for another, if that is what is there
 )
@@ -34,7 +35,7 @@ type KeyCall struct {
 
 	// What the client heard, of a call that returned.
 	Found  string // the value of a Get or a Wait, or the new number of an Increment
-	Absent bool   // to a Get: there is none
+	Absent bool   // to a Get or a Has: there is none
 	Exists bool   // to an Insert: there is one
 	Other  bool   // to a Swap: something else is there
 }
@@ -69,7 +70,7 @@ func CheckKeys(calls []KeyCall) error {
 	keys := make(map[string][]KeyCall)
 	var names []string
 	for _, c := range calls {
-		if c.Return == 0 && (c.Action == Get || c.Action == Wait) {
+		if c.Return == 0 && (c.Action == Get || c.Action == Has || c.Action == Wait) {
 			continue // nobody heard what it found
 		}
 		if keys[c.Key] == nil {
@@ -124,6 +125,8 @@ func (s keyState) step(c KeyCall) (bool, keyState) {
 	case Increment:
 		next, err := s.plus(c.Value)
 		return err == nil && (!answered || next.value == c.Found), next
+	case Has:
+		return s.there == !c.Absent, s
 	default:
 		return s.there == !c.Absent && s.value == c.Found, s
 	}

@@ -13,6 +13,10 @@
 //   - Relays and clients die and come back. Jobs are run several times.
 //   - Hosts and servers are of two versions of the stream, and servers change theirs when they start again.
 //
+// With [Options.Calls] programs make every call of the service that a client can send, in half of the
+// schedules. Reads of directories and watches of keys are judged key by key, together with all other calls
+// on the keys.
+//
 // One fleet in ten is large: ten relays, and dozens of tasks.
 //
 // The journal lies in memory, where several servers share it; in a real file of one server, on a disk that

@@ -102,7 +102,7 @@ func (w *world) leader() (last *site) {
 // inflict lets a fault happen, or arms it.
 func (w *world) inflict(f fault) {
 	switch f.kind {
-	case breakLink, stallLink, deafLink, muteLink, cutOff, killHost, killProc, moveProc:
+	case breakLink, stallLink, deafLink, muteLink, cutOff, killHost, killProc, moveProc, reportError, resetTask:
 		w.harm(f)
 	case crash, freeze, depose, handOver, terminate, retire:
 		leader := w.leader()
@@ -144,6 +144,8 @@ func (w *world) harm(f fault) {
 		w.killTask(f.whom, f.lasts)
 	case moveProc:
 		w.moveTask(f.whom)
+	case reportError, resetTask:
+		w.lastWord(f.kind, f.whom, f.lasts)
 	}
 }
 

@@ -56,6 +56,7 @@ const (
 	forDisk
 	forProcs
 	forRestarts
+	forCalls
 )
 
 // A place is a process as the network sees it.

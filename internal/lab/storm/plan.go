@@ -48,6 +48,8 @@ type plan struct {
 	lasts       time.Duration // of an idle job
 	stall       time.Duration // of its hosts, at most
 	program     []step
+	calls       []calls // beside the program, by step; or nil
+	watches     bool    // some tasks watch their keys
 	faults      []fault
 }
 
@@ -97,6 +99,8 @@ const (
 	killProc    kind = "kill process" // of a task
 	killHost    kind = "kill host"    // with its relay and its tasks
 	moveProc    kind = "move process" // a second life begins elsewhere while the first goes on
+	reportError kind = "report error" // by a task, which ends
+	resetTask   kind = "reset task"   // by a task, which ends
 )
 
 func (f fault) String() string {
@@ -195,6 +199,9 @@ func draw(seed uint64, o Options) *plan {
 	if o.Etcd != "" {
 		p.drawEtcd(r)
 	}
+	if o.Calls {
+		p.drawCalls(dice(seed, forCalls, 0))
+	}
 	return p
 }
 
@@ -241,7 +248,7 @@ func (p *plan) drawFault(r *rand.Rand, kinds []kind) fault {
 		f.whom, f.count = r.IntN(p.hosts), r.IntN(len(cuts))
 	case crashAside:
 		f.count = r.IntN(4)
-	case killProc, moveProc:
+	case killProc, moveProc, reportError, resetTask:
 		f.whom = r.IntN(p.tasks)
 	}
 	f.lasts = between(r, 10*time.Millisecond, 2500*time.Millisecond)

@@ -23,6 +23,7 @@ type proc struct {
 	life   uint64 // its incarnation
 	host   *host
 	rand   *rand.Rand
+	extra  *rand.Rand // for calls beside the program
 
 	port    *port           // set by run, before anything else is done
 	member  *client.Member  // of a Go program, set by runMember before the program begins; or nil
@@ -41,6 +42,7 @@ type proc struct {
 		fate    string // how
 		done    bool   // its program is
 		leaving bool   // it has said goodbye
+		heard   bool   // it has ended of an error that it was told
 		doomed  bool   // another life is about to take its place, or it may be taken for dead
 
 		suspected bool           // it may be taken for dead
@@ -55,7 +57,7 @@ func (w *world) launch(task int, at *host, number, epoch int) {
 	p := &proc{
 		world: w, task: task, number: number, epoch: epoch, life: uint64(1000*(task+1) + number), host: at,
 		rand: dice(w.seed, forProcs, uint64(1000*task+number)), counters: make(map[string]int64), seen: make(map[string]string),
-		quit: make(chan struct{}),
+		extra: dice(w.seed, forCalls, uint64(1+1000*task+number)), quit: make(chan struct{}),
 	}
 	p.mu.lived.LiveMember = history.LiveMember{Member: task, Life: p.life}
 	w.mu.Lock()
@@ -186,6 +188,7 @@ func (p *proc) died(what string, st rpc.Status) {
 	err := p.world.plan.dialect.Error(st.Code, st.Message, st.Details)
 	p.mu.Lock()
 	ended, doomed := p.mu.ended, p.mu.doomed
+	p.mu.heard = p.mu.heard || !ended
 	p.mu.Unlock()
 	if ended {
 		return
@@ -204,6 +207,9 @@ func (w *world) fair(err error) bool {
 	var accused *serry.TaskError
 	for errors.As(err, &accused) && errors.Is(accused.Err, serry.ErrAlreadyFailed) {
 		err, accused = accused.Reason, nil
+	}
+	if accused != nil && errors.Is(accused.Err, serry.ErrReported) {
+		return w.reported(accused)
 	}
 	if accused == nil || !errors.Is(accused.Err, serry.ErrTaskDead) || accused.Task.IsZero() {
 		return true

@@ -28,6 +28,7 @@ func (p *proc) program() {
 	if p.number > 0 && p.world.plan.mode == comeback {
 		p.rejoin()
 	}
+	view := p.watchKeys()
 	for i := p.first(); i < len(p.world.plan.program) && !p.over(); i = p.next(i) {
 		s := p.world.plan.program[i]
 		if !p.pause(time.Duration(p.rand.Int64N(int64(p.world.plan.pace) + 1))) {
@@ -36,6 +37,7 @@ func (p *proc) program() {
 		p.burst(s.burst)
 		p.keys(s.keys)
 		p.adds(s.adds)
+		p.more(i)
 		if s.pass {
 			p.pass(i)
 		}
@@ -49,6 +51,7 @@ func (p *proc) program() {
 			p.meet("all", p.world.everybody())
 		}
 	}
+	p.sawAll(view)
 }
 
 // first and next say which step is due. Where tasks come back, the barrier counts for all.
@@ -235,10 +238,16 @@ func (p *proc) key(c history.KeyCall, ev coord.Event) {
 
 func (p *proc) noteKey(c history.KeyCall) {
 	p.learn(c)
-	c.Key = named(p.epoch, c.Key)
+	keys := []string{c.Key}
+	if c.Action == history.Delete && c.Key == deeper(p.shared("k")) { // a directory: all that is below
+		keys = append(keys, c.Key+"/0", c.Key+"/1")
+	}
 	p.world.mu.Lock()
 	defer p.world.mu.Unlock()
-	p.world.mu.report.Keys = append(p.world.mu.report.Keys, c)
+	for _, key := range keys {
+		c.Key = named(p.epoch, key)
+		p.world.mu.report.Keys = append(p.world.mu.report.Keys, c)
+	}
 }
 
 // learn notes what a call says of the value of a key, for a later swap.

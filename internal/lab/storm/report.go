@@ -27,7 +27,7 @@ type Report struct {
 	Sights   []history.Sight
 }
 
-// Faults are the kinds of faults that a schedule may have.
+// Faults are the kinds of faults that a schedule may have, without those of [Options.Calls].
 func Faults() (names []string) {
 	for _, k := range slices.Concat(serverFaults, nodeFaults, []kind{stallDisk}, clientFaults[fatal], clientFaults[rounds]) {
 		if !slices.Contains(names, string(k)) {

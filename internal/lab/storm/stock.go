@@ -66,7 +66,8 @@ type failure struct {
 
 // dialectOf is that in which the process makes a call: serry's own for those that no other has.
 func (p *proc) dialectOf(ev coord.Event) wire.Dialect {
-	if _, swap := ev.(coord.SwapKeyValue); swap {
+	switch ev.(type) {
+	case coord.SwapKeyValue, coord.WatchKeys, coord.ListKeys, coord.GetTaskState, coord.Suspect, coord.WaitForAllTasks, coord.ResetTask:
 		return wire.Own
 	}
 	return p.dialect()

@@ -28,6 +28,7 @@ type Options struct {
 	Dir     string       // where the one server has a real file; empty: servers share a journal in memory
 	Etcd    string       // where a real etcd is that the servers share; in real time, not in a bubble
 	Large   bool         // every fleet is large, not one in ten
+	Calls   bool         // programs make the rarer calls, too
 	Without []string     // kinds of faults that do not happen, to find out which one a failure needs
 	Verbose bool         // the trace has what servers, relays and clients log, too
 }
@@ -68,6 +69,8 @@ type world struct {
 		report   Report
 		lost     bool // somebody was killed
 
+		reporters map[int]bool // tasks that reported an error
+
 		returning int  // lives that are to come
 		closing   bool // all programs are done
 	}
@@ -97,6 +100,7 @@ func play(seed uint64, p *plan, o Options) *Report {
 	w.mu.report = Report{Seed: seed, Plan: w.plan.String(), Struck: make(map[string]int)}
 	w.mu.restart, w.mu.disk = dice(seed, forRestarts, 0), dice(seed, forDisk, 0)
 	w.mu.lives = make(map[int]*proc)
+	w.mu.reporters = make(map[int]bool)
 	w.mu.services = map[int]serry.Incarnation{0: firstService}
 	w.fabric = &fabric{seed: seed, weather: w.plan.net}
 	w.disk = newMedium(w)
