@@ -27,12 +27,19 @@ type calls struct {
 	devices bool // a meeting of all tasks about their devices
 }
 
+// roomyBuffer is the least that connections of a large fleet take at once: the states of dozens of tasks,
+// asked for by each, would take longer than a schedule lasts through a smaller one.
+const roomyBuffer = 4 << 10
+
 // drawCalls adds the rarer calls to half of all plans.
 func (p *plan) drawCalls(r *rand.Rand) {
 	if r.IntN(2) == 0 {
 		return
 	}
 	p.watches = r.IntN(2) == 0
+	if p.fleet() && p.net.buffer > 0 {
+		p.net.buffer = max(p.net.buffer, roomyBuffer)
+	}
 	for range p.program {
 		p.calls = append(p.calls, calls{
 			dirs: r.IntN(4), states: r.IntN(4) == 0, suspect: p.mode != fatal && r.IntN(4) == 0,
