@@ -157,6 +157,9 @@ func (w *world) unseat(f fault, leader *site) {
 	case freeze:
 		leader.freeze(f.lasts)
 	case depose:
+		if w.plan.sites == 1 {
+			return // no other server could lead, so a host would find none
+		}
 		w.note("%s is deposed", leader.place.name)
 		w.disk.expire()
 		leader.place.refuse(true)
