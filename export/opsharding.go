@@ -113,6 +113,20 @@ func eachField(data []byte, visit func(protoField) error) error {
 	return nil
 }
 
+// eachMessage walks over the messages that a message holds under one number.
+func eachMessage(data []byte, number protowire.Number, visit func(body []byte) error) error {
+	return eachField(data, func(f protoField) error {
+		if f.number != number {
+			return nil
+		}
+		body, err := f.bytes()
+		if err != nil {
+			return err
+		}
+		return visit(body)
+	})
+}
+
 func (f protoField) varint() (uint64, error) {
 	if f.kind != protowire.VarintType {
 		return 0, formErrorf("want a number, got wire type %d", f.kind)

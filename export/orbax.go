@@ -53,14 +53,7 @@ func (r *orbaxReader) object(f protoField) error {
 	if err != nil {
 		return err
 	}
-	return eachField(value, func(f protoField) error {
-		if f.number != 1 {
-			return nil
-		}
-		body, err := f.bytes()
-		if err != nil {
-			return err
-		}
+	return eachMessage(value, 1, func(body []byte) error {
 		m := &orbaxFunction{m: newManifest()}
 		m.m.Function, m.m.Producer.Name = key, "orbax"
 		if err := m.read(body); err != nil {
@@ -97,16 +90,9 @@ func (r *orbaxReader) devices(f protoField) error {
 	if err != nil {
 		return err
 	}
-	return eachField(body, func(f protoField) error {
-		if f.number != 1 {
-			return nil
-		}
-		entry, err := f.bytes()
-		if err != nil {
-			return err
-		}
+	return eachMessage(body, 1, func(entry []byte) error {
 		var p ChipPlace
-		err = eachField(entry, func(f protoField) (err error) {
+		err := eachField(entry, func(f protoField) (err error) {
 			var v uint64
 			switch f.number {
 			case 1:
@@ -272,14 +258,7 @@ func (o *orbaxFunction) dict(to *Tree, data []byte, values *[]Value, depth int) 
 // leaf reads the type of one value: a tensor, or a token.
 func (o *orbaxFunction) leaf(data []byte) (Value, error) {
 	v := Value{DType: Token}
-	err := eachField(data, func(f protoField) error {
-		if f.number != 1 {
-			return nil
-		}
-		tensor, err := f.bytes()
-		if err != nil {
-			return err
-		}
+	err := eachMessage(data, 1, func(tensor []byte) error {
 		return eachField(tensor, func(f protoField) error { return o.tensor(&v, f) })
 	})
 	return v, err
@@ -343,11 +322,7 @@ func (o *orbaxFunction) shape(v *Value, data []byte) error {
 
 // body reads the program: StableHLO bytes, or where they lie.
 func (o *orbaxFunction) body(data []byte) error {
-	return eachField(data, func(f protoField) error {
-		hlo, err := f.bytes()
-		if err != nil || f.number != 1 {
-			return nil
-		}
+	return eachMessage(data, 1, func(hlo []byte) error {
 		p := &o.m.Program
 		p.MIME = MIMEStableHLO
 		return eachField(hlo, func(f protoField) (err error) {
