@@ -17,13 +17,13 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// A folder stands still for a time; and when its guard hears no more of whoever made it, which may have been
-// killed in the middle of a freeze, it thaws and is gone.
+// A folder is frozen for a time. If the process that made it dies in the middle of a freeze, its guard thaws
+// and unmounts it.
 func TestFrozenFolder(t *testing.T) {
 	folder := filepath.Join(t.TempDir(), "a")
 	d, err := mountFrozen(folder)
-	if errors.Is(err, errNoFreeze) {
-		t.Skip(err)
+	if errors.Is(err, errNoFreeze) && os.Getenv("CI") != "true" {
+		t.Skipf("this machine cannot freeze a folder: %v", err)
 	}
 	if err != nil {
 		t.Fatal(err)
