@@ -11,10 +11,10 @@ import (
 )
 
 // Agree waits until every living task of the set has called it with the same set, and tells all of
-// them the same: who is alive, which life of it, and the word that each handed in. We must be in the
-// set. A word has at most 1 KiB; a stock service passes none on.
+// them the same: who is alive, which life of it, and the word that each handed in. The caller must be in
+// the set. A word has at most 1 KiB; a stock service passes none on.
 //
-// If ctx ends first our call stands, and the others may be told that we agreed. The next call for the
+// If ctx ends first the call stands, and the others may be told that this task agreed. The next call for the
 // set gets the answer to the first one, with the word of the first one. A stock service cannot do that.
 func (m *Member) Agree(ctx context.Context, word []byte, tasks ...serry.TaskID) (serry.Agreement, error) {
 	if word != nil && m.dialect != wire.Own {

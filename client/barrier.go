@@ -44,7 +44,7 @@ func (u *uses) of(id string) *use {
 	return u.recent[id]
 }
 
-// find finds the use of an id, or nil. Whoever asks is about to use it.
+// find finds the use of an id, or nil. The caller is about to use it, so the use counts as recent.
 func (u *uses) find(id string) *use {
 	known := u.former[id]
 	if known == nil {

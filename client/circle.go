@@ -28,8 +28,8 @@ const maxCircles = 1 << 16
 // same, wait for each other. All of them make the same calls in the same order. A call that fails says
 // who was missing, and a call that does not fit those of the others says who made which.
 //
-// A circle is known by its name, its tasks, and the lives that these have when it is first used: whoever
-// makes it again, in the same life, goes on where it was. If a task restarts, all make the circle again.
+// A circle is known by its name, its tasks, and the lives that these have when it is first used. A
+// task that makes it again, in the same life, goes on where it was. If a task restarts, all make the circle again.
 //
 // If the context of a call ends first, the value that was handed in stands: the next call goes on with
 // the same round.

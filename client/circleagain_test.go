@@ -43,7 +43,7 @@ func saveAll(t *testing.T, members []*client.Member, want string, values ...stri
 	done.Wait()
 }
 
-// Rounds belong to the name: who makes the circle again goes on with it.
+// Rounds belong to the name: a member that makes the circle again goes on with them.
 func TestCircleMadeAgain(t *testing.T) {
 	lab.Clause(t, "TC-MH-02")
 	synctest.Test(t, func(t *testing.T) {

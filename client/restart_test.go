@@ -32,7 +32,7 @@ func patient(tasks int) server.Config {
 }
 
 // TestRestartOfAll: all processes of a job end in order and are started again. The service does not wait
-// for streams that nobody will resume, and the new processes do not wait for long.
+// for streams whose hosts have said goodbye, and the new processes register soon.
 func TestRestartOfAll(t *testing.T) {
 	lab.Clause(t, "C-EPOCH-3", "C-LOST-3")
 	for _, way := range []struct {
@@ -45,7 +45,7 @@ func TestRestartOfAll(t *testing.T) {
 				t.Errorf("Leave() = %v", err)
 			}
 		}},
-		// Those who come back meet the ones that have not gone yet, and are refused.
+		// The first new processes find old ones that have not left yet, and are refused.
 		{"one after the other", func(t *testing.T, m *client.Member) {
 			time.Sleep(rand.N(500 * time.Millisecond))
 		}},
@@ -130,7 +130,7 @@ func (k *mortal) kill() {
 	}
 }
 
-// TestGoodbye: who closes its connection in order does not come back. One that broke may be resumed.
+// TestGoodbye: a member that closes its connection in order is gone at once. A connection that broke may be resumed.
 func TestGoodbye(t *testing.T) {
 	lab.Clause(t, "C-LOST-3")
 	for name, way := range map[string]struct {

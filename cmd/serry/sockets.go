@@ -47,7 +47,7 @@ type narrowListener struct {
 	bytes int
 }
 
-// Accept implements net.Listener. A connection that ended meanwhile is found out by whoever reads it.
+// Accept implements net.Listener. The reader of a connection finds out if it has ended meanwhile.
 func (l narrowListener) Accept() (net.Conn, error) {
 	c, err := l.Listener.Accept()
 	if err == nil {

@@ -39,7 +39,7 @@ func TestRollingUpgrade(t *testing.T) {
 	p.swap(t, standbys[0], "")
 	j.work(t)
 
-	// Forward, whoever leads last.
+	// All servers go forward, the leader last.
 	first := j.leader()
 	for _, address := range append(standbys, first) {
 		p.swap(t, address, newer)

@@ -114,7 +114,7 @@ func (s *Service) Leader(ctx context.Context) (*Server, uint64, error) {
 	}
 }
 
-// leadTries is how many hand-overs it may take until a certain server leads: whoever stands by longest is next.
+// leadTries is how many hand-overs it may take until a given server leads. The server that has stood by longest is the next leader.
 const leadTries = 10
 
 // Lead lets the server with a number lead, by hand-overs. It must run.
