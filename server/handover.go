@@ -56,6 +56,10 @@ func (s *Server) Shutdown(ctx context.Context) {
 		s.Stop(ctx)
 		return
 	}
+	if s.ending.Load() { // a snapshot now would replace the last records, which tell how the service ended
+		<-s.stopped
+		return
+	}
 	ctx, cancel := context.WithTimeout(ctx, stopPatience)
 	defer cancel()
 	if err := s.leave(ctx, true); err != nil && !s.ending.Load() {

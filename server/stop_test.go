@@ -5,6 +5,7 @@ import (
 	"context"
 	"log/slog"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -287,6 +288,40 @@ func ExampleNew() {
 	// Now s.Serve(listener) lets clients in.
 	s.Shutdown(context.Background())
 	// Output:
+}
+
+// The records that tell how a service ended stay in its journal, even if a signal comes while it ends.
+func TestShutdownDuringStopKeepsTheLastRecords(t *testing.T) {
+	lab.Clause(t, "C-STOP-1", "C-STOP-4")
+	synctest.Test(t, func(t *testing.T) {
+		var saves atomic.Int32
+		disk := store.NewShared(store.SharedConfig{Fault: func(op store.Op) error {
+			switch {
+			case op.Action == store.OpSave && op.Done:
+				saves.Add(1)
+			case op.Action == store.OpAppend && !op.Done:
+				time.Sleep(time.Second)
+			}
+			return nil
+		}})
+		cfg, _ := lead(t, disk, cluster(1))
+		s := start(t, cfg)
+		before := saves.Load()
+		stopped := make(chan struct{})
+		go func() {
+			defer close(stopped)
+			s.Stop(t.Context())
+		}()
+		synctest.Wait() // the end is being written
+		s.Shutdown(t.Context())
+		<-stopped
+		if n := saves.Load() - before; n != 0 {
+			t.Errorf("%d snapshots were saved after the service was stopped; want none", n)
+		}
+		if !s.View().Stopped {
+			t.Error("View() does not say that the service stopped")
+		}
+	})
 }
 
 // A server with a journal that is told to end leaves the job to the next one: behind a relay nothing ends.
