@@ -55,6 +55,18 @@ func cutLast(s string, sep byte) (before, after string, found bool) {
 // process that takes the place of a task, and by the service for every epoch. Zero means none.
 type Incarnation uint64
 
+// A Life is one incarnation of a task: what a process is to the service from its registration until it
+// leaves, fails or is replaced.
+type Life struct {
+	Task        TaskID
+	Incarnation Incarnation
+}
+
+// Compare orders lives by task, then by incarnation.
+func (l Life) Compare(m Life) int {
+	return cmp.Or(l.Task.Compare(m.Task), cmp.Compare(l.Incarnation, m.Incarnation))
+}
+
 // A StoreID names the store that holds the journal of a service: a random number, drawn once when the
 // store is first led. Terms ascend within one store; those of two stores cannot be compared. Zero means
 // none.
