@@ -306,6 +306,27 @@ func TestFalseDeath(t *testing.T) {
 	}
 }
 
+// TestHostOfAQuietTaskDies: a task has registered, and not beaten yet, when the leader changes. If its host
+// dies then, the next leader finds that as soon as with any other task.
+func TestHostOfAQuietTaskDies(t *testing.T) {
+	lab.Clause(t, "C-LOST-5", "C-LOG-3")
+	synctest.Test(t, func(t *testing.T) {
+		disk := store.NewShared(store.SharedConfig{})
+		cfg, seat := lead(t, disk, cluster(2))
+		s := start(t, cfg)
+		h, other := dialHost(t, s, stream.Relay), dialHost(t, s, stream.Relay)
+		h.register(0)
+		other.register(1)
+		synctest.Wait()
+		next := h.succeed(s, seat, disk, cluster(2))
+		h.cut(true)
+		time.Sleep(stream.SilentAfter + time.Second)
+		if got := next.View().Tasks[0]; got.State != serry.Failed {
+			t.Errorf("%v after the end of its host the task is %v; want %v", stream.SilentAfter+time.Second, got.State, serry.Failed)
+		}
+	})
+}
+
 // TestFalseDeparture: a host is cut off while the leader changes. The successor waits for it in vain. It does
 // not call its task dead for that, nor departed when the other task starts again. The alive round that was
 // over before the cut is answered when the host comes back, and the round of the new life is not entered.

@@ -41,3 +41,36 @@ func TestHeardOnALostLine(t *testing.T) {
 		})
 	})
 }
+
+// TestFollowsConnectedLives: a host asks the next leader to tell of a life that a former leader called
+// connected, although that life has sent no heartbeat yet. A life that is gone is not asked for.
+func TestFollowsConnectedLives(t *testing.T) {
+	t.Run("C-LOST-5 A-SIDE-3", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			n := newNetwork(t)
+			d := newDesk(n, "a", 1)
+			h, _ := host(t, n, stream.Relay, "a", "b")
+			call(t, h, 1, echo, "")
+			d.mu.Lock()
+			session := d.mu.conns[1].Session()
+			d.mu.Unlock()
+			here := stream.Life{Task: serry.TaskID{Job: "worker", Index: 1}, Incarnation: 9}
+			gone := stream.Life{Task: serry.TaskID{Job: "worker", Index: 2}, Incarnation: 10}
+			for _, s := range []stream.Standing{
+				{Life: here, State: serry.Connected}, {Life: gone, State: serry.Connected}, {Life: gone, State: serry.Disconnected},
+			} {
+				session.Standing(s)
+				session.Flush()
+			}
+			synctest.Wait()
+			next := newDesk(n, "b", 2)
+			n.crash("a")
+			time.Sleep(2 * stream.BeatEvery)
+			next.mu.Lock()
+			defer next.mu.Unlock()
+			if !slices.Equal(next.mu.follow, []stream.Life{here}) {
+				t.Errorf("the next leader is asked for %v; want %v", next.mu.follow, here)
+			}
+		})
+	})
+}

@@ -24,7 +24,7 @@ type Sink interface {
 	Reply(Reply)
 
 	// Standing says what the service knows of a life that came by this host: whenever it changes,
-	// and after each Up for every life heard of.
+	// and after each Up for every life that beat or was called connected.
 	Standing(Standing)
 
 	// Epoch says that another epoch of the service has opened (C-EPOCH-5).
@@ -227,6 +227,13 @@ func (h *Host) Heard(l Life) {
 	if len(h.mu.heard) < maxHeard {
 		h.mu.heard[l] = true
 	}
+	h.know(l)
+}
+
+// know notes a life that the next leader is asked to tell of; mu is held. Besides the lives that beat,
+// these are the lives that a leader called connected. A task that has registered and not beaten yet is known
+// by nothing else: without it, the next leader would not find that task dead when this host dies.
+func (h *Host) know(l Life) {
 	if len(h.mu.known) < maxHeard {
 		h.mu.known[l.Incarnation] = l
 	}

@@ -277,8 +277,11 @@ func (l *line) standing(s Standing) {
 		h.mu.Unlock()
 		return
 	}
-	if s.State == serry.Disconnected {
+	switch s.State {
+	case serry.Disconnected:
 		delete(h.mu.known, s.Incarnation)
+	case serry.Connected:
+		h.know(s.Life)
 	}
 	if s.State != serry.Connected {
 		h.mu.exits = slices.DeleteFunc(h.mu.exits, func(e exit) bool {
