@@ -35,6 +35,7 @@ const (
 	NoResend       // calls without an answer are not sent again to the next leader (A-SIDE-2)
 	EarlyWatermark // a relay acknowledges a result before it has come (A-SIDE-15)
 	HastySilence   // a host is taken for silent after a fraction of the time (C-LOST-5)
+	DropFollow     // a new leader does not hear which lives are behind a host (C-LOST-5)
 
 	// Of the stores.
 	NoFence           // what a leader writes that was deposed takes effect (C-TERM-2)
@@ -51,7 +52,7 @@ func (f Faults) Has(other Faults) bool { return f&other != 0 }
 var names = [...]string{
 	"no request table", "ignored incarnation", "dropped requester", "forgotten arrivals", "swap of anything",
 	"reply before journal", "half a group", "skipped put", "no confirmation", "blocked reader", "polite end",
-	"second writer", "reordered frames", "no resend", "early watermark", "hasty silence",
+	"second writer", "reordered frames", "no resend", "early watermark", "hasty silence", "dropped follow",
 	"no fence", "unreadable stage", "sweep before switch", "late duplicate",
 }
 

@@ -7,6 +7,7 @@ import (
 	"google.golang.org/grpc/codes"
 
 	"github.com/serry-dev/serry"
+	"github.com/serry-dev/serry/internal/plant"
 )
 
 // An inlet reads one connection of a session. It belongs to the goroutine that serves it.
@@ -81,7 +82,7 @@ func (in *inlet) frame(t frameType, head, body []byte, own bool) error {
 			in.beat(t)
 		}
 	case frameFollow:
-		if lives := readLives(&f, &in.job); !f.bad {
+		if lives := readLives(&f, &in.job); !f.bad && !in.server.cfg.Planted.Has(plant.DropFollow) {
 			h.Follow(n, lives)
 		}
 	case frameExited:

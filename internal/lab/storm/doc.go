@@ -17,7 +17,8 @@
 // schedules. Reads of directories and watches of keys are judged key by key, together with all other calls
 // on the keys.
 //
-// One fleet in ten is large: ten relays, and dozens of tasks.
+// One fleet in ten is large: ten relays, and dozens of tasks. One in twenty is quiet: its clients do next to
+// nothing, the leader changes, a host dies for good, and the new leader must find its tasks dead in time.
 //
 // The journal lies in memory, where several servers share it; in a real file of one server, on a disk that
 // tears, fails, fills and forgets (package store/faulty); or in a real etcd, where requests are lost, late,

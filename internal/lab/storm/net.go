@@ -57,6 +57,7 @@ const (
 	forProcs
 	forRestarts
 	forCalls
+	forQuiet
 )
 
 // A place is a process as the network sees it.

@@ -3,6 +3,7 @@ package storm
 import (
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"time"
 
@@ -21,6 +22,7 @@ const (
 	comeback mode = "comeback" // recoverable: they come back and meet at barriers again
 	rounds   mode = "rounds"   // recoverable: they come back and meet in live sets
 	idle     mode = "idle"     // see Idle
+	quiet    mode = "quiet"    // clients do next to nothing, and those of a host that dies must be found dead
 )
 
 // A plan is everything that a seed decides before a schedule begins.
@@ -51,6 +53,7 @@ type plan struct {
 	calls       []calls // beside the program, by step; or nil
 	watches     bool    // some tasks watch their keys
 	faults      []fault
+	losses      []fault // of leaders, one after the other, in a quiet job
 }
 
 // A step is what all programs do at the same point.
@@ -101,6 +104,7 @@ const (
 	moveProc    kind = "move process" // a second life begins elsewhere while the first goes on
 	reportError kind = "report error" // by a task, which ends
 	resetTask   kind = "reset task"   // by a task, which ends
+	loseHost    kind = "lose host"    // for good, with its relay and its tasks, in a quiet job
 )
 
 func (f fault) String() string {
@@ -111,7 +115,7 @@ func (p *plan) String() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s recoverable=%v dialect=%v tasks=%d members=%d hosts=%d sites=%d nodes=%v mixed=%v epochs=%d steps=%d buffer=%d lease=%v notice=%v",
 		p.mode, p.recoverable, p.dialect, p.tasks, p.members, p.hosts, p.sites, p.nodes, p.mixed, p.epochs, p.steps, p.net.buffer, p.lease, p.notice)
-	for _, f := range p.faults {
+	for _, f := range slices.Concat(p.faults, p.losses) {
 		b.WriteString("; " + f.String())
 	}
 	return b.String()
@@ -201,6 +205,9 @@ func draw(seed uint64, o Options) *plan {
 	}
 	if o.Calls {
 		p.drawCalls(dice(seed, forCalls, 0))
+	}
+	if r := dice(seed, forQuiet, 0); o.Dir == "" && o.Etcd == "" && r.IntN(quietFleets) == 0 {
+		p.drawQuiet(r)
 	}
 	return p
 }

@@ -193,7 +193,8 @@ func (p *proc) died(what string, st rpc.Status) {
 	if ended {
 		return
 	}
-	excused := doomed || p.world.plan.mode == fatal && p.world.mourns() && len(st.Details) > 0 && p.world.fair(err)
+	ends := p.world.plan.mode == fatal || p.world.plan.mode == quiet
+	excused := doomed || ends && p.world.mourns() && len(st.Details) > 0 && p.world.fair(err)
 	if !excused {
 		p.world.wrong("task %d life %d died of %s: %v: %v (%d bytes of details)", p.task, p.life, what, st.Code, err, len(st.Details))
 	}

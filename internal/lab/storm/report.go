@@ -29,7 +29,7 @@ type Report struct {
 
 // Faults are the kinds of faults that a schedule may have, without those of [Options.Calls].
 func Faults() (names []string) {
-	for _, k := range slices.Concat(serverFaults, nodeFaults, []kind{stallDisk}, clientFaults[fatal], clientFaults[rounds]) {
+	for _, k := range slices.Concat(serverFaults, nodeFaults, []kind{stallDisk, loseHost}, clientFaults[fatal], clientFaults[rounds]) {
 		if !slices.Contains(names, string(k)) {
 			names = append(names, string(k))
 		}

@@ -99,6 +99,10 @@ func (p *proc) run() {
 	if !p.register() {
 		return
 	}
+	if p.world.plan.mode == quiet {
+		p.stayQuiet()
+		return
+	}
 	p.world.work.Go(p.poll)
 	p.world.work.Go(p.beat)
 	p.world.work.Go(p.watch)

@@ -125,8 +125,12 @@ func play(seed uint64, p *plan, o Options) *Report {
 		}
 		w.after(f.at, func() { w.inflict(f) })
 	}
-	if w.plan.mode == idle {
+	switch w.plan.mode {
+	case idle:
 		w.work.Go(w.disturb)
+	case quiet:
+		w.living.Add(1)
+		w.work.Go(w.bereave)
 	}
 	w.await()
 	w.end()

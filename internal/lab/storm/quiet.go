@@ -1,0 +1,151 @@
+package storm
+
+import (
+	"errors"
+	"math/rand/v2"
+	"time"
+
+	"github.com/serry-dev/serry"
+	"github.com/serry-dev/serry/wire/stream"
+)
+
+// One in so many fleets is quiet. Its clients register, and beat or do not even that, so that nothing but
+// the streams of their hosts tells a new leader where they are. The leader changes, once or several times;
+// then a host dies for good. The leader must call the tasks of that host dead as soon as C-LOST-5 has it.
+const quietFleets = 20
+
+// foundAfter is when the tasks of a dead host must be known as dead: the time for which a host may be
+// silent, and a while for the steps of the detector and of the journal.
+const foundAfter = stream.SilentAfter + 2*time.Second
+
+// settleTime is how long after it has found a leader a host has told it everything.
+const settleTime = time.Second
+
+// quietGust bounds how long an operation of the disk takes: a verdict is known once it is written.
+const quietGust = 200 * time.Millisecond
+
+// drawQuiet makes a plan quiet.
+func (p *plan) drawQuiet(r *rand.Rand) {
+	p.mode, p.members, p.epochs, p.watches = quiet, 0, 1, false
+	p.hosts = max(p.hosts, 2) // one dies
+	p.program, p.calls = nil, nil
+	p.disk.gust = min(p.disk.gust, quietGust)
+	p.faults = nil
+	for range 1 + r.IntN(2) {
+		p.losses = append(p.losses, p.drawFault(r, []kind{crash, crash, freeze, depose, handOver}))
+	}
+}
+
+// stayQuiet is the life of a stock client that does nothing but register, and beat in half of all cases.
+func (p *proc) stayQuiet() {
+	p.does("nothing")
+	if p.rand.IntN(2) == 0 {
+		p.world.work.Go(p.beat)
+	}
+	<-p.quit
+}
+
+// bereave lets the leader change as the plan has it, then a host die, and judges what the leader knows of
+// its tasks. It ends the schedule.
+func (w *world) bereave() {
+	defer w.living.Done()
+	w.loseHost(w.hosts[w.seed%uint64(len(w.hosts))])
+	for _, p := range w.processes() {
+		p.kill("the schedule is over")
+	}
+}
+
+func (w *world) loseHost(h *host) {
+	if !w.until(w.ready) {
+		return
+	}
+	for _, f := range w.plan.losses {
+		before := w.term()
+		w.inflict(f)
+		if !w.until(func() bool { return w.term() > before }) {
+			return // the leader has outlived it
+		}
+	}
+	if !w.until(func() bool { return h.follows(w.term()) }) {
+		w.wrong("%s does not find the leader of term %d", h.place.name, w.term())
+		return
+	}
+	w.pass(settleTime, nil)
+	term := w.term()
+	if !h.follows(term) {
+		return // there is a new leader, which may not know the host yet
+	}
+	w.struck(loseHost)
+	w.casualty()
+	w.note("%s dies for good", h.place.name)
+	h.stop() // before its clients, so that the relay does not tell the leader of their end
+	for _, p := range w.processes() {
+		if p.host == h {
+			p.kill("its host died")
+		}
+	}
+	w.pass(foundAfter, nil)
+	if w.term() == term {
+		w.findDead(h)
+	}
+}
+
+// findDead judges what the leader knows of the tasks of a host that has died, and of all others.
+func (w *world) findDead(h *host) {
+	srv := w.leader().running().leads()
+	if srv == nil {
+		return
+	}
+	for _, t := range srv.View().Tasks {
+		p := w.last(t.Task.Index)
+		switch {
+		case p.host == h && t.State == serry.Connected:
+			w.wrong("task %d is called connected %v after the end of its host", p.task, foundAfter)
+		case p.host != h && accuses(t.Err, t.Task):
+			w.wrong("task %d is called dead: %v; its host lives", p.task, t.Err)
+		}
+	}
+}
+
+// accuses says whether an error calls a task dead, and not only says that the task failed because of others.
+func accuses(err error, task serry.TaskID) bool {
+	e, ok := errors.AsType[*serry.TaskError](err)
+	return ok && e.Task == task && e.Err == serry.ErrTaskDead
+}
+
+// term is that of the leader, or 0.
+func (w *world) term() uint64 {
+	if s := w.leader(); s != nil {
+		if p := s.running(); p != nil {
+			return p.term()
+		}
+	}
+	return 0
+}
+
+// follows says whether the relay of the host is connected with the leader of a term.
+func (h *host) follows(term uint64) bool {
+	h.mu.Lock()
+	r := h.relay
+	h.mu.Unlock()
+	if r == nil {
+		return false
+	}
+	st := r.Status()
+	return term != 0 && st.Term == term && !st.Down
+}
+
+// until waits until something is so, and says whether it has become so.
+func (w *world) until(so func() bool) bool {
+	const often, longest = 10 * time.Millisecond, 5 * time.Second // less than silence is allowed to tasks
+	for range longest / often {
+		if so() {
+			return true
+		}
+		w.pass(often, nil)
+		if w.over() {
+			return false
+		}
+	}
+	return false
+}
