@@ -55,6 +55,7 @@ func TestTidy(t *testing.T) {
 	t.Run("purity", r.purity)
 	t.Run("package comments", r.packageComments)
 	t.Run("comments", r.comments)
+	t.Run("one transport", r.oneTransport)
 	t.Run("no init", r.noInit)
 	t.Run("no assertion library", r.noAssertions)
 	t.Run("no sleep", r.noSleep)
@@ -218,6 +219,23 @@ func (r *repository) purity(t *testing.T) {
 			}
 			return true
 		})
+	}
+}
+
+// oneTransport holds the product to package front: of grpc-go it has codes and statuses, which are words.
+// Tests, benchmarks and generated code may have more: grpc-go is what tests compare with.
+func (r *repository) oneTransport(t *testing.T) {
+	words := []string{"google.golang.org/grpc/codes", "google.golang.org/grpc/status"}
+	for _, s := range r.files {
+		if s.test || s.generated || strings.HasPrefix(s.dir, "bench") || strings.HasPrefix(s.dir, "internal/lab") {
+			continue
+		}
+		_, other := imports(s.file)
+		for _, p := range other {
+			if strings.HasPrefix(p, "google.golang.org/grpc") && !slices.Contains(words, p) {
+				t.Errorf("%s: %s imports %s; the product's transport is wire/front", s.name, s.dir, p)
+			}
+		}
 	}
 }
 

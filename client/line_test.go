@@ -14,7 +14,6 @@ import (
 
 	"github.com/serry-dev/serry/client"
 	"github.com/serry-dev/serry/internal/lab"
-	"github.com/serry-dev/serry/server"
 	"github.com/serry-dev/serry/wire/stream"
 	"github.com/serry-dev/serry/wire/xlapb"
 )
@@ -108,19 +107,13 @@ func stockAnswers(t *testing.T, by func(net.Conn) net.Conn) {
 
 func TestStreamOverTheNetwork(t *testing.T) {
 	lab.Clause(t, "C-WIRE-1")
-	for _, transport := range []server.Transport{server.Front, server.GRPC} {
-		t.Run(string(transport), func(t *testing.T) {
-			cfg := loose(1)
-			cfg.Transport = transport
-			s, address := serveTCP(t, cfg)
-			m, err := client.Join(t.Context(), client.Config{Address: address, Task: worker(0)})
-			if err != nil {
-				t.Fatalf("Join() = %v", err)
-			}
-			defer m.Close()
-			if got := s.Hosts(); got != 1 {
-				t.Errorf("the server has %d hosts; want the member to have come by a stream", got)
-			}
-		})
+	s, address := serveTCP(t, loose(1))
+	m, err := client.Join(t.Context(), client.Config{Address: address, Task: worker(0)})
+	if err != nil {
+		t.Fatalf("Join() = %v", err)
+	}
+	defer m.Close()
+	if got := s.Hosts(); got != 1 {
+		t.Errorf("the server has %d hosts; want the member to have come by a stream", got)
 	}
 }

@@ -16,11 +16,10 @@ import (
 // alone, computes across four processes, and every process exits 0.
 func TestJobAttachesByEnvironment(t *testing.T) {
 	lab.Clause(t, "T-REAL-1", "A-ATT-1", "C-WIRE-1", "A-CH-4", "A-KEY-1", "C-VER-1", "C-WIRE-3")
-	eachTransport(t, func(t *testing.T, tr transport) {
-		eachVenv(t, []venv{jaxNew, jax092, jax082}, func(t *testing.T, v venv) {
-			srv := serve(t, tr, "--tasks", "4")
-			job{venv: v, processes: 4, rounds: 1}.run(t, srv.addr)
-		})
+	skipShort(t)
+	eachVenv(t, []venv{jaxNew, jax092, jax082}, func(t *testing.T, v venv) {
+		srv := serve(t, "--tasks", "4")
+		job{venv: v, processes: 4, rounds: 1}.run(t, srv.addr)
 	})
 }
 
@@ -30,11 +29,10 @@ func TestJobAttachesByEnvironment(t *testing.T) {
 // the old, so the first epoch is over although no connection closed.
 func TestJobJoinsAgainInTheSameProcesses(t *testing.T) {
 	lab.Clause(t, "T-REAL-14", "C-EPOCH-2", "C-EPOCH-3", "C-EPOCH-4", "A-SEQ-2")
-	eachTransport(t, func(t *testing.T, tr transport) {
-		eachVenv(t, []venv{jaxNew, jax092, jax082}, func(t *testing.T, v venv) {
-			srv := serve(t, tr, "--tasks", "4")
-			job{venv: v, processes: 4, rounds: 2}.run(t, srv.addr)
-		})
+	skipShort(t)
+	eachVenv(t, []venv{jaxNew, jax092, jax082}, func(t *testing.T, v venv) {
+		srv := serve(t, "--tasks", "4")
+		job{venv: v, processes: 4, rounds: 2}.run(t, srv.addr)
 	})
 }
 
@@ -42,21 +40,20 @@ func TestJobJoinsAgainInTheSameProcesses(t *testing.T) {
 // only the second is served.
 func TestTargetForms(t *testing.T) {
 	lab.Clause(t, "T-REAL-2", "A-CH-9")
-	eachTransport(t, func(t *testing.T, tr transport) {
-		t.Run("unix", func(t *testing.T) {
-			target := "unix:" + filepath.Join(t.TempDir(), "serry.sock")
-			serveOn(t, tr, target, "--tasks", "2")
-			leave(join(t, target, 2, clientConfig{venv: jaxNew})...)
-		})
-		t.Run("list", func(t *testing.T) {
-			srv := serve(t, tr, "--tasks", "2")
-			target := fmt.Sprintf("ipv4:%s,%s", deadAddr(t), srv.addr)
-			leave(join(t, target, 2, clientConfig{venv: jaxNew})...)
-		})
-		t.Run("dns", func(t *testing.T) {
-			srv := serve(t, tr, "--tasks", "2")
-			leave(join(t, "dns:///"+srv.addr, 2, clientConfig{venv: jax092})...)
-		})
+	skipShort(t)
+	t.Run("unix", func(t *testing.T) {
+		target := "unix:" + filepath.Join(t.TempDir(), "serry.sock")
+		serveOn(t, target, "--tasks", "2")
+		leave(join(t, target, 2, clientConfig{venv: jaxNew})...)
+	})
+	t.Run("list", func(t *testing.T) {
+		srv := serve(t, "--tasks", "2")
+		target := fmt.Sprintf("ipv4:%s,%s", deadAddr(t), srv.addr)
+		leave(join(t, target, 2, clientConfig{venv: jaxNew})...)
+	})
+	t.Run("dns", func(t *testing.T) {
+		srv := serve(t, "--tasks", "2")
+		leave(join(t, "dns:///"+srv.addr, 2, clientConfig{venv: jax092})...)
 	})
 }
 
@@ -64,37 +61,36 @@ func TestTargetForms(t *testing.T) {
 // a loss, which each hears in its own words.
 func TestDialectsMixInOneJob(t *testing.T) {
 	lab.Clause(t, "C-VER-1", "C-VER-4", "C-WIRE-7")
-	eachTransport(t, func(t *testing.T, tr transport) {
-		srv := serve(t, tr, "--tasks", "2")
-		mixed := func() (young, old *client) {
-			young = newClient(t, srv.addr, clientConfig{venv: jaxNew, task: 0})
-			old = newClient(t, srv.addr, clientConfig{venv: jax092, task: 1})
-			connect(young, old)
-			return young, old
-		}
-		young, old := mixed()
-		old.begin("blocking_key_value_get", "from the young", 60_000)
-		young.call("key_value_set", "from the young", "hello").value(nil)
-		if got := old.end().text(); got != "hello" {
-			t.Errorf("old: got %q; want hello", got)
-		}
-		old.call("key_value_set", "from the old", "hello").value(nil)
-		young.holds("from the old", "hello")
-		for range 2 { // the second use of the id counts on in both dialects
-			barrier("both", young, old)
-		}
-		if y, o := liveNodes(young, old); !cmp.Equal(y, o) || len(y) != 2 {
-			t.Errorf("get_live_nodes = %v and %v; want the same two tasks", y, o)
-		}
-		leave(young, old)
+	skipShort(t)
+	srv := serve(t, "--tasks", "2")
+	mixed := func() (young, old *client) {
+		young = newClient(t, srv.addr, clientConfig{venv: jaxNew, task: 0})
+		old = newClient(t, srv.addr, clientConfig{venv: jax092, task: 1})
+		connect(young, old)
+		return young, old
+	}
+	young, old := mixed()
+	old.begin("blocking_key_value_get", "from the young", 60_000)
+	young.call("key_value_set", "from the young", "hello").value(nil)
+	if got := old.end().text(); got != "hello" {
+		t.Errorf("old: got %q; want hello", got)
+	}
+	old.call("key_value_set", "from the old", "hello").value(nil)
+	young.holds("from the old", "hello")
+	for range 2 { // the second use of the id counts on in both dialects
+		barrier("both", young, old)
+	}
+	if y, o := liveNodes(young, old); !cmp.Equal(y, o) || len(y) != 2 {
+		t.Errorf("get_live_nodes = %v and %v; want the same two tasks", y, o)
+	}
+	leave(young, old)
 
-		young, old = mixed()
-		old.kill()
-		young.aborts("UNAVAILABLE", "task 1: ")
-		young, old = mixed()
-		young.kill()
-		old.aborts("UNAVAILABLE", "task:0: ")
-	})
+	young, old = mixed()
+	old.kill()
+	young.aborts("UNAVAILABLE", "task 1: ")
+	young, old = mixed()
+	young.kill()
+	old.aborts("UNAVAILABLE", "task:0: ")
 }
 
 // sight is what one process of testdata/job.py prints of a round.

@@ -10,14 +10,12 @@
 //
 // Settings, by environment:
 //
-//	SERRY_BINARY      the server to test; built from cmd/serry when unset
-//	SERRY_TRANSPORTS  transports to run every case with, by comma; when unset all
-//	                  run with the server's own choice and some with both
-//	SERRY_SEED        for the random moments at which servers are killed; a test
-//	                  says which one it used
-//	SERRY_KILLS       how often the leader of a job is killed, ten times when unset
-//	CI=true           a missing Python or registry, or a machine without network
-//	                  namespaces, fails the tests instead of skipping them
+//	SERRY_BINARY  the server to test; built from cmd/serry when unset
+//	SERRY_SEED    for the random moments at which servers are killed; a test
+//	              says which one it used
+//	SERRY_KILLS   how often the leader of a job is killed, ten times when unset
+//	CI=true       a missing Python or registry, or a machine without network
+//	              namespaces, fails the tests instead of skipping them
 //
 // Tests follow each other by lines on pipes and by process exits, never by
 // sleeping. Where the specification itself gives a time, the test measures it,

@@ -18,14 +18,14 @@ func TestJobOutlivesARestartFromAFile(t *testing.T) {
 	eachVenv(t, both, func(t *testing.T, v venv) {
 		random := newChance(t)
 		flags := []string{"--tasks", "4", "--store", "file:" + t.TempDir()}
-		srv := serve(t, front, flags...)
+		srv := serve(t, flags...)
 		job := startFailoverJob(t, v, relaying{upstream: []string{srv.addr}}.start(t))
 		var stood stalls
 		for range 3 {
 			random.moment(300 * time.Millisecond)
 			srv.kill()
 			random.moment(300 * time.Millisecond)
-			srv = serveOn(t, front, srv.addr, flags...)
+			srv = serveOn(t, srv.addr, flags...)
 			stood = append(stood, job.steps(2))
 		}
 		t.Log(stood)
@@ -49,7 +49,7 @@ func TestQuietPollingOutlivesARestart(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			flags := []string{"--tasks", "2", "--error-delivery", "heartbeat", "--store", "file:" + t.TempDir()}
-			srv := serve(t, front, flags...)
+			srv := serve(t, flags...)
 			clients := join(t, srv.addr, 2, c.cfg)
 			barrier("again", clients...)
 			clients[0].call("key_value_increment", "count", 1).value(nil)
@@ -59,7 +59,7 @@ func TestQuietPollingOutlivesARestart(t *testing.T) {
 			srv.kill()
 			clients[0].end().raises("UNAVAILABLE: ") // A-HA-5
 			<-time.After(c.outage)
-			serveOn(t, front, srv.addr, flags...)
+			serveOn(t, srv.addr, flags...)
 
 			for _, c := range clients {
 				c.pause(300) // a connection may take a moment, after its first refusal

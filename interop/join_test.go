@@ -11,67 +11,64 @@ import (
 // to.
 func TestJoinAndLeaveTogether(t *testing.T) {
 	lab.Clause(t, "A-CON-7", "C-REG-8", "C-SHUT-3", "IT-01", "IT-03", "IT-07", "PJ-01", "PJ-07", "PJ-11", "T-E2E-1")
-	eachTransport(t, func(t *testing.T, tr transport) {
-		eachVenv(t, both, func(t *testing.T, v venv) {
-			srv := serve(t, tr, "--tasks", "3")
-			first := newClient(t, srv.addr, clientConfig{venv: v, task: 0})
-			first.begin("connect")
-			second := newClient(t, srv.addr, clientConfig{venv: v, task: 1})
-			second.begin("connect")
-			last := newClient(t, srv.addr, clientConfig{venv: v, task: 2})
-			last.pause(300)
-			first.quiet()
-			second.quiet()
-			connect(last)
-			first.end().value(nil)
-			second.end().value(nil)
+	skipShort(t)
+	eachVenv(t, both, func(t *testing.T, v venv) {
+		srv := serve(t, "--tasks", "3")
+		first := newClient(t, srv.addr, clientConfig{venv: v, task: 0})
+		first.begin("connect")
+		second := newClient(t, srv.addr, clientConfig{venv: v, task: 1})
+		second.begin("connect")
+		last := newClient(t, srv.addr, clientConfig{venv: v, task: 2})
+		last.pause(300)
+		first.quiet()
+		second.quiet()
+		connect(last)
+		first.end().value(nil)
+		second.end().value(nil)
 
-			first.begin("shutdown")
-			second.begin("shutdown")
-			last.pause(300)
-			first.quiet()
-			second.quiet()
-			last.call("shutdown").value(nil)
-			first.end().value(nil)
-			second.end().value(nil)
-			for _, c := range []*client{first, second, last} {
-				c.leaves()
-			}
-		})
+		first.begin("shutdown")
+		second.begin("shutdown")
+		last.pause(300)
+		first.quiet()
+		second.quiet()
+		last.call("shutdown").value(nil)
+		first.end().value(nil)
+		second.end().value(nil)
+		for _, c := range []*client{first, second, last} {
+			c.leaves()
+		}
 	})
 }
 
 // An init timeout of 0 is none: the client waits for one that comes late.
 func TestZeroInitTimeoutIsNone(t *testing.T) {
 	lab.Clause(t, "PJ-04", "T-E2E-4")
-	eachTransport(t, func(t *testing.T, tr transport) {
-		srv := serve(t, tr, "--tasks", "2")
-		early := newClient(t, srv.addr, clientConfig{venv: jaxNew, task: 0, init: noTimeout})
-		early.begin("connect")
-		late := newClient(t, srv.addr, clientConfig{venv: jaxNew, task: 1, init: noTimeout})
-		late.pause(5000)
-		early.quiet()
-		connect(late)
-		early.end().value(nil)
-		leave(early, late)
-	})
+	skipShort(t)
+	srv := serve(t, "--tasks", "2")
+	early := newClient(t, srv.addr, clientConfig{venv: jaxNew, task: 0, init: noTimeout})
+	early.begin("connect")
+	late := newClient(t, srv.addr, clientConfig{venv: jaxNew, task: 1, init: noTimeout})
+	late.pause(5000)
+	early.quiet()
+	connect(late)
+	early.end().value(nil)
+	leave(early, late)
 }
 
 // Who waits for one that does not come is told after the register timeout.
 func TestJoinEndsWithoutTheLast(t *testing.T) {
 	lab.Clause(t, "C-REG-11", "IT-08", "T-E2E-13")
-	eachTransport(t, func(t *testing.T, tr transport) {
-		eachVenv(t, both, func(t *testing.T, v venv) {
-			srv := serve(t, tr, "--tasks", "3", "--register-timeout", "2s")
-			clients := make([]*client, 2)
-			for i := range clients {
-				clients[i] = newClient(t, srv.addr, clientConfig{venv: v, task: i})
-				clients[i].begin("connect")
-			}
-			for _, c := range clients {
-				c.aborts("DEADLINE_EXCEEDED", "Barrier timed out")
-			}
-		})
+	skipShort(t)
+	eachVenv(t, both, func(t *testing.T, v venv) {
+		srv := serve(t, "--tasks", "3", "--register-timeout", "2s")
+		clients := make([]*client, 2)
+		for i := range clients {
+			clients[i] = newClient(t, srv.addr, clientConfig{venv: v, task: i})
+			clients[i].begin("connect")
+		}
+		for _, c := range clients {
+			c.aborts("DEADLINE_EXCEEDED", "Barrier timed out")
+		}
 	})
 }
 
@@ -79,15 +76,14 @@ func TestJoinEndsWithoutTheLast(t *testing.T) {
 // that did not want to.
 func TestLeaveEndsWithoutTheLast(t *testing.T) {
 	lab.Clause(t, "C-SHUT-5", "IT-05", "T-E2E-10")
-	eachTransport(t, func(t *testing.T, tr transport) {
-		eachVenv(t, both, func(t *testing.T, v venv) {
-			srv := serve(t, tr, "--tasks", "2", "--shutdown-timeout", "1s")
-			clients := join(t, srv.addr, 2, clientConfig{venv: v})
-			clients[0].begin("shutdown")
-			for _, c := range clients {
-				c.aborts("INTERNAL", "Shutdown barrier has failed.", "timed out")
-			}
-		})
+	skipShort(t)
+	eachVenv(t, both, func(t *testing.T, v venv) {
+		srv := serve(t, "--tasks", "2", "--shutdown-timeout", "1s")
+		clients := join(t, srv.addr, 2, clientConfig{venv: v})
+		clients[0].begin("shutdown")
+		for _, c := range clients {
+			c.aborts("INTERNAL", "Shutdown barrier has failed.", "timed out")
+		}
 	})
 }
 
@@ -96,32 +92,31 @@ func TestLeaveEndsWithoutTheLast(t *testing.T) {
 // there.
 func TestRestartWhileJoining(t *testing.T) {
 	lab.Clause(t, "C-REG-10", "C-REG-15", "IT-10", "PJ-14", "T-E2E-15")
-	eachTransport(t, func(t *testing.T, tr transport) {
-		eachVenv(t, both, func(t *testing.T, v venv) {
-			srv := serve(t, tr, "--tasks", "3")
-			begin := func(task int) *client {
-				c := newClient(t, srv.addr, clientConfig{venv: v, task: task})
-				c.begin("connect")
-				return c
-			}
-			waits, replaced, waiting := begin(0), begin(2), begin(2)
-			select { // whichever of the two came first
-			case <-replaced.ended:
-			case <-waiting.ended:
-				replaced, waiting = waiting, replaced
-			case <-time.After(patience):
-			}
-			replaced.aborts("ALREADY_EXISTS", "request from a newer incarnation")
-			waiting.kill()
+	skipShort(t)
+	eachVenv(t, both, func(t *testing.T, v venv) {
+		srv := serve(t, "--tasks", "3")
+		begin := func(task int) *client {
+			c := newClient(t, srv.addr, clientConfig{venv: v, task: task})
+			c.begin("connect")
+			return c
+		}
+		waits, replaced, waiting := begin(0), begin(2), begin(2)
+		select { // whichever of the two came first
+		case <-replaced.ended:
+		case <-waiting.ended:
+			replaced, waiting = waiting, replaced
+		case <-time.After(patience):
+		}
+		replaced.aborts("ALREADY_EXISTS", "request from a newer incarnation")
+		waiting.kill()
 
-			last, again := begin(1), begin(2)
-			clients := []*client{waits, last, again}
-			for _, c := range clients {
-				c.end().value(nil)
-			}
-			barrier("all", clients...)
-			leave(clients...)
-		})
+		last, again := begin(1), begin(2)
+		clients := []*client{waits, last, again}
+		for _, c := range clients {
+			c.end().value(nil)
+		}
+		barrier("all", clients...)
+		leave(clients...)
 	})
 }
 
@@ -129,20 +124,19 @@ func TestRestartWhileJoining(t *testing.T) {
 // of the two must be wrong. It itself asks again and is the first of the next.
 func TestSecondProcessWithTheSameNumber(t *testing.T) {
 	lab.Clause(t, "C-REG-14", "C-EPOCH-4", "T-E2E-14")
-	eachTransport(t, func(t *testing.T, tr transport) {
-		eachVenv(t, both, func(t *testing.T, v venv) {
-			srv := serve(t, tr, "--tasks", "2")
-			clients := join(t, srv.addr, 2, clientConfig{venv: v})
-			double := newClient(t, srv.addr, clientConfig{venv: v, task: 1})
-			double.begin("connect")
-			for _, c := range clients {
-				c.aborts("ABORTED", "different incarnation")
-			}
-			other := newClient(t, srv.addr, clientConfig{venv: v, task: 0})
-			connect(other)
-			double.end().value(nil)
-			leave(other, double)
-		})
+	skipShort(t)
+	eachVenv(t, both, func(t *testing.T, v venv) {
+		srv := serve(t, "--tasks", "2")
+		clients := join(t, srv.addr, 2, clientConfig{venv: v})
+		double := newClient(t, srv.addr, clientConfig{venv: v, task: 1})
+		double.begin("connect")
+		for _, c := range clients {
+			c.aborts("ABORTED", "different incarnation")
+		}
+		other := newClient(t, srv.addr, clientConfig{venv: v, task: 0})
+		connect(other)
+		double.end().value(nil)
+		leave(other, double)
 	})
 }
 
@@ -150,14 +144,13 @@ func TestSecondProcessWithTheSameNumber(t *testing.T) {
 // disturbs nobody.
 func TestUnknownTask(t *testing.T) {
 	lab.Clause(t, "C-REG-3", "C-CLI-1")
-	eachTransport(t, func(t *testing.T, tr transport) {
-		eachVenv(t, both, func(t *testing.T, v venv) {
-			srv := serve(t, tr, "--tasks", "1")
-			stranger := newClient(t, srv.addr, clientConfig{venv: v, task: 7})
-			stranger.begin("connect")
-			stranger.aborts("INVALID_ARGUMENT", "Unexpected task registered")
-			leave(join(t, srv.addr, 1, clientConfig{venv: v})...)
-		})
+	skipShort(t)
+	eachVenv(t, both, func(t *testing.T, v venv) {
+		srv := serve(t, "--tasks", "1")
+		stranger := newClient(t, srv.addr, clientConfig{venv: v, task: 7})
+		stranger.begin("connect")
+		stranger.aborts("INVALID_ARGUMENT", "Unexpected task registered")
+		leave(join(t, srv.addr, 1, clientConfig{venv: v})...)
 	})
 }
 
@@ -165,26 +158,25 @@ func TestUnknownTask(t *testing.T) {
 // own, and when the process is killed all of them are named.
 func TestTasksShareAConnection(t *testing.T) {
 	lab.Clause(t, "C-LOST-1", "C-LOST-4", "C-INC-6")
-	eachTransport(t, func(t *testing.T, tr transport) {
-		eachVenv(t, both, func(t *testing.T, v venv) {
-			srv := serve(t, tr, "--tasks", "3")
-			run := func() (two *process, one *client) {
-				two = start(t, "tasks 0 and 1", environment(), v.python(t), "testdata/many.py", srv.addr, "0", "1")
-				one = newClient(t, srv.addr, clientConfig{venv: v, task: 2})
-				connect(one)
-				barrier("all", one)
-				two.expect("joined")
-				return two, one
-			}
-			two, one := run()
-			two.stdin.Close()
-			leave(one)
-			two.leaves()
+	skipShort(t)
+	eachVenv(t, both, func(t *testing.T, v venv) {
+		srv := serve(t, "--tasks", "3")
+		run := func() (two *process, one *client) {
+			two = start(t, "tasks 0 and 1", environment(), v.python(t), "testdata/many.py", srv.addr, "0", "1")
+			one = newClient(t, srv.addr, clientConfig{venv: v, task: 2})
+			connect(one)
+			barrier("all", one)
+			two.expect("joined")
+			return two, one
+		}
+		two, one := run()
+		two.stdin.Close()
+		leave(one)
+		two.leaves()
 
-			two, one = run()
-			two.kill()
-			names := map[venv][]string{jaxNew: {"task 0: ", "task 1: "}, jax092: {"task:0: ", "task:1: "}}
-			one.aborts(append(names[v], "UNAVAILABLE")...)
-		})
+		two, one = run()
+		two.kill()
+		names := map[venv][]string{jaxNew: {"task 0: ", "task 1: "}, jax092: {"task:0: ", "task:1: "}}
+		one.aborts(append(names[v], "UNAVAILABLE")...)
 	})
 }

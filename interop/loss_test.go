@@ -17,26 +17,25 @@ const soon = 20 * time.Second
 // task it was. Heartbeat timeout and grace are the defaults.
 func TestKilledProcessEndsTheJob(t *testing.T) {
 	lab.Clause(t, "T-REAL-4", "C-LOST-1", "C-LOST-4", "A-DIE-1", "C-PROP-4", "IT-04", "IT-31", "PJ-08")
-	eachTransport(t, func(t *testing.T, tr transport) {
-		names := map[venv]string{ // the task, in the words of each dialect
-			jaxNew: "task 1: ",
-			jax092: "task:1: ",
-			jax082: "/job:jax_worker/replica:0/task:1: ",
-		}
-		eachVenv(t, []venv{jaxNew, jax092, jax082}, func(t *testing.T, v venv) {
-			srv := serve(t, tr, "--tasks", "3")
-			clients := join(t, srv.addr, 3, clientConfig{venv: v})
-			clients[0].begin("wait_at_barrier", "never whole", 100_000)
-			clients[2].begin("blocking_key_value_get", "never set", 100_000)
+	skipShort(t)
+	names := map[venv]string{ // the task, in the words of each dialect
+		jaxNew: "task 1: ",
+		jax092: "task:1: ",
+		jax082: "/job:jax_worker/replica:0/task:1: ",
+	}
+	eachVenv(t, []venv{jaxNew, jax092, jax082}, func(t *testing.T, v venv) {
+		srv := serve(t, "--tasks", "3")
+		clients := join(t, srv.addr, 3, clientConfig{venv: v})
+		clients[0].begin("wait_at_barrier", "never whole", 100_000)
+		clients[2].begin("blocking_key_value_get", "never set", 100_000)
 
-			killed := time.Now()
-			clients[1].kill()
-			for _, c := range []*client{clients[0], clients[2]} {
-				c.aborts("Terminating process because the JAX distributed service detected fatal errors",
-					"UNAVAILABLE", names[v], "connection closed")
-			}
-			within(t, "the others end", time.Since(killed))
-		})
+		killed := time.Now()
+		clients[1].kill()
+		for _, c := range []*client{clients[0], clients[2]} {
+			c.aborts("Terminating process because the JAX distributed service detected fatal errors",
+				"UNAVAILABLE", names[v], "connection closed")
+		}
+		within(t, "the others end", time.Since(killed))
 	})
 }
 
@@ -46,69 +45,67 @@ func TestKilledProcessEndsTheJob(t *testing.T) {
 // already; Gloo's cliques cannot be joined again.
 func TestKilledProcessComesBack(t *testing.T) {
 	lab.Clause(t, "T-REAL-5", "T-REAL-10", "A-RES-1", "A-RES-2", "A-RES-3", "A-LIVE-4", "C-KV-15", "P-TOP-1")
-	eachTransport(t, func(t *testing.T, tr transport) {
-		for _, victim := range []int{0, 1} {
-			t.Run(fmt.Sprintf("process %d", victim), func(t *testing.T) {
-				srv := serve(t, tr, "--tasks", "3", "--recoverable")
-				job := startLive(t, srv.addr)
-				job.all("sum", "sum 3")
-				job.all("live", "live 0,2048,4096")
+	skipShort(t)
+	for _, victim := range []int{0, 1} {
+		t.Run(fmt.Sprintf("process %d", victim), func(t *testing.T) {
+			srv := serve(t, "--tasks", "3", "--recoverable")
+			job := startLive(t, srv.addr)
+			job.all("sum", "sum 3")
+			job.all("live", "live 0,2048,4096")
 
-				killed := time.Now()
-				job[victim].kill()
-				others := job.without(victim)
-				others.all("live", fmt.Sprint("lost ", victim*2048))
-				within(t, "the live set shrinks", time.Since(killed))
-				less := map[int]string{0: "live 2048,4096", 1: "live 0,4096"}[victim]
-				others.all("live", less)
+			killed := time.Now()
+			job[victim].kill()
+			others := job.without(victim)
+			others.all("live", fmt.Sprint("lost ", victim*2048))
+			within(t, "the live set shrinks", time.Since(killed))
+			less := map[int]string{0: "live 2048,4096", 1: "live 0,4096"}[victim]
+			others.all("live", less)
 
-				back := startJax(t, srv.addr, jaxNew, victim, "testdata/live.py", "3", fmt.Sprint(victim))
-				back.expect("devices 0,2048,4096")
-				job[victim] = back
-				back.tell("live")
-				others.all("live", less) // a block ends with the set the next one has
-				others.all("live", "live 0,2048,4096")
-				back.expect("live 0,2048,4096")
+			back := startJax(t, srv.addr, jaxNew, victim, "testdata/live.py", "3", fmt.Sprint(victim))
+			back.expect("devices 0,2048,4096")
+			job[victim] = back
+			back.tell("live")
+			others.all("live", less) // a block ends with the set the next one has
+			others.all("live", "live 0,2048,4096")
+			back.expect("live 0,2048,4096")
 
-				back.tell("sum")
-				if got := back.line(); !contains(got, "ALREADY_EXISTS", "cpu:gloo/0,2048,4096/") {
-					t.Errorf("sum of the restarted process: %q; want ALREADY_EXISTS of its Gloo key", got)
-				}
-				job.leaves()
-			})
-		}
-	})
+			back.tell("sum")
+			if got := back.line(); !contains(got, "ALREADY_EXISTS", "cpu:gloo/0,2048,4096/") {
+				t.Errorf("sum of the restarted process: %q; want ALREADY_EXISTS of its Gloo key", got)
+			}
+			job.leaves()
+		})
+	}
 }
 
 // T-REAL-5 in the old dialect, with the client's own call.
 func TestLiveNodesShrinkAndGrow(t *testing.T) {
 	lab.Clause(t, "T-REAL-5", "A-LIVE-2", "A-LIVE-3", "C-VER-2")
-	eachTransport(t, func(t *testing.T, tr transport) {
-		eachVenv(t, []venv{jax092, jax082}, func(t *testing.T, v venv) {
-			flags := []string{"--tasks", "2", "--recoverable"}
-			if v == jax082 {
-				flags = flags[:2] // this client says so itself
-			}
-			srv := serve(t, tr, flags...)
-			clients := join(t, srv.addr, 2, clientConfig{venv: v, recoverable: true})
-			before, _ := liveNodes(clients[0], clients[1])
+	skipShort(t)
+	eachVenv(t, []venv{jax092, jax082}, func(t *testing.T, v venv) {
+		flags := []string{"--tasks", "2", "--recoverable"}
+		if v == jax082 {
+			flags = flags[:2] // this client says so itself
+		}
+		srv := serve(t, flags...)
+		clients := join(t, srv.addr, 2, clientConfig{venv: v, recoverable: true})
+		before, _ := liveNodes(clients[0], clients[1])
 
-			clients[1].kill()
-			var alone map[string]uint64
-			clients[0].call("get_live_nodes", []int{0, 1}).value(&alone)
-			if len(alone) != 1 || alone["0"] != before["0"] {
-				t.Errorf("get_live_nodes = %v; want task 0 alone of %v", alone, before)
-			}
+		clients[1].kill()
+		var alone map[string]uint64
+		clients[0].call("get_live_nodes", []int{0, 1}).value(&alone)
+		if len(alone) != 1 || alone["0"] != before["0"] {
+			t.Errorf("get_live_nodes = %v; want task 0 alone of %v", alone, before)
+		}
 
-			clients[1] = newClient(t, srv.addr, clientConfig{venv: v, task: 1, recoverable: true})
-			connect(clients[1])
-			after, same := liveNodes(clients[0], clients[1])
-			if len(after) != 2 || after["0"] != before["0"] || after["1"] == before["1"] || after["1"] != same["1"] {
-				t.Errorf("get_live_nodes = %v and %v; want both tasks, task 1 in another incarnation than %v", after, same, before)
-			}
-			barrier("together again", clients...)
-			leave(clients...)
-		})
+		clients[1] = newClient(t, srv.addr, clientConfig{venv: v, task: 1, recoverable: true})
+		connect(clients[1])
+		after, same := liveNodes(clients[0], clients[1])
+		if len(after) != 2 || after["0"] != before["0"] || after["1"] == before["1"] || after["1"] != same["1"] {
+			t.Errorf("get_live_nodes = %v and %v; want both tasks, task 1 in another incarnation than %v", after, same, before)
+		}
+		barrier("together again", clients...)
+		leave(clients...)
 	})
 }
 

@@ -6,8 +6,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"slices"
-	"strings"
 	"testing"
 )
 
@@ -36,39 +34,11 @@ func run(m *testing.M) int {
 	return m.Run()
 }
 
-// A transport is a value of the server's --transport flag.
-type transport string
-
-const (
-	front  transport = "front" // what a server uses by itself
-	grpcGo transport = "grpc"
-)
-
-// twins are the tests that run with both transports unless told otherwise: one for each way in which
-// a real client leans on the transport. The others tell machine and clients apart, not transports.
-var twins = []string{
-	"TestBarriers", "TestLiveNodes", "TestKeys", "TestLargeValue", // waves, and megabytes
-	"TestTasksShareAConnection", "TestDialectsMixInOneJob", "TestTargetForms",
-	"TestKilledProcessEndsTheJob", "TestServerIsToldToStop", // both ends of a connection
-	"TestTensorFlowWorkers",
-	"TestJaxByMutualTLS", "TestServerTellsWhomTLSRefuses",
-}
-
-// eachTransport runs test once for every transport asked for.
-func eachTransport(t *testing.T, test func(t *testing.T, tr transport)) {
+// skipShort skips a test of real clients where tests are to be short.
+func skipShort(t *testing.T) {
 	t.Helper()
 	if testing.Short() {
 		t.Skip("real clients take minutes; not run with -short")
-	}
-	list := []string{string(front)}
-	if slices.Contains(twins, t.Name()) {
-		list = append(list, string(grpcGo))
-	}
-	if asked := os.Getenv("SERRY_TRANSPORTS"); asked != "" {
-		list = strings.Split(asked, ",")
-	}
-	for _, name := range list {
-		t.Run(name, func(t *testing.T) { test(t, transport(name)) })
 	}
 }
 

@@ -16,17 +16,16 @@ import (
 // The step is the one after the largest that anybody has made.
 func TestGoMembersAndJaxAgreeOnAStep(t *testing.T) {
 	lab.Clause(t, "T-PRE-24", "A-PRE-9", "A-PRE-14")
-	eachTransport(t, func(t *testing.T, tr transport) {
-		t.Run("a jax process is told", func(t *testing.T) {
-			j := joinMixed(t, serve(t, tr, "--tasks", "4").addr, jaxNew, 4, 1, 2)
-			j.preempted(nil, func() { j.jax[0].signal(syscall.SIGTERM) })
-		})
-		t.Run("a Go member is told", func(t *testing.T) {
-			j := joinMixed(t, serve(t, tr, "--tasks", "4").addr, jaxNew, 4, 1, 2)
-			told := preempt.Signals(syscall.SIGUSR1) // a real one, to this process
-			defer told.Close()
-			j.preempted(told, func() { syscall.Kill(os.Getpid(), syscall.SIGUSR1) })
-		})
+	skipShort(t)
+	t.Run("a jax process is told", func(t *testing.T) {
+		j := joinMixed(t, serve(t, "--tasks", "4").addr, jaxNew, 4, 1, 2)
+		j.preempted(nil, func() { j.jax[0].signal(syscall.SIGTERM) })
+	})
+	t.Run("a Go member is told", func(t *testing.T) {
+		j := joinMixed(t, serve(t, "--tasks", "4").addr, jaxNew, 4, 1, 2)
+		told := preempt.Signals(syscall.SIGUSR1) // a real one, to this process
+		defer told.Close()
+		j.preempted(told, func() { syscall.Kill(os.Getpid(), syscall.SIGUSR1) })
 	})
 }
 

@@ -113,9 +113,7 @@ func TestFailuresThroughAStockService(t *testing.T) {
 // eachStock runs a test with a stock service and jax processes of each dialect.
 func eachStock(t *testing.T, test func(t *testing.T, v venv)) {
 	t.Helper()
-	if testing.Short() {
-		t.Skip("real clients take minutes; not run with -short")
-	}
+	skipShort(t)
 	eachVenv(t, both, test)
 }
 

@@ -20,57 +20,55 @@ import (
 // for it, and a Go member does by the same files.
 func TestJaxByMutualTLS(t *testing.T) {
 	lab.Clause(t, "A-TLS-12", "A-TLS-13", "A-ATT-8")
-	eachTransport(t, func(t *testing.T, tr transport) {
-		certs := newCertificates(t)
-		certs.issue("coord", certs.prefix+"coord")
-		certs.issue("task", certs.prefix+"task")
-		srv := serve(t, tr, certs.serverFlags("--tasks", "4")...)
-		certs.runJob(srv.addr, "task", 4)
+	skipShort(t)
+	certs := newCertificates(t)
+	certs.issue("coord", certs.prefix+"coord")
+	certs.issue("task", certs.prefix+"task")
+	srv := serve(t, certs.serverFlags("--tasks", "4")...)
+	certs.runJob(srv.addr, "task", 4)
 
-		srv = serve(t, tr, certs.serverFlags("--tasks", "1")...)
-		m, err := member.Join(t.Context(), member.Config{Address: srv.addr, Task: worker(0), TLS: certs.identity("task").Client("127.0.0.1")})
-		if err != nil {
-			t.Fatalf("Join() with a certificate = %v", err)
-		}
-		if err := m.Leave(t.Context()); err != nil {
-			t.Errorf("Leave() = %v", err)
-		}
-	})
+	srv = serve(t, certs.serverFlags("--tasks", "1")...)
+	m, err := member.Join(t.Context(), member.Config{Address: srv.addr, Task: worker(0), TLS: certs.identity("task").Client("127.0.0.1")})
+	if err != nil {
+		t.Fatalf("Join() with a certificate = %v", err)
+	}
+	if err := m.Leave(t.Context()); err != nil {
+		t.Errorf("Leave() = %v", err)
+	}
 }
 
 // Who is not of the job does not get in: of another authority, of another name, without a certificate.
 // The server says whom it refused and why.
 func TestServerTellsWhomTLSRefuses(t *testing.T) {
 	lab.Clause(t, "A-TLS-7", "A-TLS-12", "T-TLS-3", "T-TLS-4", "T-TLS-22")
-	eachTransport(t, func(t *testing.T, tr transport) {
-		certs, others := newCertificates(t), newCertificates(t)
-		certs.issue("coord", certs.prefix+"coord")
-		certs.issue("stranger", "spiffe://example.org/another/task")
-		others.issue("outcast", others.prefix+"task")
-		tests := []struct {
-			name string
-			env  []string
-			why  string
-		}{
-			{"another name", certs.env("stranger", certs.ca()), "spiffe://example.org/another/task"},
-			{"another authority", others.env("outcast", certs.ca()), "signed by unknown authority"},
-			{"plain text", nil, "does not look like a TLS handshake"},
+	skipShort(t)
+	certs, others := newCertificates(t), newCertificates(t)
+	certs.issue("coord", certs.prefix+"coord")
+	certs.issue("stranger", "spiffe://example.org/another/task")
+	others.issue("outcast", others.prefix+"task")
+	tests := []struct {
+		name string
+		env  []string
+		why  string
+	}{
+		{"another name", certs.env("stranger", certs.ca()), "spiffe://example.org/another/task"},
+		{"another authority", others.env("outcast", certs.ca()), "signed by unknown authority"},
+		{"plain text", nil, "does not look like a TLS handshake"},
+	}
+	servers, strangers := make([]*server, len(tests)), make([]*client, len(tests))
+	for i, test := range tests {
+		servers[i] = serve(t, certs.serverFlags("--tasks", "1")...)
+		strangers[i] = startMemberWithin(t, servers[i].addr, jaxNew, 1, 0, 5*time.Second, test.env...)
+	}
+	plain := serve(t, "--tasks", "1")
+	secure := startMemberWithin(t, plain.addr, jaxNew, 1, 0, 5*time.Second, certs.env("stranger", certs.ca())...)
+	secure.aborts("DEADLINE_EXCEEDED") // the other way round: TLS towards a server without
+	for i, test := range tests {
+		strangers[i].aborts("DEADLINE_EXCEEDED")
+		if said := servers[i].stderr.String(); !contains(said, "peer=127.0.0.1:", test.why) {
+			t.Errorf("%s: server said\n%s\nwant a line with the peer and %q", test.name, said, test.why)
 		}
-		servers, strangers := make([]*server, len(tests)), make([]*client, len(tests))
-		for i, test := range tests {
-			servers[i] = serve(t, tr, certs.serverFlags("--tasks", "1")...)
-			strangers[i] = startMemberWithin(t, servers[i].addr, jaxNew, 1, 0, 5*time.Second, test.env...)
-		}
-		plain := serve(t, tr, "--tasks", "1")
-		secure := startMemberWithin(t, plain.addr, jaxNew, 1, 0, 5*time.Second, certs.env("stranger", certs.ca())...)
-		secure.aborts("DEADLINE_EXCEEDED") // the other way round: TLS towards a server without
-		for i, test := range tests {
-			strangers[i].aborts("DEADLINE_EXCEEDED")
-			if said := servers[i].stderr.String(); !contains(said, "peer=127.0.0.1:", test.why) {
-				t.Errorf("%s: server said\n%s\nwant a line with the peer and %q", test.name, said, test.why)
-			}
-		}
-	})
+	}
 }
 
 // certificates are an authority of `serry cert` with what it has issued.

@@ -16,9 +16,7 @@ import (
 // the launchers have exchanged their numbers.
 func TestJAXKeepsItsRank(t *testing.T) {
 	lab.Clause(t, "P-RMP-8", "P-TOP-5")
-	if testing.Short() {
-		t.Skip("real clients take minutes; not run with -short")
-	}
+	skipShort(t)
 	python, state := jaxNew.python(t), t.TempDir()
 	want := map[string]string{"a": "process 0 of 2 with devices [0]", "b": "process 1 of 2 with devices [2048]"}
 	for _, order := range [][]string{{"a", "b"}, {"b", "a"}} {

@@ -231,9 +231,7 @@ func TestClientRaisesErrors(t *testing.T) {
 // each environment.
 func scripted(t *testing.T, venvs []venv, cfg clientConfig, test func(t *testing.T, s *script, c *client)) {
 	t.Helper()
-	if testing.Short() {
-		t.Skip("real clients take minutes; not run with -short")
-	}
+	skipShort(t)
 	eachVenv(t, venvs, func(t *testing.T, v venv) {
 		t.Parallel() // they mostly wait
 		cfg := cfg

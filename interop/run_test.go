@@ -116,13 +116,6 @@ func TestRunTensorFlowPreempted(t *testing.T) {
 	}
 }
 
-func skipShort(t *testing.T) {
-	t.Helper()
-	if testing.Short() {
-		t.Skip("real clients take minutes; not run with -short")
-	}
-}
-
 // A launched job is a running `serry run`.
 type launched struct {
 	t      *testing.T

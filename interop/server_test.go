@@ -13,16 +13,16 @@ type server struct {
 }
 
 // serve starts a server on a port of its own and returns when it listens.
-func serve(t *testing.T, tr transport, flags ...string) *server {
+func serve(t *testing.T, flags ...string) *server {
 	t.Helper()
-	return serveOn(t, tr, "127.0.0.1:0", flags...)
+	return serveOn(t, "127.0.0.1:0", flags...)
 }
 
 // serveOn starts a server on a given address. Its first line says what it
 // serves, and last where.
-func serveOn(t *testing.T, tr transport, listen string, flags ...string) *server {
+func serveOn(t *testing.T, listen string, flags ...string) *server {
 	t.Helper()
-	command := append([]string{os.Getenv("SERRY_BINARY"), "serve", "--listen", listen, "--transport", string(tr)}, flags...)
+	command := append([]string{os.Getenv("SERRY_BINARY"), "serve", "--listen", listen}, flags...)
 	p := start(t, "server", environment(), command...)
 	line := p.line()
 	_, addr, ok := strings.Cut(line, " on ")

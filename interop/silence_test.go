@@ -11,20 +11,19 @@ import (
 // forgiven, by its clients and by itself.
 func TestShortStallIsForgiven(t *testing.T) {
 	lab.Clause(t, "T-REAL-8", "A-TOL-3", "C-LOST-6")
-	eachTransport(t, func(t *testing.T, tr transport) {
-		eachVenv(t, both, func(t *testing.T, v venv) {
-			// Half the timeout is both the pace and the deadline of a heartbeat,
-			// so some of these stalls have one in them.
-			srv := serve(t, tr, "--tasks", "2", "--heartbeat-timeout", "4s", "--heartbeat-slack", "0s")
-			clients := join(t, srv.addr, 2, clientConfig{venv: v, heartbeat: 4})
-			for range 3 {
-				srv.signal(syscall.SIGSTOP)
-				clients[0].pause(1500)
-				srv.signal(syscall.SIGCONT)
-				barrier("after the stall", clients...)
-			}
-			leave(clients...)
-		})
+	skipShort(t)
+	eachVenv(t, both, func(t *testing.T, v venv) {
+		// Half the timeout is both the pace and the deadline of a heartbeat,
+		// so some of these stalls have one in them.
+		srv := serve(t, "--tasks", "2", "--heartbeat-timeout", "4s", "--heartbeat-slack", "0s")
+		clients := join(t, srv.addr, 2, clientConfig{venv: v, heartbeat: 4})
+		for range 3 {
+			srv.signal(syscall.SIGSTOP)
+			clients[0].pause(1500)
+			srv.signal(syscall.SIGCONT)
+			barrier("after the stall", clients...)
+		}
+		leave(clients...)
 	})
 }
 
@@ -32,17 +31,16 @@ func TestShortStallIsForgiven(t *testing.T) {
 // takes up its work again with the next run.
 func TestLongStallEndsTheClients(t *testing.T) {
 	lab.Clause(t, "T-REAL-8", "A-TOL-3", "A-DIE-3", "C-EPOCH-2", "C-EPOCH-4")
-	eachTransport(t, func(t *testing.T, tr transport) {
-		eachVenv(t, both, func(t *testing.T, v venv) {
-			srv := serve(t, tr, "--tasks", "2", "--heartbeat-timeout", "4s")
-			clients := join(t, srv.addr, 2, clientConfig{venv: v, heartbeat: 4})
-			srv.signal(syscall.SIGSTOP)
-			for _, c := range clients {
-				c.aborts("DEADLINE_EXCEEDED", "Heartbeat")
-			}
-			srv.signal(syscall.SIGCONT)
-			leave(join(t, srv.addr, 2, clientConfig{venv: v, heartbeat: 4})...)
-		})
+	skipShort(t)
+	eachVenv(t, both, func(t *testing.T, v venv) {
+		srv := serve(t, "--tasks", "2", "--heartbeat-timeout", "4s")
+		clients := join(t, srv.addr, 2, clientConfig{venv: v, heartbeat: 4})
+		srv.signal(syscall.SIGSTOP)
+		for _, c := range clients {
+			c.aborts("DEADLINE_EXCEEDED", "Heartbeat")
+		}
+		srv.signal(syscall.SIGCONT)
+		leave(join(t, srv.addr, 2, clientConfig{venv: v, heartbeat: 4})...)
 	})
 }
 
@@ -50,13 +48,12 @@ func TestLongStallEndsTheClients(t *testing.T) {
 // timeout on the server and the default slack it lives.
 func TestSlowHeartbeatsAreNoDeath(t *testing.T) {
 	lab.Clause(t, "T-REAL-11", "A-TOL-2a", "C-HB-9")
-	eachTransport(t, func(t *testing.T, tr transport) {
-		srv := serve(t, tr, "--tasks", "2", "--heartbeat-timeout", "3s")
-		clients := join(t, srv.addr, 2, clientConfig{venv: jax082, heartbeat: 3})
-		clients[0].pause(10_000) // three beats
-		barrier("alive", clients...)
-		leave(clients...)
-	})
+	skipShort(t)
+	srv := serve(t, "--tasks", "2", "--heartbeat-timeout", "3s")
+	clients := join(t, srv.addr, 2, clientConfig{venv: jax082, heartbeat: 3})
+	clients[0].pause(10_000) // three beats
+	barrier("alive", clients...)
+	leave(clients...)
 }
 
 // pause lets time pass by the client's own clock: it waits for a key that

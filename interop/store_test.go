@@ -16,16 +16,15 @@ import (
 func TestKeys(t *testing.T) {
 	lab.Clause(t, "T-REAL-3", "A-PY-3", "A-PY-4", "A-KV-1", "A-KV-2", "A-KV-6", "A-KV-7", "A-KV-8", "A-KV-9", "A-KEY-1", "A-KEY-2",
 		"IT-23", "IT-24", "IT-25", "IT-26", "IT-27", "PJ-22", "PJ-23", "PJ-24", "PJ-25", "PJ-26", "PJ-27", "PJ-28", "PJ-29", "PJ-30")
-	eachTransport(t, func(t *testing.T, tr transport) {
-		eachVenv(t, both, func(t *testing.T, v venv) {
-			srv := serve(t, tr, "--tasks", "2")
-			clients := join(t, srv.addr, 2, clientConfig{venv: v})
-			writesAndReads(clients[0], clients[1])
-			blockingGets(clients[0], clients[1])
-			directories(clients[0], clients[1])
-			oddKeys(clients[0], clients[1])
-			leave(clients...)
-		})
+	skipShort(t)
+	eachVenv(t, both, func(t *testing.T, v venv) {
+		srv := serve(t, "--tasks", "2")
+		clients := join(t, srv.addr, 2, clientConfig{venv: v})
+		writesAndReads(clients[0], clients[1])
+		blockingGets(clients[0], clients[1])
+		directories(clients[0], clients[1])
+		oddKeys(clients[0], clients[1])
+		leave(clients...)
 	})
 }
 
@@ -129,16 +128,15 @@ func oddKeys(a, b *client) {
 // dialect too, where it names service incarnation 0.
 func TestKeySetBeforeConnect(t *testing.T) {
 	lab.Clause(t, "T-REAL-17", "A-TOL-2", "C-INC-2")
-	eachTransport(t, func(t *testing.T, tr transport) {
-		eachVenv(t, both, func(t *testing.T, v venv) {
-			srv := serve(t, tr, "--tasks", "1")
-			c := newClient(t, srv.addr, clientConfig{venv: v})
-			c.call("key_value_set", "early", "bird").value(nil)
-			c.holds("early", "bird")
-			connect(c)
-			c.holds("early", "bird")
-			leave(c)
-		})
+	skipShort(t)
+	eachVenv(t, both, func(t *testing.T, v venv) {
+		srv := serve(t, "--tasks", "1")
+		c := newClient(t, srv.addr, clientConfig{venv: v})
+		c.call("key_value_set", "early", "bird").value(nil)
+		c.holds("early", "bird")
+		connect(c)
+		c.holds("early", "bird")
+		leave(c)
 	})
 }
 
@@ -146,25 +144,24 @@ func TestKeySetBeforeConnect(t *testing.T) {
 // Half a GiB goes as it is; what gzip is asked for goes compressed.
 func TestLargeValue(t *testing.T) {
 	lab.Clause(t, "C-WIRE-2", "C-LIM-2", "A-CH-2", "A-KEY-2")
-	eachTransport(t, func(t *testing.T, tr transport) {
-		for _, size := range []struct {
-			name  string
-			bytes int
-			plain bool
-		}{{"512MiB", 512 << 20, true}, {"64MiB gzip", 64 << 20, false}} {
-			t.Run(size.name, func(t *testing.T) {
-				srv := serve(t, tr, "--tasks", "2")
-				clients := join(t, srv.addr, 2, clientConfig{venv: jaxNew, plain: size.plain})
-				clients[1].begin("get_digest", "executable", 100_000)
-				want := clients[0].call("set_noise", "executable", size.bytes).text()
-				if got := clients[1].end().text(); got != want {
-					t.Errorf("digest of what was got = %s; want %s, of what was set", got, want)
-				}
-				barrier("still here", clients...)
-				leave(clients...)
-			})
-		}
-	})
+	skipShort(t)
+	for _, size := range []struct {
+		name  string
+		bytes int
+		plain bool
+	}{{"512MiB", 512 << 20, true}, {"64MiB gzip", 64 << 20, false}} {
+		t.Run(size.name, func(t *testing.T) {
+			srv := serve(t, "--tasks", "2")
+			clients := join(t, srv.addr, 2, clientConfig{venv: jaxNew, plain: size.plain})
+			clients[1].begin("get_digest", "executable", 100_000)
+			want := clients[0].call("set_noise", "executable", size.bytes).text()
+			if got := clients[1].end().text(); got != want {
+				t.Errorf("digest of what was got = %s; want %s, of what was set", got, want)
+			}
+			barrier("still here", clients...)
+			leave(clients...)
+		})
+	}
 }
 
 // holds fails the test unless key has that value.

@@ -41,9 +41,6 @@ step "go test -race, all but the real clients"
 mapfile -t packages < <(go list ./... | grep -v /interop)
 race "${packages[@]}"
 
-step "go test -race, once more with grpc-go as the transport"
-SERRY_TRANSPORT=grpc race ./server ./client ./preempt
-
 step "a minute of clients while the leader is killed"
 go run ./bench/soak -for 60s || failed=1
 

@@ -15,15 +15,6 @@ import (
 	"github.com/serry-dev/serry/wire/stream"
 )
 
-// A Transport is a way to read calls from the network.
-type Transport string
-
-// The transports.
-const (
-	Front Transport = "front" // package front: lean, a waiting call costs next to nothing
-	GRPC  Transport = "grpc"  // grpc-go: well known, for what Front does not get along with (F-60)
-)
-
 // Config is what a server is told once. Only Cluster.Jobs must be given.
 type Config struct {
 	// Cluster describes the job. If its Service is zero, New draws one. Its HeartbeatTimeout is
@@ -38,8 +29,7 @@ type Config struct {
 	// another before it counts as lost (C-LOST-4). Zero means 100 ms, negative none.
 	LostGrace time.Duration
 
-	Transport Transport   // empty means Front
-	TLS       *tls.Config // nil serves plain HTTP/2 (C-WIRE-12)
+	TLS *tls.Config // nil serves plain HTTP/2 (C-WIRE-12)
 
 	// TaskURI binds tasks to certificates: with spiffe://example.org/{job}/{task} who calls as task 3
 	// of job worker must show one with the URI name spiffe://example.org/worker/3 (A-TLS-10). Empty:
@@ -113,7 +103,6 @@ func (c Config) withDefaults() (Config, error) {
 	c.Cluster.Service = cmp.Or(c.Cluster.Service, newIncarnation())
 	c.HeartbeatSlack = max(0, cmp.Or(c.HeartbeatSlack, defaultSlack(c.Cluster.HeartbeatTimeout)))
 	c.LostGrace = max(0, cmp.Or(c.LostGrace, DefaultLostGrace))
-	c.Transport = cmp.Or(c.Transport, Front)
 	c.SnapshotBytes = cmp.Or(c.SnapshotBytes, DefaultSnapshotBytes)
 	c.Limits = c.Limits.withDefaults()
 	if c.Journal != nil {
@@ -152,8 +141,6 @@ func (c Config) check() error {
 		return fmt.Errorf("register timeout %v: want more than 0 with a register barrier", c.Cluster.RegisterTimeout)
 	case c.Cluster.ShutdownTimeout < 0:
 		return fmt.Errorf("shutdown timeout %v: want 0 (no shutdown barrier) or more", c.Cluster.ShutdownTimeout)
-	case c.Transport != GRPC && c.Transport != Front:
-		return fmt.Errorf("transport %q: want %q or %q", c.Transport, Front, GRPC)
 	case c.Limits.Connections < 0 || c.Limits.CallsWaiting < 0 || c.Limits.QueueEvents < 0 || c.Limits.QueueBytes < 0:
 		return errors.New("a limit is below 0")
 	}

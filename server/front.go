@@ -8,25 +8,34 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/serry-dev/serry/wire/front"
+	"github.com/serry-dev/serry/wire/rpc"
+	"github.com/serry-dev/serry/wire/stream"
 )
 
-// frontTransport is the lean transport of package front. It shows on the metrics page what it does.
-type frontTransport struct {
+// A transport reads calls from connections and hands them to a handler. It is the server of package
+// front, with its numbers on the metrics page.
+type transport struct {
 	*front.Server
 	shape frontShape
 }
 
-// frontShape names the metrics of the lean transport.
+// frontShape names the metrics of package front.
 type frontShape struct {
 	accepted, read, written, flushes, partial *prometheus.Desc
 	open, refused, errors                     *prometheus.Desc
 }
 
-func newFront(cfg front.Config) *frontTransport {
+// newTransport makes a transport. Connections that begin with the preface of serry's own stream go to
+// streams.
+func newTransport(cfg Config, h rpc.Handler, m rpc.Methods, streams func(net.Conn, []byte)) *transport {
+	server := front.New(front.Config{
+		Handler: h, Methods: m, TLS: cfg.TLS, Log: cfg.Log,
+		Refused: newRefusals(cfg.Log).add, Other: streams, OtherProtocol: stream.Protocol,
+	})
 	d := func(name, help string, labels ...string) *prometheus.Desc {
 		return prometheus.NewDesc("serry_front_"+name, help, labels, nil)
 	}
-	return &frontTransport{front.New(cfg), frontShape{
+	return &transport{server, frontShape{
 		accepted: d("accepted_total", "Connections accepted."),
 		read:     d("read_bytes_total", "Bytes read from connections."),
 		written:  d("written_bytes_total", "Bytes written to connections."),
@@ -38,14 +47,16 @@ func newFront(cfg front.Config) *frontTransport {
 	}}
 }
 
-func (t *frontTransport) serve(l net.Listener) error {
+// serve takes connections until l fails or shutdown is called; then it returns nil.
+func (t *transport) serve(l net.Listener) error {
 	if err := t.Serve(l); !errors.Is(err, front.ErrServerClosed) {
 		return err
 	}
 	return nil
 }
 
-func (t *frontTransport) shutdown(ctx context.Context) {
+// shutdown lets the calls in progress end until ctx does, and closes everything.
+func (t *transport) shutdown(ctx context.Context) {
 	if t.Shutdown(ctx) != nil {
 		// Its listeners and connections are closed whatever it returns.
 		_ = t.Close()
@@ -53,10 +64,10 @@ func (t *frontTransport) shutdown(ctx context.Context) {
 }
 
 // Describe implements [prometheus.Collector].
-func (t *frontTransport) Describe(ch chan<- *prometheus.Desc) { prometheus.DescribeByCollect(t, ch) }
+func (t *transport) Describe(ch chan<- *prometheus.Desc) { prometheus.DescribeByCollect(t, ch) }
 
 // Collect implements [prometheus.Collector].
-func (t *frontTransport) Collect(ch chan<- prometheus.Metric) {
+func (t *transport) Collect(ch chan<- prometheus.Metric) {
 	st := t.Stats()
 	send := func(d *prometheus.Desc, kind prometheus.ValueType, n uint64, labels ...string) {
 		ch <- prometheus.MustNewConstMetric(d, kind, float64(n), labels...)

@@ -9,7 +9,6 @@ import (
 	"google.golang.org/grpc/codes"
 
 	"github.com/serry-dev/serry/internal/lab"
-	"github.com/serry-dev/serry/server"
 	"github.com/serry-dev/serry/wire/rpc"
 	"github.com/serry-dev/serry/wire/xlapb"
 )
@@ -43,9 +42,7 @@ func TestNotReading(t *testing.T) {
 func TestFrontMetrics(t *testing.T) {
 	lab.Clause(t, "F-42")
 	synctest.Test(t, func(t *testing.T) {
-		cfg := cluster(3)
-		cfg.Transport = server.Front
-		l := lab.Serve(t, cfg)
+		l := lab.Serve(t, cluster(3))
 		tasks := fleet(t, l, 3, 100)
 		poll := tasks[0].poll(t.Context())
 		for name, want := range map[string]float64{

@@ -35,12 +35,10 @@ func newMetrics(s *Server) http.Handler {
 	r := prometheus.NewRegistry()
 	r.MustRegister(
 		&metrics{server: s, shape: newMetricShape()},
+		s.transport,
 		collectors.NewGoCollector(),
 		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
 	)
-	if t, ok := s.transport.(prometheus.Collector); ok {
-		r.MustRegister(t)
-	}
 	return promhttp.HandlerFor(r, promhttp.HandlerOpts{Registry: r})
 }
 

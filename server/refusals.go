@@ -5,8 +5,6 @@ import (
 	"net"
 	"sync"
 	"time"
-
-	"google.golang.org/grpc/credentials"
 )
 
 const (
@@ -54,24 +52,4 @@ func (r *refusals) first(f stranger) bool {
 	}
 	r.mu.told[f] = true
 	return true
-}
-
-// strict are the credentials of a server that tells whom it refuses.
-type strict struct {
-	credentials.TransportCredentials
-	refusals *refusals
-}
-
-// ServerHandshake implements [credentials.TransportCredentials].
-func (s strict) ServerHandshake(c net.Conn) (net.Conn, credentials.AuthInfo, error) {
-	secure, info, err := s.TransportCredentials.ServerHandshake(c)
-	if err != nil {
-		s.refusals.add(c.RemoteAddr(), err)
-	}
-	return secure, info, err
-}
-
-// Clone implements [credentials.TransportCredentials].
-func (s strict) Clone() credentials.TransportCredentials {
-	return strict{s.TransportCredentials.Clone(), s.refusals}
 }

@@ -52,47 +52,37 @@ func (r *record) count(words ...string) int {
 
 func TestRefusedHandshakesAreLogged(t *testing.T) {
 	lab.Clause(t, "A-TLS-7", "T-TLS-22")
-	for _, transport := range []server.Transport{server.GRPC, server.Front} {
-		t.Run(string(transport), func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				ofServer, ofClient := identities(t)
-				log := new(record)
-				cfg := cluster(1)
-				cfg.Transport, cfg.TLS, cfg.Log = transport, ofServer.Server(), slog.New(slog.NewTextHandler(log, nil))
-				s := start(t, cfg)
-				l := bufconn.Listen(1 << 16)
-				go s.Serve(l)
+	synctest.Test(t, func(t *testing.T) {
+		ofServer, ofClient := identities(t)
+		log := new(record)
+		cfg := cluster(1)
+		cfg.TLS, cfg.Log = ofServer.Server(), slog.New(slog.NewTextHandler(log, nil))
+		s := start(t, cfg)
+		l := bufconn.Listen(1 << 16)
+		go s.Serve(l)
 
-				wantCode(t, "RegisterTask without TLS", registerBy(t, l, insecure.NewCredentials()), codes.Unavailable)
-				bare := ofClient.Client("lab")
-				bare.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return &tls.Certificate{}, nil }
-				for range 5 {
-					wantCode(t, "RegisterTask without a certificate", registerBy(t, l, credentials.NewTLS(bare)), codes.Unavailable)
-				}
-				synctest.Wait()
-				if log.count("peer=", "not look like a TLS handshake") == 0 {
-					t.Errorf("the log does not say why a plain client was refused:\n%s", log)
-				}
-				if log.count("peer=", "provide a certificate") == 0 {
-					t.Errorf("the log does not say why a client without a certificate was refused:\n%s", log)
-				}
-				if n := log.count("connection refused", "provide a certificate"); n != 1 {
-					t.Errorf("the same refusal is logged %d times; want once", n)
-				}
-			})
-		})
-	}
+		wantCode(t, "RegisterTask without TLS", registerBy(t, l, insecure.NewCredentials()), codes.Unavailable)
+		bare := ofClient.Client("lab")
+		bare.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return &tls.Certificate{}, nil }
+		for range 5 {
+			wantCode(t, "RegisterTask without a certificate", registerBy(t, l, credentials.NewTLS(bare)), codes.Unavailable)
+		}
+		synctest.Wait()
+		if log.count("peer=", "not look like a TLS handshake") == 0 {
+			t.Errorf("the log does not say why a plain client was refused:\n%s", log)
+		}
+		if log.count("peer=", "provide a certificate") == 0 {
+			t.Errorf("the log does not say why a client without a certificate was refused:\n%s", log)
+		}
+		if n := log.count("connection refused", "provide a certificate"); n != 1 {
+			t.Errorf("the same refusal is logged %d times; want once", n)
+		}
+	})
 }
 
 func TestCertificateNamesTask(t *testing.T) {
 	lab.Clause(t, "A-TLS-10", "T-TLS-23")
-	for _, transport := range []server.Transport{server.GRPC, server.Front} {
-		t.Run(string(transport), func(t *testing.T) { synctest.Test(t, certificateNamesTask(transport)) })
-	}
-}
-
-func certificateNamesTask(transport server.Transport) func(t *testing.T) {
-	return func(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
 		dir := t.TempDir()
 		ca, err := mtls.NewAuthority(dir, "lab", time.Hour)
 		if err != nil {
@@ -111,7 +101,7 @@ func certificateNamesTask(transport server.Transport) func(t *testing.T) {
 			return id
 		}
 		cfg := cluster(1)
-		cfg.TLS, cfg.TaskURI, cfg.Transport = load("server").Server(), "spiffe://lab/{job}/{task}", transport
+		cfg.TLS, cfg.TaskURI = load("server").Server(), "spiffe://lab/{job}/{task}"
 		s := start(t, cfg)
 		l := bufconn.Listen(1 << 16)
 		go s.Serve(l)
@@ -121,7 +111,7 @@ func certificateNamesTask(transport server.Transport) func(t *testing.T) {
 		wantCode(t, "RegisterTask with the certificate of another task", registerBy(t, l, credentials.NewTLS(other.Client("lab"))), codes.PermissionDenied)
 		wantCode(t, "RegisterTask with a certificate of nobody", registerBy(t, l, credentials.NewTLS(none.Client("lab"))), codes.PermissionDenied)
 		wantCode(t, "RegisterTask with its own certificate", registerBy(t, l, credentials.NewTLS(own.Client("lab"))), codes.OK)
-	}
+	})
 }
 
 func TestTaskURIWantsCertificates(t *testing.T) {
@@ -131,7 +121,7 @@ func TestTaskURIWantsCertificates(t *testing.T) {
 		"no task in it": func(c *server.Config) { c.TaskURI = "spiffe://lab/" },
 	} {
 		cfg := cluster(1)
-		cfg.TLS, cfg.TaskURI, cfg.Transport = new(tls.Config), "spiffe://lab/{task}", server.Front
+		cfg.TLS, cfg.TaskURI = new(tls.Config), "spiffe://lab/{task}"
 		if err := cfg.Validate(); err != nil {
 			t.Fatalf("Validate() = %v", err)
 		}

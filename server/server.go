@@ -27,7 +27,7 @@ type Server struct {
 	handler   *handler
 	owner     *owner
 	silence   *silence
-	transport transport
+	transport *transport
 	streams   *stream.Server
 	stats     *stats
 

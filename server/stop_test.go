@@ -260,7 +260,6 @@ func TestConfig(t *testing.T) {
 		"negative heartbeat":     {func(c *server.Config) { c.Cluster.HeartbeatTimeout = -1 }, "heartbeat timeout"},
 		"no register timeout":    {func(c *server.Config) { c.Cluster.RegisterTimeout = 0 }, "register timeout"},
 		"negative shutdown":      {func(c *server.Config) { c.Cluster.ShutdownTimeout = -1 }, "shutdown timeout"},
-		"unknown transport":      {func(c *server.Config) { c.Transport = "pigeon" }, "pigeon"},
 		"negative limit":         {func(c *server.Config) { c.Limits.QueueEvents = -1 }, "limit"},
 		"unknown recoverable":    {func(c *server.Config) { c.Cluster.RecoverableJobs = []string{"ps"} }, `"ps"`},
 		"service may be unknown": {func(c *server.Config) { c.Cluster.Service = 0 }, ""},

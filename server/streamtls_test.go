@@ -2,6 +2,7 @@ package server_test
 
 import (
 	"context"
+	"fmt"
 	"net"
 	"testing"
 	"testing/synctest"
@@ -11,7 +12,6 @@ import (
 
 	"github.com/serry-dev/serry"
 	"github.com/serry-dev/serry/internal/lab"
-	"github.com/serry-dev/serry/server"
 	"github.com/serry-dev/serry/wire/rpc"
 	"github.com/serry-dev/serry/wire/stream"
 )
@@ -19,42 +19,35 @@ import (
 // TestStreamsBesideHTTP2 shows that one listener takes both, with TLS and without.
 func TestStreamsBesideHTTP2(t *testing.T) {
 	lab.Clause(t, "C-WIRE-12", "A-SIDE-14")
-	for _, transport := range []server.Transport{server.GRPC, server.Front} {
-		for _, secure := range []bool{false, true} {
-			name := string(transport)
-			if secure {
-				name += " with TLS"
-			}
-			t.Run(name, func(t *testing.T) {
-				synctest.Test(t, func(t *testing.T) {
-					cfg := cluster(1)
-					cfg.Transport = transport
-					h := &host{t: t, replies: make(map[rpc.CallID]stream.Reply)}
-					l := bufconn.Listen(1 << 16)
-					to := stream.HostConfig{
-						Addresses: []string{"lab"}, Kind: stream.Relay, Sink: h,
-						Dial: func(ctx context.Context, _ string) (net.Conn, error) { return l.DialContext(ctx) },
-					}
-					if secure {
-						ofServer, ofClient := identities(t)
-						cfg.TLS, to.TLS = ofServer.Server(), ofClient.Client("lab")
-					}
-					s := start(t, cfg)
-					go s.Serve(l)
-					h.Host = stream.NewHost(to)
-					h.register(0)
-					time.Sleep(time.Second)
-					if got := s.View().Tasks[0].State; got != serry.Connected || s.Hosts() != 1 {
-						t.Errorf("the task is %v, with %d hosts; want it connected by a stream", got, s.Hosts())
-					}
-					ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-					defer cancel()
-					if err := h.Close(ctx); err != nil {
-						t.Errorf("Close() = %v", err)
-					}
-				})
+	for _, secure := range []bool{false, true} {
+		t.Run(fmt.Sprint("tls=", secure), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				cfg := cluster(1)
+				h := &host{t: t, replies: make(map[rpc.CallID]stream.Reply)}
+				l := bufconn.Listen(1 << 16)
+				to := stream.HostConfig{
+					Addresses: []string{"lab"}, Kind: stream.Relay, Sink: h,
+					Dial: func(ctx context.Context, _ string) (net.Conn, error) { return l.DialContext(ctx) },
+				}
+				if secure {
+					ofServer, ofClient := identities(t)
+					cfg.TLS, to.TLS = ofServer.Server(), ofClient.Client("lab")
+				}
+				s := start(t, cfg)
+				go s.Serve(l)
+				h.Host = stream.NewHost(to)
+				h.register(0)
+				time.Sleep(time.Second)
+				if got := s.View().Tasks[0].State; got != serry.Connected || s.Hosts() != 1 {
+					t.Errorf("the task is %v, with %d hosts; want it connected by a stream", got, s.Hosts())
+				}
+				ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+				defer cancel()
+				if err := h.Close(ctx); err != nil {
+					t.Errorf("Close() = %v", err)
+				}
 			})
-		}
+		})
 	}
 }
 

@@ -16,7 +16,6 @@ import (
 	"google.golang.org/grpc/test/bufconn"
 
 	"github.com/serry-dev/serry/internal/lab"
-	"github.com/serry-dev/serry/server"
 	"github.com/serry-dev/serry/wire/mtls"
 	"github.com/serry-dev/serry/wire/xlapb"
 )
@@ -46,24 +45,20 @@ func identities(t *testing.T) (ofServer, ofClient *mtls.Identity) {
 
 func TestTLS(t *testing.T) {
 	lab.Clause(t, "C-WIRE-12")
-	for _, transport := range []server.Transport{server.GRPC, server.Front} {
-		t.Run(string(transport), func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				ofServer, ofClient := identities(t) // here, where it is the year 2000
-				cfg := cluster(1)
-				cfg.Transport, cfg.TLS = transport, ofServer.Server()
-				s := start(t, cfg)
-				l := bufconn.Listen(1 << 16)
-				go s.Serve(l)
+	synctest.Test(t, func(t *testing.T) {
+		ofServer, ofClient := identities(t) // here, where it is the year 2000
+		cfg := cluster(1)
+		cfg.TLS = ofServer.Server()
+		s := start(t, cfg)
+		l := bufconn.Listen(1 << 16)
+		go s.Serve(l)
 
-				wantCode(t, "RegisterTask with a certificate", registerBy(t, l, credentials.NewTLS(ofClient.Client("lab"))), codes.OK)
-				stranger := ofClient.Client("lab")
-				stranger.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return &tls.Certificate{}, nil }
-				wantCode(t, "RegisterTask without one", registerBy(t, l, credentials.NewTLS(stranger)), codes.Unavailable)
-				wantCode(t, "RegisterTask without TLS", registerBy(t, l, insecure.NewCredentials()), codes.Unavailable)
-			})
-		})
-	}
+		wantCode(t, "RegisterTask with a certificate", registerBy(t, l, credentials.NewTLS(ofClient.Client("lab"))), codes.OK)
+		stranger := ofClient.Client("lab")
+		stranger.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return &tls.Certificate{}, nil }
+		wantCode(t, "RegisterTask without one", registerBy(t, l, credentials.NewTLS(stranger)), codes.Unavailable)
+		wantCode(t, "RegisterTask without TLS", registerBy(t, l, insecure.NewCredentials()), codes.Unavailable)
+	})
 }
 
 // registerBy registers over a connection of its own.

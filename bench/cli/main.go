@@ -48,7 +48,6 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	tasks := flags.Int("n", 10_000, "`number` of tasks of the job")
 	rounds := flags.Int("rounds", 21, "how often each command is run")
 	serry := flags.String("serry", "bin/serry", "`binary` to time")
-	transport := flags.String("transport", "front", "`transport` of the service")
 	if err := flags.Parse(args); err != nil {
 		if errors.Is(err, flag.ErrHelp) {
 			return err
@@ -59,7 +58,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 		fmt.Fprintln(stderr, "want -n of 2 or more, -rounds of 1 or more, and no arguments")
 		return errUsage
 	}
-	s, err := start(ctx, *serry, *tasks, *transport)
+	s, err := start(ctx, *serry, *tasks)
 	if err != nil {
 		return err
 	}
@@ -123,9 +122,9 @@ type service struct {
 	cmd             *exec.Cmd
 }
 
-func start(ctx context.Context, binary string, tasks int, transport string) (*service, error) {
+func start(ctx context.Context, binary string, tasks int) (*service, error) {
 	cmd := exec.CommandContext(ctx, binary, "serve", "--tasks", fmt.Sprint(tasks), "--listen", "127.0.0.1:0",
-		"--transport", transport, "--heartbeat-timeout", "1h", "--log-level", "error")
+		"--heartbeat-timeout", "1h", "--log-level", "error")
 	cmd.Stderr = os.Stderr
 	out, err := cmd.StdoutPipe()
 	if err != nil {

@@ -40,7 +40,7 @@ func TestQuick(t *testing.T) {
 }
 
 func TestRows(t *testing.T) {
-	peers := []peer{{name: stockName}, {name: "serry grpc", transport: "grpc"}, {name: "serry front", transport: "front"}}
+	peers := []peer{{name: stockName}, {name: "bin/old", ours: true}, {name: "bin/new", ours: true}}
 	s := newSheet()
 	add := func(m metric, tasks int, byPeer ...[]float64) {
 		for i, values := range byPeer {
@@ -62,11 +62,11 @@ func TestRows(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := `
-measure                               tasks  unit  stock         serry grpc    ratio  bar           serry front       ratio  bar
-resident memory, connected            512    MiB   130 (130-130) 61.0 (61.0-61.0) 0.47 <= 60.0 MISS 29.0 (29.0-29.0)  0.22   <= 30.0 ok
-barrier, first arrival to last reply  512    ms    30.0 (30.0-30.0) 20.0 (20.0-20.0) 0.67 <= 1.00x ok  21.0 (21.0-21.0)  0.70  <= 1.00x, grpc MISS
+measure                               tasks  unit  stock         bin/old       ratio  bar           bin/new           ratio  bar
+resident memory, connected            512    MiB   130 (130-130) 61.0 (61.0-61.0) 0.47 <= 30.0 MISS 29.0 (29.0-29.0)  0.22   <= 30.0 ok
+barrier, first arrival to last reply  512    ms    30.0 (30.0-30.0) 20.0 (20.0-20.0) 0.67 <= 1.00x ok  21.0 (21.0-21.0)  0.70  <= 1.00x ok
 server CPU per arrival                64     us    100 (100-100) 500 (500-500) 5.00                 500 (500-500)     5.00
-server CPU per arrival                512    us    100 (80.0-120) 100 (90.0-130) 1.00 <= 1.00x ok   40.5 (40.0-41.0)  0.41   <= 0.33x MISS
+server CPU per arrival                512    us    100 (80.0-120) 100 (90.0-130) 1.00 <= 0.33x MISS 40.5 (40.0-41.0)  0.41   <= 0.33x MISS
 calls refused in bursts and sent again 2048  calls 0.00 (0.00-7.00) 0.00 (0.00-0.00) -              0.00 (0.00-0.00)  -
 many tasks a connection: barrier      10000  ms    -             900 (900-900) -      <= 1000 ok    1100 (1100-1100)  -      <= 1000 MISS
 `
@@ -96,19 +96,19 @@ func TestMedian(t *testing.T) {
 }
 
 func TestFlags(t *testing.T) {
-	o, err := parse([]string{"-n", "2048,8", "-only", "keys,alive", "-rounds", "7", "-transport", "front"}, io.Discard)
+	o, err := parse([]string{"-n", "2048,8", "-only", "keys,alive", "-rounds", "7"}, io.Discard)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if got := o.plan.clusters(); !slices.Equal(got, []int{2048}) {
 		t.Errorf("clusters() = %v; want [2048]: keys at the largest, live sets where they usually are", got)
 	}
-	if o.plan.rounds != 7 || !slices.Equal(o.transports, []string{"front"}) {
-		t.Errorf("rounds %d, transports %v; want 7, [front]", o.plan.rounds, o.transports)
+	if o.plan.rounds != 7 {
+		t.Errorf("rounds %d; want 7", o.plan.rounds)
 	}
 	for _, bad := range [][]string{
 		{"-n", "0"}, {"-n", "many"}, {"-only", "nothing"}, {"-rounds", "-1"}, {"-cpus", "0"},
-		{"-no-stock", "-transport", ""}, {"stray"}, {"-unknown"},
+		{"stray"}, {"-unknown"},
 	} {
 		if _, err := parse(bad, io.Discard); !errors.Is(err, errUsage) {
 			t.Errorf("parse(%q): %v; want a usage error", bad, err)

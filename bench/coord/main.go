@@ -42,13 +42,12 @@ var errUsage = errors.New("usage")
 
 // options are the flags.
 type options struct {
-	plan       plan
-	json       bool
-	cpus       int
-	noStock    bool
-	python     string
-	binary     string
-	transports []string
+	plan     plan
+	json     bool
+	cpus     int
+	noStock  bool
+	python   string
+	binaries string // by comma; empty: the one to build
 }
 
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
@@ -100,10 +99,9 @@ func parse(args []string, stderr io.Writer) (options, error) {
 	rounds := fs.Int("rounds", 0, "how often each figure is taken (default 5)")
 	sizes := fs.String("n", "", "numbers of tasks, as `n,...` (default 64,256,512,2048,4096)")
 	only := fs.String("only", "", "groups of rows, of `"+strings.Join(groups(), ",")+"` (default all)")
-	transports := fs.String("transport", "grpc,front", "transports of serry, as `name,...`")
 	fs.BoolVar(&o.noStock, "no-stock", false, "leave out the stock service: no ratios")
 	fs.StringVar(&o.python, "python", proc.DefaultPython, "`interpreter` with the jaxlib to compare with")
-	fs.StringVar(&o.binary, "serry", "", "`binary` to measure (default: build it)")
+	fs.StringVar(&o.binaries, "serry", "", "binaries to measure, as `path,...` (default: build one)")
 	fs.IntVar(&o.cpus, "cpus", 2, "processors that servers and load share, the first ones")
 	fs.BoolVar(&o.json, "json", false, "print one JSON object instead of a table")
 	if err := fs.Parse(args); err != nil {
@@ -116,7 +114,7 @@ func parse(args []string, stderr io.Writer) (options, error) {
 		o.plan = quickPlan()
 	}
 	o.plan.rounds = cmp.Or(*rounds, o.plan.rounds)
-	err := errors.Join(o.setSizes(*sizes), o.setGroups(*only), o.setTransports(*transports))
+	err := errors.Join(o.setSizes(*sizes), o.setGroups(*only))
 	if fs.NArg() > 0 {
 		err = errors.Join(err, fmt.Errorf("unexpected argument %q", fs.Arg(0)))
 	}
@@ -169,17 +167,6 @@ func (o *options) setGroups(list string) error {
 	return nil
 }
 
-func (o *options) setTransports(list string) error {
-	o.transports = nil
-	if list != "" {
-		o.transports = strings.Split(list, ",")
-	}
-	if len(o.transports) == 0 && o.noStock {
-		return errors.New("nothing to measure")
-	}
-	return nil
-}
-
 // peers are the services to compare, the stock one first.
 func (o *options) peers(ctx context.Context, dir string) ([]peer, error) {
 	var all []peer
@@ -190,15 +177,19 @@ func (o *options) peers(ctx context.Context, dir string) ([]peer, error) {
 		}
 		all = append(all, p)
 	}
-	binary := o.binary
-	if binary == "" && len(o.transports) > 0 {
-		var err error
-		if binary, err = proc.Build(ctx, dir); err != nil {
+	if o.binaries == "" {
+		binary, err := proc.Build(ctx, dir)
+		if err != nil {
 			return nil, err
 		}
+		return append(all, ours("serry", binary, dir)), nil
 	}
-	for _, t := range o.transports {
-		all = append(all, ours(binary, t, dir))
+	for binary := range strings.SplitSeq(o.binaries, ",") {
+		own, err := os.MkdirTemp(dir, "")
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, ours(binary, binary, own))
 	}
 	return all, nil
 }

@@ -35,7 +35,7 @@ func (b *bench) run(ctx context.Context) error {
 		order := slices.Concat(b.peers[first:], b.peers[:first])
 		for _, t := range b.turns() {
 			for _, p := range order {
-				if t.oursOnly && p.transport == "" {
+				if t.oursOnly && !p.ours {
 					continue
 				}
 				fmt.Fprintf(b.progress, "bench: round %d of %d: %s, %v\n", round+1, b.plan.rounds, p.name, t.layout)
@@ -116,7 +116,7 @@ func (b *bench) one(ctx context.Context, p peer, srv *server, t turn) error {
 		return t.measure(ctx, s)
 	}
 	s.Cluster = load.New(t.tasks, t.conns)
-	s.Streams = t.streams && p.transport != "" // the stock service gets the same calls over HTTP/2
+	s.Streams = t.streams && p.ours // the stock service gets the same calls over HTTP/2
 	defer s.Cluster.Close()
 	defer srv.Kill() // before the connections go, which a server takes for a disaster
 	took, err := s.Connect(ctx, srv.addr, t.identity.config())

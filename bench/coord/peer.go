@@ -13,10 +13,10 @@ import (
 // A peer is one of the services compared. Its command prints a line that ends with the address it
 // serves on; given an identity, it serves mutual TLS.
 type peer struct {
-	name      string
-	transport string // of serry, or empty
-	metrics   string // Unix socket of its metrics page, or empty
-	command   func(l layout) []string
+	name    string
+	ours    bool   // it is serry
+	metrics string // Unix socket of its metrics page, or empty
+	command func(l layout) []string
 }
 
 // A layout says how a cluster is made.
@@ -52,9 +52,6 @@ func (l layout) host() string {
 // stockName is the peer that all others are compared with.
 const stockName = "stock"
 
-// twinName is serry with grpc-go.
-const twinName = "serry grpc"
-
 // stock is the service of jaxlib, run by the given Python.
 func stock(python string) (peer, error) {
 	if err := proc.CheckPython(python); err != nil {
@@ -69,13 +66,13 @@ func stock(python string) (peer, error) {
 	}}, nil
 }
 
-// ours is serry with one of its transports. Its metrics are served in a directory.
-func ours(binary, transport, dir string) peer {
-	socket := filepath.Join(dir, transport)
-	return peer{name: "serry " + transport, transport: transport, metrics: socket, command: func(l layout) []string {
+// ours is a binary of serry. Its metrics are served in a directory, which is its own.
+func ours(name, binary, dir string) peer {
+	socket := filepath.Join(dir, "metrics")
+	return peer{name: name, ours: true, metrics: socket, command: func(l layout) []string {
 		os.Remove(socket) // left by the last server, which was killed
 		args := []string{binary, "serve", "--tasks", strconv.Itoa(l.tasks), "--listen", l.host() + ":0",
-			"--transport", transport, "--heartbeat-timeout", "1h", "--metrics-listen", "unix:" + socket}
+			"--heartbeat-timeout", "1h", "--metrics-listen", "unix:" + socket}
 		if id := l.identity; id != nil {
 			args = append(args, "--tls-cert", id.cert, "--tls-key", id.key, "--tls-ca", id.cert)
 		}

@@ -80,8 +80,8 @@ func (s *sheet) rows(peers []peer) []row {
 			if stock := summary(stockName, s.figures[k][stockName]).Median; peer.name != stockName && stock > 0 {
 				c.Ratio = c.Median / stock
 			}
-			if slices.Contains(d.at, k.tasks) {
-				c.judge(d.limit(peer.transport), summary(twinName, s.figures[k][twinName]).Median)
+			if peer.ours && slices.Contains(d.at, k.tasks) {
+				c.judge(d.bar)
 			}
 			r.Cells = append(r.Cells, c)
 		}
@@ -100,16 +100,6 @@ func (s *sheet) any(k rowKey) bool {
 	return false
 }
 
-func (d definition) limit(transport string) limit {
-	switch transport {
-	case "grpc":
-		return d.grpc
-	case "front":
-		return d.front
-	}
-	return limit{}
-}
-
 func summary(peer string, v []float64) cell {
 	if len(v) == 0 {
 		return cell{Peer: peer, Rounds: []float64{}}
@@ -117,9 +107,8 @@ func summary(peer string, v []float64) cell {
 	return cell{Peer: peer, Rounds: v, Median: median(v), Least: slices.Min(v), Most: slices.Max(v)}
 }
 
-// judge holds a cell to a limit. Without the stock service a ratio cannot be judged. twin is the
-// figure with grpc-go, or 0.
-func (c *cell) judge(l limit, twin float64) {
+// judge holds a cell to a limit. Without the stock service a ratio cannot be judged.
+func (c *cell) judge(l limit) {
 	kept := false
 	switch {
 	case len(c.Rounds) == 0:
@@ -132,9 +121,6 @@ func (c *cell) judge(l limit, twin float64) {
 		c.Bar, kept = ">= "+figure(l.least), c.Median >= l.least
 	default:
 		return
-	}
-	if l.twin && twin > 0 {
-		c.Bar, kept = c.Bar+", grpc", kept && c.Median <= twin
 	}
 	if c.Kept = "MISS"; kept {
 		c.Kept = "ok"
@@ -159,7 +145,7 @@ func printTable(w io.Writer, rows []row, peers []peer) error {
 	fmt.Fprint(tw, "measure\ttasks\tunit")
 	for _, p := range peers {
 		fmt.Fprintf(tw, "\t%s", p.name)
-		if p.transport != "" {
+		if p.ours {
 			fmt.Fprint(tw, "\tratio\tbar")
 		}
 	}
@@ -168,7 +154,7 @@ func printTable(w io.Writer, rows []row, peers []peer) error {
 		fmt.Fprintf(tw, "%s\t%d\t%s", r.Name, r.Tasks, r.Unit)
 		for i, c := range r.Cells {
 			fmt.Fprintf(tw, "\t%s", c)
-			if peers[i].transport != "" {
+			if peers[i].ours {
 				fmt.Fprintf(tw, "\t%s\t%s %s", c.ratio(), c.Bar, c.Kept)
 			}
 		}

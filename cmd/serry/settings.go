@@ -32,7 +32,7 @@ type settings struct {
 	heartbeatTimeout, heartbeatSlack time.Duration
 	lostGrace                        time.Duration
 	recoverable, excludeUnsynced     bool
-	errorDelivery, transport         string
+	errorDelivery                    string
 	limits                           map[string]int64
 	tls                              mtls.Files
 	taskURI                          string
@@ -57,7 +57,6 @@ func (s *settings) define(f *pflag.FlagSet) {
 	f.BoolVar(&s.excludeUnsynced, "exclude-unsynced", false, "barriers do not wait for tasks that restarted elsewhere")
 	f.StringVar(&s.errorDelivery, "error-delivery", "stream", "how tasks hear of a failure: `stream` or heartbeat")
 	s.storeSettings.define(f)
-	f.StringVar(&s.transport, "transport", string(server.Front), "what reads the network: `front`, or grpc for grpc-go")
 	f.StringToInt64Var(&s.limits, "limit", nil, "set limits, as `name=number,...`: "+strings.Join(limitNames(), ", "))
 	f.StringVar(&s.tls.Cert, "tls-cert", "", "PEM `file` with the certificate chain of the server; both sides then show a certificate")
 	f.StringVar(&s.tls.Key, "tls-key", "", "PEM `file` with its private key")
@@ -122,7 +121,6 @@ func (s *settings) config(cmd *cobra.Command) (server.Config, error) {
 		},
 		HeartbeatSlack: orNone(cmd, "heartbeat-slack", s.heartbeatSlack),
 		LostGrace:      orNone(cmd, "lost-grace", s.lostGrace),
-		Transport:      server.Transport(s.transport),
 	}
 	if err := setLimits(&c, s.limits); err != nil {
 		return c, err

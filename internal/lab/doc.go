@@ -3,5 +3,5 @@
 //
 // Start with [Serve], which runs a real server over connections in memory inside a
 // testing/synctest bubble, and with [Lab.N] and [Lab.O], clients of the two dialects that send
-// exactly what a test tells them to.
+// exactly what a test tells them to. [ServeOracle] runs the same server behind grpc-go.
 package lab

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"net"
-	"os"
 	"sync"
 	"testing"
 
@@ -54,11 +53,31 @@ func (d *door) dial(ctx context.Context) (net.Conn, error) {
 // pipeBytes is how much a connection holds that its reader has not taken yet.
 const pipeBytes = 256 << 10
 
-// Serve starts a server that ends with the test. Where cfg names no transport, the environment
-// variable SERRY_TRANSPORT does, so that one suite tests them all.
+// Serve starts a server that ends with the test.
 func Serve(t testing.TB, cfg server.Config) *Lab {
 	t.Helper()
 	return serve(t, cfg, new(door))
+}
+
+// ServeOracle is like Serve, but clients reach the server by an [Oracle]. Streams are not served.
+func ServeOracle(t testing.TB, cfg server.Config) *Lab {
+	t.Helper()
+	s, err := server.New(cfg)
+	if err != nil {
+		t.Fatalf("server.New() = %v; want a server", err)
+	}
+	l := &Lab{Server: s, door: new(door)}
+	o, listener := NewOracle(s), l.door.open()
+	served := make(chan error, 1)
+	go func() { served <- o.Serve(listener) }()
+	t.Cleanup(func() {
+		s.Shutdown(context.Background())
+		o.Shutdown(context.Background())
+		if err := <-served; err != nil {
+			t.Errorf("Serve() = %v; want nil after Shutdown", err)
+		}
+	})
+	return l
 }
 
 // Replace stops the server and starts another in its place: who connects from now on reaches that.
@@ -78,9 +97,6 @@ func (l *Lab) Crash(t testing.TB, make func() server.Config) *Lab {
 
 func serve(t testing.TB, cfg server.Config, d *door) *Lab {
 	t.Helper()
-	if cfg.Transport == "" {
-		cfg.Transport = server.Transport(os.Getenv("SERRY_TRANSPORT"))
-	}
 	s, err := server.New(cfg)
 	if err != nil {
 		t.Fatalf("server.New() = %v; want a server", err)

@@ -1,6 +1,6 @@
 // Package replay holds what real clients said to a coordination service, byte by byte, and tests that
-// both transports of serry take it the same way: each recording is played to a server of either
-// kind, in virtual time, and every call must end alike.
+// serry takes it as grpc-go would: each recording is played in virtual time to a server behind package
+// front and to one behind grpc-go, and every call must end alike.
 //
 // A recording is a text file in testdata: what the service was told, then one line for each
 // connection opened, frame sent, and connection closed, with the moment in milliseconds. Beside it

@@ -32,17 +32,17 @@ func newRecorder(t *testing.T, jobs ...coord.Job) *recorder {
 	t.Helper()
 	r := new(recorder)
 	r.mu.recording.jobs = jobs
-	s, err := server.New(r.mu.recording.config(server.GRPC))
+	s, err := server.New(r.mu.recording.config())
 	if err != nil {
 		t.Fatal(err)
 	}
 	behind, before := listen(t), listen(t)
 	r.to, r.addr = behind.Addr().String(), before.Addr().String()
-	r.work.Go(func() { s.Serve(behind) })
+	stop := byOracle(t, s, behind)
 	r.work.Go(func() { r.accept(before) })
 	t.Cleanup(func() {
 		before.Close()
-		s.Shutdown(t.Context())
+		stop()
 		r.work.Wait()
 	})
 	return r

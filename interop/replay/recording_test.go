@@ -35,14 +35,13 @@ type act struct {
 const service = 0x5e44_5e44_5e44_5e44
 
 // config is that of the service, when recorded and when replayed.
-func (r *recording) config(t server.Transport) server.Config {
+func (r *recording) config() server.Config {
 	return server.Config{
 		Cluster: coord.Config{
 			Jobs: r.jobs, Service: service,
 			RegisterBarrier: true, RegisterTimeout: time.Minute,
 			HeartbeatTimeout: time.Minute, ShutdownTimeout: time.Minute,
 		},
-		Transport: t,
 	}
 }
 

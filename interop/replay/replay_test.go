@@ -23,9 +23,33 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 var rewrite = flag.Bool("rewrite", false, "write the transcripts anew")
 
-// TestReplay plays every recording to both transports and compares how the calls end, with each other
-// and with the transcript. The lean transport gets it as it was recorded, too, several calls at a
-// time.
+// A transport serves the calls of a server until stop is called, which returns how serving ended.
+type transport func(t *testing.T, s *server.Server, l net.Listener) (stop func() error)
+
+// byFront serves by package front, as the product does.
+func byFront(t *testing.T, s *server.Server, l net.Listener) (stop func() error) {
+	served := make(chan error, 1)
+	go func() { served <- s.Serve(l) }()
+	return func() error {
+		s.Shutdown(t.Context())
+		return <-served
+	}
+}
+
+// byOracle serves by grpc-go.
+func byOracle(t *testing.T, s *server.Server, l net.Listener) (stop func() error) {
+	oracle, served := lab.NewOracle(s), make(chan error, 1)
+	go func() { served <- oracle.Serve(l) }()
+	return func() error {
+		s.Shutdown(t.Context())
+		oracle.Shutdown(t.Context())
+		return <-served
+	}
+}
+
+// TestReplay plays every recording to a server behind package front, and to one behind grpc-go, and
+// compares how the calls end, with each other and with the transcript. The front gets it as it was
+// recorded, too, several calls at a time.
 func TestReplay(t *testing.T) {
 	lab.Clause(t, "F-51")
 	files, err := filepath.Glob(recordingFile("*"))
@@ -36,11 +60,11 @@ func TestReplay(t *testing.T) {
 		t.Run(strings.TrimSuffix(filepath.Base(file), ".rec"), func(t *testing.T) {
 			asSent := load(t, file)
 			byFrame := asSent.byFrame()
-			grpcGo := byFrame.play(t, server.GRPC)
-			if diff := cmp.Diff(grpcGo, byFrame.play(t, server.Front)); diff != "" {
+			grpcGo := byFrame.play(t, byOracle)
+			if diff := cmp.Diff(grpcGo, byFrame.play(t, byFront)); diff != "" {
 				t.Errorf("the transports differ (-grpc +front):\n%s", diff)
 			}
-			if diff := cmp.Diff(grpcGo, asSent.play(t, server.Front)); diff != "" {
+			if diff := cmp.Diff(grpcGo, asSent.play(t, byFront)); diff != "" {
 				t.Errorf("as it was recorded, the calls end otherwise (-grpc +front):\n%s", diff)
 			}
 			compare(t, strings.TrimSuffix(file, ".rec")+".txt", grpcGo)
@@ -69,19 +93,17 @@ func compare(t *testing.T, path string, got []string) {
 
 // play runs a server in virtual time, does to it what the clients did, when they did it, and returns
 // how every call ended.
-func (r *recording) play(t *testing.T, transport server.Transport) (ends []string) {
+func (r *recording) play(t *testing.T, serve transport) (ends []string) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		s, err := server.New(r.config(transport))
+		s, err := server.New(r.config())
 		if err != nil {
 			t.Fatal(err)
 		}
 		l := bufconn.Listen(1 << 20)
-		served := make(chan error, 1)
-		go func() { served <- s.Serve(l) }()
+		stop := serve(t, s, l)
 		ends = r.playTo(t, l)
-		s.Shutdown(t.Context())
-		if err := <-served; err != nil {
+		if err := stop(); err != nil {
 			t.Errorf("Serve() = %v", err)
 		}
 	})

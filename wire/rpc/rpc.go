@@ -1,8 +1,7 @@
 // Package rpc is what lies between a transport and the handlers behind it: a unary call as a value,
 // and the way to answer it later.
 //
-// A transport (grpc-go in server, the lean HTTP/2 front in wire/front) reads calls and hands each
-// to a [Handler]. The handler never blocks: it answers at once, or keeps the pair of [Conn] and
+// A transport (package front, and in tests grpc-go) reads calls and hands each to a [Handler]. The handler never blocks: it answers at once, or keeps the pair of [Conn] and
 // [CallID] and answers later, from any goroutine. So a waiting call costs what the handler
 // remembers of it and nothing else. Start with Handler and Conn.
 //

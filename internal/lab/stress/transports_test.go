@@ -76,29 +76,24 @@ func TestFront(t *testing.T) {
 	}
 }
 
-// TestServer stresses a whole server by either of its transports: values are set and read again.
+// TestServer stresses a whole server: values are set and read again.
 func TestServer(t *testing.T) {
-	for _, transport := range []server.Transport{server.Front, server.GRPC} {
-		t.Run(string(transport), func(t *testing.T) {
-			s, err := server.New(server.Config{
-				Cluster:   coord.Config{Jobs: []coord.Job{{Name: "worker", Tasks: 1}}, HeartbeatTimeout: time.Hour},
-				Transport: transport,
-			})
-			if err != nil {
-				t.Fatal(err)
-			}
-			l := listen(t)
-			var serving sync.WaitGroup
-			serving.Go(func() { s.Serve(l) })
-			t.Cleanup(func() { s.Close(); serving.Wait() })
-			conn := share(t, l.Addr().String(), nil)
-			drive(t, func(i int) caller {
-				return keys(serry.TaskID{Job: "key", Index: i}.String(),
-					unary(conn(i), xlapb.CoordinationService_InsertKeyValue_FullMethodName),
-					unary(conn(i), xlapb.CoordinationService_TryGetKeyValue_FullMethodName))
-			})
-		})
+	s, err := server.New(server.Config{
+		Cluster: coord.Config{Jobs: []coord.Job{{Name: "worker", Tasks: 1}}, HeartbeatTimeout: time.Hour},
+	})
+	if err != nil {
+		t.Fatal(err)
 	}
+	l := listen(t)
+	var serving sync.WaitGroup
+	serving.Go(func() { s.Serve(l) })
+	t.Cleanup(func() { s.Close(); serving.Wait() })
+	conn := share(t, l.Addr().String(), nil)
+	drive(t, func(i int) caller {
+		return keys(serry.TaskID{Job: "key", Index: i}.String(),
+			unary(conn(i), xlapb.CoordinationService_InsertKeyValue_FullMethodName),
+			unary(conn(i), xlapb.CoordinationService_TryGetKeyValue_FullMethodName))
+	})
 }
 
 // keys is a caller that sets a key, and reads it.
