@@ -194,7 +194,7 @@ func (p *proc) ask(what string, ev coord.Event) (coord.Result, bool) {
 	return result, ok && st.OK()
 }
 
-// states asks how the tasks and the service are. The caller itself is connected.
+// states asks how the caller and the service are.
 func (p *proc) states() {
 	if p.over() || p.member != nil {
 		return
@@ -206,10 +206,30 @@ func (p *proc) states() {
 		return
 	}
 	info := result.(*coord.Picture).Tasks[0]
-	if (info.State != serry.Connected || info.Incarnation != serry.Incarnation(p.life)) && !p.unsettled(began) && p.world.plan.mode != fatal {
+	if p.world.plan.mode != fatal && !p.mayBe(info.State, uint64(info.Incarnation), began) {
 		p.world.wrong("task %d life %d is said to be %v in life %d", p.task, p.life, info.State, info.Incarnation)
 	}
 	p.status()
+}
+
+// mayBe says whether an answer of the service about the task of the process can be true. A process that is
+// not doomed is connected, in its own life. The service tells the truth to a former life as well: that may be
+// told of a successor, whose registration it may not have noticed yet. But no process is told of a life
+// before its own, or of its own life once a successor had registered before it asked. Lives are numbered
+// in the order in which they begin; 0 is that of a task without one.
+func (p *proc) mayBe(state serry.TaskState, life uint64, began history.Moment) bool {
+	p.mu.Lock()
+	doomed, replaced := p.mu.doomed, p.mu.replaced
+	p.mu.Unlock()
+	switch {
+	case !doomed:
+		return state == serry.Connected && life == p.life
+	case life == 0:
+		return state != serry.Connected
+	case replaced != 0 && replaced < began:
+		return p.life < life && life <= p.world.last(p.task).life
+	}
+	return p.life <= life && life <= p.world.last(p.task).life
 }
 
 // status asks for the status of the service, as people do by the command serry.

@@ -13,9 +13,9 @@
 //   - Relays and clients die and come back. Jobs are run several times.
 //   - Hosts and servers are of two versions of the stream, and servers change theirs when they start again.
 //
-// With [Options.Calls] programs make every call of the service that a client can send, in half of the
-// schedules. Reads of directories and watches of keys are judged key by key, together with all other calls
-// on the keys.
+// In half of the schedules programs make every call of the service that a client can send. Reads of
+// directories and watches of keys are judged key by key, together with all other calls on the keys. Fleets on
+// etcd leave the rarer calls out: the judge of watches needs virtual time.
 //
 // One fleet in ten is large: ten relays, and dozens of tasks. One in twenty is quiet: its clients do next to
 // nothing, the leader changes, a host dies for good, and the new leader must find its tasks dead in time.

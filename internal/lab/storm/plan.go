@@ -164,6 +164,28 @@ func draw(seed uint64, o Options) *plan {
 	if p.mode == steady && !p.recoverable && r.IntN(6) == 0 {
 		p.epochs, p.steps = 2+r.IntN(2), 1+r.IntN(2)
 	}
+	p.drawWeather(r)
+	for range p.steps {
+		p.program = append(p.program, p.drawStep(r))
+	}
+	p.drawFaults(r)
+	p.mixed = r.IntN(3) == 0
+	if o.Dir != "" {
+		p.sites, p.nodes, p.snapshots, p.rate = 1, false, 1, pick(r, 0.002, 0.005, 0.01)
+	}
+	if o.Etcd != "" {
+		p.drawEtcd(r)
+	} else {
+		p.drawCalls(dice(seed, forCalls, 0))
+	}
+	if r := dice(seed, forQuiet, 0); o.Dir == "" && o.Etcd == "" && r.IntN(quietFleets) == 0 {
+		p.drawQuiet(r)
+	}
+	return p
+}
+
+// drawWeather says how long bytes and writes of the journal take.
+func (p *plan) drawWeather(r *rand.Rand) {
 	p.net = weather{base: 50 * time.Microsecond, jitter: between(r, 0, 2*time.Millisecond), storms: pick(r, 0, 0.02, 0.1), gust: between(r, 0, 300*time.Millisecond)}
 	if r.IntN(2) == 0 {
 		p.net.buffer = 64 << r.IntN(8)
@@ -176,9 +198,10 @@ func draw(seed uint64, o Options) *plan {
 	if p.mode != comeback && r.IntN(3) == 0 { // there it would use up what barriers wait
 		p.disk.gust = between(r, 0, 8*time.Second)
 	}
-	for range p.steps {
-		p.program = append(p.program, p.drawStep(r))
-	}
+}
+
+// drawFaults says what goes wrong.
+func (p *plan) drawFaults(r *rand.Rand) {
 	for range 1 + r.IntN(4) {
 		p.faults = append(p.faults, p.drawFault(r, serverFaults))
 	}
@@ -196,20 +219,6 @@ func draw(seed uint64, o Options) *plan {
 			p.faults = append(p.faults, p.drawFault(r, clientFaults[p.mode]))
 		}
 	}
-	p.mixed = r.IntN(3) == 0
-	if o.Dir != "" {
-		p.sites, p.nodes, p.snapshots, p.rate = 1, false, 1, pick(r, 0.002, 0.005, 0.01)
-	}
-	if o.Etcd != "" {
-		p.drawEtcd(r)
-	}
-	if o.Calls {
-		p.drawCalls(dice(seed, forCalls, 0))
-	}
-	if r := dice(seed, forQuiet, 0); o.Dir == "" && o.Etcd == "" && r.IntN(quietFleets) == 0 {
-		p.drawQuiet(r)
-	}
-	return p
 }
 
 func (p *plan) drawStep(r *rand.Rand) step {

@@ -27,9 +27,9 @@ type Report struct {
 	Sights   []history.Sight
 }
 
-// Faults are the kinds of faults that a schedule may have, without those of [Options.Calls].
+// Faults are the kinds of faults that a schedule may have.
 func Faults() (names []string) {
-	for _, k := range slices.Concat(serverFaults, nodeFaults, []kind{stallDisk, loseHost}, clientFaults[fatal], clientFaults[rounds]) {
+	for _, k := range slices.Concat(serverFaults, nodeFaults, []kind{stallDisk, loseHost}, clientFaults[fatal], clientFaults[rounds], lastWords[rounds]) {
 		if !slices.Contains(names, string(k)) {
 			names = append(names, string(k))
 		}

@@ -24,7 +24,6 @@ var (
 	first     = flag.Uint64("first", 1, "the seed of the first")
 	without   = flag.String("without", "", "kinds of faults that shall not happen, between commas")
 	large     = flag.Bool("large", false, "let every fleet be a large one")
-	calls     = flag.Bool("calls", false, "let programs make the rarer calls, too")
 	planted   = flag.String("planted", "", "a fault of package plant to look for")
 	enough    = flag.Uint64("enough", 10_000, "within how many schedules a planted fault must be found")
 	idle      = flag.Duration("idle", longIdle, "how long, in virtual time, an idle job must live without a false alarm")
@@ -35,7 +34,7 @@ func TestFleets(t *testing.T) {
 	lab.Clause(t, "C-REQ-2", "C-LOG-2", "C-LOG-3", "C-TERM-1", "C-TERM-2", "C-LOST-6", "C-TIME-1", "A-SIDE-2", "A-SIDE-6", "NEW-45")
 	began := time.Now()
 	var total tally
-	if seed, err := search(t, storm.Options{Planted: wanted(), Verbose: *schedules == 1, Large: *large, Calls: *calls, Without: strings.Split(*without, ",")}, *first, *schedules, &total); err != nil {
+	if seed, err := search(t, storm.Options{Planted: wanted(), Verbose: *schedules == 1, Large: *large, Without: strings.Split(*without, ",")}, *first, *schedules, &total); err != nil {
 		t.Fatalf("schedule %d: %v\nto repeat it: go test ./internal/lab/storm -run TestFleets -first %d -schedules 1 -count 20", seed, err, seed)
 	}
 	took := time.Since(began)

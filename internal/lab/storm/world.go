@@ -28,7 +28,6 @@ type Options struct {
 	Dir     string       // where the one server has a real file; empty: servers share a journal in memory
 	Etcd    string       // where a real etcd is that the servers share; in real time, not in a bubble
 	Large   bool         // every fleet is large, not one in ten
-	Calls   bool         // programs make the rarer calls, too
 	Without []string     // kinds of faults that do not happen, to find out which one a failure needs
 	Verbose bool         // the trace has what servers, relays and clients log, too
 }
