@@ -15,6 +15,8 @@ func (b broken) change(context.Context, func(coord.Call) coord.Event) (coord.Res
 	return nil, b.err
 }
 
+func (b broken) keep(value []byte) []byte { return value }
+
 func (b broken) read(context.Context, func(coord.Call) coord.Event) (coord.Result, error) {
 	return nil, b.err
 }

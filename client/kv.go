@@ -24,6 +24,9 @@ type KV struct {
 type keyStore interface {
 	change(ctx context.Context, make func(coord.Call) coord.Event) (coord.Result, error)
 	read(ctx context.Context, make func(coord.Call) coord.Event) (coord.Result, error)
+
+	// keep returns a value as the store may keep it.
+	keep(value []byte) []byte
 }
 
 // KV is the store of the job.
@@ -38,6 +41,9 @@ func (m *Member) change(ctx context.Context, make func(coord.Call) coord.Event) 
 func (m *Member) read(ctx context.Context, make func(coord.Call) coord.Event) (coord.Result, error) {
 	return m.call(ctx, make(m.caller()))
 }
+
+// keep returns the value itself: the request that is sent holds a copy.
+func (m *Member) keep(value []byte) []byte { return value }
 
 // Sub is the part of the store below prefix.
 func (kv *KV) Sub(prefix string) *KV {
@@ -76,7 +82,7 @@ func (kv *KV) Put(ctx context.Context, key string, value []byte) error {
 
 func (kv *KV) insert(ctx context.Context, key string, value []byte, overwrite bool) error {
 	_, err := kv.store.change(ctx, func(c coord.Call) coord.Event {
-		return coord.InsertKeyValue{Call: c, Key: kv.prefix + key, Value: value, Overwrite: overwrite}
+		return coord.InsertKeyValue{Call: c, Key: kv.prefix + key, Value: kv.store.keep(value), Overwrite: overwrite}
 	})
 	return err
 }

@@ -136,7 +136,7 @@ func (l *line) begin(path string, body []byte, end chan<- ending) (stream.Call, 
 	numbered := false
 	if path != serrypb.CoordinationService_Do_FullMethodName {
 		who, _ := wire.Peek(path, body)
-		numbered = who.Role.Changes()
+		numbered = who.Kind.Row().Once
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -42,13 +42,16 @@ func (s *Memory) change(ctx context.Context, make func(coord.Call) coord.Event) 
 	return s.read(ctx, make)
 }
 
+// keep copies a value that is about to be stored: whoever stored it may change it afterwards.
+func (s *Memory) keep(value []byte) []byte { return bytes.Clone(value) }
+
 func (s *Memory) read(ctx context.Context, event func(coord.Call) coord.Event) (coord.Result, error) {
 	answer := make(chan coord.Reply, 1)
 	s.mu.Lock()
 	s.mu.last++
 	req := s.mu.last
 	s.mu.waiting[req] = answer
-	s.step(ownBytes(event(coord.Call{Req: req})))
+	s.step(event(coord.Call{Req: req}))
 	s.mu.Unlock()
 	select {
 	case r := <-answer:
@@ -72,19 +75,6 @@ func (s *Memory) step(ev coord.Event) {
 			}
 		}
 	}
-}
-
-// ownBytes makes sure that what is stored is not changed by who stored it.
-func ownBytes(ev coord.Event) coord.Event {
-	switch e := ev.(type) {
-	case coord.InsertKeyValue:
-		e.Value = bytes.Clone(e.Value)
-		return e
-	case coord.SwapKeyValue:
-		e.New = bytes.Clone(e.New)
-		return e
-	}
-	return ev
 }
 
 // copied makes sure that what is stored is not changed by who reads it.

@@ -33,8 +33,8 @@ type aliveCall struct {
 // over implements what a roll asks.
 func (w *waiter) over() bool { return w.answered }
 
-// getAliveTasks waits until every living task of the set has called (5.13).
-func (m *Machine) getAliveTasks(w *waiter, ev GetAliveTasks) {
+// serve waits until every living task of the set has called (5.13).
+func (ev GetAliveTasks) serve(m *Machine, w *waiter) {
 	t := m.task(ev.Task)
 	switch {
 	case !m.asksOfItself(ev, t): // C-ALIVE-1

@@ -95,8 +95,8 @@ const maxForgotten = 1 << 62
 // maxPast bounds how many earlier instances are remembered for members that lag behind.
 const maxPast = 4
 
-// callBarrier handles a call of a client, in the order of C-BAR-3.
-func (m *Machine) callBarrier(w *waiter, ev Barrier) {
+// serve handles a call of a client, in the order of C-BAR-3.
+func (ev Barrier) serve(m *Machine, w *waiter) {
 	b, t := m.ep.barriers[ev.ID], m.task(ev.Task)
 	if err := m.checkBarrierCall(w, ev, b, t); err != nil {
 		m.answer(w, nil, err)
@@ -554,8 +554,8 @@ func inTurn(all []barrierTurn) []barrierTurn {
 	return all
 }
 
-// cancelBarrier ends an open barrier for everybody (5.12).
-func (m *Machine) cancelBarrier(w *waiter, ev CancelBarrier) {
+// serve ends an open barrier for everybody (5.12).
+func (ev CancelBarrier) serve(m *Machine, w *waiter) {
 	b := m.ep.barriers[ev.ID]
 	refused := &serry.BarrierError{ID: ev.ID, Counter: ev.Counter, Sent: ev.Counter, Task: ev.Task}
 	if b != nil {
@@ -631,8 +631,8 @@ func (m *Machine) scanUnsynced() {
 	}
 }
 
-// waitForAllTasks meets everybody and joins their devices (C-WAT).
-func (m *Machine) waitForAllTasks(w *waiter, ev WaitForAllTasks) {
+// serve meets everybody and joins their devices (C-WAT).
+func (ev WaitForAllTasks) serve(m *Machine, w *waiter) {
 	if m.stopped {
 		m.answer(w, nil, serry.ErrStopped)
 		return

@@ -82,13 +82,14 @@ func (l *waiters) take() []*waiter {
 
 // enter takes a call. It is not fresh if its request id shows that it was taken before; then it
 // has been dealt with (C-REQ-2). A vital one is never refused for a limit (C-LIM-1).
-func (m *Machine) enter(ev Event, c Call, vital bool) (w *waiter, fresh bool) {
+func (m *Machine) enter(ev Event, c Call) (w *waiter, fresh bool) {
+	row := ev.kind().Row()
 	w = &waiter{req: c.Req, id: c.ID, task: c.Task, inc: c.Incarnation, replayed: c.Replayed}
-	if c.ID.Requester == 0 || !acts(ev) || m.cfg.has(plant.NoRequestTable) || m.comesLate(w) {
+	if c.ID.Requester == 0 || !row.Once || m.cfg.has(plant.NoRequestTable) || m.comesLate(w) {
 		w.id = RequestID{}
 		return w, true
 	}
-	if err := m.mayEnter(w, ev); err != nil && !vital {
+	if err := m.mayEnter(w, row); err != nil && !row.Vital {
 		m.reply(c.Req, nil, err)
 		return nil, false
 	}
@@ -98,7 +99,7 @@ func (m *Machine) enter(ev Event, c Call, vital bool) (w *waiter, fresh bool) {
 	case c.ID.Number <= r.watermark:
 		return nil, false
 	case old == nil || m.outlived(old, ev):
-		if len(r.calls) >= m.cfg.Limits.RequestResults && !vital {
+		if len(r.calls) >= m.cfg.Limits.RequestResults && !row.Vital {
 			m.reply(c.Req, nil, &serry.LimitError{Limit: "request-results", Max: int64(m.cfg.Limits.RequestResults)})
 			return nil, false
 		}
@@ -146,7 +147,7 @@ func (m *Machine) Taken(c Call) bool {
 
 // mayEnter says whether a call with an id may be taken. What it asks of waiting calls it asks before
 // anything is kept, because a refusal for them must leave no trace: no journal has it.
-func (m *Machine) mayEnter(w *waiter, ev Event) error {
+func (m *Machine) mayEnter(w *waiter, row Row) error {
 	r := m.ep.requesters[w.id.Requester]
 	if l := m.cfg.Limits.Requesters; r == nil && len(m.ep.requesters) >= l {
 		return &serry.LimitError{Limit: "requesters", Max: int64(l)}
@@ -154,22 +155,10 @@ func (m *Machine) mayEnter(w *waiter, ev Event) error {
 	if r != nil && (r.calls[w.id.Number] != nil || w.id.Number <= r.watermark) || w.id.Number <= w.id.Watermark {
 		return nil
 	}
-	switch ev.(type) {
-	case Barrier, GetAliveTasks, WaitForAllTasks:
+	if row.Limited() {
 		return m.mayWait(w)
 	}
 	return nil
-}
-
-// acts says whether a call can change state by itself. Only such calls are remembered by their ids;
-// others are asked again without harm (C-REQ-1).
-func acts(ev Event) bool {
-	switch ev.(type) {
-	case RegisterTask, ShutdownTask, ResetTask, ReportError, InsertKeyValue, IncrementKeyValue, DeleteKeyValue,
-		SwapKeyValue, Barrier, CancelBarrier, GetAliveTasks, WaitForAllTasks, Suspect:
-		return true
-	}
-	return false
 }
 
 // checkLength refuses lists of tasks that are longer than any cluster. Who asks for states gets an entry
@@ -319,7 +308,8 @@ func (m *Machine) hold(w *waiter, kind waitKind) {
 	}
 	m.waiting[w.req] = w
 	switch kind {
-	case waitWatch, waitGet, waitKeys, waitBarrier, waitDevices, waitAlive:
+	case waitRegister, waitNewcomer, waitPoll, waitShutdown: // vital
+	default:
 		w.counted = true
 		m.ep.held[w.inc]++
 		m.ep.heldInAll++

@@ -37,7 +37,7 @@ func (m *Machine) settleNewcomers() {
 		m.openEpoch(m.ep.newcomers.first().register.Next, nil)
 	case !m.allLeft(): // somebody came back: the epoch goes on, and these are judged by its rules
 		for _, w := range m.ep.newcomers.take() {
-			m.registerTask(w, w.register)
+			w.register.serve(m, w)
 		}
 	}
 }
@@ -92,8 +92,8 @@ func (m *Machine) lose(ev Lost) {
 // maxEvidenceBytes bounds what a member may say of another; it reaches every survivor.
 const maxEvidenceBytes = 256
 
-// suspect hears a member about another (C-LOST-3).
-func (m *Machine) suspect(w *waiter, ev Suspect) {
+// serve hears a member about another (C-LOST-3).
+func (ev Suspect) serve(m *Machine, w *waiter) {
 	if m.stopped {
 		m.answer(w, nil, serry.ErrStopped)
 		return

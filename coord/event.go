@@ -9,8 +9,8 @@ import (
 // Time is service time: how long the service has been leading this job, outages left out.
 type Time time.Duration
 
-// An Event is one thing that happens to a [Machine].
-type Event interface{ event() }
+// An Event is one thing that happens to a [Machine]. Its [Kind] says which one.
+type Event interface{ kind() Kind }
 
 // A Req is the owner's handle for a call that wants a reply. Zero wants none.
 type Req uint64
@@ -33,17 +33,6 @@ type Call struct {
 	// Replayed calls come from a journal, so they were taken. Limits on waiting calls do not refuse
 	// them: most of what waited then left no record.
 	Replayed bool
-}
-
-func (c Call) call() Call { return c }
-
-// CallOf returns what a call of a client has in common with all others; ok is false for events that
-// are none.
-func CallOf(ev Event) (c Call, ok bool) {
-	if e, ok := ev.(interface{ call() Call }); ok {
-		return e.call(), true
-	}
-	return Call{}, false
 }
 
 // Calls of clients. The names follow the methods of the wire dialects.
@@ -268,36 +257,3 @@ type Departure struct {
 	Task        serry.TaskID
 	Incarnation serry.Incarnation
 }
-
-func (RegisterTask) event()      {}
-func (Heartbeat) event()         {}
-func (ShutdownTask) event()      {}
-func (ResetTask) event()         {}
-func (ReportError) event()       {}
-func (PollForError) event()      {}
-func (WatchTasks) event()        {}
-func (GetTaskState) event()      {}
-func (InsertKeyValue) event()    {}
-func (GetKeyValue) event()       {}
-func (TryGetKeyValue) event()    {}
-func (IncrementKeyValue) event() {}
-func (GetKeyValueDir) event()    {}
-func (DeleteKeyValue) event()    {}
-func (SwapKeyValue) event()      {}
-func (WatchKeys) event()         {}
-func (ListKeys) event()          {}
-func (Barrier) event()           {}
-func (CancelBarrier) event()     {}
-func (GetAliveTasks) event()     {}
-func (Suspect) event()           {}
-func (GetStatus) event()         {}
-func (WaitForAllTasks) event()   {}
-func (Tick) event()              {}
-func (Cancel) event()            {}
-func (Lost) event()              {}
-func (Exited) event()            {}
-func (Departed) event()          {}
-func (Acknowledge) event()       {}
-func (OpenEpoch) event()         {}
-func (Stop) event()              {}
-func (Resume) event()            {}

@@ -100,8 +100,8 @@ func (c *changes) forgetOldest() {
 	}
 }
 
-// watchKeys answers at once where something has changed since, and else when it does.
-func (m *Machine) watchKeys(w *waiter, ev WatchKeys) {
+// serve answers at once where something has changed since, and else when it does.
+func (ev WatchKeys) serve(m *Machine, w *waiter) {
 	if err := m.checkKeyCall(w, ev.Dir); err != nil {
 		m.answer(w, nil, err)
 		return

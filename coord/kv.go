@@ -48,8 +48,8 @@ func (m *Machine) checkKeyCall(w *waiter, key string) error {
 	return m.checkKey(key)
 }
 
-// insertKeyValue stores a value and answers who waits for it (C-KV-3).
-func (m *Machine) insertKeyValue(w *waiter, ev InsertKeyValue) {
+// serve stores a value and answers who waits for it (C-KV-3).
+func (ev InsertKeyValue) serve(m *Machine, w *waiter) {
 	key := normalise(ev.Key)
 	err := m.checkKeyCall(w, ev.Key)
 	if err == nil && !ev.Overwrite {
@@ -110,8 +110,8 @@ func (s *store) reserve(growth int64, l Limits) error {
 	return nil
 }
 
-// getKeyValue answers at once, or when the key is set (C-KV-4).
-func (m *Machine) getKeyValue(w *waiter, ev GetKeyValue) {
+// serve answers at once, or when the key is set (C-KV-4).
+func (ev GetKeyValue) serve(m *Machine, w *waiter) {
 	if err := m.checkKeyCall(w, ev.Key); err != nil {
 		m.answer(w, nil, err)
 		return
@@ -139,8 +139,8 @@ func (m *Machine) getKeyValue(w *waiter, ev GetKeyValue) {
 	m.hold(w, waitGet)
 }
 
-// tryGetKeyValue never waits (C-KV-5).
-func (m *Machine) tryGetKeyValue(w *waiter, ev TryGetKeyValue) {
+// serve never waits (C-KV-5).
+func (ev TryGetKeyValue) serve(m *Machine, w *waiter) {
 	if err := m.checkKeyCall(w, ev.Key); err != nil {
 		m.answer(w, nil, err)
 		return
@@ -153,8 +153,8 @@ func (m *Machine) tryGetKeyValue(w *waiter, ev TryGetKeyValue) {
 	m.answer(w, Value{Key: ev.Key, Value: e.Value}, nil)
 }
 
-// incrementKeyValue adds to a number in decimal text; an absent one is 0 (C-KV-6).
-func (m *Machine) incrementKeyValue(w *waiter, ev IncrementKeyValue) {
+// serve adds to a number in decimal text; an absent one is 0 (C-KV-6).
+func (ev IncrementKeyValue) serve(m *Machine, w *waiter) {
 	key := normalise(ev.Key)
 	err := m.checkKeyCall(w, ev.Key)
 	var sum []byte
@@ -187,8 +187,8 @@ func add(text []byte, by int64) ([]byte, error) {
 	return strconv.AppendInt(nil, n+by, 10), nil
 }
 
-// getKeyValueDir lists what is below a directory, at any depth (C-KV-7).
-func (m *Machine) getKeyValueDir(w *waiter, ev GetKeyValueDir) {
+// serve lists what is below a directory, at any depth (C-KV-7).
+func (ev GetKeyValueDir) serve(m *Machine, w *waiter) {
 	if err := m.checkKeyCall(w, ev.Dir); err != nil {
 		m.answer(w, nil, err)
 		return
@@ -206,8 +206,8 @@ func (m *Machine) getKeyValueDir(w *waiter, ev GetKeyValueDir) {
 	m.answer(w, Entries{Entries: found}, nil)
 }
 
-// listKeys lists keys without their values, of which some are programs of hundreds of megabytes.
-func (m *Machine) listKeys(w *waiter, ev ListKeys) {
+// serve lists keys without their values, of which some are programs of hundreds of megabytes.
+func (ev ListKeys) serve(m *Machine, w *waiter) {
 	if err := m.checkKeyCall(w, ev.Dir); err != nil {
 		m.answer(w, nil, err)
 		return
@@ -250,8 +250,8 @@ func (m *Machine) within(dir string, visit func(Entry)) {
 	})
 }
 
-// deleteKeyValue removes a key and everything below it, in one step (C-KV-8).
-func (m *Machine) deleteKeyValue(w *waiter, ev DeleteKeyValue) {
+// serve removes a key and everything below it, in one step (C-KV-8).
+func (ev DeleteKeyValue) serve(m *Machine, w *waiter) {
 	if err := m.checkKeyCall(w, ev.Key); err != nil {
 		m.answer(w, nil, err)
 		return
@@ -269,8 +269,8 @@ func (m *Machine) deleteKeyValue(w *waiter, ev DeleteKeyValue) {
 	m.answer(w, Done{}, nil)
 }
 
-// swapKeyValue stores a value if the key still has the one that the caller knows.
-func (m *Machine) swapKeyValue(w *waiter, ev SwapKeyValue) {
+// serve stores a value if the key still has the one that the caller knows.
+func (ev SwapKeyValue) serve(m *Machine, w *waiter) {
 	err := m.checkKeyCall(w, ev.Key)
 	if err == nil {
 		key := normalise(ev.Key)

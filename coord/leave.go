@@ -2,8 +2,8 @@ package coord
 
 import "github.com/serry-dev/serry"
 
-// shutdownTask is the polite end of a task (5.4).
-func (m *Machine) shutdownTask(w *waiter, ev ShutdownTask) {
+// serve is the polite end of a task (5.4).
+func (ev ShutdownTask) serve(m *Machine, w *waiter) {
 	if m.stopped {
 		m.answer(w, nil, serry.ErrStopped)
 		return
@@ -128,8 +128,8 @@ func shutdownFailed(t *task, reason error) error {
 	return &serry.TaskError{Task: t.id, Incarnation: t.inc, Reason: reason, Err: serry.ErrShutdownFailed}
 }
 
-// resetTask disconnects the caller, from any state but disconnected (5.5).
-func (m *Machine) resetTask(w *waiter, ev ResetTask) {
+// serve disconnects the caller, from any state but disconnected (5.5).
+func (ev ResetTask) serve(m *Machine, w *waiter) {
 	if m.stopped {
 		m.answer(w, nil, serry.ErrStopped)
 		return
@@ -145,8 +145,8 @@ func (m *Machine) resetTask(w *waiter, ev ResetTask) {
 // maxReportBytes bounds the text of a reported error; no client is shown more.
 const maxReportBytes = 4 << 10
 
-// reportError puts the caller in state Failed with an error of its own (5.6).
-func (m *Machine) reportError(w *waiter, ev ReportError) {
+// serve puts the caller in state Failed with an error of its own (5.6).
+func (ev ReportError) serve(m *Machine, w *waiter) {
 	const codeUnknown, lastCode = 2, 16
 	if m.stopped {
 		m.answer(w, nil, serry.ErrStopped)

@@ -160,77 +160,27 @@ func (m *Machine) advance(now Time) (fired bool) {
 	return fired
 }
 
-// serve handles a call of a client.
+// serve handles a call of a client: first what all calls have in common, then the call itself.
 func (m *Machine) serve(ev Event) {
-	c, ok := CallOf(ev)
+	call, ok := ev.(clientCall)
 	if !ok {
 		panic(fmt.Sprintf("coord: unknown event %T", ev))
 	}
+	c := call.common()
 	if err := m.checkLength(ev); err != nil {
 		m.reply(c.Req, nil, err)
 		return
 	}
-	_, registers := ev.(RegisterTask)
-	_, leaves := ev.(ShutdownTask)
-	if !registers && c.Service != 0 && c.Service != m.ep.service {
+	if call.kind() != KindRegisterTask && c.Service != 0 && c.Service != m.ep.service {
 		m.reply(c.Req, nil, &serry.MismatchError{Requested: c.Service, Current: m.ep.service})
 		return
 	}
-	w, fresh := m.enter(ev, c, registers || leaves)
-	if !fresh {
-		return
-	}
-	switch ev := ev.(type) {
-	case RegisterTask:
-		m.registerTask(w, ev)
-	case Heartbeat:
-		m.heartbeat(w, ev)
-	case ShutdownTask:
-		m.shutdownTask(w, ev)
-	case ResetTask:
-		m.resetTask(w, ev)
-	case ReportError:
-		m.reportError(w, ev)
-	case PollForError:
-		m.pollForError(w, ev)
-	case WatchTasks:
-		m.watchTasks(w, ev)
-	case GetTaskState:
-		m.getTaskState(w, ev)
-	case InsertKeyValue:
-		m.insertKeyValue(w, ev)
-	case GetKeyValue:
-		m.getKeyValue(w, ev)
-	case TryGetKeyValue:
-		m.tryGetKeyValue(w, ev)
-	case IncrementKeyValue:
-		m.incrementKeyValue(w, ev)
-	case GetKeyValueDir:
-		m.getKeyValueDir(w, ev)
-	case DeleteKeyValue:
-		m.deleteKeyValue(w, ev)
-	case SwapKeyValue:
-		m.swapKeyValue(w, ev)
-	case WatchKeys:
-		m.watchKeys(w, ev)
-	case ListKeys:
-		m.listKeys(w, ev)
-	case Barrier:
-		m.callBarrier(w, ev)
-	case CancelBarrier:
-		m.cancelBarrier(w, ev)
-	case GetAliveTasks:
-		m.getAliveTasks(w, ev)
-	case WaitForAllTasks:
-		m.waitForAllTasks(w, ev)
-	case Suspect:
-		m.suspect(w, ev)
-	case GetStatus:
-		m.answer(w, Status{View: m.View()}, nil)
-	default:
-		panic(fmt.Sprintf("coord: unknown event %T", ev))
+	if w, fresh := m.enter(ev, c); fresh {
+		call.serve(m, w)
 	}
 }
+
+func (GetStatus) serve(m *Machine, w *waiter) { m.answer(w, Status{View: m.View()}, nil) }
 
 // openEpoch begins an epoch with nothing in it. Calls of the one before end as calls of a service
 // that is no more (C-EPOCH-5).
@@ -251,7 +201,7 @@ func (m *Machine) openEpoch(service serry.Incarnation, jobs []Job) {
 	m.note(Note{What: "epoch opened", Count: m.number})
 	for _, w := range newcomers {
 		m.remember(w)
-		m.registerTask(w, w.register)
+		w.register.serve(m, w)
 	}
 }
 

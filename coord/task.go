@@ -209,8 +209,8 @@ func (m *Machine) endPoll(t *task, err error) {
 	t.poll = nil
 }
 
-// pollForError waits for the first error of the job (5.8).
-func (m *Machine) pollForError(w *waiter, ev PollForError) {
+// serve waits for the first error of the job (5.8).
+func (ev PollForError) serve(m *Machine, w *waiter) {
 	if m.stopped {
 		m.answer(w, nil, serry.ErrStopped)
 		return
@@ -238,8 +238,8 @@ func (m *Machine) pollForError(w *waiter, ev PollForError) {
 	}
 }
 
-// heartbeat judges a heartbeat that the owner's table did not answer (5.3).
-func (m *Machine) heartbeat(w *waiter, ev Heartbeat) {
+// serve judges a heartbeat that the owner's table did not answer (5.3).
+func (ev Heartbeat) serve(m *Machine, w *waiter) {
 	t := m.task(ev.Task)
 	switch {
 	case m.stopped:

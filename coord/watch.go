@@ -10,9 +10,9 @@ func (m *Machine) bump() {
 	m.pictures = nil
 }
 
-// watchTasks answers at once if the caller is behind, and else when something changes (5.9). A
+// serve answers at once if the caller is behind, and else when something changes (5.9). A
 // version from the future is one from the past (C-WATCH-3).
-func (m *Machine) watchTasks(w *waiter, ev WatchTasks) {
+func (ev WatchTasks) serve(m *Machine, w *waiter) {
 	_, knownJob := m.ep.base[ev.Job]
 	switch {
 	case m.stopped:
@@ -73,8 +73,8 @@ func (t *task) info() TaskInfo {
 	return i
 }
 
-// getTaskState shows some tasks, in the order asked (C-GTS-1).
-func (m *Machine) getTaskState(w *waiter, ev GetTaskState) {
+// serve shows some tasks, in the order asked (C-GTS-1).
+func (ev GetTaskState) serve(m *Machine, w *waiter) {
 	p := &Picture{Version: m.version, Tasks: make([]TaskInfo, 0, len(ev.Tasks))}
 	for _, id := range ev.Tasks {
 		t := m.task(id)

@@ -3,6 +3,7 @@ package node
 import (
 	"sync"
 
+	"github.com/serry-dev/serry/coord"
 	"github.com/serry-dev/serry/wire"
 	"github.com/serry-dev/serry/wire/rpc"
 )
@@ -30,7 +31,7 @@ const maxPolls = 64
 
 // Serve implements [rpc.Handler].
 func (p *polls) Serve(c rpc.Conn, call rpc.CallID, method string, body []byte) {
-	if who, ok := wire.Peek(method, body); ok && who.Role == wire.Polls {
+	if who, ok := wire.Peek(method, body); ok && who.Kind == coord.KindPollForError {
 		p.mu.Lock()
 		if list := p.mu.open[c]; len(list) < maxPolls {
 			p.mu.open[c] = append(list, call)

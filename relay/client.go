@@ -34,7 +34,7 @@ type lane struct {
 type held struct {
 	lane    *lane // by which it was passed on, or nil
 	shape   wire.Shape
-	role    wire.Role
+	kind    coord.Kind        // of the call, or 0 for one that cannot be read
 	number  uint64            // of its request id, or 0
 	service serry.Incarnation // the epoch it belongs to, or 0
 	life    *life             // who calls, or nil
@@ -135,7 +135,7 @@ func send(replies []reply) {
 func (r *Relay) finish(c *client, call rpc.CallID, h *held) {
 	delete(c.calls, call)
 	r.mu.held--
-	if h.role == wire.Polls && h.life != nil {
+	if h.kind == coord.KindPollForError && h.life != nil {
 		delete(h.life.polls, pollKey{c, call})
 	}
 	if h.watch != nil {
@@ -161,9 +161,9 @@ func (r *Relay) release(end func(*held) (body []byte, st rpc.Status, ok bool)) [
 	return replies
 }
 
-// lane is the one for calls of a role, which is opened when it is needed. It needs Relay.mu.
-func (r *Relay) lane(c *client, role wire.Role) *lane {
-	if role != wire.Waits {
+// lane is the one for a call with such a row, which is opened when it is needed. It needs Relay.mu.
+func (r *Relay) lane(c *client, row coord.Row) *lane {
+	if !row.Once || !row.Limited() {
 		return c.prompt
 	}
 	if c.waiting == nil {

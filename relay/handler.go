@@ -5,6 +5,7 @@ import (
 	"errors"
 
 	"github.com/serry-dev/serry"
+	"github.com/serry-dev/serry/coord"
 	"github.com/serry-dev/serry/internal/plant"
 	"github.com/serry-dev/serry/wire"
 	"github.com/serry-dev/serry/wire/rpc"
@@ -29,10 +30,10 @@ func (h *handler) Open(conn rpc.Conn) {
 func (h *handler) Serve(conn rpc.Conn, call rpc.CallID, method string, body []byte) {
 	r := (*Relay)(h)
 	who, ok := wire.Peek(method, body)
-	if !ok {
-		who.Role = plainRole(who.Role) // the service will say what is wrong with it
+	if !ok && !who.Kind.Row().Once {
+		who.Kind = 0 // the service will say what is wrong with it; the relay cannot tell whose call it is
 	}
-	if who.Role != wire.Beats { // which are answered here, nearly all
+	if who.Kind != coord.KindHeartbeat { // which are answered here, nearly all
 		body = bytes.Clone(body)
 	}
 	r.mu.Lock()
@@ -41,15 +42,6 @@ func (h *handler) Serve(conn rpc.Conn, call rpc.CallID, method string, body []by
 	if done {
 		conn.Reply(call, answer, st)
 	}
-}
-
-// plainRole is the role of a call that cannot be read: what the relay does for some calls needs to know
-// whose they are.
-func plainRole(role wire.Role) wire.Role {
-	if role == wire.Beats || role == wire.Watches || role == wire.Polls {
-		return wire.Reads
-	}
-	return role
 }
 
 // Served implements [rpc.Handler].
@@ -99,10 +91,10 @@ func (r *Relay) take(conn rpc.Conn, q request) (body []byte, st rpc.Status, done
 		return nil, rpc.Status{}, false // the connection has just ended
 	}
 	var l *life
-	switch q.who.Role {
-	case wire.Registers:
+	switch q.who.Kind {
+	case coord.KindRegisterTask:
 		l = r.mu.lives.register(c, q.who)
-	case wire.Beats:
+	case coord.KindHeartbeat:
 		l = r.mu.lives.meet(q.who)
 	default:
 		l = c.stamp(q.who, &r.mu.lives)
@@ -111,15 +103,15 @@ func (r *Relay) take(conn rpc.Conn, q request) (body []byte, st rpc.Status, done
 		c.carry(l)
 		delete(r.mu.mourned, l) // it lives
 	}
-	k := &held{shape: q.who.Shape, role: q.who.Role, service: q.who.Service, life: l, version: q.who.Version}
-	if k.service == 0 && l != nil && k.role != wire.Registers {
+	k := &held{shape: q.who.Shape, kind: q.who.Kind, service: q.who.Service, life: l, version: q.who.Version}
+	if k.service == 0 && l != nil && k.kind != coord.KindRegisterTask {
 		k.service = l.service
 	}
 	if body, st, done = r.answer(q, k); done {
 		return body, st, true
 	}
-	err := r.admit(c, k.role)
-	if err == nil && k.role == wire.Watches {
+	err := r.admit(c, k.kind.Row())
+	if err == nil && q.who.Watches() {
 		body, done, err = r.watch(c, q, k)
 	} else if err == nil {
 		err = r.forward(c, q, k)
@@ -137,25 +129,20 @@ func (r *Relay) answer(q request, k *held) (body []byte, st rpc.Status, done boo
 	if body, st, done = k.older(o.service); done { // A-SIDE-9
 		return body, st, true
 	}
-	if o.given && k.role != wire.Registers {
+	if o.given && k.kind != coord.KindRegisterTask {
 		return nil, wire.OutOfReach(), true
 	}
-	if k.role != wire.Beats || k.life == nil {
+	if k.kind != coord.KindHeartbeat || k.life == nil {
 		return nil, rpc.Status{}, false
 	}
 	r.host.Heard(k.life.name())
 	return k.life.beat(q.who, o.service, o.down)
 }
 
-// vital says whether a call is never refused for a limit (C-LIM-1).
-func vital(role wire.Role) bool {
-	return role == wire.Registers || role == wire.Beats || role == wire.Polls || role == wire.Leaves
-}
-
 // admit says whether the limits allow another call to wait.
-func (r *Relay) admit(c *client, role wire.Role) error {
+func (r *Relay) admit(c *client, row coord.Row) error {
 	switch l := r.cfg.Limits; {
-	case vital(role):
+	case row.Vital: // C-LIM-1
 	case c.surplus:
 		return &serry.LimitError{Limit: "connections of a relay", Max: int64(l.Connections)}
 	case len(c.calls) >= l.Calls:
@@ -169,19 +156,20 @@ func (r *Relay) admit(c *client, role wire.Role) error {
 // forward passes a call on and holds it until it is answered.
 func (r *Relay) forward(c *client, q request, k *held) error {
 	body := q.body
-	if k.role == wire.Beats {
+	if k.kind == coord.KindHeartbeat {
 		body = bytes.Clone(body)
 	}
-	k.lane = r.lane(c, k.role)
+	row := k.kind.Row()
+	k.lane = r.lane(c, row)
 	up := stream.Call{
 		Conn: k.lane.id, ID: q.call, Watermark: k.lane.numbers.watermark,
 		Stamp:  stream.Stamp{Life: stream.Life{Task: q.who.Task, Incarnation: q.who.Incarnation}},
-		Method: q.method, Body: body, Vital: vital(k.role),
+		Method: q.method, Body: body, Vital: row.Vital,
 	}
 	if k.life != nil {
 		up.Stamp = stream.Stamp{Life: k.life.name(), Service: k.life.service}
 	}
-	if !q.who.Identified && k.role.Changes() {
+	if !q.who.Identified && row.Once {
 		k.number = k.lane.numbers.next()
 		up.Number = k.number
 	}
@@ -194,7 +182,7 @@ func (r *Relay) forward(c *client, q request, k *held) error {
 	}
 	c.calls[q.call] = k
 	r.mu.held++
-	if k.role == wire.Polls && k.life != nil {
+	if k.kind == coord.KindPollForError && k.life != nil {
 		k.life.polls[pollKey{c, q.call}] = struct{}{}
 		if k.poll = (&poll{q.method, body}); len(body) <= maxPollBytes {
 			k.life.poll = k.poll

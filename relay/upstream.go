@@ -157,23 +157,23 @@ func (r *Relay) answered(p stream.Reply) []reply {
 	}
 	r.finish(c, p.Call, k)
 	replies := []reply{{c.conn, p.Call, p.Body, p.Status}}
-	switch k.role {
-	case wire.Registers:
+	switch k.kind {
+	case coord.KindRegisterTask:
 		if done, ok := result(k, p).(coord.Registered); ok {
 			return append(replies, r.registered(k.life, done.Service)...)
 		}
 		if k.life != nil && k.life.service == 0 { // turned down, and not in for another reason
 			c.forget(k.life)
 		}
-	case wire.Beats: // of a life that registered elsewhere; the next ones are answered here
+	case coord.KindHeartbeat: // of a life that registered elsewhere; the next ones are answered here
 		if done, ok := result(k, p).(coord.Registered); ok && k.life != nil && !k.life.said {
 			return append(replies, r.registered(k.life, done.Service)...)
 		}
-	case wire.Leaves:
+	case coord.KindShutdownTask:
 		if _, ok := result(k, p).(coord.Done); ok && k.life != nil {
 			return append(replies, r.left(k.life)...)
 		}
-	case wire.Polls:
+	case coord.KindPollForError:
 		if k.life != nil && k.life.poll == k.poll {
 			k.life.poll = nil
 		}
@@ -187,7 +187,7 @@ func result(k *held, p stream.Reply) coord.Result {
 		return nil
 	}
 	var ev coord.Event = coord.ShutdownTask{}
-	if k.role != wire.Leaves {
+	if k.kind != coord.KindShutdownTask {
 		ev = coord.RegisterTask{}
 	}
 	done, err := k.shape.Dialect.Result(ev, p.Body)
@@ -245,7 +245,7 @@ func (r *Relay) giveUp() {
 	o.given = true
 	lasted, why := time.Since(o.since), o.why
 	replies := r.release(func(k *held) ([]byte, rpc.Status, bool) {
-		return nil, wire.OutOfReach(), k.role != wire.Registers
+		return nil, wire.OutOfReach(), k.kind != coord.KindRegisterTask
 	})
 	r.mu.Unlock()
 	send(replies)

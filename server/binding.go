@@ -10,6 +10,7 @@ import (
 	"google.golang.org/grpc/codes"
 
 	"github.com/serry-dev/serry"
+	"github.com/serry-dev/serry/coord"
 	"github.com/serry-dev/serry/wire/rpc"
 )
 
@@ -20,10 +21,16 @@ type certified interface {
 	PeerURIs() []string
 }
 
-// mayBe says whether the peer may speak for a task: where names in certificates are bound to tasks,
-// its certificate must name that one (A-TLS-10). Calls that name no task are for everybody.
+// mayCall says whether the peer may make a call for a task. Every peer may make calls that act for no task
+// and name none; for the others see [handler.mayBe].
+func (h *handler) mayCall(c any, kind coord.Kind, t serry.TaskID) bool {
+	return t.IsZero() && !kind.Row().ForTask || h.mayBe(c, t)
+}
+
+// mayBe says whether the peer may speak for a task: where names in certificates are bound to tasks, its
+// certificate must name that one (A-TLS-10).
 func (h *handler) mayBe(c any, t serry.TaskID) bool {
-	if h.taskURI == "" || t.IsZero() {
+	if h.taskURI == "" {
 		return true
 	}
 	peer, ok := c.(certified)

@@ -96,16 +96,17 @@ func (h *handler) serve(c rpc.Conn, call rpc.CallID, method string, body []byte,
 		to.answer(nil, shape.Refuse(err))
 		return
 	}
-	asked, kind := inspect(ev)
-	if !h.mayBe(c, asked.Task) {
+	asked, _ := coord.CallOf(ev)
+	kind := coord.KindOf(ev)
+	if !h.mayCall(c, kind, asked.Task) {
 		to.answer(nil, notYours(h.taskURI, asked.Task))
 		return
 	}
-	if kind == heartbeat && p.carries(life{asked.Task, asked.Incarnation}) && e.beat(asked, h.clock.now()) {
+	if kind == coord.KindHeartbeat && p.carries(life{asked.Task, asked.Incarnation}) && e.beat(asked, h.clock.now()) {
 		to.answer(shape.Encode(coord.Reply{Result: coord.Registered{Service: e.service}}))
 		return
 	}
-	it := item{event: ev, from: to, req: req, vital: !kind.refusable(), bytes: int64(len(body))}
+	it := item{event: ev, from: to, req: req, vital: kind.Row().Vital, bytes: int64(len(body))}
 	if h.asked != nil && len(body) > coord.AsideBytes {
 		it.word = namedValues(ev)
 	}

@@ -110,7 +110,7 @@ func (o *owner) leave(w leaving) {
 func (o *owner) releasePolls() {
 	for _, req := range slices.Sorted(maps.Keys(o.waiting)) {
 		w := o.waiting[req]
-		if _, relayed := w.to.peer.conn.(*stream.Conn); w.kind == poll && !relayed && w.to.shape.Dialect != wire.Own {
+		if _, relayed := w.to.peer.conn.(*stream.Conn); w.kind == coord.KindPollForError && !relayed && w.to.shape.Dialect != wire.Own {
 			o.reply(coord.Reply{Req: req, Err: serry.ErrStopping})
 		}
 	}

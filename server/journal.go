@@ -490,19 +490,12 @@ func name(value []byte) coord.Ref {
 // namedValues finds the large values of a call and names them. It is done by the goroutine that read
 // the call: a value of a gigabyte takes a second, for which the owner has no time.
 func namedValues(ev coord.Event) (all []laid) {
-	var values [][]byte
-	switch ev := ev.(type) {
-	case coord.InsertKeyValue:
-		values = [][]byte{ev.Value}
-	case coord.SwapKeyValue:
-		values = [][]byte{ev.Old, ev.New}
-	case coord.WaitForAllTasks:
-		values = [][]byte{ev.Devices}
+	if !coord.KindOf(ev).Row().Changes {
+		return nil
 	}
-	for _, v := range values {
-		if len(v) > coord.AsideBytes {
-			all = append(all, laid{name(v), v})
-		}
-	}
+	coord.AppendRecord(nil, 0, ev, func(value []byte) coord.Ref {
+		all = append(all, laid{name(value), value})
+		return all[len(all)-1].ref
+	})
 	return all
 }

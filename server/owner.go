@@ -350,8 +350,9 @@ func (o *owner) call(it *item) {
 	if p.closed {
 		return // the call was read by one goroutine while another saw the connection end
 	}
-	asked, kind := inspect(it.event)
-	if limit := o.handler.limits.CallsWaiting; kind.waits() && len(p.calls) >= limit {
+	asked, _ := coord.CallOf(it.event)
+	kind := coord.KindOf(it.event)
+	if limit := o.handler.limits.CallsWaiting; kind.Row().Limited() && len(p.calls) >= limit {
 		err := &serry.LimitError{Limit: "calls waiting on one connection", Max: int64(limit)}
 		o.wave.replies = append(o.wave.replies, outgoing{to: it.from, reply: coord.Reply{Err: err}})
 		return
@@ -361,7 +362,7 @@ func (o *owner) call(it *item) {
 		p.conn.Flush()
 		return
 	}
-	if kind == register {
+	if kind == coord.KindRegisterTask {
 		o.departIdle()
 	}
 	l := o.speaker(asked)
@@ -373,9 +374,9 @@ func (o *owner) call(it *item) {
 		o.hold(it, kind, l)
 	}
 	switch kind {
-	case poll:
+	case coord.KindPollForError:
 		o.links.polled(l, !o.answered)
-	case register:
+	case coord.KindRegisterTask:
 		o.departFormer(l)
 	}
 }
@@ -404,34 +405,35 @@ func (o *owner) speaker(c coord.Call) life {
 
 // speak notes that the connection of a call has carried l, if l is a life the service knows or one
 // that wants to register.
-func (o *owner) speak(from origin, l life, k kind) {
+func (o *owner) speak(from origin, l life, k coord.Kind) {
+	registers := k == coord.KindRegisterTask
 	s, p := o.epoch.seat(l.task), from.peer
-	if s == nil || l.incarnation == 0 || k != register && s.known.incarnation != l.incarnation {
+	if s == nil || l.incarnation == 0 || !registers && s.known.incarnation != l.incarnation {
 		return
 	}
 	present := s.known.incarnation == l.incarnation
 	switch {
-	case k == register && present:
+	case registers && present:
 		s.seen.Store(int64(o.now)) // C-HB-7
 		if s.known.departed {
 			s.known.departed = false
 			o.show(s)
 		}
-	case k == register:
+	case registers:
 		// A registration says nothing about another life of the task. If it counted for the present
 		// one, a process that hangs would stay alive for as long as its successor tries to replace it.
 		// A registration that is accepted counts when the machine says so, see changed.
 	case p.carries(l):
 		return
 	}
-	added, replaced := p.speak(l, k == register, func(other life) bool {
+	added, replaced := p.speak(l, registers, func(other life) bool {
 		st := s.known
 		return st.state == serry.Connected && st.incarnation == other.incarnation
 	})
 	if added {
 		o.links.attach(l, from.shape.Dialect == wire.Own)
 	}
-	if o.follow(p, l); k == register && present {
+	if o.follow(p, l); registers && present {
 		o.tellOf(l)
 	}
 	for _, other := range replaced {
@@ -473,7 +475,7 @@ func (o *owner) opened(e coord.Opened) {
 	o.links.forgetIdle()
 	var asking life // its registration opened the epoch
 	if o.asked != nil {
-		c, _ := inspect(o.asked.event)
+		c, _ := coord.CallOf(o.asked.event)
 		asking = life{c.Task, c.Incarnation}
 	}
 	o.followers.keep(func(l life) bool { return l == asking || o.links.waits(l) })

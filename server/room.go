@@ -71,15 +71,16 @@ func (o *owner) refuses(it *item, c coord.Call) error {
 	if o.room.Limited == nil {
 		return nil
 	}
-	limit := o.room.capacity
-	size, stores := stored(it.event)
-	switch {
-	case stores:
-	case it.vital || !grows(it.event):
+	row, limit, size := coord.KindOf(it.event).Row(), o.room.capacity, int64(0)
+	switch row.Keeps {
+	case coord.KeepsLittle:
 		return nil
-	default:
+	case coord.KeepsState:
 		limit += limit / vitalRoom
+	case coord.KeepsValue:
+		size = stored(it.bytes)
 	}
+	stores := row.Keeps == coord.KeepsValue
 	full := o.room.Full()
 	if short := o.size.needed(o.journal.saving.Load())+size > limit; !short && (full == nil || !stores) || o.machine.Taken(c) {
 		return nil
@@ -90,34 +91,11 @@ func (o *owner) refuses(it *item, c coord.Call) error {
 	return &serry.LimitError{Limit: roomLimit, Max: limit}
 }
 
-// stored is how much room a call that stores a value takes: a small value is in the journal and in the next
+// stored is how much room a call takes that stores a value: a small value is in the journal and in the next
 // snapshot, a large one is there once.
-func stored(ev coord.Event) (bytes int64, stores bool) {
-	var n int
-	switch ev := ev.(type) {
-	case coord.InsertKeyValue:
-		n = len(ev.Key) + len(ev.Value)
-	case coord.SwapKeyValue:
-		if ev.New == nil { // it deletes the key
-			return 0, false
-		}
-		n = len(ev.Key) + len(ev.New)
-	case coord.IncrementKeyValue:
-		n = len(ev.Key)
-	default:
-		return 0, false
+func stored(requestBytes int64) int64 {
+	if requestBytes > coord.AsideBytes {
+		return requestBytes
 	}
-	if n > coord.AsideBytes {
-		return int64(n), true
-	}
-	return int64(2 * n), true
-}
-
-// grows says whether a call of another kind leaves something in the machine that can amount to much.
-func grows(ev coord.Event) bool {
-	switch ev.(type) {
-	case coord.Barrier, coord.WaitForAllTasks, coord.GetAliveTasks, coord.ReportError:
-		return true
-	}
-	return false
+	return 2 * requestBytes
 }

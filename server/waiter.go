@@ -11,16 +11,16 @@ import (
 type waiter struct {
 	to    origin
 	req   coord.Req
-	kind  kind
+	kind  coord.Kind
 	life  life       // who asks
 	since coord.Time // when the first call came
-	key   shareKey   // of a valueWait
+	key   shareKey   // of a GetKeyValue
 	more  []rpc.CallID
 	live  int // calls that still wait, to.call included
 }
 
 // hold keeps a call that the machine did not answer at once.
-func (o *owner) hold(it *item, k kind, l life) {
+func (o *owner) hold(it *item, k coord.Kind, l life) {
 	if get, ok := it.event.(coord.GetKeyValue); ok && o.share(it, get, l) {
 		return
 	}
@@ -31,10 +31,10 @@ func (o *owner) hold(it *item, k kind, l life) {
 		w.key = keyOf(it, get)
 		it.from.peer.shared[w.key] = w
 	}
-	if k.meets() {
+	if k.Row().Meets {
 		o.meeting++
 	}
-	if k == register {
+	if k == coord.KindRegisterTask {
 		o.links.registering(l, +1)
 	}
 }
@@ -82,13 +82,13 @@ func (o *owner) withdraw(c withdrawn) {
 // release forgets w.
 func (o *owner) release(w *waiter) {
 	delete(o.waiting, w.req)
-	if w.kind == valueWait {
+	if w.kind == coord.KindGetKeyValue {
 		delete(w.to.peer.shared, w.key)
 	}
-	if w.kind.meets() {
+	if w.kind.Row().Meets {
 		o.meeting--
 	}
-	if w.kind == register {
+	if w.kind == coord.KindRegisterTask {
 		o.links.registering(w.life, -1)
 		if s := o.epoch.seat(w.life.task); s != nil && s.known.incarnation == w.life.incarnation {
 			s.seen.Store(int64(o.now)) // who waits is not silent
@@ -103,8 +103,8 @@ func (o *owner) reply(r coord.Reply) {
 	}
 	if o.asked != nil && r.Req == o.asked.req {
 		o.answered = true
-		asked, kind := inspect(o.asked.event)
-		o.settle(r, kind, o.speaker(asked), o.asked.from.peer)
+		asked, _ := coord.CallOf(o.asked.event)
+		o.settle(r, coord.KindOf(o.asked.event), o.speaker(asked), o.asked.from.peer)
 		o.wave.replies = append(o.wave.replies, outgoing{to: o.asked.from, reply: r})
 		return
 	}
@@ -136,19 +136,19 @@ func (o *owner) greet(l life) {
 }
 
 // settle draws the server's own conclusions from a reply.
-func (o *owner) settle(r coord.Reply, k kind, l life, p *peer) {
+func (o *owner) settle(r coord.Reply, k coord.Kind, l life, p *peer) {
 	switch k {
-	case register:
+	case coord.KindRegisterTask:
 		if ok, is := r.Result.(coord.Registered); is {
 			p.admitted(l, ok.Service)
 			o.greet(l)
 		}
-	case heartbeat:
+	case coord.KindHeartbeat:
 		s := o.epoch.seat(l.task)
 		if r.Err == nil && s != nil && s.known.incarnation == l.incarnation {
 			s.seen.Store(int64(o.now))
 		}
-	case poll:
+	case coord.KindPollForError:
 		o.links.polled(l, false)
 	}
 }

@@ -45,7 +45,7 @@ type showing struct {
 type outgoing struct {
 	to     origin
 	reply  coord.Reply
-	kind   kind
+	kind   coord.Kind // of a call that waited
 	waited coord.Time // 0 if it was answered at once
 }
 
@@ -108,7 +108,7 @@ func (p *performer) send(out *outgoing) {
 	body, st := p.fanout.encode(out.to.shape, out.reply)
 	to := out.to.peer
 	out.to.stats.answered(st.Code, len(body))
-	if out.kind == meeting {
+	if row := out.kind.Row(); row.Meets && row.Limited() {
 		p.stats.barrierWait(out.waited)
 	}
 	to.conn.Reply(out.to.call, body, st)

@@ -116,7 +116,7 @@ type decoder struct {
 }
 
 func (c *Codec) decoder(m method, o Origin) decoder {
-	if o.ID.Requester != 0 && m.op != opDo && !roles[m.op].Changes() {
+	if o.ID.Requester != 0 && m.op != opDo && !coord.Kind(m.op).Row().Once {
 		o.ID = coord.RequestID{}
 	}
 	return decoder{codec: c, origin: o, shape: Shape{Dialect: m.dialect, Op: m.op, oneJob: len(c.jobs) == 1}}

@@ -10,56 +10,58 @@ import (
 	"github.com/serry-dev/serry/wire/xlapb"
 )
 
-// An Op is what a call asks for, in either dialect.
-type Op int8
+// An Op is what a call asks for, in any dialect: a kind of call, or one of the few below that the machine
+// does not know.
+type Op coord.Kind
+
+// The operations that have a name in this package: those of the dialects of others. A call that only serry's
+// own dialect has is known by its kind.
+const (
+	opNone      Op = 0
+	opRegister     = Op(coord.KindRegisterTask)
+	opHeartbeat    = Op(coord.KindHeartbeat)
+	opShutdown     = Op(coord.KindShutdownTask)
+	opReset        = Op(coord.KindResetTask)
+	opReport       = Op(coord.KindReportError)
+	opPoll         = Op(coord.KindPollForError)
+	opWatch        = Op(coord.KindWatchTasks)
+	opTaskState    = Op(coord.KindGetTaskState)
+	opInsert       = Op(coord.KindInsertKeyValue)
+	opGet          = Op(coord.KindGetKeyValue)
+	opTryGet       = Op(coord.KindTryGetKeyValue)
+	opIncrement    = Op(coord.KindIncrementKeyValue)
+	opDir          = Op(coord.KindGetKeyValueDir)
+	opDelete       = Op(coord.KindDeleteKeyValue)
+	opBarrier      = Op(coord.KindBarrier)
+	opCancel       = Op(coord.KindCancelBarrier)
+	opAlive        = Op(coord.KindGetAliveTasks)
+	opWaitAll      = Op(coord.KindWaitForAllTasks)
+)
 
 const (
-	opNone Op = iota
-	opRegister
-	opHeartbeat
-	opShutdown
-	opReset
-	opReport
-	opReportToTask
-	opPoll
-	opWatch
-	opJobState
-	opTaskState
-	opInsert
-	opGet
-	opTryGet
-	opIncrement
-	opDir
-	opDelete
-	opBarrier
-	opCancel
-	opAlive
-	opWaitAll
-	opSwap
-	opWatchKeys
-	opListKeys
-	opSuspect
-	opStatus
-	opDo // a call of serry's own dialect that could not be read
+	opReportToTask Op = coord.Kinds + iota // refused: it is a call to a task
+	opJobState                             // of TF: the tasks of a job as they are, so a WatchTasks that does not wait
+	opDo                                   // a call of serry's own dialect that could not be read
 
 	// No calls, but places in the table of answers.
 	opTask // the failure of a task, wherever it is shown
 	opAny  // whatever has no row of its own
 )
 
-// String is the name of the call, the same for both dialects.
+// String is the name of the call in the dialects XLA and TF, where they have it.
 func (o Op) String() string {
-	names := [...]string{
-		opRegister: "RegisterTask", opHeartbeat: "Heartbeat", opShutdown: "ShutdownTask", opReset: "ResetTask",
-		opReport: "ReportErrorToService", opReportToTask: "ReportErrorToTask", opPoll: "PollForError",
-		opWatch: "WatchTasks", opJobState: "GetJobState", opTaskState: "GetTaskState",
-		opInsert: "InsertKeyValue", opGet: "GetKeyValue", opTryGet: "TryGetKeyValue",
-		opIncrement: "IncrementKeyValue", opDir: "GetKeyValueDir", opDelete: "DeleteKeyValue",
-		opBarrier: "Barrier", opCancel: "CancelBarrier", opAlive: "GetAliveTasks", opWaitAll: "WaitForAllTasks",
-		opSwap: "SwapKeyValue", opWatchKeys: "WatchKeys", opListKeys: "ListKeys", opSuspect: "Suspect", opStatus: "GetStatus", opDo: "Do",
+	switch o {
+	case opReport:
+		return "ReportErrorToService"
+	case opReportToTask:
+		return "ReportErrorToTask"
+	case opJobState:
+		return "GetJobState"
+	case opDo:
+		return "Do"
 	}
-	if o > 0 && int(o) < len(names) {
-		return names[o]
+	if name := coord.Kind(o).Row().Name; name != "" {
+		return name
 	}
 	return "op " + strconv.Itoa(int(o))
 }
@@ -123,7 +125,7 @@ func Methods(maxValueBytes int64) rpc.Methods {
 	all := make(rpc.Methods, len(methods))
 	for path, m := range methods {
 		limit := int64(maxRequestBytes)
-		if m.op == opInsert || m.op == opDo {
+		if m.op == opDo || coord.Kind(m.op).Row().Large {
 			limit = max(limit, maxValueBytes+valueSlackBytes)
 		}
 		all[path] = rpc.Method{MaxRequestBytes: limit}

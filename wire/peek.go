@@ -10,28 +10,10 @@ import (
 	"github.com/serry-dev/serry/wire/rpc"
 )
 
-// A Role is what a call means to whoever passes it on without reading the rest of it.
-type Role int8
-
-// The roles. Calls that change state are sent with a request id (C-REQ-1).
-const (
-	Reads     Role = iota // can be sent again as it is
-	Changes               // must be sent again under the same request id
-	Waits                 // Changes, and is answered when other tasks have called, too
-	Registers             // Changes, and makes a life of a task known
-	Leaves                // Changes, and ends a life politely
-	Beats                 // a heartbeat
-	Polls                 // waits for the first error of the job
-	Watches               // waits for a change of the tasks; of the dialects XLA and TF only
-)
-
-// Changes says whether such a call needs a request id to be sent again (C-REQ-1).
-func (r Role) Changes() bool { return r == Changes || r == Waits || r == Registers || r == Leaves }
-
 // A Caller is what a request says of who sends it, and as what. See [Peek].
 type Caller struct {
-	Shape       Shape // of errors; what a result needs of the request is not in it
-	Role        Role
+	Shape       Shape        // of errors; what a result needs of the request is not in it
+	Kind        coord.Kind   // of the call; or zero
 	Task        serry.TaskID // as the caller writes it, so without a job in dialect XLA; or zero
 	Incarnation serry.Incarnation
 	Identified  bool              // it has a request id inside, as calls of serry's own dialect may
@@ -48,7 +30,7 @@ func Peek(path string, body []byte) (c Caller, ok bool) {
 	if !known {
 		return Caller{}, false
 	}
-	c = Caller{Shape: Shape{Dialect: m.dialect, Op: m.op}, Role: roles[m.op]}
+	c = Caller{Shape: Shape{Dialect: m.dialect, Op: m.op}, Kind: kindOf(m.op)}
 	switch m.dialect {
 	case XLA:
 		ok = c.peekXLA(body, xlaPlaces[m.op])
@@ -60,6 +42,18 @@ func Peek(path string, body []byte) (c Caller, ok bool) {
 	c.Shape.task = c.Task
 	return c, ok && len(c.Task.Job) <= coord.MaxNameBytes && len(c.Job) <= coord.MaxNameBytes
 }
+
+// kindOf is the kind of an operation that the machine knows, or zero.
+func kindOf(o Op) coord.Kind {
+	if o < coord.Kinds {
+		return coord.Kind(o)
+	}
+	return 0
+}
+
+// Watches says whether the request waits for a change of the tasks in the dialect XLA or TF. A relay can
+// ask that once for all who ask the same; see [Caller.Watch].
+func (c Caller) Watches() bool { return c.Kind == coord.KindWatchTasks && c.Shape.Dialect != Own }
 
 // Known is the shape of the request once the service has said how it calls the task. Where the two
 // names of the job differ the cluster has one job, which replies call as the caller does (C-VER-1).
@@ -91,13 +85,6 @@ func (c Caller) Watch(version int64, service serry.Incarnation) (body []byte) {
 // OutOfReach is the answer to calls that wait at a relay which has given up on the service
 // (A-SIDE-10).
 func OutOfReach() rpc.Status { return Shape{}.Refuse(outOfReach) }
-
-var roles = map[Op]Role{
-	opRegister: Registers, opHeartbeat: Beats, opShutdown: Leaves, opPoll: Polls, opWatch: Watches,
-	opReset: Changes, opReport: Changes, opInsert: Changes, opIncrement: Changes, opDelete: Changes,
-	opCancel: Changes, opSwap: Changes, opSuspect: Changes,
-	opBarrier: Waits, opAlive: Waits, opWaitAll: Waits,
-}
 
 // Where requests of both dialects have what a relay looks at. A place is the number of a field, 0 for
 // none.
@@ -184,14 +171,6 @@ func (c *Caller) readTask(b []byte) bool {
 	})
 }
 
-// ownOps is which field of a request of serry's own dialect a call stands in, for those that mean
-// something to a relay.
-var ownOps = map[protowire.Number]Op{
-	10: opRegister, 11: opHeartbeat, 12: opShutdown, 13: opReset, 14: opReport, 15: opPoll,
-	18: opInsert, 21: opIncrement, 23: opDelete, 24: opSwap,
-	26: opBarrier, 27: opCancel, 28: opAlive, 29: opWaitAll, 30: opSuspect,
-}
-
 func (c *Caller) peekOwn(body []byte) bool {
 	return eachField(body, func(f field) bool {
 		switch {
@@ -204,8 +183,8 @@ func (c *Caller) peekOwn(body []byte) bool {
 		case f.number == 1 && f.typ == protowire.BytesType:
 			c.Identified = true
 		case f.typ == protowire.BytesType:
-			if op, ok := ownOps[f.number]; ok {
-				c.Shape.Op, c.Role = op, roles[op]
+			if call, ok := ownCalls[f.number]; ok {
+				c.Shape.Op, c.Kind = Op(call.kind), call.kind
 			}
 		}
 		return true

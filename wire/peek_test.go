@@ -56,41 +56,42 @@ func checkPeek(t *testing.T, path string, body []byte) {
 	if !ok || c.Task != want.Task || c.Incarnation != want.Incarnation || c.Service != want.Service {
 		t.Errorf("Peek(%s) = %+v, %v; want %+v", path, c, ok, want)
 	}
-	if w, is := ev.(coord.WatchTasks); is && c.Role == Watches && (c.Version != w.Version || c.Job != w.Job) {
+	if w, is := ev.(coord.WatchTasks); is && c.Watches() && (c.Version != w.Version || c.Job != w.Job) {
 		t.Errorf("Peek(%s) = version %d of job %q; want %d of %q", path, c.Version, c.Job, w.Version, w.Job)
 	}
 	if c.Identified != (want.ID != coord.RequestID{}) && shape.Dialect == Own && len(body) > 0 {
 		t.Errorf("Peek(%s) says that it has an id: %v; want %v", path, c.Identified, want.ID)
 	}
-	if c.Role != roleOf(ev, shape) {
-		t.Errorf("Peek(%s) says role %d; want %d", path, c.Role, roleOf(ev, shape))
+	if kind := kindOf(shape.Op); c.Kind != kind || kind != 0 && kind != coord.KindOf(ev) {
+		t.Errorf("Peek(%s) says kind %d; want %d", path, c.Kind, kind)
 	}
 }
 
-// roleOf sorts events as C-REQ-1 does.
-func roleOf(ev coord.Event, s Shape) Role {
-	switch ev.(type) {
-	case coord.RegisterTask:
-		return Registers
-	case coord.Heartbeat:
-		return Beats
-	case coord.PollForError:
-		return Polls
-	case coord.ShutdownTask:
-		return Leaves
-	}
-	switch ev.(type) {
-	case coord.WatchTasks:
-		if s.Op == opWatch && s.Dialect != Own {
-			return Watches
+// TestPlaces: a relay finds the task of just those requests that act for one.
+func TestPlaces(t *testing.T) {
+	for path, m := range methods {
+		at := map[Dialect]map[Op]places{XLA: xlaPlaces, TF: tfPlaces}[m.dialect][m.op]
+		if row := kindOf(m.op).Row(); m.dialect != Own && row.ForTask != (at.task != 0) {
+			t.Errorf("%s has its task in field %d; its row says that it acts for a task: %v", path, at.task, row.ForTask)
 		}
-		return Reads
-	case coord.GetKeyValue, coord.TryGetKeyValue, coord.GetKeyValueDir, coord.GetTaskState, coord.ListKeys, coord.WatchKeys, coord.GetStatus:
-		return Reads
-	case coord.Barrier, coord.GetAliveTasks, coord.WaitForAllTasks:
-		return Waits
 	}
-	return Changes
+}
+
+// TestOwnCalls: serry's own dialect has every call, each in a field of its own.
+func TestOwnCalls(t *testing.T) {
+	calls := 0
+	for k := range coord.Kind(coord.Kinds) {
+		name := k.Row().Name
+		if (name != "") != (ownFields[k] != 0) {
+			t.Errorf("%q has field %d", name, ownFields[k])
+		}
+		if name != "" {
+			calls++
+		}
+	}
+	if len(ownCalls) != calls {
+		t.Errorf("%d fields hold calls; want %d", len(ownCalls), calls)
+	}
 }
 
 // FuzzPeek: no bytes harm a relay, and whatever the service can read, a relay reads alike.

@@ -7,6 +7,7 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
+	"reflect"
 	"slices"
 	"strings"
 	"time"
@@ -237,14 +238,8 @@ func eventText(ev coord.Event) string {
 		parts = append(parts, c.Task.String())
 	}
 	switch ev := ev.(type) {
-	case coord.InsertKeyValue:
-		parts = append(parts, fmt.Sprintf("%q", ev.Key))
 	case coord.IncrementKeyValue:
 		parts = append(parts, fmt.Sprintf("%q by %d", ev.Key, ev.By))
-	case coord.DeleteKeyValue:
-		parts = append(parts, fmt.Sprintf("%q", ev.Key))
-	case coord.SwapKeyValue:
-		parts = append(parts, fmt.Sprintf("%q", ev.Key))
 	case coord.Barrier:
 		parts = append(parts, fmt.Sprintf("%q %d", ev.ID, ev.Counter))
 	case coord.CancelBarrier:
@@ -261,6 +256,10 @@ func eventText(ev coord.Event) string {
 		parts = append(parts, departures(ev.Tasks)...)
 	case coord.Exited:
 		parts = append(parts, departures(ev.Tasks)...)
+	default:
+		if key := reflect.ValueOf(ev).FieldByName("Key"); key.IsValid() { // of the other calls on keys
+			parts = append(parts, fmt.Sprintf("%q", key.String()))
+		}
 	}
 	return strings.Join(append([]string{name}, parts...), " ")
 }
