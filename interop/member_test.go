@@ -108,12 +108,8 @@ func (j *mixedJob) compute() {
 	var ids []int
 	for i := range j.size {
 		for o := range devicesEach {
-			id, err := topo.CPUDevice(topo.Task(i), topo.Ordinal(o))
-			if err != nil {
-				j.t.Fatal(err)
-			}
 			if !j.isGo(i) {
-				ids = append(ids, int(id))
+				ids = append(ids, i*2048+o) // how jaxlib numbers CPU devices (C-TOP-42)
 			}
 		}
 	}

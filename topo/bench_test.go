@@ -20,7 +20,7 @@ func BenchmarkBuild(b *testing.B) {
 		in := jobOf(tasks)
 		b.Run(fmt.Sprintf("tasks=%d", tasks), func(b *testing.B) {
 			for b.Loop() {
-				if _, err := Build(in, true, PolicyXLA); err != nil {
+				if _, err := build(in, true); err != nil {
 					b.Fatal(err)
 				}
 			}
@@ -34,7 +34,7 @@ func BenchmarkBuild(b *testing.B) {
 // other bytes.
 func BenchmarkRepublished(b *testing.B) {
 	const key, tasks = "cuda:global_topology/cuda", 10000
-	g, err := Build(jobOf(tasks), true, PolicyXLA)
+	g, err := build(jobOf(tasks), true)
 	if err != nil {
 		b.Fatal(err)
 	}

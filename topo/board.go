@@ -5,19 +5,16 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"time"
-
-	"github.com/serry-dev/serry"
 )
 
 // maxPlatforms bounds how many sets of topology keys a board keeps. A job has
 // one for each platform of its clients, seldom more than two.
 const maxPlatforms = 16
 
-// A Board is the service's picture of the topologies that its tasks publish. It
-// is told of every insert and delete, whatever the key, and says what has
-// changed under a task that came back, and who has not published yet (P-TOP-2).
-// It keeps the values it is given and must not find them changed.
+// A Board is a picture of the topologies that the tasks of a job have published.
+// It is given the stored keys and values, whatever they are, and says which task
+// has not published yet and what each task runs on (P-TOP-2). It keeps the
+// values, which must not change afterwards.
 type Board struct {
 	tasks     int
 	platforms map[Keys]*platform
@@ -25,16 +22,8 @@ type Board struct {
 }
 
 type platform struct {
-	first  time.Duration // when its first local topology came
-	global []byte        // or nil
-	posts  map[Task]*post
-}
-
-// A post is the latest thing that a task has said.
-type post struct {
-	value, record []byte
-	incarnation   serry.Incarnation
-	at            time.Duration
+	global    []byte // or nil
+	published map[Task]bool
 }
 
 // NewBoard makes a board for a job of that many tasks.
@@ -42,140 +31,65 @@ func NewBoard(tasks int) *Board {
 	return &Board{tasks: tasks, platforms: map[Keys]*platform{}, records: map[string][]byte{}}
 }
 
-// A Write is one insert as the service saw it, whether it was stored, taken for
-// a republish, or refused because the key was there: a client of jaxlib goes on
-// after that, so what it offered is what it runs on.
-type Write struct {
-	At          time.Duration // of the service's time
-	Key         string
-	Value       []byte
-	Incarnation serry.Incarnation // of the writer, or 0
-}
-
-// Insert takes note of a write and returns what it shows, often nothing.
-func (b *Board) Insert(w Write) []Event {
-	if topologyFamily(w.Key) == identityFamily {
+// Insert takes note of a stored key.
+func (b *Board) Insert(key string, value []byte) {
+	if topologyFamily(key) == identityFamily {
 		if len(b.records) < b.tasks*maxPlatforms {
-			b.records[w.Key] = w.Value
+			b.records[key] = value
 		}
-		return nil
+		return
 	}
-	keys, task, ok := parseKey(w.Key)
+	keys, task, ok := parseKey(key)
 	if !ok || int(task) >= b.tasks {
-		return nil
+		return
 	}
 	p := b.platforms[keys]
 	if p == nil {
 		if len(b.platforms) == maxPlatforms {
-			return nil
+			return
 		}
-		p = &platform{first: w.At, posts: map[Task]*post{}}
+		p = &platform{published: map[Task]bool{}}
 		b.platforms[keys] = p
 	}
 	if task < 0 {
-		if p.global == nil {
-			p.global = w.Value
-		}
-		return nil
-	}
-	now := &post{w.Value, b.records[keys.Identity(task)], w.Incarnation, w.At}
-	was := p.posts[task]
-	p.posts[task] = now
-	return b.changes(w.Key, task, was, now)
-}
-
-func (b *Board) changes(key string, task Task, was, now *post) []Event {
-	local, err := ParseLocal(now.value)
-	if err != nil {
-		return []Event{{Task: task, Change: Damaged, Field: key, Now: err.Error()}}
-	}
-	if was == nil {
-		return nil
-	}
-	former, err := ParseLocal(was.value)
-	if err != nil { // told when it came
-		return nil
-	}
-	return Changes(Publication{former, was.readRecord(key)}, Publication{local, now.readRecord(key)})
-}
-
-func (p *post) readRecord(key string) *TaskRecord {
-	if p.record == nil {
-		return nil
-	}
-	r, _ := ParseRecord(key, p.record) // nil if it cannot be read: then nothing is known
-	return r
-}
-
-// Delete takes note that a key is gone, as when an operator clears a platform so
-// that a job with other devices can start.
-func (b *Board) Delete(key string) {
-	delete(b.records, key)
-	keys, task, ok := parseKey(key)
-	p := b.platforms[keys]
-	if !ok || p == nil {
-		return
-	}
-	if task < 0 {
-		p.global = nil
+		p.global = value
 	} else {
-		delete(p.posts, task)
-	}
-	if p.global == nil && len(p.posts) == 0 {
-		delete(b.platforms, keys)
+		p.published[task] = true
 	}
 }
 
-// A Standing is how far the tasks have come on one platform.
-type Standing struct {
-	Keys      Keys
-	Published []Published
-	Missing   []Task        // sorted
-	Waited    time.Duration // since the first task published; 0 when none is missing
-	Global    bool          // task 0 has published the topology of all
+// Progress says how far the tasks have come on one platform.
+type Progress struct {
+	Keys    Keys
+	Missing []Task // have not published, sorted
+	Global  bool   // task 0 has published the topology of all
 }
 
-// Published is one task's part in a [Standing].
-type Published struct {
-	Task        Task
-	Incarnation serry.Incarnation
-	At          time.Duration
-	Devices     int // -1 if what it published cannot be read
-}
-
-// Standings reports on every platform, by name.
-func (b *Board) Standings(now time.Duration) []Standing {
-	var all []Standing
+// Progress reports on every platform, by name.
+func (b *Board) Progress() []Progress {
+	var all []Progress
 	for keys, p := range b.platforms {
-		s := Standing{Keys: keys, Global: p.global != nil}
+		s := Progress{Keys: keys, Global: p.global != nil}
 		for t := range Task(b.tasks) {
-			post, ok := p.posts[t]
-			if !ok {
+			if !p.published[t] {
 				s.Missing = append(s.Missing, t)
-				s.Waited = now - p.first
-				continue
 			}
-			devices := -1
-			if l, err := ParseLocal(post.value); err == nil {
-				devices = len(l.Devices)
-			}
-			s.Published = append(s.Published, Published{t, post.incarnation, post.at, devices})
 		}
 		all = append(all, s)
 	}
-	slices.SortFunc(all, func(a, b Standing) int {
+	slices.SortFunc(all, func(a, b Progress) int {
 		return cmp.Or(cmp.Compare(a.Keys.Prefix, b.Keys.Prefix), cmp.Compare(a.Keys.Platform, b.Keys.Platform))
 	})
 	return all
 }
 
-// Topology returns the published topology of a platform, or nil.
-func (b *Board) Topology(keys Keys) (*Topology, error) {
+// topology returns the published topology of a platform, or nil.
+func (b *Board) topology(keys Keys) (*Topology, error) {
 	p := b.platforms[keys]
 	if p == nil || p.global == nil {
 		return nil, nil
 	}
-	g, err := ParseGlobal(p.global)
+	g, err := parseGlobal(p.global)
 	if err != nil {
 		return nil, damaged(keys.Global(), err)
 	}
@@ -186,7 +100,7 @@ func (b *Board) Topology(keys Keys) (*Topology, error) {
 // the task said itself, and what the topology knows. Device ids are those of
 // the topology. It is nil where none is published.
 func (b *Board) Records(keys Keys) ([]TaskRecord, error) {
-	t, err := b.Topology(keys)
+	t, err := b.topology(keys)
 	if t == nil || err != nil {
 		return nil, err
 	}
@@ -194,7 +108,7 @@ func (b *Board) Records(keys Keys) ([]TaskRecord, error) {
 	for _, task := range t.Tasks() {
 		r := TaskRecord{Task: task, Tasks: b.tasks}
 		key := keys.Identity(task)
-		if said := (&post{record: b.records[key]}).readRecord(key); said != nil {
+		if said, err := ParseRecord(key, b.records[key]); err == nil { // a record that cannot be read says nothing
 			r = *said
 			r.Task = task
 		}

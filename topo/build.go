@@ -12,34 +12,18 @@ import (
 	"github.com/serry-dev/serry/wire/topopb"
 )
 
-// A Policy says what makes two devices members of one partition, the set that
-// shares the fast network.
-type Policy int
-
-const (
-	// PolicyXLA goes by fabric where every device of the job has one, and by
-	// boot of the host otherwise. It is the only policy for keys that jaxlib
-	// reads, since all must come to the same partitions.
-	PolicyXLA Policy = iota
-	// PolicyPerDevice goes by fabric for each device that has one and by boot
-	// for each that has none, so that one device without does not throw the
-	// whole job back.
-	PolicyPerDevice
-)
-
 // noFabric is how a device without a fabric spells it, if it does not leave the
 // field empty. The same uuid with another clique counts as a fabric (C-TOP-27).
 const noFabric = "00000000-0000-0000-0000-000000000000/0"
 
-// Build makes the topology of the job out of what each task published. It puts
+// build makes the topology of the job out of what each task published. It puts
 // the tasks in the order of their switches, gives every device its partition,
 // and, if assign is set, its global id: dense, by partition, then by that order
 // (C-TOP-24 to 30). Locals are not changed.
 //
 // The result depends on nothing but the locals and their order, so that a task 0
-// that comes back builds what it built before. Build does not judge them: see
-// [Check].
-func Build(locals []*topopb.LocalTopologyProto, assign bool, policy Policy) (*topopb.GlobalTopologyProto, error) {
+// that comes back builds what it built before. build does not judge them.
+func build(locals []*topopb.LocalTopologyProto, assign bool) (*topopb.GlobalTopologyProto, error) {
 	if len(locals) == 0 {
 		return nil, &serry.InvalidError{What: "no local topologies to build a global one of"}
 	}
@@ -61,7 +45,7 @@ func Build(locals []*topopb.LocalTopologyProto, assign bool, policy Policy) (*to
 		slices.SortStableFunc(tasks, func(a, b *topopb.LocalTopologyProto) int {
 			return slices.Compare(a.NetworkNodes, b.NetworkNodes)
 		})
-		partition(tasks, policy)
+		partition(tasks)
 	}
 	if assign {
 		assignIDs(tasks)
@@ -88,22 +72,23 @@ func explicitPartitions(locals []*topopb.LocalTopologyProto) (bool, error) {
 	return len(with) > 0, nil
 }
 
-// partition numbers partitions in the order in which a walk over tasks and
+// partition puts the devices that share a fast network into one partition: by
+// fabric where every device of the job has one, and by boot of the host
+// otherwise. Partitions are numbered in the order in which a walk over tasks and
 // devices meets them.
-func partition(tasks []*topopb.LocalTopologyProto, policy Policy) {
-	type network struct{ fabric, boot string }
+func partition(tasks []*topopb.LocalTopologyProto) {
 	byFabric := allOnFabric(tasks)
-	seen := map[network]int32{}
+	seen := map[string]int32{}
 	for _, t := range tasks {
 		for _, d := range t.Devices {
-			key := network{boot: t.BootId}
-			if byFabric || policy == PolicyPerDevice && onFabric(d) {
-				key = network{fabric: d.FabricUuid}
+			network := t.BootId
+			if byFabric {
+				network = d.FabricUuid
 			}
-			index, ok := seen[key]
+			index, ok := seen[network]
 			if !ok {
 				index = int32(len(seen))
-				seen[key] = index
+				seen[network] = index
 			}
 			d.PartitionIndex = index
 		}
@@ -136,34 +121,26 @@ func assignIDs(tasks []*topopb.LocalTopologyProto) {
 	}
 }
 
-// Check judges a topology before it is published (P-TOP-7). Two tasks of one
+// validate judges a topology before it is published (P-TOP-7). Two tasks of one
 // number are an error, and so are two devices of one task with one ordinal
-// unless duplicateOrdinals allows what some clients publish. Partitions that
-// are not numbered 0, 1, 2 and so on are only worth a warning.
-func Check(g *topopb.GlobalTopologyProto, duplicateOrdinals bool) (warnings []string, err error) {
+// unless duplicateOrdinals allows what some clients publish.
+func validate(g *topopb.GlobalTopologyProto, duplicateOrdinals bool) error {
 	tasks := map[int32]bool{}
-	var partitions []int32
 	for _, t := range g.GetProcesses() {
 		if tasks[t.GetProcessId()] {
-			return nil, &serry.InvalidError{What: fmt.Sprintf("two entries for task %d in one topology", t.GetProcessId())}
+			return &serry.InvalidError{What: fmt.Sprintf("two entries for task %d in one topology", t.GetProcessId())}
 		}
 		tasks[t.GetProcessId()] = true
 		ordinals := map[int32]bool{}
 		for _, d := range t.GetDevices() {
 			if ordinals[d.GetLocalDeviceOrdinal()] && !duplicateOrdinals {
-				return nil, &serry.InvalidError{What: fmt.Sprintf("task %d has two devices with ordinal %d",
+				return &serry.InvalidError{What: fmt.Sprintf("task %d has two devices with ordinal %d",
 					t.GetProcessId(), d.GetLocalDeviceOrdinal())}
 			}
 			ordinals[d.GetLocalDeviceOrdinal()] = true
-			partitions = append(partitions, d.GetPartitionIndex())
 		}
 	}
-	slices.Sort(partitions)
-	partitions = slices.Compact(partitions)
-	if n := len(partitions); n > 0 && (partitions[0] != 0 || partitions[n-1] != int32(n-1)) {
-		warnings = append(warnings, "partitions are not numbered from 0 without a gap: "+listed(partitions))
-	}
-	return warnings, nil
+	return nil
 }
 
 // maxListed is how many numbers a text names before it only counts the rest.

@@ -72,60 +72,55 @@ func TestBuild(t *testing.T) {
 	tests := []struct {
 		name   string
 		clause string
-		policy Policy
 		in     locals
 		want   string
 	}{
-		{"nothing known", "TC-TOP-02", PolicyXLA, locals{local(0, "", 0, 0), local(0, "", 0, 1)}, "0:0/0,0/1 0:0/2,0/3"},
-		{"one fabric", "TC-TOP-03", PolicyXLA, locals{
+		{"nothing known", "TC-TOP-02", locals{local(0, "", 0, 0), local(0, "", 0, 1)}, "0:0/0,0/1 0:0/2,0/3"},
+		{"one fabric", "TC-TOP-03", locals{
 			withFabric(local(0, "a", 0, 1), fabric1), withFabric(local(1, "b", 0, 1), fabric1),
 		}, "0:0/0,0/1 1:0/2,0/3"},
-		{"two fabrics", "TC-TOP-04", PolicyXLA, locals{
+		{"two fabrics", "TC-TOP-04", locals{
 			withFabric(local(0, "a", 0, 1), fabric1), withFabric(local(1, "b", 0, 1), fabric1),
 			withFabric(local(2, "c", 0, 1), fabric2), withFabric(local(3, "d", 0, 1), fabric2),
 		}, "0:0/0,0/1 1:0/2,0/3 2:1/4,1/5 3:1/6,1/7"},
-		{"switches decide the order", "TC-TOP-05", PolicyXLA, locals{
+		{"switches decide the order", "TC-TOP-05", locals{
 			behind(local(0, "host_d", 0), "spine1", "pod2", "rack3"),
 			behind(local(1, "host_b", 0), "spine1", "pod1", "rack1"),
 			behind(local(2, "host_c", 0), "spine1", "pod1", "rack2"),
 			behind(local(3, "host_a", 0), "spine1", "pod1", "rack1"),
 		}, "1:0/0 3:1/1 2:2/2 0:3/3"},
-		{"a shorter list of switches comes first", "C-TOP-28", PolicyXLA, locals{
+		{"a shorter list of switches comes first", "C-TOP-28", locals{
 			behind(local(0, "a", 0), "s", "p"), behind(local(1, "b", 0), "s"), behind(local(2, "c", 0)),
 		}, "2:0/0 1:1/1 0:2/2"},
-		{"explicit partitions", "TC-TOP-10", PolicyXLA, locals{
+		{"explicit partitions", "TC-TOP-10", locals{
 			inPartition(local(0, "foo", 0, 1), 1), inPartition(local(1, "foo", 0, 1), 0),
 		}, "0:1/2,1/3 1:0/0,0/1"},
-		{"explicit partitions are not sorted by switch", "C-TOP-26", PolicyXLA, locals{
+		{"explicit partitions are not sorted by switch", "C-TOP-26", locals{
 			behind(inPartition(local(0, "", 0), 0), "z"), behind(inPartition(local(1, "", 0), 0), "a"),
 		}, "0:0/0 1:0/1"},
-		{"two nodes", "TC-TOP-15", PolicyXLA, locals{local(0, "foo", 0, 0, 707), local(1, "bar", 1)}, "0:0/0,0/1,0/2 1:1/3"},
-		{"eleven nodes on two boots", "TC-TOP-16", PolicyXLA, parity,
+		{"two nodes", "TC-TOP-15", locals{local(0, "foo", 0, 0, 707), local(1, "bar", 1)}, "0:0/0,0/1,0/2 1:1/3"},
+		{"eleven nodes on two boots", "TC-TOP-16", parity,
 			"0:0/0 1:1/6 2:0/1 3:1/7 4:0/2 5:1/8 6:0/3 7:1/9 8:0/4 9:1/10 10:0/5"},
-		{"one device without fabric throws all back", "TC-TOP-24", PolicyXLA, mixed, "0:0/0,0/1,0/2,0/3 1:1/4,1/5,1/6,1/7"},
-		{"one device without fabric stands alone", "P-TOP-6", PolicyPerDevice, mixed, "0:0/0,0/1,0/2,0/3 1:0/4,0/5,0/6,1/7"},
-		{"zero uuid with a clique is a fabric", "TC-TOP-25", PolicyXLA, locals{
+		{"one device without fabric throws all back", "TC-TOP-24", mixed, "0:0/0,0/1,0/2,0/3 1:1/4,1/5,1/6,1/7"},
+		{"zero uuid with a clique is a fabric", "TC-TOP-25", locals{
 			withFabric(local(0, "a", 0), "00000000-0000-0000-0000-000000000000/1"),
 			withFabric(local(1, "b", 0), "00000000-0000-0000-0000-000000000000/1"),
 		}, "0:0/0 1:0/1"},
-		{"zero uuid, zero clique is none", "C-TOP-27", PolicyXLA, locals{
+		{"zero uuid, zero clique is none", "C-TOP-27", locals{
 			withFabric(local(0, "a", 0), noFabric), withFabric(local(1, "b", 0), noFabric),
 		}, "0:0/0 1:1/1"},
-		{"a task on two fabrics", "TC-TOP-26", PolicyXLA, locals{
+		{"a task on two fabrics", "TC-TOP-26", locals{
 			withFabric(local(0, "x", 0, 1), "A/1", "B/1"), withFabric(local(1, "y", 0, 1), "B/1"),
 		}, "0:0/0,1/1 1:1/2,1/3"},
-		{"a task without devices stays in the list", "C-TOP-36", PolicyXLA, locals{local(0, "a", 0), local(1, "b"), local(2, "c", 0)},
+		{"a task without devices stays in the list", "C-TOP-36", locals{local(0, "a", 0), local(1, "b"), local(2, "c", 0)},
 			"0:0/0 1: 2:1/1"},
-		{"fabric and boot of one name are two", "P-TOP-6", PolicyPerDevice, locals{
-			withFabric(local(0, "n", 0), ""), withFabric(local(1, "m", 0), "n"),
-		}, "0:0/0 1:1/1"},
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
 			clause(t, test.clause, "TC-TOP-09")
-			got, err := Build(test.in, true, test.policy)
+			got, err := build(test.in, true)
 			if err != nil || layout(got) != test.want {
-				t.Errorf("Build() = %s, %v; want %s", layout(got), err, test.want)
+				t.Errorf("build() = %s, %v; want %s", layout(got), err, test.want)
 			}
 		})
 	}
@@ -137,8 +132,8 @@ func TestBuildRefuses(t *testing.T) {
 		"nothing":         nil,
 		"some partitions": {inPartition(local(0, "", 0), 0), local(1, "", 0)},
 	} {
-		if g, err := Build(in, true, PolicyXLA); !errors.Is(err, serry.ErrInvalid) {
-			t.Errorf("Build(%s) = %v, %v; want an invalid request", name, layout(g), err)
+		if g, err := build(in, true); !errors.Is(err, serry.ErrInvalid) {
+			t.Errorf("build(%s) = %v, %v; want an invalid request", name, layout(g), err)
 		}
 	}
 }
@@ -153,9 +148,9 @@ func TestBuildKeepsIDsOfCPU(t *testing.T) {
 		}
 		in = append(in, l)
 	}
-	got, err := Build(in, false, PolicyXLA)
+	got, err := build(in, false)
 	if want := "0:0/0,0/1 1:0/2048,0/2049"; err != nil || layout(got) != want {
-		t.Errorf("Build(assign=false) = %s, %v; want %s", layout(got), err, want)
+		t.Errorf("build(assign=false) = %s, %v; want %s", layout(got), err, want)
 	}
 }
 
@@ -170,15 +165,14 @@ func TestBuildIsPure(t *testing.T) {
 			b, _ := Encode(l)
 			before = append(before, b)
 		}
-		policy := rapid.SampledFrom([]Policy{PolicyXLA, PolicyPerDevice}).Draw(t, "policy")
-		one, err := Build(in, true, policy)
-		two, _ := Build(in, true, policy)
+		one, err := build(in, true)
+		two, _ := build(in, true)
 		if err != nil || !proto.Equal(one, two) {
-			t.Fatalf("Build() = %v, %v, then %v; want the same twice", one, err, two)
+			t.Fatalf("build() = %v, %v, then %v; want the same twice", one, err, two)
 		}
 		for i, l := range in {
 			if after, _ := Encode(l); !bytes.Equal(before[i], after) {
-				t.Fatalf("Build changed local topology %d", i)
+				t.Fatalf("build changed local topology %d", i)
 			}
 		}
 		var ids []int32
@@ -218,23 +212,18 @@ func drawLocals(t *rapid.T) locals {
 	return in
 }
 
-func TestCheck(t *testing.T) {
+func TestValidate(t *testing.T) {
 	clause(t, "P-TOP-7", "TC-TOP-09")
 	twice := &topopb.GlobalTopologyProto{Processes: locals{local(0, ""), local(0, "")}}
-	if _, err := Check(twice, true); !errors.Is(err, serry.ErrInvalid) {
-		t.Errorf("Check(task 0 twice) = %v; want an invalid request", err)
+	if err := validate(twice, true); !errors.Is(err, serry.ErrInvalid) {
+		t.Errorf("validate(task 0 twice) = %v; want an invalid request", err)
 	}
 	doubled := &topopb.GlobalTopologyProto{Processes: locals{local(0, "", 0, 0)}}
-	if _, err := Check(doubled, false); !errors.Is(err, serry.ErrInvalid) {
-		t.Errorf("Check(ordinal 0 twice) = %v; want an invalid request", err)
+	if err := validate(doubled, false); !errors.Is(err, serry.ErrInvalid) {
+		t.Errorf("validate(ordinal 0 twice) = %v; want an invalid request", err)
 	}
-	if _, err := Check(doubled, true); err != nil {
-		t.Errorf("Check(ordinal 0 twice, allowed) = %v; want no error", err)
-	}
-	gap, _ := Build(locals{inPartition(local(0, "", 0), 1), inPartition(local(1, "", 0), 3)}, true, PolicyXLA)
-	warnings, err := Check(gap, false)
-	if err != nil || len(warnings) != 1 || !strings.HasSuffix(warnings[0], "1, 3") {
-		t.Errorf("Check(partitions 1 and 3) = %q, %v; want one warning that names them", warnings, err)
+	if err := validate(doubled, true); err != nil {
+		t.Errorf("validate(ordinal 0 twice, allowed) = %v; want no error", err)
 	}
 }
 
@@ -263,9 +252,9 @@ func TestWireExamples(t *testing.T) {
 			}
 			var got proto.Message
 			if _, ok := test.want.(*topopb.GlobalTopologyProto); ok {
-				got, err = ParseGlobal(data)
+				got, err = parseGlobal(data)
 			} else {
-				got, err = ParseLocal(data)
+				got, err = parseLocal(data)
 			}
 			if diff := cmp.Diff(test.want, got, protocmp.Transform()); err != nil || diff != "" {
 				t.Fatalf("parse = %v; difference (-want +got)\n%s", err, diff)
@@ -280,36 +269,15 @@ func TestWireExamples(t *testing.T) {
 func TestUnknownFieldsSurviveBuild(t *testing.T) {
 	clause(t, "C-TOP-3")
 	newer := []byte{0x08, 0x01, 0xfa, 0x07, 0x03, 'n', 'e', 'w'} // process_id 1, field 127
-	l, err := ParseLocal(newer)
+	l, err := parseLocal(newer)
 	if err != nil {
 		t.Fatal(err)
 	}
-	g, err := Build(locals{l, local(0, "")}, true, PolicyXLA)
+	g, err := build(locals{l, local(0, "")}, true)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if out, _ := Encode(g); !bytes.Contains(out, newer[2:]) {
-		t.Errorf("Encode(Build()) = %x; want it to hold %x", out, newer[2:])
+		t.Errorf("Encode(build()) = %x; want it to hold %x", out, newer[2:])
 	}
-}
-
-func ExampleBuild() {
-	g, err := Build([]*topopb.LocalTopologyProto{
-		{ProcessId: 0, BootId: "host-a", Devices: []*topopb.DeviceProto{{LocalDeviceOrdinal: 0}, {LocalDeviceOrdinal: 1}}},
-		{ProcessId: 1, BootId: "host-b", Devices: []*topopb.DeviceProto{{LocalDeviceOrdinal: 0}, {LocalDeviceOrdinal: 1}}},
-	}, true, PolicyXLA)
-	if err != nil {
-		fmt.Println(err)
-		return
-	}
-	for _, task := range g.Processes {
-		for _, d := range task.Devices {
-			fmt.Printf("task %d: device %d in partition %d\n", task.ProcessId, d.GlobalDeviceId, d.PartitionIndex)
-		}
-	}
-	// Output:
-	// task 0: device 0 in partition 0
-	// task 0: device 1 in partition 0
-	// task 1: device 2 in partition 1
-	// task 1: device 3 in partition 1
 }

@@ -22,28 +22,15 @@ const (
 	Rewired                    // behind other switches, or in another explicit partition
 	Resized                    // another memory limit or NUMA node, other attributes
 	Conflict                   // another list of devices: refused (C-TOP-16)
-	Damaged                    // published bytes that nobody can read
 )
 
 // String is one lower-case word.
 func (c Change) String() string {
-	words := []string{"", "moved", "rebooted", "replaced", "refabric", "rewired", "resized", "conflict", "damaged"}
+	words := []string{"", "moved", "rebooted", "replaced", "refabric", "rewired", "resized", "conflict"}
 	if c > 0 && int(c) < len(words) {
 		return words[c]
 	}
 	return "change " + strconv.Itoa(int(c))
-}
-
-// Severity ranks a change: 0 is worth a line, 1 means that partitions and
-// network places computed earlier no longer hold, 2 keeps the task out.
-func (c Change) Severity() int {
-	switch c {
-	case Rebooted, Resized:
-		return 0
-	case Conflict, Damaged:
-		return 2
-	}
-	return 1
 }
 
 // An Event is one change of one task, with what was and what is now (P-TOP-3).
@@ -63,13 +50,6 @@ func (e Event) String() string {
 type Publication struct {
 	Local  *topopb.LocalTopologyProto
 	Record *TaskRecord
-}
-
-// SameLocal reports whether a task that comes back with now may take the place
-// it had with was. It asks only what jaxlib asks (C-TOP-17); what it leaves out
-// is for [Changes] to tell.
-func SameLocal(was, now *topopb.LocalTopologyProto) bool {
-	return len(hardChanges(was, now)) == 0
 }
 
 // Changes lists how now differs from was, in the order of the fields. Two lists
@@ -100,7 +80,9 @@ func (d *differ) add(c Change, field string, was, now any) {
 	}
 }
 
-// hardChanges compares the fields that decide whether a task may come back.
+// hardChanges compares the fields that decide whether a task that comes back may
+// take its former place, which are those that jaxlib compares (C-TOP-17).
+// [Changes] tells what it leaves out.
 func hardChanges(was, now *topopb.LocalTopologyProto) []Event {
 	d := differ{task: Task(now.GetProcessId())}
 	d.add(Conflict, "process_id", was.GetProcessId(), now.GetProcessId())

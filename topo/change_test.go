@@ -7,12 +7,10 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"google.golang.org/protobuf/proto"
 
-	"github.com/serry-dev/serry"
 	"github.com/serry-dev/serry/wire/topopb"
 )
 
@@ -27,7 +25,7 @@ func gpu() *topopb.LocalTopologyProto {
 }
 
 // Each field that decides over a rejoin is compared, and no other.
-func TestSameLocal(t *testing.T) {
+func TestChanges(t *testing.T) {
 	clause(t, "C-TOP-17", "A-KEY-4", "C-DINC-11", "TC-TOP-27")
 	hard := map[string]func(*topopb.LocalTopologyProto){
 		"process_id":           func(l *topopb.LocalTopologyProto) { l.ProcessId = 4 },
@@ -45,8 +43,8 @@ func TestSameLocal(t *testing.T) {
 		now := gpu()
 		change(now)
 		events := Changes(Publication{Local: gpu()}, Publication{Local: now})
-		if SameLocal(gpu(), now) || len(events) != 1 || events[0].Change != Conflict || !strings.HasSuffix(events[0].Field, field) {
-			t.Errorf("SameLocal with another %s = %v, %v; want one conflict in that field", field, SameLocal(gpu(), now), events)
+		if len(events) != 1 || events[0].Change != Conflict || !strings.HasSuffix(events[0].Field, field) {
+			t.Errorf("Changes with another %s = %v; want one conflict in that field", field, events)
 		}
 	}
 	one := int32(1)
@@ -66,8 +64,8 @@ func TestSameLocal(t *testing.T) {
 		now := gpu()
 		test.change(now)
 		got := Changes(Publication{Local: gpu()}, Publication{Local: now})
-		if !SameLocal(gpu(), now) || !slices.Equal(got, []Event{test.want}) {
-			t.Errorf("%s: SameLocal = %v, Changes = %v; want true and %v", test.want.Field, SameLocal(gpu(), now), got, test.want)
+		if len(hardChanges(gpu(), now)) > 0 || !slices.Equal(got, []Event{test.want}) {
+			t.Errorf("%s: Changes = %v; want %v and no conflict", test.want.Field, got, test.want)
 		}
 	}
 	silent := gpu()
@@ -108,9 +106,6 @@ func TestChangesOfMachine(t *testing.T) {
 				t.Errorf("Changes() = %v; want %v", got, test.want)
 			}
 		})
-	}
-	if Rebooted.Severity() >= Moved.Severity() || Moved.Severity() >= Conflict.Severity() {
-		t.Error("severities do not rise from rebooted over moved to conflict")
 	}
 	if got, want := (Event{3, Moved, "boot_id", "b", "c"}).String(), `task 3 moved: boot_id was "b", is "c"`; got != want {
 		t.Errorf("String() = %s; want %s", got, want)
@@ -198,80 +193,37 @@ func FuzzParseRecord(f *testing.F) {
 }
 
 func TestBoard(t *testing.T) {
-	clause(t, "P-TOP-2", "P-TOP-3", "C-DINC-12")
+	clause(t, "P-TOP-2", "C-DINC-12")
 	b := NewBoard(3)
 	keys := JAXKeys("cuda")
-	put := func(at time.Duration, inc serry.Incarnation, key string, m proto.Message) []Event {
+	put := func(key string, m proto.Message) {
+		t.Helper()
 		value, err := Encode(m)
 		if err != nil {
 			t.Fatal(err)
 		}
-		return b.Insert(Write{At: at, Key: key, Value: value, Incarnation: inc})
+		b.Insert(key, value)
 	}
-	put(5*time.Second, 11, keys.Local(0), local(0, "a", 0))
-	put(7*time.Second, 12, keys.Local(1), local(1, "b", 0, 1))
-	put(8*time.Second, 12, "cpu:local_topology/cpu/1", local(1, "b"))
-	put(8*time.Second, 12, "program/1", local(1, "b"))
-	want := []Standing{
-		{Keys: JAXKeys("cpu"), Published: []Published{{1, 12, 8 * time.Second, 0}}, Missing: []Task{0, 2}, Waited: 7 * time.Second},
-		{Keys: keys, Published: []Published{{0, 11, 5 * time.Second, 1}, {1, 12, 7 * time.Second, 2}}, Missing: []Task{2}, Waited: 10 * time.Second},
+	put(keys.Local(0), local(0, "a", 0))
+	put(keys.Local(1), local(1, "b", 0, 1))
+	put("cpu:local_topology/cpu/1", local(1, "b"))
+	put("program/1", local(1, "b"))
+	want := []Progress{{Keys: JAXKeys("cpu"), Missing: []Task{0, 2}}, {Keys: keys, Missing: []Task{2}}}
+	if diff := cmp.Diff(want, b.Progress()); diff != "" {
+		t.Errorf("Progress() (-want +got)\n%s", diff)
 	}
-	if diff := cmp.Diff(want, b.Standings(15*time.Second)); diff != "" {
-		t.Errorf("Standings() (-want +got)\n%s", diff)
+	put(keys.Local(2), local(2, "c"))
+	if top, err := b.topology(keys); top != nil || err != nil {
+		t.Errorf("topology() before task 0 built one = %v, %v; want none", top, err)
 	}
-
-	if got := put(20*time.Second, 13, keys.Local(1), local(1, "c", 0, 1)); len(got) != 1 || got[0].Change != Moved {
-		t.Errorf("task 1 writes from another boot = %v; want moved", got)
-	}
-	if got := put(21*time.Second, 14, keys.Local(1), local(1, "c", 0, 1)); len(got) != 0 {
-		t.Errorf("task 1 writes the same again = %v; want nothing, it was told", got)
-	}
-	if got := put(22*time.Second, 15, keys.Local(1), local(1, "c", 0)); len(got) != 1 || got[0].Change != Conflict {
-		t.Errorf("task 1 writes fewer devices = %v; want a conflict", got)
-	}
-	if got := b.Insert(Write{Key: keys.Local(2), Value: []byte{0xff}}); len(got) != 1 || got[0].Change != Damaged {
-		t.Errorf("task 2 writes garbage = %v; want damaged", got)
-	}
-	if got := b.Insert(Write{Key: keys.Local(2), Value: nil}); len(got) != 0 {
-		t.Errorf("task 2 writes after garbage = %v; want nothing", got)
-	}
-
-	if top, err := b.Topology(keys); top != nil || err != nil {
-		t.Errorf("Topology() before task 0 built one = %v, %v; want none", top, err)
-	}
-	g, _ := Build(locals{local(0, "a", 0), local(1, "b", 0, 1), local(2, "c")}, true, PolicyXLA)
-	put(30*time.Second, 11, keys.Global(), g)
-	top, err := b.Topology(keys)
+	g, _ := build(locals{local(0, "a", 0), local(1, "b", 0, 1), local(2, "c")}, true)
+	put(keys.Global(), g)
+	top, err := b.topology(keys)
 	if err != nil || len(top.Devices()) != 3 {
-		t.Errorf("Topology() = %v, %v; want three devices", top, err)
+		t.Errorf("topology() = %v, %v; want three devices", top, err)
 	}
-	if s := b.Standings(31 * time.Second)[1]; !s.Global || len(s.Missing) != 0 || s.Waited != 0 {
-		t.Errorf("Standings() = %+v; want a whole platform", s)
-	}
-
-	for _, key := range []string{keys.Global(), keys.Local(0), keys.Local(1), keys.Local(2), "cpu:local_topology/cpu/1", "none/such"} {
-		b.Delete(key)
-	}
-	if got := b.Standings(40 * time.Second); len(got) != 0 {
-		t.Errorf("Standings() after all was deleted = %+v; want none", got)
-	}
-}
-
-func TestBoardKnowsMachines(t *testing.T) {
-	clause(t, "P-TOP-3", "P-TOP-4")
-	b := NewBoard(2)
-	life := func(boot, machine string) []Event {
-		record, _ := TaskRecord{Task: 1, MachineID: machine}.MarshalJSON()
-		b.Insert(Write{Key: "cuda:host_identity/1", Value: record})
-		value, _ := Encode(local(1, boot, 0))
-		return b.Insert(Write{Key: "cuda:local_topology/cuda/1", Value: value})
-	}
-	life("b1", "m1")
-	if got := life("b2", "m1"); len(got) != 1 || got[0].Change != Rebooted {
-		t.Errorf("another boot of a known machine = %v; want rebooted", got)
-	}
-	if got := life("b3", "m2"); len(got) != 1 || got[0].Change != Moved {
-		t.Errorf("another machine = %v; want moved", got)
+	if got := b.Progress()[1]; !got.Global || len(got.Missing) != 0 {
+		t.Errorf("Progress() = %+v; want a whole platform", got)
 	}
 }
 
@@ -288,8 +240,8 @@ func TestBoardRecords(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	b.Insert(Write{Key: keys.Identity(1), Value: said})
-	global, err := Build([]*topopb.LocalTopologyProto{local(0, "a", 0), local(1, "b", 0, 1)}, true, PolicyXLA)
+	b.Insert(keys.Identity(1), said)
+	global, err := build([]*topopb.LocalTopologyProto{local(0, "a", 0), local(1, "b", 0, 1)}, true)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -297,7 +249,7 @@ func TestBoardRecords(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	b.Insert(Write{Key: keys.Global(), Value: value})
+	b.Insert(keys.Global(), value)
 	zero, one := 0, 1
 	want := []TaskRecord{
 		{Task: 0, Tasks: 2, BootID: "a", Partition: &zero, Devices: []DeviceRecord{
@@ -322,17 +274,17 @@ func TestBoardIsBounded(t *testing.T) {
 	clause(t, "P-TOP-2")
 	b := NewBoard(4)
 	for i := range 1000 {
-		b.Insert(Write{Key: fmt.Sprintf("p%d:local_topology/p/0", i)})
-		b.Insert(Write{Key: fmt.Sprintf("local_topology/cpu/%d", i)})
-		b.Insert(Write{Key: fmt.Sprintf("p%d:host_identity/x", i)})
+		b.Insert(fmt.Sprintf("p%d:local_topology/p/0", i), nil)
+		b.Insert(fmt.Sprintf("local_topology/cpu/%d", i), nil)
+		b.Insert(fmt.Sprintf("p%d:host_identity/x", i), nil)
 	}
 	if p, r := len(b.platforms), len(b.records); p > maxPlatforms || r > 4*maxPlatforms {
 		t.Errorf("%d platforms and %d records; want at most %d and %d", p, r, maxPlatforms, 4*maxPlatforms)
 	}
-	for _, s := range b.Standings(0) {
-		for _, p := range s.Published {
-			if p.Task >= 4 {
-				t.Errorf("task %d of 4 is on the board", p.Task)
+	for _, p := range b.platforms {
+		for task := range p.published {
+			if task >= 4 {
+				t.Errorf("task %d of 4 is on the board", task)
 			}
 		}
 	}
@@ -344,16 +296,12 @@ func FuzzBoard(f *testing.F) {
 	f.Add("host_identity/0", []byte("{}"), []byte("["))
 	f.Fuzz(func(t *testing.T, key string, one, two []byte) {
 		b := NewBoard(4)
-		b.Insert(Write{Key: "host_identity/1", Value: two})
-		b.Insert(Write{Key: key, Value: one})
-		b.Insert(Write{Key: key, Value: two})
-		b.Standings(0)
+		b.Insert("host_identity/1", two)
+		b.Insert(key, one)
+		b.Insert(key, two)
+		b.Progress()
 		if keys, _, ok := parseKey(key); ok {
-			_, _ = b.Topology(keys)
-		}
-		b.Delete(key)
-		if len(b.Standings(0)) != 0 {
-			t.Errorf("key %q was deleted and is still on the board", key)
+			_, _ = b.Records(keys)
 		}
 	})
 }

@@ -2,11 +2,10 @@
 // global id, which devices share a fast network, what a device is (and not only
 // what it is called), and what became of each one over a restart.
 //
-// Start with [Build], which turns what each task says about itself into the one
-// topology all agree on, and with [Republished], which the coordination machine
-// asks whether a second insert of a key says the same as the first. A task runs
-// [Exchange] against the key-value store; everything else here is computed from
-// values alone.
+// Start with [Exchange], which a task runs against the key-value store: what
+// each task says about itself becomes the one topology that all agree on. The
+// coordination machine asks [Republished] whether a second insert of a key says
+// the same as the first. Everything else here is computed from values alone.
 //
 // The package is pure: no clock, goroutine, lock, randomness or map order takes
 // part in a result, so two tasks that see the same input come to the same

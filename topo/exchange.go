@@ -71,8 +71,7 @@ type Exchange struct {
 	Keys   Keys
 	Self   Task
 	Tasks  int
-	Assign bool   // give out global ids; false on CPU, where they are packed
-	Policy Policy // PolicyXLA for anything that jaxlib reads
+	Assign bool // give out global ids; false on CPU, where they are packed
 	// Wait is for the local topologies of all on task 0, for the global one on
 	// others; zero means LeaderWait or FollowerWait.
 	Wait time.Duration
@@ -126,8 +125,7 @@ func (e *Exchange) check(local *topopb.LocalTopologyProto) error {
 	case local.GetProcessId() != int32(e.Self):
 		return &serry.InvalidError{What: fmt.Sprintf("task %d publishes the topology of task %d", e.Self, local.GetProcessId())}
 	}
-	_, err := Check(&topopb.GlobalTopologyProto{Processes: []*topopb.LocalTopologyProto{local}}, e.AllowDuplicateOrdinals)
-	return err
+	return validate(&topopb.GlobalTopologyProto{Processes: []*topopb.LocalTopologyProto{local}}, e.AllowDuplicateOrdinals)
 }
 
 // publish makes local and the record known. A task that comes back finds its
@@ -153,12 +151,12 @@ func (e *Exchange) publish(ctx context.Context, kv KV, local *topopb.LocalTopolo
 		if err != nil {
 			return nil, err
 		}
-		if former, err = ParseLocal(text); err != nil {
+		if former, err = parseLocal(text); err != nil {
 			return nil, damaged(key, err)
 		}
 	}
 	events := Changes(Publication{former, formerRecord}, Publication{local, e.Record})
-	if !SameLocal(former, local) {
+	if len(hardChanges(former, local)) > 0 {
 		return nil, fmt.Errorf("task %d: %w: %v", e.Self, ErrConflict, events[0])
 	}
 	return events, nil
@@ -213,11 +211,11 @@ func (e *Exchange) build(ctx context.Context, kv KV) (*topopb.GlobalTopologyProt
 	if err := e.checkCounts(ctx, kv); err != nil {
 		return nil, err
 	}
-	global, err := Build(locals, e.Assign, e.Policy)
+	global, err := build(locals, e.Assign)
 	if err != nil {
 		return nil, err
 	}
-	if _, err := Check(global, e.AllowDuplicateOrdinals); err != nil {
+	if err := validate(global, e.AllowDuplicateOrdinals); err != nil {
 		return nil, err
 	}
 	value, err := Encode(global)
@@ -252,7 +250,7 @@ func (e *Exchange) gather(ctx context.Context, kv KV) ([]*topopb.LocalTopologyPr
 	}
 	var locals []*topopb.LocalTopologyProto
 	for i, key := range keys {
-		l, err := ParseLocal(found[key])
+		l, err := parseLocal(found[key])
 		if err != nil {
 			return nil, damaged(key, err)
 		}
@@ -299,7 +297,7 @@ func (e *Exchange) confirm(ctx context.Context, kv KV, built *topopb.GlobalTopol
 	if err != nil {
 		return nil, err
 	}
-	former, err := ParseGlobal(text)
+	former, err := parseGlobal(text)
 	if err != nil {
 		return nil, damaged(key, err)
 	}
@@ -321,7 +319,7 @@ func (e *Exchange) follow(ctx context.Context, kv KV) (*topopb.GlobalTopologyPro
 	default:
 		return nil, &LeaderError{Text: string(found[reason])}
 	}
-	global, err := ParseGlobal(value)
+	global, err := parseGlobal(value)
 	if err != nil {
 		return nil, damaged(key, err)
 	}

@@ -77,19 +77,13 @@ func BootID(content string) string {
 // CPU platform (C-TOP-42).
 const cpuDevicesPerTask = 2048
 
-// CPUDevice numbers a CPU device in the job. The original packs two numbers
+// cpuDevice numbers a CPU device in the job. The original packs two numbers
 // into one and lets them overflow; here that is an error.
-func CPUDevice(t Task, o Ordinal) (serry.DeviceID, error) {
+func cpuDevice(t Task, o Ordinal) (serry.DeviceID, error) {
 	if t < 0 || t > math.MaxInt32/cpuDevicesPerTask || o < 0 || o >= cpuDevicesPerTask {
 		return 0, &serry.InvalidError{What: fmt.Sprintf("no cpu device id for task %d, ordinal %d", t, o)}
 	}
 	return serry.DeviceID(t)*cpuDevicesPerTask + serry.DeviceID(o), nil
-}
-
-// SplitCPUDevice is the inverse of [CPUDevice]. Where a topology is at hand, ask
-// that instead: the packing is a habit of one release, not a promise.
-func SplitCPUDevice(id serry.DeviceID) (Task, Ordinal) {
-	return Task(id / cpuDevicesPerTask), Ordinal(id % cpuDevicesPerTask)
 }
 
 // CPULocal is what a task with count CPU devices publishes, in the words that
@@ -98,7 +92,7 @@ func SplitCPUDevice(id serry.DeviceID) (Task, Ordinal) {
 func CPULocal(t Task, bootID string, networkNodes []string, count int) (*topopb.LocalTopologyProto, error) {
 	local := &topopb.LocalTopologyProto{ProcessId: int32(t), BootId: bootID, NetworkNodes: networkNodes}
 	for o := range Ordinal(count) {
-		id, err := CPUDevice(t, o)
+		id, err := cpuDevice(t, o)
 		if err != nil {
 			return nil, err
 		}

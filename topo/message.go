@@ -25,8 +25,8 @@ var (
 	localPath  = globalPath[1:]
 )
 
-// ParseLocal reads what one task has published about itself.
-func ParseLocal(value []byte) (*topopb.LocalTopologyProto, error) {
+// parseLocal reads what one task has published about itself.
+func parseLocal(value []byte) (*topopb.LocalTopologyProto, error) {
 	m := new(topopb.LocalTopologyProto)
 	if err := decode(value, localPath, maxLocalEntries, m); err != nil {
 		return nil, fmt.Errorf("local topology: %w", err)
@@ -34,8 +34,8 @@ func ParseLocal(value []byte) (*topopb.LocalTopologyProto, error) {
 	return m, nil
 }
 
-// ParseGlobal reads what task 0 has published for all.
-func ParseGlobal(value []byte) (*topopb.GlobalTopologyProto, error) {
+// parseGlobal reads what task 0 has published for all.
+func parseGlobal(value []byte) (*topopb.GlobalTopologyProto, error) {
 	m := new(topopb.GlobalTopologyProto)
 	if err := decode(value, globalPath, maxEntries, m); err != nil {
 		return nil, fmt.Errorf("global topology: %w", err)

@@ -2,7 +2,6 @@ package topo
 
 import (
 	"bytes"
-	"fmt"
 	"slices"
 	"strings"
 
@@ -10,67 +9,29 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// Limits of a [Rule]. Patterns come from a configuration file, keys from tasks.
-const (
-	maxPatterns     = 64
-	maxPatternBytes = 256
-)
-
-// DefaultPatterns returns the keys that a restarted task may write a second
-// time (P-TOP-1): topologies with and without a platform's prefix, and the two
-// tables by which Orbax finds out who owns which device. Every program that
-// uses an insert as an election writes to other keys.
-func DefaultPatterns() []string {
-	return []string{
-		"*:local_topology/**",
-		"*:global_topology/*",
-		"local_topology/**",
-		"global_topology/*",
-		"orbax/distributed_to_device_ids/*",
-		"jax/process_id/*",
-	}
-}
-
-var defaultRule = mustRule(DefaultPatterns())
-
 // Republished reports whether an insert of offered under key may be answered as
-// if it were the first, because key is one of the [DefaultPatterns] and stored
-// says the same. Key is in its stored form, with slashes normalised. It is the
-// comparison that the coordination machine is configured with (C-KV-15).
+// if it were the first, because a restarted task may write key a second time and
+// stored says the same. Key is in its stored form, with slashes normalised. It is
+// the comparison that the coordination machine is configured with (C-KV-15).
 func Republished(key string, stored, offered []byte) bool {
-	return defaultRule.Republished(key, stored, offered)
+	return republishable(key) && sameValue(key, stored, offered)
 }
 
-// A Rule says for which keys a second insert of an equal value is no conflict.
-// The zero Rule matches no key, so that every second insert is one.
-type Rule struct {
-	patterns []pattern
-}
-
-// NewRule makes a rule of patterns. In a pattern `*` stands for any text
-// without a slash, `**` for any text at all, everything else for itself; a
-// pattern covers the whole key. A pattern no key could match is refused, and so
-// is one so wide that it would take programs' own keys: it must name something.
-func NewRule(patterns ...string) (*Rule, error) {
-	if len(patterns) > maxPatterns {
-		return nil, fmt.Errorf("%d republish patterns; at most %d are allowed", len(patterns), maxPatterns)
+// republishable says whether a restarted task may write a key a second time
+// (P-TOP-1): topologies with and without a platform's prefix, and the two tables
+// by which Orbax finds out which task owns which device. Every program that uses
+// an insert as an election writes to other keys.
+func republishable(key string) bool {
+	_, below, inside := strings.Cut(key, "/")
+	switch topologyFamily(key) {
+	case localFamily:
+		return inside
+	case globalFamily:
+		return inside && !strings.Contains(below, "/")
 	}
-	r := &Rule{}
-	for _, text := range patterns {
-		p, err := parsePattern(text)
-		if err != nil {
-			return nil, err
-		}
-		r.patterns = append(r.patterns, p)
-	}
-	return r, nil
-}
-
-// Republished is [Republished] for the patterns of this rule.
-func (r *Rule) Republished(key string, stored, offered []byte) bool {
-	for _, p := range r.patterns {
-		if p.match(key) {
-			return sameValue(key, stored, offered)
+	for _, table := range []string{"orbax/distributed_to_device_ids/", "jax/process_id/"} {
+		if name, ok := strings.CutPrefix(key, table); ok {
+			return !strings.Contains(name, "/")
 		}
 	}
 	return false
@@ -92,8 +53,8 @@ func sameValue(key string, a, b []byte) bool {
 }
 
 func sameLocalBytes(a, b []byte) bool {
-	x, errX := ParseLocal(a)
-	y, errY := ParseLocal(b)
+	x, errX := parseLocal(a)
+	y, errY := parseLocal(b)
 	return errX == nil && errY == nil && proto.Equal(x, y)
 }
 
@@ -104,8 +65,8 @@ func sameGlobalBytes(a, b []byte) bool {
 	x, okX := splitTasks(a)
 	y, okY := splitTasks(b)
 	if !okX || !okY { // garbage, or fields of a later version
-		x, errX := ParseGlobal(a)
-		y, errY := ParseGlobal(b)
+		x, errX := parseGlobal(a)
+		y, errY := parseGlobal(b)
 		return errX == nil && errY == nil && proto.Equal(x, y)
 	}
 	return slices.EqualFunc(x, y, func(a, b []byte) bool { return bytes.Equal(a, b) || sameLocalBytes(a, b) })
@@ -141,81 +102,4 @@ const (
 func topologyFamily(key string) string {
 	first, _, _ := strings.Cut(key, "/")
 	return first[strings.LastIndexByte(first, ':')+1:]
-}
-
-func mustRule(patterns []string) *Rule {
-	r, err := NewRule(patterns...)
-	if err != nil {
-		panic(err)
-	}
-	return r
-}
-
-// A pattern is a sequence of literal bytes and wildcards.
-type pattern []symbol
-
-type symbol struct {
-	wild  bool // matches any run of bytes
-	slash bool // a wild one that crosses slashes too
-	char  byte // what one that is not wild matches
-}
-
-func parsePattern(text string) (pattern, error) {
-	refuse := func(why string) (pattern, error) {
-		return nil, fmt.Errorf("republish pattern %q %s", text, why)
-	}
-	switch {
-	case len(text) > maxPatternBytes:
-		return nil, fmt.Errorf("republish pattern of %d bytes; at most %d are allowed", len(text), maxPatternBytes)
-	case strings.Trim(text, "*/:") == "":
-		return refuse("names no key")
-	case strings.Contains(text, "***"):
-		return refuse("has more than two stars in a row")
-	case strings.HasPrefix(text, "/"), strings.HasSuffix(text, "/"), strings.Contains(text, "//"):
-		return refuse("has a slash that no stored key has")
-	}
-	var p pattern
-	for i := 0; i < len(text); i++ {
-		switch {
-		case strings.HasPrefix(text[i:], "**"):
-			p = append(p, symbol{wild: true, slash: true})
-			i++
-		case text[i] == '*':
-			p = append(p, symbol{wild: true})
-		default:
-			p = append(p, symbol{char: text[i]})
-		}
-	}
-	return p, nil
-}
-
-// match runs all readings of the pattern side by side, so that no key, however
-// long, makes it go back: the work is bytes of key times symbols of pattern.
-func (p pattern) match(key string) bool {
-	at := make([]bool, len(p)+1) // at[i]: what came so far is matched by p[:i]
-	at[0] = true
-	p.skipWild(at)
-	for i := 0; i < len(key); i++ {
-		alive := false
-		for j := len(p); j >= 0; j-- {
-			from := j > 0 && at[j-1] && !p[j-1].wild && p[j-1].char == key[i]
-			stay := j < len(p) && at[j] && p[j].wild && (p[j].slash || key[i] != '/')
-			at[j] = from || stay
-			alive = alive || at[j]
-		}
-		if !alive {
-			return false
-		}
-		p.skipWild(at)
-	}
-	return at[len(p)]
-}
-
-// skipWild lets every wildcard that is reached match nothing.
-func (p pattern) skipWild(at []bool) {
-	for j, s := range p {
-		if at[j] && s.wild {
-			at[j+1] = true
-		}
-	}
 }

@@ -86,82 +86,18 @@ func TestRepublished(t *testing.T) {
 	}
 }
 
-// A rule without a pattern is the strict service of the original, and each
-// pattern can be left out by itself.
-func TestRuleOfOwnPatterns(t *testing.T) {
+// The keys that may be written twice are those of six patterns, in which one star
+// stands for any text without a slash and two stars for any text.
+func TestRepublishableAsPatterns(t *testing.T) {
 	clause(t, "P-TOP-1", "TC-TOP-28")
-	strict, err := NewRule()
-	if err != nil {
-		t.Fatalf("NewRule() = %v; want a rule", err)
-	}
-	if strict.Republished("local_topology/cpu/0", nil, nil) {
-		t.Error("a rule without patterns accepts a second insert; want refusal")
-	}
-	own, err := NewRule("team/*/state", "b:global_topology/*")
-	if err != nil {
-		t.Fatalf("NewRule(two patterns) = %v; want a rule", err)
-	}
-	for key, want := range map[string]bool{
-		"team/a/state":      true,
-		"team//state":       true,
-		"team/a/b/state":    false,
-		"team/a/states":     false,
-		"b:global_topology": false,
-	} {
-		if got := own.Republished(key, []byte("v"), []byte("v")); got != want {
-			t.Errorf("Republished(%q) = %v; want %v", key, got, want)
-		}
-	}
-	if !own.Republished("b:global_topology/x", global(attributed("a", "bb")), global(attributed("bb", "a"))) {
-		t.Error("a topology key under an own pattern is compared by bytes; want by meaning")
-	}
-}
-
-func TestNewRuleRefuses(t *testing.T) {
-	clause(t, "P-TOP-1")
-	tests := []struct {
-		name    string
-		pattern string
-		why     string
-	}{
-		{"empty", "", "names no key"},
-		{"everything", "**", "names no key"},
-		{"everything with prefix", "*:**", "names no key"},
-		{"three stars", "a/***", "more than two stars"},
-		{"leading slash", "/a", "no stored key has"},
-		{"trailing slash", "a/", "no stored key has"},
-		{"double slash", "a//b", "no stored key has"},
-		{"too long", strings.Repeat("a", maxPatternBytes+1), "at most"},
-	}
-	for _, test := range tests {
-		t.Run(test.name, func(t *testing.T) {
-			if _, err := NewRule("ok/*", test.pattern); err == nil || !strings.Contains(err.Error(), test.why) {
-				t.Errorf("NewRule(%q) = %v; want an error with %q", test.pattern, err, test.why)
-			}
-		})
-	}
-	if _, err := NewRule(make([]string, maxPatterns+1)...); err == nil || !strings.Contains(err.Error(), "at most 64") {
-		t.Errorf("NewRule(65 patterns) = %v; want a refusal by number", err)
-	}
-}
-
-// The matcher agrees with a regular expression made of the same pattern.
-func TestPatternMatchesAsRegexp(t *testing.T) {
-	clause(t, "P-TOP-1")
+	expr := regexp.MustCompile(`(?s)^([^/]*:local_topology/.*|[^/]*:global_topology/[^/]*|local_topology/.*|global_topology/[^/]*|` +
+		`orbax/distributed_to_device_ids/[^/]*|jax/process_id/[^/]*)$`)
+	part := rapid.SampledFrom([]string{"local_topology", "global_topology", "orbax", "distributed_to_device_ids", "jax", "process_id",
+		":", "/", "/", "/", "a", "0"})
 	rapid.Check(t, func(t *rapid.T) {
-		parts := rapid.SliceOfN(rapid.SampledFrom([]string{"a", "b", "a/b", ":", "*", "**"}), 1, 8).Draw(t, "parts")
-		text := strings.Join(parts, "")
-		p, err := parsePattern(text)
-		if err != nil {
-			t.Skip(err)
-		}
-		expr := regexp.QuoteMeta(text)
-		expr = strings.ReplaceAll(expr, `\*\*`, `(?s:.*)`)
-		expr = strings.ReplaceAll(expr, `\*`, `[^/]*`)
-		key := rapid.StringOfN(rapid.RuneFrom([]rune("ab/:")), 0, 12, -1).Draw(t, "key")
-		want := regexp.MustCompile("^(?:" + expr + ")$").MatchString(key)
-		if got := p.match(key); got != want {
-			t.Fatalf("pattern %q matches %q = %v; want %v", text, key, got, want)
+		key := strings.Join(rapid.SliceOfN(part, 0, 8).Draw(t, "parts"), "")
+		if got, want := republishable(key), expr.MatchString(key); got != want {
+			t.Fatalf("republishable(%q) = %v; want %v", key, got, want)
 		}
 	})
 }
@@ -170,14 +106,14 @@ func TestPatternMatchesAsRegexp(t *testing.T) {
 func TestParseRefusesTooManyEntries(t *testing.T) {
 	clause(t, "C-TOP-22", "P-TOP-1")
 	value := bytes.Repeat([]byte{0x1a, 0x00}, maxEntries+1) // empty devices
-	if _, err := ParseLocal(value[:2*(maxLocalEntries+1)]); err == nil || !strings.Contains(err.Error(), "at most") {
-		t.Errorf("ParseLocal(%d devices) = %v; want a refusal by number", maxLocalEntries+1, err)
+	if _, err := parseLocal(value[:2*(maxLocalEntries+1)]); err == nil || !strings.Contains(err.Error(), "at most") {
+		t.Errorf("parseLocal(%d devices) = %v; want a refusal by number", maxLocalEntries+1, err)
 	}
-	if _, err := ParseGlobal(global(value)); err == nil || !strings.Contains(err.Error(), "at most") {
-		t.Errorf("ParseGlobal(%d devices) = %v; want a refusal by number", maxEntries+1, err)
+	if _, err := parseGlobal(global(value)); err == nil || !strings.Contains(err.Error(), "at most") {
+		t.Errorf("parseGlobal(%d devices) = %v; want a refusal by number", maxEntries+1, err)
 	}
-	if m, err := ParseLocal(value[:2*1000]); err != nil || len(m.Devices) != 1000 {
-		t.Errorf("ParseLocal(1000 devices) = %d devices, %v; want 1000", len(m.GetDevices()), err)
+	if m, err := parseLocal(value[:2*1000]); err != nil || len(m.Devices) != 1000 {
+		t.Errorf("parseLocal(1000 devices) = %d devices, %v; want 1000", len(m.GetDevices()), err)
 	}
 }
 
@@ -202,30 +138,20 @@ func FuzzParse(f *testing.F) {
 	f.Add(global(attributed("a")))
 	f.Add([]byte{0x1a, 0x00, 0x20, 0x00})
 	f.Fuzz(func(t *testing.T, value []byte) {
-		if m, err := ParseLocal(value); err == nil {
+		if m, err := parseLocal(value); err == nil {
 			first, err := Encode(m)
 			if err != nil {
 				t.Fatalf("Encode of a parsed message = %v", err)
 			}
-			again, err := ParseLocal(first)
+			again, err := parseLocal(first)
 			if err != nil {
-				t.Fatalf("ParseLocal(Encode(m)) = %v", err)
+				t.Fatalf("parseLocal(Encode(m)) = %v", err)
 			}
 			if second, _ := Encode(again); !bytes.Equal(first, second) {
 				t.Errorf("Encode is not stable: %x, then %x", first, second)
 			}
 		}
-		_, _ = ParseGlobal(value)
-	})
-}
-
-func FuzzNewRule(f *testing.F) {
-	f.Add("*:local_topology/**", "cpu:local_topology/cpu/0")
-	f.Add("***", "")
-	f.Fuzz(func(t *testing.T, pattern, key string) {
-		if r, err := NewRule(pattern); err == nil {
-			r.Republished(key, nil, nil)
-		}
+		_, _ = parseGlobal(value)
 	})
 }
 
@@ -238,14 +164,4 @@ func ExampleRepublished() {
 	// Output:
 	// true false
 	// false
-}
-
-func ExampleNewRule() {
-	rule, err := NewRule("*:local_topology/**", "run/*/rank")
-	if err != nil {
-		fmt.Println(err)
-		return
-	}
-	fmt.Println(rule.Republished("run/7/rank", []byte("3"), []byte("3")))
-	// Output: true
 }

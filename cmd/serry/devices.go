@@ -332,21 +332,21 @@ func (r *remote) records(ctx context.Context, platform string) ([]topo.TaskRecor
 	if err != nil {
 		return nil, err
 	}
-	standings := board.Standings(0)
-	if others := slices.DeleteFunc(slices.Clone(standings), func(s topo.Standing) bool { return s.Keys.Platform == "cpu" }); platform == "" && len(others) > 0 {
-		standings = others
+	progress := board.Progress()
+	if others := slices.DeleteFunc(slices.Clone(progress), func(p topo.Progress) bool { return p.Keys.Platform == "cpu" }); platform == "" && len(others) > 0 {
+		progress = others
 	}
 	var all []topo.TaskRecord
 	var waiting []string
-	for _, s := range standings {
-		if platform != "" && s.Keys.Platform != platform {
+	for _, p := range progress {
+		if platform != "" && p.Keys.Platform != platform {
 			continue
 		}
-		if !s.Global {
-			waiting = append(waiting, s.Keys.Platform+": "+missingText(s))
+		if !p.Global {
+			waiting = append(waiting, p.Keys.Platform+": "+missingText(p))
 			continue
 		}
-		records, err := board.Records(s.Keys)
+		records, err := board.Records(p.Keys)
 		if err != nil {
 			return nil, err
 		}
@@ -364,15 +364,15 @@ func (r *remote) records(ctx context.Context, platform string) ([]topo.TaskRecor
 }
 
 // missingText says how far the exchange has come.
-func missingText(s topo.Standing) string {
-	if len(s.Missing) == 0 {
+func missingText(p topo.Progress) string {
+	if len(p.Missing) == 0 {
 		return "all tasks have published theirs, task 0 has not put them together"
 	}
-	names := make([]string, min(len(s.Missing), maxGaps))
+	names := make([]string, min(len(p.Missing), maxGaps))
 	for i := range names {
-		names[i] = fmt.Sprint(s.Missing[i])
+		names[i] = fmt.Sprint(p.Missing[i])
 	}
-	if more := len(s.Missing) - len(names); more > 0 {
+	if more := len(p.Missing) - len(names); more > 0 {
 		names = append(names, fmt.Sprintf("and %d more", more))
 	}
 	return "nothing from tasks " + strings.Join(names, ", ")

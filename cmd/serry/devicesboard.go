@@ -27,7 +27,7 @@ func (r *remote) board(ctx context.Context) (*topo.Board, error) {
 			return nil, err
 		}
 		for _, e := range entries {
-			board.Insert(topo.Write{Key: e.Key, Value: e.Value})
+			board.Insert(e.Key, e.Value)
 		}
 	}
 	return board, nil

@@ -92,13 +92,13 @@ func (w *worker) meet(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	board.Insert(topo.Write{Key: keys.Global(), Value: global})
+	board.Insert(keys.Global(), global)
 	for task := range topo.Task(w.tasks) {
 		value, err := w.member.KV().Wait(ctx, keys.Identity(task))
 		if err != nil {
 			return err
 		}
-		board.Insert(topo.Write{Key: keys.Identity(task), Value: value})
+		board.Insert(keys.Identity(task), value)
 	}
 	if w.all, err = board.Records(keys); err != nil {
 		return err

@@ -14,7 +14,6 @@ import (
 
 	"github.com/serry-dev/serry"
 	"github.com/serry-dev/serry/internal/lab"
-	"github.com/serry-dev/serry/topo"
 )
 
 func span(from, to serry.DeviceID) []serry.DeviceID {
@@ -255,23 +254,6 @@ func TestDevicesText(t *testing.T) {
 	}
 	_, err := ParseDevices("orbax/distributed_to_device_ids/0", []byte("(0, 1)"))
 	wantFault(t, "ParseDevices of a tuple", err, "orbax/distributed_to_device_ids/0: not JSON")
-}
-
-func TestTableOf(t *testing.T) {
-	lab.Clause(t, "C-RMP-1")
-	g, err := topo.Mock(topo.Shape{Partitions: 2, Tasks: 1, Devices: 2})
-	if err != nil {
-		t.Fatal(err)
-	}
-	top, _ := topo.Read(g)
-	if table, err := TableOf(top); err != nil || fmt.Sprint(table) != "[[0 1] [2 3]]" {
-		t.Errorf("TableOf() = %v, %v; want [[0 1] [2 3]]", table, err)
-	}
-	g.Processes[1].ProcessId = 1 << 30
-	top, _ = topo.Read(g)
-	if _, err := TableOf(top); !errors.Is(err, serry.ErrInvalid) {
-		t.Errorf("TableOf with a gap = %v; want an invalid request, not a table of that size", err)
-	}
 }
 
 func TestSharding(t *testing.T) {

@@ -4,7 +4,6 @@ import (
 	"fmt"
 
 	"github.com/serry-dev/serry"
-	"github.com/serry-dev/serry/topo"
 )
 
 // An ElasticError says that a job has not the size it had when it saved, where
@@ -97,20 +96,4 @@ func remapped(saved *Metadata, user Mesh, where string, to func(serry.DeviceID) 
 		devices[i] = n
 	}
 	return user.With(devices)
-}
-
-// TableOf gives the table of a topology, for what is published and compared.
-// Its tasks must be numbered from 0 without a gap.
-func TableOf(t *topo.Topology) (Table, error) {
-	table := make(Table, len(t.Tasks()))
-	for i, task := range t.Tasks() {
-		if int(task) != i {
-			return nil, &serry.InvalidError{What: fmt.Sprintf("a topology with task %d but not task %d", task, i)}
-		}
-		devices, _ := t.Local(task)
-		for _, d := range devices {
-			table[i] = append(table[i], d.ID)
-		}
-	}
-	return table, nil
 }
