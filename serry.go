@@ -75,6 +75,9 @@ type StoreID uint64
 // NewStoreID draws the number of a new store.
 func NewStoreID() StoreID { return StoreID(1 + rand.Uint64N(math.MaxUint64)) }
 
+// A TaskIndex is the number of a task where its job is known: the Index of its [TaskID].
+type TaskIndex int
+
 // A DeviceID numbers a device in the whole job.
 type DeviceID int
 

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/serry-dev/serry"
 	"github.com/serry-dev/serry/client"
 	"github.com/serry-dev/serry/internal/lab"
 	"github.com/serry-dev/serry/mesh"
@@ -71,7 +72,7 @@ func place(t *testing.T, whole, held []byte, s *mesh.Sharding, shape []int, task
 
 func eachElement(t *testing.T, s *mesh.Sharding, shape []int, task int, visit func(at int)) {
 	t.Helper()
-	shards, err := s.LocalShards(shape, mesh.Task(task))
+	shards, err := s.LocalShards(shape, serry.TaskIndex(task))
 	if err != nil {
 		t.Errorf("LocalShards() = %v", err)
 		return

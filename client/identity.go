@@ -173,7 +173,7 @@ func named(all []topo.DeviceRecord, uuids []string) []topo.DeviceRecord {
 func (h host) record(e topo.Exchange, local *topopb.LocalTopologyProto) *topo.TaskRecord {
 	platform := e.Keys.Platform
 	r := h.identify()
-	r.Task, r.Tasks = topo.Task(local.GetProcessId()), e.Tasks
+	r.Task, r.Tasks = serry.TaskIndex(local.GetProcessId()), e.Tasks
 	r.BootID = cmp.Or(local.GetBootId(), r.BootID) // the same word in both
 	known := map[topo.Ordinal]topo.DeviceRecord{}
 	for _, d := range r.Devices {

@@ -15,7 +15,7 @@ import (
 // jaxlib alike, and returns what all of them come to. See [topo.Exchange] for what e may say; Self and
 // the store are ours. Without a record of its own the task publishes what [Identify] finds.
 func (m *Member) Exchange(ctx context.Context, e topo.Exchange, local *topopb.LocalTopologyProto) (*topo.Result, error) {
-	e.Self = topo.Task(m.cfg.Task.Index)
+	e.Self = serry.TaskIndex(m.cfg.Task.Index)
 	if e.Record == nil {
 		e.Record = thisHost().record(e, local)
 	}

@@ -34,7 +34,7 @@ func boundTo(t *testing.T, devices ...int) *export.Bound {
 	}
 	list := make([]mesh.Device, len(devices))
 	for i, id := range devices {
-		list[i] = mesh.Device{ID: serry.DeviceID(id), Task: mesh.Task(id), Slice: mesh.NoSlice}
+		list[i] = mesh.Device{ID: serry.DeviceID(id), Task: serry.TaskIndex(id), Slice: mesh.NoSlice}
 	}
 	on, err := mesh.New(list, mesh.Axis{Name: "data", Size: len(list)})
 	if err != nil {

@@ -23,9 +23,9 @@ type Options struct {
 // A Bound is a program whose shardings lie on real devices.
 type Bound struct {
 	Manifest *Manifest
-	Devices  []serry.DeviceID // the device assignment: logical device i is Devices[i]
-	Tasks    []mesh.Task      // that own them, ascending
-	Meshes   []BoundMesh      // those that the program uses
+	Devices  []serry.DeviceID  // the device assignment: logical device i is Devices[i]
+	Tasks    []serry.TaskIndex // that own them, ascending
+	Meshes   []BoundMesh       // those that the program uses
 	Inputs   []BoundValue
 	Outputs  []BoundValue
 	Symbols  map[string]int // those with a value

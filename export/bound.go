@@ -32,7 +32,7 @@ func (v BoundValue) Shards() ([]mesh.Shard, error) {
 }
 
 // LocalShards is Shards for the devices of one task.
-func (v BoundValue) LocalShards(task mesh.Task) ([]mesh.Shard, error) {
+func (v BoundValue) LocalShards(task serry.TaskIndex) ([]mesh.Shard, error) {
 	if err := v.known(); err != nil || v.Sharding == nil {
 		return nil, err
 	}
@@ -61,7 +61,7 @@ type Read struct {
 
 // Reads plans what the devices of a task read of the parameters that the manifest says the place of
 // (P-EXP-5): for each device just the bytes of its shards.
-func (b *Bound) Reads(task mesh.Task) ([]Read, error) {
+func (b *Bound) Reads(task serry.TaskIndex) ([]Read, error) {
 	var out []Read
 	for _, v := range b.Inputs {
 		source, stored := b.Manifest.Parameters[v.Name]
@@ -78,7 +78,7 @@ func (b *Bound) Reads(task mesh.Task) ([]Read, error) {
 }
 
 // readsOf plans a parameter as a move from one more device, which stands for the file and holds all.
-func (b *Bound) readsOf(v BoundValue, source Source, task mesh.Task) ([]Read, error) {
+func (b *Bound) readsOf(v BoundValue, source Source, task serry.TaskIndex) ([]Read, error) {
 	if err := v.known(); err != nil {
 		return nil, err
 	}

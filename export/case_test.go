@@ -38,7 +38,7 @@ func over(t testing.TB, first int, axes ...mesh.Axis) *mesh.Mesh {
 	}
 	devices := make([]mesh.Device, n)
 	for i := range devices {
-		devices[i] = mesh.Device{ID: serry.DeviceID(first + i), Task: mesh.Task(i / 2), Slice: mesh.NoSlice}
+		devices[i] = mesh.Device{ID: serry.DeviceID(first + i), Task: serry.TaskIndex(i / 2), Slice: mesh.NoSlice}
 	}
 	m, err := mesh.New(devices, axes...)
 	if err != nil {

@@ -140,8 +140,8 @@ func relabel(given *mesh.Mesh, axes []mesh.Axis, perm []int) (*mesh.Mesh, error)
 }
 
 // owners says which task each device of a mesh belongs to.
-func owners(m *mesh.Mesh) map[serry.DeviceID]mesh.Task {
-	out := make(map[serry.DeviceID]mesh.Task, m.Size())
+func owners(m *mesh.Mesh) map[serry.DeviceID]serry.TaskIndex {
+	out := make(map[serry.DeviceID]serry.TaskIndex, m.Size())
 	for _, task := range m.Tasks() {
 		for _, id := range m.LocalDevices(task) {
 			out[id] = task

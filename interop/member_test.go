@@ -10,6 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"google.golang.org/protobuf/testing/protocmp"
 
+	"github.com/serry-dev/serry"
 	member "github.com/serry-dev/serry/client"
 	"github.com/serry-dev/serry/internal/lab"
 	"github.com/serry-dev/serry/topo"
@@ -42,7 +43,7 @@ func (j *mixedJob) sameTopology() {
 	j.t.Helper()
 	locals := make([]*topopb.LocalTopologyProto, j.size)
 	for i := range locals {
-		local, err := topo.CPULocal(topo.Task(i), bootID(j.t), nil, devicesEach)
+		local, err := topo.CPULocal(serry.TaskIndex(i), bootID(j.t), nil, devicesEach)
 		if err != nil {
 			j.t.Fatal(err)
 		}

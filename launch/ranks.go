@@ -43,7 +43,7 @@ func newRanks(cfg Config, last []topo.TaskRecord) *ranks {
 	for node := range r.nodes {
 		of := last[node*cfg.Tasks : (node+1)*cfg.Tasks]
 		host := of[0]
-		host.Task, host.Devices = topo.Task(node), nil
+		host.Task, host.Devices = serry.TaskIndex(node), nil
 		for _, task := range of {
 			host.Devices = append(host.Devices, task.Devices...)
 		}
@@ -57,7 +57,7 @@ func newRanks(cfg Config, last []topo.TaskRecord) *ranks {
 
 // arrive takes note of a host and what it is.
 func (r *ranks) arrive(host int, is topo.TaskRecord, now time.Time) {
-	is.Task = topo.Task(host)
+	is.Task = serry.TaskIndex(host)
 	for i := range is.Devices { // any numbers will do, as long as no two are the same
 		is.Devices[i].ID = serry.DeviceID(host<<12 + i)
 	}
@@ -94,7 +94,7 @@ func (r *ranks) seat(free, idle []int, now time.Time) ([]sitting, error) {
 	for i, node := range free { // free nodes are numbered anew, so that no other is given away
 		if node < len(r.previous) {
 			p := r.previous[node]
-			p.Task = topo.Task(i)
+			p.Task = serry.TaskIndex(i)
 			previous = append(previous, p)
 		}
 	}
@@ -154,7 +154,7 @@ func (r *ranks) sitting(host, node int, reason string) sitting {
 
 // publication is a host in the words of topologies: what they compare.
 func publication(r topo.TaskRecord, node int) topo.Publication {
-	r.Task = topo.Task(node)
+	r.Task = serry.TaskIndex(node)
 	return topo.Publication{Local: &topopb.LocalTopologyProto{ProcessId: int32(node), BootId: r.BootID}, Record: &r}
 }
 
@@ -179,7 +179,7 @@ func (r *ranks) records() []topo.TaskRecord {
 	for node, is := range r.previous {
 		for local := range r.tasks {
 			t := is
-			t.Task, t.Tasks, t.Devices = topo.Task(node*r.tasks+local), r.nodes*r.tasks, nil
+			t.Task, t.Tasks, t.Devices = serry.TaskIndex(node*r.tasks+local), r.nodes*r.tasks, nil
 			for i, d := range dealt(is.Devices, local, r.tasks) {
 				d.ID, d.Ordinal = next, topo.Ordinal(i)
 				t.Devices = append(t.Devices, d)

@@ -12,6 +12,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/serry-dev/serry"
 	"github.com/serry-dev/serry/topo"
 	"github.com/serry-dev/serry/topo/remap"
 )
@@ -25,7 +26,7 @@ func lastRun() []topo.TaskRecord {
 	var tasks []topo.TaskRecord
 	for task := range 8 {
 		r := machine(string(rune('a'+task/2)), "1")
-		r.Task = topo.Task(task)
+		r.Task = serry.TaskIndex(task)
 		tasks = append(tasks, r)
 	}
 	slices.Reverse(tasks) // their order says nothing

@@ -33,7 +33,7 @@ type Layout struct {
 	Shape    []int
 	Element  Element
 	Sharding *Sharding
-	Task     Task // whose view this is
+	Task     serry.TaskIndex // whose view this is
 }
 
 // An Array is one task's view of an array that spans tasks: the layout, and the

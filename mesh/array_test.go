@@ -155,7 +155,7 @@ func TestValueAcrossTasks(t *testing.T) {
 		{deep, spec("x", "y", "z"), []int{8, 4, 2}, false}, {deep, spec("xy", "z"), []int{8, 4, 2}, false},
 	} {
 		whole := ramp(float32s, c.shape...)
-		for task := range Task(4) {
+		for task := range serry.TaskIndex(4) {
 			a := must(Put(Layout{Sharding: must(c.mesh.Shard(c.spec)), Task: task}, whole))
 			if len(a.Shards()) != 2 {
 				t.Fatalf("%v: task %d has %d shards; want 2", c.spec, task, len(a.Shards()))
@@ -207,7 +207,7 @@ func TestArraysWithoutLocalShards(t *testing.T) {
 		}
 	}
 	second := must(New(Hosts(8, 4)[2:4], axes("x", 2)...)) // task 1 only
-	for task := range Task(4) {
+	for task := range serry.TaskIndex(4) {
 		a := must(Put(Layout{Sharding: must(second.Shard(spec("x"))), Task: task}, ramp(float32s, 8, 2)))
 		if want := map[bool]int{true: 2}[task == 1]; len(a.Shards()) != want {
 			t.Errorf("task %d has %d shards; want %d", task, len(a.Shards()), want)
@@ -228,7 +228,7 @@ func TestPutMustBeTheSame(t *testing.T) {
 	wantError(t, "CheckReplicas(one differs)", err, ErrDiffer, "task 2", "task 3")
 	// Replicas of a block, loaded differently by one task.
 	var all []Digest
-	for task := range Task(4) {
+	for task := range serry.TaskIndex(4) {
 		whole := ramp(float32s, 8, 2)
 		if task == 2 {
 			whole.Data[60] ^= 1 // the last row

@@ -3,19 +3,21 @@ package mesh
 import (
 	"slices"
 	"sort"
+
+	"github.com/serry-dev/serry"
 )
 
 // A loadQueue hands out the holders of one block: to each request one of the
 // same task if there is any, and the least loaded of those that remain.
 type loadQueue struct {
-	places []int32 // by task, then in mesh order
-	tasks  []Task  // of all places
-	load   []int   // bytes given, by index into places
-	heap   []int32 // indexes into places, least loaded first
-	where  []int32 // position of each index in heap
+	places []int32           // by task, then in mesh order
+	tasks  []serry.TaskIndex // of all places
+	load   []int             // bytes given, by index into places
+	heap   []int32           // indexes into places, least loaded first
+	where  []int32           // position of each index in heap
 }
 
-func (q *loadQueue) reset(places []int32, tasks []Task) {
+func (q *loadQueue) reset(places []int32, tasks []serry.TaskIndex) {
 	q.places, q.tasks = places, tasks
 	n := len(places)
 	q.load = slices.Grow(q.load[:0], n)[:n]
@@ -27,7 +29,7 @@ func (q *loadQueue) reset(places []int32, tasks []Task) {
 }
 
 // take picks a holder for a request of a task and loads it.
-func (q *loadQueue) take(task Task, bytes int) int {
+func (q *loadQueue) take(task serry.TaskIndex, bytes int) int {
 	best := int(q.heap[0])
 	if len(q.places) > 1 {
 		near := sort.Search(len(q.places), func(i int) bool { return q.tasks[q.places[i]] >= task })

@@ -50,7 +50,7 @@ func TestRowsOfTasks(t *testing.T) {
 			s := must(cube(tasks).Shard(spec(entries...)))
 			var rows []int
 			for i := range 8 {
-				task := Task(i * tasks / 8)
+				task := serry.TaskIndex(i * tasks / 8)
 				v, err := s.View(task, 0, 2)
 				if err != nil || v.Count != parts {
 					t.Errorf("%v on %d tasks: View(%d) = %v, %v; want %d parts", entries, tasks, task, v, err, parts)
@@ -108,7 +108,7 @@ func TestViewsOfTasks(t *testing.T) {
 		{[]string{"a", "bc"}, []int{20, 20}, [2][]View{{{0, 2}, {0, 2}, {1, 2}, {1, 2}}, {{0, 2}, {1, 2}, {0, 2}, {1, 2}}}},
 	} {
 		s := must(cube(4).Shard(spec(c.entries...)))
-		for task := range Task(4) {
+		for task := range serry.TaskIndex(4) {
 			if got := must(s.GlobalShape([]int{10, 10}, task)); !slices.Equal(got, c.shape) {
 				t.Errorf("%v: GlobalShape on task %d = %v; want %v", c.entries, task, got, c.shape)
 			}
@@ -146,7 +146,7 @@ func TestInterleavedTasks(t *testing.T) {
 	}
 	// EX-SHD-6: slices (8, 12) and (24, 28) lie at (0, 4) and (4, 8) of the buffer.
 	eight := must(New(host(1, 0, 1, 2, 3, 4, 5, 6, 7), axes("x", 8)...))
-	eight.tasks = []Task{1, 2, 0, 3, 4, 5, 0, 6}
+	eight.tasks = []serry.TaskIndex{1, 2, 0, 3, 4, 5, 0, 6}
 	got := must(must(eight.Shard(spec("x"))).InLocal([]int{32}, []int{8}, 0))
 	if !got[0].Equal(Index{{0, 4}}) || !got[1].Equal(Index{{4, 8}}) {
 		t.Errorf("InLocal = %v; want [0:4], [4:8]", got)
@@ -154,10 +154,10 @@ func TestInterleavedTasks(t *testing.T) {
 	// EX-SHD-7: replicas of a model across tasks.
 	model := must(must(New(host(2, 0, 2, 1, 3, 4, 6, 5, 7), Axis{Name: "rep", Size: 4}, Axis{Name: "model", Size: 2})).Shard(P(Dim{"rep"})))
 	for task, want := range []View{{0, 2}, {0, 2}, {1, 2}, {1, 2}} {
-		if v := must(model.View(Task(task), 0, 2)); v != want {
+		if v := must(model.View(serry.TaskIndex(task), 0, 2)); v != want {
 			t.Errorf("View(%d) = %v; want %v", task, v, want)
 		}
-		a := must(FromLocal(Layout{Sharding: model, Task: Task(task)}, ramp(int32s, 4, 3)))
+		a := must(FromLocal(Layout{Sharding: model, Task: serry.TaskIndex(task)}, ramp(int32s, 4, 3)))
 		if got := a.Layout().Shape; !slices.Equal(got, []int{8, 3}) {
 			t.Errorf("global shape on task %d = %v; want (8, 3)", task, got)
 		}
@@ -178,7 +178,7 @@ func pattern(rows ...string) *Sharding {
 	var devices []Device
 	for _, row := range rows {
 		for _, digit := range row {
-			devices = append(devices, Device{ID: serry.DeviceID(len(devices)), Task: Task(digit - '0'), Slice: NoSlice})
+			devices = append(devices, Device{ID: serry.DeviceID(len(devices)), Task: serry.TaskIndex(digit - '0'), Slice: NoSlice})
 		}
 	}
 	return must(must(New(devices, axes("xy", len(rows), len(rows[0]))...)).Shard(spec("x", "y")))
@@ -186,7 +186,7 @@ func pattern(rows ...string) *Sharding {
 
 func TestViewPatterns(t *testing.T) {
 	lab.Clause(t, "TC-DATA-06", "C-DATA-3", "W-TOP-19")
-	check := func(s *Sharding, dim int, want map[Task]View) {
+	check := func(s *Sharding, dim int, want map[serry.TaskIndex]View) {
 		t.Helper()
 		for task, w := range want {
 			if got, err := s.View(task, dim, 2); err != nil || got != w {
@@ -195,14 +195,14 @@ func TestViewPatterns(t *testing.T) {
 		}
 	}
 	a := pattern("1234", "2143")
-	check(a, 0, map[Task]View{1: {0, 1}, 2: {0, 1}, 3: {0, 1}, 4: {0, 1}})
-	check(a, 1, map[Task]View{1: {0, 2}, 2: {0, 2}, 3: {1, 2}, 4: {1, 2}})
+	check(a, 0, map[serry.TaskIndex]View{1: {0, 1}, 2: {0, 1}, 3: {0, 1}, 4: {0, 1}})
+	check(a, 1, map[serry.TaskIndex]View{1: {0, 2}, 2: {0, 2}, 3: {1, 2}, 4: {1, 2}})
 	b := pattern("1212", "3434")
-	check(b, 0, map[Task]View{1: {0, 2}, 2: {0, 2}, 3: {1, 2}, 4: {1, 2}})
-	check(b, 1, map[Task]View{1: {0, 2}, 3: {0, 2}, 2: {1, 2}, 4: {1, 2}})
+	check(b, 0, map[serry.TaskIndex]View{1: {0, 2}, 2: {0, 2}, 3: {1, 2}, 4: {1, 2}})
+	check(b, 1, map[serry.TaskIndex]View{1: {0, 2}, 3: {0, 2}, 2: {1, 2}, 4: {1, 2}})
 	c := pattern("1122", "2121", "1121", "1222")
-	check(c, 0, map[Task]View{1: {0, 1}, 2: {0, 1}})
-	for task := range Task(2) {
+	check(c, 0, map[serry.TaskIndex]View{1: {0, 1}, 2: {0, 1}})
+	for task := range serry.TaskIndex(2) {
 		_, err := c.View(task+1, 1, 2)
 		wantError(t, "View of uneven columns", err, ErrNonUniform, "dimension 1")
 	}
@@ -212,7 +212,7 @@ func TestAddressableSizes(t *testing.T) {
 	lab.Clause(t, "TC-DATA-07")
 	s := pattern("1221", "1221", "0000")
 	for task, want := range [][]int{{1, 4}, {2, 2}, {2, 2}} {
-		if got := must(s.LocalShape([]int{3, 4}, Task(task))); !slices.Equal(got, want) {
+		if got := must(s.LocalShape([]int{3, 4}, serry.TaskIndex(task))); !slices.Equal(got, want) {
 			t.Errorf("LocalShape(task %d) = %v; want %v", task, got, want)
 		}
 	}
@@ -221,7 +221,7 @@ func TestAddressableSizes(t *testing.T) {
 func TestOneSplitDimensionCanBeUneven(t *testing.T) {
 	lab.Clause(t, "TC-DATA-08", "C-DATA-4", "W-TOP-21")
 	m := must(New(host(1, 0, 1, 2, 3, 4, 5), axes("xy", 3, 2)...))
-	m.tasks = []Task{0, 1, 0, 2, 1, 2}
+	m.tasks = []serry.TaskIndex{0, 1, 0, 2, 1, 2}
 	_, err := must(m.Shard(spec("x"))).View(0, 0, 1)
 	wantError(t, "View", err, ErrNonUniform, "overlapping", "dimension 0")
 }
@@ -245,7 +245,7 @@ func TestTasksWithoutDevicesLoadNothing(t *testing.T) {
 func TestHostLocalArrays(t *testing.T) {
 	lab.Clause(t, "TC-DATA-10", "C-DATA-8")
 	m := grid4x2(4)
-	for task := range Task(4) {
+	for task := range serry.TaskIndex(4) {
 		part := must(m.Local(task))
 		for _, c := range []struct {
 			spec Spec

@@ -17,7 +17,7 @@ func drawMesh(t *rapid.T, label string) *Mesh {
 	tasks := rapid.IntRange(1, 4).Draw(t, label+" tasks")
 	devices := make([]Device, n)
 	for i, id := range order {
-		devices[i] = Device{ID: serry.DeviceID(id), Task: Task(id % tasks), Slice: NoSlice}
+		devices[i] = Device{ID: serry.DeviceID(id), Task: serry.TaskIndex(id % tasks), Slice: NoSlice}
 	}
 	list := axes("wxyz", sizes...)
 	for i := range list {

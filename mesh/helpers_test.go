@@ -33,7 +33,7 @@ func wantError(t testing.TB, call string, err, kind error, words ...string) {
 func host(perTask int, ids ...int) []Device {
 	out := make([]Device, len(ids))
 	for i, id := range ids {
-		out[i] = Device{ID: serry.DeviceID(id), Task: Task(id / perTask), Slice: NoSlice}
+		out[i] = Device{ID: serry.DeviceID(id), Task: serry.TaskIndex(id / perTask), Slice: NoSlice}
 	}
 	return out
 }
@@ -95,7 +95,7 @@ func tpu(kind string, x, y, z, cores, slicesN int) []Device {
 								id := ((slice*z+zp)*(y/by)+yp)*by + yd
 								id = ((id*(x/bx)+xp)*bx+xd)*cores + core
 								task := ((slice*z+zp)*(y/by)+yp)*(x/bx) + xp
-								out = append(out, Device{ID: serry.DeviceID(id), Task: Task(task), Slice: slice,
+								out = append(out, Device{ID: serry.DeviceID(id), Task: serry.TaskIndex(task), Slice: slice,
 									Coords: [3]int{xp*bx + xd, yp*by + yd, zp}, Core: core, Hardware: hw})
 							}
 						}

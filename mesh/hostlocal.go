@@ -1,5 +1,7 @@
 package mesh
 
+import "github.com/serry-dev/serry"
+
 // FromHostLocal makes a global array over m from one that lives on the local
 // part of m ([Mesh.Local]) with the same spec; every dimension grows by the
 // ratio of shards in the whole mesh to shards in the part. The buffers are
@@ -42,7 +44,7 @@ func (a *Array) HostLocal(spec Spec) (*Array, error) {
 }
 
 // bothSides shards the local part of a mesh and the whole by one spec.
-func bothSides(m *Mesh, spec Spec, task Task) (part, whole *Sharding, err error) {
+func bothSides(m *Mesh, spec Spec, task serry.TaskIndex) (part, whole *Sharding, err error) {
 	local, err := m.Local(task)
 	if err != nil {
 		return nil, nil, err

@@ -17,13 +17,13 @@ const jsonFormat = 1
 const maxJSON = 1 << 24
 
 type meshJSON struct {
-	Format  int              `json:"format"`
-	Names   []string         `json:"axis_names"`
-	Sizes   []int            `json:"axis_sizes"`
-	Types   []string         `json:"axis_types,omitempty"`
-	Devices []serry.DeviceID `json:"device_ids,omitempty"` // absent: abstract
-	Tasks   []Task           `json:"tasks,omitempty"`      // absent: all of task 0
-	Device  *hardwareJSON    `json:"device,omitempty"`
+	Format  int               `json:"format"`
+	Names   []string          `json:"axis_names"`
+	Sizes   []int             `json:"axis_sizes"`
+	Types   []string          `json:"axis_types,omitempty"`
+	Devices []serry.DeviceID  `json:"device_ids,omitempty"` // absent: abstract
+	Tasks   []serry.TaskIndex `json:"tasks,omitempty"`      // absent: all of task 0
+	Device  *hardwareJSON     `json:"device,omitempty"`
 	// Abstract is written only where the lack of devices does not say it.
 	Abstract bool `json:"abstract,omitempty"`
 }

@@ -17,9 +17,6 @@ const (
 	maxName    = 256
 )
 
-// A Task is the number of a task within its job.
-type Task int
-
 // NoSlice is the [Device.Slice] of a device that knows no fast network.
 const NoSlice = -1
 
@@ -28,11 +25,11 @@ const NoSlice = -1
 // device.
 type Device struct {
 	ID       serry.DeviceID
-	Task     Task      // the task that owns it
-	Slice    int       // the fast network it is on, or NoSlice
-	Coords   [3]int    // x, y, z on a torus
-	Core     int       // core on the chip at Coords
-	Hardware *Hardware // shared by all devices of a kind; nil means a plain host device
+	Task     serry.TaskIndex // the task that owns it
+	Slice    int             // the fast network it is on, or NoSlice
+	Coords   [3]int          // x, y, z on a torus
+	Core     int             // core on the chip at Coords
+	Hardware *Hardware       // shared by all devices of a kind; nil means a plain host device
 }
 
 // Hardware is what devices of one kind have in common.
@@ -94,9 +91,9 @@ type Axis struct {
 // holds anything. Meshes are immutable.
 type Mesh struct {
 	axes     []Axis
-	ids      []serry.DeviceID // in mesh order; nil if abstract
-	tasks    []Task           // owner of each device; nil if abstract
-	hardware Hardware         // of the first device
+	ids      []serry.DeviceID  // in mesh order; nil if abstract
+	tasks    []serry.TaskIndex // owner of each device; nil if abstract
+	hardware Hardware          // of the first device
 	size     int
 	abstract bool
 }
@@ -114,7 +111,7 @@ func New(devices []Device, axes ...Axis) (*Mesh, error) {
 	if size != len(devices) {
 		return nil, errorf(ErrInvalid, "mesh %s has place for %d devices, got %d", sizesText(own), size, len(devices))
 	}
-	m := &Mesh{axes: own, size: size, ids: make([]serry.DeviceID, size), tasks: make([]Task, size)}
+	m := &Mesh{axes: own, size: size, ids: make([]serry.DeviceID, size), tasks: make([]serry.TaskIndex, size)}
 	for i, d := range devices {
 		m.ids[i], m.tasks[i] = d.ID, d.Task
 	}
@@ -161,7 +158,7 @@ func Abstract(hw *Hardware, axes ...Axis) (*Mesh, error) {
 func Hosts(n, tasks int) []Device {
 	out := make([]Device, max(n, 0))
 	for i := range out {
-		out[i] = Device{ID: serry.DeviceID(i), Task: Task(i * max(tasks, 1) / n), Slice: NoSlice}
+		out[i] = Device{ID: serry.DeviceID(i), Task: serry.TaskIndex(i * max(tasks, 1) / n), Slice: NoSlice}
 	}
 	return out
 }

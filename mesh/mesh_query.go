@@ -42,7 +42,7 @@ func (m *Mesh) Hardware() Hardware { return cloneHardware(m.hardware) }
 func (m *Mesh) Devices() []serry.DeviceID { return slices.Clone(m.ids) }
 
 // LocalDevices lists the ids that task owns, in mesh order.
-func (m *Mesh) LocalDevices(task Task) []serry.DeviceID {
+func (m *Mesh) LocalDevices(task serry.TaskIndex) []serry.DeviceID {
 	var out []serry.DeviceID
 	for i, t := range m.tasks {
 		if t == task {
@@ -53,7 +53,7 @@ func (m *Mesh) LocalDevices(task Task) []serry.DeviceID {
 }
 
 // Tasks lists the tasks that own a device, in ascending order.
-func (m *Mesh) Tasks() []Task {
+func (m *Mesh) Tasks() []serry.TaskIndex {
 	out := slices.Clone(m.tasks)
 	slices.Sort(out)
 	return slices.Compact(out)
@@ -90,7 +90,7 @@ func (m *Mesh) AsAbstract() *Mesh {
 // devices must form one contiguous block, else the error is [ErrNonUniform]; a
 // task without devices gets [ErrNoDevices]. Unlike JAX this keeps the axis
 // types (C-MESH-8).
-func (m *Mesh) Local(task Task) (*Mesh, error) {
+func (m *Mesh) Local(task serry.TaskIndex) (*Mesh, error) {
 	if m.abstract {
 		return nil, errorf(ErrAbstract, "%s: an abstract mesh has no local part", m.brief())
 	}
@@ -117,7 +117,7 @@ func (m *Mesh) Local(task Task) (*Mesh, error) {
 }
 
 // hull is the smallest block that covers the devices of task.
-func (m *Mesh) hull(task Task) (low, high []int, err error) {
+func (m *Mesh) hull(task serry.TaskIndex) (low, high []int, err error) {
 	low, high = make([]int, len(m.axes)), make([]int, len(m.axes))
 	found := false
 	for at, t := range m.tasks {

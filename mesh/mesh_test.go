@@ -101,7 +101,7 @@ func TestMeshText(t *testing.T) {
 	if got, want := spread.String(), "Mesh('x': 5, axis_types=(Auto,), devices=(0:8:2, 9), tasks=(0, 1, 2, 3, 4))"; got != want {
 		t.Errorf("String() = %s; want %s", got, want)
 	}
-	if got := spread.Tasks(); !slices.Equal(got, []Task{0, 1, 2, 3, 4}) {
+	if got := spread.Tasks(); !slices.Equal(got, []serry.TaskIndex{0, 1, 2, 3, 4}) {
 		t.Errorf("Tasks() = %v; want 0 to 4", got)
 	}
 }
@@ -111,7 +111,7 @@ func TestLocalMesh(t *testing.T) {
 	list := []int{0, 2, 3, 1, 4, 6, 7, 5}
 	m := must(New(host(4, list...), Axis{Name: "x", Size: 4, Type: Explicit}, Axis{Name: "y", Size: 2, Type: Explicit}))
 	for task, want := range [][]int{{0, 2, 3, 1}, {4, 6, 7, 5}} {
-		local, err := m.Local(Task(task))
+		local, err := m.Local(serry.TaskIndex(task))
 		if err != nil {
 			t.Fatalf("Local(%d) = %v", task, err)
 		}

@@ -12,7 +12,7 @@ type meshText struct {
 	axes     []Axis
 	types    []AxisType
 	devices  []serry.DeviceID
-	tasks    []Task
+	tasks    []serry.TaskIndex
 	hardware Hardware
 	scalar   bool
 }
@@ -146,7 +146,7 @@ func (p *parser) numberRange(out *[]serry.DeviceID) error {
 }
 
 // repeated reads 3 or 3*4.
-func (p *parser) repeated(out *[]Task) error {
+func (p *parser) repeated(out *[]serry.TaskIndex) error {
 	task, err := p.number()
 	if err != nil {
 		return err
@@ -160,7 +160,7 @@ func (p *parser) repeated(out *[]Task) error {
 	if len(*out)+n > maxDevices {
 		return p.fail("fewer tasks")
 	}
-	*out = append(*out, slices.Repeat([]Task{Task(task)}, n)...)
+	*out = append(*out, slices.Repeat([]serry.TaskIndex{serry.TaskIndex(task)}, n)...)
 	return nil
 }
 
@@ -181,7 +181,7 @@ func (t *meshText) build() (*Mesh, error) {
 		}
 	}
 	if m.tasks == nil {
-		m.tasks = make([]Task, size)
+		m.tasks = make([]serry.TaskIndex, size)
 	}
 	if len(m.ids) != size || len(m.tasks) != size {
 		return nil, errorf(ErrFormat, "mesh of size %d lists %d devices and %d tasks", size, len(m.ids), len(m.tasks))

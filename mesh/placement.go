@@ -41,7 +41,7 @@ func (x Index) String() string {
 // A Shard is the part of an array that one device holds.
 type Shard struct {
 	Device  serry.DeviceID
-	Task    Task
+	Task    serry.TaskIndex
 	Index   Index
 	Replica int // how many devices earlier in mesh order hold the same block
 }
@@ -120,7 +120,7 @@ func (m *IndexMap) block(at, dim int) int {
 
 // LocalShards is [Sharding.Shards] restricted to the devices of task, without
 // working out all others.
-func (s *Sharding) LocalShards(shape []int, task Task) ([]Shard, error) {
+func (s *Sharding) LocalShards(shape []int, task serry.TaskIndex) ([]Shard, error) {
 	p, err := s.placeAll(shape)
 	if err != nil {
 		return nil, err

@@ -94,7 +94,7 @@ func (r Reshard) Plan() (*Plan, error) {
 
 // PlanFor works out the moves that read from or write to devices of one task:
 // exactly those that [Reshard.Plan] has for it, without the rest.
-func (r Reshard) PlanFor(task Task) (*Plan, error) {
+func (r Reshard) PlanFor(task serry.TaskIndex) (*Plan, error) {
 	p, err := r.prepare()
 	if err != nil {
 		return nil, err

@@ -109,8 +109,8 @@ func TestPlanOfTasks(t *testing.T) {
 		r.Shape = drawShape(t, r.From, r.To)
 		r.Lost = drawLost(t, r)
 		whole := must(r.Plan())
-		owner := func(m *Mesh, id serry.DeviceID) Task { return m.tasks[slices.Index(m.ids, id)] }
-		for task := range Task(5) {
+		owner := func(m *Mesh, id serry.DeviceID) serry.TaskIndex { return m.tasks[slices.Index(m.ids, id)] }
+		for task := range serry.TaskIndex(5) {
 			var want []string
 			for _, m := range whole.Moves {
 				if owner(from, m.From) == task || owner(to, m.To) == task {

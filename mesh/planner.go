@@ -187,7 +187,7 @@ func (p *planner) request(tile int, o overlap, keep func(from, to int) bool) {
 // serveTask serves the blocks that a task holds or needs and keeps its moves.
 // Where a block of others has one holder there is nothing to balance, and only
 // the requests of the task are looked at.
-func (p *planner) serveTask(task Task) error {
+func (p *planner) serveTask(task serry.TaskIndex) error {
 	if p.from.tiles == 0 {
 		return nil
 	}
@@ -219,7 +219,7 @@ func (p *planner) serveTask(task Task) error {
 }
 
 // tilesOf lists the blocks that a task holds, in order.
-func (s *side) tilesOf(m *Mesh, task Task) []int {
+func (s *side) tilesOf(m *Mesh, task serry.TaskIndex) []int {
 	var out []int
 	for at, t := range m.tasks {
 		if t == task {

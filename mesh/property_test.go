@@ -6,6 +6,7 @@ import (
 
 	"pgregory.net/rapid"
 
+	"github.com/serry-dev/serry"
 	"github.com/serry-dev/serry/internal/lab"
 )
 
@@ -94,7 +95,7 @@ func TestLocalDataIsPlaced(t *testing.T) {
 }
 
 // localPart picks, dimension by dimension, the rows a task needs.
-func localPart(whole Block, s *Sharding, task Task, size []int) Block {
+func localPart(whole Block, s *Sharding, task serry.TaskIndex, size []int) Block {
 	shards := must(s.LocalShards(whole.Shape, task))
 	picked := make([][]int, len(size))
 	for d := range size {

@@ -4,6 +4,8 @@ import (
 	"cmp"
 	"crypto/sha256"
 	"slices"
+
+	"github.com/serry-dev/serry"
 )
 
 // A Digest stands for the data of one block on one device. Tasks exchange
@@ -48,7 +50,7 @@ func compareIndex(a, b Index) int {
 }
 
 // DigestOf stands for a whole value that a task is about to [Put].
-func DigestOf(value Block, task Task) Digest {
+func DigestOf(value Block, task serry.TaskIndex) Digest {
 	index := make(Index, len(value.Shape))
 	for d, n := range value.Shape {
 		index[d] = Range{0, n}
@@ -59,7 +61,7 @@ func DigestOf(value Block, task Task) Digest {
 // CanPut says why JAX would refuse to put an array with one sharding onto
 // another across tasks, or nil (C-ARR-8). A [Reshard] has no such limits; this
 // is for plans that an unmodified JAX program has to carry out.
-func CanPut(from, to *Sharding, shape []int, task Task) error {
+func CanPut(from, to *Sharding, shape []int, task serry.TaskIndex) error {
 	a, err := from.ShardShape(shape)
 	if err != nil {
 		return err

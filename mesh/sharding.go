@@ -156,7 +156,7 @@ func (s *Sharding) ReplicatedAxes() []string {
 
 // Addressable says whether task owns all devices. It is false for a task that
 // owns none, and for an abstract mesh.
-func (s *Sharding) Addressable(task Task) bool {
+func (s *Sharding) Addressable(task serry.TaskIndex) bool {
 	for _, t := range s.mesh.tasks {
 		if t != task {
 			return false

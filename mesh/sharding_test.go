@@ -47,7 +47,7 @@ func TestShardsOfExampleOne(t *testing.T) {
 			t.Errorf("%v: Replicated() = %v; want %v", c.spec, s.Replicated(), c.replicated)
 		}
 		for d, sh := range must(s.Shards([]int{8, 2})) {
-			want := Shard{serry.DeviceID(d), Task(d / 2), c.index(d), c.replica(d)}
+			want := Shard{serry.DeviceID(d), serry.TaskIndex(d / 2), c.index(d), c.replica(d)}
 			if sh.Device != want.Device || sh.Task != want.Task || !sh.Index.Equal(want.Index) || sh.Replica != want.Replica {
 				t.Errorf("%v: shard %d = %v; want %v", c.spec, d, sh, want)
 			}
@@ -291,7 +291,7 @@ func TestAddressableShards(t *testing.T) {
 	lab.Clause(t, "TC-SHD-25", "TC-SHD-26", "C-SHD-6")
 	s := must(grid4x2(4).Shard(spec("x", "y")))
 	all := must(s.Shards([]int{8, 2}))
-	for task := range Task(4) {
+	for task := range serry.TaskIndex(4) {
 		got := must(s.LocalShards([]int{8, 2}, task))
 		if want := shardsText(all[2*task : 2*task+2]); !slices.Equal(shardsText(got), want) {
 			t.Errorf("LocalShards(%d) = %v; want %v", task, shardsText(got), want)
@@ -308,7 +308,7 @@ func TestAddressableShards(t *testing.T) {
 		t.Errorf("Addressable = %v on task 0, %v on task 1; want true, false", own.Addressable(0), own.Addressable(1))
 	}
 	half := must(New(Hosts(8, 4)[:4], axes("x", 4)...))
-	if got := half.Tasks(); !slices.Equal(got, []Task{0, 1}) {
+	if got := half.Tasks(); !slices.Equal(got, []serry.TaskIndex{0, 1}) {
 		t.Errorf("Tasks() of half of the devices = %v; want 0, 1", got)
 	}
 	if got := s.Mesh().Tasks(); len(got) != 4 {

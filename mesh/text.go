@@ -5,6 +5,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/serry-dev/serry"
 )
 
 // String is the text form that [ParseMesh] reads back. It is JAX's,
@@ -24,7 +26,7 @@ func (m *Mesh) String() string {
 	if m.ids[0] != 0 || m.size > 1 && (m.ids[1] != 1 || runLength(m.ids) != m.size) {
 		extra = append(extra, "devices="+rangeText(m.ids))
 	}
-	if slices.ContainsFunc(m.tasks, func(t Task) bool { return t != 0 }) {
+	if slices.ContainsFunc(m.tasks, func(t serry.TaskIndex) bool { return t != 0 }) {
 		extra = append(extra, "tasks="+repeatText(m.tasks))
 	}
 	if len(m.axes) == 0 {
@@ -154,7 +156,7 @@ func quoteAll(names []string) string {
 	return strings.Join(parts, ", ")
 }
 
-func taskList(tasks []Task) string {
+func taskList(tasks []serry.TaskIndex) string {
 	if len(tasks) > 8 {
 		return joinInts(tasks[:8], ", ") + ", …"
 	}

@@ -3,6 +3,8 @@ package mesh
 import (
 	"cmp"
 	"slices"
+
+	"github.com/serry-dev/serry"
 )
 
 // A View is where the data of one task stands along one dimension: it is part
@@ -15,7 +17,7 @@ type View struct{ Index, Count int }
 // or disjoint ones, else the error is [ErrNonUniform]. Parts are numbered by
 // their smallest start, so all tasks agree (JAX numbers them by hash order,
 // W-TOP-19).
-func (s *Sharding) View(task Task, dim, rank int) (View, error) {
+func (s *Sharding) View(task serry.TaskIndex, dim, rank int) (View, error) {
 	if dim < 0 || dim >= rank {
 		return View{}, atDim(dim).errorf(ErrInvalid, "dimension %d of an array of rank %d", dim, rank)
 	}
@@ -38,9 +40,9 @@ func (s *Sharding) View(task Task, dim, rank int) (View, error) {
 	return s.findView(task, dim, &p)
 }
 
-func (s *Sharding) findView(task Task, dim int, p *placement) (View, error) {
+func (s *Sharding) findView(task serry.TaskIndex, dim int, p *placement) (View, error) {
 	held := s.heldBlocks(dim, p)
-	own, _ := slices.BinarySearchFunc(held, task, func(h heldBlocks, t Task) int { return cmp.Compare(h.task, t) })
+	own, _ := slices.BinarySearchFunc(held, task, func(h heldBlocks, t serry.TaskIndex) int { return cmp.Compare(h.task, t) })
 	mine := held[own].blocks
 	for _, h := range held {
 		if len(h.blocks) != len(mine) {
@@ -65,14 +67,14 @@ func (s *Sharding) findView(task Task, dim int, p *placement) (View, error) {
 
 // heldBlocks are the blocks of one dimension that a task holds, ascending.
 type heldBlocks struct {
-	task   Task
+	task   serry.TaskIndex
 	blocks []int
 }
 
 // heldBlocks lists them by ascending task.
 func (s *Sharding) heldBlocks(dim int, p *placement) []heldBlocks {
 	type pair struct {
-		task  Task
+		task  serry.TaskIndex
 		block int
 	}
 	pairs := make([]pair, s.mesh.size)
@@ -98,7 +100,7 @@ const Unknown = -1
 // GlobalShape is the shape of the array of which task has a local part: every
 // dimension times the number of parts, or [Unknown] where tasks hold different
 // amounts.
-func (s *Sharding) GlobalShape(local []int, task Task) ([]int, error) {
+func (s *Sharding) GlobalShape(local []int, task serry.TaskIndex) ([]int, error) {
 	if err := checkShape(local); err != nil {
 		return nil, err
 	}
@@ -124,7 +126,7 @@ func (s *Sharding) GlobalShape(local []int, task Task) ([]int, error) {
 // LocalShape is how much of an array task holds along each dimension: the shard
 // size times the number of distinct slices. A task without devices holds
 // nothing.
-func (s *Sharding) LocalShape(shape []int, task Task) ([]int, error) {
+func (s *Sharding) LocalShape(shape []int, task serry.TaskIndex) ([]int, error) {
 	shards, err := s.LocalShards(shape, task)
 	if err != nil {
 		return nil, err
@@ -152,7 +154,7 @@ func distinctRanges(shards []Shard, dim int) []Range {
 // part of a task: along each dimension the distinct slices of the task lie end
 // to end. Dimensions of the buffer that have the global size are addressed as
 // they are.
-func (s *Sharding) InLocal(shape, local []int, task Task) ([]Index, error) {
+func (s *Sharding) InLocal(shape, local []int, task serry.TaskIndex) ([]Index, error) {
 	shards, err := s.LocalShards(shape, task)
 	if err != nil {
 		return nil, err
@@ -180,7 +182,7 @@ func (s *Sharding) InLocal(shape, local []int, task Task) ([]Index, error) {
 
 // checkLocal holds the data of a task against the array: each dimension is
 // either whole or the task's part of it (C-DATA-6).
-func (s *Sharding) checkLocal(shape, local []int, task Task) error {
+func (s *Sharding) checkLocal(shape, local []int, task serry.TaskIndex) error {
 	if len(shape) != len(local) {
 		return errorf(ErrInvalid, "local data of shape %s for an array of shape %s: the ranks differ", tuple(local), tuple(shape))
 	}

@@ -4,12 +4,14 @@ import (
 	"bytes"
 	"fmt"
 	"testing"
+
+	"github.com/serry-dev/serry"
 )
 
 // jobOf makes what the tasks of a job with eight devices each publish.
 func jobOf(tasks int) locals {
 	var in locals
-	for i := range Task(tasks) {
+	for i := range serry.TaskIndex(tasks) {
 		in = append(in, local(i, fmt.Sprintf("boot-%d", i), 0, 1, 2, 3, 4, 5, 6, 7))
 	}
 	return in

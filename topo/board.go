@@ -5,6 +5,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/serry-dev/serry"
 )
 
 // maxPlatforms bounds how many sets of topology keys a board keeps. A job has
@@ -23,7 +25,7 @@ type Board struct {
 
 type platform struct {
 	global    []byte // or nil
-	published map[Task]bool
+	published map[serry.TaskIndex]bool
 }
 
 // NewBoard makes a board for a job of that many tasks.
@@ -48,7 +50,7 @@ func (b *Board) Insert(key string, value []byte) {
 		if len(b.platforms) == maxPlatforms {
 			return
 		}
-		p = &platform{published: map[Task]bool{}}
+		p = &platform{published: map[serry.TaskIndex]bool{}}
 		b.platforms[keys] = p
 	}
 	if task < 0 {
@@ -61,8 +63,8 @@ func (b *Board) Insert(key string, value []byte) {
 // Progress says how far the tasks have come on one platform.
 type Progress struct {
 	Keys    Keys
-	Missing []Task // have not published, sorted
-	Global  bool   // task 0 has published the topology of all
+	Missing []serry.TaskIndex // have not published, sorted
+	Global  bool              // task 0 has published the topology of all
 }
 
 // Progress reports on every platform, by name.
@@ -70,7 +72,7 @@ func (b *Board) Progress() []Progress {
 	var all []Progress
 	for keys, p := range b.platforms {
 		s := Progress{Keys: keys, Global: p.global != nil}
-		for t := range Task(b.tasks) {
+		for t := range serry.TaskIndex(b.tasks) {
 			if !p.published[t] {
 				s.Missing = append(s.Missing, t)
 			}
@@ -128,7 +130,7 @@ func WantsKey(key string) bool {
 }
 
 // parseKey takes a topology key apart. Task is -1 for a global one.
-func parseKey(key string) (keys Keys, task Task, ok bool) {
+func parseKey(key string) (keys Keys, task serry.TaskIndex, ok bool) {
 	parts := strings.SplitN(key, "/", 4)
 	family := topologyFamily(key)
 	if len(parts) < 2 || parts[1] == "" {
@@ -140,10 +142,10 @@ func parseKey(key string) (keys Keys, task Task, ok bool) {
 		return keys, -1, true
 	case family == localFamily && len(parts) == 3:
 		n, err := strconv.ParseInt(parts[2], 10, 32)
-		if err != nil || n < 0 || keys.Local(Task(n)) != key {
+		if err != nil || n < 0 || keys.Local(serry.TaskIndex(n)) != key {
 			return Keys{}, 0, false
 		}
-		return keys, Task(n), true
+		return keys, serry.TaskIndex(n), true
 	}
 	return Keys{}, 0, false
 }

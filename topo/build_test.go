@@ -19,7 +19,7 @@ import (
 )
 
 // local makes what one task publishes, with devices of the given ordinals.
-func local(task Task, boot string, ordinals ...int32) *topopb.LocalTopologyProto {
+func local(task serry.TaskIndex, boot string, ordinals ...int32) *topopb.LocalTopologyProto {
 	l := &topopb.LocalTopologyProto{ProcessId: int32(task), BootId: boot}
 	for _, o := range ordinals {
 		l.Devices = append(l.Devices, &topopb.DeviceProto{LocalDeviceOrdinal: o})
@@ -62,7 +62,7 @@ func layout(g *topopb.GlobalTopologyProto) string {
 func TestBuild(t *testing.T) {
 	const fabric1, fabric2 = "00000000-0000-0000-0000-000000000001/0", "00000000-0000-0000-0000-000000000002/0"
 	parity := locals{}
-	for i := range Task(11) {
+	for i := range serry.TaskIndex(11) {
 		parity = append(parity, local(i, []string{"even", "odd"}[i%2], 0))
 	}
 	mixed := locals{
@@ -141,7 +141,7 @@ func TestBuildRefuses(t *testing.T) {
 func TestBuildKeepsIDsOfCPU(t *testing.T) {
 	clause(t, "C-TOP-12", "C-TOP-42")
 	var in locals
-	for i := range Task(2) {
+	for i := range serry.TaskIndex(2) {
 		l, err := CPULocal(i, "b0", nil, 2)
 		if err != nil {
 			t.Fatal(err)
@@ -202,7 +202,7 @@ func drawLocals(t *rapid.T) locals {
 	word := rapid.SampledFrom([]string{"", "a", "b", "c"})
 	var in locals
 	for i := range n {
-		l := local(Task(i), word.Draw(t, "boot"))
+		l := local(serry.TaskIndex(i), word.Draw(t, "boot"))
 		l.NetworkNodes = rapid.SliceOfN(word, 0, 2).Draw(t, "nodes")
 		for o := range rapid.IntRange(0, 3).Draw(t, "devices") {
 			l.Devices = append(l.Devices, &topopb.DeviceProto{LocalDeviceOrdinal: int32(o), FabricUuid: word.Draw(t, "fabric")})

@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/serry-dev/serry"
 	"github.com/serry-dev/serry/wire/topopb"
 )
 
@@ -35,7 +36,7 @@ func (c Change) String() string {
 
 // An Event is one change of one task, with what was and what is now (P-TOP-3).
 type Event struct {
-	Task     Task
+	Task     serry.TaskIndex
 	Change   Change
 	Field    string // "boot_id", "devices[1].fabric_uuid"
 	Was, Now string
@@ -70,7 +71,7 @@ const maxEvents = 64
 
 // A differ collects the differences between two publications of one task.
 type differ struct {
-	task   Task
+	task   serry.TaskIndex
 	events []Event
 }
 
@@ -84,7 +85,7 @@ func (d *differ) add(c Change, field string, was, now any) {
 // take its former place, which are those that jaxlib compares (C-TOP-17).
 // [Changes] tells what it leaves out.
 func hardChanges(was, now *topopb.LocalTopologyProto) []Event {
-	d := differ{task: Task(now.GetProcessId())}
+	d := differ{task: serry.TaskIndex(now.GetProcessId())}
 	d.add(Conflict, "process_id", was.GetProcessId(), now.GetProcessId())
 	d.add(Conflict, "number of devices", len(was.GetDevices()), len(now.GetDevices()))
 	if len(d.events) > 0 {
@@ -109,7 +110,7 @@ func hardChanges(was, now *topopb.LocalTopologyProto) []Event {
 // records a boot id is all there is, and another one means another machine
 // until somebody knows better (TC-TOP-27).
 func hostChanges(was, now Publication) []Event {
-	d := differ{task: Task(now.Local.GetProcessId())}
+	d := differ{task: serry.TaskIndex(now.Local.GetProcessId())}
 	machineWas, machineNow := machine(was.Record), machine(now.Record)
 	known := machineWas != "" && machineNow != ""
 	switch {
@@ -141,7 +142,7 @@ func optional(l *topopb.LocalTopologyProto) string {
 
 // deviceChanges compares what jaxlib does not look at, device by device.
 func deviceChanges(was, now *topopb.LocalTopologyProto) []Event {
-	d := differ{task: Task(now.GetProcessId())}
+	d := differ{task: serry.TaskIndex(now.GetProcessId())}
 	for i, a := range was.GetDevices() {
 		b := now.GetDevices()[i]
 		at := func(field string) string { return fmt.Sprintf("devices[%d].%s", i, field) }

@@ -11,6 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/serry-dev/serry"
 	"github.com/serry-dev/serry/wire/topopb"
 )
 
@@ -154,6 +155,7 @@ func TestRecordNamesItsFaults(t *testing.T) {
 		{`{"devices": [{"global_id": 1.5}]}`, "devices.global_id: a number 1.5 where a"},
 		{`{"incarnation": "0xzz"}`, `incarnation: "0xzz" is not a 64-bit number`},
 		{`{"process_id": -1}`, "process_id: -1 is negative"},
+		{`{"process_id": 4294967296}`, "process_id: 4294967296 has more than 32 bits"},
 		{`{"process_id": 4, "num_processes": 4}`, "process_id: 4 in a job of 4"},
 		{`{"devices": [{"global_id": -7}]}`, "devices[0].global_id: -7 is negative"},
 		{`{"devices": [{"local_ordinal": -1}]}`, "devices[0].local_ordinal: -1 is negative"},
@@ -208,7 +210,7 @@ func TestBoard(t *testing.T) {
 	put(keys.Local(1), local(1, "b", 0, 1))
 	put("cpu:local_topology/cpu/1", local(1, "b"))
 	put("program/1", local(1, "b"))
-	want := []Progress{{Keys: JAXKeys("cpu"), Missing: []Task{0, 2}}, {Keys: keys, Missing: []Task{2}}}
+	want := []Progress{{Keys: JAXKeys("cpu"), Missing: []serry.TaskIndex{0, 2}}, {Keys: keys, Missing: []serry.TaskIndex{2}}}
 	if diff := cmp.Diff(want, b.Progress()); diff != "" {
 		t.Errorf("Progress() (-want +got)\n%s", diff)
 	}

@@ -45,9 +45,9 @@ var ErrDamaged = errors.New("stored value cannot be read")
 
 // A MissingError names the tasks that had not published when the wait ended.
 type MissingError struct {
-	Missing []Task // sorted, never empty
-	Tasks   int    // how many there should be
-	Err     error  // why the wait ended
+	Missing []serry.TaskIndex // sorted, never empty
+	Tasks   int               // how many there should be
+	Err     error             // why the wait ended
 }
 
 func (e *MissingError) Error() string {
@@ -69,7 +69,7 @@ func (e *LeaderError) Error() string { return "task 0 could not build the topolo
 // All tasks of the job run it, Go and jaxlib alike (P-TOP-8).
 type Exchange struct {
 	Keys   Keys
-	Self   Task
+	Self   serry.TaskIndex
 	Tasks  int
 	Assign bool // give out global ids; false on CPU, where they are packed
 	// Wait is for the local topologies of all on task 0, for the global one on
@@ -240,7 +240,7 @@ func (e *Exchange) gather(ctx context.Context, kv KV) ([]*topopb.LocalTopologyPr
 		missing := &MissingError{Tasks: e.Tasks, Err: err}
 		for i, key := range keys {
 			if _, ok := found[key]; !ok {
-				missing.Missing = append(missing.Missing, Task(i))
+				missing.Missing = append(missing.Missing, serry.TaskIndex(i))
 			}
 		}
 		if len(missing.Missing) == 0 {
@@ -345,10 +345,10 @@ func stored(ctx context.Context, kv KV, key string) ([]byte, error) {
 	return value, nil
 }
 
-func (e *Exchange) keysOf(key func(Task) string) []string {
+func (e *Exchange) keysOf(key func(serry.TaskIndex) string) []string {
 	keys := make([]string, e.Tasks)
 	for i := range keys {
-		keys[i] = key(Task(i))
+		keys[i] = key(serry.TaskIndex(i))
 	}
 	return keys
 }

@@ -110,7 +110,7 @@ func together(t *testing.T, kv KV, turns ...*turn) {
 
 func cudaTurn(tasks int, local *topopb.LocalTopologyProto) *turn {
 	return &turn{local: local, Exchange: Exchange{
-		Keys: JAXKeys("cuda"), Self: Task(local.ProcessId), Tasks: tasks, Assign: true, AllowDuplicateOrdinals: true,
+		Keys: JAXKeys("cuda"), Self: serry.TaskIndex(local.ProcessId), Tasks: tasks, Assign: true, AllowDuplicateOrdinals: true,
 	}}
 }
 
@@ -138,7 +138,7 @@ func TestExchangeKeys(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		kv := newKV(nil)
 		var turns []*turn
-		for i := range Task(2) {
+		for i := range serry.TaskIndex(2) {
 			l, err := CPULocal(i, "b0", nil, 1)
 			if err != nil {
 				t.Fatal(err)
@@ -241,7 +241,7 @@ func TestExchangeNamesTheMissing(t *testing.T) {
 		a.Wait = time.Second
 		together(t, newKV(nil), a, b)
 		missing, ok := errors.AsType[*MissingError](a.err)
-		if !ok || !slices.Equal(missing.Missing, []Task{1, 3}) || !errors.Is(a.err, serry.ErrTimeout) {
+		if !ok || !slices.Equal(missing.Missing, []serry.TaskIndex{1, 3}) || !errors.Is(a.err, serry.ErrTimeout) {
 			t.Errorf("task 0 = %v; want tasks 1 and 3 missing after a timeout", a.err)
 		}
 		told, ok := errors.AsType[*LeaderError](b.err)
@@ -360,7 +360,7 @@ func TestExchangeOfMany(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		kv := newKV(Republished)
 		var turns []*turn
-		for i := range Task(11) {
+		for i := range serry.TaskIndex(11) {
 			turns = append(turns, cudaTurn(11, local(i, []string{"even", "odd"}[i%2], 0)))
 		}
 		together(t, kv, turns...)
@@ -378,7 +378,7 @@ func TestExchangeOfMany(t *testing.T) {
 func TestExchangeEndsWithItsContext(t *testing.T) {
 	clause(t, "C-TOP-18")
 	synctest.Test(t, func(t *testing.T) {
-		for i := range Task(2) {
+		for i := range serry.TaskIndex(2) {
 			ctx, cancel := context.WithCancelCause(t.Context())
 			reason := fmt.Errorf("task %d was told to stop", i)
 			go func() { synctest.Wait(); cancel(reason) }()

@@ -10,10 +10,6 @@ import (
 	"github.com/serry-dev/serry/wire/topopb"
 )
 
-// A Task is the number of a task within its job, the Index of its
-// [serry.TaskID]. The messages call it process id.
-type Task int32
-
 // An Ordinal is the position of a device within the task that owns it.
 type Ordinal int32
 
@@ -28,7 +24,7 @@ type Keys struct {
 func JAXKeys(platform string) Keys { return Keys{Prefix: platform + ":", Platform: platform} }
 
 // Local is the key of what one task says about itself.
-func (k Keys) Local(t Task) string {
+func (k Keys) Local(t serry.TaskIndex) string {
 	return k.Prefix + localFamily + "/" + k.Platform + "/" + strconv.Itoa(int(t))
 }
 
@@ -40,7 +36,7 @@ func (k Keys) Global() string { return k.Prefix + globalFamily + "/" + k.Platfor
 func (k Keys) Error() string { return k.Prefix + "topology_error/" + k.Platform }
 
 // Identity is the key of the [TaskRecord] of one task (P-TOP-4).
-func (k Keys) Identity(t Task) string {
+func (k Keys) Identity(t serry.TaskIndex) string {
 	return k.Prefix + identityFamily + "/" + strconv.Itoa(int(t))
 }
 
@@ -79,7 +75,7 @@ const cpuDevicesPerTask = 2048
 
 // cpuDevice numbers a CPU device in the job. The original packs two numbers
 // into one and lets them overflow; here that is an error.
-func cpuDevice(t Task, o Ordinal) (serry.DeviceID, error) {
+func cpuDevice(t serry.TaskIndex, o Ordinal) (serry.DeviceID, error) {
 	if t < 0 || t > math.MaxInt32/cpuDevicesPerTask || o < 0 || o >= cpuDevicesPerTask {
 		return 0, &serry.InvalidError{What: fmt.Sprintf("no cpu device id for task %d, ordinal %d", t, o)}
 	}
@@ -89,7 +85,7 @@ func cpuDevice(t Task, o Ordinal) (serry.DeviceID, error) {
 // CPULocal is what a task with count CPU devices publishes, in the words that
 // jaxlib uses (C-TOP-12). With count 0 it is what a task without devices of a
 // platform must publish so that task 0 does not wait for it in vain (C-TOP-36).
-func CPULocal(t Task, bootID string, networkNodes []string, count int) (*topopb.LocalTopologyProto, error) {
+func CPULocal(t serry.TaskIndex, bootID string, networkNodes []string, count int) (*topopb.LocalTopologyProto, error) {
 	local := &topopb.LocalTopologyProto{ProcessId: int32(t), BootId: bootID, NetworkNodes: networkNodes}
 	for o := range Ordinal(count) {
 		id, err := cpuDevice(t, o)

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math"
 	"strconv"
 	"strings"
 
@@ -16,7 +17,7 @@ import (
 // it under [Keys.Identity], and every saved step keeps those of all tasks. What
 // is not known is empty.
 type TaskRecord struct {
-	Task         Task              `json:"process_id"`
+	Task         serry.TaskIndex   `json:"process_id"`
 	Tasks        int               `json:"num_processes,omitempty"` // how many the task believes there are
 	Index        *int              `json:"process_index,omitempty"` // where a front end counts otherwise (C-TOP-38)
 	Incarnation  serry.Incarnation `json:"-"`                       // written as text: see MarshalJSON
@@ -101,6 +102,8 @@ func (r *TaskRecord) fault() (field, reason string) {
 	switch {
 	case r.Task < 0:
 		return "process_id", fmt.Sprintf("%d is negative", r.Task)
+	case r.Task > math.MaxInt32:
+		return "process_id", fmt.Sprintf("%d has more than 32 bits", r.Task)
 	case r.Tasks < 0:
 		return "num_processes", fmt.Sprintf("%d is negative", r.Tasks)
 	case r.Tasks > 0 && int(r.Task) >= r.Tasks:

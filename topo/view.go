@@ -12,7 +12,7 @@ import (
 // A Device is one device of the job, as its topology has it.
 type Device struct {
 	ID        serry.DeviceID
-	Task      Task
+	Task      serry.TaskIndex
 	Ordinal   Ordinal
 	Partition int
 	Kind      string // "cpu", or the name of the GPU
@@ -23,18 +23,18 @@ type Device struct {
 // A Topology answers questions about a global topology. It is made by [Read] and
 // never changes.
 type Topology struct {
-	tasks   []Task            // in the order of the message
-	devices []Device          // by id
-	byTask  map[Task][]Device // by ordinal, then id
+	tasks   []serry.TaskIndex            // in the order of the message
+	devices []Device                     // by id
+	byTask  map[serry.TaskIndex][]Device // by ordinal, then id
 }
 
 // Read makes a topology out of its message. Two entries for one task (C-TOP-40)
 // and two devices with one id are errors, since nobody could tell them apart.
 func Read(g *topopb.GlobalTopologyProto) (*Topology, error) {
-	t := &Topology{byTask: map[Task][]Device{}}
-	owner := map[serry.DeviceID]Task{}
+	t := &Topology{byTask: map[serry.TaskIndex][]Device{}}
+	owner := map[serry.DeviceID]serry.TaskIndex{}
 	for _, p := range g.GetProcesses() {
-		task := Task(p.GetProcessId())
+		task := serry.TaskIndex(p.GetProcessId())
 		if _, ok := t.byTask[task]; ok {
 			return nil, &serry.InvalidError{What: fmt.Sprintf("two entries for task %d in one topology", task)}
 		}
@@ -58,7 +58,7 @@ func readDevices(p *topopb.LocalTopologyProto) []Device {
 	for _, d := range p.GetDevices() {
 		devices = append(devices, Device{
 			ID:        serry.DeviceID(d.GetGlobalDeviceId()),
-			Task:      Task(p.GetProcessId()),
+			Task:      serry.TaskIndex(p.GetProcessId()),
 			Ordinal:   Ordinal(d.GetLocalDeviceOrdinal()),
 			Partition: int(d.GetPartitionIndex()),
 			Kind:      cmp.Or(d.GetDeviceKind(), d.GetName()),
@@ -73,7 +73,7 @@ func readDevices(p *topopb.LocalTopologyProto) []Device {
 }
 
 // Tasks lists all tasks by number, those without devices too.
-func (t *Topology) Tasks() []Task { return slices.Sorted(slices.Values(t.tasks)) }
+func (t *Topology) Tasks() []serry.TaskIndex { return slices.Sorted(slices.Values(t.tasks)) }
 
 // Devices lists all devices by id.
 func (t *Topology) Devices() []Device { return slices.Clone(t.devices) }
@@ -89,7 +89,7 @@ func (t *Topology) Device(id serry.DeviceID) (Device, bool) {
 
 // Local lists the devices of one task by ordinal. It is false for a task that
 // the topology does not have, and true with no devices for one that has none.
-func (t *Topology) Local(task Task) ([]Device, bool) {
+func (t *Topology) Local(task serry.TaskIndex) ([]Device, bool) {
 	devices, ok := t.byTask[task]
 	return slices.Clone(devices), ok
 }

@@ -58,7 +58,7 @@ func TestBootID(t *testing.T) {
 func TestCPUDevice(t *testing.T) {
 	clause(t, "TC-TOP-17", "C-TOP-42", "A-KEY-5")
 	tests := []struct {
-		task    Task
+		task    serry.TaskIndex
 		ordinal Ordinal
 		want    serry.DeviceID
 	}{{2, 3, 4099}, {0, 0, 0}, {1, 0, 2048}, {1<<20 - 1, 2047, 1<<31 - 1}}
@@ -69,7 +69,7 @@ func TestCPUDevice(t *testing.T) {
 		}
 	}
 	for _, bad := range [][2]int32{{0, 2048}, {0, -1}, {-1, 0}, {1 << 20, 0}} {
-		if got, err := cpuDevice(Task(bad[0]), Ordinal(bad[1])); !errors.Is(err, serry.ErrInvalid) {
+		if got, err := cpuDevice(serry.TaskIndex(bad[0]), Ordinal(bad[1])); !errors.Is(err, serry.ErrInvalid) {
 			t.Errorf("cpuDevice(%d, %d) = %d, %v; want an invalid request", bad[0], bad[1], got, err)
 		}
 	}

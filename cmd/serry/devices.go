@@ -168,17 +168,17 @@ type deviceList struct {
 
 // A listedDevice is one device of the list.
 type listedDevice struct {
-	Device   serry.DeviceID `json:"device"`
-	Task     topo.Task      `json:"task"`
-	Host     string         `json:"host,omitempty"`
-	Machine  string         `json:"machine_id,omitempty"`
-	Boot     string         `json:"boot_id,omitempty"`
-	Platform string         `json:"platform,omitempty"`
-	Kind     string         `json:"kind,omitempty"`
-	Part     *int           `json:"partition,omitempty"`
-	Identity string         `json:"identity,omitempty"` // the strongest there is
-	Change   string         `json:"change,omitempty"`
-	Evidence string         `json:"evidence,omitempty"` // why it is believed to be an earlier one
+	Device   serry.DeviceID  `json:"device"`
+	Task     serry.TaskIndex `json:"task"`
+	Host     string          `json:"host,omitempty"`
+	Machine  string          `json:"machine_id,omitempty"`
+	Boot     string          `json:"boot_id,omitempty"`
+	Platform string          `json:"platform,omitempty"`
+	Kind     string          `json:"kind,omitempty"`
+	Part     *int            `json:"partition,omitempty"`
+	Identity string          `json:"identity,omitempty"` // the strongest there is
+	Change   string          `json:"change,omitempty"`
+	Evidence string          `json:"evidence,omitempty"` // why it is believed to be an earlier one
 }
 
 func listDevices(tasks []topo.TaskRecord) *deviceList {
@@ -224,7 +224,7 @@ func (l *deviceList) compare(was, now []topo.TaskRecord) error {
 	if err != nil {
 		return err
 	}
-	before := map[topo.Task]topo.TaskRecord{}
+	before := map[serry.TaskIndex]topo.TaskRecord{}
 	for _, r := range was {
 		before[r.Task] = r
 	}

@@ -531,14 +531,14 @@ func (x *exportBind) settle() error {
 }
 
 type boundProgram struct {
-	Version  int              `json:"version"`
-	Function string           `json:"function"`
-	Digest   string           `json:"digest"`
-	Devices  []serry.DeviceID `json:"device_assignment"`
-	Tasks    []mesh.Task      `json:"tasks"`
-	Symbols  map[string]int   `json:"symbols"`
-	Inputs   []boundShown     `json:"inputs"`
-	Outputs  []boundShown     `json:"outputs"`
+	Version  int               `json:"version"`
+	Function string            `json:"function"`
+	Digest   string            `json:"digest"`
+	Devices  []serry.DeviceID  `json:"device_assignment"`
+	Tasks    []serry.TaskIndex `json:"tasks"`
+	Symbols  map[string]int    `json:"symbols"`
+	Inputs   []boundShown      `json:"inputs"`
+	Outputs  []boundShown      `json:"outputs"`
 }
 
 type boundShown struct {

@@ -157,10 +157,10 @@ type shownArray struct {
 }
 
 type shownShard struct {
-	Device  serry.DeviceID `json:"device"`
-	Task    mesh.Task      `json:"task"`
-	Index   [][2]int       `json:"index"`
-	Replica int            `json:"replica"`
+	Device  serry.DeviceID  `json:"device"`
+	Task    serry.TaskIndex `json:"task"`
+	Index   [][2]int        `json:"index"`
+	Replica int             `json:"replica"`
 }
 
 func showJSON(out io.Writer, array extent, s *mesh.Sharding) error {

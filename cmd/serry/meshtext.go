@@ -10,6 +10,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/serry-dev/serry"
 	"github.com/serry-dev/serry/mesh"
 )
 
@@ -98,7 +99,7 @@ func spread(s *mesh.Sharding, tasks int) (*mesh.Sharding, error) {
 	hw := m.Hardware()
 	devices := make([]mesh.Device, m.Size())
 	for i, id := range m.Devices() {
-		devices[i] = mesh.Device{ID: id, Task: mesh.Task(i * tasks / m.Size()), Slice: mesh.NoSlice, Hardware: &hw}
+		devices[i] = mesh.Device{ID: id, Task: serry.TaskIndex(i * tasks / m.Size()), Slice: mesh.NoSlice, Hardware: &hw}
 	}
 	again, err := mesh.New(devices, m.Axes()...)
 	if err != nil {

@@ -51,7 +51,7 @@ func run(out io.Writer) error {
 // large the whole is: it follows from the sharding.
 func load(out io.Writer, rows *mesh.Sharding) ([]*mesh.Array, error) {
 	arrays := make([]*mesh.Array, tasks)
-	for task := range mesh.Task(tasks) {
+	for task := range serry.TaskIndex(tasks) {
 		view, err := rows.View(task, 0, 2)
 		if err != nil {
 			return nil, err

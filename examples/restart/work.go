@@ -41,7 +41,7 @@ type worker struct {
 	out    io.Writer
 	member *client.Member
 	tasks  int
-	self   topo.Task
+	self   serry.TaskIndex
 	all    []topo.TaskRecord // what every task runs on
 	layout *mesh.Sharding
 
@@ -59,7 +59,7 @@ func work(ctx context.Context, out io.Writer, verb string) error {
 		return err
 	}
 	defer m.Close()
-	w := &worker{out: out, member: m, tasks: tasks, self: topo.Task(cfg.Task.Index)}
+	w := &worker{out: out, member: m, tasks: tasks, self: serry.TaskIndex(cfg.Task.Index)}
 	if err := w.meet(ctx); err != nil {
 		return err
 	}
@@ -93,7 +93,7 @@ func (w *worker) meet(ctx context.Context) error {
 		return err
 	}
 	board.Insert(keys.Global(), global)
-	for task := range topo.Task(w.tasks) {
+	for task := range serry.TaskIndex(w.tasks) {
 		value, err := w.member.KV().Wait(ctx, keys.Identity(task))
 		if err != nil {
 			return err
@@ -122,7 +122,7 @@ func value(x mesh.Index) []byte {
 
 // save writes every shard to the disk of its host, and to the store.
 func (w *worker) save(ctx context.Context) error {
-	shards, err := w.layout.LocalShards(shape, mesh.Task(w.self))
+	shards, err := w.layout.LocalShards(shape, w.self)
 	if err != nil {
 		return err
 	}
@@ -282,7 +282,7 @@ func (w *worker) tell(ctx context.Context, held *remap.Index) error {
 func (w *worker) hear(ctx context.Context) ([]*remap.Index, error) {
 	all := make([]*remap.Index, w.tasks)
 	for i := range all {
-		key := indexKey(topo.Task(i))
+		key := indexKey(serry.TaskIndex(i))
 		text, err := w.member.KV().Wait(ctx, key)
 		if err != nil {
 			return nil, err
@@ -297,4 +297,4 @@ func (w *worker) hear(ctx context.Context) ([]*remap.Index, error) {
 	return all, nil
 }
 
-func indexKey(t topo.Task) string { return fmt.Sprintf("restart/index/%d", t) }
+func indexKey(t serry.TaskIndex) string { return fmt.Sprintf("restart/index/%d", t) }

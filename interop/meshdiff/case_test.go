@@ -356,7 +356,7 @@ func devices(list []deviceCase) []mesh.Device {
 		if kinds[c.Kind] == nil {
 			kinds[c.Kind] = &mesh.Hardware{Platform: c.Platform, Kind: c.Kind}
 		}
-		out[i] = mesh.Device{ID: serry.DeviceID(c.ID), Task: mesh.Task(c.Task), Slice: mesh.NoSlice, Core: c.Core, Hardware: kinds[c.Kind]}
+		out[i] = mesh.Device{ID: serry.DeviceID(c.ID), Task: serry.TaskIndex(c.Task), Slice: mesh.NoSlice, Core: c.Core, Hardware: kinds[c.Kind]}
 		if c.Slice != nil {
 			out[i].Slice = *c.Slice
 		}

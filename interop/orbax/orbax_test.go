@@ -125,7 +125,7 @@ func TestOrbaxReadsOurs(t *testing.T) {
 	o := newOracle(t)
 	m := &remap.Manifest{Mesh: remap.Mesh{Shape: []int{8}, AxisNames: []string{"x"}, Devices: stock().Mesh}}
 	for task, row := range stock().Table {
-		r := topo.TaskRecord{Task: topo.Task(task), MachineID: "m"}
+		r := topo.TaskRecord{Task: serry.TaskIndex(task), MachineID: "m"}
 		for i, id := range row {
 			r.Devices = append(r.Devices, topo.DeviceRecord{ID: id, Ordinal: topo.Ordinal(i), Platform: "cuda"})
 		}

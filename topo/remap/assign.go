@@ -5,17 +5,18 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/serry-dev/serry"
 	"github.com/serry-dev/serry/topo"
 )
 
 // Waiting is the Task of a [Placement] that got none.
-const Waiting topo.Task = -1
+const Waiting serry.TaskIndex = -1
 
 // A Placement is the task number that one present machine or process got, and
 // why.
 type Placement struct {
-	Task   topo.Task // or Waiting
-	Former bool      // it had that number before
+	Task   serry.TaskIndex // or Waiting
+	Former bool            // it had that number before
 	Reason string
 }
 
@@ -39,8 +40,8 @@ func Assign(previous, present []topo.TaskRecord, s Seating) ([]Placement, error)
 	if s.Tasks < 1 {
 		return nil, fmt.Errorf("numbers for a job of %d tasks", s.Tasks)
 	}
-	a := &assigner{Seating: s, previous: map[topo.Task]*topo.TaskRecord{}, present: present,
-		placed: make([]Placement, len(present)), filled: map[topo.Task]bool{}}
+	a := &assigner{Seating: s, previous: map[serry.TaskIndex]*topo.TaskRecord{}, present: present,
+		placed: make([]Placement, len(present)), filled: map[serry.TaskIndex]bool{}}
 	for i := range a.placed {
 		a.placed[i].Task = Waiting
 	}
@@ -70,27 +71,27 @@ func Assign(previous, present []topo.TaskRecord, s Seating) ([]Placement, error)
 func launchNumbered(present []topo.TaskRecord) []topo.TaskRecord {
 	numbered := slices.Clone(present)
 	for i := range numbered {
-		numbered[i].Task = topo.Task(i)
+		numbered[i].Task = serry.TaskIndex(i)
 	}
 	return numbered
 }
 
 type assigner struct {
 	Seating
-	previous map[topo.Task]*topo.TaskRecord
-	former   []topo.Task // the keys of previous, sorted
+	previous map[serry.TaskIndex]*topo.TaskRecord
+	former   []serry.TaskIndex // the keys of previous, sorted
 	present  []topo.TaskRecord
 	placed   []Placement // by place in present
-	filled   map[topo.Task]bool
+	filled   map[serry.TaskIndex]bool
 }
 
-func (a *assigner) seat(i int, t topo.Task, former bool, reason string) {
+func (a *assigner) seat(i int, t serry.TaskIndex, former bool, reason string) {
 	a.placed[i] = Placement{Task: t, Former: former, Reason: reason}
 	a.filled[t] = true
 }
 
 // free says whether number t can be given to the one at place i.
-func (a *assigner) free(i int, t topo.Task) bool {
+func (a *assigner) free(i int, t serry.TaskIndex) bool {
 	return a.placed[i].Task == Waiting && !a.filled[t] && a.inJob(t)
 }
 
@@ -98,7 +99,7 @@ func (a *assigner) free(i int, t topo.Task) bool {
 // several tasks on one machine this tells them apart.
 func (a *assigner) keepByDevices(m *Matching) {
 	type vote struct {
-		was   topo.Task
+		was   serry.TaskIndex
 		place int
 	}
 	count := map[vote]int{}
@@ -125,7 +126,7 @@ func (a *assigner) keepByDevices(m *Matching) {
 // keepByMachine does the same for machines whose devices tell nothing, as after
 // all of them were exchanged.
 func (a *assigner) keepByMachine() {
-	had := map[string][]topo.Task{}
+	had := map[string][]serry.TaskIndex{}
 	for _, t := range a.former {
 		if machine := a.previous[t].MachineID; machine != "" {
 			had[machine] = append(had[machine], t)
@@ -145,7 +146,7 @@ func (a *assigner) keepByMachine() {
 // fillPartition gives numbers to newcomers of the partition that the number was
 // in.
 func (a *assigner) fillPartition() {
-	open := map[int][]topo.Task{} // by partition, lowest number first
+	open := map[int][]serry.TaskIndex{} // by partition, lowest number first
 	for _, t := range a.open() {
 		if p := a.previous[t].Partition; p != nil {
 			open[*p] = append(open[*p], t)
@@ -162,7 +163,7 @@ func (a *assigner) fillPartition() {
 // fill gives the rest of the numbers to the rest of the newcomers: those that
 // somebody had first.
 func (a *assigner) fill() {
-	open, lowest := a.open(), topo.Task(0)
+	open, lowest := a.open(), serry.TaskIndex(0)
 	for _, i := range a.waiting() {
 		if len(open) > 0 {
 			a.replace(i, open[0])
@@ -177,17 +178,17 @@ func (a *assigner) fill() {
 	}
 }
 
-func (a *assigner) replace(i int, t topo.Task) {
+func (a *assigner) replace(i int, t serry.TaskIndex) {
 	a.seat(i, t, false, fmt.Sprintf("takes the place of machine %q", a.previous[t].MachineID))
 }
 
 // open lists the numbers that somebody had and nobody is waited for to claim.
-func (a *assigner) open() []topo.Task {
+func (a *assigner) open() []serry.TaskIndex {
 	dead := map[string]bool{}
 	for _, machine := range a.Dead {
 		dead[machine] = true
 	}
-	var open []topo.Task
+	var open []serry.TaskIndex
 	for _, t := range a.former {
 		if a.inJob(t) && !a.filled[t] && (a.Final || dead[a.previous[t].MachineID]) {
 			open = append(open, t)
@@ -196,10 +197,10 @@ func (a *assigner) open() []topo.Task {
 	return open
 }
 
-func (a *assigner) inJob(t topo.Task) bool { return t >= 0 && int(t) < a.Tasks }
+func (a *assigner) inJob(t serry.TaskIndex) bool { return t >= 0 && int(t) < a.Tasks }
 
 func (a *assigner) explainWaiting() {
-	var held []topo.Task
+	var held []serry.TaskIndex
 	for _, t := range a.former {
 		if a.inJob(t) && !a.filled[t] {
 			held = append(held, t)

@@ -51,7 +51,7 @@ func BenchmarkPlanRestore(b *testing.B) {
 		}
 		for i, r := range hosts(append(names[1:], names[0])...) {
 			was := int64(i+1) % int64(tasks)
-			x := &Index{Step: 100, Task: topo.Task(was)}
+			x := &Index{Step: 100, Task: serry.TaskIndex(was)}
 			for a := range arrays {
 				x.Arrays = append(x.Arrays, Stored{Name: fmt.Sprint("w", a), Shape: shape, Type: "float32",
 					Shards: []Shard{{Box: Box{{2 * was, 2*was + 2}, {0, 64}}, File: "w", Bytes: 512, Digest: fmt.Sprint(was)}}})

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/serry-dev/serry"
 	"github.com/serry-dev/serry/topo"
 )
 
@@ -41,7 +42,7 @@ func (p *Plan) Cost() Cost {
 
 // For returns the part of one task: what it reads, and what it must serve to
 // its peers.
-func (p *Plan) For(task topo.Task) (reads, serves []Read) {
+func (p *Plan) For(task serry.TaskIndex) (reads, serves []Read) {
 	for _, r := range p.Reads {
 		if r.Task == task {
 			reads = append(reads, r)
@@ -95,7 +96,7 @@ func (p *Plan) explainTasks() []string {
 	if len(p.then) != len(p.now) {
 		lines = append(lines, fmt.Sprintf("%d tasks then, %d now", len(p.then), len(p.now)))
 	}
-	then, now := map[topo.Task][]topo.Task{}, map[topo.Task]bool{} // task now -> tasks then; task then -> found
+	then, now := map[serry.TaskIndex][]serry.TaskIndex{}, map[serry.TaskIndex]bool{} // task now -> tasks then; task then -> found
 	for _, pair := range p.Matching.Pairs {
 		if !slices.Contains(then[pair.Now.Task], pair.Was.Task) {
 			then[pair.Now.Task] = append(then[pair.Now.Task], pair.Was.Task)
@@ -137,7 +138,7 @@ func onHost(r topo.TaskRecord) string {
 	return ""
 }
 
-func join(tasks []topo.Task) string {
+func join(tasks []serry.TaskIndex) string {
 	texts := make([]string, len(tasks))
 	for i, t := range tasks {
 		texts[i] = fmt.Sprint(t)

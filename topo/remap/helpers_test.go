@@ -12,7 +12,7 @@ import (
 
 // host makes the record of a task on a machine of that name, with two GPUs that
 // are known by uuid and have the ids 2t and 2t+1.
-func host(t topo.Task, name string) topo.TaskRecord {
+func host(t serry.TaskIndex, name string) topo.TaskRecord {
 	r := topo.TaskRecord{Task: t, MachineID: name, Hostname: name}
 	for o := range topo.Ordinal(2) {
 		r.Devices = append(r.Devices, topo.DeviceRecord{
@@ -26,7 +26,7 @@ func host(t topo.Task, name string) topo.TaskRecord {
 func hosts(names ...string) []topo.TaskRecord {
 	var all []topo.TaskRecord
 	for i, name := range names {
-		all = append(all, host(topo.Task(i), name))
+		all = append(all, host(serry.TaskIndex(i), name))
 	}
 	return all
 }

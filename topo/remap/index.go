@@ -6,6 +6,7 @@ import (
 	"path"
 	"strings"
 
+	"github.com/serry-dev/serry"
 	"github.com/serry-dev/serry/topo"
 )
 
@@ -18,10 +19,10 @@ const maxRank = 32
 // An Index lists what one task holds of a step, by content: a restore asks who
 // has a range of an array, never what a task with some number wrote (P-RMP-2).
 type Index struct {
-	Format int       `json:"format"`
-	Step   int64     `json:"step"`
-	Task   topo.Task `json:"process_id"` // the number the task had when it saved
-	Arrays []Stored  `json:"parameters"`
+	Format int             `json:"format"`
+	Step   int64           `json:"step"`
+	Task   serry.TaskIndex `json:"process_id"` // the number the task had when it saved
+	Arrays []Stored        `json:"parameters"`
 }
 
 // Stored is one array with the parts of it that are held.

@@ -140,7 +140,7 @@ func (m *Manifest) check(file string) error {
 	fault := func(field, reason string, args ...any) error {
 		return &topo.FileError{File: file, Field: field, Reason: fmt.Sprintf(reason, args...)}
 	}
-	tasks, owner := map[topo.Task]bool{}, map[serry.DeviceID]*topo.DeviceRecord{}
+	tasks, owner := map[serry.TaskIndex]bool{}, map[serry.DeviceID]*topo.DeviceRecord{}
 	for i, r := range m.Tasks {
 		if tasks[r.Task] {
 			return fault(fmt.Sprintf("processes[%d].process_id", i), "%d is there twice", r.Task)

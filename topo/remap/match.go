@@ -33,7 +33,7 @@ func (l Level) String() string {
 
 // A Place is where a device is found: its id and the task that owns it.
 type Place struct {
-	Task   topo.Task
+	Task   serry.TaskIndex
 	Device serry.DeviceID
 }
 
@@ -61,8 +61,8 @@ func (m *Matching) Now(was serry.DeviceID) (serry.DeviceID, bool) {
 
 // Evidence returns for each task of now the weakest evidence that was used for
 // one of its devices. Tasks without a matched device are not in it.
-func (m *Matching) Evidence() map[topo.Task]Level {
-	levels := map[topo.Task]Level{}
+func (m *Matching) Evidence() map[serry.TaskIndex]Level {
+	levels := map[serry.TaskIndex]Level{}
 	for _, p := range m.Pairs {
 		levels[p.Now.Task] = max(levels[p.Now.Task], p.Level)
 	}
@@ -71,7 +71,7 @@ func (m *Matching) Evidence() map[topo.Task]Level {
 
 // A DuplicateError says that two tasks claim to own one device.
 type DuplicateError struct {
-	A, B     topo.Task
+	A, B     serry.TaskIndex
 	Evidence string
 }
 
@@ -169,7 +169,7 @@ func candidates(tasks []topo.TaskRecord) []*candidate {
 }
 
 func checkClaims(present []*candidate, way evidence) error {
-	owner := map[string]topo.Task{}
+	owner := map[string]serry.TaskIndex{}
 	for _, c := range present {
 		key := way.key(c)
 		if key == "" {

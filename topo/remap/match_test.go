@@ -223,7 +223,7 @@ func TestAssignTwoOnOneMachine(t *testing.T) {
 	split := func(names ...string) []topo.TaskRecord { // one task for each named device of machine m
 		var all []topo.TaskRecord
 		for i, name := range names {
-			all = append(all, topo.TaskRecord{Task: topo.Task(i), MachineID: "m", Devices: []topo.DeviceRecord{{ID: serry.DeviceID(i), UUID: name}}})
+			all = append(all, topo.TaskRecord{Task: serry.TaskIndex(i), MachineID: "m", Devices: []topo.DeviceRecord{{ID: serry.DeviceID(i), UUID: name}}})
 		}
 		return all
 	}
@@ -277,7 +277,7 @@ func TestAssignProperties(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		taken := map[topo.Task]bool{}
+		taken := map[serry.TaskIndex]bool{}
 		for i, p := range got {
 			for _, r := range was {
 				if r.MachineID == now[i].MachineID && int(r.Task) < s.Tasks && (!p.Former || p.Task != r.Task) {
@@ -313,7 +313,7 @@ func TestAssignProperties(t *testing.T) {
 }
 
 func ExampleAssign() {
-	record := func(machine string, launched topo.Task) topo.TaskRecord {
+	record := func(machine string, launched serry.TaskIndex) topo.TaskRecord {
 		return topo.TaskRecord{Task: launched, MachineID: machine}
 	}
 	before := []topo.TaskRecord{record("a", 0), record("b", 1), record("c", 2)}

@@ -34,13 +34,13 @@ type Part struct {
 // A Holding names one copy of one shard, in a task or, with Task [FromStore], in
 // the store.
 type Holding struct {
-	Task  topo.Task
+	Task  serry.TaskIndex
 	Array string
 	Box   Box
 }
 
 // FromStore stands for the persistent store in the place of a task.
-const FromStore topo.Task = -1
+const FromStore serry.TaskIndex = -1
 
 // Input is all that a plan is made of. The same input makes the same plan, so
 // one task makes it for all, or all make it and agree.
@@ -64,9 +64,9 @@ type Input struct {
 // A Read is one part of an array on its way to a device: from the task itself,
 // a peer, or the store.
 type Read struct {
-	Device serry.DeviceID // that it is for
-	Task   topo.Task      // that owns the device and does the reading
-	From   topo.Task      // that holds it, or FromStore
+	Device serry.DeviceID  // that it is for
+	Task   serry.TaskIndex // that owns the device and does the reading
+	From   serry.TaskIndex // that holds it, or FromStore
 	Array  string
 	Box    Box   // what is read
 	Shard  Shard // the shard it is read out of
@@ -101,9 +101,9 @@ type Plan struct {
 // A ConflictError says that two statements about what is held cannot both be
 // true.
 type ConflictError struct {
-	Task   topo.Task // whose index it is
-	Array  string    // or empty
-	Box    Box       // or nil
+	Task   serry.TaskIndex // whose index it is
+	Array  string          // or empty
+	Box    Box             // or nil
 	Reason string
 }
 
@@ -178,7 +178,7 @@ func (in Input) Reassigned() (Input, []Placement, error) {
 		return in, nil, fmt.Errorf("no manifest of step %d to take former ranks from", in.Step)
 	}
 	present := make([]topo.TaskRecord, len(in.Live))
-	byTask := map[topo.Task]topo.TaskRecord{}
+	byTask := map[serry.TaskIndex]topo.TaskRecord{}
 	for i, l := range in.Live {
 		present[i] = l.Record
 		byTask[l.Record.Task] = l.Record

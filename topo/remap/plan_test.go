@@ -24,7 +24,7 @@ func blockOf(k int) Box {
 }
 
 // holds makes the index of a task that wrote the given blocks as task t.
-func holds(t topo.Task, blocks ...int) *Index {
+func holds(t serry.TaskIndex, blocks ...int) *Index {
 	x := &Index{Format: format, Step: 100, Task: t, Arrays: []Stored{{Name: "W", Shape: []int64{8, 4}, Type: "float32"}}}
 	for _, k := range blocks {
 		x.Arrays[0].Shards = append(x.Arrays[0].Shards, Shard{Box: blockOf(k), File: fmt.Sprintf("W.%d", k), Bytes: 16, Digest: fmt.Sprintf("sha256:%d", k)})
@@ -229,7 +229,7 @@ func TestPlanCovers(t *testing.T) {
 		}
 		in := Input{Step: 100}
 		held := map[[2]int64]bool{}
-		hold := func(task topo.Task) *Index {
+		hold := func(task serry.TaskIndex) *Index {
 			x := &Index{Step: 100, Arrays: []Stored{{Name: "W", Shape: []int64{6, 6}, Type: "int8"}}}
 			for range rapid.IntRange(0, 4).Draw(t, "shards") {
 				b := box("held")
@@ -243,7 +243,7 @@ func TestPlanCovers(t *testing.T) {
 			return x
 		}
 		w := Array{Name: "W", Shape: []int64{6, 6}, Type: "int8"}
-		for task := range topo.Task(rapid.IntRange(1, 3).Draw(t, "tasks")) {
+		for task := range serry.TaskIndex(rapid.IntRange(1, 3).Draw(t, "tasks")) {
 			in.Live = append(in.Live, Live{Record: host(task, fmt.Sprint(task)), Index: hold(task)})
 			w.Parts = append(w.Parts, Part{Device: serry.DeviceID(2 * task), Box: box("wanted")})
 		}
@@ -314,7 +314,7 @@ func TestPlanPermutes(t *testing.T) {
 	target := swapReplicas(flat(4, 2), 0) // position k is now device 7-k, by rows
 	in := Input{Step: 100, Saved: savedJob()}
 	for i, r := range hosts("a", "b", "c", "d") {
-		in.Live = append(in.Live, Live{Record: r, Index: holds(topo.Task(i), 2*i, 2*i+1)})
+		in.Live = append(in.Live, Live{Record: r, Index: holds(serry.TaskIndex(i), 2*i, 2*i+1)})
 	}
 	w := Array{Name: "W", Shape: []int64{8, 4}, Type: "float32"}
 	for k, id := range target.Devices {
@@ -339,7 +339,7 @@ func TestPlanPermutes(t *testing.T) {
 		t.Errorf("with a block lost = %v, mesh %v; want reads in place", p.Cost(), p.Restore)
 	}
 	for i := range 4 {
-		in.Live[i].Index = holds(topo.Task(i), 2*i, 2*i+1)
+		in.Live[i].Index = holds(serry.TaskIndex(i), 2*i, 2*i+1)
 	}
 	as, still := flat(4, 2), in
 	still.Target, still.Arrays = &as, wants(8)
@@ -494,11 +494,11 @@ func TestShare(t *testing.T) {
 }
 
 func ExamplePlanRestore() {
-	record := func(t topo.Task, machine string, d serry.DeviceID) topo.TaskRecord {
+	record := func(t serry.TaskIndex, machine string, d serry.DeviceID) topo.TaskRecord {
 		return topo.TaskRecord{Task: t, MachineID: machine, Devices: []topo.DeviceRecord{{ID: d, Platform: "cuda", UUID: "GPU-" + machine}}}
 	}
 	half := func(i int64) Box { return Box{{4 * i, 4*i + 4}} }
-	index := func(t topo.Task, i int64) *Index {
+	index := func(t serry.TaskIndex, i int64) *Index {
 		return &Index{Step: 7, Task: t, Arrays: []Stored{{Name: "w", Shape: []int64{8}, Type: "float32",
 			Shards: []Shard{{Box: half(i), File: "w", Bytes: 16, Digest: fmt.Sprint("crc32c:", i)}}}}}
 	}

@@ -18,15 +18,15 @@ type planner struct {
 	in       Input
 	arrays   []Array
 	matching *Matching
-	owner    map[serry.DeviceID]topo.Task
-	part     map[topo.Task]int // partition of a task; absent if not known
-	stock    map[string]*stock // by array
-	served   map[topo.Task]int64
+	owner    map[serry.DeviceID]serry.TaskIndex
+	part     map[serry.TaskIndex]int // partition of a task; absent if not known
+	stock    map[string]*stock       // by array
+	served   map[serry.TaskIndex]int64
 }
 
 func newPlanner(in Input) (*planner, error) {
-	p := &planner{in: in, owner: map[serry.DeviceID]topo.Task{}, part: map[topo.Task]int{},
-		stock: map[string]*stock{}, served: map[topo.Task]int64{}}
+	p := &planner{in: in, owner: map[serry.DeviceID]serry.TaskIndex{}, part: map[serry.TaskIndex]int{},
+		stock: map[string]*stock{}, served: map[serry.TaskIndex]int64{}}
 	live := slices.Clone(in.Live)
 	slices.SortFunc(live, func(a, b Live) int { return cmp.Compare(a.Record.Task, b.Record.Task) })
 	p.in.Live = live
@@ -59,7 +59,7 @@ func newPlanner(in Input) (*planner, error) {
 
 // meet learns who is there.
 func (p *planner) meet() error {
-	seen := map[topo.Task]bool{}
+	seen := map[serry.TaskIndex]bool{}
 	for _, l := range p.in.Live {
 		if seen[l.Record.Task] {
 			return &serry.InvalidError{What: fmt.Sprintf("two live tasks with number %d", l.Record.Task)}
@@ -98,10 +98,10 @@ func (p *planner) match() error {
 	if err := p.checkStrict(); err != nil {
 		return err
 	}
-	former := map[topo.Task]map[topo.Task]bool{}
+	former := map[serry.TaskIndex]map[serry.TaskIndex]bool{}
 	for _, pair := range p.matching.Pairs {
 		if former[pair.Now.Task] == nil {
-			former[pair.Now.Task] = map[topo.Task]bool{}
+			former[pair.Now.Task] = map[serry.TaskIndex]bool{}
 		}
 		former[pair.Now.Task][pair.Was.Task] = true
 	}
@@ -119,7 +119,7 @@ func (p *planner) checkStrict() error {
 		return nil
 	}
 	was := p.in.Saved.Metadata()
-	present := map[topo.Task]int{}
+	present := map[serry.TaskIndex]int{}
 	for _, l := range p.in.Live {
 		present[l.Record.Task] = len(l.Record.Devices)
 	}
@@ -127,7 +127,7 @@ func (p *planner) checkStrict() error {
 		return &ElasticError{What: "tasks", Was: len(was.Table), Now: len(p.in.Live)}
 	}
 	for i, row := range was.Table {
-		if n := present[topo.Task(i)]; n != len(row) {
+		if n := present[serry.TaskIndex(i)]; n != len(row) {
 			return &ElasticError{What: fmt.Sprintf("devices of task %d", i), Was: len(row), Now: n}
 		}
 	}
@@ -135,7 +135,7 @@ func (p *planner) checkStrict() error {
 }
 
 // add puts what one index lists into stock.
-func (p *planner) add(task topo.Task, x *Index) error {
+func (p *planner) add(task serry.TaskIndex, x *Index) error {
 	if x.Step != p.in.Step {
 		return &ConflictError{Task: task, Reason: fmt.Sprintf("it is of step %d, not of %d", x.Step, p.in.Step)}
 	}
@@ -160,7 +160,7 @@ func (p *planner) add(task topo.Task, x *Index) error {
 	return nil
 }
 
-func (p *planner) corrupt(task topo.Task, array string, box Box) bool {
+func (p *planner) corrupt(task serry.TaskIndex, array string, box Box) bool {
 	return slices.ContainsFunc(p.in.Corrupt, func(h Holding) bool {
 		return h.Task == task && h.Array == array && slices.Equal(h.Box, box)
 	})
@@ -188,7 +188,7 @@ func (p *planner) checkReplicas() error {
 	return nil
 }
 
-func who(task topo.Task) string {
+func who(task serry.TaskIndex) string {
 	if task == FromStore {
 		return "the store"
 	}
@@ -225,7 +225,7 @@ func (p *planner) want() error {
 }
 
 // fetch finds the reads that bring one part to a task, or what is missing.
-func (p *planner) fetch(a Array, part Part, task topo.Task) (reads []Read, missing []Missing) {
+func (p *planner) fetch(a Array, part Part, task serry.TaskIndex) (reads []Read, missing []Missing) {
 	rest := []Box{part.Box}
 	for len(rest) > 0 {
 		box := rest[len(rest)-1]
@@ -301,7 +301,7 @@ func (p *planner) allLocal(stand map[serry.DeviceID]serry.DeviceID) ([]Read, boo
 // local is fetch without anybody's help; it leaves no trace if it fails.
 func (p *planner) local(a Array, part Part) ([]Read, bool) {
 	served := p.served
-	p.served = map[topo.Task]int64{}
+	p.served = map[serry.TaskIndex]int64{}
 	defer func() { p.served = served }()
 	reads, missing := p.fetch(a, part, p.owner[part.Device])
 	return reads, len(missing) == 0 && !slices.ContainsFunc(reads, func(r Read) bool { return !r.Local() })

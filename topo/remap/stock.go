@@ -5,7 +5,7 @@ import (
 	"slices"
 	"sort"
 
-	"github.com/serry-dev/serry/topo"
+	"github.com/serry-dev/serry"
 )
 
 // A stock is all that is held of one array: its distinct boxes, by where they
@@ -13,7 +13,7 @@ import (
 type stock struct {
 	shape   []int64
 	dtype   string
-	first   topo.Task // whose index had it first
+	first   serry.TaskIndex // whose index had it first
 	lots    []*lot
 	longest int64 // of the first dimension of any box
 }
@@ -25,7 +25,7 @@ type lot struct {
 }
 
 type holder struct {
-	task  topo.Task
+	task  serry.TaskIndex
 	shard Shard
 }
 
@@ -66,7 +66,7 @@ func (s *stock) near(b Box) []*lot {
 }
 
 // best chooses who gives the next piece of a box to a task.
-func (p *planner) best(array string, box Box, task topo.Task) (holder, Box, bool) {
+func (p *planner) best(array string, box Box, task serry.TaskIndex) (holder, Box, bool) {
 	s := p.stock[array]
 	if s == nil {
 		return holder{}, nil, false
@@ -98,7 +98,7 @@ type offer struct {
 	abroad   int   // 1 for a peer that is not known to be in the same partition
 }
 
-func (p *planner) offer(h holder, l *lot, common Box, task topo.Task) offer {
+func (p *planner) offer(h holder, l *lot, common Box, task serry.TaskIndex) offer {
 	n := common.Elements()
 	o := offer{holder: h, common: common, distance: 1, lacking: -n, surplus: l.size - n, served: p.served[h.task], abroad: 1}
 	switch h.task {
