@@ -63,7 +63,7 @@ func TestWaitAgainstAScript(t *testing.T) {
 }
 
 func TestLateAnswerDoesNoHarm(t *testing.T) {
-	lab.Clause(t, "T-AG-4", "T-AG-6")
+	lab.Clause(t, "A-KV-3", "A-KV-4", "T-AG-4", "T-AG-6")
 	inDialects(t, func(t *testing.T, d client.Dialect) {
 		k := alone(t, d)
 		ctx, cancel := context.WithCancel(t.Context())
@@ -115,7 +115,7 @@ func TestKeysAgainstAScript(t *testing.T) {
 }
 
 func TestEndOfTheErrorPoll(t *testing.T) {
-	lab.Clause(t, "T-AG-10", "T-AG-11", "T-AG-12", "T-AG-47", "T-AG-48")
+	lab.Clause(t, "A-POLL-4", "A-CON-5", "T-AG-10", "T-AG-11", "T-AG-12", "T-AG-47", "T-AG-48")
 	for name, c := range map[string]struct {
 		first answer
 		lost  bool // the member
@@ -154,7 +154,7 @@ func TestEndOfTheErrorPoll(t *testing.T) {
 }
 
 func TestRegisterIsTriedAgain(t *testing.T) {
-	lab.Clause(t, "T-AG-15", "T-AG-17", "T-AG-40", "T-AG-41")
+	lab.Clause(t, "A-CON-2", "T-AG-15", "T-AG-17", "T-AG-40", "T-AG-41")
 	for name, first := range map[string]answer{
 		"aborted":       {status: refusal(codes.Aborted)},
 		"internal":      {status: refusal(codes.Internal)},
@@ -186,7 +186,7 @@ func TestRegisterIsTriedAgain(t *testing.T) {
 }
 
 func TestRegisterIsNotTriedForEver(t *testing.T) {
-	lab.Clause(t, "T-AG-16", "T-AG-40", "T-AG-41")
+	lab.Clause(t, "A-CON-6", "T-AG-16", "T-AG-40", "T-AG-41")
 	inDialects(t, func(t *testing.T, d client.Dialect) {
 		refuse := func(_ context.Context, ev coord.Event) answer {
 			return answer{status: refusal(codes.Aborted)}
@@ -251,7 +251,7 @@ func TestJoinEndsWithItsContext(t *testing.T) {
 }
 
 func TestDialectIsFound(t *testing.T) {
-	lab.Clause(t, "T-AG-58")
+	lab.Clause(t, "A-GO-7", "T-AG-58")
 	for _, speaks := range []client.Dialect{client.Serry, client.XLA, client.TensorFlow, client.Auto} {
 		t.Run(speaks.String(), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -312,7 +312,7 @@ func TestCallsBeforeRegistration(t *testing.T) {
 }
 
 func TestBarrierCounters(t *testing.T) {
-	lab.Clause(t, "T-AG-18", "T-AG-20", "T-AG-21")
+	lab.Clause(t, "A-BAR-4", "T-AG-18", "T-AG-20", "T-AG-21")
 	failed := &serry.BarrierError{ID: "b", Counter: 0, Task: worker(1), Err: serry.ErrMemberLost}
 	for name, c := range map[string]struct {
 		first answer
@@ -355,7 +355,7 @@ func TestBarrierCounters(t *testing.T) {
 }
 
 func TestOneCallPerBarrier(t *testing.T) {
-	lab.Clause(t, "T-AG-19", "T-AG-22", "T-AG-52")
+	lab.Clause(t, "A-BAR-3", "T-AG-19", "T-AG-22", "T-AG-52")
 	inDialects(t, func(t *testing.T, d client.Dialect) {
 		var open atomic.Bool
 		k, s := play(t, d, func(ctx context.Context, ev coord.Event) answer {
@@ -389,7 +389,7 @@ func TestOneCallPerBarrier(t *testing.T) {
 }
 
 func TestCancelOfABarrierThatIsNotOpen(t *testing.T) {
-	lab.Clause(t, "T-AG-23", "T-AG-24", "T-AG-25")
+	lab.Clause(t, "A-BAR-6", "T-AG-23", "T-AG-24", "T-AG-25")
 	inDialects(t, func(t *testing.T, d client.Dialect) {
 		k, s := play(t, d, func(_ context.Context, ev coord.Event) answer {
 			if b, ok := ev.(coord.Barrier); ok && b.ID == "failed" {
@@ -411,7 +411,7 @@ func TestCancelOfABarrierThatIsNotOpen(t *testing.T) {
 }
 
 func TestFailThenLeave(t *testing.T) {
-	lab.Clause(t, "T-AG-26", "T-AG-51")
+	lab.Clause(t, "A-ST-1", "A-SHUT-4", "T-AG-26", "T-AG-51")
 	inDialects(t, func(t *testing.T, d client.Dialect) {
 		var k *task
 		k, s := play(t, d, func(_ context.Context, ev coord.Event) answer {

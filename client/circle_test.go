@@ -59,7 +59,7 @@ func numbers(from, count int) []byte {
 }
 
 func TestCircleGathers(t *testing.T) {
-	lab.Clause(t, "TC-MH-01", "TC-MH-02")
+	lab.Clause(t, "P-MH-1", "TC-MH-01", "TC-MH-02")
 	const n = 4
 	together(t, n, func(ctx context.Context, m *client.Member, i int) {
 		c := circle(ctx, t, m)
@@ -111,7 +111,7 @@ func TestCircleBroadcasts(t *testing.T) {
 }
 
 func TestCircleSyncs(t *testing.T) {
-	lab.Clause(t, "TC-MH-06")
+	lab.Clause(t, "P-MH-4", "TC-MH-06")
 	together(t, 3, func(ctx context.Context, m *client.Member, i int) {
 		c := circle(ctx, t, m)
 		if err := c.Sync(ctx, "same"); err != nil {
@@ -129,7 +129,7 @@ func TestCircleSyncs(t *testing.T) {
 }
 
 func TestCircleAssertsEqual(t *testing.T) {
-	lab.Clause(t, "TC-MH-07")
+	lab.Clause(t, "P-MH-2", "TC-MH-07")
 	together(t, 3, func(ctx context.Context, m *client.Member, i int) {
 		c := circle(ctx, t, m)
 		if err := c.AssertEqual(ctx, "weights", numbers(0, 16)); err != nil {

@@ -159,7 +159,7 @@ func TestBarrierWithManyMissing(t *testing.T) {
 }
 
 func TestCloseEndsWhatWaits(t *testing.T) {
-	lab.Clause(t, "T-E2E-39", "T-AG-50")
+	lab.Clause(t, "A-GO-8", "T-E2E-39", "T-AG-50")
 	inDialects(t, func(t *testing.T, d client.Dialect) {
 		k := newFleet(t, d, loose(2)).join(2)[0]
 		ends := map[string]<-chan error{

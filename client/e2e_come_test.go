@@ -14,7 +14,7 @@ import (
 )
 
 func TestAllComeAndGoTogether(t *testing.T) {
-	lab.Clause(t, "T-E2E-1", "T-E2E-7", "IT-01", "IT-03", "PJ-01", "PJ-07")
+	lab.Clause(t, "A-SHUT-1", "T-E2E-1", "T-E2E-7", "IT-01", "IT-03", "PJ-01", "PJ-07")
 	inDialects(t, func(t *testing.T, d client.Dialect) {
 		f := newFleet(t, d, cluster(3))
 		var tasks []*task

@@ -149,7 +149,7 @@ func TestDeathOfOneThatMay(t *testing.T) {
 }
 
 func TestAnotherServiceInThePlace(t *testing.T) {
-	lab.Clause(t, "T-E2E-44", "IT-34", "T-AG-44")
+	lab.Clause(t, "A-ERR-2", "T-E2E-44", "IT-34", "T-AG-44")
 	calls := map[string]func(ctx context.Context, k *task) error{
 		"GetKeyValue":       func(ctx context.Context, k *task) error { _, err := k.KV().Wait(ctx, "k"); return err },
 		"TryGetKeyValue":    func(ctx context.Context, k *task) error { _, err := k.KV().Get(ctx, "k"); return err },

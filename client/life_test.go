@@ -39,7 +39,7 @@ func TestHeartbeatOfAnotherService(t *testing.T) {
 }
 
 func TestHeartbeats(t *testing.T) {
-	lab.Clause(t, "T-AG-46")
+	lab.Clause(t, "A-GO-4", "T-AG-46")
 	inDialects(t, func(t *testing.T, d client.Dialect) {
 		k, s := play(t, d, nil)
 		time.Sleep(10 * heartbeat)
@@ -57,7 +57,7 @@ func TestHeartbeats(t *testing.T) {
 }
 
 func TestOutages(t *testing.T) {
-	lab.Clause(t, "T-AG-46", "T-AG-47")
+	lab.Clause(t, "A-GO-3", "T-AG-46", "T-AG-47")
 	const tolerance = time.Minute
 	for name, away := range map[string]func(ctx context.Context) answer{
 		"refused": func(context.Context) answer { return answer{lost: errCut} },
@@ -161,7 +161,7 @@ func TestLeaveDuringAHeartbeat(t *testing.T) {
 }
 
 func TestLeaveOnlyOnce(t *testing.T) {
-	lab.Clause(t, "T-AG-26")
+	lab.Clause(t, "A-GO-9", "T-AG-26")
 	inDialects(t, func(t *testing.T, d client.Dialect) {
 		k := alone(t, d)
 		if err := leave(k); err != nil {
@@ -220,7 +220,7 @@ func TestAliveListsOfUnequalLength(t *testing.T) {
 }
 
 func TestSuspect(t *testing.T) {
-	lab.Clause(t, "T-AG-56", "NEW-38", "T-AG-33")
+	lab.Clause(t, "A-GO-11", "T-AG-56", "NEW-38", "T-AG-33")
 	synctest.Test(t, func(t *testing.T) {
 		f := newFleet(t, client.Serry, cluster(3))
 		tasks := f.join(3)
@@ -347,7 +347,7 @@ func checkIDs(t *testing.T, d client.Dialect, s *script) {
 }
 
 func TestErrorsKeepTheirFacts(t *testing.T) {
-	lab.Clause(t, "T-AG-32", "T-AG-33", "T-AG-34", "T-AG-35", "T-AG-36")
+	lab.Clause(t, "A-ERR-1", "T-AG-32", "T-AG-33", "T-AG-34", "T-AG-35", "T-AG-36")
 	for name, c := range map[string]struct {
 		sent error
 		says func(err error) bool
@@ -388,7 +388,7 @@ func TestErrorsKeepTheirFacts(t *testing.T) {
 }
 
 func TestManyMembersOnOneLine(t *testing.T) {
-	lab.Clause(t, "C-INC-6")
+	lab.Clause(t, "A-GO-5", "C-INC-6")
 	const n = 50
 	inDialects(t, func(t *testing.T, d client.Dialect) {
 		f := newFleet(t, d, cluster(n))

@@ -33,7 +33,7 @@ type aliveCall struct {
 // over implements what a roll asks.
 func (w *waiter) over() bool { return w.answered }
 
-// serve waits until every living task of the set has called (5.13).
+// serve waits until every living task of the set has called (C-ALIVE).
 func (ev GetAliveTasks) serve(m *Machine, w *waiter) {
 	t := m.task(ev.Task)
 	switch {

@@ -554,7 +554,7 @@ func inTurn(all []barrierTurn) []barrierTurn {
 	return all
 }
 
-// serve ends an open barrier for everybody (5.12).
+// serve ends an open barrier for everybody (C-CAN).
 func (ev CancelBarrier) serve(m *Machine, w *waiter) {
 	b := m.ep.barriers[ev.ID]
 	refused := &serry.BarrierError{ID: ev.ID, Counter: ev.Counter, Sent: ev.Counter, Task: ev.Task}

@@ -59,7 +59,7 @@ func (ep *epoch) recount(t *task, by int) {
 	}
 }
 
-// lose takes the verdict of the detectors (5.16). It counts only against present incarnations. The
+// lose takes the verdict of the detectors (C-LOST). It counts only against present incarnations. The
 // results of the lost stay: the verdict may be wrong, and then they repeat their calls (C-REQ-3).
 func (m *Machine) lose(ev Lost) {
 	var lost []*serry.TaskError

@@ -2,7 +2,7 @@ package coord
 
 import "github.com/serry-dev/serry"
 
-// serve is the polite end of a task (5.4).
+// serve is the polite end of a task (C-SHUT).
 func (ev ShutdownTask) serve(m *Machine, w *waiter) {
 	if m.stopped {
 		m.answer(w, nil, serry.ErrStopped)
@@ -128,7 +128,7 @@ func shutdownFailed(t *task, reason error) error {
 	return &serry.TaskError{Task: t.id, Incarnation: t.inc, Reason: reason, Err: serry.ErrShutdownFailed}
 }
 
-// serve disconnects the caller, from any state but disconnected (5.5).
+// serve disconnects the caller, from any state but disconnected (C-RST).
 func (ev ResetTask) serve(m *Machine, w *waiter) {
 	if m.stopped {
 		m.answer(w, nil, serry.ErrStopped)
@@ -145,7 +145,7 @@ func (ev ResetTask) serve(m *Machine, w *waiter) {
 // maxReportBytes bounds the text of a reported error; no client is shown more.
 const maxReportBytes = 4 << 10
 
-// serve puts the caller in state Failed with an error of its own (5.6).
+// serve puts the caller in state Failed with an error of its own (C-ERR).
 func (ev ReportError) serve(m *Machine, w *waiter) {
 	const codeUnknown, lastCode = 2, 16
 	if m.stopped {

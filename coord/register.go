@@ -6,7 +6,7 @@ import "github.com/serry-dev/serry"
 // call it by name, nor the two others that the service itself uses.
 const RegisterBarrierID = "[Init]Wait_for_all_tasks_to_register"
 
-// serve makes the caller a member (5.2). Decisions are taken in the order of C-REG-5.
+// serve makes the caller a member (C-REG). Decisions are taken in the order of C-REG-5.
 func (ev RegisterTask) serve(m *Machine, w *waiter) {
 	t := m.task(ev.Task)
 	switch {

@@ -209,7 +209,7 @@ func (m *Machine) endPoll(t *task, err error) {
 	t.poll = nil
 }
 
-// serve waits for the first error of the job (5.8).
+// serve waits for the first error of the job (C-POLL).
 func (ev PollForError) serve(m *Machine, w *waiter) {
 	if m.stopped {
 		m.answer(w, nil, serry.ErrStopped)
@@ -238,7 +238,7 @@ func (ev PollForError) serve(m *Machine, w *waiter) {
 	}
 }
 
-// serve judges a heartbeat that the owner's table did not answer (5.3).
+// serve judges a heartbeat that the owner's table did not answer (C-HB).
 func (ev Heartbeat) serve(m *Machine, w *waiter) {
 	t := m.task(ev.Task)
 	switch {

@@ -10,7 +10,7 @@ func (m *Machine) bump() {
 	m.pictures = nil
 }
 
-// serve answers at once if the caller is behind, and else when something changes (5.9). A
+// serve answers at once if the caller is behind, and else when something changes (C-WATCH). A
 // version from the future is one from the past (C-WATCH-3).
 func (ev WatchTasks) serve(m *Machine, w *waiter) {
 	_, knownJob := m.ep.base[ev.Job]

@@ -99,7 +99,7 @@ func orbax(t testing.TB) map[string]*Manifest {
 }
 
 func TestReadOrbax(t *testing.T) {
-	clause(t, "TC-EXP-12", "C-EXP-5", "C-EXP-6")
+	clause(t, "C-SHD-15", "TC-EXP-12", "C-EXP-5", "C-EXP-6")
 	m := orbax(t)["f"]
 	if m == nil || m.NumDevices != 8 || m.Program.Convention != 9 || string(m.Program.Bytes) != "module" || len(m.Devices) != 8 {
 		t.Fatalf("ReadOrbax() = %+v; want f over 8 devices with its program", m)

@@ -37,7 +37,7 @@ func TestLocalDataOfOneTask(t *testing.T) {
 }
 
 func TestRowsOfTasks(t *testing.T) {
-	lab.Clause(t, "TC-DATA-02", "C-DATA-2", "C-DATA-5")
+	lab.Clause(t, "P-ARR-6", "TC-DATA-02", "C-DATA-2", "C-DATA-5")
 	hostAxes := map[int]string{1: "", 2: "a", 4: "ab", 8: "abc"}
 	for tasks, across := range hostAxes {
 		for _, entries := range [][]string{{"abc"}, {"ab", "c"}, {"ab"}, {"a"}, {"b"}, {"c"}, {""}} {

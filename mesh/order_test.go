@@ -117,7 +117,7 @@ func TestOrderOfKinds(t *testing.T) {
 }
 
 func TestOrderOfPart7x(t *testing.T) {
-	lab.Clause(t, "TC-MESH-18")
+	lab.Clause(t, "C-MESH-18", "TC-MESH-18")
 	devices := tpu("TPU7x", 2, 4, 4, 2, 1)
 	for _, part := range [][]Device{devices[:32], devices[32:]} {
 		if _, err := Arrange(part, []int{1, 32}, Order{}); err != nil {

@@ -17,7 +17,7 @@ import (
 // every destination device exactly the bytes of its slice, each written once,
 // and asks no device for what it does not hold.
 func TestPlanMovesTheArray(t *testing.T) {
-	lab.Clause(t, "TC-ARR-15", "TRT-244", "TR-LAY-8")
+	lab.Clause(t, "TC-ARR-15", "P-ARR-7")
 	rapid.Check(t, func(t *rapid.T) {
 		from, to := drawMesh(t, "from"), drawMesh(t, "to")
 		if rapid.Bool().Draw(t, "same mesh") {
@@ -101,7 +101,7 @@ func checkPlan(t fataler, r Reshard, plan *Plan) {
 
 // TestPlanOfTasks is a property: what the tasks plan for themselves is the plan.
 func TestPlanOfTasks(t *testing.T) {
-	lab.Clause(t, "TR-LAY-8")
+	lab.Clause(t, "P-ARR-7")
 	rapid.Check(t, func(t *rapid.T) {
 		from, to := drawMesh(t, "from"), drawMesh(t, "to")
 		rank := rapid.IntRange(0, 3).Draw(t, "rank")
@@ -236,7 +236,7 @@ func TestHoldersShareTheLoad(t *testing.T) {
 }
 
 func TestPlanRefuses(t *testing.T) {
-	lab.Clause(t, "TR-LAY-8", "P-RMP-11")
+	lab.Clause(t, "P-ARR-7", "P-RMP-11")
 	m := must(Make(Hosts(8, 1), axes("xy", 4, 2)...))
 	s := must(m.Shard(spec("x")))
 	good := Reshard{Shape: []int{8, 2}, ElementBytes: 4, From: s, To: s}
@@ -278,7 +278,7 @@ func TestPlanRefuses(t *testing.T) {
 }
 
 func TestPatternsAreMerged(t *testing.T) {
-	lab.Clause(t, "TR-LAY-8")
+	lab.Clause(t, "P-ARR-7")
 	for _, c := range []struct {
 		extent, from, to []int
 		want             Pattern

@@ -59,7 +59,7 @@ func ExampleDrawLinks() {
 }
 
 func TestLinkTable(t *testing.T) {
-	lab.Clause(t, "TR-LAY-8")
+	lab.Clause(t, "P-ARR-7")
 	m := must(New(Hosts(64, 64), axes("x", 64)...))
 	plan := must(Reshard{Shape: []int{64, 64}, ElementBytes: 1, From: must(m.Shard(spec("x"))), To: must(m.Shard(spec("", "x")))}.Plan())
 	text := DrawLinks("device", plan.DeviceLinks(), Look{Rows: 2})

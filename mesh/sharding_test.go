@@ -189,7 +189,7 @@ func TestEquivalence(t *testing.T) {
 }
 
 func TestAbstractShardings(t *testing.T) {
-	lab.Clause(t, "TC-SHD-08", "TC-SHD-09", "C-SHD-4", "C-SHD-5", "C-MESH-9")
+	lab.Clause(t, "C-SHD-3", "TC-SHD-08", "TC-SHD-09", "C-SHD-4", "C-SHD-5", "C-MESH-9")
 	m := must(Abstract(nil, axes("x", 2)...))
 	a, b := must(m.Shard(spec("x"))), must(m.Shard(spec("x")))
 	if !a.Equal(b) || !a.Equivalent(b, 1) {

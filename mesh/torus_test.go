@@ -128,7 +128,7 @@ func TestPrimeFactors(t *testing.T) {
 }
 
 func TestTorusLayoutIsInvertible(t *testing.T) {
-	lab.Clause(t, "TC-MESH-11", "C-MESH-27")
+	lab.Clause(t, "C-MESH-24", "TC-MESH-11", "C-MESH-27")
 	for _, c := range []struct {
 		physical, logical []int
 		matrix            [][]int

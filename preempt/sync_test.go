@@ -118,7 +118,7 @@ func TestNobodyIsTold(t *testing.T) {
 }
 
 func TestNoticeNow(t *testing.T) {
-	lab.Clause(t, "T-PRE-7", "T-PRE-13")
+	lab.Clause(t, "A-PRE-8", "A-PRE-15", "T-PRE-7", "T-PRE-13")
 	synctest.Test(t, func(t *testing.T) {
 		c := hire(t, preempt.Options{}, quiet, quiet)
 		step(t, c.syncs[0], 0)
@@ -173,7 +173,7 @@ func TestFailedTask(t *testing.T) {
 }
 
 func TestSlowerAndFasterTask(t *testing.T) {
-	lab.Clause(t, "T-PRE-14", "T-PRE-15")
+	lab.Clause(t, "A-PRE-12", "A-PRE-13", "T-PRE-14", "T-PRE-15")
 	for told := range 2 {
 		synctest.Test(t, func(t *testing.T) {
 			c := hire(t, preempt.Options{}, quiet, quiet)
@@ -208,7 +208,7 @@ func TestSecondNotice(t *testing.T) {
 }
 
 func TestUnreadableNotice(t *testing.T) {
-	lab.Clause(t, "T-PRE-22")
+	lab.Clause(t, "A-PRE-10", "T-PRE-22")
 	synctest.Test(t, func(t *testing.T) {
 		c := hire(t, preempt.Options{}, quiet, quiet)
 		if err := c.members[0].KV().Create(t.Context(), "RECEIVED_PREEMPTION_NOTICE", []byte("soon")); err != nil {

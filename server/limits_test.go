@@ -31,7 +31,7 @@ func start(t testing.TB, cfg server.Config) *server.Server {
 }
 
 func TestAbandonedGets(t *testing.T) {
-	lab.Clause(t, "C-LIM-4", "NEW-63")
+	lab.Clause(t, "A-KEY-3", "C-LIM-4", "NEW-63")
 	synctest.Test(t, func(t *testing.T) {
 		s := start(t, cluster(1))
 		c := dialFake(t, s)
@@ -186,7 +186,7 @@ func TestWatchFanOut(t *testing.T) {
 }
 
 func TestOneFlushAWave(t *testing.T) {
-	lab.Clause(t, "E-51")
+	lab.Clause(t, "F-13")
 	synctest.Test(t, func(t *testing.T) {
 		s := start(t, cluster(1))
 		conns := []*fakeConn{dialFake(t, s), dialFake(t, s)}

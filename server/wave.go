@@ -66,7 +66,7 @@ func newPerformer(s *Server) *performer {
 
 // perform lets the effects of a wave happen, and empties it. Tables are published before replies
 // leave, so that the first heartbeat after a registration finds its task; replies keep the order of
-// the machine (C-ORD-1); each connection is flushed once (E-51).
+// the machine (C-ORD-1); each connection is flushed once (F-13).
 func (p *performer) perform(w *wave) {
 	for _, s := range w.shown {
 		st := s.standing

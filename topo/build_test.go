@@ -109,7 +109,7 @@ func TestBuild(t *testing.T) {
 		{"zero uuid, zero clique is none", "C-TOP-27", locals{
 			withFabric(local(0, "a", 0), noFabric), withFabric(local(1, "b", 0), noFabric),
 		}, "0:0/0 1:1/1"},
-		{"a task on two fabrics", "TC-TOP-26", locals{
+		{"a task on two fabrics", "TC-TOP-26 C-TOP-29", locals{
 			withFabric(local(0, "x", 0, 1), "A/1", "B/1"), withFabric(local(1, "y", 0, 1), "B/1"),
 		}, "0:0/0,1/1 1:1/2,1/3"},
 		{"a task without devices stays in the list", "C-TOP-36", locals{local(0, "a", 0), local(1, "b"), local(2, "c", 0)},

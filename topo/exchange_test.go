@@ -173,7 +173,7 @@ func TestRejoin(t *testing.T) {
 		rule func(string, []byte, []byte) bool
 	}{{"strict server", nil}, {"server with the rule", Republished}} {
 		t.Run(server.name, func(t *testing.T) {
-			clause(t, "TC-TOP-07", "TC-TOP-08", "TC-TOP-27", "TC-TOP-28", "C-DINC-10", "C-DINC-11", "C-DINC-12")
+			clause(t, "C-TOP-16", "C-TOP-19", "TC-TOP-07", "TC-TOP-08", "TC-TOP-27", "TC-TOP-28", "C-DINC-10", "C-DINC-11", "C-DINC-12")
 			synctest.Test(t, func(t *testing.T) { rejoin(t, newKV(server.rule)) })
 		})
 	}

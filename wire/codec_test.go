@@ -119,7 +119,7 @@ var tfCases = []decodeCase{
 }
 
 func TestDecode(t *testing.T) {
-	clause(t, "C-VER-1", "C-VER-2", "C-INC-6", "C-GTS-2", "NEW-15", "NEW-19")
+	clause(t, "A-SEQ-1", "A-HB-2", "C-VER-1", "C-VER-2", "C-INC-6", "C-GTS-2", "NEW-15", "NEW-19")
 	seen := make(map[string]bool)
 	check := func(prefix string, cases []decodeCase) {
 		for _, c := range cases {

@@ -23,7 +23,7 @@ import (
 const fixedSeed = 20260822
 
 func TestAgainstJAX(t *testing.T) {
-	lab.Clause(t, "TC-MESH", "TC-SPEC", "TC-SHD", "TC-DATA")
+	lab.Clause(t, "C-MESH-17", "TC-MESH", "TC-SPEC", "TC-SHD", "TC-DATA")
 	python := interpreter(t)
 	fresh := uint64(time.Now().UnixNano())
 	if text := os.Getenv("SERRY_MESH_SEED"); text != "" {

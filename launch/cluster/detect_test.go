@@ -47,7 +47,7 @@ func plus(vars map[string]string, more ...string) map[string]string {
 }
 
 func TestDetect(t *testing.T) {
-	clause(t, "TC-ENV-01", "TC-ENV-02", "TC-ENV-03", "TC-ENV-04", "TC-ENV-05", "TC-ENV-06", "TC-ENV-09",
+	clause(t, "P-ENV-1", "TC-ENV-01", "TC-ENV-02", "TC-ENV-03", "TC-ENV-04", "TC-ENV-05", "TC-ENV-06", "TC-ENV-09",
 		"C-ENV-3", "C-ENV-4", "C-ENV-10", "C-ENV-11", "C-ENV-12", "C-ENV-13", "P-ENV-2")
 	gke := map[string]string{
 		"JAX_FORCE_TPU_INIT": "1", "TPU_SKIP_MDS_QUERY": "1", "TPU_WORKER_HOSTNAMES": "a,b,c,d", "TPU_WORKER_ID": "2",

@@ -39,7 +39,7 @@ func metadataServer(t *testing.T, attributes map[string]string) System {
 }
 
 func TestComputeEngine(t *testing.T) {
-	clause(t, "TC-ENV-10", "C-ENV-13", "C-ENV-14")
+	clause(t, "C-ENV-16", "TC-ENV-10", "C-ENV-13", "C-ENV-14")
 	for _, c := range []struct {
 		name, workers, env string
 		address, err       string

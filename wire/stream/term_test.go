@@ -23,7 +23,7 @@ func (b *box) Flush()                       {}
 
 // TestRepliesOfFormerTerms sends replies by hand, in an order that no server would.
 func TestRepliesOfFormerTerms(t *testing.T) {
-	for _, clause := range []string{"A-SIDE-20", "C-TERM-1", "NEW-48", "T-RLY-14", "T-AG-55"} {
+	for _, clause := range []string{"A-SIDE-20", "C-TERM-1", "NEW-48", "T-RLY-14", "T-AG-55", "A-GO-12"} {
 		t.Run(clause, func(t *testing.T) { synctest.Test(t, testFormerTerms) })
 	}
 }

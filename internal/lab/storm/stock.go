@@ -225,8 +225,8 @@ func (p *proc) beat() {
 	}
 }
 
-// beatOnce sends one heartbeat, and again when it does not arrive, as section 1.2 of the specification of
-// agents has it.
+// beatOnce sends one heartbeat, and again when it does not arrive, as
+// docs/spec/agent.md has it (1.2).
 func (p *proc) beatOnce() (result coord.Result, st rpc.Status, ok bool) {
 	const retries = 3
 	for i := 0; ; i++ {
