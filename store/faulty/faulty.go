@@ -75,6 +75,8 @@ type Config struct {
 	Rate float64
 	// Kinds are the faults to choose from; all but SyncLies by default.
 	Kinds []Fault
+	// Lies, or nil, is called when a sync lies after all before it were honest. It must not call the disk.
+	Lies func()
 	// At are faults of certain commits, which count from 1 over the life of the disk. The first is that
 	// of a new journal, the second that of the first campaign.
 	At map[int]Fault
@@ -160,7 +162,8 @@ func (d *Disk) Kill(st store.Store) {
 }
 
 // PowerLoss ends the process as Kill does, and then the machine: of the sectors that were not synced
-// some are lost, and hold what they held before.
+// some are lost, and hold what they held before. A disk that has lied may lose all of them: then the file is
+// what it was at the last honest sync.
 func (d *Disk) PowerLoss(st store.Store) error {
 	d.Kill(st)
 	d.mu.Lock()
@@ -173,9 +176,10 @@ func (d *Disk) PowerLoss(st store.Store) error {
 		return err
 	}
 	defer f.Close()
+	all := d.mu.lied && d.mu.rnd.IntN(2) == 0
 	for _, off := range d.unsynced() {
 		s := d.mu.sectors[off]
-		if s.dirty && d.mu.rnd.IntN(2) == 0 {
+		if s.dirty && !all && d.mu.rnd.IntN(2) == 0 {
 			continue // written in time
 		}
 		if _, err := f.WriteAt(s.platter, off); err != nil {

@@ -119,6 +119,9 @@ func (p *process) writeAt(b []byte, off int64) (int, error) {
 func (p *process) sync(last bool) error {
 	switch {
 	case p.fault == SyncLies:
+		if !p.disk.mu.lied && p.disk.cfg.Lies != nil {
+			p.disk.cfg.Lies()
+		}
 		p.disk.mu.lied = true
 		return nil
 	case p.fault == SyncFails && !p.happened && (last || p.disk.mu.rnd.IntN(2) == 0):

@@ -207,7 +207,7 @@ func (p *proc) states() {
 	}
 	info := result.(*coord.Picture).Tasks[0]
 	if p.world.plan.mode != fatal && !p.mayBe(info.State, uint64(info.Incarnation), began) {
-		p.world.wrong("task %d life %d is said to be %v in life %d", p.task, p.life, info.State, info.Incarnation)
+		p.world.amiss("task %d life %d is said to be %v in life %d", p.task, p.life, info.State, info.Incarnation)
 	}
 	p.status()
 }
@@ -243,7 +243,7 @@ func (p *proc) status() {
 	case a := <-answered:
 		s, err := wire.ReadStatus(a.body)
 		if !a.status.OK() || err != nil || serry.Incarnation(s.Service) != p.service || s.Size != p.world.plan.tasks {
-			p.world.wrong("task %d: the status is %v, %v, of service %d with %d tasks; want %d with %d",
+			p.world.amiss("task %d: the status is %v, %v, of service %d with %d tasks; want %d with %d",
 				p.task, a.status, err, s.Service, s.Size, p.service, p.world.plan.tasks)
 		}
 	case <-p.port.gone:
@@ -356,7 +356,7 @@ func (p *proc) devices() {
 		want = append(want, deviceOf(t)...)
 	}
 	if got := result.(coord.AllDevices).Devices; string(got) != string(want) {
-		p.world.wrong("task %d: the devices are %q; want %q", p.task, got, want)
+		p.world.amiss("task %d: the devices are %q; want %q", p.task, got, want)
 	}
 }
 

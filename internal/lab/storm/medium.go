@@ -6,6 +6,7 @@ import (
 	"os"
 	"sync"
 
+	"github.com/serry-dev/serry/internal/lab/history"
 	"github.com/serry-dev/serry/store"
 	"github.com/serry-dev/serry/store/faulty"
 )
@@ -81,10 +82,12 @@ const (
 
 // A realFile is a medium for one server: the real File store on a disk that fails, tears and forgets.
 type realFile struct {
-	disk *faulty.Disk
+	world *world
+	disk  *faulty.Disk
 
 	mu   sync.Mutex
 	rand *rand.Rand
+	lies history.Moment // when the disk last began to lie
 }
 
 func newRealFile(w *world) *realFile {
@@ -92,12 +95,19 @@ func newRealFile(w *world) *realFile {
 	if w.plan.large {
 		parts = largePartBytes
 	}
-	return &realFile{
-		disk: faulty.New(faulty.Config{
-			Dir: w.options.Dir, PartBytes: parts, Seed: w.seed, Rate: w.plan.rate, Planted: w.options.Planted,
-		}),
-		rand: dice(w.seed, forDisk, 1),
-	}
+	f := &realFile{world: w, rand: dice(w.seed, forDisk, 1)}
+	f.disk = faulty.New(faulty.Config{
+		Dir: w.options.Dir, PartBytes: parts, Seed: w.seed, Rate: w.plan.rate, Kinds: w.plan.kinds(),
+		Planted: w.options.Planted, Lies: f.lie,
+	})
+	return f
+}
+
+// lie notes that the disk begins to lie.
+func (f *realFile) lie() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.lies = f.world.clock.Now()
 }
 
 func (f *realFile) open() (seat, error) {
@@ -131,9 +141,18 @@ func (s *fileSeat) kill() {
 	s.file.mu.Lock()
 	machine := s.file.rand.IntN(2) == 0
 	s.file.mu.Unlock()
+	s.file.disk.Kill(s.Store)
 	if !machine {
-		s.file.disk.Kill(s.Store)
-	} else if err := s.file.disk.PowerLoss(s.Store); err != nil {
+		return
+	}
+	if s.file.disk.Lied() {
+		s.file.disk.Calm() // one loss is enough
+		s.file.mu.Lock()
+		from := s.file.lies
+		s.file.mu.Unlock()
+		s.file.world.rollBack(from)
+	}
+	if err := s.file.disk.PowerLoss(nil); err != nil {
 		panic(err) // the real disk, under the one that fails
 	}
 }

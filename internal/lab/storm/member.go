@@ -69,7 +69,7 @@ func (p *proc) context() (context.Context, context.CancelFunc) {
 // memberDied judges an error of a Go program.
 func (p *proc) memberDied(what string, err error) {
 	if !p.over() {
-		p.world.wrong("task %d, a Go program, died of %s: %v", p.task, what, err)
+		p.world.amiss("task %d, a Go program, died of %s: %v", p.task, what, err)
 		p.exit("died of " + what)
 	}
 }

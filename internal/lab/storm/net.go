@@ -58,6 +58,7 @@ const (
 	forRestarts
 	forCalls
 	forQuiet
+	forLies
 )
 
 // A place is a process as the network sees it.

@@ -34,6 +34,7 @@ type plan struct {
 	members     int     // of the tasks: the last ones, which are Go programs
 	large       bool    // some values are
 	rate        float64 // of commits that fail, in a real file
+	lies        bool    // the disk of that file says that it has synced, and has not
 	rates       faultyetcd.Rates
 	snapshots   int // after how many bytes of records; 0: as in real life
 	hosts       int
@@ -104,6 +105,9 @@ const (
 	moveProc    kind = "move process" // a second life begins elsewhere while the first goes on
 	reportError kind = "report error" // by a task, which ends
 	resetTask   kind = "reset task"   // by a task, which ends
+	rollBack    kind = "roll back"    // by a loss of power on a disk that has lied
+	damage      kind = "damage"       // of the journal, by a roll back
+	goesOn      kind = "goes on"      // the service, after a roll back
 	loseHost    kind = "lose host"    // for good, with its relay and its tasks, in a quiet job
 )
 
@@ -177,6 +181,9 @@ func draw(seed uint64, o Options) *plan {
 		p.drawEtcd(r)
 	} else {
 		p.drawCalls(dice(seed, forCalls, 0))
+	}
+	if r := dice(seed, forLies, 0); o.Dir != "" && r.IntN(lyingDisks) == 0 {
+		p.drawLies(r)
 	}
 	if r := dice(seed, forQuiet, 0); o.Dir == "" && o.Etcd == "" && r.IntN(quietFleets) == 0 {
 		p.drawQuiet(r)

@@ -61,7 +61,7 @@ func (w *world) launch(task int, at *host, number, epoch int) {
 	}
 	p.mu.lived.LiveMember = history.LiveMember{Member: task, Life: p.life}
 	w.mu.Lock()
-	over := w.mu.over
+	over := w.mu.over || w.mu.reckoned
 	w.mu.procs = append(w.mu.procs, p)
 	w.mu.lives[task] = p
 	w.mu.Unlock()
@@ -196,7 +196,7 @@ func (p *proc) died(what string, st rpc.Status) {
 	ends := p.world.plan.mode == fatal || p.world.plan.mode == quiet
 	excused := doomed || ends && p.world.mourns() && len(st.Details) > 0 && p.world.fair(err)
 	if !excused {
-		p.world.wrong("task %d life %d died of %s: %v: %v (%d bytes of details)", p.task, p.life, what, st.Code, err, len(st.Details))
+		p.world.amiss("task %d life %d died of %s: %v: %v (%d bytes of details)", p.task, p.life, what, st.Code, err, len(st.Details))
 	}
 	p.world.revive(p)
 	p.exit("died of " + what + ": " + st.Code.String() + ": " + st.Message)

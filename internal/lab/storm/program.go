@@ -86,7 +86,7 @@ func (p *proc) current(what string, began history.Moment) {
 	replaced := p.mu.replaced
 	p.mu.Unlock()
 	if replaced != 0 && replaced < began {
-		p.world.wrong("task %d life %d: %s succeeded after another life had registered", p.task, p.life, what)
+		p.world.amiss("task %d life %d: %s succeeded after another life had registered", p.task, p.life, what)
 	}
 }
 
@@ -225,7 +225,7 @@ func (p *proc) key(c history.KeyCall, ev coord.Event) {
 		}
 		if err != nil && !c.Exists && !c.Absent && !c.Other {
 			p.died(string(c.Action)+" "+c.Key, st)
-			if !p.unsettled(c.Call) {
+			if !p.unsettled(c.Call) && !p.world.rolledBack() {
 				return // refused, so it had no effect
 			}
 			c.Return = 0

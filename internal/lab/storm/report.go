@@ -25,6 +25,8 @@ type Report struct {
 	Rounds   []history.RoundCall
 	Lives    []history.Lifetime
 	Sights   []history.Sight
+
+	RolledBack *Rollback // or nil
 }
 
 // Faults are the kinds of faults that a schedule may have.
@@ -37,17 +39,21 @@ func Faults() (names []string) {
 	return names
 }
 
+// FileFaults are the kinds of faults that only schedules on real files have.
+func FileFaults() []string { return []string{"disk", string(rollBack), string(damage), string(goesOn)} }
+
 // Check says what is wrong with the schedule, if anything is.
 func (r *Report) Check() error {
 	var errs []error
 	for _, w := range r.Wrong {
 		errs = append(errs, errors.New(w))
 	}
+	k := r.kept()
 	errs = append(errs,
-		history.CheckKeys(r.Keys),
-		history.CheckBarriers(r.Barriers),
-		history.CheckRounds(r.Rounds, r.Lives),
-		history.CheckWatches(r.Sights),
+		history.CheckKeys(k.Keys),
+		history.CheckBarriers(k.Barriers),
+		history.CheckRounds(k.Rounds, k.Lives),
+		history.CheckWatches(k.Sights),
 	)
 	err := errors.Join(errs...)
 	if err == nil {

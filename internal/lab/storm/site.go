@@ -58,7 +58,7 @@ func (s *site) start() {
 	if err != nil {
 		s.world.note("%s does not open its store: %v", s.place.name, err)
 		if !s.world.disk.errs(err) {
-			s.world.wrong("%s: the store cannot be opened: %v", s.place.name, err)
+			s.world.damaged("%s: the store cannot be opened: %v", s.place.name, err)
 			return
 		}
 		s.world.after(restartPause, s.start)
@@ -174,7 +174,7 @@ func (p *process) run() {
 				return
 			}
 			if errors.Is(err, store.ErrDamaged) {
-				p.site.world.wrong("%s: the journal cannot be read: %v", p.site.place.name, err)
+				p.site.world.damaged("%s: the journal cannot be read: %v", p.site.place.name, err)
 				return
 			}
 			p.site.world.note("%s does not lead: %v", p.site.place.name, err)
@@ -182,6 +182,9 @@ func (p *process) run() {
 			continue
 		}
 		p.site.world.note("%s leads, term %d", p.site.place.name, reign.Term())
+		if p.site.world.rolledBack() {
+			p.site.world.struck(goesOn)
+		}
 		if !p.lead(srv, reign) {
 			srv.Close()
 			return
@@ -189,7 +192,7 @@ func (p *process) run() {
 		<-srv.Done()
 		p.site.world.note("%s leads no more, term %d: %v", p.site.place.name, reign.Term(), srv.Err())
 		if errors.Is(srv.Err(), store.ErrDamaged) {
-			p.site.world.wrong("%s: the journal is damaged under its leader: %v", p.site.place.name, srv.Err())
+			p.site.world.damaged("%s: the journal is damaged under its leader: %v", p.site.place.name, srv.Err())
 		}
 		if !p.lead(nil, nil) || p.fails(srv.Err()) {
 			return

@@ -153,7 +153,7 @@ func (w *world) registered(p *proc) {
 	now := w.clock.Now()
 	w.note("task %d life %d registered", p.task, p.life)
 	if want := w.serves(p.epoch, p.service); p.service != want {
-		w.wrong("task %d: the service incarnation is %d; want %d", p.task, p.service, want)
+		w.amiss("task %d: the service incarnation is %d; want %d", p.task, p.service, want)
 	}
 	for _, o := range w.processes() {
 		o.mu.Lock()
@@ -220,7 +220,7 @@ func (p *proc) beat() {
 			return
 		}
 		if s := result.(coord.Registered).Service; s != p.service && s != 0 {
-			p.world.wrong("task %d: a heartbeat is answered by service %d; want %d", p.task, s, p.service)
+			p.world.amiss("task %d: a heartbeat is answered by service %d; want %d", p.task, s, p.service)
 		}
 	}
 }

@@ -70,6 +70,9 @@ type world struct {
 
 		reporters map[int]bool // tasks that reported an error
 
+		damaged  bool // a server has found its journal damaged
+		reckoned bool // the schedule is over, because of a rollback
+
 		returning int  // lives that are to come
 		closing   bool // all programs are done
 	}
@@ -208,8 +211,12 @@ type censor struct {
 // Handle implements slog.Handler.
 func (c *censor) Handle(ctx context.Context, r slog.Record) error {
 	r.Attrs(func(a slog.Attr) bool {
-		if err, ok := a.Value.Any().(error); ok && (stream.Broken(err) || errors.Is(err, store.ErrDamaged)) {
+		err, ok := a.Value.Any().(error)
+		switch {
+		case ok && stream.Broken(err):
 			c.world.wrong("%s: %s: %v", c.who, r.Message, err)
+		case ok && errors.Is(err, store.ErrDamaged):
+			c.world.damaged("%s: %s: %v", c.who, r.Message, err)
 		}
 		return true
 	})
@@ -314,7 +321,7 @@ func (w *world) audit() {
 	w.disk.calm()
 	srv, err := w.auditor()
 	if err != nil {
-		w.wrong("audit: the journal cannot be read: %v", err)
+		w.damaged("audit: the journal cannot be read: %v", err)
 		return
 	}
 	defer srv.Close()
