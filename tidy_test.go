@@ -27,6 +27,7 @@ const module = "github.com/serry-dev/serry"
 var layers = [][]string{
 	{".", "internal/plant", "wire/rpc", "wire/xlapb", "wire/tfpb", "wire/topopb", "wire/serrypb"}, // words, and words on the wire
 	{"coord", "topo", "mesh", "internal/schedule"},                                                // pure
+	{"wire/conn"}, // connections, for everything that speaks over one
 	{"memory", "wire", "store", "link", "internal/kernel"},
 	{"server", "relay", "client", "preempt", "collective", "transfer"},
 	{"checkpoint", "export", "launch", "diagnose", "node", "internal/lab/history"},

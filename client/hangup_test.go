@@ -83,7 +83,7 @@ func joinAfter(t *testing.T, away func(call int, far net.Conn) (served bool)) {
 		transport, err := client.Dial("a,b", client.DialOptions{Connect: func(context.Context, string) (net.Conn, error) {
 			near, far := net.Pipe()
 			if !away(int(calls.Add(1)), far) {
-				go s.ServeStream(far, nil)
+				go s.ServeStream(far)
 			}
 			return near, nil
 		}})

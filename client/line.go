@@ -12,7 +12,7 @@ import (
 
 	"github.com/serry-dev/serry"
 	"github.com/serry-dev/serry/wire"
-	"github.com/serry-dev/serry/wire/back"
+	"github.com/serry-dev/serry/wire/conn"
 	"github.com/serry-dev/serry/wire/rpc"
 	"github.com/serry-dev/serry/wire/serrypb"
 	"github.com/serry-dev/serry/wire/stream"
@@ -327,7 +327,7 @@ func split(address string) []string {
 // check says whether all addresses can be read.
 func check(addresses []string) error {
 	for _, a := range addresses {
-		if err := back.CheckAddress(a); err != nil {
+		if err := conn.CheckAddress(a); err != nil {
 			return err
 		}
 	}

@@ -45,7 +45,7 @@ func TestFollowsTheLeader(t *testing.T) {
 		first, second := lab.Serve(t, loose(1)), lab.Serve(t, loose(1))
 		w := &town{at: map[string]func(net.Conn){
 			"b": func(nc net.Conn) { stream.Redirect(nc, "c") },
-			"c": func(nc net.Conn) { first.ServeStream(nc, nil) },
+			"c": func(nc net.Conn) { first.ServeStream(nc) },
 		}}
 		defer w.work.Wait()
 		line, err := client.Dial("a,b", client.DialOptions{Connect: w.connect})
@@ -61,7 +61,7 @@ func TestFollowsTheLeader(t *testing.T) {
 			t.Error("the member is not with the leader")
 		}
 		w.mu.Lock()
-		w.at["a"], w.at["b"], w.at["c"] = func(nc net.Conn) { second.ServeStream(nc, nil) }, nil, nil
+		w.at["a"], w.at["b"], w.at["c"] = func(nc net.Conn) { second.ServeStream(nc) }, nil, nil
 		w.mu.Unlock()
 		first.Shutdown(t.Context())
 		<-m.Context().Done() // it is another service; this one is not continued

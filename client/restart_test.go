@@ -110,7 +110,7 @@ func newMortal(t *testing.T, l *lab.Lab) *mortal {
 		}
 		near, far := net.Pipe()
 		k.conns = append(k.conns, near)
-		go l.ServeStream(far, nil)
+		go l.ServeStream(far)
 		return near, nil
 	}})
 	if err != nil {

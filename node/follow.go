@@ -164,7 +164,7 @@ func wait(ctx context.Context, d time.Duration) {
 // serveStream takes a stream: it is served here if this node leads, and sent to the leader else. Where
 // it is not yet clear who leads, or this node has been elected and reads the journal, the stream waits a
 // little: that is shorter than to come again.
-func (n *Node) serveStream(nc net.Conn, read []byte) {
+func (n *Node) serveStream(nc net.Conn) {
 	timer := time.NewTimer(leaderPatience)
 	defer timer.Stop()
 	for {
@@ -173,7 +173,7 @@ func (n *Node) serveStream(nc net.Conn, read []byte) {
 		n.mu.Unlock()
 		switch {
 		case o != nil:
-			o.server.ServeStream(nc, read)
+			o.server.ServeStream(nc)
 			return
 		case l.Term != 0 && l.Address != n.cfg.Address:
 			stream.Redirect(nc, l.Address)

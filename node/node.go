@@ -16,6 +16,7 @@ import (
 	"github.com/serry-dev/serry/relay"
 	"github.com/serry-dev/serry/server"
 	"github.com/serry-dev/serry/store"
+	"github.com/serry-dev/serry/wire/conn"
 	"github.com/serry-dev/serry/wire/front"
 	"github.com/serry-dev/serry/wire/stream"
 )
@@ -113,7 +114,7 @@ func New(cfg Config) (*Node, error) {
 	n.polls = newPolls(r.Handler())
 	n.front = front.New(front.Config{
 		Handler: n.polls, Methods: r.Methods(), TLS: cfg.Server.TLS, Log: n.log,
-		Other: n.serveStream, OtherProtocol: stream.Protocol,
+		Others: []conn.Protocol{stream.Accept(n.serveStream)},
 	})
 	n.ctx, n.cancel = context.WithCancelCause(context.Background())
 	n.mu.changed = make(chan struct{})

@@ -14,7 +14,7 @@ import (
 	"github.com/serry-dev/serry"
 	"github.com/serry-dev/serry/coord"
 	"github.com/serry-dev/serry/wire"
-	"github.com/serry-dev/serry/wire/back"
+	"github.com/serry-dev/serry/wire/conn"
 	"github.com/serry-dev/serry/wire/front"
 	"github.com/serry-dev/serry/wire/rpc"
 	"github.com/serry-dev/serry/wire/stream"
@@ -81,7 +81,7 @@ func New(cfg Config) (*Relay, error) {
 
 // dial makes a connection to a server, and remembers to which.
 func (r *Relay) dial(ctx context.Context, address string) (net.Conn, error) {
-	o := back.Options{Connect: r.cfg.Dial}
+	o := conn.DialOptions{Connect: r.cfg.Dial}
 	if r.cfg.TLS != nil {
 		host, _, err := net.SplitHostPort(address)
 		if err != nil { // a Unix socket
@@ -89,7 +89,7 @@ func (r *Relay) dial(ctx context.Context, address string) (net.Conn, error) {
 		}
 		o.TLS = r.cfg.TLS(host)
 	}
-	c, err := back.Reach(ctx, address, o, stream.Protocol)
+	c, err := conn.Dial(ctx, address, stream.Protocol, o)
 	if err == nil {
 		r.dialled.Store(&address)
 	}

@@ -49,7 +49,7 @@ func (b *bench) begin(srv *server.Server) {
 	b.Helper()
 	r, err := New(Config{Upstream: []string{"a:1"}, Dial: func(context.Context, string) (net.Conn, error) {
 		here, there := net.Pipe()
-		go srv.ServeStream(there, nil)
+		go srv.ServeStream(there)
 		return here, nil
 	}})
 	if err != nil {

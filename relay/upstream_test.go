@@ -143,7 +143,7 @@ func (u *upstream) dial(context.Context, string) (net.Conn, error) {
 	c := &cuttable{Conn: there, after: u.mu.next}
 	u.mu.conns = append(u.mu.conns, c)
 	s := u.server
-	u.work.Go(func() { s.Serve(c, nil) })
+	u.work.Go(func() { s.Serve(c) })
 	return here, nil
 }
 

@@ -7,6 +7,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/serry-dev/serry/wire/conn"
 	"github.com/serry-dev/serry/wire/front"
 	"github.com/serry-dev/serry/wire/rpc"
 	"github.com/serry-dev/serry/wire/stream"
@@ -27,10 +28,10 @@ type frontShape struct {
 
 // newTransport makes a transport. Connections that begin with the preface of serry's own stream go to
 // streams.
-func newTransport(cfg Config, h rpc.Handler, m rpc.Methods, streams func(net.Conn, []byte)) *transport {
+func newTransport(cfg Config, h rpc.Handler, m rpc.Methods, streams func(net.Conn)) *transport {
 	server := front.New(front.Config{
 		Handler: h, Methods: m, TLS: cfg.TLS, Log: cfg.Log,
-		Refused: newRefusals(cfg.Log).add, Other: streams, OtherProtocol: stream.Protocol,
+		Refused: newRefusals(cfg.Log).add, Others: []conn.Protocol{stream.Accept(streams)},
 	})
 	d := func(name, help string, labels ...string) *prometheus.Desc {
 		return prometheus.NewDesc("serry_front_"+name, help, labels, nil)

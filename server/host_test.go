@@ -57,10 +57,10 @@ func dialHost(t *testing.T, s *server.Server, kind stream.Kind) *host {
 			s := h.server
 			h.conns = append(h.conns, near)
 			if h.loss == 0 {
-				h.served.Go(func() { s.ServeStream(far, nil) })
+				h.served.Go(func() { s.ServeStream(far) })
 				return near, nil
 			}
-			h.served.Go(func() { s.ServeStream(lossy{far, h}, nil) })
+			h.served.Go(func() { s.ServeStream(lossy{far, h}) })
 			return lossy{near, h}, nil
 		},
 	})

@@ -12,11 +12,11 @@ import (
 	"github.com/serry-dev/serry/wire/stream"
 )
 
-// ServeStream serves a connection of our own protocol, of which some bytes have been read, to its end
-// (see package stream). Serve calls it for those among its connections that begin so.
-func (s *Server) ServeStream(conn net.Conn, read []byte) {
+// ServeStream serves a connection of our own protocol to its end (see package stream). Serve calls it for
+// those among its connections that begin so.
+func (s *Server) ServeStream(conn net.Conn) {
 	// How a connection ends is the business of its session.
-	_ = s.streams.Serve(conn, read)
+	_ = s.streams.Serve(conn)
 }
 
 func newStreams(cfg Config, h *handler, m rpc.Methods) *stream.Server {

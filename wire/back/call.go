@@ -60,7 +60,7 @@ func (c *Conn) Call(ctx context.Context, path string, request []byte) ([]byte, r
 		c.rest(w)
 		return nil, rpc.Status{}, err
 	}
-	c.offer()
+	c.Flush()
 	select {
 	case <-w.woken:
 	case <-ctx.Done():
@@ -85,7 +85,7 @@ func (c *Conn) withdraw(s *stream) bool {
 	}
 	m.Unlock()
 	if found {
-		c.offer()
+		c.Flush()
 	}
 	return found
 }

@@ -2,16 +2,15 @@ package back
 
 import (
 	"bufio"
-	"crypto/tls"
 	"errors"
 	"fmt"
 	"math"
 	"net"
 	"sync"
-	"syscall"
 
 	"golang.org/x/net/http2"
 
+	"github.com/serry-dev/serry/wire/conn"
 	"github.com/serry-dev/serry/wire/rpc"
 )
 
@@ -30,7 +29,6 @@ const (
 	connWindow     = 16 << 20  // what the server may send before we say more
 	streamWindow   = 1<<31 - 1 // replies are bounded by MaxMessageBytes instead
 	readBytes      = 8 << 10   // read ahead, per connection
-	keepBytes      = 64 << 10  // larger buffers are not kept for the next call
 )
 
 // ErrUnsent marks calls of which the server has seen nothing, so that they may be made again.
@@ -43,12 +41,10 @@ type Done func(reply []byte, st rpc.Status, err error)
 
 // A Conn is one HTTP/2 connection to a server.
 type Conn struct {
-	nc     net.Conn        // constant
-	raw    syscall.RawConn // of nc, or nil where a write cannot be tried without waiting
-	gzip   bool            // constant
-	work   sync.WaitGroup  // reader, and a writer where one is needed
-	read   reader          // owned by the reader goroutine
-	write  writer          // owned by whoever writes
+	nc     *conn.Conn     // constant
+	gzip   bool           // constant
+	work   sync.WaitGroup // the reader
+	read   reader         // owned by the reader
 	mu     sending
 	spoken chan struct{} // closed when the server has sent its settings
 	ended  chan struct{} // closed when the reader has ended
@@ -56,22 +52,18 @@ type Conn struct {
 
 // sending is what callers and the reader share.
 type sending struct {
-	sync.Mutex
-	err     error // why no further call is taken, or nil
-	headers *headers
-	nextID  uint32
-	streams map[uint32]*stream
-	idle    []*waiter // for the next calls
-	queue   []queued  // calls beyond the server's limit on streams
-	blocked []*stream // requests that wait for a window, in the order of their calls
+	*conn.Pipe       // its lock guards what follows, too
+	err        error // why no further call is taken, or nil
+	headers    *headers
+	nextID     uint32
+	streams    map[uint32]*stream
+	idle       []*waiter // for the next calls
+	queue      []queued  // calls beyond the server's limit on streams
+	blocked    []*stream // requests that wait for a window, in the order of their calls
 
 	window  int64 // what we may send on the connection
 	peer    peerSettings
-	control int    // acknowledgements in out
-	out     []byte // to be written
-	spare   []byte // the other buffer, or nil while it is being written
-	writing bool
-	over    bool // the reader has ended: no goroutine may start any more
+	control int // acknowledgements since the socket last took all output
 }
 
 type peerSettings struct {
@@ -90,18 +82,14 @@ type queued struct {
 // New speaks over a connection that is already there, and owns it from now on. Of the options it uses
 // those that are about calls. Calls wait until the server has spoken.
 func New(nc net.Conn, authority string, o Options) *Conn {
-	c := &Conn{nc: nc, gzip: o.Gzip, spoken: make(chan struct{}), ended: make(chan struct{})}
-	if sc, ok := nc.(syscall.Conn); ok {
-		c.raw, _ = sc.SyscallConn() // without one writes go to a goroutine
-	}
-	_, secure := nc.(*tls.Conn)
-	c.mu.headers = newHeaders(authority, secure, o.Gzip)
+	c := &Conn{nc: conn.New(nc), gzip: o.Gzip, spoken: make(chan struct{}), ended: make(chan struct{})}
+	c.mu.Pipe = conn.NewPipe(c.nc, conn.PipeConfig{Owner: c})
+	c.mu.headers = newHeaders(authority, c.nc.Secure(), o.Gzip)
 	c.mu.nextID = 1
 	c.mu.streams = make(map[uint32]*stream)
 	c.mu.window = initialWindow
 	c.mu.peer = peerSettings{window: initialWindow, frame: minFrame}
-	c.mu.out = appendPreface(nil)
-	c.write.attempt = c.write.once
+	c.mu.Out = appendPreface(nil)
 	c.read.init(bufio.NewReaderSize(flushFirst{c}, readBytes))
 	c.work.Go(c.readAll)
 	return c
@@ -155,6 +143,7 @@ func (c *Conn) Close() {
 	c.refuse(net.ErrClosed)
 	c.nc.Close() // ends the reader, which tells the calls
 	c.work.Wait()
+	c.mu.Wait()
 }
 
 // Ended is closed when the connection is over and all its calls have been told.

@@ -30,6 +30,7 @@ import (
 
 	"github.com/serry-dev/serry/internal/lab"
 	"github.com/serry-dev/serry/wire/back"
+	"github.com/serry-dev/serry/wire/conn"
 	"github.com/serry-dev/serry/wire/rpc"
 )
 
@@ -425,7 +426,7 @@ func TestServerThatDoesNotRead(t *testing.T) {
 
 func TestTargets(t *testing.T) {
 	for _, address := range []string{"", "host", "http://host:1", "unix:", "ipv4:1.2.3.4", "dns://x/host:1", "a b://%"} {
-		if err := back.CheckAddress(address); err == nil {
+		if err := conn.CheckAddress(address); err == nil {
 			t.Errorf("CheckAddress(%q) = nil; want an error", address)
 		}
 	}

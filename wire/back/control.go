@@ -16,7 +16,8 @@ func (c *Conn) control(appendTo func([]byte) []byte) error {
 	if m.control++; m.control > maxControl {
 		return fmt.Errorf("over %d acknowledgements wait for a server that does not read", maxControl)
 	}
-	m.out = appendTo(m.out)
+	m.Room(controlBytes)
+	m.Out = appendTo(m.Out)
 	return nil
 }
 

@@ -9,6 +9,9 @@ import (
 // Frames are appended to a buffer rather than written by a [http2.Framer], which would copy each
 // once more. Reading is the Framer's.
 
+// controlBytes has room for any frame without a payload of the caller's.
+const controlBytes = 32
+
 func appendFrameHeader(b []byte, length int, kind http2.FrameType, flags http2.Flags, stream uint32) []byte {
 	b = append(b, byte(length>>16), byte(length>>8), byte(length), byte(kind), byte(flags))
 	return binary.BigEndian.AppendUint32(b, stream)

@@ -12,9 +12,7 @@ func TestFlushAfterClose(t *testing.T) {
 	c := New(near, "serry", Options{})
 	c.Close()
 	c.Flush() // the preface has never left
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if !c.mu.over {
+	if c.mu.Err() == nil {
 		t.Error("the connection is closed, and may still start goroutines")
 	}
 }

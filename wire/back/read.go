@@ -41,7 +41,7 @@ func (r *reader) init(from io.Reader) {
 type flushFirst struct{ *Conn }
 
 func (f flushFirst) Read(p []byte) (int, error) {
-	f.offer()
+	f.Flush()
 	return f.nc.Read(p)
 }
 
@@ -59,9 +59,7 @@ func (c *Conn) readAll() {
 	for _, s := range unsent {
 		s.fail(fmt.Errorf("%w: %w", ErrUnsent, err))
 	}
-	c.mu.Lock()
-	c.mu.over = true
-	c.mu.Unlock()
+	c.mu.Fail(err)
 }
 
 func (c *Conn) readFrames() error {
@@ -120,7 +118,8 @@ func (c *Conn) data(f *http2.DataFrame) {
 	c.read.received += f.Length
 	if c.read.received >= connWindow/2 {
 		c.mu.Lock()
-		c.mu.out = appendWindowUpdate(c.mu.out, 0, c.read.received)
+		c.mu.Room(controlBytes)
+		c.mu.Out = appendWindowUpdate(c.mu.Out, 0, c.read.received)
 		c.mu.Unlock()
 		c.read.received = 0
 	}

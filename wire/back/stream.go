@@ -37,12 +37,14 @@ func (c *Conn) open(s *stream, path string, request message) {
 	s.id, s.window = m.nextID, m.peer.window
 	m.nextID += 2
 	m.streams[s.id] = s
-	m.out = appendHeaders(m.out, s.id, m.headers.block(path))
+	block := m.headers.block(path)
 	size := prefixBytes + len(request.body)
+	m.Room(2*controlBytes + len(block) + min(size, m.peer.frame))
+	m.Out = appendHeaders(m.Out, s.id, block)
 	if size <= m.peer.frame && int64(size) <= min(m.window, s.window) && len(m.blocked) == 0 {
 		m.window -= int64(size)
 		s.window -= int64(size)
-		m.out = appendMessage(m.out, s.id, request)
+		m.Out = appendMessage(m.Out, s.id, request)
 		return
 	}
 	s.rest = append(appendPrefix(make([]byte, 0, size), request), request.body...)
@@ -59,12 +61,13 @@ func (c *Conn) pump() {
 	m.blocked = slices.DeleteFunc(m.blocked, func(s *stream) bool {
 		for len(s.rest) > 0 {
 			n := min(int64(len(s.rest)), int64(m.peer.frame), m.window, s.window)
-			if n <= 0 || len(m.out) > pumpBytes {
+			if n <= 0 || len(m.Out) > pumpBytes {
 				return false
 			}
 			m.window -= n
 			s.window -= n
-			m.out = appendData(m.out, s.id, n == int64(len(s.rest)), s.rest[:n])
+			m.Room(controlBytes + int(n))
+			m.Out = appendData(m.Out, s.id, n == int64(len(s.rest)), s.rest[:n])
 			s.rest = s.rest[n:]
 		}
 		s.rest = nil
@@ -101,11 +104,12 @@ func (c *Conn) takeLocked(id uint32, how ending) *stream {
 		m.blocked = slices.DeleteFunc(m.blocked, func(b *stream) bool { return b == s })
 		s.rest = nil
 	}
+	m.Room(controlBytes)
 	switch {
 	case how == givenUp:
-		m.out = appendReset(m.out, id, http2.ErrCodeCancel)
+		m.Out = appendReset(m.Out, id, http2.ErrCodeCancel)
 	case how == answered && unsent:
-		m.out = appendReset(m.out, id, http2.ErrCodeNo)
+		m.Out = appendReset(m.Out, id, http2.ErrCodeNo)
 	}
 	c.admit()
 	return s

@@ -23,6 +23,7 @@ import (
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/test/bufconn"
 
+	"github.com/serry-dev/serry/wire/conn"
 	"github.com/serry-dev/serry/wire/rpc"
 )
 
@@ -255,7 +256,7 @@ func TestHoldBack(t *testing.T) {
 		h.mu.Lock()
 		served := h.serving[methodFail]
 		h.mu.Unlock()
-		if most := pauseOutput/4000 + 50; served > most {
+		if most := conn.PauseOutput/4000 + 50; served > most {
 			t.Errorf("served %d calls of a peer that does not read; want %d at most", served, most)
 		}
 		if got := p.answers(calls); got[0].end != nil || len(got) != calls {
@@ -343,15 +344,9 @@ func TestMemoryFollowsBytes(t *testing.T) {
 	if err != nil || binary.BigEndian.Uint64(got) != size {
 		t.Errorf("Count(%d bytes) = %v, %v", size, got, err)
 	}
-	if used := s.budget.used(); used != 0 {
+	if used := s.budget.Used(); used != 0 {
 		t.Errorf("%d bytes of unfinished messages left; want 0", used)
 	}
-}
-
-func (b *budget) used() int64 {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.mu.used
 }
 
 // TestBudget sends many large messages at once to a server with little memory for them: they come
@@ -378,44 +373,8 @@ func TestBudget(t *testing.T) {
 		}
 	}
 	calls.Wait()
-	if used := s.budget.used(); used != 0 || len(s.budget.mu.waiting) != 0 {
-		t.Errorf("%d bytes and %d messages left with the budget; want none", used, len(s.budget.mu.waiting))
-	}
-}
-
-// TestBudgetLeader withholds windows beyond the limit from all messages but one, and gives the turn
-// to the next when that one ends.
-func TestBudgetLeader(t *testing.T) {
-	clause(t, "F-32")
-	var b budget
-	b.limit = 100
-	first, second, third := new(request), new(request), new(request)
-	steps := []struct {
-		what string
-		got  bool
-		want bool
-	}{
-		{"within the limit", b.reserve(first, 90, 0), true},
-		{"beyond it: becomes leader", b.reserve(second, 20, 0), true},
-		{"beyond it, not the leader", b.reserve(third, 20, 0), false},
-		{"the leader again", b.reserve(second, 1000, 20), true},
-		{"bytes within twice the limit, leader aside", b.add(third, 110), true},
-		{"bytes beyond", b.add(third, 1), false},
-		{"bytes of the leader", b.add(second, 1), true},
-	}
-	for _, s := range steps {
-		if s.got != s.want {
-			t.Errorf("%s: %v; want %v", s.what, s.got, s.want)
-		}
-	}
-	if next := b.release(first, 90); len(next) != 0 {
-		t.Errorf("release below nothing: %d may go on; want none", len(next))
-	}
-	if next := b.release(second, 1021); len(next) != 1 || next[0] != third {
-		t.Errorf("release of the leader: %v may go on; want the third", next)
-	}
-	if b.release(third, 110); b.mu.used != 0 || b.mu.lead != 0 {
-		t.Errorf("%d bytes left; want 0", b.mu.used)
+	if used := s.budget.Used(); used != 0 {
+		t.Errorf("%d bytes left with the budget; want none", used)
 	}
 }
 
@@ -439,7 +398,7 @@ func TestBudgetIsHard(t *testing.T) {
 			t.Errorf("stream %d: %v; want ResourceExhausted", stream, a)
 		}
 	}
-	if used := s.budget.used(); used > 2<<20 {
+	if used := s.budget.Used(); used > 2<<20 {
 		t.Errorf("%d bytes held; want %d at most", used, 2<<20)
 	}
 }
@@ -636,11 +595,11 @@ func TestHandshakeLimit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := newTestHandler(t)
 		l := bufconn.Listen(1 << 10)
-		s := start(t, l, Config{Handler: h, MaxConns: 2 * maxHandshakes})
+		s := start(t, l, Config{Handler: h, MaxConns: 2 * conn.MaxHandshakes})
 		done := connect(t, l.Dial)
 		h.until(func() bool { return len(h.open) == 1 })
 		first := bare(t, l.Dial)
-		for range maxHandshakes {
+		for range conn.MaxHandshakes {
 			bare(t, l.Dial)
 		}
 		begin := time.Now()

@@ -20,6 +20,7 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/grpc/test/bufconn"
 
+	"github.com/serry-dev/serry/wire/conn"
 	"github.com/serry-dev/serry/wire/rpc"
 )
 
@@ -485,8 +486,8 @@ func TestDeadlineOfUnfinishedRequest(t *testing.T) {
 		if got := p.answer(3).String(); got != `OK "" "on"` {
 			t.Errorf("next call: %s", got)
 		}
-		if s.budget.mu.used != 0 || h.canceled != 0 || h.serving[methodEcho] != 1 {
-			t.Errorf("%d bytes held, %d cancels, served %v; want none, none, one", s.budget.mu.used, h.canceled, h.serving)
+		if s.budget.Used() != 0 || h.canceled != 0 || h.serving[methodEcho] != 1 {
+			t.Errorf("%d bytes held, %d cancels, served %v; want none, none, one", s.budget.Used(), h.canceled, h.serving)
 		}
 	})
 }
@@ -588,9 +589,9 @@ func TestHandshake(t *testing.T) {
 		bytes string
 		after time.Duration
 	}{
-		{"nothing", "", handshakeTime},
-		{"half a preface", http2.ClientPreface[:10], handshakeTime},
-		{"preface only", http2.ClientPreface, handshakeTime},
+		{"nothing", "", conn.HandshakeTime},
+		{"half a preface", http2.ClientPreface[:10], conn.HandshakeTime},
+		{"preface only", http2.ClientPreface, conn.HandshakeTime},
 		{"HTTP/1", "GET / HTTP/1.1\r\nHost: x\r\n\r\n", 0},
 		{"TLS to a plain port", "\x16\x03\x01\x02\x00\x01\x00\x01\xfc", 0},
 		{"no settings first", http2.ClientPreface + "\x00\x00\x08\x06\x00\x00\x00\x00\x0012345678", 0},

@@ -20,11 +20,11 @@ const (
 var drainPing = [8]byte{'s', 'e', 'r', 'r', 'y', 'e', 'n', 'd'}
 
 // drain begins an orderly end (F-40). The reader takes the further steps.
-func (c *conn) drain() {
+func (c *connection) drain() {
 	c.mu.Lock()
 	if !c.mu.ready {
 		c.mu.Unlock()
-		c.fail(ErrServerClosed)
+		c.mu.Fail(ErrServerClosed)
 		return
 	}
 	if c.mu.ended || c.mu.draining != serving {
@@ -32,15 +32,15 @@ func (c *conn) drain() {
 		return
 	}
 	c.mu.draining, c.mu.warnedAt = warned, c.srv.now()
-	c.mu.out = appendGoAway(c.mu.out, maxWindow, http2.ErrCodeNo, "server stops")
-	c.mu.out = appendPing(c.mu.out, 0, drainPing[:])
+	c.mu.Out = appendGoAway(c.mu.Out, maxWindow, http2.ErrCodeNo, "server stops")
+	c.mu.Out = appendPing(c.mu.Out, 0, drainPing[:])
 	c.watch()
 	c.mu.Unlock()
 	c.Flush()
 }
 
 // refuseNew sends the last GOAWAY. The reader calls it after a round trip, or when that took too long.
-func (c *conn) refuseNew() {
+func (c *connection) refuseNew() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.mu.draining != warned && c.mu.draining != overdue {
@@ -48,24 +48,24 @@ func (c *conn) refuseNew() {
 	}
 	c.mu.draining = refusing
 	c.in.refusing = true
-	c.mu.out = appendGoAway(c.mu.out, c.in.highest, http2.ErrCodeNo, "server stops")
+	c.mu.Out = appendGoAway(c.mu.Out, c.in.highest, http2.ErrCodeNo, "server stops")
 }
 
 // drained says whether an orderly end is complete. The reader asks after each wave and when woken.
-func (c *conn) drained() bool {
+func (c *connection) drained() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.mu.draining == refusing && c.quiet() && c.in.current == nil && len(c.in.parked) == 0
 }
 
 // quiet says whether no served call is open; mu is held.
-func (c *conn) quiet() bool { return len(c.mu.open) == 0 && c.mu.sender.empty() }
+func (c *connection) quiet() bool { return len(c.mu.open) == 0 && c.mu.sender.empty() }
 
 // wake makes the reader look around: its read ends with a timeout.
-func (c *conn) wake() { c.nc.SetReadDeadline(time.Unix(1, 0)) }
+func (c *connection) wake() { c.nc.SetReadDeadline(time.Unix(1, 0)) }
 
 // woken says whether a failed read was only a wake-up, and handles it.
-func (c *conn) woken(err error) bool {
+func (c *connection) woken(err error) bool {
 	if !timeout(err) {
 		return false
 	}

@@ -5,6 +5,8 @@ import (
 
 	"golang.org/x/net/http2"
 	"google.golang.org/grpc/codes"
+
+	"github.com/serry-dev/serry/wire/conn"
 )
 
 // initialWindow is every window before settings change it (RFC 9113).
@@ -80,11 +82,11 @@ func (s *sender) push(snd *send) {
 }
 
 // sendMessage replies with a message: at once if it fits everywhere, else in turn; mu is held.
-func (c *conn) sendMessage(stream uint32, k call, body []byte) {
+func (c *connection) sendMessage(stream uint32, k call, body []byte) {
 	s := &c.mu.sender
 	need := prefixLen + len(body)
 	room := min(s.initial+c.mu.credit[stream], s.window, maxFrame)
-	if int64(need) > room || len(s.ready) > 0 || c.backlog() > pauseOutput {
+	if int64(need) > room || len(s.ready) > 0 || c.mu.Backlog() > conn.PauseOutput {
 		c.enqueue(&send{stream: stream, method: k & callMethod, body: body})
 		return
 	}
@@ -97,7 +99,7 @@ func (c *conn) sendMessage(stream uint32, k call, body []byte) {
 }
 
 // enqueue puts a reply among those that wait and sends what is possible; mu is held.
-func (c *conn) enqueue(snd *send) {
+func (c *connection) enqueue(snd *send) {
 	s := &c.mu.sender
 	snd.window = s.initial + c.mu.credit[snd.stream]
 	delete(c.mu.credit, snd.stream)
@@ -112,9 +114,9 @@ func (c *conn) enqueue(snd *send) {
 
 // pump encodes waiting replies as far as windows allow, a little of each in turn, and not more than
 // the socket will want soon; mu is held.
-func (c *conn) pump() {
+func (c *connection) pump() {
 	s := &c.mu.sender
-	for len(s.ready) > 0 && s.window > 0 && c.backlog() < pumpOutput {
+	for len(s.ready) > 0 && s.window > 0 && c.mu.Backlog() < pumpOutput {
 		snd := s.ready[0]
 		s.ready = s.ready[1:]
 		if snd.queued = false; snd.gone || snd.window <= 0 { // settings may have shut it since
@@ -136,18 +138,18 @@ func (c *conn) pump() {
 			c.appendTrailers(snd.stream)
 			c.count(snd.method, codes.OK)
 		} else if snd.unended {
-			c.mu.out = appendReset(c.mu.out, snd.stream, http2.ErrCodeNo)
+			c.mu.Out = appendReset(c.mu.Out, snd.stream, http2.ErrCodeNo)
 		}
 	}
 }
 
 // appendData appends a DATA frame with the next n bytes of a reply; mu is held.
-func (c *conn) appendData(snd *send, n int) {
+func (c *connection) appendData(snd *send, n int) {
 	h := frameHead{length: n, kind: http2.FrameData, stream: snd.stream}
 	if snd.http != 0 && snd.sent+n == snd.size() {
 		h.flags = http2.FlagDataEndStream
 	}
-	out := h.append(c.mu.out)
+	out := h.append(c.mu.Out)
 	end := snd.sent + n
 	at := snd.sent
 	if snd.http == 0 {
@@ -158,7 +160,7 @@ func (c *conn) appendData(snd *send, n int) {
 		}
 		at, end = max(at-prefixLen, 0), max(end-prefixLen, 0)
 	}
-	c.mu.out = append(out, snd.body[at:end]...)
+	c.mu.Out = append(out, snd.body[at:end]...)
 	snd.sent += n
 	snd.window -= int64(n)
 	c.mu.sender.window -= int64(n)
@@ -166,7 +168,7 @@ func (c *conn) appendData(snd *send, n int) {
 }
 
 // windowFrame takes a WINDOW_UPDATE (F-34).
-func (c *conn) windowFrame(h frameHead, p []byte) error {
+func (c *connection) windowFrame(h frameHead, p []byte) error {
 	if len(p) != 4 {
 		return &ConnError{http2.ErrCodeFrameSize, "WINDOW_UPDATE length"}
 	}
@@ -191,7 +193,7 @@ func (c *conn) windowFrame(h frameHead, p []byte) error {
 }
 
 // widen adds to a window of the peer; mu is held.
-func (c *conn) widen(stream uint32, n int64) http2.ErrCode {
+func (c *connection) widen(stream uint32, n int64) http2.ErrCode {
 	s := &c.mu.sender
 	if stream == 0 {
 		s.window += n
@@ -221,7 +223,7 @@ func judgeWindow(window, n int64) http2.ErrCode {
 
 // setInitialWindow changes the windows of all streams, open ones too, and says whether that is
 // possible; mu is held.
-func (c *conn) setInitialWindow(n int64) bool {
+func (c *connection) setInitialWindow(n int64) bool {
 	s := &c.mu.sender
 	change := n - s.initial
 	s.initial = n

@@ -5,6 +5,8 @@ import (
 	"fmt"
 
 	"golang.org/x/net/http2"
+
+	"github.com/serry-dev/serry/wire/conn"
 )
 
 const (
@@ -49,7 +51,7 @@ func (h frameHead) put(p []byte) {
 }
 
 func (h frameHead) append(out []byte) []byte {
-	out = grow(out, frameHeaderLen+h.length)
+	out = conn.Grow(out, frameHeaderLen+h.length)
 	n := len(out)
 	out = out[:n+frameHeaderLen]
 	h.put(out[n:])

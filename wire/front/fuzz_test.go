@@ -14,10 +14,11 @@ import (
 	"golang.org/x/net/http2"
 	"golang.org/x/net/http2/hpack"
 
+	"github.com/serry-dev/serry/wire/conn"
 	"github.com/serry-dev/serry/wire/rpc"
 )
 
-// A scripted connection is read by hand: a fuzz target gives its bytes to conn.wave.
+// A scripted connection is read by hand: a fuzz target gives its bytes to connection.chunk.
 type scripted struct {
 	net.Conn
 	out bytes.Buffer
@@ -32,22 +33,21 @@ func (s *scripted) Write(p []byte) (int, error)    { return s.out.Write(p) }
 func (s *scripted) Read([]byte) (int, error)       { return 0, io.EOF }
 
 // byHand makes a connection without goroutines of its own.
-func byHand(t testing.TB, h rpc.Handler) (*conn, *scripted) {
+func byHand(t testing.TB, h rpc.Handler) (*connection, *scripted) {
 	s := New(Config{Handler: h, Methods: testMethods})
 	t.Cleanup(func() { s.Close() })
 	nc := new(scripted)
-	c := newConn(s, nc)
-	if err := c.secure(); err != nil {
-		t.Fatal(err)
-	}
+	c := newConnection(s, conn.New(nc))
 	c.greet()
 	return c, nc
 }
 
 // finish ends the connection and returns all it has written.
-func (c *conn) finish(nc *scripted, err error) []byte {
+func (c *connection) finish(nc *scripted, err error) []byte {
 	c.end(err)
-	c.writers.Wait()
+	c.mu.Drain()
+	c.mu.Fail(err)
+	c.mu.Wait()
 	return nc.out.Bytes()
 }
 
@@ -88,8 +88,8 @@ func consumeAll(t *testing.T, pieces [][]byte) []byte {
 	c, nc := byHand(t, tame{h})
 	var err error
 	for _, piece := range pieces {
-		wave := append(bytes.Clone(c.in.source.Rest()), piece...)
-		if err = c.wave(wave); err != nil {
+		wave := append(bytes.Clone(c.nc.Kept()), piece...)
+		if err = c.chunk(wave); err != nil {
 			break
 		}
 	}
@@ -97,8 +97,8 @@ func consumeAll(t *testing.T, pieces [][]byte) []byte {
 		err = errDrained // an end in order: all output is written
 	}
 	out := c.finish(nc, err)
-	if c.srv.budget.mu.used != 0 || c.budget.mu.used != 0 {
-		t.Errorf("%d, %d bytes left with the budgets; want none", c.srv.budget.mu.used, c.budget.mu.used)
+	if c.srv.budget.Used() != 0 || c.budget.Used() != 0 {
+		t.Errorf("%d, %d bytes left with the budgets; want none", c.srv.budget.Used(), c.budget.Used())
 	}
 	if len(h.open) != 0 {
 		t.Errorf("the handler was not told of the end")
@@ -260,16 +260,16 @@ func (m *windowModel) step(op byte, n int) {
 }
 
 // give hands what was written to the connection and counts what came back.
-func (m *windowModel) give(c *conn, nc *scripted) {
-	err := c.wave(append(bytes.Clone(c.in.source.Rest()), m.p.out.Bytes()...))
+func (m *windowModel) give(c *connection, nc *scripted) {
+	err := c.chunk(append(bytes.Clone(c.nc.Kept()), m.p.out.Bytes()...))
 	m.p.out.Reset()
 	if err != nil {
 		if ce, ok := errors.AsType[*ConnError](err); ok && ce.Code == http2.ErrCodeEnhanceYourCalm {
 			m.t.Skip("too fast")
 		}
-		m.t.Fatalf("wave: %v", err)
+		m.t.Fatalf("chunk: %v", err)
 	}
-	c.writers.Wait()
+	c.mu.Wait()
 	m.in.Write(nc.out.Bytes())
 	nc.out.Reset()
 	for {

@@ -9,6 +9,7 @@ import (
 
 	"google.golang.org/grpc/codes"
 
+	"github.com/serry-dev/serry/wire/conn"
 	"github.com/serry-dev/serry/wire/rpc"
 )
 
@@ -21,7 +22,7 @@ func gunzip(p []byte, limit int64) ([]byte, *rpc.Status) {
 	if err := z.gz.Reset(&z.src); err != nil {
 		return nil, badGzip(err)
 	}
-	out := grow(nil, smallBuffer)
+	out := conn.Grow(nil, conn.Small)
 	for {
 		if len(out) == cap(out) {
 			out = double(out, limit+1)
@@ -30,12 +31,12 @@ func gunzip(p []byte, limit int64) ([]byte, *rpc.Status) {
 		out = out[:len(out)+n]
 		switch {
 		case int64(len(out)) > limit:
-			recycle(out)
+			conn.Recycle(out)
 			return nil, tooLarge(limit)
 		case errors.Is(err, io.EOF):
 			return out, nil
 		case err != nil:
-			recycle(out)
+			conn.Recycle(out)
 			return nil, badGzip(err)
 		}
 	}
@@ -43,8 +44,8 @@ func gunzip(p []byte, limit int64) ([]byte, *rpc.Status) {
 
 // double is grow for output that will have most bytes at most.
 func double(b []byte, most int64) []byte {
-	if room := 2 * int64(cap(b)); room <= largeBuffer || room <= most {
-		return grow(b, cap(b))
+	if room := 2 * int64(cap(b)); room <= conn.Large || room <= most {
+		return conn.Grow(b, cap(b))
 	}
 	return append(make([]byte, 0, most), b...) // the last step
 }

@@ -23,7 +23,7 @@ type headerBlock struct {
 	bytes  []byte
 }
 
-func (c *conn) headersFrame(h frameHead, p []byte) error {
+func (c *connection) headersFrame(h frameHead, p []byte) error {
 	if h.stream%2 == 0 {
 		return protocolError("even stream number")
 	}
@@ -47,7 +47,7 @@ func (c *conn) headersFrame(h frameHead, p []byte) error {
 	return nil
 }
 
-func (c *conn) continuationFrame(h frameHead, p []byte) error {
+func (c *connection) continuationFrame(h frameHead, p []byte) error {
 	b := &c.in.block
 	if b.stream == 0 {
 		return protocolError("CONTINUATION without HEADERS")
@@ -77,7 +77,7 @@ func unpad(h frameHead, p []byte) ([]byte, bool) {
 }
 
 // headers handles a whole header block: the start of a request, or its trailers.
-func (c *conn) headers(b headerBlock) error {
+func (c *connection) headers(b headerBlock) error {
 	head, err := c.in.headers.read(b.bytes, c.srv.methods) // always: the table must stay right
 	if err != nil {
 		return &ConnError{http2.ErrCodeCompression, "header block"}
@@ -108,7 +108,7 @@ func (c *conn) headers(b headerBlock) error {
 }
 
 // open begins a request.
-func (c *conn) open(b headerBlock, head *head) error {
+func (c *connection) open(b headerBlock, head *head) error {
 	c.in.highest = b.stream
 	c.in.idle.level, c.in.tiny = 0, 0
 	if head.malformed || !head.pseudo || b.self {
@@ -133,7 +133,7 @@ func (c *conn) open(b headerBlock, head *head) error {
 }
 
 // full says whether one more call would be too many.
-func (c *conn) full() bool {
+func (c *connection) full() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return len(c.in.parked) >= maxUnfinished || len(c.mu.open)+c.mu.sender.len() >= maxOpenCalls

@@ -26,7 +26,6 @@ const (
 const (
 	maxOpenCalls     = 1 << 20   // beyond: the stream is refused
 	maxUnfinished    = 1 << 17   // of them, those whose requests have not ended
-	pauseOutput      = 1 << 20   // unsent output that stops reading
 	pumpOutput       = 48 << 10  // output up to which large replies are encoded ahead of the socket
 	maxPile          = 64 << 20  // unread replies of a peer that reads nothing
 	maxConnBytes     = 256 << 20 // messages under way
@@ -38,27 +37,17 @@ const (
 	maxCachedBlocks  = 64
 )
 
-// Limits of the server.
-const (
-	maxHandshakes          = 1000
-	defaultUnfinishedBytes = 4 << 30
-)
-
 // Times.
 const (
-	handshakeTime     = 20 * time.Second
-	handshakePatience = time.Second      // with too many of them: how long none may end
-	stallTime         = 20 * time.Second // bytes wait and none moves
-	pileTime          = 5 * time.Second  // the same with more than maxPile
-	lingerTime        = time.Second      // between GOAWAY and the end
-	watchEvery        = time.Second
+	stallTime  = 20 * time.Second // bytes wait and none moves
+	pileTime   = 5 * time.Second  // the same with more than maxPile
+	lingerTime = time.Second      // between GOAWAY and the end
+	watchEvery = time.Second
 )
 
 // What a limit refused, for counting.
 const (
-	refusedConns = iota
-	refusedHandshakes
-	refusedStreams
+	refusedStreams = iota
 	refusedMemory
 	refusedResets
 	refusedTinyData
@@ -72,16 +61,13 @@ const (
 )
 
 var refusalNames = [refusals]string{
-	"connections", "handshakes", "streams", "memory", "resets", "tiny data", "pings", "settings",
+	"streams", "memory", "resets", "tiny data", "pings", "settings",
 	"idle frames", "headers", "acknowledgements", "does not read",
 }
 
 var (
-	errCrowded   = errors.New("too many connections without a finished handshake")
 	errHandshake = errors.New("no HTTP/2 handshake in time")
 	errNotHTTP2  = errors.New("not HTTP/2")
-	errNoALPN    = errors.New("TLS without h2")
-	errOther     = errors.New("another protocol")
 	errDrained   = errors.New("drained")
 )
 

@@ -11,13 +11,12 @@ import (
 )
 
 // read handles wave after wave until the connection ends.
-func (c *conn) read() error {
+func (c *connection) read() error {
 	for {
-		wave, err := c.in.source.next()
+		p, err := c.nc.Next()
 		if err == nil {
-			c.srv.count.read.Add(uint64(len(wave) - c.in.source.carried()))
-			err = c.wave(wave)
-			c.in.source.done()
+			c.srv.count.read.Add(uint64(len(p) - len(c.nc.Kept())))
+			err = c.chunk(p)
 		} else if c.in.opened && c.woken(err) {
 			err = nil
 			c.flush()
@@ -33,38 +32,29 @@ func (c *conn) read() error {
 	}
 }
 
-// wave handles all whole frames of p, then writes once.
-func (c *conn) wave(p []byte) error {
+// chunk handles all whole frames of p, which is what one read brought, then writes once.
+func (c *connection) chunk(p []byte) error {
 	c.ageStreams(c.srv.now())
-	c.inWave.Store(true)
+	c.inChunk.Store(true)
 	rest, err := c.consume(p)
 	if err != nil {
 		return err
 	}
-	c.in.source.keep(rest)
+	c.nc.Keep(rest)
 	c.armDeadlines()
 	if c.in.served {
 		c.in.served = false
 		c.srv.handler.Served(c)
 	}
-	c.inWave.Store(false)
+	c.inChunk.Store(false)
 	c.flush()
-	c.holdBack()
+	c.mu.HoldBack() // while the peer leaves too much output unread (F-15)
 	return nil
-}
-
-// holdBack waits while the peer leaves too much output unread (F-15).
-func (c *conn) holdBack() {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	for c.backlog() > pauseOutput && c.mu.cause == nil {
-		c.mu.cond.Wait()
-	}
 }
 
 // ageStreams sets the time of the wave, and about once a second moves the line between young and old
 // streams.
-func (c *conn) ageStreams(now time.Duration) {
+func (c *connection) ageStreams(now time.Duration) {
 	switch in := &c.in; {
 	case now-in.now >= watchEvery: // nothing came for so long
 		in.young, in.youngNext, in.youngSince = in.highest, in.highest, now
@@ -75,15 +65,8 @@ func (c *conn) ageStreams(now time.Duration) {
 }
 
 // consume handles the frames of p and returns what is left of it, the start of a frame.
-func (c *conn) consume(p []byte) ([]byte, error) {
+func (c *connection) consume(p []byte) ([]byte, error) {
 	if !c.in.started {
-		if c.srv.other != nil && c.srv.tls == nil && len(c.in.source.Rest()) == 0 {
-			if p[0] != preface[0] {
-				c.in.other.nc, c.in.other.read = c.nc, bytes.Clone(p)
-				return nil, errOther
-			}
-			c.greet()
-		}
 		if n := min(len(p), len(preface)); !bytes.Equal(p[:n], []byte(preface[:n])) {
 			return nil, errNotHTTP2
 		}
@@ -130,7 +113,7 @@ func (c *conn) consume(p []byte) ([]byte, error) {
 }
 
 // checkFrame refuses frames that are too long or out of place, by their head alone.
-func (c *conn) checkFrame(h frameHead) error {
+func (c *connection) checkFrame(h frameHead) error {
 	limit := maxFrame
 	if h.kind == http2.FrameData {
 		limit = maxDataFrame
@@ -147,7 +130,7 @@ func (c *conn) checkFrame(h frameHead) error {
 }
 
 // frame handles any whole frame but DATA.
-func (c *conn) frame(h frameHead, p []byte) error {
+func (c *connection) frame(h frameHead, p []byte) error {
 	switch h.kind {
 	case http2.FrameHeaders:
 		return c.headersFrame(h, p)
@@ -174,7 +157,7 @@ func (c *conn) frame(h frameHead, p []byte) error {
 	return c.idleFrame()
 }
 
-func (c *conn) pingFrame(h frameHead, p []byte) error {
+func (c *connection) pingFrame(h frameHead, p []byte) error {
 	switch {
 	case h.stream != 0:
 		return protocolError("PING on a stream")
@@ -194,25 +177,25 @@ func (c *conn) pingFrame(h frameHead, p []byte) error {
 	} else if c.in.pings.over(pingRate, c.in.now) {
 		return c.calm(refusedPings, "too many PINGs")
 	}
-	c.mu.out = appendPing(c.mu.out, http2.FlagPingAck, p)
+	c.mu.Out = appendPing(c.mu.Out, http2.FlagPingAck, p)
 	return c.acknowledged()
 }
 
 // acknowledged counts an acknowledgement put into the output; mu is held.
-func (c *conn) acknowledged() error {
-	if c.mu.acks++; c.mu.acks+c.mu.flyingAcks > maxAcks {
+func (c *connection) acknowledged() error {
+	if c.mu.acks++; c.mu.acks > maxAcks {
 		return c.calm(refusedAcks, "acknowledgements unread")
 	}
 	return nil
 }
 
 // calm counts a breach of a limit and returns the error that ends the connection for it.
-func (c *conn) calm(refusal int, reason string) error {
+func (c *connection) calm(refusal int, reason string) error {
 	c.srv.count.refused[refusal].Add(1)
 	return &ConnError{http2.ErrCodeEnhanceYourCalm, reason}
 }
 
-func (c *conn) settingsFrame(h frameHead, p []byte) error {
+func (c *connection) settingsFrame(h frameHead, p []byte) error {
 	switch {
 	case h.stream != 0:
 		return protocolError("SETTINGS on a stream")
@@ -234,7 +217,7 @@ func (c *conn) settingsFrame(h frameHead, p []byte) error {
 			return err
 		}
 	}
-	c.mu.out = frameHead{kind: http2.FrameSettings, flags: http2.FlagSettingsAck}.append(c.mu.out)
+	c.mu.Out = frameHead{kind: http2.FrameSettings, flags: http2.FlagSettingsAck}.append(c.mu.Out)
 	c.pump()
 	err := c.acknowledged()
 	c.mu.Unlock()
@@ -245,7 +228,7 @@ func (c *conn) settingsFrame(h frameHead, p []byte) error {
 }
 
 // applySetting takes over one setting of the peer; mu is held.
-func (c *conn) applySetting(s http2.Setting) error {
+func (c *connection) applySetting(s http2.Setting) error {
 	switch s.ID {
 	case http2.SettingHeaderTableSize:
 		c.mu.coder.limit(s.Val)
@@ -266,7 +249,7 @@ func (c *conn) applySetting(s http2.Setting) error {
 	return nil
 }
 
-func (c *conn) resetFrame(h frameHead, p []byte) error {
+func (c *connection) resetFrame(h frameHead, p []byte) error {
 	switch {
 	case len(p) != 4:
 		return &ConnError{http2.ErrCodeFrameSize, "RST_STREAM length"}
@@ -281,7 +264,7 @@ func (c *conn) resetFrame(h frameHead, p []byte) error {
 
 // abandon ends a stream without a word, because the peer wants it so or because it broke a rule. It
 // says whether there was anything to end.
-func (c *conn) abandon(stream uint32) bool {
+func (c *connection) abandon(stream uint32) bool {
 	known := c.dropRequest(stream)
 	c.mu.Lock()
 	k, waiting := c.mu.open[stream]
@@ -298,18 +281,18 @@ func (c *conn) abandon(stream uint32) bool {
 }
 
 // resetStream ends a stream for an error of the peer.
-func (c *conn) resetStream(stream uint32, code http2.ErrCode) error {
+func (c *connection) resetStream(stream uint32, code http2.ErrCode) error {
 	c.srv.count.protocol(code)
 	c.abandon(stream)
 	c.mu.Lock()
-	c.mu.out = appendReset(c.mu.out, stream, code)
+	c.mu.Out = appendReset(c.mu.Out, stream, code)
 	c.mu.Unlock()
 	c.halt(stream)
 	return c.resetCounted()
 }
 
 // resetCounted counts a stream that came to nothing.
-func (c *conn) resetCounted() error {
+func (c *connection) resetCounted() error {
 	if c.in.resets.over(resetRate, c.in.now) {
 		return c.calm(refusedResets, "too many streams reset")
 	}
@@ -318,7 +301,7 @@ func (c *conn) resetCounted() error {
 
 // halt remembers for a while that we ended a stream which the peer may not have ended: what still
 // comes for it is ignored.
-func (c *conn) halt(stream uint32) {
+func (c *connection) halt(stream uint32) {
 	if len(c.in.halted) < rememberedResets {
 		c.in.halted = append(c.in.halted, stream)
 		return
@@ -328,11 +311,11 @@ func (c *conn) halt(stream uint32) {
 }
 
 // idleStream says whether the peer has not opened the stream yet.
-func (c *conn) idleStream(stream uint32) bool {
+func (c *connection) idleStream(stream uint32) bool {
 	return stream > c.in.highest && !c.in.refusing || stream%2 == 0
 }
 
-func (c *conn) priorityFrame(h frameHead, p []byte) error {
+func (c *connection) priorityFrame(h frameHead, p []byte) error {
 	switch {
 	case h.stream == 0:
 		return protocolError("PRIORITY without a stream")
@@ -345,7 +328,7 @@ func (c *conn) priorityFrame(h frameHead, p []byte) error {
 }
 
 // idleFrame counts a frame that does nothing for a call.
-func (c *conn) idleFrame() error {
+func (c *connection) idleFrame() error {
 	if c.in.idle.over(idleRate, c.in.now) {
 		return c.calm(refusedIdleFrames, "too many frames without a request")
 	}

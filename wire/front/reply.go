@@ -7,11 +7,12 @@ import (
 	"golang.org/x/net/http2"
 	"google.golang.org/grpc/codes"
 
+	"github.com/serry-dev/serry/wire/conn"
 	"github.com/serry-dev/serry/wire/rpc"
 )
 
 // Reply implements rpc.Conn.
-func (c *conn) Reply(id rpc.CallID, body []byte, st rpc.Status) {
+func (c *connection) Reply(id rpc.CallID, body []byte, st rpc.Status) {
 	if id > maxWindow {
 		return
 	}
@@ -31,7 +32,7 @@ func (c *conn) Reply(id rpc.CallID, body []byte, st rpc.Status) {
 }
 
 // closeCall takes a call off the open ones; mu is held.
-func (c *conn) closeCall(stream uint32, k call) {
+func (c *connection) closeCall(stream uint32, k call) {
 	delete(c.mu.open, stream)
 	if k&callTimed != 0 {
 		c.mu.timed--
@@ -41,21 +42,21 @@ func (c *conn) closeCall(stream uint32, k call) {
 
 // sendStatus ends a call without a message: one block is headers and trailers (C-WIRE-7). extra is
 // appended to it. mu is held.
-func (c *conn) sendStatus(stream uint32, k call, st rpc.Status, extra []byte) {
+func (c *connection) sendStatus(stream uint32, k call, st rpc.Status, extra []byte) {
 	c.count(k, st.Code)
 	delete(c.mu.credit, stream)
 	mark := c.startBlock()
-	c.mu.out = append(c.mu.out, staticStatus200)
-	c.mu.out = c.mu.coder.contentType(c.mu.out)
-	c.mu.out = appendLiteral(c.mu.out, "grpc-status", strconv.Itoa(int(st.Code)))
+	c.mu.Out = append(c.mu.Out, staticStatus200)
+	c.mu.Out = c.mu.coder.contentType(c.mu.Out)
+	c.mu.Out = appendLiteral(c.mu.Out, "grpc-status", strconv.Itoa(int(st.Code)))
 	details := base64.RawStdEncoding.EncodedLen(len(st.Details))
 	if st.Message != "" {
-		c.mu.out = appendLiteral(c.mu.out, "grpc-message", percentEncode(st.Message, maxTrailerBytes-details))
+		c.mu.Out = appendLiteral(c.mu.Out, "grpc-message", percentEncode(st.Message, maxTrailerBytes-details))
 	}
 	if st.Details != nil {
-		c.mu.out = appendLiteral(c.mu.out, "grpc-status-details-bin", base64.RawStdEncoding.EncodeToString(st.Details))
+		c.mu.Out = appendLiteral(c.mu.Out, "grpc-status-details-bin", base64.RawStdEncoding.EncodeToString(st.Details))
 	}
-	c.mu.out = append(c.mu.out, extra...)
+	c.mu.Out = append(c.mu.Out, extra...)
 	c.endBlock(mark, stream, true)
 }
 
@@ -63,7 +64,7 @@ func (c *conn) sendStatus(stream uint32, k call, st rpc.Status, extra []byte) {
 var acceptEncoding = appendLiteral(nil, "grpc-accept-encoding", "identity, gzip")
 
 // sendHTTP answers what is not gRPC; mu is held.
-func (c *conn) sendHTTP(stream uint32, code int, ended bool) {
+func (c *connection) sendHTTP(stream uint32, code int, ended bool) {
 	s := &send{stream: stream, http: code, unended: !ended}
 	switch code {
 	case 405:
@@ -75,61 +76,61 @@ func (c *conn) sendHTTP(stream uint32, code int, ended bool) {
 }
 
 // appendHead begins a reply that has a body; mu is held.
-func (c *conn) appendHead(s *send) {
+func (c *connection) appendHead(s *send) {
 	mark := c.startBlock()
 	if s.http == 0 {
-		c.mu.out = append(c.mu.out, staticStatus200)
-		c.mu.out = c.mu.coder.contentType(c.mu.out)
+		c.mu.Out = append(c.mu.Out, staticStatus200)
+		c.mu.Out = c.mu.coder.contentType(c.mu.Out)
 	} else {
-		c.mu.out = appendLiteral(c.mu.out, ":status", strconv.Itoa(s.http))
-		c.mu.out = appendLiteral(c.mu.out, "content-type", "text/plain; charset=utf-8")
+		c.mu.Out = appendLiteral(c.mu.Out, ":status", strconv.Itoa(s.http))
+		c.mu.Out = appendLiteral(c.mu.Out, "content-type", "text/plain; charset=utf-8")
 	}
 	c.endBlock(mark, s.stream, false)
 }
 
 // appendTrailers ends a reply that went well; mu is held.
-func (c *conn) appendTrailers(stream uint32) {
+func (c *connection) appendTrailers(stream uint32) {
 	mark := c.startBlock()
-	c.mu.out = c.mu.coder.statusOK(c.mu.out)
+	c.mu.Out = c.mu.coder.statusOK(c.mu.Out)
 	c.endBlock(mark, stream, true)
 }
 
 // startBlock leaves room for a frame head and returns where.
-func (c *conn) startBlock() int {
+func (c *connection) startBlock() int {
 	const enough = 256
-	out := grow(c.mu.out, enough)
+	out := conn.Grow(c.mu.Out, enough)
 	mark := len(out)
-	c.mu.out = c.mu.coder.start(out[:mark+frameHeaderLen])
+	c.mu.Out = c.mu.coder.start(out[:mark+frameHeaderLen])
 	return mark
 }
 
 // endBlock makes the block begun at mark a HEADERS frame, with CONTINUATION frames if it is long.
-func (c *conn) endBlock(mark int, stream uint32, ends bool) {
-	h := frameHead{length: len(c.mu.out) - mark - frameHeaderLen, kind: http2.FrameHeaders, flags: http2.FlagHeadersEndHeaders, stream: stream}
+func (c *connection) endBlock(mark int, stream uint32, ends bool) {
+	h := frameHead{length: len(c.mu.Out) - mark - frameHeaderLen, kind: http2.FrameHeaders, flags: http2.FlagHeadersEndHeaders, stream: stream}
 	if ends {
 		h.flags |= http2.FlagHeadersEndStream
 	}
 	if h.length <= maxFrame {
-		h.put(c.mu.out[mark:])
+		h.put(c.mu.Out[mark:])
 		return
 	}
 	start := mark + frameHeaderLen + maxFrame
-	rest := append([]byte(nil), c.mu.out[start:]...)
-	c.mu.out = c.mu.out[:start]
+	rest := append([]byte(nil), c.mu.Out[start:]...)
+	c.mu.Out = c.mu.Out[:start]
 	h.length, h.flags = maxFrame, h.flags&^http2.FlagHeadersEndHeaders
-	h.put(c.mu.out[mark:])
+	h.put(c.mu.Out[mark:])
 	for len(rest) > 0 {
 		n := min(len(rest), maxFrame)
 		more := frameHead{length: n, kind: http2.FrameContinuation, stream: stream}
 		if n == len(rest) {
 			more.flags = http2.FlagContinuationEndHeaders
 		}
-		c.mu.out = append(more.append(c.mu.out), rest[:n]...)
+		c.mu.Out = append(more.append(c.mu.Out), rest[:n]...)
 		rest = rest[n:]
 	}
 }
 
-func (c *conn) count(k call, code codes.Code) {
+func (c *connection) count(k call, code codes.Code) {
 	m := c.srv.byIndex[k&callMethod]
 	if int(code) >= len(m.calls) {
 		code = codes.Unknown

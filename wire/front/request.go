@@ -9,12 +9,13 @@ import (
 	"golang.org/x/net/http2"
 	"google.golang.org/grpc/codes"
 
+	"github.com/serry-dev/serry/wire/conn"
 	"github.com/serry-dev/serry/wire/rpc"
 )
 
 // A request is a call whose request has not ended yet. Owned by the reader, but for the last fields.
 type request struct {
-	conn     *conn
+	conn     *connection
 	stream   uint32
 	head     *head
 	deadline time.Duration // or noTimeout
@@ -30,8 +31,8 @@ type request struct {
 	window int64 // what the peer may still send
 	want   int64 // window withheld by a budget
 	cost   int64 // bytes to reserve for that
-	held   int64 // bytes counted in the budgets, at least those of body
-	gone   bool
+
+	share conn.Share // of the budget: at least the bytes of body
 }
 
 // A dataFrame is a DATA frame under way. Its bytes are taken as they come.
@@ -51,14 +52,14 @@ type deadline struct {
 }
 
 // request returns the unfinished request of a stream, or nil.
-func (c *conn) request(stream uint32) *request {
+func (c *connection) request(stream uint32) *request {
 	if r := c.in.current; r != nil && r.stream == stream {
 		return r
 	}
 	return c.in.parked[stream]
 }
 
-func (c *conn) newRequest(stream uint32, head *head) *request {
+func (c *connection) newRequest(stream uint32, head *head) *request {
 	if c.in.current != nil {
 		c.in.parked[c.in.current.stream] = c.in.current
 	}
@@ -67,12 +68,13 @@ func (c *conn) newRequest(stream uint32, head *head) *request {
 		r = new(request)
 	}
 	*r = request{conn: c, stream: stream, head: head, deadline: noTimeout, window: streamWindow}
+	r.share = c.budget.Share(r)
 	c.in.current = r
 	return r
 }
 
 // removeRequest forgets r, which is complete or dropped.
-func (c *conn) removeRequest(r *request) {
+func (c *connection) removeRequest(r *request) {
 	if c.in.current == r {
 		c.in.current = nil
 	} else {
@@ -88,7 +90,7 @@ func (c *conn) removeRequest(r *request) {
 	}
 }
 
-func (c *conn) dropRequest(stream uint32) bool {
+func (c *connection) dropRequest(stream uint32) bool {
 	r := c.request(stream)
 	if r != nil {
 		c.removeRequest(r)
@@ -97,7 +99,7 @@ func (c *conn) dropRequest(stream uint32) bool {
 }
 
 // releaseRequests gives the memory of all unfinished requests back to the budgets.
-func (c *conn) releaseRequests() {
+func (c *connection) releaseRequests() {
 	if c.in.current != nil {
 		c.removeRequest(c.in.current)
 	}
@@ -108,7 +110,7 @@ func (c *conn) releaseRequests() {
 
 // dataStart handles the head of a DATA frame. It returns how many bytes of p it took, or -1 if it
 // needs more.
-func (c *conn) dataStart(h frameHead, p []byte) (int, error) {
+func (c *connection) dataStart(h frameHead, p []byte) (int, error) {
 	d := dataFrame{active: true, fresh: true, ends: h.flags.Has(http2.FlagDataEndStream), left: h.length}
 	n := 0
 	if h.flags.Has(http2.FlagDataPadded) {
@@ -138,14 +140,14 @@ func (c *conn) dataStart(h frameHead, p []byte) (int, error) {
 }
 
 // charge counts a DATA frame against the window of the connection and against abuse.
-func (c *conn) charge(h frameHead) error {
+func (c *connection) charge(h frameHead) error {
 	n := int64(h.length)
 	if c.in.window -= n; c.in.window < 0 {
 		return &ConnError{http2.ErrCodeFlowControl, "window of the connection exceeded"}
 	}
 	if c.in.used += n; c.in.used >= connWindow/2 {
 		c.mu.Lock()
-		c.mu.out = appendWindowUpdate(c.mu.out, 0, c.in.used)
+		c.mu.Out = appendWindowUpdate(c.mu.Out, 0, c.in.used)
 		c.mu.Unlock()
 		c.in.window += c.in.used
 		c.in.used = 0
@@ -160,7 +162,7 @@ func (c *conn) charge(h frameHead) error {
 
 // strayData handles DATA for a stream without an unfinished request: late if we ended the stream,
 // else wrong.
-func (c *conn) strayData(stream uint32) error {
+func (c *connection) strayData(stream uint32) error {
 	if c.in.refusing && stream > c.in.highest || slices.Contains(c.in.halted, stream) {
 		return nil
 	}
@@ -168,7 +170,7 @@ func (c *conn) strayData(stream uint32) error {
 }
 
 // chargeStream counts a DATA frame against the window of its stream.
-func (c *conn) chargeStream(r *request, n int64) error {
+func (c *connection) chargeStream(r *request, n int64) error {
 	c.mu.Lock()
 	r.window -= n
 	over := r.window < 0
@@ -180,7 +182,7 @@ func (c *conn) chargeStream(r *request, n int64) error {
 }
 
 // dataBytes takes bytes of the DATA frame under way and returns how many.
-func (c *conn) dataBytes(p []byte) (int, error) {
+func (c *connection) dataBytes(p []byte) (int, error) {
 	d := &c.in.data
 	n := min(len(p), d.left)
 	payload := p[:n]
@@ -239,7 +241,7 @@ func (r *request) take(p []byte) *rpc.Status {
 	if len(p) == 0 {
 		return nil
 	}
-	if !r.conn.hold(r, int64(len(r.body)+len(p))) {
+	if !r.share.Raise(int64(len(r.body) + len(p))) {
 		r.conn.srv.count.refused[refusedMemory].Add(1)
 		return &rpc.Status{Code: codes.ResourceExhausted, Message: "too many bytes of unfinished requests"}
 	}
@@ -256,7 +258,7 @@ func (r *request) take(p []byte) *rpc.Status {
 // what was announced (F-26), but in halves of that, so that the last step fits.
 func (r *request) room(need int) int {
 	room := int(r.length)
-	for room/2 >= max(need, smallBuffer) {
+	for room/2 >= max(need, conn.Small) {
 		room /= 2
 	}
 	return room
@@ -282,7 +284,7 @@ func tooLarge(limit int64) *rpc.Status {
 
 // requestEnds serves the call, or says what is wrong with it. whole is the body of the request if it
 // came in one piece, else it has been taken.
-func (c *conn) requestEnds(r *request, whole []byte) error {
+func (c *connection) requestEnds(r *request, whole []byte) error {
 	if n := r.head.length; n >= 0 && n != r.received {
 		return c.resetStream(r.stream, http2.ErrCodeProtocol)
 	}
@@ -312,7 +314,7 @@ func (c *conn) requestEnds(r *request, whole []byte) error {
 		return c.refuse(r, *st, true)
 	}
 	c.dispatch(r, plain)
-	recycle(plain)
+	conn.Recycle(plain)
 	return nil
 }
 
@@ -321,7 +323,7 @@ func (c *conn) requestEnds(r *request, whole []byte) error {
 // The deadline of a call whose request came in several waves is with the scanner already, and may pass
 // before the handler has taken the call. A Cancel from the goroutine of the scanner could overtake Serve
 // then, and the handler would keep the call for good. So the scanner leaves that Cancel to the reader.
-func (c *conn) dispatch(r *request, body []byte) {
+func (c *connection) dispatch(r *request, body []byte) {
 	stream, m, timed := r.stream, r.head.method, r.armed
 	k := call(m.index)
 	c.mu.Lock()
@@ -344,7 +346,7 @@ func (c *conn) dispatch(r *request, body []byte) {
 }
 
 // afterServe lets the scanner cancel a call that the handler has taken, or does so if it is late.
-func (c *conn) afterServe(stream uint32) {
+func (c *connection) afterServe(stream uint32) {
 	c.mu.Lock()
 	if k, ok := c.mu.open[stream]; ok {
 		c.mu.open[stream] = k &^ callServing
@@ -359,7 +361,7 @@ func (c *conn) afterServe(stream uint32) {
 
 // refuse ends a request with a status. Where the peer has not ended it, the stream is reset after
 // that without an error (F-30).
-func (c *conn) refuse(r *request, st rpc.Status, ended bool) error {
+func (c *connection) refuse(r *request, st rpc.Status, ended bool) error {
 	stream := r.stream
 	k := call(r.head.index())
 	gone := false
@@ -378,7 +380,7 @@ func (c *conn) refuse(r *request, st rpc.Status, ended bool) error {
 		}
 		c.sendStatus(stream, k, st, extra)
 		if !ended {
-			c.mu.out = appendReset(c.mu.out, stream, http2.ErrCodeNo)
+			c.mu.Out = appendReset(c.mu.Out, stream, http2.ErrCodeNo)
 		}
 	}
 	c.mu.Unlock()
@@ -390,7 +392,7 @@ func (c *conn) refuse(r *request, st rpc.Status, ended bool) error {
 }
 
 // answerHTTP answers a request that is not gRPC.
-func (c *conn) answerHTTP(r *request, ended bool) error {
+func (c *connection) answerHTTP(r *request, ended bool) error {
 	stream, code := r.stream, r.head.http
 	c.removeRequest(r)
 	c.mu.Lock()
@@ -406,7 +408,7 @@ func (c *conn) answerHTTP(r *request, ended bool) error {
 }
 
 // armDeadlines gives the deadlines of calls that came with this wave, and are still open, to the scanner.
-func (c *conn) armDeadlines() {
+func (c *connection) armDeadlines() {
 	if len(c.in.deadlines) == 0 {
 		return
 	}

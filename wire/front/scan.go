@@ -9,7 +9,7 @@ import (
 // An alarm is a time at which to look at a call, or, with stream 0, at the connection itself.
 type alarm struct {
 	when   time.Duration
-	conn   *conn
+	conn   *connection
 	stream uint32
 }
 
@@ -87,7 +87,7 @@ func (s *scanner) run(srv *Server) {
 	defer timer.Stop()
 	for {
 		due, wait, more := s.due(srv.now())
-		touched := make(map[*conn]struct{}) // one write each
+		touched := make(map[*connection]struct{}) // one write each
 		for _, a := range due {
 			if a.stream == 0 {
 				a.conn.check()

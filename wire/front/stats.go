@@ -2,11 +2,14 @@ package front
 
 import (
 	"cmp"
+	"maps"
 	"slices"
 	"sync/atomic"
 
 	"golang.org/x/net/http2"
 	"google.golang.org/grpc/codes"
+
+	"github.com/serry-dev/serry/wire/conn"
 )
 
 // Stats is what a server has done so far, and holds now.
@@ -34,21 +37,23 @@ type CallCount struct {
 // Stats returns the present figures.
 func (s *Server) Stats() Stats {
 	st := Stats{
-		Accepted:      s.count.accepted.Load(),
 		BytesRead:     s.count.read.Load(),
-		BytesWritten:  s.count.written.Load(),
-		Flushes:       s.count.flushes.Load(),
-		PartialWrites: s.count.partial.Load(),
+		BytesWritten:  s.count.Written.Load(),
+		Flushes:       s.count.Flushes.Load(),
+		PartialWrites: s.count.Partial.Load(),
 		Refused:       make(map[string]uint64),
 		Errors:        make(map[string]uint64),
 	}
-	s.mu.Lock()
-	conns := make([]*conn, 0, len(s.mu.conns))
-	for c := range s.mu.conns {
-		conns = append(conns, c)
+	accepted := s.acceptor.Stats()
+	st.Conns, st.Accepted = accepted.Conns, accepted.Accepted
+	for limit, n := range map[string]uint64{"connections": accepted.Full, "handshakes": accepted.Handshakes} {
+		if n > 0 {
+			st.Refused[limit] = n
+		}
 	}
+	s.mu.Lock()
+	conns := slices.Collect(maps.Values(s.mu.conns))
 	s.mu.Unlock()
-	st.Conns = len(conns)
 	for _, c := range conns {
 		c.mu.Lock()
 		st.Waiting += len(c.mu.open)
@@ -79,9 +84,10 @@ func (s *Server) Stats() Stats {
 
 // counters are the figures behind Stats.
 type counters struct {
-	accepted, read, written, flushes, partial atomic.Uint64
-	refused                                   [refusals]atomic.Uint64
-	errors                                    [http2.ErrCodeHTTP11Required + 1]atomic.Uint64
+	conn.Totals
+	read    atomic.Uint64
+	refused [refusals]atomic.Uint64
+	errors  [http2.ErrCodeHTTP11Required + 1]atomic.Uint64
 }
 
 // protocol counts an error of HTTP/2.

@@ -3,32 +3,33 @@ package front
 import (
 	"time"
 
+	"github.com/serry-dev/serry/wire/conn"
 	"github.com/serry-dev/serry/wire/rpc"
 )
 
-// progress is how far output had come at some time.
+// progress is how far the windows of the peer had let replies come at some time.
 type progress struct {
-	at             time.Duration
-	written, moved uint64
+	at    time.Duration
+	moved uint64
 }
 
 // watch has the scanner look after the connection until there is no more need; mu is held.
-func (c *conn) watch() {
+func (c *connection) watch() {
 	if !c.mu.watched {
 		c.mu.watched = true
 		now := c.srv.now()
-		c.mu.lastCheck = progress{now, c.mu.written, c.mu.sender.moved}
+		c.mu.lastCheck = progress{now, c.mu.sender.moved}
 		c.srv.scan.add(alarm{when: now + watchEvery, conn: c})
 	}
 }
 
 // check looks after the connection: settings never acknowledged, an orderly end that is late, a
 // peer that does not read (F-21, F-35, F-40).
-func (c *conn) check() {
+func (c *connection) check() {
 	c.srv.scan.forget(1)
 	now := c.srv.now()
 	c.mu.Lock()
-	if c.mu.ended || c.mu.cause != nil {
+	if c.mu.ended || c.mu.Cause() != nil {
 		c.mu.Unlock()
 		return
 	}
@@ -41,29 +42,28 @@ func (c *conn) check() {
 	c.mu.Unlock()
 	if lost {
 		c.srv.count.refused[refusedNotReading].Add(1)
-		c.fail(rpc.ErrNotReading)
+		c.mu.Fail(rpc.ErrNotReading)
 	}
 }
 
 // stalled says whether the peer has read nothing for too long. While that may become so, the watch
 // goes on. mu is held.
-func (c *conn) stalled(now time.Duration) bool {
-	socket, window := c.backlog() > 0, !c.mu.sender.empty()
-	last := &c.mu.lastCheck
-	if (!socket || c.mu.written != last.written) && (!window || c.mu.sender.moved != last.moved) {
-		*last = progress{now, c.mu.written, c.mu.sender.moved}
+func (c *connection) stalled(now time.Duration) bool {
+	window := !c.mu.sender.empty()
+	if last := &c.mu.lastCheck; !window || c.mu.sender.moved != last.moved {
+		*last = progress{now, c.mu.sender.moved}
 	}
-	silent := now - last.at
-	pile := int64(c.backlog()) + c.mu.sender.bytes
+	silent := max(c.mu.Stuck(), now-c.mu.lastCheck.at)
+	pile := int64(c.mu.Backlog()) + c.mu.sender.bytes
 	if silent >= stallTime || pile > maxPile && silent >= pileTime {
 		return true
 	}
-	unsettled := !c.mu.settled && now < c.mu.openedAt+handshakeTime
+	unsettled := !c.mu.settled && now < c.mu.openedAt+conn.HandshakeTime
 	if !c.mu.settled && !unsettled {
 		c.mu.settled = true
 		c.srv.log.Warn("settings not acknowledged", "peer", c.remote)
 	}
-	if socket || window || unsettled || c.mu.draining == warned {
+	if c.mu.Backlog() > 0 || window || unsettled || c.mu.draining == warned {
 		c.mu.watched = true
 		c.srv.scan.add(alarm{when: now + watchEvery, conn: c})
 	}

@@ -16,9 +16,12 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/serry-dev/serry/wire/conn"
 )
 
 // Files names what one side needs. Cert, Key and CA are required.
@@ -128,23 +131,6 @@ func (id *Identity) Client(host string) *tls.Config {
 	}
 }
 
-// Offering is a copy of cfg that agrees on one of these protocols (ALPN), the first that both sides have;
-// also where cfg makes another configuration for each client, as that of [Identity.Server] does.
-func Offering(cfg *tls.Config, protocols ...string) *tls.Config {
-	cfg = cfg.Clone()
-	cfg.NextProtos = protocols
-	if choose := cfg.GetConfigForClient; choose != nil {
-		cfg.GetConfigForClient = func(hello *tls.ClientHelloInfo) (*tls.Config, error) {
-			chosen, err := choose(hello)
-			if err != nil || chosen == nil {
-				return nil, err
-			}
-			return Offering(chosen, protocols...), nil
-		}
-	}
-	return cfg
-}
-
 // checkServer verifies the chain and the name of a server.
 func (id *Identity) checkServer(cs tls.ConnectionState, roots *x509.CertPool, host string) error {
 	opts := x509.VerifyOptions{Roots: roots, Intermediates: x509.NewCertPool()}
@@ -165,12 +151,9 @@ func (id *Identity) checkPeer(cs tls.ConnectionState) error {
 	if id.files.PeerPrefix == "" {
 		return nil
 	}
-	leaf := cs.PeerCertificates[0]
-	names := make([]string, len(leaf.URIs))
-	for i, u := range leaf.URIs {
-		if names[i] = u.String(); strings.HasPrefix(names[i], id.files.PeerPrefix) {
-			return nil
-		}
+	names := conn.URIs(cs.PeerCertificates[0])
+	if slices.ContainsFunc(names, func(n string) bool { return strings.HasPrefix(n, id.files.PeerPrefix) }) {
+		return nil
 	}
 	return fmt.Errorf("%w: want a URI name that begins with %q, certificate has %q", ErrPeer, id.files.PeerPrefix, names)
 }

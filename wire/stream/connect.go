@@ -88,7 +88,7 @@ func (h *Host) hangUp() {
 	h.mu.line = nil
 	h.mu.Unlock()
 	if l != nil {
-		l.pipe.fail(context.Cause(h.life))
+		l.pipe.Fail(context.Cause(h.life))
 	}
 }
 
@@ -103,7 +103,7 @@ func (h *Host) lost(l *line) bool {
 	}
 	h.mu.Unlock()
 	if used {
-		h.down(fmt.Errorf("%s: %w", l.address, l.pipe.err()))
+		h.down(fmt.Errorf("%s: %w", l.address, l.pipe.Err()))
 	}
 	return used
 }
@@ -150,7 +150,7 @@ func (h *Host) try(s *search) {
 		case h.reached <- a:
 		case <-h.life.Done():
 			if a.line != nil {
-				a.line.pipe.fail(net.ErrClosed)
+				a.line.pipe.Fail(net.ErrClosed)
 			}
 		}
 	})
@@ -223,10 +223,10 @@ func (h *Host) adopt(l *line) error {
 	h.cfg.Sink.Flush()
 	h.sinking.Unlock()
 	if old != nil {
-		old.pipe.fail(errSilent)
+		old.pipe.Fail(errSilent)
 	}
 	h.cfg.Log.Debug("stream up", "peer", l.address, "term", l.welcome.term)
-	l.pipe.flush()
+	l.pipe.Flush()
 	return nil
 }
 
@@ -284,7 +284,7 @@ func (l *line) raise(term uint64) {
 	}
 	h.mu.term = term
 	if used := h.mu.line; used != nil && used.welcome.term < term {
-		used.pipe.fail(errDeposed)
+		used.pipe.Fail(errDeposed)
 	}
 }
 
@@ -302,10 +302,10 @@ func (h *Host) tick(late bool) (wanting bool) {
 	}
 	h.beat(l.pipe)
 	h.mu.Unlock()
-	l.pipe.flush()
+	l.pipe.Flush()
 	silent := l.pipe.silent()
 	if silent >= SilentAfter {
-		l.pipe.fail(errSilent)
+		l.pipe.Fail(errSilent)
 	}
 	return silent >= ResumeAfter
 }

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"slices"
 	"testing"
+
+	"github.com/serry-dev/serry/wire/conn"
 )
 
 // TestDamage changes a stream at every place and in every way that one flipped bit, a lost byte and a
@@ -61,7 +63,7 @@ func TestDamagedBodies(t *testing.T) {
 		damaged := bytes.Clone(sent)
 		damaged[at] ^= 1
 		got := new(tray)
-		err := cutAll(damaged, 4096, &cutter{taker: got, room: bothRooms, budget: newBudget(1 << 30)})
+		err := cutAll(damaged, 4096, &cutter{taker: got, room: bothRooms, budget: conn.NewBudget(1 << 30)})
 		if !errors.Is(err, errDamaged) || len(got.frames) > 0 {
 			t.Errorf("byte %d of %d is damaged: %d frames, %v; want %v", at, len(sent), len(got.frames), err, errDamaged)
 		}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/serry-dev/serry"
 	"github.com/serry-dev/serry/coord"
+	"github.com/serry-dev/serry/wire/conn"
 	"github.com/serry-dev/serry/wire/rpc"
 )
 
@@ -104,7 +105,7 @@ var errFrame = errors.New("stream: malformed frame")
 // damaged, or out of turn. Over a network that keeps the bytes of a connection as they are, such a frame
 // is a mistake of one of the ends.
 func Broken(err error) bool {
-	return errors.Is(err, errFrame) || errors.Is(err, errDamaged) || errors.Is(err, errOrder) || errors.Is(err, errWriters)
+	return errors.Is(err, errFrame) || errors.Is(err, errDamaged) || errors.Is(err, errOrder) || errors.Is(err, conn.ErrWriters)
 }
 
 func appendID(b []byte, id uint64) []byte { return binary.LittleEndian.AppendUint64(b, id) }

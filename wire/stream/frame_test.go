@@ -11,6 +11,7 @@ import (
 	"google.golang.org/grpc/codes"
 
 	"github.com/serry-dev/serry"
+	"github.com/serry-dev/serry/wire/conn"
 	"github.com/serry-dev/serry/wire/rpc"
 )
 
@@ -21,7 +22,7 @@ type tray struct {
 }
 
 func (r *tray) admit(frameType, []byte, int) (bool, error) { return !r.no, nil }
-func (r *tray) wave()                                      {}
+func (r *tray) served()                                    {}
 func (r *tray) frame(t frameType, fields, body []byte, _ bool) error {
 	r.frames = append(r.frames, taken{t, string(fields), string(body)})
 	return nil
@@ -195,7 +196,7 @@ func TestPieces(t *testing.T) {
 
 // TestClaimedLength shows that memory goes to bytes that have come, not to those that are announced.
 func TestClaimedLength(t *testing.T) {
-	c := &cutter{taker: new(tray), room: bothRooms, budget: newBudget(1 << 30)}
+	c := &cutter{taker: new(tray), room: bothRooms, budget: conn.NewBudget(1 << 30)}
 	call := appendCall([]byte(Preface), &Call{}, bulk{length: 1 << 30})
 	if _, err := c.cut(append(call, make([]byte, maxHead)...)); err != nil {
 		t.Fatal(err)
@@ -214,7 +215,7 @@ func FuzzFrames(f *testing.F) {
 		r := new(tray)
 		err := cutAll(append([]byte(Preface), b...), 1<<30, &cutter{taker: r, room: bothRooms})
 		again := new(tray)
-		errAgain := cutAll(append([]byte(Preface), b...), 1+int(piece)*16, &cutter{taker: again, room: bothRooms, budget: newBudget(1 << 20)})
+		errAgain := cutAll(append([]byte(Preface), b...), 1+int(piece)*16, &cutter{taker: again, room: bothRooms, budget: conn.NewBudget(1 << 20)})
 		if !cmp.Equal(r.frames, again.frames) || (err == nil) != (errAgain == nil) {
 			t.Errorf("%d frames, %v in one piece; %d frames, %v in several", len(r.frames), err, len(again.frames), errAgain)
 		}

@@ -272,7 +272,7 @@ func (h *Host) Flush() {
 	p := h.mu.line.out()
 	h.mu.Unlock()
 	if p != nil {
-		p.flush()
+		p.Flush()
 	}
 }
 
@@ -295,7 +295,7 @@ func (h *Host) Close(ctx context.Context) error {
 	h.mu.Unlock()
 	var err error
 	if p := l.out(); p != nil && first {
-		p.flush()
+		p.Flush()
 		select { // the server closes the connection when it has read the last word
 		case <-l.over:
 		case <-ctx.Done():

@@ -254,7 +254,7 @@ func TestRedirectToOneThatIsSilent(t *testing.T) {
 				case address == "b":
 					stream.Redirect(nc, "c")
 				default:
-					standby.Server.Serve(nc, nil)
+					standby.Server.Serve(nc)
 				}
 			}
 		}

@@ -99,8 +99,8 @@ func (in *inlet) frame(t frameType, head, body []byte, own bool) error {
 	return f.err()
 }
 
-// wave implements taker.
-func (in *inlet) wave() {
+// served implements taker.
+func (in *inlet) served() {
 	if in.session != nil {
 		in.server.cfg.Handler.Served(in.session)
 	}

@@ -128,7 +128,7 @@ func newDeskOf(n *network, address string, term uint64, v stream.Version) *desk 
 		Version: v,
 		Service: func() serry.Incarnation { return d.epochs() },
 	})
-	d.serve = func(nc net.Conn) { d.Server.Serve(nc, nil) }
+	d.serve = func(nc net.Conn) { d.Server.Serve(nc) }
 	n.mu.Lock()
 	n.mu.at[address] = d
 	n.mu.Unlock()

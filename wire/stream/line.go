@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/serry-dev/serry"
-	"github.com/serry-dev/serry/wire/back"
+	"github.com/serry-dev/serry/wire/conn"
 )
 
 // A line is one connection of a host to a server.
@@ -56,7 +56,7 @@ type attempt struct {
 
 // connect makes a line and waits until the server has said whether it leads.
 func (h *Host) connect(ctx context.Context, address string) attempt {
-	nc, err := back.Reach(ctx, address, back.Options{TLS: h.cfg.TLS, Connect: h.cfg.Dial}, Protocol)
+	nc, err := conn.Dial(ctx, address, Protocol, conn.DialOptions{TLS: h.cfg.TLS, Connect: h.cfg.Dial})
 	if err != nil {
 		return attempt{err: notSpoken(err)}
 	}
@@ -70,7 +70,7 @@ func (h *Host) connect(ctx context.Context, address string) attempt {
 		return hi.appendOptional(appendHello(append(b, Preface...), hi))
 	}, nil)
 	h.work.Go(l.read)
-	l.pipe.flush()
+	l.pipe.Flush()
 	var a attempt
 	select {
 	case <-l.answered:
@@ -81,13 +81,13 @@ func (h *Host) connect(ctx context.Context, address string) attempt {
 	case <-ctx.Done():
 		a.err = fmt.Errorf("%s does not answer: %w", address, context.Cause(ctx))
 	}
-	l.pipe.fail(a.err)
+	l.pipe.Fail(a.err)
 	return a
 }
 
 // notSpoken turns a failed agreement on a protocol into ErrNotSpoken.
 func notSpoken(err error) error {
-	if errors.Is(err, back.ErrProtocol) {
+	if errors.Is(err, conn.ErrProtocol) {
 		return fmt.Errorf("%w: %w", ErrNotSpoken, err)
 	}
 	return err
@@ -113,15 +113,15 @@ func hostRoom(t frameType) room {
 
 // read reads the line to its end.
 func (l *line) read() {
-	err := l.pipe.read(nil, &l.cut)
-	if cause := l.pipe.err(); cause != nil {
+	err := l.pipe.read(&l.cut)
+	if cause := l.pipe.Err(); cause != nil {
 		err = cause
 	}
 	if !l.cut.greeted && !errors.Is(err, ErrNotSpoken) {
 		err = fmt.Errorf("%w, %w: %w", ErrNotSpoken, ErrHungUp, err)
 	}
-	l.pipe.fail(err)
-	l.pipe.writers.Wait()
+	l.pipe.Fail(err)
+	l.pipe.Wait()
 	if !l.settled() {
 		l.err = err
 		close(l.answered)
@@ -242,8 +242,8 @@ func (l *line) former(term uint64) bool {
 // the sink is told something for it, so that no line is adopted in between.
 func (l *line) inUse() bool { return l.host.mu.line == l }
 
-// wave implements taker.
-func (l *line) wave() {
+// served implements taker.
+func (l *line) served() {
 	if l.news {
 		l.news = false
 		l.host.sinking.Lock()

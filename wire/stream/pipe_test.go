@@ -9,6 +9,8 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/serry-dev/serry/wire/conn"
 )
 
 var lasts = flag.Duration("lasts", 2*time.Second, "how long pipes are stressed")
@@ -21,7 +23,7 @@ type order struct {
 const flushers = 6
 
 func (o *order) admit(frameType, []byte, int) (bool, error) { return true, nil }
-func (o *order) wave()                                      {}
+func (o *order) served()                                    {}
 func (o *order) frame(_ frameType, head, _ []byte, _ bool) error {
 	f, job := fields{b: head}, ""
 	c, _ := readCall(&f, &job)
@@ -42,26 +44,26 @@ func TestOneWriter(t *testing.T) {
 
 func testOneWriter(t *testing.T, body []byte) {
 	near, far := socketPair(t)
-	sender, receiver := newPipe(near, time.Now(), 0), newPipe(far, time.Now(), 0)
+	sender, receiver := newPipe(conn.New(near), time.Now(), 0), newPipe(conn.New(far), time.Now(), 0)
 	sender.add(len(Preface), func(b []byte) []byte { return append(b, Preface...) }, nil)
 	var reading, work sync.WaitGroup
 	var failed atomic.Bool
 	got := new(order)
 	reading.Go(func() {
-		err := receiver.read(nil, &cutter{taker: got, room: serverRoom})
+		err := receiver.read(&cutter{taker: got, room: serverRoom})
 		failed.Store(true)
-		receiver.fail(err)
+		receiver.Fail(err)
 	})
 	end := time.Now().Add(*lasts)
 	var sent [flushers]uint64
 	for i := range flushers {
 		work.Go(func() {
 			for time.Now().Before(end) && !failed.Load() {
-				sender.holdBack()
+				sender.HoldBack()
 				k := &pending{Call: Call{Conn: ConnID(i), Number: sent[i], Method: "/a/b", Body: body}, bulk: bulkOf(body)}
 				k.send(sender)
 				sent[i]++
-				sender.flush()
+				sender.Flush()
 				for range rand.IntN(3000) {
 					failed.Load()
 				}
@@ -70,11 +72,11 @@ func testOneWriter(t *testing.T, body []byte) {
 	}
 	work.Wait()
 	sender.drain(time.Minute)
-	sender.fail(net.ErrClosed)
-	sender.writers.Wait()
+	sender.Fail(net.ErrClosed)
+	sender.Wait()
 	reading.Wait()
 	if got.next != sent {
-		t.Errorf("%v calls came of %v: %v", got.next, sent, receiver.err())
+		t.Errorf("%v calls came of %v: %v", got.next, sent, receiver.Err())
 	}
 }
 

@@ -7,7 +7,7 @@ import (
 	"io"
 	"sync/atomic"
 
-	"github.com/serry-dev/serry/wire/internal/socket"
+	"github.com/serry-dev/serry/wire/conn"
 )
 
 // A taker takes the frames of a pipe, all on the goroutine that reads it.
@@ -20,15 +20,15 @@ type taker interface {
 	// unless own says that the taker may keep the body.
 	frame(t frameType, fields, body []byte, own bool) error
 
-	// wave follows the frames that came with one read.
-	wave()
+	// served follows the frames that came with one read.
+	served()
 }
 
 // A cutter cuts what arrives into frames. It belongs to the goroutine that reads.
 type cutter struct {
 	taker  taker
 	room   func(frameType) room // how long such a frame may be
-	budget *budget              // of large frames, or nil
+	budget *conn.Budget         // of large frames, or nil
 
 	// patient ones do not read on while their own output is not read. Only one end may be: two that
 	// wait for each other would wait for ever.
@@ -41,8 +41,9 @@ type cutter struct {
 	want    uint32 // what the sum must become
 	left    int    // bytes to come of a large frame, or of one that is skipped
 	skip    bool
-	held    int64       // bytes of the budget
-	waiting atomic.Bool // for the budget, with its peer unread
+	waiting atomic.Bool   // for the budget, with its peer unread
+	share   *conn.Share   // of the budget, or nil before the first large frame
+	resumed chan struct{} // holds one: the budget may have room
 }
 
 // stepBytes is how much memory the length that a frame claims is good for, before its bytes come.
@@ -51,35 +52,24 @@ const stepBytes = 1 << 20
 // errTruncated is the end of a peer within a frame.
 var errTruncated = fmt.Errorf("stream: ended within a frame: %w", io.ErrUnexpectedEOF)
 
-// read cuts what first holds and what comes after it until the connection ends.
-func (p *pipe) read(first []byte, c *cutter) error {
+// read cuts what comes until the connection ends.
+func (p *pipe) read(c *cutter) error {
 	defer c.release()
-	source := socket.NewSource(p.nc, p.raw)
-	rest, err := c.cut(first)
-	if err != nil {
-		return err
-	}
-	source.Keep(rest)
-	if len(first) > 0 {
-		c.taker.wave()
-		p.flush()
-	}
 	for {
-		wave, err := source.Next()
+		chunk, err := p.nc.Next()
 		if err != nil {
-			return c.ended(err, len(source.Rest()))
+			return c.ended(err, len(p.nc.Kept()))
 		}
 		p.heard.Store(p.now())
-		rest, err := c.cut(wave)
+		rest, err := c.cut(chunk)
 		if err != nil {
 			return err
 		}
-		source.Keep(rest)
-		source.Done()
-		c.taker.wave()
-		p.flush()
+		p.nc.Keep(rest)
+		c.taker.served()
+		p.Flush()
 		if c.patient {
-			p.holdBack()
+			p.HoldBack()
 		}
 	}
 }
@@ -169,7 +159,7 @@ func (c *cutter) part(h header, p []byte) ([]byte, error) {
 	case skip:
 		c.skip, c.left = true, length-here
 		return nil, nil
-	case h.fields <= maxHead && !h.body.large(): // it fits into the next wave
+	case h.fields <= maxHead && !h.body.large(): // it fits into the next read
 		return p, nil
 	case here < min(int(h.fields), maxHead): // its fields do
 		return p, nil
@@ -233,18 +223,38 @@ func (c *cutter) more(p []byte) (int, error) {
 // grow makes room for n more bytes of a frame of that length: twice what has come, not more.
 func (c *cutter) grow(n, length int) {
 	room := min(length, max(2*(len(c.big)+n), stepBytes))
-	if c.budget != nil {
-		c.budget.take(c, int64(room)-c.held)
-		c.held = int64(room)
-	}
+	c.reserve(int64(room - cap(c.big)))
 	b := make([]byte, len(c.big), room)
 	copy(b, c.big)
 	c.big = b
 }
 
+// reserve waits until the budget has room for n more bytes. The peer is not read meanwhile.
+func (c *cutter) reserve(n int64) {
+	if c.budget == nil {
+		return
+	}
+	if c.share == nil {
+		share := c.budget.Share(c)
+		c.share, c.resumed = &share, make(chan struct{}, 1)
+	}
+	for !c.share.Reserve(n) {
+		c.waiting.Store(true)
+		<-c.resumed
+	}
+	c.waiting.Store(false)
+}
+
+// Resume implements conn.Waiter.
+func (c *cutter) Resume() {
+	select {
+	case c.resumed <- struct{}{}:
+	default: // it is told already
+	}
+}
+
 func (c *cutter) release() {
-	if c.held > 0 {
-		c.budget.give(c, c.held)
-		c.held = 0
+	if c.share != nil {
+		c.share.Release()
 	}
 }

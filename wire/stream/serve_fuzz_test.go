@@ -64,7 +64,7 @@ func FuzzServe(f *testing.F) {
 		})
 		defer s.Shutdown(t.Context())
 		for _, b := range [][]byte{first, second} {
-			if err := s.Serve(tape{bytes.NewReader(b)}, nil); err == nil {
+			if err := s.Serve(tape{bytes.NewReader(b)}); err == nil {
 				t.Error("Serve() = nil; want why it ended")
 			}
 		}

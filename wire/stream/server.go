@@ -3,17 +3,15 @@ package stream
 import (
 	"cmp"
 	"context"
-	"crypto/tls"
 	"errors"
 	"log/slog"
-	"math"
 	"net"
-	"runtime/debug"
 	"sync"
 	"time"
 
 	"github.com/serry-dev/serry"
 	"github.com/serry-dev/serry/internal/plant"
+	"github.com/serry-dev/serry/wire/conn"
 	"github.com/serry-dev/serry/wire/rpc"
 )
 
@@ -90,7 +88,7 @@ type Server struct {
 	// Set in NewServer, then constant.
 	cfg    ServerConfig
 	base   time.Time
-	budget *budget
+	budget *conn.Budget
 	names  map[string]string // methods, by themselves
 	stop   chan struct{}     // closed by Shutdown
 	work   sync.WaitGroup    // connections, and the scanner
@@ -111,16 +109,10 @@ func NewServer(cfg ServerConfig) *Server {
 	}
 	cfg.Store = cmp.Or(cfg.Store, serry.NewStoreID())
 	cfg.Version = cmp.Or(cfg.Version, Speaks())
-	if cfg.MaxUnfinishedBytes == 0 {
-		cfg.MaxUnfinishedBytes = defaultBudget
-		if limit := debug.SetMemoryLimit(-1); limit < math.MaxInt64 {
-			cfg.MaxUnfinishedBytes = limit / 2
-		}
-	}
 	s := &Server{
 		cfg:    cfg,
 		base:   time.Now(),
-		budget: newBudget(cfg.MaxUnfinishedBytes),
+		budget: conn.NewBudget(cfg.MaxUnfinishedBytes),
 		names:  make(map[string]string, len(cfg.Methods)),
 		stop:   make(chan struct{}),
 	}
@@ -135,16 +127,23 @@ func NewServer(cfg ServerConfig) *Server {
 // errStopped ends connections to a server that is shut down.
 var errStopped = errors.New("stream: server closed")
 
-// Serve serves a connection, of which some bytes have been read, to its end, and closes it. The error
-// says why it ended.
-func (s *Server) Serve(nc net.Conn, read []byte) error {
-	p := newPipe(nc, s.base, s.cfg.Planted)
+// Accept makes a protocol of an acceptor whose connections serve takes.
+func Accept(serve func(net.Conn)) conn.Protocol {
+	return conn.Protocol{Name: Protocol, First: Preface, Serve: func(c *conn.Conn) {
+		c.Greeted()
+		serve(c)
+	}}
+}
+
+// Serve serves a connection to its end, and closes it. The error says why it ended.
+func (s *Server) Serve(nc net.Conn) error {
 	s.mu.Lock()
 	if s.mu.stopped {
 		s.mu.Unlock()
 		Redirect(nc, "") // a host that hears nothing cannot tell what is spoken here
 		return errStopped
 	}
+	p := newPipe(conn.New(nc), s.base, s.cfg.Planted)
 	s.mu.pipes[p] = true
 	s.work.Add(1)
 	s.mu.Unlock()
@@ -152,17 +151,17 @@ func (s *Server) Serve(nc net.Conn, read []byte) error {
 
 	in := &inlet{server: s, pipe: p}
 	in.cut = cutter{taker: in, room: serverRoom, budget: s.budget, patient: true}
-	in.uris = peerURIs(nc)
+	in.uris = p.nc.PeerURIs()
 	nc.SetReadDeadline(time.Now().Add(helloPatience))
-	err := p.read(read, &in.cut)
-	if cause := p.err(); cause != nil {
+	err := p.read(&in.cut)
+	if cause := p.Err(); cause != nil {
 		err = cause
 	}
 	if errors.Is(err, errBye) {
 		p.drain(helloPatience)
 	}
-	p.fail(err)
-	p.writers.Wait()
+	p.Fail(err)
+	p.Wait()
 	s.mu.Lock()
 	delete(s.mu.pipes, p)
 	s.mu.Unlock()
@@ -171,19 +170,6 @@ func (s *Server) Serve(nc net.Conn, read []byte) error {
 	}
 	s.cfg.Log.Debug("stream ended", "peer", nc.RemoteAddr(), "err", err)
 	return err
-}
-
-// peerURIs are the URI names in the certificate that the peer showed.
-func peerURIs(nc net.Conn) []string {
-	tc, ok := nc.(interface{ ConnectionState() tls.ConnectionState })
-	if !ok || len(tc.ConnectionState().PeerCertificates) == 0 {
-		return nil
-	}
-	var uris []string
-	for _, u := range tc.ConnectionState().PeerCertificates[0].URIs {
-		uris = append(uris, u.String())
-	}
-	return uris
 }
 
 // Shutdown closes all connections once their output is out, or when ctx ends, and returns when nothing
@@ -200,17 +186,17 @@ func (s *Server) Shutdown(ctx context.Context) {
 	}
 	s.mu.Unlock()
 	for _, p := range pipes {
-		p.flush()
+		p.Flush()
 	}
 	release := context.AfterFunc(ctx, func() {
 		for _, p := range pipes {
-			p.fail(errStopped)
+			p.Fail(errStopped)
 		}
 	})
 	defer release()
 	for _, p := range pipes {
-		p.drained()
-		p.fail(errStopped)
+		p.Drain()
+		p.Fail(errStopped)
 	}
 	s.work.Wait()
 }
@@ -234,23 +220,6 @@ func Redirect(nc net.Conn, address string) {
 }
 
 const redirectPatience = 2 * time.Second
-
-// drained waits until all output is out, or the pipe has ended.
-func (p *pipe) drained() {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	for p.mu.bytes > 0 && p.mu.cause == nil {
-		p.mu.room.Wait()
-	}
-}
-
-// drain is flush and drained, for so long at most.
-func (p *pipe) drain(patience time.Duration) {
-	p.flush()
-	timer := time.AfterFunc(patience, func() { p.fail(errStopped) })
-	defer timer.Stop()
-	p.drained()
-}
 
 // session finds the session of a hello, or makes it.
 func (s *Server) session(h hello, nc net.Conn) (*Session, error) {
@@ -299,7 +268,7 @@ func (s *Server) Epoch(service serry.Incarnation) {
 	for _, n := range s.all() {
 		if p := n.pipe.Load(); p != nil {
 			p.add(smallFrame, func(b []byte) []byte { return appendEpoch(b, service) }, nil)
-			p.flush()
+			p.Flush()
 		}
 	}
 }
@@ -383,12 +352,15 @@ func (n *Session) look(now int64) (silent bool) {
 	if n.waiting() {
 		p.heard.Store(now)
 	}
-	if time.Duration(now-p.sent.Load()) >= ackAfter {
+	p.Lock()
+	idle, stuck, bytes := time.Since(p.Moved()), p.Stuck(), p.Backlog()
+	p.Unlock()
+	if idle >= ackAfter {
 		n.ack(p)
-		p.flush()
+		p.Flush()
 	}
-	if stuck, bytes := p.stuck(); stuck >= stallTime || stuck >= pileTime && bytes > maxPile {
-		p.fail(rpc.ErrNotReading)
+	if stuck >= stallTime || stuck >= pileTime && bytes > maxPile {
+		p.Fail(rpc.ErrNotReading)
 	}
 	return time.Duration(now-max(last, p.heard.Load())) >= patience
 }

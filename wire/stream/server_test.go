@@ -201,7 +201,7 @@ func TestStrangers(t *testing.T) {
 				d := newDesk(n, "a", 1)
 				near, far := net.Pipe()
 				served := make(chan error, 1)
-				go func() { served <- d.Server.Serve(far, nil) }()
+				go func() { served <- d.Server.Serve(far) }()
 				go near.Write([]byte(bytes))
 				if err := <-served; err == nil {
 					t.Error("Serve() = nil; want an error")

@@ -60,7 +60,7 @@ func (n *Session) Standing(s Standing) {
 // Flush sends what is queued for the host. It never blocks.
 func (n *Session) Flush() {
 	if p := n.pipe.Load(); p != nil {
-		p.flush()
+		p.Flush()
 	}
 }
 
@@ -68,7 +68,7 @@ func (n *Session) Flush() {
 // more than can be taken.
 func (n *Session) Break(err error) {
 	if p := n.pipe.Load(); p != nil {
-		p.fail(err)
+		p.Fail(err)
 	}
 }
 
@@ -90,7 +90,7 @@ func (n *Session) attach(in *inlet) error {
 	n.round++
 	n.inlet.Store(in)
 	if old := n.pipe.Swap(in.pipe); old != nil {
-		old.fail(errReplaced)
+		old.Fail(errReplaced)
 	}
 	return nil
 }
@@ -128,7 +128,7 @@ func (n *Session) close(err error) {
 	n.closed = true
 	n.in.Unlock()
 	if p := n.pipe.Load(); p != nil {
-		p.fail(err)
+		p.Fail(err)
 	}
 }
 

@@ -234,7 +234,7 @@ func reachable(ctx context.Context, from, to *place) error {
 	}
 }
 
-// An end of a connection. It implements socket.Partial: what runs on it deals with full sockets.
+// An end of a connection. It implements conn.Partial: what runs on it deals with full sockets.
 type end struct {
 	place, peer *place
 	out, in     *half

@@ -114,7 +114,7 @@ func (s *site) accept(c net.Conn) {
 		return
 	}
 	if srv := p.leads(); srv != nil {
-		srv.ServeStream(c, nil)
+		srv.ServeStream(c)
 		return
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second)

@@ -16,6 +16,7 @@ import (
 	"github.com/serry-dev/serry"
 	"github.com/serry-dev/serry/coord"
 	"github.com/serry-dev/serry/server"
+	"github.com/serry-dev/serry/wire/conn"
 	"github.com/serry-dev/serry/wire/front"
 	"github.com/serry-dev/serry/wire/rpc"
 	"github.com/serry-dev/serry/wire/stream"
@@ -160,37 +161,33 @@ func (h *hub) Down(err error) {
 	}
 }
 
-// An opaque is a connection whose socket is not known, as with TLS: every write may block.
+// An opaque is a connection whose socket is not known: every write may block.
 type opaque struct{ net.Conn }
 
 // TestStream stresses serry's own stream: all callers share one connection.
 func TestStream(t *testing.T) {
-	for name, wrap := range map[string]func(net.Conn) net.Conn{
-		"socket": func(c net.Conn) net.Conn { return c },
-		"opaque": func(c net.Conn) net.Conn { return opaque{c} },
-	} {
-		t.Run(name, func(t *testing.T) { testStream(t, wrap) })
-	}
+	same := func(c net.Conn) net.Conn { return c }
+	t.Run("socket", func(t *testing.T) { testStream(t, same, nil, nil) })
+	t.Run("opaque", func(t *testing.T) { testStream(t, func(c net.Conn) net.Conn { return opaque{c} }, nil, nil) })
+	t.Run("tls", func(t *testing.T) {
+		server, client := certificates(t)
+		testStream(t, same, server, client)
+	})
 }
 
-func testStream(t *testing.T, wrap func(net.Conn) net.Conn) {
+func testStream(t *testing.T, wrap func(net.Conn) net.Conn, server, client *tls.Config) {
 	d, l := new(desk), listen(t)
 	s := stream.NewServer(stream.ServerConfig{
 		Handler: d, Methods: methods, Term: 1, Service: func() serry.Incarnation { return 7 },
 	})
-	var serving sync.WaitGroup
-	serving.Go(func() {
-		for {
-			nc, err := l.Accept()
-			if err != nil {
-				return
-			}
-			serving.Go(func() { s.Serve(wrap(nc), nil) })
-		}
+	a := conn.NewAcceptor(conn.AcceptorConfig{
+		Protocols: []conn.Protocol{stream.Accept(func(nc net.Conn) { s.Serve(wrap(nc)) })}, TLS: server,
 	})
+	var serving sync.WaitGroup
+	serving.Go(func() { a.Serve(l) })
 	sink := &hub{t: t}
 	h := stream.NewHost(stream.HostConfig{
-		Addresses: []string{l.Addr().String()}, Kind: stream.Relay, Sink: sink,
+		Addresses: []string{l.Addr().String()}, Kind: stream.Relay, Sink: sink, TLS: client,
 		Dial: func(ctx context.Context, address string) (net.Conn, error) {
 			nc, err := dial(ctx, address)
 			if err != nil {
@@ -202,9 +199,10 @@ func testStream(t *testing.T, wrap func(net.Conn) net.Conn) {
 	t.Cleanup(func() {
 		sink.over.Store(true)
 		h.Close(context.Background())
-		l.Close()
+		a.Stop()
 		s.Shutdown(context.Background())
 		serving.Wait()
+		a.Wait()
 		d.work.Wait()
 	})
 	drive(t, func(i int) caller { return sink.caller(h, stream.ConnID(i+1)) })

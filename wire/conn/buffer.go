@@ -1,8 +1,4 @@
-// Package socket is what the transports of serry do with sockets and buffers: reads and writes that
-// never block the caller for longer than it wants and cost little, and buffers from pools.
-//
-// Start with [New]; a nil [*Conn] means that the methods of the connection must be used.
-package socket
+package conn
 
 import (
 	"slices"
@@ -13,8 +9,8 @@ import (
 // connection has none. Larger ones are left to the garbage collector.
 //
 // Reads and replies begin with a small one. A pool is empty after a garbage collection, and while one
-// runs, readers that make a buffer wait their turn to pay for it: with large ones alone, 512 busy
-// connections held 30 MiB of them at such a time.
+// runs, a reader that allocates a buffer waits until it has done its share of the collection. When all
+// buffers were large, 512 busy connections held 30 MiB of them at such a time.
 const (
 	Small = 2 << 10  // of most reads and replies
 	Large = 64 << 10 // of bulk
@@ -45,7 +41,7 @@ func Grow(b []byte, n int) []byte {
 	return bigger
 }
 
-// Recycle gives b back to where it came from, if it has one of the two sizes.
+// Recycle gives b back to its pool, if it has one of the two sizes.
 func Recycle(b []byte) {
 	switch cap(b) {
 	case Small:

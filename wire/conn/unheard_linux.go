@@ -1,4 +1,4 @@
-package back
+package conn
 
 import (
 	"net"

@@ -1,6 +1,6 @@
 //go:build unix && !linux
 
-package socket
+package conn
 
 import "syscall"
 

@@ -1,6 +1,6 @@
 //go:build !unix
 
-package front
+package conn
 
 func temporary(err error) bool {
 	ne, ok := err.(interface{ Temporary() bool })

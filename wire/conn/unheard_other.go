@@ -1,6 +1,6 @@
 //go:build !linux
 
-package back
+package conn
 
 import "net"
 

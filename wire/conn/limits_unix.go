@@ -1,6 +1,6 @@
 //go:build unix
 
-package front
+package conn
 
 import (
 	"errors"

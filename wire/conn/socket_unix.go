@@ -1,0 +1,115 @@
+//go:build unix
+
+package conn
+
+import (
+	"io"
+	"net"
+	"syscall"
+)
+
+// A socket reads and writes a file descriptor that does not block, and takes a buffer for reading only
+// when there is something to read.
+type socket struct {
+	conn syscall.RawConn // set once
+
+	// Owned by the reader. The functions are made once, so that a read allocates nothing.
+	size     int // of the buffer to read into
+	keep     int // bytes to leave free at its front
+	buf      []byte
+	readN    int
+	readErr  error
+	readOnce func(fd uintptr) bool
+
+	// Owned by the goroutine that writes.
+	output    []byte
+	writeN    int
+	writeErr  error
+	writeOnce func(fd uintptr) bool
+	writeSome func(fd uintptr) bool
+}
+
+// open says how to read and write nc.
+func open(nc net.Conn) (reader, writer) {
+	var sc syscall.Conn
+	switch nc := nc.(type) {
+	case Partial:
+		return plain{nc}, nc
+	case *net.TCPConn:
+		sc = nc
+	case *net.UnixConn:
+		sc = nc
+	default:
+		return plain{nc}, blocking{nc}
+	}
+	raw, err := sc.SyscallConn()
+	if err != nil {
+		return plain{nc}, blocking{nc}
+	}
+	s := &socket{conn: raw}
+	s.readOnce = s.tryRead
+	s.writeOnce = func(fd uintptr) bool { s.tryWrite(fd); return true }
+	s.writeSome = s.tryWrite
+	return s, s
+}
+
+// read implements reader.
+func (s *socket) read(size, keep int) ([]byte, error) {
+	s.size, s.keep, s.buf = size, keep, nil
+	if err := s.conn.Read(s.readOnce); err != nil {
+		return nil, err
+	}
+	if s.readErr == nil && s.readN == 0 {
+		s.readErr = io.EOF
+	}
+	if s.readErr != nil {
+		Recycle(s.buf)
+		return nil, s.readErr
+	}
+	return s.buf[:keep+s.readN], nil
+}
+
+func (s *socket) tryRead(fd uintptr) bool {
+	s.buf = Grow(nil, s.size)[:s.size]
+	for {
+		s.readN, s.readErr = readNow(fd, s.buf[s.keep:])
+		if s.readErr != syscall.EINTR {
+			break
+		}
+	}
+	if s.readErr == syscall.EAGAIN {
+		Recycle(s.buf)
+		return false
+	}
+	return true
+}
+
+// Try implements writer.
+func (s *socket) Try(p []byte) (int, error) { return s.write(p, s.writeOnce) }
+
+// Wait implements writer.
+func (s *socket) Wait(p []byte) (int, error) { return s.write(p, s.writeSome) }
+
+func (s *socket) write(p []byte, f func(uintptr) bool) (int, error) {
+	s.output, s.writeN = p, 0 // a closed connection does not call f
+	err := s.conn.Write(f)
+	s.output = nil
+	if err == nil {
+		err = s.writeErr
+	}
+	if err == syscall.EAGAIN {
+		err = nil
+	}
+	return s.writeN, err
+}
+
+func (s *socket) tryWrite(fd uintptr) bool {
+	for {
+		s.writeN, s.writeErr = writeNow(fd, s.output)
+		if s.writeErr != syscall.EINTR {
+			break
+		}
+	}
+	s.writeN = max(s.writeN, 0)
+	return s.writeErr != syscall.EAGAIN
+}
