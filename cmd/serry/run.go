@@ -218,6 +218,7 @@ func runJob(cmd *cobra.Command, cfg launch.Config) error {
 	signals := make(chan os.Signal, 16)
 	signal.Notify(signals, forwarded()...)
 	defer signal.Stop(signals)
+	outliveReaders()
 	job, err := launch.Start(cfg)
 	if err != nil {
 		return startError(err)
@@ -225,6 +226,11 @@ func runJob(cmd *cobra.Command, cfg launch.Config) error {
 	report := watch(job, screen, signals)
 	return conclude(screen, &report, signals)
 }
+
+// outliveReaders turns the signal for a write into a pipe without a reader into an error of that write, for
+// the rest of this process: a job does not end because the reader of its output has. The signal is caught
+// and not ignored, since tasks would inherit that it is ignored.
+func outliveReaders() { signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE) }
 
 // forwarded are the signals that tasks get, too. SIGHUP that was ignored when we came, by nohup for
 // one, stays so.

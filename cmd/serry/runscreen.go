@@ -25,6 +25,7 @@ type screen struct {
 		sync.Mutex
 		live   string // shown now, or empty
 		closed bool   // no live line any more
+		broken bool   // the last write to stdout failed, and this has been said
 		buf    []byte
 	}
 }
@@ -92,15 +93,27 @@ func (s *screen) Note(n launch.Note) {
 
 const eraseLine = "\r\x1b[2K"
 
-// print writes whole lines above the live one. It needs mu. There is nobody to tell of an error.
+// print writes whole lines above the live one. It needs mu. An error of stderr can be told to no one.
 func (s *screen) print(to io.Writer, b []byte) {
-	if s.mu.live == "" {
-		_, _ = to.Write(b)
-		return
+	if s.mu.live != "" {
+		_, _ = io.WriteString(s.stderr, eraseLine)
 	}
-	_, _ = io.WriteString(s.stderr, eraseLine)
-	_, _ = to.Write(b)
-	_, _ = io.WriteString(s.stderr, s.mu.live)
+	_, err := to.Write(b)
+	if to == s.stdout {
+		s.judge(err)
+	}
+	if s.mu.live != "" {
+		_, _ = io.WriteString(s.stderr, s.mu.live)
+	}
+}
+
+// judge says on stderr, once, that stdout takes no more lines: its reader has ended, or a disk is full. The
+// job does not depend on a reader, so the tasks go on. It needs mu.
+func (s *screen) judge(err error) {
+	if err != nil && !s.mu.broken {
+		fmt.Fprintf(s.stderr, "serry: warning: standard output takes no more lines: %v; the tasks go on\n", err)
+	}
+	s.mu.broken = err != nil
 }
 
 // refresh is how often the live line is drawn.
