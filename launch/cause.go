@@ -62,6 +62,11 @@ func (c Cause) ExitCode() int {
 	return c.Code
 }
 
+// cutShort is the cause of a task that ended with exit code 0 when its host was told to end.
+func cutShort(sig syscall.Signal) Cause {
+	return Cause{Text: fmt.Sprintf("exit code 0 when its host was told to end by signal %d", sig), Code: signalBase + int(sig)}
+}
+
 func causeOf(status syscall.WaitStatus) Cause {
 	if status.Signaled() {
 		return Cause{Signal: status.Signal()}

@@ -75,6 +75,8 @@ const (
 	attemptsOverlap                    // an attempt begins when its first task is gone
 	startAfterEnd                      // a follower that was told to end starts tasks
 	lastIsFirst                        // the last failure is named first
+	cutShortIsWell                     // a task that ends well because its host was told to end has done its work
+	unseenHello                        // a launcher is let in without a look at whether it is still there
 )
 
 // A Display shows people what a job does. Its methods are called one at a time and must not keep the

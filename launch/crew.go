@@ -55,6 +55,7 @@ type died struct {
 	Cause Cause
 	After time.Duration
 	Ours  bool   // it was told to end, and did
+	Told  bool   // it was told to end before it ended, however it did
 	from  hand   // of the host that says so; nil: this one
 	host  string // why its host is lost, which no launcher there can tell; or empty
 	Also  []int  // tasks of the same host whose processes were ending, too, when this one was seen
@@ -200,7 +201,7 @@ func (c *crew) attend(p *process, s seat, kills int64) {
 		cause.Memory = true
 	}
 	c.report(s.Task, cause)
-	d := died{lifetime: s.lifetime(), Cause: cause, After: time.Since(p.begun), Ours: p.obeyed(cause)}
+	d := died{lifetime: s.lifetime(), Cause: cause, After: time.Since(p.begun), Ours: p.obeyed(cause), Told: p.told()}
 	if !cause.Well() {
 		d.Also = c.ending(s.Task)
 	}

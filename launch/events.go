@@ -19,6 +19,9 @@ func (j *Job) died(ev died) step {
 		return step{} // of a host that was given up, or of an older attempt
 	}
 	verdict, ending := j.verdict(), j.plan.ending
+	if j.cutShort(ev) {
+		ev.Cause = cutShort(j.leaving(ev.Task).signal)
+	}
 	s := j.decide(ev)
 	if ev.Cause.Well() {
 		j.service.Exited(worker(ev.Task), "")
@@ -51,7 +54,7 @@ func (j *Job) died(ev died) step {
 // decide asks the plan what the end of a process means. A host that is told to end, or lost, takes its
 // tasks with it: that is one cause, and is charged once.
 func (j *Job) decide(ev died) step {
-	cause := j.places.leaving[j.places.taskOn[ev.Task]]
+	cause := j.leaving(ev.Task)
 	if ev.Cause.Well() || cause == nil {
 		return j.plan.died(ev.Task, ev.Cause.Well())
 	}
@@ -62,6 +65,19 @@ func (j *Job) decide(ev died) step {
 	s := j.plan.died(ev.Task, false)
 	cause.charged = j.plan.left < before
 	return s
+}
+
+// leaving is the departure of the host that a task is on, or nil.
+func (j *Job) leaving(task int) *departure { return j.places.leaving[j.places.taskOn[task]] }
+
+// cutShort says whether a task that ended well did so because its host is leaving. Such a task has saved
+// what it had and obeyed; its work is not done, and the other tasks wait for it. So where it can be started
+// again, on another host, it is. Where it cannot, exit code 0 means what it says: the task may as well have
+// finished in its grace.
+func (j *Job) cutShort(ev died) bool {
+	d := j.leaving(ev.Task)
+	return ev.Cause.Well() && ev.Told && d != nil && d.signal != 0 && j.plan.ending == notEnding &&
+		j.plan.restart != RestartNever && (j.plan.left > 0 || d.charged) && j.cfg.planted != cutShortIsWell
 }
 
 // is says whether a life is the present one of its task, and where that stands. What comes from another
@@ -244,7 +260,7 @@ func (j *Job) retiring(ev retiring) step {
 		return step{} // it is gone
 	}
 	j.note("node %d was told to end by signal %d", ev.node, ev.signal)
-	j.places.retire(ev.node)
+	j.places.retire(ev.node, ev.signal)
 	return step{}
 }
 
@@ -261,7 +277,7 @@ func (j *Job) lost(ev lost) step {
 // the last of them may begin an attempt, whose tasks have no part in the loss.
 func (j *Job) gone(host int, why string) step {
 	j.note("node %d is gone: %s", host, why)
-	j.places.retire(host) // all its tasks end for one cause
+	j.places.retire(host, 0) // all its tasks end for one cause
 	var lives []lifetime
 	for task, p := range j.plan.tasks {
 		if on, ok := j.places.taskOn[task]; ok && on == host && p.phase != gone {

@@ -65,17 +65,38 @@ func TestSeveralHosts(t *testing.T) {
 	}
 }
 
-// A host that is told to end gives its place to the spare.
+// A host that is told to end gives its place to the spare, whether its task dies of the signal or saves
+// its work and ends with exit code 0.
 func TestSpareTakesOver(t *testing.T) {
-	for _, policy := range []Restart{RestartFailed, RestartAll} {
-		t.Run(string(policy), func(t *testing.T) {
+	for _, c := range []struct {
+		name   string
+		policy Restart
+		saves  bool
+	}{
+		{"failed", RestartFailed, false},
+		{"all", RestartAll, false},
+		{"failed, the task saves", RestartFailed, true},
+		{"all, the task saves", RestartAll, true},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			policy := c.policy
 			s := newStage(t)
 			cfg := s.several(policy)
 			first, second, spare := s.startNode(cfg, 0), s.startNode(cfg, 1), s.startNode(cfg, 2)
 			tasks := s.all(2, 1)
 			do(tasks, "join")
 			s.shown("node 2 is here")
+			if c.saves {
+				tasks[1].tell("await 15")
+			}
 			second.Signal(syscall.SIGTERM)
+			if c.saves {
+				if got := tasks[1].end(); got != "terminated" {
+					t.Errorf("task 1 got signal %q; want terminated", got)
+				}
+				tasks[1].begin("exit 0")
+				s.shown("task 1 ended: exit code 0 when its host was told to end by signal 15")
+			}
 			if r := second.Wait(); r.Interrupted != syscall.SIGTERM || r.ExitCode() != 143 {
 				t.Errorf("node 1: Wait() = %+v; want interrupted by SIGTERM", r)
 			}

@@ -90,6 +90,45 @@ func TestRetiringHostIsChargedOnce(t *testing.T) {
 	}
 }
 
+// A task that ends well because its host was told to end has not done its work; one that had ended before
+// has, and so has any task of a job that starts nothing again.
+func TestCutShort(t *testing.T) {
+	for _, c := range []struct {
+		name     string
+		policy   Restart
+		restarts int
+		told     bool
+		retires  bool
+		attempt  int
+		ended    int
+	}{
+		{"moved", RestartAll, 1, true, true, 2, 0},
+		{"moved alone", RestartFailed, 1, true, true, 1, 3},
+		{"had ended", RestartAll, 1, false, true, 1, 4},
+		{"told by the first launcher", RestartAll, 1, true, false, 1, 4},
+		{"nothing is started again", RestartNever, 0, true, true, 1, 4},
+		{"no restart is left", RestartAll, 0, true, true, 1, 4},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			j := play(t, c.policy, c.restarts)
+			h := puppetHand{1}
+			for _, task := range []int{0, 1, 3} {
+				j.finishTask(task, Cause{})
+			}
+			if c.retires {
+				j.retiring(retiring{node: 1, hand: h, signal: syscall.SIGTERM})
+			}
+			j.perform(j.died(died{lifetime: j.lifetime(2), from: h, Told: c.told}))
+			j.perform(j.left(left{lifetime: j.lifetime(2), from: h}))
+			j.beside.Wait()
+			first, _ := j.failures.sorted()
+			if n := j.count(); j.plan.attempt != c.attempt || n.Ended != c.ended || j.plan.left != 0 && c.ended < 4 || first != nil {
+				t.Errorf("attempt %d, %d ended well, %d restarts left, first failure %v; want %d, %d, 0, none", j.plan.attempt, n.Ended, j.plan.left, first, c.attempt, c.ended)
+			}
+		})
+	}
+}
+
 // What comes from a host that was given up, from one that does not have the task, or about a task that
 // does not exist, changes nothing.
 func TestWordsOfOtherLives(t *testing.T) {

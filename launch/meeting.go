@@ -200,7 +200,8 @@ func (m *meeting) welcome(ctx context.Context, cfg Config) {
 		if err != nil {
 			return
 		}
-		if i, ok := find(now, node); !ok || i.Incarnation != h.Incarnation || i.State != serry.Connected {
+		i, ok := find(now, node)
+		if here := ok && i.Incarnation == h.Incarnation && i.State == serry.Connected; !here && cfg.planted != unseenHello {
 			continue // it has gone since
 		}
 		m.admit(ctx, d, h, now.Version)

@@ -1,6 +1,9 @@
 package launch
 
-import "slices"
+import (
+	"slices"
+	"syscall"
+)
 
 // places says which host stands for which node of a job. A host has the number that its launcher was
 // given; those beyond the last node are spares. A node whose host was lost is taken over by a spare.
@@ -16,7 +19,8 @@ type places struct {
 
 // A departure is that of a host, which ends all its tasks.
 type departure struct {
-	charged bool // a restart was charged for it
+	charged bool           // a restart was charged for it
+	signal  syscall.Signal // that its launcher was told to end by; 0: the host is lost
 }
 
 const (
@@ -37,10 +41,10 @@ func (p *places) has(host int) bool { return p.hands[host] != nil }
 // is says whether a host is here in the life that has this hand.
 func (p *places) is(host int, h hand) bool { return h != nil && p.hands[host] == h }
 
-// retire takes note that a host is about to leave.
-func (p *places) retire(host int) {
+// retire takes note that a host is about to leave, told by a signal, or 0 where it is lost.
+func (p *places) retire(host int, told syscall.Signal) {
 	if p.leaving[host] == nil {
-		p.leaving[host] = new(departure)
+		p.leaving[host] = &departure{signal: told}
 	}
 }
 

@@ -19,6 +19,7 @@ type process struct {
 		sync.Mutex
 		gone  bool        // nothing of the group is left: its number may be that of another one
 		timer *time.Timer // kills the group; nil until it is told to end
+		over  bool        // its first process has ended
 		told  bool        // to end, while its first process ran
 		ours  bool        // we killed it
 	}
@@ -28,6 +29,9 @@ type process struct {
 // stays ours until then.
 func (p *process) ended() (Cause, error) {
 	err := p.await()
+	p.mu.Lock()
+	p.mu.over = true
+	p.mu.Unlock()
 	var cause Cause
 	if err == nil {
 		p.send(syscall.SIGTERM) // to what it leaves behind; it itself holds the number of the group
@@ -42,7 +46,7 @@ func (p *process) ended() (Cause, error) {
 // end asks the group to end by a signal, and kills it after the grace.
 func (p *process) end(sig syscall.Signal) {
 	p.mu.Lock()
-	p.mu.told = true
+	p.mu.told = p.mu.told || !p.mu.over
 	p.mu.Unlock()
 	p.send(sig)
 }
@@ -86,6 +90,13 @@ func (p *process) killed() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.mu.ours
+}
+
+// told says whether the first process of the group was told to end while it ran.
+func (p *process) told() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.mu.told
 }
 
 // obeyed says whether a process ended in this way because we told it to.

@@ -55,6 +55,8 @@ func TestStormFindsPlantedFaults(t *testing.T) {
 		"an attempt does not wait for the one before": attemptsOverlap,
 		"a follower told to end starts tasks":         startAfterEnd,
 		"the last failure is named first":             lastIsFirst,
+		"a task that was cut short has done its work": cutShortIsWell,
+		"a hello counts after its sender is gone":     unseenHello,
 	} {
 		t.Run(name, func(t *testing.T) {
 			seed, err := searchStorm(t, fault, *firstSeed, enough)
@@ -107,8 +109,9 @@ func playStorm(t *testing.T, seed uint64, fault planted) (err error) {
 // A stormy world is one schedule: what goes wrong is drawn from its seed, before anything runs.
 type stormy struct {
 	*sky
-	cfg  Config
-	draw *rand.Rand // of the schedule; used before anything runs
+	cfg    Config
+	gentle bool       // tasks do not fail, and save when they are told to end
+	draw   *rand.Rand // of the schedule; used before anything runs
 
 	nodes  []*stormNode // every launcher that was ever started
 	faults []fault
@@ -186,6 +189,7 @@ func newStorm(seed uint64, f planted) *stormy {
 		return s, nil
 	}
 	w.plan()
+	w.gentle = d.IntN(4) == 0
 	return w
 }
 
@@ -195,7 +199,7 @@ func (w *stormy) plan() {
 	for range w.draw.IntN(6) {
 		f := fault{at: time.Duration(w.draw.IntN(25_000)) * time.Millisecond, node: w.draw.IntN(all)}
 		if w.draw.IntN(2) == 0 {
-			f.at, f.step, f.reached = 0, 1+w.draw.Int64N(60), make(chan struct{})
+			f.at, f.step, f.reached = 0, 1+w.draw.Int64N([]int64{12, 60}[w.draw.IntN(2)]), make(chan struct{}) // the first dozen are its arrival
 		}
 		switch k := w.draw.IntN(10); {
 		case k < 4 && f.node > 0:
@@ -430,6 +434,9 @@ func (w *stormy) task(p *actorProcess) {
 	end := time.NewTimer(runs)
 	defer end.Stop()
 	temper := w.roll(10)
+	if w.gentle {
+		outcome, temper = Cause{}, 5
+	}
 	for {
 		select {
 		case <-end.C:
@@ -623,6 +630,8 @@ func (w *stormy) checkReport(r *Report) {
 		}
 	}
 	switch {
+	case r.Well() && r.Interrupted == 0 && r.Restarts < w.cfg.MaxRestarts && w.anyCutShort(last):
+		w.wrong("the report says that all is well, but a task ended because its host was told to")
 	case r.Well() && well != w.cfg.total():
 		w.wrong("the report says that all is well, but only %d of %d tasks ended well", well, w.cfg.total())
 	case !r.Well() && r.First == nil && r.Interrupted == 0 && r.Err == nil:
@@ -644,6 +653,22 @@ func (w *stormy) last(attempt int) map[int]*actorProcess {
 		}
 	}
 	return of
+}
+
+// anyCutShort says whether one of these processes ended well only because its host was told to end, in a
+// job that starts such tasks again.
+func (w *stormy) anyCutShort(last map[int]*actorProcess) bool {
+	for _, p := range last {
+		if w.cutShort(p) {
+			return true
+		}
+	}
+	return false
+}
+
+func (w *stormy) cutShort(p *actorProcess) bool {
+	return w.cfg.Restart != RestartNever && p.host != w.launchers()[0].host && w.node(p).retired.Load() &&
+		p.mu.cause.Well() && p.mu.by == bySignal
 }
 
 // node is the launcher that started a process.
@@ -694,15 +719,18 @@ func (w *stormy) checkRoot(r *Report) {
 	}
 	n := w.node(root)
 	lost := strings.HasPrefix(r.First.Cause.Text, "its host is lost")
+	cut := strings.Contains(r.First.Cause.Text, "its host was told to end")
 	switch {
 	case lost && !n.killed.Load() && !n.retired.Load():
 		w.wrong("%v: its host is not lost", r.First)
-	case !lost && r.First.Cause != root.mu.cause:
+	case cut && (!root.mu.cause.Well() || !n.retired.Load()):
+		w.wrong("%v: it was not", r.First)
+	case !lost && !cut && r.First.Cause != root.mu.cause:
 		w.wrong("%v: it ended by %v", r.First, root.mu.cause)
 	case !lost && !w.genuine(root) && !n.retired.Load():
 		w.wrong("%v: it was told to end", r.First)
 	}
-	if want := root.mu.cause.ExitCode(); !lost && r.ExitCode() != want {
+	if want := root.mu.cause.ExitCode(); !lost && !cut && r.ExitCode() != want {
 		w.wrong("exit code %d; want %d", r.ExitCode(), want)
 	}
 	if w.cfg.Restart == RestartFailed && w.cfg.MaxRestarts > 0 {
