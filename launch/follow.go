@@ -21,7 +21,7 @@ func (j *Job) follow() error {
 		return err
 	}
 	j.here = here
-	f := &follower{job: j, crew: here, events: events, life: serry.Incarnation(rand.Uint64() | 1), outbox: newQueue[message](messagesAhead)}
+	f := &follower{job: j, crew: here, door: newDoor(j.world.connect), events: events, life: serry.Incarnation(rand.Uint64() | 1), outbox: newQueue[message](messagesAhead)}
 	go func() {
 		defer close(j.ended)
 		j.report = f.run()
@@ -35,6 +35,7 @@ func (j *Job) follow() error {
 type follower struct {
 	job    *Job
 	crew   *crew
+	door   *door
 	events chan any // of the crew
 	life   serry.Incarnation
 	outbox *queue[message]
@@ -56,6 +57,14 @@ func (f *follower) run() Report {
 		return Report{Err: err}
 	}
 	orders, sent := make(chan order), make(chan struct{})
+	go func() {
+		select {
+		case <-f.door.shut:
+			cancel(fmt.Errorf("the launcher of node 0 has ended: %s refuses connections", f.job.cfg.Coordinator))
+			m.Close() // there is no one to say goodbye to
+		case <-ctx.Done():
+		}
+	}()
 	go f.receive(ctx, cancel, m, orders)
 	go func() {
 		defer close(sent)
@@ -107,7 +116,7 @@ func (f *follower) join(ctx context.Context) (*attendant, error) {
 // introduce joins the meeting and says hello.
 func (f *follower) introduce(ctx context.Context) (*attendant, error) {
 	cfg := f.job.cfg
-	m, err := joinMeeting(ctx, f.job.world, cfg.Coordinator, client.Config{
+	m, err := joinMeeting(ctx, f.door.connect, cfg.Coordinator, client.Config{
 		Task: launcher(cfg.Node), Incarnation: f.life, HeartbeatTimeout: launcherBeat, OutageTolerance: launcherOutage,
 	})
 	if err != nil {

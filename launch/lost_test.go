@@ -9,6 +9,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
@@ -225,7 +226,7 @@ func TestDeadLauncherGetsNoSeat(t *testing.T) {
 		t.Fatal(err)
 	}
 	join := func(node int) *attendant {
-		a, err := joinMeeting(t.Context(), reality{}, cfg.Coordinator, client.Config{Task: launcher(node), Incarnation: serry.Incarnation(node), HeartbeatTimeout: launcherBeat})
+		a, err := joinMeeting(t.Context(), reality{}.connect, cfg.Coordinator, client.Config{Task: launcher(node), Incarnation: serry.Incarnation(node), HeartbeatTimeout: launcherBeat})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -282,7 +283,7 @@ func TestNonsenseAtTheMeeting(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	a, err := joinMeeting(t.Context(), reality{}, cfg.Coordinator, client.Config{Task: launcher(1), Incarnation: 5, HeartbeatTimeout: launcherBeat})
+	a, err := joinMeeting(t.Context(), reality{}.connect, cfg.Coordinator, client.Config{Task: launcher(1), Incarnation: 5, HeartbeatTimeout: launcherBeat})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -311,5 +312,68 @@ func TestNonsenseAtTheMeeting(t *testing.T) {
 	m.done.Wait()
 	if err := errors.Join(m.member.Close(), m.service.close()); err != nil && !errors.Is(err, net.ErrClosed) {
 		t.Error(err)
+	}
+}
+
+// A follower whose first launcher was killed ends when its host refuses connections, and does not wait for
+// the end of an outage.
+func TestFollowerEndsWithTheFirstLauncher(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newSky()
+		s.script = until
+		hosts := []*skyHost{s.host("a"), s.host("b")}
+		var jobs []*Job
+		for node, h := range hosts {
+			j, err := start(Config{Command: itself, Tasks: 1, Nodes: 2, Node: node, Coordinator: "first:1"}, h)
+			if err != nil {
+				t.Fatal(err)
+			}
+			jobs = append(jobs, j)
+		}
+		<-time.After(time.Minute) // both tasks run
+		hosts[0].kill(false)
+		killed := time.Now()
+		r := jobs[1].Wait()
+		if took := time.Since(killed); took > 2*doorPatience || r.Err == nil || !strings.Contains(r.Err.Error(), "has ended") {
+			t.Errorf("%v after the first launcher, Wait() = %v; want its end within %v", took, r.Err, 2*doorPatience)
+		}
+		for range 3 {
+			jobs[0].Signal(syscall.SIGTERM) // what is left of it in this process
+		}
+		jobs[0].Wait()
+		s.done.Wait()
+	})
+}
+
+func TestDoor(t *testing.T) {
+	refused := &net.OpError{Op: "dial", Err: syscall.ECONNREFUSED}
+	for _, c := range []struct {
+		name string
+		seen []error // one a second
+		shut bool
+	}{
+		{"not there yet", []error{refused, refused, refused, refused}, false},
+		{"gone", []error{nil, refused, refused, refused}, true},
+		{"refused once", []error{nil, refused, nil, refused, refused}, false},
+		{"out of reach", []error{nil, syscall.EHOSTUNREACH, syscall.ETIMEDOUT, context.DeadlineExceeded}, false},
+		{"refused between outages", []error{nil, refused, syscall.EHOSTUNREACH, refused, refused}, false},
+		{"refused for long", []error{nil, refused, refused, refused, refused, refused}, true},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			d := newDoor(nil)
+			for i, err := range c.seen {
+				d.note(err, time.Unix(int64(i), 0))
+			}
+			select {
+			case <-d.shut:
+				if !c.shut {
+					t.Error("the first launcher counts as ended; want it to be waited for")
+				}
+			default:
+				if c.shut {
+					t.Error("the first launcher is waited for; want it to count as ended")
+				}
+			}
+		})
 	}
 }

@@ -132,7 +132,7 @@ func openMeeting(cfg Config, w world, f *feed, inbox chan<- any) (*meeting, erro
 	ctx, stop := context.WithCancel(context.Background())
 	m := &meeting{service: s, inbox: inbox, feed: f, events: newQueue[any](meetingBacklog), stop: stop}
 	m.mu.here = make(map[int]*distant)
-	if m.member, err = joinMeeting(ctx, w, net.JoinHostPort("127.0.0.1", port), client.Config{Task: launcher(0), HeartbeatTimeout: launcherBeat}); err != nil {
+	if m.member, err = joinMeeting(ctx, w.connect, net.JoinHostPort("127.0.0.1", port), client.Config{Task: launcher(0), HeartbeatTimeout: launcherBeat}); err != nil {
 		stop()
 		return nil, errors.Join(err, s.close())
 	}
@@ -149,8 +149,8 @@ type attendant struct {
 }
 
 // joinMeeting joins the meeting at an address.
-func joinMeeting(ctx context.Context, w world, address string, cfg client.Config) (*attendant, error) {
-	line, err := w.dial(address)
+func joinMeeting(ctx context.Context, connect connector, address string, cfg client.Config) (*attendant, error) {
+	line, err := client.Dial(address, client.DialOptions{Connect: connect})
 	if err != nil {
 		return nil, err
 	}

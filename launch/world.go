@@ -1,9 +1,8 @@
 package launch
 
 import (
+	"context"
 	"net"
-
-	"github.com/serry-dev/serry/client"
 )
 
 // A world is what a launcher has around it. There is one that is real; tests have another, in virtual
@@ -15,9 +14,9 @@ type world interface {
 	// service opens the service of an attempt. It may take as long as a network does.
 	service(cfg Config, here *crew, attempt int) (service, error)
 
-	// listen and dial are the network between launchers.
+	// listen and connect are the network between launchers.
 	listen(address string) (net.Listener, error)
-	dial(address string) (client.Transport, error)
+	connect(ctx context.Context, address string) (net.Conn, error)
 }
 
 // reality is the world outside of tests.
@@ -34,6 +33,6 @@ func (reality) service(cfg Config, here *crew, attempt int) (service, error) {
 
 func (reality) listen(address string) (net.Listener, error) { return net.Listen("tcp", address) }
 
-func (reality) dial(address string) (client.Transport, error) {
-	return client.Dial(address, client.DialOptions{})
+func (reality) connect(ctx context.Context, address string) (net.Conn, error) {
+	return new(net.Dialer).DialContext(ctx, "tcp", address)
 }

@@ -14,7 +14,6 @@ import (
 	"time"
 
 	"github.com/serry-dev/serry"
-	"github.com/serry-dev/serry/client"
 	"github.com/serry-dev/serry/coord"
 )
 
@@ -379,10 +378,6 @@ func (p *port) Close() error {
 }
 
 func (p *port) Addr() net.Addr { return &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: 1} }
-
-func (h *skyHost) dial(address string) (client.Transport, error) {
-	return client.Dial(address, client.DialOptions{Connect: h.connect})
-}
 
 func (h *skyHost) connect(ctx context.Context, address string) (net.Conn, error) {
 	h.sky.mu.Lock()

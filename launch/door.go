@@ -1,0 +1,59 @@
+package launch
+
+import (
+	"context"
+	"errors"
+	"net"
+	"sync"
+	"syscall"
+	"time"
+)
+
+// A connector makes connections between launchers.
+type connector func(ctx context.Context, address string) (net.Conn, error)
+
+// A door is a follower's way to the first launcher, which listens as long as it lives. A follower tolerates
+// an outage of the network between the two. But where the host of the first launcher answers, and refuses
+// every connection, the launcher there has ended and no other will take its place: the tasks here belong to
+// a job that is over, and must not run until the outage has lasted too long.
+type door struct {
+	to   connector
+	shut chan struct{} // closed when the first launcher has ended
+
+	mu struct {
+		sync.Mutex
+		open    bool      // a connection was made once
+		refused time.Time // since when connections are refused; zero: they are not
+		closed  bool      // shut is closed
+	}
+}
+
+// doorPatience is how long connections are refused before the first launcher counts as ended. One refusal
+// may come from a firewall that is being set up.
+const doorPatience = 2 * time.Second
+
+func newDoor(to connector) *door { return &door{to: to, shut: make(chan struct{})} }
+
+func (d *door) connect(ctx context.Context, address string) (net.Conn, error) {
+	c, err := d.to(ctx, address)
+	d.note(err, time.Now())
+	return c, err
+}
+
+// note takes the outcome of an attempt to connect. An error of another kind says nothing about the launcher.
+func (d *door) note(err error, now time.Time) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	switch {
+	case err == nil:
+		d.mu.open, d.mu.refused = true, time.Time{}
+	case !d.mu.open: // the first launcher may come later than we
+	case !errors.Is(err, syscall.ECONNREFUSED):
+		d.mu.refused = time.Time{}
+	case d.mu.refused.IsZero():
+		d.mu.refused = now
+	case now.Sub(d.mu.refused) >= doorPatience && !d.mu.closed:
+		d.mu.closed = true
+		close(d.shut)
+	}
+}
