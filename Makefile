@@ -5,6 +5,7 @@ VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
 FUZZTIME ?= 10s
 SCHEDULES ?= 100000
 LAUNCHES ?= 20000
+DRILLS ?= 200
 STORIES ?= 1000000
 DURATION ?= 1m
 
@@ -70,8 +71,9 @@ stress: ## every transport with full sockets and many callers, for DURATION each
 	$(GO) test -race ./wire/stream -run TestOneWriter -lasts $(DURATION) -timeout 3h -v
 	$(GO) test -race ./internal/lab/stress -lasts $(DURATION) -timeout 3h -v
 
-launchers: ## LAUNCHES jobs with launchers, hosts and tasks killed at every step, in virtual time
+launchers: ## LAUNCHES jobs with launchers, hosts and tasks killed at every step, in virtual time; DRILLS with real processes
 	$(GO) test ./launch -run TestLaunchersInTheStorm -schedules $(LAUNCHES) -timeout 3h -v
+	$(GO) test ./cmd/serry -run TestDrills -drills $(DRILLS) -timeout 3h -v
 
 fuzz: ## fuzz every decoder and the machine for FUZZTIME each
 	scripts/fuzz.sh $(FUZZTIME)

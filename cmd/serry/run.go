@@ -3,6 +3,7 @@ package main
 import (
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"os"
 	"os/signal"
@@ -260,7 +261,8 @@ func watch(job *launch.Job, screen *screen, signals <-chan os.Signal) launch.Rep
 const concludePatience = 10 * time.Second
 
 // conclude says what became of the job. Where the terminal does not take it, the exit status has to say
-// it all: whatever waits for that would wait for ever.
+// it all: whatever waits for that would wait for ever. It may be stdout alone that takes nothing, and keeps
+// the screen busy: then stderr is written past the screen.
 func conclude(screen *screen, report *launch.Report, signals <-chan os.Signal) error {
 	text, err := closing(report)
 	if err != nil {
@@ -278,9 +280,24 @@ func conclude(screen *screen, report *launch.Report, signals <-chan os.Signal) e
 	case <-time.After(concludePatience):
 	}
 	if err == nil {
+		pastScreen(screen.stderr, text)
 		return nil
 	}
+	pastScreen(screen.stderr, text+"serry: error: "+printable(err.Error())+"\n")
 	return unsaid{err}
+}
+
+// pastScreen writes the last words in at most a second.
+func pastScreen(w io.Writer, text string) {
+	said := make(chan struct{})
+	go func() {
+		defer close(said)
+		_, _ = io.WriteString(w, text)
+	}()
+	select {
+	case <-said:
+	case <-time.After(time.Second):
+	}
 }
 
 // startError says why nothing could be started, with the exit status that shells have for it.

@@ -19,7 +19,7 @@ import (
 
 func TestMain(m *testing.M) {
 	// The guard of a run is this binary, too, under another name.
-	testscript.Main(m, map[string]func(){"serry": main, launch.GuardName: main})
+	testscript.Main(m, map[string]func(){"serry": main, launch.GuardName: main, drillCommand: drillTask})
 }
 
 var rewrite = flag.Bool("rewrite", false, "write the output of commands into the golden files of the scripts")
