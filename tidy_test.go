@@ -28,7 +28,7 @@ var layers = [][]string{
 	{".", "internal/plant", "wire/rpc", "wire/xlapb", "wire/tfpb", "wire/topopb", "wire/serrypb"}, // words, and words on the wire
 	{"coord", "topo", "mesh", "internal/schedule"},                                                // pure
 	{"wire/conn"}, // connections, for everything that speaks over one
-	{"memory", "wire", "store", "link", "internal/kernel"},
+	{"detect", "memory", "wire", "store", "link", "internal/kernel"},
 	{"server", "relay", "client", "preempt", "collective", "transfer"},
 	{"checkpoint", "export", "launch", "diagnose", "node", "internal/lab/history"},
 	{"web", "cmd", "interop", "bench", "examples", "internal/lab", "internal/gen"},
@@ -40,6 +40,7 @@ var pure = map[string]struct{ context bool }{
 	"coord":                 {},
 	"topo":                  {context: true},
 	"topo/remap":            {},
+	"detect":                {},
 	"mesh":                  {},
 	"diagnose":              {},
 	"export":                {context: true},

@@ -39,7 +39,6 @@ type held struct {
 	service serry.Incarnation // the epoch it belongs to, or 0
 	life    *life             // who calls, or nil
 	watch   *watch            // that answers it, or nil: the service does
-	poll    *poll             // of an error poll: what is remembered of it
 	version int64             // of a watch: what the caller knows
 }
 

@@ -101,7 +101,7 @@ func (r *Relay) take(conn rpc.Conn, q request) (body []byte, st rpc.Status, done
 	}
 	if l != nil {
 		c.carry(l)
-		delete(r.mu.mourned, l) // it lives
+		r.reopen(l)
 	}
 	k := &held{shape: q.who.Shape, kind: q.who.Kind, service: q.who.Service, life: l, version: q.who.Version}
 	if k.service == 0 && l != nil && k.kind != coord.KindRegisterTask {
@@ -184,9 +184,7 @@ func (r *Relay) forward(c *client, q request, k *held) error {
 	r.mu.held++
 	if k.kind == coord.KindPollForError && k.life != nil {
 		k.life.polls[pollKey{c, q.call}] = struct{}{}
-		if k.poll = (&poll{q.method, body}); len(body) <= maxPollBytes {
-			k.life.poll = k.poll
-		}
+		k.life.poll, k.life.resumes = pollKey{c, q.call}, k.shape.Dialect == wire.Own
 	}
 	return nil
 }
@@ -200,10 +198,32 @@ func (r *Relay) end(c *client, how stream.Ending) {
 	r.closeLanes(c, how)
 	for l := range c.carries {
 		if r.mu.lives.leave(l) {
-			r.mourn(l, how)
+			r.reportClosed(l, how)
 		}
 	}
 	if len(r.mu.clients) == 0 {
 		r.mu.watches.forget(r)
+	}
+}
+
+// reportClosed tells the service that the last connection of l has closed, if its error poll is unanswered:
+// then the client cannot live on (C-LOST-4). The stream repeats that to every later leader until one has
+// said that the life is not connected: a leader that has never heard of the connection would otherwise wait
+// for the heartbeat timeout. It needs Relay.mu.
+func (r *Relay) reportClosed(l *life, how stream.Ending) {
+	if l.poll != (pollKey{}) && (!l.said || l.state == serry.Connected) {
+		l.reported = true
+		r.host.Closed(stream.Closure{Life: l.name(), How: how, Resumes: l.resumes})
+	}
+	for old := r.mu.lives.evict(); old != nil; old = r.mu.lives.evict() {
+		r.reopen(old)
+	}
+}
+
+// reopen takes the report back: the life has called again, or is forgotten. It needs Relay.mu.
+func (r *Relay) reopen(l *life) {
+	if l.reported {
+		l.reported = false
+		r.host.Reopened(l.incarnation)
 	}
 }

@@ -89,7 +89,7 @@ func TestManyGone(t *testing.T) {
 			b.relay.mu.lives.of[l.incarnation] = l
 			l.open = 1
 			if b.relay.mu.lives.leave(l) {
-				b.relay.mourn(l, 0)
+				b.relay.reportClosed(l, 0)
 			}
 			b.relay.mu.Unlock()
 		}

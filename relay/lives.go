@@ -20,17 +20,10 @@ type life struct {
 	open        int   // connections that carry it
 	order       uint64
 	polls       map[pollKey]struct{} // error polls that wait
-	poll        *poll                // the last one, while the service has not answered it; or nil
+	poll        pollKey              // the last one, while the service has not answered it; or zero
+	resumes     bool                 // the client is one of serry's own: it may come back on another connection
+	reported    bool                 // the service was told that its last connection has closed
 }
-
-// A poll is what is remembered of an error poll.
-type poll struct {
-	method string
-	body   []byte
-}
-
-// maxPollBytes bounds that. Polls are about thirty bytes long.
-const maxPollBytes = 4 << 10
 
 // A pollKey is where an error poll waits.
 type pollKey struct {
@@ -128,10 +121,10 @@ func (t *lives) last(task serry.TaskID) *life {
 }
 
 // standing takes over what the service says of a life (C-HB-8).
-func (t *lives) standing(s stream.Standing) *life {
+func (t *lives) standing(s stream.Standing) {
 	l := t.of[s.Incarnation]
 	if l == nil {
-		return nil
+		return
 	}
 	l.known, l.said, l.state, l.err = s.Task, true, s.State, nil
 	if s.State == serry.Failed {
@@ -140,7 +133,6 @@ func (t *lives) standing(s stream.Standing) *life {
 	if s.Service != 0 && l.service == 0 && s.State == serry.Connected {
 		l.service = s.Service
 	}
-	return l
 }
 
 // beat says how a heartbeat is answered here, if it is (A-SIDE-3). Whatever the table cannot tell, and

@@ -43,7 +43,6 @@ type Relay struct {
 		byID    map[stream.ConnID]*client
 		lives   lives
 		watches watches
-		mourned map[*life]stream.Ending // lost lives that the service has not confirmed
 
 		held   int // calls without an answer, of all clients
 		outage outage
@@ -62,7 +61,6 @@ func New(cfg Config) (*Relay, error) {
 	r.mu.byID = make(map[stream.ConnID]*client)
 	r.mu.lives = newLives(cfg.Limits.Lives)
 	r.mu.watches = newWatches()
-	r.mu.mourned = make(map[*life]stream.Ending)
 	r.mu.outage = outage{down: true, since: time.Now()}
 	if cfg.GiveUp > 0 {
 		r.mu.outage.patience = time.AfterFunc(cfg.GiveUp, r.giveUp)

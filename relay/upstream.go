@@ -56,9 +56,7 @@ func (s *sink) Reply(p stream.Reply) {
 func (s *sink) Standing(st stream.Standing) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if l := s.mu.lives.standing(st); l != nil && l.state != serry.Connected {
-		delete(s.mu.mourned, l)
-	}
+	s.mu.lives.standing(st)
 }
 
 // Epoch implements [stream.Sink].
@@ -91,7 +89,6 @@ func (s *sink) Up(term uint64, service serry.Incarnation) {
 	}
 	address := o.address
 	replies := r.epoch(service)
-	r.retell()
 	calls := r.mu.held
 	r.mu.Unlock()
 	r.host.Flush()
@@ -174,8 +171,8 @@ func (r *Relay) answered(p stream.Reply) []reply {
 			return append(replies, r.left(k.life)...)
 		}
 	case coord.KindPollForError:
-		if k.life != nil && k.life.poll == k.poll {
-			k.life.poll = nil
+		if k.life != nil && k.life.poll == (pollKey{c, p.Call}) {
+			k.life.poll = pollKey{}
 		}
 	}
 	return replies
@@ -210,7 +207,7 @@ func (r *Relay) registered(l *life, service serry.Incarnation) []reply {
 
 // left ends the error polls of a life that has left (A-SIDE-4).
 func (r *Relay) left(l *life) []reply {
-	l.said, l.state, l.poll = true, serry.Disconnected, nil
+	l.said, l.state, l.poll = true, serry.Disconnected, pollKey{}
 	var replies []reply
 	for at := range l.polls {
 		k := at.client.calls[at.call]

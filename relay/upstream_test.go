@@ -49,6 +49,7 @@ type upstream struct {
 		cancelled []rpc.CallID
 		shut      []stream.Ending
 		shutConns []stream.ConnID
+		closed    []stream.Closure
 		polled    map[stream.ConnID]bool // connections that have polled
 		heard     []stream.Life
 		marks     map[stream.ConnID]uint64
@@ -385,6 +386,13 @@ func (s *script) Exited(_ *stream.Session, l stream.Life, cause string) {
 	s.exited <- l.Task.String() + " " + cause
 }
 
+func (s *script) Closed(_ *stream.Session, c stream.Closure) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.mu.closed = append(s.mu.closed, c)
+}
+
+func (s *script) Online(*stream.Session)   {}
 func (s *script) Offline(*stream.Session)  {}
 func (s *script) Bye(*stream.Session)      {}
 func (s *script) Silent([]*stream.Session) {}

@@ -5,6 +5,7 @@ import (
 
 	"github.com/serry-dev/serry"
 	"github.com/serry-dev/serry/coord"
+	"github.com/serry-dev/serry/detect"
 	"github.com/serry-dev/serry/wire"
 )
 
@@ -17,23 +18,15 @@ type epoch struct {
 	seats   []seat // of all jobs, in a row
 }
 
-// A seat is the place of one task.
+// A seat is what goroutines other than the owner know of one task, and what they note of it.
 type seat struct {
-	task  serry.TaskID // set once
-	known standing     // owned by the owner: the truth of the machine
+	task serry.TaskID // set once
+	err  error        // owned by the owner: with state Failed, why
 
-	shown atomic.Pointer[standing] // known, as of the last commit (C-HB-8)
-	seen  atomic.Int64             // coord.Time of the last heartbeat
+	shown atomic.Pointer[detect.Task] // as of the last commit (C-HB-8); a task that is shown never changes
+	seen  atomic.Int64                // coord.Time of the last heartbeat
 
-	greetings atomic.Int32 // registrations that were taken, and do not know yet
-}
-
-// A standing is what is known of a task. One that is shown is never changed.
-type standing struct {
-	state       serry.TaskState
-	incarnation serry.Incarnation // 0 until the task registers
-	departed    bool              // the machine was told that this life is over for good
-	err         error             // with state Failed: why
+	greetings atomic.Int32 // accepted registrations whose reply has not been sent
 }
 
 // newEpoch draws the seats for an epoch that has opened with every task disconnected.
@@ -49,7 +42,7 @@ func newEpoch(o coord.Opened, codec *wire.Codec) *epoch {
 		for i := range e.jobs[j.Name] {
 			s := &e.jobs[j.Name][i]
 			s.task = serry.TaskID{Job: j.Name, Index: i}
-			s.shown.Store(&standing{})
+			s.shown.Store(&detect.Task{Life: serry.Life{Task: s.task}})
 		}
 	}
 	return e
@@ -71,7 +64,7 @@ func (e *epoch) beat(c coord.Call, now coord.Time) bool {
 	if s == nil || c.Incarnation == 0 || c.Service != 0 && c.Service != e.service {
 		return false
 	}
-	if st := s.shown.Load(); st.state != serry.Connected || st.incarnation != c.Incarnation {
+	if t := s.shown.Load(); t.State != serry.Connected || t.Incarnation != c.Incarnation {
 		return false
 	}
 	s.seen.Store(int64(now))

@@ -1,100 +1,36 @@
 package server
 
 import (
-	"cmp"
-	"maps"
-	"slices"
-
 	"github.com/serry-dev/serry"
 	"github.com/serry-dev/serry/coord"
+	"github.com/serry-dev/serry/detect"
 	"github.com/serry-dev/serry/wire"
 	"github.com/serry-dev/serry/wire/stream"
 )
 
-// evidenceHost is what the silence of a host is against all tasks behind it (C-LOST-5).
-const evidenceHost = "host silent"
-
-// followers says which hosts are to know of which lives, so that they can answer heartbeats themselves
-// (A-SIDE-3). It belongs to the owner.
-type followers struct {
-	of    map[life][]*stream.Session
-	lives map[*stream.Session]map[life]bool
-}
-
-func newFollowers() followers {
-	return followers{of: make(map[life][]*stream.Session), lives: make(map[*stream.Session]map[life]bool)}
-}
-
-func (f *followers) add(l life, s *stream.Session) {
-	if f.lives[s][l] {
-		return
-	}
-	if f.lives[s] == nil {
-		f.lives[s] = make(map[life]bool)
-	}
-	f.lives[s][l] = true
-	f.of[l] = append(f.of[l], s)
-}
-
-// drop forgets a life.
-func (f *followers) drop(l life) {
-	for _, s := range f.of[l] {
-		delete(f.lives[s], l)
-	}
-	delete(f.of, l)
-}
-
-// keep forgets all lives but some.
-func (f *followers) keep(may func(life) bool) {
-	for l := range f.of {
-		if !may(l) {
-			f.drop(l)
-		}
-	}
-}
-
-// gone forgets a host, and returns the lives that it followed.
-func (f *followers) gone(s *stream.Session) []life {
-	lives := f.followed(s)
-	for _, l := range lives {
-		if f.of[l] = slices.DeleteFunc(f.of[l], func(other *stream.Session) bool { return other == s }); len(f.of[l]) == 0 {
-			delete(f.of, l)
-		}
-	}
-	delete(f.lives, s)
-	return lives
-}
-
-// followed are the lives that a host follows, in order.
-func (f *followers) followed(s *stream.Session) []life {
-	return slices.SortedFunc(maps.Keys(f.lives[s]), func(a, b life) int {
-		return cmp.Or(a.task.Compare(b.task), cmp.Compare(a.incarnation, b.incarnation))
-	})
-}
-
-// A push is word to a host that no call asked for.
+// A push is word to a host that no call asked for: what it must know of a life that came by it, so that
+// it can answer heartbeats itself (A-SIDE-3).
 type push struct {
 	session  *stream.Session
 	standing stream.Standing
 }
 
 // standing is what a host is told of a life: what the task shows, if it is its present one.
-func (o *owner) standing(l life) stream.Standing {
-	st := stream.Standing{Life: stream.Life{Task: l.task, Incarnation: l.incarnation}, Service: o.epoch.service}
-	s := o.epoch.seat(l.task)
-	if s == nil || s.known.incarnation != l.incarnation {
+func (o *owner) standing(l serry.Life) stream.Standing {
+	st := stream.Standing{Life: stream.Life{Task: l.Task, Incarnation: l.Incarnation}, Service: o.epoch.service}
+	if !o.detector.Present(l) {
 		return st
 	}
-	st.State = s.known.state
-	if s.known.err != nil {
-		st.Error = wire.MarshalError(s.known.err)
+	st.State = o.detector.Task(l.Task).State
+	if err := o.epoch.seat(l.Task).err; err != nil {
+		st.Error = wire.MarshalError(err)
 	}
 	return st
 }
 
-// tellOf puts on the wave what the followers of a life are to know.
-func (o *owner) tellOf(l life) {
-	if hosts := o.followers.of[l]; len(hosts) > 0 {
+// tellOf puts on the wave what the hosts of a life must know.
+func (o *owner) tellOf(l serry.Life) {
+	if hosts := o.detector.Hosts(l); len(hosts) > 0 {
 		st := o.standing(l)
 		for _, s := range hosts {
 			o.wave.pushes = append(o.wave.pushes, push{s, st})
@@ -102,10 +38,15 @@ func (o *owner) tellOf(l life) {
 	}
 }
 
+// tell puts on the wave what one host must know of a life.
+func (o *owner) tell(s *stream.Session, l serry.Life) {
+	o.wave.pushes = append(o.wave.pushes, push{s, o.standing(l)})
+}
+
 // follow notes that a life came by a connection of a host.
-func (o *owner) follow(p *peer, l life) {
+func (o *owner) follow(p *peer, l serry.Life) {
 	if c, ok := p.conn.(*stream.Conn); ok {
-		o.followers.add(l, c.Session())
+		o.detector.Follow(l, c.Session())
 	}
 }
 
@@ -114,13 +55,18 @@ type (
 	acknowledged struct{ event coord.Acknowledge } // results have been delivered
 	followed     struct {                          // a host wants to know
 		session *stream.Session
-		lives   []life
+		lives   []serry.Life
 	}
 	perished struct { // a process that carried a life has ended
 		session *stream.Session
-		life    life // without an incarnation: the present one
+		life    serry.Life // without an incarnation: the present one
 		cause   string
 	}
+	lastClosed struct { // the last local connection of a life has closed
+		session *stream.Session
+		report  detect.Report
+	}
+	online    struct{ session *stream.Session } // a host has a connection
 	offline   struct{ session *stream.Session } // a host has no connection
 	left      struct{ session *stream.Session } // a host said goodbye
 	muted     []mutedHost                       // nothing is heard of these hosts any more
@@ -134,89 +80,55 @@ func (w acknowledged) do(o *owner) { o.step(w.event) }
 
 func (w followed) do(o *owner) {
 	for _, l := range w.lives {
-		if s := o.epoch.seat(l.task); s != nil && l.incarnation != 0 && s.known.incarnation == l.incarnation {
-			o.followers.add(l, w.session)
+		if o.detector.Present(l) {
+			o.detector.Follow(l, w.session)
 		}
-		o.wave.pushes = append(o.wave.pushes, push{w.session, o.standing(l)})
+		o.tell(w.session, l)
 	}
 }
 
-// do ends the life at once: whoever named it saw the process that carried it (A-SIDE-16). Without a
-// name it is told from another process of the same task as in [owner.exited].
+// do answers with the standing of the life, by which the host knows that it was understood.
 func (w perished) do(o *owner) {
-	s := o.epoch.seat(w.life.task)
-	if s == nil {
+	t := o.detector.Task(w.life.Task)
+	if t == nil {
 		return
 	}
-	if w.life.incarnation == 0 {
-		o.exited(exited{w.life.task, w.cause})
-		w.life.incarnation = s.known.incarnation
-	} else if s.known.incarnation == w.life.incarnation {
-		o.gone(w.life, w.cause)
+	l := w.life
+	if l.Incarnation == 0 {
+		l = t.Life
 	}
-	o.wave.pushes = append(o.wave.pushes, push{w.session, o.standing(w.life)})
+	o.detector.Exited(w.life, w.cause, o.now)
+	o.judge()
+	o.tell(w.session, l)
 }
 
-// do believes what was said of processes that have ended, now that nothing carries their lives.
-func (w offline) do(o *owner) {
-	for _, l := range o.followers.followed(w.session) {
-		if n := o.links.of[l]; n != nil && n.exited != nil && n.until >= o.now && o.adrift(l) {
-			cause := n.exited.cause
-			n.exited = nil
-			o.gone(l, cause)
-		}
-	}
+// do follows the life for the host, which says the same to every server until it hears that the life is
+// not connected.
+func (w lastClosed) do(o *owner) {
+	followed{w.session, []serry.Life{w.report.Life}}.do(o)
+	o.detector.Reported(w.report, o.now)
 }
 
-// adrift says whether a life came by streams of clients alone, none of which is connected now. Such a
-// stream may be resumed, so that alone is no evidence; but no process is at the other end that could be
-// mistaken for another.
-func (o *owner) adrift(l life) bool {
-	hosts := o.followers.of[l]
-	return len(hosts) > 0 && !slices.ContainsFunc(hosts, func(s *stream.Session) bool {
-		return s.Kind() != stream.Client || s.Online()
-	})
-}
+func (w online) do(o *owner) { o.detector.Online(w.session, w.session.Kind() == stream.Client) }
 
-// do ends the lives that came by the stream of a client which said goodbye. The grace is for streams that
-// break: such a stream may be resumed, one that was closed in order may not. The goodbye of a relay says
-// nothing about the tasks behind it, which may connect to another.
-func (w left) do(o *owner) {
-	lives := o.followers.gone(w.session)
-	if w.session.Kind() != stream.Client {
-		return
-	}
-	var found []suspect
-	for _, l := range lives {
-		if o.links.end(l) {
-			found = append(found, suspect{life: l, lost: true, evidence: evidenceClosed})
-		}
-	}
-	o.judge(found)
-}
+func (w offline) do(o *owner) { o.detector.Offline(w.session, o.now) }
 
-// do finds all lives lost that came by the silent hosts, unless a connection of another host carries
-// them, too.
+func (w left) do(o *owner) { o.detector.Left(w.session) }
+
+// do ends the connections of the hosts before it tells the detector of their silence: only then is it
+// known which lives no other host carries.
 func (w muted) do(o *owner) {
-	var found []suspect
+	var hosts []*stream.Session
 	for _, m := range w {
-		evidence := evidenceHost
-		if m.session.Kind() == stream.Client {
-			evidence = evidenceNotResumed
-		}
+		hosts = append(hosts, m.session)
 		for _, p := range m.peers {
 			for _, c := range p.carried() {
-				o.followers.add(c.life, m.session)
+				o.detector.Follow(c.Life, m.session)
 			}
-			o.end(ended{p, evidence})
-		}
-		for _, l := range o.followers.gone(m.session) {
-			if n := o.links.of[l]; n == nil || n.open == 0 {
-				found = append(found, suspect{life: l, lost: true, evidence: evidence})
-			}
+			o.end(ended{p, detect.SilentEvidence(m.session.Kind() == stream.Client)})
 		}
 	}
-	o.judge(found)
+	o.detector.Silenced(hosts)
 }
 
 // push queues for hosts what they are to know; flushPushes sends it.

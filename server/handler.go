@@ -10,6 +10,7 @@ import (
 
 	"github.com/serry-dev/serry"
 	"github.com/serry-dev/serry/coord"
+	"github.com/serry-dev/serry/detect"
 	"github.com/serry-dev/serry/wire"
 	"github.com/serry-dev/serry/wire/rpc"
 	"github.com/serry-dev/serry/wire/serrypb"
@@ -48,9 +49,9 @@ func (h *handler) Close(c rpc.Conn, err error) {
 	if p == nil {
 		return
 	}
-	evidence := evidenceClosed
+	evidence := detect.ConnectionClosed
 	if errors.Is(err, rpc.ErrNotReading) {
-		evidence = evidenceNotReading
+		evidence = detect.NotReading
 	}
 	// A server that has ended has no use for it.
 	_ = h.queue.push(ended{p, evidence})
@@ -102,7 +103,7 @@ func (h *handler) serve(c rpc.Conn, call rpc.CallID, method string, body []byte,
 		to.answer(nil, notYours(h.taskURI, asked.Task))
 		return
 	}
-	if kind == coord.KindHeartbeat && p.carries(life{asked.Task, asked.Incarnation}) && e.beat(asked, h.clock.now()) {
+	if kind == coord.KindHeartbeat && p.carries(serry.Life{Task: asked.Task, Incarnation: asked.Incarnation}) && e.beat(asked, h.clock.now()) {
 		to.answer(shape.Encode(coord.Reply{Result: coord.Registered{Service: e.service}}))
 		return
 	}

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/serry-dev/serry/coord"
+	"github.com/serry-dev/serry/detect"
 	"github.com/serry-dev/serry/internal/plant"
 	"github.com/serry-dev/serry/store"
 )
@@ -126,7 +127,7 @@ func (j *journal) stall(now coord.Time) stall {
 	if j == nil {
 		return stall{}
 	}
-	if began := coord.Time(j.began.Load()); began != 0 && late(now, began) {
+	if began := coord.Time(j.began.Load()); began != 0 && detect.Late(now, began) {
 		return stall{began, now}
 	}
 	if last := j.stalled.Load(); last != nil {
@@ -290,7 +291,7 @@ func (j *journal) time() (done func()) {
 	began := max(1, clock.now())
 	j.began.Store(int64(began))
 	return func() {
-		if now := clock.now(); late(now, began) {
+		if now := clock.now(); detect.Late(now, began) {
 			j.stalled.Store(&stall{began, now})
 		}
 		j.began.Store(0)

@@ -112,7 +112,7 @@ func (m *metrics) beats(ch chan<- prometheus.Metric) {
 	ages := newHistogram(waitBounds())
 	e := m.server.handler.epoch.Load()
 	for i := range e.seats {
-		if e.seats[i].shown.Load().state != serry.Connected {
+		if e.seats[i].shown.Load().State != serry.Connected {
 			continue
 		}
 		age := max(0, time.Duration(now-coord.Time(e.seats[i].seen.Load())).Seconds())

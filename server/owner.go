@@ -9,8 +9,10 @@ import (
 
 	"github.com/serry-dev/serry"
 	"github.com/serry-dev/serry/coord"
+	"github.com/serry-dev/serry/detect"
 	"github.com/serry-dev/serry/internal/plant"
 	"github.com/serry-dev/serry/wire"
+	"github.com/serry-dev/serry/wire/stream"
 )
 
 // A clock tells service time: how long the server has run. It is monotonic and does not follow the
@@ -34,7 +36,6 @@ type owner struct {
 	queue    *queue
 	clock    clock
 	stats    *stats
-	silence  *silence
 	progress *progress
 	machine  *coord.Machine
 
@@ -43,9 +44,8 @@ type owner struct {
 	epoch   *epoch     // as of the last step; handler.epoch is as of the last commit
 	waiting map[coord.Req]*waiter
 	meeting int // waiting calls that wait for other tasks
-	links   *links
 
-	followers followers
+	detector *detect.Detector[*stream.Session] // decides who is lost
 
 	asked    *item // the call being stepped, or nil
 	answered bool  // its reply was among the effects
@@ -179,7 +179,8 @@ func (o *owner) batch(items []item) (taken int) {
 		o.step(coord.Tick{})
 		o.size.last = o.now
 	}
-	o.judge(o.links.due(o.now))
+	o.detector.Tick(o.now)
+	o.judge()
 	if o.progress.due(o.now, o.meeting > 0) {
 		o.progress.report(o.time.now, o.machine.View())
 	}
@@ -224,7 +225,7 @@ func (o *owner) next() coord.Time {
 	} else if ok && o.journal != nil {
 		due = min(due, o.size.tick())
 	}
-	if at, some := o.links.next(); some {
+	if at, some := o.detector.Deadline(); some {
 		due, ok = earlier(due, ok, at)
 	}
 	if at, some := o.progress.next(o.meeting > 0); some {
@@ -266,13 +267,11 @@ func (o *owner) item(it *item) {
 	case ended:
 		o.end(w)
 	case silences:
-		o.judge(o.silent(w))
+		o.silent(w)
 	case exited:
-		o.exited(w)
+		o.detector.Exited(serry.Life{Task: w.task}, w.cause, o.now)
 	case accused:
-		if s := o.epoch.seat(w.task); s != nil && s.known.incarnation != 0 {
-			o.judge([]suspect{{life: life{w.task, s.known.incarnation}, lost: true, evidence: w.evidence}})
-		}
+		o.detector.Accused(w.task, w.evidence)
 	case leaving:
 		o.leave(w)
 	case errand:
@@ -286,36 +285,7 @@ func (o *owner) item(it *item) {
 		}
 		o.wave.done = append(o.wave.done, w.done)
 	}
-}
-
-// exitedGrace is how long the end of a process may come before the end of its connections. The kernel
-// closes those first; it takes longer only where a child of the process holds them, too.
-const exitedGrace = coord.Time(time.Second)
-
-// exited takes the word of whoever watches a process. It is about the life that the task has now, but
-// not while a connection carries that: then another process has taken this number for itself, as a
-// program may (A-ATT-11), and the end of this one says nothing about it.
-func (o *owner) exited(w exited) {
-	s := o.epoch.seat(w.task)
-	if s == nil || s.known.incarnation == 0 {
-		return // it ended before it registered
-	}
-	l := life{w.task, s.known.incarnation}
-	if n := o.links.of[l]; n != nil && n.open > 0 && !o.adrift(l) {
-		n.exited, n.until = &w, o.now+exitedGrace
-		return
-	}
-	o.gone(l, w.cause)
-}
-
-// gone ends a life whose process has ended.
-func (o *owner) gone(l life, cause string) {
-	if cause != "" {
-		o.judge([]suspect{{life: l, lost: true, evidence: evidenceExited + cause}})
-	} else {
-		o.step(coord.Exited{Tasks: []coord.Departure{{Task: l.task, Incarnation: l.incarnation}}})
-	}
-	o.pronounce(nil, []coord.Departure{{Task: l.task, Incarnation: l.incarnation}})
+	o.judge()
 }
 
 // step moves the machine and collects what must happen.
@@ -375,49 +345,45 @@ func (o *owner) call(it *item) {
 	}
 	switch kind {
 	case coord.KindPollForError:
-		o.links.polled(l, !o.answered)
+		o.detector.Polled(l, !o.answered)
 	case coord.KindRegisterTask:
-		o.departFormer(l)
+		o.detector.DepartFormer(l)
 	}
 }
 
-// departFormer tells the machine that the former life of a task has departed, if the job has failed and
-// no stream of that life is connected. Its process may resume a broken stream for a while; but it would
-// only hear that the job has failed, and here is the process that was started in its place.
-func (o *owner) departFormer(l life) {
-	s := o.epoch.seat(l.task)
-	if s == nil || s.known.incarnation == 0 || s.known.incarnation == l.incarnation || s.known.departed {
-		return
-	}
-	if former := (life{l.task, s.known.incarnation}); !o.connected(former) && o.adrift(former) {
-		o.judge([]suspect{{life: former}})
+// departIdle lets lives depart that no connection carries, if the job has failed: only then can a
+// registration open the next epoch, and their departure decides whether it does (C-EPOCH-2b).
+func (o *owner) departIdle() {
+	if o.machine.Failed() {
+		o.detector.DepartIdle()
+		o.judge()
 	}
 }
 
 // speaker is the life that a call is of: the one it names, or else the one the task has now.
-func (o *owner) speaker(c coord.Call) life {
-	l := life{c.Task, c.Incarnation}
-	if s := o.epoch.seat(c.Task); s != nil && l.incarnation == 0 {
-		l.incarnation = s.known.incarnation
+func (o *owner) speaker(c coord.Call) serry.Life {
+	l := serry.Life{Task: c.Task, Incarnation: c.Incarnation}
+	if t := o.detector.Task(c.Task); t != nil && l.Incarnation == 0 {
+		l.Incarnation = t.Incarnation
 	}
 	return l
 }
 
 // speak notes that the connection of a call has carried l, if l is a life the service knows or one
 // that wants to register.
-func (o *owner) speak(from origin, l life, k coord.Kind) {
+func (o *owner) speak(from origin, l serry.Life, k coord.Kind) {
 	registers := k == coord.KindRegisterTask
-	s, p := o.epoch.seat(l.task), from.peer
-	if s == nil || l.incarnation == 0 || !registers && s.known.incarnation != l.incarnation {
+	t, p := o.detector.Task(l.Task), from.peer
+	if t == nil || l.Incarnation == 0 || !registers && t.Incarnation != l.Incarnation {
 		return
 	}
-	present := s.known.incarnation == l.incarnation
+	present := t.Incarnation == l.Incarnation
 	switch {
 	case registers && present:
-		s.seen.Store(int64(o.now)) // C-HB-7
-		if s.known.departed {
-			s.known.departed = false
-			o.show(s)
+		o.epoch.seat(l.Task).seen.Store(int64(o.now)) // C-HB-7
+		if t.Departed {
+			o.detector.Returned(l)
+			o.publish(l.Task)
 		}
 	case registers:
 		// A registration says nothing about another life of the task. If it counted for the present
@@ -426,45 +392,18 @@ func (o *owner) speak(from origin, l life, k coord.Kind) {
 	case p.carries(l):
 		return
 	}
-	added, replaced := p.speak(l, registers, func(other life) bool {
-		st := s.known
-		return st.state == serry.Connected && st.incarnation == other.incarnation
+	added, replaced := p.speak(l, registers, func(other serry.Life) bool {
+		return t.State == serry.Connected && t.Incarnation == other.Incarnation
 	})
 	if added {
-		o.links.attach(l, from.shape.Dialect == wire.Own)
+		o.detector.Attached(l, from.shape.Dialect == wire.Own)
 	}
 	if o.follow(p, l); registers && present {
 		o.tellOf(l)
 	}
 	for _, other := range replaced {
-		o.links.detach(other, o.now, "")
+		o.detector.Detached(other, "", o.now)
 	}
-}
-
-// changed takes over what the machine says of a task.
-func (o *owner) changed(c coord.Changed) {
-	s := o.epoch.seat(c.Task)
-	if s == nil {
-		return
-	}
-	if c.State == serry.Connected || c.Incarnation != s.known.incarnation {
-		s.seen.Store(int64(o.now)) // C-ST-2
-	}
-	o.links.revisit(life{c.Task, s.known.incarnation}, o.now)
-	before := life{c.Task, s.known.incarnation}
-	s.known = standing{state: c.State, incarnation: c.Incarnation, err: taskError(c.Err)}
-	o.show(s)
-	if before.incarnation != c.Incarnation {
-		o.links.revisit(life{c.Task, c.Incarnation}, o.now)
-		o.tellOf(before)
-		o.followers.drop(before)
-	}
-}
-
-// show publishes what is known of s after the commit.
-func (o *owner) show(s *seat) {
-	o.wave.shown = append(o.wave.shown, showing{s, s.known})
-	o.tellOf(life{s.task, s.known.incarnation})
 }
 
 // opened takes over a new epoch.
@@ -472,13 +411,12 @@ func (o *owner) opened(e coord.Opened) {
 	o.epoch = newEpoch(e, wire.NewCodec(e.Jobs))
 	o.history.opened()
 	o.wave.epoch = o.epoch
-	o.links.forgetIdle()
-	var asking life // its registration opened the epoch
+	var opener serry.Life
 	if o.asked != nil {
 		c, _ := coord.CallOf(o.asked.event)
-		asking = life{c.Task, c.Incarnation}
+		opener = serry.Life{Task: c.Task, Incarnation: c.Incarnation}
 	}
-	o.followers.keep(func(l life) bool { return l == asking || o.links.waits(l) })
+	o.detector.Opened(e.Jobs, opener)
 }
 
 // stopped publishes an epoch without tasks, so that no heartbeat is called a good one any more
@@ -486,6 +424,7 @@ func (o *owner) opened(e coord.Opened) {
 func (o *owner) stopped() {
 	o.epoch = &epoch{service: o.epoch.service, codec: o.epoch.codec}
 	o.wave.epoch = o.epoch
+	o.detector.Stopped()
 }
 
 // end drops everything that hangs on a connection.
@@ -496,9 +435,6 @@ func (o *owner) end(w ended) {
 		o.withdraw(withdrawn{p, call})
 	}
 	for _, c := range p.carried() {
-		o.links.detach(c.life, o.now, w.evidence)
-		if cause, ok := o.links.exit(c.life, o.now); ok {
-			o.gone(c.life, cause)
-		}
+		o.detector.Detached(c.Life, w.evidence, o.now)
 	}
 }

@@ -27,22 +27,16 @@ type peer struct {
 	inWave bool // replies of this wave want a flush
 }
 
-// A life is one incarnation of a task.
-type life struct {
-	task        serry.TaskID
-	incarnation serry.Incarnation
-}
-
 // carried is a life that a connection has spoken for.
 type carried struct {
-	life
+	serry.Life
 	registered bool              // it registered here, so that calls without a name are its own (C-INC-6)
 	service    serry.Incarnation // the epoch that took the registration, or 0
 }
 
 // A shareKey tells which waiting gets of a connection are the same question.
 type shareKey struct {
-	asker   life
+	asker   serry.Life
 	service serry.Incarnation
 	key     string
 	shape   wire.Shape
@@ -65,8 +59,8 @@ func (p *peer) carried() []carried {
 }
 
 // carries says whether l has spoken on this connection before.
-func (p *peer) carries(l life) bool {
-	return slices.ContainsFunc(p.carried(), func(c carried) bool { return c.life == l })
+func (p *peer) carries(l serry.Life) bool {
+	return slices.ContainsFunc(p.carried(), func(c carried) bool { return c.Life == l })
 }
 
 // identify says whose calls without an incarnation these are (C-INC-6): the life of the task that
@@ -75,51 +69,51 @@ func (p *peer) carries(l life) bool {
 func (p *peer) identify(e *epoch, task serry.TaskID) (incarnation, service serry.Incarnation) {
 	var found carried
 	for _, c := range p.carried() {
-		if !c.registered || !task.IsZero() && c.task != task {
+		if !c.registered || !task.IsZero() && c.Task != task {
 			continue
 		}
-		if task.IsZero() && !found.task.IsZero() && found.task != c.task {
+		if task.IsZero() && !found.Task.IsZero() && found.Task != c.Task {
 			return 0, 0
 		}
-		if found.incarnation == 0 || !e.present(found.life) {
+		if found.Incarnation == 0 || !e.present(found.Life) {
 			found = c
 		}
 	}
-	return found.incarnation, found.service
+	return found.Incarnation, found.service
 }
 
 // present says whether l is the life that the task has now.
-func (e *epoch) present(l life) bool {
-	s := e.seat(l.task)
-	return s != nil && s.shown.Load().incarnation == l.incarnation
+func (e *epoch) present(l serry.Life) bool {
+	s := e.seat(l.Task)
+	return s != nil && s.shown.Load().Incarnation == l.Incarnation
 }
 
 // speak notes that l has spoken on this connection. What it replaces is taken out: earlier lives of
 // the task, unless keep says that they go on.
-func (p *peer) speak(l life, registered bool, keep func(life) bool) (added bool, replaced []life) {
+func (p *peer) speak(l serry.Life, registered bool, keep func(serry.Life) bool) (added bool, replaced []serry.Life) {
 	list := slices.Clone(p.carried())
-	if i := slices.IndexFunc(list, func(c carried) bool { return c.life == l }); i >= 0 {
+	if i := slices.IndexFunc(list, func(c carried) bool { return c.Life == l }); i >= 0 {
 		list[i].registered = list[i].registered || registered
 		p.lives.Store(&list)
 		return false, nil
 	}
 	list = slices.DeleteFunc(list, func(c carried) bool {
-		gone := c.task == l.task && !keep(c.life)
+		gone := c.Task == l.Task && !keep(c.Life)
 		if gone {
-			replaced = append(replaced, c.life)
+			replaced = append(replaced, c.Life)
 		}
 		return gone
 	})
-	list = append(list, carried{life: l, registered: registered})
+	list = append(list, carried{Life: l, registered: registered})
 	p.lives.Store(&list)
 	return true, replaced
 }
 
 // admitted notes which epoch took the registration of l.
-func (p *peer) admitted(l life, service serry.Incarnation) {
+func (p *peer) admitted(l serry.Life, service serry.Incarnation) {
 	list := slices.Clone(p.carried())
 	for i := range list {
-		if list[i].life == l {
+		if list[i].Life == l {
 			list[i].service = service
 		}
 	}

@@ -124,28 +124,17 @@ func (o *owner) begin(cfg Config, p *past, began time.Time) error {
 	return o.resume(cfg, p.records, time.Since(began))
 }
 
-// awaitLife gives a life that a former leader knew a fresh budget. That nothing carries it is no
-// evidence: its connections broke with that leader (C-LOST-6).
+// awaitLife gives a life that a former leader knew a fresh budget (C-LOST-6).
 func (o *owner) awaitLife(t coord.TaskView) {
 	s := o.epoch.seat(t.Task)
 	if s == nil || t.Incarnation == 0 {
 		return
 	}
 	s.seen.Store(int64(o.now))
+	o.detector.Await(serry.Life{Task: t.Task, Incarnation: t.Incarnation}, t.Departed, o.now)
 	if t.Departed {
-		s.known.departed = true
-		o.show(s)
-		return
+		o.publish(t.Task)
 	}
-	o.links.await(life{t.Task, t.Incarnation}, o.now)
-}
-
-// await expects l to come back. It has as long as a client of our own has, whatever it is.
-func (k *links) await(l life, now coord.Time) {
-	n := &link{own: true, since: now}
-	k.of[l] = n
-	c := k.cuttings(n)
-	c.list = append(c.list, cutting{l, now})
 }
 
 // ErrOtherJob says that a journal is that of a job which goes on, and not of the one to be served.

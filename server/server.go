@@ -11,6 +11,7 @@ import (
 
 	"github.com/serry-dev/serry"
 	"github.com/serry-dev/serry/coord"
+	"github.com/serry-dev/serry/detect"
 	"github.com/serry-dev/serry/store"
 	"github.com/serry-dev/serry/wire"
 	"github.com/serry-dev/serry/wire/rpc"
@@ -26,7 +27,7 @@ type Server struct {
 	cfg       Config
 	handler   *handler
 	owner     *owner
-	silence   *silence
+	scanner   *scanner
 	transport *transport
 	streams   *stream.Server
 	stats     *stats
@@ -65,7 +66,7 @@ func New(cfg Config) (*Server, error) {
 	s := &Server{
 		cfg:     cfg,
 		handler: h,
-		silence: newSilence(cfg, clk, h),
+		scanner: newScanner(cfg, clk, h),
 		stats:   st,
 		stopped: make(chan struct{}),
 		ended:   make(chan struct{}),
@@ -91,16 +92,16 @@ func valueLimit(l coord.Limits) int64 {
 
 func newOwner(cfg Config, s *Server) *owner {
 	o := &owner{
-		handler:   s.handler,
-		queue:     s.handler.queue,
-		clock:     s.handler.clock,
-		stats:     s.stats,
-		silence:   s.silence,
-		progress:  newProgress(cfg.Log),
-		waiting:   make(map[coord.Req]*waiter),
-		links:     newLinks(cfg.LostGrace),
-		followers: newFollowers(),
-		settings:  settingsOf(cfg.Cluster),
+		handler:  s.handler,
+		queue:    s.handler.queue,
+		clock:    s.handler.clock,
+		stats:    s.stats,
+		progress: newProgress(cfg.Log),
+		waiting:  make(map[coord.Req]*waiter),
+		detector: detect.New[*stream.Session](detect.Config{
+			Grace: cfg.LostGrace, Silence: cfg.Cluster.HeartbeatTimeout + cfg.HeartbeatSlack,
+		}),
+		settings: settingsOf(cfg.Cluster),
 
 		leastGrowth: cfg.SnapshotBytes,
 		wave:        new(wave),
@@ -128,7 +129,7 @@ func (s *Server) start() {
 		}
 		s.last = s.owner.machine.View()
 	}()
-	go s.silence.run()
+	go s.scanner.run()
 }
 
 // watch ends the server when its journal has ended before it. Nothing of what was not written has left,
@@ -228,8 +229,8 @@ func (s *Server) end(ctx context.Context, last func()) {
 	last()
 	s.streams.Shutdown(ctx)
 	s.transport.shutdown(ctx)
-	close(s.silence.stop)
-	<-s.silence.done
+	close(s.scanner.stop)
+	<-s.scanner.done
 	s.handler.queue.close()
 	<-s.ended
 }

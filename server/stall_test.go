@@ -6,7 +6,9 @@ import (
 
 	"github.com/serry-dev/serry"
 	"github.com/serry-dev/serry/coord"
+	"github.com/serry-dev/serry/detect"
 	"github.com/serry-dev/serry/wire"
+	"github.com/serry-dev/serry/wire/stream"
 )
 
 // These tests are inside the package because they need a clock that jumps, which nothing else can
@@ -14,108 +16,34 @@ import (
 
 const second = coord.Time(time.Second)
 
-// connectedSilence is a detector with a timeout of ten seconds over two connected tasks that beat
-// last at time zero.
-func connectedSilence() (*silence, *epoch) {
-	cfg := Config{HeartbeatSlack: -1}
-	cfg.Cluster = coord.Config{Jobs: []coord.Job{{Name: "worker", Tasks: 2}}, HeartbeatTimeout: 10 * time.Second}
-	cfg, err := cfg.withDefaults()
-	if err != nil {
-		panic(err)
-	}
-	h := &handler{limits: cfg.Limits, queue: newQueue(cfg.Limits, clock{})}
-	e := newEpoch(coord.Opened{Service: 1, Jobs: cfg.Cluster.Jobs}, wire.NewCodec(cfg.Cluster.Jobs))
-	for i := range e.seats {
-		e.seats[i].known = standing{state: serry.Connected, incarnation: serry.Incarnation(i + 1)}
-		e.seats[i].shown.Store(&e.seats[i].known)
-	}
-	return newSilence(cfg, clock{}, h), e
-}
-
-// found is who a scan at now told the owner of.
-func found(s *silence, e *epoch, now, due coord.Time) []serry.TaskID {
-	s.scan(now, due, e)
-	items, _ := s.queue.drain(nil)
-	var tasks []serry.TaskID
-	for _, it := range items {
-		for _, t := range it.word.(silences).seats {
-			tasks = append(tasks, t.task)
-		}
-	}
-	return tasks
-}
-
-func TestStalledServerCallsNobodySilent(t *testing.T) {
-	t.Attr("clause", "C-LOST-6 NEW-37")
-	s, e := connectedSilence()
-	for now := second; now <= 5*second; now += second {
-		if got := found(s, e, now, now); got != nil {
-			t.Fatalf("scan at %v = %v; want nobody", time.Duration(now), got)
-		}
-	}
-	// The process stands still for three timeouts. Beats lie unread in its sockets.
-	if got := found(s, e, 35*second, 6*second); got != nil {
-		t.Fatalf("scan after a stall = %v; want nobody", got)
-	}
-	e.seats[0].seen.Store(int64(36 * second))
-	for now := 36 * second; now <= 45*second; now += second {
-		if got := found(s, e, now, now); got != nil {
-			t.Fatalf("scan at %v = %v; want nobody, the budget is fresh", time.Duration(now), got)
-		}
-	}
-	if got := found(s, e, 46*second, 46*second); len(got) != 1 || got[0].Index != 1 {
-		t.Errorf("scan a timeout after the stall = %v; want worker/1, which has not beaten since", got)
-	}
-}
-
-func TestScanThatIsALittleLateStillJudges(t *testing.T) {
-	t.Attr("clause", "C-LOST-6 C-HB-6")
-	s, e := connectedSilence()
-	if got := found(s, e, 10*second, 10*second); got != nil {
-		t.Errorf("scan at the timeout = %v; want nobody: silence must be longer", got)
-	}
-	if got := found(s, e, 10*second+second/2, 10*second); len(got) != 2 {
-		t.Errorf("scan half a second late = %v; want both tasks", got)
-	}
-	if got := found(s, e, 10*second+second/2000, 10*second); got != nil {
-		t.Errorf("scan half a millisecond after the timeout = %v; want nobody: whole milliseconds count", got)
-	}
-}
-
-func TestStalledServerTakesNoClosedConnectionForDeath(t *testing.T) {
-	t.Attr("clause", "C-LOST-6 NEW-37")
-	l := life{serry.TaskID{Job: "worker", Index: 1}, 7}
-	k := newLinks(100 * time.Millisecond)
-	k.attach(l, false)
-	k.polled(l, true)
-	k.detach(l, second, evidenceClosed)
-	// The grace ends while the process stands still. The client may have come back meanwhile; its
-	// connection lies unaccepted.
-	if got := k.due(60 * second); got != nil {
-		t.Fatalf("due() after a stall = %v; want nobody", got)
-	}
-	if got := k.due(60*second + second/20); got != nil {
-		t.Fatalf("due() within the new grace = %v; want nobody", got)
-	}
-	got := k.due(60*second + second/10)
-	if len(got) != 1 || got[0].life != l || !got[0].lost {
-		t.Errorf("due() after the new grace = %v; want %v lost", got, l)
-	}
-}
-
+// A beat that comes between the scan and the owner's turn counts, and a scan of a former epoch does not.
 func TestSilenceIsLookedAtAgain(t *testing.T) {
 	t.Attr("clause", "C-HB-6")
-	s, e := connectedSilence()
-	o := &owner{epoch: e, silence: s, now: 20 * second}
-	w := silences{epoch: e, seats: []*seat{&e.seats[0], &e.seats[1]}}
-	e.seats[0].seen.Store(int64(19 * second)) // between the scan and the owner's turn
-	got := o.silent(w)
-	if len(got) != 1 || got[0].task.Index != 1 {
-		t.Errorf("silent() = %v; want worker/1 alone", got)
+	jobs := []coord.Job{{Name: "worker", Tasks: 2}}
+	e := newEpoch(coord.Opened{Service: 1, Jobs: jobs}, wire.NewCodec(jobs))
+	o := &owner{epoch: e, wave: new(wave), detector: detect.New[*stream.Session](detect.Config{Silence: 10 * time.Second})}
+	o.detector.Opened(jobs, serry.Life{})
+	for i := range e.seats {
+		o.changed(coord.Changed{Task: e.seats[i].task, State: serry.Connected, Incarnation: serry.Incarnation(i + 1)})
 	}
-	w.epoch = &epoch{}
-	if got := o.silent(w); got != nil {
-		t.Errorf("silent() of a former epoch = %v; want nobody", got)
+	s := &scanner{queue: newQueue(DefaultLimits(), clock{}), silence: detect.NewSilence(10*time.Second, 0)}
+	newPerformer(&Server{handler: &handler{}}).publish(o.wave)
+	s.scan(20*second, 20*second, e)
+	items, _ := s.queue.drain(nil)
+	found := items[0].word.(silences)
+	if len(found.seats) != 2 {
+		t.Fatalf("scan() found %d tasks; want 2", len(found.seats))
+	}
+	o.now = 20 * second
+	o.silent(silences{epoch: &epoch{}, seats: found.seats})
+	if ev := o.detector.Next(); ev != nil {
+		t.Errorf("Next() after a scan of a former epoch = %v; want nil", ev)
+	}
+	e.seats[0].seen.Store(int64(19 * second))
+	o.silent(found)
+	lost, _ := o.detector.Next().(coord.Lost)
+	if len(lost.Tasks) != 1 || lost.Tasks[0].Task.Index != 1 {
+		t.Errorf("Next() = %v; want worker/1 alone lost", lost)
 	}
 }
 

@@ -9,6 +9,7 @@ import (
 	"google.golang.org/grpc/codes"
 
 	"github.com/serry-dev/serry/coord"
+	"github.com/serry-dev/serry/detect"
 	"github.com/serry-dev/serry/wire"
 )
 
@@ -62,9 +63,9 @@ func (s *stats) lost(losses []coord.Loss) {
 		switch {
 		case l.Evidence == "":
 			sort = bySilence
-		case l.Evidence == evidenceClosed || l.Evidence == evidenceNotReading || l.Evidence == evidenceNotResumed:
+		case l.Evidence == detect.ConnectionClosed || l.Evidence == detect.NotReading || l.Evidence == detect.StreamNotResumed:
 			sort = byConnection
-		case strings.HasPrefix(l.Evidence, evidenceExited):
+		case strings.HasPrefix(l.Evidence, detect.ProcessExited):
 			sort = byProcess
 		}
 		s.lostBy[sort].Add(1)

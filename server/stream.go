@@ -8,6 +8,7 @@ import (
 
 	"github.com/serry-dev/serry"
 	"github.com/serry-dev/serry/coord"
+	"github.com/serry-dev/serry/detect"
 	"github.com/serry-dev/serry/wire/rpc"
 	"github.com/serry-dev/serry/wire/stream"
 )
@@ -77,9 +78,9 @@ func (h hosts) Shut(c *stream.Conn, how stream.Ending) {
 // (C-HB-8); what is wrong with the others is told to the host.
 func (h hosts) Heard(s *stream.Session, lives []stream.Life) {
 	e, now := h.epoch.Load(), h.clock.now()
-	var odd []life
+	var odd []serry.Life
 	for _, l := range h.own(s, e, lives) {
-		if !e.beat(coord.Call{Task: l.task, Incarnation: l.incarnation}, now) {
+		if !e.beat(coord.Call{Task: l.Task, Incarnation: l.Incarnation}, now) {
 			odd = append(odd, l)
 		}
 	}
@@ -105,6 +106,20 @@ func (h hosts) Exited(s *stream.Session, l stream.Life, cause string) {
 	}
 }
 
+// Closed implements [stream.Handler].
+func (h hosts) Closed(s *stream.Session, c stream.Closure) {
+	report := detect.Report{Resumes: c.Resumes, Evidence: detect.ConnectionClosed}
+	if c.How == stream.NotReading {
+		report.Evidence = detect.NotReading
+	}
+	for _, report.Life = range h.own(s, h.epoch.Load(), []stream.Life{c.Life}) {
+		h.tell(s, lastClosed{s, report})
+	}
+}
+
+// Online implements [stream.Handler].
+func (h hosts) Online(s *stream.Session) { h.tell(s, online{s}) }
+
 // Offline implements [stream.Handler].
 func (h hosts) Offline(s *stream.Session) {
 	// A server that has ended has no use for it.
@@ -124,7 +139,7 @@ func (h hosts) Quiet(s *stream.Session, d time.Duration) {
 			continue
 		}
 		for _, l := range v.(*peer).carried() {
-			if t := e.seat(l.task); t != nil && e.present(l.life) {
+			if t := e.seat(l.Task); t != nil && e.present(l.Life) {
 				t.pardon(coord.Time(d), now)
 			}
 		}
@@ -160,11 +175,11 @@ func (h hosts) tell(s *stream.Session, w errand) {
 var errBehind = errors.New("the server has more to do than it can remember")
 
 // own names lives as the service does, and leaves out those that the host may not speak for.
-func (h hosts) own(s *stream.Session, e *epoch, lives []stream.Life) []life {
-	list := make([]life, 0, len(lives))
+func (h hosts) own(s *stream.Session, e *epoch, lives []stream.Life) []serry.Life {
+	list := make([]serry.Life, 0, len(lives))
 	for _, l := range lives {
 		if t := e.nameOf(l.Task); h.mayBe(s, t) {
-			list = append(list, life{t, l.Incarnation})
+			list = append(list, serry.Life{Task: t, Incarnation: l.Incarnation})
 		}
 	}
 	return list

@@ -134,6 +134,39 @@ func TestVirtualConnectionsAreEvidence(t *testing.T) {
 	})
 }
 
+// A connection closes while no server leads. The next leader has never heard of it, and learns of it by the
+// report of the relay; whoever speaks for a former life changes nothing.
+func TestClosedConnectionIsReported(t *testing.T) {
+	lab.Clause(t, "A-SIDE-12", "C-LOST-4", "T-RLY-8")
+	synctest.Test(t, func(t *testing.T) {
+		disk := store.NewShared(store.SharedConfig{})
+		l, seat := serveOn(t, disk, cluster(2))
+		h := dialHost(t, l.Server, stream.Relay)
+		h.register(0)
+		h.register(1)
+		poll := h.poll(0)
+		h.poll(1)
+		h.cut(true)
+		h.Shut(2, stream.Closed)
+		h.Closed(stream.Closure{Life: stream.Life{Task: serry.TaskID{Index: 1}, Incarnation: incarnation(1)}})
+		h.Closed(stream.Closure{Life: stream.Life{Task: serry.TaskID{Index: 0}, Incarnation: 999}})
+		l, _ = succeed(t, l, seat, disk, cluster(2), time.Second)
+		h.follow(l.Server)
+		h.back()
+		time.Sleep(time.Second)
+		synctest.Wait()
+		if text := wantText(t, h.reply(poll), codes.Unavailable); !strings.Contains(text, "task 1: connection closed") {
+			t.Errorf("PollForError() = %q; want the connection of task 1", text)
+		}
+		if st, _ := h.known(incarnation(1)); st.State != serry.Failed {
+			t.Errorf("the relay was told that task 1 is %v; want failed, so that it does not report it again", st.State)
+		}
+		if st, ok := h.known(999); !ok || st.State != serry.Disconnected {
+			t.Errorf("the relay was told %v of a life that is not known; want disconnected", st)
+		}
+	})
+}
+
 func TestExitsOfHosts(t *testing.T) {
 	lab.Clause(t, "A-SIDE-16", "C-LOST-3", "T-RLY-7")
 	synctest.Test(t, func(t *testing.T) {

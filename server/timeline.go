@@ -4,12 +4,13 @@ import (
 	"time"
 
 	"github.com/serry-dev/serry/coord"
+	"github.com/serry-dev/serry/detect"
 )
 
 const (
 	// catchUp is how long after a stall of the server the time of the machine stands still: callers that
 	// waited for the server have that long to make their next call.
-	catchUp = coord.Time(maxLateness)
+	catchUp = coord.Time(time.Second)
 
 	// lookAgain is how often the owner looks whether a stall is over.
 	lookAgain = coord.Time(100 * time.Millisecond)
@@ -65,7 +66,7 @@ func (o *owner) holdTime() (held bool) {
 	if s := o.journal.stall(o.now); s.to > 0 {
 		o.time.stall(s)
 	}
-	if late(o.now, o.due) {
+	if detect.Late(o.now, o.due) {
 		o.time.stall(stall{o.due - 1, o.now}) // no goroutine has had a turn since: what was due has not happened
 	}
 	return o.time.hold(o.now)

@@ -3,6 +3,7 @@ package server
 import (
 	"slices"
 
+	"github.com/serry-dev/serry"
 	"github.com/serry-dev/serry/coord"
 	"github.com/serry-dev/serry/wire/rpc"
 )
@@ -12,7 +13,7 @@ type waiter struct {
 	to    origin
 	req   coord.Req
 	kind  coord.Kind
-	life  life       // who asks
+	life  serry.Life // who asks
 	since coord.Time // when the first call came
 	key   shareKey   // of a GetKeyValue
 	more  []rpc.CallID
@@ -20,7 +21,7 @@ type waiter struct {
 }
 
 // hold keeps a call that the machine did not answer at once.
-func (o *owner) hold(it *item, k coord.Kind, l life) {
+func (o *owner) hold(it *item, k coord.Kind, l serry.Life) {
 	if get, ok := it.event.(coord.GetKeyValue); ok && o.share(it, get, l) {
 		return
 	}
@@ -35,14 +36,14 @@ func (o *owner) hold(it *item, k coord.Kind, l life) {
 		o.meeting++
 	}
 	if k == coord.KindRegisterTask {
-		o.links.registering(l, +1)
+		o.detector.Registering(l, +1)
 	}
 }
 
 // share lets a get join an equal one that waits on the same connection, if there is one. Clients
 // leave gets open that they gave up long ago; the machine keeps one entry for all (C-LIM-4). It has
 // judged this one as it judges all, and is told that nobody waits for it.
-func (o *owner) share(it *item, get coord.GetKeyValue, l life) bool {
+func (o *owner) share(it *item, get coord.GetKeyValue, l serry.Life) bool {
 	p := it.from.peer
 	w := p.shared[keyOf(it, get)]
 	if w == nil {
@@ -57,7 +58,7 @@ func (o *owner) share(it *item, get coord.GetKeyValue, l life) bool {
 
 func keyOf(it *item, get coord.GetKeyValue) shareKey {
 	return shareKey{
-		asker:   life{get.Task, get.Incarnation},
+		asker:   serry.Life{Task: get.Task, Incarnation: get.Incarnation},
 		service: get.Service,
 		key:     get.Key,
 		shape:   it.from.shape,
@@ -89,10 +90,8 @@ func (o *owner) release(w *waiter) {
 		o.meeting--
 	}
 	if w.kind == coord.KindRegisterTask {
-		o.links.registering(w.life, -1)
-		if s := o.epoch.seat(w.life.task); s != nil && s.known.incarnation == w.life.incarnation {
-			s.seen.Store(int64(o.now)) // who waits is not silent
-		}
+		o.detector.Registering(w.life, -1)
+		o.heard(w.life) // a task that waits is not silent
 	}
 }
 
@@ -128,15 +127,22 @@ func (o *owner) reply(r coord.Reply) {
 
 // greet notes that a task is about to learn that it is registered, perhaps once more. It cannot beat
 // before: until then it is not silent, and its time begins then, however long the journal takes.
-func (o *owner) greet(l life) {
-	if s := o.epoch.seat(l.task); s != nil {
+func (o *owner) greet(l serry.Life) {
+	if s := o.epoch.seat(l.Task); s != nil {
 		s.greetings.Add(1)
 		o.wave.greeted = append(o.wave.greeted, s)
 	}
 }
 
+// heard notes a sign of life, if l is the present life of its task.
+func (o *owner) heard(l serry.Life) {
+	if o.detector.Present(l) {
+		o.epoch.seat(l.Task).seen.Store(int64(o.now))
+	}
+}
+
 // settle draws the server's own conclusions from a reply.
-func (o *owner) settle(r coord.Reply, k coord.Kind, l life, p *peer) {
+func (o *owner) settle(r coord.Reply, k coord.Kind, l serry.Life, p *peer) {
 	switch k {
 	case coord.KindRegisterTask:
 		if ok, is := r.Result.(coord.Registered); is {
@@ -144,11 +150,10 @@ func (o *owner) settle(r coord.Reply, k coord.Kind, l life, p *peer) {
 			o.greet(l)
 		}
 	case coord.KindHeartbeat:
-		s := o.epoch.seat(l.task)
-		if r.Err == nil && s != nil && s.known.incarnation == l.incarnation {
-			s.seen.Store(int64(o.now))
+		if r.Err == nil {
+			o.heard(l)
 		}
 	case coord.KindPollForError:
-		o.links.polled(l, false)
+		o.detector.Polled(l, false)
 	}
 }

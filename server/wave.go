@@ -2,6 +2,7 @@ package server
 
 import (
 	"github.com/serry-dev/serry/coord"
+	"github.com/serry-dev/serry/detect"
 	"github.com/serry-dev/serry/wire"
 	"github.com/serry-dev/serry/wire/rpc"
 	"github.com/serry-dev/serry/wire/stream"
@@ -38,7 +39,7 @@ func (w *wave) leaves() bool { return w.snapshot != nil && w.snapshot.saved != n
 // A showing is a change of what handlers may know of a task.
 type showing struct {
 	seat *seat
-	standing
+	task detect.Task
 }
 
 // An outgoing is one reply to one call.
@@ -68,18 +69,7 @@ func newPerformer(s *Server) *performer {
 // leave, so that the first heartbeat after a registration finds its task; replies keep the order of
 // the machine (C-ORD-1); each connection is flushed once (F-13).
 func (p *performer) perform(w *wave) {
-	for _, s := range w.shown {
-		st := s.standing
-		s.seat.shown.Store(&st)
-	}
-	for _, s := range w.greeted {
-		s.seen.Store(int64(p.handler.clock.now()))
-		s.greetings.Add(-1)
-	}
-	if w.epoch != nil {
-		p.handler.epoch.Store(w.epoch)
-		p.streams.Epoch(w.epoch.service)
-	}
+	p.publish(w)
 	p.push(w)
 	for i := range w.replies {
 		p.send(&w.replies[i])
@@ -97,6 +87,22 @@ func (p *performer) perform(w *wave) {
 	}
 	w.clear()
 	p.fanout.endWave()
+}
+
+// publish shows handlers what the wave has changed. The time of a task that learns that it is registered
+// begins now, however long the journal took.
+func (p *performer) publish(w *wave) {
+	for _, s := range w.shown {
+		s.seat.shown.Store(&s.task)
+	}
+	for _, s := range w.greeted {
+		s.seen.Store(int64(p.handler.clock.now()))
+		s.greetings.Add(-1)
+	}
+	if w.epoch != nil {
+		p.handler.epoch.Store(w.epoch)
+		p.streams.Epoch(w.epoch.service)
+	}
 }
 
 // eagerFlushBytes is the size from which on a reply is sent before the next is made, so that one

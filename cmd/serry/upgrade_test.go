@@ -16,6 +16,7 @@ import (
 	"github.com/serry-dev/serry/client"
 	"github.com/serry-dev/serry/internal/lab"
 	"github.com/serry-dev/serry/relay"
+	"github.com/serry-dev/serry/wire/stream"
 )
 
 // TestRollingUpgrade upgrades the three servers of a running job, one after the other, to a build that
@@ -73,7 +74,9 @@ func buildNewer(t *testing.T) string {
 	t.Helper()
 	const module = "github.com/serry-dev/serry"
 	path := filepath.Join(t.TempDir(), "serry-newer")
-	flags := fmt.Sprintf("-X %s/coord.raised=yes -X %s/wire/stream.claimed=1.1", module, module)
+	next := stream.Speaks()
+	next.Minor++
+	flags := fmt.Sprintf("-X %s/coord.raised=yes -X %s/wire/stream.claimed=%v", module, module, next)
 	out, err := exec.CommandContext(t.Context(), "go", "build", "-ldflags", flags, "-o", path, ".").CombinedOutput()
 	if err != nil {
 		t.Fatalf("go build: %v\n%s", err, out)

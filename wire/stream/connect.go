@@ -272,6 +272,11 @@ func (h *Host) sync(p *pipe) {
 		p.add(smallFrame*len(part), func(b []byte) []byte { return appendFollow(b, part) }, nil)
 	}
 	p.add(smallFrame, func(b []byte) []byte { return appendBare(b, frameSynced) }, nil)
+	// After Synced, which ends the connections that were not opened again: a server that knows those sees
+	// first how they end by themselves.
+	for _, c := range h.mu.closures {
+		p.add(smallFrame, func(b []byte) []byte { return appendClosure(b, c) }, nil)
+	}
 }
 
 // raise notes a term of which l tells. A line to a leader of a former one is of no use any more.

@@ -40,6 +40,9 @@ const (
 
 	// From here on types are optional: an end that does not know one skips the frame.
 	frameOptional frameType = 128
+
+	// From host to server, since version 1.1.
+	frameClosed frameType = 128
 )
 
 // Lengths of frames, in bytes.
@@ -192,6 +195,15 @@ func appendExit(b []byte, e exit) []byte {
 	start := len(b)
 	b = appendLife(begin(b, frameExited), e.life)
 	return end(appendString(b, e.cause), start)
+}
+
+func appendClosure(b []byte, c Closure) []byte {
+	start := len(b)
+	b = append(appendLife(begin(b, frameClosed), c.Life), byte(c.How), 0)
+	if c.Resumes {
+		b[len(b)-1] = 1
+	}
+	return end(b, start)
 }
 
 func appendFollow(b []byte, lives []Life) []byte {
@@ -396,6 +408,10 @@ func readLives(f *fields, last *string) (lives []Life) {
 
 func readExit(f *fields, last *string) exit {
 	return exit{f.life(last), string(f.bytes(maxWord))}
+}
+
+func readClosure(f *fields, last *string) Closure {
+	return Closure{f.life(last), Ending(f.byte()), f.byte() != 0}
 }
 
 func readWelcome(f *fields) welcome {

@@ -69,6 +69,7 @@ func samples() []byte {
 	b = appendBeat(b, beat{4, []Life{life}, []mark{{8, 6}}})
 	b = appendExit(b, exit{life, "signal 9"})
 	b = appendFollow(b, []Life{life, life})
+	b = appendClosure(b, Closure{life, NotReading, true})
 	b = appendBare(b, frameSynced)
 	b = appendBare(b, frameBye)
 	b = appendWelcome(b, welcome{speech{Version{1, 4}, 6}, 3, 77, 21})
@@ -129,6 +130,8 @@ func reread(frame taken) ([]byte, error) {
 		b = appendBeat(nil, readBeat(&f, &job))
 	case frameExited:
 		b = appendExit(nil, readExit(&f, &job))
+	case frameClosed:
+		b = appendClosure(nil, readClosure(&f, &job))
 	case frameFollow:
 		b = appendFollow(nil, readLives(&f, &job))
 	case frameWelcome:

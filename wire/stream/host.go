@@ -80,20 +80,21 @@ type Host struct {
 
 	mu struct {
 		sync.Mutex
-		line   *line // the connection for everything new, or nil
-		closed bool
-		conns  map[ConnID]map[rpc.CallID]*pending
-		calls  int
-		bytes  int64
-		last   uint64 // of pending.order
-		heard  map[Life]bool
-		beaten map[Life]uint64            // heard of, in beats that were not acknowledged: the last of those
-		known  map[serry.Incarnation]Life // that the service is asked to tell of
-		marks  map[ConnID]uint64
-		exits  []exit
-		store  serry.StoreID // of the service that was last followed, or 0
-		term   uint64        // the highest seen of that store
-		seq    uint64        // of beats
+		line     *line // the connection for everything new, or nil
+		closed   bool
+		conns    map[ConnID]map[rpc.CallID]*pending
+		calls    int
+		bytes    int64
+		last     uint64 // of pending.order
+		heard    map[Life]bool
+		beaten   map[Life]uint64            // heard of, in beats that were not acknowledged: the last of those
+		known    map[serry.Incarnation]Life // that the service is asked to tell of
+		marks    map[ConnID]uint64
+		exits    []exit
+		closures []Closure
+		store    serry.StoreID // of the service that was last followed, or 0
+		term     uint64        // the highest seen of that store
+		seq      uint64        // of beats
 	}
 }
 
@@ -264,6 +265,34 @@ func (h *Host) Exited(l Life, cause string) {
 	if p := h.mu.line.out(); p != nil {
 		p.add(smallFrame+maxWord, func(b []byte) []byte { return appendExit(b, e) }, nil)
 	}
+}
+
+// Closed says that the last local connection of a life has closed, with its error poll unanswered: evidence
+// against it, also for a server that has never heard of the connection (A-SIDE-12). It is said again to
+// later servers until a [Standing] shows that the life is not connected, or until Reopened.
+func (h *Host) Closed(c Closure) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if len(h.mu.closures) >= maxExits {
+		h.mu.closures = slices.Delete(h.mu.closures, 0, 1)
+	}
+	h.mu.closures = append(h.mu.closures, c)
+	if p := h.mu.line.out(); p != nil {
+		p.add(smallFrame, func(b []byte) []byte { return appendClosure(b, c) }, nil)
+	}
+}
+
+// Reopened takes back what Closed said, for servers to come: the life has spoken again. The present
+// server sees that itself.
+func (h *Host) Reopened(incarnation serry.Incarnation) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.forgetClosure(incarnation)
+}
+
+// forgetClosure needs mu.
+func (h *Host) forgetClosure(incarnation serry.Incarnation) {
+	h.mu.closures = slices.DeleteFunc(h.mu.closures, func(c Closure) bool { return c.Incarnation == incarnation })
 }
 
 // Flush sends what is queued.

@@ -89,6 +89,10 @@ func (in *inlet) frame(t frameType, head, body []byte, own bool) error {
 		if e := readExit(&f, &in.job); !f.bad {
 			h.Exited(n, e.life, e.cause)
 		}
+	case frameClosed:
+		if c := readClosure(&f, &in.job); !f.bad {
+			h.Closed(n, c)
+		}
 	case frameSynced:
 		n.synced()
 	case frameBye:

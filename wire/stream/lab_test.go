@@ -98,6 +98,7 @@ type desk struct {
 		follow  []stream.Life
 		marks   map[stream.ConnID]uint64
 		exits   []string
+		closed  []stream.Closure
 		silent  []*stream.Session
 		served  int
 		byes    int
@@ -236,6 +237,13 @@ func (d *desk) Exited(s *stream.Session, l stream.Life, cause string) {
 	d.mu.exits = append(d.mu.exits, l.Task.String()+": "+cause)
 }
 
+func (d *desk) Closed(_ *stream.Session, c stream.Closure) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.mu.closed = append(d.mu.closed, c)
+}
+
+func (d *desk) Online(*stream.Session)  {}
 func (d *desk) Offline(*stream.Session) {}
 
 func (d *desk) Bye(*stream.Session) {

@@ -284,6 +284,7 @@ func (l *line) standing(s Standing) {
 		h.know(s.Life)
 	}
 	if s.State != serry.Connected {
+		h.forgetClosure(s.Incarnation)
 		h.mu.exits = slices.DeleteFunc(h.mu.exits, func(e exit) bool {
 			return e.life.Incarnation == s.Incarnation || e.life.Incarnation == 0 && e.life.Task.Index == s.Task.Index
 		})

@@ -38,6 +38,8 @@ func (idler) Heard(*Session, []Life)        {}
 func (idler) Follow(*Session, []Life)       {}
 func (idler) Delivered(ConnID, uint64)      {}
 func (idler) Exited(*Session, Life, string) {}
+func (idler) Online(*Session)               {}
+func (idler) Closed(*Session, Closure)      {}
 func (idler) Offline(*Session)              {}
 func (idler) Bye(*Session)                  {}
 func (idler) Silent([]*Session)             {}

@@ -49,6 +49,14 @@ type Handler interface {
 	// an incarnation is the present one.
 	Exited(s *Session, l Life, cause string)
 
+	// Closed says that the last local connection of a life that came by the host has closed, with its
+	// error poll unanswered. The host says so to every server until a [Standing] shows that the life is
+	// not connected: the connection may have closed before this server led (A-SIDE-12).
+	Closed(s *Session, c Closure)
+
+	// Online says that a host has a connection, the first one or another.
+	Online(s *Session)
+
 	// Offline says that the connection of a host has ended. It may resume on another.
 	Offline(s *Session)
 
@@ -376,7 +384,7 @@ func serverRoom(t frameType) room {
 	switch t {
 	case frameCall:
 		return ample
-	case frameHello, frameOpen, frameCancel, frameShut, frameBeat, frameExited, frameSynced, frameBye, frameFollow:
+	case frameHello, frameOpen, frameCancel, frameShut, frameBeat, frameExited, frameSynced, frameBye, frameFollow, frameClosed:
 		return plain
 	}
 	return room{}

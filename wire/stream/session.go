@@ -92,6 +92,7 @@ func (n *Session) attach(in *inlet) error {
 	if old := n.pipe.Swap(in.pipe); old != nil {
 		old.Fail(errReplaced)
 	}
+	n.server.cfg.Handler.Online(n)
 	return nil
 }
 
@@ -103,7 +104,7 @@ func (n *Session) detach(p *pipe) {
 	}
 	n.in.Lock()
 	defer n.in.Unlock()
-	if !n.closed {
+	if !n.closed && n.pipe.Load() == nil { // it may have resumed between the swap and the lock
 		n.server.cfg.Handler.Offline(n)
 	}
 }

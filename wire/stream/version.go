@@ -14,11 +14,11 @@ type Version struct{ Major, Minor uint32 }
 // What this source speaks.
 const (
 	major = 1
-	minor = 0
+	minor = 1
 )
 
 // claimed is empty, or the version that a build claims to speak. Only a test of two builds sets it, when
-// it links one: -ldflags "-X github.com/serry-dev/serry/wire/stream.claimed=1.1".
+// it links one: -ldflags "-X github.com/serry-dev/serry/wire/stream.claimed=1.9".
 var claimed string
 
 // Speaks is the version of this build.
@@ -44,7 +44,7 @@ func (e *VersionError) Error() string {
 }
 
 // capabilities are what an end can do beyond what its major version demands, a bit each. An end uses what
-// both ends can, and ignores bits that it does not know. Version 1.0 defines none.
+// both ends can, and ignores bits that it does not know. Version 1.1 defines none.
 type capabilities uint64
 
 // A speech is how an end speaks: what a hello and a welcome begin with.

@@ -100,3 +100,10 @@ const (
 	Closed     Ending = 0 // by the client, in order or not
 	NotReading Ending = 1 // by us, because the client left its replies unread
 )
+
+// A Closure says that the last local connection of a life has closed, with its error poll unanswered.
+type Closure struct {
+	Life
+	How     Ending
+	Resumes bool // the client is one of serry's own, which may come back on another connection
+}

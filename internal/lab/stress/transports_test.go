@@ -134,7 +134,9 @@ func (d *desk) Heard(*stream.Session, []stream.Life)        {}
 func (d *desk) Follow(*stream.Session, []stream.Life)       {}
 func (d *desk) Delivered(stream.ConnID, uint64)             {}
 func (d *desk) Exited(*stream.Session, stream.Life, string) {}
+func (d *desk) Online(*stream.Session)                      {}
 func (d *desk) Offline(*stream.Session)                     {}
+func (d *desk) Closed(*stream.Session, stream.Closure)      {}
 func (d *desk) Bye(*stream.Session)                         {}
 func (d *desk) Quiet(*stream.Session, time.Duration)        {}
 func (d *desk) Silent([]*stream.Session)                    {}

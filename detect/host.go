@@ -1,0 +1,132 @@
+package detect
+
+import (
+	"slices"
+
+	"github.com/serry-dev/serry"
+	"github.com/serry-dev/serry/coord"
+)
+
+// A host is one end of a stream. Which lives came by it says whom its silence is evidence against, and
+// which hosts the server keeps informed of a life, so that they can answer heartbeats (A-SIDE-3).
+type host struct {
+	client bool // one program, not a relay
+	online bool
+	lives  map[serry.Life]bool
+}
+
+// Online says that h has a connection. client is true for a host that is one program, false for a relay.
+func (d *Detector[H]) Online(h H, client bool) {
+	o := d.hosts[h]
+	if o == nil {
+		o = &host{lives: make(map[serry.Life]bool)}
+		d.hosts[h] = o
+	}
+	o.client, o.online = client, true
+}
+
+// Offline says that h has no connection any more. It may resume its stream, so this alone is no evidence.
+// But an exit that was seen while the stream seemed to carry the life is believed now.
+func (d *Detector[H]) Offline(h H, now coord.Time) {
+	o := d.hosts[h]
+	if o == nil {
+		return
+	}
+	o.online = false
+	for _, l := range sorted(o.lives) {
+		if n := d.links[l]; n != nil && d.adrift(l) {
+			d.believe(l, n, now)
+		}
+	}
+}
+
+// Follow says that l came by h.
+func (d *Detector[H]) Follow(l serry.Life, h H) {
+	o := d.hosts[h]
+	if o == nil || o.lives[l] {
+		return
+	}
+	o.lives[l] = true
+	d.hostsOf[l] = append(d.hostsOf[l], h)
+}
+
+// Hosts are the hosts that l came by. The slice is the detector's own.
+func (d *Detector[H]) Hosts(l serry.Life) []H { return d.hostsOf[l] }
+
+// Unfollow forgets which hosts a life came by.
+func (d *Detector[H]) Unfollow(l serry.Life) {
+	for _, h := range d.hostsOf[l] {
+		delete(d.hosts[h].lives, l)
+	}
+	delete(d.hostsOf, l)
+}
+
+// remove forgets a host, and returns the lives that came by it, in order.
+func (d *Detector[H]) remove(h H) (lives []serry.Life, client bool) {
+	o := d.hosts[h]
+	if o == nil {
+		return nil, false
+	}
+	delete(d.hosts, h)
+	lives = sorted(o.lives)
+	for _, l := range lives {
+		others := slices.DeleteFunc(d.hostsOf[l], func(other H) bool { return other == h })
+		if d.hostsOf[l] = others; len(others) == 0 {
+			delete(d.hostsOf, l)
+		}
+	}
+	return lives, o.client
+}
+
+// adrift says whether l came by streams of clients alone, none of which is connected. A stream may be
+// resumed, so that alone is no evidence; but no process is at the other end that could be mistaken for
+// another.
+func (d *Detector[H]) adrift(l serry.Life) bool {
+	hosts := d.hostsOf[l]
+	return len(hosts) > 0 && !slices.ContainsFunc(hosts, func(h H) bool {
+		return !d.hosts[h].client || d.hosts[h].online
+	})
+}
+
+// Left says that h has closed its stream in order. If it is a client of serry's own, its lives end at
+// once: the grace is for streams that break and may be resumed. The goodbye of a relay says nothing
+// about the tasks behind it, which may connect to another.
+func (d *Detector[H]) Left(h H) {
+	lives, client := d.remove(h)
+	if !client {
+		return
+	}
+	var found []suspect
+	for _, l := range lives {
+		if n := d.links[l]; n != nil && n.open == 0 && n.resumes {
+			n.over = true
+			found = append(found, suspect{l, true, ConnectionClosed})
+		}
+	}
+	d.suspect(found)
+}
+
+// Silenced says that nothing was heard of these hosts for too long (C-LOST-5). Their connections are
+// detached before. All lives that came by them are lost, unless a connection of another host carries them.
+func (d *Detector[H]) Silenced(hosts []H) {
+	var found []suspect
+	seen := make(map[serry.Life]bool)
+	for _, h := range hosts {
+		lives, client := d.remove(h)
+		for _, l := range lives {
+			if n := d.links[l]; !seen[l] && (n == nil || n.open == 0) {
+				seen[l] = true
+				found = append(found, suspect{l, true, SilentEvidence(client)})
+			}
+		}
+	}
+	d.suspect(found)
+}
+
+// SilentEvidence is what the silence of a host is evidence of.
+func SilentEvidence(client bool) string {
+	if client {
+		return StreamNotResumed
+	}
+	return HostSilent
+}
