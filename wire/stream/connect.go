@@ -16,7 +16,7 @@ const (
 	firstRetry  = 25 * time.Millisecond // after a round over all addresses
 	lastRetry   = 500 * time.Millisecond
 	lastAttempt = 8 * time.Second // the most time that one attempt gets
-	briskRounds = 3               // rounds before attempts get more time than ResumeAfter
+	briskRounds = 3               // slow rounds before attempts get more time than ResumeAfter
 	steadyLine  = time.Second     // how long a line lasts that is more than an attempt
 	maxLateness = time.Second     // a tick that is later was held up with this process
 )
@@ -28,6 +28,7 @@ type search struct {
 	other   string // where a server sent us, to be tried first; or empty
 	hops    int    // how often we were sent on, since the last round
 	rounds  int    // over all addresses, without success
+	slow    int    // of those rounds: with an address that did not answer in time
 	inRound int    // addresses tried in this round
 	silent  string // the address that did not answer in this round, or empty
 	brief   int    // lines in a row that ended as soon as they were in use
@@ -138,7 +139,7 @@ func (h *Host) try(s *search) {
 	}
 	s.busy = true
 	address := cmp.Or(s.other, h.cfg.Addresses[s.next])
-	patience := min(ResumeAfter<<min(max(0, s.rounds-briskRounds), 3), lastAttempt)
+	patience := min(ResumeAfter<<min(max(0, s.slow-briskRounds), 3), lastAttempt)
 	h.work.Go(func() {
 		ctx, cancel := context.WithTimeout(h.life, patience)
 		a := h.connect(ctx, address)
@@ -184,6 +185,9 @@ func (h *Host) settle(s *search, a attempt) (wait time.Duration, ok bool) {
 		return 0, false
 	}
 	wait = min(firstRetry<<min(s.rounds, 10), lastRetry)
+	if s.silent != "" { // a longer attempt helps only where one was too short
+		s.slow++
+	}
 	s.rounds, s.inRound, s.hops, s.silent = s.rounds+1, 0, 0, ""
 	return time.Duration(float64(wait) * (0.8 + 0.4*rand.Float64())), false
 }

@@ -270,6 +270,30 @@ func TestRedirectToOneThatIsSilent(t *testing.T) {
 	})
 }
 
+// While servers elect a leader they refuse hosts at once, round after round. That a leader freezes then must
+// not cost a host more than one attempt of the usual length.
+func TestSilentAfterManyRefusals(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := newNetwork(t)
+		leader := "" // that the standby names
+		standby := newDesk(n, "b", 2)
+		standby.serve = func(nc net.Conn) { stream.Redirect(nc, leader) }
+		h, e := host(t, n, stream.Relay, "a", "b", "c")
+		call(t, h, 1, wait, "x")
+		time.Sleep(10 * time.Second)
+		newDesk(n, "a", 1)
+		n.freeze("a")
+		leader = "a"
+		time.Sleep(time.Second)
+		newDesk(n, "c", 3)
+		time.Sleep(2*stream.ResumeAfter + time.Second/2)
+		synctest.Wait()
+		if !slices.Equal(e.ups, []uint64{3}) {
+			t.Errorf("up with terms %v; want 3 soon after it began", e.ups)
+		}
+	})
+}
+
 func TestNotSpoken(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := newNetwork(t)
