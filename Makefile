@@ -58,7 +58,7 @@ bench-cost: ## what events cost in jobs of 100 to 10,000 tasks: no more than wha
 bench-checksum: ## what the checksums of streams cost, with them and without in turn
 	$(GO) run ./bench/checksum
 
-soak-failover: build ## ten minutes of clients while leaders are killed and a disk stands still
+soak-failover: build ## ten minutes of clients while leaders are killed and stopped, and a disk stands still
 	$(GO) run ./bench/soak -serry $(BIN)
 
 fleets: ## SCHEDULES jobs through crashes and cuts, in virtual time; a twentieth as many on real files, up to 500 on a real etcd

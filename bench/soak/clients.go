@@ -52,6 +52,7 @@ type disturbance string
 const (
 	kill   disturbance = "kill"   // of the leader
 	freeze disturbance = "freeze" // of the folder of a server
+	stop   disturbance = "stop"   // of the process of the leader, by SIGSTOP
 )
 
 // connect lets all clients register, each with its relay.

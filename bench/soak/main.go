@@ -59,6 +59,7 @@ type options struct {
 	socketBytes     int
 	freeze, frozen  time.Duration // how long, and from one to the next
 	mustFreeze      bool
+	stop, stopped   time.Duration // how long, and from one to the next
 	seed            uint64
 	json            bool
 	binary          string
@@ -76,6 +77,8 @@ func parse(args []string, stderr io.Writer) (options, error) {
 	fs.DurationVar(&o.freeze, "freeze", 6*time.Second, "how long the folder of one server stands still; 0: never")
 	fs.DurationVar(&o.frozen, "freeze-every", time.Minute, "time from one freeze to the next")
 	fs.BoolVar(&o.mustFreeze, "must-freeze", false, "fail where no folder can be frozen, instead of doing without")
+	fs.DurationVar(&o.stop, "stop", 6*time.Second, "how long the process of a leader is stopped by SIGSTOP; 0: never")
+	fs.DurationVar(&o.stopped, "stop-every", time.Minute, "time from one stop to the next")
 	fs.Uint64Var(&o.seed, "seed", 1, "what the clients do depends on it")
 	fs.StringVar(&o.binary, "serry", "", "`binary` to run (default: build it)")
 	fs.BoolVar(&o.json, "json", false, "print one JSON object instead of a table")
@@ -93,6 +96,8 @@ func parse(args []string, stderr io.Writer) (options, error) {
 		err = errors.New("want -n of 2 or more, and -relays from 1 to that")
 	case o.socketBytes < 0 || o.freeze < 0 || o.freeze > 0 && o.frozen <= o.freeze:
 		err = errors.New("want -socket-bytes and -freeze of 0 or more, and -freeze-every above -freeze")
+	case o.stop < 0 || o.stop > 0 && o.stopped <= o.stop:
+		err = errors.New("want -stop of 0 or more, and -stop-every above it")
 	case o.length <= 0 || o.every < restartAfter:
 		err = fmt.Errorf("want -for above 0, and -every of %v or more", restartAfter)
 	}
@@ -172,29 +177,40 @@ func (o options) soak(ctx context.Context, dir string, progress io.Writer) (r *r
 	var calm sync.Mutex
 	k := &killer{service: svc, every: o.every, calm: &calm, progress: progress}
 	f := &freezer{disk: disk, service: svc, server: frozenServer, length: o.freeze, every: o.frozen, calm: &calm, progress: progress}
+	s := &stopper{service: svc, length: o.stop, every: o.stopped, calm: &calm, progress: progress}
+	disturbers := []func(context.Context, *clients) error{k.run}
+	if disk != nil {
+		disturbers = append(disturbers, f.run)
+	}
+	if o.stop > 0 {
+		disturbers = append(disturbers, s.run)
+	}
 	began := time.Now()
-	disturbed := make(chan error, 2)
-	working, stop := context.WithTimeout(ctx, o.length)
-	defer stop()
-	go func() { disturbed <- k.run(working, c) }()
-	go func() {
-		if disk == nil {
-			disturbed <- nil
-			return
-		}
-		disturbed <- f.run(working, c)
-	}()
-	failed = c.work(ctx, working)
-	stop()
-	failed = errors.Join(failed, <-disturbed, <-disturbed)
+	failed = c.workDisturbed(ctx, o.length, disturbers)
 	took := time.Since(began)
 	if failed == nil {
 		failed = c.leave(ctx)
 	}
 	fmt.Fprintln(progress, "soak: judging what the clients saw")
 	r = c.judge(took)
-	r.Kills, r.Freezes, r.NoFreeze, r.Relays = k.killed, f.frozen, why, o.relays
+	r.Kills, r.Freezes, r.NoFreeze, r.Stops, r.Relays = k.killed, f.frozen, why, s.stopped, o.relays
 	return r, failed
+}
+
+// workDisturbed lets all clients work for a time, while the service is disturbed.
+func (c *clients) workDisturbed(ctx context.Context, length time.Duration, by []func(context.Context, *clients) error) error {
+	working, end := context.WithTimeout(ctx, length)
+	defer end()
+	disturbed := make(chan error, len(by))
+	for _, run := range by {
+		go func() { disturbed <- run(working, c) }()
+	}
+	failed := c.work(ctx, working)
+	end()
+	for range by {
+		failed = errors.Join(failed, <-disturbed)
+	}
+	return failed
 }
 
 // mount makes the folder of a server one that can be frozen, if there are to be freezes. Where that cannot be

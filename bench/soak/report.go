@@ -18,8 +18,8 @@ const (
 	barStall = 2 * time.Second // at p99
 	aimStall = 500 * time.Millisecond
 
-	// lease is how long a leader may be silent. One whose folder stands still loses it after that, and then
-	// another takes over as after a kill.
+	// lease is how long a leader may be silent. One whose folder stands still, or whose process is stopped,
+	// loses it after that, and then another takes over as after a kill.
 	lease     = 3 * time.Second
 	barFreeze = lease + barStall // at p99
 )
@@ -33,6 +33,7 @@ type report struct {
 	Kills    int     `json:"kills"`
 	Freezes  int     `json:"freezes"`             // of the folder of a server
 	NoFreeze string  `json:"no_freeze,omitempty"` // why there was none
+	Stops    int     `json:"stops"`               // of the process of a leader
 
 	Calls    int `json:"calls"` // that were answered
 	Writes   int `json:"writes"`
@@ -46,6 +47,7 @@ type report struct {
 
 	Stalls stalls  `json:"stall_ms"`
 	Frozen stalls  `json:"freeze_stall_ms"`
+	Halted stalls  `json:"stop_stall_ms"`
 	Calm   float64 `json:"calm_ms"` // the longest call of a client before the first disturbance, at p99
 }
 
@@ -93,7 +95,8 @@ func (c *clients) judge(took time.Duration) *report {
 	}
 	r.Disagree = seen.check()
 	r.count(&seen)
-	r.Stalls, r.Frozen, r.Calm = newStalls(after[kill], barStall), newStalls(after[freeze], barFreeze), quantile(before, 0.99)
+	r.Stalls, r.Frozen, r.Halted = newStalls(after[kill], barStall), newStalls(after[freeze], barFreeze), newStalls(after[stop], barFreeze)
+	r.Calm = quantile(before, 0.99)
 	return r
 }
 
@@ -191,6 +194,9 @@ func (r *report) verdict() error {
 	if r.Frozen.Kept != "ok" {
 		wrong = append(wrong, fmt.Errorf("stall of %.0f ms at p99 of a freeze; want %v or less", r.Frozen.P99, barFreeze))
 	}
+	if r.Halted.Kept != "ok" {
+		wrong = append(wrong, fmt.Errorf("stall of %.0f ms at p99 of a stop; want %v or less", r.Halted.P99, barFreeze))
+	}
 	if r.Kills == 0 {
 		wrong = append(wrong, errors.New("no leader was killed"))
 	}
@@ -232,6 +238,10 @@ func (r *report) print(w io.Writer) error {
 	} else if r.Freezes > 0 {
 		fmt.Fprintf(w, "stall of a client at a freeze: p50 %.0f ms, p99 %.0f ms, most %.0f ms of %d (%d freezes; bar p99 <= %v, the lease and a take-over, %s)\n",
 			r.Frozen.P50, r.Frozen.P99, r.Frozen.Most, r.Frozen.Count, r.Freezes, barFreeze, r.Frozen.Kept)
+	}
+	if r.Stops > 0 {
+		fmt.Fprintf(w, "stall of a client at a stop: p50 %.0f ms, p99 %.0f ms, most %.0f ms of %d (%d stops; bar p99 <= %v, the lease and a take-over, %s)\n",
+			r.Halted.P50, r.Halted.P99, r.Halted.Most, r.Halted.Count, r.Stops, barFreeze, r.Halted.Kept)
 	}
 	for _, list := range [][]string{r.Deaths, r.Failed, r.Lost, r.Disagree} {
 		for _, text := range list[:min(len(list), shown)] {

@@ -14,24 +14,24 @@ import (
 	"github.com/serry-dev/serry/internal/lab/history"
 )
 
-// A short soak of real processes: leaders are killed, and nobody notices.
+// A short soak of real processes: leaders are killed and stopped, and no client notices.
 func TestSoak(t *testing.T) {
 	var out, progress bytes.Buffer
-	if err := run(t.Context(), []string{"-for", "8s", "-every", "5s", "-n", "24", "-relays", "3", "-freeze", "0", "-json"}, &out, &progress); err != nil {
+	if err := run(t.Context(), []string{"-for", "12s", "-every", "5s", "-n", "24", "-relays", "3", "-freeze", "0", "-stop", "4s", "-stop-every", "6s", "-json"}, &out, &progress); err != nil {
 		t.Fatalf("run() = %v; report:\n%s\nprogress:\n%s", err, out.String(), progress.String())
 	}
 	var got report
 	if err := json.Unmarshal(out.Bytes(), &got); err != nil {
 		t.Fatal(err)
 	}
-	if got.Kills == 0 || got.Writes == 0 || got.Barriers == 0 || got.LiveSets == 0 || got.Stalls.Count < 24 {
-		t.Errorf("report %+v; want a kill, some of everything, and a stall of each client", got)
+	if got.Kills == 0 || got.Stops == 0 || got.Writes == 0 || got.Barriers == 0 || got.LiveSets == 0 || got.Stalls.Count < 24 {
+		t.Errorf("report %+v; want a kill, a stop, some of everything, and a stall of each client", got)
 	}
 }
 
 // What is wrong is found, and is a failure.
 func TestVerdict(t *testing.T) {
-	sound := report{Kills: 1, Stalls: stalls{Kept: "ok"}, Frozen: stalls{Kept: "ok"}}
+	sound := report{Kills: 1, Stalls: stalls{Kept: "ok"}, Frozen: stalls{Kept: "ok"}, Halted: stalls{Kept: "ok"}}
 	if err := sound.verdict(); err != nil {
 		t.Errorf("verdict() of a good soak = %v", err)
 	}
@@ -46,6 +46,7 @@ func TestVerdict(t *testing.T) {
 		{"answers that disagree", func(r *report) { r.Disagree = []string{"barrier"} }, "1 kinds of answers disagree"},
 		{"long stalls", func(r *report) { r.Stalls = stalls{P99: 2100, Kept: "MISS"} }, "stall of 2100 ms"},
 		{"long stalls of a freeze", func(r *report) { r.Frozen = stalls{P99: 5100, Kept: "MISS"} }, "stall of 5100 ms"},
+		{"long stalls of a stop", func(r *report) { r.Halted = stalls{P99: 5200, Kept: "MISS"} }, "stall of 5200 ms"},
 		{"nothing happened", func(r *report) { r.Kills = 0 }, "no leader was killed"},
 	} {
 		r := sound

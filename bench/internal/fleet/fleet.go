@@ -15,6 +15,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"syscall"
 	"time"
 
 	"github.com/serry-dev/serry/bench/internal/proc"
@@ -171,6 +172,12 @@ func (s *Server) Kill() {
 		s.process = nil
 	}
 }
+
+// Stop keeps the process of the server from running, with SIGSTOP.
+func (s *Server) Stop() error { return s.process.Signal(syscall.SIGSTOP) }
+
+// Continue lets the process of a server run that was stopped.
+func (s *Server) Continue() error { return s.process.Signal(syscall.SIGCONT) }
 
 // FreeAddresses are addresses on which nobody listens. Servers that come back need addresses that are
 // known before they start.

@@ -79,6 +79,9 @@ func (p *Process) Kill() {
 	<-p.ended
 }
 
+// Signal sends the process a signal.
+func (p *Process) Signal(s syscall.Signal) error { return p.cmd.Process.Signal(s) }
+
 // Ended is closed when the process is gone.
 func (p *Process) Ended() <-chan struct{} { return p.ended }
 

@@ -31,6 +31,16 @@
 // at one moment of virtual time is up to the Go scheduler, so a failure that hangs on that may take a few
 // repetitions to show again.
 //
+// # Freezes
+//
+// While a server is frozen it neither accepts, reads, writes, dials nor closes connections as its peers see
+// it, and it begins no operation of its store: those are all the ways in which others learn of it. It may be
+// frozen for longer than a host may be silent where another server leads meanwhile. What a bubble cannot do is
+// stop the timers of one process: inside, time goes on, so detectors of a frozen server do not see their clock
+// jump, and a snapshot that is being saved in a file goes on. Clocks that jump are real in real processes
+// only: bench/soak stops leaders with SIGSTOP, and so do the tests of interop. Relays and clients are not
+// frozen: to the service they look like hosts that are cut off.
+//
 // That a fleet finds mistakes is tested with mistakes: those of package internal/plant.
 //
 // # Who owns what

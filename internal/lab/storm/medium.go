@@ -1,11 +1,13 @@
 package storm
 
 import (
+	"context"
 	"errors"
 	"math/rand/v2"
 	"os"
 	"sync"
 
+	"github.com/serry-dev/serry/coord"
 	"github.com/serry-dev/serry/internal/lab/history"
 	"github.com/serry-dev/serry/store"
 	"github.com/serry-dev/serry/store/faulty"
@@ -116,7 +118,9 @@ func (f *realFile) open() (seat, error) {
 		f.disk.Kill(nil)
 		return nil, err
 	}
-	return &fileSeat{st, f}, nil
+	gate := newPlace("store")
+	gate.start()
+	return &fileSeat{st, f, gate}, nil
 }
 
 func (f *realFile) expire()            {}
@@ -134,10 +138,49 @@ func (f *realFile) errs(err error) bool {
 type fileSeat struct {
 	store.Store
 	file *realFile
+	gate *place // frozen with the process; nothing else of it is used
+}
+
+// Campaign implements store.Store.
+func (s *fileSeat) Campaign(ctx context.Context, who store.Candidate) (store.Reign, error) {
+	s.gate.runs()
+	r, err := s.Store.Campaign(ctx, who)
+	if err != nil {
+		return nil, err
+	}
+	return &fileReign{r, s.gate}, nil
+}
+
+// A fileReign is one of a process that may be frozen. While it is, it begins nothing; a Save that is under way
+// goes on, because its parts are written under locks of the store.
+type fileReign struct {
+	store.Reign
+	gate *place
+}
+
+func (r *fileReign) Append(ctx context.Context, batch []byte) error {
+	r.gate.runs()
+	return r.Reign.Append(ctx, batch)
+}
+
+func (r *fileReign) Confirm(ctx context.Context) error {
+	r.gate.runs()
+	return r.Reign.Confirm(ctx)
+}
+
+func (r *fileReign) Put(ctx context.Context, ref coord.Ref, value []byte) error {
+	r.gate.runs()
+	return r.Reign.Put(ctx, ref, value)
+}
+
+func (r *fileReign) Save(ctx context.Context, at store.Mark, snapshot []byte, keep []coord.Ref) error {
+	r.gate.runs()
+	return r.Reign.Save(ctx, at, snapshot, keep)
 }
 
 // kill ends the process, or the machine as well.
 func (s *fileSeat) kill() {
+	s.gate.open(frozen)
 	s.file.mu.Lock()
 	machine := s.file.rand.IntN(2) == 0
 	s.file.mu.Unlock()
@@ -157,9 +200,8 @@ func (s *fileSeat) kill() {
 	}
 }
 
-// cut and heal do nothing: a process reaches the disk of its machine.
-func (s *fileSeat) cut()  {}
-func (s *fileSeat) heal() {}
+func (s *fileSeat) cut()  { s.gate.shut(frozen) }
+func (s *fileSeat) heal() { s.gate.open(frozen) }
 
 // crashed is nil: the process learns of its end from the store.
 func (s *fileSeat) crashed() <-chan struct{} { return nil }

@@ -195,6 +195,7 @@ func (f *fabric) dial(ctx context.Context, from, to *place) (net.Conn, error) {
 	case <-ctx.Done():
 		return nil, context.Cause(ctx)
 	}
+	from.runs()
 	if err := reachable(ctx, from, to); err != nil {
 		return nil, err
 	}
@@ -211,8 +212,22 @@ func (f *fabric) dial(ctx context.Context, from, to *place) (net.Conn, error) {
 		to.drop(other)
 		return nil, errRefused
 	}
-	go to.accept(other)
+	go to.take(other)
 	return here, nil
+}
+
+// take lets the process of the place accept a connection, once it runs. Until then the connection is one that
+// a kernel has made and no process has accepted.
+func (p *place) take(c net.Conn) {
+	p.runs()
+	p.accept(c)
+}
+
+// runs waits until the process of the place is not frozen.
+func (p *place) runs() {
+	for still := p.barred(frozen); still != nil; still = p.barred(frozen) {
+		<-still
+	}
 }
 
 // reachable waits until bytes can go both ways between two places, which takes a handshake of TCP. A process
@@ -270,16 +285,27 @@ func (e *end) begin() {
 	if e.place.writing != nil {
 		e.place.writing()
 	}
-	for still := e.place.barred(frozen); still != nil; still = e.place.barred(frozen) {
-		<-still // the process does not run
-	}
+	e.place.runs()
 }
 
+// Close closes the connection. The peer does not notice that before the process runs. The caller is not kept
+// waiting for that: it may hold a lock.
 func (e *end) Close() error {
+	if e.place.barred(frozen) != nil {
+		go func() {
+			e.place.runs()
+			e.shut()
+		}()
+		return nil
+	}
+	e.shut()
+	return nil
+}
+
+func (e *end) shut() {
 	e.place.drop(e)
 	e.out.end(io.EOF, true)
 	e.in.end(net.ErrClosed, false)
-	return nil
 }
 
 func (e *end) LocalAddr() net.Addr  { return e.place }

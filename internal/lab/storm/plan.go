@@ -168,6 +168,9 @@ func draw(seed uint64, o Options) *plan {
 	if p.mode == steady && !p.recoverable && r.IntN(6) == 0 {
 		p.epochs, p.steps = 2+r.IntN(2), 1+r.IntN(2)
 	}
+	if o.Dir != "" {
+		p.sites, p.nodes, p.snapshots = 1, false, 1
+	}
 	p.drawWeather(r)
 	for range p.steps {
 		p.program = append(p.program, p.drawStep(r))
@@ -175,7 +178,7 @@ func draw(seed uint64, o Options) *plan {
 	p.drawFaults(r)
 	p.mixed = r.IntN(3) == 0
 	if o.Dir != "" {
-		p.sites, p.nodes, p.snapshots, p.rate = 1, false, 1, pick(r, 0.002, 0.005, 0.01)
+		p.rate = pick(r, 0.002, 0.005, 0.01)
 	}
 	if o.Etcd != "" {
 		p.drawEtcd(r)
@@ -274,7 +277,11 @@ func (p *plan) drawFault(r *rand.Rand, kinds []kind) fault {
 	case killProc, moveProc, reportError, resetTask:
 		f.whom = r.IntN(p.tasks)
 	}
-	f.lasts = between(r, 10*time.Millisecond, 2500*time.Millisecond)
+	longest := 2500 * time.Millisecond
+	if f.kind == freeze && p.sites > 1 {
+		longest = 3 * stream.SilentAfter // another leads by then
+	}
+	f.lasts = between(r, 10*time.Millisecond, longest)
 	if f.kind == stallDisk || f.kind == cutOff {
 		f.lasts = between(r, stream.SilentAfter+500*time.Millisecond, 3*stream.SilentAfter)
 	}
