@@ -8,7 +8,6 @@ import (
 
 	"github.com/serry-dev/serry"
 	"github.com/serry-dev/serry/topo"
-	"github.com/serry-dev/serry/topo/remap"
 	"github.com/serry-dev/serry/wire/topopb"
 )
 
@@ -101,13 +100,13 @@ func (r *ranks) seat(free, idle []int, now time.Time) ([]sitting, error) {
 	for _, host := range idle {
 		present = append(present, r.present[host])
 	}
-	placed, err := remap.Assign(previous, present, remap.Seating{Tasks: len(free), Final: r.settled(now)})
+	placed, err := topo.Assign(previous, present, topo.AssignOptions{Tasks: len(free), Final: r.settled(now)})
 	if err != nil {
 		return nil, err
 	}
 	var seated []sitting
 	for i, p := range placed {
-		if p.Task == remap.Waiting {
+		if p.Task == topo.Unassigned {
 			if host := idle[i]; !r.told[host] {
 				r.told[host] = true
 				seated = append(seated, sitting{host: host, node: notYet, notes: []string{fmt.Sprintf("%s %s", r.name(host), p.Reason)}})

@@ -13,8 +13,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/serry-dev/serry"
+	"github.com/serry-dev/serry/mesh/restore"
 	"github.com/serry-dev/serry/topo"
-	"github.com/serry-dev/serry/topo/remap"
 )
 
 func machine(name, boot string) topo.TaskRecord {
@@ -198,7 +198,7 @@ func TestState(t *testing.T) {
 	if files, _ := filepath.Glob(filepath.Join(dir, ".*")); len(files) > 0 {
 		t.Errorf("left behind: %v", files)
 	}
-	name := filepath.Join(dir, remap.ManifestFile)
+	name := filepath.Join(dir, restore.ManifestFile)
 	if err := os.Truncate(name, 50); err != nil {
 		t.Fatal(err)
 	}
@@ -235,7 +235,7 @@ func TestLaunchersExchangeNumbers(t *testing.T) {
 		}
 		if run == 1 {
 			before, err := os.ReadFile(filepath.Join(dir, PreviousManifest))
-			if m, bad := remap.ParseManifest(PreviousManifest, before); err != nil || bad != nil || m.Tasks[0].MachineID != "m-a" {
+			if m, bad := restore.ParseManifest(PreviousManifest, before); err != nil || bad != nil || m.Tasks[0].MachineID != "m-a" {
 				t.Errorf("state of the run before: %v, %v; want a manifest with machine a first", err, bad)
 			}
 			s.shown("note", `host "host-b" has task 1: it keeps its number`)

@@ -10,8 +10,8 @@ import (
 
 	"github.com/serry-dev/serry"
 	"github.com/serry-dev/serry/client"
+	"github.com/serry-dev/serry/mesh/restore"
 	"github.com/serry-dev/serry/topo"
-	"github.com/serry-dev/serry/topo/remap"
 )
 
 // The state directory of a job holds a manifest of its last run: which task was on which machine. It
@@ -160,7 +160,7 @@ func (a *archive) close(hurry <-chan struct{}) {
 
 // readState reads the tasks of the last run, and the text they are in; nothing of a first one.
 func readState(dir string) (tasks []topo.TaskRecord, text []byte, err error) {
-	name := filepath.Join(dir, remap.ManifestFile)
+	name := filepath.Join(dir, restore.ManifestFile)
 	text, err = os.ReadFile(name)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil, os.MkdirAll(dir, 0o777)
@@ -168,7 +168,7 @@ func readState(dir string) (tasks []topo.TaskRecord, text []byte, err error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	m, err := remap.ParseManifest(name, text)
+	m, err := restore.ParseManifest(name, text)
 	if err != nil {
 		return nil, nil, fmt.Errorf("state of the last run: %w", err)
 	}
@@ -177,7 +177,7 @@ func readState(dir string) (tasks []topo.TaskRecord, text []byte, err error) {
 
 // writeState puts the tasks of this run in the place of those of the last one.
 func writeState(dir, run string, tasks []topo.TaskRecord, now time.Time) error {
-	m := &remap.Manifest{Job: run, Created: now.UnixMilli(), Tasks: tasks, Mesh: remap.Mesh{AxisNames: []string{"device"}, Devices: []serry.DeviceID{}}}
+	m := &restore.Manifest{Job: run, Created: now.UnixMilli(), Tasks: tasks, Mesh: restore.Mesh{AxisNames: []string{"device"}, Devices: []serry.DeviceID{}}}
 	for _, t := range tasks {
 		for _, d := range t.Devices {
 			m.Mesh.Devices = append(m.Mesh.Devices, d.ID)
@@ -188,7 +188,7 @@ func writeState(dir, run string, tasks []topo.TaskRecord, now time.Time) error {
 	if err != nil {
 		return err
 	}
-	return writeWhole(dir, remap.ManifestFile, append(text, '\n'))
+	return writeWhole(dir, restore.ManifestFile, append(text, '\n'))
 }
 
 // writeWhole writes a file, whole or not at all.

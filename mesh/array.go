@@ -217,7 +217,7 @@ const maxElementBytes = 64
 
 // check holds a block against what it should be.
 func (b Block) check(e Element, shape []int) error {
-	if err := checkShape(b.Shape); err != nil {
+	if err := CheckShape(b.Shape); err != nil {
 		return err
 	}
 	if b.Element != e {
@@ -285,7 +285,7 @@ func (a *Array) Value() (Block, error) {
 	covered := 0
 	var seen []Index
 	for i, s := range a.shards {
-		if slices.ContainsFunc(seen, s.Index.Equal) {
+		if slices.ContainsFunc(seen, func(x Index) bool { return slices.Equal(x, s.Index) }) {
 			continue
 		}
 		seen = append(seen, s.Index)

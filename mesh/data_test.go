@@ -148,7 +148,7 @@ func TestInterleavedTasks(t *testing.T) {
 	eight := must(New(host(1, 0, 1, 2, 3, 4, 5, 6, 7), axes("x", 8)...))
 	eight.tasks = []serry.TaskIndex{1, 2, 0, 3, 4, 5, 0, 6}
 	got := must(must(eight.Shard(spec("x"))).InLocal([]int{32}, []int{8}, 0))
-	if !got[0].Equal(Index{{0, 4}}) || !got[1].Equal(Index{{4, 8}}) {
+	if !slices.Equal(got[0], Index{{0, 4}}) || !slices.Equal(got[1], Index{{4, 8}}) {
 		t.Errorf("InLocal = %v; want [0:4], [4:8]", got)
 	}
 	// EX-SHD-7: replicas of a model across tasks.
@@ -275,7 +275,7 @@ func TestHostLocalArrays(t *testing.T) {
 	local := must(Put(Layout{Sharding: must(must(hosts.Local(2)).Shard(rows)), Task: 2}, ramp(float32s, 2, 2)))
 	global := must(FromHostLocal(hosts, rows, local))
 	for _, sh := range global.Shards() {
-		if !sh.Index.Equal(Index{{4, 6}, {0, 2}}) {
+		if !slices.Equal(sh.Index, Index{{4, 6}, {0, 2}}) {
 			t.Errorf("device %d holds %v; want the local shape at row 4", sh.Device, sh.Index)
 		}
 	}

@@ -8,36 +8,6 @@ import (
 	"github.com/serry-dev/serry"
 )
 
-// A Range is a half-open piece of one dimension.
-type Range struct{ Start, Stop int }
-
-// Len is the number of elements.
-func (r Range) Len() int { return r.Stop - r.Start }
-
-// An Index is a block of an array: one range per dimension.
-type Index []Range
-
-// Shape is the extent of the block.
-func (x Index) Shape() []int {
-	out := make([]int, len(x))
-	for d, r := range x {
-		out[d] = r.Len()
-	}
-	return out
-}
-
-// Equal says whether both are the same block.
-func (x Index) Equal(y Index) bool { return slices.Equal(x, y) }
-
-// String prints the block as [0:2, 4:8].
-func (x Index) String() string {
-	parts := make([]string, len(x))
-	for d, r := range x {
-		parts[d] = strconv.Itoa(r.Start) + ":" + strconv.Itoa(r.Stop)
-	}
-	return "[" + strings.Join(parts, ", ") + "]"
-}
-
 // A Shard is the part of an array that one device holds.
 type Shard struct {
 	Device  serry.DeviceID
@@ -165,7 +135,7 @@ func (s *Sharding) placeAll(shape []int) (placement, error) {
 
 // place checks shape against the sharding and works out the blocks.
 func (s *Sharding) place(shape []int) (placement, error) {
-	if err := checkShape(shape); err != nil {
+	if err := CheckShape(shape); err != nil {
 		return placement{}, err
 	}
 	if err := s.spec.checkRank(len(shape)); err != nil {
@@ -252,7 +222,8 @@ func (s *Sharding) indivisible(dim int, shape, ways []int) error {
 // maxElements bounds an array so that byte offsets fit into an int.
 const maxElements = 1 << 56
 
-func checkShape(shape []int) error {
+// CheckShape says what is wrong with the shape of an array, or nil.
+func CheckShape(shape []int) error {
 	if len(shape) > maxRank {
 		return errorf(ErrInvalid, "array has %d dimensions, at most %d are possible", len(shape), maxRank)
 	}

@@ -31,22 +31,16 @@ func (a *Array) Digests() []Digest {
 func CheckReplicas(all []Digest) error {
 	sorted := slices.Clone(all)
 	slices.SortStableFunc(sorted, func(a, b Digest) int {
-		return cmp.Or(compareIndex(a.Index, b.Index), cmp.Compare(a.Task, b.Task), cmp.Compare(a.Device, b.Device))
+		return cmp.Or(a.Index.Compare(b.Index), cmp.Compare(a.Task, b.Task), cmp.Compare(a.Device, b.Device))
 	})
 	for i := 1; i < len(sorted); i++ {
 		a, b := sorted[i-1], sorted[i]
-		if a.Index.Equal(b.Index) && a.Sum != b.Sum {
+		if slices.Equal(a.Index, b.Index) && a.Sum != b.Sum {
 			return errorf(ErrDiffer, "block %v differs: device %d of task %d and device %d of task %d hold other data: "+
 				"every task must load the same values for it", a.Index, a.Device, a.Task, b.Device, b.Task)
 		}
 	}
 	return nil
-}
-
-func compareIndex(a, b Index) int {
-	return slices.CompareFunc(a, b, func(x, y Range) int {
-		return cmp.Or(cmp.Compare(x.Start, y.Start), cmp.Compare(x.Stop, y.Stop))
-	})
 }
 
 // DigestOf stands for a whole value that a task is about to [Put].

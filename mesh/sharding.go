@@ -227,6 +227,6 @@ func (s *Sharding) SamePlacement(o *Sharding, shape []int) (bool, error) {
 	slices.SortFunc(a, byDevice)
 	slices.SortFunc(b, byDevice)
 	return s.memory == o.memory && slices.EqualFunc(a, b, func(x, y Shard) bool {
-		return x.Device == y.Device && x.Index.Equal(y.Index)
+		return x.Device == y.Device && slices.Equal(x.Index, y.Index)
 	}), nil
 }

@@ -48,7 +48,7 @@ func TestShardsOfExampleOne(t *testing.T) {
 		}
 		for d, sh := range must(s.Shards([]int{8, 2})) {
 			want := Shard{serry.DeviceID(d), serry.TaskIndex(d / 2), c.index(d), c.replica(d)}
-			if sh.Device != want.Device || sh.Task != want.Task || !sh.Index.Equal(want.Index) || sh.Replica != want.Replica {
+			if sh.Device != want.Device || sh.Task != want.Task || !slices.Equal(sh.Index, want.Index) || sh.Replica != want.Replica {
 				t.Errorf("%v: shard %d = %v; want %v", c.spec, d, sh, want)
 			}
 		}
@@ -58,7 +58,7 @@ func TestShardsOfExampleOne(t *testing.T) {
 func TestShardsOfTransposedSpec(t *testing.T) {
 	lab.Clause(t, "TC-SHD-01")
 	s := must(grid4x2(1).Shard(spec("y", "x")))
-	if got := must(s.Shards([]int{8, 4}))[0].Index; !got.Equal(Index{{0, 4}, {0, 1}}) {
+	if got := must(s.Shards([]int{8, 4}))[0].Index; !slices.Equal(got, Index{{0, 4}, {0, 1}}) {
 		t.Errorf("first device holds %v; want [0:4, 0:1]", got)
 	}
 	tile := must(s.Tile(2))
@@ -101,7 +101,7 @@ func TestShardShapes(t *testing.T) {
 		}
 		indices := must(tile.Indices(c.shape, 8))
 		for d, sh := range must(s.Shards(c.shape)) {
-			if !sh.Index.Equal(indices[d]) {
+			if !slices.Equal(sh.Index, indices[d]) {
 				t.Errorf("%v: device %d holds %v by the tile, %v by the names", c.spec, d, indices[d], sh.Index)
 			}
 		}
@@ -271,7 +271,7 @@ func TestShardsInAnyDeviceOrder(t *testing.T) {
 		s := must(must(New(host(4, list...), axes("xy", len(list)/2, 2)...)).Shard(spec("x", "y")))
 		for _, sh := range must(s.Shards([]int{rows, 2})) {
 			w := want[int(sh.Device)]
-			if !sh.Index.Equal(Index{{w[0], w[0] + 2}, {w[1], w[1] + 1}}) {
+			if !slices.Equal(sh.Index, Index{{w[0], w[0] + 2}, {w[1], w[1] + 1}}) {
 				t.Errorf("device %d holds %v; want it to start at %v", sh.Device, sh.Index, w)
 			}
 		}

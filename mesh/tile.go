@@ -175,7 +175,7 @@ func (t Tile) ways() (ways []int, copies int, err error) {
 
 // ShardShape is the shape of the data on each device.
 func (t Tile) ShardShape(shape []int) ([]int, error) {
-	if err := checkShape(shape); err != nil {
+	if err := CheckShape(shape); err != nil {
 		return nil, err
 	}
 	if t.Replicated() || t.Type == TileUnreduced {

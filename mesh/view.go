@@ -101,7 +101,7 @@ const Unknown = -1
 // dimension times the number of parts, or [Unknown] where tasks hold different
 // amounts.
 func (s *Sharding) GlobalShape(local []int, task serry.TaskIndex) ([]int, error) {
-	if err := checkShape(local); err != nil {
+	if err := CheckShape(local); err != nil {
 		return nil, err
 	}
 	out := make([]int, len(local))

@@ -59,3 +59,29 @@ func BenchmarkRepublished(b *testing.B) {
 		})
 	}
 }
+
+func hostNames(prefix string, n int) []string {
+	names := make([]string, n)
+	for i := range names {
+		names[i] = fmt.Sprintf("%s%d", prefix, i)
+	}
+	return names
+}
+
+func BenchmarkAssign(b *testing.B) {
+	for _, tasks := range []int{1000, 10000} {
+		was := hosts(hostNames("a", tasks)...)
+		for _, bench := range []struct {
+			name string
+			now  []TaskRecord
+		}{{"same", was}, {"new", hosts(hostNames("b", tasks)...)}} {
+			b.Run(fmt.Sprintf("%s/tasks=%d", bench.name, tasks), func(b *testing.B) {
+				for b.Loop() {
+					if _, err := Assign(was, bench.now, AssignOptions{Tasks: tasks, Final: true}); err != nil {
+						b.Fatal(err)
+					}
+				}
+			})
+		}
+	}
+}

@@ -15,8 +15,8 @@ import (
 
 	"github.com/serry-dev/serry"
 	"github.com/serry-dev/serry/launch"
+	"github.com/serry-dev/serry/mesh/restore"
 	"github.com/serry-dev/serry/topo"
-	"github.com/serry-dev/serry/topo/remap"
 )
 
 func newDevices() *cobra.Command {
@@ -120,25 +120,25 @@ func (q *deviceQuery) find(ctx context.Context) ([]topo.TaskRecord, error) {
 
 // readManifest reads a manifest, or that in a directory: in the state of serry run that of the run
 // before the one that runs now.
-func readManifest(name string) (*remap.Manifest, error) {
+func readManifest(name string) (*restore.Manifest, error) {
 	if info, err := os.Stat(name); err == nil && info.IsDir() {
 		dir := name
 		name = filepath.Join(dir, launch.PreviousManifest)
 		if _, err := os.Stat(name); errors.Is(err, fs.ErrNotExist) {
-			name = filepath.Join(dir, remap.ManifestFile)
+			name = filepath.Join(dir, restore.ManifestFile)
 		}
 	}
 	text, err := readFile(name, topo.MaxFileBytes)
 	if err != nil {
 		return nil, err
 	}
-	return remap.ParseManifest(name, []byte(text))
+	return restore.ParseManifest(name, []byte(text))
 }
 
 // writeManifest prints the devices in the form that --manifest and --since read: in the order of
 // their ids, as a mesh of one axis.
 func (q *deviceQuery) writeManifest(tasks []topo.TaskRecord) error {
-	m := &remap.Manifest{Tasks: tasks, Mesh: remap.Mesh{AxisNames: []string{"device"}}}
+	m := &restore.Manifest{Tasks: tasks, Mesh: restore.Mesh{AxisNames: []string{"device"}}}
 	for _, r := range tasks {
 		for _, d := range r.Devices {
 			m.Mesh.Devices = append(m.Mesh.Devices, d.ID)
@@ -220,7 +220,7 @@ func identityText(d topo.DeviceRecord) string {
 
 // compare says of every device what became of it since an earlier run.
 func (l *deviceList) compare(was, now []topo.TaskRecord) error {
-	matching, err := remap.Match(was, now, remap.ByTask)
+	matching, err := topo.Match(was, now, topo.ByTask)
 	if err != nil {
 		return err
 	}
@@ -228,16 +228,16 @@ func (l *deviceList) compare(was, now []topo.TaskRecord) error {
 	for _, r := range was {
 		before[r.Task] = r
 	}
-	pairs := map[remap.Place]remap.Pair{}
+	pairs := map[topo.Place]topo.Pair{}
 	for _, p := range matching.Pairs {
 		pairs[p.Now] = p
 	}
 	for i := range l.Devices {
 		d := &l.Devices[i]
-		p, known := pairs[remap.Place{Task: d.Task, Device: d.Device}]
+		p, known := pairs[topo.Place{Task: d.Task, Device: d.Device}]
 		if r := before[d.Task]; !known && len(r.Devices) == 0 && sameMachine(r, *d) {
-			here := remap.Place{Task: d.Task, Device: d.Device} // a launcher knows machines, not always devices
-			d.Change, d.Evidence = changeText(remap.Pair{Was: here, Now: here}, r, d.Boot), "same machine"
+			here := topo.Place{Task: d.Task, Device: d.Device} // a launcher knows machines, not always devices
+			d.Change, d.Evidence = changeText(topo.Pair{Was: here, Now: here}, r, d.Boot), "same machine"
 			continue
 		}
 		if !known {
@@ -261,13 +261,13 @@ func sameMachine(was topo.TaskRecord, d listedDevice) bool {
 }
 
 // changeText says in few words what became of a device.
-func changeText(p remap.Pair, was topo.TaskRecord, boot string) string {
+func changeText(p topo.Pair, was topo.TaskRecord, boot string) string {
 	var words []string
 	if p.Was != p.Now {
 		words = append(words, fmt.Sprintf("was %d/%d", p.Was.Device, p.Was.Task))
 	}
 	switch {
-	case p.Level > remap.ByOrdinal && (was.BootID == "" || was.BootID != boot):
+	case p.Level > topo.ByOrdinal && (was.BootID == "" || was.BootID != boot):
 		words = append(words, "unproven")
 	case was.BootID != "" && boot != "" && was.BootID != boot:
 		words = append(words, "rebooted")

@@ -9,7 +9,7 @@ import (
 	"os"
 	"path/filepath"
 
-	"github.com/serry-dev/serry/topo/remap"
+	"github.com/serry-dev/serry/mesh/restore"
 )
 
 // A folder is where a saved step is: on the disk of one host, or in the store.
@@ -33,7 +33,7 @@ func (f folder) write(name string, data []byte) error {
 }
 
 // read returns the bytes of a shard, if they are those that were saved.
-func (f folder) read(s remap.Shard) ([]byte, error) {
+func (f folder) read(s restore.StoredShard) ([]byte, error) {
 	data, err := os.ReadFile(filepath.Join(string(f), s.File))
 	if err == nil && digest(data) != s.Digest {
 		err = fmt.Errorf("%s: not what was saved: %s, not %s", s.File, digest(data), s.Digest)
@@ -42,17 +42,17 @@ func (f folder) read(s remap.Shard) ([]byte, error) {
 }
 
 // index writes what the folder holds.
-func (f folder) index(x *remap.Index) error {
+func (f folder) index(x *restore.Inventory) error {
 	text, err := x.Encode()
 	if err != nil {
 		return err
 	}
-	return f.write(remap.IndexFile, text)
+	return f.write(restore.InventoryFile, text)
 }
 
 // readIndex reads what the folder holds; nil if it is not there, as on a new host.
-func (f folder) readIndex() (*remap.Index, error) {
-	name := filepath.Join(string(f), remap.IndexFile)
+func (f folder) readIndex() (*restore.Inventory, error) {
+	name := filepath.Join(string(f), restore.InventoryFile)
 	text, err := os.ReadFile(name)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
@@ -60,27 +60,27 @@ func (f folder) readIndex() (*remap.Index, error) {
 	if err != nil {
 		return nil, err
 	}
-	return remap.ParseIndex(name, text)
+	return restore.ParseInventory(name, text)
 }
 
 // manifest writes what the devices were, and the same for Orbax.
-func (f folder) manifest(m *remap.Manifest) error {
+func (f folder) manifest(m *restore.Manifest) error {
 	text, err := m.Encode()
 	if err != nil {
 		return err
 	}
-	errs := []error{f.write(filepath.Join(remap.MetadataFolder, remap.ManifestFile), text)}
+	errs := []error{f.write(filepath.Join(restore.MetadataFolder, restore.ManifestFile), text)}
 	for _, file := range m.Metadata().Files() {
-		errs = append(errs, f.write(filepath.Join(remap.MetadataFolder, file.Name), file.Text))
+		errs = append(errs, f.write(filepath.Join(restore.MetadataFolder, file.Name), file.Text))
 	}
 	return errors.Join(errs...)
 }
 
-func (f folder) readManifest() (*remap.Manifest, error) {
-	name := filepath.Join(string(f), remap.MetadataFolder, remap.ManifestFile)
+func (f folder) readManifest() (*restore.Manifest, error) {
+	name := filepath.Join(string(f), restore.MetadataFolder, restore.ManifestFile)
 	text, err := os.ReadFile(name)
 	if err != nil {
 		return nil, err
 	}
-	return remap.ParseManifest(name, text)
+	return restore.ParseManifest(name, text)
 }

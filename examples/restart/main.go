@@ -45,13 +45,13 @@ func show(ctx context.Context, out io.Writer) error {
 	before := []machine{{"a", 1}, {"b", 1}, {"c", 1}, {"d", 1}}
 	after := []machine{{"d", 1}, {"e", 1}, {"a", 2}, {"c", 1}} // b is gone, a has rebooted, numbers are shuffled
 	fmt.Fprintln(out, "# first run, on hosts a, b, c, d: save")
-	if err := s.run(save, before, true); err != nil {
+	if err := s.run(verbSave, before, true); err != nil {
 		return err
 	}
 	fmt.Fprintln(out, "\n# second run, on hosts d, e, a, c, with the state of the first: restore")
-	if err := s.run(restore, after, true); err != nil {
+	if err := s.run(verbRestore, after, true); err != nil {
 		return err
 	}
 	fmt.Fprintln(out, "\n# third run, on hosts d, e, a, c, without it: restore")
-	return s.run(restore, after, false)
+	return s.run(verbRestore, after, false)
 }

@@ -12,7 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/serry-dev/serry/internal/lab"
-	"github.com/serry-dev/serry/topo/remap"
+	"github.com/serry-dev/serry/mesh/restore"
 )
 
 var rewrite = flag.Bool("rewrite", false, "write what the example prints to output.txt")
@@ -57,7 +57,7 @@ func TestRestartRefusesOtherBytes(t *testing.T) {
 	lab.Clause(t, "P-RMP-7")
 	s := stage{dir: t.TempDir(), out: io.Discard}
 	hosts := []machine{{"a", 1}, {"b", 1}}
-	if err := s.run(save, hosts, true); err != nil {
+	if err := s.run(verbSave, hosts, true); err != nil {
 		t.Fatal(err)
 	}
 	disk := folder(filepath.Join(s.dir, "disk-machine-b"))
@@ -70,7 +70,7 @@ func TestRestartRefusesOtherBytes(t *testing.T) {
 	}
 	heard := &bytes.Buffer{}
 	s.out = heard
-	if err := s.run(restore, hosts, true); err == nil || !strings.Contains(heard.String(), "task 1: restart: error: W-2: not what was saved") {
+	if err := s.run(verbRestore, hosts, true); err == nil || !strings.Contains(heard.String(), "task 1: restart: error: W-2: not what was saved") {
 		t.Errorf("restore with the bytes of another shard = %v; want task 1 to refuse file W-2\n%s", err, heard)
 	}
 }
@@ -79,22 +79,22 @@ func TestRestartRefusesOtherBytes(t *testing.T) {
 func TestSavedStep(t *testing.T) {
 	lab.Clause(t, "P-RMP-1", "P-RMP-9")
 	s := stage{dir: t.TempDir(), out: io.Discard}
-	if err := s.run(save, []machine{{"a", 1}, {"b", 1}}, false); err != nil {
+	if err := s.run(verbSave, []machine{{"a", 1}, {"b", 1}}, false); err != nil {
 		t.Fatal(err)
 	}
 	files := map[string][]byte{}
-	dir := filepath.Join(s.dir, "disk-machine-b", remap.MetadataFolder)
-	for _, name := range []string{remap.TableFile, remap.MeshFile, remap.ManifestFile} {
+	dir := filepath.Join(s.dir, "disk-machine-b", restore.MetadataFolder)
+	for _, name := range []string{restore.TableFile, restore.MeshFile, restore.ManifestFile} {
 		text, err := os.ReadFile(filepath.Join(dir, name))
 		if err != nil {
 			t.Fatal(err)
 		}
 		files[name] = text
 	}
-	if got := string(files[remap.TableFile]); got != "[[0, 1], [2, 3]]" {
-		t.Errorf("%s = %s; want the devices of both tasks", remap.TableFile, got)
+	if got := string(files[restore.TableFile]); got != "[[0, 1], [2, 3]]" {
+		t.Errorf("%s = %s; want the devices of both tasks", restore.TableFile, got)
 	}
-	f, err := remap.ParseFolder(dir, files, false)
+	f, err := restore.ParseFolder(dir, files, false)
 	if err != nil || f.Manifest == nil || f.Manifest.Tasks[1].Devices[0].UUID != "GPU-b-0" {
 		t.Errorf("ParseFolder() = %+v, %v; want what the devices were", f, err)
 	}

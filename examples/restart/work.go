@@ -13,8 +13,8 @@ import (
 	"github.com/serry-dev/serry"
 	"github.com/serry-dev/serry/client"
 	"github.com/serry-dev/serry/mesh"
+	"github.com/serry-dev/serry/mesh/restore"
 	"github.com/serry-dev/serry/topo"
-	"github.com/serry-dev/serry/topo/remap"
 	"github.com/serry-dev/serry/wire/topopb"
 )
 
@@ -23,8 +23,8 @@ const (
 	envVerb = "RESTART_VERB"
 	envDir  = "RESTART_DIR"
 
-	save    = "save"
-	restore = "restore"
+	verbSave    = "save"
+	verbRestore = "restore"
 )
 
 const (
@@ -66,9 +66,9 @@ func work(ctx context.Context, out io.Writer, verb string) error {
 	dir, own := os.Getenv(envDir), w.all[w.self]
 	w.disk, w.store = folder(filepath.Join(dir, "disk-"+own.MachineID)), folder(filepath.Join(dir, "store"))
 	switch verb {
-	case save:
+	case verbSave:
 		err = w.save(ctx)
-	case restore:
+	case verbRestore:
 		err = w.restore(ctx)
 	default:
 		err = fmt.Errorf("unknown verb %q", verb)
@@ -126,15 +126,15 @@ func (w *worker) save(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	held := &remap.Index{Step: step, Task: w.self, Arrays: []remap.Stored{{Name: arrayName, Shape: []int64{8, 4}, Type: "uint8"}}}
+	held := &restore.Inventory{Step: step, Task: w.self, Arrays: []restore.StoredArray{{Name: arrayName, Shape: shape, Type: "uint8"}}}
 	for _, s := range shards {
 		data := value(s.Index)
-		entry := remap.Shard{Box: box(s.Index), File: fmt.Sprintf("%s-%d", arrayName, s.Device), Bytes: int64(len(data)), Digest: digest(data)}
+		entry := restore.StoredShard{Index: s.Index, File: fmt.Sprintf("%s-%d", arrayName, s.Device), Bytes: int64(len(data)), Digest: digest(data)}
 		held.Arrays[0].Shards = append(held.Arrays[0].Shards, entry)
 		if err := errors.Join(w.disk.write(entry.File, data), w.store.write(entry.File, data)); err != nil {
 			return err
 		}
-		fmt.Fprintf(w.out, "device %d saves %s%v on %s\n", s.Device, arrayName, entry.Box, w.all[w.self].Hostname)
+		fmt.Fprintf(w.out, "device %d saves %s%v on %s\n", s.Device, arrayName, entry.Index, w.all[w.self].Hostname)
 	}
 	if err := w.tell(ctx, held); err != nil {
 		return err
@@ -154,8 +154,8 @@ func (w *worker) save(ctx context.Context) error {
 }
 
 // manifest says what the devices of this run are and where they stand in the mesh.
-func (w *worker) manifest() *remap.Manifest {
-	m := &remap.Manifest{Job: "restart", Epoch: 1, Tasks: w.all}
+func (w *worker) manifest() *restore.Manifest {
+	m := &restore.Manifest{Job: "restart", Epoch: 1, Tasks: w.all}
 	for _, a := range w.layout.Mesh().Axes() {
 		m.Mesh.Shape, m.Mesh.AxisNames = append(m.Mesh.Shape, a.Size), append(m.Mesh.AxisNames, a.Name)
 	}
@@ -198,8 +198,8 @@ func (w *worker) restore(ctx context.Context) error {
 }
 
 // plan makes the plan of the restore, which all tasks come to alike.
-func (w *worker) plan(ctx context.Context) (*remap.Plan, error) {
-	in := remap.Input{Step: step}
+func (w *worker) plan(ctx context.Context) (*restore.Plan, error) {
+	in := restore.Input{Step: step}
 	var err error
 	if in.Saved, err = w.store.readManifest(); err != nil {
 		return nil, err
@@ -207,33 +207,33 @@ func (w *worker) plan(ctx context.Context) (*remap.Plan, error) {
 	if in.Store, err = w.store.readIndex(); err != nil {
 		return nil, err
 	}
-	indexes, err := w.hear(ctx)
+	held, err := w.hear(ctx)
 	if err != nil {
 		return nil, err
 	}
 	for i, r := range w.all {
-		in.Live = append(in.Live, remap.Live{Record: r, Index: indexes[i]})
+		in.Live = append(in.Live, restore.Live{Record: r, Held: held[i]})
 	}
 	shards, err := w.layout.Shards(shape)
 	if err != nil {
 		return nil, err
 	}
-	wanted := remap.Array{Name: arrayName, Shape: []int64{8, 4}, Type: "uint8"}
+	wanted := restore.Array{Name: arrayName, Shape: shape, Type: "uint8"}
 	for _, s := range shards {
-		wanted.Parts = append(wanted.Parts, remap.Part{Device: s.Device, Box: box(s.Index)})
+		wanted.Parts = append(wanted.Parts, restore.Part{Device: s.Device, Index: s.Index})
 	}
-	in.Arrays = []remap.Array{wanted}
-	return remap.PlanRestore(in)
+	in.Arrays = []restore.Array{wanted}
+	return restore.NewPlan(in)
 }
 
 // read gets one part and holds it against what it must be.
-func (w *worker) read(ctx context.Context, r remap.Read) (err error) {
+func (w *worker) read(ctx context.Context, r restore.Read) (err error) {
 	var data []byte
 	from := "its own disk"
 	switch {
 	case r.Local():
 		data, err = w.disk.read(r.Shard)
-	case r.From == remap.FromStore:
+	case r.From == restore.FromStore:
 		from = "the store"
 		data, err = w.store.read(r.Shard)
 	default:
@@ -243,31 +243,19 @@ func (w *worker) read(ctx context.Context, r remap.Read) (err error) {
 	if err != nil {
 		return err
 	}
-	index := make(mesh.Index, len(r.Box))
-	for i, b := range r.Box {
-		index[i] = mesh.Range{Start: int(b.Start), Stop: int(b.Stop)}
+	if !bytes.Equal(data, value(r.Index)) {
+		return fmt.Errorf("device %d got %v for %v", r.Device, data, r.Index)
 	}
-	if !bytes.Equal(data, value(index)) {
-		return fmt.Errorf("device %d got %v for %v", r.Device, data, r.Box)
-	}
-	fmt.Fprintf(w.out, "device %d on %s has %s%v, from %s, file %s\n", r.Device, w.all[w.self].Hostname, r.Array, r.Box, from, r.Shard.File)
+	fmt.Fprintf(w.out, "device %d on %s has %s%v, from %s, file %s\n", r.Device, w.all[w.self].Hostname, r.Array, r.Index, from, r.Shard.File)
 	return nil
 }
 
-func partKey(r remap.Read) string {
+func partKey(r restore.Read) string {
 	return fmt.Sprintf("restart/part/%d/%s", r.Device, r.Shard.File)
 }
 
-func box(x mesh.Index) remap.Box {
-	b := make(remap.Box, len(x))
-	for i, r := range x {
-		b[i] = remap.Range{Start: int64(r.Start), Stop: int64(r.Stop)}
-	}
-	return b
-}
-
 // tell lets the others know what this task holds, which may be nothing.
-func (w *worker) tell(ctx context.Context, held *remap.Index) error {
+func (w *worker) tell(ctx context.Context, held *restore.Inventory) error {
 	var text []byte
 	if held != nil {
 		var err error
@@ -279,8 +267,8 @@ func (w *worker) tell(ctx context.Context, held *remap.Index) error {
 }
 
 // hear waits for what all tasks hold, by number.
-func (w *worker) hear(ctx context.Context) ([]*remap.Index, error) {
-	all := make([]*remap.Index, w.tasks)
+func (w *worker) hear(ctx context.Context) ([]*restore.Inventory, error) {
+	all := make([]*restore.Inventory, w.tasks)
 	for i := range all {
 		key := indexKey(serry.TaskIndex(i))
 		text, err := w.member.KV().Wait(ctx, key)
@@ -290,7 +278,7 @@ func (w *worker) hear(ctx context.Context) ([]*remap.Index, error) {
 		if strings.TrimSpace(string(text)) == "" {
 			continue
 		}
-		if all[i], err = remap.ParseIndex(key, text); err != nil {
+		if all[i], err = restore.ParseInventory(key, text); err != nil {
 			return nil, err
 		}
 	}

@@ -18,8 +18,8 @@ import (
 
 	"github.com/serry-dev/serry"
 	"github.com/serry-dev/serry/internal/lab"
+	"github.com/serry-dev/serry/mesh/restore"
 	"github.com/serry-dev/serry/topo"
-	"github.com/serry-dev/serry/topo/remap"
 )
 
 // A question is what orbaxmeta.py is asked; which fields it has depends on what.
@@ -112,9 +112,9 @@ func (o *oracle) ask(q question) answer {
 }
 
 // stock is a saved job of four tasks with two devices each.
-func stock() *remap.Metadata {
-	return &remap.Metadata{
-		Table: remap.Table{{2, 3}, {0, 1}, {4, 5}, {6, 7}},
+func stock() *restore.Metadata {
+	return &restore.Metadata{
+		Table: restore.Table{{2, 3}, {0, 1}, {4, 5}, {6, 7}},
 		Mesh:  []serry.DeviceID{7, 6, 5, 4, 3, 2, 1, 0},
 	}
 }
@@ -123,7 +123,7 @@ func stock() *remap.Metadata {
 func TestOrbaxReadsOurs(t *testing.T) {
 	lab.Clause(t, "P-RMP-9", "C-RMP-4", "TC-RMP-03")
 	o := newOracle(t)
-	m := &remap.Manifest{Mesh: remap.Mesh{Shape: []int{8}, AxisNames: []string{"x"}, Devices: stock().Mesh}}
+	m := &restore.Manifest{Mesh: restore.Mesh{Shape: []int{8}, AxisNames: []string{"x"}, Devices: stock().Mesh}}
 	for task, row := range stock().Table {
 		r := topo.TaskRecord{Task: serry.TaskIndex(task), MachineID: "m"}
 		for i, id := range row {
@@ -135,8 +135,8 @@ func TestOrbaxReadsOurs(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for name, extra := range map[string][]remap.File{"alone": nil, "with manifest": {{Name: remap.ManifestFile, Text: text}}} {
-		dir := filepath.Join(t.TempDir(), remap.MetadataFolder)
+	for name, extra := range map[string][]restore.File{"alone": nil, "with manifest": {{Name: restore.ManifestFile, Text: text}}} {
+		dir := filepath.Join(t.TempDir(), restore.MetadataFolder)
 		if err := os.MkdirAll(dir, 0o777); err != nil {
 			t.Fatal(err)
 		}
@@ -162,7 +162,7 @@ func TestWeReadOrbax(t *testing.T) {
 		t.Fatalf("Orbax did not write: %s", a.Error)
 	}
 	files := readFolder(t, dir)
-	got, err := remap.ParseFolder(dir, files, false)
+	got, err := restore.ParseFolder(dir, files, false)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -196,7 +196,7 @@ func readFolder(t *testing.T, dir string) map[string][]byte {
 func TestBadFolders(t *testing.T) {
 	lab.Clause(t, "C-RMP-6", "TC-RMP-04")
 	o := newOracle(t)
-	whole := map[string]string{remap.TableFile: "[[0, 1]]", remap.MeshFile: "[0, 1]"}
+	whole := map[string]string{restore.TableFile: "[[0, 1]]", restore.MeshFile: "[0, 1]"}
 	for _, c := range []struct {
 		name, folder string
 		files        map[string]string
@@ -204,10 +204,10 @@ func TestBadFolders(t *testing.T) {
 	}{
 		{"missing", "missing", nil, "FileNotFoundError"},
 		{"temporary", "process_metadata.orbax-checkpoint-tmp-7", whole, "ValueError"},
-		{"no table", "x", map[string]string{remap.MeshFile: "[0, 1]"}, "FileNotFoundError"},
-		{"no mesh", "x", map[string]string{remap.TableFile: "[[0, 1]]"}, "FileNotFoundError"},
-		{"cut short", "x", map[string]string{remap.TableFile: "[[0, 1", remap.MeshFile: "[0, 1]"}, "JSONDecodeError"},
-		{"empty", "x", map[string]string{remap.TableFile: "[[0, 1]]", remap.MeshFile: ""}, "JSONDecodeError"},
+		{"no table", "x", map[string]string{restore.MeshFile: "[0, 1]"}, "FileNotFoundError"},
+		{"no mesh", "x", map[string]string{restore.TableFile: "[[0, 1]]"}, "FileNotFoundError"},
+		{"cut short", "x", map[string]string{restore.TableFile: "[[0, 1", restore.MeshFile: "[0, 1]"}, "JSONDecodeError"},
+		{"empty", "x", map[string]string{restore.TableFile: "[[0, 1]]", restore.MeshFile: ""}, "JSONDecodeError"},
 	} {
 		dir := filepath.Join(t.TempDir(), c.folder)
 		for name, text := range c.files {
@@ -221,10 +221,10 @@ func TestBadFolders(t *testing.T) {
 		if got := o.ask(question{Ask: "read", Folder: dir}).Error; got != c.want {
 			t.Errorf("%s: Orbax says %q; want %s", c.name, got, c.want)
 		}
-		_, err := remap.ParseFolder(dir, readFolder(t, dir), false)
+		_, err := restore.ParseFolder(dir, readFolder(t, dir), false)
 		if fe, ok := errors.AsType[*topo.FileError](err); !ok {
 			t.Errorf("%s: ParseFolder() = %v; want an error about a file", c.name, err)
-		} else if missing := c.want == "FileNotFoundError"; errors.Is(fe, remap.ErrMissing) != missing {
+		} else if missing := c.want == "FileNotFoundError"; errors.Is(fe, restore.ErrMissing) != missing {
 			t.Errorf("%s: ParseFolder() = %v; want missing: %v", c.name, err, missing)
 		}
 	}
@@ -332,23 +332,23 @@ func (q question) check(t *testing.T, o *oracle) (refused bool) {
 	t.Helper()
 	q.Ask = "remap"
 	theirs := o.ask(q)
-	user := remap.Mesh{Shape: q.Shape}
+	user := restore.Mesh{Shape: q.Shape}
 	for i := range product(q.Shape) {
 		user.Devices, user.AxisNames = append(user.Devices, serry.DeviceID(i)), slices.Repeat([]string{"x"}, len(q.Shape))
 	}
-	saved := &remap.Metadata{Table: q.Table, Mesh: q.Mesh}
-	var ours remap.Mesh
+	saved := &restore.Metadata{Table: q.Table, Mesh: q.Mesh}
+	var ours restore.Mesh
 	var err error
 	if q.ByTask {
-		ours, err = remap.RemapByTask(saved, q.Now, user)
+		ours, err = restore.RemapByTask(saved, q.Now, user)
 	} else {
-		all := remap.Table{nil} // Orbax looks among all devices of jax
+		all := restore.Table{nil} // Orbax looks among all devices of jax
 		for id := range serry.DeviceID(32) {
 			all[0] = append(all[0], id)
 		}
-		ours, err = remap.RemapByID(saved, all, user)
+		ours, err = restore.RemapByID(saved, all, user)
 	}
-	_, elastic := errors.AsType[*remap.ElasticError](err)
+	_, elastic := errors.AsType[*restore.ElasticError](err)
 	switch {
 	case theirs.Error != "" && err == nil:
 		t.Errorf("%+v: Orbax refuses with %s, we make %v", q, theirs.Error, ours.Devices)

@@ -1,12 +1,13 @@
-package remap
+package restore
 
 import (
 	"errors"
 	"fmt"
-	"slices"
+	"strings"
 	"testing"
 
 	"github.com/serry-dev/serry"
+	"github.com/serry-dev/serry/mesh"
 	"github.com/serry-dev/serry/topo"
 )
 
@@ -31,27 +32,6 @@ func hosts(names ...string) []topo.TaskRecord {
 	return all
 }
 
-// bare takes from records what lies above a level of evidence.
-func bare(records []topo.TaskRecord, level Level) []topo.TaskRecord {
-	out := slices.Clone(records)
-	for i := range out {
-		out[i].Devices = slices.Clone(out[i].Devices)
-		for j := range out[i].Devices {
-			d := &out[i].Devices[j]
-			if level > ByDevice {
-				d.UUID, d.Serial = "", ""
-			}
-			if level > BySlot {
-				d.PCI = ""
-			}
-		}
-		if level > ByOrdinal {
-			out[i].MachineID = ""
-		}
-	}
-	return out
-}
-
 func numbers(n int) []serry.DeviceID {
 	ids := make([]serry.DeviceID, n)
 	for i := range ids {
@@ -66,4 +46,17 @@ func wantFault(t *testing.T, call string, err error, want string) {
 	if _, ok := errors.AsType[*topo.FileError](err); !ok || !containsText(err, want) {
 		t.Errorf("%s = %v; want a fault with %q", call, err, want)
 	}
+}
+
+func containsText(err error, want string) bool {
+	return err != nil && strings.Contains(err.Error(), want)
+}
+
+// block makes an index of the starts and stops of its dimensions.
+func block(bounds ...int) mesh.Index {
+	x := make(mesh.Index, len(bounds)/2)
+	for d := range x {
+		x[d] = mesh.Range{Start: bounds[2*d], Stop: bounds[2*d+1]}
+	}
+	return x
 }

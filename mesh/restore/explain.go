@@ -1,4 +1,4 @@
-package remap
+package restore
 
 import (
 	"fmt"

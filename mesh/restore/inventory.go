@@ -1,4 +1,4 @@
-package remap
+package restore
 
 import (
 	"encoding/json"
@@ -7,53 +7,52 @@ import (
 	"strings"
 
 	"github.com/serry-dev/serry"
+	"github.com/serry-dev/serry/mesh"
 	"github.com/serry-dev/serry/topo"
 )
 
-// IndexFile is the name of an [Index] in a task's copy of a step.
-const IndexFile = "shards.json"
+// InventoryFile is the name of an [Inventory] in a task's copy of a step.
+const InventoryFile = "shards.json"
 
-// maxRank is how many dimensions an array may have.
-const maxRank = 32
-
-// An Index lists what one task holds of a step, by content: a restore asks who
-// has a range of an array, never what a task with some number wrote (P-RMP-2).
-type Index struct {
+// An Inventory lists what one task holds of a step, by content: a restore asks
+// which task has a block of an array, never what a task with some number wrote
+// (P-RMP-2).
+type Inventory struct {
 	Format int             `json:"format"`
 	Step   int64           `json:"step"`
 	Task   serry.TaskIndex `json:"process_id"` // the number the task had when it saved
-	Arrays []Stored        `json:"parameters"`
+	Arrays []StoredArray   `json:"parameters"`
 }
 
-// Stored is one array with the parts of it that are held.
-type Stored struct {
-	Name   string  `json:"name"`
-	Shape  []int64 `json:"global_shape"`
-	Type   string  `json:"dtype"`
-	Shards []Shard `json:"shards"`
+// A StoredArray is one array with the blocks of it that are held.
+type StoredArray struct {
+	Name   string        `json:"name"`
+	Shape  []int         `json:"global_shape"`
+	Type   string        `json:"dtype"`
+	Shards []StoredShard `json:"shards"`
 }
 
-// A Shard is one part of an array in a file.
-type Shard struct {
-	Box    Box    `json:"index"`
-	File   string `json:"file"` // below the folder of the step
-	Bytes  int64  `json:"bytes"`
-	Digest string `json:"digest"` // of the bytes, with the name of the method: "sha256:…"
+// A StoredShard is one block of an array in a file.
+type StoredShard struct {
+	Index  mesh.Index `json:"index"`
+	File   string     `json:"file"` // below the folder of the step
+	Bytes  int64      `json:"bytes"`
+	Digest string     `json:"digest"` // of the bytes, with the name of the method: "sha256:…"
 }
 
-// Encode checks the index and gives its text.
-func (x *Index) Encode() ([]byte, error) {
+// Encode checks the inventory and gives its text.
+func (x *Inventory) Encode() ([]byte, error) {
 	x.Format = format
-	if err := x.check(IndexFile); err != nil {
+	if err := x.check(InventoryFile); err != nil {
 		return nil, err
 	}
 	return json.MarshalIndent(x, "", " ")
 }
 
-// ParseIndex reads the text of an index file and checks that every shard lies
+// ParseInventory reads the text of an index file and checks that every shard lies
 // within its array and every file within the step.
-func ParseIndex(file string, text []byte) (*Index, error) {
-	x := new(Index)
+func ParseInventory(file string, text []byte) (*Inventory, error) {
+	x := new(Inventory)
 	if err := topo.DecodeJSON(file, text, x); err != nil {
 		return nil, err
 	}
@@ -63,7 +62,7 @@ func ParseIndex(file string, text []byte) (*Index, error) {
 	return x, x.check(file)
 }
 
-func (x *Index) check(file string) error {
+func (x *Inventory) check(file string) error {
 	if x.Step < 0 || x.Task < 0 || x.Task >= maxTasks {
 		return &topo.FileError{File: file, Field: "step, process_id", Reason: fmt.Sprintf("%d, %d are not of a step", x.Step, x.Task)}
 	}
@@ -81,11 +80,11 @@ func (x *Index) check(file string) error {
 	return nil
 }
 
-func (a *Stored) check(file, field string) error {
+func (a *StoredArray) check(file, field string) error {
 	fault := func(part, reason string, args ...any) error {
 		return &topo.FileError{File: file, Field: field + part, Reason: fmt.Sprintf(reason, args...)}
 	}
-	if _, ok := elements(a.Shape); !ok || len(a.Shape) > maxRank {
+	if mesh.CheckShape(a.Shape) != nil {
 		return fault(".global_shape", "%v is no shape", a.Shape)
 	}
 	if a.Type == "" {
@@ -94,8 +93,8 @@ func (a *Stored) check(file, field string) error {
 	for j, s := range a.Shards {
 		part := fmt.Sprintf(".shards[%d]", j)
 		switch {
-		case !s.Box.within(a.Shape):
-			return fault(part+".index", "%v is not within %v", s.Box, a.Shape)
+		case !s.Index.Within(a.Shape):
+			return fault(part+".index", "%v is not within %v", s.Index, a.Shape)
 		case !isBelow(s.File):
 			return fault(part+".file", "%q is not a file below the step", s.File)
 		case s.Bytes < 0:

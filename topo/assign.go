@@ -1,4 +1,4 @@
-package remap
+package topo
 
 import (
 	"cmp"
@@ -6,22 +6,21 @@ import (
 	"slices"
 
 	"github.com/serry-dev/serry"
-	"github.com/serry-dev/serry/topo"
 )
 
-// Waiting is the Task of a [Placement] that got none.
-const Waiting serry.TaskIndex = -1
+// Unassigned is the Task of an [Assignment] that got no number.
+const Unassigned serry.TaskIndex = -1
 
-// A Placement is the task number that one present machine or process got, and
+// An Assignment is the task number that one present machine or process got, and
 // why.
-type Placement struct {
-	Task   serry.TaskIndex // or Waiting
+type Assignment struct {
+	Task   serry.TaskIndex // or Unassigned
 	Former bool            // it had that number before
 	Reason string
 }
 
-// Seating says how [Assign] gives out numbers.
-type Seating struct {
+// AssignOptions say how [Assign] gives out numbers.
+type AssignOptions struct {
 	Tasks int      // numbers go from 0 to Tasks-1
 	Dead  []string // machine ids that are known not to come back
 	// Final gives away the places of machines that have not come, dead or not.
@@ -33,17 +32,17 @@ type Seating struct {
 // Assign gives every one of present a task number (P-RMP-8): the one it had, if
 // its machine is known from previous; else one whose former machine is dead,
 // in the same partition if there is one; else the lowest that nobody had. What
-// is left when no place is free waits. Placement i is that of present[i], whose
+// is left when no place is free waits. Assignment i is that of present[i], whose
 // Task is only the number it was launched with. The order of present does not
 // matter.
-func Assign(previous, present []topo.TaskRecord, s Seating) ([]Placement, error) {
-	if s.Tasks < 1 {
-		return nil, fmt.Errorf("numbers for a job of %d tasks", s.Tasks)
+func Assign(previous, present []TaskRecord, o AssignOptions) ([]Assignment, error) {
+	if o.Tasks < 1 {
+		return nil, fmt.Errorf("numbers for a job of %d tasks", o.Tasks)
 	}
-	a := &assigner{Seating: s, previous: map[serry.TaskIndex]*topo.TaskRecord{}, present: present,
-		placed: make([]Placement, len(present)), filled: map[serry.TaskIndex]bool{}}
+	a := &assigner{AssignOptions: o, previous: map[serry.TaskIndex]*TaskRecord{}, present: present,
+		placed: make([]Assignment, len(present)), filled: map[serry.TaskIndex]bool{}}
 	for i := range a.placed {
-		a.placed[i].Task = Waiting
+		a.placed[i].Task = Unassigned
 	}
 	for i := range previous {
 		r := &previous[i]
@@ -68,7 +67,7 @@ func Assign(previous, present []topo.TaskRecord, s Seating) ([]Placement, error)
 
 // launchNumbered makes the Task of each record its place in the list, so that
 // a matching speaks of places.
-func launchNumbered(present []topo.TaskRecord) []topo.TaskRecord {
+func launchNumbered(present []TaskRecord) []TaskRecord {
 	numbered := slices.Clone(present)
 	for i := range numbered {
 		numbered[i].Task = serry.TaskIndex(i)
@@ -77,22 +76,22 @@ func launchNumbered(present []topo.TaskRecord) []topo.TaskRecord {
 }
 
 type assigner struct {
-	Seating
-	previous map[serry.TaskIndex]*topo.TaskRecord
+	AssignOptions
+	previous map[serry.TaskIndex]*TaskRecord
 	former   []serry.TaskIndex // the keys of previous, sorted
-	present  []topo.TaskRecord
-	placed   []Placement // by place in present
+	present  []TaskRecord
+	placed   []Assignment // by place in present
 	filled   map[serry.TaskIndex]bool
 }
 
-func (a *assigner) seat(i int, t serry.TaskIndex, former bool, reason string) {
-	a.placed[i] = Placement{Task: t, Former: former, Reason: reason}
+func (a *assigner) give(i int, t serry.TaskIndex, former bool, reason string) {
+	a.placed[i] = Assignment{Task: t, Former: former, Reason: reason}
 	a.filled[t] = true
 }
 
 // free says whether number t can be given to the one at place i.
 func (a *assigner) free(i int, t serry.TaskIndex) bool {
-	return a.placed[i].Task == Waiting && !a.filled[t] && a.inJob(t)
+	return a.placed[i].Task == Unassigned && !a.filled[t] && a.inJob(t)
 }
 
 // keepByDevices gives former numbers back where devices are known again. With
@@ -118,7 +117,7 @@ func (a *assigner) keepByDevices(m *Matching) {
 	})
 	for _, v := range votes {
 		if a.free(v.place, v.was) {
-			a.seat(v.place, v.was, true, fmt.Sprintf("keeps its number: %d of its devices are known again", count[v]))
+			a.give(v.place, v.was, true, fmt.Sprintf("keeps its number: %d of its devices are known again", count[v]))
 		}
 	}
 }
@@ -136,7 +135,7 @@ func (a *assigner) keepByMachine() {
 		machine := a.present[i].MachineID
 		for _, t := range had[machine] {
 			if a.free(i, t) {
-				a.seat(i, t, true, fmt.Sprintf("keeps its number: machine %q had it", machine))
+				a.give(i, t, true, fmt.Sprintf("keeps its number: machine %q had it", machine))
 				break
 			}
 		}
@@ -170,16 +169,16 @@ func (a *assigner) fill() {
 			open = open[1:]
 			continue
 		}
-		for ; a.placed[i].Task == Waiting && int(lowest) < a.Tasks; lowest++ {
+		for ; a.placed[i].Task == Unassigned && int(lowest) < a.Tasks; lowest++ {
 			if _, had := a.previous[lowest]; !had && a.free(i, lowest) {
-				a.seat(i, lowest, false, "takes a number that nobody had")
+				a.give(i, lowest, false, "takes a number that nobody had")
 			}
 		}
 	}
 }
 
 func (a *assigner) replace(i int, t serry.TaskIndex) {
-	a.seat(i, t, false, fmt.Sprintf("takes the place of machine %q", a.previous[t].MachineID))
+	a.give(i, t, false, fmt.Sprintf("takes the place of machine %q", a.previous[t].MachineID))
 }
 
 // open lists the numbers that somebody had and nobody is waited for to claim.
@@ -221,7 +220,7 @@ func (a *assigner) explainWaiting() {
 func (a *assigner) waiting() []int {
 	var places []int
 	for i, p := range a.placed {
-		if p.Task == Waiting {
+		if p.Task == Unassigned {
 			places = append(places, i)
 		}
 	}

@@ -1,4 +1,4 @@
-package remap
+package restore
 
 import (
 	"fmt"
@@ -28,9 +28,9 @@ func (e *UnknownDeviceError) Error() string {
 	return fmt.Sprintf("device %d at position %d of the saved mesh is not %s", e.Device, e.Position, e.Where)
 }
 
-// CheckSize refuses a job of another size than the one that saved, as Orbax
+// checkSize refuses a job of another size than the one that saved, as Orbax
 // does (C-RMP-11) and, unlike it, also when only the devices of one task differ.
-func CheckSize(saved *Metadata, now Table, user Mesh) error {
+func checkSize(saved *Metadata, now Table, user Mesh) error {
 	if len(saved.Table) != len(now) {
 		return &ElasticError{What: "tasks", Was: len(saved.Table), Now: len(now)}
 	}
@@ -55,9 +55,9 @@ func CheckSize(saved *Metadata, now Table, user Mesh) error {
 // RemapByTask makes the mesh in which every device finds the data it wrote, on
 // the belief that task i with its j-th device is what it was (C-RMP-7): the way
 // Orbax goes by default. Nothing proves the belief; where ranks were shuffled it
-// returns a wrong mesh without a word (EX-RMP-5). [PlanRestore] asks for proof.
+// returns a wrong mesh without a word (EX-RMP-5). [NewPlan] asks for proof.
 func RemapByTask(saved *Metadata, now Table, user Mesh) (Mesh, error) {
-	if err := CheckSize(saved, now, user); err != nil {
+	if err := checkSize(saved, now, user); err != nil {
 		return Mesh{}, err
 	}
 	to := map[serry.DeviceID]serry.DeviceID{}
@@ -95,5 +95,5 @@ func remapped(saved *Metadata, user Mesh, where string, to func(serry.DeviceID) 
 		}
 		devices[i] = n
 	}
-	return user.With(devices)
+	return user.with(devices)
 }

@@ -1,4 +1,4 @@
-package remap
+package restore
 
 import (
 	"slices"
@@ -9,6 +9,7 @@ import (
 
 	"github.com/serry-dev/serry"
 	"github.com/serry-dev/serry/internal/lab"
+	"github.com/serry-dev/serry/mesh"
 	"github.com/serry-dev/serry/topo"
 )
 
@@ -76,9 +77,9 @@ func TestIndexFile(t *testing.T) {
 	if err != nil {
 		t.Fatalf("Encode() = %v", err)
 	}
-	got, err := ParseIndex(IndexFile, text)
+	got, err := ParseInventory(InventoryFile, text)
 	if diff := cmp.Diff(want, got); err != nil || diff != "" {
-		t.Errorf("ParseIndex(Encode()) = %v, difference (-want +got)\n%s", err, diff)
+		t.Errorf("ParseInventory(Encode()) = %v, difference (-want +got)\n%s", err, diff)
 	}
 }
 
@@ -86,8 +87,8 @@ func TestIndexNamesItsFaults(t *testing.T) {
 	lab.Clause(t, "P-RMP-2", "P-RMP-11")
 	good := `{"format": 1, "step": 5, "process_id": 0, "parameters": [{"name": "w", "global_shape": [4], "dtype": "int8",
 		"shards": [{"index": [[0, 2]], "file": "w/0", "bytes": 2, "digest": "crc32c:1"}]}]}`
-	if _, err := ParseIndex(IndexFile, []byte(good)); err != nil {
-		t.Fatalf("ParseIndex(whole) = %v", err)
+	if _, err := ParseInventory(InventoryFile, []byte(good)); err != nil {
+		t.Fatalf("ParseInventory(whole) = %v", err)
 	}
 	tests := []struct{ old, new, want string }{
 		{good, good[:60], "cut short: it ends after 60 bytes"},
@@ -111,9 +112,9 @@ func TestIndexNamesItsFaults(t *testing.T) {
 	}
 	for _, test := range tests {
 		text := strings.Replace(good, test.old, test.new, 1)
-		_, err := ParseIndex("step/"+IndexFile, []byte(text))
-		wantFault(t, "ParseIndex with "+test.new, err, test.want)
-		wantFault(t, "ParseIndex with "+test.new, err, "step/shards.json: ")
+		_, err := ParseInventory("step/"+InventoryFile, []byte(text))
+		wantFault(t, "ParseInventory with "+test.new, err, test.want)
+		wantFault(t, "ParseInventory with "+test.new, err, "step/shards.json: ")
 	}
 }
 
@@ -137,15 +138,15 @@ func FuzzParseManifest(f *testing.F) {
 			t.Errorf("not stable: %s, then %s", first, second)
 		}
 		m.Metadata()
-		_, _ = Match(m.Tasks, m.Tasks, ByID)
+		_, _ = topo.Match(m.Tasks, m.Tasks, topo.ByID)
 	})
 }
 
 func FuzzParseIndex(f *testing.F) {
 	text, _ := holds(1, 0, 3).Encode()
-	f.Add(text, int64(0), int64(8))
-	f.Fuzz(func(t *testing.T, text []byte, start, stop int64) {
-		x, err := ParseIndex("f", text)
+	f.Add(text, 0, 8)
+	f.Fuzz(func(t *testing.T, text []byte, start, stop int) {
+		x, err := ParseInventory("f", text)
 		if err != nil {
 			return
 		}
@@ -153,21 +154,21 @@ func FuzzParseIndex(f *testing.F) {
 		if err != nil {
 			t.Fatalf("Encode of a parsed index = %v", err)
 		}
-		if again, err := ParseIndex("f", first); err != nil || cmp.Diff(x, again) != "" {
+		if again, err := ParseInventory("f", first); err != nil || cmp.Diff(x, again) != "" {
 			t.Fatalf("not stable: %v\n%s", err, cmp.Diff(x, again))
 		}
-		in := Input{Step: x.Step, Live: []Live{{Record: topo.TaskRecord{Devices: []topo.DeviceRecord{{}}}, Index: x}}}
+		in := Input{Step: x.Step, Live: []Live{{Record: topo.TaskRecord{Devices: []topo.DeviceRecord{{}}}, Held: x}}}
 		for _, a := range x.Arrays { // ask for a slab of each
-			box := make(Box, len(a.Shape))
+			index := make(mesh.Index, len(a.Shape))
 			for i, n := range a.Shape {
-				box[i] = Range{0, n}
+				index[i] = mesh.Range{Stop: n}
 			}
-			if len(box) > 0 {
-				box[0] = Range{start, stop}
+			if len(index) > 0 {
+				index[0] = mesh.Range{Start: start, Stop: stop}
 			}
-			in.Arrays = append(in.Arrays, Array{a.Name, a.Shape, a.Type, []Part{{serry.DeviceID(0), box}}})
+			in.Arrays = append(in.Arrays, Array{a.Name, a.Shape, a.Type, []Part{{serry.DeviceID(0), index}}})
 		}
-		if p, err := PlanRestore(in); err == nil {
+		if p, err := NewPlan(in); err == nil {
 			p.Explain()
 		}
 	})

@@ -1,4 +1,4 @@
-package remap
+package topo
 
 import (
 	"errors"
@@ -10,12 +10,60 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/serry-dev/serry"
-	"github.com/serry-dev/serry/internal/lab"
-	"github.com/serry-dev/serry/topo"
 )
 
 func containsText(err error, want string) bool {
 	return err != nil && strings.Contains(err.Error(), want)
+}
+
+// host makes the record of a task on a machine of that name, with two GPUs that
+// are known by uuid and have the ids 2t and 2t+1.
+func host(t serry.TaskIndex, name string) TaskRecord {
+	r := TaskRecord{Task: t, MachineID: name, Hostname: name}
+	for o := range Ordinal(2) {
+		r.Devices = append(r.Devices, DeviceRecord{
+			ID: serry.DeviceID(2*t) + serry.DeviceID(o), Ordinal: o, Platform: "cuda", Kind: "H200",
+			UUID: fmt.Sprintf("GPU-%s-%d", name, o), PCI: fmt.Sprintf("0000:%d:00.0", o),
+		})
+	}
+	return r
+}
+
+func hosts(names ...string) []TaskRecord {
+	var all []TaskRecord
+	for i, name := range names {
+		all = append(all, host(serry.TaskIndex(i), name))
+	}
+	return all
+}
+
+// bare takes from records what lies above a level of evidence.
+func bare(records []TaskRecord, level Level) []TaskRecord {
+	out := slices.Clone(records)
+	for i := range out {
+		out[i].Devices = slices.Clone(out[i].Devices)
+		for j := range out[i].Devices {
+			d := &out[i].Devices[j]
+			if level > ByDevice {
+				d.UUID, d.Serial = "", ""
+			}
+			if level > BySlot {
+				d.PCI = ""
+			}
+		}
+		if level > ByOrdinal {
+			out[i].MachineID = ""
+		}
+	}
+	return out
+}
+
+func numbers(n int) []serry.DeviceID {
+	ids := make([]serry.DeviceID, n)
+	for i := range ids {
+		ids[i] = serry.DeviceID(i)
+	}
+	return ids
 }
 
 // ids prints the pairs as "0>2 1>3".
@@ -28,7 +76,7 @@ func (m *Matching) ids() string {
 }
 
 func TestMatchLevels(t *testing.T) {
-	lab.Clause(t, "P-RMP-3", "EX-RMP-5", "TC-RMP-19")
+	clause(t, "P-RMP-3", "EX-RMP-5", "TC-RMP-19")
 	was, now := hosts("a", "b", "c", "d"), hosts("a", "c", "d", "e") // b replaced by e, ranks moved up
 	const right = "0>0 1>1 4>2 5>3 6>4 7>5"
 	tests := []struct {
@@ -80,32 +128,32 @@ func TestMatchLevels(t *testing.T) {
 }
 
 func TestMatchByOtherEvidence(t *testing.T) {
-	lab.Clause(t, "P-RMP-3")
-	one := func(r topo.TaskRecord, d topo.DeviceRecord) []topo.TaskRecord {
-		r.Devices = []topo.DeviceRecord{d}
-		return []topo.TaskRecord{r}
+	clause(t, "P-RMP-3")
+	one := func(r TaskRecord, d DeviceRecord) []TaskRecord {
+		r.Devices = []DeviceRecord{d}
+		return []TaskRecord{r}
 	}
 	core := 1
 	tests := []struct {
 		name     string
-		was, now []topo.TaskRecord
+		was, now []TaskRecord
 		want     Level
 	}{
-		{"serial number on another machine", one(topo.TaskRecord{MachineID: "a"}, topo.DeviceRecord{Serial: "7"}),
-			one(topo.TaskRecord{MachineID: "b"}, topo.DeviceRecord{Serial: "7", ID: 5}), ByDevice},
-		{"coordinates", one(topo.TaskRecord{MachineID: "a"}, topo.DeviceRecord{Coords: []int{1, 2}, Core: &core}),
-			one(topo.TaskRecord{MachineID: "a"}, topo.DeviceRecord{Coords: []int{1, 2}, Core: &core, Ordinal: 3}), BySlot},
-		{"global id, everything else unknown", one(topo.TaskRecord{Task: 1}, topo.DeviceRecord{ID: 4}),
-			one(topo.TaskRecord{Task: 2}, topo.DeviceRecord{ID: 4}), ByID},
-		{"an exchanged device in its old slot", one(topo.TaskRecord{MachineID: "a"}, topo.DeviceRecord{UUID: "x", PCI: "1"}),
-			one(topo.TaskRecord{MachineID: "a"}, topo.DeviceRecord{UUID: "y", PCI: "1"}), 0},
-		{"the same number on another machine", one(topo.TaskRecord{Task: 1, MachineID: "a"}, topo.DeviceRecord{ID: 4}),
-			one(topo.TaskRecord{Task: 1, MachineID: "b"}, topo.DeviceRecord{ID: 4}), 0},
-		{"two that it could be", one(topo.TaskRecord{Task: 5, MachineID: "a"}, topo.DeviceRecord{ID: 10}),
-			append(one(topo.TaskRecord{Task: 0, MachineID: "a"}, topo.DeviceRecord{ID: 0}),
-				one(topo.TaskRecord{Task: 1, MachineID: "a"}, topo.DeviceRecord{ID: 1})...), 0},
-		{"another platform", one(topo.TaskRecord{}, topo.DeviceRecord{Platform: "cpu"}),
-			one(topo.TaskRecord{}, topo.DeviceRecord{Platform: "cuda"}), 0},
+		{"serial number on another machine", one(TaskRecord{MachineID: "a"}, DeviceRecord{Serial: "7"}),
+			one(TaskRecord{MachineID: "b"}, DeviceRecord{Serial: "7", ID: 5}), ByDevice},
+		{"coordinates", one(TaskRecord{MachineID: "a"}, DeviceRecord{Coords: []int{1, 2}, Core: &core}),
+			one(TaskRecord{MachineID: "a"}, DeviceRecord{Coords: []int{1, 2}, Core: &core, Ordinal: 3}), BySlot},
+		{"global id, everything else unknown", one(TaskRecord{Task: 1}, DeviceRecord{ID: 4}),
+			one(TaskRecord{Task: 2}, DeviceRecord{ID: 4}), ByID},
+		{"an exchanged device in its old slot", one(TaskRecord{MachineID: "a"}, DeviceRecord{UUID: "x", PCI: "1"}),
+			one(TaskRecord{MachineID: "a"}, DeviceRecord{UUID: "y", PCI: "1"}), 0},
+		{"the same number on another machine", one(TaskRecord{Task: 1, MachineID: "a"}, DeviceRecord{ID: 4}),
+			one(TaskRecord{Task: 1, MachineID: "b"}, DeviceRecord{ID: 4}), 0},
+		{"two that it could be", one(TaskRecord{Task: 5, MachineID: "a"}, DeviceRecord{ID: 10}),
+			append(one(TaskRecord{Task: 0, MachineID: "a"}, DeviceRecord{ID: 0}),
+				one(TaskRecord{Task: 1, MachineID: "a"}, DeviceRecord{ID: 1})...), 0},
+		{"another platform", one(TaskRecord{}, DeviceRecord{Platform: "cpu"}),
+			one(TaskRecord{}, DeviceRecord{Platform: "cuda"}), 0},
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
@@ -122,8 +170,8 @@ func TestMatchByOtherEvidence(t *testing.T) {
 }
 
 func TestMatchRefusesDuplicates(t *testing.T) {
-	lab.Clause(t, "P-RMP-11")
-	twice := []topo.TaskRecord{host(0, "a"), host(1, "a")}
+	clause(t, "P-RMP-11")
+	twice := []TaskRecord{host(0, "a"), host(1, "a")}
 	_, err := Match(hosts("a"), twice, ByOrdinal)
 	if de, ok := errors.AsType[*DuplicateError](err); !ok || de.A != 0 || de.B != 1 || !strings.Contains(de.Evidence, "GPU-a-0") {
 		t.Errorf("Match with one device in two tasks = %v; want both tasks and the uuid named", err)
@@ -138,7 +186,7 @@ func TestMatchRefusesDuplicates(t *testing.T) {
 
 // Whatever becomes of ranks, a device with a uuid is found again, exactly once.
 func TestMatchFindsAll(t *testing.T) {
-	lab.Clause(t, "P-RMP-3")
+	clause(t, "P-RMP-3")
 	rapid.Check(t, func(t *rapid.T) {
 		names := []string{"a", "b", "c", "d", "e", "f"}
 		was := hosts(rapid.Permutation(names).Draw(t, "was")[:4]...)
@@ -147,7 +195,7 @@ func TestMatchFindsAll(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		uuid := func(list []topo.TaskRecord, id serry.DeviceID) string {
+		uuid := func(list []TaskRecord, id serry.DeviceID) string {
 			return list[id/2].Devices[id%2].UUID
 		}
 		for _, p := range m.Pairs {
@@ -157,7 +205,7 @@ func TestMatchFindsAll(t *testing.T) {
 		}
 		common := 0
 		for _, r := range was {
-			if slices.ContainsFunc(now, func(n topo.TaskRecord) bool { return n.MachineID == r.MachineID }) {
+			if slices.ContainsFunc(now, func(n TaskRecord) bool { return n.MachineID == r.MachineID }) {
 				common += 2
 			}
 		}
@@ -167,7 +215,7 @@ func TestMatchFindsAll(t *testing.T) {
 	})
 }
 
-func placements(p []Placement) string {
+func placements(p []Assignment) string {
 	var texts []string
 	for _, x := range p {
 		text := fmt.Sprint(x.Task)
@@ -180,27 +228,27 @@ func placements(p []Placement) string {
 }
 
 func TestAssign(t *testing.T) {
-	lab.Clause(t, "P-RMP-8", "P-TOP-5", "EX-RMP-5", "P-RMP-12")
-	inPart := func(r topo.TaskRecord, p int) topo.TaskRecord { r.Partition = &p; return r }
+	clause(t, "P-RMP-8", "P-TOP-5", "EX-RMP-5", "P-RMP-12")
+	inPart := func(r TaskRecord, p int) TaskRecord { r.Partition = &p; return r }
 	tests := []struct {
 		name     string
-		was, now []topo.TaskRecord
-		seating  Seating
+		was, now []TaskRecord
+		seating  AssignOptions
 		want     string // former numbers carry a "!"
 	}{
-		{"a fresh job", nil, hosts("a", "b"), Seating{Tasks: 2}, "0 1"},
-		{"shuffled", hosts("a", "b", "c", "d"), hosts("d", "c", "a", "b"), Seating{Tasks: 4}, "3! 2! 0! 1!"},
-		{"b replaced by e, b is dead", hosts("a", "b", "c", "d"), hosts("a", "c", "d", "e"), Seating{Tasks: 4, Dead: []string{"b"}}, "0! 2! 3! 1"},
-		{"b replaced by e, b may come", hosts("a", "b", "c", "d"), hosts("a", "c", "d", "e"), Seating{Tasks: 4}, "0! 2! 3! -1"},
-		{"b replaced by e, the wait is over", hosts("a", "b", "c", "d"), hosts("a", "c", "d", "e"), Seating{Tasks: 4, Final: true}, "0! 2! 3! 1"},
-		{"fewer numbers", hosts("a", "b", "c", "d"), hosts("d", "a", "c"), Seating{Tasks: 3, Final: true}, "1 0! 2!"},
-		{"more numbers", hosts("a", "b"), hosts("x", "b", "a", "y"), Seating{Tasks: 4}, "2 1! 0! 3"},
-		{"a spare", hosts("a", "b"), hosts("a", "b", "c"), Seating{Tasks: 2}, "0! 1! -1"},
-		{"the partition decides", []topo.TaskRecord{inPart(host(0, "a"), 0), inPart(host(1, "b"), 1)},
-			[]topo.TaskRecord{inPart(host(0, "x"), 1), inPart(host(1, "y"), 0)}, Seating{Tasks: 2, Final: true}, "1 0"},
+		{"a fresh job", nil, hosts("a", "b"), AssignOptions{Tasks: 2}, "0 1"},
+		{"shuffled", hosts("a", "b", "c", "d"), hosts("d", "c", "a", "b"), AssignOptions{Tasks: 4}, "3! 2! 0! 1!"},
+		{"b replaced by e, b is dead", hosts("a", "b", "c", "d"), hosts("a", "c", "d", "e"), AssignOptions{Tasks: 4, Dead: []string{"b"}}, "0! 2! 3! 1"},
+		{"b replaced by e, b may come", hosts("a", "b", "c", "d"), hosts("a", "c", "d", "e"), AssignOptions{Tasks: 4}, "0! 2! 3! -1"},
+		{"b replaced by e, the wait is over", hosts("a", "b", "c", "d"), hosts("a", "c", "d", "e"), AssignOptions{Tasks: 4, Final: true}, "0! 2! 3! 1"},
+		{"fewer numbers", hosts("a", "b", "c", "d"), hosts("d", "a", "c"), AssignOptions{Tasks: 3, Final: true}, "1 0! 2!"},
+		{"more numbers", hosts("a", "b"), hosts("x", "b", "a", "y"), AssignOptions{Tasks: 4}, "2 1! 0! 3"},
+		{"a spare", hosts("a", "b"), hosts("a", "b", "c"), AssignOptions{Tasks: 2}, "0! 1! -1"},
+		{"the partition decides", []TaskRecord{inPart(host(0, "a"), 0), inPart(host(1, "b"), 1)},
+			[]TaskRecord{inPart(host(0, "x"), 1), inPart(host(1, "y"), 0)}, AssignOptions{Tasks: 2, Final: true}, "1 0"},
 		{"a machine with all devices exchanged", hosts("a", "b"),
-			[]topo.TaskRecord{{Task: 0, MachineID: "b"}, {Task: 1, MachineID: "a"}}, Seating{Tasks: 2}, "1! 0!"},
-		{"nothing known of anybody", bare(hosts("a", "b"), ByTask), bare(hosts("a", "b"), ByTask), Seating{Tasks: 2, Final: true}, "0 1"},
+			[]TaskRecord{{Task: 0, MachineID: "b"}, {Task: 1, MachineID: "a"}}, AssignOptions{Tasks: 2}, "1! 0!"},
+		{"nothing known of anybody", bare(hosts("a", "b"), ByTask), bare(hosts("a", "b"), ByTask), AssignOptions{Tasks: 2, Final: true}, "0 1"},
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
@@ -219,15 +267,15 @@ func TestAssign(t *testing.T) {
 
 // Two tasks on one machine are told apart by their devices.
 func TestAssignTwoOnOneMachine(t *testing.T) {
-	lab.Clause(t, "P-RMP-8")
-	split := func(names ...string) []topo.TaskRecord { // one task for each named device of machine m
-		var all []topo.TaskRecord
+	clause(t, "P-RMP-8")
+	split := func(names ...string) []TaskRecord { // one task for each named device of machine m
+		var all []TaskRecord
 		for i, name := range names {
-			all = append(all, topo.TaskRecord{Task: serry.TaskIndex(i), MachineID: "m", Devices: []topo.DeviceRecord{{ID: serry.DeviceID(i), UUID: name}}})
+			all = append(all, TaskRecord{Task: serry.TaskIndex(i), MachineID: "m", Devices: []DeviceRecord{{ID: serry.DeviceID(i), UUID: name}}})
 		}
 		return all
 	}
-	got, err := Assign(split("x", "y", "z"), split("z", "new", "x"), Seating{Tasks: 3})
+	got, err := Assign(split("x", "y", "z"), split("z", "new", "x"), AssignOptions{Tasks: 3})
 	if err != nil || placements(got) != "2! 1! 0!" {
 		t.Errorf("Assign() = %s, %v; want 2! 1! 0!", placements(got), err)
 	}
@@ -236,7 +284,7 @@ func TestAssignTwoOnOneMachine(t *testing.T) {
 // Data lie with the machine, so a device that was carried over to another one
 // does not take the number along.
 func TestAssignGoesByMachine(t *testing.T) {
-	lab.Clause(t, "P-RMP-8")
+	clause(t, "P-RMP-8")
 	was, now := hosts("a", "b"), hosts("a", "b")
 	now[0].Devices, now[1].Devices = now[1].Devices, now[0].Devices
 	for i := range now {
@@ -244,21 +292,21 @@ func TestAssignGoesByMachine(t *testing.T) {
 			now[i].Devices[j].PCI = ""
 		}
 	}
-	got, err := Assign(was, now, Seating{Tasks: 2})
+	got, err := Assign(was, now, AssignOptions{Tasks: 2})
 	if err != nil || placements(got) != "0! 1!" {
 		t.Errorf("Assign with exchanged devices = %s, %v; want 0! 1!", placements(got), err)
 	}
 }
 
 func TestAssignRefuses(t *testing.T) {
-	lab.Clause(t, "P-RMP-8", "P-RMP-11")
-	if _, err := Assign(nil, nil, Seating{}); err == nil {
+	clause(t, "P-RMP-8", "P-RMP-11")
+	if _, err := Assign(nil, nil, AssignOptions{}); err == nil {
 		t.Error("Assign for no tasks = nil; want an error")
 	}
-	if _, err := Assign([]topo.TaskRecord{{Task: 1}, {Task: 1}}, nil, Seating{Tasks: 2}); err == nil {
+	if _, err := Assign([]TaskRecord{{Task: 1}, {Task: 1}}, nil, AssignOptions{Tasks: 2}); err == nil {
 		t.Error("Assign with a former task twice = nil; want an error")
 	}
-	_, err := Assign(hosts("a"), []topo.TaskRecord{host(0, "a"), host(1, "a")}, Seating{Tasks: 2})
+	_, err := Assign(hosts("a"), []TaskRecord{host(0, "a"), host(1, "a")}, AssignOptions{Tasks: 2})
 	if _, ok := errors.AsType[*DuplicateError](err); !ok {
 		t.Errorf("Assign with one device twice = %v; want a DuplicateError", err)
 	}
@@ -267,12 +315,12 @@ func TestAssignRefuses(t *testing.T) {
 // Nobody gets a number twice, survivors keep theirs, and the order in which
 // tasks came does not matter.
 func TestAssignProperties(t *testing.T) {
-	lab.Clause(t, "P-RMP-8")
+	clause(t, "P-RMP-8")
 	rapid.Check(t, func(t *rapid.T) {
 		names := []string{"a", "b", "c", "d", "e", "f"}
 		was := hosts(rapid.Permutation(names).Draw(t, "was")[:rapid.IntRange(0, 6).Draw(t, "then")]...)
 		now := hosts(rapid.Permutation(names).Draw(t, "now")[:rapid.IntRange(0, 6).Draw(t, "count")]...)
-		s := Seating{Tasks: rapid.IntRange(1, 6).Draw(t, "tasks"), Final: rapid.Bool().Draw(t, "final")}
+		s := AssignOptions{Tasks: rapid.IntRange(1, 6).Draw(t, "tasks"), Final: rapid.Bool().Draw(t, "final")}
 		got, err := Assign(was, now, s)
 		if err != nil {
 			t.Fatal(err)
@@ -284,7 +332,7 @@ func TestAssignProperties(t *testing.T) {
 					t.Fatalf("machine %s had number %d and got %d", r.MachineID, r.Task, p.Task)
 				}
 			}
-			if p.Task == Waiting {
+			if p.Task == Unassigned {
 				continue
 			}
 			if taken[p.Task] || int(p.Task) >= s.Tasks {
@@ -296,7 +344,7 @@ func TestAssignProperties(t *testing.T) {
 			t.Fatalf("%d of %d numbers given to %d: %s", len(taken), s.Tasks, len(now), placements(got))
 		}
 		order := rapid.Permutation(numbers(len(now))).Draw(t, "order")
-		shuffled := make([]topo.TaskRecord, len(now))
+		shuffled := make([]TaskRecord, len(now))
 		for i, j := range order {
 			shuffled[i] = now[j]
 		}
@@ -313,12 +361,12 @@ func TestAssignProperties(t *testing.T) {
 }
 
 func ExampleAssign() {
-	record := func(machine string, launched serry.TaskIndex) topo.TaskRecord {
-		return topo.TaskRecord{Task: launched, MachineID: machine}
+	record := func(machine string, launched serry.TaskIndex) TaskRecord {
+		return TaskRecord{Task: launched, MachineID: machine}
 	}
-	before := []topo.TaskRecord{record("a", 0), record("b", 1), record("c", 2)}
-	present := []topo.TaskRecord{record("c", 0), record("e", 1), record("a", 2)}
-	placed, err := Assign(before, present, Seating{Tasks: 3, Dead: []string{"b"}})
+	before := []TaskRecord{record("a", 0), record("b", 1), record("c", 2)}
+	present := []TaskRecord{record("c", 0), record("e", 1), record("a", 2)}
+	placed, err := Assign(before, present, AssignOptions{Tasks: 3, Dead: []string{"b"}})
 	if err != nil {
 		fmt.Println(err)
 		return

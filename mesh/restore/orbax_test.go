@@ -1,4 +1,4 @@
-package remap
+package restore
 
 import (
 	"errors"
@@ -7,7 +7,6 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -25,7 +24,7 @@ func span(from, to serry.DeviceID) []serry.DeviceID {
 }
 
 func flat(shape ...int) Mesh {
-	n, _ := volume(shape)
+	n, _ := size(shape)
 	names := make([]string, len(shape))
 	for i := range names {
 		names[i] = fmt.Sprintf("axis%d", i)
@@ -83,9 +82,6 @@ func TestRemapKeepsAxisTypes(t *testing.T) {
 	got, err := RemapByTask(saved, Table{{2, 3}, {0, 1}}, user)
 	if err != nil || !slices.Equal(got.AxisTypes, user.AxisTypes) || !slices.Equal(got.AxisNames, user.AxisNames) {
 		t.Errorf("RemapByTask() = %+v, %v; want the axes of the user's mesh", got, err)
-	}
-	if got.Untyped().AxisTypes != nil {
-		t.Error("Untyped() has axis types")
 	}
 }
 
@@ -244,77 +240,16 @@ func TestManifestWins(t *testing.T) {
 func TestDevicesText(t *testing.T) {
 	lab.Clause(t, "TC-RMP-21", "C-RMP-1")
 	for _, text := range []string{"[0, 1]", "[]", "[2048, 2049, 7]"} {
-		ids, err := ParseDevices("orbax/distributed_to_device_ids/0", []byte(text))
-		if err != nil || FormatDevices(ids) != text {
-			t.Errorf("FormatDevices(ParseDevices(%s)) = %s, %v; want the same", text, FormatDevices(ids), err)
+		ids, err := parseDevices("orbax/distributed_to_device_ids/0", []byte(text))
+		if err != nil || formatDevices(ids) != text {
+			t.Errorf("formatDevices(parseDevices(%s)) = %s, %v; want the same", text, formatDevices(ids), err)
 		}
 	}
 	if table, err := parseTable("t", []byte("[[0], []]")); err != nil || len(table) != 2 || len(table[1]) != 0 {
 		t.Errorf("a table with an empty row = %v, %v; want it read", table, err)
 	}
-	_, err := ParseDevices("orbax/distributed_to_device_ids/0", []byte("(0, 1)"))
-	wantFault(t, "ParseDevices of a tuple", err, "orbax/distributed_to_device_ids/0: not JSON")
-}
-
-func TestSharding(t *testing.T) {
-	lab.Clause(t, "TC-RMP-22", "C-RMP-15")
-	full := `{"sharding_type": "NamedSharding", "shape": [2, 2], "axis_names": ["x", "y"], ` +
-		`"axis_types": ["AxisType.Explicit", "AxisType.Explicit"], "partition_spec": [null, ["x", "y"]], ` +
-		`"device_mesh": {"mesh": [[{"id": 0}, {"id": 1}], [{"id": 2}, {"id": 3}]]}}`
-	for _, text := range []string{
-		full,
-		`{"sharding_type": "NamedSharding", "shape": [4], "axis_names": ["x"], "partition_spec": ["x", ["x"], [], null]}`,
-		`{"sharding_type": "NamedSharding", "shape": [], "axis_names": [], "partition_spec": [], "device_mesh": {"mesh": {"id": 3}}}`,
-		`{"sharding_type": "SingleDeviceSharding", "device_str": "cpu:0"}`,
-	} {
-		s, err := ParseSharding("_sharding", []byte(text))
-		if err != nil {
-			t.Errorf("ParseSharding(%s) = %v", text, err)
-		} else if s.String() != text {
-			t.Errorf("round trip = %s; want %s", s, text)
-		}
-	}
-	s, err := ParseSharding("_sharding", []byte(full))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := s.Check(numbers(4)); err != nil {
-		t.Errorf("Check(all there) = %v; want no error", err)
-	}
-	err = s.Check([]serry.DeviceID{0, 3})
-	if de, ok := errors.AsType[*DevicesError](err); !ok || !slices.Equal(de.Missing, []serry.DeviceID{1, 2}) ||
-		!strings.HasPrefix(err.Error(), "the available devices are different") {
-		t.Errorf("Check(1 and 2 missing) = %v; want them named", err)
-	}
-	single, _ := ParseSharding("_sharding", []byte(`{"sharding_type": "SingleDeviceSharding", "device_str": "TFRT_CPU_0"}`))
-	if !single.On("cpu:0") || single.On("cpu:1") || s.On("cpu:0") {
-		t.Error("an older name of device cpu:0 does not mean that device, or means another")
-	}
-}
-
-func TestShardingRefuses(t *testing.T) {
-	lab.Clause(t, "C-RMP-15", "TC-RMP-22")
-	named := `{"sharding_type": "NamedSharding", `
-	tests := []struct{ text, want string }{
-		{`{"sharding_type": "PositionalSharding"}`, `sharding_type: "PositionalSharding" is not supported`},
-		{`{"sharding_type": "SingleDeviceSharding"}`, "device_str: missing"},
-		{named + `"axis_names": [], "partition_spec": []}`, "shape: missing"},
-		{named + `"shape": [1], "partition_spec": []}`, "axis_names: missing"},
-		{named + `"shape": [1], "axis_names": ["x"]}`, "partition_spec: missing"},
-		{named + `"shape": [1], "axis_names": ["x", "y"], "partition_spec": []}`, "axis_names: 2 names for 1 axes"},
-		{named + `"shape": [-1], "axis_names": ["x"], "partition_spec": []}`, "shape: [-1] is no shape"},
-		{named + `"shape": [1], "axis_names": ["x"], "axis_types": [], "partition_spec": []}`, "axis_types: 0 types"},
-		{named + `"shape": [1], "axis_names": ["x"], "partition_spec": [7]}`, "partition_spec[0]: 7 is not an axis"},
-		{named + `"shape": [1], "axis_names": ["x"], "partition_spec": ["z"]}`, `partition_spec[0]: "z" is not an axis`},
-		{named + `"shape": [2], "axis_names": ["x"], "partition_spec": [], "device_mesh": {"mesh": [{"id": 0}]}}`, "device_mesh.mesh: not device ids nested as [2]"},
-		{named + `"shape": [1], "axis_names": ["x"], "partition_spec": [], "device_mesh": {"mesh": [{}]}}`, "device_mesh.mesh"},
-		{named + `"shape": "2"}`, "shape: a string where a"},
-		{named, "cut short"},
-	}
-	for _, test := range tests {
-		_, err := ParseSharding("_sharding", []byte(test.text))
-		wantFault(t, "ParseSharding("+test.text+")", err, test.want)
-	}
+	_, err := parseDevices("orbax/distributed_to_device_ids/0", []byte("(0, 1)"))
+	wantFault(t, "parseDevices of a tuple", err, "orbax/distributed_to_device_ids/0: not JSON")
 }
 
 func FuzzParseTable(f *testing.F) {
@@ -336,27 +271,12 @@ func FuzzParseTable(f *testing.F) {
 func FuzzParseDevices(f *testing.F) {
 	f.Add([]byte("[0, 1]"))
 	f.Fuzz(func(t *testing.T, text []byte) {
-		ids, err := ParseDevices("f", text)
+		ids, err := parseDevices("f", text)
 		if err != nil {
 			return
 		}
-		if again, err := ParseDevices("f", []byte(FormatDevices(ids))); err != nil || !slices.Equal(ids, again) {
+		if again, err := parseDevices("f", []byte(formatDevices(ids))); err != nil || !slices.Equal(ids, again) {
 			t.Errorf("not stable: %v, then %v, %v", ids, again, err)
-		}
-	})
-}
-
-func FuzzParseSharding(f *testing.F) {
-	f.Add([]byte(`{"sharding_type": "NamedSharding", "shape": [1], "axis_names": ["x"], "partition_spec": [["x"]], "device_mesh": {"mesh": [{"id": 3}]}}`))
-	f.Add([]byte(`{"sharding_type": "SingleDeviceSharding", "device_str": "cpu:0"}`))
-	f.Fuzz(func(t *testing.T, text []byte) {
-		s, err := ParseSharding("f", text)
-		if err != nil {
-			return
-		}
-		again, err := ParseSharding("f", []byte(s.String()))
-		if err != nil || again.String() != s.String() {
-			t.Errorf("not stable: %s, then %v, %v", s, again, err)
 		}
 	})
 }

@@ -1,7 +1,6 @@
-package remap
+package restore
 
 import (
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -12,31 +11,32 @@ import (
 
 	"github.com/serry-dev/serry"
 	"github.com/serry-dev/serry/internal/lab"
+	"github.com/serry-dev/serry/mesh"
 	"github.com/serry-dev/serry/topo"
 )
 
 // The job of EX-RMP-5: four hosts with two GPUs, a mesh of 4x2, one array W of
 // 8x4 float32 in blocks of 2x2. Device k of the mesh has block k.
 
-func blockOf(k int) Box {
-	row, column := int64(k/2)*2, int64(k%2)*2
-	return Box{{row, row + 2}, {column, column + 2}}
+func blockOf(k int) mesh.Index {
+	row, column := k/2*2, k%2*2
+	return block(row, row+2, column, column+2)
 }
 
 // holds makes the index of a task that wrote the given blocks as task t.
-func holds(t serry.TaskIndex, blocks ...int) *Index {
-	x := &Index{Format: format, Step: 100, Task: t, Arrays: []Stored{{Name: "W", Shape: []int64{8, 4}, Type: "float32"}}}
+func holds(t serry.TaskIndex, blocks ...int) *Inventory {
+	x := &Inventory{Format: format, Step: 100, Task: t, Arrays: []StoredArray{{Name: "W", Shape: []int{8, 4}, Type: "float32"}}}
 	for _, k := range blocks {
-		x.Arrays[0].Shards = append(x.Arrays[0].Shards, Shard{Box: blockOf(k), File: fmt.Sprintf("W.%d", k), Bytes: 16, Digest: fmt.Sprintf("sha256:%d", k)})
+		x.Arrays[0].Shards = append(x.Arrays[0].Shards, StoredShard{Index: blockOf(k), File: fmt.Sprintf("W.%d", k), Bytes: 16, Digest: fmt.Sprintf("sha256:%d", k)})
 	}
 	return x
 }
 
 // wants asks for block k on device k.
 func wants(devices int) []Array {
-	w := Array{Name: "W", Shape: []int64{8, 4}, Type: "float32"}
+	w := Array{Name: "W", Shape: []int{8, 4}, Type: "float32"}
 	for k := range devices {
-		w.Parts = append(w.Parts, Part{Device: serry.DeviceID(k), Box: blockOf(k)})
+		w.Parts = append(w.Parts, Part{Device: serry.DeviceID(k), Index: blockOf(k)})
 	}
 	return []Array{w}
 }
@@ -45,14 +45,14 @@ func savedJob() *Manifest { return &Manifest{Mesh: flat(4, 2), Tasks: hosts("a",
 
 // replacedHost is the job after b was replaced by e and ranks were given out by
 // name: a, c, d, e.
-func replacedHost(store *Index) Input {
+func replacedHost(store *Inventory) Input {
 	records := hosts("a", "c", "d", "e")
 	return Input{
 		Step: 100, Saved: savedJob(), Arrays: wants(8), Store: store,
 		Live: []Live{
-			{Record: records[0], Index: holds(0, 0, 1)},
-			{Record: records[1], Index: holds(2, 4, 5)},
-			{Record: records[2], Index: holds(3, 6, 7)},
+			{Record: records[0], Held: holds(0, 0, 1)},
+			{Record: records[1], Held: holds(2, 4, 5)},
+			{Record: records[2], Held: holds(3, 6, 7)},
 			{Record: records[3]},
 		},
 	}
@@ -60,9 +60,9 @@ func replacedHost(store *Index) Input {
 
 func plan(t *testing.T, in Input) *Plan {
 	t.Helper()
-	p, err := PlanRestore(in)
+	p, err := NewPlan(in)
 	if err != nil {
-		t.Fatalf("PlanRestore() = %v", err)
+		t.Fatalf("NewPlan() = %v", err)
 	}
 	return p
 }
@@ -73,8 +73,8 @@ func moves(t *testing.T, p *Plan) string {
 	t.Helper()
 	var texts []string
 	for _, r := range p.Reads {
-		if !slices.Equal(r.Box, blockOf(int(r.Device))) || !slices.Equal(r.Shard.Box, r.Box) {
-			t.Errorf("device %d reads %v out of %v; want its block %v", r.Device, r.Box, r.Shard.Box, blockOf(int(r.Device)))
+		if !slices.Equal(r.Index, blockOf(int(r.Device))) || !slices.Equal(r.Shard.Index, r.Index) {
+			t.Errorf("device %d reads %v out of %v; want its block %v", r.Device, r.Index, r.Shard.Index, blockOf(int(r.Device)))
 		}
 		if !r.Local() {
 			texts = append(texts, fmt.Sprintf("%d<%d:%s", r.Device, r.From, r.Shard.File))
@@ -95,21 +95,6 @@ func TestPlanSeesShuffledRanks(t *testing.T) {
 	}
 	if got, want := p.Cost(), (Cost{Local: 2, Peer: 4, Store: 2, PeerBytes: 64, StoreBytes: 32}); got != want {
 		t.Errorf("Cost() = %v; want %v", got, want)
-	}
-
-	again, placed, err := in.Reassigned()
-	if err != nil || placements(placed) != "0! 2! 3! 1" {
-		t.Fatalf("Reassigned() = %s, %v; want c and d to keep 2 and 3, e to take 1", placements(placed), err)
-	}
-	better := plan(t, again)
-	if got, want := better.Cost(), (Cost{Local: 6, Store: 2, StoreBytes: 32}); got != want {
-		t.Errorf("Cost() with former ranks = %v; want %v", got, want)
-	}
-	if got, want := moves(t, better), "2<-1:W.2 3<-1:W.3"; got != want {
-		t.Errorf("plan with former ranks moves %s; want %s", got, want)
-	}
-	if in.Live[1].Record.Task != 1 || in.Live[1].Record.Devices[0].ID != 2 {
-		t.Errorf("Reassigned() changed its input: %+v", in.Live[1].Record)
 	}
 }
 
@@ -144,10 +129,10 @@ func TestPlanIsElastic(t *testing.T) {
 	lab.Clause(t, "P-RMP-6", "C-RMP-11", "W-TOP-34")
 	records := hosts("d", "a") // two hosts are left, each wants half of the rows on either device
 	in := Input{Step: 100, Saved: savedJob(), Live: []Live{
-		{Record: records[0], Index: holds(3, 6, 7, 4, 5)}, // d holds a copy of c's blocks too
-		{Record: records[1], Index: holds(0, 0, 1, 2, 3)},
-	}, Arrays: []Array{{Name: "W", Shape: []int64{8, 4}, Type: "float32", Parts: []Part{
-		{0, Box{{0, 4}, {0, 2}}}, {1, Box{{0, 4}, {2, 4}}}, {2, Box{{4, 8}, {0, 2}}}, {3, Box{{4, 8}, {2, 4}}},
+		{Record: records[0], Held: holds(3, 6, 7, 4, 5)}, // d holds a copy of c's blocks too
+		{Record: records[1], Held: holds(0, 0, 1, 2, 3)},
+	}, Arrays: []Array{{Name: "W", Shape: []int{8, 4}, Type: "float32", Parts: []Part{
+		{0, block(0, 4, 0, 2)}, {1, block(0, 4, 2, 4)}, {2, block(4, 8, 0, 2)}, {3, block(4, 8, 2, 4)},
 	}}}}
 	p := plan(t, in)
 	if len(p.Missing) != 0 || len(p.Reads) != 8 || p.Cost().Peer != 8 {
@@ -156,15 +141,6 @@ func TestPlanIsElastic(t *testing.T) {
 	checkCovered(t, in, p)
 	if !strings.Contains(p.Explain(), "4 tasks then, 2 now") {
 		t.Errorf("Explain() = %s; want the change of size in it", p.Explain())
-	}
-	in.Strict = true
-	_, err := PlanRestore(in)
-	if ee, ok := errors.AsType[*ElasticError](err); !ok || ee.Was != 4 || ee.Now != 2 {
-		t.Errorf("PlanRestore(strict) = %v; want an ElasticError, 4 and 2", err)
-	}
-	in.Saved = nil
-	if _, err := PlanRestore(in); !errors.Is(err, serry.ErrInvalid) {
-		t.Errorf("PlanRestore(strict, no manifest) = %v; want an invalid request", err)
 	}
 }
 
@@ -181,10 +157,10 @@ func checkCovered(t failer, in Input, p *Plan) {
 	type cell struct {
 		device serry.DeviceID
 		array  string
-		i, j   int64
+		i, j   int
 	}
 	read := map[cell]int{}
-	each := func(b Box, f func(i, j int64)) {
+	each := func(b mesh.Index, f func(i, j int)) {
 		for i := b[0].Start; i < b[0].Stop; i++ {
 			for j := b[1].Start; j < b[1].Stop; j++ {
 				f(i, j)
@@ -192,18 +168,18 @@ func checkCovered(t failer, in Input, p *Plan) {
 		}
 	}
 	for _, r := range p.Reads {
-		if _, ok := r.Shard.Box.overlap(r.Box); !ok || len(r.Box.minus(must(r.Shard.Box.overlap(r.Box)))) != 0 {
-			t.Fatalf("%v is read out of a shard with %v", r.Box, r.Shard.Box)
+		if _, ok := r.Shard.Index.Overlap(r.Index); !ok || len(r.Index.Minus(must(r.Shard.Index.Overlap(r.Index)))) != 0 {
+			t.Fatalf("%v is read out of a shard with %v", r.Index, r.Shard.Index)
 		}
-		each(r.Box, func(i, j int64) { read[cell{r.Device, r.Array, i, j}]++ })
+		each(r.Index, func(i, j int) { read[cell{r.Device, r.Array, i, j}]++ })
 	}
 	for _, m := range p.Missing {
-		each(m.Box, func(i, j int64) { read[cell{m.Device, m.Array, i, j}]++ })
+		each(m.Index, func(i, j int) { read[cell{m.Device, m.Array, i, j}]++ })
 	}
 	total := 0
 	for _, a := range in.Arrays {
 		for _, part := range a.Parts {
-			each(part.Box, func(i, j int64) {
+			each(part.Index, func(i, j int) {
 				total++
 				if n := read[cell{part.Device, a.Name, i, j}]; n != 1 {
 					t.Fatalf("device %d gets %s[%d, %d] %d times", part.Device, a.Name, i, j, n)
@@ -216,57 +192,57 @@ func checkCovered(t failer, in Input, p *Plan) {
 	}
 }
 
-func must(b Box, _ bool) Box { return b }
+func must(b mesh.Index, _ bool) mesh.Index { return b }
 
 // The reads of any plan together are exactly what was asked for, out of shards
 // that have it, and what is missing is held by nobody.
 func TestPlanCovers(t *testing.T) {
 	lab.Clause(t, "P-RMP-4", "P-RMP-6")
 	rapid.Check(t, func(t *rapid.T) {
-		box := func(name string) Box {
-			i, j := rapid.Int64Range(0, 6).Draw(t, name), rapid.Int64Range(0, 6).Draw(t, name)
-			return Box{{i, rapid.Int64Range(i, 6).Draw(t, name)}, {j, rapid.Int64Range(j, 6).Draw(t, name)}}
+		index := func(name string) mesh.Index {
+			i, j := rapid.IntRange(0, 6).Draw(t, name), rapid.IntRange(0, 6).Draw(t, name)
+			return block(i, rapid.IntRange(i, 6).Draw(t, name), j, rapid.IntRange(j, 6).Draw(t, name))
 		}
 		in := Input{Step: 100}
-		held := map[[2]int64]bool{}
-		hold := func(task serry.TaskIndex) *Index {
-			x := &Index{Step: 100, Arrays: []Stored{{Name: "W", Shape: []int64{6, 6}, Type: "int8"}}}
+		held := map[[2]int]bool{}
+		hold := func(task serry.TaskIndex) *Inventory {
+			x := &Inventory{Step: 100, Arrays: []StoredArray{{Name: "W", Shape: []int{6, 6}, Type: "int8"}}}
 			for range rapid.IntRange(0, 4).Draw(t, "shards") {
-				b := box("held")
-				x.Arrays[0].Shards = append(x.Arrays[0].Shards, Shard{Box: b, File: "f", Bytes: b.Elements(), Digest: b.String()})
+				b := index("held")
+				x.Arrays[0].Shards = append(x.Arrays[0].Shards, StoredShard{Index: b, File: "f", Bytes: int64(b.Elements()), Digest: b.String()})
 				for i := b[0].Start; i < b[0].Stop; i++ {
 					for j := b[1].Start; j < b[1].Stop; j++ {
-						held[[2]int64{i, j}] = true
+						held[[2]int{i, j}] = true
 					}
 				}
 			}
 			return x
 		}
-		w := Array{Name: "W", Shape: []int64{6, 6}, Type: "int8"}
+		w := Array{Name: "W", Shape: []int{6, 6}, Type: "int8"}
 		for task := range serry.TaskIndex(rapid.IntRange(1, 3).Draw(t, "tasks")) {
-			in.Live = append(in.Live, Live{Record: host(task, fmt.Sprint(task)), Index: hold(task)})
-			w.Parts = append(w.Parts, Part{Device: serry.DeviceID(2 * task), Box: box("wanted")})
+			in.Live = append(in.Live, Live{Record: host(task, fmt.Sprint(task)), Held: hold(task)})
+			w.Parts = append(w.Parts, Part{Device: serry.DeviceID(2 * task), Index: index("wanted")})
 		}
 		if rapid.Bool().Draw(t, "store") {
 			in.Store = hold(FromStore)
 		}
 		in.Arrays = []Array{w}
-		p, err := PlanRestore(in)
+		p, err := NewPlan(in)
 		if err != nil {
 			t.Fatal(err)
 		}
 		checkCovered(t, in, p)
 		for _, m := range p.Missing {
-			for i := m.Box[0].Start; i < m.Box[0].Stop; i++ {
-				for j := m.Box[1].Start; j < m.Box[1].Stop; j++ {
-					if held[[2]int64{i, j}] {
+			for i := m.Index[0].Start; i < m.Index[0].Stop; i++ {
+				for j := m.Index[1].Start; j < m.Index[1].Stop; j++ {
+					if held[[2]int{i, j}] {
 						t.Fatalf("%v is called missing, but [%d, %d] is held", m, i, j)
 					}
 				}
 			}
 		}
 		slices.Reverse(in.Live)
-		if again, err := PlanRestore(in); err != nil || cmp.Diff(p.Reads, again.Reads) != "" {
+		if again, err := NewPlan(in); err != nil || cmp.Diff(p.Reads, again.Reads) != "" {
 			t.Fatalf("the order of the input matters: %v, %v", err, cmp.Diff(p.Reads, again.Reads))
 		}
 	})
@@ -314,11 +290,11 @@ func TestPlanPermutes(t *testing.T) {
 	target := swapReplicas(flat(4, 2), 0) // position k is now device 7-k, by rows
 	in := Input{Step: 100, Saved: savedJob()}
 	for i, r := range hosts("a", "b", "c", "d") {
-		in.Live = append(in.Live, Live{Record: r, Index: holds(serry.TaskIndex(i), 2*i, 2*i+1)})
+		in.Live = append(in.Live, Live{Record: r, Held: holds(serry.TaskIndex(i), 2*i, 2*i+1)})
 	}
-	w := Array{Name: "W", Shape: []int64{8, 4}, Type: "float32"}
+	w := Array{Name: "W", Shape: []int{8, 4}, Type: "float32"}
 	for k, id := range target.Devices {
-		w.Parts = append(w.Parts, Part{Device: id, Box: blockOf(k)})
+		w.Parts = append(w.Parts, Part{Device: id, Index: blockOf(k)})
 	}
 	in.Arrays = []Array{w}
 	if p := plan(t, in); p.Restore != nil || p.Cost().Peer != 8 {
@@ -333,13 +309,13 @@ func TestPlanPermutes(t *testing.T) {
 		t.Errorf("with a target, moves %s; want none", got)
 	}
 
-	in.Live[2].Index = holds(2, 4) // c has lost a block: no permutation makes that local
+	in.Live[2].Held = holds(2, 4) // c has lost a block: no permutation makes that local
 	in.Store = holds(0, 5)
 	if p := plan(t, in); p.Restore != nil || len(p.Missing) != 0 || p.Cost().Store != 1 {
 		t.Errorf("with a block lost = %v, mesh %v; want reads in place", p.Cost(), p.Restore)
 	}
 	for i := range 4 {
-		in.Live[i].Index = holds(serry.TaskIndex(i), 2*i, 2*i+1)
+		in.Live[i].Held = holds(serry.TaskIndex(i), 2*i, 2*i+1)
 	}
 	as, still := flat(4, 2), in
 	still.Target, still.Arrays = &as, wants(8)
@@ -355,7 +331,7 @@ func TestPlanPermutes(t *testing.T) {
 		t.Errorf("onto other devices the mesh is %v; want reads in place", p.Restore)
 	}
 	same := flat(4, 2)
-	in = Input{Step: 100, Saved: savedJob(), Live: in.Live[:2], Target: &same, Arrays: []Array{{Name: "W", Shape: []int64{8, 4}, Type: "float32"}}}
+	in = Input{Step: 100, Saved: savedJob(), Live: in.Live[:2], Target: &same, Arrays: []Array{{Name: "W", Shape: []int{8, 4}, Type: "float32"}}}
 	if p := plan(t, in); p.Restore != nil {
 		t.Errorf("with two hosts of four the mesh is %v; want none", p.Restore)
 	}
@@ -366,9 +342,9 @@ func TestPlanBalances(t *testing.T) {
 	zero, one := 0, 1
 	in := Input{Step: 100, Arrays: wants(8)}
 	for i, r := range hosts("a", "b", "c", "e") {
-		l := Live{Record: r, Index: holds(0, 0, 1, 2, 3, 4, 5, 6, 7)}
+		l := Live{Record: r, Held: holds(0, 0, 1, 2, 3, 4, 5, 6, 7)}
 		if i == 3 {
-			l.Index = nil
+			l.Held = nil
 		}
 		l.Record.Partition = &zero
 		if i >= 2 {
@@ -387,8 +363,8 @@ func TestPlanBalances(t *testing.T) {
 func TestPlanPrefersExactShards(t *testing.T) {
 	lab.Clause(t, "P-RMP-4")
 	whole := holds(0, 0)
-	whole.Arrays[0].Shards[0].Box = Box{{0, 8}, {0, 4}}
-	in := Input{Step: 100, Arrays: wants(2), Live: []Live{{Record: host(0, "a")}, {Record: host(1, "b"), Index: whole}, {Record: host(2, "c"), Index: holds(2, 0, 1)}}}
+	whole.Arrays[0].Shards[0].Index = block(0, 8, 0, 4)
+	in := Input{Step: 100, Arrays: wants(2), Live: []Live{{Record: host(0, "a")}, {Record: host(1, "b"), Held: whole}, {Record: host(2, "c"), Held: holds(2, 0, 1)}}}
 	if got, want := moves(t, plan(t, in)), "0<2:W.0 1<2:W.1"; got != want {
 		t.Errorf("plan moves %s; want %s", got, want)
 	}
@@ -401,35 +377,13 @@ func TestPlanPrefersExactShards(t *testing.T) {
 func TestPlanWithoutCorruptCopies(t *testing.T) {
 	lab.Clause(t, "P-RMP-7", "P-RMP-11")
 	in := replacedHost(holds(0, 2, 3, 4))
-	in.Corrupt = []Holding{{Task: 1, Array: "W", Box: blockOf(4)}}
+	in.Corrupt = []Holding{{Task: 1, Array: "W", Index: blockOf(4)}}
 	if got, want := moves(t, plan(t, in)), "2<-1:W.2 3<-1:W.3 4<-1:W.4 5<1:W.5 6<2:W.6 7<2:W.7"; got != want {
 		t.Errorf("plan moves %s; want block 4 from the store: %s", got, want)
 	}
-	in.Corrupt = append(in.Corrupt, Holding{Task: FromStore, Array: "W", Box: blockOf(4)})
+	in.Corrupt = append(in.Corrupt, Holding{Task: FromStore, Array: "W", Index: blockOf(4)})
 	if p := plan(t, in); len(p.Missing) != 1 || p.Missing[0].String() != "nobody holds W[4:6, 0:2], which device 4 needs" {
 		t.Errorf("plan without any good copy misses %v; want block 4", p.Missing)
-	}
-}
-
-func TestPlanLatest(t *testing.T) {
-	lab.Clause(t, "P-RMP-5")
-	newer, older := replacedHost(nil), replacedHost(holds(0, 2, 3))
-	newer.Step = 200
-	for i := range newer.Live {
-		if x := newer.Live[i].Index; x != nil {
-			x.Step = 200
-		}
-	}
-	p, rejected, err := PlanLatest([]Input{older, newer})
-	if err != nil || p == nil || p.Step != 100 || len(rejected) != 1 || rejected[0].Step != 200 {
-		t.Errorf("PlanLatest() = %v, %v, %v; want step 100 after 200 was rejected", p, rejected, err)
-	}
-	if p, rejected, err := PlanLatest([]Input{newer}); err != nil || p != nil || len(rejected) != 1 {
-		t.Errorf("PlanLatest(nothing whole) = %v, %v, %v; want none", p, rejected, err)
-	}
-	newer.Step = 300
-	if _, _, err := PlanLatest([]Input{older, newer}); !containsText(err, "step 300") {
-		t.Errorf("PlanLatest(wrong index) = %v; want the step named", err)
 	}
 }
 
@@ -440,17 +394,17 @@ func TestPlanRefuses(t *testing.T) {
 		change func(*Input)
 		want   string
 	}{
-		{"index of another step", func(in *Input) { in.Live[0].Index.Step = 99 }, "index of task 0: it is of step 99, not of 100"},
-		{"index of another writer", func(in *Input) { in.Live[1].Index.Task = 1 }, "index of task 1: it was written as task 1"},
-		{"shapes that differ", func(in *Input) { in.Live[2].Index.Arrays[0].Shape = []int64{8, 8} }, "index of task 2: W: float32[8 8], but float32[8 4] at task 0"},
+		{"index of another step", func(in *Input) { in.Live[0].Held.Step = 99 }, "index of task 0: it is of step 99, not of 100"},
+		{"index of another writer", func(in *Input) { in.Live[1].Held.Task = 1 }, "index of task 1: it was written as task 1"},
+		{"shapes that differ", func(in *Input) { in.Live[2].Held.Arrays[0].Shape = []int{8, 8} }, "index of task 2: W: float32[8 8], but float32[8 4] at task 0"},
 		{"another type is asked for", func(in *Input) { in.Arrays[0].Type = "int8" }, "float32[8 4] is held, int8[8 4] is asked for"},
 		{"replicas that differ", func(in *Input) {
 			in.Store = holds(0, 0)
 			in.Store.Arrays[0].Shards[0].Digest = "sha256:ff"
 		}, "index of task 0: W[0:2, 0:2]: digest sha256:0, but sha256:ff at the store"},
-		{"a shard outside its array", func(in *Input) { in.Live[0].Index.Arrays[0].Shards[0].Box = Box{{0, 9}, {0, 1}} }, "W[0:9, 0:1]: not within [8 4]"},
+		{"a shard outside its array", func(in *Input) { in.Live[0].Held.Arrays[0].Shards[0].Index = block(0, 9, 0, 1) }, "W[0:9, 0:1]: not within [8 4]"},
 		{"device of nobody", func(in *Input) { in.Arrays[0].Parts[0].Device = 77 }, "device 77, which no live task owns"},
-		{"part outside its array", func(in *Input) { in.Arrays[0].Parts[0].Box = Box{{7, 9}, {0, 1}} }, "W[7:9, 0:1] is asked for"},
+		{"part outside its array", func(in *Input) { in.Arrays[0].Parts[0].Index = block(7, 9, 0, 1) }, "W[7:9, 0:1] is asked for"},
 		{"array twice", func(in *Input) { in.Arrays = append(in.Arrays, in.Arrays[0]) }, `"W" is asked for twice`},
 		{"task twice", func(in *Input) { in.Live = append(in.Live, Live{Record: topo.TaskRecord{Task: 3}}) }, "two live tasks with number 3"},
 		{"device twice", func(in *Input) { in.Live[3].Record.Devices[0].ID = 0 }, "device 0 belongs to task 0 and to task 3"},
@@ -460,8 +414,8 @@ func TestPlanRefuses(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			in := replacedHost(nil)
 			test.change(&in)
-			if _, err := PlanRestore(in); !containsText(err, test.want) {
-				t.Errorf("PlanRestore() = %v; want %q", err, test.want)
+			if _, err := NewPlan(in); !containsText(err, test.want) {
+				t.Errorf("NewPlan() = %v; want %q", err, test.want)
 			}
 		})
 	}
@@ -469,12 +423,12 @@ func TestPlanRefuses(t *testing.T) {
 
 func TestPlanOfScalars(t *testing.T) {
 	lab.Clause(t, "P-RMP-2")
-	in := Input{Step: 100, Live: []Live{{Record: host(0, "a"), Index: &Index{Step: 100, Arrays: []Stored{
-		{Name: "step", Type: "int64", Shards: []Shard{{File: "s", Bytes: 8, Digest: "d"}}},
-		{Name: "empty", Type: "int64", Shape: []int64{0, 4}},
+	in := Input{Step: 100, Live: []Live{{Record: host(0, "a"), Held: &Inventory{Step: 100, Arrays: []StoredArray{
+		{Name: "step", Type: "int64", Shards: []StoredShard{{File: "s", Bytes: 8, Digest: "d"}}},
+		{Name: "empty", Type: "int64", Shape: []int{0, 4}},
 	}}}, {Record: host(1, "b")}}, Arrays: []Array{
 		{Name: "step", Type: "int64", Parts: []Part{{Device: 0}, {Device: 2}}},
-		{Name: "empty", Type: "int64", Shape: []int64{0, 4}, Parts: []Part{{0, Box{{0, 0}, {0, 4}}}}},
+		{Name: "empty", Type: "int64", Shape: []int{0, 4}, Parts: []Part{{0, block(0, 0, 0, 4)}}},
 	}}
 	if p := plan(t, in); len(p.Missing) != 0 || p.Cost() != (Cost{Local: 1, Peer: 1, PeerBytes: 8}) {
 		t.Errorf("plan of a scalar and an empty array = %v, missing %v; want one local and one from the peer", p.Cost(), p.Missing)
@@ -483,7 +437,11 @@ func TestPlanOfScalars(t *testing.T) {
 
 func TestShare(t *testing.T) {
 	lab.Clause(t, "P-RMP-4")
-	tests := []struct{ bytes, part, whole, want int64 }{
+	tests := []struct {
+		bytes       int64
+		part, whole int
+		want        int64
+	}{
 		{16, 1, 4, 4}, {16, 4, 4, 16}, {1 << 62, 1 << 61, 1 << 62, 1 << 61}, {7, 0, 0, 7}, {0, 1, 2, 0},
 	}
 	for _, test := range tests {
@@ -493,23 +451,23 @@ func TestShare(t *testing.T) {
 	}
 }
 
-func ExamplePlanRestore() {
+func ExampleNewPlan() {
 	record := func(t serry.TaskIndex, machine string, d serry.DeviceID) topo.TaskRecord {
 		return topo.TaskRecord{Task: t, MachineID: machine, Devices: []topo.DeviceRecord{{ID: d, Platform: "cuda", UUID: "GPU-" + machine}}}
 	}
-	half := func(i int64) Box { return Box{{4 * i, 4*i + 4}} }
-	index := func(t serry.TaskIndex, i int64) *Index {
-		return &Index{Step: 7, Task: t, Arrays: []Stored{{Name: "w", Shape: []int64{8}, Type: "float32",
-			Shards: []Shard{{Box: half(i), File: "w", Bytes: 16, Digest: fmt.Sprint("crc32c:", i)}}}}}
+	half := func(i int) mesh.Index { return block(4*i, 4*i+4) }
+	index := func(t serry.TaskIndex, i int) *Inventory {
+		return &Inventory{Step: 7, Task: t, Arrays: []StoredArray{{Name: "w", Shape: []int{8}, Type: "float32",
+			Shards: []StoredShard{{Index: half(i), File: "w", Bytes: 16, Digest: fmt.Sprint("crc32c:", i)}}}}}
 	}
-	plan, err := PlanRestore(Input{
+	plan, err := NewPlan(Input{
 		Step:  7,
 		Saved: &Manifest{Mesh: Mesh{Shape: []int{2}, AxisNames: []string{"x"}, Devices: []serry.DeviceID{0, 1}}, Tasks: []topo.TaskRecord{record(0, "a", 0), record(1, "b", 1)}},
 		Live: []Live{ // the ranks have changed places
-			{Record: record(0, "b", 0), Index: index(1, 1)},
-			{Record: record(1, "a", 1), Index: index(0, 0)},
+			{Record: record(0, "b", 0), Held: index(1, 1)},
+			{Record: record(1, "a", 1), Held: index(0, 0)},
 		},
-		Arrays: []Array{{Name: "w", Shape: []int64{8}, Type: "float32", Parts: []Part{{0, half(0)}, {1, half(1)}}}},
+		Arrays: []Array{{Name: "w", Shape: []int{8}, Type: "float32", Parts: []Part{{0, half(0)}, {1, half(1)}}}},
 	})
 	if err != nil {
 		fmt.Println(err)

@@ -1,12 +1,14 @@
-package remap
+package restore
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
 
 	"github.com/serry-dev/serry"
+	"github.com/serry-dev/serry/mesh"
 	"github.com/serry-dev/serry/topo"
 )
 
@@ -29,21 +31,14 @@ type Mesh struct {
 	Devices   []serry.DeviceID `json:"device_ids"`
 }
 
-// With puts other devices in the place of those of the mesh, which it must be
-// as many as. Unlike what Orbax does, the types of the axes stay.
-func (m Mesh) With(devices []serry.DeviceID) (Mesh, error) {
-	if n, ok := volume(m.Shape); !ok || n != len(devices) {
+// with puts other devices in the place of those of the mesh, which must be as
+// many. Unlike what Orbax does, the types of the axes stay.
+func (m Mesh) with(devices []serry.DeviceID) (Mesh, error) {
+	if n, ok := size(m.Shape); !ok || n != len(devices) {
 		return Mesh{}, fmt.Errorf("%d devices for a mesh of shape %v", len(devices), m.Shape)
 	}
 	m.Devices = slices.Clone(devices)
 	return m, nil
-}
-
-// Untyped is the mesh without the types of its axes, as Orbax makes it
-// (C-RMP-7).
-func (m Mesh) Untyped() Mesh {
-	m.AxisTypes = nil
-	return m
 }
 
 // coord is the place of the i-th device.
@@ -56,16 +51,14 @@ func (m Mesh) coord(i int) []int {
 	return at
 }
 
-// volume multiplies the sizes of a shape. It is false if one is negative or the
-// product is beyond any real mesh.
-func volume(shape []int) (int, bool) {
-	const most = 1 << 31
+// size counts the devices of a mesh of some shape; false if it is no shape.
+func size(shape []int) (int, bool) {
+	if mesh.CheckShape(shape) != nil {
+		return 0, false
+	}
 	n := 1
-	for _, size := range shape {
-		if size < 0 || size > 0 && n > most/size {
-			return 0, false
-		}
-		n *= size
+	for _, axis := range shape {
+		n *= axis
 	}
 	return n, true
 }
@@ -157,7 +150,7 @@ func (m *Manifest) check(file string) error {
 			owner[d.ID] = d
 		}
 	}
-	n, ok := volume(m.Mesh.Shape)
+	n, ok := size(m.Mesh.Shape)
 	switch {
 	case !ok || n != len(m.Mesh.Devices):
 		return fault("mesh.shape", "%v for %d device ids", m.Mesh.Shape, len(m.Mesh.Devices))
@@ -202,4 +195,8 @@ func (m *Manifest) Metadata() *Metadata {
 		}
 	}
 	return md
+}
+
+func byOrdinal(devices []topo.DeviceRecord) []topo.DeviceRecord {
+	return slices.SortedStableFunc(slices.Values(devices), func(a, b topo.DeviceRecord) int { return cmp.Compare(a.Ordinal, b.Ordinal) })
 }

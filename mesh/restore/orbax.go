@@ -1,4 +1,4 @@
-package remap
+package restore
 
 import (
 	"errors"
@@ -49,17 +49,16 @@ type File struct {
 func (m *Metadata) Files() []File {
 	rows := make([]string, len(m.Table))
 	for i, row := range m.Table {
-		rows[i] = FormatDevices(row)
+		rows[i] = formatDevices(row)
 	}
 	return []File{
 		{TableFile, []byte("[" + strings.Join(rows, ", ") + "]")},
-		{MeshFile, []byte(FormatDevices(m.Mesh))},
+		{MeshFile, []byte(formatDevices(m.Mesh))},
 	}
 }
 
-// FormatDevices prints ids as Python prints a list: "[0, 1]". It is also the
-// value that a task publishes under orbax/distributed_to_device_ids (C-RMP-1).
-func FormatDevices(ids []serry.DeviceID) string {
+// formatDevices prints ids as Python prints a list: "[0, 1]" (C-RMP-1).
+func formatDevices(ids []serry.DeviceID) string {
 	texts := make([]string, len(ids))
 	for i, id := range ids {
 		texts[i] = strconv.Itoa(int(id))
@@ -67,9 +66,9 @@ func FormatDevices(ids []serry.DeviceID) string {
 	return "[" + strings.Join(texts, ", ") + "]"
 }
 
-// ParseDevices reads what [FormatDevices] printed, from the named key or file.
+// parseDevices reads what formatDevices printed, from the named key or file.
 // The empty list is accepted, which the original is not able to (TC-RMP-21).
-func ParseDevices(file string, text []byte) ([]serry.DeviceID, error) {
+func parseDevices(file string, text []byte) ([]serry.DeviceID, error) {
 	var ids []*int64
 	if err := topo.DecodeJSON(file, text, &ids); err != nil {
 		return nil, err
@@ -158,7 +157,7 @@ func ParseFolder(folder string, files map[string][]byte, marker bool) (*Folder, 
 	if err != nil {
 		return nil, err
 	}
-	mesh, err := ParseDevices(path.Join(folder, MeshFile), files[MeshFile])
+	mesh, err := parseDevices(path.Join(folder, MeshFile), files[MeshFile])
 	if err != nil {
 		return nil, err
 	}

@@ -1,4 +1,4 @@
-package remap
+package topo
 
 import (
 	"cmp"
@@ -7,7 +7,6 @@ import (
 	"strconv"
 
 	"github.com/serry-dev/serry"
-	"github.com/serry-dev/serry/topo"
 )
 
 // A Level says what makes one believe that a device now is a device then. The
@@ -81,8 +80,8 @@ func (e *DuplicateError) Error() string {
 
 // A candidate is a device with the task it belongs to.
 type candidate struct {
-	task   *topo.TaskRecord
-	device *topo.DeviceRecord
+	task   *TaskRecord
+	device *DeviceRecord
 	taken  bool
 }
 
@@ -123,7 +122,7 @@ func onMachine(c *candidate, what string) string {
 	return what + " on machine " + strconv.Quote(c.task.MachineID)
 }
 
-func torusPlace(d *topo.DeviceRecord) string {
+func torusPlace(d *DeviceRecord) string {
 	if d.Coords == nil {
 		return ""
 	}
@@ -139,7 +138,7 @@ func torusPlace(d *topo.DeviceRecord) string {
 // proves nothing and is passed over; evidence that speaks against a pair (two
 // uuids, two machines) rules it out on every level. Two tasks of now that claim
 // one device are a [DuplicateError].
-func Match(was, now []topo.TaskRecord, weakest Level) (*Matching, error) {
+func Match(was, now []TaskRecord, weakest Level) (*Matching, error) {
 	before, present := candidates(was), candidates(now)
 	m := &Matching{}
 	for _, way := range ways() {
@@ -158,7 +157,7 @@ func Match(was, now []topo.TaskRecord, weakest Level) (*Matching, error) {
 	return m, nil
 }
 
-func candidates(tasks []topo.TaskRecord) []*candidate {
+func candidates(tasks []TaskRecord) []*candidate {
 	var all []*candidate
 	for i := range tasks {
 		for j := range tasks[i].Devices {
