@@ -43,6 +43,7 @@ var pure = map[string]struct{ context bool }{
 	"mesh/restore":          {},
 	"detect":                {},
 	"mesh":                  {},
+	"mesh/form":             {},
 	"diagnose":              {},
 	"export":                {context: true},
 	"internal/schedule":     {},

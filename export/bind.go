@@ -8,6 +8,7 @@ import (
 
 	"github.com/serry-dev/serry"
 	"github.com/serry-dev/serry/mesh"
+	"github.com/serry-dev/serry/mesh/form"
 )
 
 // Options say what a binding may overlook, and give what the manifest leaves open.
@@ -277,7 +278,7 @@ func (b *binder) shard(v Value) (*mesh.Sharding, error) {
 	case at != nil:
 		over = at.Mesh
 	case s.Tile != "":
-		tile, err := mesh.ParseTile(s.Tile)
+		tile, err := form.ParseTile(s.Tile)
 		if err != nil {
 			return nil, err
 		}

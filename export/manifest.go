@@ -11,6 +11,7 @@ import (
 	"slices"
 
 	"github.com/serry-dev/serry/mesh"
+	"github.com/serry-dev/serry/mesh/form"
 )
 
 // Format is the version of the JSON form that is written, and the newest that is read.
@@ -312,7 +313,7 @@ func (s *Sharding) check(meshes map[string]*mesh.Mesh) error {
 		if s.Mesh != "" || s.Spec != nil {
 			return errors.New("it has both a tile and a mesh or spec, want one of them")
 		}
-		_, err := mesh.ParseTile(s.Tile)
+		_, err := form.ParseTile(s.Tile)
 		return err
 	}
 	over := meshes[s.Mesh]

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/serry-dev/serry"
+	"github.com/serry-dev/serry/mesh/internal/notation"
 )
 
 // An Element is the type of the elements of an array.
@@ -103,7 +104,7 @@ func Put(l Layout, whole Block) (*Array, error) {
 		l.Shape = whole.Shape
 	}
 	if !slices.Equal(l.Shape, whole.Shape) {
-		return nil, errorf(ErrInvalid, "put of a value of shape %s as an array of shape %s", tuple(whole.Shape), tuple(l.Shape))
+		return nil, errorf(ErrInvalid, "put of a value of shape %s as an array of shape %s", notation.Tuple(whole.Shape), notation.Tuple(l.Shape))
 	}
 	if err := whole.check(whole.Element, whole.Shape); err != nil {
 		return nil, err
@@ -121,7 +122,7 @@ func Put(l Layout, whole Block) (*Array, error) {
 // its data is ignored.
 func FromLocal(l Layout, local Block) (*Array, error) {
 	if l.Sharding == nil {
-		return nil, errorf(ErrInvalid, "local data of shape %s without a sharding", tuple(local.Shape))
+		return nil, errorf(ErrInvalid, "local data of shape %s without a sharding", notation.Tuple(local.Shape))
 	}
 	if err := local.check(local.Element, local.Shape); err != nil {
 		return nil, err
@@ -133,12 +134,12 @@ func FromLocal(l Layout, local Block) (*Array, error) {
 		}
 		if d := slices.Index(shape, Unknown); d >= 0 {
 			return nil, atDim(d).errorf(ErrNonUniform, "the global size of dimension %d does not follow from local shape %s: "+
-				"tasks hold different parts: give the shape", d, tuple(local.Shape))
+				"tasks hold different parts: give the shape", d, notation.Tuple(local.Shape))
 		}
 		l.Shape = shape
 	}
 	if d := slices.Index(l.Shape, Unknown); d >= 0 {
-		return nil, atDim(d).errorf(ErrInvalid, "shape %s with an unknown dimension is not supported: give all sizes, or none", tuple(l.Shape))
+		return nil, atDim(d).errorf(ErrInvalid, "shape %s with an unknown dimension is not supported: give all sizes, or none", notation.Tuple(l.Shape))
 	}
 	if l.Element == (Element{}) {
 		l.Element = local.Element
@@ -146,7 +147,7 @@ func FromLocal(l Layout, local Block) (*Array, error) {
 	if len(l.Sharding.mesh.LocalDevices(l.Task)) == 0 {
 		return FromPieces(l)
 	}
-	inside, err := l.Sharding.InLocal(l.Shape, local.Shape, l.Task)
+	inside, err := l.Sharding.inLocal(l.Shape, local.Shape, l.Task)
 	if err != nil {
 		return nil, err
 	}
@@ -159,7 +160,7 @@ func FromLocal(l Layout, local Block) (*Array, error) {
 
 func newArray(l Layout) (*Array, error) {
 	if l.Sharding == nil {
-		return nil, errorf(ErrInvalid, "array of shape %s without a sharding", tuple(l.Shape))
+		return nil, errorf(ErrInvalid, "array of shape %s without a sharding", notation.Tuple(l.Shape))
 	}
 	shards, err := l.Sharding.LocalShards(l.Shape, l.Task)
 	if err != nil {
@@ -186,7 +187,7 @@ func (a *Array) checkDevices(pieces []Piece) error {
 	missing, extra := minus(want, got), minus(got, want)
 	if len(missing)+len(extra) > 0 {
 		return errorf(ErrInvalid, "devices of task %d and devices of the pieces do not match: no piece for {%s}, no place for {%s}",
-			a.layout.Task, joinInts(missing, ", "), joinInts(extra, ", "))
+			a.layout.Task, notation.Join(missing, ", "), notation.Join(extra, ", "))
 	}
 	return nil
 }
@@ -224,10 +225,10 @@ func (b Block) check(e Element, shape []int) error {
 		return errorf(ErrInvalid, "pieces must have matching element types: got %s, expected %s", b.Element.Name, e.Name)
 	}
 	if !slices.Equal(b.Shape, shape) {
-		return errorf(ErrInvalid, "expected shard shape %s, got %s", tuple(shape), tuple(b.Shape))
+		return errorf(ErrInvalid, "expected shard shape %s, got %s", notation.Tuple(shape), notation.Tuple(b.Shape))
 	}
 	if e.Bytes < 1 || e.Bytes > maxElementBytes || len(b.Data) != product(b.Shape)*e.Bytes {
-		return errorf(ErrInvalid, "%d bytes of data for shape %s of %s (%d bytes each)", len(b.Data), tuple(b.Shape), e.Name, e.Bytes)
+		return errorf(ErrInvalid, "%d bytes of data for shape %s of %s (%d bytes each)", len(b.Data), notation.Tuple(b.Shape), e.Name, e.Bytes)
 	}
 	return nil
 }
@@ -266,14 +267,6 @@ func (a *Array) block(at int) Block {
 	return Block{Shape: a.shards[at].Index.Shape(), Element: a.layout.Element, Data: a.data[at]}
 }
 
-// Piece is the array as a piece of a larger one. It must have one shard.
-func (a *Array) Piece() (Piece, error) {
-	if len(a.shards) != 1 {
-		return Piece{}, errorf(ErrInvalid, "a piece must have one shard, this array had %d shard(s)", len(a.shards))
-	}
-	return Piece{a.shards[0].Device, a.block(0)}, nil
-}
-
 // Value is the whole array. A task can have it if what it holds covers
 // everything, else the error is [ErrNotAddressable].
 func (a *Array) Value() (Block, error) {
@@ -308,7 +301,7 @@ func (a *Array) Value() (Block, error) {
 
 // header is the array without its values.
 func (a *Array) header() string {
-	return fmt.Sprintf("Array(shape=%s, dtype=%s)", tuple(a.layout.Shape), a.layout.Element.Name)
+	return fmt.Sprintf("Array(shape=%s, dtype=%s)", notation.Tuple(a.layout.Shape), a.layout.Element.Name)
 }
 
 // String prints small arrays that the task holds wholly as nested lists of

@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"math"
+	"slices"
 	"strings"
 	"testing"
 
@@ -128,15 +129,8 @@ func TestElementOfNoPieces(t *testing.T) {
 	_, err = FromPieces(here, pieces(ramp(float32s, 2, 8), 0, 1)...)
 	wantError(t, "FromPieces(other element)", err, ErrInvalid, "got float32", "expected int32")
 	here.Element = Element{}
-	two, err := FromPieces(here, pieces(ramp(float32s, 2, 8), 0, 1)...)
-	if err != nil {
+	if _, err := FromPieces(here, pieces(ramp(float32s, 2, 8), 0, 1)...); err != nil {
 		t.Fatalf("FromPieces = %v", err)
-	}
-	_, err = two.Piece()
-	wantError(t, "Piece() of two", err, ErrInvalid, "had 2 shard(s)")
-	lone := must(FromPieces(Layout{Shape: []int{2, 8}, Sharding: must(must(New(Hosts(1, 1))).Shard(spec()))}, pieces(ramp(float32s, 2, 8), 0)...))
-	if p, err := lone.Piece(); err != nil || p.Device != 0 {
-		t.Errorf("Piece() = %v, %v; want device 0", p.Device, err)
 	}
 }
 
@@ -220,11 +214,14 @@ func TestPutMustBeTheSame(t *testing.T) {
 	scalar := func(v uint32) Block {
 		return Block{Element: int32s, Data: binary.LittleEndian.AppendUint32(nil, v)}
 	}
-	same := []Digest{DigestOf(scalar(1), 0), DigestOf(scalar(1), 1), DigestOf(scalar(1), 2)}
+	put := func(v uint32, task serry.TaskIndex) []Digest {
+		return must(Put(Layout{Sharding: must(grid4x2(4).Shard(spec())), Task: task}, scalar(v))).Digests()
+	}
+	same := slices.Concat(put(1, 0), put(1, 1), put(1, 2))
 	if err := CheckReplicas(same); err != nil {
 		t.Errorf("CheckReplicas(same) = %v", err)
 	}
-	err := CheckReplicas(append(same, DigestOf(scalar(2), 3)))
+	err := CheckReplicas(append(same, put(2, 3)...))
 	wantError(t, "CheckReplicas(one differs)", err, ErrDiffer, "task 2", "task 3")
 	// Replicas of a block, loaded differently by one task.
 	var all []Digest

@@ -1,6 +1,10 @@
 package mesh
 
-import "slices"
+import (
+	"slices"
+
+	"github.com/serry-dev/serry/mesh/internal/notation"
+)
 
 // Tile is the sharding without names, for arrays of the given rank
 // (C-SHD-13). Axes of size one leave no trace.
@@ -8,7 +12,7 @@ func (s *Sharding) Tile(rank int) (Tile, error) {
 	if rank < 0 || rank > maxRank {
 		return Tile{}, errorf(ErrInvalid, "array of rank %d, want 0…%d", rank, maxRank)
 	}
-	if err := s.spec.checkRank(rank); err != nil {
+	if err := s.spec.CheckRank(rank); err != nil {
 		return Tile{}, err
 	}
 	number := make(map[string]int) // axes of size > 1, counted in mesh order
@@ -53,7 +57,7 @@ func (s *Sharding) tileWithGroups(dims, reshape, perm []int) (Tile, error) {
 			groups[typ] = append(groups[typ], n)
 		} else if typ == TileManual {
 			return Tile{}, onAxis(a.Name).errorf(ErrUnsupported, "%s splits a dimension over the Manual axis %s while other axes split nothing: "+
-				"such a sharding has no tile", s.spec, quote(a.Name))
+				"such a sharding has no tile", s.spec, notation.Quote(a.Name))
 		}
 		n++
 	}
@@ -97,7 +101,7 @@ func (m *Mesh) SpecOfTile(t Tile) (Spec, error) {
 			a := m.axes[order[0]]
 			if n%a.Size != 0 {
 				return Spec{}, place{a.Name, dim}.errorf(ErrIndivisible, "dimension %d of tile %s is split %d ways, "+
-					"not divisible by axis %s of size %d", dim, t, n, quote(a.Name), a.Size)
+					"not divisible by axis %s of size %d", dim, t, n, notation.Quote(a.Name), a.Size)
 			}
 			entry, order = append(entry, a.Name), order[1:]
 			n /= a.Size

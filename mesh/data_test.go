@@ -3,7 +3,6 @@ package mesh
 import (
 	"bytes"
 	"encoding/binary"
-	"errors"
 	"fmt"
 	"slices"
 	"testing"
@@ -147,9 +146,9 @@ func TestInterleavedTasks(t *testing.T) {
 	// EX-SHD-6: slices (8, 12) and (24, 28) lie at (0, 4) and (4, 8) of the buffer.
 	eight := must(New(host(1, 0, 1, 2, 3, 4, 5, 6, 7), axes("x", 8)...))
 	eight.tasks = []serry.TaskIndex{1, 2, 0, 3, 4, 5, 0, 6}
-	got := must(must(eight.Shard(spec("x"))).InLocal([]int{32}, []int{8}, 0))
+	got := must(must(eight.Shard(spec("x"))).inLocal([]int{32}, []int{8}, 0))
 	if !slices.Equal(got[0], Index{{0, 4}}) || !slices.Equal(got[1], Index{{4, 8}}) {
-		t.Errorf("InLocal = %v; want [0:4], [4:8]", got)
+		t.Errorf("inLocal = %v; want [0:4], [4:8]", got)
 	}
 	// EX-SHD-7: replicas of a model across tasks.
 	model := must(must(New(host(2, 0, 2, 1, 3, 4, 6, 5, 7), Axis{Name: "rep", Size: 4}, Axis{Name: "model", Size: 2})).Shard(P(Dim{"rep"})))
@@ -239,52 +238,6 @@ func TestTasksWithoutDevicesLoadNothing(t *testing.T) {
 	}
 	if got := must(s.LocalShape([]int{8, 2}, 9)); !slices.Equal(got, []int{0, 0}) {
 		t.Errorf("LocalShape(9) = %v; want nothing", got)
-	}
-}
-
-func TestHostLocalArrays(t *testing.T) {
-	lab.Clause(t, "TC-DATA-10", "C-DATA-8")
-	m := grid4x2(4)
-	for task := range serry.TaskIndex(4) {
-		part := must(m.Local(task))
-		for _, c := range []struct {
-			spec Spec
-			want []int
-		}{{spec("x", "y"), []int{8, 2}}, {spec("x"), []int{8, 2}}, {spec(), []int{2, 2}}} {
-			local := must(Put(Layout{Sharding: must(part.Shard(c.spec)), Task: task}, ramp(float32s, 2, 2)))
-			global, err := FromHostLocal(m, c.spec, local)
-			if err != nil || !slices.Equal(global.Layout().Shape, c.want) {
-				t.Fatalf("%v: FromHostLocal = %v, %v; want shape %v", c.spec, global, err, c.want)
-			}
-			for _, sh := range global.Shards() {
-				if &must(global.Data(sh.Device)).Data[0] != &must(local.Data(sh.Device)).Data[0] {
-					t.Errorf("%v: buffers are copied", c.spec)
-				}
-			}
-			if again := must(FromHostLocal(m, c.spec, global)); again != global {
-				t.Errorf("%v: a global array is not returned as it is", c.spec)
-			}
-			back, err := global.HostLocal(c.spec)
-			if err != nil || !slices.Equal(back.Layout().Shape, []int{2, 2}) {
-				t.Errorf("%v: HostLocal = %v, %v; want shape (2, 2)", c.spec, back, err)
-			}
-		}
-	}
-	hosts := must(New(Hosts(8, 4), Axis{Name: "host", Size: 4}, Axis{Name: "dev", Size: 2}))
-	rows := P(Dim{"host"}, nil)
-	local := must(Put(Layout{Sharding: must(must(hosts.Local(2)).Shard(rows)), Task: 2}, ramp(float32s, 2, 2)))
-	global := must(FromHostLocal(hosts, rows, local))
-	for _, sh := range global.Shards() {
-		if !slices.Equal(sh.Index, Index{{4, 6}, {0, 2}}) {
-			t.Errorf("device %d holds %v; want the local shape at row 4", sh.Device, sh.Index)
-		}
-	}
-	_, err := FromHostLocal(m, spec("q"), local)
-	wantError(t, "FromHostLocal(unknown axis)", err, ErrUnknownAxis)
-	_, err = global.HostLocal(P(nil, Dim{"host"}))
-	wantError(t, "HostLocal(other spec)", err, ErrInvalid)
-	if _, err := FromHostLocal(must(New(host(2, 0, 2, 3, 1, 4, 6, 7, 5), axes("xy", 4, 2)...)), spec("x"), local); !errors.Is(err, ErrNonUniform) && !errors.Is(err, ErrInvalid) {
-		t.Errorf("FromHostLocal(scattered devices) = %v; want an error", err)
 	}
 }
 

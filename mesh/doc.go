@@ -22,4 +22,8 @@
 // immutable once made and may be shared. What is read from text or JSON is
 // bounded and checked; bad input is an [Error] that names the axis, dimension
 // or file and says what to change.
+//
+// Package form reads and writes meshes as text and JSON and draws them; package
+// restore plans what to read after a restart. Read mesh.go first, then
+// sharding.go and placement.go.
 package mesh

@@ -3,8 +3,6 @@ package mesh
 import (
 	"math/bits"
 	"slices"
-	"strconv"
-	"strings"
 )
 
 // A grid is a dense row-major block of values.
@@ -94,20 +92,4 @@ func boundedProduct(shape []int, max int) (int, bool) {
 		return 0, true
 	}
 	return int(n), true
-}
-
-// tuple prints sizes the way array people write a shape: (), (8,), (8, 2).
-func tuple(shape []int) string {
-	if len(shape) == 1 {
-		return "(" + strconv.Itoa(shape[0]) + ",)"
-	}
-	return "(" + joinInts(shape, ", ") + ")"
-}
-
-func joinInts[T ~int](list []T, sep string) string {
-	parts := make([]string, len(list))
-	for i, v := range list {
-		parts[i] = strconv.Itoa(int(v))
-	}
-	return strings.Join(parts, sep)
 }

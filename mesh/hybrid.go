@@ -4,6 +4,8 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
+
+	"github.com/serry-dev/serry/mesh/internal/notation"
 )
 
 // Hybrid orders devices of several fast networks (slices, or tasks with
@@ -14,14 +16,14 @@ import (
 func Hybrid(devices []Device, inner, outer []int, o Order) ([]Device, error) {
 	if len(inner) != len(outer) {
 		return nil, errorf(ErrInvalid, "inner shape %s and outer shape %s differ in rank: "+
-			"give every axis a size in both, 1 where it does not extend", tuple(inner), tuple(outer))
+			"give every axis a size in both, 1 where it does not extend", notation.Tuple(inner), notation.Tuple(outer))
 	}
 	granules, err := granulesOf(devices, o)
 	if err != nil {
 		return nil, err
 	}
 	if n, ok := boundedProduct(outer, maxDevices); !ok || n != len(granules) {
-		return nil, errorf(ErrInvalid, "number of slices %d must equal the product of outer shape %s", len(granules), tuple(outer))
+		return nil, errorf(ErrInvalid, "number of slices %d must equal the product of outer shape %s", len(granules), notation.Tuple(outer))
 	}
 	blocks := make([][]Device, len(granules))
 	for i, g := range granules {

@@ -7,6 +7,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/serry-dev/serry"
+	"github.com/serry-dev/serry/mesh/internal/notation"
 )
 
 // Bounds on what may be built or read. They are far above any real job and keep
@@ -101,22 +102,33 @@ type Mesh struct {
 // New lays out devices, given in mesh order, along axes. No axes and no devices
 // make the empty mesh; no axes and one device a mesh of one.
 func New(devices []Device, axes ...Axis) (*Mesh, error) {
+	ids, tasks := make([]serry.DeviceID, len(devices)), make([]serry.TaskIndex, len(devices))
+	for i, d := range devices {
+		ids[i], tasks[i] = d.ID, d.Task
+	}
+	var hw *Hardware
+	if len(devices) > 0 {
+		hw = devices[0].Hardware
+	}
+	return Of(ids, tasks, hw, axes...)
+}
+
+// Of is [New] for devices of which only the ids and the tasks that own them are
+// given, in two lists of one length. hw may be nil. The mesh keeps the lists.
+func Of(ids []serry.DeviceID, tasks []serry.TaskIndex, hw *Hardware, axes ...Axis) (*Mesh, error) {
 	own, size, err := checkAxes(axes, Auto)
 	if err != nil {
 		return nil, err
 	}
-	if len(axes) == 0 && len(devices) == 0 {
+	if len(axes) == 0 && len(ids) == 0 {
 		size = 0
 	}
-	if size != len(devices) {
-		return nil, errorf(ErrInvalid, "mesh %s has place for %d devices, got %d", sizesText(own), size, len(devices))
+	if size != len(ids) || size != len(tasks) {
+		return nil, errorf(ErrInvalid, "mesh %s has place for %d devices, got %d", sizesText(own), size, len(ids))
 	}
-	m := &Mesh{axes: own, size: size, ids: make([]serry.DeviceID, size), tasks: make([]serry.TaskIndex, size)}
-	for i, d := range devices {
-		m.ids[i], m.tasks[i] = d.ID, d.Task
-	}
-	if size > 0 && devices[0].Hardware != nil {
-		m.hardware = cloneHardware(*devices[0].Hardware)
+	m := &Mesh{axes: own, size: size, ids: ids, tasks: tasks}
+	if size > 0 && hw != nil {
+		m.hardware = cloneHardware(*hw)
 	}
 	if err := m.checkDevices(); err != nil {
 		return nil, err
@@ -176,16 +188,16 @@ func checkAxes(axes []Axis, byDefault AxisType) ([]Axis, int, error) {
 			return nil, 0, err
 		}
 		if a.Size < 1 {
-			return nil, 0, onAxis(a.Name).errorf(ErrInvalid, "axis %s has size %d: give it at least 1", quote(a.Name), a.Size)
+			return nil, 0, onAxis(a.Name).errorf(ErrInvalid, "axis %s has size %d: give it at least 1", notation.Quote(a.Name), a.Size)
 		}
 		if slices.ContainsFunc(own[:i], func(b Axis) bool { return b.Name == a.Name }) {
-			return nil, 0, onAxis(a.Name).errorf(ErrInvalid, "mesh has two axes named %s: rename one", quote(a.Name))
+			return nil, 0, onAxis(a.Name).errorf(ErrInvalid, "mesh has two axes named %s: rename one", notation.Quote(a.Name))
 		}
 		if a.Type == Default {
 			a.Type = byDefault
 		}
 		if a.Type > Manual {
-			return nil, 0, onAxis(a.Name).errorf(ErrInvalid, "axis %s has unknown type %d", quote(a.Name), a.Type)
+			return nil, 0, onAxis(a.Name).errorf(ErrInvalid, "axis %s has unknown type %d", notation.Quote(a.Name), a.Type)
 		}
 		sizes[i] = a.Size
 	}
@@ -204,7 +216,7 @@ func checkName(name string) error {
 	case len(name) > maxName:
 		return onAxis(name).errorf(ErrInvalid, "axis name of %d bytes, at most %d are possible", len(name), maxName)
 	case name == Unconstrained:
-		return onAxis(name).errorf(ErrInvalid, "axis name %s means an unconstrained dimension: rename it", quote(name))
+		return onAxis(name).errorf(ErrInvalid, "axis name %s means an unconstrained dimension: rename it", notation.Quote(name))
 	case !utf8.ValidString(name), strings.ContainsFunc(name, unicode.IsControl):
 		return onAxis(name).errorf(ErrInvalid, "axis name %q is not plain text", name)
 	}

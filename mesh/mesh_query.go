@@ -41,6 +41,9 @@ func (m *Mesh) Hardware() Hardware { return cloneHardware(m.hardware) }
 // Devices lists the ids in mesh order; nil if abstract.
 func (m *Mesh) Devices() []serry.DeviceID { return slices.Clone(m.ids) }
 
+// Owners lists the task that owns each device, in mesh order; nil if abstract.
+func (m *Mesh) Owners() []serry.TaskIndex { return slices.Clone(m.tasks) }
+
 // LocalDevices lists the ids that task owns, in mesh order.
 func (m *Mesh) LocalDevices(task serry.TaskIndex) []serry.DeviceID {
 	var out []serry.DeviceID
@@ -74,16 +77,6 @@ func (m *Mesh) Equal(o *Mesh) bool {
 			m.hardware.Cores == o.hardware.Cores
 	}
 	return slices.Equal(m.ids, o.ids) && slices.Equal(m.tasks, o.tasks)
-}
-
-// AsAbstract drops the devices and keeps axes, types and hardware. A mesh
-// without axes gives the empty abstract mesh (C-MESH-10).
-func (m *Mesh) AsAbstract() *Mesh {
-	out := &Mesh{axes: m.axes, size: m.size, hardware: m.hardware, abstract: true}
-	if len(m.axes) == 0 {
-		out.size, out.hardware = 0, Hardware{}
-	}
-	return out
 }
 
 // Local is the part of the mesh that task owns, with the same axes. The task's

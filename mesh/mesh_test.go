@@ -30,12 +30,6 @@ func TestMeshChecksAxes(t *testing.T) {
 	}
 	_, err := New([]Device{{ID: 3}, {ID: 3}}, Axis{Name: "x", Size: 2})
 	wantError(t, "New(device twice)", err, ErrInvalid, "device 3", "twice")
-	_, err = ParseMesh("Mesh('x': 2, axis_types=(Auto, Auto))")
-	wantError(t, "ParseMesh(two types for one axis)", err, ErrFormat, "axis_types")
-	_, err = ParseMesh("AbstractMesh('x': 2, axis_types=(Auto, Auto))")
-	wantError(t, "ParseMesh(two types for one axis)", err, ErrFormat, "axis_types")
-	_, err = ParseMesh("Mesh('x': 2, axis_types=('Explicit',))")
-	wantError(t, "ParseMesh(type in quotes)", err, ErrFormat, "Auto, Explicit or Manual")
 }
 
 func TestMeshTypes(t *testing.T) {
@@ -69,21 +63,17 @@ func TestMeshTypes(t *testing.T) {
 }
 
 func TestMeshWithoutAxes(t *testing.T) {
-	lab.Clause(t, "TC-MESH-23", "C-MESH-5", "C-MESH-9", "C-MESH-10")
+	lab.Clause(t, "TC-MESH-23", "C-MESH-5", "C-MESH-9")
 	empty := must(New(nil))
 	if empty.Size() != 0 || empty.String() != "Mesh()" {
 		t.Errorf("New() = %v of size %d; want Mesh() of size 0", empty, empty.Size())
 	}
-	abstract := must(Abstract(nil))
-	if !empty.AsAbstract().Equal(abstract) || abstract.Size() != 0 {
-		t.Errorf("AsAbstract() = %v; want the empty abstract mesh", empty.AsAbstract())
+	if abstract := must(Abstract(nil)); abstract.Size() != 0 || !abstract.IsAbstract() {
+		t.Errorf("Abstract() = %v of size %d; want the empty abstract mesh", abstract, abstract.Size())
 	}
 	one := must(New(Hosts(1, 1)))
 	if one.Size() != 1 {
 		t.Errorf("New(one device).Size() = %d; want 1", one.Size())
-	}
-	if got := one.AsAbstract().Size(); got != 0 {
-		t.Errorf("AsAbstract() of a mesh without axes has size %d; want 0", got)
 	}
 }
 
@@ -123,7 +113,7 @@ func TestLocalMesh(t *testing.T) {
 	wantError(t, "Local(0) of scattered devices", err, ErrNonUniform, "contiguous subcube", "task 0")
 	_, err = m.Local(7)
 	wantError(t, "Local(7)", err, ErrNoDevices, "task 7", "0, 1")
-	_, err = m.AsAbstract().Local(0)
+	_, err = must(Abstract(nil, axes("x", 2)...)).Local(0)
 	wantError(t, "Local of an abstract mesh", err, ErrAbstract)
 }
 

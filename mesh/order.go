@@ -4,6 +4,8 @@ import (
 	"cmp"
 	"slices"
 	"strings"
+
+	"github.com/serry-dev/serry/mesh/internal/notation"
 )
 
 // Order says how [Arrange] and [Hybrid] may lay devices out. The zero value is
@@ -27,7 +29,7 @@ func Make(devices []Device, axes ...Axis) (*Mesh, error) {
 	}
 	if size > len(devices) {
 		return nil, errorf(ErrInvalid, "number of devices %d must be at least the product of mesh shape %s: "+
-			"make an axis smaller", len(devices), tuple(axisSizes(own)))
+			"make an axis smaller", len(devices), notation.Tuple(axisSizes(own)))
 	}
 	devices = devices[:size]
 	kind := devices[0].kind()
@@ -52,7 +54,7 @@ func Make(devices []Device, axes ...Axis) (*Mesh, error) {
 func Arrange(devices []Device, shape []int, o Order) ([]Device, error) {
 	if n, ok := boundedProduct(shape, maxDevices); !ok || n != len(devices) || n == 0 {
 		return nil, errorf(ErrInvalid, "number of devices %d must equal the product of mesh shape %s",
-			len(devices), tuple(shape))
+			len(devices), notation.Tuple(shape))
 	}
 	last := devices[len(devices)-1] // C-MESH-16: the last device decides
 	laid, done, err := arrangeKind(last.kind(), devices, shape)
@@ -214,7 +216,7 @@ func physicalMesh(devices []Device) (grid[Device], error) {
 	box := []int{high[0] - low[0] + 1, high[1] - low[1] + 1, high[2] - low[2] + 1, cores}
 	if n, ok := boundedProduct(box, maxDevices); !ok || n != len(devices) {
 		return grid[Device]{}, errorf(ErrNotCuboid, "%d devices span a box of %s chips with %d cores: "+
-			"they are not a contiguous cuboid", len(devices), tuple(box[:3]), cores)
+			"they are not a contiguous cuboid", len(devices), notation.Tuple(box[:3]), cores)
 	}
 	kind := devices[0].kind()
 	shape := physicalShape(kind, box)
@@ -228,7 +230,7 @@ func physicalMesh(devices []Device) (grid[Device], error) {
 		at = at*cores + d.Core - lowCore
 		if taken[at] {
 			return grid[Device]{}, errorf(ErrNotCuboid, "two devices at coordinates %s core %d leave a hole elsewhere: "+
-				"they are not a contiguous cuboid", tuple(d.Coords[:]), d.Core)
+				"they are not a contiguous cuboid", notation.Tuple(d.Coords[:]), d.Core)
 		}
 		out.cells[at], taken[at] = d, true
 	}
@@ -285,13 +287,13 @@ func transposeForTasks(physical grid[Device], shape []int) (grid[Device], error)
 			if slices.Equal(want[:], bare) {
 				return physical.transpose(known.perm), nil
 			}
-			possible = append(possible, tuple(want[:]))
+			possible = append(possible, notation.Tuple(want[:]))
 		}
 		return physical, errorf(ErrInvalid, "no contiguous submeshes of shape %s on physical topology %s: possible are [%s]",
-			tuple(shape), tuple(physical.shape), strings.Join(possible, ", "))
+			notation.Tuple(shape), notation.Tuple(physical.shape), strings.Join(possible, ", "))
 	}
 	return physical, errorf(ErrInvalid, "no contiguous submeshes known for physical topology %s: leave Contiguous off",
-		tuple(physical.shape))
+		notation.Tuple(physical.shape))
 }
 
 func axisSizes(axes []Axis) []int { return (&Mesh{axes: axes}).shape() }

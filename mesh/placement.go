@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/serry-dev/serry"
+	"github.com/serry-dev/serry/mesh/internal/notation"
 )
 
 // A Shard is the part of an array that one device holds.
@@ -43,7 +44,7 @@ func (s *Sharding) Shards(shape []int) ([]Shard, error) {
 		for d := range index {
 			index[d] = m.Range(at, d)
 		}
-		out[at] = Shard{s.mesh.ids[at], s.mesh.tasks[at], index, m.Replica(at)}
+		out[at] = Shard{s.mesh.ids[at], s.mesh.tasks[at], index, m.block(at, rank)}
 	}
 	return out, nil
 }
@@ -74,9 +75,6 @@ func (m *IndexMap) Range(at, dim int) Range {
 	start := m.block(at, dim) * m.size[dim]
 	return Range{start, start + m.size[dim]}
 }
-
-// Replica is the replica number of a device.
-func (m *IndexMap) Replica(at int) int { return m.block(at, len(m.size)) }
 
 // Device is the id of a device.
 func (m *IndexMap) Device(at int) serry.DeviceID { return m.mesh.ids[at] }
@@ -128,7 +126,7 @@ func (s *Sharding) placeAll(shape []int) (placement, error) {
 	}
 	if s.reduction() != "" {
 		return placement{}, onAxis(s.spec.Unreduced[0]).errorf(ErrUnsupported, "%s is unreduced: devices hold partial values, not slices: "+
-			"reduce over %s first", s.spec, quoteAll(s.spec.Unreduced))
+			"reduce over %s first", s.spec, notation.QuoteAll(s.spec.Unreduced))
 	}
 	return p, nil
 }
@@ -138,7 +136,7 @@ func (s *Sharding) place(shape []int) (placement, error) {
 	if err := CheckShape(shape); err != nil {
 		return placement{}, err
 	}
-	if err := s.spec.checkRank(len(shape)); err != nil {
+	if err := s.spec.CheckRank(len(shape)); err != nil {
 		return placement{}, err
 	}
 	if err := s.checkManual(); err != nil {
@@ -204,18 +202,18 @@ func (s *Sharding) checkManual() error {
 		return nil
 	}
 	return onAxis(manual).errorf(ErrUnsupported, "%s over mesh %s: what devices hold along the Manual axis %s is up to the program: "+
-		"make the axis Auto or Explicit, or let every axis split a dimension", s.spec, s.mesh.brief(), quote(manual))
+		"make the axis Auto or Explicit, or let every axis split a dimension", s.spec, s.mesh.brief(), notation.Quote(manual))
 }
 
 func (s *Sharding) indivisible(dim int, shape, ways []int) error {
 	entry := s.spec.Dims[dim]
 	parts := make([]string, len(entry))
 	for i, name := range entry {
-		parts[i] = quote(name) + ": " + strconv.Itoa(s.mesh.axes[s.mesh.axisIndex(name)].Size)
+		parts[i] = notation.Quote(name) + ": " + strconv.Itoa(s.mesh.axes[s.mesh.axisIndex(name)].Size)
 	}
 	return place{entry[0], dim}.errorf(ErrIndivisible, "%s splits dimension %d %d ways (%s), but its size is %d "+
 		"(full shape %s, ways %s should evenly divide the shape): pad it to %d, or split it over fewer axes",
-		s.spec, dim, ways[dim], strings.Join(parts, ", "), shape[dim], tuple(shape), tuple(ways),
+		s.spec, dim, ways[dim], strings.Join(parts, ", "), shape[dim], notation.Tuple(shape), notation.Tuple(ways),
 		(shape[dim]+ways[dim]-1)/ways[dim]*ways[dim])
 }
 
@@ -229,11 +227,11 @@ func CheckShape(shape []int) error {
 	}
 	for d, n := range shape {
 		if n < 0 {
-			return atDim(d).errorf(ErrInvalid, "dimension %d of shape %s is negative", d, tuple(shape))
+			return atDim(d).errorf(ErrInvalid, "dimension %d of shape %s is negative", d, notation.Tuple(shape))
 		}
 	}
 	if _, ok := boundedProduct(shape, maxElements); !ok {
-		return errorf(ErrInvalid, "array of shape %s is too large", tuple(shape))
+		return errorf(ErrInvalid, "array of shape %s is too large", notation.Tuple(shape))
 	}
 	return nil
 }

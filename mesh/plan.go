@@ -68,9 +68,9 @@ func fits(device serry.DeviceID, have, offset, span int) error {
 	return nil
 }
 
-// MaxMoves bounds a plan. Where more are needed, let every task plan its own
+// maxMoves bounds a plan. Where more are needed, let every task plan its own
 // part with [Reshard.PlanFor].
-const MaxMoves = 1 << 23
+const maxMoves = 1 << 23
 
 // Plan works out all moves. Where several devices hold a slice, one is taken
 // that belongs to the task of the destination if there is such a one, and among
@@ -81,8 +81,8 @@ func (r Reshard) Plan() (*Plan, error) {
 	if err != nil {
 		return nil, err
 	}
-	if n := p.countMoves(); n > MaxMoves {
-		return nil, errorf(ErrInvalid, "the plan has %d ranges, at most %d are planned at once: use PlanFor, task by task", n, MaxMoves)
+	if n := p.countMoves(); n > maxMoves {
+		return nil, errorf(ErrInvalid, "the plan has %d ranges, at most %d are planned at once: use PlanFor, task by task", n, maxMoves)
 	} else {
 		p.plan.Moves = make([]Move, 0, n)
 	}

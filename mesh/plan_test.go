@@ -248,7 +248,7 @@ func TestPlanRefuses(t *testing.T) {
 		"no sharding":     {func(r *Reshard) { r.To = nil }, ErrInvalid, nil},
 		"no element size": {func(r *Reshard) { r.ElementBytes = 0 }, ErrInvalid, []string{"0 bytes"}},
 		"indivisible":     {func(r *Reshard) { r.Shape = []int{6, 2} }, ErrIndivisible, []string{"dimension 0"}},
-		"abstract":        {func(r *Reshard) { r.To = must(m.AsAbstract().Shard(spec("x"))) }, ErrAbstract, nil},
+		"abstract":        {func(r *Reshard) { r.To = must(must(Abstract(nil, m.Axes()...)).Shard(spec("x"))) }, ErrAbstract, nil},
 		"unreduced":       {func(r *Reshard) { r.From = must(m.Shard(Spec{Unreduced: []string{"x"}})) }, ErrUnsupported, []string{"'x'"}},
 		"lost":            {func(r *Reshard) { r.Lost = []serry.DeviceID{2, 3} }, ErrNoHolder, []string{"[2:4, 0:2]", "device 2"}},
 	} {

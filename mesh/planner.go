@@ -4,6 +4,7 @@ import (
 	"slices"
 
 	"github.com/serry-dev/serry"
+	"github.com/serry-dev/serry/mesh/internal/notation"
 )
 
 // A planner works out the moves of one reshard, source block by source block.
@@ -211,8 +212,8 @@ func (p *planner) serveTask(task serry.TaskIndex) error {
 				}
 			}
 		}
-		if len(p.plan.Moves) > MaxMoves {
-			return errorf(ErrInvalid, "the plan of task %d has more than %d ranges", task, MaxMoves)
+		if len(p.plan.Moves) > maxMoves {
+			return errorf(ErrInvalid, "the plan of task %d has more than %d ranges", task, maxMoves)
 		}
 	}
 	return nil
@@ -294,7 +295,7 @@ func (p *planner) pattern() *Pattern {
 	if same {
 		return p.recent
 	}
-	key := tuple(p.extent)
+	key := notation.Tuple(p.extent)
 	known, ok := p.patterns[key]
 	if !ok {
 		known = newPattern(p.extent, p.from.place.size, p.to.place.size, p.ElementBytes)

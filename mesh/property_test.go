@@ -66,7 +66,7 @@ func elements(x Index, shape []int) []int {
 }
 
 // TestLocalDataIsPlaced is a property: every task loads its part as
-// Sharding.InLocal describes, and each device ends up with its slice.
+// Sharding.inLocal describes, and each device ends up with its slice.
 func TestLocalDataIsPlaced(t *testing.T) {
 	lab.Clause(t, "C-DATA-6", "C-DATA-7")
 	rapid.Check(t, func(t *rapid.T) {

@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/serry-dev/serry"
+	"github.com/serry-dev/serry/mesh/internal/notation"
 )
 
 // A Digest stands for the data of one block on one device. Tasks exchange
@@ -43,15 +44,6 @@ func CheckReplicas(all []Digest) error {
 	return nil
 }
 
-// DigestOf stands for a whole value that a task is about to [Put].
-func DigestOf(value Block, task serry.TaskIndex) Digest {
-	index := make(Index, len(value.Shape))
-	for d, n := range value.Shape {
-		index[d] = Range{0, n}
-	}
-	return Digest{Shard: Shard{Task: task, Index: index}, Sum: sha256.Sum256(value.Data)}
-}
-
 // CanPut says why JAX would refuse to put an array with one sharding onto
 // another across tasks, or nil (C-ARR-8). A [Reshard] has no such limits; this
 // is for plans that an unmodified JAX program has to carry out.
@@ -79,7 +71,7 @@ func CanPut(from, to *Sharding, shape []int, task serry.TaskIndex) error {
 			"put the host value, or reshard", task, taskList(to.mesh.Tasks()))
 	case from.mesh.size != to.mesh.size || !slices.Equal(a, b):
 		return errorf(ErrUnsupported, "source and target should have the same set of devices, "+
-			"or equally many and equal shards: %d devices with %s, %d with %s", from.mesh.size, tuple(a), to.mesh.size, tuple(b))
+			"or equally many and equal shards: %d devices with %s, %d with %s", from.mesh.size, notation.Tuple(a), to.mesh.size, notation.Tuple(b))
 	case from.mesh.hardware.Platform == "cpu" || to.mesh.hardware.Platform == "cpu":
 		return errorf(ErrUnsupported, "platform cpu does not support transfers of devices across hosts")
 	}

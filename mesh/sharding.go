@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"github.com/serry-dev/serry"
+	"github.com/serry-dev/serry/mesh/internal/notation"
 )
 
 // A Sharding places arrays on a mesh by a spec. Shardings are immutable.
@@ -28,7 +29,7 @@ func (m *Mesh) Shard(spec Spec) (*Sharding, error) {
 	for dim, name := range spec.axes {
 		if m.axisIndex(name) < 0 {
 			return nil, place{name, dim}.errorf(ErrUnknownAxis, "axis %s in entry %d of %s is not found in mesh %s",
-				quote(name), dim, spec, m.brief())
+				notation.Quote(name), dim, spec, m.brief())
 		}
 	}
 	if free := slices.IndexFunc(spec.Dims, Dim.free); free >= 0 && len(m.AxesOf(Auto)) == 0 {
@@ -71,11 +72,11 @@ func (m *Mesh) checkReducible(what string, names []string, spec Spec) error {
 	for _, name := range names {
 		axis, ok := m.Axis(name)
 		if !ok {
-			return onAxis(name).errorf(ErrUnknownAxis, "%s axis %s of %s is not found in mesh %s", what, quote(name), spec, m.brief())
+			return onAxis(name).errorf(ErrUnknownAxis, "%s axis %s of %s is not found in mesh %s", what, notation.Quote(name), spec, m.brief())
 		}
 		if axis.Type != Explicit {
 			return onAxis(name).errorf(ErrInvalid, "%s axis %s of %s is %s: only Explicit axes of a mesh can be %s",
-				what, quote(name), spec, axis.Type, what)
+				what, notation.Quote(name), spec, axis.Type, what)
 		}
 	}
 	return nil
@@ -103,10 +104,14 @@ func (s *Sharding) WithMemory(kind string) (*Sharding, error) {
 }
 
 func checkMemoryName(kind string) error {
-	if len(kind) > maxName || strings.ContainsFunc(kind, func(r rune) bool { return !isWordRune(r) }) {
+	if len(kind) > maxName || strings.ContainsFunc(kind, notWordRune) {
 		return errorf(ErrInvalid, "memory kind %q: use letters, digits and underscores", kind)
 	}
 	return nil
+}
+
+func notWordRune(r rune) bool {
+	return r != '_' && (r < '0' || r > '9') && (r < 'a' || r > 'z') && (r < 'A' || r > 'Z')
 }
 
 // Mesh is the mesh sharded over.
@@ -165,15 +170,6 @@ func (s *Sharding) Addressable(task serry.TaskIndex) bool {
 	return len(s.mesh.tasks) > 0
 }
 
-// Devices lists the ids in mesh order: the device assignment of a program that
-// uses the sharding.
-func (s *Sharding) Devices() ([]serry.DeviceID, error) {
-	if err := s.needDevices(); err != nil {
-		return nil, err
-	}
-	return s.mesh.Devices(), nil
-}
-
 func (s *Sharding) needDevices() error {
 	if s.mesh.abstract {
 		return errorf(ErrAbstract, "%s: an abstract mesh has no devices: shard over a mesh made by New or Make", s.mesh.brief())
@@ -209,24 +205,4 @@ func (s *Sharding) reduction() Reduction {
 		}
 	}
 	return ""
-}
-
-// SamePlacement says whether every device holds the same slice of an array of
-// this shape under both shardings, however their meshes are ordered
-// (W-TOP-18).
-func (s *Sharding) SamePlacement(o *Sharding, shape []int) (bool, error) {
-	a, err := s.Shards(shape)
-	if err != nil {
-		return false, err
-	}
-	b, err := o.Shards(shape)
-	if err != nil {
-		return false, err
-	}
-	byDevice := func(x, y Shard) int { return int(x.Device) - int(y.Device) }
-	slices.SortFunc(a, byDevice)
-	slices.SortFunc(b, byDevice)
-	return s.memory == o.memory && slices.EqualFunc(a, b, func(x, y Shard) bool {
-		return x.Device == y.Device && slices.Equal(x.Index, y.Index)
-	}), nil
 }

@@ -3,6 +3,8 @@ package mesh
 import (
 	"slices"
 	"strings"
+
+	"github.com/serry-dev/serry/mesh/internal/notation"
 )
 
 // Unconstrained, alone in a [Dim], leaves the dimension to the compiler.
@@ -35,29 +37,6 @@ type Spec struct {
 
 // P is the spec with the given entries: P(Dim{"x"}, nil, Dim{"y", "z"}).
 func P(dims ...Dim) Spec { return Spec{Dims: dims} }
-
-// An AxisDim says that an axis splits a dimension.
-type AxisDim struct {
-	Axis string
-	Dim  int
-}
-
-// SpecOf builds a spec from the dimensions that axes split. Axes of the same
-// dimension are given from major to minor.
-func SpecOf(placed ...AxisDim) (Spec, error) {
-	var s Spec
-	for _, p := range placed {
-		if p.Dim < 0 || p.Dim >= maxRank {
-			return Spec{}, place{p.Axis, p.Dim}.errorf(ErrInvalid, "axis %s on dimension %d: dimensions are 0…%d",
-				quote(p.Axis), p.Dim, maxRank-1)
-		}
-		for len(s.Dims) <= p.Dim {
-			s.Dims = append(s.Dims, nil)
-		}
-		s.Dims[p.Dim] = append(s.Dims[p.Dim], p.Axis)
-	}
-	return s, s.Check()
-}
 
 // Check says what is wrong with the spec by itself, before any mesh is known.
 func (s Spec) Check() error {
@@ -94,7 +73,7 @@ func (s Spec) checkSets() error {
 	}
 	for _, name := range s.Unreduced {
 		if slices.Contains(s.Reduced, name) {
-			return onAxis(name).errorf(ErrInvalid, "%s: axis %s is both unreduced and reduced: drop it from one", s, quote(name))
+			return onAxis(name).errorf(ErrInvalid, "%s: axis %s is both unreduced and reduced: drop it from one", s, notation.Quote(name))
 		}
 	}
 	switch s.Kind {
@@ -109,7 +88,7 @@ func (s Spec) checkSets() error {
 		for _, name := range d {
 			if slices.Contains(s.Unreduced, name) || slices.Contains(s.Reduced, name) {
 				return place{name, i}.errorf(ErrInvalid, "%s: entry %d overlaps with the unreduced or reduced axis %s: "+
-					"an axis can only do one of these", s, i, quote(name))
+					"an axis can only do one of these", s, i, notation.Quote(name))
 			}
 		}
 	}
@@ -142,48 +121,11 @@ func (s Spec) Equal(o Spec) bool {
 		slices.EqualFunc(a.Dims, b.Dims, func(x, y Dim) bool { return slices.Equal(x, y) })
 }
 
-// Append joins the entries and sets of two specs that reduce alike.
-func (s Spec) Append(o Spec) (Spec, error) {
-	a, b := s.Canonical(), o.Canonical()
-	if a.Kind != b.Kind {
-		return Spec{}, errorf(ErrInvalid, "%s and %s reduce differently and cannot be joined", s, o)
-	}
-	out := Spec{
-		Dims:      slices.Concat(a.Dims, b.Dims),
-		Unreduced: sortedSet(slices.Concat(a.Unreduced, b.Unreduced)),
-		Reduced:   sortedSet(slices.Concat(a.Reduced, b.Reduced)),
-		Kind:      a.Kind,
-	}
-	return out, out.Check()
-}
-
-// Visible is the part of the spec that value types show on mesh m: only
-// Explicit axes, one entry for each of rank dimensions (C-SHD-20).
-func (s Spec) Visible(m *Mesh, rank int) (Spec, error) {
-	if err := s.checkRank(rank); err != nil {
-		return Spec{}, err
-	}
-	explicit := m.AxesOf(Explicit)
-	hidden := func(name string) bool { return !slices.Contains(explicit, name) }
-	out := s.Canonical()
-	out.Dims = append(out.Dims, make([]Dim, rank-len(out.Dims))...)
-	for i, d := range out.Dims {
-		if out.Dims[i] = slices.DeleteFunc(d, hidden); len(out.Dims[i]) == 0 {
-			out.Dims[i] = nil
-		}
-	}
-	out.Unreduced = slices.DeleteFunc(out.Unreduced, hidden)
-	out.Reduced = slices.DeleteFunc(out.Reduced, hidden)
-	if len(out.Unreduced) == 0 {
-		out.Kind = ""
-	}
-	return out, nil
-}
-
 // maxRank bounds the dimensions of an array.
 const maxRank = 64
 
-func (s Spec) checkRank(rank int) error {
+// CheckRank says what is wrong with the spec for values of some rank, or nil.
+func (s Spec) CheckRank(rank int) error {
 	if len(s.Dims) <= rank {
 		return nil
 	}
@@ -238,10 +180,10 @@ func (s Spec) String() string {
 		return "P(" + parts[0] + ",)"
 	}
 	if len(c.Unreduced) > 0 {
-		parts = append(parts, "unreduced={"+quoteAll(c.Unreduced)+"}")
+		parts = append(parts, "unreduced={"+notation.QuoteAll(c.Unreduced)+"}")
 	}
 	if len(c.Reduced) > 0 {
-		parts = append(parts, "reduced={"+quoteAll(c.Reduced)+"}")
+		parts = append(parts, "reduced={"+notation.QuoteAll(c.Reduced)+"}")
 	}
 	if c.Kind != "" {
 		parts = append(parts, "unreduced_kind="+string(c.Kind))
@@ -257,7 +199,7 @@ func (d Dim) String() string {
 	case d.free():
 		return "UNCONSTRAINED"
 	case len(d) == 1:
-		return quote(d[0])
+		return notation.Quote(d[0])
 	}
-	return "(" + quoteAll(d) + ")"
+	return "(" + notation.QuoteAll(d) + ")"
 }

@@ -3,6 +3,8 @@ package mesh
 import (
 	"cmp"
 	"slices"
+
+	"github.com/serry-dev/serry/mesh/internal/notation"
 )
 
 // torusOptions say how mesh axes may use the axes of a torus.
@@ -45,7 +47,7 @@ func wholeAxes(physical, shape []int, coreFirst bool) ([][]int, error) {
 		set := findSet(remain, shape[l], coreFirst)
 		if set == nil && shape[l] > 1 {
 			return nil, errorf(ErrUnsupported, "mesh axis %d of size %d is not a product of the physical axes "+
-				"that are left, %s: choose other sizes or allow split axes", l, shape[l], tuple(remain))
+				"that are left, %s: choose other sizes or allow split axes", l, shape[l], notation.Tuple(remain))
 		}
 		for _, p := range set {
 			remain[p] = 0

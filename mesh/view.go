@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/serry-dev/serry"
+	"github.com/serry-dev/serry/mesh/internal/notation"
 )
 
 // A View is where the data of one task stands along one dimension: it is part
@@ -24,7 +25,7 @@ func (s *Sharding) View(task serry.TaskIndex, dim, rank int) (View, error) {
 	if err := s.needDevices(); err != nil {
 		return View{}, err
 	}
-	if err := s.spec.checkRank(rank); err != nil {
+	if err := s.spec.CheckRank(rank); err != nil {
 		return View{}, err
 	}
 	if !slices.Contains(s.mesh.tasks, task) {
@@ -150,11 +151,11 @@ func distinctRanges(shards []Shard, dim int) []Range {
 	return slices.Compact(out)
 }
 
-// InLocal maps a block of the global array into the buffer that holds the local
+// inLocal maps a block of the global array into the buffer that holds the local
 // part of a task: along each dimension the distinct slices of the task lie end
 // to end. Dimensions of the buffer that have the global size are addressed as
 // they are.
-func (s *Sharding) InLocal(shape, local []int, task serry.TaskIndex) ([]Index, error) {
+func (s *Sharding) inLocal(shape, local []int, task serry.TaskIndex) ([]Index, error) {
 	shards, err := s.LocalShards(shape, task)
 	if err != nil {
 		return nil, err
@@ -184,7 +185,7 @@ func (s *Sharding) InLocal(shape, local []int, task serry.TaskIndex) ([]Index, e
 // either whole or the task's part of it (C-DATA-6).
 func (s *Sharding) checkLocal(shape, local []int, task serry.TaskIndex) error {
 	if len(shape) != len(local) {
-		return errorf(ErrInvalid, "local data of shape %s for an array of shape %s: the ranks differ", tuple(local), tuple(shape))
+		return errorf(ErrInvalid, "local data of shape %s for an array of shape %s: the ranks differ", notation.Tuple(local), notation.Tuple(shape))
 	}
 	part, err := s.LocalShape(shape, task)
 	if err != nil {

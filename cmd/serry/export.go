@@ -14,6 +14,7 @@ import (
 	"github.com/serry-dev/serry"
 	"github.com/serry-dev/serry/export"
 	"github.com/serry-dev/serry/mesh"
+	"github.com/serry-dev/serry/mesh/form"
 )
 
 func newExport() *cobra.Command {
@@ -212,7 +213,7 @@ func drawBound(p *printer, title string, v export.BoundValue) error {
 	if _, err := v.Shards(); err != nil {
 		return runError{hinted{err, "serry export bind --symbol name=size gives it a value"}}
 	}
-	text, err := mesh.Draw(v.Sharding, v.Extent, mesh.Look{Width: p.width, Color: p.colour})
+	text, err := form.Draw(v.Sharding, v.Extent, form.Look{Width: p.width, Color: p.colour})
 	if err == nil {
 		_, err = fmt.Fprintf(p.out, "%s: %s", title, text)
 	}

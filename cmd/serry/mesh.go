@@ -12,6 +12,7 @@ import (
 
 	"github.com/serry-dev/serry"
 	"github.com/serry-dev/serry/mesh"
+	"github.com/serry-dev/serry/mesh/form"
 )
 
 func newMesh() *cobra.Command {
@@ -77,9 +78,9 @@ func (p *meshPicture) read(texts []string) (extent, []*mesh.Sharding, error) {
 }
 
 // lookAt is how pictures are drawn on w.
-func lookAt(w io.Writer) mesh.Look {
+func lookAt(w io.Writer) form.Look {
 	on := paperOf(w)
-	return mesh.Look{Width: on.width, Color: on.colour}
+	return form.Look{Width: on.width, Color: on.colour}
 }
 
 func newMeshShow() *cobra.Command {
@@ -128,14 +129,14 @@ func (p *meshPicture) show(out io.Writer, array extent, s *mesh.Sharding) error 
 	case asJSON:
 		return showJSON(out, array, s)
 	case asSVG:
-		text, err := mesh.DrawSVG(s, array.shape)
+		text, err := form.DrawSVG(s, array.shape)
 		if err != nil {
 			return err
 		}
 		_, err = io.WriteString(out, text)
 		return err
 	}
-	text, err := mesh.Draw(s, array.shape, lookAt(out))
+	text, err := form.Draw(s, array.shape, lookAt(out))
 	if err != nil {
 		return err
 	}
@@ -255,14 +256,14 @@ func (p *meshPlan) run(out io.Writer, args []string) error {
 	case asJSON:
 		return p.planJSON(out, array, shardings, plan, links)
 	case asSVG:
-		text, err := mesh.DrawLinksSVG(p.by, links)
+		text, err := form.DrawLinksSVG(p.by, links)
 		if err != nil {
 			return err
 		}
 		_, err = io.WriteString(out, text)
 		return err
 	}
-	text := mesh.DrawLinks(p.by, links, lookAt(out)) + gapsText(plan.Missing)
+	text := form.DrawLinks(p.by, links, lookAt(out)) + gapsText(plan.Missing)
 	_, err = io.WriteString(out, text)
 	return err
 }

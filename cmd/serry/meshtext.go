@@ -12,6 +12,7 @@ import (
 
 	"github.com/serry-dev/serry"
 	"github.com/serry-dev/serry/mesh"
+	"github.com/serry-dev/serry/mesh/form"
 )
 
 // readSharding makes a sharding of what the command line says: the text of one, as JAX prints it; a
@@ -39,13 +40,13 @@ func parseSharding(text string) (*mesh.Sharding, error) {
 			return nil, err
 		}
 		if content = strings.TrimSpace(content); strings.HasPrefix(content, "{") {
-			return mesh.DecodeSharding(name, []byte(content))
+			return form.DecodeSharding(name, []byte(content))
 		}
 		text = content
 	}
 	text = strings.TrimSpace(text)
 	if strings.HasPrefix(text, "NamedSharding") {
-		return mesh.ParseSharding(text)
+		return form.ParseSharding(text)
 	}
 	at := max(strings.LastIndex(text, "PartitionSpec("), strings.LastIndex(text, "P("))
 	if at < 0 {
@@ -55,7 +56,7 @@ func parseSharding(text string) (*mesh.Sharding, error) {
 	if err != nil {
 		return nil, err
 	}
-	spec, err := mesh.ParseSpec(text[at:])
+	spec, err := form.ParseSpec(text[at:])
 	if err != nil {
 		return nil, err
 	}
@@ -65,7 +66,7 @@ func parseSharding(text string) (*mesh.Sharding, error) {
 // parseMesh reads Mesh(…), or axes such as data=4,model=2 with devices 0, 1, 2 and so on.
 func parseMesh(text string) (*mesh.Mesh, error) {
 	if strings.HasPrefix(text, "Mesh") || strings.HasPrefix(text, "AbstractMesh") {
-		return mesh.ParseMesh(text)
+		return form.ParseMesh(text)
 	}
 	var axes []string
 	for part := range strings.SplitSeq(text, ",") {
@@ -79,7 +80,7 @@ func parseMesh(text string) (*mesh.Mesh, error) {
 		}
 		axes = append(axes, fmt.Sprintf("%s: %d", quoted(name), n))
 	}
-	return mesh.ParseMesh("Mesh(" + strings.Join(axes, ", ") + ")")
+	return form.ParseMesh("Mesh(" + strings.Join(axes, ", ") + ")")
 }
 
 // quoted writes a name as the text forms of package mesh do.

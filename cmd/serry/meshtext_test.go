@@ -4,7 +4,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/serry-dev/serry/mesh"
+	"github.com/serry-dev/serry/mesh/form"
 )
 
 // What people write makes an error or something that can be used, never a crash.
@@ -31,7 +31,7 @@ func FuzzMeshText(f *testing.F) {
 		if _, err := s.ShardShape(array.shape); err != nil {
 			return
 		}
-		if _, err := mesh.Draw(s, array.shape, mesh.Look{}); err != nil {
+		if _, err := form.Draw(s, array.shape, form.Look{}); err != nil {
 			return
 		}
 		if again, err := readSharding(s.String(), 0); err != nil || !again.Equal(s) {

@@ -12,6 +12,7 @@ import (
 
 	"github.com/serry-dev/serry"
 	"github.com/serry-dev/serry/mesh"
+	"github.com/serry-dev/serry/mesh/form"
 )
 
 func main() {
@@ -65,7 +66,7 @@ func load(out io.Writer, rows *mesh.Sharding) ([]*mesh.Array, error) {
 		}
 		fmt.Fprintf(out, "task %d loads part %d of %d: %v -> %v\n", task, view.Index, view.Count, local.Data, arrays[task])
 	}
-	text, err := mesh.Draw(rows, arrays[0].Layout().Shape, mesh.Look{})
+	text, err := form.Draw(rows, arrays[0].Layout().Shape, form.Look{})
 	if err != nil {
 		return nil, err
 	}
@@ -93,7 +94,7 @@ func reshard(out io.Writer, arrays []*mesh.Array, to *mesh.Sharding) error {
 	if err != nil {
 		return err
 	}
-	fmt.Fprintf(out, "%s\n", mesh.DrawLinks("task", plan.TaskLinks(), mesh.Look{}))
+	fmt.Fprintf(out, "%s\n", form.DrawLinks("task", plan.TaskLinks(), form.Look{}))
 	size, err := to.ShardShape(layout.Shape)
 	if err != nil {
 		return err
@@ -113,7 +114,7 @@ func reshard(out io.Writer, arrays []*mesh.Array, to *mesh.Sharding) error {
 			return err
 		}
 	}
-	text, err := mesh.Draw(to, layout.Shape, mesh.Look{})
+	text, err := form.Draw(to, layout.Shape, form.Look{})
 	if err != nil {
 		return err
 	}

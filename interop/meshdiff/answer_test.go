@@ -8,6 +8,7 @@ import (
 
 	"github.com/serry-dev/serry"
 	"github.com/serry-dev/serry/mesh"
+	"github.com/serry-dev/serry/mesh/form"
 )
 
 // An answer is what jaxmesh.py says about a case, and what Go says in the same
@@ -79,15 +80,15 @@ var cpu = map[string]any{"platform": "cpu", "kind": "cpu", "memory_kinds": []str
 
 // mesh builds the mesh of a case through JSON, where wrong counts can be said.
 func (m meshCase) mesh(tasks []int) (*mesh.Mesh, error) {
-	form := map[string]any{"format": 1, "axis_names": m.Names, "axis_sizes": m.Sizes, "axis_types": m.Types, "device_ids": m.IDs, "device": cpu}
+	jsonForm := map[string]any{"format": 1, "axis_names": m.Names, "axis_sizes": m.Sizes, "axis_types": m.Types, "device_ids": m.IDs, "device": cpu}
 	if tasks != nil {
-		form["tasks"] = tasks
+		jsonForm["tasks"] = tasks
 	}
-	data, err := json.Marshal(form)
+	data, err := json.Marshal(jsonForm)
 	if err != nil {
 		return nil, err
 	}
-	return mesh.DecodeMesh("case", data)
+	return form.DecodeMesh("case", data)
 }
 
 func (s specCase) spec() mesh.Spec {
@@ -135,7 +136,7 @@ func (q question) sharding() answer {
 	}
 	out.Tile = tile.String()
 	for _, adapt := range []bool{false, true} {
-		text, err := s.Shardy(len(q.Shape), adapt)
+		text, err := form.Shardy(s, len(q.Shape), adapt)
 		if err != nil {
 			return failed("shardy", err)
 		}

@@ -16,7 +16,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 	"github.com/serry-dev/serry/internal/lab"
-	"github.com/serry-dev/serry/mesh"
+	"github.com/serry-dev/serry/mesh/form"
 )
 
 // fixedSeed is run always, next to a new one.
@@ -160,11 +160,11 @@ func readBack(q question, want answer) string {
 		plain.IDs[i] = i
 	}
 	unordered, _ := plain.mesh(nil) // JAX prints no devices
-	if got, err := mesh.ParseMesh(want.Mesh); len(q.Mesh.Sizes) > 0 && (err != nil || !got.Equal(unordered)) {
+	if got, err := form.ParseMesh(want.Mesh); len(q.Mesh.Sizes) > 0 && (err != nil || !got.Equal(unordered)) {
 		return fmt.Sprintf("ParseMesh(%s) = %v, %v; want %v", want.Mesh, got, err, unordered)
 	}
 	spec := q.Spec.spec()
-	if got, err := mesh.ParseSpec(want.Spec); err != nil || !got.Equal(spec) {
+	if got, err := form.ParseSpec(want.Spec); err != nil || !got.Equal(spec) {
 		return fmt.Sprintf("ParseSpec(%s) = %v, %v; want %v", want.Spec, got, err, spec)
 	}
 	if len(spec.Unreduced) <= 1 && len(spec.Reduced) <= 1 && spec.String() != want.Spec {

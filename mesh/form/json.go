@@ -1,4 +1,4 @@
-package mesh
+package form
 
 import (
 	"bytes"
@@ -8,13 +8,12 @@ import (
 	"io"
 
 	"github.com/serry-dev/serry"
+	"github.com/serry-dev/serry/mesh"
+	"github.com/serry-dev/serry/mesh/internal/notation"
 )
 
 // jsonFormat is the version written, and the newest that is read.
 const jsonFormat = 1
-
-// maxJSON bounds what is decoded; the mesh of a million devices fits.
-const maxJSON = 1 << 24
 
 type meshJSON struct {
 	Format  int               `json:"format"`
@@ -36,24 +35,25 @@ type hardwareJSON struct {
 }
 
 type shardingJSON struct {
-	Format    int       `json:"format"`
-	Mesh      meshJSON  `json:"mesh"`
-	Spec      []dimJSON `json:"spec"`
-	Unreduced []string  `json:"unreduced,omitempty"`
-	Reduced   []string  `json:"reduced,omitempty"`
-	Kind      Reduction `json:"unreduced_kind,omitempty"`
-	Memory    string    `json:"memory_kind,omitempty"`
+	Format    int            `json:"format"`
+	Mesh      meshJSON       `json:"mesh"`
+	Spec      []dimJSON      `json:"spec"`
+	Unreduced []string       `json:"unreduced,omitempty"`
+	Reduced   []string       `json:"reduced,omitempty"`
+	Kind      mesh.Reduction `json:"unreduced_kind,omitempty"`
+	Memory    string         `json:"memory_kind,omitempty"`
 }
 
 // EncodeMesh writes the mesh as one JSON object that [DecodeMesh] reads back.
-func EncodeMesh(m *Mesh) []byte { return mustJSON(m.json()) }
+func EncodeMesh(m *mesh.Mesh) []byte { return mustJSON(meshForm(m)) }
 
 // EncodeSharding writes the sharding and its mesh as one JSON object that
 // [DecodeSharding] reads back.
-func EncodeSharding(s *Sharding) []byte {
-	out := shardingJSON{Format: jsonFormat, Mesh: s.mesh.json(), Spec: []dimJSON{},
-		Unreduced: s.spec.Unreduced, Reduced: s.spec.Reduced, Kind: s.spec.Kind, Memory: s.memory}
-	for _, d := range s.spec.Dims {
+func EncodeSharding(s *mesh.Sharding) []byte {
+	spec := s.Spec()
+	out := shardingJSON{Format: jsonFormat, Mesh: meshForm(s.Mesh()), Spec: []dimJSON{},
+		Unreduced: spec.Unreduced, Reduced: spec.Reduced, Kind: spec.Kind, Memory: s.Memory()}
+	for _, d := range spec.Dims {
 		out.Spec = append(out.Spec, dimJSON(d))
 	}
 	return mustJSON(out)
@@ -61,12 +61,12 @@ func EncodeSharding(s *Sharding) []byte {
 
 // DecodeMesh reads a mesh. name says where data comes from, usually a file, and
 // starts every error. Unknown fields and versions are refused.
-func DecodeMesh(name string, data []byte) (*Mesh, error) {
+func DecodeMesh(name string, data []byte) (*mesh.Mesh, error) {
 	var in meshJSON
 	if err := decodeJSON(data, &in); err != nil {
 		return nil, fmt.Errorf("%s: %w", name, err)
 	}
-	m, err := in.mesh()
+	m, err := in.build()
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", name, err)
 	}
@@ -74,85 +74,81 @@ func DecodeMesh(name string, data []byte) (*Mesh, error) {
 }
 
 // DecodeSharding is DecodeMesh for a sharding.
-func DecodeSharding(name string, data []byte) (*Sharding, error) {
+func DecodeSharding(name string, data []byte) (*mesh.Sharding, error) {
 	var in shardingJSON
 	if err := decodeJSON(data, &in); err != nil {
 		return nil, fmt.Errorf("%s: %w", name, err)
 	}
-	s, err := in.sharding()
+	s, err := in.build()
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", name, err)
 	}
 	return s, nil
 }
 
-func (m *Mesh) json() meshJSON {
-	out := meshJSON{Format: jsonFormat, Names: m.names(), Sizes: m.shape()}
-	for _, a := range m.axes {
+func meshForm(m *mesh.Mesh) meshJSON {
+	axes, hw := m.Axes(), m.Hardware()
+	out := meshJSON{Format: jsonFormat, Names: make([]string, len(axes)), Sizes: make([]int, len(axes)),
+		Devices: m.Devices(), Tasks: m.Owners(), Abstract: m.IsAbstract() && len(axes) == 0}
+	for i, a := range axes {
+		out.Names[i], out.Sizes[i] = a.Name, a.Size
 		out.Types = append(out.Types, a.Type.String())
 	}
-	if !m.abstract {
-		out.Devices, out.Tasks = m.ids, m.tasks
-	}
-	out.Abstract = m.abstract && len(m.axes) == 0
-	if hw := m.hardware; hw.Platform != "" || hw.Kind != "" || hw.Cores != 0 || hw.Memories != nil {
+	if hw.Platform != "" || hw.Kind != "" || hw.Cores != 0 || hw.Memories != nil {
 		out.Device = &hardwareJSON{hw.Platform, hw.Kind, hw.Cores, hw.Memories}
 	}
 	return out
 }
 
-func (in meshJSON) mesh() (*Mesh, error) {
+func (in meshJSON) build() (*mesh.Mesh, error) {
 	if err := checkFormat("mesh", in.Format); err != nil {
 		return nil, err
 	}
 	if len(in.Sizes) != len(in.Names) {
-		return nil, errorf(ErrFormat, "%d axis_names but %d axis_sizes", len(in.Names), len(in.Sizes))
+		return nil, errorf(mesh.ErrFormat, "%d axis_names but %d axis_sizes", len(in.Names), len(in.Sizes))
 	}
 	if in.Types != nil && len(in.Types) != len(in.Names) {
-		return nil, errorf(ErrFormat, "%d axis_names but %d axis_types", len(in.Names), len(in.Types))
+		return nil, errorf(mesh.ErrFormat, "%d axis_names but %d axis_types", len(in.Names), len(in.Types))
 	}
-	axes := make([]Axis, len(in.Names))
+	axes := make([]mesh.Axis, len(in.Names))
 	for i, name := range in.Names {
-		axes[i] = Axis{Name: name, Size: in.Sizes[i]}
+		axes[i] = mesh.Axis{Name: name, Size: in.Sizes[i]}
 		if in.Types != nil {
 			t, err := axisTypeOf(in.Types[i])
 			if err != nil {
-				return nil, onAxis(name).errorf(ErrFormat, "axis %s: %v", quote(name), err)
+				return nil, &mesh.Error{Err: mesh.ErrFormat, Axis: name, Dim: -1, Text: fmt.Sprintf("axis %s: %v", notation.Quote(name), err)}
 			}
 			axes[i].Type = t
 		}
 	}
-	var hw *Hardware
+	var hw *mesh.Hardware
 	if in.Device != nil {
-		hw = &Hardware{in.Device.Platform, in.Device.Kind, in.Device.Cores, in.Device.Memories}
+		hw = &mesh.Hardware{Platform: in.Device.Platform, Kind: in.Device.Kind, Cores: in.Device.Cores, Memories: in.Device.Memories}
 	}
 	if in.Abstract || in.Devices == nil && len(axes) > 0 {
-		return Abstract(hw, axes...)
+		return mesh.Abstract(hw, axes...)
 	}
 	if in.Tasks != nil && len(in.Tasks) != len(in.Devices) {
-		return nil, errorf(ErrFormat, "%d device_ids but %d tasks", len(in.Devices), len(in.Tasks))
+		return nil, errorf(mesh.ErrFormat, "%d device_ids but %d tasks", len(in.Devices), len(in.Tasks))
 	}
-	devices := make([]Device, len(in.Devices))
-	for i, id := range in.Devices {
-		devices[i] = Device{ID: id, Slice: NoSlice, Hardware: hw}
-		if in.Tasks != nil {
-			devices[i].Task = in.Tasks[i]
-		}
+	tasks := in.Tasks
+	if tasks == nil {
+		tasks = make([]serry.TaskIndex, len(in.Devices))
 	}
-	return New(devices, axes...)
+	return mesh.Of(in.Devices, tasks, hw, axes...)
 }
 
-func (in shardingJSON) sharding() (*Sharding, error) {
+func (in shardingJSON) build() (*mesh.Sharding, error) {
 	if err := checkFormat("sharding", in.Format); err != nil {
 		return nil, err
 	}
-	m, err := in.Mesh.mesh()
+	m, err := in.Mesh.build()
 	if err != nil {
 		return nil, err
 	}
-	spec := Spec{Unreduced: in.Unreduced, Reduced: in.Reduced, Kind: in.Kind}
+	spec := mesh.Spec{Unreduced: in.Unreduced, Reduced: in.Reduced, Kind: in.Kind}
 	for _, d := range in.Spec {
-		spec.Dims = append(spec.Dims, Dim(d))
+		spec.Dims = append(spec.Dims, mesh.Dim(d))
 	}
 	s, err := m.Shard(spec)
 	if err != nil {
@@ -166,13 +162,13 @@ func checkFormat(what string, format int) error {
 	case format == jsonFormat:
 		return nil
 	case format > jsonFormat:
-		return errorf(ErrFormat, "%s has format %d, this version reads up to %d: use a newer serry", what, format, jsonFormat)
+		return errorf(mesh.ErrFormat, "%s has format %d, this version reads up to %d: use a newer serry", what, format, jsonFormat)
 	}
-	return errorf(ErrFormat, "%s has format %d, want %d", what, format, jsonFormat)
+	return errorf(mesh.ErrFormat, "%s has format %d, want %d", what, format, jsonFormat)
 }
 
 // A dimJSON is null, a name, or a list of names.
-type dimJSON Dim
+type dimJSON mesh.Dim
 
 func (d dimJSON) MarshalJSON() ([]byte, error) {
 	switch len(d) {
@@ -196,7 +192,7 @@ func (d *dimJSON) UnmarshalJSON(data []byte) error {
 	}
 	var names []string
 	if json.Unmarshal(data, &names) != nil {
-		return errorf(ErrFormat, "spec entry %.40s: want null, a name or a list of names", data)
+		return errorf(mesh.ErrFormat, "spec entry %.40s: want null, a name or a list of names", data)
 	}
 	*d = names
 	return nil
@@ -204,22 +200,22 @@ func (d *dimJSON) UnmarshalJSON(data []byte) error {
 
 // decodeJSON reads exactly one object and says where it ends or breaks.
 func decodeJSON(data []byte, into any) error {
-	if len(data) > maxJSON {
-		return errorf(ErrFormat, "%d bytes of JSON, at most %d are read", len(data), maxJSON)
+	if len(data) > maxText {
+		return errorf(mesh.ErrFormat, "%d bytes of JSON, at most %d are read", len(data), maxText)
 	}
 	d := json.NewDecoder(bytes.NewReader(data))
 	d.DisallowUnknownFields()
 	if err := d.Decode(into); err != nil {
 		if errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, io.EOF) {
-			return errorf(ErrFormat, "JSON ends after %d bytes, in the middle: the file is truncated", len(data))
+			return errorf(mesh.ErrFormat, "JSON ends after %d bytes, in the middle: the file is truncated", len(data))
 		}
-		if own := (*Error)(nil); errors.As(err, &own) {
+		if own, ok := errors.AsType[*mesh.Error](err); ok {
 			return own
 		}
-		return errorf(ErrFormat, "byte %d: %v", d.InputOffset(), err)
+		return errorf(mesh.ErrFormat, "byte %d: %v", d.InputOffset(), err)
 	}
 	if _, err := d.Token(); err != io.EOF {
-		return errorf(ErrFormat, "something follows the JSON object, at byte %d", d.InputOffset())
+		return errorf(mesh.ErrFormat, "something follows the JSON object, at byte %d", d.InputOffset())
 	}
 	return nil
 }

@@ -1,23 +1,24 @@
-package mesh
+package form
 
 import (
 	"slices"
 	"strings"
 
 	"github.com/serry-dev/serry"
+	"github.com/serry-dev/serry/mesh"
 )
 
 // meshText is what a mesh reads as before it is checked.
 type meshText struct {
-	axes     []Axis
-	types    []AxisType
+	axes     []mesh.Axis
+	types    []mesh.AxisType
 	devices  []serry.DeviceID
 	tasks    []serry.TaskIndex
-	hardware Hardware
+	hardware mesh.Hardware
 	scalar   bool
 }
 
-func (p *parser) mesh() (*Mesh, error) {
+func (p *parser) mesh() (*mesh.Mesh, error) {
 	abstract := p.take("AbstractMesh")
 	if !abstract && !p.take("Mesh") {
 		return nil, p.fail("Mesh(…) or AbstractMesh(…)")
@@ -27,14 +28,14 @@ func (p *parser) mesh() (*Mesh, error) {
 		return nil, err
 	}
 	if t.types != nil && len(t.types) != len(t.axes) {
-		return nil, errorf(ErrFormat, "number of axis names should match the number of axis_types, got %d and %d",
+		return nil, errorf(mesh.ErrFormat, "number of axis names should match the number of axis_types, got %d and %d",
 			len(t.axes), len(t.types))
 	}
 	for i := range t.types {
 		t.axes[i].Type = t.types[i]
 	}
 	if abstract {
-		return Abstract(&t.hardware, t.axes...)
+		return mesh.Abstract(&t.hardware, t.axes...)
 	}
 	return t.build()
 }
@@ -56,7 +57,7 @@ func (p *parser) meshItem(t *meshText, abstract bool) error {
 	var err error
 	switch {
 	case word == "axis_types":
-		t.types = []AxisType{}
+		t.types = []mesh.AxisType{}
 		return p.list("(", ")", func() error { return p.axisType(t) })
 	case word == "devices" && !abstract:
 		return p.list("(", ")", func() error { return p.numberRange(&t.devices) })
@@ -89,7 +90,7 @@ func (p *parser) axis(t *meshText) error {
 		return err
 	}
 	size, err := p.number()
-	t.axes = append(t.axes, Axis{Name: name, Size: size})
+	t.axes = append(t.axes, mesh.Axis{Name: name, Size: size})
 	return err
 }
 
@@ -165,38 +166,35 @@ func (p *parser) repeated(out *[]serry.TaskIndex) error {
 }
 
 // build fills in what the text leaves out and makes the mesh.
-func (t *meshText) build() (*Mesh, error) {
-	own, size, err := checkAxes(t.axes, Auto)
+func (t *meshText) build() (*mesh.Mesh, error) {
+	places, err := mesh.Abstract(nil, t.axes...)
 	if err != nil {
 		return nil, err
 	}
-	if len(t.axes) == 0 && !t.scalar {
-		size = 0
+	size := places.Size()
+	if t.scalar && len(t.axes) == 0 {
+		size = 1
 	}
-	m := &Mesh{axes: own, size: size, ids: t.devices, tasks: t.tasks}
-	if m.ids == nil {
-		m.ids = make([]serry.DeviceID, size)
-		for i := range m.ids {
-			m.ids[i] = serry.DeviceID(i)
+	if t.devices == nil {
+		t.devices = make([]serry.DeviceID, size)
+		for i := range t.devices {
+			t.devices[i] = serry.DeviceID(i)
 		}
 	}
-	if m.tasks == nil {
-		m.tasks = make([]serry.TaskIndex, size)
+	if t.tasks == nil {
+		t.tasks = make([]serry.TaskIndex, size)
 	}
-	if len(m.ids) != size || len(m.tasks) != size {
-		return nil, errorf(ErrFormat, "mesh of size %d lists %d devices and %d tasks", size, len(m.ids), len(m.tasks))
+	if len(t.devices) != size || len(t.tasks) != size {
+		return nil, errorf(mesh.ErrFormat, "mesh of size %d lists %d devices and %d tasks", size, len(t.devices), len(t.tasks))
 	}
-	if err := m.checkDevices(); err != nil {
-		return nil, err
-	}
-	return m, nil
+	return mesh.Of(t.devices, t.tasks, nil, t.axes...)
 }
 
-func axisTypeOf(word string) (AxisType, error) {
-	for t := Auto; t <= Manual; t++ {
+func axisTypeOf(word string) (mesh.AxisType, error) {
+	for t := mesh.Auto; t <= mesh.Manual; t++ {
 		if t.String() == word {
 			return t, nil
 		}
 	}
-	return Default, errorf(ErrFormat, "axis type %q: use Auto, Explicit or Manual", word)
+	return mesh.Default, errorf(mesh.ErrFormat, "axis type %q: use Auto, Explicit or Manual", word)
 }

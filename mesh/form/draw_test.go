@@ -1,4 +1,4 @@
-package mesh
+package form
 
 import (
 	"encoding/xml"
@@ -12,11 +12,12 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/serry-dev/serry/internal/lab"
+	"github.com/serry-dev/serry/mesh"
 )
 
 func ExampleDraw() {
-	m, _ := New(Hosts(8, 4), Axis{Name: "x", Size: 4}, Axis{Name: "y", Size: 2})
-	s, _ := m.Shard(P(Dim{"y"}, Dim{"x"}))
+	m, _ := mesh.New(mesh.Hosts(8, 4), mesh.Axis{Name: "x", Size: 4}, mesh.Axis{Name: "y", Size: 2})
+	s, _ := m.Shard(mesh.P(mesh.Dim{"y"}, mesh.Dim{"x"}))
 	text, _ := Draw(s, []int{8, 4}, Look{})
 	fmt.Print(text)
 	// Output:
@@ -30,8 +31,8 @@ func ExampleDraw() {
 }
 
 func ExampleDraw_table() {
-	m, _ := New(Hosts(64, 8), Axis{Name: "a", Size: 4}, Axis{Name: "b", Size: 4}, Axis{Name: "c", Size: 4})
-	s, _ := m.Shard(P(Dim{"b"}, Dim{"a"}, Dim{}))
+	m, _ := mesh.New(mesh.Hosts(64, 8), mesh.Axis{Name: "a", Size: 4}, mesh.Axis{Name: "b", Size: 4}, mesh.Axis{Name: "c", Size: 4})
+	s, _ := m.Shard(mesh.P(mesh.Dim{"b"}, mesh.Dim{"a"}, mesh.Dim{}))
 	text, _ := Draw(s, []int{8, 8, 8}, Look{Rows: 3})
 	fmt.Print(text)
 	// Output:
@@ -44,10 +45,10 @@ func ExampleDraw_table() {
 }
 
 func ExampleDrawLinks() {
-	m, _ := New(Hosts(8, 4), Axis{Name: "x", Size: 8})
-	rows, _ := m.Shard(P(Dim{"x"}))
-	columns, _ := m.Shard(P(nil, Dim{"x"}))
-	plan, _ := Reshard{Shape: []int{1024, 1024}, ElementBytes: 4, From: rows, To: columns}.Plan()
+	m, _ := mesh.New(mesh.Hosts(8, 4), mesh.Axis{Name: "x", Size: 8})
+	rows, _ := m.Shard(mesh.P(mesh.Dim{"x"}))
+	columns, _ := m.Shard(mesh.P(nil, mesh.Dim{"x"}))
+	plan, _ := mesh.Reshard{Shape: []int{1024, 1024}, ElementBytes: 4, From: rows, To: columns}.Plan()
 	fmt.Print(DrawLinks("task", plan.TaskLinks(), Look{}))
 	// Output:
 	// 3 MiB move between tasks, 1 MiB stay
@@ -60,8 +61,8 @@ func ExampleDrawLinks() {
 
 func TestLinkTable(t *testing.T) {
 	lab.Clause(t, "P-ARR-7")
-	m := must(New(Hosts(64, 64), axes("x", 64)...))
-	plan := must(Reshard{Shape: []int{64, 64}, ElementBytes: 1, From: must(m.Shard(spec("x"))), To: must(m.Shard(spec("", "x")))}.Plan())
+	m := must(mesh.New(mesh.Hosts(64, 64), axes("x", 64)...))
+	plan := must(mesh.Reshard{Shape: []int{64, 64}, ElementBytes: 1, From: must(m.Shard(spec("x"))), To: must(m.Shard(spec("", "x")))}.Plan())
 	text := DrawLinks("device", plan.DeviceLinks(), Look{Rows: 2})
 	const want = "3.94 KiB move between devices, 64 B stay\n" +
 		"from device  to  bytes  ranges  share\n" +
@@ -124,29 +125,29 @@ func countElements(t fataler, doc, name string) int {
 
 func TestDrawingsOfLargeMeshes(t *testing.T) {
 	lab.Clause(t, "P-ARR-5")
-	m := must(New(Hosts(1<<15, 1<<12), axes("xyz", 32, 32, 32)...))
+	m := must(mesh.New(mesh.Hosts(1<<15, 1<<12), axes("xyz", 32, 32, 32)...))
 	s := must(m.Shard(spec("x", "y", "z")))
 	text := must(Draw(s, []int{32, 32, 32}, Look{}))
 	if n := strings.Count(text, "\n"); n != 67 || !strings.Contains(text, "and 32704 more slices") {
 		t.Errorf("Draw of 32768 slices has %d lines; want a table of 64 rows", n)
 	}
 	_, err := DrawSVG(s, []int{32, 32, 32})
-	wantError(t, "DrawSVG(32768 slices)", err, ErrInvalid, "too many to draw")
+	wantError(t, "DrawSVG(32768 slices)", err, mesh.ErrInvalid, "too many to draw")
 	_, err = Draw(s, []int{33, 32, 32}, Look{})
-	wantError(t, "Draw(indivisible)", err, ErrIndivisible)
-	plan := must(Reshard{Shape: []int{32, 32, 32}, ElementBytes: 1, From: s, To: must(m.Shard(spec("z", "y", "x")))}.Plan())
+	wantError(t, "Draw(indivisible)", err, mesh.ErrIndivisible)
+	plan := must(mesh.Reshard{Shape: []int{32, 32, 32}, ElementBytes: 1, From: s, To: must(m.Shard(spec("z", "y", "x")))}.Plan())
 	_, err = DrawLinksSVG("device", plan.DeviceLinks())
-	wantError(t, "DrawLinksSVG(32768 devices)", err, ErrInvalid, "too many to draw")
+	wantError(t, "DrawLinksSVG(32768 devices)", err, mesh.ErrInvalid, "too many to draw")
 }
 
 func TestNamesAreEscaped(t *testing.T) {
 	lab.Clause(t, "P-ARR-5")
-	m := must(New(Hosts(2, 1), Axis{Name: "<script>&", Size: 2}))
-	svg := must(DrawSVG(must(m.Shard(P(Dim{"<script>&"}))), []int{2}))
+	m := must(mesh.New(mesh.Hosts(2, 1), mesh.Axis{Name: "<script>&", Size: 2}))
+	svg := must(DrawSVG(must(m.Shard(mesh.P(mesh.Dim{"<script>&"}))), []int{2}))
 	if strings.Contains(svg, "<script>") {
 		t.Errorf("axis name is not escaped in %s", svg)
 	}
-	links := must(DrawLinksSVG("task", []Link{{0, 1, 10, 1}, {0, 0, 5, 1}}))
+	links := must(DrawLinksSVG("task", []mesh.Link{{From: 0, To: 1, Bytes: 10, Ranges: 1}, {From: 0, To: 0, Bytes: 5, Ranges: 1}}))
 	if got := countElements(t, svg, "g") + countElements(t, links, "g"); got != 4 {
 		t.Errorf("%d cells; want 4", got)
 	}

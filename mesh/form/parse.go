@@ -1,34 +1,33 @@
-package mesh
+package form
 
 import (
 	"strconv"
 	"strings"
 	"unicode/utf8"
+
+	"github.com/serry-dev/serry/mesh"
 )
 
 // ParseMesh reads what [Mesh.String] writes, and what JAX prints for a mesh.
 // What it does not know, as a later version may write it, is an error.
-func ParseMesh(text string) (*Mesh, error) {
+func ParseMesh(text string) (*mesh.Mesh, error) {
 	return parseWhole(text, (*parser).mesh)
 }
 
 // ParseSpec reads what [Spec.String] writes, and what JAX prints.
-func ParseSpec(text string) (Spec, error) {
+func ParseSpec(text string) (mesh.Spec, error) {
 	return parseWhole(text, (*parser).spec)
 }
 
 // ParseSharding reads what [Sharding.String] writes, and what JAX prints.
-func ParseSharding(text string) (*Sharding, error) {
+func ParseSharding(text string) (*mesh.Sharding, error) {
 	return parseWhole(text, (*parser).sharding)
 }
-
-// maxText bounds a text form; the mesh of a million devices fits.
-const maxText = 1 << 24
 
 func parseWhole[T any](text string, read func(*parser) (T, error)) (T, error) {
 	var zero T
 	if len(text) > maxText {
-		return zero, errorf(ErrFormat, "text of %d bytes, at most %d are read", len(text), maxText)
+		return zero, errorf(mesh.ErrFormat, "text of %d bytes, at most %d are read", len(text), maxText)
 	}
 	p := &parser{text: text}
 	out, err := read(p)
@@ -61,7 +60,7 @@ func (p *parser) fail(want string) error {
 	} else {
 		rest = strconv.Quote(rest)
 	}
-	return errorf(ErrFormat, "at byte %d: want %s, got %s", p.pos, want, rest)
+	return errorf(mesh.ErrFormat, "at byte %d: want %s, got %s", p.pos, want, rest)
 }
 
 func (p *parser) space() {
@@ -174,19 +173,19 @@ func (p *parser) names(open, end string) ([]string, error) {
 	return out, err
 }
 
-func (p *parser) spec() (Spec, error) {
-	var s Spec
+func (p *parser) spec() (mesh.Spec, error) {
+	var s mesh.Spec
 	if !p.take("PartitionSpec") && !p.take("P") {
 		return s, p.fail("P(…)")
 	}
 	err := p.list("(", ")", func() error { return p.specItem(&s) })
 	if err != nil {
-		return Spec{}, err
+		return mesh.Spec{}, err
 	}
 	return s.Canonical(), s.Check()
 }
 
-func (p *parser) specItem(s *Spec) (err error) {
+func (p *parser) specItem(s *mesh.Spec) (err error) {
 	p.space()
 	start := p.pos
 	switch word := p.word(); word {
@@ -197,7 +196,7 @@ func (p *parser) specItem(s *Spec) (err error) {
 	case "None":
 		s.Dims = append(s.Dims, nil)
 	case "UNCONSTRAINED":
-		s.Dims = append(s.Dims, Dim{Unconstrained})
+		s.Dims = append(s.Dims, mesh.Dim{mesh.Unconstrained})
 	case "unreduced", "reduced":
 		set := &s.Unreduced
 		if word == "reduced" {
@@ -211,7 +210,7 @@ func (p *parser) specItem(s *Spec) (err error) {
 		if err := p.expect("="); err != nil {
 			return err
 		}
-		if s.Kind = Reduction(p.word()); s.Kind == "" {
+		if s.Kind = mesh.Reduction(p.word()); s.Kind == "" {
 			return p.fail("sum, max or min")
 		}
 	default:
@@ -223,12 +222,12 @@ func (p *parser) specItem(s *Spec) (err error) {
 
 // dim reads a name or a tuple of names. A tuple within a tuple is refused
 // (C-SPEC-3).
-func (p *parser) dim() (Dim, error) {
+func (p *parser) dim() (mesh.Dim, error) {
 	if p.pos < len(p.text) && p.text[p.pos] != '(' {
 		n, err := p.name()
-		return Dim{n}, err
+		return mesh.Dim{n}, err
 	}
-	var out Dim
+	var out mesh.Dim
 	err := p.list("(", ")", func() error {
 		if p.space(); strings.HasPrefix(p.text[p.pos:], "(") {
 			return p.fail("a name: a tuple cannot contain a nested tuple")
@@ -243,7 +242,7 @@ func (p *parser) dim() (Dim, error) {
 	return out, err
 }
 
-func (p *parser) sharding() (*Sharding, error) {
+func (p *parser) sharding() (*mesh.Sharding, error) {
 	if err := p.expect("NamedSharding(mesh="); err != nil {
 		return nil, err
 	}

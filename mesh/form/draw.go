@@ -1,4 +1,4 @@
-package mesh
+package form
 
 import (
 	"cmp"
@@ -7,6 +7,9 @@ import (
 	"strconv"
 	"strings"
 	"unicode/utf8"
+
+	"github.com/serry-dev/serry/mesh"
+	"github.com/serry-dev/serry/mesh/internal/notation"
 )
 
 // A Look says how pictures are drawn. The zero value is for a terminal of 80
@@ -28,12 +31,12 @@ func (l Look) rows(n int) int {
 
 // Draw shows in text who holds which slice of an array: a grid where at most
 // two dimensions are split and it fits, else a table with a line per slice.
-func Draw(s *Sharding, shape []int, look Look) (string, error) {
+func Draw(s *mesh.Sharding, shape []int, look Look) (string, error) {
 	pic, err := newPicture(s, shape)
 	if err != nil {
 		return "", err
 	}
-	head := fitText(fmt.Sprintf("%s of %s, shards of %s, mesh %s", s.spec, tuple(shape), tuple(pic.place.size), sizesText(s.mesh.axes)), look.width())
+	head := fitText(fmt.Sprintf("%s of %s, shards of %s, mesh %s", s.Spec(), notation.Tuple(shape), notation.Tuple(pic.shard), axesText(s.Mesh())), look.width())
 	if body, ok := pic.grid(look); ok {
 		return head + "\n" + body, nil
 	}
@@ -43,7 +46,7 @@ func Draw(s *Sharding, shape []int, look Look) (string, error) {
 // DrawLinks shows in text what a plan sends over its links: a matrix where it
 // fits, else the links with most bytes. ends says what they join, such as
 // "task".
-func DrawLinks(ends string, links []Link, look Look) string {
+func DrawLinks(ends string, links []mesh.Link, look Look) string {
 	total, moved := 0, 0
 	for _, l := range links {
 		total += l.Bytes
@@ -61,61 +64,72 @@ func DrawLinks(ends string, links []Link, look Look) string {
 // A picture is what drawings are made of: the distinct blocks in row-major
 // order, each with its devices.
 type picture struct {
-	sharding *Sharding
-	place    placement
-	split    []int // dimensions that are cut
-	blocks   []drawnBlock
+	shard  []int // shape of the data on each device
+	ways   []int // blocks per dimension
+	split  []int // dimensions that are cut
+	blocks []drawnBlock
 }
 
 type drawnBlock struct {
 	block   []int // number along each dimension
-	index   Index
+	index   mesh.Index
 	devices []int
 	tasks   []int // ascending
 }
 
-func newPicture(s *Sharding, shape []int) (*picture, error) {
-	p, err := s.placeAll(shape)
+func newPicture(s *mesh.Sharding, shape []int) (*picture, error) {
+	shards, err := s.Shards(shape)
 	if err != nil {
 		return nil, err
 	}
-	pic := &picture{sharding: s, place: p}
-	for d, n := range p.ways {
-		if n > 1 && shape[d] > 0 {
+	pic := &picture{ways: make([]int, len(shape))}
+	if pic.shard, err = s.ShardShape(shape); err != nil {
+		return nil, err
+	}
+	for d, n := range shape {
+		pic.ways[d] = n / max(pic.shard[d], 1)
+		if pic.ways[d] > 1 {
 			pic.split = append(pic.split, d)
 		}
 	}
-	at := make(map[string]int)
-	blocks := p.indexMap(s.mesh)
-	block := make([]int, len(shape))
-	for i, id := range s.mesh.ids {
-		for d := range block {
-			block[d] = blocks.block(i, d)
+	slices.SortStableFunc(shards, func(a, b mesh.Shard) int { return a.Index.Compare(b.Index) })
+	for i, sh := range shards {
+		if i == 0 || !slices.Equal(sh.Index, shards[i-1].Index) {
+			pic.blocks = append(pic.blocks, drawnBlock{block: pic.number(sh.Index), index: sh.Index})
 		}
-		key := tuple(block)
-		n, known := at[key]
-		if !known {
-			n = len(pic.blocks)
-			at[key] = n
-			pic.blocks = append(pic.blocks, drawnBlock{block: slices.Clone(block), index: p.index(block)})
-		}
-		b := &pic.blocks[n]
-		b.devices, b.tasks = append(b.devices, int(id)), append(b.tasks, int(s.mesh.tasks[i]))
+		b := &pic.blocks[len(pic.blocks)-1]
+		b.devices, b.tasks = append(b.devices, int(sh.Device)), append(b.tasks, int(sh.Task))
 	}
 	for i := range pic.blocks {
 		b := &pic.blocks[i]
 		slices.Sort(b.tasks)
 		b.tasks = slices.Compact(b.tasks)
 	}
-	slices.SortFunc(pic.blocks, func(a, b drawnBlock) int { return slices.Compare(a.block, b.block) })
 	return pic, nil
+}
+
+// number counts where a block stands along each dimension.
+func (pic *picture) number(x mesh.Index) []int {
+	block := make([]int, len(x))
+	for d, r := range x {
+		block[d] = r.Start / max(pic.shard[d], 1)
+	}
+	return block
+}
+
+func axesText(m *mesh.Mesh) string {
+	var parts []string
+	for _, a := range m.Axes() {
+		parts = append(parts, notation.Quote(a.Name)+": "+strconv.Itoa(a.Size))
+	}
+	return strings.Join(parts, ", ")
 }
 
 // axesOfGrid says which dimensions run down and across; -1 is none.
 func (pic *picture) axesOfGrid() (down, across int) {
 	down, across = -1, -1
 	for _, d := range pic.split {
-		if d == len(pic.place.ways)-1 || down >= 0 {
+		if d == len(pic.ways)-1 || down >= 0 {
 			across = d
 		} else {
 			down = d
@@ -192,7 +206,7 @@ func (pic *picture) waysOf(dim int) int {
 	if dim < 0 {
 		return 1
 	}
-	return pic.place.ways[dim]
+	return pic.ways[dim]
 }
 
 func rangeOf(b drawnBlock, dim int) string {
@@ -219,7 +233,7 @@ func (pic *picture) table(look Look) string {
 }
 
 // matrix draws the bytes from every end (down) to every end (across).
-func matrix(ends string, links []Link, look Look) (string, bool) {
+func matrix(ends string, links []mesh.Link, look Look) (string, bool) {
 	var from, to []int
 	for _, l := range links {
 		from, to = append(from, l.From), append(to, l.To)
@@ -254,9 +268,9 @@ func matrix(ends string, links []Link, look Look) (string, bool) {
 }
 
 // linkTable lists the links between different ends, most bytes first.
-func linkTable(ends string, links []Link, moved int, look Look) string {
-	sorted := slices.DeleteFunc(slices.Clone(links), func(l Link) bool { return l.From == l.To })
-	slices.SortStableFunc(sorted, func(a, b Link) int { return cmp.Compare(b.Bytes, a.Bytes) })
+func linkTable(ends string, links []mesh.Link, moved int, look Look) string {
+	sorted := slices.DeleteFunc(slices.Clone(links), func(l mesh.Link) bool { return l.From == l.To })
+	slices.SortStableFunc(sorted, func(a, b mesh.Link) int { return cmp.Compare(b.Bytes, a.Bytes) })
 	rows := [][]string{{"from " + ends, "to", "bytes", "ranges", "share"}}
 	shown := look.rows(len(sorted))
 	for _, l := range sorted[:shown] {
@@ -323,7 +337,7 @@ func (l Look) paint(text string, number int) string {
 
 // listText writes numbers as runs, without brackets.
 func listText(list []int) string {
-	return strings.Trim(rangeText(list), "()")
+	return strings.Trim(notation.Runs(list), "()")
 }
 
 // fitText cuts a line to n columns.

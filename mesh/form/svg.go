@@ -1,10 +1,13 @@
-package mesh
+package form
 
 import (
 	"fmt"
 	"html"
 	"slices"
 	"strings"
+
+	"github.com/serry-dev/serry/mesh"
+	"github.com/serry-dev/serry/mesh/internal/notation"
 )
 
 // maxCells bounds a drawing; more cannot be read anyway.
@@ -13,13 +16,13 @@ const maxCells = 1 << 14
 // DrawSVG shows who holds which slice of an array as an SVG document, a colour
 // per device. Where more than two dimensions are split, the others become
 // panels.
-func DrawSVG(s *Sharding, shape []int) (string, error) {
+func DrawSVG(s *mesh.Sharding, shape []int) (string, error) {
 	pic, err := newPicture(s, shape)
 	if err != nil {
 		return "", err
 	}
 	if len(pic.blocks) > maxCells {
-		return "", errorf(ErrInvalid, "%d slices are too many to draw, at most %d: use the table", len(pic.blocks), maxCells)
+		return "", errorf(mesh.ErrInvalid, "%d slices are too many to draw, at most %d: use the table", len(pic.blocks), maxCells)
 	}
 	down, across := -1, -1
 	if n := len(pic.split); n > 0 {
@@ -31,7 +34,7 @@ func DrawSVG(s *Sharding, shape []int) (string, error) {
 	if n := len(pic.split); n == 1 && across < len(shape)-1 {
 		down, across = across, -1
 	}
-	return pic.svg(down, across, fmt.Sprintf("%s of %s, mesh %s", s.spec, tuple(shape), sizesText(s.mesh.axes))), nil
+	return pic.svg(down, across, fmt.Sprintf("%s of %s, mesh %s", s.Spec(), notation.Tuple(shape), axesText(s.Mesh()))), nil
 }
 
 // The measures of a drawing, in pixels.
@@ -56,7 +59,7 @@ func (pic *picture) svg(down, across int, title string) string {
 		if across >= 0 {
 			column, rest[across] = b.block[across], 0
 		}
-		key := tuple(rest)
+		key := notation.Tuple(rest)
 		if _, known := panelOf[key]; !known {
 			panelOf[key] = len(panelOf)
 		}
@@ -113,7 +116,7 @@ func document(wide, high int, title, body string) string {
 
 // DrawLinksSVG shows what a plan sends over its links as an SVG document: a
 // matrix, darker where more bytes flow. ends says what the links join.
-func DrawLinksSVG(ends string, links []Link) (string, error) {
+func DrawLinksSVG(ends string, links []mesh.Link) (string, error) {
 	var from, to []int
 	most := 1
 	for _, l := range links {
@@ -126,7 +129,7 @@ func DrawLinksSVG(ends string, links []Link) (string, error) {
 	slices.Sort(to)
 	from, to = slices.Compact(from), slices.Compact(to)
 	if len(from)*len(to) > maxCells {
-		return "", errorf(ErrInvalid, "%d by %d %ss are too many to draw, at most %d cells: use the table", len(from), len(to), ends, maxCells)
+		return "", errorf(mesh.ErrInvalid, "%d by %d %ss are too many to draw, at most %d cells: use the table", len(from), len(to), ends, maxCells)
 	}
 	var body strings.Builder
 	for i, f := range from {
