@@ -18,8 +18,9 @@ import (
 	"os/exec"
 	"os/signal"
 	"path/filepath"
-	"slices"
 	"time"
+
+	"github.com/serry-dev/serry/bench/internal/sheet"
 )
 
 // bar is the most that checksums may add.
@@ -66,11 +67,8 @@ func run(ctx context.Context, pairs int) error {
 		if err != nil {
 			return err
 		}
-		verdict := "ok"
-		if ratio > bar {
-			verdict, missed = "MISS", true
-		}
-		fmt.Printf("%7d  %-10v  %-10v  %19.3f  %.2f %s\n", callers, a, b, ratio, bar, verdict)
+		missed = missed || ratio > bar
+		fmt.Printf("%7d  %-10v  %-10v  %19.3f  %.2f %s\n", callers, a, b, ratio, bar, sheet.Kept(ratio <= bar))
 	}
 	if missed {
 		return fmt.Errorf("checksums cost more than %.0f %% of the processor time of a call", 100*(bar-1))
@@ -128,11 +126,7 @@ func compare(ctx context.Context, with, without string, callers, pairs int) (a, 
 		}
 		ratios = append(ratios, float64(pair[0])/float64(pair[1]))
 	}
-	for i := range took {
-		slices.Sort(took[i])
-	}
-	slices.Sort(ratios)
-	return took[0][pairs/2], took[1][pairs/2], ratios[pairs/2], nil
+	return sheet.Median(took[0]), sheet.Median(took[1]), sheet.Median(ratios), nil
 }
 
 // calls is how many one run makes.

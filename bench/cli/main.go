@@ -8,36 +8,24 @@
 package main
 
 import (
-	"bufio"
 	"context"
-	"errors"
 	"flag"
 	"fmt"
 	"io"
 	"os"
 	"os/exec"
-	"os/signal"
 	"slices"
 	"strings"
 	"text/tabwriter"
 	"time"
+
+	"github.com/serry-dev/serry/bench/internal/proc"
+	"github.com/serry-dev/serry/bench/internal/sheet"
 )
 
 func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
-	err := run(ctx, os.Args[1:], os.Stdout, os.Stderr)
-	stop()
-	switch {
-	case err == nil || errors.Is(err, flag.ErrHelp):
-	case errors.Is(err, errUsage):
-		os.Exit(2) // the flag package has said why
-	default:
-		fmt.Fprintln(os.Stderr, "bench: error:", err)
-		os.Exit(1)
-	}
+	sheet.Main("bench", run)
 }
-
-var errUsage = errors.New("usage")
 
 // bar is what every command promises.
 const bar = 50 * time.Millisecond
@@ -48,28 +36,30 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	tasks := flags.Int("n", 10_000, "`number` of tasks of the job")
 	rounds := flags.Int("rounds", 21, "how often each command is run")
 	serry := flags.String("serry", "bin/serry", "`binary` to time")
-	if err := flags.Parse(args); err != nil {
-		if errors.Is(err, flag.ErrHelp) {
-			return err
-		}
-		return errUsage
+	if err := sheet.Parse(flags, args); err != nil {
+		return err
 	}
 	if *tasks < 2 || *rounds < 1 || flags.NArg() > 0 {
 		fmt.Fprintln(stderr, "want -n of 2 or more, -rounds of 1 or more, and no arguments")
-		return errUsage
+		return sheet.ErrUsage
 	}
-	s, err := start(ctx, *serry, *tasks)
+	s, err := proc.Start(ctx, *serry, "serve", "--tasks", fmt.Sprint(*tasks), "--listen", "127.0.0.1:0",
+		"--heartbeat-timeout", "1h", "--log-level", "error")
 	if err != nil {
 		return err
 	}
-	defer s.stop()
-	job, err := play(ctx, s.address, *tasks)
+	defer s.Kill()
+	address, err := s.Address()
+	if err != nil {
+		return err
+	}
+	job, err := play(ctx, address, *tasks)
 	if err != nil {
 		return err
 	}
 	defer job.stop()
-	fmt.Fprintf(stderr, "bench: %d tasks at %s\n", *tasks, s.address)
-	return measure(ctx, s, *rounds, stdout)
+	fmt.Fprintf(stderr, "bench: %d tasks at %s\n", *tasks, address)
+	return measure(ctx, service{*serry, address}, *rounds, stdout)
 }
 
 // commands are timed one after the other.
@@ -80,7 +70,12 @@ func commands() []string {
 	}
 }
 
-func measure(ctx context.Context, s *service, rounds int, stdout io.Writer) error {
+// A service is a running serry serve, and the binary that is timed against it.
+type service struct {
+	binary, address string
+}
+
+func measure(ctx context.Context, s service, rounds int, stdout io.Writer) error {
 	w := tabwriter.NewWriter(stdout, 0, 0, 2, ' ', tabwriter.AlignRight)
 	fmt.Fprintf(w, "command\tmedian ms\tleast\tmost\tcpu ms\toutput KiB\t<= %d ms\t\n", bar.Milliseconds())
 	slow := 0
@@ -90,11 +85,11 @@ func measure(ctx context.Context, s *service, rounds int, stdout io.Writer) erro
 			return fmt.Errorf("serry %s: %w", c, err)
 		}
 		verdict := "yes"
-		if f.median() > bar {
+		if sheet.Median(f.times) > bar {
 			verdict, slow = "no", slow+1
 		}
-		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%d\t%s\t\n", c, millis(f.median()), millis(f.times[0]), millis(f.times[len(f.times)-1]),
-			millis(f.cpu/time.Duration(rounds)), f.bytes>>10, verdict)
+		fmt.Fprintf(w, "%s\t%.1f\t%.1f\t%.1f\t%.1f\t%d\t%s\t\n", c, sheet.Millis(sheet.Median(f.times)), sheet.Millis(f.times[0]), sheet.Millis(f.times[len(f.times)-1]),
+			sheet.Millis(f.cpu/time.Duration(rounds)), f.bytes>>10, verdict)
 	}
 	if err := w.Flush(); err != nil {
 		return err
@@ -105,8 +100,6 @@ func measure(ctx context.Context, s *service, rounds int, stdout io.Writer) erro
 	return nil
 }
 
-func millis(d time.Duration) string { return fmt.Sprintf("%.1f", d.Seconds()*1000) }
-
 // A figure is how long one command took.
 type figure struct {
 	times []time.Duration // sorted
@@ -114,40 +107,8 @@ type figure struct {
 	bytes int             // of its output
 }
 
-func (f figure) median() time.Duration { return f.times[len(f.times)/2] }
-
-// A service is serry serve.
-type service struct {
-	binary, address string
-	cmd             *exec.Cmd
-}
-
-func start(ctx context.Context, binary string, tasks int) (*service, error) {
-	cmd := exec.CommandContext(ctx, binary, "serve", "--tasks", fmt.Sprint(tasks), "--listen", "127.0.0.1:0",
-		"--heartbeat-timeout", "1h", "--log-level", "error")
-	cmd.Stderr = os.Stderr
-	out, err := cmd.StdoutPipe()
-	if err != nil {
-		return nil, err
-	}
-	if err := cmd.Start(); err != nil {
-		return nil, err
-	}
-	line, err := bufio.NewReader(out).ReadString('\n')
-	fields := strings.Fields(line)
-	if err != nil || len(fields) == 0 {
-		return nil, fmt.Errorf("serry serve said %q: %w", line, err)
-	}
-	return &service{binary: binary, address: fields[len(fields)-1], cmd: cmd}, nil
-}
-
-func (s *service) stop() {
-	_ = s.cmd.Process.Kill() // it may have ended by itself
-	_ = s.cmd.Wait()
-}
-
 // timed runs a command some times.
-func (s *service) timed(ctx context.Context, args []string, rounds int) (figure, error) {
+func (s service) timed(ctx context.Context, args []string, rounds int) (figure, error) {
 	var f figure
 	for range rounds {
 		cmd := exec.CommandContext(ctx, s.binary, args...)

@@ -6,12 +6,13 @@ import (
 	"testing"
 	"time"
 
+	"github.com/serry-dev/serry/bench/internal/sheet"
 	"github.com/serry-dev/serry/client"
 )
 
 func TestTable(t *testing.T) {
 	peers := []*peer{{name: stockName}, {name: "ours"}}
-	s := newSheet()
+	s := newRecord()
 	for _, call := range calls {
 		for _, crowd := range crowds {
 			for round := range 3 {
@@ -57,8 +58,8 @@ func TestCallers(t *testing.T) {
 func TestUsage(t *testing.T) {
 	for _, args := range [][]string{{"-rounds", "0"}, {"-turn", "-1s"}, {"more"}, {"-unknown"}} {
 		var out strings.Builder
-		if err := run(t.Context(), args, &out, &out); err != errUsage {
-			t.Errorf("run(%q) = %v; want %v", args, err, errUsage)
+		if err := run(t.Context(), args, &out, &out); err != sheet.ErrUsage {
+			t.Errorf("run(%q) = %v; want %v", args, err, sheet.ErrUsage)
 		}
 	}
 }

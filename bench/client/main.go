@@ -9,32 +9,19 @@ package main
 
 import (
 	"context"
-	"errors"
 	"flag"
 	"fmt"
 	"io"
 	"os"
-	"os/signal"
 	"slices"
-	"syscall"
 	"time"
+
+	"github.com/serry-dev/serry/bench/internal/sheet"
 )
 
 func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	err := run(ctx, os.Args[1:], os.Stdout, os.Stderr)
-	stop()
-	switch {
-	case err == nil || errors.Is(err, flag.ErrHelp):
-	case errors.Is(err, errUsage):
-		os.Exit(2) // the flag package has said why
-	default:
-		fmt.Fprintln(os.Stderr, "bench: error:", err)
-		os.Exit(1)
-	}
+	sheet.Main("bench", run)
 }
-
-var errUsage = errors.New("usage")
 
 // options are the flags.
 type options struct {
@@ -56,16 +43,14 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	fs.StringVar(&o.binary, "serry", "bin/serry", "`binary` that serves")
 	fs.StringVar(&o.pprof, "pprof", "", "`file` for a profile of our client, in serry's own dialect")
 	fs.StringVar(&o.be, "be", "", "be a client of this `dialect` (what the benchmark starts itself with)")
-	switch err := fs.Parse(args); {
-	case errors.Is(err, flag.ErrHelp):
-		return err
+	switch err := sheet.Parse(fs, args); {
 	case err != nil:
-		return errUsage
+		return err
 	case o.be != "":
 		return beClient(ctx, o.be, fs.Args(), os.Stdin, stdout, o.pprof)
 	case fs.NArg() > 0 || o.rounds < 1 || o.turn <= 0:
 		fmt.Fprintln(stderr, "bench: error: -rounds and -turn: want more than 0, and no arguments")
-		return errUsage
+		return sheet.ErrUsage
 	}
 	return compare(ctx, o, stdout, stderr)
 }
@@ -99,7 +84,7 @@ func compare(ctx context.Context, o options, stdout, stderr io.Writer) error {
 			return err
 		}
 	}
-	s := newSheet()
+	s := newRecord()
 	for round := range o.rounds {
 		first := round % len(peers)
 		order := slices.Concat(peers[first:], peers[:first])

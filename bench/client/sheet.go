@@ -3,13 +3,12 @@ package main
 import (
 	"fmt"
 	"io"
-	"slices"
-	"strconv"
-	"text/tabwriter"
+
+	"github.com/serry-dev/serry/bench/internal/sheet"
 )
 
-// A sheet collects figures: one per call, number of callers, peer and round.
-type sheet struct {
+// A record collects figures: one per call, number of callers, peer and round.
+type record struct {
 	figures map[rowKey]map[string][]figures
 }
 
@@ -18,9 +17,9 @@ type rowKey struct {
 	crowd int
 }
 
-func newSheet() *sheet { return &sheet{make(map[rowKey]map[string][]figures)} }
+func newRecord() *record { return &record{make(map[rowKey]map[string][]figures)} }
 
-func (s *sheet) add(k rowKey, peer string, f figures) {
+func (s *record) add(k rowKey, peer string, f figures) {
 	if s.figures[k] == nil {
 		s.figures[k] = make(map[string][]figures)
 	}
@@ -32,8 +31,8 @@ const bar = 3
 
 // print writes two lines for each kind of call: what a client makes per second, and what a call costs it.
 // Ratios are to the stock client, so that more is better.
-func (s *sheet) print(w io.Writer, peers []*peer) error {
-	tw := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+func (s *record) print(w io.Writer, peers []*peer) error {
+	tw := sheet.Table(w)
 	fmt.Fprint(tw, "call\tcallers\tmeasure")
 	for _, p := range peers {
 		fmt.Fprintf(tw, "\t%s", p.name)
@@ -70,36 +69,21 @@ func line(w io.Writer, call string, crowd int, measure string, by map[string][]f
 		for _, f := range by[p.name] {
 			v = append(v, of(f))
 		}
-		slices.Sort(v)
-		median := (v[len(v)/2] + v[(len(v)-1)/2]) / 2
-		fmt.Fprintf(w, "\t%s (%s-%s)", digits(median), digits(v[0]), digits(v[len(v)-1]))
+		c := sheet.NewCell(p.name, v)
+		fmt.Fprintf(w, "\t%s", c)
 		if p.name == stockName {
-			stock = median
+			stock = c.Median
 			continue
 		}
-		if ratio = median / stock; less {
-			ratio = stock / median
+		if ratio = c.Median / stock; less {
+			ratio = stock / c.Median
 		}
 		fmt.Fprintf(w, "\t%.2fx", ratio)
 	}
-	switch {
-	case !less:
+	if less {
+		fmt.Fprintf(w, "\t>= %dx %s\n", bar, sheet.Kept(ratio >= bar))
+	} else {
 		fmt.Fprintln(w, "\t")
-	case ratio >= bar:
-		fmt.Fprintf(w, "\t>= %dx ok\n", bar)
-	default:
-		fmt.Fprintf(w, "\t>= %dx MISS\n", bar)
 	}
 	return ratio
-}
-
-// digits prints three digits or more.
-func digits(v float64) string {
-	switch {
-	case v >= 100:
-		return strconv.FormatFloat(v, 'f', 0, 64)
-	case v >= 10:
-		return strconv.FormatFloat(v, 'f', 1, 64)
-	}
-	return strconv.FormatFloat(v, 'f', 2, 64)
 }

@@ -41,7 +41,7 @@ func TestQuick(t *testing.T) {
 
 func TestRows(t *testing.T) {
 	peers := []peer{{name: stockName}, {name: "bin/old", ours: true}, {name: "bin/new", ours: true}}
-	s := newSheet()
+	s := newRecord()
 	add := func(m metric, tasks int, byPeer ...[]float64) {
 		for i, values := range byPeer {
 			for _, v := range values {
@@ -81,18 +81,6 @@ func words(table string) (lines [][]string) {
 		lines = append(lines, strings.Fields(line))
 	}
 	return lines
-}
-
-func TestMedian(t *testing.T) {
-	for _, tc := range []struct {
-		values []float64
-		want   float64
-	}{{[]float64{3}, 3}, {[]float64{5, 1}, 3}, {[]float64{9, 1, 2}, 2}} {
-		before := slices.Clone(tc.values)
-		if got := median(tc.values); got != tc.want || !slices.Equal(tc.values, before) {
-			t.Errorf("median(%v) = %v, values then %v; want %v, untouched", before, got, tc.values, tc.want)
-		}
-	}
 }
 
 func TestFlags(t *testing.T) {

@@ -81,7 +81,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	if _, err := os.Stat(o.python); o.noStock && err != nil {
 		o.plan.groups = slices.DeleteFunc(o.plan.groups, func(g string) bool { return g == groupReal }) // which needs it
 	}
-	b := &bench{plan: o.plan, peers: peers, identity: id, python: o.python, sheet: newSheet(), progress: stderr}
+	b := &bench{plan: o.plan, peers: peers, identity: id, python: o.python, sheet: newRecord(), progress: stderr}
 	failed := b.run(ctx) // what has been measured is shown all the same
 	rows := b.sheet.rows(peers)
 	if o.json {

@@ -12,6 +12,7 @@ import (
 
 	"github.com/serry-dev/serry/bench/internal/load"
 	"github.com/serry-dev/serry/bench/internal/proc"
+	"github.com/serry-dev/serry/bench/internal/sheet"
 	"github.com/serry-dev/serry/wire/xlapb"
 )
 
@@ -21,7 +22,7 @@ type bench struct {
 	peers    []peer
 	identity *identity
 	python   string // with jaxlib
-	sheet    *sheet
+	sheet    *record
 	progress io.Writer
 }
 
@@ -279,7 +280,7 @@ func (s *subject) barriers(ctx context.Context, waves int, latency, cpu metric) 
 	if err != nil {
 		return err
 	}
-	s.add(latency, median(times))
+	s.add(latency, sheet.Median(times))
 	s.add(cpu, us(spent)/float64(waves*s.Tasks))
 	return nil
 }
@@ -319,7 +320,7 @@ func (s *subject) liveSet(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	s.add(aliveTime, median(times))
+	s.add(aliveTime, sheet.Median(times))
 	s.add(aliveCPU, us(spent)/float64(liveSets*s.Tasks))
 	return nil
 }

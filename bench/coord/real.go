@@ -15,6 +15,7 @@ import (
 
 	"github.com/serry-dev/serry/bench/internal/load"
 	"github.com/serry-dev/serry/bench/internal/proc"
+	"github.com/serry-dev/serry/bench/internal/sheet"
 )
 
 //go:embed real.py
@@ -135,7 +136,7 @@ func (b *bench) realClients(ctx context.Context, s *subject, r realRow) error {
 	if err != nil {
 		return err
 	}
-	s.add(r.barrier, median(times))
+	s.add(r.barrier, sheet.Median(times))
 	s.add(r.arrivalCPU, us(spent)/float64(waves*tasks))
 	var calls []float64
 	spent, err = s.spent(func() (err error) {

@@ -6,48 +6,35 @@
 package main
 
 import (
-	"errors"
+	"context"
 	"flag"
 	"fmt"
 	"io"
-	"os"
 	"strings"
-	"text/tabwriter"
 	"time"
+
+	"github.com/serry-dev/serry/bench/internal/sheet"
 )
 
 func main() {
-	err := run(os.Args[1:], os.Stdout, os.Stderr)
-	switch {
-	case err == nil || errors.Is(err, flag.ErrHelp):
-	case errors.Is(err, errUsage):
-		os.Exit(2) // the flag package has said why
-	default:
-		fmt.Fprintln(os.Stderr, "bench: error:", err)
-		os.Exit(1)
-	}
+	sheet.Main("bench", run)
 }
 
-var errUsage = errors.New("usage")
-
-func run(args []string, stdout, stderr io.Writer) error {
+func run(_ context.Context, args []string, stdout, stderr io.Writer) error {
 	flags := flag.NewFlagSet("cost", flag.ContinueOnError)
 	flags.SetOutput(stderr)
 	least := flags.Duration("for", 100*time.Millisecond, "how long each figure is taken, or 5 rounds if that is longer")
 	only := flags.String("only", "", "rows whose names contain this `text`")
-	if err := flags.Parse(args); err != nil {
-		if errors.Is(err, flag.ErrHelp) {
-			return err
-		}
-		return errUsage
+	if err := sheet.Parse(flags, args); err != nil {
+		return err
 	}
-	var sheet []line
+	var lines []line
 	for _, r := range rows() {
 		if strings.Contains(r.name, *only) {
-			sheet = append(sheet, take(r, sizes(), *least))
+			lines = append(lines, take(r, sizes(), *least))
 		}
 	}
-	return show(stdout, sheet)
+	return show(stdout, lines)
 }
 
 // take takes the figures of a row.
@@ -92,15 +79,15 @@ func (l line) growth() (allocs, time float64) {
 	return last.allocs / max(first.allocs, 1) * fewer, float64(last.time) / float64(first.time) * fewer
 }
 
-func show(w io.Writer, sheet []line) error {
-	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+func show(w io.Writer, lines []line) error {
+	t := sheet.Table(w)
 	fmt.Fprint(t, "event\ttouches")
 	for _, n := range sizes() {
 		fmt.Fprintf(t, "\tof %d\tallocs", n)
 	}
 	fmt.Fprintln(t, "\tgrowth of allocs\tgrowth of time")
 	var bad []string
-	for _, l := range sheet {
+	for _, l := range lines {
 		fmt.Fprintf(t, "%s\t%s", l.row.name, l.row.touches)
 		for _, c := range l.costs {
 			fmt.Fprintf(t, "\t%v\t%.0f", c.time.Round(10*time.Nanosecond), c.allocs)

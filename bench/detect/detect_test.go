@@ -11,6 +11,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/serry-dev/serry/bench/internal/sheet"
 )
 
 // The tasks of a test are processes of its own binary.
@@ -42,22 +44,6 @@ func TestKill(t *testing.T) {
 	}
 }
 
-func TestQuantile(t *testing.T) {
-	hundred := make([]float64, 100)
-	for i := range hundred {
-		hundred[i] = float64(100 - i)
-	}
-	for _, tc := range []struct {
-		values []float64
-		share  float64
-		want   float64
-	}{{[]float64{7}, 0.99, 7}, {[]float64{2, 1}, 0.5, 1}, {hundred, 0.99, 99}, {hundred[:50], 0.99, 100}} {
-		if got := quantile(tc.values, tc.share); got != tc.want {
-			t.Errorf("quantile of %d values, %v = %v; want %v", len(tc.values), tc.share, got, tc.want)
-		}
-	}
-}
-
 func TestTable(t *testing.T) {
 	slow := make([]time.Duration, 50)
 	for i := range slow {
@@ -66,7 +52,7 @@ func TestTable(t *testing.T) {
 	var out strings.Builder
 	if err := printTable(&out, []row{
 		killRow(256, 16, slow), lossRow(256, 16, []time.Duration{4 * time.Second}),
-		{Name: "false alarms", Verdict: "none in 10h", Bar: "0", Kept: kept(true)},
+		{Name: "false alarms", Verdict: "none in 10h", Bar: "0", Kept: sheet.Kept(true)},
 	}); err != nil {
 		t.Fatal(err)
 	}
@@ -109,7 +95,7 @@ func TestReadReport(t *testing.T) {
 
 func TestFlags(t *testing.T) {
 	for _, bad := range [][]string{{"-n", "1"}, {"-relays", "0"}, {"-relays", "1"}, {"-kills", "-1"}, {"stray"}, {"-unknown"}} {
-		if _, err := parse(bad, io.Discard); !errors.Is(err, errUsage) {
+		if _, err := parse(bad, io.Discard); !errors.Is(err, sheet.ErrUsage) {
 			t.Errorf("parse(%q): %v; want a usage error", bad, err)
 		}
 	}

@@ -17,33 +17,20 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"os/signal"
-	"syscall"
 	"time"
 
 	"github.com/serry-dev/serry/bench/internal/proc"
+	"github.com/serry-dev/serry/bench/internal/sheet"
 )
 
 func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	var err error
-	if len(os.Args) > 1 && os.Args[1] == rankCommand {
-		err = serveRank(ctx, os.Args[2:], os.Stdin, os.Stdout)
-	} else {
-		err = run(ctx, os.Args[1:], os.Stdout, os.Stderr)
-	}
-	stop()
-	switch {
-	case err == nil || errors.Is(err, flag.ErrHelp):
-	case errors.Is(err, errUsage):
-		os.Exit(2) // the flag package has said why
-	default:
-		fmt.Fprintln(os.Stderr, "bench: error:", err)
-		os.Exit(1)
-	}
+	sheet.Main("bench", func(ctx context.Context, args []string, stdout, stderr io.Writer) error {
+		if len(args) > 0 && args[0] == rankCommand {
+			return serveRank(ctx, args[1:], os.Stdin, stdout)
+		}
+		return run(ctx, args, stdout, stderr)
+	})
 }
-
-var errUsage = errors.New("usage")
 
 // options are the flags.
 type options struct {
@@ -65,11 +52,8 @@ func parse(args []string, stderr io.Writer) (options, error) {
 	fs.BoolVar(&o.noLab, "no-lab", false, "leave out the run in virtual time")
 	fs.StringVar(&o.binary, "serry", "", "`binary` to measure (default: build it)")
 	fs.BoolVar(&o.json, "json", false, "print one JSON object instead of a table")
-	if err := fs.Parse(args); err != nil {
-		if errors.Is(err, flag.ErrHelp) {
-			return o, err
-		}
-		return o, errUsage
+	if err := sheet.Parse(fs, args); err != nil {
+		return o, err
 	}
 	var err error
 	switch {
@@ -82,7 +66,7 @@ func parse(args []string, stderr io.Writer) (options, error) {
 	}
 	if err != nil {
 		fmt.Fprintln(stderr, err)
-		return o, errUsage
+		return o, sheet.ErrUsage
 	}
 	return o, nil
 }

@@ -8,8 +8,9 @@ import (
 	"os/exec"
 	"slices"
 	"strings"
-	"text/tabwriter"
 	"time"
+
+	"github.com/serry-dev/serry/bench/internal/sheet"
 )
 
 // A row of the table, as JSON has it too.
@@ -31,43 +32,23 @@ const (
 
 func killRow(tasks, relays int, took []time.Duration) row {
 	r := newRow(fmt.Sprintf("SIGKILL of one of %d tasks, %d relays", tasks, relays), took)
-	r.Bar, r.Kept = fmt.Sprintf("p99 <= %v", barKill), kept(r.P99 <= ms(barKill))
+	r.Bar, r.Kept = fmt.Sprintf("p99 <= %v", barKill), sheet.Kept(r.P99 <= sheet.Millis(barKill))
 	return r
 }
 
 func lossRow(tasks, far int, took []time.Duration) row {
 	r := newRow(fmt.Sprintf("link of a host down, %d of %d tasks on it", far, tasks), took)
-	r.Bar, r.Kept = fmt.Sprintf("most <= %v", barLoss), kept(r.Most <= ms(barLoss))
+	r.Bar, r.Kept = fmt.Sprintf("most <= %v", barLoss), sheet.Kept(r.Most <= sheet.Millis(barLoss))
 	return r
 }
 
 func newRow(name string, took []time.Duration) row {
 	r := row{Name: name}
 	for _, d := range took {
-		r.Rounds = append(r.Rounds, ms(d))
+		r.Rounds = append(r.Rounds, sheet.Millis(d))
 	}
-	r.P50, r.P99, r.Most = quantile(r.Rounds, 0.5), quantile(r.Rounds, 0.99), slices.Max(r.Rounds)
+	r.P50, r.P99, r.Most = sheet.Quantile(r.Rounds, 0.5), sheet.Quantile(r.Rounds, 0.99), slices.Max(r.Rounds)
 	return r
-}
-
-// quantile is the least value that is not below a share of all values.
-func quantile(v []float64, share float64) float64 {
-	v = slices.Sorted(slices.Values(v))
-	for i := range v {
-		if float64(i+1) >= share*float64(len(v)) {
-			return v[i]
-		}
-	}
-	return 0
-}
-
-func ms(d time.Duration) float64 { return d.Seconds() * 1e3 }
-
-func kept(ok bool) string {
-	if ok {
-		return "ok"
-	}
-	return "MISS"
 }
 
 // labTest is the run in virtual time: pauses, stalls and losses that must accuse nobody.
@@ -75,13 +56,13 @@ const labTest = "TestNoFalseAlarm"
 
 // falseAlarms runs the test and shows what it says.
 func falseAlarms(ctx context.Context, progress io.Writer) (row, error) {
-	r := row{Name: "false alarms, in virtual time", Bar: "0", Kept: kept(false)}
+	r := row{Name: "false alarms, in virtual time", Bar: "0", Kept: sheet.Kept(false)}
 	fmt.Fprintln(progress, "bench: running", labTest)
 	out, err := exec.CommandContext(ctx, "go", "test", "-count=1", "-v", "-run", "^"+labTest+"$", "github.com/serry-dev/serry/internal/lab/storm").CombinedOutput()
 	if r.Verdict = verdict(string(out)); err != nil || r.Verdict == "" {
 		return r, fmt.Errorf("%s: %v\n%s", labTest, err, out)
 	}
-	r.Kept = kept(true)
+	r.Kept = sheet.Kept(true)
 	return r, nil
 }
 
@@ -108,7 +89,7 @@ func verdict(out string) (said string) {
 
 // printTable writes one line per row.
 func printTable(w io.Writer, rows []row) error {
-	tw := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	tw := sheet.Table(w)
 	fmt.Fprintln(tw, "until all others were told\trounds\tp50 ms\tp99 ms\tmost ms\tbar")
 	for _, r := range rows {
 		if len(r.Rounds) == 0 {

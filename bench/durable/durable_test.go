@@ -46,7 +46,7 @@ func TestQuick(t *testing.T) {
 
 func TestRows(t *testing.T) {
 	peers := []peer{{name: stockName}, {name: fileName, ours: true}, {name: etcdName, ours: true}, {name: handName}}
-	s := newSheet()
+	s := newRecord()
 	for name, values := range map[string][]float64{stockName: {20, 40, 30}, fileName: {30}, etcdName: {38, 37}} {
 		for _, v := range values {
 			s.add(name, barrierTime, v)

@@ -125,7 +125,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	if err := cpus.PinSelf(); err != nil { // servers inherit it
 		return err
 	}
-	b := &bench{options: o, peers: peers, dir: dir, sheet: newSheet(), progress: stderr}
+	b := &bench{options: o, peers: peers, dir: dir, sheet: newRecord(), progress: stderr}
 	failed := b.run(ctx) // what has been measured is shown all the same
 	rows := b.sheet.rows(o, peers)
 	if o.json {

@@ -12,6 +12,7 @@ import (
 
 	"github.com/serry-dev/serry/bench/internal/load"
 	"github.com/serry-dev/serry/bench/internal/proc"
+	"github.com/serry-dev/serry/bench/internal/sheet"
 	"github.com/serry-dev/serry/wire/rpc"
 )
 
@@ -20,7 +21,7 @@ type bench struct {
 	options
 	peers    []peer
 	dir      string
-	sheet    *sheet
+	sheet    *record
 	progress io.Writer
 }
 
@@ -128,7 +129,7 @@ func (b *bench) meet(ctx context.Context, p peer, svc *service, c *load.Cluster)
 			times = append(times, took.Seconds()*1e3)
 		}
 	}
-	b.sheet.add(p.name, barrierTime, median(times))
+	b.sheet.add(p.name, barrierTime, sheet.Median(times))
 	return nil
 }
 
@@ -248,13 +249,4 @@ func pause(ctx context.Context, d time.Duration) error {
 	case <-time.After(d):
 		return nil
 	}
-}
-
-func median(v []float64) float64 {
-	v = slices.Sorted(slices.Values(v))
-	mid := len(v) / 2
-	if len(v)%2 == 1 {
-		return v[mid]
-	}
-	return (v[mid-1] + v[mid]) / 2
 }

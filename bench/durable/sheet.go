@@ -1,12 +1,10 @@
 package main
 
 import (
-	"encoding/json"
 	"fmt"
 	"io"
-	"slices"
-	"strconv"
-	"text/tabwriter"
+
+	"github.com/serry-dev/serry/bench/internal/sheet"
 )
 
 // A metric is what a row is about.
@@ -30,43 +28,32 @@ const (
 	leastOfHand = 5.0  // writes, of one etcd put for each
 )
 
-// A sheet collects figures: one per peer, metric and round.
-type sheet struct {
+// A record collects figures: one per peer, metric and round.
+type record struct {
 	figures [metrics]map[string][]float64 // by peer
 }
 
-func newSheet() *sheet {
-	s := new(sheet)
+func newRecord() *record {
+	s := new(record)
 	for m := range s.figures {
 		s.figures[m] = make(map[string][]float64)
 	}
 	return s
 }
 
-func (s *sheet) add(peer string, m metric, v float64) {
+func (s *record) add(peer string, m metric, v float64) {
 	s.figures[m][peer] = append(s.figures[m][peer], v)
 }
 
 // A row of the table, as JSON has it too.
 type row struct {
-	Name  string `json:"name"`
-	Unit  string `json:"unit"`
-	Cells []cell `json:"cells"` // in the order of the peers
-}
-
-type cell struct {
-	Peer   string    `json:"peer"`
-	Rounds []float64 `json:"rounds"` // empty: not measured of this peer
-	Median float64   `json:"median"`
-	Least  float64   `json:"least"`
-	Most   float64   `json:"most"`
-	Ratio  float64   `json:"ratio,omitempty"` // to the stock service, by medians
-	Bar    string    `json:"bar,omitempty"`   // what is demanded, if anything
-	Kept   string    `json:"kept,omitempty"`  // and whether that is so: ok or MISS
+	Name  string       `json:"name"`
+	Unit  string       `json:"unit"`
+	Cells []sheet.Cell `json:"cells"` // in the order of the peers
 }
 
 // rows judges the figures.
-func (s *sheet) rows(o options, peers []peer) []row {
+func (s *record) rows(o options, peers []peer) []row {
 	all := []row{
 		{Name: fmt.Sprintf("barrier of %d tasks, first arrival to last reply", o.tasks), Unit: "ms"},
 		{Name: fmt.Sprintf("keys set by %d tasks", o.writers), Unit: "puts/s"},
@@ -75,15 +62,14 @@ func (s *sheet) rows(o options, peers []peer) []row {
 		{Name: "processor time of all servers and the streams for a key", Unit: "us"},
 	}
 	for m := range all {
-		stock, hand := middle(s.figures[m][stockName]), middle(s.figures[putRate][handName])
+		stock, hand := sheet.Median(s.figures[m][stockName]), sheet.Median(s.figures[putRate][handName])
 		for _, p := range peers {
-			c := cell{Peer: p.name, Rounds: []float64{}}
-			if v := s.figures[m][p.name]; len(v) > 0 {
-				c.Rounds, c.Median, c.Least, c.Most = v, median(v), slices.Min(v), slices.Max(v)
+			c := sheet.NewCell(p.name, s.figures[m][p.name])
+			if len(c.Rounds) > 0 {
 				if p.ours && stock > 0 {
 					c.Ratio = c.Median / stock
 				}
-				c.judge(metric(m), o, hand)
+				judge(&c, metric(m), o, hand)
 			}
 			all[m].Cells = append(all[m].Cells, c)
 		}
@@ -91,16 +77,9 @@ func (s *sheet) rows(o options, peers []peer) []row {
 	return all
 }
 
-func middle(v []float64) float64 {
-	if len(v) == 0 {
-		return 0
-	}
-	return median(v)
-}
-
 // judge holds a cell to its bar, if it has one and was measured at the size that is about. hand is the
 // figure of etcd by hand, or 0.
-func (c *cell) judge(m metric, o options, hand float64) {
+func judge(c *sheet.Cell, m metric, o options, hand float64) {
 	outlives := c.Peer == fileName || c.Peer == etcdName
 	kept := false
 	switch {
@@ -111,14 +90,12 @@ func (c *cell) judge(m metric, o options, hand float64) {
 	default:
 		return
 	}
-	if c.Kept = "MISS"; kept {
-		c.Kept = "ok"
-	}
+	c.Kept = sheet.Kept(kept)
 }
 
 // printTable writes a block for each row, one line for each peer.
 func printTable(w io.Writer, rows []row, peers []peer) error {
-	tw := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	tw := sheet.Table(w)
 	fmt.Fprint(tw, "measure\tunit")
 	for _, p := range peers {
 		fmt.Fprintf(tw, "\t%s", p.name)
@@ -132,7 +109,7 @@ func printTable(w io.Writer, rows []row, peers []peer) error {
 		for i, c := range r.Cells {
 			fmt.Fprintf(tw, "\t%s", c)
 			if peers[i].ours {
-				fmt.Fprintf(tw, "\t%s\t%s", c.ratio(), c.bar())
+				fmt.Fprintf(tw, "\t%s\t%s", c.RatioText(), barText(c))
 			}
 		}
 		fmt.Fprintln(tw)
@@ -140,43 +117,16 @@ func printTable(w io.Writer, rows []row, peers []peer) error {
 	return tw.Flush()
 }
 
-func (c cell) String() string {
-	if len(c.Rounds) == 0 {
-		return "-"
-	}
-	return fmt.Sprintf("%s (%s-%s)", figure(c.Median), figure(c.Least), figure(c.Most))
-}
-
-func (c cell) ratio() string {
-	if c.Ratio == 0 {
-		return "-"
-	}
-	return fmt.Sprintf("%.2f", c.Ratio)
-}
-
-func (c cell) bar() string {
+func barText(c sheet.Cell) string {
 	if c.Bar == "" {
 		return "-"
 	}
 	return c.Bar + " " + c.Kept
 }
 
-// figure prints three digits or more.
-func figure(v float64) string {
-	switch {
-	case v >= 100:
-		return strconv.FormatFloat(v, 'f', 0, 64)
-	case v >= 10:
-		return strconv.FormatFloat(v, 'f', 1, 64)
-	}
-	return strconv.FormatFloat(v, 'f', 2, 64)
-}
-
 // printJSON writes the same as one object.
 func printJSON(w io.Writer, rows []row, o options) error {
-	enc := json.NewEncoder(w)
-	enc.SetIndent("", "  ")
-	return enc.Encode(struct {
+	return sheet.JSON(w, struct {
 		Version int   `json:"version"`
 		Tasks   int   `json:"tasks"`
 		Writers int   `json:"writers"`

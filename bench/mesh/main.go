@@ -8,47 +8,31 @@ package main
 import (
 	"cmp"
 	"context"
-	"errors"
 	"flag"
 	"fmt"
 	"io"
 	"os"
-	"os/signal"
 	"slices"
-	"text/tabwriter"
 	"time"
+
+	"github.com/serry-dev/serry/bench/internal/sheet"
 )
 
 func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
-	err := run(ctx, os.Args[1:], os.Stdout, os.Stderr)
-	stop()
-	switch {
-	case err == nil || errors.Is(err, flag.ErrHelp):
-	case errors.Is(err, errUsage):
-		os.Exit(2) // the flag package has said why
-	default:
-		fmt.Fprintln(os.Stderr, "bench: error:", err)
-		os.Exit(1)
-	}
+	sheet.Main("bench", run)
 }
-
-var errUsage = errors.New("usage")
 
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	flags := flag.NewFlagSet("mesh", flag.ContinueOnError)
 	flags.SetOutput(stderr)
 	rounds := flags.Int("rounds", 7, "how often each figure is taken, at least 5 for a claim")
 	python := flags.String("python", cmp.Or(os.Getenv("SERRY_JAX_PYTHON"), ".cache/venv/jax-new/bin/python"), "`interpreter` with the jax to compare with")
-	if err := flags.Parse(args); err != nil {
-		if errors.Is(err, flag.ErrHelp) {
-			return err
-		}
-		return errUsage
+	if err := sheet.Parse(flags, args); err != nil {
+		return err
 	}
 	if *rounds < 1 || flags.NArg() > 0 {
 		fmt.Fprintln(stderr, "want -rounds of 1 or more and no arguments")
-		return errUsage
+		return sheet.ErrUsage
 	}
 	jax, err := startPeer(ctx, *python, stderr)
 	if err != nil {
@@ -101,14 +85,14 @@ func alternate(jax *peer, list []figure, rounds int) ([]row, error) {
 }
 
 func printRows(out io.Writer, rows []row) error {
-	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+	w := sheet.Table(out)
 	fmt.Fprintln(w, "figure\tjax\tserry\tratio\twanted\t")
 	for _, r := range rows {
 		theirs, ratio := "none", "-"
-		mine := median(r.ours)
+		mine := sheet.Median(r.ours)
 		times := 0.0
 		if len(r.jax) > 0 {
-			times = float64(median(r.jax)) / float64(mine)
+			times = float64(sheet.Median(r.jax)) / float64(mine)
 			theirs, ratio = spread(r.jax), fmt.Sprintf("%.0fx", times)
 		}
 		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\n", r.name, theirs, spread(r.ours), ratio, r.verdict(times, mine), r.note)
@@ -133,13 +117,8 @@ func (f figure) verdict(ratio float64, took time.Duration) string {
 	return want + " met"
 }
 
-func median(list []time.Duration) time.Duration {
-	sorted := slices.Sorted(slices.Values(list))
-	return sorted[len(sorted)/2]
-}
-
 func spread(list []time.Duration) string {
-	return fmt.Sprintf("%s (%s-%s)", short(median(list)), short(slices.Min(list)), short(slices.Max(list)))
+	return fmt.Sprintf("%s (%s-%s)", short(sheet.Median(list)), short(slices.Min(list)), short(slices.Max(list)))
 }
 
 // short prints three digits.

@@ -185,8 +185,6 @@ func (j *job) end() {
 	}
 }
 
-func (j *job) median() time.Duration { return j.took[len(j.took)/2] }
-
 // A tail keeps the end of what a launcher says.
 type tail struct{ text []byte }
 

@@ -20,34 +20,21 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"os/exec"
-	"os/signal"
 	"path/filepath"
 	"slices"
 	"strconv"
-	"syscall"
-	"text/tabwriter"
 	"time"
+
+	"github.com/serry-dev/serry/bench/internal/proc"
+	"github.com/serry-dev/serry/bench/internal/sheet"
 )
 
 func main() {
 	if os.Getenv(socketVariable) != "" {
 		os.Exit(work())
 	}
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	err := run(ctx, os.Args[1:], os.Stdout, os.Stderr)
-	stop()
-	switch {
-	case err == nil || errors.Is(err, flag.ErrHelp):
-	case errors.Is(err, errUsage):
-		os.Exit(2) // the flag package has said why
-	default:
-		fmt.Fprintln(os.Stderr, "bench: error:", err)
-		os.Exit(1)
-	}
+	sheet.Main("bench", run)
 }
-
-var errUsage = errors.New("usage")
 
 // bar is how many times faster than torchrun serry run has to be, by medians.
 const bar = 10
@@ -103,15 +90,12 @@ func parse(args []string, stderr io.Writer) (options, error) {
 	fs.StringVar(&o.torch, "torch", ".cache/venv/torch", "`environment` with the torchrun to compare with (scripts/venvs.sh torch)")
 	fs.StringVar(&o.peers, "peers", "all", "`which` of torchrun to compare with: all, bare (with tasks in Go), none")
 	fs.StringVar(&o.binary, "serry", "", "`binary` to measure (default: build it)")
-	if err := fs.Parse(args); err != nil {
-		if errors.Is(err, flag.ErrHelp) {
-			return o, err
-		}
-		return o, errUsage
+	if err := sheet.Parse(fs, args); err != nil {
+		return o, err
 	}
 	if o.tasks < 1 || o.rounds < 1 || fs.NArg() > 0 || !slices.Contains([]string{"all", "bare", "none"}, o.peers) {
 		fmt.Fprintln(stderr, "-n and -rounds: want 1 or more; -peers: all, bare or none; and no argument")
-		return o, errUsage
+		return o, sheet.ErrUsage
 	}
 	return o, nil
 }
@@ -119,10 +103,9 @@ func parse(args []string, stderr io.Writer) (options, error) {
 // start starts one job under each launcher.
 func (o options) start(ctx context.Context, dir string, stderr io.Writer) ([]*job, error) {
 	if o.binary == "" {
-		o.binary = filepath.Join(dir, "serry")
-		build := exec.CommandContext(ctx, "go", "build", "-trimpath", "-ldflags", "-s -w", "-o", o.binary, "github.com/serry-dev/serry/cmd/serry")
-		if out, err := build.CombinedOutput(); err != nil {
-			return nil, fmt.Errorf("build serry: %w\n%s", err, out)
+		var err error
+		if o.binary, err = proc.Build(ctx, dir); err != nil {
+			return nil, err
 		}
 	}
 	worker, err := os.Executable()
@@ -192,20 +175,20 @@ func (o options) startPeers(ctx context.Context, dir, worker string, jobs []*job
 // show prints the table, and says whether the bar was met.
 func show(w io.Writer, o options, jobs []*job) error {
 	fmt.Fprintf(w, "one of %d tasks killed; from then until all have passed a barrier: %d rounds\n", o.tasks, o.rounds)
-	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	t := sheet.Table(w)
 	fmt.Fprintf(t, "launcher\tmedian\tleast\tmost\t%s\t%s\tbar\n", bareTorchrun, pythonTorchrun)
 	medians := make(map[string]time.Duration)
 	for _, j := range jobs {
 		slices.Sort(j.took)
-		medians[j.name] = j.median()
+		medians[j.name] = sheet.Median(j.took)
 	}
 	var missed []error
 	for _, j := range jobs {
 		var bare, python, verdict string
 		if ours := j.name != bareTorchrun && j.name != pythonTorchrun; ours {
-			bare, _ = ratio(medians[bareTorchrun], j.median())
+			bare, _ = ratio(medians[bareTorchrun], medians[j.name])
 			var times float64
-			if python, times = ratio(medians[pythonTorchrun], j.median()); times > 0 {
+			if python, times = ratio(medians[pythonTorchrun], medians[j.name]); times > 0 {
 				verdict = fmt.Sprintf(">= %dx met", bar)
 			}
 			if times > 0 && times < bar {
@@ -214,7 +197,7 @@ func show(w io.Writer, o options, jobs []*job) error {
 			}
 		}
 		round := func(d time.Duration) time.Duration { return d.Round(100 * time.Microsecond) }
-		fmt.Fprintf(t, "%s\t%v\t%v\t%v\t%s\t%s\t%s\n", j.name, round(j.median()), round(j.took[0]), round(j.took[len(j.took)-1]), bare, python, verdict)
+		fmt.Fprintf(t, "%s\t%v\t%v\t%v\t%s\t%s\t%s\n", j.name, round(medians[j.name]), round(j.took[0]), round(j.took[len(j.took)-1]), bare, python, verdict)
 	}
 	return errors.Join(append(missed, t.Flush())...)
 }

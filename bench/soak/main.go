@@ -19,14 +19,13 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"os/signal"
 	"strconv"
 	"sync"
-	"syscall"
 	"time"
 
 	"github.com/serry-dev/serry/bench/internal/fleet"
 	"github.com/serry-dev/serry/bench/internal/proc"
+	"github.com/serry-dev/serry/bench/internal/sheet"
 )
 
 func main() {
@@ -37,20 +36,8 @@ func main() {
 		}
 		return
 	}
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	err := run(ctx, os.Args[1:], os.Stdout, os.Stderr)
-	stop()
-	switch {
-	case err == nil || errors.Is(err, flag.ErrHelp):
-	case errors.Is(err, errUsage):
-		os.Exit(2) // the flag package has said why
-	default:
-		fmt.Fprintln(os.Stderr, "soak: error:", err)
-		os.Exit(1)
-	}
+	sheet.Main("soak", run)
 }
-
-var errUsage = errors.New("usage")
 
 // options are the flags.
 type options struct {
@@ -82,11 +69,8 @@ func parse(args []string, stderr io.Writer) (options, error) {
 	fs.Uint64Var(&o.seed, "seed", 1, "what the clients do depends on it")
 	fs.StringVar(&o.binary, "serry", "", "`binary` to run (default: build it)")
 	fs.BoolVar(&o.json, "json", false, "print one JSON object instead of a table")
-	if err := fs.Parse(args); err != nil {
-		if errors.Is(err, flag.ErrHelp) {
-			return o, err
-		}
-		return o, errUsage
+	if err := sheet.Parse(fs, args); err != nil {
+		return o, err
 	}
 	var err error
 	switch {
@@ -103,7 +87,7 @@ func parse(args []string, stderr io.Writer) (options, error) {
 	}
 	if err != nil {
 		fmt.Fprintln(stderr, err)
-		return o, errUsage
+		return o, sheet.ErrUsage
 	}
 	return o, nil
 }
@@ -131,7 +115,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 		return err
 	}
 	if o.json {
-		err = errors.Join(err, r.printJSON(stdout))
+		err = errors.Join(err, sheet.JSON(stdout, r))
 	} else {
 		err = errors.Join(err, r.print(stdout))
 	}

@@ -1,16 +1,14 @@
 package main
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
-	"slices"
 	"strings"
 	"sync"
-	"text/tabwriter"
 	"time"
 
+	"github.com/serry-dev/serry/bench/internal/sheet"
 	"github.com/serry-dev/serry/internal/lab/history"
 )
 
@@ -62,7 +60,7 @@ type stalls struct {
 }
 
 func newStalls(ms []float64, bar time.Duration) stalls {
-	s := stalls{Count: len(ms), P50: quantile(ms, 0.5), P99: quantile(ms, 0.99), Most: quantile(ms, 1), Kept: "MISS"}
+	s := stalls{Count: len(ms), P50: sheet.Quantile(ms, 0.5), P99: sheet.Quantile(ms, 0.99), Most: sheet.Quantile(ms, 1), Kept: "MISS"}
 	if s.P99 <= bar.Seconds()*1e3 {
 		s.Kept = "ok"
 	}
@@ -96,7 +94,7 @@ func (c *clients) judge(took time.Duration) *report {
 	r.Disagree = seen.check()
 	r.count(&seen)
 	r.Stalls, r.Frozen, r.Halted = newStalls(after[kill], barStall), newStalls(after[freeze], barFreeze), newStalls(after[stop], barFreeze)
-	r.Calm = quantile(before, 0.99)
+	r.Calm = sheet.Quantile(before, 0.99)
 	return r
 }
 
@@ -167,17 +165,6 @@ func (r *report) count(s *records) {
 	r.Barriers, r.LiveSets = len(instances), len(s.meetings)
 }
 
-// quantile is the least value that is not below a share of all values.
-func quantile(v []float64, share float64) float64 {
-	v = slices.Sorted(slices.Values(v))
-	for i := range v {
-		if float64(i+1) >= share*float64(len(v)) {
-			return v[i]
-		}
-	}
-	return 0
-}
-
 // verdict is nil if nobody noticed the kills.
 func (r *report) verdict() error {
 	var wrong []error
@@ -203,25 +190,15 @@ func (r *report) verdict() error {
 	return errors.Join(wrong...)
 }
 
-func (r *report) printJSON(w io.Writer) error {
-	enc := json.NewEncoder(w)
-	enc.SetIndent("", "  ")
-	return enc.Encode(r)
-}
-
 // shown is how many of the things that are wrong a table shows.
 const shown = 5
 
 // print writes the report as a table, and what is wrong below it.
 func (r *report) print(w io.Writer) error {
 	fmt.Fprintf(w, "%d clients behind %d relays for %.0f s; the leader of %d servers was killed %d times\n", r.Clients, r.Relays, r.Seconds, servers, r.Kills)
-	tw := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	tw := sheet.Table(w)
 	line := func(name, of string, list []string) {
-		kept := "ok"
-		if len(list) > 0 {
-			kept = "MISS"
-		}
-		fmt.Fprintf(tw, "%s\t%d\t%s\t<= 0 %s\n", name, len(list), of, kept)
+		fmt.Fprintf(tw, "%s\t%d\t%s\t<= 0 %s\n", name, len(list), of, sheet.Kept(len(list) == 0))
 	}
 	fmt.Fprintln(tw, "measure\tcount\tof\tbar")
 	line("clients that died", fmt.Sprintf("%d clients", r.Clients), r.Deaths)

@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/serry-dev/serry/bench/internal/sheet"
 	"github.com/serry-dev/serry/internal/lab/history"
 )
 
@@ -130,7 +131,7 @@ func TestStalls(t *testing.T) {
 
 func TestFlags(t *testing.T) {
 	for _, bad := range [][]string{{"-n", "1"}, {"-relays", "0"}, {"-n", "4", "-relays", "5"}, {"-for", "0s"}, {"-every", "1ms"}, {"stray"}, {"-unknown"}} {
-		if _, err := parse(bad, io.Discard); !errors.Is(err, errUsage) {
+		if _, err := parse(bad, io.Discard); !errors.Is(err, sheet.ErrUsage) {
 			t.Errorf("parse(%q): %v; want a usage error", bad, err)
 		}
 	}
