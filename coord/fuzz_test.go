@@ -219,6 +219,16 @@ func (s *story) event() coord.Event {
 	case 30:
 		return coord.Acknowledge{Requester: uint64(s.pick(3)), Watermark: uint64(s.pick(8)), Farewell: s.pick(4) == 0}
 	}
+	switch s.pick(9) {
+	case 0:
+		return coord.TryGetKeyValue{Call: s.call(), Key: s.name()}
+	case 1:
+		return coord.GetKeyValueDir{Call: s.call(), Dir: s.name()}
+	case 2:
+		return coord.ListKeys{Call: s.call(), Dir: s.name()}
+	case 3:
+		return coord.GetStatus{Call: s.call()}
+	}
 	return []coord.Event{coord.Tick{}, coord.Tick{}, coord.Resume{}, coord.OpenEpoch{Service: s.service + 100}, coord.Stop{}}[s.pick(5)]
 }
 
