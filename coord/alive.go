@@ -8,7 +8,10 @@ import (
 )
 
 // A group is a set of tasks that ask who of them is alive. It ends when every one that is alive
-// has asked (C-ALIVE-2).
+// has asked (C-ALIVE-2). Groups of different sets are independent, also where the sets overlap (C-ALIVE-3).
+//
+// A member that fails, or leaves, does not end the group with an error as it would end a barrier: the others
+// stop waiting for it, and it is not in the answer.
 type group struct {
 	key     string
 	asked   []serry.TaskID // the set as the first caller wrote it
@@ -19,45 +22,40 @@ type group struct {
 	ended   bool
 }
 
-// over implements what a roll asks.
+// over says whether a list may forget it.
 func (g *group) over() bool { return g.ended }
 
-// An aliveCall is what a member said, and which life of it.
+// An aliveCall is what a member said, and which life of it. A call counts for the life that made it: if the
+// member restarts, its new process has not asked (C-ALIVE-6).
 type aliveCall struct {
 	asked bool
 	inc   serry.Incarnation
 	word  []byte
-	by    roll[*waiter] // the calls of the member that wait
+	by    lazyList[*waiter] // the calls of the member that wait
 }
 
-// over implements what a roll asks.
-func (w *waiter) over() bool { return w.answered }
-
 // serve waits until every living task of the set has called (C-ALIVE).
-func (ev GetAliveTasks) serve(m *Machine, w *waiter) {
+//
+// The answer is one list for all callers, so that they can go on together without the dead. That is what
+// makes this call more than a query: two tasks never hold different lists for one meeting.
+func (ev GetAliveTasks) serve(m *Machine, w *waiter) (Result, error) {
 	t := m.task(ev.Task)
 	switch {
 	case !m.asksOfItself(ev, t): // C-ALIVE-1
-		m.answer(w, nil, serry.ErrNotMember)
-		return
+		return nil, serry.ErrNotMember
 	case t != nil && m.staleCaller(w):
-		m.answer(w, nil, serry.ErrStale)
-		return
+		return nil, serry.ErrStale
 	case len(ev.Word) > MaxWordBytes:
-		m.answer(w, nil, &serry.InvalidError{What: "word is longer than 1024 bytes"})
-		return
+		return nil, &serry.InvalidError{What: "word is longer than 1024 bytes"}
 	case m.stopped: // C-ALIVE-7
-		m.answer(w, &Alive{}, nil)
-		return
+		return &Alive{}, nil
 	}
 	if err := m.mayWait(w); err != nil {
-		m.answer(w, nil, err)
-		return
+		return nil, err
 	}
 	g, err := m.group(ev.Tasks)
 	if err != nil {
-		m.answer(w, nil, err)
-		return
+		return nil, err
 	}
 	if t != nil && w.inc == 0 {
 		w.inc = t.inc
@@ -71,6 +69,7 @@ func (ev GetAliveTasks) serve(m *Machine, w *waiter) {
 		call.by.add(w)
 	}
 	m.checkGroup(g)
+	return nil, nil
 }
 
 // asksOfItself says whether the caller is in the set it asks for.
@@ -82,7 +81,7 @@ func (m *Machine) asksOfItself(ev GetAliveTasks, t *task) bool {
 }
 
 // newestGroup is the group made last, if that is what the list means. Members of one job write the
-// same set alike, at about the same time.
+// same set alike, at about the same time, so this saves nearly all of them the sorting of their list.
 func (m *Machine) newestGroup(tasks []serry.TaskID) *group {
 	if n := len(m.ep.order.all); n > 0 && !m.ep.order.all[n-1].ended && sameList(m.ep.order.all[n-1].asked, tasks) {
 		return m.ep.order.all[n-1]
@@ -90,26 +89,26 @@ func (m *Machine) newestGroup(tasks []serry.TaskID) *group {
 	return nil
 }
 
-// group finds or makes the group of a set of tasks. Ids that nobody has are part of the set and
-// never alive.
+// group finds or makes the group of a set of tasks. Ids that no task has are part of the set and
+// never alive. The set is what counts, not the list: the members are sorted, and doubles are dropped.
 func (m *Machine) group(tasks []serry.TaskID) (*group, error) {
 	if g := m.newestGroup(tasks); g != nil {
 		return g, nil
 	}
 	members := make([]index, 0, len(tasks))
-	var strangers []serry.TaskID
+	var unknown []serry.TaskID
 	for _, id := range tasks {
 		if t := m.task(id); t != nil {
 			members = append(members, t.at)
 		} else {
-			strangers = append(strangers, id)
+			unknown = append(unknown, id)
 		}
 	}
 	if !slices.IsSorted(members) {
 		slices.Sort(members)
 	}
 	members = slices.Compact(members)
-	key := groupKey(members, strangers)
+	key := groupKey(members, unknown)
 	if g := m.ep.groups[key]; g != nil {
 		return g, nil
 	}
@@ -158,7 +157,8 @@ func (m *Machine) isAwaited(w *waiter) bool {
 	return m.remembered(w) && w.id.Number > m.ep.requesters[w.id.Requester].watermark
 }
 
-// sameList is slices.Equal, and quick where both are one list.
+// sameList is slices.Equal, and quick where both are one list. In a job of ten thousand tasks each of ten
+// thousand calls has a list of ten thousand.
 func sameList(a, b []serry.TaskID) bool {
 	if len(a) == len(b) && len(a) > 0 && &a[0] == &b[0] {
 		return true
@@ -166,18 +166,21 @@ func sameList(a, b []serry.TaskID) bool {
 	return slices.Equal(a, b)
 }
 
-func groupKey(members []index, strangers []serry.TaskID) string {
+// groupKey is the same text for equal sets: the sorted members as numbers, then the sorted names of ids that
+// no task has.
+func groupKey(members []index, unknown []serry.TaskID) string {
 	b := make([]byte, 0, 4*len(members))
 	for _, at := range members {
 		b = binary.LittleEndian.AppendUint32(b, uint32(at))
 	}
-	slices.SortFunc(strangers, serry.TaskID.Compare)
-	for _, id := range slices.Compact(strangers) {
+	slices.SortFunc(unknown, serry.TaskID.Compare)
+	for _, id := range slices.Compact(unknown) {
 		b = append(b, "\xff"+id.String()...)
 	}
 	return string(b)
 }
 
+// position is where a member of the group stands in members and calls.
 func (g *group) position(t *task) int {
 	at, _ := slices.BinarySearch(g.members, t.at)
 	return at
@@ -188,7 +191,11 @@ func (g *group) has(t *task) bool {
 	return ok
 }
 
-// checkGroup ends a group that waits for nobody any more.
+// checkGroup ends a group if no living member is left that has not asked.
+//
+// next remembers how far the members have been found to be done, so that ten thousand calls do not each look
+// at ten thousand members. A member before next may become one to wait for again, when it comes back to
+// life: the second loop, which makes the answer, finds that, and the group waits on from there.
 func (m *Machine) checkGroup(g *group) {
 	for ; g.next < len(g.members); g.next++ {
 		if m.awaited(g, g.next) {
@@ -218,11 +225,12 @@ func (m *Machine) awaited(g *group, i int) bool {
 	return t.state == serry.Connected && !(g.calls[i].asked && g.calls[i].inc == t.inc)
 }
 
+// endGroup answers all calls of a group with the same list, or with an error.
 func (m *Machine) endGroup(g *group, a *Alive, err error) {
 	m.touch()
 	delete(m.ep.groups, g.key)
 	g.ended = true
-	g.asked, g.members, g.calls = nil, nil, nil // the rolls that it is in may keep it for a while
+	g.asked, g.members, g.calls = nil, nil, nil // the lists that it is in may keep it for a while
 	for _, w := range g.waiters.take() {
 		if err != nil {
 			m.answer(w, nil, err)
@@ -253,7 +261,7 @@ func (m *Machine) dropAliveCalls(t *task) {
 		g.next = min(g.next, at)
 		for _, w := range waiting {
 			m.answer(w, nil, serry.ErrStale)
-			g.waiters.bury()
+			g.waiters.noteCancelled()
 		}
 		m.ep.givenUp = true
 	}

@@ -137,9 +137,10 @@ type clientCall interface {
 	Event
 	common() Call
 
-	// serve does what the call asks for, and answers w now or holds it for a later answer. The call has
-	// passed the checks that all calls have in common, see [Machine.serve].
-	serve(m *Machine, w *waiter)
+	// serve does what the call asks for, and returns the answer. If it returns neither result nor error, the
+	// call waits, or has been answered on the way. The call has passed the checks that all calls have in
+	// common, see [Machine.serve].
+	serve(m *Machine, w *waiter) (Result, error)
 }
 
 func (c Call) common() Call { return c }

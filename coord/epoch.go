@@ -7,6 +7,10 @@ import (
 	"github.com/serry-dev/serry/internal/plant"
 )
 
+// A service may stand for several runs of a job, one after the other. Each run is an epoch: everything in
+// it begins empty, and calls of an earlier run never touch it (C-EPOCH-1, C-EPOCH-5). This file has what ends
+// an epoch: tasks that are lost or depart, and the registration that opens the next one.
+
 // nextEpoch decides whether a registration of an unknown incarnation belongs to the next epoch,
 // and deals with it if so (C-EPOCH-4).
 func (m *Machine) nextEpoch(w *waiter, ev RegisterTask) bool {
@@ -16,7 +20,7 @@ func (m *Machine) nextEpoch(w *waiter, ev RegisterTask) bool {
 		m.ep.newcomers.add(w)
 		w.kind = waitNewcomer
 		m.openEpoch(ev.Next, nil)
-	case m.allLeft():
+	case m.allLeft(): // but some may still call: a mismatch would kill them after a successful run
 		m.ep.newcomers.add(w)
 		m.hold(w, waitNewcomer)
 		m.touch()
@@ -27,7 +31,8 @@ func (m *Machine) nextEpoch(w *waiter, ev RegisterTask) bool {
 	return true
 }
 
-// settleNewcomers looks again at registrations that were held until all have departed.
+// settleNewcomers looks again at registrations that were held until all have departed. It runs at the end of
+// every step, because many events can make the last task depart, and none of them should have to know.
 func (m *Machine) settleNewcomers() {
 	if m.stopped || m.ep.newcomers.live() == 0 {
 		return
@@ -35,21 +40,24 @@ func (m *Machine) settleNewcomers() {
 	switch {
 	case m.over():
 		m.openEpoch(m.ep.newcomers.first().register.Next, nil)
-	case !m.allLeft(): // somebody came back: the epoch goes on, and these are judged by its rules
+	case !m.allLeft(): // a task came back: the epoch goes on, and these are judged by its rules
 		for _, w := range m.ep.newcomers.take() {
-			w.register.serve(m, w)
+			m.run(w.register, w)
 		}
 	}
 }
 
-// over says whether the next epoch may open (C-EPOCH-2).
+// over says whether the next epoch may open (C-EPOCH-2): the run has ended, well or not, and no process of it
+// can call any more.
 func (m *Machine) over() bool {
 	return m.ep.present == 0 && (m.ep.failed || m.allLeft())
 }
 
+// allLeft says whether every task has left politely, so that the run ended well.
 func (m *Machine) allLeft() bool { return m.ep.left == len(m.ep.tasks) }
 
-// recount counts a task for over and allLeft, before (-1) and after (+1) what they ask of it changes.
+// recount counts a task for over and allLeft, before (-1) and after (+1) what they ask of it changes. With the
+// counts, a job of ten thousand tasks need not be searched after every step.
 func (ep *epoch) recount(t *task, by int) {
 	if t.left {
 		ep.left += by
@@ -59,8 +67,12 @@ func (ep *epoch) recount(t *task, by int) {
 	}
 }
 
-// lose takes the verdict of the detectors (C-LOST). It counts only against present incarnations. The
-// results of the lost stay: the verdict may be wrong, and then they repeat their calls (C-REQ-3).
+// lose takes the verdict of the detectors (C-LOST). It counts only against present incarnations: a verdict that
+// was on its way while the task restarted must not hit the new process. The results of the lost stay: the
+// verdict may be wrong, and then they repeat their calls (C-REQ-3).
+//
+// Tasks that are lost together are one error for the others, which names them all: if a host dies, its eight
+// tasks are one message and not eight.
 func (m *Machine) lose(ev Lost) {
 	var lost []*serry.TaskError
 	var sources []*task
@@ -92,20 +104,15 @@ func (m *Machine) lose(ev Lost) {
 // maxEvidenceBytes bounds what a member may say of another; it reaches every survivor.
 const maxEvidenceBytes = 256
 
-// serve hears a member about another (C-LOST-3).
-func (ev Suspect) serve(m *Machine, w *waiter) {
-	if m.stopped {
-		m.answer(w, nil, serry.ErrStopped)
-		return
-	}
-	if _, err := m.caller(w); err != nil {
-		m.answer(w, nil, err)
-		return
+// serve hears a member about another (C-LOST-3). Hard evidence counts like a verdict of the detectors; weak
+// evidence, such as a call that was slow, is only noted, because the fault may lie with the one that reports.
+func (ev Suspect) serve(m *Machine, w *waiter) (Result, error) {
+	if _, err := m.activeCaller(w); err != nil {
+		return nil, err
 	}
 	peer := m.task(ev.Peer)
 	if peer == nil {
-		m.answer(w, nil, serry.ErrUnknownTask)
-		return
+		return nil, serry.ErrUnknownTask
 	}
 	seen := ev.Evidence[:min(len(ev.Evidence), maxEvidenceBytes)] + ", reported by " + w.task.String()
 	m.note(Note{What: "task suspected", Task: peer.id, Incarnation: ev.Life, Err: &serry.TaskError{
@@ -114,7 +121,7 @@ func (ev Suspect) serve(m *Machine, w *waiter) {
 	if ev.Hard {
 		m.lose(Lost{Tasks: []Loss{{Task: peer.id, Incarnation: ev.Life, Evidence: seen}}, DropsResults: ev.DropsResults})
 	}
-	m.answer(w, Done{}, nil)
+	return Done{}, nil
 }
 
 // depart notes incarnations of which no call is expected any more. That is a verdict like a loss: a host

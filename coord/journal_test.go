@@ -3,6 +3,7 @@ package coord_test
 import (
 	"bytes"
 	"fmt"
+	"maps"
 	"reflect"
 	"slices"
 	"testing"
@@ -95,6 +96,9 @@ func (l *legend) next() coord.Event {
 	case l.pick(6) == 0:
 		l.meet()
 		return coord.Tick{}
+	case len(l.open) > 0 && l.pick(8) == 0:
+		waiting := slices.Sorted(maps.Keys(l.open))
+		return coord.Cancel{Req: waiting[l.pick(len(waiting))]}
 	default:
 		ev = l.event()
 	}

@@ -2,7 +2,6 @@ package coord
 
 import (
 	"cmp"
-	"math"
 	"slices"
 	"strings"
 
@@ -31,6 +30,7 @@ type changes struct {
 	}
 }
 
+// A keyChange is one write or delete of a key.
 type keyChange struct {
 	key      string
 	revision int64
@@ -50,7 +50,8 @@ func newChanges() changes {
 	return changes{watchers: make(map[string]*waiters)}
 }
 
-// keyChanged notes a change; notifyKeyWatchers tells of all that one call has made.
+// keyChanged notes a change; notifyKeyWatchers tells of all that one call has made. A delete of a directory
+// is one call and many changes, and its watchers hear of them in one answer.
 func (m *Machine) keyChanged(key string) {
 	c := &m.ep.changes
 	c.revision++
@@ -86,6 +87,8 @@ func (c *changes) lastChanges() *btree.BTreeG[keyChange] {
 	return c.last
 }
 
+// forgetOldest drops the oldest change. If the key has not changed since, its last change goes with it: who
+// knows only older revisions starts anew in any case.
 func (c *changes) forgetOldest() {
 	old := c.log[0]
 	c.bytes -= len(old.key)
@@ -100,44 +103,35 @@ func (c *changes) forgetOldest() {
 	}
 }
 
-// serve answers at once where something has changed since, and else when it does.
-func (ev WatchKeys) serve(m *Machine, w *waiter) {
+// serve answers at once where something has changed since, and else when it does. A watcher says the last
+// revision that it knows, so it misses nothing between two calls.
+func (ev WatchKeys) serve(m *Machine, w *waiter) (Result, error) {
 	if err := m.checkKeyCall(w, ev.Dir); err != nil {
-		m.answer(w, nil, err)
-		return
+		return nil, err
 	}
 	dir := normalise(ev.Dir)
 	found := m.changesSince(dir, ev.After)
-	switch {
-	case found.Reset || len(found.Changes) > 0:
-		m.answerChanges([]*waiter{w}, found)
-	case m.stopped:
-		m.answer(w, nil, serry.ErrStopping)
-	default:
-		if err := m.mayWait(w); err != nil {
-			m.answer(w, nil, err)
-			return
-		}
-		w.key = dir
-		m.ep.changes.listOf(dir).add(w)
-		m.hold(w, waitKeys)
+	if found.Reset || len(found.Changes) > 0 {
+		return found, found.checkSize()
 	}
+	if m.stopped {
+		return nil, serry.ErrStopping
+	}
+	if err := m.mayWait(w); err != nil {
+		return nil, err
+	}
+	w.key = dir
+	m.ep.changes.listOf(dir).add(w)
+	return m.hold(w, waitKeys)
 }
 
-// answerChanges tells some watchers the same, if a message can carry it.
-func (m *Machine) answerChanges(to []*waiter, found Changes) {
+// checkSize refuses changes that no message can carry.
+func (c Changes) checkSize() error {
 	var size int64
-	for _, c := range found.Changes {
-		size += int64(len(c.Key) + len(c.Value))
+	for _, ch := range c.Changes {
+		size += int64(len(ch.Key) + len(ch.Value))
 	}
-	var err error
-	var result Result = found
-	if size > math.MaxInt32 {
-		result, err = nil, &serry.LimitError{Limit: "reply-bytes", Max: math.MaxInt32}
-	}
-	for _, w := range to {
-		m.answer(w, result, err)
-	}
+	return checkReplySize(size)
 }
 
 // changesSince tells the present state of every key below dir that changed after a revision, oldest
@@ -213,7 +207,9 @@ func watchedAs(dir string) string {
 	}
 }
 
-// notifyKeyWatchers answers everybody who watches what a call has changed.
+// notifyKeyWatchers answers the watchers of what a call has changed. It looks up the directories that a
+// changed key lies in, and not the watchers: a write costs what it tells, however many others wait. Lists are
+// answered in the order in which their first change was made, so that replies do not depend on map order.
 func (m *Machine) notifyKeyWatchers() {
 	c := &m.ep.changes
 	if len(c.fresh) == 0 {
@@ -277,12 +273,13 @@ func (m *Machine) tellWatchers(at string, changed []keyChange) {
 				found.Changes = append(found.Changes, m.change(ch))
 			}
 		}
-		if len(found.Changes) > 0 {
-			m.answerChanges(shared[dir], found)
-			continue
-		}
-		for _, w := range shared[dir] { // its directory is deeper than the list tells apart
-			c.listOf(dir).add(w)
+		err := found.checkSize()
+		for _, w := range shared[dir] {
+			if len(found.Changes) > 0 {
+				m.answer(w, found, err)
+			} else { // its directory is deeper than the list tells apart
+				c.listOf(dir).add(w)
+			}
 		}
 	}
 }

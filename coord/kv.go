@@ -12,16 +12,20 @@ import (
 )
 
 // A store holds the keys of an epoch, in order of their bytes.
+//
+// The order makes a directory a range: everything below "a/b" stands in one row, from "a/b/" on, so that a
+// listing or a delete visits only what it returns or removes.
 type store struct {
 	tree  *btree.BTreeG[Entry]
-	bytes int64
+	bytes int64 // of all keys and values, and of the devices that tasks have described
 }
 
 func newStore() store {
 	return store{tree: btree.NewG(32, func(a, b Entry) bool { return a.Key < b.Key })}
 }
 
-// normalise splits a key at slashes, drops empty parts and joins the rest (C-KV-1).
+// normalise splits a key at slashes, drops empty parts and joins the rest (C-KV-1): "/a//b/" and "a/b" are
+// the same key. Calls keep the key as their caller wrote it, too, because answers name it that way.
 func normalise(key string) string {
 	if !strings.Contains(key, "//") {
 		return strings.TrimSuffix(strings.TrimPrefix(key, "/"), "/")
@@ -40,7 +44,9 @@ func (m *Machine) checkKey(key string) error {
 	return nil
 }
 
-// checkKeyCall refuses calls of replaced lives and keys that cannot be.
+// checkKeyCall refuses calls of replaced lives, and keys that cannot be stored. A call on a key need not
+// name a task: in the dialect of jaxlib it names only an incarnation, and some callers give not even that. So
+// an unknown caller is no error here, and only one that is known to be replaced is refused (C-INC-6).
 func (m *Machine) checkKeyCall(w *waiter, key string) error {
 	if m.replaced(w) || !w.task.IsZero() && m.staleCaller(w) {
 		return serry.ErrStale
@@ -48,31 +54,26 @@ func (m *Machine) checkKeyCall(w *waiter, key string) error {
 	return m.checkKey(key)
 }
 
-// serve stores a value and answers who waits for it (C-KV-3).
-func (ev InsertKeyValue) serve(m *Machine, w *waiter) {
+// serve stores a value and answers the gets that wait for it (C-KV-3).
+func (ev InsertKeyValue) serve(m *Machine, w *waiter) (Result, error) {
+	if err := m.checkKeyCall(w, ev.Key); err != nil {
+		return nil, err
+	}
 	key := normalise(ev.Key)
-	err := m.checkKeyCall(w, ev.Key)
-	if err == nil && !ev.Overwrite {
-		if old, exists := m.ep.keys.tree.Get(Entry{Key: key}); exists {
-			if m.cfg.Republished != nil && m.cfg.Republished(key, old.Value, ev.Value) { // C-KV-15
-				m.answer(w, Done{}, nil)
-				return
-			}
-			err = &serry.KeyError{Key: key, Err: serry.ErrExists}
+	if old, exists := m.ep.keys.tree.Get(Entry{Key: key}); exists && !ev.Overwrite {
+		if m.cfg.Republished != nil && m.cfg.Republished(key, old.Value, ev.Value) { // C-KV-15
+			return Done{}, nil
 		}
+		return nil, &serry.KeyError{Key: key, Err: serry.ErrExists}
 	}
-	if err == nil {
-		err = m.set(key, ev.Value)
-	}
-	if err != nil {
-		m.answer(w, nil, err)
-		return
-	}
-	m.answer(w, Done{}, nil)
+	return Done{}, m.set(key, ev.Value)
 }
 
 // set stores a value within the limits. Waiting gets are answered in the order they came, and
 // keep their value whatever happens to the key (C-ORD-6, C-ORD-7).
+//
+// The limits are checked before anything changes: a refused call leaves the store as it was, and since
+// nothing was marked as changed, no record of it is written.
 func (m *Machine) set(key string, value []byte) error {
 	l, s := m.cfg.Limits, &m.ep.keys
 	old, exists := s.tree.Get(Entry{Key: key})
@@ -101,7 +102,8 @@ func (m *Machine) set(key string, value []byte) error {
 	return nil
 }
 
-// reserve takes room for more bytes, or gives it back.
+// reserve takes room for more bytes, or gives it back if growth is negative. A value that shrinks is never
+// refused, also where the store is over its limit because the limit was lowered between two runs.
 func (s *store) reserve(growth int64, l Limits) error {
 	if growth > 0 && s.bytes+growth > l.StoreBytes {
 		return &serry.LimitError{Limit: "store-bytes", Max: l.StoreBytes}
@@ -110,24 +112,21 @@ func (s *store) reserve(growth int64, l Limits) error {
 	return nil
 }
 
-// serve answers at once, or when the key is set (C-KV-4).
-func (ev GetKeyValue) serve(m *Machine, w *waiter) {
+// serve answers at once if the key has a value, or else when it is set (C-KV-4). Clients leave gets open
+// that they gave up long ago, so a waiting get costs an entry in a list and nothing else.
+func (ev GetKeyValue) serve(m *Machine, w *waiter) (Result, error) {
 	if err := m.checkKeyCall(w, ev.Key); err != nil {
-		m.answer(w, nil, err)
-		return
+		return nil, err
 	}
 	key := normalise(ev.Key)
 	if e, ok := m.ep.keys.tree.Get(Entry{Key: key}); ok {
-		m.answer(w, Value{Key: ev.Key, Value: e.Value}, nil)
-		return
+		return Value{Key: ev.Key, Value: e.Value}, nil
 	}
 	if err := m.mayWait(w); err != nil {
-		m.answer(w, nil, err)
-		return
+		return nil, err
 	}
 	if m.stopped {
-		m.answer(w, nil, serry.ErrStopping)
-		return
+		return nil, serry.ErrStopping
 	}
 	list := m.ep.gets[key]
 	if list == nil {
@@ -136,49 +135,40 @@ func (ev GetKeyValue) serve(m *Machine, w *waiter) {
 	}
 	w.key = ev.Key
 	list.add(w)
-	m.hold(w, waitGet)
+	return m.hold(w, waitGet)
 }
 
 // serve never waits (C-KV-5).
-func (ev TryGetKeyValue) serve(m *Machine, w *waiter) {
+func (ev TryGetKeyValue) serve(m *Machine, w *waiter) (Result, error) {
 	if err := m.checkKeyCall(w, ev.Key); err != nil {
-		m.answer(w, nil, err)
-		return
+		return nil, err
 	}
 	e, ok := m.ep.keys.tree.Get(Entry{Key: normalise(ev.Key)})
 	if !ok {
-		m.answer(w, nil, &serry.KeyError{Key: ev.Key, Err: serry.ErrNotFound})
-		return
+		return nil, &serry.KeyError{Key: ev.Key, Err: serry.ErrNotFound}
 	}
-	m.answer(w, Value{Key: ev.Key, Value: e.Value}, nil)
+	return Value{Key: ev.Key, Value: e.Value}, nil
 }
 
 // serve adds to a number in decimal text; an absent one is 0 (C-KV-6).
-func (ev IncrementKeyValue) serve(m *Machine, w *waiter) {
+func (ev IncrementKeyValue) serve(m *Machine, w *waiter) (Result, error) {
+	if err := m.checkKeyCall(w, ev.Key); err != nil {
+		return nil, err
+	}
 	key := normalise(ev.Key)
-	err := m.checkKeyCall(w, ev.Key)
-	var sum []byte
-	if err == nil {
-		old, exists := m.ep.keys.tree.Get(Entry{Key: key})
-		if !exists {
-			old.Value = []byte("0")
-		}
-		sum, err = add(old.Value, ev.By)
-		if err != nil {
-			err = &serry.KeyError{Key: ev.Key, Value: string(old.Value[:min(len(old.Value), 64)]), Err: err}
-		}
+	old, exists := m.ep.keys.tree.Get(Entry{Key: key})
+	if !exists {
+		old.Value = []byte("0")
 	}
-	if err == nil {
-		err = m.set(key, sum)
-	}
+	sum, err := add(old.Value, ev.By)
 	if err != nil {
-		m.answer(w, nil, err)
-		return
+		return nil, &serry.KeyError{Key: ev.Key, Value: string(old.Value[:min(len(old.Value), 64)]), Err: err}
 	}
-	m.answer(w, Value{Key: ev.Key, Value: sum}, nil)
+	return Value{Key: ev.Key, Value: sum}, m.set(key, sum)
 }
 
-// add adds to a decimal number of 64 bits, with blanks around it allowed.
+// add adds to a decimal number of 64 bits, with blanks around it allowed. A sum that does not fit is an error
+// like a text that is no number: it must not wrap around.
 func add(text []byte, by int64) ([]byte, error) {
 	n, err := strconv.ParseInt(strings.Trim(string(text[:min(len(text), 64)]), " \t\n\v\f\r"), 10, 64)
 	if err != nil || by > 0 && n > math.MaxInt64-by || by < 0 && n < math.MinInt64-by {
@@ -187,11 +177,19 @@ func add(text []byte, by int64) ([]byte, error) {
 	return strconv.AppendInt(nil, n+by, 10), nil
 }
 
-// serve lists what is below a directory, at any depth (C-KV-7).
-func (ev GetKeyValueDir) serve(m *Machine, w *waiter) {
+// checkReplySize refuses a reply that no message can carry: lengths in messages have 31 bits.
+func checkReplySize(size int64) error {
+	if size > math.MaxInt32 {
+		return &serry.LimitError{Limit: "reply-bytes", Max: math.MaxInt32}
+	}
+	return nil
+}
+
+// serve lists what is below a directory, at any depth (C-KV-7). A key of the same name as the directory is
+// not below it.
+func (ev GetKeyValueDir) serve(m *Machine, w *waiter) (Result, error) {
 	if err := m.checkKeyCall(w, ev.Dir); err != nil {
-		m.answer(w, nil, err)
-		return
+		return nil, err
 	}
 	var found []Entry
 	var size int64
@@ -199,34 +197,25 @@ func (ev GetKeyValueDir) serve(m *Machine, w *waiter) {
 		found = append(found, e)
 		size += int64(len(e.Key) + len(e.Value))
 	})
-	if size > math.MaxInt32 {
-		m.answer(w, nil, &serry.LimitError{Limit: "reply-bytes", Max: math.MaxInt32})
-		return
-	}
-	m.answer(w, Entries{Entries: found}, nil)
+	return Entries{Entries: found}, checkReplySize(size)
 }
 
 // serve lists keys without their values, of which some are programs of hundreds of megabytes.
-func (ev ListKeys) serve(m *Machine, w *waiter) {
+func (ev ListKeys) serve(m *Machine, w *waiter) (Result, error) {
 	if err := m.checkKeyCall(w, ev.Dir); err != nil {
-		m.answer(w, nil, err)
-		return
+		return nil, err
 	}
 	var found []KeySize
 	var size int64
-	visit := func(e Entry) {
+	m.within(normalise(ev.Dir), func(e Entry) {
 		found = append(found, KeySize{Key: e.Key, Size: int64(len(e.Value))})
 		size += int64(len(e.Key))
-	}
-	m.within(normalise(ev.Dir), visit)
-	if size > math.MaxInt32 {
-		m.answer(w, nil, &serry.LimitError{Limit: "reply-bytes", Max: math.MaxInt32})
-		return
-	}
-	m.answer(w, Sizes{Keys: found}, nil)
+	})
+	return Sizes{Keys: found}, checkReplySize(size)
 }
 
-// below goes through everything whose key starts with the directory and a slash, in order.
+// below visits everything whose key starts with the directory and a slash, in order. For the empty
+// directory, that is every key which starts with a slash, so none: the reference service lists nothing there.
 func (m *Machine) below(dir string, visit func(Entry)) {
 	prefix := dir + "/"
 	m.ep.keys.tree.AscendGreaterOrEqual(Entry{Key: prefix}, func(e Entry) bool {
@@ -238,7 +227,7 @@ func (m *Machine) below(dir string, visit func(Entry)) {
 	})
 }
 
-// within is below, but the empty directory has every key in it, as in the calls of our own clients.
+// within is below, but the empty directory has every key in it, as in the calls of serry's own clients.
 func (m *Machine) within(dir string, visit func(Entry)) {
 	if dir != "" {
 		m.below(dir, visit)
@@ -250,11 +239,10 @@ func (m *Machine) within(dir string, visit func(Entry)) {
 	})
 }
 
-// serve removes a key and everything below it, in one step (C-KV-8).
-func (ev DeleteKeyValue) serve(m *Machine, w *waiter) {
+// serve removes a key and everything below it, in one step (C-KV-8). To remove nothing is no error.
+func (ev DeleteKeyValue) serve(m *Machine, w *waiter) (Result, error) {
 	if err := m.checkKeyCall(w, ev.Key); err != nil {
-		m.answer(w, nil, err)
-		return
+		return nil, err
 	}
 	key := normalise(ev.Key)
 	doomed := []string{key}
@@ -266,27 +254,22 @@ func (ev DeleteKeyValue) serve(m *Machine, w *waiter) {
 		}
 	}
 	m.notifyKeyWatchers()
-	m.answer(w, Done{}, nil)
+	return Done{}, nil
 }
 
-// serve stores a value if the key still has the one that the caller knows.
-func (ev SwapKeyValue) serve(m *Machine, w *waiter) {
-	err := m.checkKeyCall(w, ev.Key)
-	if err == nil {
-		key := normalise(ev.Key)
-		old, exists := m.ep.keys.tree.Get(Entry{Key: key})
-		switch {
-		case (exists != (ev.Old != nil) || !bytes.Equal(old.Value, ev.Old)) && !m.cfg.has(plant.SwapAlways):
-			err = &serry.KeyError{Key: ev.Key, Err: serry.ErrChanged}
-		case ev.New == nil:
-			err = &serry.InvalidError{What: "a swap needs a new value"}
-		default:
-			err = m.set(key, ev.New)
-		}
+// serve stores a value if the key still has the one that the caller knows. That is how two callers change
+// one key without losing a change: the slower one hears ErrChanged, reads again and retries.
+func (ev SwapKeyValue) serve(m *Machine, w *waiter) (Result, error) {
+	if err := m.checkKeyCall(w, ev.Key); err != nil {
+		return nil, err
 	}
-	if err != nil {
-		m.answer(w, nil, err)
-		return
+	key := normalise(ev.Key)
+	old, exists := m.ep.keys.tree.Get(Entry{Key: key})
+	switch {
+	case (exists != (ev.Old != nil) || !bytes.Equal(old.Value, ev.Old)) && !m.cfg.has(plant.SwapAlways):
+		return nil, &serry.KeyError{Key: ev.Key, Err: serry.ErrChanged}
+	case ev.New == nil:
+		return nil, &serry.InvalidError{What: "a swap needs a new value"}
 	}
-	m.answer(w, Done{}, nil)
+	return Done{}, m.set(key, ev.New)
 }

@@ -2,46 +2,51 @@ package coord
 
 import "github.com/serry-dev/serry"
 
+// How tasks leave: politely and together at the shutdown barrier, politely and alone, by a reset, by ending
+// well without a word, or with an error of their own. How they are lost stands in epoch.go.
+
 // serve is the polite end of a task (C-SHUT).
-func (ev ShutdownTask) serve(m *Machine, w *waiter) {
-	if m.stopped {
-		m.answer(w, nil, serry.ErrStopped)
-		return
+//
+// With a shutdown timeout, tasks leave together: the call waits until all tasks that cannot come back have
+// made it (C-SHUT-3). So a task that is lost during the last steps of its peers still fails the job, and
+// nobody believes in a success that one member did not have. A task that may come back does not hold up the
+// others, and leaves alone (C-SHUT-1).
+func (ev ShutdownTask) serve(m *Machine, w *waiter) (Result, error) {
+	t, err := m.activeCaller(w)
+	if err != nil { // C-SHUT-9
+		return nil, err
 	}
-	t, err := m.caller(w)
 	switch b := m.ep.shutdown; {
-	case err != nil: // C-SHUT-9
-		m.answer(w, nil, err)
 	case m.cfg.ShutdownTimeout <= 0 || m.cfg.Recoverable || ev.Recoverable: // C-SHUT-1
-		m.leave(w, t)
+		return m.leave(t)
 	case b.counter < 0 && !t.recoverable:
-		m.openShutdown(w, t)
+		return m.openShutdown(w, t)
 	case b.counter < 0 || b.open && b.position(t) < 0:
-		m.answer(w, nil, m.blame(b, t, serry.ErrNotMember))
+		return nil, m.blame(b, t, serry.ErrNotMember)
 	case b.open:
-		m.arriveToLeave(w, t)
+		return m.arriveToLeave(w, t)
 	case b.err != nil: // C-SHUT-8: it stays failed
-		m.answer(w, nil, shutdownFailed(t, b.err))
+		return nil, shutdownFailed(t, b.err)
 	case t.state == serry.Disconnected: // C-SHUT-7
-		m.answer(w, nil, shutdownFailed(t, serry.ErrLeft))
-	default:
-		m.leave(w, t)
+		return nil, shutdownFailed(t, serry.ErrLeft)
 	}
+	return m.leave(t) // it came back after the barrier had passed
 }
 
 // leave disconnects a task without asking the others (C-SHUT-2).
-func (m *Machine) leave(w *waiter, t *task) {
+func (m *Machine) leave(t *task) (Result, error) {
 	if t.state == serry.Disconnected {
-		m.answer(w, nil, serry.ErrLeft)
-		return
+		return nil, serry.ErrLeft
 	}
 	m.disconnect(t)
-	m.answer(w, Done{}, nil)
+	return Done{}, nil
 }
 
 // openShutdown begins the shutdown barrier of all tasks that cannot come back (C-SHUT-3). Where one
 // of them has failed already it fails at once, its consequences first (C-SHUT-6, C-ORD-4).
-func (m *Machine) openShutdown(w *waiter, t *task) {
+//
+// Processes that ended well before the barrier opened count as arrived: they will never call.
+func (m *Machine) openShutdown(w *waiter, t *task) (Result, error) {
 	b := m.ep.shutdown
 	for _, u := range m.ep.tasks {
 		if !u.recoverable {
@@ -49,26 +54,28 @@ func (m *Machine) openShutdown(w *waiter, t *task) {
 		}
 	}
 	if len(b.members) == len(m.ep.tasks) {
-		b.members = nil
+		b.members = nil // means all
 	}
 	b.fixed = true
 	m.openBarrier(b, 0, saturate(m.now, m.cfg.ShutdownTimeout))
 	if failed := m.failedMember(b); failed != nil {
 		m.finish(b, m.memberFailed(b, failed))
 		m.notifyWatchers()
-		m.answer(w, nil, shutdownFailed(t, b.err))
-		return
+		return nil, shutdownFailed(t, b.err)
 	}
 	for u := range m.membersOf(b) {
 		if u.exited && u != t {
 			m.arrive(b, u, arrival{inc: u.inc})
 		}
 	}
-	m.arriveToLeave(w, t)
+	return m.arriveToLeave(w, t)
 }
 
-// exit lets tasks leave whose processes ended well. Those who wait at the shutdown barrier do not
+// exit lets tasks leave whose processes ended well. Tasks that wait at the shutdown barrier do not
 // wait for them.
+//
+// This is stronger than a departure: the process is known to be gone, so no call of it can be repeated and
+// its results are dropped.
 func (m *Machine) exit(gone []Departure) {
 	for _, d := range gone {
 		t := m.task(d.Task)
@@ -90,14 +97,16 @@ func (m *Machine) exit(gone []Departure) {
 	}
 }
 
-func (m *Machine) arriveToLeave(w *waiter, t *task) {
+// arriveToLeave lets a task wait at the open shutdown barrier.
+func (m *Machine) arriveToLeave(w *waiter, t *task) (Result, error) {
 	m.wait(m.ep.shutdown, t, w)
 	m.hold(w, waitShutdown)
 	m.arrive(m.ep.shutdown, t, arrival{inc: t.inc})
+	return nil, nil
 }
 
-// allLeave disconnects everybody who met at the shutdown barrier, after their calls were answered
-// (C-SHUT-4).
+// allLeave disconnects all tasks that met at the shutdown barrier, after their calls were answered
+// (C-SHUT-4). In the other order a client would first see its own disconnection.
 func (m *Machine) allLeave(b *barrier, slots []slot) {
 	for i := range slots {
 		m.answer(slots[i].w, Done{}, nil)
@@ -109,8 +118,8 @@ func (m *Machine) allLeave(b *barrier, slots []slot) {
 	}
 }
 
-// shutdownFailedForAll answers those who wait at the shutdown barrier, tells everybody, and leaves
-// nobody in a state from which it could silently come back (C-SHUT-5).
+// shutdownFailedForAll answers the calls that wait at the shutdown barrier, propagates the failure, and puts
+// every task in state Failed. A task that were left disconnected could silently register again (C-SHUT-5).
 func (m *Machine) shutdownFailedForAll(b *barrier, slots []slot, missing []*task) {
 	for i := range slots {
 		if w := slots[i].w; w != nil {
@@ -128,41 +137,30 @@ func shutdownFailed(t *task, reason error) error {
 	return &serry.TaskError{Task: t.id, Incarnation: t.inc, Reason: reason, Err: serry.ErrShutdownFailed}
 }
 
-// serve disconnects the caller, from any state but disconnected (C-RST).
-func (ev ResetTask) serve(m *Machine, w *waiter) {
-	if m.stopped {
-		m.answer(w, nil, serry.ErrStopped)
-		return
-	}
-	t, err := m.caller(w)
+// serve disconnects the caller, from any state but disconnected, whatever the shutdown timeout is (C-RST).
+func (ev ResetTask) serve(m *Machine, w *waiter) (Result, error) {
+	t, err := m.activeCaller(w)
 	if err != nil {
-		m.answer(w, nil, err)
-		return
+		return nil, err
 	}
-	m.leave(w, t)
+	return m.leave(t)
 }
 
 // maxReportBytes bounds the text of a reported error; no client is shown more.
 const maxReportBytes = 4 << 10
 
-// serve puts the caller in state Failed with an error of its own (C-ERR).
-func (ev ReportError) serve(m *Machine, w *waiter) {
+// serve puts the caller in state Failed with an error of its own (C-ERR). The error is told to the other tasks
+// like any failure.
+func (ev ReportError) serve(m *Machine, w *waiter) (Result, error) {
 	const codeUnknown, lastCode = 2, 16
-	if m.stopped {
-		m.answer(w, nil, serry.ErrStopped)
-		return
-	}
-	t, err := m.caller(w)
+	t, err := m.activeCaller(w)
 	switch {
 	case err != nil:
-		m.answer(w, nil, err)
-		return
+		return nil, err
 	case ev.Code == 0: // C-ERR-3
-		m.answer(w, nil, &serry.InvalidError{What: "an error report needs a code other than OK"})
-		return
+		return nil, &serry.InvalidError{What: "an error report needs a code other than OK"}
 	case t.state != serry.Connected:
-		m.answer(w, nil, serry.ErrNotConnected)
-		return
+		return nil, serry.ErrNotConnected
 	case ev.Code < 0 || ev.Code > lastCode:
 		ev.Code = codeUnknown
 	}
@@ -171,5 +169,5 @@ func (ev ReportError) serve(m *Machine, w *waiter) {
 	}
 	m.fail(t, reported)
 	m.propagate(reported, []*task{t})
-	m.answer(w, Done{}, nil)
+	return Done{}, nil
 }

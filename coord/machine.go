@@ -11,75 +11,88 @@ import (
 )
 
 // A Machine is the coordination service of one job. See the package comment.
+//
+// Its state has three layers. What outlives a restart is written to snapshots (snapshot.go): the epoch with
+// its tasks, barriers, keys and request ids. What does not are the calls that wait: their connections end with
+// the process, and their callers ask again. The rest is derived, such as counts, lists and shared answers.
 type Machine struct {
 	cfg Config // set in New, then constant
 
-	now      Time
-	stopped  bool
-	version  int64                      // of the watch; rises over all epochs
-	number   int                        // of the epoch, from 1
-	ep       *epoch                     // the present epoch
-	before   map[serry.Incarnation]bool // incarnations of the epoch before
-	earlier  serry.Incarnation          // service incarnation of the epoch before
-	waiting  map[Req]*waiter            // every call that is held
-	openings uint64                     // barriers opened so far, to order them
-	logged   Time                       // when an event was last to be journaled
+	now           Time
+	stopped       bool
+	version       int64                      // of the watch; rises over all epochs
+	number        int                        // of the epoch, from 1
+	ep            *epoch                     // the present epoch
+	formerLives   map[serry.Incarnation]bool // incarnations of the epoch before
+	formerService serry.Incarnation          // service incarnation of the epoch before
+	waiting       map[Req]*waiter            // every call that is held
+	turns         uint64                     // how often barriers were opened or ended, to order them
+	logged        Time                       // when an event was last to be journaled
 
-	out      []Effect
-	dirty    bool                // the version rose and watchers have not been told
-	pictures map[string]*Picture // of the present version, by job
-	staled   []*waiter           // error polls of lives that the present step replaced
+	// Of the present step.
+	out           []Effect
+	dirty         bool                // the version rose and watchers have not been told
+	pictures      map[string]*Picture // of the present version, by job
+	replacedPolls []*waiter           // error polls of lives that the present step replaced
 
 	touched bool  // the present event has changed state
 	record  Event // what of the last step is to be journaled, or nil
 }
 
-// An epoch is a service incarnation with its state (C-EPOCH-1).
+// An epoch is a service incarnation with its state (C-EPOCH-1). Everything that one run of a job can leave
+// behind is in here, so that the next run begins with nothing by beginning with a new epoch.
 type epoch struct {
 	service serry.Incarnation
 	jobs    []Job
-	tasks   []*task           // sorted by TaskID
-	base    map[string]jobRow // where the tasks of a job begin
-	known   map[serry.Incarnation]index
+	tasks   []*task                     // sorted by TaskID
+	base    map[string]jobRow           // where the tasks of a job begin
+	known   map[serry.Incarnation]index // all lives that have registered, and which task they are of
 
 	left, present int // tasks that have left, and those with a life that has not departed
 
 	registered bool    // the register barrier has passed
 	failed     bool    // an error was propagated, or the register or shutdown barrier failed
-	polling    bool    // somebody polled for errors (C-PROP-2)
+	polling    bool    // a task has polled for errors (C-PROP-2)
 	failure    error   // the first error of the job
-	told       error   // the error that polls deliver
+	pollError  error   // the error that polls deliver
 	newcomers  waiters // registrations held until all have departed (C-EPOCH-4)
 
+	// Barriers: the three of the service itself, and those of clients by id.
 	register, shutdown, devices *barrier
 	barriers                    map[string]*barrier
-	open                        roll[barrierTurn] // open ones of all tasks; those of some are with their members
-	ended                       roll[barrierTurn] // those of clients, in the order they ended
-	weight                      int               // of all barriers together
-	forgot                      bool              // some that had ended were forgotten
-	joined                      []byte            // devices of all tasks, once the device barrier has ended
+	open                        lazyList[barrierTurn] // open ones of all tasks; those of some are with their members
+	ended                       lazyList[barrierTurn] // those of clients, in the order they ended
+	weight                      int                   // of all barriers together
+	forgot                      bool                  // some that had ended were forgotten
+	joined                      []byte                // devices of all tasks, once the device barrier has ended
 	deadlines                   deadlines
 	nextScan                    Time // for out-of-sync tasks, or never
 
-	keys     store
-	gets     map[string]*waiters // by normalised key
-	changes  changes
+	// Keys, and the calls that wait for them.
+	keys    store
+	gets    map[string]*waiters // by normalised key
+	changes changes
+
+	// Watches of tasks, and alive sets.
 	watchers waiters
 	groups   map[string]*group
-	order    roll[*group] // groups in the order they were made
-	givenUp  bool         // a call in a group may have been given up since forgetAbandoned has looked
+	order    lazyList[*group] // groups in the order they were made
+	givenUp  bool             // a call in a group may have been given up since forgetAbandoned has looked
 
+	// Request ids, and limits on waiting calls.
 	requesters   map[uint64]*requester
 	requestersOf requestersOf              // by the life they call for
 	held         map[serry.Incarnation]int // counted waiters by caller
 	heldInAll    int
 }
 
+// A jobRow says which of the tasks of an epoch are those of a job.
 type jobRow struct {
 	first index
 	tasks int
 }
 
+// never is the time of something that is not planned.
 const never = Time(-1)
 
 // New makes a machine with its first epoch open. It panics if cfg is not valid.
@@ -95,6 +108,14 @@ func New(cfg Config) *Machine {
 
 // Step moves the machine to now, applies ev, and returns what must happen next, in order. The
 // slice is valid until the next Step.
+//
+// The order within a step is part of what clients see. First the deadlines up to now fire, as if each had its
+// own Tick: a barrier that timed out a moment ago must not pass with an arrival that comes now. Then the event
+// acts. What follows from it comes last: a registration that was held may open the next epoch, watchers hear of
+// changed tasks, and then error polls of replaced lives end (C-ORD-3).
+//
+// Whether the event must be journaled is decided before those consequences: replay brings them about by
+// itself, from the same state.
 func (m *Machine) Step(now Time, ev Event) []Effect {
 	clear(m.out)
 	m.out = m.out[:0]
@@ -104,10 +125,11 @@ func (m *Machine) Step(now Time, ev Event) []Effect {
 	m.noteRecord(ev, fired)
 	m.settleNewcomers()
 	m.notifyWatchers()
-	m.endStaledPolls()
+	m.endReplacedPolls()
 	return m.out
 }
 
+// apply does what the event says. Events of the owner have their case here; all others are calls.
 func (m *Machine) apply(ev Event) {
 	switch ev := ev.(type) {
 	case Tick:
@@ -161,6 +183,9 @@ func (m *Machine) advance(now Time) (fired bool) {
 }
 
 // serve handles a call of a client: first what all calls have in common, then the call itself.
+//
+// A call that names another epoch of the service is refused before anything else: it must not touch this one
+// (C-EPOCH-5). A registration may name an old epoch, because its caller is about to join the present one.
 func (m *Machine) serve(ev Event) {
 	call, ok := ev.(clientCall)
 	if !ok {
@@ -176,14 +201,21 @@ func (m *Machine) serve(ev Event) {
 		return
 	}
 	if w, fresh := m.enter(ev, c); fresh {
-		call.serve(m, w)
+		m.run(call, w)
 	}
 }
 
-func (GetStatus) serve(m *Machine, w *waiter) { m.answer(w, Status{View: m.View()}, nil) }
+// run lets a call act, and answers it unless it waits.
+func (m *Machine) run(call clientCall, w *waiter) {
+	if result, err := call.serve(m, w); result != nil || err != nil {
+		m.answer(w, result, err)
+	}
+}
+
+func (GetStatus) serve(m *Machine, _ *waiter) (Result, error) { return Status{View: m.View()}, nil }
 
 // openEpoch begins an epoch with nothing in it. Calls of the one before end as calls of a service
-// that is no more (C-EPOCH-5).
+// that is no more (C-EPOCH-5). Registrations that waited for it are its first ones, in the order they came.
 func (m *Machine) openEpoch(service serry.Incarnation, jobs []Job) {
 	var newcomers []*waiter
 	if old := m.ep; old != nil {
@@ -201,17 +233,17 @@ func (m *Machine) openEpoch(service serry.Incarnation, jobs []Job) {
 	m.note(Note{What: "epoch opened", Count: m.number})
 	for _, w := range newcomers {
 		m.remember(w)
-		w.register.serve(m, w)
+		m.run(w.register, w)
 	}
 }
 
 // closeEpoch ends what is left of the present epoch; next is the service incarnation to come.
 func (m *Machine) closeEpoch(next serry.Incarnation) {
-	m.before = make(map[serry.Incarnation]bool, len(m.ep.known))
+	m.formerLives = make(map[serry.Incarnation]bool, len(m.ep.known))
 	for inc := range m.ep.known {
-		m.before[inc] = true
+		m.formerLives[inc] = true
 	}
-	m.earlier = m.ep.service
+	m.formerService = m.ep.service
 	gone := &serry.MismatchError{Requested: m.ep.service, Current: next}
 	for _, req := range slices.Sorted(maps.Keys(m.waiting)) {
 		if w := m.waiting[req]; w.kind != waitNewcomer {
@@ -220,6 +252,8 @@ func (m *Machine) closeEpoch(next serry.Incarnation) {
 	}
 }
 
+// newEpoch makes an empty epoch. Tasks are sorted by job and number, so that the index of a task is known from
+// its job, and whatever goes through the tasks does so in the same order in every machine.
 func newEpoch(service serry.Incarnation, jobs []Job, cfg Config) *epoch {
 	ep := &epoch{
 		service:    service,
@@ -257,7 +291,10 @@ func newEpoch(service serry.Incarnation, jobs []Job, cfg Config) *epoch {
 	return ep
 }
 
-// stop answers everything that waits and takes no more work (C-STOP-1).
+// stop answers everything that waits and takes no more work (C-STOP-1). What is stored stays readable.
+//
+// The order is that of the reference service: barriers, watches, polls, and gets last (C-KV-11). Whatever is
+// left in waiting after the others must be a get or a watch of keys.
 func (m *Machine) stop() {
 	if m.stopped {
 		return
@@ -293,7 +330,8 @@ func (m *Machine) stop() {
 }
 
 // resume cancels every call that waits: their connections ended with the former leader.
-// Arrivals stay, but for those at the register barrier (C-LOG-3).
+// Arrivals stay, but for those at the register barrier (C-LOG-3): the clients repeat their registrations, and one
+// that has died meanwhile does not.
 func (m *Machine) resume() {
 	m.touch()
 	for _, req := range slices.Sorted(maps.Keys(m.waiting)) {
@@ -301,7 +339,7 @@ func (m *Machine) resume() {
 	}
 	if b := m.ep.register; b.open {
 		for _, s := range slices.Clone(b.slots) {
-			if s.arrived { // a call that nobody waited for
+			if s.arrived { // by a call without a Req, which is not in waiting
 				m.withdraw(s.w)
 			}
 		}

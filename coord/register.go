@@ -7,42 +7,45 @@ import "github.com/serry-dev/serry"
 const RegisterBarrierID = "[Init]Wait_for_all_tasks_to_register"
 
 // serve makes the caller a member (C-REG). Decisions are taken in the order of C-REG-5.
-func (ev RegisterTask) serve(m *Machine, w *waiter) {
+//
+// What can happen to a registration:
+//
+//   - it is refused to the caller alone: stopped, unknown task, replaced life
+//   - it belongs to the next epoch, and opens it or waits for it (C-EPOCH-4)
+//   - it is admitted, and waits at the register barrier or connects at once (C-REG-7, C-REG-8, C-REG-12)
+//   - the task is connected already, and connects again in place (C-REG-13)
+//   - it is refused, and the task fails with it: two processes claim to be the same task (C-REG-14)
+func (ev RegisterTask) serve(m *Machine, w *waiter) (Result, error) {
 	t := m.task(ev.Task)
 	switch {
 	case m.stopped:
-		m.answer(w, nil, serry.ErrStopped)
-		return
+		return nil, serry.ErrStopped
 	case t == nil:
-		m.answer(w, nil, serry.ErrUnknownTask)
-		return
+		return nil, serry.ErrUnknownTask
 	case ev.Incarnation == 0:
-		m.answer(w, nil, &serry.InvalidError{What: "incarnation is zero"})
-		return
+		return nil, &serry.InvalidError{What: "incarnation is zero"}
 	}
 	if at, known := m.ep.known[ev.Incarnation]; known && (at != t.at || t.inc != ev.Incarnation) {
-		m.answer(w, nil, serry.ErrStale)
-		return
+		return nil, serry.ErrStale
 	} else if !known && m.nextEpoch(w, ev) {
-		return
+		return nil, nil
 	}
-	if may := m.cfg.Recoverable || ev.Recoverable; t.recoverable != may {
+	if may := m.cfg.Recoverable || ev.Recoverable; t.recoverable != may { // C-REG-4: also if it is refused then
 		t.recoverable = may
 		m.touch()
 	}
 	switch {
 	case m.admits(t, ev.Incarnation):
-		m.admit(w, t, ev.Incarnation)
+		return m.admit(w, t, ev.Incarnation)
 	case t.state == serry.Connected && (t.inc == ev.Incarnation || t.recoverable): // C-REG-13
-		m.reconnect(t, ev.Incarnation)
-		m.answer(w, Registered{Service: m.ep.service}, nil)
-	default:
-		m.refuse(w, t, ev.Incarnation)
+		return m.reconnect(t, ev.Incarnation)
 	}
+	return nil, m.refuse(t, ev.Incarnation)
 }
 
 // admits says whether a task that is not connected may come (back) (C-REG-6). A recoverable one
-// may come back from any error of its own with a new incarnation (C-ERR-4).
+// may come back from any error of its own with a new incarnation (C-ERR-4). No task comes back from an
+// error that came upon the whole job: it needs a new epoch.
 func (m *Machine) admits(t *task, inc serry.Incarnation) bool {
 	if t.state != serry.Failed {
 		return t.state == serry.Disconnected
@@ -53,12 +56,12 @@ func (m *Machine) admits(t *task, inc serry.Incarnation) bool {
 	return unavailable(t.err) && (t.recoverable || m.cfg.AllowReconnect) || t.recoverable && inc != t.inc
 }
 
-// admit connects a task, or lets it wait for the others (C-REG-7, C-REG-8, C-REG-12).
-func (m *Machine) admit(w *waiter, t *task, inc serry.Incarnation) {
+// admit connects a task, or lets it wait for the others (C-REG-7, C-REG-8, C-REG-12). A task that waits has
+// its incarnation stored and is still disconnected: it is not expected to send heartbeats, and may restart
+// any number of times before the last task has come.
+func (m *Machine) admit(w *waiter, t *task, inc serry.Incarnation) (Result, error) {
 	if !m.cfg.RegisterBarrier || m.ep.registered {
-		m.reconnect(t, inc)
-		m.answer(w, Registered{Service: m.ep.service}, nil)
-		return
+		return m.reconnect(t, inc)
 	}
 	m.adopt(t, inc)
 	m.changed(t)
@@ -72,11 +75,12 @@ func (m *Machine) admit(w *waiter, t *task, inc serry.Incarnation) {
 	m.wait(b, t, w)
 	m.hold(w, waitRegister)
 	m.arrive(b, t, arrival{inc: inc})
+	return nil, nil
 }
 
 // reconnect connects a task at once. One that restarted leaves the barriers in which its former
 // life waited, and is out of step with the others (C-SYNC-1).
-func (m *Machine) reconnect(t *task, inc serry.Incarnation) {
+func (m *Machine) reconnect(t *task, inc serry.Incarnation) (Result, error) {
 	restarted := t.inc != inc
 	m.adopt(t, inc)
 	if t.recoverable && restarted {
@@ -85,22 +89,24 @@ func (m *Machine) reconnect(t *task, inc serry.Incarnation) {
 	}
 	m.connect(t)
 	m.planScan()
+	return Registered{Service: m.ep.service}, nil
 }
 
 // refuse turns a registration down, which is the end of the task and, unless it may fail alone,
-// of the job (C-REG-14).
-func (m *Machine) refuse(w *waiter, t *task, inc serry.Incarnation) {
+// of the job (C-REG-14). It returns the error for the caller, whose reply comes last (C-ORD-3).
+func (m *Machine) refuse(t *task, inc serry.Incarnation) error {
 	err := &serry.TaskError{Task: t.id, Incarnation: t.inc, Was: t.inc, Now: inc, Err: serry.ErrRestarted}
 	if t.state == serry.Failed {
 		err = &serry.TaskError{Task: t.id, Incarnation: t.inc, Reason: t.err, Err: serry.ErrAlreadyFailed}
 	}
 	m.fail(t, err)
 	m.propagate(err, []*task{t})
-	m.answer(w, nil, err)
+	return err
 }
 
-// withdraw takes back the arrival at the register barrier of a call that is gone. With the last
-// arrival the deadline lapses, too: nobody is left to time out (C-REG-15).
+// withdraw takes back the arrival at the register barrier of a call that is gone: without this, the barrier
+// could pass with a process that has died. With the last arrival the deadline lapses, too: no caller
+// is left to time out (C-REG-15).
 func (m *Machine) withdraw(w *waiter) {
 	b, t := m.ep.register, m.task(w.task)
 	if t == nil || !b.open {
@@ -122,7 +128,8 @@ func (m *Machine) withdraw(w *waiter) {
 	}
 }
 
-// allRegistered connects everybody who waited, then says so (C-REG-9, C-ORD-5).
+// allRegistered connects all tasks, which have all arrived, and then answers their calls (C-REG-9). All are
+// connected before any watcher hears of it: no watcher sees a job that is half there (C-ORD-5).
 func (m *Machine) allRegistered(slots []slot) {
 	m.ep.registered = true
 	for _, t := range m.ep.tasks {
@@ -134,7 +141,8 @@ func (m *Machine) allRegistered(slots []slot) {
 	m.note(Note{What: "all tasks registered", Count: len(slots), Of: len(slots)})
 }
 
-// registrationFailed ends the job before it began (C-REG-11).
+// registrationFailed ends the job before it began: every task fails, also those that never came, and no
+// registration is taken until a new epoch opens (C-REG-11).
 func (m *Machine) registrationFailed(err error) {
 	m.ep.failed = true
 	m.ep.failure = err

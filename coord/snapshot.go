@@ -94,9 +94,9 @@ func (c *coder) machine(m *Machine) {
 	c.flags(&m.stopped)
 	signed(c, &m.version)
 	signed(c, &m.number)
-	unsigned(c, &m.openings)
-	unsigned(c, &m.earlier)
-	ascending(c, &m.before, func(_ serry.Incarnation, is *bool) { *is = true })
+	unsigned(c, &m.turns)
+	unsigned(c, &m.formerService)
+	ascending(c, &m.formerLives, func(_ serry.Incarnation, is *bool) { *is = true })
 	c.epoch(m)
 }
 
@@ -148,7 +148,7 @@ func (c *coder) epoch(m *Machine) {
 	ep := m.ep
 	c.flags(&ep.registered, &ep.failed, &ep.polling)
 	c.error(&ep.failure)
-	c.error(&ep.told)
+	c.error(&ep.pollError)
 	signed(c, &ep.nextScan)
 	for _, t := range ep.tasks {
 		c.taskFields(t)

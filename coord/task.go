@@ -12,6 +12,11 @@ import (
 type index int32
 
 // A task is what the machine knows of one task.
+//
+// Three facts about a task are easily confused. Its state says where it stands with the service. left says
+// that it went politely; a task that never came is disconnected, too, but has not left. departed says that
+// its process cannot call any more; it is seen from outside, and decides when the next epoch may open
+// (C-EPOCH-3). A task may have left and still call, because a client sends heartbeats until it is destroyed.
 type task struct {
 	id serry.TaskID // set when the epoch opens, then constant
 	at index
@@ -30,11 +35,11 @@ type task struct {
 	poll        *waiter
 	devices     []byte
 
-	groups roll[*group]      // alive sets that it is in
-	open   roll[barrierTurn] // open barriers that name it; those of all tasks are in none of these
+	groups lazyList[*group]      // alive sets that it is in
+	open   lazyList[barrierTurn] // open barriers that name it; those of all tasks are in none of these
 }
 
-// task finds a known task, or nil.
+// task finds a task of the present epoch, or nil if the cluster has no such task.
 func (m *Machine) task(id serry.TaskID) *task {
 	row, ok := m.ep.base[id.Job]
 	if !ok || id.Index < 0 || id.Index >= row.tasks {
@@ -56,6 +61,14 @@ func (m *Machine) caller(w *waiter) (*task, error) {
 	return t, nil
 }
 
+// activeCaller is caller for calls that a stopped service refuses.
+func (m *Machine) activeCaller(w *waiter) (*task, error) {
+	if m.stopped {
+		return nil, serry.ErrStopped
+	}
+	return m.caller(w)
+}
+
 // replaced says whether a call that names no task comes from a life that has been replaced
 // (C-INC-6).
 func (m *Machine) replaced(w *waiter) bool {
@@ -66,13 +79,16 @@ func (m *Machine) replaced(w *waiter) bool {
 // adopt stores the incarnation with which a task registers. The life that it replaces may still run. Its
 // error poll tells it: nothing else does in a job whose tasks may come back, where its heartbeats are
 // good ones (C-HB-5). As with any error, polls hear of it last (C-ORD-3).
+//
+// What the former life had is dropped, because everything that it repeats from now on is refused as stale:
+// its calls in alive sets, and the results kept for its request ids (C-REQ-3).
 func (m *Machine) adopt(t *task, inc serry.Incarnation) {
 	m.ep.recount(t, -1)
 	if t.inc != inc {
-		m.staled = append(m.staled, t.poll)
+		m.replacedPolls = append(m.replacedPolls, t.poll)
 		t.poll = nil
 		m.dropAliveCalls(t)
-		m.dropRequesters(t.inc) // C-REQ-3: what it repeats from now on is refused as stale
+		m.dropRequesters(t.inc)
 		t.inc = inc
 		t.registered = m.version + 1
 	}
@@ -104,7 +120,8 @@ func (m *Machine) forgetLives() {
 	}
 }
 
-// connect makes a task a living member (C-ST-2).
+// connect makes a task a living member (C-ST-2). The detectors begin to expect heartbeats of it when they
+// see the Changed effect.
 func (m *Machine) connect(t *task) {
 	t.state, t.err, t.since = serry.Connected, nil, m.now
 	m.changed(t)
@@ -113,7 +130,10 @@ func (m *Machine) connect(t *task) {
 }
 
 // fail puts a task in state Failed, with everything that follows, in this order: its barriers,
-// alive sets, watchers (C-ST-5). The first error stays (C-ST-4).
+// alive sets, watchers (C-ST-5). The first error stays (C-ST-4): a later one is mostly a consequence of it.
+//
+// Other tasks do not fail by this. Whether they hear of it is decided by propagate, which the callers of
+// fail call after it, once for all tasks that failed together.
 func (m *Machine) fail(t *task, err *serry.TaskError) {
 	if t.state == serry.Failed {
 		return
@@ -130,7 +150,8 @@ func (m *Machine) fail(t *task, err *serry.TaskError) {
 	m.recheckGroups(t)
 }
 
-// disconnect lets a task leave (C-ST-6).
+// disconnect lets a task leave (C-ST-6). For another heartbeat timeout its heartbeats and polls are taken
+// as those of a member: a client ends its threads some time after it has said goodbye (C-SHUT-10).
 func (m *Machine) disconnect(t *task) {
 	t.state, t.err, t.since = serry.Disconnected, nil, m.now
 	t.grace = saturate(m.now, m.cfg.HeartbeatTimeout)
@@ -152,15 +173,19 @@ func (m *Machine) changed(t *task) {
 	m.emit(Changed{Task: t.id, State: t.state, Incarnation: t.inc, Err: t.err})
 }
 
-// propagate tells an error of the source tasks to everybody (5.7 of the specification). Watchers
+// propagate tells an error of the source tasks to all tasks (C-PROP). Watchers
 // hear of the failure before polls do (C-ORD-3).
+//
+// There are two ways to tell. Once any task has polled for errors, the error answers all polls, and the
+// other tasks stay as they are: their clients end by themselves (C-PROP-2). In a job without polls, every
+// task is put in state Failed, so that its next heartbeat says so (C-PROP-3).
 func (m *Machine) propagate(err error, sources []*task) {
 	if m.contained(sources) {
 		return
 	}
 	m.notifyWatchers()
 	ep := m.ep
-	if !ep.failed || ep.failure == nil || ep.polling && ep.told == nil {
+	if !ep.failed || ep.failure == nil || ep.polling && ep.pollError == nil {
 		m.touch()
 	}
 	ep.failed = true
@@ -174,15 +199,16 @@ func (m *Machine) propagate(err error, sources []*task) {
 		}
 		return
 	}
-	if ep.told == nil { // C-PROP-2: only the first is ever delivered
-		ep.told = err
+	if ep.pollError == nil { // C-PROP-2: only the first is ever delivered
+		ep.pollError = err
 		for _, t := range ep.tasks {
 			m.endPoll(t, err)
 		}
 	}
 }
 
-// contained says whether failures of these tasks stay among themselves (C-PROP-1).
+// contained says whether failures of these tasks are not told to the others (C-PROP-1): all of them may come
+// back, or their jobs may fail without the rest. An error without a source concerns all tasks.
 func (m *Machine) contained(sources []*task) bool {
 	if m.cfg.Recoverable {
 		return true
@@ -195,25 +221,27 @@ func (m *Machine) contained(sources []*task) bool {
 	return len(sources) > 0
 }
 
-// endStaledPolls tells the lives that were replaced in this step.
-func (m *Machine) endStaledPolls() {
-	for _, w := range m.staled {
+// endReplacedPolls tells the lives that were replaced in this step, at its end (C-ORD-3).
+func (m *Machine) endReplacedPolls() {
+	for _, w := range m.replacedPolls {
 		m.answer(w, nil, serry.ErrStale)
 	}
-	clear(m.staled)
-	m.staled = m.staled[:0]
+	clear(m.replacedPolls)
+	m.replacedPolls = m.replacedPolls[:0]
 }
 
+// endPoll answers the poll of a task, if it has one. A poll never succeeds: to a client its end means that
+// the job has ended, and the error says how.
 func (m *Machine) endPoll(t *task, err error) {
 	m.answer(t.poll, nil, err)
 	t.poll = nil
 }
 
-// serve waits for the first error of the job (C-POLL).
-func (ev PollForError) serve(m *Machine, w *waiter) {
+// serve waits for the first error of the job (C-POLL). The first poll of an epoch changes how errors are
+// told from then on (C-PROP-2), whatever is answered to it.
+func (ev PollForError) serve(m *Machine, w *waiter) (Result, error) {
 	if m.stopped {
-		m.answer(w, nil, serry.ErrStopped)
-		return
+		return nil, serry.ErrStopped
 	}
 	if !m.cfg.ErrorsByBeat && !m.ep.polling {
 		m.ep.polling = true
@@ -222,49 +250,55 @@ func (ev PollForError) serve(m *Machine, w *waiter) {
 	t, err := m.caller(w)
 	switch {
 	case err != nil:
-		m.answer(w, nil, err)
+		return nil, err
 	case t.state == serry.Disconnected && !m.withinGrace(t):
-		m.answer(w, nil, serry.ErrNotRegistered)
+		return nil, serry.ErrNotRegistered
 	case t.state == serry.Failed:
-		m.answer(w, nil, &serry.TaskError{Task: t.id, Incarnation: t.inc, Reason: t.err, Err: serry.ErrAlreadyFailed})
-	case m.ep.told != nil:
-		m.answer(w, nil, m.ep.told)
+		return nil, alreadyFailed(t)
+	case m.ep.pollError != nil:
+		return nil, m.ep.pollError
 	case m.cfg.ErrorsByBeat: // C-POLL-11
-		m.answer(w, nil, serry.ErrCancelled)
-	default:
-		m.endPoll(t, serry.ErrSuperseded)
-		t.poll = w
-		m.hold(w, waitPoll)
+		return nil, serry.ErrCancelled
 	}
+	m.endPoll(t, serry.ErrSuperseded)
+	t.poll = w
+	return m.hold(w, waitPoll)
 }
 
-// serve judges a heartbeat that the owner's table did not answer (C-HB).
-func (ev Heartbeat) serve(m *Machine, w *waiter) {
+// serve judges a heartbeat that the owner's table did not answer (C-HB). Good heartbeats never come here, so
+// most of these are of a life that the service does not expect. In a job whose tasks cannot come back, that
+// is the proof of a second process with the same task, and the end of the job (C-HB-5).
+func (ev Heartbeat) serve(m *Machine, w *waiter) (Result, error) {
 	t := m.task(ev.Task)
 	switch {
 	case m.stopped:
-		m.answer(w, nil, serry.ErrStopped)
+		return nil, serry.ErrStopped
 	case t == nil:
-		m.answer(w, nil, serry.ErrUnknownTask)
-	case m.before[ev.Incarnation] && m.isStranger(ev.Incarnation): // C-EPOCH-5
-		m.answer(w, nil, &serry.MismatchError{Requested: m.earlier, Current: m.ep.service})
+		return nil, serry.ErrUnknownTask
+	case m.formerLives[ev.Incarnation] && m.isUnknown(ev.Incarnation): // C-EPOCH-5
+		return nil, &serry.MismatchError{Requested: m.formerService, Current: m.ep.service}
 	case t.state == serry.Failed:
-		m.answer(w, nil, &serry.TaskError{Task: t.id, Incarnation: t.inc, Reason: t.err, Err: serry.ErrAlreadyFailed})
+		return nil, alreadyFailed(t)
 	case t.state == serry.Disconnected && !m.withinGrace(t):
-		m.answer(w, nil, serry.ErrNotRegistered)
+		return nil, serry.ErrNotRegistered
 	case m.cfg.ErrorsByBeat && m.replaced(w): // no poll would tell it
-		m.answer(w, nil, serry.ErrStale)
+		return nil, serry.ErrStale
 	case ev.Incarnation == t.inc || t.recoverable:
-		m.answer(w, Registered{Service: m.ep.service}, nil)
-	default:
-		err := &serry.TaskError{Task: t.id, Incarnation: t.inc, Was: t.inc, Now: ev.Incarnation, Err: serry.ErrWrongBeat}
-		m.fail(t, err)
-		m.propagate(err, []*task{t})
-		m.answer(w, nil, err)
+		return Registered{Service: m.ep.service}, nil
 	}
+	err := &serry.TaskError{Task: t.id, Incarnation: t.inc, Was: t.inc, Now: ev.Incarnation, Err: serry.ErrWrongBeat}
+	m.fail(t, err)
+	m.propagate(err, []*task{t})
+	return nil, err
 }
 
-func (m *Machine) isStranger(inc serry.Incarnation) bool {
+// alreadyFailed is the answer to a task that calls as if nothing had happened.
+func alreadyFailed(t *task) error {
+	return &serry.TaskError{Task: t.id, Incarnation: t.inc, Reason: t.err, Err: serry.ErrAlreadyFailed}
+}
+
+// isUnknown says whether no task of this epoch has registered with an incarnation.
+func (m *Machine) isUnknown(inc serry.Incarnation) bool {
 	_, known := m.ep.known[inc]
 	return !known
 }

@@ -51,7 +51,7 @@ func (m *Machine) Failed() bool { return m.ep.failed }
 // View draws a picture of the machine.
 func (m *Machine) View() View {
 	v := View{
-		Epoch: m.number, Service: m.ep.service, Earlier: m.earlier, Version: m.version, Now: m.now,
+		Epoch: m.number, Service: m.ep.service, Earlier: m.formerService, Version: m.version, Now: m.now,
 		Stopped: m.stopped, Failure: m.ep.failure,
 		Keys: m.ep.keys.tree.Len(), StoreBytes: m.ep.keys.bytes,
 		Waiters: len(m.waiting), Watchers: m.ep.watchers.live(),

@@ -26,8 +26,8 @@ func (c *coder) barriers(m *Machine) {
 	}
 	slices.SortFunc(c.open, func(a, b *barrier) int { return cmp.Compare(a.turn, b.turn) })
 	for i, b := range c.open {
-		if b.turn > m.openings || i > 0 && b.turn <= c.open[i-1].turn {
-			c.failf("barrier %q is number %d of %d", b.id, b.turn, m.openings)
+		if b.turn > m.turns || i > 0 && b.turn <= c.open[i-1].turn {
+			c.failf("barrier %q is number %d of %d", b.id, b.turn, m.turns)
 			return
 		}
 		m.listOpen(b)
@@ -59,8 +59,8 @@ func (c *coder) endedBarriers(m *Machine) {
 	}
 	slices.SortFunc(ended, func(a, b *barrier) int { return cmp.Compare(a.turn, b.turn) })
 	for i, b := range ended {
-		if b.turn > m.openings || i > 0 && b.turn <= ended[i-1].turn {
-			c.failf("barrier %q ended as number %d of %d", b.id, b.turn, m.openings)
+		if b.turn > m.turns || i > 0 && b.turn <= ended[i-1].turn {
+			c.failf("barrier %q ended as number %d of %d", b.id, b.turn, m.turns)
 			return
 		}
 		m.ep.ended.add(barrierTurn{b, b.turn})

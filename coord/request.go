@@ -2,86 +2,28 @@ package coord
 
 import (
 	"errors"
-	"slices"
 	"strconv"
 
 	"github.com/serry-dev/serry"
 	"github.com/serry-dev/serry/internal/plant"
 )
 
-// A waiter is a call that has been taken and, as long as it is held, where its answer goes.
-type waiter struct {
-	req      Req // 0: nobody waits for the reply
-	id       RequestID
-	task     serry.TaskID
-	inc      serry.Incarnation
-	kind     waitKind
-	list     *waiters // that it is in, or nil
-	key      string   // of a get: as the caller wrote it; of a watch of keys: the directory
-	counted  bool     // against the limits on waiters
-	answered bool
-	result   Result // once answered, for calls with an id
-	err      error
-	register RegisterTask // of a newcomer
-	replayed bool
-}
+// Request ids. A call whose reply was lost with a connection, or with a leader, is sent again, and must not
+// act twice: a counter would be incremented by two, and a repeated arrival at one barrier would count for the
+// next. So calls of serry's own stream carry an id, and the machine keeps what became of each until its
+// sender says that the answer has arrived (C-REQ-1 to C-REQ-3). The table is part of the state: it is in
+// snapshots, and a successor answers a repeated call as its predecessor did.
 
-// A waitKind says what a held call waits for, and so what its cancellation means.
-type waitKind int
-
-const (
-	waitNothing waitKind = iota
-	waitRegister
-	waitNewcomer
-	waitPoll
-	waitWatch
-	waitGet
-	waitKeys
-	waitBarrier
-	waitShutdown
-	waitDevices
-	waitAlive
-)
-
-// waiters is a list of held calls in the order they came. A cancelled call stays in it until half
-// of the list is dead, so that 100,000 abandoned gets cost their cancellation nothing.
-type waiters struct {
-	all  []*waiter
-	dead int
-}
-
-func (l *waiters) add(w *waiter) {
-	w.list = l
-	l.all = append(l.all, w)
-}
-
-func (l *waiters) live() int { return len(l.all) - l.dead }
-
-// first is the oldest call that is still waiting.
-func (l *waiters) first() *waiter {
-	return l.all[slices.IndexFunc(l.all, func(w *waiter) bool { return !w.answered })]
-}
-
-// bury notes that one of the calls was cancelled.
-func (l *waiters) bury() {
-	if l.dead++; 2*l.dead > len(l.all) {
-		l.all = slices.DeleteFunc(l.all, func(w *waiter) bool { return w.answered })
-		l.dead = 0
-	}
-}
-
-// take empties the list and returns who was in it, cancelled calls left out.
-func (l *waiters) take() []*waiter {
-	all := slices.DeleteFunc(l.all, func(w *waiter) bool { return w.answered })
-	*l = waiters{}
-	for _, w := range all {
-		w.list = nil
-	}
-	return all
-}
-
-// enter takes a call. It is not fresh if its request id shows that it was taken before; then it
-// has been dealt with (C-REQ-2). A vital one is never refused for a limit (C-LIM-1).
+// enter accepts a call. It is not fresh if its request id shows that it was accepted before; then enter has
+// dealt with it (C-REQ-2):
+//
+//   - the number is not above the watermark: the sender has the answer, so this copy was under way for long and
+//     gets no reply
+//   - it was answered: the same answer again
+//   - it waits: the new copy takes the place of the old one, silently; an error to the old one would reach the
+//     sender under the id for which it still waits
+//
+// A vital call is never refused for a limit (C-LIM-1).
 func (m *Machine) enter(ev Event, c Call) (w *waiter, fresh bool) {
 	row := ev.kind().Row()
 	w = &waiter{req: c.Req, id: c.ID, task: c.Task, inc: c.Incarnation, replayed: c.Replayed}
@@ -121,8 +63,8 @@ func (m *Machine) enter(ev Event, c Call) (w *waiter, fresh bool) {
 }
 
 // comesLate says whether a call comes from a life of which nothing is kept any more, because another has
-// taken its place (C-REQ-3). Every method refuses it as stale. If that were remembered, nothing would ever
-// end it: the life has departed.
+// taken its place (C-REQ-3). Every method refuses it as stale. If that refusal were remembered, nothing
+// would ever free it: the life has departed, and will not acknowledge it.
 func (m *Machine) comesLate(w *waiter) bool {
 	return m.ep.requesters[w.id.Requester] == nil && m.replaced(w)
 }
@@ -138,15 +80,17 @@ func (m *Machine) outlived(old *waiter, ev Event) bool {
 	return t != nil && t.inc == again.Incarnation && t.state == serry.Failed && errors.Is(t.err, serry.ErrTaskDead)
 }
 
-// Taken says whether a call was taken before, by its request id (C-REQ-2). An owner that refuses calls for
-// reasons of its own must not refuse such a one: it may have had its effect.
+// Taken says whether a call was accepted before, by its request id (C-REQ-2). An owner that refuses calls for
+// reasons of its own must not refuse such a call: it may have had its effect, and its sender would be told
+// that it had none.
 func (m *Machine) Taken(c Call) bool {
 	r := m.ep.requesters[c.ID.Requester]
 	return r != nil && (r.calls[c.ID.Number] != nil || c.ID.Number <= r.watermark)
 }
 
-// mayEnter says whether a call with an id may be taken. What it asks of waiting calls it asks before
-// anything is kept, because a refusal for them must leave no trace: no journal has it.
+// mayEnter says whether the limits allow a call with an id. A repeated call is always allowed. The limit on
+// waiting calls is checked here, before anything is kept, because a refusal must leave no trace: how many
+// calls wait is not in the journal, so a successor that replays it could not tell why the call was refused.
 func (m *Machine) mayEnter(w *waiter, row Row) error {
 	r := m.ep.requesters[w.id.Requester]
 	if l := m.cfg.Limits.Requesters; r == nil && len(m.ep.requesters) >= l {
@@ -161,8 +105,8 @@ func (m *Machine) mayEnter(w *waiter, row Row) error {
 	return nil
 }
 
-// checkLength refuses lists of tasks that are longer than any cluster. Who asks for states gets an entry
-// for each task that it lists, so there the list is no longer than this cluster.
+// checkLength refuses lists of tasks that are longer than any cluster. An answer about states has an entry
+// for each task of the list, so there the list may be no longer than this cluster.
 func (m *Machine) checkLength(ev Event) error {
 	n, most := 0, MaxTasks
 	switch ev := ev.(type) {
@@ -179,14 +123,15 @@ func (m *Machine) checkLength(ev Event) error {
 	return nil
 }
 
-// A requester is who sends calls with request ids. Results are kept until they are acknowledged.
+// A requester is a sender of calls with request ids: a client, or one connection of a relay. Results are kept
+// until they are acknowledged.
 type requester struct {
 	inc       serry.Incarnation // whose departure ends it, or 0
 	watermark uint64            // all numbers up to here were answered and delivered
 	calls     map[uint64]*waiter
 }
 
-// requester finds or makes the record of who sends w, a call with an id.
+// requester finds or makes the record of the sender of w, a call with an id.
 func (m *Machine) requester(w *waiter) *requester {
 	r := m.ep.requesters[w.id.Requester]
 	if r == nil {
@@ -220,8 +165,8 @@ func (m *Machine) dropRequesters(inc serry.Incarnation) {
 	}
 }
 
-// requestersOf finds the requesters of a life, so that its end costs no look at those of others. Life 0
-// is none.
+// requestersOf finds the requesters of a life, so that its end costs no look at those of others. Incarnation 0
+// means that the life is not known.
 type requestersOf map[serry.Incarnation]map[uint64]struct{}
 
 func (of requestersOf) add(inc serry.Incarnation, id uint64) {
@@ -240,13 +185,15 @@ func (of requestersOf) remove(inc serry.Incarnation, id uint64) {
 	}
 }
 
-// remember puts a call that was taken in another epoch into the table of this one.
+// remember puts a call that was accepted in another epoch into the table of this one: the registration that
+// opens an epoch comes in the epoch before.
 func (m *Machine) remember(w *waiter) {
 	if w.id.Requester != 0 {
 		m.requester(w).calls[w.id.Number] = w
 	}
 }
 
+// acknowledge frees results that have arrived (C-REQ-3). A farewell is the last word of a requester.
 func (m *Machine) acknowledge(ev Acknowledge) {
 	r := m.ep.requesters[ev.Requester]
 	switch {
@@ -298,117 +245,4 @@ func (m *Machine) forget(w *waiter) {
 func (m *Machine) remembered(w *waiter) bool {
 	r := m.ep.requesters[w.id.Requester]
 	return r != nil && r.calls[w.id.Number] == w
-}
-
-// hold keeps a call for a later answer.
-func (m *Machine) hold(w *waiter, kind waitKind) {
-	w.kind = kind
-	if w.req == 0 {
-		return
-	}
-	m.waiting[w.req] = w
-	switch kind {
-	case waitRegister, waitNewcomer, waitPoll, waitShutdown: // vital
-	default:
-		w.counted = true
-		m.ep.held[w.inc]++
-		m.ep.heldInAll++
-	}
-}
-
-// mayWait says whether the limits allow another held call of this caller. Registrations, polls
-// and shutdowns are not asked (C-LIM-1).
-func (m *Machine) mayWait(w *waiter) error {
-	switch l := m.cfg.Limits; {
-	case w.replayed:
-		return nil
-	case m.ep.heldInAll >= l.Waiters:
-		return &serry.LimitError{Limit: "waiters", Max: int64(l.Waiters)}
-	case m.ep.held[w.inc] >= l.TaskWaiters && w.inc != 0:
-		return &serry.LimitError{Limit: "task-waiters", Max: int64(l.TaskWaiters)}
-	}
-	return nil
-}
-
-// answer ends a call. A call is answered once; later answers are dropped.
-func (m *Machine) answer(w *waiter, result Result, err error) {
-	if w == nil || w.answered {
-		return
-	}
-	m.unhold(w)
-	w.answered = true
-	if w.id.Requester != 0 {
-		w.result, w.err = result, err
-		m.touch()
-		if r := m.ep.requesters[w.id.Requester]; r != nil && w.id.Number <= r.watermark && r.calls[w.id.Number] == w {
-			delete(r.calls, w.id.Number) // it was given up, so nobody will ask for the result
-		}
-	}
-	m.reply(w.req, result, err)
-}
-
-func (m *Machine) unhold(w *waiter) {
-	delete(m.waiting, w.req)
-	if w.counted {
-		w.counted = false
-		m.ep.heldInAll--
-		if m.ep.held[w.inc]--; m.ep.held[w.inc] <= 0 {
-			delete(m.ep.held, w.inc)
-		}
-	}
-}
-
-func (m *Machine) reply(req Req, result Result, err error) {
-	if req != 0 {
-		m.emit(Reply{Req: req, Result: result, Err: err})
-	}
-}
-
-// cancel frees the waiter of a call that nobody waits for any more. What it did stays done:
-// arrivals survive, but for one at the register barrier (C-WIRE-6, C-REG-15).
-func (m *Machine) cancel(req Req) {
-	w := m.waiting[req]
-	if w == nil {
-		return
-	}
-	m.unhold(w)
-	w.req = 0
-	switch w.kind {
-	case waitRegister:
-		m.withdraw(w)
-	case waitPoll:
-		if t := m.task(w.task); t != nil && t.poll == w {
-			t.poll = nil
-		}
-	case waitNewcomer, waitWatch, waitGet, waitKeys:
-		if w.kind == waitNewcomer {
-			m.touch()
-		}
-		w.answered = true
-		m.leaveList(w)
-	case waitAlive:
-		m.ep.givenUp = true
-		if w.id.Requester == 0 { // which sets are abandoned is what a journal says (forgetAbandoned)
-			m.touch()
-			w.answered = true
-			m.leaveList(w)
-		}
-	}
-}
-
-// leaveList takes a cancelled call out of the list it waits in.
-func (m *Machine) leaveList(w *waiter) {
-	l := w.list
-	if l == nil || !w.answered {
-		return
-	}
-	m.forget(w)
-	l.bury()
-	switch {
-	case l.live() > 0:
-	case w.kind == waitGet:
-		delete(m.ep.gets, normalise(w.key))
-	case w.kind == waitKeys:
-		delete(m.ep.changes.watchers, watchedAs(w.key))
-	}
 }
