@@ -9,34 +9,51 @@ import (
 	"github.com/serry-dev/serry/wire"
 )
 
-// An epoch is what the handler and the silence detector know of the present run of the job. It is
-// published as a whole when the run opens; after that only its seats change.
+// An epoch is what goroutines other than the owner know of the present run of the job: handlers answer
+// heartbeats from it, and the scanner reads the times of heartbeats in it.
+//
+// The owner makes a new epoch when a run opens. The performer publishes it in handler.epoch once the
+// opening is durable. After that its maps and slices never change, so that they need no lock; only the
+// atomic fields of its tasks do. A goroutine that still holds the former epoch works on tasks that no
+// longer count, which is harmless: the owner compares epochs before it believes a scan.
 type epoch struct {
 	service serry.Incarnation
 	codec   *wire.Codec
-	jobs    map[string][]seat
-	seats   []seat // of all jobs, in a row
+	jobs    map[string][]sharedTask
+	tasks   []sharedTask // of all jobs, in a row
 }
 
-// A seat is what goroutines other than the owner know of one task, and what they note of it.
-type seat struct {
+// A sharedTask is what the owner shares with other goroutines about one task.
+//
+// The truth about the task is in the machine, and in the owner's detector as of the last step. What is
+// shown here lags behind: it changes only when the step is durable. A heartbeat must not be called good
+// because of a registration that a crash could still undo.
+type sharedTask struct {
 	task serry.TaskID // set once
-	err  error        // owned by the owner: with state Failed, why
 
-	shown atomic.Pointer[detect.Task] // as of the last commit (C-HB-8); a task that is shown never changes
-	seen  atomic.Int64                // coord.Time of the last heartbeat
+	// Owned by the owner: with state Failed, why. It goes to hosts, not to handlers.
+	err error
 
-	greetings atomic.Int32 // accepted registrations whose reply has not been sent
+	// What handlers may know (C-HB-8). The value is replaced as a whole and never changed in place.
+	shown atomic.Pointer[detect.Task]
+
+	// The coord.Time of the last heartbeat. Whoever reads a heartbeat stores it; that is all that a good
+	// heartbeat costs.
+	seen atomic.Int64
+
+	// Accepted registrations whose reply has not been sent. Until the task has that reply it cannot send a
+	// heartbeat, so it cannot be silent.
+	registering atomic.Int32
 }
 
-// newEpoch draws the seats for an epoch that has opened with every task disconnected.
+// newEpoch makes the shared tasks of an epoch that has opened with every task disconnected.
 func newEpoch(o coord.Opened, codec *wire.Codec) *epoch {
 	total := 0
 	for _, j := range o.Jobs {
 		total += j.Tasks
 	}
-	e := &epoch{service: o.Service, codec: codec, jobs: make(map[string][]seat, len(o.Jobs)), seats: make([]seat, total)}
-	rest := e.seats
+	e := &epoch{service: o.Service, codec: codec, jobs: make(map[string][]sharedTask, len(o.Jobs)), tasks: make([]sharedTask, total)}
+	rest := e.tasks
 	for _, j := range o.Jobs {
 		e.jobs[j.Name], rest = rest[:j.Tasks:j.Tasks], rest[j.Tasks:]
 		for i := range e.jobs[j.Name] {
@@ -48,8 +65,8 @@ func newEpoch(o coord.Opened, codec *wire.Codec) *epoch {
 	return e
 }
 
-// seat finds the place of a task, or nil for a task the epoch does not know.
-func (e *epoch) seat(t serry.TaskID) *seat {
+// task finds a task, or returns nil if the epoch has no such task.
+func (e *epoch) task(t serry.TaskID) *sharedTask {
 	job := e.jobs[t.Job]
 	if t.Index < 0 || t.Index >= len(job) {
 		return nil
@@ -57,10 +74,16 @@ func (e *epoch) seat(t serry.TaskID) *seat {
 	return &job[t.Index]
 }
 
+// present says whether l is the life that the task is shown to have.
+func (e *epoch) present(l serry.Life) bool {
+	s := e.task(l.Task)
+	return s != nil && s.shown.Load().Incarnation == l.Incarnation
+}
+
 // beat takes a heartbeat if it is a good one: of the present life of a connected task, to this
-// service. All others are for the machine.
+// service. Every other heartbeat is a question that only the machine can answer.
 func (e *epoch) beat(c coord.Call, now coord.Time) bool {
-	s := e.seat(c.Task)
+	s := e.task(c.Task)
 	if s == nil || c.Incarnation == 0 || c.Service != 0 && c.Service != e.service {
 		return false
 	}
@@ -69,4 +92,13 @@ func (e *epoch) beat(c coord.Call, now coord.Time) bool {
 	}
 	s.seen.Store(int64(now))
 	return true
+}
+
+// nameOf is the name by which the service knows a task. In a cluster of one job the name of the job
+// does not matter, and dialect XLA has none (C-VER-1).
+func (e *epoch) nameOf(t serry.TaskID) serry.TaskID {
+	if len(e.tasks) > 0 && (t.Job == "" || len(e.jobs) == 1) {
+		t.Job = e.tasks[0].task.Job
+	}
+	return t
 }

@@ -16,34 +16,42 @@ import (
 	"github.com/serry-dev/serry/wire/serrypb"
 )
 
-// A handler takes calls from transports, decodes them, and hands them to the owner. What needs no
-// decision of the machine it answers itself.
+// A handler takes calls from transports, decodes them, and queues them for the owner. It answers itself what
+// needs no decision of the machine: good heartbeats, calls that cannot be read, calls beyond a limit, and
+// questions about the leadership.
+//
+// Many goroutines use a handler at a time, one for each connection that has something to read. They share
+// nothing but what is atomic here, and they never wait: a handler that waited for the journal would leave
+// heartbeats unread.
 type handler struct {
-	limits  Limits // set once
-	taskURI string // of Config
+	// Set in New, then constant.
+	limits  Limits
+	taskURI string // Config.TaskURI
+	term    uint64 // Config.Term
 	clock   clock
 	queue   *queue
-	help    func() // of the owner
 	stats   *stats
-	term    uint64        // of Config
-	asked   chan struct{} // takes one: somebody wants the service to be handed over; nil without a journal
+	help    func() // owner.help
 
-	stopAsked chan struct{} // takes one: somebody wants the service to end; nil without Config.Stoppable
+	// Each takes one value: a person wants a hand-over, or the end of the service. nil where the server
+	// refuses that by itself, see Server.HandoverAsked and Server.StopAsked.
+	handoverAsked, stopAsked chan struct{}
 
-	epoch atomic.Pointer[epoch] // published by the owner
-	req   atomic.Uint64         // the last one given out
-	mute  atomic.Bool           // the service goes on elsewhere: no more answers from here
+	epoch atomic.Pointer[epoch] // published by the performer
+	req   atomic.Uint64         // the last request number given out
+	mute  atomic.Bool           // another server continues: no more answers from here
 	peers sync.Map              // rpc.Conn -> *peer
 	open  atomic.Int64          // connections
 }
 
-// Open implements [rpc.Handler].
+// Open implements [rpc.Handler]. A connection beyond the limit is served all the same, but for calls that
+// may be refused: a stock client whose connection is refused dies.
 func (h *handler) Open(c rpc.Conn) {
 	n := h.open.Add(1)
 	h.peers.Store(c, newPeer(c, n > int64(h.limits.Connections)))
 }
 
-// Close implements [rpc.Handler].
+// Close implements [rpc.Handler]. What the end of a connection means for the lives on it, the detector decides.
 func (h *handler) Close(c rpc.Conn, err error) {
 	p := h.drop(c)
 	if p == nil {
@@ -53,11 +61,11 @@ func (h *handler) Close(c rpc.Conn, err error) {
 	if errors.Is(err, rpc.ErrNotReading) {
 		evidence = detect.NotReading
 	}
-	// A server that has ended has no use for it.
-	_ = h.queue.push(ended{p, evidence})
+	// The error is that the server has ended, which has no use for the command.
+	_ = h.queue.push(connClosed{p, evidence})
 }
 
-// drop forgets a connection, and returns what was remembered of it, or nil.
+// drop forgets a connection, and returns its peer, or nil if another goroutine has dropped it.
 func (h *handler) drop(c rpc.Conn) *peer {
 	v, ok := h.peers.LoadAndDelete(c)
 	if !ok {
@@ -70,16 +78,17 @@ func (h *handler) drop(c rpc.Conn) *peer {
 // Cancel implements [rpc.Handler].
 func (h *handler) Cancel(c rpc.Conn, call rpc.CallID) {
 	if v, ok := h.peers.Load(c); ok {
-		_ = h.queue.push(withdrawn{v.(*peer), call})
+		_ = h.queue.push(callCancelled{v.(*peer), call})
 	}
 }
 
 // Serve implements [rpc.Handler].
 func (h *handler) Serve(c rpc.Conn, call rpc.CallID, method string, body []byte) {
-	h.serve(c, call, method, body, beside{})
+	h.serve(c, call, method, body, envelope{})
 }
 
-func (h *handler) serve(c rpc.Conn, call rpc.CallID, method string, body []byte, b beside) {
+// serve takes a call that came directly, or in an envelope by a stream.
+func (h *handler) serve(c rpc.Conn, call rpc.CallID, method string, body []byte, env envelope) {
 	v, ok := h.peers.Load(c)
 	if !ok {
 		return // the connection has just ended
@@ -90,28 +99,28 @@ func (h *handler) serve(c rpc.Conn, call rpc.CallID, method string, body []byte,
 	}
 	p, e := v.(*peer), h.epoch.Load()
 	req := coord.Req(h.req.Add(1))
-	ev, shape, err := e.codec.Decode(method, body, h.origin(p, e, req, method, b))
+	ev, shape, err := e.codec.Decode(method, body, h.origin(p, e, req, method, env))
 	to := origin{peer: p, call: call, shape: shape, stats: h.stats.of(shape)}
 	to.stats.received(len(body))
 	if err != nil {
 		to.answer(nil, shape.Refuse(err))
 		return
 	}
-	asked, _ := coord.CallOf(ev)
+	caller, _ := coord.CallOf(ev)
 	kind := coord.KindOf(ev)
-	if !h.mayCall(c, kind, asked.Task) {
-		to.answer(nil, notYours(h.taskURI, asked.Task))
+	if !h.mayCall(c, kind, caller.Task) {
+		to.answer(nil, notYours(h.taskURI, caller.Task))
 		return
 	}
-	if kind == coord.KindHeartbeat && p.carries(serry.Life{Task: asked.Task, Incarnation: asked.Incarnation}) && e.beat(asked, h.clock.now()) {
+	if kind == coord.KindHeartbeat && p.carries(serry.Life{Task: caller.Task, Incarnation: caller.Incarnation}) && e.beat(caller, h.clock.now()) {
 		to.answer(shape.Encode(coord.Reply{Result: coord.Registered{Service: e.service}}))
 		return
 	}
 	it := item{event: ev, from: to, req: req, vital: kind.Row().Vital, bytes: int64(len(body))}
-	if h.asked != nil && len(body) > coord.AsideBytes {
-		it.word = namedValues(ev)
+	if h.handoverAsked != nil && len(body) > coord.AsideBytes { // there is a journal
+		it.blobs = blobsOf(ev)
 	}
-	if err := h.enqueue(it, len(e.seats)); err != nil && !h.mute.Load() {
+	if err := h.enqueue(it, len(e.tasks)); err != nil && !h.mute.Load() {
 		to.answer(refusal(shape, err))
 	}
 }
@@ -119,10 +128,11 @@ func (h *handler) serve(c rpc.Conn, call rpc.CallID, method string, body []byte,
 // Served implements [rpc.Handler].
 func (h *handler) Served(rpc.Conn) { h.help() }
 
-// origin is what the codec is told of a call.
-func (h *handler) origin(p *peer, e *epoch, req coord.Req, method string, b beside) wire.Origin {
-	o := wire.Origin{Req: req, ID: b.id, Identify: func(t serry.TaskID) (own, service serry.Incarnation) {
-		return b.identify(p, e, t)
+// origin is what the codec must know of a call besides its bytes. Next is the incarnation of an epoch that
+// the call may open: the machine must not draw random numbers, so each event that could need one brings it.
+func (h *handler) origin(p *peer, e *epoch, req coord.Req, method string, env envelope) wire.Origin {
+	o := wire.Origin{Req: req, ID: env.id, Identify: func(t serry.TaskID) (own, service serry.Incarnation) {
+		return env.identify(p, e, t)
 	}}
 	if strings.HasSuffix(method, "/RegisterTask") || method == serrypb.CoordinationService_Do_FullMethodName {
 		o.Next = newIncarnation()
@@ -135,6 +145,7 @@ func (h *handler) origin(p *peer, e *epoch, req coord.Req, method string, b besi
 // every few seconds. What is beyond this bound is a flood, and no client that could die of the answer.
 func vitalCalls(tasks int) int64 { return int64(1024 + 8*tasks) }
 
+// enqueue puts a call into the queue, or says which limit refuses it.
 func (h *handler) enqueue(it item, tasks int) error {
 	p := it.from.peer
 	switch {

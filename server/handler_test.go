@@ -72,7 +72,7 @@ func TestFullQueue(t *testing.T) {
 	if c.codesConn[9] != codes.Internal {
 		t.Errorf("a call to a server that has ended = %v; want INTERNAL", c.codesConn[9])
 	}
-	if err := h.queue.push(viewing{}); !errors.Is(err, serry.ErrStopped) {
+	if err := h.queue.push(viewWanted{}); !errors.Is(err, serry.ErrStopped) {
 		t.Errorf("push() on a closed queue = %v; want %v", err, serry.ErrStopped)
 	}
 }

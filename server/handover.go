@@ -32,9 +32,9 @@ func (s *Server) Handover(ctx context.Context) error {
 }
 
 // leave lets the owner leave, and returns when the snapshot is saved.
-func (s *Server) leave(ctx context.Context, polls bool) error {
+func (s *Server) leave(ctx context.Context, endPolls bool) error {
 	saved := make(chan struct{})
-	if err := s.handler.queue.push(leaving{saved, polls}); err != nil {
+	if err := s.handler.queue.push(leaving{saved, endPolls}); err != nil {
 		return err
 	}
 	select {
@@ -94,20 +94,9 @@ func (s *Server) Err() error {
 	return s.err
 }
 
-// leave makes the next wave the last one, with a snapshot. What comes after it is for the successor.
-func (o *owner) leave(w leaving) {
-	o.handler.mute.Store(true)
-	if w.polls {
-		o.releasePolls()
-	}
-	o.picture().saved = w.saved
-	o.commit()
-	o.over = true
-}
-
-// releasePolls ends the error polls of stock clients that no relay stands before. Such a client dies when its
+// endPolls ends the error polls of stock clients that no relay stands before. Such a client dies when its
 // connection takes the poll along; without a poll it waits for the next server (A-HA-7).
-func (o *owner) releasePolls() {
+func (o *owner) endPolls() {
 	for _, req := range slices.Sorted(maps.Keys(o.waiting)) {
 		w := o.waiting[req]
 		if _, relayed := w.to.peer.conn.(*stream.Conn); w.kind == coord.KindPollForError && !relayed && w.to.shape.Dialect != wire.Own {
@@ -118,7 +107,7 @@ func (o *owner) releasePolls() {
 
 // HandoverAsked gets a value when somebody asks for a hand-over ([wire.LeadMethod]). Whoever made the
 // server decides; a server without a journal refuses by itself.
-func (s *Server) HandoverAsked() <-chan struct{} { return s.handler.asked }
+func (s *Server) HandoverAsked() <-chan struct{} { return s.handler.handoverAsked }
 
 // StopAsked gets a value when somebody asks for the end of the service ([wire.LeadMethod]). Whoever made the
 // server calls [Server.Stop], or does not; without Config.Stoppable the server refuses by itself.
@@ -136,7 +125,7 @@ func (h *handler) lead(c rpc.Conn, call rpc.CallID, body []byte) {
 	case err != nil:
 		refuse(codes.InvalidArgument, err)
 		return
-	case r.Handover && h.asked == nil:
+	case r.Handover && h.handoverAsked == nil:
 		refuse(codes.FailedPrecondition, errNoJournal)
 		return
 	case r.Stop && h.stopAsked == nil:
@@ -147,7 +136,7 @@ func (h *handler) lead(c rpc.Conn, call rpc.CallID, body []byte) {
 	if r.Stop {
 		ask(h.stopAsked)
 	} else if r.Handover {
-		ask(h.asked)
+		ask(h.handoverAsked)
 	}
 }
 

@@ -3,7 +3,6 @@ package server
 import (
 	"bytes"
 	"context"
-	"crypto/sha256"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -22,47 +21,51 @@ const (
 	// wavesAhead is how many waves may wait for the journal. With so many, the owner steps nothing until
 	// the journal has taken some, and calls gather in the queue, which has limits of its own.
 	wavesAhead = 64
-
-	// tickPeriod is how much service time may be lost in an outage while a deadline is pending
-	// (C-TIME-1).
-	tickPeriod = coord.Time(time.Second)
-
-	// leastValues is the same for values that lie aside.
-	leastValues = 64 << 20
 )
 
-// A journal takes waves from the owner, writes down what they change, and then lets them happen. It is
-// a goroutine of its own: while it waits for the disk the owner steps on, and what gathers meanwhile is
-// one write, too. So the number of writes follows the speed of the disk, and not the number of calls.
+// A journal takes waves from the owner, writes down what they change, and then lets them happen. It is a
+// goroutine of its own: while it waits for the disk the owner steps the next batch, and all waves that gather
+// meanwhile become one write. So the number of writes follows the speed of the disk, and not the number of
+// calls.
 //
-// When something cannot be written nothing of its wave leaves, nor of any later one.
+// Three rules keep what callers hear and what the disk holds together:
 //
-// Snapshots are saved in the background, one at a time, while the journal goes on; but for the one that a
-// hand-over waits for.
+//   - No effect of a wave leaves before its records are durable (C-LOG-2).
+//   - If a write fails, nothing of its wave leaves, nor of any later one, and the server ends. Callers then
+//     do not know whether their call took effect; they ask the next leader, which does.
+//   - A wave that changes nothing, but answers, is confirmed with the store: a leader that was deposed while
+//     it was frozen must not answer from its old state (C-TERM-2).
+//
+// Snapshots are saved in the background, one at a time, while the journal goes on. The snapshot of a hand-over
+// is the exception: nothing follows it.
 type journal struct {
-	reign     store.Reign
+	// Set in newJournal, then constant.
+	reign     store.Reign // the leadership that the journal is written under
 	performer *performer
 	planted   plant.Faults
-	ctx       context.Context // of everything the store is asked for
+	ctx       context.Context // of every request to the store
 	cancel    context.CancelCauseFunc
 
+	// Between the owner and run.
 	waves chan *wave
 	taken chan struct{} // has room for one: tells the owner that there is room for waves again
-	spare chan *wave    // that have happened
-	ended chan struct{} // closed when the goroutine has ended, after err was set
+	spare chan *wave    // empty ones, for the owner to use again
+	ended chan struct{} // closed when run has ended, after err was set
 	err   error         // why it ended early, or nil
 
+	// Between the owner, run, and the goroutine that saves a snapshot.
 	saving atomic.Bool    // from when the owner made a snapshot until it is saved
-	saver  sync.WaitGroup // of what saves it
-	broken chan error     // takes one: why that failed
+	saver  sync.WaitGroup // the goroutine
+	broken chan error     // takes one: why the save failed
 
 	// Owned by run.
 	joined []byte // records of several waves
 	pace   pace
 	room   int // bytes that may be added while a snapshot is saved
 
+	// Read by the owner and by the metrics page.
 	began   atomic.Int64          // coord.Time at which the commit that is under way began, or 0
-	stalled atomic.Pointer[stall] // the last that is over, or nil
+	stalled atomic.Pointer[stall] // the last stall that is over, or nil
 	writes  atomic.Uint64
 }
 
@@ -78,8 +81,8 @@ func newJournal(r store.Reign, p *performer, planted plant.Faults) *journal {
 	}
 }
 
-// full says whether there is no room for another wave. A nil journal always has some, and one that has
-// ended refuses waves in hand.
+// full says whether there is no room for another wave. A nil journal always has room. So has one that has
+// ended: submit then says that it is over.
 func (j *journal) full() bool {
 	if j == nil || len(j.waves) < cap(j.waves) {
 		return false
@@ -100,9 +103,9 @@ func (j *journal) await() {
 	}
 }
 
-// hand takes a wave and returns room for the next one. It is over when the journal has ended. It never
-// blocks: whoever has the owner's turn asks full first, and nobody else hands over waves meanwhile.
-func (j *journal) hand(w *wave) (next *wave, over bool) {
+// submit takes a wave and returns an empty one. It is over when the journal has ended. It never blocks: the
+// goroutine that has the owner's turn asks full before it steps, and no other goroutine submits meanwhile.
+func (j *journal) submit(w *wave) (next *wave, over bool) {
 	select {
 	case <-j.ended:
 		return new(wave), true
@@ -121,8 +124,8 @@ func (j *journal) hand(w *wave) (next *wave, over bool) {
 	return next, false
 }
 
-// stall is the last time in which a commit took so long that callers noticed; it ends now if the commit is
-// under way. Without one, and without a journal, it is zero.
+// stall is the last time in which a commit took so long that callers noticed. If that commit is still under
+// way, the stall lasts until now. It is zero if there was none, or no journal.
 func (j *journal) stall(now coord.Time) stall {
 	if j == nil {
 		return stall{}
@@ -170,7 +173,7 @@ func (j *journal) run() {
 			return
 		}
 		if leaving {
-			return // what happens to the reign from now on is not our concern
+			return // the reign now belongs to whoever ends this server
 		}
 	}
 }
@@ -183,19 +186,20 @@ func (j *journal) tellTaken() {
 	}
 }
 
-// fail notes why the journal ends, unless somebody ended the server, and did not wait for the store.
+// fail notes why the journal ends. If the context has ended, the server was told to end without waiting for
+// the store, and the error only says that.
 func (j *journal) fail(err error) {
 	if j.ctx.Err() == nil {
 		j.err = err
 	}
 }
 
-// gather adds the waves that wait, and those that are worth a wait, up to one with a snapshot: that covers
-// the journal to there.
+// gather adds the waves that wait to a group, and those that are worth a wait (see pace). A wave with a
+// snapshot is the last of its group, because the snapshot covers the journal up to there.
 func (j *journal) gather(group []*wave) []*wave {
 	size := len(group[0].records)
 	var began time.Time // of a wait, if there is one
-	came := false       // somebody, while it lasted
+	came := false       // a wave came while it lasted
 	for group[len(group)-1].snapshot == nil && size < maxBatchBytes {
 		w, waited := j.next(group, &began)
 		if w == nil {
@@ -211,7 +215,7 @@ func (j *journal) gather(group []*wave) []*wave {
 	return group
 }
 
-// next is the next wave, or nil if there is none and a wait for one is not worth it, or none any more.
+// next is the next wave, or nil if none has come and it is not worth waiting for one, or waiting longer.
 // began is when the group began to wait.
 func (j *journal) next(group []*wave, began *time.Time) (w *wave, waited bool) {
 	select {
@@ -243,8 +247,11 @@ func since(began time.Time) time.Duration {
 	return time.Since(began)
 }
 
-// commit writes down what the waves of a group change, makes sure that the service is still ours, and
-// lets them happen.
+// commit writes down what the waves of a group change, or confirms that this server still leads, and lets the
+// waves happen. Large values are written first, so that no record names a value that is not there (C-LOG-5).
+//
+// The journal waits for a snapshot that is being saved only if it has grown by as much again meanwhile:
+// otherwise a store that is slow to save would fill up with records that nothing replaces.
 func (j *journal) commit(group []*wave) error {
 	defer j.time()()
 	records, answers := j.join(group)
@@ -257,7 +264,7 @@ func (j *journal) commit(group []*wave) error {
 	}
 	if j.planted.Has(plant.ReplyBeforeJournal) {
 		records = bytes.Clone(records) // the waves are used again
-		j.happen(group)
+		j.release(group)
 	}
 	began := time.Now()
 	switch {
@@ -273,7 +280,7 @@ func (j *journal) commit(group []*wave) error {
 	}
 	if !j.planted.Has(plant.ReplyBeforeJournal) {
 		j.pace.note(time.Since(began), group, len(j.waves))
-		j.happen(group)
+		j.release(group)
 	}
 	switch {
 	case snapshot == nil:
@@ -298,7 +305,7 @@ func (j *journal) time() (done func()) {
 	}
 }
 
-// join puts the records of a group in a row, and says whether somebody hears of it.
+// join puts the records of a group in a row, and says whether any caller or host hears of the group.
 func (j *journal) join(group []*wave) (records []byte, answers bool) {
 	if len(group) == 1 {
 		return group[0].records, group[0].answers()
@@ -314,14 +321,14 @@ func (j *journal) join(group []*wave) (records []byte, answers bool) {
 	return j.joined, answers
 }
 
-// put lays the large values of a group aside, before a record names them (C-LOG-5).
+// put writes the large values of a group, each under its digest.
 func (j *journal) put(group []*wave) error {
 	if j.planted.Has(plant.SkipPut) {
 		return nil
 	}
 	for _, w := range group {
-		for _, v := range w.values {
-			if err := j.reign.Put(j.ctx, v.ref, v.value); err != nil {
+		for _, b := range w.blobs {
+			if err := j.reign.Put(j.ctx, b.ref, b.value); err != nil {
 				return err
 			}
 		}
@@ -329,8 +336,8 @@ func (j *journal) put(group []*wave) error {
 	return nil
 }
 
-// happen lets waves happen, and gives them back.
-func (j *journal) happen(group []*wave) {
+// release lets waves happen, and gives them back to the owner.
+func (j *journal) release(group []*wave) {
 	for _, w := range group {
 		j.performer.perform(w)
 		select {
@@ -341,26 +348,27 @@ func (j *journal) happen(group []*wave) {
 }
 
 // save saves a snapshot of the journal up to here.
-func (j *journal) save(p *pictured) error {
+func (j *journal) save(p *snapshot) error {
 	return j.reign.Save(j.ctx, j.reign.Mark(), p.bytes, p.keep)
 }
 
-// saveMeanwhile saves a snapshot of the journal up to here while the journal goes on.
-func (j *journal) saveMeanwhile(p *pictured) {
+// saveMeanwhile saves a snapshot of the journal up to here while the journal goes on. A save that fails ends
+// the journal: saving stays true, so that no other is begun, and run finds the error.
+func (j *journal) saveMeanwhile(p *snapshot) {
 	at := j.reign.Mark()
 	j.room = p.room
 	j.saver.Go(func() {
 		if err := j.reign.Save(j.ctx, at, p.bytes, p.keep); err != nil {
-			j.broken <- err // and there is no other: saving stays true
+			j.broken <- err
 			return
 		}
 		j.saving.Store(false)
-		j.performer.handler.queue.nudge() // there may be room for another that makes more
+		j.performer.handler.queue.nudge() // if room is scarce, the owner may want another snapshot at once
 	})
 }
 
 // saveLast saves the snapshot that a hand-over waits for.
-func (j *journal) saveLast(p *pictured) error {
+func (j *journal) saveLast(p *snapshot) error {
 	j.saver.Wait()
 	select {
 	case err := <-j.broken:
@@ -372,131 +380,4 @@ func (j *journal) saveLast(p *pictured) error {
 	}
 	close(p.saved)
 	return nil
-}
-
-// laid is a value that lies aside.
-type laid struct {
-	ref   coord.Ref
-	value []byte
-}
-
-// pictured is a snapshot to be saved.
-type pictured struct {
-	bytes []byte
-	keep  []coord.Ref
-	room  int             // how much the journal may grow meanwhile
-	saved chan<- struct{} // closed when it is; or nil
-}
-
-// growth is what the owner knows of the size of its journal.
-type growth struct {
-	last   coord.Time // when something was last added
-	bytes  int        // of records since the last snapshot
-	base   int        // of the last snapshot
-	values int64      // laid aside since the last snapshot
-	kept   int64      // laid aside for the last snapshot
-
-	// For the room in the store.
-	stale    int64 // laid aside before the last snapshot, not needed for it, and removed with the next
-	replaced int64 // what goes when the last snapshot is saved
-	live     int64 // of all keys and values at the last snapshot
-}
-
-// tick is when time itself must be noted, if a deadline is pending.
-func (g *growth) tick() coord.Time { return g.last + tickPeriod }
-
-// grown says whether a snapshot is worth its while: it shall not cost more than what it replaces.
-func (g *growth) grown(least int) bool {
-	return g.bytes >= g.room(least) || g.values >= max(leastValues, g.kept)
-}
-
-// room is how many bytes of records are not worth a snapshot.
-func (g *growth) room(least int) int { return max(least, 2*g.base) }
-
-// next is the growth after a snapshot. What it does not keep of the values goes with it, if it was laid aside
-// before the snapshot before; and else with the next.
-func (g growth) next(base int, kept, live int64) growth {
-	dropped := max(0, g.kept+g.values-kept)
-	stale := min(g.values, dropped)
-	return growth{
-		last: g.last, base: base, kept: kept, live: live, stale: stale,
-		replaced: int64(g.base+g.bytes) + g.stale + dropped - stale,
-	}
-}
-
-// record adds the last step to the wave, if it is one to remember (C-LOG-1).
-func (o *owner) record() {
-	ev, ok := o.machine.Journaled()
-	if !ok {
-		return
-	}
-	before := len(o.wave.records)
-	o.wave.records = coord.AppendRecord(o.wave.records, o.machine.Now(), ev, o.aside)
-	o.size.last = o.now
-	o.size.bytes += len(o.wave.records) - before
-}
-
-// aside notes that a value must be written on its own.
-func (o *owner) aside(value []byte) coord.Ref {
-	if o.asked != nil {
-		named, _ := o.asked.word.([]laid)
-		for _, v := range named {
-			o.refs[&v.value[0]] = v.ref
-		}
-	}
-	ref := o.refs.of(value)
-	o.wave.values = append(o.wave.values, laid{ref, value})
-	o.size.values += ref.Size
-	return ref
-}
-
-// picture adds a snapshot to the wave, for the state after it.
-func (o *owner) picture() *pictured {
-	p, kept := &pictured{}, int64(0)
-	refs := make(refs)
-	before := header{o.settings, o.history.last}.append(nil)
-	p.bytes = o.machine.AppendSnapshot(before, func(value []byte) coord.Ref {
-		ref := o.refs.of(value)
-		if _, twice := refs[&value[0]]; !twice {
-			p.keep = append(p.keep, ref)
-			kept += ref.Size
-		}
-		refs[&value[0]] = ref
-		return ref
-	})
-	o.refs = refs // what is not in the machine any more is forgotten
-	o.size = o.size.next(len(p.bytes), kept, o.machine.StoreBytes())
-	p.room = o.size.room(o.leastGrowth)
-	o.wave.snapshot = p
-	return p
-}
-
-// refs remembers the names of large values, by where they lie, so that each is read only once to find
-// its name.
-type refs map[*byte]coord.Ref
-
-func (r refs) of(value []byte) coord.Ref {
-	if ref, ok := r[&value[0]]; ok && ref.Size == int64(len(value)) {
-		return ref
-	}
-	ref := name(value)
-	r[&value[0]] = ref
-	return ref
-}
-
-func name(value []byte) coord.Ref {
-	return coord.Ref{Digest: sha256.Sum256(value), Size: int64(len(value))}
-}
-
-// namedValues finds the large values of a call and names them. It is done by the goroutine that read
-// the call: a value of a gigabyte takes a second, for which the owner has no time.
-func namedValues(ev coord.Event) (all []laid) {
-	if !coord.KindOf(ev).Row().Changes {
-		return nil
-	}
-	coord.AppendRecord(nil, 0, ev, func(value []byte) coord.Ref {
-		all = append(all, laid{name(value), value})
-		return all[len(all)-1].ref
-	})
-	return all
 }

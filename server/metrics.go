@@ -111,11 +111,11 @@ func (m *metrics) beats(ch chan<- prometheus.Metric) {
 	now, oldest := m.server.handler.clock.now(), 0.0
 	ages := newHistogram(waitBounds())
 	e := m.server.handler.epoch.Load()
-	for i := range e.seats {
-		if e.seats[i].shown.Load().State != serry.Connected {
+	for i := range e.tasks {
+		if e.tasks[i].shown.Load().State != serry.Connected {
 			continue
 		}
-		age := max(0, time.Duration(now-coord.Time(e.seats[i].seen.Load())).Seconds())
+		age := max(0, time.Duration(now-coord.Time(e.tasks[i].seen.Load())).Seconds())
 		oldest = max(oldest, age)
 		ages.observe(age)
 	}

@@ -1,17 +1,13 @@
 package server
 
 import (
-	"maps"
 	"math"
-	"slices"
 	"sync"
 	"time"
 
-	"github.com/serry-dev/serry"
 	"github.com/serry-dev/serry/coord"
 	"github.com/serry-dev/serry/detect"
 	"github.com/serry-dev/serry/internal/plant"
-	"github.com/serry-dev/serry/wire"
 	"github.com/serry-dev/serry/wire/stream"
 )
 
@@ -25,51 +21,66 @@ func (c clock) now() coord.Time { return coord.Time(time.Since(c.start)) }
 // does not hold up the reply to the first.
 const maxBatch = 4096
 
-// An owner owns the machine. Its fields are used by whoever holds turn, and by nobody else; what
-// others see of its work is published by perform. Its own goroutine, in run, takes a turn when
-// something falls due or an item of ours comes; for calls the goroutine that read them does, so that
-// an answer need not wait until another goroutine has been woken.
+// An owner owns the machine: it takes items from the queue, steps the machine through them, and hands
+// the effects on. No field of it is used without the turn.
+//
+// The turn is a lock, not a goroutine. Two kinds of goroutines take it. owner.run takes it when something
+// falls due or a command comes. A goroutine that reads a connection takes it for the calls that it has just
+// queued (see help), so that an answer need not wait until another goroutine has been woken: waking one cost
+// more than all the rest of a key call. Whichever goroutine has the turn does the same work.
+//
+// A turn steps one batch of items. What must happen because of them gathers in a wave, and the whole wave
+// leaves after the batch: at once, or with a journal when its records are durable. So nothing that a caller
+// or another goroutine can see is ever ahead of the journal (C-LOG-2).
 type owner struct {
 	turn sync.Mutex
 
-	handler  *handler
-	queue    *queue
-	clock    clock
-	stats    *stats
-	progress *progress
+	// Set in newOwner, then constant.
+	handler   *handler
+	queue     *queue
+	clock     clock
+	stats     *stats
+	progress  *progress
+	performer *performer // lets waves happen where there is no journal
+	journal   *journal   // or nil
+
+	// The service.
 	machine  *coord.Machine
+	detector *detect.Detector[*stream.Session] // decides which lives are lost
+	epoch    *epoch                            // as of the last step; handler.epoch is as of the last commit
+	waiting  map[coord.Req]*waiter             // calls that the machine has not answered
+	meeting  int                               // those of them that wait for other tasks
+	history  history                           // what happened lately, for people
+	over     bool                              // the journal has ended, or another server leads: nothing is stepped
 
-	now     coord.Time // of the batch
-	time    timeline   // of the machine
-	epoch   *epoch     // as of the last step; handler.epoch is as of the last commit
-	waiting map[coord.Req]*waiter
-	meeting int // waiting calls that wait for other tasks
+	// Time.
+	now  coord.Time // on the clock, of the batch
+	time timeline   // of the machine, which may be behind the clock
+	due  coord.Time // when run wakes up by itself, or never
 
-	detector *detect.Detector[*stream.Session] // decides who is lost
-
-	asked    *item // the call being stepped, or nil
+	// The step that is under way, and what has gathered since the last commit.
+	current  *item // the call that is being stepped, or nil
 	answered bool  // its reply was among the effects
+	wave     *wave
 
-	wave        *wave
-	performer   *performer // where there is no journal
-	journal     *journal   // or nil
-	size        growth     // of the journal
-	room        room       // in its store
-	leastGrowth int        // of Config.SnapshotBytes
-	refs        refs       // of what lies beside it
-	settings    settings   // that it is true for
-	over        bool       // the journal is closed: nothing is stepped any more
-	history     history
+	// The journal, as far as the owner must know it.
+	size        growth   // how much it has grown
+	room        room     // what its store can hold
+	leastGrowth int      // Config.SnapshotBytes
+	refs        refs     // digests of large values
+	settings    settings // that its records are made under
 
-	drained []item     // from the queue
-	rest    []item     // those of them that have not been stepped
-	spare   []item     // room for the queue
-	due     coord.Time // when run wakes up by itself, or never
+	// Items.
+	drained []item // from the queue
+	rest    []item // the part of drained that has not been stepped
+	spare   []item // an empty slice for the queue
 }
 
+// never is when run wakes up if nothing falls due.
 const never = coord.Time(math.MaxInt64)
 
-// run steps the machine until the queue is closed and empty.
+// run takes turns until the queue is closed and empty. It sleeps while there is nothing to do, and while the
+// journal has no room for another wave.
 func (o *owner) run() {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
@@ -84,7 +95,7 @@ func (o *owner) run() {
 		switch {
 		case full:
 			o.journal.await()
-		case o.queue.length() > 0: // help leaves what comes meanwhile to us
+		case o.queue.length() > 0: // a helper that found the turn taken left its items to this loop
 		case !open:
 			return
 		default:
@@ -97,8 +108,10 @@ func (o *owner) run() {
 // calls does not keep it from its own connection.
 const helpTurns = 2
 
-// help takes a turn for the goroutine that queued something, unless another goroutine has it: that one
-// finds what was queued, because it looks once more when it has finished.
+// help takes a turn for the goroutine that queued something. If another goroutine has the turn, help returns:
+// that goroutine finds what was queued, because each looks at the queue once more after it has given the turn
+// back. No item is left behind: either TryLock succeeds here, or it fails before the other goroutine looks
+// again.
 //
 // The goroutine is one that reads a connection, so help never waits: neither for the turn nor for the
 // journal. While the journal stands still, heartbeats behind this call are read and answered all the same;
@@ -127,8 +140,9 @@ func (o *owner) help() {
 	}
 }
 
-// take steps through one batch of what is queued, or just lets time pass. Where the journal is full it
-// does nothing. open says whether more can come.
+// take steps through one batch of what is queued, or just lets time pass. While the journal has no room for
+// the wave it does nothing: to step and then wait would hold the turn, and with it every reader. open says
+// whether more can come.
 func (o *owner) take() (full, open bool) {
 	if o.journal.full() {
 		return true, true
@@ -156,8 +170,12 @@ func keep(items []item) []item {
 	return items[:0]
 }
 
-// batch steps through some of the items and whatever has fallen due, then lets the effects happen. It says
-// how many of the items it took.
+// batch steps through some of the items and then through what has fallen due, and commits. It says how many of
+// the items it took.
+//
+// Items come before deadlines. An arrival that was read before its barrier's deadline must count, however
+// long it lay in the queue; so each item is stepped at the time at which it was queued, and a deadline
+// fires only when no item from before it is left.
 func (o *owner) batch(items []item) (taken int) {
 	if o.over {
 		return len(items)
@@ -199,18 +217,18 @@ func (o *owner) count(items []item) {
 	}
 }
 
-// commit lets the wave happen. With a journal, the goroutine of the journal does that, once the write is
-// durable (C-LOG-2).
+// commit lets the wave happen. With a journal, the journal goroutine releases the effects once the write is
+// durable (C-LOG-2), and the owner steps the next batch meanwhile.
 func (o *owner) commit() {
 	if o.journal == nil {
 		o.performer.perform(o.wave)
 		return
 	}
 	if (o.size.grown(o.leastGrowth) || o.scarce()) && o.journal.saving.CompareAndSwap(false, true) {
-		o.picture()
+		o.takeSnapshot()
 	}
 	if !o.wave.idle() {
-		o.wave, o.over = o.journal.hand(o.wave)
+		o.wave, o.over = o.journal.submit(o.wave)
 	}
 }
 
@@ -237,7 +255,7 @@ func (o *owner) next() coord.Time {
 	return due
 }
 
-// sleep waits until something falls due, or until somebody has more to do.
+// sleep waits until something falls due, or until the queue has more.
 func (o *owner) sleep(timer *time.Timer, due coord.Time) {
 	if due == never {
 		timer.Stop()
@@ -258,37 +276,18 @@ func earlier(a coord.Time, some bool, b coord.Time) (coord.Time, bool) {
 	return b, true
 }
 
+// item does what an item asks for, and then what the detector concludes from it.
 func (o *owner) item(it *item) {
-	switch w := it.word.(type) {
-	case nil, []laid:
+	if it.command != nil {
+		it.command.do(o)
+	} else {
 		o.call(it)
-	case withdrawn:
-		o.withdraw(w)
-	case ended:
-		o.end(w)
-	case silences:
-		o.silent(w)
-	case exited:
-		o.detector.Exited(serry.Life{Task: w.task}, w.cause, o.now)
-	case accused:
-		o.detector.Accused(w.task, w.evidence)
-	case leaving:
-		o.leave(w)
-	case errand:
-		w.do(o)
-	case viewing:
-		w.answer <- o.machine.View() // has room
-	case ordered:
-		o.step(w.event)
-		if w.event == (coord.Stop{}) {
-			o.stopped()
-		}
-		o.wave.done = append(o.wave.done, w.done)
 	}
 	o.judge()
 }
 
-// step moves the machine and collects what must happen.
+// step moves the machine by one event, notes what the journal must hold of it, and collects the effects. It
+// is the only place that steps the machine.
 func (o *owner) step(ev coord.Event) {
 	effects := o.machine.Step(o.time.now, ev)
 	if o.journal != nil {
@@ -311,130 +310,5 @@ func (o *owner) collect(effects []coord.Effect) {
 			o.history.add(o.time.now, e)
 			o.wave.notes = append(o.wave.notes, e)
 		}
-	}
-}
-
-// call steps the machine with a call of a client.
-func (o *owner) call(it *item) {
-	p := it.from.peer
-	if p.closed {
-		return // the call was read by one goroutine while another saw the connection end
-	}
-	asked, _ := coord.CallOf(it.event)
-	kind := coord.KindOf(it.event)
-	if limit := o.handler.limits.CallsWaiting; kind.Row().Limited() && len(p.calls) >= limit {
-		err := &serry.LimitError{Limit: "calls waiting on one connection", Max: int64(limit)}
-		o.wave.replies = append(o.wave.replies, outgoing{to: it.from, reply: coord.Reply{Err: err}})
-		return
-	}
-	if err := o.refuses(it, asked); err != nil {
-		it.from.answer(refusal(it.from.shape, err)) // at once: the journal may stand still for the same reason
-		p.conn.Flush()
-		return
-	}
-	if kind == coord.KindRegisterTask {
-		o.departIdle()
-	}
-	l := o.speaker(asked)
-	o.speak(it.from, l, kind)
-	o.asked, o.answered = it, false
-	o.step(it.event)
-	o.asked = nil
-	if !o.answered {
-		o.hold(it, kind, l)
-	}
-	switch kind {
-	case coord.KindPollForError:
-		o.detector.Polled(l, !o.answered)
-	case coord.KindRegisterTask:
-		o.detector.DepartFormer(l)
-	}
-}
-
-// departIdle lets lives depart that no connection carries, if the job has failed: only then can a
-// registration open the next epoch, and their departure decides whether it does (C-EPOCH-2b).
-func (o *owner) departIdle() {
-	if o.machine.Failed() {
-		o.detector.DepartIdle()
-		o.judge()
-	}
-}
-
-// speaker is the life that a call is of: the one it names, or else the one the task has now.
-func (o *owner) speaker(c coord.Call) serry.Life {
-	l := serry.Life{Task: c.Task, Incarnation: c.Incarnation}
-	if t := o.detector.Task(c.Task); t != nil && l.Incarnation == 0 {
-		l.Incarnation = t.Incarnation
-	}
-	return l
-}
-
-// speak notes that the connection of a call has carried l, if l is a life the service knows or one
-// that wants to register.
-func (o *owner) speak(from origin, l serry.Life, k coord.Kind) {
-	registers := k == coord.KindRegisterTask
-	t, p := o.detector.Task(l.Task), from.peer
-	if t == nil || l.Incarnation == 0 || !registers && t.Incarnation != l.Incarnation {
-		return
-	}
-	present := t.Incarnation == l.Incarnation
-	switch {
-	case registers && present:
-		o.epoch.seat(l.Task).seen.Store(int64(o.now)) // C-HB-7
-		if t.Departed {
-			o.detector.Returned(l)
-			o.publish(l.Task)
-		}
-	case registers:
-		// A registration says nothing about another life of the task. If it counted for the present
-		// one, a process that hangs would stay alive for as long as its successor tries to replace it.
-		// A registration that is accepted counts when the machine says so, see changed.
-	case p.carries(l):
-		return
-	}
-	added, replaced := p.speak(l, registers, func(other serry.Life) bool {
-		return t.State == serry.Connected && t.Incarnation == other.Incarnation
-	})
-	if added {
-		o.detector.Attached(l, from.shape.Dialect == wire.Own)
-	}
-	if o.follow(p, l); registers && present {
-		o.tellOf(l)
-	}
-	for _, other := range replaced {
-		o.detector.Detached(other, "", o.now)
-	}
-}
-
-// opened takes over a new epoch.
-func (o *owner) opened(e coord.Opened) {
-	o.epoch = newEpoch(e, wire.NewCodec(e.Jobs))
-	o.history.opened()
-	o.wave.epoch = o.epoch
-	var opener serry.Life
-	if o.asked != nil {
-		c, _ := coord.CallOf(o.asked.event)
-		opener = serry.Life{Task: c.Task, Incarnation: c.Incarnation}
-	}
-	o.detector.Opened(e.Jobs, opener)
-}
-
-// stopped publishes an epoch without tasks, so that no heartbeat is called a good one any more
-// (C-HB-1).
-func (o *owner) stopped() {
-	o.epoch = &epoch{service: o.epoch.service, codec: o.epoch.codec}
-	o.wave.epoch = o.epoch
-	o.detector.Stopped()
-}
-
-// end drops everything that hangs on a connection.
-func (o *owner) end(w ended) {
-	p := w.peer
-	p.closed = true
-	for _, call := range slices.Sorted(maps.Keys(p.calls)) {
-		o.withdraw(withdrawn{p, call})
-	}
-	for _, c := range p.carried() {
-		o.detector.Detached(c.Life, w.evidence, o.now)
 	}
 }

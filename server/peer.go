@@ -82,15 +82,9 @@ func (p *peer) identify(e *epoch, task serry.TaskID) (incarnation, service serry
 	return found.Incarnation, found.service
 }
 
-// present says whether l is the life that the task has now.
-func (e *epoch) present(l serry.Life) bool {
-	s := e.seat(l.Task)
-	return s != nil && s.shown.Load().Incarnation == l.Incarnation
-}
-
-// speak notes that l has spoken on this connection. What it replaces is taken out: earlier lives of
-// the task, unless keep says that they go on.
-func (p *peer) speak(l serry.Life, registered bool, keep func(serry.Life) bool) (added bool, replaced []serry.Life) {
+// carry notes that l has called on this connection. Earlier lives of the task are taken out, unless keep
+// says that they go on: a process that was started anew does not speak for the one before it.
+func (p *peer) carry(l serry.Life, registered bool, keep func(serry.Life) bool) (added bool, replaced []serry.Life) {
 	list := slices.Clone(p.carried())
 	if i := slices.IndexFunc(list, func(c carried) bool { return c.Life == l }); i >= 0 {
 		list[i].registered = list[i].registered || registered

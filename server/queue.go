@@ -9,16 +9,25 @@ import (
 	"github.com/serry-dev/serry/wire/rpc"
 )
 
-// An item is one thing for the owner to do: a call to step the machine with, or a word of ours.
+// An item is one entry of the owner's queue: a call of a client, or a command.
 type item struct {
-	event coord.Event // or nil
-	from  origin      // of a call
-	req   coord.Req   // of a call
-	vital bool        // a call that must not be refused
-	bytes int64       // of a call, counted by the queue
-	at    coord.Time  // when it was put into the queue
-	word  any         // with a nil event: one of the types below; with one: its values that will lie aside, or nil
+	at coord.Time // when it was put into the queue; items are in the order of these times
+
+	// Of a call.
+	event coord.Event
+	from  origin
+	req   coord.Req
+	vital bool   // the call must not be refused (C-LIM-1)
+	bytes int64  // of the request: what counts against Limits.QueueBytes
+	blobs []blob // the large values of the event, with their digests; nil without a journal
+
+	command command // or nil: the item is a call
 }
+
+// A command is anything but a call that the owner must do. Transports, hosts, the scanner and the methods
+// of [Server] make commands, because only the owner may touch the machine. commands.go has those of the
+// server itself, hosts.go those of hosts.
+type command interface{ do(o *owner) }
 
 // An origin is where a call came from and how its reply is written.
 type origin struct {
@@ -28,49 +37,20 @@ type origin struct {
 	stats *methodStats
 }
 
-// Words of ours to the owner.
-type (
-	withdrawn struct { // a client gave up a call
-		peer *peer
-		call rpc.CallID
-	}
-	ended struct { // the transport of a connection has ended
-		peer     *peer
-		evidence string // what that is against its tasks
-	}
+// maxQueuedItems is how many items may wait before streams that bring more are broken (see hosts.order).
+// Only a peer that floods the server while its journal stands still gets there: calls are refused long
+// before, and peers in order have little else to say.
+const maxQueuedItems = 1 << 20
 
-	silences struct { // seats of an epoch that have been silent too long
-		epoch *epoch
-		seats []*seat
-	}
-	exited struct { // the process of a task has ended
-		task  serry.TaskID
-		cause string // empty if it ended well
-	}
-	accused struct { // somebody who knows says that a task is lost
-		task     serry.TaskID
-		evidence string
-	}
-	viewing struct{ answer chan<- coord.View }
-	leaving struct { // another goes on from here
-		saved chan<- struct{} // told when it can
-		polls bool            // polls end here, because the process does
-	}
-	ordered struct { // an event of the operator, done once its effects have left
-		event coord.Event
-		done  chan<- struct{}
-	}
-)
-
-// mostItems is how many items may wait before streams that bring more are broken (see hosts.tell). Only a
-// peer that floods the server while its journal stands still gets there: calls are refused long before,
-// and peers in order have little else to say.
-const mostItems = 1 << 20
-
-// A queue holds items for the owner. Any goroutine may push; only who has the owner's turn drains.
+// A queue holds items for the owner. Any goroutine may push; only the goroutine that has the owner's turn
+// drains.
 //
 // An item counts against the limits until it has been stepped, not only until it is drained: while the
-// journal stands still, the owner keeps what it has drained.
+// journal stands still, the owner keeps what it has drained, and memory is what the limits are for.
+//
+// There are two ways in. push is for goroutines that have nothing else to do: it wakes the owner. put is
+// for goroutines that read a connection: they add all that came with one read and then take the owner's
+// turn themselves (see [owner.help]), which saves waking another goroutine.
 type queue struct {
 	wake   chan struct{} // has room for one: tells run that there is something to do
 	limits Limits        // set once
@@ -89,17 +69,17 @@ func newQueue(l Limits, c clock) *queue {
 	return &queue{wake: make(chan struct{}, 1), limits: l, clock: c}
 }
 
-// push appends a word of ours, and wakes the owner for it. The error is ErrStopped.
-func (q *queue) push(word any) error {
-	err := q.put(item{word: word}, false)
+// push appends a command, and wakes the owner for it. The error is ErrStopped.
+func (q *queue) push(c command) error {
+	err := q.put(item{command: c}, false)
 	q.nudge()
 	return err
 }
 
-// put appends it for whoever calls owner.help next, with the time at which it came. The time is taken
-// under the lock, so that items are in the order of their times. What must not be refused is taken
-// whatever the limits; it is bounded by the number of connections and tasks. The error is ErrStopped or
-// a LimitError.
+// put appends an item for the goroutine that calls owner.help next. The time is taken under the lock, so
+// that items are in the order of their times. An item that must not be refused is taken whatever the
+// limits; the number of connections and tasks bounds how many there can be. The error is ErrStopped or a
+// LimitError.
 func (q *queue) put(it item, refusable bool) error {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -118,6 +98,7 @@ func (q *queue) put(it item, refusable bool) error {
 	return nil
 }
 
+// nudge wakes owner.run. One pending wake-up is enough: run looks at everything when it wakes.
 func (q *queue) nudge() {
 	select {
 	case q.wake <- struct{}{}:

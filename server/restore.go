@@ -95,7 +95,7 @@ func (o *owner) begin(cfg Config, p *past, began time.Time) error {
 	o.machine, o.refs, o.size = p.machine, p.refs, p.size
 	o.history = p.notes
 	if o.room.Limited != nil {
-		o.size.values = p.aside()
+		o.size.blobs = p.aside()
 	}
 	if o.journal != nil && !p.fresh {
 		o.history.last += unrecordedNotes
@@ -113,7 +113,7 @@ func (o *owner) begin(cfg Config, p *past, began time.Time) error {
 		return nil
 	}
 	if p.changed {
-		if err := o.journal.save(o.picture()); err != nil {
+		if err := o.journal.save(o.takeSnapshot()); err != nil {
 			return err
 		}
 		o.wave.clear()
@@ -126,7 +126,7 @@ func (o *owner) begin(cfg Config, p *past, began time.Time) error {
 
 // awaitLife gives a life that a former leader knew a fresh budget (C-LOST-6).
 func (o *owner) awaitLife(t coord.TaskView) {
-	s := o.epoch.seat(t.Task)
+	s := o.epoch.task(t.Task)
 	if s == nil || t.Incarnation == 0 {
 		return
 	}

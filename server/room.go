@@ -41,7 +41,7 @@ const (
 // held is how many bytes the store holds. While a snapshot is being saved, that is both the new one and what
 // it replaces.
 func (g *growth) held(saving bool) int64 {
-	n := int64(g.base+g.bytes) + g.kept + g.values + g.stale
+	n := int64(g.base+g.bytes) + g.kept + g.blobs + g.stale
 	if saving {
 		n += g.replaced
 	}
@@ -56,7 +56,7 @@ func (g *growth) needed(saving bool) int64 {
 // freed is how many bytes the store would hold less after a snapshot. live is the size of all keys and
 // values.
 func (g *growth) freed(live int64) int64 {
-	return int64(g.bytes) + g.values + g.stale - (live - g.live)
+	return int64(g.bytes) + g.blobs + g.stale - (live - g.live)
 }
 
 // scarce says whether a snapshot should be saved because there is little room, and it would make some.

@@ -58,7 +58,7 @@ func New(cfg Config) (*Server, error) {
 	st := newStats()
 	h := &handler{limits: cfg.Limits, taskURI: cfg.TaskURI, clock: clk, queue: newQueue(cfg.Limits, clk), stats: st, term: cfg.Term}
 	if cfg.Journal != nil {
-		h.asked = make(chan struct{}, 1)
+		h.handoverAsked = make(chan struct{}, 1)
 	}
 	if cfg.Stoppable {
 		h.stopAsked = make(chan struct{}, 1)
@@ -164,7 +164,7 @@ func (s *Server) Handler() rpc.Handler { return s.handler }
 // View draws a picture of the service.
 func (s *Server) View() coord.View {
 	answer := make(chan coord.View, 1)
-	if err := s.handler.queue.push(viewing{answer}); err != nil {
+	if err := s.handler.queue.push(viewWanted{answer}); err != nil {
 		<-s.ended
 		return s.last
 	}
@@ -190,7 +190,7 @@ func (s *Server) OpenEpoch(ctx context.Context, jobs []coord.Job) error {
 // order steps the machine with an event of ours and waits until its effects have left.
 func (s *Server) order(ctx context.Context, ev coord.Event) error {
 	done := make(chan struct{})
-	if err := s.handler.queue.push(ordered{ev, done}); err != nil {
+	if err := s.handler.queue.push(operatorEvent{ev, done}); err != nil {
 		return err
 	}
 	select {
@@ -244,12 +244,12 @@ func (s *Server) Metrics() http.Handler { return newMetrics(s) }
 // or not the task said goodbye.
 func (s *Server) Exited(task serry.TaskID, cause string) {
 	// A server that has ended has no use for it.
-	_ = s.handler.queue.push(exited{task, cause})
+	_ = s.handler.queue.push(taskExited{task, cause})
 }
 
 // Lost tells the service that the life a task has now is lost, on evidence that needs no other: "host
 // silent".
 func (s *Server) Lost(task serry.TaskID, evidence string) {
 	// A server that has ended has no use for it.
-	_ = s.handler.queue.push(accused{task, evidence})
+	_ = s.handler.queue.push(taskLost{task, evidence})
 }

@@ -54,20 +54,20 @@ func (s *scanner) run() {
 // the owner may be ahead of that, so the owner looks again at those it finds.
 func (s *scanner) scan(now, due coord.Time, e *epoch) {
 	s.silence.Begin(now, due)
-	var found []*seat
-	for i := range e.seats {
-		if t := &e.seats[i]; t.shown.Load().Watched() && s.silence.Overdue(now, coord.Time(t.seen.Load())) {
+	var found []*sharedTask
+	for i := range e.tasks {
+		if t := &e.tasks[i]; t.shown.Load().Watched() && s.silence.Overdue(now, coord.Time(t.seen.Load())) {
 			found = append(found, t)
 		}
 	}
 	if len(found) > 0 {
 		// A closed queue means that the server has ended.
-		_ = s.queue.push(silences{epoch: e, seats: found})
+		_ = s.queue.push(tasksSilent{epoch: e, tasks: found})
 	}
 }
 
 // pardon takes d back from the silence of a task.
-func (t *seat) pardon(d, now coord.Time) {
+func (t *sharedTask) pardon(d, now coord.Time) {
 	for {
 		last := t.seen.Load()
 		if t.seen.CompareAndSwap(last, int64(detect.Pardon(coord.Time(last), d, now))) {
@@ -78,20 +78,21 @@ func (t *seat) pardon(d, now coord.Time) {
 
 // lastBeat is when the task was last heard. A task that has not been told yet that it is registered
 // cannot beat, so it counts as heard now.
-func (t *seat) lastBeat(now coord.Time) detect.LastBeat {
-	if t.greetings.Load() > 0 {
+func (t *sharedTask) lastBeat(now coord.Time) detect.LastBeat {
+	if t.registering.Load() > 0 {
 		return detect.LastBeat{Task: t.task, At: now}
 	}
 	return detect.LastBeat{Task: t.task, At: coord.Time(t.seen.Load())}
 }
 
-// silent hands what a scan has found to the detector.
-func (o *owner) silent(w silences) {
-	if w.epoch != o.epoch {
+// do hands what a scan has found to the detector, with the heartbeats of now: some may have come since. A scan
+// of a former epoch is about tasks that no longer count.
+func (c tasksSilent) do(o *owner) {
+	if c.epoch != o.epoch {
 		return
 	}
-	beats := make([]detect.LastBeat, len(w.seats))
-	for i, t := range w.seats {
+	beats := make([]detect.LastBeat, len(c.tasks))
+	for i, t := range c.tasks {
 		beats[i] = t.lastBeat(o.now)
 	}
 	o.detector.Silent(beats, o.now)

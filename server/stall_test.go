@@ -23,24 +23,24 @@ func TestSilenceIsLookedAtAgain(t *testing.T) {
 	e := newEpoch(coord.Opened{Service: 1, Jobs: jobs}, wire.NewCodec(jobs))
 	o := &owner{epoch: e, wave: new(wave), detector: detect.New[*stream.Session](detect.Config{Silence: 10 * time.Second})}
 	o.detector.Opened(jobs, serry.Life{})
-	for i := range e.seats {
-		o.changed(coord.Changed{Task: e.seats[i].task, State: serry.Connected, Incarnation: serry.Incarnation(i + 1)})
+	for i := range e.tasks {
+		o.changed(coord.Changed{Task: e.tasks[i].task, State: serry.Connected, Incarnation: serry.Incarnation(i + 1)})
 	}
 	s := &scanner{queue: newQueue(DefaultLimits(), clock{}), silence: detect.NewSilence(10*time.Second, 0)}
 	newPerformer(&Server{handler: &handler{}}).publish(o.wave)
 	s.scan(20*second, 20*second, e)
 	items, _ := s.queue.drain(nil)
-	found := items[0].word.(silences)
-	if len(found.seats) != 2 {
-		t.Fatalf("scan() found %d tasks; want 2", len(found.seats))
+	found := items[0].command.(tasksSilent)
+	if len(found.tasks) != 2 {
+		t.Fatalf("scan() found %d tasks; want 2", len(found.tasks))
 	}
 	o.now = 20 * second
-	o.silent(silences{epoch: &epoch{}, seats: found.seats})
+	tasksSilent{epoch: &epoch{}, tasks: found.tasks}.do(o)
 	if ev := o.detector.Next(); ev != nil {
 		t.Errorf("Next() after a scan of a former epoch = %v; want nil", ev)
 	}
-	e.seats[0].seen.Store(int64(19 * second))
-	o.silent(found)
+	e.tasks[0].seen.Store(int64(19 * second))
+	found.do(o)
 	lost, _ := o.detector.Next().(coord.Lost)
 	if len(lost.Tasks) != 1 || lost.Tasks[0].Task.Index != 1 {
 		t.Errorf("Next() = %v; want worker/1 alone lost", lost)

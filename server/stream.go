@@ -13,10 +13,10 @@ import (
 	"github.com/serry-dev/serry/wire/stream"
 )
 
-// ServeStream serves a connection of our own protocol to its end (see package stream). Serve calls it for
-// those among its connections that begin so.
+// ServeStream serves a connection of serry's own protocol to its end (see package stream). [Server.Serve]
+// calls it for connections that begin with the preface of that protocol.
 func (s *Server) ServeStream(conn net.Conn) {
-	// How a connection ends is the business of its session.
+	// The error says how the connection ended, which its session has taken care of.
 	_ = s.streams.Serve(conn)
 }
 
@@ -33,29 +33,31 @@ func newStreams(cfg Config, h *handler, m rpc.Methods) *stream.Server {
 	})
 }
 
-// hosts takes what hosts say and hands it to the owner. A virtual connection is a connection like any
-// other to it, and calls on it differ only in what stands beside the request.
+// hosts is the handler of what comes by streams. A virtual connection is to it a connection like any other,
+// so that a call of a stock client takes the same way whether a relay stands in between or not. Only the
+// envelope of the call differs.
+//
+// Its methods are called by the goroutine that reads the stream, one session at a time. None of them waits,
+// and none touches the machine: what concerns that becomes a command for the owner (see hosts.go).
 type hosts struct{ *handler }
 
-// beside is what a call on our stream says beside its request.
-type beside struct {
+// An envelope is what a stream says about a call outside of the request: the request id that makes a
+// repeated call the same call (C-REQ-1), and whose call it is. Both are zero for direct clients.
+type envelope struct {
 	id    coord.RequestID
 	stamp stream.Stamp
 }
-
-// An errand is a word to the owner that knows itself what is to be done.
-type errand interface{ do(o *owner) }
 
 // Open implements [stream.Handler].
 func (h hosts) Open(c *stream.Conn) { h.handler.Open(c) }
 
 // Call implements [stream.Handler].
 func (h hosts) Call(c *stream.Conn, call *stream.Call) {
-	b := beside{stamp: call.Stamp}
+	e := envelope{stamp: call.Stamp}
 	if call.Number != 0 {
-		b.id = coord.RequestID{Requester: uint64(call.Conn), Number: call.Number, Watermark: call.Watermark}
+		e.id = coord.RequestID{Requester: uint64(call.Conn), Number: call.Number, Watermark: call.Watermark}
 	}
-	h.serve(c, call.ID, call.Method, call.Body, b)
+	h.serve(c, call.ID, call.Method, call.Body, e)
 }
 
 // Served implements [stream.Handler].
@@ -64,45 +66,46 @@ func (h hosts) Served(*stream.Session) { h.help() }
 // Cancel implements [stream.Handler].
 func (h hosts) Cancel(c *stream.Conn, call rpc.CallID) { h.handler.Cancel(c, call) }
 
-// Shut implements [stream.Handler].
+// Shut implements [stream.Handler]. The connection is the requester of its calls, so its end is also the
+// farewell of that: the machine keeps no results for it any more (C-REQ-3).
 func (h hosts) Shut(c *stream.Conn, how stream.Ending) {
 	var err error = io.EOF
 	if how == stream.NotReading {
 		err = rpc.ErrNotReading
 	}
 	h.handler.Close(c, err)
-	h.tell(c.Session(), acknowledged{coord.Acknowledge{Requester: uint64(c.ID()), Farewell: true}})
+	h.order(c.Session(), resultsDelivered{coord.Acknowledge{Requester: uint64(c.ID()), Farewell: true}})
 }
 
-// Heard implements [stream.Handler]. Good heartbeats leave an atomic store behind and nothing else
-// (C-HB-8); what is wrong with the others is told to the host.
+// Heard implements [stream.Handler]. A good heartbeat is one atomic store and nothing else (C-HB-8). For the
+// others the host learns the standing of the life, which is the answer that it lacks.
 func (h hosts) Heard(s *stream.Session, lives []stream.Life) {
 	e, now := h.epoch.Load(), h.clock.now()
-	var odd []serry.Life
-	for _, l := range h.own(s, e, lives) {
+	var bad []serry.Life
+	for _, l := range h.permitted(s, e, lives) {
 		if !e.beat(coord.Call{Task: l.Task, Incarnation: l.Incarnation}, now) {
-			odd = append(odd, l)
+			bad = append(bad, l)
 		}
 	}
-	if len(odd) > 0 {
-		h.tell(s, followed{s, odd})
+	if len(bad) > 0 {
+		h.order(s, hostFollows{s, bad})
 	}
 }
 
 // Follow implements [stream.Handler].
 func (h hosts) Follow(s *stream.Session, lives []stream.Life) {
-	h.tell(s, followed{s, h.own(s, h.epoch.Load(), lives)})
+	h.order(s, hostFollows{s, h.permitted(s, h.epoch.Load(), lives)})
 }
 
-// Delivered implements [stream.Handler]. A full queue does without it: the next watermark covers this one.
+// Delivered implements [stream.Handler]. A full queue may refuse it: the next watermark covers this one.
 func (h hosts) Delivered(requester stream.ConnID, watermark uint64) {
-	_ = h.queue.put(item{word: acknowledged{coord.Acknowledge{Requester: uint64(requester), Watermark: watermark}}}, true)
+	_ = h.queue.put(item{command: resultsDelivered{coord.Acknowledge{Requester: uint64(requester), Watermark: watermark}}}, true)
 }
 
 // Exited implements [stream.Handler].
 func (h hosts) Exited(s *stream.Session, l stream.Life, cause string) {
-	for _, l := range h.own(s, h.epoch.Load(), []stream.Life{l}) {
-		h.tell(s, perished{s, l, cause})
+	for _, l := range h.permitted(s, h.epoch.Load(), []stream.Life{l}) {
+		h.order(s, processExited{s, l, cause})
 	}
 }
 
@@ -112,22 +115,22 @@ func (h hosts) Closed(s *stream.Session, c stream.Closure) {
 	if c.How == stream.NotReading {
 		report.Evidence = detect.NotReading
 	}
-	for _, report.Life = range h.own(s, h.epoch.Load(), []stream.Life{c.Life}) {
-		h.tell(s, lastClosed{s, report})
+	for _, report.Life = range h.permitted(s, h.epoch.Load(), []stream.Life{c.Life}) {
+		h.order(s, lastConnClosed{s, report})
 	}
 }
 
 // Online implements [stream.Handler].
-func (h hosts) Online(s *stream.Session) { h.tell(s, online{s}) }
+func (h hosts) Online(s *stream.Session) { h.order(s, hostOnline{s}) }
 
 // Offline implements [stream.Handler].
 func (h hosts) Offline(s *stream.Session) {
 	// A server that has ended has no use for it.
-	_ = h.queue.push(offline{s})
+	_ = h.queue.push(hostOffline{s})
 }
 
 // Bye implements [stream.Handler].
-func (h hosts) Bye(s *stream.Session) { h.tell(s, left{s}) }
+func (h hosts) Bye(s *stream.Session) { h.order(s, hostLeft{s}) }
 
 // Quiet implements [stream.Handler]. While nothing comes from a host, the silence of its tasks does not
 // count: they have as long as they had before, when it is heard of again (C-LOST-5).
@@ -139,43 +142,45 @@ func (h hosts) Quiet(s *stream.Session, d time.Duration) {
 			continue
 		}
 		for _, l := range v.(*peer).carried() {
-			if t := e.seat(l.Task); t != nil && e.present(l.Life) {
+			if t := e.task(l.Task); t != nil && e.present(l.Life) {
 				t.pardon(coord.Time(d), now)
 			}
 		}
 	}
 }
 
-// Silent implements [stream.Handler].
+// Silent implements [stream.Handler]. The connections are taken out of the table here, so that what their
+// readers still have under way finds no peer; the owner ends them.
 func (h hosts) Silent(gone []*stream.Session) {
-	var w muted
+	var silent hostsSilent
 	for _, s := range gone {
-		m := mutedHost{session: s}
+		host := silentHost{session: s}
 		for _, c := range s.Conns() {
 			if p := h.drop(c); p != nil {
-				m.peers = append(m.peers, p)
+				host.peers = append(host.peers, p)
 			}
 		}
-		w = append(w, m)
+		silent = append(silent, host)
 	}
 	// A server that has ended has no use for it.
-	_ = h.queue.push(w)
+	_ = h.queue.push(silent)
 }
 
-// tell queues a word for the owner, which looks at it after the frames that came with it. A server that
-// has ended has no use for it. A host that goes on while the queue is far beyond its limits loses its
-// connection: the word itself is kept, since the host would not repeat it.
-func (h hosts) tell(s *stream.Session, w errand) {
-	_ = h.queue.put(item{word: w}, false)
-	if h.queue.length() > mostItems {
+// order queues a command. It does not wake the owner: Served follows the frames that came together, and takes
+// the turn for all of them. The command is queued whatever the limits, because the host would not repeat
+// it; but a host that goes on while the queue is far beyond its limits loses its connection.
+func (h hosts) order(s *stream.Session, c command) {
+	// The error is that the server has ended, which has no use for the command.
+	_ = h.queue.put(item{command: c}, false)
+	if h.queue.length() > maxQueuedItems {
 		s.Break(errBehind)
 	}
 }
 
 var errBehind = errors.New("the server has more to do than it can remember")
 
-// own names lives as the service does, and leaves out those that the host may not speak for.
-func (h hosts) own(s *stream.Session, e *epoch, lives []stream.Life) []serry.Life {
+// permitted names lives as the service does, and leaves out those that the host's certificate does not name.
+func (h hosts) permitted(s *stream.Session, e *epoch, lives []stream.Life) []serry.Life {
 	list := make([]serry.Life, 0, len(lives))
 	for _, l := range lives {
 		if t := e.nameOf(l.Task); h.mayBe(s, t) {
@@ -185,19 +190,10 @@ func (h hosts) own(s *stream.Session, e *epoch, lives []stream.Life) []serry.Lif
 	return list
 }
 
-// nameOf is the name by which the service knows a task. In a cluster of one job the name of the job
-// does not matter, and dialect XLA has none (C-VER-1).
-func (e *epoch) nameOf(t serry.TaskID) serry.TaskID {
-	if len(e.seats) > 0 && (t.Job == "" || len(e.jobs) == 1) {
-		t.Job = e.seats[0].task.Job
-	}
-	return t
-}
-
 // identify says whose a call without an incarnation is: what the relay stamped on it, or else what the
 // connection knows (C-INC-6).
-func (b beside) identify(p *peer, e *epoch, task serry.TaskID) (own, service serry.Incarnation) {
-	s := b.stamp
+func (v envelope) identify(p *peer, e *epoch, task serry.TaskID) (own, service serry.Incarnation) {
+	s := v.stamp
 	if s.Incarnation != 0 && (task.IsZero() || e.nameOf(s.Task) == task) {
 		return s.Incarnation, s.Service
 	}

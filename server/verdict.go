@@ -32,7 +32,7 @@ func (o *owner) showDeparted(ev coord.Departed) {
 // changed takes over what the machine says of a task. The time of a life begins when it connects
 // (C-ST-2).
 func (o *owner) changed(c coord.Changed) {
-	s, t := o.epoch.seat(c.Task), o.detector.Task(c.Task)
+	s, t := o.epoch.task(c.Task), o.detector.Task(c.Task)
 	if s == nil || t == nil {
 		return
 	}
@@ -41,16 +41,19 @@ func (o *owner) changed(c coord.Changed) {
 		s.seen.Store(int64(o.now))
 	}
 	o.detector.Changed(now, c.State, o.now)
-	s.err = taskError(c.Err)
+	s.err = nil
+	if c.Err != nil { // a nil *TaskError in an error would not be nil
+		s.err = c.Err
+	}
 	o.publish(c.Task)
-	o.tellOf(now)
+	o.informHosts(now)
 	if before != now {
-		o.tellOf(before)
+		o.informHosts(before)
 		o.detector.Unfollow(before)
 	}
 }
 
 // publish shows handlers, after the commit, what is known of a task.
 func (o *owner) publish(task serry.TaskID) {
-	o.wave.shown = append(o.wave.shown, showing{o.epoch.seat(task), *o.detector.Task(task)})
+	o.wave.shown = append(o.wave.shown, showing{o.epoch.task(task), *o.detector.Task(task)})
 }

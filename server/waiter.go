@@ -1,28 +1,32 @@
 package server
 
 import (
-	"slices"
-
 	"github.com/serry-dev/serry"
 	"github.com/serry-dev/serry/coord"
 	"github.com/serry-dev/serry/wire/rpc"
 )
 
-// A waiter is where the reply to a held Req goes: one call, or many that ask the same.
+// A waiter is a call that the machine has not answered: where the reply goes when it comes. A call that waits
+// is an entry in two maps, owner.waiting by the machine's number and peer.calls by the client's, and costs no
+// goroutine; ten thousand tasks at a barrier are ten thousand entries.
+//
+// Several equal gets on one connection share a waiter (see share).
 type waiter struct {
 	to    origin
 	req   coord.Req
 	kind  coord.Kind
-	life  serry.Life // who asks
+	life  serry.Life // the caller
 	since coord.Time // when the first call came
-	key   shareKey   // of a GetKeyValue
-	more  []rpc.CallID
-	live  int // calls that still wait, to.call included
+
+	// Of a GetKeyValue that others have joined.
+	key  shareKey
+	more []rpc.CallID // the other calls; some of them may have been withdrawn
+	live int          // calls that still wait, to.call included
 }
 
 // hold keeps a call that the machine did not answer at once.
 func (o *owner) hold(it *item, k coord.Kind, l serry.Life) {
-	if get, ok := it.event.(coord.GetKeyValue); ok && o.share(it, get, l) {
+	if get, ok := it.event.(coord.GetKeyValue); ok && o.share(it, get) {
 		return
 	}
 	w := &waiter{to: it.from, req: it.req, kind: k, life: l, since: o.now, live: 1}
@@ -40,10 +44,11 @@ func (o *owner) hold(it *item, k coord.Kind, l serry.Life) {
 	}
 }
 
-// share lets a get join an equal one that waits on the same connection, if there is one. Clients
-// leave gets open that they gave up long ago; the machine keeps one entry for all (C-LIM-4). It has
-// judged this one as it judges all, and is told that nobody waits for it.
-func (o *owner) share(it *item, get coord.GetKeyValue, l serry.Life) bool {
+// share lets a get join an equal one that waits on the same connection, if there is one. Stock clients leave
+// gets open that they gave up long ago, and ask again; without sharing each would be an entry in the machine
+// for as long as the connection lasts (C-LIM-4). The machine has checked this call like any other, and is
+// told at once that no caller waits for it: the waiter that it joins gets the answer for both.
+func (o *owner) share(it *item, get coord.GetKeyValue) bool {
 	p := it.from.peer
 	w := p.shared[keyOf(it, get)]
 	if w == nil {
@@ -65,22 +70,7 @@ func keyOf(it *item, get coord.GetKeyValue) shareKey {
 	}
 }
 
-// withdraw ends a call that nobody waits for any more. Unknown ones have been answered.
-func (o *owner) withdraw(c withdrawn) {
-	w := c.peer.calls[c.call]
-	if w == nil {
-		return
-	}
-	delete(c.peer.calls, c.call)
-	if w.live--; w.live == 0 {
-		o.release(w)
-		o.step(coord.Cancel{Req: w.req})
-	} else if len(w.more) > 2*w.live {
-		w.more = slices.DeleteFunc(w.more, func(call rpc.CallID) bool { return c.peer.calls[call] != w })
-	}
-}
-
-// release forgets w.
+// release forgets a waiter whose call is answered or withdrawn.
 func (o *owner) release(w *waiter) {
 	delete(o.waiting, w.req)
 	if w.kind == coord.KindGetKeyValue {
@@ -95,21 +85,22 @@ func (o *owner) release(w *waiter) {
 	}
 }
 
-// reply finds the calls that r answers and puts it on the wave.
+// reply finds the calls that r answers and puts a reply to each on the wave. It is either the reply to the
+// call that is being stepped, or to calls that wait.
 func (o *owner) reply(r coord.Reply) {
 	if s, ok := r.Result.(coord.Status); ok {
 		r.Result = o.history.report(s)
 	}
-	if o.asked != nil && r.Req == o.asked.req {
+	if o.current != nil && r.Req == o.current.req {
 		o.answered = true
-		asked, _ := coord.CallOf(o.asked.event)
-		o.settle(r, coord.KindOf(o.asked.event), o.speaker(asked), o.asked.from.peer)
-		o.wave.replies = append(o.wave.replies, outgoing{to: o.asked.from, reply: r})
+		caller, _ := coord.CallOf(o.current.event)
+		o.settle(r, coord.KindOf(o.current.event), o.speaker(caller), o.current.from.peer)
+		o.wave.replies = append(o.wave.replies, outgoing{to: o.current.from, reply: r})
 		return
 	}
 	w := o.waiting[r.Req]
 	if w == nil {
-		return // it was withdrawn
+		return // its caller has given up
 	}
 	o.release(w)
 	p := w.to.peer
@@ -117,7 +108,7 @@ func (o *owner) reply(r coord.Reply) {
 	out := outgoing{to: w.to, reply: r, waited: o.now - w.since, kind: w.kind}
 	for _, call := range append([]rpc.CallID{w.to.call}, w.more...) {
 		if p.calls[call] != w {
-			continue // this one was withdrawn
+			continue // this caller has given up, others have not
 		}
 		delete(p.calls, call)
 		out.to.call = call
@@ -125,29 +116,31 @@ func (o *owner) reply(r coord.Reply) {
 	}
 }
 
-// greet notes that a task is about to learn that it is registered, perhaps once more. It cannot beat
-// before: until then it is not silent, and its time begins then, however long the journal takes.
-func (o *owner) greet(l serry.Life) {
-	if s := o.epoch.seat(l.Task); s != nil {
-		s.greetings.Add(1)
-		o.wave.greeted = append(o.wave.greeted, s)
+// admitted notes that a task is about to learn that it is registered, perhaps once more. It cannot send a
+// heartbeat before it knows: until then it is not silent, and its time begins then, however long the journal
+// takes.
+func (o *owner) admitted(l serry.Life) {
+	if s := o.epoch.task(l.Task); s != nil {
+		s.registering.Add(1)
+		o.wave.admitted = append(o.wave.admitted, s)
 	}
 }
 
 // heard notes a sign of life, if l is the present life of its task.
 func (o *owner) heard(l serry.Life) {
 	if o.detector.Present(l) {
-		o.epoch.seat(l.Task).seen.Store(int64(o.now))
+		o.epoch.task(l.Task).seen.Store(int64(o.now))
 	}
 }
 
-// settle draws the server's own conclusions from a reply.
+// settle notes what a reply says about its caller: that it is registered, that it is alive, or that its error
+// poll has an answer. The machine knows; this is for the tables outside of it.
 func (o *owner) settle(r coord.Reply, k coord.Kind, l serry.Life, p *peer) {
 	switch k {
 	case coord.KindRegisterTask:
 		if ok, is := r.Result.(coord.Registered); is {
 			p.admitted(l, ok.Service)
-			o.greet(l)
+			o.admitted(l)
 		}
 	case coord.KindHeartbeat:
 		if r.Err == nil {

@@ -3,34 +3,34 @@ package server
 import (
 	"github.com/serry-dev/serry/coord"
 	"github.com/serry-dev/serry/detect"
-	"github.com/serry-dev/serry/wire"
-	"github.com/serry-dev/serry/wire/rpc"
 	"github.com/serry-dev/serry/wire/stream"
 )
 
-// A wave is what must happen because of one batch, once the batch is committed.
+// A wave is everything that must happen because of one batch, once the batch is committed: what other
+// goroutines may know, what callers and hosts are told, and what goes to the log. The owner fills it while it
+// steps; a performer lets it happen. Between the two stands the journal, if there is one.
 type wave struct {
-	epoch   *epoch // to publish, or nil
-	shown   []showing
-	greeted []*seat // by the replies
-	replies []outgoing
-	notes   []coord.Note
-	pushes  []push            // to hosts
-	done    []chan<- struct{} // orders to report as done
+	epoch    *epoch            // to publish, or nil
+	shown    []showing         // to publish
+	admitted []*sharedTask     // tasks that learn from the replies that they are registered
+	replies  []outgoing        // in the order of the machine
+	pushes   []push            // to hosts
+	notes    []coord.Note      // for the log
+	done     []chan<- struct{} // of operator events, to be closed
 
 	// With a journal.
 	records  []byte    // of the batch
-	values   []laid    // that its records name
-	snapshot *pictured // to save after it, or nil
+	blobs    []blob    // that its records name
+	snapshot *snapshot // to save after it, or nil
 }
 
-// idle says whether nothing must happen.
+// idle says whether nothing must happen, so that the journal need not see the wave.
 func (w *wave) idle() bool {
 	return w.epoch == nil && len(w.shown)+len(w.replies)+len(w.notes)+len(w.done)+len(w.records)+len(w.pushes) == 0 && w.snapshot == nil
 }
 
-// answers says whether somebody hears of a wave, so that it must not be that of a deposed leader
-// (C-TERM-2).
+// answers says whether a caller or a host hears of the wave. Then it must not be the wave of a deposed leader,
+// even if it changes nothing (C-TERM-2).
 func (w *wave) answers() bool { return len(w.replies)+len(w.done)+len(w.pushes) > 0 }
 
 // leaves says whether this is the last wave of a leader that hands over.
@@ -38,8 +38,8 @@ func (w *wave) leaves() bool { return w.snapshot != nil && w.snapshot.saved != n
 
 // A showing is a change of what handlers may know of a task.
 type showing struct {
-	seat *seat
-	task detect.Task
+	shared *sharedTask
+	task   detect.Task
 }
 
 // An outgoing is one reply to one call.
@@ -50,27 +50,37 @@ type outgoing struct {
 	waited coord.Time // 0 if it was answered at once
 }
 
-// A performer lets waves happen, one after the other. With a journal that is done by the goroutine
-// which commits, while the owner steps the next batch already; without one by the owner itself.
+// A performer lets waves happen, one after the other. It belongs to one goroutine: with a journal to the one
+// that commits, which performs a wave while the owner steps the next; without one to whichever goroutine has
+// the owner's turn.
 type performer struct {
+	// Set once.
 	handler *handler
 	stats   *stats
 	log     noteLog
-	fanout  fanout
-	touched []*peer // to flush
 	streams *stream.Server
+
+	fanout  fanout
+	touched []*peer // connections with replies that have not been flushed
 }
 
 func newPerformer(s *Server) *performer {
 	return &performer{handler: s.handler, stats: s.stats, log: noteLog{s.cfg.Log}, fanout: newFanout(), streams: s.streams}
 }
 
-// perform lets the effects of a wave happen, and empties it. Tables are published before replies
-// leave, so that the first heartbeat after a registration finds its task; replies keep the order of
-// the machine (C-ORD-1); each connection is flushed once (F-13).
+// perform lets the effects of a wave happen, and empties it. The order:
+//
+//   - Tables are published before replies leave, so that the first heartbeat after a registration finds its
+//     task.
+//   - Standings are queued for hosts before replies are: a relay that gets the reply to a registration answers
+//     the next heartbeat of the task itself, and must know its standing by then.
+//   - Replies keep the order of the machine (C-ORD-1), and each connection is flushed once (F-13).
+//   - The log comes last, because a slow disk or terminal must not hold up replies.
 func (p *performer) perform(w *wave) {
 	p.publish(w)
-	p.push(w)
+	for i := range w.pushes {
+		w.pushes[i].session.Standing(w.pushes[i].standing)
+	}
 	for i := range w.replies {
 		p.send(&w.replies[i])
 	}
@@ -78,7 +88,9 @@ func (p *performer) perform(w *wave) {
 		to.inWave = false
 		to.conn.Flush()
 	}
-	w.flushPushes()
+	for i := range w.pushes {
+		w.pushes[i].session.Flush()
+	}
 	clear(p.touched)
 	p.touched = p.touched[:0]
 	p.log.notes(w.notes)
@@ -93,11 +105,11 @@ func (p *performer) perform(w *wave) {
 // begins now, however long the journal took.
 func (p *performer) publish(w *wave) {
 	for _, s := range w.shown {
-		s.seat.shown.Store(&s.task)
+		s.shared.shown.Store(&s.task)
 	}
-	for _, s := range w.greeted {
+	for _, s := range w.admitted {
 		s.seen.Store(int64(p.handler.clock.now()))
-		s.greetings.Add(-1)
+		s.registering.Add(-1)
 	}
 	if w.epoch != nil {
 		p.handler.epoch.Store(w.epoch)
@@ -105,8 +117,8 @@ func (p *performer) publish(w *wave) {
 	}
 }
 
-// eagerFlushBytes is the size from which on a reply is sent before the next is made, so that one
-// buffer serves all that get it: ten thousand copies of a large reply are not kept at one time.
+// eagerFlushBytes is the size from which on a reply is sent before the next is made. Otherwise a large reply to
+// ten thousand callers would lie in ten thousand output buffers at one time.
 const eagerFlushBytes = 4 << 10
 
 // send hands one reply to its transport.
@@ -128,18 +140,18 @@ func (p *performer) send(out *outgoing) {
 	}
 }
 
-// clear makes room for the next wave and lets go of what this one pointed to.
+// clear empties a wave for reuse, and lets go of what it pointed to. Slices that a burst made large are dropped.
 func (w *wave) clear() {
 	clear(w.shown)
-	clear(w.greeted)
+	clear(w.admitted)
 	clear(w.replies)
 	clear(w.notes)
 	clear(w.done)
 	clear(w.pushes)
-	clear(w.values)
+	clear(w.blobs)
 	*w = wave{
-		shown: w.shown[:0], greeted: w.greeted[:0], replies: w.replies[:0], notes: w.notes[:0], done: w.done[:0], pushes: w.pushes[:0],
-		records: w.records[:0], values: w.values[:0],
+		shown: w.shown[:0], admitted: w.admitted[:0], replies: w.replies[:0], notes: w.notes[:0], done: w.done[:0], pushes: w.pushes[:0],
+		records: w.records[:0], blobs: w.blobs[:0],
 	}
 	if cap(w.replies) > 4*maxBatch {
 		w.replies = nil
@@ -148,84 +160,3 @@ func (w *wave) clear() {
 		w.records = nil
 	}
 }
-
-// A fanout encodes replies, each of those that go to many only once (C-WATCH-9).
-type fanout struct {
-	version  int64 // of the pictures kept
-	pictures map[fanoutKey]encoded
-	ofWave   map[fanoutKey]encoded
-}
-
-// A fanoutKey tells which replies are the same bytes: what is said, and how the caller reads it.
-type fanoutKey struct {
-	shape wire.Shape
-	said  any // *coord.Picture, *coord.Alive, a valueKey or a changesKey
-}
-
-type valueKey struct {
-	key   string
-	value *byte
-	size  int
-}
-
-// A changesKey stands for changes of keys: those that the machine shares are one slice.
-type changesKey struct {
-	first *coord.Change
-	count int
-}
-
-type encoded struct {
-	body   []byte
-	status rpc.Status
-}
-
-const (
-	// maxPictures bounds how many forms of one picture are kept. Clients choose the job name that
-	// is echoed to them, so their number is not ours to know.
-	maxPictures = 64
-
-	// minSharedValue is the size from which on a value is worth a look at the table.
-	minSharedValue = 1 << 10
-)
-
-func newFanout() fanout {
-	return fanout{pictures: make(map[fanoutKey]encoded), ofWave: make(map[fanoutKey]encoded)}
-}
-
-func (f *fanout) encode(s wire.Shape, r coord.Reply) ([]byte, rpc.Status) {
-	switch said := r.Result.(type) {
-	case *coord.Picture:
-		f.turn(said.Version)
-		return once(f.pictures, fanoutKey{s.Form(), said}, r)
-	case *coord.Alive:
-		return once(f.ofWave, fanoutKey{s.Form(), said}, r)
-	case coord.Changes:
-		if n := len(said.Changes); n > 0 {
-			return once(f.ofWave, fanoutKey{s.Form(), changesKey{&said.Changes[0], n}}, r)
-		}
-	case coord.Value:
-		if n := len(said.Value); n >= minSharedValue {
-			return once(f.ofWave, fanoutKey{s, valueKey{said.Key, &said.Value[0], n}}, r)
-		}
-	}
-	return s.Encode(r)
-}
-
-// turn drops the pictures of an older version.
-func (f *fanout) turn(version int64) {
-	if version != f.version || len(f.pictures) >= maxPictures {
-		clear(f.pictures)
-		f.version = version
-	}
-}
-
-func once(kept map[fanoutKey]encoded, k fanoutKey, r coord.Reply) ([]byte, rpc.Status) {
-	e, ok := kept[k]
-	if !ok {
-		e.body, e.status = k.shape.Encode(r)
-		kept[k] = e
-	}
-	return e.body, e.status
-}
-
-func (f *fanout) endWave() { clear(f.ofWave) }

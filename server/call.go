@@ -1,0 +1,129 @@
+package server
+
+import (
+	"github.com/serry-dev/serry"
+	"github.com/serry-dev/serry/coord"
+	"github.com/serry-dev/serry/wire"
+	"github.com/serry-dev/serry/wire/stream"
+)
+
+// This file is what the owner does with a call of a client, from the queue to the machine. waiter.go has
+// the rest of a call that must wait.
+
+// call steps the machine with a call. The order matters:
+//
+//  1. Limits come first, because a call that is refused must leave no trace.
+//  2. The connection is noted as one that carries the caller's life before the machine sees the call: if the
+//     machine answers by a change of that life, hosts and detector must know it.
+//  3. The machine is stepped. Its reply to this very call, if there is one, comes back by owner.reply while
+//     o.current is set.
+//  4. A call without a reply is held.
+//  5. The detector is told last what the call says about its caller, which may depend on the reply.
+func (o *owner) call(it *item) {
+	p := it.from.peer
+	if p.closed {
+		return // one goroutine read the call while another saw the connection end
+	}
+	caller, _ := coord.CallOf(it.event)
+	kind := coord.KindOf(it.event)
+	if limit := o.handler.limits.CallsWaiting; kind.Row().Limited() && len(p.calls) >= limit {
+		err := &serry.LimitError{Limit: "calls waiting on one connection", Max: int64(limit)}
+		o.wave.replies = append(o.wave.replies, outgoing{to: it.from, reply: coord.Reply{Err: err}})
+		return
+	}
+	if err := o.refuses(it, caller); err != nil {
+		// Not with the wave: the journal may stand still for the same reason that the call is refused.
+		it.from.answer(refusal(it.from.shape, err))
+		p.conn.Flush()
+		return
+	}
+	if kind == coord.KindRegisterTask {
+		o.departIdle()
+	}
+	l := o.speaker(caller)
+	o.carry(it.from, l, kind)
+	o.current, o.answered = it, false
+	o.step(it.event)
+	o.current = nil
+	if !o.answered {
+		o.hold(it, kind, l)
+	}
+	switch kind {
+	case coord.KindPollForError:
+		o.detector.Polled(l, !o.answered)
+	case coord.KindRegisterTask:
+		o.detector.DepartFormer(l)
+	}
+}
+
+// departIdle lets lives depart that no connection carries, if the job has failed: only then can a
+// registration open the next epoch, and their departure decides whether it does (C-EPOCH-2b).
+func (o *owner) departIdle() {
+	if o.machine.Failed() {
+		o.detector.DepartIdle()
+		o.judge()
+	}
+}
+
+// speaker is the life that a call is of: the one it names, or else the one the task has now.
+func (o *owner) speaker(c coord.Call) serry.Life {
+	l := serry.Life{Task: c.Task, Incarnation: c.Incarnation}
+	if t := o.detector.Task(c.Task); t != nil && l.Incarnation == 0 {
+		l.Incarnation = t.Incarnation
+	}
+	return l
+}
+
+// carry notes that the connection of a call carries l, if l is a life that the service knows, or one that
+// wants to register. The connections of a life are what the detector judges it by (C-LOST-4).
+func (o *owner) carry(from origin, l serry.Life, k coord.Kind) {
+	registers := k == coord.KindRegisterTask
+	t, p := o.detector.Task(l.Task), from.peer
+	if t == nil || l.Incarnation == 0 || !registers && t.Incarnation != l.Incarnation {
+		return
+	}
+	present := t.Incarnation == l.Incarnation
+	switch {
+	case registers && present:
+		o.epoch.task(l.Task).seen.Store(int64(o.now)) // C-HB-7
+		if t.Departed {
+			o.detector.Returned(l)
+			o.publish(l.Task)
+		}
+	case registers:
+		// A registration says nothing about another life of the task. If it counted for the present
+		// one, a process that hangs would stay alive for as long as its successor tries to replace it.
+		// A registration that is accepted counts when the machine says so, see changed.
+	case p.carries(l):
+		return
+	}
+	added, replaced := p.carry(l, registers, func(other serry.Life) bool {
+		return t.State == serry.Connected && t.Incarnation == other.Incarnation
+	})
+	if added {
+		o.detector.Attached(l, from.shape.Dialect == wire.Own)
+	}
+	if c, ok := p.conn.(*stream.Conn); ok {
+		o.detector.Follow(l, c.Session())
+	}
+	if registers && present {
+		o.informHosts(l)
+	}
+	for _, other := range replaced {
+		o.detector.Detached(other, "", o.now)
+	}
+}
+
+// opened takes over a new epoch. The machine says so in the middle of a step; the Changed effects of its
+// tasks follow, and find the new epoch.
+func (o *owner) opened(e coord.Opened) {
+	o.epoch = newEpoch(e, wire.NewCodec(e.Jobs))
+	o.history.opened()
+	o.wave.epoch = o.epoch
+	var opener serry.Life
+	if o.current != nil {
+		c, _ := coord.CallOf(o.current.event)
+		opener = serry.Life{Task: c.Task, Incarnation: c.Incarnation}
+	}
+	o.detector.Opened(e.Jobs, opener)
+}

@@ -1,0 +1,119 @@
+package server
+
+import (
+	"maps"
+	"slices"
+
+	"github.com/serry-dev/serry"
+	"github.com/serry-dev/serry/coord"
+	"github.com/serry-dev/serry/wire/rpc"
+)
+
+// Commands of the server to its owner. Those that tell of an observation only pass it on to the detector;
+// owner.item asks the detector for its verdicts afterwards.
+type (
+	// callCancelled: a client does not wait for a call any more.
+	callCancelled struct {
+		peer *peer
+		call rpc.CallID
+	}
+
+	// connClosed: the transport of a connection has ended. The evidence is what that says against the lives
+	// on it.
+	connClosed struct {
+		peer     *peer
+		evidence string
+	}
+
+	// tasksSilent: a scan has found tasks of an epoch without a heartbeat.
+	tasksSilent struct {
+		epoch *epoch
+		tasks []*sharedTask
+	}
+
+	// taskExited: a witness saw the process of a task end. An empty cause is a good end.
+	taskExited struct {
+		task  serry.TaskID
+		cause string
+	}
+
+	// taskLost: a witness that needs no other evidence says that a task is lost.
+	taskLost struct {
+		task     serry.TaskID
+		evidence string
+	}
+
+	// viewWanted: a person, or a test, asks for a picture of the machine. The channel has room for it.
+	viewWanted struct{ answer chan<- coord.View }
+
+	// leaving: another server continues from here. saved is closed when the journal has the last snapshot.
+	// With endPolls the error polls of direct stock clients are answered, because this process ends.
+	leaving struct {
+		saved    chan<- struct{}
+		endPolls bool
+	}
+
+	// operatorEvent: a method of [Server] steps the machine. done is closed once the effects have left.
+	operatorEvent struct {
+		event coord.Event
+		done  chan<- struct{}
+	}
+)
+
+// do withdraws the call. A call that is not there has been answered meanwhile.
+func (c callCancelled) do(o *owner) {
+	w := c.peer.calls[c.call]
+	if w == nil {
+		return
+	}
+	delete(c.peer.calls, c.call)
+	if w.live--; w.live == 0 {
+		o.release(w)
+		o.step(coord.Cancel{Req: w.req})
+	} else if len(w.more) > 2*w.live {
+		w.more = slices.DeleteFunc(w.more, func(call rpc.CallID) bool { return c.peer.calls[call] != w })
+	}
+}
+
+// do withdraws every call of the connection, in order, and tells the detector which lives it carried.
+func (c connClosed) do(o *owner) {
+	p := c.peer
+	p.closed = true
+	for _, call := range slices.Sorted(maps.Keys(p.calls)) {
+		callCancelled{p, call}.do(o)
+	}
+	for _, l := range p.carried() {
+		o.detector.Detached(l.Life, c.evidence, o.now)
+	}
+}
+
+func (c taskExited) do(o *owner) {
+	o.detector.Exited(serry.Life{Task: c.task}, c.cause, o.now)
+}
+
+func (c taskLost) do(o *owner) { o.detector.Accused(c.task, c.evidence) }
+
+func (c viewWanted) do(o *owner) { c.answer <- o.machine.View() }
+
+// do makes the next wave the last one, with a snapshot. What comes after it is for the successor.
+func (c leaving) do(o *owner) {
+	o.handler.mute.Store(true)
+	if c.endPolls {
+		o.endPolls()
+	}
+	o.takeSnapshot().saved = c.saved
+	o.commit()
+	o.over = true
+}
+
+// do publishes an epoch without tasks if the service stops, so that no heartbeat is called a good one any
+// more (C-HB-1).
+func (c operatorEvent) do(o *owner) {
+	o.step(c.event)
+	if c.event == (coord.Stop{}) {
+		o.epoch = &epoch{service: o.epoch.service, codec: o.epoch.codec}
+		o.wave.epoch = o.epoch
+		o.detector.Stopped()
+	}
+	o.wave.done = append(o.wave.done, c.done)
+}
