@@ -4,12 +4,14 @@ import (
 	"go/ast"
 	"go/parser"
 	"go/token"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
 	"testing"
+	"unicode"
 )
 
 // maxWalkFiles is how many files a walk through the code may name, so that it can be walked in an hour.
@@ -76,6 +78,39 @@ func TestWalks(t *testing.T) {
 		if len(files) == 0 || len(files) > maxWalkFiles {
 			t.Errorf("the section %q names %d files; want 1 to %d", title, len(files), maxWalkFiles)
 		}
+	}
+}
+
+// TestParts holds the list of parts in docs/ARCHITECTURE.md to name every package, but for those
+// that are internal to a part. Programs in bench and examples are counted as one part each.
+func TestParts(t *testing.T) {
+	text := readText(t, filepath.Join(root, "docs", "ARCHITECTURE.md"))
+	_, parts, _ := strings.Cut(text, "\n## The parts\n")
+	parts, _, _ = strings.Cut(parts, "\n## ")
+	words := strings.FieldsFunc(parts, func(r rune) bool { return !unicode.IsLetter(r) && !unicode.IsDigit(r) })
+	err := filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
+		switch {
+		case err != nil:
+			return err
+		case !d.IsDir():
+			return nil
+		case path != root && strings.HasPrefix(d.Name(), ".") || d.Name() == "testdata":
+			return filepath.SkipDir
+		case d.Name() == "internal" && path != filepath.Join(root, "internal"):
+			return filepath.SkipDir
+		}
+		if files, err := filepath.Glob(filepath.Join(path, "*.go")); err != nil {
+			return err
+		} else if len(files) > 0 && path != root && !slices.Contains(words, d.Name()) {
+			t.Errorf("docs/ARCHITECTURE.md does not name %s among the parts", path)
+		}
+		if d.Name() == "bench" || d.Name() == "examples" {
+			return filepath.SkipDir
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
 	}
 }
 
