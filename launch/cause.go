@@ -67,13 +67,6 @@ func cutShort(sig syscall.Signal) Cause {
 	return Cause{Text: fmt.Sprintf("exit code 0 when its host was told to end by signal %d", sig), Code: signalBase + int(sig)}
 }
 
-func causeOf(status syscall.WaitStatus) Cause {
-	if status.Signaled() {
-		return Cause{Signal: status.Signal()}
-	}
-	return Cause{Code: status.ExitStatus()}
-}
-
 // A memoryWatch counts the processes that the kernel has killed because memory ran out.
 type memoryWatch struct {
 	file string // where the count is, or empty

@@ -214,7 +214,7 @@ func (c *crew) attend(p *process, s seat, kills int64) {
 		c.sweepTask(s.Task)
 	}
 	c.drain(p, s.Task, held)
-	p.forget()
+	p.release()
 	c.mu.Lock()
 	delete(c.mu.living, s.Task)
 	c.mu.Unlock()

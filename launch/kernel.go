@@ -13,6 +13,7 @@ import (
 	"sync"
 	"syscall"
 	"time"
+	"unsafe"
 
 	"golang.org/x/sys/unix"
 )
@@ -41,16 +42,18 @@ type kernel interface {
 	close()
 }
 
-// A child is a process that a kernel has started, with everything in its process group.
+// A child is a process that a kernel has started, with everything in its process group. Its number, which
+// is that of the group, stays taken until release, so that no signal can reach another process that has
+// come to the same number.
 type child interface {
 	pid() int
-	outputs() [2]pipe // stdout and stderr
-	await() error     // until the process has ended; its number stays taken
-	reap() (Cause, error)
-	signal(syscall.Signal)    // to the whole group; an error means that nothing of it is left
+	outputs() [2]pipe         // stdout and stderr
+	await() error             // until the process has ended
+	cause() (Cause, error)    // how it ended; called after await
+	signal(syscall.Signal)    // to the whole group
 	ending() bool             // the process is on its way out, or has ended
-	emptied() <-chan struct{} // closed when nothing of the group is left; called once, after reap
-	forget()                  // the group is not watched any more
+	emptied() <-chan struct{} // closed when nothing else of the group runs; called once, after await
+	release()                 // gives the number back; called last
 }
 
 // A pipe is the end of one that a task writes to.
@@ -284,24 +287,24 @@ func awaitPidfd(f *os.File) error {
 	})
 }
 
-func (g *group) reap() (Cause, error) {
-	var status syscall.WaitStatus
-	_, err := wait4(g.number, &status)
-	g.machine.mu.Lock()
-	delete(g.machine.mu.first, g.number)
-	g.machine.mu.Unlock()
-	if err != nil {
-		return Cause{}, err
-	}
-	return causeOf(status), nil
-}
-
-// wait4 waits for a child, or with a negative number for any child of a group.
-func wait4(pid int, status *syscall.WaitStatus) (int, error) {
+// cause asks how the process ended, and leaves it in the table of processes: it holds the number of its group.
+func (g *group) cause() (Cause, error) {
+	var info unix.Siginfo
+	child := (*struct { // siginfo_t of a child, on machines of 64 bits
+		_, _, code, _ int32
+		_, _, status  int32
+	})(unsafe.Pointer(&info))
+	const exited = 1 // CLD_EXITED
 	for {
-		n, err := syscall.Wait4(pid, status, 0, nil)
-		if err != syscall.EINTR {
-			return n, err
+		err := unix.Waitid(unix.P_PID, g.number, &info, unix.WEXITED|unix.WNOWAIT, nil)
+		switch {
+		case err == unix.EINTR:
+		case err != nil:
+			return Cause{}, err
+		case child.code == exited:
+			return Cause{Code: int(child.status)}, nil
+		default: // it was killed
+			return Cause{Signal: syscall.Signal(child.status)}, nil
 		}
 	}
 }
@@ -313,14 +316,15 @@ func (g *group) ending() bool {
 	return !ok || s.state == 'Z' || s.state == 'X' || s.exiting
 }
 
-// emptied is closed when we have no child left in the group. Orphans of the group are our own
-// children, because we are a subreaper.
+// emptied is closed when we have no living child in the group. Orphans of the group are our own children,
+// because we are a subreaper. The wait is for children that go on after a stop, of which there may be none:
+// so it reaps no process, and ends when no child is left that could go on.
 func (g *group) emptied() <-chan struct{} {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
 		for {
-			if _, err := wait4(-g.number, nil); err != nil {
+			if err := unix.Waitid(unix.P_PGID, g.number, nil, unix.WCONTINUED, nil); err != nil && err != unix.EINTR {
 				return
 			}
 		}
@@ -328,9 +332,21 @@ func (g *group) emptied() <-chan struct{} {
 	return done
 }
 
-func (g *group) forget() {
+// release reaps the group. It does so on the thread that starts processes: none of them can get the number
+// before it is known to be free.
+func (g *group) release() {
 	g.pidfd.Close()
 	g.machine.guard.forget(g.number)
+	g.machine.onThread(func() {
+		for {
+			if pid, err := syscall.Wait4(-g.number, nil, syscall.WNOHANG, nil); err != syscall.EINTR && pid <= 0 {
+				break
+			}
+		}
+		g.machine.mu.Lock()
+		delete(g.machine.mu.first, g.number)
+		g.machine.mu.Unlock()
+	})
 }
 
 // newPipes makes the pipes for the output of a process.

@@ -23,6 +23,8 @@ func TestMain(m *testing.M) {
 		os.Exit(beTask())
 	case os.Getenv(mode) == "launcher":
 		os.Exit(beLauncher())
+	case os.Getenv(mode) == "small":
+		os.Exit(beSmall())
 	default:
 		os.Setenv("GORACE", "atexit_sleep_ms=0") // processes with the race detector take a second to end, else
 		goleak.VerifyTestMain(m)

@@ -17,7 +17,7 @@ type process struct {
 
 	mu struct {
 		sync.Mutex
-		gone  bool        // nothing of the group is left: its number may be that of another one
+		gone  bool        // nothing of the group is left, and its number may be given back
 		timer *time.Timer // kills the group; nil until it is told to end
 		over  bool        // its first process has ended
 		told  bool        // to end, while its first process ran
@@ -25,8 +25,7 @@ type process struct {
 	}
 }
 
-// ended returns how the first process of the group ended, as soon as it has. The number of the group
-// stays ours until then.
+// ended returns how the first process of the group ended, as soon as it has.
 func (p *process) ended() (Cause, error) {
 	err := p.await()
 	p.mu.Lock()
@@ -34,8 +33,8 @@ func (p *process) ended() (Cause, error) {
 	p.mu.Unlock()
 	var cause Cause
 	if err == nil {
-		p.send(syscall.SIGTERM) // to what it leaves behind; it itself holds the number of the group
-		cause, err = p.reap()
+		p.send(syscall.SIGTERM) // to what it leaves behind
+		cause, err = p.cause()
 	}
 	if err != nil {
 		return Cause{}, fmt.Errorf("wait for process %d: %w", p.pid(), err)

@@ -294,7 +294,7 @@ func (p *actorProcess) await() error {
 	return nil
 }
 
-func (p *actorProcess) reap() (Cause, error) {
+func (p *actorProcess) cause() (Cause, error) {
 	p.host.mu.Lock()
 	delete(p.host.living, p.number)
 	p.host.mu.Unlock()
@@ -322,7 +322,7 @@ func (p *actorProcess) signal(sig syscall.Signal) {
 
 func (p *actorProcess) ending() bool             { return !p.running() }
 func (p *actorProcess) emptied() <-chan struct{} { return p.empty }
-func (p *actorProcess) forget()                  {}
+func (p *actorProcess) release()                 {}
 
 // say writes a line to stdout.
 func (p *actorProcess) say(text string) error {
