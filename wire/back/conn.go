@@ -11,6 +11,7 @@ import (
 	"golang.org/x/net/http2"
 
 	"github.com/serry-dev/serry/wire/conn"
+	"github.com/serry-dev/serry/wire/internal/h2"
 	"github.com/serry-dev/serry/wire/rpc"
 )
 
@@ -18,14 +19,13 @@ import (
 // program that only ever calls, meets them.
 const (
 	// MaxMessageBytes bounds a request and a reply.
-	MaxMessageBytes = math.MaxInt32 - prefixBytes
+	MaxMessageBytes = math.MaxInt32 - h2.PrefixBytes
 
 	// MaxCalls bounds the calls of a connection that have no reply yet.
 	MaxCalls = 1 << 20
 
 	maxHeaderBytes = 64 << 10  // of one encoded block
 	maxControl     = 10_000    // acknowledgements that wait to be written
-	maxStreamID    = 1<<31 - 1 // then a connection is used up
 	connWindow     = 16 << 20  // what the server may send before we say more
 	streamWindow   = 1<<31 - 1 // replies are bounded by MaxMessageBytes instead
 	readBytes      = 8 << 10   // read ahead, per connection
@@ -87,8 +87,8 @@ func New(nc net.Conn, authority string, o Options) *Conn {
 	c.mu.headers = newHeaders(authority, c.nc.Secure(), o.Gzip)
 	c.mu.nextID = 1
 	c.mu.streams = make(map[uint32]*stream)
-	c.mu.window = initialWindow
-	c.mu.peer = peerSettings{window: initialWindow, frame: minFrame}
+	c.mu.window = h2.InitialWindow
+	c.mu.peer = peerSettings{window: h2.InitialWindow, frame: h2.MinFrame}
 	c.mu.Out = appendPreface(nil)
 	c.read.init(bufio.NewReaderSize(flushFirst{c}, readBytes))
 	c.work.Go(c.readAll)
@@ -118,7 +118,7 @@ func (c *Conn) begin(path string, request []byte, s *stream) error {
 		return fmt.Errorf("%w: %w", ErrUnsent, m.err)
 	case len(m.streams)+len(m.queue) >= MaxCalls:
 		return fmt.Errorf("%w: %d calls wait already", ErrTooMany, MaxCalls)
-	case int64(m.nextID)+2*int64(len(m.queue)) > maxStreamID:
+	case int64(m.nextID)+2*int64(len(m.queue)) > h2.MaxWindow:
 		m.err = errors.New("connection has no stream numbers left")
 		return fmt.Errorf("%w: %w", ErrUnsent, m.err)
 	}
@@ -133,7 +133,7 @@ func (c *Conn) begin(path string, request []byte, s *stream) error {
 
 // Errors of calls that are refused here.
 var (
-	ErrTooLarge = errors.New("message is too large")
+	ErrTooLarge = h2.ErrTooLarge
 	ErrTooMany  = errors.New("too many calls")
 )
 
@@ -165,16 +165,11 @@ func (c *Conn) refuse(err error) {
 	}
 }
 
-const (
-	initialWindow = 1<<16 - 1 // of RFC 9113, before any SETTINGS
-	minFrame      = 1 << 14   // likewise
-)
-
 // appendPreface is how a client begins: the magic words, its settings, and a wider window.
 func appendPreface(b []byte) []byte {
 	b = append(b, http2.ClientPreface...)
-	b = appendSettings(b,
+	b = h2.AppendSettings(b,
 		http2.Setting{ID: http2.SettingEnablePush, Val: 0},
 		http2.Setting{ID: http2.SettingInitialWindowSize, Val: streamWindow})
-	return appendWindowUpdate(b, 0, connWindow-initialWindow)
+	return h2.AppendWindowUpdate(b, 0, connWindow-h2.InitialWindow)
 }

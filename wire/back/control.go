@@ -6,6 +6,8 @@ import (
 	"slices"
 
 	"golang.org/x/net/http2"
+
+	"github.com/serry-dev/serry/wire/internal/h2"
 )
 
 // control appends an acknowledgement. A server that asks for more of them than it reads is cut off.
@@ -16,7 +18,6 @@ func (c *Conn) control(appendTo func([]byte) []byte) error {
 	if m.control++; m.control > maxControl {
 		return fmt.Errorf("over %d acknowledgements wait for a server that does not read", maxControl)
 	}
-	m.Room(controlBytes)
 	m.Out = appendTo(m.Out)
 	return nil
 }
@@ -32,7 +33,7 @@ func (c *Conn) settings(f *http2.SettingsFrame) error {
 	if err != nil {
 		return err
 	}
-	return c.control(appendSettingsAck)
+	return c.control(h2.AppendSettingsAck)
 }
 
 func (c *Conn) obey(f *http2.SettingsFrame) error {

@@ -4,10 +4,9 @@ import (
 	"bytes"
 
 	"golang.org/x/net/http2/hpack"
-)
 
-// tableBytes is the size of a header table where the server names no other.
-const tableBytes = 4096
+	"github.com/serry-dev/serry/wire/internal/h2"
+)
 
 // headers makes the header block of each call. The first call of a method puts its path into the
 // table that both sides keep; from the second on its block is a few bytes, always the same ones,
@@ -66,7 +65,7 @@ func (h *headers) block(path string) []byte {
 		h.seen[path] = true
 		h.used += hpack.HeaderField{Name: ":path", Value: path}.Size()
 		clear(h.ready)
-	case h.used <= tableBytes && !h.narrow:
+	case h.used <= h2.TableBytes && !h.narrow:
 		h.ready[path] = bytes.Clone(h.buf.Bytes())
 	}
 	return h.buf.Bytes()
@@ -75,7 +74,7 @@ func (h *headers) block(path string) []byte {
 // limit takes the server's word on the size of the table.
 func (h *headers) limit(bytes uint32) {
 	h.enc.SetMaxDynamicTableSizeLimit(bytes)
-	if bytes < tableBytes {
+	if bytes < h2.TableBytes {
 		h.narrow = true
 		clear(h.ready)
 	}

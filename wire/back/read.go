@@ -7,6 +7,8 @@ import (
 
 	"golang.org/x/net/http2"
 	"golang.org/x/net/http2/hpack"
+
+	"github.com/serry-dev/serry/wire/internal/h2"
 )
 
 // A reader is what only the goroutine that reads a connection knows.
@@ -28,8 +30,8 @@ type block struct {
 func (r *reader) init(from io.Reader) {
 	r.framer = http2.NewFramer(nil, from)
 	r.framer.SetReuseFrames()
-	r.framer.SetMaxReadFrameSize(minFrame)
-	r.hpack = hpack.NewDecoder(tableBytes, func(f hpack.HeaderField) {
+	r.framer.SetMaxReadFrameSize(h2.MinFrame)
+	r.hpack = hpack.NewDecoder(h2.TableBytes, func(f hpack.HeaderField) {
 		if s := r.block.stream; s != nil {
 			s.response.field(f)
 		}
@@ -93,7 +95,7 @@ func (c *Conn) frame(f http2.Frame) error {
 		return c.widen(f.StreamID, int64(f.Increment))
 	case *http2.PingFrame:
 		if !f.IsAck() {
-			return c.control(func(b []byte) []byte { return appendPingAck(b, f.Data) })
+			return c.control(func(b []byte) []byte { return h2.AppendPing(b, http2.FlagPingAck, f.Data) })
 		}
 	case *http2.RSTStreamFrame:
 		if s := c.take(f.StreamID, resetByServer); s != nil {
@@ -118,8 +120,7 @@ func (c *Conn) data(f *http2.DataFrame) {
 	c.read.received += f.Length
 	if c.read.received >= connWindow/2 {
 		c.mu.Lock()
-		c.mu.Room(controlBytes)
-		c.mu.Out = appendWindowUpdate(c.mu.Out, 0, c.read.received)
+		c.mu.Out = h2.AppendWindowUpdate(c.mu.Out, 0, int64(c.read.received))
 		c.mu.Unlock()
 		c.read.received = 0
 	}
@@ -127,7 +128,7 @@ func (c *Conn) data(f *http2.DataFrame) {
 	if s == nil {
 		return
 	}
-	if len(s.body)+len(f.Data()) > MaxMessageBytes+prefixBytes {
+	if len(s.body)+len(f.Data()) > MaxMessageBytes+h2.PrefixBytes {
 		c.giveUp(f.StreamID)
 		return
 	}

@@ -1,6 +1,7 @@
 package back
 
 import (
+	"bytes"
 	"encoding/base64"
 	"encoding/binary"
 	"fmt"
@@ -12,6 +13,8 @@ import (
 	"golang.org/x/net/http2/hpack"
 	"google.golang.org/grpc/codes"
 
+	"github.com/serry-dev/serry/wire/conn"
+	"github.com/serry-dev/serry/wire/internal/h2"
 	"github.com/serry-dev/serry/wire/rpc"
 )
 
@@ -62,20 +65,24 @@ func (r *response) end(body []byte, gzip bool) ([]byte, rpc.Status) {
 
 // reply takes the message out of its frame.
 func (r *response) reply(body []byte, gzip bool) ([]byte, rpc.Status) {
-	if len(body) < prefixBytes {
+	if len(body) < h2.PrefixBytes {
 		return nil, internal("reply of %d bytes has no message", len(body))
 	}
 	length := binary.BigEndian.Uint32(body[1:])
-	if uint64(length) != uint64(len(body)-prefixBytes) {
-		return nil, internal("reply of %d bytes says that its message has %d", len(body)-prefixBytes, length)
+	if uint64(length) != uint64(len(body)-h2.PrefixBytes) {
+		return nil, internal("reply of %d bytes says that its message has %d", len(body)-h2.PrefixBytes, length)
 	}
-	switch flag, message := body[0], body[prefixBytes:]; {
+	switch flag, message := body[0], body[h2.PrefixBytes:]; {
 	case flag == 0:
 		return message, rpc.Status{}
 	case flag == 1 && gzip && r.encoding == "gzip":
-		plain, err := decompress(message)
+		plain, err := h2.Gunzip(message, MaxMessageBytes)
 		if err != nil {
 			return nil, internal("reply cannot be decompressed: %v", err)
+		}
+		if len(plain) < conn.Large { // a caller that keeps the reply must not keep a buffer of the pool
+			defer conn.Recycle(plain)
+			plain = bytes.Clone(plain)
 		}
 		return plain, rpc.Status{}
 	default:

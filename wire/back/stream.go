@@ -1,12 +1,16 @@
 package back
 
 import (
+	"bytes"
+	"compress/gzip"
 	"errors"
 	"fmt"
 	"slices"
+	"sync"
 
 	"golang.org/x/net/http2"
 
+	"github.com/serry-dev/serry/wire/internal/h2"
 	"github.com/serry-dev/serry/wire/rpc"
 )
 
@@ -30,6 +34,31 @@ type message struct {
 	body       []byte
 }
 
+// pack compresses a request if the connection does that and it gets smaller by it.
+func (c *Conn) pack(request []byte) message {
+	if !c.gzip || len(request) == 0 {
+		return message{body: request}
+	}
+	var b bytes.Buffer
+	z := zippers.Get().(*gzip.Writer)
+	defer zippers.Put(z)
+	z.Reset(&b)
+	z.Write(request) // to memory
+	z.Close()
+	if b.Len() >= len(request) {
+		return message{body: request}
+	}
+	return message{compressed: true, body: b.Bytes()}
+}
+
+// zippers are large, and used again.
+var zippers = sync.Pool{New: func() any { return gzip.NewWriter(nil) }}
+
+// append appends the message as gRPC sends it.
+func (m message) append(b []byte) []byte {
+	return append(h2.AppendPrefix(b, m.compressed, len(m.body)), m.body...)
+}
+
 // open sends the headers of a call and as much of its request as the windows allow. It runs under
 // the lock, in the order of stream numbers.
 func (c *Conn) open(s *stream, path string, request message) {
@@ -38,16 +67,17 @@ func (c *Conn) open(s *stream, path string, request message) {
 	m.nextID += 2
 	m.streams[s.id] = s
 	block := m.headers.block(path)
-	size := prefixBytes + len(request.body)
-	m.Room(2*controlBytes + len(block) + min(size, m.peer.frame))
-	m.Out = appendHeaders(m.Out, s.id, block)
+	m.Out = h2.Head{Length: len(block), Kind: http2.FrameHeaders, Flags: http2.FlagHeadersEndHeaders, Stream: s.id}.Append(m.Out)
+	m.Out = append(m.Out, block...)
+	size := h2.PrefixBytes + len(request.body)
 	if size <= m.peer.frame && int64(size) <= min(m.window, s.window) && len(m.blocked) == 0 {
 		m.window -= int64(size)
 		s.window -= int64(size)
-		m.Out = appendMessage(m.Out, s.id, request)
+		m.Out = h2.Head{Length: size, Kind: http2.FrameData, Flags: http2.FlagDataEndStream, Stream: s.id}.Append(m.Out)
+		m.Out = request.append(m.Out)
 		return
 	}
-	s.rest = append(appendPrefix(make([]byte, 0, size), request), request.body...)
+	s.rest = request.append(make([]byte, 0, size))
 	m.blocked = append(m.blocked, s)
 	c.pump()
 }
@@ -66,8 +96,11 @@ func (c *Conn) pump() {
 			}
 			m.window -= n
 			s.window -= n
-			m.Room(controlBytes + int(n))
-			m.Out = appendData(m.Out, s.id, n == int64(len(s.rest)), s.rest[:n])
+			h := h2.Head{Length: int(n), Kind: http2.FrameData, Stream: s.id}
+			if n == int64(len(s.rest)) {
+				h.Flags = http2.FlagDataEndStream
+			}
+			m.Out = append(h.Append(m.Out), s.rest[:n]...)
 			s.rest = s.rest[n:]
 		}
 		s.rest = nil
@@ -104,12 +137,11 @@ func (c *Conn) takeLocked(id uint32, how ending) *stream {
 		m.blocked = slices.DeleteFunc(m.blocked, func(b *stream) bool { return b == s })
 		s.rest = nil
 	}
-	m.Room(controlBytes)
 	switch {
 	case how == givenUp:
-		m.Out = appendReset(m.Out, id, http2.ErrCodeCancel)
+		m.Out = h2.AppendReset(m.Out, id, http2.ErrCodeCancel)
 	case how == answered && unsent:
-		m.Out = appendReset(m.Out, id, http2.ErrCodeNo)
+		m.Out = h2.AppendReset(m.Out, id, http2.ErrCodeNo)
 	}
 	c.admit()
 	return s

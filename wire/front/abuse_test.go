@@ -24,6 +24,7 @@ import (
 	"google.golang.org/grpc/test/bufconn"
 
 	"github.com/serry-dev/serry/wire/conn"
+	"github.com/serry-dev/serry/wire/internal/h2"
 	"github.com/serry-dev/serry/wire/rpc"
 )
 
@@ -276,7 +277,7 @@ func TestLargeReplyDoesNotStarve(t *testing.T) {
 		p.call(1, methodSize, binary.BigEndian.AppendUint64(nil, size))
 		p.flush()
 		got, between, stream, asked := 0, 0, uint32(3), false
-		for got < size+prefixLen {
+		for got < size+h2.PrefixBytes {
 			f, err := p.read()
 			if err != nil {
 				t.Fatal(err)
@@ -284,8 +285,8 @@ func TestLargeReplyDoesNotStarve(t *testing.T) {
 			switch f := f.(type) {
 			case *http2.DataFrame:
 				n := len(f.Data())
-				if n > maxFrame {
-					t.Fatalf("DATA of %d bytes; want %d at most", n, maxFrame)
+				if n > h2.MinFrame {
+					t.Fatalf("DATA of %d bytes; want %d at most", n, h2.MinFrame)
 				}
 				p.fr.WriteWindowUpdate(0, uint32(n))
 				if f.StreamID != 1 {
@@ -293,7 +294,7 @@ func TestLargeReplyDoesNotStarve(t *testing.T) {
 				}
 				p.fr.WriteWindowUpdate(1, uint32(n))
 				got += n
-				if between += n; between > 2*initialWindow+maxFrame {
+				if between += n; between > 2*h2.InitialWindow+h2.MinFrame {
 					t.Fatalf("%d bytes of the large reply before a small one; want about a window", between)
 				}
 				if !asked {

@@ -12,6 +12,7 @@ import (
 
 	"golang.org/x/net/http2"
 
+	"github.com/serry-dev/serry/wire/internal/h2"
 	"github.com/serry-dev/serry/wire/rpc"
 )
 
@@ -100,13 +101,13 @@ func newCaller(b *testing.B, dial func() (net.Conn, error)) *caller {
 func (c *caller) round(b *testing.B, n int) {
 	c.out = c.out[:0]
 	for range n {
-		head := frameHead{length: len(c.block), kind: http2.FrameHeaders, flags: http2.FlagHeadersEndHeaders, stream: c.stream}
-		c.out = append(c.out, make([]byte, frameHeaderLen)...)
-		head.put(c.out[len(c.out)-frameHeaderLen:])
+		head := h2.Head{Length: len(c.block), Kind: http2.FrameHeaders, Flags: http2.FlagHeadersEndHeaders, Stream: c.stream}
+		c.out = append(c.out, make([]byte, h2.HeadBytes)...)
+		head.Put(c.out[len(c.out)-h2.HeadBytes:])
 		c.out = append(c.out, c.block...)
-		data := frameHead{length: prefixLen, kind: http2.FrameData, flags: http2.FlagDataEndStream, stream: c.stream}
-		c.out = append(c.out, make([]byte, frameHeaderLen)...)
-		data.put(c.out[len(c.out)-frameHeaderLen:])
+		data := h2.Head{Length: h2.PrefixBytes, Kind: http2.FrameData, Flags: http2.FlagDataEndStream, Stream: c.stream}
+		c.out = append(c.out, make([]byte, h2.HeadBytes)...)
+		data.Put(c.out[len(c.out)-h2.HeadBytes:])
 		c.out = append(c.out, 0, 0, 0, 0, 0)
 		c.stream += 2
 	}
@@ -119,17 +120,17 @@ func (c *caller) round(b *testing.B, n int) {
 
 // await reads n replies.
 func (c *caller) await(b *testing.B, n int) {
-	var head [frameHeaderLen]byte
+	var head [h2.HeadBytes]byte
 	for n > 0 {
 		if _, err := io.ReadFull(c.in, head[:]); err != nil {
 			b.Error(err)
 			return
 		}
-		h := parseFrame(head[:])
-		if h.kind == http2.FrameHeaders && h.flags.Has(http2.FlagHeadersEndStream) {
+		h := h2.ParseHead(head[:])
+		if h.Kind == http2.FrameHeaders && h.Flags.Has(http2.FlagHeadersEndStream) {
 			n--
 		}
-		if _, err := c.in.Discard(h.length); err != nil {
+		if _, err := c.in.Discard(h.Length); err != nil {
 			b.Error(err)
 			return
 		}

@@ -1,9 +1,11 @@
 package front
 
+import "github.com/serry-dev/serry/wire/internal/h2"
+
 // topUp widens the window of a stream for the rest of its message: once when its length becomes
 // known, then whenever half is used (F-32).
 func (c *connection) topUp(r *request) {
-	if r.received < prefixLen {
+	if r.received < h2.PrefixBytes {
 		return
 	}
 	have := int64(len(r.body))
@@ -26,7 +28,7 @@ func (c *connection) grant(r *request) {
 	if r.want <= 0 || !r.share.Reserve(r.cost) {
 		return
 	}
-	c.mu.Out = appendWindowUpdate(c.mu.Out, r.stream, r.want)
+	c.mu.Out = h2.AppendWindowUpdate(c.mu.Out, r.stream, r.want)
 	r.window += r.want
 	r.want, r.cost = 0, 0
 }

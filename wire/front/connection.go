@@ -14,6 +14,7 @@ import (
 	"google.golang.org/grpc/codes"
 
 	"github.com/serry-dev/serry/wire/conn"
+	"github.com/serry-dev/serry/wire/internal/h2"
 	"github.com/serry-dev/serry/wire/rpc"
 )
 
@@ -102,7 +103,7 @@ func newConnection(s *Server, nc *conn.Conn) *connection {
 	c := &connection{srv: s, nc: nc, remote: nc.RemoteAddr(), uris: nc.PeerURIs(), budget: s.budget.Part(maxConnBytes)}
 	c.in.window = connWindow
 	c.in.parked = make(map[uint32]*request)
-	c.in.headers.decoder = hpack.NewDecoder(headerTable, c.in.headers.field)
+	c.in.headers.decoder = hpack.NewDecoder(h2.TableBytes, c.in.headers.field)
 	c.mu.Pipe = conn.NewPipe(nc, conn.PipeConfig{Owner: c, Totals: &s.count.Totals})
 	c.mu.open = make(map[uint32]call)
 	c.mu.credit = make(map[uint32]int64)
@@ -128,11 +129,11 @@ func (c *connection) serve() {
 // greet sends the settings and widens the window of the connection, in one write (F-21).
 func (c *connection) greet() {
 	c.mu.Lock()
-	c.mu.Out = appendSettings(c.mu.Out,
+	c.mu.Out = h2.AppendSettings(c.mu.Out,
 		http2.Setting{ID: http2.SettingInitialWindowSize, Val: streamWindow},
 		http2.Setting{ID: http2.SettingMaxFrameSize, Val: maxDataFrame},
 		http2.Setting{ID: http2.SettingMaxHeaderListSize, Val: maxHeaderList})
-	c.mu.Out = appendWindowUpdate(c.mu.Out, 0, connWindow-initialWindow)
+	c.mu.Out = h2.AppendWindowUpdate(c.mu.Out, 0, connWindow-h2.InitialWindow)
 	c.mu.Unlock()
 	c.flush()
 }
@@ -166,7 +167,7 @@ func (c *connection) end(err error) {
 		polite = false
 	}
 	if polite && code != http2.ErrCodeNo {
-		c.mu.Out = appendGoAway(c.mu.Out, c.in.highest, code, reason)
+		c.mu.Out = h2.AppendGoAway(c.mu.Out, c.in.highest, code, reason)
 	}
 	c.mu.ended = true
 	c.srv.scan.forget(c.mu.timed)
@@ -219,7 +220,7 @@ func (c *connection) expire(stream uint32) {
 	c.closeCall(stream, k)
 	c.sendStatus(stream, k, rpc.Status{Code: codes.DeadlineExceeded, Message: "deadline exceeded"}, nil)
 	if k&callReceiving != 0 {
-		c.mu.Out = appendReset(c.mu.Out, stream, http2.ErrCodeNo)
+		c.mu.Out = h2.AppendReset(c.mu.Out, stream, http2.ErrCodeNo)
 		c.mu.expired = append(c.mu.expired, stream)
 		c.wake()
 		c.mu.Unlock()

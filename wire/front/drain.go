@@ -4,6 +4,8 @@ import (
 	"time"
 
 	"golang.org/x/net/http2"
+
+	"github.com/serry-dev/serry/wire/internal/h2"
 )
 
 // A drainState says how far an orderly end has come.
@@ -32,8 +34,8 @@ func (c *connection) drain() {
 		return
 	}
 	c.mu.draining, c.mu.warnedAt = warned, c.srv.now()
-	c.mu.Out = appendGoAway(c.mu.Out, maxWindow, http2.ErrCodeNo, "server stops")
-	c.mu.Out = appendPing(c.mu.Out, 0, drainPing[:])
+	c.mu.Out = h2.AppendGoAway(c.mu.Out, h2.MaxWindow, http2.ErrCodeNo, "server stops")
+	c.mu.Out = h2.AppendPing(c.mu.Out, 0, drainPing)
 	c.watch()
 	c.mu.Unlock()
 	c.Flush()
@@ -48,7 +50,7 @@ func (c *connection) refuseNew() {
 	}
 	c.mu.draining = refusing
 	c.in.refusing = true
-	c.mu.Out = appendGoAway(c.mu.Out, c.in.highest, http2.ErrCodeNo, "server stops")
+	c.mu.Out = h2.AppendGoAway(c.mu.Out, c.in.highest, http2.ErrCodeNo, "server stops")
 }
 
 // drained says whether an orderly end is complete. The reader asks after each wave and when woken.

@@ -7,10 +7,8 @@ import (
 	"google.golang.org/grpc/codes"
 
 	"github.com/serry-dev/serry/wire/conn"
+	"github.com/serry-dev/serry/wire/internal/h2"
 )
-
-// initialWindow is every window before settings change it (RFC 9113).
-const initialWindow = 1<<16 - 1
 
 // A sender holds the replies that do not fit into the windows of the peer, or into the output while
 // the peer is slow. Guarded by conn.mu.
@@ -42,11 +40,11 @@ func (s *send) size() int {
 	if s.http != 0 {
 		return len(s.body)
 	}
-	return prefixLen + len(s.body)
+	return h2.PrefixBytes + len(s.body)
 }
 
 func (s *sender) init() {
-	s.window, s.initial = initialWindow, initialWindow
+	s.window, s.initial = h2.InitialWindow, h2.InitialWindow
 	s.sends = make(map[uint32]*send)
 }
 
@@ -84,8 +82,8 @@ func (s *sender) push(snd *send) {
 // sendMessage replies with a message: at once if it fits everywhere, else in turn; mu is held.
 func (c *connection) sendMessage(stream uint32, k call, body []byte) {
 	s := &c.mu.sender
-	need := prefixLen + len(body)
-	room := min(s.initial+c.mu.credit[stream], s.window, maxFrame)
+	need := h2.PrefixBytes + len(body)
+	room := min(s.initial+c.mu.credit[stream], s.window, h2.MinFrame)
 	if int64(need) > room || len(s.ready) > 0 || c.mu.Backlog() > conn.PauseOutput {
 		c.enqueue(&send{stream: stream, method: k & callMethod, body: body})
 		return
@@ -126,7 +124,7 @@ func (c *connection) pump() {
 			snd.begun = true
 			c.appendHead(snd)
 		}
-		n := int(min(int64(snd.size()-snd.sent), maxFrame, snd.window, s.window))
+		n := int(min(int64(snd.size()-snd.sent), h2.MinFrame, snd.window, s.window))
 		c.appendData(snd, n)
 		s.bytes -= int64(n)
 		if snd.sent < snd.size() {
@@ -138,27 +136,27 @@ func (c *connection) pump() {
 			c.appendTrailers(snd.stream)
 			c.count(snd.method, codes.OK)
 		} else if snd.unended {
-			c.mu.Out = appendReset(c.mu.Out, snd.stream, http2.ErrCodeNo)
+			c.mu.Out = h2.AppendReset(c.mu.Out, snd.stream, http2.ErrCodeNo)
 		}
 	}
 }
 
 // appendData appends a DATA frame with the next n bytes of a reply; mu is held.
 func (c *connection) appendData(snd *send, n int) {
-	h := frameHead{length: n, kind: http2.FrameData, stream: snd.stream}
+	h := h2.Head{Length: n, Kind: http2.FrameData, Stream: snd.stream}
 	if snd.http != 0 && snd.sent+n == snd.size() {
-		h.flags = http2.FlagDataEndStream
+		h.Flags = http2.FlagDataEndStream
 	}
-	out := h.append(c.mu.Out)
+	out := h.Append(c.mu.Out)
 	end := snd.sent + n
 	at := snd.sent
 	if snd.http == 0 {
-		if at < prefixLen {
-			var prefix [prefixLen]byte
+		if at < h2.PrefixBytes {
+			var prefix [h2.PrefixBytes]byte
 			binary.BigEndian.PutUint32(prefix[1:], uint32(len(snd.body)))
-			out = append(out, prefix[at:min(end, prefixLen)]...)
+			out = append(out, prefix[at:min(end, h2.PrefixBytes)]...)
 		}
-		at, end = max(at-prefixLen, 0), max(end-prefixLen, 0)
+		at, end = max(at-h2.PrefixBytes, 0), max(end-h2.PrefixBytes, 0)
 	}
 	c.mu.Out = append(out, snd.body[at:end]...)
 	snd.sent += n
@@ -168,28 +166,28 @@ func (c *connection) appendData(snd *send, n int) {
 }
 
 // windowFrame takes a WINDOW_UPDATE (F-34).
-func (c *connection) windowFrame(h frameHead, p []byte) error {
+func (c *connection) windowFrame(h h2.Head, p []byte) error {
 	if len(p) != 4 {
 		return &ConnError{http2.ErrCodeFrameSize, "WINDOW_UPDATE length"}
 	}
-	n := int64(binary.BigEndian.Uint32(p) & maxWindow)
-	if h.stream != 0 && c.idleStream(h.stream) {
+	n := int64(binary.BigEndian.Uint32(p) & h2.MaxWindow)
+	if h.Stream != 0 && c.idleStream(h.Stream) {
 		return protocolError("WINDOW_UPDATE on an idle stream")
 	}
 	c.mu.Lock()
 	if moved := c.mu.sender.moved; moved != c.in.dataSeen {
 		c.in.dataSeen, c.in.idle.level = moved, 0
 	}
-	code := c.widen(h.stream, n)
+	code := c.widen(h.Stream, n)
 	c.pump()
 	c.mu.Unlock()
 	switch {
 	case code == http2.ErrCodeNo:
 		return c.idleFrame()
-	case h.stream == 0:
+	case h.Stream == 0:
 		return &ConnError{code, "WINDOW_UPDATE"}
 	}
-	return c.resetStream(h.stream, code)
+	return c.resetStream(h.Stream, code)
 }
 
 // widen adds to a window of the peer; mu is held.
@@ -215,7 +213,7 @@ func judgeWindow(window, n int64) http2.ErrCode {
 	switch {
 	case n == 0:
 		return http2.ErrCodeProtocol
-	case window > maxWindow:
+	case window > h2.MaxWindow:
 		return http2.ErrCodeFlowControl
 	}
 	return http2.ErrCodeNo
@@ -228,12 +226,12 @@ func (c *connection) setInitialWindow(n int64) bool {
 	change := n - s.initial
 	s.initial = n
 	for _, credit := range c.mu.credit {
-		if n+credit > maxWindow {
+		if n+credit > h2.MaxWindow {
 			return false
 		}
 	}
 	for _, snd := range s.sends {
-		if snd.window += change; snd.window > maxWindow {
+		if snd.window += change; snd.window > h2.MaxWindow {
 			return false
 		}
 		s.push(snd)

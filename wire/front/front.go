@@ -40,6 +40,8 @@ import (
 	"sync"
 	"time"
 
+	"golang.org/x/net/http2"
+
 	"github.com/serry-dev/serry/wire/conn"
 	"github.com/serry-dev/serry/wire/rpc"
 )
@@ -105,7 +107,7 @@ func New(cfg Config) *Server {
 	s.scan.init()
 	s.mu.conns = make(map[*conn.Conn]*connection)
 	s.acceptor = conn.NewAcceptor(conn.AcceptorConfig{
-		Protocols: append(slices.Clone(cfg.Others), conn.Protocol{Name: "h2", First: preface, Serve: s.serve}),
+		Protocols: append(slices.Clone(cfg.Others), conn.Protocol{Name: "h2", First: http2.ClientPreface, Serve: s.serve}),
 		TLS:       cfg.TLS,
 		Log:       cfg.Log,
 		Refused:   cfg.Refused,

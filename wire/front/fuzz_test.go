@@ -15,6 +15,7 @@ import (
 	"golang.org/x/net/http2/hpack"
 
 	"github.com/serry-dev/serry/wire/conn"
+	"github.com/serry-dev/serry/wire/internal/h2"
 	"github.com/serry-dev/serry/wire/rpc"
 )
 
@@ -119,10 +120,10 @@ func (h tame) Serve(c rpc.Conn, call rpc.CallID, method string, body []byte) {
 // checkFrames reads what a server wrote as a client would, and returns it less WINDOW_UPDATE.
 func checkFrames(t *testing.T, out []byte) []byte {
 	var kept []byte
-	for rest := out; len(rest) >= frameHeaderLen; {
-		h := parseFrame(rest)
-		end := min(frameHeaderLen+h.length, len(rest))
-		if h.kind != http2.FrameWindowUpdate {
+	for rest := out; len(rest) >= h2.HeadBytes; {
+		h := h2.ParseHead(rest)
+		end := min(h2.HeadBytes+h.Length, len(rest))
+		if h.Kind != http2.FrameWindowUpdate {
 			kept = append(kept, rest[:end]...)
 		}
 		rest = rest[end:]
@@ -153,7 +154,7 @@ func FuzzHeaders(f *testing.F) {
 		methods := New(Config{Methods: testMethods}).methods
 		newReader := func() *headerReader {
 			r := new(headerReader)
-			r.decoder = hpack.NewDecoder(headerTable, r.field)
+			r.decoder = hpack.NewDecoder(h2.TableBytes, r.field)
 			return r
 		}
 		memory, plain := newReader(), newReader()
@@ -226,7 +227,7 @@ type windowModel struct {
 
 func newWindowModel(t *testing.T) *windowModel {
 	m := &windowModel{
-		t: t, p: newPeer(t), stream: 1, conn: initialWindow, initial: initialWindow,
+		t: t, p: newPeer(t), stream: 1, conn: h2.InitialWindow, initial: h2.InitialWindow,
 		added: make(map[uint32]int64), size: make(map[uint32]int64), got: make(map[uint32]int64),
 	}
 	m.fr = http2.NewFramer(io.Discard, &m.in)
@@ -241,7 +242,7 @@ func (m *windowModel) step(op byte, n int) {
 	case 0, 1: // a call whose reply has about n*n bytes
 		size := int64(n * n * (int(op%2) + 1))
 		m.p.call(m.stream, methodSize, binary.BigEndian.AppendUint64(nil, uint64(size)))
-		m.size[m.stream] = size + prefixLen
+		m.size[m.stream] = size + h2.PrefixBytes
 		m.stream += 2
 	case 2:
 		if n > 0 {

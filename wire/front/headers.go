@@ -11,6 +11,7 @@ import (
 	"golang.org/x/net/http2/hpack"
 	"google.golang.org/grpc/codes"
 
+	"github.com/serry-dev/serry/wire/internal/h2"
 	"github.com/serry-dev/serry/wire/rpc"
 )
 
@@ -23,23 +24,23 @@ type headerBlock struct {
 	bytes  []byte
 }
 
-func (c *connection) headersFrame(h frameHead, p []byte) error {
-	if h.stream%2 == 0 {
+func (c *connection) headersFrame(h h2.Head, p []byte) error {
+	if h.Stream%2 == 0 {
 		return protocolError("even stream number")
 	}
 	p, ok := unpad(h, p)
 	if !ok {
 		return protocolError("bad padding")
 	}
-	block := headerBlock{stream: h.stream, ends: h.flags.Has(http2.FlagHeadersEndStream), bytes: p}
-	if h.flags.Has(http2.FlagHeadersPriority) {
+	block := headerBlock{stream: h.Stream, ends: h.Flags.Has(http2.FlagHeadersEndStream), bytes: p}
+	if h.Flags.Has(http2.FlagHeadersPriority) {
 		if len(p) < 5 {
 			return &ConnError{http2.ErrCodeFrameSize, "HEADERS without priority"}
 		}
-		block.self = binary.BigEndian.Uint32(p)&maxWindow == h.stream
+		block.self = binary.BigEndian.Uint32(p)&h2.MaxWindow == h.Stream
 		block.bytes = p[5:]
 	}
-	if h.flags.Has(http2.FlagHeadersEndHeaders) {
+	if h.Flags.Has(http2.FlagHeadersEndHeaders) {
 		return c.headers(block)
 	}
 	block.bytes = append([]byte(nil), block.bytes...)
@@ -47,7 +48,7 @@ func (c *connection) headersFrame(h frameHead, p []byte) error {
 	return nil
 }
 
-func (c *connection) continuationFrame(h frameHead, p []byte) error {
+func (c *connection) continuationFrame(h h2.Head, p []byte) error {
 	b := &c.in.block
 	if b.stream == 0 {
 		return protocolError("CONTINUATION without HEADERS")
@@ -57,7 +58,7 @@ func (c *connection) continuationFrame(h frameHead, p []byte) error {
 		return c.calm(refusedHeaders, "header block too long")
 	}
 	b.bytes = append(b.bytes, p...)
-	if !h.flags.Has(http2.FlagContinuationEndHeaders) {
+	if !h.Flags.Has(http2.FlagContinuationEndHeaders) {
 		return nil
 	}
 	block := *b
@@ -66,8 +67,8 @@ func (c *connection) continuationFrame(h frameHead, p []byte) error {
 }
 
 // unpad returns the payload of a frame without its padding.
-func unpad(h frameHead, p []byte) ([]byte, bool) {
-	if !h.flags.Has(http2.FlagHeadersPadded) {
+func unpad(h h2.Head, p []byte) ([]byte, bool) {
+	if !h.Flags.Has(http2.FlagHeadersPadded) {
 		return p, true
 	}
 	if len(p) == 0 || int(p[0]) > len(p)-1 {
@@ -323,41 +324,27 @@ func isGRPC(contentType string) bool {
 	return ok && (rest == "" || rest[0] == '+' || rest[0] == ';')
 }
 
+// timeoutUnits are the units of a grpc-timeout.
+var timeoutUnits = map[byte]time.Duration{
+	'H': time.Hour, 'M': time.Minute, 'S': time.Second, 'm': time.Millisecond, 'u': time.Microsecond, 'n': time.Nanosecond,
+}
+
 // parseTimeout reads a grpc-timeout: one to eight digits and a unit. One that is too long to
 // matter is none.
 func parseTimeout(s string) (time.Duration, bool) {
 	if len(s) < 2 || len(s) > 9 {
 		return noTimeout, false
 	}
-	var unit time.Duration
-	switch s[len(s)-1] {
-	case 'H':
-		unit = time.Hour
-	case 'M':
-		unit = time.Minute
-	case 'S':
-		unit = time.Second
-	case 'm':
-		unit = time.Millisecond
-	case 'u':
-		unit = time.Microsecond
-	case 'n':
-		unit = time.Nanosecond
-	default:
+	unit, ok := timeoutUnits[s[len(s)-1]]
+	n, err := strconv.ParseUint(s[:len(s)-1], 10, 64)
+	if !ok || err != nil {
 		return noTimeout, false
 	}
-	n := time.Duration(0)
-	for _, d := range []byte(s[:len(s)-1]) {
-		if d < '0' || d > '9' {
-			return noTimeout, false
-		}
-		n = 10*n + time.Duration(d-'0')
-	}
 	const far = 100 * 365 * 24 * time.Hour
-	if n > far/unit {
+	if time.Duration(n) > far/unit {
 		return noTimeout, true
 	}
-	return n * unit, true
+	return time.Duration(n) * unit, true
 }
 
 // validName says whether s may name a field: a token without capitals.

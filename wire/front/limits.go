@@ -11,15 +11,12 @@ const (
 	streamWindow = 1 << 20  // receive window of a stream at its start
 	messageGrant = 16 << 20 // most window a message gets at a time
 	maxDataFrame = 1 << 20
-	maxFrame     = 16 << 10 // of every other type, and of what we send in one turn
-	headerTable  = 4 << 10
 
 	maxHeaderList    = 16 << 10 // decoded
 	maxHeaderBlock   = 64 << 10 // encoded
 	maxContinuations = 8
 	maxTrailerBytes  = 7 << 10 // grpc-message and details, encoded (C-WIRE-16)
 	maxMethods       = 1 << 16
-	maxWindow        = 1<<31 - 1
 )
 
 // Limits of a connection. Clients in order stay far below all of them.

@@ -14,6 +14,8 @@ import (
 	"golang.org/x/net/http2"
 	"golang.org/x/net/http2/hpack"
 	"google.golang.org/grpc/codes"
+
+	"github.com/serry-dev/serry/wire/internal/h2"
 )
 
 // A peer is a client that says exactly what a test wants. It writes through fr to out, so several
@@ -206,8 +208,8 @@ func (p *peer) answers(n int) map[uint32]answer {
 		}
 		got[id] = a
 		if ends {
-			if a.http == "200" && len(a.body) >= prefixLen {
-				a.body = a.body[prefixLen:]
+			if a.http == "200" && len(a.body) >= h2.PrefixBytes {
+				a.body = a.body[h2.PrefixBytes:]
 			}
 			done[id] = a
 		}

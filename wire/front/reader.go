@@ -7,6 +7,7 @@ import (
 
 	"golang.org/x/net/http2"
 
+	"github.com/serry-dev/serry/wire/internal/h2"
 	"github.com/serry-dev/serry/wire/rpc"
 )
 
@@ -67,14 +68,14 @@ func (c *connection) ageStreams(now time.Duration) {
 // consume handles the frames of p and returns what is left of it, the start of a frame.
 func (c *connection) consume(p []byte) ([]byte, error) {
 	if !c.in.started {
-		if n := min(len(p), len(preface)); !bytes.Equal(p[:n], []byte(preface[:n])) {
+		if n := min(len(p), len(http2.ClientPreface)); !bytes.Equal(p[:n], []byte(http2.ClientPreface[:n])) {
 			return nil, errNotHTTP2
 		}
-		if len(p) < len(preface) {
+		if len(p) < len(http2.ClientPreface) {
 			return p, nil
 		}
 		c.in.started = true
-		p = p[len(preface):]
+		p = p[len(http2.ClientPreface):]
 	}
 	for {
 		if c.in.data.active {
@@ -86,26 +87,26 @@ func (c *connection) consume(p []byte) ([]byte, error) {
 				return p, nil
 			}
 		}
-		if len(p) < frameHeaderLen {
+		if len(p) < h2.HeadBytes {
 			return p, nil
 		}
-		h := parseFrame(p)
+		h := h2.ParseHead(p)
 		if err := c.checkFrame(h); err != nil {
 			return nil, err
 		}
-		if h.kind == http2.FrameData {
-			n, err := c.dataStart(h, p[frameHeaderLen:])
+		if h.Kind == http2.FrameData {
+			n, err := c.dataStart(h, p[h2.HeadBytes:])
 			if err != nil || n < 0 {
 				return p, err
 			}
-			p = p[frameHeaderLen+n:]
+			p = p[h2.HeadBytes+n:]
 			continue
 		}
-		end := frameHeaderLen + h.length
+		end := h2.HeadBytes + h.Length
 		if len(p) < end {
 			return p, nil
 		}
-		if err := c.frame(h, p[frameHeaderLen:end]); err != nil {
+		if err := c.frame(h, p[h2.HeadBytes:end]); err != nil {
 			return nil, err
 		}
 		p = p[end:]
@@ -113,25 +114,25 @@ func (c *connection) consume(p []byte) ([]byte, error) {
 }
 
 // checkFrame refuses frames that are too long or out of place, by their head alone.
-func (c *connection) checkFrame(h frameHead) error {
-	limit := maxFrame
-	if h.kind == http2.FrameData {
+func (c *connection) checkFrame(h h2.Head) error {
+	limit := h2.MinFrame
+	if h.Kind == http2.FrameData {
 		limit = maxDataFrame
 	}
 	switch {
-	case h.length > limit:
+	case h.Length > limit:
 		return &ConnError{http2.ErrCodeFrameSize, "frame too long"}
-	case !c.in.opened && (h.kind != http2.FrameSettings || h.flags.Has(http2.FlagSettingsAck)):
+	case !c.in.opened && (h.Kind != http2.FrameSettings || h.Flags.Has(http2.FlagSettingsAck)):
 		return protocolError("first frame is not SETTINGS")
-	case c.in.block.stream != 0 && (h.kind != http2.FrameContinuation || h.stream != c.in.block.stream):
+	case c.in.block.stream != 0 && (h.Kind != http2.FrameContinuation || h.Stream != c.in.block.stream):
 		return protocolError("header block interrupted")
 	}
 	return nil
 }
 
 // frame handles any whole frame but DATA.
-func (c *connection) frame(h frameHead, p []byte) error {
-	switch h.kind {
+func (c *connection) frame(h h2.Head, p []byte) error {
+	switch h.Kind {
 	case http2.FrameHeaders:
 		return c.headersFrame(h, p)
 	case http2.FrameContinuation:
@@ -147,7 +148,7 @@ func (c *connection) frame(h frameHead, p []byte) error {
 	case http2.FramePriority:
 		return c.priorityFrame(h, p)
 	case http2.FrameGoAway:
-		if h.stream != 0 || len(p) < 8 {
+		if h.Stream != 0 || len(p) < 8 {
 			return protocolError("bad GOAWAY")
 		}
 		return nil // the peer opens no streams to us that we would have to end
@@ -157,13 +158,13 @@ func (c *connection) frame(h frameHead, p []byte) error {
 	return c.idleFrame()
 }
 
-func (c *connection) pingFrame(h frameHead, p []byte) error {
+func (c *connection) pingFrame(h h2.Head, p []byte) error {
 	switch {
-	case h.stream != 0:
+	case h.Stream != 0:
 		return protocolError("PING on a stream")
 	case len(p) != 8:
 		return &ConnError{http2.ErrCodeFrameSize, "PING length"}
-	case h.flags.Has(http2.FlagPingAck):
+	case h.Flags.Has(http2.FlagPingAck):
 		if [8]byte(p) == drainPing {
 			c.refuseNew()
 		}
@@ -177,7 +178,7 @@ func (c *connection) pingFrame(h frameHead, p []byte) error {
 	} else if c.in.pings.over(pingRate, c.in.now) {
 		return c.calm(refusedPings, "too many PINGs")
 	}
-	c.mu.Out = appendPing(c.mu.Out, http2.FlagPingAck, p)
+	c.mu.Out = h2.AppendPing(c.mu.Out, http2.FlagPingAck, [8]byte(p))
 	return c.acknowledged()
 }
 
@@ -195,17 +196,17 @@ func (c *connection) calm(refusal int, reason string) error {
 	return &ConnError{http2.ErrCodeEnhanceYourCalm, reason}
 }
 
-func (c *connection) settingsFrame(h frameHead, p []byte) error {
+func (c *connection) settingsFrame(h h2.Head, p []byte) error {
 	switch {
-	case h.stream != 0:
+	case h.Stream != 0:
 		return protocolError("SETTINGS on a stream")
-	case h.flags.Has(http2.FlagSettingsAck) && len(p) > 0, len(p)%6 != 0:
+	case h.Flags.Has(http2.FlagSettingsAck) && len(p) > 0, len(p)%6 != 0:
 		return &ConnError{http2.ErrCodeFrameSize, "SETTINGS length"}
 	case c.in.settings.over(settingsRate, c.in.now):
 		return c.calm(refusedSettings, "too many SETTINGS")
 	}
 	c.mu.Lock()
-	if h.flags.Has(http2.FlagSettingsAck) {
+	if h.Flags.Has(http2.FlagSettingsAck) {
 		c.mu.settled = true
 		c.mu.Unlock()
 		return nil
@@ -217,7 +218,7 @@ func (c *connection) settingsFrame(h frameHead, p []byte) error {
 			return err
 		}
 	}
-	c.mu.Out = frameHead{kind: http2.FrameSettings, flags: http2.FlagSettingsAck}.append(c.mu.Out)
+	c.mu.Out = h2.AppendSettingsAck(c.mu.Out)
 	c.pump()
 	err := c.acknowledged()
 	c.mu.Unlock()
@@ -237,26 +238,26 @@ func (c *connection) applySetting(s http2.Setting) error {
 			return protocolError("bad ENABLE_PUSH")
 		}
 	case http2.SettingInitialWindowSize:
-		if s.Val > maxWindow || !c.setInitialWindow(int64(s.Val)) {
+		if s.Val > h2.MaxWindow || !c.setInitialWindow(int64(s.Val)) {
 			return &ConnError{http2.ErrCodeFlowControl, "initial window too large"}
 		}
 	case http2.SettingMaxFrameSize:
-		if s.Val < maxFrame || s.Val > 1<<24-1 {
+		if s.Val < h2.MinFrame || s.Val > 1<<24-1 {
 			return protocolError("bad MAX_FRAME_SIZE")
 		}
-		// What we send never exceeds maxFrame, the least that a peer may ask for.
+		// What we send never exceeds h2.MinFrame, the least that a peer may ask for.
 	}
 	return nil
 }
 
-func (c *connection) resetFrame(h frameHead, p []byte) error {
+func (c *connection) resetFrame(h h2.Head, p []byte) error {
 	switch {
 	case len(p) != 4:
 		return &ConnError{http2.ErrCodeFrameSize, "RST_STREAM length"}
-	case h.stream == 0 || c.idleStream(h.stream):
+	case h.Stream == 0 || c.idleStream(h.Stream):
 		return protocolError("RST_STREAM on an idle stream")
 	}
-	if c.abandon(h.stream) && h.stream > c.in.young {
+	if c.abandon(h.Stream) && h.Stream > c.in.young {
 		return c.resetCounted()
 	}
 	return nil
@@ -285,7 +286,7 @@ func (c *connection) resetStream(stream uint32, code http2.ErrCode) error {
 	c.srv.count.protocol(code)
 	c.abandon(stream)
 	c.mu.Lock()
-	c.mu.Out = appendReset(c.mu.Out, stream, code)
+	c.mu.Out = h2.AppendReset(c.mu.Out, stream, code)
 	c.mu.Unlock()
 	c.halt(stream)
 	return c.resetCounted()
@@ -315,14 +316,14 @@ func (c *connection) idleStream(stream uint32) bool {
 	return stream > c.in.highest && !c.in.refusing || stream%2 == 0
 }
 
-func (c *connection) priorityFrame(h frameHead, p []byte) error {
+func (c *connection) priorityFrame(h h2.Head, p []byte) error {
 	switch {
-	case h.stream == 0:
+	case h.Stream == 0:
 		return protocolError("PRIORITY without a stream")
 	case len(p) != 5:
-		return c.resetStream(h.stream, http2.ErrCodeFrameSize)
-	case binary.BigEndian.Uint32(p)&maxWindow == h.stream:
-		return c.resetStream(h.stream, http2.ErrCodeProtocol)
+		return c.resetStream(h.Stream, http2.ErrCodeFrameSize)
+	case binary.BigEndian.Uint32(p)&h2.MaxWindow == h.Stream:
+		return c.resetStream(h.Stream, http2.ErrCodeProtocol)
 	}
 	return c.idleFrame()
 }

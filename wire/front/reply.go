@@ -8,12 +8,13 @@ import (
 	"google.golang.org/grpc/codes"
 
 	"github.com/serry-dev/serry/wire/conn"
+	"github.com/serry-dev/serry/wire/internal/h2"
 	"github.com/serry-dev/serry/wire/rpc"
 )
 
 // Reply implements rpc.Conn.
 func (c *connection) Reply(id rpc.CallID, body []byte, st rpc.Status) {
-	if id > maxWindow {
+	if id > h2.MaxWindow {
 		return
 	}
 	stream := uint32(id)
@@ -100,32 +101,32 @@ func (c *connection) startBlock() int {
 	const enough = 256
 	out := conn.Grow(c.mu.Out, enough)
 	mark := len(out)
-	c.mu.Out = c.mu.coder.start(out[:mark+frameHeaderLen])
+	c.mu.Out = c.mu.coder.start(out[:mark+h2.HeadBytes])
 	return mark
 }
 
 // endBlock makes the block begun at mark a HEADERS frame, with CONTINUATION frames if it is long.
 func (c *connection) endBlock(mark int, stream uint32, ends bool) {
-	h := frameHead{length: len(c.mu.Out) - mark - frameHeaderLen, kind: http2.FrameHeaders, flags: http2.FlagHeadersEndHeaders, stream: stream}
+	h := h2.Head{Length: len(c.mu.Out) - mark - h2.HeadBytes, Kind: http2.FrameHeaders, Flags: http2.FlagHeadersEndHeaders, Stream: stream}
 	if ends {
-		h.flags |= http2.FlagHeadersEndStream
+		h.Flags |= http2.FlagHeadersEndStream
 	}
-	if h.length <= maxFrame {
-		h.put(c.mu.Out[mark:])
+	if h.Length <= h2.MinFrame {
+		h.Put(c.mu.Out[mark:])
 		return
 	}
-	start := mark + frameHeaderLen + maxFrame
+	start := mark + h2.HeadBytes + h2.MinFrame
 	rest := append([]byte(nil), c.mu.Out[start:]...)
 	c.mu.Out = c.mu.Out[:start]
-	h.length, h.flags = maxFrame, h.flags&^http2.FlagHeadersEndHeaders
-	h.put(c.mu.Out[mark:])
+	h.Length, h.Flags = h2.MinFrame, h.Flags&^http2.FlagHeadersEndHeaders
+	h.Put(c.mu.Out[mark:])
 	for len(rest) > 0 {
-		n := min(len(rest), maxFrame)
-		more := frameHead{length: n, kind: http2.FrameContinuation, stream: stream}
+		n := min(len(rest), h2.MinFrame)
+		more := h2.Head{Length: n, Kind: http2.FrameContinuation, Stream: stream}
 		if n == len(rest) {
-			more.flags = http2.FlagContinuationEndHeaders
+			more.Flags = http2.FlagContinuationEndHeaders
 		}
-		c.mu.Out = append(more.append(c.mu.Out), rest[:n]...)
+		c.mu.Out = append(more.Append(c.mu.Out), rest[:n]...)
 		rest = rest[n:]
 	}
 }
@@ -160,7 +161,7 @@ const (
 // limit takes over the table size that the peer allows. Anything less than the default turns the
 // table off for good, which is allowed whatever it says later.
 func (b *blockCoder) limit(size uint32) {
-	if size < headerTable && !b.literal {
+	if size < h2.TableBytes && !b.literal {
 		b.literal, b.shrink = true, true
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"google.golang.org/grpc/codes"
 
 	"github.com/serry-dev/serry/wire/conn"
+	"github.com/serry-dev/serry/wire/internal/h2"
 	"github.com/serry-dev/serry/wire/rpc"
 )
 
@@ -22,7 +23,7 @@ type request struct {
 	armed    bool          // known to the scanner, hence in conn.mu.open
 
 	received int64 // bytes of DATA, padding aside
-	prefix   [prefixLen]byte
+	prefix   [h2.PrefixBytes]byte
 	length   int64 // of the message, announced
 	body     []byte
 	raised   bool // the window fits the message
@@ -110,49 +111,49 @@ func (c *connection) releaseRequests() {
 
 // dataStart handles the head of a DATA frame. It returns how many bytes of p it took, or -1 if it
 // needs more.
-func (c *connection) dataStart(h frameHead, p []byte) (int, error) {
-	d := dataFrame{active: true, fresh: true, ends: h.flags.Has(http2.FlagDataEndStream), left: h.length}
+func (c *connection) dataStart(h h2.Head, p []byte) (int, error) {
+	d := dataFrame{active: true, fresh: true, ends: h.Flags.Has(http2.FlagDataEndStream), left: h.Length}
 	n := 0
-	if h.flags.Has(http2.FlagDataPadded) {
+	if h.Flags.Has(http2.FlagDataPadded) {
 		switch {
-		case h.length == 0:
+		case h.Length == 0:
 			return 0, &ConnError{http2.ErrCodeFrameSize, "DATA without its padding"}
 		case len(p) == 0:
 			return -1, nil
-		case int(p[0]) >= h.length:
+		case int(p[0]) >= h.Length:
 			return 0, protocolError("bad padding")
 		}
 		n, d.pad = 1, int(p[0])
 		d.left -= 1 + d.pad
 	}
-	if h.stream == 0 || c.idleStream(h.stream) {
+	if h.Stream == 0 || c.idleStream(h.Stream) {
 		return 0, protocolError("DATA on an idle stream")
 	}
 	if err := c.charge(h); err != nil {
 		return 0, err
 	}
-	d.req = c.request(h.stream)
+	d.req = c.request(h.Stream)
 	c.in.data = d
 	if d.req == nil {
-		return n, c.strayData(h.stream)
+		return n, c.strayData(h.Stream)
 	}
-	return n, c.chargeStream(d.req, int64(h.length))
+	return n, c.chargeStream(d.req, int64(h.Length))
 }
 
 // charge counts a DATA frame against the window of the connection and against abuse.
-func (c *connection) charge(h frameHead) error {
-	n := int64(h.length)
+func (c *connection) charge(h h2.Head) error {
+	n := int64(h.Length)
 	if c.in.window -= n; c.in.window < 0 {
 		return &ConnError{http2.ErrCodeFlowControl, "window of the connection exceeded"}
 	}
 	if c.in.used += n; c.in.used >= connWindow/2 {
 		c.mu.Lock()
-		c.mu.Out = appendWindowUpdate(c.mu.Out, 0, c.in.used)
+		c.mu.Out = h2.AppendWindowUpdate(c.mu.Out, 0, c.in.used)
 		c.mu.Unlock()
 		c.in.window += c.in.used
 		c.in.used = 0
 	}
-	if n >= tinyData || h.flags.Has(http2.FlagDataEndStream) {
+	if n >= tinyData || h.Flags.Has(http2.FlagDataEndStream) {
 		c.in.tiny = 0
 	} else if c.in.tiny++; c.in.tiny > maxTinyData {
 		return c.calm(refusedTinyData, "too many tiny DATA frames")
@@ -225,10 +226,10 @@ func (c *connection) dataBytes(p []byte) (int, error) {
 // take adds bytes to the message. It returns the status to refuse the call with, or nil.
 func (r *request) take(p []byte) *rpc.Status {
 	at := r.received - int64(len(p)) // of p in the request
-	if at < prefixLen {
+	if at < h2.PrefixBytes {
 		n := copy(r.prefix[at:], p)
 		p = p[n:]
-		if at+int64(n) < prefixLen {
+		if at+int64(n) < h2.PrefixBytes {
 			return nil
 		}
 		if st := r.begin(r.prefix); st != nil {
@@ -265,7 +266,7 @@ func (r *request) room(need int) int {
 }
 
 // begin judges the prefix of the message.
-func (r *request) begin(prefix [prefixLen]byte) *rpc.Status {
+func (r *request) begin(prefix [h2.PrefixBytes]byte) *rpc.Status {
 	r.length = int64(binary.BigEndian.Uint32(prefix[1:]))
 	switch {
 	case prefix[0] > 1:
@@ -295,14 +296,14 @@ func (c *connection) requestEnds(r *request, whole []byte) error {
 		return c.refuse(r, rpc.Status{Code: codes.DeadlineExceeded, Message: "deadline exceeded"}, true)
 	}
 	body := r.body
-	if len(whole) >= prefixLen {
-		r.prefix = [prefixLen]byte(whole)
+	if len(whole) >= h2.PrefixBytes {
+		r.prefix = [h2.PrefixBytes]byte(whole)
 		if st := r.begin(r.prefix); st != nil {
 			return c.refuse(r, *st, true)
 		}
-		body = whole[prefixLen:]
+		body = whole[h2.PrefixBytes:]
 	}
-	if r.received < prefixLen || int64(len(body)) != r.length {
+	if r.received < h2.PrefixBytes || int64(len(body)) != r.length {
 		return c.refuse(r, rpc.Status{Code: codes.Internal, Message: "request is not one message"}, true)
 	}
 	if r.prefix[0] == 0 {
@@ -380,7 +381,7 @@ func (c *connection) refuse(r *request, st rpc.Status, ended bool) error {
 		}
 		c.sendStatus(stream, k, st, extra)
 		if !ended {
-			c.mu.Out = appendReset(c.mu.Out, stream, http2.ErrCodeNo)
+			c.mu.Out = h2.AppendReset(c.mu.Out, stream, http2.ErrCodeNo)
 		}
 	}
 	c.mu.Unlock()

@@ -1,0 +1,162 @@
+// Package h2 is what both sides of gRPC over HTTP/2 have in common: how frames are written, and messages
+// compressed. Frames are appended to a buffer rather than written by a [http2.Framer], which would copy
+// each of them once more.
+package h2
+
+import (
+	"bytes"
+	"compress/gzip"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"sync"
+
+	"golang.org/x/net/http2"
+
+	"github.com/serry-dev/serry/wire/conn"
+)
+
+// Sizes and numbers of the protocols.
+const (
+	HeadBytes     = 9         // of a frame
+	PrefixBytes   = 5         // that gRPC puts before a message: a flag and a length
+	InitialWindow = 1<<16 - 1 // every window before settings change it
+	MaxWindow     = 1<<31 - 1 // also the highest stream number
+	MinFrame      = 16 << 10  // the largest frame that every peer takes
+	TableBytes    = 4 << 10   // of a header table where settings say nothing else
+)
+
+// A Head is the head of a frame.
+type Head struct {
+	Length int
+	Kind   http2.FrameType
+	Flags  http2.Flags
+	Stream uint32
+}
+
+// ParseHead reads the head of a frame; p has at least HeadBytes bytes.
+func ParseHead(p []byte) Head {
+	return Head{
+		Length: int(p[0])<<16 | int(p[1])<<8 | int(p[2]),
+		Kind:   http2.FrameType(p[3]),
+		Flags:  http2.Flags(p[4]),
+		Stream: binary.BigEndian.Uint32(p[5:]) & MaxWindow,
+	}
+}
+
+// Put writes the head over the first HeadBytes bytes of p.
+func (h Head) Put(p []byte) {
+	p[0], p[1], p[2] = byte(h.Length>>16), byte(h.Length>>8), byte(h.Length)
+	p[3], p[4] = byte(h.Kind), byte(h.Flags)
+	binary.BigEndian.PutUint32(p[5:], h.Stream)
+}
+
+// Append appends the head, and makes room for the payload in a buffer of package conn.
+func (h Head) Append(out []byte) []byte {
+	out = conn.Grow(out, HeadBytes+h.Length)
+	n := len(out)
+	out = out[:n+HeadBytes]
+	h.Put(out[n:])
+	return out
+}
+
+// AppendSettings appends a SETTINGS frame.
+func AppendSettings(out []byte, settings ...http2.Setting) []byte {
+	out = Head{Length: 6 * len(settings), Kind: http2.FrameSettings}.Append(out)
+	for _, s := range settings {
+		out = binary.BigEndian.AppendUint16(out, uint16(s.ID))
+		out = binary.BigEndian.AppendUint32(out, s.Val)
+	}
+	return out
+}
+
+// AppendSettingsAck appends the acknowledgement of a SETTINGS frame.
+func AppendSettingsAck(out []byte) []byte {
+	return Head{Kind: http2.FrameSettings, Flags: http2.FlagSettingsAck}.Append(out)
+}
+
+// AppendWindowUpdate appends a WINDOW_UPDATE frame: of the connection, if the stream is 0.
+func AppendWindowUpdate(out []byte, stream uint32, n int64) []byte {
+	return appendUint32(out, http2.FrameWindowUpdate, stream, uint32(n))
+}
+
+// AppendReset appends a RST_STREAM frame.
+func AppendReset(out []byte, stream uint32, code http2.ErrCode) []byte {
+	return appendUint32(out, http2.FrameRSTStream, stream, uint32(code))
+}
+
+func appendUint32(out []byte, kind http2.FrameType, stream, n uint32) []byte {
+	return binary.BigEndian.AppendUint32(Head{Length: 4, Kind: kind, Stream: stream}.Append(out), n)
+}
+
+// AppendPing appends a PING frame, or with FlagPingAck the answer to one.
+func AppendPing(out []byte, flags http2.Flags, data [8]byte) []byte {
+	return append(Head{Length: len(data), Kind: http2.FramePing, Flags: flags}.Append(out), data[:]...)
+}
+
+// AppendGoAway appends a GOAWAY frame.
+func AppendGoAway(out []byte, last uint32, code http2.ErrCode, reason string) []byte {
+	out = Head{Length: 8 + len(reason), Kind: http2.FrameGoAway}.Append(out)
+	out = binary.BigEndian.AppendUint32(out, last)
+	out = binary.BigEndian.AppendUint32(out, uint32(code))
+	return append(out, reason...)
+}
+
+// AppendPrefix appends the prefix of a message of n bytes.
+func AppendPrefix(out []byte, compressed bool, n int) []byte {
+	var flag byte
+	if compressed {
+		flag = 1
+	}
+	return binary.BigEndian.AppendUint32(append(out, flag), uint32(n))
+}
+
+// ErrTooLarge says that a message has more bytes than it may.
+var ErrTooLarge = errors.New("message is too large")
+
+// Gunzip expands a message to limit bytes at most. Memory follows the bytes that come, in the buffers of
+// package conn: the result may be recycled.
+func Gunzip(p []byte, limit int64) ([]byte, error) {
+	z := expanders.Get().(*expander)
+	defer expanders.Put(z)
+	z.src.Reset(p)
+	defer z.src.Reset(nil)
+	if err := z.gz.Reset(&z.src); err != nil {
+		return nil, err
+	}
+	out := conn.Grow(nil, conn.Small)
+	for {
+		if len(out) == cap(out) {
+			out = double(out, limit+1)
+		}
+		n, err := z.gz.Read(out[len(out):cap(out)])
+		out = out[:len(out)+n]
+		if errors.Is(err, io.EOF) && int64(len(out)) <= limit {
+			return out, nil
+		}
+		if int64(len(out)) > limit {
+			err = fmt.Errorf("%w: over %d bytes", ErrTooLarge, limit)
+		}
+		if err != nil {
+			conn.Recycle(out)
+			return nil, err
+		}
+	}
+}
+
+// double grows b, which will have most bytes at most.
+func double(b []byte, most int64) []byte {
+	if room := 2 * int64(cap(b)); room <= conn.Large || room <= most {
+		return conn.Grow(b, cap(b))
+	}
+	return append(make([]byte, 0, most), b...) // the last step
+}
+
+// An expander is a gzip reader with its source.
+type expander struct {
+	gz  gzip.Reader
+	src bytes.Reader
+}
+
+var expanders = sync.Pool{New: func() any { return new(expander) }}
