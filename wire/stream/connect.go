@@ -71,7 +71,7 @@ func (h *Host) run() {
 // again says how long to wait after the end of a line that was in use. The first time there is no wait: the
 // server was killed, or hands over, and another leads. A server that takes every line and ends it at once
 // is not asked again and again without a pause.
-func (s *search) again(l *line) time.Duration {
+func (s *search) again(l *hostConn) time.Duration {
 	if time.Since(l.began) >= steadyLine {
 		s.brief = 0
 		return 0
@@ -94,9 +94,9 @@ func (h *Host) hangUp() {
 }
 
 // lost notes the end of a line, and says whether it was the one in use.
-func (h *Host) lost(l *line) bool {
-	h.sinking.Lock()
-	defer h.sinking.Unlock()
+func (h *Host) lost(l *hostConn) bool {
+	h.sinkMu.Lock()
+	defer h.sinkMu.Unlock()
 	h.mu.Lock()
 	used := l.inUse()
 	if used {
@@ -111,8 +111,8 @@ func (h *Host) lost(l *line) bool {
 
 // missed notes that an attempt has brought no line.
 func (h *Host) missed(err error) {
-	h.sinking.Lock()
-	defer h.sinking.Unlock()
+	h.sinkMu.Lock()
+	defer h.sinkMu.Unlock()
 	h.mu.Lock()
 	up := h.mu.line != nil
 	h.mu.Unlock()
@@ -121,7 +121,7 @@ func (h *Host) missed(err error) {
 	}
 }
 
-// down needs sinking.
+// down needs sinkMu.
 func (h *Host) down(err error) {
 	h.cfg.Log.Debug("stream down", "err", err)
 	h.cfg.Sink.Down(err)
@@ -133,7 +133,7 @@ func (h *Host) try(s *search) {
 	if s.busy {
 		return
 	}
-	if !h.wanting() {
+	if !h.needsConn() {
 		*s = search{next: s.next, brief: s.brief}
 		return
 	}
@@ -157,8 +157,8 @@ func (h *Host) try(s *search) {
 	})
 }
 
-// wanting says whether the host has no line, or one that has fallen silent.
-func (h *Host) wanting() bool {
+// needsConn says whether the host has no line, or one that has fallen silent.
+func (h *Host) needsConn() bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return !h.mu.closed && (h.mu.line == nil || h.mu.line.pipe.silent() >= ResumeAfter)
@@ -168,7 +168,7 @@ func (h *Host) wanting() bool {
 func (h *Host) settle(s *search, a attempt) (wait time.Duration, ok bool) {
 	if a.line != nil {
 		*s = search{next: s.next, brief: s.brief}
-		if h.wanting() { // it has ended already
+		if h.needsConn() { // it has ended already
 			return s.again(a.line), false
 		}
 		return 0, true
@@ -210,12 +210,12 @@ func (s *search) pass(addresses []string) bool {
 
 // adopt makes l the line in use: everything that has no answer goes there. The reader of l does it when it
 // has read the welcome, so that what comes behind that, such as the next epoch, is heard behind it.
-func (h *Host) adopt(l *line) error {
-	h.sinking.Lock()
+func (h *Host) adopt(l *hostConn) error {
+	h.sinkMu.Lock()
 	h.mu.Lock()
-	if l.former(l.welcome.term) || h.mu.closed {
+	if l.outdated(l.welcome.term) || h.mu.closed {
 		h.mu.Unlock()
-		h.sinking.Unlock()
+		h.sinkMu.Unlock()
 		return errDeposed
 	}
 	old := h.mu.line
@@ -225,7 +225,7 @@ func (h *Host) adopt(l *line) error {
 	h.mu.Unlock()
 	h.cfg.Sink.Up(l.welcome.term, l.welcome.service)
 	h.cfg.Sink.Flush()
-	h.sinking.Unlock()
+	h.sinkMu.Unlock()
 	if old != nil {
 		old.pipe.Fail(errSilent)
 	}
@@ -238,23 +238,23 @@ func (h *Host) adopt(l *line) error {
 func (h *Host) acknowledged(seq uint64) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	for l, last := range h.mu.beaten {
+	for l, last := range h.mu.unacked {
 		if last <= seq {
-			delete(h.mu.beaten, l)
+			delete(h.mu.unacked, l)
 		}
 	}
 }
 
 // sync queues all there is to say on a new line; mu is held.
 func (h *Host) sync(p *pipe) {
-	for l := range h.mu.beaten { // with a former line, perhaps
+	for l := range h.mu.unacked { // with a former line, perhaps
 		h.mu.heard[l] = true
 	}
-	clear(h.mu.beaten)
+	clear(h.mu.unacked)
 	var calls []*pending
-	for conn, open := range h.mu.conns {
-		p.add(smallFrame, func(b []byte) []byte { return appendOpen(b, conn) }, nil)
-		for _, k := range open {
+	for conn, waiting := range h.mu.conns {
+		p.send(&open{conn})
+		for _, k := range waiting {
 			calls = append(calls, k)
 		}
 	}
@@ -266,25 +266,25 @@ func (h *Host) sync(p *pipe) {
 		k.send(p)
 	}
 	for _, e := range h.mu.exits {
-		p.add(smallFrame+maxWord, func(b []byte) []byte { return appendExit(b, e) }, nil)
+		p.send(&e)
 	}
-	lives := make([]Life, 0, len(h.mu.known))
-	for _, l := range h.mu.known {
+	lives := make([]Life, 0, len(h.mu.followed))
+	for _, l := range h.mu.followed {
 		lives = append(lives, l)
 	}
 	for part := range slices.Chunk(lives, maxListed) {
-		p.add(smallFrame*len(part), func(b []byte) []byte { return appendFollow(b, part) }, nil)
+		p.send(&follow{part})
 	}
-	p.add(smallFrame, func(b []byte) []byte { return appendBare(b, frameSynced) }, nil)
+	p.send(bare(frameSynced))
 	// After Synced, which ends the connections that were not opened again: a server that knows those sees
 	// first how they end by themselves.
 	for _, c := range h.mu.closures {
-		p.add(smallFrame, func(b []byte) []byte { return appendClosure(b, c) }, nil)
+		p.send(&c)
 	}
 }
 
-// raise notes a term of which l tells. A line to a leader of a former one is of no use any more.
-func (l *line) raise(term uint64) {
+// sawTerm notes a term of which l tells. A line to a leader of a former one is of no use any more.
+func (l *hostConn) sawTerm(term uint64) {
 	h := l.host
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -299,7 +299,7 @@ func (l *line) raise(term uint64) {
 
 // tick beats, and says whether the line in use has fallen silent. If this very process was held up,
 // the server may have spoken unheard: the line gets a fresh budget.
-func (h *Host) tick(late bool) (wanting bool) {
+func (h *Host) tick(late bool) (needsConn bool) {
 	h.mu.Lock()
 	l := h.mu.line
 	if l == nil {
@@ -321,7 +321,7 @@ func (h *Host) tick(late bool) (wanting bool) {
 
 // beat queues a beat, and more of them while there is more to tell; mu is held.
 func (h *Host) beat(p *pipe) {
-	for again := true; again; again = len(h.mu.heard)+len(h.mu.marks) > 0 {
+	for again := true; again; again = len(h.mu.heard)+len(h.mu.watermarks) > 0 {
 		h.mu.seq++
 		t := beat{seq: h.mu.seq}
 		for l := range h.mu.heard {
@@ -329,18 +329,18 @@ func (h *Host) beat(p *pipe) {
 				break
 			}
 			t.heard = append(t.heard, l)
-			if len(h.mu.beaten) < maxHeard {
-				h.mu.beaten[l] = t.seq
+			if len(h.mu.unacked) < maxHeard {
+				h.mu.unacked[l] = t.seq
 			}
 			delete(h.mu.heard, l)
 		}
-		for r, w := range h.mu.marks {
-			if len(t.marks) == maxListed {
+		for r, w := range h.mu.watermarks {
+			if len(t.watermarks) == maxListed {
 				break
 			}
-			t.marks = append(t.marks, mark{r, w})
-			delete(h.mu.marks, r)
+			t.watermarks = append(t.watermarks, watermark{r, w})
+			delete(h.mu.watermarks, r)
 		}
-		p.add(smallFrame*(1+len(t.heard)+len(t.marks)), func(b []byte) []byte { return appendBeat(b, t) }, nil)
+		p.send(&t)
 	}
 }

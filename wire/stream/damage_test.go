@@ -15,15 +15,15 @@ func TestDamage(t *testing.T) {
 	call := Call{Conn: 1, ID: 2, Method: "/a/b", Body: []byte("the value")}
 	sent := samples()
 	sent = appendWholeCall(sent, &call)
-	sent = speechOf(Version{major, minor + 1}).appendOptional(sent)
-	sent = appendBare(sent, frameSynced)
+	sent = supportOf(Version{major, minor + 1}).appendOptional(sent)
+	sent = appendFrame(sent, bare(frameSynced))
 	want := new(tray)
-	if err := cutAll(append([]byte(Preface), sent...), 1<<20, &cutter{taker: want, room: bothRooms}); err != nil {
+	if err := cutAll(append([]byte(Preface), sent...), 1<<20, &frameReader{frameHandler: want, room: bothLimits}); err != nil {
 		t.Fatal(err)
 	}
 	check := func(what string, at int, damaged []byte) {
 		got := new(tray)
-		err := cutAll(append([]byte(Preface), damaged...), 1<<20, &cutter{taker: got, room: bothRooms})
+		err := cutAll(append([]byte(Preface), damaged...), 1<<20, &frameReader{frameHandler: got, room: bothLimits})
 		if len(got.frames) > len(want.frames) || !slices.Equal(got.frames, want.frames[:len(got.frames)]) {
 			t.Errorf("%s at byte %d: a frame was taken that was not sent", what, at)
 		}
@@ -46,9 +46,9 @@ func TestDamage(t *testing.T) {
 // many bytes would wait for ever on a line with little to say.
 func TestDamagedLength(t *testing.T) {
 	for at := summed; at < headerBytes; at++ {
-		b := appendCall([]byte(Preface), &Call{Method: "/a/b", Body: make([]byte, 100)}, bulk{length: 100})
+		b := appendCall([]byte(Preface), &Call{Method: "/a/b", Body: make([]byte, 100)}, bodyInfo{length: 100})
 		b[len(Preface)+at] ^= 0x10
-		c := &cutter{taker: new(tray), room: bothRooms}
+		c := &frameReader{frameHandler: new(tray), room: bothLimits}
 		if _, err := c.cut(b[:len(Preface)+headerBytes]); !errors.Is(err, errDamaged) {
 			t.Errorf("byte %d of a header is damaged: %v; want %v before more bytes come", at, err, errDamaged)
 		}
@@ -63,7 +63,7 @@ func TestDamagedBodies(t *testing.T) {
 		damaged := bytes.Clone(sent)
 		damaged[at] ^= 1
 		got := new(tray)
-		err := cutAll(damaged, 4096, &cutter{taker: got, room: bothRooms, budget: conn.NewBudget(1 << 30)})
+		err := cutAll(damaged, 4096, &frameReader{frameHandler: got, room: bothLimits, budget: conn.NewBudget(1 << 30)})
 		if !errors.Is(err, errDamaged) || len(got.frames) > 0 {
 			t.Errorf("byte %d of %d is damaged: %d frames, %v; want %v", at, len(sent), len(got.frames), err, errDamaged)
 		}

@@ -1,7 +1,6 @@
 package stream
 
 import (
-	"encoding/binary"
 	"errors"
 	"math"
 
@@ -55,15 +54,24 @@ const (
 	maxName   = coord.MaxNameBytes       // of a job
 )
 
-// The frames that are no calls or replies.
+// A frame is what an end sends in one piece.
+type frame interface {
+	frameType() frameType
+
+	// fields names the fields in the order in which they are sent: a codec writes or reads them.
+	fields(c *codec)
+}
+
+// The frames that are no calls or replies, and not exported.
 type (
 	hello struct {
-		speech
+		support
 		session uint64
 		kind    Kind
 		store   serry.StoreID // of the leader that was last followed, or 0
 		term    uint64        // the highest that the host has seen of that store
 	}
+	open      struct{ conn ConnID }
 	cancelled struct {
 		conn ConnID
 		call rpc.CallID
@@ -73,16 +81,18 @@ type (
 		how  Ending
 	}
 	beat struct {
-		seq   uint64
-		heard []Life
-		marks []mark
+		seq        uint64
+		heard      []Life
+		watermarks []watermark
 	}
 	exit struct {
 		life  Life
 		cause string
 	}
+	follow  struct{ lives []Life }
+	bare    frameType // has no fields
 	welcome struct {
-		speech
+		support
 		term    uint64
 		service serry.Incarnation
 		store   serry.StoreID
@@ -92,13 +102,14 @@ type (
 		version Version // of the server
 		why     string
 	}
-	ack struct{ seq, term uint64 }
+	ack   struct{ seq, term uint64 }
+	epoch struct{ service serry.Incarnation }
 )
 
-// A mark says up to where the results of a requester are delivered.
-type mark struct {
+// A watermark says up to which number the results of a requester are delivered.
+type watermark struct {
 	requester ConnID
-	watermark uint64
+	number    uint64
 }
 
 // errFrame says that a frame is not in order.
@@ -111,325 +122,153 @@ func Broken(err error) bool {
 	return errors.Is(err, errFrame) || errors.Is(err, errDamaged) || errors.Is(err, errOrder) || errors.Is(err, conn.ErrWriters)
 }
 
-func appendID(b []byte, id uint64) []byte { return binary.LittleEndian.AppendUint64(b, id) }
+func (*hello) frameType() frameType     { return frameHello }
+func (*open) frameType() frameType      { return frameOpen }
+func (*cancelled) frameType() frameType { return frameCancel }
+func (*shut) frameType() frameType      { return frameShut }
+func (*beat) frameType() frameType      { return frameBeat }
+func (*exit) frameType() frameType      { return frameExited }
+func (*Closure) frameType() frameType   { return frameClosed }
+func (*follow) frameType() frameType    { return frameFollow }
+func (b bare) frameType() frameType     { return frameType(b) }
+func (*welcome) frameType() frameType   { return frameWelcome }
+func (*redirect) frameType() frameType  { return frameRedirect }
+func (*refusal) frameType() frameType   { return frameRefusal }
+func (*ack) frameType() frameType       { return frameAck }
+func (*Standing) frameType() frameType  { return frameStanding }
+func (*epoch) frameType() frameType     { return frameEpoch }
 
-func appendString[S string | []byte](b []byte, s S) []byte {
-	return append(binary.AppendUvarint(b, uint64(len(s))), s...)
+func (h *hello) fields(c *codec) {
+	h.support.fields(c)
+	id(c, &h.session)
+	octet(c, &h.kind)
+	id(c, &h.store)
+	number(c, &h.term)
+	h.later(c)
 }
 
-func appendLife(b []byte, l Life) []byte {
-	b = appendString(b, l.Task.Job)
-	b = binary.AppendVarint(b, int64(l.Task.Index))
-	return appendID(b, uint64(l.Incarnation))
+func (o *open) fields(c *codec) { id(c, &o.conn) }
+
+func (k *cancelled) fields(c *codec) {
+	id(c, &k.conn)
+	number(c, &k.call)
 }
 
-// appendCall writes a call, but not a large body; body describes it.
-func appendCall(b []byte, c *Call, body bulk) []byte {
-	start := len(b)
-	b = begin(b, frameCall)
-	b = appendID(b, uint64(c.Conn))
-	b = binary.AppendUvarint(b, uint64(c.ID))
-	b = binary.AppendUvarint(b, c.Number)
-	b = binary.AppendUvarint(b, c.Watermark)
-	b = appendLife(b, c.Stamp.Life)
-	b = appendID(b, uint64(c.Stamp.Service))
-	b = appendString(b, c.Method)
-	return endWith(b, start, c.Body, body)
+func (s *shut) fields(c *codec) {
+	id(c, &s.conn)
+	octet(c, &s.how)
 }
 
-// appendReply writes a reply, but not a large body; body describes it.
-func appendReply(b []byte, r *Reply, body bulk) []byte {
-	start := len(b)
-	b = begin(b, frameReply)
-	b = appendID(b, uint64(r.Conn))
-	b = binary.AppendUvarint(b, uint64(r.Call))
-	b = binary.AppendUvarint(b, r.Term)
-	b = binary.AppendUvarint(b, uint64(r.Status.Code))
-	b = appendString(b, r.Status.Message)
-	b = appendString(b, r.Status.Details)
-	return endWith(b, start, r.Body, body)
+func (t *beat) fields(c *codec) {
+	number(c, &t.seq)
+	list(c, &t.heard, (*codec).life)
+	list(c, &t.watermarks, func(c *codec, w *watermark) {
+		id(c, &w.requester)
+		number(c, &w.number)
+	})
 }
 
-func appendHello(b []byte, h hello) []byte {
-	start := len(b)
-	b = appendSpeech(begin(b, frameHello), h.speech)
-	b = appendID(b, h.session)
-	b = append(b, byte(h.kind))
-	b = appendID(b, uint64(h.store))
-	b = binary.AppendUvarint(b, h.term)
-	return end(h.appendLater(b), start)
+func (e *exit) fields(c *codec) {
+	c.life(&e.life)
+	c.text(&e.cause, maxWord)
 }
 
-func appendOpen(b []byte, c ConnID) []byte {
-	start := len(b)
-	return end(appendID(begin(b, frameOpen), uint64(c)), start)
-}
-
-func appendCancel(b []byte, c cancelled) []byte {
-	start := len(b)
-	b = appendID(begin(b, frameCancel), uint64(c.conn))
-	return end(binary.AppendUvarint(b, uint64(c.call)), start)
-}
-
-func appendShut(b []byte, s shut) []byte {
-	start := len(b)
-	b = appendID(begin(b, frameShut), uint64(s.conn))
-	return end(append(b, byte(s.how)), start)
-}
-
-func appendBeat(b []byte, t beat) []byte {
-	start := len(b)
-	b = binary.AppendUvarint(begin(b, frameBeat), t.seq)
-	b = binary.AppendUvarint(b, uint64(len(t.heard)))
-	for _, l := range t.heard {
-		b = appendLife(b, l)
+func (l *Closure) fields(c *codec) {
+	c.life(&l.Life)
+	octet(c, &l.How)
+	var resumes byte
+	if l.Resumes {
+		resumes = 1
 	}
-	b = binary.AppendUvarint(b, uint64(len(t.marks)))
-	for _, m := range t.marks {
-		b = binary.AppendUvarint(appendID(b, uint64(m.requester)), m.watermark)
-	}
-	return end(b, start)
+	octet(c, &resumes)
+	l.Resumes = resumes != 0
 }
 
-func appendExit(b []byte, e exit) []byte {
-	start := len(b)
-	b = appendLife(begin(b, frameExited), e.life)
-	return end(appendString(b, e.cause), start)
+func (f *follow) fields(c *codec) { list(c, &f.lives, (*codec).life) }
+
+func (bare) fields(*codec) {}
+
+func (w *welcome) fields(c *codec) {
+	w.support.fields(c)
+	number(c, &w.term)
+	id(c, &w.service)
+	id(c, &w.store)
+	w.later(c)
 }
 
-func appendClosure(b []byte, c Closure) []byte {
-	start := len(b)
-	b = append(appendLife(begin(b, frameClosed), c.Life), byte(c.How), 0)
-	if c.Resumes {
-		b[len(b)-1] = 1
-	}
-	return end(b, start)
+func (r *redirect) fields(c *codec) { c.text(&r.address, maxWord) }
+
+func (r *refusal) fields(c *codec) {
+	r.version.fields(c)
+	c.text(&r.why, maxWord)
 }
 
-func appendFollow(b []byte, lives []Life) []byte {
-	start := len(b)
-	b = binary.AppendUvarint(begin(b, frameFollow), uint64(len(lives)))
-	for _, l := range lives {
-		b = appendLife(b, l)
-	}
-	return end(b, start)
+func (a *ack) fields(c *codec) {
+	number(c, &a.seq)
+	number(c, &a.term)
 }
 
-// appendBare writes a frame without fields.
-func appendBare(b []byte, t frameType) []byte { return end(begin(b, t), len(b)) }
-
-func appendWelcome(b []byte, w welcome) []byte {
-	start := len(b)
-	b = appendSpeech(begin(b, frameWelcome), w.speech)
-	b = binary.AppendUvarint(b, w.term)
-	b = appendID(b, uint64(w.service))
-	b = appendID(b, uint64(w.store))
-	return end(w.appendLater(b), start)
+func (s *Standing) fields(c *codec) {
+	c.life(&s.Life)
+	state := uint8(s.State)
+	octet(c, &state)
+	s.State = serry.TaskState(state)
+	id(c, &s.Service)
+	c.bytes(&s.Error, maxPlain)
 }
 
-func appendRedirect(b []byte, r redirect) []byte {
-	start := len(b)
-	return end(appendString(begin(b, frameRedirect), r.address), start)
+func (e *epoch) fields(c *codec) { id(c, &e.service) }
+
+// fields of a call are these, and then the method, which a reader does not copy.
+func (k *Call) fields(c *codec) {
+	id(c, &k.Conn)
+	number(c, &k.ID)
+	number(c, &k.Number)
+	number(c, &k.Watermark)
+	c.life(&k.Stamp.Life)
+	id(c, &k.Stamp.Service)
 }
 
-func appendRefusal(b []byte, r refusal) []byte {
-	start := len(b)
-	b = appendVersion(begin(b, frameRefusal), r.version)
-	return end(appendString(b, r.why), start)
-}
-
-func appendAck(b []byte, a ack) []byte {
-	start := len(b)
-	b = binary.AppendUvarint(begin(b, frameAck), a.seq)
-	return end(binary.AppendUvarint(b, a.term), start)
-}
-
-func appendStanding(b []byte, s Standing) []byte {
-	start := len(b)
-	b = appendLife(begin(b, frameStanding), s.Life)
-	b = append(b, byte(s.State))
-	b = appendID(b, uint64(s.Service))
-	return end(appendString(b, s.Error), start)
-}
-
-func appendEpoch(b []byte, service serry.Incarnation) []byte {
-	start := len(b)
-	return end(appendID(begin(b, frameEpoch), uint64(service)), start)
-}
-
-// fields reads the fields of a frame one after the other. After the first that is not in order, all
-// are zero and bad is set.
-type fields struct {
-	b   []byte
-	bad bool
-}
-
-func (f *fields) fail() {
-	f.b, f.bad = nil, true
-}
-
-func (f *fields) byte() byte {
-	if len(f.b) < 1 {
-		f.fail()
-		return 0
-	}
-	v := f.b[0]
-	f.b = f.b[1:]
-	return v
-}
-
-func (f *fields) id() uint64 {
-	if len(f.b) < 8 {
-		f.fail()
-		return 0
-	}
-	v := binary.LittleEndian.Uint64(f.b)
-	f.b = f.b[8:]
-	return v
-}
-
-func (f *fields) uvarint() uint64 {
-	v, n := binary.Uvarint(f.b)
-	if n <= 0 {
-		f.fail()
-		return 0
-	}
-	f.b = f.b[n:]
-	return v
-}
-
-func (f *fields) varint() int64 {
-	v, n := binary.Varint(f.b)
-	if n <= 0 {
-		f.fail()
-		return 0
-	}
-	f.b = f.b[n:]
-	return v
-}
-
-// bytes lie in the frame.
-func (f *fields) bytes(most int) []byte {
-	n := f.uvarint()
-	if n > uint64(most) || n > uint64(len(f.b)) {
-		f.fail()
-		return nil
-	}
-	v := f.b[:n:n]
-	f.b = f.b[n:]
-	return v
-}
-
-// life reads a life. last saves most of the strings: the job is the same in nearly all frames.
-func (f *fields) life(last *string) (l Life) {
-	if job := f.bytes(maxName); string(job) != *last {
-		*last = string(job)
-	}
-	index := f.varint()
-	if index != int64(int32(index)) {
-		f.fail()
-	}
-	l.Task.Job, l.Task.Index = *last, int(index)
-	l.Incarnation = serry.Incarnation(f.id())
-	return l
-}
-
-// err says whether every field was in order. What is left are fields of a later version: they are
-// skipped.
-func (f *fields) err() error {
-	if f.bad {
-		return errFrame
-	}
-	return nil
-}
-
-// readCall reads the fields of a call. The method lies in the frame.
-func readCall(f *fields, last *string) (c Call, method []byte) {
-	c.Conn = ConnID(f.id())
-	c.ID = rpc.CallID(f.uvarint())
-	c.Number = f.uvarint()
-	c.Watermark = f.uvarint()
-	c.Stamp.Life = f.life(last)
-	c.Stamp.Service = serry.Incarnation(f.id())
-	return c, f.bytes(maxWord)
-}
-
-// readReply reads the fields of a reply.
-func readReply(f *fields) (r Reply) {
-	r.Conn = ConnID(f.id())
-	r.Call = rpc.CallID(f.uvarint())
-	r.Term = f.uvarint()
-	code := f.uvarint()
-	if code > uint64(codes.Unauthenticated) {
+func (r *Reply) fields(c *codec) {
+	id(c, &r.Conn)
+	number(c, &r.Call)
+	number(c, &r.Term)
+	code := uint64(r.Status.Code)
+	if number(c, &code); code > uint64(codes.Unauthenticated) {
 		code = uint64(codes.Unknown) // of a newer server
 	}
 	r.Status.Code = codes.Code(code)
-	r.Status.Message = string(f.bytes(maxHead))
-	if details := f.bytes(maxHead); len(details) > 0 {
-		r.Status.Details = append([]byte(nil), details...)
-	}
-	return r
+	c.text(&r.Status.Message, maxHead)
+	c.bytes(&r.Status.Details, maxHead)
 }
 
-func readHello(f *fields) hello {
-	return hello{readSpeech(f), f.id(), Kind(f.byte()), serry.StoreID(f.id()), f.uvarint()}
+// appendFrame writes a frame without a body.
+func appendFrame(b []byte, f frame) []byte {
+	start := len(b)
+	c := codec{b: begin(b, f.frameType())}
+	f.fields(&c)
+	return end(c.b, start, nil, bodyInfo{})
 }
 
-func readCancel(f *fields) cancelled {
-	return cancelled{ConnID(f.id()), rpc.CallID(f.uvarint())}
+// appendCall writes a call, but not a large body; body describes it.
+func appendCall(b []byte, k *Call, body bodyInfo) []byte {
+	start := len(b)
+	c := codec{b: begin(b, frameCall)}
+	k.fields(&c)
+	c.text(&k.Method, maxWord)
+	return end(c.b, start, k.Body, body)
 }
 
-func readShut(f *fields) shut { return shut{ConnID(f.id()), Ending(f.byte())} }
-
-func readBeat(f *fields, last *string) (t beat) {
-	t.seq = f.uvarint()
-	t.heard = readLives(f, last)
-	if n := f.uvarint(); n > maxListed {
-		f.fail()
-	} else if n > 0 {
-		for range n {
-			t.marks = append(t.marks, mark{ConnID(f.id()), f.uvarint()})
-		}
-	}
-	return t
+// readCall reads the fields of a call. The method is a part of the frame.
+func readCall(c *codec) (k Call, method []byte) {
+	k.fields(c)
+	return k, c.view(maxWord)
 }
 
-func readLives(f *fields, last *string) (lives []Life) {
-	n := f.uvarint()
-	if n > maxListed {
-		f.fail()
-		return nil
-	}
-	for range n {
-		lives = append(lives, f.life(last))
-	}
-	return lives
-}
-
-func readExit(f *fields, last *string) exit {
-	return exit{f.life(last), string(f.bytes(maxWord))}
-}
-
-func readClosure(f *fields, last *string) Closure {
-	return Closure{f.life(last), Ending(f.byte()), f.byte() != 0}
-}
-
-func readWelcome(f *fields) welcome {
-	return welcome{readSpeech(f), f.uvarint(), serry.Incarnation(f.id()), serry.StoreID(f.id())}
-}
-
-func readRedirect(f *fields) redirect { return redirect{string(f.bytes(maxWord))} }
-
-func readRefusal(f *fields) refusal { return refusal{readVersion(f), string(f.bytes(maxWord))} }
-
-func readAck(f *fields) ack { return ack{f.uvarint(), f.uvarint()} }
-
-func readStanding(f *fields, last *string) (s Standing) {
-	s.Life = f.life(last)
-	s.State = serry.TaskState(f.byte())
-	s.Service = serry.Incarnation(f.id())
-	if b := f.bytes(maxPlain); len(b) > 0 {
-		s.Error = append([]byte(nil), b...)
-	}
-	return s
+// appendReply writes a reply, but not a large body; body describes it.
+func appendReply(b []byte, r *Reply, body bodyInfo) []byte {
+	start := len(b)
+	c := codec{b: begin(b, frameReply)}
+	r.fields(&c)
+	return end(c.b, start, r.Body, body)
 }

@@ -15,7 +15,7 @@ import (
 	"github.com/serry-dev/serry/wire/rpc"
 )
 
-// A tray is a taker that keeps the frames it gets.
+// A tray is a frameHandler that keeps the frames it gets.
 type tray struct {
 	frames []taken
 	no     bool // admits nothing
@@ -34,8 +34,8 @@ type taken struct {
 	Fields, Body string
 }
 
-// cutAll hands b to a cutter in pieces of a size, as a pipe does.
-func cutAll(b []byte, size int, c *cutter) error {
+// cutAll hands b to a frameReader in pieces of a size, as a pipe does.
+func cutAll(b []byte, size int, c *frameReader) error {
 	var rest []byte
 	for len(b) > 0 {
 		n := min(size, len(b))
@@ -53,107 +53,87 @@ func cutAll(b []byte, size int, c *cutter) error {
 	return nil
 }
 
-// bothRooms takes the frames of either direction.
-func bothRooms(t frameType) room { return stdcmp.Or(hostRoom(t), serverRoom(t)) }
+// bothLimits takes the frames of either direction.
+func bothLimits(t frameType) room { return stdcmp.Or(hostLimits(t), serverLimits(t)) }
 
 // samples is one frame of each type.
 func samples() []byte {
 	life := Life{serry.TaskID{Job: "worker", Index: 3}, 9}
 	var b []byte
-	b = appendHello(b, hello{speech{Version{1, 4}, 6}, 7, Relay, 21, 3})
-	b = appendOpen(b, 8)
+	b = appendFrame(b, &hello{support{Version{1, 4}, 6}, 7, Relay, 21, 3})
+	b = appendFrame(b, &open{8})
 	c := Call{Conn: 8, ID: 1, Number: 2, Watermark: 1, Stamp: Stamp{life, 5}, Method: "/a/b", Body: []byte("body")}
 	b = appendWholeCall(b, &c)
-	b = appendCancel(b, cancelled{8, 1})
-	b = appendShut(b, shut{8, NotReading})
-	b = appendBeat(b, beat{4, []Life{life}, []mark{{8, 6}}})
-	b = appendExit(b, exit{life, "signal 9"})
-	b = appendFollow(b, []Life{life, life})
-	b = appendClosure(b, Closure{life, NotReading, true})
-	b = appendBare(b, frameSynced)
-	b = appendBare(b, frameBye)
-	b = appendWelcome(b, welcome{speech{Version{1, 4}, 6}, 3, 77, 21})
-	b = appendRedirect(b, redirect{"host:1"})
-	b = appendRefusal(b, refusal{Version{2, 1}, "no"})
+	b = appendFrame(b, &cancelled{8, 1})
+	b = appendFrame(b, &shut{8, NotReading})
+	b = appendFrame(b, &beat{4, []Life{life}, []watermark{{8, 6}}})
+	b = appendFrame(b, &exit{life, "signal 9"})
+	b = appendFrame(b, &follow{[]Life{life, life}})
+	b = appendFrame(b, &Closure{life, NotReading, true})
+	b = appendFrame(b, bare(frameSynced))
+	b = appendFrame(b, bare(frameBye))
+	b = appendFrame(b, &welcome{support{Version{1, 4}, 6}, 3, 77, 21})
+	b = appendFrame(b, &redirect{"host:1"})
+	b = appendFrame(b, &refusal{Version{2, 1}, "no"})
 	r := Reply{Conn: 8, Call: 1, Term: 3, Status: rpc.Status{Code: codes.Aborted, Message: "no", Details: []byte{1}}}
 	b = appendWholeReply(b, &r)
 	r = Reply{Conn: 8, Call: 2, Body: []byte("yes")}
 	b = appendWholeReply(b, &r)
-	b = appendAck(b, ack{4, 3})
-	b = appendStanding(b, Standing{life, serry.Failed, 77, []byte("why")})
-	return appendEpoch(b, 78)
+	b = appendFrame(b, &ack{4, 3})
+	b = appendFrame(b, &Standing{life, serry.Failed, 77, []byte("why")})
+	return appendFrame(b, &epoch{78})
 }
 
 // appendWholeCall and appendWholeReply write frames with their bodies.
 func appendWholeCall(b []byte, c *Call) []byte {
-	b = appendCall(b, c, bulkOf(c.Body))
+	b = appendCall(b, c, bodyInfoOf(c.Body))
 	return appendLarge(b, c.Body)
 }
 
 func appendWholeReply(b []byte, r *Reply) []byte {
-	b = appendReply(b, r, bulkOf(r.Body))
+	b = appendReply(b, r, bodyInfoOf(r.Body))
 	return appendLarge(b, r.Body)
 }
 
 // appendLarge adds a body that is not part of what was written before.
 func appendLarge(b, body []byte) []byte {
-	if bulkOf(body).large() {
+	if bodyInfoOf(body).large() {
 		b = append(b, body...)
 	}
 	return b
 }
 
 // reread reads a frame and writes it again.
-func reread(frame taken) ([]byte, error) {
-	f, job := fields{b: []byte(frame.Fields)}, ""
-	var b []byte
-	switch frame.Type {
+func reread(t taken) ([]byte, error) {
+	var c codec
+	c.read([]byte(t.Fields))
+	switch t.Type {
 	case frameCall:
-		c, method := readCall(&f, &job)
-		c.Method, c.Body = string(method), []byte(frame.Body)
-		b = appendWholeCall(nil, &c)
+		k, method := readCall(&c)
+		k.Method, k.Body = string(method), []byte(t.Body)
+		return appendWholeCall(nil, &k), c.err()
 	case frameReply:
-		r := readReply(&f)
-		r.Body = []byte(frame.Body)
-		b = appendWholeReply(nil, &r)
-	case frameRefusal:
-		b = appendRefusal(nil, readRefusal(&f))
-	case frameHello:
-		b = appendHello(nil, readHello(&f))
-	case frameOpen:
-		b = appendOpen(nil, ConnID(f.id()))
-	case frameCancel:
-		b = appendCancel(nil, readCancel(&f))
-	case frameShut:
-		b = appendShut(nil, readShut(&f))
-	case frameBeat:
-		b = appendBeat(nil, readBeat(&f, &job))
-	case frameExited:
-		b = appendExit(nil, readExit(&f, &job))
-	case frameClosed:
-		b = appendClosure(nil, readClosure(&f, &job))
-	case frameFollow:
-		b = appendFollow(nil, readLives(&f, &job))
-	case frameWelcome:
-		b = appendWelcome(nil, readWelcome(&f))
-	case frameRedirect:
-		b = appendRedirect(nil, readRedirect(&f))
-	case frameAck:
-		b = appendAck(nil, readAck(&f))
-	case frameStanding:
-		b = appendStanding(nil, readStanding(&f, &job))
-	case frameEpoch:
-		b = appendEpoch(nil, serry.Incarnation(f.id()))
-	default:
-		b = appendBare(nil, frame.Type)
+		var r Reply
+		r.fields(&c)
+		r.Body = []byte(t.Body)
+		return appendWholeReply(nil, &r), c.err()
 	}
-	return b, f.err()
+	for _, f := range []frame{
+		new(hello), new(open), new(cancelled), new(shut), new(beat), new(exit), new(Closure), new(follow),
+		new(welcome), new(redirect), new(refusal), new(ack), new(Standing), new(epoch),
+	} {
+		if f.frameType() == t.Type {
+			f.fields(&c)
+			return appendFrame(nil, f), c.err()
+		}
+	}
+	return appendFrame(nil, bare(t.Type)), nil
 }
 
 func TestFramesAreReadAsWritten(t *testing.T) {
 	want := samples()
 	r := new(tray)
-	if err := cutAll(append([]byte(Preface), want...), 1<<20, &cutter{taker: r, room: bothRooms}); err != nil {
+	if err := cutAll(append([]byte(Preface), want...), 1<<20, &frameReader{frameHandler: r, room: bothLimits}); err != nil {
 		t.Fatal(err)
 	}
 	var got []byte
@@ -178,7 +158,7 @@ func TestPieces(t *testing.T) {
 	var want []taken
 	for _, size := range []int{len(stream), 1, 7, 4096, 65536} {
 		r := new(tray)
-		if err := cutAll(stream, size, &cutter{taker: r, room: bothRooms}); err != nil {
+		if err := cutAll(stream, size, &frameReader{frameHandler: r, room: bothLimits}); err != nil {
 			t.Fatalf("in pieces of %d: %v", size, err)
 		}
 		if want == nil {
@@ -189,18 +169,18 @@ func TestPieces(t *testing.T) {
 		}
 	}
 	r := &tray{no: true}
-	if err := cutAll(stream, 4096, &cutter{taker: r, room: bothRooms}); err != nil || len(r.frames) != len(want)-1 {
+	if err := cutAll(stream, 4096, &frameReader{frameHandler: r, room: bothLimits}); err != nil || len(r.frames) != len(want)-1 {
 		t.Errorf("with the large frame skipped: %d frames, %v; want %d", len(r.frames), err, len(want)-1)
 	}
-	if err := cutAll(stream[:len(stream)-1], 4096, &cutter{taker: new(tray), room: bothRooms}); !errors.Is(err, io.ErrUnexpectedEOF) {
+	if err := cutAll(stream[:len(stream)-1], 4096, &frameReader{frameHandler: new(tray), room: bothLimits}); !errors.Is(err, io.ErrUnexpectedEOF) {
 		t.Errorf("cut short: %v; want %v", err, io.ErrUnexpectedEOF)
 	}
 }
 
 // TestClaimedLength shows that memory goes to bytes that have come, not to those that are announced.
 func TestClaimedLength(t *testing.T) {
-	c := &cutter{taker: new(tray), room: bothRooms, budget: conn.NewBudget(1 << 30)}
-	call := appendCall([]byte(Preface), &Call{}, bulk{length: 1 << 30})
+	c := &frameReader{frameHandler: new(tray), room: bothLimits, budget: conn.NewBudget(1 << 30)}
+	call := appendCall([]byte(Preface), &Call{}, bodyInfo{length: 1 << 30})
 	if _, err := c.cut(append(call, make([]byte, maxHead)...)); err != nil {
 		t.Fatal(err)
 	}
@@ -213,12 +193,12 @@ func FuzzFrames(f *testing.F) {
 	f.Add(samples(), uint8(5))
 	big := Call{Method: "/a/b", Body: make([]byte, 70_000)}
 	f.Add(appendWholeCall(nil, &big), uint8(255))
-	f.Add(speechOf(Version{major, minor + 1}).appendOptional(nil), uint8(0))
+	f.Add(supportOf(Version{major, minor + 1}).appendOptional(nil), uint8(0))
 	f.Fuzz(func(t *testing.T, b []byte, piece uint8) {
 		r := new(tray)
-		err := cutAll(append([]byte(Preface), b...), 1<<30, &cutter{taker: r, room: bothRooms})
+		err := cutAll(append([]byte(Preface), b...), 1<<30, &frameReader{frameHandler: r, room: bothLimits})
 		again := new(tray)
-		errAgain := cutAll(append([]byte(Preface), b...), 1+int(piece)*16, &cutter{taker: again, room: bothRooms, budget: conn.NewBudget(1 << 20)})
+		errAgain := cutAll(append([]byte(Preface), b...), 1+int(piece)*16, &frameReader{frameHandler: again, room: bothLimits, budget: conn.NewBudget(1 << 20)})
 		if !cmp.Equal(r.frames, again.frames) || (err == nil) != (errAgain == nil) {
 			t.Errorf("%d frames, %v in one piece; %d frames, %v in several", len(r.frames), err, len(again.frames), errAgain)
 		}
@@ -228,7 +208,7 @@ func FuzzFrames(f *testing.F) {
 				continue
 			}
 			second := new(tray)
-			if err := cutAll(append([]byte(Preface), once...), len(once)+len(Preface), &cutter{taker: second, room: bothRooms}); err != nil {
+			if err := cutAll(append([]byte(Preface), once...), len(once)+len(Preface), &frameReader{frameHandler: second, room: bothLimits}); err != nil {
 				t.Fatalf("frame %d, written again: %v", frame.Type, err)
 			}
 			twice, err := reread(second.frames[0])

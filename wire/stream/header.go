@@ -37,11 +37,11 @@ var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
 func checksum(b []byte) uint32 { return crc32.Update(0, castagnoli, b) }
 
-// A bulk is what a header says of a body.
-type bulk struct{ length, sum uint32 }
+// A bodyInfo is what a header says of a body.
+type bodyInfo struct{ length, sum uint32 }
 
-func bulkOf(body []byte) bulk {
-	k := bulk{length: uint32(len(body))}
+func bodyInfoOf(body []byte) bodyInfo {
+	k := bodyInfo{length: uint32(len(body))}
 	if k.large() {
 		k.sum = checksum(body)
 	}
@@ -49,14 +49,14 @@ func bulkOf(body []byte) bulk {
 }
 
 // large says whether the body has its own checksum.
-func (k bulk) large() bool { return k.length >= largeBody }
+func (k bodyInfo) large() bool { return k.length >= largeBody }
 
 // A header is what the first bytes of a frame say.
 type header struct {
 	frameType
 	sum    uint32 // the first checksum
 	fields uint32 // their length
-	body   bulk
+	body   bodyInfo
 	parity uint32
 }
 
@@ -65,12 +65,9 @@ func begin(b []byte, t frameType) []byte {
 	return append(b, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, byte(t), 0, 0, 0, 0)
 }
 
-// end completes a frame without a body, that begins at start.
-func end(b []byte, start int) []byte { return endWith(b, start, nil, bulk{}) }
-
-// endWith completes a frame, that begins at start and whose fields are written. It appends the body,
+// end completes a frame that begins at start and whose fields are written. It appends the body,
 // unless that is large.
-func endWith(b []byte, start int, body []byte, k bulk) []byte {
+func end(b []byte, start int, body []byte, k bodyInfo) []byte {
 	fields := uint32(len(b) - start - headerBytes)
 	if !k.large() {
 		b = append(b, body...)
@@ -92,7 +89,7 @@ func readHeader(b []byte) header {
 		frameType: frameType(n >> 24),
 		sum:       binary.LittleEndian.Uint32(b),
 		fields:    n & (1<<24 - 1),
-		body:      bulk{binary.LittleEndian.Uint32(b[4:]), binary.LittleEndian.Uint32(b[8:])},
+		body:      bodyInfo{binary.LittleEndian.Uint32(b[4:]), binary.LittleEndian.Uint32(b[8:])},
 		parity:    binary.LittleEndian.Uint32(b[parityAt:]),
 	}
 }

@@ -72,37 +72,37 @@ type Host struct {
 	base    time.Time
 	life    context.Context // ends with Close
 	stop    context.CancelFunc
-	ended   chan *line   // lines whose reader has ended
-	reached chan attempt // ends of attempts to connect
+	ended   chan *hostConn // lines whose reader has ended
+	reached chan attempt   // ends of attempts to connect
 	work    sync.WaitGroup
 
-	sinking sync.Mutex // held while the sink is called
+	sinkMu sync.Mutex // held while the sink is called
 
 	mu struct {
 		sync.Mutex
-		line     *line // the connection for everything new, or nil
-		closed   bool
-		conns    map[ConnID]map[rpc.CallID]*pending
-		calls    int
-		bytes    int64
-		last     uint64 // of pending.order
-		heard    map[Life]bool
-		beaten   map[Life]uint64            // heard of, in beats that were not acknowledged: the last of those
-		known    map[serry.Incarnation]Life // that the service is asked to tell of
-		marks    map[ConnID]uint64
-		exits    []exit
-		closures []Closure
-		store    serry.StoreID // of the service that was last followed, or 0
-		term     uint64        // the highest seen of that store
-		seq      uint64        // of beats
+		line       *hostConn // the connection for everything new, or nil
+		closed     bool
+		conns      map[ConnID]map[rpc.CallID]*pending
+		calls      int
+		bytes      int64
+		last       uint64 // of pending.order
+		heard      map[Life]bool
+		unacked    map[Life]uint64            // heard of, in beats that were not acknowledged: the last of those
+		followed   map[serry.Incarnation]Life // that the service is asked to tell of
+		watermarks map[ConnID]uint64
+		exits      []exit
+		closures   []Closure
+		store      serry.StoreID // of the service that was last followed, or 0
+		term       uint64        // the highest seen of that store
+		seq        uint64        // of beats
 	}
 }
 
 // pending is a call without an answer.
 type pending struct {
 	Call
-	bulk  bulk   // what a header says of the body
-	order uint64 // in which calls came
+	info  bodyInfo // what a header says of the body
+	order uint64   // in which calls came
 }
 
 // NewHost makes a host and starts to connect. The sink may be called before it returns.
@@ -117,15 +117,15 @@ func NewHost(cfg HostConfig) *Host {
 		cfg:     cfg,
 		session: rand.Uint64(),
 		base:    time.Now(),
-		ended:   make(chan *line),
+		ended:   make(chan *hostConn),
 		reached: make(chan attempt),
 	}
 	h.life, h.stop = context.WithCancel(context.Background())
 	h.mu.conns = make(map[ConnID]map[rpc.CallID]*pending)
 	h.mu.heard = make(map[Life]bool)
-	h.mu.beaten = make(map[Life]uint64)
-	h.mu.known = make(map[serry.Incarnation]Life)
-	h.mu.marks = make(map[ConnID]uint64)
+	h.mu.unacked = make(map[Life]uint64)
+	h.mu.followed = make(map[serry.Incarnation]Life)
+	h.mu.watermarks = make(map[ConnID]uint64)
 	h.work.Go(h.run)
 	return h
 }
@@ -139,14 +139,14 @@ func (h *Host) Open(conn ConnID) {
 	}
 	h.mu.conns[conn] = make(map[rpc.CallID]*pending)
 	if p := h.mu.line.out(); p != nil {
-		p.add(smallFrame, func(b []byte) []byte { return appendOpen(b, conn) }, nil)
+		p.send(&open{conn})
 	}
 }
 
 // Call takes a call of an open connection; its body must not be changed any more. The error is a
 // [*serry.LimitError], or net.ErrClosed for a connection that is not open or a host that is closed.
 func (h *Host) Call(c Call) error {
-	bulk := bulkOf(c.Body) // without the lock: to sum a large body takes a while
+	info := bodyInfoOf(c.Body) // without the lock: to sum a large body takes a while
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	calls := h.mu.conns[c.Conn]
@@ -161,12 +161,12 @@ func (h *Host) Call(c Call) error {
 	}
 	h.forget(c.Conn, c.ID) // if there is one, its number was used twice
 	h.mu.last++
-	k := &pending{c, bulk, h.mu.last}
+	k := &pending{c, info, h.mu.last}
 	calls[c.ID] = k
 	h.mu.calls++
 	h.mu.bytes += size
-	if c.Number != 0 && c.Watermark >= h.mu.marks[c.Conn] {
-		delete(h.mu.marks, c.Conn) // the call says it
+	if c.Number != 0 && c.Watermark >= h.mu.watermarks[c.Conn] {
+		delete(h.mu.watermarks, c.Conn) // the call says it
 	}
 	if p := h.mu.line.out(); p != nil {
 		k.send(p)
@@ -176,7 +176,7 @@ func (h *Host) Call(c Call) error {
 
 func (k *pending) send(p *pipe) {
 	size := callFrame + len(k.Method) + len(k.Stamp.Task.Job)
-	p.add(size, func(b []byte) []byte { return appendCall(b, &k.Call, k.bulk) }, k.Body)
+	p.add(size, func(b []byte) []byte { return appendCall(b, &k.Call, k.info) }, k.Body)
 }
 
 // Cancel says that nobody waits for the reply to a call any more.
@@ -187,7 +187,7 @@ func (h *Host) Cancel(conn ConnID, call rpc.CallID) {
 		return
 	}
 	if p := h.mu.line.out(); p != nil {
-		p.add(smallFrame, func(b []byte) []byte { return appendCancel(b, cancelled{conn, call}) }, nil)
+		p.send(&cancelled{conn, call})
 	}
 }
 
@@ -215,9 +215,9 @@ func (h *Host) Shut(conn ConnID, how Ending) {
 		h.forget(conn, id)
 	}
 	delete(h.mu.conns, conn)
-	delete(h.mu.marks, conn)
+	delete(h.mu.watermarks, conn)
 	if p := h.mu.line.out(); p != nil {
-		p.add(smallFrame, func(b []byte) []byte { return appendShut(b, shut{conn, how}) }, nil)
+		p.send(&shut{conn, how})
 	}
 }
 
@@ -235,8 +235,8 @@ func (h *Host) Heard(l Life) {
 // these are the lives that a leader called connected. A task that has registered and not beaten yet is known
 // by nothing else: without it, the next leader would not find that task dead when this host dies.
 func (h *Host) know(l Life) {
-	if len(h.mu.known) < maxHeard {
-		h.mu.known[l.Incarnation] = l
+	if len(h.mu.followed) < maxHeard {
+		h.mu.followed[l.Incarnation] = l
 	}
 }
 
@@ -245,8 +245,8 @@ func (h *Host) know(l Life) {
 func (h *Host) Delivered(requester ConnID, watermark uint64) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if len(h.mu.marks) < maxHeard || h.mu.marks[requester] > 0 {
-		h.mu.marks[requester] = max(watermark, h.mu.marks[requester])
+	if len(h.mu.watermarks) < maxHeard || h.mu.watermarks[requester] > 0 {
+		h.mu.watermarks[requester] = max(watermark, h.mu.watermarks[requester])
 	}
 }
 
@@ -263,7 +263,7 @@ func (h *Host) Exited(l Life, cause string) {
 	h.mu.exits = append(h.mu.exits, e)
 	delete(h.mu.heard, l)
 	if p := h.mu.line.out(); p != nil {
-		p.add(smallFrame+maxWord, func(b []byte) []byte { return appendExit(b, e) }, nil)
+		p.send(&e)
 	}
 }
 
@@ -278,7 +278,7 @@ func (h *Host) Closed(c Closure) {
 	}
 	h.mu.closures = append(h.mu.closures, c)
 	if p := h.mu.line.out(); p != nil {
-		p.add(smallFrame, func(b []byte) []byte { return appendClosure(b, c) }, nil)
+		p.send(&c)
 	}
 }
 
@@ -319,7 +319,7 @@ func (h *Host) Close(ctx context.Context) error {
 	l, first := h.mu.line, !h.mu.closed
 	h.mu.closed = true
 	if p := l.out(); p != nil && first {
-		p.add(smallFrame, func(b []byte) []byte { return appendBare(b, frameBye) }, nil)
+		p.send(bare(frameBye))
 	}
 	h.mu.Unlock()
 	var err error

@@ -90,19 +90,19 @@ type desk struct {
 
 	mu struct {
 		sync.Mutex
-		conns   map[stream.ConnID]*stream.Conn
-		calls   []stream.Call
-		cancels []rpc.CallID
-		shut    map[stream.ConnID]stream.Ending
-		heard   []stream.Life
-		follow  []stream.Life
-		marks   map[stream.ConnID]uint64
-		exits   []string
-		closed  []stream.Closure
-		silent  []*stream.Session
-		served  int
-		byes    int
-		at      time.Time // of silent
+		conns      map[stream.ConnID]*stream.Conn
+		calls      []stream.Call
+		cancels    []rpc.CallID
+		shut       map[stream.ConnID]stream.Ending
+		heard      []stream.Life
+		follow     []stream.Life
+		watermarks map[stream.ConnID]uint64
+		exits      []string
+		closed     []stream.Closure
+		silent     []*stream.Session
+		served     int
+		byes       int
+		at         time.Time // of silent
 	}
 	onSilent func()
 	epochs   func() serry.Incarnation // which epoch is the present one
@@ -120,7 +120,7 @@ func newDeskOf(n *network, address string, term uint64, v stream.Version) *desk 
 	d := &desk{epochs: func() serry.Incarnation { return service }}
 	d.mu.conns = make(map[stream.ConnID]*stream.Conn)
 	d.mu.shut = make(map[stream.ConnID]stream.Ending)
-	d.mu.marks = make(map[stream.ConnID]uint64)
+	d.mu.watermarks = make(map[stream.ConnID]uint64)
 	d.Server = stream.NewServer(stream.ServerConfig{
 		Handler: d,
 		Methods: rpc.Methods{echo: {MaxRequestBytes: 4 << 20}, wait: {MaxRequestBytes: 100}},
@@ -228,7 +228,7 @@ func (d *desk) Follow(_ *stream.Session, lives []stream.Life) {
 func (d *desk) Delivered(r stream.ConnID, watermark uint64) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.mu.marks[r] = watermark
+	d.mu.watermarks[r] = watermark
 }
 
 func (d *desk) Exited(s *stream.Session, l stream.Life, cause string) {

@@ -37,7 +37,7 @@ func (d *diary) Up(_ uint64, service serry.Incarnation) {
 
 // welcomes are the first words of a server that leads, in an epoch.
 func welcomes(service serry.Incarnation) []byte {
-	return appendWelcome([]byte(Preface), welcome{speech: speechOf(Speaks()), term: 4, service: service, store: 9})
+	return appendFrame([]byte(Preface), &welcome{support: supportOf(Speaks()), term: 4, service: service, store: 9})
 }
 
 // byHand starts a host with a call under way, whose servers are played by the test: each connection that it
@@ -82,7 +82,7 @@ func TestWelcomeIsHeardFirst(t *testing.T) {
 func testWelcomeFirst(t *testing.T) {
 	sink := new(diary)
 	nc := <-byHand(t, sink)
-	b := appendEpoch(welcomes(77), 78)
+	b := appendFrame(welcomes(77), &epoch{78})
 	b = appendWholeReply(b, &Reply{Conn: 1, Call: 1, Term: 4, Body: []byte("taken")})
 	nc.Write(b)
 	synctest.Wait()
@@ -103,8 +103,8 @@ func testReplacedLine(t *testing.T) {
 	first := <-far
 	sink.onUp = func(service serry.Incarnation) {
 		if service == 78 { // while the sink hears of the second connection, words come on the first
-			b := appendEpoch(nil, 77)
-			b = appendStanding(b, Standing{Life: Life{Task: serry.TaskID{Job: "w"}, Incarnation: 5}, State: serry.Connected, Service: 77})
+			b := appendFrame(nil, &epoch{77})
+			b = appendFrame(b, &Standing{Life: Life{Task: serry.TaskID{Job: "w"}, Incarnation: 5}, State: serry.Connected, Service: 77})
 			first.Write(appendWholeReply(b, &Reply{Conn: 1, Call: 1, Term: 4, Body: []byte("old")}))
 		}
 	}

@@ -60,6 +60,18 @@ func (p *pipe) add(size int, write func(b []byte) []byte, body []byte) {
 	}
 }
 
+// send queues a frame without a body.
+func (p *pipe) send(f frame) {
+	p.add(smallFrame, func(b []byte) []byte { return appendFrame(b, f) }, nil)
+}
+
+// greet queues the first words of an end: the preface, a frame, and what a later build would add.
+func (p *pipe) greet(f frame, s support) {
+	p.add(len(Preface)+2*smallFrame, func(b []byte) []byte {
+		return s.appendOptional(appendFrame(append(b, Preface...), f))
+	}, nil)
+}
+
 // Wrote implements conn.Owner.
 func (p *pipe) Wrote(n int) {
 	if p.Backlog()+n > deepOutput {

@@ -15,7 +15,7 @@ import (
 
 var lasts = flag.Duration("lasts", 2*time.Second, "how long pipes are stressed")
 
-// An order is a taker that checks that the calls of each connection come in order, and all of them.
+// An order is a frameHandler that checks that the calls of each connection come in order, and all of them.
 type order struct {
 	next [flushers]uint64
 }
@@ -25,8 +25,9 @@ const flushers = 6
 func (o *order) admit(frameType, []byte, int) (bool, error) { return true, nil }
 func (o *order) served()                                    {}
 func (o *order) frame(_ frameType, head, _ []byte, _ bool) error {
-	f, job := fields{b: head}, ""
-	c, _ := readCall(&f, &job)
+	var codec codec
+	codec.read(head)
+	c, _ := readCall(&codec)
 	if c.Conn >= flushers || c.Number != o.next[c.Conn] {
 		return fmt.Errorf("call %d of connection %d; want %d", c.Number, c.Conn, o.next)
 	}
@@ -50,7 +51,7 @@ func testOneWriter(t *testing.T, body []byte) {
 	var failed atomic.Bool
 	got := new(order)
 	reading.Go(func() {
-		err := receiver.read(&cutter{taker: got, room: serverRoom})
+		err := receiver.read(&frameReader{frameHandler: got, room: serverLimits})
 		failed.Store(true)
 		receiver.Fail(err)
 	})
@@ -60,7 +61,7 @@ func testOneWriter(t *testing.T, body []byte) {
 		work.Go(func() {
 			for time.Now().Before(end) && !failed.Load() {
 				sender.HoldBack()
-				k := &pending{Call: Call{Conn: ConnID(i), Number: sent[i], Method: "/a/b", Body: body}, bulk: bulkOf(body)}
+				k := &pending{Call: Call{Conn: ConnID(i), Number: sent[i], Method: "/a/b", Body: body}, info: bodyInfoOf(body)}
 				k.send(sender)
 				sent[i]++
 				sender.Flush()

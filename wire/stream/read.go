@@ -10,25 +10,25 @@ import (
 	"github.com/serry-dev/serry/wire/conn"
 )
 
-// A taker takes the frames of a pipe, all on the goroutine that reads it.
-type taker interface {
+// A frameHandler takes the frames of a pipe, all on the goroutine that reads it.
+type frameHandler interface {
 	// admit is asked about a frame that does not fit into one read, once its fields are here and
 	// checked; they are nil where a frame without a body is that long. If it says no, the rest is skipped.
 	admit(t frameType, fields []byte, body int) (bool, error)
 
 	// frame takes a whole frame that is known to be undamaged. The bytes are valid until it returns,
-	// unless own says that the taker may keep the body.
+	// unless own says that the frameHandler may keep the body.
 	frame(t frameType, fields, body []byte, own bool) error
 
 	// served follows the frames that came with one read.
 	served()
 }
 
-// A cutter cuts what arrives into frames. It belongs to the goroutine that reads.
-type cutter struct {
-	taker  taker
-	room   func(frameType) room // how long such a frame may be
-	budget *conn.Budget         // of large frames, or nil
+// A frameReader cuts what arrives into frames. It belongs to the goroutine that reads.
+type frameReader struct {
+	frameHandler frameHandler
+	room         func(frameType) room // how long such a frame may be
+	budget       *conn.Budget         // of large frames, or nil
 
 	// patient ones do not read on while their own output is not read. Only one end may be: two that
 	// wait for each other would wait for ever.
@@ -53,7 +53,7 @@ const stepBytes = 1 << 20
 var errTruncated = fmt.Errorf("stream: ended within a frame: %w", io.ErrUnexpectedEOF)
 
 // read cuts what comes until the connection ends.
-func (p *pipe) read(c *cutter) error {
+func (p *pipe) read(c *frameReader) error {
 	defer c.release()
 	for {
 		chunk, err := p.nc.Next()
@@ -66,7 +66,7 @@ func (p *pipe) read(c *cutter) error {
 			return err
 		}
 		p.nc.Keep(rest)
-		c.taker.served()
+		c.frameHandler.served()
 		p.Flush()
 		if c.patient {
 			p.HoldBack()
@@ -74,7 +74,7 @@ func (p *pipe) read(c *cutter) error {
 	}
 }
 
-func (c *cutter) ended(err error, rest int) error {
+func (c *frameReader) ended(err error, rest int) error {
 	if errors.Is(err, io.EOF) && (rest > 0 || c.left > 0) {
 		return errTruncated
 	}
@@ -82,7 +82,7 @@ func (c *cutter) ended(err error, rest int) error {
 }
 
 // cut handles all whole frames of p and returns what is left, the start of a frame.
-func (c *cutter) cut(p []byte) ([]byte, error) {
+func (c *frameReader) cut(p []byte) ([]byte, error) {
 	if !c.greeted {
 		n := min(len(p), len(Preface))
 		if string(p[:n]) != Preface[:n] {
@@ -120,7 +120,7 @@ func (c *cutter) cut(p []byte) ([]byte, error) {
 }
 
 // whole takes a frame of which p is all.
-func (c *cutter) whole(h header, p []byte) error {
+func (c *frameReader) whole(h header, p []byte) error {
 	if !h.holds(p) {
 		return errDamaged
 	}
@@ -132,12 +132,12 @@ func (c *cutter) whole(h header, p []byte) error {
 	if h.body.large() && checksum(body) != h.body.sum {
 		return errDamaged
 	}
-	return c.taker.frame(h.frameType, fields, body, false)
+	return c.frameHandler.frame(h.frameType, fields, body, false)
 }
 
 // judge says whether a frame is one to skip. The error is that of a frame that must not come, or is too
 // long.
-func (c *cutter) judge(h header) (skip bool, err error) {
+func (c *frameReader) judge(h header) (skip bool, err error) {
 	known := c.room(h.frameType)
 	if known == (room{}) && h.frameType >= frameOptional {
 		known, skip = ample, true
@@ -149,7 +149,7 @@ func (c *cutter) judge(h header) (skip bool, err error) {
 }
 
 // part takes the beginning of a frame, and returns what must be there again with the next bytes.
-func (c *cutter) part(h header, p []byte) ([]byte, error) {
+func (c *frameReader) part(h header, p []byte) ([]byte, error) {
 	skip, err := c.judge(h)
 	if err != nil {
 		return nil, err
@@ -169,7 +169,7 @@ func (c *cutter) part(h header, p []byte) ([]byte, error) {
 
 // start begins a frame that comes in many reads, of which p is here: one with a large body, or one without
 // a body whose fields do not fit into one read.
-func (c *cutter) start(h header, p []byte) error {
+func (c *frameReader) start(h header, p []byte) error {
 	b := p[headerBytes:]
 	var fields []byte
 	if h.body.large() {
@@ -181,7 +181,7 @@ func (c *cutter) start(h header, p []byte) error {
 	} else {
 		c.sum, c.want = checksum(p[summed:]), h.sum
 	}
-	ok, err := c.taker.admit(h.frameType, fields, int(h.body.length))
+	ok, err := c.frameHandler.admit(h.frameType, fields, int(h.body.length))
 	if err != nil {
 		return err
 	}
@@ -196,7 +196,7 @@ func (c *cutter) start(h header, p []byte) error {
 }
 
 // more takes bytes of the frame that began before, and returns how many.
-func (c *cutter) more(p []byte) (int, error) {
+func (c *frameReader) more(p []byte) (int, error) {
 	n := min(len(p), c.left)
 	c.left -= n
 	if c.skip {
@@ -217,11 +217,11 @@ func (c *cutter) more(p []byte) (int, error) {
 		return n, errDamaged
 	}
 	k := c.header.fields
-	return n, c.taker.frame(c.header.frameType, b[:k:k], b[k:], true)
+	return n, c.frameHandler.frame(c.header.frameType, b[:k:k], b[k:], true)
 }
 
 // grow makes room for n more bytes of a frame of that length: twice what has come, not more.
-func (c *cutter) grow(n, length int) {
+func (c *frameReader) grow(n, length int) {
 	room := min(length, max(2*(len(c.big)+n), stepBytes))
 	c.reserve(int64(room - cap(c.big)))
 	b := make([]byte, len(c.big), room)
@@ -230,7 +230,7 @@ func (c *cutter) grow(n, length int) {
 }
 
 // reserve waits until the budget has room for n more bytes. The peer is not read meanwhile.
-func (c *cutter) reserve(n int64) {
+func (c *frameReader) reserve(n int64) {
 	if c.budget == nil {
 		return
 	}
@@ -246,14 +246,14 @@ func (c *cutter) reserve(n int64) {
 }
 
 // Resume implements conn.Waiter.
-func (c *cutter) Resume() {
+func (c *frameReader) Resume() {
 	select {
 	case c.resumed <- struct{}{}:
 	default: // it is told already
 	}
 }
 
-func (c *cutter) release() {
+func (c *frameReader) release() {
 	if c.share != nil {
 		c.share.Release()
 	}

@@ -47,18 +47,18 @@ func (idler) Silent([]*Session)             {}
 // FuzzServe hands a server whatever comes to mind, twice, so that the second connection resumes what
 // the first began.
 func FuzzServe(f *testing.F) {
-	good := appendHello([]byte(Preface), hello{speech: speechOf(Speaks()), session: 7, kind: Relay})
-	good = appendOpen(good, 8)
+	good := appendFrame([]byte(Preface), &hello{support: supportOf(Speaks()), session: 7, kind: Relay})
+	good = appendFrame(good, &open{8})
 	for id := range 4 {
 		c := Call{Conn: 8, ID: rpc.CallID(id), Number: uint64(id), Method: "/a/b", Body: []byte("body")}
 		good = appendWholeCall(good, &c)
 	}
-	good = appendCancel(good, cancelled{8, 1})
-	good = appendBeat(good, beat{seq: 1, heard: []Life{{}}, marks: []mark{{8, 2}}})
-	good = appendBare(good, frameSynced)
-	good = appendShut(good, shut{8, Closed})
+	good = appendFrame(good, &cancelled{8, 1})
+	good = appendFrame(good, &beat{seq: 1, heard: []Life{{}}, watermarks: []watermark{{8, 2}}})
+	good = appendFrame(good, bare(frameSynced))
+	good = appendFrame(good, &shut{8, Closed})
 	f.Add(good, []byte(Preface))
-	f.Add(good[:len(good)-7], append(appendHello([]byte(Preface), hello{speech: speechOf(Speaks()), session: 7, kind: Relay}), appendBare(nil, frameBye)...))
+	f.Add(good[:len(good)-7], append(appendFrame([]byte(Preface), &hello{support: supportOf(Speaks()), session: 7, kind: Relay}), appendFrame(nil, bare(frameBye))...))
 	f.Fuzz(func(t *testing.T, first, second []byte) {
 		s := NewServer(ServerConfig{
 			Handler: idler{}, Methods: rpc.Methods{"/a/b": {MaxRequestBytes: 1 << 10}}, Term: 1,

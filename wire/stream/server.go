@@ -157,8 +157,8 @@ func (s *Server) Serve(nc net.Conn) error {
 	s.mu.Unlock()
 	defer s.work.Done()
 
-	in := &inlet{server: s, pipe: p}
-	in.cut = cutter{taker: in, room: serverRoom, budget: s.budget, patient: true}
+	in := &serverConn{server: s, pipe: p}
+	in.cut = frameReader{frameHandler: in, room: serverLimits, budget: s.budget, patient: true}
 	in.uris = p.nc.PeerURIs()
 	nc.SetReadDeadline(time.Now().Add(helloPatience))
 	err := p.read(&in.cut)
@@ -214,7 +214,7 @@ func (s *Server) Shutdown(ctx context.Context) {
 func Redirect(nc net.Conn, address string) {
 	defer nc.Close()
 	nc.SetDeadline(time.Now().Add(redirectPatience))
-	b := appendRedirect([]byte(Preface), redirect{address})
+	b := appendFrame([]byte(Preface), &redirect{address})
 	if _, err := nc.Write(b); err != nil {
 		return
 	}
@@ -275,7 +275,7 @@ func (s *Server) Sessions() int {
 func (s *Server) Epoch(service serry.Incarnation) {
 	for _, n := range s.all() {
 		if p := n.pipe.Load(); p != nil {
-			p.add(smallFrame, func(b []byte) []byte { return appendEpoch(b, service) }, nil)
+			p.send(&epoch{service})
 			p.Flush()
 		}
 	}
@@ -379,8 +379,8 @@ func (s *Server) methodLimit(method []byte) (name string, most int64, ok bool) {
 	return name, s.cfg.Methods[name].MaxRequestBytes, ok
 }
 
-// serverRoom says which frames a server takes.
-func serverRoom(t frameType) room {
+// serverLimits says which frames a server takes.
+func serverLimits(t frameType) room {
 	switch t {
 	case frameCall:
 		return ample

@@ -34,8 +34,8 @@ func TestBeatsTell(t *testing.T) {
 				h.Flush()
 				time.Sleep(stream.BeatEvery)
 				synctest.Wait()
-				if len(d.mu.heard) != 1 || d.mu.heard[0] != life(1) || d.mu.marks[1] != 3 {
-					t.Errorf("heard %v, marks %v; want one life, watermark 3", d.mu.heard, d.mu.marks)
+				if len(d.mu.heard) != 1 || d.mu.heard[0] != life(1) || d.mu.watermarks[1] != 3 {
+					t.Errorf("heard %v, watermarks %v; want one life, watermark 3", d.mu.heard, d.mu.watermarks)
 				}
 				if len(d.mu.exits) != 1 || d.mu.exits[0] != "worker/2: signal 9" {
 					t.Errorf("exits %v", d.mu.exits)

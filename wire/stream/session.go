@@ -21,11 +21,11 @@ type Session struct {
 	kind   Kind
 	remote net.Addr // of its first connection
 
-	pipe  atomic.Pointer[pipe]  // the connection in use, or nil
-	inlet atomic.Pointer[inlet] // its reader
-	heard atomic.Int64          // last sign of life by other ways than pipe
-	seq   atomic.Uint64         // of the last beat
-	told  time.Duration         // owned by the scanner: how much silence the handler has been told of
+	pipe  atomic.Pointer[pipe]       // the connection in use, or nil
+	inlet atomic.Pointer[serverConn] // its reader
+	heard atomic.Int64               // last sign of life by other ways than pipe
+	seq   atomic.Uint64              // of the last beat
+	told  time.Duration              // owned by the scanner: how much silence the handler has been told of
 
 	in     sync.Mutex // held while a frame is handled; guards what follows
 	conns  map[ConnID]*Conn
@@ -53,7 +53,7 @@ func (n *Session) Conns() []*Conn {
 // Standing queues what the host is to know of a life. It is sent with the next Flush.
 func (n *Session) Standing(s Standing) {
 	if p := n.pipe.Load(); p != nil {
-		p.add(smallFrame+len(s.Error), func(b []byte) []byte { return appendStanding(b, s) }, nil)
+		p.send(&s)
 	}
 }
 
@@ -81,7 +81,7 @@ func (n *Session) PeerURIs() []string {
 }
 
 // attach makes in the connection of the session, in place of another.
-func (n *Session) attach(in *inlet) error {
+func (n *Session) attach(in *serverConn) error {
 	n.in.Lock()
 	defer n.in.Unlock()
 	if n.closed {
@@ -120,7 +120,7 @@ func (n *Session) waiting() bool {
 
 func (n *Session) ack(p *pipe) {
 	a := ack{n.seq.Load(), n.server.cfg.Term}
-	p.add(smallFrame, func(b []byte) []byte { return appendAck(b, a) }, nil)
+	p.send(&a)
 }
 
 // close ends the session, which is not in the table any more.
@@ -246,8 +246,8 @@ func (c *Conn) reply(call rpc.CallID, body []byte, st rpc.Status) {
 		r.Body = nil
 	}
 	size := smallFrame + len(st.Message) + len(st.Details)
-	bulk := bulkOf(r.Body) // without the lock of the pipe: to sum a large body takes a while
-	p.add(size, func(b []byte) []byte { return appendReply(b, &r, bulk) }, r.Body)
+	info := bodyInfoOf(r.Body) // without the lock of the pipe: to sum a large body takes a while
+	p.add(size, func(b []byte) []byte { return appendReply(b, &r, info) }, r.Body)
 }
 
 // Flush implements [rpc.Conn].

@@ -60,7 +60,7 @@ func testFormerTerms(t *testing.T) {
 		nc.Write(appendWholeReply(nil, &r))
 		synctest.Wait()
 	}
-	nc.Write(appendWelcome([]byte(Preface), welcome{speech: speechOf(Speaks()), term: 4, service: 7, store: 9}))
+	nc.Write(appendFrame([]byte(Preface), &welcome{support: supportOf(Speaks()), term: 4, service: 7, store: 9}))
 	synctest.Wait()
 	reply(0, 3, "old")
 	reply(1, 4, "one")

@@ -1,7 +1,6 @@
 package stream
 
 import (
-	"encoding/binary"
 	"fmt"
 	"math"
 )
@@ -47,67 +46,63 @@ func (e *VersionError) Error() string {
 // both ends can, and ignores bits that it does not know. Version 1.1 defines none.
 type capabilities uint64
 
-// A speech is how an end speaks: what a hello and a welcome begin with.
-type speech struct {
+// support is which protocol an end supports: what a hello and a welcome begin with.
+type support struct {
 	version Version
 	can     capabilities
 }
 
-// speechOf is the speech of an end of a version.
-func speechOf(v Version) speech {
-	s := speech{version: v}
-	if s.later() {
+// supportOf is what an end of a version supports.
+func supportOf(v Version) support {
+	s := support{version: v}
+	if s.isLater() {
 		s.can = 1 << 63
 	}
 	return s
 }
 
-// foreign says whether the other end speaks another major version than ours. The version comes first, so
-// that it is known even where the fields after it are not. No version has the number 0: it stands for one
-// that could not be read.
-func (s speech) foreign(ours Version) bool {
+// incompatible says whether the other end speaks another major version than ours. The version comes first,
+// so that it is known even where the fields after it are not. No version has the number 0: it stands for a
+// version that could not be read.
+func (s support) incompatible(ours Version) bool {
 	return s.version.Major != 0 && s.version.Major != ours.Major
 }
 
-// later says whether the speech is that of a later build of the same major version, which only a test can
-// claim. Such an end says things that this build does not know: a capability, a field behind the last one
-// and an optional frame. So the test shows that they are skipped.
-func (s speech) later() bool { return s.version.Major == major && s.version.Minor > minor }
+// isLater says whether the end is a later build of the same major version, which only a test can claim. Such
+// an end sends things that this build does not know: a capability, a field behind the last one and an
+// optional frame. So the test shows that they are skipped.
+func (s support) isLater() bool { return s.version.Major == major && s.version.Minor > minor }
 
-// appendLater adds a field that this build does not know, if the speech is that of a later one.
-func (s speech) appendLater(b []byte) []byte {
-	if s.later() {
-		b = appendString(b, "a field of a later version")
+// later adds a field that this build does not know, if the end is a later one.
+func (s support) later(c *codec) {
+	if text := "a field of a later version"; s.isLater() && !c.reading {
+		c.text(&text, maxWord)
 	}
-	return b
 }
 
-// appendOptional adds a frame that this build does not know, if the speech is that of a later one.
-func (s speech) appendOptional(b []byte) []byte {
-	if !s.later() {
+// appendOptional adds a frame that this build does not know, if the end is a later one.
+func (s support) appendOptional(b []byte) []byte {
+	if !s.isLater() {
 		return b
 	}
-	start, body := len(b), []byte("a body")
-	b = appendString(begin(b, frameOptional+77), "a frame of a later version")
-	return endWith(b, start, body, bulkOf(body))
+	start, body, text := len(b), []byte("a body"), "a frame of a later version"
+	c := codec{b: begin(b, frameOptional+77)}
+	c.text(&text, maxWord)
+	return end(c.b, start, body, bodyInfoOf(body))
 }
 
-func appendSpeech(b []byte, s speech) []byte {
-	return binary.AppendUvarint(appendVersion(b, s.version), uint64(s.can))
+func (s *support) fields(c *codec) {
+	s.version.fields(c)
+	number(c, &s.can)
 }
 
-func readSpeech(f *fields) speech {
-	return speech{readVersion(f), capabilities(f.uvarint())}
-}
-
-func appendVersion(b []byte, v Version) []byte {
-	return binary.AppendUvarint(binary.AppendUvarint(b, uint64(v.Major)), uint64(v.Minor))
-}
-
-func readVersion(f *fields) Version {
-	major, minor := f.uvarint(), f.uvarint()
+func (v *Version) fields(c *codec) {
+	major, minor := uint64(v.Major), uint64(v.Minor)
+	number(c, &major)
+	number(c, &minor)
 	if major > math.MaxUint32 || minor > math.MaxUint32 {
-		f.fail()
+		c.fail()
+		major, minor = 0, 0
 	}
-	return Version{uint32(major), uint32(minor)}
+	v.Major, v.Minor = uint32(major), uint32(minor)
 }

@@ -13,12 +13,12 @@ import (
 )
 
 // A line is one connection of a host to a server.
-type line struct {
+type hostConn struct {
 	host    *Host
 	address string
 	began   time.Time
 	pipe    *pipe
-	cut     cutter
+	cut     frameReader
 	over    chan struct{} // closed when the reader has ended
 
 	// Owned by the reader until answered is closed.
@@ -27,8 +27,8 @@ type line struct {
 	redirect *redirect // or nil
 	err      error     // why there is neither
 
-	job  string // owned by the reader: the last one read
-	news bool   // owned by the reader: the sink was told something in this wave
+	codec codec // owned by the reader
+	news  bool  // owned by the reader: the sink was told something since the last read
 }
 
 // Reasons why a line is not used.
@@ -39,7 +39,7 @@ var (
 )
 
 // out is where output goes, or nil.
-func (l *line) out() *pipe {
+func (l *hostConn) out() *pipe {
 	if l == nil {
 		return nil
 	}
@@ -48,7 +48,7 @@ func (l *line) out() *pipe {
 
 // An attempt is the end of an attempt to connect.
 type attempt struct {
-	line   *line // welcomed, or nil
+	line   *hostConn // welcomed, or nil
 	to     *redirect
 	err    error
 	silent string // the address, if it did not answer in time
@@ -60,15 +60,13 @@ func (h *Host) connect(ctx context.Context, address string) attempt {
 	if err != nil {
 		return attempt{err: notSpoken(err)}
 	}
-	l := &line{
+	l := &hostConn{
 		host: h, address: address, began: time.Now(), pipe: newPipe(nc, h.base, h.cfg.Planted),
 		over: make(chan struct{}), answered: make(chan struct{}),
 	}
-	l.cut = cutter{taker: l, room: hostRoom}
+	l.cut = frameReader{frameHandler: l, room: hostLimits}
 	hi := h.hello()
-	l.pipe.add(len(Preface)+2*smallFrame, func(b []byte) []byte {
-		return hi.appendOptional(appendHello(append(b, Preface...), hi))
-	}, nil)
+	l.pipe.greet(&hi, hi.support)
 	h.work.Go(l.read)
 	l.pipe.Flush()
 	var a attempt
@@ -97,11 +95,11 @@ func notSpoken(err error) error {
 func (h *Host) hello() hello {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	return hello{speechOf(h.cfg.Version), h.session, h.cfg.Kind, h.mu.store, h.mu.term}
+	return hello{supportOf(h.cfg.Version), h.session, h.cfg.Kind, h.mu.store, h.mu.term}
 }
 
-// hostRoom says which frames a host takes.
-func hostRoom(t frameType) room {
+// hostLimits says which frames a host takes.
+func hostLimits(t frameType) room {
 	switch t {
 	case frameReply:
 		return ample
@@ -112,7 +110,7 @@ func hostRoom(t frameType) room {
 }
 
 // read reads the line to its end.
-func (l *line) read() {
+func (l *hostConn) read() {
 	err := l.pipe.read(&l.cut)
 	if cause := l.pipe.Err(); cause != nil {
 		err = cause
@@ -134,7 +132,7 @@ func (l *line) read() {
 }
 
 // settled says whether the server has said whether it leads.
-func (l *line) settled() bool {
+func (l *hostConn) settled() bool {
 	select {
 	case <-l.answered:
 		return true
@@ -143,24 +141,25 @@ func (l *line) settled() bool {
 	}
 }
 
-// admit implements taker.
-func (l *line) admit(t frameType, _ []byte, _ int) (bool, error) {
+// admit implements frameHandler.
+func (l *hostConn) admit(t frameType, _ []byte, _ int) (bool, error) {
 	if !l.settled() {
 		return false, errOrder
 	}
 	return true, nil
 }
 
-// frame implements taker.
-func (l *line) frame(t frameType, head, body []byte, own bool) error {
-	f := fields{b: head}
+// frame implements frameHandler.
+func (l *hostConn) frame(t frameType, head, body []byte, own bool) error {
+	c := &l.codec
+	c.read(head)
 	if !l.settled() {
-		return l.first(t, &f)
+		return l.first(t, c)
 	}
 	switch t {
 	case frameReply:
-		r := readReply(&f)
-		if f.bad {
+		var r Reply
+		if r.fields(c); c.bad {
 			return errFrame
 		}
 		if r.Body = body; !own {
@@ -169,38 +168,41 @@ func (l *line) frame(t frameType, head, body []byte, own bool) error {
 		l.reply(r)
 		return nil
 	case frameAck:
-		if a := readAck(&f); !f.bad {
-			l.raise(a.term)
+		var a ack
+		if a.fields(c); !c.bad {
+			l.sawTerm(a.term)
 			l.host.acknowledged(a.seq)
 		}
 	case frameStanding:
-		if s := readStanding(&f, &l.job); !f.bad {
+		var s Standing
+		if s.fields(c); !c.bad {
 			l.standing(s)
 		}
 	case frameEpoch:
-		if service := f.id(); !f.bad {
-			l.epoch(service)
+		var e epoch
+		if e.fields(c); !c.bad {
+			l.epoch(e.service)
 		}
 	default:
 		return errOrder
 	}
-	return f.err()
+	return c.err()
 }
 
 // first takes the frame that says whether the server leads.
-func (l *line) first(t frameType, f *fields) error {
+func (l *hostConn) first(t frameType, c *codec) error {
 	switch t {
 	case frameWelcome:
-		return l.welcomed(f)
+		return l.welcomed(c)
 	case frameRedirect:
-		to := readRedirect(f)
-		if f.bad {
+		var to redirect
+		if to.fields(c); c.bad {
 			return errFrame
 		}
 		l.redirect = &to
 	case frameRefusal:
-		r := readRefusal(f)
-		if f.bad {
+		var r refusal
+		if r.fields(c); c.bad {
 			return errFrame
 		}
 		if r.version.Major != l.host.cfg.Version.Major {
@@ -215,12 +217,12 @@ func (l *line) first(t frameType, f *fields) error {
 }
 
 // welcomed takes the word of a server that leads.
-func (l *line) welcomed(f *fields) error {
-	l.welcome = readWelcome(f)
-	if ours := l.host.cfg.Version; l.welcome.foreign(ours) {
+func (l *hostConn) welcomed(c *codec) error {
+	l.welcome.fields(c)
+	if ours := l.host.cfg.Version; l.welcome.incompatible(ours) {
 		return &VersionError{Server: l.welcome.version, Host: ours}
 	}
-	if f.bad {
+	if c.bad {
 		return errFrame
 	}
 	if err := l.host.adopt(l); err != nil {
@@ -232,34 +234,34 @@ func (l *line) welcomed(f *fields) error {
 
 // former says whether a term is below the highest that the host has seen (C-TERM-1). Terms of two stores
 // cannot be compared: a line of another store is that of a service that has begun anew. host.mu is held.
-func (l *line) former(term uint64) bool {
+func (l *hostConn) outdated(term uint64) bool {
 	return l.welcome.store == l.host.mu.store && term < l.host.mu.term
 }
 
 // inUse says whether l is the line that the sink hears of. What a line brings after another has taken its
 // place is older than what the sink was told with the other: it might lead the sink back to an epoch that is
-// over. A call whose answer is dropped for that was sent again. host.mu is held, and host.sinking too where
+// over. A call whose answer is dropped for that was sent again. host.mu is held, and host.sinkMu too where
 // the sink is told something for it, so that no line is adopted in between.
-func (l *line) inUse() bool { return l.host.mu.line == l }
+func (l *hostConn) inUse() bool { return l.host.mu.line == l }
 
-// served implements taker.
-func (l *line) served() {
+// served implements frameHandler.
+func (l *hostConn) served() {
 	if l.news {
 		l.news = false
-		l.host.sinking.Lock()
-		defer l.host.sinking.Unlock()
+		l.host.sinkMu.Lock()
+		defer l.host.sinkMu.Unlock()
 		l.host.cfg.Sink.Flush()
 	}
 }
 
 // reply ends a call, unless it comes from a leader of a former term (C-TERM-1).
-func (l *line) reply(r Reply) {
+func (l *hostConn) reply(r Reply) {
 	h := l.host
-	l.raise(r.Term)
-	h.sinking.Lock()
-	defer h.sinking.Unlock()
+	l.sawTerm(r.Term)
+	h.sinkMu.Lock()
+	defer h.sinkMu.Unlock()
 	h.mu.Lock()
-	ok := l.inUse() && !l.former(r.Term) && h.forget(r.Conn, r.Call) != nil
+	ok := l.inUse() && !l.outdated(r.Term) && h.forget(r.Conn, r.Call) != nil
 	h.mu.Unlock()
 	if ok {
 		l.news = true
@@ -268,18 +270,18 @@ func (l *line) reply(r Reply) {
 }
 
 // standing passes on what a leader knows of a life.
-func (l *line) standing(s Standing) {
+func (l *hostConn) standing(s Standing) {
 	h := l.host
-	h.sinking.Lock()
-	defer h.sinking.Unlock()
+	h.sinkMu.Lock()
+	defer h.sinkMu.Unlock()
 	h.mu.Lock()
-	if !l.inUse() || l.former(l.welcome.term) {
+	if !l.inUse() || l.outdated(l.welcome.term) {
 		h.mu.Unlock()
 		return
 	}
 	switch s.State {
 	case serry.Disconnected:
-		delete(h.mu.known, s.Incarnation)
+		delete(h.mu.followed, s.Incarnation)
 	case serry.Connected:
 		h.know(s.Life)
 	}
@@ -295,16 +297,16 @@ func (l *line) standing(s Standing) {
 }
 
 // epoch passes on that another epoch has opened.
-func (l *line) epoch(service uint64) {
+func (l *hostConn) epoch(service serry.Incarnation) {
 	h := l.host
-	h.sinking.Lock()
-	defer h.sinking.Unlock()
+	h.sinkMu.Lock()
+	defer h.sinkMu.Unlock()
 	h.mu.Lock()
-	ok := l.inUse() && !l.former(l.welcome.term)
+	ok := l.inUse() && !l.outdated(l.welcome.term)
 	h.mu.Unlock()
 	if !ok {
 		return
 	}
 	l.news = true
-	h.cfg.Sink.Epoch(serry.Incarnation(service))
+	h.cfg.Sink.Epoch(service)
 }

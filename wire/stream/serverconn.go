@@ -11,18 +11,18 @@ import (
 )
 
 // An inlet reads one connection of a session. It belongs to the goroutine that serves it.
-type inlet struct {
+type serverConn struct {
 	server  *Server
 	pipe    *pipe
-	cut     cutter
+	cut     frameReader
 	uris    []string // set once: of the peer's certificate
 	session *Session // nil before the hello
-	job     string   // the last one read
-	call    Call     // the one that is handed on
+	codec   codec
+	call    Call // the one that is handed on
 }
 
-// admit implements taker.
-func (in *inlet) admit(t frameType, head []byte, body int) (bool, error) {
+// admit implements frameHandler.
+func (in *serverConn) admit(t frameType, head []byte, body int) (bool, error) {
 	n := in.session
 	if n == nil {
 		return false, errOrder
@@ -32,9 +32,9 @@ func (in *inlet) admit(t frameType, head []byte, body int) (bool, error) {
 	}
 	n.in.Lock()
 	defer n.in.Unlock()
-	f := fields{b: head}
-	call, method := readCall(&f, &in.job)
-	if f.bad {
+	in.codec.read(head)
+	call, method := readCall(&in.codec)
+	if in.codec.bad {
 		return false, errFrame
 	}
 	c, err := in.connOf(&call)
@@ -45,11 +45,12 @@ func (in *inlet) admit(t frameType, head []byte, body int) (bool, error) {
 	return ok, nil
 }
 
-// frame implements taker.
-func (in *inlet) frame(t frameType, head, body []byte, own bool) error {
-	f := fields{b: head}
+// frame implements frameHandler.
+func (in *serverConn) frame(t frameType, head, body []byte, own bool) error {
+	c := &in.codec
+	c.read(head)
 	if in.session == nil {
-		return in.hello(t, &f)
+		return in.hello(t)
 	}
 	n, h := in.session, in.server.cfg.Handler
 	n.in.Lock()
@@ -59,39 +60,46 @@ func (in *inlet) frame(t frameType, head, body []byte, own bool) error {
 	}
 	switch t {
 	case frameCall:
-		return in.take(&f, body)
+		return in.take(body)
 	case frameOpen:
-		if id := ConnID(f.id()); !f.bad {
-			if err := n.open(id); err != nil {
+		var o open
+		if o.fields(c); !c.bad {
+			if err := n.open(o.conn); err != nil {
 				return err
 			}
 		}
 	case frameCancel:
-		k := readCancel(&f)
-		if c := n.conns[k.conn]; c != nil && c.end(k.call) {
-			h.Cancel(c, k.call)
+		var k cancelled
+		k.fields(c)
+		if conn := n.conns[k.conn]; conn != nil && conn.end(k.call) {
+			h.Cancel(conn, k.call)
 		}
 	case frameShut:
-		s := readShut(&f)
-		if c := n.conns[s.conn]; c != nil {
+		var s shut
+		s.fields(c)
+		if conn := n.conns[s.conn]; conn != nil {
 			delete(n.conns, s.conn)
-			h.Shut(c, s.how)
+			h.Shut(conn, s.how)
 		}
 	case frameBeat:
-		if t := readBeat(&f, &in.job); !f.bad {
+		var t beat
+		if t.fields(c); !c.bad {
 			in.beat(t)
 		}
 	case frameFollow:
-		if lives := readLives(&f, &in.job); !f.bad && !in.server.cfg.Planted.Has(plant.DropFollow) {
-			h.Follow(n, lives)
+		var f follow
+		if f.fields(c); !c.bad && !in.server.cfg.Planted.Has(plant.DropFollow) {
+			h.Follow(n, f.lives)
 		}
 	case frameExited:
-		if e := readExit(&f, &in.job); !f.bad {
+		var e exit
+		if e.fields(c); !c.bad {
 			h.Exited(n, e.life, e.cause)
 		}
 	case frameClosed:
-		if c := readClosure(&f, &in.job); !f.bad {
-			h.Closed(n, c)
+		var l Closure
+		if l.fields(c); !c.bad {
+			h.Closed(n, l)
 		}
 	case frameSynced:
 		n.synced()
@@ -100,30 +108,32 @@ func (in *inlet) frame(t frameType, head, body []byte, own bool) error {
 	default:
 		return errOrder
 	}
-	return f.err()
+	return c.err()
 }
 
-// served implements taker.
-func (in *inlet) served() {
+// served implements frameHandler.
+func (in *serverConn) served() {
 	if in.session != nil {
 		in.server.cfg.Handler.Served(in.session)
 	}
 }
 
 // hello takes the first frame of a connection.
-func (in *inlet) hello(t frameType, f *fields) error {
+func (in *serverConn) hello(t frameType) error {
 	if t != frameHello {
 		return errOrder
 	}
-	cfg, h := in.server.cfg, readHello(f)
-	if h.foreign(cfg.Version) {
+	var h hello
+	h.fields(&in.codec)
+	cfg := in.server.cfg
+	if h.incompatible(cfg.Version) {
 		return in.refuse(&VersionError{Server: cfg.Version, Host: h.version})
 	}
-	if f.bad || h.kind != Relay && h.kind != Client {
+	if in.codec.bad || h.kind != Relay && h.kind != Client {
 		return errFrame
 	}
 	if h.store == cfg.Store && h.term > cfg.Term { // another server leads by now (C-TERM-1)
-		in.greet(func(b []byte) []byte { return appendRedirect(b, redirect{}) })
+		in.pipe.greet(new(redirect), support{})
 		return errBye
 	}
 	n, err := in.server.session(h, in.pipe.nc)
@@ -131,8 +141,8 @@ func (in *inlet) hello(t frameType, f *fields) error {
 		return err
 	}
 	in.pipe.nc.SetReadDeadline(time.Time{})
-	w := welcome{speechOf(cfg.Version), cfg.Term, cfg.Service(), cfg.Store}
-	in.greet(func(b []byte) []byte { return w.appendOptional(appendWelcome(b, w)) })
+	w := welcome{supportOf(cfg.Version), cfg.Term, cfg.Service(), cfg.Store}
+	in.pipe.greet(&w, w.support)
 	if err := n.attach(in); err != nil {
 		return err
 	}
@@ -144,28 +154,23 @@ func (in *inlet) hello(t frameType, f *fields) error {
 // catchUp tells of epochs that opened after the welcome was written and before the session had this
 // connection: [Server.Epoch] has told a former one, or none. It looks again after each, because the next may
 // have been told meanwhile, and must come last.
-func (in *inlet) catchUp(said serry.Incarnation) {
+func (in *serverConn) catchUp(said serry.Incarnation) {
 	for now := in.server.cfg.Service(); now != said; now = in.server.cfg.Service() {
 		said = now
-		in.pipe.add(smallFrame, func(b []byte) []byte { return appendEpoch(b, said) }, nil)
+		in.pipe.send(&epoch{said})
 	}
 }
 
-// greet queues the first words of the server.
-func (in *inlet) greet(write func([]byte) []byte) {
-	in.pipe.add(len(Preface)+2*smallFrame, func(b []byte) []byte { return write(append(b, Preface...)) }, nil)
-}
-
 // refuse tells a host why the server does not serve it, and ends the connection.
-func (in *inlet) refuse(err *VersionError) error {
-	in.greet(func(b []byte) []byte { return appendRefusal(b, refusal{err.Server, err.Error()}) })
+func (in *serverConn) refuse(err *VersionError) error {
+	in.pipe.greet(&refusal{err.Server, err.Error()}, support{})
 	return fmt.Errorf("%w: %w", errBye, err)
 }
 
 // take takes a call: one that still waits was repeated, and is not handed on.
-func (in *inlet) take(f *fields, body []byte) error {
-	call, method := readCall(f, &in.job)
-	if f.bad {
+func (in *serverConn) take(body []byte) error {
+	call, method := readCall(&in.codec)
+	if in.codec.bad {
 		return errFrame
 	}
 	c, err := in.connOf(&call)
@@ -184,7 +189,7 @@ func (in *inlet) take(f *fields, body []byte) error {
 }
 
 // connOf finds the connection of a call.
-func (in *inlet) connOf(call *Call) (*Conn, error) {
+func (in *serverConn) connOf(call *Call) (*Conn, error) {
 	c := in.session.conns[call.Conn]
 	if c == nil {
 		return nil, errOrder
@@ -193,7 +198,7 @@ func (in *inlet) connOf(call *Call) (*Conn, error) {
 }
 
 // method finds the method of a call, and refuses the call where there is none, or with too long a body.
-func (in *inlet) method(c *Conn, call *Call, method []byte, body int64) (name string, ok bool) {
+func (in *serverConn) method(c *Conn, call *Call, method []byte, body int64) (name string, ok bool) {
 	name, most, ok := in.server.methodLimit(method)
 	switch {
 	case !ok:
@@ -207,14 +212,14 @@ func (in *inlet) method(c *Conn, call *Call, method []byte, body int64) (name st
 }
 
 // beat takes a beat, and acknowledges it.
-func (in *inlet) beat(t beat) {
+func (in *serverConn) beat(t beat) {
 	n := in.session
 	n.seq.Store(t.seq)
 	if len(t.heard) > 0 {
 		in.server.cfg.Handler.Heard(n, t.heard)
 	}
-	for _, m := range t.marks {
-		in.server.cfg.Handler.Delivered(m.requester, m.watermark)
+	for _, m := range t.watermarks {
+		in.server.cfg.Handler.Delivered(m.requester, m.number)
 	}
 	n.ack(in.pipe)
 }
