@@ -17,24 +17,24 @@ const (
 	lastRetry   = 500 * time.Millisecond
 	lastAttempt = 8 * time.Second // the most time that one attempt gets
 	briskRounds = 3               // slow rounds before attempts get more time than ResumeAfter
-	steadyLine  = time.Second     // how long a line lasts that is more than an attempt
-	maxLateness = time.Second     // a tick that is later was held up with this process
+	steadyConn  = time.Second     // a connection that lasts longer is more than an attempt
+	maxLateness = time.Second     // a tick that is later than that came while this process did not run
 )
 
-// A search is the state of looking for a leader. It belongs to run.
+// A search is the state of the search for a leader. It belongs to run.
 type search struct {
 	busy    bool
 	next    int    // index of the address to try
-	other   string // where a server sent us, to be tried first; or empty
-	hops    int    // how often we were sent on, since the last round
+	other   string // the address that a server redirected to, to be tried first; or empty
+	hops    int    // redirections in this round
 	rounds  int    // over all addresses, without success
 	slow    int    // of those rounds: with an address that did not answer in time
 	inRound int    // addresses tried in this round
 	silent  string // the address that did not answer in this round, or empty
-	brief   int    // lines in a row that ended as soon as they were in use
+	brief   int    // connections in a row that ended as soon as they were in use
 }
 
-// run keeps the host connected, and beats.
+// run keeps the host connected, and sends beats.
 func (h *Host) run() {
 	tick := time.NewTicker(BeatEvery)
 	defer tick.Stop()
@@ -49,7 +49,7 @@ func (h *Host) run() {
 			return
 		case l := <-h.ended:
 			if h.lost(l) && !s.busy {
-				retry.Reset(s.again(l))
+				retry.Reset(s.retryAfter(l))
 			}
 		case a := <-h.reached:
 			s.busy = false
@@ -68,11 +68,11 @@ func (h *Host) run() {
 	}
 }
 
-// again says how long to wait after the end of a line that was in use. The first time there is no wait: the
-// server was killed, or hands over, and another leads. A server that takes every line and ends it at once
-// is not asked again and again without a pause.
-func (s *search) again(l *hostConn) time.Duration {
-	if time.Since(l.began) >= steadyLine {
+// retryAfter says how long to wait after the end of a connection that was in use. The first time there is
+// no wait: the server was killed, or hands over, and another one leads. The pause grows for a server that
+// accepts every connection and ends it at once.
+func (s *search) retryAfter(l *hostConn) time.Duration {
+	if time.Since(l.began) >= steadyConn {
 		s.brief = 0
 		return 0
 	}
@@ -82,25 +82,25 @@ func (s *search) again(l *hostConn) time.Duration {
 	return min(firstRetry<<min(s.brief-2, 10), lastRetry)
 }
 
-// hangUp ends the line, if there is one.
+// hangUp ends the connection, if there is one.
 func (h *Host) hangUp() {
 	h.mu.Lock()
-	l := h.mu.line
-	h.mu.line = nil
+	l := h.mu.current
+	h.mu.current = nil
 	h.mu.Unlock()
 	if l != nil {
 		l.pipe.Fail(context.Cause(h.life))
 	}
 }
 
-// lost notes the end of a line, and says whether it was the one in use.
+// lost notes the end of a connection, and says whether it was the current one.
 func (h *Host) lost(l *hostConn) bool {
 	h.sinkMu.Lock()
 	defer h.sinkMu.Unlock()
 	h.mu.Lock()
 	used := l.inUse()
 	if used {
-		h.mu.line = nil
+		h.mu.current = nil
 	}
 	h.mu.Unlock()
 	if used {
@@ -109,19 +109,19 @@ func (h *Host) lost(l *hostConn) bool {
 	return used
 }
 
-// missed notes that an attempt has brought no line.
-func (h *Host) missed(err error) {
+// attemptFailed notes that an attempt to connect has failed.
+func (h *Host) attemptFailed(err error) {
 	h.sinkMu.Lock()
 	defer h.sinkMu.Unlock()
 	h.mu.Lock()
-	up := h.mu.line != nil
+	up := h.mu.current != nil
 	h.mu.Unlock()
 	if !up {
 		h.down(err)
 	}
 }
 
-// down needs sinkMu.
+// down tells the sink that there is no connection; sinkMu is held.
 func (h *Host) down(err error) {
 	h.cfg.Log.Debug("stream down", "err", err)
 	h.cfg.Sink.Down(err)
@@ -143,37 +143,37 @@ func (h *Host) try(s *search) {
 	h.work.Go(func() {
 		ctx, cancel := context.WithTimeout(h.life, patience)
 		a := h.connect(ctx, address)
-		if a.line == nil && ctx.Err() != nil {
+		if a.conn == nil && ctx.Err() != nil {
 			a.silent = address
 		}
 		cancel()
 		select {
 		case h.reached <- a:
 		case <-h.life.Done():
-			if a.line != nil {
-				a.line.pipe.Fail(net.ErrClosed)
+			if a.conn != nil {
+				a.conn.pipe.Fail(net.ErrClosed)
 			}
 		}
 	})
 }
 
-// needsConn says whether the host has no line, or one that has fallen silent.
+// needsConn says whether the host has no connection, or one that has fallen silent.
 func (h *Host) needsConn() bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	return !h.mu.closed && (h.mu.line == nil || h.mu.line.pipe.silent() >= ResumeAfter)
+	return !h.mu.closed && (h.mu.current == nil || h.mu.current.pipe.silent() >= ResumeAfter)
 }
 
-// settle takes the end of an attempt. If there is no line yet, it says when to try again.
+// settle handles the end of an attempt. If there is no connection yet, it says when to try again.
 func (h *Host) settle(s *search, a attempt) (wait time.Duration, ok bool) {
-	if a.line != nil {
+	if a.conn != nil {
 		*s = search{next: s.next, brief: s.brief}
-		if h.needsConn() { // it has ended already
-			return s.again(a.line), false
+		if h.needsConn() { // the new connection has ended already
+			return s.retryAfter(a.conn), false
 		}
 		return 0, true
 	}
-	h.missed(a.err)
+	h.attemptFailed(a.err)
 	s.silent = cmp.Or(a.silent, s.silent)
 	if a.to != nil {
 		if s.hops++; a.to.address != "" && a.to.address != s.silent && s.hops <= len(h.cfg.Addresses)+1 {
@@ -181,7 +181,7 @@ func (h *Host) settle(s *search, a attempt) (wait time.Duration, ok bool) {
 			return 0, false
 		}
 	}
-	if s.pass(h.cfg.Addresses) {
+	if s.nextAddress(h.cfg.Addresses) {
 		return 0, false
 	}
 	wait = min(firstRetry<<min(s.rounds, 10), lastRetry)
@@ -192,10 +192,10 @@ func (h *Host) settle(s *search, a attempt) (wait time.Duration, ok bool) {
 	return time.Duration(float64(wait) * (0.8 + 0.4*rand.Float64())), false
 }
 
-// pass goes on to the next address, and says whether there is one left in this round. A server that did
-// not answer is asked once a round: servers that stand by name a leader that is frozen or cut off for as
-// long as its lease lasts, and then another, which should be found at once.
-func (s *search) pass(addresses []string) bool {
+// nextAddress goes on to the next address, and says whether there is one left in this round. A server that
+// did not answer is asked once a round. Servers that stand by name a leader that is frozen or cut off for as
+// long as its lease lasts, and then another one, which the host should find at once.
+func (s *search) nextAddress(addresses []string) bool {
 	s.other = ""
 	for {
 		s.next = (s.next + 1) % len(addresses)
@@ -208,8 +208,9 @@ func (s *search) pass(addresses []string) bool {
 	}
 }
 
-// adopt makes l the line in use: everything that has no answer goes there. The reader of l does it when it
-// has read the welcome, so that what comes behind that, such as the next epoch, is heard behind it.
+// adopt makes l the current connection: all calls without an answer are sent on it. The reader of l calls
+// adopt when it has read the welcome, so that the sink hears of the connection before it hears of what
+// follows the welcome, such as the next epoch.
 func (h *Host) adopt(l *hostConn) error {
 	h.sinkMu.Lock()
 	h.mu.Lock()
@@ -218,8 +219,8 @@ func (h *Host) adopt(l *hostConn) error {
 		h.sinkMu.Unlock()
 		return errDeposed
 	}
-	old := h.mu.line
-	h.mu.line = l
+	old := h.mu.current
+	h.mu.current = l
 	h.mu.store, h.mu.term = l.welcome.store, l.welcome.term
 	h.sync(l.pipe)
 	h.mu.Unlock()
@@ -234,7 +235,7 @@ func (h *Host) adopt(l *hostConn) error {
 	return nil
 }
 
-// acknowledged notes that the server has beats up to a number.
+// acknowledged notes that the server has received the beats up to a number.
 func (h *Host) acknowledged(seq uint64) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -245,9 +246,9 @@ func (h *Host) acknowledged(seq uint64) {
 	}
 }
 
-// sync queues all there is to say on a new line; mu is held.
+// sync queues everything that a server must know on a new connection; mu is held.
 func (h *Host) sync(p *pipe) {
-	for l := range h.mu.unacked { // with a former line, perhaps
+	for l := range h.mu.unacked { // the beats may have been lost with the connection before
 		h.mu.heard[l] = true
 	}
 	clear(h.mu.unacked)
@@ -276,14 +277,14 @@ func (h *Host) sync(p *pipe) {
 		p.send(&follow{part})
 	}
 	p.send(bare(frameSynced))
-	// After Synced, which ends the connections that were not opened again: a server that knows those sees
-	// first how they end by themselves.
+	// After Synced, which ends the virtual connections that were not opened again: a server that knows them
+	// sees their end first.
 	for _, c := range h.mu.closures {
 		p.send(&c)
 	}
 }
 
-// sawTerm notes a term of which l tells. A line to a leader of a former one is of no use any more.
+// sawTerm notes a term that l has told of. A connection to the leader of a lower term is ended.
 func (l *hostConn) sawTerm(term uint64) {
 	h := l.host
 	h.mu.Lock()
@@ -292,16 +293,16 @@ func (l *hostConn) sawTerm(term uint64) {
 		return
 	}
 	h.mu.term = term
-	if used := h.mu.line; used != nil && used.welcome.term < term {
+	if used := h.mu.current; used != nil && used.welcome.term < term {
 		used.pipe.Fail(errDeposed)
 	}
 }
 
-// tick beats, and says whether the line in use has fallen silent. If this very process was held up,
-// the server may have spoken unheard: the line gets a fresh budget.
+// tick sends a beat, and says whether the current connection has fallen silent. If this process itself did
+// not run for a while, it may not have read what the server sent: the silence is counted anew.
 func (h *Host) tick(late bool) (needsConn bool) {
 	h.mu.Lock()
-	l := h.mu.line
+	l := h.mu.current
 	if l == nil {
 		h.mu.Unlock()
 		return false
@@ -319,7 +320,7 @@ func (h *Host) tick(late bool) (needsConn bool) {
 	return silent >= ResumeAfter
 }
 
-// beat queues a beat, and more of them while there is more to tell; mu is held.
+// beat queues a beat, and more of them while one cannot list everything; mu is held.
 func (h *Host) beat(p *pipe) {
 	for again := true; again; again = len(h.mu.heard)+len(h.mu.watermarks) > 0 {
 		h.mu.seq++

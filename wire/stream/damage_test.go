@@ -18,12 +18,12 @@ func TestDamage(t *testing.T) {
 	sent = supportOf(Version{major, minor + 1}).appendOptional(sent)
 	sent = appendFrame(sent, bare(frameSynced))
 	want := new(tray)
-	if err := cutAll(append([]byte(Preface), sent...), 1<<20, &frameReader{frameHandler: want, room: bothLimits}); err != nil {
+	if err := cutAll(append([]byte(Preface), sent...), 1<<20, &frameReader{handler: want, limit: bothLimits}); err != nil {
 		t.Fatal(err)
 	}
 	check := func(what string, at int, damaged []byte) {
 		got := new(tray)
-		err := cutAll(append([]byte(Preface), damaged...), 1<<20, &frameReader{frameHandler: got, room: bothLimits})
+		err := cutAll(append([]byte(Preface), damaged...), 1<<20, &frameReader{handler: got, limit: bothLimits})
 		if len(got.frames) > len(want.frames) || !slices.Equal(got.frames, want.frames[:len(got.frames)]) {
 			t.Errorf("%s at byte %d: a frame was taken that was not sent", what, at)
 		}
@@ -48,7 +48,7 @@ func TestDamagedLength(t *testing.T) {
 	for at := summed; at < headerBytes; at++ {
 		b := appendCall([]byte(Preface), &Call{Method: "/a/b", Body: make([]byte, 100)}, bodyInfo{length: 100})
 		b[len(Preface)+at] ^= 0x10
-		c := &frameReader{frameHandler: new(tray), room: bothLimits}
+		c := &frameReader{handler: new(tray), limit: bothLimits}
 		if _, err := c.cut(b[:len(Preface)+headerBytes]); !errors.Is(err, errDamaged) {
 			t.Errorf("byte %d of a header is damaged: %v; want %v before more bytes come", at, err, errDamaged)
 		}
@@ -63,7 +63,7 @@ func TestDamagedBodies(t *testing.T) {
 		damaged := bytes.Clone(sent)
 		damaged[at] ^= 1
 		got := new(tray)
-		err := cutAll(damaged, 4096, &frameReader{frameHandler: got, room: bothLimits, budget: conn.NewBudget(1 << 30)})
+		err := cutAll(damaged, 4096, &frameReader{handler: got, limit: bothLimits, budget: conn.NewBudget(1 << 30)})
 		if !errors.Is(err, errDamaged) || len(got.frames) > 0 {
 			t.Errorf("byte %d of %d is damaged: %d frames, %v; want %v", at, len(sent), len(got.frames), err, errDamaged)
 		}

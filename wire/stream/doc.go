@@ -1,10 +1,10 @@
 // Package stream is serry's own protocol between a host and the service: the calls of all local
 // clients of a relay, or of one Go program, on a single connection, many in each write.
 //
-// Start with [Host], the end that calls: a relay or a client opens virtual connections on it, hands it
-// calls, and hears through its [Sink]. The other end is [Server], which takes connections whose first
-// bytes are the [Preface] and hands what they carry to a [Handler] as calls of virtual connections, so
-// that whoever serves cannot tell them from connections of the network.
+// Start with [Host], the end that calls: a relay or a client opens virtual connections on it, gives it
+// calls, and gets the replies through its [Sink]. The other end is [Server], which serves connections that
+// begin with the [Preface] and gives what they carry to a [Handler] as calls of virtual connections. The
+// handler treats them as connections of the network.
 //
 // # Sessions
 //
@@ -16,10 +16,10 @@
 // lower terms than the highest it has seen (C-TERM-1). Terms are compared within one store: a leader
 // of another store is that of a service that has begun anew, which the host follows.
 //
-// Both ends beat (A-SIDE-18). A host that hears nothing for [ResumeAfter] makes a second connection
+// Both ends send beats (A-SIDE-18). A host that hears nothing for [ResumeAfter] makes a second connection
 // and resumes there; a server that hears nothing of a session for [SilentAfter], connected or not, says
 // so and forgets it (C-LOST-5). Whatever arrives counts as a beat, and so does output that a full
-// socket takes: a large value on a slow line is not silence.
+// socket takes: a large value on a slow network is not silence.
 //
 // # Frames
 //
@@ -32,8 +32,10 @@
 //
 // Nothing blocks the caller of a method, and no call costs a goroutine, a timer or a channel. Frames
 // that are queued together leave as one write; frames that came with one read are handled together,
-// and one write answers them. Whatever arrives: a frame that is damaged or not in order ends its
-// connection and nothing else. Memory is bounded on both sides: of calls without an answer by [HostConfig], of bodies
+// and one write answers them. A frame that is damaged or malformed ends its connection and
+// nothing else. Memory is bounded on both sides: of calls without an answer by [HostConfig], of bodies
 // on their way by what has really come, of output by closing the connection of a peer that does not
 // read.
+//
+// Read messages.go first, then host.go and server.go.
 package stream

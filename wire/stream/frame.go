@@ -112,12 +112,12 @@ type watermark struct {
 	number    uint64
 }
 
-// errFrame says that a frame is not in order.
+// errFrame says that a frame is malformed.
 var errFrame = errors.New("stream: malformed frame")
 
-// Broken says whether a connection has ended because of a frame that no peer in order sends: malformed,
-// damaged, or out of turn. Over a network that keeps the bytes of a connection as they are, such a frame
-// is a mistake of one of the ends.
+// Broken says whether a connection has ended because of a frame that no correct peer sends: malformed,
+// damaged, or out of turn. On a network that delivers the bytes of a connection unchanged, such a frame
+// shows a mistake of one of the ends.
 func Broken(err error) bool {
 	return errors.Is(err, errFrame) || errors.Is(err, errDamaged) || errors.Is(err, errOrder) || errors.Is(err, conn.ErrWriters)
 }

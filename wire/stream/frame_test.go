@@ -54,7 +54,7 @@ func cutAll(b []byte, size int, c *frameReader) error {
 }
 
 // bothLimits takes the frames of either direction.
-func bothLimits(t frameType) room { return stdcmp.Or(hostLimits(t), serverLimits(t)) }
+func bothLimits(t frameType) frameLimit { return stdcmp.Or(hostLimits(t), serverLimits(t)) }
 
 // samples is one frame of each type.
 func samples() []byte {
@@ -133,7 +133,7 @@ func reread(t taken) ([]byte, error) {
 func TestFramesAreReadAsWritten(t *testing.T) {
 	want := samples()
 	r := new(tray)
-	if err := cutAll(append([]byte(Preface), want...), 1<<20, &frameReader{frameHandler: r, room: bothLimits}); err != nil {
+	if err := cutAll(append([]byte(Preface), want...), 1<<20, &frameReader{handler: r, limit: bothLimits}); err != nil {
 		t.Fatal(err)
 	}
 	var got []byte
@@ -158,7 +158,7 @@ func TestPieces(t *testing.T) {
 	var want []taken
 	for _, size := range []int{len(stream), 1, 7, 4096, 65536} {
 		r := new(tray)
-		if err := cutAll(stream, size, &frameReader{frameHandler: r, room: bothLimits}); err != nil {
+		if err := cutAll(stream, size, &frameReader{handler: r, limit: bothLimits}); err != nil {
 			t.Fatalf("in pieces of %d: %v", size, err)
 		}
 		if want == nil {
@@ -169,17 +169,17 @@ func TestPieces(t *testing.T) {
 		}
 	}
 	r := &tray{no: true}
-	if err := cutAll(stream, 4096, &frameReader{frameHandler: r, room: bothLimits}); err != nil || len(r.frames) != len(want)-1 {
+	if err := cutAll(stream, 4096, &frameReader{handler: r, limit: bothLimits}); err != nil || len(r.frames) != len(want)-1 {
 		t.Errorf("with the large frame skipped: %d frames, %v; want %d", len(r.frames), err, len(want)-1)
 	}
-	if err := cutAll(stream[:len(stream)-1], 4096, &frameReader{frameHandler: new(tray), room: bothLimits}); !errors.Is(err, io.ErrUnexpectedEOF) {
+	if err := cutAll(stream[:len(stream)-1], 4096, &frameReader{handler: new(tray), limit: bothLimits}); !errors.Is(err, io.ErrUnexpectedEOF) {
 		t.Errorf("cut short: %v; want %v", err, io.ErrUnexpectedEOF)
 	}
 }
 
 // TestClaimedLength shows that memory goes to bytes that have come, not to those that are announced.
 func TestClaimedLength(t *testing.T) {
-	c := &frameReader{frameHandler: new(tray), room: bothLimits, budget: conn.NewBudget(1 << 30)}
+	c := &frameReader{handler: new(tray), limit: bothLimits, budget: conn.NewBudget(1 << 30)}
 	call := appendCall([]byte(Preface), &Call{}, bodyInfo{length: 1 << 30})
 	if _, err := c.cut(append(call, make([]byte, maxHead)...)); err != nil {
 		t.Fatal(err)
@@ -196,9 +196,9 @@ func FuzzFrames(f *testing.F) {
 	f.Add(supportOf(Version{major, minor + 1}).appendOptional(nil), uint8(0))
 	f.Fuzz(func(t *testing.T, b []byte, piece uint8) {
 		r := new(tray)
-		err := cutAll(append([]byte(Preface), b...), 1<<30, &frameReader{frameHandler: r, room: bothLimits})
+		err := cutAll(append([]byte(Preface), b...), 1<<30, &frameReader{handler: r, limit: bothLimits})
 		again := new(tray)
-		errAgain := cutAll(append([]byte(Preface), b...), 1+int(piece)*16, &frameReader{frameHandler: again, room: bothLimits, budget: conn.NewBudget(1 << 20)})
+		errAgain := cutAll(append([]byte(Preface), b...), 1+int(piece)*16, &frameReader{handler: again, limit: bothLimits, budget: conn.NewBudget(1 << 20)})
 		if !cmp.Equal(r.frames, again.frames) || (err == nil) != (errAgain == nil) {
 			t.Errorf("%d frames, %v in one piece; %d frames, %v in several", len(r.frames), err, len(again.frames), errAgain)
 		}
@@ -208,7 +208,7 @@ func FuzzFrames(f *testing.F) {
 				continue
 			}
 			second := new(tray)
-			if err := cutAll(append([]byte(Preface), once...), len(once)+len(Preface), &frameReader{frameHandler: second, room: bothLimits}); err != nil {
+			if err := cutAll(append([]byte(Preface), once...), len(once)+len(Preface), &frameReader{handler: second, limit: bothLimits}); err != nil {
 				t.Fatalf("frame %d, written again: %v", frame.Type, err)
 			}
 			twice, err := reread(second.frames[0])

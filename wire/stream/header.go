@@ -37,7 +37,7 @@ var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
 func checksum(b []byte) uint32 { return crc32.Update(0, castagnoli, b) }
 
-// A bodyInfo is what a header says of a body.
+// A bodyInfo is what a header says about a body.
 type bodyInfo struct{ length, sum uint32 }
 
 func bodyInfoOf(body []byte) bodyInfo {
@@ -111,16 +111,16 @@ func (h header) holds(b []byte) bool {
 // length is how long the frame is after its header.
 func (h header) length() int64 { return int64(h.fields) + int64(h.body.length) }
 
-// A room is how long a frame may be. The zero room is that of a frame that must not come.
-type room struct{ fields, body uint32 }
+// A frameLimit is how long a frame may be. The zero value is for a frame that must not come.
+type frameLimit struct{ fields, body uint32 }
 
-// The rooms of frames without a body, and of calls and replies.
+// The limits of frames without a body, and of calls and replies.
 var (
-	plain = room{fields: maxPlain}
-	ample = room{fields: maxHead, body: maxBody}
+	plainLimit = frameLimit{fields: maxPlain}
+	bodyLimit  = frameLimit{fields: maxHead, body: maxBody}
 )
 
 // takes says whether the frame is short enough.
-func (r room) takes(h header) bool {
-	return r.fields > 0 && h.fields <= r.fields && h.body.length <= r.body
+func (l frameLimit) takes(h header) bool {
+	return l.fields > 0 && h.fields <= l.fields && h.body.length <= l.body
 }

@@ -72,7 +72,7 @@ type Host struct {
 	base    time.Time
 	life    context.Context // ends with Close
 	stop    context.CancelFunc
-	ended   chan *hostConn // lines whose reader has ended
+	ended   chan *hostConn // connections whose reader has ended
 	reached chan attempt   // ends of attempts to connect
 	work    sync.WaitGroup
 
@@ -80,7 +80,7 @@ type Host struct {
 
 	mu struct {
 		sync.Mutex
-		line       *hostConn // the connection for everything new, or nil
+		current    *hostConn // the connection for everything new, or nil
 		closed     bool
 		conns      map[ConnID]map[rpc.CallID]*pending
 		calls      int
@@ -138,7 +138,7 @@ func (h *Host) Open(conn ConnID) {
 		return
 	}
 	h.mu.conns[conn] = make(map[rpc.CallID]*pending)
-	if p := h.mu.line.out(); p != nil {
+	if p := h.mu.current.out(); p != nil {
 		p.send(&open{conn})
 	}
 }
@@ -168,7 +168,7 @@ func (h *Host) Call(c Call) error {
 	if c.Number != 0 && c.Watermark >= h.mu.watermarks[c.Conn] {
 		delete(h.mu.watermarks, c.Conn) // the call says it
 	}
-	if p := h.mu.line.out(); p != nil {
+	if p := h.mu.current.out(); p != nil {
 		k.send(p)
 	}
 	return nil
@@ -186,7 +186,7 @@ func (h *Host) Cancel(conn ConnID, call rpc.CallID) {
 	if h.forget(conn, call) == nil {
 		return
 	}
-	if p := h.mu.line.out(); p != nil {
+	if p := h.mu.current.out(); p != nil {
 		p.send(&cancelled{conn, call})
 	}
 }
@@ -216,7 +216,7 @@ func (h *Host) Shut(conn ConnID, how Ending) {
 	}
 	delete(h.mu.conns, conn)
 	delete(h.mu.watermarks, conn)
-	if p := h.mu.line.out(); p != nil {
+	if p := h.mu.current.out(); p != nil {
 		p.send(&shut{conn, how})
 	}
 }
@@ -262,7 +262,7 @@ func (h *Host) Exited(l Life, cause string) {
 	}
 	h.mu.exits = append(h.mu.exits, e)
 	delete(h.mu.heard, l)
-	if p := h.mu.line.out(); p != nil {
+	if p := h.mu.current.out(); p != nil {
 		p.send(&e)
 	}
 }
@@ -277,7 +277,7 @@ func (h *Host) Closed(c Closure) {
 		h.mu.closures = slices.Delete(h.mu.closures, 0, 1)
 	}
 	h.mu.closures = append(h.mu.closures, c)
-	if p := h.mu.line.out(); p != nil {
+	if p := h.mu.current.out(); p != nil {
 		p.send(&c)
 	}
 }
@@ -298,7 +298,7 @@ func (h *Host) forgetClosure(incarnation serry.Incarnation) {
 // Flush sends what is queued.
 func (h *Host) Flush() {
 	h.mu.Lock()
-	p := h.mu.line.out()
+	p := h.mu.current.out()
 	h.mu.Unlock()
 	if p != nil {
 		p.Flush()
@@ -316,7 +316,7 @@ func (h *Host) Term() uint64 {
 // more. What is queued has until ctx ends to leave.
 func (h *Host) Close(ctx context.Context) error {
 	h.mu.Lock()
-	l, first := h.mu.line, !h.mu.closed
+	l, first := h.mu.current, !h.mu.closed
 	h.mu.closed = true
 	if p := l.out(); p != nil && first {
 		p.send(bare(frameBye))

@@ -12,13 +12,13 @@ import (
 	"github.com/serry-dev/serry/wire/conn"
 )
 
-// A line is one connection of a host to a server.
+// A hostConn is one connection of a host to a server.
 type hostConn struct {
 	host    *Host
 	address string
 	began   time.Time
 	pipe    *pipe
-	cut     frameReader
+	frames  frameReader
 	over    chan struct{} // closed when the reader has ended
 
 	// Owned by the reader until answered is closed.
@@ -31,14 +31,14 @@ type hostConn struct {
 	news  bool  // owned by the reader: the sink was told something since the last read
 }
 
-// Reasons why a line is not used.
+// Reasons why a connection is not used.
 var (
 	errDeposed = errors.New("stream: the server leads no more")
 	errSilent  = errors.New("stream: no sign of life")
 	errOrder   = errors.New("stream: frame out of order")
 )
 
-// out is where output goes, or nil.
+// out is the pipe of l, or nil if there is no connection.
 func (l *hostConn) out() *pipe {
 	if l == nil {
 		return nil
@@ -48,13 +48,13 @@ func (l *hostConn) out() *pipe {
 
 // An attempt is the end of an attempt to connect.
 type attempt struct {
-	line   *hostConn // welcomed, or nil
+	conn   *hostConn // welcomed, or nil
 	to     *redirect
 	err    error
 	silent string // the address, if it did not answer in time
 }
 
-// connect makes a line and waits until the server has said whether it leads.
+// connect makes a connection and waits until the server has said whether it leads.
 func (h *Host) connect(ctx context.Context, address string) attempt {
 	nc, err := conn.Dial(ctx, address, Protocol, conn.DialOptions{TLS: h.cfg.TLS, Connect: h.cfg.Dial})
 	if err != nil {
@@ -64,7 +64,7 @@ func (h *Host) connect(ctx context.Context, address string) attempt {
 		host: h, address: address, began: time.Now(), pipe: newPipe(nc, h.base, h.cfg.Planted),
 		over: make(chan struct{}), answered: make(chan struct{}),
 	}
-	l.cut = frameReader{frameHandler: l, room: hostLimits}
+	l.frames = frameReader{handler: l, limit: hostLimits}
 	hi := h.hello()
 	l.pipe.greet(&hi, hi.support)
 	h.work.Go(l.read)
@@ -73,7 +73,7 @@ func (h *Host) connect(ctx context.Context, address string) attempt {
 	select {
 	case <-l.answered:
 		if l.err == nil && l.redirect == nil {
-			return attempt{line: l}
+			return attempt{conn: l}
 		}
 		a = attempt{to: l.redirect, err: cmp.Or(l.err, ErrStandby)}
 	case <-ctx.Done():
@@ -91,31 +91,31 @@ func notSpoken(err error) error {
 	return err
 }
 
-// hello is what the host says first on a connection.
+// hello is the first frame that the host sends on a connection.
 func (h *Host) hello() hello {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return hello{supportOf(h.cfg.Version), h.session, h.cfg.Kind, h.mu.store, h.mu.term}
 }
 
-// hostLimits says which frames a host takes.
-func hostLimits(t frameType) room {
+// hostLimits says which frames a host takes, and how long they may be.
+func hostLimits(t frameType) frameLimit {
 	switch t {
 	case frameReply:
-		return ample
+		return bodyLimit
 	case frameWelcome, frameRedirect, frameRefusal, frameAck, frameStanding, frameEpoch:
-		return plain
+		return plainLimit
 	}
-	return room{}
+	return frameLimit{}
 }
 
-// read reads the line to its end.
+// read reads the connection to its end.
 func (l *hostConn) read() {
-	err := l.pipe.read(&l.cut)
+	err := l.pipe.read(&l.frames)
 	if cause := l.pipe.Err(); cause != nil {
 		err = cause
 	}
-	if !l.cut.greeted && !errors.Is(err, ErrNotSpoken) {
+	if !l.frames.greeted && !errors.Is(err, ErrNotSpoken) {
 		err = fmt.Errorf("%w, %w: %w", ErrNotSpoken, ErrHungUp, err)
 	}
 	l.pipe.Fail(err)
@@ -189,7 +189,7 @@ func (l *hostConn) frame(t frameType, head, body []byte, own bool) error {
 	return c.err()
 }
 
-// first takes the frame that says whether the server leads.
+// first handles the frame that says whether the server leads.
 func (l *hostConn) first(t frameType, c *codec) error {
 	switch t {
 	case frameWelcome:
@@ -216,7 +216,7 @@ func (l *hostConn) first(t frameType, c *codec) error {
 	return nil
 }
 
-// welcomed takes the word of a server that leads.
+// welcomed handles the welcome of a server that leads.
 func (l *hostConn) welcomed(c *codec) error {
 	l.welcome.fields(c)
 	if ours := l.host.cfg.Version; l.welcome.incompatible(ours) {
@@ -232,17 +232,17 @@ func (l *hostConn) welcomed(c *codec) error {
 	return nil
 }
 
-// former says whether a term is below the highest that the host has seen (C-TERM-1). Terms of two stores
-// cannot be compared: a line of another store is that of a service that has begun anew. host.mu is held.
+// outdated says whether a term is below the highest that the host has seen (C-TERM-1). Terms of two stores
+// cannot be compared: a leader of another store is that of a service that has begun anew. host.mu is held.
 func (l *hostConn) outdated(term uint64) bool {
 	return l.welcome.store == l.host.mu.store && term < l.host.mu.term
 }
 
-// inUse says whether l is the line that the sink hears of. What a line brings after another has taken its
-// place is older than what the sink was told with the other: it might lead the sink back to an epoch that is
-// over. A call whose answer is dropped for that was sent again. host.mu is held, and host.sinkMu too where
-// the sink is told something for it, so that no line is adopted in between.
-func (l *hostConn) inUse() bool { return l.host.mu.line == l }
+// inUse says whether l is the connection that the sink hears of. What comes on a connection after another one
+// was adopted is older than what the sink heard then: it might lead the sink back to an epoch that is over. A
+// call whose answer is dropped for that reason has been sent again. host.mu is held. A caller that goes on to
+// tell the sink holds host.sinkMu as well, so that no connection is adopted in between.
+func (l *hostConn) inUse() bool { return l.host.mu.current == l }
 
 // served implements frameHandler.
 func (l *hostConn) served() {

@@ -8,7 +8,7 @@ import (
 	"github.com/serry-dev/serry/wire/rpc"
 )
 
-// Preface is what both ends send first. It is told from HTTP/2 and from TLS by its first byte. Its number
+// Preface is what both ends send first. Its first byte differs from that of HTTP/2 and of TLS. Its number
 // is that of the layout of frames, which every [Version] keeps.
 const Preface = "\xf5serry frames 1\n"
 
@@ -22,17 +22,17 @@ const (
 	SilentAfter = 4 * time.Second        // without a byte: the session is over (C-LOST-5)
 )
 
-// ErrNotSpoken says that a peer is there but does not speak this protocol.
+// ErrNotSpoken says that a server answers but does not speak this protocol.
 var ErrNotSpoken = errors.New("the server does not speak serry's stream")
 
-// ErrStandby says that a peer speaks this protocol, and does not lead.
+// ErrStandby says that a server speaks this protocol, and does not lead.
 var ErrStandby = errors.New("stream: the server does not lead")
 
-// ErrHungUp comes with ErrNotSpoken if the peer ended the connection without a word: it may speak
-// something else, or have been about to die.
+// ErrHungUp comes with ErrNotSpoken if the server ended the connection without an answer. It may speak
+// another protocol, or it was about to die.
 var ErrHungUp = errors.New("or is not there")
 
-// A Kind says who is at the end of a host, and so what its silence means.
+// A Kind says what a host is, and so what its silence means.
 type Kind uint8
 
 // The kinds of hosts.
@@ -41,8 +41,8 @@ const (
 	Client Kind = 2 // one program
 )
 
-// A ConnID names a virtual connection, everywhere and for good: a random number. It is the requester
-// of the numbered calls that come by it (C-REQ-1).
+// A ConnID names a virtual connection. It is a random number, which no other connection has, on any host.
+// It is the requester of the numbered calls on the connection (C-REQ-1).
 type ConnID uint64
 
 // A Life is one incarnation of a task.
@@ -51,7 +51,8 @@ type Life struct {
 	Incarnation serry.Incarnation
 }
 
-// A Stamp says who calls, as the relay knows by the connection (C-INC-6). Zero fields are not known.
+// A Stamp says which life makes a call, as the relay knows by the connection (C-INC-6). Zero fields are not
+// known.
 type Stamp struct {
 	Life
 	Service serry.Incarnation // the epoch that took the registration
@@ -62,8 +63,8 @@ type Call struct {
 	Conn ConnID
 	ID   rpc.CallID // chosen by the host, not used twice on its connection
 
-	// Number makes the call the same when it is sent again: it ascends from 1 on its connection. Zero
-	// for calls that change nothing, and for those of our own dialect, which have their ids inside.
+	// Number identifies a call that is sent again. Numbers ascend from 1 on a connection. It is zero for
+	// calls that change nothing, and for those of serry's own dialect, which carry their ids themselves.
 	Number    uint64
 	Watermark uint64 // every number up to here was answered and delivered (C-REQ-3)
 
@@ -75,7 +76,7 @@ type Call struct {
 	Vital bool
 }
 
-// A Reply is how a call ended: the service's word, whatever its code (A-SIDE-2).
+// A Reply is how the service ended a call, whatever its code (A-SIDE-2).
 type Reply struct {
 	Conn   ConnID
 	Call   rpc.CallID
@@ -98,7 +99,7 @@ type Ending uint8
 // The endings of a connection.
 const (
 	Closed     Ending = 0 // by the client, in order or not
-	NotReading Ending = 1 // by us, because the client left its replies unread
+	NotReading Ending = 1 // by the relay, because the client left its replies unread
 )
 
 // A Closure says that the last local connection of a life has closed, with its error poll unanswered.

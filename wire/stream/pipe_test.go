@@ -51,7 +51,7 @@ func testOneWriter(t *testing.T, body []byte) {
 	var failed atomic.Bool
 	got := new(order)
 	reading.Go(func() {
-		err := receiver.read(&frameReader{frameHandler: got, room: serverLimits})
+		err := receiver.read(&frameReader{handler: got, limit: serverLimits})
 		failed.Store(true)
 		receiver.Fail(err)
 	})

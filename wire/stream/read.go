@@ -12,12 +12,12 @@ import (
 
 // A frameHandler takes the frames of a pipe, all on the goroutine that reads it.
 type frameHandler interface {
-	// admit is asked about a frame that does not fit into one read, once its fields are here and
-	// checked; they are nil where a frame without a body is that long. If it says no, the rest is skipped.
+	// admit is asked about a frame that does not fit into one read, once its fields have come and are
+	// checked. They are nil if the frame is that long without a body. A frame that is not admitted is skipped.
 	admit(t frameType, fields []byte, body int) (bool, error)
 
 	// frame takes a whole frame that is known to be undamaged. The bytes are valid until it returns,
-	// unless own says that the frameHandler may keep the body.
+	// unless own says that the handler may keep the body.
 	frame(t frameType, fields, body []byte, own bool) error
 
 	// served follows the frames that came with one read.
@@ -26,12 +26,12 @@ type frameHandler interface {
 
 // A frameReader cuts what arrives into frames. It belongs to the goroutine that reads.
 type frameReader struct {
-	frameHandler frameHandler
-	room         func(frameType) room // how long such a frame may be
-	budget       *conn.Budget         // of large frames, or nil
+	handler frameHandler
+	limit   func(frameType) frameLimit
+	budget  *conn.Budget // of large frames, or nil
 
-	// patient ones do not read on while their own output is not read. Only one end may be: two that
-	// wait for each other would wait for ever.
+	// A patient reader stops while the peer does not read its output. Only one end of a connection may be
+	// patient: two ends that wait for each other would wait for ever.
 	patient bool
 
 	greeted bool   // the preface has come
@@ -39,9 +39,9 @@ type frameReader struct {
 	header  header // of that
 	sum     uint32 // of its last part so far: of its body, or without one of its fields
 	want    uint32 // what the sum must become
-	left    int    // bytes to come of a large frame, or of one that is skipped
+	left    int    // bytes that are still to come of a large frame, or of one that is skipped
 	skip    bool
-	waiting atomic.Bool   // for the budget, with its peer unread
+	waiting atomic.Bool   // the reader waits for the budget, and the peer is not read
 	share   *conn.Share   // of the budget, or nil before the first large frame
 	resumed chan struct{} // holds one: the budget may have room
 }
@@ -49,10 +49,10 @@ type frameReader struct {
 // stepBytes is how much memory the length that a frame claims is good for, before its bytes come.
 const stepBytes = 1 << 20
 
-// errTruncated is the end of a peer within a frame.
+// errTruncated says that the peer ended the connection within a frame.
 var errTruncated = fmt.Errorf("stream: ended within a frame: %w", io.ErrUnexpectedEOF)
 
-// read cuts what comes until the connection ends.
+// read handles the frames that come until the connection ends.
 func (p *pipe) read(c *frameReader) error {
 	defer c.release()
 	for {
@@ -66,7 +66,7 @@ func (p *pipe) read(c *frameReader) error {
 			return err
 		}
 		p.nc.Keep(rest)
-		c.frameHandler.served()
+		c.handler.served()
 		p.Flush()
 		if c.patient {
 			p.HoldBack()
@@ -132,15 +132,15 @@ func (c *frameReader) whole(h header, p []byte) error {
 	if h.body.large() && checksum(body) != h.body.sum {
 		return errDamaged
 	}
-	return c.frameHandler.frame(h.frameType, fields, body, false)
+	return c.handler.frame(h.frameType, fields, body, false)
 }
 
 // judge says whether a frame is one to skip. The error is that of a frame that must not come, or is too
 // long.
 func (c *frameReader) judge(h header) (skip bool, err error) {
-	known := c.room(h.frameType)
-	if known == (room{}) && h.frameType >= frameOptional {
-		known, skip = ample, true
+	known := c.limit(h.frameType)
+	if known == (frameLimit{}) && h.frameType >= frameOptional {
+		known, skip = bodyLimit, true
 	}
 	if !known.takes(h) {
 		return false, fmt.Errorf("%w: type %d with %d and %d bytes", errFrame, h.frameType, h.fields, h.body.length)
@@ -181,7 +181,7 @@ func (c *frameReader) start(h header, p []byte) error {
 	} else {
 		c.sum, c.want = checksum(p[summed:]), h.sum
 	}
-	ok, err := c.frameHandler.admit(h.frameType, fields, int(h.body.length))
+	ok, err := c.handler.admit(h.frameType, fields, int(h.body.length))
 	if err != nil {
 		return err
 	}
@@ -217,7 +217,7 @@ func (c *frameReader) more(p []byte) (int, error) {
 		return n, errDamaged
 	}
 	k := c.header.fields
-	return n, c.frameHandler.frame(c.header.frameType, b[:k:k], b[k:], true)
+	return n, c.handler.frame(c.header.frameType, b[:k:k], b[k:], true)
 }
 
 // grow makes room for n more bytes of a frame of that length: twice what has come, not more.

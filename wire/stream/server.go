@@ -15,7 +15,7 @@ import (
 	"github.com/serry-dev/serry/wire/rpc"
 )
 
-// A Handler takes what hosts say. No method may block. Those of one session are called one at a time,
+// A Handler takes what hosts send. No method may block. Those of one session are called one at a time,
 // in the order of its frames; Bye or Silent comes last.
 type Handler interface {
 	// Open announces a virtual connection before its first call.
@@ -29,11 +29,11 @@ type Handler interface {
 	// Served follows the frames that came together.
 	Served(s *Session)
 
-	// Cancel says that nobody waits for the reply any more.
+	// Cancel says that the caller does not wait for the reply any more.
 	Cancel(c *Conn, call rpc.CallID)
 
-	// Shut says that a local connection has ended, with all its calls, and how. Nothing is left of
-	// its requester.
+	// Shut says that a local connection has ended, with all its calls, and how. Its requester will make
+	// no more calls.
 	Shut(c *Conn, how Ending)
 
 	// Heard says which lives sent heartbeats since the last time (A-SIDE-3).
@@ -63,12 +63,12 @@ type Handler interface {
 	// Bye says that a host is gone for good. All its connections were shut before.
 	Bye(s *Session)
 
-	// Quiet says that for another d nothing was heard of a host, and so nothing of its lives: that is
-	// not their silence.
+	// Quiet says that for another d the server has heard nothing from a host, and so nothing of its lives:
+	// their silence is not their own.
 	Quiet(s *Session, d time.Duration)
 
-	// Silent says that nothing was heard of these hosts for [SilentAfter]. Their sessions are over,
-	// with all connections they had.
+	// Silent says that the server has heard nothing from these hosts for [SilentAfter]. Their sessions are
+	// over, with all connections they had.
 	Silent(gone []*Session)
 }
 
@@ -81,8 +81,7 @@ type ServerConfig struct {
 	Service func() serry.Incarnation // the present epoch
 	Log     *slog.Logger             // nil is silent
 
-	// MaxUnfinishedBytes bounds large calls on their way to the server. Beyond it one goes on, the
-	// others wait. 0 means half of the memory limit of the process, or 4 GiB without one.
+	// MaxUnfinishedBytes bounds the memory of large calls that are not complete: see conn.NewBudget.
 	MaxUnfinishedBytes int64
 
 	// Version stands for another build in tests: the version that this end claims. Zero means [Speaks].
@@ -148,7 +147,7 @@ func (s *Server) Serve(nc net.Conn) error {
 	s.mu.Lock()
 	if s.mu.stopped {
 		s.mu.Unlock()
-		Redirect(nc, "") // a host that hears nothing cannot tell what is spoken here
+		Redirect(nc, "") // a host that gets no answer cannot tell which protocol is spoken here
 		return errStopped
 	}
 	p := newPipe(conn.New(nc), s.base, s.cfg.Planted)
@@ -158,10 +157,10 @@ func (s *Server) Serve(nc net.Conn) error {
 	defer s.work.Done()
 
 	in := &serverConn{server: s, pipe: p}
-	in.cut = frameReader{frameHandler: in, room: serverLimits, budget: s.budget, patient: true}
+	in.frames = frameReader{handler: in, limit: serverLimits, budget: s.budget, patient: true}
 	in.uris = p.nc.PeerURIs()
 	nc.SetReadDeadline(time.Now().Add(helloPatience))
-	err := p.read(&in.cut)
+	err := p.read(&in.frames)
 	if cause := p.Err(); cause != nil {
 		err = cause
 	}
@@ -209,8 +208,8 @@ func (s *Server) Shutdown(ctx context.Context) {
 	s.work.Wait()
 }
 
-// Redirect answers a connection with the address of the leader, empty if it is not known, and closes it:
-// what a server does that does not lead.
+// Redirect answers a connection with the address of the leader, empty if it is not known, and closes it. A
+// server that does not lead calls it.
 func Redirect(nc net.Conn, address string) {
 	defer nc.Close()
 	nc.SetDeadline(time.Now().Add(redirectPatience))
@@ -218,7 +217,8 @@ func Redirect(nc net.Conn, address string) {
 	if _, err := nc.Write(b); err != nil {
 		return
 	}
-	// The host closes when it has read it. To close first might reset the connection under it.
+	// The host closes the connection when it has read the answer. If the server closed first, a reset might
+	// take the answer from the host.
 	var rest [1 << 10]byte
 	for {
 		if _, err := nc.Read(rest[:]); err != nil {
@@ -294,7 +294,7 @@ func (s *Server) all() []*Session {
 const (
 	scanEvery  = BeatEvery / 2
 	quietAfter = 3 * BeatEvery / 2
-	ackAfter   = 3 * BeatEvery / 2 // without output: the host's beats may be stuck behind a large call
+	ackAfter   = 3 * BeatEvery / 2 // without output: the beats of the host may wait behind a large call
 )
 
 // scan looks at all sessions a few times a second.
@@ -309,7 +309,7 @@ func (s *Server) scan() {
 		case <-tick.C:
 		}
 		now := time.Now()
-		held := now.Sub(last) > scanEvery+maxLateness // C-LOST-6: beats may lie unread, ours was the silence
+		held := now.Sub(last) > scanEvery+maxLateness // C-LOST-6: this process did not run, and beats may be unread
 		last = now
 		var gone []*Session
 		for _, n := range s.all() {
@@ -331,8 +331,8 @@ func (s *Server) scan() {
 	}
 }
 
-// quiet is how much longer nothing has been heard of the session than when it was last asked, once that
-// is long enough to tell. Only the scanner asks.
+// quiet is by how much the silence of the session has grown since the last call, or 0 while it is short. Only
+// the scanner calls it.
 func (n *Session) quiet(now int64) (d time.Duration) {
 	last := n.heard.Load()
 	if p := n.pipe.Load(); p != nil {
@@ -347,7 +347,8 @@ func (n *Session) quiet(now int64) (d time.Duration) {
 	return d
 }
 
-// look says whether nothing has been heard of the session for too long, and looks after its connection.
+// look says whether the session has been silent for too long. It acknowledges beats on an idle connection,
+// and ends one whose host does not read.
 func (n *Session) look(now int64) (silent bool) {
 	last, p := n.heard.Load(), n.pipe.Load()
 	patience := SilentAfter
@@ -379,13 +380,13 @@ func (s *Server) methodLimit(method []byte) (name string, most int64, ok bool) {
 	return name, s.cfg.Methods[name].MaxRequestBytes, ok
 }
 
-// serverLimits says which frames a server takes.
-func serverLimits(t frameType) room {
+// serverLimits says which frames a server takes, and how long they may be.
+func serverLimits(t frameType) frameLimit {
 	switch t {
 	case frameCall:
-		return ample
+		return bodyLimit
 	case frameHello, frameOpen, frameCancel, frameShut, frameBeat, frameExited, frameSynced, frameBye, frameFollow, frameClosed:
-		return plain
+		return plainLimit
 	}
-	return room{}
+	return frameLimit{}
 }

@@ -10,15 +10,16 @@ import (
 	"github.com/serry-dev/serry/internal/plant"
 )
 
-// An inlet reads one connection of a session. It belongs to the goroutine that serves it.
+// A serverConn is one connection of a session, as the server reads it. It belongs to the goroutine that
+// serves it.
 type serverConn struct {
 	server  *Server
 	pipe    *pipe
-	cut     frameReader
+	frames  frameReader
 	uris    []string // set once: of the peer's certificate
 	session *Session // nil before the hello
 	codec   codec
-	call    Call // the one that is handed on
+	call    Call // that the handler is given
 }
 
 // admit implements frameHandler.
@@ -118,7 +119,7 @@ func (in *serverConn) served() {
 	}
 }
 
-// hello takes the first frame of a connection.
+// hello handles the first frame of a connection.
 func (in *serverConn) hello(t frameType) error {
 	if t != frameHello {
 		return errOrder
@@ -151,9 +152,9 @@ func (in *serverConn) hello(t frameType) error {
 	return nil
 }
 
-// catchUp tells of epochs that opened after the welcome was written and before the session had this
-// connection: [Server.Epoch] has told a former one, or none. It looks again after each, because the next may
-// have been told meanwhile, and must come last.
+// catchUp tells the host of an epoch that opened after the welcome was written and before the session had
+// this connection: [Server.Epoch] has told an earlier connection, or none. catchUp looks once more after each
+// frame: another epoch may have opened meanwhile, and the host must hear of the last one last.
 func (in *serverConn) catchUp(said serry.Incarnation) {
 	for now := in.server.cfg.Service(); now != said; now = in.server.cfg.Service() {
 		said = now
@@ -167,7 +168,7 @@ func (in *serverConn) refuse(err *VersionError) error {
 	return fmt.Errorf("%w: %w", errBye, err)
 }
 
-// take takes a call: one that still waits was repeated, and is not handed on.
+// take hands a call to the handler, unless the handler has it already: then the host has sent it again.
 func (in *serverConn) take(body []byte) error {
 	call, method := readCall(&in.codec)
 	if in.codec.bad {
@@ -211,7 +212,7 @@ func (in *serverConn) method(c *Conn, call *Call, method []byte, body int64) (na
 	return name, ok
 }
 
-// beat takes a beat, and acknowledges it.
+// beat handles a beat, and acknowledges it.
 func (in *serverConn) beat(t beat) {
 	n := in.session
 	n.seq.Store(t.seq)

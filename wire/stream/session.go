@@ -13,7 +13,7 @@ import (
 	"github.com/serry-dev/serry/wire/rpc"
 )
 
-// A Session is one host, for as long as it is heard of. Its methods may be called from any goroutine.
+// A Session is one host, for as long as the server hears from it. Its methods may be called from any goroutine.
 type Session struct {
 	// Set once.
 	server *Server
@@ -21,22 +21,22 @@ type Session struct {
 	kind   Kind
 	remote net.Addr // of its first connection
 
-	pipe  atomic.Pointer[pipe]       // the connection in use, or nil
-	inlet atomic.Pointer[serverConn] // its reader
-	heard atomic.Int64               // last sign of life by other ways than pipe
+	pipe  atomic.Pointer[pipe]       // of the current connection, or nil
+	conn  atomic.Pointer[serverConn] // the current connection, or the last one
+	heard atomic.Int64               // when the host last showed that it lives, on an earlier connection
 	seq   atomic.Uint64              // of the last beat
 	told  time.Duration              // owned by the scanner: how much silence the handler has been told of
 
 	in     sync.Mutex // held while a frame is handled; guards what follows
 	conns  map[ConnID]*Conn
-	round  uint64 // counts connections: what was said on which
+	round  uint64 // counts connections; tells what came on which
 	closed bool
 }
 
-// Kind says who is at the other end.
+// Kind says what kind of host it is.
 func (n *Session) Kind() Kind { return n.kind }
 
-// RemoteAddr is where the host first came from.
+// RemoteAddr is the address of the first connection of the host.
 func (n *Session) RemoteAddr() net.Addr { return n.remote }
 
 // Conns are the virtual connections of a session that is over.
@@ -50,7 +50,7 @@ func (n *Session) Conns() []*Conn {
 	return all
 }
 
-// Standing queues what the host is to know of a life. It is sent with the next Flush.
+// Standing queues what the service knows of a life. It is sent with the next Flush.
 func (n *Session) Standing(s Standing) {
 	if p := n.pipe.Load(); p != nil {
 		p.send(&s)
@@ -64,8 +64,8 @@ func (n *Session) Flush() {
 	}
 }
 
-// Break ends the connection of the host, which may resume on another. It is the answer to a host that says
-// more than can be taken.
+// Break ends the connection of a host that sends more than the server can handle. The host may resume on
+// another connection.
 func (n *Session) Break(err error) {
 	if p := n.pipe.Load(); p != nil {
 		p.Fail(err)
@@ -74,7 +74,7 @@ func (n *Session) Break(err error) {
 
 // PeerURIs are the URI names in the certificate that the host showed.
 func (n *Session) PeerURIs() []string {
-	if in := n.inlet.Load(); in != nil {
+	if in := n.conn.Load(); in != nil {
 		return in.uris
 	}
 	return nil
@@ -85,10 +85,10 @@ func (n *Session) attach(in *serverConn) error {
 	n.in.Lock()
 	defer n.in.Unlock()
 	if n.closed {
-		return errSilent // between our finding it in the table and here
+		return errSilent // it was closed after the caller had found it in the table
 	}
 	n.round++
-	n.inlet.Store(in)
+	n.conn.Store(in)
 	if old := n.pipe.Swap(in.pipe); old != nil {
 		old.Fail(errReplaced)
 	}
@@ -112,10 +112,10 @@ func (n *Session) detach(p *pipe) {
 // Online says whether the host is connected at this moment.
 func (n *Session) Online() bool { return n.pipe.Load() != nil }
 
-// waiting says whether the reader waits for memory: then it is not the host that is silent.
+// waiting says whether the reader waits for memory. Then the server does not read, and the host is not silent.
 func (n *Session) waiting() bool {
-	in := n.inlet.Load()
-	return in != nil && in.cut.waiting.Load()
+	in := n.conn.Load()
+	return in != nil && in.frames.waiting.Load()
 }
 
 func (n *Session) ack(p *pipe) {
@@ -133,7 +133,7 @@ func (n *Session) close(err error) {
 	}
 }
 
-// bye ends the session in order.
+// bye ends the session because the host said so.
 func (n *Session) bye() error {
 	if n.server.forget(n) {
 		n.closed = true
@@ -146,13 +146,13 @@ func (n *Session) bye() error {
 	return errBye
 }
 
-// Reasons why a connection ends that are no errors.
+// Reasons why a connection ends without an error.
 var (
 	errReplaced = errors.New("stream: resumed on another connection")
 	errBye      = errors.New("stream: the host said goodbye")
 )
 
-// open begins a virtual connection, or finds it after a resumption.
+// open begins a virtual connection, or keeps one that the host opens again after a resumption.
 func (n *Session) open(id ConnID) error {
 	c := n.conns[id]
 	if c == nil {
@@ -167,7 +167,7 @@ func (n *Session) open(id ConnID) error {
 	return nil
 }
 
-// synced follows all that a host had to say after a resumption: what it did not mention is gone.
+// synced follows all that a host repeats after a resumption: what it did not repeat has ended.
 func (n *Session) synced() {
 	for id, c := range n.conns {
 		if c.round != n.round {
@@ -194,10 +194,10 @@ type Conn struct {
 // ID is the number of the connection.
 func (c *Conn) ID() ConnID { return c.id }
 
-// Session is the host that the connection is of.
+// Session is the host that opened the connection.
 func (c *Conn) Session() *Session { return c.session }
 
-// begin notes a call, and says whether it is new.
+// begin notes a call, and says whether it is a new one.
 func (c *Conn) begin(call rpc.CallID, round uint64) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -206,7 +206,7 @@ func (c *Conn) begin(call rpc.CallID, round uint64) bool {
 	return !again
 }
 
-// end notes that a call is over, and says whether it was not before.
+// end notes that a call is over, and says whether it was open until now.
 func (c *Conn) end(call rpc.CallID) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
