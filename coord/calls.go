@@ -116,7 +116,7 @@ var rows = [Kinds]Row{
 	KindWatchKeys:         {Name: "WatchKeys", Waits: true},
 
 	KindBarrier:         {Name: "Barrier", Changes: true, Once: true, Waits: true, Meets: true, ForTask: true, Keeps: KeepsState},
-	KindCancelBarrier:   {Name: "CancelBarrier", Changes: true, Once: true, ForTask: true},
+	KindCancelBarrier:   {Name: "CancelBarrier", Changes: true, Once: true, ForTask: true, Keeps: KeepsState},
 	KindWaitForAllTasks: {Name: "WaitForAllTasks", Changes: true, Once: true, Waits: true, Meets: true, ForTask: true, Keeps: KeepsState},
 	KindGetAliveTasks:   {Name: "GetAliveTasks", Changes: true, Once: true, Waits: true, ForTask: true, Keeps: KeepsState},
 }

@@ -84,6 +84,25 @@ func TestStoreWithoutRoom(t *testing.T) {
 	}
 }
 
+// A barrier that is cancelled before its first call is remembered, so that such calls fill a store like any
+// other: they are refused before it is full.
+func TestRoomForCancelledBarriers(t *testing.T) {
+	lab.Clause(t, "C-LIM-1", "C-CAN-5")
+	synctest.Test(t, func(t *testing.T) {
+		k, _, _ := serveSmall(t, nil)
+		for i := range 3_000 {
+			_, err := k.CancelBarrier(t.Context(), &xlapb.CancelBarrierRequest{
+				Incarnations: k.who(), BarrierId: fmt.Sprintf("%01000d", i), SourceTaskId: int32(k.id),
+			})
+			if err != nil {
+				wantLimit(t, "CancelBarrier", err, "room in the store")
+				return
+			}
+		}
+		t.Error("3,000 ids of 1,000 bytes were remembered in a store for 1,000,000; want them refused")
+	})
+}
+
 // Values that replace each other leave garbage until a snapshot is saved; that comes in time.
 func TestRoomIsMadeInTime(t *testing.T) {
 	lab.Clause(t, "C-LIM-1", "C-LOG-4")
