@@ -14,8 +14,12 @@ import (
 	"github.com/serry-dev/serry/wire/rpc"
 )
 
-// certified is a connection, or a host, whose peer may have shown a certificate. All transports have
-// such.
+// This file binds tasks to certificates. Without it a certificate that lets a client in lets it be any task: a
+// process of one task could register as another and take its place. With Config.TaskURI each call, and each
+// word of a host about a life, must come with a certificate that names the task.
+
+// certified is a connection, or a host, whose peer may have shown a certificate. The connections of all
+// transports implement it.
 type certified interface {
 	// PeerURIs are the URI names of the certificate.
 	PeerURIs() []string
@@ -37,12 +41,13 @@ func (h *handler) mayBe(c any, t serry.TaskID) bool {
 	return ok && slices.Contains(peer.PeerURIs(), taskURI(h.taskURI, t))
 }
 
+// taskURI is the name that the certificate of a task must have.
 func taskURI(template string, t serry.TaskID) string {
 	return strings.NewReplacer("{job}", url.PathEscape(t.Job), "{task}", strconv.Itoa(t.Index)).Replace(template)
 }
 
-// notYours is the answer to a call for a task that the caller's certificate does not name. It comes
-// without the payload that clients take for word of the service about the job.
+// notYours is the answer to a call for a task that the caller's certificate does not name. It has no payload:
+// stock clients take an error with one for a statement about the job, and would end it.
 func notYours(template string, t serry.TaskID) rpc.Status {
 	return rpc.Status{
 		Code:    codes.PermissionDenied,

@@ -57,7 +57,8 @@ func (o *owner) call(it *item) {
 }
 
 // departIdle lets lives depart that no connection carries, if the job has failed: only then can a
-// registration open the next epoch, and their departure decides whether it does (C-EPOCH-2b).
+// registration open the next epoch, and their departure decides whether it does (C-EPOCH-2b). In a job that
+// goes on they may come back, and a departure would take their place from them.
 func (o *owner) departIdle() {
 	if o.machine.Failed() {
 		o.detector.DepartIdle()
@@ -65,7 +66,9 @@ func (o *owner) departIdle() {
 	}
 }
 
-// speaker is the life that a call is of: the one it names, or else the one the task has now.
+// speaker is the life that a call is of: the one it names, or else the one that the task has now. Handlers have
+// filled in what the connection knows about a caller that does not name itself; what is still missing here is
+// taken for the present life.
 func (o *owner) speaker(c coord.Call) serry.Life {
 	l := serry.Life{Task: c.Task, Incarnation: c.Incarnation}
 	if t := o.detector.Task(c.Task); t != nil && l.Incarnation == 0 {

@@ -60,7 +60,9 @@ type (
 	}
 )
 
-// do withdraws the call. A call that is not there has been answered meanwhile.
+// do withdraws the call: the machine forgets it when the last caller that shares its waiter has given up. A call
+// that is not there has been answered meanwhile. Withdrawn calls stay in the list of a shared waiter until
+// they are most of it, so that giving up thousands of gets costs no square.
 func (c callCancelled) do(o *owner) {
 	w := c.peer.calls[c.call]
 	if w == nil {
@@ -87,6 +89,7 @@ func (c connClosed) do(o *owner) {
 	}
 }
 
+// do means the life that the task has now, because a launcher knows the task and not the incarnation.
 func (c taskExited) do(o *owner) {
 	o.detector.Exited(serry.Life{Task: c.task}, c.cause, o.now)
 }

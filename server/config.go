@@ -31,21 +31,21 @@ type Config struct {
 
 	TLS *tls.Config // nil serves plain HTTP/2 (C-WIRE-12)
 
-	// TaskURI binds tasks to certificates: with spiffe://example.org/{job}/{task} who calls as task 3
-	// of job worker must show one with the URI name spiffe://example.org/worker/3 (A-TLS-10). Empty:
+	// TaskURI binds tasks to certificates: with spiffe://example.org/{job}/{task} a client that calls as
+	// task 3 of job worker must show one with the URI name spiffe://example.org/worker/3 (A-TLS-10). Empty:
 	// any client may be any task.
 	TaskURI string
 
-	// Journal is where the service writes down what it does before anybody hears of it, and whose past
-	// it goes on with (C-LOG); nil keeps all in memory. The server does not give it back.
+	// Journal is where the service writes down what it does before any client hears of it, and whose past
+	// it goes on with (C-LOG); nil keeps all in memory. The server does not resign from it.
 	Journal store.Reign
 
 	// SnapshotBytes is how much is added to the journal, at least, before a snapshot takes its place; it is
 	// never less than twice the snapshot. Zero means DefaultSnapshotBytes.
 	SnapshotBytes int
 
-	// Term is that of the leadership, which replies on our own stream carry (C-TERM-1), and Store that
-	// within which terms are compared. Zero means those of Journal; without one, a new store.
+	// Term is that of the leadership, which replies on serry's own stream carry (C-TERM-1), and Store the
+	// one within which terms are compared. Zero means those of Journal; without one, a new store.
 	Term  uint64
 	Store serry.StoreID
 
@@ -55,7 +55,8 @@ type Config struct {
 	// Stoppable lets people end the service by wire.LeadMethod; [Server.StopAsked] then says so.
 	Stoppable bool
 
-	Planted plant.Faults // none, but in tests of tests
+	// Planted are faults that a test plants to see that other tests find them; none in a product.
+	Planted plant.Faults
 
 	Limits Limits       // of the server; those of the machine are in Cluster
 	Log    *slog.Logger // nil is silent
@@ -65,10 +66,17 @@ type Config struct {
 // the default. A call beyond one is answered RESOURCE_EXHAUSTED, but never a registration, a
 // heartbeat, an error poll or a shutdown: for a client that would be death (C-LIM-1).
 type Limits struct {
-	Connections  int   // open ones; calls on further ones are refused
-	CallsWaiting int   // on one connection
-	QueueEvents  int   // that wait for the owner
-	QueueBytes   int64 // of the requests among them
+	// Connections that are open. Calls on further ones are refused; the connections themselves are not,
+	// because a stock client that is refused dies.
+	Connections int
+
+	// CallsWaiting is how many calls of one connection may wait for an answer.
+	CallsWaiting int
+
+	// QueueEvents and QueueBytes bound the calls that the owner has not stepped, and the bytes of their
+	// requests. Only a journal that stands still lets so many gather.
+	QueueEvents int
+	QueueBytes  int64
 }
 
 // DefaultLimits are limits that real jobs never meet.
@@ -116,6 +124,8 @@ func (c Config) withDefaults() (Config, error) {
 	return c, c.check()
 }
 
+// defaultSlack is for clients that beat once a timeout: they may be late by what a network and a busy
+// processor take (C-HB-9).
 func defaultSlack(timeout time.Duration) time.Duration {
 	return max(leastSlack, timeout/slackFraction)
 }
@@ -130,6 +140,7 @@ func (l Limits) withDefaults() Limits {
 	}
 }
 
+// check says what is wrong with a configuration that has its defaults.
 func (c Config) check() error {
 	if err := c.Cluster.Validate(); err != nil {
 		return err

@@ -1,26 +1,47 @@
 // Package server runs a coordination service: it owns one [coord.Machine] and connects it to the
-// network, to time, and to the people who look at it.
+// network, to time, to a journal, and to the people who look at it.
 //
 // Start with [New], which takes a [Config] and returns a running [Server]; [Server.Serve] then lets
-// clients of both dialects in through a listener, and [Server.Stop] ends the service politely:
-// every waiting call gets the service's own answer before connections close. [Server.Shutdown] ends the
-// server alone, if another can go on with its journal.
+// clients of all dialects in through a listener, and [Server.Stop] ends the service politely: every
+// waiting call gets the service's own answer before connections close. [Server.Shutdown] ends the
+// server alone, if another can go on with its journal. A [Server] may be used from any goroutine.
 //
-// How it works. One goroutine, the owner, holds the machine; nobody else touches it. Transports
-// (see package rpc) call the handler with each request; the handler decodes it and puts it on the
-// owner's queue. The owner takes what has come, steps the machine through it, commits the batch,
-// and only then lets its effects happen: replies, grouped so that each connection is flushed once a
-// wave, and the tables below. A waiting call is an entry in a map, never a goroutine of ours.
+// # The way of a call
 //
-// Heartbeats of healthy tasks do not pass through the owner: it publishes for each task what is
-// known of it, and the handler answers from that with one atomic store (C-HB-8).
+// A transport (package wire/front, or wire/stream for relays and serry's own clients) reads a call and
+// gives it to the handler. The handler decodes it into an event and puts it on the owner's queue,
+// with a note of where the reply goes. The owner takes what has come, steps the machine through it,
+// and gathers the effects in a wave. When the wave is committed, the performer lets it happen: it
+// publishes the tables below, hands each reply to its connection, and flushes each connection once.
+// A call that must wait is an entry in a map, and costs no goroutine.
 //
-// Who is alive is judged here and not in the machine. The silence detector reads those atomic
-// times and finds tasks that stopped beating (C-HB-6). The link detector counts, for each life of a
-// task, the connections that carried it, and takes the end of the last one as evidence where a
-// client cannot live without it (C-LOST-4). Both give every task a fresh budget when they find that
-// they themselves were held up (C-LOST-6): a server that was stopped for an hour kills nobody. Only
-// monotonic time is used. What they find enters the machine as [coord.Lost] or [coord.Departed].
+// # Who holds the machine
+//
+// The machine belongs to whichever goroutine has the owner's turn, a lock. There is no goroutine that
+// all calls must pass through: the goroutine that read a call takes the turn for it, if no other has
+// it, and so answers it without waking another. A goroutine that finds the turn taken leaves its
+// calls in the queue; the one that has the turn looks there again before it stops. The owner's own
+// goroutine takes the turn only when a deadline falls due or a command comes. See owner.go.
+//
+// Everything else is owned as follows. The performer belongs to the goroutine that commits. Handlers
+// share nothing but atomic values with the owner: the present epoch, and for each task what is known
+// of it and when it was last heard. Those are published only when they are durable.
+//
+// # Heartbeats
+//
+// Heartbeats of healthy tasks do not reach the owner. The handler finds the task in the published
+// epoch, stores the time, and answers: one atomic store (C-HB-8). Only a heartbeat that is not a good
+// one becomes an event.
+//
+// # Who is alive
+//
+// That is judged outside the machine, by package detect. The server tells its detector what it
+// notices: which connections carry which lives and how they end, which hosts fall silent, which
+// processes were seen to exit, and which tasks the scanner found without a heartbeat. What the
+// detector concludes enters the machine as [coord.Lost] or [coord.Departed]. Only monotonic time is
+// used, and time in which this process did not run counts against no task.
+//
+// # The journal
 //
 // With a [Config].Journal the service outlives the server. What a wave changes is written down before
 // anything of the wave leaves, by a goroutine of its own, and waves that gather meanwhile are one
@@ -32,6 +53,13 @@
 // waits for it, so heartbeats are read and answered; calls gather in the queue up to its limits; and the
 // time of the machine stands still, so that no barrier times out because of it (see timeline.go).
 //
-// One server stands for many runs of a job, one after the other; the machine calls them epochs. A
-// [Server] may be used from any goroutine.
+// # Runs
+//
+// One server stands for many runs of a job, one after the other; the machine calls them epochs.
+//
+// # Where to read on
+//
+// Read owner.go first, then call.go and wave.go. journal.go and snapshot.go are the way to the disk,
+// restore.go the way back. hosts.go is what relays say. docs/ARCHITECTURE.md follows a barrier through
+// all of it.
 package server

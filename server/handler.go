@@ -140,9 +140,11 @@ func (h *handler) origin(p *peer, e *epoch, req coord.Req, method string, env en
 	return o
 }
 
-// vitalCalls is how many calls that must not be refused one connection may have in the queue, in a job of
-// so many tasks. A client has one registration, one heartbeat and one poll under way, and repeats them
-// every few seconds. What is beyond this bound is a flood, and no client that could die of the answer.
+// vitalCalls is how many vital calls one connection may have in the queue, in a job of so many tasks. Vital
+// calls pass the limits of the queue, so without this bound one peer could fill the memory. A client has one
+// registration, one heartbeat and one poll under way, and repeats them every few seconds; a relay has as many
+// clients as the job has tasks, at most. What is beyond is a flood, and no client that could die of the
+// answer.
 func vitalCalls(tasks int) int64 { return int64(1024 + 8*tasks) }
 
 // enqueue puts a call into the queue, or says which limit refuses it.
@@ -164,13 +166,14 @@ func (h *handler) enqueue(it item, tasks int) error {
 	return err
 }
 
-// answer ends a call from the handler. The transport flushes by itself.
+// answer ends a call from the handler, without the owner. The transport flushes after the calls that came
+// together.
 func (o origin) answer(body []byte, st rpc.Status) {
 	o.stats.answered(st.Code, len(body))
 	o.peer.conn.Reply(o.call, body, st)
 }
 
-// refusal is the answer to a call that does not reach the machine.
+// refusal is the answer to a call that does not reach the machine: it is beyond a limit, or the service ends.
 func refusal(s wire.Shape, err error) ([]byte, rpc.Status) {
 	if errors.Is(err, serry.ErrStopped) {
 		return nil, wire.ShutDown()
@@ -178,7 +181,8 @@ func refusal(s wire.Shape, err error) ([]byte, rpc.Status) {
 	return s.Encode(coord.Reply{Err: err})
 }
 
-// newIncarnation draws a number for an epoch of the service, never zero.
+// newIncarnation draws a number for an epoch of the service, never zero. It must be random: a client knows by it
+// that the service it talks to is the one that it registered with.
 func newIncarnation() serry.Incarnation {
 	for {
 		var b [8]byte

@@ -17,13 +17,18 @@ import (
 	"github.com/serry-dev/serry/wire/stream"
 )
 
+// This file is how a leader ends while its service goes on: with a successor that leads already or soon
+// (Handover), or with the next server on the same journal (Shutdown). The clients must not notice more than a
+// slow answer. So the leader says nothing about an end: calls that wait are left without an answer, and
+// their callers, relays and serry's own clients, repeat them to the next server under the same request ids.
+
 // errNoJournal says that there is nothing to hand over.
 var errNoJournal = errors.New("the service has no journal that another could go on with")
 
-// Handover ends the work of a leader that has a successor (C-STOP-4). When it returns nil the journal
-// has a snapshot of everything that anybody has heard of, and nothing more will be answered: calls that
-// wait, and those that still come, find no end here. The caller gives the leadership back and then
-// closes the server, so that clients turn to the successor, which knows their calls.
+// Handover ends the work of a leader that has a successor (C-STOP-4). When it returns nil the journal has a
+// snapshot of everything that a client has heard of, and the server answers nothing any more: neither calls that
+// wait, nor those that still come. The caller gives the leadership back and then closes the server, so that
+// clients turn to the successor, which knows their calls.
 func (s *Server) Handover(ctx context.Context) error {
 	if s.owner.journal == nil {
 		return errNoJournal
@@ -31,7 +36,7 @@ func (s *Server) Handover(ctx context.Context) error {
 	return s.leave(ctx, false)
 }
 
-// leave lets the owner leave, and returns when the snapshot is saved.
+// leave lets the owner step its last wave, and returns when the snapshot of it is saved.
 func (s *Server) leave(ctx context.Context, endPolls bool) error {
 	saved := make(chan struct{})
 	if err := s.handler.queue.push(leaving{saved, endPolls}); err != nil {
@@ -56,13 +61,14 @@ func (s *Server) Shutdown(ctx context.Context) {
 		s.Stop(ctx)
 		return
 	}
-	if s.ending.Load() { // a snapshot now would replace the last records, which tell how the service ended
+	if s.stopping.Load() {
+		// A snapshot now would replace the last records, which tell how the service ended.
 		<-s.stopped
 		return
 	}
 	ctx, cancel := context.WithTimeout(ctx, stopPatience)
 	defer cancel()
-	if err := s.leave(ctx, true); err != nil && !s.ending.Load() {
+	if err := s.leave(ctx, true); err != nil && !s.stopping.Load() {
 		// The journal has every record, and the next server reads it without the snapshot.
 		s.cfg.Log.Warn("no snapshot for the next server", "err", err)
 	}
@@ -71,12 +77,12 @@ func (s *Server) Shutdown(ctx context.Context) {
 	s.end(ctx, func() {})
 }
 
-// leavePatience is how long direct clients of a server that leaves a service have to read their last
-// replies. Their other calls have no answer, so the connections are not idle before.
+// leavePatience is how long direct clients of a server that shuts down have to read their last replies. Their
+// waiting calls get no answer, so their connections never become idle, and to wait for that would be in vain.
 const leavePatience = 200 * time.Millisecond
 
-// Close ends the server without a word: connections break, and whoever waits on one learns nothing of
-// how the job goes on. It is for a server that is no longer, or will soon be, the one to ask.
+// Close ends the server without a word: connections break, and callers that wait learn nothing of how the job
+// goes on. It is for a server that does not lead any more, or is about to hand over.
 func (s *Server) Close() {
 	s.handler.mute.Store(true)
 	ctx, cancel := context.WithCancel(context.Background())
@@ -88,14 +94,14 @@ func (s *Server) Close() {
 func (s *Server) Done() <-chan struct{} { return s.stopped }
 
 // Err says, once the server is done, why it ended by itself: [store.ErrDeposed], or what its journal
-// said. It is nil if somebody ended it.
+// said. It is nil if a method of the server ended it.
 func (s *Server) Err() error {
 	<-s.stopped
 	return s.err
 }
 
-// endPolls ends the error polls of stock clients that no relay stands before. Such a client dies when its
-// connection takes the poll along; without a poll it waits for the next server (A-HA-7).
+// endPolls answers the error polls of stock clients that are connected directly, without a relay. Such a client
+// dies when its connection breaks under a poll; without a poll it waits for the next server (A-HA-7).
 func (o *owner) endPolls() {
 	for _, req := range slices.Sorted(maps.Keys(o.waiting)) {
 		w := o.waiting[req]
@@ -105,19 +111,20 @@ func (o *owner) endPolls() {
 	}
 }
 
-// HandoverAsked gets a value when somebody asks for a hand-over ([wire.LeadMethod]). Whoever made the
+// HandoverAsked gets a value when a person asks for a hand-over ([wire.LeadMethod]). The program that made the
 // server decides; a server without a journal refuses by itself.
 func (s *Server) HandoverAsked() <-chan struct{} { return s.handler.handoverAsked }
 
-// StopAsked gets a value when somebody asks for the end of the service ([wire.LeadMethod]). Whoever made the
-// server calls [Server.Stop], or does not; without Config.Stoppable the server refuses by itself.
+// StopAsked gets a value when a person asks for the end of the service ([wire.LeadMethod]). The program that made
+// the server calls [Server.Stop], or does not; without Config.Stoppable the server refuses by itself.
 func (s *Server) StopAsked() <-chan struct{} { return s.handler.stopAsked }
 
 // errNotStoppable says that the service ends in another way.
 var errNotStoppable = errors.New("the service belongs to another program, serry run for example: end that")
 
-// lead answers questions for the leadership. A hand-over, or an end, comes after its answer, so that who asks
-// need not ask again, and with that hand over twice.
+// lead answers a call about the leadership: who leads, hand over, or end. The answer leaves before the hand-over
+// begins. If it came after, the caller's connection could break before it, and the caller would ask again, and
+// with that make the successor hand over, too.
 func (h *handler) lead(c rpc.Conn, call rpc.CallID, body []byte) {
 	refuse := func(code codes.Code, why error) { c.Reply(call, nil, rpc.Status{Code: code, Message: why.Error()}) }
 	r, err := wire.ReadLead(body)
@@ -140,7 +147,7 @@ func (h *handler) lead(c rpc.Conn, call rpc.CallID, body []byte) {
 	}
 }
 
-// ask puts a value into a channel that takes one. If there is one, what it asks for is under way.
+// ask puts a value into a channel that takes one. If it has one, what that asks for is under way.
 func ask(ch chan<- struct{}) {
 	select {
 	case ch <- struct{}{}:

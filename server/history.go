@@ -11,23 +11,29 @@ import (
 )
 
 const (
-	notesKept = 256         // the oldest one goes when another comes
-	sameInRow = 8           // notes of one sort that are kept when many come at once
-	atOnce    = time.Second // how far apart notes are that come at once
+	// notesKept bounds the history: the oldest note goes when another comes.
+	notesKept = 256
+
+	// sameInRow is how many notes of one sort are kept when many come at once, and atOnce how far apart
+	// such notes are at most.
+	sameInRow = 8
+	atOnce    = time.Second
 )
 
-// A history is what happened lately, for people who ask: the newest notes of the machine and,
-// however long ago it was, the first failure of the present epoch. It belongs to the owner.
+// A history is what happened lately, for people who ask (serry status, serry why): the newest notes of the
+// machine and, however long ago it was, the first failure of the present epoch. When a job falls over, one
+// failure is followed by hundreds that it caused, and the first is the one to look at. It belongs to the owner.
 type history struct {
-	last  uint64 // number of the newest note
-	notes []wire.NoteStatus
-	first *wire.NoteStatus
+	last  uint64            // number of the newest note
+	notes []wire.NoteStatus // the oldest first, notesKept at most
+	first *wire.NoteStatus  // the first failure of the epoch, or nil
 }
 
-// opened forgets what no longer matters in a new epoch.
+// opened forgets the first failure of the former epoch. Its notes stay: they tell how that ended.
 func (h *history) opened() { h.first = nil }
 
-// add takes a note. Barriers that passed are too many to be kept.
+// add takes a note. Barriers that passed are not kept: they would push out everything else. A note that repeats
+// the newest ones is only counted.
 func (h *history) add(now coord.Time, n coord.Note) {
 	if n.Barrier != "" && n.Err == nil {
 		return
@@ -49,8 +55,8 @@ func (h *history) add(now coord.Time, n coord.Note) {
 	h.notes = append(h.notes, s)
 }
 
-// repeats says whether the newest notes are all of that sort, and of now. Where 10,000 tasks connect
-// or fail together a few names say enough, and what came before stays visible.
+// repeats says whether the newest notes are all of that sort, and of now. Where 10,000 tasks connect or fail
+// together a few names say enough, and what came before stays visible.
 func (h *history) repeats(now coord.Time, what string) bool {
 	if len(h.notes) < sameInRow {
 		return false
@@ -60,14 +66,14 @@ func (h *history) repeats(now coord.Time, what string) bool {
 	return !slices.ContainsFunc(row, func(s wire.NoteStatus) bool { return s.What != what || s.AtSeconds < since })
 }
 
-// isFailure says whether a note tells of something that broke by itself: not of a suspicion, nor of
-// what somebody asked for.
+// isFailure says whether a note tells of something that broke by itself. A suspicion may be wrong, and a
+// cancellation or a stop is what a person or a program asked for.
 func isFailure(n coord.Note) bool {
 	return n.Err != nil && n.What != "task suspected" &&
 		!errors.Is(n.Err, serry.ErrCancelled) && !errors.Is(n.Err, serry.ErrStopping)
 }
 
-// report adds what happened to a picture of the machine.
+// report adds what happened to the status of the machine.
 func (h *history) report(s coord.Status) wire.Report {
 	return wire.Report{Status: s, Clock: time.Now().UTC(), First: h.first, Notes: slices.Clone(h.notes)}
 }

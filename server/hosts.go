@@ -62,7 +62,8 @@ type (
 		lives   []serry.Life
 	}
 
-	// processExited: a host saw the process of a life end. Without an incarnation it is the present life.
+	// processExited: a host saw the process of a life end. Without an incarnation it is the present life. An
+	// empty cause is a good end.
 	processExited struct {
 		session *stream.Session
 		life    serry.Life
@@ -89,6 +90,8 @@ type (
 
 func (c resultsDelivered) do(o *owner) { o.step(c.event) }
 
+// do informs the host at once, also of lives that the service does not know: for a life that was replaced, or
+// that an epoch has forgotten, the standing says disconnected, and the host stops asking.
 func (c hostFollows) do(o *owner) {
 	for _, l := range c.lives {
 		if o.detector.Present(l) {

@@ -10,6 +10,10 @@ import (
 	"github.com/serry-dev/serry/store"
 )
 
+// This file moves a service to another store: from a file to an etcd, or from a backup to a new disk. The job
+// must not notice, so the new journal continues the same service incarnation. What must never happen is that
+// two histories mix; so an import writes into an empty journal only, and by one save that is done or not.
+
 // ErrHistory says that a journal cannot go on with a history because it has another.
 var ErrHistory = errors.New("the store has a history already")
 
@@ -27,6 +31,7 @@ func Import(ctx context.Context, to store.Reign, from store.Journal, republished
 	if err != nil {
 		return false, err
 	}
+	// The large values go first, while the snapshot is written: it may only name what is there.
 	var keep []coord.Ref
 	put := make(map[coord.Ref]bool)
 	var failed error
@@ -61,6 +66,7 @@ func Imported(ctx context.Context, j, history store.Journal, republished func(ke
 	if err != nil {
 		return false, err
 	}
+	// The same service, or the epoch after it, and not before the end of the history.
 	a, b := now.machine.View(), then.machine.View()
 	if (a.Service == b.Service || a.Earlier == b.Service) && a.Now >= b.Now {
 		return true, nil
@@ -69,6 +75,7 @@ func Imported(ctx context.Context, j, history store.Journal, republished func(ke
 		ErrHistory, a.Service, a.Epoch, rounded(a.Now), b.Service, b.Epoch, rounded(b.Now))
 }
 
+// rounded is a service time for a person to read.
 func rounded(t coord.Time) time.Duration { return time.Duration(t).Round(time.Millisecond) }
 
 // isEmpty says whether nothing was ever written to a journal.
@@ -83,7 +90,7 @@ func isEmpty(ctx context.Context, j store.Journal) (bool, error) {
 	return true, nil
 }
 
-// A recollection is where a recorded history ends.
+// A recollection is where a recorded history ends: all that a snapshot of it needs.
 type recollection struct {
 	machine  *coord.Machine
 	settings settings
@@ -91,7 +98,7 @@ type recollection struct {
 	notes    history
 }
 
-// recall runs a recorded history to its end, with the settings that it was made with.
+// recall runs a recorded history to its end, under the settings that it was made under.
 func recall(ctx context.Context, j store.Journal, republished func(key string, stored, offered []byte) bool) (*recollection, error) {
 	r := &recollection{refs: make(refs)}
 	err := replay(ctx, j, coord.Config{Service: 1, Republished: republished}, r.refs, func(m *coord.Machine, b Beginning) {

@@ -95,7 +95,8 @@ func (j *journal) full() bool {
 	}
 }
 
-// await waits until there may be room for another wave.
+// await waits until there may be room for another wave. Only owner.run calls it: no goroutine that reads a
+// connection waits for the journal.
 func (j *journal) await() {
 	select {
 	case <-j.taken:
@@ -114,6 +115,8 @@ func (j *journal) submit(w *wave) (next *wave, over bool) {
 	select {
 	case j.waves <- w:
 	default:
+		// The owner has stepped although full said that there is no room: its state is ahead of what
+		// can be written, and must not be acted on.
 		panic("server: a wave for a journal without room")
 	}
 	select {
@@ -139,15 +142,18 @@ func (j *journal) stall(now coord.Time) stall {
 	return stall{}
 }
 
-// close is called by the owner after the last wave, and returns when all have happened.
+// close is called after the last wave was submitted, and returns when all waves have happened.
 func (j *journal) close() {
 	close(j.waves)
 	<-j.ended
 	j.cancel(nil)
 }
 
-// run commits waves until the owner closes the journal, or until one cannot be committed.
+// run commits waves until the journal is closed, until a wave cannot be committed, or until another server
+// leads. The wave of a hand-over is the last, too: its snapshot is the end of what this server may write.
 func (j *journal) run() {
+	// In reverse order: requests to the store end, then the goroutine that saves, and only then does the
+	// server hear that the journal has ended.
 	defer close(j.ended)
 	defer j.saver.Wait()
 	defer j.cancel(nil)
@@ -159,7 +165,7 @@ func (j *journal) run() {
 				return
 			}
 			group = j.gather(append(group[:0], w))
-			leaving = group[len(group)-1].leaves()
+			leaving = group[len(group)-1].leaves() // asked now: release empties the waves
 			j.tellTaken()
 		case err := <-j.broken:
 			j.fail(err)
@@ -178,7 +184,7 @@ func (j *journal) run() {
 	}
 }
 
-// tellTaken tells the owner that waves have been taken.
+// tellTaken tells owner.run, which may wait in await, that waves have been taken.
 func (j *journal) tellTaken() {
 	select {
 	case j.taken <- struct{}{}:
@@ -240,6 +246,7 @@ func (j *journal) next(group []*wave, began *time.Time) (w *wave, waited bool) {
 	}
 }
 
+// since is how long a wait has lasted, 0 if it has not begun.
 func since(began time.Time) time.Duration {
 	if began.IsZero() {
 		return 0
@@ -247,11 +254,15 @@ func since(began time.Time) time.Duration {
 	return time.Since(began)
 }
 
-// commit writes down what the waves of a group change, or confirms that this server still leads, and lets the
-// waves happen. Large values are written first, so that no record names a value that is not there (C-LOG-5).
+// commit writes down what the waves of a group change, and lets the waves happen:
 //
-// The journal waits for a snapshot that is being saved only if it has grown by as much again meanwhile:
-// otherwise a store that is slow to save would fill up with records that nothing replaces.
+//  1. Large values are written first, so that no record names a value that is not there (C-LOG-5).
+//  2. If a snapshot is being saved, and the journal has grown by as much again meanwhile, it waits for that:
+//     otherwise a store that is slow to save would fill up with records that nothing replaces.
+//  3. The records of the group are one write. A group without records that answers a caller is confirmed
+//     with the store instead: this server may have been deposed while it did not run (C-TERM-2).
+//  4. The waves happen.
+//  5. If the last wave has a snapshot, it is saved: in the background, or at once for a hand-over.
 func (j *journal) commit(group []*wave) error {
 	defer j.time()()
 	records, answers := j.join(group)
@@ -292,7 +303,8 @@ func (j *journal) commit(group []*wave) error {
 	return nil
 }
 
-// time notes that a commit begins, and returns what notes its end.
+// time notes that a commit begins, and returns what notes its end. The owner reads both: while a commit takes
+// long, the machine's time stands still (see timeline.go).
 func (j *journal) time() (done func()) {
 	clock := j.performer.handler.clock
 	began := max(1, clock.now())
@@ -347,7 +359,7 @@ func (j *journal) release(group []*wave) {
 	}
 }
 
-// save saves a snapshot of the journal up to here.
+// save saves a snapshot that covers the journal up to here.
 func (j *journal) save(p *snapshot) error {
 	return j.reign.Save(j.ctx, j.reign.Mark(), p.bytes, p.keep)
 }
@@ -367,7 +379,7 @@ func (j *journal) saveMeanwhile(p *snapshot) {
 	})
 }
 
-// saveLast saves the snapshot that a hand-over waits for.
+// saveLast saves the snapshot that a hand-over waits for, after one that may still be under way.
 func (j *journal) saveLast(p *snapshot) error {
 	j.saver.Wait()
 	select {

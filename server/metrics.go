@@ -14,27 +14,17 @@ import (
 	"github.com/serry-dev/serry/wire"
 )
 
-// metrics is what a Prometheus server reads. It holds nothing: all is asked for when it is read.
-type metrics struct {
-	server *Server
-	shape  metricShape
-}
-
-// metricShape names the metrics.
-type metricShape struct {
-	tasks, age, oldest                          *prometheus.Desc
-	calls, received, sent, waits, lost          *prometheus.Desc
-	epoch, barriers, waiting, watchers, polling *prometheus.Desc
-	connections, hosts, queued, events, batches *prometheus.Desc
-	keys, stored, term, writes                  *prometheus.Desc
-}
+// metrics is what a Prometheus server reads. It holds no numbers: it asks the server for all of them when the
+// page is read, so that counting costs the server nothing but what it counts anyway. People have
+// alerts on the names and labels, so those do not change; docs/OPERATING.md says which matter most.
+type metrics struct{ *Server }
 
 // newMetrics makes a page of its own registry: the server's numbers, those of its transport, and those
 // of its process.
 func newMetrics(s *Server) http.Handler {
 	r := prometheus.NewRegistry()
 	r.MustRegister(
-		&metrics{server: s, shape: newMetricShape()},
+		metrics{s},
 		s.transport,
 		collectors.NewGoCollector(),
 		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
@@ -42,75 +32,72 @@ func newMetrics(s *Server) http.Handler {
 	return promhttp.HandlerFor(r, promhttp.HandlerOpts{Registry: r})
 }
 
-func newMetricShape() metricShape {
-	d := func(name, help string, labels ...string) *prometheus.Desc {
-		return prometheus.NewDesc("serry_"+name, help, labels, nil)
+// A page takes the metrics of one reading. Their names begin with a prefix.
+type page struct {
+	prefix string
+	ch     chan<- prometheus.Metric
+}
+
+// desc describes a metric. labels are names and values in turn.
+func (p page) desc(name, help string, labels []string) *prometheus.Desc {
+	all := make(prometheus.Labels, len(labels)/2)
+	for i := 0; i < len(labels); i += 2 {
+		all[labels[i]] = labels[i+1]
 	}
-	return metricShape{
-		tasks:       d("tasks", "Tasks of the job by state.", "state"),
-		age:         d("heartbeat_age_seconds", "Connected tasks by the age of their last heartbeat."),
-		oldest:      d("heartbeat_age_max_seconds", "Age of the oldest last heartbeat of a connected task."),
-		calls:       d("calls_total", "Calls answered.", "dialect", "method", "code"),
-		received:    d("received_bytes_total", "Bytes of requests, expanded.", "dialect", "method"),
-		sent:        d("sent_bytes_total", "Bytes of replies.", "dialect", "method"),
-		waits:       d("barrier_wait_seconds", "How long calls waited at barriers."),
-		lost:        d("lost_tasks_total", "Tasks declared dead, by what was seen.", "evidence"),
-		epoch:       d("epoch", "Number of the present epoch."),
-		barriers:    d("barriers_open", "Barriers that wait for somebody."),
-		waiting:     d("calls_waiting", "Calls that wait for their answer."),
-		watchers:    d("watchers", "Calls that wait for a change of the tasks."),
-		polling:     d("error_polls", "Calls that wait for an error."),
-		connections: d("connections", "Open connections, those within streams included."),
-		hosts:       d("hosts", "Relays and clients with a stream, connected or about to resume it."),
-		queued:      d("queued_events", "Events that wait for the owner of the machine."),
-		events:      d("events_total", "Calls that went through the machine."),
-		batches:     d("batches_total", "Batches in which they went."),
-		keys:        d("keys", "Keys stored."),
-		stored:      d("store_bytes", "Bytes of all keys and values."),
-		term:        d("term", "Number of the leadership."),
-		writes:      d("journal_writes_total", "Writes to the journal, each for all calls that had gathered."),
-	}
+	return prometheus.NewDesc(p.prefix+name, help, nil, all)
+}
+
+// gauge shows a number that rises and falls.
+func (p page) gauge(name, help string, v float64, labels ...string) {
+	p.ch <- prometheus.MustNewConstMetric(p.desc(name, help, labels), prometheus.GaugeValue, v)
+}
+
+// counter shows a number that only rises.
+func (p page) counter(name, help string, n uint64, labels ...string) {
+	p.ch <- prometheus.MustNewConstMetric(p.desc(name, help, labels), prometheus.CounterValue, float64(n))
+}
+
+// histogram shows how many values are at or below each bound.
+func (p page) histogram(name, help string, h *histogram) {
+	n, sum, below := h.read()
+	p.ch <- prometheus.MustNewConstHistogram(p.desc(name, help, nil), n, sum, below)
 }
 
 // Describe implements [prometheus.Collector].
-func (m *metrics) Describe(ch chan<- *prometheus.Desc) { prometheus.DescribeByCollect(m, ch) }
+func (m metrics) Describe(ch chan<- *prometheus.Desc) { prometheus.DescribeByCollect(m, ch) }
 
 // Collect implements [prometheus.Collector].
-func (m *metrics) Collect(ch chan<- prometheus.Metric) {
-	v := m.server.View()
-	m.state(ch, v)
-	m.beats(ch)
-	m.traffic(ch)
+func (m metrics) Collect(ch chan<- prometheus.Metric) {
+	p := page{"serry_", ch}
+	m.state(p, m.View())
+	m.beats(p)
+	m.calls(p)
+	m.work(p)
 }
 
-func (m *metrics) state(ch chan<- prometheus.Metric, v coord.View) {
-	gauge := func(d *prometheus.Desc, n int64, labels ...string) {
-		ch <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, float64(n), labels...)
-	}
-	count := make(map[serry.TaskState]int64)
+// state shows what the machine holds.
+func (m metrics) state(p page, v coord.View) {
+	count := make(map[serry.TaskState]int)
 	for _, t := range v.Tasks {
 		count[t.State]++
 	}
 	for _, s := range []serry.TaskState{serry.Disconnected, serry.Connected, serry.Failed} {
-		gauge(m.shape.tasks, count[s], s.String())
+		p.gauge("tasks", "Tasks of the job by state.", float64(count[s]), "state", s.String())
 	}
-	gauge(m.shape.epoch, int64(v.Epoch))
-	gauge(m.shape.barriers, int64(len(v.Barriers)))
-	gauge(m.shape.waiting, int64(v.Waiters))
-	gauge(m.shape.watchers, int64(v.Watchers))
-	gauge(m.shape.polling, int64(v.Polls))
-	gauge(m.shape.keys, int64(v.Keys))
-	gauge(m.shape.stored, v.StoreBytes)
-	gauge(m.shape.connections, m.server.handler.open.Load())
-	gauge(m.shape.hosts, int64(m.server.Hosts()))
-	gauge(m.shape.queued, int64(m.server.handler.queue.length()))
+	p.gauge("epoch", "Number of the present epoch.", float64(v.Epoch))
+	p.gauge("barriers_open", "Barriers that wait for somebody.", float64(len(v.Barriers)))
+	p.gauge("calls_waiting", "Calls that wait for their answer.", float64(v.Waiters))
+	p.gauge("watchers", "Calls that wait for a change of the tasks.", float64(v.Watchers))
+	p.gauge("error_polls", "Calls that wait for an error.", float64(v.Polls))
+	p.gauge("keys", "Keys stored.", float64(v.Keys))
+	p.gauge("store_bytes", "Bytes of all keys and values.", float64(v.StoreBytes))
 }
 
-// beats measures how old the last heartbeats are now.
-func (m *metrics) beats(ch chan<- prometheus.Metric) {
-	now, oldest := m.server.handler.clock.now(), 0.0
+// beats shows how old the last heartbeats are now. The oldest is the first sign of a host in trouble.
+func (m metrics) beats(p page) {
+	now, oldest := m.handler.clock.now(), 0.0
 	ages := newHistogram(waitBounds())
-	e := m.server.handler.epoch.Load()
+	e := m.handler.epoch.Load()
 	for i := range e.tasks {
 		if e.tasks[i].shown.Load().State != serry.Connected {
 			continue
@@ -119,42 +106,44 @@ func (m *metrics) beats(ch chan<- prometheus.Metric) {
 		oldest = max(oldest, age)
 		ages.observe(age)
 	}
-	n, sum, below := ages.read()
-	ch <- prometheus.MustNewConstHistogram(m.shape.age, n, sum, below)
-	ch <- prometheus.MustNewConstMetric(m.shape.oldest, prometheus.GaugeValue, oldest)
+	p.histogram("heartbeat_age_seconds", "Connected tasks by the age of their last heartbeat.", &ages)
+	p.gauge("heartbeat_age_max_seconds", "Age of the oldest last heartbeat of a connected task.", oldest)
 }
 
-func (m *metrics) traffic(ch chan<- prometheus.Metric) {
-	counter := func(d *prometheus.Desc, n uint64, labels ...string) {
-		ch <- prometheus.MustNewConstMetric(d, prometheus.CounterValue, float64(n), labels...)
-	}
-	st := m.server.stats
-	for d := range st.calls {
-		for op := range st.calls[d] {
-			calls := &st.calls[d][op]
+// calls shows the traffic by operation. Operations that no client has used have no row.
+func (m metrics) calls(p page) {
+	for d := range m.stats.calls {
+		for op := range m.stats.calls[d] {
+			st := &m.stats.calls[d][op]
 			dialect, method := wire.Dialect(d).String(), wire.Op(op).String()
 			answered := uint64(0)
-			for code := range calls.codes {
-				if n := calls.codes[code].Load(); n > 0 {
-					counter(m.shape.calls, n, dialect, method, codes.Code(code).String())
+			for code := range st.codes {
+				if n := st.codes[code].Load(); n > 0 {
+					p.counter("calls_total", "Calls answered.", n, "dialect", dialect, "method", method, "code", codes.Code(code).String())
 					answered += n
 				}
 			}
-			if in := calls.bytesIn.Load(); in+answered > 0 {
-				counter(m.shape.received, in, dialect, method)
-				counter(m.shape.sent, calls.bytesOut.Load(), dialect, method)
+			if in := st.bytesIn.Load(); in+answered > 0 {
+				p.counter("received_bytes_total", "Bytes of requests, expanded.", in, "dialect", dialect, "method", method)
+				p.counter("sent_bytes_total", "Bytes of replies.", st.bytesOut.Load(), "dialect", dialect, "method", method)
 			}
 		}
 	}
-	n, sum, below := st.waits.read()
-	ch <- prometheus.MustNewConstHistogram(m.shape.waits, n, sum, below)
+}
+
+// work shows what the server has done, and what it has to do.
+func (m metrics) work(p page) {
+	p.histogram("barrier_wait_seconds", "How long calls waited at barriers.", &m.stats.waits)
 	for sort, name := range [...]string{bySilence: "silence", byConnection: "connection", byProcess: "process", byOther: "other"} {
-		counter(m.shape.lost, st.lostBy[sort].Load(), name)
+		p.counter("lost_tasks_total", "Tasks declared dead, by what was seen.", m.stats.lostBy[sort].Load(), "evidence", name)
 	}
-	if j := m.server.owner.journal; j != nil {
-		ch <- prometheus.MustNewConstMetric(m.shape.term, prometheus.GaugeValue, float64(m.server.cfg.Term))
-		counter(m.shape.writes, j.writes.Load())
+	p.gauge("connections", "Open connections, those within streams included.", float64(m.handler.open.Load()))
+	p.gauge("hosts", "Relays and clients with a stream, connected or about to resume it.", float64(m.Hosts()))
+	p.gauge("queued_events", "Events that wait for the owner of the machine.", float64(m.handler.queue.length()))
+	p.counter("events_total", "Calls that went through the machine.", m.stats.events.Load())
+	p.counter("batches_total", "Batches in which they went.", m.stats.batches.Load())
+	if j := m.owner.journal; j != nil {
+		p.gauge("term", "Number of the leadership.", float64(m.cfg.Term))
+		p.counter("journal_writes_total", "Writes to the journal, each for all calls that had gathered.", j.writes.Load())
 	}
-	counter(m.shape.events, st.events.Load())
-	counter(m.shape.batches, st.batches.Load())
 }

@@ -11,8 +11,8 @@ import (
 	"github.com/serry-dev/serry/wire/stream"
 )
 
-// A clock tells service time: how long the server has run. It is monotonic and does not follow the
-// wall clock (C-TIME-1).
+// A clock tells service time: how long the service has run, over all servers that it had. It is monotonic and
+// does not follow the wall clock, which an operator may set (C-TIME-1).
 type clock struct{ start time.Time }
 
 func (c clock) now() coord.Time { return coord.Time(time.Since(c.start)) }
@@ -122,9 +122,10 @@ func (o *owner) help() {
 			return
 		}
 		full, _ := o.take()
-		late := !full && o.next() < o.due
+		// run sleeps until o.due. If something falls due earlier now, it must be woken to set its timer.
+		early := !full && o.next() < o.due
 		o.turn.Unlock()
-		if full || late {
+		if full || early {
 			o.queue.nudge()
 		}
 		if full && o.journal.planted.Has(plant.BlockedReader) {
@@ -147,7 +148,8 @@ func (o *owner) take() (full, open bool) {
 	if o.journal.full() {
 		return true, true
 	}
-	o.now = o.clock.now() // before the queue is drained, so that nothing in it is later than what is left
+	// The time is read before the queue is drained, so that every item that is left there is later.
+	o.now = o.clock.now()
 	open = true
 	if len(o.rest) == 0 {
 		o.drained, open = o.queue.drain(o.spare)
@@ -162,7 +164,8 @@ func (o *owner) take() (full, open bool) {
 	return false, open
 }
 
-// keep returns the room of items for reuse, unless a burst made it large.
+// keep returns a slice for reuse, unless a burst made it large: memory for the largest burst ever would stay for
+// ever.
 func keep(items []item) []item {
 	if cap(items) > 4*maxBatch {
 		return nil
@@ -181,6 +184,7 @@ func (o *owner) batch(items []item) (taken int) {
 		return len(items)
 	}
 	held := o.holdTime()
+	// A batch ends early when its records are as many as one write should have.
 	for taken < min(len(items), maxBatch) && len(o.wave.records) < maxBatchBytes {
 		o.time.pass(items[taken].at)
 		if o.item(&items[taken]); o.over {
@@ -188,11 +192,14 @@ func (o *owner) batch(items []item) (taken int) {
 		}
 		taken++
 	}
+	// Time passes up to now, or up to the first item that is left: that may be an arrival in time.
 	now := o.now
 	if taken < len(items) {
-		now = items[taken].at // what comes next may be an arrival in time
+		now = items[taken].at
 	}
 	o.time.pass(now)
+	// With a journal a Tick is also stepped when nothing was recorded for a while, so that the next server
+	// knows how much time has passed.
 	if due, ok := o.machine.Deadline(); ok && !held && (due <= o.time.now || o.journal != nil && o.size.tick() <= o.now) {
 		o.step(coord.Tick{})
 		o.size.last = o.now
@@ -207,7 +214,7 @@ func (o *owner) batch(items []item) (taken int) {
 	return taken
 }
 
-// count counts a batch.
+// count counts a batch and its calls.
 func (o *owner) count(items []item) {
 	o.stats.batches.Add(1)
 	for i := range items {
@@ -232,25 +239,26 @@ func (o *owner) commit() {
 	}
 }
 
-// next says when the next thing falls due, or never.
+// next says when owner.run must take a turn although no item comes, or never.
 func (o *owner) next() coord.Time {
+	due := never
 	if o.over {
-		return never // whatever falls due is for the successor
+		return due // what falls due from now on is for the successor
 	}
-	due, ok := o.machine.Deadline()
-	if due = o.time.clock(due); ok && o.time.held(o.now) {
+	switch at, ok := o.machine.Deadline(); {
+	case !ok:
+	case o.time.held(o.now):
 		due = o.now + lookAgain
-	} else if ok && o.journal != nil {
-		due = min(due, o.size.tick())
+	case o.journal != nil:
+		due = min(o.time.clock(at), o.size.tick())
+	default:
+		due = o.time.clock(at)
 	}
-	if at, some := o.detector.Deadline(); some {
-		due, ok = earlier(due, ok, at)
+	if at, ok := o.detector.Deadline(); ok {
+		due = min(due, at)
 	}
-	if at, some := o.progress.next(o.meeting > 0); some {
-		due, ok = earlier(due, ok, at)
-	}
-	if !ok {
-		return never
+	if at, ok := o.progress.next(o.meeting > 0); ok {
+		due = min(due, at)
 	}
 	return due
 }
@@ -267,13 +275,6 @@ func (o *owner) sleep(timer *time.Timer, due coord.Time) {
 	case <-o.queue.wake:
 	case <-timer.C:
 	}
-}
-
-func earlier(a coord.Time, some bool, b coord.Time) (coord.Time, bool) {
-	if some && a < b {
-		return a, true
-	}
-	return b, true
 }
 
 // item does what an item asks for, and then what the detector concludes from it.
@@ -296,7 +297,8 @@ func (o *owner) step(ev coord.Event) {
 	o.collect(effects)
 }
 
-// collect puts effects on the wave.
+// collect takes the effects of a step: it keeps the owner's own tables true, and puts on the wave what others
+// will see.
 func (o *owner) collect(effects []coord.Effect) {
 	for _, e := range effects {
 		switch e := e.(type) {

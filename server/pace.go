@@ -2,35 +2,41 @@ package server
 
 import "time"
 
-// A pace is what a journal knows of its last writes, and what that says of the next. Callers that are
-// answered tend to call again at once. Where they are many, they would fall into two groups, each of
-// which calls while the other is written, and every write would carry half of what it could. So the
-// journal waits for those it has just answered: for most of them as long as a write takes, and for the
-// rest as long as they keep coming. Who calls alone never waits: with that call, all that were answered
-// are back. Where nobody comes while it waits, it waits less and less.
+// A pace decides how long the journal waits for more waves before it writes. It knows only the last write and
+// how earlier waits have ended.
+//
+// Why wait at all? Callers that are answered tend to call again at once. Where they are many, they fall into
+// two groups, each of which calls while the records of the other are written, and every write carries half of
+// what it could. So the journal waits for the callers that it has just answered: for most of them up to as
+// long as a write takes, and for the last few only as long as they keep coming.
+//
+// Why is that harmless? A caller that is alone never waits: with its call, all that were answered are back.
+// And where no wave comes while the journal waits, it waits half as long the next time.
 type pace struct {
-	took     time.Duration
-	answered int // calls
-	before   int // waves that waited already when the answers left
-	doubt    int // how much less it waits, as a power of two
+	took     time.Duration // the last write
+	answered int           // calls that it answered
+	before   int           // waves that waited already when the answers left: not from those callers
+	doubt    int           // how often a wait is halved, because no wave came
 }
 
 const (
 	// longestPatience is the most that a write waits for more to come.
 	longestPatience = time.Millisecond
 
-	// straggling is which part of that it waits for the last ones, from one to the next.
+	// straggling is which part of that it waits for the last callers, from one wave to the next.
 	straggling = 8
 
+	// maxDoubt keeps a trace of every wait, so that callers who come back later are noticed.
 	maxDoubt = 3
 )
 
-// note remembers a write that is done, before its answers leave. waiting waves are there already.
+// note remembers a write that is durable, before its answers leave. waiting is how many waves wait already.
 func (p *pace) note(took time.Duration, group []*wave, waiting int) {
 	p.took, p.answered, p.before = took, calls(group), waiting
 }
 
-// patience says how long it is worth to wait for another wave, when it has waited for some time already.
+// patience says how long to wait for another wave, if the group has waited for some time already. Zero or
+// less means not to wait.
 func (p *pace) patience(group []*wave, waited time.Duration) time.Duration {
 	out := p.answered - calls(group[min(p.before, len(group)):])
 	longest := min(p.took, longestPatience) >> p.doubt
@@ -44,7 +50,7 @@ func (p *pace) patience(group []*wave, waited time.Duration) time.Duration {
 	}
 }
 
-// learn takes how a wait has ended: whether somebody came.
+// learn takes how a wait has ended: whether a wave came.
 func (p *pace) learn(came bool) {
 	if came {
 		p.doubt = max(p.doubt-1, 0)

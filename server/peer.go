@@ -9,39 +9,52 @@ import (
 	"github.com/serry-dev/serry/wire/rpc"
 )
 
-// A peer is what the server remembers of one connection.
+// A peer is what the server remembers of one connection: a connection of the network, or a virtual one that
+// a stream carries. Four kinds of goroutines use it, so its fields are grouped by who may touch them.
 type peer struct {
-	conn    rpc.Conn // set once
-	surplus bool     // set once: it came when there were as many connections as allowed
+	// Set once.
+	conn    rpc.Conn
+	surplus bool // it came when there were as many connections as allowed
 
-	vital atomic.Int64 // calls in the queue that must not be refused
+	// Counted by handlers and by the queue: vital calls in the queue. They are never refused for the limits
+	// of the queue, so they need a bound of their own (see vitalCalls).
+	vital atomic.Int64
 
-	// Written by the owner, read by handlers: the lives this connection carried. Never changed in
-	// place.
+	// Written by the owner, read by handlers: the lives that this connection carries. The list is replaced
+	// as a whole and never changed in place, so that a handler may read it without a lock.
 	lives atomic.Pointer[[]carried]
 
 	// Owned by the owner.
-	calls  map[rpc.CallID]*waiter // all that wait
-	shared map[shareKey]*waiter   // waiting gets that others may join
-	closed bool
-	inWave bool // replies of this wave want a flush
+	calls  map[rpc.CallID]*waiter // calls that wait
+	shared map[shareKey]*waiter   // waiting gets that equal ones may join
+	closed bool                   // the transport has ended
+
+	// Owned by the performer: the wave has replies for the connection that are not flushed.
+	inWave bool
 }
 
-// carried is a life that a connection has spoken for.
+// carried is a life that has called on a connection. A connection may carry several: a relay of another make,
+// or a test, may speak for many tasks on one; and a process that starts anew may inherit the connection.
 type carried struct {
 	serry.Life
-	registered bool              // it registered here, so that calls without a name are its own (C-INC-6)
-	service    serry.Incarnation // the epoch that took the registration, or 0
+
+	// The life registered on this connection, so that calls without an incarnation are its own (C-INC-6).
+	registered bool
+
+	// The epoch that accepted the registration, or 0.
+	service serry.Incarnation
 }
 
-// A shareKey tells which waiting gets of a connection are the same question.
+// A shareKey tells which waiting gets of a connection are the same question. The shape is part of it, because
+// the answer is encoded once for all callers.
 type shareKey struct {
-	asker   serry.Life
+	caller  serry.Life
 	service serry.Incarnation
 	key     string
 	shape   wire.Shape
 }
 
+// newPeer makes the peer of a connection that has just opened.
 func newPeer(c rpc.Conn, surplus bool) *peer {
 	return &peer{
 		conn:    c,
@@ -51,6 +64,7 @@ func newPeer(c rpc.Conn, surplus bool) *peer {
 	}
 }
 
+// carried are the lives that the connection carries. The caller must not change the slice.
 func (p *peer) carried() []carried {
 	if list := p.lives.Load(); list != nil {
 		return *list
@@ -58,14 +72,15 @@ func (p *peer) carried() []carried {
 	return nil
 }
 
-// carries says whether l has spoken on this connection before.
+// carries says whether l has called on this connection before.
 func (p *peer) carries(l serry.Life) bool {
 	return slices.ContainsFunc(p.carried(), func(c carried) bool { return c.Life == l })
 }
 
-// identify says whose calls without an incarnation these are (C-INC-6): the life of the task that
-// registered on this connection, the present one if there are two. Without a task, it is the life
-// of the only task that registered here, if there is just one.
+// identify says whose calls without an incarnation these are (C-INC-6). Dialect TF names the incarnation only
+// where a task registers or beats. All its other calls are of the life that registered on this connection;
+// of the present one, if there are two of a task. A call that names no task either is of the only task that
+// registered here; if several did, it is of none.
 func (p *peer) identify(e *epoch, task serry.TaskID) (incarnation, service serry.Incarnation) {
 	var found carried
 	for _, c := range p.carried() {
@@ -103,7 +118,8 @@ func (p *peer) carry(l serry.Life, registered bool, keep func(serry.Life) bool) 
 	return true, replaced
 }
 
-// admitted notes which epoch took the registration of l.
+// admitted notes which epoch accepted the registration of l. Calls of dialect TF do not name their epoch, so
+// this is how the service knows that one belongs to an epoch that is over (C-EPOCH-5).
 func (p *peer) admitted(l serry.Life, service serry.Incarnation) {
 	list := slices.Clone(p.carried())
 	for i := range list {

@@ -14,28 +14,37 @@ import (
 )
 
 const (
-	firstReport = 5 * time.Second  // how long a wait may last before people are told of it
-	lastReport  = 60 * time.Second // what the pause between two reports grows to
-	namesInLog  = 5
-	notesInLog  = 10   // of one sort, for one wave
-	idInLog     = 200  // bytes of a barrier id, which a client chose
-	errorInLog  = 1000 // bytes of an error, which may name every task
+	// firstReport is how long a wait may last before it is logged, and lastReport what the pause between
+	// two reports of it grows to.
+	firstReport = 5 * time.Second
+	lastReport  = 60 * time.Second
+
+	// Bounds of what one line, or one wave, may add to the log. Clients choose ids, and errors may name every
+	// task.
+	namesInLog = 5
+	notesInLog = 10   // of one sort, for one wave
+	idInLog    = 200  // bytes
+	errorInLog = 1000 // bytes
 )
 
-// progress writes, at times, a line on every wait that has lasted for long, with the names of those
-// who are missing (C-REG-16). It belongs to the owner.
+// progress logs every wait that lasts for long, with the names of the tasks that are missing (C-REG-16): the
+// first question of a person whose job does not start. A wait is logged after 5 s, and then at growing
+// intervals, so that a job that waits for an hour for its last host fills no disk. It belongs to the owner, and
+// costs nothing while no call waits for other tasks.
 type progress struct {
 	log   *slog.Logger
-	at    coord.Time          // of the next look
-	waits map[waitID]reported // that have been reported
+	at    coord.Time          // of the next look, or 0: none is planned
+	waits map[waitID]reported // waits that have been logged
 }
 
+// A waitID names one instance of a barrier.
 type waitID struct {
 	barrier string
 	counter int64
 	since   coord.Time
 }
 
+// reported is when to log a wait again, and how long the pause before that is.
 type reported struct {
 	next  coord.Time
 	pause time.Duration
@@ -45,10 +54,10 @@ func newProgress(log *slog.Logger) *progress {
 	return &progress{log: log, waits: make(map[waitID]reported)}
 }
 
-// next says when to look again. While nobody waits for others, never.
+// next says when to look again. While no call waits for other tasks, there is no need to.
 func (p *progress) next(meeting bool) (coord.Time, bool) { return p.at, meeting && p.at != 0 }
 
-// due says whether to look now, and sets the time of the next look.
+// due says whether to look now, and plans the next look. The first one is planned when a call begins to wait.
 func (p *progress) due(now coord.Time, meeting bool) bool {
 	if !meeting {
 		p.at = 0
@@ -62,7 +71,7 @@ func (p *progress) due(now coord.Time, meeting bool) bool {
 	return was != 0 && was <= now
 }
 
-// report writes a line for every wait whose time has come.
+// report logs every wait whose time has come, and forgets those that are over.
 func (p *progress) report(now coord.Time, v coord.View) {
 	seen := make(map[waitID]bool, len(v.Barriers))
 	for _, b := range v.Barriers {
@@ -84,6 +93,7 @@ func (p *progress) report(now coord.Time, v coord.View) {
 	}
 }
 
+// line logs one wait.
 func (p *progress) line(b coord.BarrierView, since time.Duration) {
 	facts := []any{
 		slog.Int("arrived", b.Arrived), slog.Int("of", b.Members),
@@ -96,7 +106,7 @@ func (p *progress) line(b coord.BarrierView, since time.Duration) {
 	p.log.Info("waiting at barrier", append([]any{slog.String("barrier", short(b.ID, idInLog)), slog.Int64("counter", b.Counter)}, facts...)...)
 }
 
-// names lists tasks, the first few by name.
+// names lists tasks, the first few by name and the rest as a number.
 func names(tasks []serry.TaskID) string {
 	var b strings.Builder
 	for i, t := range tasks {
@@ -112,7 +122,7 @@ func names(tasks []serry.TaskID) string {
 	return b.String()
 }
 
-// short cuts a text that a client chose or that may be long.
+// short cuts a text that a client chose, or that may be long: a log line must stay a line.
 func short(s string, bytes int) string {
 	if len(s) <= bytes {
 		return s
@@ -123,7 +133,8 @@ func short(s string, bytes int) string {
 // A noteLog writes the notes of the machine to the log.
 type noteLog struct{ *slog.Logger }
 
-// notes logs what the machine noted in one wave. What happens to all tasks at once is told of a few.
+// notes logs what the machine noted in one wave. Where the same happens to many tasks at once, the first few are
+// logged by name and the rest as a number: ten thousand tasks that connect are not ten thousand lines.
 func (l noteLog) notes(list []coord.Note) {
 	var told, left map[string]int
 	if len(list) > notesInLog {
@@ -148,7 +159,8 @@ func (l noteLog) notes(list []coord.Note) {
 	}
 }
 
-// level says how important a note is. Failures are what people look for; ends of barriers are many.
+// level says how important a note is. Failures are what people look for. Ends of barriers are as many as the
+// steps of a training run, so they are for debugging.
 func level(n coord.Note) slog.Level {
 	switch {
 	case n.Err != nil:
@@ -159,7 +171,7 @@ func level(n coord.Note) slog.Level {
 	return slog.LevelInfo
 }
 
-// attrs are the facts of a note, in the words all logs use.
+// attrs are the facts of a note, under the keys that all logs of serry use.
 func attrs(n coord.Note) []any {
 	var a []any
 	if !n.Task.IsZero() {

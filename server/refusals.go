@@ -8,24 +8,25 @@ import (
 )
 
 const (
-	refusalsKept = 256              // peers with a reason each that are remembered
-	refusalsFor  = 10 * time.Minute // until the same is told again
+	refusalsKept = 256              // pairs of host and reason that are remembered
+	refusalsFor  = 10 * time.Minute // until the same pair is logged again
 )
 
-// refusals logs connections that ended in their handshake: who came and why it was not let in. A
-// client tries again every second, so each pair of both is told once in a while, and no more than so
-// many of them.
+// refusals logs connections that ended in their TLS handshake: where they came from, and why. A client with a
+// wrong certificate tries again every second, and a scanner of the network has a thousand addresses; so each
+// pair of host and reason is logged once in a while, and no more than so many of them.
 type refusals struct {
 	log *slog.Logger
 
 	mu struct {
 		sync.Mutex
-		told map[stranger]bool
-		from time.Time // when told began to be filled
+		logged map[refusedPeer]bool
+		from   time.Time // when logged was last emptied
 	}
 }
 
-type stranger struct{ host, reason string }
+// A refusedPeer is a host, without the port, and the reason why it was refused.
+type refusedPeer struct{ host, reason string }
 
 func newRefusals(log *slog.Logger) *refusals { return &refusals{log: log} }
 
@@ -35,21 +36,21 @@ func (r *refusals) add(peer net.Addr, err error) {
 	if splitErr != nil {
 		host = peer.String() // no port to leave out
 	}
-	if r.first(stranger{host, err.Error()}) {
+	if r.first(refusedPeer{host, err.Error()}) {
 		r.log.Warn("connection refused", "peer", peer, "err", err)
 	}
 }
 
-// first says whether to tell of f, and remembers that it was told.
-func (r *refusals) first(f stranger) bool {
+// first says whether to log p, and remembers that it was logged.
+func (r *refusals) first(p refusedPeer) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if now := time.Now(); r.mu.told == nil || now.Sub(r.mu.from) >= refusalsFor {
-		r.mu.told, r.mu.from = make(map[stranger]bool), now
+	if now := time.Now(); r.mu.logged == nil || now.Sub(r.mu.from) >= refusalsFor {
+		r.mu.logged, r.mu.from = make(map[refusedPeer]bool), now
 	}
-	if r.mu.told[f] || len(r.mu.told) >= refusalsKept {
+	if r.mu.logged[p] || len(r.mu.logged) >= refusalsKept {
 		return false
 	}
-	r.mu.told[f] = true
+	r.mu.logged[p] = true
 	return true
 }

@@ -9,13 +9,18 @@ import (
 	"github.com/serry-dev/serry/store"
 )
 
+// This file reads journals. A journal is a snapshot, perhaps, and batches of records after it. Each record is an
+// event with the time at which it was stepped; the machine is deterministic, so stepping it through the
+// records gives the state that the service had, and the effects that it had.
+
 // A Step is one event of a recorded history and what followed from it.
 type Step struct {
 	At      coord.Time
 	Event   coord.Event
 	Effects []coord.Effect // valid until the next step
 
-	bytes int // of the record
+	// The size of the record: what it adds to the journal.
+	bytes int
 }
 
 // A Beginning is where a recorded history begins: what the machine was when its journal was last
@@ -28,9 +33,9 @@ type Beginning struct {
 	bytes  int // of the snapshot
 }
 
-// Replay runs a recorded history through a machine again: first it tells where that begins, then of
-// every event. The machine is the one that made the history, with its settings, so that it says again
-// what it said then. Republished is as in [coord.Config]; it is the only thing a journal cannot hold.
+// Replay runs a recorded history through a machine again: it calls begin with where that begins, then each with
+// every event. The machine has the settings under which the history was made, so it says again what it said
+// then. Republished is as in [coord.Config]; it is a function, the only setting that a journal cannot hold.
 func Replay(ctx context.Context, j store.Journal, republished func(key string, stored, offered []byte) bool,
 	begin func(Beginning), each func(Step)) error {
 	cfg := coord.Config{Service: 1, Republished: republished}
@@ -40,7 +45,9 @@ func Replay(ctx context.Context, j store.Journal, republished func(key string, s
 	}, each)
 }
 
-// replay is Replay with a machine to go on with. Where the journal is empty it has the settings of cfg.
+// replay is Replay for callers that go on with the machine. Where the journal is empty the machine has the
+// settings of cfg. refs gets the digests of all large values that are read, so that the next snapshot need not
+// hash them again.
 func replay(ctx context.Context, j store.Journal, cfg coord.Config, refs refs,
 	begin func(*coord.Machine, Beginning), each func(Step)) error {
 	fetch := func(ref coord.Ref) ([]byte, error) {
@@ -63,6 +70,7 @@ func replay(ctx context.Context, j store.Journal, cfg coord.Config, refs refs,
 		if err != nil {
 			return err
 		}
+		// A server saves a snapshot before its first record, because the settings are in there.
 		if b.Fresh {
 			return fmt.Errorf("%w: records without a snapshot before them", store.ErrDamaged)
 		}
@@ -73,7 +81,7 @@ func replay(ctx context.Context, j store.Journal, cfg coord.Config, refs refs,
 	return nil
 }
 
-// restore makes the machine that a snapshot shows.
+// restore makes the machine that a snapshot shows, or a new one if there is no snapshot.
 func restore(cfg coord.Config, snapshot []byte, fetch func(coord.Ref) ([]byte, error)) (*coord.Machine, Beginning, error) {
 	if snapshot == nil && len(cfg.Jobs) == 0 {
 		return nil, Beginning{}, errors.New("there is nothing in it")
@@ -89,6 +97,7 @@ func restore(cfg coord.Config, snapshot []byte, fetch func(coord.Ref) ([]byte, e
 	return m, Beginning{header: h, bytes: len(snapshot)}, err
 }
 
+// replayBatch steps a machine through the records of one write.
 func replayBatch(m *coord.Machine, batch []byte, fetch func(coord.Ref) ([]byte, error), each func(Step)) error {
 	for len(batch) > 0 {
 		at, ev, rest, err := coord.ReadRecord(batch, fetch)

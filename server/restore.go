@@ -12,18 +12,27 @@ import (
 	"github.com/serry-dev/serry/store"
 )
 
+// This file is how a server goes on where a journal ends. It has three steps: load steps a machine through
+// the journal; owner.begin publishes what it finds, because every client could have known that before; and
+// owner.resume tells the machine that its waiting calls are gone with the former server.
+
 // A past is what a journal tells of a service.
 type past struct {
 	machine *coord.Machine
-	refs    refs    // of the large values in it
+	refs    refs    // digests of the large values in it
 	notes   history // what happened since the last snapshot
-	size    growth
-	records int
-	fresh   bool // there was nothing
-	changed bool // the snapshot in the journal is missing, or does not have the settings of now
+	size    growth  // of the journal
+	records int     // since the last snapshot
+
+	fresh   bool // the journal was empty: the service begins
+	changed bool // the journal has no snapshot, or one with other settings than those of now
 }
 
 // load reads a journal up to its end. An empty one is that of a service which is about to begin.
+//
+// The records are replayed under the settings that they were made under, which their snapshot holds: under
+// others the machine would come to another state than the one that clients have seen. If the settings of now
+// are others, they count from the end of the journal on.
 func load(ctx context.Context, j store.Journal, cfg coord.Config) (*past, error) {
 	p := &past{refs: make(refs)}
 	err := replay(ctx, j, cfg, p.refs, func(m *coord.Machine, b Beginning) {
@@ -48,7 +57,6 @@ func load(ctx context.Context, j store.Journal, cfg coord.Config) (*past, error)
 	}
 	p.size.last, p.size.live = p.machine.Now(), p.machine.StoreBytes()
 	if p.changed && p.records > 0 {
-		// The records were made under other settings than those of now, so they end here.
 		if err := p.resettle(cfg); err != nil {
 			return nil, err
 		}
@@ -56,7 +64,7 @@ func load(ctx context.Context, j store.Journal, cfg coord.Config) (*past, error)
 	return p, nil
 }
 
-// resettle gives the machine the settings of now.
+// resettle gives the machine the settings of now, by way of a snapshot in memory.
 func (p *past) resettle(cfg coord.Config) error {
 	values := make(map[coord.Ref][]byte)
 	snapshot := p.machine.Snapshot(func(v []byte) coord.Ref {
@@ -72,9 +80,9 @@ func (p *past) resettle(cfg coord.Config) error {
 	return nil
 }
 
-// aside is how many bytes of values the journal has named. Which of them are still needed is known when the
+// blobBytes is how many bytes of blobs the journal has named. Which of them are still needed is known when the
 // next snapshot is made: where that matters for the room in the store, it is made at once, see scarce.
-func (p *past) aside() (bytes int64) {
+func (p *past) blobBytes() (bytes int64) {
 	counted := make(map[coord.Ref]bool)
 	for _, ref := range p.refs {
 		if !counted[ref] {
@@ -85,22 +93,26 @@ func (p *past) aside() (bytes int64) {
 	return bytes
 }
 
-// unrecordedNotes is how many notes of a former leader may have left no record, such as those of a
-// suspicion. Numbers of notes ascend over all leaders.
+// unrecordedNotes is more than the notes of a former leader that left no record, such as those of a suspicion.
+// Numbers of notes must ascend over all leaders, because people ask for what is newer than a number; a gap does
+// no harm.
 const unrecordedNotes = 1 << 10
 
-// begin makes the owner go on where the journal ends, or begin. What it publishes at once everybody
-// could have known before; the rest waits for the journal.
+// begin makes the owner go on where the journal ends, or begin. It runs before any goroutine of the server
+// does. What it publishes without a write is what clients could have known from the former server; what is new
+// with this one, by resume, waits for the journal like any other step.
 func (o *owner) begin(cfg Config, p *past, began time.Time) error {
 	o.machine, o.refs, o.size = p.machine, p.refs, p.size
 	o.history = p.notes
 	if o.room.Limited != nil {
-		o.size.blobs = p.aside()
+		o.size.blobs = p.blobBytes()
 	}
 	if o.journal != nil && !p.fresh {
 		o.history.last += unrecordedNotes
 	}
-	first := o.history.first // which a new epoch would forget
+	// The machine shows its present state as effects, as if the epoch had opened now. It has not, so what the
+	// journal told of its first failure is kept.
+	first := o.history.first
 	o.now = o.machine.Now()
 	o.time.now = o.now
 	o.collect(o.machine.Present())
@@ -113,6 +125,8 @@ func (o *owner) begin(cfg Config, p *past, began time.Time) error {
 		return nil
 	}
 	if p.changed {
+		// Records must follow a snapshot with the settings that they are made under. The journal does not
+		// run yet, so the snapshot is saved here.
 		if err := o.journal.save(o.takeSnapshot()); err != nil {
 			return err
 		}
@@ -124,7 +138,8 @@ func (o *owner) begin(cfg Config, p *past, began time.Time) error {
 	return o.resume(cfg, p.records, time.Since(began))
 }
 
-// awaitLife gives a life that a former leader knew a fresh budget (C-LOST-6).
+// awaitLife gives a life that a former leader knew a fresh budget: its heartbeats went to that leader, and its
+// connections broke with it. Neither is evidence (C-LOST-6).
 func (o *owner) awaitLife(t coord.TaskView) {
 	s := o.epoch.task(t.Task)
 	if s == nil || t.Incarnation == 0 {
@@ -137,17 +152,20 @@ func (o *owner) awaitLife(t coord.TaskView) {
 	}
 }
 
-// ErrOtherJob says that a journal is that of a job which goes on, and not of the one to be served.
+// ErrOtherJob says that the journal belongs to another job than the one to be served, and that job goes on.
 var ErrOtherJob = errors.New("the journal is of another job")
 
-// sameJobs says whether two lists name the same jobs.
+// sameJobs says whether two lists name the same jobs, in whatever order.
 func sameJobs(a, b []coord.Job) bool {
 	byName := func(a, b coord.Job) int { return serry.TaskID{Job: a.Name}.Compare(serry.TaskID{Job: b.Name}) }
 	return slices.Equal(slices.SortedFunc(slices.Values(a), byName), slices.SortedFunc(slices.Values(b), byName))
 }
 
-// resume steps the first events of a leadership. Jobs other than those of the journal need a new epoch,
-// and get it unless somebody is still there; so does a service that was stopped.
+// resume steps the first events of a leadership. [coord.Resume] drops every waiter and keeps every arrival: the
+// callers will ask again.
+//
+// A new epoch follows if the service was stopped, or if it must serve other jobs than those of the journal. The
+// second is an error while a task of the old job is connected: the journal is then most likely the wrong one.
 func (o *owner) resume(cfg Config, records int, took time.Duration) error {
 	view, opened := o.machine.View(), o.machine.Present()[0].(coord.Opened)
 	switch {

@@ -8,11 +8,19 @@ import (
 	"github.com/serry-dev/serry/store"
 )
 
-// A room is the space in a store of limited size (C-LIM-1). A store that is full takes no record at all,
-// not even that a task has died, so the service must not fill it. The owner knows what it has written: the
-// snapshot, the records since, and the values aside. A call that would store more is refused if what is
-// there and another snapshot of it would not fit. Deletes, registrations, barriers and whatever the server
-// itself finds out go on: they have the rest of the store, which callers cannot fill.
+// A room is the space in a store of limited size (C-LIM-1). A store that is full takes no record at all, not
+// even that a task has died, so the service must refuse calls before it is full. It is too late when the store
+// itself says so: etcd then takes nothing but deletes until a person repairs it.
+//
+// The owner knows what it has written: the snapshot, the records since, and the blobs. It refuses in two
+// steps, by what a call leaves behind (coord.Row):
+//
+//   - A call that stores a value is refused if all that is there, and another snapshot of it, would not fit
+//     into the capacity.
+//   - A call that leaves other state, such as a barrier, is refused a quarter of the capacity later.
+//
+// All else goes on: deletes, which make room; registrations and heartbeats, without which clients die; and what
+// the server itself finds out. Callers cannot make those amount to much.
 type room struct {
 	store.Limited       // or nil: the store has no limit
 	capacity      int64 // bytes
@@ -30,7 +38,7 @@ const (
 	roomLimit = "room in the store for keys, journal and snapshots " +
 		"(delete keys, or raise the quota: serry serve --quota, or --quota-backend-bytes of your own etcd)"
 
-	// vitalRoom is which part of the capacity is left to calls other than those that store values.
+	// vitalRoom is which part of the capacity comes on top for calls that leave state but no value.
 	vitalRoom = 4
 
 	// worthRoom is which part of the capacity a snapshot must free, at least, to be made because there is
@@ -38,8 +46,8 @@ const (
 	worthRoom = 16
 )
 
-// held is how many bytes the store holds. While a snapshot is being saved, that is both the new one and what
-// it replaces.
+// held is how many bytes the store holds. While a snapshot is being saved, the store has both the new one and
+// what it replaces.
 func (g *growth) held(saving bool) int64 {
 	n := int64(g.base+g.bytes) + g.kept + g.blobs + g.stale
 	if saving {
@@ -48,25 +56,27 @@ func (g *growth) held(saving bool) int64 {
 	return n
 }
 
-// needed is how many bytes the store has to hold, now or when the next snapshot is saved.
+// needed is the most that the store must hold: now, or when the next snapshot is saved. That snapshot is about
+// as large as the last one and the records since.
 func (g *growth) needed(saving bool) int64 {
 	return max(g.held(saving), g.held(false)+int64(g.base+g.bytes))
 }
 
-// freed is how many bytes the store would hold less after a snapshot. live is the size of all keys and
-// values.
+// freed is how many bytes the store would hold less after a snapshot: the records and the blobs since the last
+// one, without what the keys have really grown by. live is the size of all keys and values.
 func (g *growth) freed(live int64) int64 {
 	return int64(g.bytes) + g.blobs + g.stale - (live - g.live)
 }
 
-// scarce says whether a snapshot should be saved because there is little room, and it would make some.
+// scarce says whether a snapshot should be saved early, because there is little room and it would make some.
+// Without the second condition a store full of live values would save one snapshot after the other.
 func (o *owner) scarce() bool {
 	return o.room.Limited != nil && o.size.needed(o.journal.saving.Load()) > o.room.capacity/2 &&
 		o.size.freed(o.machine.StoreBytes()) > o.room.capacity/worthRoom
 }
 
-// refuses says why the store has no room for a call, or nil. A call that was taken before is not refused: it
-// may have had its effect, and its sender must hear of that (C-REQ-2).
+// refuses says why the store has no room for a call, or nil. A call that was made before, under the same request
+// id, is not refused: it may have had its effect, and its sender must hear of that (C-REQ-2).
 func (o *owner) refuses(it *item, c coord.Call) error {
 	if o.room.Limited == nil {
 		return nil

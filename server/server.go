@@ -22,25 +22,35 @@ import (
 const stopPatience = 5 * time.Second
 
 // A Server is a running coordination service. See the package comment.
+//
+// Its goroutines, besides those of the transports: owner.run; with a journal, journal.run and one that watches
+// for the end of it; the scanner; and one that saves a snapshot, while there is one to save. All of them have
+// ended when stopped is closed.
 type Server struct {
 	// Set in New, then constant.
 	cfg       Config
 	handler   *handler
 	owner     *owner
 	scanner   *scanner
-	transport *transport
+	transport transport
 	streams   *stream.Server
 	stats     *stats
 
-	ending  atomic.Bool   // somebody ends it
-	stopped chan struct{} // closed when nothing of the server runs any more
-	ended   chan struct{} // closed when the owner has ended
-	last    coord.View    // what the owner saw last; read only after ended
-	err     error         // why the journal ended; read only after ended
+	stopping atomic.Bool   // a call of end has begun; later ones wait for it
+	stopped  chan struct{} // closed when nothing of the server runs any more
+
+	// Written by owner.run before it closes ended, read after that.
+	ended chan struct{}
+	last  coord.View // the last state of the machine
+	err   error      // why the journal ended, or nil
 }
 
-// New starts a service, or goes on with the one that cfg.Journal tells of. It serves nobody until
-// [Server.Serve] is called, and runs until [Server.Shutdown], [Server.Stop] or until its journal fails.
+// New starts a service, or goes on with the one that cfg.Journal tells of. No client can reach it before
+// [Server.Serve] is called. It runs until [Server.Shutdown], [Server.Stop] or until its journal fails.
+//
+// The parts know each other in one direction: transports call the handler, the handler queues for the owner, and
+// the owner's waves come back to the handler's tables and to the connections. So they are made in the
+// opposite order, and the transport, which lets the world in, comes last.
 func New(cfg Config) (*Server, error) {
 	cfg, err := cfg.withDefaults()
 	if err != nil {
@@ -53,7 +63,8 @@ func New(cfg Config) (*Server, error) {
 	} else if history, err = load(context.Background(), cfg.Journal, cfg.Cluster); err != nil {
 		return nil, err
 	}
-	clk := clock{time.Now().Add(-time.Duration(history.machine.Now()))} // C-TIME-1
+	// Service time goes on from the last record, so that an outage extends deadlines (C-TIME-1).
+	clk := clock{time.Now().Add(-time.Duration(history.machine.Now()))}
 	methods := wire.Methods(valueLimit(cfg.Cluster.Limits))
 	st := newStats()
 	h := &handler{limits: cfg.Limits, taskURI: cfg.TaskURI, clock: clk, queue: newQueue(cfg.Limits, clk), stats: st, term: cfg.Term}
@@ -83,6 +94,7 @@ func New(cfg Config) (*Server, error) {
 	return s, nil
 }
 
+// valueLimit is the size of the largest value that a client may store.
 func valueLimit(l coord.Limits) int64 {
 	if l.ValueBytes != 0 {
 		return l.ValueBytes
@@ -90,6 +102,7 @@ func valueLimit(l coord.Limits) int64 {
 	return coord.DefaultLimits().ValueBytes
 }
 
+// newOwner makes an owner without a machine; owner.begin gives it one.
 func newOwner(cfg Config, s *Server) *owner {
 	o := &owner{
 		handler:  s.handler,
@@ -115,6 +128,8 @@ func newOwner(cfg Config, s *Server) *owner {
 	return o
 }
 
+// start starts the goroutines of the server. The journal is closed after the owner has ended, which submits the
+// last wave.
 func (s *Server) start() {
 	if j := s.owner.journal; j != nil {
 		go j.run()
@@ -132,22 +147,22 @@ func (s *Server) start() {
 	go s.scanner.run()
 }
 
-// watch ends the server when its journal has ended before it. Nothing of what was not written has left,
-// and nothing will (NEW-45).
+// watch ends the server when its journal has failed, or has been deposed. Nothing of what was not written has
+// left, and nothing will (NEW-45): Close says nothing to clients, which find the next leader by themselves.
 func (s *Server) watch(j *journal) {
 	<-j.ended
 	if j.err != nil {
 		level := slog.LevelError
 		if errors.Is(j.err, store.ErrDeposed) {
-			level = slog.LevelWarn // another goes on
+			level = slog.LevelWarn // another server leads: no loss
 		}
 		s.cfg.Log.Log(context.Background(), level, "journal ended", "err", j.err)
 		s.Close()
 	}
 }
 
-// Serve lets in clients of both dialects until l fails or the server is shut down; then it returns
-// nil. It may be called for several listeners. It closes l.
+// Serve lets clients of all dialects in until l fails, which is an error, or the server is shut down; then it
+// returns nil. It may be called for several listeners. It closes l.
 func (s *Server) Serve(l net.Listener) error {
 	select {
 	case <-s.stopped:
@@ -158,10 +173,12 @@ func (s *Server) Serve(l net.Listener) error {
 	}
 }
 
-// Handler is what a transport of another make hands its calls to.
+// Handler is for transports other than the server's own: they hand their calls to it.
 func (s *Server) Handler() rpc.Handler { return s.handler }
 
-// View draws a picture of the service.
+// View is the state of the service, for people and tests. It is taken between two steps, so it is consistent; it
+// may be ahead of what is durable. While the journal stands still it may wait. After the end of the server it
+// is the last state.
 func (s *Server) View() coord.View {
 	answer := make(chan coord.View, 1)
 	if err := s.handler.queue.push(viewWanted{answer}); err != nil {
@@ -187,7 +204,8 @@ func (s *Server) OpenEpoch(ctx context.Context, jobs []coord.Job) error {
 	return s.order(ctx, coord.OpenEpoch{Service: newIncarnation(), Jobs: jobs})
 }
 
-// order steps the machine with an event of ours and waits until its effects have left.
+// order steps the machine with an event of the operator and waits until its effects have left, which with a
+// journal means that they are durable.
 func (s *Server) order(ctx context.Context, ev coord.Event) error {
 	done := make(chan struct{})
 	if err := s.handler.queue.push(operatorEvent{ev, done}); err != nil {
@@ -211,14 +229,17 @@ func (s *Server) Stop(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, stopPatience)
 	defer cancel()
 	s.end(ctx, func() {
-		// It cannot fail but by ctx, and then the connections go at once.
+		// If ctx ends before the stop is durable, the connections close without its answers.
 		_ = s.order(ctx, coord.Stop{})
 	})
 }
 
-// end ends the server once. Its last word has until ctx ends to be written and read.
+// end ends the server once; other calls wait for the first. last steps the last events. The order is such that
+// every part can still use those behind it: connections end first, because they bring events; then the
+// scanner; then the queue is closed, and the owner ends when it has stepped the rest. When ctx ends, the
+// journal gives up writes that are under way, so that a store that hangs cannot keep the server from ending.
 func (s *Server) end(ctx context.Context, last func()) {
-	if !s.ending.CompareAndSwap(false, true) {
+	if !s.stopping.CompareAndSwap(false, true) {
 		<-s.stopped
 		return
 	}
@@ -238,18 +259,17 @@ func (s *Server) end(ctx context.Context, last func()) {
 // Metrics serves the numbers of the server in the form Prometheus reads.
 func (s *Server) Metrics() http.Handler { return newMetrics(s) }
 
-// Exited tells the service that the process of a task has ended, as whoever started it saw. It is
-// about the life that the task has now, as soon as nothing carries that any more. An end with a cause
-// ("signal 9") is a loss, known at once instead of after a grace; one without is a polite end, whether
-// or not the task said goodbye.
+// Exited tells the service that the process of a task has ended, as its launcher saw. It is about the life that
+// the task has now, as soon as no connection carries that any more. An end with a cause ("signal 9") is a loss,
+// known at once instead of after a grace; one without is a polite end, whether or not the task said goodbye.
 func (s *Server) Exited(task serry.TaskID, cause string) {
-	// A server that has ended has no use for it.
+	// The error is that the server has ended.
 	_ = s.handler.queue.push(taskExited{task, cause})
 }
 
 // Lost tells the service that the life a task has now is lost, on evidence that needs no other: "host
 // silent".
 func (s *Server) Lost(task serry.TaskID, evidence string) {
-	// A server that has ended has no use for it.
+	// The error is that the server has ended.
 	_ = s.handler.queue.push(taskLost{task, evidence})
 }

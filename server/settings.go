@@ -11,9 +11,13 @@ import (
 	"github.com/serry-dev/serry/internal/plant"
 )
 
-// settings are what of a Config the meaning of a journal depends on. They stand in front of every
-// snapshot and are true for the records after it, so that a history can be replayed by somebody who
-// knows nothing else of it.
+// settings are the part of a Config that the meaning of a journal depends on. The same records under other
+// settings would lead to another state: a barrier would time out at another moment, a task would be allowed to
+// come back or not.
+//
+// They stand in front of every snapshot, and are true for the records after it. So serry replay needs nothing
+// but the journal, and a server that is started with other settings notices (see past.changed). The names in
+// JSON are part of the format of journals and do not change.
 type settings struct {
 	Jobs             []coord.Job   `json:"jobs"`
 	RegisterBarrier  bool          `json:"register_barrier,omitempty"`
@@ -29,6 +33,7 @@ type settings struct {
 	Planted          plant.Faults  `json:"planted,omitempty"`
 }
 
+// settingsOf takes the settings out of a configuration.
 func settingsOf(c coord.Config) settings {
 	return settings{
 		Jobs:             c.Jobs,
@@ -63,7 +68,7 @@ func (s settings) apply(c coord.Config) coord.Config {
 	return c
 }
 
-// text is how settings are compared.
+// text is for comparing settings: equal settings have equal text.
 func (s settings) text() string {
 	text, err := json.Marshal(s)
 	if err != nil {
@@ -72,12 +77,15 @@ func (s settings) text() string {
 	return string(text)
 }
 
-// A header stands in front of the snapshot of a machine.
+// A header stands in front of the snapshot of a machine: its length as a varint, then JSON.
 type header struct {
 	settings
-	Notes uint64 `json:"notes"` // number of the last one
+
+	// Notes is the number of the last note. The notes themselves are not kept, but their numbers go on.
+	Notes uint64 `json:"notes"`
 }
 
+// append writes the header behind b.
 func (h header) append(b []byte) []byte {
 	text, err := json.Marshal(h)
 	if err != nil {

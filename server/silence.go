@@ -31,6 +31,8 @@ func newScanner(c Config, clk clock, h *handler) *scanner {
 	}
 }
 
+// run scans until stop is closed. due is when the timer should have fired: if it fires much later, this process
+// did not run in between, and the scan must not hold that against tasks.
 func (s *scanner) run() {
 	defer close(s.done)
 	period := s.silence.Period()
@@ -66,7 +68,8 @@ func (s *scanner) scan(now, due coord.Time, e *epoch) {
 	}
 }
 
-// pardon takes d back from the silence of a task.
+// pardon takes d back from the silence of a task: the stream that brings its heartbeats was quiet for that long. A
+// heartbeat that comes meanwhile wins.
 func (t *sharedTask) pardon(d, now coord.Time) {
 	for {
 		last := t.seen.Load()

@@ -115,7 +115,8 @@ func (o *owner) takeSnapshot() *snapshot {
 		refs[&value[0]] = ref
 		return ref
 	})
-	o.refs = refs // without the values that the machine has no more
+	// The new table has only what the machine still holds, so the owner keeps no deleted value alive.
+	o.refs = refs
 	o.size = o.size.next(len(p.bytes), kept, o.machine.StoreBytes())
 	p.room = o.size.room(o.leastGrowth)
 	o.wave.snapshot = p
@@ -127,6 +128,7 @@ func (o *owner) takeSnapshot() *snapshot {
 // address means one value.
 type refs map[*byte]coord.Ref
 
+// of finds the digest of a value, or computes it.
 func (r refs) of(value []byte) coord.Ref {
 	if ref, ok := r[&value[0]]; ok && ref.Size == int64(len(value)) {
 		return ref

@@ -13,14 +13,16 @@ import (
 	"github.com/serry-dev/serry/wire"
 )
 
-// stats are the numbers that the server counts as it works. Everything is atomic: many goroutines
-// count, the metrics page reads.
+// stats are the numbers that the server counts as it works. Every field is atomic, because many goroutines
+// count and the metrics page reads. Arrays stand in place of maps, so that counting takes no lock and no memory.
 type stats struct {
 	calls [dialects][maxOps]methodStats
 
-	batches, events atomic.Uint64 // of the owner
-	lostBy          [evidenceSorts]atomic.Uint64
-	waits           histogram // of calls at barriers
+	// Of the owner. Their quotient says how many calls share a wave, and with it a write.
+	batches, events atomic.Uint64
+
+	lostBy [evidenceSorts]atomic.Uint64 // tasks lost, by the sort of evidence
+	waits  histogram                    // of calls at barriers, in seconds
 }
 
 const (
@@ -28,7 +30,8 @@ const (
 	maxOps   = 64 // more than there are
 )
 
-// methodStats are the numbers of one operation in one dialect.
+// methodStats are the numbers of one operation in one dialect. A call that waits is received and not yet
+// answered.
 type methodStats struct {
 	bytesIn, bytesOut atomic.Uint64
 	codes             [codes.Unauthenticated + 1]atomic.Uint64
@@ -41,14 +44,17 @@ func (s *stats) of(shape wire.Shape) *methodStats {
 	return &s.calls[shape.Dialect][min(int(shape.Op), maxOps-1)]
 }
 
+// received counts the bytes of a request.
 func (m *methodStats) received(bytes int) { m.bytesIn.Add(uint64(bytes)) }
 
+// answered counts a call by how it ended. Codes that gRPC does not define count as the last one.
 func (m *methodStats) answered(c codes.Code, bytes int) {
 	m.bytesOut.Add(uint64(bytes))
 	m.codes[min(c, codes.Unauthenticated)].Add(1)
 }
 
-// Sorts of evidence against tasks.
+// Sorts of evidence against tasks. The texts of package detect are for people; these are for the metrics page,
+// where few values may be labels.
 const (
 	bySilence = iota
 	byConnection
@@ -57,6 +63,7 @@ const (
 	evidenceSorts
 )
 
+// lost counts tasks that are declared dead.
 func (s *stats) lost(losses []coord.Loss) {
 	for _, l := range losses {
 		sort := byOther
@@ -72,9 +79,10 @@ func (s *stats) lost(losses []coord.Loss) {
 	}
 }
 
+// barrierWait counts a call that has waited at a barrier.
 func (s *stats) barrierWait(t coord.Time) { s.waits.observe(time.Duration(t).Seconds()) }
 
-// A histogram counts values by size.
+// A histogram counts values by size, as Prometheus does: how many are at or below each bound.
 type histogram struct {
 	bounds []float64       // ascending; set once
 	counts []atomic.Uint64 // one more than bounds
@@ -85,11 +93,13 @@ func newHistogram(bounds []float64) histogram {
 	return histogram{bounds: bounds, counts: make([]atomic.Uint64, len(bounds)+1)}
 }
 
-// waitBounds are the steps for waits: from a millisecond to an hour.
+// waitBounds are the steps for waits: from a millisecond, a barrier of a step, to an hour, the start of a job
+// whose last host is late.
 func waitBounds() []float64 {
 	return []float64{.001, .003, .01, .03, .1, .3, 1, 3, 10, 30, 100, 300, 1000, 3600}
 }
 
+// observe counts a value. The sum is kept as a whole number, because there is no atomic float.
 func (h *histogram) observe(v float64) {
 	i, _ := slices.BinarySearch(h.bounds, v)
 	h.counts[i].Add(1)

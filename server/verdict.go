@@ -5,9 +5,12 @@ import (
 	"github.com/serry-dev/serry/coord"
 )
 
+// This file is the way between the machine and the detector: verdicts in, changes of state back.
+
 // judge steps the machine with what the detector has concluded. A verdict changes states, which the
-// detector hears of by [owner.changed], and from which it may conclude more: so this goes on until it
-// has nothing to say.
+// detector hears of by [owner.changed], and from which it may conclude more: a task that was lost may have
+// departed by that. So this goes on until the detector has nothing to say. It ends, because each verdict
+// takes a life further: from connected to failed, and from there to departed.
 func (o *owner) judge() {
 	for ev := o.detector.Next(); ev != nil; ev = o.detector.Next() {
 		switch ev := ev.(type) {
@@ -29,8 +32,10 @@ func (o *owner) showDeparted(ev coord.Departed) {
 	}
 }
 
-// changed takes over what the machine says of a task. The time of a life begins when it connects
-// (C-ST-2).
+// changed takes over what the machine says of a task. The time of a life begins when it connects (C-ST-2).
+//
+// Hosts are told of the new standing. If the task has another life now, the hosts of the former one are told,
+// too, that it is over, and then forgotten: a life that was replaced changes no more.
 func (o *owner) changed(c coord.Changed) {
 	s, t := o.epoch.task(c.Task), o.detector.Task(c.Task)
 	if s == nil || t == nil {
@@ -53,7 +58,7 @@ func (o *owner) changed(c coord.Changed) {
 	}
 }
 
-// publish shows handlers, after the commit, what is known of a task.
+// publish puts on the wave what handlers may know of a task from the commit on.
 func (o *owner) publish(task serry.TaskID) {
 	o.wave.shown = append(o.wave.shown, showing{o.epoch.task(task), *o.detector.Task(task)})
 }

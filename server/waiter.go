@@ -24,7 +24,7 @@ type waiter struct {
 	live int          // calls that still wait, to.call included
 }
 
-// hold keeps a call that the machine did not answer at once.
+// hold keeps a call that the machine did not answer at once, until owner.reply finds it or its caller gives up.
 func (o *owner) hold(it *item, k coord.Kind, l serry.Life) {
 	if get, ok := it.event.(coord.GetKeyValue); ok && o.share(it, get) {
 		return
@@ -61,9 +61,10 @@ func (o *owner) share(it *item, get coord.GetKeyValue) bool {
 	return true
 }
 
+// keyOf is what two gets must have in common to share a waiter.
 func keyOf(it *item, get coord.GetKeyValue) shareKey {
 	return shareKey{
-		asker:   serry.Life{Task: get.Task, Incarnation: get.Incarnation},
+		caller:  serry.Life{Task: get.Task, Incarnation: get.Incarnation},
 		service: get.Service,
 		key:     get.Key,
 		shape:   it.from.shape,
@@ -126,7 +127,8 @@ func (o *owner) admitted(l serry.Life) {
 	}
 }
 
-// heard notes a sign of life, if l is the present life of its task.
+// heard notes a sign of life, if l is the present life of its task. Heartbeats that pass through the machine come
+// here; the others never reach the owner.
 func (o *owner) heard(l serry.Life) {
 	if o.detector.Present(l) {
 		o.epoch.task(l.Task).seen.Store(int64(o.now))
