@@ -6,8 +6,9 @@
 // is merely silent keeps its office until its lease ends (C-TERM-3).
 //
 // Clients of both dialects may connect to any node. What they call goes through a relay to whoever
-// leads, so that they notice neither who that is nor when it changes. The node itself is among those
-// the relay may find: a call to a node that leads takes one hop over loopback.
+// leads, so that they notice neither who that is nor when it changes. The relay
+// reaches its own node in memory: calls of clients that are connected to the leader do not cross the
+// network a second time.
 //
 // Start with [New], then [Node.Serve]. [Node.Handover] gives a leadership to another node without the
 // job taking notice, and [Node.Shutdown] does so where there is another; where there is none the node that

@@ -65,7 +65,6 @@ type Node struct {
 	log   *slog.Logger
 	relay *relay.Relay
 	front *front.Server
-	polls *polls
 
 	ctx    context.Context // of campaigns and watches
 	cancel context.CancelCauseFunc
@@ -103,22 +102,22 @@ func New(cfg Config) (*Node, error) {
 	if n.log == nil {
 		n.log = slog.New(slog.DiscardHandler)
 	}
-	r, err := relay.New(relay.Config{
-		Upstream: []string{cfg.Address}, TLS: cfg.TLS, Dial: cfg.Dial,
-		MaxValueBytes: cfg.Server.Cluster.Limits.ValueBytes, Log: n.log, Planted: cfg.Server.Planted,
-	})
-	if err != nil {
-		return nil, err
-	}
-	n.relay = r
-	n.polls = newPolls(r.Handler())
-	n.front = front.New(front.Config{
-		Handler: n.polls, Methods: r.Methods(), TLS: cfg.Server.TLS, Log: n.log,
-		Others: []conn.Protocol{stream.Accept(n.serveStream)},
-	})
 	n.ctx, n.cancel = context.WithCancelCause(context.Background())
 	n.mu.changed = make(chan struct{})
 	n.mu.deposed = make(map[string]bool)
+	r, err := relay.New(relay.Config{
+		Upstream: []string{cfg.Address}, TLS: cfg.TLS, Dial: cfg.Dial, Loop: n.loop,
+		MaxValueBytes: cfg.Server.Cluster.Limits.ValueBytes, Log: n.log, Planted: cfg.Server.Planted,
+	})
+	if err != nil {
+		n.cancel(err)
+		return nil, err
+	}
+	n.relay = r
+	n.front = front.New(front.Config{
+		Handler: r.Handler(), Methods: r.Methods(), TLS: cfg.Server.TLS, Log: n.log,
+		Others: []conn.Protocol{stream.Accept(n.serveStream)},
+	})
 	n.work.Go(n.follow)
 	n.work.Go(n.campaign)
 	return n, nil
@@ -386,7 +385,7 @@ func (n *Node) Shutdown(ctx context.Context) {
 			}
 		}
 		n.cancel(serry.ErrStopped)
-		n.polls.release() // A-HA-7: who has lost its poll this way lives on, and finds another node
+		n.relay.EndPolls()
 		if n.front.Shutdown(ctx) != nil {
 			_ = n.front.Close() // it returns what Shutdown did
 		}
@@ -427,4 +426,17 @@ func (n *Node) turn(ctx context.Context) {
 		}
 		wait(ctx, probePause)
 	}
+}
+
+// loop connects the relay of this node with the node itself, in memory, to be served or to hear who leads.
+// All else is as if the relay had come by the network: the same protocol, and so the same sessions, terms
+// and request ids. Where names in certificates are bound to tasks, the relay must show the certificate of
+// this node, as every relay does, and so it comes by the network.
+func (n *Node) loop(address string) net.Conn {
+	if address != n.cfg.Address || n.cfg.Server.TaskURI != "" {
+		return nil
+	}
+	near, far := conn.Loop(address)
+	n.work.Go(func() { n.serveStream(far) })
+	return near
 }

@@ -37,6 +37,7 @@ type cluster struct {
 	disk  *store.Shared
 	nodes map[string]*process
 	depos atomic.Int32 // depositions
+	loops atomic.Int32 // connections by the network of nodes to themselves
 
 	walled atomic.Bool // a firewall refuses connections between nodes, not those of clients
 
@@ -90,6 +91,9 @@ func (c *cluster) join(t *testing.T, name string) *process {
 		Dial: func(ctx context.Context, address string) (net.Conn, error) {
 			if c.walled.Load() && address != name {
 				return nil, syscall.ECONNREFUSED
+			}
+			if address == name {
+				c.loops.Add(1)
 			}
 			return c.dial(ctx, address)
 		},
@@ -563,6 +567,49 @@ func TestManyLeaders(t *testing.T) {
 		close(stop)
 		if err := <-counted; err != nil {
 			t.Errorf("increments over ten leaders: %v", err)
+		}
+	})
+}
+
+// A client of the leader reaches it in memory. When the leadership moves, and comes back, its calls go
+// where the leader is, and each takes effect once.
+func TestClientOfTheLeader(t *testing.T) {
+	lab.Clause(t, "A-HA-8", "A-SIDE-2", "C-REQ-2")
+	synctest.Test(t, func(t *testing.T) {
+		c := start(t)
+		task := c.tasks(t, "a", "a")[0]
+		done := make(chan struct{})
+		ended := async(func() error {
+			for i := 1; ; i++ {
+				if n, err := task.increment(t.Context()); err != nil || n != fmt.Sprint(i) {
+					return fmt.Errorf("increment %d = %s, %w", i, n, err)
+				}
+				select {
+				case <-done:
+					return nil
+				case <-time.After(time.Millisecond):
+				}
+			}
+		})
+		for _, next := range []string{"b", "c", "a", "b", "c", "a"} {
+			time.Sleep(time.Second)
+			for _, p := range c.nodes {
+				if _, here := p.Leader(); here {
+					if err := p.Handover(t.Context()); err != nil {
+						t.Fatalf("Handover() = %v", err)
+					}
+					break
+				}
+			}
+			c.waitFor(t, next)
+		}
+		time.Sleep(time.Second)
+		close(done)
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+		if n := c.loops.Load(); n != 0 {
+			t.Errorf("nodes have connected to themselves by the network %d times; want never", n)
 		}
 	})
 }

@@ -26,6 +26,10 @@ type Config struct {
 	// Dial makes connections to the service in place of the network, below TLS.
 	Dial func(ctx context.Context, address string) (net.Conn, error)
 
+	// Loop makes a connection to a server in this very process, in memory. It is asked before the network,
+	// and returns nil if the address is that of another process. Nil: all of them are.
+	Loop func(address string) net.Conn
+
 	// LocalTLS secures the connections of clients; nil: they speak plain HTTP/2, over loopback or a
 	// Unix socket.
 	LocalTLS *tls.Config

@@ -79,6 +79,12 @@ func New(cfg Config) (*Relay, error) {
 
 // dial makes a connection to a server, and remembers to which.
 func (r *Relay) dial(ctx context.Context, address string) (net.Conn, error) {
+	if r.cfg.Loop != nil {
+		if c := r.cfg.Loop(address); c != nil {
+			r.dialled.Store(&address)
+			return c, nil
+		}
+	}
 	o := conn.DialOptions{Connect: r.cfg.Dial}
 	if r.cfg.TLS != nil {
 		host, _, err := net.SplitHostPort(address)
@@ -143,6 +149,22 @@ func (r *Relay) Exited(task serry.TaskID, cause string) {
 	r.mu.Unlock()
 	r.host.Flush()
 	r.cfg.Log.Info("process exited", "task", who.Task, "incarnation", uint64(who.Incarnation), "cause", cause)
+}
+
+// EndPolls answers the error polls of all clients as a service does that ends. A client that loses its poll
+// with its connection dies at once; one whose poll was answered so lives on and connects elsewhere (A-HA-7).
+func (r *Relay) EndPolls() {
+	var replies []reply
+	r.mu.Lock()
+	for _, c := range r.mu.clients {
+		for call, k := range c.calls {
+			if k.kind == coord.KindPollForError {
+				replies = append(replies, reply{conn: c.conn, call: call, status: wire.PollEnded()})
+			}
+		}
+	}
+	r.mu.Unlock()
+	send(replies)
 }
 
 // Retire lets no more clients in and closes the connections of those there are. What is to be said of

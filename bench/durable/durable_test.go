@@ -45,14 +45,14 @@ func TestQuick(t *testing.T) {
 }
 
 func TestRows(t *testing.T) {
-	peers := []peer{{name: stockName}, {name: fileName, ours: true}, {name: etcdName, ours: true}, {name: handName}}
+	peers := []peer{{name: stockName}, {name: "file", store: inFile}, {name: "etcd x3", store: inEtcd}, {name: handName}}
 	s := newRecord()
-	for name, values := range map[string][]float64{stockName: {20, 40, 30}, fileName: {30}, etcdName: {38, 37}} {
+	for name, values := range map[string][]float64{stockName: {20, 40, 30}, "file": {30}, "etcd x3": {38, 37}} {
 		for _, v := range values {
 			s.add(name, barrierTime, v)
 		}
 	}
-	for name, v := range map[string]float64{stockName: 20_000, fileName: 30_000, etcdName: 19_000, handName: 4000} {
+	for name, v := range map[string]float64{stockName: 20_000, "file": 30_000, "etcd x3": 13_200, handName: 4000} {
 		s.add(name, putRate, v)
 	}
 	var table strings.Builder
@@ -62,7 +62,7 @@ func TestRows(t *testing.T) {
 	got := strings.Join(strings.Fields(table.String()), " ")
 	for _, want := range []string{
 		"ms 30.0 (20.0-40.0) 30.0 (30.0-30.0) 1.00 <= 1.25x stock ok 37.5 (37.0-38.0) 1.25 <= 1.25x stock ok -",
-		"1.50 7.5x by hand, >= 5x ok 19000 (19000-19000) 0.95 4.8x by hand, >= 5x MISS 4000 (4000-4000)",
+		"1.50 7.5x by hand, >= 3.5x ok 13200 (13200-13200) 0.66 3.3x by hand, >= 3.5x MISS 4000 (4000-4000)",
 	} {
 		if !strings.Contains(got, want) {
 			t.Errorf("table:\n%s\nwant %q", table.String(), want)
@@ -78,7 +78,7 @@ func TestRows(t *testing.T) {
 }
 
 func TestFlags(t *testing.T) {
-	for _, bad := range [][]string{{"-n", "0"}, {"-writers", "0"}, {"-n", "4", "-writers", "5"}, {"-rounds", "0"}, {"-puts", "0s"}, {"stray"}, {"-unknown"}} {
+	for _, bad := range [][]string{{"-n", "0"}, {"-writers", "0"}, {"-n", "4", "-writers", "5"}, {"-rounds", "0"}, {"-puts", "0s"}, {"-only", "tape"}, {"stray"}, {"-unknown"}} {
 		if _, err := parse(bad, io.Discard); !errors.Is(err, errUsage) {
 			t.Errorf("parse(%q): %v; want a usage error", bad, err)
 		}

@@ -17,7 +17,8 @@ import (
 	"io"
 	"os"
 	"os/signal"
-	"path/filepath"
+	"slices"
+	"strings"
 	"syscall"
 	"time"
 
@@ -51,8 +52,9 @@ type options struct {
 	rounds, waves  int
 	putFor         time.Duration
 	noStock, json  bool
-	python, binary string
-	dir            string
+	python, dir    string
+	binaries       []string
+	stores         []string // of serry, to measure
 	cpus           int
 }
 
@@ -67,7 +69,8 @@ func parse(args []string, stderr io.Writer) (options, error) {
 	fs.DurationVar(&o.putFor, "puts", 3*time.Second, "how long keys are written in a round")
 	fs.BoolVar(&o.noStock, "no-stock", false, "leave out the stock service: no ratios to it")
 	fs.StringVar(&o.python, "python", proc.DefaultPython, "`interpreter` with the jaxlib to compare with")
-	fs.StringVar(&o.binary, "serry", "", "`binary` to measure (default: build it)")
+	binaries := fs.String("serry", "", "binaries to measure, in turn, as `path,...` (default: build one)")
+	only := fs.String("only", strings.Join(stores(), ","), "stores of serry to measure, as `name,...`")
 	fs.StringVar(&o.dir, "dir", "", "`folder` for all that is written (default: a temporary one)")
 	fs.IntVar(&o.cpus, "cpus", 2, "processors that servers and load share, the first ones")
 	fs.BoolVar(&o.json, "json", false, "print one JSON object instead of a table")
@@ -77,8 +80,14 @@ func parse(args []string, stderr io.Writer) (options, error) {
 		}
 		return o, errUsage
 	}
+	o.stores = strings.Split(*only, ",")
+	if *binaries != "" {
+		o.binaries = strings.Split(*binaries, ",")
+	}
 	var err error
 	switch {
+	case slices.ContainsFunc(o.stores, func(s string) bool { return !slices.Contains(stores(), s) }):
+		err = fmt.Errorf("-only %q: want some of %s", *only, strings.Join(stores(), ","))
 	case fs.NArg() > 0:
 		err = fmt.Errorf("unexpected argument %q", fs.Arg(0))
 	case o.tasks < 1 || o.writers < 1 || o.writers > o.tasks:
@@ -106,13 +115,12 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 		return err
 	}
 	defer os.RemoveAll(dir)
-	if o.binary == "" {
-		if o.binary, err = proc.Build(ctx, dir); err != nil {
+	if len(o.binaries) == 0 {
+		binary, err := proc.Build(ctx, dir)
+		if err != nil {
 			return err
 		}
-	}
-	if o.binary, err = filepath.Abs(o.binary); err != nil {
-		return err
+		o.binaries = []string{binary}
 	}
 	peers, err := o.peers()
 	if err != nil {

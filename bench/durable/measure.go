@@ -35,7 +35,7 @@ func (b *bench) run(ctx context.Context) error {
 			if err := b.one(ctx, p, b.plain); err != nil {
 				return fmt.Errorf("%s: %w", p.name, err)
 			}
-			if !p.ours {
+			if p.store == "" {
 				continue
 			}
 			if err := b.one(ctx, p, b.streams); err != nil {

@@ -13,8 +13,8 @@ import (
 
 // A peer is one of the services compared.
 type peer struct {
-	name string
-	ours bool // it is compared with the others
+	name  string
+	store string // of serry, which is compared with the others; or empty
 
 	// start runs it; what it writes goes to a folder of its own.
 	start func(ctx context.Context, dir string) (*service, error)
@@ -29,14 +29,18 @@ type service struct {
 }
 
 const (
-	stockName  = "stock"
-	memoryName = "memory"
-	fileName   = "file"
-	etcdName   = "etcd x3"
-	handName   = "etcd by hand"
+	stockName = "stock"
+	handName  = "etcd by hand"
+
+	// Stores of serry.
+	inMemory = "memory"
+	inFile   = "file"
+	inEtcd   = "etcd" // of three servers
 
 	servers = 3
 )
+
+func stores() []string { return []string{inMemory, inFile, inEtcd} }
 
 // peers are the services to compare, the stock one first.
 func (o options) peers() ([]peer, error) {
@@ -49,26 +53,46 @@ func (o options) peers() ([]peer, error) {
 			return alone(ctx, proc.Stock(o.python, "127.0.0.1", o.tasks)...)
 		}})
 	}
-	serve := func(store string) []string {
-		return []string{o.binary, "serve", "--tasks", strconv.Itoa(o.tasks), "--listen", "127.0.0.1:0",
-			"--heartbeat-timeout", "1h", "--log-level", "warn", "--store", store}
+	for _, store := range o.stores {
+		for _, binary := range o.binaries {
+			p, err := o.ours(store, binary)
+			if err != nil {
+				return nil, err
+			}
+			all = append(all, p)
+		}
 	}
 	self, err := os.Executable()
 	if err != nil {
 		return nil, err
 	}
-	return append(all,
-		peer{name: memoryName, ours: true, start: func(ctx context.Context, _ string) (*service, error) {
-			return alone(ctx, serve("memory")...)
-		}},
-		peer{name: fileName, ours: true, start: func(ctx context.Context, dir string) (*service, error) {
-			return alone(ctx, serve("file:"+filepath.Join(dir, "store"))...)
-		}},
-		peer{name: etcdName, ours: true, start: o.startEtcd},
-		peer{name: handName, start: func(ctx context.Context, dir string) (*service, error) {
-			return startMembers(ctx, self, dir)
-		}},
-	), nil
+	return append(all, peer{name: handName, start: func(ctx context.Context, dir string) (*service, error) {
+		return startMembers(ctx, self, dir)
+	}}), nil
+}
+
+// ours is a binary of serry with a store. Where there are several binaries its name says which.
+func (o options) ours(store, binary string) (peer, error) {
+	p := peer{name: store, store: store}
+	if store == inEtcd {
+		p.name = fmt.Sprintf("etcd x%d", servers)
+	}
+	if len(o.binaries) > 1 {
+		p.name += " " + binary
+	}
+	binary, err := filepath.Abs(binary)
+	p.start = func(ctx context.Context, dir string) (*service, error) {
+		if store == inEtcd {
+			return o.startEtcd(ctx, binary, dir)
+		}
+		where := store
+		if store == inFile {
+			where += ":" + filepath.Join(dir, "store")
+		}
+		return alone(ctx, binary, "serve", "--tasks", strconv.Itoa(o.tasks), "--listen", "127.0.0.1:0",
+			"--heartbeat-timeout", "1h", "--log-level", "warn", "--store", where)
+	}
+	return p, err
 }
 
 // alone starts a service of one process.
@@ -86,9 +110,9 @@ func alone(ctx context.Context, args ...string) (*service, error) {
 }
 
 // startEtcd starts three servers with their etcd members. Tasks connect to the one that leads.
-func (o options) startEtcd(ctx context.Context, dir string) (*service, error) {
+func (o options) startEtcd(ctx context.Context, binary, dir string) (*service, error) {
 	f, err := fleet.Start(ctx, fleet.Config{
-		Binary: o.binary, Dir: dir, Tasks: o.tasks, Servers: servers, Flags: []string{"--heartbeat-timeout", "1h"},
+		Binary: binary, Dir: dir, Tasks: o.tasks, Servers: servers, Flags: []string{"--heartbeat-timeout", "1h"},
 	})
 	if err != nil {
 		return nil, err

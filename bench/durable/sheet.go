@@ -25,7 +25,10 @@ const (
 	barWriters = 64
 
 	mostOfStock = 1.25 // barriers of stores that outlive a crash
-	leastOfHand = 5.0  // writes, of one etcd put for each
+
+	// Writes, of one etcd put for each: of tasks with a connection each, and of tasks behind relays.
+	leastDirect = 3.5
+	leastRelays = 5.0
 )
 
 // A record collects figures: one per peer, metric and round.
@@ -66,10 +69,10 @@ func (s *record) rows(o options, peers []peer) []row {
 		for _, p := range peers {
 			c := sheet.NewCell(p.name, s.figures[m][p.name])
 			if len(c.Rounds) > 0 {
-				if p.ours && stock > 0 {
+				if p.store != "" && stock > 0 {
 					c.Ratio = c.Median / stock
 				}
-				judge(&c, metric(m), o, hand)
+				judge(&c, p, metric(m), o, hand)
 			}
 			all[m].Cells = append(all[m].Cells, c)
 		}
@@ -79,14 +82,18 @@ func (s *record) rows(o options, peers []peer) []row {
 
 // judge holds a cell to its bar, if it has one and was measured at the size that is about. hand is the
 // figure of etcd by hand, or 0.
-func judge(c *sheet.Cell, m metric, o options, hand float64) {
-	outlives := c.Peer == fileName || c.Peer == etcdName
+func judge(c *sheet.Cell, p peer, m metric, o options, hand float64) {
+	outlives := p.store == inFile || p.store == inEtcd
+	least := leastDirect
+	if m == streamRate {
+		least = leastRelays
+	}
 	kept := false
 	switch {
 	case m == barrierTime && outlives && c.Ratio > 0 && o.tasks == barTasks:
 		c.Bar, kept = fmt.Sprintf("<= %.2fx stock", mostOfStock), c.Ratio <= mostOfStock
 	case (m == putRate || m == streamRate) && outlives && hand > 0 && o.writers == barWriters:
-		c.Bar, kept = fmt.Sprintf("%.1fx by hand, >= %.0fx", c.Median/hand, leastOfHand), c.Median >= leastOfHand*hand
+		c.Bar, kept = fmt.Sprintf("%.1fx by hand, >= %.1fx", c.Median/hand, least), c.Median >= least*hand
 	default:
 		return
 	}
@@ -99,7 +106,7 @@ func printTable(w io.Writer, rows []row, peers []peer) error {
 	fmt.Fprint(tw, "measure\tunit")
 	for _, p := range peers {
 		fmt.Fprintf(tw, "\t%s", p.name)
-		if p.ours {
+		if p.store != "" {
 			fmt.Fprint(tw, "\tratio\tbar")
 		}
 	}
@@ -108,7 +115,7 @@ func printTable(w io.Writer, rows []row, peers []peer) error {
 		fmt.Fprintf(tw, "%s\t%s", r.Name, r.Unit)
 		for i, c := range r.Cells {
 			fmt.Fprintf(tw, "\t%s", c)
-			if peers[i].ours {
+			if peers[i].store != "" {
 				fmt.Fprintf(tw, "\t%s\t%s", c.RatioText(), barText(c))
 			}
 		}

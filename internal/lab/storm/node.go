@@ -16,6 +16,9 @@ func (p *process) startNode() {
 	n, err := node.New(node.Config{
 		Store: p.seat, Server: p.serverConfig(), Address: s.place.name,
 		Dial: func(ctx context.Context, address string) (net.Conn, error) {
+			if address == s.place.name {
+				s.world.wrong("%s reaches itself by the network; want in memory", address)
+			}
 			return s.world.dial(ctx, s.place, address)
 		},
 	})

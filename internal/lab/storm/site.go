@@ -68,7 +68,7 @@ func (s *site) start() {
 	s.starts++
 	p := &process{site: s, seat: opened, version: s.world.version(s.starts)}
 	s.mu.Unlock()
-	s.place.start() // first: a node calls itself, too
+	s.place.start()
 	if s.world.plan.nodes {
 		p.startNode()
 	} else {
