@@ -12,7 +12,8 @@ import (
 	"github.com/serry-dev/serry/wire/stream"
 )
 
-// does not know goes upstream when there is one.
+// TestBeatsInOutage: the relay answers heartbeats while the service is out of reach. A heartbeat of a life that
+// the table does not know goes upstream when there is a leader.
 func TestBeatsInOutage(t *testing.T) {
 	clause(t, "T-RLY-5", "A-SIDE-3")
 	each(t, func(t *testing.T, d wire.Dialect) {

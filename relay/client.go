@@ -13,12 +13,14 @@ import (
 // A client is one local connection. All of it is guarded by Relay.mu.
 type client struct {
 	conn    rpc.Conn
-	prompt  *lane // for calls that the service answers when it can
+	surplus bool // it came when there were as many connections as allowed
+
+	prompt  *lane // for calls that the service answers as soon as it can
 	waiting *lane // for calls that wait for other tasks; nil until there is one
-	surplus bool  // it came when there were as many connections as allowed
-	calls   map[rpc.CallID]*held
-	lives   []*life // that registered here, in this order
-	carries map[*life]struct{}
+
+	calls   map[rpc.CallID]*held // without an answer
+	lives   []*life              // that registered here, in this order
+	carries map[*life]struct{}   // that have called here
 }
 
 // A lane is one virtual connection of a client upstream, and as such a requester. A watermark cannot
@@ -32,19 +34,20 @@ type lane struct {
 
 // A held call is one that has no answer yet.
 type held struct {
-	lane    *lane // by which it was passed on, or nil
-	shape   wire.Shape
+	lane    *lane             // by which it was passed on, or nil
+	shape   wire.Shape        // how its answer is written
 	kind    coord.Kind        // of the call, or 0 for one that cannot be read
 	number  uint64            // of its request id, or 0
 	service serry.Incarnation // the epoch it belongs to, or 0
-	life    *life             // who calls, or nil
-	watch   *watch            // that answers it, or nil: the service does
+	life    *life             // the caller, or nil
+	watch   *watch            // that will answer it, or nil: the service does
 	version int64             // of a watch: what the caller knows
 }
 
-// stamp says whose call this is: as the call names itself, or else as it registered on this connection
-// (C-INC-6). A call without a task is that of the only one that registered here.
-func (c *client) stamp(who wire.Caller, known *lives) *life {
+// lifeOf says whose call this is: of the life that the call names, or else of the one that registered on this
+// connection (C-INC-6). A call without a task is of the only task that registered here. It is nil if that
+// cannot be told.
+func (c *client) lifeOf(who wire.Caller, known *lives) *life {
 	if who.Shape.Dialect != wire.TF || who.Incarnation != 0 {
 		return known.of[who.Incarnation]
 	}
@@ -61,7 +64,7 @@ func (c *client) stamp(who wire.Caller, known *lives) *life {
 	return found
 }
 
-// carry notes that a life has spoken on this connection.
+// carry notes that a life has called on this connection.
 func (c *client) carry(l *life) {
 	if _, ok := c.carries[l]; !ok {
 		c.carries[l] = struct{}{}
@@ -69,7 +72,7 @@ func (c *client) carry(l *life) {
 	}
 }
 
-// forget takes back a registration here.
+// forget takes back a registration here: the service has refused it.
 func (c *client) forget(l *life) {
 	c.lives = slices.DeleteFunc(c.lives, func(other *life) bool { return other == l })
 }
@@ -82,12 +85,13 @@ type numbers struct {
 	above     map[uint64]struct{} // delivered ones above the watermark
 }
 
+// next is the number of the next call.
 func (n *numbers) next() uint64 {
 	n.last++
 	return n.last
 }
 
-// deliver notes that nobody waits for the result of a number any more, and says whether the watermark
+// deliver notes that the caller has the result of a number, or has given it up, and says whether the watermark
 // has risen.
 func (n *numbers) deliver(number uint64) bool {
 	if number == 0 {
@@ -118,7 +122,8 @@ type reply struct {
 	status rpc.Status
 }
 
-// send delivers replies, one write for each connection. It is called without Relay.mu.
+// send delivers replies, one write for each connection. It is called without Relay.mu: a transport may call the
+// handler back from there.
 func send(replies []reply) {
 	flush := make(map[rpc.Conn]struct{})
 	for _, p := range replies {
@@ -130,7 +135,7 @@ func send(replies []reply) {
 	}
 }
 
-// finish forgets a call that has been answered, or that nobody waits for any more. It needs Relay.mu.
+// finish forgets a call that has been answered, or that its client has given up. It needs Relay.mu.
 func (r *Relay) finish(c *client, call rpc.CallID, h *held) {
 	delete(c.calls, call)
 	r.mu.held--
@@ -145,8 +150,8 @@ func (r *Relay) finish(c *client, call rpc.CallID, h *held) {
 	}
 }
 
-// release ends calls from here: those that end says how to answer. It needs Relay.mu, and returns what
-// to send.
+// release answers waiting calls in place of the service: those for which end has an answer. It needs Relay.mu,
+// and returns what to send.
 func (r *Relay) release(end func(*held) (body []byte, st rpc.Status, ok bool)) []reply {
 	var replies []reply
 	for _, c := range r.mu.clients {
@@ -171,7 +176,7 @@ func (r *Relay) lane(c *client, row coord.Row) *lane {
 	return c.waiting
 }
 
-// openLane and closeLanes need Relay.mu.
+// openLane opens a virtual connection for a client, and closeLanes ends all that it has. They need Relay.mu.
 func (r *Relay) openLane(c *client) *lane {
 	l := &lane{id: newConnID()}
 	r.mu.byID[l.id] = c
@@ -188,7 +193,7 @@ func (r *Relay) closeLanes(c *client, how stream.Ending) {
 	}
 }
 
-// drop ends a call without the service, which is told that nobody waits for it. It needs Relay.mu.
+// drop ends a call without the service, and tells it that no caller waits for the result. It needs Relay.mu.
 func (r *Relay) drop(c *client, call rpc.CallID, h *held) {
 	r.finish(c, call, h)
 	if h.lane != nil {

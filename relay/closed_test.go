@@ -124,7 +124,8 @@ func TestTwoOnOneConnection(t *testing.T) {
 	})
 }
 
-// the service is back.
+// TestRegistrationGivenUp: a registration that the client gives up is withdrawn at the service, also if that
+// happens in an outage: then when the service is back.
 func TestRegistrationGivenUp(t *testing.T) {
 	clause(t, "T-RLY-16", "A-SIDE-7", "C-REG-15")
 	each(t, func(t *testing.T, d wire.Dialect) {

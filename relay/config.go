@@ -15,8 +15,8 @@ import (
 
 // Config is what a relay is told once. Only Upstream must be given.
 type Config struct {
-	// Upstream are the addresses of the servers of the service, in any order: whoever does not lead
-	// says who does.
+	// Upstream are the addresses of the servers of the service, in any order: a server that does not lead
+	// names the leader.
 	Upstream []string
 
 	// TLS makes the configuration for the stream to a server, by its name or address without the port

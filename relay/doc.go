@@ -2,27 +2,29 @@
 // of the coordination service, and do not notice when that dies and is replaced.
 //
 // Start with [New], which makes a [Relay] that reaches the service by one stream (package
-// wire/stream), and [Relay.Serve], which lets clients in. Whoever has a transport of its own takes
-// [Relay.Handler]. Whoever started the processes says with [Relay.Exited] how they ended, or has them
-// watched with [Relay.Watch].
+// wire/stream), and [Relay.Serve], which lets clients in. A program with a transport of its own uses
+// [Relay.Handler]. A launcher says with [Relay.Exited] how the processes ended that it started; another
+// program lets the relay watch them with [Relay.Watch].
 //
 // # What it does with a call
 //
-// Bodies pass through as they are; the relay reads of them who calls (A-SIDE-1). A call goes upstream
-// with that identity and, if it changes something, with a request id, is kept until the service has
-// answered it, and is sent again whenever the connection was lost before that (A-SIDE-2, 6). The first
-// answer goes to the client, whatever it says. So an outage is, for the client, a call that takes
-// longer. Some calls the relay answers itself:
+// The relay passes bodies on as they are; it reads from them only which task calls, and in which life
+// (A-SIDE-1). A call goes upstream with that identity and, if it changes something, with a request id. The
+// relay keeps it until the service has answered it, and sends it again whenever the connection broke
+// before that (A-SIDE-2, 6). The first answer goes to the client, whatever it says. So an outage is, for the
+// client, a call that takes longer. Some calls the relay answers itself:
 //
-//   - Heartbeats, at once, from what the service keeps it informed of: the standing of every life that
-//     came by it (A-SIDE-3). Which clients it heard goes upstream with the beats of the stream. What the
-//     table does not know, and what would change something, is passed on.
+//   - Heartbeats, at once, from the standing of the life, of which the service keeps the relay informed
+//     (A-SIDE-3). Which lives it heard, the relay tells with the beats of the stream. A heartbeat that the
+//     table cannot answer, or that would change something, is passed on.
 //   - Watches of tasks: one upstream for each dialect and job, for all clients (A-SIDE-17).
 //   - Error polls, when the client has left (A-SIDE-4); and every call that waits, when a newer epoch
 //     has opened (A-SIDE-9) or the outage has lasted too long (A-SIDE-10).
 //
-// A client whose connection closes is shut upstream, which is evidence against it by the rules for any
-// connection (A-SIDE-12). That is said again to every later leader until the service has understood it.
+// When the connection of a client closes, the relay shuts its virtual connections upstream, which is
+// evidence against its lives by the rules for any connection (A-SIDE-12). If the client cannot have survived
+// that, the relay also reports it, and repeats the report to every later leader until one has said that the
+// life is not connected.
 //
 // # When the relay itself ends
 //
@@ -40,4 +42,6 @@
 // nor calls back; replies to clients are gathered under it and leave after it. There is no goroutine and
 // no timer for a call or a client. Every table has a limit (see [Limits]); a call beyond it is answered
 // RESOURCE_EXHAUSTED, but never a registration, a heartbeat, an error poll or a shutdown (C-LIM-1).
+//
+// Read handler.go first, which is the way of a call to the service, then upstream.go, the way back.
 package relay

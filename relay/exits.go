@@ -32,8 +32,9 @@ const maxWatched = 1 << 12
 // goroutine until then. An error means that the process is not watched, most likely because there is
 // none of that number.
 //
-// How a process ended, its parent knows for sure. Others learn it if they look before the parent does;
-// where that fails the service hears that the process exited, and not how.
+// The parent of a process learns for sure how it ended. Another process, such as this one, learns it if it looks
+// before the parent does, or if the kernel remembers; otherwise the service hears that the process exited, and
+// not how.
 func (r *Relay) Watch(task serry.TaskID, pid int) error {
 	fd, err := unix.PidfdOpen(pid, unix.PIDFD_NONBLOCK) // so that waiting costs no thread
 	if err != nil {
@@ -106,24 +107,24 @@ func awaitExit(file *os.File, pid int) (cause string, ok bool) {
 	return cause, err == nil
 }
 
-// unknownEnd stands for the end of a process that only its parent has seen.
-const unknownEnd = "its parent knows how"
+// unknownCause is the cause of an end that only the parent of the process has seen.
+const unknownCause = "its parent knows how"
 
-// exitCause says how a process ended that has: by what is left of it until its parent has looked, or by
-// what the kernel remembers of it after that (Linux 6.15 and later).
+// exitCause says how a process has ended: from its entry in /proc, which is there until its parent has waited for
+// it, or from what the kernel remembers after that (Linux 6.15 and later).
 func exitCause(pidfd, pid int) string {
-	if status, ok := remains(pid); ok {
+	if status, ok := zombieStatus(pid); ok {
 		return causeOf(status)
 	}
-	if status, ok := memory(pidfd); ok {
+	if status, ok := kernelStatus(pidfd); ok {
 		return causeOf(status)
 	}
-	return unknownEnd
+	return unknownCause
 }
 
-// remains reads the status of a process that has ended, from its line in /proc. Who may not look at the
-// process reads 0 there, which must not be taken for a good end.
-func remains(pid int) (unix.WaitStatus, bool) {
+// zombieStatus reads the status of a process that has ended, and that its parent has not waited for, from /proc.
+// A reader without permission reads 0 there, which must not be taken for a good end.
+func zombieStatus(pid int) (unix.WaitStatus, bool) {
 	dir := fmt.Sprintf("/proc/%d", pid)
 	stat, err := os.ReadFile(dir + "/stat")
 	if err != nil {
@@ -136,16 +137,17 @@ func remains(pid int) (unix.WaitStatus, bool) {
 		return 0, false
 	}
 	n, err := strconv.ParseUint(fields[status], 10, 32)
-	return unix.WaitStatus(n), err == nil && (n != 0 || mayLook(dir))
+	return unix.WaitStatus(n), err == nil && (n != 0 || mayInspect(dir))
 }
 
-func mayLook(dir string) bool {
+// mayInspect says whether this process may read the status of another: it is root, or has the same user.
+func mayInspect(dir string) bool {
 	var st unix.Stat_t
 	return os.Geteuid() == 0 || unix.Stat(dir, &st) == nil && int(st.Uid) == os.Geteuid()
 }
 
-// memory asks the kernel for the status of a process that has been waited for.
-func memory(pidfd int) (unix.WaitStatus, bool) {
+// kernelStatus asks the kernel for the status of a process that its parent has waited for.
+func kernelStatus(pidfd int) (unix.WaitStatus, bool) {
 	const (
 		getInfo  = 0xc040ff0b // PIDFD_GET_INFO for the first form of the structure, of 64 bytes
 		infoExit = 1 << 3     // PIDFD_INFO_EXIT

@@ -106,7 +106,7 @@ func TestReapedProcess(t *testing.T) {
 	}
 	defer unix.Close(fd)
 	_ = cmd.Wait()
-	if got := exitCause(fd, cmd.Process.Pid); got != "code 5" && got != unknownEnd {
+	if got := exitCause(fd, cmd.Process.Pid); got != "code 5" && got != unknownCause {
 		t.Errorf("exitCause() = %q; want code 5, or that it is not known", got)
 	}
 }

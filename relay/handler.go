@@ -47,8 +47,8 @@ func (h *handler) Serve(conn rpc.Conn, call rpc.CallID, method string, body []by
 // Served implements [rpc.Handler].
 func (h *handler) Served(rpc.Conn) { h.host.Flush() }
 
-// Cancel implements [rpc.Handler]. What the client gave up does not hold back the watermark, and a
-// registration is withdrawn (A-SIDE-7, C-REG-15).
+// Cancel implements [rpc.Handler]. A call that the client gave up does not hold back the watermark, and a
+// registration is withdrawn at the service (A-SIDE-7, C-REG-15).
 func (h *handler) Cancel(conn rpc.Conn, call rpc.CallID) {
 	r := (*Relay)(h)
 	r.mu.Lock()
@@ -84,7 +84,8 @@ type request struct {
 	who    wire.Caller
 }
 
-// take answers a call at once, or holds it and passes it on. It needs Relay.mu.
+// take answers a call at once, or holds it and passes it on. It needs Relay.mu. The life of the caller is noted
+// first, also for a call that is then refused: it is alive.
 func (r *Relay) take(conn rpc.Conn, q request) (body []byte, st rpc.Status, done bool) {
 	c := r.mu.clients[conn]
 	if c == nil {
@@ -95,9 +96,9 @@ func (r *Relay) take(conn rpc.Conn, q request) (body []byte, st rpc.Status, done
 	case coord.KindRegisterTask:
 		l = r.mu.lives.register(c, q.who)
 	case coord.KindHeartbeat:
-		l = r.mu.lives.meet(q.who)
+		l = r.mu.lives.find(q.who)
 	default:
-		l = c.stamp(q.who, &r.mu.lives)
+		l = c.lifeOf(q.who, &r.mu.lives)
 	}
 	if l != nil {
 		c.carry(l)
@@ -123,13 +124,14 @@ func (r *Relay) take(conn rpc.Conn, q request) (body []byte, st rpc.Status, done
 	return body, rpc.Status{}, done
 }
 
-// answer says how a call is answered without the service, if it is.
+// answer says how the relay answers a call itself, if it does: the call is of an epoch that is over, the service
+// was given up, or it is a heartbeat that the table can answer.
 func (r *Relay) answer(q request, k *held) (body []byte, st rpc.Status, done bool) {
 	o := &r.mu.outage
 	if body, st, done = k.older(o.service); done { // A-SIDE-9
 		return body, st, true
 	}
-	if o.given && k.kind != coord.KindRegisterTask {
+	if o.gaveUp && k.kind != coord.KindRegisterTask {
 		return nil, wire.OutOfReach(), true
 	}
 	if k.kind != coord.KindHeartbeat || k.life == nil {
@@ -153,7 +155,8 @@ func (r *Relay) admit(c *client, row coord.Row) error {
 	return nil
 }
 
-// forward passes a call on and holds it until it is answered.
+// forward passes a call on and holds it until the service has answered it. A call that must not take effect
+// twice gets a request id here, unless its client gave it one.
 func (r *Relay) forward(c *client, q request, k *held) error {
 	body := q.body
 	if k.kind == coord.KindHeartbeat {
@@ -189,7 +192,8 @@ func (r *Relay) forward(c *client, q request, k *held) error {
 	return nil
 }
 
-// end forgets a connection that has closed, and tells the service.
+// end forgets a connection that has closed, and tells the service. Its calls are given up without an answer:
+// there is no client to read one.
 func (r *Relay) end(c *client, how stream.Ending) {
 	delete(r.mu.clients, c.conn)
 	for call, k := range c.calls {
@@ -211,7 +215,7 @@ func (r *Relay) end(c *client, how stream.Ending) {
 // said that the life is not connected: a leader that has never heard of the connection would otherwise wait
 // for the heartbeat timeout. It needs Relay.mu.
 func (r *Relay) reportClosed(l *life, how stream.Ending) {
-	if l.poll != (pollKey{}) && (!l.said || l.state == serry.Connected) {
+	if l.poll != (pollKey{}) && (!l.told || l.state == serry.Connected) {
 		l.reported = true
 		r.host.Closed(stream.Closure{Life: l.name(), How: how, Resumes: l.resumes})
 	}

@@ -8,21 +8,30 @@ import (
 	"github.com/serry-dev/serry/wire/stream"
 )
 
-// A life is one incarnation of a task that came by this relay. It is guarded by Relay.mu.
+// A life is one incarnation of a task that came by this relay: what the relay must know to answer its
+// heartbeats, and to tell the service how it ended. It is guarded by Relay.mu.
 type life struct {
-	task        serry.TaskID // as the client writes it
-	known       serry.TaskID // as the service does; zero until it has spoken of it
-	incarnation serry.Incarnation
-	service     serry.Incarnation // the epoch that took it, or 0
-	said        bool              // the service has spoken: state and err are its words
-	state       serry.TaskState
-	err         error // with Failed: why
-	open        int   // connections that carry it
-	order       uint64
-	polls       map[pollKey]struct{} // error polls that wait
-	poll        pollKey              // the last one, while the service has not answered it; or zero
-	resumes     bool                 // the client is one of serry's own: it may come back on another connection
-	reported    bool                 // the service was told that its last connection has closed
+	// The task, as the client names it, and as the service does. Clients of dialect XLA name no job, and in a
+	// cluster of one job any name will do, so the two may differ; the second is zero until the service has
+	// told it.
+	task, serviceTask serry.TaskID
+	incarnation       serry.Incarnation
+	service           serry.Incarnation // the epoch that accepted it, or 0
+
+	// What the service has told of the life. Before told is set, the relay cannot answer for it.
+	told  bool
+	state serry.TaskState
+	err   error // with Failed: why
+
+	open  int    // connections that carry it
+	order uint64 // of its last registration, among all of the relay
+
+	// Error polls. The client dies if its connection breaks under a poll, so the last poll that the service
+	// has not answered says what the end of the last connection means (C-LOST-4).
+	polls    map[pollKey]struct{} // that wait
+	poll     pollKey              // the last one, while it has no answer; or zero
+	resumes  bool                 // the client is one of serry's own: it may come back on another connection
+	reported bool                 // the service was told that the last connection has closed
 }
 
 // A pollKey is where an error poll waits.
@@ -31,34 +40,34 @@ type pollKey struct {
 	call   rpc.CallID
 }
 
-// name is how the service knows the life.
+// name is how the service knows the life, as far as the relay can tell.
 func (l *life) name() stream.Life {
-	task := l.known
+	task := l.serviceTask
 	if task.IsZero() {
 		task = l.task
 	}
 	return stream.Life{Task: task, Incarnation: l.incarnation}
 }
 
-// maxGone is how many lives without a connection are remembered: a process is seen to end after its
-// connections are.
+// maxGone is how many lives without a connection are remembered: the end of a process is seen after the end of
+// its connections, and must still find its life.
 const maxGone = 1 << 10
 
 // lives is the table of the lives that came by the relay. Incarnations are random, so one alone names a
 // life, also where the client and the service call the job by different names.
 type lives struct {
-	max   int // set once
+	max   int // set once: of those in the table
 	of    map[serry.Incarnation]*life
-	order uint64
-	gone  []*life // without a connection, the longest gone first
+	order uint64  // of the last registration
+	gone  []*life // lives that lost their last connection, the oldest first; some have come back
 }
 
 func newLives(max int) lives { return lives{max: max, of: make(map[serry.Incarnation]*life)} }
 
-// register notes that a life registers on a connection. One that does not fit in is not remembered; its
-// heartbeats are for the service to answer.
+// register notes that a life registers on a connection. It returns nil if the table is full: then the service
+// answers its heartbeats.
 func (t *lives) register(c *client, who wire.Caller) *life {
-	l := t.meet(who)
+	l := t.find(who)
 	if l == nil {
 		return nil
 	}
@@ -69,9 +78,10 @@ func (t *lives) register(c *client, who wire.Caller) *life {
 	return l
 }
 
-// meet makes room for a life that names itself, or returns nil: one that registers, or that registered by
-// another relay and sends its heartbeats here now.
-func (t *lives) meet(who wire.Caller) *life {
+// find returns the life that a call names, and adds it to the table if it is new: it registers here, or it
+// registered by another relay and sends its heartbeats here now. It returns nil if the call names none, or
+// the table is full.
+func (t *lives) find(who wire.Caller) *life {
 	l := t.of[who.Incarnation]
 	switch {
 	case who.Incarnation == 0:
@@ -112,7 +122,7 @@ func (t *lives) evict() *life {
 func (t *lives) last(task serry.TaskID) *life {
 	var found *life
 	for _, l := range t.of {
-		same := l.task.Index == task.Index && (l.known == task || l.known.IsZero() && (l.task.Job == "" || l.task == task))
+		same := l.task.Index == task.Index && (l.serviceTask == task || l.serviceTask.IsZero() && (l.task.Job == "" || l.task == task))
 		if same && (found == nil || found.order < l.order) {
 			found = l
 		}
@@ -126,7 +136,7 @@ func (t *lives) standing(s stream.Standing) {
 	if l == nil {
 		return
 	}
-	l.known, l.said, l.state, l.err = s.Task, true, s.State, nil
+	l.serviceTask, l.told, l.state, l.err = s.Task, true, s.State, nil
 	if s.State == serry.Failed {
 		l.err = wire.UnmarshalError(s.Error)
 	}
@@ -135,17 +145,19 @@ func (t *lives) standing(s stream.Standing) {
 	}
 }
 
-// beat says how a heartbeat is answered here, if it is (A-SIDE-3). Whatever the table cannot tell, and
-// what would change something, is for the service.
+// beat says how the relay answers a heartbeat, if it can (A-SIDE-3). A heartbeat that the table cannot answer, or
+// that would change something at the service, goes there.
 func (l *life) beat(who wire.Caller, service serry.Incarnation, down bool) (body []byte, st rpc.Status, ok bool) {
 	shape := who.Known(l.name().Task)
 	switch {
-	case !l.said:
+	case !l.told:
 		return nil, rpc.Status{}, false
 	case l.state == serry.Failed:
-		err := &serry.TaskError{Task: l.known, Incarnation: l.incarnation, Reason: l.err, Err: serry.ErrAlreadyFailed}
+		err := &serry.TaskError{Task: l.serviceTask, Incarnation: l.incarnation, Reason: l.err, Err: serry.ErrAlreadyFailed}
 		body, st = shape.Encode(coord.Reply{Err: err})
-	case l.state == serry.Connected, down: // who has left may still call for a while (C-SHUT-10)
+	case l.state == serry.Connected, down:
+		// A client that has left may still beat for a while (C-SHUT-10); while the service is out of reach,
+		// the relay answers in its place.
 		body, st = shape.Encode(coord.Reply{Result: coord.Registered{Service: service}})
 	default:
 		return nil, rpc.Status{}, false

@@ -23,13 +23,13 @@ import (
 // A Relay is a running relay. See the package comment.
 type Relay struct {
 	// Set in New, then constant.
-	cfg   Config
-	host  *stream.Host
-	front *front.Server
-	house stream.ConnID // the connection of the relay's own calls
-	exits exits
+	cfg     Config
+	host    *stream.Host
+	front   *front.Server
+	ownConn stream.ConnID // the virtual connection of the relay's own calls: watches
+	exits   exits
 
-	dialled atomic.Pointer[string] // the server that was last connected to
+	dialled atomic.Pointer[string] // the address that the last dial has reached
 
 	stop    sync.Once
 	stopped chan struct{} // closed when Shutdown has ended everything
@@ -37,10 +37,12 @@ type Relay struct {
 	// Owned by the sink: connections with replies that have not been flushed.
 	dirty map[rpc.Conn]struct{}
 
+	// Nothing that is done under this lock blocks or calls a client back: replies are gathered under it and
+	// sent after it.
 	mu struct {
 		sync.Mutex
 		clients map[rpc.Conn]*client
-		byID    map[stream.ConnID]*client
+		byID    map[stream.ConnID]*client // by their lanes
 		lives   lives
 		watches watches
 
@@ -49,14 +51,14 @@ type Relay struct {
 	}
 }
 
-// New makes a relay that starts to look for the service. It serves nobody until [Relay.Serve] is
-// called, and runs until [Relay.Shutdown].
+// New makes a relay that starts to look for the service. No client can reach it before [Relay.Serve] is
+// called. It runs until [Relay.Shutdown].
 func New(cfg Config) (*Relay, error) {
 	cfg, err := cfg.withDefaults()
 	if err != nil {
 		return nil, err
 	}
-	r := &Relay{cfg: cfg, house: newConnID(), stopped: make(chan struct{}), dirty: make(map[rpc.Conn]struct{})}
+	r := &Relay{cfg: cfg, ownConn: newConnID(), stopped: make(chan struct{}), dirty: make(map[rpc.Conn]struct{})}
 	r.mu.clients = make(map[rpc.Conn]*client)
 	r.mu.byID = make(map[stream.ConnID]*client)
 	r.mu.lives = newLives(cfg.Limits.Lives)
@@ -66,14 +68,14 @@ func New(cfg Config) (*Relay, error) {
 		r.mu.outage.patience = time.AfterFunc(cfg.GiveUp, r.giveUp)
 	}
 	r.front = front.New(front.Config{Handler: r.Handler(), Methods: r.Methods(), TLS: cfg.LocalTLS, Log: cfg.Log})
-	r.mu.Lock() // the sink may speak before there is a host to speak to
+	r.mu.Lock() // NewHost may call the sink before r.host is set; the sink waits for the lock
 	defer r.mu.Unlock()
 	r.host = stream.NewHost(stream.HostConfig{
 		Addresses: cfg.Upstream, Kind: stream.Relay, Sink: (*sink)(r), Dial: r.dial, Log: cfg.Log,
 		MaxCalls: cfg.Limits.CallsInAll, MaxBytes: cfg.Limits.Bytes, Version: cfg.StreamVersion,
 		Planted: cfg.Planted,
 	})
-	r.host.Open(r.house)
+	r.host.Open(r.ownConn)
 	return r, nil
 }
 
@@ -134,9 +136,9 @@ func (r *Relay) Serve(l net.Listener) error {
 	return nil
 }
 
-// Exited tells the service that the process of a task has ended, as whoever started it saw: at once,
-// with its code or signal ("signal 9"); an empty cause is a good end (A-SIDE-16). It is about the last
-// life of the task that came by this relay.
+// Exited tells the service that the process of a task has ended, as its launcher saw: at once, with its code or
+// signal ("signal 9"); an empty cause is a good end (A-SIDE-16). It is about the last life of the task that came
+// by this relay.
 func (r *Relay) Exited(task serry.TaskID, cause string) {
 	r.mu.Lock()
 	l := r.mu.lives.last(task)
@@ -167,8 +169,8 @@ func (r *Relay) EndPolls() {
 	send(replies)
 }
 
-// Retire lets no more clients in and closes the connections of those there are. What is to be said of
-// them upstream still is, also after an outage, until [Relay.Shutdown].
+// Retire lets no more clients in and closes the connections of those there are. The relay still tells the service
+// how they ended, also after an outage, until [Relay.Shutdown].
 func (r *Relay) Retire() {
 	// It returns nil.
 	_ = r.front.Close()
@@ -182,16 +184,16 @@ func (r *Relay) Shutdown(ctx context.Context) {
 		defer close(r.stopped)
 		r.mu.Lock()
 		r.mu.outage.stop()
-		r.mu.outage.ending, r.mu.outage.given = true, true // who calls from now on is told so at once
+		r.mu.outage.stopping, r.mu.outage.gaveUp = true, true // from now on every call is answered so at once
 		replies := r.release(func(*held) ([]byte, rpc.Status, bool) { return nil, wire.OutOfReach(), true })
 		r.mu.Unlock()
 		send(replies)
 		if r.front.Shutdown(ctx) != nil {
-			// Its listeners and connections are closed whatever it returns.
+			// ctx has ended: whatever is left is closed, and the error says nothing new.
 			_ = r.front.Close()
 		}
 		r.exits.close()
-		// What could not be said in time, the service finds out by itself.
+		// If ctx ends before the goodbye is out, the service finds the silence of the stream.
 		_ = r.host.Close(ctx)
 	})
 	<-r.stopped

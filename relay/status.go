@@ -37,7 +37,7 @@ func (r *Relay) Status() Status {
 	o := &r.mu.outage
 	s := Status{
 		Clients: len(r.mu.clients), Held: r.mu.held, Watches: len(r.mu.watches.of),
-		Down: o.down, Since: o.since, GivenUp: o.given, Why: o.why,
+		Down: o.down, Since: o.since, GivenUp: o.gaveUp, Why: o.why,
 		Address: o.address, Term: o.term, Service: o.service, Outages: o.ended, Longest: o.longest,
 	}
 	for _, l := range r.mu.lives.of {

@@ -12,23 +12,28 @@ import (
 
 // outage is what a relay knows of its way to the service. It is guarded by Relay.mu.
 type outage struct {
-	down     bool
-	since    time.Time // when it went down, or came up
-	given    bool      // it has been down for too long
-	found    bool      // it was up before
-	sought   bool      // it was found missing before
-	ending   bool      // the relay itself goes
-	patience *time.Timer
-	why      error // of the present outage
+	down     bool        // the service is out of reach
+	since    time.Time   // when it went down, or came up
+	why      error       // with down: what the last attempt met
+	patience *time.Timer // calls giveUp; nil where the relay never gives up
+	gaveUp   bool        // it has been down for too long, and clients were told
 
-	address string // of the leader last seen
+	// What the log has said, so that it says each thing once.
+	reached  bool // the service was up at least once
+	missed   bool // it was down at least once
+	stopping bool // the relay itself ends: an outage is no news
+
+	// The service, as it was last seen.
+	address string
 	term    uint64
 	service serry.Incarnation // the epoch; 0 until the service is reached
-	ended   int               // outages that are over
-	longest time.Duration     // of those
+
+	// For people.
+	ended   int           // outages that are over
+	longest time.Duration // of those
 }
 
-// stop stops the clock of the outage.
+// stop stops the timer of the outage.
 func (o *outage) stop() {
 	if o.patience != nil {
 		o.patience.Stop()
@@ -43,7 +48,7 @@ func (s *sink) Reply(p stream.Reply) {
 	r := (*Relay)(s)
 	r.mu.Lock()
 	var replies []reply
-	if p.Conn == r.house {
+	if p.Conn == r.ownConn {
 		replies = r.seen(p)
 	} else {
 		replies = r.answered(p)
@@ -68,7 +73,8 @@ func (s *sink) Epoch(service serry.Incarnation) {
 	s.queue(replies)
 }
 
-// Up implements [stream.Sink].
+// Up implements [stream.Sink]. The stream has queued all calls without an answer already; what is left to do is
+// to answer those of an epoch that is over.
 func (s *sink) Up(term uint64, service serry.Incarnation) {
 	r := (*Relay)(s)
 	r.mu.Lock()
@@ -76,12 +82,12 @@ func (s *sink) Up(term uint64, service serry.Incarnation) {
 	was, lasted := o.down, time.Since(o.since)
 	if was {
 		o.stop()
-		o.down, o.given, o.why, o.since = false, false, nil, time.Now()
-		if o.found {
+		o.down, o.gaveUp, o.why, o.since = false, false, nil, time.Now()
+		if o.reached {
 			o.ended++
 			o.longest = max(o.longest, lasted)
 		}
-		o.found = true
+		o.reached = true
 	}
 	o.term = term
 	if at := r.dialled.Load(); at != nil {
@@ -110,12 +116,12 @@ func (s *sink) Down(err error) {
 		}
 	}
 	o.why = err
-	never := !o.found && !o.sought
-	o.sought = true
-	calls, ending := s.mu.held, o.ending
+	never := !o.reached && !o.missed
+	o.missed = true
+	calls, stopping := s.mu.held, o.stopping
 	s.mu.Unlock()
 	switch {
-	case ending:
+	case stopping:
 	case first:
 		s.cfg.Log.Warn("service lost", "err", err, "calls", calls)
 	case never:
@@ -146,11 +152,11 @@ func (s *sink) queue(replies []reply) {
 func (r *Relay) answered(p stream.Reply) []reply {
 	c := r.mu.byID[p.Conn]
 	if c == nil {
-		return nil // it has closed
+		return nil // the client's connection has closed
 	}
 	k := c.calls[p.Call]
 	if k == nil {
-		return nil // nobody waits any more
+		return nil // the client has given the call up
 	}
 	r.finish(c, p.Call, k)
 	replies := []reply{{c.conn, p.Call, p.Body, p.Status}}
@@ -159,11 +165,11 @@ func (r *Relay) answered(p stream.Reply) []reply {
 		if done, ok := result(k, p).(coord.Registered); ok {
 			return append(replies, r.registered(k.life, done.Service)...)
 		}
-		if k.life != nil && k.life.service == 0 { // turned down, and not in for another reason
+		if k.life != nil && k.life.service == 0 { // refused, and no other registration of it was accepted
 			c.forget(k.life)
 		}
 	case coord.KindHeartbeat: // of a life that registered elsewhere; the next ones are answered here
-		if done, ok := result(k, p).(coord.Registered); ok && k.life != nil && !k.life.said {
+		if done, ok := result(k, p).(coord.Registered); ok && k.life != nil && !k.life.told {
 			return append(replies, r.registered(k.life, done.Service)...)
 		}
 	case coord.KindShutdownTask:
@@ -194,20 +200,22 @@ func result(k *held, p stream.Reply) coord.Result {
 	return done
 }
 
-// registered notes that the service has taken a life (A-SIDE-7).
+// registered notes that the service has accepted a life (A-SIDE-7). From now on the relay answers its
+// heartbeats, also if the standing of the life is yet to come.
 func (r *Relay) registered(l *life, service serry.Incarnation) []reply {
 	if l != nil {
 		l.service = service
-		if !l.said {
-			l.said, l.state = true, serry.Connected
+		if !l.told {
+			l.told, l.state = true, serry.Connected
 		}
 	}
 	return r.epoch(service)
 }
 
-// left ends the error polls of a life that has left (A-SIDE-4).
+// left ends the error polls of a life that has left (A-SIDE-4). The service would do so, too; but if the answer
+// were lost in an outage, the next leader would not know these polls.
 func (r *Relay) left(l *life) []reply {
-	l.said, l.state, l.poll = true, serry.Disconnected, pollKey{}
+	l.told, l.state, l.poll = true, serry.Disconnected, pollKey{}
 	var replies []reply
 	for at := range l.polls {
 		k := at.client.calls[at.call]
@@ -229,17 +237,17 @@ func (r *Relay) epoch(service serry.Incarnation) []reply {
 	return replies
 }
 
-// giveUp ends what waits when the service has been out of reach for too long (A-SIDE-10). Clients
-// whose error poll ends in this way end themselves. Registrations have a deadline of their own, and
-// would end their client before it has begun.
+// giveUp answers what waits when the service has been out of reach for too long (A-SIDE-10). Clients whose error
+// poll is answered in this way end themselves, and with them the job: a job that nothing coordinates must not
+// hold its machines for ever. Registrations go on waiting: they have a deadline of their own.
 func (r *Relay) giveUp() {
 	r.mu.Lock()
 	o := &r.mu.outage
 	if !o.down || time.Since(o.since) < r.cfg.GiveUp {
 		r.mu.Unlock()
-		return // it was found just now
+		return // the service came back while the timer fired
 	}
-	o.given = true
+	o.gaveUp = true
 	lasted, why := time.Since(o.since), o.why
 	replies := r.release(func(k *held) ([]byte, rpc.Status, bool) {
 		return nil, wire.OutOfReach(), k.kind != coord.KindRegisterTask

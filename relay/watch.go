@@ -10,20 +10,22 @@ import (
 	"github.com/serry-dev/serry/wire/stream"
 )
 
-// A watch is one question to the service on behalf of all clients that ask it: which states the tasks
-// have, as soon as they are others than those known (A-SIDE-17). It is guarded by Relay.mu.
+// A watch is one question to the service on behalf of all clients that ask it: which states the tasks have, as
+// soon as they differ from those of a version (A-SIDE-17). Ten thousand clients behind relays are then as many
+// watches at the service as there are hosts. It is guarded by Relay.mu.
 type watch struct {
 	key    watchKey
-	asker  wire.Caller // whoever asked first: the form of the question
+	first  wire.Caller // the client that asked first: the form of the question
 	method string
 
-	known   bool // of the rest: the newest list
+	// The newest list, if known is set.
+	known   bool
 	version int64
 	body    []byte
 
-	call    rpc.CallID // upstream, or 0
-	waiting []waiting
-	live    int // of waiting: those that have not gone
+	call    rpc.CallID // the question that waits at the service, or 0
+	waiting []waiting  // calls of clients; some are gone
+	live    int        // those that are not
 }
 
 // A watchKey tells which questions are the same.
@@ -41,7 +43,7 @@ type waiting struct {
 
 func (w waiting) gone() bool { return w.client.calls[w.call] != w.held }
 
-// leave notes that one of the calls is gone.
+// leave notes that one of the calls is gone, and drops those once they are most of the list.
 func (w *watch) leave() {
 	if w.live--; len(w.waiting) > 2*w.live+8 {
 		w.waiting = slices.DeleteFunc(w.waiting, waiting.gone)
@@ -67,7 +69,7 @@ func (r *Relay) watch(c *client, q request, k *held) (body []byte, done bool, er
 	case w == nil && len(r.mu.watches.of) >= r.cfg.Limits.Watches:
 		return nil, false, &serry.LimitError{Limit: "watches of a relay", Max: int64(r.cfg.Limits.Watches)}
 	case w == nil:
-		w = &watch{key: key, asker: q.who, method: q.method}
+		w = &watch{key: key, first: q.who, method: q.method}
 		r.mu.watches.of[key] = w
 	case w.known && w.version != k.version:
 		return w.body, true, nil
@@ -93,9 +95,9 @@ func (r *Relay) ask(w *watch) {
 	all.last++
 	w.call = all.last
 	all.by[w.call] = w
-	// It fails only when the relay is ending, which answers those who wait.
+	// It fails only when the relay ends, which answers all calls that wait.
 	_ = r.host.Call(stream.Call{
-		Conn: r.house, ID: w.call, Method: w.method, Body: w.asker.Watch(version, r.mu.outage.service), Vital: true,
+		Conn: r.ownConn, ID: w.call, Method: w.method, Body: w.first.Watch(version, r.mu.outage.service), Vital: true,
 	})
 }
 
@@ -103,14 +105,14 @@ func (r *Relay) ask(w *watch) {
 func (r *Relay) seen(p stream.Reply) []reply {
 	w := r.mu.watches.by[p.Call]
 	if w == nil {
-		return nil // it was taken back
+		return nil // the relay has taken the question back
 	}
 	delete(r.mu.watches.by, p.Call)
 	w.call = 0
 	result, err := w.key.dialect.Result(coord.WatchTasks{}, p.Body)
 	picture, _ := result.(*coord.Picture)
 	if !p.Status.OK() || err != nil || picture == nil || picture.Version < 0 || w.known && picture.Version == w.version {
-		// An error, or a service that has ended: all are told so, and whoever asks again asks anew.
+		// An error, or a service that has ended: all callers are told so, and the next call asks anew.
 		delete(r.mu.watches.of, w.key)
 		return r.tell(w, p, func(*held) bool { return true })
 	}
@@ -151,7 +153,7 @@ func (all *watches) renew(r *Relay) {
 	}
 }
 
-// forget drops all watches: nobody is left who would ask. It needs Relay.mu.
+// forget drops all watches: no client is left that could ask. It needs Relay.mu.
 func (all *watches) forget(r *Relay) {
 	for key, w := range all.of {
 		all.takeBack(r, w)
@@ -159,9 +161,10 @@ func (all *watches) forget(r *Relay) {
 	}
 }
 
+// takeBack cancels the question of a watch.
 func (all *watches) takeBack(r *Relay, w *watch) {
 	if w.call != 0 {
-		r.host.Cancel(r.house, w.call)
+		r.host.Cancel(r.ownConn, w.call)
 		delete(all.by, w.call)
 		w.call = 0
 	}

@@ -37,7 +37,7 @@ type sharedTask struct {
 	// What handlers may know (C-HB-8). The value is replaced as a whole and never changed in place.
 	shown atomic.Pointer[detect.Task]
 
-	// The coord.Time of the last heartbeat. Whoever reads a heartbeat stores it; that is all that a good
+	// The coord.Time of the last heartbeat. The goroutine that reads a heartbeat stores it; that is all that a good
 	// heartbeat costs.
 	seen atomic.Int64
 

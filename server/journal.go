@@ -179,7 +179,7 @@ func (j *journal) run() {
 			return
 		}
 		if leaving {
-			return // the reign now belongs to whoever ends this server
+			return // the caller of Handover or Shutdown decides what happens to the reign
 		}
 	}
 }

@@ -26,7 +26,7 @@ const (
 	// straggling is which part of that it waits for the last callers, from one wave to the next.
 	straggling = 8
 
-	// maxDoubt keeps a trace of every wait, so that callers who come back later are noticed.
+	// maxDoubt keeps a trace of every wait, so that callers that come back later are noticed.
 	maxDoubt = 3
 )
 

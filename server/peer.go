@@ -10,7 +10,7 @@ import (
 )
 
 // A peer is what the server remembers of one connection: a connection of the network, or a virtual one that
-// a stream carries. Four kinds of goroutines use it, so its fields are grouped by who may touch them.
+// a stream carries. Four kinds of goroutines use it, so its fields are grouped by which of them may touch them.
 type peer struct {
 	// Set once.
 	conn    rpc.Conn
