@@ -41,13 +41,13 @@ type Done func(reply []byte, st rpc.Status, err error)
 
 // A Conn is one HTTP/2 connection to a server.
 type Conn struct {
-	nc     *conn.Conn     // constant
-	gzip   bool           // constant
-	work   sync.WaitGroup // the reader
-	read   reader         // owned by the reader
-	mu     sending
-	spoken chan struct{} // closed when the server has sent its settings
-	ended  chan struct{} // closed when the reader has ended
+	nc      *conn.Conn     // constant
+	gzip    bool           // constant
+	work    sync.WaitGroup // the reader
+	read    reader         // owned by the reader
+	mu      sending
+	greeted chan struct{} // closed when the server has sent its settings
+	ended   chan struct{} // closed when the reader has ended
 }
 
 // sending is what callers and the reader share.
@@ -61,7 +61,7 @@ type sending struct {
 	queue      []queued  // calls beyond the server's limit on streams
 	blocked    []*stream // requests that wait for a window, in the order of their calls
 
-	window  int64 // what we may send on the connection
+	window  int64 // what this side may still send on the connection
 	peer    peerSettings
 	control int // acknowledgements since the socket last took all output
 }
@@ -69,8 +69,8 @@ type sending struct {
 type peerSettings struct {
 	window  int64 // that a stream begins with
 	frame   int
-	streams uint32 // none before the server's first word
-	known   bool   // that has come
+	streams uint32 // how many may be open: none before the first settings
+	known   bool   // the first settings have come
 }
 
 type queued struct {
@@ -80,9 +80,9 @@ type queued struct {
 }
 
 // New speaks over a connection that is already there, and owns it from now on. Of the options it uses
-// those that are about calls. Calls wait until the server has spoken.
+// those that are about calls. Calls wait until the server has sent its settings.
 func New(nc net.Conn, authority string, o Options) *Conn {
-	c := &Conn{nc: conn.New(nc), gzip: o.Gzip, spoken: make(chan struct{}), ended: make(chan struct{})}
+	c := &Conn{nc: conn.New(nc), gzip: o.Gzip, greeted: make(chan struct{}), ended: make(chan struct{})}
 	c.mu.Pipe = conn.NewPipe(c.nc, conn.PipeConfig{Owner: c})
 	c.mu.headers = newHeaders(authority, c.nc.Secure(), o.Gzip)
 	c.mu.nextID = 1
@@ -165,7 +165,7 @@ func (c *Conn) refuse(err error) {
 	}
 }
 
-// appendPreface is how a client begins: the magic words, its settings, and a wider window.
+// appendPreface appends what a client sends first: the preface, its settings, and a wider window.
 func appendPreface(b []byte) []byte {
 	b = append(b, http2.ClientPreface...)
 	b = h2.AppendSettings(b,

@@ -40,7 +40,7 @@ func (c *Conn) obey(f *http2.SettingsFrame) error {
 	peer := &c.mu.peer
 	if !peer.known {
 		peer.known, peer.streams = true, math.MaxUint32
-		defer close(c.spoken)
+		defer close(c.greeted)
 	}
 	if err := f.ForeachSetting(c.setting); err != nil {
 		return err

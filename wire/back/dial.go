@@ -18,7 +18,7 @@ type Options struct {
 	Connect func(ctx context.Context, address string) (net.Conn, error)
 }
 
-// Dial connects to an address, as [conn.Dial] does, and returns once the server has spoken.
+// Dial connects to an address, as [conn.Dial] does, and returns once the server has greeted.
 func Dial(ctx context.Context, address string, o Options) (*Conn, error) {
 	nc, err := conn.Dial(ctx, address, "h2", conn.DialOptions{TLS: o.TLS, Connect: o.Connect})
 	if err != nil {
@@ -26,7 +26,7 @@ func Dial(ctx context.Context, address string, o Options) (*Conn, error) {
 	}
 	c := New(nc, nc.Authority(), o)
 	select {
-	case <-c.spoken:
+	case <-c.greeted:
 		return c, nil
 	case <-c.ended:
 		err = fmt.Errorf("no server of HTTP/2 is there: %w", c.Err())

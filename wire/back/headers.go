@@ -71,7 +71,7 @@ func (h *headers) block(path string) []byte {
 	return h.buf.Bytes()
 }
 
-// limit takes the server's word on the size of the table.
+// limit obeys the server's limit on the size of the table.
 func (h *headers) limit(bytes uint32) {
 	h.enc.SetMaxDynamicTableSizeLimit(bytes)
 	if bytes < h2.TableBytes {

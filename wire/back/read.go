@@ -22,7 +22,7 @@ type reader struct {
 // A block is a header block being read.
 type block struct {
 	id     uint32
-	stream *stream // or nil: nobody waits for it any more
+	stream *stream // or nil: the call has ended
 	end    bool    // of the stream
 	bytes  int
 }

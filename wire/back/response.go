@@ -110,7 +110,7 @@ func internal(format string, args ...any) rpc.Status {
 	return rpc.Status{Code: codes.Internal, Message: fmt.Sprintf(format, args...)}
 }
 
-// httpStatus is what gRPC makes of an answer that is none of its own.
+// httpStatus is the status that gRPC gives to an answer which is not gRPC.
 func httpStatus(http string) rpc.Status {
 	code, ok := map[string]codes.Code{
 		"400": codes.Internal, "401": codes.Unauthenticated, "403": codes.PermissionDenied, "404": codes.Unimplemented,
@@ -122,7 +122,7 @@ func httpStatus(http string) rpc.Status {
 	return rpc.Status{Code: code, Message: fmt.Sprintf("response has HTTP status %q", http)}
 }
 
-// resetStatus is what gRPC makes of a stream that the server ended in anger.
+// resetStatus is the status that gRPC gives to a stream which the server has reset.
 func resetStatus(code http2.ErrCode) rpc.Status {
 	st := internal("the server reset the stream: %v", code)
 	switch code {

@@ -14,7 +14,7 @@ import (
 	"github.com/serry-dev/serry/wire/rpc"
 )
 
-// A stream is a call under way.
+// A stream is a call without an answer yet.
 type stream struct {
 	done Done
 
@@ -108,24 +108,24 @@ func (c *Conn) pump() {
 	})
 }
 
-// An ending is how a stream came to its end.
-type ending int
+// An outcome is how a stream ended.
+type outcome int
 
 const (
-	answered      ending = iota // the server is done with it
-	resetByServer               // the server has no more to say or hear
-	givenUp                     // by us
+	answered      outcome = iota // the server has sent all of its answer
+	resetByServer                // the server has reset the stream
+	givenUp                      // by this side
 )
 
-// take removes a stream that has come to its end, and opens one that waited for it. Nil: there is
-// none of that number any more.
-func (c *Conn) take(id uint32, how ending) *stream {
+// take removes a stream that has ended, and opens a call that waited for its place. It returns nil if
+// there is no stream of that number any more.
+func (c *Conn) take(id uint32, how outcome) *stream {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.takeLocked(id, how)
 }
 
-func (c *Conn) takeLocked(id uint32, how ending) *stream {
+func (c *Conn) takeLocked(id uint32, how outcome) *stream {
 	m := &c.mu
 	s := m.streams[id]
 	if s == nil {
@@ -158,8 +158,8 @@ func (c *Conn) admit() {
 	}
 }
 
-// finish tells the caller the end. The stream must be out of the connection's tables, and is the
-// caller's from then on.
+// finish gives the answer to the caller. The stream must be out of the connection's tables, and belongs to
+// the caller from then on.
 func (s *stream) finish(c *Conn) {
 	body, st := s.response.end(s.body, c.gzip)
 	s.done(body, st, nil)

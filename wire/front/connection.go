@@ -28,7 +28,7 @@ type connection struct {
 	budget *conn.Budget // of unfinished requests of this connection
 
 	inChunk   atomic.Bool    // the reader handles a chunk and will flush
-	callbacks sync.WaitGroup // Cancels under way on other goroutines than the reader
+	callbacks sync.WaitGroup // calls of Handler.Cancel by other goroutines than the reader
 
 	in inbound // owned by the reader
 
@@ -45,11 +45,11 @@ type connection struct {
 		coder  blockCoder
 
 		openedAt  time.Duration
-		settled   bool // the peer acknowledged our settings, or it was said that it does not
+		settled   bool // the peer acknowledged the settings, or a warning says that it did not
 		draining  drainState
 		warnedAt  time.Duration
 		expired   []uint32 // streams whose unfinished requests the reader shall drop
-		late      uint32   // the stream whose deadline passed while the handler took its call, or 0
+		late      uint32   // the stream whose deadline passed during Handler.Serve, or 0
 		watched   bool     // the scanner looks after the connection
 		lastCheck progress
 		acks      int // acknowledgements since the socket last took all output
@@ -63,17 +63,17 @@ type inbound struct {
 	served  bool // the handler got calls of this chunk
 	now     time.Duration
 
-	data      dataFrame // DATA frame under way
-	block     headerBlock
-	headers   headerReader
-	highest   uint32 // stream number
-	refusing  bool   // streams above highest are ignored, after the last GOAWAY
-	current   *request
-	parked    map[uint32]*request
-	spare     *request
-	deadlines []deadline // of calls that came with this chunk
-	halted    []uint32   // streams we ended early, the last few
-	haltedAt  int
+	data         dataFrame // the DATA frame that is being read
+	block        headerBlock
+	headers      headerReader
+	highest      uint32 // stream number
+	refusing     bool   // streams above highest are ignored, after the last GOAWAY
+	current      *request
+	parked       map[uint32]*request
+	spare        *request
+	deadlines    []deadline // of calls that came with this chunk
+	endedEarly   []uint32   // streams that the server ended before the peer did, the last few
+	endedEarlyAt int
 
 	used       int64 // of the connection's window, not yet given back
 	window     int64

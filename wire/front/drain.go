@@ -8,7 +8,7 @@ import (
 	"github.com/serry-dev/serry/wire/internal/h2"
 )
 
-// A drainState says how far an orderly end has come.
+// A drainState says how far a connection has come on the way to an end without lost calls.
 type drainState uint8
 
 const (
@@ -21,7 +21,7 @@ const (
 // drainPing asks for the round trip between the two GOAWAYs.
 var drainPing = [8]byte{'s', 'e', 'r', 'r', 'y', 'e', 'n', 'd'}
 
-// drain begins an orderly end (F-40). The reader takes the further steps.
+// drain begins to end the connection without losing calls (F-40). The reader takes the further steps.
 func (c *connection) drain() {
 	c.mu.Lock()
 	if !c.mu.ready {
@@ -53,7 +53,7 @@ func (c *connection) refuseNew() {
 	c.mu.Out = h2.AppendGoAway(c.mu.Out, c.in.highest, http2.ErrCodeNo, "server stops")
 }
 
-// drained says whether an orderly end is complete. The reader asks after each wave and when woken.
+// drained says whether the last call has been answered. The reader asks after each chunk and when woken.
 func (c *connection) drained() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -79,7 +79,7 @@ func (c *connection) woken(err error) bool {
 	c.mu.Unlock()
 	for _, stream := range expired {
 		c.dropRequest(stream)
-		c.halt(stream)
+		c.noteEndedEarly(stream)
 	}
 	if late {
 		c.refuseNew()

@@ -2,32 +2,32 @@
 // that wait: one goroutine a connection, and none, nor a timer, context or allocation, for a call.
 //
 // Start with [Server], which serves the connections of a listener, and with [rpc.Handler], which
-// takes the calls. The front knows neither the messages nor their meaning: it hands a method name
+// takes the calls. The package knows neither the messages nor their meaning: it gives a method name
 // and bytes to the handler and takes bytes or a status back, whenever they are ready, from any
 // goroutine.
 //
 // # How a connection works
 //
-// The reader goroutine takes what one read brought (a wave), handles every whole frame of it and
-// serves every call that became complete, then writes all replies of the wave at once. A handler
-// that answers later does the same for its own waves: Reply for each call, then Flush once for each
-// connection. Writes never block. What a socket does not take starts a writer goroutine of that
-// connection, which ends when the rest is out: one slow client holds up nobody else.
+// The reader goroutine takes what one read brought (a chunk), handles every whole frame of it and
+// serves every call that became complete, then writes all replies at once. A handler that answers
+// later does the same: Reply for each call, then Flush once for each connection. Writes never block
+// ([conn.Pipe]): one slow client does not delay the others.
 //
-// The front keeps eight bytes for a call that waits. Deadlines of all calls and checks of all
-// connections are one heap and one goroutine (scanner), which exists only while there are some.
+// A call that waits takes eight bytes. Deadlines of all calls and checks of all connections are one
+// heap and one goroutine (scanner), which exists only while there are some.
 //
-// # Who owns what
+// # Owners
 //
-// conn.in belongs to the reader goroutine. conn.mu guards what replies touch: open calls, windows
-// of the peer, output. Handler methods are never called with it held. Locks of the scanner and of
-// the budgets are innermost.
+// connection.in belongs to the reader goroutine. The lock of the pipe, connection.mu, guards what
+// replies touch: open calls, windows of the peer, output. Handler methods are never called with it
+// held. Locks of the scanner and of the budgets are innermost.
 //
 // # What it promises
 //
 // Nothing a peer sends ends more than its own connection. Every buffer, queue and rate a peer can
-// drive has a limit (limits.go). It works the same over TCP, TLS, Unix sockets and in-memory pipes,
-// so it runs in a testing/synctest bubble.
+// drive has a limit (limits.go).
+//
+// Read connection.go first, then reader.go and reply.go.
 package front
 
 import (
@@ -71,9 +71,8 @@ type Config struct {
 	// MaxConns bounds the connections; accepting pauses there. 0 means the limit on open files less 64.
 	MaxConns int
 
-	// MaxUnfinishedBytes bounds the messages under way to the server on all connections together.
-	// Beyond it they are slowed, one goes on. 0 means half of the memory limit of the process, or
-	// 4 GiB without one.
+	// MaxUnfinishedBytes bounds the memory of requests that are not complete, on all connections
+	// together: see conn.NewBudget. Beyond it requests are slowed down, all but one.
 	MaxUnfinishedBytes int64
 }
 
@@ -150,12 +149,12 @@ func (s *Server) serve(nc *conn.Conn) {
 	s.mu.Unlock()
 }
 
-// Shutdown ends the server in order: it accepts no more connections, tells every peer to open no
-// more calls, and closes each connection once its last call has been answered. The handler should
+// Shutdown ends the server without losing calls: it accepts no more connections, tells every peer to
+// open no more calls, and closes each connection once its last call has been answered. The handler should
 // answer what it can meanwhile. When ctx ends first, what is left is closed and the cause returned.
 //
-// A peer that is told so connects anew at once: for a hand-over, call Shutdown when the successor
-// listens.
+// A peer that is told to open no more calls connects anew at once. To hand over to another server, call
+// Shutdown when that one listens.
 func (s *Server) Shutdown(ctx context.Context) error {
 	s.stop((*connection).drain)
 	done := make(chan struct{})

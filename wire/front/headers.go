@@ -17,7 +17,7 @@ import (
 
 // A headerBlock is a header block of which CONTINUATION frames are still to come.
 type headerBlock struct {
-	stream uint32 // 0: none is under way
+	stream uint32 // 0: there is none
 	ends   bool   // END_STREAM was set
 	self   bool   // it made the stream depend on itself
 	frames int
@@ -55,7 +55,7 @@ func (c *connection) continuationFrame(h h2.Head, p []byte) error {
 	}
 	b.frames++
 	if b.frames > maxContinuations || len(b.bytes)+len(p) > maxHeaderBlock {
-		return c.calm(refusedHeaders, "header block too long")
+		return c.overLimit(refusedHeaders, "header block too long")
 	}
 	b.bytes = append(b.bytes, p...)
 	if !h.Flags.Has(http2.FlagContinuationEndHeaders) {
@@ -95,7 +95,7 @@ func (c *connection) headers(b headerBlock) error {
 		}
 		return c.requestEnds(r, nil)
 	}
-	if slices.Contains(c.in.halted, b.stream) {
+	if slices.Contains(c.in.endedEarly, b.stream) {
 		return nil
 	}
 	c.mu.Lock()

@@ -19,13 +19,13 @@ const (
 	maxMethods       = 1 << 16
 )
 
-// Limits of a connection. Clients in order stay far below all of them.
+// Limits of a connection. Correct clients stay far below all of them.
 const (
 	maxOpenCalls     = 1 << 20   // beyond: the stream is refused
 	maxUnfinished    = 1 << 17   // of them, those whose requests have not ended
 	pumpOutput       = 48 << 10  // output up to which large replies are encoded ahead of the socket
 	maxPile          = 64 << 20  // unread replies of a peer that reads nothing
-	maxConnBytes     = 256 << 20 // messages under way
+	maxConnBytes     = 256 << 20 // unfinished requests
 	maxTinyData      = 10_000    // DATA frames in a row that carry next to nothing
 	tinyData         = 16
 	maxAcks          = 10_000 // acknowledgements that wait to be written

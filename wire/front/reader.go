@@ -11,7 +11,7 @@ import (
 	"github.com/serry-dev/serry/wire/rpc"
 )
 
-// read handles wave after wave until the connection ends.
+// read handles chunk after chunk until the connection ends.
 func (c *connection) read() error {
 	for {
 		p, err := c.nc.Next()
@@ -53,8 +53,8 @@ func (c *connection) chunk(p []byte) error {
 	return nil
 }
 
-// ageStreams sets the time of the wave, and about once a second moves the line between young and old
-// streams.
+// ageStreams sets the time of the chunk, and about once a second the number that separates young streams
+// from old ones.
 func (c *connection) ageStreams(now time.Duration) {
 	switch in := &c.in; {
 	case now-in.now >= watchEvery: // nothing came for so long
@@ -176,7 +176,7 @@ func (c *connection) pingFrame(h h2.Head, p []byte) error {
 	if moved := c.mu.sender.moved; moved != c.in.pingedAt {
 		c.in.pingedAt = moved
 	} else if c.in.pings.over(pingRate, c.in.now) {
-		return c.calm(refusedPings, "too many PINGs")
+		return c.overLimit(refusedPings, "too many PINGs")
 	}
 	c.mu.Out = h2.AppendPing(c.mu.Out, http2.FlagPingAck, [8]byte(p))
 	return c.acknowledged()
@@ -185,13 +185,13 @@ func (c *connection) pingFrame(h h2.Head, p []byte) error {
 // acknowledged counts an acknowledgement put into the output; mu is held.
 func (c *connection) acknowledged() error {
 	if c.mu.acks++; c.mu.acks > maxAcks {
-		return c.calm(refusedAcks, "acknowledgements unread")
+		return c.overLimit(refusedAcks, "acknowledgements unread")
 	}
 	return nil
 }
 
-// calm counts a breach of a limit and returns the error that ends the connection for it.
-func (c *connection) calm(refusal int, reason string) error {
+// overLimit counts a breach of a limit and returns the error that ends the connection for it.
+func (c *connection) overLimit(refusal int, reason string) error {
 	c.srv.count.refused[refusal].Add(1)
 	return &ConnError{http2.ErrCodeEnhanceYourCalm, reason}
 }
@@ -203,7 +203,7 @@ func (c *connection) settingsFrame(h h2.Head, p []byte) error {
 	case h.Flags.Has(http2.FlagSettingsAck) && len(p) > 0, len(p)%6 != 0:
 		return &ConnError{http2.ErrCodeFrameSize, "SETTINGS length"}
 	case c.in.settings.over(settingsRate, c.in.now):
-		return c.calm(refusedSettings, "too many SETTINGS")
+		return c.overLimit(refusedSettings, "too many SETTINGS")
 	}
 	c.mu.Lock()
 	if h.Flags.Has(http2.FlagSettingsAck) {
@@ -263,7 +263,7 @@ func (c *connection) resetFrame(h h2.Head, p []byte) error {
 	return nil
 }
 
-// abandon ends a stream without a word, because the peer wants it so or because it broke a rule. It
+// abandon ends a stream without an answer: the peer has cancelled it, or has broken a rule. It
 // says whether there was anything to end.
 func (c *connection) abandon(stream uint32) bool {
 	known := c.dropRequest(stream)
@@ -288,27 +288,27 @@ func (c *connection) resetStream(stream uint32, code http2.ErrCode) error {
 	c.mu.Lock()
 	c.mu.Out = h2.AppendReset(c.mu.Out, stream, code)
 	c.mu.Unlock()
-	c.halt(stream)
+	c.noteEndedEarly(stream)
 	return c.resetCounted()
 }
 
 // resetCounted counts a stream that came to nothing.
 func (c *connection) resetCounted() error {
 	if c.in.resets.over(resetRate, c.in.now) {
-		return c.calm(refusedResets, "too many streams reset")
+		return c.overLimit(refusedResets, "too many streams reset")
 	}
 	return nil
 }
 
-// halt remembers for a while that we ended a stream which the peer may not have ended: what still
-// comes for it is ignored.
-func (c *connection) halt(stream uint32) {
-	if len(c.in.halted) < rememberedResets {
-		c.in.halted = append(c.in.halted, stream)
+// noteEndedEarly remembers for a while that the server ended a stream which the peer may not have ended:
+// what still comes for it is ignored.
+func (c *connection) noteEndedEarly(stream uint32) {
+	if len(c.in.endedEarly) < rememberedResets {
+		c.in.endedEarly = append(c.in.endedEarly, stream)
 		return
 	}
-	c.in.halted[c.in.haltedAt] = stream
-	c.in.haltedAt = (c.in.haltedAt + 1) % rememberedResets
+	c.in.endedEarly[c.in.endedEarlyAt] = stream
+	c.in.endedEarlyAt = (c.in.endedEarlyAt + 1) % rememberedResets
 }
 
 // idleStream says whether the peer has not opened the stream yet.
@@ -331,7 +331,7 @@ func (c *connection) priorityFrame(h h2.Head, p []byte) error {
 // idleFrame counts a frame that does nothing for a call.
 func (c *connection) idleFrame() error {
 	if c.in.idle.over(idleRate, c.in.now) {
-		return c.calm(refusedIdleFrames, "too many frames without a request")
+		return c.overLimit(refusedIdleFrames, "too many frames without a request")
 	}
 	return nil
 }

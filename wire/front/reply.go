@@ -46,7 +46,7 @@ func (c *connection) closeCall(stream uint32, k call) {
 func (c *connection) sendStatus(stream uint32, k call, st rpc.Status, extra []byte) {
 	c.count(k, st.Code)
 	delete(c.mu.credit, stream)
-	mark := c.startBlock()
+	start := c.startBlock()
 	c.mu.Out = append(c.mu.Out, staticStatus200)
 	c.mu.Out = c.mu.coder.contentType(c.mu.Out)
 	c.mu.Out = appendLiteral(c.mu.Out, "grpc-status", strconv.Itoa(int(st.Code)))
@@ -58,7 +58,7 @@ func (c *connection) sendStatus(stream uint32, k call, st rpc.Status, extra []by
 		c.mu.Out = appendLiteral(c.mu.Out, "grpc-status-details-bin", base64.RawStdEncoding.EncodeToString(st.Details))
 	}
 	c.mu.Out = append(c.mu.Out, extra...)
-	c.endBlock(mark, stream, true)
+	c.endBlock(start, stream, true)
 }
 
 // acceptEncoding goes with the refusal of a compression.
@@ -78,7 +78,7 @@ func (c *connection) sendHTTP(stream uint32, code int, ended bool) {
 
 // appendHead begins a reply that has a body; mu is held.
 func (c *connection) appendHead(s *send) {
-	mark := c.startBlock()
+	start := c.startBlock()
 	if s.http == 0 {
 		c.mu.Out = append(c.mu.Out, staticStatus200)
 		c.mu.Out = c.mu.coder.contentType(c.mu.Out)
@@ -86,40 +86,40 @@ func (c *connection) appendHead(s *send) {
 		c.mu.Out = appendLiteral(c.mu.Out, ":status", strconv.Itoa(s.http))
 		c.mu.Out = appendLiteral(c.mu.Out, "content-type", "text/plain; charset=utf-8")
 	}
-	c.endBlock(mark, s.stream, false)
+	c.endBlock(start, s.stream, false)
 }
 
 // appendTrailers ends a reply that went well; mu is held.
 func (c *connection) appendTrailers(stream uint32) {
-	mark := c.startBlock()
+	start := c.startBlock()
 	c.mu.Out = c.mu.coder.statusOK(c.mu.Out)
-	c.endBlock(mark, stream, true)
+	c.endBlock(start, stream, true)
 }
 
 // startBlock leaves room for a frame head and returns where.
-func (c *connection) startBlock() int {
+func (c *connection) startBlock() (start int) {
 	const enough = 256
 	out := conn.Grow(c.mu.Out, enough)
-	mark := len(out)
-	c.mu.Out = c.mu.coder.start(out[:mark+h2.HeadBytes])
-	return mark
+	start = len(out)
+	c.mu.Out = c.mu.coder.start(out[:start+h2.HeadBytes])
+	return start
 }
 
-// endBlock makes the block begun at mark a HEADERS frame, with CONTINUATION frames if it is long.
-func (c *connection) endBlock(mark int, stream uint32, ends bool) {
-	h := h2.Head{Length: len(c.mu.Out) - mark - h2.HeadBytes, Kind: http2.FrameHeaders, Flags: http2.FlagHeadersEndHeaders, Stream: stream}
+// endBlock makes the block begun at start a HEADERS frame, with CONTINUATION frames if it is long.
+func (c *connection) endBlock(start int, stream uint32, ends bool) {
+	h := h2.Head{Length: len(c.mu.Out) - start - h2.HeadBytes, Kind: http2.FrameHeaders, Flags: http2.FlagHeadersEndHeaders, Stream: stream}
 	if ends {
 		h.Flags |= http2.FlagHeadersEndStream
 	}
 	if h.Length <= h2.MinFrame {
-		h.Put(c.mu.Out[mark:])
+		h.Put(c.mu.Out[start:])
 		return
 	}
-	start := mark + h2.HeadBytes + h2.MinFrame
-	rest := append([]byte(nil), c.mu.Out[start:]...)
-	c.mu.Out = c.mu.Out[:start]
+	full := start + h2.HeadBytes + h2.MinFrame
+	rest := append([]byte(nil), c.mu.Out[full:]...)
+	c.mu.Out = c.mu.Out[:full]
 	h.Length, h.Flags = h2.MinFrame, h.Flags&^http2.FlagHeadersEndHeaders
-	h.Put(c.mu.Out[mark:])
+	h.Put(c.mu.Out[start:])
 	for len(rest) > 0 {
 		n := min(len(rest), h2.MinFrame)
 		more := h2.Head{Length: n, Kind: http2.FrameContinuation, Stream: stream}

@@ -36,7 +36,7 @@ type request struct {
 	share conn.Share // of the budget: at least the bytes of body
 }
 
-// A dataFrame is a DATA frame under way. Its bytes are taken as they come.
+// A dataFrame is a DATA frame that is being read. Its bytes are taken as they come.
 type dataFrame struct {
 	active bool
 	req    *request // nil: ignored
@@ -46,7 +46,7 @@ type dataFrame struct {
 	pad    int
 }
 
-// A deadline belongs to a call that came with the present wave.
+// A deadline belongs to a call that came with the present chunk.
 type deadline struct {
 	stream uint32
 	when   time.Duration
@@ -156,7 +156,7 @@ func (c *connection) charge(h h2.Head) error {
 	if n >= tinyData || h.Flags.Has(http2.FlagDataEndStream) {
 		c.in.tiny = 0
 	} else if c.in.tiny++; c.in.tiny > maxTinyData {
-		return c.calm(refusedTinyData, "too many tiny DATA frames")
+		return c.overLimit(refusedTinyData, "too many tiny DATA frames")
 	}
 	return nil
 }
@@ -164,7 +164,7 @@ func (c *connection) charge(h h2.Head) error {
 // strayData handles DATA for a stream without an unfinished request: late if we ended the stream,
 // else wrong.
 func (c *connection) strayData(stream uint32) error {
-	if c.in.refusing && stream > c.in.highest || slices.Contains(c.in.halted, stream) {
+	if c.in.refusing && stream > c.in.highest || slices.Contains(c.in.endedEarly, stream) {
 		return nil
 	}
 	return c.resetStream(stream, http2.ErrCodeStreamClosed)
@@ -182,7 +182,7 @@ func (c *connection) chargeStream(r *request, n int64) error {
 	return nil
 }
 
-// dataBytes takes bytes of the DATA frame under way and returns how many.
+// dataBytes takes bytes of the DATA frame that is being read and returns how many.
 func (c *connection) dataBytes(p []byte) (int, error) {
 	d := &c.in.data
 	n := min(len(p), d.left)
@@ -321,7 +321,7 @@ func (c *connection) requestEnds(r *request, whole []byte) error {
 
 // dispatch gives a complete call to the handler.
 //
-// The deadline of a call whose request came in several waves is with the scanner already, and may pass
+// The deadline of a call whose request came in several chunks is with the scanner already, and may pass
 // before the handler has taken the call. A Cancel from the goroutine of the scanner could overtake Serve
 // then, and the handler would keep the call for good. So the scanner leaves that Cancel to the reader.
 func (c *connection) dispatch(r *request, body []byte) {
@@ -386,7 +386,7 @@ func (c *connection) refuse(r *request, st rpc.Status, ended bool) error {
 	}
 	c.mu.Unlock()
 	if !ended {
-		c.halt(stream)
+		c.noteEndedEarly(stream)
 	}
 	c.removeRequest(r)
 	return nil
@@ -403,12 +403,12 @@ func (c *connection) answerHTTP(r *request, ended bool) error {
 	c.sendHTTP(stream, code, ended)
 	c.mu.Unlock()
 	if !ended {
-		c.halt(stream)
+		c.noteEndedEarly(stream)
 	}
 	return nil
 }
 
-// armDeadlines gives the deadlines of calls that came with this wave, and are still open, to the scanner.
+// armDeadlines gives the deadlines of calls that came with this chunk, and are still open, to the scanner.
 func (c *connection) armDeadlines() {
 	if len(c.in.deadlines) == 0 {
 		return

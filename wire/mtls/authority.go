@@ -17,7 +17,7 @@ import (
 	"time"
 )
 
-// An Authority issues the certificates of a job, for people who have no authority of their own.
+// An Authority issues the certificates of a job, for sites without an authority of their own.
 type Authority struct {
 	cert *x509.Certificate
 	key  *ecdsa.PrivateKey
@@ -165,7 +165,7 @@ func writeKey(path string, key *ecdsa.PrivateKey) error {
 	return writePEM(path, "PRIVATE KEY", der, 0o600)
 }
 
-// writePEM replaces a file in one step, so that nobody reads half of it.
+// writePEM replaces a file in one step: a reader sees the old content or the new one, never half of it.
 func writePEM(path, kind string, der []byte, mode os.FileMode) error {
 	f, err := os.CreateTemp(filepath.Dir(path), ".new-*")
 	if err != nil {

@@ -8,6 +8,8 @@
 // Without a prefix a server takes any certificate that its roots vouch for, and a client checks the
 // host name it dialled. With a prefix both accept exactly the peers one of whose URI names begins
 // with it; host names no longer matter.
+//
+// Read mtls.go first.
 package mtls
 
 import (
@@ -42,7 +44,7 @@ type Files struct {
 // IsZero says whether no TLS is wanted.
 func (f Files) IsZero() bool { return f.Cert == "" && f.Key == "" && f.CA == "" && f.PeerPrefix == "" }
 
-// ErrPeer is wrapped by every refusal of a peer because of who it is.
+// ErrPeer is wrapped by every refusal of a peer because of its names.
 var ErrPeer = errors.New("peer is not one we accept")
 
 // An Identity is one side of connections. It may be used by several goroutines.
