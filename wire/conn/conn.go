@@ -160,6 +160,17 @@ func (c *Conn) secure(ctx context.Context, cfg *tls.Config, side func(net.Conn, 
 	return nil
 }
 
+// seal encrypts a piece of output, if the connection uses TLS.
+func (c *Conn) seal(s *piece) error {
+	if c.tls == nil || s.sealed {
+		return nil
+	}
+	_, err := c.tls.Write(s.b)
+	s.recycle()
+	*s = piece{b: c.sealed.take(), pooled: true, sealed: true}
+	return err
+}
+
 // A sealer lies between TLS and a socket. Once hold is set it keeps what TLS writes, so that encrypting
 // never blocks.
 type sealer struct {

@@ -56,7 +56,8 @@ type Pipe struct {
 	queue   []piece
 	bytes   int       // of the queue, and of what is being written
 	writing bool      // a goroutine has the role of the writer: see Flush
-	moved   time.Time // when output last went out, or began to
+	blocked bool      // it is a writer goroutine, which may have to wait for the peer
+	moved   time.Time // with blocked: when the socket last took output, or the goroutine began
 	room    sync.Cond // output shrank, or the pipe ended
 	cause   error     // why the pipe has ended, or nil
 }
@@ -66,6 +67,7 @@ type piece struct {
 	b      []byte
 	n      int  // bytes of b that the socket has taken
 	pooled bool // b may be recycled
+	sealed bool // b is encrypted
 }
 
 func (s *piece) left() bool { return s.n < len(s.b) }
@@ -84,7 +86,7 @@ func NewPipe(c *Conn, cfg PipeConfig) *Pipe {
 	if c.tls != nil {
 		c.sealed.hold.Store(true)
 	}
-	p := &Pipe{conn: c, cfg: cfg, moved: time.Now()}
+	p := &Pipe{conn: c, cfg: cfg}
 	p.room.L = p
 	return p
 }
@@ -122,19 +124,16 @@ func (p *Pipe) Backlog() int { return p.bytes + len(p.Out) }
 // Cause is why the pipe has ended, or nil. The lock is held.
 func (p *Pipe) Cause() error { return p.cause }
 
-// Moved is when output last went out, or began to wait. The lock is held.
-func (p *Pipe) Moved() time.Time { return p.moved }
-
 // Stuck is how long the socket has taken nothing although there is output for it. The lock is held.
 func (p *Pipe) Stuck() time.Duration {
-	if !p.writing || p.cause != nil {
+	if !p.blocked || p.cause != nil {
 		return 0
 	}
 	return time.Since(p.moved)
 }
 
 // Flush writes the output without blocking. What the socket does not take is left to a writer goroutine,
-// which ends when everything is out. Flush says whether there is one.
+// which ends when everything is out. Flush says whether another goroutine is left with output.
 //
 // One goroutine writes at a time: the one that set writing. It hands the role on together with the rest of
 // its piece (startWriter), or gives it back in rest, or keeps it because the pipe has ended. There is no
@@ -147,9 +146,8 @@ func (p *Pipe) Flush() (waits bool) {
 		return p.writing
 	}
 	p.writing = true
-	p.moved = time.Now()
 	for range flushRounds {
-		s := p.next()
+		s := p.take()
 		p.put(&s, false)
 		if s.left() && p.cause == nil {
 			if _, untried := p.conn.out.(blocking); !untried {
@@ -167,31 +165,10 @@ func (p *Pipe) Flush() (waits bool) {
 	return true
 }
 
-// next removes the next piece of output, and encrypts it where there is TLS. The lock is held, but not
-// while that is done.
-func (p *Pipe) next() piece {
-	p.cfg.Totals.Flushes.Add(1)
-	s := p.take()
-	if p.conn.tls == nil {
-		return s
-	}
-	p.Unlock()
-	_, err := p.conn.tls.Write(s.b)
-	sealed := piece{b: p.conn.sealed.take(), pooled: true}
-	p.Lock()
-	if err != nil {
-		p.stop(err)
-	}
-	if p.cause == nil {
-		p.bytes += len(sealed.b) - len(s.b)
-	}
-	s.recycle()
-	return sealed
-}
-
 // take removes the next piece of output: a part of it, if TLS would need much memory for the whole.
 // The lock is held.
 func (p *Pipe) take() piece {
+	p.cfg.Totals.Flushes.Add(1)
 	most := len(p.Out)
 	if p.conn.tls != nil {
 		most = sealBytes
@@ -218,17 +195,19 @@ func (p *Pipe) take() piece {
 	return s
 }
 
-// put writes some of s, blocking if need be or not at all. The lock is held, but not during the write.
+// put writes some of s, blocking if need be or not at all. The lock is held, but not during the write, nor
+// while TLS encrypts s.
 func (p *Pipe) put(s *piece, block bool) {
 	if p.cause != nil {
 		return
 	}
 	p.Unlock()
-	var n int
-	var err error
-	if b := s.b[s.n:]; block {
+	n, before := 0, len(s.b)
+	err := p.conn.seal(s)
+	grew := len(s.b) - before
+	if b := s.b[s.n:]; err == nil && block {
 		n, err = p.conn.out.Wait(b[:min(len(b), writeBytes)])
-	} else {
+	} else if err == nil {
 		n, err = p.conn.out.Try(b)
 	}
 	p.cfg.Totals.Written.Add(uint64(n))
@@ -237,14 +216,20 @@ func (p *Pipe) put(s *piece, block bool) {
 	if err != nil {
 		p.stop(err)
 	}
-	if n > 0 && p.cause == nil {
+	if p.cause != nil {
+		return
+	}
+	p.bytes += grew
+	if n > 0 {
 		p.wrote(n)
 	}
 }
 
 // wrote counts output that the socket has taken. The lock is held.
 func (p *Pipe) wrote(n int) {
-	p.moved = time.Now()
+	if p.blocked {
+		p.moved = time.Now()
+	}
 	p.bytes -= n
 	if p.cfg.Owner != nil {
 		p.cfg.Owner.Wrote(n)
@@ -271,12 +256,14 @@ func (p *Pipe) rest() bool {
 		return true
 	}
 	p.writing = p.Backlog() > 0
+	p.blocked = p.blocked && p.writing
 	return !p.writing
 }
 
 // startWriter hands the role of the writer to a goroutine, with what is left of s. The lock is held.
 func (p *Pipe) startWriter(s piece) {
 	p.writing = !p.cfg.Planted.Has(plant.SecondWriter)
+	p.blocked, p.moved = true, time.Now()
 	p.writers.Go(func() { p.write(s) })
 }
 
@@ -292,7 +279,7 @@ func (p *Pipe) write(s piece) {
 		if p.rest() {
 			return
 		}
-		s = p.next()
+		s = p.take()
 	}
 }
 

@@ -24,12 +24,14 @@ type pipe struct {
 	planted plant.Faults
 
 	heard atomic.Int64 // when something last showed that the other end lives
+	sent  atomic.Int64 // when the socket last took output
 }
 
 func newPipe(nc *conn.Conn, base time.Time, planted plant.Faults) *pipe {
 	p := &pipe{nc: nc, base: base, planted: planted}
 	p.Pipe = conn.NewPipe(nc, conn.PipeConfig{Owner: p, Planted: planted})
 	p.heard.Store(p.now())
+	p.sent.Store(p.now())
 	return p
 }
 
@@ -74,8 +76,10 @@ func (p *pipe) greet(f frame, s support) {
 
 // Wrote implements conn.Owner.
 func (p *pipe) Wrote(n int) {
+	now := p.now()
+	p.sent.Store(now)
 	if p.Backlog()+n > deepOutput {
-		p.heard.Store(p.now())
+		p.heard.Store(now)
 	}
 }
 

@@ -362,9 +362,9 @@ func (n *Session) look(now int64) (silent bool) {
 		p.heard.Store(now)
 	}
 	p.Lock()
-	idle, stuck, bytes := time.Since(p.Moved()), p.Stuck(), p.Backlog()
+	stuck, bytes := p.Stuck(), p.Backlog()
 	p.Unlock()
-	if idle >= ackAfter {
+	if time.Duration(now-p.sent.Load()) >= ackAfter {
 		n.ack(p)
 		p.Flush()
 	}
