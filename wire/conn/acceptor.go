@@ -6,6 +6,7 @@ import (
 	"errors"
 	"io"
 	"log/slog"
+	"maps"
 	"net"
 	"os"
 	"slices"
@@ -158,10 +159,10 @@ func (a *Acceptor) Serve(l net.Listener) error {
 
 	told := false
 	for {
-		if !a.takeSlot(&told) {
+		if !a.waitForHandshakes() || !a.takeSlot(&told) {
 			return ErrClosed
 		}
-		nc, err := a.next(l)
+		nc, err := a.accept(l)
 		if err != nil {
 			<-a.slots
 			return err
@@ -188,14 +189,6 @@ func (a *Acceptor) takeSlot(told *bool) bool {
 	case <-a.stop:
 		return false
 	}
-}
-
-// next waits for a connection.
-func (a *Acceptor) next(l net.Listener) (net.Conn, error) {
-	if !a.waitForHandshakes() {
-		return nil, ErrClosed
-	}
-	return a.accept(l)
 }
 
 // waitForHandshakes holds up accepting while too many connections have not greeted, so that ten thousand
@@ -379,11 +372,7 @@ func (a *Acceptor) Stop() []*Conn {
 			l.Close()
 		}
 	}
-	conns := make([]*Conn, 0, len(a.mu.conns))
-	for c := range a.mu.conns {
-		conns = append(conns, c)
-	}
-	return conns
+	return slices.Collect(maps.Keys(a.mu.conns))
 }
 
 // Wait waits until all connections have ended. Stop comes before.

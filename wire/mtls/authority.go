@@ -31,31 +31,20 @@ const (
 
 // NewAuthority makes an authority and writes it to dir, which must not hold one already.
 func NewAuthority(dir, name string, life time.Duration) (*Authority, error) {
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		return nil, err
-	}
 	template, err := newTemplate(name, life)
 	if err != nil {
 		return nil, err
 	}
 	template.IsCA, template.BasicConstraintsValid = true, true
 	template.KeyUsage = x509.KeyUsageCertSign | x509.KeyUsageCRLSign
-	der, err := x509.CreateCertificate(rand.Reader, template, template, &key.PublicKey, key)
-	if err != nil {
-		return nil, err
-	}
-	cert, err := x509.ParseCertificate(der)
-	if err != nil {
-		return nil, err
-	}
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return nil, err
 	}
-	if err := writeKey(filepath.Join(dir, authorityKey), key); err != nil {
+	a := new(Authority)
+	if err := a.sign(template, filepath.Join(dir, authorityCert), filepath.Join(dir, authorityKey)); err != nil {
 		return nil, err
 	}
-	return &Authority{cert: cert, key: key}, writePEM(filepath.Join(dir, authorityCert), "CERTIFICATE", der, 0o644)
+	return OpenAuthority(dir)
 }
 
 // OpenAuthority reads the authority that [NewAuthority] wrote to dir.
@@ -122,18 +111,27 @@ func (a *Authority) Issue(dir string, s Subject) error {
 		}
 		template.URIs = append(template.URIs, u)
 	}
+	return a.sign(template, filepath.Join(dir, s.Name+".pem"), filepath.Join(dir, s.Name+"-key.pem"))
+}
+
+// sign writes a certificate with a new key. An authority without a certificate signs its own.
+func (a *Authority) sign(template *x509.Certificate, certPath, keyPath string) error {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
 		return err
 	}
-	der, err := x509.CreateCertificate(rand.Reader, template, a.cert, &key.PublicKey, a.key)
+	parent, signer := a.cert, a.key
+	if parent == nil {
+		parent, signer = template, key
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, parent, &key.PublicKey, signer)
 	if err != nil {
 		return err
 	}
-	if err := writeKey(filepath.Join(dir, s.Name+"-key.pem"), key); err != nil {
+	if err := writeKey(keyPath, key); err != nil {
 		return err
 	}
-	return writePEM(filepath.Join(dir, s.Name+".pem"), "CERTIFICATE", der, 0o644)
+	return writePEM(certPath, "CERTIFICATE", der, 0o644)
 }
 
 func newTemplate(name string, life time.Duration) (*x509.Certificate, error) {

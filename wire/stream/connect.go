@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"net"
 	"slices"
@@ -255,9 +256,7 @@ func (h *Host) sync(p *pipe) {
 	var calls []*pending
 	for conn, waiting := range h.mu.conns {
 		p.send(&open{conn})
-		for _, k := range waiting {
-			calls = append(calls, k)
-		}
+		calls = slices.AppendSeq(calls, maps.Values(waiting))
 	}
 	slices.SortFunc(calls, func(a, b *pending) int { return cmp.Compare(a.order, b.order) })
 	if h.cfg.Planted.Has(plant.NoResend) {
@@ -269,10 +268,7 @@ func (h *Host) sync(p *pipe) {
 	for _, e := range h.mu.exits {
 		p.send(&e)
 	}
-	lives := make([]Life, 0, len(h.mu.followed))
-	for _, l := range h.mu.followed {
-		lives = append(lives, l)
-	}
+	lives := slices.Collect(maps.Values(h.mu.followed))
 	for part := range slices.Chunk(lives, maxListed) {
 		p.send(&follow{part})
 	}

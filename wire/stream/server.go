@@ -5,7 +5,9 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"maps"
 	"net"
+	"slices"
 	"sync"
 	"time"
 
@@ -187,10 +189,7 @@ func (s *Server) Shutdown(ctx context.Context) {
 		s.mu.stopped = true
 		close(s.stop)
 	}
-	pipes := make([]*pipe, 0, len(s.mu.pipes))
-	for p := range s.mu.pipes {
-		pipes = append(pipes, p)
-	}
+	pipes := slices.Collect(maps.Keys(s.mu.pipes))
 	s.mu.Unlock()
 	for _, p := range pipes {
 		p.Flush()
@@ -284,11 +283,7 @@ func (s *Server) Epoch(service serry.Incarnation) {
 func (s *Server) all() []*Session {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	all := make([]*Session, 0, len(s.mu.sessions))
-	for _, n := range s.mu.sessions {
-		all = append(all, n)
-	}
-	return all
+	return slices.Collect(maps.Values(s.mu.sessions))
 }
 
 const (

@@ -2,7 +2,9 @@ package stream
 
 import (
 	"errors"
+	"maps"
 	"net"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -43,11 +45,7 @@ func (n *Session) RemoteAddr() net.Addr { return n.remote }
 func (n *Session) Conns() []*Conn {
 	n.in.Lock()
 	defer n.in.Unlock()
-	all := make([]*Conn, 0, len(n.conns))
-	for _, c := range n.conns {
-		all = append(all, c)
-	}
-	return all
+	return slices.Collect(maps.Values(n.conns))
 }
 
 // Standing queues what the service knows of a life. It is sent with the next Flush.
