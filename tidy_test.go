@@ -61,6 +61,7 @@ func TestTidy(t *testing.T) {
 	t.Run("comments", r.comments)
 	t.Run("one transport", r.oneTransport)
 	t.Run("no init", r.noInit)
+	t.Run("no function without a caller", r.callers)
 	t.Run("no assertion library", r.noAssertions)
 	t.Run("no sleep", r.noSleep)
 	t.Run("no fixed port", r.noFixedPort)
@@ -336,6 +337,70 @@ func (r *repository) noInit(t *testing.T) {
 			}
 		}
 	}
+}
+
+// calledFor are the packages whose exported functions and methods must have a use outside the package: a
+// caller, or a word in a document. They grow functions for completeness more easily than others.
+var calledFor = []string{"mesh", "mesh/form", "mesh/restore", "topo", "export"}
+
+// byInterface are methods that are called through an interface of the standard library.
+var byInterface = []string{"Error", "Unwrap", "String", "MarshalJSON", "UnmarshalJSON"}
+
+func (r *repository) callers(t *testing.T) {
+	for _, dir := range calledFor {
+		used := r.usedOutside(dir)
+		for _, s := range r.files {
+			if s.dir != dir || s.test {
+				continue
+			}
+			for _, decl := range s.file.Decls {
+				f, ok := decl.(*ast.FuncDecl)
+				if !ok || !f.Name.IsExported() || !exportedReceiver(f) || slices.Contains(byInterface, f.Name.Name) {
+					continue
+				}
+				if !used[f.Name.Name] && !documented(t, f.Name.Name) {
+					t.Errorf("%s: %s has no caller outside %s and is in no document", r.fset.Position(f.Pos()), f.Name.Name, dir)
+				}
+			}
+		}
+	}
+}
+
+// usedOutside collects every name that follows a dot in the files of other packages.
+func (r *repository) usedOutside(dir string) map[string]bool {
+	used := make(map[string]bool)
+	for _, s := range r.files {
+		if s.dir == dir {
+			continue
+		}
+		ast.Inspect(s.file, func(n ast.Node) bool {
+			if sel, ok := n.(*ast.SelectorExpr); ok {
+				used[sel.Sel.Name] = true
+			}
+			return true
+		})
+	}
+	return used
+}
+
+// documented says whether a document for users names a function, in the font of code.
+func documented(t *testing.T, name string) bool {
+	t.Helper()
+	documents, err := filepath.Glob("docs/*.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	word := regexp.MustCompile("`[^`\n]*\\b" + name + "\\b[^`\n]*`")
+	for _, document := range append(documents, "README.md") {
+		text, err := os.ReadFile(document)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if word.Match(text) {
+			return true
+		}
+	}
+	return false
 }
 
 // assertions are libraries that hide what a test compares.

@@ -15,8 +15,8 @@ import (
 // "2*b + 1", as JAX writes symbolic shapes. In JSON it is a number or a string.
 type Size string
 
-// SizeOf is the Size of a known number.
-func SizeOf(n int) Size { return Size(strconv.Itoa(n)) }
+// sizeOf is the Size of a known number.
+func sizeOf(n int) Size { return Size(strconv.Itoa(n)) }
 
 // Number gives the extent if it is a known number.
 func (s Size) Number() (int, bool) {
@@ -37,7 +37,7 @@ func (s *Size) UnmarshalJSON(data []byte) error {
 	var n int
 	null := string(data) == "null" // which json would read as 0
 	if !null && json.Unmarshal(data, &n) == nil {
-		*s = SizeOf(n)
+		*s = sizeOf(n)
 		return nil
 	}
 	var text string

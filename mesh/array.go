@@ -128,7 +128,7 @@ func FromLocal(l Layout, local Block) (*Array, error) {
 		return nil, err
 	}
 	if l.Shape == nil {
-		shape, err := l.Sharding.GlobalShape(local.Shape, l.Task)
+		shape, err := l.Sharding.globalShape(local.Shape, l.Task)
 		if err != nil {
 			return nil, err
 		}

@@ -108,8 +108,8 @@ func TestViewsOfTasks(t *testing.T) {
 	} {
 		s := must(cube(4).Shard(spec(c.entries...)))
 		for task := range serry.TaskIndex(4) {
-			if got := must(s.GlobalShape([]int{10, 10}, task)); !slices.Equal(got, c.shape) {
-				t.Errorf("%v: GlobalShape on task %d = %v; want %v", c.entries, task, got, c.shape)
+			if got := must(s.globalShape([]int{10, 10}, task)); !slices.Equal(got, c.shape) {
+				t.Errorf("%v: globalShape on task %d = %v; want %v", c.entries, task, got, c.shape)
 			}
 			for dim := range 2 {
 				if got := must(s.View(task, dim, 2)); got != c.views[dim][task] {
@@ -119,11 +119,11 @@ func TestViewsOfTasks(t *testing.T) {
 		}
 	}
 	mixed := must(New(host(2, 0, 5, 7, 2, 1, 6, 4, 3), axes("abc", 2, 2, 2)...))
-	if got := must(must(mixed.Shard(spec("a", "bc"))).GlobalShape([]int{4, 4}, 0)); !slices.Equal(got, []int{4, Unknown}) {
-		t.Errorf("GlobalShape over a mixed mesh = %v; want (4, unknown)", got)
+	if got := must(must(mixed.Shard(spec("a", "bc"))).globalShape([]int{4, 4}, 0)); !slices.Equal(got, []int{4, Unknown}) {
+		t.Errorf("globalShape over a mixed mesh = %v; want (4, unknown)", got)
 	}
-	if got := must(must(mixed.Shard(spec("abc"))).GlobalShape([]int{4, 4}, 0)); !slices.Equal(got, []int{16, 4}) {
-		t.Errorf("GlobalShape over a mixed mesh = %v; want (16, 4)", got)
+	if got := must(must(mixed.Shard(spec("abc"))).globalShape([]int{4, 4}, 0)); !slices.Equal(got, []int{16, 4}) {
+		t.Errorf("globalShape over a mixed mesh = %v; want (16, 4)", got)
 	}
 	_, err := FromLocal(Layout{Sharding: must(mixed.Shard(spec("a", "bc")))}, ramp(float32s, 4, 4))
 	wantError(t, "FromLocal over a mixed mesh", err, ErrNonUniform, "dimension 1", "give the shape")

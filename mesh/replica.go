@@ -59,14 +59,14 @@ func CanPut(from, to *Sharding, shape []int, task serry.TaskIndex) error {
 	if err := cmp.Or(from.needDevices(), to.needDevices()); err != nil {
 		return err
 	}
-	if to.Addressable(task) && from.Addressable(task) {
+	if to.addressable(task) && from.addressable(task) {
 		return nil
 	}
 	if sameSet(from.mesh, to.mesh) {
 		return nil
 	}
 	switch {
-	case from.Addressable(task):
+	case from.addressable(task):
 		return errorf(ErrUnsupported, "the array is only on task %d, the target is on tasks %s: "+
 			"put the host value, or reshard", task, taskList(to.mesh.Tasks()))
 	case from.mesh.size != to.mesh.size || !slices.Equal(a, b):

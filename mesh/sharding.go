@@ -159,9 +159,9 @@ func (s *Sharding) ReplicatedAxes() []string {
 	return out
 }
 
-// Addressable says whether task owns all devices. It is false for a task that
+// addressable says whether task owns all devices. It is false for a task that
 // owns none, and for an abstract mesh.
-func (s *Sharding) Addressable(task serry.TaskIndex) bool {
+func (s *Sharding) addressable(task serry.TaskIndex) bool {
 	for _, t := range s.mesh.tasks {
 		if t != task {
 			return false

@@ -221,8 +221,8 @@ func TestAbstractShardings(t *testing.T) {
 	wantError(t, "WithMemory(weird_device)", err, ErrInvalid, "weird_device", "pinned_host")
 	_, err = a.Shards([]int{2})
 	wantError(t, "Shards()", err, ErrAbstract)
-	if a.Addressable(0) {
-		t.Errorf("Addressable(0) = true for an abstract mesh")
+	if a.addressable(0) {
+		t.Errorf("addressable(0) = true for an abstract mesh")
 	}
 	if shape, err := a.ShardShape([]int{4}); err != nil || shape[0] != 2 {
 		t.Errorf("ShardShape = %v, %v; want (2,)", shape, err)
@@ -310,16 +310,16 @@ func TestAddressableShards(t *testing.T) {
 		if want := shardsText(all[2*task : 2*task+2]); !slices.Equal(shardsText(got), want) {
 			t.Errorf("LocalShards(%d) = %v; want %v", task, shardsText(got), want)
 		}
-		if s.Addressable(task) {
-			t.Errorf("Addressable(%d) = true for a mesh of four tasks", task)
+		if s.addressable(task) {
+			t.Errorf("addressable(%d) = true for a mesh of four tasks", task)
 		}
 	}
 	if got := must(s.LocalShards([]int{8, 2}, 9)); len(got) != 0 {
 		t.Errorf("LocalShards(9) = %v; want none", got)
 	}
 	own := must(must(New(Hosts(8, 4)[:2], axes("x", 2)...)).Shard(spec("x")))
-	if !own.Addressable(0) || own.Addressable(1) {
-		t.Errorf("Addressable = %v on task 0, %v on task 1; want true, false", own.Addressable(0), own.Addressable(1))
+	if !own.addressable(0) || own.addressable(1) {
+		t.Errorf("addressable = %v on task 0, %v on task 1; want true, false", own.addressable(0), own.addressable(1))
 	}
 	half := must(New(Hosts(8, 4)[:4], axes("x", 4)...))
 	if got := half.Tasks(); !slices.Equal(got, []serry.TaskIndex{0, 1}) {

@@ -31,7 +31,7 @@ func (s *Sharding) View(task serry.TaskIndex, dim, rank int) (View, error) {
 	if !slices.Contains(s.mesh.tasks, task) {
 		return View{}, errorf(ErrNoDevices, "task %d has no device in %s: it loads nothing", task, s.mesh.brief())
 	}
-	if s.Addressable(task) || s.Replicated() {
+	if s.addressable(task) || s.Replicated() {
 		return View{0, 1}, nil
 	}
 	p, err := s.placeAll(s.blocks(rank).ways) // one element a block
@@ -98,10 +98,10 @@ func (s *Sharding) heldBlocks(dim int, p *placement) []heldBlocks {
 // Unknown stands for a size that does not follow from what one task holds.
 const Unknown = -1
 
-// GlobalShape is the shape of the array of which task has a local part: every
+// globalShape is the shape of the array of which task has a local part: every
 // dimension times the number of parts, or [Unknown] where tasks hold different
 // amounts.
-func (s *Sharding) GlobalShape(local []int, task serry.TaskIndex) ([]int, error) {
+func (s *Sharding) globalShape(local []int, task serry.TaskIndex) ([]int, error) {
 	if err := CheckShape(local); err != nil {
 		return nil, err
 	}

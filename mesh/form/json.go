@@ -44,9 +44,6 @@ type shardingJSON struct {
 	Memory    string         `json:"memory_kind,omitempty"`
 }
 
-// EncodeMesh writes the mesh as one JSON object that [DecodeMesh] reads back.
-func EncodeMesh(m *mesh.Mesh) []byte { return mustJSON(meshForm(m)) }
-
 // EncodeSharding writes the sharding and its mesh as one JSON object that
 // [DecodeSharding] reads back.
 func EncodeSharding(s *mesh.Sharding) []byte {

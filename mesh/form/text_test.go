@@ -35,9 +35,6 @@ func TestTextRoundTrip(t *testing.T) {
 		if got, err := DecodeSharding("f", EncodeSharding(s)); err != nil || !got.Equal(s) {
 			t.Fatalf("DecodeSharding(%s) = %v, %v", EncodeSharding(s), got, err)
 		}
-		if got, err := DecodeMesh("f", EncodeMesh(m)); err != nil || !got.Equal(m) {
-			t.Fatalf("DecodeMesh(%s) = %v, %v", EncodeMesh(m), got, err)
-		}
 	})
 }
 

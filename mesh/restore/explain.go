@@ -9,22 +9,22 @@ import (
 	"github.com/serry-dev/serry/topo"
 )
 
-// A Cost sums up the reads of a plan: how many stay where they are, come from a
+// A cost sums up the reads of a plan: how many stay where they are, come from a
 // peer, come from the store, and how many bytes travel for them.
-type Cost struct {
+type cost struct {
 	Local, Peer, Store    int
 	PeerBytes, StoreBytes int64
 }
 
 // String prints the cost in one line.
-func (c Cost) String() string {
+func (c cost) String() string {
 	return fmt.Sprintf("%d reads local, %d from peers (%d bytes), %d from the store (%d bytes)",
 		c.Local, c.Peer, c.PeerBytes, c.Store, c.StoreBytes)
 }
 
-// Cost sums the plan up.
-func (p *Plan) Cost() Cost {
-	var c Cost
+// cost sums the plan up.
+func (p *Plan) cost() cost {
+	var c cost
 	for _, r := range p.Reads {
 		switch {
 		case r.Local():
@@ -66,7 +66,7 @@ func (p *Plan) Explain() string {
 	if p.Restore != nil {
 		lines = append(lines, fmt.Sprintf("read into the saved mesh, devices %v, then permute to the target", p.Restore.Devices))
 	}
-	lines = append(lines, p.Cost().String())
+	lines = append(lines, p.cost().String())
 	for i, m := range p.Missing {
 		if i == maxLines {
 			lines = append(lines, fmt.Sprintf("and %d more parts that nobody holds", len(p.Missing)-i))

@@ -93,8 +93,8 @@ func TestPlanSeesShuffledRanks(t *testing.T) {
 	if got := moves(t, p); got != want || len(p.Missing) != 0 {
 		t.Errorf("plan moves %s, misses %v; want %s", got, p.Missing, want)
 	}
-	if got, want := p.Cost(), (Cost{Local: 2, Peer: 4, Store: 2, PeerBytes: 64, StoreBytes: 32}); got != want {
-		t.Errorf("Cost() = %v; want %v", got, want)
+	if got, want := p.cost(), (cost{Local: 2, Peer: 4, Store: 2, PeerBytes: 64, StoreBytes: 32}); got != want {
+		t.Errorf("cost() = %v; want %v", got, want)
 	}
 }
 
@@ -135,8 +135,8 @@ func TestPlanIsElastic(t *testing.T) {
 		{0, block(0, 4, 0, 2)}, {1, block(0, 4, 2, 4)}, {2, block(4, 8, 0, 2)}, {3, block(4, 8, 2, 4)},
 	}}}}
 	p := plan(t, in)
-	if len(p.Missing) != 0 || len(p.Reads) != 8 || p.Cost().Peer != 8 {
-		t.Fatalf("plan = %v, missing %v; want eight blocks from the peer", p.Cost(), p.Missing)
+	if len(p.Missing) != 0 || len(p.Reads) != 8 || p.cost().Peer != 8 {
+		t.Fatalf("plan = %v, missing %v; want eight blocks from the peer", p.cost(), p.Missing)
 	}
 	checkCovered(t, in, p)
 	if !strings.Contains(p.Explain(), "4 tasks then, 2 now") {
@@ -297,13 +297,13 @@ func TestPlanPermutes(t *testing.T) {
 		w.Parts = append(w.Parts, Part{Device: id, Index: blockOf(k)})
 	}
 	in.Arrays = []Array{w}
-	if p := plan(t, in); p.Restore != nil || p.Cost().Peer != 8 {
-		t.Errorf("without a target = %v, mesh %v; want all eight blocks from peers", p.Cost(), p.Restore)
+	if p := plan(t, in); p.Restore != nil || p.cost().Peer != 8 {
+		t.Errorf("without a target = %v, mesh %v; want all eight blocks from peers", p.cost(), p.Restore)
 	}
 	in.Target = &target
 	p := plan(t, in)
-	if p.Restore == nil || !slices.Equal(p.Restore.Devices, numbers(8)) || p.Cost() != (Cost{Local: 8}) {
-		t.Fatalf("with a target = %v, mesh %v; want all local in the saved mesh", p.Cost(), p.Restore)
+	if p.Restore == nil || !slices.Equal(p.Restore.Devices, numbers(8)) || p.cost() != (cost{Local: 8}) {
+		t.Fatalf("with a target = %v, mesh %v; want all local in the saved mesh", p.cost(), p.Restore)
 	}
 	if got := moves(t, p); got != "" { // every device reads the block it wrote
 		t.Errorf("with a target, moves %s; want none", got)
@@ -311,16 +311,16 @@ func TestPlanPermutes(t *testing.T) {
 
 	in.Live[2].Held = holds(2, 4) // c has lost a block: no permutation makes that local
 	in.Store = holds(0, 5)
-	if p := plan(t, in); p.Restore != nil || len(p.Missing) != 0 || p.Cost().Store != 1 {
-		t.Errorf("with a block lost = %v, mesh %v; want reads in place", p.Cost(), p.Restore)
+	if p := plan(t, in); p.Restore != nil || len(p.Missing) != 0 || p.cost().Store != 1 {
+		t.Errorf("with a block lost = %v, mesh %v; want reads in place", p.cost(), p.Restore)
 	}
 	for i := range 4 {
 		in.Live[i].Held = holds(serry.TaskIndex(i), 2*i, 2*i+1)
 	}
 	as, still := flat(4, 2), in
 	still.Target, still.Arrays = &as, wants(8)
-	if p := plan(t, still); p.Restore != nil || p.Cost() != (Cost{Local: 8}) {
-		t.Errorf("with nothing moved = %v, mesh %v; want reads in place", p.Cost(), p.Restore)
+	if p := plan(t, still); p.Restore != nil || p.cost() != (cost{Local: 8}) {
+		t.Errorf("with nothing moved = %v, mesh %v; want reads in place", p.cost(), p.Restore)
 	}
 	other := flat(4, 2) // as many devices, but two of them newcomers
 	other.Devices[6], other.Devices[7] = 8, 9
@@ -430,8 +430,8 @@ func TestPlanOfScalars(t *testing.T) {
 		{Name: "step", Type: "int64", Parts: []Part{{Device: 0}, {Device: 2}}},
 		{Name: "empty", Type: "int64", Shape: []int{0, 4}, Parts: []Part{{0, block(0, 0, 0, 4)}}},
 	}}
-	if p := plan(t, in); len(p.Missing) != 0 || p.Cost() != (Cost{Local: 1, Peer: 1, PeerBytes: 8}) {
-		t.Errorf("plan of a scalar and an empty array = %v, missing %v; want one local and one from the peer", p.Cost(), p.Missing)
+	if p := plan(t, in); len(p.Missing) != 0 || p.cost() != (cost{Local: 1, Peer: 1, PeerBytes: 8}) {
+		t.Errorf("plan of a scalar and an empty array = %v, missing %v; want one local and one from the peer", p.cost(), p.Missing)
 	}
 }
 
