@@ -17,6 +17,7 @@ import (
 	"github.com/serry-dev/serry/export"
 	"github.com/serry-dev/serry/internal/lab"
 	"github.com/serry-dev/serry/mesh"
+	"github.com/serry-dev/serry/mesh/form"
 	"github.com/serry-dev/serry/server"
 )
 
@@ -26,9 +27,9 @@ func boundTo(t *testing.T, devices ...int) *export.Bound {
 	m := &export.Manifest{
 		Format: export.Format, Function: "step", NumDevices: len(devices),
 		Program: export.Program{MIME: export.MIMEStableHLO, SHA256: "aa"},
-		Meshes:  []export.Mesh{{ID: "m0", Names: []string{"data"}, Sizes: []int{len(devices)}}},
+		Meshes:  []export.Mesh{{ID: "m0", Axes: form.Axes{Names: []string{"data"}, Sizes: []int{len(devices)}}}},
 		Shardings: []export.Sharding{
-			{ID: "s0", Mesh: "m0", Spec: []export.Axes{{"data"}}},
+			{ID: "s0", Mesh: "m0", Spec: []form.Dim{{"data"}}},
 		},
 		Inputs: []export.Value{{Name: "x", DType: "f32", Shape: []export.Size{"66"}, Sharding: "s0"}},
 	}

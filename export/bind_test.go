@@ -8,6 +8,7 @@ import (
 
 	"github.com/serry-dev/serry"
 	"github.com/serry-dev/serry/mesh"
+	"github.com/serry-dev/serry/mesh/form"
 )
 
 func TestBindToOtherDevices(t *testing.T) {
@@ -181,8 +182,8 @@ func TestBindSeveralMeshes(t *testing.T) {
 	clause(t, "C-EXP-11", "P-EXP-4")
 	m := sample()
 	m.Aliases = nil
-	m.Meshes = append(m.Meshes, Mesh{ID: "m1", Names: []string{"all"}, Sizes: []int{8}})
-	m.Shardings = append(m.Shardings, Sharding{ID: "s2", Mesh: "m1", Spec: []Axes{{"all"}}})
+	m.Meshes = append(m.Meshes, Mesh{ID: "m1", Axes: form.Axes{Names: []string{"all"}, Sizes: []int{8}}})
+	m.Shardings = append(m.Shardings, Sharding{ID: "s2", Mesh: "m1", Spec: []form.Dim{{"all"}}})
 	m.Outputs[0].Sharding = "s2"
 	reversed := make([]mesh.Device, 8)
 	for i := range reversed {
@@ -307,7 +308,7 @@ func TestDiff(t *testing.T) {
 	if got := Diff(a, b); got != nil {
 		t.Errorf("Diff(m, m) = %v; want none", got)
 	}
-	b.Shardings[0].Spec = []Axes{nil, {"data"}}
+	b.Shardings[0].Spec = []form.Dim{nil, {"data"}}
 	b.NumDevices, b.Outputs = 4, nil
 	var what []string
 	for _, d := range Diff(a, b) {

@@ -8,6 +8,7 @@ import (
 
 	"github.com/serry-dev/serry"
 	"github.com/serry-dev/serry/mesh"
+	"github.com/serry-dev/serry/mesh/form"
 )
 
 func clause(t testing.TB, ids ...string) {
@@ -70,11 +71,11 @@ func sample() *Manifest {
 	m.Program.Bytes = []byte("program")
 	m.Program.MIME, m.Program.SHA256, m.Program.Convention = MIMEStableHLO, digest(m.Program.Bytes), 10
 	m.Program.Platforms, m.Program.KeptArgs = []string{"cpu", "cuda"}, []int{0, 1}
-	m.Meshes = []Mesh{{ID: "m0", Names: []string{"data", "model"}, Sizes: []int{4, 2}, Types: []string{"Auto", "Auto"},
-		Device: &Hardware{Platform: "cuda", Kind: "H200", Cores: 132}}}
+	m.Meshes = []Mesh{{ID: "m0", Axes: form.Axes{Names: []string{"data", "model"}, Sizes: []int{4, 2}, Types: []string{"Auto", "Auto"}},
+		Device: &form.Hardware{Platform: "cuda", Kind: "H200", Cores: 132}}}
 	m.Shardings = []Sharding{
-		{ID: "s0", Mesh: "m0", Spec: []Axes{{"data"}, nil}},
-		{ID: "s1", Mesh: "m0", Spec: []Axes{{"data", "model"}}},
+		{ID: "s0", Mesh: "m0", Spec: []form.Dim{{"data"}, nil}},
+		{ID: "s1", Mesh: "m0", Spec: []form.Dim{{"data", "model"}}},
 	}
 	m.Inputs = []Value{
 		{Name: "params/w", DType: "bf16", Shape: []Size{"4096", "1024"}, Sharding: "s0", Role: RoleParameter},

@@ -7,6 +7,7 @@ import (
 	"strconv"
 
 	"github.com/serry-dev/serry/mesh"
+	"github.com/serry-dev/serry/mesh/form"
 )
 
 // Versions of the form of JAX (C-EXP-15). Until 2026-07-27 writers put the constant 3 into the file, so
@@ -227,7 +228,7 @@ func readMesh(t table) (Mesh, error) {
 	return e, err
 }
 
-func readHardware(t table) (*Hardware, error) {
+func readHardware(t table) (*form.Hardware, error) {
 	kind, err := t.text(0)
 	if err != nil {
 		return nil, err
@@ -237,7 +238,7 @@ func readHardware(t table) (*Hardware, error) {
 		return nil, err
 	}
 	platform, err := t.text(2)
-	return &Hardware{Platform: platform, Kind: kind, Cores: cores}, err
+	return &form.Hardware{Platform: platform, Kind: kind, Cores: cores}, err
 }
 
 // shardings reads the table of unique shardings.
@@ -272,7 +273,7 @@ func (r *jaxReader) readNamed(t table) (Sharding, error) {
 	if err != nil || !ok {
 		return s, orMissing(err, "a sharding has no spec")
 	}
-	if s.Spec, err = list(spec, 0, func(t table) (Axes, error) { axes, err := t.texts(0); return axes, err }); err != nil {
+	if s.Spec, err = list(spec, 0, func(t table) (form.Dim, error) { axes, err := t.texts(0); return axes, err }); err != nil {
 		return s, err
 	}
 	if s.Reduced, err = spec.texts(1); err != nil {

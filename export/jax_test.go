@@ -13,6 +13,8 @@ import (
 	flatbuffers "github.com/google/flatbuffers/go"
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
+
+	"github.com/serry-dev/serry/mesh/form"
 )
 
 func TestReadJAX(t *testing.T) {
@@ -81,7 +83,7 @@ func TestJAXRoundTrip(t *testing.T) {
 func TestEncodeJAXRefusesWhatItCannotSay(t *testing.T) {
 	clause(t, "TC-EXP-17", "C-EXP-16")
 	for name, change := range map[string]func(*Manifest){
-		"unconstrained": func(m *Manifest) { m.Shardings[0].Spec[0] = Axes{"?"} },
+		"unconstrained": func(m *Manifest) { m.Shardings[0].Spec[0] = form.Dim{"?"} },
 		"kind max": func(m *Manifest) {
 			m.Meshes[0].Types = []string{"Explicit", "Explicit"}
 			m.Shardings[0] = Sharding{ID: "s0", Mesh: "m0", Unreduced: []string{"data"}, Kind: "max"}

@@ -9,6 +9,7 @@ import (
 	flatbuffers "github.com/google/flatbuffers/go"
 
 	"github.com/serry-dev/serry/mesh"
+	"github.com/serry-dev/serry/mesh/form"
 )
 
 // EncodeJAX writes the form that jax.export reads (C-EXP-15a): tables and places in them, and the full
@@ -37,7 +38,7 @@ func (m *Manifest) representable() error {
 		return err
 	}
 	for _, s := range m.Shardings {
-		free := slices.ContainsFunc(s.Spec, func(a Axes) bool { return slices.Contains(a, mesh.Unconstrained) })
+		free := slices.ContainsFunc(s.Spec, func(a form.Dim) bool { return slices.Contains(a, mesh.Unconstrained) })
 		switch {
 		case s.Tile != "":
 			return fmt.Errorf("%w: sharding %q is a tile without names", ErrUnsupported, s.ID)
@@ -277,7 +278,7 @@ func (w *jaxWriter) sharding(m *Manifest, v Value) offset {
 
 func (w *jaxWriter) named(m *Manifest, s Sharding) offset {
 	at := w.meshes[s.Mesh]
-	partitions := each(w, s.Spec, func(a Axes) offset { return w.table(1, w.ref(0, w.texts(a))) })
+	partitions := each(w, s.Spec, func(a form.Dim) offset { return w.table(1, w.ref(0, w.texts(a))) })
 	spec := w.table(3, w.ref(0, partitions), w.ref(1, w.texts(s.Reduced)), w.ref(2, w.texts(s.Unreduced)))
 	slots := []slot{w.ref(0, w.mesh(m.Meshes[at])), w.ref(1, spec), w.u32(3, at)}
 	if s.Memory != "" {

@@ -2,6 +2,7 @@ package export
 
 import (
 	"bytes"
+	"cmp"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
@@ -81,18 +82,9 @@ const MIMEStableHLO = "application/x-stablehlo"
 
 // A Mesh is an abstract mesh that shardings of the program use.
 type Mesh struct {
-	ID     string    `json:"id"`
-	Names  []string  `json:"axis_names"`
-	Sizes  []int     `json:"axis_sizes"`
-	Types  []string  `json:"axis_types,omitempty"` // Auto, Explicit or Manual; absent: Auto
-	Device *Hardware `json:"device,omitempty"`     // what the program was exported for
-}
-
-// Hardware is a kind of device.
-type Hardware struct {
-	Platform string `json:"platform,omitempty"`
-	Kind     string `json:"kind,omitempty"`
-	Cores    int    `json:"num_cores,omitempty"` // 0: unknown
+	ID string `json:"id"`
+	form.Axes
+	Device *form.Hardware `json:"device,omitempty"` // what the program was exported for
 }
 
 // A Sharding is named, with a mesh and a spec, or has only a tile form, which fits any mesh of the
@@ -100,16 +92,13 @@ type Hardware struct {
 type Sharding struct {
 	ID        string         `json:"id"`
 	Mesh      string         `json:"mesh,omitempty"`
-	Spec      []Axes         `json:"spec,omitempty"`
+	Spec      []form.Dim     `json:"spec,omitempty"`
 	Unreduced []string       `json:"unreduced,omitempty"`
 	Reduced   []string       `json:"reduced,omitempty"`
 	Kind      mesh.Reduction `json:"unreduced_kind,omitempty"`
 	Memory    string         `json:"memory_kind,omitempty"`
 	Tile      string         `json:"tile,omitempty"` // as package mesh writes tiles
 }
-
-// Axes are the mesh axes that split one dimension, the major one first. In JSON: null, "x" or ["x", "y"].
-type Axes []string
 
 // A Value is an argument or a result.
 type Value struct {
@@ -454,24 +443,13 @@ func indexed[T any](list []T, key func(*T) string) map[string]*T {
 	return out
 }
 
-// axes gives the axes of the mesh.
+// axes gives the axes of the mesh. An axis without a type is Auto.
 func (e *Mesh) axes() ([]mesh.Axis, error) {
-	if len(e.Sizes) != len(e.Names) || e.Types != nil && len(e.Types) != len(e.Names) {
-		return nil, fmt.Errorf("%d axis_names, %d axis_sizes and %d axis_types", len(e.Names), len(e.Sizes), len(e.Types))
+	axes, err := e.List()
+	for i := range axes {
+		axes[i].Type = cmp.Or(axes[i].Type, mesh.Auto)
 	}
-	axes := make([]mesh.Axis, len(e.Names))
-	for i, name := range e.Names {
-		axes[i] = mesh.Axis{Name: name, Size: e.Sizes[i], Type: mesh.Auto}
-		if e.Types == nil {
-			continue
-		}
-		at := slices.IndexFunc(axisTypes, func(t mesh.AxisType) bool { return t.String() == e.Types[i] })
-		if at < 0 {
-			return nil, fmt.Errorf("axis %q: unknown type %q", name, e.Types[i])
-		}
-		axes[i].Type = axisTypes[at]
-	}
-	return axes, nil
+	return axes, err
 }
 
 // axisTypes are the types of an axis, in the order of their numbers in the form of JAX, from 1.
@@ -482,11 +460,7 @@ func (e *Mesh) abstract() (*mesh.Mesh, error) {
 	if err != nil {
 		return nil, err
 	}
-	var hw *mesh.Hardware
-	if e.Device != nil {
-		hw = &mesh.Hardware{Platform: e.Device.Platform, Kind: e.Device.Kind, Cores: e.Device.Cores}
-	}
-	return mesh.Abstract(hw, axes...)
+	return mesh.Abstract((*mesh.Hardware)(e.Device), axes...)
 }
 
 // spec gives the partition spec of a named sharding.
@@ -502,32 +476,4 @@ func (s *Sharding) spec() mesh.Spec {
 func digest(program []byte) string {
 	sum := sha256.Sum256(program)
 	return hex.EncodeToString(sum[:])
-}
-
-// MarshalJSON writes null, a name or a list of names.
-func (a Axes) MarshalJSON() ([]byte, error) {
-	switch len(a) {
-	case 0:
-		return []byte("null"), nil
-	case 1:
-		return json.Marshal(a[0])
-	}
-	return json.Marshal([]string(a))
-}
-
-// UnmarshalJSON is the inverse of MarshalJSON.
-func (a *Axes) UnmarshalJSON(data []byte) error {
-	var one string
-	if json.Unmarshal(data, &one) == nil {
-		if *a = nil; string(data) != "null" {
-			*a = Axes{one}
-		}
-		return nil
-	}
-	var many []string
-	if err := json.Unmarshal(data, &many); err != nil {
-		return errors.New("spec: want null, an axis or a list of axes for each dimension")
-	}
-	*a = many
-	return nil
 }

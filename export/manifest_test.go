@@ -7,6 +7,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
+
+	"github.com/serry-dev/serry/mesh/form"
 )
 
 func TestManifestRoundTrip(t *testing.T) {
@@ -38,10 +40,10 @@ func TestManifestRefusesWhatDoesNotFitTogether(t *testing.T) {
 		"shardings":        {func(m *Manifest) { m.Shardings = make([]Sharding, maxList+1) }, "131073 shardings"},
 		"memory kind":      {func(m *Manifest) { m.Shardings[0].Memory = strings.Repeat("x", 257) }, "memory_kind of 257 bytes"},
 		"mesh twice":       {func(m *Manifest) { m.Meshes = append(m.Meshes, m.Meshes[0]) }, `mesh id "m0" is empty or used twice`},
-		"axis lists":       {func(m *Manifest) { m.Meshes[0].Sizes = []int{8} }, "2 axis_names, 1 axis_sizes"},
-		"axis type":        {func(m *Manifest) { m.Meshes[0].Types[1] = "Round" }, `axis "model": unknown type "Round"`},
-		"unknown axis":     {func(m *Manifest) { m.Shardings[0].Spec[0] = Axes{"batch"} }, `axis 'batch' in entry 0`},
-		"axis twice":       {func(m *Manifest) { m.Shardings[1].Spec = []Axes{{"data"}, {"data"}} }, "data"},
+		"axis lists":       {func(m *Manifest) { m.Meshes[0].Sizes = []int{8} }, "2 axis_names but 1 axis_sizes"},
+		"axis type":        {func(m *Manifest) { m.Meshes[0].Types[1] = "Round" }, `axis type "Round"`},
+		"unknown axis":     {func(m *Manifest) { m.Shardings[0].Spec[0] = form.Dim{"batch"} }, `axis 'batch' in entry 0`},
+		"axis twice":       {func(m *Manifest) { m.Shardings[1].Spec = []form.Dim{{"data"}, {"data"}} }, "data"},
 		"no such mesh":     {func(m *Manifest) { m.Shardings[0].Mesh = "m9" }, `there is no mesh "m9"`},
 		"tile and spec":    {func(m *Manifest) { m.Shardings[0].Tile = "{replicated}" }, "both a tile and a mesh"},
 		"no such sharding": {func(m *Manifest) { m.Inputs[0].Sharding = "s9" }, `input "params/w": there is no sharding "s9"`},

@@ -130,24 +130,17 @@ func order(want, got []mesh.Axis) []int {
 // relabel makes a mesh of the devices of given with other axes. perm says which axis of given each new
 // one is; nil keeps their order.
 func relabel(given *mesh.Mesh, axes []mesh.Axis, perm []int) (*mesh.Mesh, error) {
-	ids, hw := given.Devices(), given.Hardware()
-	owner := owners(given)
-	devices := make([]mesh.Device, len(ids))
-	for i, at := range transposed(given.Axes(), perm) {
-		devices[i] = mesh.Device{ID: ids[at], Task: owner[ids[at]], Slice: mesh.NoSlice, Hardware: &hw}
-	}
-	return mesh.New(devices, axes...)
+	return pick(given, transposed(given.Axes(), perm), axes)
 }
 
-// owners says which task each device of a mesh belongs to.
-func owners(m *mesh.Mesh) map[serry.DeviceID]serry.TaskIndex {
-	out := make(map[serry.DeviceID]serry.TaskIndex, m.Size())
-	for _, task := range m.Tasks() {
-		for _, id := range m.LocalDevices(task) {
-			out[id] = task
-		}
+// pick makes a mesh of the devices at some places of another.
+func pick(m *mesh.Mesh, places []int, axes []mesh.Axis) (*mesh.Mesh, error) {
+	ids, owners, hw := m.Devices(), m.Owners(), m.Hardware()
+	picked, tasks := make([]serry.DeviceID, len(places)), make([]serry.TaskIndex, len(places))
+	for i, at := range places {
+		picked[i], tasks[i] = ids[at], owners[at]
 	}
-	return out
+	return mesh.Of(picked, tasks, &hw, axes...)
 }
 
 // transposed lists the places of a block with these axes, in the order they have once the axes are

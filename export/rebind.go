@@ -124,7 +124,7 @@ func (b *Bound) resized(rows []int, axis string, program Program, o Options) (*B
 
 // keepRows is the part of a mesh with only some rows of an axis.
 func keepRows(m *mesh.Mesh, axis string, rows []int) (*mesh.Mesh, error) {
-	axes, hw, owner := m.Axes(), m.Hardware(), owners(m)
+	axes := m.Axes()
 	for i := range axes {
 		if axes[i].Name == axis {
 			axes[i].Size = len(rows)
@@ -134,13 +134,13 @@ func keepRows(m *mesh.Mesh, axis string, rows []int) (*mesh.Mesh, error) {
 	for _, r := range rows {
 		kept[r] = true
 	}
-	var devices []mesh.Device
-	for at, id := range m.Devices() {
+	var places []int
+	for at := range m.Size() {
 		if kept[rowOf(m, axis, at)] {
-			devices = append(devices, mesh.Device{ID: id, Task: owner[id], Slice: mesh.NoSlice, Hardware: &hw})
+			places = append(places, at)
 		}
 	}
-	return mesh.New(devices, axes...)
+	return pick(m, places, axes)
 }
 
 // programFor is the program for a number of devices, or nil.

@@ -144,7 +144,7 @@ func FromLocal(l Layout, local Block) (*Array, error) {
 	if l.Element == (Element{}) {
 		l.Element = local.Element
 	}
-	if len(l.Sharding.mesh.LocalDevices(l.Task)) == 0 {
+	if len(l.Sharding.mesh.localDevices(l.Task)) == 0 {
 		return FromPieces(l)
 	}
 	inside, err := l.Sharding.inLocal(l.Shape, local.Shape, l.Task)
@@ -176,7 +176,7 @@ func (a *Array) checkDevices(pieces []Piece) error {
 	for i, p := range pieces {
 		got[i] = p.Device
 	}
-	want := a.layout.Sharding.mesh.LocalDevices(a.layout.Task)
+	want := a.layout.Sharding.mesh.localDevices(a.layout.Task)
 	if len(got) != len(want) {
 		return errorf(ErrInvalid, "expected %d pieces (as many devices does task %d have in the sharding), but got %d",
 			len(want), a.layout.Task, len(got))

@@ -44,8 +44,8 @@ func (m *Mesh) Devices() []serry.DeviceID { return slices.Clone(m.ids) }
 // Owners lists the task that owns each device, in mesh order; nil if abstract.
 func (m *Mesh) Owners() []serry.TaskIndex { return slices.Clone(m.tasks) }
 
-// LocalDevices lists the ids that task owns, in mesh order.
-func (m *Mesh) LocalDevices(task serry.TaskIndex) []serry.DeviceID {
+// localDevices lists the ids that task owns, in mesh order.
+func (m *Mesh) localDevices(task serry.TaskIndex) []serry.DeviceID {
 	var out []serry.DeviceID
 	for i, t := range m.tasks {
 		if t == task {

@@ -160,7 +160,7 @@ type shownArray struct {
 type shownShard struct {
 	Device  serry.DeviceID  `json:"device"`
 	Task    serry.TaskIndex `json:"task"`
-	Index   [][2]int        `json:"index"`
+	Index   mesh.Index      `json:"index"`
 	Replica int             `json:"replica"`
 }
 
@@ -181,11 +181,7 @@ func showJSON(out io.Writer, array extent, s *mesh.Sharding) error {
 		answer.Bytes *= n
 	}
 	for _, sh := range shards {
-		shown := shownShard{Device: sh.Device, Task: sh.Task, Index: [][2]int{}, Replica: sh.Replica}
-		for _, r := range sh.Index {
-			shown.Index = append(shown.Index, [2]int{r.Start, r.Stop})
-		}
-		answer.Shards = append(answer.Shards, shown)
+		answer.Shards = append(answer.Shards, shownShard(sh))
 	}
 	return writeJSON(out, answer)
 }

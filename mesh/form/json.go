@@ -16,18 +16,46 @@ import (
 const jsonFormat = 1
 
 type meshJSON struct {
-	Format  int               `json:"format"`
-	Names   []string          `json:"axis_names"`
-	Sizes   []int             `json:"axis_sizes"`
-	Types   []string          `json:"axis_types,omitempty"`
+	Format int `json:"format"`
+	Axes
 	Devices []serry.DeviceID  `json:"device_ids,omitempty"` // absent: abstract
 	Tasks   []serry.TaskIndex `json:"tasks,omitempty"`      // absent: all of task 0
-	Device  *hardwareJSON     `json:"device,omitempty"`
+	Device  *Hardware         `json:"device,omitempty"`
 	// Abstract is written only where the lack of devices does not say it.
 	Abstract bool `json:"abstract,omitempty"`
 }
 
-type hardwareJSON struct {
+// Axes are the axes of a mesh as JSON has them.
+type Axes struct {
+	Names []string `json:"axis_names"`
+	Sizes []int    `json:"axis_sizes"`
+	Types []string `json:"axis_types,omitempty"` // absent: the default
+}
+
+// List gives the axes. Those without a type have the default one.
+func (a Axes) List() ([]mesh.Axis, error) {
+	if len(a.Sizes) != len(a.Names) {
+		return nil, errorf(mesh.ErrFormat, "%d axis_names but %d axis_sizes", len(a.Names), len(a.Sizes))
+	}
+	if a.Types != nil && len(a.Types) != len(a.Names) {
+		return nil, errorf(mesh.ErrFormat, "%d axis_names but %d axis_types", len(a.Names), len(a.Types))
+	}
+	axes := make([]mesh.Axis, len(a.Names))
+	for i, name := range a.Names {
+		axes[i] = mesh.Axis{Name: name, Size: a.Sizes[i]}
+		if a.Types == nil {
+			continue
+		}
+		var err error
+		if axes[i].Type, err = axisTypeOf(a.Types[i]); err != nil {
+			return nil, &mesh.Error{Err: mesh.ErrFormat, Axis: name, Dim: -1, Text: fmt.Sprintf("axis %s: %v", notation.Quote(name), err)}
+		}
+	}
+	return axes, nil
+}
+
+// Hardware is a kind of device as JSON has it.
+type Hardware struct {
 	Platform string   `json:"platform,omitempty"`
 	Kind     string   `json:"kind,omitempty"`
 	Cores    int      `json:"num_cores,omitempty"`
@@ -37,7 +65,7 @@ type hardwareJSON struct {
 type shardingJSON struct {
 	Format    int            `json:"format"`
 	Mesh      meshJSON       `json:"mesh"`
-	Spec      []dimJSON      `json:"spec"`
+	Spec      []Dim          `json:"spec"`
 	Unreduced []string       `json:"unreduced,omitempty"`
 	Reduced   []string       `json:"reduced,omitempty"`
 	Kind      mesh.Reduction `json:"unreduced_kind,omitempty"`
@@ -48,10 +76,10 @@ type shardingJSON struct {
 // [DecodeSharding] reads back.
 func EncodeSharding(s *mesh.Sharding) []byte {
 	spec := s.Spec()
-	out := shardingJSON{Format: jsonFormat, Mesh: meshForm(s.Mesh()), Spec: []dimJSON{},
+	out := shardingJSON{Format: jsonFormat, Mesh: meshForm(s.Mesh()), Spec: []Dim{},
 		Unreduced: spec.Unreduced, Reduced: spec.Reduced, Kind: spec.Kind, Memory: s.Memory()}
 	for _, d := range spec.Dims {
-		out.Spec = append(out.Spec, dimJSON(d))
+		out.Spec = append(out.Spec, Dim(d))
 	}
 	return mustJSON(out)
 }
@@ -85,14 +113,14 @@ func DecodeSharding(name string, data []byte) (*mesh.Sharding, error) {
 
 func meshForm(m *mesh.Mesh) meshJSON {
 	axes, hw := m.Axes(), m.Hardware()
-	out := meshJSON{Format: jsonFormat, Names: make([]string, len(axes)), Sizes: make([]int, len(axes)),
+	out := meshJSON{Format: jsonFormat, Axes: Axes{Names: make([]string, len(axes)), Sizes: make([]int, len(axes))},
 		Devices: m.Devices(), Tasks: m.Owners(), Abstract: m.IsAbstract() && len(axes) == 0}
 	for i, a := range axes {
 		out.Names[i], out.Sizes[i] = a.Name, a.Size
 		out.Types = append(out.Types, a.Type.String())
 	}
 	if hw.Platform != "" || hw.Kind != "" || hw.Cores != 0 || hw.Memories != nil {
-		out.Device = &hardwareJSON{hw.Platform, hw.Kind, hw.Cores, hw.Memories}
+		out.Device = (*Hardware)(&hw)
 	}
 	return out
 }
@@ -101,27 +129,11 @@ func (in meshJSON) build() (*mesh.Mesh, error) {
 	if err := checkFormat("mesh", in.Format); err != nil {
 		return nil, err
 	}
-	if len(in.Sizes) != len(in.Names) {
-		return nil, errorf(mesh.ErrFormat, "%d axis_names but %d axis_sizes", len(in.Names), len(in.Sizes))
+	axes, err := in.List()
+	if err != nil {
+		return nil, err
 	}
-	if in.Types != nil && len(in.Types) != len(in.Names) {
-		return nil, errorf(mesh.ErrFormat, "%d axis_names but %d axis_types", len(in.Names), len(in.Types))
-	}
-	axes := make([]mesh.Axis, len(in.Names))
-	for i, name := range in.Names {
-		axes[i] = mesh.Axis{Name: name, Size: in.Sizes[i]}
-		if in.Types != nil {
-			t, err := axisTypeOf(in.Types[i])
-			if err != nil {
-				return nil, &mesh.Error{Err: mesh.ErrFormat, Axis: name, Dim: -1, Text: fmt.Sprintf("axis %s: %v", notation.Quote(name), err)}
-			}
-			axes[i].Type = t
-		}
-	}
-	var hw *mesh.Hardware
-	if in.Device != nil {
-		hw = &mesh.Hardware{Platform: in.Device.Platform, Kind: in.Device.Kind, Cores: in.Device.Cores, Memories: in.Device.Memories}
-	}
+	hw := (*mesh.Hardware)(in.Device)
 	if in.Abstract || in.Devices == nil && len(axes) > 0 {
 		return mesh.Abstract(hw, axes...)
 	}
@@ -164,10 +176,11 @@ func checkFormat(what string, format int) error {
 	return errorf(mesh.ErrFormat, "%s has format %d, want %d", what, format, jsonFormat)
 }
 
-// A dimJSON is null, a name, or a list of names.
-type dimJSON mesh.Dim
+// A Dim is an entry of a spec as JSON has it: null, a name, or a list of names.
+type Dim mesh.Dim
 
-func (d dimJSON) MarshalJSON() ([]byte, error) {
+// MarshalJSON writes null, a name or a list of names.
+func (d Dim) MarshalJSON() ([]byte, error) {
 	switch len(d) {
 	case 0:
 		return []byte("null"), nil
@@ -177,14 +190,15 @@ func (d dimJSON) MarshalJSON() ([]byte, error) {
 	return json.Marshal([]string(d))
 }
 
-func (d *dimJSON) UnmarshalJSON(data []byte) error {
+// UnmarshalJSON reads what MarshalJSON wrote.
+func (d *Dim) UnmarshalJSON(data []byte) error {
 	*d = nil
 	if bytes.Equal(data, []byte("null")) {
 		return nil
 	}
 	var name string
 	if json.Unmarshal(data, &name) == nil {
-		*d = dimJSON{name}
+		*d = Dim{name}
 		return nil
 	}
 	var names []string
