@@ -237,7 +237,7 @@ func (b *binder) values() (err error) {
 	for i := range b.out.Inputs {
 		v := &b.out.Inputs[i]
 		if given, ok := b.options.Shapes[v.Name]; ok && !slices.Equal(given, v.Extent) {
-			return valueError(v.Name, bindErrorf("shape %v is given, want %s, which is %v", given, shapeText(v.Shape), v.Extent))
+			return valueError(v.Name, bindErrorf("shape %v is given, want %s, which is %v", given, ShapeText(v.Shape), v.Extent))
 		}
 	}
 	b.out.Outputs, err = b.side(b.manifest.Outputs)

@@ -100,7 +100,7 @@ func (m *Manifest) facts(prefix string) facts {
 func (m *Manifest) sideFacts(f facts, kind string, values []Value) facts {
 	shardings := m.ShardingTexts(values)
 	for i, v := range values {
-		f.add(kind+v.Name+" type", "%s%s", v.DType, shapeText(v.Shape))
+		f.add(kind+v.Name+" type", "%s%s", v.DType, ShapeText(v.Shape))
 		f.add(kind+v.Name+" sharding", "%s", shardings[i])
 		f.add(kind+v.Name+" memory", "%s", v.Memory)
 	}

@@ -410,6 +410,19 @@ func (m *Manifest) checkTrees() error {
 	return fitTree("results", m.JAX.Out, len(m.Outputs))
 }
 
+// UsedMeshes says which meshes, by id, an argument or result depends on.
+func (m *Manifest) UsedMeshes() map[string]bool {
+	over := map[string]string{}
+	for _, s := range m.Shardings {
+		over[s.ID] = s.Mesh
+	}
+	used := map[string]bool{}
+	for _, v := range slices.Concat(m.Inputs, m.Outputs) {
+		used[over[v.Sharding]] = true
+	}
+	return used
+}
+
 func (m *Manifest) mesh(id string) *Mesh {
 	return find(m.Meshes, func(e *Mesh) bool { return e.ID == id })
 }

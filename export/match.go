@@ -178,7 +178,7 @@ type matched struct {
 
 // all finds a supplied mesh for each entry that some sharding uses (P-EXP-4, 1).
 func (m matcher) all(supplied []Supplied) ([]matched, error) {
-	used := m.used()
+	used := m.manifest.UsedMeshes()
 	for _, s := range supplied {
 		if s.ID != "" && m.manifest.mesh(s.ID) == nil {
 			return nil, bindErrorf("there is no mesh %q in the manifest, it has %q", s.ID, meshIDs(m.manifest.Meshes))
@@ -197,19 +197,6 @@ func (m matcher) all(supplied []Supplied) ([]matched, error) {
 		out = append(out, matched{entry, over})
 	}
 	return out, nil
-}
-
-// used says which meshes of the manifest a value depends on.
-func (m matcher) used() map[string]bool {
-	over := map[string]string{}
-	for _, s := range m.manifest.Shardings {
-		over[s.ID] = s.Mesh
-	}
-	out := map[string]bool{}
-	for _, v := range slices.Concat(m.manifest.Inputs, m.manifest.Outputs) {
-		out[over[v.Sharding]] = true
-	}
-	return out
 }
 
 // find finds the supplied mesh of one entry: by its id, else the one that matches.

@@ -116,7 +116,7 @@ func TestReadOrbax(t *testing.T) {
 	var got []string
 	for i, text := range m.ShardingTexts(m.Inputs) {
 		v := m.Inputs[i]
-		got = append(got, v.Name+" "+v.DType+shapeText(v.Shape)+" "+text)
+		got = append(got, v.Name+" "+v.DType+ShapeText(v.Shape)+" "+text)
 	}
 	if !slices.Equal(got, want) {
 		t.Errorf("inputs\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))

@@ -359,8 +359,8 @@ func divide(a, b int) (quotient, remainder int, err error) {
 	return quotient, remainder, nil
 }
 
-// shapeText writes a shape as JAX prints it, without the element type.
-func shapeText(shape []Size) string {
+// ShapeText writes a shape as JAX prints it, without the element type.
+func ShapeText(shape []Size) string {
 	parts := make([]string, len(shape))
 	for i, s := range shape {
 		parts[i] = string(s)

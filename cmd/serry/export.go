@@ -223,12 +223,16 @@ func drawBound(p *printer, title string, v export.BoundValue) error {
 // bindAnywhere binds a program to devices that are counted from 0.
 func bindAnywhere(m *export.Manifest) (*export.Bound, error) {
 	var supplied []export.Supplied
-	used := usedMeshes(m)
+	used := m.UsedMeshes()
 	for _, e := range m.Meshes {
 		if !used[e.ID] {
 			continue
 		}
-		made, err := countedMesh(axesOf(e))
+		axes, err := e.List()
+		if err != nil {
+			return nil, err
+		}
+		made, err := countedMesh(axes)
 		if err != nil {
 			return nil, err
 		}
@@ -244,35 +248,6 @@ func bindAnywhere(m *export.Manifest) (*export.Bound, error) {
 		supplied = []export.Supplied{{Mesh: made}}
 	}
 	return export.Bind(m, supplied, export.Options{IgnoreAxisTypes: true})
-}
-
-// usedMeshes says which meshes the arguments and results use.
-func usedMeshes(m *export.Manifest) map[string]bool {
-	over := map[string]string{}
-	for _, s := range m.Shardings {
-		over[s.ID] = s.Mesh
-	}
-	used := map[string]bool{}
-	for _, v := range slices.Concat(m.Inputs, m.Outputs) {
-		used[over[v.Sharding]] = true
-	}
-	return used
-}
-
-func axesOf(e export.Mesh) []mesh.Axis {
-	axes := make([]mesh.Axis, len(e.Names))
-	for i, name := range e.Names {
-		axes[i] = mesh.Axis{Name: name, Size: e.Sizes[i]}
-	}
-	return axes
-}
-
-func countedMesh(axes []mesh.Axis) (*mesh.Mesh, error) {
-	n := 1
-	for _, a := range axes {
-		n *= a.Size
-	}
-	return mesh.New(mesh.Hosts(n, 1), axes...)
 }
 
 func valueNames(m *export.Manifest) []string {
@@ -372,20 +347,8 @@ func programText(p export.Program) string {
 
 func addValues(t *table, kind string, values []inspectedValue) {
 	for _, v := range values {
-		sharding := v.Sharding
-		if sharding == "" {
-			sharding = "-"
-		}
-		t.add(texts(kind, v.Name, typeText(v), sharding)...)
+		t.add(texts(kind, v.Name, v.DType+export.ShapeText(v.Shape), orDash(v.Sharding))...)
 	}
-}
-
-func typeText(v inspectedValue) string {
-	sizes := make([]string, len(v.Shape))
-	for i, s := range v.Shape {
-		sizes[i] = string(s)
-	}
-	return v.DType + "[" + strings.Join(sizes, ",") + "]"
 }
 
 type exportBind struct {
@@ -494,14 +457,10 @@ func (x *exportBind) supplied() ([]export.Supplied, error) {
 		if !strings.Contains(rest, "axis_types") {
 			x.IgnoreAxisTypes = true
 		}
-		whole, err := m.Shard(mesh.Spec{})
-		if err != nil {
+		if m, err = spread(m, x.tasks); err != nil {
 			return nil, err
 		}
-		if whole, err = spread(whole, x.tasks); err != nil {
-			return nil, err
-		}
-		out = append(out, export.Supplied{ID: id, Mesh: whole.Mesh()})
+		out = append(out, export.Supplied{ID: id, Mesh: m})
 	}
 	return out, nil
 }

@@ -26,7 +26,15 @@ func readSharding(text string, tasks int) (*mesh.Sharding, error) {
 	if tasks == 0 {
 		return s, nil
 	}
-	return spread(s, tasks)
+	m, err := spread(s.Mesh(), tasks)
+	if err != nil {
+		return nil, err
+	}
+	again, err := m.Shard(s.Spec())
+	if err != nil {
+		return nil, err
+	}
+	return again.WithMemory(s.Memory())
 }
 
 // maxShardingFile bounds what is read of a file.
@@ -68,7 +76,7 @@ func parseMesh(text string) (*mesh.Mesh, error) {
 	if strings.HasPrefix(text, "Mesh") || strings.HasPrefix(text, "AbstractMesh") {
 		return form.ParseMesh(text)
 	}
-	var axes []string
+	var axes []mesh.Axis
 	for part := range strings.SplitSeq(text, ",") {
 		name, size, ok := strings.Cut(strings.TrimSpace(part), "=")
 		if !ok || name == "" {
@@ -78,39 +86,33 @@ func parseMesh(text string) (*mesh.Mesh, error) {
 		if err != nil || n < 1 {
 			return nil, fmt.Errorf("axis %s: size %q: want a number from 1", name, size)
 		}
-		axes = append(axes, fmt.Sprintf("%s: %d", quoted(name), n))
+		axes = append(axes, mesh.Axis{Name: name, Size: n})
 	}
-	return form.ParseMesh("Mesh(" + strings.Join(axes, ", ") + ")")
+	return countedMesh(axes)
 }
 
-// quoted writes a name as the text forms of package mesh do.
-func quoted(name string) string {
-	return "'" + strings.NewReplacer(`\`, `\\`, `'`, `\'`).Replace(name) + "'"
+// countedMesh makes a mesh of devices 0, 1, 2 and so on.
+func countedMesh(axes []mesh.Axis) (*mesh.Mesh, error) {
+	places, err := mesh.Abstract(nil, axes...) // which bounds how many there are
+	if err != nil {
+		return nil, err
+	}
+	return mesh.New(mesh.Hosts(max(places.Size(), 1), 1), axes...)
 }
 
 // spread gives each of so many tasks an equal part of the devices.
-func spread(s *mesh.Sharding, tasks int) (*mesh.Sharding, error) {
-	m := s.Mesh()
+func spread(m *mesh.Mesh, tasks int) (*mesh.Mesh, error) {
 	if m.IsAbstract() {
-		return s, nil // without devices there is nothing to spread
+		return m, nil // without devices there is nothing to spread
 	}
 	if tasks < 0 || m.Size()%tasks != 0 {
 		return nil, fmt.Errorf("--tasks %d: %d devices cannot be spread evenly over them", tasks, m.Size())
 	}
-	hw := m.Hardware()
-	devices := make([]mesh.Device, m.Size())
-	for i, id := range m.Devices() {
-		devices[i] = mesh.Device{ID: id, Task: serry.TaskIndex(i * tasks / m.Size()), Slice: mesh.NoSlice, Hardware: &hw}
+	hw, owners := m.Hardware(), m.Owners()
+	for i := range owners {
+		owners[i] = serry.TaskIndex(i * tasks / m.Size())
 	}
-	again, err := mesh.New(devices, m.Axes()...)
-	if err != nil {
-		return nil, err
-	}
-	out, err := again.Shard(s.Spec())
-	if err != nil {
-		return nil, err
-	}
-	return out.WithMemory(s.Memory())
+	return mesh.Of(m.Devices(), owners, &hw, m.Axes()...)
 }
 
 // An extent is the shape and the element type of an array.
