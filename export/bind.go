@@ -21,7 +21,7 @@ type Options struct {
 	Shapes          map[string][]int // of inputs, by name; symbols are solved from them
 }
 
-// A Bound is a program whose shardings lie on real devices.
+// A Bound is a program whose shardings are on real devices.
 type Bound struct {
 	Manifest *Manifest
 	Devices  []serry.DeviceID  // the device assignment: logical device i is Devices[i]
@@ -107,15 +107,15 @@ func (b *binder) assign(meshes []matched, supplied []Supplied) error {
 	if n := len(b.out.Devices); b.manifest.NumDevices != 1 && n != b.manifest.NumDevices {
 		return bindErrorf("function %q was exported for %d devices and is bound to %d", b.manifest.Function, b.manifest.NumDevices, n)
 	}
-	place := make(map[serry.DeviceID]int, len(b.out.Devices))
+	position := make(map[serry.DeviceID]int, len(b.out.Devices))
 	for i, id := range b.out.Devices {
-		place[id] = i
+		position[id] = i
 	}
 	for _, m := range meshes {
 		bound := BoundMesh{ID: m.entry.ID, Mesh: m.mesh, Order: make([]int, 0, m.mesh.Size())}
 		for _, id := range m.mesh.Devices() {
-			at, ok := place[id]
-			if !ok || m.mesh.Size() != len(place) {
+			at, ok := position[id]
+			if !ok || m.mesh.Size() != len(position) {
 				return bindErrorf("mesh %q and mesh %q do not have the same devices: %d is not in both, or one has more",
 					meshes[0].entry.ID, m.entry.ID, id)
 			}

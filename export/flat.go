@@ -85,7 +85,7 @@ func (f *flat) table(pos int) (table, error) {
 	return t, f.spend(4)
 }
 
-// field is where field i lies, or 0 if the file does not have it.
+// field is the offset of field i, or 0 if the file does not have it.
 func (t table) field(i int) (int, error) {
 	if i >= t.fields {
 		return 0, nil

@@ -61,7 +61,7 @@ type jaxReader struct {
 	t table
 	m *Manifest
 
-	tables bool              // meshes lie in a table, not in each sharding
+	tables bool              // meshes are in a table, not in each sharding
 	named  []string          // ids of the table of shardings, in order
 	ids    map[string]string // of meshes and shardings, by their text: equal ones are one
 	avals  []Value           // of the table of values
@@ -265,7 +265,7 @@ func (r *jaxReader) keep(s Sharding) string {
 	return s.ID
 }
 
-// readNamed reads a named sharding. Its mesh is one of the table if the file has a table, else it lies
+// readNamed reads a named sharding. Its mesh is one of the table if the file has a table, else it is
 // in the sharding itself.
 func (r *jaxReader) readNamed(t table) (Sharding, error) {
 	var s Sharding
@@ -314,7 +314,7 @@ func orMissing(err error, what string) error {
 	return formErrorf("%s", what)
 }
 
-// inlineMesh reads a mesh that lies in a sharding, and gives equal ones the same id.
+// inlineMesh reads a mesh that is in a sharding, and gives equal ones the same id.
 func (r *jaxReader) inlineMesh(t table) (string, error) {
 	e, err := readMesh(t)
 	if err != nil {

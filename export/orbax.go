@@ -320,7 +320,7 @@ func (o *orbaxFunction) shape(v *Value, data []byte) error {
 	})
 }
 
-// body reads the program: StableHLO bytes, or where they lie.
+// body reads the program: StableHLO bytes, or where they are.
 func (o *orbaxFunction) body(data []byte) error {
 	return eachMessage(data, 1, func(hlo []byte) error {
 		p := &o.m.Program
@@ -345,7 +345,7 @@ func (o *orbaxFunction) body(data []byte) error {
 	})
 }
 
-// unstructured reads bytes that lie in the manifest or beside it.
+// unstructured reads bytes that are in the manifest or beside it.
 func (o *orbaxFunction) unstructured(f protoField) error {
 	body, err := f.bytes()
 	if err != nil {

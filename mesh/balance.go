@@ -7,11 +7,11 @@ import (
 	"github.com/serry-dev/serry"
 )
 
-// A loadQueue hands out the holders of one block: to each request one of the
+// A loadQueue chooses among the holders of one block: for each request one of the
 // same task if there is any, and the least loaded of those that remain.
 type loadQueue struct {
 	places []int32           // by task, then in mesh order
-	tasks  []serry.TaskIndex // of all places
+	tasks  []serry.TaskIndex // of all positions
 	load   []int             // bytes given, by index into places
 	heap   []int32           // indexes into places, least loaded first
 	where  []int32           // position of each index in heap

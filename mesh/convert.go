@@ -100,7 +100,7 @@ func (m *Mesh) SpecOfTile(t Tile) (Spec, error) {
 		for n > 1 {
 			a := m.axes[order[0]]
 			if n%a.Size != 0 {
-				return Spec{}, place{a.Name, dim}.errorf(ErrIndivisible, "dimension %d of tile %s is split %d ways, "+
+				return Spec{}, location{a.Name, dim}.errorf(ErrIndivisible, "dimension %d of tile %s is split %d ways, "+
 					"not divisible by axis %s of size %d", dim, t, n, notation.Quote(a.Name), a.Size)
 			}
 			entry, order = append(entry, a.Name), order[1:]

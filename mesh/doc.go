@@ -1,5 +1,5 @@
-// Package mesh says who holds which slice of an array, and what must move when
-// that changes.
+// Package mesh says which device holds which slice of an array, and what must
+// move when that changes.
 //
 // A [Mesh] names the axes of a block of devices. A [Spec] says which axes split
 // which dimension of an array. [Mesh.Shard] joins the two into a [Sharding],

@@ -49,17 +49,17 @@ func (e *Error) Error() string { return e.Text }
 // Unwrap gives the sentinel.
 func (e *Error) Unwrap() error { return e.Err }
 
-// place says where an error was found.
-type place struct {
+// location says where an error was found.
+type location struct {
 	axis string
 	dim  int
 }
 
-func nowhere() place           { return place{dim: -1} }
-func atDim(dim int) place      { return place{dim: dim} }
-func onAxis(name string) place { return place{axis: name, dim: -1} }
+func nowhere() location           { return location{dim: -1} }
+func atDim(dim int) location      { return location{dim: dim} }
+func onAxis(name string) location { return location{axis: name, dim: -1} }
 
-func (p place) errorf(err error, format string, args ...any) error {
+func (p location) errorf(err error, format string, args ...any) error {
 	return &Error{Err: err, Axis: p.axis, Dim: p.dim, Text: fmt.Sprintf(format, args...)}
 }
 

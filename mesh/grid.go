@@ -16,7 +16,7 @@ func (g grid[T]) reshape(shape []int) grid[T] {
 	return grid[T]{shape: slices.Clone(shape), cells: g.cells}
 }
 
-// transpose moves axis perm[i] to place i.
+// transpose moves axis perm[i] to position i.
 func (g grid[T]) transpose(perm []int) grid[T] {
 	from := strides(g.shape)
 	shape := make([]int, len(perm))

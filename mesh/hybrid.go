@@ -27,11 +27,11 @@ func Hybrid(devices []Device, inner, outer []int, o Order) ([]Device, error) {
 	}
 	blocks := make([][]Device, len(granules))
 	for i, g := range granules {
-		laid, err := Arrange(g.devices, inner, Order{Split: o.Split, Spread: o.Spread})
+		arranged, err := Arrange(g.devices, inner, Order{Split: o.Split, Spread: o.Spread})
 		if err != nil {
 			return nil, fmt.Errorf("granule %d: %w", g.key, err)
 		}
-		blocks[i] = laid
+		blocks[i] = arranged
 	}
 	return weave(blocks, inner, outer), nil
 }

@@ -36,7 +36,7 @@ func taskOf(m *Mesh) func(serry.DeviceID) int {
 }
 
 func (p *Plan) links(from, to func(serry.DeviceID) int) []Link {
-	sum := make(map[[2]int]int) // place in out
+	sum := make(map[[2]int]int) // index in out
 	var out []Link
 	for _, m := range p.Moves {
 		ends := [2]int{from(m.From), to(m.To)}

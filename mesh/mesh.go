@@ -55,7 +55,7 @@ func (d Device) kind() string {
 	return d.Hardware.Kind
 }
 
-// An AxisType says who decides how arrays use an axis.
+// An AxisType says what decides how arrays use an axis.
 type AxisType uint8
 
 // The types of an axis. Where a type is Default, [New] takes Auto, [Make] and
@@ -88,8 +88,8 @@ type Axis struct {
 }
 
 // A Mesh is a block of distinct devices with a name for each dimension. Without
-// devices it is abstract: it can be sharded over and converted, but nobody
-// holds anything. Meshes are immutable.
+// devices it is abstract: it can be sharded over and converted, but no
+// device holds anything. Meshes are immutable.
 type Mesh struct {
 	axes     []Axis
 	ids      []serry.DeviceID  // in mesh order; nil if abstract

@@ -140,11 +140,11 @@ func (m *Mesh) inBlock(low, high []int) func(yield func(int) bool) {
 		step := strides(m.shape())
 		at := slices.Clone(low)
 		for {
-			place := 0
+			position := 0
 			for a, c := range at {
-				place += c * step[a]
+				position += c * step[a]
 			}
-			if !yield(place) {
+			if !yield(position) {
 				return
 			}
 			a := len(at) - 1

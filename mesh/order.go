@@ -33,19 +33,19 @@ func Make(devices []Device, axes ...Axis) (*Mesh, error) {
 	}
 	devices = devices[:size]
 	kind := devices[0].kind()
-	laid, err := Arrange(devices, axisSizes(own), Order{Split: kind == tpuV5Lite || kind == tpuV5e})
+	arranged, err := Arrange(devices, axisSizes(own), Order{Split: kind == tpuV5Lite || kind == tpuV5e})
 	if err != nil {
 		return nil, err
 	}
-	if first := laid[0].Slice; first != NoSlice {
-		for _, d := range laid {
+	if first := arranged[0].Slice; first != NoSlice {
+		for _, d := range arranged {
 			if d.Slice != first {
 				return nil, errorf(ErrInvalid, "devices are on several slices (%d and %d): "+
 					"use Hybrid, with one shape within and one across slices", first, d.Slice)
 			}
 		}
 	}
-	return New(laid, own...)
+	return New(arranged, own...)
 }
 
 // Arrange orders devices for a mesh of the given shape so that the axes with
@@ -57,9 +57,9 @@ func Arrange(devices []Device, shape []int, o Order) ([]Device, error) {
 			len(devices), notation.Tuple(shape))
 	}
 	last := devices[len(devices)-1] // C-MESH-16: the last device decides
-	laid, done, err := arrangeKind(last.kind(), devices, shape)
+	arranged, done, err := arrangeKind(last.kind(), devices, shape)
 	if done || err != nil {
-		return laid, err
+		return arranged, err
 	}
 	switch last.platform() {
 	case "tpu":
@@ -82,10 +82,10 @@ func arrangeTorus(devices []Device, shape []int, o Order) ([]Device, error) {
 			return nil, err
 		}
 	}
-	laid, _, err := assignTorus(physical, shape, torusOptions{
+	arranged, _, err := assignTorus(physical, shape, torusOptions{
 		split: o.Split, spread: o.Spread, coreFirst: isTPU7(physical.cells[0].kind()),
 	})
-	return laid.cells, err
+	return arranged.cells, err
 }
 
 // The kinds of device that have an order of their own.

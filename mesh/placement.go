@@ -20,7 +20,7 @@ type Shard struct {
 // ShardShape is the shape of the data on each device. Every dimension must be a
 // multiple of the number of its shards.
 func (s *Sharding) ShardShape(shape []int) ([]int, error) {
-	p, err := s.place(shape)
+	p, err := s.placement(shape)
 	if err != nil {
 		return nil, err
 	}
@@ -60,7 +60,7 @@ type IndexMap struct {
 
 // IndexMap works out the block of every device.
 func (s *Sharding) IndexMap(shape []int) (*IndexMap, error) {
-	p, err := s.placeAll(shape)
+	p, err := s.fullPlacement(shape)
 	if err != nil {
 		return nil, err
 	}
@@ -89,7 +89,7 @@ func (m *IndexMap) block(at, dim int) int {
 // LocalShards is [Sharding.Shards] restricted to the devices of task, without
 // working out all others.
 func (s *Sharding) LocalShards(shape []int, task serry.TaskIndex) ([]Shard, error) {
-	p, err := s.placeAll(shape)
+	p, err := s.fullPlacement(shape)
 	if err != nil {
 		return nil, err
 	}
@@ -104,7 +104,7 @@ func (s *Sharding) LocalShards(shape []int, task serry.TaskIndex) ([]Shard, erro
 	return out, nil
 }
 
-// A placement maps places in the mesh to blocks of an array. Block numbers
+// A placement maps positions in the mesh to blocks of an array. Block numbers
 // count along each dimension; the number behind the last dimension is the
 // replica.
 type placement struct {
@@ -115,12 +115,12 @@ type placement struct {
 	size []int // shard size per dimension
 }
 
-// placeAll is place for callers that need a block for every device.
-func (s *Sharding) placeAll(shape []int) (placement, error) {
+// fullPlacement is placement for callers that need a block for every device.
+func (s *Sharding) fullPlacement(shape []int) (placement, error) {
 	if err := s.needDevices(); err != nil {
 		return placement{}, err
 	}
-	p, err := s.place(shape)
+	p, err := s.placement(shape)
 	if err != nil {
 		return placement{}, err
 	}
@@ -131,8 +131,8 @@ func (s *Sharding) placeAll(shape []int) (placement, error) {
 	return p, nil
 }
 
-// place checks shape against the sharding and works out the blocks.
-func (s *Sharding) place(shape []int) (placement, error) {
+// placement checks shape against the sharding and works out the blocks.
+func (s *Sharding) placement(shape []int) (placement, error) {
 	if err := CheckShape(shape); err != nil {
 		return placement{}, err
 	}
@@ -211,7 +211,7 @@ func (s *Sharding) indivisible(dim int, shape, ways []int) error {
 	for i, name := range entry {
 		parts[i] = notation.Quote(name) + ": " + strconv.Itoa(s.mesh.axes[s.mesh.axisIndex(name)].Size)
 	}
-	return place{entry[0], dim}.errorf(ErrIndivisible, "%s splits dimension %d %d ways (%s), but its size is %d "+
+	return location{entry[0], dim}.errorf(ErrIndivisible, "%s splits dimension %d %d ways (%s), but its size is %d "+
 		"(full shape %s, ways %s should evenly divide the shape): pad it to %d, or split it over fewer axes",
 		s.spec, dim, ways[dim], strings.Join(parts, ", "), shape[dim], notation.Tuple(shape), notation.Tuple(ways),
 		(shape[dim]+ways[dim]-1)/ways[dim]*ways[dim])
@@ -236,12 +236,12 @@ func CheckShape(shape []int) error {
 	return nil
 }
 
-// at fills in the block numbers of one place in mesh order.
-func (p *placement) at(place int, block []int) {
+// at fills in the block numbers of one position in mesh order.
+func (p *placement) at(position int, block []int) {
 	clear(block)
 	for a := len(p.mesh) - 1; a >= 0; a-- {
-		block[p.dim[a]] += place % p.mesh[a] * p.step[a]
-		place /= p.mesh[a]
+		block[p.dim[a]] += position % p.mesh[a] * p.step[a]
+		position /= p.mesh[a]
 	}
 }
 
@@ -263,7 +263,7 @@ func (p *placement) indexMap(m *Mesh) *IndexMap {
 	return out
 }
 
-// numbers gives the block of dimension dim at each place, nil if that is 0 for
+// numbers gives the block of dimension dim at each position, nil if that is 0 for
 // all. From the last axis on, each step along an axis repeats what there is so
 // far, moved on where the axis numbers this dimension.
 func (p *placement) numbers(dim int) []int32 {

@@ -13,7 +13,7 @@ type Reshard struct {
 	ElementBytes int
 	From, To     *Sharding
 	Lost         []serry.DeviceID // devices whose data is gone
-	Partial      bool             // report slices nobody holds in Plan.Missing, instead of failing
+	Partial      bool             // report slices that no device holds in Plan.Missing, instead of failing
 }
 
 // A Plan is the least that must be copied. Every byte of every destination
@@ -106,22 +106,22 @@ func (r Reshard) PlanFor(task serry.TaskIndex) (*Plan, error) {
 }
 
 // side is one sharding as the planner sees it: blocks ("tiles") in row-major
-// order, and who holds each.
+// order, and which devices hold each.
 type side struct {
-	place   placement
-	tiles   int
-	stride  []int   // of block numbers
-	tileOf  []int32 // tile of each place in mesh order
-	first   []int32 // holders of tile t are holders[first[t]:first[t+1]]
-	holders []int32 // places; by task, then in mesh order
+	placement placement
+	tiles     int
+	stride    []int   // of block numbers
+	tileOf    []int32 // tile of each position in mesh order
+	first     []int32 // holders of tile t are holders[first[t]:first[t+1]]
+	holders   []int32 // positions; by task, then in mesh order
 }
 
 func newSide(s *Sharding, shape []int, lost func(serry.DeviceID) bool) (side, error) {
-	p, err := s.placeAll(shape)
+	p, err := s.fullPlacement(shape)
 	if err != nil {
 		return side{}, err
 	}
-	out := side{place: p, tiles: product(p.ways), stride: strides(p.ways), tileOf: make([]int32, s.mesh.size)}
+	out := side{placement: p, tiles: product(p.ways), stride: strides(p.ways), tileOf: make([]int32, s.mesh.size)}
 	for d, step := range out.stride {
 		for at, block := range p.numbers(d) {
 			out.tileOf[at] += block * int32(step)

@@ -10,12 +10,12 @@ import (
 // A planner works out the moves of one reshard, source block by source block.
 // What one block needs does not depend on the others: every device holds one
 // block only, so balancing the holders of each block balances all devices. This
-// is what lets a task plan its own part and still agree with everybody else.
+// is what lets a task plan its own part and still agree with all other tasks.
 type planner struct {
 	Reshard
 	from, to side
 	cuts     []dimCuts           // per dimension
-	source   []int32             // for each place in To: its live place in From, or -1
+	source   []int32             // for each position in To: its live position in From, or -1
 	ids      []serry.DeviceID    // of from.holders, shared by moves
 	patterns map[string]*Pattern // by extent
 	plan     *Plan
@@ -80,12 +80,12 @@ func (r Reshard) prepare() (*planner, error) {
 
 // cutAll intersects the blocks of both sides, dimension by dimension.
 func (p *planner) cutAll() {
-	fromStep, toStep := strides(p.from.place.size), strides(p.to.place.size)
+	fromStep, toStep := strides(p.from.placement.size), strides(p.to.placement.size)
 	p.cuts = make([]dimCuts, len(p.Shape))
 	for d := range p.Shape {
-		a, b := p.from.place.size[d], p.to.place.size[d]
+		a, b := p.from.placement.size[d], p.to.placement.size[d]
 		c := &p.cuts[d]
-		for i := range p.from.place.ways[d] {
+		for i := range p.from.placement.ways[d] {
 			c.first = append(c.first, int32(len(c.cuts)))
 			for j := i * a / b; j*b < (i+1)*a; j++ {
 				low, high := max(i*a, j*b), min((i+1)*a, (j+1)*b)
@@ -106,8 +106,8 @@ func (p *planner) findSources(lost func(serry.DeviceID) bool) {
 	}
 	p.source = make([]int32, p.To.mesh.size)
 	for i, id := range p.To.mesh.ids {
-		if place, ok := at[id]; ok {
-			p.source[i] = place
+		if position, ok := at[id]; ok {
+			p.source[i] = position
 		} else {
 			p.source[i] = -1
 		}
@@ -158,7 +158,7 @@ func (p *planner) descend(d, tile int, o overlap, visit func(overlap)) {
 	}
 }
 
-// serve assigns a holder to everybody who needs a part of the source block, and
+// serve assigns a holder to every device that needs a part of the source block, and
 // keeps the moves that pass the filter (nil keeps all). The order of requests is
 // fixed, so every task that plans this block comes to the same assignment.
 func (p *planner) serve(tile int, keep func(from, to int) bool) {
@@ -166,7 +166,7 @@ func (p *planner) serve(tile int, keep func(from, to int) bool) {
 	p.overlaps(tile, func(o overlap) { p.request(tile, o, keep) })
 }
 
-// request serves all who need one overlap.
+// request serves all devices that need one overlap.
 func (p *planner) request(tile int, o overlap, keep func(from, to int) bool) {
 	pattern := p.pattern()
 	for _, to := range p.to.held(o.tile) {
@@ -237,7 +237,7 @@ func (p *planner) sources(d, tile, dst int, out []int) []int {
 	if d == len(p.meet) {
 		return append(out, tile)
 	}
-	a, b := p.from.place.size[d], p.to.place.size[d]
+	a, b := p.from.placement.size[d], p.to.placement.size[d]
 	j := dst / p.to.stride[d]
 	for i := j * b / a; i*a < (j+1)*b; i++ {
 		out = p.sources(d+1, tile+i*p.from.stride[d], dst%p.to.stride[d], out)
@@ -263,7 +263,7 @@ func (p *planner) meeting(tile, dst int) (overlap, bool) {
 	return o, true
 }
 
-// choose picks who gives the block to a destination, or -1 if nobody can.
+// choose picks the holder that gives the block to a destination, or -1 if there is none.
 func (p *planner) choose(tile, to int, pattern *Pattern) int {
 	if own := p.source[to]; own >= 0 && int(p.from.tileOf[own]) == tile {
 		return int(own)
@@ -277,8 +277,8 @@ func (p *planner) choose(tile, to int, pattern *Pattern) int {
 func (p *planner) miss(tile, to int) {
 	index := make(Index, len(p.Shape))
 	for d, c := range p.meet {
-		block := tile / p.from.stride[d] % p.from.place.ways[d]
-		start := max(block*p.from.place.size[d], c.block*p.to.place.size[d])
+		block := tile / p.from.stride[d] % p.from.placement.ways[d]
+		start := max(block*p.from.placement.size[d], c.block*p.to.placement.size[d])
 		index[d] = Range{start, start + c.extent}
 	}
 	p.plan.Missing = append(p.plan.Missing, Gap{p.To.mesh.ids[to], index})
@@ -298,7 +298,7 @@ func (p *planner) pattern() *Pattern {
 	key := notation.Tuple(p.extent)
 	known, ok := p.patterns[key]
 	if !ok {
-		known = newPattern(p.extent, p.from.place.size, p.to.place.size, p.ElementBytes)
+		known = newPattern(p.extent, p.from.placement.size, p.to.placement.size, p.ElementBytes)
 		p.patterns[key] = known
 	}
 	p.recent = known

@@ -28,7 +28,7 @@ func (m *Mesh) Shard(spec Spec) (*Sharding, error) {
 	}
 	for dim, name := range spec.axes {
 		if m.axisIndex(name) < 0 {
-			return nil, place{name, dim}.errorf(ErrUnknownAxis, "axis %s in entry %d of %s is not found in mesh %s",
+			return nil, location{name, dim}.errorf(ErrUnknownAxis, "axis %s in entry %d of %s is not found in mesh %s",
 				notation.Quote(name), dim, spec, m.brief())
 		}
 	}
@@ -51,11 +51,11 @@ func (m *Mesh) Shard(spec Spec) (*Sharding, error) {
 
 func (m *Mesh) checkOnce(spec Spec) error {
 	var seen, twice []string
-	first := place{dim: -1}
+	first := location{dim: -1}
 	for dim, name := range spec.axes {
 		if slices.Contains(seen, name) && !slices.Contains(twice, name) {
 			if len(twice) == 0 {
-				first = place{name, dim}
+				first = location{name, dim}
 			}
 			twice = append(twice, name)
 		}

@@ -52,7 +52,7 @@ func (s Spec) Check() error {
 				continue
 			}
 			if err := checkName(name); err != nil {
-				return place{name, i}.errorf(ErrInvalid, "entry %d of the spec: %v", i, err)
+				return location{name, i}.errorf(ErrInvalid, "entry %d of the spec: %v", i, err)
 			}
 		}
 	}
@@ -87,7 +87,7 @@ func (s Spec) checkSets() error {
 	for i, d := range s.Dims {
 		for _, name := range d {
 			if slices.Contains(s.Unreduced, name) || slices.Contains(s.Reduced, name) {
-				return place{name, i}.errorf(ErrInvalid, "%s: entry %d overlaps with the unreduced or reduced axis %s: "+
+				return location{name, i}.errorf(ErrInvalid, "%s: entry %d overlaps with the unreduced or reduced axis %s: "+
 					"an axis can only do one of these", s, i, notation.Quote(name))
 			}
 		}

@@ -69,29 +69,29 @@ func (t *Tile) reorderCount(order []int, sortLast bool, dims []int) bool {
 	if !ok {
 		return false
 	}
-	var laid []tilePiece
+	var arranged []tilePiece
 	for _, d := range order {
 		for _, p := range pieces {
 			if p.dim == d {
-				laid = append(laid, p)
+				arranged = append(arranged, p)
 			}
 		}
 	}
 	if sortLast {
-		tail, n := len(laid), dims[len(dims)-1]
+		tail, n := len(arranged), dims[len(dims)-1]
 		for n > 1 {
 			tail--
-			n /= laid[tail].size
+			n /= arranged[tail].size
 		}
-		slices.SortFunc(laid[tail:], compareSource)
+		slices.SortFunc(arranged[tail:], compareSource)
 	}
-	source := slices.Clone(laid)
+	source := slices.Clone(arranged)
 	slices.SortFunc(source, compareSource)
-	reshape, perm := make([]int, len(source)), make([]int, len(laid))
+	reshape, perm := make([]int, len(source)), make([]int, len(arranged))
 	for i, p := range source {
 		reshape[i] = p.size
 	}
-	for i, p := range laid {
+	for i, p := range arranged {
 		perm[i] = slices.Index(source, p)
 	}
 	t.Reshape, t.Perm = mergeIota(reshape, perm)
@@ -102,7 +102,7 @@ func (t *Tile) reorderCount(order []int, sortLast bool, dims []int) bool {
 type tilePiece struct {
 	size int
 	axis int // of Reshape
-	sub  int // place within the axis, major first
+	sub  int // position within the axis, major first
 	dim  int // of Dims
 }
 

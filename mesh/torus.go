@@ -10,7 +10,7 @@ import (
 // torusOptions say how mesh axes may use the axes of a torus.
 type torusOptions struct {
 	split     bool // a physical axis may be cut into several mesh axes
-	spread    bool // when cutting, prefer physical axes nobody uses yet
+	spread    bool // when cutting, prefer physical axes that no mesh axis uses yet
 	coreFirst bool // the fourth physical axis is the fastest
 }
 

@@ -34,7 +34,7 @@ func (s *Sharding) View(task serry.TaskIndex, dim, rank int) (View, error) {
 	if s.addressable(task) || s.Replicated() {
 		return View{0, 1}, nil
 	}
-	p, err := s.placeAll(s.blocks(rank).ways) // one element a block
+	p, err := s.fullPlacement(s.blocks(rank).ways) // one element a block
 	if err != nil {
 		return View{}, err
 	}

@@ -53,7 +53,7 @@ type cluster struct {
 type process struct {
 	*node.Node
 	address string
-	seat    *store.Seat
+	seat    *store.Handle
 	served  chan error
 }
 

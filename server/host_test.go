@@ -121,7 +121,7 @@ func (h *host) back() {
 }
 
 // succeed kills the server, which led a disk, and starts its successor.
-func (h *host) succeed(s *server.Server, dead *store.Seat, disk *store.Shared, cfg server.Config) *server.Server {
+func (h *host) succeed(s *server.Server, dead *store.Handle, disk *store.Shared, cfg server.Config) *server.Server {
 	h.t.Helper()
 	dead.Kill()
 	disk.Expire()

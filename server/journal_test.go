@@ -26,7 +26,7 @@ import (
 )
 
 // lead makes cfg that of the leader of a disk.
-func lead(t testing.TB, disk *store.Shared, cfg server.Config) (server.Config, *store.Seat) {
+func lead(t testing.TB, disk *store.Shared, cfg server.Config) (server.Config, *store.Handle) {
 	t.Helper()
 	seat := disk.Open()
 	reign, err := seat.Campaign(t.Context(), store.Candidate{Address: "lab"})
@@ -38,16 +38,16 @@ func lead(t testing.TB, disk *store.Shared, cfg server.Config) (server.Config, *
 }
 
 // serveOn starts a server that leads a disk.
-func serveOn(t testing.TB, disk *store.Shared, cfg server.Config) (*lab.Lab, *store.Seat) {
+func serveOn(t testing.TB, disk *store.Shared, cfg server.Config) (*lab.Lab, *store.Handle) {
 	t.Helper()
 	cfg, seat := lead(t, disk, cfg)
 	return lab.Serve(t, cfg), seat
 }
 
 // succeed kills a leader, lets the outage pass, and starts its successor.
-func succeed(t testing.TB, l *lab.Lab, dead *store.Seat, disk *store.Shared, cfg server.Config, outage time.Duration) (*lab.Lab, *store.Seat) {
+func succeed(t testing.TB, l *lab.Lab, dead *store.Handle, disk *store.Shared, cfg server.Config, outage time.Duration) (*lab.Lab, *store.Handle) {
 	t.Helper()
-	var seat *store.Seat
+	var seat *store.Handle
 	dead.Kill()
 	disk.Expire()
 	return l.Crash(t, func() server.Config {

@@ -22,7 +22,7 @@ type slowSaver struct {
 	task *task
 	cfg  server.Config
 	disk *store.Shared
-	seat *store.Seat
+	seat *store.Handle
 
 	slow  atomic.Bool
 	saves atomic.Int32 // begun while it was

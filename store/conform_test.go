@@ -16,7 +16,7 @@ func TestShared(t *testing.T) {
 		return conform.Rig{
 			Open: func(*testing.T) store.Store { return shared.Open() },
 			Kill: func(_ *testing.T, st store.Store) {
-				st.(*store.Seat).Kill()
+				st.(*store.Handle).Kill()
 				shared.Expire()
 			},
 			Leftovers: func(*testing.T) int { return shared.Values() },

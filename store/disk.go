@@ -7,7 +7,7 @@ import (
 	"go.etcd.io/bbolt"
 )
 
-// A Disk lies between a File store and its file, so that a test can do to the file what disks do: see
+// A Disk stands between a File store and its file, so that a test can do to the file what disks do: see
 // package store/faulty. The store calls it from one goroutine at a time.
 type Disk interface {
 	// Attach is called with the database after it was opened, before its first transaction.

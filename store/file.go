@@ -24,12 +24,12 @@ const (
 	lockName    = "lock"       // held by the process that has the store open
 )
 
-// A fileStore is a journal in a bbolt database. Who leads is decided in memory, because one process
+// A fileStore is a journal in a bbolt database. The election is held in memory, because one process
 // alone can have the folder.
 type fileStore struct {
-	cfg  FileConfig // set in OpenFile, then constant
-	lock *os.File
-	seat *Seat
+	cfg    FileConfig // set in OpenFile, then constant
+	lock   *os.File
+	handle *Handle
 
 	mu struct {
 		sync.Mutex // held for every write
@@ -82,7 +82,7 @@ func OpenFile(cfg FileConfig) (Store, error) {
 	}
 	shared := NewShared(SharedConfig{})
 	shared.mu.term = s.mu.head.term
-	s.seat = shared.Open()
+	s.handle = shared.Open()
 	return s, nil
 }
 
@@ -170,7 +170,7 @@ func openDatabase(name string, readOnly bool, planted plant.Faults) (*bbolt.DB, 
 	}
 	wait := time.Second // for a reader to finish
 	if readOnly {
-		wait = 50 * time.Millisecond // who writes does not finish soon
+		wait = 50 * time.Millisecond // the writer does not finish soon
 	}
 	db, err := bbolt.Open(name, 0o600, &bbolt.Options{
 		Timeout:  wait,
@@ -198,7 +198,7 @@ func openDatabase(name string, readOnly bool, planted plant.Faults) (*bbolt.DB, 
 	return db, h, nil
 }
 
-// lockFolder makes sure that no other process has the folder, and leaves a note for those who come
+// lockFolder makes sure that no other process has the folder, and leaves a note for processes that come
 // later.
 func lockFolder(dir string) (*os.File, error) {
 	f, err := os.OpenFile(filepath.Join(dir, lockName), os.O_RDWR|os.O_CREATE, 0o600)
@@ -232,7 +232,7 @@ func holder(f *os.File) string {
 
 // Campaign waits until the reign before has ended, if there is one.
 func (s *fileStore) Campaign(ctx context.Context, who Candidate) (Reign, error) {
-	won, err := s.seat.Campaign(ctx, who)
+	won, err := s.handle.Campaign(ctx, who)
 	if err != nil {
 		return nil, err
 	}
@@ -252,14 +252,14 @@ func (s *fileStore) head() head {
 	return s.mu.head
 }
 
-// Leader says who leads in this process.
-func (s *fileStore) Leader(ctx context.Context) (Leader, error) { return s.seat.Leader(ctx) }
+// Leader returns the leader in this process.
+func (s *fileStore) Leader(ctx context.Context) (Leader, error) { return s.handle.Leader(ctx) }
 
 // Candidates says how many wait in this process.
-func (s *fileStore) Candidates(ctx context.Context) (int, error) { return s.seat.Candidates(ctx) }
+func (s *fileStore) Candidates(ctx context.Context) (int, error) { return s.handle.Candidates(ctx) }
 
-// Watch sends who leads in this process.
-func (s *fileStore) Watch(ctx context.Context) <-chan Leader { return s.seat.Watch(ctx) }
+// Watch sends the leader in this process.
+func (s *fileStore) Watch(ctx context.Context) <-chan Leader { return s.handle.Watch(ctx) }
 
 // Depose is not for files: the lock ends with the process that holds it.
 func (s *fileStore) Depose(context.Context, Leader) error {
@@ -268,7 +268,7 @@ func (s *fileStore) Depose(context.Context, Leader) error {
 
 // Close ends the reign, waits for a write that is under way, and frees the folder.
 func (s *fileStore) Close() error {
-	err := s.seat.Close()
+	err := s.handle.Close()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.mu.closed {

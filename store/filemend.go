@@ -11,7 +11,7 @@ import (
 	"go.etcd.io/bbolt"
 )
 
-// What a process reads from the file that another has left need not be on the disk: it may lie in the
+// What a process reads from the file that another has left need not be on the disk: it may still be in the
 // memory of the machine alone. Two things follow.
 //
 // A process may have been killed between the last write of a commit and the sync after it. The next one
@@ -124,11 +124,11 @@ func chainUp(b *bbolt.Bucket, covered func(k []byte) bool) (sum uint32, err erro
 		if covered(k) {
 			return nil
 		}
-		thing, ok := unseal(v)
+		sealed, ok := unseal(v)
 		if !ok {
 			return fmt.Errorf("%w: entry %x", ErrDamaged, k)
 		}
-		e := entry{bytes.Clone(k), sealAfter(sum, thing)}
+		e := entry{bytes.Clone(k), sealAfter(sum, sealed)}
 		sum = sumOf(e.sealed)
 		all = append(all, e)
 		return nil

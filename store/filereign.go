@@ -20,7 +20,7 @@ import (
 // A fileReign is a leadership of a File store.
 type fileReign struct {
 	store  *fileStore
-	office *reign // who leads, in memory
+	office *reign // the leadership, in memory
 	failed error  // of an Append, or nil; guarded by store.mu
 	book   aside.Book
 }
@@ -33,7 +33,7 @@ func (r *fileReign) Deposed() <-chan struct{} { return r.office.Deposed() }
 
 func (r *fileReign) MaxValue() int64 { return MaxValue }
 
-// Confirm needs no disk: nobody leads but in this process.
+// Confirm needs no disk: only this process can lead.
 func (r *fileReign) Confirm(ctx context.Context) error { return r.office.Confirm(ctx) }
 
 func (r *fileReign) Resign(ctx context.Context) error { return r.office.Resign(ctx) }
@@ -102,8 +102,8 @@ func (r *fileReign) Append(ctx context.Context, batch []byte) error {
 func (r *fileReign) Mark() Mark { return Mark(r.store.head().last) }
 
 // Save writes the parts of the snapshot in transactions of their own, so that a batch need not wait for
-// all of them. They lie beside the present snapshot; the last transaction puts them in its place, with
-// the head that says so, or nothing happens.
+// all of them. They are stored beside the present snapshot. The last transaction replaces that by them,
+// together with the head that names them. If it fails, the present snapshot stays.
 func (r *fileReign) Save(ctx context.Context, at Mark, snapshot []byte, keep []coord.Ref) error {
 	garbage := r.book.Begin(keep)
 	sum := uint32(0)
@@ -254,7 +254,7 @@ type collection struct {
 	sum   uint64   // of the values that were complete
 }
 
-// collect finds the values that nobody needs, and what is left of those that were never complete. mu is
+// collect finds the values that no batch names, and what is left of those that were never complete. mu is
 // held.
 func (s *fileStore) collect(garbage func(coord.Ref) bool) (c collection, err error) {
 	err = s.mu.db.View(func(tx *bbolt.Tx) error {
@@ -328,7 +328,7 @@ func (r *fileReign) write(fill func(*bbolt.Tx) error) error {
 	return r.store.updateLocked(r, r.store.mu.head, fill)
 }
 
-// has tells whether a value is complete. It asks the fence as well, because who finds the value there
+// has tells whether a value is complete. It asks the fence as well, because a reign that finds the value there
 // writes nothing; and it waits for a Save that may be about to remove it.
 func (r *fileReign) has(ref coord.Ref) (known bool, err error) {
 	r.store.mu.Lock()

@@ -99,7 +99,7 @@ func (e *exporter) entry(kind entryKind, pieces ...[]byte) error {
 	return err
 }
 
-// eachValue reads all values that lie aside.
+// eachValue reads all values that are stored beside the batches.
 func eachValue(ctx context.Context, from Journal, do func(coord.Ref, []byte) error) error {
 	for ref, err := range from.Values(ctx) {
 		if err != nil {

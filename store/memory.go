@@ -34,7 +34,7 @@ func (d *disk) put(ref coord.Ref, value []byte) {
 // end is where the journal ends.
 func (d *disk) end() Mark { return d.base + Mark(len(d.batches)) }
 
-// save puts a snapshot in the place of the batches up to a mark, and removes values that nobody needs.
+// save replaces the batches up to a mark by a snapshot, and removes values that no batch names.
 func (d *disk) save(at Mark, snapshot []byte, garbage func(coord.Ref) bool) {
 	d.snapshot = append([]byte{}, snapshot...)
 	if at > d.base {
@@ -44,7 +44,7 @@ func (d *disk) save(at Mark, snapshot []byte, garbage func(coord.Ref) bool) {
 	maps.DeleteFunc(d.values, func(ref coord.Ref, _ []byte) bool { return garbage(ref) })
 }
 
-// load hands out copies: whoever restores a machine from them may keep parts of them.
+// load returns copies, because a machine that is restored from them may keep parts of them.
 func (d *disk) load() ([]byte, iter.Seq2[[]byte, error]) {
 	batches := d.batches[:len(d.batches):len(d.batches)]
 	return bytes.Clone(d.snapshot), func(yield func([]byte, error) bool) {

@@ -25,7 +25,7 @@ type Shared struct {
 		disk    disk
 		term    uint64 // of the last leadership
 		leader  *reign // or nil
-		bids    []*bid // of those who wait, oldest first
+		bids    []*bid // of candidates that wait, oldest first
 		watches []*watch
 	}
 }
@@ -33,7 +33,7 @@ type Shared struct {
 // A SharedConfig says how a Shared behaves. The zero value is a disk without faults on which leases end
 // by hand only.
 type SharedConfig struct {
-	// LeaseTTL is how long a leadership outlives a Seat that was killed or cut off. Zero: until Expire,
+	// LeaseTTL is how long a leadership outlives a Handle that was killed or cut off. Zero: until Expire,
 	// or Depose.
 	LeaseTTL time.Duration
 
@@ -41,8 +41,8 @@ type SharedConfig struct {
 	// refused.
 	Notice time.Duration
 
-	// Fault, or nil, is called by every operation of a seat, before and after it takes effect, without a
-	// lock. It may wait, and it may call methods of the Shared and its seats. An error it returns is what
+	// Fault, or nil, is called by every operation of a handle, before and after it takes effect, without a
+	// lock. It may wait, and it may call methods of the Shared and its handles. An error it returns is what
 	// the operation returns; after the effect that is an acknowledgement that was lost.
 	Fault func(Op) error
 
@@ -65,7 +65,7 @@ type Op struct {
 // An Action is a kind of operation, named like its method.
 type Action string
 
-// The operations of a Seat and its reigns.
+// The operations of a Handle and its reigns.
 const (
 	OpCampaign Action = "campaign"
 	OpLeader   Action = "leader"
@@ -79,7 +79,7 @@ const (
 	OpResign   Action = "resign"
 )
 
-// NewShared is an empty disk that nobody leads.
+// NewShared is an empty disk without a leader.
 func NewShared(cfg SharedConfig) *Shared {
 	s := &Shared{cfg: cfg, id: serry.NewStoreID()}
 	s.mu.disk.values = make(map[coord.Ref][]byte)
@@ -87,8 +87,8 @@ func NewShared(cfg SharedConfig) *Shared {
 }
 
 // Open gives a candidate its place at the disk.
-func (s *Shared) Open() *Seat {
-	return &Seat{shared: s, dead: make(chan struct{})}
+func (s *Shared) Open() *Handle {
+	return &Handle{shared: s, dead: make(chan struct{})}
 }
 
 // Expire ends the present leadership, if there is one, as if its lease had run out.
@@ -100,28 +100,28 @@ func (s *Shared) Expire() {
 	}
 }
 
-// Journal reads the disk past all seats.
+// Journal reads the disk past all handles.
 func (s *Shared) Journal() Journal { return rawJournal{s} }
 
 // A bid is a candidacy that waits.
 type bid struct {
-	seat *Seat
-	who  Candidate
-	won  chan *reign // takes one
+	handle *Handle
+	who    Candidate
+	won    chan *reign // takes one
 }
 
-// A watch is a reader of who leads.
+// A watch gets every new leader.
 type watch struct {
-	seat *Seat
-	news chan Leader // takes one: the last
+	handle *Handle
+	news   chan Leader // takes one: the last
 }
 
-// elect makes the oldest bid of a seat that is connected the leader, if nobody leads. mu is held.
+// elect makes the oldest bid of a handle that is connected the leader, if there is none. mu is held.
 func (s *Shared) elect() {
 	if s.mu.leader != nil {
 		return
 	}
-	i := slices.IndexFunc(s.mu.bids, func(b *bid) bool { return !b.seat.cut })
+	i := slices.IndexFunc(s.mu.bids, func(b *bid) bool { return !b.handle.cut })
 	if i < 0 {
 		return
 	}
@@ -129,11 +129,11 @@ func (s *Shared) elect() {
 	s.mu.bids = slices.Delete(s.mu.bids, i, i+1)
 	s.mu.term++
 	r := &reign{
-		seat: b.seat, leader: Leader{Address: b.who.Address, Term: s.mu.term},
+		handle: b.handle, leader: Leader{Address: b.who.Address, Term: s.mu.term},
 		over: make(chan struct{}),
 	}
 	s.mu.leader = r
-	b.seat.reign = r
+	b.handle.reign = r
 	b.won <- r
 	s.tell()
 }
@@ -146,7 +146,7 @@ func (s *Shared) end(r *reign) {
 	s.mu.leader = nil
 	r.deposed = true
 	switch {
-	case r.seat.cut: // it learns when it is connected again, or when its own clock says so
+	case r.handle.cut: // it learns when it is connected again, or when its own clock says so
 	case s.cfg.Notice > 0:
 		time.AfterFunc(s.cfg.Notice, r.close)
 	default:
@@ -156,16 +156,16 @@ func (s *Shared) end(r *reign) {
 	s.elect()
 }
 
-// tell sends who leads to every watch that is connected. mu is held.
+// tell sends the leader to every watch that is connected. mu is held.
 func (s *Shared) tell() {
 	for _, w := range s.mu.watches {
-		if !w.seat.cut {
+		if !w.handle.cut {
 			w.send(s.leads())
 		}
 	}
 }
 
-// leads is who leads, or the zero Leader. mu is held.
+// leads is the leader, or the zero Leader. mu is held.
 func (s *Shared) leads() Leader {
 	if s.mu.leader == nil {
 		return Leader{}
@@ -186,15 +186,15 @@ func (w *watch) send(l Leader) {
 	w.news <- l
 }
 
-// errBusy says that a seat is used for two candidacies.
+// errBusy says that a handle is used for two candidacies.
 var errBusy = errors.New("store: this store campaigns already")
 
 // bid queues a candidacy. mu is held.
-func (s *Shared) bid(seat *Seat, who Candidate) (*bid, error) {
-	if slices.ContainsFunc(s.mu.bids, func(b *bid) bool { return b.seat == seat }) {
+func (s *Shared) bid(handle *Handle, who Candidate) (*bid, error) {
+	if slices.ContainsFunc(s.mu.bids, func(b *bid) bool { return b.handle == handle }) {
 		return nil, errBusy
 	}
-	b := &bid{seat: seat, who: who, won: make(chan *reign, 1)}
+	b := &bid{handle: handle, who: who, won: make(chan *reign, 1)}
 	s.mu.bids = append(s.mu.bids, b)
 	s.elect()
 	return b, nil
@@ -212,17 +212,17 @@ func (s *Shared) withdraw(b *bid) {
 	}
 }
 
-// watch begins a watch, that ends with ctx or with the seat.
-func (s *Shared) watch(ctx context.Context, seat *Seat) <-chan Leader {
-	w := &watch{seat: seat, news: make(chan Leader, 1)}
+// watch begins a watch, that ends with ctx or with the handle.
+func (s *Shared) watch(ctx context.Context, handle *Handle) <-chan Leader {
+	w := &watch{handle: handle, news: make(chan Leader, 1)}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if seat.closed {
+	if handle.closed {
 		close(w.news)
 		return w.news
 	}
 	s.mu.watches = append(s.mu.watches, w)
-	if !seat.cut {
+	if !handle.cut {
 		w.send(s.leads())
 	}
 	context.AfterFunc(ctx, func() {

@@ -16,9 +16,9 @@ import (
 const ttl = 3 * time.Second
 
 // lead campaigns, and gives the time at which the campaign was won, since start.
-func lead(t *testing.T, seat *store.Seat, address string, start time.Time) (store.Reign, time.Duration) {
+func lead(t *testing.T, handle *store.Handle, address string, start time.Time) (store.Reign, time.Duration) {
 	t.Helper()
-	r := conform.Campaign(t, seat, address)
+	r := conform.Campaign(t, handle, address)
 	return r, time.Since(start)
 }
 
@@ -27,18 +27,18 @@ func lead(t *testing.T, seat *store.Seat, address string, start time.Time) (stor
 func TestSharedLease(t *testing.T) {
 	for _, c := range []struct {
 		name string
-		fail func(t *testing.T, leader, standby *store.Seat, r store.Reign)
+		fail func(t *testing.T, leader, standby *store.Handle, r store.Reign)
 		want time.Duration
 	}{
-		{"killed, and deposed", func(t *testing.T, leader, standby *store.Seat, r store.Reign) {
+		{"killed, and deposed", func(t *testing.T, leader, standby *store.Handle, r store.Reign) {
 			leader.Kill()
 			if err := standby.Depose(t.Context(), store.Leader{Term: r.Term()}); err != nil {
 				t.Fatal(err)
 			}
 		}, 0},
-		{"killed", func(_ *testing.T, leader, _ *store.Seat, _ store.Reign) { leader.Kill() }, ttl},
-		{"cut off", func(_ *testing.T, leader, _ *store.Seat, _ store.Reign) { leader.Cut() }, ttl},
-		{"closed", func(_ *testing.T, leader, _ *store.Seat, _ store.Reign) { leader.Close() }, 0},
+		{"killed", func(_ *testing.T, leader, _ *store.Handle, _ store.Reign) { leader.Kill() }, ttl},
+		{"cut off", func(_ *testing.T, leader, _ *store.Handle, _ store.Reign) { leader.Cut() }, ttl},
+		{"closed", func(_ *testing.T, leader, _ *store.Handle, _ store.Reign) { leader.Close() }, 0},
 	} {
 		t.Run("NEW-50 "+c.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -101,7 +101,7 @@ func TestSharedShortCut(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
 		if err := r.Append(ctx, []byte("two")); !errors.Is(err, context.DeadlineExceeded) {
-			t.Errorf("Append() of a seat cut off = %v; want %v", err, context.DeadlineExceeded)
+			t.Errorf("Append() of a handle cut off = %v; want %v", err, context.DeadlineExceeded)
 		}
 	})
 }
@@ -178,15 +178,15 @@ func TestSharedFaults(t *testing.T) {
 // A fault may be a crash, at the very moment.
 func TestSharedCrashInOperation(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var seat *store.Seat
+		var handle *store.Handle
 		shared := store.NewShared(store.SharedConfig{LeaseTTL: ttl, Fault: func(op store.Op) error {
 			if op.Action == store.OpAppend && op.Done {
-				seat.Kill()
+				handle.Kill()
 			}
 			return nil
 		}})
-		seat = shared.Open()
-		r := conform.Campaign(t, seat, "a")
+		handle = shared.Open()
+		r := conform.Campaign(t, handle, "a")
 		if err := r.Append(t.Context(), []byte("one")); !errors.Is(err, store.ErrClosed) {
 			t.Fatalf("Append() = %v; want %v", err, store.ErrClosed)
 		}
@@ -196,29 +196,29 @@ func TestSharedCrashInOperation(t *testing.T) {
 	})
 }
 
-// Who waits is served in the order of arrival, a seat that is cut off is passed over, and one that dies
+// Who waits is served in the order of arrival, a handle that is cut off is passed over, and one that dies
 // does not wait any more.
 func TestSharedOrder(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		shared := store.NewShared(store.SharedConfig{LeaseTTL: ttl})
 		first := conform.Campaign(t, shared.Open(), "first")
 		won := make(chan string, 10)
-		seats := map[string]*store.Seat{}
+		handles := map[string]*store.Handle{}
 		for _, name := range []string{"dead", "cut", "b", "c"} {
-			seat := shared.Open()
-			seats[name] = seat
+			handle := shared.Open()
+			handles[name] = handle
 			go func() {
-				if _, err := seat.Campaign(t.Context(), store.Candidate{Address: name}); err == nil {
+				if _, err := handle.Campaign(t.Context(), store.Candidate{Address: name}); err == nil {
 					won <- name
 				}
 			}()
 			synctest.Wait()
 		}
-		if _, err := seats["b"].Campaign(t.Context(), store.Candidate{}); err == nil {
-			t.Error("one seat campaigns twice")
+		if _, err := handles["b"].Campaign(t.Context(), store.Candidate{}); err == nil {
+			t.Error("one handle campaigns twice")
 		}
-		seats["dead"].Kill()
-		seats["cut"].Cut()
+		handles["dead"].Kill()
+		handles["cut"].Cut()
 		if err := first.Resign(t.Context()); err != nil {
 			t.Fatal(err)
 		}
@@ -228,21 +228,21 @@ func TestSharedOrder(t *testing.T) {
 			}
 			shared.Expire()
 		}
-		seats["cut"].Heal()
+		handles["cut"].Heal()
 		if got := <-won; got != "cut" {
 			t.Errorf("%s leads; want the one that was cut off", got)
 		}
 	})
 }
 
-// Watchers of a seat that is cut off hear nothing, and then the last.
+// Watchers of a handle that is cut off hear nothing, and then the last.
 func TestSharedWatch(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		shared := store.NewShared(store.SharedConfig{})
-		seat := shared.Open()
-		leaders := seat.Watch(t.Context())
+		handle := shared.Open()
+		leaders := handle.Watch(t.Context())
 		<-leaders
-		seat.Cut()
+		handle.Cut()
 		for range 3 {
 			conform.Campaign(t, shared.Open(), "a")
 			shared.Expire()
@@ -251,16 +251,16 @@ func TestSharedWatch(t *testing.T) {
 		synctest.Wait()
 		select {
 		case l := <-leaders:
-			t.Fatalf("Watch() sends %v to a seat that is cut off", l)
+			t.Fatalf("Watch() sends %v to a handle that is cut off", l)
 		default:
 		}
-		seat.Heal()
+		handle.Heal()
 		if l := <-leaders; l != (store.Leader{Address: "b", Term: r.Term()}) {
 			t.Errorf("Watch() sends %v; want the last", l)
 		}
-		seat.Kill()
+		handle.Kill()
 		if l, ok := <-leaders; ok {
-			t.Errorf("Watch() sends %v to a seat that is dead", l)
+			t.Errorf("Watch() sends %v to a handle that is dead", l)
 		}
 	})
 }

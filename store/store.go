@@ -6,7 +6,7 @@
 // its Append and its Confirm return [ErrDeposed].
 //
 // A journal is one snapshot and the batches appended after it, in order. Batches and snapshots are
-// bytes that only package coord understands. Values too large for a batch lie aside, each under the
+// bytes that only package coord understands. Values too large for a batch are stored beside the batches, each under the
 // digest of its bytes ([coord.Ref]); those that nothing names are garbage and go with a later
 // [Reign.Save].
 //
@@ -32,19 +32,19 @@ import (
 	"github.com/serry-dev/serry/coord"
 )
 
-// A Store is where a journal lies, seen by one server of a service. Its methods may be called at the
+// A Store holds a journal, as one server of a service sees it. Its methods may be called at the
 // same time.
 type Store interface {
 	// Campaign waits until this server leads. One store campaigns for one reign at a time.
 	Campaign(ctx context.Context, who Candidate) (Reign, error)
 
-	// Leader says who leads now, or [ErrNoLeader].
+	// Leader returns the present leader, or [ErrNoLeader].
 	Leader(ctx context.Context) (Leader, error)
 
 	// Candidates says how many wait for the leadership, this server not counted while it leads.
 	Candidates(ctx context.Context) (int, error)
 
-	// Watch sends who leads, and again after every change; the zero Leader when nobody does. A reader
+	// Watch sends the leader, and again after every change; the zero Leader while there is none. A reader
 	// that is slow misses changes, but never the last. The channel is closed when ctx ends or the store
 	// is closed.
 	Watch(ctx context.Context) <-chan Leader
@@ -63,10 +63,10 @@ type Candidate struct {
 	Address string // where streams reach it
 }
 
-// A Leader is who leads, and since when.
+// A Leader is the candidate that leads, and its term.
 type Leader struct {
 	Address string // of its candidacy
-	Term    uint64 // ascends with every leadership; 0 for nobody
+	Term    uint64 // ascends with every leadership; 0 where there is no leader
 }
 
 // A Journal is what there is to read of a history.
@@ -75,10 +75,10 @@ type Journal interface {
 	// yields an error ends with it. Whatever was acknowledged is found, or there is an error.
 	Load(ctx context.Context) (snapshot []byte, batches iter.Seq2[[]byte, error], err error)
 
-	// Get reads a value that lies aside; [ErrNoValue] when it is not there.
+	// Get reads a value that [Reign.Put] stored; [ErrNoValue] when it is not there.
 	Get(ctx context.Context, ref coord.Ref) ([]byte, error)
 
-	// Values lists the values that lie aside, garbage included, in the order of their digests.
+	// Values lists the values that [Reign.Put] stored, garbage included, in the order of their digests.
 	Values(ctx context.Context) iter.Seq2[coord.Ref, error]
 }
 
@@ -105,7 +105,7 @@ type Reign interface {
 	// after an error it may be there or not.
 	Append(ctx context.Context, batch []byte) error
 
-	// Confirm returns nil only if this reign still led after Confirm was called: then nobody else has
+	// Confirm returns nil only if this reign still led after Confirm was called: then no other reign has
 	// written yet, and what the caller has read from its own state is the truth (C-TERM-2).
 	Confirm(ctx context.Context) error
 

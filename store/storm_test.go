@@ -25,10 +25,10 @@ type storm struct {
 	}
 }
 
-// serve campaigns and appends until the seat is dead. A batch is its term and a number of its own.
-func (s *storm) serve(ctx context.Context, seat *store.Seat, name string, pauses *rand.Rand) {
+// serve campaigns and appends until the handle is dead. A batch is its term and a number of its own.
+func (s *storm) serve(ctx context.Context, handle *store.Handle, name string, pauses *rand.Rand) {
 	for {
-		r, err := seat.Campaign(ctx, store.Candidate{Address: name})
+		r, err := handle.Campaign(ctx, store.Candidate{Address: name})
 		if err != nil {
 			return
 		}
@@ -50,32 +50,32 @@ func (s *storm) run(ctx context.Context, seed uint64, planted plant.Faults) stri
 	s.rnd = rand.New(rand.NewPCG(seed, 2))
 	s.shared = store.NewShared(store.SharedConfig{LeaseTTL: 2 * time.Second, Notice: time.Second, Planted: planted})
 	ctx, cancel := context.WithCancel(ctx)
-	seats := make([]*store.Seat, 3)
+	handles := make([]*store.Handle, 3)
 	open := func(i int) {
-		seats[i] = s.shared.Open()
-		seat, pauses := seats[i], rand.New(rand.NewPCG(seed, s.rnd.Uint64()))
-		go s.serve(ctx, seat, fmt.Sprint("server ", i), pauses)
+		handles[i] = s.shared.Open()
+		handle, pauses := handles[i], rand.New(rand.NewPCG(seed, s.rnd.Uint64()))
+		go s.serve(ctx, handle, fmt.Sprint("server ", i), pauses)
 	}
-	for i := range seats {
+	for i := range handles {
 		open(i)
 	}
 	for range 60 {
 		time.Sleep(time.Duration(s.rnd.IntN(1500)) * time.Millisecond)
-		i := s.rnd.IntN(len(seats))
+		i := s.rnd.IntN(len(handles))
 		switch s.rnd.IntN(6) {
 		case 0:
-			seats[i].Kill()
+			handles[i].Kill()
 			open(i)
 		case 1, 2:
-			seats[i].Cut()
+			handles[i].Cut()
 		case 3:
-			seats[i].Heal()
+			handles[i].Heal()
 		case 4:
 			s.shared.Expire()
 		case 5:
-			short, done := context.WithTimeout(ctx, time.Millisecond) // a seat that is cut off has to give up
-			if l, err := seats[i].Leader(short); err == nil {
-				_ = seats[i].Depose(short, l)
+			short, done := context.WithTimeout(ctx, time.Millisecond) // a handle that is cut off has to give up
+			if l, err := handles[i].Leader(short); err == nil {
+				_ = handles[i].Depose(short, l)
 			}
 			done()
 		}

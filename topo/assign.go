@@ -23,16 +23,16 @@ type Assignment struct {
 type AssignOptions struct {
 	Tasks int      // numbers go from 0 to Tasks-1
 	Dead  []string // machine ids that are known not to come back
-	// Final gives away the places of machines that have not come, dead or not.
-	// It is for after the wait, so that a slow survivor does not lose its place
+	// Final gives away the numbers of machines that have not come, dead or not.
+	// It is for after the wait, so that a slow survivor does not lose its number
 	// to a fast newcomer.
 	Final bool
 }
 
 // Assign gives every one of present a task number (P-RMP-8): the one it had, if
 // its machine is known from previous; else one whose former machine is dead,
-// in the same partition if there is one; else the lowest that nobody had. What
-// is left when no place is free waits. Assignment i is that of present[i], whose
+// in the same partition if there is one; else the lowest that no machine had. What
+// is left when no number is free waits. Assignment i is that of present[i], whose
 // Task is only the number it was launched with. The order of present does not
 // matter.
 func Assign(previous, present []TaskRecord, o AssignOptions) ([]Assignment, error) {
@@ -65,8 +65,8 @@ func Assign(previous, present []TaskRecord, o AssignOptions) ([]Assignment, erro
 	return a.placed, nil
 }
 
-// launchNumbered makes the Task of each record its place in the list, so that
-// a matching speaks of places.
+// launchNumbered makes the Task of each record its index in the list, so that
+// a matching speaks of indexes.
 func launchNumbered(present []TaskRecord) []TaskRecord {
 	numbered := slices.Clone(present)
 	for i := range numbered {
@@ -80,7 +80,7 @@ type assigner struct {
 	previous map[serry.TaskIndex]*TaskRecord
 	former   []serry.TaskIndex // the keys of previous, sorted
 	present  []TaskRecord
-	placed   []Assignment // by place in present
+	placed   []Assignment // by index in present
 	filled   map[serry.TaskIndex]bool
 }
 
@@ -89,7 +89,7 @@ func (a *assigner) give(i int, t serry.TaskIndex, former bool, reason string) {
 	a.filled[t] = true
 }
 
-// free says whether number t can be given to the one at place i.
+// free says whether number t can be given to present[i].
 func (a *assigner) free(i int, t serry.TaskIndex) bool {
 	return a.placed[i].Task == Unassigned && !a.filled[t] && a.inJob(t)
 }
@@ -99,7 +99,7 @@ func (a *assigner) free(i int, t serry.TaskIndex) bool {
 func (a *assigner) keepByDevices(m *Matching) {
 	type vote struct {
 		was   serry.TaskIndex
-		place int
+		index int
 	}
 	count := map[vote]int{}
 	for _, p := range m.Pairs {
@@ -113,11 +113,11 @@ func (a *assigner) keepByDevices(m *Matching) {
 		votes = append(votes, v)
 	}
 	slices.SortFunc(votes, func(x, y vote) int {
-		return cmp.Or(cmp.Compare(count[y], count[x]), cmp.Compare(x.was, y.was), a.order(x.place, y.place))
+		return cmp.Or(cmp.Compare(count[y], count[x]), cmp.Compare(x.was, y.was), a.order(x.index, y.index))
 	})
 	for _, v := range votes {
-		if a.free(v.place, v.was) {
-			a.give(v.place, v.was, true, fmt.Sprintf("keeps its number: %d of its devices are known again", count[v]))
+		if a.free(v.index, v.was) {
+			a.give(v.index, v.was, true, fmt.Sprintf("keeps its number: %d of its devices are known again", count[v]))
 		}
 	}
 }
@@ -159,8 +159,8 @@ func (a *assigner) fillPartition() {
 	}
 }
 
-// fill gives the rest of the numbers to the rest of the newcomers: those that
-// somebody had first.
+// fill gives the rest of the numbers to the rest of the newcomers: first those
+// that a machine had before.
 func (a *assigner) fill() {
 	open, lowest := a.open(), serry.TaskIndex(0)
 	for _, i := range a.waiting() {
@@ -181,7 +181,7 @@ func (a *assigner) replace(i int, t serry.TaskIndex) {
 	a.give(i, t, false, fmt.Sprintf("takes the place of machine %q", a.previous[t].MachineID))
 }
 
-// open lists the numbers that somebody had and nobody is waited for to claim.
+// open lists the numbers that a machine had before and that are not kept for it.
 func (a *assigner) open() []serry.TaskIndex {
 	dead := map[string]bool{}
 	for _, machine := range a.Dead {
@@ -215,17 +215,17 @@ func (a *assigner) explainWaiting() {
 	}
 }
 
-// waiting lists the places without a number, in an order that does not depend
+// waiting lists the indexes without a number, in an order that does not depend
 // on the list they came in.
 func (a *assigner) waiting() []int {
-	var places []int
+	var indexes []int
 	for i, p := range a.placed {
 		if p.Task == Unassigned {
-			places = append(places, i)
+			indexes = append(indexes, i)
 		}
 	}
-	slices.SortFunc(places, a.order)
-	return places
+	slices.SortFunc(indexes, a.order)
+	return indexes
 }
 
 func (a *assigner) order(i, j int) int {

@@ -47,7 +47,7 @@ func (e Event) String() string {
 }
 
 // A Publication is what a task has said about itself: its local topology and,
-// if it is one of ours, its record (else nil).
+// if it is a task of serry, its record (else nil).
 type Publication struct {
 	Local  *topopb.LocalTopologyProto
 	Record *TaskRecord
@@ -66,7 +66,7 @@ func Changes(was, now Publication) []Event {
 }
 
 // maxEvents is how many differences of one kind of comparison are told; after
-// so many, more would not make anybody wiser.
+// so many, more would tell a reader nothing new.
 const maxEvents = 64
 
 // A differ collects the differences between two publications of one task.
@@ -108,7 +108,7 @@ func hardChanges(was, now *topopb.LocalTopologyProto) []Event {
 
 // hostChanges tells a machine that booted anew from another machine. Without
 // records a boot id is all there is, and another one means another machine
-// until somebody knows better (TC-TOP-27).
+// as far as is known (TC-TOP-27).
 func hostChanges(was, now Publication) []Event {
 	d := differ{task: serry.TaskIndex(now.Local.GetProcessId())}
 	machineWas, machineNow := machine(was.Record), machine(now.Record)

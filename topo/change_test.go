@@ -133,7 +133,7 @@ func TestRecord(t *testing.T) {
 		Task: 2, Tasks: 4, Index: &core, Incarnation: 0x9f3c000000000001, MachineID: "c41d", BootID: "b", Hostname: "h-c",
 		Partition: &part, NetworkNodes: []string{"spine"},
 		Devices: []DeviceRecord{{ID: 4, Platform: "cuda", Kind: "H200", UUID: "GPU-8d", PCI: "0000:1b:00.0", Serial: "7",
-			Fabric: "f/1", Coords: []int{0, 1}, Core: &core, Place: []int{2, 0}}},
+			Fabric: "f/1", Coords: []int{0, 1}, Core: &core, MeshPosition: []int{2, 0}}},
 	}
 	text, err := want.MarshalJSON()
 	if err != nil || !strings.Contains(string(text), `"incarnation":"0x9f3c000000000001"`) {

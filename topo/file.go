@@ -46,7 +46,7 @@ func DecodeJSON(file string, text []byte, into any) error {
 		}
 		return nil
 	}
-	if own, ok := errors.AsType[*FileError](err); ok { // from an UnmarshalJSON of ours
+	if own, ok := errors.AsType[*FileError](err); ok { // from UnmarshalJSON of this package
 		return &FileError{File: file, Field: own.Field, Reason: own.Reason, Err: own.Err}
 	}
 	if wrong, ok := errors.AsType[*json.UnmarshalTypeError](err); ok {

@@ -30,23 +30,23 @@ func (l Level) String() string {
 	return "level " + strconv.Itoa(int(l))
 }
 
-// A Place is where a device is found: its id and the task that owns it.
-type Place struct {
+// A DeviceRef names a device at one time: its id and the task that owns it.
+type DeviceRef struct {
 	Task   serry.TaskIndex
 	Device serry.DeviceID
 }
 
 // A Pair is one device at two times.
 type Pair struct {
-	Was, Now Place
+	Was, Now DeviceRef
 	Level    Level
 }
 
 // A Matching says what became of every device.
 type Matching struct {
-	Pairs []Pair  // by the id the device had
-	Lost  []Place // were there and are not, by id
-	New   []Place // are there and were not, by id
+	Pairs []Pair      // by the id the device had
+	Lost  []DeviceRef // were there and are not, by id
+	New   []DeviceRef // are there and were not, by id
 }
 
 // Now returns the id that a device of then has now.
@@ -85,7 +85,7 @@ type candidate struct {
 	taken  bool
 }
 
-func (c *candidate) place() Place { return Place{c.task.Task, c.device.ID} }
+func (c *candidate) ref() DeviceRef { return DeviceRef{c.task.Task, c.device.ID} }
 
 // evidence is one way to know a device again: what makes its key, or an empty
 // text for a device that this way cannot tell.
@@ -196,7 +196,7 @@ func pairUp(before, present []*candidate, way evidence) []Pair {
 			continue
 		}
 		c.taken, d.taken = true, true
-		pairs = append(pairs, Pair{Was: c.place(), Now: d.place(), Level: way.level})
+		pairs = append(pairs, Pair{Was: c.ref(), Now: d.ref(), Level: way.level})
 	}
 	return pairs
 }
@@ -221,13 +221,13 @@ func contradict(a, b *candidate) bool {
 		differ(a.device.Platform, b.device.Platform) || !sameDevice && differ(a.task.MachineID, b.task.MachineID)
 }
 
-func unmatched(all []*candidate) []Place {
-	var places []Place
+func unmatched(all []*candidate) []DeviceRef {
+	var refs []DeviceRef
 	for _, c := range all {
 		if !c.taken {
-			places = append(places, c.place())
+			refs = append(refs, c.ref())
 		}
 	}
-	slices.SortFunc(places, func(a, b Place) int { return cmp.Compare(a.Device, b.Device) })
-	return places
+	slices.SortFunc(refs, func(a, b DeviceRef) int { return cmp.Compare(a.Device, b.Device) })
+	return refs
 }

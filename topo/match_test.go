@@ -110,10 +110,10 @@ func TestMatchLevels(t *testing.T) {
 		})
 	}
 	m, _ := Match(was, now, ByOrdinal)
-	if want := []Place{{1, 2}, {1, 3}}; !slices.Equal(m.Lost, want) {
+	if want := []DeviceRef{{1, 2}, {1, 3}}; !slices.Equal(m.Lost, want) {
 		t.Errorf("Lost = %v; want %v", m.Lost, want)
 	}
-	if want := []Place{{3, 6}, {3, 7}}; !slices.Equal(m.New, want) {
+	if want := []DeviceRef{{3, 6}, {3, 7}}; !slices.Equal(m.New, want) {
 		t.Errorf("New = %v; want %v", m.New, want)
 	}
 	if id, ok := m.Now(4); !ok || id != 2 {

@@ -31,17 +31,17 @@ type TaskRecord struct {
 
 // A DeviceRecord says what one device is.
 type DeviceRecord struct {
-	ID       serry.DeviceID `json:"global_id"`
-	Ordinal  Ordinal        `json:"local_ordinal"`
-	Platform string         `json:"platform"`
-	Kind     string         `json:"kind,omitempty"`
-	UUID     string         `json:"uuid,omitempty"`
-	PCI      string         `json:"pci,omitempty"` // bus address
-	Serial   string         `json:"serial,omitempty"`
-	Fabric   string         `json:"fabric_uuid,omitempty"`
-	Coords   []int          `json:"coords"`       // place in a torus, or null
-	Core     *int           `json:"core_on_chip"` // or null
-	Place    []int          `json:"mesh_coord,omitempty"`
+	ID           serry.DeviceID `json:"global_id"`
+	Ordinal      Ordinal        `json:"local_ordinal"`
+	Platform     string         `json:"platform"`
+	Kind         string         `json:"kind,omitempty"`
+	UUID         string         `json:"uuid,omitempty"`
+	PCI          string         `json:"pci,omitempty"` // bus address
+	Serial       string         `json:"serial,omitempty"`
+	Fabric       string         `json:"fabric_uuid,omitempty"`
+	Coords       []int          `json:"coords"`       // place in a torus, or null
+	Core         *int           `json:"core_on_chip"` // or null
+	MeshPosition []int          `json:"mesh_coord,omitempty"`
 }
 
 type plainRecord TaskRecord

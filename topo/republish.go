@@ -59,8 +59,8 @@ func sameLocalBytes(a, b []byte) bool {
 }
 
 // sameGlobalBytes goes task by task, so that the first that differs ends it: the
-// topology of a large job takes a while to parse, and whoever asks is the
-// service.
+// topology of a large job takes a while to parse, and the service
+// waits for the answer.
 func sameGlobalBytes(a, b []byte) bool {
 	x, okX := splitTasks(a)
 	y, okY := splitTasks(b)

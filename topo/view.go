@@ -29,7 +29,7 @@ type Topology struct {
 }
 
 // Read makes a topology out of its message. Two entries for one task (C-TOP-40)
-// and two devices with one id are errors, since nobody could tell them apart.
+// and two devices with one id are errors, since nothing tells them apart.
 func Read(g *topopb.GlobalTopologyProto) (*Topology, error) {
 	t := &Topology{byTask: map[serry.TaskIndex][]Device{}}
 	owner := map[serry.DeviceID]serry.TaskIndex{}

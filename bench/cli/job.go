@@ -47,7 +47,7 @@ func play(ctx context.Context, address string, tasks int) (*job, error) {
 		return nil, fmt.Errorf("publish: %w", err)
 	}
 	for i := range tasks - 1 {
-		// They wait until the job is stopped, and nobody asks how that ended.
+		// They wait until the job is stopped, and their result is not used.
 		j.calls.Go(func() {
 			_ = j.call(ctx, i, coord.Barrier{Call: caller(i), ID: "step", Timeout: math.MaxInt64})
 		})

@@ -14,7 +14,7 @@ import (
 // callers is how many set and read keys at a time.
 const callers = 16
 
-// A keyRow says who sets and reads keys, over which connections.
+// A keyRow says how many tasks set and read keys, over which connections.
 type keyRow struct {
 	callers   int
 	conn      func(caller int) load.Line
@@ -91,7 +91,7 @@ type caller struct {
 	task  int
 	sets  [keysEach][]byte
 	gets  [keysEach][]byte
-	turn  int       // owned by whoever makes the next call
+	turn  int       // owned by the goroutine that makes the next call
 	again back.Done // answered, made once
 
 	calls atomic.Int64

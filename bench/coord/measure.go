@@ -288,7 +288,7 @@ func (s *subject) barriers(ctx context.Context, waves int, latency, cpu metric) 
 // liveSets is how often a round asks for the live set.
 const liveSets = 8
 
-// liveSet lets all tasks ask who of them is alive a number of times. As with barriers, the first is
+// liveSet lets all tasks ask a number of times which of them are alive. As with barriers, the first is
 // not counted.
 func (s *subject) liveSet(ctx context.Context) error {
 	requests := s.AliveCalls()

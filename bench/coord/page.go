@@ -10,7 +10,7 @@ import (
 	"strings"
 )
 
-// goroutines is how many goroutines a server of ours has, by its own page of metrics.
+// goroutines is how many goroutines a server of serry has, by its own page of metrics.
 func (s *server) goroutines(ctx context.Context) (float64, error) {
 	client := &http.Client{Transport: &http.Transport{
 		DisableKeepAlives: true,

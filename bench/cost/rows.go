@@ -129,9 +129,9 @@ func barrierRows() []row {
 }
 
 // giveUp asks for an alive set that no other call names, and gives it up.
-func giveUp(w *world, stranger int) {
+func giveUp(w *world, unknown int) {
 	call := w.call(0)
-	w.step(coord.GetAliveTasks{Call: call, Tasks: append(w.tasks(0, 1), serry.TaskID{Job: "none", Index: stranger})})
+	w.step(coord.GetAliveTasks{Call: call, Tasks: append(w.tasks(0, 1), serry.TaskID{Job: "none", Index: unknown})})
 	w.step(coord.Cancel{Req: call.Req})
 }
 

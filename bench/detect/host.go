@@ -11,12 +11,12 @@ import (
 )
 
 // A host is a network namespace that one link connects to the machine. When the link is down, nothing
-// of what is inside can be heard, and nobody is told so.
+// of what is inside can be heard, and no process is told so.
 type host struct {
 	name string // of the namespace, and of the near end of the link
 }
 
-// The two ends of the link. Nobody else is on their network.
+// The two ends of the link. Nothing else is on their network.
 const (
 	nearIP = "10.231.77.1"
 	farIP  = "10.231.77.2"

@@ -214,7 +214,7 @@ func (j *job) close() {
 		for _, r := range slices.DeleteFunc(j.ranks, func(r *rank) bool { return r == nil }) {
 			for open := true; open; {
 				select {
-				case <-j.reports: // nobody else reads them now
+				case <-j.reports: // no other goroutine reads them now
 				case <-r.ended:
 					open = false
 				}

@@ -1,6 +1,6 @@
 // Detect measures how soon the tasks of a job learn that one of them is gone: killed with SIGKILL, or
 // lost with its whole host, whose link goes down without a word. And it shows that the same settings
-// accuse nobody who is only slow: that runs in virtual time, as a test of internal/lab/storm.
+// accuse no task that is only slow: that runs in virtual time, as a test of internal/lab/storm.
 //
 // usage: go run ./bench/detect [flags]
 //

@@ -30,7 +30,7 @@ const defaultHeartbeat = 100 * time.Second
 //	                       closed; CAUSE says why
 //	failed CAUSE           it could not connect
 //
-// The process ends when nobody tells it anything any more.
+// The process ends when its standard input ends.
 const (
 	sayJoined = "joined"
 	sayTold   = "told"

@@ -51,7 +51,7 @@ func newRow(name string, took []time.Duration) row {
 	return r
 }
 
-// labTest is the run in virtual time: pauses, stalls and losses that must accuse nobody.
+// labTest is the run in virtual time: pauses, stalls and losses that must accuse no task.
 const labTest = "TestNoFalseAlarm"
 
 // falseAlarms runs the test and shows what it says.

@@ -174,7 +174,7 @@ type caller struct {
 	task int
 	sets [putKeys][]byte
 	puts *atomic.Int64
-	turn int // owned by whoever makes the next call
+	turn int // owned by the goroutine that makes the next call
 
 	stop  atomic.Bool
 	ended chan struct{}

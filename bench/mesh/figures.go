@@ -19,7 +19,7 @@ type figure struct {
 	wantTime  time.Duration
 }
 
-// A result is what one run of ours took and came to.
+// A result is how long one run of serry took and what it computed.
 type result struct {
 	took time.Duration
 	sum  int64
@@ -66,7 +66,7 @@ func size(sizes []int) int {
 	return n
 }
 
-// indexMap measures who holds what of a large array: everybody, or one task.
+// indexMap measures which slice of a large array each device holds: all devices, or those of one task.
 func indexMap(name, what string, sizes []int, entries []any) figure {
 	shape := []int{8192, 8192, 128}
 	f := figure{name: name, wantRatio: 50,

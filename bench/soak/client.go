@@ -143,7 +143,7 @@ func (c *client) barrierLoop(ctx, working context.Context) {
 	}
 }
 
-// liveLoop asks who of its group is alive.
+// liveLoop asks which members of its group are alive.
 func (c *client) liveLoop(ctx, working context.Context) {
 	set := fmt.Sprintf("group-%d", c.group)
 	for round := 0; c.job.liveSets[c.group].begin(round); round++ {
@@ -171,7 +171,7 @@ func (c *client) liveLoop(ctx, working context.Context) {
 }
 
 // wait holds the calls that a real client always has open, and watches over its life: a get of a key
-// that nobody sets, and a watch of the tasks.
+// that no client sets, and a watch of the tasks.
 func (c *client) wait(ctx, working context.Context) {
 	holding, release := context.WithCancel(working)
 	defer release()

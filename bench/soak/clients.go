@@ -39,7 +39,7 @@ type clients struct {
 
 	// Set when work begins.
 	began  time.Time
-	giveUp context.CancelCauseFunc // ends the work, when somebody dies or a call fails
+	giveUp context.CancelCauseFunc // ends the work, when a client dies or a call fails
 
 	mu           sync.Mutex
 	complaint    []string      // guarded by mu: the first calls that failed
@@ -116,7 +116,7 @@ func (c *clients) work(ctx, working context.Context) error {
 	timer := time.AfterFunc(patience, func() { c.giveUp(fmt.Errorf("calls have no answer %v after the last kill", patience)) })
 	defer timer.Stop()
 	wg.Wait()
-	for _, one := range c.all { // when nobody writes any more
+	for _, one := range c.all { // when no client writes any more
 		wg.Go(func() { one.auditAll(ctx) })
 	}
 	wg.Wait()
@@ -180,10 +180,10 @@ func (c *clients) complain(what string, err error) {
 type rounds struct {
 	mu    sync.Mutex
 	over  bool
-	limit int // rounds that somebody has begun
+	limit int // rounds that a client has begun
 }
 
-// begin says whether there is a round of this number for everybody.
+// begin says whether there is a round of this number for all clients.
 func (r *rounds) begin(round int) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -137,7 +137,7 @@ const thawed = "thawed" // what a guard says after each freeze
 
 // guard freezes a folder for each time that it reads, and unmounts it when there is no more to read.
 func guard(folder string, orders io.Reader, answers io.Writer) error {
-	signal.Ignore(os.Interrupt, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGPIPE) // the last: an answer nobody reads
+	signal.Ignore(os.Interrupt, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGPIPE) // the last: an answer that is not read
 	over := make(chan struct{})
 	lengths := make(chan time.Duration)
 	go func() {
@@ -203,7 +203,7 @@ type freezer struct {
 	service       *fleet.Service
 	server        int // whose folder it is
 	length, every time.Duration
-	calm          *sync.Mutex // held by whoever disturbs the service: kills and freezes do not overlap
+	calm          *sync.Mutex // held by the goroutine that disturbs the service: kills and freezes do not overlap
 	progress      io.Writer
 	frozen        int // owned by run: how often
 }

@@ -17,7 +17,7 @@ import (
 const (
 	keyPause = 200 * time.Millisecond
 
-	// generationTime is how long keys are written. Later they are read once more, by everybody who has a
+	// generationTime is how long keys are written. Later they are read once more, by every client that has a
 	// part in them, and then deleted: the state of the service stays small. It is no multiple of the time
 	// between kills.
 	generationTime = 27 * time.Second
@@ -63,7 +63,7 @@ func (c *client) race(generation, i int) string {
 	return fmt.Sprintf("soak/%d/%d/race-%d", generation, c.group, i)
 }
 
-// value is one that nobody has written before.
+// value is one that no client has written before.
 func (c *client) value() string {
 	c.written++
 	return fmt.Sprintf("%d.%d", c.task, c.written)
@@ -156,7 +156,7 @@ func (c *client) audit(ctx context.Context, generation int) {
 	}
 }
 
-// auditAll looks for everything that has not been deleted, when nobody writes any more.
+// auditAll looks for everything that has not been deleted, when no client writes any more.
 func (c *client) auditAll(ctx context.Context) {
 	for g := max(0, c.generation-2); g <= c.generation; g++ {
 		c.audit(ctx, g)

@@ -10,14 +10,14 @@ import (
 	"github.com/serry-dev/serry/bench/internal/fleet"
 )
 
-// restartAfter is how long a killed server stays away, as one that somebody watches over would.
+// restartAfter is how long a killed server stays away, as one under a supervisor would.
 const restartAfter = time.Second
 
-// A killer kills whoever leads.
+// A killer kills the server that leads.
 type killer struct {
 	service  *fleet.Service
 	every    time.Duration
-	calm     *sync.Mutex // held by whoever disturbs the service: kills and freezes do not overlap
+	calm     *sync.Mutex // held by the goroutine that disturbs the service: kills and freezes do not overlap
 	progress io.Writer
 	killed   int // owned by run
 }

@@ -1,4 +1,4 @@
-// Soak runs a job while its coordinator is killed, again and again, and shows that nobody noticed: three
+// Soak runs a job while its coordinator is killed, again and again, and shows that no client noticed: three
 // servers with embedded etcd, relays before them, and hundreds of clients that die by the rules of
 // jaxlib's. The server that leads is killed with SIGKILL at regular times and started again. The sockets of
 // servers and relays are so small that every write is a partial one, and the folder of one server is on a
@@ -6,7 +6,7 @@
 //
 // usage: go run ./bench/soak [flags]
 //
-// All clients set and read keys, increment counters, meet at barriers with one id, and ask who is alive.
+// All clients set and read keys, increment counters, meet at barriers with one id, and ask which of them are alive.
 // What each of them saw is judged at the end by package internal/lab/history. bench/README.md says what
 // the figures mean. The exit code is 0 only if no client died, no call failed, nothing acknowledged was
 // lost, all answers agree, and the stalls were short.

@@ -107,7 +107,7 @@ type records struct {
 	sights   []history.Sight
 }
 
-// A meeting is a round in which a group asks who is alive. As nobody dies, all members have a call in it.
+// A meeting is a round in which a group asks which members are alive. As no client dies, all members have a call in it.
 type meeting struct{ group, round int }
 
 func (s *records) add(c *client) {
@@ -165,7 +165,7 @@ func (r *report) count(s *records) {
 	r.Barriers, r.LiveSets = len(instances), len(s.meetings)
 }
 
-// verdict is nil if nobody noticed the kills.
+// verdict is nil if no client noticed the kills.
 func (r *report) verdict() error {
 	var wrong []error
 	for what, list := range map[string][]string{

@@ -16,7 +16,7 @@ import (
 type stopper struct {
 	service       *fleet.Service
 	length, every time.Duration
-	calm          *sync.Mutex // held by whoever disturbs the service: stops, kills and freezes do not overlap
+	calm          *sync.Mutex // held by the goroutine that disturbs the service: stops, kills and freezes do not overlap
 	progress      io.Writer
 	stopped       int // owned by run: how often
 }

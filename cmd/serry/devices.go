@@ -148,7 +148,7 @@ func (q *deviceQuery) writeManifest(tasks []topo.TaskRecord) error {
 	m.Mesh.Shape = []int{len(m.Mesh.Devices)}
 	for _, r := range m.Tasks {
 		for i := range r.Devices {
-			r.Devices[i].Place = nil // that was in another mesh
+			r.Devices[i].MeshPosition = nil // that was in another mesh
 		}
 	}
 	text, err := m.Encode()
@@ -228,15 +228,15 @@ func (l *deviceList) compare(was, now []topo.TaskRecord) error {
 	for _, r := range was {
 		before[r.Task] = r
 	}
-	pairs := map[topo.Place]topo.Pair{}
+	pairs := map[topo.DeviceRef]topo.Pair{}
 	for _, p := range matching.Pairs {
 		pairs[p.Now] = p
 	}
 	for i := range l.Devices {
 		d := &l.Devices[i]
-		p, known := pairs[topo.Place{Task: d.Task, Device: d.Device}]
+		p, known := pairs[topo.DeviceRef{Task: d.Task, Device: d.Device}]
 		if r := before[d.Task]; !known && len(r.Devices) == 0 && sameMachine(r, *d) {
-			here := topo.Place{Task: d.Task, Device: d.Device} // a launcher knows machines, not always devices
+			here := topo.DeviceRef{Task: d.Task, Device: d.Device} // a launcher knows machines, not always devices
 			d.Change, d.Evidence = changeText(topo.Pair{Was: here, Now: here}, r, d.Boot), "same machine"
 			continue
 		}

@@ -264,10 +264,10 @@ func (p *meshPlan) run(out io.Writer, args []string) error {
 	return err
 }
 
-// maxGaps is how many slices are listed that nobody holds.
+// maxGaps is how many slices without a holder are listed.
 const maxGaps = 16
 
-// gapsText lists what nobody can give.
+// gapsText lists the slices that no device can give.
 func gapsText(gaps []mesh.Gap) string {
 	var b strings.Builder
 	for i, g := range gaps {

@@ -1,10 +1,10 @@
-// Elastic is a job that goes on with whoever is left: a heap of work is shared out anew in every step
+// Elastic is a job that goes on with the tasks that are left: a heap of work is shared out anew in every step
 // among the members that are alive. One of them dies on the way, and comes back later as a new life.
 //
 //	go run ./examples/elastic
 //
-// The heart is one call in each step, [client.Member.Agree]: it waits for all who are alive, and tells
-// each the same, who they are and what each said. So all share out the work alike, without a leader.
+// The heart is one call in each step, [client.Member.Agree]: it waits for all tasks that are alive, and tells
+// each the same: which they are and what each said. So all share out the work alike, without a leader.
 // The service and the members run in one process here; examples/train does it with real ones.
 package main
 
@@ -33,7 +33,7 @@ const (
 	steps   = 9
 	batch   = 12 // pieces of work in a step
 
-	mortal    = 2 // who dies
+	mortal    = 2 // the task that dies
 	dyingStep = 3 // where
 	backStep  = 6 // the step before which it is back
 )
@@ -132,7 +132,7 @@ func (w *worker) play(ctx context.Context) error {
 	return nil
 }
 
-// makeStep agrees on who is there, and does our share of the work.
+// makeStep agrees on which tasks are there, and does the share of this one.
 func (w *worker) makeStep(ctx context.Context) error {
 	all := make([]serry.TaskID, members)
 	for i := range all {

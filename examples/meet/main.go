@@ -69,7 +69,7 @@ func member(ctx context.Context, out io.Writer, address string, i int) error {
 	}
 	defer m.Close()
 
-	// Everybody says where it is, and waits for the word of its neighbour.
+	// Every task says where it is, and waits for the word of its neighbour.
 	addresses := m.KV().Sub("addresses")
 	if err := addresses.Create(ctx, fmt.Sprint(i), fmt.Appendf(nil, "10.0.0.%d:9000", i)); err != nil {
 		return err
@@ -79,7 +79,7 @@ func member(ctx context.Context, out io.Writer, address string, i int) error {
 		return err
 	}
 	for step := range steps {
-		// Work goes here. Nobody begins a step before all have ended the one before it.
+		// Work goes here. No task begins a step before all have ended the one before it.
 		if err := m.Barrier(ctx, "step", serry.BarrierOptions{Timeout: time.Minute}); err != nil {
 			return err
 		}

@@ -45,7 +45,7 @@ func run(ctx context.Context, out io.Writer) error {
 
 const (
 	workers = 4
-	victim  = 2 // who gets the signal
+	victim  = 2 // the worker that gets the signal
 )
 
 // show runs the service and the workers.

@@ -62,7 +62,7 @@ func train(ctx context.Context, out io.Writer, m *client.Member, sync *preempt.S
 		case <-clock.C: // the step itself
 		case <-ctx.Done():
 			return 0, context.Cause(ctx)
-		case <-m.Context().Done(): // the job has lost somebody
+		case <-m.Context().Done(): // the job has lost a task
 			return 0, context.Cause(m.Context())
 		}
 		if step == warmUp {
@@ -75,7 +75,7 @@ func train(ctx context.Context, out io.Writer, m *client.Member, sync *preempt.S
 	}
 }
 
-// save would write a checkpoint. It may take its time: nobody counts on this worker before its receipt.
+// save would write a checkpoint. It may take its time: no other worker depends on this one before its receipt.
 func save(int64) {}
 
 func printReceipts(ctx context.Context, out io.Writer, m *client.Member, tasks int) error {

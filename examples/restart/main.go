@@ -6,7 +6,7 @@
 //
 // The second run keeps a state directory, as serry run --state-dir does: hosts get back the tasks they
 // had, and all but the new one read what is on their own disks. The third run has none, so ranks are
-// shuffled: the content index of every disk says who holds which part, and each device still gets its own
+// shuffled: the inventory of every disk says which task holds which part, and each device still gets its own
 // bytes, some of them from a peer.
 //
 // The hosts are played: each is a launcher of its own whose tasks are told by environment what machine

@@ -87,7 +87,7 @@ func end(jobs []*launch.Job) error {
 	return errors.Join(errs...)
 }
 
-// freeAddress is one that nobody listened on a moment ago.
+// freeAddress is one that no process listened on a moment ago.
 func freeAddress() (string, error) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -124,7 +124,7 @@ func (d *display) Note(n launch.Note) {
 }
 
 // print shows what launchers said about hosts, then what tasks said, in an order that does not depend on
-// who was faster.
+// which one was faster.
 func (d *display) print(out io.Writer) {
 	d.mu.Lock()
 	defer d.mu.Unlock()

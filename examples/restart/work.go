@@ -76,7 +76,7 @@ func work(ctx context.Context, out io.Writer, verb string) error {
 	return errors.Join(err, m.Leave(ctx))
 }
 
-// meet finds out with the others which devices there are, what they are, and who has which part.
+// meet finds out with the others which devices there are, what they are, and which task has which part.
 func (w *worker) meet(ctx context.Context) error {
 	local := &topopb.LocalTopologyProto{ProcessId: int32(w.self), BootId: client.Identify().BootID}
 	for i := range int32(perTask) {
@@ -194,7 +194,7 @@ func (w *worker) restore(ctx context.Context) error {
 			return err
 		}
 	}
-	return w.member.Barrier(ctx, "restored", serry.BarrierOptions{}) // nobody leaves who has to serve
+	return w.member.Barrier(ctx, "restored", serry.BarrierOptions{}) // a task that has to serve must not leave
 }
 
 // plan makes the plan of the restore, which all tasks come to alike.

@@ -4,8 +4,8 @@
 //	serry run -n 4 --restart failed -- train
 //
 // Each step every worker computes the gradient of its share of the data and calls Agree with it. Agree
-// returns the same to all that are alive: who they are, and everybody's gradient. So all survivors
-// make the same update, whoever was lost on the way. A worker that comes back says that it is new, and
+// returns the same to all that are alive: which they are, and the gradient of each. So all survivors
+// make the same update, whichever task was lost on the way. A worker that comes back says that it is new, and
 // the first of the others hands it the model.
 package main
 
@@ -55,7 +55,7 @@ type worker struct {
 	all    []serry.TaskID
 	model  model
 	step   int            // the next one to make; -1: we are new and have no model yet
-	ranks  []serry.TaskID // who made the last step
+	ranks  []serry.TaskID // that made the last step
 
 	made    time.Time     // when the last step was made
 	slowest time.Duration // of the steps since the last report
@@ -96,7 +96,7 @@ func (w *worker) makeStep(ctx context.Context) error {
 		return err
 	}
 	made, newcomers := sortOut(agreed)
-	if len(made) == 0 { // everybody is new: this is the beginning, and all have the same model
+	if len(made) == 0 { // all are new: this is the beginning, and all have the same model
 		w.step = 0
 		return nil
 	}
@@ -112,7 +112,7 @@ func (w *worker) makeStep(ctx context.Context) error {
 	return nil
 }
 
-// handOver gives the model of a step to newcomers: the first who has it stores it, they wait for it.
+// handOver gives the model of a step to newcomers: the first task that has it stores it, they wait for it.
 func (w *worker) handOver(ctx context.Context, step int, holder serry.TaskID, weAreNew bool) error {
 	keys := w.member.KV().Sub("train/model")
 	switch key := fmt.Sprint(step); {
@@ -130,7 +130,7 @@ func (w *worker) handOver(ctx context.Context, step int, holder serry.TaskID, we
 	return nil
 }
 
-// sortOut parts what was handed in from those who had nothing to hand in yet.
+// sortOut parts what was handed in from tasks that had nothing to hand in yet.
 func sortOut(a serry.Agreement) (made []contribution, newcomers []serry.TaskID) {
 	for task, word := range a.Words {
 		var c contribution
@@ -147,7 +147,7 @@ func sortOut(a serry.Agreement) (made []contribution, newcomers []serry.TaskID) 
 	return made, newcomers
 }
 
-// tell lets the first rank report how it goes, and who came or went.
+// tell lets the first rank report how it goes, and which tasks came or went.
 func (w *worker) tell(ctx context.Context, step int, loss float64, made []contribution) {
 	before := w.ranks
 	w.ranks = nil

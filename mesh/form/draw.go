@@ -29,7 +29,7 @@ func (l Look) rows(n int) int {
 	return min(n, cmp.Or(l.Rows, 64))
 }
 
-// Draw shows in text who holds which slice of an array: a grid where at most
+// Draw shows in text which device holds which slice of an array: a grid where at most
 // two dimensions are split and it fits, else a table with a line per slice.
 func Draw(s *mesh.Sharding, shape []int, look Look) (string, error) {
 	pic, err := newPicture(s, shape)

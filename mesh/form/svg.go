@@ -13,7 +13,7 @@ import (
 // maxCells bounds a drawing; more cannot be read anyway.
 const maxCells = 1 << 14
 
-// DrawSVG shows who holds which slice of an array as an SVG document, a colour
+// DrawSVG shows which device holds which slice of an array as an SVG document, a colour
 // per device. Where more than two dimensions are split, the others become
 // panels.
 func DrawSVG(s *mesh.Sharding, shape []int) (string, error) {

@@ -89,7 +89,7 @@ func indented(lines []string) string {
 	return b.String()
 }
 
-// explainTasks tells who is who: shuffled ranks, new and lost tasks, another
+// explainTasks tells which task was which: shuffled ranks, new and lost tasks, another
 // number of them.
 func (p *Plan) explainTasks() []string {
 	var lines []string

@@ -18,7 +18,7 @@ func TestManifest(t *testing.T) {
 	want := &Manifest{Job: "llm-7b", Epoch: 4, Created: 1790000000000, Mesh: flat(4, 2), Tasks: hosts("a", "b", "c", "d")}
 	want.Mesh.AxisTypes = []string{"Explicit", "Auto"}
 	want.Tasks[2].Incarnation = 0x9f3c
-	want.Tasks[2].Devices[0].Place = []int{2, 0}
+	want.Tasks[2].Devices[0].MeshPosition = []int{2, 0}
 	text, err := want.Encode()
 	if err != nil {
 		t.Fatalf("Encode() = %v", err)

@@ -49,7 +49,7 @@ func (x *Inventory) Encode() ([]byte, error) {
 	return json.MarshalIndent(x, "", " ")
 }
 
-// ParseInventory reads the text of an index file and checks that every shard lies
+// ParseInventory reads the text of an inventory and checks that every shard is
 // within its array and every file within the step.
 func ParseInventory(file string, text []byte) (*Inventory, error) {
 	x := new(Inventory)

@@ -174,8 +174,8 @@ func (m *Manifest) checkPlaces(owner map[serry.DeviceID]*topo.DeviceRecord, faul
 			return fault(field, "device %d belongs to no process", id)
 		case seen[id]:
 			return fault(field, "device %d is in the mesh twice", id)
-		case d.Place != nil && !slices.Equal(d.Place, m.Mesh.coord(i)):
-			return fault(field, "device %d stands at %v, but says it is at %v", id, m.Mesh.coord(i), d.Place)
+		case d.MeshPosition != nil && !slices.Equal(d.MeshPosition, m.Mesh.coord(i)):
+			return fault(field, "device %d stands at %v, but says it is at %v", id, m.Mesh.coord(i), d.MeshPosition)
 		}
 		seen[id] = true
 	}

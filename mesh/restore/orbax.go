@@ -31,7 +31,7 @@ var ErrMissing = errors.New("it is not there")
 // A Table lists the device ids of each task, by ordinal (C-RMP-1).
 type Table [][]serry.DeviceID
 
-// Metadata is what Orbax keeps of the devices of a step: who owned which, and
+// Metadata is what Orbax keeps of the devices of a step: which task owned which, and
 // the ids of the user's mesh, row by row. The shape of the mesh is not kept.
 type Metadata struct {
 	Table Table

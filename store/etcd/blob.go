@@ -15,7 +15,7 @@ import (
 	"github.com/serry-dev/serry/store/internal/aside"
 )
 
-// A blob is bytes that lie in parts, under an id that no other blob ever has. It counts for nothing until
+// A blob is bytes that are stored in parts, under an id that no other blob ever has. It counts for nothing until
 // a key names it.
 type blob struct {
 	id    string

@@ -26,7 +26,7 @@ type candidacy struct {
 	term  int64           // revision at which the key was created
 	alive context.Context // ends when the lease is lost, or given up
 	end   context.CancelCauseFunc
-	done  chan struct{} // closed when nobody renews the lease any more
+	done  chan struct{} // closed when the lease is no longer renewed
 }
 
 // Campaign stands for election until this server leads.

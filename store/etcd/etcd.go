@@ -1,7 +1,7 @@
 // Package etcd keeps the journal of a coordination service in etcd, where servers on several machines
 // share it.
 //
-// Who leads is an election: each candidate has a key that lives as long as its lease, and the oldest
+// An election decides which candidate leads: each candidate has a key that lives as long as its lease, and the oldest
 // key leads. The revision at which that key was created is the term. Every write compares it in the
 // same transaction, so a leader that was deposed while it was frozen, or cut off, cannot write, however
 // late its request arrives.
@@ -53,7 +53,7 @@ type Config struct {
 	// LeaseTTL is after how long without a sign a leader is replaced, 3 s by default. etcd rounds it up
 	// to whole seconds, and to one and a half of its election time-outs.
 	LeaseTTL time.Duration
-	// MaxValueBytes is the size of the largest value that can lie aside, 64 MiB by default. It has to
+	// MaxValueBytes is the size of the largest value that can be stored beside the batches, 64 MiB by default. It has to
 	// fit into etcd's quota, with all others (C-LOG-5).
 	MaxValueBytes int64
 	// PartBytes is how much one request carries, 1 MiB by default. It has to be below what etcd takes
@@ -65,7 +65,7 @@ type Config struct {
 	// Compact says that this etcd keeps nothing but journals of serry: its history is dropped after each
 	// Save. Elsewhere, run etcd with --auto-compaction-retention.
 	Compact bool
-	// Log, or nil, is told when etcd does not answer.
+	// Log, or nil, gets a line when etcd does not answer.
 	Log *slog.Logger
 	// Planted is none, but in tests of tests.
 	Planted plant.Faults
@@ -85,12 +85,12 @@ const (
 type service struct {
 	cfg    Config // set in Open, then constant
 	client *clientv3.Client
-	own    bool // the client is ours to close
+	own    bool // Close closes the client too
 
 	trouble  trouble
 	shortage shortage
 
-	open  context.Context // ends when Close begins: nobody campaigns any more
+	open  context.Context // ends when Close begins: no candidate campaigns after that
 	close context.CancelCauseFunc
 	bids  sync.WaitGroup // campaigns
 
@@ -161,14 +161,14 @@ func dial(cfg Config) (*clientv3.Client, error) {
 
 // fixOf says what to do about an etcd that is full.
 func fixOf(cfg Config) string {
-	if cfg.Compact { // who compacts defragments, too
+	if cfg.Compact { // the store that compacts also defragments
 		return "start every server again with a larger --quota"
 	}
 	return "compact its history (etcdctl compact REVISION), defragment every member (etcdctl defrag --cluster), " +
 		"give it more room (--quota-backend-bytes) if that is not enough, and clear the alarm (etcdctl alarm disarm)"
 }
 
-// Leader reads who leads.
+// Leader reads which candidate leads.
 func (s *service) Leader(ctx context.Context) (l store.Leader, err error) {
 	l, _, err = s.current(ctx)
 	if err == nil && l == (store.Leader{}) {
@@ -177,7 +177,7 @@ func (s *service) Leader(ctx context.Context) (l store.Leader, err error) {
 	return l, err
 }
 
-// current is who leads, and the revision at which it was so.
+// current is the leader, and the revision at which it led.
 func (s *service) current(ctx context.Context) (l store.Leader, revision int64, err error) {
 	err = s.retry(ctx, func(ctx context.Context) (err error) {
 		l, revision, err = s.leads(ctx)
@@ -211,7 +211,7 @@ func (s *service) leads(ctx context.Context) (store.Leader, int64, error) {
 	return store.Leader{Address: string(kv.Value), Term: uint64(kv.CreateRevision)}, resp.Header.Revision, nil
 }
 
-// Watch reads who leads whenever the keys of the election change.
+// Watch reads the leader whenever the keys of the election change.
 func (s *service) Watch(ctx context.Context) <-chan store.Leader {
 	news := make(chan store.Leader)
 	ctx, cancel := context.WithCancel(ctx)
@@ -239,7 +239,7 @@ func (s *service) spawn(do func()) bool {
 	return true
 }
 
-// report sends who leads, and again after each change, until ctx ends.
+// report sends the leader, and again after each change, until ctx ends.
 func (s *service) report(ctx context.Context, news chan<- store.Leader) {
 	told, known := store.Leader{}, false
 	for {

@@ -84,7 +84,7 @@ func (s *service) batchKey(n uint64) string { return s.key("journal/" + number(n
 type extent struct {
 	head
 	last      uint64        // number of the last batch
-	formatted bool          // somebody has led before
+	formatted bool          // a candidate has led before
 	store     serry.StoreID // 0 before the first reign
 }
 
@@ -163,7 +163,7 @@ func readHead(kvs []*mvccpb.KeyValue) (h head, err error) {
 	return h, nil
 }
 
-// Load reads page by page. Nobody else can write meanwhile, unless the reign is over; then what is
+// Load reads page by page. No other process can write meanwhile, unless the reign is over; then what is
 // missing shows it.
 func (r reader) Load(ctx context.Context) ([]byte, iter.Seq2[[]byte, error], error) {
 	e, err := r.extent(ctx)

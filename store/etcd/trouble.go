@@ -21,7 +21,7 @@ const (
 )
 
 // trouble is what a store knows of the way to etcd. Everything that is asked goes on asking, without a
-// word; this is what somebody gets to read who looks for the reason.
+// word; this is the text for an operator who looks for the reason.
 type trouble struct {
 	log    *slog.Logger // or nil
 	client *clientv3.Client

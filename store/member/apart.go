@@ -16,7 +16,7 @@ const (
 	movePatience  = 500 * time.Millisecond
 )
 
-// apart is the store of a member. Whoever leads the journal has another member lead etcd: a process that
+// apart is the store of a member. The leader of the journal lets another member lead etcd: a process that
 // dies then takes one of the two leaderships with it and not both, and the next leader of the journal
 // does not have to wait until etcd has elected one.
 type apart struct {
@@ -62,7 +62,7 @@ func (m *Member) lively(ctx context.Context) (id uint64, ok bool) {
 	}
 	defer t.CloseIdleConnections()
 	others := m.etcd.Server.Cluster().Members()
-	found := make(chan uint64, len(others)) // has room for all, so that nobody waits for a reader
+	found := make(chan uint64, len(others)) // has room for all, so that no sender waits for a reader
 	asked := 0
 	for _, o := range others {
 		if o.ID == m.etcd.Server.MemberID() || o.IsLearner || len(o.PeerURLs) == 0 {

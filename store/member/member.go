@@ -11,7 +11,7 @@
 // stands still meanwhile.
 //
 // Other members connect to its peer address, over TLS with certificates of both sides where [Config.TLS]
-// names them; without, whoever reaches the address can read and write the journal. For etcdctl there is
+// names them; without, every process that reaches the address can read and write the journal. For etcdctl there is
 // a socket in the folder, which only its owner can open:
 //
 //	etcdctl --endpoints unix:DIR/client.sock endpoint status
@@ -42,7 +42,7 @@ import (
 	"github.com/serry-dev/serry/store/internal/zaplog"
 )
 
-// A Config says who the members are, and which one this is.
+// A Config lists the members, and says which one this is.
 type Config struct {
 	// Name is the name of this member, one of Peers.
 	Name string

@@ -196,7 +196,7 @@ func commitAll(dir string) error {
 	}
 }
 
-// startAlone starts a member whose cluster is itself alone, and which listens for nobody.
+// startAlone starts a member whose cluster is itself alone, and which serves no other process.
 func startAlone(ctx context.Context, dir string, cfg etcd.Config) (*embed.Etcd, error) {
 	ec := embed.NewConfig()
 	ec.Name, ec.Dir, ec.ForceNewCluster = "replay", dir, true
@@ -225,7 +225,7 @@ func startAlone(ctx context.Context, dir string, cfg etcd.Config) (*embed.Etcd, 
 	return nil, err
 }
 
-// fatalOnly is a log that is told only what ends the process: etcd ends it where it cannot read its files.
+// fatalOnly is a log that keeps only what ends the process: etcd ends it where it cannot read its files.
 // What else etcd would tell is about members that are lost, and about its own end.
 func fatalOnly(log *slog.Logger) *slog.Logger {
 	if log == nil {

@@ -23,7 +23,7 @@ type Entry struct {
 	Address string // where the others reach it
 }
 
-// List says who the members are, in the order of their addresses. It asks the member that runs in dir, on
+// List names the members, in the order of their addresses. It asks the member that runs in dir, on
 // this host.
 func List(ctx context.Context, dir string) ([]Entry, error) {
 	c, err := visit(dir)
@@ -175,7 +175,7 @@ func (r *replacement) forget(ctx context.Context) error {
 	return err
 }
 
-// insistPause lies between two attempts to change who the members are.
+// insistPause is the time between two attempts to change the list of members.
 const insistPause = 500 * time.Millisecond
 
 // insist repeats a change that etcd refuses while the members have not known each other for some seconds, or

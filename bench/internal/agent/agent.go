@@ -23,7 +23,7 @@ import (
 	"github.com/serry-dev/serry/wire/xlapb"
 )
 
-// A Config says who connects, and where.
+// A Config says which task connects, and where.
 type Config struct {
 	Address     string // as back.Dial takes it
 	Task        int

@@ -37,7 +37,7 @@ func (c Config) Folder(number int) string { return filepath.Join(c.Dir, name(num
 // A Service is a running service of several servers with embedded etcd members.
 type Service struct {
 	servers []*Server
-	spy     *relay.Relay // without clients; knows who leads
+	spy     *relay.Relay // without clients; knows the leader
 }
 
 // A Server is one of the processes of a service, which may be dead.
@@ -92,7 +92,7 @@ func (s *Service) Addresses() []string {
 	return all
 }
 
-// leaderPatience is how long there may be nobody who leads.
+// leaderPatience is how long there may be no leader.
 const leaderPatience = 15 * time.Second
 
 // Leader waits until a server leads, and returns it with the term of its leadership.
@@ -179,7 +179,7 @@ func (s *Server) Stop() error { return s.process.Signal(syscall.SIGSTOP) }
 // Continue lets the process of a server run that was stopped.
 func (s *Server) Continue() error { return s.process.Signal(syscall.SIGCONT) }
 
-// FreeAddresses are addresses on which nobody listens. Servers that come back need addresses that are
+// FreeAddresses are addresses on which no process listens. Servers that come back need addresses that are
 // known before they start.
 func FreeAddresses(n int) ([]string, error) {
 	var all []string

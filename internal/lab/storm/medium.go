@@ -68,7 +68,7 @@ func (d sharedDisk) errs(error) bool     { return false }
 func (d sharedDisk) terms(t uint64) int  { return int(t) - 1 }
 func (d sharedDisk) remove()             {}
 
-type sharedSeat struct{ *store.Seat }
+type sharedSeat struct{ *store.Handle }
 
 func (s sharedSeat) kill() { s.Kill() }
 func (s sharedSeat) cut()  { s.Cut() }

@@ -23,7 +23,7 @@ type Book struct {
 // A put is a value that was put aside.
 type put struct {
 	snapshots uint64 // that had begun when it was put last
-	writers   int    // who are at it now
+	writers   int    // that write it now
 }
 
 // Enter notes that a value is about to be put. It is no garbage before Leave.

@@ -14,9 +14,9 @@ import (
 	"github.com/serry-dev/serry/store/internal/aside"
 )
 
-// A Seat is the [Store] of one candidate at a [Shared] disk. Besides, a test can do to it what happens
+// A Handle is the [Store] of one candidate at a [Shared] disk. Besides, a test can do to it what happens
 // to servers: Kill it, or Cut it off and Heal it.
-type Seat struct {
+type Handle struct {
 	shared *Shared       // set in Open, then constant
 	dead   chan struct{} // closed by Kill and Close
 
@@ -27,20 +27,20 @@ type Seat struct {
 	reign  *reign        // the last one, or nil
 }
 
-// Kill ends all operations of the seat, now and later, with [ErrClosed]. A leadership stays, until its
+// Kill ends all operations of the handle, now and later, with [ErrClosed]. A leadership stays, until its
 // lease ends.
-func (s *Seat) Kill() {
+func (s *Handle) Kill() {
 	s.shared.mu.Lock()
 	defer s.shared.mu.Unlock()
 	s.close()
 	s.expireLater()
 	if s.reign != nil {
-		s.reign.close() // there is nobody left to wait for it
+		s.reign.close() // nothing waits for it any more
 	}
 }
 
-// Cut keeps the seat from the disk: what it asks for waits, until Heal or until its context ends.
-func (s *Seat) Cut() {
+// Cut keeps the handle from the disk: what it asks for waits, until Heal or until its context ends.
+func (s *Handle) Cut() {
 	s.shared.mu.Lock()
 	defer s.shared.mu.Unlock()
 	if s.cut || s.closed {
@@ -51,7 +51,7 @@ func (s *Seat) Cut() {
 }
 
 // Heal ends a Cut.
-func (s *Seat) Heal() {
+func (s *Handle) Heal() {
 	s.shared.mu.Lock()
 	defer s.shared.mu.Unlock()
 	if !s.cut {
@@ -67,15 +67,15 @@ func (s *Seat) Heal() {
 		s.reign.close()
 	}
 	for _, w := range s.shared.mu.watches {
-		if w.seat == s {
+		if w.handle == s {
 			w.send(s.shared.leads())
 		}
 	}
 	s.shared.elect()
 }
 
-// expireLater starts the end of the lease of a seat that no longer renews it. mu is held.
-func (s *Seat) expireLater() {
+// expireLater starts the end of the lease of a handle that no longer renews it. mu is held.
+func (s *Handle) expireLater() {
 	r := s.reign
 	if r == nil || r.deposed || r.lease != nil || s.shared.cfg.LeaseTTL == 0 {
 		return
@@ -94,19 +94,19 @@ func (s *Seat) expireLater() {
 	r.lease = timer
 }
 
-// close makes the seat useless. mu is held.
-func (s *Seat) close() {
+// close makes the handle useless. mu is held.
+func (s *Handle) close() {
 	if s.closed {
 		return
 	}
 	s.closed = true
 	close(s.dead)
-	s.shared.mu.bids = slices.DeleteFunc(s.shared.mu.bids, func(b *bid) bool { return b.seat == s })
-	s.shared.unwatch(func(w *watch) bool { return w.seat == s })
+	s.shared.mu.bids = slices.DeleteFunc(s.shared.mu.bids, func(b *bid) bool { return b.handle == s })
+	s.shared.unwatch(func(w *watch) bool { return w.handle == s })
 }
 
-// Close resigns and gives up the seat.
-func (s *Seat) Close() error {
+// Close resigns and gives up the handle.
+func (s *Handle) Close() error {
 	s.shared.mu.Lock()
 	defer s.shared.mu.Unlock()
 	s.close()
@@ -117,8 +117,8 @@ func (s *Seat) Close() error {
 	return nil
 }
 
-// Campaign waits until this seat leads.
-func (s *Seat) Campaign(ctx context.Context, who Candidate) (Reign, error) {
+// Campaign waits until this handle leads.
+func (s *Handle) Campaign(ctx context.Context, who Candidate) (Reign, error) {
 	op := Op{Action: OpCampaign, Leader: Leader{Address: who.Address}}
 	var b *bid
 	if err := s.do(ctx, op, func() (err error) {
@@ -141,8 +141,8 @@ func (s *Seat) Campaign(ctx context.Context, who Candidate) (Reign, error) {
 	}
 }
 
-// Leader says who leads now.
-func (s *Seat) Leader(ctx context.Context) (l Leader, err error) {
+// Leader returns the present leader.
+func (s *Handle) Leader(ctx context.Context) (l Leader, err error) {
 	err = s.do(ctx, Op{Action: OpLeader}, func() error {
 		if l = s.shared.leads(); l == (Leader{}) {
 			return ErrNoLeader
@@ -153,7 +153,7 @@ func (s *Seat) Leader(ctx context.Context) (l Leader, err error) {
 }
 
 // Candidates says how many wait for the leadership.
-func (s *Seat) Candidates(ctx context.Context) (n int, err error) {
+func (s *Handle) Candidates(ctx context.Context) (n int, err error) {
 	err = s.do(ctx, Op{Action: OpLeader}, func() error {
 		n = len(s.shared.mu.bids)
 		return nil
@@ -161,11 +161,11 @@ func (s *Seat) Candidates(ctx context.Context) (n int, err error) {
 	return n, err
 }
 
-// Watch sends who leads, while the seat is connected.
-func (s *Seat) Watch(ctx context.Context) <-chan Leader { return s.shared.watch(ctx, s) }
+// Watch sends the leader, while the handle is connected.
+func (s *Handle) Watch(ctx context.Context) <-chan Leader { return s.shared.watch(ctx, s) }
 
 // Depose ends the leadership of l, if it still leads.
-func (s *Seat) Depose(ctx context.Context, l Leader) error {
+func (s *Handle) Depose(ctx context.Context, l Leader) error {
 	return s.do(ctx, Op{Action: OpDepose, Leader: l}, func() error {
 		if r := s.shared.mu.leader; r != nil && r.leader.Term == l.Term {
 			s.shared.end(r)
@@ -174,9 +174,9 @@ func (s *Seat) Depose(ctx context.Context, l Leader) error {
 	})
 }
 
-// do performs an operation: effect runs with mu held, once the seat is connected, between the two calls
+// do performs an operation: effect runs with mu held, once the handle is connected, between the two calls
 // of Fault.
-func (s *Seat) do(ctx context.Context, op Op, effect func() error) error {
+func (s *Handle) do(ctx context.Context, op Op, effect func() error) error {
 	fault := s.shared.cfg.Fault
 	if fault == nil {
 		fault = func(Op) error { return nil }
@@ -204,8 +204,8 @@ func (s *Seat) do(ctx context.Context, op Op, effect func() error) error {
 	return s.connected(ctx) // the answer has to come back, too
 }
 
-// try performs the effect, unless the seat has just been cut off or closed.
-func (s *Seat) try(effect func() error) (ok bool, err error) {
+// try performs the effect, unless the handle has just been cut off or closed.
+func (s *Handle) try(effect func() error) (ok bool, err error) {
 	s.shared.mu.Lock()
 	defer s.shared.mu.Unlock()
 	if s.cut || s.closed {
@@ -214,8 +214,8 @@ func (s *Seat) try(effect func() error) (ok bool, err error) {
 	return true, effect()
 }
 
-// connected waits until the seat reaches the disk.
-func (s *Seat) connected(ctx context.Context) error {
+// connected waits until the handle reaches the disk.
+func (s *Handle) connected(ctx context.Context) error {
 	for {
 		s.shared.mu.Lock()
 		closed, cut, healed := s.closed, s.cut, s.healed
@@ -238,21 +238,21 @@ func (s *Seat) connected(ctx context.Context) error {
 
 // A reign is a leadership at a Shared disk.
 type reign struct {
-	seat   *Seat         // constant
+	handle *Handle       // constant
 	leader Leader        // constant
-	over   chan struct{} // closed when the seat knows that it is deposed
+	over   chan struct{} // closed when the handle knows that it is deposed
 	once   sync.Once     // closes over
 	book   aside.Book
 
 	// Guarded by shared.mu.
 	deposed bool
 	failed  error       // of an Append, or nil
-	lease   *time.Timer // once the seat is cut off or killed: when it ends; or nil
+	lease   *time.Timer // once the handle is cut off or killed: when it ends; or nil
 }
 
 func (r *reign) close() { r.once.Do(func() { close(r.over) }) }
 
-func (r *reign) Store() serry.StoreID { return r.seat.shared.id }
+func (r *reign) Store() serry.StoreID { return r.handle.shared.id }
 
 func (r *reign) Term() uint64 { return r.leader.Term }
 
@@ -262,11 +262,11 @@ func (r *reign) MaxValue() int64 { return MaxValue }
 
 // do performs an operation of the reign, if the fence lets it pass.
 func (r *reign) do(ctx context.Context, action Action, bytes int, effect func(d *disk)) error {
-	return r.seat.do(ctx, Op{Action: action, Leader: r.leader, Bytes: bytes, Over: r.over}, func() error {
-		if r.deposed && !r.seat.shared.cfg.Planted.Has(plant.NoFence) {
+	return r.handle.do(ctx, Op{Action: action, Leader: r.leader, Bytes: bytes, Over: r.over}, func() error {
+		if r.deposed && !r.handle.shared.cfg.Planted.Has(plant.NoFence) {
 			return ErrDeposed
 		}
-		effect(&r.seat.shared.mu.disk)
+		effect(&r.handle.shared.mu.disk)
 		return nil
 	})
 }
@@ -280,8 +280,8 @@ func (r *reign) Append(ctx context.Context, batch []byte) error {
 
 // failure keeps the first error of an Append, and returns it from then on.
 func (r *reign) failure(err error) error {
-	r.seat.shared.mu.Lock()
-	defer r.seat.shared.mu.Unlock()
+	r.handle.shared.mu.Lock()
+	defer r.handle.shared.mu.Unlock()
 	if r.failed == nil {
 		r.failed = err
 	}
@@ -302,9 +302,9 @@ func (r *reign) Put(ctx context.Context, ref coord.Ref, value []byte) error {
 }
 
 func (r *reign) Mark() Mark {
-	r.seat.shared.mu.Lock()
-	defer r.seat.shared.mu.Unlock()
-	return r.seat.shared.mu.disk.end()
+	r.handle.shared.mu.Lock()
+	defer r.handle.shared.mu.Unlock()
+	return r.handle.shared.mu.disk.end()
 }
 
 func (r *reign) Save(ctx context.Context, at Mark, snapshot []byte, keep []coord.Ref) error {
@@ -337,20 +337,20 @@ func (r *reign) Values(ctx context.Context) iter.Seq2[coord.Ref, error] {
 }
 
 func (r *reign) Resign(ctx context.Context) error {
-	err := r.seat.do(ctx, Op{Action: OpResign, Leader: r.leader}, func() error {
-		r.seat.shared.end(r)
+	err := r.handle.do(ctx, Op{Action: OpResign, Leader: r.leader}, func() error {
+		r.handle.shared.end(r)
 		return nil
 	})
 	r.close()
-	if err != nil { // the disk was not told, but nobody renews the lease either
-		r.seat.shared.mu.Lock()
-		defer r.seat.shared.mu.Unlock()
-		r.seat.expireLater()
+	if err != nil { // the disk was not told, but the lease is not renewed either
+		r.handle.shared.mu.Lock()
+		defer r.handle.shared.mu.Unlock()
+		r.handle.expireLater()
 	}
 	return err
 }
 
-// A rawJournal reads a Shared past all seats.
+// A rawJournal reads a Shared past all handles.
 type rawJournal struct{ shared *Shared }
 
 func (j rawJournal) Load(context.Context) ([]byte, iter.Seq2[[]byte, error], error) {
