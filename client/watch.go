@@ -54,6 +54,6 @@ func (m *Member) tasksAfter(ctx context.Context, version int64) (serry.Snapshot,
 func (m *Member) Suspect(ctx context.Context, peer serry.TaskID, life serry.Incarnation, e serry.Evidence) error {
 	call, answered := m.changing()
 	defer answered()
-	_, err := m.call(ctx, coord.Suspect{Call: call, Peer: peer, Life: life, Hard: e.Hard, Evidence: e.Detail})
+	_, err := m.call(ctx, coord.Suspect{Call: call, Peer: serry.Life{Task: peer, Incarnation: life}, Hard: e.Hard, Evidence: e.Detail})
 	return err
 }

@@ -110,16 +110,16 @@ func (ev Suspect) serve(m *Machine, w *waiter) (Result, error) {
 	if _, err := m.activeCaller(w); err != nil {
 		return nil, err
 	}
-	peer := m.task(ev.Peer)
+	peer := m.task(ev.Peer.Task)
 	if peer == nil {
 		return nil, serry.ErrUnknownTask
 	}
 	seen := ev.Evidence[:min(len(ev.Evidence), maxEvidenceBytes)] + ", reported by " + w.task.String()
-	m.note(Note{What: "task suspected", Task: peer.id, Incarnation: ev.Life, Err: &serry.TaskError{
-		Task: peer.id, Incarnation: ev.Life, Evidence: seen, Err: serry.ErrTaskDead,
+	m.note(Note{What: "task suspected", Task: peer.id, Incarnation: ev.Peer.Incarnation, Err: &serry.TaskError{
+		Task: peer.id, Incarnation: ev.Peer.Incarnation, Evidence: seen, Err: serry.ErrTaskDead,
 	}})
 	if ev.Hard {
-		m.lose(Lost{Tasks: []Loss{{Task: peer.id, Incarnation: ev.Life, Evidence: seen}}, DropsResults: ev.DropsResults})
+		m.lose(Lost{Tasks: []Loss{{Life: ev.Peer, Evidence: seen}}, DropsResults: ev.DropsResults})
 	}
 	return Done{}, nil
 }

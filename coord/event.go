@@ -172,8 +172,7 @@ type (
 	// acts at once; of other evidence a Note is made, and somebody else has to see more.
 	Suspect struct {
 		Call
-		Peer     serry.TaskID
-		Life     serry.Incarnation // of the peer
+		Peer     serry.Life
 		Hard     bool
 		Evidence string
 
@@ -212,12 +211,12 @@ type (
 
 	// Exited says that the processes of these incarnations ended well. Who did not say goodbye has
 	// left all the same: it counts as arrived at the shutdown barrier (A-TF-7).
-	Exited struct{ Tasks []Departure }
+	Exited struct{ Tasks []serry.Life }
 
 	// Departed says that no call of these incarnations is expected any more (C-EPOCH-3). Like a loss it may
 	// be a mistake, and keeps the results of their calls. For DropsResults see [Lost].
 	Departed struct {
-		Tasks        []Departure
+		Tasks        []serry.Life
 		DropsResults bool
 	}
 
@@ -247,13 +246,6 @@ type (
 // A Loss is a verdict on one life of a task. Evidence is what was seen, in words that reach every
 // survivor; empty means silence, a heartbeat that did not come.
 type Loss struct {
-	Task        serry.TaskID
-	Incarnation serry.Incarnation
-	Evidence    string
-}
-
-// A Departure names one life of a task that is over for good.
-type Departure struct {
-	Task        serry.TaskID
-	Incarnation serry.Incarnation
+	serry.Life
+	Evidence string
 }

@@ -73,14 +73,14 @@ type story struct {
 	now     coord.Time
 	service serry.Incarnation
 	req     coord.Req
-	open    map[coord.Req]bool            // calls that are neither answered nor cancelled; true: perhaps dropped
-	lives   map[coord.Req]coord.Departure // that wait to register
+	open    map[coord.Req]bool       // calls that are neither answered nor cancelled; true: perhaps dropped
+	lives   map[coord.Req]serry.Life // that wait to register
 	table   map[serry.TaskID]coord.Changed
 }
 
 func newStory(data []byte) *story {
 	s := &story{
-		bytes: data, service: 100, open: make(map[coord.Req]bool), lives: make(map[coord.Req]coord.Departure),
+		bytes: data, service: 100, open: make(map[coord.Req]bool), lives: make(map[coord.Req]serry.Life),
 		table: make(map[serry.TaskID]coord.Changed),
 	}
 	flags := s.byte()
@@ -200,7 +200,7 @@ func (s *story) event() coord.Event {
 	case 20:
 		return coord.CancelBarrier{Call: s.call(), ID: s.name(), Counter: int64(s.pick(3))}
 	case 21:
-		return coord.Suspect{Call: s.call(), Peer: s.task(), Life: s.inc(), Hard: s.pick(2) == 0}
+		return coord.Suspect{Call: s.call(), Peer: serry.Life{Task: s.task(), Incarnation: s.inc()}, Hard: s.pick(2) == 0}
 	case 22, 23, 24, 25, 26:
 		return coord.Barrier{
 			Call: s.call(), ID: s.name(), Counter: int64(s.pick(4)) - 1, Timeout: time.Duration(s.pick(8)) * time.Second,
@@ -209,9 +209,10 @@ func (s *story) event() coord.Event {
 	case 27:
 		return coord.Cancel{Req: s.req - coord.Req(s.pick(8))}
 	case 28:
-		return coord.Lost{Tasks: []coord.Loss{{Task: s.task(), Incarnation: s.inc()}, {Task: s.task(), Incarnation: s.inc()}}}
+		life := func() serry.Life { return serry.Life{Task: s.task(), Incarnation: s.inc()} }
+		return coord.Lost{Tasks: []coord.Loss{{Life: life()}, {Life: life()}}}
 	case 29:
-		gone := []coord.Departure{{Task: s.task(), Incarnation: s.inc()}, {Task: s.task(), Incarnation: s.inc()}}
+		gone := []serry.Life{{Task: s.task(), Incarnation: s.inc()}, {Task: s.task(), Incarnation: s.inc()}}
 		if s.pick(2) == 0 {
 			return coord.Exited{Tasks: gone}
 		}
@@ -238,12 +239,12 @@ func (s *story) event() coord.Event {
 func (s *story) check(ev coord.Event, effects []coord.Effect) error {
 	switch ev := ev.(type) {
 	case coord.RegisterTask:
-		s.lives[ev.Req] = coord.Departure{Task: ev.Task, Incarnation: ev.Incarnation}
+		s.lives[ev.Req] = serry.Life{Task: ev.Task, Incarnation: ev.Incarnation}
 	case coord.Suspect:
-		s.mayDrop(coord.Departure{Task: ev.Peer, Incarnation: ev.Life})
+		s.mayDrop(ev.Peer)
 	case coord.Lost:
 		for _, l := range ev.Tasks {
-			s.mayDrop(coord.Departure{Task: l.Task, Incarnation: l.Incarnation})
+			s.mayDrop(l.Life)
 		}
 	case coord.Exited:
 		for _, d := range ev.Tasks {
@@ -277,7 +278,7 @@ func (s *story) check(ev coord.Event, effects []coord.Effect) error {
 }
 
 // mayDrop notes that a registration of a life that is lost may end without a reply (C-LOST-2).
-func (s *story) mayDrop(life coord.Departure) {
+func (s *story) mayDrop(life serry.Life) {
 	for req := range s.open {
 		registers, ok := s.lives[req]
 		s.open[req] = s.open[req] || ok && registers == life

@@ -248,16 +248,16 @@ func (p *plot) barrier() coord.Event {
 // verdict draws the word of a detector, or of a member.
 func (p *plot) verdict() coord.Event {
 	t := p.task()
-	gone := []coord.Departure{{Task: t, Incarnation: p.lives[t]}}
+	gone := []serry.Life{{Task: t, Incarnation: p.lives[t]}}
 	switch p.n(4) {
 	case 0:
 		return coord.Exited{Tasks: gone}
 	case 1:
 		return coord.Departed{Tasks: gone}
 	case 2:
-		return coord.Suspect{Call: p.call(), Peer: t, Life: p.lives[t], Hard: p.n(2) == 0}
+		return coord.Suspect{Call: p.call(), Peer: serry.Life{Task: t, Incarnation: p.lives[t]}, Hard: p.n(2) == 0}
 	}
-	return coord.Lost{Tasks: []coord.Loss{{Task: t, Incarnation: p.lives[t]}}}
+	return coord.Lost{Tasks: []coord.Loss{{Life: serry.Life{Task: t, Incarnation: p.lives[t]}}}}
 }
 
 func (p *plot) ofOwner() coord.Event {

@@ -76,7 +76,7 @@ func (m *Machine) openShutdown(w *waiter, t *task) (Result, error) {
 //
 // This is stronger than a departure: the process is known to be gone, so no call of it can be repeated and
 // its results are dropped.
-func (m *Machine) exit(gone []Departure) {
+func (m *Machine) exit(gone []serry.Life) {
 	for _, d := range gone {
 		t := m.task(d.Task)
 		if t == nil || d.Incarnation == 0 || t.inc != d.Incarnation {

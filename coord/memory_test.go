@@ -157,7 +157,7 @@ func TestResultsAreFreed(t *testing.T) {
 	if diff := gocmp.Diff(coord.Kept{Requesters: 1, Results: 100}, c.Kept()); diff != "" {
 		t.Errorf("what is kept after a farewell (-want +got):\n%s", diff)
 	}
-	gone := []coord.Departure{{Task: serry.TaskID{Job: "worker", Index: 1}, Incarnation: 2}}
+	gone := []serry.Life{{Task: serry.TaskID{Job: "worker", Index: 1}, Incarnation: 2}}
 	c.Step(0, coord.Exited{Tasks: gone})
 	if diff := gocmp.Diff(coord.Kept{}, c.Kept()); diff != "" {
 		t.Errorf("what is kept after the process has ended (-want +got):\n%s", diff)
@@ -176,11 +176,11 @@ func TestResultsOfTheLost(t *testing.T) {
 		c.Step(0, coord.RegisterTask{Call: call})
 		call.ID = coord.RequestID{Requester: uint64(life + 1), Number: 1}
 		c.Step(0, coord.IncrementKeyValue{Call: call, Key: "n", By: 1})
-		c.Step(0, coord.Lost{Tasks: []coord.Loss{{Task: call.Task, Incarnation: life + 1, Evidence: "host silent"}}})
-		c.Step(0, coord.Departed{Tasks: []coord.Departure{{Task: call.Task, Incarnation: life + 1}}})
+		c.Step(0, coord.Lost{Tasks: []coord.Loss{{Life: serry.Life{Task: call.Task, Incarnation: life + 1}, Evidence: "host silent"}}})
+		c.Step(0, coord.Departed{Tasks: []serry.Life{{Task: call.Task, Incarnation: life + 1}}})
 		call.Incarnation, call.ID.Requester = life, uint64(life)
 		c.Step(0, coord.IncrementKeyValue{Call: call, Key: "n", By: 1})
-		c.Step(0, coord.Departed{Tasks: []coord.Departure{{Task: call.Task, Incarnation: life}}})
+		c.Step(0, coord.Departed{Tasks: []serry.Life{{Task: call.Task, Incarnation: life}}})
 	}
 	if diff := gocmp.Diff(coord.Kept{Requesters: 1, Results: 1}, c.Kept()); diff != "" {
 		t.Errorf("what is kept of the lost (-want +got):\n%s", diff)
@@ -236,7 +236,7 @@ func TestManyTasks(t *testing.T) {
 		c.Step(0, coord.PollForError{Call: c.call(i)})
 	}
 	failed := serry.TaskID{Job: "worker", Index: many / 2}
-	got := replies(c.Step(0, coord.Lost{Tasks: []coord.Loss{{Task: failed, Incarnation: many/2 + 1, Evidence: "host silent"}}}))
+	got := replies(c.Step(0, coord.Lost{Tasks: []coord.Loss{{Life: serry.Life{Task: failed, Incarnation: many/2 + 1}, Evidence: "host silent"}}}))
 	if len(got) != 2*many {
 		t.Fatalf("one loss was told to %d calls; want %d", len(got), 2*many)
 	}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/serry-dev/serry"
 	"github.com/serry-dev/serry/coord"
 	"github.com/serry-dev/serry/wire"
 )
@@ -39,7 +40,7 @@ func (s *script) ownCall(c command, w speaker) coord.Event {
 	case c.name == "suspect":
 		peer := s.task(c.word(1))
 		life := option(s.t, c, "life", s.clients[peer].inc)
-		return coord.Suspect{Call: call, Peer: peer, Life: life, Hard: c.has("hard"), Evidence: c.word(2)}
+		return coord.Suspect{Call: call, Peer: serry.Life{Task: peer, Incarnation: life}, Hard: c.has("hard"), Evidence: c.word(2)}
 	case c.name == "alive" && c.has("word"):
 		return coord.GetAliveTasks{Call: call, Tasks: s.tasks(c.option("tasks")), Word: []byte(c.option("word"))}
 	}

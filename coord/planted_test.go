@@ -30,7 +30,7 @@ func TestPlantedFaults(t *testing.T) {
 				t.Errorf("fault %d: an increment sent twice made %s; want %s", fault, got, want)
 			}
 		}
-		m.Step(0, coord.Lost{Tasks: []coord.Loss{{Task: task, Incarnation: 10}}})
+		m.Step(0, coord.Lost{Tasks: []coord.Loss{{Life: serry.Life{Task: task, Incarnation: 10}}}})
 		if lost := m.View().Tasks[0].State == serry.Failed; lost != (fault == plant.IgnoreIncarnation) {
 			t.Errorf("fault %d: the loss of an earlier life killed the present one: %v", fault, lost)
 		}

@@ -181,7 +181,7 @@ func (p *pair) actions() map[string]func(*rapid.T) {
 		"poll":   func(t *rapid.T) { p.step(t, coord.PollForError{Call: p.call(anybody(t), 0)}) },
 		"lost": func(t *rapid.T) {
 			task := mortal(t)
-			loss := coord.Loss{Task: serry.TaskID{Job: "worker", Index: task}, Incarnation: p.model.tasks[task].inc}
+			loss := coord.Loss{Life: serry.Life{Task: serry.TaskID{Job: "worker", Index: task}, Incarnation: p.model.tasks[task].inc}}
 			p.step(t, coord.Lost{Tasks: []coord.Loss{loss}})
 		},
 		"watch": func(t *rapid.T) {

@@ -3,6 +3,8 @@ package coord
 import (
 	"errors"
 	"fmt"
+
+	"github.com/serry-dev/serry"
 )
 
 // AppendRecord appends the journal's form of an event to b: what [Machine.Journaled] said after a
@@ -130,9 +132,9 @@ var recordForms = [Kinds]recordForm{
 	KindCancel:      fields(func(c *coder, e *Cancel) { unsigned(c, &e.Req) }),
 	KindLost:        fields((*coder).lost),
 	kindOldLost:     fields(func(c *coder, e *Lost) { e.DropsResults = true; c.lost(e) }),
-	KindExited:      fields(func(c *coder, e *Exited) { c.departures(&e.Tasks) }),
-	KindDeparted:    fields(func(c *coder, e *Departed) { c.departures(&e.Tasks) }),
-	kindOldDeparted: fields(func(c *coder, e *Departed) { e.DropsResults = true; c.departures(&e.Tasks) }),
+	KindExited:      fields(func(c *coder, e *Exited) { c.lives(&e.Tasks) }),
+	KindDeparted:    fields(func(c *coder, e *Departed) { c.lives(&e.Tasks) }),
+	kindOldDeparted: fields(func(c *coder, e *Departed) { e.DropsResults = true; c.lives(&e.Tasks) }),
 	KindAcknowledge: fields(func(c *coder, e *Acknowledge) {
 		unsigned(c, &e.Requester)
 		unsigned(c, &e.Watermark)
@@ -165,16 +167,14 @@ func (c *coder) registerTask(e *RegisterTask) {
 
 func (c *coder) suspect(e *Suspect) {
 	c.call(&e.Call)
-	c.task(&e.Peer)
-	unsigned(c, &e.Life)
+	c.life(&e.Peer)
 	c.flags(&e.Hard)
 	c.string(&e.Evidence)
 }
 
 func (c *coder) lost(e *Lost) {
 	list(c, &e.Tasks, func(l *Loss) {
-		c.task(&l.Task)
-		unsigned(c, &l.Incarnation)
+		c.life(&l.Life)
 		c.string(&l.Evidence)
 	})
 }
@@ -197,9 +197,9 @@ func (c *coder) call(p *Call) {
 	p.Replayed = p.Replayed || c.reading
 }
 
-func (c *coder) departures(p *[]Departure) {
-	list(c, p, func(d *Departure) {
-		c.task(&d.Task)
-		unsigned(c, &d.Incarnation)
-	})
+func (c *coder) lives(p *[]serry.Life) { list(c, p, c.life) }
+
+func (c *coder) life(l *serry.Life) {
+	c.task(&l.Task)
+	unsigned(c, &l.Incarnation)
 }

@@ -26,7 +26,7 @@ func recorded() []coord.Event {
 		Task: serry.TaskID{Job: "worker", Index: 1}, Incarnation: 1<<64 - 1, Replayed: true,
 	}
 	some := []serry.TaskID{{Job: "worker", Index: 3}, {Job: "worker", Index: 4}, {Job: "ps", Index: -1}, {Job: "worker", Index: 4}, {}}
-	gone := []coord.Departure{{Task: call.Task, Incarnation: 11}}
+	gone := []serry.Life{{Task: call.Task, Incarnation: 11}}
 	return []coord.Event{
 		coord.RegisterTask{Call: call, Recoverable: true, Next: 200},
 		coord.Heartbeat{Call: call},
@@ -41,11 +41,11 @@ func recorded() []coord.Event {
 		coord.Barrier{Call: call, ID: "b", Counter: -1, Timeout: time.Hour, Tasks: some, Recoverable: true},
 		coord.CancelBarrier{Call: call, ID: "b", Counter: 4},
 		coord.GetAliveTasks{Call: call, Tasks: some, Word: []byte("w")},
-		coord.Suspect{Call: call, Peer: some[0], Life: 12, Hard: true, Evidence: "signal 9", DropsResults: true},
+		coord.Suspect{Call: call, Peer: serry.Life{Task: some[0], Incarnation: 12}, Hard: true, Evidence: "signal 9", DropsResults: true},
 		coord.WaitForAllTasks{Call: call, Devices: []byte("d")},
 		coord.Tick{},
 		coord.Cancel{Req: 9},
-		coord.Lost{Tasks: []coord.Loss{{Task: call.Task, Incarnation: 11, Evidence: "signal 9"}}, DropsResults: true},
+		coord.Lost{Tasks: []coord.Loss{{Life: serry.Life{Task: call.Task, Incarnation: 11}, Evidence: "signal 9"}}, DropsResults: true},
 		coord.Exited{Tasks: gone},
 		coord.Departed{Tasks: gone, DropsResults: true},
 		coord.Acknowledge{Requester: 5, Watermark: 6, Farewell: true},
@@ -113,9 +113,9 @@ func TestReadsLeaveNoRecord(t *testing.T) {
 		{"a watch of keys", coord.WatchKeys{Call: call, After: -1}, nil},
 		{"a list of keys", coord.ListKeys{Call: call}, nil},
 		{"status", coord.GetStatus{Call: call}, nil},
-		{"soft evidence", coord.Suspect{Call: coord.Call{Task: call.Task}, Peer: call.Task}, nil},
+		{"soft evidence", coord.Suspect{Call: coord.Call{Task: call.Task}, Peer: serry.Life{Task: call.Task}}, nil},
 		{"a refused reset", coord.ResetTask{Call: coord.Call{Req: 2, Task: serry.TaskID{Job: "worker", Index: 1}}}, nil},
-		{"a loss of nobody", coord.Lost{Tasks: []coord.Loss{{Task: call.Task, Incarnation: 99}}}, nil},
+		{"a loss of nobody", coord.Lost{Tasks: []coord.Loss{{Life: serry.Life{Task: call.Task, Incarnation: 99}}}}, nil},
 		{"a tick", coord.Tick{}, nil},
 	}
 	for _, s := range steps {

@@ -386,10 +386,10 @@ func (s *script) incarnation(c command, id serry.TaskID) serry.Incarnation {
 	return option(s.t, c, "inc", cmp.Or(s.clients[id].inc, s.born(id)))
 }
 
-func (s *script) departures(c command) []coord.Departure {
-	var gone []coord.Departure
+func (s *script) departures(c command) []serry.Life {
+	var gone []serry.Life
 	for _, id := range s.tasks(strings.Join(c.words, ",")) {
-		gone = append(gone, coord.Departure{Task: id, Incarnation: s.incarnation(c, id)})
+		gone = append(gone, serry.Life{Task: id, Incarnation: s.incarnation(c, id)})
 	}
 	return gone
 }
@@ -399,7 +399,7 @@ func (s *script) losses(c command) []coord.Loss {
 	for _, w := range c.words {
 		task, evidence, _ := strings.Cut(w, ": ")
 		id := s.task(task)
-		losses = append(losses, coord.Loss{Task: id, Incarnation: s.incarnation(c, id), Evidence: evidence})
+		losses = append(losses, coord.Loss{Life: serry.Life{Task: id, Incarnation: s.incarnation(c, id)}, Evidence: evidence})
 	}
 	return losses
 }

@@ -210,7 +210,7 @@ func (d *Detector[H]) judge(suspects []suspect) coord.Event {
 		connected := d.connected(s.Life)
 		switch {
 		case connected && s.lost:
-			lost.Tasks = append(lost.Tasks, coord.Loss{Task: s.Task, Incarnation: s.Incarnation, Evidence: s.evidence})
+			lost.Tasks = append(lost.Tasks, coord.Loss{Life: s.Life, Evidence: s.evidence})
 		case connected:
 			d.setIdle(s.Life)
 		case !d.registers(s.Life):
@@ -238,15 +238,7 @@ func (d *Detector[H]) depart(gone []serry.Life) coord.Event {
 			d.Unfollow(l)
 		}
 	}
-	return coord.Departed{Tasks: departures(gone)}
-}
-
-func departures(lives []serry.Life) []coord.Departure {
-	list := make([]coord.Departure, len(lives))
-	for i, l := range lives {
-		list[i] = coord.Departure{Task: l.Task, Incarnation: l.Incarnation}
-	}
-	return list
+	return coord.Departed{Tasks: gone}
 }
 
 // suspect concludes that something must be said of lives.
@@ -285,7 +277,7 @@ func (d *Detector[H]) DepartIdle() {
 	}
 	gone := sorted(d.untold)
 	clear(d.untold)
-	d.pending = append(d.pending, conclusion{event: coord.Departed{Tasks: departures(gone)}})
+	d.pending = append(d.pending, conclusion{event: coord.Departed{Tasks: gone}})
 }
 
 // DepartFormer lets the present life of l's task depart, if l is another one that has tried to register,

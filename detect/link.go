@@ -261,7 +261,7 @@ func (d *Detector[H]) exited(l serry.Life, cause string) {
 	if cause != "" {
 		d.suspect([]suspect{{l, true, ProcessExited + cause}})
 	} else {
-		d.pending = append(d.pending, conclusion{event: coord.Exited{Tasks: departures([]serry.Life{l})}})
+		d.pending = append(d.pending, conclusion{event: coord.Exited{Tasks: []serry.Life{l}}})
 	}
 	d.pending = append(d.pending, conclusion{departures: []serry.Life{l}})
 }

@@ -159,12 +159,12 @@ var ownCalls = map[protowire.Number]ownCall{
 	}),
 	30: own(func(r *serrypb.Request, ev coord.Suspect) {
 		r.Call = &serrypb.Request_Suspect{Suspect: &serrypb.Suspect{
-			Task: ownTask(ev.Peer), Incarnation: uint64(ev.Life), Hard: ev.Hard, Evidence: ev.Evidence,
+			Task: ownTask(ev.Peer.Task), Incarnation: uint64(ev.Peer.Incarnation), Hard: ev.Hard, Evidence: ev.Evidence,
 		}}
 	}, func(d *decoder, r *serrypb.Request, c coord.Call) coord.Suspect {
 		s := r.GetSuspect()
 		return coord.Suspect{
-			Call: c, Peer: d.ownTask(s.GetTask()), Life: serry.Incarnation(s.GetIncarnation()),
+			Call: c, Peer: serry.Life{Task: d.ownTask(s.GetTask()), Incarnation: serry.Incarnation(s.GetIncarnation())},
 			Hard: s.GetHard(), Evidence: s.GetEvidence(),
 		}
 	}),

@@ -164,7 +164,7 @@ func taskRows() []row {
 			w.meet((i + w.n - 1) % w.n)
 		}},
 		{"unknown life departs", "nothing", some(1), nil, func(w *world) {
-			w.step(coord.Departed{Tasks: []coord.Departure{{Task: w.task(0), Incarnation: 1 << 50}}})
+			w.step(coord.Departed{Tasks: []serry.Life{{Task: w.task(0), Incarnation: 1 << 50}}})
 		}},
 		{"error poll of a connected task, again", "1 poll", some(1), nil, func(w *world) {
 			w.step(coord.PollForError{Call: w.call(w.rounds % w.n)})

@@ -99,7 +99,7 @@ func (w *world) watch(dir string) coord.Req {
 }
 
 func (w *world) loss(i int) coord.Loss {
-	return coord.Loss{Task: w.task(i), Incarnation: w.lives[i], Evidence: "host silent"}
+	return coord.Loss{Life: serry.Life{Task: w.task(i), Incarnation: w.lives[i]}, Evidence: "host silent"}
 }
 
 // measure repeats a row for some time.

@@ -247,7 +247,7 @@ func eventText(ev coord.Event) string {
 	case coord.ReportError:
 		parts = append(parts, fmt.Sprintf("%q", ev.Text))
 	case coord.Suspect:
-		parts = append(parts, ev.Peer.String(), ev.Evidence)
+		parts = append(parts, ev.Peer.Task.String(), ev.Evidence)
 	case coord.Lost:
 		for _, l := range ev.Tasks {
 			parts = append(parts, strings.TrimSuffix(fmt.Sprintf("%v: %s", l.Task, l.Evidence), ": "))
@@ -264,7 +264,7 @@ func eventText(ev coord.Event) string {
 	return strings.Join(append([]string{name}, parts...), " ")
 }
 
-func departures(list []coord.Departure) (names []string) {
+func departures(list []serry.Life) (names []string) {
 	for _, d := range list {
 		names = append(names, d.Task.String())
 	}

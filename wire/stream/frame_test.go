@@ -58,7 +58,7 @@ func bothLimits(t frameType) frameLimit { return stdcmp.Or(hostLimits(t), server
 
 // samples is one frame of each type.
 func samples() []byte {
-	life := Life{serry.TaskID{Job: "worker", Index: 3}, 9}
+	life := Life{Task: serry.TaskID{Job: "worker", Index: 3}, Incarnation: 9}
 	var b []byte
 	b = appendFrame(b, &hello{support{Version{1, 4}, 6}, 7, Relay, 21, 3})
 	b = appendFrame(b, &open{8})

@@ -46,10 +46,7 @@ const (
 type ConnID uint64
 
 // A Life is one incarnation of a task.
-type Life struct {
-	Task        serry.TaskID
-	Incarnation serry.Incarnation
-}
+type Life = serry.Life
 
 // A Stamp says which life makes a call, as the relay knows by the connection (C-INC-6). Zero fields are not
 // known.

@@ -102,7 +102,7 @@ func (w *liveWorld) act(what, p int) {
 		w.note(p, history.LiveFail, nil)
 		w.lives[p], w.asking[p] = 0, 0
 	case what == 3 && w.lives[p] == 0 && w.known[p] != 0:
-		w.step(coord.Lost{Tasks: []coord.Loss{{Task: w.tasks[p], Incarnation: w.known[p]}}})
+		w.step(coord.Lost{Tasks: []coord.Loss{{Life: serry.Life{Task: w.tasks[p], Incarnation: w.known[p]}}}})
 	}
 }
 

@@ -258,15 +258,15 @@ func (p *proc) suspect() {
 	}
 	p.does("suspect")
 	peer := p.extra.IntN(p.world.plan.tasks)
-	ev := coord.Suspect{Call: p.who(), Peer: serry.TaskID{Job: job, Index: peer}, Evidence: "a storm"}
+	ev := coord.Suspect{Call: p.who(), Peer: serry.Life{Task: serry.TaskID{Job: job, Index: peer}}, Evidence: "a storm"}
 	if ev.Hard = p.extra.IntN(2) == 0; ev.Hard {
-		ev.Life = 1
+		ev.Peer.Incarnation = 1
 	} else {
-		ev.Life = serry.Incarnation(p.world.last(peer).life)
+		ev.Peer.Incarnation = serry.Incarnation(p.world.last(peer).life)
 	}
 	if p.member == nil {
 		p.ask("suspect", ev)
-	} else if err := p.member.Suspect(p.ctx, ev.Peer, ev.Life, serry.Evidence{Hard: ev.Hard, Detail: ev.Evidence}); err != nil {
+	} else if err := p.member.Suspect(p.ctx, ev.Peer.Task, ev.Peer.Incarnation, serry.Evidence{Hard: ev.Hard, Detail: ev.Evidence}); err != nil {
 		p.memberDied("suspect", err)
 	}
 }
