@@ -8,10 +8,19 @@ import (
 )
 
 // A group is a set of tasks that ask who of them is alive. It ends when every one that is alive
-// has asked (C-ALIVE-2). Groups of different sets are independent, also where the sets overlap (C-ALIVE-3).
+// has asked (C-ALIVE-2). Groups of different sets are independent, also where the sets overlap
+// (C-ALIVE-3).
 //
-// A member that fails, or leaves, does not end the group with an error as it would end a barrier: the others
-// stop waiting for it, and it is not in the answer.
+// A member that fails, or leaves, does not end the group with an error as it would end a barrier:
+// the others stop waiting for it, and it is not in the answer. An example with three members:
+//
+//	worker/0 asks                  it waits for the other two
+//	worker/1 asks                  both wait for worker/2
+//	lost worker/2                  both hear: worker/0 and worker/1 are alive
+//
+// So the survivors of a failure agree on who survived, and can go on without a restart of the
+// job. Each may hand in a word that all of them get with the answer (C-ALIVE-8), for example the
+// last step that it has saved.
 type group struct {
 	key     string
 	asked   []serry.TaskID // the set as the first caller wrote it
@@ -25,8 +34,8 @@ type group struct {
 // over says whether a list may forget it.
 func (g *group) over() bool { return g.ended }
 
-// An aliveCall is what a member said, and which life of it. A call counts for the life that made it: if the
-// member restarts, its new process has not asked (C-ALIVE-6).
+// An aliveCall is what a member said, and which life of it. A call counts for the life that made
+// it: if the member restarts, its new process has not asked (C-ALIVE-6).
 type aliveCall struct {
 	asked bool
 	inc   serry.Incarnation
@@ -36,8 +45,9 @@ type aliveCall struct {
 
 // serve waits until every living task of the set has called (C-ALIVE).
 //
-// The answer is one list for all callers, so that they can go on together without the dead. That is what
-// makes this call more than a query: two tasks never hold different lists for one meeting.
+// The answer is one list for all callers, so that they can go on together without the dead. That
+// is what makes this call more than a query: two tasks never hold different lists for one
+// meeting.
 func (ev GetAliveTasks) serve(m *Machine, w *waiter) (Result, error) {
 	t := m.task(ev.Task)
 	switch {
@@ -60,6 +70,8 @@ func (ev GetAliveTasks) serve(m *Machine, w *waiter) (Result, error) {
 	if t != nil && w.inc == 0 {
 		w.inc = t.inc
 	}
+	// The call counts from now on, also if its connection breaks: a successor must know that it
+	// was made.
 	m.touch()
 	g.waiters.add(w)
 	m.hold(w, waitAlive)
@@ -72,7 +84,8 @@ func (ev GetAliveTasks) serve(m *Machine, w *waiter) (Result, error) {
 	return nil, nil
 }
 
-// asksOfItself says whether the caller is in the set it asks for.
+// asksOfItself says whether the caller is in the set it asks for. A caller that is not would wait
+// for a meeting at which it is not expected.
 func (m *Machine) asksOfItself(ev GetAliveTasks, t *task) bool {
 	if g := m.newestGroup(ev.Tasks); g != nil && t != nil {
 		return g.has(t)
@@ -80,8 +93,9 @@ func (m *Machine) asksOfItself(ev GetAliveTasks, t *task) bool {
 	return slices.Contains(ev.Tasks, ev.Task)
 }
 
-// newestGroup is the group made last, if that is what the list means. Members of one job write the
-// same set alike, at about the same time, so this saves nearly all of them the sorting of their list.
+// newestGroup is the group made last, if that is what the list means. Members of one job write
+// the same set alike, at about the same time, so this saves nearly all of them the sorting of
+// their list.
 func (m *Machine) newestGroup(tasks []serry.TaskID) *group {
 	if n := len(m.ep.order.all); n > 0 && !m.ep.order.all[n-1].ended && sameList(m.ep.order.all[n-1].asked, tasks) {
 		return m.ep.order.all[n-1]
@@ -90,7 +104,8 @@ func (m *Machine) newestGroup(tasks []serry.TaskID) *group {
 }
 
 // group finds or makes the group of a set of tasks. Ids that no task has are part of the set and
-// never alive. The set is what counts, not the list: the members are sorted, and doubles are dropped.
+// never alive. The set is what counts, not the list: the members are sorted, and doubles are
+// dropped.
 func (m *Machine) group(tasks []serry.TaskID) (*group, error) {
 	if g := m.newestGroup(tasks); g != nil {
 		return g, nil
@@ -112,6 +127,7 @@ func (m *Machine) group(tasks []serry.TaskID) (*group, error) {
 	if g := m.ep.groups[key]; g != nil {
 		return g, nil
 	}
+	// Sets that all their callers gave up are kept until their room is needed.
 	if len(m.ep.groups) >= m.cfg.Limits.AliveGroups {
 		m.forgetAbandoned()
 	}
@@ -132,9 +148,10 @@ func (m *Machine) addGroup(g *group) {
 	}
 }
 
-// forgetAbandoned ends the groups for which no call waits any more. What their callers did is kept as long
-// as there is room, because a call that was given up may be made again (C-WIRE-6). It looks at all groups,
-// but only if a call was given up since it last did.
+// forgetAbandoned ends the groups for which no call waits any more. What their callers did is
+// kept as long as there is room, because a call that was given up may be made again (C-WIRE-6).
+// It looks at all groups, but only if a call was given up since it last did: otherwise a client
+// that fills the table could make every call cost a walk through it.
 func (m *Machine) forgetAbandoned() {
 	if !m.ep.givenUp {
 		return
@@ -147,9 +164,10 @@ func (m *Machine) forgetAbandoned() {
 	}
 }
 
-// isAwaited says whether the answer to a call in a group can still reach its caller. It depends on nothing
-// but what a journal knows. Of a call with an id that is the requester's word: up to its watermark
-// everything has been answered or given up.
+// isAwaited says whether the answer to a call in a group can still reach its caller. It must
+// depend on nothing but what a journal knows, because a successor has to forget the same groups.
+// For a call with an id that is the word of the requester: up to its watermark everything has
+// been answered or given up.
 func (m *Machine) isAwaited(w *waiter) bool {
 	if w.answered || w.id.Requester == 0 {
 		return !w.answered
@@ -157,8 +175,8 @@ func (m *Machine) isAwaited(w *waiter) bool {
 	return m.remembered(w) && w.id.Number > m.ep.requesters[w.id.Requester].watermark
 }
 
-// sameList is slices.Equal, and quick where both are one list. In a job of ten thousand tasks each of ten
-// thousand calls has a list of ten thousand.
+// sameList is slices.Equal, and quick where both are one list. In a job of ten thousand tasks
+// each of ten thousand calls has a list of ten thousand.
 func sameList(a, b []serry.TaskID) bool {
 	if len(a) == len(b) && len(a) > 0 && &a[0] == &b[0] {
 		return true
@@ -166,8 +184,8 @@ func sameList(a, b []serry.TaskID) bool {
 	return slices.Equal(a, b)
 }
 
-// groupKey is the same text for equal sets: the sorted members as numbers, then the sorted names of ids that
-// no task has.
+// groupKey is the same text for equal sets: the sorted members as numbers, then the sorted names
+// of ids that no task has.
 func groupKey(members []index, unknown []serry.TaskID) string {
 	b := make([]byte, 0, 4*len(members))
 	for _, at := range members {
@@ -193,9 +211,10 @@ func (g *group) has(t *task) bool {
 
 // checkGroup ends a group if no living member is left that has not asked.
 //
-// next remembers how far the members have been found to be done, so that ten thousand calls do not each look
-// at ten thousand members. A member before next may become one to wait for again, when it comes back to
-// life: the second loop, which makes the answer, finds that, and the group waits on from there.
+// next remembers how far the members have been found to be done, so that ten thousand calls do
+// not each look at ten thousand members. A member before next may become one to wait for again,
+// when it comes back to life: the second loop, which makes the answer, finds that, and the group
+// waits on from there.
 func (m *Machine) checkGroup(g *group) {
 	for ; g.next < len(g.members); g.next++ {
 		if m.awaited(g, g.next) {
@@ -219,7 +238,8 @@ func (m *Machine) checkGroup(g *group) {
 	m.endGroup(g, a, nil)
 }
 
-// awaited says whether a member is alive and has not asked in its present life (C-ALIVE-6).
+// awaited says whether the group waits for a member: it is alive, and its present life has not
+// asked (C-ALIVE-6).
 func (m *Machine) awaited(g *group, i int) bool {
 	t := m.ep.tasks[g.members[i]]
 	return t.state == serry.Connected && !(g.calls[i].asked && g.calls[i].inc == t.inc)
@@ -249,7 +269,8 @@ func (m *Machine) recheckGroups(t *task) {
 	}
 }
 
-// dropAliveCalls ends the calls of a life that is being replaced: its successor has not asked.
+// dropAliveCalls ends the calls of a life that is being replaced: its successor has not asked,
+// and must not be counted as if it had.
 func (m *Machine) dropAliveCalls(t *task) {
 	for _, g := range t.groups.live() {
 		at := g.position(t)

@@ -12,20 +12,20 @@ import (
 )
 
 // Version is that of the records and snapshots that this package writes. It rises when their form
-// changes, when there is a new kind of event, or when the machine would do something else with an old
-// record (C-LOG-4). Those of OldestVersion and later are read: a service is upgraded from one version to
-// the next without a stop. All others are refused with a [VersionError].
+// changes, when there is a new kind of event, or when the machine would do something else with an
+// old record (C-LOG-4). Those of OldestVersion and later are read: a service is upgraded from one
+// version to the next without a stop. All others are refused with a [VersionError].
 //
-// Version 2 has the events Suspect, Lost and Departed that keep the results of a life, because it may come
-// back. Its snapshots hold the calls that wait in alive sets, and end with the order in which barriers have
-// ended.
+// Version 2 has the events Suspect, Lost and Departed that keep the results of a life, because it
+// may come back. Its snapshots hold the calls that wait in alive sets, and end with the order in
+// which barriers have ended.
 const (
 	Version       = 2
 	OldestVersion = 1
 )
 
-// raised makes this package write the next version, and read it, if it is not empty. The linker sets it
-// for a test of upgrades between two builds:
+// raised makes this package write the next version, and read it, if it is not empty. The linker
+// sets it for a test of upgrades between two builds:
 //
 //	go build -ldflags '-X github.com/serry-dev/serry/coord.raised=yes'
 var raised string
@@ -38,8 +38,8 @@ func written() uint64 {
 	return Version
 }
 
-// A VersionError says that something was written by a version of serry that this one cannot read, and
-// what to do.
+// A VersionError says that something was written by a version of serry that this one cannot read,
+// and what to do.
 type VersionError struct {
 	What           string // "journal record", "snapshot", "journal file"
 	Version        uint64 // that it has
@@ -64,11 +64,21 @@ type Ref struct {
 	Size   int64
 }
 
-// A coder writes fields, or reads them in the same order: whoever lists the fields of a thing once
-// has said both. After an error it reads nothing but zeros.
+// A coder writes fields, or reads them in the same order. A function that lists the fields of a
+// type once serves both directions, so that the two cannot differ:
 //
-// What is read may be any bytes. A count is never believed beyond what the bytes that are left
-// could hold, so that memory stays within a constant factor of the input.
+//	func (c *coder) task(p *serry.TaskID) {
+//		c.string(&p.Job)
+//		signed(c, &p.Index)
+//	}
+//
+// Writing, it takes the values from the pointers; reading, it stores them there. After an error
+// it reads nothing but zeros, so that such a function needs no checks of its own: the error is
+// looked at once, at the end.
+//
+// What is read may be any bytes, because a journal may be damaged, or written by an enemy. A
+// count is never believed beyond what the bytes that are left could hold, so that memory stays
+// within a constant factor of the input.
 type coder struct {
 	b       []byte // written so far, or left to read
 	reading bool
@@ -81,6 +91,7 @@ type coder struct {
 
 var errShort = errors.New("ends too early")
 
+// fail notes the first error, and takes away what is left to read.
 func (c *coder) fail(err error) {
 	if c.err == nil {
 		c.err = err
@@ -88,22 +99,25 @@ func (c *coder) fail(err error) {
 	c.b = nil
 }
 
+// failf is fail with a text made from its arguments.
 func (c *coder) failf(format string, args ...any) { c.fail(fmt.Errorf(format, args...)) }
 
-// seal puts a version and a checksum around what was written.
+// seal puts a version, a length and a checksum around a body and appends it to dst.
 func seal(dst, body []byte) []byte {
 	start := len(dst)
 	dst = append(beforeBody(dst, len(body)), body...)
 	return binary.LittleEndian.AppendUint32(dst, checksum(dst[start:]))
 }
 
-// beforeBody appends what stands before a body of a size.
+// beforeBody appends what stands before a body of a size. A snapshot needs it alone: it is
+// written in one piece, and its size is known only in the end.
 func beforeBody(dst []byte, size int) []byte {
 	return binary.AppendUvarint(binary.AppendUvarint(dst, written()), uint64(size))
 }
 
-// unseal takes the first sealed body from b, which is called what. The seal is the same in all versions,
-// so that damage is told from a version that cannot be read.
+// unseal takes the first sealed body from b; what is its name in errors. The seal is the same in
+// all versions, so that damage is told apart from a version that cannot be read: an operator must
+// know whether to restore a backup or to use another build.
 func unseal(b []byte, what string) (body, rest []byte, err error) {
 	version, n := binary.Uvarint(b)
 	if n <= 0 {
@@ -113,6 +127,7 @@ func unseal(b []byte, what string) (body, rest []byte, err error) {
 	if start := n + m; m <= 0 || size > uint64(len(b)-start) || len(b)-start-int(size) < crc32.Size {
 		return nil, nil, errShort
 	}
+	// The checksum is looked at before the version: damage to the version itself is damage.
 	end := n + m + int(size)
 	if binary.LittleEndian.Uint32(b[end:]) != checksum(b[:end]) {
 		return nil, nil, errors.New("checksum is wrong")
@@ -123,8 +138,12 @@ func unseal(b []byte, what string) (body, rest []byte, err error) {
 	return b[n+m : end], b[end+crc32.Size:], nil
 }
 
+// checksum is CRC-32C, for which processors have an instruction. It finds damage; it is no
+// defence against an enemy.
 func checksum(b []byte) uint32 { return crc32.Checksum(b, crc32.MakeTable(crc32.Castagnoli)) }
 
+// unsigned writes a number in as few bytes as it needs: one below 128. Most numbers of a record
+// are small.
 func unsigned[T ~uint64](c *coder, p *T) {
 	if !c.reading {
 		c.b = binary.AppendUvarint(c.b, uint64(*p))
@@ -138,6 +157,8 @@ func unsigned[T ~uint64](c *coder, p *T) {
 	*p, c.b = T(u), c.b[n:]
 }
 
+// signed is unsigned for numbers that may be negative. A number that does not fit the type of the
+// field is an error, and not another number.
 func signed[T ~int | ~int32 | ~int64](c *coder, p *T) {
 	if !c.reading {
 		c.b = binary.AppendVarint(c.b, int64(*p))
@@ -151,7 +172,8 @@ func signed[T ~int | ~int32 | ~int64](c *coder, p *T) {
 	*p, c.b = T(i), c.b[n:]
 }
 
-// flags writes up to 8 booleans in a byte.
+// flags writes up to 8 booleans in a byte. A bit that has no flag is an error: it was written by
+// a version that has more flags, and to ignore one would be to misunderstand the record.
 func (c *coder) flags(all ...*bool) {
 	var b byte
 	for i, p := range all {
@@ -168,6 +190,7 @@ func (c *coder) flags(all ...*bool) {
 	}
 }
 
+// byte writes a byte as it is: a kind, a form or flags.
 func (c *coder) byte(p *byte) {
 	switch {
 	case !c.reading:
@@ -179,7 +202,8 @@ func (c *coder) byte(p *byte) {
 	}
 }
 
-// count writes how many things follow, each of one byte or more.
+// count writes how many entries follow, each of one byte or more. Reading, a count above the
+// number of bytes that are left is an error, before memory is spent on it.
 func (c *coder) count(n int) int {
 	u := uint64(n)
 	unsigned(c, &u)
@@ -192,6 +216,7 @@ func (c *coder) count(n int) int {
 	return int(u)
 }
 
+// string writes a text as its length and its bytes.
 func (c *coder) string(p *string) {
 	n := c.count(len(*p))
 	if !c.reading {
@@ -201,7 +226,7 @@ func (c *coder) string(p *string) {
 	*p, c.b = string(c.b[:n]), c.b[n:]
 }
 
-// list writes a slice; an empty one is read as nil.
+// list writes a slice, by a function that writes one entry. An empty slice is read as nil.
 func list[T any](c *coder, p *[]T, each func(*T)) {
 	n := c.count(len(*p))
 	if c.reading {
@@ -219,7 +244,9 @@ const (
 	valueAside
 )
 
-// value writes bytes that may be many. A nil is told from none.
+// value writes bytes that may be many: a large value goes to aside, and only its name is written
+// (C-LOG-5). Nil and empty are told apart, because a swap needs both: nil stands for an absent
+// key.
 func (c *coder) value(p *[]byte) {
 	form := valueHere
 	switch {
@@ -249,7 +276,8 @@ func (c *coder) value(p *[]byte) {
 	}
 }
 
-// fetched reads the name of a value and gets it.
+// fetched reads the name of a value and gets the value itself, which must be as long as the name
+// says.
 func (c *coder) fetched() []byte {
 	var ref Ref
 	if len(c.b) < len(ref.Digest) {
@@ -277,7 +305,8 @@ func (c *coder) fetched() []byte {
 	return v
 }
 
-// now writes the time of a record or a snapshot, which is never near the end of time.
+// now writes the time of a record or a snapshot. A time in the second half of the range is an
+// error: machines add timeouts to it, and no service runs for 146 years.
 func (c *coder) now(p *Time) {
 	signed(c, p)
 	if *p < 0 || *p > math.MaxInt64/2 {
@@ -285,18 +314,20 @@ func (c *coder) now(p *Time) {
 	}
 }
 
+// task writes the name of a task, known or not: a call may name any.
 func (c *coder) task(p *serry.TaskID) {
 	c.string(&p.Job)
 	signed(c, &p.Index)
 }
 
-// A taskRun is a row of tasks of one job.
+// A taskRun stands for consecutive tasks of one job.
 type taskRun struct {
 	first serry.TaskID
 	n     int
 }
 
-// tasks writes a list of tasks as runs, which is short for a whole job and keeps any order.
+// tasks writes a list of tasks as runs. The list of a barrier of ten thousand tasks takes a few
+// bytes, and the order of any list is kept, since members compare lists as they were written.
 func (c *coder) tasks(p *[]serry.TaskID) {
 	runs, total := runsOf(*p), 0
 	list(c, &runs, func(r *taskRun) {
@@ -308,6 +339,8 @@ func (c *coder) tasks(p *[]serry.TaskID) {
 		}
 		total += r.n
 	})
+	// The sum of all runs was checked against the largest cluster before this memory is asked
+	// for.
 	if !c.reading || c.err != nil || total == 0 {
 		return
 	}
@@ -319,6 +352,7 @@ func (c *coder) tasks(p *[]serry.TaskID) {
 	}
 }
 
+// runsOf cuts a list into runs, each as long as possible.
 func runsOf(all []serry.TaskID) []taskRun {
 	var runs []taskRun
 	for len(all) > 0 {
@@ -332,6 +366,7 @@ func runsOf(all []serry.TaskID) []taskRun {
 	return runs
 }
 
+// jobs writes a list of jobs in the order given.
 func (c *coder) jobs(p *[]Job) {
 	list(c, p, func(j *Job) {
 		c.string(&j.Name)

@@ -17,21 +17,44 @@ type Job struct {
 	Tasks int
 }
 
-// Config is what a machine is told once. Only Jobs and Service must be given; what is zero is off,
-// except Limits, where a zero means the default.
+// Config is what a machine is told once. Only Jobs and Service must be given; what is zero is
+// off, except Limits, where a zero means the default.
+//
+// A successor must be made with the same settings: they decide what a record does when it is
+// replayed. The owner keeps them with the journal and checks them, so that a changed flag cannot
+// change history.
 type Config struct {
 	Jobs    []Job
 	Service serry.Incarnation // of the first epoch
 
-	RegisterBarrier  bool          // hold registrations until all tasks have come
-	RegisterTimeout  time.Duration // how long the first waits for the last
-	HeartbeatTimeout time.Duration // here only: how long a task that left may still call
-	ShutdownTimeout  time.Duration // 0: no shutdown barrier
-	Recoverable      bool          // all tasks may fail and come back
-	RecoverableJobs  []string      // jobs whose failures are not told to others
-	AllowReconnect   bool          // a lost task may come back with a new incarnation
-	ExcludeUnsynced  bool          // barriers pass without tasks that restarted (C-SYNC)
-	ErrorsByBeat     bool          // errors are delivered by heartbeat, not by poll (C-POLL-11)
+	// RegisterBarrier holds registrations until all tasks have come, RegisterTimeout is how long
+	// the first waits for the last. Without it a job begins when its first task does.
+	RegisterBarrier bool
+	RegisterTimeout time.Duration
+
+	// HeartbeatTimeout says here only how long a task that left may still call. Silence is the
+	// business of the detectors.
+	HeartbeatTimeout time.Duration
+
+	// ShutdownTimeout is how long the first task that ends waits for the others; 0: tasks end
+	// alone.
+	ShutdownTimeout time.Duration
+
+	// Recoverable: all tasks may fail and come back, and no failure is told to the others
+	// (C-REC-1). RecoverableJobs are jobs whose failures are not told to others. AllowReconnect:
+	// a task that was lost may come back with a new incarnation, also in a job whose failures are
+	// told.
+	Recoverable     bool
+	RecoverableJobs []string
+	AllowReconnect  bool
+
+	// ExcludeUnsynced: barriers pass without tasks that restarted and have not met the others
+	// since (C-SYNC).
+	ExcludeUnsynced bool
+
+	// ErrorsByBeat: errors are delivered by heartbeat, not by poll, for clients whose poll would
+	// end their process (C-POLL-11).
+	ErrorsByBeat bool
 
 	// Republished says whether a value offered for a key that exists means the same as the stored
 	// one, so that the insert may succeed without effect (C-KV-15). It must be pure. Nil: never.
@@ -45,28 +68,46 @@ func (c Config) has(fault plant.Faults) bool { return c.Planted.Has(fault) }
 
 // Limits bound what clients can make the machine keep. Zero means the default.
 //
-// Programs use a fresh id for every meeting, so Barriers does not limit how many ids a job uses: of those
-// that have ended the oldest are forgotten (C-BAR-24). A member that comes later than so many other ids
-// misses the following, as if the id had never been used. A repeated call (C-REQ-4) with counter 0, or a
-// first one that comes after the others timed out, opens the barrier anew and waits for its own timeout.
-// With a higher counter the call opens the instance of that number, so an id that is used again after all
-// this time goes on. If a member that has restarted is the first to use it again, with counter 0, that use
-// fails for all with ErrCounter, and the next one goes on. Results kept for request ids are not touched.
+// Programs use a fresh id for every meeting, so Barriers does not limit how many ids a job uses:
+// of those that have ended the oldest are forgotten (C-BAR-24). A member that comes later than so
+// many other ids misses the following, as if the id had never been used. A repeated call
+// (C-REQ-4) with counter 0, or a first one that comes after the others timed out, opens the
+// barrier anew and waits for its own timeout. With a higher counter the call opens the instance
+// of that number, so an id that is used again after all this time goes on. If a member that has
+// restarted is the first to use it again, with counter 0, that use fails for all with ErrCounter,
+// and the next one goes on. Results kept for request ids are not touched.
 type Limits struct {
-	Keys           int   // number of keys
-	KeyBytes       int   // of one key
-	ValueBytes     int64 // of one value
-	StoreBytes     int64 // of all keys and values together
-	Changes        int   // history kept for those who watch keys
-	Barriers       int   // ids of barriers that are open or remembered, see below
-	TaskWaiters    int   // waiting calls that name one incarnation
-	Waiters        int   // waiting calls in all; registrations, polls and shutdowns not counted
-	Requesters     int   // who sends calls with request ids
-	RequestResults int   // results kept for one requester that has not acknowledged them
-	AliveGroups    int   // sets of tasks that are waited for at one time
+	// Of keys: their number, the bytes of one key and of one value, and of all of them together,
+	// in which the devices of WaitForAllTasks count, too.
+	Keys       int
+	KeyBytes   int
+	ValueBytes int64
+	StoreBytes int64
+
+	// Changes is how many changes of keys are kept for those who watch keys. A watcher that is
+	// further behind starts anew.
+	Changes int
+
+	// Barriers is how many ids of barriers are open or remembered, see above.
+	Barriers int
+
+	// Waiting calls: of one incarnation, and in all. Registrations, polls and shutdowns do not
+	// count.
+	TaskWaiters int
+	Waiters     int
+
+	// Requesters is how many senders of calls with request ids there may be, RequestResults how
+	// many results are kept for one of them that has not acknowledged them.
+	Requesters     int
+	RequestResults int
+
+	// AliveGroups is how many sets of tasks are waited for at one time.
+	AliveGroups int
 }
 
-// DefaultLimits are limits that real jobs never meet.
+// DefaultLimits are limits that real jobs never meet. They are there for programs with a mistake,
+// such as one that stores a new key in every step, and for callers that mean harm: the call that
+// meets a limit is refused with its name, and the service goes on.
 func DefaultLimits() Limits {
 	return Limits{
 		Keys:           4 << 20,
@@ -83,6 +124,7 @@ func DefaultLimits() Limits {
 	}
 }
 
+// withDefaults fills in the limits that were not given.
 func (l Limits) withDefaults() Limits {
 	d := DefaultLimits()
 	return Limits{
@@ -111,11 +153,12 @@ const (
 	// MaxTasks bounds the size of a cluster.
 	MaxTasks = 1 << 20
 
-	// DeviceTimeout is how long WaitForAllTasks waits (C-WAT-2).
-	DeviceTimeout = time.Hour
+	// deviceTimeout is how long WaitForAllTasks waits (C-WAT-2).
+	deviceTimeout = time.Hour
 )
 
-// Validate says what is wrong with c, if anything.
+// Validate says what is wrong with c, if anything. [New] panics over such a Config; [Restore]
+// returns the error.
 func (c Config) Validate() error {
 	if c.Service == 0 {
 		return errors.New("service incarnation is zero")
@@ -131,7 +174,9 @@ func (c Config) Validate() error {
 	return nil
 }
 
-// ValidateJobs says what is wrong with a list of jobs, if anything.
+// ValidateJobs says what is wrong with a list of jobs, if anything: names must be given,
+// different and short enough for a trailer of a reply, and there must be between one and MaxTasks
+// tasks in all.
 func ValidateJobs(jobs []Job) error {
 	total, seen := 0, make(map[string]bool)
 	for _, j := range jobs {

@@ -6,8 +6,9 @@ import (
 	"time"
 )
 
-// saturate adds a duration to a time; what would overflow is as far away as time goes. A negative
-// duration is none.
+// saturate adds a duration to a time. What would overflow is as far away as time goes: clients
+// may send any timeout, and a deadline that wrapped around would lie in the past and end the
+// barrier at once. A negative duration counts as none.
 func saturate(t Time, d time.Duration) Time {
 	if d = max(d, 0); d > time.Duration(math.MaxInt64-t) {
 		return math.MaxInt64
@@ -15,13 +16,19 @@ func saturate(t Time, d time.Duration) Time {
 	return t + Time(d)
 }
 
-// deadlines orders open barriers by deadline, those of one time by when they were opened.
+// deadlines orders open barriers by deadline, and those with the same deadline by when they were
+// opened. So deadlines fire in one order in every machine, and the next one is found without a
+// search.
+//
+// Every barrier knows where it stands in the heap (heapAt), so that one that ends before its
+// deadline, as nearly all do, is taken out without a search, too.
 type deadlines struct{ heap []*barrier }
 
 func (d *deadlines) push(b *barrier) { heap.Push((*deadlineHeap)(&d.heap), b) }
 
 func (d *deadlines) remove(b *barrier) { heap.Remove((*deadlineHeap)(&d.heap), b.heapAt) }
 
+// next is the earliest deadline, if there is one.
 func (d *deadlines) next() (Time, bool) {
 	if len(d.heap) == 0 {
 		return never, false
@@ -37,6 +44,7 @@ func (d *deadlines) due(at Time) *barrier {
 	return nil
 }
 
+// A deadlineHeap implements heap.Interface.
 type deadlineHeap []*barrier
 
 func (h deadlineHeap) Len() int { return len(h) }

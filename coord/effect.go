@@ -2,17 +2,20 @@ package coord
 
 import "github.com/serry-dev/serry"
 
-// An Effect is something that must happen because of a [Machine.Step].
+// An Effect is something that must happen because of a [Machine.Step]: data that the owner acts
+// on, in the order given, and not before the record of the step is durable.
 type Effect interface{ effect() }
 
-// A Reply answers a call, with a result or an error of package serry.
+// A Reply answers a call, with a result or an error of package serry. Replies of one step leave
+// in the order given, and before those of the next (C-ORD-1).
 type Reply struct {
 	Req    Req
 	Result Result // nil with an error
 	Err    error
 }
 
-// Changed says what the owner's table of a task must show from now on (C-HB-8).
+// Changed says what the owner's table of a task must show from now on (C-HB-8). Good heartbeats
+// are answered from that table, without the machine.
 type Changed struct {
 	Task        serry.TaskID
 	State       serry.TaskState
@@ -20,15 +23,16 @@ type Changed struct {
 	Err         *serry.TaskError // with Failed: why; else nil
 }
 
-// Opened says that a new epoch has begun, with every task disconnected.
+// Opened says that a new epoch has begun, with every task disconnected. Calls that were decoded
+// for the epoch before are refused by their service incarnation.
 type Opened struct {
 	Epoch   int // numbered from 1
 	Service serry.Incarnation
 	Jobs    []Job
 }
 
-// A Note is something a person may want to know: what a log line, the timeline and the question
-// "why" are made of.
+// A Note is something a person may want to know: the source of a log line, of the timeline and of
+// the answer to "why". The machine does not log; its owner does, with the notes.
 type Note struct {
 	What        string // constant, lower case: "task connected"
 	Task        serry.TaskID
@@ -54,7 +58,8 @@ type (
 	// Registered answers RegisterTask and Heartbeat.
 	Registered struct{ Service serry.Incarnation }
 
-	// Passed answers Barrier, with the number of the instance.
+	// Passed answers Barrier, with the number of the instance. A member that restarted learns the
+	// counter from it.
 	Passed struct{ Counter int64 }
 
 	// Value answers the calls on one key. Key is as the caller wrote it.
@@ -66,8 +71,9 @@ type (
 	// Entries answers GetKeyValueDir, ascending by key.
 	Entries struct{ Entries []Entry }
 
-	// Changes answers WatchKeys: the present state of what changed since the revision asked for. After
-	// a Reset it is all that is there, and what the watcher knew is void.
+	// Changes answers WatchKeys: the present state of the keys that changed since the revision
+	// asked for, oldest change first. After a Reset it is everything that is there, and what the
+	// watcher knew before is void.
 	Changes struct {
 		Revision int64
 		Reset    bool
@@ -78,13 +84,14 @@ type (
 	Sizes struct{ Keys []KeySize }
 
 	// Picture answers WatchTasks and GetTaskState. One Picture is shared by all watchers of a
-	// version and must not be changed.
+	// version and must not be changed. Version -1 says that the service has stopped.
 	Picture struct {
 		Version int64
 		Tasks   []TaskInfo
 	}
 
-	// Alive answers GetAliveTasks: who is alive, sorted, and what each said.
+	// Alive answers GetAliveTasks: who is alive, sorted, in which life, and what each said. The
+	// lists have one entry for each task. It is shared by all callers.
 	Alive struct {
 		Tasks        []serry.TaskID
 		Incarnations []serry.Incarnation

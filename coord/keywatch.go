@@ -10,23 +10,32 @@ import (
 )
 
 // changes is the recent history of the store, for those who watch keys: which key changed at
-// which revision. Values are not kept; a watcher hears the present one. The oldest changes are
-// forgotten, and who asks for them is told to start anew.
+// which revision. Values are not kept; a watcher hears the present one, so that two changes of
+// one key that follow each other closely may reach it as one. The oldest changes are forgotten,
+// and a watcher that asks for them is told everything that is there, marked as a new beginning.
 //
-// A watcher that waits has heard of everything below its directory, whatever the history has forgotten
-// since: it waits because nothing was there to tell, and the first change ends its wait. So it is told
-// that change alone, and unrelated writes cost it nothing.
+// A watcher that waits has heard of everything below its directory, whatever the history has
+// forgotten since: it waits because there was nothing to tell, and the first change ends its
+// wait. So it is told that change alone, and unrelated writes cost it nothing.
 type changes struct {
 	revision int64
 	oldest   int64 // everything after this revision is in log
 	log      []keyChange
-	bytes    int                      // of the keys in log
-	last     *btree.BTreeG[keyChange] // of each key in log the last change, by key; nil until a watcher asks for it
-	watchers map[string]*waiters      // by directory, cut to watchDepth parts
-	fresh    []keyChange              // that watchers have not been told of
-	listed   struct {                 // what the last watcher who had to start anew was told
+	bytes    int // of the keys in log
+
+	// Of each key in log the last change, by key; nil until a watcher asks for it.
+	last *btree.BTreeG[keyChange]
+
+	watchers map[string]*waiters // by directory, cut to watchDepth parts
+
+	// Changes that watchers have not been told of: those of the present call.
+	fresh []keyChange
+
+	// What the last watcher that had to start anew was told, for the next one. It is of Revision,
+	// and is not used for any other.
+	listed struct {
 		dir   string
-		found Changes // of Revision; it is not used for any other
+		found Changes
 	}
 }
 
@@ -40,9 +49,9 @@ const (
 	// maxChangeBytes bounds the keys in the history together.
 	maxChangeBytes = 16 << 20
 
-	// watchDepth is by how many parts of their directory watchers are told apart. Those of deeper ones
-	// share a list with others that begin alike. So a change looks into this many lists at most,
-	// however many slashes the key has.
+	// watchDepth is by how many parts of their directory watchers are told apart. Those of deeper
+	// ones share a list with others that begin alike. So a change looks into this many lists at
+	// most, however many slashes the key has.
 	watchDepth = 32
 )
 
@@ -50,17 +59,18 @@ func newChanges() changes {
 	return changes{watchers: make(map[string]*waiters)}
 }
 
-// keyChanged notes a change; notifyKeyWatchers tells of all that one call has made. A delete of a directory
-// is one call and many changes, and its watchers hear of them in one answer.
+// keyChanged notes a change; notifyKeyWatchers tells of all that one call has made. A delete of a
+// directory is one call and many changes, and its watchers hear of them in one answer.
 func (m *Machine) keyChanged(key string) {
 	c := &m.ep.changes
 	c.revision++
 	m.touch()
 	c.note(keyChange{key, c.revision})
+	// The history is bounded by number and by bytes, whatever keys clients use.
 	for len(c.log) > m.cfg.Limits.Changes || c.bytes > maxChangeBytes && len(c.log) > 0 {
 		c.forgetOldest()
 	}
-	c.listed.found = Changes{}
+	c.listed.found = Changes{} // it was of the revision before
 	if len(c.watchers) > 0 {
 		c.fresh = append(c.fresh, keyChange{key, c.revision})
 	}
@@ -75,8 +85,8 @@ func (c *changes) note(ch keyChange) {
 	}
 }
 
-// lastChanges is last, made from the log when it is first needed: most jobs have no watchers of keys, and a
-// put should not cost them more.
+// lastChanges is last, made from the log when it is first needed: most jobs have no watchers of
+// keys, and a put should not cost them more.
 func (c *changes) lastChanges() *btree.BTreeG[keyChange] {
 	if c.last == nil {
 		c.last = btree.NewG(32, func(a, b keyChange) bool { return a.key < b.key })
@@ -87,8 +97,8 @@ func (c *changes) lastChanges() *btree.BTreeG[keyChange] {
 	return c.last
 }
 
-// forgetOldest drops the oldest change. If the key has not changed since, its last change goes with it: who
-// knows only older revisions starts anew in any case.
+// forgetOldest drops the oldest change. If the key has not changed since, its last change goes
+// with it: who knows only older revisions starts anew in any case.
 func (c *changes) forgetOldest() {
 	old := c.log[0]
 	c.bytes -= len(old.key)
@@ -103,8 +113,8 @@ func (c *changes) forgetOldest() {
 	}
 }
 
-// serve answers at once where something has changed since, and else when it does. A watcher says the last
-// revision that it knows, so it misses nothing between two calls.
+// serve answers at once where something has changed since, and else when it does. A watcher says
+// the last revision that it knows, so it misses nothing between two calls.
 func (ev WatchKeys) serve(m *Machine, w *waiter) (Result, error) {
 	if err := m.checkKeyCall(w, ev.Dir); err != nil {
 		return nil, err
@@ -134,10 +144,13 @@ func (c Changes) checkSize() error {
 	return checkReplySize(size)
 }
 
-// changesSince tells the present state of every key below dir that changed after a revision, oldest
-// change first. Who is too far behind, or comes from another epoch, gets all that is there.
+// changesSince tells the present state of every key below dir that changed after a revision,
+// oldest change first. A watcher that is too far behind, or comes from another epoch, gets
+// everything that is there. It looks at the keys of the directory that have changed, and at no
+// others.
 func (m *Machine) changesSince(dir string, after int64) Changes {
 	c := &m.ep.changes
+	// A revision from the future is one of another epoch: revisions begin anew with each.
 	if after < c.oldest || after > c.revision {
 		return m.listing(dir)
 	}
@@ -149,6 +162,7 @@ func (m *Machine) changesSince(dir string, after int64) Changes {
 	if dir != "" {
 		from.key = dir + "/"
 	}
+	// Below a directory, keys stand in a row; of each only the last change is there.
 	var recent []keyChange
 	c.lastChanges().AscendGreaterOrEqual(from, func(ch keyChange) bool {
 		if ch.revision > after && inDir(ch.key, dir) {
@@ -163,15 +177,17 @@ func (m *Machine) changesSince(dir string, after int64) Changes {
 	return found
 }
 
-// change is the present state of a key that changed.
+// change is the present state of a key that changed. If the key is gone by now it was deleted,
+// perhaps by a later change of the same call.
 func (m *Machine) change(ch keyChange) Change {
 	e, exists := m.ep.keys.tree.Get(Entry{Key: ch.key})
 	e.Key = ch.key
 	return Change{Entry: e, Revision: ch.revision, Deleted: !exists}
 }
 
-// listing is all that is below a directory, for those who must start anew. After a restart they come
-// together, mostly for the same one, so the last listing is kept until a key changes.
+// listing is everything below a directory, for watchers that must start anew. After a restart
+// they come together, mostly for the same directory, so the last listing is kept until a key
+// changes.
 func (m *Machine) listing(dir string) Changes {
 	c := &m.ep.changes
 	if c.listed.found.Reset && c.listed.dir == dir {
@@ -194,7 +210,7 @@ func (c *changes) listOf(dir string) *waiters {
 	return c.watchers[at]
 }
 
-// watchedAs is a directory up to watchDepth.
+// watchedAs is the directory under whose name a watcher waits: its own, cut to watchDepth parts.
 func watchedAs(dir string) string {
 	for end, parts := 0, 0; ; end++ {
 		slash := strings.IndexByte(dir[end:], '/')
@@ -207,15 +223,17 @@ func watchedAs(dir string) string {
 	}
 }
 
-// notifyKeyWatchers answers the watchers of what a call has changed. It looks up the directories that a
-// changed key lies in, and not the watchers: a write costs what it tells, however many others wait. Lists are
-// answered in the order in which their first change was made, so that replies do not depend on map order.
+// notifyKeyWatchers answers the watchers of what a call has changed. It looks up the directories
+// that a changed key lies in, and not the watchers: a write costs what it tells, however many
+// others wait. Lists are answered in the order in which their first change was made, so that
+// replies do not depend on map order.
 func (m *Machine) notifyKeyWatchers() {
 	c := &m.ep.changes
 	if len(c.fresh) == 0 {
 		return
 	}
-	var order []string // of lists with something to tell, for the order of replies
+	// order has the lists with something to tell, in the order of their replies.
+	var order []string
 	told := make(map[string][]keyChange)
 	for _, ch := range c.fresh {
 		for dir := range dirsOf(ch.key) {
@@ -235,7 +253,8 @@ func (m *Machine) notifyKeyWatchers() {
 	}
 }
 
-// dirsOf goes through the directories that a key lies in, up to watchDepth, from the root on.
+// dirsOf visits the directories that a key lies in, up to watchDepth, from the root on: "", "a"
+// and "a/b" for the key "a/b/c".
 func dirsOf(key string) func(yield func(string) bool) {
 	return func(yield func(string) bool) {
 		if !yield("") {
@@ -253,11 +272,15 @@ func dirsOf(key string) func(yield func(string) bool) {
 	}
 }
 
-// tellWatchers answers a list of watchers. All who watch the same directory share one result.
+// tellWatchers answers a list of watchers. All who watch the same directory share one result. A
+// list may hold watchers of directories deeper than watchDepth, which are put back if nothing
+// below theirs has changed.
 func (m *Machine) tellWatchers(at string, changed []keyChange) {
 	c := &m.ep.changes
+	// The list is taken away first: watchers that are put back begin a new one.
 	list := c.watchers[at]
 	delete(c.watchers, at)
+	// Watchers by their whole directory, in the order in which they came.
 	shared := make(map[string][]*waiter)
 	var order []string
 	for _, w := range list.take() {

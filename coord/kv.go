@@ -13,8 +13,13 @@ import (
 
 // A store holds the keys of an epoch, in order of their bytes.
 //
-// The order makes a directory a range: everything below "a/b" stands in one row, from "a/b/" on, so that a
-// listing or a delete visits only what it returns or removes.
+// The order makes a directory a range: everything below "a/b" stands in one row, from "a/b/" on,
+// so that a listing or a delete visits only what it returns or removes.
+//
+// Keys belong to the job and not to a task: they stay when the task that wrote them fails or
+// leaves, and the store works for callers in any state (C-KV-9). They go with the epoch
+// (C-KV-12). Values are shared: a value that is stored is never changed in place, so a reply may
+// point to it while the key has a new value already.
 type store struct {
 	tree  *btree.BTreeG[Entry]
 	bytes int64 // of all keys and values, and of the devices that tasks have described
@@ -24,8 +29,9 @@ func newStore() store {
 	return store{tree: btree.NewG(32, func(a, b Entry) bool { return a.Key < b.Key })}
 }
 
-// normalise splits a key at slashes, drops empty parts and joins the rest (C-KV-1): "/a//b/" and "a/b" are
-// the same key. Calls keep the key as their caller wrote it, too, because answers name it that way.
+// normalise splits a key at slashes, drops empty parts and joins the rest (C-KV-1): "/a//b/" and
+// "a/b" are the same key. Calls keep the key as their caller wrote it, too, because answers name
+// it that way.
 func normalise(key string) string {
 	if !strings.Contains(key, "//") {
 		return strings.TrimSuffix(strings.TrimPrefix(key, "/"), "/")
@@ -44,9 +50,10 @@ func (m *Machine) checkKey(key string) error {
 	return nil
 }
 
-// checkKeyCall refuses calls of replaced lives, and keys that cannot be stored. A call on a key need not
-// name a task: in the dialect of jaxlib it names only an incarnation, and some callers give not even that. So
-// an unknown caller is no error here, and only one that is known to be replaced is refused (C-INC-6).
+// checkKeyCall refuses calls of replaced lives, and keys that cannot be stored. A call on a key
+// need not name a task: in the dialect of jaxlib it names only an incarnation, and some callers
+// give not even that. So an unknown caller is no error here, and only one that is known to be
+// replaced is refused (C-INC-6).
 func (m *Machine) checkKeyCall(w *waiter, key string) error {
 	if m.replaced(w) || !w.task.IsZero() && m.staleCaller(w) {
 		return serry.ErrStale
@@ -72,8 +79,8 @@ func (ev InsertKeyValue) serve(m *Machine, w *waiter) (Result, error) {
 // set stores a value within the limits. Waiting gets are answered in the order they came, and
 // keep their value whatever happens to the key (C-ORD-6, C-ORD-7).
 //
-// The limits are checked before anything changes: a refused call leaves the store as it was, and since
-// nothing was marked as changed, no record of it is written.
+// The limits are checked before anything changes: a refused call leaves the store as it was, and
+// since nothing was marked as changed, no record of it is written.
 func (m *Machine) set(key string, value []byte) error {
 	l, s := m.cfg.Limits, &m.ep.keys
 	old, exists := s.tree.Get(Entry{Key: key})
@@ -90,6 +97,8 @@ func (m *Machine) set(key string, value []byte) error {
 	if err := s.reserve(growth, l); err != nil {
 		return err
 	}
+	// Nothing can fail from here on. Watchers of keys hear of the change before the gets of this
+	// key, and the caller last: it is answered when this returns.
 	s.tree.ReplaceOrInsert(Entry{Key: key, Value: value})
 	m.keyChanged(key)
 	m.notifyKeyWatchers()
@@ -102,8 +111,9 @@ func (m *Machine) set(key string, value []byte) error {
 	return nil
 }
 
-// reserve takes room for more bytes, or gives it back if growth is negative. A value that shrinks is never
-// refused, also where the store is over its limit because the limit was lowered between two runs.
+// reserve takes room for more bytes, or gives it back if growth is negative. A value that shrinks
+// is never refused, also where the store is over its limit because the limit was lowered between
+// two runs.
 func (s *store) reserve(growth int64, l Limits) error {
 	if growth > 0 && s.bytes+growth > l.StoreBytes {
 		return &serry.LimitError{Limit: "store-bytes", Max: l.StoreBytes}
@@ -112,8 +122,9 @@ func (s *store) reserve(growth int64, l Limits) error {
 	return nil
 }
 
-// serve answers at once if the key has a value, or else when it is set (C-KV-4). Clients leave gets open
-// that they gave up long ago, so a waiting get costs an entry in a list and nothing else.
+// serve answers at once if the key has a value, or else when it is set (C-KV-4). Clients leave
+// gets open that they gave up long ago, so a waiting get costs an entry in a list and nothing
+// else.
 func (ev GetKeyValue) serve(m *Machine, w *waiter) (Result, error) {
 	if err := m.checkKeyCall(w, ev.Key); err != nil {
 		return nil, err
@@ -125,7 +136,7 @@ func (ev GetKeyValue) serve(m *Machine, w *waiter) (Result, error) {
 	if err := m.mayWait(w); err != nil {
 		return nil, err
 	}
-	if m.stopped {
+	if m.stopped { // what is stored stays readable, but no call waits any more
 		return nil, serry.ErrStopping
 	}
 	list := m.ep.gets[key]
@@ -167,8 +178,8 @@ func (ev IncrementKeyValue) serve(m *Machine, w *waiter) (Result, error) {
 	return Value{Key: ev.Key, Value: sum}, m.set(key, sum)
 }
 
-// add adds to a decimal number of 64 bits, with blanks around it allowed. A sum that does not fit is an error
-// like a text that is no number: it must not wrap around.
+// add adds to a decimal number of 64 bits, with blanks around it allowed. A sum that does not fit
+// is an error like a text that is no number: it must not wrap around.
 func add(text []byte, by int64) ([]byte, error) {
 	n, err := strconv.ParseInt(strings.Trim(string(text[:min(len(text), 64)]), " \t\n\v\f\r"), 10, 64)
 	if err != nil || by > 0 && n > math.MaxInt64-by || by < 0 && n < math.MinInt64-by {
@@ -185,8 +196,8 @@ func checkReplySize(size int64) error {
 	return nil
 }
 
-// serve lists what is below a directory, at any depth (C-KV-7). A key of the same name as the directory is
-// not below it.
+// serve lists what is below a directory, at any depth (C-KV-7). A key of the same name as the
+// directory is not below it.
 func (ev GetKeyValueDir) serve(m *Machine, w *waiter) (Result, error) {
 	if err := m.checkKeyCall(w, ev.Dir); err != nil {
 		return nil, err
@@ -214,8 +225,9 @@ func (ev ListKeys) serve(m *Machine, w *waiter) (Result, error) {
 	return Sizes{Keys: found}, checkReplySize(size)
 }
 
-// below visits everything whose key starts with the directory and a slash, in order. For the empty
-// directory, that is every key which starts with a slash, so none: the reference service lists nothing there.
+// below visits everything whose key starts with the directory and a slash, in order. For the
+// empty directory, that is every key which starts with a slash, so none: the reference service
+// lists nothing there.
 func (m *Machine) below(dir string, visit func(Entry)) {
 	prefix := dir + "/"
 	m.ep.keys.tree.AscendGreaterOrEqual(Entry{Key: prefix}, func(e Entry) bool {
@@ -227,7 +239,8 @@ func (m *Machine) below(dir string, visit func(Entry)) {
 	})
 }
 
-// within is below, but the empty directory has every key in it, as in the calls of serry's own clients.
+// within is below, but the empty directory has every key in it, as in the calls of serry's own
+// clients.
 func (m *Machine) within(dir string, visit func(Entry)) {
 	if dir != "" {
 		m.below(dir, visit)
@@ -239,12 +252,14 @@ func (m *Machine) within(dir string, visit func(Entry)) {
 	})
 }
 
-// serve removes a key and everything below it, in one step (C-KV-8). To remove nothing is no error.
+// serve removes a key and everything below it, in one step (C-KV-8). To remove nothing is no
+// error.
 func (ev DeleteKeyValue) serve(m *Machine, w *waiter) (Result, error) {
 	if err := m.checkKeyCall(w, ev.Key); err != nil {
 		return nil, err
 	}
 	key := normalise(ev.Key)
+	// The keys are collected first: a tree must not change while it is walked through.
 	doomed := []string{key}
 	m.below(key, func(e Entry) { doomed = append(doomed, e.Key) })
 	for _, k := range doomed {
@@ -257,8 +272,9 @@ func (ev DeleteKeyValue) serve(m *Machine, w *waiter) (Result, error) {
 	return Done{}, nil
 }
 
-// serve stores a value if the key still has the one that the caller knows. That is how two callers change
-// one key without losing a change: the slower one hears ErrChanged, reads again and retries.
+// serve stores a value if the key still has the one that the caller knows. That is how two
+// callers change one key without losing a change: the slower one hears ErrChanged, reads again
+// and retries.
 func (ev SwapKeyValue) serve(m *Machine, w *waiter) (Result, error) {
 	if err := m.checkKeyCall(w, ev.Key); err != nil {
 		return nil, err

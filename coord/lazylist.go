@@ -2,16 +2,16 @@ package coord
 
 import "slices"
 
-// A lazyList has entries in the order they came. An entry that is over stays until room is needed, so that the
-// end of an entry costs nothing here, however long the list is. The list never holds more than twice as many
-// entries as are not over, and a few.
+// A lazyList has entries in the order they came. An entry that is over stays until room is
+// needed, so that the end of an entry costs nothing here, however long the list is. The list
+// never holds more than twice as many entries as are not over, and a few.
 //
-// It is for entries that stand in several lists at once, such as a barrier in the lists of its members: whoever
-// ends the barrier need not find it in ten thousand lists.
+// It is for entries that stand in several lists at once, such as a barrier in the lists of its
+// members: whoever ends the barrier need not find it in ten thousand lists.
 type lazyList[E interface{ over() bool }] struct{ all []E }
 
-// add appends an entry. If the list is full it first drops what is over, and grows only if that made too
-// little room.
+// add appends an entry. If the list is full it first drops what is over, and grows only if that
+// made too little room.
 func (l *lazyList[E]) add(e E) {
 	if len(l.all) == cap(l.all) {
 		if l.live(); 2*len(l.all) > cap(l.all) {
@@ -21,7 +21,8 @@ func (l *lazyList[E]) add(e E) {
 	l.all = append(l.all, e)
 }
 
-// live is what is not over. It is valid until the next add.
+// live drops the entries that are over and returns the others. The slice is valid until the next
+// add; a caller whose loop may end entries makes a copy first.
 func (l *lazyList[E]) live() []E {
 	l.all = slices.DeleteFunc(l.all, E.over)
 	return l.all

@@ -2,15 +2,16 @@ package coord
 
 import "github.com/serry-dev/serry"
 
-// How tasks leave: politely and together at the shutdown barrier, politely and alone, by a reset, by ending
-// well without a word, or with an error of their own. How they are lost stands in epoch.go.
+// How tasks leave: politely and together at the shutdown barrier, politely and alone, by a reset,
+// by ending well without a word, or with an error of their own. How they are lost stands in
+// epoch.go.
 
 // serve is the polite end of a task (C-SHUT).
 //
-// With a shutdown timeout, tasks leave together: the call waits until all tasks that cannot come back have
-// made it (C-SHUT-3). So a task that is lost during the last steps of its peers still fails the job, and
-// nobody believes in a success that one member did not have. A task that may come back does not hold up the
-// others, and leaves alone (C-SHUT-1).
+// With a shutdown timeout, tasks leave together: the call waits until all tasks that cannot come
+// back have made it (C-SHUT-3). So a task that is lost during the last steps of its peers still
+// fails the job, and nobody believes in a success that one member did not have. A task that may
+// come back does not hold up the others, and leaves alone (C-SHUT-1).
 func (ev ShutdownTask) serve(m *Machine, w *waiter) (Result, error) {
 	t, err := m.activeCaller(w)
 	if err != nil { // C-SHUT-9
@@ -42,8 +43,8 @@ func (m *Machine) leave(t *task) (Result, error) {
 	return Done{}, nil
 }
 
-// openShutdown begins the shutdown barrier of all tasks that cannot come back (C-SHUT-3). Where one
-// of them has failed already it fails at once, its consequences first (C-SHUT-6, C-ORD-4).
+// openShutdown begins the shutdown barrier of all tasks that cannot come back (C-SHUT-3). Where
+// one of them has failed already it fails at once, its consequences first (C-SHUT-6, C-ORD-4).
 //
 // Processes that ended well before the barrier opened count as arrived: they will never call.
 func (m *Machine) openShutdown(w *waiter, t *task) (Result, error) {
@@ -63,6 +64,7 @@ func (m *Machine) openShutdown(w *waiter, t *task) (Result, error) {
 		m.notifyWatchers()
 		return nil, shutdownFailed(t, b.err)
 	}
+	// Should they be all but the caller, its own arrival below ends the barrier.
 	for u := range m.membersOf(b) {
 		if u.exited && u != t {
 			m.arrive(b, u, arrival{inc: u.inc})
@@ -71,16 +73,16 @@ func (m *Machine) openShutdown(w *waiter, t *task) (Result, error) {
 	return m.arriveToLeave(w, t)
 }
 
-// exit lets tasks leave whose processes ended well. Tasks that wait at the shutdown barrier do not
-// wait for them.
+// exit lets tasks leave whose processes ended well. Tasks that wait at the shutdown barrier do
+// not wait for them.
 //
-// This is stronger than a departure: the process is known to be gone, so no call of it can be repeated and
-// its results are dropped.
+// This is stronger than a departure: the process is known to be gone, so no call of it can be
+// repeated and its results are dropped.
 func (m *Machine) exit(gone []serry.Life) {
 	for _, d := range gone {
 		t := m.task(d.Task)
 		if t == nil || d.Incarnation == 0 || t.inc != d.Incarnation {
-			continue
+			continue // another process has this task now
 		}
 		if t.state == serry.Connected {
 			t.exited = true
@@ -105,8 +107,8 @@ func (m *Machine) arriveToLeave(w *waiter, t *task) (Result, error) {
 	return nil, nil
 }
 
-// allLeave disconnects all tasks that met at the shutdown barrier, after their calls were answered
-// (C-SHUT-4). In the other order a client would first see its own disconnection.
+// allLeave disconnects all tasks that met at the shutdown barrier, after their calls were
+// answered (C-SHUT-4). In the other order a client would first see its own disconnection.
 func (m *Machine) allLeave(b *barrier, slots []slot) {
 	for i := range slots {
 		m.answer(slots[i].w, Done{}, nil)
@@ -118,8 +120,9 @@ func (m *Machine) allLeave(b *barrier, slots []slot) {
 	}
 }
 
-// shutdownFailedForAll answers the calls that wait at the shutdown barrier, propagates the failure, and puts
-// every task in state Failed. A task that were left disconnected could silently register again (C-SHUT-5).
+// shutdownFailedForAll answers the calls that wait at the shutdown barrier, propagates the
+// failure, and puts every task in state Failed. A task that were left disconnected could silently
+// register again (C-SHUT-5).
 func (m *Machine) shutdownFailedForAll(b *barrier, slots []slot, missing []*task) {
 	for i := range slots {
 		if w := slots[i].w; w != nil {
@@ -137,7 +140,8 @@ func shutdownFailed(t *task, reason error) error {
 	return &serry.TaskError{Task: t.id, Incarnation: t.inc, Reason: reason, Err: serry.ErrShutdownFailed}
 }
 
-// serve disconnects the caller, from any state but disconnected, whatever the shutdown timeout is (C-RST).
+// serve disconnects the caller, from any state but disconnected, whatever the shutdown timeout is
+// (C-RST).
 func (ev ResetTask) serve(m *Machine, w *waiter) (Result, error) {
 	t, err := m.activeCaller(w)
 	if err != nil {
@@ -149,8 +153,8 @@ func (ev ResetTask) serve(m *Machine, w *waiter) (Result, error) {
 // maxReportBytes bounds the text of a reported error; no client is shown more.
 const maxReportBytes = 4 << 10
 
-// serve puts the caller in state Failed with an error of its own (C-ERR). The error is told to the other tasks
-// like any failure.
+// serve puts the caller in state Failed with an error of its own (C-ERR). The error is told to
+// the other tasks like any failure.
 func (ev ReportError) serve(m *Machine, w *waiter) (Result, error) {
 	const codeUnknown, lastCode = 2, 16
 	t, err := m.activeCaller(w)

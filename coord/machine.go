@@ -12,9 +12,10 @@ import (
 
 // A Machine is the coordination service of one job. See the package comment.
 //
-// Its state has three layers. What outlives a restart is written to snapshots (snapshot.go): the epoch with
-// its tasks, barriers, keys and request ids. What does not are the calls that wait: their connections end with
-// the process, and their callers ask again. The rest is derived, such as counts, lists and shared answers.
+// Its state has three layers. What outlives a restart is written to snapshots (snapshot.go): the
+// epoch with its tasks, barriers, keys and request ids. What does not are the calls that wait:
+// their connections end with the process, and their callers ask again. The rest is derived, such
+// as counts, lists and shared answers.
 type Machine struct {
 	cfg Config // set in New, then constant
 
@@ -39,8 +40,9 @@ type Machine struct {
 	record  Event // what of the last step is to be journaled, or nil
 }
 
-// An epoch is a service incarnation with its state (C-EPOCH-1). Everything that one run of a job can leave
-// behind is in here, so that the next run begins with nothing by beginning with a new epoch.
+// An epoch is a service incarnation with its state (C-EPOCH-1). Everything that one run of a job
+// can leave behind is in here, so that the next run begins with nothing by beginning with a new
+// epoch.
 type epoch struct {
 	service serry.Incarnation
 	jobs    []Job
@@ -86,7 +88,8 @@ type epoch struct {
 	heldInAll    int
 }
 
-// A jobRow says which of the tasks of an epoch are those of a job.
+// A jobRow says which tasks of an epoch are those of a job: tasks are sorted by job, so they
+// stand in a row.
 type jobRow struct {
 	first index
 	tasks int
@@ -95,7 +98,8 @@ type jobRow struct {
 // never is the time of something that is not planned.
 const never = Time(-1)
 
-// New makes a machine with its first epoch open. It panics if cfg is not valid.
+// New makes a machine with its first epoch open. It panics if cfg is not valid: [Config.Validate]
+// says beforehand what is wrong.
 func New(cfg Config) *Machine {
 	if err := cfg.Validate(); err != nil {
 		panic(fmt.Sprintf("coord: %v", err))
@@ -109,15 +113,16 @@ func New(cfg Config) *Machine {
 // Step moves the machine to now, applies ev, and returns what must happen next, in order. The
 // slice is valid until the next Step.
 //
-// The order within a step is part of what clients see. First the deadlines up to now fire, as if each had its
-// own Tick: a barrier that timed out a moment ago must not pass with an arrival that comes now. Then the event
-// acts. What follows from it comes last: a registration that was held may open the next epoch, watchers hear of
-// changed tasks, and then error polls of replaced lives end (C-ORD-3).
+// The order within a step is part of what clients see. First the deadlines up to now fire, as if
+// each had its own Tick: a barrier that timed out a moment ago must not pass with an arrival that
+// comes now. Then the event acts. What follows from it comes last: a registration that was held
+// may open the next epoch, watchers hear of changed tasks, and then error polls of replaced lives
+// end (C-ORD-3).
 //
-// Whether the event must be journaled is decided before those consequences: replay brings them about by
-// itself, from the same state.
+// Whether the event must be journaled is decided before those consequences: replay brings them
+// about by itself, from the same state.
 func (m *Machine) Step(now Time, ev Event) []Effect {
-	clear(m.out)
+	clear(m.out) // so that effects of the last step do not keep large values in memory
 	m.out = m.out[:0]
 	fired := m.advance(now)
 	m.touched = false
@@ -154,7 +159,8 @@ func (m *Machine) apply(ev Event) {
 	}
 }
 
-// Deadline says when the next Tick is due if nothing else comes.
+// Deadline says when the next Tick is due if nothing else comes. An owner that sends the Tick
+// late does no harm but the delay: the deadline fires at its own time, see advance.
 func (m *Machine) Deadline() (Time, bool) {
 	at := m.ep.nextScan
 	if d, ok := m.ep.deadlines.next(); ok && (at == never || d < at) {
@@ -163,8 +169,9 @@ func (m *Machine) Deadline() (Time, bool) {
 	return at, at != never
 }
 
-// advance fires every deadline up to now, oldest first, and says whether there was one. Time never
-// goes back.
+// advance fires every deadline up to now, oldest first, and says whether there was one. Each
+// fires at its own time and not at now: what follows from it may set the next deadline, and must
+// not depend on how late the owner was. Time never goes back.
 func (m *Machine) advance(now Time) (fired bool) {
 	for {
 		at, ok := m.Deadline()
@@ -172,6 +179,7 @@ func (m *Machine) advance(now Time) (fired bool) {
 			break
 		}
 		m.now, fired = max(m.now, at), true
+		// At the same time, barriers come before the scan for tasks that are out of step.
 		if b := m.ep.deadlines.due(at); b != nil {
 			m.expire(b)
 		} else {
@@ -184,8 +192,9 @@ func (m *Machine) advance(now Time) (fired bool) {
 
 // serve handles a call of a client: first what all calls have in common, then the call itself.
 //
-// A call that names another epoch of the service is refused before anything else: it must not touch this one
-// (C-EPOCH-5). A registration may name an old epoch, because its caller is about to join the present one.
+// A call that names another epoch of the service is refused before anything else: it must not
+// touch this one (C-EPOCH-5). A registration may name an old epoch, because its caller is about
+// to join the present one.
 func (m *Machine) serve(ev Event) {
 	call, ok := ev.(clientCall)
 	if !ok {
@@ -215,7 +224,8 @@ func (m *Machine) run(call clientCall, w *waiter) {
 func (GetStatus) serve(m *Machine, _ *waiter) (Result, error) { return Status{View: m.View()}, nil }
 
 // openEpoch begins an epoch with nothing in it. Calls of the one before end as calls of a service
-// that is no more (C-EPOCH-5). Registrations that waited for it are its first ones, in the order they came.
+// that is no more (C-EPOCH-5). Registrations that waited for it are its first ones, in the order
+// they came.
 func (m *Machine) openEpoch(service serry.Incarnation, jobs []Job) {
 	var newcomers []*waiter
 	if old := m.ep; old != nil {
@@ -226,7 +236,7 @@ func (m *Machine) openEpoch(service serry.Incarnation, jobs []Job) {
 		m.closeEpoch(service)
 	}
 	m.stopped = false // a service that was stopped can stand for another run
-	m.number++
+	m.number++        // in status, notes and journals, where people tell runs apart by it
 	m.ep = newEpoch(service, jobs, m.cfg)
 	m.bump()
 	m.emit(Opened{Epoch: m.number, Service: service, Jobs: jobs})
@@ -238,6 +248,9 @@ func (m *Machine) openEpoch(service serry.Incarnation, jobs []Job) {
 }
 
 // closeEpoch ends what is left of the present epoch; next is the service incarnation to come.
+// Calls are answered in the order of their Req, because the order in a map differs from machine
+// to machine. The lives of the epoch are remembered for one more: a heartbeat that comes late
+// must hear that it belongs to another run, and not fail the task of the present one (C-EPOCH-5).
 func (m *Machine) closeEpoch(next serry.Incarnation) {
 	m.formerLives = make(map[serry.Incarnation]bool, len(m.ep.known))
 	for inc := range m.ep.known {
@@ -252,8 +265,9 @@ func (m *Machine) closeEpoch(next serry.Incarnation) {
 	}
 }
 
-// newEpoch makes an empty epoch. Tasks are sorted by job and number, so that the index of a task is known from
-// its job, and whatever goes through the tasks does so in the same order in every machine.
+// newEpoch makes an empty epoch. Tasks are sorted by job and number, so that the index of a task
+// is known from its job, and whatever goes through the tasks does so in the same order in every
+// machine.
 func newEpoch(service serry.Incarnation, jobs []Job, cfg Config) *epoch {
 	ep := &epoch{
 		service:    service,
@@ -271,6 +285,7 @@ func newEpoch(service serry.Incarnation, jobs []Job, cfg Config) *epoch {
 		requestersOf: make(requestersOf),
 		held:         make(map[serry.Incarnation]int),
 	}
+	// By name, and not in the order given: two servers may be told the jobs in different orders.
 	sorted := slices.SortedFunc(slices.Values(jobs), func(a, b Job) int {
 		return serry.TaskID{Job: a.Name}.Compare(serry.TaskID{Job: b.Name})
 	})
@@ -284,6 +299,8 @@ func newEpoch(service serry.Incarnation, jobs []Job, cfg Config) *epoch {
 			})
 		}
 	}
+	// The ids have the service incarnation in them, as those of the reference service do: clients
+	// see them in errors.
 	suffix := "::" + strconv.FormatUint(uint64(service), 10)
 	ep.register = newBarrier(RegisterBarrierID, registerBarrier)
 	ep.shutdown = newBarrier("Shutdown"+suffix, shutdownBarrier)
@@ -291,10 +308,11 @@ func newEpoch(service serry.Incarnation, jobs []Job, cfg Config) *epoch {
 	return ep
 }
 
-// stop answers everything that waits and takes no more work (C-STOP-1). What is stored stays readable.
+// stop answers everything that waits and takes no more work (C-STOP-1). What is stored stays
+// readable.
 //
-// The order is that of the reference service: barriers, watches, polls, and gets last (C-KV-11). Whatever is
-// left in waiting after the others must be a get or a watch of keys.
+// The order is that of the reference service: barriers, watches, polls, and gets last (C-KV-11).
+// Whatever is left in waiting after the others must be a get or a watch of keys.
 func (m *Machine) stop() {
 	if m.stopped {
 		return
@@ -309,10 +327,14 @@ func (m *Machine) stop() {
 			m.finish(b.barrier, m.barrierError(b.barrier, serry.ErrStopping))
 		}
 	}
+	// Watchers hear that there is nothing left to watch, and not the failures that the end of the
+	// barriers has just caused (C-WATCH-6).
 	m.dirty = false
 	for _, w := range m.ep.watchers.take() {
 		m.answer(w, &Picture{Version: -1}, nil)
 	}
+	// A client does not fail by this error: a stopped service is no failure of the job
+	// (C-POLL-8).
 	for _, t := range m.ep.tasks {
 		m.endPoll(t, serry.ErrStopping)
 	}
@@ -329,11 +351,12 @@ func (m *Machine) stop() {
 	clear(m.ep.changes.watchers)
 }
 
-// resume cancels every call that waits: their connections ended with the former leader.
-// Arrivals stay, but for those at the register barrier (C-LOG-3): the clients repeat their registrations, and one
-// that has died meanwhile does not.
+// resume cancels every call that waits: their connections ended with the former leader. Arrivals
+// stay, but for those at the register barrier (C-LOG-3): the clients repeat their registrations,
+// and one that has died meanwhile does not.
 func (m *Machine) resume() {
 	m.touch()
+	// As if every client had given up at the same moment: see cancel for what stays.
 	for _, req := range slices.Sorted(maps.Keys(m.waiting)) {
 		m.cancel(req)
 	}
@@ -350,6 +373,8 @@ func (m *Machine) resume() {
 	m.note(Note{What: "service resumed"})
 }
 
+// emit adds an effect to those of the step.
 func (m *Machine) emit(e Effect) { m.out = append(m.out, e) }
 
+// note adds a note to the effects of the step.
 func (m *Machine) note(n Note) { m.emit(n) }

@@ -9,7 +9,9 @@ import (
 
 // Who belongs to a barrier, who is missing, and the errors that name them.
 
-// memberList turns the tasks of a call into members: nil for all, or the first unknown one.
+// memberList turns the tasks of a call into members: nil for all tasks, whether the caller named
+// them or not, so that both forms mean the same barrier. unknown is the first task that is not in
+// the cluster, or zero.
 func (m *Machine) memberList(tasks []serry.TaskID) (members []index, unknown serry.TaskID) {
 	for _, id := range tasks {
 		t := m.task(id)
@@ -18,6 +20,7 @@ func (m *Machine) memberList(tasks []serry.TaskID) (members []index, unknown ser
 		}
 		members = append(members, t.at)
 	}
+	// Callers may name members in any order, and twice.
 	slices.Sort(members)
 	members = slices.Compact(members)
 	if len(members) == len(m.ep.tasks) {
@@ -26,11 +29,12 @@ func (m *Machine) memberList(tasks []serry.TaskID) (members []index, unknown ser
 	return members, unknown
 }
 
-// checkMembers compares the caller's idea of the members with the record's (C-BAR-11). Members that disagree
-// would wait for different tasks, and some of them forever, so the disagreement is told to all of them.
+// checkMembers compares the caller's idea of the members with the record's (C-BAR-11). Members
+// that disagree would wait for different tasks, and some of them forever, so the disagreement is
+// told to all of them.
 func (m *Machine) checkMembers(b *barrier, t *task, tasks []serry.TaskID) error {
 	switch {
-	case !b.fixed: // it never had members: cancelled or failed before it began
+	case !b.fixed: // it never had members: it was cancelled, or failed, before it began
 		return nil
 	case len(tasks) == 0 && b.members != nil:
 		return m.blame(b, t, serry.ErrNoMembers)
@@ -39,6 +43,7 @@ func (m *Machine) checkMembers(b *barrier, t *task, tasks []serry.TaskID) error 
 	case len(tasks) != m.size(b):
 		return m.blame(b, t, serry.ErrMembers)
 	}
+	// The number of entries was compared above, so a list with a task twice is refused, too.
 	for _, id := range tasks {
 		if u := m.task(id); u == nil || b.position(u) < 0 {
 			return m.blame(b, t, serry.ErrMembers)
@@ -50,8 +55,8 @@ func (m *Machine) checkMembers(b *barrier, t *task, tasks []serry.TaskID) error 
 	return nil
 }
 
-// position finds a member's slot, or -1. Most barriers are of all tasks: those have no list of members, and
-// the slot of a task is its index.
+// position finds a member's slot, or -1. Most barriers are of all tasks: those have no list of
+// members, and the slot of a task is its index.
 func (b *barrier) position(t *task) int {
 	if b.members == nil {
 		return int(t.at)
@@ -71,7 +76,7 @@ func (m *Machine) size(b *barrier) int {
 	return len(b.members)
 }
 
-// membersOf goes through the members in order.
+// membersOf visits the members in order.
 func (m *Machine) membersOf(b *barrier) iter.Seq[*task] {
 	return func(yield func(*task) bool) {
 		if b.members == nil {
@@ -90,7 +95,8 @@ func (m *Machine) membersOf(b *barrier) iter.Seq[*task] {
 	}
 }
 
-// missing lists the members that have not arrived at the open instance.
+// missing lists the members that have not arrived at the open instance. It is for errors and
+// views; whether all have arrived is told by a count.
 func (m *Machine) missing(b *barrier) []*task {
 	if b.arrived == len(b.slots) {
 		return nil
@@ -104,7 +110,7 @@ func (m *Machine) missing(b *barrier) []*task {
 	return missing
 }
 
-// failedMember finds a member that has failed and cannot come back (C-BAR-6).
+// failedMember finds a member that has failed and cannot come back, or nil (C-BAR-6).
 func (m *Machine) failedMember(b *barrier) *task {
 	for t := range m.membersOf(b) {
 		if t.state == serry.Failed && !t.recoverable {
@@ -126,13 +132,14 @@ func (m *Machine) mismatch(b *barrier, t *task, sent int64) error {
 	return err
 }
 
-// blame makes the error of a call that spoils a barrier.
+// blame makes the error of a call that spoils a barrier. It names the task that made the call:
+// the members that hear of it want to know whose counter or list was wrong.
 func (m *Machine) blame(b *barrier, t *task, err error) *serry.BarrierError {
 	return &serry.BarrierError{ID: b.id, Counter: b.counter, Task: t.id, Err: err}
 }
 
-// barrierError describes the open instance at its end: who came first, how many came, and who did not. The
-// missing are what an operator wants to know first.
+// barrierError describes the open instance at its end: who came first, how many came, and who did
+// not. The missing are what an operator wants to know first.
 func (m *Machine) barrierError(b *barrier, err error) *serry.BarrierError {
 	e := &serry.BarrierError{ID: b.id, Counter: b.counter, First: b.first, Arrived: b.arrived, Members: len(b.slots), Err: err}
 	for _, t := range m.missing(b) {

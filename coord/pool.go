@@ -7,15 +7,25 @@ import (
 	"github.com/serry-dev/serry"
 )
 
-// A pool holds every error and result of a snapshot once, in the order of their first use: one
-// outcome is often that of ten thousand calls. A later one may name earlier ones.
+// A pool holds every error and result of a snapshot once, in the order of their first use;
+// everything else in the snapshot names them by number. One outcome is often that of ten thousand
+// calls: a barrier of ten thousand tasks that timed out has one error, with ten thousand names in
+// it, and without the pool the snapshot would have a hundred million names.
+//
+// An outcome may name earlier ones: the error of a task has the error that brought it about. So
+// an outcome is written after those that it needs, and read in one pass.
 type pool struct {
+	// Writing: all outcomes so far in their form, and their numbers from 1, by form and by
+	// pointer.
 	written []byte
 	numbers map[string]uint64 // of what was written, from 1
 	known   map[any]uint64    // the same, by pointer
-	read    []any
+
+	// Reading: the outcomes by their number, less one.
+	read []any
 }
 
+// newPool makes a pool that is empty, to be written or to be read into.
 func newPool() *pool {
 	return &pool{numbers: make(map[string]uint64), known: make(map[any]uint64)}
 }
@@ -30,36 +40,42 @@ func (c *coder) shared(p *any) {
 	switch {
 	case !c.reading || n == 0:
 	case n > uint64(len(c.pool.read)):
-		c.failf("thing %d of %d", n, len(c.pool.read))
+		c.failf("outcome %d of %d", n, len(c.pool.read))
 	default:
 		*p = c.pool.read[n-1]
 	}
 }
 
-// number finds or gives the number of an error or a result.
+// number finds the number of an error or a result, or writes it and gives it one. Two that are
+// written in the same bytes have the same number: whether two calls share one error in memory
+// depends on the way to this state, and a snapshot must not.
 func (p *pool) number(x any, aside func([]byte) Ref) uint64 {
 	key := identity(x)
 	if n := p.known[key]; n != 0 {
 		return n
 	}
 	c := &coder{aside: aside, pool: p}
-	c.thing(&x)
+	c.pooled(&x)
 	if c.err != nil {
 		panic(fmt.Sprintf("coord: %T cannot be written: %v", x, c.err))
 	}
+	// The errors that x names were written by now, and have lower numbers.
 	n := p.numbers[string(c.b)]
 	if n == 0 {
 		n = uint64(len(p.numbers)) + 1
 		p.numbers[string(c.b)] = n
 		p.written = append(p.written, c.b...)
 	}
+	// Remembered by pointer as well, so that the next ten thousand calls with this outcome are
+	// quick.
 	if key != nil {
 		p.known[key] = n
 	}
 	return n
 }
 
-// identity is what tells at a glance that two are the same, or nil.
+// identity is a key by which an outcome that was written before is found without writing it
+// again, or nil. Errors and alive sets are shared by pointer, devices by their first byte.
 func identity(x any) any {
 	switch x := x.(type) {
 	case error, *Alive:
@@ -72,11 +88,11 @@ func identity(x any) any {
 	return nil
 }
 
-// things reads the pool of a snapshot.
-func (c *coder) things() {
+// readPool reads the pool of a snapshot.
+func (c *coder) readPool() {
 	for range c.count(0) {
 		var x any
-		if c.thing(&x); c.err != nil {
+		if c.pooled(&x); c.err != nil {
 			return
 		}
 		c.pool.read = append(c.pool.read, x)
@@ -85,100 +101,104 @@ func (c *coder) things() {
 
 // The kinds of errors and results.
 const (
-	thingSentinel byte = iota + 1
-	thingTaskError
-	thingLostError
-	thingBarrierError
-	thingKeyError
-	thingLimitError
-	thingMismatchError
-	thingInvalidError
-	thingDone
-	thingRegistered
-	thingPassed
-	thingValue
-	thingAlive
-	thingAllDevices
+	// The numbers are those of the format: they are never used again for another kind.
+	kindSentinel byte = iota + 1
+	kindTaskError
+	kindLostError
+	kindBarrierError
+	kindKeyError
+	kindLimitError
+	kindMismatchError
+	kindInvalidError
+	kindDone
+	kindRegistered
+	kindPassed
+	kindValue
+	kindAlive
+	kindAllDevices
 )
 
-// sentinels are the plain errors, by their number.
+// sentinels are the plain errors, by their number. A new one is added at the end: the numbers are
+// in the journals of running jobs.
 var sentinels = serry.Sentinels()
 
-// thing writes or reads an error, or a result of a call that is kept for its id.
-func (c *coder) thing(p *any) {
-	kind := kindOfThing(*p)
+// pooled writes or reads an error, or a result of a call that is kept for its request id. Reads
+// have no request id, so their results are never kept and have no kind here.
+func (c *coder) pooled(p *any) {
+	kind := outcomeKind(*p)
 	c.byte(&kind)
 	switch kind {
-	case thingSentinel:
+	case kindSentinel:
 		c.sentinel(p)
-	case thingTaskError:
+	case kindTaskError:
 		pointed(c, p, c.taskErrorFields)
-	case thingLostError:
+	case kindLostError:
 		pointed(c, p, c.lostErrorFields)
-	case thingBarrierError:
+	case kindBarrierError:
 		pointed(c, p, c.barrierErrorFields)
-	case thingKeyError:
+	case kindKeyError:
 		pointed(c, p, func(e *serry.KeyError) { c.string(&e.Key); c.string(&e.Value); c.error(&e.Err) })
-	case thingLimitError:
+	case kindLimitError:
 		pointed(c, p, func(e *serry.LimitError) { c.string(&e.Limit); signed(c, &e.Max) })
-	case thingMismatchError:
+	case kindMismatchError:
 		pointed(c, p, func(e *serry.MismatchError) { unsigned(c, &e.Requested); unsigned(c, &e.Current) })
-	case thingInvalidError:
+	case kindInvalidError:
 		pointed(c, p, func(e *serry.InvalidError) { c.string(&e.What) })
-	case thingDone:
+	case kindDone:
 		*p = Done{}
-	case thingRegistered:
+	case kindRegistered:
 		plain(c, p, func(r *Registered) { unsigned(c, &r.Service) })
-	case thingPassed:
+	case kindPassed:
 		plain(c, p, func(r *Passed) { signed(c, &r.Counter) })
-	case thingValue:
+	case kindValue:
 		plain(c, p, func(r *Value) { c.string(&r.Key); c.value(&r.Value) })
-	case thingAlive:
+	case kindAlive:
 		pointed(c, p, c.aliveFields)
-	case thingAllDevices:
+	case kindAllDevices:
 		plain(c, p, func(r *AllDevices) { c.value(&r.Devices) })
 	default:
-		c.failf("thing of kind %d", kind)
+		c.failf("outcome of kind %d", kind)
 	}
 }
 
-func kindOfThing(x any) byte {
+// outcomeKind finds the kind of an outcome, or 0 for one that is to be read.
+func outcomeKind(x any) byte {
 	switch x.(type) {
 	case nil:
 		return 0 // to be read
 	case *serry.TaskError:
-		return thingTaskError
+		return kindTaskError
 	case *serry.LostError:
-		return thingLostError
+		return kindLostError
 	case *serry.BarrierError:
-		return thingBarrierError
+		return kindBarrierError
 	case *serry.KeyError:
-		return thingKeyError
+		return kindKeyError
 	case *serry.LimitError:
-		return thingLimitError
+		return kindLimitError
 	case *serry.MismatchError:
-		return thingMismatchError
+		return kindMismatchError
 	case *serry.InvalidError:
-		return thingInvalidError
+		return kindInvalidError
 	case Done:
-		return thingDone
+		return kindDone
 	case Registered:
-		return thingRegistered
+		return kindRegistered
 	case Passed:
-		return thingPassed
+		return kindPassed
 	case Value:
-		return thingValue
+		return kindValue
 	case *Alive:
-		return thingAlive
+		return kindAlive
 	case AllDevices:
-		return thingAllDevices
+		return kindAllDevices
 	case error:
-		return thingSentinel
+		return kindSentinel
 	}
 	panic(fmt.Sprintf("coord: %T is no result that is kept", x))
 }
 
-// pointed lists the fields of a thing that is used by pointer.
+// pointed lists the fields of an outcome that is used by pointer.
 func pointed[T any](c *coder, p *any, of func(*T)) {
 	if c.reading {
 		*p = new(T)
@@ -186,7 +206,7 @@ func pointed[T any](c *coder, p *any, of func(*T)) {
 	of((*p).(*T))
 }
 
-// plain lists the fields of a thing that is a value.
+// plain lists the fields of an outcome that is a value.
 func plain[T any](c *coder, p *any, of func(*T)) {
 	var x T
 	if !c.reading {
@@ -196,6 +216,7 @@ func plain[T any](c *coder, p *any, of func(*T)) {
 	*p = x
 }
 
+// sentinel writes a plain error as its place in [serry.Sentinels].
 func (c *coder) sentinel(p *any) {
 	at := -1
 	if !c.reading {
@@ -206,6 +227,7 @@ func (c *coder) sentinel(p *any) {
 	signed(c, &at)
 	switch {
 	case !c.reading || c.err != nil:
+	// A number beyond the list is that of a later version.
 	case at < 0 || at >= len(sentinels):
 		c.failf("error %d of %d", at, len(sentinels))
 	default:
@@ -213,6 +235,8 @@ func (c *coder) sentinel(p *any) {
 	}
 }
 
+// taskErrorFields lists the fields of the error of a task. Was and Now are those of a restart,
+// Code and Text those of a report, Reason is another error of the pool.
 func (c *coder) taskErrorFields(e *serry.TaskError) {
 	c.task(&e.Task)
 	unsigned(c, &e.Incarnation)
@@ -225,6 +249,7 @@ func (c *coder) taskErrorFields(e *serry.TaskError) {
 	c.error(&e.Err)
 }
 
+// lostErrorFields lists the tasks that were lost together; there is at least one in every error.
 func (c *coder) lostErrorFields(e *serry.LostError) {
 	list(c, &e.Lost, func(t **serry.TaskError) {
 		if c.taskError(t); *t == nil {
@@ -233,6 +258,8 @@ func (c *coder) lostErrorFields(e *serry.LostError) {
 	})
 }
 
+// barrierErrorFields lists the fields of the error of a barrier. Missing may be long: that is why
+// a pool has each error once.
 func (c *coder) barrierErrorFields(e *serry.BarrierError) {
 	c.string(&e.ID)
 	signed(c, &e.Counter)
@@ -246,6 +273,7 @@ func (c *coder) barrierErrorFields(e *serry.BarrierError) {
 	c.error(&e.Err)
 }
 
+// aliveFields lists an answer about an alive set, whose three lists are of one length.
 func (c *coder) aliveFields(a *Alive) {
 	list(c, &a.Tasks, c.task)
 	list(c, &a.Incarnations, func(i *serry.Incarnation) { unsigned(c, i) })
@@ -255,7 +283,7 @@ func (c *coder) aliveFields(a *Alive) {
 	}
 }
 
-// error writes the number of an error.
+// error writes the number of an error, or 0 for none.
 func (c *coder) error(p *error) {
 	var x any
 	if *p != nil {
@@ -265,6 +293,7 @@ func (c *coder) error(p *error) {
 	if !c.reading || x == nil {
 		return
 	}
+	// The number may be that of a result: then the snapshot is damaged.
 	err, ok := x.(error)
 	if !ok {
 		c.failf("%T for an error", x)
@@ -272,6 +301,7 @@ func (c *coder) error(p *error) {
 	*p = err
 }
 
+// taskError is error where only the error of a task may stand.
 func (c *coder) taskError(p **serry.TaskError) {
 	var err error
 	if *p != nil {

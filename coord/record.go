@@ -7,9 +7,13 @@ import (
 	"github.com/serry-dev/serry"
 )
 
-// AppendRecord appends the journal's form of an event to b: what [Machine.Journaled] said after a
-// Step, and the machine's time then. Equal events give equal bytes. Large values are handed to
-// aside, which says how to call them; nil keeps them in the record.
+// AppendRecord appends the journal's form of an event to b: the event that [Machine.Journaled]
+// returned after a Step, and the machine's time then. Equal events give equal bytes. Large values
+// are handed to aside, which returns the name that stands for them; nil keeps them in the record.
+//
+// A record is the time, a byte for the kind of the event, and the fields of the event, sealed
+// with version, length and checksum. It panics for an event that has no record: that would be a
+// mistake in this package, and the journal must not go on without the event.
 func AppendRecord(b []byte, at Time, ev Event, aside func(value []byte) Ref) []byte {
 	c := &coder{b: make([]byte, 0, 128), aside: aside}
 	kind := recordKind(ev)
@@ -22,13 +26,15 @@ func AppendRecord(b []byte, at Time, ev Event, aside func(value []byte) Ref) []b
 	return seal(b, c.b)
 }
 
-// ReadRecord reads the first record of b. Calls are marked as [Call.Replayed]. It takes any bytes,
-// and never more memory than a multiple of their number, or of the largest cluster.
+// ReadRecord reads the first record of b and returns the bytes behind it. Calls are marked as
+// [Call.Replayed]. It takes any bytes, and never more memory than a multiple of their number, or
+// of the largest cluster.
 func ReadRecord(b []byte, fetch func(Ref) ([]byte, error)) (at Time, ev Event, rest []byte, err error) {
 	body, rest, err := unseal(b, "journal record")
 	if err != nil {
 		return 0, nil, nil, fmt.Errorf("record: %w", err)
 	}
+	// The time stands first, so that a reader of journals finds it without knowing the events.
 	c := &coder{b: body, reading: true, fetch: fetch}
 	var kind Kind
 	c.now(&at)
@@ -43,8 +49,9 @@ func ReadRecord(b []byte, fetch func(Ref) ([]byte, error)) (at Time, ev Event, r
 	return at, ev, rest, nil
 }
 
-// recordKind is the kind that the record of an event has. Three events have a second one, for records of
-// version 1, see [Lost].
+// recordKind is the kind that the record of an event has. Three events have two kinds each: the
+// old one, of version 1, dropped the results of the lives that it names. A record of that kind
+// must do so when it is replayed, because its clients saw what followed; see [Lost].
 func recordKind(ev Event) Kind {
 	switch ev := ev.(type) {
 	case Suspect:
@@ -81,7 +88,8 @@ func fields[E Event](of func(*coder, *E)) recordForm {
 	}
 }
 
-// event writes or reads the fields of an event; ev is nil when reading.
+// event writes or reads the fields of an event; ev is nil when reading. A kind without a form was
+// written by a later version, or is damage.
 func (c *coder) event(kind Kind, ev Event) Event {
 	if kind >= Kinds || recordForms[kind] == nil {
 		if c.err == nil {
@@ -92,7 +100,9 @@ func (c *coder) event(kind Kind, ev Event) Event {
 	return recordForms[kind](c, ev)
 }
 
-// recordForms has the form of every event that can change state.
+// recordForms has the form of every event that can change state. Fields are only ever added
+// together with a new kind, or with a new version: the golden journals of earlier versions must
+// replay (C-LOG-4).
 var recordForms = [Kinds]recordForm{
 	KindRegisterTask: fields((*coder).registerTask),
 	KindHeartbeat:    fields(func(c *coder, e *Heartbeat) { c.call(&e.Call) }),
@@ -100,6 +110,7 @@ var recordForms = [Kinds]recordForm{
 	KindResetTask:    fields(func(c *coder, e *ResetTask) { c.call(&e.Call) }),
 	KindReportError:  fields(func(c *coder, e *ReportError) { c.call(&e.Call); signed(c, &e.Code); c.string(&e.Text) }),
 	KindPollForError: fields(func(c *coder, e *PollForError) { c.call(&e.Call) }),
+	// Values are written by c.value, so that large ones are kept aside.
 	KindInsertKeyValue: fields(func(c *coder, e *InsertKeyValue) {
 		c.call(&e.Call)
 		c.string(&e.Key)
@@ -128,28 +139,30 @@ var recordForms = [Kinds]recordForm{
 	kindOldSuspect:      fields(func(c *coder, e *Suspect) { e.DropsResults = true; c.suspect(e) }),
 	KindWaitForAllTasks: fields(func(c *coder, e *WaitForAllTasks) { c.call(&e.Call); c.value(&e.Devices) }),
 
-	KindTick:        fields(func(*coder, *Tick) {}),
-	KindCancel:      fields(func(c *coder, e *Cancel) { unsigned(c, &e.Req) }),
-	KindLost:        fields((*coder).lost),
+	// Events of the owner.
+	kindTick:        fields(func(*coder, *Tick) {}),
+	kindCancel:      fields(func(c *coder, e *Cancel) { unsigned(c, &e.Req) }),
+	kindLost:        fields((*coder).lost),
 	kindOldLost:     fields(func(c *coder, e *Lost) { e.DropsResults = true; c.lost(e) }),
-	KindExited:      fields(func(c *coder, e *Exited) { c.lives(&e.Tasks) }),
-	KindDeparted:    fields(func(c *coder, e *Departed) { c.lives(&e.Tasks) }),
+	kindExited:      fields(func(c *coder, e *Exited) { c.lives(&e.Tasks) }),
+	kindDeparted:    fields(func(c *coder, e *Departed) { c.lives(&e.Tasks) }),
 	kindOldDeparted: fields(func(c *coder, e *Departed) { e.DropsResults = true; c.lives(&e.Tasks) }),
-	KindAcknowledge: fields(func(c *coder, e *Acknowledge) {
+	kindAcknowledge: fields(func(c *coder, e *Acknowledge) {
 		unsigned(c, &e.Requester)
 		unsigned(c, &e.Watermark)
 		c.flags(&e.Farewell)
 	}),
-	KindOpenEpoch: fields(func(c *coder, e *OpenEpoch) {
+	kindOpenEpoch: fields(func(c *coder, e *OpenEpoch) {
 		unsigned(c, &e.Service)
 		c.jobs(&e.Jobs)
 		c.checkEpoch(*e)
 	}),
-	KindStop:   fields(func(*coder, *Stop) {}),
-	KindResume: fields(func(*coder, *Resume) {}),
+	kindStop:   fields(func(*coder, *Stop) {}),
+	kindResume: fields(func(*coder, *Resume) {}),
 }
 
-// checkEpoch refuses an epoch that could not be opened.
+// checkEpoch refuses an epoch that could not be opened: the machine would panic over it, and a
+// damaged record must not do that.
 func (c *coder) checkEpoch(e OpenEpoch) {
 	if !c.reading || c.err != nil || e.Jobs == nil {
 		return
@@ -159,12 +172,15 @@ func (c *coder) checkEpoch(e OpenEpoch) {
 	}
 }
 
+// registerTask lists the fields of a registration. Next is in the record, because replay must
+// open the epoch with the same incarnation.
 func (c *coder) registerTask(e *RegisterTask) {
 	c.call(&e.Call)
 	c.flags(&e.Recoverable)
 	unsigned(c, &e.Next)
 }
 
+// suspect lists the fields of a suspicion; DropsResults is told by the kind.
 func (c *coder) suspect(e *Suspect) {
 	c.call(&e.Call)
 	c.life(&e.Peer)
@@ -172,6 +188,7 @@ func (c *coder) suspect(e *Suspect) {
 	c.string(&e.Evidence)
 }
 
+// lost lists the fields of a verdict, with the evidence that clients were told.
 func (c *coder) lost(e *Lost) {
 	list(c, &e.Tasks, func(l *Loss) {
 		c.life(&l.Life)
@@ -179,7 +196,9 @@ func (c *coder) lost(e *Lost) {
 	})
 }
 
-// call writes what calls have in common. What most calls do not say costs them no bytes.
+// call writes the part that all calls have. A request id and a service incarnation take no bytes
+// where a call does not give them. The service incarnation must be in the record: a call of
+// another epoch is refused, in replay as well.
 func (c *coder) call(p *Call) {
 	id, service := p.ID != RequestID{}, p.Service != 0
 	c.flags(&id, &service)
@@ -199,6 +218,7 @@ func (c *coder) call(p *Call) {
 
 func (c *coder) lives(p *[]serry.Life) { list(c, p, c.life) }
 
+// life writes a task and its incarnation.
 func (c *coder) life(l *serry.Life) {
 	c.task(&l.Task)
 	unsigned(c, &l.Incarnation)

@@ -25,6 +25,9 @@ func (ev RegisterTask) serve(m *Machine, w *waiter) (Result, error) {
 	case ev.Incarnation == 0:
 		return nil, &serry.InvalidError{What: "incarnation is zero"}
 	}
+	// An incarnation that is known belongs to this epoch. If it is not the present one of its
+	// task, this call was sent by a process that has been replaced; it must not take its
+	// successor's place.
 	if at, known := m.ep.known[ev.Incarnation]; known && (at != t.at || t.inc != ev.Incarnation) {
 		return nil, serry.ErrStale
 	} else if !known && m.nextEpoch(w, ev) {
@@ -44,8 +47,8 @@ func (ev RegisterTask) serve(m *Machine, w *waiter) (Result, error) {
 }
 
 // admits says whether a task that is not connected may come (back) (C-REG-6). A recoverable one
-// may come back from any error of its own with a new incarnation (C-ERR-4). No task comes back from an
-// error that came upon the whole job: it needs a new epoch.
+// may come back from any error of its own with a new incarnation (C-ERR-4). No task comes back
+// from an error that came upon the whole job: it needs a new epoch.
 func (m *Machine) admits(t *task, inc serry.Incarnation) bool {
 	if t.state != serry.Failed {
 		return t.state == serry.Disconnected
@@ -56,9 +59,9 @@ func (m *Machine) admits(t *task, inc serry.Incarnation) bool {
 	return unavailable(t.err) && (t.recoverable || m.cfg.AllowReconnect) || t.recoverable && inc != t.inc
 }
 
-// admit connects a task, or lets it wait for the others (C-REG-7, C-REG-8, C-REG-12). A task that waits has
-// its incarnation stored and is still disconnected: it is not expected to send heartbeats, and may restart
-// any number of times before the last task has come.
+// admit connects a task, or lets it wait for the others (C-REG-7, C-REG-8, C-REG-12). A task that
+// waits has its incarnation stored and is still disconnected: it is not expected to send
+// heartbeats, and may restart any number of times before the last task has come.
 func (m *Machine) admit(w *waiter, t *task, inc serry.Incarnation) (Result, error) {
 	if !m.cfg.RegisterBarrier || m.ep.registered {
 		return m.reconnect(t, inc)
@@ -104,9 +107,9 @@ func (m *Machine) refuse(t *task, inc serry.Incarnation) error {
 	return err
 }
 
-// withdraw takes back the arrival at the register barrier of a call that is gone: without this, the barrier
-// could pass with a process that has died. With the last arrival the deadline lapses, too: no caller
-// is left to time out (C-REG-15).
+// withdraw takes back the arrival at the register barrier of a call that is gone: without this,
+// the barrier could pass with a process that has died. With the last arrival the deadline lapses,
+// too: no caller is left to time out (C-REG-15).
 func (m *Machine) withdraw(w *waiter) {
 	b, t := m.ep.register, m.task(w.task)
 	if t == nil || !b.open {
@@ -128,8 +131,9 @@ func (m *Machine) withdraw(w *waiter) {
 	}
 }
 
-// allRegistered connects all tasks, which have all arrived, and then answers their calls (C-REG-9). All are
-// connected before any watcher hears of it: no watcher sees a job that is half there (C-ORD-5).
+// allRegistered connects all tasks, which have all arrived, and then answers their calls
+// (C-REG-9). All are connected before any watcher hears of it: no watcher sees a job that is half
+// there (C-ORD-5).
 func (m *Machine) allRegistered(slots []slot) {
 	m.ep.registered = true
 	for _, t := range m.ep.tasks {
@@ -141,8 +145,8 @@ func (m *Machine) allRegistered(slots []slot) {
 	m.note(Note{What: "all tasks registered", Count: len(slots), Of: len(slots)})
 }
 
-// registrationFailed ends the job before it began: every task fails, also those that never came, and no
-// registration is taken until a new epoch opens (C-REG-11).
+// registrationFailed ends the job before it began: every task fails, also those that never came,
+// and no registration is taken until a new epoch opens (C-REG-11).
 func (m *Machine) registrationFailed(err error) {
 	m.ep.failed = true
 	m.ep.failure = err

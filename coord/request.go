@@ -8,14 +8,15 @@ import (
 	"github.com/serry-dev/serry/internal/plant"
 )
 
-// Request ids. A call whose reply was lost with a connection, or with a leader, is sent again, and must not
-// act twice: a counter would be incremented by two, and a repeated arrival at one barrier would count for the
-// next. So calls of serry's own stream carry an id, and the machine keeps what became of each until its
-// sender says that the answer has arrived (C-REQ-1 to C-REQ-3). The table is part of the state: it is in
-// snapshots, and a successor answers a repeated call as its predecessor did.
+// Request ids. A call whose reply was lost with a connection, or with a leader, is sent again,
+// and must not act twice: a counter would be incremented by two, and a repeated arrival at one
+// barrier would count for the next. So calls of serry's own stream carry an id, and the machine
+// keeps what became of each until its sender says that the answer has arrived (C-REQ-1 to
+// C-REQ-3). The table is part of the state: it is in snapshots, and a successor answers a
+// repeated call as its predecessor did.
 
-// enter accepts a call. It is not fresh if its request id shows that it was accepted before; then enter has
-// dealt with it (C-REQ-2):
+// enter accepts a call. It is not fresh if its request id shows that it was accepted before; then
+// enter has dealt with it (C-REQ-2):
 //
 //   - the number is not above the watermark: the sender has the answer, so this copy was under way for long and
 //     gets no reply
@@ -26,6 +27,7 @@ import (
 // A vital call is never refused for a limit (C-LIM-1).
 func (m *Machine) enter(ev Event, c Call) (w *waiter, fresh bool) {
 	row := ev.kind().Row()
+	// Calls without an id act whenever they come: reads, and all calls of stock clients.
 	w = &waiter{req: c.Req, id: c.ID, task: c.Task, inc: c.Incarnation, replayed: c.Replayed}
 	if c.ID.Requester == 0 || !row.Once || m.cfg.has(plant.NoRequestTable) || m.comesLate(w) {
 		w.id = RequestID{}
@@ -35,6 +37,8 @@ func (m *Machine) enter(ev Event, c Call) (w *waiter, fresh bool) {
 		m.reply(c.Req, nil, err)
 		return nil, false
 	}
+	// Every call carries the watermark of its sender, so results are freed also where no
+	// Acknowledge comes.
 	r := m.requester(w)
 	m.delivered(r, c.ID.Watermark)
 	switch old := r.calls[c.ID.Number]; {
@@ -50,7 +54,7 @@ func (m *Machine) enter(ev Event, c Call) (w *waiter, fresh bool) {
 		return w, true
 	case old.answered:
 		m.reply(c.Req, old.result, old.err)
-	default: // the new handle takes the place of the old one, silently
+	default: // it waits: the new handle takes the place of the old one, silently
 		if old.kind == waitRegister || old.kind == waitNewcomer { // its cancellation will have to be found
 			m.touch()
 		}
@@ -62,15 +66,16 @@ func (m *Machine) enter(ev Event, c Call) (w *waiter, fresh bool) {
 	return nil, false
 }
 
-// comesLate says whether a call comes from a life of which nothing is kept any more, because another has
-// taken its place (C-REQ-3). Every method refuses it as stale. If that refusal were remembered, nothing
-// would ever free it: the life has departed, and will not acknowledge it.
+// comesLate says whether a call comes from a life of which nothing is kept any more, because
+// another has taken its place (C-REQ-3). Every method refuses it as stale. If that refusal were
+// remembered, nothing would ever free it: the life has departed, and will not acknowledge it.
 func (m *Machine) comesLate(w *waiter) bool {
 	return m.ep.requesters[w.id.Requester] == nil && m.replaced(w)
 }
 
-// outlived says whether a registration, now repeated, was accepted, and its life was lost since then. The
-// answer of then would make the caller a member that has failed; this one may come back (C-REG-6).
+// outlived says whether a registration, now repeated, was accepted, and its life was lost since
+// then. The answer that is kept would make the caller a member that has failed; the repeated call
+// may come back instead (C-REG-6).
 func (m *Machine) outlived(old *waiter, ev Event) bool {
 	again, registers := ev.(RegisterTask)
 	if !registers || !old.answered || old.err != nil {
@@ -80,17 +85,18 @@ func (m *Machine) outlived(old *waiter, ev Event) bool {
 	return t != nil && t.inc == again.Incarnation && t.state == serry.Failed && errors.Is(t.err, serry.ErrTaskDead)
 }
 
-// Taken says whether a call was accepted before, by its request id (C-REQ-2). An owner that refuses calls for
-// reasons of its own must not refuse such a call: it may have had its effect, and its sender would be told
-// that it had none.
+// Taken says whether a call was accepted before, by its request id (C-REQ-2). An owner that
+// refuses calls for reasons of its own must not refuse such a call: it may have had its effect,
+// and its sender would be told that it had none.
 func (m *Machine) Taken(c Call) bool {
 	r := m.ep.requesters[c.ID.Requester]
 	return r != nil && (r.calls[c.ID.Number] != nil || c.ID.Number <= r.watermark)
 }
 
-// mayEnter says whether the limits allow a call with an id. A repeated call is always allowed. The limit on
-// waiting calls is checked here, before anything is kept, because a refusal must leave no trace: how many
-// calls wait is not in the journal, so a successor that replays it could not tell why the call was refused.
+// mayEnter says whether the limits allow a call with an id. A repeated call is always allowed.
+// The limit on waiting calls is checked here, before anything is kept, because a refusal must
+// leave no trace: how many calls wait is not in the journal, so a successor that replays it could
+// not tell why the call was refused.
 func (m *Machine) mayEnter(w *waiter, row Row) error {
 	r := m.ep.requesters[w.id.Requester]
 	if l := m.cfg.Limits.Requesters; r == nil && len(m.ep.requesters) >= l {
@@ -105,8 +111,8 @@ func (m *Machine) mayEnter(w *waiter, row Row) error {
 	return nil
 }
 
-// checkLength refuses lists of tasks that are longer than any cluster. An answer about states has an entry
-// for each task of the list, so there the list may be no longer than this cluster.
+// checkLength refuses lists of tasks that are longer than any cluster. An answer about states has
+// an entry for each task of the list, so there the list may be no longer than this cluster.
 func (m *Machine) checkLength(ev Event) error {
 	n, most := 0, MaxTasks
 	switch ev := ev.(type) {
@@ -123,8 +129,8 @@ func (m *Machine) checkLength(ev Event) error {
 	return nil
 }
 
-// A requester is a sender of calls with request ids: a client, or one connection of a relay. Results are kept
-// until they are acknowledged.
+// A requester is a sender of calls with request ids: a client, or one connection of a relay.
+// Results are kept until they are acknowledged.
 type requester struct {
 	inc       serry.Incarnation // whose departure ends it, or 0
 	watermark uint64            // all numbers up to here were answered and delivered
@@ -148,7 +154,8 @@ func (m *Machine) requester(w *waiter) *requester {
 	return r
 }
 
-// dropRequester frees everything that is kept for a requester.
+// dropRequester frees everything that is kept for a requester. Calls of it that wait in alive
+// sets may be abandoned by that.
 func (m *Machine) dropRequester(id uint64) {
 	if r := m.ep.requesters[id]; r != nil {
 		m.ep.requestersOf.remove(r.inc, id)
@@ -158,15 +165,16 @@ func (m *Machine) dropRequester(id uint64) {
 	}
 }
 
-// dropRequesters frees what was kept for the calls of a life that is over (C-REQ-3).
+// dropRequesters frees what was kept for the calls of a life that is over (C-REQ-3). The order
+// does not matter: nothing is answered here.
 func (m *Machine) dropRequesters(inc serry.Incarnation) {
 	for id := range m.ep.requestersOf[inc] {
 		m.dropRequester(id)
 	}
 }
 
-// requestersOf finds the requesters of a life, so that its end costs no look at those of others. Incarnation 0
-// means that the life is not known.
+// requestersOf finds the requesters of a life, so that its end costs no look at those of others.
+// Incarnation 0 means that the life is not known.
 type requestersOf map[serry.Incarnation]map[uint64]struct{}
 
 func (of requestersOf) add(inc serry.Incarnation, id uint64) {
@@ -185,15 +193,16 @@ func (of requestersOf) remove(inc serry.Incarnation, id uint64) {
 	}
 }
 
-// remember puts a call that was accepted in another epoch into the table of this one: the registration that
-// opens an epoch comes in the epoch before.
+// remember puts a call that was accepted in another epoch into the table of this one: the
+// registration that opens an epoch comes in the epoch before.
 func (m *Machine) remember(w *waiter) {
 	if w.id.Requester != 0 {
 		m.requester(w).calls[w.id.Number] = w
 	}
 }
 
-// acknowledge frees results that have arrived (C-REQ-3). A farewell is the last word of a requester.
+// acknowledge frees results that have arrived (C-REQ-3). A farewell is the last word of a
+// requester.
 func (m *Machine) acknowledge(ev Acknowledge) {
 	r := m.ep.requesters[ev.Requester]
 	switch {
@@ -205,9 +214,10 @@ func (m *Machine) acknowledge(ev Acknowledge) {
 	}
 }
 
-// delivered frees the results up to a watermark. It looks at the numbers up to there or at the calls that
-// are kept, whichever are fewer: a requester may skip numbers, and one call that waits for long holds up
-// those of thousands after it.
+// delivered frees the results up to a watermark. It looks at the numbers up to there or at the
+// calls that are kept, whichever are fewer: a requester may skip numbers, and one call that waits
+// for long holds up the watermark of thousands after it. A call that still waits is not freed:
+// its requester has given it up, and it goes when it is answered.
 func (m *Machine) delivered(r *requester, watermark uint64) {
 	if watermark <= r.watermark {
 		return
@@ -234,6 +244,7 @@ func (m *Machine) delivered(r *requester, watermark uint64) {
 }
 
 // forget takes a call out of the table of request ids, so that it can come again as a new one.
+// That is right only for calls that left nothing behind.
 func (m *Machine) forget(w *waiter) {
 	if m.remembered(w) {
 		delete(m.ep.requesters[w.id.Requester].calls, w.id.Number)
@@ -241,7 +252,8 @@ func (m *Machine) forget(w *waiter) {
 	}
 }
 
-// remembered says whether a call is in the table of request ids.
+// remembered says whether a call is in the table of request ids, so that a repeated call finds
+// it.
 func (m *Machine) remembered(w *waiter) bool {
 	r := m.ep.requesters[w.id.Requester]
 	return r != nil && r.calls[w.id.Number] == w

@@ -8,15 +8,17 @@ import (
 	"github.com/serry-dev/serry/internal/plant"
 )
 
-// An index is the place of a task among all tasks of the epoch.
+// An index is the place of a task among all tasks of the epoch. Barriers and groups name their
+// members by it: four bytes instead of a name, and no look-up to find the task.
 type index int32
 
 // A task is what the machine knows of one task.
 //
-// Three facts about a task are easily confused. Its state says where it stands with the service. left says
-// that it went politely; a task that never came is disconnected, too, but has not left. departed says that
-// its process cannot call any more; it is seen from outside, and decides when the next epoch may open
-// (C-EPOCH-3). A task may have left and still call, because a client sends heartbeats until it is destroyed.
+// Three facts about a task are easily confused. Its state says where it stands with the service.
+// left says that it went politely; a task that never came is disconnected, too, but has not left.
+// departed says that its process cannot call any more; it is seen from outside, and decides when
+// the next epoch may open (C-EPOCH-3). A task may have left and still call, because a client
+// sends heartbeats until it is destroyed.
 type task struct {
 	id serry.TaskID // set when the epoch opens, then constant
 	at index
@@ -49,7 +51,9 @@ func (m *Machine) task(id serry.TaskID) *task {
 }
 
 // caller finds the task that makes a call. A life that has been replaced must not act for the one
-// that replaced it (C-INC-3).
+// that replaced it (C-INC-3): it may hang for minutes, and then arrive at a barrier in the name
+// of a process that has not reached it. A call that names no incarnation is of the present life,
+// as in the reference service.
 func (m *Machine) caller(w *waiter) (*task, error) {
 	t := m.task(w.task)
 	switch {
@@ -70,18 +74,19 @@ func (m *Machine) activeCaller(w *waiter) (*task, error) {
 }
 
 // replaced says whether a call that names no task comes from a life that has been replaced
-// (C-INC-6).
+// (C-INC-6). Its incarnation alone tells: incarnations are random, so two tasks never have the
+// same.
 func (m *Machine) replaced(w *waiter) bool {
 	at, known := m.ep.known[w.inc]
 	return known && w.inc != 0 && m.ep.tasks[at].inc != w.inc && !m.cfg.has(plant.IgnoreIncarnation)
 }
 
-// adopt stores the incarnation with which a task registers. The life that it replaces may still run. Its
-// error poll tells it: nothing else does in a job whose tasks may come back, where its heartbeats are
-// good ones (C-HB-5). As with any error, polls hear of it last (C-ORD-3).
+// adopt stores the incarnation with which a task registers. The life that it replaces may still
+// run. Its error poll tells it: nothing else does in a job whose tasks may come back, where its
+// heartbeats are good ones (C-HB-5). As with any error, polls hear of it last (C-ORD-3).
 //
-// What the former life had is dropped, because everything that it repeats from now on is refused as stale:
-// its calls in alive sets, and the results kept for its request ids (C-REQ-3).
+// What the former life had is dropped, because everything that it repeats from now on is refused
+// as stale: its calls in alive sets, and the results kept for its request ids (C-REQ-3).
 func (m *Machine) adopt(t *task, inc serry.Incarnation) {
 	m.ep.recount(t, -1)
 	if t.inc != inc {
@@ -100,13 +105,14 @@ func (m *Machine) adopt(t *task, inc serry.Incarnation) {
 	}
 }
 
-// maxFormerLives is how many lives that were replaced an epoch remembers. One that is forgotten is taken
-// for a new life if it registers again, and its calls that name no task are not refused any more.
+// maxFormerLives is how many lives that were replaced an epoch remembers. One that is forgotten
+// is taken for a new life if it registers again, and its calls that name no task are not refused
+// any more.
 const maxFormerLives = 1 << 16
 
-// forgetLives forgets half of the lives that were replaced, so that a task which restarts for days costs
-// no memory. Incarnations are random, so that any half is as good as another; this one is the same in
-// every machine.
+// forgetLives forgets half of the lives that were replaced, so that a task which restarts for
+// days costs no memory. Incarnations are random, so that any half is as good as another; this one
+// is the same in every machine, because the lives are sorted first.
 func (m *Machine) forgetLives() {
 	var former []serry.Incarnation
 	for inc, at := range m.ep.known {
@@ -120,8 +126,8 @@ func (m *Machine) forgetLives() {
 	}
 }
 
-// connect makes a task a living member (C-ST-2). The detectors begin to expect heartbeats of it when they
-// see the Changed effect.
+// connect makes a task a living member (C-ST-2). The detectors begin to expect heartbeats of it
+// when they see the Changed effect.
 func (m *Machine) connect(t *task) {
 	t.state, t.err, t.since = serry.Connected, nil, m.now
 	m.changed(t)
@@ -130,10 +136,11 @@ func (m *Machine) connect(t *task) {
 }
 
 // fail puts a task in state Failed, with everything that follows, in this order: its barriers,
-// alive sets, watchers (C-ST-5). The first error stays (C-ST-4): a later one is mostly a consequence of it.
+// alive sets, watchers (C-ST-5). The first error stays (C-ST-4): a later one is mostly a
+// consequence of it.
 //
-// Other tasks do not fail by this. Whether they hear of it is decided by propagate, which the callers of
-// fail call after it, once for all tasks that failed together.
+// Other tasks do not fail by this. Whether they hear of it is decided by propagate, which the
+// callers of fail call after it, once for all tasks that failed together.
 func (m *Machine) fail(t *task, err *serry.TaskError) {
 	if t.state == serry.Failed {
 		return
@@ -150,8 +157,9 @@ func (m *Machine) fail(t *task, err *serry.TaskError) {
 	m.recheckGroups(t)
 }
 
-// disconnect lets a task leave (C-ST-6). For another heartbeat timeout its heartbeats and polls are taken
-// as those of a member: a client ends its threads some time after it has said goodbye (C-SHUT-10).
+// disconnect lets a task leave (C-ST-6). For another heartbeat timeout its heartbeats and polls
+// are taken as those of a member: a client ends its threads some time after it has said goodbye
+// (C-SHUT-10).
 func (m *Machine) disconnect(t *task) {
 	t.state, t.err, t.since = serry.Disconnected, nil, m.now
 	t.grace = saturate(m.now, m.cfg.HeartbeatTimeout)
@@ -169,6 +177,7 @@ func (m *Machine) disconnect(t *task) {
 // withinGrace says whether a disconnected task may still call (C-SHUT-10).
 func (m *Machine) withinGrace(t *task) bool { return t.left && m.now <= t.grace }
 
+// changed tells the owner what its table of the task must show (C-HB-8).
 func (m *Machine) changed(t *task) {
 	m.emit(Changed{Task: t.id, State: t.state, Incarnation: t.inc, Err: t.err})
 }
@@ -176,14 +185,17 @@ func (m *Machine) changed(t *task) {
 // propagate tells an error of the source tasks to all tasks (C-PROP). Watchers
 // hear of the failure before polls do (C-ORD-3).
 //
-// There are two ways to tell. Once any task has polled for errors, the error answers all polls, and the
-// other tasks stay as they are: their clients end by themselves (C-PROP-2). In a job without polls, every
-// task is put in state Failed, so that its next heartbeat says so (C-PROP-3).
+// There are two ways to tell. Once any task has polled for errors, the error answers all polls,
+// and the other tasks stay as they are: their clients end by themselves (C-PROP-2). In a job
+// without polls, every task is put in state Failed, so that its next heartbeat says so
+// (C-PROP-3).
 func (m *Machine) propagate(err error, sources []*task) {
 	if m.contained(sources) {
 		return
 	}
 	m.notifyWatchers()
+	// What follows changes the epoch once. A second error of a failed job changes nothing here,
+	// and must not make a record of its event.
 	ep := m.ep
 	if !ep.failed || ep.failure == nil || ep.polling && ep.pollError == nil {
 		m.touch()
@@ -207,8 +219,9 @@ func (m *Machine) propagate(err error, sources []*task) {
 	}
 }
 
-// contained says whether failures of these tasks are not told to the others (C-PROP-1): all of them may come
-// back, or their jobs may fail without the rest. An error without a source concerns all tasks.
+// contained says whether failures of these tasks are not told to the others (C-PROP-1): all of
+// them may come back, or their jobs may fail without the rest. An error without a source concerns
+// all tasks.
 func (m *Machine) contained(sources []*task) bool {
 	if m.cfg.Recoverable {
 		return true
@@ -230,15 +243,15 @@ func (m *Machine) endReplacedPolls() {
 	m.replacedPolls = m.replacedPolls[:0]
 }
 
-// endPoll answers the poll of a task, if it has one. A poll never succeeds: to a client its end means that
-// the job has ended, and the error says how.
+// endPoll answers the poll of a task, if it has one. A poll never succeeds: to a client its end
+// means that the job has ended, and the error says how.
 func (m *Machine) endPoll(t *task, err error) {
 	m.answer(t.poll, nil, err)
 	t.poll = nil
 }
 
-// serve waits for the first error of the job (C-POLL). The first poll of an epoch changes how errors are
-// told from then on (C-PROP-2), whatever is answered to it.
+// serve waits for the first error of the job (C-POLL). The first poll of an epoch changes how
+// errors are told from then on (C-PROP-2), whatever is answered to it.
 func (ev PollForError) serve(m *Machine, w *waiter) (Result, error) {
 	if m.stopped {
 		return nil, serry.ErrStopped
@@ -265,9 +278,10 @@ func (ev PollForError) serve(m *Machine, w *waiter) (Result, error) {
 	return m.hold(w, waitPoll)
 }
 
-// serve judges a heartbeat that the owner's table did not answer (C-HB). Good heartbeats never come here, so
-// most of these are of a life that the service does not expect. In a job whose tasks cannot come back, that
-// is the proof of a second process with the same task, and the end of the job (C-HB-5).
+// serve judges a heartbeat that the owner's table did not answer (C-HB). Good heartbeats never
+// come here, so most of these are of a life that the service does not expect. In a job whose
+// tasks cannot come back, that is the proof of a second process with the same task, and the end
+// of the job (C-HB-5).
 func (ev Heartbeat) serve(m *Machine, w *waiter) (Result, error) {
 	t := m.task(ev.Task)
 	switch {
@@ -303,13 +317,14 @@ func (m *Machine) isUnknown(inc serry.Incarnation) bool {
 	return !known
 }
 
-// unavailable says whether the error is one that a heartbeat time-out leaves (C-REG-6).
+// unavailable says whether the error is one that a heartbeat time-out leaves, or looks like one:
+// a task may come back from it (C-REG-6).
 func unavailable(err *serry.TaskError) bool {
 	const codeUnavailable = 14
 	return errors.Is(err, serry.ErrTaskDead) || errors.Is(err, serry.ErrReported) && err.Code == codeUnavailable
 }
 
-// ofCluster says whether the error came upon all tasks at once.
+// ofCluster says whether the error came upon all tasks at once. Then no task can come back alone.
 func ofCluster(err *serry.TaskError) bool {
 	return slices.Contains([]error{serry.ErrPeerFailed, serry.ErrRegistrationFailed, serry.ErrShutdownFailed}, err.Err)
 }

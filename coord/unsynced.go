@@ -5,15 +5,18 @@ import (
 	"time"
 )
 
-// Tasks that are out of step (C-SYNC). Workers loop over barrier A, some steps, and barrier B. One of them restarts
-// during the steps and waits at A, while the others wait at B: without help all wait forever. With
-// Config.ExcludeUnsynced a task that restarted is out of step until it has met the others at some barrier, and
-// a barrier that waits only for such tasks passes without them.
+// Tasks that are out of step (C-SYNC). Workers loop over barrier A, some steps, and barrier B.
+// One of them restarts during the steps and waits at A, while the others wait at B: without help
+// all wait forever. With Config.ExcludeUnsynced a task that restarted is out of step until it has
+// met the others at some barrier, and a barrier that waits only for such tasks passes without
+// them.
 
 // scanInterval is how often barriers are looked at for members that are out of step.
 const scanInterval = time.Second
 
-// planScan asks for a look at the open barriers while some task is out of step (C-SYNC-3).
+// planScan asks for a look at the open barriers while some task is out of step (C-SYNC-3). A look
+// at every arrival would let a barrier pass before a task that restarts quickly has had a chance
+// to come.
 func (m *Machine) planScan() {
 	if m.cfg.ExcludeUnsynced && m.ep.nextScan == never && len(m.ep.deadlines.heap) > 0 {
 		m.ep.nextScan = saturate(m.now, scanInterval)

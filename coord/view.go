@@ -2,7 +2,11 @@ package coord
 
 import "github.com/serry-dev/serry"
 
-// A View is a picture of the whole machine for people: status, page, progress lines, metrics.
+// A View is a picture of the whole machine for people: status, page, progress lines, metrics. It
+// is a copy. The owner may hand it to other goroutines while the machine goes on.
+//
+// Programs use the answers of calls instead: a View says more than any client may rely on, and
+// costs a walk through all tasks.
 type View struct {
 	Epoch   int
 	Service serry.Incarnation
@@ -12,6 +16,7 @@ type View struct {
 	Stopped bool
 	Failure error // the first error that was told to all tasks, or nil
 
+	// A picture of ten thousand tasks has ten thousand entries here.
 	Tasks    []TaskView    // sorted by task
 	Barriers []BarrierView // open ones, in the order they were opened
 
@@ -22,7 +27,8 @@ type View struct {
 	Polls      int
 }
 
-// A TaskView is a task in a [View].
+// A TaskView is a task in a [View]: what any watcher hears of it, and what an operator wants to
+// know besides.
 type TaskView struct {
 	TaskInfo
 	Since       Time // when it took this state
@@ -30,7 +36,8 @@ type TaskView struct {
 	Departed    bool // no call of its incarnation can come any more
 }
 
-// A BarrierView is an open barrier in a [View].
+// A BarrierView is an open barrier in a [View]. Missing is the answer to the question that an
+// operator asks most: for whom do all the others wait?
 type BarrierView struct {
 	ID       string
 	Counter  int64
@@ -42,13 +49,15 @@ type BarrierView struct {
 	Deadline Time // negative: none
 }
 
-// StoreBytes is the size of all keys and values together.
+// StoreBytes is the size of all keys and values together. The owner asks it after every batch, to
+// decide when a snapshot is worth its cost.
 func (m *Machine) StoreBytes() int64 { return m.ep.keys.bytes }
 
-// Failed says whether the job has failed: then the next epoch may open when all have departed (C-EPOCH-2b).
+// Failed says whether the job has failed: then the next epoch may open when all have departed
+// (C-EPOCH-2b).
 func (m *Machine) Failed() bool { return m.ep.failed }
 
-// View draws a picture of the machine.
+// View draws a picture of the machine. It changes nothing, so it needs no record.
 func (m *Machine) View() View {
 	v := View{
 		Epoch: m.number, Service: m.ep.service, Earlier: m.formerService, Version: m.version, Now: m.now,

@@ -6,8 +6,15 @@ import (
 	"github.com/serry-dev/serry"
 )
 
-// A waiter is a call that the machine has accepted. As long as the call is held, the waiter says where its
-// answer goes; if the call has a request id, the waiter stays after the answer, to give it once more.
+// A waiter is a call that the machine has accepted. As long as the call is held, the waiter says
+// where its answer goes; if the call has a request id, the waiter stays after the answer, to give
+// it once more.
+//
+// A waiter is never a goroutine: a machine with a hundred thousand waiting gets has a hundred
+// thousand of these structs, and the answer to all of them is one loop. It is in up to three
+// places: in waiting, by its Req; in the list or the barrier at which it waits; and in the table
+// of request ids. The end of a call takes it out of the first, and marks it as answered for the
+// lists; it stays in the table until it is acknowledged.
 type waiter struct {
 	req      Req // 0: no caller waits for the reply
 	id       RequestID
@@ -27,7 +34,9 @@ type waiter struct {
 // over says whether a list may forget the call.
 func (w *waiter) over() bool { return w.answered }
 
-// A waitKind says what a held call waits for, and so what its cancellation means.
+// A waitKind says what a held call waits for, and so what its cancellation means. Barriers,
+// shutdowns and devices need no case there: their arrival stays, and the slot keeps the waiter
+// for a repeated call.
 type waitKind int
 
 const (
@@ -45,17 +54,19 @@ const (
 )
 
 // waiters is a list of held calls in the order they came. A cancelled call stays in it until half
-// of the list is dead, so that 100,000 abandoned gets cost their cancellation nothing.
+// of the list is cancelled, so that 100,000 abandoned gets cost their cancellation nothing.
 type waiters struct {
 	all  []*waiter
 	dead int
 }
 
+// add appends a call.
 func (l *waiters) add(w *waiter) {
 	w.list = l
 	l.all = append(l.all, w)
 }
 
+// live is how many calls still wait.
 func (l *waiters) live() int { return len(l.all) - l.dead }
 
 // first is the oldest call that is still waiting.
@@ -83,8 +94,8 @@ func (l *waiters) take() []*waiter {
 
 // hold keeps a call for a later answer. It returns what serve returns for such a call: nothing.
 //
-// A call without a Req counts where it waits, like any other: it has arrived at its barrier, or is in its
-// list. Only no reply will leave for it.
+// A call without a Req counts where it waits, like any other: it has arrived at its barrier, or
+// is in its list. Only no reply will leave for it.
 func (m *Machine) hold(w *waiter, kind waitKind) (Result, error) {
 	w.kind = kind
 	if w.req == 0 {
@@ -102,7 +113,8 @@ func (m *Machine) hold(w *waiter, kind waitKind) (Result, error) {
 }
 
 // mayWait says whether the limits allow another held call of this caller. Registrations, polls
-// and shutdowns are not asked (C-LIM-1). Nor are calls from a journal: they were accepted when they came.
+// and shutdowns are not asked (C-LIM-1). Nor are calls from a journal: they were accepted when
+// they came.
 func (m *Machine) mayWait(w *waiter) error {
 	switch l := m.cfg.Limits; {
 	case w.replayed:
@@ -115,8 +127,9 @@ func (m *Machine) mayWait(w *waiter) error {
 	return nil
 }
 
-// answer ends a call with a result or an error. A call is answered once; later answers are dropped. So a
-// handler may answer a call that the end of a barrier has answered on the way, without asking.
+// answer ends a call with a result or an error. A call is answered once; later answers are
+// dropped. So a handler may answer a call that the end of a barrier has answered on the way,
+// without asking.
 func (m *Machine) answer(w *waiter, result Result, err error) {
 	if w == nil || w.answered {
 		return
@@ -136,7 +149,9 @@ func (m *Machine) answer(w *waiter, result Result, err error) {
 	m.reply(w.req, result, err)
 }
 
-// unhold takes a call out of what is counted and found by its Req.
+// unhold takes a call out of the counts against the limits, and out of the calls that a
+// cancellation finds by their Req. It is the first step of every end of a call: an answer, a
+// cancellation, a withdrawn registration.
 func (m *Machine) unhold(w *waiter) {
 	delete(m.waiting, w.req)
 	if w.counted {
@@ -158,8 +173,9 @@ func (m *Machine) reply(req Req, result Result, err error) {
 // cancel frees the waiter of a call that its caller has given up. What the call did stays done:
 // arrivals survive, but for one at the register barrier (C-WIRE-6, C-REG-15).
 //
-// A barrier must keep the arrival of a caller whose connection broke, since it may come back through another
-// connection and ask again. A registration must not: the barrier would connect a process that may be dead.
+// A barrier must keep the arrival of a caller whose connection broke, since it may come back
+// through another connection and ask again. A registration must not: the barrier would connect a
+// process that may be dead.
 func (m *Machine) cancel(req Req) {
 	w := m.waiting[req]
 	if w == nil {
@@ -170,11 +186,11 @@ func (m *Machine) cancel(req Req) {
 	switch w.kind {
 	case waitRegister:
 		m.withdraw(w)
-	case waitPoll:
+	case waitPoll: // a client that repeats its poll is told the same, so nothing else is kept
 		if t := m.task(w.task); t != nil && t.poll == w {
 			t.poll = nil
 		}
-	case waitNewcomer, waitWatch, waitGet, waitKeys:
+	case waitNewcomer, waitWatch, waitGet, waitKeys: // these have done nothing yet
 		if w.kind == waitNewcomer {
 			m.touch()
 		}
@@ -190,7 +206,8 @@ func (m *Machine) cancel(req Req) {
 	}
 }
 
-// leaveList takes a cancelled call out of the list it waits in, and the list away if it was the last.
+// leaveList takes a cancelled call out of the list it waits in, and the list away if it was the
+// last.
 func (m *Machine) leaveList(w *waiter) {
 	l := w.list
 	if l == nil || !w.answered {

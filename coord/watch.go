@@ -2,13 +2,13 @@ package coord
 
 import "github.com/serry-dev/serry"
 
-// Watches of tasks. There is one version for the whole job. It rises with every change of a task, and a
-// watcher says which version it knows: if that is not the present one it is answered at once, else it waits
-// for the next change. So a watcher misses no last state, however slow it is, and several changes that
-// happen before it asks again reach it as one (C-WATCH-5).
+// Watches of tasks. There is one version for the whole job. It rises with every change of a task,
+// and a watcher says which version it knows: if that is not the present one it is answered at
+// once, else it waits for the next change. So a watcher misses no last state, however slow it is,
+// and several changes that happen before it asks again reach it as one (C-WATCH-5).
 
-// bump raises the version that watchers wait for (C-WATCH-1). They are told at the end of the step, once,
-// or earlier where the order of replies asks for it; see notifyWatchers.
+// bump raises the version that watchers wait for (C-WATCH-1). They are told at the end of the
+// step, once, or earlier where the order of replies asks for it; see notifyWatchers.
 func (m *Machine) bump() {
 	m.version++
 	m.touch()
@@ -40,8 +40,9 @@ func (ev WatchTasks) serve(m *Machine, w *waiter) (Result, error) {
 
 // notifyWatchers answers every watcher if something has changed since they were last told.
 //
-// A failure tells watchers before it tells error polls (C-ORD-3): a client that hears of an error ends, and
-// must know before that who failed. That is why propagate calls this, and not only the end of a step.
+// A failure tells watchers before it tells error polls (C-ORD-3): a client that hears of an error
+// ends, and must know before that who failed. That is why propagate calls this, and not only the
+// end of a step.
 func (m *Machine) notifyWatchers() {
 	if !m.dirty {
 		return
@@ -52,9 +53,9 @@ func (m *Machine) notifyWatchers() {
 	}
 }
 
-// picture shows all tasks of a job, or of all jobs. It is made once per version and shared by all watchers
-// (C-WATCH-9): ten thousand watchers of ten thousand tasks would otherwise need a hundred million entries
-// for one change.
+// picture shows all tasks of a job, or of all jobs. It is made once per version and shared by all
+// watchers (C-WATCH-9): ten thousand watchers of ten thousand tasks would otherwise need a
+// hundred million entries for one change.
 func (m *Machine) picture(job string) *Picture {
 	if p := m.pictures[job]; p != nil {
 		return p
@@ -74,8 +75,8 @@ func (m *Machine) picture(job string) *Picture {
 	return p
 }
 
-// info is what others may know of a task. Err is set only where there is an error: a nil *TaskError in an
-// interface would not be nil.
+// info is what others may know of a task. Err is set only where there is an error: a nil
+// *TaskError in an interface would not be nil.
 func (t *task) info() TaskInfo {
 	i := TaskInfo{Task: t.id, State: t.state, Incarnation: t.inc}
 	if t.err != nil {

@@ -9,7 +9,15 @@ import (
 )
 
 // What a snapshot holds of barriers, alive sets and newcomers, and of the calls that wait there.
-
+//
+// A call that waits is written only if somebody can find it again: by its request id, or because
+// a cancellation in the journal names its Req. Of all other calls the arrival is what counts, and
+// it is written with the barrier or the set. After Resume their callers ask again and are found
+// by task and incarnation.
+//
+// barriers writes the three barriers of the service, and those of clients in the order of their
+// ids. Open ones are put back into the lists of their members and into the heap of deadlines in
+// the order in which they were opened, because replies follow that order.
 func (c *coder) barriers(m *Machine) {
 	ep := m.ep
 	for _, b := range []*barrier{ep.register, ep.shutdown, ep.devices} {
@@ -24,6 +32,8 @@ func (c *coder) barriers(m *Machine) {
 	if !c.reading || c.err != nil {
 		return
 	}
+	// Ids are in the order of their bytes here. The lists of members must be in the order in
+	// which the barriers were opened, because that is the order in which a failure ends them.
 	slices.SortFunc(c.open, func(a, b *barrier) int { return cmp.Compare(a.turn, b.turn) })
 	for i, b := range c.open {
 		if b.turn > m.turns || i > 0 && b.turn <= c.open[i-1].turn {
@@ -34,9 +44,9 @@ func (c *coder) barriers(m *Machine) {
 	}
 }
 
-// endedBarriers writes in which order the barriers have ended, which is the order in which they are
-// forgotten. It stands at the end of a snapshot. Some of version 1 and 2 end before it; there the order is
-// that of the ids.
+// endedBarriers writes in which order the barriers have ended, which is the order in which they
+// are forgotten. It stands at the end of a snapshot, since snapshots of earlier builds end before
+// it: there the order is that of the ids, which is as good as any.
 func (c *coder) endedBarriers(m *Machine) {
 	if c.reading && (c.err != nil || len(c.b) == 0) {
 		for _, id := range slices.Sorted(maps.Keys(m.ep.barriers)) {
@@ -46,6 +56,8 @@ func (c *coder) endedBarriers(m *Machine) {
 		}
 		return
 	}
+	// Turns are written and not only the order: later turns must be above them, in every machine
+	// alike.
 	c.flags(&m.ep.forgot)
 	var ended []*barrier
 	for _, id := range slices.Sorted(maps.Keys(m.ep.barriers)) {
@@ -67,6 +79,8 @@ func (c *coder) endedBarriers(m *Machine) {
 	}
 }
 
+// barrier lists the fields of a barrier, and the slots of its open instance. A barrier that is
+// open although all have come, or has members that its kind cannot have, is an error.
 func (c *coder) barrier(m *Machine, b *barrier) {
 	some := b.members != nil
 	c.flags(&b.fixed, &b.open, &some)
@@ -84,10 +98,13 @@ func (c *coder) barrier(m *Machine, b *barrier) {
 	if !b.open || c.err != nil {
 		return
 	}
+	// The open instance. Its slots are written in the order of the members, so their numbers need
+	// not be.
 	unsigned(c, &b.turn)
 	c.task(&b.first)
 	signed(c, &b.since)
 	signed(c, &b.deadline)
+	// A slot takes a byte or more, so there cannot be more members than bytes are left.
 	if c.reading {
 		if m.size(b) > len(c.b) {
 			c.fail(errShort)
@@ -104,7 +121,7 @@ func (c *coder) barrier(m *Machine, b *barrier) {
 	}
 }
 
-// members writes some tasks in order.
+// members writes some tasks in ascending order, at least one.
 func (c *coder) members(ep *epoch, p *[]index) {
 	last := index(-1)
 	list(c, p, func(at *index) {
@@ -119,6 +136,7 @@ func (c *coder) members(ep *epoch, p *[]index) {
 	}
 }
 
+// instance lists the fields of an instance: what a repeated call needs to hear how it ended.
 func (c *coder) instance(ep *epoch, i *instance) {
 	signed(c, &i.counter)
 	c.error(&i.err)
@@ -135,7 +153,9 @@ func (c *coder) arrival(a *arrival) {
 	signed(c, &a.sent)
 }
 
-// slot writes the place of a member in the open instance.
+// slot writes the place of a member in the open instance: whether it has arrived, and the call
+// that waits there if it can be found again. At the register barrier, every arrival has a call,
+// because arrivals there end with their calls (C-REG-15).
 func (c *coder) slot(m *Machine, b *barrier, t *task) {
 	s := &b.slots[b.position(t)]
 	waits := s.w != nil && (b.kind == registerBarrier || m.remembered(s.w))
@@ -149,6 +169,8 @@ func (c *coder) slot(m *Machine, b *barrier, t *task) {
 		}
 		c.waiter(m, s.w)
 	}
+	// A call waits only for a member that has arrived, and the register barrier has no other
+	// arrivals.
 	if !s.arrived && (waits || s.restarted) || s.arrived && !waits && b.kind == registerBarrier {
 		c.failf("%v at barrier %q: arrived %v, waits %v", t.id, b.id, s.arrived, waits)
 	}
@@ -158,7 +180,7 @@ func (c *coder) slot(m *Machine, b *barrier, t *task) {
 	}
 }
 
-// waitKind is how calls wait at the barrier.
+// waitKind is how calls wait at the barrier, and so what their cancellation means.
 func (b *barrier) waitKind() waitKind {
 	switch b.kind {
 	case registerBarrier:
@@ -171,12 +193,13 @@ func (b *barrier) waitKind() waitKind {
 	return waitBarrier
 }
 
-// waiter writes how a waiting call is found again: by its id, and by its handle where a cancellation
-// in the journal may name it.
+// waiter writes how a waiting call is found again: by its request id, and by its Req where a
+// cancellation in the journal may name it. A call that is no longer in the table of request ids
+// is written like one without an id; only a newcomer keeps it, for the table of the next epoch.
 func (c *coder) waiter(m *Machine, w *waiter) {
 	remembered, id := m.remembered(w), w.id
 	if !remembered && w.kind != waitNewcomer {
-		id = RequestID{} // it is like one without: nobody finds it
+		id = RequestID{} // it is like a call without an id: no repeated call finds it
 	}
 	c.flags(&remembered)
 	unsigned(c, &id.Requester)
@@ -184,16 +207,18 @@ func (c *coder) waiter(m *Machine, w *waiter) {
 	if c.reading {
 		w.id = id
 	}
+	// These calls end with their cancellation, which is journaled and names the Req. The
+	// cancellation of all others changes nothing that a journal holds.
 	if w.kind == waitRegister || w.kind == waitNewcomer || w.kind == waitAlive && !remembered {
 		unsigned(c, &w.req)
 	}
 	if c.reading && c.err == nil {
-		c.place(m, w, remembered)
+		c.keepWaiter(m, w, remembered)
 	}
 }
 
-// place puts a waiting call where those look who want it.
-func (c *coder) place(m *Machine, w *waiter, remembered bool) {
+// keepWaiter puts a call that was read where cancellations and repeated calls look for it.
+func (c *coder) keepWaiter(m *Machine, w *waiter, remembered bool) {
 	if w.req != 0 {
 		if m.waiting[w.req] != nil {
 			c.failf("two calls wait as #%d", w.req)
@@ -203,6 +228,7 @@ func (c *coder) place(m *Machine, w *waiter, remembered bool) {
 	if !remembered {
 		return
 	}
+	// The requester was read before; it has no other call of this number, answered or not.
 	r := m.ep.requesters[w.id.Requester]
 	if r == nil || r.calls[w.id.Number] != nil {
 		c.failf("call %d of requester %d waits, which cannot be", w.id.Number, w.id.Requester)
@@ -211,6 +237,7 @@ func (c *coder) place(m *Machine, w *waiter, remembered bool) {
 	r.calls[w.id.Number] = w
 }
 
+// groups writes the alive sets in the order in which they were made.
 func (c *coder) groups(m *Machine) {
 	all := m.ep.order.live()
 	list(c, &all, func(p **group) {
@@ -229,36 +256,41 @@ func (c *coder) groups(m *Machine) {
 	m.ep.givenUp = m.ep.givenUp || c.reading // which calls were given up is not known here
 }
 
-// group writes an alive set: who is in it, who has asked, and whose calls wait. A call without an id is
-// written, too, although nobody finds it again: whether a set is abandoned depends on it.
+// group writes an alive set: the tasks in it, what they said, and the calls that wait. A call
+// without an id is written, too, although no caller finds it again: whether a set is abandoned
+// depends on it, and so whether there is room for another set.
 func (c *coder) group(m *Machine, g *group) {
-	var strangers []serry.TaskID
+	var unknown []serry.TaskID
 	var waiting []*waiter
 	for _, id := range g.asked {
 		if m.task(id) == nil {
-			strangers = append(strangers, id)
+			unknown = append(unknown, id)
 		}
 	}
+	// Calls that are cancelled, or whose requester was dropped, are left out: they decide nothing
+	// any more.
 	for _, w := range g.waiters.all {
 		if !w.answered && (m.remembered(w) || w.id.Requester == 0) {
 			waiting = append(waiting, w)
 		}
 	}
-	slices.SortFunc(strangers, serry.TaskID.Compare)
-	strangers = slices.Compact(strangers)
+	slices.SortFunc(unknown, serry.TaskID.Compare)
+	unknown = slices.Compact(unknown)
 	c.members(m.ep, &g.members)
-	list(c, &strangers, c.task)
+	list(c, &unknown, c.task)
+	// The list that the first caller wrote is not kept. A list in the order of tasks means the
+	// same set.
 	if c.reading {
 		if len(g.members) > len(c.b) {
 			c.fail(errShort)
 			return
 		}
-		g.key = groupKey(g.members, strangers)
+		g.key = groupKey(g.members, unknown)
 		g.calls = make([]aliveCall, len(g.members))
 		for _, at := range g.members {
 			g.asked = append(g.asked, m.ep.tasks[at].id)
 		}
-		g.asked = append(g.asked, strangers...)
+		g.asked = append(g.asked, unknown...)
 	}
 	for i := range g.calls {
 		c.aliveCall(&g.calls[i])
@@ -277,6 +309,7 @@ func (c *coder) group(m *Machine, g *group) {
 	})
 }
 
+// aliveCall writes what a member of a set said, and in which life.
 func (c *coder) aliveCall(a *aliveCall) {
 	c.flags(&a.asked)
 	if a.asked {
@@ -285,7 +318,8 @@ func (c *coder) aliveCall(a *aliveCall) {
 	}
 }
 
-// newcomers writes the registrations that wait for the next epoch.
+// newcomers writes the registrations that wait for the next epoch, with everything that they will
+// need there.
 func (c *coder) newcomers(m *Machine) {
 	var waiting []*waiter
 	for _, w := range m.ep.newcomers.all {
@@ -297,6 +331,7 @@ func (c *coder) newcomers(m *Machine) {
 		if c.reading {
 			*p = &waiter{kind: waitNewcomer}
 		}
+		// The registration is written without its call: Req and request id stand with the waiter.
 		w := *p
 		c.waiter(m, w)
 		c.task(&w.register.Task)
