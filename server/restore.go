@@ -104,7 +104,7 @@ const unrecordedNotes = 1 << 10
 func (o *owner) begin(cfg Config, p *past, began time.Time) error {
 	o.machine, o.refs, o.size = p.machine, p.refs, p.size
 	o.history = p.notes
-	if o.room.Limited != nil {
+	if o.room.capacity > 0 {
 		o.size.blobs = p.blobBytes()
 	}
 	if o.journal != nil && !p.fresh {

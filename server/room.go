@@ -22,12 +22,12 @@ import (
 // All else goes on: deletes, which make room; registrations and heartbeats, without which clients die; and what
 // the server itself finds out. Callers cannot make those amount to much.
 type room struct {
-	store.Limited       // or nil: the store has no limit
-	capacity      int64 // bytes
+	store.Limited       // or nil: the store is never full
+	capacity      int64 // bytes; 0: the store does not know how much it holds before it is full
 }
 
 func roomOf(r store.Reign) room {
-	if l, ok := r.(store.Limited); ok && l.Capacity() > 0 {
+	if l, ok := r.(store.Limited); ok {
 		return room{l, l.Capacity()}
 	}
 	return room{}
@@ -71,7 +71,7 @@ func (g *growth) freed(live int64) int64 {
 // scarce says whether a snapshot should be saved early, because there is little room and it would make some.
 // Without the second condition a store full of live values would save one snapshot after the other.
 func (o *owner) scarce() bool {
-	return o.room.Limited != nil && o.size.needed(o.journal.saving.Load()) > o.room.capacity/2 &&
+	return o.room.capacity > 0 && o.size.needed(o.journal.saving.Load()) > o.room.capacity/2 &&
 		o.size.freed(o.machine.StoreBytes()) > o.room.capacity/worthRoom
 }
 
@@ -92,8 +92,11 @@ func (o *owner) refuses(it *item, c coord.Call) error {
 	}
 	stores := row.Keeps == coord.KeepsValue
 	full := o.room.Full()
-	if short := o.size.needed(o.journal.saving.Load())+size > limit; !short && (full == nil || !stores) || o.machine.Taken(c) {
+	if short := limit > 0 && o.size.needed(o.journal.saving.Load())+size > limit; !short && (full == nil || !stores) || o.machine.Taken(c) {
 		return nil
+	}
+	if full != nil && limit == 0 {
+		return &serry.LimitError{Limit: fmt.Sprintf("%s is full (%s); the room in it", full.What, full.Fix)}
 	}
 	if full != nil {
 		return &serry.LimitError{Limit: fmt.Sprintf("%s is full (%s); its room for the service", full.What, full.Fix), Max: o.room.capacity}

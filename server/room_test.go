@@ -14,6 +14,7 @@ import (
 	"github.com/serry-dev/serry/internal/lab"
 	"github.com/serry-dev/serry/server"
 	"github.com/serry-dev/serry/store"
+	"github.com/serry-dev/serry/store/faulty"
 	"github.com/serry-dev/serry/wire/xlapb"
 )
 
@@ -190,5 +191,57 @@ func TestFullStore(t *testing.T) {
 			t.Errorf("Barrier() = %v, although there is room", err)
 		}
 		wantCode(t, "InsertKeyValue", k.store(t, "other", []byte("v")), codes.OK)
+	})
+}
+
+// A disk that is full does not end a server with its journal in a file. What was being written waits, other
+// calls that store something are refused, and heartbeats go on. With room everything goes on.
+func TestFullDisk(t *testing.T) {
+	lab.Clause(t, "C-LIM-1", "C-LOG-2", "NEW-62")
+	synctest.Test(t, func(t *testing.T) {
+		disk := faulty.New(faulty.Config{Dir: t.TempDir(), RoomPause: 250 * time.Millisecond})
+		st, err := disk.Open()
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer st.Close()
+		cfg := cluster(1)
+		if cfg.Journal, err = st.Campaign(t.Context(), store.Candidate{}); err != nil {
+			t.Fatal(err)
+		}
+		l := lab.Serve(t, cfg)
+		k := fleet(t, l, 1, 100)[0]
+		if err := k.store(t, "a", []byte("1")); err != nil {
+			t.Fatalf("InsertKeyValue() = %v", err)
+		}
+		disk.Fill(true)
+		waiting := make(chan error, 1)
+		go func() { waiting <- k.store(t, "b", []byte("2")) }()
+		time.Sleep(time.Second)
+		for range 3 {
+			wantLimit(t, "InsertKeyValue", k.store(t, "c", []byte("3")), "is full (free space there")
+			if err := k.beat(t.Context()); err != nil {
+				t.Errorf("Heartbeat() = %v; want OK", err)
+			}
+			time.Sleep(4 * time.Second)
+		}
+		select {
+		case err := <-waiting:
+			t.Errorf("InsertKeyValue() = %v on a full disk; want it to wait", err)
+		default:
+		}
+		disk.Fill(false)
+		if err := <-waiting; err != nil {
+			t.Errorf("InsertKeyValue() = %v when there is room; want OK", err)
+		}
+		if err := k.store(t, "c", []byte("3")); err != nil {
+			t.Errorf("InsertKeyValue() after that = %v; want OK", err)
+		}
+		served(t, k)
+		select {
+		case <-l.Done():
+			t.Errorf("the service has ended: %v", l.Err())
+		default:
+		}
 	})
 }

@@ -11,8 +11,10 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"testing"
+	"time"
 
 	"go.uber.org/goleak"
 	"golang.org/x/sys/unix"
@@ -157,8 +159,8 @@ func TestFileKilled(t *testing.T) {
 	}
 }
 
-// fillDisk appends until there is no more room, and says how far it came. Where it may, it has a disk
-// of its own; else a limit on files has to do.
+// fillDisk appends until there is no more room, and says how far it came. Then the write waits, until there is
+// room, and is done. Where it may, fillDisk has a disk of its own; else a limit on files has to do.
 func fillDisk(dir string) error {
 	ctx := context.Background()
 	const room = 20 << 20
@@ -179,29 +181,48 @@ func fillDisk(dir string) error {
 	if err != nil {
 		return err
 	}
-	n := 0
-	for err == nil {
-		if err = r.Append(ctx, fmt.Appendf(nil, "%d %s", n+1, conform.Bytes(fmt.Sprint(n), 100_000))); err == nil {
-			n++
+	var n atomic.Int64
+	enough, failed := make(chan struct{}), make(chan error)
+	go func() {
+		for {
+			i := n.Load()
+			if err := r.Append(ctx, fmt.Appendf(nil, "%d %s", i+1, conform.Bytes(fmt.Sprint(i), 100_000))); err != nil {
+				failed <- err
+				return
+			}
+			n.Add(1)
+			select {
+			case <-enough:
+				failed <- nil
+				return
+			default:
+			}
+		}
+	}()
+	limited := r.(store.Limited)
+	for tick := time.Tick(time.Millisecond); limited.Full() == nil; {
+		select {
+		case err := <-failed:
+			return err
+		case <-tick:
 		}
 	}
-	fmt.Println("acknowledged", n, "then:", err)
-	if _, ok := errors.AsType[*store.FullError](err); !ok {
-		return fmt.Errorf("Append() = %w; want a FullError", err)
-	}
-	if again := r.Append(ctx, []byte("more")); again != err {
-		return fmt.Errorf("Append() after that = %v; want the same", again)
-	}
-	if found, err := count(ctx, r); err != nil || found != n {
-		return fmt.Errorf("found %d batches, %v; want %d", found, err, n)
-	}
-	if err := errors.Join(st.Close(), free()); err != nil {
+	before := n.Load()
+	fmt.Println("acknowledged", before, "then:", limited.Full())
+	close(enough)
+	if err := free(); err != nil {
 		return err
 	}
-	return goOn(ctx, filepath.Join(dir, "journal"), n)
+	if err := <-failed; err != nil || n.Load() != before+1 || limited.Full() != nil {
+		return fmt.Errorf("with room the write ends with %v, batch %d, full: %v; want nil, %d, and not full", err, n.Load(), limited.Full(), before+1)
+	}
+	if err := st.Close(); err != nil {
+		return err
+	}
+	return goOn(ctx, filepath.Join(dir, "journal"), int(n.Load()))
 }
 
-// goOn starts again after there is room.
+// goOn starts again after that.
 func goOn(ctx context.Context, dir string, n int) error {
 	st, err := store.File(dir)
 	if err != nil {
@@ -223,7 +244,8 @@ func goOn(ctx context.Context, dir string, n int) error {
 	return nil
 }
 
-// A full disk is said to be full, with what to do about it; and nothing acknowledged is lost.
+// A full disk is said to be full, with what to do about it. The store goes on when there is room, and nothing
+// acknowledged is lost.
 func TestFileFullDisk(t *testing.T) {
 	cmd := child(t, "fill", t.TempDir())
 	var said strings.Builder

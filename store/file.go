@@ -5,11 +5,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"strings"
 	"sync"
-	"syscall"
+	"sync/atomic"
 	"time"
 
 	"go.etcd.io/bbolt"
@@ -31,11 +32,15 @@ type fileStore struct {
 	lock   *os.File
 	handle *Handle
 
+	full atomic.Pointer[FullError] // why the disk takes no writes, or nil
+
 	mu struct {
 		sync.Mutex // held for every write
 		db         *bbolt.DB
 		head       head
 		failed     error // of a write, or nil: nothing more is written
+		doubt      bool  // there was no room for the last write: the file must be read anew
+		unsynced   bool  // with doubt: a sync has failed
 		closed     bool
 	}
 }
@@ -54,6 +59,11 @@ type FileConfig struct {
 	Dir string
 	// PartBytes is the size of the parts that long things are written in, 8 MiB by default.
 	PartBytes int
+	// RoomPause is how long a write waits that found no room, before it is tried again: 250 ms by default,
+	// and more after each try.
+	RoomPause time.Duration
+	// Log, or nil, is told when the disk is full, and when it has room again.
+	Log *slog.Logger
 	// Disk, or nil, is for tests of what a disk can do.
 	Disk Disk
 	// Planted is none, but in tests of tests.
@@ -68,6 +78,12 @@ func OpenFile(cfg FileConfig) (Store, error) {
 	if cfg.Disk == nil {
 		cfg.Disk = realDisk{}
 	}
+	if cfg.RoomPause <= 0 {
+		cfg.RoomPause = roomPause
+	}
+	if cfg.Log == nil {
+		cfg.Log = slog.New(slog.DiscardHandler)
+	}
 	if err := os.MkdirAll(cfg.Dir, 0o700); err != nil {
 		return nil, fmt.Errorf("store: %w", err)
 	}
@@ -76,7 +92,7 @@ func OpenFile(cfg FileConfig) (Store, error) {
 		return nil, err
 	}
 	s := &fileStore{cfg: cfg, lock: lock}
-	if err := s.open(); err != nil {
+	if err := s.begin(); err != nil {
 		lock.Close()
 		return nil, s.explain(err)
 	}
@@ -86,8 +102,8 @@ func OpenFile(cfg FileConfig) (Store, error) {
 	return s, nil
 }
 
-// open opens the database. A new one gets its name only when it is complete.
-func (s *fileStore) open() error {
+// begin opens the database. A new one gets its name only when it is complete.
+func (s *fileStore) begin() error {
 	name := filepath.Join(s.cfg.Dir, journalName)
 	if _, err := os.Stat(name); errors.Is(err, os.ErrNotExist) {
 		if err := create(name, s.cfg.Disk); err != nil {
@@ -96,7 +112,12 @@ func (s *fileStore) open() error {
 	} else if err != nil {
 		return err
 	}
-	if err := s.settle(name); err != nil {
+	return s.open(name, false)
+}
+
+// open opens a database that is there. failed says that a sync of it is known to have failed.
+func (s *fileStore) open(name string, failed bool) error {
+	if err := s.settle(name, failed); err != nil {
 		return err
 	}
 	db, h, err := openDatabase(name, false, s.cfg.Planted)
@@ -237,13 +258,23 @@ func (s *fileStore) Campaign(ctx context.Context, who Candidate) (Reign, error) 
 		return nil, err
 	}
 	r := &fileReign{store: s, office: won.(*reign)}
-	h := s.head()
-	h.term = r.Term()
-	h.store = cmp.Or(h.store, serry.NewStoreID())
-	if err := s.update(r, h, func(tx *bbolt.Tx) error { return writeID(tx, h.store) }); err != nil {
+	if err := s.install(r); err != nil {
 		return nil, errors.Join(err, won.Resign(ctx))
 	}
 	return r, nil
+}
+
+// install notes a reign. It does not wait for room: a server that cannot begin says why.
+func (s *fileStore) install(r *fileReign) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err := s.usable(); err != nil {
+		return err
+	}
+	h := s.mu.head
+	h.term = r.Term()
+	h.store = cmp.Or(h.store, serry.NewStoreID())
+	return s.update(r, h, func(tx *bbolt.Tx) error { return writeID(tx, h.store) })
 }
 
 func (s *fileStore) head() head {
@@ -276,18 +307,4 @@ func (s *fileStore) Close() error {
 	}
 	s.mu.closed = true
 	return errors.Join(err, s.mu.db.Close(), s.lock.Close())
-}
-
-// explain makes an error of the system one that says what to do.
-func (s *fileStore) explain(err error) error {
-	for _, full := range []error{syscall.ENOSPC, syscall.EDQUOT, syscall.EFBIG} {
-		if errors.Is(err, full) || strings.HasSuffix(err.Error(), full.Error()) { // bbolt keeps only the text when it makes a file larger
-			return &FullError{
-				What: "the disk of " + s.cfg.Dir,
-				Fix:  "free space there, or move the folder to a larger disk, and start serry again",
-				Err:  err,
-			}
-		}
-	}
-	return fmt.Errorf("store: %s: %w", s.cfg.Dir, err)
 }

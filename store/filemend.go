@@ -31,10 +31,11 @@ const noteName = "write-failed"
 func (s *fileStore) distrust() { _ = s.cfg.Disk.Touch(filepath.Join(s.cfg.Dir, noteName)) }
 
 // settle makes sure that what can be read of a journal is on the disk.
-func (s *fileStore) settle(name string) error {
+// failed says that a write of this process could not be synced.
+func (s *fileStore) settle(name string, failed bool) error {
 	note := filepath.Join(s.cfg.Dir, noteName)
 	_, err := os.Stat(note)
-	failed := err == nil
+	noted := err == nil
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
 		return err
 	}
@@ -43,7 +44,7 @@ func (s *fileStore) settle(name string) error {
 		return err
 	}
 	defer f.Close()
-	if failed {
+	if noted || failed {
 		err = rewrite(f)
 	} else {
 		err = f.Sync()
@@ -51,7 +52,7 @@ func (s *fileStore) settle(name string) error {
 	if err != nil {
 		return fmt.Errorf("settle what was written before: %w", err)
 	}
-	if failed {
+	if noted {
 		return os.Remove(note)
 	}
 	return nil

@@ -38,30 +38,18 @@ func (r *fileReign) Confirm(ctx context.Context) error { return r.office.Confirm
 
 func (r *fileReign) Resign(ctx context.Context) error { return r.office.Resign(ctx) }
 
-// update is one write transaction, with the head that is true after it. An error of the disk is final:
-// what is on it is known again only after it was opened anew.
+// update is one write transaction, with the head that is true after it. After an error of the disk it is
+// not known what is on it before it was opened anew: for want of room the store does so itself, see
+// fileroom.go, and every other error is final. mu is held, and the store is usable.
 func (s *fileStore) update(r *fileReign, h head, fill func(*bbolt.Tx) error) error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.updateLocked(r, h, fill)
-}
-
-func (s *fileStore) updateLocked(r *fileReign, h head, fill func(*bbolt.Tx) error) error {
-	if s.mu.closed {
-		return ErrClosed
-	}
-	if s.mu.failed != nil {
-		return s.mu.failed
-	}
 	if err := r.Confirm(context.Background()); err != nil {
 		return err
 	}
 	if err := s.transact(h, fill); err != nil {
-		s.mu.failed = s.explain(err)
-		s.distrust()
-		return s.mu.failed
+		return s.miss(err)
 	}
 	s.mu.head = h
+	s.found()
 	return nil
 }
 
@@ -78,24 +66,42 @@ func (s *fileStore) transact(h head, fill func(*bbolt.Tx) error) error {
 
 // Append is one transaction. Once it has begun it does not heed ctx: the disk cannot be called back.
 func (r *fileReign) Append(ctx context.Context, batch []byte) error {
+	var tried head
+	err := r.patiently(ctx, func() error { return r.tryAppend(ctx, batch, &tried) })
 	r.store.mu.Lock()
 	defer r.store.mu.Unlock()
-	if r.failed == nil && ctx.Err() != nil {
-		r.failed = context.Cause(ctx)
-	}
+	r.failed = err
+	return err
+}
+
+// tryAppend appends a batch, if the disk has room for it and an earlier try did not write it. tried is the head
+// that the earlier one should have written, if there was one.
+func (r *fileReign) tryAppend(ctx context.Context, batch []byte, tried *head) error {
+	s := r.store
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	if r.failed != nil {
 		return r.failed
 	}
-	h := r.store.mu.head
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	if err := s.usable(); err != nil {
+		return err
+	}
+	h := s.mu.head
+	if tried.last > 0 && h.last == tried.last && h.lastSum == tried.lastSum {
+		return nil
+	}
 	sealed := sealAfter(h.lastSum, batch)
 	h.last++
 	h.lastSum = sumOf(sealed)
-	r.failed = r.store.updateLocked(r, h, func(tx *bbolt.Tx) error {
+	*tried = h
+	return s.update(r, h, func(tx *bbolt.Tx) error {
 		b := tx.Bucket(journalBucket)
 		b.FillPercent = 1 // keys only ascend
 		return b.Put(number(h.last), sealed)
 	})
-	return r.failed
 }
 
 // Mark is the number of the last batch.
@@ -108,7 +114,7 @@ func (r *fileReign) Save(ctx context.Context, at Mark, snapshot []byte, keep []c
 	garbage := r.book.Begin(keep)
 	sum := uint32(0)
 	if r.store.cfg.Planted.Has(plant.SweepBeforeSwitch) {
-		if err := r.save(func(tx *bbolt.Tx) error {
+		if err := r.save(ctx, func(tx *bbolt.Tx) error {
 			_, err := sweep(tx, uint64(at))
 			return err
 		}); err != nil {
@@ -121,16 +127,22 @@ func (r *fileReign) Save(ctx context.Context, at Mark, snapshot []byte, keep []c
 		}
 		sealed := sealAfter(sum, part)
 		sum = sumOf(sealed)
-		if err := r.save(func(tx *bbolt.Tx) error { return stage(tx, i, sealed) }); err != nil {
+		if err := r.save(ctx, func(tx *bbolt.Tx) error { return stage(tx, i, sealed) }); err != nil {
 			return err
 		}
 	}
-	swept, err := r.switchTo(at, uint64(len(snapshot)), sum, garbage)
+	next := saved{at: uint64(at), size: uint64(len(snapshot)), sum: sum}
+	var swept, tried bool
+	err := r.patiently(ctx, func() (err error) {
+		swept, err = r.switchTo(next, tried, garbage)
+		tried = true
+		return err
+	})
 	for err == nil && !swept {
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
 		}
-		err = r.save(func(tx *bbolt.Tx) (err error) {
+		err = r.save(ctx, func(tx *bbolt.Tx) (err error) {
 			swept, err = sweep(tx, uint64(at))
 			return err
 		})
@@ -153,36 +165,59 @@ func stage(tx *bbolt.Tx, i int, sealed []byte) error {
 	return b.Put(number(uint64(i)), sealed)
 }
 
-// save is a transaction of a Save, which an Append that failed forbids.
-func (r *fileReign) save(fill func(*bbolt.Tx) error) error {
-	r.store.mu.Lock()
-	defer r.store.mu.Unlock()
-	if r.failed != nil {
-		return r.failed
-	}
-	return r.store.updateLocked(r, r.store.mu.head, fill)
+// save is a transaction of a Save, which an Append that failed forbids. It may be done twice.
+func (r *fileReign) save(ctx context.Context, fill func(*bbolt.Tx) error) error {
+	return r.patiently(ctx, func() error {
+		r.store.mu.Lock()
+		defer r.store.mu.Unlock()
+		if r.failed != nil {
+			return r.failed
+		}
+		if err := r.store.usable(); err != nil {
+			return err
+		}
+		return r.store.update(r, r.store.mu.head, fill)
+	})
+}
+
+// saved is what a head says of a snapshot.
+type saved struct {
+	at, size uint64
+	sum      uint32
+}
+
+// is says whether a head is one with this snapshot.
+func (n saved) is(h head) bool {
+	return h.saved && h.base == n.at && h.snapshotBytes == n.size && h.snapshotSum == n.sum
 }
 
 // switchTo puts the snapshot that was staged in the place of the other, and of the batches up to a mark.
-// Those are swept at once if there are no others, which costs nothing.
-func (r *fileReign) switchTo(at Mark, size uint64, sum uint32, garbage func(coord.Ref) bool) (swept bool, err error) {
+// Those are swept at once if there are no others, which costs nothing. If it was tried before, it may have
+// been done.
+func (r *fileReign) switchTo(next saved, tried bool, garbage func(coord.Ref) bool) (swept bool, err error) {
 	r.store.mu.Lock()
 	defer r.store.mu.Unlock()
 	if r.failed != nil {
 		return false, r.failed
 	}
+	if err := r.store.usable(); err != nil {
+		return false, err
+	}
 	h := r.store.mu.head
-	if h.baseSum, err = r.store.sumAt(uint64(at)); err != nil {
+	if tried && next.is(h) {
+		return false, nil
+	}
+	if h.baseSum, err = r.store.sumAt(next.at); err != nil {
 		return false, err
 	}
 	doomed, err := r.store.collect(garbage)
 	if err != nil {
 		return false, err
 	}
-	h.base, h.saved, h.snapshotBytes, h.snapshotSum = uint64(at), true, size, sum
+	h.base, h.saved, h.snapshotBytes, h.snapshotSum = next.at, true, next.size, next.sum
 	h.valuesSum ^= doomed.sum
 	swept = h.base == h.last
-	return swept, r.store.updateLocked(r, h, func(tx *bbolt.Tx) error {
+	return swept, r.store.update(r, h, func(tx *bbolt.Tx) error {
 		if err := tx.DeleteBucket(snapshotBucket); err != nil {
 			return err
 		}
@@ -293,20 +328,20 @@ func (r *fileReign) Put(ctx context.Context, ref coord.Ref, value []byte) error 
 	}
 	r.book.Enter(ref)
 	defer r.book.Leave(ref)
-	if known, err := r.has(ref); known || err != nil {
+	if known, err := r.has(ctx, ref); known || err != nil {
 		return err
 	}
 	for i, part := range parts(value, r.store.cfg.PartBytes) {
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
 		}
-		if err := r.write(func(tx *bbolt.Tx) error {
+		if err := r.write(ctx, func(tx *bbolt.Tx) error {
 			return tx.Bucket(partsBucket).Put(partKey(ref, i), seal(part))
 		}); err != nil {
 			return err
 		}
 	}
-	return r.complete(ref)
+	return r.patiently(ctx, func() error { return r.complete(ref) })
 }
 
 // complete makes a value of its parts, unless another Put of the same value has.
@@ -318,27 +353,36 @@ func (r *fileReign) complete(ref coord.Ref) error {
 	}
 	h := r.store.mu.head
 	h.valuesSum ^= refSum(ref)
-	return r.store.updateLocked(r, h, func(tx *bbolt.Tx) error { return tx.Bucket(valuesBucket).Put(refKey(ref), nil) })
+	return r.store.update(r, h, func(tx *bbolt.Tx) error { return tx.Bucket(valuesBucket).Put(refKey(ref), nil) })
 }
 
-// write is a transaction that leaves the head as it is.
-func (r *fileReign) write(fill func(*bbolt.Tx) error) error {
-	r.store.mu.Lock()
-	defer r.store.mu.Unlock()
-	return r.store.updateLocked(r, r.store.mu.head, fill)
+// write is a transaction that leaves the head as it is, and may be done twice.
+func (r *fileReign) write(ctx context.Context, fill func(*bbolt.Tx) error) error {
+	return r.patiently(ctx, func() error {
+		r.store.mu.Lock()
+		defer r.store.mu.Unlock()
+		if err := r.store.usable(); err != nil {
+			return err
+		}
+		return r.store.update(r, r.store.mu.head, fill)
+	})
 }
 
 // has tells whether a value is complete. It asks the fence as well, because a reign that finds the value there
 // writes nothing; and it waits for a Save that may be about to remove it.
-func (r *fileReign) has(ref coord.Ref) (known bool, err error) {
-	r.store.mu.Lock()
-	defer r.store.mu.Unlock()
-	return r.hasLocked(ref)
+func (r *fileReign) has(ctx context.Context, ref coord.Ref) (known bool, err error) {
+	err = r.patiently(ctx, func() (err error) {
+		r.store.mu.Lock()
+		defer r.store.mu.Unlock()
+		known, err = r.hasLocked(ref)
+		return err
+	})
+	return known, err
 }
 
 func (r *fileReign) hasLocked(ref coord.Ref) (known bool, err error) {
-	if r.store.mu.closed {
-		return false, ErrClosed
+	if err := r.store.usable(); err != nil {
+		return false, err
 	}
 	if err := r.Confirm(context.Background()); err != nil {
 		return false, err
@@ -354,10 +398,11 @@ func (r *fileReign) hasLocked(ref coord.Ref) (known bool, err error) {
 func (r *fileReign) database() (*bbolt.DB, error) {
 	r.store.mu.Lock()
 	defer r.store.mu.Unlock()
-	if r.store.mu.closed {
-		return nil, ErrClosed
+	if r.store.mu.failed != nil && !r.store.mu.closed {
+		return r.store.mu.db, nil // what was written before can still be read
 	}
-	return r.store.mu.db, nil
+	err := r.store.usable() // which may open another
+	return r.store.mu.db, err
 }
 
 func (r *fileReign) journal() (fileJournal, error) {

@@ -136,7 +136,7 @@ type Reign interface {
 // before the store has to.
 type Limited interface {
 	// Capacity is how many bytes of snapshots, batches and values the server may write before it removes
-	// some; 0 where there is no limit.
+	// some; 0 where that is not known before the store is full.
 	Capacity() int64
 
 	// Full says why the store takes no writes at present, or nil. It does not wait. An Append meanwhile

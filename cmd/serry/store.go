@@ -177,7 +177,7 @@ func attend(srv *server.Server, log *slog.Logger) {
 
 // openFile starts a server that goes on with what a folder holds.
 func (s *settings) openFile(ctx context.Context, dir string, cfg server.Config) (service, func() error, error) {
-	st, err := store.File(dir)
+	st, err := store.OpenFile(store.FileConfig{Dir: dir, Log: cfg.Log})
 	if err != nil {
 		return nil, nil, err
 	}

@@ -27,12 +27,14 @@
 package faulty
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"math/rand/v2"
 	"os"
 	"slices"
 	"sync"
+	"time"
 
 	"github.com/serry-dev/serry/internal/plant"
 	"github.com/serry-dev/serry/store"
@@ -45,14 +47,15 @@ var ErrCrashed = errors.New("faulty: the process has crashed")
 // makes them count is written, the file is synced.
 type Fault int
 
-// The faults. After one that returns an error the store writes nothing more, until it is opened anew.
+// The faults. After one that returns an error the store writes nothing more, until it is opened anew: by the
+// next process, or, after Full, by itself.
 const (
 	None        Fault = iota
 	CrashBefore       // the process ends before it has written anything
 	CrashWithin       // in the midst of a write, or between two
 	CrashAfter        // after the commit, which its caller does not learn
 	WriteFails        // a write stops after some bytes: EIO
-	Full              // the same: ENOSPC
+	Full              // the same: ENOSPC, and by chance at some of the next commits, too
 	SyncFails         // a sync returns EIO, and the operating system forgets some of what was to be synced
 	SyncLies          // both syncs return nil and have done nothing
 )
@@ -67,6 +70,8 @@ type Config struct {
 	Dir string
 	// PartBytes is as in [store.FileConfig].
 	PartBytes int
+	// RoomPause is as in [store.FileConfig], but a millisecond by default.
+	RoomPause time.Duration
 	// Planted is as in [store.FileConfig].
 	Planted plant.Faults
 	// Seed decides everything that is left to chance.
@@ -93,6 +98,8 @@ type Disk struct {
 		file    string           // of the database
 		sectors map[int64]sector // by offset: those that the platter does not hold as they were written
 		lied    bool
+		short   int  // so many of the next commits find the disk full
+		full    bool // there is no room at all
 		calm    bool // nothing goes wrong any more
 		last    *process
 	}
@@ -124,7 +131,16 @@ func (d *Disk) Open() (store.Store, error) {
 	d.mu.Lock()
 	d.mu.last = p
 	d.mu.Unlock()
-	return store.OpenFile(store.FileConfig{Dir: d.cfg.Dir, PartBytes: d.cfg.PartBytes, Disk: p, Planted: d.cfg.Planted})
+	return store.OpenFile(store.FileConfig{
+		Dir: d.cfg.Dir, PartBytes: d.cfg.PartBytes, RoomPause: cmp.Or(d.cfg.RoomPause, time.Millisecond), Disk: p, Planted: d.cfg.Planted,
+	})
+}
+
+// Fill lets every commit find the disk full, before anything of it is written, or ends that.
+func (d *Disk) Fill(full bool) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.mu.full = full
 }
 
 // Calm ends all faults, for the last look at what there is.
@@ -206,11 +222,22 @@ func (d *Disk) next() Fault {
 	if d.mu.calm {
 		return None
 	}
+	if d.mu.short > 0 {
+		d.mu.short--
+		return Full
+	}
 	if f, ok := d.cfg.At[d.mu.commits]; ok {
 		return f
 	}
 	if d.mu.rnd.Float64() >= d.cfg.Rate {
 		return None
 	}
-	return d.cfg.Kinds[d.mu.rnd.IntN(len(d.cfg.Kinds))]
+	f := d.cfg.Kinds[d.mu.rnd.IntN(len(d.cfg.Kinds))]
+	if f == Full {
+		d.mu.short = d.mu.rnd.IntN(mostShort)
+	}
+	return f
 }
+
+// mostShort bounds how many commits after one find the disk full, too.
+const mostShort = 4

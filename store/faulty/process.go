@@ -64,6 +64,9 @@ func (p *process) Commit(tx *bbolt.Tx) error {
 	if p.dead {
 		return errors.Join(ErrCrashed, tx.Rollback())
 	}
+	if p.disk.mu.full {
+		return errors.Join(&os.PathError{Op: "write", Path: tx.DB().Path(), Err: syscall.ENOSPC}, tx.Rollback())
+	}
 	p.fault, p.happened = p.disk.next(), false
 	if p.fault == CrashBefore {
 		p.dead = true

@@ -242,8 +242,11 @@ const pauseWhenFull = 10 * time.Millisecond
 // noRoom says, after a pause, whether a call was refused because the store is full. Such a call has had no
 // effect, and may be made again.
 func (p *proc) noRoom(refused bool) bool {
-	_, fills := p.world.disk.(*realEtcd)
-	return refused && fills && p.pause(pauseWhenFull)
+	if _, never := p.world.disk.(sharedDisk); never || !refused {
+		return false
+	}
+	p.world.struck(noRoom)
+	return p.pause(pauseWhenFull)
 }
 
 // aimed adds to a plan what it would seldom bring about: writes of the snapshot key, which are few, arrive

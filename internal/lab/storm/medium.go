@@ -6,6 +6,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"sync"
+	"time"
 
 	"github.com/serry-dev/serry/coord"
 	"github.com/serry-dev/serry/internal/lab/history"
@@ -99,7 +100,7 @@ func newRealFile(w *world) *realFile {
 	}
 	f := &realFile{world: w, rand: dice(w.seed, forDisk, 1)}
 	f.disk = faulty.New(faulty.Config{
-		Dir: w.options.Dir, PartBytes: parts, Seed: w.seed, Rate: w.plan.rate, Kinds: w.plan.kinds(),
+		Dir: w.options.Dir, PartBytes: parts, Seed: w.seed, Rate: w.plan.rate, Kinds: w.plan.kinds(), RoomPause: 200 * time.Millisecond,
 		Planted: w.options.Planted, Lies: f.lie,
 	})
 	return f
@@ -157,6 +158,12 @@ type fileReign struct {
 	store.Reign
 	gate *place
 }
+
+// Capacity implements store.Limited.
+func (r *fileReign) Capacity() int64 { return r.Reign.(store.Limited).Capacity() }
+
+// Full implements store.Limited.
+func (r *fileReign) Full() *store.FullError { return r.Reign.(store.Limited).Full() }
 
 func (r *fileReign) Append(ctx context.Context, batch []byte) error {
 	r.gate.runs()

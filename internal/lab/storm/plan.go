@@ -105,6 +105,7 @@ const (
 	moveProc    kind = "move process" // a second life begins elsewhere while the first goes on
 	reportError kind = "report error" // by a task, which ends
 	resetTask   kind = "reset task"   // by a task, which ends
+	noRoom      kind = "no room"      // in the store, for a call
 	rollBack    kind = "roll back"    // by a loss of power on a disk that has lied
 	damage      kind = "damage"       // of the journal, by a roll back
 	goesOn      kind = "goes on"      // the service, after a roll back

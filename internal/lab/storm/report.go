@@ -40,7 +40,9 @@ func Faults() (names []string) {
 }
 
 // FileFaults are the kinds of faults that only schedules on real files have.
-func FileFaults() []string { return []string{"disk", string(rollBack), string(damage), string(goesOn)} }
+func FileFaults() []string {
+	return []string{"disk", string(noRoom), string(rollBack), string(damage), string(goesOn)}
+}
 
 // Check says what is wrong with the schedule, if anything is.
 func (r *Report) Check() error {
