@@ -26,7 +26,7 @@ const (
 
 	maxHeaderBytes = 64 << 10  // of one encoded block
 	maxControl     = 10_000    // acknowledgements that wait to be written
-	connWindow     = 16 << 20  // what the server may send before we say more
+	connWindow     = 16 << 20  // what the server may send before the window is widened
 	streamWindow   = 1<<31 - 1 // replies are bounded by MaxMessageBytes instead
 	readBytes      = 8 << 10   // read ahead, per connection
 )

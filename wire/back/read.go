@@ -16,7 +16,7 @@ type reader struct {
 	framer   *http2.Framer
 	hpack    *hpack.Decoder
 	block    block
-	received uint32 // DATA since we last widened the window of the connection
+	received uint32 // bytes of DATA since the window of the connection was last widened
 }
 
 // A block is a header block being read.

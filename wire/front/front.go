@@ -154,7 +154,7 @@ func (s *Server) serve(nc *conn.Conn) {
 // answer what it can meanwhile. When ctx ends first, what is left is closed and the cause returned.
 //
 // A peer that is told to open no more calls connects anew at once. To hand over to another server, call
-// Shutdown when that one listens.
+// Shutdown when the other server listens.
 func (s *Server) Shutdown(ctx context.Context) error {
 	s.stop((*connection).drain)
 	done := make(chan struct{})

@@ -151,7 +151,7 @@ func (c *connection) frame(h h2.Head, p []byte) error {
 		if h.Stream != 0 || len(p) < 8 {
 			return protocolError("bad GOAWAY")
 		}
-		return nil // the peer opens no streams to us that we would have to end
+		return nil // a server opens no streams that would have to end now
 	case http2.FramePushPromise:
 		return protocolError("PUSH_PROMISE from a client")
 	}
@@ -245,7 +245,7 @@ func (c *connection) applySetting(s http2.Setting) error {
 		if s.Val < h2.MinFrame || s.Val > 1<<24-1 {
 			return protocolError("bad MAX_FRAME_SIZE")
 		}
-		// What we send never exceeds h2.MinFrame, the least that a peer may ask for.
+		// The server sends no frame above h2.MinFrame, the least that a peer may ask for.
 	}
 	return nil
 }

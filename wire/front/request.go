@@ -161,7 +161,7 @@ func (c *connection) charge(h h2.Head) error {
 	return nil
 }
 
-// strayData handles DATA for a stream without an unfinished request: late if we ended the stream,
+// strayData handles DATA for a stream without an unfinished request: late if the server ended the stream,
 // else wrong.
 func (c *connection) strayData(stream uint32) error {
 	if c.in.refusing && stream > c.in.highest || slices.Contains(c.in.endedEarly, stream) {

@@ -62,12 +62,12 @@ type Handler interface {
 	// put off work until then. The transport flushes c by itself afterwards.
 	Served(c Conn)
 
-	// Cancel says that nobody waits for the reply any more: the client withdrew the call, or its
+	// Cancel says that the caller does not wait for the reply any more: the client withdrew the call, or its
 	// deadline passed. Reply does nothing for it from now on.
 	Cancel(c Conn, call CallID)
 
 	// Close says that the transport of c has ended, with all its calls. Those that were waiting
-	// get no Cancel of their own. err says why, io.EOF for a peer that closed in order.
+	// get no Cancel of their own. err says why, io.EOF for a peer that closed the connection properly.
 	Close(c Conn, err error)
 }
 

@@ -179,7 +179,7 @@ func (k *pending) send(p *pipe) {
 	p.add(size, func(b []byte) []byte { return appendCall(b, &k.Call, k.info) }, k.Body)
 }
 
-// Cancel says that nobody waits for the reply to a call any more.
+// Cancel says that the caller does not wait for the reply any more.
 func (h *Host) Cancel(conn ConnID, call rpc.CallID) {
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -95,7 +95,7 @@ type Ending uint8
 
 // The endings of a connection.
 const (
-	Closed     Ending = 0 // by the client, in order or not
+	Closed     Ending = 0 // by the client, properly or not
 	NotReading Ending = 1 // by the relay, because the client left its replies unread
 )
 

@@ -67,7 +67,7 @@ func (p *pipe) send(f frame) {
 	p.add(smallFrame, func(b []byte) []byte { return appendFrame(b, f) }, nil)
 }
 
-// greet queues the first words of an end: the preface, a frame, and what a later build would add.
+// greet queues what an end sends first: the preface, a frame, and what a later build would add.
 func (p *pipe) greet(f frame, s support) {
 	p.add(len(Preface)+2*smallFrame, func(b []byte) []byte {
 		return s.appendOptional(appendFrame(append(b, Preface...), f))

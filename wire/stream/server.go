@@ -320,7 +320,7 @@ func (s *Server) scan() {
 			}
 		}
 		if len(gone) > 0 {
-			s.cfg.Log.Warn("hosts silent", "count", len(gone), "first", gone[0].remote)
+			s.cfg.Log.Warn("hosts silent", "count", len(gone), "peer", gone[0].remote)
 			s.cfg.Handler.Silent(gone)
 		}
 	}

@@ -61,7 +61,7 @@ func supportOf(v Version) support {
 	return s
 }
 
-// incompatible says whether the other end speaks another major version than ours. The version comes first,
+// incompatible says whether the other end speaks another major version. The version comes first,
 // so that it is known even where the fields after it are not. No version has the number 0: it stands for a
 // version that could not be read.
 func (s support) incompatible(ours Version) bool {
