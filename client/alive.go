@@ -12,6 +12,7 @@ import (
 
 	"github.com/serry-dev/serry"
 	"github.com/serry-dev/serry/coord"
+	"github.com/serry-dev/serry/internal/pause"
 )
 
 // keepAlive sends heartbeats until the member is lost, three in the time after which the service
@@ -31,18 +32,18 @@ func (m *Member) keepAlive() {
 		ctx, cancel := context.WithTimeout(m.ctx, m.patience(start))
 		err := m.beat(ctx)
 		cancel()
-		pause := m.cfg.HeartbeatTimeout / 3
+		wait := m.cfg.HeartbeatTimeout / 3
 		switch {
 		case m.ctx.Err() != nil:
 			return
 		case err == nil:
 		case isAway(err):
 			m.missed(start, err)
-			pause = min(pause, lastRetry)
+			wait = min(wait, lastRetry)
 		default:
 			m.fault(judge(m.cfg.Task, err))
 		}
-		next.Reset(jittered(pause))
+		next.Reset(jittered(wait))
 	}
 }
 
@@ -88,7 +89,7 @@ func (m *Member) listen() {
 		if time.Since(start) > lastRetry {
 			wait = firstRetry
 		}
-		if pause(m.ctx, jittered(wait)) != nil {
+		if pause.For(m.ctx, jittered(wait)) != nil {
 			return
 		}
 		wait = min(2*wait, lastRetry)

@@ -9,6 +9,7 @@ import (
 
 	"github.com/serry-dev/serry"
 	"github.com/serry-dev/serry/coord"
+	"github.com/serry-dev/serry/internal/pause"
 	"github.com/serry-dev/serry/wire"
 	"github.com/serry-dev/serry/wire/rpc"
 )
@@ -74,7 +75,7 @@ func (m *Member) call(ctx context.Context, ev coord.Event) (coord.Result, error)
 		if !m.repeatable(ev) {
 			return nil, fmt.Errorf("%w: %w", ErrUncertain, err)
 		}
-		if err := pause(ctx, jittered(wait)); err != nil {
+		if err := pause.For(ctx, jittered(wait)); err != nil {
 			return nil, err
 		}
 		m.count.repeats.Add(1)
@@ -149,18 +150,6 @@ func as[R coord.Result](result coord.Result, err error) (R, error) {
 		err = fmt.Errorf("the service sent %T in place of %T", result, r)
 	}
 	return r, err
-}
-
-// pause waits, unless ctx ends first.
-func pause(ctx context.Context, d time.Duration) error {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return nil
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	}
 }
 
 // jittered spreads what many members would do at one time.

@@ -12,6 +12,7 @@ import (
 
 	"github.com/serry-dev/serry"
 	"github.com/serry-dev/serry/coord"
+	"github.com/serry-dev/serry/internal/pause"
 	"github.com/serry-dev/serry/wire"
 	"github.com/serry-dev/serry/wire/rpc"
 )
@@ -78,7 +79,7 @@ func (m *Member) register(ctx context.Context) error {
 		}
 		last = err
 		wait := time.Duration(rand.Float64() * float64(min(time.Millisecond<<min(k, 10), lastRetry)))
-		if err := pause(ctx, wait); err != nil {
+		if err := pause.For(ctx, wait); err != nil {
 			return fmt.Errorf("%w; before that: %w", err, last)
 		}
 	}
@@ -91,7 +92,7 @@ func (m *Member) registerOnce(ctx context.Context) (coord.Result, rpc.Status, er
 	defer answered()
 	for wait := firstRetry; ; wait = min(2*wait, lastRetry) {
 		result, st, err := attempt(ctx, m.transport, m.dialect, coord.RegisterTask{Call: call, Recoverable: m.cfg.Recoverable})
-		if !errors.Is(err, errUnreachable) || pause(ctx, jittered(wait)) != nil {
+		if !errors.Is(err, errUnreachable) || pause.For(ctx, jittered(wait)) != nil {
 			return result, st, err
 		}
 	}
@@ -137,7 +138,7 @@ func (m *Member) findDialect(ctx context.Context) error {
 func (m *Member) hello(ctx context.Context) error {
 	for wait := firstRetry; ; wait = min(2*wait, lastRetry) {
 		_, err := exchange(ctx, m.transport, m.dialect, coord.TryGetKeyValue{Key: "serry/hello"})
-		if !errors.Is(err, errUnreachable) || pause(ctx, jittered(wait)) != nil {
+		if !errors.Is(err, errUnreachable) || pause.For(ctx, jittered(wait)) != nil {
 			return err
 		}
 	}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/serry-dev/serry"
 	"github.com/serry-dev/serry/coord"
+	"github.com/serry-dev/serry/internal/pause"
 )
 
 // A KV is the job's key-value store, seen below a prefix. Keys are paths: empty parts between
@@ -152,7 +153,7 @@ func (kv *KV) Watch(ctx context.Context, dir string) iter.Seq2[KeyEvent, error] 
 				return coord.WatchKeys{Call: c, Dir: kv.prefix + dir, After: after}
 			}))
 			if err == nil && len(changes.Changes) == 0 { // all is gone, or nothing is there; or a bad service
-				err = pause(ctx, wait)
+				err = pause.For(ctx, wait)
 				wait = min(2*wait, lastRetry)
 			}
 			if err != nil {

@@ -10,6 +10,7 @@ import (
 
 	"google.golang.org/grpc/codes"
 
+	"github.com/serry-dev/serry/internal/pause"
 	"github.com/serry-dev/serry/wire/back"
 	"github.com/serry-dev/serry/wire/rpc"
 )
@@ -64,7 +65,7 @@ func (n *network) Call(ctx context.Context, path string, body []byte) ([]byte, r
 			return reply, st, err
 		}
 		if conn.Err() == nil { // it is overloaded, not broken
-			if err := pause(ctx, jittered(firstRedial)); err != nil {
+			if err := pause.For(ctx, jittered(firstRedial)); err != nil {
 				return nil, rpc.Status{}, err
 			}
 		}
@@ -118,7 +119,7 @@ func (n *network) current() (*back.Conn, *dialling, error) {
 
 // dial makes a connection.
 func (n *network) dial(d *dialling, wait time.Duration) {
-	err := pause(n.life, wait)
+	err := pause.For(n.life, wait)
 	if err == nil {
 		ctx, cancel := context.WithTimeout(n.life, dialTimeout)
 		d.conn, err = back.Dial(ctx, n.address(), n.options)

@@ -7,6 +7,7 @@ import (
 
 	"github.com/serry-dev/serry"
 	"github.com/serry-dev/serry/coord"
+	"github.com/serry-dev/serry/internal/pause"
 )
 
 // Tasks returns how all tasks of the job are now.
@@ -22,7 +23,7 @@ func (m *Member) Watch(ctx context.Context) iter.Seq2[serry.Snapshot, error] {
 		for version := int64(-1); ; {
 			s, err := m.tasksAfter(ctx, version)
 			if err == nil && s.Version == version { // a bad service; we know that already
-				err = pause(ctx, wait)
+				err = pause.For(ctx, wait)
 				wait = min(2*wait, lastRetry)
 				if err == nil {
 					continue

@@ -8,6 +8,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/serry-dev/serry/internal/pause"
 	"github.com/serry-dev/serry/store"
 	"github.com/serry-dev/serry/wire/back"
 	"github.com/serry-dev/serry/wire/stream"
@@ -54,20 +55,19 @@ func (n *Node) follow() {
 // that has deposed a leader does so a second time only after it has been connected to it meanwhile. Until
 // then a refusal of this leader says nothing, and its lease decides.
 func (n *Node) guard(ctx context.Context, l store.Leader) {
-	for pause := silencePause; ctx.Err() == nil; wait(ctx, pause) {
+	for wait := silencePause; ctx.Err() == nil; _ = pause.For(ctx, wait) {
 		began := time.Now()
 		met, broken := n.broken(ctx, l)
 		if met {
 			n.meet(l.Address)
 		}
-		if pause = min(2*pause, longestPause); time.Since(began) >= steadyTime {
-			pause = silencePause
+		if wait = min(2*wait, longestPause); time.Since(began) >= steadyTime {
+			wait = silencePause
 		}
 		if !broken {
 			continue
 		}
-		wait(ctx, probePause)
-		if ctx.Err() != nil || !n.refused(ctx, l) {
+		if pause.For(ctx, probePause) != nil || !n.refused(ctx, l) {
 			continue
 		}
 		if n.unmet(l.Address) {
@@ -149,16 +149,6 @@ func (n *Node) probe(ctx context.Context, l store.Leader) (*back.Conn, error) {
 func isRefusal(err error) bool {
 	return errors.Is(err, syscall.ECONNREFUSED) || errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE) ||
 		errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, io.ErrClosedPipe)
-}
-
-// wait lets some time pass, unless ctx ends first.
-func wait(ctx context.Context, d time.Duration) {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-	case <-ctx.Done():
-	}
 }
 
 // serveStream takes a stream: it is served here if this node leads, and sent to the leader else. Where

@@ -13,6 +13,7 @@ import (
 
 	"github.com/serry-dev/serry"
 	"github.com/serry-dev/serry/coord"
+	"github.com/serry-dev/serry/internal/pause"
 	"github.com/serry-dev/serry/relay"
 	"github.com/serry-dev/serry/server"
 	"github.com/serry-dev/serry/store"
@@ -200,7 +201,7 @@ func (n *Node) leaving() bool {
 
 // campaign leads again and again, until the node ends.
 func (n *Node) campaign() {
-	for pause := campaignPause; !n.leaving(); {
+	for wait := campaignPause; !n.leaving(); {
 		began := time.Now()
 		reign, err := n.cfg.Store.Campaign(n.ctx, store.Candidate{Address: n.cfg.Address})
 		elected := time.Now()
@@ -217,11 +218,11 @@ func (n *Node) campaign() {
 			n.log.Error("this node cannot lead", "err", err)
 			return
 		case err == nil || time.Since(elected) >= steadyTime:
-			pause = campaignPause
+			wait = campaignPause
 		case n.ctx.Err() == nil:
 			n.log.Warn("leadership did not last", "err", err)
-			n.pause(pause)
-			pause = min(2*pause, longestPause)
+			_ = pause.For(n.ctx, wait) // a node that ends campaigns no more
+			wait = min(2*wait, longestPause)
 		}
 	}
 }
@@ -238,16 +239,6 @@ func (n *Node) fail(err error) {
 	n.mu.err = err
 	n.mu.Unlock()
 	go n.Shutdown(context.Background())
-}
-
-// pause waits, unless the node ends first.
-func (n *Node) pause(d time.Duration) {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-	case <-n.ctx.Done():
-	}
 }
 
 // lead serves as long as the reign lasts. The error says why it did not begin, or ended by itself.
@@ -424,7 +415,7 @@ func (n *Node) turn(ctx context.Context) {
 		if next.Address != n.cfg.Address && next.Term != 0 && s.Term >= next.Term && !s.Down {
 			return
 		}
-		wait(ctx, probePause)
+		_ = pause.For(ctx, probePause) // or the loop ends
 	}
 }
 

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/serry-dev/serry"
+	"github.com/serry-dev/serry/internal/pause"
 	"github.com/serry-dev/serry/preempt/internal/pact"
 )
 
@@ -40,7 +41,7 @@ func (s *Sync) agreeOnce() error {
 		return err
 	}
 	s.announce(Notice{Deadline: deadline, Source: "the job"})
-	if err := pause(s.ctx, time.Until(deadline.Add(-s.opts.LeadTime))); err != nil {
+	if err := pause.For(s.ctx, time.Until(deadline.Add(-s.opts.LeadTime))); err != nil {
 		return err
 	}
 	last := s.holdSteps()

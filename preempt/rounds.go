@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/serry-dev/serry"
+	"github.com/serry-dev/serry/internal/pause"
 	"github.com/serry-dev/serry/preempt/internal/pact"
 )
 
@@ -51,7 +52,7 @@ func (r *rounds) run() error {
 		var err error
 		switch c.Do {
 		case pact.Rest:
-			err = pause(r.sync.ctx, time.Until(c.Until))
+			err = pause.For(r.sync.ctx, time.Until(c.Until))
 		case pact.Pass:
 			err = r.awaitStep(changed, c.Until)
 		default:

@@ -14,6 +14,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/serry-dev/serry/internal/pause"
 	"github.com/serry-dev/serry/preempt/internal/pact"
 )
 
@@ -85,7 +86,7 @@ func (f NotifierFunc) Wait(ctx context.Context) (Notice, error) { return f(ctx) 
 // At gives notice at a time, for that time.
 func At(t time.Time) Notifier {
 	return NotifierFunc(func(ctx context.Context) (Notice, error) {
-		return Notice{Deadline: t, Source: "date"}, pause(ctx, time.Until(t))
+		return Notice{Deadline: t, Source: "date"}, pause.For(ctx, time.Until(t))
 	})
 }
 
@@ -216,21 +217,9 @@ func poll(every time.Duration, look func(context.Context) (Notice, bool, error))
 			if found || err != nil {
 				return n, err
 			}
-			if err := pause(ctx, every); err != nil {
+			if err := pause.For(ctx, every); err != nil {
 				return Notice{}, err
 			}
 		}
 	})
-}
-
-// pause waits, unless ctx ends first.
-func pause(ctx context.Context, d time.Duration) error {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return nil
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	}
 }

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/serry-dev/serry"
+	"github.com/serry-dev/serry/internal/pause"
 )
 
 // A Member is who takes part. *client.Member is one.
@@ -131,7 +132,7 @@ func (s *Sync) passOn(from Notifier) error {
 			return nil
 		}
 		s.tell("notice could not be posted", err)
-		if err := pause(s.ctx, wait); err != nil {
+		if err := pause.For(s.ctx, wait); err != nil {
 			return err
 		}
 	}

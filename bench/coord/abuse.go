@@ -21,6 +21,7 @@ import (
 
 	"github.com/serry-dev/serry/bench/internal/load"
 	"github.com/serry-dev/serry/bench/internal/proc"
+	"github.com/serry-dev/serry/internal/pause"
 )
 
 // abused measures what clients that mean harm, or only too much, cost a server: memory at its peak,
@@ -185,7 +186,7 @@ func announce(ctx context.Context, addr string) error {
 	if err != nil {
 		return err
 	}
-	return pause(ctx, 100*time.Millisecond)
+	return pause.For(ctx, 100*time.Millisecond)
 }
 
 // bomb sends a message of a few megabytes that expands to size bytes.
@@ -210,7 +211,7 @@ func bomb(ctx context.Context, addr string, size int64) error {
 	for ; err == nil && len(body) > 0; body = body[min(len(body), 8<<10):] {
 		err = errors.Join(p.WriteData(1, len(body) <= 8<<10, body[:min(len(body), 8<<10)]), p.flush())
 		if len(body)%(256<<10) < 8<<10 {
-			err = errors.Join(err, pause(ctx, 5*time.Millisecond))
+			err = errors.Join(err, pause.For(ctx, 5*time.Millisecond))
 		}
 	}
 	if err != nil {

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/serry-dev/serry/bench/internal/load"
+	"github.com/serry-dev/serry/internal/pause"
 	"github.com/serry-dev/serry/wire/back"
 	"github.com/serry-dev/serry/wire/rpc"
 )
@@ -54,11 +55,11 @@ func (s *subject) keys(ctx context.Context, d time.Duration, r keyRow) error {
 		k.next()
 		k.conn.Flush()
 	}
-	if err := pause(ctx, d/10); err != nil { // warm
+	if err := pause.For(ctx, d/10); err != nil { // warm
 		return err
 	}
 	before, start := count(all), time.Now()
-	spent, err := s.spent(func() error { return pause(ctx, d) })
+	spent, err := s.spent(func() error { return pause.For(ctx, d) })
 	if err != nil {
 		return err
 	}
@@ -74,15 +75,6 @@ func (s *subject) keys(ctx context.Context, d time.Duration, r keyRow) error {
 	s.add(r.rate, calls/took.Seconds())
 	s.add(r.cpu, us(spent)/calls)
 	return nil
-}
-
-func pause(ctx context.Context, d time.Duration) error {
-	select {
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	case <-time.After(d):
-		return nil
-	}
 }
 
 // A caller sets keys of its own and reads them back, one call at a time.

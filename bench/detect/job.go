@@ -17,6 +17,7 @@ import (
 
 	"github.com/serry-dev/serry/bench/internal/fleet"
 	"github.com/serry-dev/serry/bench/internal/proc"
+	"github.com/serry-dev/serry/internal/pause"
 )
 
 // patience bounds every wait; it is far beyond what anything here needs.
@@ -241,7 +242,7 @@ func (j *job) kills(ctx context.Context, n int) (row, error) {
 	var took []time.Duration
 	for i := range n {
 		victim := (i*37 + 1) % j.tasks // one that has not been it for long, on another relay than the last
-		if err := pause(ctx, settle); err != nil {
+		if err := pause.For(ctx, settle); err != nil {
 			return row{}, err
 		}
 		start := monotonic()
@@ -270,7 +271,7 @@ func (j *job) kills(ctx context.Context, n int) (row, error) {
 func (j *job) losses(ctx context.Context, n int) (row, error) {
 	var took []time.Duration
 	for i := range n {
-		if err := pause(ctx, settle); err != nil {
+		if err := pause.For(ctx, settle); err != nil {
 			return row{}, err
 		}
 		start := monotonic()

@@ -17,7 +17,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"time"
 
 	"github.com/serry-dev/serry/bench/internal/proc"
 	"github.com/serry-dev/serry/bench/internal/sheet"
@@ -137,14 +136,4 @@ func (o options) measure(ctx context.Context, dir string, progress io.Writer, ro
 	r, err := falseAlarms(ctx, progress)
 	*rows = append(*rows, r)
 	return err
-}
-
-// pause waits, or returns early when ctx ends.
-func pause(ctx context.Context, d time.Duration) error {
-	select {
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	case <-time.After(d):
-		return nil
-	}
 }

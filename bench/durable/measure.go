@@ -13,6 +13,7 @@ import (
 	"github.com/serry-dev/serry/bench/internal/load"
 	"github.com/serry-dev/serry/bench/internal/proc"
 	"github.com/serry-dev/serry/bench/internal/sheet"
+	"github.com/serry-dev/serry/internal/pause"
 	"github.com/serry-dev/serry/wire/rpc"
 )
 
@@ -211,7 +212,7 @@ const putPatience = time.Minute
 // rate lets callers that are at work go on for a time, and returns how many calls they make a second and
 // what one of them costs, in microseconds.
 func (b *bench) rate(ctx context.Context, svc *service, calls *atomic.Int64) (perSecond, cost float64, err error) {
-	if err := pause(ctx, b.putFor/10); err != nil { // warm
+	if err := pause.For(ctx, b.putFor/10); err != nil { // warm
 		return 0, 0, err
 	}
 	spent, err := cpuTimes(svc.pids)
@@ -223,7 +224,7 @@ func (b *bench) rate(ctx context.Context, svc *service, calls *atomic.Int64) (pe
 		if time.Since(start) > putPatience {
 			return 0, 0, errors.New("no call was answered")
 		}
-		if err := pause(ctx, b.putFor); err != nil {
+		if err := pause.For(ctx, b.putFor); err != nil {
 			return 0, 0, err
 		}
 	}
@@ -245,13 +246,4 @@ func cpuTimes(pids []int) (sum time.Duration, err error) {
 		sum += d
 	}
 	return sum, nil
-}
-
-func pause(ctx context.Context, d time.Duration) error {
-	select {
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	case <-time.After(d):
-		return nil
-	}
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/serry-dev/serry/internal/pause"
 	"github.com/serry-dev/serry/wire"
 )
 
@@ -89,7 +90,7 @@ func (q *query) successor(ctx context.Context, after uint64) (uint64, error) {
 		default:
 			refused = 0
 		}
-		if perr := pause(ctx, handoverPause); perr != nil {
+		if perr := pause.For(ctx, handoverPause); perr != nil {
 			return 0, errors.Join(err, perr)
 		}
 	}

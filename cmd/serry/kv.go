@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/serry-dev/serry/coord"
+	"github.com/serry-dev/serry/internal/pause"
 )
 
 func newKV() *cobra.Command {
@@ -193,7 +194,7 @@ func newKVWatch() *cobra.Command {
 				}
 			}
 			after = c.Revision
-			if err := pause(ctx, changePause); err != nil {
+			if err := pause.For(ctx, changePause); err != nil {
 				return err
 			}
 		}

@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/serry-dev/serry/diagnose"
+	"github.com/serry-dev/serry/internal/pause"
 	"github.com/serry-dev/serry/wire"
 )
 
@@ -89,7 +90,7 @@ func (q *query) follow(ctx context.Context, r *remote, past bool) error {
 		if s.Stopped || past {
 			return nil
 		}
-		if err := pause(ctx, watchPause); err != nil {
+		if err := pause.For(ctx, watchPause); err != nil {
 			return err
 		}
 	}

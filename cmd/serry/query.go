@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"os"
 	"runtime/debug"
-	"time"
 
 	"github.com/spf13/cobra"
 )
@@ -59,16 +58,4 @@ func (q *query) usage(cmd *cobra.Command, err error) error {
 		return err
 	}
 	return hinted{err, fmt.Sprintf("see %s --help", cmd.CommandPath())}
-}
-
-// pause waits, unless ctx ends first.
-func pause(ctx context.Context, d time.Duration) error {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return nil
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	}
 }

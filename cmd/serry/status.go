@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/serry-dev/serry/diagnose"
+	"github.com/serry-dev/serry/internal/pause"
 	"github.com/serry-dev/serry/wire"
 )
 
@@ -68,7 +69,7 @@ func (q *query) watchStatus(ctx context.Context, r *remote, every time.Duration)
 		if s.Stopped {
 			return nil
 		}
-		if err := pause(ctx, max(every, leastPause)); err != nil {
+		if err := pause.For(ctx, max(every, leastPause)); err != nil {
 			return err
 		}
 		if !q.terminal && q.format == asTable {

@@ -15,6 +15,8 @@ import (
 	"os"
 	"slices"
 	"strings"
+
+	"github.com/serry-dev/serry/internal/pause"
 )
 
 const (
@@ -146,7 +148,7 @@ func (a *api) ownPod(ctx context.Context, sys System) (*pod, error) {
 	}
 	for try := range metadataTries {
 		if try > 0 {
-			if err := pause(ctx, sys.Pause); err != nil {
+			if err := pause.For(ctx, sys.Pause); err != nil {
 				return nil, err
 			}
 		}

@@ -13,6 +13,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/serry-dev/serry/internal/pause"
 	"github.com/serry-dev/serry/launch/host"
 )
 
@@ -189,7 +190,7 @@ func metadata(ctx context.Context, sys System, key string) (text string, err err
 	url := "http://" + server + "/computeMetadata/v1/instance/attributes/" + key
 	for try := range metadataTries {
 		if try > 0 {
-			if err := pause(ctx, sys.Pause); err != nil {
+			if err := pause.For(ctx, sys.Pause); err != nil {
 				return "", err
 			}
 		}
@@ -233,20 +234,8 @@ func awaitName(ctx context.Context, sys System, name string) error {
 		if try == resolveTries {
 			return fmt.Errorf("host of the coordinator: %w", err)
 		}
-		if err := pause(ctx, resolvePause*sys.Pause); err != nil {
+		if err := pause.For(ctx, resolvePause*sys.Pause); err != nil {
 			return err
 		}
-	}
-}
-
-// pause waits, unless ctx ends.
-func pause(ctx context.Context, d time.Duration) error {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return nil
-	case <-ctx.Done():
-		return context.Cause(ctx)
 	}
 }

@@ -10,6 +10,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/serry-dev/serry"
+	"github.com/serry-dev/serry/internal/pause"
 	"github.com/serry-dev/serry/store"
 )
 
@@ -221,7 +222,7 @@ func (r *reign) watch() {
 		if errors.Is(r.Confirm(r.alive), store.ErrDeposed) { // etcd has ended the watch: look
 			return
 		}
-		pause(r.alive, longestPause)
+		_ = pause.For(r.alive, longestPause)
 	}
 }
 

@@ -35,6 +35,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
 
+	"github.com/serry-dev/serry/internal/pause"
 	"github.com/serry-dev/serry/internal/plant"
 	"github.com/serry-dev/serry/store"
 )
@@ -275,7 +276,7 @@ func (s *service) changed(ctx context.Context, revision int64) {
 	defer cancel()
 	watch := s.client.Watch(ctx, s.key("election/"), clientv3.WithPrefix(), clientv3.WithRev(revision+1))
 	if resp, ok := <-watch; !ok || resp.Err() != nil {
-		pause(ctx, longestPause)
+		_ = pause.For(ctx, longestPause)
 	}
 }
 

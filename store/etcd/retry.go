@@ -9,6 +9,8 @@ import (
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+
+	"github.com/serry-dev/serry/internal/pause"
 )
 
 const (
@@ -60,7 +62,7 @@ func (s *service) retry(ctx context.Context, do func(context.Context) error) err
 			s.trouble.failed(err)
 			last = err
 		}
-		pause(ctx, pauseFor)
+		_ = pause.For(ctx, pauseFor)
 		pauseFor, patience = min(2*pauseFor, longestPause), min(2*patience, lastAttempt)
 	}
 }
@@ -71,16 +73,6 @@ func (s *service) gaveUp(cause error, full bool, last error) error {
 		return fmt.Errorf("%w: %w", cause, why)
 	}
 	return s.trouble.explain(cause, last)
-}
-
-// pause waits, or until ctx ends.
-func pause(ctx context.Context, d time.Duration) {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-	case <-ctx.Done():
-	}
 }
 
 // code is the status that etcd or the way to it has answered with.

@@ -12,6 +12,7 @@ import (
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
+	"github.com/serry-dev/serry/internal/pause"
 	"github.com/serry-dev/serry/store"
 )
 
@@ -122,7 +123,7 @@ func (r *reign) watchRoom() {
 		if err == nil {
 			r.judge(status)
 		}
-		pause(r.alive, askEvery)
+		_ = pause.For(r.alive, askEvery)
 	}
 }
 
