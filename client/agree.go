@@ -71,7 +71,7 @@ func (m *Member) endAgree(set string, id coord.RequestID, answered bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if _, taken := m.mu.givenUp[set]; answered || taken {
-		delete(m.mu.numbers.open, id.Number)
+		m.mu.numbers.Deliver(id.Number)
 		return
 	}
 	m.mu.givenUp[set] = id
@@ -82,7 +82,7 @@ func (m *Member) forgetGivenUp(number uint64) {
 	for set, id := range m.mu.givenUp {
 		if id.Number+keptNumbers < number {
 			delete(m.mu.givenUp, set)
-			delete(m.mu.numbers.open, id.Number)
+			m.mu.numbers.Deliver(id.Number)
 		}
 	}
 }

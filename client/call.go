@@ -14,22 +14,6 @@ import (
 	"github.com/serry-dev/serry/wire/rpc"
 )
 
-// numbers gives request ids and knows up to where all of them are answered.
-type numbers struct {
-	last uint64
-	open map[uint64]bool
-}
-
-func (n *numbers) next() (number, watermark uint64) {
-	watermark = n.last
-	for open := range n.open {
-		watermark = min(watermark, open-1)
-	}
-	n.last++
-	n.open[n.last] = true
-	return n.last, watermark
-}
-
 // caller is what all our calls have in common.
 func (m *Member) caller() coord.Call {
 	return coord.Call{Service: m.service, Task: m.cfg.Task, Incarnation: m.cfg.Incarnation}
@@ -44,12 +28,12 @@ func (m *Member) changing() (coord.Call, func()) {
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.forgetGivenUp(m.mu.numbers.last)
-	number, watermark := m.mu.numbers.next()
-	c.ID = coord.RequestID{Requester: m.requester, Number: number, Watermark: watermark}
+	m.forgetGivenUp(m.mu.numbers.Last())
+	number := m.mu.numbers.Next()
+	c.ID = coord.RequestID{Requester: m.requester, Number: number, Watermark: m.mu.numbers.Watermark()}
 	return c, func() {
 		m.mu.Lock()
-		delete(m.mu.numbers.open, number)
+		m.mu.numbers.Deliver(number)
 		m.mu.Unlock()
 	}
 }

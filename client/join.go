@@ -31,7 +31,6 @@ func Join(ctx context.Context, cfg Config) (*Member, error) {
 	m := &Member{cfg: cfg, transport: cfg.Transport, requester: rand.Uint64() | 1, unheard: make(chan struct{}, 1)}
 	m.mu.circles = make(map[string]*rounds)
 	m.mu.givenUp = make(map[string]coord.RequestID)
-	m.mu.numbers.open = make(map[uint64]bool)
 	m.ctx, m.lose = context.WithCancelCause(context.Background())
 	if m.transport == nil {
 		conn, err := Dial(cfg.Address, DialOptions{TLS: cfg.TLS})

@@ -45,7 +45,7 @@ type line struct {
 		gone   *time.Timer // runs while it is down after it was up, or nil
 		last   rpc.CallID
 		calls  map[rpc.CallID]*under
-		marks  numbers
+		marks  stream.Numbers
 	}
 }
 
@@ -65,7 +65,6 @@ type ending struct {
 func newLine(addresses []string, o DialOptions, plain *network) *line {
 	l := &line{conn: stream.ConnID(rand.Uint64()), plain: plain, decided: make(chan struct{})}
 	l.mu.calls = make(map[rpc.CallID]*under)
-	l.mu.marks.open = make(map[uint64]bool)
 	l.mu.Lock() // the sink may be told something before there is a host
 	defer l.mu.Unlock()
 	l.host = stream.NewHost(stream.HostConfig{
@@ -146,7 +145,7 @@ func (l *line) begin(path string, body []byte, end chan<- ending) (stream.Call, 
 	l.mu.last++
 	c, k := stream.Call{Conn: l.conn, ID: l.mu.last, Method: path, Body: body}, &under{end: end}
 	if numbered {
-		c.Number, c.Watermark = l.mu.marks.next()
+		c.Number, c.Watermark = l.mu.marks.Next(), l.mu.marks.Watermark()
 		k.number = c.Number
 	}
 	l.mu.calls[c.ID] = k
@@ -162,7 +161,7 @@ func (l *line) forget(id rpc.CallID) chan<- ending {
 		return nil
 	}
 	delete(l.mu.calls, id)
-	delete(l.mu.marks.open, k.number)
+	l.mu.marks.Deliver(k.number)
 	return k.end
 }
 

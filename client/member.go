@@ -10,6 +10,7 @@ import (
 	"github.com/serry-dev/serry"
 	"github.com/serry-dev/serry/coord"
 	"github.com/serry-dev/serry/wire"
+	"github.com/serry-dev/serry/wire/stream"
 )
 
 // A Member is one life of one task in one job.
@@ -31,7 +32,7 @@ type Member struct {
 	mu struct {
 		sync.Mutex
 		leaving bool
-		numbers numbers                    // of requests
+		numbers stream.Numbers             // of requests
 		uses    uses                       // of barriers, by id
 		circles map[string]*rounds         // by the folder of their keys
 		givenUp map[string]coord.RequestID // calls of Agree, by set, whose answer we did not wait for

@@ -29,7 +29,7 @@ type client struct {
 // other, but not of the calls that a task makes by the thousand meanwhile (C-REQ-3).
 type lane struct {
 	id      stream.ConnID
-	numbers numbers
+	numbers stream.Numbers
 }
 
 // A held call is one that has no answer yet.
@@ -77,43 +77,6 @@ func (c *client) forget(l *life) {
 	c.lives = slices.DeleteFunc(c.lives, func(other *life) bool { return other == l })
 }
 
-// numbers gives out the numbers of request ids, and knows up to which all results have been delivered
-// (A-SIDE-15).
-type numbers struct {
-	last      uint64
-	watermark uint64
-	above     map[uint64]struct{} // delivered ones above the watermark
-}
-
-// next is the number of the next call.
-func (n *numbers) next() uint64 {
-	n.last++
-	return n.last
-}
-
-// deliver notes that the caller has the result of a number, or has given it up, and says whether the watermark
-// has risen.
-func (n *numbers) deliver(number uint64) bool {
-	if number == 0 {
-		return false
-	}
-	if number != n.watermark+1 {
-		if n.above == nil {
-			n.above = make(map[uint64]struct{})
-		}
-		n.above[number] = struct{}{}
-		return false
-	}
-	n.watermark = number
-	for {
-		if _, ok := n.above[n.watermark+1]; !ok {
-			return true
-		}
-		n.watermark++
-		delete(n.above, n.watermark)
-	}
-}
-
 // A reply is on its way to a client.
 type reply struct {
 	conn   rpc.Conn
@@ -145,8 +108,8 @@ func (r *Relay) finish(c *client, call rpc.CallID, h *held) {
 	if h.watch != nil {
 		h.watch.leave()
 	}
-	if l := h.lane; l != nil && l.numbers.deliver(h.number) {
-		r.host.Delivered(l.id, l.numbers.watermark)
+	if l := h.lane; l != nil && l.numbers.Deliver(h.number) {
+		r.host.Delivered(l.id, l.numbers.Watermark())
 	}
 }
 

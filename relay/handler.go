@@ -165,7 +165,7 @@ func (r *Relay) forward(c *client, q request, k *held) error {
 	row := k.kind.Row()
 	k.lane = r.lane(c, row)
 	up := stream.Call{
-		Conn: k.lane.id, ID: q.call, Watermark: k.lane.numbers.watermark,
+		Conn: k.lane.id, ID: q.call, Watermark: k.lane.numbers.Watermark(),
 		Stamp:  stream.Stamp{Life: stream.Life{Task: q.who.Task, Incarnation: q.who.Incarnation}},
 		Method: q.method, Body: body, Vital: row.Vital,
 	}
@@ -173,15 +173,15 @@ func (r *Relay) forward(c *client, q request, k *held) error {
 		up.Stamp = stream.Stamp{Life: k.life.name(), Service: k.life.service}
 	}
 	if !q.who.Identified && row.Once {
-		k.number = k.lane.numbers.next()
+		k.number = k.lane.numbers.Next()
 		up.Number = k.number
 	}
 	if err := r.host.Call(up); err != nil {
-		k.lane.numbers.deliver(k.number)
+		k.lane.numbers.Deliver(k.number)
 		return err
 	}
 	if r.cfg.Planted.Has(plant.EarlyWatermark) {
-		k.lane.numbers.deliver(k.number)
+		k.lane.numbers.Deliver(k.number)
 	}
 	c.calls[q.call] = k
 	r.mu.held++
