@@ -33,11 +33,22 @@ func (t *Task) Watched() bool {
 // A Detector collects observations about lives and concludes which of them are lost or have departed.
 // H names a host: one relay or one client at the other end of a stream.
 type Detector[H comparable] struct {
-	silence time.Duration     // set once: Config.Silence
-	tasks   map[string][]Task // by job; nil after the service has stopped
-	links   map[serry.Life]*link
-	closed  [2]closings // of stock clients, and of clients that resume their streams
-	entries uint64      // in closed, so far
+	silence time.Duration // set once: Config.Silence
+
+	// The tasks of the present epoch, by job; nil after the service has stopped. They follow the machine step
+	// by step, and are the owner's own copy of its states: what handlers see is older.
+	tasks map[string][]Task
+
+	// How each life is connected. A life that registers has a link before it is the present one of its task,
+	// and one that was replaced keeps its link while a connection carries it.
+	links map[serry.Life]*link
+
+	// Lives without a connection, whose grace runs: of stock clients, and of clients that resume their
+	// streams. entries numbers all of them.
+	closed  [2]closings
+	entries uint64
+
+	// Which life came by which host, from either side.
 	hosts   map[H]*host
 	hostsOf map[serry.Life][]H
 
@@ -79,8 +90,11 @@ func New[H comparable](c Config) *Detector[H] {
 }
 
 // Opened says that an epoch has opened with these jobs and with every task disconnected. opener is the
-// life whose registration opened it, or zero. Lives of the former epoch that no connection carries are
-// forgotten, and so is which hosts follow which lives, except for those that are about to register.
+// life whose registration opened it, or zero.
+//
+// Lives of the former epoch that no connection carries are forgotten: nothing that they do matters any more. So
+// is which hosts follow which lives, because no standing of theirs will change. The opener, and lives whose
+// registration waits, are about to be the first lives of the new epoch, so theirs is kept.
 func (d *Detector[H]) Opened(jobs []coord.Job, opener serry.Life) {
 	d.tasks = make(map[string][]Task, len(jobs))
 	for _, j := range jobs {
@@ -123,7 +137,8 @@ func (d *Detector[H]) connected(l serry.Life) bool {
 	return d.Present(l) && d.Task(l.Task).State == serry.Connected
 }
 
-// Changed takes over what the machine says of a task.
+// Changed takes over what the machine says of a task. Both its former life and the present one are looked at
+// again: a life that no connection carries departs as soon as it is not connected any more.
 func (d *Detector[H]) Changed(l serry.Life, state serry.TaskState, now coord.Time) {
 	t := d.Task(l.Task)
 	if t == nil {
@@ -137,7 +152,8 @@ func (d *Detector[H]) Changed(l serry.Life, state serry.TaskState, now coord.Tim
 	}
 }
 
-// stateChanged looks again at a life: if no connection carries it, it may have departed.
+// stateChanged looks again at a life: if no connection carries it, and its grace is over, it may have departed.
+// Within the grace the end of that will tell.
 func (d *Detector[H]) stateChanged(l serry.Life, now coord.Time) {
 	if n := d.links[l]; n != nil && n.open == 0 && (n.over || n.since+d.closings(n).grace <= now) {
 		d.revisit = append(d.revisit, l)
@@ -203,6 +219,10 @@ func (d *Detector[H]) conclusion() (c conclusion, ok bool) {
 
 // judge turns suspects into events: the losses first, and the departures next. Losses that were found
 // together are one event, so that survivors hear of them together.
+//
+// The state of a life decides what a suspicion means. A connected life with evidence against it is lost. A
+// connected life without is idle: it may be a client that can do without a connection. Any other life has
+// departed, unless its registration waits: then it is about to come, not to go.
 func (d *Detector[H]) judge(suspects []suspect) coord.Event {
 	var lost coord.Lost
 	var gone []serry.Life
@@ -248,14 +268,16 @@ func (d *Detector[H]) suspect(found []suspect) {
 	}
 }
 
-// Accused takes the word of a witness that needs no other evidence: the present life of a task is lost.
+// Accused takes the word of a witness that needs no other evidence: the present life of a task is lost, whatever
+// carries it.
 func (d *Detector[H]) Accused(task serry.TaskID, evidence string) {
 	if t := d.Task(task); t != nil && t.Incarnation != 0 {
 		d.suspect([]suspect{{t.Life, true, evidence}})
 	}
 }
 
-// setIdle notes a connected life that no connection carries, and notIdle takes that back.
+// setIdle notes a connected life that no connection carries, and notIdle takes that back. A life that is idle
+// already is not told of again.
 func (d *Detector[H]) setIdle(l serry.Life) {
 	if !d.idle[l] {
 		d.idle[l], d.untold[l] = true, true

@@ -10,9 +10,12 @@ import (
 // A host is one end of a stream. Which lives came by it says whom its silence is evidence against, and
 // which hosts the server keeps informed of a life, so that they can answer heartbeats (A-SIDE-3).
 type host struct {
-	client bool // one program, not a relay
-	online bool
-	lives  map[serry.Life]bool
+	// One program, not a relay. A relay may lose its connection while the processes behind it live on; the
+	// stream of a client ends with its process.
+	client bool
+
+	online bool                // it has a connection
+	lives  map[serry.Life]bool // that came by it
 }
 
 // Online says that h has a connection. client is true for a host that is one program, false for a relay.
@@ -40,7 +43,7 @@ func (d *Detector[H]) Offline(h H, now coord.Time) {
 	}
 }
 
-// Follow says that l came by h.
+// Follow says that l came by h. A host that Online was never called for, or that has left, is ignored.
 func (d *Detector[H]) Follow(l serry.Life, h H) {
 	o := d.hosts[h]
 	if o == nil || o.lives[l] {

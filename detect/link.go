@@ -155,7 +155,7 @@ func (d *Detector[H]) Polled(l serry.Life, unanswered bool) {
 }
 
 // Registering counts registrations of l that wait: by is 1 or -1. A life that waits for its registration
-// does not depart.
+// does not depart, although it is not connected yet: it waits for other tasks, perhaps for hours.
 func (d *Detector[H]) Registering(l serry.Life, by int) {
 	if n := d.links[l]; n != nil {
 		n.waiting += by
@@ -168,7 +168,8 @@ func (d *Detector[H]) registers(l serry.Life) bool {
 	return n != nil && n.waiting > 0
 }
 
-// forget drops the link of a life that no connection carries.
+// forget drops the link of a life that no connection carries. A life that a connection carries keeps its link,
+// because the end of that connection will be counted.
 func (d *Detector[H]) forget(l serry.Life) {
 	if n := d.links[l]; n != nil && n.open == 0 {
 		delete(d.links, l)
@@ -217,7 +218,7 @@ func (n *link) suspect(l serry.Life) suspect {
 	return suspect{l, n.broke == NotReading || n.broke != "" && n.polling, n.broke}
 }
 
-// renew lets all graces begin again.
+// renew lets all graces begin again. The order of the lists stays: all entries of a list have the same time.
 func (d *Detector[H]) renew(now coord.Time) {
 	for i := range d.closed {
 		for j := range d.closed[i].list {

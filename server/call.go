@@ -26,6 +26,8 @@ func (o *owner) call(it *item) {
 	}
 	caller, _ := coord.CallOf(it.event)
 	kind := coord.KindOf(it.event)
+	// A call that may wait is refused before it does. One that would be answered at once is refused with it:
+	// which of the two it is, only the machine knows.
 	if limit := o.handler.limits.CallsWaiting; kind.Row().Limited() && len(p.calls) >= limit {
 		err := &serry.LimitError{Limit: "calls waiting on one connection", Max: int64(limit)}
 		o.wave.replies = append(o.wave.replies, outgoing{to: it.from, reply: coord.Reply{Err: err}})
@@ -45,6 +47,8 @@ func (o *owner) call(it *item) {
 	o.current, o.answered = it, false
 	o.step(it.event)
 	o.current = nil
+	// A machine that has stopped, or refuses the call, answers at once like any other; what it leaves without an
+	// answer waits for an event of another task, or for a deadline.
 	if !o.answered {
 		o.hold(it, kind, l)
 	}

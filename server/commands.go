@@ -96,9 +96,12 @@ func (c taskExited) do(o *owner) {
 
 func (c taskLost) do(o *owner) { o.detector.Accused(c.task, c.evidence) }
 
+// do takes the view between two steps.
 func (c viewWanted) do(o *owner) { c.answer <- o.machine.View() }
 
-// do makes the next wave the last one, with a snapshot. What comes after it is for the successor.
+// do makes the next wave the last one, with a snapshot. What comes after it is for the successor: over lets the
+// owner drop every later item, and mute keeps handlers from refusing calls in the name of a service that goes
+// on.
 func (c leaving) do(o *owner) {
 	o.handler.mute.Store(true)
 	if c.endPolls {
@@ -109,7 +112,7 @@ func (c leaving) do(o *owner) {
 	o.over = true
 }
 
-// do publishes an epoch without tasks if the service stops, so that no heartbeat is called a good one any
+// do steps the event. It publishes an epoch without tasks if the service stops, so that no heartbeat is called a good one any
 // more (C-HB-1).
 func (c operatorEvent) do(o *owner) {
 	o.step(c.event)

@@ -91,9 +91,15 @@ func DefaultLimits() Limits {
 
 // What a zero in [Config] means.
 const (
+	// DefaultHeartbeatTimeout finds a hung process soon, and forgives a few lost heartbeats.
 	DefaultHeartbeatTimeout = 10 * time.Second
-	DefaultLostGrace        = 100 * time.Millisecond
-	DefaultSnapshotBytes    = 4 << 20
+
+	// DefaultLostGrace is longer than a client takes that connects again at once, and shorter than a person
+	// notices.
+	DefaultLostGrace = 100 * time.Millisecond
+
+	// DefaultSnapshotBytes bounds how many records the next server must replay before it can serve.
+	DefaultSnapshotBytes = 4 << 20
 
 	leastSlack    = 2 * time.Second
 	slackFraction = 20 // of the heartbeat timeout

@@ -53,6 +53,14 @@
 // waits for it, so heartbeats are read and answered; calls gather in the queue up to its limits; and the
 // time of the machine stands still, so that no barrier times out because of it (see timeline.go).
 //
+// # Limits
+//
+// Every table has a bound, and an answer when it is full. Callers fill the queue, the waiting calls of a
+// connection, and the keys; a call beyond [Limits] or beyond the limits of the machine is answered
+// RESOURCE_EXHAUSTED. A few calls never are, because their client would take the refusal for the end of
+// the job: registrations, heartbeats, error polls and shutdowns (C-LIM-1). A store of limited size is kept
+// from filling up (see room.go), and a peer that does not read its replies loses its connection.
+//
 // # Runs
 //
 // One server stands for many runs of a job, one after the other; the machine calls them epochs.

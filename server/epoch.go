@@ -94,7 +94,7 @@ func (e *epoch) beat(c coord.Call, now coord.Time) bool {
 	return true
 }
 
-// nameOf is the name by which the service knows a task. In a cluster of one job the name of the job
+// nameOf translates the names of hosts: it is the name by which the service knows a task. In a cluster of one job the name of the job
 // does not matter, and dialect XLA has none (C-VER-1).
 func (e *epoch) nameOf(t serry.TaskID) serry.TaskID {
 	if len(e.tasks) > 0 && (t.Job == "" || len(e.jobs) == 1) {

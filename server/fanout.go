@@ -59,7 +59,8 @@ func newFanout() fanout {
 	return fanout{lists: make(map[fanoutKey]encoded), ofWave: make(map[fanoutKey]encoded)}
 }
 
-// encode writes a reply for a caller of such a shape.
+// encode writes a reply for a caller of such a shape. Callers whose shapes have the same Form read the same bytes
+// of a result; without it, what only errors show of a call would keep their replies apart.
 func (f *fanout) encode(s wire.Shape, r coord.Reply) ([]byte, rpc.Status) {
 	switch said := r.Result.(type) {
 	case *coord.Picture:
@@ -97,4 +98,5 @@ func once(kept map[fanoutKey]encoded, k fanoutKey, r coord.Reply) ([]byte, rpc.S
 	return e.body, e.status
 }
 
+// endWave forgets what was encoded for this wave alone.
 func (f *fanout) endWave() { clear(f.ofWave) }

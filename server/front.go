@@ -26,7 +26,7 @@ func newTransport(cfg Config, h rpc.Handler, m rpc.Methods, streams func(net.Con
 	})}
 }
 
-// serve takes connections until l fails or shutdown is called; then it returns nil.
+// serve takes connections until l fails, which is an error, or until shutdown is called; then it returns nil.
 func (t transport) serve(l net.Listener) error {
 	if err := t.Serve(l); !errors.Is(err, front.ErrServerClosed) {
 		return err
@@ -34,7 +34,8 @@ func (t transport) serve(l net.Listener) error {
 	return nil
 }
 
-// shutdown lets the calls in progress end until ctx does, and closes everything.
+// shutdown lets connections become idle until ctx ends, and closes everything. The owner has answered all calls
+// before, if the service ends; if it goes on elsewhere, calls that wait keep their connections until ctx ends.
 func (t transport) shutdown(ctx context.Context) {
 	if t.Shutdown(ctx) != nil {
 		// ctx has ended: whatever is left is closed, and the error says nothing new.

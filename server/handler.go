@@ -75,7 +75,8 @@ func (h *handler) drop(c rpc.Conn) *peer {
 	return v.(*peer)
 }
 
-// Cancel implements [rpc.Handler].
+// Cancel implements [rpc.Handler]. The machine forgets the call, unless it has answered it already; a reply that
+// is on its way then finds no caller, which transports ignore.
 func (h *handler) Cancel(c rpc.Conn, call rpc.CallID) {
 	if v, ok := h.peers.Load(c); ok {
 		_ = h.queue.push(callCancelled{v.(*peer), call})
@@ -98,6 +99,7 @@ func (h *handler) serve(c rpc.Conn, call rpc.CallID, method string, body []byte,
 		return
 	}
 	p, e := v.(*peer), h.epoch.Load()
+	// The epoch is read once: the call is decoded, judged and answered by one view of the job.
 	req := coord.Req(h.req.Add(1))
 	ev, shape, err := e.codec.Decode(method, body, h.origin(p, e, req, method, env))
 	to := origin{peer: p, call: call, shape: shape, stats: h.stats.of(shape)}
@@ -120,12 +122,14 @@ func (h *handler) serve(c rpc.Conn, call rpc.CallID, method string, body []byte,
 	if h.handoverAsked != nil && len(body) > coord.AsideBytes { // there is a journal
 		it.blobs = blobsOf(ev)
 	}
+	// A server that hands over refuses nothing: the call is for the successor, which its caller will find.
 	if err := h.enqueue(it, len(e.tasks)); err != nil && !h.mute.Load() {
 		to.answer(refusal(shape, err))
 	}
 }
 
-// Served implements [rpc.Handler].
+// Served implements [rpc.Handler]: the calls that one read has brought are queued, and this goroutine now steps
+// the machine through them, if no other does.
 func (h *handler) Served(rpc.Conn) { h.help() }
 
 // origin is what the codec must know of a call besides its bytes. Next is the incarnation of an epoch that

@@ -90,7 +90,7 @@ func (s *Server) Close() {
 	s.end(ctx, func() {})
 }
 
-// Done is closed when nothing of the server runs any more.
+// Done is closed when nothing of the server runs any more, whether a method ended it or its journal failed.
 func (s *Server) Done() <-chan struct{} { return s.stopped }
 
 // Err says, once the server is done, why it ended by itself: [store.ErrDeposed], or what its journal

@@ -46,6 +46,7 @@ func (h *history) add(now coord.Time, n coord.Note) {
 		return
 	}
 	s := wire.NewNote(h.last, now, n)
+	// The first failure is kept apart, so that it outlives the notes that follow it.
 	if h.first == nil && isFailure(n) {
 		h.first = &s
 	}

@@ -46,7 +46,8 @@ func (o *owner) informHosts(l serry.Life) {
 	}
 }
 
-// inform puts the standing of a life on the wave, for one host.
+// inform puts the standing of a life on the wave, for one host that has asked, or that must know that it was
+// understood.
 func (o *owner) inform(s *stream.Session, l serry.Life) {
 	o.wave.pushes = append(o.wave.pushes, push{s, o.standing(l)})
 }
@@ -136,6 +137,7 @@ func (c hostsSilent) do(o *owner) {
 	for _, h := range c {
 		hosts = append(hosts, h.session)
 		for _, p := range h.peers {
+			// A life may have come by a connection of the host before an epoch forgot that.
 			for _, l := range p.carried() {
 				o.detector.Follow(l.Life, h.session)
 			}

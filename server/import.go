@@ -51,9 +51,9 @@ func Import(ctx context.Context, to store.Reign, from store.Journal, republished
 	return failed == nil, failed
 }
 
-// Imported says whether a journal goes on with a history: because that was imported, or because it is the
-// same one. It does not if it is empty. A journal with another history, or with an earlier state of this
-// one, is an error.
+// Imported says whether a journal goes on with a history: because that was imported, or because it is the same
+// one. It does not if it is empty. A journal with another history, or with an earlier state of this one, is an
+// error: the person who restores a backup over it must decide which of the two counts.
 func Imported(ctx context.Context, j, history store.Journal, republished func(key string, stored, offered []byte) bool) (bool, error) {
 	if empty, err := isEmpty(ctx, j); empty || err != nil {
 		return false, err
@@ -78,7 +78,7 @@ func Imported(ctx context.Context, j, history store.Journal, republished func(ke
 // rounded is a service time for a person to read.
 func rounded(t coord.Time) time.Duration { return time.Duration(t).Round(time.Millisecond) }
 
-// isEmpty says whether nothing was ever written to a journal.
+// isEmpty says whether nothing was ever written to a journal. It reads the first batch at most.
 func isEmpty(ctx context.Context, j store.Journal) (bool, error) {
 	snapshot, batches, err := j.Load(ctx)
 	if err != nil || snapshot != nil {
@@ -100,6 +100,7 @@ type recollection struct {
 
 // recall runs a recorded history to its end, under the settings that it was made under.
 func recall(ctx context.Context, j store.Journal, republished func(key string, stored, offered []byte) bool) (*recollection, error) {
+	// An empty journal has no history, so the service of the configuration is never used.
 	r := &recollection{refs: make(refs)}
 	err := replay(ctx, j, coord.Config{Service: 1, Republished: republished}, r.refs, func(m *coord.Machine, b Beginning) {
 		r.machine, r.settings, r.notes.last = m, b.header.settings, b.header.Notes

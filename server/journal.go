@@ -14,12 +14,14 @@ import (
 )
 
 const (
-	// maxBatchBytes is how much a wave may add to the journal before it is cut short, and how much
-	// waves are joined to, so that one write stays a write of modest size.
+	// maxBatchBytes is how much a wave may add to the journal before its batch ends early, and how much waves
+	// are joined to, so that one write stays a write of modest size. One record may be larger; values over
+	// coord.AsideBytes are not in records.
 	maxBatchBytes = 512 << 10
 
 	// wavesAhead is how many waves may wait for the journal. With so many, the owner steps nothing until
-	// the journal has taken some, and calls gather in the queue, which has limits of its own.
+	// the journal has taken some, and calls gather in the queue, which has limits of its own. Fewer would
+	// let the disk idle between two batches; more would only be memory.
 	wavesAhead = 64
 )
 
@@ -69,6 +71,7 @@ type journal struct {
 	writes  atomic.Uint64
 }
 
+// newJournal makes a journal that does not run yet.
 func newJournal(r store.Reign, p *performer, planted plant.Faults) *journal {
 	ctx, cancel := context.WithCancelCause(context.Background())
 	return &journal{
@@ -317,7 +320,8 @@ func (j *journal) time() (done func()) {
 	}
 }
 
-// join puts the records of a group in a row, and says whether any caller or host hears of the group.
+// join puts the records of a group in a row, and says whether any caller or host hears of the group. A group of one
+// wave is written from where its records lie.
 func (j *journal) join(group []*wave) (records []byte, answers bool) {
 	if len(group) == 1 {
 		return group[0].records, group[0].answers()
@@ -348,7 +352,8 @@ func (j *journal) put(group []*wave) error {
 	return nil
 }
 
-// release lets waves happen, and gives them back to the owner.
+// release lets waves happen, and gives them back to the owner. They happen here, on the goroutine of the journal:
+// handing them to another one would cost a wake-up for each write.
 func (j *journal) release(group []*wave) {
 	for _, w := range group {
 		j.performer.perform(w)

@@ -32,7 +32,8 @@ func newMetrics(s *Server) http.Handler {
 	return promhttp.HandlerFor(r, promhttp.HandlerOpts{Registry: r})
 }
 
-// A page takes the metrics of one reading. Their names begin with a prefix.
+// A page takes the metrics of one reading. Their names begin with a prefix. Each is described where it is shown, so
+// that a new one is one line.
 type page struct {
 	prefix string
 	ch     chan<- prometheus.Metric
@@ -75,7 +76,8 @@ func (m metrics) Collect(ch chan<- prometheus.Metric) {
 	m.work(p)
 }
 
-// state shows what the machine holds.
+// state shows what the machine holds. The view comes from the owner, so the page waits while the journal stands
+// still; queued_events is read without it.
 func (m metrics) state(p page, v coord.View) {
 	count := make(map[serry.TaskState]int)
 	for _, t := range v.Tasks {

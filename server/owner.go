@@ -17,8 +17,8 @@ type clock struct{ start time.Time }
 
 func (c clock) now() coord.Time { return coord.Time(time.Since(c.start)) }
 
-// maxBatch bounds how many items are stepped before their effects leave, so that a flood of calls
-// does not hold up the reply to the first.
+// maxBatch bounds how many items are stepped before their effects leave, so that a flood of calls does not hold
+// up the reply to the first. It is large, because all replies of a batch to one connection are one write.
 const maxBatch = 4096
 
 // An owner owns the machine: it takes items from the queue, steps the machine through them, and hands
@@ -263,7 +263,8 @@ func (o *owner) next() coord.Time {
 	return due
 }
 
-// sleep waits until something falls due, or until the queue has more.
+// sleep waits until something falls due, or until the queue has more. The timer belongs to run: a helper that
+// makes something fall due earlier wakes run, which sleeps again for less.
 func (o *owner) sleep(timer *time.Timer, due coord.Time) {
 	if due == never {
 		timer.Stop()

@@ -72,7 +72,8 @@ func (p *peer) carried() []carried {
 	return nil
 }
 
-// carries says whether l has called on this connection before.
+// carries says whether l has called on this connection before. A heartbeat is answered without the owner only
+// then: the first call of a life on a connection is what the detector must hear of.
 func (p *peer) carries(l serry.Life) bool {
 	return slices.ContainsFunc(p.carried(), func(c carried) bool { return c.Life == l })
 }

@@ -57,7 +57,8 @@ func newProgress(log *slog.Logger) *progress {
 // next says when to look again. While no call waits for other tasks, there is no need to.
 func (p *progress) next(meeting bool) (coord.Time, bool) { return p.at, meeting && p.at != 0 }
 
-// due says whether to look now, and plans the next look. The first one is planned when a call begins to wait.
+// due says whether to look now, and plans the next look. The first one is planned when a call begins to wait, and
+// all is forgotten when none does.
 func (p *progress) due(now coord.Time, meeting bool) bool {
 	if !meeting {
 		p.at = 0
@@ -71,7 +72,8 @@ func (p *progress) due(now coord.Time, meeting bool) bool {
 	return was != 0 && was <= now
 }
 
-// report logs every wait whose time has come, and forgets those that are over.
+// report logs every wait whose time has come, and forgets those that are over. The view costs a walk over the open
+// barriers, once in five seconds at most.
 func (p *progress) report(now coord.Time, v coord.View) {
 	seen := make(map[waitID]bool, len(v.Barriers))
 	for _, b := range v.Barriers {
@@ -99,6 +101,7 @@ func (p *progress) line(b coord.BarrierView, since time.Duration) {
 		slog.Int("arrived", b.Arrived), slog.Int("of", b.Members),
 		slog.String("missing", names(b.Missing)), slog.Duration("since", since.Round(time.Second)),
 	}
+	// The barrier of the registrations has a name that no person has chosen.
 	if b.ID == coord.RegisterBarrierID {
 		p.log.Info("waiting for tasks to register", facts...)
 		return
@@ -130,7 +133,8 @@ func short(s string, bytes int) string {
 	return strings.ToValidUTF8(s[:bytes], "") + "..."
 }
 
-// A noteLog writes the notes of the machine to the log.
+// A noteLog writes the notes of the machine to the log. The machine does not log: it says what happened, and the
+// performer logs it when it is durable, so that the log of a server never tells of what a crash undid.
 type noteLog struct{ *slog.Logger }
 
 // notes logs what the machine noted in one wave. Where the same happens to many tasks at once, the first few are

@@ -29,7 +29,8 @@ type item struct {
 // server itself, hosts.go those of hosts.
 type command interface{ do(o *owner) }
 
-// An origin is where a call came from and how its reply is written.
+// An origin is where a call came from and how its reply is written. It is all that a reply needs, so a call that
+// is answered holds on to nothing else.
 type origin struct {
 	peer  *peer
 	call  rpc.CallID

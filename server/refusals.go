@@ -28,9 +28,10 @@ type refusals struct {
 // A refusedPeer is a host, without the port, and the reason why it was refused.
 type refusedPeer struct{ host, reason string }
 
+// newRefusals makes a log of refusals that is empty.
 func newRefusals(log *slog.Logger) *refusals { return &refusals{log: log} }
 
-// add takes a handshake that failed.
+// add takes a handshake that failed. The port of a peer changes with every attempt, so it is left out.
 func (r *refusals) add(peer net.Addr, err error) {
 	host, _, splitErr := net.SplitHostPort(peer.String())
 	if splitErr != nil {

@@ -26,8 +26,8 @@ type Step struct {
 // A Beginning is where a recorded history begins: what the machine was when its journal was last
 // replaced by a snapshot.
 type Beginning struct {
-	View  coord.View
-	Fresh bool // the service had not begun yet
+	View  coord.View // of the machine, before the first event
+	Fresh bool       // the service had not begun yet
 
 	header header
 	bytes  int // of the snapshot
@@ -50,6 +50,7 @@ func Replay(ctx context.Context, j store.Journal, republished func(key string, s
 // hash them again.
 func replay(ctx context.Context, j store.Journal, cfg coord.Config, refs refs,
 	begin func(*coord.Machine, Beginning), each func(Step)) error {
+	// Records and snapshots name large values by their digest. The digest is remembered with the value.
 	fetch := func(ref coord.Ref) ([]byte, error) {
 		value, err := j.Get(ctx, ref)
 		if err == nil && len(value) > 0 {

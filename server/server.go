@@ -193,8 +193,8 @@ func (s *Server) View() coord.View {
 	}
 }
 
-// OpenEpoch ends the present run of the job, whatever its state, and opens the next one, with other
-// jobs if some are given (C-EPOCH-2).
+// OpenEpoch ends the present run of the job, whatever its state, and opens the next one, with other jobs if some
+// are given (C-EPOCH-2). Tasks of the former run are told that their epoch is over, which ends them.
 func (s *Server) OpenEpoch(ctx context.Context, jobs []coord.Job) error {
 	if len(jobs) > 0 {
 		if err := coord.ValidateJobs(jobs); err != nil {
@@ -256,7 +256,8 @@ func (s *Server) end(ctx context.Context, last func()) {
 	<-s.ended
 }
 
-// Metrics serves the numbers of the server in the form Prometheus reads.
+// Metrics serves the numbers of the server in the form that Prometheus reads. It may be served while the server
+// runs and after.
 func (s *Server) Metrics() http.Handler { return newMetrics(s) }
 
 // Exited tells the service that the process of a task has ended, as its launcher saw. It is about the life that

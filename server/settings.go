@@ -30,7 +30,9 @@ type settings struct {
 	ExcludeUnsynced  bool          `json:"exclude_unsynced,omitempty"`
 	ErrorsByBeat     bool          `json:"errors_by_beat,omitempty"`
 	Limits           coord.Limits  `json:"limits"`
-	Planted          plant.Faults  `json:"planted,omitempty"`
+
+	// Planted faults change what the machine does, so a replay must have the same.
+	Planted plant.Faults `json:"planted,omitempty"`
 }
 
 // settingsOf takes the settings out of a configuration.
@@ -51,7 +53,8 @@ func settingsOf(c coord.Config) settings {
 	}
 }
 
-// apply returns c with these settings.
+// apply returns c with these settings. What is not among them, such as the service incarnation, stays: a snapshot
+// has its own.
 func (s settings) apply(c coord.Config) coord.Config {
 	c.Jobs = s.Jobs
 	c.RegisterBarrier = s.RegisterBarrier
@@ -95,7 +98,8 @@ func (h header) append(b []byte) []byte {
 	return append(b, text...)
 }
 
-// readHeader takes the header off a snapshot.
+// readHeader takes the header off a snapshot, and returns what is left: the snapshot of the machine. It may have
+// been written by another version, or damaged, so nothing about it is trusted.
 func readHeader(b []byte) (h header, machine []byte, err error) {
 	size, n := binary.Uvarint(b)
 	if n <= 0 || size > uint64(len(b)-n) {

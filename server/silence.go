@@ -10,10 +10,16 @@ import (
 // A scanner looks for tasks that have stopped beating. It is one goroutine that looks at all of them a
 // few times in a timeout, so that a beat costs nothing but an atomic store. What counts as silence,
 // [detect.Silence] decides.
+//
+// It is a goroutine of its own, and not a deadline of the owner, because the owner stops while the journal stands
+// still. That must not look like a server that did not run: heartbeats are read meanwhile, and a task that
+// sends none is silent.
 type scanner struct {
+	// Set once.
 	clock   clock
 	handler *handler
 	queue   *queue
+
 	silence *detect.Silence // owned by run
 
 	stop chan struct{} // closed to end run
@@ -62,6 +68,7 @@ func (s *scanner) scan(now, due coord.Time, e *epoch) {
 			found = append(found, t)
 		}
 	}
+	// All that one scan finds are one command, so that survivors hear of them together.
 	if len(found) > 0 {
 		// A closed queue means that the server has ended.
 		_ = s.queue.push(tasksSilent{epoch: e, tasks: found})

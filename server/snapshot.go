@@ -105,6 +105,7 @@ func (o *owner) aside(value []byte) coord.Ref {
 func (o *owner) takeSnapshot() *snapshot {
 	p, kept := &snapshot{}, int64(0)
 	refs := make(refs)
+	// A value may be stored under several keys; the store keeps it once.
 	before := header{o.settings, o.history.last}.append(nil)
 	p.bytes = o.machine.AppendSnapshot(before, func(value []byte) coord.Ref {
 		ref := o.refs.of(value)

@@ -27,7 +27,9 @@ type stats struct {
 
 const (
 	dialects = int(wire.Own) + 1
-	maxOps   = 64 // more than there are
+
+	// maxOps is more operations than there are; should there ever be more, the rest share the last row.
+	maxOps = 64
 )
 
 // methodStats are the numbers of one operation in one dialect. A call that waits is received and not yet
@@ -106,7 +108,8 @@ func (h *histogram) observe(v float64) {
 	h.micros.Add(uint64(v * 1e6))
 }
 
-// read returns the number of values, their sum, and how many are at or below each bound.
+// read returns the number of values, their sum, and how many are at or below each bound. The three may differ by
+// values that are counted meanwhile, which no reader of a graph will see.
 func (h *histogram) read() (count uint64, sum float64, below map[float64]uint64) {
 	below = make(map[float64]uint64, len(h.bounds))
 	for i := range h.counts {

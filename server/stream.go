@@ -20,6 +20,8 @@ func (s *Server) ServeStream(conn net.Conn) {
 	_ = s.streams.Serve(conn)
 }
 
+// newStreams makes the end of streams that serves. It asks for the present epoch itself when a host connects, so
+// that the welcome of a host never names an older one than the handler answers with.
 func newStreams(cfg Config, h *handler, m rpc.Methods) *stream.Server {
 	return stream.NewServer(stream.ServerConfig{
 		Handler: hosts{h},
@@ -92,7 +94,8 @@ func (h hosts) Heard(s *stream.Session, lives []stream.Life) {
 	}
 }
 
-// Follow implements [stream.Handler].
+// Follow implements [stream.Handler]. A host follows lives again after a fail-over, of which this server has heard
+// nothing from it yet.
 func (h hosts) Follow(s *stream.Session, lives []stream.Life) {
 	h.order(s, hostFollows{s, h.permitted(s, h.epoch.Load(), lives)})
 }
@@ -102,7 +105,8 @@ func (h hosts) Delivered(requester stream.ConnID, watermark uint64) {
 	_ = h.queue.put(item{command: resultsDelivered{coord.Acknowledge{Requester: uint64(requester), Watermark: watermark}}}, true)
 }
 
-// Exited implements [stream.Handler].
+// Exited implements [stream.Handler]. A relay speaks for the processes of its own host; with [Config].TaskURI only
+// for those that its certificate names.
 func (h hosts) Exited(s *stream.Session, l stream.Life, cause string) {
 	for _, l := range h.permitted(s, h.epoch.Load(), []stream.Life{l}) {
 		h.order(s, processExited{s, l, cause})
@@ -123,7 +127,7 @@ func (h hosts) Closed(s *stream.Session, c stream.Closure) {
 // Online implements [stream.Handler].
 func (h hosts) Online(s *stream.Session) { h.order(s, hostOnline{s}) }
 
-// Offline implements [stream.Handler].
+// Offline implements [stream.Handler]. No frame follows the end of a connection, so this command wakes the owner.
 func (h hosts) Offline(s *stream.Session) {
 	// A server that has ended has no use for it.
 	_ = h.queue.push(hostOffline{s})
@@ -177,6 +181,7 @@ func (h hosts) order(s *stream.Session, c command) {
 	}
 }
 
+// errBehind is why a host loses its connection that floods a server whose journal stands still.
 var errBehind = errors.New("the server has more to do than it can remember")
 
 // permitted names lives as the service does, and leaves out those that the host's certificate does not name.

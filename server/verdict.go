@@ -23,7 +23,8 @@ func (o *owner) judge() {
 	}
 }
 
-// showDeparted publishes which lives are over for good, so that the scanner does not look at them again.
+// showDeparted publishes which lives are over for good, so that the scanner does not find them silent again and
+// again. Lives that depart while they are connected are not over: their silence still means something.
 func (o *owner) showDeparted(ev coord.Departed) {
 	for _, d := range ev.Tasks {
 		if t := o.detector.Task(d.Task); t != nil && t.Departed && t.Incarnation == d.Incarnation {

@@ -12,11 +12,12 @@ import (
 //
 // Several equal gets on one connection share a waiter (see share).
 type waiter struct {
-	to    origin
-	req   coord.Req
-	kind  coord.Kind
-	life  serry.Life // the caller
-	since coord.Time // when the first call came
+	to   origin     // where the reply goes, and how it is written
+	req  coord.Req  // the machine's number
+	kind coord.Kind // of the call
+	life serry.Life // the caller
+
+	since coord.Time // when the first call came, on the clock: the metrics page shows how long calls wait
 
 	// Of a GetKeyValue that others have joined.
 	key  shareKey
@@ -106,6 +107,7 @@ func (o *owner) reply(r coord.Reply) {
 	o.release(w)
 	p := w.to.peer
 	o.settle(r, w.kind, w.life, p)
+	// One reply for each call that shares the waiter. The fanout encodes it once for all of them.
 	out := outgoing{to: w.to, reply: r, waited: o.now - w.since, kind: w.kind}
 	for _, call := range append([]rpc.CallID{w.to.call}, w.more...) {
 		if p.calls[call] != w {
@@ -117,9 +119,9 @@ func (o *owner) reply(r coord.Reply) {
 	}
 }
 
-// admitted notes that a task is about to learn that it is registered, perhaps once more. It cannot send a
-// heartbeat before it knows: until then it is not silent, and its time begins then, however long the journal
-// takes.
+// admitted is for registrations that the machine has accepted: the task is about to learn that it is registered,
+// perhaps once more. It cannot send a heartbeat before it knows. Until then it is not silent, and its time begins
+// then, however long the journal takes to let the reply out.
 func (o *owner) admitted(l serry.Life) {
 	if s := o.epoch.task(l.Task); s != nil {
 		s.registering.Add(1)

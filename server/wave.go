@@ -36,13 +36,15 @@ func (w *wave) answers() bool { return len(w.replies)+len(w.done)+len(w.pushes) 
 // leaves says whether this is the last wave of a leader that hands over.
 func (w *wave) leaves() bool { return w.snapshot != nil && w.snapshot.saved != nil }
 
-// A showing is a change of what handlers may know of a task.
+// A showing is a change of what handlers may know of a task. It is a copy, because the owner may have changed the
+// task again before the wave happens.
 type showing struct {
 	shared *sharedTask
 	task   detect.Task
 }
 
-// An outgoing is one reply to one call.
+// An outgoing is one reply to one call. It is encoded by the performer, not by the owner: that takes most of the
+// time of a large reply, and the owner's turn is what all calls wait for.
 type outgoing struct {
 	to     origin
 	reply  coord.Reply
@@ -123,6 +125,7 @@ const eagerFlushBytes = 4 << 10
 
 // send hands one reply to its transport.
 func (p *performer) send(out *outgoing) {
+	// The connection may have closed since the step: then the transport drops the reply.
 	body, st := p.fanout.encode(out.to.shape, out.reply)
 	to := out.to.peer
 	out.to.stats.answered(st.Code, len(body))
