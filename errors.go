@@ -69,7 +69,9 @@ func Sentinels() []error {
 	}
 }
 
-// A TaskError says why a task failed.
+// A TaskError says why a task failed. Err says what happened, and the other fields the facts that
+// belong to it; Reason leads to the error that came first, so that the last error in a chain names the
+// task to look at.
 type TaskError struct {
 	Task        TaskID
 	Incarnation Incarnation
@@ -96,7 +98,8 @@ func (e *TaskError) Error() string {
 // Unwrap makes the sentinel visible to errors.Is.
 func (e *TaskError) Unwrap() error { return e.Err }
 
-// A LostError names tasks that were declared dead together.
+// A LostError names tasks that were declared dead together, such as all tasks of a host that went
+// silent.
 type LostError struct {
 	Lost []*TaskError // sorted by task, never empty
 }
@@ -156,7 +159,8 @@ func (e *KeyError) Error() string { return fmt.Sprintf("key %q: %v", e.Key, e.Er
 // Unwrap makes the sentinel visible to errors.Is.
 func (e *KeyError) Unwrap() error { return e.Err }
 
-// A LimitError says which limit a call would have passed.
+// A LimitError says which limit a call would have passed. It is told to the caller alone, and nothing
+// has changed: the call may be repeated when there is room.
 type LimitError struct {
 	Limit string // its name, as in the settings
 	Max   int64
@@ -167,7 +171,8 @@ func (e *LimitError) Error() string { return fmt.Sprintf("limit reached: %s is %
 // Unwrap makes ErrLimit visible to errors.Is.
 func (e *LimitError) Unwrap() error { return ErrLimit }
 
-// A MismatchError says that a call names another epoch of the service than the present one.
+// A MismatchError says that a call names another epoch of the service than the present one. Its sender
+// belongs to an earlier run of the job, and must end.
 type MismatchError struct {
 	Requested, Current Incarnation
 }
@@ -179,7 +184,7 @@ func (e *MismatchError) Error() string {
 // Unwrap makes ErrMismatch visible to errors.Is.
 func (e *MismatchError) Unwrap() error { return ErrMismatch }
 
-// An InvalidError says what is wrong with a request.
+// An InvalidError says what is wrong with a request. The same request will be refused again.
 type InvalidError struct {
 	What string // "key contains a NUL byte"
 }

@@ -16,7 +16,9 @@ import (
 	"strings"
 )
 
-// A TaskID names a task: its job and its number within the job. The zero TaskID names no task.
+// A TaskID names a task: its job and its number within the job. The zero TaskID names no task. A task
+// is a role and not a process: when its process dies and another takes its place, the TaskID stays and
+// the [Incarnation] changes.
 type TaskID struct {
 	Job   string
 	Index int
@@ -78,10 +80,11 @@ func NewStoreID() StoreID { return StoreID(1 + rand.Uint64N(math.MaxUint64)) }
 // A TaskIndex is the number of a task where its job is known: the Index of its [TaskID].
 type TaskIndex int
 
-// A DeviceID numbers a device in the whole job.
+// A DeviceID numbers a device in the whole job, over all tasks.
 type DeviceID int
 
-// A TaskState is where a task stands with the service.
+// A TaskState is where a task stands with the service. It is decided by the service alone: a process
+// that hangs is Connected until a detector has found it.
 type TaskState int
 
 // The states of a task. A task that has not come yet is Disconnected, like one that has left.

@@ -16,7 +16,8 @@ type TaskInfo struct {
 	Err         error       // why it failed, or nil
 }
 
-// A Snapshot is every task of the job at one version.
+// A Snapshot is every task of the job at one version. Versions rise with every change, so of two
+// Snapshots the one with the higher version is the later one.
 type Snapshot struct {
 	Version int64
 	Tasks   []TaskInfo // sorted
@@ -29,7 +30,7 @@ type BarrierOptions struct {
 	Timeout time.Duration
 }
 
-// An Agreement is one outcome for all living callers of a set.
+// An Agreement is one outcome for all living callers of a set: every one of them gets the same.
 type Agreement struct {
 	Alive map[TaskID]Incarnation
 	Words map[TaskID][]byte // what each of them handed in, where it did

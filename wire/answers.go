@@ -18,7 +18,7 @@ type answerKey struct {
 type answer struct {
 	code    codes.Code
 	payload payload
-	mark    string // part of text that clients match on, and by which errors are known again
+	phrase  string // part of text that clients match on, and by which errors are known again
 	text    string // with facts in braces; see facts.print
 }
 

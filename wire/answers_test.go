@@ -336,8 +336,8 @@ func TestAnswersAreAllCited(t *testing.T) {
 		if !reached[key] {
 			t.Errorf("no case shows the answer %v, %v", key.op, key.cause)
 		}
-		if !strings.Contains(a.text, a.mark) {
-			t.Errorf("the text of %v, %v does not hold its mark %q", key.op, key.cause, a.mark)
+		if !strings.Contains(a.text, a.phrase) {
+			t.Errorf("the text of %v, %v does not hold its phrase %q", key.op, key.cause, a.phrase)
 		}
 	}
 	for _, err := range sentinels {

@@ -133,12 +133,12 @@ func recognise(message string, may func(answerKey, answer) bool) (answerKey, boo
 	var bestAt, bestLen int
 	found := false
 	for key, a := range answers {
-		at := strings.Index(message, a.mark)
-		if a.mark == "" || at < 0 || !may(key, a) {
+		at := strings.Index(message, a.phrase)
+		if a.phrase == "" || at < 0 || !may(key, a) {
 			continue
 		}
-		if !found || cmp.Or(cmp.Compare(at, bestAt), cmp.Compare(bestLen, len(a.mark)), compareKeys(key, best)) < 0 {
-			best, bestAt, bestLen, found = key, at, len(a.mark), true
+		if !found || cmp.Or(cmp.Compare(at, bestAt), cmp.Compare(bestLen, len(a.phrase)), compareKeys(key, best)) < 0 {
+			best, bestAt, bestLen, found = key, at, len(a.phrase), true
 		}
 	}
 	return best, found

@@ -86,7 +86,7 @@ func (c *Codec) Decode(path string, body []byte, o Origin) (coord.Event, Shape, 
 	if !ok {
 		return nil, Shape{}, errNoMethod
 	}
-	if ev, s, ok := c.hot(m, body, o); ok {
+	if ev, s, ok := c.fastPath(m, body, o); ok {
 		return ev, s, nil
 	}
 	return c.generated(m, body, o)

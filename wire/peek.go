@@ -10,7 +10,8 @@ import (
 	"github.com/serry-dev/serry/wire/rpc"
 )
 
-// A Caller is what a request says of who sends it, and as what. See [Peek].
+// A Caller is what a request says of its sender, and which call it is. A relay decides by it, without
+// decoding the rest; see [Peek].
 type Caller struct {
 	Shape       Shape        // of errors; what a result needs of the request is not in it
 	Kind        coord.Kind   // of the call; or zero

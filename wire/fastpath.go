@@ -12,44 +12,48 @@ import (
 
 // Nearly all requests of a running job are of five kinds: heartbeats, arrivals at barriers, and keys
 // set and read. They are read by hand here, which takes a third of the time and of the memory that
-// generated code takes. Only the form that every client writes is: known fields, each once, in the
-// order of their numbers. Whatever looks otherwise, right or wrong, is left to the generated code.
+// generated code takes.
+//
+// Only the form that every client writes is read here: known fields, each once, in the order of their
+// numbers. A request of any other form, right or wrong, is left to the generated code. So this file
+// need not know the rules of protobuf for repeated or unknown fields, and cannot get them wrong; a fuzz
+// test holds both ways of reading to the same result.
 
-// hot reads a request of the usual form. If it is not, ok is false. The calls are plain ones, so that
+// fastPath reads a request of the usual form. If it is not, ok is false. The calls are plain ones, so that
 // the decoder needs no memory.
-func (c *Codec) hot(m method, body []byte, o Origin) (ev coord.Event, s Shape, ok bool) {
+func (c *Codec) fastPath(m method, body []byte, o Origin) (ev coord.Event, s Shape, ok bool) {
 	d := c.decoder(m, o)
 	switch m.op {
 	case opHeartbeat:
-		ev, ok = d.hotHeartbeat(body)
+		ev, ok = d.fastHeartbeat(body)
 	case opBarrier:
-		ev, ok = d.hotBarrier(body)
+		ev, ok = d.fastBarrier(body)
 	case opInsert:
-		ev, ok = d.hotInsert(body)
+		ev, ok = d.fastInsert(body)
 	case opGet:
 		var call coord.Call
 		var key string
-		call, key, ok = d.hotKey(body)
+		call, key, ok = d.fastKey(body)
 		ev = coord.GetKeyValue{Call: call, Key: key}
 	case opTryGet:
 		var call coord.Call
 		var key string
-		call, key, ok = d.hotKey(body)
+		call, key, ok = d.fastKey(body)
 		ev = coord.TryGetKeyValue{Call: call, Key: key}
 	}
 	return ev, d.shape, ok
 }
 
-// A hotField is a field and where it goes. One of the pointers is set, and the field has its type.
-type hotField struct {
+// A fastField is a field and where it goes. One of the pointers is set, and the field has its type.
+type fastField struct {
 	number protowire.Number
 	varint *uint64
 	fixed  *uint64
 	bytes  *[]byte // of a string, a message, or bytes; it lies in the request
 }
 
-// hotFields reads a message that has some of these fields, in this order, and nothing else.
-func hotFields(b []byte, fields ...hotField) bool {
+// fastFields reads a message that has some of these fields, in this order, and nothing else.
+func fastFields(b []byte, fields ...fastField) bool {
 	for len(b) > 0 {
 		number, typ, n := protowire.ConsumeTag(b)
 		if n < 0 {
@@ -71,7 +75,7 @@ func hotFields(b []byte, fields ...hotField) bool {
 }
 
 // read takes the value at the start of b and returns its length, negative if it is not of the type.
-func (f *hotField) read(typ protowire.Type, b []byte) (n int) {
+func (f *fastField) read(typ protowire.Type, b []byte) (n int) {
 	switch {
 	case f.varint != nil && typ == protowire.VarintType:
 		*f.varint, n = protowire.ConsumeVarint(b)
@@ -85,19 +89,19 @@ func (f *hotField) read(typ protowire.Type, b []byte) (n int) {
 	return n
 }
 
-// hotLives is message Incarnations of dialect XLA. Nobody looks at the task in it.
-func (d *decoder) hotLives(b []byte) (call coord.Call, ok bool) {
+// fastLives is message Incarnations of dialect XLA. Nobody looks at the task in it.
+func (d *decoder) fastLives(b []byte) (call coord.Call, ok bool) {
 	var task, own, service uint64
-	ok = hotFields(b, hotField{number: 1, varint: &task}, hotField{number: 2, fixed: &own}, hotField{number: 3, fixed: &service})
+	ok = fastFields(b, fastField{number: 1, varint: &task}, fastField{number: 2, fixed: &own}, fastField{number: 3, fixed: &service})
 	return coord.Call{Req: d.origin.Req, ID: d.origin.ID, Service: serry.Incarnation(service), Incarnation: serry.Incarnation(own)}, ok
 }
 
-// hotSource is message CoordinatedTask of dialect TF: who calls.
-func (d *decoder) hotSource(b []byte) (call coord.Call, recoverable, ok bool) {
+// fastSource is message CoordinatedTask of dialect TF: who calls.
+func (d *decoder) fastSource(b []byte) (call coord.Call, recoverable, ok bool) {
 	var name []byte
 	var id, flag uint64
-	ok = hotFields(b, hotField{number: 1, bytes: &name}, hotField{number: 2, varint: &id}, hotField{number: 3, varint: &flag})
-	if !ok || !hotName(name) {
+	ok = fastFields(b, fastField{number: 1, bytes: &name}, fastField{number: 2, varint: &id}, fastField{number: 3, varint: &flag})
+	if !ok || !fastName(name) {
 		return coord.Call{}, false, false
 	}
 	job := d.jobName(name)
@@ -124,79 +128,79 @@ func (d *decoder) jobName(name []byte) string {
 	return string(name)
 }
 
-func (d *decoder) hotHeartbeat(body []byte) (coord.Event, bool) {
+func (d *decoder) fastHeartbeat(body []byte) (coord.Event, bool) {
 	var own, id uint64
 	var source []byte
 	if d.shape.Dialect == TF {
-		ok := hotFields(body, hotField{number: 3, fixed: &own}, hotField{number: 4, bytes: &source})
-		call, _, good := d.hotSource(source)
+		ok := fastFields(body, fastField{number: 3, fixed: &own}, fastField{number: 4, bytes: &source})
+		call, _, good := d.fastSource(source)
 		if own := serry.Incarnation(own); own != call.Incarnation {
 			call.Incarnation, call.Service = own, 0
 		}
 		return coord.Heartbeat{Call: call}, ok && good
 	}
-	ok := hotFields(body, hotField{number: 1, bytes: &source}, hotField{number: 2, fixed: &own}, hotField{number: 3, varint: &id})
-	call, good := d.hotLives(source)
+	ok := fastFields(body, fastField{number: 1, bytes: &source}, fastField{number: 2, fixed: &own}, fastField{number: 3, varint: &id})
+	call, good := d.fastLives(source)
 	call.Task, call.Incarnation = d.xlaTask(int32(id)), serry.Incarnation(own)
 	d.shape.task = call.Task
 	return coord.Heartbeat{Call: call}, ok && good
 }
 
-// hotBarrier leaves barriers of some tasks alone to the generated code.
-func (d *decoder) hotBarrier(body []byte) (coord.Event, bool) {
+// fastBarrier leaves barriers of some tasks alone to the generated code.
+func (d *decoder) fastBarrier(body []byte) (coord.Event, bool) {
 	var source, id []byte
 	var timeout, task, counter uint64
 	var call coord.Call
 	var recoverable, ok, good bool
 	if d.shape.Dialect == TF {
-		ok = hotFields(body, hotField{number: 1, bytes: &id}, hotField{number: 2, varint: &timeout},
-			hotField{number: 4, bytes: &source}, hotField{number: 5, varint: &counter})
-		call, recoverable, good = d.hotSource(source)
+		ok = fastFields(body, fastField{number: 1, bytes: &id}, fastField{number: 2, varint: &timeout},
+			fastField{number: 4, bytes: &source}, fastField{number: 5, varint: &counter})
+		call, recoverable, good = d.fastSource(source)
 	} else {
-		ok = hotFields(body, hotField{number: 1, bytes: &source}, hotField{number: 2, bytes: &id}, hotField{number: 3, varint: &timeout},
-			hotField{number: 5, varint: &task}, hotField{number: 6, varint: &counter})
-		call, good = d.hotLives(source)
+		ok = fastFields(body, fastField{number: 1, bytes: &source}, fastField{number: 2, bytes: &id}, fastField{number: 3, varint: &timeout},
+			fastField{number: 5, varint: &task}, fastField{number: 6, varint: &counter})
+		call, good = d.fastLives(source)
 		call.Task = d.xlaTask(int32(task))
 		d.shape.task = call.Task
 	}
-	if !ok || !good || !hotName(id) {
+	if !ok || !good || !fastName(id) {
 		return nil, false
 	}
 	d.shape.barrier, d.shape.counter = string(id), int64(counter)
 	return coord.Barrier{Call: call, ID: d.shape.barrier, Counter: int64(counter), Timeout: millis(int64(timeout)), Recoverable: recoverable}, true
 }
 
-func (d *decoder) hotInsert(body []byte) (coord.Event, bool) {
+func (d *decoder) fastInsert(body []byte) (coord.Event, bool) {
 	var lives, entry, key, value []byte
 	var overwrite uint64
 	var call coord.Call
 	var ok, good bool
 	if d.shape.Dialect == TF {
-		ok = hotFields(body, hotField{number: 1, bytes: &entry}, hotField{number: 2, varint: &overwrite})
+		ok = fastFields(body, fastField{number: 1, bytes: &entry}, fastField{number: 2, varint: &overwrite})
 		call, good = d.tfCall(), true
 	} else {
-		ok = hotFields(body, hotField{number: 1, bytes: &lives}, hotField{number: 2, bytes: &entry}, hotField{number: 3, varint: &overwrite})
-		call, good = d.hotLives(lives)
+		ok = fastFields(body, fastField{number: 1, bytes: &lives}, fastField{number: 2, bytes: &entry}, fastField{number: 3, varint: &overwrite})
+		call, good = d.fastLives(lives)
 	}
-	if !ok || !good || !hotFields(entry, hotField{number: 1, bytes: &key}, hotField{number: 2, bytes: &value}) || !utf8.Valid(key) {
+	if !ok || !good || !fastFields(entry, fastField{number: 1, bytes: &key}, fastField{number: 2, bytes: &value}) || !utf8.Valid(key) {
 		return nil, false
 	}
 	return coord.InsertKeyValue{Call: call, Key: string(key), Value: bytes.Clone(value), Overwrite: overwrite != 0}, true
 }
 
-// hotKey reads a call that names a key and nothing else.
-func (d *decoder) hotKey(body []byte) (call coord.Call, key string, ok bool) {
+// fastKey reads a call that names a key and nothing else.
+func (d *decoder) fastKey(body []byte) (call coord.Call, key string, ok bool) {
 	var lives, name []byte
 	good := true
 	if d.shape.Dialect == TF {
-		ok = hotFields(body, hotField{number: 1, bytes: &name})
+		ok = fastFields(body, fastField{number: 1, bytes: &name})
 		call = d.tfCall()
 	} else {
-		ok = hotFields(body, hotField{number: 1, bytes: &lives}, hotField{number: 2, bytes: &name})
-		call, good = d.hotLives(lives)
+		ok = fastFields(body, fastField{number: 1, bytes: &lives}, fastField{number: 2, bytes: &name})
+		call, good = d.fastLives(lives)
 	}
 	return call, string(name), ok && good && utf8.Valid(name)
 }
 
-// hotName says whether a name is in order.
-func hotName(b []byte) bool { return len(b) <= coord.MaxNameBytes && utf8.Valid(b) }
+// fastName says whether a name is in order.
+func fastName(b []byte) bool { return len(b) <= coord.MaxNameBytes && utf8.Valid(b) }

@@ -11,8 +11,8 @@ import (
 	"github.com/serry-dev/serry/wire/xlapb"
 )
 
-// hotRequests are requests as clients write them all the time.
-var hotRequests = map[string][]proto.Message{
+// fastRequests are requests as clients write them all the time.
+var fastRequests = map[string][]proto.Message{
 	xlaPrefix + "Heartbeat": {
 		&xlapb.HeartbeatRequest{Incarnations: who, Incarnation: 11, SourceTaskId: 1},
 		&xlapb.HeartbeatRequest{Incarnations: who, Incarnation: 11},
@@ -41,17 +41,17 @@ var hotRequests = map[string][]proto.Message{
 	tfPrefix + "TryGetKeyValue": {&tfpb.TryGetKeyValueRequest{Key: "k"}},
 }
 
-var hotOrigin = Origin{Req: 1, Next: 2, Identify: onConnection}
+var fastOrigin = Origin{Req: 1, Next: 2, Identify: onConnection}
 
-// TestHot: what clients usually write is read by hand, and other forms of it are not.
-func TestHot(t *testing.T) {
-	for path, requests := range hotRequests {
+// TestFastPath: what clients usually write is read by hand, and other forms of it are not.
+func TestFastPath(t *testing.T) {
+	for path, requests := range fastRequests {
 		for _, m := range requests {
 			body := encode(t, m)
-			if _, _, ok := oneJob.hot(methods[path], body, hotOrigin); !ok {
-				t.Errorf("hot(%s, %v) left it to the generated code", path, m)
+			if _, _, ok := oneJob.fastPath(methods[path], body, fastOrigin); !ok {
+				t.Errorf("fastPath(%s, %v) left it to the generated code", path, m)
 			}
-			checkHot(t, path, body)
+			checkFastPath(t, path, body)
 			if len(body) == 0 {
 				continue
 			}
@@ -60,53 +60,53 @@ func TestHot(t *testing.T) {
 				"twice":         append(body[:len(body):len(body)], body...),
 				"unknown field": append(body[:len(body):len(body)], 0xf8, 0x07, 0x01),
 			} {
-				if _, _, ok := oneJob.hot(methods[path], odd, hotOrigin); ok {
-					t.Errorf("hot(%s, %v), %s, read it; want it left to the generated code", path, m, name)
+				if _, _, ok := oneJob.fastPath(methods[path], odd, fastOrigin); ok {
+					t.Errorf("fastPath(%s, %v), %s, read it; want it left to the generated code", path, m, name)
 				}
 			}
 		}
 	}
 }
 
-// checkHot holds what is read by hand to the generated code.
-func checkHot(t *testing.T, path string, body []byte) {
+// checkFastPath holds what is read by hand to the generated code.
+func checkFastPath(t *testing.T, path string, body []byte) {
 	t.Helper()
 	m := methods[path]
 	for _, c := range []*Codec{oneJob, twoJobs, new(Codec)} {
-		for _, o := range []Origin{hotOrigin, {}} {
-			ev, s, ok := c.hot(m, body, o)
+		for _, o := range []Origin{fastOrigin, {}} {
+			ev, s, ok := c.fastPath(m, body, o)
 			if !ok {
 				continue
 			}
 			want, wantShape, err := c.generated(m, body, o)
 			if err != nil || !reflect.DeepEqual(ev, want) || s != wantShape {
-				t.Fatalf("hot(%s, %q) = %+v, %+v; want %+v, %+v, %v", path, body, ev, s, want, wantShape, err)
+				t.Fatalf("fastPath(%s, %q) = %+v, %+v; want %+v, %+v, %v", path, body, ev, s, want, wantShape, err)
 			}
 		}
 	}
 }
 
-// FuzzHot: what is read by hand means what the generated code makes of it.
-func FuzzHot(f *testing.F) {
-	for path, requests := range hotRequests {
+// FuzzFastPath: what is read by hand means what the generated code makes of it.
+func FuzzFastPath(f *testing.F) {
+	for path, requests := range fastRequests {
 		for _, m := range requests {
 			f.Add(path, encode(f, m))
 		}
 	}
 	f.Fuzz(func(t *testing.T, path string, body []byte) {
 		if _, ok := methods[path]; ok {
-			checkHot(t, path, body)
+			checkFastPath(t, path, body)
 		}
 	})
 }
 
-// BenchmarkHot compares the two ways to read the same bytes.
-func BenchmarkHot(b *testing.B) {
-	for path, requests := range hotRequests {
+// BenchmarkFastPath compares the two ways to read the same bytes.
+func BenchmarkFastPath(b *testing.B) {
+	for path, requests := range fastRequests {
 		m, body := methods[path], encode(b, requests[0])
 		for name, read := range map[string]func(){
-			"hot":       func() { oneJob.hot(m, body, hotOrigin) },
-			"generated": func() { oneJob.generated(m, body, hotOrigin) },
+			"by hand":   func() { oneJob.fastPath(m, body, fastOrigin) },
+			"generated": func() { oneJob.generated(m, body, fastOrigin) },
 		} {
 			b.Run(fmt.Sprintf("dialect=%v/%v/%s", m.dialect, m.op, name), func(b *testing.B) {
 				b.ReportAllocs()
