@@ -12,9 +12,9 @@ import (
 	"google.golang.org/grpc/codes"
 
 	"github.com/serry-dev/serry/internal/lab"
+	"github.com/serry-dev/serry/internal/lab/faultydisk"
 	"github.com/serry-dev/serry/server"
 	"github.com/serry-dev/serry/store"
-	"github.com/serry-dev/serry/store/faulty"
 	"github.com/serry-dev/serry/wire/xlapb"
 )
 
@@ -199,7 +199,7 @@ func TestFullStore(t *testing.T) {
 func TestFullDisk(t *testing.T) {
 	lab.Clause(t, "C-LIM-1", "C-LOG-2", "NEW-62")
 	synctest.Test(t, func(t *testing.T) {
-		disk := faulty.New(faulty.Config{Dir: t.TempDir(), RoomPause: 250 * time.Millisecond})
+		disk := faultydisk.New(faultydisk.Config{Dir: t.TempDir(), RoomPause: 250 * time.Millisecond})
 		st, err := disk.Open()
 		if err != nil {
 			t.Fatal(err)

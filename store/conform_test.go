@@ -3,8 +3,8 @@ package store_test
 import (
 	"testing"
 
+	"github.com/serry-dev/serry/internal/lab/conform"
 	"github.com/serry-dev/serry/store"
-	"github.com/serry-dev/serry/store/internal/conform"
 )
 
 // clauses are those that the table of behaviours shows.

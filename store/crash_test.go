@@ -19,8 +19,8 @@ import (
 	"go.uber.org/goleak"
 	"golang.org/x/sys/unix"
 
+	"github.com/serry-dev/serry/internal/lab/conform"
 	"github.com/serry-dev/serry/store"
-	"github.com/serry-dev/serry/store/internal/conform"
 )
 
 // childEnv says what a process of this test does instead of testing, and childDir where.

@@ -8,7 +8,7 @@ import (
 )
 
 // A Disk stands between a File store and its file, so that a test can do to the file what disks do: see
-// package store/faulty. The store calls it from one goroutine at a time.
+// package internal/lab/faultydisk. The store calls it from one goroutine at a time.
 type Disk interface {
 	// Attach is called with the database after it was opened, before its first transaction.
 	Attach(db *bbolt.DB) error

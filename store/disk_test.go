@@ -13,9 +13,9 @@ import (
 	"testing"
 
 	"github.com/serry-dev/serry/coord"
+	"github.com/serry-dev/serry/internal/lab/conform"
+	"github.com/serry-dev/serry/internal/lab/faultydisk"
 	"github.com/serry-dev/serry/store"
-	"github.com/serry-dev/serry/store/faulty"
-	"github.com/serry-dev/serry/store/internal/conform"
 )
 
 const diskPartBytes = 2000
@@ -23,7 +23,7 @@ const diskPartBytes = 2000
 // A diary is what a server has been told by its store, on a disk that fails: the model that the store is
 // compared with.
 type diary struct {
-	disk *faulty.Disk
+	disk *faultydisk.Disk
 	rnd  *rand.Rand
 
 	batches []string    // acknowledged
@@ -221,10 +221,10 @@ func (d *diary) crash(ctx context.Context, st store.Store, dir string, powerLoss
 var errDamaged = errors.New("damaged, and says so")
 
 // schedule is one life of a folder.
-func schedule(t *testing.T, seed uint64, rate float64, kinds []faulty.Fault, seen map[string]int) error {
+func schedule(t *testing.T, seed uint64, rate float64, kinds []faultydisk.Fault, seen map[string]int) error {
 	dir := memoryFolder(t)
 	d := &diary{
-		disk: faulty.New(faulty.Config{Dir: dir, PartBytes: diskPartBytes, Seed: seed, Rate: rate, Kinds: kinds}),
+		disk: faultydisk.New(faultydisk.Config{Dir: dir, PartBytes: diskPartBytes, Seed: seed, Rate: rate, Kinds: kinds}),
 		rnd:  rand.New(rand.NewPCG(seed, 4)),
 		seen: seen,
 	}
@@ -251,7 +251,7 @@ func (d *diary) expected(err error) error {
 		return err
 	case err == nil:
 		d.seen["nothing"]++
-	case errors.Is(err, faulty.ErrCrashed):
+	case errors.Is(err, faultydisk.ErrCrashed):
 		d.seen["crashed"]++
 	case errors.Is(err, syscall.ENOSPC) && full:
 		d.seen["full"]++
@@ -288,10 +288,10 @@ func (d *diary) everything(ctx context.Context) func(store.Reign) error {
 // Put and of a Save, and of the new journal itself: what is there afterwards is what was acknowledged, and
 // the next process goes on with it.
 func TestFileFaultAtEveryCommit(t *testing.T) {
-	try := func(at int, fault faulty.Fault, powerLoss bool) (commits int) {
+	try := func(at int, fault faultydisk.Fault, powerLoss bool) (commits int) {
 		dir := memoryFolder(t)
 		d := &diary{
-			disk: faulty.New(faulty.Config{Dir: dir, PartBytes: diskPartBytes, Seed: uint64(at), At: map[int]faulty.Fault{at: fault}}),
+			disk: faultydisk.New(faultydisk.Config{Dir: dir, PartBytes: diskPartBytes, Seed: uint64(at), At: map[int]faultydisk.Fault{at: fault}}),
 			seen: make(map[string]int),
 		}
 		for range 2 { // something goes wrong, then nothing does
@@ -301,7 +301,7 @@ func TestFileFaultAtEveryCommit(t *testing.T) {
 			}
 		}
 		good := 1
-		if fault == faulty.Full && at > 2 { // a store that was opened, and led, waits for room
+		if fault == faultydisk.Full && at > 2 { // a store that was opened, and led, waits for room
 			good = 2
 		}
 		if at > 0 && d.seen["nothing"] != good {
@@ -309,12 +309,12 @@ func TestFileFaultAtEveryCommit(t *testing.T) {
 		}
 		return d.disk.Commits()
 	}
-	commits := try(0, faulty.None, false) / 2
+	commits := try(0, faultydisk.None, false) / 2
 	if commits < 25 {
 		t.Fatalf("%d commits; want those of all parts", commits)
 	}
 	for at := 1; at <= commits; at++ {
-		for fault := faulty.CrashBefore; fault <= faulty.SyncFails; fault++ {
+		for fault := faultydisk.CrashBefore; fault <= faultydisk.SyncFails; fault++ {
 			try(at, fault, false)
 			try(at, fault, true)
 		}
@@ -328,11 +328,11 @@ func TestFileOnFaultyDisk(t *testing.T) {
 	for _, c := range []struct {
 		name  string
 		rate  float64
-		kinds []faulty.Fault
+		kinds []faultydisk.Fault
 		want  []string
 	}{
 		{"honest", 0.06, nil, []string{"nothing", "crashed", "full", "EIO"}},
-		{"lying", 0.7, append(slices.Repeat([]faulty.Fault{faulty.SyncLies}, 20), faulty.CrashWithin, faulty.CrashAfter),
+		{"lying", 0.7, append(slices.Repeat([]faultydisk.Fault{faultydisk.SyncLies}, 20), faultydisk.CrashWithin, faultydisk.CrashAfter),
 			[]string{"nothing", "crashed", "damaged"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {

@@ -16,8 +16,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/serry-dev/serry/coord"
+	"github.com/serry-dev/serry/internal/lab/conform"
 	"github.com/serry-dev/serry/store"
-	"github.com/serry-dev/serry/store/internal/conform"
 )
 
 func openFile(t *testing.T, dir string) store.Store {

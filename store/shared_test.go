@@ -8,9 +8,9 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/serry-dev/serry/internal/lab/conform"
 	"github.com/serry-dev/serry/internal/plant"
 	"github.com/serry-dev/serry/store"
-	"github.com/serry-dev/serry/store/internal/conform"
 )
 
 const ttl = 3 * time.Second

@@ -13,7 +13,7 @@
 // There are three kinds of store. [Memory] lasts as long as the process. [File] is a folder on a local
 // disk for one process at a time; what Append has acknowledged is there after a crash of the process
 // or of the machine. Package store/etcd shares a journal between machines. [Shared] is several stores
-// on one disk in memory, with elections, leases and faults, for tests in virtual time. Package store/faulty
+// on one disk in memory, with elections, leases and faults, for tests in virtual time. Package internal/lab/faultydisk
 // is a File store on a real file whose disk fails.
 //
 // A store has a number ([Reign.Store]), drawn at its first reign. Terms ascend within one store, so two

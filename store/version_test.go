@@ -12,8 +12,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/serry-dev/serry/coord"
+	"github.com/serry-dev/serry/internal/lab/conform"
 	"github.com/serry-dev/serry/store"
-	"github.com/serry-dev/serry/store/internal/conform"
 )
 
 // unpack puts a journal of the first format into a folder. A snapshot was being written when its process

@@ -14,11 +14,11 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/serry-dev/serry/coord"
+	"github.com/serry-dev/serry/internal/lab/conform"
 	"github.com/serry-dev/serry/internal/lab/faultyetcd"
 	"github.com/serry-dev/serry/internal/plant"
 	"github.com/serry-dev/serry/store"
 	"github.com/serry-dev/serry/store/etcd"
-	"github.com/serry-dev/serry/store/internal/conform"
 	"github.com/serry-dev/serry/store/member"
 )
 

@@ -18,12 +18,12 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/serry-dev/serry/coord"
+	"github.com/serry-dev/serry/internal/lab/conform"
 	"github.com/serry-dev/serry/internal/lab/faultyetcd"
 	"github.com/serry-dev/serry/node"
 	"github.com/serry-dev/serry/server"
 	"github.com/serry-dev/serry/store"
 	"github.com/serry-dev/serry/store/etcd"
-	"github.com/serry-dev/serry/store/internal/conform"
 	"github.com/serry-dev/serry/store/member"
 	"github.com/serry-dev/serry/wire/rpc"
 	"github.com/serry-dev/serry/wire/xlapb"

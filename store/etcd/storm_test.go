@@ -15,10 +15,10 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/serry-dev/serry/internal/lab/conform"
 	"github.com/serry-dev/serry/internal/lab/faultyetcd"
 	"github.com/serry-dev/serry/internal/plant"
 	"github.com/serry-dev/serry/store"
-	"github.com/serry-dev/serry/store/internal/conform"
 	"github.com/serry-dev/serry/store/member"
 )
 

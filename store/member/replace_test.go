@@ -10,8 +10,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/serry-dev/serry/internal/lab/conform"
 	"github.com/serry-dev/serry/store"
-	"github.com/serry-dev/serry/store/internal/conform"
 	"github.com/serry-dev/serry/store/member"
 )
 

@@ -14,9 +14,9 @@ import (
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
+	"github.com/serry-dev/serry/internal/lab/conform"
 	"github.com/serry-dev/serry/store"
 	"github.com/serry-dev/serry/store/etcd"
-	"github.com/serry-dev/serry/store/internal/conform"
 	"github.com/serry-dev/serry/store/member"
 )
 

@@ -21,7 +21,7 @@
 // nothing, the leader changes, a host dies for good, and the new leader must find its tasks dead in time.
 //
 // The journal lies in memory, where several servers share it; in a real file of one server, on a disk that
-// tears, fails, fills, forgets and lies about what it has written (package store/faulty); or in a real etcd, where requests are lost, late,
+// tears, fails, fills, forgets and lies about what it has written (package internal/lab/faultydisk); or in a real etcd, where requests are lost, late,
 // doubled, refused for want of space, or the last of their process (package faultyetcd). etcd runs in real
 // time, so these fleets do, too: they are few, small and quick.
 //

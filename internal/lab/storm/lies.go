@@ -7,8 +7,8 @@ import (
 	"time"
 
 	"github.com/serry-dev/serry/coord"
+	"github.com/serry-dev/serry/internal/lab/faultydisk"
 	"github.com/serry-dev/serry/internal/lab/history"
-	"github.com/serry-dev/serry/store/faulty"
 )
 
 // Of the fleets on real files, one in so many has a disk whose syncs lie: they return, and what they should
@@ -27,11 +27,11 @@ func (p *plan) drawLies(r *rand.Rand) {
 }
 
 // kinds are the faults of a disk: nearly all of one that lies are lies.
-func (p *plan) kinds() []faulty.Fault {
+func (p *plan) kinds() []faultydisk.Fault {
 	if !p.lies {
 		return nil // those that it has by itself
 	}
-	return append(slices.Repeat([]faulty.Fault{faulty.SyncLies}, 60), faulty.CrashWithin, faulty.CrashAfter, faulty.SyncFails)
+	return append(slices.Repeat([]faultydisk.Fault{faultydisk.SyncLies}, 60), faultydisk.CrashWithin, faultydisk.CrashAfter, faultydisk.SyncFails)
 }
 
 // A Rollback is a loss of power on a disk that had lied.

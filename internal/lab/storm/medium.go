@@ -9,9 +9,9 @@ import (
 	"time"
 
 	"github.com/serry-dev/serry/coord"
+	"github.com/serry-dev/serry/internal/lab/faultydisk"
 	"github.com/serry-dev/serry/internal/lab/history"
 	"github.com/serry-dev/serry/store"
-	"github.com/serry-dev/serry/store/faulty"
 )
 
 // A medium is what the servers of a world keep their journal on.
@@ -86,7 +86,7 @@ const (
 // A realFile is a medium for one server: the real File store on a disk that fails, tears and forgets.
 type realFile struct {
 	world *world
-	disk  *faulty.Disk
+	disk  *faultydisk.Disk
 
 	mu   sync.Mutex
 	rand *rand.Rand
@@ -99,7 +99,7 @@ func newRealFile(w *world) *realFile {
 		parts = largePartBytes
 	}
 	f := &realFile{world: w, rand: dice(w.seed, forDisk, 1)}
-	f.disk = faulty.New(faulty.Config{
+	f.disk = faultydisk.New(faultydisk.Config{
 		Dir: w.options.Dir, PartBytes: parts, Seed: w.seed, Rate: w.plan.rate, Kinds: w.plan.kinds(), RoomPause: 200 * time.Millisecond,
 		Planted: w.options.Planted, Lies: f.lie,
 	})
@@ -133,7 +133,7 @@ func (f *realFile) remove()            {}
 // that is damaged is neither.
 func (f *realFile) errs(err error) bool {
 	var system *os.PathError
-	return errors.As(err, &system) || errors.Is(err, faulty.ErrCrashed)
+	return errors.As(err, &system) || errors.Is(err, faultydisk.ErrCrashed)
 }
 
 type fileSeat struct {

@@ -1,4 +1,4 @@
-// Package faulty is a real folder with a real File store in it, on a disk that fails by plan. It is for
+// Package faultydisk is a real folder with a real File store in it, on a disk that fails by plan. It is for
 // tests: those of package store, and fleets of servers.
 //
 // A [Disk] is the folder and what its disk holds. Each [Disk.Open] is a process that opens the store.
@@ -8,7 +8,7 @@
 //
 // A fleet uses it like this, with one Disk for the life of the fleet:
 //
-//	disk := faulty.New(faulty.Config{Dir: dir, Seed: seed, Rate: 0.02})
+//	disk := faultydisk.New(faultydisk.Config{Dir: dir, Seed: seed, Rate: 0.02})
 //	st, err := disk.Open()     // what the server gets as its store
 //	...                        // a write fails, or returns ErrCrashed: the server ends
 //	disk.Kill(st)              // kill -9: what was written is still in the memory of the machine
@@ -24,7 +24,7 @@
 // testing/synctest bubble.
 //
 // Read disk.go of package store for the other side, then process.go here.
-package faulty
+package faultydisk
 
 import (
 	"cmp"
