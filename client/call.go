@@ -99,7 +99,7 @@ func (m *Member) repeatable(ev coord.Event) bool {
 	return true
 }
 
-// errUnreachable marks calls of which nobody knows whether the service saw them.
+// errUnreachable marks calls that the service may or may not have seen.
 var errUnreachable = errors.New("the service cannot be reached")
 
 // exchange makes one attempt at a call.

@@ -135,7 +135,7 @@ func (m *Member) rounds(name string, tasks []serry.TaskID, lives []serry.Incarna
 // Tasks are the members of the circle, sorted.
 func (c *Circle) Tasks() []serry.TaskID { return slices.Clone(c.tasks) }
 
-// Gather hands value to all members and returns everybody's, in the order of [Circle.Tasks].
+// Gather hands value to all members and returns the values of all, in the order of [Circle.Tasks].
 func (c *Circle) Gather(ctx context.Context, value []byte) ([][]byte, error) {
 	return c.share(ctx, "gather", value)
 }
@@ -210,7 +210,7 @@ func (c *Circle) Max(ctx context.Context, numbers ...int64) ([]int64, error) {
 	return highest, nil
 }
 
-// share is one round: everybody stores what it has under its own key and waits for all others'.
+// share is one round: each member stores its value under its own key and waits for the values of all others.
 func (c *Circle) share(ctx context.Context, call string, value []byte) ([][]byte, error) {
 	if len(value) > MaxShareBytes {
 		return nil, &serry.LimitError{Limit: "share-bytes", Max: MaxShareBytes}

@@ -11,7 +11,7 @@
 //	}
 //	defer m.Close()
 //	for step := 0; step < steps; step++ {
-//		train(m.Context(), step) // ends early when the job has lost somebody
+//		train(m.Context(), step) // ends early when the job has lost a task
 //		if err := m.Barrier(ctx, "step", serry.BarrierOptions{}); err != nil {
 //			return err
 //		}
@@ -22,8 +22,8 @@
 // learns how they are ([Member.Watch]), agrees with the living ones on who they are
 // ([Member.Agree]), and tells the service what it saw of them ([Member.Suspect]).
 //
-// The coordinator may be away for a while. As long as it comes back as the same service, nobody has
-// to know: calls wait and are sent again under the same request id, and only when it has been silent
+// The coordinator may be away for a while. As long as it comes back as the same service, callers
+// do not notice: calls wait and are sent again under the same request id, and only when it has been silent
 // for Config.OutageTolerance is the member lost.
 //
 // The member speaks serry's own protocol to a serry server, and the dialects of jaxlib and TensorFlow

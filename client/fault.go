@@ -19,7 +19,7 @@ var ErrInUse = errors.New("a call for this barrier is still open")
 var ErrNotOpen = errors.New("no call for this barrier is open")
 
 // ErrUncertain says that the service went away while a call was under way which must not be sent
-// twice, so that nobody knows whether it took effect. Only calls to stock services end so.
+// twice, so that the caller cannot know whether it took effect. Only calls to stock services end so.
 var ErrUncertain = errors.New("the service went away, and the call may or may not have taken effect")
 
 // A Fault is why a member was lost.

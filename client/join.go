@@ -133,7 +133,7 @@ func (m *Member) findDialect(ctx context.Context) error {
 	return fmt.Errorf("no coordination service is there, it knows none of the dialects: %w", err)
 }
 
-// hello asks for a key that nobody has, until there is an answer.
+// hello asks for a key that no task sets, until there is an answer.
 func (m *Member) hello(ctx context.Context) error {
 	for wait := firstRetry; ; wait = min(2*wait, lastRetry) {
 		_, err := exchange(ctx, m.transport, m.dialect, coord.TryGetKeyValue{Key: "serry/hello"})

@@ -42,7 +42,7 @@ func (s *Memory) change(ctx context.Context, make func(coord.Call) coord.Event) 
 	return s.read(ctx, make)
 }
 
-// keep copies a value that is about to be stored: whoever stored it may change it afterwards.
+// keep copies a value that is about to be stored: the caller may change it afterwards.
 func (s *Memory) keep(value []byte) []byte { return bytes.Clone(value) }
 
 func (s *Memory) read(ctx context.Context, event func(coord.Call) coord.Event) (coord.Result, error) {

@@ -33,8 +33,8 @@ type DialOptions struct {
 // another when that breaks. Several addresses, with commas between them, are those of servers of one
 // service: whichever leads is found. Proxies that the environment names are not used.
 //
-// A server of ours is spoken to over serry's own stream (package stream), any other, or if Gzip is set,
-// over HTTP/2.
+// To a server of serry the transport speaks serry's own stream (package stream). To any other server, and if
+// Gzip is set, it speaks HTTP/2.
 func Dial(address string, o DialOptions) (Transport, error) {
 	addresses := split(address)
 	if err := check(addresses); err != nil && o.Connect == nil {

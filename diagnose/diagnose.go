@@ -2,8 +2,8 @@
 // what failed first and what was seen of it, who waits for whom right now, and what to do.
 //
 // [Judge] takes [Evidence], a status of the coordination service and what else is known, and
-// returns a [Report]. It is pure: the same evidence gives the same report. Whoever has evidence
-// collects it elsewhere; whoever shows a report prints its fields and needs to know nothing of jobs.
+// returns a [Report]. It is pure: the same evidence gives the same report. Its callers
+// collect the evidence and print the fields of the report; they need to know nothing of jobs.
 package diagnose
 
 import (

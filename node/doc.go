@@ -5,8 +5,8 @@
 // leader whose connection breaks, and whose address then refuses another, is deposed at once; one that
 // is merely silent keeps its office until its lease ends (C-TERM-3).
 //
-// Clients of both dialects may connect to any node. What they call goes through a relay to whoever
-// leads, so that they notice neither who that is nor when it changes. The relay
+// Clients of both dialects may connect to any node. A relay in the node passes their calls to the
+// node that leads, so that they notice neither who that is nor when it changes. The relay
 // reaches its own node in memory: calls of clients that are connected to the leader do not cross the
 // network a second time.
 //

@@ -47,7 +47,7 @@ func (n *Node) follow() {
 }
 
 // guard keeps a connection to a leader until another leads. When it breaks, or is refused, and a second
-// probe is refused, too, the process of the leader is gone: it is deposed, and whoever is next leads at
+// probe is refused, too, the process of the leader is gone: this node deposes it, and the next candidate leads at
 // once. Silence alone is no reason: the leader may be slow, or far from here only (C-TERM-3).
 //
 // Two servers may refuse each other though both are well: a firewall stands between them, or only one of
@@ -144,7 +144,7 @@ func (n *Node) probe(ctx context.Context, l store.Leader) (*back.Conn, error) {
 	return back.Dial(ctx, l.Address, o)
 }
 
-// isRefusal says whether an error is the word of the other machine that nobody is there, and not just
+// isRefusal says whether the other machine has answered that no process serves there, which is more than
 // the absence of a word.
 func isRefusal(err error) bool {
 	return errors.Is(err, syscall.ECONNREFUSED) || errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE) ||

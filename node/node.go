@@ -91,7 +91,7 @@ type office struct {
 	reign  store.Reign
 }
 
-// New starts a node: it campaigns. It serves nobody until [Node.Serve] is called.
+// New starts a node: it campaigns. It takes no connections until [Node.Serve] is called.
 func New(cfg Config) (*Node, error) {
 	if err := cfg.Server.Validate(); err != nil {
 		return nil, err
@@ -277,7 +277,7 @@ func (n *Node) lead(reign store.Reign, began time.Time) error {
 	return ended
 }
 
-// attend waits for the end of a leadership, and hands over, or ends the service, when somebody asks for it.
+// attend waits for the end of a leadership, and hands over, or ends the service, when an operator asks for it.
 func (n *Node) attend(o *office) {
 	for {
 		select {
@@ -318,7 +318,7 @@ func resign(r store.Reign) error {
 	return r.Resign(ctx)
 }
 
-// ErrNoSuccessor says that a leadership was given back, and nobody took it.
+// ErrNoSuccessor says that this node gave its leadership back, and no other node took it.
 var ErrNoSuccessor = errors.New("no other node stands by")
 
 // ErrStandby says that a node cannot hand over what it does not have.
@@ -386,7 +386,7 @@ func (n *Node) Shutdown(ctx context.Context) {
 	<-n.stopped
 }
 
-// abdicate hands over, or else leaves the service to whoever leads next.
+// abdicate hands over, or else leaves the service to the node that leads next.
 func (n *Node) abdicate(ctx context.Context) (handedOver bool) {
 	err := n.Handover(ctx)
 	o := n.office()

@@ -59,7 +59,7 @@ type Pact struct {
 
 	own     []ownNotice // notices to this task that no save point covers yet
 	posting Posting     // of the phase reposting
-	stale   []string    // folders of former attempts, which whoever makes the next proposal removes
+	stale   []string    // folders of former attempts, which the task that makes the next proposal removes
 	notes   []Note
 }
 
