@@ -95,7 +95,7 @@ func (c *tally) add(r *storm.Report) {
 
 // near is where the search for a fault begins that most schedules do not show, to save time: shortly before
 // the first schedule that does.
-var near = map[plant.Faults]uint64{plant.NoConfirm: 2810}
+var near = map[plant.Faults]uint64{plant.NoConfirm: 4480}
 
 // TestPlantedFaultsAreFound looks for every fault of package plant: in a real file for those of one, and
 // else in memory. For those of etcd see TestPlantedFaultsOfEtcdAreFound.
