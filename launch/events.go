@@ -22,7 +22,8 @@ func (j *Job) died(ev died) step {
 	if j.cutShort(ev) {
 		ev.Cause = cutShort(j.leaving(ev.Task).signal)
 	}
-	s := j.decide(ev)
+	part, free := j.incident.takes(ev, time.Now(), j.cfg.Service.Cluster.HeartbeatTimeout)
+	s := j.decide(ev, free && j.plan.restart == RestartFailed)
 	if ev.Cause.Well() {
 		j.service.Exited(worker(ev.Task), "")
 		return s
@@ -45,18 +46,33 @@ func (j *Job) died(ev died) step {
 		j.failures.add(verdict, nil)
 	}
 	if !j.plan.tasks[ev.Task].again { // else it is made good
-		j.failures.add(f, ev.Also)
+		j.blame(f, part, ev.Also)
 	}
+	j.incident.add(f, part, time.Now())
 	j.note("task %d ended: %s; %s", ev.Task, ev.Cause.name(), j.consequence(ev.Task))
 	return s
 }
 
+// blame adds a failure that is not made good. One that is part of an incident is not the first: the root
+// was made good for a while only.
+func (j *Job) blame(f *Failure, part bool, also []int) {
+	if root := j.incident.root; part && len(j.failures.all) == 0 && root.Attempt == f.Attempt && root.Task != f.Task {
+		j.failures.add(root, nil)
+	}
+	j.failures.add(f, also)
+}
+
 // decide asks the plan what the end of a process means. A host that is told to end, or lost, takes its
-// tasks with it: that is one cause, and is charged once.
-func (j *Job) decide(ev died) step {
+// tasks with it: that is one cause, and is charged once. A free failure follows from one that was charged.
+func (j *Job) decide(ev died, free bool) step {
 	cause := j.leaving(ev.Task)
-	if ev.Cause.Well() || cause == nil {
-		return j.plan.died(ev.Task, ev.Cause.Well())
+	switch {
+	case ev.Cause.Well():
+		return j.plan.died(ev.Task, true)
+	case free:
+		return j.plan.diedToo(ev.Task)
+	case cause == nil:
+		return j.plan.died(ev.Task, false)
 	}
 	if cause.charged && j.cfg.planted != chargeEachTask {
 		return j.plan.diedToo(ev.Task)
@@ -154,6 +170,9 @@ func (j *Job) left(ev left) step {
 		return step{} // of a host that was given up, or of an older attempt
 	}
 	j.failures.last(ev.Task, ev.Last)
+	if root := j.incident.root; root != nil && root.Last == nil && j.lifetime(ev.Task) == (lifetime{root.Task, root.Attempt, root.Life}) {
+		root.Last = ev.Last
+	}
 	if ev.Err != "" {
 		j.warn("task %d: %s", ev.Task, ev.Err)
 	}

@@ -39,6 +39,7 @@ type Job struct {
 	keeping  int             // editions of the state that are being written
 	unready  []int           // tasks that wait for these two
 	failures failures        // of this attempt
+	incident incident        // the present one, or the last
 	held     []any           // events that wait for a look at the service
 	look     <-chan struct{} // ready when the service has been looked at; nil: no event waits
 	lookEnds *time.Timer     // for the look, or nil

@@ -130,6 +130,38 @@ func TestCutShort(t *testing.T) {
 	}
 }
 
+// Failures that follow from another one are started again on its budget, and it is the one that is named.
+func TestIncident(t *testing.T) {
+	long := time.Hour // that a process has run
+	failure := func(j *Job, task int, c Cause, after time.Duration) {
+		j.perform(j.died(died{lifetime: j.lifetime(task), Cause: c, After: after}))
+		j.perform(j.left(left{lifetime: j.lifetime(task), Last: []string{fmt.Sprint("of ", task)}}))
+	}
+	killed, raised, aborted := Cause{Signal: syscall.SIGKILL}, Cause{Code: 1}, Cause{Signal: syscall.SIGABRT}
+
+	j := play(t, RestartFailed, 2)
+	failure(j, 2, killed, long)
+	failure(j, 0, raised, long)
+	failure(j, 1, aborted, long)
+	failure(j, 3, raised, long)
+	if n := j.count(); j.plan.left != 1 || n.Running != 4 {
+		t.Errorf("one kill and what followed: %d restarts left, %d running; want 1, 4", j.plan.left, n.Running)
+	}
+	failure(j, 0, raised, 0) // a process that was started since is charged
+	failure(j, 3, raised, 0)
+	first, later := j.failures.sorted()
+	if j.plan.ending != endingJob || first == nil || first.Task != 2 || first.Cause != killed || len(first.Last) != 1 || len(later) != 1 {
+		t.Errorf("first %v with %q, then %v; want task 2, killed, with its last line, and one more", first, first.Last, later)
+	}
+
+	j = play(t, RestartFailed, 1)
+	failure(j, 2, killed, long)
+	failure(j, 0, killed, long) // no program chooses this end
+	if first, _ := j.failures.sorted(); j.plan.ending != endingJob || first == nil || first.Task != 0 {
+		t.Errorf("two kills and one restart: ending %v, first %v; want the end by task 0", j.plan.ending, first)
+	}
+}
+
 // What comes from a host that was given up, from one that does not have the task, or about a task that
 // does not exist, changes nothing.
 func TestWordsOfOtherLives(t *testing.T) {

@@ -273,24 +273,32 @@ func TestLongLinesAndLogs(t *testing.T) {
 // A full disk under the log is said once, and does not touch the job.
 func TestFullDisk(t *testing.T) {
 	s := newStage(t)
-	cfg := s.config(1)
-	cfg.LogDir = t.TempDir()
-	dir := filepath.Join(cfg.LogDir, "attempt-1")
-	if err := os.Mkdir(dir, 0o777); err != nil {
+	full, err := os.OpenFile("/dev/full", os.O_WRONLY, 0)
+	if err != nil {
 		t.Fatal(err)
 	}
-	if err := os.Symlink("/dev/full", filepath.Join(dir, "task-0.log")); err != nil {
+	ours, theirs, err := newPipes()
+	if err != nil {
 		t.Fatal(err)
 	}
-	j := s.start(cfg)
-	task := s.next(0, 1, 1)
-	task.does("print one")
+	defer closeAll(ours[:])
+	defer closeAll(theirs[:])
+	f := newFeed(s)
+	defer f.close(nil)
+	o := &output{feed: f}
+	o.mu.log, o.mu.logged = full, true
+	if _, err := theirs[0].WriteString("one\ntwo\n"); err != nil {
+		t.Fatal(err)
+	}
+	theirs[0].Close()
+	if ended := o.copy(Stdout, ours[0]); !ended {
+		t.Error("copy() = false; want the end of the stream")
+	}
 	s.shown("the log of task 0 ends here: ", "no space left on device")
-	task.does("print two")
+	s.shown("0 1 one")
 	s.shown("0 1 two")
-	task.begin("exit 0")
-	if r := j.Wait(); !r.Well() {
-		t.Errorf("Wait() = %+v; want success", r)
+	if err := o.close(); err != nil {
+		t.Errorf("close() = %v after the log was given up; want nil", err)
 	}
 }
 

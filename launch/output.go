@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"sync"
@@ -40,22 +41,38 @@ type output struct {
 	}
 }
 
-// openLog makes the file that everything is copied to.
+// openLog makes the file that everything is copied to. It is a new one: what an earlier run wrote into the
+// same directory stays as it is, and this run writes beside it.
 func (o *output) openLog(dir string, attempt, life int) error {
 	dir = filepath.Join(dir, fmt.Sprintf("attempt-%d", attempt))
 	if err := os.MkdirAll(dir, 0o777); err != nil {
 		return err
 	}
-	name := fmt.Sprintf("task-%d.log", o.task)
+	name := fmt.Sprintf("task-%d", o.task)
 	if life > 1 {
-		name = fmt.Sprintf("task-%d.life-%d.log", o.task, life)
+		name = fmt.Sprintf("task-%d.life-%d", o.task, life)
 	}
-	f, err := os.OpenFile(filepath.Join(dir, name), os.O_WRONLY|os.O_CREATE|os.O_TRUNC|os.O_APPEND, 0o666)
+	f, err := create(filepath.Join(dir, name), ".log")
 	if err != nil {
 		return err
 	}
 	o.mu.log, o.mu.logged = f, true
 	return nil
+}
+
+// mostRuns bounds the runs whose logs can be in one directory.
+const mostRuns = 10_000
+
+// create makes the file base+end, or, where earlier runs have made that, base.run-2+end and so on.
+func create(base, end string) (*os.File, error) {
+	name := base + end
+	for run := 2; ; run++ {
+		f, err := os.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL|os.O_APPEND, 0o666)
+		if !errors.Is(err, fs.ErrExist) || run > mostRuns {
+			return f, err
+		}
+		name = fmt.Sprintf("%s.run-%d%s", base, run, end)
+	}
 }
 
 // drainPatience is how long a pipe may be empty and open once the group of its task has ended. Then a

@@ -128,7 +128,7 @@ func (s *runSettings) define(f *pflag.FlagSet) {
 	f.BoolVar(&s.recoverable, "recoverable", false, "tasks may fail and come back while the others go on (implied by --restart failed)")
 	f.DurationVar(&s.grace, "grace", 10*time.Second, "how long a task that is told to end may take")
 	f.StringVar(&s.stateDir, "state-dir", "", "`directory` that keeps which task was on which host; hosts then get their tasks back in the next run")
-	f.StringVar(&s.logDir, "log-dir", "", "`directory` to write all output to, one file a task")
+	f.StringVar(&s.logDir, "log-dir", "", "`directory` to write all output to, one file a task; those of earlier runs stay")
 	f.BoolVar(&s.noMPI, "no-mpi", false, "leave out the Open MPI variables that tell jax its rank, for programs that use a real MPI")
 	f.DurationVar(&s.registerTimeout, "register-timeout", time.Hour, "how long the first task waits for the last one")
 	f.DurationVar(&s.heartbeatTimeout, "heartbeat-timeout", 100*time.Second, "how long a task may be silent")
