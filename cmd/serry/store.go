@@ -158,21 +158,28 @@ func (s *settings) open(ctx context.Context, l net.Listener, cfg server.Config) 
 	if err != nil {
 		return nil, nil, err
 	}
-	go attend(srv, cfg.Log)
-	return srv, func() error { return nil }, nil
+	attended := attend(srv, cfg.Log)
+	return srv, func() error { attended(); return nil }, nil
 }
 
-// attend does what people ask of a server that has no others beside it, until it ends.
-func attend(srv *server.Server, log *slog.Logger) {
-	select {
-	case <-srv.HandoverAsked(): // never without a journal
-		srv.Shutdown(context.Background())
-		log.Info("handed over", "next", "a server that is started with the same store goes on with the job")
-	case <-srv.StopAsked():
-		log.Info("the service is told to end")
-		srv.Stop(context.Background())
-	case <-srv.Done():
-	}
+// attend does what people ask of a server that has no others beside it. The function that it returns waits
+// until that is done, which is after the server has ended: a process that does not wait may exit before the
+// last line of its log.
+func attend(srv *server.Server, log *slog.Logger) (wait func()) {
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		select {
+		case <-srv.HandoverAsked(): // never without a journal
+			srv.Shutdown(context.Background())
+			log.Info("handed over", "next", "a server that is started with the same store goes on with the job")
+		case <-srv.StopAsked():
+			log.Info("the service is told to end")
+			srv.Stop(context.Background())
+		case <-srv.Done():
+		}
+	}()
+	return func() { <-done }
 }
 
 // openFile starts a server that goes on with what a folder holds.
@@ -185,8 +192,8 @@ func (s *settings) openFile(ctx context.Context, dir string, cfg server.Config) 
 	if err != nil {
 		return nil, nil, errors.Join(err, st.Close())
 	}
-	go attend(srv, cfg.Log)
-	return srv, st.Close, nil
+	attended := attend(srv, cfg.Log)
+	return srv, func() error { attended(); return st.Close() }, nil
 }
 
 // leadAlone starts the only server of a store.
