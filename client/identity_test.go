@@ -2,21 +2,15 @@ package client
 
 import (
 	"errors"
-	"strings"
 	"testing"
 	"testing/fstest"
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/serry-dev/serry/internal/lab/clause"
 	"github.com/serry-dev/serry/topo"
 	"github.com/serry-dev/serry/wire/topopb"
 )
-
-// clause is lab.Clause, which stands above this package.
-func clause(t testing.TB, ids ...string) {
-	t.Helper()
-	t.Attr("clause", strings.Join(ids, " "))
-}
 
 // gpu is what the driver says of a device, with the spaces and tabs it puts there.
 func gpu(uuid, pci string) *fstest.MapFile {
@@ -52,7 +46,7 @@ func uuids(r topo.TaskRecord) (all []string) {
 }
 
 func TestIdentifyReadsTheHost(t *testing.T) {
-	clause(t, "P-TOP-4", "C-TOP-9", "C-TOP-10")
+	clause.Cite(t, "P-TOP-4", "C-TOP-9", "C-TOP-10")
 	want := topo.TaskRecord{
 		MachineID: "4c4c4544-0001", BootID: "b-1", Hostname: "h-1", NetworkNodes: []string{"spine", "rack"},
 		Devices: []topo.DeviceRecord{
@@ -73,7 +67,7 @@ func TestIdentifyReadsTheHost(t *testing.T) {
 
 // What is set by hand comes first: it is how hosts that look alike are told apart.
 func TestIdentifyIsOverridden(t *testing.T) {
-	clause(t, "P-TOP-4")
+	clause.Cite(t, "P-TOP-4")
 	got := seenBy(twoGPUs(), map[string]string{
 		EnvMachineID: "m-7", EnvBootID: "b-7", EnvHostname: "seven", EnvDeviceUUIDs: "GPU-70, GPU-71,GPU-72",
 	}).identify()
@@ -86,7 +80,7 @@ func TestIdentifyIsOverridden(t *testing.T) {
 }
 
 func TestIdentifyTakesMachineIDOfBoardsThatSayNothing(t *testing.T) {
-	clause(t, "P-TOP-4")
+	clause.Cite(t, "P-TOP-4")
 	for _, board := range []string{"", "00000000-0000-0000-0000-000000000000", "FFFFFFFF-FFFF-FFFF-FFFF-FFFFFFFFFFFF", "03000200-0400-0500-0006-000700080009"} {
 		files := twoGPUs()
 		files["sys/class/dmi/id/product_uuid"] = &fstest.MapFile{Data: []byte(board + "\n")}
@@ -97,7 +91,7 @@ func TestIdentifyTakesMachineIDOfBoardsThatSayNothing(t *testing.T) {
 }
 
 func TestIdentifyCountsAsCUDADoes(t *testing.T) {
-	clause(t, "P-TOP-4")
+	clause.Cite(t, "P-TOP-4")
 	for list, want := range map[string][]string{
 		"":             {"GPU-aa", "GPU-bb"},
 		"1,0":          {"GPU-bb", "GPU-aa"},
@@ -116,7 +110,7 @@ func TestIdentifyCountsAsCUDADoes(t *testing.T) {
 }
 
 func TestDriverThatTellsLittle(t *testing.T) {
-	clause(t, "P-TOP-4")
+	clause.Cite(t, "P-TOP-4")
 	for name, c := range map[string]struct {
 		text string
 		want topo.DeviceRecord
@@ -136,7 +130,7 @@ func TestDriverThatTellsLittle(t *testing.T) {
 
 // What a task publishes has the devices of its topology, each with what the host knows of it.
 func TestRecordOfATopology(t *testing.T) {
-	clause(t, "P-TOP-4")
+	clause.Cite(t, "P-TOP-4")
 	h := seenBy(twoGPUs(), nil)
 	local := &topopb.LocalTopologyProto{ProcessId: 3, BootId: "b-of-topology", Devices: []*topopb.DeviceProto{
 		{LocalDeviceOrdinal: 1, DeviceKind: "H200", FabricUuid: "f/0"}, {LocalDeviceOrdinal: 4, Name: "other"},

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/serry-dev/serry/coord"
+	"github.com/serry-dev/serry/internal/lab"
 )
 
 // reads is one event of each kind that changes nothing, so that it has no record.
@@ -19,7 +20,7 @@ func reads() []coord.Event {
 // TestRows holds the table of calls to the events: each call has a row that is named after it, and a record
 // if the row says that it changes state.
 func TestRows(t *testing.T) {
-	clause(t, "C-REQ-1", "C-LIM-1")
+	lab.Clause(t, "C-REQ-1", "C-LIM-1")
 	seen := make(map[coord.Kind]coord.Event)
 	check := func(ev coord.Event, recorded bool) {
 		row := coord.KindOf(ev).Row()

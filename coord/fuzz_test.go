@@ -11,6 +11,7 @@ import (
 
 	"github.com/serry-dev/serry"
 	"github.com/serry-dev/serry/coord"
+	"github.com/serry-dev/serry/internal/lab"
 )
 
 // FuzzStep reads any bytes as a configuration and events of every kind, and holds the machine to what
@@ -28,7 +29,7 @@ func FuzzStep(f *testing.F) {
 
 // TestRandomStories is the fuzz test with long stories, always the same ones.
 func TestRandomStories(t *testing.T) {
-	clause(t, "C-ORD-1", "C-HB-8")
+	lab.Clause(t, "C-ORD-1", "C-HB-8")
 	for seed := range uint64(200) {
 		if err := tell(randomBytes(seed, 1500)); err != nil {
 			t.Errorf("seed %d: %v", seed, err)

@@ -14,6 +14,7 @@ import (
 	gocmp "github.com/google/go-cmp/cmp"
 
 	"github.com/serry-dev/serry/coord"
+	"github.com/serry-dev/serry/internal/lab"
 	"github.com/serry-dev/serry/wire"
 )
 
@@ -25,7 +26,7 @@ import (
 // With -rewrite the present version gets its journals, if it has none, and the replies to them are
 // recorded anew. A diff in what was recorded for a release is a machine that contradicts its past.
 func TestGoldenJournals(t *testing.T) {
-	clause(t, "NEW-52", "C-LOG-4")
+	lab.Clause(t, "NEW-52", "C-LOG-4")
 	rewrite := flag.Lookup("rewrite").Value.String() == "true"
 	if rewrite {
 		writeJournals(t, filepath.Join("testdata", "journal-v"+strconv.Itoa(coord.Version)))

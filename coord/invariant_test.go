@@ -11,6 +11,7 @@ import (
 
 	"github.com/serry-dev/serry"
 	"github.com/serry-dev/serry/coord"
+	"github.com/serry-dev/serry/internal/lab"
 )
 
 var plots = flag.Uint64("plots", 40, "how many random stories TestInvariants tells")
@@ -22,7 +23,7 @@ var plots = flag.Uint64("plots", 40, "how many random stories TestInvariants tel
 //
 //	go test ./coord -run TestInvariants -plots 10000
 func TestInvariants(t *testing.T) {
-	clause(t, "C-LOG-1", "C-LOG-3", "C-LIM-1", "C-ORD-1")
+	lab.Clause(t, "C-LOG-1", "C-LOG-3", "C-LIM-1", "C-ORD-1")
 	for seed := range *plots {
 		p := newPlot(seed)
 		for i := range 250 {

@@ -13,13 +13,14 @@ import (
 
 	"github.com/serry-dev/serry"
 	"github.com/serry-dev/serry/coord"
+	"github.com/serry-dev/serry/internal/lab"
 )
 
 // TestJournalIsTheWholeTruth plays stories of every kind of event. The records that a machine asks for,
 // and nothing else, must bring another one to the same snapshot, from the first record on and from any
 // snapshot in between; and after a restart both must go on alike.
 func TestJournalIsTheWholeTruth(t *testing.T) {
-	clause(t, "C-LOG-1", "C-LOG-3", "C-REQ-2", "C-REQ-3", "C-REQ-4", "NEW-44", "NEW-46")
+	lab.Clause(t, "C-LOG-1", "C-LOG-3", "C-REQ-2", "C-REQ-3", "C-REQ-4", "NEW-44", "NEW-46")
 	for seed := range uint64(160) {
 		if err := newLegend(randomBytes(seed, 1800)).tell(); err != nil {
 			t.Errorf("seed %d: %v", seed, err)

@@ -8,12 +8,13 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/serry-dev/serry/coord"
+	"github.com/serry-dev/serry/internal/lab"
 )
 
 // TestEveryChangeIsJournaled: there is no event that changes the bytes of a snapshot and leaves no record. The
 // machine marks its state as changed by hand, in many places; this test shows that no place is missing.
 func TestEveryChangeIsJournaled(t *testing.T) {
-	clause(t, "C-LOG-1", "C-TIME-1")
+	lab.Clause(t, "C-LOG-1", "C-TIME-1")
 	rapid.Check(t, func(t *rapid.T) {
 		data := rapid.SliceOfN(rapid.Byte(), 50, 1200).Draw(t, "story")
 		if err := journalsEveryChange(data, func(coord.Kind) {}); err != nil {
@@ -25,7 +26,7 @@ func TestEveryChangeIsJournaled(t *testing.T) {
 // TestEveryKindIsJournaled is the same over stories that are always the same. In them each kind of event that
 // can change state does so, and no kind that cannot is journaled.
 func TestEveryKindIsJournaled(t *testing.T) {
-	clause(t, "C-LOG-1")
+	lab.Clause(t, "C-LOG-1")
 	records := make(map[coord.Kind]int)
 	for seed := range uint64(150) {
 		err := journalsEveryChange(randomBytes(seed, 1200), func(k coord.Kind) { records[k]++ })

@@ -9,6 +9,7 @@ import (
 	gocmp "github.com/google/go-cmp/cmp"
 
 	"github.com/serry-dev/serry/coord"
+	"github.com/serry-dev/serry/internal/lab"
 )
 
 // watching is a machine with a short history, and the calls that tests of watchers make.
@@ -58,7 +59,7 @@ func (w watching) told(all []coord.Reply, req coord.Req) (keys []string, c coord
 // TestWatcherMissesNothing: a watcher that waits hears of the first change below its directory, and of
 // nothing else, however much has been written elsewhere meanwhile.
 func TestWatcherMissesNothing(t *testing.T) {
-	clause(t, "C-KV-10", "C-LIM-1")
+	lab.Clause(t, "C-KV-10", "C-LIM-1")
 	w := newWatching(t)
 	for i := range 3 {
 		w.put(fmt.Sprint("config/", i))
@@ -86,7 +87,7 @@ func TestWatcherMissesNothing(t *testing.T) {
 // TestWatchersShareResults: what one call has changed is one result for all who watch the same directory,
 // so that it is encoded once. A directory that goes is told as a whole.
 func TestWatchersShareResults(t *testing.T) {
-	clause(t, "C-KV-8", "C-WATCH-9")
+	lab.Clause(t, "C-KV-8", "C-WATCH-9")
 	w := newWatching(t)
 	for i := range 3 {
 		w.put(fmt.Sprint("d/e/", i))
@@ -108,7 +109,7 @@ func TestWatchersShareResults(t *testing.T) {
 
 // TestDeepDirectories: watchers are told apart by their whole directory, however deep it is.
 func TestDeepDirectories(t *testing.T) {
-	clause(t, "C-KV-1")
+	lab.Clause(t, "C-KV-1")
 	w := newWatching(t)
 	for _, depth := range []int{1, 31, 32, 33, 40, 500} {
 		dir := strings.TrimSuffix(strings.Repeat("p/", depth), "/")
@@ -137,7 +138,7 @@ func (w watching) revision() int64 {
 // TestStartAnew: who is too far behind gets what is below its directory, once for all who ask at one
 // revision, and what was found then is not told after a change.
 func TestStartAnew(t *testing.T) {
-	clause(t, "C-KV-10")
+	lab.Clause(t, "C-KV-10")
 	w := newWatching(t)
 	anew := func() coord.Changes {
 		return replies(w.Step(0, coord.WatchKeys{Call: w.call(0), Dir: "d", After: 1}))[0].Result.(coord.Changes)

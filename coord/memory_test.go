@@ -10,6 +10,7 @@ import (
 
 	"github.com/serry-dev/serry"
 	"github.com/serry-dev/serry/coord"
+	"github.com/serry-dev/serry/internal/lab"
 )
 
 // A crowd is a machine with tasks that are all connected.
@@ -47,7 +48,7 @@ func replies(effects []coord.Effect) []coord.Reply {
 
 // TestAbandonedGets shows that gets which pile up harm nobody, whether the client withdraws them or not.
 func TestAbandonedGets(t *testing.T) {
-	clause(t, "NEW-63", "C-LIM-4", "C-WIRE-4", "C-WIRE-6")
+	lab.Clause(t, "NEW-63", "C-LIM-4", "C-WIRE-4", "C-WIRE-6")
 	const many = 100_000
 	c := newCrowd(1)
 	get := func(key string) coord.Req {
@@ -85,7 +86,7 @@ func TestAbandonedGets(t *testing.T) {
 
 // TestWithdrawnCallsAreFreed does the same for everything else that waits.
 func TestWithdrawnCallsAreFreed(t *testing.T) {
-	clause(t, "C-WIRE-6")
+	lab.Clause(t, "C-WIRE-6")
 	c := newCrowd(2)
 	version := c.View().Version
 	both := []serry.TaskID{{Job: "worker", Index: 0}, {Job: "worker", Index: 1}}
@@ -107,7 +108,7 @@ func TestWithdrawnCallsAreFreed(t *testing.T) {
 // TestEndedBarriersAreSmall shows what stays of a barrier: nothing a member where all arrived, else who
 // did, and no more than a few instances.
 func TestEndedBarriersAreSmall(t *testing.T) {
-	clause(t, "C-BAR-24", "C-REQ-4")
+	lab.Clause(t, "C-BAR-24", "C-REQ-4")
 	const ids, tasks = 100, 50
 	c := newCrowd(tasks)
 	for i := range ids {
@@ -137,7 +138,7 @@ func TestEndedBarriersAreSmall(t *testing.T) {
 
 // TestResultsAreFreed shows the three ways in which kept results go.
 func TestResultsAreFreed(t *testing.T) {
-	clause(t, "C-REQ-3")
+	lab.Clause(t, "C-REQ-3")
 	c := newCrowd(2)
 	add := func(requester, n uint64) {
 		call := c.call(1)
@@ -167,7 +168,7 @@ func TestResultsAreFreed(t *testing.T) {
 // TestResultsOfTheLost: they stay after a verdict and a departure, which may be wrong. However often a task
 // restarts, that is one life of it: what a replaced one asks is kept until it has departed.
 func TestResultsOfTheLost(t *testing.T) {
-	clause(t, "C-REQ-3")
+	lab.Clause(t, "C-REQ-3")
 	m := coord.New(coord.Config{Jobs: []coord.Job{{Name: "worker", Tasks: 1}}, Service: 100, Recoverable: true})
 	c := &crowd{Machine: m}
 	for life := range serry.Incarnation(100) {
@@ -193,7 +194,7 @@ func TestResultsOfTheLost(t *testing.T) {
 
 // TestManyLives: a task that restarts for days is no leak. Its last lives are known as such.
 func TestManyLives(t *testing.T) {
-	clause(t, "C-LIM-1", "C-INC-3")
+	lab.Clause(t, "C-LIM-1", "C-INC-3")
 	c := &crowd{Machine: coord.New(coord.Config{Jobs: []coord.Job{{Name: "worker", Tasks: 1}}, Service: 100, Recoverable: true})}
 	register := func(life serry.Incarnation) []coord.Reply {
 		call := c.call(0)
@@ -214,7 +215,7 @@ func TestManyLives(t *testing.T) {
 
 // TestManyTasks lets ten thousand register together and one of them fail. All watchers share one picture.
 func TestManyTasks(t *testing.T) {
-	clause(t, "NEW-16", "C-REG-9", "C-WATCH-9")
+	lab.Clause(t, "NEW-16", "C-REG-9", "C-WATCH-9")
 	const many = 10_000
 	jobs := []coord.Job{{Name: "worker", Tasks: many}}
 	c := &crowd{Machine: coord.New(coord.Config{Jobs: jobs, Service: 100, RegisterBarrier: true, RegisterTimeout: time.Hour})}

@@ -5,12 +5,13 @@ import (
 
 	"github.com/serry-dev/serry"
 	"github.com/serry-dev/serry/coord"
+	"github.com/serry-dev/serry/internal/lab"
 	"github.com/serry-dev/serry/internal/plant"
 )
 
 // TestPlantedFaults: a fault does what it is there for, so that whoever looks for it can find it.
 func TestPlantedFaults(t *testing.T) {
-	clause(t, "C-REQ-2", "C-INC-3", "C-LOST-1")
+	lab.Clause(t, "C-REQ-2", "C-INC-3", "C-LOST-1")
 	cfg := coord.Config{Jobs: []coord.Job{{Name: "worker", Tasks: 1}}, Service: 100, Recoverable: true}
 	task := serry.TaskID{Job: "worker"}
 	for _, fault := range []plant.Faults{0, plant.NoRequestTable, plant.IgnoreIncarnation} {
@@ -40,7 +41,7 @@ func TestPlantedFaults(t *testing.T) {
 // TestListsAreBounded: a list that no record could hold is refused, and leaves none. So is one that asks
 // for the state of the same task over and over.
 func TestListsAreBounded(t *testing.T) {
-	clause(t, "C-LIM-1", "C-LOG-1")
+	lab.Clause(t, "C-LIM-1", "C-LOG-1")
 	m := coord.New(coord.Config{Jobs: []coord.Job{{Name: "worker", Tasks: 1}}, Service: 100})
 	call := coord.Call{Req: 1, Task: serry.TaskID{Job: "worker"}, ID: coord.RequestID{Requester: 7, Number: 1}}
 	long := make([]serry.TaskID, coord.MaxTasks+1)

@@ -12,12 +12,13 @@ import (
 
 	"github.com/serry-dev/serry"
 	"github.com/serry-dev/serry/coord"
+	"github.com/serry-dev/serry/internal/lab"
 )
 
 // TestMachineIsItsModel holds the machine to a naive model of keys, barriers, alive sets, polls,
 // watches and states, over any order of events (C-ORD-1).
 func TestMachineIsItsModel(t *testing.T) {
-	clause(t, "C-ORD-1", "C-BAR-3", "C-REQ-4", "C-KV-10")
+	lab.Clause(t, "C-ORD-1", "C-BAR-3", "C-REQ-4", "C-KV-10")
 	rapid.Check(t, func(t *rapid.T) {
 		p := newPair(rapid.Bool().Draw(t, "recoverable"))
 		for i := range modelTasks {
@@ -26,9 +27,6 @@ func TestMachineIsItsModel(t *testing.T) {
 		t.Repeat(p.actions())
 	})
 }
-
-// clause says which clauses a test is evidence for. See package lab, which this one cannot import.
-func clause(t testing.TB, ids ...string) { t.Attr("clause", strings.Join(ids, " ")) }
 
 // A pair is a machine and its model, which get the same events.
 type pair struct {

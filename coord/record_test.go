@@ -17,6 +17,7 @@ import (
 
 	"github.com/serry-dev/serry"
 	"github.com/serry-dev/serry/coord"
+	"github.com/serry-dev/serry/internal/lab"
 )
 
 // recorded is one event of each kind that can be in a journal, with all fields set.
@@ -57,7 +58,7 @@ func recorded() []coord.Event {
 
 // TestRecords holds every event to come back from its record, and the record to be the same again.
 func TestRecords(t *testing.T) {
-	clause(t, "C-LOG-1", "C-LOG-4")
+	lab.Clause(t, "C-LOG-1", "C-LOG-4")
 	var journal []byte
 	for i, ev := range recorded() {
 		filled(t, ev)
@@ -92,7 +93,7 @@ func filled(t *testing.T, ev coord.Event) {
 
 // TestReadsLeaveNoRecord: C-LOG-1, and NEW-44 for the kinds of calls.
 func TestReadsLeaveNoRecord(t *testing.T) {
-	clause(t, "C-LOG-1", "NEW-44")
+	lab.Clause(t, "C-LOG-1", "NEW-44")
 	m := coord.New(coord.Config{Jobs: []coord.Job{{Name: "worker", Tasks: 2}}, Service: 100})
 	call := coord.Call{Req: 1, Task: serry.TaskID{Job: "worker"}, Incarnation: 10, ID: coord.RequestID{Requester: 7, Number: 9}}
 	steps := []struct {
@@ -129,7 +130,7 @@ func TestReadsLeaveNoRecord(t *testing.T) {
 // TestTimeIsJournaled: while a deadline is pending the journal knows the time to a second, and a deadline
 // that fires during a read leaves a Tick.
 func TestTimeIsJournaled(t *testing.T) {
-	clause(t, "C-TIME-1", "C-LOG-1", "NEW-47")
+	lab.Clause(t, "C-TIME-1", "C-LOG-1", "NEW-47")
 	cfg := coord.Config{Jobs: []coord.Job{{Name: "worker", Tasks: 2}}, Service: 100}
 	m := coord.New(cfg)
 	call := coord.Call{Req: 1, Task: serry.TaskID{Job: "worker"}, Incarnation: 10}
@@ -184,7 +185,7 @@ func (s shelf) get(ref coord.Ref) ([]byte, error) {
 
 // TestLargeValuesAreKeptAside: records and snapshots stay small, and what was put aside must be there.
 func TestLargeValuesAreKeptAside(t *testing.T) {
-	clause(t, "C-LOG-5")
+	lab.Clause(t, "C-LOG-5")
 	cfg := coord.Config{Jobs: []coord.Job{{Name: "worker", Tasks: 1}}, Service: 100}
 	m, aside := coord.New(cfg), make(shelf)
 	small, large := bytes.Repeat([]byte("s"), coord.AsideBytes), bytes.Repeat([]byte("l"), coord.AsideBytes+1)
@@ -220,7 +221,7 @@ func TestLargeValuesAreKeptAside(t *testing.T) {
 
 // TestDamage: whichever byte of a record or a snapshot changes, or is missing, it is refused.
 func TestDamage(t *testing.T) {
-	clause(t, "C-LOG-4")
+	lab.Clause(t, "C-LOG-4")
 	l := newLegend(randomBytes(3, 900))
 	if err := l.tell(); err != nil {
 		t.Fatal(err)
@@ -253,7 +254,7 @@ func TestDamage(t *testing.T) {
 // C-LOG-4: records and snapshots of the version before are read, also among those of this one, which is
 // what an upgrade leaves; those of the next version are refused, and the error says what to do.
 func TestVersions(t *testing.T) {
-	clause(t, "C-LOG-4")
+	lab.Clause(t, "C-LOG-4")
 	l := newLegend(randomBytes(3, 900))
 	if err := l.tell(); err != nil {
 		t.Fatal(err)
@@ -347,7 +348,7 @@ func FuzzRestore(f *testing.F) {
 
 // TestEveryErrorHasANumber: what a machine answers must fit into a snapshot.
 func TestEveryErrorHasANumber(t *testing.T) {
-	clause(t, "C-LOG-4")
+	lab.Clause(t, "C-LOG-4")
 	source, err := os.ReadFile("../errors.go")
 	if err != nil {
 		t.Fatal(err)
@@ -360,7 +361,7 @@ func TestEveryErrorHasANumber(t *testing.T) {
 // TestNoBrokenSnapshot: what cannot be written down is a fault of the program, which ends it as it does
 // for a record. A snapshot with a hole in it would be found only after the next restart.
 func TestNoBrokenSnapshot(t *testing.T) {
-	clause(t, "C-LOG-3", "C-LOG-4")
+	lab.Clause(t, "C-LOG-3", "C-LOG-4")
 	m := coord.New(coord.Config{Jobs: []coord.Job{{Name: "worker", Tasks: 1}}, Service: 100})
 	m.Step(math.MaxInt64, coord.InsertKeyValue{Key: "k"}) // no service lives that long
 	defer func() {

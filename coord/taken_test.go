@@ -4,10 +4,11 @@ import (
 	"testing"
 
 	"github.com/serry-dev/serry/coord"
+	"github.com/serry-dev/serry/internal/lab"
 )
 
 func TestTaken(t *testing.T) {
-	t.Attr("clause", "C-REQ-2")
+	lab.Clause(t, "C-REQ-2")
 	m := coord.New(coord.Config{Service: 1, Jobs: []coord.Job{{Name: "worker", Tasks: 1}}})
 	call := func(number, watermark uint64) coord.Call {
 		return coord.Call{Req: coord.Req(number), ID: coord.RequestID{Requester: 5, Number: number, Watermark: watermark}}

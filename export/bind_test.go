@@ -7,12 +7,13 @@ import (
 	"testing"
 
 	"github.com/serry-dev/serry"
+	"github.com/serry-dev/serry/internal/lab/clause"
 	"github.com/serry-dev/serry/mesh"
 	"github.com/serry-dev/serry/mesh/form"
 )
 
 func TestBindToOtherDevices(t *testing.T) {
-	clause(t, "TC-EXP-11", "C-EXP-9", "P-EXP-5")
+	clause.Cite(t, "TC-EXP-11", "C-EXP-9", "P-EXP-5")
 	m := jaxFile(t, "vector-0.12.jax")
 	b := bind(t, m, over(t, 2, axis("a", 4)), Options{})
 	v, ok := b.Value("0")
@@ -36,7 +37,7 @@ func TestBindToOtherDevices(t *testing.T) {
 }
 
 func TestBindRefusesOtherMeshes(t *testing.T) {
-	clause(t, "TC-EXP-07", "TC-EXP-13", "C-EXP-9")
+	clause.Cite(t, "TC-EXP-07", "TC-EXP-13", "C-EXP-9")
 	m := jaxFile(t, "layer-0.12.jax")
 	explicit := []mesh.Axis{{Name: "data", Size: 4, Type: mesh.Explicit}, {Name: "model", Size: 2, Type: mesh.Auto}}
 	abstract, err := mesh.Abstract(nil, axis("data", 4), axis("model", 2))
@@ -67,7 +68,7 @@ func TestBindRefusesOtherMeshes(t *testing.T) {
 }
 
 func TestBindByAlias(t *testing.T) {
-	clause(t, "TC-EXP-13")
+	clause.Cite(t, "TC-EXP-13")
 	on := over(t, 0, axis("batch", 4), axis("tensor", 2))
 	m := jaxFile(t, "layer-0.12.jax")
 	aliases := []Alias{{Axes: map[string]string{"batch": "data", "tensor": "model"}}}
@@ -82,7 +83,7 @@ func TestBindByAlias(t *testing.T) {
 // Two axes with one alias, or an alias for an axis that is not there: the error shows the names that the
 // alias gave.
 func TestBindSaysWhyAnAliasDoesNotHelp(t *testing.T) {
-	clause(t, "TC-EXP-13")
+	clause.Cite(t, "TC-EXP-13")
 	m := sample()
 	m.Aliases = nil
 	for name, axes := range map[string]map[string]string{
@@ -97,7 +98,7 @@ func TestBindSaysWhyAnAliasDoesNotHelp(t *testing.T) {
 }
 
 func TestBindTransposes(t *testing.T) {
-	clause(t, "TC-EXP-14")
+	clause.Cite(t, "TC-EXP-14")
 	on := over(t, 0, axis("model", 2), axis("data", 4)) // devices 0..3 are row 0 of model
 	b := bind(t, jaxFile(t, "layer-0.12.jax"), on, Options{AllowReorder: true})
 	if want := []serry.DeviceID{0, 4, 1, 5, 2, 6, 3, 7}; !slices.Equal(b.Devices, want) {
@@ -111,7 +112,7 @@ func TestBindTransposes(t *testing.T) {
 }
 
 func TestBindCountsDevices(t *testing.T) {
-	clause(t, "TC-EXP-15", "C-EXP-10", "C-EXP-12")
+	clause.Cite(t, "TC-EXP-15", "C-EXP-10", "C-EXP-12")
 	_, err := Bind(jaxFile(t, "layer-0.12.jax"), []Supplied{{Mesh: over(t, 0, axis("data", 3), axis("model", 2))}}, Options{})
 	if !errors.Is(err, ErrMismatch) {
 		t.Errorf("Bind(6 devices) = %v; want ErrMismatch", err)
@@ -128,7 +129,7 @@ func TestBindCountsDevices(t *testing.T) {
 }
 
 func TestBindNamesWhatDoesNotDivide(t *testing.T) {
-	clause(t, "TC-EXP-16")
+	clause.Cite(t, "TC-EXP-16")
 	m := sample()
 	m.Inputs[0].Shape = []Size{"6", "4"}
 	m.Inputs[0].Name, m.Parameters = "params/\x1b[2Jw", nil
@@ -143,7 +144,7 @@ func TestBindNamesWhatDoesNotDivide(t *testing.T) {
 }
 
 func TestBindSymbols(t *testing.T) {
-	clause(t, "P-EXP-4")
+	clause.Cite(t, "P-EXP-4")
 	on := []Supplied{{Mesh: dataModel(t)}}
 	b, err := Bind(sample(), on, Options{})
 	if err != nil { // b is a multiple of 8, which is how often it is cut
@@ -179,7 +180,7 @@ func TestBindSymbols(t *testing.T) {
 }
 
 func TestBindSeveralMeshes(t *testing.T) {
-	clause(t, "C-EXP-11", "P-EXP-4")
+	clause.Cite(t, "C-EXP-11", "P-EXP-4")
 	m := sample()
 	m.Aliases = nil
 	m.Meshes = append(m.Meshes, Mesh{ID: "m1", Axes: form.Axes{Names: []string{"all"}, Sizes: []int{8}}})
@@ -217,7 +218,7 @@ func TestBindSeveralMeshes(t *testing.T) {
 }
 
 func TestBindChecksDevices(t *testing.T) {
-	clause(t, "P-EXP-4")
+	clause.Cite(t, "P-EXP-4")
 	made := func(hw mesh.Hardware) []Supplied {
 		devices := mesh.Hosts(8, 1)
 		for i := range devices {
@@ -251,7 +252,7 @@ func TestBindChecksDevices(t *testing.T) {
 }
 
 func TestReads(t *testing.T) {
-	clause(t, "P-EXP-5")
+	clause.Cite(t, "P-EXP-5")
 	m := sample()
 	b := bind(t, m, dataModel(t), Options{})
 	reads, err := b.Reads(1) // devices 2 and 3: row 1 of data
@@ -270,7 +271,7 @@ func TestReads(t *testing.T) {
 }
 
 func TestRebind(t *testing.T) {
-	clause(t, "P-EXP-8")
+	clause.Cite(t, "P-EXP-8")
 	m := sample()
 	m.Derivative = sample()
 	b := bind(t, m, dataModel(t), Options{Symbols: map[string]int{"b": 8}})

@@ -3,18 +3,12 @@ package export
 import (
 	"os"
 	"path/filepath"
-	"strings"
 	"testing"
 
 	"github.com/serry-dev/serry"
 	"github.com/serry-dev/serry/mesh"
 	"github.com/serry-dev/serry/mesh/form"
 )
-
-func clause(t testing.TB, ids ...string) {
-	t.Helper()
-	t.Attr("clause", strings.Join(ids, " "))
-}
 
 // jaxFile reads a file that a real jax wrote. interop/jaxexport has the program that makes such files.
 func jaxFile(t testing.TB, name string) *Manifest {

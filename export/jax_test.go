@@ -14,11 +14,12 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 
+	"github.com/serry-dev/serry/internal/lab/clause"
 	"github.com/serry-dev/serry/mesh/form"
 )
 
 func TestReadJAX(t *testing.T) {
-	clause(t, "C-EXP-14", "C-EXP-15a", "P-EXP-3")
+	clause.Cite(t, "C-EXP-14", "C-EXP-15a", "P-EXP-3")
 	for _, version := range []string{"0.12", "0.9.2"} { // tables and places in them; everything in full
 		m := jaxFile(t, "layer-"+version+".jax")
 		if m.Function != "layer" || m.NumDevices != 8 || m.Program.Convention != 10 || len(m.Program.Bytes) == 0 {
@@ -46,7 +47,7 @@ func TestReadJAX(t *testing.T) {
 }
 
 func TestReadJAXSymbolsAndDerivative(t *testing.T) {
-	clause(t, "C-EXP-15a", "C-EXP-13b")
+	clause.Cite(t, "C-EXP-15a", "C-EXP-13b")
 	for _, version := range []string{"0.12", "0.9.2"} {
 		m := jaxFile(t, "symbolic-"+version+".jax")
 		if m.Inputs[0].Name != "0" || m.Inputs[0].Shape[0] != "2*b" || m.Inputs[1].Name != "scale" || m.Outputs[0].Name != "out" {
@@ -59,7 +60,7 @@ func TestReadJAXSymbolsAndDerivative(t *testing.T) {
 }
 
 func TestJAXRoundTrip(t *testing.T) {
-	clause(t, "P-EXP-7", "C-EXP-15a")
+	clause.Cite(t, "P-EXP-7", "C-EXP-15a")
 	files, err := filepath.Glob("testdata/*.jax")
 	if err != nil || len(files) == 0 {
 		t.Fatalf("no files of jax: %v", err)
@@ -81,7 +82,7 @@ func TestJAXRoundTrip(t *testing.T) {
 }
 
 func TestEncodeJAXRefusesWhatItCannotSay(t *testing.T) {
-	clause(t, "TC-EXP-17", "C-EXP-16")
+	clause.Cite(t, "TC-EXP-17", "C-EXP-16")
 	for name, change := range map[string]func(*Manifest){
 		"unconstrained": func(m *Manifest) { m.Shardings[0].Spec[0] = form.Dim{"?"} },
 		"kind max": func(m *Manifest) {
@@ -113,7 +114,7 @@ func root(t *testing.T, data []byte) table {
 }
 
 func TestReadJAXRefusesTheFuture(t *testing.T) {
-	clause(t, "C-EXP-15")
+	clause.Cite(t, "C-EXP-15")
 	data, err := os.ReadFile("testdata/layer-0.12.jax")
 	if err != nil {
 		t.Fatal(err)
@@ -170,7 +171,7 @@ func TestReadJAXIsBounded(t *testing.T) {
 // A branch costs a file 8 bytes and its reader ten times that; a file of many costs no more than a tree
 // of the largest size.
 func TestReadJAXBoundsTrees(t *testing.T) {
-	clause(t, "C-EXP-14")
+	clause.Cite(t, "C-EXP-14")
 	w := &jaxWriter{b: flatbuffers.NewBuilder(0)}
 	row := w.tree(&Tree{Kind: "none"})
 	var rows []offset
@@ -188,7 +189,7 @@ func TestReadJAXBoundsTrees(t *testing.T) {
 // A long key stands in the name of every leaf below it: a file of 200 kilobytes would have 300 megabytes
 // of names.
 func TestReadJAXBoundsNames(t *testing.T) {
-	clause(t, "P-EXP-3")
+	clause.Cite(t, "P-EXP-3")
 	const n = 5000
 	below := &Tree{Kind: "tuple", Children: slices.Repeat([]*Tree{{Kind: "leaf"}}, n)}
 	w := &jaxWriter{b: flatbuffers.NewBuilder(0)}
@@ -201,7 +202,7 @@ func TestReadJAXBoundsNames(t *testing.T) {
 
 // Values share the shapes of a table: a file of 300 kilobytes would have a gigabyte of expressions.
 func TestReadJAXBoundsShapes(t *testing.T) {
-	clause(t, "C-EXP-14")
+	clause.Cite(t, "C-EXP-14")
 	const n = 5000
 	long := slices.Repeat([]Size{Size(strings.Repeat("1+", maxExpression/2-1) + "1")}, maxRank)
 	w := &jaxWriter{b: flatbuffers.NewBuilder(0)}
@@ -222,7 +223,7 @@ func (w *jaxWriter) program(in offset, shape []Size, n int) []byte {
 
 // Python allows a keyword that reads like a position: f(x, **{"0": y}).
 func TestArgumentNamesAreUnique(t *testing.T) {
-	clause(t, "P-EXP-3")
+	clause.Cite(t, "P-EXP-3")
 	leaf := &Tree{Kind: "leaf"}
 	got, err := argumentNames(&Tree{Kind: "tuple", Children: []*Tree{
 		{Kind: "tuple", Children: []*Tree{leaf, leaf}},

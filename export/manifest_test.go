@@ -8,11 +8,12 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 
+	"github.com/serry-dev/serry/internal/lab/clause"
 	"github.com/serry-dev/serry/mesh/form"
 )
 
 func TestManifestRoundTrip(t *testing.T) {
-	clause(t, "P-EXP-2")
+	clause.Cite(t, "P-EXP-2")
 	for name, m := range map[string]*Manifest{
 		"sample": sample(), "layer": jaxFile(t, "layer-0.12.jax"), "symbolic": jaxFile(t, "symbolic-0.9.2.jax"),
 	} {

@@ -8,6 +8,7 @@ import (
 
 	"google.golang.org/protobuf/encoding/protowire"
 
+	"github.com/serry-dev/serry/internal/lab/clause"
 	"github.com/serry-dev/serry/mesh"
 )
 
@@ -99,7 +100,7 @@ func orbax(t testing.TB) map[string]*Manifest {
 }
 
 func TestReadOrbax(t *testing.T) {
-	clause(t, "C-SHD-15", "TC-EXP-12", "C-EXP-5", "C-EXP-6")
+	clause.Cite(t, "C-SHD-15", "TC-EXP-12", "C-EXP-5", "C-EXP-6")
 	m := orbax(t)["f"]
 	if m == nil || m.NumDevices != 8 || m.Program.Convention != 9 || string(m.Program.Bytes) != "module" || len(m.Devices) != 8 {
 		t.Fatalf("ReadOrbax() = %+v; want f over 8 devices with its program", m)
@@ -128,7 +129,7 @@ func TestReadOrbax(t *testing.T) {
 
 // Tiles have no names, so they fit a mesh with any.
 func TestBindTiles(t *testing.T) {
-	clause(t, "TC-EXP-12", "C-EXP-15b")
+	clause.Cite(t, "TC-EXP-12", "C-EXP-15b")
 	b := bind(t, orbax(t)["f"], over(t, 0, axis("x", 4), axis("y", 2)), Options{})
 	var got []string
 	for _, v := range b.Inputs {

@@ -6,10 +6,12 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+
+	"github.com/serry-dev/serry/internal/lab/clause"
 )
 
 func TestCause(t *testing.T) {
-	clause(t, "C-LOST-3")
+	clause.Cite(t, "C-LOST-3")
 	for _, c := range []struct {
 		cause                Cause
 		text, name, evidence string

@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/serry-dev/serry/internal/lab/clause"
 )
 
 // variables makes a map of an environment, in which no name may be twice.
@@ -23,7 +25,7 @@ func variables(t *testing.T, list []string) map[string]string {
 }
 
 func TestEnvironmentOfJax(t *testing.T) {
-	clause(t, "A-ATT-1", "A-ATT-11", "A-ATT-7")
+	clause.Cite(t, "A-ATT-1", "A-ATT-11", "A-ATT-7")
 	at := seat{Task: 5, Tasks: 8, Local: 1, Locals: 4, Node: 1, Nodes: 2, Attempt: 3, Life: 2}
 	for _, c := range []struct {
 		name string

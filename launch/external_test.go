@@ -5,6 +5,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/serry-dev/serry/internal/lab/clause"
 	"github.com/serry-dev/serry/wire"
 )
 
@@ -26,7 +27,7 @@ func (s *stage) outside(cfg Config) string {
 // A job can use a service that others run. Its tasks reach it by a relay, which tells the service how
 // they end.
 func TestExternalService(t *testing.T) {
-	clause(t, "A-SIDE-16", "C-LOST-3")
+	clause.Cite(t, "A-SIDE-16", "C-LOST-3")
 	s := newStage(t)
 	cfg := s.config(3)
 	cfg.Relay.Upstream = []string{s.outside(cfg)}
@@ -55,7 +56,7 @@ func TestExternalService(t *testing.T) {
 
 // Each attempt has a relay on an address of its own, and what is left of an older one is refused.
 func TestExternalAttempts(t *testing.T) {
-	clause(t, "T-RLY-15", "A-SIDE-19", "C-EPOCH-6")
+	clause.Cite(t, "T-RLY-15", "A-SIDE-19", "C-EPOCH-6")
 	s := newStage(t)
 	cfg := s.config(2)
 	cfg.Relay.Upstream = []string{s.outside(cfg)}
@@ -86,7 +87,7 @@ func TestExternalAttempts(t *testing.T) {
 
 // Who waits in vain for a task that never joined is found also behind relays.
 func TestExternalNeverJoined(t *testing.T) {
-	clause(t, "A-SIDE-16")
+	clause.Cite(t, "A-SIDE-16")
 	s := newStage(t)
 	cfg := s.config(2)
 	cfg.Relay.Upstream = []string{s.outside(cfg)}
@@ -101,7 +102,7 @@ func TestExternalNeverJoined(t *testing.T) {
 
 // A service for more tasks than the job has waits for one that never comes, which is named.
 func TestExternalServiceForMoreTasks(t *testing.T) {
-	clause(t, "A-SIDE-16")
+	clause.Cite(t, "A-SIDE-16")
 	s := newStage(t)
 	cfg := s.config(3)
 	cfg.Relay.Upstream = []string{s.outside(cfg)}
@@ -117,7 +118,7 @@ func TestExternalServiceForMoreTasks(t *testing.T) {
 
 // On several hosts each has a relay of its own.
 func TestExternalHosts(t *testing.T) {
-	clause(t, "A-SIDE-19")
+	clause.Cite(t, "A-SIDE-19")
 	s := newStage(t)
 	cfg := s.several(RestartNever)
 	cfg.Relay.Upstream = []string{s.outside(cfg)}

@@ -9,6 +9,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/serry-dev/serry/internal/lab/clause"
 )
 
 // A host of these tests is a launcher, all of them on this machine.
@@ -132,7 +134,7 @@ func TestHostKilled(t *testing.T) {
 	if testing.Short() {
 		t.Skip("it takes seconds to give a silent host up")
 	}
-	clause(t, "C-LOST-5")
+	clause.Cite(t, "C-LOST-5")
 	s := newStage(t)
 	cfg := s.several(RestartFailed)
 	first, spare := s.startNode(cfg, 0), s.startNode(cfg, 2)

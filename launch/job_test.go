@@ -7,16 +7,13 @@ import (
 	"syscall"
 	"testing"
 	"time"
-)
 
-func clause(t *testing.T, ids ...string) {
-	t.Helper()
-	t.Attr("clause", strings.Join(ids, " "))
-}
+	"github.com/serry-dev/serry/internal/lab/clause"
+)
 
 // All tasks end well: so does the job, whoever leaves first, and whether or not it said goodbye.
 func TestFinishedJobIsASuccess(t *testing.T) {
-	clause(t, "A-TF-7", "C-LOST-3")
+	clause.Cite(t, "A-TF-7", "C-LOST-3")
 	s := newStage(t)
 	j := s.start(s.config(3))
 	tasks := s.all(3, 1)
@@ -33,7 +30,7 @@ func TestFinishedJobIsASuccess(t *testing.T) {
 
 // The report names who failed first, although the failure made the others fail, too.
 func TestReportNamesTheFirst(t *testing.T) {
-	clause(t, "C-LOST-1", "C-LOST-3", "A-SIDE-16")
+	clause.Cite(t, "C-LOST-1", "C-LOST-3", "A-SIDE-16")
 	for _, c := range []struct {
 		name, command string
 		want          Cause
@@ -77,7 +74,7 @@ func TestReportNamesTheFirst(t *testing.T) {
 
 // A failed task is started again alone, and joins the others where they are.
 func TestRestartFailed(t *testing.T) {
-	clause(t, "T-REAL-15", "A-RES-5")
+	clause.Cite(t, "T-REAL-15", "A-RES-5")
 	s := newStage(t)
 	cfg := s.config(3)
 	cfg.Restart, cfg.MaxRestarts = RestartFailed, 1
@@ -98,7 +95,7 @@ func TestRestartFailed(t *testing.T) {
 // After a failure everybody is started again, with another service; what is left of the attempt before
 // cannot reach it.
 func TestRestartAll(t *testing.T) {
-	clause(t, "C-EPOCH-6", "A-SIDE-19", "T-REAL-15")
+	clause.Cite(t, "C-EPOCH-6", "A-SIDE-19", "T-REAL-15")
 	s := newStage(t)
 	cfg := s.config(2)
 	cfg.Restart, cfg.MaxRestarts = RestartAll, 2
@@ -146,7 +143,7 @@ func TestRestartsEnd(t *testing.T) {
 
 // In a recoverable job the others go on without a task that failed; the failure still counts.
 func TestRecoverableJobGoesOn(t *testing.T) {
-	clause(t, "C-LOST-1")
+	clause.Cite(t, "C-LOST-1")
 	s := newStage(t)
 	cfg := s.config(3)
 	cfg.Recoverable = true
@@ -164,7 +161,7 @@ func TestRecoverableJobGoesOn(t *testing.T) {
 
 // A task that falls silent is named as the first, although those who hear of it end before it does.
 func TestSilentTaskIsNamedFirst(t *testing.T) {
-	clause(t, "C-HB-6")
+	clause.Cite(t, "C-HB-6")
 	s := newStage(t)
 	cfg := s.config(3)
 	cfg.Service.Cluster.HeartbeatTimeout = 500 * time.Millisecond

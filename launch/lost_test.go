@@ -16,6 +16,7 @@ import (
 
 	"github.com/serry-dev/serry"
 	"github.com/serry-dev/serry/client"
+	"github.com/serry-dev/serry/internal/lab/clause"
 )
 
 // play is a job on two hosts of two tasks each, in its first attempt, of which this test plays the hosts.
@@ -248,7 +249,7 @@ func TestSeatsThatMakeNoSense(t *testing.T) {
 
 // A launcher whose hello is read when it is gone gets no seat, and one that is lost has arrived before.
 func TestDeadLauncherGetsNoSeat(t *testing.T) {
-	clause(t, "C-LOST-1")
+	clause.Cite(t, "C-LOST-1")
 	f := newFeed(nobody{})
 	defer f.close(nil)
 	cfg := Config{Command: itself, Tasks: 1, Nodes: 3, Coordinator: freeAddress(t)}.withDefaults()

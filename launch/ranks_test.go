@@ -13,6 +13,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/serry-dev/serry"
+	"github.com/serry-dev/serry/internal/lab/clause"
 	"github.com/serry-dev/serry/mesh/restore"
 	"github.com/serry-dev/serry/topo"
 )
@@ -61,7 +62,7 @@ func seats(t *testing.T, r *ranks, now time.Time, coming ...topo.TaskRecord) (ma
 
 // Launchers come with shuffled numbers, one machine has been replaced and one has rebooted.
 func TestHostsKeepTheirTasks(t *testing.T) {
-	clause(t, "P-RMP-8", "P-TOP-5", "P-TOP-3", "EX-RMP-5")
+	clause.Cite(t, "P-RMP-8", "P-TOP-5", "P-TOP-3", "EX-RMP-5")
 	r := newRanks(Config{Nodes: 4, Tasks: 2}, lastRun())
 	got, notes := seats(t, r, time.Unix(0, 0), machine("d", "1"), machine("e", "1"), machine("a", "2"), machine("c", "1"))
 	want := map[string]int{"host-a": 0, "host-e": 1, "host-c": 2, "host-d": 3}
@@ -83,7 +84,7 @@ func TestHostsKeepTheirTasks(t *testing.T) {
 
 // A first run, and one of another size, give numbers in the order of launchers.
 func TestFirstRunCounts(t *testing.T) {
-	clause(t, "P-RMP-8")
+	clause.Cite(t, "P-RMP-8")
 	for name, last := range map[string][]topo.TaskRecord{"first": nil, "another size": lastRun()[:6]} {
 		got, _ := seats(t, newRanks(Config{Nodes: 4, Tasks: 2}, last), time.Unix(0, 0),
 			machine("d", "1"), machine("c", "1"), machine("b", "1"), machine("a", "1"))
@@ -105,7 +106,7 @@ func TestFirstRunCounts(t *testing.T) {
 // A spare that comes early does not take the place of a survivor that comes late, unless that is too
 // late.
 func TestSpareWaitsForSurvivors(t *testing.T) {
-	clause(t, "P-RMP-8")
+	clause.Cite(t, "P-RMP-8")
 	begin := time.Unix(0, 0)
 	r := newRanks(Config{Nodes: 4, Tasks: 2, Spares: 1}, lastRun())
 	got, _ := seats(t, r, begin, machine("a", "1"), machine("x", "1"), machine("c", "1"), machine("d", "1"))
@@ -136,7 +137,7 @@ func TestSpareWaitsForSurvivors(t *testing.T) {
 
 // Two launchers on one machine keep their order; devices tell them apart where they differ.
 func TestOneMachineTwice(t *testing.T) {
-	clause(t, "P-RMP-8")
+	clause.Cite(t, "P-RMP-8")
 	last := []topo.TaskRecord{machine("a", "1"), machine("a", "1")}
 	last[1].Task = 1
 	last[0].Devices = []topo.DeviceRecord{{ID: 0, UUID: "GPU-0"}}
@@ -152,7 +153,7 @@ func TestOneMachineTwice(t *testing.T) {
 
 // Two hosts that claim one device cannot be told apart: then numbers count, and that is said.
 func TestHostsThatCannotBeToldApart(t *testing.T) {
-	clause(t, "P-RMP-8", "P-RMP-11")
+	clause.Cite(t, "P-RMP-8", "P-RMP-11")
 	stage := newStage(t)
 	cfg := Config{Nodes: 2, Tasks: 4, StateDir: t.TempDir(), Display: stage}
 	j := &Job{cfg: cfg, feed: newFeed(stage), ranks: newRanks(cfg, lastRun()), places: newPlaces(2, (*crew)(nil)), archive: newArchive(cfg.StateDir, make(chan any, 8))}
@@ -173,7 +174,7 @@ func TestHostsThatCannotBeToldApart(t *testing.T) {
 }
 
 func TestState(t *testing.T) {
-	clause(t, "P-RMP-8", "P-RMP-1")
+	clause.Cite(t, "P-RMP-8", "P-RMP-1")
 	dir := filepath.Join(t.TempDir(), "deep", "state")
 	if got, text, err := readState(dir); got != nil || text != nil || err != nil {
 		t.Fatalf("readState() of nothing = %v, %q, %v; want nothing", got, text, err)
@@ -213,7 +214,7 @@ func TestState(t *testing.T) {
 // Two launchers run twice, the second time with their numbers exchanged: every machine has the task
 // that it had.
 func TestLaunchersExchangeNumbers(t *testing.T) {
-	clause(t, "P-RMP-8", "P-TOP-5")
+	clause.Cite(t, "P-RMP-8", "P-TOP-5")
 	dir := t.TempDir()
 	for run, names := range [][]string{{"a", "b"}, {"b", "a"}} {
 		s := newStage(t)

@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/serry-dev/serry/coord"
+	"github.com/serry-dev/serry/internal/lab/clause"
 	"github.com/serry-dev/serry/server"
 	"github.com/serry-dev/serry/topo"
 )
@@ -31,7 +32,7 @@ var (
 // services and a network that are not. Launchers and hosts are killed, hosts fall silent and come back,
 // signals come, tasks fail, ignore signals and leave processes behind, and displays stand still.
 func TestLaunchersInTheStorm(t *testing.T) {
-	clause(t, "C-LOST-1", "C-LOST-5", "A-SIDE-19")
+	clause.Cite(t, "C-LOST-1", "C-LOST-5", "A-SIDE-19")
 	begun := time.Now()
 	n := *schedules
 	if testing.Short() {

@@ -8,6 +8,7 @@ import (
 
 	"github.com/serry-dev/serry"
 	"github.com/serry-dev/serry/coord"
+	"github.com/serry-dev/serry/internal/lab/clause"
 	"github.com/serry-dev/serry/wire"
 	"github.com/serry-dev/serry/wire/stream"
 )
@@ -15,7 +16,7 @@ import (
 // TestBeatsInOutage: the relay answers heartbeats while the service is out of reach. A heartbeat of a life that
 // the table does not know goes upstream when there is a leader.
 func TestBeatsInOutage(t *testing.T) {
-	clause(t, "T-RLY-5", "A-SIDE-3")
+	clause.Cite(t, "T-RLY-5", "A-SIDE-3")
 	each(t, func(t *testing.T, d wire.Dialect) {
 		play(t, Config{}, func(b *bench) {
 			p, failed := b.join(d, 1, 11), b.join(d, 2, 12)
@@ -52,7 +53,7 @@ func TestBeatsInOutage(t *testing.T) {
 
 // TestHeard: a beat lists the clients that were heard since the last one, and no others.
 func TestHeard(t *testing.T) {
-	clause(t, "T-RLY-6", "A-SIDE-3", "A-SIDE-18")
+	clause.Cite(t, "T-RLY-6", "A-SIDE-3", "A-SIDE-18")
 	each(t, func(t *testing.T, d wire.Dialect) {
 		play(t, Config{}, func(b *bench) {
 			p, paused := b.join(d, 1, 11), b.join(d, 2, 12)
@@ -82,7 +83,7 @@ func TestHeard(t *testing.T) {
 
 // TestSecondConnection: a connection that falls silent is replaced, and nothing runs twice.
 func TestSecondConnection(t *testing.T) {
-	clause(t, "T-RLY-13", "A-SIDE-18")
+	clause.Cite(t, "T-RLY-13", "A-SIDE-18")
 	each(t, func(t *testing.T, d wire.Dialect) {
 		play(t, Config{}, func(b *bench) {
 			p := b.join(d, 1, 11)
@@ -122,7 +123,7 @@ func TestSecondConnection(t *testing.T) {
 
 // TestOldTerm: what a deposed leader says is not passed on.
 func TestOldTerm(t *testing.T) {
-	clause(t, "T-RLY-14", "A-SIDE-20", "C-TERM-1")
+	clause.Cite(t, "T-RLY-14", "A-SIDE-20", "C-TERM-1")
 	each(t, func(t *testing.T, d wire.Dialect) {
 		play(t, Config{}, func(b *bench) {
 			b.up.lead(4)
@@ -150,7 +151,7 @@ func TestOldTerm(t *testing.T) {
 // TestServiceBeginsAnew: a service whose store was made anew counts its terms from 1 again. The relay,
 // which lives on, takes new clients to it, and tells the old ones that their epoch is over.
 func TestServiceBeginsAnew(t *testing.T) {
-	clause(t, "A-SIDE-9", "A-SIDE-20", "C-TERM-1")
+	clause.Cite(t, "A-SIDE-9", "A-SIDE-20", "C-TERM-1")
 	each(t, func(t *testing.T, d wire.Dialect) {
 		play(t, Config{}, func(b *bench) {
 			b.up.lead(7)

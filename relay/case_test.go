@@ -14,18 +14,13 @@ import (
 
 	"github.com/serry-dev/serry"
 	"github.com/serry-dev/serry/coord"
+	"github.com/serry-dev/serry/internal/lab/clause"
 	"github.com/serry-dev/serry/wire"
 	"github.com/serry-dev/serry/wire/rpc"
 	"github.com/serry-dev/serry/wire/stream"
 	"github.com/serry-dev/serry/wire/tfpb"
 	"github.com/serry-dev/serry/wire/xlapb"
 )
-
-// clause says which clauses a test is about.
-func clause(t testing.TB, ids ...string) {
-	t.Helper()
-	t.Attr("clause", strings.Join(ids, " "))
-}
 
 // events are the calls that a client makes, but for those that a relay answers itself.
 func (p *peer) events() []coord.Event {
@@ -58,7 +53,7 @@ func changes(method string) bool {
 
 // TestPassedOn: a call arrives as it was sent, with who sent it and, if it changes something, an id.
 func TestPassedOn(t *testing.T) {
-	clause(t, "T-RLY-1", "A-SIDE-1", "A-SIDE-6", "A-SIDE-14")
+	clause.Cite(t, "T-RLY-1", "A-SIDE-1", "A-SIDE-6", "A-SIDE-14")
 	each(t, func(t *testing.T, d wire.Dialect) {
 		play(t, Config{}, func(b *bench) {
 			p := b.join(d, 1, 11)
@@ -89,7 +84,7 @@ func TestPassedOn(t *testing.T) {
 
 // TestPassedOnTF is TestPassedOn for the methods that only TensorFlow's clients have.
 func TestPassedOnTF(t *testing.T) {
-	clause(t, "T-RLY-1", "A-SIDE-1")
+	clause.Cite(t, "T-RLY-1", "A-SIDE-1")
 	one := &tfpb.CoordinatedTask{JobName: "worker", TaskId: 1}
 	play(t, Config{}, func(b *bench) {
 		p := b.join(wire.TF, 1, 11)
@@ -125,7 +120,7 @@ const (
 // TestCut: whatever is cut when, a client sees one reply to each call, the right one, and what it changed
 // was changed once.
 func TestCut(t *testing.T) {
-	clause(t, "T-RLY-2", "A-SIDE-0", "A-SIDE-2", "A-SIDE-4", "A-SIDE-5", "A-SIDE-6", "A-SIDE-8")
+	clause.Cite(t, "T-RLY-2", "A-SIDE-0", "A-SIDE-2", "A-SIDE-4", "A-SIDE-5", "A-SIDE-6", "A-SIDE-8")
 	each(t, func(t *testing.T, d wire.Dialect) {
 		for _, at := range []cut{beforeCall, beforeReply, withinReply} {
 			for _, successor := range []bool{false, true} {
@@ -216,7 +211,7 @@ func checkCut(b *bench, p *peer, ev coord.Event, at cut, successor bool, want []
 
 // TestServersWord: an error that the service tells is passed on, whatever its code, and not tried again.
 func TestServersWord(t *testing.T) {
-	clause(t, "T-RLY-3", "A-SIDE-2")
+	clause.Cite(t, "T-RLY-3", "A-SIDE-2")
 	each(t, func(t *testing.T, d wire.Dialect) {
 		play(t, Config{}, func(b *bench) {
 			p := b.join(d, 1, 11)
@@ -237,7 +232,7 @@ func TestServersWord(t *testing.T) {
 
 // TestWatermark: it rises over results that were delivered, without a gap; a call that is gone counts.
 func TestWatermark(t *testing.T) {
-	clause(t, "T-RLY-4", "A-SIDE-15")
+	clause.Cite(t, "T-RLY-4", "A-SIDE-15")
 	each(t, func(t *testing.T, d wire.Dialect) {
 		play(t, Config{}, func(b *bench) {
 			p := b.connect(d, 1, 11)
@@ -294,7 +289,7 @@ func TestWatermark(t *testing.T) {
 // TestHeldBarrierHoldsNothingBack: a call that waits for other tasks does not keep the results of other
 // calls from being acknowledged, nor do these those of calls that wait.
 func TestHeldBarrierHoldsNothingBack(t *testing.T) {
-	clause(t, "C-REQ-3", "A-SIDE-15")
+	clause.Cite(t, "C-REQ-3", "A-SIDE-15")
 	each(t, func(t *testing.T, d wire.Dialect) {
 		play(t, Config{}, func(b *bench) {
 			p := b.join(d, 1, 11)

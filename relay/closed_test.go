@@ -10,13 +10,14 @@ import (
 
 	"github.com/serry-dev/serry"
 	"github.com/serry-dev/serry/coord"
+	"github.com/serry-dev/serry/internal/lab/clause"
 	"github.com/serry-dev/serry/wire"
 	"github.com/serry-dev/serry/wire/stream"
 )
 
 // TestClosed: the end of a client's connection is told upstream at once; its held calls are dropped.
 func TestClosed(t *testing.T) {
-	clause(t, "T-RLY-8", "A-SIDE-12")
+	clause.Cite(t, "T-RLY-8", "A-SIDE-12")
 	each(t, func(t *testing.T, d wire.Dialect) {
 		play(t, Config{}, func(b *bench) {
 			p := b.join(d, 1, 11)
@@ -41,7 +42,7 @@ func TestClosed(t *testing.T) {
 // TestClosedInOutage: a connection that closes while no server leads is told to the next leader, which has
 // never heard of it, and to the one after, until one has understood. A life that calls again is not told of.
 func TestClosedInOutage(t *testing.T) {
-	clause(t, "T-RLY-8", "A-SIDE-12", "C-LOST-4")
+	clause.Cite(t, "T-RLY-8", "A-SIDE-12", "C-LOST-4")
 	each(t, func(t *testing.T, d wire.Dialect) {
 		play(t, Config{}, func(b *bench) {
 			p, left, back := b.join(d, 1, 11), b.join(d, 2, 12), b.join(d, 3, 13)
@@ -84,7 +85,7 @@ func TestClosedInOutage(t *testing.T) {
 // TestPollAfterLeaving: the relay answers the error poll of a client that has left, also if the service's
 // answer to it got through.
 func TestPollAfterLeaving(t *testing.T) {
-	clause(t, "A-SIDE-4", "C-POLL-7")
+	clause.Cite(t, "A-SIDE-4", "C-POLL-7")
 	each(t, func(t *testing.T, d wire.Dialect) {
 		play(t, Config{}, func(b *bench) {
 			p := b.join(d, 1, 11)
@@ -102,7 +103,7 @@ func TestPollAfterLeaving(t *testing.T) {
 
 // TestTwoOnOneConnection: each call is stamped with the life of its own task.
 func TestTwoOnOneConnection(t *testing.T) {
-	clause(t, "T-RLY-12", "A-SIDE-7", "C-INC-6")
+	clause.Cite(t, "T-RLY-12", "A-SIDE-7", "C-INC-6")
 	play(t, Config{}, func(b *bench) {
 		p := b.join(wire.TF, 1, 11)
 		q := *p
@@ -127,7 +128,7 @@ func TestTwoOnOneConnection(t *testing.T) {
 // TestRegistrationGivenUp: a registration that the client gives up is withdrawn at the service, also if that
 // happens in an outage: then when the service is back.
 func TestRegistrationGivenUp(t *testing.T) {
-	clause(t, "T-RLY-16", "A-SIDE-7", "C-REG-15")
+	clause.Cite(t, "T-RLY-16", "A-SIDE-7", "C-REG-15")
 	each(t, func(t *testing.T, d wire.Dialect) {
 		for _, inOutage := range []bool{false, true} {
 			t.Run(fmt.Sprintf("in an outage %v", inOutage), func(t *testing.T) {

@@ -9,12 +9,13 @@ import (
 
 	"github.com/serry-dev/serry"
 	"github.com/serry-dev/serry/coord"
+	"github.com/serry-dev/serry/internal/lab/clause"
 	"github.com/serry-dev/serry/wire"
 )
 
 // TestWatchesAreShared: one watch upstream serves all clients.
 func TestWatchesAreShared(t *testing.T) {
-	clause(t, "T-RLY-9", "A-SIDE-17")
+	clause.Cite(t, "T-RLY-9", "A-SIDE-17")
 	each(t, func(t *testing.T, d wire.Dialect) {
 		play(t, Config{}, func(b *bench) {
 			name := map[wire.Dialect]string{wire.XLA: "WatchTasks", wire.TF: "WatchJobState"}[d]
@@ -79,7 +80,7 @@ func TestWatchesAreShared(t *testing.T) {
 
 // TestNewEpoch: clients of an older epoch are told so, whatever they wait for or call.
 func TestNewEpoch(t *testing.T) {
-	clause(t, "T-RLY-10", "A-SIDE-9", "C-EPOCH-5")
+	clause.Cite(t, "T-RLY-10", "A-SIDE-9", "C-EPOCH-5")
 	each(t, func(t *testing.T, d wire.Dialect) {
 		for _, inOutage := range []bool{false, true} {
 			t.Run(fmt.Sprintf("in an outage %v", inOutage), func(t *testing.T) {
@@ -134,7 +135,7 @@ func wantOlder(b *bench, d wire.Dialect, what string, e end) {
 
 // TestGivenUp: an outage that lasts too long ends what waits, in a way that ends the client.
 func TestGivenUp(t *testing.T) {
-	clause(t, "T-RLY-11", "A-SIDE-10")
+	clause.Cite(t, "T-RLY-11", "A-SIDE-10")
 	each(t, func(t *testing.T, d wire.Dialect) {
 		play(t, Config{}, func(b *bench) {
 			p := b.join(d, 1, 11)

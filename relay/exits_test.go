@@ -13,6 +13,7 @@ import (
 
 	"github.com/serry-dev/serry"
 	"github.com/serry-dev/serry/coord"
+	"github.com/serry-dev/serry/internal/lab/clause"
 	"github.com/serry-dev/serry/wire"
 	"github.com/serry-dev/serry/wire/rpc"
 )
@@ -64,7 +65,7 @@ func watched(t *testing.T, script string, leave bool) (*upstream, *Relay, *exec.
 
 // TestProcessExits: the end of a process is reported with its code or signal, a good one as such.
 func TestProcessExits(t *testing.T) {
-	clause(t, "T-RLY-7", "A-SIDE-16")
+	clause.Cite(t, "T-RLY-7", "A-SIDE-16")
 	for name, c := range map[string]struct {
 		script string
 		signal os.Signal
@@ -95,7 +96,7 @@ func TestProcessExits(t *testing.T) {
 // TestReapedProcess: how a process ended that somebody else has waited for is told where the kernel
 // remembers it.
 func TestReapedProcess(t *testing.T) {
-	clause(t, "A-SIDE-16")
+	clause.Cite(t, "A-SIDE-16")
 	cmd := exec.Command("/bin/sh", "-c", "exit 5")
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)

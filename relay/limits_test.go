@@ -11,12 +11,13 @@ import (
 
 	"github.com/serry-dev/serry"
 	"github.com/serry-dev/serry/coord"
+	"github.com/serry-dev/serry/internal/lab/clause"
 	"github.com/serry-dev/serry/wire"
 )
 
 // TestLimits: what is too much is refused, to its caller alone, and never what a client dies of.
 func TestLimits(t *testing.T) {
-	clause(t, "C-LIM-1")
+	clause.Cite(t, "C-LIM-1")
 	for name, limits := range map[string]Limits{
 		"calls on one connection": {Calls: 2},
 		"calls in all":            {CallsInAll: 2},
@@ -49,7 +50,7 @@ func TestLimits(t *testing.T) {
 
 // TestManyConnections: clients beyond the limit can live, but not ask for more.
 func TestManyConnections(t *testing.T) {
-	clause(t, "C-LIM-1")
+	clause.Cite(t, "C-LIM-1")
 	play(t, Config{Limits: Limits{Connections: 1, Lives: 1, Watches: 1}}, func(b *bench) {
 		p, q := b.join(wire.TF, 1, 11), b.join(wire.TF, 2, 12)
 		b.want("TryGetKeyValue", p.call(coord.TryGetKeyValue{Call: p.who(), Key: "k"}), "OK")
@@ -66,7 +67,7 @@ func TestManyConnections(t *testing.T) {
 
 // TestUnreadable: a request that cannot be read is for the service to refuse.
 func TestUnreadable(t *testing.T) {
-	clause(t, "A-SIDE-1")
+	clause.Cite(t, "A-SIDE-1")
 	each(t, func(t *testing.T, d wire.Dialect) {
 		play(t, Config{}, func(b *bench) {
 			p := b.join(d, 1, 11)

@@ -11,6 +11,7 @@ import (
 
 	"github.com/serry-dev/serry"
 	"github.com/serry-dev/serry/coord"
+	"github.com/serry-dev/serry/internal/lab/clause"
 	"github.com/serry-dev/serry/server"
 	"github.com/serry-dev/serry/wire"
 )
@@ -90,7 +91,7 @@ func (b *bench) both(d wire.Dialect) (tasks []*peer, polls []<-chan end) {
 // TestConnectionClosed: a client that vanishes is lost after the grace of the service, with the evidence
 // that the relay saw; one that has left is not.
 func TestConnectionClosed(t *testing.T) {
-	clause(t, "T-RLY-8", "A-SIDE-12", "C-LOST-4")
+	clause.Cite(t, "T-RLY-8", "A-SIDE-12", "C-LOST-4")
 	each(t, func(t *testing.T, d wire.Dialect) {
 		for _, left := range []bool{false, true} {
 			playServed(t, d, func(b *bench, tasks []*peer, polls []<-chan end) {
@@ -119,7 +120,7 @@ func TestConnectionClosed(t *testing.T) {
 // TestSilentClient: how long a client has been silent is counted from its own last heartbeat, although
 // the relay beats on.
 func TestSilentClient(t *testing.T) {
-	clause(t, "T-RLY-6", "A-SIDE-3", "A-SIDE-18")
+	clause.Cite(t, "T-RLY-6", "A-SIDE-3", "A-SIDE-18")
 	each(t, func(t *testing.T, d wire.Dialect) {
 		playServed(t, d, func(b *bench, tasks []*peer, polls []<-chan end) {
 			last := time.Now()
@@ -170,7 +171,7 @@ func beatBody(p *peer) []byte {
 
 // TestExitedByName: a process that whoever started it saw ending is lost at once, by the name of its task.
 func TestExitedByName(t *testing.T) {
-	clause(t, "T-RLY-7", "A-SIDE-16")
+	clause.Cite(t, "T-RLY-7", "A-SIDE-16")
 	each(t, func(t *testing.T, d wire.Dialect) {
 		playServed(t, d, func(b *bench, tasks []*peer, polls []<-chan end) {
 			b.relay.Exited(serry.TaskID{Job: "worker", Index: 1}, "signal 9")
@@ -190,7 +191,7 @@ func TestExitedByName(t *testing.T) {
 // TestReplaced: in a job whose tasks may come back a second process registers as task 1. The first is told
 // at once by its error poll, and hears the same when it polls again; task 0 hears nothing.
 func TestReplaced(t *testing.T) {
-	clause(t, "C-INC-3", "C-POLL-9", "A-SIDE-3")
+	clause.Cite(t, "C-INC-3", "C-POLL-9", "A-SIDE-3")
 	each(t, func(t *testing.T, d wire.Dialect) {
 		playCluster(t, d, coord.Config{Recoverable: true}, func(b *bench, tasks []*peer, polls []<-chan end) {
 			old, next := tasks[1], b.connect(d, 1, 300)
@@ -212,7 +213,7 @@ func TestReplaced(t *testing.T) {
 // TestRelayRestarted: a client that lives through the end of its relay, as ours do, goes on behind another
 // one, as the same life.
 func TestRelayRestarted(t *testing.T) {
-	clause(t, "A-SIDE-11")
+	clause.Cite(t, "A-SIDE-11")
 	playServed(t, wire.Own, func(b *bench, tasks []*peer, polls []<-chan end) {
 		b.finish()
 		for i := range polls {

@@ -10,6 +10,7 @@ import (
 
 	"github.com/serry-dev/serry"
 	"github.com/serry-dev/serry/coord"
+	"github.com/serry-dev/serry/internal/lab/clause"
 	"github.com/serry-dev/serry/wire"
 	"github.com/serry-dev/serry/wire/rpc"
 	"github.com/serry-dev/serry/wire/xlapb"
@@ -24,7 +25,7 @@ func (c codesConn) RemoteAddr() net.Addr                           { return nil 
 
 // TestFullQueue has a handler whose owner does not run, so that its queue fills.
 func TestFullQueue(t *testing.T) {
-	t.Attr("clause", "C-LIM-1 NEW-62")
+	clause.Cite(t, "C-LIM-1", "NEW-62")
 	jobs := []coord.Job{{Name: "worker", Tasks: 1}}
 	limits := Limits{QueueEvents: 1, QueueBytes: 1 << 10, Connections: 1}
 	h := &handler{limits: limits, queue: newQueue(limits, clock{}), stats: newStats()}

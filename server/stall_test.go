@@ -7,6 +7,7 @@ import (
 	"github.com/serry-dev/serry"
 	"github.com/serry-dev/serry/coord"
 	"github.com/serry-dev/serry/detect"
+	"github.com/serry-dev/serry/internal/lab/clause"
 	"github.com/serry-dev/serry/wire"
 	"github.com/serry-dev/serry/wire/stream"
 )
@@ -18,7 +19,7 @@ const second = coord.Time(time.Second)
 
 // A beat that comes between the scan and the owner's turn counts, and a scan of a former epoch does not.
 func TestSilenceIsLookedAtAgain(t *testing.T) {
-	t.Attr("clause", "C-HB-6")
+	clause.Cite(t, "C-HB-6")
 	jobs := []coord.Job{{Name: "worker", Tasks: 2}}
 	e := newEpoch(coord.Opened{Service: 1, Jobs: jobs}, wire.NewCodec(jobs))
 	o := &owner{epoch: e, wave: new(wave), detector: detect.New[*stream.Session](detect.Config{Silence: 10 * time.Second})}
@@ -50,7 +51,7 @@ func TestSilenceIsLookedAtAgain(t *testing.T) {
 // The machine's time follows the clock, except while the server stands still: then it stands still, too, and
 // goes on from there a little later.
 func TestTimelineStandsStillInAStall(t *testing.T) {
-	t.Attr("clause", "C-TIME-1 C-BAR-15")
+	clause.Cite(t, "C-TIME-1", "C-BAR-15")
 	var l timeline
 	at := func(clock coord.Time) coord.Time {
 		l.hold(clock)
@@ -83,7 +84,7 @@ func TestTimelineStandsStillInAStall(t *testing.T) {
 // A server that did not run when a deadline came, because its machine was suspended, fires it only when
 // arrivals that lie unread in its sockets have had time to be read.
 func TestFrozenServerWaitsForArrivals(t *testing.T) {
-	t.Attr("clause", "C-TIME-1 C-BAR-15 C-LOST-6")
+	clause.Cite(t, "C-TIME-1", "C-BAR-15", "C-LOST-6")
 	o := &owner{time: timeline{now: 10 * second}, due: 12 * second}
 	for _, step := range []struct {
 		name  string

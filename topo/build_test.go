@@ -15,6 +15,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/serry-dev/serry"
+	"github.com/serry-dev/serry/internal/lab/clause"
 	"github.com/serry-dev/serry/wire/topopb"
 )
 
@@ -117,7 +118,7 @@ func TestBuild(t *testing.T) {
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
-			clause(t, test.clause, "TC-TOP-09")
+			clause.Cite(t, test.clause, "TC-TOP-09")
 			got, err := build(test.in, true)
 			if err != nil || layout(got) != test.want {
 				t.Errorf("build() = %s, %v; want %s", layout(got), err, test.want)
@@ -127,7 +128,7 @@ func TestBuild(t *testing.T) {
 }
 
 func TestBuildRefuses(t *testing.T) {
-	clause(t, "TC-TOP-11", "C-TOP-24", "C-TOP-25")
+	clause.Cite(t, "TC-TOP-11", "C-TOP-24", "C-TOP-25")
 	for name, in := range map[string]locals{
 		"nothing":         nil,
 		"some partitions": {inPartition(local(0, "", 0), 0), local(1, "", 0)},
@@ -139,7 +140,7 @@ func TestBuildRefuses(t *testing.T) {
 }
 
 func TestBuildKeepsIDsOfCPU(t *testing.T) {
-	clause(t, "C-TOP-12", "C-TOP-42")
+	clause.Cite(t, "C-TOP-12", "C-TOP-42")
 	var in locals
 	for i := range serry.TaskIndex(2) {
 		l, err := CPULocal(i, "b0", nil, 2)
@@ -157,7 +158,7 @@ func TestBuildKeepsIDsOfCPU(t *testing.T) {
 // Build is a function of its input: it changes nothing it was given, says the
 // same each time, and gives every device one id.
 func TestBuildIsPure(t *testing.T) {
-	clause(t, "C-TOP-30", "C-TOP-32")
+	clause.Cite(t, "C-TOP-30", "C-TOP-32")
 	rapid.Check(t, func(t *rapid.T) {
 		in := drawLocals(t)
 		var before [][]byte
@@ -213,7 +214,7 @@ func drawLocals(t *rapid.T) locals {
 }
 
 func TestValidate(t *testing.T) {
-	clause(t, "P-TOP-7", "TC-TOP-09")
+	clause.Cite(t, "P-TOP-7", "TC-TOP-09")
 	twice := &topopb.GlobalTopologyProto{Processes: locals{local(0, ""), local(0, "")}}
 	if err := validate(twice, true); !errors.Is(err, serry.ErrInvalid) {
 		t.Errorf("validate(task 0 twice) = %v; want an invalid request", err)
@@ -228,7 +229,7 @@ func TestValidate(t *testing.T) {
 }
 
 func TestWireExamples(t *testing.T) {
-	clause(t, "TC-TOP-29", "C-TOP-4", "C-TOP-3")
+	clause.Cite(t, "TC-TOP-29", "C-TOP-4", "C-TOP-3")
 	cpu1, _ := CPULocal(1, "b0", nil, 1)
 	cpu0, _ := CPULocal(0, "b0", nil, 1)
 	const hex0 = "120262301a1d42036370754a0f437075446576696365" + "2869643d3029" + "52056370753a30"
@@ -267,7 +268,7 @@ func TestWireExamples(t *testing.T) {
 }
 
 func TestUnknownFieldsSurviveBuild(t *testing.T) {
-	clause(t, "C-TOP-3")
+	clause.Cite(t, "C-TOP-3")
 	newer := []byte{0x08, 0x01, 0xfa, 0x07, 0x03, 'n', 'e', 'w'} // process_id 1, field 127
 	l, err := parseLocal(newer)
 	if err != nil {

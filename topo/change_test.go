@@ -12,6 +12,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/serry-dev/serry"
+	"github.com/serry-dev/serry/internal/lab/clause"
 	"github.com/serry-dev/serry/wire/topopb"
 )
 
@@ -27,7 +28,7 @@ func gpu() *topopb.LocalTopologyProto {
 
 // Each field that decides over a rejoin is compared, and no other.
 func TestChanges(t *testing.T) {
-	clause(t, "C-TOP-17", "A-KEY-4", "C-DINC-11", "TC-TOP-27")
+	clause.Cite(t, "C-TOP-17", "A-KEY-4", "C-DINC-11", "TC-TOP-27")
 	hard := map[string]func(*topopb.LocalTopologyProto){
 		"process_id":           func(l *topopb.LocalTopologyProto) { l.ProcessId = 4 },
 		"number of devices":    func(l *topopb.LocalTopologyProto) { l.Devices = nil },
@@ -77,7 +78,7 @@ func TestChanges(t *testing.T) {
 }
 
 func TestChangesOfMachine(t *testing.T) {
-	clause(t, "P-TOP-3", "C-DINC-12")
+	clause.Cite(t, "P-TOP-3", "C-DINC-12")
 	record := func(machine, uuid, serial string) *TaskRecord {
 		return &TaskRecord{Task: 3, MachineID: machine, Devices: []DeviceRecord{{UUID: uuid, Serial: serial}}}
 	}
@@ -115,7 +116,7 @@ func TestChangesOfMachine(t *testing.T) {
 
 // A large message that differs everywhere does not make as many events.
 func TestChangesAreBounded(t *testing.T) {
-	clause(t, "P-TOP-3")
+	clause.Cite(t, "P-TOP-3")
 	was, now := local(0, ""), local(0, "")
 	for range 1000 {
 		was.Devices = append(was.Devices, &topopb.DeviceProto{Name: "a"})
@@ -127,7 +128,7 @@ func TestChangesAreBounded(t *testing.T) {
 }
 
 func TestRecord(t *testing.T) {
-	clause(t, "P-TOP-4", "P-RMP-1")
+	clause.Cite(t, "P-TOP-4", "P-RMP-1")
 	core, part := 1, 2
 	want := &TaskRecord{
 		Task: 2, Tasks: 4, Index: &core, Incarnation: 0x9f3c000000000001, MachineID: "c41d", BootID: "b", Hostname: "h-c",
@@ -146,7 +147,7 @@ func TestRecord(t *testing.T) {
 }
 
 func TestRecordNamesItsFaults(t *testing.T) {
-	clause(t, "P-TOP-4", "P-RMP-11")
+	clause.Cite(t, "P-TOP-4", "P-RMP-11")
 	tests := []struct{ text, want string }{
 		{`{"process_id": 1, "devi`, "host_identity/1: cut short: it ends after 23 bytes"},
 		{``, "host_identity/1: cut short: it ends after 0 bytes"},
@@ -195,7 +196,7 @@ func FuzzParseRecord(f *testing.F) {
 }
 
 func TestBoard(t *testing.T) {
-	clause(t, "P-TOP-2", "C-DINC-12")
+	clause.Cite(t, "P-TOP-2", "C-DINC-12")
 	b := NewBoard(3)
 	keys := JAXKeys("cuda")
 	put := func(key string, m proto.Message) {
@@ -232,7 +233,7 @@ func TestBoard(t *testing.T) {
 // What a task says of its machine and what the topology says of its devices
 // come together; a task of jaxlib has only the latter.
 func TestBoardRecords(t *testing.T) {
-	clause(t, "P-TOP-4", "P-TOP-2")
+	clause.Cite(t, "P-TOP-4", "P-TOP-2")
 	b, keys := NewBoard(2), JAXKeys("cuda")
 	if got, err := b.Records(keys); got != nil || err != nil {
 		t.Errorf("Records() of nothing = %v, %v; want nothing", got, err)
@@ -273,7 +274,7 @@ func TestBoardRecords(t *testing.T) {
 
 // Whatever tasks write, a board stays small.
 func TestBoardIsBounded(t *testing.T) {
-	clause(t, "P-TOP-2")
+	clause.Cite(t, "P-TOP-2")
 	b := NewBoard(4)
 	for i := range 1000 {
 		b.Insert(fmt.Sprintf("p%d:local_topology/p/0", i), nil)

@@ -15,6 +15,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/serry-dev/serry"
+	"github.com/serry-dev/serry/internal/lab/clause"
 	"github.com/serry-dev/serry/wire/topopb"
 )
 
@@ -122,7 +123,7 @@ func (r *turn) layout() string {
 }
 
 func TestExchange(t *testing.T) {
-	clause(t, "TC-TOP-06", "TC-TOP-15", "C-TOP-15", "C-TOP-20")
+	clause.Cite(t, "TC-TOP-06", "TC-TOP-15", "C-TOP-15", "C-TOP-20")
 	synctest.Test(t, func(t *testing.T) {
 		a, b := cudaTurn(2, local(0, "foo", 0, 0, 707)), cudaTurn(2, local(1, "bar", 1))
 		together(t, newKV(nil), b, a)
@@ -134,7 +135,7 @@ func TestExchange(t *testing.T) {
 }
 
 func TestExchangeKeys(t *testing.T) {
-	clause(t, "TC-TOP-30", "A-KEY-4", "A-KEY-5")
+	clause.Cite(t, "TC-TOP-30", "A-KEY-4", "A-KEY-5")
 	synctest.Test(t, func(t *testing.T) {
 		kv := newKV(nil)
 		var turns []*turn
@@ -158,7 +159,7 @@ func TestExchangeKeys(t *testing.T) {
 }
 
 func TestExchangeAlone(t *testing.T) {
-	clause(t, "TC-TOP-22", "C-TOP-14")
+	clause.Cite(t, "TC-TOP-22", "C-TOP-14")
 	kv := newKV(nil)
 	one := &turn{local: local(0, "a", 5, 7), Exchange: Exchange{Keys: JAXKeys("cuda"), Tasks: 1}}
 	together(t, kv, one)
@@ -173,7 +174,7 @@ func TestRejoin(t *testing.T) {
 		rule func(string, []byte, []byte) bool
 	}{{"strict server", nil}, {"server with the rule", Republished}} {
 		t.Run(server.name, func(t *testing.T) {
-			clause(t, "C-TOP-16", "C-TOP-19", "TC-TOP-07", "TC-TOP-08", "TC-TOP-27", "TC-TOP-28", "C-DINC-10", "C-DINC-11", "C-DINC-12")
+			clause.Cite(t, "C-TOP-16", "C-TOP-19", "TC-TOP-07", "TC-TOP-08", "TC-TOP-27", "TC-TOP-28", "C-DINC-10", "C-DINC-11", "C-DINC-12")
 			synctest.Test(t, func(t *testing.T) { rejoin(t, newKV(server.rule)) })
 		})
 	}
@@ -212,7 +213,7 @@ func rejoin(t *testing.T, kv *fakeKV) {
 
 // The record tells a machine that was booted anew from another machine.
 func TestRejoinWithRecord(t *testing.T) {
-	clause(t, "P-TOP-3", "P-TOP-4", "C-TOP-17")
+	clause.Cite(t, "P-TOP-3", "P-TOP-4", "C-TOP-17")
 	synctest.Test(t, func(t *testing.T) {
 		kv := newKV(Republished)
 		life := func(boot, machine string) *turn {
@@ -235,7 +236,7 @@ func TestRejoinWithRecord(t *testing.T) {
 }
 
 func TestExchangeNamesTheMissing(t *testing.T) {
-	clause(t, "TC-TOP-23", "P-TOP-2", "C-TOP-18", "C-DINC-12")
+	clause.Cite(t, "TC-TOP-23", "P-TOP-2", "C-TOP-18", "C-DINC-12")
 	synctest.Test(t, func(t *testing.T) {
 		a, b := cudaTurn(4, local(0, "foo", 0)), cudaTurn(4, local(2, "bar", 0))
 		a.Wait = time.Second
@@ -254,7 +255,7 @@ func TestExchangeNamesTheMissing(t *testing.T) {
 // Without a word from task 0, as when that is a jaxlib process, a follower ends
 // by its own wait.
 func TestFollowerTimesOut(t *testing.T) {
-	clause(t, "TC-TOP-23", "C-TOP-20", "C-TOP-21")
+	clause.Cite(t, "TC-TOP-23", "C-TOP-20", "C-TOP-21")
 	synctest.Test(t, func(t *testing.T) {
 		start := time.Now()
 		b := cudaTurn(3, local(1, "bar", 0))
@@ -268,7 +269,7 @@ func TestFollowerTimesOut(t *testing.T) {
 // What task 0 could not build is told to all at once, and forgotten when a task
 // 0 comes back to a store that has been mended.
 func TestLeaderErrorIsTold(t *testing.T) {
-	clause(t, "C-DINC-12", "TC-TOP-11")
+	clause.Cite(t, "C-DINC-12", "TC-TOP-11")
 	synctest.Test(t, func(t *testing.T) {
 		kv := newKV(nil)
 		a, b := cudaTurn(2, local(0, "foo", 0)), cudaTurn(2, inPartition(local(1, "bar", 0), 1))
@@ -324,7 +325,7 @@ func TestExchangeRefuses(t *testing.T) {
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
-			clause(t, test.clause)
+			clause.Cite(t, test.clause)
 			synctest.Test(t, func(t *testing.T) {
 				kv := newKV(nil)
 				for _, key := range slices.Sorted(maps.Keys(test.stored)) {
@@ -340,7 +341,7 @@ func TestExchangeRefuses(t *testing.T) {
 }
 
 func TestExchangeComparesCounts(t *testing.T) {
-	clause(t, "C-DINC-12")
+	clause.Cite(t, "C-DINC-12")
 	synctest.Test(t, func(t *testing.T) {
 		a, b := cudaTurn(2, local(0, "a", 0)), cudaTurn(3, local(1, "b", 0))
 		a.Record, b.Record = &TaskRecord{Tasks: 2}, &TaskRecord{Task: 1, Tasks: 3}
@@ -356,7 +357,7 @@ func TestExchangeComparesCounts(t *testing.T) {
 
 // Map order, arrival order and restarts make no difference to who gets what.
 func TestExchangeOfMany(t *testing.T) {
-	clause(t, "TC-TOP-16", "C-TOP-32")
+	clause.Cite(t, "TC-TOP-16", "C-TOP-32")
 	synctest.Test(t, func(t *testing.T) {
 		kv := newKV(Republished)
 		var turns []*turn
@@ -376,7 +377,7 @@ func TestExchangeOfMany(t *testing.T) {
 }
 
 func TestExchangeEndsWithItsContext(t *testing.T) {
-	clause(t, "C-TOP-18")
+	clause.Cite(t, "C-TOP-18")
 	synctest.Test(t, func(t *testing.T) {
 		for i := range serry.TaskIndex(2) {
 			ctx, cancel := context.WithCancelCause(t.Context())

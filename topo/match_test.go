@@ -10,6 +10,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/serry-dev/serry"
+	"github.com/serry-dev/serry/internal/lab/clause"
 )
 
 func containsText(err error, want string) bool {
@@ -76,7 +77,7 @@ func (m *Matching) ids() string {
 }
 
 func TestMatchLevels(t *testing.T) {
-	clause(t, "P-RMP-3", "EX-RMP-5", "TC-RMP-19")
+	clause.Cite(t, "P-RMP-3", "EX-RMP-5", "TC-RMP-19")
 	was, now := hosts("a", "b", "c", "d"), hosts("a", "c", "d", "e") // b replaced by e, ranks moved up
 	const right = "0>0 1>1 4>2 5>3 6>4 7>5"
 	tests := []struct {
@@ -128,7 +129,7 @@ func TestMatchLevels(t *testing.T) {
 }
 
 func TestMatchByOtherEvidence(t *testing.T) {
-	clause(t, "P-RMP-3")
+	clause.Cite(t, "P-RMP-3")
 	one := func(r TaskRecord, d DeviceRecord) []TaskRecord {
 		r.Devices = []DeviceRecord{d}
 		return []TaskRecord{r}
@@ -170,7 +171,7 @@ func TestMatchByOtherEvidence(t *testing.T) {
 }
 
 func TestMatchRefusesDuplicates(t *testing.T) {
-	clause(t, "P-RMP-11")
+	clause.Cite(t, "P-RMP-11")
 	twice := []TaskRecord{host(0, "a"), host(1, "a")}
 	_, err := Match(hosts("a"), twice, ByOrdinal)
 	if de, ok := errors.AsType[*DuplicateError](err); !ok || de.A != 0 || de.B != 1 || !strings.Contains(de.Evidence, "GPU-a-0") {
@@ -186,7 +187,7 @@ func TestMatchRefusesDuplicates(t *testing.T) {
 
 // Whatever becomes of ranks, a device with a uuid is found again, exactly once.
 func TestMatchFindsAll(t *testing.T) {
-	clause(t, "P-RMP-3")
+	clause.Cite(t, "P-RMP-3")
 	rapid.Check(t, func(t *rapid.T) {
 		names := []string{"a", "b", "c", "d", "e", "f"}
 		was := hosts(rapid.Permutation(names).Draw(t, "was")[:4]...)
@@ -228,7 +229,7 @@ func placements(p []Assignment) string {
 }
 
 func TestAssign(t *testing.T) {
-	clause(t, "P-RMP-8", "P-TOP-5", "EX-RMP-5", "P-RMP-12")
+	clause.Cite(t, "P-RMP-8", "P-TOP-5", "EX-RMP-5", "P-RMP-12")
 	inPart := func(r TaskRecord, p int) TaskRecord { r.Partition = &p; return r }
 	tests := []struct {
 		name     string
@@ -267,7 +268,7 @@ func TestAssign(t *testing.T) {
 
 // Two tasks on one machine are told apart by their devices.
 func TestAssignTwoOnOneMachine(t *testing.T) {
-	clause(t, "P-RMP-8")
+	clause.Cite(t, "P-RMP-8")
 	split := func(names ...string) []TaskRecord { // one task for each named device of machine m
 		var all []TaskRecord
 		for i, name := range names {
@@ -284,7 +285,7 @@ func TestAssignTwoOnOneMachine(t *testing.T) {
 // Data lie with the machine, so a device that was carried over to another one
 // does not take the number along.
 func TestAssignGoesByMachine(t *testing.T) {
-	clause(t, "P-RMP-8")
+	clause.Cite(t, "P-RMP-8")
 	was, now := hosts("a", "b"), hosts("a", "b")
 	now[0].Devices, now[1].Devices = now[1].Devices, now[0].Devices
 	for i := range now {
@@ -299,7 +300,7 @@ func TestAssignGoesByMachine(t *testing.T) {
 }
 
 func TestAssignRefuses(t *testing.T) {
-	clause(t, "P-RMP-8", "P-RMP-11")
+	clause.Cite(t, "P-RMP-8", "P-RMP-11")
 	if _, err := Assign(nil, nil, AssignOptions{}); err == nil {
 		t.Error("Assign for no tasks = nil; want an error")
 	}
@@ -315,7 +316,7 @@ func TestAssignRefuses(t *testing.T) {
 // Nobody gets a number twice, survivors keep theirs, and the order in which
 // tasks came does not matter.
 func TestAssignProperties(t *testing.T) {
-	clause(t, "P-RMP-8")
+	clause.Cite(t, "P-RMP-8")
 	rapid.Check(t, func(t *rapid.T) {
 		names := []string{"a", "b", "c", "d", "e", "f"}
 		was := hosts(rapid.Permutation(names).Draw(t, "was")[:rapid.IntRange(0, 6).Draw(t, "then")]...)

@@ -10,6 +10,7 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 	"pgregory.net/rapid"
 
+	"github.com/serry-dev/serry/internal/lab/clause"
 	"github.com/serry-dev/serry/wire/topopb"
 )
 
@@ -41,7 +42,7 @@ func global(locals ...[]byte) []byte {
 }
 
 func TestRepublished(t *testing.T) {
-	clause(t, "P-TOP-1", "C-KV-15", "NEW-55", "TC-TOP-28")
+	clause.Cite(t, "P-TOP-1", "C-KV-15", "NEW-55", "TC-TOP-28")
 	ab, ba, other := attributed("a", "bb"), attributed("bb", "a"), attributed("a", "cc")
 	if bytes.Equal(ab, ba) {
 		t.Fatal("the two encodings must differ for this test to mean anything")
@@ -89,7 +90,7 @@ func TestRepublished(t *testing.T) {
 // The keys that may be written twice are those of six patterns, in which one star
 // stands for any text without a slash and two stars for any text.
 func TestRepublishableAsPatterns(t *testing.T) {
-	clause(t, "P-TOP-1", "TC-TOP-28")
+	clause.Cite(t, "P-TOP-1", "TC-TOP-28")
 	expr := regexp.MustCompile(`(?s)^([^/]*:local_topology/.*|[^/]*:global_topology/[^/]*|local_topology/.*|global_topology/[^/]*|` +
 		`orbax/distributed_to_device_ids/[^/]*|jax/process_id/[^/]*)$`)
 	part := rapid.SampledFrom([]string{"local_topology", "global_topology", "orbax", "distributed_to_device_ids", "jax", "process_id",
@@ -104,7 +105,7 @@ func TestRepublishableAsPatterns(t *testing.T) {
 
 // A value that would grow a hundredfold in memory is refused before it does.
 func TestParseRefusesTooManyEntries(t *testing.T) {
-	clause(t, "C-TOP-22", "P-TOP-1")
+	clause.Cite(t, "C-TOP-22", "P-TOP-1")
 	value := bytes.Repeat([]byte{0x1a, 0x00}, maxEntries+1) // empty devices
 	if _, err := parseLocal(value[:2*(maxLocalEntries+1)]); err == nil || !strings.Contains(err.Error(), "at most") {
 		t.Errorf("parseLocal(%d devices) = %v; want a refusal by number", maxLocalEntries+1, err)

@@ -9,6 +9,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/serry-dev/serry"
+	"github.com/serry-dev/serry/internal/lab/clause"
 	"github.com/serry-dev/serry/wire/topopb"
 )
 
@@ -34,7 +35,7 @@ func ids(devices []Device) []serry.DeviceID {
 }
 
 func TestNetworkNodes(t *testing.T) {
-	clause(t, "TC-TOP-01", "C-TOP-10")
+	clause.Cite(t, "TC-TOP-01", "C-TOP-10")
 	for value, want := range map[string][]string{
 		"spine,pod,rack": {"spine", "pod", "rack"},
 		"a,, ,b ":        {"a", "b "},
@@ -49,14 +50,14 @@ func TestNetworkNodes(t *testing.T) {
 }
 
 func TestBootID(t *testing.T) {
-	clause(t, "C-TOP-9")
+	clause.Cite(t, "C-TOP-9")
 	if got := BootID(" 4f1c-22\r\nab \n\n"); got != "4f1c-22ab" {
 		t.Errorf("BootID(two lines) = %q; want both without blanks", got)
 	}
 }
 
 func TestCPUDevice(t *testing.T) {
-	clause(t, "TC-TOP-17", "C-TOP-42", "A-KEY-5")
+	clause.Cite(t, "TC-TOP-17", "C-TOP-42", "A-KEY-5")
 	tests := []struct {
 		task    serry.TaskIndex
 		ordinal Ordinal
@@ -79,7 +80,7 @@ func TestCPUDevice(t *testing.T) {
 }
 
 func TestKeys(t *testing.T) {
-	clause(t, "C-TOP-5", "C-TOP-6", "A-KEY-5", "TC-TOP-30")
+	clause.Cite(t, "C-TOP-5", "C-TOP-6", "A-KEY-5", "TC-TOP-30")
 	k := JAXKeys("cuda")
 	got := []string{k.Local(3), k.Global(), Keys{Platform: "cpu"}.Local(0)}
 	want := []string{"cuda:local_topology/cuda/3", "cuda:global_topology/cuda", "local_topology/cpu/0"}
@@ -92,7 +93,7 @@ func TestKeys(t *testing.T) {
 }
 
 func TestTopologyQueries(t *testing.T) {
-	clause(t, "TC-TOP-21", "TC-TOP-32", "C-TOP-31")
+	clause.Cite(t, "TC-TOP-21", "TC-TOP-32", "C-TOP-31")
 	// Switches put task 1 before task 0; task 2 has no devices; partitions of
 	// tasks 0 and 3 interleave with that of 1.
 	top := read(t, true,
@@ -122,7 +123,7 @@ func TestTopologyQueries(t *testing.T) {
 }
 
 func TestReadRefuses(t *testing.T) {
-	clause(t, "C-TOP-40", "C-TOP-2")
+	clause.Cite(t, "C-TOP-40", "C-TOP-2")
 	for name, in := range map[string]locals{
 		"task twice":   {local(4, ""), local(4, "")},
 		"device twice": {local(0, "", 0), local(1, "", 0)},

@@ -10,15 +10,10 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/serry-dev/serry"
+	"github.com/serry-dev/serry/internal/lab/clause"
 	"github.com/serry-dev/serry/wire/tfpb"
 	"github.com/serry-dev/serry/wire/xlapb"
 )
-
-// clause records which clauses and cases a test is evidence for.
-func clause(t testing.TB, ids ...string) {
-	t.Helper()
-	t.Attr("clause", strings.Join(ids, " "))
-}
 
 func worker(i int) serry.TaskID { return serry.TaskID{Job: "worker", Index: i} }
 
@@ -205,11 +200,11 @@ var answerCases = []answerCase{
 }
 
 func TestAnswers(t *testing.T) {
-	clause(t, "C-WIRE-7", "C-WIRE-8", "C-WIRE-17", "NEW-61", "C-ERR-2", "C-REG-10", "A-PY-4")
+	clause.Cite(t, "C-WIRE-7", "C-WIRE-8", "C-WIRE-17", "NEW-61", "C-ERR-2", "C-REG-10", "A-PY-4")
 	for _, d := range []Dialect{XLA, TF} {
 		for i, c := range answerCases {
 			t.Run(fmt.Sprintf("%v/%s#%d", d, c.clause, i), func(t *testing.T) {
-				clause(t, c.clause)
+				clause.Cite(t, c.clause)
 				st := shapeOf(d, c.op).Refuse(c.err)
 				if st.Code != c.code {
 					t.Errorf("Refuse(%v) has code %v; want %v", c.err, st.Code, c.code)
@@ -293,7 +288,7 @@ func mustUnmarshal(t *testing.T, b []byte, m proto.Message) {
 
 // The two dialects differ in one answer only.
 func TestMismatchByDialect(t *testing.T) {
-	clause(t, "C-INC-2", "C-EPOCH-5")
+	clause.Cite(t, "C-INC-2", "C-EPOCH-5")
 	err := &serry.MismatchError{Requested: 5, Current: 6}
 	st := shapeOf(XLA, opGet).Refuse(err)
 	if st.Code != codes.Internal || st.Message != "wrong service incarnation: requested 5, currently 6" {
@@ -349,7 +344,7 @@ func TestAnswersAreAllCited(t *testing.T) {
 
 // An error that has no row is still an answer.
 func TestAnswerToTheUnexpected(t *testing.T) {
-	clause(t, "C-WIRE-17")
+	clause.Cite(t, "C-WIRE-17")
 	for _, err := range []error{errors.New("disk on fire"), &serry.TaskError{Err: errors.New("x")}, &serry.BarrierError{}} {
 		st := shapeOf(XLA, opGet).Refuse(err)
 		if st.Code != codes.Internal || st.Message != err.Error() {

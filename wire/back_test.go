@@ -11,11 +11,12 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/serry-dev/serry"
+	"github.com/serry-dev/serry/internal/lab/clause"
 )
 
 // Every answer comes back as the sentinel it was made from.
 func TestErrorIsTheSame(t *testing.T) {
-	clause(t, "C-WIRE-7", "C-WIRE-17")
+	clause.Cite(t, "C-WIRE-7", "C-WIRE-17")
 	for _, d := range []Dialect{XLA, TF} {
 		for i, c := range answerCases {
 			if c.err == errNoMethod || c.err == errNotATask || c.err == serviceNotReady {
@@ -37,7 +38,7 @@ func TestErrorIsTheSame(t *testing.T) {
 
 // Facts come back, too, but for those that no text says.
 func TestErrorHasTheFacts(t *testing.T) {
-	clause(t, "C-BAR-15", "C-LOST-1", "C-INC-2")
+	clause.Cite(t, "C-BAR-15", "C-LOST-1", "C-INC-2")
 	for _, err := range []error{
 		timedOut,
 		lostAt,
@@ -81,7 +82,7 @@ func unbase(t *testing.T, s string) []byte {
 
 // Servers of another make say it in words of their own, and only the container travels.
 func TestErrorFromOtherServers(t *testing.T) {
-	clause(t, "C-WIRE-14", "C-WIRE-9", "ER-6", "GU-2")
+	clause.Cite(t, "C-WIRE-14", "C-WIRE-9", "ER-6", "GU-2")
 	p0 := unbase(t, "CjsKN3R5cGUuZ29vZ2xlYXBpcy5jb20vdGVuc29yZmxvdy5Db29yZGluYXRpb25TZXJ2aWNlRXJyb3ISAA")
 	pb := unbase(t, "CjUKK3R5cGUuZ29vZ2xlYXBpcy5jb20vdGVuc29yZmxvdy5CYXJyaWVyRXJyb3ISBgoCYjEQAwo7Cjd0eXBlLmdvb2dsZWFwaXMuY29tL3RlbnNvcmZsb3cuQ29vcmRpbmF0aW9uU2VydmljZUVycm9yEgA")
 	pm := unbase(t, "CjsKN3R5cGUuZ29vZ2xlYXBpcy5jb20vdGVuc29yZmxvdy5Db29yZGluYXRpb25TZXJ2aWNlRXJyb3ISAApACjN0eXBlLmdvb2dsZWFwaXMuY29tL3RlbnNvcmZsb3cuU2VydmljZU1pc21hdGNoRXJyb3ISCQkIBwYFBAMCAQ")

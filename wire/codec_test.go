@@ -16,6 +16,7 @@ import (
 
 	"github.com/serry-dev/serry"
 	"github.com/serry-dev/serry/coord"
+	"github.com/serry-dev/serry/internal/lab/clause"
 	"github.com/serry-dev/serry/wire/tfpb"
 	"github.com/serry-dev/serry/wire/xlapb"
 )
@@ -119,7 +120,7 @@ var tfCases = []decodeCase{
 }
 
 func TestDecode(t *testing.T) {
-	clause(t, "A-SEQ-1", "A-HB-2", "C-VER-1", "C-VER-2", "C-INC-6", "C-GTS-2", "NEW-15", "NEW-19")
+	clause.Cite(t, "A-SEQ-1", "A-HB-2", "C-VER-1", "C-VER-2", "C-INC-6", "C-GTS-2", "NEW-15", "NEW-19")
 	seen := make(map[string]bool)
 	check := func(prefix string, cases []decodeCase) {
 		for _, c := range cases {
@@ -144,7 +145,7 @@ func TestDecode(t *testing.T) {
 }
 
 func TestDecodeRefuses(t *testing.T) {
-	clause(t, "C-VER-5", "C-ERR-5", "C-WIRE-16", "NEW-60")
+	clause.Cite(t, "C-VER-5", "C-ERR-5", "C-WIRE-16", "NEW-60")
 	long := strings.Repeat("ü", 513)
 	longTask := &tfpb.CoordinatedTask{JobName: long}
 	for _, c := range []struct {
@@ -188,7 +189,7 @@ func TestDecodeRefuses(t *testing.T) {
 
 // A list is refused by its length before it becomes memory; both forms of a list of numbers are read.
 func TestDecodeLists(t *testing.T) {
-	clause(t, "C-LIM-1", "C-BAR-11")
+	clause.Cite(t, "C-LIM-1", "C-BAR-11")
 	var unpacked []byte
 	for range 3 {
 		unpacked = protowire.AppendTag(unpacked, 4, protowire.VarintType)
@@ -221,7 +222,7 @@ func TestDecodeLists(t *testing.T) {
 }
 
 func TestTimeouts(t *testing.T) {
-	clause(t, "C-BAR-7")
+	clause.Cite(t, "C-BAR-7")
 	for ms, want := range map[int64]time.Duration{
 		0:                       0,
 		-5:                      -5 * time.Millisecond,
@@ -240,7 +241,7 @@ func TestTimeouts(t *testing.T) {
 
 // With one job its name is an echo; with several it counts, and numbers alone count in the first.
 func TestJobNames(t *testing.T) {
-	clause(t, "C-VER-1", "C-VER-4", "NEW-15")
+	clause.Cite(t, "C-VER-1", "C-VER-4", "NEW-15")
 	decode := func(c *Codec, path string, m proto.Message) (coord.Event, Shape) {
 		t.Helper()
 		ev, s, err := c.Decode(path, encode(t, m), Origin{})
@@ -283,7 +284,7 @@ func TestJobNames(t *testing.T) {
 
 // In dialect TF only the connection tells one life of a task from another.
 func TestIdentity(t *testing.T) {
-	clause(t, "C-INC-6", "C-EPOCH-5")
+	clause.Cite(t, "C-INC-6", "C-EPOCH-5")
 	call := func(path string, m proto.Message, o Origin) coord.Event {
 		t.Helper()
 		ev, _, err := oneJob.Decode(path, encode(t, m), o)
@@ -307,7 +308,7 @@ func TestIdentity(t *testing.T) {
 }
 
 func TestMethods(t *testing.T) {
-	clause(t, "C-LIM-2", "C-WIRE-2")
+	clause.Cite(t, "C-LIM-2", "C-WIRE-2")
 	const value = 1<<31 - 1
 	all := Methods(value)
 	if len(all) != len(methods)+1 { // and the question who leads

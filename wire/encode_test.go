@@ -12,6 +12,7 @@ import (
 
 	"github.com/serry-dev/serry"
 	"github.com/serry-dev/serry/coord"
+	"github.com/serry-dev/serry/internal/lab/clause"
 	"github.com/serry-dev/serry/wire/tfpb"
 	"github.com/serry-dev/serry/wire/xlapb"
 )
@@ -52,7 +53,7 @@ func tfInfos(job string) []*tfpb.CoordinatedTaskStateInfo {
 }
 
 func TestEncode(t *testing.T) {
-	clause(t, "C-REG-1", "C-BAR-8", "C-KV-4", "C-KV-5", "C-KV-7", "C-WATCH-4", "C-WATCH-6", "C-GTS-1", "C-GTS-2", "C-ALIVE-2", "C-WAT-3")
+	clause.Cite(t, "C-REG-1", "C-BAR-8", "C-KV-4", "C-KV-5", "C-KV-7", "C-WATCH-4", "C-WATCH-6", "C-GTS-1", "C-GTS-2", "C-ALIVE-2", "C-WAT-3")
 	for _, c := range []struct {
 		path    string
 		request proto.Message
@@ -109,7 +110,7 @@ func TestEncode(t *testing.T) {
 
 // With several jobs tasks keep their own names, whatever the caller's is.
 func TestEncodeSeveralJobs(t *testing.T) {
-	clause(t, "C-VER-1")
+	clause.Cite(t, "C-VER-1")
 	_, s, err := twoJobs.Decode(tfPrefix+"GetAliveTasks", encode(t, &tfpb.GetAliveTasksRequest{RequestingTask: &tfpb.CoordinatedTask{JobName: "worker"}}), Origin{})
 	if err != nil {
 		t.Fatal(err)
@@ -124,7 +125,7 @@ func TestEncodeSeveralJobs(t *testing.T) {
 }
 
 func TestEncodeErrors(t *testing.T) {
-	clause(t, "C-WIRE-11")
+	clause.Cite(t, "C-WIRE-11")
 	body, st := shapeOf(XLA, opBarrier).Encode(coord.Reply{Result: coord.Passed{Counter: 3}, Err: timedOut})
 	if body != nil || st.Code != codes.DeadlineExceeded {
 		t.Errorf("Encode(%v) = %q, %v; want no message beside the error", timedOut, body, st.Code)
@@ -137,7 +138,7 @@ func TestEncodeErrors(t *testing.T) {
 
 // Shapes are what replies can be shared by: equal for requests that differ in nothing a reply shows.
 func TestShapesOfWatchers(t *testing.T) {
-	clause(t, "C-WATCH-9")
+	clause.Cite(t, "C-WATCH-9")
 	shape := func(path string, m proto.Message) Shape {
 		_, s, err := oneJob.Decode(path, encode(t, m), Origin{Req: 1, Identify: onConnection})
 		if err != nil {

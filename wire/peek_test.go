@@ -8,6 +8,7 @@ import (
 
 	"github.com/serry-dev/serry"
 	"github.com/serry-dev/serry/coord"
+	"github.com/serry-dev/serry/internal/lab/clause"
 )
 
 // peekRequests are requests of every method, with a field that nobody knows behind them.
@@ -25,7 +26,7 @@ func peekRequests(t testing.TB) map[string][]byte {
 
 // TestPeek: what is read of a request for the sake of passing it on is what the service reads, too.
 func TestPeek(t *testing.T) {
-	clause(t, "A-SIDE-1")
+	clause.Cite(t, "A-SIDE-1")
 	for path, body := range peekRequests(t) {
 		checkPeek(t, path, body)
 	}
@@ -104,7 +105,7 @@ func FuzzPeek(f *testing.F) {
 
 // TestWatchForOthers: a watch that a relay makes asks what those ask for whom it watches.
 func TestWatchForOthers(t *testing.T) {
-	clause(t, "A-SIDE-17")
+	clause.Cite(t, "A-SIDE-17")
 	for _, path := range []string{xlaPrefix + "WatchTasks", tfPrefix + "WatchJobState"} {
 		c, _ := Peek(path, peekRequests(t)[path])
 		ev, _, err := new(Codec).Decode(path, c.Watch(42, 77), Origin{})
@@ -117,7 +118,7 @@ func TestWatchForOthers(t *testing.T) {
 
 // TestKnown: a relay names tasks in errors as the caller does, where the cluster has one job.
 func TestKnown(t *testing.T) {
-	clause(t, "C-VER-1")
+	clause.Cite(t, "C-VER-1")
 	stored := &serry.TaskError{Task: worker(1), Reason: serry.ErrReported, Err: serry.ErrAlreadyFailed}
 	for job, want := range map[string]string{"jax_worker": "/job:jax_worker/", "worker": "/job:worker/"} {
 		c := Caller{Shape: Shape{Dialect: TF, Op: opHeartbeat}, Task: serry.TaskID{Job: job, Index: 1}}
@@ -131,7 +132,7 @@ func TestKnown(t *testing.T) {
 
 // TestMarshalError: what the service stores of a task reaches the table of a relay with its facts.
 func TestMarshalError(t *testing.T) {
-	clause(t, "C-HB-8")
+	clause.Cite(t, "C-HB-8")
 	dead := &serry.TaskError{Task: worker(2), Incarnation: 7, Evidence: "signal 9", Err: serry.ErrTaskDead}
 	want := &serry.TaskError{Task: worker(1), Reason: &serry.LostError{Lost: []*serry.TaskError{dead}}, Err: serry.ErrPeerFailed}
 	if diff := cmp.Diff(want.Error(), UnmarshalError(MarshalError(want)).Error()); diff != "" {
@@ -146,7 +147,7 @@ func TestMarshalError(t *testing.T) {
 
 // TestIDBeside: a request of serry's own dialect that has no id inside can have one beside it.
 func TestIDBeside(t *testing.T) {
-	clause(t, "C-REQ-1")
+	clause.Cite(t, "C-REQ-1")
 	beside, inside := coord.RequestID{Requester: 9, Number: 4}, coord.RequestID{Requester: 3, Number: 1}
 	for _, c := range []struct{ inside, want coord.RequestID }{{inside, inside}, {coord.RequestID{}, beside}} {
 		path, body, err := Own.Request(coord.InsertKeyValue{Call: coord.Call{ID: c.inside}, Key: "k"})

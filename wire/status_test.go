@@ -14,13 +14,14 @@ import (
 
 	"github.com/serry-dev/serry"
 	"github.com/serry-dev/serry/coord"
+	"github.com/serry-dev/serry/internal/lab/clause"
 	"github.com/serry-dev/serry/wire/rpc"
 	"github.com/serry-dev/serry/wire/tfpb"
 )
 
 // The bytes that clients in the field were seen to read.
 func TestTrailerVectors(t *testing.T) {
-	clause(t, "C-WIRE-7", "ER-1", "ER-2", "ER-3", "ER-4", "ER-5")
+	clause.Cite(t, "C-WIRE-7", "ER-1", "ER-2", "ER-3", "ER-4", "ER-5")
 	n, o := shapeOf(XLA, opPoll), shapeOf(TF, opPoll)
 	for _, c := range []struct {
 		name  string
@@ -48,7 +49,7 @@ func TestTrailerVectors(t *testing.T) {
 
 // One value is a container of payloads to C++ and a status to grpc-go.
 func TestTrailerIsReadByBoth(t *testing.T) {
-	clause(t, "C-WIRE-15", "C-WIRE-9", "GU-1")
+	clause.Cite(t, "C-WIRE-15", "C-WIRE-9", "GU-1")
 	st := shapeOf(TF, opBarrier).Refuse(timedOut)
 	var status spb.Status
 	if err := proto.Unmarshal(st.Details, &status); err != nil {
@@ -64,7 +65,7 @@ func TestTrailerIsReadByBoth(t *testing.T) {
 }
 
 func TestNoPayloadNoTrailer(t *testing.T) {
-	clause(t, "C-WIRE-8", "C-INC-1", "C-INC-4")
+	clause.Cite(t, "C-WIRE-8", "C-INC-1", "C-INC-4")
 	if st := ShutDown(); st.Details != nil || st.Code != codes.Internal || st.Message != "Coordination service has been shut down." {
 		t.Errorf("ShutDown() = %+v", st)
 	}
@@ -103,7 +104,7 @@ func manyTasks(n int) []serry.TaskID {
 }
 
 func TestTrailerBudget(t *testing.T) {
-	clause(t, "C-WIRE-10", "C-WIRE-16", "NEW-13", "NEW-60")
+	clause.Cite(t, "C-WIRE-10", "C-WIRE-16", "NEW-13", "NEW-60")
 	wide := strings.Repeat("ü", coord.MaxNameBytes/2)
 	for _, d := range []Dialect{XLA, TF} {
 		s := shapeOf(d, opBarrier)
@@ -132,7 +133,7 @@ func TestTrailerBudget(t *testing.T) {
 }
 
 func TestTextIsCut(t *testing.T) {
-	clause(t, "C-WIRE-10")
+	clause.Cite(t, "C-WIRE-10")
 	st := shapeOf(XLA, opPoll).Refuse(&serry.TaskError{Task: worker(1), Code: 3, Text: strings.Repeat("x", 4096), Err: serry.ErrReported})
 	if want := strings.Repeat("x", 3072) + " ... [truncated]"; st.Message != want {
 		t.Errorf("text of 4096 bytes became %d bytes ending in %q; want 3072 and a note", len(st.Message), st.Message[max(0, len(st.Message)-20):])
@@ -141,7 +142,7 @@ func TestTextIsCut(t *testing.T) {
 
 // What users match on stays; names go first, then the middle of ids.
 func TestTextsShrinkInOrder(t *testing.T) {
-	clause(t, "C-WIRE-16", "C-BAR-15", "C-KV-3", "A-PY-4", "NEW-60")
+	clause.Cite(t, "C-WIRE-16", "C-BAR-15", "C-KV-3", "A-PY-4", "NEW-60")
 	missing := &serry.BarrierError{ID: "b", Missing: manyTasks(10000), First: worker(3), Arrived: 1, Members: 10001, Err: serry.ErrTimeout}
 	if st := shapeOf(XLA, opBarrier).Refuse(missing); !strings.HasSuffix(st.Message, "Missing: 0, 1, 2, 3, 4, 5, 6, 7, 8, 9 and 9990 more") {
 		t.Errorf("text %q; want ten names and the number of others", st.Message)

@@ -75,28 +75,28 @@ var (
 	script = regexp.MustCompile(`^#\s*([A-Z][A-Z0-9a-z-]*(?:, ?[A-Z][A-Z0-9a-z-]*)*):`)
 )
 
-// A clause is the text of one entry of the specification, with its marks; docs/spec/README.md explains them.
-type clause string
+// An entry is the text of one clause of the specification, with its marks; docs/spec/README.md explains them.
+type entry string
 
-func (c clause) has(marks ...string) bool {
-	return slices.ContainsFunc(marks, func(m string) bool { return strings.Contains(string(c), m) })
+func (e entry) has(marks ...string) bool {
+	return slices.ContainsFunc(marks, func(m string) bool { return strings.Contains(string(e), m) })
 }
 
 // binds says whether a test must show the clause.
-func (c clause) binds(id string) bool {
+func (e entry) binds(id string) bool {
 	if caseID.MatchString(id) {
-		return !c.has("`[E]`", "`[B]`", notBuilt, "`client`:")
+		return !e.has("`[E]`", "`[B]`", notBuilt, "`client`:")
 	}
-	return c.has("`[M]`", "`[S]`")
+	return e.has("`[M]`", "`[S]`")
 }
 
 // awaited says whether nothing of the clause is built.
-func (c clause) awaited() bool {
-	return c.has(notBuilt) && !c.has("`[M]`", "`[S]`", "`[Q]`", "`[+]`")
+func (e entry) awaited() bool {
+	return e.has(notBuilt) && !e.has("`[M]`", "`[S]`", "`[Q]`", "`[+]`")
 }
 
 // A spec has the clauses of all documents by their ids.
-type spec map[string]clause
+type spec map[string]entry
 
 // find returns the id of the clause that id names: itself, or for C-EPOCH-2a, which is a part, C-EPOCH-2.
 func (s spec) find(id string) (string, bool) {
@@ -141,7 +141,7 @@ func parseSpec(text string) spec {
 			open = ""
 		}
 		if open != "" {
-			all[open] += clause(line + "\n")
+			all[open] += entry(line + "\n")
 		}
 		if strings.HasPrefix(line, "|") {
 			open = ""

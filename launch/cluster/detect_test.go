@@ -11,12 +11,9 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
-)
 
-func clause(t *testing.T, ids ...string) {
-	t.Helper()
-	t.Attr("clause", strings.Join(ids, " "))
-}
+	"github.com/serry-dev/serry/internal/lab/clause"
+)
 
 // with is a system with some variables, in which every name resolves.
 func with(vars map[string]string) System {
@@ -47,7 +44,7 @@ func plus(vars map[string]string, more ...string) map[string]string {
 }
 
 func TestDetect(t *testing.T) {
-	clause(t, "P-ENV-1", "TC-ENV-01", "TC-ENV-02", "TC-ENV-03", "TC-ENV-04", "TC-ENV-05", "TC-ENV-06", "TC-ENV-09",
+	clause.Cite(t, "P-ENV-1", "TC-ENV-01", "TC-ENV-02", "TC-ENV-03", "TC-ENV-04", "TC-ENV-05", "TC-ENV-06", "TC-ENV-09",
 		"C-ENV-3", "C-ENV-4", "C-ENV-10", "C-ENV-11", "C-ENV-12", "C-ENV-13", "P-ENV-2")
 	gke := map[string]string{
 		"JAX_FORCE_TPU_INIT": "1", "TPU_SKIP_MDS_QUERY": "1", "TPU_WORKER_HOSTNAMES": "a,b,c,d", "TPU_WORKER_ID": "2",
@@ -94,7 +91,7 @@ func TestDetect(t *testing.T) {
 }
 
 func TestSlurmNeedsAllFive(t *testing.T) {
-	clause(t, "TC-ENV-05")
+	clause.Cite(t, "TC-ENV-05")
 	for name := range slurm("n") {
 		vars := slurm("n")
 		delete(vars, name)
@@ -105,7 +102,7 @@ func TestSlurmNeedsAllFive(t *testing.T) {
 }
 
 func TestFirstHost(t *testing.T) {
-	clause(t, "TC-ENV-04", "C-ENV-11")
+	clause.Cite(t, "TC-ENV-04", "C-ENV-11")
 	for list, want := range map[string]string{
 		"node001": "node001", "node001,host2": "node001", "node[001-0015],host2": "node001", "node[001,007-015]": "node001",
 		"node[001]": "node001", "rack[1-2]n[03,05]": "rack1n03", "a[1-2]b,c": "a1b", "[7-9]": "7",
@@ -129,7 +126,7 @@ func FuzzFirstHost(f *testing.F) {
 
 // What is given is kept; where all is given nobody looks (TC-ENV-07).
 func TestGivenValuesStay(t *testing.T) {
-	clause(t, "TC-ENV-07", "C-ENV-2", "C-ENV-5", "C-ENV-1")
+	clause.Cite(t, "TC-ENV-07", "C-ENV-2", "C-ENV-5", "C-ENV-1")
 	given := Place{
 		Address: Value[string]{"me:1", "--coordinator"}, Processes: Value[int]{2, "--nnodes"}, ID: Value[int]{1, "--node-rank"},
 	}
@@ -150,7 +147,7 @@ func TestGivenValuesStay(t *testing.T) {
 }
 
 func TestNamedMethods(t *testing.T) {
-	clause(t, "TC-ENV-08", "C-ENV-3", "P-ENV-3")
+	clause.Cite(t, "TC-ENV-08", "C-ENV-3", "P-ENV-3")
 	for name, words := range map[string]string{
 		"lsf":    "want auto, none or one of ompi, slurm, gcetpu, gketpu, k8s, torchrun",
 		"ompi":   "is not there: neither OMPI_MCA_orte_hnp_uri nor",
@@ -167,7 +164,7 @@ func TestNamedMethods(t *testing.T) {
 }
 
 func TestDetectionThatFails(t *testing.T) {
-	clause(t, "C-ENV-10", "C-ENV-14", "C-ENV-15")
+	clause.Cite(t, "C-ENV-10", "C-ENV-14", "C-ENV-15")
 	unknown := func(context.Context, string) ([]string, error) { return nil, errors.New("no such host") }
 	for _, c := range []struct {
 		name, method string
@@ -198,7 +195,7 @@ func TestDetectionThatFails(t *testing.T) {
 }
 
 func TestFromEnvironment(t *testing.T) {
-	clause(t, "C-ENV-1", "P-ENV-2")
+	clause.Cite(t, "C-ENV-1", "P-ENV-2")
 	p, err := FromEnvironment(with(map[string]string{
 		"JAX_COORDINATOR_ADDRESS": "h:1", "JAX_NUM_PROCESSES": "4", "JAX_PROCESS_ID": "3", "JAX_LOCAL_DEVICE_IDS": "0, 2",
 	}))
@@ -216,7 +213,7 @@ func TestFromEnvironment(t *testing.T) {
 }
 
 func TestValidate(t *testing.T) {
-	clause(t, "TC-ENV-13", "C-ENV-7")
+	clause.Cite(t, "TC-ENV-13", "C-ENV-7")
 	good := Place{Address: Value[string]{"h:1", "x"}, Processes: Value[int]{4, "x"}, ID: Value[int]{3, "x"}}
 	if err := good.Validate(); err != nil {
 		t.Errorf("Validate() = %v; want nil", err)
@@ -236,7 +233,7 @@ func TestValidate(t *testing.T) {
 }
 
 func TestBindAndProxies(t *testing.T) {
-	clause(t, "TC-ENV-13", "C-ENV-9", "C-ENV-1")
+	clause.Cite(t, "TC-ENV-13", "C-ENV-9", "C-ENV-1")
 	if got, err := Bind("h:1234"); got != "[::]:1234" || err != nil {
 		t.Errorf("Bind(h:1234) = %q, %v; want [::]:1234", got, err)
 	}
@@ -250,7 +247,7 @@ func TestBindAndProxies(t *testing.T) {
 
 // A file of addresses is read before the variables.
 func TestAddressesInAFile(t *testing.T) {
-	clause(t, "C-ENV-4")
+	clause.Cite(t, "C-ENV-4")
 	root := t.TempDir()
 	if err := os.WriteFile(filepath.Join(root, "addresses"), []byte("x:1,y:2\n"), 0o666); err != nil {
 		t.Fatal(err)

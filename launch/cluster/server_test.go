@@ -11,6 +11,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/serry-dev/serry/internal/lab/clause"
 )
 
 // metadataServer answers for attributes.
@@ -39,7 +41,7 @@ func metadataServer(t *testing.T, attributes map[string]string) System {
 }
 
 func TestComputeEngine(t *testing.T) {
-	clause(t, "C-ENV-16", "TC-ENV-10", "C-ENV-13", "C-ENV-14")
+	clause.Cite(t, "C-ENV-16", "TC-ENV-10", "C-ENV-13", "C-ENV-14")
 	for _, c := range []struct {
 		name, workers, env string
 		address, err       string
@@ -122,7 +124,7 @@ func apiServer(t *testing.T, pod string, status int) System {
 }
 
 func TestKubernetes(t *testing.T) {
-	clause(t, "TC-ENV-11", "C-ENV-15")
+	clause.Cite(t, "TC-ENV-11", "C-ENV-15")
 	const owner = `"ownerReferences": [{"kind": "Job", "name": "j", "controller": true}]`
 	pod := func(metadata, spec string) string {
 		return `{"metadata": {` + metadata + `}, "spec": {` + spec + `}, "status": {"podIP": "10.0.0.9"}}`

@@ -8,12 +8,9 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
-)
 
-func clause(t *testing.T, ids ...string) {
-	t.Helper()
-	t.Attr("clause", strings.Join(ids, " "))
-}
+	"github.com/serry-dev/serry/internal/lab/clause"
+)
 
 // machine is a root with files in it.
 func machine(t *testing.T, files map[string]string) string {
@@ -42,7 +39,7 @@ func pci(files map[string]string, slot, vendor, device string) map[string]string
 }
 
 func TestTPUs(t *testing.T) {
-	clause(t, "TC-HOST-03", "C-HOST-1")
+	clause.Cite(t, "TC-HOST-03", "C-HOST-1")
 	for _, c := range []struct {
 		name  string
 		files map[string]string
@@ -64,7 +61,7 @@ func TestTPUs(t *testing.T) {
 }
 
 func TestHugePages(t *testing.T) {
-	clause(t, "TC-HOST-04", "C-HOST-2")
+	clause.Cite(t, "TC-HOST-04", "C-HOST-2")
 	const always, madvise = "[always] madvise never\n", "always [madvise] never\n"
 	for _, c := range []struct {
 		name, device, mode string
@@ -88,7 +85,7 @@ func TestHugePages(t *testing.T) {
 }
 
 func TestSharedMemory(t *testing.T) {
-	clause(t, "TC-HOST-01", "C-HOST-8")
+	clause.Cite(t, "TC-HOST-01", "C-HOST-8")
 	size := func(string, *unix.Statfs_t) error { return nil }
 	for _, c := range []struct {
 		name string
@@ -112,7 +109,7 @@ func TestSharedMemory(t *testing.T) {
 func amd(units string) string { return "cpu_cores_count 0\nsimd_count " + units + "\n" }
 
 func TestAMD(t *testing.T) {
-	clause(t, "TC-HOST-02", "C-HOST-7")
+	clause.Cite(t, "TC-HOST-02", "C-HOST-7")
 	const nodes = "sys/class/kfd/kfd/topology/nodes/"
 	tree := map[string]string{nodes + "0/properties": amd("0"), nodes + "1/properties": amd("208"), nodes + "2/properties": amd("208")}
 	large := map[string]string{nodes + "0/properties": amd("208") + strings.Repeat("x", 20<<10), nodes + "1/properties": "", nodes + "2/x": ""}
@@ -143,7 +140,7 @@ func TestAMD(t *testing.T) {
 }
 
 func TestNVIDIA(t *testing.T) {
-	clause(t, "C-HOST-6")
+	clause.Cite(t, "C-HOST-6")
 	for _, name := range []string{"dev/nvidia0", "dev/nvidiactl", "dev/dxg"} {
 		if !NVIDIA(machine(t, map[string]string{name: ""})) {
 			t.Errorf("NVIDIA() with %s = false; want true", name)
@@ -156,7 +153,7 @@ func TestNVIDIA(t *testing.T) {
 
 // Check finds all that is wrong, and nothing about a machine where all is well.
 func TestCheck(t *testing.T) {
-	clause(t, "P-HOST-1", "P-HOST-3")
+	clause.Cite(t, "P-HOST-1", "P-HOST-3")
 	bad := Check(machine(t, pci(nil, "0", "0x1ae0", "0x0063")))
 	ids := make(map[string]bool)
 	for _, f := range bad {

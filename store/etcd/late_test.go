@@ -14,6 +14,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/serry-dev/serry/coord"
+	"github.com/serry-dev/serry/internal/lab"
 	"github.com/serry-dev/serry/internal/lab/conform"
 	"github.com/serry-dev/serry/internal/lab/faultyetcd"
 	"github.com/serry-dev/serry/internal/plant"
@@ -160,7 +161,7 @@ func (m *model) history(ctx context.Context, r store.Reign) error {
 // A write whose first attempt is performed last changes nothing that was acknowledged: whichever write it
 // is, and whatever was written since.
 func TestLateWrites(t *testing.T) {
-	t.Attr("clause", "C-LOG-2 C-LOG-5")
+	lab.Clause(t, "C-LOG-2", "C-LOG-5")
 	f := newFleet(t, "", member.Config{})
 	for n, more := 0, true; more; n++ {
 		for _, after := range []int{3, 12, never} {
@@ -216,7 +217,7 @@ func (f fleet) late(t *testing.T, s *writer, what *string) {
 
 // A Save that was given up does not come back after a later one.
 func TestSaveGivenUp(t *testing.T) {
-	t.Attr("clause", "C-LOG-4")
+	lab.Clause(t, "C-LOG-4")
 	f := newFleet(t, "/serry/", member.Config{})
 	ctx, giveUp := context.WithCancelCause(t.Context())
 	stopped := errors.New("stopped")
@@ -249,7 +250,7 @@ func TestSaveGivenUp(t *testing.T) {
 
 // Put does not trust a key whose parts are missing: it writes the value again.
 func TestPutMendsAValueWithoutParts(t *testing.T) {
-	t.Attr("clause", "C-LOG-5")
+	lab.Clause(t, "C-LOG-5")
 	f := newFleet(t, "/serry/", member.Config{})
 	s := f.lead(t, nil)
 	m := newModel()

@@ -4,10 +4,12 @@ import (
 	"testing"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/serry-dev/serry/internal/lab/clause"
 )
 
 func TestJudge(t *testing.T) {
-	t.Attr("clause", "C-LIM-1")
+	clause.Cite(t, "C-LIM-1")
 	for _, row := range []struct {
 		name    string
 		guessed bool

@@ -18,6 +18,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/serry-dev/serry/coord"
+	"github.com/serry-dev/serry/internal/lab"
 	"github.com/serry-dev/serry/internal/lab/conform"
 	"github.com/serry-dev/serry/internal/lab/faultyetcd"
 	"github.com/serry-dev/serry/node"
@@ -145,7 +146,7 @@ func (c *caller) meets(t *testing.T) {
 // One client that stores more than the quota holds is refused, and so are others that store something; all
 // else goes on, and deletes make room again.
 func TestQuota(t *testing.T) {
-	t.Attr("clause", "C-LIM-1 C-LOG-5")
+	lab.Clause(t, "C-LIM-1", "C-LOG-5")
 	for name, size := range map[string]int{"large values": 1 << 20, "small values": 50_000} {
 		t.Run(name, func(t *testing.T) {
 			m, _ := one(t, member.Config{QuotaBytes: 32 << 20})
@@ -185,7 +186,7 @@ func TestQuota(t *testing.T) {
 
 // Values that replace each other do not fill the store, however many there are.
 func TestQuotaOverwritten(t *testing.T) {
-	t.Attr("clause", "C-LIM-1 C-LOG-5")
+	lab.Clause(t, "C-LIM-1", "C-LOG-5")
 	m, _ := one(t, member.Config{QuotaBytes: 32 << 20})
 	st, err := m.Open(t.Context(), etcd.Config{})
 	if err != nil {
@@ -228,7 +229,7 @@ func alarm(t *testing.T, client *clientv3.Client, on bool) {
 // An etcd that others have filled does not end the service: callers that store something are refused, what
 // must be written waits, and all goes on when there is room.
 func TestQuotaReachedByOthers(t *testing.T) {
-	t.Attr("clause", "C-LIM-1 C-LOG-2")
+	lab.Clause(t, "C-LIM-1", "C-LOG-2")
 	_, client := one(t, member.Config{})
 	c := serve(t, open(t, etcd.Config{Client: client, LeaseTTL: time.Minute}))
 	if st := c.insert(t, "k", 10); st.Code != codes.OK {
@@ -273,7 +274,7 @@ func TestQuotaReachedByOthers(t *testing.T) {
 
 // A server that starts while etcd is full waits for room, and says so when it gives up.
 func TestCampaignWithoutRoom(t *testing.T) {
-	t.Attr("clause", "C-LIM-1")
+	lab.Clause(t, "C-LIM-1")
 	_, client := one(t, member.Config{})
 	alarm(t, client, true)
 	st := open(t, etcd.Config{Client: client})
@@ -296,7 +297,7 @@ func TestCampaignWithoutRoom(t *testing.T) {
 
 // A server that waits for room can be ended: one that leads, and one whose leadership begins just then.
 func TestEndWithoutRoom(t *testing.T) {
-	t.Attr("clause", "C-LIM-1 C-STOP-4")
+	lab.Clause(t, "C-LIM-1", "C-STOP-4")
 	f := newFleet(t, "/serry/", member.Config{})
 	client := f.plain
 	first := serve(t, open(t, etcd.Config{Client: client, LeaseTTL: time.Minute}))

@@ -15,6 +15,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/serry-dev/serry/internal/lab"
 	"github.com/serry-dev/serry/internal/lab/conform"
 	"github.com/serry-dev/serry/internal/lab/faultyetcd"
 	"github.com/serry-dev/serry/internal/plant"
@@ -43,7 +44,7 @@ type storm struct {
 // TestStorm finds after every crash, and at the end, what was acknowledged, and nothing else but the one
 // thing that was under way. A failure is repeated by -etcd.seed N -etcd.seeds 1.
 func TestStorm(t *testing.T) {
-	t.Attr("clause", "C-LOG-2 C-LOG-4 C-LOG-5 C-TERM-2")
+	lab.Clause(t, "C-LOG-2", "C-LOG-4", "C-LOG-5", "C-TERM-2")
 	f := newFleet(t, "", member.Config{})
 	if *planted {
 		f.planted = plant.LateDuplicate
@@ -72,7 +73,7 @@ func TestStorm(t *testing.T) {
 // TestPlantedLateDuplicateIsFound lets a process of its own run TestStorm on a store with a mistake, which
 // must be found within 500 seeds.
 func TestPlantedLateDuplicateIsFound(t *testing.T) {
-	t.Attr("clause", "C-LOG-4")
+	lab.Clause(t, "C-LOG-4")
 	out, err := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^TestStorm$", "-etcd.planted", "-etcd.seeds=500").CombinedOutput()
 	found := regexp.MustCompile(`seed \d+`).Find(out)
 	if exit := new(exec.ExitError); !errors.As(err, &exit) || found == nil {

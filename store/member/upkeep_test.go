@@ -14,6 +14,7 @@ import (
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
+	"github.com/serry-dev/serry/internal/lab"
 	"github.com/serry-dev/serry/internal/lab/conform"
 	"github.com/serry-dev/serry/store"
 	"github.com/serry-dev/serry/store/etcd"
@@ -122,7 +123,7 @@ func TestUpkeepInTurn(t *testing.T) {
 
 // Members that have found their quota reached make room one after the other, and all goes on by itself.
 func TestReclaimInTurn(t *testing.T) {
-	t.Attr("clause", "C-LIM-1")
+	lab.Clause(t, "C-LIM-1")
 	_, members, stores := several(t, 3, 16<<20)
 	r := conform.Campaign(t, stores["a"], "a")
 	for _, m := range members {
@@ -168,7 +169,7 @@ func turns(t *testing.T, client *clientv3.Client, from int64) iter.Seq[*clientv3
 
 // A journal that has outgrown its quota waits, and is found whole by a member with a larger one.
 func TestLargerQuota(t *testing.T) {
-	t.Attr("clause", "C-LIM-1")
+	lab.Clause(t, "C-LIM-1")
 	cfg := member.Config{Name: "a", Peers: map[string]string{"a": reserve(t, 1)[0]}, Dir: folder(t), QuotaBytes: 6 << 20}
 	m, st := start(t, cfg)
 	r := conform.Campaign(t, st, "a")

@@ -3,6 +3,7 @@ package conn_test
 import (
 	"testing"
 
+	"github.com/serry-dev/serry/internal/lab"
 	"github.com/serry-dev/serry/wire/conn"
 )
 
@@ -23,7 +24,7 @@ func newMessage(b *conn.Budget) *message {
 // TestBudgetLeader withholds room beyond the limit from all messages but one, and gives the turn to the
 // next when that one ends.
 func TestBudgetLeader(t *testing.T) {
-	t.Attr("clause", "F-32")
+	lab.Clause(t, "F-32")
 	whole := conn.NewBudget(1 << 20)
 	b := whole.Part(100)
 	first, second, third := newMessage(b), newMessage(b), newMessage(b)
@@ -58,7 +59,7 @@ func TestBudgetLeader(t *testing.T) {
 
 // TestBudgetParts lets a message of one part wait for room that another part takes.
 func TestBudgetParts(t *testing.T) {
-	t.Attr("clause", "F-32")
+	lab.Clause(t, "F-32")
 	whole := conn.NewBudget(100)
 	a, b := whole.Part(1000), whole.Part(1000)
 	big, small := newMessage(a), newMessage(b)

@@ -23,6 +23,7 @@ import (
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/test/bufconn"
 
+	"github.com/serry-dev/serry/internal/lab/clause"
 	"github.com/serry-dev/serry/wire/conn"
 	"github.com/serry-dev/serry/wire/internal/h2"
 	"github.com/serry-dev/serry/wire/rpc"
@@ -63,7 +64,7 @@ func heap() (bytes int64, goroutines int) {
 
 // TestWaitingCallsAreCheap holds 100,000 calls on four connections.
 func TestWaitingCallsAreCheap(t *testing.T) {
-	clause(t, "FR-1", "F-10", "F-13")
+	clause.Cite(t, "FR-1", "F-10", "F-13")
 	const calls, conns = 100_000, 4
 	h := newCounter()
 	h.calls = make([]waiter, 0, calls)
@@ -134,7 +135,7 @@ func (h *counter) untilCalls(n int) {
 // TestOneDoesNotRead has one client of many stop reading: the others go on as before, it is lost
 // after a while.
 func TestOneDoesNotRead(t *testing.T) {
-	clause(t, "FR-2", "F-13", "F-35")
+	clause.Cite(t, "FR-2", "F-13", "F-35")
 	synctest.Test(t, func(t *testing.T) {
 		h := newTestHandler(t)
 		l := bufconn.Listen(4 << 10)
@@ -183,7 +184,7 @@ func TestOneDoesNotRead(t *testing.T) {
 // TestNotReading ends connections that leave replies unread: by shut windows, by a full socket, and
 // sooner with much unread. One that reads slowly stays.
 func TestNotReading(t *testing.T) {
-	clause(t, "F-35", "F-15")
+	clause.Cite(t, "F-35", "F-15")
 	number := func(n int) []byte { return binary.BigEndian.AppendUint64(nil, uint64(n)) }
 	for _, tt := range []struct {
 		name   string
@@ -233,7 +234,7 @@ func TestNotReading(t *testing.T) {
 
 // TestHoldBack stops reading from a peer that leaves its output unread, and goes on when it reads.
 func TestHoldBack(t *testing.T) {
-	clause(t, "F-15")
+	clause.Cite(t, "F-15")
 	synctest.Test(t, func(t *testing.T) {
 		h := newTestHandler(t)
 		l := bufconn.Listen(16 << 10)
@@ -269,7 +270,7 @@ func TestHoldBack(t *testing.T) {
 
 // TestLargeReplyDoesNotStarve reads a large reply through small windows, with other calls between.
 func TestLargeReplyDoesNotStarve(t *testing.T) {
-	clause(t, "FR-5", "F-33")
+	clause.Cite(t, "FR-5", "F-33")
 	synctest.Test(t, func(t *testing.T) {
 		_, _, l := startPipe(t)
 		p := connect(t, l.Dial) // windows of 64 KiB
@@ -317,7 +318,7 @@ func TestLargeReplyDoesNotStarve(t *testing.T) {
 // TestMemoryFollowsBytes announces 2 GiB and sends ten bytes, then sends a message above the budget
 // of a connection.
 func TestMemoryFollowsBytes(t *testing.T) {
-	clause(t, "FR-6", "F-26", "F-32")
+	clause.Cite(t, "FR-6", "F-26", "F-32")
 	_, s, addr := startTCP(t)
 	p := connect(t, dialTCP(addr))
 	p.call(1, methodEcho, nil)
@@ -353,7 +354,7 @@ func TestMemoryFollowsBytes(t *testing.T) {
 // TestBudget sends many large messages at once to a server with little memory for them: they come
 // to their ends one after the other.
 func TestBudget(t *testing.T) {
-	clause(t, "F-32")
+	clause.Cite(t, "F-32")
 	h := newTestHandler(t)
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -381,7 +382,7 @@ func TestBudget(t *testing.T) {
 
 // TestBudgetIsHard opens ever more messages that do not end: the newest are refused.
 func TestBudgetIsHard(t *testing.T) {
-	clause(t, "F-32")
+	clause.Cite(t, "F-32")
 	h := newTestHandler(t)
 	l := bufconn.Listen(1 << 20)
 	s := start(t, l, Config{Handler: h, MaxUnfinishedBytes: 1 << 20})
@@ -406,7 +407,7 @@ func TestBudgetIsHard(t *testing.T) {
 
 // TestFloods ends connections that send what no client in order does, and only those.
 func TestFloods(t *testing.T) {
-	clause(t, "FR-9", "F-24", "F-36", "F-37", "F-39")
+	clause.Cite(t, "FR-9", "F-24", "F-36", "F-37", "F-39")
 	for _, tt := range []struct {
 		name  string
 		write func(p *peer, i int)
@@ -487,7 +488,7 @@ func TestFloods(t *testing.T) {
 
 // TestPingsAfterData measures bandwidth as busy clients do, with a PING after every reply.
 func TestPingsAfterData(t *testing.T) {
-	clause(t, "F-36", "A-CH-7")
+	clause.Cite(t, "F-36", "A-CH-7")
 	synctest.Test(t, func(t *testing.T) {
 		_, _, l := startPipe(t)
 		p := connect(t, l.Dial)
@@ -507,7 +508,7 @@ func TestPingsAfterData(t *testing.T) {
 
 // TestUnreadAcknowledgements has a peer ask and never read the answers, slowly enough for the rates.
 func TestUnreadAcknowledgements(t *testing.T) {
-	clause(t, "F-37")
+	clause.Cite(t, "F-37")
 	synctest.Test(t, func(t *testing.T) {
 		h := newTestHandler(t)
 		l := bufconn.Listen(1 << 10)
@@ -530,7 +531,7 @@ func TestUnreadAcknowledgements(t *testing.T) {
 
 // TestAbandonedCalls leaves 100,000 calls waiting, without a word or by withdrawing them later.
 func TestAbandonedCalls(t *testing.T) {
-	clause(t, "FR-10", "F-36", "C-LIM-4")
+	clause.Cite(t, "FR-10", "F-36", "C-LIM-4")
 	synctest.Test(t, func(t *testing.T) {
 		h, s, l := startPipe(t)
 		p := connect(t, l.Dial)
@@ -561,7 +562,7 @@ func TestAbandonedCalls(t *testing.T) {
 
 // TestConnectionLimits fills the server with connections.
 func TestConnectionLimits(t *testing.T) {
-	clause(t, "F-37")
+	clause.Cite(t, "F-37")
 	synctest.Test(t, func(t *testing.T) {
 		h := newTestHandler(t)
 		l := bufconn.Listen(1 << 10)
@@ -592,7 +593,7 @@ func TestConnectionLimits(t *testing.T) {
 // TestHandshakeLimit opens more connections than may be without a handshake: accepting waits for them,
 // and when none gets on the oldest goes.
 func TestHandshakeLimit(t *testing.T) {
-	clause(t, "F-37")
+	clause.Cite(t, "F-37")
 	synctest.Test(t, func(t *testing.T) {
 		h := newTestHandler(t)
 		l := bufconn.Listen(1 << 10)
@@ -621,7 +622,7 @@ func TestHandshakeLimit(t *testing.T) {
 
 // TestErrorDetails sends each known payload, and the most that fits, to a Go client.
 func TestErrorDetails(t *testing.T) {
-	clause(t, "FR-17", "C-WIRE-7", "C-WIRE-16")
+	clause.Cite(t, "FR-17", "C-WIRE-7", "C-WIRE-16")
 	h, _, addr := startTCP(t)
 	cc := dial(t, addr)
 	for _, tt := range []struct {
@@ -655,7 +656,7 @@ func TestErrorDetails(t *testing.T) {
 
 // TestTrailerBudget cuts the text, never the payload, to what every client takes.
 func TestTrailerBudget(t *testing.T) {
-	clause(t, "C-WIRE-16")
+	clause.Cite(t, "C-WIRE-16")
 	synctest.Test(t, func(t *testing.T) {
 		h, _, l := startPipe(t)
 		for _, tt := range []struct {
@@ -684,7 +685,7 @@ func TestTrailerBudget(t *testing.T) {
 
 // TestUnixSocket serves a Unix socket.
 func TestUnixSocket(t *testing.T) {
-	clause(t, "F-11")
+	clause.Cite(t, "F-11")
 	h := newTestHandler(t)
 	path := fmt.Sprintf("%s/s", t.TempDir())
 	l, err := net.Listen("unix", path)

@@ -20,6 +20,7 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/grpc/test/bufconn"
 
+	"github.com/serry-dev/serry/internal/lab/clause"
 	"github.com/serry-dev/serry/wire/conn"
 	"github.com/serry-dev/serry/wire/rpc"
 )
@@ -87,7 +88,7 @@ func replay(t *testing.T, h *testHandler, l *bufconn.Listener, pieces [][]byte, 
 // TestEveryCut cuts a session at every byte, and into single bytes: the server says the same,
 // byte for byte.
 func TestEveryCut(t *testing.T) {
-	clause(t, "FR-3", "F-12", "F-24")
+	clause.Cite(t, "FR-3", "F-12", "F-24")
 	synctest.Test(t, func(t *testing.T) {
 		h, _, l := startPipe(t)
 		p := newPeer(t)
@@ -133,7 +134,7 @@ func TestEveryCut(t *testing.T) {
 // TestFirstWords is what every client reads first, in one write: no limit on streams, since clients hold
 // theirs open, and windows wide enough.
 func TestFirstWords(t *testing.T) {
-	clause(t, "F-21", "F-32", "C-WIRE-4")
+	clause.Cite(t, "F-21", "F-32", "C-WIRE-4")
 	synctest.Test(t, func(t *testing.T) {
 		_, s, l := startPipe(t)
 		p := bare(t, l.Dial)
@@ -174,7 +175,7 @@ func TestFirstWords(t *testing.T) {
 // TestHeaderTable changes the table of the peer between replies, and has the first reply of all wait
 // for its window while others pass it.
 func TestHeaderTable(t *testing.T) {
-	clause(t, "FR-4", "F-25")
+	clause.Cite(t, "FR-4", "F-25")
 	synctest.Test(t, func(t *testing.T) {
 		_, _, l := startPipe(t)
 		p := connect(t, l.Dial, http2.Setting{ID: http2.SettingInitialWindowSize, Val: 4})
@@ -206,7 +207,7 @@ func TestHeaderTable(t *testing.T) {
 
 // TestMessages is what a request may and may not be.
 func TestMessages(t *testing.T) {
-	clause(t, "FR-7", "F-26", "F-23", "F-30", "C-VER-5")
+	clause.Cite(t, "FR-7", "F-26", "F-23", "F-30", "C-VER-5")
 	bomb := zip(make([]byte, 4<<20)) // for a method that takes 64 KiB
 	for _, tt := range []struct {
 		name   string
@@ -276,7 +277,7 @@ func TestMessages(t *testing.T) {
 // TestEarlyAnswer announces too much: the answer comes at the prefix, the stream is reset without an
 // error, and what still comes for it is ignored.
 func TestEarlyAnswer(t *testing.T) {
-	clause(t, "FR-6", "F-26", "F-30", "F-27")
+	clause.Cite(t, "FR-6", "F-26", "F-30", "F-27")
 	synctest.Test(t, func(t *testing.T) {
 		_, _, l := startPipe(t)
 		p := connect(t, l.Dial)
@@ -304,7 +305,7 @@ func TestEarlyAnswer(t *testing.T) {
 
 // TestStreamStates sends each frame on an idle, a waiting and a finished stream.
 func TestStreamStates(t *testing.T) {
-	clause(t, "FR-12", "F-27", "F-31", "F-34")
+	clause.Cite(t, "FR-12", "F-27", "F-31", "F-34")
 	frames := map[string]func(p *peer){
 		"DATA":             func(p *peer) { p.fr.WriteData(5, true, make([]byte, 20)) },
 		"HEADERS":          func(p *peer) { p.headers(5, methodEcho) },
@@ -390,7 +391,7 @@ func outcome(p *peer, h *testHandler) string {
 
 // TestCancel withdraws a call: the handler hears of it once, and a late reply goes nowhere.
 func TestCancel(t *testing.T) {
-	clause(t, "FR-8", "F-28", "C-WIRE-6")
+	clause.Cite(t, "FR-8", "F-28", "C-WIRE-6")
 	synctest.Test(t, func(t *testing.T) {
 		h, s, l := startPipe(t)
 		cc := dialPipe(t, l)
@@ -414,7 +415,7 @@ func TestCancel(t *testing.T) {
 
 // TestDeadlines runs calls with deadlines in virtual time.
 func TestDeadlines(t *testing.T) {
-	clause(t, "FR-15", "F-29")
+	clause.Cite(t, "FR-15", "F-29")
 	for _, tt := range []struct {
 		timeout string
 		after   time.Duration // virtual time until the answer
@@ -467,7 +468,7 @@ func TestDeadlines(t *testing.T) {
 
 // TestDeadlineOfUnfinishedRequest lets the deadline pass while the request is on its way.
 func TestDeadlineOfUnfinishedRequest(t *testing.T) {
-	clause(t, "FR-15", "F-29", "F-30")
+	clause.Cite(t, "FR-15", "F-29", "F-30")
 	synctest.Test(t, func(t *testing.T) {
 		h, s, l := startPipe(t)
 		p := connect(t, l.Dial)
@@ -504,7 +505,7 @@ func (h slowHandler) Serve(c rpc.Conn, call rpc.CallID, method string, body []by
 // request comes in one piece or in two. If the handler heard of the end of a call first, the call would
 // wait for good.
 func TestCancelComesAfterServe(t *testing.T) {
-	clause(t, "FR-15", "F-29")
+	clause.Cite(t, "FR-15", "F-29")
 	for _, pieces := range []int{1, 2} {
 		t.Run(fmt.Sprint("pieces=", pieces), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -537,7 +538,7 @@ func TestCancelComesAfterServe(t *testing.T) {
 
 // TestDeadlinesDoNotPileUp answers many calls long before their deadlines: their alarms are cleared away.
 func TestDeadlinesDoNotPileUp(t *testing.T) {
-	clause(t, "F-29")
+	clause.Cite(t, "F-29")
 	synctest.Test(t, func(t *testing.T) {
 		h, s, l := startPipe(t)
 		p := connect(t, l.Dial)
@@ -564,7 +565,7 @@ func TestDeadlinesDoNotPileUp(t *testing.T) {
 
 // TestSilentClient says nothing for an hour.
 func TestSilentClient(t *testing.T) {
-	clause(t, "FR-14", "F-38", "C-WIRE-5")
+	clause.Cite(t, "FR-14", "F-38", "C-WIRE-5")
 	synctest.Test(t, func(t *testing.T) {
 		h, _, l := startPipe(t)
 		p := connect(t, l.Dial)
@@ -583,7 +584,7 @@ func TestSilentClient(t *testing.T) {
 
 // TestHandshake is what becomes of connections that are not HTTP/2.
 func TestHandshake(t *testing.T) {
-	clause(t, "FR-13", "F-20")
+	clause.Cite(t, "FR-13", "F-20")
 	for _, tt := range []struct {
 		name  string
 		bytes string
@@ -621,7 +622,7 @@ func TestHandshake(t *testing.T) {
 
 // TestShutdown stops a server with calls under way; a successor takes the new ones.
 func TestShutdown(t *testing.T) {
-	clause(t, "FR-11", "F-40")
+	clause.Cite(t, "FR-11", "F-40")
 	synctest.Test(t, func(t *testing.T) {
 		h, s, l := startPipe(t)
 		next, _, nextL := startPipe(t)
@@ -663,7 +664,7 @@ func TestShutdown(t *testing.T) {
 
 // TestShutdownDeadline ends the stop although a call still waits.
 func TestShutdownDeadline(t *testing.T) {
-	clause(t, "F-40")
+	clause.Cite(t, "F-40")
 	synctest.Test(t, func(t *testing.T) {
 		h, s, l := startPipe(t)
 		p := connect(t, l.Dial)
@@ -684,7 +685,7 @@ func TestShutdownDeadline(t *testing.T) {
 
 // TestShutdownFrames checks the two GOAWAYs, with and without an answer to the PING between them.
 func TestShutdownFrames(t *testing.T) {
-	clause(t, "F-40")
+	clause.Cite(t, "F-40")
 	for _, answered := range []bool{true, false} {
 		synctest.Test(t, func(t *testing.T) {
 			h, s, l := startPipe(t)
@@ -747,7 +748,7 @@ func (p *peer) nextGoAway() *http2.GoAwayFrame {
 
 // TestTLS serves over TLS with client certificates, and closes what did not agree on h2.
 func TestTLS(t *testing.T) {
-	clause(t, "FR-13", "F-20", "C-WIRE-12")
+	clause.Cite(t, "FR-13", "F-20", "C-WIRE-12")
 	ca := newAuthority(t)
 	h := newTestHandler(t)
 	l, err := net.Listen("tcp", "127.0.0.1:0")

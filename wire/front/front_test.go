@@ -12,7 +12,6 @@ import (
 	"io"
 	"math/big"
 	"net"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -26,14 +25,9 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/test/bufconn"
 
+	"github.com/serry-dev/serry/internal/lab/clause"
 	"github.com/serry-dev/serry/wire/rpc"
 )
-
-// clause says which clauses a test shows, as lab.Clause does: package lab imports this one.
-func clause(t testing.TB, ids ...string) {
-	t.Helper()
-	t.Attr("clause", strings.Join(ids, " "))
-}
 
 // The methods of the test service.
 const (
@@ -277,7 +271,7 @@ func call1(ctx context.Context, cc *grpc.ClientConn, method string, body []byte,
 }
 
 func TestEcho(t *testing.T) {
-	clause(t, "F-10", "F-25", "F-26")
+	clause.Cite(t, "F-10", "F-25", "F-26")
 	_, s, addr := startTCP(t)
 	cc := dial(t, addr)
 	for _, size := range []int{0, 1, 100, 16 << 10, 1 << 20, 16 << 20} {
@@ -297,7 +291,7 @@ func TestEcho(t *testing.T) {
 }
 
 func TestCloseTellsTheHandler(t *testing.T) {
-	clause(t, "F-28")
+	clause.Cite(t, "F-28")
 	h, _, addr := startTCP(t)
 	cc := dial(t, addr)
 	go call1(t.Context(), cc, methodWait, nil)

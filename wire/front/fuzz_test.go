@@ -14,6 +14,7 @@ import (
 	"golang.org/x/net/http2"
 	"golang.org/x/net/http2/hpack"
 
+	"github.com/serry-dev/serry/internal/lab/clause"
 	"github.com/serry-dev/serry/wire/conn"
 	"github.com/serry-dev/serry/wire/internal/h2"
 	"github.com/serry-dev/serry/wire/rpc"
@@ -56,7 +57,7 @@ func (c *connection) finish(nc *scripted, err error) []byte {
 // frames, the same ones however the bytes are cut (windows for requests aside), and hold nothing in
 // the end.
 func FuzzFrames(f *testing.F) {
-	clause(f, "F-41")
+	clause.Cite(f, "F-41")
 	p := newPeer(f)
 	session(p)
 	all := bytes.Clone(p.out.Bytes())
@@ -144,7 +145,7 @@ func checkFrames(t *testing.T, out []byte) []byte {
 // FuzzHeaders reads two header blocks, each twice. Remembered blocks must mean what they would
 // without memory.
 func FuzzHeaders(f *testing.F) {
-	clause(f, "F-41", "F-22")
+	clause.Cite(f, "F-41", "F-22")
 	p := newPeer(f)
 	first := p.block(methodEcho, "grpc-timeout", "1S")
 	f.Add(first, p.block(methodEcho, "grpc-timeout", "1S"))
@@ -184,7 +185,7 @@ func FuzzHeaders(f *testing.F) {
 // FuzzWindows opens and shuts windows at will while replies of many sizes are sent. Against a naive
 // account, no window is ever exceeded, and in the end, with all windows open, every reply is whole.
 func FuzzWindows(f *testing.F) {
-	clause(f, "F-41", "F-33")
+	clause.Cite(f, "F-41", "F-33")
 	f.Add([]byte{0, 10, 1, 200, 2, 30, 3, 40, 0, 255, 4, 9, 5, 1})
 	f.Add([]byte{3, 0, 0, 100, 0, 100, 1, 3, 3, 255, 2, 255})
 	f.Add([]byte{0, 250, 0, 250, 0, 250, 2, 250, 5, 0, 2, 1, 3, 9})

@@ -16,6 +16,7 @@ import (
 	"google.golang.org/grpc/interop/grpc_testing"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/serry-dev/serry/internal/lab/clause"
 	"github.com/serry-dev/serry/wire/rpc"
 )
 
@@ -51,7 +52,7 @@ func tool(t *testing.T, variable, name, pkg string) string {
 // TestH2Spec runs the public conformance suite for HTTP/2. The one case that may be skipped is on the
 // limit of concurrent streams, which the front does not have.
 func TestH2Spec(t *testing.T) {
-	clause(t, "F-50", "FR-12")
+	clause.Cite(t, "F-50", "FR-12")
 	h2spec := tool(t, "SERRY_H2SPEC", "h2spec", "github.com/summerwind/h2spec/cmd/h2spec@v2.2.1+incompatible")
 	_, _, addr := startTCP(t)
 	host, port, err := net.SplitHostPort(addr)
@@ -109,7 +110,7 @@ func (testService) Serve(c rpc.Conn, call rpc.CallID, method string, body []byte
 // TestInteropClient runs the unary cases of gRPC's interoperability client. status_code_and_message
 // streams in its second half, and custom_metadata needs metadata, which the front drops.
 func TestInteropClient(t *testing.T) {
-	clause(t, "F-50")
+	clause.Cite(t, "F-50")
 	client := tool(t, "SERRY_GRPC_INTEROP", "interop/client", "google.golang.org/grpc/interop/client@v1.85.0")
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -154,7 +155,7 @@ func pythonWithGRPC(t *testing.T) string {
 
 // TestCCore runs the Python client of the C core against the front.
 func TestCCore(t *testing.T) {
-	clause(t, "F-50", "FR-7", "FR-8", "FR-15", "FR-17", "C-WIRE-3")
+	clause.Cite(t, "F-50", "FR-7", "FR-8", "FR-15", "FR-17", "C-WIRE-3")
 	python := pythonWithGRPC(t)
 	h, s, addr := startTCP(t)
 	h.details.Store(&[]byte{0, 1, 2, 0xff})

@@ -9,6 +9,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/serry-dev/serry/internal/lab/clause"
 )
 
 const prefix = "spiffe://example.org/coord/"
@@ -68,7 +70,7 @@ func meet(t *testing.T, server, client *tls.Config) (serverErr, clientErr error)
 }
 
 func TestWhoIsAccepted(t *testing.T) {
-	clause(t, "A-TLS-4", "A-TLS-5", "A-TLS-6", "T-TLS-1", "T-TLS-2", "T-TLS-3", "T-TLS-4", "T-TLS-5", "T-TLS-6", "T-TLS-7", "T-TLS-9",
+	clause.Cite(t, "A-TLS-4", "A-TLS-5", "A-TLS-6", "T-TLS-1", "T-TLS-2", "T-TLS-3", "T-TLS-4", "T-TLS-5", "T-TLS-6", "T-TLS-7", "T-TLS-9",
 		"T-TLS-10", "T-TLS-11", "T-TLS-12", "T-TLS-13",
 		"TL-1", "TL-2", "TL-3", "TL-4", "TL-5", "TL-6", "TL-7", "TL-9", "TL-10", "TL-11", "TL-12", "TL-13")
 	dir := identities(t)
@@ -117,7 +119,7 @@ func TestWhoIsAccepted(t *testing.T) {
 }
 
 func TestSetUpSaysWhatIsWrong(t *testing.T) {
-	clause(t, "A-TLS-2", "A-TLS-3", "T-TLS-8", "T-TLS-20", "TL-8")
+	clause.Cite(t, "A-TLS-2", "A-TLS-3", "T-TLS-8", "T-TLS-20", "TL-8")
 	dir := identities(t)
 	for name, c := range map[string]struct {
 		files Files
@@ -139,7 +141,7 @@ func TestSetUpSaysWhatIsWrong(t *testing.T) {
 }
 
 func TestRenewedFilesAreUsed(t *testing.T) {
-	clause(t, "A-TLS-8", "T-TLS-21")
+	clause.Cite(t, "A-TLS-8", "T-TLS-21")
 	dir := identities(t)
 	server, err := Load(files(dir, "server", "ca1", prefix))
 	if err != nil {
@@ -197,10 +199,4 @@ func TestAuthorityKeepsKeys(t *testing.T) {
 			t.Errorf("Issue(%+v) = nil; want an error", s)
 		}
 	}
-}
-
-// clause notes which clauses of the specification a test shows.
-func clause(t *testing.T, ids ...string) {
-	t.Helper()
-	t.Log("clauses", ids)
 }

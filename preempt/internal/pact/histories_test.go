@@ -6,6 +6,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/serry-dev/serry/internal/lab/clause"
 )
 
 // A history is a small one, of which there are so few that all can be played.
@@ -124,7 +126,7 @@ func (h history) withFaults() (total tally, played int, err error) {
 // call fails once before and once after its effect, and is the last one of its task. Without -everything,
 // two tasks have two notices and three have one.
 func TestSmallHistories(t *testing.T) {
-	clause(t, "A-PRE-24", "T-PRE-25", "T-PRE-26")
+	clause.Cite(t, "A-PRE-24", "T-PRE-25", "T-PRE-26")
 	work := make(chan history)
 	var (
 		done   sync.WaitGroup

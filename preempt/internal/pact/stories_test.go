@@ -8,6 +8,8 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/serry-dev/serry/internal/lab/clause"
 )
 
 var (
@@ -66,7 +68,7 @@ func story(seed uint64) *world {
 // deadline, calls that fail before or after they took effect, tasks that die and come back. In each, all
 // tasks save at one step, or the reason why not has a name.
 func TestStories(t *testing.T) {
-	clause(t, "A-PRE-24", "T-PRE-25")
+	clause.Cite(t, "A-PRE-24", "T-PRE-25")
 	began := time.Now()
 	total, seed, err := play(*first, *stories, func(seed uint64) (tally, error) {
 		w := story(seed)

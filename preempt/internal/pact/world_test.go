@@ -6,17 +6,10 @@ import (
 	"maps"
 	"slices"
 	"strings"
-	"testing"
 	"time"
 
 	"github.com/serry-dev/serry"
 )
-
-// clause is lab.Clause, which stands above this package.
-func clause(t testing.TB, ids ...string) {
-	t.Helper()
-	t.Attr("clause", strings.Join(ids, " "))
-}
 
 // A world is a job in virtual time: a store, barriers, and tasks that make steps and calls, each of
 // which takes a while. One seed, or one table of choices, gives one history.
