@@ -166,7 +166,7 @@ func (r *Relay) forward(c *client, q request, k *held) error {
 	k.lane = r.lane(c, row)
 	up := stream.Call{
 		Conn: k.lane.id, ID: q.call, Watermark: k.lane.numbers.Watermark(),
-		Stamp:  stream.Stamp{Life: stream.Life{Task: q.who.Task, Incarnation: q.who.Incarnation}},
+		Stamp:  stream.Stamp{Life: serry.Life{Task: q.who.Task, Incarnation: q.who.Incarnation}},
 		Method: q.method, Body: body, Vital: row.Vital,
 	}
 	if k.life != nil {

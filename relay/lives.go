@@ -41,12 +41,12 @@ type pollKey struct {
 }
 
 // name is how the service knows the life, as far as the relay can tell.
-func (l *life) name() stream.Life {
+func (l *life) name() serry.Life {
 	task := l.serviceTask
 	if task.IsZero() {
 		task = l.task
 	}
-	return stream.Life{Task: task, Incarnation: l.incarnation}
+	return serry.Life{Task: task, Incarnation: l.incarnation}
 }
 
 // maxGone is how many lives without a connection are remembered: the end of a process is seen after the end of

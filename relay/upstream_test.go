@@ -51,7 +51,7 @@ type upstream struct {
 		shutConns []stream.ConnID
 		closed    []stream.Closure
 		polled    map[stream.ConnID]bool // connections that have polled
-		heard     []stream.Life
+		heard     []serry.Life
 		marks     map[stream.ConnID]uint64
 		sessions  map[*stream.Session]bool
 		lives     map[serry.Incarnation]stream.Standing
@@ -234,7 +234,7 @@ func (u *upstream) serve(c *stream.Call) ([]byte, rpc.Status) {
 func echo(request []byte) []byte { return append([]byte("reply to "), request...) }
 
 // standing is what the service says of a life, whose job it calls worker.
-func (u *upstream) standing(l stream.Life, state serry.TaskState, err error) stream.Standing {
+func (u *upstream) standing(l serry.Life, state serry.TaskState, err error) stream.Standing {
 	s := stream.Standing{Life: l, State: state, Service: u.mu.service}
 	s.Task.Job = "worker"
 	if err != nil {
@@ -246,7 +246,7 @@ func (u *upstream) standing(l stream.Life, state serry.TaskState, err error) str
 // stand tells all relays how a life stands.
 func (u *upstream) stand(p *peer, state serry.TaskState, err error) {
 	u.mu.Lock()
-	s := u.standing(stream.Life{Task: p.task, Incarnation: p.own}, state, err)
+	s := u.standing(serry.Life{Task: p.task, Incarnation: p.own}, state, err)
 	u.mu.lives[p.own] = s
 	sessions := u.mu.sessions
 	u.mu.Unlock()
@@ -357,7 +357,7 @@ func (s *script) Shut(c *stream.Conn, how stream.Ending) {
 	s.mu.shutConns = append(s.mu.shutConns, c.ID())
 }
 
-func (s *script) Heard(_ *stream.Session, lives []stream.Life) {
+func (s *script) Heard(_ *stream.Session, lives []serry.Life) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.mu.heard = append(s.mu.heard, lives...)
@@ -365,7 +365,7 @@ func (s *script) Heard(_ *stream.Session, lives []stream.Life) {
 
 func (s *script) Quiet(*stream.Session, time.Duration) {}
 
-func (s *script) Follow(n *stream.Session, lives []stream.Life) {
+func (s *script) Follow(n *stream.Session, lives []serry.Life) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.mu.sessions[n] = true
@@ -382,7 +382,7 @@ func (s *script) Delivered(requester stream.ConnID, watermark uint64) {
 	s.mu.marks[requester] = watermark
 }
 
-func (s *script) Exited(_ *stream.Session, l stream.Life, cause string) {
+func (s *script) Exited(_ *stream.Session, l serry.Life, cause string) {
 	s.exited <- l.Task.String() + " " + cause
 }
 

@@ -248,7 +248,7 @@ func (h *host) poll(i int) rpc.CallID {
 
 // beat says that task i has sent a heartbeat.
 func (h *host) beat(i int) {
-	h.Heard(stream.Life{Task: serry.TaskID{Index: i}, Incarnation: incarnation(i)})
+	h.Heard(serry.Life{Task: serry.TaskID{Index: i}, Incarnation: incarnation(i)})
 }
 
 // beating lets tasks beat for a while.

@@ -25,7 +25,7 @@ type push struct {
 // standing is what a host is told of a life: what the machine says of the task, if that is its present
 // life, and disconnected otherwise.
 func (o *owner) standing(l serry.Life) stream.Standing {
-	st := stream.Standing{Life: stream.Life{Task: l.Task, Incarnation: l.Incarnation}, Service: o.epoch.service}
+	st := stream.Standing{Life: serry.Life{Task: l.Task, Incarnation: l.Incarnation}, Service: o.epoch.service}
 	if !o.detector.Present(l) {
 		return st
 	}

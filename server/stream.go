@@ -81,7 +81,7 @@ func (h hosts) Shut(c *stream.Conn, how stream.Ending) {
 
 // Heard implements [stream.Handler]. A good heartbeat is one atomic store and nothing else (C-HB-8). For the
 // others the host learns the standing of the life, which is the answer that it lacks.
-func (h hosts) Heard(s *stream.Session, lives []stream.Life) {
+func (h hosts) Heard(s *stream.Session, lives []serry.Life) {
 	e, now := h.epoch.Load(), h.clock.now()
 	var bad []serry.Life
 	for _, l := range h.permitted(s, e, lives) {
@@ -96,7 +96,7 @@ func (h hosts) Heard(s *stream.Session, lives []stream.Life) {
 
 // Follow implements [stream.Handler]. A host follows lives again after a fail-over, of which this server has heard
 // nothing from it yet.
-func (h hosts) Follow(s *stream.Session, lives []stream.Life) {
+func (h hosts) Follow(s *stream.Session, lives []serry.Life) {
 	h.order(s, hostFollows{s, h.permitted(s, h.epoch.Load(), lives)})
 }
 
@@ -107,8 +107,8 @@ func (h hosts) Delivered(requester stream.ConnID, watermark uint64) {
 
 // Exited implements [stream.Handler]. A relay speaks for the processes of its own host; with [Config].TaskURI only
 // for those that its certificate names.
-func (h hosts) Exited(s *stream.Session, l stream.Life, cause string) {
-	for _, l := range h.permitted(s, h.epoch.Load(), []stream.Life{l}) {
+func (h hosts) Exited(s *stream.Session, l serry.Life, cause string) {
+	for _, l := range h.permitted(s, h.epoch.Load(), []serry.Life{l}) {
 		h.order(s, processExited{s, l, cause})
 	}
 }
@@ -119,7 +119,7 @@ func (h hosts) Closed(s *stream.Session, c stream.Closure) {
 	if c.How == stream.NotReading {
 		report.Evidence = detect.NotReading
 	}
-	for _, report.Life = range h.permitted(s, h.epoch.Load(), []stream.Life{c.Life}) {
+	for _, report.Life = range h.permitted(s, h.epoch.Load(), []serry.Life{c.Life}) {
 		h.order(s, lastConnClosed{s, report})
 	}
 }
@@ -185,7 +185,7 @@ func (h hosts) order(s *stream.Session, c command) {
 var errBehind = errors.New("the server has more to do than it can remember")
 
 // permitted names lives as the service does, and leaves out those that the host's certificate does not name.
-func (h hosts) permitted(s *stream.Session, e *epoch, lives []stream.Life) []serry.Life {
+func (h hosts) permitted(s *stream.Session, e *epoch, lives []serry.Life) []serry.Life {
 	list := make([]serry.Life, 0, len(lives))
 	for _, l := range lives {
 		if t := e.nameOf(l.Task); h.mayBe(s, t) {

@@ -148,8 +148,8 @@ func TestClosedConnectionIsReported(t *testing.T) {
 		h.poll(1)
 		h.cut(true)
 		h.Shut(2, stream.Closed)
-		h.Closed(stream.Closure{Life: stream.Life{Task: serry.TaskID{Index: 1}, Incarnation: incarnation(1)}})
-		h.Closed(stream.Closure{Life: stream.Life{Task: serry.TaskID{Index: 0}, Incarnation: 999}})
+		h.Closed(stream.Closure{Life: serry.Life{Task: serry.TaskID{Index: 1}, Incarnation: incarnation(1)}})
+		h.Closed(stream.Closure{Life: serry.Life{Task: serry.TaskID{Index: 0}, Incarnation: 999}})
 		l, _ = succeed(t, l, seat, disk, cluster(2), time.Second)
 		h.follow(l.Server)
 		h.back()
@@ -171,13 +171,13 @@ func TestExitsOfHosts(t *testing.T) {
 	lab.Clause(t, "A-SIDE-16", "C-LOST-3", "T-RLY-7")
 	synctest.Test(t, func(t *testing.T) {
 		s, hosts, polls := pair(t)
-		hosts[1].Exited(stream.Life{Task: serry.TaskID{Index: 1}, Incarnation: 999}, "signal 9") // of another life
+		hosts[1].Exited(serry.Life{Task: serry.TaskID{Index: 1}, Incarnation: 999}, "signal 9") // of another life
 		hosts[1].Host.Flush()
 		synctest.Wait()
 		if got := s.View().Tasks[1].State; got != serry.Connected {
 			t.Fatalf("task 1 is %v after the exit of a process that was not its", got)
 		}
-		hosts[1].Exited(stream.Life{Task: serry.TaskID{Index: 1}, Incarnation: incarnation(1)}, "signal 9")
+		hosts[1].Exited(serry.Life{Task: serry.TaskID{Index: 1}, Incarnation: incarnation(1)}, "signal 9")
 		hosts[1].Host.Flush()
 		synctest.Wait() // no time passes
 		if text := wantText(t, hosts[0].reply(polls[0]), codes.Unavailable); !strings.Contains(text, "process exited: signal 9") {
@@ -247,7 +247,7 @@ func TestStamps(t *testing.T) {
 				&tfpb.RegisterTaskRequest{SourceTask: tf(int32(i)), Incarnation: uint64(incarnation(i))})
 		}
 		stamp := func(i int, own serry.Incarnation) stream.Stamp {
-			return stream.Stamp{Life: stream.Life{Task: serry.TaskID{Job: "jax_worker", Index: i}, Incarnation: own}, Service: s.View().Service}
+			return stream.Stamp{Life: serry.Life{Task: serry.TaskID{Job: "jax_worker", Index: i}, Incarnation: own}, Service: s.View().Service}
 		}
 		barrier := func(i int, own serry.Incarnation) rpc.CallID {
 			return h.send(stream.Call{Conn: 1, Number: uint64(10 + i), Stamp: stamp(i, own), Method: tfpb.CoordinationService_Barrier_FullMethodName},

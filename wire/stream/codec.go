@@ -1,6 +1,10 @@
 package stream
 
-import "encoding/binary"
+import (
+	"encoding/binary"
+
+	"github.com/serry-dev/serry"
+)
 
 // A codec writes the fields of a frame, or reads them, one after the other. After a field that is
 // malformed bad is set, and the fields that follow are zero. Fields of a later version come after the last
@@ -99,7 +103,7 @@ func (c *codec) bytes(b *[]byte, most int) {
 	}
 }
 
-func (c *codec) life(l *Life) {
+func (c *codec) life(l *serry.Life) {
 	if c.reading {
 		l.Task.Job = c.job
 	}

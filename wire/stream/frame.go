@@ -82,14 +82,14 @@ type (
 	}
 	beat struct {
 		seq        uint64
-		heard      []Life
+		heard      []serry.Life
 		watermarks []watermark
 	}
 	exit struct {
-		life  Life
+		life  serry.Life
 		cause string
 	}
-	follow  struct{ lives []Life }
+	follow  struct{ lives []serry.Life }
 	bare    frameType // has no fields
 	welcome struct {
 		support

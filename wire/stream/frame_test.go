@@ -58,7 +58,7 @@ func bothLimits(t frameType) frameLimit { return stdcmp.Or(hostLimits(t), server
 
 // samples is one frame of each type.
 func samples() []byte {
-	life := Life{Task: serry.TaskID{Job: "worker", Index: 3}, Incarnation: 9}
+	life := serry.Life{Task: serry.TaskID{Job: "worker", Index: 3}, Incarnation: 9}
 	var b []byte
 	b = appendFrame(b, &hello{support{Version{1, 4}, 6}, 7, Relay, 21, 3})
 	b = appendFrame(b, &open{8})
@@ -66,9 +66,9 @@ func samples() []byte {
 	b = appendWholeCall(b, &c)
 	b = appendFrame(b, &cancelled{8, 1})
 	b = appendFrame(b, &shut{8, NotReading})
-	b = appendFrame(b, &beat{4, []Life{life}, []watermark{{8, 6}}})
+	b = appendFrame(b, &beat{4, []serry.Life{life}, []watermark{{8, 6}}})
 	b = appendFrame(b, &exit{life, "signal 9"})
-	b = appendFrame(b, &follow{[]Life{life, life}})
+	b = appendFrame(b, &follow{[]serry.Life{life, life}})
 	b = appendFrame(b, &Closure{life, NotReading, true})
 	b = appendFrame(b, bare(frameSynced))
 	b = appendFrame(b, bare(frameBye))

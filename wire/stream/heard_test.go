@@ -21,7 +21,7 @@ func TestHeardOnALostLine(t *testing.T) {
 			time.Sleep(2 * stream.BeatEvery)
 			first := n.last()
 			mute(first)
-			life := stream.Life{Task: serry.TaskID{Job: "worker", Index: 1}, Incarnation: 9}
+			life := serry.Life{Task: serry.TaskID{Job: "worker", Index: 1}, Incarnation: 9}
 			h.Heard(life)
 			time.Sleep(2 * stream.BeatEvery)
 			first.Close()
@@ -54,8 +54,8 @@ func TestFollowsConnectedLives(t *testing.T) {
 			d.mu.Lock()
 			session := d.mu.conns[1].Session()
 			d.mu.Unlock()
-			here := stream.Life{Task: serry.TaskID{Job: "worker", Index: 1}, Incarnation: 9}
-			gone := stream.Life{Task: serry.TaskID{Job: "worker", Index: 2}, Incarnation: 10}
+			here := serry.Life{Task: serry.TaskID{Job: "worker", Index: 1}, Incarnation: 9}
+			gone := serry.Life{Task: serry.TaskID{Job: "worker", Index: 2}, Incarnation: 10}
 			for _, s := range []stream.Standing{
 				{Life: here, State: serry.Connected}, {Life: gone, State: serry.Connected}, {Life: gone, State: serry.Disconnected},
 			} {
@@ -68,7 +68,7 @@ func TestFollowsConnectedLives(t *testing.T) {
 			time.Sleep(2 * stream.BeatEvery)
 			next.mu.Lock()
 			defer next.mu.Unlock()
-			if !slices.Equal(next.mu.follow, []stream.Life{here}) {
+			if !slices.Equal(next.mu.follow, []serry.Life{here}) {
 				t.Errorf("the next leader is asked for %v; want %v", next.mu.follow, here)
 			}
 		})

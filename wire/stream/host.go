@@ -86,9 +86,9 @@ type Host struct {
 		calls      int
 		bytes      int64
 		last       uint64 // of pending.order
-		heard      map[Life]bool
-		unacked    map[Life]uint64            // heard of, in beats that were not acknowledged: the last of those
-		followed   map[serry.Incarnation]Life // that the service is asked to tell of
+		heard      map[serry.Life]bool
+		unacked    map[serry.Life]uint64            // heard of, in beats that were not acknowledged: the last of those
+		followed   map[serry.Incarnation]serry.Life // that the service is asked to tell of
 		watermarks map[ConnID]uint64
 		exits      []exit
 		closures   []Closure
@@ -122,9 +122,9 @@ func NewHost(cfg HostConfig) *Host {
 	}
 	h.life, h.stop = context.WithCancel(context.Background())
 	h.mu.conns = make(map[ConnID]map[rpc.CallID]*pending)
-	h.mu.heard = make(map[Life]bool)
-	h.mu.unacked = make(map[Life]uint64)
-	h.mu.followed = make(map[serry.Incarnation]Life)
+	h.mu.heard = make(map[serry.Life]bool)
+	h.mu.unacked = make(map[serry.Life]uint64)
+	h.mu.followed = make(map[serry.Incarnation]serry.Life)
 	h.mu.watermarks = make(map[ConnID]uint64)
 	h.work.Go(h.run)
 	return h
@@ -222,7 +222,7 @@ func (h *Host) Shut(conn ConnID, how Ending) {
 }
 
 // Heard says that a life has sent a heartbeat. The next beat tells the service (A-SIDE-3).
-func (h *Host) Heard(l Life) {
+func (h *Host) Heard(l serry.Life) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if len(h.mu.heard) < maxHeard {
@@ -234,7 +234,7 @@ func (h *Host) Heard(l Life) {
 // know notes a life that the next leader is asked to tell of; mu is held. Besides the lives that beat,
 // these are the lives that a leader called connected. A task that has registered and not beaten yet is known
 // by nothing else: without it, the next leader would not find that task dead when this host dies.
-func (h *Host) know(l Life) {
+func (h *Host) know(l serry.Life) {
 	if len(h.mu.followed) < maxHeard {
 		h.mu.followed[l.Incarnation] = l
 	}
@@ -253,7 +253,7 @@ func (h *Host) Delivered(requester ConnID, watermark uint64) {
 // Exited says that the process of a life has ended, and how; an empty cause is a good end (A-SIDE-16).
 // A life without an incarnation is the one that the task has now. It is said again to later servers
 // until a [Standing] shows that it was understood.
-func (h *Host) Exited(l Life, cause string) {
+func (h *Host) Exited(l serry.Life, cause string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	e := exit{l, cause[:min(len(cause), maxWord)]}

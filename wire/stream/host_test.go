@@ -22,7 +22,7 @@ func TestCallsAndReplies(t *testing.T) {
 			n := newNetwork(t)
 			d := newDesk(n, "a", 3)
 			h, e := host(t, n, stream.Relay, "a")
-			stamp := stream.Stamp{Life: stream.Life{Task: serry.TaskID{Job: "worker", Index: 3}, Incarnation: 9}, Service: service}
+			stamp := stream.Stamp{Life: serry.Life{Task: serry.TaskID{Job: "worker", Index: 3}, Incarnation: 9}, Service: service}
 			sent := stream.Call{Conn: 1, ID: 7, Number: 2, Watermark: 1, Stamp: stamp, Method: echo, Body: []byte("hello")}
 			if err := h.Call(sent); err != nil {
 				t.Fatal(err)

@@ -94,8 +94,8 @@ type desk struct {
 		calls      []stream.Call
 		cancels    []rpc.CallID
 		shut       map[stream.ConnID]stream.Ending
-		heard      []stream.Life
-		follow     []stream.Life
+		heard      []serry.Life
+		follow     []serry.Life
 		watermarks map[stream.ConnID]uint64
 		exits      []string
 		closed     []stream.Closure
@@ -211,7 +211,7 @@ func (d *desk) Shut(c *stream.Conn, how stream.Ending) {
 	d.mu.shut[c.ID()] = how
 }
 
-func (d *desk) Heard(_ *stream.Session, lives []stream.Life) {
+func (d *desk) Heard(_ *stream.Session, lives []serry.Life) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.mu.heard = append(d.mu.heard, lives...)
@@ -219,7 +219,7 @@ func (d *desk) Heard(_ *stream.Session, lives []stream.Life) {
 
 func (d *desk) Quiet(*stream.Session, time.Duration) {}
 
-func (d *desk) Follow(_ *stream.Session, lives []stream.Life) {
+func (d *desk) Follow(_ *stream.Session, lives []serry.Life) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.mu.follow = append(d.mu.follow, lives...)
@@ -231,7 +231,7 @@ func (d *desk) Delivered(r stream.ConnID, watermark uint64) {
 	d.mu.watermarks[r] = watermark
 }
 
-func (d *desk) Exited(s *stream.Session, l stream.Life, cause string) {
+func (d *desk) Exited(s *stream.Session, l serry.Life, cause string) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.mu.exits = append(d.mu.exits, l.Task.String()+": "+cause)

@@ -45,13 +45,10 @@ const (
 // It is the requester of the numbered calls on the connection (C-REQ-1).
 type ConnID uint64
 
-// A Life is one incarnation of a task.
-type Life = serry.Life
-
 // A Stamp says which life makes a call, as the relay knows by the connection (C-INC-6). Zero fields are not
 // known.
 type Stamp struct {
-	Life
+	serry.Life
 	Service serry.Incarnation // the epoch that took the registration
 }
 
@@ -84,10 +81,10 @@ type Reply struct {
 
 // A Standing is what the service knows of a life (C-HB-8).
 type Standing struct {
-	Life                      // whose; if the task has another one by now, State is Disconnected
-	State   serry.TaskState   // as published after the commit
-	Service serry.Incarnation // the epoch
-	Error   []byte            // with Failed: why, as wire.MarshalError writes it, or nil
+	serry.Life                   // whose; if the task has another one by now, State is Disconnected
+	State      serry.TaskState   // as published after the commit
+	Service    serry.Incarnation // the epoch
+	Error      []byte            // with Failed: why, as wire.MarshalError writes it, or nil
 }
 
 // An Ending says how a local connection ended.
@@ -101,7 +98,7 @@ const (
 
 // A Closure says that the last local connection of a life has closed, with its error poll unanswered.
 type Closure struct {
-	Life
+	serry.Life
 	How     Ending
 	Resumes bool // the client is one of serry's own, which may come back on another connection
 }

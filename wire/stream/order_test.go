@@ -104,7 +104,7 @@ func testReplacedLine(t *testing.T) {
 	sink.onUp = func(service serry.Incarnation) {
 		if service == 78 { // while the sink hears of the second connection, words come on the first
 			b := appendFrame(nil, &epoch{77})
-			b = appendFrame(b, &Standing{Life: Life{Task: serry.TaskID{Job: "w"}, Incarnation: 5}, State: serry.Connected, Service: 77})
+			b = appendFrame(b, &Standing{Life: serry.Life{Task: serry.TaskID{Job: "w"}, Incarnation: 5}, State: serry.Connected, Service: 77})
 			first.Write(appendWholeReply(b, &Reply{Conn: 1, Call: 1, Term: 4, Body: []byte("old")}))
 		}
 	}

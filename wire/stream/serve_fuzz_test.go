@@ -31,18 +31,18 @@ func (idler) Call(c *Conn, call *Call) {
 		c.Reply(call.ID, call.Body, rpc.Status{})
 	}
 }
-func (idler) Served(*Session)               {}
-func (idler) Cancel(*Conn, rpc.CallID)      {}
-func (idler) Shut(*Conn, Ending)            {}
-func (idler) Heard(*Session, []Life)        {}
-func (idler) Follow(*Session, []Life)       {}
-func (idler) Delivered(ConnID, uint64)      {}
-func (idler) Exited(*Session, Life, string) {}
-func (idler) Online(*Session)               {}
-func (idler) Closed(*Session, Closure)      {}
-func (idler) Offline(*Session)              {}
-func (idler) Bye(*Session)                  {}
-func (idler) Silent([]*Session)             {}
+func (idler) Served(*Session)                     {}
+func (idler) Cancel(*Conn, rpc.CallID)            {}
+func (idler) Shut(*Conn, Ending)                  {}
+func (idler) Heard(*Session, []serry.Life)        {}
+func (idler) Follow(*Session, []serry.Life)       {}
+func (idler) Delivered(ConnID, uint64)            {}
+func (idler) Exited(*Session, serry.Life, string) {}
+func (idler) Online(*Session)                     {}
+func (idler) Closed(*Session, Closure)            {}
+func (idler) Offline(*Session)                    {}
+func (idler) Bye(*Session)                        {}
+func (idler) Silent([]*Session)                   {}
 
 // FuzzServe hands a server whatever comes to mind, twice, so that the second connection resumes what
 // the first began.
@@ -54,7 +54,7 @@ func FuzzServe(f *testing.F) {
 		good = appendWholeCall(good, &c)
 	}
 	good = appendFrame(good, &cancelled{8, 1})
-	good = appendFrame(good, &beat{seq: 1, heard: []Life{{}}, watermarks: []watermark{{8, 2}}})
+	good = appendFrame(good, &beat{seq: 1, heard: []serry.Life{{}}, watermarks: []watermark{{8, 2}}})
 	good = appendFrame(good, bare(frameSynced))
 	good = appendFrame(good, &shut{8, Closed})
 	f.Add(good, []byte(Preface))

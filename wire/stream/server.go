@@ -39,17 +39,17 @@ type Handler interface {
 	Shut(c *Conn, how Ending)
 
 	// Heard says which lives sent heartbeats since the last time (A-SIDE-3).
-	Heard(s *Session, lives []Life)
+	Heard(s *Session, lives []serry.Life)
 
 	// Follow asks for the standings of lives that the host knows, from now on.
-	Follow(s *Session, lives []Life)
+	Follow(s *Session, lives []serry.Life)
 
 	// Delivered raises the watermark of a requester (C-REQ-3).
 	Delivered(requester ConnID, watermark uint64)
 
 	// Exited says that the process of a life has ended; an empty cause is a good end. A life without
 	// an incarnation is the present one.
-	Exited(s *Session, l Life, cause string)
+	Exited(s *Session, l serry.Life, cause string)
 
 	// Closed says that the last local connection of a life that came by the host has closed, with its
 	// error poll unanswered. The host says so to every server until a [Standing] shows that the life is

@@ -12,8 +12,8 @@ import (
 	"github.com/serry-dev/serry/wire/stream"
 )
 
-func life(i int) stream.Life {
-	return stream.Life{Task: serry.TaskID{Job: "worker", Index: i}, Incarnation: serry.Incarnation(100 + i)}
+func life(i int) serry.Life {
+	return serry.Life{Task: serry.TaskID{Job: "worker", Index: i}, Incarnation: serry.Incarnation(100 + i)}
 }
 
 func TestBeatsTell(t *testing.T) {

@@ -52,7 +52,7 @@ func dialStream(ctx context.Context, addr string) (*streamLine, error) {
 // Start implements [Line].
 func (l *streamLine) Start(task int, method string, request []byte, done back.Done) {
 	c := stream.Call{
-		Stamp:  stream.Stamp{Life: stream.Life{Task: serry.TaskID{Index: task}, Incarnation: serry.Incarnation(Incarnation(task))}},
+		Stamp:  stream.Stamp{Life: serry.Life{Task: serry.TaskID{Index: task}, Incarnation: serry.Incarnation(Incarnation(task))}},
 		Method: method, Body: request,
 	}
 	l.mu.Lock()

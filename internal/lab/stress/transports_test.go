@@ -125,21 +125,21 @@ func keys(key string, set, get caller) caller {
 // A desk is an echoer for streams.
 type desk struct{ echoer }
 
-func (d *desk) Call(c *stream.Conn, call *stream.Call)      { d.answer(c, call.ID, call.Body) }
-func (d *desk) Open(*stream.Conn)                           {}
-func (d *desk) Served(*stream.Session)                      {}
-func (d *desk) Cancel(*stream.Conn, rpc.CallID)             {}
-func (d *desk) Shut(*stream.Conn, stream.Ending)            {}
-func (d *desk) Heard(*stream.Session, []stream.Life)        {}
-func (d *desk) Follow(*stream.Session, []stream.Life)       {}
-func (d *desk) Delivered(stream.ConnID, uint64)             {}
-func (d *desk) Exited(*stream.Session, stream.Life, string) {}
-func (d *desk) Online(*stream.Session)                      {}
-func (d *desk) Offline(*stream.Session)                     {}
-func (d *desk) Closed(*stream.Session, stream.Closure)      {}
-func (d *desk) Bye(*stream.Session)                         {}
-func (d *desk) Quiet(*stream.Session, time.Duration)        {}
-func (d *desk) Silent([]*stream.Session)                    {}
+func (d *desk) Call(c *stream.Conn, call *stream.Call)     { d.answer(c, call.ID, call.Body) }
+func (d *desk) Open(*stream.Conn)                          {}
+func (d *desk) Served(*stream.Session)                     {}
+func (d *desk) Cancel(*stream.Conn, rpc.CallID)            {}
+func (d *desk) Shut(*stream.Conn, stream.Ending)           {}
+func (d *desk) Heard(*stream.Session, []serry.Life)        {}
+func (d *desk) Follow(*stream.Session, []serry.Life)       {}
+func (d *desk) Delivered(stream.ConnID, uint64)            {}
+func (d *desk) Exited(*stream.Session, serry.Life, string) {}
+func (d *desk) Online(*stream.Session)                     {}
+func (d *desk) Offline(*stream.Session)                    {}
+func (d *desk) Closed(*stream.Session, stream.Closure)     {}
+func (d *desk) Bye(*stream.Session)                        {}
+func (d *desk) Quiet(*stream.Session, time.Duration)       {}
+func (d *desk) Silent([]*stream.Session)                   {}
 
 // A hub wakes callers of a stream. A connection that breaks is a failure: both ends are healthy.
 type hub struct {
