@@ -297,7 +297,7 @@ func (s *deaf) Call(ctx context.Context, path string, body []byte) ([]byte, rpc.
 
 func TestCallsBeforeRegistration(t *testing.T) {
 	lab.Clause(t, "T-AG-58")
-	for _, d := range []wire.Dialect{wire.Own, wire.XLA, wire.TF} {
+	for _, d := range []wire.Dialect{wire.Serry, wire.XLA, wire.TF} {
 		synctest.Test(t, func(t *testing.T) {
 			line := lab.Serve(t, cluster(2)).Line(t, client.DialOptions{})
 			if _, err := ask(t, line, d, coord.InsertKeyValue{Key: "k", Value: []byte("v")}); err != nil {

@@ -17,7 +17,7 @@ import (
 // If ctx ends first the call stands, and the others may be told that this task agreed. The next call for the
 // set gets the answer to the first one, with the word of the first one. A stock service cannot do that.
 func (m *Member) Agree(ctx context.Context, word []byte, tasks ...serry.TaskID) (serry.Agreement, error) {
-	if word != nil && m.dialect != wire.Own {
+	if word != nil && m.dialect != wire.Serry {
 		return serry.Agreement{}, fmt.Errorf("agree with a word: %w", ErrUnsupported)
 	}
 	set := setOf(tasks)

@@ -23,7 +23,7 @@ func (m *Member) caller() coord.Call {
 // The function returned must be called once the answer is here.
 func (m *Member) changing() (coord.Call, func()) {
 	c := m.caller()
-	if m.dialect != wire.Own {
+	if m.dialect != wire.Serry {
 		return c, func() {}
 	}
 	m.mu.Lock()
@@ -87,7 +87,7 @@ func (m *Member) heard(ctx context.Context, err error) error {
 
 // repeatable says whether a call does no harm if the service gets it twice.
 func (m *Member) repeatable(ev coord.Event) bool {
-	if m.dialect == wire.Own {
+	if m.dialect == wire.Serry {
 		return true // by its id, or because it changes nothing
 	}
 	switch ev := ev.(type) {

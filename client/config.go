@@ -45,7 +45,7 @@ func (d Dialect) wire() wire.Dialect {
 	case TensorFlow:
 		return wire.TF
 	}
-	return wire.Own
+	return wire.Serry
 }
 
 // Config says who we are and how patient we are. Address and Task must be given. What is zero has

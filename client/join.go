@@ -122,7 +122,7 @@ func (m *Member) findDialect(ctx context.Context) error {
 		return nil
 	}
 	var err error
-	for _, m.dialect = range []wire.Dialect{wire.Own, wire.XLA, wire.TF} {
+	for _, m.dialect = range []wire.Dialect{wire.Serry, wire.XLA, wire.TF} {
 		if err = m.hello(ctx); status.Code(err) != codes.Unimplemented {
 			if err != nil && ctx.Err() != nil {
 				return err

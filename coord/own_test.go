@@ -54,7 +54,7 @@ func (s *script) ownReply(p pending, r coord.Reply) string {
 	if !st.OK() {
 		return s.status(p.shape.Dialect, st)
 	}
-	result, err := wire.Own.Result(p.own, body)
+	result, err := wire.Serry.Result(p.own, body)
 	if err != nil {
 		if !errors.Is(err, errors.Unwrap(r.Err)) && !errors.Is(err, r.Err) {
 			s.t.Errorf("%s: the error came back as %#v; want %#v", p.label, err, r.Err)

@@ -53,7 +53,7 @@ func (s *script) caller(c command) speaker {
 func (s *script) request(d wire.Dialect, p pending, w speaker) (path string, body []byte) {
 	s.t.Helper()
 	if p.own != nil {
-		path, body, err := wire.Own.Request(p.own)
+		path, body, err := wire.Serry.Request(p.own)
 		if err != nil {
 			s.t.Fatalf("%s: %v", p.label, err)
 		}

@@ -187,7 +187,7 @@ func (r *Relay) forward(c *client, q request, k *held) error {
 	r.mu.held++
 	if k.kind == coord.KindPollForError && k.life != nil {
 		k.life.polls[pollKey{c, q.call}] = struct{}{}
-		k.life.poll, k.life.resumes = pollKey{c, q.call}, k.shape.Dialect == wire.Own
+		k.life.poll, k.life.resumes = pollKey{c, q.call}, k.shape.Dialect == wire.Serry
 	}
 	return nil
 }

@@ -214,7 +214,7 @@ func TestReplaced(t *testing.T) {
 // one, as the same life.
 func TestRelayRestarted(t *testing.T) {
 	clause.Cite(t, "A-SIDE-11")
-	playServed(t, wire.Own, func(b *bench, tasks []*peer, polls []<-chan end) {
+	playServed(t, wire.Serry, func(b *bench, tasks []*peer, polls []<-chan end) {
 		b.finish()
 		for i := range polls {
 			b.want("PollForError at a relay that ends", b.ended("PollForError", polls[i]), "Unavailable")
@@ -222,7 +222,7 @@ func TestRelayRestarted(t *testing.T) {
 		time.Sleep(2 * time.Second)
 		b.again()
 		for i, p := range tasks {
-			p.conn = b.connect(wire.Own, i, p.own).conn
+			p.conn = b.connect(wire.Serry, i, p.own).conn
 			b.want("Heartbeat at the next relay", p.call(coord.Heartbeat{Call: p.who()}), "OK")
 			polls[i] = p.start(b.Context(), coord.PollForError{Call: p.who()})
 		}

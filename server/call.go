@@ -108,7 +108,7 @@ func (o *owner) carry(from origin, l serry.Life, k coord.Kind) {
 		return t.State == serry.Connected && t.Incarnation == other.Incarnation
 	})
 	if added {
-		o.detector.Attached(l, from.shape.Dialect == wire.Own)
+		o.detector.Attached(l, from.shape.Dialect == wire.Serry)
 	}
 	if c, ok := p.conn.(*stream.Conn); ok {
 		o.detector.Follow(l, c.Session())

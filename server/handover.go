@@ -105,7 +105,7 @@ func (s *Server) Err() error {
 func (o *owner) endPolls() {
 	for _, req := range slices.Sorted(maps.Keys(o.waiting)) {
 		w := o.waiting[req]
-		if _, relayed := w.to.peer.conn.(*stream.Conn); w.kind == coord.KindPollForError && !relayed && w.to.shape.Dialect != wire.Own {
+		if _, relayed := w.to.peer.conn.(*stream.Conn); w.kind == coord.KindPollForError && !relayed && w.to.shape.Dialect != wire.Serry {
 			o.reply(coord.Reply{Req: req, Err: serry.ErrStopping})
 		}
 	}

@@ -26,7 +26,7 @@ type stats struct {
 }
 
 const (
-	dialects = int(wire.Own) + 1
+	dialects = int(wire.Serry) + 1
 
 	// maxOps is more operations than there are; should there ever be more, the rest share the last row.
 	maxOps = 64

@@ -432,7 +432,7 @@ func (h *host) alive(i int, number uint64, word []byte) rpc.CallID {
 	for k := range 4 {
 		all = append(all, serryTask(k))
 	}
-	path, body, err := wire.Own.Request(coord.GetAliveTasks{
+	path, body, err := wire.Serry.Request(coord.GetAliveTasks{
 		Call:  coord.Call{Task: all[i], Incarnation: incarnation(i), ID: coord.RequestID{Requester: uint64(50 + i), Number: number}},
 		Tasks: all, Word: word,
 	})
@@ -458,7 +458,7 @@ func (h *host) wantAlive(calls []rpc.CallID, stock rpc.CallID, words [4]int) {
 		h.t.Errorf("GetAliveTasks() = %v, %v; want four tasks", &m, err)
 	}
 	for _, call := range calls {
-		result, err := wire.Own.Result(coord.GetAliveTasks{}, h.reply(call).Body)
+		result, err := wire.Serry.Result(coord.GetAliveTasks{}, h.reply(call).Body)
 		alive, ok := result.(*coord.Alive)
 		if err != nil || !ok || len(alive.Tasks) != len(words) {
 			h.t.Fatalf("GetAliveTasks() = %v, %v; want four tasks", result, err)
@@ -479,7 +479,7 @@ func TestAliveSetsOverStreams(t *testing.T) {
 			h.register(i)
 		}
 		long := h.alive(0, 1, make([]byte, 1025))
-		if _, err := wire.Own.Result(coord.GetAliveTasks{}, h.reply(long).Body); err == nil {
+		if _, err := wire.Serry.Result(coord.GetAliveTasks{}, h.reply(long).Body); err == nil {
 			t.Error("a word of 1025 bytes was taken")
 		}
 		calls := []rpc.CallID{h.alive(1, 1, nil), h.alive(2, 1, make([]byte, 1024)), h.alive(0, 2, []byte("w"))}

@@ -316,7 +316,7 @@ func TestAnswersAreAllCited(t *testing.T) {
 		s := shapeOf(XLA, c.op)
 		for err := c.err; err != nil; {
 			a, f := s.find(err)
-			for _, op := range []Op{c.op, ownOp(err), opAny} {
+			for _, op := range []Op{c.op, opOfError(err), opAny} {
 				key := answerKey{op, s.cause(err, f)}
 				if row, ok := answers[key]; ok && row.text == a.text {
 					reached[key] = true

@@ -138,7 +138,7 @@ func TestDecode(t *testing.T) {
 	check(xlaPrefix, xlaCases)
 	check(tfPrefix, tfCases)
 	for path, m := range methods {
-		if !seen[path] && m.dialect != Own && m.op != opReportToTask {
+		if !seen[path] && m.dialect != Serry && m.op != opReportToTask {
 			t.Errorf("no case for %s", path)
 		}
 	}
@@ -318,7 +318,7 @@ func TestMethods(t *testing.T) {
 		want := int64(64 << 20)
 		if path == LeadMethod {
 			want = maxLeadBytes
-		} else if strings.HasSuffix(path, "/InsertKeyValue") || methods[path].dialect == Own {
+		} else if strings.HasSuffix(path, "/InsertKeyValue") || methods[path].dialect == Serry {
 			want = value + 2<<20
 		}
 		if m.MaxRequestBytes != want {

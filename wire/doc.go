@@ -5,7 +5,7 @@
 // There are two dialects of clients in the field, told apart by the path of a call alone: [XLA],
 // spoken by jaxlib from 0.10.0 on, where a task is a number; and [TF], spoken by TensorFlow and by
 // jaxlib up to 0.9.2, where it is a job and a number. Both mean the same. serry's own clients speak a
-// third, [Own], whose messages have the form of the events.
+// third, [Serry], whose messages have the form of the events.
 //
 // Start with [Codec.Decode], which turns the bytes of a request into an event for a coord.Machine and
 // a [Shape], and with [Shape.Encode], which turns the machine's reply into bytes or a status in the
@@ -23,9 +23,9 @@ type Dialect int8
 
 // The dialects.
 const (
-	XLA Dialect = iota // package xla.coordination
-	TF                 // package tensorflow
-	Own                // package serry
+	XLA   Dialect = iota // package xla.coordination
+	TF                   // package tensorflow
+	Serry                // package serry
 )
 
 // String is the proto package of the dialect.
@@ -35,7 +35,7 @@ func (d Dialect) String() string {
 		return "xla.coordination"
 	case TF:
 		return "tensorflow"
-	case Own:
+	case Serry:
 		return "serry"
 	}
 	return "dialect " + strconv.Itoa(int(d))

@@ -17,7 +17,7 @@ import (
 // or no message and a Status that says what happened. Replies to one *coord.Picture are the same
 // bytes for equal Shapes.
 func (s Shape) Encode(r coord.Reply) ([]byte, rpc.Status) {
-	if s.Dialect == Own {
+	if s.Dialect == Serry {
 		return s.encodeOwn(r)
 	}
 	if r.Err != nil {

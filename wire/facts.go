@@ -119,7 +119,7 @@ func allSilent(lost []*serry.TaskError) bool {
 func (s Shape) find(err error) (answer, *facts) {
 	f := s.facts(err)
 	cause := s.cause(err, f)
-	for _, op := range [...]Op{s.Op, ownOp(err), opAny} {
+	for _, op := range [...]Op{s.Op, opOfError(err), opAny} {
 		if a, ok := answers[answerKey{op, cause}]; ok {
 			if cause == serry.ErrReported {
 				a.code = f.code
@@ -131,8 +131,8 @@ func (s Shape) find(err error) (answer, *facts) {
 	return answer{codes.Internal, emptyPayload, "", "{text}"}, f
 }
 
-// ownOp is where the answers of a type of error stand.
-func ownOp(err error) Op {
+// opOfError is the operation under which the answers for a type of error stand.
+func opOfError(err error) Op {
 	switch err.(type) {
 	case *serry.TaskError, *serry.LostError:
 		return opTask

@@ -111,7 +111,7 @@ var methods = map[string]method{
 	tfpb.CoordinationService_CancelBarrier_FullMethodName:        {TF, opCancel, (*decoder).tfCancel},
 	tfpb.CoordinationService_GetAliveTasks_FullMethodName:        {TF, opAlive, (*decoder).tfAlive},
 
-	serrypb.CoordinationService_Do_FullMethodName: {Own, opDo, (*decoder).ownDo},
+	serrypb.CoordinationService_Do_FullMethodName: {Serry, opDo, (*decoder).serryDo},
 }
 
 const (

@@ -37,7 +37,7 @@ func Peek(path string, body []byte) (c Caller, ok bool) {
 		ok = c.peekXLA(body, xlaPlaces[m.op])
 	case TF:
 		ok = c.peekTF(body, tfPlaces[m.op])
-	case Own:
+	case Serry:
 		ok = c.peekOwn(body)
 	}
 	c.Shape.task = c.Task
@@ -54,7 +54,7 @@ func kindOf(o Op) coord.Kind {
 
 // Watches says whether the request waits for a change of the tasks in the dialect XLA or TF. A relay can
 // ask that once for all who ask the same; see [Caller.Watch].
-func (c Caller) Watches() bool { return c.Kind == coord.KindWatchTasks && c.Shape.Dialect != Own }
+func (c Caller) Watches() bool { return c.Kind == coord.KindWatchTasks && c.Shape.Dialect != Serry }
 
 // Known is the shape of the request once the service has said how it calls the task. Where the two
 // names of the job differ the cluster has one job, which replies call as the caller does (C-VER-1).
@@ -184,7 +184,7 @@ func (c *Caller) peekOwn(body []byte) bool {
 		case f.number == 1 && f.typ == protowire.BytesType:
 			c.Identified = true
 		case f.typ == protowire.BytesType:
-			if call, ok := ownCalls[f.number]; ok {
+			if call, ok := serryCalls[f.number]; ok {
 				c.Shape.Op, c.Kind = Op(call.kind), call.kind
 			}
 		}

@@ -37,7 +37,7 @@ func TestPeek(t *testing.T) {
 		coord.SwapKeyValue{Call: from(worker(1)), Key: "k"}, coord.Suspect{Call: from(worker(1))}, coord.ListKeys{}, coord.WatchKeys{},
 		coord.TryGetKeyValue{Call: coord.Call{ID: coord.RequestID{Requester: 3, Number: 1}}, Key: "k"},
 	} {
-		path, body, err := Own.Request(ev)
+		path, body, err := Serry.Request(ev)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -60,7 +60,7 @@ func checkPeek(t *testing.T, path string, body []byte) {
 	if w, is := ev.(coord.WatchTasks); is && c.Watches() && (c.Version != w.Version || c.Job != w.Job) {
 		t.Errorf("Peek(%s) = version %d of job %q; want %d of %q", path, c.Version, c.Job, w.Version, w.Job)
 	}
-	if c.Identified != (want.ID != coord.RequestID{}) && shape.Dialect == Own && len(body) > 0 {
+	if c.Identified != (want.ID != coord.RequestID{}) && shape.Dialect == Serry && len(body) > 0 {
 		t.Errorf("Peek(%s) says that it has an id: %v; want %v", path, c.Identified, want.ID)
 	}
 	if kind := kindOf(shape.Op); c.Kind != kind || kind != 0 && kind != coord.KindOf(ev) {
@@ -72,26 +72,26 @@ func checkPeek(t *testing.T, path string, body []byte) {
 func TestPlaces(t *testing.T) {
 	for path, m := range methods {
 		at := map[Dialect]map[Op]places{XLA: xlaPlaces, TF: tfPlaces}[m.dialect][m.op]
-		if row := kindOf(m.op).Row(); m.dialect != Own && row.ForTask != (at.task != 0) {
+		if row := kindOf(m.op).Row(); m.dialect != Serry && row.ForTask != (at.task != 0) {
 			t.Errorf("%s has its task in field %d; its row says that it acts for a task: %v", path, at.task, row.ForTask)
 		}
 	}
 }
 
-// TestOwnCalls: serry's own dialect has every call, each in a field of its own.
-func TestOwnCalls(t *testing.T) {
+// TestSerryCalls: serry's own dialect has every call, each in a field of its own.
+func TestSerryCalls(t *testing.T) {
 	calls := 0
 	for k := range coord.Kind(coord.Kinds) {
 		name := k.Row().Name
-		if (name != "") != (ownFields[k] != 0) {
-			t.Errorf("%q has field %d", name, ownFields[k])
+		if (name != "") != (serryFields[k] != 0) {
+			t.Errorf("%q has field %d", name, serryFields[k])
 		}
 		if name != "" {
 			calls++
 		}
 	}
-	if len(ownCalls) != calls {
-		t.Errorf("%d fields hold calls; want %d", len(ownCalls), calls)
+	if len(serryCalls) != calls {
+		t.Errorf("%d fields hold calls; want %d", len(serryCalls), calls)
 	}
 }
 
@@ -150,7 +150,7 @@ func TestIDBeside(t *testing.T) {
 	clause.Cite(t, "C-REQ-1")
 	beside, inside := coord.RequestID{Requester: 9, Number: 4}, coord.RequestID{Requester: 3, Number: 1}
 	for _, c := range []struct{ inside, want coord.RequestID }{{inside, inside}, {coord.RequestID{}, beside}} {
-		path, body, err := Own.Request(coord.InsertKeyValue{Call: coord.Call{ID: c.inside}, Key: "k"})
+		path, body, err := Serry.Request(coord.InsertKeyValue{Call: coord.Call{ID: c.inside}, Key: "k"})
 		if err != nil {
 			t.Fatal(err)
 		}

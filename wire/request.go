@@ -24,9 +24,9 @@ var ErrUnsupported = errors.New("the server does not offer this call")
 func (d Dialect) Request(ev coord.Event) (path string, body []byte, err error) {
 	var m proto.Message
 	switch d {
-	case Own:
+	case Serry:
 		path = serrypb.CoordinationService_Do_FullMethodName
-		m, err = ownRequest(ev)
+		m, err = serryRequest(ev)
 	case XLA:
 		path, m = xlaRequest(ev)
 	case TF:
@@ -45,8 +45,8 @@ func (d Dialect) Request(ev coord.Event) (path string, body []byte, err error) {
 // Result is the way back for clients: what the reply to a call says. Of serry's own dialect it may
 // be an error of the service; the others tell errors by status, see [Dialect.Error].
 func (d Dialect) Result(ev coord.Event, body []byte) (coord.Result, error) {
-	if d == Own {
-		return readOwnReply(body)
+	if d == Serry {
+		return readSerryReply(body)
 	}
 	switch ev.(type) {
 	case coord.RegisterTask, coord.Heartbeat:

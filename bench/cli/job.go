@@ -71,7 +71,7 @@ func (j *job) all(ctx context.Context, tasks int, event func(coord.Call) coord.E
 }
 
 func (j *job) call(ctx context.Context, task int, ev coord.Event) error {
-	path, body, err := wire.Own.Request(ev)
+	path, body, err := wire.Serry.Request(ev)
 	if err != nil {
 		return err
 	}
@@ -80,9 +80,9 @@ func (j *job) call(ctx context.Context, task int, ev coord.Event) error {
 		return err
 	}
 	if !st.OK() {
-		return wire.Own.Error(st.Code, st.Message, st.Details)
+		return wire.Serry.Error(st.Code, st.Message, st.Details)
 	}
-	_, err = wire.Own.Result(ev, reply)
+	_, err = wire.Serry.Result(ev, reply)
 	return err
 }
 

@@ -272,7 +272,7 @@ func (r *remote) do(ctx context.Context, path string, body []byte) ([]byte, erro
 		err := fmt.Errorf("service at %s: it is not one of serry's", r.address)
 		return nil, hinted{err, "the services inside jax and TensorFlow do not answer these questions"}
 	case !st.OK():
-		return nil, wire.Own.Error(st.Code, st.Message, st.Details)
+		return nil, wire.Serry.Error(st.Code, st.Message, st.Details)
 	}
 	return reply, nil
 }
@@ -291,7 +291,7 @@ func (r *remote) call(ctx context.Context, ev coord.Event) (coord.Result, error)
 
 // wait is call for one that may take as long as ctx lets it.
 func (r *remote) wait(ctx context.Context, ev coord.Event) (coord.Result, error) {
-	path, body, err := wire.Own.Request(ev)
+	path, body, err := wire.Serry.Request(ev)
 	if err != nil {
 		return nil, err
 	}
@@ -299,7 +299,7 @@ func (r *remote) wait(ctx context.Context, ev coord.Event) (coord.Result, error)
 	if err != nil {
 		return nil, err
 	}
-	return wire.Own.Result(ev, reply)
+	return wire.Serry.Result(ev, reply)
 }
 
 // status asks for a picture of the service.

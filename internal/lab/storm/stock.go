@@ -43,7 +43,7 @@ func (p *proc) callFor(ev coord.Event, late <-chan time.Time) (coord.Result, rpc
 			return nil, a.status, true
 		}
 		result, err := d.Result(ev, a.body)
-		if err != nil && d == wire.Own {
+		if err != nil && d == wire.Serry {
 			return failure{err: err}, rpc.Status{Code: codes.Unknown, Message: err.Error()}, true
 		}
 		if err != nil {
@@ -68,7 +68,7 @@ type failure struct {
 func (p *proc) dialectOf(ev coord.Event) wire.Dialect {
 	switch ev.(type) {
 	case coord.SwapKeyValue, coord.WatchKeys, coord.ListKeys, coord.GetTaskState, coord.Suspect, coord.WaitForAllTasks, coord.ResetTask:
-		return wire.Own
+		return wire.Serry
 	}
 	return p.dialect()
 }

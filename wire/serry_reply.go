@@ -14,7 +14,7 @@ import (
 
 // encodeOwn puts result and error alike into the message.
 func (s Shape) encodeOwn(r coord.Reply) ([]byte, rpc.Status) {
-	m, err := s.ownReply(r)
+	m, err := s.serryReply(r)
 	if err != nil {
 		return nil, s.Refuse(err)
 	}
@@ -25,11 +25,11 @@ func (s Shape) encodeOwn(r coord.Reply) ([]byte, rpc.Status) {
 	return body, rpc.Status{}
 }
 
-// ownReply makes the reply of serry's own dialect. It carries errors, too.
-func (s Shape) ownReply(r coord.Reply) (*serrypb.Reply, error) {
+// serryReply makes the reply of serry's own dialect. It carries errors, too.
+func (s Shape) serryReply(r coord.Reply) (*serrypb.Reply, error) {
 	p := new(serrypb.Reply)
 	if r.Err != nil {
-		p.Result = &serrypb.Reply_Error{Error: ownError(r.Err)}
+		p.Result = &serrypb.Reply_Error{Error: serryError(r.Err)}
 		return p, nil
 	}
 	switch r := r.Result.(type) {
@@ -62,11 +62,11 @@ func (s Shape) ownReply(r coord.Reply) (*serrypb.Reply, error) {
 	case *coord.Picture:
 		m := &serrypb.Picture{Version: r.Version}
 		for i := range r.Tasks {
-			m.Tasks = append(m.Tasks, ownInfo(&r.Tasks[i]))
+			m.Tasks = append(m.Tasks, serryInfo(&r.Tasks[i]))
 		}
 		p.Result = &serrypb.Reply_Picture{Picture: m}
 	case *coord.Alive:
-		m := &serrypb.Agreement{Tasks: ownTasks(r.Tasks), Words: r.Words}
+		m := &serrypb.Agreement{Tasks: serryTasks(r.Tasks), Words: r.Words}
 		for _, inc := range r.Incarnations {
 			m.Incarnations = append(m.Incarnations, uint64(inc))
 		}
@@ -74,7 +74,7 @@ func (s Shape) ownReply(r coord.Reply) (*serrypb.Reply, error) {
 	case coord.AllDevices:
 		p.Result = &serrypb.Reply_Devices{Devices: &serrypb.Devices{Devices: r.Devices}}
 	case coord.Status:
-		return s.ownReply(coord.Reply{Result: Report{Status: r}})
+		return s.serryReply(coord.Reply{Result: Report{Status: r}})
 	case Report:
 		text, err := json.Marshal(NewStatus(r, s.query))
 		if err != nil {
@@ -87,23 +87,23 @@ func (s Shape) ownReply(r coord.Reply) (*serrypb.Reply, error) {
 	return p, nil
 }
 
-func ownInfo(t *coord.TaskInfo) *serrypb.TaskInfo {
-	info := &serrypb.TaskInfo{Task: ownTask(t.Task), State: int32(t.State), Incarnation: uint64(t.Incarnation)}
+func serryInfo(t *coord.TaskInfo) *serrypb.TaskInfo {
+	info := &serrypb.TaskInfo{Task: serryTask(t.Task), State: int32(t.State), Incarnation: uint64(t.Incarnation)}
 	if t.Err != nil {
-		info.Error = ownError(t.Err)
+		info.Error = serryError(t.Err)
 	}
 	return info
 }
 
-// readOwnReply is the way back: what the server said, as a result or an error of package serry.
-func readOwnReply(body []byte) (coord.Result, error) {
+// readSerryReply is the way back: what the server said, as a result or an error of package serry.
+func readSerryReply(body []byte) (coord.Result, error) {
 	p := new(serrypb.Reply)
 	if err := (proto.UnmarshalOptions{DiscardUnknown: true}).Unmarshal(body, p); err != nil {
 		return nil, fmt.Errorf("reply of the server: %w", err)
 	}
 	switch r := p.GetResult().(type) {
 	case *serrypb.Reply_Error:
-		return nil, readOwnError(r.Error)
+		return nil, readSerryError(r.Error)
 	case *serrypb.Reply_Done:
 		return coord.Done{}, nil
 	case *serrypb.Reply_Registered:
@@ -135,38 +135,38 @@ func readOwnReply(body []byte) (coord.Result, error) {
 	case *serrypb.Reply_Picture:
 		pic := &coord.Picture{Version: r.Picture.GetVersion()}
 		for _, t := range r.Picture.GetTasks() {
-			pic.Tasks = append(pic.Tasks, readOwnInfo(t))
+			pic.Tasks = append(pic.Tasks, readSerryInfo(t))
 		}
 		return pic, nil
 	case *serrypb.Reply_Agreement:
-		return readOwnAgreement(r.Agreement)
+		return readSerryAgreement(r.Agreement)
 	case *serrypb.Reply_Devices:
 		return coord.AllDevices{Devices: r.Devices.GetDevices()}, nil
 	}
 	return nil, fmt.Errorf("reply of the server: a result that this client does not know")
 }
 
-func readOwnInfo(t *serrypb.TaskInfo) coord.TaskInfo {
-	info := coord.TaskInfo{Task: readOwnTask(t.GetTask()), State: serry.TaskState(t.GetState()), Incarnation: serry.Incarnation(t.GetIncarnation())}
+func readSerryInfo(t *serrypb.TaskInfo) coord.TaskInfo {
+	info := coord.TaskInfo{Task: readSerryTask(t.GetTask()), State: serry.TaskState(t.GetState()), Incarnation: serry.Incarnation(t.GetIncarnation())}
 	if t.GetError() != nil {
-		info.Err = readOwnError(t.GetError())
+		info.Err = readSerryError(t.GetError())
 	}
 	return info
 }
 
-func readOwnAgreement(a *serrypb.Agreement) (coord.Result, error) {
+func readSerryAgreement(a *serrypb.Agreement) (coord.Result, error) {
 	n := len(a.GetTasks())
 	if len(a.GetIncarnations()) != n || len(a.GetWords()) != n {
 		return nil, fmt.Errorf("reply of the server: %d tasks with %d incarnations and %d words", n, len(a.GetIncarnations()), len(a.GetWords()))
 	}
 	alive := &coord.Alive{Words: a.GetWords()}
 	for i, t := range a.GetTasks() {
-		alive.Tasks = append(alive.Tasks, readOwnTask(t))
+		alive.Tasks = append(alive.Tasks, readSerryTask(t))
 		alive.Incarnations = append(alive.Incarnations, serry.Incarnation(a.GetIncarnations()[i]))
 	}
 	return alive, nil
 }
 
-func readOwnTask(t *serrypb.Task) serry.TaskID {
+func readSerryTask(t *serrypb.Task) serry.TaskID {
 	return serry.TaskID{Job: t.GetJob(), Index: int(t.GetIndex())}
 }

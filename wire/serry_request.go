@@ -14,34 +14,34 @@ import (
 // serry's own messages have the form of events, so that nothing has to be guessed: who calls stands
 // in every request, a call sent again has its id, and errors come back with their facts.
 
-// ownRequest turns an event into a request of serry's own dialect.
-func ownRequest(ev coord.Event) (*serrypb.Request, error) {
+// serryRequest turns an event into a request of serry's own dialect.
+func serryRequest(ev coord.Event) (*serrypb.Request, error) {
 	c, isCall := coord.CallOf(ev)
-	field := ownFields[coord.KindOf(ev)]
+	field := serryFields[coord.KindOf(ev)]
 	if !isCall || field == 0 {
 		return nil, fmt.Errorf("%T is not a call", ev)
 	}
 	r := new(serrypb.Request)
-	ownCaller(r, c)
-	ownCalls[field].write(r, ev)
+	serryCaller(r, c)
+	serryCalls[field].write(r, ev)
 	return r, nil
 }
 
-func ownCaller(r *serrypb.Request, c coord.Call) {
-	r.Service, r.Incarnation, r.Task = uint64(c.Service), uint64(c.Incarnation), ownTask(c.Task)
+func serryCaller(r *serrypb.Request, c coord.Call) {
+	r.Service, r.Incarnation, r.Task = uint64(c.Service), uint64(c.Incarnation), serryTask(c.Task)
 	if c.ID != (coord.RequestID{}) {
 		r.Id = &serrypb.RequestID{Requester: c.ID.Requester, Number: c.ID.Number, Watermark: c.ID.Watermark}
 	}
 }
 
-func ownTask(t serry.TaskID) *serrypb.Task {
+func serryTask(t serry.TaskID) *serrypb.Task {
 	if t.IsZero() {
 		return nil
 	}
 	return &serrypb.Task{Job: t.Job, Index: int32(t.Index)}
 }
 
-func ownTasks(ids []serry.TaskID) []*serrypb.Task {
+func serryTasks(ids []serry.TaskID) []*serrypb.Task {
 	tasks := make([]*serrypb.Task, len(ids))
 	for i, t := range ids {
 		tasks[i] = &serrypb.Task{Job: t.Job, Index: int32(t.Index)}
@@ -49,8 +49,8 @@ func ownTasks(ids []serry.TaskID) []*serrypb.Task {
 	return tasks
 }
 
-// ownDo reads a request of serry's own dialect.
-func (d *decoder) ownDo(body []byte) (coord.Event, error) {
+// serryDo reads a request of serry's own dialect.
+func (d *decoder) serryDo(body []byte) (coord.Event, error) {
 	field, listed := scanOwn(body)
 	if listed > d.codec.tasks+extraTasks {
 		return nil, &serry.InvalidError{What: fmt.Sprintf("a list of %d tasks, the cluster has %d", listed, d.codec.tasks)}
@@ -63,14 +63,14 @@ func (d *decoder) ownDo(body []byte) (coord.Event, error) {
 		Req:         d.origin.Req,
 		ID:          coord.RequestID{Requester: r.GetId().GetRequester(), Number: r.GetId().GetNumber(), Watermark: r.GetId().GetWatermark()},
 		Service:     serry.Incarnation(r.GetService()),
-		Task:        d.ownTask(r.GetTask()),
+		Task:        d.serryTask(r.GetTask()),
 		Incarnation: serry.Incarnation(r.GetIncarnation()),
 	}
 	if r.GetId() == nil { // it may have one beside it: from a relay
 		call.ID = d.origin.ID
 	}
 	d.shape.task = call.Task
-	known, ok := ownCalls[field]
+	known, ok := serryCalls[field]
 	if !ok {
 		return nil, &serry.InvalidError{What: "a call that this server does not know"}
 	}
@@ -87,7 +87,7 @@ func (d *decoder) ownDo(body []byte) (coord.Event, error) {
 // for the generated code.
 func scanOwn(body []byte) (call protowire.Number, listed int) {
 	eachField(body, func(f field) bool {
-		known, ok := ownCalls[f.number]
+		known, ok := serryCalls[f.number]
 		if ok && f.typ == protowire.BytesType {
 			call = f.number
 			if known.tasks != 0 {
@@ -99,8 +99,8 @@ func scanOwn(body []byte) (call protowire.Number, listed int) {
 	return call, listed
 }
 
-// ownTask reads a task. Where the cluster has one job its name need not be given.
-func (d *decoder) ownTask(t *serrypb.Task) serry.TaskID {
+// serryTask reads a task. Where the cluster has one job its name need not be given.
+func (d *decoder) serryTask(t *serrypb.Task) serry.TaskID {
 	if t == nil {
 		return serry.TaskID{}
 	}
@@ -111,10 +111,10 @@ func (d *decoder) ownTask(t *serrypb.Task) serry.TaskID {
 	return id
 }
 
-func (d *decoder) ownTasks(list []*serrypb.Task) []serry.TaskID {
+func (d *decoder) serryTasks(list []*serrypb.Task) []serry.TaskID {
 	var ids []serry.TaskID
 	for _, t := range list {
-		ids = append(ids, d.ownTask(t))
+		ids = append(ids, d.serryTask(t))
 	}
 	return ids
 }

@@ -31,19 +31,19 @@ func sentinel(text string) error {
 // maxMissing bounds how many missing tasks an error names.
 const maxMissing = 1024
 
-// ownError puts an error of package serry into a message.
-func ownError(err error) *serrypb.Error {
+// serryError puts an error of package serry into a message.
+func serryError(err error) *serrypb.Error {
 	switch e := err.(type) {
 	case *serry.TaskError:
-		return &serrypb.Error{What: e.Err.Error(), Facts: &serrypb.Error_Task{Task: ownTaskFacts(e)}}
+		return &serrypb.Error{What: e.Err.Error(), Facts: &serrypb.Error_Task{Task: serryTaskFacts(e)}}
 	case *serry.LostError:
 		m := new(serrypb.LostFacts)
 		for _, l := range e.Lost {
-			m.Lost = append(m.Lost, ownTaskFacts(l))
+			m.Lost = append(m.Lost, serryTaskFacts(l))
 		}
 		return &serrypb.Error{What: serry.ErrTaskDead.Error(), Facts: &serrypb.Error_Lost{Lost: m}}
 	case *serry.BarrierError:
-		return &serrypb.Error{What: e.Err.Error(), Facts: &serrypb.Error_Barrier{Barrier: ownBarrierFacts(e)}}
+		return &serrypb.Error{What: e.Err.Error(), Facts: &serrypb.Error_Barrier{Barrier: serryBarrierFacts(e)}}
 	case *serry.KeyError:
 		return &serrypb.Error{What: e.Err.Error(), Facts: &serrypb.Error_Key{Key: &serrypb.KeyFacts{Key: e.Key, Value: e.Value}}}
 	case *serry.LimitError:
@@ -58,24 +58,24 @@ func ownError(err error) *serrypb.Error {
 	return &serrypb.Error{What: err.Error()}
 }
 
-func ownTaskFacts(e *serry.TaskError) *serrypb.TaskFacts {
+func serryTaskFacts(e *serry.TaskError) *serrypb.TaskFacts {
 	f := &serrypb.TaskFacts{
-		Task: ownTask(e.Task), Incarnation: uint64(e.Incarnation), Evidence: e.Evidence,
+		Task: serryTask(e.Task), Incarnation: uint64(e.Incarnation), Evidence: e.Evidence,
 		Code: int32(e.Code), Text: e.Text, Was: uint64(e.Was), Now: uint64(e.Now),
 	}
 	if e.Reason != nil {
-		f.Reason = ownError(e.Reason)
+		f.Reason = serryError(e.Reason)
 	}
 	return f
 }
 
-func ownBarrierFacts(e *serry.BarrierError) *serrypb.BarrierFacts {
+func serryBarrierFacts(e *serry.BarrierError) *serrypb.BarrierFacts {
 	f := &serrypb.BarrierFacts{
-		Id: e.ID, Counter: e.Counter, Sent: e.Sent, Task: ownTask(e.Task), First: ownTask(e.First),
-		Missing: ownTasks(e.Missing[:min(len(e.Missing), maxMissing)]), Arrived: int64(e.Arrived), Members: int64(e.Members),
+		Id: e.ID, Counter: e.Counter, Sent: e.Sent, Task: serryTask(e.Task), First: serryTask(e.First),
+		Missing: serryTasks(e.Missing[:min(len(e.Missing), maxMissing)]), Arrived: int64(e.Arrived), Members: int64(e.Members),
 	}
 	if e.Reason != nil {
-		f.Reason = ownError(e.Reason)
+		f.Reason = serryError(e.Reason)
 	}
 	return f
 }
@@ -83,8 +83,8 @@ func ownBarrierFacts(e *serry.BarrierError) *serrypb.BarrierFacts {
 // maxReasons bounds how deep a chain of reasons is read.
 const maxReasons = 8
 
-// readOwnError is the inverse of ownError.
-func readOwnError(m *serrypb.Error) error { return readReason(m, maxReasons) }
+// readSerryError is the inverse of serryError.
+func readSerryError(m *serrypb.Error) error { return readReason(m, maxReasons) }
 
 func readReason(m *serrypb.Error, depth int) error {
 	if m == nil || depth == 0 {
@@ -102,11 +102,11 @@ func readReason(m *serrypb.Error, depth int) error {
 	case *serrypb.Error_Barrier:
 		b := f.Barrier
 		e := &serry.BarrierError{
-			ID: b.GetId(), Counter: b.GetCounter(), Sent: b.GetSent(), Task: readOwnTask(b.GetTask()), First: readOwnTask(b.GetFirst()),
+			ID: b.GetId(), Counter: b.GetCounter(), Sent: b.GetSent(), Task: readSerryTask(b.GetTask()), First: readSerryTask(b.GetFirst()),
 			Arrived: int(b.GetArrived()), Members: int(b.GetMembers()), Reason: readReason(b.GetReason(), depth-1), Err: sentinel(m.GetWhat()),
 		}
 		for _, t := range b.GetMissing() {
-			e.Missing = append(e.Missing, readOwnTask(t))
+			e.Missing = append(e.Missing, readSerryTask(t))
 		}
 		return e
 	case *serrypb.Error_Key:
@@ -123,14 +123,14 @@ func readReason(m *serrypb.Error, depth int) error {
 
 func readTaskFacts(f *serrypb.TaskFacts, what error, depth int) *serry.TaskError {
 	return &serry.TaskError{
-		Task: readOwnTask(f.GetTask()), Incarnation: serry.Incarnation(f.GetIncarnation()), Evidence: f.GetEvidence(),
+		Task: readSerryTask(f.GetTask()), Incarnation: serry.Incarnation(f.GetIncarnation()), Evidence: f.GetEvidence(),
 		Code: int(f.GetCode()), Text: f.GetText(), Was: serry.Incarnation(f.GetWas()), Now: serry.Incarnation(f.GetNow()),
 		Reason: readReason(f.GetReason(), depth-1), Err: what,
 	}
 }
 
 // MarshalError writes an error of package serry with its facts, as serry's own dialect does.
-func MarshalError(err error) []byte { return marshal(ownError(err)) }
+func MarshalError(err error) []byte { return marshal(serryError(err)) }
 
 // UnmarshalError is the inverse of [MarshalError]. Bytes that are none of its make an error without
 // facts, never nil.
@@ -139,5 +139,5 @@ func UnmarshalError(b []byte) error {
 	if err := proto.Unmarshal(b, &m); err != nil {
 		return errors.New("an error that cannot be read")
 	}
-	return readOwnError(&m)
+	return readSerryError(&m)
 }

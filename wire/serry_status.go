@@ -111,12 +111,12 @@ type StatusQuery struct {
 
 // Request is what asks for a status.
 func (q StatusQuery) Request() (path string, body []byte, err error) {
-	return ownPath(&serrypb.Request{Call: &serrypb.Request_Status{
+	return serryPath(&serrypb.Request{Call: &serrypb.Request_Status{
 		Status: &serrypb.StatusQuery{Tasks: q.Tasks, After: q.After},
 	}})
 }
 
-func ownPath(r *serrypb.Request) (path string, body []byte, err error) {
+func serryPath(r *serrypb.Request) (path string, body []byte, err error) {
 	body, err = proto.Marshal(r)
 	return serrypb.CoordinationService_Do_FullMethodName, body, err
 }
@@ -128,7 +128,7 @@ func ReadStatus(body []byte) (Status, error) {
 		return Status{}, fmt.Errorf("reply of the server: %w", err)
 	}
 	if e := p.GetError(); e != nil {
-		return Status{}, readOwnError(e)
+		return Status{}, readSerryError(e)
 	}
 	var s Status
 	if err := json.Unmarshal(p.GetStatus().GetJson(), &s); err != nil {
