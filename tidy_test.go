@@ -31,7 +31,7 @@ var layers = [][]string{
 	{"wire/conn"},    // connections, for everything that speaks over one
 	{"detect", "memory", "wire", "store", "link", "internal/kernel"},
 	{"server", "relay", "client", "preempt", "collective", "transfer"},
-	{"checkpoint", "export", "launch", "diagnose", "node", "internal/lab/history"},
+	{"checkpoint", "export", "launch", "diagnose", "node", "internal/lab/history", "internal/lab/stock"},
 	{"web", "cmd", "interop", "bench", "examples", "internal/lab", "internal/gen"},
 }
 

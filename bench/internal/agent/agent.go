@@ -1,5 +1,5 @@
 // Package agent is a client of the coordination service that lives and dies by the rules of the one in
-// jaxlib (agent.md 1.2 to 1.5), at a fraction of its cost: hundreds of them fit into a process.
+// jaxlib ([stock]), at a fraction of its cost: hundreds of them fit into a process.
 //
 // [Connect] registers a task, begins its heartbeats and opens its error poll, over one connection that
 // is never made anew. From then on [Agent.Dead] is closed the moment a real client would have ended its
@@ -18,6 +18,8 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/serry-dev/serry/coord"
+	"github.com/serry-dev/serry/internal/lab/stock"
 	"github.com/serry-dev/serry/wire/back"
 	"github.com/serry-dev/serry/wire/rpc"
 	"github.com/serry-dev/serry/wire/xlapb"
@@ -100,7 +102,7 @@ func register(ctx context.Context, cfg Config, request []byte) (*Agent, error) {
 	}
 	if err := failure(st, err); err != nil {
 		conn.Close()
-		if refused(st) {
+		if stock.Ends(coord.KindRegisterTask, st) {
 			return nil, &DeathError{registerTask, err}
 		}
 		return nil, err
@@ -192,7 +194,7 @@ func (a *Agent) beatOnce(ctx context.Context, request []byte, deadline time.Dura
 		limited, cancel := context.WithTimeout(ctx, deadline)
 		body, st, err = a.conn.Call(limited, heartbeat, request)
 		cancel()
-		if pause == 0 || !again(st, err) {
+		if pause == 0 || !stock.BeatsAgain(seen(st, err)) {
 			break
 		}
 		select {
@@ -205,7 +207,7 @@ func (a *Agent) beatOnce(ctx context.Context, request []byte, deadline time.Dura
 
 // judge lets the client die if the end of a call would have it die.
 func (a *Agent) judge(method string, st rpc.Status, err error) {
-	if !deadly(method, st, err) {
+	if !stock.Ends(kinds[method], seen(st, err)) {
 		return
 	}
 	why := failure(st, err)

@@ -2,7 +2,6 @@ package agent
 
 import (
 	"context"
-	"errors"
 	"net"
 	"slices"
 	"strings"
@@ -10,88 +9,10 @@ import (
 	"testing"
 	"time"
 
-	"google.golang.org/grpc/codes"
-
 	"github.com/serry-dev/serry/coord"
 	"github.com/serry-dev/serry/server"
-	"github.com/serry-dev/serry/wire/rpc"
 	"github.com/serry-dev/serry/wire/xlapb"
 )
-
-// What ends a client's process, case by case.
-func TestDeadly(t *testing.T) {
-	const (
-		p0    = "type.googleapis.com/tensorflow.CoordinationServiceError"
-		pm    = "type.googleapis.com/tensorflow.ServiceMismatchError"
-		get   = xlapb.CoordinationService_GetKeyValue_FullMethodName
-		watch = xlapb.CoordinationService_WatchTasks_FullMethodName
-	)
-	broken := errors.New("connection reset")
-	for _, tc := range []struct {
-		name   string
-		method string
-		st     rpc.Status
-		err    error
-		want   bool
-	}{
-		{"A-DIE-3: a poll whose connection broke", pollForError, rpc.Status{}, broken, true},
-		{"a poll answered UNAVAILABLE without payload", pollForError, rpc.Status{Code: codes.Unavailable}, nil, true},
-		{"a poll answered with the death of another", pollForError, rpc.Status{Code: codes.Unavailable, Details: []byte(p0)}, nil, true},
-		{"a poll answered OK", pollForError, rpc.Status{}, nil, true},
-		{"a poll told to be quiet", pollForError, rpc.Status{Code: codes.Canceled, Details: []byte(p0)}, nil, false},
-		{"a heartbeat that failed", heartbeat, rpc.Status{Code: codes.Canceled}, nil, true},
-		{"A-TOL-3: a heartbeat too late", heartbeat, rpc.Status{}, context.DeadlineExceeded, true},
-		{"a heartbeat", heartbeat, rpc.Status{}, nil, false},
-		{"A-DIE-4: a shutdown that failed", shutdownTask, rpc.Status{Code: codes.Unavailable}, nil, true},
-		{"a shutdown", shutdownTask, rpc.Status{}, nil, false},
-		{"A-TOL-1: another service", get, rpc.Status{Code: codes.Internal, Details: []byte(p0 + pm)}, nil, true},
-		{"a get that failed", get, rpc.Status{Code: codes.Unavailable}, nil, false},
-		{"a watch without an answer", watch, rpc.Status{}, broken, false},
-	} {
-		t.Run(tc.name, func(t *testing.T) {
-			if got := deadly(tc.method, tc.st, tc.err); got != tc.want {
-				t.Errorf("deadly(%s, %v, %v) = %v; want %v", tc.method, tc.st, tc.err, got, tc.want)
-			}
-		})
-	}
-}
-
-func TestAgain(t *testing.T) {
-	for _, tc := range []struct {
-		name string
-		st   rpc.Status
-		err  error
-		want bool
-	}{
-		{"refused", rpc.Status{Code: codes.Unavailable}, nil, true},
-		{"unknown", rpc.Status{Code: codes.Unknown}, nil, true},
-		{"no answer", rpc.Status{}, net.ErrClosed, true},
-		{"too late", rpc.Status{}, context.DeadlineExceeded, false},
-		{"aborted", rpc.Status{Code: codes.Aborted}, nil, false},
-	} {
-		if got := again(tc.st, tc.err); got != tc.want {
-			t.Errorf("%s: again(%v, %v) = %v; want %v", tc.name, tc.st, tc.err, got, tc.want)
-		}
-	}
-}
-
-// which answers to a registration are final.
-func TestRefused(t *testing.T) {
-	signed := []byte("type.googleapis.com/tensorflow.CoordinationServiceError")
-	for _, tc := range []struct {
-		st   rpc.Status
-		want bool
-	}{
-		{rpc.Status{Code: codes.InvalidArgument, Details: signed}, true},
-		{rpc.Status{Code: codes.InvalidArgument}, false},
-		{rpc.Status{Code: codes.Aborted, Details: signed}, false},
-		{rpc.Status{Code: codes.Internal, Details: signed}, false},
-	} {
-		if got := refused(tc.st); got != tc.want {
-			t.Errorf("refused(%v) = %v; want %v", tc.st, got, tc.want)
-		}
-	}
-}
 
 // Two clients at a real server: they call, leave, and come back; then one goes without a word, and the
 // other dies of it.

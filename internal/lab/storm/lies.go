@@ -9,6 +9,7 @@ import (
 	"github.com/serry-dev/serry/coord"
 	"github.com/serry-dev/serry/internal/lab/faultydisk"
 	"github.com/serry-dev/serry/internal/lab/history"
+	"github.com/serry-dev/serry/internal/lab/stock"
 )
 
 // Of the fleets on real files, one in so many has a disk whose syncs lie: they return, and what they should
@@ -119,7 +120,7 @@ func (p *proc) isAnswered() bool {
 		return ctx.Err() == nil
 	}
 	_, st, ok := p.callFor(coord.TryGetKeyValue{Call: p.who(), Key: "n"}, time.After(answerTime))
-	return !ok || st.Code != errLate.Code
+	return !ok || st.Code != stock.Late.Code
 }
 
 // kept is what a report says without what may have been lost. A call on a key that was made before the loss,

@@ -8,6 +8,7 @@ import (
 	"github.com/serry-dev/serry"
 	"github.com/serry-dev/serry/coord"
 	"github.com/serry-dev/serry/internal/lab/history"
+	"github.com/serry-dev/serry/internal/lab/stock"
 	"github.com/serry-dev/serry/wire"
 	"github.com/serry-dev/serry/wire/rpc"
 )
@@ -26,9 +27,6 @@ func (p *proc) who() coord.Call {
 func (p *proc) call(ev coord.Event) (coord.Result, rpc.Status, bool) {
 	return p.callFor(ev, nil)
 }
-
-// errLate stands for a call that was not answered in time.
-var errLate = rpc.Status{Code: codes.DeadlineExceeded, Message: "Deadline Exceeded"}
 
 func (p *proc) callFor(ev coord.Event, late <-chan time.Time) (coord.Result, rpc.Status, bool) {
 	d := p.dialectOf(ev)
@@ -52,7 +50,7 @@ func (p *proc) callFor(ev coord.Event, late <-chan time.Time) (coord.Result, rpc
 		return result, rpc.Status{}, true
 	case <-late:
 		p.port.cancel(call)
-		return nil, errLate, true
+		return nil, stock.Late, true
 	case <-p.port.gone:
 		return nil, rpc.Status{}, false
 	}
@@ -137,7 +135,7 @@ func (p *proc) register() bool {
 			p.service = result.(coord.Registered).Service
 			p.world.registered(p)
 			return true
-		case len(st.Details) > 0 && st.Code != codes.Aborted && st.Code != codes.Internal:
+		case stock.Ends(coord.KindRegisterTask, st):
 			p.died("register", st)
 			return false
 		}
@@ -191,7 +189,7 @@ func (p *proc) pause(d time.Duration) bool {
 // poll is the error poll, open for life.
 func (p *proc) poll() {
 	_, st, ok := p.call(coord.PollForError{Call: p.who()})
-	if ok && st.Code != codes.Canceled {
+	if ok && stock.Ends(coord.KindPollForError, st) {
 		p.died("poll", st)
 	}
 }
@@ -215,7 +213,7 @@ func (p *proc) beat() {
 			return
 		case p.left():
 			continue
-		case !st.OK():
+		case stock.Ends(coord.KindHeartbeat, st):
 			p.died("heartbeat", st)
 			return
 		}
@@ -231,8 +229,7 @@ func (p *proc) beatOnce() (result coord.Result, st rpc.Status, ok bool) {
 	const retries = 3
 	for i := 0; ; i++ {
 		result, st, ok = p.callFor(coord.Heartbeat{Call: p.who()}, time.After(heartbeatTimeout/2))
-		again := st.Code == codes.Unavailable || st.Code == codes.Unknown
-		if !ok || !again || i == retries || !p.pause(time.Millisecond) {
+		if !ok || !stock.BeatsAgain(st) || i == retries || !p.pause(time.Millisecond) {
 			return result, st, ok
 		}
 	}
@@ -284,7 +281,7 @@ func (p *proc) leaves() {
 func (p *proc) leave() {
 	p.leaves()
 	_, st, ok := p.call(coord.ShutdownTask{Call: p.who(), Recoverable: p.world.plan.recoverable})
-	if ok && !st.OK() {
+	if ok && stock.Ends(coord.KindShutdownTask, st) {
 		p.died("shutdown", st)
 	} else if ok {
 		p.exit(wellDone)
