@@ -50,8 +50,8 @@ var pure = map[string]struct{ context bool }{
 	"preempt/internal/pact": {},
 }
 
-// strangers do not import client, although they lie above it: each says itself what it needs.
-var strangers = []string{"diagnose"}
+// withoutClient has the parts that do not import client, although they lie above it: each says itself what it needs.
+var withoutClient = []string{"diagnose"}
 
 func TestTidy(t *testing.T) {
 	r := parse(t)
@@ -176,7 +176,7 @@ func (r *repository) layers(t *testing.T) {
 			if dir == "internal/lab" {
 				t.Errorf("%s: only tests import internal/lab", s.name)
 			}
-			if dir == "client" && slices.Contains(strangers, part) {
+			if dir == "client" && slices.Contains(withoutClient, part) {
 				t.Errorf("%s: %s states what it needs of client itself", s.name, s.dir)
 			}
 		}

@@ -35,22 +35,22 @@ type line struct {
 
 	mu struct {
 		sync.Mutex
-		http2  bool  // with decided: the server speaks HTTP/2, and not the stream
-		hungUp int   // how often a server did, before decided
-		asking bool  // whether the server speaks HTTP/2
-		asked  error // why it does not, the last time; or nil
-		closed bool
-		up     bool
-		why    error       // why it is not up, or nil
-		gone   *time.Timer // runs while it is down after it was up, or nil
-		last   rpc.CallID
-		calls  map[rpc.CallID]*under
-		marks  stream.Numbers
+		http2   bool  // with decided: the server speaks HTTP/2, and not the stream
+		hungUp  int   // how often a server did, before decided
+		asking  bool  // whether the server speaks HTTP/2
+		asked   error // why it does not, the last time; or nil
+		closed  bool
+		up      bool
+		why     error       // why it is not up, or nil
+		gone    *time.Timer // runs while it is down after it was up, or nil
+		last    rpc.CallID
+		calls   map[rpc.CallID]*openCall
+		numbers stream.Numbers
 	}
 }
 
-// under is a call under way.
-type under struct {
+// An openCall is a call that has no reply yet.
+type openCall struct {
 	end    chan<- ending // has room for one
 	number uint64        // or 0
 }
@@ -64,7 +64,7 @@ type ending struct {
 
 func newLine(addresses []string, o DialOptions, plain *network) *line {
 	l := &line{conn: stream.ConnID(rand.Uint64()), plain: plain, decided: make(chan struct{})}
-	l.mu.calls = make(map[rpc.CallID]*under)
+	l.mu.calls = make(map[rpc.CallID]*openCall)
 	l.mu.Lock() // the sink may be told something before there is a host
 	defer l.mu.Unlock()
 	l.host = stream.NewHost(stream.HostConfig{
@@ -143,9 +143,9 @@ func (l *line) begin(path string, body []byte, end chan<- ending) (stream.Call, 
 		return stream.Call{}, net.ErrClosed
 	}
 	l.mu.last++
-	c, k := stream.Call{Conn: l.conn, ID: l.mu.last, Method: path, Body: body}, &under{end: end}
+	c, k := stream.Call{Conn: l.conn, ID: l.mu.last, Method: path, Body: body}, &openCall{end: end}
 	if numbered {
-		c.Number, c.Watermark = l.mu.marks.Next(), l.mu.marks.Watermark()
+		c.Number, c.Watermark = l.mu.numbers.Next(), l.mu.numbers.Watermark()
 		k.number = c.Number
 	}
 	l.mu.calls[c.ID] = k
@@ -161,7 +161,7 @@ func (l *line) forget(id rpc.CallID) chan<- ending {
 		return nil
 	}
 	delete(l.mu.calls, id)
-	l.mu.marks.Deliver(k.number)
+	l.mu.numbers.Deliver(k.number)
 	return k.end
 }
 

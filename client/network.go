@@ -59,7 +59,7 @@ func (n *network) Call(ctx context.Context, path string, body []byte) ([]byte, r
 		}
 		reply, st, err := conn.Call(ctx, path, body)
 		switch {
-		case err == nil && st.Code == codes.Unavailable && st.Details == nil: // said by a proxy, or nobody
+		case err == nil && st.Code == codes.Unavailable && st.Details == nil: // from a proxy, or made by this client: no server answered
 			return nil, rpc.Status{}, errors.New(st.Message)
 		case !errors.Is(err, back.ErrUnsent):
 			return reply, st, err

@@ -7,7 +7,7 @@ import "slices"
 // never holds more than twice as many entries as are not over, and a few.
 //
 // It is for entries that stand in several lists at once, such as a barrier in the lists of its
-// members: whoever ends the barrier need not find it in ten thousand lists.
+// members: the event that ends the barrier need not remove it from ten thousand lists.
 type lazyList[E interface{ over() bool }] struct{ all []E }
 
 // add appends an entry. If the list is full it first drops what is over, and grows only if that

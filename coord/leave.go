@@ -10,7 +10,7 @@ import "github.com/serry-dev/serry"
 //
 // With a shutdown timeout, tasks leave together: the call waits until all tasks that cannot come
 // back have made it (C-SHUT-3). So a task that is lost during the last steps of its peers still
-// fails the job, and nobody believes in a success that one member did not have. A task that may
+// fails the job, and no task believes in a success that one member did not have. A task that may
 // come back does not hold up the others, and leaves alone (C-SHUT-1).
 func (ev ShutdownTask) serve(m *Machine, w *waiter) (Result, error) {
 	t, err := m.activeCaller(w)

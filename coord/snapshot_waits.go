@@ -10,7 +10,7 @@ import (
 
 // What a snapshot holds of barriers, alive sets and newcomers, and of the calls that wait there.
 //
-// A call that waits is written only if somebody can find it again: by its request id, or because
+// A call that waits is written only if a later event can find it again: by its request id, or because
 // a cancellation in the journal names its Req. Of all other calls the arrival is what counts, and
 // it is written with the barrier or the set. After Resume their callers ask again and are found
 // by task and incarnation.

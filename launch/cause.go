@@ -72,7 +72,7 @@ type memoryWatch struct {
 	file string // where the count is, or empty
 }
 
-// newMemoryWatch looks for the count of our own control group, which no stranger raises, and takes
+// newMemoryWatch looks for the count of the launcher's control group, which no other program raises, and takes
 // that of the whole machine where there is none. root is where /proc and /sys are.
 func newMemoryWatch(root string) memoryWatch {
 	files := []string{}

@@ -62,7 +62,7 @@ type Config struct {
 	planted planted // fault for the tests to find
 
 	Guard   []string // command that runs [Guard]; without one a killed launcher may leave processes behind
-	Display Display  // shows people what happens (nobody)
+	Display Display  // shows people what happens (none)
 }
 
 // planted is a fault that is put in on purpose: a test of whole fleets that does not find it is worth
@@ -103,7 +103,7 @@ func (c Config) withDefaults() Config {
 	c.Grace = max(0, cmp.Or(c.Grace, defaultGrace))
 	c.Env = baseEnvironment(c.Env)
 	if c.Display == nil {
-		c.Display = nobody{}
+		c.Display = noDisplay{}
 	}
 	c.Service.Cluster.Recoverable = c.Recoverable
 	c.Service.Cluster.RegisterTimeout = cmp.Or(c.Service.Cluster.RegisterTimeout, defaultPatience)
@@ -169,10 +169,10 @@ func (c Config) find() (string, error) {
 	return path, nil
 }
 
-type nobody struct{}
+type noDisplay struct{}
 
-func (nobody) Line(int, Stream, []byte) {}
-func (nobody) Note(Note)                {}
+func (noDisplay) Line(int, Stream, []byte) {}
+func (noDisplay) Note(Note)                {}
 
 // newRun draws the name of a run: short enough to read, long enough to be the only one on a host.
 func newRun() string {

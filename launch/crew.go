@@ -33,7 +33,7 @@ type crew struct {
 		living  map[int]*life // by task
 		hurried bool          // hurry is closed
 	}
-	posts posts // relays to a service that others run
+	relays attemptRelays // relays to a service that others run
 }
 
 // A life is that of one process of a task, from the order to start it on.
@@ -181,7 +181,7 @@ func (c *crew) launch(l *life) (*process, error) {
 	told := l.told
 	c.mu.Unlock()
 	if told == 0 {
-		p.child, err = c.kernel.start(birth{path: c.path, argv: c.cfg.Command, dir: c.cfg.Dir, env: env.list(l.seat)})
+		p.child, err = c.kernel.start(processSpec{path: c.path, argv: c.cfg.Command, dir: c.cfg.Dir, env: env.list(l.seat)})
 	}
 	if told != 0 || err != nil {
 		p.out.close()
@@ -277,7 +277,7 @@ func (c *crew) sweepTask(task int) {
 
 // relayed is the address of the relay of this host for an attempt, which is opened for the first task.
 func (c *crew) relayed(attempt int) (address string, err error) {
-	p, err := c.posts.of(c.cfg.Relay, attempt)
+	p, err := c.relays.of(c.cfg.Relay, attempt)
 	if err != nil {
 		return "", fmt.Errorf("relay of attempt %d: %w", attempt, err)
 	}
@@ -286,7 +286,7 @@ func (c *crew) relayed(attempt int) (address string, err error) {
 
 // report tells a service that others run how a process of this host has ended (A-SIDE-16).
 func (c *crew) report(task int, cause Cause) {
-	p := c.posts.now()
+	p := c.relays.now()
 	switch {
 	case p == nil:
 	case cause.Well():
@@ -314,7 +314,7 @@ func (c *crew) mark(task int) mark {
 	return mark{EnvRun + "=" + c.run, fmt.Sprintf("%s=%d", EnvTask, task)}
 }
 
-// sweep ends what tasks left behind that is in no group of ours. It is called when no task runs.
+// sweep ends what tasks left behind that is in no process group of the launcher. It is called when no task runs.
 func (c *crew) sweep() {
 	if c.attempt == 0 {
 		return // nothing was ever started
@@ -382,7 +382,7 @@ func (c *crew) close() {
 	<-c.worked
 	c.watch.Wait()
 	c.sweep()
-	if err := c.posts.close(); err != nil {
+	if err := c.relays.close(); err != nil {
 		c.warn("the relay of this host: %v", err)
 	}
 	c.kernel.close()

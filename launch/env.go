@@ -60,7 +60,7 @@ func (e environment) list(s seat) []string {
 		EnvAttempt: strconv.Itoa(s.Attempt), EnvLife: strconv.Itoa(s.Life),
 
 		"JAX_COORDINATOR_ADDRESS":      e.address,
-		"JAX_COORDINATOR_BIND_ADDRESS": "127.0.0.1:0", // process 0 starts a service nobody calls; not in our place
+		"JAX_COORDINATOR_BIND_ADDRESS": "127.0.0.1:0", // process 0 starts a service that no task calls; it must not take the address of serry's
 	}
 	var unset []string
 	if e.mpi {

@@ -15,7 +15,7 @@ import (
 
 // external is a service that others run, for the attempts of many jobs one after the other. Tasks reach
 // it by the relays of their hosts, which also report how their processes end; the silence of a host it
-// hears itself. A new attempt needs no word of ours: its first registration opens the next epoch once
+// hears itself. A new attempt needs no call by the launcher: its first registration opens the next epoch once
 // the tasks of the former one are known to have ended (C-EPOCH-2, 4).
 type external struct {
 	upstream []string

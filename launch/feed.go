@@ -20,7 +20,7 @@ const (
 )
 
 // A feed hands lines, notes and log records on to the display of a job, in the order in which they
-// came, on a goroutine of its own. A display may block: it writes to a terminal that somebody has
+// came, on a goroutine of its own. A display may block: it writes to a terminal that a user has
 // stopped, or to a pipe whose reader is slow. Nothing that supervises tasks may wait for that, so notes
 // and log records never wait, and those that find the feed full are dropped and counted.
 //
@@ -219,7 +219,7 @@ func (f *feed) show(e entry) {
 	case e.note != nil:
 		f.display.Note(*e.note)
 	case e.record != nil:
-		_ = e.record.to.Handle(context.Background(), e.record.Record) // nobody to tell of an error
+		_ = e.record.to.Handle(context.Background(), e.record.Record) // an error has no receiver: the log itself has failed
 	default:
 		f.display.Note(Note{Warning: true, Text: e.missing.String()})
 	}

@@ -50,7 +50,7 @@ func FuzzMessage(f *testing.F) {
 			}
 		}
 		j.failures.sorted()
-		j.beside.Wait()
+		j.serviceWork.Wait()
 		if n := j.count(); n.Running+n.Ended+n.Failed != 4 || j.plan.left < 0 {
 			t.Errorf("%+v, %d restarts left; want 4 tasks, and no debt", n, j.plan.left)
 		}
@@ -80,7 +80,7 @@ func FuzzOrder(f *testing.F) {
 			_, _ = o.Over.ExitCode(), o.Over.Well()
 			return
 		}
-		fl := &follower{job: &Job{cfg: cfg, feed: newFeed(nobody{})}, outbox: newQueue[message](8), told: syscall.SIGTERM}
+		fl := &follower{job: &Job{cfg: cfg, feed: newFeed(noDisplay{})}, outbox: newQueue[message](8), told: syscall.SIGTERM}
 		defer fl.job.feed.close(nil)
 		fl.crew = &crew{hurry: make(chan struct{})}
 		fl.carryOut(o)
@@ -112,7 +112,7 @@ func FuzzHello(f *testing.F) {
 		for host, is := range []topo.TaskRecord{machine("d", "1"), h.Identity, machine("a", "2"), machine("c", "1")} {
 			r.arrive(host, is, time.Unix(0, 0))
 			p.hands[host] = (*crew)(nil)
-			seated, err := r.seat(p.free(), p.idle(), time.Unix(0, 0))
+			seated, err := r.assign(p.free(), p.idle(), time.Unix(0, 0))
 			if err != nil {
 				return // then hosts have the nodes of their numbers
 			}

@@ -116,7 +116,7 @@ func Guard() error {
 	if run == "" {
 		return errors.New("guard: it is started by a launcher, not by hand")
 	}
-	// Whoever ends the launcher does not mean us.
+	// A signal that is to end the launcher is not meant for the guard.
 	signal.Ignore(syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP)
 	_ = os.WriteFile("/proc/self/comm", []byte(GuardName), 0) // it is only a name
 	groups, done := hearOut(os.Stdin)

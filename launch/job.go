@@ -15,7 +15,7 @@ import (
 // process, the network, a disk or a sweep. While it waits for one of these, a signal reaches no task, and
 // a preempted host loses the seconds in which its tasks could save. So what may block is done elsewhere
 // and comes back as an event: a crew starts and ends processes, the meeting passes orders on, a feed
-// shows what there is to be shown, and goroutines of the job open and close services (see [Job.beside]).
+// shows what there is to be shown, and goroutines of the job open and close services (see [Job.serviceWork]).
 type Job struct {
 	// Set in Start, then constant.
 	cfg   Config
@@ -46,7 +46,7 @@ type Job struct {
 	report   Report
 	patience *time.Timer // for hosts that are missing; nil: none is
 
-	beside sync.WaitGroup // goroutines that open and close services
+	serviceWork sync.WaitGroup // goroutines that open and close services
 
 	mu struct {
 		sync.Mutex
@@ -136,7 +136,7 @@ func (j *Job) lead() error {
 	j.places = newPlaces(j.cfg.nodes(), j.here)
 	if j.ranks != nil {
 		j.archive = newArchive(j.cfg.StateDir, j.inbox)
-		j.places.seatByIdentity()
+		j.places.assignByIdentity()
 	}
 	go func() {
 		defer close(j.ended)
@@ -320,7 +320,7 @@ func (j *Job) open() {
 	}
 	j.opening = true
 	attempt := j.plan.attempt
-	j.beside.Go(func() {
+	j.serviceWork.Go(func() {
 		s, err := j.world.service(j.cfg, j.here, attempt)
 		select {
 		case j.inbox <- opened{s, err}:
@@ -361,7 +361,7 @@ func (j *Job) noteAttempt() {
 
 // closeBeside closes a service, which may take as long as a network does.
 func (j *Job) closeBeside(s service) {
-	j.beside.Go(func() {
+	j.serviceWork.Go(func() {
 		if err := s.close(); err != nil {
 			j.warn("%v: %v", s, err)
 		}
@@ -443,7 +443,7 @@ func (j *Job) rush(s signalled, told bool) bool {
 func (j *Job) closeAll() {
 	j.here.close()
 	j.closeBeside(j.service)
-	j.beside.Wait()
+	j.serviceWork.Wait()
 	j.archive.close(j.here.hurry)
 	if err := j.meeting.close(j.report, j.here.hurry); err != nil {
 		j.warn("the meeting of the launchers: %v", err)

@@ -22,7 +22,7 @@ import (
 // tests have another, in virtual time.
 type kernel interface {
 	// start runs a process in a group of its own.
-	start(birth) (child, error)
+	start(processSpec) (child, error)
 
 	// sweep ends all processes with a mark, politely first if there is a grace and until hurry is
 	// closed, and says how many there were.
@@ -62,8 +62,8 @@ type pipe interface {
 	SetReadDeadline(time.Time) error
 }
 
-// A birth is what a process is started with.
-type birth struct {
+// A processSpec is what a process is started with.
+type processSpec struct {
 	path string
 	argv []string
 	dir  string
@@ -101,7 +101,7 @@ type local struct {
 	// Set at the start, then constant.
 	memory   memoryWatch
 	guard    *guard
-	reapAll  bool // reap all children that end, not only those in groups of ours
+	reapAll  bool // reap all children that end, not only those in groups of tasks
 	requests chan func()
 	closed   chan struct{}
 	reaper   *reaper
@@ -163,7 +163,7 @@ func (m *local) onThread(f func()) {
 	<-done
 }
 
-func (m *local) start(b birth) (child, error) {
+func (m *local) start(b processSpec) (child, error) {
 	if b.dir != "" {
 		if _, err := os.Stat(b.dir); err != nil {
 			return nil, err
@@ -184,7 +184,7 @@ func (m *local) start(b birth) (child, error) {
 }
 
 // fork starts a process. Its pidfd is returned in the form of a file.
-func (m *local) fork(b birth, out [2]*os.File) (pid int, pidfd *os.File, err error) {
+func (m *local) fork(b processSpec, out [2]*os.File) (pid int, pidfd *os.File, err error) {
 	null, err := os.Open(os.DevNull)
 	if err != nil {
 		return 0, nil, err

@@ -24,7 +24,7 @@ func play(t *testing.T, policy Restart, restarts int) *Job {
 	t.Helper()
 	cfg := Config{Command: itself, Tasks: 2, Nodes: 2, Restart: policy, MaxRestarts: restarts}.withDefaults()
 	j := &Job{
-		cfg: cfg, feed: newFeed(nobody{}), service: &skyService{}, inbox: make(chan any, 8), world: newSky().host("a"),
+		cfg: cfg, feed: newFeed(noDisplay{}), service: &skyService{}, inbox: make(chan any, 8), world: newSky().host("a"),
 		plan: newPlan(4, restarts, policy, cfg.Recoverable), places: newPlaces(2, puppetHand{}),
 	}
 	t.Cleanup(func() { j.feed.close(nil) })
@@ -73,7 +73,7 @@ func TestLostHostIsChargedOnce(t *testing.T) {
 				t.Errorf("over %v, %d restarts left, attempt %d, ending %v, %d running; want false, 0, %d, no, %d",
 					over, j.plan.left, j.plan.attempt, j.plan.ending, n.Running, c.attempt, c.running)
 			}
-			j.beside.Wait()
+			j.serviceWork.Wait()
 		})
 	}
 }
@@ -122,7 +122,7 @@ func TestCutShort(t *testing.T) {
 			}
 			j.perform(j.died(died{lifetime: j.lifetime(2), from: h, Told: c.told}))
 			j.perform(j.left(left{lifetime: j.lifetime(2), from: h}))
-			j.beside.Wait()
+			j.serviceWork.Wait()
 			first, _ := j.failures.sorted()
 			if n := j.count(); j.plan.attempt != c.attempt || n.Ended != c.ended || j.plan.left != 0 && c.ended < 4 || first != nil {
 				t.Errorf("attempt %d, %d ended well, %d restarts left, first failure %v; want %d, %d, 0, none", j.plan.attempt, n.Ended, j.plan.left, first, c.attempt, c.ended)
@@ -250,7 +250,7 @@ func TestSeatsThatMakeNoSense(t *testing.T) {
 // A launcher whose hello is read when it is gone gets no seat, and one that is lost has arrived before.
 func TestDeadLauncherGetsNoSeat(t *testing.T) {
 	clause.Cite(t, "C-LOST-1")
-	f := newFeed(nobody{})
+	f := newFeed(noDisplay{})
 	defer f.close(nil)
 	cfg := Config{Command: itself, Tasks: 1, Nodes: 3, Coordinator: freeAddress(t)}.withDefaults()
 	inbox := make(chan any)
@@ -308,7 +308,7 @@ func TestDeadLauncherGetsNoSeat(t *testing.T) {
 
 // A meeting hears nonsense, and lets the launcher go that says it.
 func TestNonsenseAtTheMeeting(t *testing.T) {
-	f := newFeed(nobody{})
+	f := newFeed(noDisplay{})
 	defer f.close(nil)
 	cfg := Config{Command: itself, Tasks: 1, Nodes: 2, Coordinator: freeAddress(t)}.withDefaults()
 	inbox := make(chan any)

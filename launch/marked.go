@@ -10,7 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A mark is what the environment of a process must hold for it to be one of ours: all these
+// A mark is what the environment of a process must hold for it to belong to a run: all these
 // variables, as "NAME=value".
 type mark []string
 
@@ -24,7 +24,7 @@ func (m mark) in(environ []byte) bool {
 	return true
 }
 
-// A found process is held by its pidfd, so that no signal of ours can reach another one that has come
+// A found process is held by its pidfd, so that no signal of the launcher can reach another one that has come
 // to the same number.
 type found struct {
 	pid  int
@@ -99,7 +99,7 @@ func signalAll(all []found, sig unix.Signal) {
 	}
 }
 
-// reap asks how a process ended that has become a child of ours. By its pidfd, not by its number, which
+// reap asks how a process ended that has become a child of the launcher. By its pidfd, not by its number, which
 // may already be that of a task.
 func (p found) reap() {
 	raw, err := p.file.SyscallConn()

@@ -189,7 +189,7 @@ func (m *meeting) welcome(ctx context.Context, cfg Config) {
 		}
 		node, h, err := readHello(ev)
 		if err != nil || ev.Deleted || node < 1 || node >= cfg.nodes()+cfg.Spares {
-			continue // not one of ours
+			continue // not the hello of a launcher of this job
 		}
 		d := &distant{node: node, incarnation: h.Incarnation, keys: m.member.KV(), orders: newQueue[order](ordersAhead), gone: make(chan struct{})}
 		if h.Tasks != cfg.Tasks || h.Nodes != cfg.nodes() {

@@ -131,7 +131,7 @@ func TestPipeIsReadToItsEnd(t *testing.T) {
 		if !held {
 			theirs[0].Close()
 		}
-		f := newFeed(nobody{})
+		f := newFeed(noDisplay{})
 		o := &output{feed: f}
 		if err := o.openLog(t.TempDir(), 1, 1); err != nil {
 			t.Fatal(err)

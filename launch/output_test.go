@@ -51,7 +51,7 @@ func TestOutputKeepsTheLastLines(t *testing.T) {
 	for i := range 100 {
 		fmt.Fprintf(&said, "%d %s\n", i, strings.Repeat("x", 2*tailLineSize))
 	}
-	f := newFeed(nobody{})
+	f := newFeed(noDisplay{})
 	defer f.close(nil)
 	o := &output{feed: f}
 	o.copy(Stdout, text{strings.NewReader(said.String())})

@@ -25,7 +25,7 @@ type departure struct {
 
 const (
 	notYet = -1 // its own host has not come yet
-	vacant = -2 // its host was lost; whoever comes may have it
+	vacant = -2 // its host was lost; the next host that comes may have it
 )
 
 func newPlaces(nodes int, here hand) places {
@@ -82,15 +82,15 @@ func (p *places) add(host int, h hand) []seat {
 	return p.drop()
 }
 
-// sit lets a host stand for the node of its number, unless somebody does.
+// sit lets a host stand for the node of its number, unless another host does.
 func (p *places) sit(host int) {
 	if !p.byIdentity && host < len(p.hostOf) && p.hostOf[host] < 0 {
 		p.hostOf[host] = host
 	}
 }
 
-// seatByIdentity takes the nodes from all hosts, to be given to them by what they are.
-func (p *places) seatByIdentity() {
+// assignByIdentity takes the nodes from all hosts, to be given to them by what they are.
+func (p *places) assignByIdentity() {
 	p.byIdentity = true
 	for node := range p.hostOf {
 		p.hostOf[node] = notYet

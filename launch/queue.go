@@ -2,7 +2,7 @@ package launch
 
 import "sync"
 
-// A queue hands values on in the order in which they came. Whoever puts one in never waits: a queue
+// A queue hands values on in the order in which they came. A sender never waits: a queue
 // that is full says so, and its owner decides what that means. One goroutine takes values out.
 type queue[T any] struct {
 	limit int           // values that it holds at most

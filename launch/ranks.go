@@ -24,9 +24,9 @@ type ranks struct {
 	before       []byte                  // text of the state of the last run, until it is kept
 }
 
-// seatWait is how long places of the last run are kept for hosts that have not come, when there are
+// hostWait is how long places of the last run are kept for hosts that have not come, when there are
 // enough others.
-const seatWait = 10 * time.Second
+const hostWait = 10 * time.Second
 
 // newRanks makes the ranks of a job from the tasks of the last one. Those of a job of another size
 // say nothing.
@@ -69,9 +69,9 @@ func (r *ranks) arrive(host int, is topo.TaskRecord, now time.Time) {
 // leave takes note that a host is gone.
 func (r *ranks) leave(host int) { delete(r.present, host) }
 
-// settled says whether nobody is waited for any more.
+// settled says whether the job waits for no further host.
 func (r *ranks) settled(now time.Time) bool {
-	return len(r.present) >= r.hosts || !r.enough.IsZero() && now.Sub(r.enough) >= seatWait
+	return len(r.present) >= r.hosts || !r.enough.IsZero() && now.Sub(r.enough) >= hostWait
 }
 
 // A sitting is a host that got a node, and what is to be said about it.
@@ -80,9 +80,9 @@ type sitting struct {
 	notes      []string
 }
 
-// seat gives the nodes that are free to the hosts that stand for none: first to those that had them.
-// The rest waits until nobody else is expected.
-func (r *ranks) seat(free, idle []int, now time.Time) ([]sitting, error) {
+// assign gives the nodes that are free to the hosts that stand for none: first to those that had them.
+// The rest waits until no other host is expected.
+func (r *ranks) assign(free, idle []int, now time.Time) ([]sitting, error) {
 	if len(free) == 0 || len(idle) == 0 {
 		return nil, nil
 	}

@@ -45,7 +45,7 @@ func seats(t *testing.T, r *ranks, now time.Time, coming ...topo.TaskRecord) (ma
 		for h := range host + 1 {
 			p.hands[h] = (*crew)(nil)
 		}
-		seated, err := r.seat(p.free(), p.idle(), now)
+		seated, err := r.assign(p.free(), p.idle(), now)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -97,7 +97,7 @@ func TestFirstRunCounts(t *testing.T) {
 	for _, host := range []int{4, 2} { // whoever comes first
 		r.arrive(host, machine("x", "1"), time.Unix(0, 0))
 	}
-	s, err := r.seat([]int{0, 1, 2, 3}, []int{2, 4}, time.Unix(0, 0))
+	s, err := r.assign([]int{0, 1, 2, 3}, []int{2, 4}, time.Unix(0, 0))
 	if err != nil || len(s) != 1 || s[0].host != 2 || s[0].node != 2 {
 		t.Errorf("seat() of hosts 2 and 4 in a first run = %+v, %v; want host 2 at node 2", s, err)
 	}
@@ -117,14 +117,14 @@ func TestSpareWaitsForSurvivors(t *testing.T) {
 	for _, c := range []struct {
 		after time.Duration
 		want  int
-	}{{seatWait - 1, 0}, {seatWait, 1}} {
-		s, err := r.seat([]int{1}, []int{1}, begin.Add(c.after))
+	}{{hostWait - 1, 0}, {hostWait, 1}} {
+		s, err := r.assign([]int{1}, []int{1}, begin.Add(c.after))
 		if err != nil || len(s) != c.want {
 			t.Fatalf("seat() after %v = %+v, %v; want %d seated", c.after, s, err, c.want)
 		}
 	}
 	r.arrive(4, machine("b", "1"), begin)
-	s, err := r.seat([]int{1}, []int{1, 4}, begin)
+	s, err := r.assign([]int{1}, []int{1, 4}, begin)
 	if err != nil || len(s) != 1 || s[0].host != 4 {
 		t.Errorf("seat() when all are here = %+v, %v; want the survivor in its place", s, err)
 	}
@@ -159,7 +159,7 @@ func TestHostsThatCannotBeToldApart(t *testing.T) {
 	j := &Job{cfg: cfg, feed: newFeed(stage), ranks: newRanks(cfg, lastRun()), places: newPlaces(2, (*crew)(nil)), archive: newArchive(cfg.StateDir, make(chan any, 8))}
 	defer j.feed.close(nil)
 	defer j.archive.close(nil)
-	j.places.seatByIdentity()
+	j.places.assignByIdentity()
 	for host, name := range []string{"b", "a"} {
 		is := machine(name, "1")
 		is.Devices = []topo.DeviceRecord{{UUID: "GPU-x"}}

@@ -58,7 +58,7 @@ func (r *reaper) stop() {
 
 // reapUnknown reaps children that have ended, but neither the first process of a group, for which
 // another goroutine waits, nor the guard. A program that starts processes of its own waits for them
-// itself: without Config.Reap only what is in a group of ours is ours to reap.
+// itself: without Config.Reap the launcher reaps only processes in groups that it made.
 //
 // It runs on the thread that starts processes, so that none of these numbers can become that of a new
 // task between the look at it and the wait for it.

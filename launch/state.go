@@ -53,7 +53,7 @@ func (j *Job) sit() {
 	if j.ranks == nil {
 		return
 	}
-	seated, err := j.ranks.seat(j.places.free(), j.places.idle(), time.Now())
+	seated, err := j.ranks.assign(j.places.free(), j.places.idle(), time.Now())
 	if err != nil {
 		j.warn("hosts cannot be told apart, so each has the tasks of its own number: %v", err)
 		j.places.byIdentity = false

@@ -104,7 +104,7 @@ func (s *sky) processes() []*actorProcess {
 	return slices.Clone(s.all)
 }
 
-func (h *skyHost) start(b birth) (child, error) {
+func (h *skyHost) start(b processSpec) (child, error) {
 	if h.starts != nil {
 		h.starts(len(h.processes()) + 1)
 	}

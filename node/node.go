@@ -404,7 +404,7 @@ func (n *Node) abdicate(ctx context.Context) (handedOver bool) {
 }
 
 // turn lets the relay of a node that has handed over find the next leader, which it does by asking this
-// node, as long as that lets anybody in. Calls of clients that are connected here can then be answered
+// node, as long as that node accepts connections. Calls of clients that are connected here can then be answered
 // (A-HA-8).
 func (n *Node) turn(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, successorPatience)

@@ -75,7 +75,7 @@ func (s *Sync) counterKey() string {
 	return fmt.Sprintf("%s/job:%s/task:%d", countersDir, t.Job, t.Index)
 }
 
-// highestStep is the last step that anybody made.
+// highestStep is the last step that any task made.
 func highestStep(counters []serry.Entry) (int64, error) {
 	if len(counters) == 0 {
 		return 0, errors.New("nobody has published a step")

@@ -89,7 +89,7 @@ func (f *fastField) read(typ protowire.Type, b []byte) (n int) {
 	return n
 }
 
-// fastLives is message Incarnations of dialect XLA. Nobody looks at the task in it.
+// fastLives is message Incarnations of dialect XLA. The service does not use the task in it.
 func (d *decoder) fastLives(b []byte) (call coord.Call, ok bool) {
 	var task, own, service uint64
 	ok = fastFields(b, fastField{number: 1, varint: &task}, fastField{number: 2, fixed: &own}, fastField{number: 3, fixed: &service})

@@ -61,7 +61,7 @@ func ReadLeadReply(body []byte) (LeadReply, error) {
 	return r, nil
 }
 
-// PollEnded is the answer to an error poll that nobody will answer here any more, though all is well:
+// PollEnded is the answer to an error poll that this server will not answer any more, though all is well:
 // clients go on without one.
 func PollEnded() rpc.Status {
 	_, st := Shape{Op: opPoll}.Encode(coord.Reply{Err: serry.ErrStopping})

@@ -67,7 +67,7 @@ func (c Caller) Known(task serry.TaskID) Shape {
 }
 
 // Watch is the caller's question for the tasks with another version, as a request of its own: asked
-// on behalf of everybody who asks the same.
+// on behalf of all callers that ask the same.
 func (c Caller) Watch(version int64, service serry.Incarnation) (body []byte) {
 	if c.Shape.Dialect == XLA {
 		var who []byte

@@ -167,7 +167,7 @@ func (s Shape) source(t serry.TaskID, reported bool) []byte {
 	return marshal(&tfpb.CoordinationServiceError{IsReportedError: reported, SourceTask: s.tfTask(t)})
 }
 
-// marshal serializes a message of ours, with its map in order. It cannot fail: all strings in it
+// marshal serializes a message that this package built, with its map in order. It cannot fail: all strings in it
 // are valid, having come from requests that were.
 func marshal(m proto.Message) []byte {
 	b, err := proto.MarshalOptions{Deterministic: true}.Marshal(m)

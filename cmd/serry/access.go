@@ -95,7 +95,7 @@ func fullAddress(address string) (string, error) {
 	return net.JoinHostPort(host, defaultPort), nil
 }
 
-// A remote is the service as a command sees it. Nobody joins the job by it.
+// A remote is the service as a command sees it. A command does not join the job.
 type remote struct {
 	address   string
 	timeout   time.Duration

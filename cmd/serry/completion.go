@@ -9,7 +9,7 @@ import (
 	"github.com/serry-dev/serry/wire"
 )
 
-// completionPatience is how long somebody who presses the tab key is kept waiting for names.
+// completionPatience is how long a user who presses the tab key waits for names.
 const completionPatience = 500 * time.Millisecond
 
 // complete offers what the service knows. Where it cannot be asked nothing is offered.

@@ -14,7 +14,7 @@ import (
 	"github.com/serry-dev/serry/wire/mtls"
 )
 
-// A contextFile says how to reach one service, so that nobody has to type it again.
+// A contextFile says how to reach one service, so that users need not type it again.
 type contextFile struct {
 	Address string `yaml:"address"`
 	TLS     struct {

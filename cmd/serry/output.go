@@ -234,7 +234,7 @@ func spaces(w *bufio.Writer, n int) {
 	}
 }
 
-// oneLine makes a text that somebody else chose safe to print.
+// oneLine makes a text that another program chose safe to print.
 func oneLine(s string) string {
 	return strings.Map(func(r rune) rune {
 		if !unicode.IsPrint(r) || r == utf8.RuneError {

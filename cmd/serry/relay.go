@@ -226,7 +226,7 @@ func serveRelay(ctx context.Context, stop func(), r *relay.Relay, l net.Listener
 	stop() // a second signal ends the process at once
 	log.Info("ending", "err", context.Cause(ctx))
 	endRelay(r)
-	if err := <-served; !errors.Is(err, serry.ErrStopped) { // so early a signal that nobody was served
+	if err := <-served; !errors.Is(err, serry.ErrStopped) { // ErrStopped: the signal came before Serve had begun
 		return err
 	}
 	return nil

@@ -137,7 +137,7 @@ func serve(cmd *cobra.Command, s *settings, cfg server.Config) (err error) {
 	stop() // a second signal ends the process at once
 	cfg.Log.Info("ending", "err", context.Cause(ctx))
 	srv.Shutdown(context.Background())
-	if err := <-served; !errors.Is(err, serry.ErrStopped) { // so early a signal that nobody was served
+	if err := <-served; !errors.Is(err, serry.ErrStopped) { // ErrStopped: the signal came before Serve had begun
 		return err
 	}
 	return nil

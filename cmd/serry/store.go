@@ -209,7 +209,7 @@ func (s *settings) leadAlone(ctx context.Context, st store.Store, cfg server.Con
 	return server.New(cfg)
 }
 
-// openEtcd starts a node that meets the others in an etcd of somebody else.
+// openEtcd starts a node that meets the others in an etcd that serry does not run.
 func (s *settings) openEtcd(ctx context.Context, l net.Listener, cfg server.Config, endpoints []string) (service, func() error, error) {
 	ec := s.etcd(cfg.Log)
 	if err := s.storeSettings.reach(&ec, endpoints); err != nil {
@@ -231,7 +231,7 @@ func (s *settings) openEtcd(ctx context.Context, l net.Listener, cfg server.Conf
 	return n, st.Close, nil
 }
 
-// reach says where an etcd of somebody else is, and how to talk to it.
+// reach says where an etcd that serry does not run is, and how to talk to it.
 func (s *storeSettings) reach(c *etcd.Config, endpoints []string) error {
 	c.Endpoints = endpoints
 	if s.tls.IsZero() {

@@ -35,7 +35,7 @@ func presentOpenMPI(_ context.Context, sys System) (bool, string) {
 
 func resolveOpenMPI(_ context.Context, sys System) (p Place, err error) {
 	if p, err = ranks(sys, mpiSize, mpiRank, mpiLocal); err != nil || sys.env(orteURI) == "" {
-		return p, err // from version 5 on nobody tells the address
+		return p, err // from version 5 on Open MPI does not tell the address
 	}
 	address, err := addressOfORTE(sys.env(orteURI))
 	p.Address = Value[string]{address, orteURI}

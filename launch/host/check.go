@@ -59,7 +59,7 @@ func hugePages(root string) (Finding, bool) {
 	}, true
 }
 
-// smallSharedMemory is what a container has where nobody asked for more, in MiB.
+// smallSharedMemory is what a container has unless its specification asks for more, in MiB.
 const smallSharedMemory = 64
 
 // sharedMemory matters to RCCL with several GPUs, and to every program that shares arrays between

@@ -261,7 +261,7 @@ func (s *service) report(ctx context.Context, news chan<- store.Leader) {
 		select {
 		case news <- l:
 			told, known = l, true
-		case <-change: // before anybody has read it
+		case <-change: // before the receiver has read it
 		case <-ctx.Done():
 		}
 		done()

@@ -1,5 +1,5 @@
 // Package member runs an etcd member inside this process, so that three serry processes can share a
-// journal without anybody having to operate an etcd first.
+// journal without an etcd that an operator has to run first.
 //
 // [Start] takes the names and addresses of all members, the same on each of them, and a folder of its
 // own. The first start of a cluster waits until a majority is there. A member that was killed comes
@@ -134,7 +134,7 @@ func Start(ctx context.Context, cfg Config) (*Member, error) {
 	if m.log == nil {
 		m.log = slog.New(slog.DiscardHandler)
 	}
-	m.tendOrWarn(ctx) // before anybody campaigns: the quota may have been reached, and be larger now
+	m.tendOrWarn(ctx) // before any process campaigns: the quota may have been reached, and be larger now
 	upkeep, stop := context.WithCancel(context.Background())
 	m.stop = stop
 	m.work.Go(func() { m.upkeep(upkeep) })

@@ -46,8 +46,8 @@ func (b *Budget) Used() int64 {
 	return b.used
 }
 
-// besides is how many bytes are taken by others than the leader; mu is held.
-func (b *Budget) besides() int64 {
+// takenByOthers is how many bytes are taken by others than the leader; mu is held.
+func (b *Budget) takenByOthers() int64 {
 	if b.leader == nil {
 		return b.used
 	}
@@ -83,7 +83,7 @@ func (s *Share) Reserve(n int64) bool {
 	s.budget.mu.Lock()
 	defer s.budget.mu.Unlock()
 	for b := s.budget; b != nil; b = b.whole {
-		if b.leader != s && b.leader != nil && b.besides()+n > b.limit {
+		if b.leader != s && b.leader != nil && b.takenByOthers()+n > b.limit {
 			b.waiting = append(b.waiting, s)
 			return false
 		}
@@ -108,7 +108,7 @@ func (s *Share) Raise(total int64) bool {
 		return true
 	}
 	for b := s.budget; b != nil; b = b.whole {
-		if b.leader != s && b.besides()+n > 2*b.limit {
+		if b.leader != s && b.takenByOthers()+n > 2*b.limit {
 			return false
 		}
 	}
@@ -136,7 +136,7 @@ func (s *Share) release() (next []*Share) {
 			b.leader = nil
 		}
 		b.waiting = slices.DeleteFunc(b.waiting, func(w *Share) bool { return w == s })
-		if b.leader == nil || b.besides() < b.limit {
+		if b.leader == nil || b.takenByOthers() < b.limit {
 			next = append(next, b.waiting...)
 			b.waiting = nil
 		}

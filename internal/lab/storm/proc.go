@@ -194,7 +194,7 @@ func (p *proc) died(what string, st rpc.Status) {
 		return
 	}
 	ends := p.world.plan.mode == fatal || p.world.plan.mode == quiet
-	excused := doomed || ends && p.world.mourns() && len(st.Details) > 0 && p.world.fair(err)
+	excused := doomed || ends && p.world.hasCasualty() && len(st.Details) > 0 && p.world.fair(err)
 	if !excused {
 		p.world.amiss("task %d life %d died of %s: %v: %v (%d bytes of details)", p.task, p.life, what, st.Code, err, len(st.Details))
 	}

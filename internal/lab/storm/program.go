@@ -350,7 +350,7 @@ func (p *proc) met(c *history.BarrierCall, result coord.Result, st rpc.Status) {
 		p.counters[c.ID] = failed.Counter + 1
 		return
 	}
-	if p.world.plan.mode == fatal && p.world.mourns() {
+	if p.world.plan.mode == fatal && p.world.hasCasualty() {
 		c.Return, c.Failed = p.world.clock.Now(), st.Message
 	}
 	p.died("barrier "+c.ID, st)

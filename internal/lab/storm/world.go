@@ -78,14 +78,14 @@ type world struct {
 	}
 }
 
-// casualty notes that somebody was killed, and mourns says whether.
+// casualty notes that the world killed a process, and hasCasualty says whether it did.
 func (w *world) casualty() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.mu.lost = true
 }
 
-func (w *world) mourns() bool {
+func (w *world) hasCasualty() bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.mu.lost

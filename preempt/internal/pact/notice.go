@@ -51,7 +51,7 @@ func ParseTime(text string) (time.Time, error) {
 
 func formatNotice(n Notice) []byte { return []byte(FormatTime(n.Deadline) + " " + n.Source) }
 
-// parseNotice reads a notice. What cannot be read is a notice without a deadline that anybody must keep:
+// parseNotice reads a notice. What cannot be read is a notice without a deadline that a task must keep:
 // it counts as one for the end of time, so that it does not hide those that can be read.
 func parseNotice(text []byte) Notice {
 	date, source, _ := strings.Cut(string(text), " ")
