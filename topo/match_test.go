@@ -13,10 +13,6 @@ import (
 	"github.com/serry-dev/serry/internal/lab/clause"
 )
 
-func containsText(err error, want string) bool {
-	return err != nil && strings.Contains(err.Error(), want)
-}
-
 // host makes the record of a task on a machine of that name, with two GPUs that
 // are known by uuid and have the ids 2t and 2t+1.
 func host(t serry.TaskIndex, name string) TaskRecord {
