@@ -58,3 +58,11 @@ func lcm(a, b int) int {
 	}
 	return a / x * b
 }
+
+func (m *Mesh) names() []string {
+	out := make([]string, len(m.axes))
+	for i, a := range m.axes {
+		out[i] = a.Name
+	}
+	return out
+}

@@ -172,11 +172,3 @@ func (m *Mesh) shape() []int {
 	}
 	return out
 }
-
-func (m *Mesh) names() []string {
-	out := make([]string, len(m.axes))
-	for i, a := range m.axes {
-		out[i] = a.Name
-	}
-	return out
-}
