@@ -41,6 +41,10 @@ type Note struct {
 	Counter     int64
 	Count, Of   int
 	Err         error
+
+	// The address of a caller that was refused. The machine knows no addresses: its owner sets it, in notes of
+	// its own.
+	From string
 }
 
 func (Reply) effect()   {}

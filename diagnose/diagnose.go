@@ -34,6 +34,8 @@ type Report struct {
 	Waits   []Wait   `json:"waits"`  // longest first
 	Advice  []string `json:"advice"` // what to do, a sentence each
 	Saves   []Save   `json:"saves"`  // by round
+
+	Refused []Refusal `json:"refused,omitempty"` // oldest first
 }
 
 // A Failure is what went wrong first since the run began.
@@ -47,6 +49,16 @@ type Failure struct {
 	Recovered  bool     `json:"recovered,omitempty"` // the task has come back since
 	Followed   int      `json:"followed"`            // tasks that are in state failed beside it
 	Told       bool     `json:"told"`                // all tasks were told, so the run is over
+}
+
+// A Refusal is a process that the service turned away: it is not part of the job, or not any more.
+type Refusal struct {
+	Task       string  `json:"task"`
+	From       string  `json:"from"` // its address, or that of its relay
+	Cause      string  `json:"cause"`
+	AgoSeconds float64 `json:"ago_seconds"`
+	Text       string  `json:"text"` // all of it, in a line
+	registers  bool    // the process wants to join
 }
 
 // A Wait is a barrier that some tasks have reached and others have not.
@@ -77,14 +89,18 @@ type Save struct {
 // patience is how long tasks may wait for each other before that is worth a word.
 const patience = 10 * time.Second
 
+// refusedLately is how long a refusal keeps a job from being called healthy. A server tells once a minute of a
+// process that is refused again and again.
+const refusedLately = 2 * time.Minute
+
 // Judge says what the evidence means.
 func Judge(e Evidence) Report {
 	j := newJudge(e)
-	r := Report{Version: ReportVersion, Waits: j.waits(), Saves: j.saves(), Advice: []string{}}
+	r := Report{Version: ReportVersion, Waits: j.waits(), Saves: j.saves(), Refused: j.refusals(), Advice: []string{}}
 	if j.status.First != nil {
 		r.First = j.first(j.status.First)
 	}
-	switch crossed := j.crossed(); {
+	switch crossed, refused := j.crossed(), r.refusedLately(); {
 	case r.First != nil && !r.First.Recovered:
 		r.Verdict, r.Advice = r.First.verdict(), advise(r.First.Cause, r.First.Evidence)
 	case j.status.Stopped:
@@ -95,6 +111,8 @@ func Judge(e Evidence) Report {
 	case crossed != "":
 		r.Verdict = crossed
 		r.Advice = []string{"the tasks do not do the same things in the same order: compare what leads to the two barriers"}
+	case refused != nil:
+		r.Verdict, r.Advice = refused.Text, refused.advice()
 	case len(r.Waits) > 0 && r.Waits[0].ForSeconds >= patience.Seconds():
 		r.Verdict, r.Advice = r.Waits[0].verdict(), r.Waits[0].advice()
 	default:

@@ -45,6 +45,21 @@ func died(evidence string) coord.Note {
 
 const up, gone, bad, out = wire.StateConnected, wire.StateLeft, wire.StateFailed, wire.StateAbsent
 
+// refused adds that a process with number 7 was refused after so many seconds, of 100.
+func refused(s wire.Status, what string, at int, err error) wire.Status {
+	note := wire.NewNote(2, coord.Time(at)*1e9, coord.Note{What: what, Task: serry.TaskID{Job: "worker", Index: 7}, Err: err, From: "10.0.0.9:4242"})
+	s.Notes = append(s.Notes, note)
+	return s
+}
+
+func TestRefusalOfAnotherJobKeepsItsName(t *testing.T) {
+	s := refused(job(up, up), "registration refused", 97, serry.ErrUnknownTask)
+	s.Notes[0].Task = "chief/0"
+	if got := Judge(Evidence{Status: s}).Refused; len(got) != 1 || !strings.Contains(got[0].Text, "calls itself chief/0 at 10.0.0.9:4242") {
+		t.Errorf("refused = %+v; want chief/0 by its whole name", got)
+	}
+}
+
 func TestVerdicts(t *testing.T) {
 	told := func(s wire.Status) wire.Status {
 		s.Failure = "told"
@@ -83,7 +98,16 @@ func TestVerdicts(t *testing.T) {
 			false, `waits for worker/1, worker/2, worker/3 and 1 more since 1m00s`, "py-spy"},
 		"at two barriers": {waiting(waiting(job(up, up), "a", 60, "worker/0"), "b", 50, "worker/1"),
 			false, `tasks wait for each other: worker/0 is at "b" and missing at "a", worker/1 the other way round`, "same order"},
-		"stopped": {wire.Status{Stopped: true}, false, "the service has stopped", ""},
+		"a wrong number": {refused(job(up, up), "registration refused", 97, serry.ErrUnknownTask),
+			false, "a process that calls itself rank 7 at 10.0.0.9:4242 was refused 3.0s ago: the job has 2 ranks", "number of processes"},
+		"a second process": {refused(job(up, up), "registration refused", 97, &serry.TaskError{Err: serry.ErrRestarted}),
+			false, "refused 3.0s ago: another process is that rank", "same number"},
+		"a process from before": {refused(job(up, up), "registration refused", 97, serry.ErrStale),
+			false, "refused 3.0s ago: a newer process has taken its place", "left over"},
+		"refused long ago":        {refused(job(up, up), "registration refused", -97, serry.ErrUnknownTask), true, "nothing is wrong", ""},
+		"a call after a restart":  {refused(job(up, up), "call refused", 97, &serry.MismatchError{}), true, "nothing is wrong", ""},
+		"refused, and one killed": {refused(first(job(up, bad), died("process exited: signal 9")), "registration refused", 97, serry.ErrUnknownTask), false, "worker/1 died", "dmesg"},
+		"stopped":                 {wire.Status{Stopped: true}, false, "the service has stopped", ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := Judge(Evidence{Status: c.status})

@@ -67,10 +67,11 @@ func (h *history) repeats(now coord.Time, what string) bool {
 	return !slices.ContainsFunc(row, func(s wire.NoteStatus) bool { return s.What != what || s.AtSeconds < since })
 }
 
-// isFailure says whether a note tells of something that broke by itself. A suspicion may be wrong, and a
-// cancellation or a stop is what a person or a program asked for.
+// isFailure says whether a note tells of something that broke by itself. A suspicion may be wrong, a
+// cancellation or a stop is what a person or a program asked for, and a refusal protects the job from a process
+// that is not part of it.
 func isFailure(n coord.Note) bool {
-	return n.Err != nil && n.What != "task suspected" &&
+	return n.Err != nil && n.From == "" && n.What != "task suspected" &&
 		!errors.Is(n.Err, serry.ErrCancelled) && !errors.Is(n.Err, serry.ErrStopping)
 }
 

@@ -51,6 +51,7 @@ type owner struct {
 	waiting  map[coord.Req]*waiter             // calls that the machine has not answered
 	meeting  int                               // those of them that wait for other tasks
 	history  history                           // what happened lately, for people
+	refused  seldom[refusedCall]               // calls whose refusal was noted lately
 	over     bool                              // the journal has ended, or another server leads: nothing is stepped
 
 	// Time.
@@ -310,8 +311,13 @@ func (o *owner) collect(effects []coord.Effect) {
 		case coord.Opened:
 			o.opened(e)
 		case coord.Note:
-			o.history.add(o.time.now, e)
-			o.wave.notes = append(o.wave.notes, e)
+			o.note(e)
 		}
 	}
+}
+
+// note keeps a note for people who ask, and puts it on the wave for the log.
+func (o *owner) note(n coord.Note) {
+	o.history.add(o.time.now, n)
+	o.wave.notes = append(o.wave.notes, n)
 }

@@ -184,6 +184,9 @@ func attrs(n coord.Note) []any {
 	if n.Incarnation != 0 {
 		a = append(a, slog.Uint64("incarnation", uint64(n.Incarnation)))
 	}
+	if n.From != "" {
+		a = append(a, slog.String("peer", n.From))
+	}
 	if n.Barrier != "" {
 		a = append(a, slog.String("barrier", short(n.Barrier, idInLog)), slog.Int64("counter", n.Counter))
 	}

@@ -1,27 +1,52 @@
 package server
 
 import (
+	"errors"
 	"log/slog"
 	"net"
 	"sync"
 	"time"
+
+	"github.com/serry-dev/serry"
+	"github.com/serry-dev/serry/coord"
 )
 
+// seldom picks which events to tell people of. A client repeats what was refused every second, for ever, so each
+// key is picked once in a period, and no more keys than most; seldom drops the rest.
+type seldom[K comparable] struct {
+	period time.Duration
+	most   int
+
+	picked map[K]bool
+	from   time.Time // when picked was last emptied
+}
+
+// pick says whether to tell of k, and remembers that it was told.
+func (s *seldom[K]) pick(k K) bool {
+	if now := time.Now(); s.picked == nil || now.Sub(s.from) >= s.period {
+		s.picked, s.from = make(map[K]bool), now
+	}
+	if s.picked[k] || len(s.picked) >= s.most {
+		return false
+	}
+	s.picked[k] = true
+	return true
+}
+
+// handshakesKept is how many pairs of host and reason are logged in handshakesFor. A scanner of the network has
+// a thousand addresses.
 const (
-	refusalsKept = 256              // pairs of host and reason that are remembered
-	refusalsFor  = 10 * time.Minute // until the same pair is logged again
+	handshakesKept = 256
+	handshakesFor  = 10 * time.Minute
 )
 
-// refusals logs connections that ended in their TLS handshake: where they came from, and why. A client with a
-// wrong certificate tries again every second, and a scanner of the network has a thousand addresses; so each
-// pair of host and reason is logged once in a while, and no more than so many of them.
+// refusals logs connections that ended in their TLS handshake: where they came from, and why.
 type refusals struct {
 	log *slog.Logger
 
 	mu struct {
 		sync.Mutex
-		logged map[refusedPeer]bool
-		from   time.Time // when logged was last emptied
+		logged seldom[refusedPeer]
 	}
 }
 
@@ -29,29 +54,100 @@ type refusals struct {
 type refusedPeer struct{ host, reason string }
 
 // newRefusals makes a log of refusals that is empty.
-func newRefusals(log *slog.Logger) *refusals { return &refusals{log: log} }
+func newRefusals(log *slog.Logger) *refusals {
+	r := &refusals{log: log}
+	r.mu.logged = seldom[refusedPeer]{period: handshakesFor, most: handshakesKept}
+	return r
+}
 
-// add takes a handshake that failed. The port of a peer changes with every attempt, so it is left out.
+// add takes a handshake that failed.
 func (r *refusals) add(peer net.Addr, err error) {
-	host, _, splitErr := net.SplitHostPort(peer.String())
-	if splitErr != nil {
-		host = peer.String() // no port to leave out
-	}
-	if r.first(refusedPeer{host, err.Error()}) {
+	if r.first(refusedPeer{hostOf(peer), err.Error()}) {
 		r.log.Warn("connection refused", "peer", peer, "err", err)
 	}
 }
 
-// first says whether to log p, and remembers that it was logged.
 func (r *refusals) first(p refusedPeer) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if now := time.Now(); r.mu.logged == nil || now.Sub(r.mu.from) >= refusalsFor {
-		r.mu.logged, r.mu.from = make(map[refusedPeer]bool), now
+	return r.mu.logged.pick(p)
+}
+
+// hostOf is an address without its port, which changes with every connection of a peer.
+func hostOf(peer net.Addr) string {
+	host, _, err := net.SplitHostPort(peer.String())
+	if err != nil {
+		return peer.String() // no port to leave out
 	}
-	if r.mu.logged[p] || len(r.mu.logged) >= refusalsKept {
-		return false
+	return host
+}
+
+// callsKept is how many refused calls are noted in callsFor. The history has room for notesKept notes of all
+// sorts, and refusals must not push out what else happened. The period is short, so that a person who tries
+// again sees that it was refused again.
+const (
+	callsKept = 16
+	callsFor  = time.Minute
+)
+
+// A refusedCall is what the notes of a client that tries again have in common. Its incarnation is not part of it: a
+// process that is started again and again has another one each time.
+type refusedCall struct {
+	host  string
+	task  serry.TaskID
+	cause error
+}
+
+func newRefusedCalls() seldom[refusedCall] {
+	return seldom[refusedCall]{period: callsFor, most: callsKept}
+}
+
+// noteRefusal tells people of a process that is turned away: its number is not one of the job, another process
+// has the number, or its attempt is over. The process itself learns it from the reply, but the person who looks
+// at the job does not see what that process prints. The note comes after those of the machine, so a failure
+// that the call has caused is told before it.
+func (o *owner) noteRefusal(err error, k coord.Kind, caller coord.Call, p *peer) {
+	cause := refusalCause(err, k)
+	if cause == nil {
+		return
 	}
-	r.mu.logged[p] = true
-	return true
+	address := p.conn.RemoteAddr()
+	if !o.refused.pick(refusedCall{hostOf(address), caller.Task, cause}) {
+		return
+	}
+	n := coord.Note{What: "call refused", Task: caller.Task, Incarnation: caller.Incarnation, Err: err, From: addressText(address)}
+	if k == coord.KindRegisterTask {
+		n.What = "registration refused"
+	}
+	o.note(n)
+}
+
+// refusalCause is the sentinel behind a reply that turns its caller away, or nil if the reply does not. Of a
+// registration that is every error but the end of the service, of other calls only that the caller has been
+// replaced or belongs to an attempt that is over: all other errors are about what the call asks for.
+func refusalCause(err error, k coord.Kind) error {
+	switch {
+	case err == nil, errors.Is(err, serry.ErrStopped):
+		return nil
+	case errors.Is(err, serry.ErrStale):
+		return serry.ErrStale
+	case errors.Is(err, serry.ErrMismatch):
+		return serry.ErrMismatch
+	case k != coord.KindRegisterTask:
+		return nil
+	}
+	for _, cause := range serry.Sentinels() {
+		if errors.Is(err, cause) {
+			return cause
+		}
+	}
+	return nil
+}
+
+// addressText prints an address. That of a client on a Unix socket has no name.
+func addressText(a net.Addr) string {
+	if text := a.String(); text != "" && text != "@" {
+		return text
+	}
+	return a.Network() + " socket"
 }

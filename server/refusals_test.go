@@ -5,6 +5,7 @@ import (
 	"crypto/tls"
 	"log/slog"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -18,6 +19,7 @@ import (
 
 	"github.com/serry-dev/serry/internal/lab"
 	"github.com/serry-dev/serry/server"
+	"github.com/serry-dev/serry/wire"
 	"github.com/serry-dev/serry/wire/mtls"
 )
 
@@ -76,6 +78,97 @@ func TestRefusedHandshakesAreLogged(t *testing.T) {
 		}
 		if n := log.count("connection refused", "provide a certificate"); n != 1 {
 			t.Errorf("the same refusal is logged %d times; want once", n)
+		}
+	})
+}
+
+// A process that is turned away is told of, with its address: in the log and in the history.
+func TestRefusedCallsAreNoted(t *testing.T) {
+	lab.Clause(t, "C-REG-3", "C-REG-14", "C-INC-3")
+	synctest.Test(t, func(t *testing.T) {
+		log := new(record)
+		cfg := cluster(2)
+		cfg.Cluster.Recoverable = true
+		cfg.Log = slog.New(slog.NewTextHandler(log, nil))
+		l := lab.Serve(t, cfg)
+		tasks := fleet(t, l, 2, 100)
+
+		foreign := &task{N: l.N(t), id: 7, own: 300}
+		wantCode(t, "RegisterTask(7) of 2", foreign.register(t.Context()), codes.InvalidArgument)
+		newer := &task{N: l.N(t), id: 1, own: 201}
+		wantCode(t, "RegisterTask(1) of a restarted process", newer.register(t.Context()), codes.OK)
+		wantCode(t, "RegisterTask(1) of the process before it", tasks[1].register(t.Context()), codes.Aborted)
+		tasks[0].service++
+		wantCode(t, "Barrier of another attempt", tasks[0].barrier(t.Context(), "b", 0), codes.Internal)
+		synctest.Wait()
+
+		for _, words := range [][]string{
+			{`msg="registration refused"`, "task=worker/7", "incarnation=300", "peer=", `err="unknown task"`},
+			{`msg="registration refused"`, "task=worker/1", "incarnation=101", "peer=", `err="incarnation was replaced by a newer one"`},
+			{`msg="call refused"`, "task=worker/0", "peer=", `err="wrong service incarnation`},
+		} {
+			if n := log.count(words...); n != 1 {
+				t.Errorf("%d lines of the log have %q; want 1:\n%s", n, words, log)
+			}
+		}
+		if notes := refusedNotes(t, l); len(notes) != 3 || notes[0].From == "" || notes[0].Task != "worker/7" || notes[0].Cause != "unknown task" {
+			t.Errorf("refusals in the history: %+v; want 3, the first of worker/7 with its address", notes)
+		}
+	})
+}
+
+// refusedNotes are the refusals in the history.
+func refusedNotes(t *testing.T, l *lab.Lab) []wire.NoteStatus {
+	t.Helper()
+	return slices.DeleteFunc(notesAfter(t, l, 0), func(n wire.NoteStatus) bool { return n.From == "" })
+}
+
+// A second process with the number of a task fails the task. The failure is the first note, and the refusal, which
+// says where that process is, comes after it.
+func TestSecondProcessIsNotedAfterTheFailure(t *testing.T) {
+	lab.Clause(t, "C-REG-14")
+	synctest.Test(t, func(t *testing.T) {
+		l := lab.Serve(t, cluster(2))
+		fleet(t, l, 2, 100)
+		seen := notesAfter(t, l, 0)
+		second := &task{N: l.N(t), id: 1, own: 201}
+		wantCode(t, "RegisterTask(1) of a second process", second.register(t.Context()), codes.Aborted)
+		notes := notesAfter(t, l, seen[len(seen)-1].Number)
+		last := notes[len(notes)-1]
+		if notes[0].What != "task failed" || last.What != "registration refused" || last.From == "" || last.Incarnation != 201 {
+			t.Errorf("notes of a second process: %+v; want a failure first, and last a refusal with its address", notes)
+		}
+	})
+}
+
+// Clients that try again for ever, each time as another process, add a few notes a minute, and push out nothing.
+func TestRefusedCallsAreFewNotes(t *testing.T) {
+	lab.Clause(t, "C-REG-3")
+	synctest.Test(t, func(t *testing.T) {
+		log := new(record)
+		cfg := cluster(1)
+		cfg.Log = slog.New(slog.NewTextHandler(log, nil))
+		l := lab.Serve(t, cfg)
+		k := fleet(t, l, 1, 100)[0]
+		k.beating(t.Context())
+		foreign := &task{N: l.N(t), id: 7}
+		for i := range 130 { // over 130 s
+			foreign.own = uint64(300 + i)
+			wantCode(t, "RegisterTask(7) of 1", foreign.register(t.Context()), codes.InvalidArgument)
+			time.Sleep(time.Second)
+		}
+		if n, noted := log.count("registration refused"), len(refusedNotes(t, l)); n != 3 || noted != 3 {
+			t.Errorf("a process that tried for 130 s is logged %d times and noted %d times; want 3, once a minute", n, noted)
+		}
+		for i := range 1000 { // and one that invents numbers
+			foreign.id = int32(10 + i)
+			wantCode(t, "RegisterTask(10...) of 1", foreign.register(t.Context()), codes.InvalidArgument)
+		}
+		if n := log.count("registration refused"); n > 3+16 {
+			t.Errorf("1,000 processes are %d lines; want 16 at most", n-3)
+		}
+		if notes := notesAfter(t, l, 0); notes[0].What != "epoch opened" && notes[0].What != "task connected" {
+			t.Errorf("the oldest note is %+v; want that of the beginning", notes[0])
 		}
 	})
 }

@@ -111,6 +111,7 @@ func newOwner(cfg Config, s *Server) *owner {
 		stats:    s.stats,
 		progress: newProgress(cfg.Log),
 		waiting:  make(map[coord.Req]*waiter),
+		refused:  newRefusedCalls(),
 		detector: detect.New[*stream.Session](detect.Config{
 			Grace: cfg.LostGrace, Silence: cfg.Cluster.HeartbeatTimeout + cfg.HeartbeatSlack,
 		}),

@@ -96,7 +96,9 @@ func (o *owner) reply(r coord.Reply) {
 	if o.current != nil && r.Req == o.current.req {
 		o.answered = true
 		caller, _ := coord.CallOf(o.current.event)
-		o.settle(r, coord.KindOf(o.current.event), o.speaker(caller), o.current.from.peer)
+		kind := coord.KindOf(o.current.event)
+		o.settle(r, kind, o.speaker(caller), o.current.from.peer)
+		o.noteRefusal(r.Err, kind, caller, o.current.from.peer)
 		o.wave.replies = append(o.wave.replies, outgoing{to: o.current.from, reply: r})
 		return
 	}

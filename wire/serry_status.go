@@ -87,6 +87,7 @@ type NoteStatus struct {
 	Evidence    string   `json:"evidence,omitempty"` // what was seen, or what the task itself said
 	Missing     []string `json:"missing,omitempty"`  // at a barrier, the first maxListed of them
 	Error       string   `json:"error,omitempty"`
+	From        string   `json:"from,omitempty"` // of a refusal: the address of the caller
 	More        int      `json:"more,omitempty"` // how many of the same kind followed at once and are left out
 }
 
@@ -213,7 +214,7 @@ func barrierStatus(b *coord.BarrierView, now coord.Time) BarrierStatus {
 func NewNote(number uint64, at coord.Time, n coord.Note) NoteStatus {
 	s := NoteStatus{
 		Number: number, AtSeconds: seconds(at), What: n.What, Incarnation: uint64(n.Incarnation),
-		Barrier: n.Barrier, Counter: n.Counter, Count: n.Count, Of: n.Of,
+		Barrier: n.Barrier, Counter: n.Counter, Count: n.Count, Of: n.Of, From: n.From,
 	}
 	if !n.Task.IsZero() {
 		s.Task = n.Task.String()
@@ -236,6 +237,8 @@ func causeOf(err error) (cause, evidence string) {
 		return e.Err.Error(), clip(cmp.Or(e.Evidence, e.Text))
 	case *serry.LostError:
 		return serry.ErrTaskDead.Error(), clip(e.Lost[0].Evidence)
+	case *serry.MismatchError:
+		return serry.ErrMismatch.Error(), ""
 	case *serry.BarrierError:
 		return e.Err.Error(), ""
 	}

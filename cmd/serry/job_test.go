@@ -33,13 +33,14 @@ import (
 //	until REGEXP ARGS...     run serry until its output matches
 //	show ARGS...             run serry, and leave its output in the file shown, without what changes
 //	                         from run to run
+//	intrude N                let a process with number N try to join
 //	follow ARGS...           run serry in the background, until the next follow
 //	heard REGEXP             wait until a line of it matches, and leave its output in the file heard
 //	web, mute, silent        put something else than a service at $SERRY_ADDRESS
 //	leaderless               put a server there that knows of no leader
 func jobCommands() map[string]func(*testscript.TestScript, bool, []string) {
 	return map[string]func(*testscript.TestScript, bool, []string){
-		"members": members, "arrive": arrive, "meet": meet, "fail": failOne, "die": die, "leave": leave,
+		"members": members, "intrude": intrude, "arrive": arrive, "meet": meet, "fail": failOne, "die": die, "leave": leave,
 		"until": until, "show": show, "follow": follow, "heard": heard,
 		"publish": publish,
 		"web": pretend(func(c net.Conn) {
@@ -85,6 +86,22 @@ func members(ts *testscript.TestScript, _ bool, args []string) {
 			m.Close()
 		}
 		j.waits.Wait()
+	})
+}
+
+// intrude lets a process with a number and an incarnation of its own try to join until the script ends. It may try
+// again and again: how the service answers is for the script to find out.
+func intrude(ts *testscript.TestScript, _ bool, args []string) {
+	number, err := strconv.Atoi(args[0])
+	ts.Check(err)
+	ctx, cancel := context.WithCancel(context.Background())
+	j, address := jobOf(ts), ts.Getenv("ADDRESS")
+	ts.Defer(cancel) // runs before the members wait for it
+	j.waits.Go(func() {
+		m, err := client.Join(ctx, client.Config{Address: address, Task: serry.TaskID{Job: "worker", Index: number}, Incarnation: 900})
+		if err == nil {
+			m.Close()
+		}
 	})
 }
 

@@ -28,6 +28,9 @@ func noteText(n wire.NoteStatus) string {
 	if n.Task != "" {
 		b.WriteString(" " + n.Task)
 	}
+	if n.From != "" {
+		b.WriteString(" from " + n.From)
+	}
 	if n.Of != 0 {
 		fmt.Fprintf(&b, " (%d of %d)", n.Count, n.Of)
 	}

@@ -59,6 +59,11 @@ func (p *printer) explain(r diagnose.Report) {
 	for _, text := range r.Advice {
 		p.wrap(dash, cell{text: text})
 	}
+	for _, f := range newest(r.Refused) {
+		if f.Text != r.Verdict {
+			p.wrap(dash, cell{text: f.Text})
+		}
+	}
 	for _, w := range r.Waits {
 		fmt.Fprintln(p.out)
 		p.wrap(cell{}, cell{fmt.Sprintf("%s: %d of %d tasks are there, the first since %s", diagnose.Place(w.Barrier), w.Arrived, w.Members, diagnose.Ago(w.ForSeconds)), bold})
@@ -69,6 +74,9 @@ func (p *printer) explain(r diagnose.Report) {
 		p.saved(s)
 	}
 }
+
+// newest are the last few refusals: a person reads the newest, and serry watch --past has all.
+func newest(all []diagnose.Refusal) []diagnose.Refusal { return all[max(0, len(all)-5):] }
 
 // blamed lists whom a barrier waits for, those of whom the same can be said together.
 func (p *printer) blamed(w diagnose.Wait) {
