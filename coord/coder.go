@@ -24,15 +24,15 @@ const (
 	OldestVersion = 1
 )
 
-// raised makes this package write the next version, and read it, if it is not empty. The linker
-// sets it for a test of upgrades between two builds:
+// raised makes all machines write the next version, and read it, if it is not empty: see
+// [Config.NextVersion]. The linker sets it for a test of upgrades between two builds:
 //
 //	go build -ldflags '-X github.com/serry-dev/serry/coord.raised=yes'
 var raised string
 
-// written is the version that is written.
-func written() uint64 {
-	if raised != "" {
+// written is the version that a machine with these settings writes, and the latest that it reads.
+func (c Config) written() uint64 {
+	if c.NextVersion || raised != "" {
 		return Version + 1
 	}
 	return Version
@@ -103,22 +103,22 @@ func (c *coder) fail(err error) {
 func (c *coder) failf(format string, args ...any) { c.fail(fmt.Errorf(format, args...)) }
 
 // seal puts a version, a length and a checksum around a body and appends it to dst.
-func seal(dst, body []byte) []byte {
+func seal(dst []byte, version uint64, body []byte) []byte {
 	start := len(dst)
-	dst = append(beforeBody(dst, len(body)), body...)
+	dst = append(beforeBody(dst, version, len(body)), body...)
 	return binary.LittleEndian.AppendUint32(dst, checksum(dst[start:]))
 }
 
 // beforeBody appends what stands before a body of a size. A snapshot needs it alone: it is
 // written in one piece, and its size is known only in the end.
-func beforeBody(dst []byte, size int) []byte {
-	return binary.AppendUvarint(binary.AppendUvarint(dst, written()), uint64(size))
+func beforeBody(dst []byte, version uint64, size int) []byte {
+	return binary.AppendUvarint(binary.AppendUvarint(dst, version), uint64(size))
 }
 
-// unseal takes the first sealed body from b; what is its name in errors. The seal is the same in
-// all versions, so that damage is told apart from a version that cannot be read: an operator must
-// know whether to restore a backup or to use another build.
-func unseal(b []byte, what string) (body, rest []byte, err error) {
+// unseal takes the first sealed body from b, if it is of a version up to newest; what is its name
+// in errors. The seal is the same in all versions, so that damage is told apart from a version that
+// cannot be read: an operator must know whether to restore a backup or to use another build.
+func unseal(b []byte, newest uint64, what string) (body, rest []byte, err error) {
 	version, n := binary.Uvarint(b)
 	if n <= 0 {
 		return nil, nil, errShort
@@ -132,8 +132,8 @@ func unseal(b []byte, what string) (body, rest []byte, err error) {
 	if binary.LittleEndian.Uint32(b[end:]) != checksum(b[:end]) {
 		return nil, nil, errors.New("checksum is wrong")
 	}
-	if version < OldestVersion || version > written() {
-		return nil, nil, &VersionError{What: what, Version: version, Oldest: OldestVersion, Newest: written()}
+	if version < OldestVersion || version > newest {
+		return nil, nil, &VersionError{What: what, Version: version, Oldest: OldestVersion, Newest: newest}
 	}
 	return b[n+m : end], b[end+crc32.Size:], nil
 }

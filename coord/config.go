@@ -60,8 +60,12 @@ type Config struct {
 	// one, so that the insert may succeed without effect (C-KV-15). It must be pure. Nil: never.
 	Republished func(key string, stored, offered []byte) bool
 
-	Limits  Limits
-	Planted plant.Faults // none, but in tests of tests
+	Limits Limits
+
+	// NextVersion stands for a later build in tests of upgrades: snapshots and records are written
+	// as those of the next version, and that is read. It is no setting of a journal.
+	NextVersion bool
+	Planted     plant.Faults // none, but in tests of tests
 }
 
 func (c Config) has(fault plant.Faults) bool { return c.Planted.Has(fault) }

@@ -43,11 +43,11 @@ func (m *Machine) Kept() Kept {
 }
 
 // Seal wraps the body of a record or a snapshot as the machine does, and Unseal takes it out.
-func Seal(body []byte) []byte { return seal(nil, body) }
+func Seal(body []byte) []byte { return seal(nil, Version, body) }
 
 // Unseal is the reverse of Seal.
 func Unseal(b []byte) ([]byte, error) {
-	body, _, err := unseal(b, "body")
+	body, _, err := unseal(b, Version, "body")
 	return body, err
 }
 
@@ -58,7 +58,7 @@ func Sentinels() []error { return sentinels }
 // written them.
 func AsVersion(b []byte, version uint64) (again []byte, err error) {
 	for len(b) > 0 {
-		body, rest, err := unseal(b, "body")
+		body, rest, err := unseal(b, Version, "body")
 		if err != nil {
 			return nil, err
 		}

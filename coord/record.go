@@ -8,13 +8,24 @@ import (
 )
 
 // AppendRecord appends the journal's form of an event to b: the event that [Machine.Journaled]
-// returned after a Step, and the machine's time then. Equal events give equal bytes. Large values
+// returned after a Step, and the machine's time then. [Machine.AppendRecord] does it in the version
+// of the machine, this function in that of the package. Equal events give equal bytes. Large values
 // are handed to aside, which returns the name that stands for them; nil keeps them in the record.
 //
 // A record is the time, a byte for the kind of the event, and the fields of the event, sealed
 // with version, length and checksum. It panics for an event that has no record: that would be a
 // mistake in this package, and the journal must not go on without the event.
 func AppendRecord(b []byte, at Time, ev Event, aside func(value []byte) Ref) []byte {
+	return appendRecord(b, Config{}.written(), at, ev, aside)
+}
+
+// AppendRecord appends the record of an event that [Machine.Journaled] returned after the last
+// Step, as the function AppendRecord does.
+func (m *Machine) AppendRecord(b []byte, ev Event, aside func(value []byte) Ref) []byte {
+	return appendRecord(b, m.cfg.written(), m.now, ev, aside)
+}
+
+func appendRecord(b []byte, version uint64, at Time, ev Event, aside func(value []byte) Ref) []byte {
 	c := &coder{b: make([]byte, 0, 128), aside: aside}
 	kind := recordKind(ev)
 	c.now(&at)
@@ -23,14 +34,23 @@ func AppendRecord(b []byte, at Time, ev Event, aside func(value []byte) Ref) []b
 	if c.err != nil {
 		panic(fmt.Sprintf("coord: %T cannot be written: %v", ev, c.err))
 	}
-	return seal(b, c.b)
+	return seal(b, version, c.b)
 }
 
 // ReadRecord reads the first record of b and returns the bytes behind it. Calls are marked as
 // [Call.Replayed]. It takes any bytes, and never more memory than a multiple of their number, or
 // of the largest cluster.
 func ReadRecord(b []byte, fetch func(Ref) ([]byte, error)) (at Time, ev Event, rest []byte, err error) {
-	body, rest, err := unseal(b, "journal record")
+	return readRecord(b, Config{}.written(), fetch)
+}
+
+// ReadRecord reads what the machine is to step next, as the function ReadRecord does.
+func (m *Machine) ReadRecord(b []byte, fetch func(Ref) ([]byte, error)) (at Time, ev Event, rest []byte, err error) {
+	return readRecord(b, m.cfg.written(), fetch)
+}
+
+func readRecord(b []byte, newest uint64, fetch func(Ref) ([]byte, error)) (at Time, ev Event, rest []byte, err error) {
+	body, rest, err := unseal(b, newest, "journal record")
 	if err != nil {
 		return 0, nil, nil, fmt.Errorf("record: %w", err)
 	}

@@ -291,6 +291,39 @@ func TestVersions(t *testing.T) {
 	}
 }
 
+// TestNextVersion: a machine that stands for the next version goes on with the journal of this one, and
+// this one refuses what it has written.
+func TestNextVersion(t *testing.T) {
+	lab.Clause(t, "C-LOG-4")
+	cfg := coord.Config{Jobs: []coord.Job{{Name: "worker", Tasks: 1}}, Service: 1}
+	next := cfg
+	next.NextVersion = true
+	m := coord.New(cfg)
+	later, err := coord.Restore(next, m.Snapshot(nil), nil)
+	if err != nil {
+		t.Fatalf("the next version does not read a snapshot of this one: %v", err)
+	}
+	ev := recorded()[0]
+	if _, _, _, err := later.ReadRecord(m.AppendRecord(nil, ev, nil), nil); err != nil {
+		t.Errorf("the next version does not read a record of this one: %v", err)
+	}
+	if _, err := coord.Restore(next, later.Snapshot(nil), nil); err != nil {
+		t.Errorf("the next version does not read its own snapshot: %v", err)
+	}
+	if _, err := coord.Restore(cfg, later.Snapshot(nil), nil); !newerVersion(err) {
+		t.Errorf("Restore() of a snapshot of the next version = %v; want a VersionError", err)
+	}
+	if _, _, _, err := m.ReadRecord(later.AppendRecord(nil, ev, nil), nil); !newerVersion(err) {
+		t.Errorf("ReadRecord() of a record of the next version = %v; want a VersionError", err)
+	}
+}
+
+// newerVersion says whether an error names the next version as the one that is not read.
+func newerVersion(err error) bool {
+	ve, ok := errors.AsType[*coord.VersionError](err)
+	return ok && ve.Version == coord.Version+1
+}
+
 // FuzzReadRecord: any bytes are a record or an error, and what was read is written the same.
 func FuzzReadRecord(f *testing.F) {
 	for _, ev := range recorded() {

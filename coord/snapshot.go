@@ -51,7 +51,7 @@ func (m *Machine) AppendSnapshot(dst []byte, aside func(value []byte) Ref) []byt
 	size := &coder{}
 	size.count(len(c.pool.numbers))
 	front := append(size.b, c.pool.written...)
-	front = append(beforeBody(nil, len(front)+len(c.b)-start), front...)
+	front = append(beforeBody(nil, m.cfg.written(), len(front)+len(c.b)-start), front...)
 	b := slices.Insert(c.b, start, front...)
 	return binary.LittleEndian.AppendUint32(b, checksum(b[start:]))
 }
@@ -83,7 +83,7 @@ func Restore(cfg Config, snapshot []byte, fetch func(Ref) ([]byte, error)) (*Mac
 	}
 	cfg.Limits = cfg.Limits.withDefaults()
 	// One snapshot and nothing else: bytes behind it mean that two files were mixed up.
-	body, rest, err := unseal(snapshot, "snapshot")
+	body, rest, err := unseal(snapshot, cfg.written(), "snapshot")
 	if err == nil && len(rest) > 0 {
 		err = errors.New("goes on after its end")
 	}

@@ -101,7 +101,7 @@ func restore(cfg coord.Config, snapshot []byte, fetch func(coord.Ref) ([]byte, e
 // replayBatch steps a machine through the records of one write.
 func replayBatch(m *coord.Machine, batch []byte, fetch func(coord.Ref) ([]byte, error), each func(Step)) error {
 	for len(batch) > 0 {
-		at, ev, rest, err := coord.ReadRecord(batch, fetch)
+		at, ev, rest, err := m.ReadRecord(batch, fetch)
 		if err != nil {
 			return err
 		}

@@ -82,7 +82,7 @@ func (o *owner) record() {
 		return
 	}
 	before := len(o.wave.records)
-	o.wave.records = coord.AppendRecord(o.wave.records, o.machine.Now(), ev, o.aside)
+	o.wave.records = o.machine.AppendRecord(o.wave.records, ev, o.aside)
 	o.size.last = o.now
 	o.size.bytes += len(o.wave.records) - before
 }
