@@ -9,6 +9,7 @@ import (
 	"slices"
 
 	"github.com/serry-dev/serry"
+	"github.com/serry-dev/serry/internal/plant"
 )
 
 // Version is that of the records and snapshots that this package writes. It rises when their form
@@ -30,12 +31,20 @@ const (
 //	go build -ldflags '-X github.com/serry-dev/serry/coord.raised=yes'
 var raised string
 
-// written is the version that a machine with these settings writes, and the latest that it reads.
+// written is the version that a machine with these settings writes.
 func (c Config) written() uint64 {
 	if c.NextVersion || raised != "" {
 		return Version + 1
 	}
 	return Version
+}
+
+// readable is the latest version that a machine with these settings reads.
+func (c Config) readable() uint64 {
+	if c.has(plant.ReadNewer) {
+		return Version + 1
+	}
+	return c.written()
 }
 
 // A VersionError says that something was written by a version of serry that this one cannot read,

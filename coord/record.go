@@ -41,12 +41,12 @@ func appendRecord(b []byte, version uint64, at Time, ev Event, aside func(value 
 // [Call.Replayed]. It takes any bytes, and never more memory than a multiple of their number, or
 // of the largest cluster.
 func ReadRecord(b []byte, fetch func(Ref) ([]byte, error)) (at Time, ev Event, rest []byte, err error) {
-	return readRecord(b, Config{}.written(), fetch)
+	return readRecord(b, Config{}.readable(), fetch)
 }
 
 // ReadRecord reads what the machine is to step next, as the function ReadRecord does.
 func (m *Machine) ReadRecord(b []byte, fetch func(Ref) ([]byte, error)) (at Time, ev Event, rest []byte, err error) {
-	return readRecord(b, m.cfg.written(), fetch)
+	return readRecord(b, m.cfg.readable(), fetch)
 }
 
 func readRecord(b []byte, newest uint64, fetch func(Ref) ([]byte, error)) (at Time, ev Event, rest []byte, err error) {

@@ -83,7 +83,7 @@ func Restore(cfg Config, snapshot []byte, fetch func(Ref) ([]byte, error)) (*Mac
 	}
 	cfg.Limits = cfg.Limits.withDefaults()
 	// One snapshot and nothing else: bytes behind it mean that two files were mixed up.
-	body, rest, err := unseal(snapshot, cfg.written(), "snapshot")
+	body, rest, err := unseal(snapshot, cfg.readable(), "snapshot")
 	if err == nil && len(rest) > 0 {
 		err = errors.New("goes on after its end")
 	}

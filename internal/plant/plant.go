@@ -20,6 +20,7 @@ const (
 	DropRequester                        // the results of a life that was taken for dead are dropped (C-REQ-3)
 	ForgetArrivals                       // a new leader forgets who has arrived at a barrier (C-LOG-3)
 	SwapAlways                           // a swap does not look at the present value
+	ReadNewer                            // a journal of the next version is read, and gone on with (C-LOG-4)
 
 	// Of the server.
 	ReplyBeforeJournal // replies leave before the journal has what they tell of (C-LOG-2)
@@ -51,6 +52,7 @@ func (f Faults) Has(other Faults) bool { return f&other != 0 }
 
 var names = [...]string{
 	"no request table", "ignored incarnation", "dropped requester", "forgotten arrivals", "swap of anything",
+	"reading of a newer journal",
 	"reply before journal", "half a group", "skipped put", "no confirmation", "blocked reader", "polite end",
 	"second writer", "reordered frames", "no resend", "early watermark", "hasty silence", "dropped follow",
 	"no fence", "unreadable stage", "sweep before switch", "late duplicate",

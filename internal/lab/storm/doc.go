@@ -12,6 +12,10 @@
 //   - A write of the journal takes longer than a host may be silent, and no host may be taken for that.
 //   - Relays and clients die and come back. Jobs are run several times.
 //   - Hosts and servers are of two versions of the stream, and servers change theirs when they start again.
+//   - In one fleet of ten the servers are upgraded to the next version of the journal, one after the other,
+//     and some go back. A server of the present version leads as long as none of the next version has
+//     written; then it must refuse the journal and campaign no more. One server of the next version is
+//     always kept.
 //
 // In half of the schedules programs make every call of the service that a client can send. Reads of
 // directories and watches of keys are judged key by key, together with all other calls on the keys. Fleets on

@@ -102,6 +102,8 @@ func (w *world) leader() (last *site) {
 // inflict lets a fault happen, or arms it.
 func (w *world) inflict(f fault) {
 	switch f.kind {
+	case upgrade, goBack:
+		w.install(f)
 	case breakLink, stallLink, deafLink, muteLink, cutOff, killHost, killProc, moveProc, reportError, resetTask:
 		w.harm(f)
 	case crash, freeze, depose, handOver, terminate, retire:

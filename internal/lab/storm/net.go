@@ -59,6 +59,7 @@ const (
 	forCalls
 	forQuiet
 	forLies
+	forVersions
 )
 
 // A place is a process as the network sees it.

@@ -31,7 +31,8 @@ func (p *process) startNode() {
 	s.process = p
 	s.mu.Unlock()
 	s.world.work.Go(func() {
-		if err := n.Serve(p.doors); err != nil {
+		// In real time a node may be asked to end before it serves.
+		if err := n.Serve(p.doors); err != nil && !p.isAsked() {
 			s.world.wrong("%s: Serve() = %v", s.place.name, err)
 		}
 	})
@@ -45,6 +46,13 @@ func (p *process) ask() bool {
 	first := !p.asked
 	p.asked = true
 	return first
+}
+
+// isAsked says whether the node was asked to end.
+func (p *process) isAsked() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.asked
 }
 
 // stopNode ends a node whose process is dead: whatever it says, nobody hears it.

@@ -39,7 +39,8 @@ type plan struct {
 	snapshots   int // after how many bytes of records; 0: as in real life
 	hosts       int
 	sites       int
-	mixed       bool // half of the hosts, and every second process of a site, are of a newer version
+	mixed       bool // half of the hosts, and every second process of a site, are of a newer version of the stream
+	rolls       bool // servers are upgraded to the next version of the journal
 	nodes       bool // sites are nodes of package node
 	steps       int  // of each program
 	epochs      int  // how often the job is run
@@ -118,8 +119,8 @@ func (f fault) String() string {
 
 func (p *plan) String() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "%s recoverable=%v dialect=%v tasks=%d members=%d hosts=%d sites=%d nodes=%v mixed=%v epochs=%d steps=%d buffer=%d lease=%v notice=%v",
-		p.mode, p.recoverable, p.dialect, p.tasks, p.members, p.hosts, p.sites, p.nodes, p.mixed, p.epochs, p.steps, p.net.buffer, p.lease, p.notice)
+	fmt.Fprintf(&b, "%s recoverable=%v dialect=%v tasks=%d members=%d hosts=%d sites=%d nodes=%v mixed=%v rolls=%v epochs=%d steps=%d buffer=%d lease=%v notice=%v",
+		p.mode, p.recoverable, p.dialect, p.tasks, p.members, p.hosts, p.sites, p.nodes, p.mixed, p.rolls, p.epochs, p.steps, p.net.buffer, p.lease, p.notice)
 	for _, f := range slices.Concat(p.faults, p.losses) {
 		b.WriteString("; " + f.String())
 	}
@@ -191,6 +192,9 @@ func draw(seed uint64, o Options) *plan {
 	}
 	if r := dice(seed, forQuiet, 0); o.Dir == "" && o.Etcd == "" && r.IntN(quietFleets) == 0 {
 		p.drawQuiet(r)
+	}
+	if r := dice(seed, forVersions, 0); p.mode != quiet && !p.lies && r.IntN(rollingFleets) == 0 {
+		p.drawUpgrade(r)
 	}
 	return p
 }

@@ -20,6 +20,7 @@ type site struct {
 
 	mu      sync.Mutex
 	process *process // or nil while there is none
+	latest  *process // that was started
 	starts  int      // of processes
 }
 
@@ -28,11 +29,13 @@ type process struct {
 	site    *site
 	seat    seat
 	version stream.Version
+	next    bool // it writes the next version of the journal
 
 	mu     sync.Mutex
 	server *server.Server // while it leads
 	reign  store.Reign
 	over   bool // the process has been killed
+	barred bool // it has refused the journal
 
 	// Where sites are nodes of package node, which does all this by itself.
 	node  *node.Node
@@ -67,7 +70,12 @@ func (s *site) start() {
 	s.mu.Lock()
 	s.starts++
 	p := &process{site: s, seat: opened, version: s.world.version(s.starts)}
+	earlier := s.latest
+	s.latest = p
 	s.mu.Unlock()
+	if s.world.plan.rolls {
+		p.versioned(earlier)
+	}
 	s.place.start()
 	if s.world.plan.nodes {
 		p.startNode()
@@ -155,7 +163,8 @@ func (p *process) term() uint64 {
 // serverConfig is that of the world, in the version of the process.
 func (p *process) serverConfig() server.Config {
 	cfg := p.site.world.serverConfig()
-	cfg.StreamVersion = p.version
+	cfg.StreamVersion, cfg.Cluster.NextVersion = p.version, p.next
+	cfg.Log = p.site.world.logOf(p, "server")
 	return cfg
 }
 
@@ -179,6 +188,9 @@ func (p *process) run() {
 			}
 			p.site.world.note("%s does not lead: %v", p.site.place.name, err)
 			_ = reign.Resign(context.Background())
+			if p.refuses(err) {
+				return // as a node does
+			}
 			continue
 		}
 		p.site.world.note("%s leads, term %d", p.site.place.name, reign.Term())

@@ -73,6 +73,8 @@ type world struct {
 		damaged  bool // a server has found its journal damaged
 		reckoned bool // the schedule is over, because of a rollback
 
+		versions versions
+
 		returning int  // lives that are to come
 		closing   bool // all programs are done
 	}
@@ -104,6 +106,7 @@ func play(seed uint64, p *plan, o Options) *Report {
 	w.mu.lives = make(map[int]*proc)
 	w.mu.reporters = make(map[int]bool)
 	w.mu.services = map[int]serry.Incarnation{0: firstService}
+	w.mu.versions.next = make([]bool, w.plan.sites)
 	w.fabric = &fabric{seed: seed, weather: w.plan.net}
 	w.disk = newMedium(w)
 	for i := range w.plan.sites {
@@ -196,9 +199,12 @@ func (w *world) over() bool {
 
 // log is where a part of the world logs. What it says of broken frames is judged: the network of a world
 // neither loses nor changes nor mixes the bytes of a connection. So is what it says of a damaged journal.
-func (w *world) log(who string) *slog.Logger {
+func (w *world) log(who string) *slog.Logger { return w.logOf(nil, who) }
+
+// logOf is the log of a process of a site, or of another part. What it says of versions is judged, too.
+func (w *world) logOf(p *process, who string) *slog.Logger {
 	text := slog.NewTextHandler(traceWriter{w, who}, &slog.HandlerOptions{Level: slog.LevelDebug})
-	return slog.New(&censor{text, w, who})
+	return slog.New(&censor{text, w, who, p})
 }
 
 // A censor looks at every record of a log, and passes it on if the trace is to have it.
@@ -206,6 +212,7 @@ type censor struct {
 	slog.Handler
 	world *world
 	who   string
+	of    *process // whose log it is; or nil
 }
 
 // Handle implements slog.Handler.
@@ -217,6 +224,8 @@ func (c *censor) Handle(ctx context.Context, r slog.Record) error {
 			c.world.wrong("%s: %s: %v", c.who, r.Message, err)
 		case ok && errors.Is(err, store.ErrDamaged):
 			c.world.damaged("%s: %s: %v", c.who, r.Message, err)
+		case ok && c.of != nil:
+			c.of.refuses(err)
 		}
 		return true
 	})
@@ -228,7 +237,7 @@ func (c *censor) Handle(ctx context.Context, r slog.Record) error {
 
 // WithAttrs implements slog.Handler.
 func (c *censor) WithAttrs(attrs []slog.Attr) slog.Handler {
-	return &censor{c.Handler.WithAttrs(attrs), c.world, c.who}
+	return &censor{c.Handler.WithAttrs(attrs), c.world, c.who, c.of}
 }
 
 // A traceWriter makes lines of a log notes.
@@ -346,6 +355,7 @@ func (w *world) auditor() (*server.Server, error) {
 	}
 	w.mu.report.Reigns = w.disk.terms(reign.Term())
 	cfg := w.serverConfig()
+	cfg.Cluster.NextVersion = w.plan.rolls
 	cfg.Journal = reign
 	srv, err := server.New(cfg)
 	if err != nil {
