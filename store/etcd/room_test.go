@@ -150,7 +150,7 @@ func TestQuota(t *testing.T) {
 	for name, size := range map[string]int{"large values": 1 << 20, "small values": 50_000} {
 		t.Run(name, func(t *testing.T) {
 			m, _ := one(t, member.Config{QuotaBytes: 32 << 20})
-			st, err := m.Open(t.Context(), etcd.Config{})
+			st, err := m.Open(t.Context(), etcd.Config{LeaseTTL: time.Minute})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -188,7 +188,7 @@ func TestQuota(t *testing.T) {
 func TestQuotaOverwritten(t *testing.T) {
 	lab.Clause(t, "C-LIM-1", "C-LOG-5")
 	m, _ := one(t, member.Config{QuotaBytes: 32 << 20})
-	st, err := m.Open(t.Context(), etcd.Config{})
+	st, err := m.Open(t.Context(), etcd.Config{LeaseTTL: time.Minute})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -30,7 +30,7 @@ func start(t *testing.T, cfg member.Config) (*member.Member, store.Store) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { m.Close() })
-	st, err := m.Open(t.Context(), etcd.Config{})
+	st, err := m.Open(t.Context(), etcd.Config{LeaseTTL: time.Minute})
 	if err != nil {
 		t.Fatal(err)
 	}
