@@ -67,6 +67,8 @@ func (r *refusals) add(peer net.Addr, err error) {
 	}
 }
 
+// first says whether p is to be logged. Handshakes end on goroutines of their own, so this is the one place that
+// holds the lock, and the log is written after it.
 func (r *refusals) first(p refusedPeer) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -98,6 +100,7 @@ type refusedCall struct {
 	cause error
 }
 
+// newRefusedCalls makes the limit of notes about refused calls. The owner alone uses it, so it has no lock.
 func newRefusedCalls() seldom[refusedCall] {
 	return seldom[refusedCall]{period: callsFor, most: callsKept}
 }

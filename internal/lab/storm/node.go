@@ -2,10 +2,12 @@ package storm
 
 import (
 	"context"
+	"errors"
 	"net"
 	"sync"
 	"time"
 
+	"github.com/serry-dev/serry"
 	"github.com/serry-dev/serry/node"
 )
 
@@ -31,8 +33,8 @@ func (p *process) startNode() {
 	s.process = p
 	s.mu.Unlock()
 	s.world.work.Go(func() {
-		// In real time a node may be asked to end before it serves.
-		if err := n.Serve(p.doors); err != nil && !p.isAsked() {
+		// In real time a node may be asked to end before it serves. Serve then says that it has stopped.
+		if err := n.Serve(p.doors); err != nil && !(errors.Is(err, serry.ErrStopped) && p.isAsked()) {
 			s.world.wrong("%s: Serve() = %v", s.place.name, err)
 		}
 	})
