@@ -11,7 +11,7 @@ import (
 )
 
 // Agree waits until every living task of the set has called it with the same set, and tells all of
-// them the same: who is alive, which life of it, and the word that each handed in. The caller must be in
+// them the same: which tasks are alive, in which life, and the word that each handed in. The caller must be in
 // the set. A word has at most 1 KiB; a stock service passes none on.
 //
 // If ctx ends first the call stands, and the others may be told that this task agreed. The next call for the

@@ -18,7 +18,7 @@ import (
 //	worker/1 asks                  both wait for worker/2
 //	lost worker/2                  both hear: worker/0 and worker/1 are alive
 //
-// So the survivors of a failure agree on who survived, and can go on without a restart of the
+// So the survivors of a failure agree on which tasks survived, and can go on without a restart of the
 // job. Each may hand in a word that all of them get with the answer (C-ALIVE-8), for example the
 // last step that it has saved.
 type group struct {

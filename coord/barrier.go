@@ -22,7 +22,7 @@ import "github.com/serry-dev/serry"
 // memory than one that uses the same id.
 //
 // This file has the record and the call, instance.go how an instance opens, fills and ends,
-// members.go who belongs to it.
+// members.go which tasks belong to it.
 type barrier struct {
 	id      string
 	kind    barrierKind

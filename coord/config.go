@@ -88,7 +88,7 @@ type Limits struct {
 	ValueBytes int64
 	StoreBytes int64
 
-	// Changes is how many changes of keys are kept for those who watch keys. A watcher that is
+	// Changes is how many changes of keys are kept for clients that watch keys. A watcher that is
 	// further behind starts anew.
 	Changes int
 

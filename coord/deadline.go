@@ -20,7 +20,7 @@ func saturate(t Time, d time.Duration) Time {
 // opened. So deadlines fire in one order in every machine, and the next one is found without a
 // search.
 //
-// Every barrier knows where it stands in the heap (heapAt), so that one that ends before its
+// Every barrier knows where it stands in the heap (heapAt), so that a barrier that ends before its
 // deadline, as nearly all do, is taken out without a search, too.
 type deadlines struct{ heap []*barrier }
 

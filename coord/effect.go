@@ -94,7 +94,7 @@ type (
 		Tasks   []TaskInfo
 	}
 
-	// Alive answers GetAliveTasks: who is alive, sorted, in which life, and what each said. The
+	// Alive answers GetAliveTasks: the tasks that are alive, sorted, their lives, and their words. The
 	// lists have one entry for each task. It is shared by all callers.
 	Alive struct {
 		Tasks        []serry.TaskID

@@ -28,7 +28,7 @@ type RequestID struct {
 	Watermark uint64 // every number up to here was answered, and the answer has arrived (C-REQ-3)
 }
 
-// A Call is the part that all calls of clients have: how to answer, and who asks.
+// A Call is the part that all calls of clients have: how to answer, and which life asks.
 type Call struct {
 	Req         Req
 	ID          RequestID
@@ -181,7 +181,7 @@ type (
 	}
 
 	// GetAliveTasks waits until every connected task of the set has called it with the same set,
-	// and tells all of them who was alive. Word is handed to all of them (C-ALIVE-8).
+	// and tells all of them which tasks were alive. Word is handed to all of them (C-ALIVE-8).
 	GetAliveTasks struct {
 		Call
 		Tasks []serry.TaskID

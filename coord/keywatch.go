@@ -9,7 +9,7 @@ import (
 	"github.com/serry-dev/serry"
 )
 
-// changes is the recent history of the store, for those who watch keys: which key changed at
+// changes is the recent history of the store, for clients that watch keys: which key changed at
 // which revision. Values are not kept; a watcher hears the present one, so that two changes of
 // one key that follow each other closely may reach it as one. The oldest changes are forgotten,
 // and a watcher that asks for them is told everything that is there, marked as a new beginning.
@@ -59,7 +59,7 @@ func newChanges() changes {
 	return changes{watchers: make(map[string]*waiters)}
 }
 
-// keyChanged notes a change; notifyKeyWatchers tells of all that one call has made. A delete of a
+// keyChanged notes a change; notifyKeyWatchers tells watchers of all changes of one call. A delete of a
 // directory is one call and many changes, and its watchers hear of them in one answer.
 func (m *Machine) keyChanged(key string) {
 	c := &m.ep.changes
