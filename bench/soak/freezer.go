@@ -210,22 +210,8 @@ type freezer struct {
 
 // run freezes until ctx ends. The folder is not frozen when it returns.
 func (f *freezer) run(ctx context.Context, c *clients) error {
-	timer := time.NewTimer(f.every / 3) // between two kills
-	defer timer.Stop()
-	for {
-		select {
-		case <-timer.C:
-		case <-ctx.Done():
-			return nil
-		}
-		timer.Reset(f.every)
-		f.calm.Lock()
-		err := f.freeze(ctx, c)
-		f.calm.Unlock()
-		if err != nil {
-			return err
-		}
-	}
+	// The first freeze comes between two kills.
+	return repeat(ctx, f.calm, f.every/3, f.every, func() error { return f.freeze(ctx, c) })
 }
 
 func (f *freezer) freeze(ctx context.Context, c *clients) error {

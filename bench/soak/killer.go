@@ -24,25 +24,8 @@ type killer struct {
 
 // run kills a leader now and then, and starts it again, until ctx ends. All servers run when it returns.
 func (k *killer) run(ctx context.Context, c *clients) error {
-	timer := time.NewTimer(k.every / 2) // so that a run of one interval has one kill
-	defer timer.Stop()
-	for {
-		select {
-		case <-timer.C:
-		case <-ctx.Done():
-			return nil
-		}
-		timer.Reset(k.every)
-		k.calm.Lock()
-		err := k.kill(ctx, c)
-		k.calm.Unlock()
-		if ctx.Err() != nil && err == nil {
-			return nil
-		}
-		if err != nil {
-			return err
-		}
-	}
+	// The first kill comes early, so that a run of one interval has one.
+	return repeat(ctx, k.calm, k.every/2, k.every, func() error { return k.kill(ctx, c) })
 }
 
 // kill kills the leader and starts it again.
@@ -66,4 +49,25 @@ func (k *killer) kill(ctx context.Context, c *clients) error {
 		return fmt.Errorf("start again: %w", err)
 	}
 	return nil
+}
+
+// repeat disturbs the service after first and then every so often, until ctx ends. It holds calm meanwhile, so
+// that no other goroutine disturbs the service at the same time.
+func repeat(ctx context.Context, calm *sync.Mutex, first, every time.Duration, disturb func() error) error {
+	timer := time.NewTimer(first)
+	defer timer.Stop()
+	for {
+		select {
+		case <-timer.C:
+		case <-ctx.Done():
+			return nil
+		}
+		timer.Reset(every)
+		calm.Lock()
+		err := disturb()
+		calm.Unlock()
+		if err != nil {
+			return err
+		}
+	}
 }

@@ -23,22 +23,8 @@ type stopper struct {
 
 // run stops leaders until ctx ends. All servers run when it returns.
 func (s *stopper) run(ctx context.Context, c *clients) error {
-	timer := time.NewTimer(s.every * 2 / 3) // between two kills, and after a freeze
-	defer timer.Stop()
-	for {
-		select {
-		case <-timer.C:
-		case <-ctx.Done():
-			return nil
-		}
-		timer.Reset(s.every)
-		s.calm.Lock()
-		err := s.stop(ctx, c)
-		s.calm.Unlock()
-		if err != nil {
-			return err
-		}
-	}
+	// The first stop comes between two kills, and after a freeze.
+	return repeat(ctx, s.calm, s.every*2/3, s.every, func() error { return s.stop(ctx, c) })
 }
 
 func (s *stopper) stop(ctx context.Context, c *clients) error {
