@@ -27,8 +27,8 @@ const module = "github.com/serry-dev/serry"
 var layers = [][]string{
 	{".", "internal/pause", "internal/plant", "wire/rpc", "wire/xlapb", "wire/tfpb", "wire/topopb", "wire/serrypb"}, // words, and words on the wire
 	{"coord", "topo", "mesh", "internal/schedule"},                                                                  // pure
-	{"mesh/restore"}, // pure; plans over the blocks of mesh for the devices of topo, so it lies above both
-	{"wire/conn"},    // connections, for everything that speaks over one
+	{"mesh/restore"},                // pure; plans over the blocks of mesh for the devices of topo, so it lies above both
+	{"wire/conn", "internal/aside"}, // connections, for everything that speaks over one; the garbage of stores
 	{"detect", "memory", "wire", "store", "link", "internal/kernel"},
 	{"server", "relay", "client", "preempt", "collective", "transfer"},
 	{"checkpoint", "export", "launch", "diagnose", "node", "internal/lab/history", "internal/lab/stock"},

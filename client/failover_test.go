@@ -11,12 +11,13 @@ import (
 	"github.com/serry-dev/serry"
 	"github.com/serry-dev/serry/client"
 	"github.com/serry-dev/serry/internal/lab"
+	"github.com/serry-dev/serry/internal/lab/shareddisk"
 	"github.com/serry-dev/serry/server"
 	"github.com/serry-dev/serry/store"
 )
 
 // lead makes cfg that of the leader of a disk, whoever led it before.
-func lead(t *testing.T, disk *store.Shared, cfg server.Config) server.Config {
+func lead(t *testing.T, disk *shareddisk.Disk, cfg server.Config) server.Config {
 	t.Helper()
 	disk.Expire()
 	reign, err := disk.Open().Campaign(t.Context(), store.Candidate{Address: "lab"})
@@ -45,7 +46,7 @@ func TestCallsTakeEffectOnceInAFailOver(t *testing.T) {
 // some of them are lost. Task 1 is at the barrier all the time: an arrival of task 0 that counted
 // twice would be in the next instance, where nobody meets it.
 func loseAround(t *testing.T, order []string, early bool, before int) {
-	disk, cfg, ctx := store.NewShared(store.SharedConfig{}), loose(2), t.Context()
+	disk, cfg, ctx := shareddisk.New(shareddisk.Config{}), loose(2), t.Context()
 	f := newFleet(t, client.Serry, lead(t, disk, cfg))
 	service := f.View().Service
 	l := newLossy(f.Line(t, client.DialOptions{}), order...)
@@ -98,7 +99,7 @@ func loseAround(t *testing.T, order []string, early bool, before int) {
 }
 
 // replaced kills the server, and starts one that goes on with what the disk holds.
-func (f *fleet) replaced(cfg server.Config, disk *store.Shared) {
+func (f *fleet) replaced(cfg server.Config, disk *shareddisk.Disk) {
 	f.t.Helper()
 	f.Lab = f.Crash(f.t, func() server.Config {
 		time.Sleep(500 * time.Millisecond)

@@ -21,9 +21,9 @@ import (
 
 	"github.com/serry-dev/serry/coord"
 	"github.com/serry-dev/serry/internal/lab"
+	"github.com/serry-dev/serry/internal/lab/shareddisk"
 	"github.com/serry-dev/serry/node"
 	"github.com/serry-dev/serry/server"
-	"github.com/serry-dev/serry/store"
 	"github.com/serry-dev/serry/wire/xlapb"
 )
 
@@ -34,7 +34,7 @@ const leaseTTL = 30 * time.Second
 
 // A cluster is a service of several nodes on one disk, in memory.
 type cluster struct {
-	disk  *store.Shared
+	disk  *shareddisk.Disk
 	nodes map[string]*process
 	depos atomic.Int32 // depositions
 	loops atomic.Int32 // connections by the network of nodes to themselves
@@ -53,7 +53,7 @@ type cluster struct {
 type process struct {
 	*node.Node
 	address string
-	seat    *store.Handle
+	seat    *shareddisk.Handle
 	served  chan error
 }
 
@@ -61,8 +61,8 @@ type process struct {
 func start(t *testing.T) *cluster {
 	t.Helper()
 	c := &cluster{nodes: make(map[string]*process)}
-	c.disk = store.NewShared(store.SharedConfig{LeaseTTL: leaseTTL, Fault: func(op store.Op) error {
-		if op.Action == store.OpDepose && op.Done {
+	c.disk = shareddisk.New(shareddisk.Config{LeaseTTL: leaseTTL, Fault: func(op shareddisk.Op) error {
+		if op.Action == shareddisk.OpDepose && op.Done {
 			c.depos.Add(1)
 		}
 		return nil

@@ -16,9 +16,9 @@ import (
 
 	"github.com/serry-dev/serry/coord"
 	"github.com/serry-dev/serry/internal/lab"
+	"github.com/serry-dev/serry/internal/lab/shareddisk"
 	"github.com/serry-dev/serry/node"
 	"github.com/serry-dev/serry/server"
-	"github.com/serry-dev/serry/store"
 	"github.com/serry-dev/serry/wire/mtls"
 	"github.com/serry-dev/serry/wire/xlapb"
 )
@@ -32,7 +32,7 @@ func TestNodeSpeaksForTheTasksOfItsCertificate(t *testing.T) {
 			id := identity(t, name)
 			l := bufconn.Listen(1 << 16)
 			dial := func(ctx context.Context, _ string) (net.Conn, error) { return l.DialContext(ctx) }
-			seat := store.NewShared(store.SharedConfig{LeaseTTL: leaseTTL}).Open()
+			seat := shareddisk.New(shareddisk.Config{LeaseTTL: leaseTTL}).Open()
 			n, err := node.New(node.Config{
 				Store: seat, Address: "lab:1", Dial: dial, TLS: id.Client,
 				Server: server.Config{

@@ -15,8 +15,8 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/serry-dev/serry"
+	"github.com/serry-dev/serry/internal/lab/shareddisk"
 	"github.com/serry-dev/serry/server"
-	"github.com/serry-dev/serry/store"
 	"github.com/serry-dev/serry/wire/rpc"
 	"github.com/serry-dev/serry/wire/stream"
 	"github.com/serry-dev/serry/wire/xlapb"
@@ -121,7 +121,7 @@ func (h *host) back() {
 }
 
 // succeed kills the server, which led a disk, and starts its successor.
-func (h *host) succeed(s *server.Server, dead *store.Handle, disk *store.Shared, cfg server.Config) *server.Server {
+func (h *host) succeed(s *server.Server, dead *shareddisk.Handle, disk *shareddisk.Disk, cfg server.Config) *server.Server {
 	h.t.Helper()
 	dead.Kill()
 	disk.Expire()

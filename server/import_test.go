@@ -11,15 +11,16 @@ import (
 
 	"github.com/serry-dev/serry"
 	"github.com/serry-dev/serry/internal/lab"
+	"github.com/serry-dev/serry/internal/lab/shareddisk"
 	"github.com/serry-dev/serry/server"
 	"github.com/serry-dev/serry/store"
 	"github.com/serry-dev/serry/wire/xlapb"
 )
 
 // exported is a disk as an export of it would be: what comes later does not change it.
-func exported(t *testing.T, disk *store.Shared) *store.Shared {
+func exported(t *testing.T, disk *shareddisk.Disk) *shareddisk.Disk {
 	t.Helper()
-	copied := store.NewShared(store.SharedConfig{})
+	copied := shareddisk.New(shareddisk.Config{})
 	r, err := copied.Open().Campaign(t.Context(), store.Candidate{})
 	if err != nil {
 		t.Fatal(err)
@@ -35,7 +36,7 @@ func exported(t *testing.T, disk *store.Shared) *store.Shared {
 func TestImportedHistoryGoesOn(t *testing.T) {
 	lab.Clause(t, "C-LOG-3", "C-LOG-5", "NEW-46")
 	synctest.Test(t, func(t *testing.T) {
-		lost, fresh := store.NewShared(store.SharedConfig{}), store.NewShared(store.SharedConfig{})
+		lost, fresh := shareddisk.New(shareddisk.Config{}), shareddisk.New(shareddisk.Config{})
 		cfg := cluster(2)
 		l, seat := serveOn(t, lost, cfg)
 		tasks := fleet(t, l, 2, 100)
@@ -84,7 +85,7 @@ func TestImportedHistoryGoesOn(t *testing.T) {
 func TestImportRefusesAnotherHistory(t *testing.T) {
 	lab.Clause(t, "C-LOG-3")
 	synctest.Test(t, func(t *testing.T) {
-		disk, other := store.NewShared(store.SharedConfig{}), store.NewShared(store.SharedConfig{})
+		disk, other := shareddisk.New(shareddisk.Config{}), shareddisk.New(shareddisk.Config{})
 		l, seat := serveOn(t, disk, cluster(1))
 		tasks := fleet(t, l, 1, 100)
 		early := exported(t, disk)
@@ -95,7 +96,7 @@ func TestImportRefusesAnotherHistory(t *testing.T) {
 		late := exported(t, disk)
 		serveOn(t, other, cluster(1))
 
-		into := func(disk *store.Shared, from *store.Shared) error {
+		into := func(disk *shareddisk.Disk, from *shareddisk.Disk) error {
 			t.Helper()
 			before := readJournal(t, disk)
 			disk.Expire()

@@ -18,6 +18,7 @@ import (
 	"github.com/serry-dev/serry"
 	"github.com/serry-dev/serry/coord"
 	"github.com/serry-dev/serry/internal/lab"
+	"github.com/serry-dev/serry/internal/lab/shareddisk"
 	"github.com/serry-dev/serry/internal/plant"
 	"github.com/serry-dev/serry/server"
 	"github.com/serry-dev/serry/store"
@@ -26,7 +27,7 @@ import (
 )
 
 // lead makes cfg that of the leader of a disk.
-func lead(t testing.TB, disk *store.Shared, cfg server.Config) (server.Config, *store.Handle) {
+func lead(t testing.TB, disk *shareddisk.Disk, cfg server.Config) (server.Config, *shareddisk.Handle) {
 	t.Helper()
 	seat := disk.Open()
 	reign, err := seat.Campaign(t.Context(), store.Candidate{Address: "lab"})
@@ -38,16 +39,16 @@ func lead(t testing.TB, disk *store.Shared, cfg server.Config) (server.Config, *
 }
 
 // serveOn starts a server that leads a disk.
-func serveOn(t testing.TB, disk *store.Shared, cfg server.Config) (*lab.Lab, *store.Handle) {
+func serveOn(t testing.TB, disk *shareddisk.Disk, cfg server.Config) (*lab.Lab, *shareddisk.Handle) {
 	t.Helper()
 	cfg, seat := lead(t, disk, cfg)
 	return lab.Serve(t, cfg), seat
 }
 
 // succeed kills a leader, lets the outage pass, and starts its successor.
-func succeed(t testing.TB, l *lab.Lab, dead *store.Handle, disk *store.Shared, cfg server.Config, outage time.Duration) (*lab.Lab, *store.Handle) {
+func succeed(t testing.TB, l *lab.Lab, dead *shareddisk.Handle, disk *shareddisk.Disk, cfg server.Config, outage time.Duration) (*lab.Lab, *shareddisk.Handle) {
 	t.Helper()
-	var seat *store.Handle
+	var seat *shareddisk.Handle
 	dead.Kill()
 	disk.Expire()
 	return l.Crash(t, func() server.Config {
@@ -64,7 +65,7 @@ type journal struct {
 	batches  [][]byte
 }
 
-func readJournal(t testing.TB, disk *store.Shared) journal {
+func readJournal(t testing.TB, disk *shareddisk.Disk) journal {
 	t.Helper()
 	snapshot, batches, err := disk.Journal().Load(t.Context())
 	if err != nil {
@@ -99,7 +100,7 @@ func (j journal) events(t testing.TB) (all []coord.Event) {
 func TestJournalHoldsWhatChangesState(t *testing.T) {
 	lab.Clause(t, "C-LOG-1", "NEW-44", "C-HB-8", "NEW-58")
 	synctest.Test(t, func(t *testing.T) {
-		disk := store.NewShared(store.SharedConfig{})
+		disk := shareddisk.New(shareddisk.Config{})
 		cfg := cluster(2)
 		l, _ := serveOn(t, disk, cfg)
 		tasks := fleet(t, l, 2, 100)
@@ -166,8 +167,8 @@ func TestAppendFails(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		full := &store.FullError{What: "disk", Fix: "make room", Err: errors.New("no space left on device")}
 		var broken atomic.Bool
-		disk := store.NewShared(store.SharedConfig{Fault: func(op store.Op) error {
-			if broken.Load() && op.Action == store.OpAppend {
+		disk := shareddisk.New(shareddisk.Config{Fault: func(op shareddisk.Op) error {
+			if broken.Load() && op.Action == shareddisk.OpAppend {
 				time.Sleep(time.Second)
 				return full
 			}
@@ -201,8 +202,8 @@ func TestCallsThatGatherAreOneWrite(t *testing.T) {
 	lab.Clause(t, "C-LOG-2")
 	synctest.Test(t, func(t *testing.T) {
 		var appends atomic.Int32
-		disk := store.NewShared(store.SharedConfig{Fault: func(op store.Op) error {
-			if op.Action == store.OpAppend && !op.Done {
+		disk := shareddisk.New(shareddisk.Config{Fault: func(op shareddisk.Op) error {
+			if op.Action == shareddisk.OpAppend && !op.Done {
 				appends.Add(1)
 				time.Sleep(time.Second)
 			}
@@ -233,8 +234,8 @@ func TestCallsThatGatherAreOneWrite(t *testing.T) {
 func TestPlantedReplyBeforeJournal(t *testing.T) {
 	lab.Clause(t, "C-LOG-2")
 	synctest.Test(t, func(t *testing.T) {
-		disk := store.NewShared(store.SharedConfig{Fault: func(op store.Op) error {
-			if op.Action == store.OpAppend {
+		disk := shareddisk.New(shareddisk.Config{Fault: func(op shareddisk.Op) error {
+			if op.Action == shareddisk.OpAppend {
 				return store.ErrDeposed
 			}
 			return nil
@@ -256,7 +257,7 @@ func TestPlantedReplyBeforeJournal(t *testing.T) {
 func TestRestartKeepsTheJob(t *testing.T) {
 	lab.Clause(t, "C-LOG-3", "NEW-46", "C-LOST-6", "NEW-37", "C-CFG-1", "C-WATCH-1")
 	synctest.Test(t, func(t *testing.T) {
-		disk := store.NewShared(store.SharedConfig{})
+		disk := shareddisk.New(shareddisk.Config{})
 		cfg := cluster(3)
 		l, seat := serveOn(t, disk, cfg)
 		tasks := fleet(t, l, 3, 100)
@@ -320,7 +321,7 @@ func (k *task) alive(ctx context.Context) error {
 func TestRestartWhileTasksRegister(t *testing.T) {
 	lab.Clause(t, "C-LOG-3", "NEW-46", "C-REG-15")
 	synctest.Test(t, func(t *testing.T) {
-		disk := store.NewShared(store.SharedConfig{})
+		disk := shareddisk.New(shareddisk.Config{})
 		cfg := cluster(2)
 		l, seat := serveOn(t, disk, cfg)
 		first, second := &task{N: l.N(t), id: 0, own: 100}, &task{N: l.N(t), id: 1, own: 101}
@@ -343,7 +344,7 @@ func TestRestartWhileTasksRegister(t *testing.T) {
 func TestDeadlineIsExtendedByTheOutage(t *testing.T) {
 	lab.Clause(t, "C-TIME-1", "NEW-47")
 	synctest.Test(t, func(t *testing.T) {
-		disk := store.NewShared(store.SharedConfig{})
+		disk := shareddisk.New(shareddisk.Config{})
 		cfg := cluster(2)
 		cfg.Cluster.HeartbeatTimeout = time.Hour
 		l, seat := serveOn(t, disk, cfg)
@@ -378,7 +379,7 @@ func TestDeadlineIsExtendedByTheOutage(t *testing.T) {
 func TestFrozenLeaderAnswersNothing(t *testing.T) {
 	lab.Clause(t, "C-TERM-2", "NEW-49")
 	synctest.Test(t, func(t *testing.T) {
-		disk := store.NewShared(store.SharedConfig{})
+		disk := shareddisk.New(shareddisk.Config{})
 		cfg := cluster(1)
 		old, seat := serveOn(t, disk, cfg)
 		tasks := fleet(t, old, 1, 100)
@@ -408,7 +409,7 @@ func TestFrozenLeaderAnswersNothing(t *testing.T) {
 func TestHandoverAnswersNobody(t *testing.T) {
 	lab.Clause(t, "C-STOP-4", "NEW-51", "C-LOG-4", "A-HA-8")
 	synctest.Test(t, func(t *testing.T) {
-		disk := store.NewShared(store.SharedConfig{})
+		disk := shareddisk.New(shareddisk.Config{})
 		cfg := cluster(2)
 		cfg, seat := lead(t, disk, cfg)
 		l := lab.Serve(t, cfg)
@@ -453,8 +454,8 @@ func TestHandoverAnswersNobody(t *testing.T) {
 func TestSlowJournalIsNotSilence(t *testing.T) {
 	lab.Clause(t, "C-HB-6", "C-LOG-2", "C-LOST-6")
 	synctest.Test(t, func(t *testing.T) {
-		disk := store.NewShared(store.SharedConfig{Fault: func(op store.Op) error {
-			if op.Action == store.OpAppend {
+		disk := shareddisk.New(shareddisk.Config{Fault: func(op shareddisk.Op) error {
+			if op.Action == shareddisk.OpAppend {
 				time.Sleep(2 * timeout)
 			}
 			return nil
@@ -477,8 +478,8 @@ func TestSlowSuccessorIsNotSilence(t *testing.T) {
 	lab.Clause(t, "C-HB-6", "C-LOG-2", "C-LOST-6")
 	synctest.Test(t, func(t *testing.T) {
 		var slow atomic.Bool
-		disk := store.NewShared(store.SharedConfig{Fault: func(op store.Op) error {
-			if slow.Load() && op.Action == store.OpAppend {
+		disk := shareddisk.New(shareddisk.Config{Fault: func(op shareddisk.Op) error {
+			if slow.Load() && op.Action == shareddisk.OpAppend {
 				time.Sleep(2 * timeout)
 			}
 			return nil
@@ -513,8 +514,8 @@ func TestLargeValuesLieAside(t *testing.T) {
 	lab.Clause(t, "C-LOG-5", "C-LIM-2", "NEW-53")
 	synctest.Test(t, func(t *testing.T) {
 		var crash atomic.Bool
-		disk := store.NewShared(store.SharedConfig{Fault: func(op store.Op) error {
-			if crash.Load() && op.Action == store.OpAppend {
+		disk := shareddisk.New(shareddisk.Config{Fault: func(op shareddisk.Op) error {
+			if crash.Load() && op.Action == shareddisk.OpAppend {
 				return errors.New("crash")
 			}
 			return nil
@@ -565,7 +566,7 @@ func TestLargeValuesLieAside(t *testing.T) {
 func TestSnapshotsKeepTheJournalShort(t *testing.T) {
 	lab.Clause(t, "C-LOG-4")
 	synctest.Test(t, func(t *testing.T) {
-		disk := store.NewShared(store.SharedConfig{})
+		disk := shareddisk.New(shareddisk.Config{})
 		cfg, _ := lead(t, disk, cluster(1))
 		s := start(t, cfg)
 		c := dialFake(t, s)
@@ -589,7 +590,7 @@ func TestSnapshotsKeepTheJournalShort(t *testing.T) {
 func TestErrorsByHeartbeatSurviveARestart(t *testing.T) {
 	lab.Clause(t, "A-HA-2", "A-HA-3", "A-HA-6", "C-POLL-11", "NEW-54")
 	synctest.Test(t, func(t *testing.T) {
-		disk := store.NewShared(store.SharedConfig{})
+		disk := shareddisk.New(shareddisk.Config{})
 		cfg := cluster(2)
 		cfg.Cluster.ErrorsByBeat = true
 		l, seat := serveOn(t, disk, cfg)
@@ -618,7 +619,7 @@ func TestErrorsByHeartbeatSurviveARestart(t *testing.T) {
 func TestStoppedServiceStandsForAnotherRun(t *testing.T) {
 	lab.Clause(t, "C-STOP-1", "NEW-51", "C-EPOCH-2")
 	synctest.Test(t, func(t *testing.T) {
-		disk := store.NewShared(store.SharedConfig{})
+		disk := shareddisk.New(shareddisk.Config{})
 		cfg, seat := lead(t, disk, cluster(2))
 		l := lab.Serve(t, cfg)
 		tasks := fleet(t, l, 2, 100)
@@ -639,7 +640,7 @@ func TestStoppedServiceStandsForAnotherRun(t *testing.T) {
 func TestNotesAscendOverLeaders(t *testing.T) {
 	lab.Clause(t, "C-LOG-3")
 	synctest.Test(t, func(t *testing.T) {
-		disk := store.NewShared(store.SharedConfig{})
+		disk := shareddisk.New(shareddisk.Config{})
 		cfg := cluster(2)
 		l, seat := serveOn(t, disk, cfg)
 		fleet(t, l, 2, 100)
@@ -682,7 +683,7 @@ func notesAfter(t *testing.T, l *lab.Lab, number uint64) []wire.NoteStatus {
 func TestOtherSettingsAfterARestart(t *testing.T) {
 	lab.Clause(t, "C-LOG-3", "C-EPOCH-2")
 	synctest.Test(t, func(t *testing.T) {
-		disk := store.NewShared(store.SharedConfig{})
+		disk := shareddisk.New(shareddisk.Config{})
 		cfg := cluster(2)
 		l, seat := serveOn(t, disk, cfg)
 		fleet(t, l, 2, 100)

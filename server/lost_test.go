@@ -12,8 +12,8 @@ import (
 
 	"github.com/serry-dev/serry"
 	"github.com/serry-dev/serry/internal/lab"
+	"github.com/serry-dev/serry/internal/lab/shareddisk"
 	"github.com/serry-dev/serry/server"
-	"github.com/serry-dev/serry/store"
 	"github.com/serry-dev/serry/wire/tfpb"
 )
 
@@ -322,7 +322,7 @@ func TestClosedConnectionAfterFailOver(t *testing.T) {
 	for _, polls := range []bool{true, false} {
 		t.Run(fmt.Sprint("polls ", polls), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				disk := store.NewShared(store.SharedConfig{})
+				disk := shareddisk.New(shareddisk.Config{})
 				l, seat := serveOn(t, disk, cluster(2))
 				tasks := fleet(t, l, 2, 100)
 				l, _ = succeed(t, l, seat, disk, cluster(2), time.Second)

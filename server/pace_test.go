@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/serry-dev/serry/internal/lab"
-	"github.com/serry-dev/serry/store"
+	"github.com/serry-dev/serry/internal/lab/shareddisk"
 )
 
 // Callers that each wait for their answer come to share their writes, instead of taking turns; and one
@@ -22,8 +22,8 @@ func TestCallersShareWrites(t *testing.T) {
 		t.Run(fmt.Sprint("callers=", callers), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				var appends atomic.Int32
-				disk := store.NewShared(store.SharedConfig{Fault: func(op store.Op) error {
-					if op.Action == store.OpAppend && !op.Done {
+				disk := shareddisk.New(shareddisk.Config{Fault: func(op shareddisk.Op) error {
+					if op.Action == shareddisk.OpAppend && !op.Done {
 						appends.Add(1)
 						time.Sleep(write)
 					}

@@ -13,6 +13,7 @@ import (
 
 	"github.com/serry-dev/serry/coord"
 	"github.com/serry-dev/serry/internal/lab"
+	"github.com/serry-dev/serry/internal/lab/shareddisk"
 	"github.com/serry-dev/serry/server"
 	"github.com/serry-dev/serry/store"
 	"github.com/serry-dev/serry/wire/rpc"
@@ -22,7 +23,7 @@ import (
 func TestReplayGivesTheRepliesThatWereSent(t *testing.T) {
 	lab.Clause(t, "C-LOG-1", "C-LOG-4", "NEW-44")
 	synctest.Test(t, func(t *testing.T) {
-		disk := store.NewShared(store.SharedConfig{})
+		disk := shareddisk.New(shareddisk.Config{})
 		cfg, _ := lead(t, disk, cluster(2))
 		s := start(t, cfg)
 		c := dialFake(t, s) // its n-th call is the n-th request of the server
@@ -85,10 +86,10 @@ func TestReplayGivesTheRepliesThatWereSent(t *testing.T) {
 func TestReplayOfNothing(t *testing.T) {
 	lab.Clause(t, "C-LOG-4")
 	nobody := func(server.Step) {}
-	if err := server.Replay(t.Context(), store.NewShared(store.SharedConfig{}).Journal(), nil, func(server.Beginning) {}, nobody); err == nil {
+	if err := server.Replay(t.Context(), shareddisk.New(shareddisk.Config{}).Journal(), nil, func(server.Beginning) {}, nobody); err == nil {
 		t.Error("Replay() of an empty journal = nil; want an error")
 	}
-	disk := store.NewShared(store.SharedConfig{})
+	disk := shareddisk.New(shareddisk.Config{})
 	reign, err := disk.Open().Campaign(t.Context(), store.Candidate{})
 	if err != nil {
 		t.Fatal(err)
@@ -102,7 +103,7 @@ func TestReplayOfNothing(t *testing.T) {
 		t.Errorf("New() on records without a snapshot = %v; want %v", err, store.ErrDamaged)
 	}
 	for _, junk := range []string{"", "\xff", "\x05{}", "\x02{}", "\x02no snapshot"} {
-		disk := store.NewShared(store.SharedConfig{})
+		disk := shareddisk.New(shareddisk.Config{})
 		reign, err := disk.Open().Campaign(t.Context(), store.Candidate{})
 		if err != nil {
 			t.Fatal(err)

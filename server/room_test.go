@@ -13,6 +13,7 @@ import (
 
 	"github.com/serry-dev/serry/internal/lab"
 	"github.com/serry-dev/serry/internal/lab/faultydisk"
+	"github.com/serry-dev/serry/internal/lab/shareddisk"
 	"github.com/serry-dev/serry/server"
 	"github.com/serry-dev/serry/store"
 	"github.com/serry-dev/serry/wire/xlapb"
@@ -29,9 +30,9 @@ func (r *smallReign) Capacity() int64        { return r.capacity }
 func (r *smallReign) Full() *store.FullError { return r.full.Load() }
 
 // serveSmall serves one task on a store with room for a million bytes.
-func serveSmall(t *testing.T, fault func(store.Op) error) (*task, *smallReign, *lab.Lab) {
+func serveSmall(t *testing.T, fault func(shareddisk.Op) error) (*task, *smallReign, *lab.Lab) {
 	t.Helper()
-	cfg, _ := lead(t, store.NewShared(store.SharedConfig{Fault: fault}), cluster(1))
+	cfg, _ := lead(t, shareddisk.New(shareddisk.Config{Fault: fault}), cluster(1))
 	r := &smallReign{Reign: cfg.Journal, capacity: 1_000_000}
 	cfg.Journal, cfg.SnapshotBytes = r, server.DefaultSnapshotBytes
 	l := lab.Serve(t, cfg)
@@ -126,7 +127,7 @@ func TestRoomIsMadeInTime(t *testing.T) {
 func TestRoomAfterARestart(t *testing.T) {
 	lab.Clause(t, "C-LIM-1", "C-LOG-3")
 	synctest.Test(t, func(t *testing.T) {
-		disk := store.NewShared(store.SharedConfig{})
+		disk := shareddisk.New(shareddisk.Config{})
 		l, seat := serveOn(t, disk, cluster(1)) // which has any amount of room
 		k := fleet(t, l, 1, 100)[0]
 		for i := range 20 {
@@ -158,8 +159,8 @@ func TestFullStore(t *testing.T) {
 	lab.Clause(t, "C-LIM-1", "C-LOG-2")
 	synctest.Test(t, func(t *testing.T) {
 		var r *smallReign
-		k, r, l := serveSmall(t, func(op store.Op) error {
-			for op.Action == store.OpAppend && r != nil && r.full.Load() != nil {
+		k, r, l := serveSmall(t, func(op shareddisk.Op) error {
+			for op.Action == shareddisk.OpAppend && r != nil && r.full.Load() != nil {
 				time.Sleep(time.Second)
 			}
 			return nil

@@ -14,7 +14,7 @@ import (
 
 	"github.com/serry-dev/serry"
 	"github.com/serry-dev/serry/internal/lab"
-	"github.com/serry-dev/serry/store"
+	"github.com/serry-dev/serry/internal/lab/shareddisk"
 	"github.com/serry-dev/serry/wire/rpc"
 	"github.com/serry-dev/serry/wire/stream"
 	"github.com/serry-dev/serry/wire/xlapb"
@@ -22,14 +22,14 @@ import (
 
 // A slowDisk is a store whose writes can be made to stand still.
 type slowDisk struct {
-	*store.Shared
+	*shareddisk.Disk
 	stuck atomic.Pointer[chan struct{}]
 }
 
 func newSlowDisk() *slowDisk {
 	d := &slowDisk{}
-	d.Shared = store.NewShared(store.SharedConfig{Fault: func(op store.Op) error {
-		if thawed := d.stuck.Load(); thawed != nil && op.Action == store.OpAppend && !op.Done {
+	d.Disk = shareddisk.New(shareddisk.Config{Fault: func(op shareddisk.Op) error {
+		if thawed := d.stuck.Load(); thawed != nil && op.Action == shareddisk.OpAppend && !op.Done {
 			<-*thawed
 		}
 		return nil
@@ -87,7 +87,7 @@ func TestSlowJournalDoesNotBlockReaders(t *testing.T) {
 	lab.Clause(t, "C-HB-8", "C-LOST-6", "C-LOG-2")
 	synctest.Test(t, func(t *testing.T) {
 		disk := newSlowDisk()
-		cfg, _ := lead(t, disk.Shared, cluster(1))
+		cfg, _ := lead(t, disk.Disk, cluster(1))
 		s := start(t, cfg)
 		c := dialFake(t, s)
 		c.send(t, xlapb.CoordinationService_RegisterTask_FullMethodName, &xlapb.RegisterTaskRequest{Incarnation: 7})
@@ -135,7 +135,7 @@ func TestSlowDiskIsNoSilentHost(t *testing.T) {
 	const n = 30
 	synctest.Test(t, func(t *testing.T) {
 		disk := newSlowDisk()
-		cfg, _ := lead(t, disk.Shared, cluster(n))
+		cfg, _ := lead(t, disk.Disk, cluster(n))
 		s := start(t, cfg)
 		hosts := make([]*host, n)
 		for i := range hosts {
@@ -180,7 +180,7 @@ func TestSlowJournalLeavesBoundedWork(t *testing.T) {
 		disk := newSlowDisk()
 		cfg := cluster(1)
 		cfg.Limits.QueueEvents = 50
-		cfg, _ = lead(t, disk.Shared, cfg)
+		cfg, _ = lead(t, disk.Disk, cfg)
 		s := start(t, cfg)
 		c := dialFake(t, s)
 		c.send(t, xlapb.CoordinationService_RegisterTask_FullMethodName, &xlapb.RegisterTaskRequest{Incarnation: 7})
@@ -218,7 +218,7 @@ func TestFloodOfVitalCalls(t *testing.T) {
 	lab.Clause(t, "C-LIM-1")
 	synctest.Test(t, func(t *testing.T) {
 		disk := newSlowDisk()
-		cfg, _ := lead(t, disk.Shared, cluster(1))
+		cfg, _ := lead(t, disk.Disk, cluster(1))
 		s := start(t, cfg)
 		c := dialFake(t, s)
 		c.send(t, xlapb.CoordinationService_RegisterTask_FullMethodName, &xlapb.RegisterTaskRequest{Incarnation: 7})
@@ -274,7 +274,7 @@ func TestStallExtendsDeadlines(t *testing.T) {
 				disk := newSlowDisk()
 				cfg := cluster(2)
 				cfg.Cluster.HeartbeatTimeout = time.Hour
-				l, _ := serveOn(t, disk.Shared, cfg)
+				l, _ := serveOn(t, disk.Disk, cfg)
 				tasks := fleet(t, l, 2, 100)
 				began := time.Now()
 				first := async(func() error { return tasks[0].timedBarrier(t.Context(), "b", patience) })
@@ -293,11 +293,11 @@ func TestStallExtendsDeadlines(t *testing.T) {
 				if took := time.Since(began); took < patience || took > patience+2*time.Second {
 					t.Errorf("Barrier() alone ended after %v; want %v", took, patience)
 				}
-				j := readJournal(t, disk.Shared)
+				j := readJournal(t, disk.Disk)
 				if err := l.Handover(t.Context()); err != nil {
 					t.Fatalf("Handover() = %v", err)
 				}
-				if got, want := j.replay(t, cfg), readJournal(t, disk.Shared); !bytes.Equal(got, want.snapshot) {
+				if got, want := j.replay(t, cfg), readJournal(t, disk.Disk); !bytes.Equal(got, want.snapshot) {
 					t.Error("the journal does not replay to the state of the server")
 				}
 			})
@@ -309,7 +309,7 @@ func TestStallExtendsDeadlines(t *testing.T) {
 func TestDeadlinesAreExactWithoutAStall(t *testing.T) {
 	lab.Clause(t, "C-BAR-15")
 	synctest.Test(t, func(t *testing.T) {
-		l, _ := serveOn(t, newSlowDisk().Shared, cluster(2))
+		l, _ := serveOn(t, newSlowDisk().Disk, cluster(2))
 		tasks := fleet(t, l, 2, 100)
 		for _, k := range tasks {
 			k.beating(t.Context())

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/serry-dev/serry/internal/lab"
+	"github.com/serry-dev/serry/internal/lab/shareddisk"
 	"github.com/serry-dev/serry/server"
 	"github.com/serry-dev/serry/store"
 	"github.com/serry-dev/serry/wire/xlapb"
@@ -21,8 +22,8 @@ type slowSaver struct {
 	*lab.Lab
 	task *task
 	cfg  server.Config
-	disk *store.Shared
-	seat *store.Handle
+	disk *shareddisk.Disk
+	seat *shareddisk.Handle
 
 	slow  atomic.Bool
 	saves atomic.Int32 // begun while it was
@@ -30,8 +31,8 @@ type slowSaver struct {
 
 func newSlowSaver(t *testing.T) *slowSaver {
 	s := &slowSaver{cfg: cluster(1)}
-	s.disk = store.NewShared(store.SharedConfig{Fault: func(op store.Op) error {
-		if s.slow.Load() && op.Action == store.OpSave && !op.Done {
+	s.disk = shareddisk.New(shareddisk.Config{Fault: func(op shareddisk.Op) error {
+		if s.slow.Load() && op.Action == shareddisk.OpSave && !op.Done {
 			s.saves.Add(1)
 			time.Sleep(time.Minute)
 		}
@@ -107,8 +108,8 @@ func TestSaveFails(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		full := &store.FullError{What: "disk", Fix: "make room", Err: errors.New("no space left on device")}
 		var begin atomic.Bool
-		disk := store.NewShared(store.SharedConfig{Fault: func(op store.Op) error {
-			if begin.Load() && op.Action == store.OpSave {
+		disk := shareddisk.New(shareddisk.Config{Fault: func(op shareddisk.Op) error {
+			if begin.Load() && op.Action == shareddisk.OpSave {
 				time.Sleep(time.Second)
 				return full
 			}

@@ -15,8 +15,8 @@ import (
 	"github.com/serry-dev/serry"
 	"github.com/serry-dev/serry/coord"
 	"github.com/serry-dev/serry/internal/lab"
+	"github.com/serry-dev/serry/internal/lab/shareddisk"
 	"github.com/serry-dev/serry/server"
-	"github.com/serry-dev/serry/store"
 	"github.com/serry-dev/serry/wire"
 	"github.com/serry-dev/serry/wire/rpc"
 	"github.com/serry-dev/serry/wire/serrypb"
@@ -294,11 +294,11 @@ func TestShutdownDuringStopKeepsTheLastRecords(t *testing.T) {
 	lab.Clause(t, "C-STOP-1", "C-STOP-4")
 	synctest.Test(t, func(t *testing.T) {
 		var saves atomic.Int32
-		disk := store.NewShared(store.SharedConfig{Fault: func(op store.Op) error {
+		disk := shareddisk.New(shareddisk.Config{Fault: func(op shareddisk.Op) error {
 			switch {
-			case op.Action == store.OpSave && op.Done:
+			case op.Action == shareddisk.OpSave && op.Done:
 				saves.Add(1)
-			case op.Action == store.OpAppend && !op.Done:
+			case op.Action == shareddisk.OpAppend && !op.Done:
 				time.Sleep(time.Second)
 			}
 			return nil
@@ -327,7 +327,7 @@ func TestShutdownDuringStopKeepsTheLastRecords(t *testing.T) {
 func TestShutdownLeavesTheJobToTheNextServer(t *testing.T) {
 	lab.Clause(t, "C-STOP-4", "NEW-51", "A-HA-7")
 	synctest.Test(t, func(t *testing.T) {
-		disk := store.NewShared(store.SharedConfig{})
+		disk := shareddisk.New(shareddisk.Config{})
 		cfg, seat := lead(t, disk, cluster(3))
 		s, err := server.New(cfg)
 		if err != nil {

@@ -15,8 +15,8 @@ import (
 	"github.com/serry-dev/serry"
 	"github.com/serry-dev/serry/coord"
 	"github.com/serry-dev/serry/internal/lab"
+	"github.com/serry-dev/serry/internal/lab/shareddisk"
 	"github.com/serry-dev/serry/server"
-	"github.com/serry-dev/serry/store"
 	"github.com/serry-dev/serry/wire"
 	"github.com/serry-dev/serry/wire/rpc"
 	"github.com/serry-dev/serry/wire/stream"
@@ -139,7 +139,7 @@ func TestVirtualConnectionsAreEvidence(t *testing.T) {
 func TestClosedConnectionIsReported(t *testing.T) {
 	lab.Clause(t, "A-SIDE-12", "C-LOST-4", "T-RLY-8")
 	synctest.Test(t, func(t *testing.T) {
-		disk := store.NewShared(store.SharedConfig{})
+		disk := shareddisk.New(shareddisk.Config{})
 		l, seat := serveOn(t, disk, cluster(2))
 		h := dialHost(t, l.Server, stream.Relay)
 		h.register(0)
@@ -304,8 +304,8 @@ func TestFalseDeath(t *testing.T) {
 	for _, outage := range []time.Duration{6 * time.Second, time.Minute} {
 		synctest.Test(t, func(t *testing.T) {
 			var stuck atomic.Pointer[chan struct{}]
-			disk := store.NewShared(store.SharedConfig{Fault: func(op store.Op) error {
-				if held := stuck.Load(); held != nil && op.Action == store.OpAppend && !op.Done {
+			disk := shareddisk.New(shareddisk.Config{Fault: func(op shareddisk.Op) error {
+				if held := stuck.Load(); held != nil && op.Action == shareddisk.OpAppend && !op.Done {
 					<-*held
 				}
 				return nil
@@ -344,7 +344,7 @@ func TestFalseDeath(t *testing.T) {
 func TestHostOfAQuietTaskDies(t *testing.T) {
 	lab.Clause(t, "C-LOST-5", "C-LOG-3")
 	synctest.Test(t, func(t *testing.T) {
-		disk := store.NewShared(store.SharedConfig{})
+		disk := shareddisk.New(shareddisk.Config{})
 		cfg, seat := lead(t, disk, cluster(2))
 		s := start(t, cfg)
 		h, other := dialHost(t, s, stream.Relay), dialHost(t, s, stream.Relay)
@@ -366,7 +366,7 @@ func TestHostOfAQuietTaskDies(t *testing.T) {
 func TestFalseDeparture(t *testing.T) {
 	lab.Clause(t, "C-REQ-2", "C-REQ-3", "C-LOST-6", "C-EPOCH-3", "NEW-25")
 	synctest.Test(t, func(t *testing.T) {
-		disk := store.NewShared(store.SharedConfig{})
+		disk := shareddisk.New(shareddisk.Config{})
 		recoverable := cluster(2)
 		recoverable.Cluster.Recoverable = true
 		cfg, seat := lead(t, disk, recoverable)
@@ -493,7 +493,7 @@ func TestAliveSetsInAFailOver(t *testing.T) {
 	for before := range 5 {
 		t.Run(fmt.Sprint(before, " calls before"), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				disk := store.NewShared(store.SharedConfig{})
+				disk := shareddisk.New(shareddisk.Config{})
 				cfg, seat := lead(t, disk, cluster(4))
 				s := start(t, cfg)
 				h := dialHost(t, s, stream.Client)

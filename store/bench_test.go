@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"testing"
 
+	"github.com/serry-dev/serry/internal/lab/shareddisk"
 	"github.com/serry-dev/serry/store"
 )
 
@@ -13,7 +14,7 @@ func BenchmarkAppend(b *testing.B) {
 		name string
 		open func(b *testing.B) store.Store
 	}{
-		{"memory", func(*testing.B) store.Store { return store.Memory() }},
+		{"memory", func(*testing.B) store.Store { return shareddisk.New(shareddisk.Config{}).Open() }},
 		{"file", func(b *testing.B) store.Store {
 			st, err := store.File(b.TempDir())
 			if err != nil {

@@ -1,30 +1,16 @@
 package store_test
 
 import (
+	"context"
 	"testing"
 
+	"github.com/serry-dev/serry/internal/lab/clause"
 	"github.com/serry-dev/serry/internal/lab/conform"
 	"github.com/serry-dev/serry/store"
 )
 
 // clauses are those that the table of behaviours shows.
 var clauses = []string{"C-LIM-2", "C-LOG-2", "C-LOG-3", "C-LOG-4", "C-LOG-5", "C-TERM-1", "C-TERM-2", "C-TERM-3", "NEW-45", "NEW-53"}
-
-func TestShared(t *testing.T) {
-	conform.Run(t, clauses, func(t *testing.T) conform.Rig {
-		shared := store.NewShared(store.SharedConfig{})
-		return conform.Rig{
-			Open: func(*testing.T) store.Store { return shared.Open() },
-			Kill: func(_ *testing.T, st store.Store) {
-				st.(*store.Handle).Kill()
-				shared.Expire()
-			},
-			Leftovers: func(*testing.T) int { return shared.Values() },
-			Whole:     true,
-			PartBytes: 1000,
-		}
-	})
-}
 
 func TestFile(t *testing.T) {
 	conform.Run(t, clauses, func(t *testing.T) conform.Rig {
@@ -49,14 +35,22 @@ func TestFile(t *testing.T) {
 	})
 }
 
-// TestMemoryIsAnotherStore shows that a store in memory that is made again is not taken for the one
-// before it, whose terms it counts anew.
-func TestMemoryIsAnotherStore(t *testing.T) {
-	t.Run("C-TERM-1", func(t *testing.T) {
-		before, after := conform.Campaign(t, store.Memory(), "a"), conform.Campaign(t, store.Memory(), "a")
-		if before.Store() == after.Store() || before.Term() != after.Term() {
-			t.Errorf("store %d, term %d; then store %d, term %d; want two stores that count alike",
-				before.Store(), before.Term(), after.Store(), after.Term())
-		}
-	})
+// A File store needs no disk to end a reign, so a context that has ended does not keep its successor waiting.
+func TestFileResigns(t *testing.T) {
+	clause.Cite(t, "C-TERM-1")
+	st, err := store.File(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer st.Close()
+	r := conform.Campaign(t, st, "a")
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := r.Resign(ctx); err != nil {
+		t.Errorf("Resign() = %v", err)
+	}
+	<-r.Deposed()
+	if next := conform.Campaign(t, st, "b"); next.Term() != r.Term()+1 {
+		t.Errorf("Term() of the successor = %d; want %d", next.Term(), r.Term()+1)
+	}
 }

@@ -50,13 +50,6 @@ func Parts(st Store) (n int) {
 	return n
 }
 
-// Values counts the values of a Shared disk.
-func (s *Shared) Values() int {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return len(s.mu.disk.values)
-}
-
 // Cut makes a File store cut long things into parts of a size.
 func Cut(st Store, partBytes int) { st.(*fileStore).cfg.PartBytes = partBytes }
 

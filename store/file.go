@@ -28,9 +28,9 @@ const (
 // A fileStore is a journal in a bbolt database. The election is held in memory, because one process
 // alone can have the folder.
 type fileStore struct {
-	cfg    FileConfig // set in OpenFile, then constant
-	lock   *os.File
-	handle *Handle
+	cfg      FileConfig // set in OpenFile, then constant
+	lock     *os.File
+	election election
 
 	full atomic.Pointer[FullError] // why the disk takes no writes, or nil
 
@@ -96,9 +96,7 @@ func OpenFile(cfg FileConfig) (Store, error) {
 		lock.Close()
 		return nil, s.explain(err)
 	}
-	shared := NewShared(SharedConfig{})
-	shared.mu.term = s.mu.head.term
-	s.handle = shared.Open()
+	s.election.begin(s.mu.head.term)
 	return s, nil
 }
 
@@ -253,13 +251,12 @@ func holder(f *os.File) string {
 
 // Campaign waits until the reign before has ended, if there is one.
 func (s *fileStore) Campaign(ctx context.Context, who Candidate) (Reign, error) {
-	won, err := s.handle.Campaign(ctx, who)
-	if err != nil {
+	r := &fileReign{store: s, over: make(chan struct{})}
+	if err := s.election.campaign(ctx, who, r); err != nil {
 		return nil, err
 	}
-	r := &fileReign{store: s, office: won.(*reign)}
 	if err := s.install(r); err != nil {
-		return nil, errors.Join(err, won.Resign(ctx))
+		return nil, errors.Join(err, r.Resign(ctx))
 	}
 	return r, nil
 }
@@ -284,13 +281,13 @@ func (s *fileStore) head() head {
 }
 
 // Leader returns the leader in this process.
-func (s *fileStore) Leader(ctx context.Context) (Leader, error) { return s.handle.Leader(ctx) }
+func (s *fileStore) Leader(ctx context.Context) (Leader, error) { return s.election.leads(ctx) }
 
-// Candidates says how many wait in this process.
-func (s *fileStore) Candidates(ctx context.Context) (int, error) { return s.handle.Candidates(ctx) }
+// Candidates says how many wait in this process: one at most, because a store campaigns for one reign at a time.
+func (s *fileStore) Candidates(ctx context.Context) (int, error) { return s.election.waiting(ctx) }
 
 // Watch sends the leader in this process.
-func (s *fileStore) Watch(ctx context.Context) <-chan Leader { return s.handle.Watch(ctx) }
+func (s *fileStore) Watch(ctx context.Context) <-chan Leader { return s.election.watch(ctx) }
 
 // Depose is not for files: the lock ends with the process that holds it.
 func (s *fileStore) Depose(context.Context, Leader) error {
@@ -299,12 +296,12 @@ func (s *fileStore) Depose(context.Context, Leader) error {
 
 // Close ends the reign, waits for a write that is under way, and frees the folder.
 func (s *fileStore) Close() error {
-	err := s.handle.Close()
+	s.election.close()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.mu.closed {
-		return err
+		return nil
 	}
 	s.mu.closed = true
-	return errors.Join(err, s.mu.db.Close(), s.lock.Close())
+	return errors.Join(s.mu.db.Close(), s.lock.Close())
 }

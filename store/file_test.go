@@ -17,6 +17,7 @@ import (
 
 	"github.com/serry-dev/serry/coord"
 	"github.com/serry-dev/serry/internal/lab/conform"
+	"github.com/serry-dev/serry/internal/lab/shareddisk"
 	"github.com/serry-dev/serry/store"
 )
 
@@ -306,7 +307,7 @@ func TestRead(t *testing.T) {
 
 // Any byte of an exported history that changes, and any cut, is noticed.
 func TestReadDamagedExport(t *testing.T) {
-	r := conform.Campaign(t, store.Memory(), "a")
+	r := conform.Campaign(t, shareddisk.New(shareddisk.Config{}).Open(), "a")
 	conform.Put(t, r, []byte("a value"))
 	if err := r.Save(t.Context(), r.Mark(), []byte("snapshot"), nil); err != nil {
 		t.Fatal(err)
@@ -345,7 +346,7 @@ func TestReadDamagedExport(t *testing.T) {
 
 // FuzzRead: whatever a file holds, reading it ends with a history or an error.
 func FuzzRead(f *testing.F) {
-	shared := store.NewShared(store.SharedConfig{})
+	shared := shareddisk.New(shareddisk.Config{})
 	r, err := shared.Open().Campaign(context.Background(), store.Candidate{})
 	if err != nil {
 		f.Fatal(err)

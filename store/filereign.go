@@ -13,30 +13,31 @@ import (
 
 	"github.com/serry-dev/serry"
 	"github.com/serry-dev/serry/coord"
+	"github.com/serry-dev/serry/internal/aside"
 	"github.com/serry-dev/serry/internal/plant"
-	"github.com/serry-dev/serry/store/internal/aside"
 )
 
 // A fileReign is a leadership of a File store.
 type fileReign struct {
 	store  *fileStore
-	office *reign // the leadership, in memory
-	failed error  // of an Append, or nil; guarded by store.mu
+	leader Leader        // set when it is elected, then constant
+	over   chan struct{} // closed when it no longer leads
+	failed error         // of an Append, or nil; guarded by store.mu
 	book   aside.Book
 }
 
 func (r *fileReign) Store() serry.StoreID { return r.store.head().store }
 
-func (r *fileReign) Term() uint64 { return r.office.Term() }
+func (r *fileReign) Term() uint64 { return r.leader.Term }
 
-func (r *fileReign) Deposed() <-chan struct{} { return r.office.Deposed() }
+func (r *fileReign) Deposed() <-chan struct{} { return r.over }
 
 func (r *fileReign) MaxValue() int64 { return MaxValue }
 
 // Confirm needs no disk: only this process can lead.
-func (r *fileReign) Confirm(ctx context.Context) error { return r.office.Confirm(ctx) }
+func (r *fileReign) Confirm(ctx context.Context) error { return r.store.election.confirm(ctx, r) }
 
-func (r *fileReign) Resign(ctx context.Context) error { return r.office.Resign(ctx) }
+func (r *fileReign) Resign(context.Context) error { return r.store.election.resign(r) }
 
 // update is one write transaction, with the head that is true after it. After an error of the disk it is
 // not known what is on it before it was opened anew: for want of room the store does so itself, see

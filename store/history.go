@@ -280,3 +280,14 @@ func (e *export) Get(_ context.Context, ref coord.Ref) ([]byte, error) {
 }
 
 func (e *export) Values(context.Context) iter.Seq2[coord.Ref, error] { return each(e.order) }
+
+// each is a sequence of values without errors.
+func each(refs []coord.Ref) iter.Seq2[coord.Ref, error] {
+	return func(yield func(coord.Ref, error) bool) {
+		for _, ref := range refs {
+			if !yield(ref, nil) {
+				return
+			}
+		}
+	}
+}

@@ -10,11 +10,10 @@
 // digest of its bytes ([coord.Ref]); those that nothing names are garbage and go with a later
 // [Reign.Save].
 //
-// There are three kinds of store. [Memory] lasts as long as the process. [File] is a folder on a local
-// disk for one process at a time; what Append has acknowledged is there after a crash of the process
-// or of the machine. Package store/etcd shares a journal between machines. [Shared] is several stores
-// on one disk in memory, with elections, leases and faults, for tests in virtual time. Package internal/lab/faultydisk
-// is a File store on a real file whose disk fails.
+// There are two kinds of store. [File] is a folder on a local disk for one process at a time; what Append has
+// acknowledged is there after a crash of the process or of the machine. Package store/etcd shares a journal between
+// machines. Tests have two more: internal/lab/shareddisk is several stores on one disk in memory, with elections,
+// leases and faults, in virtual time; internal/lab/faultydisk is a File store on a real file whose disk fails.
 //
 // A store has a number ([Reign.Store]), drawn at its first reign. Terms ascend within one store, so two
 // terms can be compared only where the numbers are the same.

@@ -11,8 +11,8 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/serry-dev/serry/coord"
+	"github.com/serry-dev/serry/internal/aside"
 	"github.com/serry-dev/serry/store"
-	"github.com/serry-dev/serry/store/internal/aside"
 )
 
 // A blob is bytes that are stored in parts, under an id that no other blob ever has. It counts for nothing until

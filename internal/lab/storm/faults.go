@@ -6,13 +6,14 @@ import (
 	"slices"
 	"time"
 
+	"github.com/serry-dev/serry/internal/lab/shareddisk"
 	"github.com/serry-dev/serry/store"
 )
 
 // operation is called before and after everything that is done to the disk. Who leads is known without
 // it: a real server watches that, and does not keep a host waiting that asks for it.
-func (w *world) operation(op store.Op) error {
-	if !op.Done && op.Action != store.OpLeader {
+func (w *world) operation(op shareddisk.Op) error {
+	if !op.Done && op.Action != shareddisk.OpLeader {
 		w.mu.Lock()
 		d := w.plan.disk.draw(w.mu.disk)
 		over := w.mu.over

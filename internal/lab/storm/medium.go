@@ -11,6 +11,7 @@ import (
 	"github.com/serry-dev/serry/coord"
 	"github.com/serry-dev/serry/internal/lab/faultydisk"
 	"github.com/serry-dev/serry/internal/lab/history"
+	"github.com/serry-dev/serry/internal/lab/shareddisk"
 	"github.com/serry-dev/serry/store"
 )
 
@@ -43,7 +44,7 @@ func newMedium(w *world) medium {
 	case w.options.Dir != "":
 		return newRealFile(w)
 	}
-	return sharedDisk{store.NewShared(store.SharedConfig{
+	return sharedDisk{shareddisk.New(shareddisk.Config{
 		LeaseTTL: w.plan.lease, Notice: w.plan.notice, Fault: w.operation, Planted: w.options.Planted,
 	})}
 }
@@ -60,7 +61,7 @@ type seat interface {
 }
 
 // sharedDisk is a medium in memory for several servers.
-type sharedDisk struct{ *store.Shared }
+type sharedDisk struct{ *shareddisk.Disk }
 
 func (d sharedDisk) open() (seat, error) { return sharedSeat{d.Open()}, nil }
 func (d sharedDisk) expire()             { d.Expire() }
@@ -69,7 +70,7 @@ func (d sharedDisk) errs(error) bool     { return false }
 func (d sharedDisk) terms(t uint64) int  { return int(t) - 1 }
 func (d sharedDisk) remove()             {}
 
-type sharedSeat struct{ *store.Handle }
+type sharedSeat struct{ *shareddisk.Handle }
 
 func (s sharedSeat) kill() { s.Kill() }
 func (s sharedSeat) cut()  { s.Cut() }

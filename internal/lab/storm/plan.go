@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/serry-dev/serry/internal/lab/faultyetcd"
-	"github.com/serry-dev/serry/store"
+	"github.com/serry-dev/serry/internal/lab/shareddisk"
 	"github.com/serry-dev/serry/wire"
 	"github.com/serry-dev/serry/wire/stream"
 )
@@ -297,22 +297,22 @@ func (p *plan) drawFault(r *rand.Rand, kinds []kind) fault {
 var cuts = [][]gate{{deaf, mute}, {deaf}, {mute}}
 
 // chance says at which operations of the store a fault may strike.
-func (f fault) chance(op store.Op) bool {
+func (f fault) chance(op shareddisk.Op) bool {
 	switch f.kind {
 	case crashBefore:
-		return op.Action == store.OpAppend && !op.Done
+		return op.Action == shareddisk.OpAppend && !op.Done
 	case stallDisk:
-		return op.Action == store.OpAppend && !op.Done
+		return op.Action == shareddisk.OpAppend && !op.Done
 	case crashAfter, lostAck:
-		return op.Action == store.OpAppend && op.Done
+		return op.Action == shareddisk.OpAppend && op.Done
 	case crashSave:
-		return op.Action == store.OpSave
+		return op.Action == shareddisk.OpSave
 	case crashAside:
-		return op.Action == store.OpPut || op.Action == store.OpGet
+		return op.Action == shareddisk.OpPut || op.Action == shareddisk.OpGet
 	case crashLoad:
-		return op.Action == store.OpLoad
+		return op.Action == shareddisk.OpLoad
 	case crashRead:
-		return op.Action == store.OpConfirm
+		return op.Action == shareddisk.OpConfirm
 	}
 	return false
 }

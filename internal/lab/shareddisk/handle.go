@@ -1,4 +1,4 @@
-package store
+package shareddisk
 
 import (
 	"bytes"
@@ -10,17 +10,18 @@ import (
 
 	"github.com/serry-dev/serry"
 	"github.com/serry-dev/serry/coord"
+	"github.com/serry-dev/serry/internal/aside"
 	"github.com/serry-dev/serry/internal/plant"
-	"github.com/serry-dev/serry/store/internal/aside"
+	"github.com/serry-dev/serry/store"
 )
 
-// A Handle is the [Store] of one candidate at a [Shared] disk. Besides, a test can do to it what happens
+// A Handle is the [Store] of one candidate at a [Disk] disk. Besides, a test can do to it what happens
 // to servers: Kill it, or Cut it off and Heal it.
 type Handle struct {
-	shared *Shared       // set in Open, then constant
-	dead   chan struct{} // closed by Kill and Close
+	disk *Disk         // set in Open, then constant
+	dead chan struct{} // closed by Kill and Close
 
-	// Guarded by shared.mu.
+	// Guarded by disk.mu.
 	closed bool
 	cut    bool
 	healed chan struct{} // while cut: closed by Heal
@@ -30,8 +31,8 @@ type Handle struct {
 // Kill ends all operations of the handle, now and later, with [ErrClosed]. A leadership stays, until its
 // lease ends.
 func (s *Handle) Kill() {
-	s.shared.mu.Lock()
-	defer s.shared.mu.Unlock()
+	s.disk.mu.Lock()
+	defer s.disk.mu.Unlock()
 	s.close()
 	s.expireLater()
 	if s.reign != nil {
@@ -41,8 +42,8 @@ func (s *Handle) Kill() {
 
 // Cut keeps the handle from the disk: what it asks for waits, until Heal or until its context ends.
 func (s *Handle) Cut() {
-	s.shared.mu.Lock()
-	defer s.shared.mu.Unlock()
+	s.disk.mu.Lock()
+	defer s.disk.mu.Unlock()
 	if s.cut || s.closed {
 		return
 	}
@@ -52,8 +53,8 @@ func (s *Handle) Cut() {
 
 // Heal ends a Cut.
 func (s *Handle) Heal() {
-	s.shared.mu.Lock()
-	defer s.shared.mu.Unlock()
+	s.disk.mu.Lock()
+	defer s.disk.mu.Unlock()
 	if !s.cut {
 		return
 	}
@@ -66,29 +67,29 @@ func (s *Handle) Heal() {
 	if s.reign != nil && s.reign.deposed {
 		s.reign.close()
 	}
-	for _, w := range s.shared.mu.watches {
+	for _, w := range s.disk.mu.watches {
 		if w.handle == s {
-			w.send(s.shared.leads())
+			w.send(s.disk.leads())
 		}
 	}
-	s.shared.elect()
+	s.disk.elect()
 }
 
 // expireLater starts the end of the lease of a handle that no longer renews it. mu is held.
 func (s *Handle) expireLater() {
 	r := s.reign
-	if r == nil || r.deposed || r.lease != nil || s.shared.cfg.LeaseTTL == 0 {
+	if r == nil || r.deposed || r.lease != nil || s.disk.cfg.LeaseTTL == 0 {
 		return
 	}
 	var timer *time.Timer
-	timer = time.AfterFunc(s.shared.cfg.LeaseTTL, func() {
-		s.shared.mu.Lock()
-		defer s.shared.mu.Unlock()
+	timer = time.AfterFunc(s.disk.cfg.LeaseTTL, func() {
+		s.disk.mu.Lock()
+		defer s.disk.mu.Unlock()
 		if r.lease != timer {
 			return // healed in time
 		}
 		r.lease = nil
-		s.shared.end(r)
+		s.disk.end(r)
 		r.close()
 	})
 	r.lease = timer
@@ -101,32 +102,32 @@ func (s *Handle) close() {
 	}
 	s.closed = true
 	close(s.dead)
-	s.shared.mu.bids = slices.DeleteFunc(s.shared.mu.bids, func(b *bid) bool { return b.handle == s })
-	s.shared.unwatch(func(w *watch) bool { return w.handle == s })
+	s.disk.mu.bids = slices.DeleteFunc(s.disk.mu.bids, func(b *bid) bool { return b.handle == s })
+	s.disk.unwatch(func(w *watch) bool { return w.handle == s })
 }
 
 // Close resigns and gives up the handle.
 func (s *Handle) Close() error {
-	s.shared.mu.Lock()
-	defer s.shared.mu.Unlock()
+	s.disk.mu.Lock()
+	defer s.disk.mu.Unlock()
 	s.close()
 	if s.reign != nil {
-		s.shared.end(s.reign)
+		s.disk.end(s.reign)
 		s.reign.close()
 	}
 	return nil
 }
 
 // Campaign waits until this handle leads.
-func (s *Handle) Campaign(ctx context.Context, who Candidate) (Reign, error) {
-	op := Op{Action: OpCampaign, Leader: Leader{Address: who.Address}}
+func (s *Handle) Campaign(ctx context.Context, who store.Candidate) (store.Reign, error) {
+	op := Op{Action: OpCampaign, Leader: store.Leader{Address: who.Address}}
 	var b *bid
 	if err := s.do(ctx, op, func() (err error) {
-		b, err = s.shared.bid(s, who)
+		b, err = s.disk.bid(s, who)
 		return err
 	}); err != nil {
 		if b != nil {
-			s.shared.withdraw(b)
+			s.disk.withdraw(b)
 		}
 		return nil, err
 	}
@@ -134,18 +135,18 @@ func (s *Handle) Campaign(ctx context.Context, who Candidate) (Reign, error) {
 	case r := <-b.won:
 		return r, nil
 	case <-ctx.Done():
-		s.shared.withdraw(b)
+		s.disk.withdraw(b)
 		return nil, context.Cause(ctx)
 	case <-s.dead:
-		return nil, ErrClosed
+		return nil, store.ErrClosed
 	}
 }
 
 // Leader returns the present leader.
-func (s *Handle) Leader(ctx context.Context) (l Leader, err error) {
+func (s *Handle) Leader(ctx context.Context) (l store.Leader, err error) {
 	err = s.do(ctx, Op{Action: OpLeader}, func() error {
-		if l = s.shared.leads(); l == (Leader{}) {
-			return ErrNoLeader
+		if l = s.disk.leads(); l == (store.Leader{}) {
+			return store.ErrNoLeader
 		}
 		return nil
 	})
@@ -155,20 +156,20 @@ func (s *Handle) Leader(ctx context.Context) (l Leader, err error) {
 // Candidates says how many wait for the leadership.
 func (s *Handle) Candidates(ctx context.Context) (n int, err error) {
 	err = s.do(ctx, Op{Action: OpLeader}, func() error {
-		n = len(s.shared.mu.bids)
+		n = len(s.disk.mu.bids)
 		return nil
 	})
 	return n, err
 }
 
 // Watch sends the leader, while the handle is connected.
-func (s *Handle) Watch(ctx context.Context) <-chan Leader { return s.shared.watch(ctx, s) }
+func (s *Handle) Watch(ctx context.Context) <-chan store.Leader { return s.disk.watch(ctx, s) }
 
 // Depose ends the leadership of l, if it still leads.
-func (s *Handle) Depose(ctx context.Context, l Leader) error {
+func (s *Handle) Depose(ctx context.Context, l store.Leader) error {
 	return s.do(ctx, Op{Action: OpDepose, Leader: l}, func() error {
-		if r := s.shared.mu.leader; r != nil && r.leader.Term == l.Term {
-			s.shared.end(r)
+		if r := s.disk.mu.leader; r != nil && r.leader.Term == l.Term {
+			s.disk.end(r)
 		}
 		return nil
 	})
@@ -177,7 +178,7 @@ func (s *Handle) Depose(ctx context.Context, l Leader) error {
 // do performs an operation: effect runs with mu held, once the handle is connected, between the two calls
 // of Fault.
 func (s *Handle) do(ctx context.Context, op Op, effect func() error) error {
-	fault := s.shared.cfg.Fault
+	fault := s.disk.cfg.Fault
 	if fault == nil {
 		fault = func(Op) error { return nil }
 	}
@@ -206,8 +207,8 @@ func (s *Handle) do(ctx context.Context, op Op, effect func() error) error {
 
 // try performs the effect, unless the handle has just been cut off or closed.
 func (s *Handle) try(effect func() error) (ok bool, err error) {
-	s.shared.mu.Lock()
-	defer s.shared.mu.Unlock()
+	s.disk.mu.Lock()
+	defer s.disk.mu.Unlock()
 	if s.cut || s.closed {
 		return false, nil
 	}
@@ -217,12 +218,12 @@ func (s *Handle) try(effect func() error) (ok bool, err error) {
 // connected waits until the handle reaches the disk.
 func (s *Handle) connected(ctx context.Context) error {
 	for {
-		s.shared.mu.Lock()
+		s.disk.mu.Lock()
 		closed, cut, healed := s.closed, s.cut, s.healed
-		s.shared.mu.Unlock()
+		s.disk.mu.Unlock()
 		switch {
 		case closed:
-			return ErrClosed
+			return store.ErrClosed
 		case ctx.Err() != nil:
 			return context.Cause(ctx)
 		case !cut:
@@ -236,15 +237,15 @@ func (s *Handle) connected(ctx context.Context) error {
 	}
 }
 
-// A reign is a leadership at a Shared disk.
+// A reign is a leadership at a Disk disk.
 type reign struct {
 	handle *Handle       // constant
-	leader Leader        // constant
+	leader store.Leader  // constant
 	over   chan struct{} // closed when the handle knows that it is deposed
 	once   sync.Once     // closes over
 	book   aside.Book
 
-	// Guarded by shared.mu.
+	// Guarded by disk.mu.
 	deposed bool
 	failed  error       // of an Append, or nil
 	lease   *time.Timer // once the handle is cut off or killed: when it ends; or nil
@@ -252,21 +253,21 @@ type reign struct {
 
 func (r *reign) close() { r.once.Do(func() { close(r.over) }) }
 
-func (r *reign) Store() serry.StoreID { return r.handle.shared.id }
+func (r *reign) Store() serry.StoreID { return r.handle.disk.id }
 
 func (r *reign) Term() uint64 { return r.leader.Term }
 
 func (r *reign) Deposed() <-chan struct{} { return r.over }
 
-func (r *reign) MaxValue() int64 { return MaxValue }
+func (r *reign) MaxValue() int64 { return store.MaxValue }
 
 // do performs an operation of the reign, if the fence lets it pass.
-func (r *reign) do(ctx context.Context, action Action, bytes int, effect func(d *disk)) error {
+func (r *reign) do(ctx context.Context, action Action, bytes int, effect func(c *contents)) error {
 	return r.handle.do(ctx, Op{Action: action, Leader: r.leader, Bytes: bytes, Over: r.over}, func() error {
-		if r.deposed && !r.handle.shared.cfg.Planted.Has(plant.NoFence) {
-			return ErrDeposed
+		if r.deposed && !r.handle.disk.cfg.Planted.Has(plant.NoFence) {
+			return store.ErrDeposed
 		}
-		effect(&r.handle.shared.mu.disk)
+		effect(&r.handle.disk.mu.contents)
 		return nil
 	})
 }
@@ -275,13 +276,13 @@ func (r *reign) Append(ctx context.Context, batch []byte) error {
 	if err := r.failure(nil); err != nil {
 		return err
 	}
-	return r.failure(r.do(ctx, OpAppend, len(batch), func(d *disk) { d.append(batch) }))
+	return r.failure(r.do(ctx, OpAppend, len(batch), func(c *contents) { c.append(batch) }))
 }
 
 // failure keeps the first error of an Append, and returns it from then on.
 func (r *reign) failure(err error) error {
-	r.handle.shared.mu.Lock()
-	defer r.handle.shared.mu.Unlock()
+	r.handle.disk.mu.Lock()
+	defer r.handle.disk.mu.Unlock()
 	if r.failed == nil {
 		r.failed = err
 	}
@@ -289,48 +290,48 @@ func (r *reign) failure(err error) error {
 }
 
 func (r *reign) Confirm(ctx context.Context) error {
-	return r.do(ctx, OpConfirm, 0, func(*disk) {})
+	return r.do(ctx, OpConfirm, 0, func(*contents) {})
 }
 
 func (r *reign) Put(ctx context.Context, ref coord.Ref, value []byte) error {
-	if err := checkValue(ref, value, r.MaxValue()); err != nil {
+	if err := checkValue(ref, value); err != nil {
 		return err
 	}
 	r.book.Enter(ref)
 	defer r.book.Leave(ref)
-	return r.do(ctx, OpPut, len(value), func(d *disk) { d.put(ref, value) })
+	return r.do(ctx, OpPut, len(value), func(c *contents) { c.put(ref, value) })
 }
 
-func (r *reign) Mark() Mark {
-	r.handle.shared.mu.Lock()
-	defer r.handle.shared.mu.Unlock()
-	return r.handle.shared.mu.disk.end()
+func (r *reign) Mark() store.Mark {
+	r.handle.disk.mu.Lock()
+	defer r.handle.disk.mu.Unlock()
+	return r.handle.disk.mu.contents.end()
 }
 
-func (r *reign) Save(ctx context.Context, at Mark, snapshot []byte, keep []coord.Ref) error {
+func (r *reign) Save(ctx context.Context, at store.Mark, snapshot []byte, keep []coord.Ref) error {
 	if err := r.failure(nil); err != nil {
 		return err
 	}
 	garbage := r.book.Begin(keep)
-	return r.do(ctx, OpSave, len(snapshot), func(d *disk) { d.save(at, snapshot, garbage) })
+	return r.do(ctx, OpSave, len(snapshot), func(c *contents) { c.save(at, snapshot, garbage) })
 }
 
 func (r *reign) Load(ctx context.Context) (snapshot []byte, batches iter.Seq2[[]byte, error], err error) {
-	err = r.do(ctx, OpLoad, 0, func(d *disk) { snapshot, batches = d.load() })
+	err = r.do(ctx, OpLoad, 0, func(c *contents) { snapshot, batches = c.load() })
 	return snapshot, batches, err
 }
 
 func (r *reign) Get(ctx context.Context, ref coord.Ref) (value []byte, err error) {
-	err = r.do(ctx, OpGet, 0, func(d *disk) { value = bytes.Clone(d.values[ref]) })
+	err = r.do(ctx, OpGet, 0, func(c *contents) { value = bytes.Clone(c.values[ref]) })
 	if err == nil && value == nil {
-		err = ErrNoValue
+		err = store.ErrNoValue
 	}
 	return value, err
 }
 
 func (r *reign) Values(ctx context.Context) iter.Seq2[coord.Ref, error] {
 	var refs []coord.Ref
-	if err := r.do(ctx, OpLoad, 0, func(d *disk) { refs = d.refs() }); err != nil {
+	if err := r.do(ctx, OpLoad, 0, func(c *contents) { refs = c.refs() }); err != nil {
 		return func(yield func(coord.Ref, error) bool) { yield(coord.Ref{}, err) }
 	}
 	return each(refs)
@@ -338,40 +339,40 @@ func (r *reign) Values(ctx context.Context) iter.Seq2[coord.Ref, error] {
 
 func (r *reign) Resign(ctx context.Context) error {
 	err := r.handle.do(ctx, Op{Action: OpResign, Leader: r.leader}, func() error {
-		r.handle.shared.end(r)
+		r.handle.disk.end(r)
 		return nil
 	})
 	r.close()
 	if err != nil { // the disk was not told, but the lease is not renewed either
-		r.handle.shared.mu.Lock()
-		defer r.handle.shared.mu.Unlock()
+		r.handle.disk.mu.Lock()
+		defer r.handle.disk.mu.Unlock()
 		r.handle.expireLater()
 	}
 	return err
 }
 
-// A rawJournal reads a Shared past all handles.
-type rawJournal struct{ shared *Shared }
+// A rawJournal reads a Disk past all handles.
+type rawJournal struct{ disk *Disk }
 
 func (j rawJournal) Load(context.Context) ([]byte, iter.Seq2[[]byte, error], error) {
-	j.shared.mu.Lock()
-	defer j.shared.mu.Unlock()
-	snapshot, batches := j.shared.mu.disk.load()
+	j.disk.mu.Lock()
+	defer j.disk.mu.Unlock()
+	snapshot, batches := j.disk.mu.contents.load()
 	return snapshot, batches, nil
 }
 
 func (j rawJournal) Get(_ context.Context, ref coord.Ref) ([]byte, error) {
-	j.shared.mu.Lock()
-	defer j.shared.mu.Unlock()
-	v, ok := j.shared.mu.disk.values[ref]
+	j.disk.mu.Lock()
+	defer j.disk.mu.Unlock()
+	v, ok := j.disk.mu.contents.values[ref]
 	if !ok {
-		return nil, ErrNoValue
+		return nil, store.ErrNoValue
 	}
 	return bytes.Clone(v), nil
 }
 
 func (j rawJournal) Values(context.Context) iter.Seq2[coord.Ref, error] {
-	j.shared.mu.Lock()
-	defer j.shared.mu.Unlock()
-	return each(j.shared.mu.disk.refs())
+	j.disk.mu.Lock()
+	defer j.disk.mu.Unlock()
+	return each(j.disk.mu.contents.refs())
 }

@@ -1,4 +1,4 @@
-package store_test
+package shareddisk_test
 
 import (
 	"context"
@@ -9,6 +9,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/serry-dev/serry/internal/lab/shareddisk"
 	"github.com/serry-dev/serry/internal/plant"
 	"github.com/serry-dev/serry/store"
 )
@@ -17,7 +18,7 @@ import (
 // can happen to servers.
 type storm struct {
 	rnd    *rand.Rand
-	shared *store.Shared
+	shared *shareddisk.Disk
 
 	mu struct {
 		sync.Mutex
@@ -26,7 +27,7 @@ type storm struct {
 }
 
 // serve campaigns and appends until the handle is dead. A batch is its term and a number of its own.
-func (s *storm) serve(ctx context.Context, handle *store.Handle, name string, pauses *rand.Rand) {
+func (s *storm) serve(ctx context.Context, handle *shareddisk.Handle, name string, pauses *rand.Rand) {
 	for {
 		r, err := handle.Campaign(ctx, store.Candidate{Address: name})
 		if err != nil {
@@ -48,9 +49,9 @@ func (s *storm) serve(ctx context.Context, handle *store.Handle, name string, pa
 // run lets a storm rage for some virtual minutes, and says what is wrong after it.
 func (s *storm) run(ctx context.Context, seed uint64, planted plant.Faults) string {
 	s.rnd = rand.New(rand.NewPCG(seed, 2))
-	s.shared = store.NewShared(store.SharedConfig{LeaseTTL: 2 * time.Second, Notice: time.Second, Planted: planted})
+	s.shared = shareddisk.New(shareddisk.Config{LeaseTTL: 2 * time.Second, Notice: time.Second, Planted: planted})
 	ctx, cancel := context.WithCancel(ctx)
-	handles := make([]*store.Handle, 3)
+	handles := make([]*shareddisk.Handle, 3)
 	open := func(i int) {
 		handles[i] = s.shared.Open()
 		handle, pauses := handles[i], rand.New(rand.NewPCG(seed, s.rnd.Uint64()))

@@ -1,4 +1,4 @@
-package store_test
+package shareddisk_test
 
 import (
 	"context"
@@ -9,14 +9,46 @@ import (
 	"time"
 
 	"github.com/serry-dev/serry/internal/lab/conform"
+	"github.com/serry-dev/serry/internal/lab/shareddisk"
 	"github.com/serry-dev/serry/internal/plant"
 	"github.com/serry-dev/serry/store"
 )
 
+// clauses are those that the table of behaviours shows.
+var clauses = []string{"C-LIM-2", "C-LOG-2", "C-LOG-3", "C-LOG-4", "C-LOG-5", "C-TERM-1", "C-TERM-2", "C-TERM-3", "NEW-45", "NEW-53"}
+
+func TestShared(t *testing.T) {
+	conform.Run(t, clauses, func(t *testing.T) conform.Rig {
+		shared := shareddisk.New(shareddisk.Config{})
+		return conform.Rig{
+			Open: func(*testing.T) store.Store { return shared.Open() },
+			Kill: func(_ *testing.T, st store.Store) {
+				st.(*shareddisk.Handle).Kill()
+				shared.Expire()
+			},
+			Leftovers: func(*testing.T) int { return shared.Values() },
+			Whole:     true,
+			PartBytes: 1000,
+		}
+	})
+}
+
+// TestAnotherDisk shows that a disk that is made again is not taken for the one
+// before it, whose terms it counts anew.
+func TestAnotherDisk(t *testing.T) {
+	t.Run("C-TERM-1", func(t *testing.T) {
+		before, after := conform.Campaign(t, shareddisk.New(shareddisk.Config{}).Open(), "a"), conform.Campaign(t, shareddisk.New(shareddisk.Config{}).Open(), "a")
+		if before.Store() == after.Store() || before.Term() != after.Term() {
+			t.Errorf("store %d, term %d; then store %d, term %d; want two stores that count alike",
+				before.Store(), before.Term(), after.Store(), after.Term())
+		}
+	})
+}
+
 const ttl = 3 * time.Second
 
 // lead campaigns, and gives the time at which the campaign was won, since start.
-func lead(t *testing.T, handle *store.Handle, address string, start time.Time) (store.Reign, time.Duration) {
+func lead(t *testing.T, handle *shareddisk.Handle, address string, start time.Time) (store.Reign, time.Duration) {
 	t.Helper()
 	r := conform.Campaign(t, handle, address)
 	return r, time.Since(start)
@@ -27,22 +59,22 @@ func lead(t *testing.T, handle *store.Handle, address string, start time.Time) (
 func TestSharedLease(t *testing.T) {
 	for _, c := range []struct {
 		name string
-		fail func(t *testing.T, leader, standby *store.Handle, r store.Reign)
+		fail func(t *testing.T, leader, standby *shareddisk.Handle, r store.Reign)
 		want time.Duration
 	}{
-		{"killed, and deposed", func(t *testing.T, leader, standby *store.Handle, r store.Reign) {
+		{"killed, and deposed", func(t *testing.T, leader, standby *shareddisk.Handle, r store.Reign) {
 			leader.Kill()
 			if err := standby.Depose(t.Context(), store.Leader{Term: r.Term()}); err != nil {
 				t.Fatal(err)
 			}
 		}, 0},
-		{"killed", func(_ *testing.T, leader, _ *store.Handle, _ store.Reign) { leader.Kill() }, ttl},
-		{"cut off", func(_ *testing.T, leader, _ *store.Handle, _ store.Reign) { leader.Cut() }, ttl},
-		{"closed", func(_ *testing.T, leader, _ *store.Handle, _ store.Reign) { leader.Close() }, 0},
+		{"killed", func(_ *testing.T, leader, _ *shareddisk.Handle, _ store.Reign) { leader.Kill() }, ttl},
+		{"cut off", func(_ *testing.T, leader, _ *shareddisk.Handle, _ store.Reign) { leader.Cut() }, ttl},
+		{"closed", func(_ *testing.T, leader, _ *shareddisk.Handle, _ store.Reign) { leader.Close() }, 0},
 	} {
 		t.Run("NEW-50 "+c.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				shared := store.NewShared(store.SharedConfig{LeaseTTL: ttl})
+				shared := shareddisk.New(shareddisk.Config{LeaseTTL: ttl})
 				a, b := shared.Open(), shared.Open()
 				start := time.Now()
 				r, _ := lead(t, a, "a", start)
@@ -60,7 +92,7 @@ func TestSharedLease(t *testing.T) {
 // next one.
 func TestSharedLeaseOfASecondReign(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		shared := store.NewShared(store.SharedConfig{LeaseTTL: ttl})
+		shared := shareddisk.New(shareddisk.Config{LeaseTTL: ttl})
 		a, b := shared.Open(), shared.Open()
 		r, _ := lead(t, a, "a", time.Now())
 		late, cancel := context.WithCancel(t.Context())
@@ -83,7 +115,7 @@ func TestSharedLeaseOfASecondReign(t *testing.T) {
 // A cut shorter than the lease changes nothing but the time it takes.
 func TestSharedShortCut(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		shared := store.NewShared(store.SharedConfig{LeaseTTL: ttl})
+		shared := shareddisk.New(shareddisk.Config{LeaseTTL: ttl})
 		a := shared.Open()
 		start := time.Now()
 		r, _ := lead(t, a, "a", start)
@@ -115,7 +147,7 @@ func TestSharedFrozen(t *testing.T) {
 	}{{0, store.ErrDeposed}, {plant.NoFence, nil}} {
 		t.Run("NEW-49 "+fmt.Sprint("planted ", c.planted), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				shared := store.NewShared(store.SharedConfig{LeaseTTL: ttl, Notice: time.Second, Planted: c.planted})
+				shared := shareddisk.New(shareddisk.Config{LeaseTTL: ttl, Notice: time.Second, Planted: c.planted})
 				a, b := shared.Open(), shared.Open()
 				old, _ := lead(t, a, "a", time.Now())
 				if err := b.Depose(t.Context(), store.Leader{Term: old.Term()}); err != nil {
@@ -152,10 +184,10 @@ func TestSharedFaults(t *testing.T) {
 		want int // batches
 	}{{false, 0}, {true, 1}} {
 		t.Run("NEW-45 "+fmt.Sprint("done=", c.done), func(t *testing.T) {
-			var ops []store.Op
-			shared := store.NewShared(store.SharedConfig{Fault: func(op store.Op) error {
+			var ops []shareddisk.Op
+			shared := shareddisk.New(shareddisk.Config{Fault: func(op shareddisk.Op) error {
 				ops = append(ops, op)
-				if op.Action == store.OpAppend && op.Done == c.done {
+				if op.Action == shareddisk.OpAppend && op.Done == c.done {
 					return broken
 				}
 				return nil
@@ -178,9 +210,9 @@ func TestSharedFaults(t *testing.T) {
 // A fault may be a crash, at the very moment.
 func TestSharedCrashInOperation(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var handle *store.Handle
-		shared := store.NewShared(store.SharedConfig{LeaseTTL: ttl, Fault: func(op store.Op) error {
-			if op.Action == store.OpAppend && op.Done {
+		var handle *shareddisk.Handle
+		shared := shareddisk.New(shareddisk.Config{LeaseTTL: ttl, Fault: func(op shareddisk.Op) error {
+			if op.Action == shareddisk.OpAppend && op.Done {
 				handle.Kill()
 			}
 			return nil
@@ -200,10 +232,10 @@ func TestSharedCrashInOperation(t *testing.T) {
 // does not wait any more.
 func TestSharedOrder(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		shared := store.NewShared(store.SharedConfig{LeaseTTL: ttl})
+		shared := shareddisk.New(shareddisk.Config{LeaseTTL: ttl})
 		first := conform.Campaign(t, shared.Open(), "first")
 		won := make(chan string, 10)
-		handles := map[string]*store.Handle{}
+		handles := map[string]*shareddisk.Handle{}
 		for _, name := range []string{"dead", "cut", "b", "c"} {
 			handle := shared.Open()
 			handles[name] = handle
@@ -238,7 +270,7 @@ func TestSharedOrder(t *testing.T) {
 // Watchers of a handle that is cut off hear nothing, and then the last.
 func TestSharedWatch(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		shared := store.NewShared(store.SharedConfig{})
+		shared := shareddisk.New(shareddisk.Config{})
 		handle := shared.Open()
 		leaders := handle.Watch(t.Context())
 		<-leaders
@@ -265,19 +297,9 @@ func TestSharedWatch(t *testing.T) {
 	})
 }
 
-func ExampleMemory() {
+func ExampleNew() {
 	ctx := context.Background()
-	reign, err := store.Memory().Campaign(ctx, store.Candidate{Address: "host:7601"})
-	if err != nil {
-		panic(err)
-	}
-	fmt.Println(reign.Term(), reign.Append(ctx, []byte("a batch")), reign.Confirm(ctx))
-	// Output: 1 <nil> <nil>
-}
-
-func ExampleNewShared() {
-	ctx := context.Background()
-	shared := store.NewShared(store.SharedConfig{})
+	shared := shareddisk.New(shareddisk.Config{})
 	a, b := shared.Open(), shared.Open()
 	old, _ := a.Campaign(ctx, store.Candidate{Address: "a"})
 	_ = b.Depose(ctx, store.Leader{Address: "a", Term: old.Term()})

@@ -1,4 +1,9 @@
-package store
+// Package shareddisk is a disk in memory that the stores of several candidates share, with elections, leases and
+// faults, for tests in virtual time.
+//
+// A [Disk] is what an etcd is to the servers of a service. [Disk.Open] gives each candidate a [Handle], its
+// [store.Store]; a test kills a handle, cuts it off and heals it as that happens to servers.
+package shareddisk
 
 import (
 	"context"
@@ -10,29 +15,30 @@ import (
 	"github.com/serry-dev/serry"
 	"github.com/serry-dev/serry/coord"
 	"github.com/serry-dev/serry/internal/plant"
+	"github.com/serry-dev/serry/store"
 )
 
-// A Shared is a disk in memory that the stores of several candidates have in common: what an etcd is
+// A Disk is a disk in memory that the stores of several candidates have in common: what an etcd is
 // to the servers of a service, for tests. It starts no goroutine and keeps no time but that of
-// [SharedConfig.LeaseTTL], so it runs in a testing/synctest bubble, and the same calls in the same order
+// [Config.LeaseTTL], so it runs in a testing/synctest bubble, and the same calls in the same order
 // give the same results.
-type Shared struct {
-	cfg SharedConfig  // set in NewShared, then constant
+type Disk struct {
+	cfg Config        // set in New, then constant
 	id  serry.StoreID // the same
 
 	mu struct {
 		sync.Mutex
-		disk    disk
-		term    uint64 // of the last leadership
-		leader  *reign // or nil
-		bids    []*bid // of candidates that wait, oldest first
-		watches []*watch
+		contents contents
+		term     uint64 // of the last leadership
+		leader   *reign // or nil
+		bids     []*bid // of candidates that wait, oldest first
+		watches  []*watch
 	}
 }
 
-// A SharedConfig says how a Shared behaves. The zero value is a disk without faults on which leases end
+// A Config says how a Disk behaves. The zero value is a disk without faults on which leases end
 // by hand only.
-type SharedConfig struct {
+type Config struct {
 	// LeaseTTL is how long a leadership outlives a Handle that was killed or cut off. Zero: until Expire,
 	// or Depose.
 	LeaseTTL time.Duration
@@ -42,7 +48,7 @@ type SharedConfig struct {
 	Notice time.Duration
 
 	// Fault, or nil, is called by every operation of a handle, before and after it takes effect, without a
-	// lock. It may wait, and it may call methods of the Shared and its handles. An error it returns is what
+	// lock. It may wait, and it may call methods of the Disk and its handles. An error it returns is what
 	// the operation returns; after the effect that is an acknowledgement that was lost.
 	Fault func(Op) error
 
@@ -53,9 +59,9 @@ type SharedConfig struct {
 // An Op is an operation at one of its two moments.
 type Op struct {
 	Action Action
-	Leader Leader // by whom; the term is 0 where a candidate acts
-	Bytes  int    // that are written
-	Done   bool   // it has taken effect
+	Leader store.Leader // by whom; the term is 0 where a candidate acts
+	Bytes  int          // that are written
+	Done   bool         // it has taken effect
 
 	// Over is closed when the reign that acts is over, and nil where a candidate acts. A fault that waits
 	// ends then, as the operations of a real store do.
@@ -79,20 +85,20 @@ const (
 	OpResign   Action = "resign"
 )
 
-// NewShared is an empty disk without a leader.
-func NewShared(cfg SharedConfig) *Shared {
-	s := &Shared{cfg: cfg, id: serry.NewStoreID()}
-	s.mu.disk.values = make(map[coord.Ref][]byte)
+// New is an empty disk without a leader.
+func New(cfg Config) *Disk {
+	s := &Disk{cfg: cfg, id: serry.NewStoreID()}
+	s.mu.contents.values = make(map[coord.Ref][]byte)
 	return s
 }
 
 // Open gives a candidate its place at the disk.
-func (s *Shared) Open() *Handle {
-	return &Handle{shared: s, dead: make(chan struct{})}
+func (s *Disk) Open() *Handle {
+	return &Handle{disk: s, dead: make(chan struct{})}
 }
 
 // Expire ends the present leadership, if there is one, as if its lease had run out.
-func (s *Shared) Expire() {
+func (s *Disk) Expire() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.mu.leader != nil {
@@ -101,23 +107,30 @@ func (s *Shared) Expire() {
 }
 
 // Journal reads the disk past all handles.
-func (s *Shared) Journal() Journal { return rawJournal{s} }
+func (s *Disk) Journal() store.Journal { return rawJournal{s} }
+
+// Values counts the values that are stored beside the batches.
+func (s *Disk) Values() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.mu.contents.values)
+}
 
 // A bid is a candidacy that waits.
 type bid struct {
 	handle *Handle
-	who    Candidate
+	who    store.Candidate
 	won    chan *reign // takes one
 }
 
 // A watch gets every new leader.
 type watch struct {
 	handle *Handle
-	news   chan Leader // takes one: the last
+	news   chan store.Leader // takes one: the last
 }
 
 // elect makes the oldest bid of a handle that is connected the leader, if there is none. mu is held.
-func (s *Shared) elect() {
+func (s *Disk) elect() {
 	if s.mu.leader != nil {
 		return
 	}
@@ -129,7 +142,7 @@ func (s *Shared) elect() {
 	s.mu.bids = slices.Delete(s.mu.bids, i, i+1)
 	s.mu.term++
 	r := &reign{
-		handle: b.handle, leader: Leader{Address: b.who.Address, Term: s.mu.term},
+		handle: b.handle, leader: store.Leader{Address: b.who.Address, Term: s.mu.term},
 		over: make(chan struct{}),
 	}
 	s.mu.leader = r
@@ -139,7 +152,7 @@ func (s *Shared) elect() {
 }
 
 // end ends a leadership, and lets the next begin. mu is held.
-func (s *Shared) end(r *reign) {
+func (s *Disk) end(r *reign) {
 	if s.mu.leader != r {
 		return
 	}
@@ -157,7 +170,7 @@ func (s *Shared) end(r *reign) {
 }
 
 // tell sends the leader to every watch that is connected. mu is held.
-func (s *Shared) tell() {
+func (s *Disk) tell() {
 	for _, w := range s.mu.watches {
 		if !w.handle.cut {
 			w.send(s.leads())
@@ -166,15 +179,15 @@ func (s *Shared) tell() {
 }
 
 // leads is the leader, or the zero Leader. mu is held.
-func (s *Shared) leads() Leader {
+func (s *Disk) leads() store.Leader {
 	if s.mu.leader == nil {
-		return Leader{}
+		return store.Leader{}
 	}
 	return s.mu.leader.leader
 }
 
 // send replaces what the reader has not taken yet.
-func (w *watch) send(l Leader) {
+func (w *watch) send(l store.Leader) {
 	select {
 	case old := <-w.news:
 		if old == l {
@@ -187,10 +200,10 @@ func (w *watch) send(l Leader) {
 }
 
 // errBusy says that a handle is used for two candidacies.
-var errBusy = errors.New("store: this store campaigns already")
+var errBusy = errors.New("shareddisk: this store campaigns already")
 
 // bid queues a candidacy. mu is held.
-func (s *Shared) bid(handle *Handle, who Candidate) (*bid, error) {
+func (s *Disk) bid(handle *Handle, who store.Candidate) (*bid, error) {
 	if slices.ContainsFunc(s.mu.bids, func(b *bid) bool { return b.handle == handle }) {
 		return nil, errBusy
 	}
@@ -201,7 +214,7 @@ func (s *Shared) bid(handle *Handle, who Candidate) (*bid, error) {
 }
 
 // withdraw takes back a candidacy, or the leadership that it has won meanwhile.
-func (s *Shared) withdraw(b *bid) {
+func (s *Disk) withdraw(b *bid) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.mu.bids = slices.DeleteFunc(s.mu.bids, func(o *bid) bool { return o == b })
@@ -213,8 +226,8 @@ func (s *Shared) withdraw(b *bid) {
 }
 
 // watch begins a watch, that ends with ctx or with the handle.
-func (s *Shared) watch(ctx context.Context, handle *Handle) <-chan Leader {
-	w := &watch{handle: handle, news: make(chan Leader, 1)}
+func (s *Disk) watch(ctx context.Context, handle *Handle) <-chan store.Leader {
+	w := &watch{handle: handle, news: make(chan store.Leader, 1)}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if handle.closed {
@@ -234,7 +247,7 @@ func (s *Shared) watch(ctx context.Context, handle *Handle) <-chan Leader {
 }
 
 // unwatch ends watches. mu is held.
-func (s *Shared) unwatch(which func(*watch) bool) {
+func (s *Disk) unwatch(which func(*watch) bool) {
 	s.mu.watches = slices.DeleteFunc(s.mu.watches, func(w *watch) bool {
 		if !which(w) {
 			return false
