@@ -35,6 +35,15 @@ func (w weather) draw(r *rand.Rand) time.Duration {
 	return d
 }
 
+// crawl is how long n bytes take in this weather when each load of a small buffer waits for its gust. It is 0
+// where buffers have no limit.
+func (w weather) crawl(n int) time.Duration {
+	if w.buffer == 0 {
+		return 0
+	}
+	return time.Duration(w.storms * float64(w.gust) * float64(n) / float64(w.buffer))
+}
+
 // A fabric is the network between places.
 type fabric struct {
 	seed    uint64

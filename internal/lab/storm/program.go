@@ -320,7 +320,7 @@ func (w *world) patience() time.Duration {
 	if w.plan.mode != comeback {
 		return time.Hour
 	}
-	d := 4 * time.Second
+	d := 4*time.Second + w.plan.net.crawl(16<<10)
 	for _, f := range w.plan.faults {
 		switch f.kind {
 		case freeze, stallLink, deafLink, muteLink, cutOff:
