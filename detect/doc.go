@@ -17,7 +17,7 @@
 //
 //   - A closed connection proves little. It counts if no other connection carries the life, the client
 //     cannot live without it, and a grace has passed (C-LOST-4).
-//   - A silent host counts for every life that came by it and is carried by no other (C-LOST-5).
+//   - A silent host counts for every life that came by it last, and that no connection carries (C-LOST-5).
 //   - An exited process counts at once, unless a connection still carries the life: then the process
 //     was probably another one.
 //   - Silence counts after the heartbeat timeout (C-HB-6).

@@ -43,17 +43,36 @@ func (d *Detector[H]) Offline(h H, now coord.Time) {
 	}
 }
 
-// Follow says that l came by h. A host that Online was never called for, or that has left, is ignored.
+// Came says that l is at h now: it calls or beats there. A life may move from one host to another, so of all hosts
+// that it came by, only the last one speaks for it by its silence. A host that Online was never called for, or
+// that has left, is ignored.
+func (d *Detector[H]) Came(l serry.Life, h H) {
+	o := d.hosts[h]
+	if o == nil || d.at(l, h) {
+		return
+	}
+	o.lives[l] = true
+	others := slices.DeleteFunc(d.hostsOf[l], func(other H) bool { return other == h })
+	d.hostsOf[l] = append(others, h)
+}
+
+// Follow says that h wants to hear of l, which came by h earlier and may be at another host now.
 func (d *Detector[H]) Follow(l serry.Life, h H) {
 	o := d.hosts[h]
 	if o == nil || o.lives[l] {
 		return
 	}
 	o.lives[l] = true
-	d.hostsOf[l] = append(d.hostsOf[l], h)
+	d.hostsOf[l] = slices.Insert(d.hostsOf[l], 0, h)
 }
 
-// Hosts are the hosts that l came by. The slice is the detector's own.
+// at says whether h is the last host that l came by.
+func (d *Detector[H]) at(l serry.Life, h H) bool {
+	hosts := d.hostsOf[l]
+	return len(hosts) > 0 && hosts[len(hosts)-1] == h
+}
+
+// Hosts are the hosts that l came by, the last one last. The slice is the detector's own.
 func (d *Detector[H]) Hosts(l serry.Life) []H { return d.hostsOf[l] }
 
 // Unfollow forgets which hosts a life came by.
@@ -110,13 +129,16 @@ func (d *Detector[H]) Left(h H) {
 }
 
 // Silenced says that nothing was heard of these hosts for too long (C-LOST-5). Their connections are
-// detached before. All lives that came by them are lost, unless a connection of another host carries them.
+// detached before. A life that came by one of them is lost, unless a connection carries it or it has come by another
+// host since. The second matters after a change of leader: the heartbeats of a life reach the new leader in the beats
+// of its host, and no connection carries the life before it makes a call.
 func (d *Detector[H]) Silenced(hosts []H) {
 	var found []suspect
 	seen := make(map[serry.Life]bool)
 	for _, h := range hosts {
-		lives, client := d.remove(h)
-		for _, l := range lives {
+		last := d.lastAt(h)
+		_, client := d.remove(h)
+		for _, l := range last {
 			if n := d.links[l]; !seen[l] && (n == nil || n.open == 0) {
 				seen[l] = true
 				found = append(found, suspect{l, true, SilentEvidence(client)})
@@ -124,6 +146,14 @@ func (d *Detector[H]) Silenced(hosts []H) {
 		}
 	}
 	d.suspect(found)
+}
+
+// lastAt lists the lives for which h is the last host that they came by, in order.
+func (d *Detector[H]) lastAt(h H) []serry.Life {
+	if d.hosts[h] == nil {
+		return nil
+	}
+	return slices.DeleteFunc(sorted(d.hosts[h].lives), func(l serry.Life) bool { return !d.at(l, h) })
 }
 
 // SilentEvidence is what the silence of a host is evidence of.

@@ -124,7 +124,9 @@ func (s *script) observe(line, verb string, args []string) {
 		s.d.Online(arg(0), arg(1) == "client")
 	case "offline":
 		s.d.Offline(arg(0), s.now)
-	case "follow":
+	case "came": // a life, by a host
+		s.d.Came(s.life(arg(0)), arg(1))
+	case "follow": // a host asks for a life that it has no more
 		s.d.Follow(s.life(arg(0)), arg(1))
 	case "left":
 		s.d.Left(arg(0))
@@ -272,7 +274,7 @@ func TestSameObservationsSameEvents(t *testing.T) {
 			l := serry.Life{Task: serry.TaskID{Job: "worker", Index: i}, Incarnation: serry.Incarnation(i + 1)}
 			d.Changed(l, serry.Connected, 0)
 			d.Attached(l, i%2 == 0)
-			d.Follow(l, 1)
+			d.Came(l, 1)
 			d.Detached(l, detect.ConnectionClosed, coord.Time(i))
 		}
 		var all []coord.Event

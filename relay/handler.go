@@ -202,6 +202,7 @@ func (r *Relay) end(c *client, how stream.Ending) {
 	r.closeLanes(c, how)
 	for l := range c.carries {
 		if r.mu.lives.leave(l) {
+			r.unfollow(l.incarnation)
 			r.reportClosed(l, how)
 		}
 	}
@@ -221,6 +222,14 @@ func (r *Relay) reportClosed(l *life, how stream.Ending) {
 	}
 	for old := r.mu.lives.evict(); old != nil; old = r.mu.lives.evict() {
 		r.reopen(old)
+	}
+}
+
+// unfollow lets later leaders not hear of a life by this relay: it has no connection here, and may have one to
+// another relay. It needs Relay.mu.
+func (r *Relay) unfollow(incarnation serry.Incarnation) {
+	if !r.cfg.Planted.Has(plant.StaleFollow) {
+		r.host.Unfollow(incarnation)
 	}
 }
 

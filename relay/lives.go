@@ -130,11 +130,11 @@ func (t *lives) last(task serry.TaskID) *life {
 	return found
 }
 
-// standing takes over what the service says of a life (C-HB-8).
-func (t *lives) standing(s stream.Standing) {
+// standing takes over what the service says of a life (C-HB-8), and returns the life, or nil if it is forgotten.
+func (t *lives) standing(s stream.Standing) *life {
 	l := t.of[s.Incarnation]
 	if l == nil {
-		return
+		return nil
 	}
 	l.serviceTask, l.told, l.state, l.err = s.Task, true, s.State, nil
 	if s.State == serry.Failed {
@@ -143,6 +143,7 @@ func (t *lives) standing(s stream.Standing) {
 	if s.Service != 0 && l.service == 0 && s.State == serry.Connected {
 		l.service = s.Service
 	}
+	return l
 }
 
 // beat says how the relay answers a heartbeat, if it can (A-SIDE-3). A heartbeat that the table cannot answer, or

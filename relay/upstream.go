@@ -61,7 +61,9 @@ func (s *sink) Reply(p stream.Reply) {
 func (s *sink) Standing(st stream.Standing) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.mu.lives.standing(st)
+	if l := s.mu.lives.standing(st); l == nil || l.open == 0 {
+		(*Relay)(s).unfollow(st.Incarnation) // the service tells every host that the life came by
+	}
 }
 
 // Epoch implements [stream.Sink].

@@ -111,7 +111,7 @@ func (o *owner) carry(from origin, l serry.Life, k coord.Kind) {
 		o.detector.Attached(l, from.shape.Dialect == wire.Serry)
 	}
 	if c, ok := p.conn.(*stream.Conn); ok {
-		o.detector.Follow(l, c.Session())
+		o.detector.Came(l, c.Session())
 	}
 	if registers && present {
 		o.informHosts(l)

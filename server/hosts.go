@@ -57,7 +57,7 @@ type (
 	// resultsDelivered: the callers have the results of calls up to a number.
 	resultsDelivered struct{ event coord.Acknowledge }
 
-	// hostFollows: a host wants to know of lives, from now on.
+	// hostFollows: a host has lives, and wants to know of them from now on.
 	hostFollows struct {
 		session *stream.Session
 		lives   []serry.Life
@@ -96,7 +96,7 @@ func (c resultsDelivered) do(o *owner) { o.step(c.event) }
 func (c hostFollows) do(o *owner) {
 	for _, l := range c.lives {
 		if o.detector.Present(l) {
-			o.detector.Follow(l, c.session)
+			o.detector.Came(l, c.session)
 		}
 		o.inform(c.session, l)
 	}
@@ -118,9 +118,13 @@ func (c processExited) do(o *owner) {
 	o.inform(c.session, l)
 }
 
-// do follows the life for the host, which repeats the report until it hears that the life is not connected.
+// do follows the life for the host, which repeats the report until it hears that the life is not connected. The life
+// may be at another host by now, so the report does not say that it is at this one.
 func (c lastConnClosed) do(o *owner) {
-	hostFollows{c.session, []serry.Life{c.report.Life}}.do(o)
+	if o.detector.Present(c.report.Life) {
+		o.detector.Follow(c.report.Life, c.session)
+	}
+	o.inform(c.session, c.report.Life)
 	o.detector.Reported(c.report, o.now)
 }
 

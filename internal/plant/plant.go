@@ -37,6 +37,7 @@ const (
 	EarlyWatermark // a relay acknowledges a result before it has come (A-SIDE-15)
 	HastySilence   // a host is taken for silent after a fraction of the time (C-LOST-5)
 	DropFollow     // a new leader does not hear which lives are behind a host (C-LOST-5)
+	StaleFollow    // a new leader hears of a life from a host that it has left (C-LOST-5)
 
 	// Of the stores.
 	NoFence           // what a leader writes that was deposed takes effect (C-TERM-2)
@@ -54,7 +55,7 @@ var names = [...]string{
 	"no request table", "ignored incarnation", "dropped requester", "forgotten arrivals", "swap of anything",
 	"reading of a newer journal",
 	"reply before journal", "half a group", "skipped put", "no confirmation", "blocked reader", "polite end",
-	"second writer", "reordered frames", "no resend", "early watermark", "hasty silence", "dropped follow",
+	"second writer", "reordered frames", "no resend", "early watermark", "hasty silence", "dropped follow", "stale follow",
 	"no fence", "unreadable stage", "sweep before switch", "late duplicate",
 }
 

@@ -43,7 +43,8 @@ func TestHeardOnALostLine(t *testing.T) {
 }
 
 // TestFollowsConnectedLives: a host asks the next leader to tell of a life that a former leader called
-// connected, although that life has sent no heartbeat yet. A life that is gone is not asked for.
+// connected, although that life has sent no heartbeat yet. A life that is gone, or at another host now, is not
+// asked for.
 func TestFollowsConnectedLives(t *testing.T) {
 	t.Run("C-LOST-5 A-SIDE-3", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
@@ -56,13 +57,15 @@ func TestFollowsConnectedLives(t *testing.T) {
 			d.mu.Unlock()
 			here := serry.Life{Task: serry.TaskID{Job: "worker", Index: 1}, Incarnation: 9}
 			gone := serry.Life{Task: serry.TaskID{Job: "worker", Index: 2}, Incarnation: 10}
+			moved := serry.Life{Task: serry.TaskID{Job: "worker", Index: 3}, Incarnation: 11}
 			for _, s := range []stream.Standing{
-				{Life: here, State: serry.Connected}, {Life: gone, State: serry.Connected}, {Life: gone, State: serry.Disconnected},
+				{Life: here, State: serry.Connected}, {Life: moved, State: serry.Connected}, {Life: gone, State: serry.Connected}, {Life: gone, State: serry.Disconnected},
 			} {
 				session.Standing(s)
 				session.Flush()
 			}
 			synctest.Wait()
+			h.Unfollow(moved.Incarnation)
 			next := newDesk(n, "b", 2)
 			n.crash("a")
 			time.Sleep(2 * stream.BeatEvery)

@@ -88,7 +88,7 @@ type Host struct {
 		last       uint64 // of pending.order
 		heard      map[serry.Life]bool
 		unacked    map[serry.Life]uint64            // heard of, in beats that were not acknowledged: the last of those
-		followed   map[serry.Incarnation]serry.Life // that the service is asked to tell of
+		followed   map[serry.Incarnation]serry.Life // at this host: the service is asked to tell of them
 		watermarks map[ConnID]uint64
 		exits      []exit
 		closures   []Closure
@@ -228,16 +228,29 @@ func (h *Host) Heard(l serry.Life) {
 	if len(h.mu.heard) < maxHeard {
 		h.mu.heard[l] = true
 	}
-	h.know(l)
+	if p := h.mu.current.out(); h.know(l) && p != nil {
+		p.send(&follow{[]serry.Life{l}}) // it may have moved here from another host
+	}
 }
 
-// know notes a life that the next leader is asked to tell of; mu is held. Besides the lives that beat,
-// these are the lives that a leader called connected. A task that has registered and not beaten yet is known
-// by nothing else: without it, the next leader would not find that task dead when this host dies.
-func (h *Host) know(l serry.Life) {
-	if len(h.mu.followed) < maxHeard {
-		h.mu.followed[l.Incarnation] = l
+// know notes a life that this host has, and says whether it is new; mu is held. The next leader is asked to tell
+// of these lives. Besides the lives that beat, they are those that a leader called connected. A task that has
+// registered and not beaten yet is known by nothing else: without it, the next leader would not find that task
+// dead when this host dies.
+func (h *Host) know(l serry.Life) (added bool) {
+	if _, ok := h.mu.followed[l.Incarnation]; ok || len(h.mu.followed) >= maxHeard {
+		return false
 	}
+	h.mu.followed[l.Incarnation] = l
+	return true
+}
+
+// Unfollow says that a life is not at this host any more: later leaders are not asked for it. It may go on behind
+// another host. A leader that heard of it from both would find it dead when this host dies.
+func (h *Host) Unfollow(incarnation serry.Incarnation) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	delete(h.mu.followed, incarnation)
 }
 
 // Delivered raises the watermark of a requester: the results of all its calls up to this number have

@@ -41,7 +41,7 @@ type Handler interface {
 	// Heard says which lives sent heartbeats since the last time (A-SIDE-3).
 	Heard(s *Session, lives []serry.Life)
 
-	// Follow asks for the standings of lives that the host knows, from now on.
+	// Follow says that lives are at the host, which asks for their standings from now on.
 	Follow(s *Session, lives []serry.Life)
 
 	// Delivered raises the watermark of a requester (C-REQ-3).

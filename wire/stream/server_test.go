@@ -34,8 +34,8 @@ func TestBeatsTell(t *testing.T) {
 				h.Flush()
 				time.Sleep(stream.BeatEvery)
 				synctest.Wait()
-				if len(d.mu.heard) != 1 || d.mu.heard[0] != life(1) || d.mu.watermarks[1] != 3 {
-					t.Errorf("heard %v, watermarks %v; want one life, watermark 3", d.mu.heard, d.mu.watermarks)
+				if len(d.mu.heard) != 1 || d.mu.heard[0] != life(1) || len(d.mu.follow) != 1 || d.mu.watermarks[1] != 3 {
+					t.Errorf("heard %v, follows %v, watermarks %v; want one life, watermark 3", d.mu.heard, d.mu.follow, d.mu.watermarks)
 				}
 				if len(d.mu.exits) != 1 || d.mu.exits[0] != "worker/2: signal 9" {
 					t.Errorf("exits %v", d.mu.exits)
@@ -43,8 +43,8 @@ func TestBeatsTell(t *testing.T) {
 				n.last().Close() // the next leader must hear of the exit, and whom to tell of
 				time.Sleep(stream.BeatEvery)
 				synctest.Wait()
-				if len(d.mu.exits) != 2 || len(d.mu.follow) != 1 || len(d.mu.heard) != 1 {
-					t.Errorf("after a resumption: exits %v, follows %v, heard %v; want the exit again, the life followed and not heard",
+				if len(d.mu.exits) != 2 || len(d.mu.follow) != 2 || len(d.mu.heard) != 1 {
+					t.Errorf("after a resumption: exits %v, follows %v, heard %v; want the exit and the life followed again, and not heard",
 						d.mu.exits, d.mu.follow, d.mu.heard)
 				}
 				d.mu.conns[1].Session().Standing(stream.Standing{Life: life(2), State: serry.Failed, Error: []byte("why")})

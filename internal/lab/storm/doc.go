@@ -22,7 +22,8 @@
 // etcd leave the rarer calls out: the judge of watches needs virtual time.
 //
 // One fleet in ten is large: ten relays, and dozens of tasks. One in twenty is quiet: its clients do next to
-// nothing, the leader changes, a host dies for good, and the new leader must find its tasks dead in time.
+// nothing, the leader changes, a host dies for good, and the new leader must find its tasks dead in time, and no others. Some
+// clients move to another relay meanwhile.
 //
 // The journal lies in memory, where several servers share it; in a real file of one server, on a disk that
 // tears, fails, fills, forgets and lies about what it has written (package internal/lab/faultydisk); or in a real etcd, where requests are lost, late,

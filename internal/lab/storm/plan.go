@@ -56,6 +56,7 @@ type plan struct {
 	watches     bool    // some tasks watch their keys
 	faults      []fault
 	losses      []fault // of leaders, one after the other, in a quiet job
+	moves       [][]int // in a quiet job: the tasks that move before each of the losses, and after the last
 }
 
 // A step is what all programs do at the same point.
@@ -111,6 +112,7 @@ const (
 	damage      kind = "damage"       // of the journal, by a roll back
 	goesOn      kind = "goes on"      // the service, after a roll back
 	loseHost    kind = "lose host"    // for good, with its relay and its tasks, in a quiet job
+	moveClient  kind = "move client"  // from one relay to another, in a quiet job
 )
 
 func (f fault) String() string {
@@ -123,6 +125,9 @@ func (p *plan) String() string {
 		p.mode, p.recoverable, p.dialect, p.tasks, p.members, p.hosts, p.sites, p.nodes, p.mixed, p.rolls, p.epochs, p.steps, p.net.buffer, p.lease, p.notice)
 	for _, f := range slices.Concat(p.faults, p.losses) {
 		b.WriteString("; " + f.String())
+	}
+	if p.moves != nil {
+		fmt.Fprintf(&b, "; moves %v", p.moves)
 	}
 	return b.String()
 }

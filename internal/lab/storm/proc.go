@@ -25,7 +25,8 @@ type proc struct {
 	rand   *rand.Rand
 	extra  *rand.Rand // for calls beside the program
 
-	port    *port           // set by run, before anything else is done
+	moves   chan *host      // of a quiet process: where it moves to
+	port    *port           // set by run, before anything else is done; a quiet process that moves has another
 	member  *client.Member  // of a Go program, set by runMember before the program begins; or nil
 	ctx     context.Context // of a Go program: it ends with the process
 	place   *place          // of a Go program, or nil
@@ -45,6 +46,7 @@ type proc struct {
 		heard   bool   // it has ended of an error that it was told
 		doomed  bool   // another life is about to take its place, or it may be taken for dead
 
+		moved     *host          // where a quiet process has moved to, or nil
 		suspected bool           // it may be taken for dead
 		replaced  history.Moment // another life has registered
 		lived     history.Lifetime
@@ -57,7 +59,7 @@ func (w *world) launch(task int, at *host, number, epoch int) {
 	p := &proc{
 		world: w, task: task, number: number, epoch: epoch, life: uint64(1000*(task+1) + number), host: at,
 		rand: dice(w.seed, forProcs, uint64(1000*task+number)), counters: make(map[string]int64), seen: make(map[string]string),
-		extra: dice(w.seed, forCalls, uint64(1+1000*task+number)), quit: make(chan struct{}),
+		extra: dice(w.seed, forCalls, uint64(1+1000*task+number)), quit: make(chan struct{}), moves: make(chan *host),
 	}
 	p.mu.lived.LiveMember = history.LiveMember{Member: task, Life: p.life}
 	w.mu.Lock()

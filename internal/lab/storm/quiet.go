@@ -3,6 +3,7 @@ package storm
 import (
 	"errors"
 	"math/rand/v2"
+	"slices"
 	"time"
 
 	"github.com/serry-dev/serry"
@@ -11,7 +12,8 @@ import (
 
 // One in so many fleets is quiet. Its clients register, and beat or do not even that, so that nothing but
 // the streams of their hosts tells a new leader where they are. The leader changes, once or several times;
-// then a host dies for good. The leader must call the tasks of that host dead as soon as C-LOST-5 has it.
+// then a host dies for good. The leader must call the tasks of that host dead as soon as C-LOST-5 has it, and no
+// others. In half of these fleets clients move from one host to another, before a change of leader or after it.
 const quietFleets = 20
 
 // foundAfter is when the tasks of a dead host must be known as dead: the time for which a host may be
@@ -34,15 +36,95 @@ func (p *plan) drawQuiet(r *rand.Rand) {
 	for range 1 + r.IntN(2) {
 		p.losses = append(p.losses, p.drawFault(r, []kind{crash, crash, freeze, depose, handOver}))
 	}
+	p.moves = make([][]int, len(p.losses)+1)
+	if r.IntN(2) == 0 {
+		return
+	}
+	for i := range p.moves {
+		for task := range p.tasks {
+			if r.IntN(2) == 0 {
+				p.moves[i] = append(p.moves[i], task)
+			}
+		}
+	}
 }
 
 // stayQuiet is the life of a stock client that does nothing but register, and beat in half of all cases.
+// It moves to another host when it is told to.
 func (p *proc) stayQuiet() {
 	p.does("nothing")
-	if p.rand.IntN(2) == 0 {
-		p.world.work.Go(p.beat)
+	beats := p.rand.IntN(2) == 0
+	for {
+		var due <-chan time.Time
+		if beats {
+			due = time.After(heartbeatTimeout / 2)
+		}
+		select {
+		case <-due:
+			if !p.beats() {
+				return
+			}
+		case to := <-p.moves:
+			p.moveTo(to)
+		case <-p.quit:
+			return
+		}
 	}
-	<-p.quit
+}
+
+// moveTo connects the client with the relay of another host, where it sends a heartbeat: the service could not know
+// otherwise.
+func (p *proc) moveTo(to *host) {
+	port := to.connect()
+	if port == nil {
+		return // the host has died
+	}
+	p.mu.Lock()
+	old, ended := p.port, p.mu.ended
+	p.port = port
+	p.mu.Unlock()
+	old.close()
+	if ended {
+		port.close()
+		return
+	}
+	if p.beats() {
+		p.world.struck(moveClient)
+		p.world.note("task %d has moved to %s", p.task, to.place.name)
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		p.mu.moved = to
+	}
+}
+
+// at is the host that the process is behind.
+func (p *proc) at() *host {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.mu.moved != nil {
+		return p.mu.moved
+	}
+	return p.host
+}
+
+// moveClients lets clients move to the next host, and says whether the service knows soon.
+func (w *world) moveClients(tasks []int) bool {
+	began := time.Now()
+	for _, task := range tasks {
+		p := w.last(task)
+		to := w.hosts[(slices.Index(w.hosts, p.at())+1)%len(w.hosts)]
+		select {
+		case p.moves <- to:
+		case <-p.quit:
+			return false
+		case <-time.After(settleTime):
+			return false
+		}
+		if !w.until(func() bool { return p.at() == to }) {
+			return false
+		}
+	}
+	return time.Since(began) <= settleTime
 }
 
 // bereave lets the leader change as the plan has it, then a host die, and judges what the leader knows of
@@ -59,7 +141,10 @@ func (w *world) loseHost(h *host) {
 	if !w.until(w.ready) {
 		return
 	}
-	for _, f := range w.plan.losses {
+	for i, f := range w.plan.losses {
+		if !w.moveClients(w.plan.moves[i]) {
+			return
+		}
 		before := w.term()
 		w.inflict(f)
 		if !w.until(func() bool { return w.term() > before }) {
@@ -68,6 +153,9 @@ func (w *world) loseHost(h *host) {
 	}
 	if !w.until(func() bool { return h.follows(w.term()) }) {
 		w.wrong("%s does not find the leader of term %d", h.place.name, w.term())
+		return
+	}
+	if !w.moveClients(w.plan.moves[len(w.plan.losses)]) {
 		return
 	}
 	w.pass(settleTime, nil)
@@ -80,7 +168,7 @@ func (w *world) loseHost(h *host) {
 	w.note("%s dies for good", h.place.name)
 	h.stop() // before its clients, so that the relay does not tell the leader of their end
 	for _, p := range w.processes() {
-		if p.host == h {
+		if p.at() == h {
 			p.kill("its host died")
 		}
 	}
@@ -99,9 +187,9 @@ func (w *world) findDead(h *host) {
 	for _, t := range srv.View().Tasks {
 		p := w.last(t.Task.Index)
 		switch {
-		case p.host == h && t.State == serry.Connected:
+		case p.at() == h && t.State == serry.Connected:
 			w.wrong("task %d is called connected %v after the end of its host", p.task, foundAfter)
-		case p.host != h && accuses(t.Err, t.Task):
+		case p.at() != h && accuses(t.Err, t.Task):
 			w.wrong("task %d is called dead: %v; its host lives", p.task, t.Err)
 		}
 	}

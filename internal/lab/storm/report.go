@@ -31,7 +31,7 @@ type Report struct {
 
 // Faults are the kinds of faults that a schedule may have.
 func Faults() (names []string) {
-	for _, k := range slices.Concat(serverFaults, nodeFaults, versionFaults, []kind{stallDisk, loseHost}, clientFaults[fatal], clientFaults[rounds], lastWords[rounds]) {
+	for _, k := range slices.Concat(serverFaults, nodeFaults, versionFaults, []kind{stallDisk, loseHost, moveClient}, clientFaults[fatal], clientFaults[rounds], lastWords[rounds]) {
 		if !slices.Contains(names, string(k)) {
 			names = append(names, string(k))
 		}

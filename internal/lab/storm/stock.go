@@ -206,21 +206,26 @@ func (p *proc) stopped() time.Duration {
 // beat sends heartbeats, twice in a heartbeat timeout, until the process ends: also while it waits to be
 // let go (A-SHUT-3), when it does not look at the answers any more.
 func (p *proc) beat() {
-	for p.pause(heartbeatTimeout/2 + p.stopped()) {
-		result, st, ok := p.beatOnce()
-		switch {
-		case !ok:
-			return
-		case p.left():
-			continue
-		case stock.Ends(coord.KindHeartbeat, st):
-			p.died("heartbeat", st)
-			return
-		}
-		if s := result.(coord.Registered).Service; s != p.service && s != 0 {
-			p.world.amiss("task %d: a heartbeat is answered by service %d; want %d", p.task, s, p.service)
-		}
+	for p.pause(heartbeatTimeout/2+p.stopped()) && p.beats() {
 	}
+}
+
+// beats sends a heartbeat, judges the answer, and says whether the process lives on.
+func (p *proc) beats() bool {
+	result, st, ok := p.beatOnce()
+	switch {
+	case !ok:
+		return false
+	case p.left():
+		return true
+	case stock.Ends(coord.KindHeartbeat, st):
+		p.died("heartbeat", st)
+		return false
+	}
+	if s := result.(coord.Registered).Service; s != p.service && s != 0 {
+		p.world.amiss("task %d: a heartbeat is answered by service %d; want %d", p.task, s, p.service)
+	}
+	return true
 }
 
 // beatOnce sends one heartbeat, and again when it does not arrive, as
