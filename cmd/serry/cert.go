@@ -37,13 +37,8 @@ every connection then show one:
 
 Tasks need their own pair and ca.pem; ca-key.pem stays where certificates are made.
 jax reads JAX_MTLS_CERT_FILE, JAX_MTLS_KEY_FILE and JAX_MTLS_CA_FILE.`,
-		RunE: func(_ *cobra.Command, args []string) error {
-			err := errors.New("want new, issue or show")
-			if len(args) > 0 {
-				err = fmt.Errorf("%q: %w", args[0], err)
-			}
-			return hinted{err, "see serry cert --help"}
-		},
+		Args: noArguments,
+		RunE: func(cmd *cobra.Command, _ []string) error { return seeHelp(cmd, errors.New("want new, issue or show")) },
 	}
 	cmd.AddCommand(newCertNew(), newCertIssue(), newCertShow())
 	return cmd
@@ -55,7 +50,7 @@ func newCertNew() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "new directory",
 		Short: "Make an authority",
-		Args:  cobra.ExactArgs(1),
+		Args:  arguments(1, 1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := checkLife(life); err != nil {
 				return err
@@ -83,7 +78,7 @@ name-key.pem. The service needs the names by which tasks dial it, unless all
 sides check URI names instead (--tls-peer-prefix).`,
 		Example: `  serry cert issue certs coord --host coord.example.org,10.0.0.7
   serry cert issue certs task3 --uri spiffe://example.org/worker/3`,
-		Args: cobra.ExactArgs(2),
+		Args: arguments(2, 2),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := checkLife(s.Life); err != nil {
 				return err
@@ -134,7 +129,7 @@ func newCertShow() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "show file...",
 		Short: "Say for whom certificates are, and until when",
-		Args:  cobra.MinimumNArgs(1),
+		Args:  arguments(1, anyNumber),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := p.open(cmd); err != nil {
 				return err

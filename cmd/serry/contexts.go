@@ -158,7 +158,7 @@ func newContext() *cobra.Command {
 
 Commands use the one that --context or SERRY_CONTEXT names, or else the one
 called default.`,
-		Args: cobra.NoArgs,
+		Args: noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := p.open(cmd); err != nil {
 				return err

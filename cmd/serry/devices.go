@@ -44,7 +44,7 @@ does not answer; 2 a mistake in the command line.`,
   serry devices -o manifest > before.json
   serry devices --since before.json
   serry devices --manifest after.json --since before.json -o json`,
-		Args: cobra.NoArgs,
+		Args: noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error { return q.run(cmd) },
 	}
 	q.access.define(cmd)
@@ -55,7 +55,6 @@ does not answer; 2 a mistake in the command line.`,
 	f.StringVarP((*string)(&q.format), "output", "o", "", "`format` of the answer: json, yaml, wide for a table that is not cut, or manifest")
 	_ = cmd.RegisterFlagCompletionFunc("output", cobra.FixedCompletions(
 		[]cobra.Completion{"json", "yaml", "wide", string(asManifest)}, cobra.ShellCompDirectiveNoFileComp))
-	cmd.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return hinted{err, "see serry devices --help"} })
 	return cmd
 }
 
@@ -69,14 +68,14 @@ type deviceQuery struct {
 
 func (q *deviceQuery) run(cmd *cobra.Command) error {
 	if err := q.resolve(cmd); err != nil {
-		return hinted{err, "see serry devices --help"}
+		return seeHelp(cmd, err)
 	}
 	plain := q.format != asManifest
 	if !plain {
 		q.format = asTable
 	}
 	if err := q.printer.open(cmd); err != nil {
-		return hinted{fmt.Errorf("%w, or manifest", err), "see serry devices --help"}
+		return seeHelp(cmd, fmt.Errorf("%w, or manifest", err))
 	}
 	found, err := q.find(cmd.Context())
 	if err != nil {

@@ -85,14 +85,14 @@ service, and say how to fix it. Run it where a task is to run, with the
 variables that the task has. It changes nothing. Exit status 1: it found a problem.`,
 		Example: `  serry doctor --address coord.example.org
   srun -N 4 --ntasks-per-node 1 serry doctor --address coord.example.org`,
-		Args: cobra.NoArgs,
+		Args: noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			err := a.resolve(cmd)
 			if err == nil {
 				err = p.open(cmd)
 			}
 			if err != nil {
-				return hinted{err, "see serry doctor --help"}
+				return seeHelp(cmd, err)
 			}
 			return examine(cmd.Context(), newSite(a, tasks), p)
 		},
@@ -100,7 +100,6 @@ variables that the task has. It changes nothing. Exit status 1: it found a probl
 	a.define(cmd)
 	p.define(cmd)
 	cmd.Flags().IntVar(&tasks, "tasks", 0, "`number` of tasks that the job is to have (default what variables of the launcher say)")
-	cmd.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return hinted{err, "see serry doctor --help"} })
 	return cmd
 }
 

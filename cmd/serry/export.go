@@ -21,7 +21,7 @@ func newExport() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "export",
 		Short: "See how an exported program is sharded, and bind it to devices",
-		Args:  cobra.NoArgs,
+		Args:  noArguments,
 		RunE: func(*cobra.Command, []string) error {
 			return hinted{errors.New("export: the subcommand is missing"), "serry export inspect, bind or diff"}
 		},

@@ -38,7 +38,7 @@ A server with --store file:DIR has no other: it ends, and whoever is started
 with that folder next goes on with the job. A server in memory refuses.`,
 		Example: `  # move the leadership away from the host that has it
   serry handover --address host1:8476`,
-		Args: cobra.NoArgs,
+		Args: noArguments,
 	}, q.handover)
 }
 

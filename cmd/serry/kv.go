@@ -20,12 +20,9 @@ func newKV() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "kv",
 		Short: "Read and write the keys that the tasks share",
-		RunE: func(_ *cobra.Command, args []string) error {
-			err := errors.New("want get, put, ls, rm or watch")
-			if len(args) > 0 {
-				err = fmt.Errorf("%q: %w", args[0], err)
-			}
-			return hinted{err, "see serry kv --help"}
+		Args:  noArguments,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return seeHelp(cmd, errors.New("want get, put, ls, rm or watch"))
 		},
 	}
 	cmd.AddCommand(newKVGet(), newKVPut(), newKVList(), newKVRemove(), newKVWatch())
@@ -55,7 +52,7 @@ func newKVGet() *cobra.Command {
 	cmd := q.command(&cobra.Command{
 		Use:   "get key",
 		Short: "Print the value of a key, byte for byte",
-		Args:  cobra.ExactArgs(1),
+		Args:  arguments(1, 1),
 	}, func(ctx context.Context, r *remote, args []string) error {
 		var v coord.Value
 		var err error
@@ -97,7 +94,7 @@ func newKVPut() *cobra.Command {
 	cmd := q.command(&cobra.Command{
 		Use:   "put key value",
 		Short: "Give a key a value; - reads it from stdin",
-		Args:  cobra.ExactArgs(2),
+		Args:  arguments(2, 2),
 	}, func(ctx context.Context, r *remote, args []string) error {
 		value := []byte(args[1])
 		if args[1] == "-" {
@@ -122,7 +119,7 @@ func newKVList() *cobra.Command {
 	cmd := q.command(&cobra.Command{
 		Use:   "ls [directory]",
 		Short: "List the keys below a directory, with the sizes of their values",
-		Args:  cobra.MaximumNArgs(1),
+		Args:  arguments(0, 1),
 	}, func(ctx context.Context, r *remote, args []string) error {
 		dir := ""
 		if len(args) > 0 {
@@ -160,7 +157,7 @@ func newKVRemove() *cobra.Command {
 	cmd := q.command(&cobra.Command{
 		Use:   "rm key",
 		Short: "Remove a key and everything below it",
-		Args:  cobra.ExactArgs(1),
+		Args:  arguments(1, 1),
 	}, func(ctx context.Context, r *remote, args []string) error {
 		_, err := r.call(ctx, coord.DeleteKeyValue{Key: args[0]})
 		return err
@@ -174,7 +171,7 @@ func newKVWatch() *cobra.Command {
 	cmd := q.command(&cobra.Command{
 		Use:   "watch [directory]",
 		Short: "Print the keys below a directory, then every change of them",
-		Args:  cobra.MaximumNArgs(1),
+		Args:  arguments(0, 1),
 	}, func(ctx context.Context, r *remote, args []string) error {
 		dir := ""
 		if len(args) > 0 {

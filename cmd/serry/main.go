@@ -30,7 +30,7 @@ func run(args []string, stdout, stderr io.Writer) int {
 	root.SetArgs(args)
 	root.SetOut(stdout)
 	root.SetErr(stderr)
-	return explain(root.Execute(), stderr)
+	return explain(unknownCommand(root, args, root.Execute()), stderr)
 }
 
 func newRoot() *cobra.Command {
@@ -39,9 +39,14 @@ func newRoot() *cobra.Command {
 		Short: "Keep a multi-host job together",
 		Long: `serry keeps the tasks of a multi-host job together: it is the coordination
 service that jax and TensorFlow clients connect to without a changed line.`,
-		SilenceErrors: true,
-		SilenceUsage:  true,
+		SilenceErrors:      true,
+		SilenceUsage:       true,
+		DisableSuggestions: true, // unknownCommand has them, on one line
+		Version:            build().String(),
 	}
+	root.SetVersionTemplate("{{.Version}}\n")
+	root.Flags().Bool("version", false, "print the version of serry")
+	root.SetFlagErrorFunc(flagMistake)
 	group(root, "Run a job:", newRun(), newServe(), newRelay(), newStop(), newHandover(), newPeers())
 	group(root, "Look at a job:", newStatus(), newTasks(), newBarriers(), newKV(), newWatch(), newWhy(), newReplay(), newDevices())
 	group(root, "Look at arrays:", newMesh(), newExport())

@@ -19,7 +19,7 @@ func newMesh() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "mesh",
 		Short: "See who holds which slice of an array, and what a change would move",
-		Args:  cobra.NoArgs,
+		Args:  noArguments,
 		RunE: func(*cobra.Command, []string) error {
 			return hinted{errors.New("mesh: what about it is not said"), "serry mesh show, or serry mesh plan"}
 		},

@@ -58,7 +58,7 @@ func newWatch() *cobra.Command {
 		Long: `Tell what happens to the job, as it happens: tasks that come, fail and leave,
 barriers that fail, runs that begin. It begins with what happened lately, and ends
 when the service has stopped or has been away for a while.`,
-		Args: cobra.NoArgs,
+		Args: noArguments,
 	}, func(ctx context.Context, r *remote, _ []string) error {
 		return q.follow(ctx, r, past)
 	})

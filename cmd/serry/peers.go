@@ -23,7 +23,7 @@ func newPeers() *cobra.Command {
 		Short: "List the servers that share a store, and replace one that is lost",
 		Long: `List the servers of a service with --peers. It is asked on the host of one of
 them, with its folder.`,
-		Args: cobra.NoArgs,
+		Args: noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return failed(listPeers(cmd, dir))
 		},
@@ -41,7 +41,7 @@ or another, if it was interrupted.`,
   serry peers replace host2:8477 --data-dir /var/lib/serry
   # then on host2
   serry serve --tasks 4 --peers a=host1:8477,b=host2:8477,c=host3:8477 --name b --data-dir /var/lib/serry --join`,
-		Args: cobra.ExactArgs(1),
+		Args: arguments(1, 1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return failed(replacePeer(cmd, dir, args[0]))
 		},

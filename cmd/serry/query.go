@@ -2,8 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
-	"fmt"
 	"os"
 	"runtime/debug"
 
@@ -21,19 +19,19 @@ type query struct {
 func (q *query) command(cmd *cobra.Command, ask func(ctx context.Context, r *remote, args []string) error) *cobra.Command {
 	q.access.define(cmd)
 	q.printer.define(cmd)
-	arguments := cmd.Args
+	check := cmd.Args
 	cmd.Args = func(cmd *cobra.Command, args []string) error {
-		if arguments == nil {
+		if check == nil {
 			return nil
 		}
-		return q.usage(cmd, arguments(cmd, args))
+		return seeHelp(cmd, check(cmd, args))
 	}
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		if err := q.resolve(cmd); err != nil {
-			return q.usage(cmd, err)
+			return seeHelp(cmd, err)
 		}
 		if err := q.printer.open(cmd); err != nil {
-			return q.usage(cmd, err)
+			return seeHelp(cmd, err)
 		}
 		if os.Getenv("GOGC") == "" {
 			debug.SetGCPercent(gcPercent)
@@ -41,21 +39,10 @@ func (q *query) command(cmd *cobra.Command, ask func(ctx context.Context, r *rem
 		ctx := cmd.Context()
 		r, err := q.access.open(ctx)
 		if err != nil {
-			return q.usage(cmd, err)
+			return seeHelp(cmd, err)
 		}
 		defer r.Close()
 		return failed(ask(ctx, r, args))
 	}
-	cmd.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error { return q.usage(cmd, err) })
 	return cmd
-}
-
-// usage adds a hint to a mistake in the command line that has none.
-func (q *query) usage(cmd *cobra.Command, err error) error {
-	_, has := errors.AsType[hinted](err)
-	_, ran := errors.AsType[runError](err)
-	if err == nil || has || ran {
-		return err
-	}
-	return hinted{err, fmt.Sprintf("see %s --help", cmd.CommandPath())}
 }

@@ -45,12 +45,12 @@ Every flag can be given by environment: --upstream is SERRY_UPSTREAM.`,
   # behind a socket, with certificates that jax knows nothing of
   serry relay --upstream host0:8476 --listen unix:/run/serry/relay.sock \
     --tls-cert relay.pem --tls-key relay.key --tls-ca ca.pem`,
-		Args:    cobra.NoArgs,
+		Args:    noArguments,
 		PreRunE: func(cmd *cobra.Command, _ []string) error { return fromEnvironment(cmd) },
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			cfg, err := s.config(cmd)
 			if err != nil {
-				return usageOf("relay", err)
+				return seeHelp(cmd, err)
 			}
 			if err := s.run(cmd, cfg); err != nil {
 				return runError{err}
@@ -59,16 +59,7 @@ Every flag can be given by environment: --upstream is SERRY_UPSTREAM.`,
 		},
 	}
 	s.define(cmd.Flags())
-	cmd.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageOf("relay", err) })
 	return cmd
-}
-
-// usageOf adds a hint to a mistake in the command line that has none.
-func usageOf(command string, err error) error {
-	if _, ok := errors.AsType[hinted](err); ok {
-		return err
-	}
-	return hinted{err, "see serry " + command + " --help"}
 }
 
 // relaySettings are the flags of serry relay.

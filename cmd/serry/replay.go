@@ -45,7 +45,7 @@ serve --restore).`,
 
   # the same when no majority of them is left, after that one has ended
   serry replay --export last.journal /var/lib/serry`,
-		Args: cobra.ExactArgs(1),
+		Args: arguments(1, 1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := r.printer.open(cmd); err != nil {
 				return err

@@ -69,7 +69,6 @@ the command line; 1 anything else.`,
 	}
 	s.define(cmd.Flags())
 	cmd.Flags().SetInterspersed(false) // flags of the command are its own
-	cmd.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return hinted{err, "see serry run --help"} })
 	return cmd
 }
 
@@ -78,7 +77,7 @@ func newGuard() *cobra.Command {
 	return &cobra.Command{
 		Use:    guardCommand,
 		Hidden: true,
-		Args:   cobra.NoArgs,
+		Args:   noArguments,
 		RunE: func(*cobra.Command, []string) error {
 			if err := launch.Guard(); err != nil {
 				return runError{err}
@@ -190,7 +189,7 @@ func (s *runSettings) relay(c *launch.Config) error {
 func (s *runSettings) run(cmd *cobra.Command, args []string) error {
 	cfg, err := s.config(cmd, args)
 	if err != nil {
-		return hinted{err, "see serry run --help"}
+		return seeHelp(cmd, err)
 	}
 	place, findings, err := s.locate(cmd)
 	if err != nil {
@@ -206,7 +205,7 @@ func (s *runSettings) run(cmd *cobra.Command, args []string) error {
 		return errNoCommand
 	}
 	if err := cfg.Validate(); err != nil {
-		return hinted{err, "see serry run --help"}
+		return seeHelp(cmd, err)
 	}
 	return runJob(cmd, cfg)
 }

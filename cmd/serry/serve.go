@@ -50,7 +50,7 @@ Every flag can be given by environment: --tasks is SERRY_TASKS.`,
 
   # a TensorFlow cluster behind a socket, with metrics
   serry serve --jobs ps=2,worker=4 --listen unix:/run/serry.sock --metrics-listen localhost:9090`,
-		Args: cobra.NoArgs,
+		Args: noArguments,
 		PreRunE: func(cmd *cobra.Command, _ []string) error {
 			return fromEnvironment(cmd)
 		},
@@ -60,7 +60,7 @@ Every flag can be given by environment: --tasks is SERRY_TASKS.`,
 				cfg.Log, err = s.logger(cmd)
 			}
 			if err != nil {
-				return usage(err)
+				return seeHelp(cmd, err)
 			}
 			cfg.Stoppable = true
 			if err := serve(cmd, s, cfg); err != nil {
@@ -70,16 +70,7 @@ Every flag can be given by environment: --tasks is SERRY_TASKS.`,
 		},
 	}
 	s.define(cmd.Flags())
-	cmd.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usage(err) })
 	return cmd
-}
-
-// usage adds a hint to a mistake in the command line that has none.
-func usage(err error) error {
-	if _, ok := errors.AsType[hinted](err); ok {
-		return err
-	}
-	return hinted{err, "see serry serve --help"}
 }
 
 // gcPercent trades memory, of which a coordinator needs little and a short command less, for

@@ -79,10 +79,17 @@ func fromEnvironment(cmd *cobra.Command) error {
 			return
 		}
 		if err := cmd.Flags().Set(f.Name, value); err != nil {
-			errs = append(errs, fmt.Errorf("environment variable %s: %w", name, err))
+			errs = append(errs, environmentMistake(name, err))
 		}
 	})
-	return errors.Join(errs...)
+	return seeHelp(cmd, errors.Join(errs...))
+}
+
+func environmentMistake(name string, err error) error {
+	if wrong, ok := errors.AsType[*pflag.InvalidValueError](err); ok {
+		err = valueMistake(wrong)
+	}
+	return fmt.Errorf("environment variable %s: %w", name, err)
 }
 
 // config turns the flags into the configuration of a server.

@@ -24,7 +24,7 @@ func newStatus() *cobra.Command {
 		Example: `  serry status
   serry status --watch
   serry status -o json --address coord.example.org`,
-		Args: cobra.NoArgs,
+		Args: noArguments,
 	}, func(ctx context.Context, r *remote, _ []string) error {
 		if watch {
 			return q.watchStatus(ctx, r, every)

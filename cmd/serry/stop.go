@@ -30,7 +30,7 @@ SIGTERM alone does not end a job that is kept in a store (serry serve --store, o
 
   # for a script
   serry stop --address host1:8476 -o json`,
-		Args: cobra.NoArgs,
+		Args: noArguments,
 	}, q.stop)
 }
 

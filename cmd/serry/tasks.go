@@ -29,8 +29,12 @@ func newTasks() *cobra.Command {
 		if err != nil {
 			return err
 		}
+		names, err := findTasks(s.Tasks, args)
+		if err != nil {
+			return err
+		}
 		s.Tasks = slices.DeleteFunc(s.Tasks, func(t wire.TaskStatus) bool {
-			return len(want) > 0 && !slices.Contains(want, t.State) || len(args) > 0 && !slices.Contains(args, t.Task)
+			return len(want) > 0 && !slices.Contains(want, t.State) || len(names) > 0 && !slices.Contains(names, t.Task)
 		})
 		return q.showTasks(s)
 	})
@@ -84,7 +88,7 @@ func newBarriers() *cobra.Command {
 	return q.command(&cobra.Command{
 		Use:   "barriers",
 		Short: "List the barriers at which tasks wait, and for whom",
-		Args:  cobra.NoArgs,
+		Args:  noArguments,
 	}, func(ctx context.Context, r *remote, _ []string) error {
 		s, err := r.status(ctx, wire.StatusQuery{})
 		if err != nil {

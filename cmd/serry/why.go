@@ -19,7 +19,7 @@ func newWhy() *cobra.Command {
 		Short: "Say what went wrong first, and who waits for whom",
 		Long: `Say what went wrong first, what was seen of it, who waits for whom, and which
 tasks have saved after a preemption notice.`,
-		Args: cobra.NoArgs,
+		Args: noArguments,
 	}, func(ctx context.Context, r *remote, _ []string) error {
 		s, err := r.status(ctx, wire.StatusQuery{Tasks: true})
 		if err != nil {
