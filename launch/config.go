@@ -50,6 +50,11 @@ type Config struct {
 
 	Service server.Config // settings of the service of each attempt; the jobs are filled in
 
+	// Listen is the address of the services of all attempts, host:port, on host 0 (an address of its own for each
+	// attempt). Processes of a former attempt have been ended when the next one begins, but on a host that is cut
+	// off one may be left that knows this address.
+	Listen string
+
 	// Relay says where a service is that others run, for this number of tasks: each host then has a
 	// relay to it, and Service only says what tasks should know of it. Without an upstream the job has
 	// a service of its own, as Service says.
@@ -59,7 +64,8 @@ type Config struct {
 	// children of the launcher. It is for programs that start no processes of their own.
 	Reap bool
 
-	planted planted // fault for the tests to find
+	planted planted    // fault for the tests to find
+	port    *fixedPort // that listens on Listen; or nil
 
 	Guard   []string // command that runs [Guard]; without one a killed launcher may leave processes behind
 	Display Display  // shows people what happens (none)
@@ -122,6 +128,8 @@ func (c Config) Validate() error {
 		return fmt.Errorf("restart policy %q: want %s, %s or %s", c.Restart, RestartNever, RestartFailed, RestartAll)
 	case c.MaxRestarts < 0:
 		return fmt.Errorf("%d restarts: want 0 or more", c.MaxRestarts)
+	case c.Listen != "" && c.external():
+		return errors.New("a job that uses a service that runs elsewhere has none that could listen")
 	}
 	return c.validateNodes()
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"os"
+	"strings"
 	"syscall"
 	"time"
 
@@ -193,6 +194,7 @@ func (f *follower) carryOut(o order) {
 		f.refuse(*o.Start)
 	case o.Start != nil:
 		f.alive++
+		f.job.hear(o.Address, o.Start.Attempt)
 		f.crew.start(*o.Start, o.Address)
 	case o.Signal == syscall.SIGKILL:
 		f.crew.kill()
@@ -201,6 +203,22 @@ func (f *follower) carryOut(o order) {
 	case o.Signal != 0:
 		f.crew.pass(o.Signal)
 	}
+}
+
+// told is what the first launcher has said of the service.
+type told struct {
+	address string
+	attempt int
+}
+
+// hear notes where the service of an attempt is.
+func (j *Job) hear(address string, attempt int) {
+	if j.cfg.external() {
+		address = strings.Join(j.cfg.Relay.Upstream, ",")
+	}
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.mu.told = told{address, attempt}
 }
 
 // refuse answers an order to start a task that came when we had been told to end: the first launcher

@@ -1,7 +1,9 @@
 package launch
 
 import (
+	"errors"
 	"fmt"
+	"strings"
 	"sync"
 	"syscall"
 	"time"
@@ -52,6 +54,7 @@ type Job struct {
 		sync.Mutex
 		status  Status
 		service service // or nil
+		told    told    // on a host that is not the first
 	}
 }
 
@@ -64,7 +67,6 @@ type Status struct {
 	Ended    int // well
 	Failed   int
 	Ending   bool
-	Address  string     // of the service, for people
 	Service  coord.View // as the service sees it
 }
 
@@ -124,12 +126,7 @@ func (j *Job) lead() error {
 	if j.here, err = j.crew(j.inbox); err != nil {
 		return err
 	}
-	if j.service, err = j.world.service(j.cfg, j.here, 1); err != nil {
-		j.here.close()
-		return err
-	}
-	if j.meeting, err = openMeeting(j.cfg, j.world, j.feed, j.inbox); err != nil {
-		j.service.close()
+	if err := j.openDoors(); err != nil {
 		j.here.close()
 		return err
 	}
@@ -144,6 +141,31 @@ func (j *Job) lead() error {
 		j.windUp()
 	}()
 	return nil
+}
+
+// openDoors opens what tasks and other launchers connect to.
+func (j *Job) openDoors() (err error) {
+	if j.cfg.Listen != "" {
+		if j.cfg.port, err = openFixedPort(j.world, j.cfg.Listen); err != nil {
+			return err
+		}
+	}
+	if j.service, err = j.world.service(j.cfg, j.here, 1); err != nil {
+		return errors.Join(err, j.closePort())
+	}
+	if j.meeting, err = openMeeting(j.cfg, j.world, j.feed, j.inbox); err != nil {
+		j.service.close()
+		return errors.Join(err, j.closePort())
+	}
+	return nil
+}
+
+// closePort closes the port that the services of all attempts share, if there is one.
+func (j *Job) closePort() error {
+	if j.cfg.port == nil {
+		return nil
+	}
+	return j.cfg.port.close()
 }
 
 // Signal passes a signal on to every task. SIGINT, SIGTERM and SIGHUP end the job: a task that takes
@@ -176,9 +198,24 @@ func (j *Job) Status() Status {
 	s, service := j.mu.status, j.mu.service
 	j.mu.Unlock()
 	if service != nil {
-		s.Address, s.Service = service.String(), service.view()
+		s.Service = service.view()
 	}
 	return s
+}
+
+// Service says where the service of the present attempt can be asked, and which attempt that is; 0 if none has
+// begun. Several addresses have commas between them.
+func (j *Job) Service() (address string, attempt int) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	switch {
+	case j.mu.service == nil:
+	case j.cfg.external():
+		return strings.Join(j.cfg.Relay.Upstream, ","), j.mu.status.Attempt
+	default:
+		return j.mu.service.address(), j.mu.status.Attempt
+	}
+	return j.mu.told.address, j.mu.told.attempt
 }
 
 // checkEvery is how often the job looks for waits that cannot end.
@@ -444,6 +481,9 @@ func (j *Job) closeAll() {
 	j.here.close()
 	j.closeBeside(j.service)
 	j.serviceWork.Wait()
+	if err := j.closePort(); err != nil {
+		j.warn("%s: %v", j.cfg.Listen, err)
+	}
 	j.archive.close(j.here.hurry)
 	if err := j.meeting.close(j.report, j.here.hurry); err != nil {
 		j.warn("the meeting of the launchers: %v", err)

@@ -41,25 +41,44 @@ type hosted struct {
 	served chan error
 }
 
-// openHosted starts a service on an address of its own: of this host alone, or, for a job on several,
-// under the name of this host that the others know.
+// openHosted starts the service of an attempt: on the address that all attempts share (Config.Listen), or on one of
+// its own.
 func openHosted(cfg Config) (*hosted, error) {
-	at := "127.0.0.1:0"
-	if cfg.several() {
-		at = ":0"
-	}
-	l, err := net.Listen("tcp", at)
+	l, err := cfg.listen()
 	if err != nil {
 		return nil, err
 	}
 	s, err := serve(cfg.Service, l, wire.DefaultJob, cfg.total())
-	if err != nil || !cfg.several() {
-		return s, err
+	if err != nil {
+		return nil, err
 	}
-	host, _, _ := net.SplitHostPort(cfg.Coordinator) // it is well formed
-	_, port, err := net.SplitHostPort(s.at)
-	s.at = net.JoinHostPort(host, port)
+	s.at, err = cfg.known(s.at)
 	return s, err
+}
+
+func (c Config) listen() (net.Listener, error) {
+	switch {
+	case c.port != nil:
+		return c.port.lend(), nil
+	case c.several():
+		return net.Listen("tcp", ":0")
+	}
+	return net.Listen("tcp", "127.0.0.1:0")
+}
+
+// known is the address of a service as its tasks know it: in a job on several hosts under the name of this host
+// that the others know.
+func (c Config) known(at string) (string, error) {
+	host, port, err := net.SplitHostPort(at)
+	switch {
+	case err != nil:
+		return "", err
+	case c.several():
+		host, _, _ = net.SplitHostPort(c.Coordinator) // it is well formed
+	case net.ParseIP(host).IsUnspecified():
+		host = "127.0.0.1"
+	}
+	return net.JoinHostPort(host, port), nil
 }
 
 // serve starts a service for the tasks of one job.

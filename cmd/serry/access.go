@@ -42,7 +42,7 @@ type access struct {
 func (a *access) define(cmd *cobra.Command) {
 	f := cmd.Flags()
 	f.SortFlags = false
-	f.StringVar(&a.address, "address", "", "`address` of the service: host:port, or unix:/path (default \""+defaultAddress+"\")")
+	f.StringVar(&a.address, "address", "", "`address` of the service: host:port, or unix:/path; several servers of one service with commas between them (default the only job on this host, or \""+defaultAddress+"\")")
 	f.StringVar(&a.context, "context", "", "`name` of a context, or path of its file, that says address and TLS files")
 	f.DurationVar(&a.timeout, "timeout", defaultTimeout, "how long the service may take to answer")
 	f.StringVar(&a.tls.Cert, "tls-cert", "", "PEM `file` with the certificate chain to show")
@@ -52,8 +52,8 @@ func (a *access) define(cmd *cobra.Command) {
 	_ = cmd.RegisterFlagCompletionFunc("context", completeContexts)
 }
 
-// resolve fills in what the command line leaves open: from variables, then from the context. A
-// context that the command line names wins over variables.
+// resolve fills in what the command line leaves open: from variables, then from the context, then from the only
+// job that runs on this host. A context that the command line names wins over variables.
 func (a *access) resolve(cmd *cobra.Command) error {
 	given := *a
 	if err := fromEnvironment(cmd); err != nil {
@@ -66,15 +66,48 @@ func (a *access) resolve(cmd *cobra.Command) error {
 	if err != nil {
 		return err
 	}
-	a.address = cmp.Or(a.address, c.Address, defaultAddress)
+	a.address = cmp.Or(a.address, c.Address)
 	if a.tls.IsZero() {
 		a.tls = c.files()
 	}
 	if a.timeout <= 0 {
 		return fmt.Errorf("--timeout %v: want more than 0", a.timeout)
 	}
-	a.address, err = fullAddress(a.address)
+	if a.address == "" {
+		return a.settleHere()
+	}
+	a.address, err = fullAddresses(a.address)
 	return err
+}
+
+// settleHere takes the only job that runs on this host, or else what may serve at the default address.
+func (a *access) settleHere() error {
+	e, err := theJob()
+	switch {
+	case err != nil:
+		return err
+	case e == nil:
+		a.address = defaultAddress
+		return nil
+	}
+	a.address = e.Address
+	if a.tls.IsZero() {
+		a.tls = e.TLS.files()
+	}
+	return nil
+}
+
+// fullAddresses is fullAddress for several, with commas between them.
+func fullAddresses(list string) (string, error) {
+	var all []string
+	for one := range strings.SplitSeq(list, ",") {
+		full, err := fullAddress(one)
+		if err != nil {
+			return "", err
+		}
+		all = append(all, full)
+	}
+	return strings.Join(all, ","), nil
 }
 
 // fullAddress adds the port where it is left out.
@@ -111,12 +144,14 @@ func (a *access) open(ctx context.Context) (*remote, error) {
 		return nil, err
 	}
 	broken, fail := context.WithCancelCause(context.Background())
-	line := dialer{address: a.address, timeout: a.timeout, secure: secure, fail: fail}
-	first, err := line.dial(ctx)
+	line := dialer{timeout: a.timeout, secure: secure, fail: fail}
+	addresses := strings.Split(a.address, ",")
+	first, at, err := line.any(ctx, addresses)
 	if err != nil {
 		return nil, runError{a.unreachable(err)}
 	}
-	transport, err := client.Dial(a.address, client.DialOptions{
+	addresses[0], addresses[at] = addresses[at], addresses[0] // so that the transport begins with the one that answers
+	transport, err := client.Dial(strings.Join(addresses, ","), client.DialOptions{
 		Connect: func(ctx context.Context, address string) (net.Conn, error) {
 			if c := first; c != nil {
 				first = nil
@@ -187,6 +222,47 @@ type dialer struct {
 func (d dialer) to(address string) dialer {
 	d.address = address
 	return d
+}
+
+// any connects to whichever of several servers answers first, and says which one that is. The error is that of one
+// that did not refuse, if there is one: it may still come to life.
+func (d dialer) any(ctx context.Context, addresses []string) (net.Conn, int, error) {
+	if len(addresses) == 1 {
+		c, err := d.to(addresses[0]).dial(ctx)
+		return c, 0, err
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	type dialed struct {
+		conn net.Conn
+		at   int
+		err  error
+	}
+	all := make(chan dialed, len(addresses))
+	for i, address := range addresses {
+		go func() {
+			c, err := d.to(address).dial(ctx)
+			all <- dialed{c, i, err}
+		}()
+	}
+	var worst error
+	for left := len(addresses); left > 0; left-- {
+		one := <-all
+		if one.err == nil {
+			go func() { // the others are not needed
+				for range left - 1 {
+					if late := <-all; late.err == nil {
+						late.conn.Close()
+					}
+				}
+			}()
+			return one.conn, one.at, nil
+		}
+		if worst == nil || errors.Is(worst, syscall.ECONNREFUSED) {
+			worst = one.err
+		}
+	}
+	return nil, 0, worst
 }
 
 func (d dialer) dial(ctx context.Context) (net.Conn, error) {

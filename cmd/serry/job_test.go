@@ -157,7 +157,7 @@ func program(ts *testscript.TestScript, args []string) *exec.Cmd {
 	cmd := exec.Command(path, args...)
 	cmd.Dir = ts.MkAbs(".")
 	cmd.Env = append(os.Environ(), "SERRY_ADDRESS="+ts.Getenv("ADDRESS"), "TZ=UTC")
-	for _, name := range []string{"HOME", "SERRY_TLS_CERT", "SERRY_TLS_KEY", "SERRY_TLS_CA"} {
+	for _, name := range []string{"HOME", "XDG_RUNTIME_DIR", "SERRY_TLS_CERT", "SERRY_TLS_KEY", "SERRY_TLS_CA"} {
 		cmd.Env = append(cmd.Env, name+"="+ts.Getenv(name))
 	}
 	return cmd

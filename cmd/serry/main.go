@@ -48,7 +48,7 @@ service that jax and TensorFlow clients connect to without a changed line.`,
 	root.Flags().Bool("version", false, "print the version of serry")
 	root.SetFlagErrorFunc(flagMistake)
 	group(root, "Run a job:", newRun(), newServe(), newRelay(), newStop(), newHandover(), newPeers())
-	group(root, "Look at a job:", newStatus(), newTasks(), newBarriers(), newKV(), newWatch(), newWhy(), newReplay(), newDevices())
+	group(root, "Look at a job:", newJobs(), newStatus(), newTasks(), newBarriers(), newKV(), newWatch(), newWhy(), newReplay(), newDevices())
 	group(root, "Look at arrays:", newMesh(), newExport())
 	group(root, "Set up:", newDoctor(), newCert(), newContext(), newVersion())
 	root.SetCompletionCommandGroupID("Set up:")

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"net"
 	"os"
 	"os/signal"
 	"strings"
@@ -106,6 +107,7 @@ type runSettings struct {
 	stateDir    string
 	noMPI       bool
 	logLevel    string
+	listen      string
 	service     []string
 	tls         mtls.Files
 
@@ -119,6 +121,7 @@ func (s *runSettings) define(f *pflag.FlagSet) {
 	f.IntVar(&s.node, "node-rank", 0, "`number` of this host, from 0")
 	f.StringVar(&s.coordinator, "coordinator", "", "`host:port` on host 0 where all hosts meet")
 	f.StringSliceVar(&s.service, "service", nil, "`addresses` of a service that runs elsewhere, with commas between them (default one of its own for each attempt)")
+	f.StringVar(&s.listen, "listen", "", "`address` of the service for all attempts, host:port, on host 0 (default an address of its own for each attempt)")
 	f.IntVar(&s.spares, "spares", 0, "`number` of further hosts, with ranks from --nnodes on, that wait to take the place of a lost one")
 	f.StringVar(&s.cluster, "cluster", cluster.Auto, "where to take the three above from if not given: auto, none, or `one` of "+strings.Join(cluster.Names(), ", "))
 	f.BoolVar(&s.explain, "explain", false, "say how this host found its place, and run nothing")
@@ -147,6 +150,7 @@ func (s *runSettings) config(cmd *cobra.Command, args []string) (launch.Config, 
 		Restart: launch.Restart(s.restart), MaxRestarts: s.maxRestarts, Recoverable: s.recoverable,
 		Grace: orNone(cmd, "grace", s.grace), LogDir: s.logDir, StateDir: s.stateDir, NoMPI: s.noMPI,
 		Guard: []string{"/proc/self/exe", guardCommand}, Reap: true,
+		Listen: s.listen,
 		Service: server.Config{Cluster: coord.Config{
 			RegisterBarrier:  true,
 			RegisterTimeout:  s.registerTimeout,
@@ -154,6 +158,11 @@ func (s *runSettings) config(cmd *cobra.Command, args []string) (launch.Config, 
 			ShutdownTimeout:  s.shutdownTimeout,
 			Republished:      topo.Republished,
 		}},
+	}
+	if s.listen != "" {
+		if err := checkRunListen(s.listen, s.service); err != nil {
+			return c, err
+		}
 	}
 	var level slog.Level
 	if err := level.UnmarshalText([]byte(s.logLevel)); err != nil {
@@ -164,6 +173,17 @@ func (s *runSettings) config(cmd *cobra.Command, args []string) (launch.Config, 
 	}
 	c.Service.Log = slog.New(slog.NewTextHandler(cmd.ErrOrStderr(), &slog.HandlerOptions{Level: level}))
 	return c, s.relay(&c)
+}
+
+// checkRunListen says what is wrong with --listen.
+func checkRunListen(address string, service []string) error {
+	if len(service) > 0 {
+		return errors.New("--listen and --service exclude each other: with --service the job has no service of its own")
+	}
+	if _, _, err := net.SplitHostPort(address); err != nil {
+		return fmt.Errorf("--listen %q: want host:port", address)
+	}
+	return nil
 }
 
 // relay says how relays reach a service that runs elsewhere.
@@ -207,11 +227,11 @@ func (s *runSettings) run(cmd *cobra.Command, args []string) error {
 	if err := cfg.Validate(); err != nil {
 		return seeHelp(cmd, err)
 	}
-	return runJob(cmd, cfg)
+	return runJob(cmd, cfg, s.tls)
 }
 
 // runJob runs a job to its end.
-func runJob(cmd *cobra.Command, cfg launch.Config) error {
+func runJob(cmd *cobra.Command, cfg launch.Config, files mtls.Files) error {
 	screen := newScreen(cmd.OutOrStdout(), cmd.ErrOrStderr())
 	cfg.Display = screen
 	warnOfHost(screen)
@@ -223,9 +243,52 @@ func runJob(cmd *cobra.Command, cfg launch.Config) error {
 	if err != nil {
 		return startError(err)
 	}
+	listed := list(job, cfg, files)
 	report := watch(job, screen, signals)
+	listed(&report)
 	return conclude(screen, &report, signals)
 }
+
+// listEvery is how often it is looked whether the service of a job has another address. A new attempt has.
+const listEvery = 250 * time.Millisecond
+
+// list puts a job on the list of serry jobs, and keeps it there. The function that it returns notes the end of the job.
+func list(job *launch.Job, cfg launch.Config, files mtls.Files) (over func(*launch.Report)) {
+	r, _ := register(entry{Kind: kindRun, Tasks: cfg.Tasks * max(1, cfg.Nodes), Command: cfg.Command, TLS: listedFiles(files)}) // the job runs all the same
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		tick := time.NewTicker(listEvery)
+		defer tick.Stop()
+		for {
+			r.serves(job.Service())
+			select {
+			case <-tick.C:
+			case <-job.Done():
+				return
+			}
+		}
+	}()
+	return func(report *launch.Report) {
+		<-done
+		r.end(outcome(report))
+	}
+}
+
+// outcome is how a job has ended, in a few words.
+func outcome(r *launch.Report) string {
+	switch _, err := closing(r); {
+	case err == nil:
+		return endedWell
+	case r.First == nil && r.Interrupted != 0:
+		return endedByUser
+	default:
+		return fit("failed: "+printable(err.Error()), maxOutcome)
+	}
+}
+
+// maxOutcome is how many characters of an error are kept.
+const maxOutcome = 400
 
 // outliveReaders turns the signal for a write into a pipe without a reader into an error of that write, for
 // the rest of this process: a job does not end because the reader of its output has. The signal is caught

@@ -3,7 +3,9 @@ package main
 import (
 	"bufio"
 	"bytes"
+	"errors"
 	"flag"
+	"fmt"
 	"net"
 	"os"
 	"os/exec"
@@ -19,7 +21,20 @@ import (
 
 func TestMain(m *testing.M) {
 	// The guard of a run is this binary, too, under another name.
-	testscript.Main(m, map[string]func(){"serry": main, launch.GuardName: main, drillCommand: drillTask})
+	testscript.Main(ownList{m}, map[string]func(){"serry": main, launch.GuardName: main, drillCommand: drillTask})
+}
+
+// ownList gives the tests a list of jobs of their own, which the commands that they run inherit.
+type ownList struct{ *testing.M }
+
+func (m ownList) Run() int {
+	dir, err := os.MkdirTemp("", "serry-test")
+	if err := errors.Join(err, os.Setenv("XDG_RUNTIME_DIR", dir)); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	defer os.RemoveAll(dir)
+	return m.M.Run()
 }
 
 var rewrite = flag.Bool("rewrite", false, "write the output of commands into the golden files of the scripts")
@@ -34,6 +49,7 @@ func TestScripts(t *testing.T) {
 			env.Values[jobKey{}] = &job{}
 			data, err := filepath.Abs("testdata")
 			env.Setenv("TESTDATA", data)
+			env.Setenv("XDG_RUNTIME_DIR", env.WorkDir)
 			return err
 		},
 		Cmds: commands(),
@@ -65,7 +81,7 @@ func start(ts *testscript.TestScript, _ bool, args []string) {
 	ts.Check(err)
 	*r = running{cmd: exec.Command(path, args...), stderr: new(bytes.Buffer)}
 	r.cmd.Dir = ts.MkAbs(".")
-	r.cmd.Env = append(os.Environ(), "SERRY_TASKS="+ts.Getenv("SERRY_TASKS"))
+	r.cmd.Env = append(os.Environ(), "SERRY_TASKS="+ts.Getenv("SERRY_TASKS"), "XDG_RUNTIME_DIR="+ts.Getenv("XDG_RUNTIME_DIR"))
 	r.cmd.Stderr = r.stderr
 	pipe, err := r.cmd.StdoutPipe()
 	ts.Check(err)

@@ -112,6 +112,8 @@ func serve(cmd *cobra.Command, s *settings, cfg server.Config) (err error) {
 	for _, j := range cfg.Cluster.Jobs {
 		total += j.Tasks
 	}
+	listed := s.list(total, printed(l))
+	defer func() { listed(err) }()
 	settleIn()
 	fmt.Fprintf(cmd.OutOrStdout(), "serry: serving %d tasks on %s\n", total, printed(l))
 
@@ -132,6 +134,25 @@ func serve(cmd *cobra.Command, s *settings, cfg server.Config) (err error) {
 		return err
 	}
 	return nil
+}
+
+// list puts a server on the list of serry jobs. The function that it returns notes its end.
+func (s *settings) list(tasks int, address string) (over func(error)) {
+	if host, port, err := net.SplitHostPort(address); err == nil && net.ParseIP(host).IsUnspecified() {
+		address = net.JoinHostPort("localhost", port)
+	}
+	files := listedFiles(s.tls)
+	files.PeerPrefix = ""   // it is what clients are called
+	r, _ := register(entry{ // the service runs all the same
+		Kind: kindServe, Address: address, Group: s.peers, TLS: files, Tasks: tasks, Command: append([]string{"serry"}, os.Args[1:]...),
+	})
+	return func(err error) {
+		if err != nil {
+			r.end(fit("failed: "+printable(err.Error()), maxOutcome))
+			return
+		}
+		r.end(endedWell)
+	}
 }
 
 // reloadOnHangup reads the files of an identity again when SIGHUP comes, until the function that it
