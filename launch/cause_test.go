@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/serry-dev/serry/internal/lab/clause"
+	"github.com/serry-dev/serry/secure"
 )
 
 func TestCause(t *testing.T) {
@@ -96,7 +97,7 @@ func TestKilledForMemory(t *testing.T) {
 		t.Fatal(err)
 	}
 	for i, byUs := range []bool{false, true} {
-		c.start(seat{Tasks: 1, Locals: 1, Nodes: 1, Attempt: 1, Life: i + 1}, "127.0.0.1:1")
+		c.start(seat{Tasks: 1, Locals: 1, Nodes: 1, Attempt: 1, Life: i + 1}, contact{address: "127.0.0.1:1", secret: secure.Draw()})
 		task := s.next(0, 1, i+1)
 		write(t, root, "proc/vmstat", "oom_kill "+strings.Repeat("1", i+2)+"\n")
 		if byUs {

@@ -82,6 +82,7 @@ const (
 	startAfterEnd                      // a follower that was told to end starts tasks
 	lastIsFirst                        // the last failure is named first
 	cutShortIsWell                     // a task that ends well because its host was told to end has done its work
+	oneSecret                          // all attempts have the same secret
 	unseenHello                        // a launcher is let in without a look at whether it is still there
 )
 

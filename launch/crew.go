@@ -27,6 +27,7 @@ type crew struct {
 	hurry  chan struct{} // closed when there is no grace any more
 
 	attempt int            // owned by work
+	secret  string         // file of the secret of the attempt, or empty; owned by work
 	watch   sync.WaitGroup // one for each process
 	mu      struct {
 		sync.Mutex
@@ -39,7 +40,7 @@ type crew struct {
 // A life is that of one process of a task, from the order to start it on.
 type life struct {
 	seat    seat
-	address string         // of the service, or empty: by the relay of this host
+	at      contact
 	process *process       // nil until it is started; guarded by the lock of the crew
 	told    syscall.Signal // to end, before it was started; or 0; guarded by the lock of the crew
 }
@@ -98,8 +99,8 @@ func (c *crew) guarded() {
 }
 
 // start has the task of a seat run. One that cannot be started has died.
-func (c *crew) start(s seat, address string) {
-	l := &life{seat: s, address: address}
+func (c *crew) start(s seat, at contact) {
+	l := &life{seat: s, at: at}
 	c.mu.Lock()
 	c.mu.living[s.Task] = l
 	c.mu.Unlock()
@@ -117,6 +118,7 @@ func (c *crew) work() {
 		}
 		if l.seat.Attempt > c.attempt {
 			c.sweep()
+			c.forgetSecret()
 			c.attempt = l.seat.Attempt
 		}
 		c.begin(l)
@@ -166,10 +168,13 @@ func causeOfError(err error) Cause {
 func (c *crew) launch(l *life) (*process, error) {
 	env := c.env
 	var err error
-	if env.address = l.address; l.address == "" {
+	if env.address = l.at.address; env.address == "" {
 		if env.address, err = c.relayed(l.seat.Attempt); err != nil {
 			return nil, err
 		}
+	}
+	if env.secret, err = c.secretFile(l); err != nil {
+		return nil, err
 	}
 	p := &process{grace: c.cfg.Grace, out: &output{task: l.seat.Task, feed: c.feed}, begun: time.Now()}
 	if c.cfg.LogDir != "" {
@@ -188,6 +193,26 @@ func (c *crew) launch(l *life) (*process, error) {
 		return nil, err
 	}
 	return p, nil
+}
+
+// secretFile is the file with the secret of the attempt of l, which is written for its first task on this
+// host. A first launcher of an older version has no secret to give.
+func (c *crew) secretFile(l *life) (path string, err error) {
+	if c.secret == "" && len(l.at.secret) > 0 {
+		c.secret, err = c.kernel.keepSecret(l.seat.Attempt, l.at.secret)
+	}
+	return c.secret, err
+}
+
+// forgetSecret removes the file of an attempt that has ended.
+func (c *crew) forgetSecret() {
+	if c.secret == "" {
+		return
+	}
+	if err := c.kernel.dropSecret(c.secret); err != nil {
+		c.warn("the secret of attempt %d: %v", c.attempt, err)
+	}
+	c.secret = ""
 }
 
 // attend watches a process to its end and cleans up after it.
@@ -382,6 +407,7 @@ func (c *crew) close() {
 	<-c.worked
 	c.watch.Wait()
 	c.sweep()
+	c.forgetSecret()
 	if err := c.relays.close(); err != nil {
 		c.warn("the relay of this host: %v", err)
 	}

@@ -9,6 +9,9 @@
 // a newer one nor disturb it (C-EPOCH-6, A-SIDE-19). Tasks find it by their environment: jax by the
 // variables that it reads anyway (A-ATT-11), Go programs by SERRY_ADDRESS, SERRY_TASK and SERRY_TASKS.
 //
+// Each attempt has a secret of its own, by which its tasks know each other (CL-TRN-30). Each host keeps it
+// in a file for the time of the attempt.
+//
 // A job can use a service that others run (Config.Relay), which may outlive its own death. Then each
 // host has a relay for its tasks, again on an address of its own for each attempt, and that tells the
 // service how processes end.

@@ -6,9 +6,12 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+
+	"github.com/serry-dev/serry/secure"
 )
 
-// Variables that tasks read to find their job. Package client reads those that concern it.
+// Variables that tasks read to find their job, beside [secure.EnvSecretFile]. Package client reads those
+// that concern it.
 const (
 	EnvAddress    = "SERRY_ADDRESS"     // of the coordination service
 	EnvTask       = "SERRY_TASK"        // number of the task in the job
@@ -43,6 +46,7 @@ type environment struct {
 	base    []string
 	run     string
 	address string
+	secret  string // file with the secret of the attempt, or empty
 	beat    string // heartbeat timeout of the service
 	mpi     bool   // tell jax its rank by the variables of Open MPI
 	devices []int  // accelerators of this host
@@ -53,7 +57,7 @@ type environment struct {
 // alone. The user's own device ids stay.
 func (e environment) list(s seat) []string {
 	set := map[string]string{
-		EnvAddress: e.address, EnvRun: e.run, EnvHeartbeatTimeout: e.beat,
+		EnvAddress: e.address, EnvRun: e.run, EnvHeartbeatTimeout: e.beat, secure.EnvSecretFile: e.secret,
 		EnvTask: strconv.Itoa(s.Task), EnvTasks: strconv.Itoa(s.Tasks),
 		EnvLocalTask: strconv.Itoa(s.Local), EnvLocalTasks: strconv.Itoa(s.Locals),
 		EnvNode: strconv.Itoa(s.Node), EnvNodes: strconv.Itoa(s.Nodes),

@@ -251,6 +251,10 @@ func (j *Job) arrived(ev arrived) step {
 		next = j.gone(ev.node, "its launcher was started anew")
 	}
 	j.note("node %d is here: %s", ev.node, ev.host)
+	if !j.warned {
+		j.warned = true
+		j.note("the secret of the job goes to other hosts in plain text: use a network that others cannot read")
+	}
 	waiting := j.places.add(ev.node, ev.hand)
 	if j.ranks != nil {
 		j.ranks.arrive(ev.node, ev.identity, time.Now())

@@ -195,7 +195,7 @@ func (f *follower) carryOut(o order) {
 	case o.Start != nil:
 		f.alive++
 		f.job.hear(o.Address, o.Start.Attempt)
-		f.crew.start(*o.Start, o.Address)
+		f.crew.start(*o.Start, contact{address: o.Address, secret: o.Secret})
 	case o.Signal == syscall.SIGKILL:
 		f.crew.kill()
 	case o.End:

@@ -60,7 +60,7 @@ func FuzzMessage(f *testing.F) {
 // Whatever the first launcher orders, a follower starts no task that makes no sense.
 func FuzzOrder(f *testing.F) {
 	for _, o := range []order{
-		{Start: &seat{Task: 1, Tasks: 2, Locals: 1, Node: 1, Nodes: 2, Attempt: 1, Life: 1}, Address: "a:1"},
+		{Start: &seat{Task: 1, Tasks: 2, Locals: 1, Node: 1, Nodes: 2, Attempt: 1, Life: 1}, Address: "a:1", Secret: make([]byte, 32)},
 		{Signal: syscall.SIGTERM, End: true},
 		{Over: &Report{Tasks: 2, First: &Failure{Task: 1}}, Err: "no host came"},
 	} {

@@ -69,6 +69,10 @@ func (g *guard) speak() {
 func (g *guard) watch(pgid int)  { g.tell("+ " + strconv.Itoa(pgid)) }
 func (g *guard) forget(pgid int) { g.tell("- " + strconv.Itoa(pgid)) }
 
+// keep adds a file to those that the guard removes, drop takes it off.
+func (g *guard) keep(path string) { g.tell("f " + strconv.Quote(path)) }
+func (g *guard) drop(path string) { g.tell("d " + strconv.Quote(path)) }
+
 func (g *guard) tell(word string) {
 	if g.in != nil {
 		g.said.put(word)
@@ -119,34 +123,53 @@ func Guard() error {
 	// A signal that is to end the launcher is not meant for the guard.
 	signal.Ignore(syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP)
 	_ = os.WriteFile("/proc/self/comm", []byte(GuardName), 0) // it is only a name
-	groups, done := hearOut(os.Stdin)
+	left, done := hearOut(os.Stdin)
 	if done {
 		return nil
 	}
-	for pgid := range groups {
+	for pgid := range left.groups {
 		_ = syscall.Kill(-pgid, syscall.SIGKILL) // it may have ended
+	}
+	for path := range left.files {
+		_ = os.Remove(path) // it may never have been written
 	}
 	_, err := mark{EnvRun + "=" + run}.sweep(0, nil)
 	return err
 }
 
-// hearOut reads what a launcher has to say to its guard, and returns the groups that are left. It is
-// done when the launcher has said so.
-func hearOut(in io.Reader) (groups map[int]bool, done bool) {
-	groups = make(map[int]bool)
+// leftovers are what a killed launcher has left for its guard.
+type leftovers struct {
+	groups map[int]bool    // of processes
+	files  map[string]bool // with secrets
+}
+
+// hearOut reads what a launcher has to say to its guard, and returns what is left. It is done when the
+// launcher has said so.
+func hearOut(in io.Reader) (left leftovers, done bool) {
+	left = leftovers{make(map[int]bool), make(map[string]bool)}
 	for lines := bufio.NewScanner(in); lines.Scan(); {
 		line := lines.Text()
 		if line == "done" {
-			return nil, true
+			return leftovers{}, true
 		}
-		sign, number, _ := strings.Cut(line, " ")
-		if pgid, err := strconv.Atoi(number); err != nil || pgid <= 1 {
-			continue
-		} else if sign == "+" {
-			groups[pgid] = true
-		} else {
-			delete(groups, pgid)
-		}
+		left.take(line)
 	}
-	return groups, false
+	return left, false
+}
+
+// take does what one line says.
+func (l leftovers) take(line string) {
+	verb, what, _ := strings.Cut(line, " ")
+	pgid, noGroup := strconv.Atoi(what)
+	path, noPath := strconv.Unquote(what)
+	switch {
+	case verb == "+" && noGroup == nil && pgid > 1:
+		l.groups[pgid] = true
+	case verb == "-" && noGroup == nil:
+		delete(l.groups, pgid)
+	case verb == "f" && noPath == nil:
+		l.files[path] = true
+	case verb == "d" && noPath == nil:
+		delete(l.files, path)
+	}
 }

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/serry-dev/serry/coord"
+	"github.com/serry-dev/serry/secure"
 )
 
 // A Job is a running job, or the part of one on this host.
@@ -37,6 +38,7 @@ type Job struct {
 	ranks    *ranks          // or nil: hosts have the tasks of their number
 	archive  *archive        // keeps the ranks; or nil
 	service  service         // of this attempt, or of the one before while opening
+	secret   secure.Secret   // of this attempt
 	opening  bool            // the service of this attempt is on its way
 	keeping  int             // editions of the state that are being written
 	unready  []int           // tasks that wait for these two
@@ -47,6 +49,7 @@ type Job struct {
 	lookEnds *time.Timer     // for the look, or nil
 	report   Report
 	patience *time.Timer // for hosts that are missing; nil: none is
+	warned   bool        // that the secret goes to other hosts in plain text
 
 	serviceWork sync.WaitGroup // goroutines that open and close services
 
@@ -70,10 +73,16 @@ type Status struct {
 	Service  coord.View // as the service sees it
 }
 
+// A contact is what a task needs to reach its job and be let in.
+type contact struct {
+	address string        // of the service, or empty: by the relay of its host
+	secret  secure.Secret // of the attempt
+}
+
 // A hand carries out on one host what the job decides. None of its methods waits. What happens there
 // comes back through the inbox as died and left events.
 type hand interface {
-	start(s seat, address string)
+	start(s seat, at contact)
 	end(sig syscall.Signal)  // and kill after the grace
 	pass(sig syscall.Signal) // a signal that is not meant to end anything
 	kill()
@@ -350,6 +359,9 @@ type opened struct {
 // one has its address, so that the two are not the same.
 func (j *Job) open() {
 	j.failures = failures{}
+	if j.secret == nil || j.cfg.planted != oneSecret {
+		j.secret = secure.Draw()
+	}
 	clear(j.places.taskOn)
 	if j.plan.attempt == 1 {
 		j.noteAttempt()
@@ -427,7 +439,7 @@ func (j *Job) start(task int) {
 		delete(j.places.taskOn, task)
 		return
 	}
-	h.start(s, j.service.address())
+	h.start(s, contact{address: j.service.address(), secret: j.secret})
 }
 
 // windUp sums up, and ends everything that is not a task. A signal that means the end ends all waiting:

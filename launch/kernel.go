@@ -16,6 +16,8 @@ import (
 	"unsafe"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/serry-dev/serry/secure"
 )
 
 // A kernel is what a crew needs of the operating system of its host. There is one that is real, and the
@@ -30,6 +32,11 @@ type kernel interface {
 
 	// orphans says whether there may be processes that have lost their parents and left their group.
 	orphans() bool
+
+	// keepSecret writes the secret of an attempt to a file that only this user can read; dropSecret
+	// removes it. Should we be killed before that, the guard removes it.
+	keepSecret(attempt int, s secure.Secret) (path string, err error)
+	dropSecret(path string) error
 
 	// memoryKills counts the processes that the kernel has killed because memory ran out.
 	memoryKills() int64
@@ -99,6 +106,7 @@ func StartCode(err error) (code int, ok bool) {
 // before we do.
 type local struct {
 	// Set at the start, then constant.
+	run      string
 	memory   memoryWatch
 	guard    *guard
 	reapAll  bool // reap all children that end, not only those in groups of tasks
@@ -122,7 +130,7 @@ func newLocal(cfg Config, run string) (*local, error) {
 	if err != nil {
 		return nil, err
 	}
-	m := &local{memory: newMemoryWatch("/"), guard: g, reapAll: cfg.Reap, requests: make(chan func()), closed: make(chan struct{})}
+	m := &local{run: run, memory: newMemoryWatch("/"), guard: g, reapAll: cfg.Reap, requests: make(chan func()), closed: make(chan struct{})}
 	m.mu.first = make(map[int]bool)
 	go func() {
 		defer close(m.closed)
@@ -151,6 +159,23 @@ func (m *local) memoryKills() int64 {
 
 func (m *local) sweep(what mark, grace time.Duration, hurry <-chan struct{}) (int, error) {
 	return what.sweep(grace, hurry)
+}
+
+// keepSecret tells the guard of the file before it is there, so that no kill can leave it behind.
+func (m *local) keepSecret(attempt int, s secure.Secret) (path string, err error) {
+	path = filepath.Join(os.TempDir(), fmt.Sprintf("serry-%s-%d.secret", m.run, attempt))
+	m.guard.keep(path)
+	if err := secure.Write(path, s); err != nil {
+		m.guard.drop(path)
+		return "", err
+	}
+	return path, nil
+}
+
+func (m *local) dropSecret(path string) error {
+	err := os.Remove(path)
+	m.guard.drop(path)
+	return err
 }
 
 // onThread runs f on the thread that starts processes.

@@ -36,7 +36,7 @@ func play(t *testing.T, policy Restart, restarts int) *Job {
 // A puppetHand does nothing.
 type puppetHand struct{ node int }
 
-func (puppetHand) start(seat, string)  {}
+func (puppetHand) start(seat, contact) {}
 func (puppetHand) end(syscall.Signal)  {}
 func (puppetHand) pass(syscall.Signal) {}
 func (puppetHand) kill()               {}

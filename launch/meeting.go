@@ -50,6 +50,7 @@ type hello struct {
 type order struct {
 	Start   *seat          `json:",omitempty"`
 	Address string         `json:",omitempty"` // of the service, with Start
+	Secret  []byte         `json:",omitempty"` // of the attempt, with Start
 	Signal  syscall.Signal `json:",omitempty"`
 	End     bool           `json:",omitempty"` // the signal is meant to end tasks; SIGKILL ends them at once
 	Over    *Report        `json:",omitempty"` // the job has ended so
@@ -373,10 +374,12 @@ type distant struct {
 // them, and is given up.
 const ordersAhead = 1 << 16
 
-func (d *distant) start(s seat, address string) { d.order(order{Start: &s, Address: address}) }
-func (d *distant) end(sig syscall.Signal)       { d.order(order{Signal: sig, End: true}) }
-func (d *distant) pass(sig syscall.Signal)      { d.order(order{Signal: sig}) }
-func (d *distant) kill()                        { d.order(order{Signal: syscall.SIGKILL, End: true}) }
+func (d *distant) start(s seat, at contact) {
+	d.order(order{Start: &s, Address: at.address, Secret: at.secret})
+}
+func (d *distant) end(sig syscall.Signal)  { d.order(order{Signal: sig, End: true}) }
+func (d *distant) pass(sig syscall.Signal) { d.order(order{Signal: sig}) }
+func (d *distant) kill()                   { d.order(order{Signal: syscall.SIGKILL, End: true}) }
 
 // order sends an order. It never waits.
 func (d *distant) order(o order) {

@@ -1,6 +1,8 @@
 package launch
 
 import (
+	"errors"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -9,6 +11,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/serry-dev/serry/secure"
 )
 
 // What a task leaves behind ends with it, or at the latest with the job: in its group or out of it,
@@ -168,12 +172,19 @@ func TestLauncherKilled(t *testing.T) {
 			all = append(all, s.next(i, 1, 1))
 		}
 	}
+	secret := tasks[0].tell("env " + secure.EnvSecretFile)
+	if _, err := secure.Read(secret); err != nil {
+		t.Error(err)
+	}
 	syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL)
 	if err := cmd.Wait(); err == nil {
 		t.Error("the launcher ended well; want signal: killed")
 	}
 	for _, a := range append(all, tasks...) {
 		a.gone()
+	}
+	if _, err := os.Stat(secret); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("the secret outlives the launcher: %v", err)
 	}
 }
 
@@ -196,20 +207,21 @@ func TestHearOut(t *testing.T) {
 		said string
 		done bool
 		left []int
+		file string
 	}{
-		{"", false, nil},
-		{"+ 12\n+ 13\n- 12\n", false, []int{13}},
-		{"+ 12\n- 12\ndone\n", true, nil},
-		{"+ 12\ndone\n+ 14\n", true, nil},
-		{"+ 1\n+ -5\n+ 0\n+ x\n+\nnonsense\n+ 14", false, []int{14}},
+		{"", false, nil, ""},
+		{"+ 12\n+ 13\n- 12\n", false, []int{13}, ""},
+		{"+ 12\n- 12\ndone\n", true, nil, ""},
+		{"+ 12\ndone\n+ 14\n", true, nil, ""},
+		{"f \"/tmp/a\"\nf \"/tmp/b\\nc\"\n+ 13\nd \"/tmp/a\"\n", false, []int{13}, "/tmp/b\nc"},
+		{"f /tmp/a\nf\nf \"\nd\nf 12\n", false, nil, ""},
+		{"f \"/tmp/a\"\ndone\n", true, nil, ""},
+		{"+ 1\n+ -5\n+ 0\n+ x\n+\nnonsense\n+ 14", false, []int{14}, ""},
 	} {
-		groups, done := hearOut(strings.NewReader(c.said))
-		var left []int
-		for g := range groups {
-			left = append(left, g)
-		}
-		if slices.Sort(left); done != c.done || !slices.Equal(left, c.left) {
-			t.Errorf("hearOut(%q) = %v, %v; want %v, %v", c.said, left, done, c.left, c.done)
+		left, done := hearOut(strings.NewReader(c.said))
+		groups, files := sortedKeys(left.groups), strings.Join(sortedKeys(left.files), " ")
+		if done != c.done || !slices.Equal(groups, c.left) || files != c.file {
+			t.Errorf("hearOut(%q) = %v, %q, %v; want %v, %q, %v", c.said, groups, files, done, c.left, c.file, c.done)
 		}
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"net"
 	"slices"
 	"strings"
@@ -15,6 +16,7 @@ import (
 
 	"github.com/serry-dev/serry"
 	"github.com/serry-dev/serry/coord"
+	"github.com/serry-dev/serry/secure"
 )
 
 // A sky is a world of several hosts in virtual time, for use inside a synctest bubble. Hosts have
@@ -46,14 +48,15 @@ type skyHost struct {
 	down   bool // its launcher is dead, and all processes with it
 	living map[int]*actorProcess
 	cables map[*cable]bool
-	left   map[*orphan]bool // processes that have left their group
+	left   map[*orphan]bool  // processes that have left their group
+	files  map[string]string // secrets, by path
 	run    string
 	sweeps func()      // is called before a sweep, or nil
 	starts func(n int) // is called before the nth process is started, or nil
 }
 
 func (s *sky) host(name string) *skyHost {
-	return &skyHost{sky: s, name: name, living: make(map[int]*actorProcess), cables: make(map[*cable]bool), left: make(map[*orphan]bool)}
+	return &skyHost{sky: s, name: name, living: make(map[int]*actorProcess), cables: make(map[*cable]bool), left: make(map[*orphan]bool), files: make(map[string]string)}
 }
 
 // An orphan is a process that has left the group of its task.
@@ -200,6 +203,30 @@ func (h *skyHost) orphans() bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return len(h.left) > 0
+}
+
+func (h *skyHost) keepSecret(attempt int, s secure.Secret) (path string, err error) {
+	if err := s.Check(); err != nil {
+		return "", err
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	path = fmt.Sprintf("/%s/%d", h.name, attempt)
+	if has(h.files, path) {
+		return "", fs.ErrExist
+	}
+	h.files[path] = string(s)
+	return path, nil
+}
+
+func (h *skyHost) dropSecret(path string) error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if !has(h.files, path) {
+		return fs.ErrNotExist
+	}
+	delete(h.files, path)
+	return nil
 }
 
 func (h *skyHost) memoryKills() int64 { return 0 }

@@ -47,6 +47,10 @@ as many tasks, and --recoverable where this is), by a relay on each host that
 hides its outages; each attempt is a new epoch there. The three timeouts below
 are then those of that service.
 
+Tasks know each other by a secret that serry run draws for each attempt. It is in
+the file that SERRY_JOB_SECRET_FILE names, and only this user can read it. To
+other hosts it goes in plain text, by the port at which launchers meet.
+
 No process of the job outlives it, whatever ends serry run. SIGINT, SIGTERM and
 SIGHUP are passed on; tasks then have --grace to end, or until the second one.
 
