@@ -195,7 +195,8 @@ func (m *Manifest) symbolNames() []string {
 	found := map[string]bool{}
 	for _, v := range slices.Concat(m.Inputs, m.Outputs) {
 		for _, size := range v.Shape {
-			for _, name := range size.names() {
+			_, names, _ := size.parse(nil) // Check has seen that it parses
+			for _, name := range names {
 				found[name] = true
 			}
 		}

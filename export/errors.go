@@ -93,3 +93,14 @@ func bindErrorf(format string, args ...any) error {
 func formErrorf(format string, args ...any) error {
 	return fmt.Errorf("%w: %s", ErrFormat, fmt.Sprintf(format, args...))
 }
+
+// A fault keeps the first error of a reader. Readers that embed one go on with zero values after it, and
+// look at err once, at their end.
+type fault struct{ err error }
+
+// fail keeps the first error; nil is none.
+func (f *fault) fail(err error) {
+	if f.err == nil {
+		f.err = err
+	}
+}

@@ -14,7 +14,10 @@ var errDamaged = errors.New("the file is damaged or cut short")
 // is read is bounded by the size of the file. A well-formed file holds each table, vector and string
 // once. A hostile one can point to the same bytes from many places, and grow without bound when it is
 // read; budget ends that.
+//
+// After a fault every read gives a zero value, an empty list or a table without fields.
 type flat struct {
+	fault
 	data   []byte
 	budget int // bytes that may still be read
 }
@@ -36,225 +39,154 @@ type vector struct {
 
 func newFlat(data []byte) *flat { return &flat{data: data, budget: len(data)} }
 
-func (f *flat) spend(n int) error {
+func (f *flat) damaged(format string, args ...any) {
+	f.fail(fmt.Errorf("%w: %s", errDamaged, fmt.Sprintf(format, args...)))
+}
+
+func (f *flat) spend(n int) {
 	if f.budget -= n; f.budget < 0 {
-		return fmt.Errorf("%w: parts of it overlap", errDamaged)
+		f.damaged("parts of it overlap")
 	}
-	return nil
 }
 
-// u32 reads four bytes; an offset of the form is never negative, and fits an int.
-func (f *flat) u32(pos int) (int, error) {
-	if pos < 0 || pos > len(f.data)-4 {
-		return 0, fmt.Errorf("%w: offset %d is outside of its %d bytes", errDamaged, pos, len(f.data))
+// number reads 1, 2 or 4 bytes without a sign. All that is read of the layout passes here.
+func (f *flat) number(pos, width int) int {
+	if f.err != nil || pos < 0 || pos > len(f.data)-width {
+		f.damaged("offset %d is outside of its %d bytes", pos, len(f.data))
+		return 0
 	}
-	return int(binary.LittleEndian.Uint32(f.data[pos:])), nil
+	switch width {
+	case 1:
+		return int(f.data[pos])
+	case 2:
+		return int(binary.LittleEndian.Uint16(f.data[pos:]))
+	}
+	return int(binary.LittleEndian.Uint32(f.data[pos:]))
 }
 
-func (f *flat) u16(pos int) (int, error) {
-	if pos < 0 || pos > len(f.data)-2 {
-		return 0, fmt.Errorf("%w: offset %d is outside of its %d bytes", errDamaged, pos, len(f.data))
-	}
-	return int(binary.LittleEndian.Uint16(f.data[pos:])), nil
-}
+// follow is where the offset at pos leads to; an offset of the form is never negative.
+func (f *flat) follow(pos int) int { return pos + f.number(pos, 4) }
 
 // root is the table that the file begins with.
-func (f *flat) root() (table, error) {
-	pos, err := f.u32(0)
-	if err != nil {
-		return table{}, err
-	}
-	return f.table(pos)
-}
+func (f *flat) root() table { return f.table(f.follow(0)) }
 
 // table opens the table at pos.
-func (f *flat) table(pos int) (table, error) {
-	back, err := f.u32(pos)
-	if err != nil {
-		return table{}, err
-	}
-	t := table{f: f, pos: pos, vtable: pos - int(int32(uint32(back)))}
-	size, err := f.u16(t.vtable)
-	if err != nil {
-		return table{}, err
-	}
+func (f *flat) table(pos int) table {
+	t := table{f: f, pos: pos, vtable: pos - int(int32(uint32(f.number(pos, 4))))}
+	size := f.number(t.vtable, 2)
 	if size < 4 || size%2 != 0 || t.vtable+size > len(f.data) {
-		return table{}, fmt.Errorf("%w: a table with %d bytes of fields at %d", errDamaged, size, pos)
+		f.damaged("a table with %d bytes of fields at %d", size, pos)
+		return table{f: f}
 	}
 	t.fields = (size - 4) / 2
-	return t, f.spend(4)
+	f.spend(4)
+	return t
 }
 
-// field is the offset of field i, or 0 if the file does not have it.
-func (t table) field(i int) (int, error) {
-	if i >= t.fields {
-		return 0, nil
+// vector opens the list at pos, whose elements have width bytes.
+func (f *flat) vector(pos, width int) vector {
+	n := f.number(pos, 4)
+	if n > (len(f.data)-pos-4)/width {
+		f.damaged("a list of %d elements at %d is longer than the file", n, pos)
 	}
-	at, err := t.f.u16(t.vtable + 4 + 2*i)
-	if err != nil || at == 0 {
-		return 0, err
+	if f.spend(4 + n*width); f.err != nil {
+		return vector{f: f}
 	}
-	return t.pos + at, nil
-}
-
-// number reads field i of 1, 2 or 4 bytes, without a sign; absent ones are 0.
-func (t table) number(i, width int) (int, error) {
-	pos, err := t.field(i)
-	if err != nil || pos == 0 {
-		return 0, err
-	}
-	return t.f.number(pos, width)
-}
-
-func (f *flat) number(pos, width int) (int, error) {
-	switch width {
-	case 4:
-		return f.u32(pos)
-	case 2:
-		return f.u16(pos)
-	}
-	if pos < 0 || pos >= len(f.data) {
-		return 0, fmt.Errorf("%w: offset %d is outside of its %d bytes", errDamaged, pos, len(f.data))
-	}
-	return int(f.data[pos]), nil
-}
-
-// target is what field i points to, or 0.
-func (t table) target(i int) (int, error) {
-	pos, err := t.field(i)
-	if err != nil || pos == 0 {
-		return 0, err
-	}
-	return t.f.follow(pos)
-}
-
-func (f *flat) follow(pos int) (int, error) {
-	offset, err := f.u32(pos)
-	return pos + offset, err
-}
-
-// table opens the table of field i; false if there is none.
-func (t table) table(i int) (table, bool, error) {
-	pos, err := t.target(i)
-	if err != nil || pos == 0 {
-		return table{}, false, err
-	}
-	out, err := t.f.table(pos)
-	return out, err == nil, err
-}
-
-// text reads the string of field i, "" if there is none.
-func (t table) text(i int) (string, error) {
-	pos, err := t.target(i)
-	if err != nil || pos == 0 {
-		return "", err
-	}
-	return t.f.text(pos)
-}
-
-func (f *flat) text(pos int) (string, error) {
-	b, err := f.bytes(pos)
-	if err != nil {
-		return "", err
-	}
-	if !utf8.Valid(b) {
-		return "", fmt.Errorf("%w: a text at %d is not UTF-8", errDamaged, pos)
-	}
-	return string(b), nil
+	return vector{f, pos + 4, n}
 }
 
 // bytes reads a vector of bytes; the result is part of the file.
-func (f *flat) bytes(pos int) ([]byte, error) {
-	v, err := f.vector(pos, 1)
-	if err != nil {
-		return nil, err
+func (f *flat) bytes(pos int) []byte {
+	v := f.vector(pos, 1)
+	return f.data[v.pos : v.pos+v.len : v.pos+v.len]
+}
+
+func (f *flat) text(pos int) string {
+	b := f.bytes(pos)
+	if !utf8.Valid(b) {
+		f.damaged("a text at %d is not UTF-8", pos)
 	}
-	return f.data[v.pos : v.pos+v.len : v.pos+v.len], nil
+	return string(b)
+}
+
+// field is the offset of field i, or 0 if the file does not have it.
+func (t table) field(i int) int {
+	if i < t.fields {
+		if at := t.f.number(t.vtable+4+2*i, 2); at != 0 {
+			return t.pos + at
+		}
+	}
+	return 0
+}
+
+// number reads field i of 1, 2 or 4 bytes, without a sign; absent ones are 0.
+func (t table) number(i, width int) int {
+	if pos := t.field(i); pos != 0 {
+		return t.f.number(pos, width)
+	}
+	return 0
+}
+
+// target is what field i points to, or 0.
+func (t table) target(i int) int {
+	if pos := t.field(i); pos != 0 {
+		return t.f.follow(pos)
+	}
+	return 0
+}
+
+// table opens the table of field i; false if there is none.
+func (t table) table(i int) (table, bool) {
+	if pos := t.target(i); pos != 0 {
+		return t.f.table(pos), true
+	}
+	return table{f: t.f}, false
+}
+
+// text reads the string of field i, "" if there is none.
+func (t table) text(i int) string {
+	if pos := t.target(i); pos != 0 {
+		return t.f.text(pos)
+	}
+	return ""
 }
 
 // vector opens the list of field i, whose elements have width bytes; an absent one is empty.
-func (t table) vector(i, width int) (vector, error) {
-	pos, err := t.target(i)
-	if err != nil || pos == 0 {
-		return vector{f: t.f}, err
+func (t table) vector(i, width int) vector {
+	if pos := t.target(i); pos != 0 {
+		return t.f.vector(pos, width)
 	}
-	return t.f.vector(pos, width)
-}
-
-func (f *flat) vector(pos, width int) (vector, error) {
-	n, err := f.u32(pos)
-	if err != nil {
-		return vector{}, err
-	}
-	if n > (len(f.data)-pos-4)/width {
-		return vector{}, fmt.Errorf("%w: a list of %d elements at %d is longer than the file", errDamaged, n, pos)
-	}
-	return vector{f, pos + 4, n}, f.spend(4 + n*width)
-}
-
-// table opens element i of a list of tables.
-func (v vector) table(i int) (table, error) {
-	pos, err := v.f.follow(v.pos + 4*i)
-	if err != nil {
-		return table{}, err
-	}
-	return v.f.table(pos)
+	return vector{f: t.f}
 }
 
 // numbers reads a list of numbers.
-func (t table) numbers(i, width int) ([]int, error) {
-	v, err := t.vector(i, width)
-	if err != nil {
-		return nil, err
-	}
+func (t table) numbers(i, width int) []int {
+	v := t.vector(i, width)
 	out := make([]int, v.len)
 	for k := range out {
-		if out[k], err = v.f.number(v.pos+width*k, width); err != nil {
-			return nil, err
-		}
+		out[k] = v.f.number(v.pos+width*k, width)
 	}
-	return out, nil
+	return out
 }
 
 // texts reads a list of strings.
-func (t table) texts(i int) ([]string, error) {
-	v, err := t.vector(i, 4)
-	if err != nil {
-		return nil, err
-	}
+func (t table) texts(i int) []string {
+	v := t.vector(i, 4)
 	out := make([]string, v.len)
 	for k := range out {
-		pos, err := v.f.follow(v.pos + 4*k)
-		if err != nil {
-			return nil, err
-		}
-		if out[k], err = v.f.text(pos); err != nil {
-			return nil, err
-		}
+		out[k] = v.f.text(v.f.follow(v.pos + 4*k))
 	}
-	return out, nil
+	return out
 }
 
-// list reads a list of tables.
-func list[T any](t table, field int, read func(table) (T, error)) ([]T, error) {
-	v, err := t.vector(field, 4)
-	if err != nil {
-		return nil, err
-	}
+// list reads a list of tables; it is nil if the list is empty.
+func list[T any](t table, field int, read func(table) T) (out []T) {
+	v := t.vector(field, 4)
 	if v.len > maxList {
-		return nil, formErrorf("a list of %d tables, at most %d are read", v.len, maxList)
+		t.f.fail(formErrorf("a list of %d tables, at most %d are read", v.len, maxList))
 	}
-	var out []T // nil if the list is empty
-	for i := range v.len {
-		element, err := v.table(i)
-		if err != nil {
-			return nil, err
-		}
-		value, err := read(element)
-		if err != nil {
-			return nil, err
-		}
-		out = append(out, value)
+	for i := 0; i < v.len && t.f.err == nil; i++ {
+		out = append(out, read(t.f.table(t.f.follow(v.pos+4*i))))
 	}
-	return out, nil
+	return out
 }

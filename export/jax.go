@@ -10,12 +10,10 @@ import (
 	"github.com/serry-dev/serry/mesh/form"
 )
 
-// Versions of the form of JAX (C-EXP-15). Until 2026-07-27 writers put the constant 3 into the file, so
-// a version up to 3 says nothing, and old files are known by the fields they have.
-const (
-	newestJAX = 12
-	silentJAX = 3
-)
+// newestJAX is the newest version of the form of JAX that is read (C-EXP-15). Until 2026-07-27 writers put
+// the constant 3 into the file, so a version up to 3 says nothing, and old files are known by the fields
+// they have.
+const newestJAX = 12
 
 // jaxFields is how many fields the root table of the newest form has.
 const jaxFields = 27
@@ -34,13 +32,14 @@ func ReadJAX(name string, data []byte) (*Manifest, error) {
 }
 
 func readJAX(data []byte) (*Manifest, error) {
-	root, err := newFlat(data).root()
-	if err != nil {
-		return nil, fmt.Errorf("%w: not a file of jax.export: %w", ErrFormat, err)
+	f := newFlat(data)
+	root := f.root()
+	if f.err != nil {
+		return nil, fmt.Errorf("%w: not a file of jax.export: %w", ErrFormat, f.err)
 	}
-	m, err := readExported(root, 0)
-	if err != nil {
-		return nil, wrapForm(err)
+	m := readExported(root, 0)
+	if f.err != nil {
+		return nil, wrapForm(f.err)
 	}
 	return m, m.Check()
 }
@@ -56,9 +55,9 @@ func wrapForm(err error) error {
 	return fmt.Errorf("%w: not a file of jax.export, or a damaged one: %w", ErrFormat, err)
 }
 
-// A jaxReader reads one exported function.
+// A jaxReader reads one exported function. Its faults are kept by the flat of the table.
 type jaxReader struct {
-	t table
+	table
 	m *Manifest
 
 	tables bool              // meshes are in a table, not in each sharding
@@ -67,116 +66,78 @@ type jaxReader struct {
 	avals  []Value           // of the table of values
 }
 
-func readExported(t table, depth int) (*Manifest, error) {
+func readExported(t table, depth int) *Manifest {
 	if depth > maxVersions {
-		return nil, formErrorf("more than %d derivatives", maxVersions)
+		t.failf("more than %d derivatives", maxVersions)
+		return nil
 	}
-	r := &jaxReader{t: t, m: newManifest(), ids: map[string]string{}}
-	for _, read := range []func() error{r.version, r.program, r.meshes, r.shardings, r.values} {
-		if err := read(); err != nil {
-			return nil, err
-		}
+	r := &jaxReader{table: t, m: newManifest(), ids: map[string]string{}}
+	r.version()
+	r.program()
+	r.meshes()
+	r.shardings()
+	r.values()
+	if derivative, ok := t.table(17); ok {
+		r.m.Derivative = readExported(derivative, depth+1)
 	}
-	derivative, ok, err := t.table(17)
-	if err != nil || !ok {
-		return r.m, err
-	}
-	r.m.Derivative, err = readExported(derivative, depth+1)
-	return r.m, err
+	return r.m
 }
 
-func (r *jaxReader) version() error {
-	version, err := r.t.number(0, 2)
-	if err != nil {
-		return err
-	}
-	release, err := r.t.text(26)
-	if err != nil {
-		return err
+// failf says what is wrong with the form of the file.
+func (t table) failf(format string, args ...any) { t.f.fail(formErrorf(format, args...)) }
+
+func (r *jaxReader) version() {
+	version, release := r.number(0, 2), r.text(26)
+	of := ""
+	if release != "" {
+		of = fmt.Sprintf(" of jax %q", release)
 	}
 	if version > newestJAX {
-		return fmt.Errorf("%w: serialization version %d%s, this build of serry reads up to %d",
-			ErrVersion, version, ofRelease(release), newestJAX)
+		r.f.fail(fmt.Errorf("%w: serialization version %d%s, this build of serry reads up to %d", ErrVersion, version, of, newestJAX))
 	}
-	for i := jaxFields; i < r.t.fields; i++ {
-		if at, err := r.t.field(i); err != nil || at != 0 {
-			return fmt.Errorf("%w: field %d of the file%s is not known to this build of serry", ErrVersion, i, ofRelease(release))
+	for i := jaxFields; i < r.fields; i++ {
+		if r.field(i) != 0 {
+			r.f.fail(fmt.Errorf("%w: field %d of the file%s is not known to this build of serry", ErrVersion, i, of))
 		}
 	}
 	r.m.Producer = Producer{Name: "jax", Version: release}
 	r.m.JAX = &JAX{Version: version, Release: release}
-	return nil
 }
 
-func ofRelease(release string) string {
-	if release == "" {
-		return ""
+func (r *jaxReader) program() {
+	m, p := r.m, &r.m.Program
+	m.Function = r.text(1)
+	p.Platforms = r.texts(9)
+	p.Effects.Ordered, p.Effects.Unordered = list(r.table, 10, effect), list(r.table, 11, effect)
+	p.Disabled = list(r.table, 12, disabledCheck)
+	p.Convention = r.number(14, 2)
+	p.KeptArgs = r.numbers(15, 2)
+	if m.NumDevices = r.number(18, 4); m.NumDevices == 0 {
+		m.NumDevices = r.number(6, 2)
 	}
-	return fmt.Sprintf(" of jax %q", release)
-}
-
-func (r *jaxReader) program() error {
-	m, t := r.m, r.t
-	steps := []func() error{
-		func() (err error) { m.Function, err = t.text(1); return err },
-		func() (err error) { m.Program.Platforms, err = t.texts(9); return err },
-		func() (err error) { m.Program.Effects.Ordered, err = list(t, 10, effect); return err },
-		func() (err error) { m.Program.Effects.Unordered, err = list(t, 11, effect); return err },
-		func() (err error) { m.Program.Disabled, err = list(t, 12, disabledCheck); return err },
-		func() (err error) { m.Program.Convention, err = t.number(14, 2); return err },
-		func() (err error) { m.Program.KeptArgs, err = t.numbers(15, 2); return err },
-		func() (err error) { m.NumDevices, err = t.number(18, 4); return err },
-	}
-	for _, step := range steps {
-		if err := step(); err != nil {
-			return err
-		}
-	}
-	if m.NumDevices == 0 {
-		old, err := t.number(6, 2)
-		if err != nil {
-			return err
-		}
-		m.NumDevices = old
-	}
-	constants, err := t.number(16, 1)
-	if err != nil {
-		return err
-	}
-	m.JAX.GlobalConstants = constants != 0
-	at, err := t.target(13)
-	if err != nil {
-		return err
-	}
+	m.JAX.GlobalConstants = r.number(16, 1) != 0
+	at := r.target(13)
 	if at == 0 {
-		return formErrorf("there is no program in it")
+		r.failf("there is no program in it")
+		return
 	}
-	m.Program.MIME = MIMEStableHLO
-	if m.Program.Bytes, err = t.f.bytes(at); err == nil {
-		m.Program.SHA256 = digest(m.Program.Bytes)
-	}
-	return err
+	p.MIME, p.Bytes = MIMEStableHLO, r.f.bytes(at)
+	p.SHA256 = digest(p.Bytes)
 }
 
-func effect(t table) (string, error) { return t.text(0) }
+func effect(t table) string { return t.text(0) }
 
 // disabledCheck names a safety check as jax.export prints it.
-func disabledCheck(t table) (string, error) {
-	kind, err := t.number(0, 1)
-	if err != nil {
-		return "", err
+func disabledCheck(t table) string {
+	kind, target := t.number(0, 1), t.text(1)
+	switch {
+	case kind >= len(disabledKinds):
+		t.failf("unknown kind %d of a disabled check", kind)
+		return ""
+	case kind == disabledCustomCall:
+		return disabledKinds[kind] + ":" + target
 	}
-	target, err := t.text(1)
-	if err != nil {
-		return "", err
-	}
-	if kind >= len(disabledKinds) {
-		return "", formErrorf("unknown kind %d of a disabled check", kind)
-	}
-	if kind == disabledCustomCall {
-		return disabledKinds[kind] + ":" + target, nil
-	}
-	return disabledKinds[kind], nil
+	return disabledKinds[kind]
 }
 
 const disabledCustomCall = 1
@@ -185,72 +146,44 @@ var disabledKinds = []string{"platform", "custom_call", "shape_assertions"}
 
 // meshes reads the table of abstract meshes; files before version 10 have none, but one in each
 // sharding.
-func (r *jaxReader) meshes() error {
-	all, err := list(r.t, 20, readMesh)
-	if err != nil {
-		return err
+func (r *jaxReader) meshes() {
+	for _, e := range list(r.table, 20, readMesh) {
+		r.addMesh(e)
 	}
-	for _, e := range all {
-		e.ID = "m" + strconv.Itoa(len(r.m.Meshes))
-		r.m.Meshes = append(r.m.Meshes, e)
-	}
-	r.tables = len(all) > 0
-	return nil
+	r.tables = len(r.m.Meshes) > 0
 }
 
-func readMesh(t table) (Mesh, error) {
-	var e Mesh
-	var err error
-	if e.Sizes, err = t.numbers(0, 4); err != nil {
-		return e, err
-	}
-	if e.Names, err = t.texts(1); err != nil {
-		return e, err
-	}
-	types, err := t.numbers(2, 1)
-	if err != nil {
-		return e, err
-	}
+// addMesh adds a mesh to the manifest and returns its id.
+func (r *jaxReader) addMesh(e Mesh) string {
+	e.ID = "m" + strconv.Itoa(len(r.m.Meshes))
+	r.m.Meshes = append(r.m.Meshes, e)
+	return e.ID
+}
+
+func readMesh(t table) Mesh {
+	e := Mesh{Axes: form.Axes{Sizes: t.numbers(0, 4), Names: t.texts(1)}}
+	types := t.numbers(2, 1)
 	if len(types) == 0 {
 		e.Types = slices.Repeat([]string{mesh.Auto.String()}, len(e.Names))
 	}
 	for _, n := range types {
 		if n < 1 || n > len(axisTypes) {
-			return e, formErrorf("unknown type %d of an axis", n)
+			t.failf("unknown type %d of an axis", n)
+			return e
 		}
 		e.Types = append(e.Types, axisTypes[n-1].String())
 	}
-	device, ok, err := t.table(3)
-	if err != nil || !ok {
-		return e, err
+	if device, ok := t.table(3); ok {
+		e.Device = &form.Hardware{Kind: device.text(0), Cores: device.number(1, 4), Platform: device.text(2)}
 	}
-	e.Device, err = readHardware(device)
-	return e, err
-}
-
-func readHardware(t table) (*form.Hardware, error) {
-	kind, err := t.text(0)
-	if err != nil {
-		return nil, err
-	}
-	cores, err := t.number(1, 4)
-	if err != nil {
-		return nil, err
-	}
-	platform, err := t.text(2)
-	return &form.Hardware{Platform: platform, Kind: kind, Cores: cores}, err
+	return e
 }
 
 // shardings reads the table of unique shardings.
-func (r *jaxReader) shardings() error {
-	all, err := list(r.t, 21, r.readNamed)
-	if err != nil {
-		return err
-	}
-	for _, s := range all {
+func (r *jaxReader) shardings() {
+	for _, s := range list(r.table, 21, r.readNamed) {
 		r.named = append(r.named, r.keep(s))
 	}
-	return nil
 }
 
 // keep adds a sharding to the manifest, unless there is an equal one, and returns its id.
@@ -267,68 +200,46 @@ func (r *jaxReader) keep(s Sharding) string {
 
 // readNamed reads a named sharding. Its mesh is one of the table if the file has a table, else it is
 // in the sharding itself.
-func (r *jaxReader) readNamed(t table) (Sharding, error) {
+func (r *jaxReader) readNamed(t table) Sharding {
 	var s Sharding
-	spec, ok, err := t.table(1)
-	if err != nil || !ok {
-		return s, orMissing(err, "a sharding has no spec")
+	spec, ok := t.table(1)
+	if !ok {
+		t.failf("a sharding has no spec")
 	}
-	if s.Spec, err = list(spec, 0, func(t table) (form.Dim, error) { axes, err := t.texts(0); return axes, err }); err != nil {
-		return s, err
-	}
-	if s.Reduced, err = spec.texts(1); err != nil {
-		return s, err
-	}
-	if s.Unreduced, err = spec.texts(2); err != nil {
-		return s, err
-	}
+	s.Spec = list(spec, 0, func(t table) form.Dim { return t.texts(0) })
+	s.Reduced, s.Unreduced = spec.texts(1), spec.texts(2)
 	if len(s.Unreduced) > 0 {
 		s.Kind = mesh.Sum // C-EXP-16: the form does not keep it
 	}
-	if s.Memory, err = t.text(2); err != nil {
-		return s, err
-	}
+	s.Memory = t.text(2)
 	if r.tables {
-		n, err := t.number(3, 4)
-		if err == nil && n >= len(r.m.Meshes) {
-			err = formErrorf("a sharding names mesh %d of %d", n, len(r.m.Meshes))
-		}
-		if err != nil {
-			return s, err
+		n := t.number(3, 4)
+		if n >= len(r.m.Meshes) {
+			t.failf("a sharding names mesh %d of %d", n, len(r.m.Meshes))
+			return s
 		}
 		s.Mesh = r.m.Meshes[n].ID
-		return s, nil
+		return s
 	}
-	inline, ok, err := t.table(0)
-	if err != nil || !ok {
-		return s, orMissing(err, "a sharding has no mesh")
+	inline, ok := t.table(0)
+	if !ok {
+		t.failf("a sharding has no mesh")
 	}
-	s.Mesh, err = r.inlineMesh(inline)
-	return s, err
-}
-
-func orMissing(err error, what string) error {
-	if err != nil {
-		return err
-	}
-	return formErrorf("%s", what)
+	s.Mesh = r.inlineMesh(inline)
+	return s
 }
 
 // inlineMesh reads a mesh that is in a sharding, and gives equal ones the same id.
-func (r *jaxReader) inlineMesh(t table) (string, error) {
-	e, err := readMesh(t)
-	if err != nil {
-		return "", err
-	}
+func (r *jaxReader) inlineMesh(t table) string {
+	e := readMesh(t)
 	text := fmt.Sprintf("mesh %q %d %q", e.Names, e.Sizes, e.Types)
 	if e.Device != nil {
 		text += fmt.Sprintf(" %q", []any{e.Device.Platform, e.Device.Kind, e.Device.Cores})
 	}
-	if id, ok := r.ids[text]; ok {
-		return id, nil
+	id, ok := r.ids[text]
+	if !ok {
+		id = r.addMesh(e)
+		r.ids[text] = id
 	}
-	e.ID = "m" + strconv.Itoa(len(r.m.Meshes))
-	r.m.Meshes = append(r.m.Meshes, e)
-	r.ids[text] = e.ID
-	return e.ID, nil
+	return id
 }

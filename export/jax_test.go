@@ -106,9 +106,10 @@ func TestEncodeJAXRefusesWhatItCannotSay(t *testing.T) {
 // root finds the root table of a file, to change its fields.
 func root(t *testing.T, data []byte) table {
 	t.Helper()
-	out, err := newFlat(data).root()
-	if err != nil {
-		t.Fatal(err)
+	f := newFlat(data)
+	out := f.root()
+	if f.err != nil {
+		t.Fatal(f.err)
 	}
 	return out
 }
@@ -119,10 +120,7 @@ func TestReadJAXRefusesTheFuture(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	version, err := root(t, data).field(0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	version := root(t, data).field(0)
 	binary.LittleEndian.PutUint16(data[version:], newestJAX+1)
 	_, err = ReadJAX("new.jax", data)
 	if !errors.Is(err, ErrVersion) || !strings.Contains(err.Error(), "version 13") || !strings.Contains(err.Error(), "up to 12") ||

@@ -352,7 +352,7 @@ func (v *Value) check() error {
 		return fmt.Errorf("%q has the unknown role %q", v.Name, v.Role)
 	}
 	for d, size := range v.Shape {
-		if _, err := size.parse(); err != nil {
+		if _, _, err := size.parse(nil); err != nil {
 			return fmt.Errorf("%q, dimension %d: %w", v.Name, d, err)
 		}
 	}

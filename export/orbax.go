@@ -15,100 +15,78 @@ import (
 // and starts every error.
 func ReadOrbax(name string, data []byte) (map[string]*Manifest, error) {
 	r := &orbaxReader{functions: map[string]*Manifest{}}
-	err := eachField(data, func(f protoField) error {
+	r.each(data, func(f protoField) {
 		switch f.number {
 		case 1:
-			return r.object(f)
+			r.object(f)
 		case 3:
-			return r.devices(f)
+			f.messages(1, r.device)
 		}
-		return nil
 	})
-	if err == nil && len(r.functions) == 0 {
-		err = formErrorf("there is no function in it")
+	if len(r.functions) == 0 {
+		r.fail(formErrorf("there is no function in it"))
 	}
 	for _, function := range slices.Sorted(maps.Keys(r.functions)) {
 		m := r.functions[function]
 		m.Devices = r.places
 		m.NumDevices = max(m.NumDevices, len(r.places), 1)
-		if err == nil {
-			err = m.Check()
+		if r.err == nil {
+			r.err = m.Check()
 		}
 	}
-	if err != nil {
-		return nil, fmt.Errorf("%s: Orbax manifest: %w", name, err)
+	if r.err != nil {
+		return nil, fmt.Errorf("%s: Orbax manifest: %w", name, r.err)
 	}
 	return r.functions, nil
 }
 
 // An orbaxReader collects what a manifest has.
 type orbaxReader struct {
+	protoReader
 	functions map[string]*Manifest
 	places    []ChipPlace
 }
 
 // object reads an entry of the map from names to functions and values; values are not programs.
-func (r *orbaxReader) object(f protoField) error {
-	key, value, err := mapEntry(f)
-	if err != nil {
-		return err
-	}
-	return eachMessage(value, 1, func(body []byte) error {
-		m := &orbaxFunction{m: newManifest()}
-		m.m.Function, m.m.Producer.Name = key, "orbax"
-		if err := m.read(body); err != nil {
-			return fmt.Errorf("function %q: %w", key, err)
-		}
-		r.functions[key] = m.m
-		return nil
+func (r *orbaxReader) object(f protoField) {
+	key, value := mapEntry(f)
+	value.messages(1, func(f protoField) {
+		o := &orbaxFunction{m: newManifest(), shardings: map[string]string{}}
+		o.m.Function, o.m.Producer.Name = key, "orbax"
+		o.read(f)
+		r.within("function %q", key)
+		r.functions[key] = o.m
 	})
 }
 
 // mapEntry reads the key and the value of an entry of a protobuf map.
-func mapEntry(f protoField) (key string, value []byte, err error) {
-	entry, err := f.bytes()
-	if err != nil {
-		return "", nil, err
-	}
-	err = eachField(entry, func(f protoField) (err error) {
+func mapEntry(f protoField) (key string, value protoField) {
+	value = protoField{r: f.r, kind: protowire.BytesType}
+	f.each(func(f protoField) {
 		switch f.number {
 		case 1:
-			var b []byte
-			b, err = f.bytes()
-			key = string(b)
+			key = string(f.bytes())
 		case 2:
-			value, err = f.bytes()
+			value.value = f.bytes()
 		}
-		return err
 	})
-	return key, value, err
+	return key, value
 }
 
-// devices reads the table from logical device numbers to places on the torus.
-func (r *orbaxReader) devices(f protoField) error {
-	body, err := f.bytes()
-	if err != nil {
-		return err
-	}
-	return eachMessage(body, 1, func(entry []byte) error {
-		var p ChipPlace
-		err := eachField(entry, func(f protoField) (err error) {
-			var v uint64
-			switch f.number {
-			case 1:
-				v, err = f.varint()
-				p.ID = int(int32(v))
-			case 2:
-				p.Coords, err = f.ints(p.Coords)
-			case 3:
-				v, err = f.varint()
-				p.Core = int(int32(v))
-			}
-			return err
-		})
-		r.places = append(r.places, p)
-		return err
+// device reads an entry of the table from logical device numbers to places on the torus.
+func (r *orbaxReader) device(f protoField) {
+	var p ChipPlace
+	f.each(func(f protoField) {
+		switch f.number {
+		case 1:
+			p.ID = int(int32(f.varint()))
+		case 2:
+			p.Coords = f.ints(p.Coords)
+		case 3:
+			p.Core = int(int32(f.varint()))
+		}
 	})
+	r.places = append(r.places, p)
 }
 
 // An orbaxFunction reads one function.
@@ -118,56 +96,35 @@ type orbaxFunction struct {
 	symbols   int               // made so far
 }
 
-func (o *orbaxFunction) read(data []byte) error {
-	o.shardings = map[string]string{}
-	return eachField(data, func(f protoField) error {
-		if f.number != 1 && f.number != 2 {
-			return nil
+func (o *orbaxFunction) read(f protoField) {
+	f.each(func(f protoField) {
+		switch f.number {
+		case 1:
+			o.signature(f)
+		case 2:
+			f.messages(1, o.program)
 		}
-		body, err := f.bytes()
-		if err != nil {
-			return err
-		}
-		if f.number == 1 {
-			return o.signature(body)
-		}
-		return o.body(body)
 	})
 }
 
 // signature reads the types of arguments and results.
-func (o *orbaxFunction) signature(data []byte) error {
-	return eachField(data, func(f protoField) error {
-		if f.number != 1 && f.number != 2 {
-			return nil
+func (o *orbaxFunction) signature(f protoField) {
+	f.each(func(f protoField) {
+		switch f.number {
+		case 1:
+			o.m.Inputs = o.values(f, argumentNames)
+		case 2:
+			o.m.Outputs = o.values(f, resultNames)
 		}
-		body, err := f.bytes()
-		if err != nil {
-			return err
-		}
-		var values []Value
-		tree, err := o.tree(body, &values, 0)
-		if err != nil {
-			return err
-		}
-		names := argumentNames
-		if f.number == 2 {
-			names = resultNames
-		}
-		all, err := names(tree)
-		if err != nil {
-			return err
-		}
-		for i, name := range all {
-			values[i].Name = name
-		}
-		if f.number == 1 {
-			o.m.Inputs = values
-		} else {
-			o.m.Outputs = values
-		}
-		return nil
 	})
+}
+
+func (o *orbaxFunction) values(f protoField, names func(*Tree) ([]string, error)) (values []Value) {
+	tree := o.tree(f, &values, 0)
+	if f.r.err == nil {
+		f.r.fail(nameValues(tree, values, names))
+	}
+	return values
 }
 
 // The kinds of a type, by their numbers in the message.
@@ -183,210 +140,137 @@ const (
 
 // tree reads a type, and appends the values of its leaves. The kinds are alternatives, so a message with
 // two of them is damaged: its children would be partly those of a tuple and partly those of a dict.
-func (o *orbaxFunction) tree(data []byte, values *[]Value, depth int) (*Tree, error) {
-	if depth > maxDepth {
-		return nil, formErrorf("a type is nested more than %d deep", maxDepth)
-	}
+func (o *orbaxFunction) tree(f protoField, values *[]Value, depth int) *Tree {
 	out := &Tree{Kind: "none"}
+	if depth > maxDepth {
+		f.failf("a type is nested more than %d deep", maxDepth)
+		return out
+	}
 	kinds := 0
-	err := eachField(data, func(f protoField) error {
-		body, err := f.bytes()
-		if err != nil {
-			return err
-		}
+	f.each(func(f protoField) {
+		f.bytes() // whatever kind it is, it must be a message
 		if kinds++; kinds > 1 {
-			return formErrorf("a type of two kinds")
+			f.failf("a type of two kinds")
+			return
 		}
 		switch f.number {
 		case orbaxLeaf:
 			out.Kind = "leaf"
-			v, err := o.leaf(body)
-			*values = append(*values, v)
-			return err
+			*values = append(*values, o.leaf(f))
 		case orbaxTuple, orbaxList:
 			out.Kind = treeKinds[f.number] // the same numbers as in the form of JAX
-			return eachField(body, func(f protoField) error { return o.child(out, "", f, values, depth) })
+			f.each(func(f protoField) { out.Children = append(out.Children, o.tree(f, values, depth+1)) })
 		case orbaxNone:
 		case orbaxOrdered, orbaxDict, orbaxPairs:
 			out.Kind = "dict"
-			return o.dict(out, body, values, depth)
+			o.dict(out, f, values, depth)
 		default:
-			return formErrorf("unknown kind %d of a type", f.number)
+			f.failf("unknown kind %d of a type", f.number)
 		}
-		return nil
 	})
-	return out, err
-}
-
-// child adds the type in a field to a node.
-func (o *orbaxFunction) child(to *Tree, key string, f protoField, values *[]Value, depth int) error {
-	body, err := f.bytes()
-	if err != nil {
-		return err
-	}
-	c, err := o.tree(body, values, depth+1)
-	if err != nil {
-		return err
-	}
-	to.Children = append(to.Children, c)
-	if to.Kind == "dict" {
-		to.Keys = append(to.Keys, key)
-	}
-	return nil
+	return out
 }
 
 // dict reads pairs of names and types. JAX orders the values of a dict by name, whatever order the
 // message has.
-func (o *orbaxFunction) dict(to *Tree, data []byte, values *[]Value, depth int) error {
-	types := map[string][]byte{}
-	err := eachField(data, func(f protoField) error {
-		key, value, err := mapEntry(f)
+func (o *orbaxFunction) dict(to *Tree, f protoField, values *[]Value, depth int) {
+	types := map[string]protoField{}
+	f.each(func(f protoField) {
+		key, value := mapEntry(f)
 		types[key] = value
-		return err
 	})
-	if err != nil {
-		return err
-	}
 	for _, key := range slices.Sorted(maps.Keys(types)) {
-		if err := o.child(to, key, protoField{1, protowire.BytesType, types[key]}, values, depth); err != nil {
-			return fmt.Errorf("%q: %w", key, err)
+		if f.r.err != nil {
+			return
 		}
+		to.Keys, to.Children = append(to.Keys, key), append(to.Children, o.tree(types[key], values, depth+1))
+		f.r.within("%q", key)
 	}
-	return nil
 }
 
 // leaf reads the type of one value: a tensor, or a token.
-func (o *orbaxFunction) leaf(data []byte) (Value, error) {
+func (o *orbaxFunction) leaf(f protoField) Value {
 	v := Value{DType: Token}
-	err := eachMessage(data, 1, func(tensor []byte) error {
-		return eachField(tensor, func(f protoField) error { return o.tensor(&v, f) })
+	f.messages(1, func(tensor protoField) {
+		tensor.each(func(f protoField) { o.tensor(&v, f) })
 	})
-	return v, err
+	return v
 }
 
-func (o *orbaxFunction) tensor(v *Value, f protoField) error {
+func (o *orbaxFunction) tensor(v *Value, f protoField) {
 	switch f.number {
 	case 1:
-		shape, err := f.bytes()
-		if err != nil {
-			return err
-		}
-		return o.shape(v, shape)
+		o.shape(v, f)
 	case 2:
-		n, err := f.varint()
-		if err == nil && (n < 1 || n > uint64(len(elementTypes))) {
-			err = formErrorf("unknown dtype %d", n)
-		}
-		if err != nil {
-			return err
+		n := f.varint()
+		if n < 1 || n > uint64(len(elementTypes)) {
+			f.failf("unknown dtype %d", n)
+			return
 		}
 		v.DType = elementTypes[n-1].name // one more than in the form of JAX
 	case 3:
-		proto, err := f.bytes()
-		if err != nil {
-			return err
-		}
-		v.Sharding, err = o.sharding(proto)
-		return err
+		v.Sharding = o.sharding(f)
 	}
-	return nil
 }
 
 // shape reads the sizes of dimensions. One that is not known gets a symbol of its own.
-func (o *orbaxFunction) shape(v *Value, data []byte) error {
-	return eachField(data, func(f protoField) error {
-		ranked, err := f.bytes()
-		if err != nil {
-			return err
-		}
-		return eachField(ranked, func(f protoField) error {
-			dim, err := f.bytes()
-			if err != nil {
-				return err
-			}
+func (o *orbaxFunction) shape(v *Value, f protoField) {
+	f.each(func(ranked protoField) {
+		ranked.each(func(dim protoField) {
 			size := Size("")
-			err = eachField(dim, func(f protoField) error {
-				n, err := f.varint()
-				size = Size(strconv.FormatUint(n, 10))
-				return err
-			})
+			dim.each(func(f protoField) { size = Size(strconv.FormatUint(f.varint(), 10)) })
 			if size == "" {
 				size = Size("d" + strconv.Itoa(o.symbols))
 				o.symbols++
 			}
 			v.Shape = append(v.Shape, size)
-			return err
 		})
 	})
 }
 
-// body reads the program: StableHLO bytes, or where they are.
-func (o *orbaxFunction) body(data []byte) error {
-	return eachMessage(data, 1, func(hlo []byte) error {
-		p := &o.m.Program
-		p.MIME = MIMEStableHLO
-		return eachField(hlo, func(f protoField) (err error) {
-			switch f.number {
-			case 1:
-				return o.unstructured(f)
-			case 2:
-				var v uint64
-				v, err = f.varint()
-				p.Convention = int(int32(v))
-			case 3:
-				var b []byte
-				b, err = f.bytes()
-				p.Platforms = append(p.Platforms, string(b))
-			case 4:
-				p.KeptArgs, err = f.ints(p.KeptArgs)
-			}
-			return err
-		})
+// program reads StableHLO bytes, or where they are.
+func (o *orbaxFunction) program(f protoField) {
+	p := &o.m.Program
+	p.MIME = MIMEStableHLO
+	f.each(func(f protoField) {
+		switch f.number {
+		case 1:
+			p.unstructured(f)
+		case 2:
+			p.Convention = int(int32(f.varint()))
+		case 3:
+			p.Platforms = append(p.Platforms, string(f.bytes()))
+		case 4:
+			p.KeptArgs = f.ints(p.KeptArgs)
+		}
 	})
 }
 
 // unstructured reads bytes that are in the manifest or beside it.
-func (o *orbaxFunction) unstructured(f protoField) error {
-	body, err := f.bytes()
-	if err != nil {
-		return err
-	}
-	return eachField(body, func(f protoField) error {
-		b, err := f.bytes()
-		if err != nil {
-			return err
-		}
-		switch f.number {
+func (p *Program) unstructured(f protoField) {
+	f.each(func(f protoField) {
+		switch b := f.bytes(); f.number {
 		case 1:
-			return eachField(b, func(f protoField) error {
-				path, err := f.bytes()
-				if err == nil && f.number == 1 {
-					o.m.Program.File = string(path)
-				}
-				return nil
-			})
+			f.messages(1, func(path protoField) { p.File = string(path.bytes()) })
 		case 2, 3:
-			o.m.Program.Bytes, o.m.Program.SHA256 = b, digest(b)
+			p.Bytes, p.SHA256 = b, digest(b)
 		case 4:
-			o.m.Program.MIME = string(b)
+			p.MIME = string(b)
 		}
-		return nil
 	})
 }
 
 // sharding keeps a tile and returns its id.
-func (o *orbaxFunction) sharding(proto []byte) (string, error) {
-	tile, err := readOpSharding(proto)
-	if err != nil {
-		return "", err
-	}
+func (o *orbaxFunction) sharding(f protoField) string {
+	tile, err := readOpSharding(f.bytes())
+	f.r.fail(err)
 	text := tile.String()
 	if id, ok := o.shardings[text]; ok {
-		return id, nil
+		return id
 	}
 	id := "s" + strconv.Itoa(len(o.m.Shardings))
 	o.m.Shardings = append(o.m.Shardings, Sharding{ID: id, Tile: text})
 	o.shardings[text] = id
 	o.m.NumDevices = max(o.m.NumDevices, tile.Size())
-	return id, nil
+	return id
 }

@@ -1,6 +1,7 @@
 package export
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -51,9 +52,6 @@ func (s *Size) UnmarshalJSON(data []byte) error {
 // maxExpression bounds the text of a symbolic size; those of real programs have a few dozen bytes.
 const maxExpression = 4096
 
-// An expression is a symbolic size that was parsed.
-type expression func(symbols map[string]int) (int, error)
-
 // errOverflow is the error of arithmetic that does not fit an int.
 var errOverflow = errors.New("the size is too large for this machine")
 
@@ -62,39 +60,45 @@ type UnsetError struct{ Symbol string }
 
 func (e *UnsetError) Error() string { return fmt.Sprintf("symbol %q has no value", e.Symbol) }
 
-// parse reads the expression.
-func (s Size) parse() (expression, error) {
+// A term is the value of an expression, or why it has none.
+type term struct {
+	n   int
+	err error
+}
+
+// parse reads the expression: its value with some symbols, and the symbols that it names. It fails only
+// if the text is no expression.
+func (s Size) parse(symbols map[string]int) (value term, names []string, err error) {
 	if n, ok := s.Number(); ok {
-		return constant(n), nil
+		return term{n: n}, nil, nil
 	}
 	if len(s) > maxExpression {
-		return nil, fmt.Errorf("an expression of %d bytes, at most %d are read", len(s), maxExpression)
+		return term{}, nil, fmt.Errorf("an expression of %d bytes, at most %d are read", len(s), maxExpression)
 	}
-	p := &sizeParser{text: string(s)}
-	e, err := p.sum()
-	if err == nil && p.peek() != 0 {
-		err = p.fail("an operator or the end")
+	p := &sizeParser{text: string(s), symbols: symbols}
+	value = p.sum()
+	if p.peek() != 0 {
+		p.want("an operator or the end")
 	}
-	if err != nil {
-		return nil, fmt.Errorf("size %q: %w", s, err)
+	if p.err != nil {
+		return term{}, nil, fmt.Errorf("size %q: %w", s, p.err)
 	}
-	return e, nil
+	return value, p.names, nil
 }
 
 // eval computes the size. It fails with an [UnsetError] if a symbol is missing.
 func (s Size) eval(symbols map[string]int) (int, error) {
-	e, err := s.parse()
+	value, _, err := s.parse(symbols)
 	if err != nil {
 		return 0, err
 	}
-	n, err := e(symbols)
-	if err == nil && n < 0 {
-		err = fmt.Errorf("it is %d", n)
+	if value.err == nil && value.n < 0 {
+		value.err = fmt.Errorf("it is %d", value.n)
 	}
-	if err != nil {
-		return 0, fmt.Errorf("size %q: %w", s, err)
+	if value.err != nil {
+		return 0, fmt.Errorf("size %q: %w", s, value.err)
 	}
-	return n, nil
+	return value.n, nil
 }
 
 // symbol gives the name if the size is one symbol and nothing else.
@@ -104,16 +108,6 @@ func (s Size) symbol() (string, bool) {
 	return name, name != "" && p.peek() == 0
 }
 
-// names lists the symbols of the size.
-func (s Size) names() []string {
-	if _, known := s.Number(); known {
-		return nil
-	}
-	p := &sizeParser{text: string(s)}
-	_, _ = p.sum() // Check has seen that it parses
-	return p.names
-}
-
 // A sizeParser reads an expression by recursive descent:
 //
 //	sum     = product { ("+" | "-") product }
@@ -121,10 +115,12 @@ func (s Size) names() []string {
 //	power   = atom [ "^" number ]
 //	atom    = number | "-" atom | "(" sum ")" | symbol | function "(" sum { "," sum } ")"
 type sizeParser struct {
-	text  string
-	pos   int
-	depth int
-	names []string // symbols read so far
+	fault   // of the text
+	text    string
+	pos     int
+	depth   int
+	symbols map[string]int
+	names   []string // symbols read so far
 }
 
 // maxDepth bounds how deeply an expression or a tree may be nested.
@@ -149,88 +145,78 @@ func (p *sizeParser) take(c byte) bool {
 	return true
 }
 
-func (p *sizeParser) fail(want string) error { return fmt.Errorf("at byte %d: want %s", p.pos, want) }
+// want says what the text should have here.
+func (p *sizeParser) want(what string) { p.fail(fmt.Errorf("at byte %d: want %s", p.pos, what)) }
 
-func (p *sizeParser) sum() (expression, error) {
-	left, err := p.product()
-	for err == nil {
-		var operation func(a, b int) (int, error)
+func (p *sizeParser) expect(c byte, what string) {
+	if !p.take(c) {
+		p.want(what)
+	}
+}
+
+func (p *sizeParser) sum() term {
+	left := p.product()
+	for p.err == nil {
 		switch {
 		case p.take('+'):
-			operation = add
+			left = apply(add, left, p.product())
 		case p.take('-'):
-			operation = subtract
+			left = apply(subtract, left, p.product())
 		default:
-			return left, nil
-		}
-		var right expression
-		if right, err = p.product(); err == nil {
-			left = apply(operation, left, right)
+			return left
 		}
 	}
-	return nil, err
+	return left
 }
 
-func (p *sizeParser) product() (expression, error) {
-	left, err := p.power()
-	for err == nil && p.take('*') {
-		var right expression
-		if right, err = p.power(); err == nil {
-			left = apply(multiply, left, right)
-		}
+func (p *sizeParser) product() term {
+	left := p.power()
+	for p.err == nil && p.take('*') {
+		left = apply(multiply, left, p.power())
 	}
-	return left, err
+	return left
 }
 
-func (p *sizeParser) power() (expression, error) {
-	base, err := p.atom()
-	if err != nil || !p.take('^') {
-		return base, err
+func (p *sizeParser) power() term {
+	base := p.atom()
+	if p.err != nil || !p.take('^') {
+		return base
 	}
-	exponent, err := p.number()
-	if err != nil {
-		return nil, err
-	}
-	return apply(power, base, constant(exponent)), nil
+	return apply(power, base, p.number())
 }
 
-func (p *sizeParser) atom() (expression, error) {
+func (p *sizeParser) atom() term {
 	if p.depth++; p.depth > maxDepth {
-		return nil, fmt.Errorf("nested more than %d deep", maxDepth)
+		p.fail(fmt.Errorf("nested more than %d deep", maxDepth))
+		return term{}
 	}
 	defer func() { p.depth-- }()
 	switch c := p.peek(); {
 	case c >= '0' && c <= '9':
-		n, err := p.number()
-		return constant(n), err
+		return p.number()
 	case p.take('-'):
-		e, err := p.power()
-		return apply(subtract, constant(0), e), err
+		return apply(subtract, term{}, p.power())
 	case p.take('('):
-		e, err := p.sum()
-		if err == nil && !p.take(')') {
-			err = p.fail("a closing parenthesis")
-		}
-		return e, err
+		e := p.sum()
+		p.expect(')', "a closing parenthesis")
+		return e
 	}
 	name := p.word()
 	if name == "" {
-		return nil, p.fail("a number, a symbol or a parenthesis")
+		p.want("a number, a symbol or a parenthesis")
+		return term{}
 	}
 	if p.take('(') {
 		return p.call(name)
 	}
 	p.names = append(p.names, name)
-	return func(symbols map[string]int) (int, error) {
-		n, ok := symbols[name]
-		if !ok {
-			return 0, &UnsetError{name}
-		}
-		return n, nil
-	}, nil
+	if n, ok := p.symbols[name]; ok {
+		return term{n: n}
+	}
+	return term{err: &UnsetError{name}}
 }
 
-func (p *sizeParser) number() (int, error) {
+func (p *sizeParser) number() term {
 	p.peek()
 	start := p.pos
 	for p.pos < len(p.text) && p.text[p.pos] >= '0' && p.text[p.pos] <= '9' {
@@ -238,9 +224,9 @@ func (p *sizeParser) number() (int, error) {
 	}
 	n, err := strconv.Atoi(p.text[start:p.pos])
 	if err != nil {
-		return 0, p.fail("a number")
+		p.want("a number")
 	}
-	return n, nil
+	return term{n: n}
 }
 
 // word reads the name of a symbol or function: an identifier of Python, whose letters need not be ASCII.
@@ -266,42 +252,25 @@ var functions = map[string]func(a, b int) (int, error){
 	"min":      func(a, b int) (int, error) { return min(a, b), nil },
 }
 
-func (p *sizeParser) call(name string) (expression, error) {
+func (p *sizeParser) call(name string) term {
 	operation, ok := functions[name]
 	if !ok {
-		return nil, fmt.Errorf("unknown function %q", name)
+		p.fail(fmt.Errorf("unknown function %q", name))
+		return term{}
 	}
-	left, err := p.sum()
-	if err != nil {
-		return nil, err
-	}
-	if !p.take(',') {
-		return nil, p.fail("a comma")
-	}
-	right, err := p.sum()
-	if err != nil {
-		return nil, err
-	}
-	if !p.take(')') {
-		return nil, p.fail("a closing parenthesis")
-	}
-	return apply(operation, left, right), nil
+	left := p.sum()
+	p.expect(',', "a comma")
+	right := p.sum()
+	p.expect(')', "a closing parenthesis")
+	return apply(operation, left, right)
 }
 
-func constant(n int) expression { return func(map[string]int) (int, error) { return n, nil } }
-
-func apply(operation func(a, b int) (int, error), left, right expression) expression {
-	return func(symbols map[string]int) (int, error) {
-		a, err := left(symbols)
-		if err != nil {
-			return 0, err
-		}
-		b, err := right(symbols)
-		if err != nil {
-			return 0, err
-		}
-		return operation(a, b)
+func apply(operation func(a, b int) (int, error), left, right term) term {
+	if err := cmp.Or(left.err, right.err); err != nil {
+		return term{err: err}
 	}
+	n, err := operation(left.n, right.n)
+	return term{n, err}
 }
 
 func add(a, b int) (int, error) {

@@ -1,7 +1,6 @@
 package export
 
 import (
-	"fmt"
 	"slices"
 	"strconv"
 	"strings"
@@ -22,50 +21,29 @@ var treeKinds = []string{"leaf", "none", "tuple", "list", "dict", "custom"}
 // maxNodes bounds a tree: a node takes 8 bytes of a file, and more than ten times that in memory.
 const maxNodes = 1 << 20
 
-// readTree reads a tree of the form of JAX.
-func readTree(t table) (*Tree, error) {
-	nodes := 0
-	return readTreeAt(t, 0, &nodes)
-}
-
-// readTreeAt reads the node at some depth, and counts it in nodes.
-func readTreeAt(t table, depth int, nodes *int) (*Tree, error) {
-	if *nodes++; *nodes > maxNodes {
-		return nil, formErrorf("a tree of arguments has more than %d nodes", maxNodes)
-	}
-	if depth > maxDepth {
-		return nil, formErrorf("a tree of arguments is nested more than %d deep", maxDepth)
-	}
-	kind, err := t.number(0, 1)
-	if err != nil {
-		return nil, err
-	}
-	if kind >= len(treeKinds) {
-		return nil, formErrorf("unknown kind %d of a tree node", kind)
+// readTree reads a tree of the form of JAX, from the node at some depth on. It counts the nodes.
+func readTree(t table, depth int, nodes *int) *Tree {
+	kind := t.number(0, 1)
+	*nodes++
+	switch {
+	case *nodes > maxNodes:
+		t.failf("a tree of arguments has more than %d nodes", maxNodes)
+		return nil
+	case depth > maxDepth:
+		t.failf("a tree of arguments is nested more than %d deep", maxDepth)
+		return nil
+	case kind >= len(treeKinds):
+		t.failf("unknown kind %d of a tree node", kind)
+		return nil
 	}
 	out := &Tree{Kind: treeKinds[kind]}
-	out.Children, err = list(t, 1, func(child table) (*Tree, error) { return readTreeAt(child, depth+1, nodes) })
-	if err != nil {
-		return nil, err
+	out.Children = list(t, 1, func(child table) *Tree { return readTree(child, depth+1, nodes) })
+	out.Keys, out.Type = t.texts(2), t.text(3)
+	if aux := t.target(4); aux != 0 {
+		out.Aux = slices.Clone(t.f.bytes(aux))
 	}
-	if out.Keys, err = t.texts(2); err != nil {
-		return nil, err
-	}
-	if out.Type, err = t.text(3); err != nil {
-		return nil, err
-	}
-	aux, err := t.target(4)
-	if err != nil {
-		return nil, err
-	}
-	if aux != 0 {
-		b, err := t.f.bytes(aux)
-		if err != nil {
-			return nil, err
-		}
-		out.Aux = slices.Clone(b)
-	}
-	return out, out.check()
+	t.f.fail(out.check())
+	return out
 }
 
 func (t *Tree) check() error {
@@ -96,36 +74,36 @@ func (t *Tree) leaves() int {
 // huge; bytes counts them.
 type namer struct {
 	names []string
-	bytes int // of the paths of all nodes so far
+	bytes int   // of the paths of all nodes so far
+	err   error // ends it
 }
 
 // add names the leaves of t. prefix is the path of t with a slash at its end, or "".
-func (n *namer) add(prefix string, t *Tree) error {
+func (n *namer) add(prefix string, t *Tree) {
 	if t.Kind == "leaf" {
 		n.names = append(n.names, strings.TrimSuffix(prefix, "/"))
-		return nil
+		return
 	}
 	for i, c := range t.Children {
 		part := strconv.Itoa(i)
 		if t.Kind == "dict" {
 			part = escape(t.Keys[i])
 		}
-		if err := n.addChild(prefix, part, c); err != nil {
-			return err
-		}
+		n.addChild(prefix, part, c)
 	}
-	return nil
 }
 
 // addChild names the leaves of c, which is at part below prefix.
-func (n *namer) addChild(prefix, part string, c *Tree) error {
-	if len(prefix)+len(part) > maxName {
-		return formErrorf("a name of more than %d bytes", maxName)
+func (n *namer) addChild(prefix, part string, c *Tree) {
+	switch n.bytes += len(prefix) + len(part); {
+	case n.err != nil:
+	case len(prefix)+len(part) > maxName:
+		n.err = formErrorf("a name of more than %d bytes", maxName)
+	case n.bytes > maxNames:
+		n.err = formErrorf("the names in a tree of values have more than %d bytes", maxNames)
+	default:
+		n.add(prefix+part+"/", c)
 	}
-	if n.bytes += len(prefix) + len(part); n.bytes > maxNames {
-		return formErrorf("the names in a tree of values have more than %d bytes", maxNames)
-	}
-	return n.add(prefix+part+"/", c)
 }
 
 // escape keeps keys with slashes apart from paths, as JSON pointers do.
@@ -135,20 +113,15 @@ func escape(key string) string { return strings.NewReplacer("~", "~0", "/", "~1"
 // the positional arguments, and a dict, the keyword arguments; neither level is part of a name.
 func argumentNames(t *Tree) ([]string, error) {
 	var n namer
-	pair := t.Kind == "tuple" && len(t.Children) == 2 && t.Children[0].Kind == "tuple" && t.Children[1].Kind == "dict"
-	if !pair {
-		err := n.add("", t)
-		return n.names, err
+	if t.Kind != "tuple" || len(t.Children) != 2 || t.Children[0].Kind != "tuple" || t.Children[1].Kind != "dict" {
+		n.add("", t)
+		return n.names, n.err
 	}
-	if err := n.add("", t.Children[0]); err != nil {
-		return nil, err
-	}
+	n.add("", t.Children[0])
 	for i, c := range t.Children[1].Children {
-		if err := n.addChild("", keywordName(t.Children[1].Keys[i]), c); err != nil {
-			return nil, err
-		}
+		n.addChild("", keywordName(t.Children[1].Keys[i]), c)
 	}
-	return n.names, nil
+	return n.names, n.err
 }
 
 // keywordName is the first part of the name of a keyword argument. Python allows f(x, **{"0": y}), whose
@@ -166,8 +139,17 @@ func resultNames(t *Tree) ([]string, error) {
 		return []string{"out"}, nil
 	}
 	var n namer
-	err := n.add("", t)
-	return n.names, err
+	n.add("", t)
+	return n.names, n.err
+}
+
+// nameValues gives the values the names that their tree has for them.
+func nameValues(t *Tree, values []Value, names func(*Tree) ([]string, error)) error {
+	all, err := names(t)
+	for i, name := range all {
+		values[i].Name = name
+	}
+	return err
 }
 
 // fitTree makes sure that a tree has a leaf for each value.
@@ -187,7 +169,7 @@ func (t *Tree) checkDeep(depth int) error {
 		return formErrorf("a tree of values is nested more than %d deep", maxDepth)
 	}
 	if !slices.Contains(treeKinds, t.Kind) {
-		return fmt.Errorf("%w: unknown kind %q of a tree node", ErrFormat, t.Kind)
+		return formErrorf("unknown kind %q of a tree node", t.Kind)
 	}
 	if err := t.check(); err != nil {
 		return err
