@@ -24,29 +24,38 @@ func ParseSharding(text string) (*mesh.Sharding, error) {
 	return parseWhole(text, (*parser).sharding)
 }
 
-func parseWhole[T any](text string, read func(*parser) (T, error)) (T, error) {
+func parseWhole[T any](text string, read func(*parser) T) (T, error) {
 	var zero T
 	if len(text) > maxText {
 		return zero, errorf(mesh.ErrFormat, "text of %d bytes, at most %d are read", len(text), maxText)
 	}
 	p := &parser{text: text}
-	out, err := read(p)
-	if err != nil {
-		return zero, err
-	}
+	out := read(p)
 	if p.space(); p.pos < len(text) {
-		return zero, p.fail("the end")
+		p.want("the end")
+	}
+	if p.err != nil {
+		return zero, p.err
 	}
 	return out, nil
 }
 
-// A parser reads one text form from left to right.
+// A parser reads one text form from left to right. It keeps its first error; what it reads after that means nothing.
 type parser struct {
 	text string
 	pos  int
+	err  error
 }
 
-func (p *parser) fail(want string) error {
+// fail keeps the first error; nil is none.
+func (p *parser) fail(err error) {
+	if p.err == nil {
+		p.err = err
+	}
+}
+
+// want says what the text should have here.
+func (p *parser) want(what string) {
 	rest := p.text[p.pos:]
 	if len(rest) > 20 {
 		cut := 20
@@ -60,13 +69,25 @@ func (p *parser) fail(want string) error {
 	} else {
 		rest = strconv.Quote(rest)
 	}
-	return errorf(mesh.ErrFormat, "at byte %d: want %s, got %s", p.pos, want, rest)
+	p.fail(errorf(mesh.ErrFormat, "at byte %d: want %s, got %s", p.pos, what, rest))
+}
+
+// wantAt is want for what began at an earlier byte.
+func (p *parser) wantAt(start int, what string) {
+	p.pos = start
+	p.want(what)
 }
 
 func (p *parser) space() {
 	for p.pos < len(p.text) && strings.IndexByte(" \t\n\r", p.text[p.pos]) >= 0 {
 		p.pos++
 	}
+}
+
+// next says whether one of some characters comes next.
+func (p *parser) next(chars string) bool {
+	p.space()
+	return p.pos < len(p.text) && strings.IndexByte(chars, p.text[p.pos]) >= 0
 }
 
 // take consumes literal if it comes next.
@@ -79,11 +100,10 @@ func (p *parser) take(literal string) bool {
 	return true
 }
 
-func (p *parser) expect(literal string) error {
+func (p *parser) expect(literal string) {
 	if !p.take(literal) {
-		return p.fail(strconv.Quote(literal))
+		p.want(strconv.Quote(literal))
 	}
-	return nil
 }
 
 func isWordRune(r rune) bool {
@@ -100,7 +120,7 @@ func (p *parser) word() string {
 	return p.text[start:p.pos]
 }
 
-func (p *parser) number() (int, error) {
+func (p *parser) number() int {
 	p.space()
 	start := p.pos
 	for p.pos < len(p.text) && '0' <= p.text[p.pos] && p.text[p.pos] <= '9' {
@@ -108,17 +128,16 @@ func (p *parser) number() (int, error) {
 	}
 	n, err := strconv.ParseInt(p.text[start:p.pos], 10, 32)
 	if err != nil {
-		p.pos = start
-		return 0, p.fail("a number")
+		p.wantAt(start, "a number")
 	}
-	return int(n), nil
+	return int(n)
 }
 
 // name reads a name in single or double quotes.
-func (p *parser) name() (string, error) {
-	p.space()
-	if p.pos >= len(p.text) || p.text[p.pos] != '\'' && p.text[p.pos] != '"' {
-		return "", p.fail("a quoted name")
+func (p *parser) name() string {
+	if !p.next(quotes) {
+		p.want("a quoted name")
+		return ""
 	}
 	start := p.pos
 	end := p.text[p.pos]
@@ -127,7 +146,7 @@ func (p *parser) name() (string, error) {
 		c := p.text[p.pos]
 		if c == end {
 			p.pos++
-			return out.String(), nil
+			return out.String()
 		}
 		if c == '\\' {
 			if p.pos++; p.pos >= len(p.text) || strings.IndexByte(`\'"`, p.text[p.pos]) < 0 {
@@ -137,138 +156,105 @@ func (p *parser) name() (string, error) {
 		}
 		out.WriteByte(c)
 	}
-	p.pos = start
-	return "", p.fail("a closed name")
+	p.wantAt(start, "a closed name")
+	return ""
 }
+
+const quotes = `'"`
 
 // list reads items between brackets, separated by commas; a trailing comma is
 // fine.
-func (p *parser) list(open, end string, item func() error) error {
-	if err := p.expect(open); err != nil {
-		return err
-	}
-	for !p.take(end) {
-		if err := item(); err != nil {
-			return err
-		}
-		if p.take(",") {
+func (p *parser) list(open, end string, item func()) {
+	p.expect(open)
+	for p.err == nil && !p.take(end) {
+		item()
+		if p.err != nil || p.take(",") {
 			continue
 		}
-		if err := p.expect(end); err != nil {
-			return p.fail(strconv.Quote(",") + " or " + strconv.Quote(end))
+		if !p.take(end) {
+			p.want(strconv.Quote(",") + " or " + strconv.Quote(end))
 		}
-		return nil
+		return
 	}
-	return nil
 }
 
-// names reads a list of quoted names.
-func (p *parser) names(open, end string) ([]string, error) {
-	var out []string
-	err := p.list(open, end, func() error {
-		n, err := p.name()
-		out = append(out, n)
-		return err
-	})
-	return out, err
+// items is list for items that become a slice.
+func items[T any](p *parser, open, end string, read func() T) (out []T) {
+	p.list(open, end, func() { out = append(out, read()) })
+	return out
 }
 
-func (p *parser) spec() (mesh.Spec, error) {
+func (p *parser) spec() mesh.Spec {
 	var s mesh.Spec
 	if !p.take("PartitionSpec") && !p.take("P") {
-		return s, p.fail("P(…)")
+		p.want("P(…)")
 	}
-	err := p.list("(", ")", func() error { return p.specItem(&s) })
-	if err != nil {
-		return mesh.Spec{}, err
+	p.list("(", ")", func() { p.specItem(&s) })
+	if p.err == nil {
+		p.fail(s.Check())
 	}
-	return s.Canonical(), s.Check()
+	return s.Canonical()
 }
 
-func (p *parser) specItem(s *mesh.Spec) (err error) {
+func (p *parser) specItem(s *mesh.Spec) {
 	p.space()
 	start := p.pos
 	switch word := p.word(); word {
 	case "":
-		d, err := p.dim()
-		s.Dims = append(s.Dims, d)
-		return err
+		s.Dims = append(s.Dims, p.dim())
 	case "None":
 		s.Dims = append(s.Dims, nil)
 	case "UNCONSTRAINED":
 		s.Dims = append(s.Dims, mesh.Dim{mesh.Unconstrained})
-	case "unreduced", "reduced":
-		set := &s.Unreduced
-		if word == "reduced" {
-			set = &s.Reduced
-		}
-		if err := p.expect("="); err != nil {
-			return err
-		}
-		*set, err = p.names("{", "}")
+	case "unreduced":
+		p.expect("=")
+		s.Unreduced = items(p, "{", "}", p.name)
+	case "reduced":
+		p.expect("=")
+		s.Reduced = items(p, "{", "}", p.name)
 	case "unreduced_kind":
-		if err := p.expect("="); err != nil {
-			return err
-		}
+		p.expect("=")
 		if s.Kind = mesh.Reduction(p.word()); s.Kind == "" {
-			return p.fail("sum, max or min")
+			p.want("sum, max or min")
 		}
 	default:
-		p.pos = start
-		return p.fail("a spec entry this version knows")
+		p.wantAt(start, "a spec entry this version knows")
 	}
-	return err
 }
 
 // dim reads a name or a tuple of names. A tuple within a tuple is refused
 // (C-SPEC-3).
-func (p *parser) dim() (mesh.Dim, error) {
+func (p *parser) dim() mesh.Dim {
 	if p.pos < len(p.text) && p.text[p.pos] != '(' {
-		n, err := p.name()
-		return mesh.Dim{n}, err
+		return mesh.Dim{p.name()}
 	}
-	var out mesh.Dim
-	err := p.list("(", ")", func() error {
-		if p.space(); strings.HasPrefix(p.text[p.pos:], "(") {
-			return p.fail("a name: a tuple cannot contain a nested tuple")
+	return items(p, "(", ")", func() string {
+		if p.next("(") {
+			p.want("a name: a tuple cannot contain a nested tuple")
 		}
-		n, err := p.name()
-		out = append(out, n)
-		return err
+		return p.name()
 	})
-	if len(out) == 0 {
-		return nil, err
-	}
-	return out, err
 }
 
-func (p *parser) sharding() (*mesh.Sharding, error) {
-	if err := p.expect("NamedSharding(mesh="); err != nil {
-		return nil, err
-	}
-	m, err := p.mesh()
-	if err != nil {
-		return nil, err
-	}
-	if err := p.expect(", spec="); err != nil {
-		return nil, err
-	}
-	spec, err := p.spec()
-	if err != nil {
-		return nil, err
-	}
+func (p *parser) sharding() *mesh.Sharding {
+	p.expect("NamedSharding(mesh=")
+	m := p.mesh()
+	p.expect(", spec=")
+	spec := p.spec()
 	memory := ""
 	if p.take(", memory_kind=") {
 		if memory = p.word(); memory == "" {
-			return nil, p.fail("a memory kind")
+			p.want("a memory kind")
 		}
 	}
-	if err := p.expect(")"); err != nil {
-		return nil, err
+	p.expect(")")
+	if p.err != nil {
+		return nil
 	}
 	s, err := m.Shard(spec)
-	if err != nil {
-		return nil, err
+	if err == nil {
+		s, err = s.WithMemory(memory)
 	}
-	return s.WithMemory(memory)
+	p.fail(err)
+	return s
 }

@@ -18,151 +18,125 @@ type meshText struct {
 	scalar   bool
 }
 
-func (p *parser) mesh() (*mesh.Mesh, error) {
+func (p *parser) mesh() *mesh.Mesh {
 	abstract := p.take("AbstractMesh")
 	if !abstract && !p.take("Mesh") {
-		return nil, p.fail("Mesh(…) or AbstractMesh(…)")
+		p.want("Mesh(…) or AbstractMesh(…)")
 	}
 	var t meshText
-	if err := p.list("(", ")", func() error { return p.meshItem(&t, abstract) }); err != nil {
-		return nil, err
-	}
+	p.list("(", ")", func() { p.meshItem(&t, abstract) })
 	if t.types != nil && len(t.types) != len(t.axes) {
-		return nil, errorf(mesh.ErrFormat, "number of axis names should match the number of axis_types, got %d and %d",
-			len(t.axes), len(t.types))
+		p.fail(errorf(mesh.ErrFormat, "number of axis names should match the number of axis_types, got %d and %d",
+			len(t.axes), len(t.types)))
+	}
+	if p.err != nil {
+		return nil
 	}
 	for i := range t.types {
 		t.axes[i].Type = t.types[i]
 	}
+	build := t.build
 	if abstract {
-		return mesh.Abstract(&t.hardware, t.axes...)
+		build = func() (*mesh.Mesh, error) { return mesh.Abstract(&t.hardware, t.axes...) }
 	}
-	return t.build()
+	m, err := build()
+	p.fail(err)
+	return m
 }
 
-func (p *parser) meshItem(t *meshText, abstract bool) error {
-	if p.space(); p.pos < len(p.text) && strings.IndexByte(`'"`, p.text[p.pos]) >= 0 {
-		return p.axis(t)
+func (p *parser) meshItem(t *meshText, abstract bool) {
+	if p.next(quotes) {
+		name := p.name()
+		p.expect(":")
+		t.axes = append(t.axes, mesh.Axis{Name: name, Size: p.number()})
+		return
 	}
 	if p.take("()") { // how JAX prints an abstract mesh without axes
-		return nil
+		return
 	}
 	start := p.pos
 	word := p.word()
 	if word != "" {
-		if err := p.expect("="); err != nil {
-			return err
-		}
+		p.expect("=")
 	}
-	var err error
 	switch {
 	case word == "axis_types":
-		t.types = []mesh.AxisType{}
-		return p.list("(", ")", func() error { return p.axisType(t) })
+		t.types = append([]mesh.AxisType{}, items(p, "(", ")", p.axisType)...)
 	case word == "devices" && !abstract:
-		return p.list("(", ")", func() error { return p.numberRange(&t.devices) })
+		p.list("(", ")", func() { p.numberRange(&t.devices) })
 	case word == "tasks" && !abstract:
-		return p.list("(", ")", func() error { return p.repeated(&t.tasks) })
+		p.list("(", ")", func() { p.repeated(&t.tasks) })
 	case word == "size" && !abstract:
 		t.scalar = true
-		return p.expect("1")
+		p.expect("1")
 	case word == "device_kind" && abstract:
-		t.hardware.Kind, err = p.nameOrWords()
+		t.hardware.Kind = p.nameOrWords()
 	case word == "platform" && abstract:
-		t.hardware.Platform, err = p.nameOrWords()
+		t.hardware.Platform = p.nameOrWords()
 	case word == "num_cores" && abstract:
 		if !p.take("None") {
-			t.hardware.Cores, err = p.number()
+			t.hardware.Cores = p.number()
 		}
 	default:
-		p.pos = start
-		return p.fail("an axis or a field this version knows")
+		p.wantAt(start, "an axis or a field this version knows")
 	}
-	return err
 }
 
-func (p *parser) axis(t *meshText) error {
-	name, err := p.name()
-	if err != nil {
-		return err
-	}
-	if err := p.expect(":"); err != nil {
-		return err
-	}
-	size, err := p.number()
-	t.axes = append(t.axes, mesh.Axis{Name: name, Size: size})
-	return err
-}
-
-func (p *parser) axisType(t *meshText) error {
+func (p *parser) axisType() mesh.AxisType {
 	p.space()
 	start := p.pos
 	typ, err := axisTypeOf(p.word())
 	if err != nil {
-		p.pos = start
-		return p.fail("Auto, Explicit or Manual")
+		p.wantAt(start, "Auto, Explicit or Manual")
 	}
-	t.types = append(t.types, typ)
-	return nil
+	return typ
 }
 
 // nameOrWords reads a quoted name, or up to the next comma or bracket, as JAX
 // prints names of hardware without quotes.
-func (p *parser) nameOrWords() (string, error) {
-	if p.space(); p.pos < len(p.text) && strings.IndexByte(`'"`, p.text[p.pos]) >= 0 {
+func (p *parser) nameOrWords() string {
+	if p.next(quotes) {
 		return p.name()
 	}
 	n := strings.IndexAny(p.text[p.pos:], ",)")
 	if n < 0 || n > maxName {
-		return "", p.fail("a short name")
+		p.want("a short name")
+		return ""
 	}
 	p.pos += n
-	return p.text[p.pos-n : p.pos], nil
+	return p.text[p.pos-n : p.pos]
 }
 
 // numberRange reads 7, 0:4 or 0:8:2.
-func (p *parser) numberRange(out *[]serry.DeviceID) error {
-	start, err := p.number()
-	if err != nil {
-		return err
-	}
-	stop, step := start+1, 1
+func (p *parser) numberRange(out *[]serry.DeviceID) {
+	start, step := p.number(), 1
+	stop := start + 1
 	if p.take(":") {
-		if stop, err = p.number(); err != nil {
-			return err
-		}
+		stop = p.number()
 		if p.take(":") {
-			if step, err = p.number(); err != nil {
-				return err
-			}
+			step = p.number()
 		}
 	}
 	if step < 1 || stop <= start || len(*out)+(stop-start)/step > maxDevices {
-		return p.fail("a range that goes up and is not too long")
+		p.want("a range that goes up and is not too long")
+		return
 	}
-	for id := start; id < stop; id += step {
+	for id := start; id < stop && p.err == nil; id += step {
 		*out = append(*out, serry.DeviceID(id))
 	}
-	return nil
 }
 
 // repeated reads 3 or 3*4.
-func (p *parser) repeated(out *[]serry.TaskIndex) error {
-	task, err := p.number()
-	if err != nil {
-		return err
-	}
-	n := 1
+func (p *parser) repeated(out *[]serry.TaskIndex) {
+	task, n := p.number(), 1
 	if p.take("*") {
-		if n, err = p.number(); err != nil {
-			return err
-		}
+		n = p.number()
 	}
 	if len(*out)+n > maxDevices {
-		return p.fail("fewer tasks")
+		p.want("fewer tasks")
+		return
 	}
 	*out = append(*out, slices.Repeat([]serry.TaskIndex{serry.TaskIndex(task)}, n)...)
-	return nil
 }
 
 // build fills in what the text leaves out and makes the mesh.

@@ -8,136 +8,89 @@ import (
 
 // ParseTile reads what [Tile.String] writes.
 func ParseTile(text string) (mesh.Tile, error) {
-	return parseWhole(text, func(p *parser) (mesh.Tile, error) { return p.tile(false) })
+	return parseWhole(text, func(p *parser) mesh.Tile { return p.tile(false) })
 }
 
-func (p *parser) tile(member bool) (mesh.Tile, error) {
+func (p *parser) tile(member bool) mesh.Tile {
 	if p.space(); !member && strings.HasPrefix(p.text[p.pos:], "{{") || strings.HasPrefix(p.text[p.pos:], "{}") {
-		return p.tupleTile()
+		return mesh.Tile{Type: mesh.TileTuple, Tuple: items(p, "{", "}", func() mesh.Tile { return p.tile(true) })}
 	}
-	if err := p.expect("{"); err != nil {
-		return mesh.Tile{}, err
-	}
-	t, err := p.tileBody()
-	if err != nil {
-		return mesh.Tile{}, err
-	}
-	return t, p.expect("}")
+	p.expect("{")
+	t := p.tileBody()
+	p.expect("}")
+	return t
 }
 
-func (p *parser) tupleTile() (mesh.Tile, error) {
-	t := mesh.Tile{Type: mesh.TileTuple}
-	err := p.list("{", "}", func() error {
-		m, err := p.tile(true)
-		t.Tuple = append(t.Tuple, m)
-		return err
-	})
-	return t, err
-}
-
-func (p *parser) tileBody() (mesh.Tile, error) {
+func (p *parser) tileBody() mesh.Tile {
 	start := p.pos
-	switch word := p.word(); word {
+	switch p.word() {
 	case "replicated":
-		return mesh.Tile{Type: mesh.TileReplicated}, nil
+		return mesh.Tile{Type: mesh.TileReplicated}
 	case "manual":
-		return mesh.Tile{Type: mesh.TileManual}, nil
+		return mesh.Tile{Type: mesh.TileManual}
 	case "unreduced":
-		return mesh.Tile{Type: mesh.TileUnreduced}, nil
+		return mesh.Tile{Type: mesh.TileUnreduced}
 	case "unknown":
-		return mesh.Tile{Type: mesh.TileUnknown}, nil
+		return mesh.Tile{Type: mesh.TileUnknown}
 	case "maximal":
-		if err := p.expect("device="); err != nil {
-			return mesh.Tile{}, err
-		}
-		n, err := p.number()
-		return mesh.Tile{Type: mesh.TileMaximal, Devices: []int{n}}, err
+		p.expect("device=")
+		return mesh.Tile{Type: mesh.TileMaximal, Devices: []int{p.number()}}
 	case "devices":
-		if err := p.expect("="); err != nil {
-			return mesh.Tile{}, err
-		}
+		p.expect("=")
 		return p.tiled()
 	}
-	p.pos = start
-	return mesh.Tile{}, p.fail("a tile this version knows")
+	p.wantAt(start, "a tile this version knows")
+	return mesh.Tile{}
 }
 
-func (p *parser) tiled() (mesh.Tile, error) {
-	dims, err := p.numbers("[", "]")
-	if err != nil {
-		return mesh.Tile{}, err
-	}
+func (p *parser) tiled() mesh.Tile {
+	dims := items(p, "[", "]", p.number)
 	var reshape, perm, devices []int
 	if p.take("<=") {
-		if reshape, err = p.numbers("[", "]"); err != nil {
-			return mesh.Tile{}, err
-		}
-		perm = make([]int, len(reshape))
-		for i := range perm {
-			perm[i] = i
+		reshape = items(p, "[", "]", p.number)
+		for i := range reshape {
+			perm = append(perm, i)
 		}
 		if p.take("T") {
-			if perm, err = p.numbers("(", ")"); err != nil {
-				return mesh.Tile{}, err
-			}
+			perm = items(p, "(", ")", p.number)
 		}
-	} else if devices, err = p.plainNumbers(); err != nil {
-		return mesh.Tile{}, err
+	} else {
+		devices = []int{p.number()}
+		for p.take(",") {
+			devices = append(devices, p.number())
+		}
 	}
-	last, err := p.lastTypes()
-	if err != nil {
-		return mesh.Tile{}, err
+	last := p.lastTypes()
+	if p.err != nil {
+		return mesh.Tile{}
 	}
+	var t mesh.Tile
+	var err error
 	if devices != nil {
-		return mesh.ListedTile(dims, devices, last...)
+		t, err = mesh.ListedTile(dims, devices, last...)
+	} else {
+		t, err = mesh.NewTile(dims, reshape, perm, last...)
 	}
-	return mesh.NewTile(dims, reshape, perm, last...)
+	p.fail(err)
+	return t
 }
 
-// numbers reads a bracketed list of numbers.
-func (p *parser) numbers(open, end string) ([]int, error) {
-	var out []int
-	err := p.list(open, end, func() error {
-		n, err := p.number()
-		out = append(out, n)
-		return err
-	})
-	return out, err
-}
-
-// plainNumbers reads 0,1,2.
-func (p *parser) plainNumbers() ([]int, error) {
-	var out []int
-	for {
-		n, err := p.number()
-		if err != nil {
-			return nil, err
-		}
-		if out = append(out, n); !p.take(",") {
-			return out, nil
-		}
-	}
-}
-
-func (p *parser) lastTypes() ([]mesh.TileType, error) {
+func (p *parser) lastTypes() []mesh.TileType {
 	if p.take("last_tile_dim_replicate") {
-		return []mesh.TileType{mesh.TileReplicated}, nil
+		return []mesh.TileType{mesh.TileReplicated}
 	}
 	if !p.take("last_tile_dims=") {
-		return nil, nil
+		return nil
 	}
-	var out []mesh.TileType
-	err := p.list("{", "}", func() error {
+	return items(p, "{", "}", func() mesh.TileType {
 		start := p.pos
 		word := p.word()
 		for _, typ := range []mesh.TileType{mesh.TileReplicated, mesh.TileManual, mesh.TileUnreduced} {
 			if typ.String() == word {
-				out = append(out, typ)
-				return nil
+				return typ
 			}
 		}
-		p.pos = start
-		return p.fail("replicated, manual or unreduced")
+		p.wantAt(start, "replicated, manual or unreduced")
+		return 0
 	})
-	return out, err
 }
