@@ -1,7 +1,6 @@
 package mesh
 
 import (
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -330,5 +329,3 @@ func nested(values []string, shape []int) string {
 	}
 	return "[" + strings.Join(parts, ", ") + "]"
 }
-
-func isNonUniform(err error) bool { return errors.Is(err, ErrNonUniform) }

@@ -139,18 +139,3 @@ func (m *Mesh) axisOrder(list []int) ([]int, error) {
 	}
 	return nil, errorf(ErrUnsupported, "device order of the tile is no transpose of the axes of mesh %s", m.brief())
 }
-
-// walkStrides lists the offsets of a strided block in row-major order.
-func walkStrides(sizes, steps []int) []int {
-	out := []int{0}
-	for i, n := range sizes {
-		next := make([]int, 0, len(out)*n)
-		for _, base := range out {
-			for k := range n {
-				next = append(next, base+k*steps[i])
-			}
-		}
-		out = next
-	}
-	return out
-}

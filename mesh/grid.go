@@ -25,18 +25,8 @@ func (g grid[T]) transpose(perm []int) grid[T] {
 		shape[i], step[i] = g.shape[p], from[p]
 	}
 	out := grid[T]{shape: shape, cells: make([]T, 0, len(g.cells))}
-	at := make([]int, len(perm))
-	for offset, n := 0, product(shape); n > 0; n-- {
-		out.cells = append(out.cells, g.cells[offset])
-		for d := len(at) - 1; d >= 0; d-- {
-			at[d]++
-			offset += step[d]
-			if at[d] < shape[d] {
-				break
-			}
-			offset -= step[d] * shape[d]
-			at[d] = 0
-		}
+	for _, at := range walkStrides(shape, step) {
+		out.cells = append(out.cells, g.cells[at])
 	}
 	return out
 }
@@ -57,6 +47,21 @@ func strides(shape []int) []int {
 	for d := len(shape) - 1; d >= 0; d-- {
 		out[d] = step
 		step *= shape[d]
+	}
+	return out
+}
+
+// walkStrides lists the offsets of a strided block in row-major order.
+func walkStrides(sizes, steps []int) []int {
+	out := []int{0}
+	for i, n := range sizes {
+		next := make([]int, 0, len(out)*n)
+		for _, base := range out {
+			for k := range n {
+				next = append(next, base+k*steps[i])
+			}
+		}
+		out = next
 	}
 	return out
 }

@@ -2,6 +2,7 @@ package mesh
 
 import (
 	"cmp"
+	"maps"
 	"slices"
 
 	"github.com/serry-dev/serry"
@@ -36,19 +37,13 @@ func taskOf(m *Mesh) func(serry.DeviceID) int {
 }
 
 func (p *Plan) links(from, to func(serry.DeviceID) int) []Link {
-	sum := make(map[[2]int]int) // index in out
-	var out []Link
+	sum := make(map[[2]int]Link)
 	for _, m := range p.Moves {
 		ends := [2]int{from(m.From), to(m.To)}
-		at, known := sum[ends]
-		if !known {
-			at = len(out)
-			sum[ends] = at
-			out = append(out, Link{From: ends[0], To: ends[1]})
-		}
-		out[at].Bytes += m.Pattern.Bytes()
-		out[at].Ranges++
+		l := sum[ends]
+		sum[ends] = Link{ends[0], ends[1], l.Bytes + m.Pattern.Bytes(), l.Ranges + 1}
 	}
+	out := slices.Collect(maps.Values(sum))
 	slices.SortFunc(out, func(a, b Link) int { return cmp.Or(cmp.Compare(a.From, b.From), cmp.Compare(a.To, b.To)) })
 	return out
 }

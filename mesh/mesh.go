@@ -41,18 +41,12 @@ type Hardware struct {
 	Memories []string // memory kinds, the default first; nil means unknown
 }
 
-func (d Device) platform() string {
+// hardware is what the device is; empty where nothing is known.
+func (d Device) hardware() Hardware {
 	if d.Hardware == nil {
-		return ""
+		return Hardware{}
 	}
-	return d.Hardware.Platform
-}
-
-func (d Device) kind() string {
-	if d.Hardware == nil {
-		return ""
-	}
-	return d.Hardware.Kind
+	return *d.Hardware
 }
 
 // An AxisType says what decides how arrays use an axis.
@@ -69,15 +63,10 @@ const (
 
 // String is the word used in text forms.
 func (t AxisType) String() string {
-	switch t {
-	case Auto:
-		return "Auto"
-	case Explicit:
-		return "Explicit"
-	case Manual:
-		return "Manual"
+	if t > Manual {
+		return "Default"
 	}
-	return "Default"
+	return []string{"Default", "Auto", "Explicit", "Manual"}[t]
 }
 
 // An Axis is one named dimension of a mesh.

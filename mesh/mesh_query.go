@@ -90,75 +90,59 @@ func (m *Mesh) Local(task serry.TaskIndex) (*Mesh, error) {
 	if m.size == 0 {
 		return m, nil
 	}
-	low, high, err := m.hull(task)
-	if err != nil {
-		return nil, err
+	out := &Mesh{axes: slices.Clone(m.axes), ids: m.localDevices(task), hardware: m.hardware, size: 1}
+	if len(out.ids) == 0 {
+		return nil, errorf(ErrNoDevices, "%s: task %d has no device in it, only tasks %s", m.brief(), task, taskList(m.Tasks()))
 	}
-	out := &Mesh{axes: slices.Clone(m.axes), hardware: m.hardware, size: 1}
-	for a := range out.axes {
-		out.axes[a].Size = high[a] - low[a]
-		out.size *= out.axes[a].Size
+	out.tasks = slices.Repeat([]serry.TaskIndex{task}, len(out.ids))
+	hull := m.hull(task)
+	for a, r := range hull {
+		out.axes[a].Size = r.Len()
+		out.size *= r.Len()
 	}
-	for at := range m.inBlock(low, high) {
-		if m.tasks[at] != task {
-			return nil, errorf(ErrNonUniform, "%s: the devices of task %d must form a contiguous subcube, "+
-				"device %d of task %d lies between them: reorder the devices", m.brief(), task, m.ids[at], m.tasks[at])
-		}
-		out.ids, out.tasks = append(out.ids, m.ids[at]), append(out.tasks, task)
+	if out.size == len(out.ids) {
+		return out, nil
 	}
-	return out, nil
+	other := 0
+	for m.tasks[other] == task || !m.within(hull, other) {
+		other++
+	}
+	return nil, errorf(ErrNonUniform, "%s: the devices of task %d must form a contiguous subcube, "+
+		"device %d of task %d lies between them: reorder the devices", m.brief(), task, m.ids[other], m.tasks[other])
 }
 
-// hull is the smallest block that covers the devices of task.
-func (m *Mesh) hull(task serry.TaskIndex) (low, high []int, err error) {
-	low, high = make([]int, len(m.axes)), make([]int, len(m.axes))
-	found := false
+// hull is the smallest block that covers the devices of task, which has some.
+func (m *Mesh) hull(task serry.TaskIndex) Index {
+	var out Index
 	for at, t := range m.tasks {
 		if t != task {
 			continue
 		}
-		rest := at
-		for a := len(m.axes) - 1; a >= 0; a-- {
-			c := rest % m.axes[a].Size
-			rest /= m.axes[a].Size
-			if !found || c < low[a] {
-				low[a] = c
-			}
-			high[a] = max(high[a], c+1)
+		place := m.place(at)
+		if out == nil {
+			out = slices.Clone(place)
 		}
-		found = true
+		for a, r := range place {
+			out[a] = Range{min(out[a].Start, r.Start), max(out[a].Stop, r.Stop)}
+		}
 	}
-	if !found {
-		return nil, nil, errorf(ErrNoDevices, "%s: task %d has no device in it, only tasks %s", m.brief(), task, taskList(m.Tasks()))
-	}
-	return low, high, nil
+	return out
 }
 
-// inBlock walks the places of a block in mesh order.
-func (m *Mesh) inBlock(low, high []int) func(yield func(int) bool) {
-	return func(yield func(int) bool) {
-		step := strides(m.shape())
-		at := slices.Clone(low)
-		for {
-			position := 0
-			for a, c := range at {
-				position += c * step[a]
-			}
-			if !yield(position) {
-				return
-			}
-			a := len(at) - 1
-			for ; a >= 0; a-- {
-				if at[a]++; at[a] < high[a] {
-					break
-				}
-				at[a] = low[a]
-			}
-			if a < 0 {
-				return
-			}
-		}
+func (m *Mesh) within(block Index, at int) bool {
+	_, ok := block.Overlap(m.place(at))
+	return ok
+}
+
+// place is the block of the one device at a position in mesh order.
+func (m *Mesh) place(at int) Index {
+	out := make(Index, len(m.axes))
+	for a := len(m.axes) - 1; a >= 0; a-- {
+		c := at % m.axes[a].Size
+		out[a] = Range{c, c + 1}
+		at /= m.axes[a].Size
 	}
+	return out
 }
 
 func (m *Mesh) axisIndex(name string) int {

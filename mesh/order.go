@@ -32,7 +32,7 @@ func Make(devices []Device, axes ...Axis) (*Mesh, error) {
 			"make an axis smaller", len(devices), notation.Tuple(axisSizes(own)))
 	}
 	devices = devices[:size]
-	kind := devices[0].kind()
+	kind := devices[0].hardware().Kind
 	arranged, err := Arrange(devices, axisSizes(own), Order{Split: kind == tpuV5Lite || kind == tpuV5e})
 	if err != nil {
 		return nil, err
@@ -57,11 +57,11 @@ func Arrange(devices []Device, shape []int, o Order) ([]Device, error) {
 			len(devices), notation.Tuple(shape))
 	}
 	last := devices[len(devices)-1] // C-MESH-16: the last device decides
-	arranged, done, err := arrangeKind(last.kind(), devices, shape)
+	arranged, done, err := arrangeKind(last.hardware().Kind, devices, shape)
 	if done || err != nil {
 		return arranged, err
 	}
-	switch last.platform() {
+	switch last.hardware().Platform {
 	case "tpu":
 		return arrangeTorus(devices, shape, o)
 	case "gpu":
@@ -83,7 +83,7 @@ func arrangeTorus(devices []Device, shape []int, o Order) ([]Device, error) {
 		}
 	}
 	arranged, _, err := assignTorus(physical, shape, torusOptions{
-		split: o.Split, spread: o.Spread, coreFirst: isTPU7(physical.cells[0].kind()),
+		split: o.Split, spread: o.Spread, coreFirst: isTPU7(physical.cells[0].hardware().Kind),
 	})
 	return arranged.cells, err
 }
@@ -218,7 +218,7 @@ func physicalMesh(devices []Device) (grid[Device], error) {
 		return grid[Device]{}, errorf(ErrNotCuboid, "%d devices span a box of %s chips with %d cores: "+
 			"they are not a contiguous cuboid", len(devices), notation.Tuple(box[:3]), cores)
 	}
-	kind := devices[0].kind()
+	kind := devices[0].hardware().Kind
 	shape := physicalShape(kind, box)
 	out := grid[Device]{shape: shape, cells: make([]Device, len(devices))}
 	taken := make([]bool, len(devices))

@@ -16,7 +16,6 @@ type planner struct {
 	from, to side
 	cuts     []dimCuts           // per dimension
 	source   []int32             // for each position in To: its live position in From, or -1
-	ids      []serry.DeviceID    // of from.holders, shared by moves
 	patterns map[string]*Pattern // by extent
 	plan     *Plan
 

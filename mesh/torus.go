@@ -183,16 +183,8 @@ func primeFactors(n int) []int {
 func prefer(x, y, physical, used []int, spread bool) bool {
 	whole := func(p, n int) bool { return n == physical[p] }
 	crowded := func(p, _ int) bool { return (used[p] > 1) != spread }
-	if a, b := productWhere(x, whole), productWhere(y, whole); a != b {
-		return a > b
-	}
-	if a, b := countWhere(x, whole), countWhere(y, whole); a != b {
-		return a > b
-	}
-	if a, b := productWhere(x, crowded), productWhere(y, crowded); a != b {
-		return a > b
-	}
-	return slices.Compare(x, y) > 0
+	return cmp.Or(cmp.Compare(productWhere(x, whole), productWhere(y, whole)), cmp.Compare(countWhere(x, whole), countWhere(y, whole)),
+		cmp.Compare(productWhere(x, crowded), productWhere(y, crowded)), slices.Compare(x, y)) > 0
 }
 
 func productWhere(column []int, keep func(p, n int) bool) int {

@@ -2,6 +2,7 @@ package mesh
 
 import (
 	"cmp"
+	"errors"
 	"slices"
 
 	"github.com/serry-dev/serry"
@@ -109,7 +110,7 @@ func (s *Sharding) globalShape(local []int, task serry.TaskIndex) ([]int, error)
 	for d, n := range local {
 		v, err := s.View(task, d, len(local))
 		switch {
-		case isNonUniform(err):
+		case errors.Is(err, ErrNonUniform):
 			out[d] = Unknown
 		case err != nil:
 			return nil, err

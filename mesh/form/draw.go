@@ -234,13 +234,7 @@ func (pic *picture) table(look Look) string {
 
 // matrix draws the bytes from every end (down) to every end (across).
 func matrix(ends string, links []mesh.Link, look Look) (string, bool) {
-	var from, to []int
-	for _, l := range links {
-		from, to = append(from, l.From), append(to, l.To)
-	}
-	slices.Sort(from)
-	slices.Sort(to)
-	from, to = slices.Compact(from), slices.Compact(to)
+	from, to := endsOf(links)
 	if len(links) == 0 || len(from) > look.rows(len(from)) || len(to)*6 > look.width() {
 		return "", false
 	}
@@ -265,6 +259,16 @@ func matrix(ends string, links []mesh.Link, look Look) (string, bool) {
 		}
 	}
 	return out, true
+}
+
+// endsOf lists the ends that links come from and go to, in order.
+func endsOf(links []mesh.Link) (from, to []int) {
+	for _, l := range links {
+		from, to = append(from, l.From), append(to, l.To)
+	}
+	slices.Sort(from)
+	slices.Sort(to)
+	return slices.Compact(from), slices.Compact(to)
 }
 
 // linkTable lists the links between different ends, most bytes first.

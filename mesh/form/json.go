@@ -87,28 +87,25 @@ func EncodeSharding(s *mesh.Sharding) []byte {
 // DecodeMesh reads a mesh. name says where data comes from, usually a file, and
 // starts every error. Unknown fields and versions are refused.
 func DecodeMesh(name string, data []byte) (*mesh.Mesh, error) {
-	var in meshJSON
-	if err := decodeJSON(data, &in); err != nil {
-		return nil, fmt.Errorf("%s: %w", name, err)
-	}
-	m, err := in.build()
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", name, err)
-	}
-	return m, nil
+	return decode(name, data, new(meshJSON))
 }
 
 // DecodeSharding is DecodeMesh for a sharding.
 func DecodeSharding(name string, data []byte) (*mesh.Sharding, error) {
-	var in shardingJSON
-	if err := decodeJSON(data, &in); err != nil {
-		return nil, fmt.Errorf("%s: %w", name, err)
-	}
-	s, err := in.build()
+	return decode(name, data, new(shardingJSON))
+}
+
+// decode reads the JSON form in and builds what it describes.
+func decode[T any](name string, data []byte, in interface{ build() (*T, error) }) (*T, error) {
+	err := decodeJSON(data, in)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", name, err)
 	}
-	return s, nil
+	out, err := in.build()
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", name, err)
+	}
+	return out, nil
 }
 
 func meshForm(m *mesh.Mesh) meshJSON {

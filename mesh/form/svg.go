@@ -117,17 +117,13 @@ func document(wide, high int, title, body string) string {
 // DrawLinksSVG shows what a plan sends over its links as an SVG document: a
 // matrix, darker where more bytes flow. ends says what the links join.
 func DrawLinksSVG(ends string, links []mesh.Link) (string, error) {
-	var from, to []int
+	from, to := endsOf(links)
 	most := 1
 	for _, l := range links {
-		from, to = append(from, l.From), append(to, l.To)
 		if l.From != l.To {
 			most = max(most, l.Bytes)
 		}
 	}
-	slices.Sort(from)
-	slices.Sort(to)
-	from, to = slices.Compact(from), slices.Compact(to)
 	if len(from)*len(to) > maxCells {
 		return "", errorf(mesh.ErrInvalid, "%d by %d %ss are too many to draw, at most %d cells: use the table", len(from), len(to), ends, maxCells)
 	}
