@@ -6,7 +6,8 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
-	"strings"
+
+	"github.com/serry-dev/serry/mesh/internal/notation"
 )
 
 // A Range is a half-open piece of one dimension.
@@ -14,6 +15,9 @@ type Range struct{ Start, Stop int }
 
 // Len is the number of elements.
 func (r Range) Len() int { return r.Stop - r.Start }
+
+// String prints the range as 0:2.
+func (r Range) String() string { return strconv.Itoa(r.Start) + ":" + strconv.Itoa(r.Stop) }
 
 // MarshalJSON writes the range as [start, stop].
 func (r Range) MarshalJSON() ([]byte, error) { return json.Marshal([2]int{r.Start, r.Stop}) }
@@ -48,11 +52,7 @@ func (x Index) Elements() int { return product(x.Shape()) }
 
 // String prints the block as [0:2, 4:8].
 func (x Index) String() string {
-	parts := make([]string, len(x))
-	for d, r := range x {
-		parts[d] = strconv.Itoa(r.Start) + ":" + strconv.Itoa(r.Stop)
-	}
-	return "[" + strings.Join(parts, ", ") + "]"
+	return "[" + notation.JoinFunc(x, ", ", Range.String) + "]"
 }
 
 // Compare orders blocks by where they start, dimension by dimension, and then by

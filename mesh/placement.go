@@ -3,7 +3,6 @@ package mesh
 import (
 	"slices"
 	"strconv"
-	"strings"
 
 	"github.com/serry-dev/serry"
 	"github.com/serry-dev/serry/mesh/internal/notation"
@@ -207,13 +206,12 @@ func (s *Sharding) checkManual() error {
 
 func (s *Sharding) indivisible(dim int, shape, ways []int) error {
 	entry := s.spec.Dims[dim]
-	parts := make([]string, len(entry))
-	for i, name := range entry {
-		parts[i] = notation.Quote(name) + ": " + strconv.Itoa(s.mesh.axes[s.mesh.axisIndex(name)].Size)
-	}
+	sizes := notation.JoinFunc(entry, ", ", func(name string) string {
+		return notation.Quote(name) + ": " + strconv.Itoa(s.mesh.axes[s.mesh.axisIndex(name)].Size)
+	})
 	return location{entry[0], dim}.errorf(ErrIndivisible, "%s splits dimension %d %d ways (%s), but its size is %d "+
 		"(full shape %s, ways %s should evenly divide the shape): pad it to %d, or split it over fewer axes",
-		s.spec, dim, ways[dim], strings.Join(parts, ", "), shape[dim], notation.Tuple(shape), notation.Tuple(ways),
+		s.spec, dim, ways[dim], sizes, shape[dim], notation.Tuple(shape), notation.Tuple(ways),
 		(shape[dim]+ways[dim]-1)/ways[dim]*ways[dim])
 }
 

@@ -52,15 +52,12 @@ func (m *Mesh) brief() string {
 	if len(m.axes) == 0 {
 		return name + "()"
 	}
-	types := make([]string, len(m.axes))
-	for i, a := range m.axes {
-		types[i] = a.Type.String()
-	}
 	comma := ""
-	if len(types) == 1 {
+	if len(m.axes) == 1 {
 		comma = ","
 	}
-	return fmt.Sprintf("%s(%s, axis_types=(%s%s)%s)", name, sizesText(m.axes), strings.Join(types, ", "), comma, tail)
+	types := notation.JoinFunc(m.axes, ", ", func(a Axis) string { return a.Type.String() })
+	return fmt.Sprintf("%s(%s, axis_types=(%s%s)%s)", name, sizesText(m.axes), types, comma, tail)
 }
 
 func (m *Mesh) hardwareText() string {
@@ -86,11 +83,7 @@ func (s *Sharding) String() string {
 
 // sizesText is 'x': 4, 'y': 2.
 func sizesText(axes []Axis) string {
-	parts := make([]string, len(axes))
-	for i, a := range axes {
-		parts[i] = notation.Quote(a.Name) + ": " + strconv.Itoa(a.Size)
-	}
-	return strings.Join(parts, ", ")
+	return notation.JoinFunc(axes, ", ", func(a Axis) string { return notation.Quote(a.Name) + ": " + strconv.Itoa(a.Size) })
 }
 
 func taskList(tasks []serry.TaskIndex) string {

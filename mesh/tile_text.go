@@ -1,36 +1,23 @@
 package mesh
 
-import (
-	"strings"
-
-	"github.com/serry-dev/serry/mesh/internal/notation"
-)
+import "github.com/serry-dev/serry/mesh/internal/notation"
 
 // String is the word of the text form.
 func (t TileType) String() string {
-	switch t {
-	case TileReplicated:
-		return "replicated"
-	case TileMaximal:
-		return "maximal"
-	case TileManual:
-		return "manual"
-	case TileUnreduced:
-		return "unreduced"
+	if t < 0 || int(t) >= len(tileWords) {
+		return "unknown"
 	}
-	return "unknown"
+	return tileWords[t]
 }
+
+var tileWords = []string{"replicated", "maximal", "unknown", "unknown", "manual", "unknown", "unreduced"}
 
 // String is the text form of compilers, which [ParseTile] reads back:
 // {devices=[2,4]<=[4,2]T(1,0) last_tile_dim_replicate}.
 func (t Tile) String() string {
 	switch t.Type {
 	case TileTuple:
-		parts := make([]string, len(t.Tuple))
-		for i, m := range t.Tuple {
-			parts[i] = m.String()
-		}
-		return "{" + strings.Join(parts, ", ") + "}"
+		return "{" + notation.JoinFunc(t.Tuple, ", ", Tile.String) + "}"
 	case TileMaximal:
 		return "{maximal device=" + notation.Join(t.Devices, ",") + "}"
 	case Tiled:
@@ -56,9 +43,5 @@ func (t Tile) lastText() string {
 	if len(t.Last) == 1 && t.Last[0] == TileReplicated {
 		return " last_tile_dim_replicate"
 	}
-	words := make([]string, len(t.Last))
-	for i, typ := range t.Last {
-		words[i] = typ.String()
-	}
-	return " last_tile_dims={" + strings.Join(words, ", ") + "}"
+	return " last_tile_dims={" + notation.JoinFunc(t.Last, ", ", TileType.String) + "}"
 }

@@ -118,11 +118,7 @@ func (pic *picture) number(x mesh.Index) []int {
 }
 
 func axesText(m *mesh.Mesh) string {
-	var parts []string
-	for _, a := range m.Axes() {
-		parts = append(parts, notation.Quote(a.Name)+": "+strconv.Itoa(a.Size))
-	}
-	return strings.Join(parts, ", ")
+	return notation.JoinFunc(m.Axes(), ", ", func(a mesh.Axis) string { return notation.Quote(a.Name) + ": " + strconv.Itoa(a.Size) })
 }
 
 // axesOfGrid says which dimensions run down and across; -1 is none.
@@ -209,9 +205,7 @@ func (pic *picture) waysOf(dim int) int {
 	return pic.ways[dim]
 }
 
-func rangeOf(b drawnBlock, dim int) string {
-	return strconv.Itoa(b.index[dim].Start) + ":" + strconv.Itoa(b.index[dim].Stop)
-}
+func rangeOf(b drawnBlock, dim int) string { return b.index[dim].String() }
 
 // table lists the blocks with their devices and tasks.
 func (pic *picture) table(look Look) string {

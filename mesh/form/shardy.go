@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/serry-dev/serry/mesh"
+	"github.com/serry-dev/serry/mesh/internal/notation"
 )
 
 // Shardy writes a sharding in the text form of the Shardy dialect, for arrays of
@@ -16,34 +17,28 @@ func Shardy(s *mesh.Sharding, rank int, adapt bool) (string, error) {
 	if err := spec.CheckRank(rank); err != nil {
 		return "", err
 	}
-	var axes []string
-	for _, a := range m.Axes() {
-		axes = append(axes, mlirQuote(a.Name)+"="+strconv.Itoa(a.Size))
-	}
+	axes := notation.JoinFunc(m.Axes(), ", ", func(a mesh.Axis) string { return mlirQuote(a.Name) + "=" + strconv.Itoa(a.Size) })
 	adapt = adapt && len(m.AxesOf(mesh.Auto)) > 0
 	spec.Dims = append(spec.Dims, make([]mesh.Dim, rank-len(spec.Dims))...)
-	dims := make([]string, rank)
-	for i, d := range spec.Dims {
-		free := len(d) == 1 && d[0] == mesh.Unconstrained
-		var parts []string
-		if !free {
-			parts = mlirNames(d)
+	dims := notation.JoinFunc(spec.Dims, ", ", func(d mesh.Dim) string {
+		switch free := len(d) == 1 && d[0] == mesh.Unconstrained; {
+		case free, adapt && len(d) == 0:
+			return "{?}"
+		case adapt:
+			return "{" + mlirNames(d) + ", ?}"
 		}
-		if free || adapt {
-			parts = append(parts, "?")
-		}
-		dims[i] = "{" + strings.Join(parts, ", ") + "}"
-	}
-	out := "#sdy.sharding<mesh<[" + strings.Join(axes, ", ") + "]>, [" + strings.Join(dims, ", ") + "]"
+		return "{" + mlirNames(d) + "}"
+	})
+	out := "#sdy.sharding<mesh<[" + axes + "]>, [" + dims + "]"
 	if pinned := pinnedAxes(s); adapt && len(pinned) > 0 {
-		out += ", replicated={" + strings.Join(mlirNames(pinned), ", ") + "}"
+		out += ", replicated={" + mlirNames(pinned) + "}"
 	}
 	if len(spec.Unreduced) > 0 {
 		kind := ""
 		if spec.Kind != mesh.Sum {
 			kind = string(spec.Kind)
 		}
-		out += ", unreduced=" + kind + "{" + strings.Join(mlirNames(inMeshOrder(m, spec.Unreduced)), ", ") + "}"
+		out += ", unreduced=" + kind + "{" + mlirNames(inMeshOrder(m, spec.Unreduced)) + "}"
 	}
 	return out + ">", nil
 }
@@ -64,13 +59,7 @@ func inMeshOrder(m *mesh.Mesh, set []string) []string {
 	return out
 }
 
-func mlirNames(names []string) []string {
-	out := make([]string, len(names))
-	for i, n := range names {
-		out[i] = mlirQuote(n)
-	}
-	return out
-}
+func mlirNames(names []string) string { return notation.JoinFunc(names, ", ", mlirQuote) }
 
 // mlirQuote writes a name as Shardy's text form does.
 func mlirQuote(name string) string {

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/serry-dev/serry"
+	"github.com/serry-dev/serry/mesh/internal/notation"
 	"github.com/serry-dev/serry/topo"
 )
 
@@ -111,7 +112,7 @@ func (p *Plan) explainTasks() []string {
 		case len(was) == 0:
 			fresh = append(fresh, fmt.Sprintf("task %d is new%s", t, onHost(l.Record)))
 		case len(was) > 1 || was[0] != t:
-			moved = append(moved, fmt.Sprintf("task %d was task %s (%v)%s", t, join(was), levels[t], onHost(l.Record)))
+			moved = append(moved, fmt.Sprintf("task %d was task %s (%v)%s", t, notation.Join(was, " and "), levels[t], onHost(l.Record)))
 		}
 	}
 	for _, r := range p.then {
@@ -136,12 +137,4 @@ func onHost(r topo.TaskRecord) string {
 		return ", on machine " + r.MachineID
 	}
 	return ""
-}
-
-func join(tasks []serry.TaskIndex) string {
-	texts := make([]string, len(tasks))
-	for i, t := range tasks {
-		texts[i] = fmt.Sprint(t)
-	}
-	return strings.Join(texts, " and ")
 }

@@ -4,10 +4,10 @@ import (
 	"errors"
 	"fmt"
 	"path"
-	"strconv"
 	"strings"
 
 	"github.com/serry-dev/serry"
+	"github.com/serry-dev/serry/mesh/internal/notation"
 	"github.com/serry-dev/serry/topo"
 )
 
@@ -47,24 +47,14 @@ type File struct {
 // Files gives the two files as Python's encoder would write them, for the
 // folder [MetadataFolder]. Write each to a temporary name, sync, and rename.
 func (m *Metadata) Files() []File {
-	rows := make([]string, len(m.Table))
-	for i, row := range m.Table {
-		rows[i] = formatDevices(row)
-	}
 	return []File{
-		{TableFile, []byte("[" + strings.Join(rows, ", ") + "]")},
+		{TableFile, []byte("[" + notation.JoinFunc(m.Table, ", ", formatDevices) + "]")},
 		{MeshFile, []byte(formatDevices(m.Mesh))},
 	}
 }
 
 // formatDevices prints ids as Python prints a list: "[0, 1]" (C-RMP-1).
-func formatDevices(ids []serry.DeviceID) string {
-	texts := make([]string, len(ids))
-	for i, id := range ids {
-		texts[i] = strconv.Itoa(int(id))
-	}
-	return "[" + strings.Join(texts, ", ") + "]"
-}
+func formatDevices(ids []serry.DeviceID) string { return "[" + notation.Join(ids, ", ") + "]" }
 
 // parseDevices reads what formatDevices printed, from the named key or file.
 // The empty list is accepted, which the original is not able to (TC-RMP-21).

@@ -16,9 +16,14 @@ func Tuple(shape []int) string {
 
 // Join writes numbers with a separator.
 func Join[T ~int](list []T, sep string) string {
+	return JoinFunc(list, sep, func(v T) string { return strconv.Itoa(int(v)) })
+}
+
+// JoinFunc writes elements with a separator.
+func JoinFunc[T any](list []T, sep string, text func(T) string) string {
 	parts := make([]string, len(list))
 	for i, v := range list {
-		parts[i] = strconv.Itoa(int(v))
+		parts[i] = text(v)
 	}
 	return strings.Join(parts, sep)
 }
@@ -80,10 +85,4 @@ func Quote(name string) string {
 }
 
 // QuoteAll writes names in single quotes, with commas.
-func QuoteAll(names []string) string {
-	parts := make([]string, len(names))
-	for i, n := range names {
-		parts[i] = Quote(n)
-	}
-	return strings.Join(parts, ", ")
-}
+func QuoteAll(names []string) string { return JoinFunc(names, ", ", Quote) }
