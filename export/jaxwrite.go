@@ -136,6 +136,14 @@ func (w *jaxWriter) texts(list []string) offset { return each(w, list, w.text) }
 
 func (w *jaxWriter) text(s string) offset { return w.b.CreateString(s) }
 
+// optional writes a text that is left out where it is empty.
+func (w *jaxWriter) optional(s string) offset {
+	if s == "" {
+		return 0
+	}
+	return w.text(s)
+}
+
 // numbers writes a list of numbers of 1, 2 or 4 bytes.
 func (w *jaxWriter) numbers(list []int, width int) offset {
 	w.b.StartVector(width, len(list), width)
@@ -192,12 +200,8 @@ func (w *jaxWriter) exported(m *Manifest) offset {
 		w.ref(23, w.numbers(countFrom(len(m.Inputs), len(m.Outputs)), 4)),
 		w.ref(24, w.numbers(m.places(m.Inputs), 4)),
 		w.ref(25, w.numbers(m.places(m.Outputs), 4)),
-	}
-	if derivative != 0 {
-		slots = append(slots, w.ref(17, derivative))
-	}
-	if m.Producer.Version != "" {
-		slots = append(slots, w.ref(26, w.text(m.Producer.Version)))
+		w.ref(17, derivative),
+		w.ref(26, w.optional(m.Producer.Version)),
 	}
 	return w.table(jaxFields, slots...)
 }
@@ -254,17 +258,9 @@ func (w *jaxWriter) tree(t *Tree) offset {
 }
 
 func (w *jaxWriter) value(v Value) offset {
-	shape := w.texts(sizeTexts(v.Shape))
+	shape := each(w, v.Shape, func(s Size) offset { return w.text(string(s)) })
 	space := max(1, slices.Index(memorySpaces, v.Memory))
 	return w.table(4, w.ref(1, shape), w.u8(2, typeNumber(v.DType)), w.u8(3, space))
-}
-
-func sizeTexts(shape []Size) []string {
-	out := make([]string, len(shape))
-	for i, s := range shape {
-		out[i] = string(s)
-	}
-	return out
 }
 
 // sharding writes an entry of the older lists.
@@ -280,11 +276,7 @@ func (w *jaxWriter) named(m *Manifest, s Sharding) offset {
 	at := w.meshes[s.Mesh]
 	partitions := each(w, s.Spec, func(a form.Dim) offset { return w.table(1, w.ref(0, w.texts(a))) })
 	spec := w.table(3, w.ref(0, partitions), w.ref(1, w.texts(s.Reduced)), w.ref(2, w.texts(s.Unreduced)))
-	slots := []slot{w.ref(0, w.mesh(m.Meshes[at])), w.ref(1, spec), w.u32(3, at)}
-	if s.Memory != "" {
-		slots = append(slots, w.ref(2, w.text(s.Memory)))
-	}
-	return w.table(4, slots...)
+	return w.table(4, w.ref(0, w.mesh(m.Meshes[at])), w.ref(1, spec), w.u32(3, at), w.ref(2, w.optional(s.Memory)))
 }
 
 func (w *jaxWriter) mesh(e Mesh) offset {
@@ -305,9 +297,5 @@ func (w *jaxWriter) effect(name string) offset { return w.table(1, w.ref(0, w.te
 
 func (w *jaxWriter) disabled(name string) offset {
 	kind, target, _ := strings.Cut(name, ":")
-	slots := []slot{w.u8(0, slices.Index(disabledKinds, kind))}
-	if target != "" {
-		slots = append(slots, w.ref(1, w.text(target)))
-	}
-	return w.table(2, slots...)
+	return w.table(2, w.u8(0, slices.Index(disabledKinds, kind)), w.ref(1, w.optional(target)))
 }

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/serry-dev/serry"
 	"github.com/serry-dev/serry/mesh"
 )
 
@@ -33,13 +32,13 @@ func (m matcher) match(entry *Mesh, given *mesh.Mesh) (*mesh.Mesh, error) {
 	}
 	mismatch := m.compare(entry.ID, want, given.Axes())
 	if mismatch == nil {
-		return relabel(given, want, nil)
+		return given.Transpose(nil, want...)
 	}
 	for _, alias := range m.aliases(entry.ID) {
 		renamed := rename(given.Axes(), alias)
 		again := m.compare(entry.ID, want, renamed)
 		if again == nil {
-			return relabel(given, want, nil)
+			return given.Transpose(nil, want...)
 		}
 		if perm := order(want, renamed); m.options.AllowReorder && perm != nil {
 			return m.reordered(entry.ID, given, want, renamed, perm)
@@ -63,7 +62,7 @@ func (m matcher) reordered(id string, given *mesh.Mesh, want, got []mesh.Axis, p
 	if err := m.compare(id, want, sorted); err != nil {
 		return nil, err
 	}
-	return relabel(given, want, perm)
+	return given.Transpose(perm, want...)
 }
 
 // aliases lists the ways to rename the axes of a supplied mesh: those of the caller come first.
@@ -123,49 +122,6 @@ func order(want, got []mesh.Axis) []int {
 			return nil
 		}
 		out[i] = at
-	}
-	return out
-}
-
-// relabel makes a mesh of the devices of given with other axes. perm says which axis of given each new
-// one is; nil keeps their order.
-func relabel(given *mesh.Mesh, axes []mesh.Axis, perm []int) (*mesh.Mesh, error) {
-	return pick(given, transposed(given.Axes(), perm), axes)
-}
-
-// pick makes a mesh of the devices at some places of another.
-func pick(m *mesh.Mesh, places []int, axes []mesh.Axis) (*mesh.Mesh, error) {
-	ids, owners, hw := m.Devices(), m.Owners(), m.Hardware()
-	picked, tasks := make([]serry.DeviceID, len(places)), make([]serry.TaskIndex, len(places))
-	for i, at := range places {
-		picked[i], tasks[i] = ids[at], owners[at]
-	}
-	return mesh.Of(picked, tasks, &hw, axes...)
-}
-
-// transposed lists the places of a block with these axes, in the order they have once the axes are
-// permuted.
-func transposed(axes []mesh.Axis, perm []int) []int {
-	n := 1
-	strides := make([]int, len(axes))
-	for i := len(axes) - 1; i >= 0; i-- {
-		strides[i] = n
-		n *= axes[i].Size
-	}
-	if perm == nil {
-		for i := range axes {
-			perm = append(perm, i)
-		}
-	}
-	out := make([]int, 1, n)
-	for _, axis := range perm {
-		next := make([]int, 0, n)
-		for _, at := range out {
-			for k := range axes[axis].Size {
-				next = append(next, at+k*strides[axis])
-			}
-		}
-		out = next
 	}
 	return out
 }

@@ -63,22 +63,17 @@ func liveRows(meshes []BoundMesh, axis string, alive map[serry.DeviceID]bool) (r
 		if !ok {
 			return nil, 0, bindErrorf("mesh %q has no axis %q: it has %s", m.ID, axis, axesText(m.Mesh.Axes()))
 		}
-		whole := make([]bool, a.Size)
-		for r := range whole {
-			whole[r] = true
-		}
+		broken := map[int]bool{}
 		for at, id := range m.Mesh.Devices() {
 			if !alive[id] {
-				whole[rowOf(m.Mesh, axis, at)] = false
+				broken[rowOf(m.Mesh, axis, at)] = true
 			}
 		}
 		each = m.Mesh.Size() / a.Size
 		if i == 0 {
-			for r := range whole {
-				rows = append(rows, r)
-			}
+			rows = countFrom(0, a.Size)
 		}
-		rows = slices.DeleteFunc(rows, func(r int) bool { return r >= len(whole) || !whole[r] })
+		rows = slices.DeleteFunc(rows, func(r int) bool { return r >= a.Size || broken[r] })
 	}
 	return rows, each, nil
 }
@@ -140,7 +135,7 @@ func keepRows(m *mesh.Mesh, axis string, rows []int) (*mesh.Mesh, error) {
 			places = append(places, at)
 		}
 	}
-	return pick(m, places, axes)
+	return m.Pick(places, axes...)
 }
 
 // programFor is the program for a number of devices, or nil.

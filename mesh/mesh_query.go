@@ -79,6 +79,25 @@ func (m *Mesh) Equal(o *Mesh) bool {
 	return slices.Equal(m.ids, o.ids) && slices.Equal(m.tasks, o.tasks)
 }
 
+// Transpose is a mesh of the same devices with other axes: each runs along one axis of m. perm says which
+// one; nil means the axes of m in their order.
+func (m *Mesh) Transpose(perm []int, axes ...Axis) (*Mesh, error) {
+	places := counting(m.shape())
+	if perm != nil {
+		places = places.transpose(perm)
+	}
+	return m.Pick(places.cells, axes...)
+}
+
+// Pick is a mesh of the devices at some places in the mesh order of m.
+func (m *Mesh) Pick(places []int, axes ...Axis) (*Mesh, error) {
+	ids, tasks := make([]serry.DeviceID, len(places)), make([]serry.TaskIndex, len(places))
+	for i, at := range places {
+		ids[i], tasks[i] = m.ids[at], m.tasks[at]
+	}
+	return Of(ids, tasks, &m.hardware, axes...)
+}
+
 // Local is the part of the mesh that task owns, with the same axes. The task's
 // devices must form one contiguous block, else the error is [ErrNonUniform]; a
 // task without devices gets [ErrNoDevices]. Unlike JAX this keeps the axis

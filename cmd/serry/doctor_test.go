@@ -121,7 +121,7 @@ type trap struct {
 func here(s *site) { s.address = "node7:8476" }
 
 func TestDoctorFindsTraps(t *testing.T) {
-	lab.Clause(t, "P-HOST-1", "P-HOST-3", "C-HOST-2", "TC-ENV-13")
+	lab.Clause(t, "P-HOST-1", "P-HOST-3", "C-HOST-2", "C-ENV-9", "TC-ENV-13")
 	for name, c := range map[string]trap{
 		"host name is loopback": {func(_ *testing.T, s *site) {
 			s.names(map[string]string{"node7": "127.0.1.1", "coord": coordAddress})

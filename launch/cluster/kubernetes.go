@@ -1,6 +1,7 @@
 package cluster
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"crypto/tls"
@@ -14,7 +15,6 @@ import (
 	"net/url"
 	"os"
 	"slices"
-	"strings"
 
 	"github.com/serry-dev/serry/internal/pause"
 )
@@ -80,15 +80,13 @@ type api struct {
 }
 
 func newAPI(sys System) (*api, error) {
-	token, err := os.ReadFile(sys.path(accountDir + "/token"))
-	if err != nil {
-		return nil, fmt.Errorf("service account: %w", err)
+	var err error
+	read := func(name string) []byte {
+		b, e := os.ReadFile(sys.path(accountDir + "/" + name))
+		err = cmp.Or(err, e)
+		return bytes.TrimSpace(b)
 	}
-	namespace, err := os.ReadFile(sys.path(accountDir + "/namespace"))
-	if err != nil {
-		return nil, fmt.Errorf("service account: %w", err)
-	}
-	ca, err := os.ReadFile(sys.path(accountDir + "/ca.crt"))
+	token, namespace, ca := read("token"), read("namespace"), read("ca.crt")
 	if err != nil {
 		return nil, fmt.Errorf("service account: %w", err)
 	}
@@ -99,7 +97,7 @@ func newAPI(sys System) (*api, error) {
 	port := cmp.Or(sys.env("KUBERNETES_SERVICE_PORT"), "443")
 	return &api{
 		base:  "https://" + net.JoinHostPort(sys.env("KUBERNETES_SERVICE_HOST"), port) + "/",
-		token: strings.TrimSpace(string(token)), namespace: strings.TrimSpace(string(namespace)),
+		token: string(token), namespace: string(namespace),
 		client: &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{RootCAs: roots}, DisableKeepAlives: true}},
 	}, nil
 }

@@ -74,18 +74,6 @@ func Bind(address string) (string, error) {
 	return net.JoinHostPort("::", port), nil
 }
 
-// Proxies lists the variables that may send calls to the coordinator through a proxy (C-ENV-9).
-func Proxies(environ []string) []string {
-	var names []string
-	for _, v := range environ {
-		name, _, _ := strings.Cut(v, "=")
-		if strings.Contains(strings.ToLower(name), "_proxy") {
-			names = append(names, name)
-		}
-	}
-	return names
-}
-
 // FromEnvironment is what variables say of the place (C-ENV-1). Those for the number of processes and
 // for the own number are not read by jax, but set by many launchers of it (P-ENV-2).
 func FromEnvironment(sys System) (Place, error) {

@@ -57,20 +57,20 @@ func ParseInventory(file string, text []byte) (*Inventory, error) {
 		return nil, err
 	}
 	if x.Format != format {
-		return nil, &topo.FileError{File: file, Field: "format", Reason: fmt.Sprintf("%d; this version reads %d", x.Format, format)}
+		return nil, fault(file, "format", "%d; this version reads %d", x.Format, format)
 	}
 	return x, x.check(file)
 }
 
 func (x *Inventory) check(file string) error {
 	if x.Step < 0 || x.Task < 0 || x.Task >= maxTasks {
-		return &topo.FileError{File: file, Field: "step, process_id", Reason: fmt.Sprintf("%d, %d are not of a step", x.Step, x.Task)}
+		return fault(file, "step, process_id", "%d, %d are not of a step", x.Step, x.Task)
 	}
 	names := map[string]bool{}
 	for i, a := range x.Arrays {
 		field := fmt.Sprintf("parameters[%d]", i)
 		if names[a.Name] {
-			return &topo.FileError{File: file, Field: field + ".name", Reason: fmt.Sprintf("%q is there twice", a.Name)}
+			return fault(file, field+".name", "%q is there twice", a.Name)
 		}
 		names[a.Name] = true
 		if err := a.check(file, field); err != nil {
@@ -81,26 +81,23 @@ func (x *Inventory) check(file string) error {
 }
 
 func (a *StoredArray) check(file, field string) error {
-	fault := func(part, reason string, args ...any) error {
-		return &topo.FileError{File: file, Field: field + part, Reason: fmt.Sprintf(reason, args...)}
-	}
 	if mesh.CheckShape(a.Shape) != nil {
-		return fault(".global_shape", "%v is no shape", a.Shape)
+		return fault(file, field+".global_shape", "%v is no shape", a.Shape)
 	}
 	if a.Type == "" {
-		return fault(".dtype", "empty")
+		return fault(file, field+".dtype", "empty")
 	}
 	for j, s := range a.Shards {
-		part := fmt.Sprintf(".shards[%d]", j)
+		part := fmt.Sprintf("%s.shards[%d]", field, j)
 		switch {
 		case !s.Index.Within(a.Shape):
-			return fault(part+".index", "%v is not within %v", s.Index, a.Shape)
+			return fault(file, part+".index", "%v is not within %v", s.Index, a.Shape)
 		case !isBelow(s.File):
-			return fault(part+".file", "%q is not a file below the step", s.File)
+			return fault(file, part+".file", "%q is not a file below the step", s.File)
 		case s.Bytes < 0:
-			return fault(part+".bytes", "%d is negative", s.Bytes)
+			return fault(file, part+".bytes", "%d is negative", s.Bytes)
 		case s.Digest == "":
-			return fault(part+".digest", "empty")
+			return fault(file, part+".digest", "empty")
 		}
 	}
 	return nil

@@ -94,7 +94,7 @@ func ParseManifest(file string, text []byte) (*Manifest, error) {
 		return nil, unembed(err, "Manifest.")
 	}
 	if m.Format != format {
-		return nil, &topo.FileError{File: file, Field: "format", Reason: fmt.Sprintf("%d; this version reads %d", m.Format, format)}
+		return nil, fault(file, "format", "%d; this version reads %d", m.Format, format)
 	}
 	for i, raw := range m.Tasks {
 		r, err := topo.ParseRecord(file, raw)
@@ -104,6 +104,11 @@ func ParseManifest(file string, text []byte) (*Manifest, error) {
 		m.Manifest.Tasks = append(m.Manifest.Tasks, *r)
 	}
 	return &m.Manifest, m.check(file)
+}
+
+// fault says what is wrong with a field of a file.
+func fault(file, field, reason string, args ...any) error {
+	return &topo.FileError{File: file, Field: field, Reason: fmt.Sprintf(reason, args...)}
 }
 
 // within puts the field that a part belongs to before the field at fault.
@@ -130,22 +135,19 @@ func unembed(err error, name string) error {
 }
 
 func (m *Manifest) check(file string) error {
-	fault := func(field, reason string, args ...any) error {
-		return &topo.FileError{File: file, Field: field, Reason: fmt.Sprintf(reason, args...)}
-	}
 	tasks, owner := map[serry.TaskIndex]bool{}, map[serry.DeviceID]*topo.DeviceRecord{}
 	for i, r := range m.Tasks {
 		if tasks[r.Task] {
-			return fault(fmt.Sprintf("processes[%d].process_id", i), "%d is there twice", r.Task)
+			return fault(file, fmt.Sprintf("processes[%d].process_id", i), "%d is there twice", r.Task)
 		}
 		if r.Task >= maxTasks {
-			return fault(fmt.Sprintf("processes[%d].process_id", i), "%d; at most %d are read", r.Task, maxTasks)
+			return fault(file, fmt.Sprintf("processes[%d].process_id", i), "%d; at most %d are read", r.Task, maxTasks)
 		}
 		tasks[r.Task] = true
 		for j := range r.Devices {
 			d := &r.Devices[j]
 			if owner[d.ID] != nil {
-				return fault(fmt.Sprintf("processes[%d].devices[%d].global_id", i, j), "%d is there twice", d.ID)
+				return fault(file, fmt.Sprintf("processes[%d].devices[%d].global_id", i, j), "%d is there twice", d.ID)
 			}
 			owner[d.ID] = d
 		}
@@ -153,29 +155,29 @@ func (m *Manifest) check(file string) error {
 	n, ok := size(m.Mesh.Shape)
 	switch {
 	case !ok || n != len(m.Mesh.Devices):
-		return fault("mesh.shape", "%v for %d device ids", m.Mesh.Shape, len(m.Mesh.Devices))
+		return fault(file, "mesh.shape", "%v for %d device ids", m.Mesh.Shape, len(m.Mesh.Devices))
 	case len(m.Mesh.AxisNames) != len(m.Mesh.Shape):
-		return fault("mesh.axis_names", "%d names for %d axes", len(m.Mesh.AxisNames), len(m.Mesh.Shape))
+		return fault(file, "mesh.axis_names", "%d names for %d axes", len(m.Mesh.AxisNames), len(m.Mesh.Shape))
 	case m.Mesh.AxisTypes != nil && len(m.Mesh.AxisTypes) != len(m.Mesh.Shape):
-		return fault("mesh.axis_types", "%d types for %d axes", len(m.Mesh.AxisTypes), len(m.Mesh.Shape))
+		return fault(file, "mesh.axis_types", "%d types for %d axes", len(m.Mesh.AxisTypes), len(m.Mesh.Shape))
 	}
-	return m.checkPlaces(owner, fault)
+	return m.checkPlaces(file, owner)
 }
 
 // checkPlaces looks at each place of the mesh: one device, of one task, that
 // believes to stand there (P-RMP-7).
-func (m *Manifest) checkPlaces(owner map[serry.DeviceID]*topo.DeviceRecord, fault func(field, reason string, args ...any) error) error {
+func (m *Manifest) checkPlaces(file string, owner map[serry.DeviceID]*topo.DeviceRecord) error {
 	seen := map[serry.DeviceID]bool{}
 	for i, id := range m.Mesh.Devices {
 		field := fmt.Sprintf("mesh.device_ids[%d]", i)
 		d := owner[id]
 		switch {
 		case d == nil:
-			return fault(field, "device %d belongs to no process", id)
+			return fault(file, field, "device %d belongs to no process", id)
 		case seen[id]:
-			return fault(field, "device %d is in the mesh twice", id)
+			return fault(file, field, "device %d is in the mesh twice", id)
 		case d.MeshPosition != nil && !slices.Equal(d.MeshPosition, m.Mesh.coord(i)):
-			return fault(field, "device %d stands at %v, but says it is at %v", id, m.Mesh.coord(i), d.MeshPosition)
+			return fault(file, field, "device %d stands at %v, but says it is at %v", id, m.Mesh.coord(i), d.MeshPosition)
 		}
 		seen[id] = true
 	}

@@ -64,7 +64,7 @@ func parseDevices(file string, text []byte) ([]serry.DeviceID, error) {
 		return nil, err
 	}
 	if ids == nil {
-		return nil, &topo.FileError{File: file, Reason: "null where a list of device ids belongs"}
+		return nil, fault(file, "", "null where a list of device ids belongs")
 	}
 	return deviceRow(file, "", ids)
 }
@@ -75,14 +75,14 @@ func parseTable(file string, text []byte) (Table, error) {
 		return nil, err
 	}
 	if rows == nil {
-		return nil, &topo.FileError{File: file, Reason: "null where a list of lists belongs"}
+		return nil, fault(file, "", "null where a list of lists belongs")
 	}
 	table := make(Table, len(rows))
 	owner := map[serry.DeviceID]int{}
 	for i, row := range rows {
 		field := fmt.Sprintf("[%d]", i)
 		if row == nil {
-			return nil, &topo.FileError{File: file, Field: field, Reason: "null where a list of device ids belongs"}
+			return nil, fault(file, field, "null where a list of device ids belongs")
 		}
 		ids, err := deviceRow(file, field, row)
 		if err != nil {
@@ -90,8 +90,7 @@ func parseTable(file string, text []byte) (Table, error) {
 		}
 		for j, id := range ids {
 			if other, ok := owner[id]; ok {
-				return nil, &topo.FileError{File: file, Field: fmt.Sprintf("[%d][%d]", i, j),
-					Reason: fmt.Sprintf("device %d belongs to process %d already", id, other)}
+				return nil, fault(file, fmt.Sprintf("[%d][%d]", i, j), "device %d belongs to process %d already", id, other)
 			}
 			owner[id] = i
 		}
@@ -104,7 +103,7 @@ func deviceRow(file, field string, row []*int64) ([]serry.DeviceID, error) {
 	ids := make([]serry.DeviceID, len(row))
 	for i, id := range row {
 		if id == nil || *id < 0 || *id > 1<<31-1 {
-			return nil, &topo.FileError{File: file, Field: fmt.Sprintf("%s[%d]", field, i), Reason: "not a device id"}
+			return nil, fault(file, fmt.Sprintf("%s[%d]", field, i), "not a device id")
 		}
 		ids[i] = serry.DeviceID(*id)
 	}
@@ -127,9 +126,9 @@ func ParseFolder(folder string, files map[string][]byte, marker bool) (*Folder, 
 	case files == nil:
 		return nil, &topo.FileError{File: folder, Reason: ErrMissing.Error(), Err: ErrMissing}
 	case strings.Contains(path.Base(folder), temporaryMarker):
-		return nil, &topo.FileError{File: folder, Reason: "the folder was not finalized: its name is a temporary one"}
+		return nil, fault(folder, "", "the folder was not finalized: its name is a temporary one")
 	case marker && !marked:
-		return nil, &topo.FileError{File: folder, Reason: "the folder was not finalized: " + commitMarker + " is not in it"}
+		return nil, fault(folder, "", "the folder was not finalized: %s is not in it", commitMarker)
 	}
 	if text, ok := files[ManifestFile]; ok {
 		m, err := ParseManifest(path.Join(folder, ManifestFile), text)
