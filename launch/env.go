@@ -38,7 +38,7 @@ type seat struct {
 // valid says whether a seat can be one of this host. It comes from another.
 func (s seat) valid(cfg Config) bool {
 	return s.Tasks == cfg.total() && s.Task >= 0 && s.Task < s.Tasks && s.Locals == cfg.Tasks && s.Local >= 0 && s.Local < s.Locals &&
-		s.Nodes == cfg.nodes() && s.Node >= 0 && s.Node < s.Nodes && s.Attempt > 0 && s.Life > 0
+		s.Nodes == cfg.nodes() && s.Node >= 0 && s.Node < s.Nodes && s.Task == s.Node*s.Locals+s.Local && s.Attempt > 0 && s.Life > 0
 }
 
 // environment is that of one process.

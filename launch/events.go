@@ -188,6 +188,9 @@ func (j *Job) signalled(s signalled) step {
 	case j.report.Interrupted != 0:
 		j.places.each(hand.kill)
 		j.note("signal %d again: killing all tasks", s.Signal)
+		if j.lastWord == nil {
+			j.lastWord = time.NewTimer(max(j.cfg.Grace, leastLastWord))
+		}
 		return step{}
 	}
 	j.report.Interrupted = s.Signal
@@ -195,6 +198,21 @@ func (j *Job) signalled(s signalled) step {
 	j.note("signal %d: passed on to all tasks, which have %v to end", s.Signal, j.cfg.Grace)
 	next := j.plan.finish()
 	next.stop, next.over = false, next.over || j.dropWaiting() // they have been told
+	return next
+}
+
+// leastLastWord is how long other hosts have at least to say that their tasks were killed.
+const leastLastWord = time.Second
+
+// giveUpHosts gives up all other hosts: they were told to kill their tasks, and have not said that they did.
+// Whatever a host says or does not say, the second signal ends the launcher (SEC-61).
+func (j *Job) giveUpHosts() step {
+	var next step
+	for _, host := range sortedKeys(j.places.hands) {
+		if host != 0 {
+			next = merged(next, j.gone(host, "it did not say in time that its tasks were killed"))
+		}
+	}
 	return next
 }
 

@@ -22,7 +22,7 @@ func (j *Job) follow() error {
 		return err
 	}
 	j.here = here
-	f := &follower{job: j, crew: here, door: newDoor(j.world.connect), events: events, life: serry.Incarnation(rand.Uint64() | 1), outbox: newQueue[message](messagesAhead)}
+	f := newFollower(j, here, events)
 	go func() {
 		defer close(j.ended)
 		j.report = f.run()
@@ -40,8 +40,23 @@ type follower struct {
 	events chan any // of the crew
 	life   serry.Incarnation
 	outbox *queue[message]
-	alive  int            // tasks that have not left
-	told   syscall.Signal // to end; or 0
+	seated map[int]lifetime // tasks that have not left
+	latest int              // attempt that a task was last started of
+	told   syscall.Signal   // to end; or 0
+	notes  *nonsenseNotes   // owned by obey
+}
+
+func newFollower(j *Job, here *crew, events chan any) *follower {
+	return &follower{
+		job: j, crew: here, door: newDoor(j.world.connect), events: events, life: serry.Incarnation(rand.Uint64() | 1),
+		outbox: newQueue[message](messagesAhead), seated: make(map[int]lifetime), notes: newNonsenseNotes(j.feed),
+	}
+}
+
+// An offer is an order that came. Whether the follower takes it decides whether it uses up its number.
+type offer struct {
+	order
+	taken chan bool // has room for the answer
 }
 
 // messagesAhead is how many messages wait for the first launcher. It is out of reach for
@@ -57,7 +72,7 @@ func (f *follower) run() Report {
 		f.waitFor(f.crew.close)
 		return Report{Err: err}
 	}
-	orders, sent := make(chan order), make(chan struct{})
+	orders, sent := make(chan offer), make(chan struct{})
 	go func() {
 		select {
 		case <-f.door.shut:
@@ -133,10 +148,16 @@ func (f *follower) introduce(ctx context.Context) (*attendant, error) {
 }
 
 // receive reads orders until the member is lost.
-func (f *follower) receive(ctx context.Context, cancel context.CancelCauseFunc, m *attendant, to chan<- order) {
-	for number := 0; ; number++ {
-		var o order
-		if err := take(ctx, m.KV(), queueKey("to", f.job.cfg.Node, f.life, number), &o); err != nil {
+func (f *follower) receive(ctx context.Context, cancel context.CancelCauseFunc, m *attendant, to chan<- offer) {
+	notes := newNonsenseNotes(f.job.feed)
+	for number := 0; ; {
+		o := offer{taken: make(chan bool, 1)}
+		err := take(ctx, m.KV(), queueKey("to", f.job.cfg.Node, f.life, number), &o.order)
+		switch {
+		case errors.Is(err, errNonsense):
+			notes.drop("an order for this host", err)
+			continue
+		case err != nil:
 			if lost := m.Err(); lost != nil {
 				err = fmt.Errorf("the launcher of node 0 is lost: %w", lost)
 			}
@@ -147,6 +168,9 @@ func (f *follower) receive(ctx context.Context, cancel context.CancelCauseFunc, 
 		case to <- o:
 		case <-ctx.Done():
 			return
+		}
+		if <-o.taken {
+			number++
 		}
 	}
 }
@@ -162,17 +186,23 @@ func (f *follower) send(ctx context.Context, m *attendant) {
 }
 
 // obey carries out orders until there will be no more.
-func (f *follower) obey(ctx context.Context, cancel context.CancelCauseFunc, orders <-chan order) Report {
-	for f.told == 0 || f.alive > 0 {
+func (f *follower) obey(ctx context.Context, cancel context.CancelCauseFunc, orders <-chan offer) Report {
+	for f.told == 0 || len(f.seated) > 0 {
 		select {
 		case o := <-orders:
+			err := f.check(&o.order)
+			o.taken <- err == nil
+			if err != nil {
+				f.notes.drop("an order for this host", err)
+				continue
+			}
 			if o.Over != nil {
 				if o.Err != "" {
 					o.Over.Err = errors.New(o.Err)
 				}
 				return *o.Over
 			}
-			f.carryOut(o)
+			f.carryOut(o.order)
 		case ev := <-f.events:
 			if !f.pass(ev) {
 				cancel(errors.New("the launcher of node 0 does not take messages"))
@@ -186,14 +216,30 @@ func (f *follower) obey(ctx context.Context, cancel context.CancelCauseFunc, ord
 	return Report{Interrupted: f.told, Tasks: f.job.cfg.Tasks}
 }
 
+// check says what is wrong with an order, if anything. A task that has not left is not started again, and no
+// host has more tasks than it has seats: the first launcher waits for one life to leave before it starts the
+// next.
+func (f *follower) check(o *order) error {
+	if err := o.check(f.job.cfg); err != nil || o.Start == nil {
+		return err
+	}
+	s := o.Start
+	if _, here := f.seated[s.Task]; here || len(f.seated) >= f.job.cfg.Tasks {
+		return nonsense("to start task %d when %s of this host must leave first", s.Task, counted(len(f.seated), "task"))
+	}
+	if s.Attempt < f.latest {
+		return nonsense("to start task %d of attempt %d after attempt %d", s.Task, s.Attempt, f.latest)
+	}
+	return nil
+}
+
+// carryOut does what an order says that was checked.
 func (f *follower) carryOut(o order) {
 	switch {
-	case o.Start != nil && !o.Start.valid(f.job.cfg):
-		f.job.warn("an order to start task %d of %d makes no sense here", o.Start.Task, o.Start.Tasks)
 	case o.Start != nil && f.told != 0 && f.job.cfg.planted != startAfterEnd:
 		f.refuse(*o.Start)
 	case o.Start != nil:
-		f.alive++
+		f.seated[o.Start.Task], f.latest = o.Start.lifetime(), o.Start.Attempt
 		f.job.hear(o.Address, o.Start.Attempt)
 		f.crew.start(*o.Start, contact{address: o.Address, secret: o.Secret})
 	case o.Signal == syscall.SIGKILL:
@@ -235,7 +281,7 @@ func (f *follower) pass(ev any) bool {
 	case died:
 		msg.Died = &ev
 	case left:
-		f.alive--
+		delete(f.seated, ev.Task)
 		msg.Left = &ev
 	}
 	return f.outbox.put(msg)
@@ -260,7 +306,7 @@ func (f *follower) signalled(s signalled) {
 // empty ends what still runs here.
 func (f *follower) empty() {
 	f.crew.killTasks()
-	for f.alive > 0 {
+	for len(f.seated) > 0 {
 		select {
 		case ev := <-f.events:
 			f.pass(ev)
@@ -299,15 +345,21 @@ func (f *follower) rush(s signalled) {
 	}
 }
 
-// leave says what there is to be said, and goodbye.
+// leave says what there is to be said, and goodbye, unless there is no grace any more.
 func (f *follower) leave(m *attendant, sent <-chan struct{}) error {
 	ctx, stop := context.WithTimeout(context.Background(), farewellTimeout)
 	defer stop()
+	go func() {
+		select {
+		case <-f.crew.hurry:
+			stop()
+		case <-ctx.Done():
+		}
+	}()
 	f.outbox.close()
 	select {
 	case <-sent:
 	case <-ctx.Done():
-	case <-f.crew.hurry:
 	}
 	err := m.Leave(ctx)
 	m.Close()

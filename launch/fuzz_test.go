@@ -30,7 +30,7 @@ func FuzzMessage(f *testing.F) {
 		h := puppetHand{1}
 		for range 3 {
 			var m message
-			if json.Unmarshal(b, &m) != nil {
+			if read("from", b, &m) != nil || m.check(j.cfg) != nil {
 				return
 			}
 			var evs []any
@@ -60,9 +60,10 @@ func FuzzMessage(f *testing.F) {
 // Whatever the first launcher orders, a follower starts no task that makes no sense.
 func FuzzOrder(f *testing.F) {
 	for _, o := range []order{
-		{Start: &seat{Task: 1, Tasks: 2, Locals: 1, Node: 1, Nodes: 2, Attempt: 1, Life: 1}, Address: "a:1", Secret: make([]byte, 32)},
+		{Start: &seat{Task: 1, Tasks: 2, Locals: 1, Node: 1, Nodes: 2, Attempt: 1, Life: 1}, Address: "first:1", Secret: make([]byte, 32)},
 		{Signal: syscall.SIGTERM, End: true},
-		{Over: &Report{Tasks: 2, First: &Failure{Task: 1}}, Err: "no host came"},
+		{Over: &Report{Tasks: 2, First: &Failure{Task: 1, Attempt: 1, Life: 1, Cause: Cause{Code: 3}}}, Err: "no host came"},
+		{Over: &Report{Tasks: 2, Later: []*Failure{nil}, Interrupted: 1 << 20}},
 	} {
 		b, err := json.Marshal(o)
 		if err != nil {
@@ -70,19 +71,24 @@ func FuzzOrder(f *testing.F) {
 		}
 		f.Add(b)
 	}
-	cfg := Config{Command: itself, Tasks: 1, Nodes: 2}.withDefaults()
+	cfg := Config{Command: itself, Tasks: 1, Nodes: 2, Coordinator: "first:2"}.withDefaults()
 	f.Fuzz(func(t *testing.T, b []byte) {
 		var o order
-		if json.Unmarshal(b, &o) != nil {
+		fl := newFollower(&Job{cfg: cfg, world: reality{}, feed: newFeed(noDisplay{})}, &crew{hurry: make(chan struct{})}, nil)
+		fl.told = syscall.SIGTERM
+		defer fl.job.feed.close(nil)
+		if read("to", b, &o) != nil || fl.check(&o) != nil {
 			return
 		}
 		if o.Over != nil {
-			_, _ = o.Over.ExitCode(), o.Over.Well()
+			if code := o.Over.ExitCode(); code < 0 || code == 0 && !o.Over.Well() {
+				t.Errorf("a job that ended as %+v has exit code %d", o.Over, code)
+			}
+			for _, failure := range o.Over.Later {
+				_ = failure.String()
+			}
 			return
 		}
-		fl := &follower{job: &Job{cfg: cfg, feed: newFeed(noDisplay{})}, outbox: newQueue[message](8), told: syscall.SIGTERM}
-		defer fl.job.feed.close(nil)
-		fl.crew = &crew{hurry: make(chan struct{})}
 		fl.carryOut(o)
 		fl.outbox.close()
 		if m, ok := fl.outbox.next(nil); ok && (m.Died == nil || !o.Start.valid(cfg)) {
@@ -104,7 +110,7 @@ func FuzzHello(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, b []byte) {
 		var h hello
-		if json.Unmarshal(b, &h) != nil {
+		if read("hello/1", b, &h) != nil || h.check() != nil {
 			return
 		}
 		r := newRanks(Config{Nodes: 4, Tasks: 2}, lastRun())

@@ -50,6 +50,7 @@ type Job struct {
 	report   Report
 	patience *time.Timer // for hosts that are missing; nil: none is
 	warned   bool        // that the secret goes to other hosts in plain text
+	lastWord *time.Timer // for hosts to say that their tasks were killed; nil: they were not told to
 
 	serviceWork sync.WaitGroup // goroutines that open and close services
 
@@ -250,6 +251,8 @@ func (j *Job) drive() {
 			next = j.looked()
 		case <-timeout(j.patience):
 			next = j.missing()
+		case <-timeout(j.lastWord):
+			next = j.giveUpHosts()
 		}
 		over = j.perform(next)
 	}

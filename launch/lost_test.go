@@ -210,7 +210,8 @@ func TestLastOrderWithError(t *testing.T) {
 // A follower that was told to end answers an order to start a task: it has ended.
 func TestFollowerToldToEndStartsNothing(t *testing.T) {
 	cfg := Config{Command: itself, Tasks: 1, Nodes: 2}.withDefaults()
-	f := &follower{job: &Job{cfg: cfg}, outbox: newQueue[message](8), told: syscall.SIGTERM}
+	f := newFollower(&Job{cfg: cfg, world: reality{}}, nil, nil)
+	f.told = syscall.SIGTERM
 	s := seat{Task: 1, Tasks: 2, Locals: 1, Node: 1, Nodes: 2, Attempt: 1, Life: 2}
 	f.carryOut(order{Start: &s})
 	f.outbox.close()
@@ -219,8 +220,8 @@ func TestFollowerToldToEndStartsNothing(t *testing.T) {
 	if d := first.Died; d == nil || d.lifetime != s.lifetime() || d.Cause != (Cause{Signal: syscall.SIGTERM}) || !d.Ours {
 		t.Errorf("first answer %+v; want that the task has ended by SIGTERM", first)
 	}
-	if l := second.Left; l == nil || l.lifetime != s.lifetime() || f.alive != 0 {
-		t.Errorf("second answer %+v, %d alive; want that the task has left, none", second, f.alive)
+	if l := second.Left; l == nil || l.lifetime != s.lifetime() || len(f.seated) != 0 {
+		t.Errorf("second answer %+v, %d alive; want that the task has left, none", second, len(f.seated))
 	}
 }
 
@@ -239,6 +240,7 @@ func TestSeatsThatMakeNoSense(t *testing.T) {
 		"other size":    func(s *seat) { s.Tasks = 8 },
 		"node beyond":   func(s *seat) { s.Node = 2 },
 		"no attempt":    func(s *seat) { s.Attempt = 0 },
+		"another local": func(s *seat) { s.Local = 1 },
 	} {
 		s := good
 		if change(&s); s.valid(cfg) {
@@ -302,48 +304,6 @@ func TestDeadLauncherGetsNoSeat(t *testing.T) {
 		t.Errorf("events (-want +got)\n%s", diff)
 	}
 	if err := m.close(Report{}, nil); err != nil {
-		t.Error(err)
-	}
-}
-
-// A meeting hears nonsense, and lets the launcher go that says it.
-func TestNonsenseAtTheMeeting(t *testing.T) {
-	f := newFeed(noDisplay{})
-	defer f.close(nil)
-	cfg := Config{Command: itself, Tasks: 1, Nodes: 2, Coordinator: freeAddress(t)}.withDefaults()
-	inbox := make(chan any)
-	m, err := openMeeting(cfg, reality{}, f, inbox)
-	if err != nil {
-		t.Fatal(err)
-	}
-	a, err := joinMeeting(t.Context(), reality{}.connect, cfg.Coordinator, client.Config{Task: launcher(1), Incarnation: 5, HeartbeatTimeout: launcherBeat})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer a.Close()
-	say := func(key, text string) {
-		if err := a.KV().Put(context.Background(), key, []byte(text)); err != nil {
-			t.Fatal(err)
-		}
-	}
-	hail, _ := json.Marshal(hello{Incarnation: 5, Tasks: 1, Nodes: 2})
-	say("hello/1", string(hail))
-	if ev, ok := (<-inbox).(arrived); !ok || ev.node != 1 {
-		t.Fatalf("first event %+v; want that node 1 arrived", ev)
-	}
-	say(queueKey("from", 1, 5, 0), `{"Unknown": 1}`) // of a later version
-	say(queueKey("from", 1, 5, 1), `{"Died": {"Task": -7}}`)
-	say(queueKey("from", 1, 5, 2), `{"Died": "x`)
-	if d, ok := (<-inbox).(died); !ok || d.Task != -7 {
-		t.Errorf("second event %+v; want the death of task -7", d)
-	}
-	if ev, ok := (<-inbox).(lost); !ok || !strings.Contains(ev.why, "from/1/5/2") {
-		t.Errorf("third event %+v; want node 1 lost by what it said", ev)
-	}
-	m.stop() // it would wait for the launcher to leave
-	m.disband()
-	m.done.Wait()
-	if err := errors.Join(m.member.Close(), m.service.close()); err != nil && !errors.Is(err, net.ErrClosed) {
 		t.Error(err)
 	}
 }

@@ -6,9 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"path"
 	"slices"
-	"strconv"
 	"sync"
 	"syscall"
 	"time"
@@ -30,6 +28,7 @@ import (
 
 const (
 	launcherJob     = "launcher"
+	helloPrefix     = "hello/"
 	launcherBeat    = 10 * time.Second // how long a launcher may be silent
 	launcherOutage  = 30 * time.Second // how long the first launcher may be out of reach
 	farewellTimeout = 5 * time.Second  // for the others to read how the job ended
@@ -116,14 +115,12 @@ func openMeeting(cfg Config, w world, f *feed, inbox chan<- any) (*meeting, erro
 	if !cfg.several() {
 		return nil, nil
 	}
-	_, port, err := net.SplitHostPort(cfg.Coordinator)
+	l, err := w.listen(cfg.Coordinator)
 	if err != nil {
 		return nil, err
 	}
-	l, err := w.listen(net.JoinHostPort("", port))
-	if err != nil {
-		return nil, err
-	}
+	at := reachable(l.Addr(), cfg.Coordinator)
+	f.note(Note{Text: trustText(l.Addr())})
 	s, err := serve(server.Config{
 		Cluster: coord.Config{HeartbeatTimeout: launcherBeat, Recoverable: true}, Log: cfg.Service.Log,
 	}, l, launcherJob, cfg.nodes()+cfg.Spares)
@@ -133,7 +130,7 @@ func openMeeting(cfg Config, w world, f *feed, inbox chan<- any) (*meeting, erro
 	ctx, stop := context.WithCancel(context.Background())
 	m := &meeting{service: s, inbox: inbox, feed: f, events: newQueue[any](meetingBacklog), stop: stop}
 	m.mu.here = make(map[int]*distant)
-	if m.member, err = joinMeeting(ctx, w.connect, net.JoinHostPort("127.0.0.1", port), client.Config{Task: launcher(0), HeartbeatTimeout: launcherBeat}); err != nil {
+	if m.member, err = joinMeeting(ctx, w.connect, at, client.Config{Task: launcher(0), HeartbeatTimeout: launcherBeat}); err != nil {
 		stop()
 		return nil, errors.Join(err, s.close())
 	}
@@ -141,6 +138,29 @@ func openMeeting(cfg Config, w world, f *feed, inbox chan<- any) (*meeting, erro
 	m.done.Go(func() { m.watch(ctx) })
 	m.done.Go(func() { m.tell(ctx) })
 	return m, nil
+}
+
+// reachable is the address by which the first launcher reaches its own meeting: where it listens, or, if that
+// is everywhere, the loopback address.
+func reachable(at net.Addr, coordinator string) string {
+	_, port, _ := net.SplitHostPort(coordinator) // it is well formed
+	if tcp, ok := at.(*net.TCPAddr); ok && !tcp.IP.IsUnspecified() {
+		return net.JoinHostPort(tcp.IP.String(), port)
+	}
+	return net.JoinHostPort("127.0.0.1", port)
+}
+
+// trustText says whom the meeting trusts: it is plain text, and has no way to tell launchers from others.
+func trustText(at net.Addr) string {
+	const plain = "launchers meet on %v in plain text: %s is trusted as a host of this job"
+	tcp, ok := at.(*net.TCPAddr)
+	switch {
+	case ok && tcp.IP.IsUnspecified():
+		return fmt.Sprintf(plain, fmt.Sprintf("port %d of every address of this host", tcp.Port), "whatever reaches it")
+	case ok && tcp.IP.IsLoopback():
+		return fmt.Sprintf(plain, at, "every process of this host")
+	}
+	return fmt.Sprintf(plain, at, "whatever reaches this address")
 }
 
 // An attendant is a launcher at the meeting, with its connection.
@@ -184,29 +204,43 @@ func (m *meeting) tell(ctx context.Context) {
 
 // welcome takes in every launcher that comes.
 func (m *meeting) welcome(ctx context.Context, cfg Config) {
+	notes := newNonsenseNotes(m.feed)
 	for ev, err := range m.member.KV().Watch(ctx, "hello") {
 		if err != nil {
 			return // the meeting is over
 		}
-		node, h, err := readHello(ev)
-		if err != nil || ev.Deleted || node < 1 || node >= cfg.nodes()+cfg.Spares {
-			continue // not the hello of a launcher of this job
-		}
-		d := &distant{node: node, incarnation: h.Incarnation, keys: m.member.KV(), orders: newQueue[order](ordersAhead), gone: make(chan struct{})}
-		if h.Tasks != cfg.Tasks || h.Nodes != cfg.nodes() {
-			m.turnAway(ctx, d, h, cfg)
+		if ev.Deleted {
 			continue
 		}
-		now, err := m.member.Tasks(ctx)
+		node, h, err := readHello(ev, cfg)
 		if err != nil {
+			notes.drop("the hello of a launcher", err)
+			continue
+		}
+		if !m.greet(ctx, cfg, node, h) {
 			return
 		}
-		i, ok := find(now, node)
-		if here := ok && i.Incarnation == h.Incarnation && i.State == serry.Connected; !here && cfg.planted != unseenHello {
-			continue // it has gone since
-		}
-		m.admit(ctx, d, h, now.Version)
 	}
+}
+
+// greet lets a launcher in that has said hello, if it is there and was started for this job. It says whether
+// the meeting goes on.
+func (m *meeting) greet(ctx context.Context, cfg Config, node int, h hello) bool {
+	d := &distant{node: node, incarnation: h.Incarnation, keys: m.member.KV(), orders: newQueue[order](ordersAhead), gone: make(chan struct{})}
+	if h.Tasks != cfg.Tasks || h.Nodes != cfg.nodes() {
+		m.turnAway(ctx, d, h, cfg)
+		return true
+	}
+	now, err := m.member.Tasks(ctx)
+	if err != nil {
+		return false
+	}
+	i, ok := find(now, node)
+	if here := ok && i.Incarnation == h.Incarnation && i.State == serry.Connected; !here && cfg.planted != unseenHello {
+		return true // it has gone since
+	}
+	m.admit(ctx, cfg, d, h, now.Version)
+	return true
 }
 
 // find is what a snapshot says of a launcher.
@@ -226,18 +260,22 @@ func (m *meeting) turnAway(ctx context.Context, d *distant, h hello, cfg Config)
 	_ = put(ctx, d.keys, d.key("to", 0), order{Over: &Report{}, Err: fmt.Sprintf("the launcher of node 0 does not let node %d in: %s", d.node, why)})
 }
 
-// admit lets a launcher in that was connected at a version of the view.
-func (m *meeting) admit(ctx context.Context, d *distant, h hello, version int64) {
+// admit lets a launcher in that was connected at a version of the view. A life that is here already has said
+// hello before: whatever wrote its hello again, it is not started anew.
+func (m *meeting) admit(ctx context.Context, cfg Config, d *distant, h hello, version int64) {
 	d.since = version
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if before := m.mu.here[d.node]; before != nil {
+		if before.incarnation == d.incarnation {
+			return
+		}
 		before.leave()
 	}
 	m.mu.here[d.node] = d
 	m.events.put(arrived{node: d.node, host: h.Host, identity: h.Identity, hand: d})
 	m.done.Go(func() { d.send(ctx, m) })
-	m.done.Go(func() { d.receive(ctx, m) })
+	m.done.Go(func() { d.receive(ctx, m, cfg) })
 }
 
 // drop takes a launcher out that is lost.
@@ -260,11 +298,15 @@ func (m *meeting) pass(d *distant, ev any) bool {
 	return m.mu.here[d.node] == d && m.events.put(ev)
 }
 
-func readHello(ev client.KeyEvent) (node int, h hello, err error) {
-	if node, err = strconv.Atoi(path.Base(ev.Key)); err == nil && !ev.Deleted {
-		err = json.Unmarshal(ev.Value, &h)
+// readHello reads and checks what a launcher says of itself.
+func readHello(ev client.KeyEvent, cfg Config) (node int, h hello, err error) {
+	if node, err = helloNode(ev.Key, cfg); err != nil {
+		return 0, h, err
 	}
-	return node, h, err
+	if err := read(ev.Key, ev.Value, &h); err != nil {
+		return 0, h, err
+	}
+	return node, h, h.check()
 }
 
 // watch finds launchers that are lost, or have left.
@@ -405,9 +447,8 @@ func (d *distant) send(ctx context.Context, m *meeting) {
 	}
 }
 
-// receive hands messages on until the launcher is gone. One that sends what cannot be read is given up:
-// what it does is not known any more.
-func (d *distant) receive(ctx context.Context, m *meeting) {
+// receive hands messages on until the launcher is gone.
+func (d *distant) receive(ctx context.Context, m *meeting, cfg Config) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	m.done.Go(func() {
@@ -417,32 +458,44 @@ func (d *distant) receive(ctx context.Context, m *meeting) {
 		case <-ctx.Done():
 		}
 	})
-	for number := 0; ; number++ {
+	notes := newNonsenseNotes(m.feed)
+	for number := 0; ; {
 		var msg message
-		if err := take(ctx, d.keys, d.key("from", number), &msg); err != nil {
+		err := take(ctx, d.keys, d.key("from", number), &msg)
+		if err == nil {
+			err = msg.check(cfg)
+		}
+		switch {
+		case errors.Is(err, errNonsense):
+			notes.drop(fmt.Sprintf("a message of node %d", d.node), err)
+			continue
+		case err != nil:
 			if ctx.Err() == nil {
 				m.drop(d, err.Error())
 			}
 			return
 		}
-		var ev any
-		switch {
-		case msg.Died != nil:
-			msg.Died.from = d
-			ev = *msg.Died
-		case msg.Left != nil:
-			msg.Left.from = d
-			ev = *msg.Left
-		case msg.Retiring != 0:
-			ev = retiring{node: d.node, hand: d, signal: msg.Retiring}
-		default:
-			continue // of a later version
-		}
-		if !m.pass(d, ev) {
+		number++
+		if ev := msg.event(d); ev != nil && !m.pass(d, ev) {
 			m.drop(d, "more of its messages wait than can be")
 			return
 		}
 	}
+}
+
+// event is what a message means for the job; nil for one of a later version.
+func (m message) event(from *distant) any {
+	switch {
+	case m.Died != nil:
+		m.Died.from = from
+		return *m.Died
+	case m.Left != nil:
+		m.Left.from = from
+		return *m.Left
+	case m.Retiring != 0:
+		return retiring{node: from.node, hand: from, signal: m.Retiring}
+	}
+	return nil
 }
 
 func (d *distant) key(direction string, number int) string {
@@ -462,14 +515,25 @@ func put(ctx context.Context, keys *client.KV, key string, v any) error {
 	return keys.Put(ctx, key, b)
 }
 
-// take waits for a value, reads it, and removes it.
+// take waits for a value, removes it, and reads it. One that cannot be read is errNonsense.
 func take(ctx context.Context, keys *client.KV, key string, v any) error {
 	b, err := keys.Wait(ctx, key)
 	if err != nil {
 		return err
 	}
-	if err := json.Unmarshal(b, v); err != nil {
-		return fmt.Errorf("key %s: %w", key, err)
+	if err := keys.Delete(ctx, key); err != nil {
+		return err
 	}
-	return keys.Delete(ctx, key)
+	return read(key, b, v)
+}
+
+// read reads a value that another process has stored.
+func read(key string, b []byte, v any) error {
+	if len(b) > mostValueBytes {
+		return nonsense("key %s has %d bytes", key, len(b))
+	}
+	if err := json.Unmarshal(b, v); err != nil {
+		return nonsense("key %s: %v", key, err)
+	}
+	return nil
 }

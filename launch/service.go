@@ -56,12 +56,14 @@ func openHosted(cfg Config) (*hosted, error) {
 	return s, err
 }
 
+// listen listens for the tasks of an attempt, in a job on several hosts at the address that the others know.
 func (c Config) listen() (net.Listener, error) {
 	switch {
 	case c.port != nil:
 		return c.port.lend(), nil
 	case c.several():
-		return net.Listen("tcp", ":0")
+		host, _, _ := net.SplitHostPort(c.Coordinator) // it is well formed
+		return listenAt(net.JoinHostPort(host, "0"))
 	}
 	return net.Listen("tcp", "127.0.0.1:0")
 }

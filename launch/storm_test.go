@@ -181,7 +181,7 @@ func newStorm(seed uint64, f planted) *stormy {
 	slow := d.IntN(4) == 0
 	w.sky.service = func(attempt int) (service, error) {
 		<-time.After(time.Duration(w.roll(50)) * time.Millisecond)
-		s := &skyService{at: fmt.Sprintf("service-%d:1", attempt)}
+		s := &skyService{at: fmt.Sprintf("first:%d", 1000+attempt)}
 		if slow {
 			s.slow = func() <-chan struct{} {
 				c := make(chan struct{})

@@ -77,7 +77,7 @@ func (h *skyHost) service(cfg Config, _ *crew, attempt int) (service, error) {
 	if h.sky.service != nil {
 		return h.sky.service(attempt)
 	}
-	return &skyService{at: fmt.Sprintf("service-%d:1", attempt)}, nil
+	return &skyService{at: fmt.Sprintf("first:%d", 1000+attempt)}, nil
 }
 
 // kill ends the host: its processes, its launcher's reach, and its connections, which close or fall

@@ -8,6 +8,7 @@ import (
 	"github.com/serry-dev/serry/coord"
 	"github.com/serry-dev/serry/detect"
 	"github.com/serry-dev/serry/internal/plant"
+	"github.com/serry-dev/serry/internal/seldom"
 	"github.com/serry-dev/serry/wire/stream"
 )
 
@@ -51,7 +52,7 @@ type owner struct {
 	waiting  map[coord.Req]*waiter             // calls that the machine has not answered
 	meeting  int                               // those of them that wait for other tasks
 	history  history                           // what happened lately, for people
-	refused  seldom[refusedCall]               // calls whose refusal was noted lately
+	refused  seldom.Limit[refusedCall]         // calls whose refusal was noted lately
 	over     bool                              // the journal has ended, or another server leads: nothing is stepped
 
 	// Time.

@@ -9,29 +9,8 @@ import (
 
 	"github.com/serry-dev/serry"
 	"github.com/serry-dev/serry/coord"
+	"github.com/serry-dev/serry/internal/seldom"
 )
-
-// seldom picks which events to tell people of. A client repeats what was refused every second, for ever, so each
-// key is picked once in a period, and no more keys than most; seldom drops the rest.
-type seldom[K comparable] struct {
-	period time.Duration
-	most   int
-
-	picked map[K]bool
-	from   time.Time // when picked was last emptied
-}
-
-// pick says whether to tell of k, and remembers that it was told.
-func (s *seldom[K]) pick(k K) bool {
-	if now := time.Now(); s.picked == nil || now.Sub(s.from) >= s.period {
-		s.picked, s.from = make(map[K]bool), now
-	}
-	if s.picked[k] || len(s.picked) >= s.most {
-		return false
-	}
-	s.picked[k] = true
-	return true
-}
 
 // handshakesKept is how many pairs of host and reason are logged in handshakesFor. A scanner of the network has
 // a thousand addresses.
@@ -46,7 +25,7 @@ type refusals struct {
 
 	mu struct {
 		sync.Mutex
-		logged seldom[refusedPeer]
+		logged seldom.Limit[refusedPeer]
 	}
 }
 
@@ -56,7 +35,7 @@ type refusedPeer struct{ host, reason string }
 // newRefusals makes a log of refusals that is empty.
 func newRefusals(log *slog.Logger) *refusals {
 	r := &refusals{log: log}
-	r.mu.logged = seldom[refusedPeer]{period: handshakesFor, most: handshakesKept}
+	r.mu.logged = seldom.Limit[refusedPeer]{Period: handshakesFor, Most: handshakesKept}
 	return r
 }
 
@@ -72,7 +51,7 @@ func (r *refusals) add(peer net.Addr, err error) {
 func (r *refusals) first(p refusedPeer) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.mu.logged.pick(p)
+	return r.mu.logged.Pick(p)
 }
 
 // hostOf is an address without its port, which changes with every connection of a peer.
@@ -101,8 +80,8 @@ type refusedCall struct {
 }
 
 // newRefusedCalls makes the limit of notes about refused calls. The owner alone uses it, so it has no lock.
-func newRefusedCalls() seldom[refusedCall] {
-	return seldom[refusedCall]{period: callsFor, most: callsKept}
+func newRefusedCalls() seldom.Limit[refusedCall] {
+	return seldom.Limit[refusedCall]{Period: callsFor, Most: callsKept}
 }
 
 // noteRefusal tells people of a process that is turned away: its number is not one of the job, another process
@@ -115,7 +94,7 @@ func (o *owner) noteRefusal(err error, k coord.Kind, caller coord.Call, p *peer)
 		return
 	}
 	address := p.conn.RemoteAddr()
-	if !o.refused.pick(refusedCall{hostOf(address), caller.Task, cause}) {
+	if !o.refused.Pick(refusedCall{hostOf(address), caller.Task, cause}) {
 		return
 	}
 	n := coord.Note{What: "call refused", Task: caller.Task, Incarnation: caller.Incarnation, Err: err, From: addressText(address)}

@@ -302,9 +302,11 @@ func outliveReaders() { signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE) 
 // forwarded are the signals that tasks get, too. SIGHUP that was ignored when we came, by nohup for
 // one, stays so.
 func forwarded() []os.Signal {
-	all := []os.Signal{syscall.SIGINT, syscall.SIGTERM, syscall.SIGQUIT, syscall.SIGUSR1, syscall.SIGUSR2}
-	if !signal.Ignored(syscall.SIGHUP) {
-		all = append(all, syscall.SIGHUP)
+	var all []os.Signal
+	for _, sig := range launch.Signals() {
+		if sig != syscall.SIGHUP || !signal.Ignored(sig) {
+			all = append(all, sig)
+		}
 	}
 	return all
 }
