@@ -259,8 +259,9 @@ func (a *Acceptor) start(c *Conn) {
 	a.counts.accepted.Add(1)
 	go func() {
 		defer a.work.Done()
-		a.serve(c)
-		c.Close()
+		if a.serve(c); !c.detached {
+			c.Close()
+		}
 		a.greeted(c)
 		a.mu.Lock()
 		delete(a.mu.conns, c)

@@ -24,6 +24,7 @@ type Conn struct {
 	sealed   *sealer   // below tls
 	acceptor *Acceptor // or nil
 	name     string    // see Authority
+	detached bool      // see Detach; set by the goroutine that serves the connection
 
 	// Owned by the reader.
 	chunk  []byte // what Next returned, or nil
@@ -77,6 +78,13 @@ func (c *Conn) Greeted() {
 		c.acceptor.greeted(c)
 	}
 }
+
+// Detach lets the connection outlive the Serve of its protocol, which calls it: the acceptor forgets the
+// connection, and the protocol closes it and bounds how many there are.
+func (c *Conn) Detach() { c.detached = true }
+
+// Detached says whether the connection was detached.
+func (c *Conn) Detached() bool { return c.detached }
 
 // Next waits for bytes and returns them, behind those that [Conn.Keep] left over. They are valid until
 // the next call of Keep.

@@ -1,0 +1,263 @@
+package link
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"github.com/serry-dev/serry"
+)
+
+const (
+	maxAddresses    = 16
+	maxAddressBytes = 1 << 10
+)
+
+// system is the network of the system.
+type system struct{}
+
+// Listen implements Network.
+func (system) Listen(ctx context.Context, address string) (net.Listener, error) {
+	return new(net.ListenConfig).Listen(ctx, "tcp", address)
+}
+
+// Dial implements Network.
+func (system) Dial(ctx context.Context, address string) (net.Conn, error) {
+	return new(net.Dialer).DialContext(ctx, "tcp", address)
+}
+
+// listen binds what the options ask for, and finds out what peers can dial.
+func (n *Net) listen(ctx context.Context) error {
+	binds, err := n.binds()
+	if err != nil {
+		return err
+	}
+	var errs []error
+	for _, address := range binds {
+		l, err := n.network.Listen(ctx, address)
+		if err != nil {
+			errs = append(errs, err)
+			continue
+		}
+		n.listeners = append(n.listeners, l)
+		n.addresses = append(n.addresses, reachable(l.Addr())...)
+	}
+	if len(n.listeners) == 0 || len(errs) > 0 && len(n.opt.Listen) > 0 {
+		return errors.Join(append(errs, n.closeListeners())...)
+	}
+	if n.opt.Advertise != nil {
+		n.addresses = slices.Clone(n.opt.Advertise)
+	}
+	if err := n.checkAddresses(); err != nil {
+		return errors.Join(err, n.closeListeners())
+	}
+	return nil
+}
+
+func (n *Net) closeListeners() error {
+	for _, l := range n.listeners {
+		l.Close()
+	}
+	return nil
+}
+
+// checkAddresses holds what is published to what peers can use.
+func (n *Net) checkAddresses() error {
+	if len(n.addresses) == 0 {
+		return ErrNoAddress
+	}
+	n.addresses = n.addresses[:min(len(n.addresses), maxAddresses)]
+	for _, address := range n.addresses {
+		host, port, err := net.SplitHostPort(address)
+		if err != nil || host == "" || port == "" || port == "0" || strings.ContainsAny(address, ", \n") {
+			return fmt.Errorf("%w: %q", ErrNoAddress, address)
+		}
+		ip, err := netip.ParseAddr(host)
+		if err == nil && ip.IsUnspecified() {
+			return fmt.Errorf("%w: %q is a wildcard", ErrNoAddress, address)
+		}
+		if !n.allowed(address) {
+			return fmt.Errorf("%w: %s is not an address of loopback", ErrNoSecret, address)
+		}
+	}
+	return nil
+}
+
+// allowed says whether a link may use an address: without a secret only loopback (CL-TRN-30).
+func (n *Net) allowed(address string) bool {
+	if len(n.opt.Secret) > 0 || n.opt.Plain {
+		return true
+	}
+	host, _, _ := net.SplitHostPort(address)
+	ip, err := netip.ParseAddr(host)
+	return err == nil && ip.IsLoopback() || host == "localhost"
+}
+
+// binds are the addresses to listen on.
+func (n *Net) binds() ([]string, error) {
+	if len(n.opt.Listen) == 0 {
+		if len(n.opt.Secret) > 0 || n.opt.Plain {
+			return []string{":0"}, nil
+		}
+		return []string{"127.0.0.1:0", "[::1]:0"}, nil
+	}
+	var all []string
+	for _, want := range n.opt.Listen {
+		found, err := resolve(want)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, found...)
+	}
+	return all, nil
+}
+
+// resolve turns an address, a network or the name of an interface into addresses to bind.
+func resolve(want string) ([]string, error) {
+	if _, _, err := net.SplitHostPort(want); err == nil {
+		return []string{want}, nil
+	}
+	if ip, err := netip.ParseAddr(want); err == nil {
+		return []string{netip.AddrPortFrom(ip, 0).String()}, nil
+	}
+	network, cidr := netip.ParsePrefix(want)
+	var found []string
+	for _, a := range interfaceAddresses() {
+		if cidr == nil && network.Contains(a.ip) || cidr != nil && a.name == want {
+			found = append(found, netip.AddrPortFrom(a.ip, 0).String())
+		}
+	}
+	if len(found) == 0 {
+		return nil, fmt.Errorf("%w: no interface is %q, or has an address in it", ErrNoAddress, want)
+	}
+	return found, nil
+}
+
+// An interfaceAddress is an address of this host.
+type interfaceAddress struct {
+	name string
+	ip   netip.Addr
+}
+
+// interfaceAddresses lists the addresses of interfaces that are up. Link-local ones are left out: they mean
+// nothing on another host.
+func interfaceAddresses() (all []interfaceAddress) {
+	interfaces, err := net.Interfaces()
+	if err != nil {
+		return nil
+	}
+	for _, i := range interfaces {
+		addresses, err := i.Addrs()
+		if err != nil || i.Flags&net.FlagUp == 0 {
+			continue
+		}
+		for _, a := range addresses {
+			if prefix, err := netip.ParsePrefix(a.String()); err == nil && !prefix.Addr().IsLinkLocalUnicast() {
+				all = append(all, interfaceAddress{i.Name, prefix.Addr()})
+			}
+		}
+	}
+	return all
+}
+
+// reachable is how peers reach a listener: for a wildcard, by the addresses of all interfaces but loopback,
+// or by loopback if there is nothing else.
+func reachable(a net.Addr) []string {
+	bound, err := netip.ParseAddrPort(a.String())
+	if err != nil || !bound.Addr().IsUnspecified() {
+		return []string{a.String()}
+	}
+	var outside, loopback []string
+	for _, i := range interfaceAddresses() {
+		address := netip.AddrPortFrom(i.ip, bound.Port()).String()
+		if i.ip.IsLoopback() {
+			loopback = append(loopback, address)
+		} else {
+			outside = append(outside, address)
+		}
+	}
+	if len(outside) > 0 {
+		return outside
+	}
+	return loopback
+}
+
+// addressKey is where a life publishes its addresses.
+func addressKey(l serry.Life) string {
+	return fmt.Sprintf("serry/link/%v/%016x", l.Task, uint64(l.Incarnation))
+}
+
+// publish writes the addresses to the key-value store, once.
+func (n *Net) publish(ctx context.Context) error {
+	text := formatAddresses(n.addresses)
+	if len(text) > maxAddressBytes {
+		return fmt.Errorf("%w: they take %d bytes, at most %d", ErrNoAddress, len(text), maxAddressBytes)
+	}
+	if err := n.keys.Create(ctx, addressKey(n.life), []byte(text)); err != nil {
+		return fmt.Errorf("publish addresses of links: %w", err)
+	}
+	return nil
+}
+
+// unpublish deletes the addresses.
+func (n *Net) unpublish(ctx context.Context) error {
+	if err := n.keys.Delete(ctx, addressKey(n.life)); err != nil && !errors.Is(err, serry.ErrNotFound) {
+		return fmt.Errorf("delete addresses of links: %w", err)
+	}
+	return nil
+}
+
+// lookup finds the addresses of a life. It waits until they are published.
+func (n *Net) lookup(ctx context.Context, peer serry.Life) ([]string, error) {
+	n.mu.Lock()
+	known := n.know(peer).addresses
+	n.mu.Unlock()
+	if known != nil {
+		return known, nil
+	}
+	text, err := n.keys.Wait(ctx, addressKey(peer))
+	if err != nil {
+		return nil, fmt.Errorf("addresses of %v: %w", peer.Task, err)
+	}
+	addresses, err := parseAddresses(string(text))
+	if err != nil {
+		return nil, fmt.Errorf("addresses of %v: %w", peer.Task, err)
+	}
+	addresses = slices.DeleteFunc(addresses, func(a string) bool { return !n.allowed(a) })
+	if len(addresses) == 0 {
+		return nil, fmt.Errorf("addresses of %v: %w", peer.Task, ErrNoSecret)
+	}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.know(peer).addresses = addresses
+	return addresses, nil
+}
+
+func formatAddresses(all []string) string { return "tcp:" + strings.Join(all, ",tcp:") }
+
+// parseAddresses reads what another process has published. Kinds of addresses that this version does not
+// know are skipped.
+func parseAddresses(text string) ([]string, error) {
+	if len(text) > maxAddressBytes {
+		return nil, fmt.Errorf("%w: %d bytes", ErrNoAddress, len(text))
+	}
+	var all []string
+	for a := range strings.SplitSeq(text, ",") {
+		address, ok := strings.CutPrefix(a, "tcp:")
+		if !ok {
+			continue
+		}
+		if _, port, err := net.SplitHostPort(address); err != nil || port == "" || len(all) == maxAddresses {
+			return nil, fmt.Errorf("%w: %q", ErrNoAddress, clean([]byte(a)))
+		}
+		all = append(all, address)
+	}
+	if len(all) == 0 {
+		return nil, fmt.Errorf("%w: %q", ErrNoAddress, clean([]byte(text)))
+	}
+	return all, nil
+}

@@ -1,0 +1,385 @@
+package link
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"hash/crc32"
+	"os"
+	"slices"
+	"time"
+)
+
+const (
+	leastChunk   = 256 << 10 // smaller messages are not cut
+	scratchBytes = 64 << 10
+	trailerRoom  = headerBytes + checkBytes
+)
+
+// chunkOf says how a message of that size is cut: so that all lanes have something to do.
+func (l *Link) chunkOf(size int64) int64 {
+	lanes := int64(len(l.lanes) - firstBulk)
+	return min(max((size+lanes-1)/lanes, leastChunk), l.net.chunkBytes)
+}
+
+// aLongTimeAgo as a deadline wakes a goroutine that reads or writes.
+var aLongTimeAgo = time.Unix(1, 0)
+
+// kickReader wakes the goroutine that reads. The lock of the link is held.
+func (a *lane) kickReader() { a.in.SetReadDeadline(aLongTimeAgo) }
+
+// kickWriter wakes the goroutine that writes. The lock of the link is held.
+func (a *lane) kickWriter() { a.out.SetWriteDeadline(aLongTimeAgo) }
+
+// startWriters starts at most n goroutines that write chunks of the queue. The lock is held.
+func (l *Link) startWriters(n int) {
+	if l.mu.state != up {
+		return
+	}
+	for _, a := range l.lanes[firstBulk:] {
+		if n > 0 && !a.writing {
+			a.writing = true
+			n--
+			l.active.Add(1)
+			go a.write()
+		}
+	}
+}
+
+// write writes chunks until there are none.
+func (a *lane) write() {
+	l := a.link
+	defer l.active.Done()
+	for {
+		l.mu.Lock()
+		p, from, to, ok := l.mu.sender.next()
+		if !ok || l.mu.state != up {
+			a.writing = false
+			if ok {
+				p.inflight--
+			}
+			l.mu.Unlock()
+			return
+		}
+		a.draining = p
+		l.mu.Unlock()
+		err := a.writeChunk(p, from, to)
+		l.wrote(a, p, err)
+		if err != nil {
+			l.broken(err)
+			return
+		}
+	}
+}
+
+// wrote notes that a lane has done with a chunk.
+func (l *Link) wrote(a *lane, p *post, err error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if a.draining == p {
+		a.draining = nil
+		p.inflight--
+		l.mu.quiet.Broadcast()
+	}
+	if err == nil && !p.ended && p.cut == p.size && p.inflight == 0 {
+		p.ended = true
+		delete(l.mu.sender.moving, p)
+		p.end(nil)
+	}
+}
+
+// writeChunk writes one frame, straight out of the memory of the message.
+func (a *lane) writeChunk(p *post, from, to int64) error {
+	h := p.header
+	h.Offset += uint64(from)
+	h.length = uint32(to - from)
+	if h.Family == Transfer {
+		h.Seq += uint64(from / p.chunk)
+	}
+	if a.frame == nil {
+		a.frame = make([]byte, 0, trailerRoom)
+	}
+	pieces := append(a.buffers[:0], nil) // for the header
+	pieces = appendRange(pieces, p.segs, from, to)
+	if a.link.checks[h.Family] {
+		h.flags |= flagChecksum
+		sum := uint32(0)
+		for _, s := range pieces[1:] {
+			sum = crc32.Update(sum, castagnoli, s)
+		}
+		a.frame = binary.LittleEndian.AppendUint32(h.append(a.frame[:0]), sum)
+		pieces = append(pieces, a.frame[headerBytes:])
+	} else {
+		a.frame = h.append(a.frame[:0])
+	}
+	pieces[0] = a.frame[:headerBytes]
+	a.buffers = pieces
+	err := a.writeAll(p)
+	clear(pieces)
+	a.buffers = pieces[:0]
+	a.link.counts.sent(&h)
+	return err
+}
+
+// writeAll writes the buffers of a lane. When the message is cancelled it lets go of its memory at once,
+// and writes a copy of the rest.
+func (a *lane) writeAll(p *post) error {
+	rest := a.buffers
+	for {
+		_, err := rest.WriteTo(a.out.Conn)
+		if err == nil || !errors.Is(err, os.ErrDeadlineExceeded) {
+			return err
+		}
+		a.out.SetWriteDeadline(time.Time{})
+		a.link.mu.Lock()
+		if p.ended && a.draining == p {
+			rest = [][]byte{slices.Concat(rest...)}
+			a.draining = nil
+			p.inflight--
+			a.link.mu.quiet.Broadcast()
+		}
+		a.link.mu.Unlock()
+	}
+}
+
+// appendRange adds the bytes from from to to of segs.
+func appendRange(to [][]byte, segs [][]byte, start, end int64) [][]byte {
+	at := int64(0)
+	for _, s := range segs {
+		n := int64(len(s))
+		if lo, hi := max(start-at, 0), min(end-at, n); lo < hi {
+			to = append(to, s[lo:hi])
+		}
+		at += n
+	}
+	return to
+}
+
+// startReaders starts a goroutine for each bulk lane that has none. The lock is held.
+func (l *Link) startReaders() {
+	if l.mu.state != up {
+		return
+	}
+	for _, a := range l.lanes[firstBulk:] {
+		if !a.reading {
+			a.reading = true
+			l.active.Add(1)
+			go a.read()
+		}
+	}
+}
+
+// read reads chunks until the lane is idle and no memory is posted, or the connection ends.
+func (a *lane) read() {
+	err := a.readChunks()
+	a.link.active.Done()
+	if err != nil {
+		a.link.broken(err)
+	}
+}
+
+func (a *lane) readChunks() error {
+	for {
+		h, idle, err := a.readHeader()
+		if err != nil || idle {
+			return err
+		}
+		if err := a.readChunk(&h); err != nil {
+			return err
+		}
+		a.link.counts.received(&h)
+	}
+}
+
+// readHeader reads the header of the next frame. It says when the lane was told to rest.
+func (a *lane) readHeader() (h Header, idle bool, err error) {
+	for a.have < headerBytes {
+		n, err := a.in.Read(a.header[a.have:])
+		a.have += n
+		if err == nil {
+			continue
+		}
+		if !errors.Is(err, os.ErrDeadlineExceeded) {
+			return h, false, err
+		}
+		if a.rest() {
+			return h, true, nil
+		}
+	}
+	a.have = 0
+	a.link.hear()
+	h, err = parseHeader(a.header[:])
+	if err == nil && !h.Data() {
+		err = fmt.Errorf("%w: type %d of family %v", errLane, h.Type, h.Family)
+	}
+	return h, false, err
+}
+
+// rest ends the goroutine that reads, unless there is something to read for.
+func (a *lane) rest() bool {
+	l := a.link
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	a.in.SetReadDeadline(time.Time{})
+	if l.mu.receiver.large > 0 || a.have > 0 {
+		return false
+	}
+	a.reading = false
+	return true
+}
+
+// readChunk reads the payload of a frame, straight into the memory of its message.
+func (a *lane) readChunk(h *Header) error {
+	e, err := a.link.begin(a, h)
+	if err != nil {
+		return err
+	}
+	c := chunk{lane: a, expect: e, unwanted: e == nil, checked: h.flags&flagChecksum != 0}
+	err = c.read(h)
+	a.link.finishChunk(a, e, h, err)
+	return err
+}
+
+// begin finds the memory for a chunk, or nil if the chunk is not wanted any more.
+func (l *Link) begin(a *lane, h *Header) (*expect, error) {
+	name, end := h.message(), h.Offset+uint64(h.length)
+	l.mu.Lock()
+	e := l.mu.receiver.find(name, h.Offset)
+	if e == nil {
+		l.mu.Unlock()
+		l.counts.strays.Add(1)
+		l.net.unexpected(l, h)
+		return nil, nil
+	}
+	defer l.mu.Unlock()
+	if !e.large() || end < h.Offset || end > e.to || h.length == 0 {
+		return nil, errOutside
+	}
+	for _, s := range e.begun {
+		if h.Offset < s.to && s.from < end {
+			return nil, errOverlap
+		}
+	}
+	e.begin(span{h.Offset, end})
+	e.busy++
+	a.filling = e
+	return e, nil
+}
+
+// begin adds a span to those that came, and joins it with its neighbours.
+func (e *expect) begin(s span) {
+	e.begun = slices.DeleteFunc(e.begun, func(t span) bool {
+		joins := t.to == s.from || t.from == s.to
+		if joins {
+			s = span{min(s.from, t.from), max(s.to, t.to)}
+		}
+		return joins
+	})
+	e.begun = append(e.begun, s)
+}
+
+// finishChunk notes that a lane has done with a chunk.
+func (l *Link) finishChunk(a *lane, e *expect, h *Header, err error) {
+	if e == nil {
+		return
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if a.filling == e {
+		a.filling = nil
+		e.busy--
+		l.mu.quiet.Broadcast()
+	}
+	e.received += uint64(h.length)
+	if err == nil && !e.ended && e.received == e.to-e.from {
+		e.ended = true
+		l.mu.receiver.drop(e)
+		e.end(nil)
+	}
+}
+
+// A chunk is a payload that is being read.
+type chunk struct {
+	lane     *lane
+	expect   *expect // or nil
+	unwanted bool    // its bytes go nowhere
+	scratch  []byte
+	checked  bool
+	sum      uint32
+}
+
+func (c *chunk) read(h *Header) error {
+	for at, end := h.Offset, h.Offset+uint64(h.length); at < end; {
+		n, err := c.some(c.room(at, end))
+		at += uint64(n)
+		if err != nil {
+			return err
+		}
+	}
+	if !c.checked {
+		return nil
+	}
+	var sum [checkBytes]byte
+	want := c.sum
+	for have := 0; have < len(sum); {
+		n, err := c.some(sum[have:])
+		have += n
+		if err != nil {
+			return err
+		}
+	}
+	if binary.LittleEndian.Uint32(sum[:]) != want {
+		return errPayload
+	}
+	return nil
+}
+
+// room is where the bytes from at on go, at most up to end.
+func (c *chunk) room(at, end uint64) []byte {
+	if c.unwanted {
+		if c.scratch == nil {
+			c.scratch = make([]byte, scratchBytes)
+		}
+		return c.scratch[:min(uint64(len(c.scratch)), end-at)]
+	}
+	at, end = at-c.expect.from, end-c.expect.from
+	for _, s := range c.expect.into {
+		if n := uint64(len(s)); at >= n {
+			at, end = at-n, end-n
+			continue
+		}
+		return s[at:min(uint64(len(s)), end)]
+	}
+	panic("link: a chunk outside of its memory")
+}
+
+// some reads into p. When the message is cancelled it lets go of the memory, and reads the rest elsewhere.
+func (c *chunk) some(p []byte) (int, error) {
+	n, err := c.lane.in.Read(p)
+	if n > 0 {
+		if c.checked {
+			c.sum = crc32.Update(c.sum, castagnoli, p[:n])
+		}
+		c.lane.link.hear()
+		return n, nil
+	}
+	if errors.Is(err, os.ErrDeadlineExceeded) {
+		err = nil
+		c.letGo()
+	}
+	return 0, err
+}
+
+// letGo ends the use of the memory of a message that was cancelled.
+func (c *chunk) letGo() {
+	a, l := c.lane, c.lane.link
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	a.in.SetReadDeadline(time.Time{})
+	if e := c.expect; e != nil && e.ended && a.filling == e {
+		a.filling = nil
+		e.busy--
+		l.mu.quiet.Broadcast()
+		c.unwanted = true
+	}
+}

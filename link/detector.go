@@ -1,0 +1,151 @@
+package link
+
+import (
+	"fmt"
+	"time"
+)
+
+// Timing says when a silent peer is pinged and given up. A zero field has its default.
+type Timing struct {
+	Ping    time.Duration // on an idle control connection; default 250 ms
+	Suspect time.Duration // silence after which a peer is suspected; default 1 s
+	Dead    time.Duration // silence after which a link is down; default 3 s, at least 100 ms
+}
+
+func (t Timing) withDefaults() Timing {
+	orElse := func(d *time.Duration, standard time.Duration) {
+		if *d <= 0 {
+			*d = standard
+		}
+	}
+	orElse(&t.Ping, 250*time.Millisecond)
+	orElse(&t.Suspect, time.Second)
+	orElse(&t.Dead, 3*time.Second)
+	t.Dead = max(t.Dead, 100*time.Millisecond)
+	return t
+}
+
+const (
+	scansPerPing = 5  // so that silence is noticed soon after it counts
+	idleScans    = 20 // without memory posted, until bulk lanes have no goroutine
+)
+
+// A detector notices that a peer is silent. The lock of the link guards it; times are those of the net.
+type detector struct {
+	pinged    time.Duration // when the last ping was sent
+	number    uint64        // of the last ping
+	awaited   bool          // it has no answer yet
+	smoothed  time.Duration // round-trip time
+	deviation time.Duration // of the round-trip time
+	suspected bool
+}
+
+func (d *detector) start(now time.Duration) { d.pinged = now }
+
+// answer takes the answer to a ping, and keeps mean and deviation of round-trip times as TCP does.
+func (d *detector) answer(now time.Duration, number uint64) {
+	if !d.awaited || number != d.number {
+		return
+	}
+	d.awaited = false
+	trip := now - d.pinged
+	if d.smoothed == 0 {
+		d.smoothed, d.deviation = trip, trip/2
+		return
+	}
+	d.deviation += ((trip - d.smoothed).Abs() - d.deviation) / 4
+	d.smoothed += (trip - d.smoothed) / 8
+}
+
+// slack is how much longer silence may last on a link whose answers vary.
+func (d *detector) slack() time.Duration { return d.smoothed + 4*d.deviation }
+
+// answered notes the answer to a ping.
+func (l *Link) answered(number uint64) {
+	now := l.net.now()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.mu.detector.answer(now, number)
+}
+
+// detect runs the detectors of all links, until the net ends. There is one goroutine and no timer for each
+// link because a scan of all costs less.
+func (n *Net) detect() {
+	every := n.timing.Ping / scansPerPing
+	ticker := time.NewTicker(every)
+	defer ticker.Stop()
+	last := n.now()
+	for {
+		select {
+		case <-n.ctx.Done():
+			return
+		case <-ticker.C:
+		}
+		now := n.now()
+		if late := now - last - every; late > n.timing.Ping {
+			n.excuse(late) // this process stood still: the silence was its own
+		}
+		last = now
+		for _, l := range n.up() {
+			l.scan(now)
+		}
+	}
+}
+
+// excuse takes time in which this process did not run off the silence of all peers.
+func (n *Net) excuse(late time.Duration) {
+	for _, l := range n.up() {
+		l.heard.Add(int64(late))
+	}
+}
+
+// scan checks one link.
+func (l *Link) scan(now time.Duration) {
+	silent := now - time.Duration(l.heard.Load())
+	l.mu.Lock()
+	d := &l.mu.detector
+	t := l.net.timing
+	ping := now-d.pinged >= t.Ping
+	if ping {
+		d.pinged, d.awaited = now, true
+		d.number++
+	}
+	number, slack := d.number, d.slack()
+	was := d.suspected
+	d.suspected = silent >= t.Suspect+slack
+	suspected := d.suspected
+	l.mu.Unlock()
+
+	l.restIdle()
+	switch {
+	case silent >= t.Dead+slack:
+		l.broken(fmt.Errorf("%w for %v", errSilence, silent.Round(time.Millisecond)))
+		return
+	case suspected && !was:
+		l.net.emit(Event{Kind: PeerSuspect, Peer: l.peer})
+		l.net.suspect(l.peer, false, fmt.Sprintf("silent for %v", silent.Round(time.Millisecond)))
+	case was && !suspected:
+		l.net.emit(Event{Kind: PeerAlive, Peer: l.peer})
+	}
+	if ping {
+		l.control(&Header{Type: typePing, Seq: number})
+	}
+}
+
+// restIdle ends goroutines that read bulk lanes on which nothing can come.
+func (l *Link) restIdle() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	r := &l.mu.receiver
+	if r.large > 0 {
+		return
+	}
+	if r.idleScans++; r.idleScans != idleScans {
+		return
+	}
+	for _, a := range l.lanes[firstBulk:] {
+		if a.reading {
+			a.kickReader()
+		}
+	}
+}

@@ -1,0 +1,330 @@
+package link
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/serry-dev/serry"
+	"github.com/serry-dev/serry/internal/pause"
+	"github.com/serry-dev/serry/wire/conn"
+)
+
+const (
+	firstRetry = 50 * time.Millisecond
+	lastRetry  = 2 * time.Second
+)
+
+// A dialling is the making of a link from this side. The lock of the link guards it.
+type dialling struct {
+	cancel  context.CancelCauseFunc
+	busy    bool // connections are being made now
+	waiting int  // calls of Net.Link
+}
+
+// dial begins to make the link. mu of the net is held.
+func (l *Link) dial() {
+	ctx, cancel := context.WithCancelCause(l.net.ctx)
+	l.mu.Lock()
+	l.mu.dial = &dialling{cancel: cancel}
+	l.mu.Unlock()
+	l.net.work.Go(func() {
+		defer cancel(nil)
+		if err := l.connect(ctx); err != nil {
+			l.stillborn(err)
+		}
+	})
+}
+
+// join counts a caller that waits for the link.
+func (l *Link) join() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.mu.dial != nil {
+		l.mu.dial.waiting++
+	}
+}
+
+// leave ends the wait. A link that no caller waits for is not made.
+func (l *Link) leave() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if d := l.mu.dial; d != nil && d.waiting > 0 {
+		if d.waiting--; d.waiting == 0 && l.mu.state == forming {
+			d.cancel(context.Canceled)
+		}
+	}
+}
+
+// stillborn ends a link that cannot be made, unless the peer has made it meanwhile.
+func (l *Link) stillborn(err error) {
+	l.mu.Lock()
+	adopted := l.mu.dial == nil
+	l.mu.Unlock()
+	if !adopted {
+		l.end(err)
+	}
+}
+
+// connect tries to make the connections until it succeeds, or can never succeed.
+func (l *Link) connect(ctx context.Context) error {
+	n := l.net
+	if l.peer == n.life {
+		return l.connectSelf()
+	}
+	for delay := firstRetry; ; delay = min(2*delay, lastRetry) {
+		err := l.attempt(ctx)
+		if err == nil {
+			return nil
+		}
+		if ctx.Err() != nil {
+			return fmt.Errorf("link to %v: %w", l.peer.Task, context.Cause(ctx))
+		}
+		if final := n.final(l.peer, err); final != nil {
+			return final
+		}
+		n.log.Debug("link not made yet", "peer", l.peer.Task, "err", err)
+		if err := pause.For(ctx, delay/2+rand.N(delay)); err != nil {
+			return fmt.Errorf("link to %v: %w, after %w", l.peer.Task, err, err)
+		}
+	}
+}
+
+// setBusy notes that connections are being made, and says whether the link is still to be made from here.
+func (l *Link) setBusy(busy bool) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.mu.dial == nil || l.mu.state != forming {
+		return false
+	}
+	l.mu.dial.busy = busy
+	return true
+}
+
+// attempt makes all connections once.
+func (l *Link) attempt(ctx context.Context) error {
+	n := l.net
+	addresses, err := n.lookup(ctx, l.peer)
+	if err != nil {
+		return err
+	}
+	if !l.setBusy(true) {
+		return errCrossed
+	}
+	defer l.setBusy(false)
+	ctx, cancel := context.WithTimeout(ctx, handshakeTime)
+	defer cancel()
+	n.mu.Lock()
+	lastSet := n.know(l.peer).lastSet
+	n.mu.Unlock()
+	set, lanes := random(), firstBulk+n.opt.Lanes
+	control, address, err := n.dialAny(ctx, l.peer, addresses)
+	if err != nil {
+		return err
+	}
+	conns := make([]*conn.Conn, lanes)
+	conns[controlLane] = control
+	err = n.greet(ctx, control, n.hello(l.peer, controlLane, lanes, set, lastSet))
+	if err == nil {
+		err = l.connectLanes(ctx, conns, address, set)
+	}
+	if err == nil && !l.adopt(set, conns) {
+		err = errCrossed
+	}
+	if err != nil {
+		for _, c := range conns {
+			if c != nil {
+				c.Close()
+			}
+		}
+	}
+	return err
+}
+
+// connectLanes makes the connections besides control, all at once.
+func (l *Link) connectLanes(ctx context.Context, conns []*conn.Conn, address string, set uint64) error {
+	errs := make(chan error)
+	for i := smallLane; i < len(conns); i++ {
+		go func() {
+			c, err := l.net.dialOne(ctx, l.peer, address)
+			if err == nil {
+				conns[i] = c
+				err = l.net.greet(ctx, c, l.net.hello(l.peer, i, len(conns), set, 0))
+			}
+			errs <- err
+		}()
+	}
+	var first error
+	for range len(conns) - smallLane {
+		if err := <-errs; err != nil && first == nil {
+			first = err
+		}
+	}
+	return first
+}
+
+// adopt makes the connections those of the link, unless a set of the peer has taken their place.
+func (l *Link) adopt(set uint64, conns []*conn.Conn) bool {
+	l.mu.Lock()
+	if l.mu.dial == nil || l.mu.state != forming {
+		l.mu.Unlock()
+		return false
+	}
+	l.mu.dial = nil
+	l.prepare(set, len(conns), conns[controlLane])
+	for i, c := range conns {
+		l.lanes[i] = newLane(l, i, c, c)
+	}
+	l.mu.Unlock()
+	l.start()
+	return true
+}
+
+// prepare sets what a link needs besides its lanes. The lock is held.
+func (l *Link) prepare(set uint64, lanes int, c net.Conn) {
+	l.set = set
+	l.lanes = make([]*lane, lanes)
+	l.remote = c.RemoteAddr().String()
+	for f, mode := range map[Family]Checksum{Collective: l.net.opt.Collective, Transfer: l.net.opt.Transfer} {
+		l.checks[f] = mode == Always || mode == BetweenHosts && !sameHost(c)
+	}
+}
+
+// sameHost says whether a connection stays on this host.
+func sameHost(c net.Conn) bool {
+	tcp, ok := c.RemoteAddr().(*net.TCPAddr)
+	return !ok || tcp.IP.IsLoopback()
+}
+
+// forms says whether connections of a set are being collected.
+func (l *Link) forms(set uint64) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.mu.state == forming && l.set == set && l.lanes != nil
+}
+
+// accept begins to collect the connections of a set that the peer dials. mu of the net is held.
+func (l *Link) accept(h *hello, c net.Conn) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.prepare(h.set, int(h.lanes), c)
+	time.AfterFunc(handshakeTime, func() {
+		l.mu.Lock()
+		late := l.mu.state == forming && l.set == h.set
+		l.mu.Unlock()
+		if late {
+			l.end(&LossError{Peer: l.peer, Reason: errIncomplete, Err: ErrTransport})
+		}
+	})
+}
+
+var errIncomplete = errors.New("not all of its connections came")
+
+// attach adds a connection that the peer has dialled.
+func (l *Link) attach(index, lanes int, set uint64, in, out *conn.Conn) {
+	l.mu.Lock()
+	if l.mu.state != forming || l.set != set || len(l.lanes) != lanes || l.lanes[index] != nil {
+		l.mu.Unlock()
+		in.Close()
+		return
+	}
+	l.lanes[index] = newLane(l, index, in, out)
+	l.mu.attached++
+	complete := l.mu.attached == lanes
+	l.mu.Unlock()
+	if complete {
+		l.start()
+	}
+}
+
+// connectSelf makes a link of a process to itself: what it writes comes back in memory.
+func (l *Link) connectSelf() error {
+	ins, outs := make([]*conn.Conn, firstBulk+l.net.opt.Lanes), make([]*conn.Conn, firstBulk+l.net.opt.Lanes)
+	for i := range ins {
+		a, b := conn.Loop("self")
+		ins[i], outs[i] = conn.New(a), conn.New(b)
+	}
+	l.mu.Lock()
+	if l.mu.state != forming {
+		l.mu.Unlock()
+		return nil
+	}
+	l.mu.dial = nil
+	l.prepare(random(), len(ins), ins[0])
+	for i := range ins {
+		l.lanes[i] = newLane(l, i, ins[i], outs[i])
+	}
+	l.mu.Unlock()
+	l.start()
+	return nil
+}
+
+// dialAny connects to the first of several addresses that answers. All are tried at once.
+func (n *Net) dialAny(ctx context.Context, peer serry.Life, addresses []string) (*conn.Conn, string, error) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	type outcome struct {
+		c       *conn.Conn
+		address string
+		err     error
+	}
+	outcomes := make(chan outcome)
+	for _, address := range addresses {
+		go func() {
+			c, err := n.dialOne(ctx, peer, address)
+			outcomes <- outcome{c, address, err}
+		}()
+	}
+	var found outcome
+	var errs []error
+	for range addresses {
+		switch o := <-outcomes; {
+		case o.err != nil:
+			errs = append(errs, o.err)
+		case found.c == nil:
+			found = o
+			cancel()
+		default:
+			o.c.Close()
+		}
+	}
+	if found.c == nil {
+		return nil, "", &dialError{errs}
+	}
+	return found.c, found.address, nil
+}
+
+// dialOne connects to an address.
+func (n *Net) dialOne(ctx context.Context, peer serry.Life, address string) (*conn.Conn, error) {
+	if n.opt.Local != nil {
+		if c := n.opt.Local.dial(peer); c != nil {
+			return conn.New(c), nil
+		}
+	}
+	return conn.Dial(ctx, strings.TrimPrefix(address, "tcp:"), "", conn.DialOptions{Connect: n.network.Dial})
+}
+
+// A dialError says that no address of a peer answers.
+type dialError struct{ errs []error }
+
+func (e *dialError) Error() string   { return errors.Join(e.errs...).Error() }
+func (e *dialError) Unwrap() []error { return e.errs }
+
+// refused says whether the system refused every address: no process listens there.
+func refused(err error) bool {
+	d, ok := errors.AsType[*dialError](err)
+	if !ok || len(d.errs) == 0 {
+		return false
+	}
+	for _, err := range d.errs {
+		if !errors.Is(err, syscall.ECONNREFUSED) {
+			return false
+		}
+	}
+	return true
+}

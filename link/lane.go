@@ -1,0 +1,181 @@
+package link
+
+import (
+	"encoding/binary"
+	"fmt"
+	"hash/crc32"
+	"net"
+
+	"github.com/serry-dev/serry/wire/conn"
+)
+
+// The lanes of a link.
+const (
+	controlLane = iota
+	smallLane
+	firstBulk
+
+	// MaxLanes is how many bulk lanes a link may have.
+	MaxLanes = 8
+)
+
+// A lane is one connection of a link.
+type lane struct {
+	// Set when the lane is made, then constant.
+	link    *Link
+	in, out *conn.Conn // the same, but in a link of a process to itself
+	pipe    *conn.Pipe // output of the control and small lanes, or nil
+
+	// Of bulk lanes, guarded by the lock of the link.
+	reading  bool    // there is a goroutine that reads
+	writing  bool    // there is a goroutine that writes
+	filling  *expect // whose memory is being read into, or nil
+	draining *post   // whose memory is being written from, or nil
+
+	// Of bulk lanes, owned by the goroutine that reads.
+	header [headerBytes]byte
+	have   int // bytes of header that came
+
+	// Of bulk lanes, owned by the goroutine that writes.
+	buffers net.Buffers
+	frame   []byte // header and checksum of the frame in buffers
+}
+
+func newLane(l *Link, index int, in, out *conn.Conn) *lane {
+	a := &lane{link: l, in: in, out: out}
+	if index < firstBulk {
+		a.pipe = conn.NewPipe(out, conn.PipeConfig{})
+	}
+	return a
+}
+
+// close ends the connection. Goroutines that use it return.
+func (a *lane) close(cause error) {
+	if a.pipe != nil {
+		a.pipe.Fail(cause)
+	}
+	a.in.Close()
+	a.out.Close()
+}
+
+// wait waits for goroutines of the pipe.
+func (a *lane) wait() {
+	if a.pipe != nil {
+		a.pipe.Wait()
+	}
+}
+
+// send queues a frame on the control or the small lane, and writes what the socket takes. Unless most is
+// 0 it refuses the frame when more output than that waits.
+func (a *lane) send(h *Header, segs [][]byte, most int) bool {
+	h.flags &^= flagChecksum
+	if h.length > 0 && a.link.checks[h.Family] {
+		h.flags |= flagChecksum
+	}
+	p := a.pipe
+	p.Lock()
+	if p.Cause() != nil {
+		p.Unlock()
+		return true // the link is about to fail
+	}
+	if most > 0 && p.Backlog() > most {
+		p.Unlock()
+		return false
+	}
+	p.Room(headerBytes + h.payload())
+	p.Out = h.append(p.Out)
+	start := len(p.Out)
+	for _, s := range segs {
+		p.Out = append(p.Out, s...)
+	}
+	if h.flags&flagChecksum != 0 {
+		p.Out = binary.LittleEndian.AppendUint32(p.Out, crc32.Checksum(p.Out[start:], castagnoli))
+	}
+	p.Unlock()
+	a.link.counts.sent(h)
+	p.Flush()
+	return true
+}
+
+// readFrames reads the control or the small lane until it ends.
+func (a *lane) readFrames() {
+	err := a.eachFrame()
+	a.link.active.Done()
+	a.link.broken(err)
+}
+
+func (a *lane) eachFrame() error {
+	for {
+		chunk, err := a.in.Next()
+		if err != nil {
+			return err
+		}
+		a.link.hear()
+		rest, err := a.frames(chunk)
+		if err != nil {
+			return err
+		}
+		a.in.Keep(rest)
+	}
+}
+
+// frames takes the whole frames at the beginning of b, and returns the rest.
+func (a *lane) frames(b []byte) (rest []byte, err error) {
+	for len(b) >= headerBytes {
+		h, err := parseHeader(b)
+		if err != nil {
+			return nil, err
+		}
+		if h.Data() && h.length > SmallBytes {
+			return nil, fmt.Errorf("%w: %d bytes of data", errLane, h.length)
+		}
+		end := headerBytes + h.payload()
+		if len(b) < end {
+			return b, nil
+		}
+		payload := b[headerBytes : headerBytes+int(h.length)]
+		if h.flags&flagChecksum != 0 && binary.LittleEndian.Uint32(b[end-checkBytes:]) != crc32.Checksum(payload, castagnoli) {
+			return nil, errPayload
+		}
+		a.link.counts.received(&h)
+		if err := a.link.receive(&h, payload); err != nil {
+			return nil, err
+		}
+		b = b[end:]
+	}
+	return b, nil
+}
+
+// receive takes a frame of the control or the small lane.
+func (l *Link) receive(h *Header, payload []byte) error {
+	switch {
+	case h.Type == 0 || h.Type > grammar[h.Family].last:
+		l.counts.skipped.Add(1)
+		return nil
+	case h.Family == linkFamily:
+		return l.receiveOwn(h, payload)
+	case h.Data():
+		return l.receiveSmall(h, payload)
+	case h.Type == grammar[h.Family].credit:
+		return l.credited(h, payload)
+	}
+	l.net.frame(l, *h, payload)
+	return nil
+}
+
+// receiveOwn takes a frame of the link family.
+func (l *Link) receiveOwn(h *Header, payload []byte) error {
+	switch h.Type {
+	case typePing:
+		l.control(&Header{Type: typePong, Seq: h.Seq})
+	case typePong:
+		l.answered(h.Seq)
+	case typeWindow:
+		return l.window(h.Seq)
+	case typeBye:
+		l.end(&LossError{Peer: l.peer, Source: FromLink, Reason: fmt.Errorf("%w: %s", errPeerClosed, clean(payload)), Err: ErrClosed})
+	default:
+		return fmt.Errorf("%w: handshake on a link that is up", errLane)
+	}
+	return nil
+}

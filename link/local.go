@@ -1,0 +1,56 @@
+package link
+
+import (
+	"net"
+	"sync"
+
+	"github.com/serry-dev/serry"
+	"github.com/serry-dev/serry/wire/conn"
+)
+
+// A Local connects the Nets of one process that have it in their options, without sockets. They speak the
+// same protocol as over sockets, handshake included. The zero value is ready to use.
+type Local struct {
+	mu   sync.Mutex
+	nets map[serry.Life]*Net // guarded by mu
+}
+
+func (x *Local) add(n *Net) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if x.nets == nil {
+		x.nets = make(map[serry.Life]*Net)
+	}
+	x.nets[n.life] = n
+}
+
+func (x *Local) remove(n *Net) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if x.nets[n.life] == n {
+		delete(x.nets, n.life)
+	}
+}
+
+// dial connects to a Net of this process, or returns nil if the life is not one of them.
+func (x *Local) dial(peer serry.Life) net.Conn {
+	x.mu.Lock()
+	n := x.nets[peer]
+	x.mu.Unlock()
+	if n == nil {
+		return nil
+	}
+	mine, theirs := conn.Loop("local")
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.mu.closed {
+		return nil
+	}
+	n.work.Go(func() {
+		c := conn.New(theirs)
+		if n.serve(c); !c.Detached() {
+			c.Close()
+		}
+	})
+	return mine
+}

@@ -1,0 +1,363 @@
+package link
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"iter"
+	"log/slog"
+	"net"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/serry-dev/serry"
+	"github.com/serry-dev/serry/wire/conn"
+)
+
+const (
+	defaultLanes    = 2
+	defaultMaxLinks = 1024
+)
+
+// A Member is what a Net needs of the job; *client.Member satisfies it.
+type Member interface {
+	Task() serry.TaskID
+	Incarnation() serry.Incarnation
+
+	// Service names the run of the job: processes of another run are refused.
+	Service() serry.Incarnation
+
+	// Watch tells how all tasks are. It may not be supported: then lives are over when their links are.
+	Watch(ctx context.Context) iter.Seq2[serry.Snapshot, error]
+
+	// Suspect tells the service what this process saw of a peer.
+	Suspect(ctx context.Context, peer serry.TaskID, life serry.Incarnation, e serry.Evidence) error
+}
+
+// Keys are where processes publish their addresses; *client.KV satisfies it.
+type Keys interface {
+	Create(ctx context.Context, key string, value []byte) error
+	Wait(ctx context.Context, key string) ([]byte, error)
+	Delete(ctx context.Context, key string) error
+}
+
+// A Network makes connections, in place of the one of the system.
+type Network interface {
+	// Listen binds an address: "host:port", where port 0 means any.
+	Listen(ctx context.Context, address string) (net.Listener, error)
+
+	// Dial connects to an address as Listen's listener has it.
+	Dial(ctx context.Context, address string) (net.Conn, error)
+}
+
+// A Checksum says whether payloads have a checksum.
+type Checksum int
+
+// The ways to have checksums.
+const (
+	BetweenHosts Checksum = iota // unless both processes are on one host
+	Always
+	Never
+)
+
+// Options say how a Net works. The zero value is right for a job on one host.
+type Options struct {
+	// Listen has the addresses to bind: "host", "host:port", a network "10.0.0.0/8" or the name of an interface.
+	// Nil means all interfaces, or without a secret those of loopback.
+	Listen []string
+
+	// Advertise has what peers dial, "host:port"; nil means the bound addresses.
+	Advertise []string
+
+	// Secret is known to the processes of the job alone, at least 32 bytes. Without one, links are made only
+	// on loopback, unless Plain is set.
+	Secret []byte
+	Plain  bool // allow links between hosts without a secret
+
+	Lanes    int // bulk connections of a link, 1 to 8; 0 means 2
+	MaxLinks int // 0 means 1024
+	Chunk    int // greatest payload of a data frame; 0 means 4 MiB, which is also the most
+	Timing   Timing
+
+	Collective Checksum // checksums of the collective family
+	Transfer   Checksum // of the transfer family
+
+	Local   *Local  // or nil: Nets of this process that share it need no sockets among themselves
+	Network Network // or nil
+	Log     *slog.Logger
+}
+
+// A Net is the link layer of one member. Make it with Open.
+type Net struct {
+	// Set in Open, then constant.
+	member     Member
+	keys       Keys
+	life       serry.Life
+	opt        Options
+	timing     Timing
+	chunkBytes int64
+	log        *slog.Logger
+	network    Network
+	acceptor   *conn.Acceptor
+	listeners  []net.Listener
+	addresses  []string // published
+	began      time.Time
+	ctx        context.Context // of everything in the background
+	stop       context.CancelCauseFunc
+	handlers   [families]atomic.Pointer[Handler]
+
+	work sync.WaitGroup // goroutines, and links that are not down
+
+	mu struct {
+		sync.Mutex
+		closed  bool
+		links   map[serry.Life]*Link // forming or up
+		known   map[serry.Life]*acquaintance
+		tasks   map[serry.TaskID]serry.TaskInfo // as the service told last, or nil before
+		over    map[serry.Life]bool             // lives that were replaced
+		changed chan struct{}                   // closed when tasks change
+	}
+}
+
+// An acquaintance is what is remembered of a life besides its link.
+type acquaintance struct {
+	addresses []string
+	lastSet   uint64
+}
+
+// Open makes the link layer of a member: it listens, and publishes its addresses. Close ends it.
+func Open(ctx context.Context, m Member, k Keys, o Options) (*Net, error) {
+	switch {
+	case len(o.Secret) > 0 && len(o.Secret) < 32:
+		return nil, &serry.InvalidError{What: "job secret has fewer than 32 bytes"}
+	case o.Lanes < 0 || o.Lanes > MaxLanes || o.Chunk < 0 || o.Chunk > ChunkBytes:
+		return nil, &serry.InvalidError{What: fmt.Sprintf("%d lanes, chunks of %d bytes", o.Lanes, o.Chunk)}
+	}
+	n := &Net{
+		member: m, keys: k, life: serry.Life{Task: m.Task(), Incarnation: m.Incarnation()}, opt: o,
+		timing: o.Timing.withDefaults(), chunkBytes: ChunkBytes, log: o.Log, network: o.Network, began: time.Now(),
+	}
+	if n.opt.Lanes == 0 {
+		n.opt.Lanes = defaultLanes
+	}
+	if n.opt.MaxLinks <= 0 {
+		n.opt.MaxLinks = defaultMaxLinks
+	}
+	if o.Chunk > 0 {
+		n.chunkBytes = int64(max(o.Chunk, SmallBytes))
+	}
+	if n.log == nil {
+		n.log = slog.New(slog.DiscardHandler)
+	}
+	if n.network == nil {
+		n.network = system{}
+	}
+	n.mu.links = make(map[serry.Life]*Link)
+	n.mu.known = make(map[serry.Life]*acquaintance)
+	n.mu.over = make(map[serry.Life]bool)
+	n.mu.changed = make(chan struct{})
+	n.ctx, n.stop = context.WithCancelCause(context.WithoutCancel(ctx))
+	if err := n.listen(ctx); err != nil {
+		n.stop(err)
+		return nil, err
+	}
+	n.run()
+	if err := n.publish(ctx); err != nil {
+		return nil, errors.Join(err, n.Close(ctx))
+	}
+	return n, nil
+}
+
+// run starts what a Net does in the background.
+func (n *Net) run() {
+	n.acceptor = conn.NewAcceptor(conn.AcceptorConfig{Protocols: []conn.Protocol{{Name: "serry-link", Serve: n.serve}}, Log: n.log})
+	for _, l := range n.listeners {
+		n.work.Go(func() { n.acceptor.Serve(l) })
+	}
+	n.work.Go(n.detect)
+	n.work.Go(n.watch)
+	if n.opt.Local != nil {
+		n.opt.Local.add(n)
+	}
+}
+
+// Life is the life that this Net is of.
+func (n *Net) Life() serry.Life { return n.life }
+
+// now is the time since the net was made.
+func (n *Net) now() time.Duration { return time.Since(n.began) }
+
+// Link returns the link to a life, and makes it if there is none. It waits until the peer has published
+// its addresses and answers, until the service declares that life lost, or until ctx ends.
+func (n *Net) Link(ctx context.Context, peer serry.Life) (*Link, error) {
+	for {
+		l, err := n.enter(peer)
+		if err != nil {
+			return nil, err
+		}
+		if err = l.await(ctx); !errors.Is(err, errDialledAnew) {
+			return l, err
+		}
+	}
+}
+
+// await waits until the link is up.
+func (l *Link) await(ctx context.Context) error {
+	defer l.leave()
+	select {
+	case <-l.ready:
+	case <-ctx.Done():
+		return fmt.Errorf("link to %v: %w", l.peer.Task, context.Cause(ctx))
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.mu.state == up {
+		return nil
+	}
+	if l.mu.cause == nil { // it broke just now, and why is being found out
+		return &LossError{Peer: l.peer, Reason: errPeerClosed, Err: ErrTransport}
+	}
+	return l.mu.cause
+}
+
+// enter finds the link to a life or begins to make it. The caller must leave it.
+func (n *Net) enter(peer serry.Life) (*Link, error) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if err := n.lossOf(peer); err != nil {
+		return nil, err
+	}
+	l := n.mu.links[peer]
+	if l == nil {
+		switch {
+		case n.mu.closed:
+			return nil, &LossError{Peer: peer, Source: FromSelf, Reason: errNetClosed, Err: ErrClosed}
+		case len(n.mu.links) >= n.opt.MaxLinks:
+			return nil, &serry.LimitError{Limit: "links", Max: int64(n.opt.MaxLinks)}
+		}
+		l = n.add(peer)
+		l.dial()
+	}
+	l.join()
+	return l, nil
+}
+
+var errNetClosed = errors.New("the link layer is closed")
+
+// add makes the entry of a link; mu is held.
+func (n *Net) add(peer serry.Life) *Link {
+	l := newLink(n, peer)
+	n.mu.links[peer] = l
+	n.work.Add(1)
+	return l
+}
+
+// remove forgets a link. The next call of Link makes another.
+func (n *Net) remove(l *Link) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.mu.links[l.peer] == l {
+		delete(n.mu.links, l.peer)
+	}
+}
+
+// up lists the links that are up.
+func (n *Net) up() []*Link {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	all := make([]*Link, 0, len(n.mu.links))
+	for _, l := range n.mu.links {
+		select {
+		case <-l.ready:
+			all = append(all, l)
+		default:
+		}
+	}
+	return all
+}
+
+// Links returns the figures of all links, sorted by peer.
+func (n *Net) Links() []Stats {
+	var all []Stats
+	for _, l := range n.up() {
+		all = append(all, l.Stats())
+	}
+	slices.SortFunc(all, func(a, b Stats) int { return a.Peer.Compare(b.Peer) })
+	return all
+}
+
+// know returns what is remembered of a life; mu is held. Of too many lives an arbitrary one without a link
+// is forgotten.
+func (n *Net) know(peer serry.Life) *acquaintance {
+	if a := n.mu.known[peer]; a != nil {
+		return a
+	}
+	for old := range n.mu.known {
+		if len(n.mu.known) < 4*n.opt.MaxLinks {
+			break
+		}
+		if n.mu.links[old] == nil {
+			delete(n.mu.known, old)
+		}
+	}
+	a := new(acquaintance)
+	n.mu.known[peer] = a
+	return a
+}
+
+// linkUp tells that a link can be used.
+func (n *Net) linkUp(l *Link) {
+	n.mu.Lock()
+	n.know(l.peer).lastSet = l.set
+	n.mu.Unlock()
+	n.emit(Event{Kind: LinkUp, Peer: l.peer})
+}
+
+// linkDown tells that everything on a link has failed.
+func (n *Net) linkDown(l *Link, cause error) {
+	n.log.Info("link down", "peer", l.peer.Task, "incarnation", l.peer.Incarnation, "err", cause)
+	n.emit(Event{Kind: LinkDown, Peer: l.peer, Err: cause})
+}
+
+// Close deletes the addresses, closes all links, and ends everything in the background. Messages that are
+// under way fail with ErrClosed.
+func (n *Net) Close(ctx context.Context) error {
+	n.mu.Lock()
+	if n.mu.closed {
+		n.mu.Unlock()
+		return nil
+	}
+	n.mu.closed = true
+	links := make([]*Link, 0, len(n.mu.links))
+	for _, l := range n.mu.links {
+		links = append(links, l)
+	}
+	n.mu.Unlock()
+	if n.opt.Local != nil {
+		n.opt.Local.remove(n)
+	}
+	for _, c := range n.acceptor.Stop() {
+		c.Close()
+	}
+	err := n.unpublish(ctx)
+	var closing sync.WaitGroup
+	for _, l := range links {
+		closing.Go(func() { l.Shutdown(errNetClosed) })
+	}
+	closing.Wait()
+	n.stop(errNetClosed)
+	n.acceptor.Wait()
+	n.work.Wait()
+	return err
+}
+
+// random is a number that no other process draws.
+func random() uint64 {
+	var b [8]byte
+	rand.Read(b[:])
+	return binary.LittleEndian.Uint64(b[:]) | 1
+}

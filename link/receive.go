@@ -1,0 +1,294 @@
+package link
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/serry-dev/serry"
+)
+
+// A receiver has what a link knows of messages to come. The lock of the link guards it.
+type receiver struct {
+	expected  map[message][]*expect
+	large     int                  // expectations that the peer has credit for, on bulk lanes
+	parked    map[message][]parked // small messages that found no memory
+	announced map[place]struct{}   // small messages that the peer has, and does not send
+	bytes     int                  // parked
+	count     int                  // expected
+	consumed  uint64               // bytes of small messages that found memory, so far
+	told      uint64               // of those, what the peer knows
+	idleScans int                  // since the last large expectation ended
+}
+
+// A place is the beginning of a message.
+type place struct {
+	message
+	offset uint64
+}
+
+// A parked message waits for its memory.
+type parked struct {
+	offset uint64
+	bytes  []byte
+}
+
+// windowCost is what a small message takes of the window of its sender.
+func windowCost(size int) int { return size + headerBytes }
+
+// An expect is memory for a message.
+type expect struct {
+	Ticket
+	link     *Link
+	name     message
+	from, to uint64 // the bytes of the message
+	into     [][]byte
+
+	// Guarded by the lock of the link.
+	begun    []span // bytes that came, or are being read
+	received uint64
+	busy     int  // lanes that are reading into the memory
+	ended    bool // complete, failed or cancelled
+}
+
+// A span is a range of the bytes of a message.
+type span struct{ from, to uint64 }
+
+func (e *expect) large() bool { return e.to-e.from > SmallBytes }
+
+// holds says whether bytes at an offset belong to the expectation.
+func (e *expect) holds(offset uint64) bool {
+	return offset >= e.from && offset < e.to || offset == e.from
+}
+
+// post adds an expectation. It says whether the peer needs to be told. A small message that is parked
+// completes it at once.
+func (r *receiver) post(e *expect) (credit bool, err error) {
+	for _, other := range r.expected[e.name] {
+		if e.holds(other.from) || other.holds(e.from) {
+			return false, &serry.InvalidError{What: "two memories for the same bytes of a message"}
+		}
+	}
+	for i, p := range r.parked[e.name] {
+		if e.holds(p.offset) {
+			r.unpark(e.name, i)
+			r.consumed += uint64(windowCost(len(p.bytes)))
+			e.fill(p.offset, p.bytes)
+			return false, nil
+		}
+	}
+	if r.count >= maxMessages {
+		return false, &serry.LimitError{Limit: "expected messages of a link", Max: maxMessages}
+	}
+	if r.expected == nil {
+		r.expected = make(map[message][]*expect)
+	}
+	r.expected[e.name] = append(r.expected[e.name], e)
+	r.count++
+	if e.large() {
+		r.large++
+		r.idleScans = 0
+		return true, nil
+	}
+	at := place{e.name, e.from}
+	_, waits := r.announced[at]
+	delete(r.announced, at)
+	return waits, nil
+}
+
+// fill completes an expectation by a whole small message.
+func (e *expect) fill(offset uint64, bytes []byte) {
+	e.ended = true
+	if offset != e.from || uint64(len(bytes)) != e.to-e.from {
+		e.end(fmt.Errorf("%w: %d bytes at %d, memory for %d at %d", ErrSize, len(bytes), offset, e.to-e.from, e.from))
+		return
+	}
+	for _, s := range e.into {
+		bytes = bytes[copy(s, bytes):]
+	}
+	e.end(nil)
+}
+
+// unpark removes a parked message.
+func (r *receiver) unpark(name message, i int) {
+	list := r.parked[name]
+	r.bytes -= windowCost(len(list[i].bytes))
+	if list = slices.Delete(list, i, i+1); len(list) == 0 {
+		delete(r.parked, name)
+		return
+	}
+	r.parked[name] = list
+}
+
+// find returns the expectation for bytes at an offset, or nil.
+func (r *receiver) find(name message, offset uint64) *expect {
+	for _, e := range r.expected[name] {
+		if e.holds(offset) {
+			return e
+		}
+	}
+	return nil
+}
+
+// drop forgets an expectation.
+func (r *receiver) drop(e *expect) {
+	list := r.expected[e.name]
+	i := slices.Index(list, e)
+	if i < 0 {
+		return
+	}
+	r.count--
+	if e.large() {
+		r.large--
+	}
+	if list = slices.Delete(list, i, i+1); len(list) == 0 {
+		delete(r.expected, e.name)
+		return
+	}
+	r.expected[e.name] = list
+}
+
+// take gives a small message to its memory, and says whether there is any.
+func (r *receiver) take(h *Header, payload []byte) bool {
+	e := r.find(h.message(), h.Offset)
+	if e == nil {
+		return false
+	}
+	r.drop(e)
+	r.consumed += uint64(windowCost(len(payload)))
+	e.fill(h.Offset, payload)
+	return true
+}
+
+// park keeps a small message that no memory is posted for.
+func (r *receiver) park(h *Header, payload []byte) error {
+	cost := windowCost(len(payload))
+	if r.bytes+cost > windowBytes {
+		return errWindow
+	}
+	if r.parked == nil {
+		r.parked = make(map[message][]parked)
+	}
+	r.bytes += cost
+	name := h.message()
+	r.parked[name] = append(r.parked[name], parked{h.Offset, slices.Clone(payload)})
+	return nil
+}
+
+// due says how much of the window the peer should be told of, and whether it is time to.
+func (r *receiver) due() (consumed uint64, tell bool) {
+	if r.consumed-r.told < windowBytes/4 {
+		return 0, false
+	}
+	r.told = r.consumed
+	return r.consumed, true
+}
+
+// forget drops what the peer has sent or announced of messages without memory.
+func (r *receiver) forget(of func(message) bool) {
+	for name, list := range r.parked {
+		if !of(name) {
+			continue
+		}
+		for _, p := range list {
+			r.bytes -= windowCost(len(p.bytes))
+			r.consumed += uint64(windowCost(len(p.bytes)))
+		}
+		delete(r.parked, name)
+	}
+	for at := range r.announced {
+		if of(at.message) {
+			delete(r.announced, at)
+		}
+	}
+}
+
+// matching lists expectations.
+func (r *receiver) matching(of func(message) bool) (all []cancellable) {
+	for name, list := range r.expected {
+		if of(name) {
+			for _, e := range list {
+				all = append(all, e)
+			}
+		}
+	}
+	return all
+}
+
+// cancel implements cancellable. A lane that reads into the memory is interrupted; it goes on with the
+// rest of its frame elsewhere.
+func (e *expect) cancel(cause error) {
+	l := e.link
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if e.ended {
+		return
+	}
+	e.ended = true
+	l.mu.receiver.drop(e)
+	for e.busy > 0 {
+		for _, lane := range l.lanes[firstBulk:] {
+			if lane.filling == e {
+				lane.kickReader()
+			}
+		}
+		l.mu.quiet.Wait()
+	}
+	e.end(cause)
+}
+
+// receiveSmall takes a small message that has come.
+func (l *Link) receiveSmall(h *Header, payload []byte) error {
+	if h.flags&flagAnnounce != 0 {
+		return l.receiveAnnouncement(h)
+	}
+	l.mu.Lock()
+	taken := l.mu.receiver.take(h, payload)
+	told, due := l.mu.receiver.due()
+	l.mu.Unlock()
+	if taken {
+		if due {
+			l.sendWindow(told)
+		}
+		return nil
+	}
+	keep := l.net.unexpected(l, h)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	r := &l.mu.receiver
+	switch {
+	case r.take(h, payload): // memory was posted meanwhile
+		return nil
+	case !keep:
+		l.counts.strays.Add(1)
+		r.consumed += uint64(windowCost(len(payload)))
+		return nil
+	}
+	return r.park(h, payload)
+}
+
+// receiveAnnouncement notes that the peer has a small message that it may not send yet.
+func (l *Link) receiveAnnouncement(h *Header) error {
+	at := place{h.message(), h.Offset}
+	keep := l.net.unexpected(l, h)
+	l.mu.Lock()
+	r := &l.mu.receiver
+	e := r.find(at.message, at.offset)
+	if e == nil {
+		defer l.mu.Unlock()
+		if !keep {
+			l.counts.strays.Add(1)
+			return nil
+		}
+		if len(r.announced) >= maxMessages {
+			return errAnnounce
+		}
+		if r.announced == nil {
+			r.announced = make(map[place]struct{})
+		}
+		r.announced[at] = struct{}{}
+		return nil
+	}
+	l.mu.Unlock()
+	l.grant(*h, e)
+	return nil
+}
