@@ -33,10 +33,7 @@ func (o *owner) call(it *item) {
 		o.wave.replies = append(o.wave.replies, outgoing{to: it.from, reply: coord.Reply{Err: err}})
 		return
 	}
-	if err := o.refuses(it, caller); err != nil {
-		// Not with the wave: the journal may stand still for the same reason that the call is refused.
-		it.from.answer(refusal(it.from.shape, err))
-		p.conn.Flush()
+	if o.refuse(it, caller) {
 		return
 	}
 	if kind == coord.KindRegisterTask {
@@ -57,6 +54,36 @@ func (o *owner) call(it *item) {
 		o.detector.Polled(l, !o.answered)
 	case coord.KindRegisterTask:
 		o.detector.DepartFormer(l)
+	}
+}
+
+// refuse answers a call for which the store has no room, and says whether it did. The answer does not go with the
+// wave: the journal may stand still for the same reason that the call is refused.
+func (o *owner) refuse(it *item, caller coord.Call) bool {
+	err := o.refuses(it, caller)
+	if err == nil {
+		return false
+	}
+	it.from.answer(refusal(it.from.shape, err))
+	it.from.peer.conn.Flush()
+	return true
+}
+
+// turnAway refuses calls while the journal takes no more waves because the store is full. They would be refused when
+// their turn comes, but that may be hours later: as many reads as waves may wait are enough to fill the
+// journal. All other items keep their order.
+func (o *owner) turnAway() {
+	if o.room.Limited == nil || o.room.Full() == nil {
+		return
+	}
+	came, _ := o.queue.drain(nil)
+	for i := range came {
+		it := &came[i]
+		if caller, ok := coord.CallOf(it.event); ok && !it.from.peer.closed && o.refuse(it, caller) {
+			o.queue.stepped(came[i : i+1])
+			continue
+		}
+		o.rest = append(o.rest, *it)
 	}
 }
 

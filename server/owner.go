@@ -144,10 +144,11 @@ func (o *owner) help() {
 }
 
 // take steps through one batch of what is queued, or just lets time pass. While the journal has no room for
-// the wave it does nothing: to step and then wait would hold the turn, and with it every reader. open says
+// the wave it steps nothing: to step and then wait would hold the turn, and with it every reader. open says
 // whether more can come.
 func (o *owner) take() (full, open bool) {
 	if o.journal.full() {
+		o.turnAway()
 		return true, true
 	}
 	// The time is read before the queue is drained, so that every item that is left there is later.

@@ -195,6 +195,55 @@ func TestFullStore(t *testing.T) {
 	})
 }
 
+// As many reads as the journal takes waves, and more, wait for a store that is full, and the deadline of a barrier is
+// pending. Callers that would store something are told at once all the same, and nothing is lost.
+func TestFullStoreBehindReads(t *testing.T) {
+	lab.Clause(t, "C-LIM-1", "C-LOG-2", "C-TIME-1")
+	synctest.Test(t, func(t *testing.T) {
+		var r *smallReign
+		cfg, _ := lead(t, shareddisk.New(shareddisk.Config{Fault: func(op shareddisk.Op) error {
+			for op.Action == shareddisk.OpAppend && r != nil && r.full.Load() != nil {
+				time.Sleep(time.Second)
+			}
+			return nil
+		}}), cluster(2))
+		r = &smallReign{Reign: cfg.Journal, capacity: 1_000_000}
+		cfg.Journal, cfg.SnapshotBytes = r, server.DefaultSnapshotBytes
+		tasks := fleet(t, lab.Serve(t, cfg), 2, 100)
+		for _, k := range tasks {
+			k.beating(t.Context())
+		}
+		met := async(func() error { return tasks[0].timedBarrier(t.Context(), "b", time.Minute) })
+		synctest.Wait()
+		r.full.Store(&store.FullError{What: "the etcd database", Fix: "make room", Err: errors.New("no space")})
+		time.Sleep(time.Hour)
+		var reads []<-chan error
+		for range 100 {
+			reads = append(reads, async(func() error { return tasks[0].tryGet(t.Context(), "k") }))
+			synctest.Wait()
+		}
+		arrival := async(func() error { return tasks[1].timedBarrier(t.Context(), "b", time.Minute) })
+		for range 3 {
+			refused := async(func() error { return tasks[0].store(t, "other", []byte("v")) })
+			time.Sleep(time.Minute)
+			select {
+			case err := <-refused:
+				wantLimit(t, "InsertKeyValue", err, "the etcd database is full (make room)")
+			default:
+				t.Error("InsertKeyValue() waits; want it refused")
+			}
+		}
+		pending(t, "Barrier()", met)
+		r.full.Store(nil)
+		for _, read := range reads {
+			wantCode(t, "TryGetKeyValue", <-read, codes.NotFound)
+		}
+		wantCode(t, "Barrier() of the first", <-met, codes.OK)
+		wantCode(t, "Barrier() of the second", <-arrival, codes.OK)
+		wantCode(t, "InsertKeyValue", tasks[0].store(t, "other", []byte("v")), codes.OK)
+	})
+}
+
 // A disk that is full does not end a server with its journal in a file. What was being written waits, other
 // calls that store something are refused, and heartbeats go on. With room everything goes on.
 func TestFullDisk(t *testing.T) {
