@@ -69,6 +69,7 @@ const (
 	forQuiet
 	forLies
 	forVersions
+	forKills
 )
 
 // A place is a process as the network sees it.

@@ -56,6 +56,7 @@ type plan struct {
 	watches     bool    // some tasks watch their keys
 	faults      []fault
 	losses      []fault // of leaders, one after the other, in a quiet job
+	moving      bool    // some clients of a quiet job move
 	moves       [][]int // in a quiet job: the tasks that move before each of the losses, and after the last
 }
 
@@ -126,7 +127,7 @@ func (p *plan) String() string {
 	for _, f := range slices.Concat(p.faults, p.losses) {
 		b.WriteString("; " + f.String())
 	}
-	if p.moves != nil {
+	if p.moving {
 		fmt.Fprintf(&b, "; moves %v", p.moves)
 	}
 	return b.String()

@@ -37,7 +37,7 @@ func (p *plan) drawQuiet(r *rand.Rand) {
 		p.losses = append(p.losses, p.drawFault(r, []kind{crash, crash, freeze, depose, handOver}))
 	}
 	p.moves = make([][]int, len(p.losses)+1)
-	if r.IntN(2) == 0 {
+	if p.moving = r.IntN(2) == 0; !p.moving {
 		return
 	}
 	for i := range p.moves {
@@ -53,7 +53,7 @@ func (p *plan) drawQuiet(r *rand.Rand) {
 // It moves to another host when it is told to.
 func (p *proc) stayQuiet() {
 	p.does("nothing")
-	beats := p.rand.IntN(2) == 0
+	beats := p.rand.IntN(2) == 0 || p.world.plan.moving // which takes time
 	for {
 		var due <-chan time.Time
 		if beats {
@@ -155,10 +155,13 @@ func (w *world) loseHost(h *host) {
 		w.wrong("%s does not find the leader of term %d", h.place.name, w.term())
 		return
 	}
-	if !w.moveClients(w.plan.moves[len(w.plan.losses)]) {
-		return
+	w.pass(settleTime, nil) // before that, what a host has told of its clients may be under way when they leave it
+	if last := w.plan.moves[len(w.plan.losses)]; len(last) > 0 {
+		if !w.moveClients(last) {
+			return
+		}
+		w.pass(settleTime, nil)
 	}
-	w.pass(settleTime, nil)
 	term := w.term()
 	if !h.follows(term) {
 		return // there is a new leader, which may not know the host yet

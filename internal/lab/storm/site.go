@@ -236,7 +236,9 @@ func (p *process) lead(srv *server.Server, reign store.Reign) bool {
 	return true
 }
 
-// kill ends the process without a word, and starts another later.
+// kill ends the process without a word, and starts another later. A real kill ends its network and its store at
+// one moment. Here one of the two is the first, by the seed, and the process goes on for an instant with the other
+// alone: it may write what no caller hears of, or answer while nothing can be written.
 func (s *site) kill(back time.Duration, why string) {
 	s.mu.Lock()
 	p := s.process
@@ -246,12 +248,17 @@ func (s *site) kill(back time.Duration, why string) {
 		return
 	}
 	s.world.note("%s killed: %s", s.place.name, why)
-	s.place.kill()
 	p.mu.Lock()
 	p.over = true
 	srv, reign := p.server, p.reign
 	p.mu.Unlock()
-	p.seat.kill()
+	if s.world.storeFirst() {
+		p.seat.kill()
+		s.place.kill()
+	} else {
+		s.place.kill()
+		p.seat.kill()
+	}
 	if p.node != nil {
 		s.world.work.Go(p.stopNode)
 	}
@@ -260,6 +267,13 @@ func (s *site) kill(back time.Duration, why string) {
 		s.world.vacant(reign.Term())
 	}
 	s.world.after(back, s.start)
+}
+
+// storeFirst says whether a process that is killed loses its store before its network.
+func (w *world) storeFirst() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.mu.kills.IntN(2) == 0
 }
 
 // freeze stops the process for a while.

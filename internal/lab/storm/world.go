@@ -61,6 +61,7 @@ type world struct {
 		armed   []fault // that wait for a chance
 		restart *rand.Rand
 		disk    *rand.Rand
+		kills   *rand.Rand
 		procs   []*proc       // all that ever were
 		lives   map[int]*proc // the last of each task
 
@@ -103,6 +104,7 @@ func play(seed uint64, p *plan, o Options) *Report {
 	}
 	w.mu.report = Report{Seed: seed, Plan: w.plan.String(), Struck: make(map[string]int)}
 	w.mu.restart, w.mu.disk = dice(seed, forRestarts, 0), dice(seed, forDisk, 0)
+	w.mu.kills = dice(seed, forKills, 0)
 	w.mu.lives = make(map[int]*proc)
 	w.mu.reporters = make(map[int]bool)
 	w.mu.services = map[int]serry.Incarnation{0: firstService}
