@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/serry-dev/serry"
+	"github.com/serry-dev/serry/secure"
 	"github.com/serry-dev/serry/wire/conn"
 )
 
@@ -73,9 +74,9 @@ type Options struct {
 	// Advertise has what peers dial, "host:port"; nil means the bound addresses.
 	Advertise []string
 
-	// Secret is known to the processes of the job alone, at least 32 bytes. Without one, links are made only
-	// on loopback, unless Plain is set.
-	Secret []byte
+	// Secret is that of the job. Nil means the one in the file that SERRY_JOB_SECRET_FILE names, if any.
+	// Without a secret, links are made only on loopback, unless Plain is set.
+	Secret secure.Secret
 	Plain  bool // allow links between hosts without a secret
 
 	Lanes    int // bulk connections of a link, 1 to 8; 0 means 2
@@ -131,10 +132,10 @@ type acquaintance struct {
 
 // Open makes the link layer of a member: it listens, and publishes its addresses. Close ends it.
 func Open(ctx context.Context, m Member, k Keys, o Options) (*Net, error) {
-	switch {
-	case len(o.Secret) > 0 && len(o.Secret) < 32:
-		return nil, &serry.InvalidError{What: "job secret has fewer than 32 bytes"}
-	case o.Lanes < 0 || o.Lanes > MaxLanes || o.Chunk < 0 || o.Chunk > ChunkBytes:
+	if err := o.findSecret(); err != nil {
+		return nil, err
+	}
+	if o.Lanes < 0 || o.Lanes > MaxLanes || o.Chunk < 0 || o.Chunk > ChunkBytes {
 		return nil, &serry.InvalidError{What: fmt.Sprintf("%d lanes, chunks of %d bytes", o.Lanes, o.Chunk)}
 	}
 	n := &Net{
@@ -170,6 +171,16 @@ func Open(ctx context.Context, m Member, k Keys, o Options) (*Net, error) {
 		return nil, errors.Join(err, n.Close(ctx))
 	}
 	return n, nil
+}
+
+// findSecret takes the secret from the environment where the options have none.
+func (o *Options) findSecret() (err error) {
+	if o.Secret == nil {
+		o.Secret, err = secure.FromEnv()
+	} else {
+		err = o.Secret.Check()
+	}
+	return err
 }
 
 // run starts what a Net does in the background.
