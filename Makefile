@@ -10,7 +10,7 @@ STORIES ?= 1000000
 DURATION ?= 1m
 
 .DEFAULT_GOAL := help
-.PHONY: help build test demo bench bench-coord bench-mesh bench-client bench-restart bench-cli bench-detect bench-durable bench-cost bench-checksum soak-failover fleets launchers preempt stress fuzz gen clean
+.PHONY: help build test demo bench bench-coord bench-mesh bench-client bench-restart bench-cli bench-detect bench-durable bench-cost bench-checksum bench-link soak-failover fleets launchers preempt stress fuzz gen clean
 
 help: ## show this list
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -57,6 +57,10 @@ bench-cost: ## what events cost in jobs of 100 to 10,000 tasks: no more than wha
 
 bench-checksum: ## what the checksums of streams cost, with them and without in turn
 	$(GO) run ./bench/checksum
+
+bench-link: ## links beside bare Go sockets and iperf3, on loopback
+	scripts/iperf3.sh
+	$(GO) run ./bench/link
 
 soak-failover: build ## ten minutes of clients while leaders are killed and stopped, and a disk stands still
 	$(GO) run ./bench/soak -serry $(BIN)
