@@ -27,9 +27,9 @@ const module = "github.com/serry-dev/serry"
 var layers = [][]string{
 	{".", "secure", "internal/pause", "internal/plant", "internal/seldom", "wire/rpc", "wire/xlapb", "wire/tfpb", "wire/topopb", "wire/serrypb"}, // words, and words on the wire
 	{"coord", "topo", "mesh", "internal/schedule"}, // pure
-	{"mesh/restore"},                // pure; plans over the blocks of mesh for the devices of topo, so it lies above both
-	{"wire/conn", "internal/aside"}, // connections, for everything that speaks over one; the garbage of stores
-	{"detect", "memory", "wire", "store", "link", "internal/kernel"},
+	{"mesh/restore"}, // pure; plans over the blocks of mesh for the devices of topo, so it lies above both
+	{"wire/conn", "internal/aside", "memory"}, // connections, for everything that speaks over one; the garbage of stores; memory, whose types kernel knows
+	{"detect", "wire", "store", "link", "internal/kernel"},
 	{"server", "relay", "client", "preempt", "collective", "transfer"},
 	{"checkpoint", "export", "launch", "diagnose", "node", "internal/lab/history", "internal/lab/stock"},
 	{"web", "cmd", "interop", "bench", "examples", "internal/lab", "internal/gen"},
