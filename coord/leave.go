@@ -1,10 +1,19 @@
 package coord
 
-import "github.com/serry-dev/serry"
+import (
+	"strconv"
+
+	"github.com/serry-dev/serry"
+)
 
 // How tasks leave: politely and together at the shutdown barrier, politely and alone, by a reset,
 // by ending well without a word, or with an error of their own. How they are lost stands in
 // epoch.go.
+
+// ShutdownBarrierID is the id under which the shutdown barrier of a service incarnation appears to people.
+func ShutdownBarrierID(service serry.Incarnation) string {
+	return "Shutdown::" + strconv.FormatUint(uint64(service), 10)
+}
 
 // serve is the polite end of a task (C-SHUT).
 //

@@ -303,7 +303,7 @@ func newEpoch(service serry.Incarnation, jobs []Job, cfg Config) *epoch {
 	// see them in errors.
 	suffix := "::" + strconv.FormatUint(uint64(service), 10)
 	ep.register = newBarrier(RegisterBarrierID, registerBarrier)
-	ep.shutdown = newBarrier("Shutdown"+suffix, shutdownBarrier)
+	ep.shutdown = newBarrier(ShutdownBarrierID(service), shutdownBarrier)
 	ep.devices = newBarrier("WaitForAllTasks"+suffix, deviceBarrier)
 	return ep
 }
