@@ -54,6 +54,29 @@ func TestRunNamesTheKilledRank(t *testing.T) {
 	})
 }
 
+// A rank that raises an exception while the others wait for it in a collective
+// has failed as soon as it wants to leave: jax makes it wait for them, which
+// would wait for it until the shutdown times out.
+func TestRunFailsTheRankThatRaised(t *testing.T) {
+	lab.Clause(t, "D-RC-6")
+	skipShort(t)
+	eachVenv(t, both, func(t *testing.T, v venv) {
+		r := launch(t, nil, "-n", "4", "--", v.python(t), "testdata/run_leave.py", "raise")
+		r.ends(1, "serry: rank 2 raised ValueError: bad sample 17 in shard 2; ending the job",
+			"in load_batch\n", "    ValueError: bad sample 17 in shard 2\nserry: ",
+			"serry: error: task 2: raised ValueError: bad sample 17 in shard 2, first of 4 tasks")
+	})
+}
+
+// A rank that leaves early, with exit code 0, is named long before the shutdown
+// times out.
+func TestRunNamesTheRankThatLeavesEarly(t *testing.T) {
+	lab.Clause(t, "D-RC-6")
+	skipShort(t)
+	r := launch(t, nil, "-n", "4", "--shutdown-timeout", "8s", "--", jaxNew.python(t), "testdata/run_leave.py", "exit")
+	r.ends(128+6, "serry: rank 2 wants to leave; ranks 0, 1 and 3 do not")
+}
+
 // T-REAL-15: a job with CPU collectives that loses a rank completes in a second
 // attempt.
 func TestRunRestartsAll(t *testing.T) {

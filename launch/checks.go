@@ -72,6 +72,8 @@ func (h *hello) check() error {
 // is the present one of its task is for the job to say, which knows the plan.
 func (m *message) check(cfg Config) error {
 	switch {
+	case m.Raised != nil:
+		return m.Raised.check(cfg)
 	case m.Died != nil:
 		return m.Died.check(cfg)
 	case m.Left != nil:
@@ -81,6 +83,14 @@ func (m *message) check(cfg Config) error {
 		return nonsense("a host that ends by signal %d", m.Retiring)
 	}
 	return nil
+}
+
+func (r *raised) check(cfg Config) error {
+	if r.After < 0 {
+		return nonsense("task %d ran for %v", r.Task, r.After)
+	}
+	r.Text = r.Text[:min(len(r.Text), tailLineSize)]
+	return r.lifetime.check(cfg)
 }
 
 func (d *died) check(cfg Config) error {
@@ -125,6 +135,9 @@ func (o *order) check(cfg Config) error {
 		return nonsense("to start task %d with a secret of %d bytes", o.Start.Task, len(o.Secret))
 	case o.Start != nil:
 		return checkAddress(o.Address, cfg)
+	case o.Fail != nil:
+		o.Fail.Why = cut(o.Fail.Why)
+		return o.Fail.lifetime.check(cfg)
 	case o.Signal != 0 && !passedOn(o.Signal), o.End && o.Signal == 0:
 		return nonsense("to send signal %d", o.Signal)
 	case o.Over != nil:

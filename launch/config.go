@@ -37,6 +37,10 @@ type Config struct {
 	MaxRestarts int     // in the whole job; a new attempt counts as one
 	Recoverable bool    // tasks may fail and come back while the others go on; RestartFailed implies it
 
+	// IgnoreTracebacks lets a task that has printed a Python exception and then wants to leave wait for the
+	// others, as any task does. Otherwise it has failed at once.
+	IgnoreTracebacks bool
+
 	Grace  time.Duration // between asking a task to end and killing it (10 s); negative: none
 	LogDir string        // where to write everything that tasks say, one file each (nowhere)
 	// StateDir is where to keep which task was on which machine. With it a host gets the tasks of the
@@ -84,6 +88,7 @@ const (
 	cutShortIsWell                     // a task that ends well because its host was told to end has done its work
 	oneSecret                          // all attempts have the same secret
 	unseenHello                        // a launcher is let in without a look at whether it is still there
+	tracebackFails                     // a task that prints an exception has failed, though it goes on
 )
 
 // A Display shows people what a job does. Its methods are called one at a time and must not keep the

@@ -21,7 +21,7 @@ type crew struct {
 	env    environment
 	kernel kernel
 	feed   *feed
-	events chan<- any // died and left, for each task in this order
+	events chan<- any // for each task raised, any number of them, died and left, of which left is the last
 	orders *queue[*life]
 	worked chan struct{} // closed when work has ended
 	hurry  chan struct{} // closed when there is no grace any more
@@ -53,13 +53,14 @@ func (s seat) lifetime() lifetime { return lifetime{s.Task, s.Attempt, s.Life} }
 // A died event says that the first process of a task has ended.
 type died struct {
 	lifetime
-	Cause Cause
-	After time.Duration
-	Ours  bool   // it was told to end, and did
-	Told  bool   // it was told to end before it ended, however it did
-	from  hand   // of the host that says so; nil: this one
-	host  string // why its host is lost, which no launcher there can tell; or empty
-	Also  []int  // tasks of the same host whose processes were ending, too, when this one was seen
+	Cause  Cause
+	After  time.Duration
+	Ours   bool   // it was told to end, and did
+	Told   bool   // it was told to end before it ended, however it did
+	from   hand   // of the host that says so; nil: this one
+	host   string // why its host is lost, which no launcher there can tell; or empty
+	raised bool   // its process still runs: it has raised an exception and waits to leave
+	Also   []int  // tasks of the same host whose processes were ending, too, when this one was seen
 }
 
 // A left event says that nothing of a task runs any more, and what it said last.
@@ -176,7 +177,7 @@ func (c *crew) launch(l *life) (*process, error) {
 	if env.secret, err = c.secretFile(l); err != nil {
 		return nil, err
 	}
-	p := &process{grace: c.cfg.Grace, out: &output{task: l.seat.Task, feed: c.feed}, begun: time.Now()}
+	p := &process{grace: c.cfg.Grace, out: newOutput(l.seat.Task, c.feed), begun: time.Now()}
 	if c.cfg.LogDir != "" {
 		if err := p.out.openLog(c.cfg.LogDir, l.seat.Attempt, l.seat.Life); err != nil {
 			return nil, err
@@ -217,7 +218,8 @@ func (c *crew) forgetSecret() {
 
 // attend watches a process to its end and cleans up after it.
 func (c *crew) attend(p *process, s seat, kills int64) {
-	held := c.read(p)
+	held, drained := c.read(p), make(chan struct{})
+	told := c.tellRaised(p, s, drained)
 	cause, err := p.ended()
 	if err != nil {
 		cause = Cause{Text: err.Error()}
@@ -239,11 +241,13 @@ func (c *crew) attend(p *process, s seat, kills int64) {
 		c.sweepTask(s.Task)
 	}
 	c.drain(p, s.Task, held)
+	close(drained)
+	<-told // no event about the task comes after left
 	p.release()
 	c.mu.Lock()
 	delete(c.mu.living, s.Task)
 	c.mu.Unlock()
-	gone.Last = p.out.last()
+	gone.Last = p.out.last(p.failed())
 	c.events <- gone
 }
 
@@ -361,6 +365,19 @@ func (c *crew) warn(format string, args ...any) {
 // yet will not be.
 func (c *crew) end(sig syscall.Signal) {
 	c.each(sig, func(p *process) { p.end(sig) })
+}
+
+// fail ends one life of a task that has failed. A service that others run hears of the failure at once: the
+// process may take the grace to end (A-SIDE-16).
+func (c *crew) fail(which lifetime, why string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	l := c.mu.living[which.Task]
+	if l == nil || l.process == nil || l.seat.lifetime() != which {
+		return // it has ended
+	}
+	c.watch.Go(func() { c.report(which.Task, Cause{Text: why}) })
+	l.process.fail()
 }
 
 // pass sends a signal on to every task.

@@ -28,9 +28,12 @@ func (j *Job) died(ev died) step {
 		j.service.Exited(worker(ev.Task), "")
 		return s
 	}
-	if ev.host != "" {
+	switch {
+	case ev.host != "":
 		j.service.Lost(worker(ev.Task), "host silent: "+ev.host) // C-LOST-5
-	} else {
+	case ev.raised:
+		j.service.Lost(worker(ev.Task), ev.Cause.Text) // C-LOST-3
+	default:
 		j.service.Exited(worker(ev.Task), ev.Cause.evidence())
 	}
 	f := &Failure{Task: ev.Task, Attempt: j.plan.attempt, Life: ev.Life, After: ev.After, Cause: ev.Cause}
@@ -49,7 +52,11 @@ func (j *Job) died(ev died) step {
 		j.blame(f, part, ev.Also)
 	}
 	j.incident.add(f, part, time.Now())
-	j.note("task %d ended: %s; %s", ev.Task, ev.Cause.name(), j.consequence(ev.Task))
+	if ev.raised {
+		j.note("rank %d %s; %s", ev.Task, ev.Cause.name(), j.consequence(ev.Task))
+	} else {
+		j.note("task %d ended: %s; %s", ev.Task, ev.Cause.name(), j.consequence(ev.Task))
+	}
 	return s
 }
 
@@ -216,27 +223,34 @@ func (j *Job) giveUpHosts() step {
 	return next
 }
 
-// check looks for a wait that cannot end: tasks that wait for all to join, when one of these has
-// ended without joining. It also finds places for hosts that have waited long enough for one.
+// check looks for waits that cannot end: for tasks that have ended without joining, and of tasks that want to
+// leave. It also finds places for hosts that have waited long enough for one.
 func (j *Job) check() step {
 	if j.ranks != nil && !j.places.complete() {
 		j.sit()
 		j.startWaiting(j.places.drop())
 	}
-	if j.plan.ending != notEnding || j.opening || !slices.ContainsFunc(j.plan.tasks, func(p place) bool { return p.phase == gone && p.well }) {
+	if j.plan.ending != notEnding || j.opening {
 		return step{}
 	}
-	for _, b := range j.service.view().Barriers {
-		if b.ID != coord.RegisterBarrierID {
-			continue
-		}
-		if i := slices.IndexFunc(b.Missing, func(t serry.TaskID) bool { return !j.ours(t) }); i >= 0 {
-			return j.foreign(b.Missing[i])
-		}
-		for _, t := range b.Missing {
-			if p := j.plan.tasks[t.Index]; p.phase == gone && p.well {
-				return j.neverJoined(t.Index, b.Arrived)
-			}
+	view := j.service.view()
+	if i := slices.IndexFunc(view.Barriers, func(b coord.BarrierView) bool { return b.ID == coord.RegisterBarrierID }); i >= 0 {
+		return j.checkJoining(&view.Barriers[i])
+	}
+	return j.checkLeaving(view)
+}
+
+// checkJoining looks at the tasks that wait for all to join, when one of these may have ended without joining.
+func (j *Job) checkJoining(b *coord.BarrierView) step {
+	if !slices.ContainsFunc(j.plan.tasks, func(p place) bool { return p.phase == gone && p.well }) {
+		return step{}
+	}
+	if i := slices.IndexFunc(b.Missing, func(t serry.TaskID) bool { return !j.ours(t) }); i >= 0 {
+		return j.foreign(b.Missing[i])
+	}
+	for _, t := range b.Missing {
+		if p := j.plan.tasks[t.Index]; p.phase == gone && p.well {
+			return j.neverJoined(t.Index, b.Arrived)
 		}
 	}
 	return step{}

@@ -242,6 +242,8 @@ func (f *follower) carryOut(o order) {
 		f.seated[o.Start.Task], f.latest = o.Start.lifetime(), o.Start.Attempt
 		f.job.hear(o.Address, o.Start.Attempt)
 		f.crew.start(*o.Start, contact{address: o.Address, secret: o.Secret})
+	case o.Fail != nil:
+		f.crew.fail(o.Fail.lifetime, o.Fail.Why)
 	case o.Signal == syscall.SIGKILL:
 		f.crew.kill()
 	case o.End:
@@ -280,6 +282,8 @@ func (f *follower) pass(ev any) bool {
 	switch ev := ev.(type) {
 	case died:
 		msg.Died = &ev
+	case raised:
+		msg.Raised = &ev
 	case left:
 		delete(f.seated, ev.Task)
 		msg.Left = &ev

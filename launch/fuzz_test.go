@@ -17,6 +17,7 @@ func FuzzMessage(f *testing.F) {
 		{Died: &died{lifetime: lifetime{2, 1, 1}, Told: true}, Retiring: 15},
 		{Left: &left{lifetime: lifetime{2, 1, 1}, Last: []string{"a line"}, Err: "stuck"}},
 		{Retiring: syscall.SIGTERM},
+		{Raised: &raised{lifetime: lifetime{2, 1, 1}, Text: "ValueError: bad sample 17", After: time.Second}},
 		{Died: &died{lifetime: lifetime{-1, 1 << 62, 0}, Also: []int{-5, 1 << 40}}},
 	} {
 		b, err := json.Marshal(m)
@@ -37,6 +38,10 @@ func FuzzMessage(f *testing.F) {
 			if m.Died != nil {
 				m.Died.from = h
 				evs = append(evs, *m.Died)
+			}
+			if m.Raised != nil {
+				m.Raised.from = h
+				evs = append(evs, *m.Raised)
 			}
 			if m.Left != nil {
 				m.Left.from = h
@@ -62,6 +67,7 @@ func FuzzOrder(f *testing.F) {
 	for _, o := range []order{
 		{Start: &seat{Task: 1, Tasks: 2, Locals: 1, Node: 1, Nodes: 2, Attempt: 1, Life: 1}, Address: "first:1", Secret: make([]byte, 32)},
 		{Signal: syscall.SIGTERM, End: true},
+		{Fail: &failed{lifetime{1, 1, 1}, "raised ValueError"}},
 		{Over: &Report{Tasks: 2, First: &Failure{Task: 1, Attempt: 1, Life: 1, Cause: Cause{Code: 3}}}, Err: "no host came"},
 		{Over: &Report{Tasks: 2, Later: []*Failure{nil}, Interrupted: 1 << 20}},
 	} {

@@ -31,26 +31,27 @@ type Job struct {
 	ended chan struct{} // closed when nothing else does either
 
 	// Owned by drive until ended is closed.
-	plan     *plan
-	places   places
-	here     *crew           // of this host
-	meeting  *meeting        // or nil: there is no other host
-	ranks    *ranks          // or nil: hosts have the tasks of their number
-	archive  *archive        // keeps the ranks; or nil
-	service  service         // of this attempt, or of the one before while opening
-	secret   secure.Secret   // of this attempt
-	opening  bool            // the service of this attempt is on its way
-	keeping  int             // editions of the state that are being written
-	unready  []int           // tasks that wait for these two
-	failures failures        // of this attempt
-	incident incident        // the present one, or the last
-	held     []any           // events that wait for a look at the service
-	look     <-chan struct{} // ready when the service has been looked at; nil: no event waits
-	lookEnds *time.Timer     // for the look, or nil
-	report   Report
-	patience *time.Timer // for hosts that are missing; nil: none is
-	warned   bool        // that the secret goes to other hosts in plain text
-	lastWord *time.Timer // for hosts to say that their tasks were killed; nil: they were not told to
+	plan       *plan
+	places     places
+	here       *crew           // of this host
+	meeting    *meeting        // or nil: there is no other host
+	ranks      *ranks          // or nil: hosts have the tasks of their number
+	archive    *archive        // keeps the ranks; or nil
+	service    service         // of this attempt, or of the one before while opening
+	secret     secure.Secret   // of this attempt
+	opening    bool            // the service of this attempt is on its way
+	keeping    int             // editions of the state that are being written
+	unready    []int           // tasks that wait for these two
+	failures   failures        // of this attempt
+	exceptions exceptions      // of this attempt
+	incident   incident        // the present one, or the last
+	held       []any           // events that wait for a look at the service
+	look       <-chan struct{} // ready when the service has been looked at; nil: no event waits
+	lookEnds   *time.Timer     // for the look, or nil
+	report     Report
+	patience   *time.Timer // for hosts that are missing; nil: none is
+	warned     bool        // that the secret goes to other hosts in plain text
+	lastWord   *time.Timer // for hosts to say that their tasks were killed; nil: they were not told to
 
 	serviceWork sync.WaitGroup // goroutines that open and close services
 
@@ -84,8 +85,9 @@ type contact struct {
 // comes back through the inbox as died and left events.
 type hand interface {
 	start(s seat, at contact)
-	end(sig syscall.Signal)  // and kill after the grace
-	pass(sig syscall.Signal) // a signal that is not meant to end anything
+	end(sig syscall.Signal)      // and kill after the grace
+	pass(sig syscall.Signal)     // a signal that is not meant to end anything
+	fail(l lifetime, why string) // ends one task that has failed, and tells a service that others run why
 	kill()
 }
 
@@ -233,17 +235,19 @@ const checkEvery = time.Second
 
 // drive owns the job. No other goroutine touches its plan and its places.
 func (j *Job) drive() {
-	check := time.NewTicker(checkEvery)
+	check, checked := time.NewTimer(checkEvery), time.Now()
 	defer check.Stop()
 	j.sit()
 	over := j.perform(j.plan.begin())
 	for !over {
 		j.show()
+		check.Reset(time.Until(checked.Add(j.nextCheck())))
 		var next step
 		select {
 		case ev := <-j.inbox:
 			next = j.take(ev)
 		case <-check.C:
+			checked = time.Now()
 			next = j.check()
 		case <-j.look:
 			next = j.looked()
@@ -308,6 +312,8 @@ func (j *Job) event(ev any) step {
 		return j.died(ev)
 	case left:
 		return j.left(ev)
+	case raised:
+		return j.raised(ev)
 	case signalled:
 		return j.signalled(ev)
 	case arrived:
@@ -361,7 +367,7 @@ type opened struct {
 // open begins an attempt. Everything of the one before has ended; its service goes only when the new
 // one has its address, so that the two are not the same.
 func (j *Job) open() {
-	j.failures = failures{}
+	j.failures, j.exceptions = failures{}, exceptions{}
 	if j.secret == nil || j.cfg.planted != oneSecret {
 		j.secret = secure.Draw()
 	}

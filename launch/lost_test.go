@@ -36,10 +36,11 @@ func play(t *testing.T, policy Restart, restarts int) *Job {
 // A puppetHand does nothing.
 type puppetHand struct{ node int }
 
-func (puppetHand) start(seat, contact) {}
-func (puppetHand) end(syscall.Signal)  {}
-func (puppetHand) pass(syscall.Signal) {}
-func (puppetHand) kill()               {}
+func (puppetHand) start(seat, contact)   {}
+func (puppetHand) end(syscall.Signal)    {}
+func (puppetHand) pass(syscall.Signal)   {}
+func (puppetHand) fail(lifetime, string) {}
+func (puppetHand) kill()                 {}
 
 // finish has a task end well, or fail.
 func (j *Job) finishTask(task int, c Cause) {

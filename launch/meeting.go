@@ -52,12 +52,20 @@ type order struct {
 	Secret  []byte         `json:",omitempty"` // of the attempt, with Start
 	Signal  syscall.Signal `json:",omitempty"`
 	End     bool           `json:",omitempty"` // the signal is meant to end tasks; SIGKILL ends them at once
+	Fail    *failed        `json:",omitempty"` // this task has failed, and is to end
 	Over    *Report        `json:",omitempty"` // the job has ended so
 	Err     string         `json:",omitempty"` // Err of the report
 }
 
+// A failed life is one that is to end, although the job may go on.
+type failed struct {
+	lifetime
+	Why string
+}
+
 // A message is what another launcher tells the first one.
 type message struct {
+	Raised   *raised        `json:",omitempty"`
 	Died     *died          `json:",omitempty"`
 	Left     *left          `json:",omitempty"`
 	Retiring syscall.Signal `json:",omitempty"` // it was told to end by this signal, and will
@@ -419,9 +427,10 @@ const ordersAhead = 1 << 16
 func (d *distant) start(s seat, at contact) {
 	d.order(order{Start: &s, Address: at.address, Secret: at.secret})
 }
-func (d *distant) end(sig syscall.Signal)  { d.order(order{Signal: sig, End: true}) }
-func (d *distant) pass(sig syscall.Signal) { d.order(order{Signal: sig}) }
-func (d *distant) kill()                   { d.order(order{Signal: syscall.SIGKILL, End: true}) }
+func (d *distant) end(sig syscall.Signal)      { d.order(order{Signal: sig, End: true}) }
+func (d *distant) pass(sig syscall.Signal)     { d.order(order{Signal: sig}) }
+func (d *distant) fail(l lifetime, why string) { d.order(order{Fail: &failed{l, why}}) }
+func (d *distant) kill()                       { d.order(order{Signal: syscall.SIGKILL, End: true}) }
 
 // order sends an order. It never waits.
 func (d *distant) order(o order) {
@@ -486,6 +495,9 @@ func (d *distant) receive(ctx context.Context, m *meeting, cfg Config) {
 // event is what a message means for the job; nil for one of a later version.
 func (m message) event(from *distant) any {
 	switch {
+	case m.Raised != nil:
+		m.Raised.from = from
+		return *m.Raised
 	case m.Died != nil:
 		m.Died.from = from
 		return *m.Died

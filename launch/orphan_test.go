@@ -136,7 +136,7 @@ func TestPipeIsReadToItsEnd(t *testing.T) {
 			theirs[0].Close()
 		}
 		f := newFeed(noDisplay{})
-		o := &output{feed: f}
+		o := newOutput(0, f)
 		if err := o.openLog(t.TempDir(), 1, 1); err != nil {
 			t.Fatal(err)
 		}
@@ -297,7 +297,7 @@ func TestFullDisk(t *testing.T) {
 	defer closeAll(theirs[:])
 	f := newFeed(s)
 	defer f.close(nil)
-	o := &output{feed: f}
+	o := newOutput(0, f)
 	o.mu.log, o.mu.logged = full, true
 	if _, err := theirs[0].WriteString("one\ntwo\n"); err != nil {
 		t.Fatal(err)

@@ -28,17 +28,25 @@ const (
 )
 
 // An output takes what one process writes: it copies every byte to a log, if there is one, remembers
-// the last lines, and shows it line by line.
+// the last lines, looks for exceptions, and shows it line by line.
 type output struct {
-	task int
-	feed *feed
+	task   int
+	feed   *feed
+	raised chan string // holds the last exception that was printed and not taken
+
+	traceback tracebackReader // owned by the goroutine that copies stderr
 
 	mu struct {
 		sync.Mutex
 		log    *os.File // or nil
 		logged bool     // there was one at the start
 		tail   []string // at most tailLines, oldest first
+		traced []string // the tail when the last exception came, or nil
 	}
+}
+
+func newOutput(task int, f *feed) *output {
+	return &output{task: task, feed: f, raised: make(chan string, 1)}
 }
 
 // openLog makes the file that everything is copied to. It is a new one: what an earlier run wrote into the
@@ -133,14 +141,33 @@ func (o *output) lines(stream Stream, begun, more []byte) []byte {
 func (o *output) show(stream Stream, text []byte) {
 	text = bytes.TrimSuffix(text, []byte("\r"))
 	text = text[bytes.LastIndexByte(text, '\r')+1:]
+	exception := ""
+	if stream == Stderr {
+		exception = o.traceback.read(text)
+	}
 	o.mu.Lock()
 	if len(o.mu.tail) == tailLines {
 		o.mu.tail = append(o.mu.tail[:0], o.mu.tail[1:]...)
 	}
 	o.mu.tail = append(o.mu.tail, string(text[:min(len(text), tailLineSize)]))
+	if exception != "" {
+		o.mu.traced = append([]string(nil), o.mu.tail...)
+	}
 	logged := o.mu.logged
 	o.mu.Unlock()
+	if exception != "" {
+		o.raise(exception)
+	}
 	o.feed.line(line{o.task, stream, bytes.Clone(text)}, !logged)
+}
+
+// raise puts an exception into the place of the one before.
+func (o *output) raise(exception string) {
+	select {
+	case <-o.raised:
+	default:
+	}
+	o.raised <- exception // there is room: only one goroutine at a time copies stderr
 }
 
 // record copies bytes to the log. A log that cannot be written, because the disk is full for one, is
@@ -177,9 +204,13 @@ func (o *output) close() error {
 	return err
 }
 
-// last returns the last lines.
-func (o *output) last() []string {
+// last returns the last lines. Those of a process that failed by an exception end with the exception: what came
+// later, such as the trace of an abort, says nothing about the cause.
+func (o *output) last(byException bool) []string {
 	o.mu.Lock()
 	defer o.mu.Unlock()
+	if byException && o.mu.traced != nil {
+		return o.mu.traced
+	}
 	return append([]string(nil), o.mu.tail...)
 }

@@ -29,7 +29,7 @@ func TestOutput(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			s := newStage(t)
 			f := newFeed(s)
-			o := &output{task: 3, feed: f}
+			o := newOutput(3, f)
 			if !o.copy(Stderr, text{iotest.OneByteReader(strings.NewReader(c.text))}) {
 				t.Error("copy() = false; want true: the stream has ended")
 			}
@@ -38,8 +38,8 @@ func TestOutput(t *testing.T) {
 			for _, line := range s.mu.lines {
 				got = append(got, strings.TrimPrefix(line, "3 2 "))
 			}
-			if !slices.Equal(got, c.want) || !slices.Equal(o.last(), c.want) {
-				t.Errorf("%q: shown %q, last %q; want %q", c.text, got, o.last(), c.want)
+			if !slices.Equal(got, c.want) || !slices.Equal(o.last(false), c.want) {
+				t.Errorf("%q: shown %q, last %q; want %q", c.text, got, o.last(false), c.want)
 			}
 		})
 	}
@@ -53,9 +53,9 @@ func TestOutputKeepsTheLastLines(t *testing.T) {
 	}
 	f := newFeed(noDisplay{})
 	defer f.close(nil)
-	o := &output{feed: f}
+	o := newOutput(0, f)
 	o.copy(Stdout, text{strings.NewReader(said.String())})
-	last := o.last()
+	last := o.last(false)
 	if len(last) != tailLines || !strings.HasPrefix(last[0], "80 ") || !strings.HasPrefix(last[tailLines-1], "99 ") {
 		t.Errorf("%d lines kept; want the last %d", len(last), tailLines)
 	}

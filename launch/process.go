@@ -17,11 +17,12 @@ type process struct {
 
 	mu struct {
 		sync.Mutex
-		gone  bool        // nothing of the group is left, and its number may be given back
-		timer *time.Timer // kills the group; nil until it is told to end
-		over  bool        // its first process has ended
-		told  bool        // to end, while its first process ran
-		ours  bool        // we killed it
+		gone   bool        // nothing of the group is left, and its number may be given back
+		timer  *time.Timer // kills the group; nil until it is told to end
+		over   bool        // its first process has ended
+		told   bool        // to end, while its first process ran
+		ours   bool        // we killed it
+		failed bool        // by an exception, before it ended
 	}
 }
 
@@ -48,6 +49,21 @@ func (p *process) end(sig syscall.Signal) {
 	p.mu.told = p.mu.told || !p.mu.over
 	p.mu.Unlock()
 	p.send(sig)
+}
+
+// fail asks the group of a task to end that has failed by an exception.
+func (p *process) fail() {
+	p.mu.Lock()
+	p.mu.failed = true
+	p.mu.Unlock()
+	p.end(syscall.SIGTERM)
+}
+
+// failed says whether the task had failed by an exception before its process ended.
+func (p *process) failed() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.mu.failed
 }
 
 // send sends a signal to the whole group, and kills it after the grace. Later calls only send. A

@@ -61,6 +61,7 @@ func TestStormFindsPlantedFaults(t *testing.T) {
 		"a task that was cut short has done its work": cutShortIsWell,
 		"a hello counts after its sender is gone":     unseenHello,
 		"all attempts have one secret":                oneSecret,
+		"a traceback alone is a failure":              tracebackFails,
 	} {
 		t.Run(name, func(t *testing.T) {
 			seed, err := searchStorm(t, fault, *firstSeed, enough)
@@ -122,8 +123,9 @@ type stormy struct {
 
 	seen struct {
 		sync.Mutex
-		bad     []string   // what must not be
-		dice    *rand.Rand // of processes and the network
+		bad     []string            // what must not be
+		opened  map[int]*skyService // by attempt
+		dice    *rand.Rand          // of processes and the network
 		signals []sentSignal
 		secrets map[int]string // by attempt
 	}
@@ -162,6 +164,7 @@ type stormNode struct {
 func newStorm(seed uint64, f planted) *stormy {
 	d := rand.New(rand.NewPCG(seed, 1))
 	w := &stormy{sky: newSky(), draw: d}
+	w.seen.opened = make(map[int]*skyService)
 	w.seen.dice = rand.New(rand.NewPCG(seed, 2))
 	w.seen.secrets = make(map[int]string)
 	w.cfg = Config{
@@ -181,7 +184,10 @@ func newStorm(seed uint64, f planted) *stormy {
 	slow := d.IntN(4) == 0
 	w.sky.service = func(attempt int) (service, error) {
 		<-time.After(time.Duration(w.roll(50)) * time.Millisecond)
-		s := &skyService{at: fmt.Sprintf("first:%d", 1000+attempt)}
+		s := &skyService{at: fmt.Sprintf("first:%d", 1000+attempt), tasks: w.cfg.total()}
+		w.seen.Lock()
+		w.seen.opened[attempt] = s
+		w.seen.Unlock()
 		if slow {
 			s.slow = func() <-chan struct{} {
 				c := make(chan struct{})
@@ -440,14 +446,30 @@ func (w *stormy) task(p *actorProcess) {
 	end := time.NewTimer(runs)
 	defer end.Stop()
 	temper := w.roll(10)
-	if w.gentle {
-		outcome, temper = Cause{}, 5
+	raises := w.roll(15) == 0 && !w.cfg.Recoverable && w.cfg.Restart != RestartFailed // else tasks leave alone
+	if w.roll(10) == 0 {
+		p.raise("OSError: tried again")
 	}
+	if w.gentle {
+		outcome, temper, raises = Cause{}, 5, false
+	}
+	var leave <-chan time.Time
+	var left <-chan struct{}
 	for {
 		select {
 		case <-end.C:
+			if raises {
+				p.raise("ValueError: bad sample 17")
+				leave = time.After(time.Duration(w.roll(8000)) * time.Millisecond) // what it does at exit
+				continue
+			}
 			p.tell()
 			p.end(outcome, byItself)
+			return
+		case <-leave:
+			left = w.leave(p)
+		case <-left:
+			p.end(Cause{Code: 1}, byItself)
 			return
 		case <-p.dead:
 			return
@@ -470,6 +492,15 @@ func (w *stormy) task(p *actorProcess) {
 			}
 		}
 	}
+}
+
+// leave is the shutdown call of a process that has raised an exception.
+func (w *stormy) leave(p *actorProcess) (left <-chan struct{}) {
+	task, attempt, _ := p.seat()
+	w.seen.Lock()
+	defer w.seen.Unlock()
+	p.exception, p.left = "ValueError: bad sample 17", time.Now()
+	return w.seen.opened[attempt].leave(task)
 }
 
 // starting checks what must hold when a process is started: nothing of an older attempt and no other life
@@ -703,8 +734,19 @@ func (w *stormy) node(p *actorProcess) *stormNode {
 
 // genuine says whether a process failed by itself, and not because it was told to end.
 func (w *stormy) genuine(p *actorProcess) bool {
-	toEnd := func(t toldSignal) bool { return signalled{t.sig}.ends() && t.at.Before(p.mu.at) }
+	toEnd := func(t toldSignal) bool { return signalled{t.sig}.ends() && t.at.Before(failedAt(p)) }
+	if p.exception != "" {
+		return !slices.ContainsFunc(p.mu.told, toEnd)
+	}
 	return !p.mu.cause.Well() && p.mu.by == byItself && !slices.ContainsFunc(p.mu.told, toEnd)
+}
+
+// failedAt is when a process failed: when it ended, or was to be found to have raised an exception.
+func failedAt(p *actorProcess) time.Time {
+	if found := p.left.Add(leavePause); p.exception != "" && found.Before(p.mu.at) {
+		return found
+	}
+	return p.mu.at
 }
 
 // causes counts what restarts may be charged for: every failure of a process by itself, and every host
@@ -744,26 +786,31 @@ func (w *stormy) checkRoot(r *Report) {
 	n := w.node(root)
 	lost := strings.HasPrefix(r.First.Cause.Text, "its host is lost")
 	cut := strings.Contains(r.First.Cause.Text, "its host was told to end")
+	raised := root.exception != "" && r.First.Cause.Text == raisedWords+root.exception
 	switch {
 	case lost && !n.killed.Load() && !n.retired.Load():
 		w.wrong("%v: its host is not lost", r.First)
 	case cut && (!root.mu.cause.Well() || !n.retired.Load()):
 		w.wrong("%v: it was not", r.First)
-	case !lost && !cut && r.First.Cause != root.mu.cause:
+	case !lost && !cut && !raised && r.First.Cause != root.mu.cause:
 		w.wrong("%v: it ended by %v", r.First, root.mu.cause)
 	case !lost && !w.genuine(root) && !n.retired.Load():
 		w.wrong("%v: it was told to end", r.First)
 	}
-	if want := root.mu.cause.ExitCode(); !lost && !cut && r.ExitCode() != want {
+	want := root.mu.cause.ExitCode()
+	if raised {
+		want = 1
+	}
+	if !lost && !cut && r.ExitCode() != want {
 		w.wrong("exit code %d; want %d", r.ExitCode(), want)
 	}
 	if w.cfg.Restart == RestartFailed && w.cfg.MaxRestarts > 0 {
 		return // which failures were made good is not known here
 	}
 	for _, p := range w.last(r.First.Attempt) {
-		if w.genuine(p) && !w.node(p).killed.Load() && p.mu.at.Before(root.mu.at.Add(-rootSlack)) {
+		if w.genuine(p) && !w.node(p).killed.Load() && failedAt(p).Before(failedAt(root).Add(-rootSlack)) {
 			task, _, _ := p.seat()
-			w.wrong("%v is named first, but task %d had failed %v before", r.First, task, root.mu.at.Sub(p.mu.at))
+			w.wrong("%v is named first, but task %d had failed %v before", r.First, task, failedAt(root).Sub(failedAt(p)))
 		}
 	}
 }

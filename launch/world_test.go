@@ -258,6 +258,9 @@ type actorProcess struct {
 	said    int           // lines that were read
 	tried   int           // lines
 
+	exception string    // that it raised
+	left      time.Time // when it wanted to leave after that; zero: it never did
+
 	mu struct {
 		sync.Mutex
 		ended bool
@@ -362,6 +365,16 @@ func (p *actorProcess) tell() {
 	p.tried++
 	if p.say("a line") == nil {
 		p.said++
+	}
+}
+
+// raise writes a traceback to stderr, and counts.
+func (p *actorProcess) raise(exception string) {
+	for _, line := range []string{tracebackHeader, `  File "train.py", line 3, in <module>`, exception} {
+		p.tried++
+		if _, err := io.WriteString(p.theirs[1], line+"\n"); err == nil {
+			p.said++
+		}
 	}
 }
 
@@ -505,13 +518,57 @@ type skyService struct {
 	slow   func() <-chan struct{} // fresh, or nil
 	failed error
 	closes func()
+	tasks  int // that leave together; 0: each leaves alone
 
-	mu   sync.Mutex
-	said []string
+	mu      sync.Mutex
+	said    []string
+	leaving map[int]bool  // tasks at the shutdown barrier, and those that have ended
+	opened  bool          // the barrier is
+	over    chan struct{} // closed when the barrier has passed or failed
 }
 
-func (s *skyService) Exited(t serry.TaskID, cause string) { s.say(fmt.Sprint(t, " exited: ", cause)) }
-func (s *skyService) Lost(t serry.TaskID, why string)     { s.say(fmt.Sprint(t, " lost: ", why)) }
+func (s *skyService) Exited(t serry.TaskID, cause string) {
+	s.say(fmt.Sprint(t, " exited: ", cause))
+	s.goes(t.Index, cause != "")
+}
+
+func (s *skyService) Lost(t serry.TaskID, why string) {
+	s.say(fmt.Sprint(t, " lost: ", why))
+	s.goes(t.Index, true)
+}
+
+// leave is the shutdown call of a task. It is answered when the channel is closed.
+func (s *skyService) leave(task int) (answered <-chan struct{}) {
+	over := s.goes(task, false)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.opened = true
+	return over
+}
+
+// goes lets a task count as one that is at the shutdown barrier, or fails the barrier.
+func (s *skyService) goes(task int, fails bool) (over <-chan struct{}) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.leaving == nil {
+		s.leaving, s.over = make(map[int]bool), make(chan struct{})
+	}
+	s.leaving[task] = true
+	if !s.passed() && (fails || len(s.leaving) >= s.tasks) {
+		close(s.over)
+	}
+	return s.over
+}
+
+// passed needs mu.
+func (s *skyService) passed() bool {
+	select {
+	case <-s.over:
+		return true
+	default:
+		return false
+	}
+}
 
 func (s *skyService) say(text string) {
 	s.mu.Lock()
@@ -519,7 +576,22 @@ func (s *skyService) say(text string) {
 	s.said = append(s.said, text)
 }
 
-func (s *skyService) view() coord.View { return coord.View{Failure: s.failed} }
+func (s *skyService) view() coord.View {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	v := coord.View{Failure: s.failed, Service: 7}
+	if !s.opened || s.passed() {
+		return v
+	}
+	b := coord.BarrierView{ID: coord.ShutdownBarrierID(v.Service), Members: s.tasks, Arrived: len(s.leaving)}
+	for task := range s.tasks {
+		if !s.leaving[task] {
+			b.Missing = append(b.Missing, worker(task))
+		}
+	}
+	v.Barriers = append(v.Barriers, b)
+	return v
+}
 
 func (s *skyService) fresh() <-chan struct{} {
 	if s.slow == nil {

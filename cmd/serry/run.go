@@ -35,6 +35,10 @@ its place by its environment; what a program passes itself wins. A Go program
 calls client.ConfigFromEnv. What tasks write comes with their number in front;
 there is nothing for them to read on stdin.
 
+A task that prints a Python exception and then wants to leave, while the others
+work, has failed at once. One that wants to leave without an exception is named
+after 5 s, and waits for the others for --shutdown-timeout.
+
 When a task fails, serry run says which one was first and how it ended, and
 starts again what --restart names:
   never   nothing; the job ends (a --recoverable one goes on without the task)
@@ -110,6 +114,7 @@ type runSettings struct {
 	logDir      string
 	stateDir    string
 	noMPI       bool
+	tracebacks  bool
 	logLevel    string
 	listen      string
 	service     []string
@@ -135,6 +140,7 @@ func (s *runSettings) define(f *pflag.FlagSet) {
 	f.DurationVar(&s.grace, "grace", 10*time.Second, "how long a task that is told to end may take")
 	f.StringVar(&s.stateDir, "state-dir", "", "`directory` that keeps which task was on which host; hosts then get their tasks back in the next run")
 	f.StringVar(&s.logDir, "log-dir", "", "`directory` to write all output to, one file a task; those of earlier runs stay")
+	f.BoolVar(&s.tracebacks, "no-fail-on-traceback", false, "let a task wait to leave that has just printed a Python exception, instead of failing it at once")
 	f.BoolVar(&s.noMPI, "no-mpi", false, "leave out the Open MPI variables that tell jax its rank, for programs that use a real MPI")
 	f.DurationVar(&s.registerTimeout, "register-timeout", time.Hour, "how long the first task waits for the last one")
 	f.DurationVar(&s.heartbeatTimeout, "heartbeat-timeout", 100*time.Second, "how long a task may be silent")
@@ -153,7 +159,8 @@ func (s *runSettings) config(cmd *cobra.Command, args []string) (launch.Config, 
 		Spares:  s.spares,
 		Restart: launch.Restart(s.restart), MaxRestarts: s.maxRestarts, Recoverable: s.recoverable,
 		Grace: orNone(cmd, "grace", s.grace), LogDir: s.logDir, StateDir: s.stateDir, NoMPI: s.noMPI,
-		Guard: []string{"/proc/self/exe", guardCommand}, Reap: true,
+		IgnoreTracebacks: s.tracebacks,
+		Guard:            []string{"/proc/self/exe", guardCommand}, Reap: true,
 		Listen: s.listen,
 		Service: server.Config{Cluster: coord.Config{
 			RegisterBarrier:  true,

@@ -1,0 +1,248 @@
+package launch
+
+import (
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/serry-dev/serry"
+	"github.com/serry-dev/serry/coord"
+	"github.com/serry-dev/serry/internal/lab/clause"
+)
+
+func TestTracebackReader(t *testing.T) {
+	clause.Cite(t, "D-RC-6")
+	const header = tracebackHeader + "\n"
+	for _, c := range []struct{ name, text, want string }{
+		{"plain", header + "  File \"train.py\", line 3, in <module>\n    f()\nValueError: bad sample 17", "ValueError: bad sample 17"},
+		{"not a traceback", "ValueError: said, not raised\n  indented", ""},
+		{"two, one during the other", header + "  File \"a\"\nKeyError: 1\n\nDuring handling of the above exception, another exception occurred:\n\n" + header + "  File \"a\"\nRuntimeError: b", "KeyError: 1|RuntimeError: b"},
+		{"no text", header + "  File \"a\"\n\n\tf()\nmod.Error", "mod.Error"},
+		{"several lines", header + "  File \"a\"\nValueError: one\ntwo", "ValueError: one"},
+		{"cut off", header + "  File \"a\"", ""},
+		{"colours", header + "  File \x1b[35m\"a\"\x1b[0m\n\x1b[1;35mValueError\x1b[0m: \x1b[35mbad\x1b[0m", "ValueError: bad"},
+		{"group", "  + Exception Group " + header + "  |   File \"a\", line 1\n  | ExceptionGroup: g (1 sub-exception)\n  +-+--- 1 ---\n    | ValueError: x", "ExceptionGroup: g (1 sub-exception)"},
+		{"of a thread", "Exception in thread Thread-1 (f):\n" + header + "  File \"a\"\nValueError: x", ""},
+		{"of a finalizer", "Exception ignored in: <function C.__del__ at 0x7f>\n" + header + "  File \"a\"\nValueError: x", ""},
+		{"of atexit", "Error in atexit._run_exitfuncs:\n" + header + "  File \"a\"\nValueError: x", ""},
+		{"after one of a thread", "Exception in thread Thread-1 (f):\n" + header + "  File \"a\"\nValueError: x\n" + header + "  File \"a\"\nValueError: y", "ValueError: y"},
+		{"a very long one", header + "E: " + strings.Repeat("x", 1000), "E: " + strings.Repeat("x", tailLineSize-3)},
+	} {
+		var r tracebackReader
+		var got []string
+		for line := range strings.Lines(c.text) {
+			if e := r.read([]byte(strings.TrimSuffix(line, "\n"))); e != "" {
+				got = append(got, e)
+			}
+		}
+		if text := strings.Join(got, "|"); text != c.want {
+			t.Errorf("%s: read() = %q; want %q", c.name, text, c.want)
+		}
+	}
+}
+
+func FuzzTraceback(f *testing.F) {
+	f.Add([]byte(tracebackHeader + "\n  File\nValueError: x\n"))
+	f.Add([]byte("  + Exception Group " + tracebackHeader + "\n  | E\n\x1b["))
+	f.Fuzz(func(t *testing.T, text []byte) {
+		var r tracebackReader
+		for _, line := range strings.Split(string(text), "\n") {
+			if e := r.read([]byte(line)); len(e) > tailLineSize {
+				t.Errorf("read() = %d bytes; want at most %d", len(e), tailLineSize)
+			}
+		}
+	})
+}
+
+func TestWantToLeave(t *testing.T) {
+	clause.Cite(t, "D-RC-6")
+	j := &Job{plan: newPlan(4, 0, RestartNever, false)}
+	j.plan.begin()
+	j.exceptions.last = map[int]printed{0: {raised: raised{lifetime: j.lifetime(0), Text: "OSError: x"}}}
+	for want, b := range map[string]coord.BarrierView{
+		"rank 2 wants to leave; ranks 0, 1 and 3 do not":                                 {First: worker(2), Members: 4, Arrived: 1, Missing: []serry.TaskID{worker(0), worker(1), worker(3)}},
+		"ranks 0, 1 and 2 want to leave; rank 3 does not; rank 0 has printed OSError: x": {Members: 4, Arrived: 3, Missing: []serry.TaskID{worker(3)}},
+		"2 ranks want to leave; 2 others do not":                                         {First: worker(1), Members: 4, Arrived: 2, Missing: []serry.TaskID{worker(3)}},
+		"1 rank wants to leave; 3 others do not; rank 0 has printed OSError: x":          {First: worker(0), Members: 4, Arrived: 1, Missing: []serry.TaskID{worker(3)}},
+	} {
+		leaving, named := j.leavingRanks(&b)
+		if got := j.wantToLeave(&b, leaving, named); got != want {
+			t.Errorf("wantToLeave() = %q; want %q", got, want)
+		}
+	}
+	all := make([]int, 12)
+	if got, want := rankList(all), "ranks 0, 0, 0, 0, 0, 0, 0, 0 and 4 more"; got != want {
+		t.Errorf("rankList() = %q; want %q", got, want)
+	}
+}
+
+// A scene is a job of three tasks on one host, in virtual time, of which each does what a test says.
+type scene struct {
+	*sky
+	service *skyService
+	display timedNotes
+}
+
+// timedNotes remembers what was said, and when, since the start.
+type timedNotes struct {
+	mu    sync.Mutex
+	begun time.Time
+	said  []string
+	at    []time.Duration
+}
+
+func (d *timedNotes) Line(int, Stream, []byte) {}
+
+func (d *timedNotes) Note(n Note) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.said, d.at = append(d.said, n.Text), append(d.at, time.Since(d.begun))
+}
+
+// play runs the job of a scene; each task plays its script.
+func (s *scene) play(t *testing.T, cfg Config, scripts ...func(*actorProcess)) Report {
+	t.Helper()
+	s.sky = newSky()
+	s.service = &skyService{at: "a:1", tasks: len(scripts)}
+	s.sky.service = func(int) (service, error) { return s.service, nil }
+	s.script = func(p *actorProcess) {
+		if task, _, life := p.seat(); life == 1 {
+			scripts[task](p)
+		}
+		p.end(Cause{}, byItself)
+	}
+	s.display.begun = time.Now()
+	cfg.Command, cfg.Tasks, cfg.Display, cfg.Grace = itself, len(scripts), &s.display, time.Minute
+	j, err := start(cfg, s.host("a"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := j.Wait()
+	s.done.Wait()
+	return r
+}
+
+// raises prints an exception after some time, unless it is negative, and wants to leave after some more. It
+// ends when its shutdown call is answered, or by a signal.
+func (s *scene) raises(after, leaves time.Duration) func(*actorProcess) {
+	return func(p *actorProcess) {
+		if after >= 0 {
+			<-time.After(after)
+			p.raise("ValueError: bad sample 17")
+		}
+		<-time.After(leaves)
+		task, _, _ := p.seat()
+		select {
+		case <-s.service.leave(task):
+		case <-p.dead:
+		case sig := <-p.signals:
+			p.end(Cause{Signal: sig}, bySignal)
+		}
+	}
+}
+
+// Whether a rank that leaves has failed depends on what it printed, and on what the others do.
+func TestRaisedAndLeft(t *testing.T) {
+	clause.Cite(t, "D-RC-6", "C-LOST-3")
+	const never, long = -1, 10 * time.Minute
+	for _, c := range []struct {
+		name   string
+		cfg    Config
+		script func(*scene) []func(*actorProcess)
+		well   bool
+		note   string
+		at     time.Duration
+	}{
+		{"it raises and leaves", Config{}, func(s *scene) []func(*actorProcess) {
+			return []func(*actorProcess){s.raises(never, long), s.raises(10*time.Second, 0), s.raises(never, long)}
+		}, false, "rank 1 raised ValueError: bad sample 17; ending the job", 10*time.Second + leavePause + checkSoon},
+		{"it leaves after its handlers of atexit", Config{}, func(s *scene) []func(*actorProcess) {
+			return []func(*actorProcess){s.raises(never, long), s.raises(10*time.Second, 9*time.Second), s.raises(never, long)}
+		}, false, "rank 1 raised ValueError: bad sample 17; ending the job", 19*time.Second + leavePause + checkSoon},
+		{"two raise", Config{}, func(s *scene) []func(*actorProcess) {
+			return []func(*actorProcess){s.raises(never, long), s.raises(10300*time.Millisecond, 0), s.raises(10*time.Second, 0)}
+		}, false, "rank 2 raised ValueError: bad sample 17; ending the job", 10*time.Second + leavePause + checkSoon},
+		{"it goes on, and the job ends well", Config{}, func(s *scene) []func(*actorProcess) {
+			return []func(*actorProcess){s.raises(never, 60*time.Second), s.raises(10*time.Second, 20*time.Second), s.raises(never, 60*time.Second)}
+		}, true, "rank 1 wants to leave; ranks 0 and 2 do not; rank 1 has printed ValueError: bad sample 17", 30*time.Second + leaveFirst + checkEvery},
+		{"the others follow at once", Config{}, func(s *scene) []func(*actorProcess) {
+			return []func(*actorProcess){s.raises(never, 10300*time.Millisecond), s.raises(10*time.Second, 0), s.raises(never, 10400*time.Millisecond)}
+		}, true, "", 0},
+		{"a rank without an exception leaves, too", Config{}, func(s *scene) []func(*actorProcess) {
+			return []func(*actorProcess){s.raises(never, 10*time.Second), s.raises(10*time.Second, 0), s.raises(never, 60*time.Second)}
+		}, true, "ranks 0 and 1 want to leave; rank 2 does not; rank 1 has printed ValueError: bad sample 17", 10*time.Second + leaveFirst + checkEvery},
+		{"tracebacks are ignored", Config{IgnoreTracebacks: true}, func(s *scene) []func(*actorProcess) {
+			return []func(*actorProcess){s.raises(never, 60*time.Second), s.raises(10*time.Second, 0), s.raises(never, 60*time.Second)}
+		}, true, "rank 1 wants to leave; ranks 0 and 2 do not", 10*time.Second + leaveFirst + checkEvery},
+		{"it is started again", Config{Restart: RestartFailed, MaxRestarts: 1}, func(s *scene) []func(*actorProcess) {
+			return []func(*actorProcess){s.raises(never, 60*time.Second), s.raises(10*time.Second, 0), s.raises(never, 60*time.Second)}
+		}, true, "rank 1 raised ValueError: bad sample 17; starting it again, 0 restarts left", 10*time.Second + leavePause + checkSoon},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := new(scene)
+				r := s.play(t, c.cfg, c.script(s)...)
+				if r.Well() != c.well || !c.well && r.ExitCode() != 1 {
+					t.Errorf("Wait() = %+v; want well: %v", r, c.well)
+				}
+				if len(s.display.said) < 2 {
+					s.display.said, s.display.at = append(s.display.said, ""), append(s.display.at, 0)
+				}
+				if got, at := s.display.said[1], s.display.at[1]; got != c.note || at > c.at {
+					t.Errorf("said %q after %v; want %q after at most %v", got, at, c.note, c.at)
+				}
+				if lost := "worker/1 lost: raised ValueError: bad sample 17"; strings.Contains(c.note, "rank 1 raised") && s.service.said[0] != lost {
+					t.Errorf("the service was told %q; want %q first", s.service.said, lost)
+				}
+			})
+		})
+	}
+}
+
+// A rank that leaves by itself is named within 10 seconds, and again every 30.
+func TestEarlyLeaverIsNamed(t *testing.T) {
+	clause.Cite(t, "D-RC-6")
+	synctest.Test(t, func(t *testing.T) {
+		s := new(scene)
+		r := s.play(t, Config{}, s.raises(-1, 100*time.Second), s.raises(-1, 100*time.Second), s.raises(-1, 10*time.Second))
+		if !r.Well() || len(s.display.said) != 4 {
+			t.Fatalf("Wait() = %+v, said %q; want success, and three notes after the first", r, s.display.said)
+		}
+		for i, at := range s.display.at[1:] {
+			due := 10*time.Second + leaveFirst + time.Duration(i)*leaveAgain
+			if got := s.display.said[i+1]; got != "rank 2 wants to leave; ranks 0 and 1 do not" || at < due || at > due+5*time.Second {
+				t.Errorf("said %q after %v; want that rank 2 wants to leave, after %v", got, at, due)
+			}
+		}
+	})
+}
+
+// An exception on another host fails the job there, too; one that the program survives does not.
+func TestExceptionOnAnotherHost(t *testing.T) {
+	clause.Cite(t, "D-RC-6")
+	s := newStage(t)
+	cfg := s.several(RestartNever)
+	cfg.Spares = 0
+	jobs := []*Job{s.startNode(cfg, 0), s.startNode(cfg, 1)}
+	tasks := s.all(2, 1)
+	do(tasks, "join")
+	for _, a := range tasks {
+		a.does("complain " + tracebackHeader)
+		a.does("complain ValueError: it can go on")
+	}
+	s.shown("it can go on")
+	do(tasks, "barrier both go on")
+	tasks[1].does("complain " + tracebackHeader)
+	tasks[1].does("complain   File \"train.py\", line 9, in <module>")
+	tasks[1].does("complain ValueError: bad sample 17")
+	tasks[1].begin("leave") // and waits for task 0, which waits for it
+	s.shown("rank 1 raised ValueError: bad sample 17; ending the job")
+	for _, j := range jobs {
+		r := j.Wait()
+		if r.First == nil || r.First.Task != 1 || r.ExitCode() != 1 || len(r.First.Last) != 5 || r.First.Last[4] != "ValueError: bad sample 17" {
+			t.Errorf("Wait() = %+v; want task 1, exit code 1, and the exception as its last line", r.First)
+		}
+	}
+}
