@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"net"
 	"net/http"
 	"sync"
@@ -17,6 +18,7 @@ import (
 	"github.com/serry-dev/serry/relay"
 	"github.com/serry-dev/serry/server"
 	"github.com/serry-dev/serry/store"
+	"github.com/serry-dev/serry/wire"
 	"github.com/serry-dev/serry/wire/conn"
 	"github.com/serry-dev/serry/wire/front"
 	"github.com/serry-dev/serry/wire/stream"
@@ -33,6 +35,10 @@ type Config struct {
 
 	// Address is where other nodes, relays and clients reach this one.
 	Address string
+
+	// Name is that of this node among Members; both may be zero. Members knows the other nodes, for people to read.
+	Name    string
+	Members Members
 
 	// TLS makes the configuration for streams to a leader, by its name (mtls.Identity.Client does);
 	// nil: plain.
@@ -115,8 +121,10 @@ func New(cfg Config) (*Node, error) {
 		return nil, err
 	}
 	n.relay = r
+	methods := r.Methods()
+	maps.Copy(methods, wire.ServerMethods())
 	n.front = front.New(front.Config{
-		Handler: r.Handler(), Methods: r.Methods(), TLS: cfg.Server.TLS, Log: n.log,
+		Handler: answering{r.Handler(), n}, Methods: methods, TLS: cfg.Server.TLS, Log: n.log,
 		Others: []conn.Protocol{stream.Accept(n.serveStream)},
 	})
 	n.work.Go(n.follow)
@@ -245,7 +253,7 @@ func (n *Node) fail(err error) {
 func (n *Node) lead(reign store.Reign, began time.Time) error {
 	elected := time.Now()
 	cfg := n.cfg.Server
-	cfg.Journal = reign
+	cfg.Journal, cfg.Address = reign, n.cfg.Address
 	// New writes to the journal, which may have to wait for as long as the reign lasts. A node that ends
 	// meanwhile ends the reign.
 	stop := context.AfterFunc(n.ctx, func() { _ = resign(reign) })

@@ -49,6 +49,10 @@ type Config struct {
 	Term  uint64
 	Store serry.StoreID
 
+	// Address is where clients reach this server, for people to read where a service has several. Empty: it is the
+	// only one.
+	Address string
+
 	// StreamVersion stands for another build in tests: see [stream.ServerConfig].
 	StreamVersion stream.Version
 

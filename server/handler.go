@@ -28,6 +28,7 @@ type handler struct {
 	limits  Limits
 	taskURI string // Config.TaskURI
 	term    uint64 // Config.Term
+	address string // Config.Address
 	clock   clock
 	queue   *queue
 	stats   *stats

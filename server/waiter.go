@@ -91,7 +91,9 @@ func (o *owner) release(w *waiter) {
 // call that is being stepped, or to calls that wait.
 func (o *owner) reply(r coord.Reply) {
 	if s, ok := r.Result.(coord.Status); ok {
-		r.Result = o.history.report(s)
+		report := o.history.report(s)
+		report.Leader, report.Term = o.handler.address, o.handler.term
+		r.Result = report
 	}
 	if o.current != nil && r.Req == o.current.req {
 		o.answered = true

@@ -68,6 +68,13 @@ type Leader struct {
 	Term    uint64 // ascends with every leadership; 0 where there is no leader
 }
 
+// A Peer is one of the servers that share a store of their own (package store/member).
+type Peer struct {
+	Name    string // empty: it has not been there yet
+	Address string // where clients reach it; empty: not known
+	Log     string // where the others reach it
+}
+
 // A Journal is what there is to read of a history.
 type Journal interface {
 	// Load reads the newest snapshot, nil at first, and the batches after it, in order. A sequence that

@@ -47,7 +47,7 @@ func (r LeadReply) Bytes() []byte { return leadBytes(r) }
 func leadBytes(v any) []byte {
 	b, err := json.Marshal(v)
 	if err != nil {
-		panic(fmt.Sprintf("wire: %v", err)) // numbers and booleans always have a text
+		panic(fmt.Sprintf("wire: %v", err)) // numbers, booleans and strings always have a text
 	}
 	return b
 }
@@ -57,6 +57,45 @@ func ReadLeadReply(body []byte) (LeadReply, error) {
 	var r LeadReply
 	if err := json.Unmarshal(body, &r); err != nil {
 		return r, fmt.Errorf("%s: %w", LeadMethod, err)
+	}
+	return r, nil
+}
+
+// ServerMethod is asked of one server by people: whether it leads, and which other servers it knows. Every server of
+// several answers it for itself, over HTTP/2, whether it leads or stands by. It is not for tasks.
+const ServerMethod = "/serry.Service/Server"
+
+// ServerMethods are those that a server of several answers for itself.
+func ServerMethods() rpc.Methods {
+	return rpc.Methods{ServerMethod: {MaxRequestBytes: maxLeadBytes}}
+}
+
+// A ServerReply answers ServerMethod.
+type ServerReply struct {
+	Name    string `json:"name,omitempty"`    // among the peers
+	Address string `json:"address"`           // where clients reach it
+	Leads   bool   `json:"leads"`             // it serves
+	Leader  string `json:"leader,omitempty"`  // address of the server that leads, as far as this one knows
+	Term    uint64 `json:"term,omitempty"`    // of that leadership
+	Applied uint64 `json:"applied,omitempty"` // entries of the log that the peers share, which it has
+	Peers   []Peer `json:"peers,omitempty"`   // all servers, this one included
+}
+
+// A Peer is a server as the others know it.
+type Peer struct {
+	Name    string `json:"name,omitempty"`    // empty: it has not been there yet
+	Address string `json:"address,omitempty"` // where clients reach it; empty: not known
+	Log     string `json:"log"`               // where the others reach it
+}
+
+// Bytes is how the reply is written.
+func (r ServerReply) Bytes() []byte { return leadBytes(r) }
+
+// ReadServerReply reads the answer of ServerMethod.
+func ReadServerReply(body []byte) (ServerReply, error) {
+	var r ServerReply
+	if err := json.Unmarshal(body, &r); err != nil {
+		return r, fmt.Errorf("%s: %w", ServerMethod, err)
 	}
 	return r, nil
 }

@@ -27,6 +27,9 @@ type Status struct {
 	Service    uint64          `json:"service,string"`
 	Clock      time.Time       `json:"clock"` // on the wall of the server
 	UpSeconds  float64         `json:"up_seconds"`
+	Leader     string          `json:"leader,omitempty"` // address of the server that answers, where there are several
+	Term       uint64          `json:"term,omitempty"`   // of its leadership
+	Jobs       []JobStatus     `json:"jobs,omitempty"`   // in the order of their names
 	Stopped    bool            `json:"stopped"`
 	Failure    string          `json:"failure,omitempty"`       // the first error that was told to all tasks
 	First      *NoteStatus     `json:"first_failure,omitempty"` // of the epoch, told to all or not
@@ -38,6 +41,12 @@ type Status struct {
 	Keys       int             `json:"keys"`
 	StoreBytes int64           `json:"store_bytes"`
 	Waiting    int             `json:"waiting_calls"`
+}
+
+// A JobStatus is a job in a [Status].
+type JobStatus struct {
+	Name  string `json:"name"`
+	Tasks int    `json:"tasks"`
 }
 
 // States of tasks in a [Status].
@@ -94,9 +103,11 @@ type NoteStatus struct {
 // A Report is a status as the server knows it: what the machine says, and what the server saw.
 type Report struct {
 	coord.Status
-	Clock time.Time
-	First *NoteStatus  // or nil
-	Notes []NoteStatus // ascending by number
+	Clock  time.Time
+	Leader string       // address of the server; empty: it is the only one
+	Term   uint64       // of its leadership
+	First  *NoteStatus  // or nil
+	Notes  []NoteStatus // ascending by number
 }
 
 const (
@@ -143,8 +154,11 @@ func NewStatus(r Report, q StatusQuery) Status {
 	v := r.View
 	s := Status{
 		Version: StatusVersion, Epoch: v.Epoch, Service: uint64(v.Service), Clock: r.Clock, UpSeconds: seconds(v.Now), Stopped: v.Stopped,
-		First: r.First, Size: len(v.Tasks), Counts: make(map[string]int),
+		Leader: r.Leader, First: r.First, Size: len(v.Tasks), Counts: make(map[string]int),
 		Barriers: []BarrierStatus{}, Notes: []NoteStatus{}, Keys: v.Keys, StoreBytes: v.StoreBytes, Waiting: v.Waiters,
+	}
+	if r.Leader != "" {
+		s.Term = r.Term
 	}
 	if v.Failure != nil {
 		s.Failure = clip(v.Failure.Error())
@@ -155,6 +169,11 @@ func NewStatus(r Report, q StatusQuery) Status {
 	for i := range v.Tasks {
 		t := &v.Tasks[i]
 		s.Counts[stateOf(t)]++
+		if last := len(s.Jobs) - 1; last >= 0 && s.Jobs[last].Name == t.Task.Job {
+			s.Jobs[last].Tasks++
+		} else {
+			s.Jobs = append(s.Jobs, JobStatus{t.Task.Job, 1})
+		}
 		if q.Tasks {
 			s.Tasks = append(s.Tasks, taskStatus(t, v.Now))
 		}

@@ -37,6 +37,8 @@ type access struct {
 	context string
 	timeout time.Duration
 	tls     mtls.Files
+
+	unaddressed bool // the command can do without an address
 }
 
 func (a *access) define(cmd *cobra.Command) {
@@ -72,6 +74,9 @@ func (a *access) resolve(cmd *cobra.Command) error {
 	}
 	if a.timeout <= 0 {
 		return fmt.Errorf("--timeout %v: want more than 0", a.timeout)
+	}
+	if a.address == "" && a.unaddressed {
+		return nil
 	}
 	if a.address == "" {
 		return a.settleHere()

@@ -37,12 +37,13 @@ import (
 //	follow ARGS...           run serry in the background, until the next follow
 //	heard REGEXP             wait until a line of it matches, and leave its output in the file heard
 //	web, mute, silent        put something else than a service at $SERRY_ADDRESS
+//	taken                    take a port, and leave its address in $TAKEN
 //	leaderless               put a server there that knows of no leader
 func jobCommands() map[string]func(*testscript.TestScript, bool, []string) {
 	return map[string]func(*testscript.TestScript, bool, []string){
 		"members": members, "intrude": intrude, "arrive": arrive, "meet": meet, "fail": failOne, "die": die, "leave": leave,
 		"until": until, "show": show, "follow": follow, "heard": heard,
-		"publish": publish,
+		"publish": publish, "taken": takePort,
 		"web": pretend(func(c net.Conn) {
 			_, _ = io.WriteString(c, "HTTP/1.1 400 Bad Request\r\n\r\n")
 			c.Close()
@@ -234,6 +235,14 @@ func normalise(text string) string {
 		text = c.what.ReplaceAllString(text, c.by)
 	}
 	return text
+}
+
+// takePort listens on a port until the script ends.
+func takePort(ts *testscript.TestScript, _ bool, _ []string) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	ts.Check(err)
+	ts.Defer(func() { l.Close() })
+	ts.Setenv("TAKEN", l.Addr().String())
 }
 
 // pretend serves $SERRY_ADDRESS with something that is no coordination service.

@@ -16,7 +16,8 @@ const unixPrefix = "unix:"
 func listen(addr string) (net.Listener, error) {
 	path, isUnix := strings.CutPrefix(addr, unixPrefix)
 	if !isUnix {
-		return net.Listen("tcp", addr)
+		l, err := net.Listen("tcp", addr)
+		return l, taken(err)
 	}
 	l, err := net.Listen("unix", path)
 	if errors.Is(err, syscall.EADDRINUSE) && abandoned(path) {
@@ -26,6 +27,17 @@ func listen(addr string) (net.Listener, error) {
 		l, err = net.Listen("unix", path)
 	}
 	return l, err
+}
+
+// taken adds to the error of a port that another process has which process that is.
+func taken(err error) error {
+	op, ok := errors.AsType[*net.OpError](err)
+	if !ok || !errors.Is(err, syscall.EADDRINUSE) || op.Addr == nil {
+		return err
+	}
+	_, port, _ := net.SplitHostPort(op.Addr.String()) // it is one that was listened on
+	s := &site{root: os.DirFS("/")}
+	return hinted{err, fmt.Sprintf("port %s is taken by %s: end it, or choose another port", port, s.owner(port))}
 }
 
 // abandoned says whether path is a socket that a server left behind when it died.

@@ -3,11 +3,13 @@ package main
 import (
 	"bufio"
 	"cmp"
+	"errors"
 	"fmt"
 	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -294,4 +296,101 @@ func freePorts(t *testing.T, n int) (ports []string) {
 		ports = append(ports, strconv.Itoa(l.Addr().(*net.TCPAddr).Port))
 	}
 	return ports
+}
+
+// TestPeersAreShown asks which server leads, by any of them, by all of them and by a folder, while servers end.
+func TestPeersAreShown(t *testing.T) {
+	if testing.Short() {
+		t.Skip("it takes seconds of real time")
+	}
+	lab.Clause(t, "C-TERM-4")
+	p := startPeers(t)
+	all := strings.Join(p.addresses, ",")
+	wait := func(args []string, want ...string) string {
+		t.Helper()
+		for deadline := time.Now().Add(untilPatience); ; {
+			text, _ := exec.Command("serry", args...).CombinedOutput() // a failure may be what is waited for
+			if !slices.ContainsFunc(want, func(w string) bool { return !regexp.MustCompile("(?m)" + w).Match(text) }) {
+				return string(text)
+			}
+			if time.Now().After(deadline) {
+				t.Fatalf("serry %v does not match %q:\n%s", args, want, text)
+			}
+		}
+	}
+	rows := []string{`^a .* (leads|stands by) +\d+ +0$`, `^b .* (leads|stands by) +\d+ +0$`, `^c .* (leads|stands by) +\d+ +0$`, ` leads +\d+ +0$`}
+	wait([]string{"peers", "--address", p.addresses[2]}, rows...)
+	wait([]string{"peers", "--address", all}, rows...)
+	shown := wait([]string{"peers", "--data-dir", filepath.Join(p.dir, "b")}, rows...)
+	leader := regexp.MustCompile(`(?m)^\S+ +(\S+) .* leads `).FindStringSubmatch(shown)[1]
+	wait([]string{"status", "--address", all}, `^leader +`+leader+`, term \d+$`)
+	wait([]string{"status", "--address", leader, "-o", "json"}, `"leader": "`+leader+`"`, `"term": \d+`)
+
+	dead := p.killLeader(t, leader)
+	wait([]string{"peers", "--address", all}, `^. +`+dead+` .* down +- +- +refused$`, ` leads +\d+ +0$`)
+	wait([]string{"status", "--address", all}, `^leader +127`) // though the first of the list may be dead
+	for address, cmd := range p.running {
+		if address == dead {
+			continue
+		}
+		if err := cmd.Process.Signal(syscall.SIGTERM); err != nil {
+			t.Fatal(err)
+		}
+		if err := cmd.Wait(); err != nil {
+			t.Errorf("server %s at SIGTERM = %v; want it to end well", address, err)
+		}
+	}
+	wait([]string{"peers", "--address", all}, `^serry: error: no server leads$`, `^serry: hint: start those that are down`)
+	for i, address := range p.addresses {
+		text, err := os.ReadFile(filepath.Join(p.dir, string(rune('a'+i))+".log"))
+		if err != nil || address != dead && strings.Contains(string(text), "embedded etcd failed") {
+			t.Errorf("log of a server that ended well: %v\n%s", err, text)
+		}
+	}
+}
+
+// TestPeersWait starts one server of three, and then one whose folder is lost.
+func TestPeersWait(t *testing.T) {
+	if testing.Short() {
+		t.Skip("it takes seconds of real time")
+	}
+	ports := freePorts(t, 6)
+	list := fmt.Sprintf("a=127.0.0.1:%s,b=127.0.0.1:%s", ports[3], ports[4])
+	dir := t.TempDir()
+	server := func(name, port, folder string) (*exec.Cmd, *bufio.Scanner) {
+		cmd := exec.Command("serry", "serve", "--tasks", "2", "--listen", "127.0.0.1:"+port, "--peers", list, "--name", name, "--data-dir", filepath.Join(dir, folder))
+		pipe, err := cmd.StderrPipe()
+		if err == nil {
+			err = cmd.Start()
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() {
+			_ = cmd.Process.Kill()
+			_ = cmd.Wait() // it was killed
+		})
+		return cmd, bufio.NewScanner(pipe)
+	}
+	hear := func(lines *bufio.Scanner, want string) {
+		t.Helper()
+		said := ""
+		for lines.Scan() {
+			if said += lines.Text() + "\n"; strings.Contains(lines.Text(), want) {
+				return
+			}
+		}
+		t.Fatalf("no line with %q in\n%s", want, said)
+	}
+	_, a := server("a", ports[0], "a")
+	hear(a, `msg="waiting for a majority of the peers" of=2 missing="b at 127.0.0.1:`+ports[4]+` (connect: connection refused)"`)
+	b, lines := server("b", ports[1], "b")
+	hear(lines, " term=") // it leads or stands by
+	if err := errors.Join(b.Process.Kill(), os.RemoveAll(filepath.Join(dir, "b"))); err != nil {
+		t.Fatal(err)
+	}
+	_ = b.Wait() // it was killed
+	_, lines = server("b", ports[1], "lost")
+	hear(lines, "serry: error: member b: the other members know this one, and its folder is empty")
+	hear(lines, "serry: hint: the others know this server, and its folder is empty. If the folder was lost: serry peers replace 127.0.0.1:"+ports[4])
 }

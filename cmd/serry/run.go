@@ -380,5 +380,5 @@ func startError(err error) error {
 	if code, ok := launch.StartCode(err); ok {
 		return exitError{err, code}
 	}
-	return runError{err}
+	return runError{taken(err)}
 }

@@ -81,6 +81,9 @@ func (q *query) watchStatus(ctx context.Context, r *remote, every time.Duration)
 // showStatus prints a status for people.
 func (p *printer) showStatus(address string, s wire.Status) error {
 	fmt.Fprintf(p.out, "%s  %s, run %d, up %s, %s\n", p.paint(bold, "service"), address, s.Epoch, diagnose.Ago(s.UpSeconds), p.mood(s))
+	if s.Leader != "" {
+		fmt.Fprintf(p.out, "%s   %s, term %d\n", p.paint(bold, "leader"), oneLine(s.Leader), s.Term)
+	}
 	fmt.Fprintf(p.out, "%s    %s\n", p.paint(bold, "tasks"), p.counts(s))
 	fmt.Fprintf(p.out, "%s     %d, %s; %d calls wait\n", p.paint(bold, "keys"), s.Keys, bytesText(s.StoreBytes), s.Waiting)
 	if s.First != nil {

@@ -224,7 +224,11 @@ func (s *settings) openEtcd(ctx context.Context, l net.Listener, cfg server.Conf
 		return nil, nil, errors.Join(err, st.Close())
 	}
 	read := func(ctx context.Context) (*store.History, error) { return etcd.Read(ctx, ec) }
-	n, err := s.node(ctx, l, cfg, st, "", read)
+	address, err := s.reachable(l, "")
+	if err != nil {
+		return nil, nil, errors.Join(err, st.Close())
+	}
+	n, err := s.node(ctx, cfg, node.Config{Store: st, Address: address}, read)
 	if err != nil {
 		return nil, nil, errors.Join(err, st.Close())
 	}
@@ -285,23 +289,27 @@ func (s *settings) openPeer(ctx context.Context, l net.Listener, cfg server.Conf
 	if err != nil {
 		return nil, nil, err
 	}
-	mc := member.Config{Name: s.name, Peers: peers, Dir: s.dataDir, Join: s.join, QuotaBytes: int64(s.quota), Log: cfg.Log}
+	host, _, _ := net.SplitHostPort(peers[s.name]) // which splitPeers has checked
+	address, err := s.reachable(l, host)
+	if err != nil {
+		return nil, nil, err
+	}
+	mc := member.Config{Name: s.name, Peers: peers, Address: address, Dir: s.dataDir, Join: s.join, QuotaBytes: int64(s.quota), Log: cfg.Log}
 	if !s.tls.IsZero() {
 		mc.TLS = &member.TLS{Cert: s.tls.Cert, Key: s.tls.Key, CA: s.tls.CA}
 	}
 	cfg.Log.Info("joining the peers", "name", s.name, "of", len(peers))
 	m, err := member.Start(ctx, mc)
 	if err != nil {
-		return nil, nil, err
+		return nil, nil, peerMistake(peers[s.name], taken(err))
 	}
 	st, err := m.Open(ctx, s.etcd(cfg.Log))
 	if err != nil {
 		return nil, nil, errors.Join(err, m.Close())
 	}
 	closeAll := func() error { return errors.Join(st.Close(), m.Close()) }
-	host, _, _ := net.SplitHostPort(peers[s.name]) // which splitPeers has checked
 	read := func(ctx context.Context) (*store.History, error) { return m.Read(ctx, s.etcd(cfg.Log)) }
-	n, err := s.node(ctx, l, cfg, st, host, read)
+	n, err := s.node(ctx, cfg, node.Config{Store: st, Address: address, Name: s.name, Members: m}, read)
 	if err != nil {
 		return nil, nil, errors.Join(err, closeAll())
 	}
@@ -316,17 +324,23 @@ func (s *settings) openPeer(ctx context.Context, l net.Listener, cfg server.Conf
 	return n, closeAll, nil
 }
 
-// node starts a node that others reach at a host. read opens the journal of its store without leading.
-func (s *settings) node(ctx context.Context, l net.Listener, cfg server.Config, st store.Store, host string,
+// peerMistake adds to the error of a server that has lost its folder what brings it back.
+func peerMistake(address string, err error) error {
+	if !errors.Is(err, member.ErrKnown) {
+		return err
+	}
+	return hinted{err, fmt.Sprintf("the others know this server, and its folder is empty. If the folder was lost: serry peers replace %s --data-dir DIR "+
+		"on the host of another server, then start this one with --join. If --data-dir is wrong: give the folder that it had", address)}
+}
+
+// node starts a node of which the store and the address are known. read opens the journal of its store without
+// leading.
+func (s *settings) node(ctx context.Context, cfg server.Config, nc node.Config,
 	read func(context.Context) (*store.History, error)) (*node.Node, error) {
-	address, err := s.reachable(l, host)
-	if err != nil {
+	if err := s.restoreShared(ctx, nc.Store, store.Candidate{Address: nc.Address}, cfg.Log, read); err != nil {
 		return nil, err
 	}
-	if err := s.restoreShared(ctx, st, store.Candidate{Address: address}, cfg.Log, read); err != nil {
-		return nil, err
-	}
-	nc := node.Config{Store: st, Server: cfg, Address: address, Dial: s.sockets.dial()}
+	nc.Server, nc.Dial = cfg, s.sockets.dial()
 	if s.identity != nil {
 		nc.TLS = func(host string) *tls.Config { return s.identity.Client(host) }
 	}

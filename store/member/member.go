@@ -48,6 +48,8 @@ type Config struct {
 	Name string
 	// Peers are all members: name to host:port, where the others reach it.
 	Peers map[string]string
+	// Address is where clients reach the server of this member; the others tell it to people. It may be empty.
+	Address string
 	// Dir is the folder of this member.
 	Dir string
 	// PeerListen is the address to listen on; by default that of Peers, or all interfaces where that is
@@ -78,6 +80,7 @@ const (
 
 	defaultQuota = 4 << 30
 	clientSocket = "client.sock" // for etcdctl
+	serverScheme = "http"        // of the address of the server beside the member, which etcd passes on
 	httpSocket   = "http.sock"   // health and metrics
 
 	// longestSocket is how long the path of a socket may be.
@@ -112,20 +115,10 @@ func Start(ctx context.Context, cfg Config) (*Member, error) {
 	}
 	e, err := embed.StartEtcd(ec)
 	if err != nil {
-		return nil, fmt.Errorf("member %s: %w", cfg.Name, err)
+		return nil, fmt.Errorf("member %s: %w", cfg.Name, known(err))
 	}
-	select {
-	case <-e.Server.ReadyNotify():
-	case err := <-e.Err():
-		e.Close()
+	if err := ready(ctx, e, cfg); err != nil {
 		return nil, fmt.Errorf("member %s: %w", cfg.Name, err)
-	case <-e.Server.StopNotify():
-		e.Close()
-		return nil, fmt.Errorf("member %s: stopped while starting", cfg.Name)
-	case <-ctx.Done():
-		e.Server.Stop() // first: Close waits for requests that cannot end without a majority
-		e.Close()
-		return nil, fmt.Errorf("member %s: no majority of the %d members answers: %w", cfg.Name, len(cfg.Peers), context.Cause(ctx))
 	}
 	m := &Member{
 		etcd: e, client: v3client.New(e.Server), quota: ec.QuotaBackendBytes, peerTLS: ec.PeerTLSInfo, log: cfg.Log,
@@ -140,6 +133,17 @@ func Start(ctx context.Context, cfg Config) (*Member, error) {
 	m.work.Go(func() { m.upkeep(upkeep) })
 	go m.wait()
 	return m, nil
+}
+
+// ErrKnown says that the other members know this one, whose folder is empty: see [Replace].
+var ErrKnown = errors.New("the other members know this one, and its folder is empty")
+
+// known finds out whether etcd refused to start for that. It has no error value of its own for it.
+func known(err error) error {
+	if strings.HasSuffix(err.Error(), "has already been bootstrapped") {
+		return ErrKnown
+	}
+	return err
 }
 
 // config is what etcd needs to know.
@@ -173,6 +177,9 @@ func config(cfg Config) (*embed.Config, error) {
 	ec.ListenClientUrls = []url.URL{{Scheme: "unix", Path: filepath.Join(dir, clientSocket)}}
 	ec.ListenClientHttpUrls = []url.URL{{Scheme: "unix", Path: filepath.Join(dir, httpSocket)}}
 	ec.AdvertiseClientUrls = ec.ListenClientUrls
+	if cfg.Address != "" {
+		ec.AdvertiseClientUrls = append(ec.AdvertiseClientUrls, url.URL{Scheme: serverScheme, Host: cfg.Address})
+	}
 	return ec, peers(ec, cfg)
 }
 
@@ -218,6 +225,18 @@ func (m *Member) Open(ctx context.Context, cfg etcd.Config) (store.Store, error)
 func (m *Member) Read(ctx context.Context, cfg etcd.Config) (*store.History, error) {
 	cfg.Endpoints, cfg.TLS, cfg.Client = nil, nil, m.client
 	return etcd.Read(ctx, cfg)
+}
+
+// Applied is how many entries of the log this member has applied.
+func (m *Member) Applied() uint64 { return m.etcd.Server.AppliedIndex() }
+
+// Peers lists all members, in the order of their addresses.
+func (m *Member) Peers() []store.Peer {
+	var all []store.Peer
+	for _, o := range m.etcd.Server.Cluster().Members() {
+		all = append(all, peersOf(o.Name, o.PeerURLs, o.ClientURLs)...)
+	}
+	return sorted(all)
 }
 
 // wait notes the end of the member.

@@ -15,17 +15,13 @@ import (
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
-)
 
-// An Entry is a member as the others know it.
-type Entry struct {
-	Name    string // empty: it has not been there yet
-	Address string // where the others reach it
-}
+	"github.com/serry-dev/serry/store"
+)
 
 // List names the members, in the order of their addresses. It asks the member that runs in dir, on
 // this host.
-func List(ctx context.Context, dir string) ([]Entry, error) {
+func List(ctx context.Context, dir string) ([]store.Peer, error) {
 	c, err := visit(dir)
 	if err != nil {
 		return nil, err
@@ -35,14 +31,31 @@ func List(ctx context.Context, dir string) ([]Entry, error) {
 	if err != nil {
 		return nil, fmt.Errorf("members of %s: %w", dir, err)
 	}
-	var all []Entry
+	var all []store.Peer
 	for _, m := range known.Members {
-		for _, u := range m.PeerURLs {
-			all = append(all, Entry{Name: m.Name, Address: host(u)})
-		}
+		all = append(all, peersOf(m.Name, m.PeerURLs, m.ClientURLs)...)
 	}
-	slices.SortFunc(all, func(a, b Entry) int { return strings.Compare(a.Address, b.Address) })
-	return all, nil
+	return sorted(all), nil
+}
+
+// peersOf reads what etcd knows of a member.
+func peersOf(name string, peerURLs, clientURLs []string) []store.Peer {
+	var all []store.Peer
+	for _, u := range peerURLs {
+		p := store.Peer{Name: name, Log: host(u)}
+		for _, c := range clientURLs {
+			if strings.HasPrefix(c, serverScheme+"://") {
+				p.Address = host(c)
+			}
+		}
+		all = append(all, p)
+	}
+	return all
+}
+
+func sorted(all []store.Peer) []store.Peer {
+	slices.SortFunc(all, func(a, b store.Peer) int { return strings.Compare(a.Log, b.Log) })
+	return all
 }
 
 // ErrRuns says that a member to be replaced is not lost.

@@ -31,7 +31,7 @@ func TestReplace(t *testing.T) {
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 	defer cancel()
-	if _, err := member.Start(ctx, configs["b"]); err == nil || !strings.Contains(err.Error(), "already been bootstrapped") {
+	if _, err := member.Start(ctx, configs["b"]); !errors.Is(err, member.ErrKnown) {
 		t.Fatalf("Start() without the folder = %v; want to be refused", err)
 	}
 	if err := member.Replace(t.Context(), configs["a"].Dir, peers["b"]); err != nil {
@@ -99,7 +99,7 @@ func checkMembers(t *testing.T, dir string, n int, address string) {
 		t.Fatalf("List() = %v, %v; want %d members", list, err, n)
 	}
 	for _, e := range list {
-		if (e.Name == "") != (e.Address == address) {
+		if (e.Name == "") != (e.Log == address) {
 			t.Errorf("List() = %v; want that the member at %s, and no other, is to come", list, address)
 		}
 	}

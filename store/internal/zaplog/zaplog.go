@@ -3,7 +3,11 @@ package zaplog
 
 import (
 	"context"
+	"errors"
 	"log/slog"
+	"net"
+	"net/http"
+	"slices"
 
 	"go.uber.org/zap"
 	"go.uber.org/zap/zapcore"
@@ -50,8 +54,19 @@ func (c core) Check(e zapcore.Entry, ce *zapcore.CheckedEntry) *zapcore.CheckedE
 }
 
 func (c core) Write(e zapcore.Entry, fields []zapcore.Field) error {
-	c.log.Log(context.Background(), level(e.Level), e.Message, attrs(fields)...)
+	at := level(e.Level)
+	if at == slog.LevelError && slices.ContainsFunc(fields, closed) {
+		at = slog.LevelDebug
+	}
+	c.log.Log(context.Background(), at, e.Message, attrs(fields)...)
 	return nil
+}
+
+// closed says whether a field is the error of a listener that this process has closed. etcd ends that way, and
+// calls it an error of its start.
+func closed(f zapcore.Field) bool {
+	err, ok := f.Interface.(error)
+	return ok && (errors.Is(err, net.ErrClosed) || errors.Is(err, http.ErrServerClosed))
 }
 
 func (c core) Sync() error { return nil }

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"log/slog"
+	"net"
 	"testing"
 
 	"go.uber.org/zap"
@@ -26,7 +27,9 @@ func TestNew(t *testing.T) {
 	z.Info("not told")
 	z.Warn("slow", zap.Int("ms", 7))
 	z.Error("broken", zap.Error(errors.New("why")))
-	want := "level=WARN msg=slow source=etcd member=a ms=7\nlevel=ERROR msg=broken source=etcd member=a error=why\n"
+	z.Error("setting up serving from embedded etcd failed.", zap.Error(&net.OpError{Op: "accept", Err: net.ErrClosed})) // its end
+	want := "level=WARN msg=slow source=etcd member=a ms=7\nlevel=ERROR msg=broken source=etcd member=a error=why\n" +
+		"level=DEBUG msg=\"setting up serving from embedded etcd failed.\" source=etcd member=a error=\"accept: use of closed network connection\"\n"
 	if out.String() != want {
 		t.Errorf("logged\n%swant\n%s", out.String(), want)
 	}
