@@ -308,14 +308,11 @@ func (a *Array) header() string {
 func (a *Array) String() string {
 	const limit = 1000
 	whole, err := a.Value()
-	if err != nil || product(a.layout.Shape) > limit {
+	show := printers[a.layout.Element]
+	if err != nil || show == nil || product(a.layout.Shape) > limit {
 		return a.header()
 	}
-	values, ok := whole.values()
-	if !ok {
-		return a.header()
-	}
-	return "Array(" + nested(values, a.layout.Shape) + ", dtype=" + a.layout.Element.Name + ")"
+	return "Array(" + nested(show(whole.Data), a.layout.Shape) + ", dtype=" + a.layout.Element.Name + ")"
 }
 
 func nested(values []string, shape []int) string {

@@ -27,7 +27,7 @@ func Hybrid(devices []Device, inner, outer []int, o Order) ([]Device, error) {
 	}
 	blocks := make([][]Device, len(granules))
 	for i, g := range granules {
-		arranged, err := Arrange(g.devices, inner, Order{Split: o.Split, Spread: o.Spread})
+		arranged, err := Arrange(g.devices, inner, Order{Split: o.Split})
 		if err != nil {
 			return nil, fmt.Errorf("granule %d: %w", g.key, err)
 		}

@@ -214,8 +214,7 @@ func checkName(name string) error {
 
 // duplicate finds a value that occurs twice.
 func duplicate(ids []serry.DeviceID) (serry.DeviceID, bool) {
-	sorted := slices.Clone(ids)
-	slices.Sort(sorted)
+	sorted := slices.Sorted(slices.Values(ids))
 	for i := 1; i < len(sorted); i++ {
 		if sorted[i] == sorted[i-1] {
 			return sorted[i], true

@@ -57,9 +57,7 @@ func (m *Mesh) localDevices(task serry.TaskIndex) []serry.DeviceID {
 
 // Tasks lists the tasks that own a device, in ascending order.
 func (m *Mesh) Tasks() []serry.TaskIndex {
-	out := slices.Clone(m.tasks)
-	slices.Sort(out)
-	return slices.Compact(out)
+	return slices.Compact(slices.Sorted(slices.Values(m.tasks)))
 }
 
 // Equal says whether both meshes have the same axes (names, sizes, types) and

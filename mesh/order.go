@@ -13,7 +13,6 @@ import (
 type Order struct {
 	Contiguous bool // make the devices of every task one block, or fail
 	Split      bool // one physical axis may serve several mesh axes
-	Spread     bool // when splitting, turn to unused physical axes first (see W-TOP-20)
 	ByTask     bool // Hybrid: a granule is a task, not a slice
 	AsListed   bool // Hybrid: granules in order of appearance, not of their number
 }
@@ -83,7 +82,7 @@ func arrangeTorus(devices []Device, shape []int, o Order) ([]Device, error) {
 		}
 	}
 	arranged, _, err := assignTorus(physical, shape, torusOptions{
-		split: o.Split, spread: o.Spread, coreFirst: isTPU7(physical.cells[0].hardware().Kind),
+		split: o.Split, coreFirst: isTPU7(physical.cells[0].hardware().Kind),
 	})
 	return arranged.cells, err
 }

@@ -136,13 +136,8 @@ type overlap struct {
 	from, to int // byte offsets into the shards
 }
 
-// overlaps visits the destination blocks that a source block meets, with the
-// cuts of each in p.meet.
-func (p *planner) overlaps(tile int, visit func(overlap)) {
-	p.descend(0, tile, overlap{}, visit)
-}
-
-// descend fixes the cut of one dimension after the other.
+// descend visits the destination blocks that a source block meets, with the cuts
+// of each in p.meet. It fixes the cut of one dimension after the other.
 func (p *planner) descend(d, tile int, o overlap, visit func(overlap)) {
 	if d == len(p.meet) {
 		visit(o)
@@ -162,7 +157,7 @@ func (p *planner) descend(d, tile int, o overlap, visit func(overlap)) {
 // fixed, so every task that plans this block comes to the same assignment.
 func (p *planner) serve(tile int, keep func(from, to int) bool) {
 	p.queue.reset(p.from.held(tile), p.From.mesh.tasks)
-	p.overlaps(tile, func(o overlap) { p.request(tile, o, keep) })
+	p.descend(0, tile, overlap{}, func(o overlap) { p.request(tile, o, keep) })
 }
 
 // request serves all devices that need one overlap.

@@ -79,8 +79,5 @@ func CanPut(from, to *Sharding, shape []int, task serry.TaskIndex) error {
 }
 
 func sameSet(a, b *Mesh) bool {
-	x, y := a.Devices(), b.Devices()
-	slices.Sort(x)
-	slices.Sort(y)
-	return slices.Equal(x, y)
+	return slices.Equal(slices.Sorted(slices.Values(a.ids)), slices.Sorted(slices.Values(b.ids)))
 }

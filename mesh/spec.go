@@ -163,9 +163,7 @@ func (s Spec) uses(name string) bool {
 func (d Dim) free() bool { return len(d) == 1 && d[0] == Unconstrained }
 
 func sortedSet(names []string) []string {
-	out := slices.Clone(names)
-	slices.Sort(out)
-	return slices.Compact(out)
+	return slices.Compact(slices.Sorted(slices.Values(names)))
 }
 
 // String is the form of JAX, with sets in order: P('x', ('y', 'z'), None).

@@ -10,7 +10,6 @@ import (
 // torusOptions say how mesh axes may use the axes of a torus.
 type torusOptions struct {
 	split     bool // a physical axis may be cut into several mesh axes
-	spread    bool // when cutting, prefer physical axes that no mesh axis uses yet
 	coreFirst bool // the fourth physical axis is the fastest
 }
 
@@ -24,7 +23,7 @@ func assignTorus[T any](physical grid[T], shape []int, o torusOptions) (grid[T],
 		if !o.split {
 			return grid[T]{}, nil, err
 		}
-		matrix := splitAxes(physical.shape, shape, o.spread)
+		matrix := splitAxes(physical.shape, shape)
 		return layout(physical, shape, matrix), matrix, nil
 	}
 	matrix := ones(len(physical.shape), len(shape))
@@ -114,7 +113,7 @@ func combinations(n, k int) [][]int {
 
 // splitAxes fills the matrix column by column from the last mesh axis on, each
 // time with the best way to spread it over what the rows have left.
-func splitAxes(physical, shape []int, spread bool) [][]int {
+func splitAxes(physical, shape []int) [][]int {
 	matrix := ones(len(physical), len(shape))
 	used := make([]int, len(physical))
 	for p := range used {
@@ -123,7 +122,7 @@ func splitAxes(physical, shape []int, spread bool) [][]int {
 	for l := len(shape) - 1; l >= 0; l-- {
 		var best []int
 		for _, c := range columns(physical, used, shape[l]) {
-			if best == nil || prefer(c, best, physical, used, spread) {
+			if best == nil || prefer(c, best, physical, used) {
 				best = c
 			}
 		}
@@ -178,11 +177,11 @@ func primeFactors(n int) []int {
 }
 
 // prefer says whether column x is better than y: it fills more of whole axes,
-// then more axes wholly, then, as JAX has it, more of axes that are in use
-// already (with spread: more of unused ones), then it is the larger tuple.
-func prefer(x, y, physical, used []int, spread bool) bool {
+// then more axes wholly, then, as JAX has it (C-MESH-26), more of axes that are
+// in use already, then it is the larger tuple.
+func prefer(x, y, physical, used []int) bool {
 	whole := func(p, n int) bool { return n == physical[p] }
-	crowded := func(p, _ int) bool { return (used[p] > 1) != spread }
+	crowded := func(p, _ int) bool { return used[p] > 1 }
 	return cmp.Or(cmp.Compare(productWhere(x, whole), productWhere(y, whole)), cmp.Compare(countWhere(x, whole), countWhere(y, whole)),
 		cmp.Compare(productWhere(x, crowded), productWhere(y, crowded)), slices.Compare(x, y)) > 0
 }

@@ -69,12 +69,11 @@ func TestTorusSplit(t *testing.T) {
 		{[]int{4, 8, 8}, []int{1, 128, 2}, [][]int{{1, 2, 2}, {1, 8, 1}, {1, 8, 1}}},
 		{[]int{8, 8, 1}, []int{2, 1, 32, 1}, [][]int{{1, 1, 8, 1}, {2, 1, 4, 1}, {1, 1, 1, 1}}},
 	} {
-		got := splitAxes(c.physical, c.logical, false)
+		got := splitAxes(c.physical, c.logical)
 		if !slices.EqualFunc(got, c.want, slices.Equal) {
 			t.Errorf("splitAxes(%v, %v) = %v; want %v", c.physical, c.logical, got, c.want)
 		}
 		checkMatrix(t, got, c.physical, c.logical)
-		checkMatrix(t, splitAxes(c.physical, c.logical, true), c.physical, c.logical)
 	}
 }
 
@@ -102,18 +101,15 @@ func TestTorusPreference(t *testing.T) {
 		{[]int{4, 4, 1}, []int{1, 1, 16}, []int{4, 4, 16}, []int{1, 1, 1}},
 		{[]int{2, 1}, []int{1, 2}, []int{2, 4}, []int{1, 2}},
 	} {
-		if !prefer(c.better, c.worse, c.physical, c.used, false) || prefer(c.worse, c.better, c.physical, c.used, false) {
+		if !prefer(c.better, c.worse, c.physical, c.used) || prefer(c.worse, c.better, c.physical, c.used) {
 			t.Errorf("on %v used %v: %v is not preferred to %v", c.physical, c.used, c.better, c.worse)
 		}
 	}
 	// On 4×4×4 with 1×2×4 taken the intended choice is the untouched axis, the
 	// one made for compatibility is the axis already in use.
 	physical, used := []int{4, 4, 4}, []int{1, 2, 4}
-	if prefer([]int{2, 1, 1}, []int{1, 2, 1}, physical, used, false) {
+	if prefer([]int{2, 1, 1}, []int{1, 2, 1}, physical, used) {
 		t.Errorf("the compatible rule prefers the unused axis")
-	}
-	if !prefer([]int{2, 1, 1}, []int{1, 2, 1}, physical, used, true) {
-		t.Errorf("with spread the used axis is preferred")
 	}
 }
 

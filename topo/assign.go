@@ -21,17 +21,16 @@ type Assignment struct {
 
 // AssignOptions say how [Assign] gives out numbers.
 type AssignOptions struct {
-	Tasks int      // numbers go from 0 to Tasks-1
-	Dead  []string // machine ids that are known not to come back
-	// Final gives away the numbers of machines that have not come, dead or not.
+	Tasks int // numbers go from 0 to Tasks-1
+	// Final gives away the numbers of machines that have not come.
 	// It is for after the wait, so that a slow survivor does not lose its number
 	// to a fast newcomer.
 	Final bool
 }
 
 // Assign gives every one of present a task number (P-RMP-8): the one it had, if
-// its machine is known from previous; else one whose former machine is dead,
-// in the same partition if there is one; else the lowest that no machine had. What
+// its machine is known from previous; else, with Final, one whose machine has not
+// come, in the same partition if there is one; else the lowest that no machine had. What
 // is left when no number is free waits. Assignment i is that of present[i], whose
 // Task is only the number it was launched with. The order of present does not
 // matter.
@@ -183,13 +182,9 @@ func (a *assigner) replace(i int, t serry.TaskIndex) {
 
 // open lists the numbers that a machine had before and that are not kept for it.
 func (a *assigner) open() []serry.TaskIndex {
-	dead := map[string]bool{}
-	for _, machine := range a.Dead {
-		dead[machine] = true
-	}
 	var open []serry.TaskIndex
 	for _, t := range a.former {
-		if a.inJob(t) && !a.filled[t] && (a.Final || dead[a.previous[t].MachineID]) {
+		if a.inJob(t) && !a.filled[t] && a.Final {
 			open = append(open, t)
 		}
 	}

@@ -160,8 +160,7 @@ func deviceChanges(was, now *topopb.LocalTopologyProto) []Event {
 // attributeNames lists the attributes that either device has, sorted.
 func attributeNames(a, b *topopb.DeviceProto) []string {
 	names := slices.AppendSeq(slices.Collect(maps.Keys(a.GetAttributes())), maps.Keys(b.GetAttributes()))
-	slices.Sort(names)
-	return slices.Compact(names)
+	return slices.Compact(slices.Sorted(slices.Values(names)))
 }
 
 func attributeText(d *topopb.DeviceProto, name string) string {

@@ -235,7 +235,6 @@ func TestAssign(t *testing.T) {
 	}{
 		{"a fresh job", nil, hosts("a", "b"), AssignOptions{Tasks: 2}, "0 1"},
 		{"shuffled", hosts("a", "b", "c", "d"), hosts("d", "c", "a", "b"), AssignOptions{Tasks: 4}, "3! 2! 0! 1!"},
-		{"b replaced by e, b is dead", hosts("a", "b", "c", "d"), hosts("a", "c", "d", "e"), AssignOptions{Tasks: 4, Dead: []string{"b"}}, "0! 2! 3! 1"},
 		{"b replaced by e, b may come", hosts("a", "b", "c", "d"), hosts("a", "c", "d", "e"), AssignOptions{Tasks: 4}, "0! 2! 3! -1"},
 		{"b replaced by e, the wait is over", hosts("a", "b", "c", "d"), hosts("a", "c", "d", "e"), AssignOptions{Tasks: 4, Final: true}, "0! 2! 3! 1"},
 		{"fewer numbers", hosts("a", "b", "c", "d"), hosts("d", "a", "c"), AssignOptions{Tasks: 3, Final: true}, "1 0! 2!"},
@@ -363,7 +362,7 @@ func ExampleAssign() {
 	}
 	before := []TaskRecord{record("a", 0), record("b", 1), record("c", 2)}
 	present := []TaskRecord{record("c", 0), record("e", 1), record("a", 2)}
-	placed, err := Assign(before, present, AssignOptions{Tasks: 3, Dead: []string{"b"}})
+	placed, err := Assign(before, present, AssignOptions{Tasks: 3, Final: true})
 	if err != nil {
 		fmt.Println(err)
 		return

@@ -72,12 +72,7 @@ func addressOfORTE(uri string) (string, error) {
 
 const slurmNodes = "SLURM_STEP_NODELIST"
 
-func presentSlurm(_ context.Context, sys System) (bool, string) {
-	if name := sys.missing("SLURM_JOB_ID", slurmNodes, "SLURM_NTASKS", "SLURM_PROCID", "SLURM_LOCALID"); name != "" {
-		return false, name + " is not set"
-	}
-	return true, slurmNodes + " is set"
-}
+var slurmVariables = []string{"SLURM_JOB_ID", slurmNodes, "SLURM_NTASKS", "SLURM_PROCID", "SLURM_LOCALID"}
 
 func resolveSlurm(_ context.Context, sys System) (p Place, err error) {
 	if p, err = ranks(sys, "SLURM_NTASKS", "SLURM_PROCID", "SLURM_LOCALID"); err != nil {
@@ -121,12 +116,7 @@ func firstHost(list string) (string, error) {
 	return host.String(), nil
 }
 
-func presentTorchrun(_ context.Context, sys System) (bool, string) {
-	if name := sys.missing("MASTER_ADDR", "MASTER_PORT", "RANK", "WORLD_SIZE", "LOCAL_RANK"); name != "" {
-		return false, name + " is not set"
-	}
-	return true, "MASTER_ADDR is set"
-}
+var torchrunVariables = []string{"MASTER_ADDR", "MASTER_PORT", "RANK", "WORLD_SIZE", "LOCAL_RANK"}
 
 func resolveTorchrun(_ context.Context, sys System) (p Place, err error) {
 	if p, err = ranks(sys, "WORLD_SIZE", "RANK", "LOCAL_RANK"); err != nil {

@@ -33,11 +33,21 @@ type method struct {
 func methods() []method {
 	return []method{
 		{"ompi", presentOpenMPI, resolveOpenMPI},
-		{"slurm", presentSlurm, resolveSlurm},
+		{"slurm", allSet(slurmNodes, slurmVariables), resolveSlurm},
 		{"gcetpu", presentGCE, resolveGCE},
 		{"gketpu", presentGKE, resolveGKE},
 		{"k8s", presentKubernetes, resolveKubernetes},
-		{"torchrun", presentTorchrun, resolveTorchrun},
+		{"torchrun", allSet("MASTER_ADDR", torchrunVariables), resolveTorchrun},
+	}
+}
+
+// allSet is present for environments that are known by their variables; one of them stands for all.
+func allSet(one string, all []string) func(context.Context, System) (bool, string) {
+	return func(_ context.Context, sys System) (bool, string) {
+		if name := sys.missing(all...); name != "" {
+			return false, name + " is not set"
+		}
+		return true, one + " is set"
 	}
 }
 

@@ -95,7 +95,7 @@ func TestSlurmNeedsAllFive(t *testing.T) {
 	for name := range slurm("n") {
 		vars := slurm("n")
 		delete(vars, name)
-		if ok, why := presentSlurm(t.Context(), with(vars)); ok || !strings.Contains(why, name) {
+		if ok, why := allSet(slurmNodes, slurmVariables)(t.Context(), with(vars)); ok || !strings.Contains(why, name) {
 			t.Errorf("without %s: present %v, %q; want that it is missing", name, ok, why)
 		}
 	}

@@ -78,28 +78,23 @@ func Bind(address string) (string, error) {
 // for the own number are not read by jax, but set by many launchers of it (P-ENV-2).
 func FromEnvironment(sys System) (Place, error) {
 	var p Place
-	var errs []error
 	if address := sys.env("JAX_COORDINATOR_ADDRESS"); address != "" {
 		p.Address = Value[string]{address, "JAX_COORDINATOR_ADDRESS"}
 	}
-	var err error
-	if p.Processes, err = sys.number("JAX_NUM_PROCESSES"); err != nil {
-		errs = append(errs, err)
-	}
-	if p.ID, err = sys.number("JAX_PROCESS_ID"); err != nil {
-		errs = append(errs, err)
-	}
+	var errs [3]error
+	p.Processes, errs[0] = sys.number("JAX_NUM_PROCESSES")
+	p.ID, errs[1] = sys.number("JAX_PROCESS_ID")
 	if list := sys.env("JAX_LOCAL_DEVICE_IDS"); list != "" {
 		var ids []int
 		for text := range strings.SplitSeq(list, ",") {
 			n, err := strconv.Atoi(strings.TrimSpace(text))
 			if err != nil {
-				errs = append(errs, fmt.Errorf("JAX_LOCAL_DEVICE_IDS %q: want numbers with commas between them", list))
+				errs[2] = fmt.Errorf("JAX_LOCAL_DEVICE_IDS %q: want numbers with commas between them", list)
 				break
 			}
 			ids = append(ids, n)
 		}
 		p.Devices = Value[[]int]{ids, "JAX_LOCAL_DEVICE_IDS"}
 	}
-	return p, errors.Join(errs...)
+	return p, errors.Join(errs[:]...)
 }

@@ -45,10 +45,14 @@ func (s System) path(name string) string { return filepath.Join(s.Root, name) }
 
 // number reads a variable that has a number, if it is there.
 func (s System) number(name string) (Value[int], error) {
-	text := s.env(name)
-	if text == "" {
-		return Value[int]{}, nil
+	if text := s.env(name); text != "" {
+		return parseNumber(name, text)
 	}
+	return Value[int]{}, nil
+}
+
+// parseNumber reads the text of a variable.
+func parseNumber(name, text string) (Value[int], error) {
 	n, err := strconv.Atoi(text)
 	if err != nil || n < 0 {
 		return Value[int]{}, fmt.Errorf("%s is %q: want a number", name, text)

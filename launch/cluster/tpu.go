@@ -2,6 +2,7 @@ package cluster
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -98,34 +99,40 @@ func presentGKE(_ context.Context, sys System) (bool, string) {
 	if !tpu {
 		return false, why
 	}
+	name, err := gkeVariable(sys)
+	if err != nil {
+		return false, err.Error()
+	}
+	return true, name + " is set"
+}
+
+func gkeVariable(sys System) (string, error) {
 	for _, name := range gkeVariables {
 		if sys.env(name) != "" {
-			return true, name + " is set"
+			return name, nil
 		}
 	}
-	return false, strings.Join(gkeVariables, ", ") + " are not set"
+	return "", errors.New(strings.Join(gkeVariables, ", ") + " are not set")
 }
 
 func resolveGKE(ctx context.Context, sys System) (Place, error) {
-	for _, name := range gkeVariables {
-		list := sys.env(name)
-		if list == "" {
-			continue
-		}
-		if name == gkeVariables[0] {
-			b, err := os.ReadFile(sys.path(list))
-			if err != nil {
-				return Place{}, err
-			}
-			list = string(b)
-		}
-		id, err := sys.needed("TPU_WORKER_ID")
+	name, err := gkeVariable(sys)
+	if err != nil {
+		return Place{}, err
+	}
+	list := sys.env(name)
+	if name == gkeVariables[0] {
+		b, err := os.ReadFile(sys.path(list))
 		if err != nil {
 			return Place{}, err
 		}
-		return slice(ctx, sys, strings.Split(strings.TrimSpace(list), ","), id, name)
+		list = string(b)
 	}
-	return Place{}, errors.New(strings.Join(gkeVariables, ", ") + " are not set")
+	id, err := sys.needed("TPU_WORKER_ID")
+	if err != nil {
+		return Place{}, err
+	}
+	return slice(ctx, sys, strings.Split(strings.TrimSpace(list), ","), id, name)
 }
 
 // slice is the place of a worker in a job of one or more slices of equal size (C-ENV-13).
@@ -156,11 +163,9 @@ func megascale(ctx context.Context, sys System, name string, otherwise int) (Val
 	if text == "" {
 		return Value[int]{Is: otherwise}, nil
 	}
-	n, err := strconv.Atoi(text)
-	if err != nil || n < 0 {
-		return Value[int]{}, fmt.Errorf("%s is %q: want a number", name, text)
-	}
-	return Value[int]{n, ", " + name}, nil
+	v, err := parseNumber(name, text)
+	v.From = ", " + v.From
+	return v, err
 }
 
 // tpuVariable reads a variable from the environment, else, where there is a metadata server, from the
@@ -183,10 +188,7 @@ func tpuVariable(ctx context.Context, sys System, name string) string {
 
 // metadata asks the metadata server for an attribute of this machine (C-ENV-14).
 func metadata(ctx context.Context, sys System, key string) (text string, err error) {
-	server := sys.env("GCE_METADATA_IP")
-	if server == "" {
-		server = "metadata.google.internal"
-	}
+	server := cmp.Or(sys.env("GCE_METADATA_IP"), "metadata.google.internal")
 	url := "http://" + server + "/computeMetadata/v1/instance/attributes/" + key
 	for try := range metadataTries {
 		if try > 0 {

@@ -30,24 +30,12 @@ func newChooser(in Input) (*chooser, error) {
 	c := &chooser{in: in, owner: map[serry.DeviceID]serry.TaskIndex{}, part: map[serry.TaskIndex]int{},
 		supply: map[string]*supply{}, served: map[serry.TaskIndex]int64{}}
 	c.in.Live = slices.SortedFunc(slices.Values(in.Live), func(a, b Live) int { return cmp.Compare(a.Record.Task, b.Record.Task) })
-	if err := c.addTasks(); err != nil {
-		return nil, err
-	}
-	if err := c.match(); err != nil {
-		return nil, err
-	}
-	for _, l := range c.in.Live {
-		if err := c.add(l.Record.Task, l.Held); err != nil {
+	for _, step := range []func() error{c.addTasks, c.match, c.addHeld, c.mergeCopies, c.sortWanted} {
+		if err := step(); err != nil {
 			return nil, err
 		}
 	}
-	if err := c.add(FromStore, in.Store); err != nil {
-		return nil, err
-	}
-	if err := c.mergeCopies(); err != nil {
-		return nil, err
-	}
-	return c, c.sortWanted()
+	return c, nil
 }
 
 // addTasks notes which live task owns which device.
@@ -96,6 +84,16 @@ func (c *chooser) match() error {
 		}
 	}
 	return nil
+}
+
+// addHeld takes what the live tasks and the store hold into the supply.
+func (c *chooser) addHeld() error {
+	for _, l := range c.in.Live {
+		if err := c.add(l.Record.Task, l.Held); err != nil {
+			return err
+		}
+	}
+	return c.add(FromStore, c.in.Store)
 }
 
 // add takes what one inventory lists into the supply.
