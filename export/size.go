@@ -5,7 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"math/bits"
+	"math/big"
 	"strconv"
 	"strings"
 	"unicode"
@@ -159,9 +159,9 @@ func (p *sizeParser) sum() term {
 	for p.err == nil {
 		switch {
 		case p.take('+'):
-			left = apply(add, left, p.product())
+			left = apply((*big.Int).Add, left, p.product())
 		case p.take('-'):
-			left = apply(subtract, left, p.product())
+			left = apply((*big.Int).Sub, left, p.product())
 		default:
 			return left
 		}
@@ -172,7 +172,7 @@ func (p *sizeParser) sum() term {
 func (p *sizeParser) product() term {
 	left := p.power()
 	for p.err == nil && p.take('*') {
-		left = apply(multiply, left, p.power())
+		left = apply((*big.Int).Mul, left, p.power())
 	}
 	return left
 }
@@ -195,7 +195,7 @@ func (p *sizeParser) atom() term {
 	case c >= '0' && c <= '9':
 		return p.number()
 	case p.take('-'):
-		return apply(subtract, term{}, p.power())
+		return apply((*big.Int).Sub, term{}, p.power())
 	case p.take('('):
 		e := p.sum()
 		p.expect(')', "a closing parenthesis")
@@ -244,16 +244,19 @@ func (p *sizeParser) word() string {
 	return p.text[start:p.pos]
 }
 
-// functions are those of JAX's symbolic shapes.
-var functions = map[string]func(a, b int) (int, error){
-	"floordiv": func(a, b int) (int, error) { q, _, err := divide(a, b); return q, err },
-	"mod":      func(a, b int) (int, error) { _, r, err := divide(a, b); return r, err },
-	"max":      func(a, b int) (int, error) { return max(a, b), nil },
-	"min":      func(a, b int) (int, error) { return min(a, b), nil },
+// An operation sets z to the result of an operation on a and b, and returns z; nil if there is none.
+type operation func(z, a, b *big.Int) *big.Int
+
+// functions are those of JAX's symbolic shapes. Divisions round down, as in Python.
+var functions = map[string]operation{
+	"floordiv": func(z, a, b *big.Int) *big.Int { q, _ := floorDivide(a, b); return q },
+	"mod":      func(z, a, b *big.Int) *big.Int { _, r := floorDivide(a, b); return r },
+	"max":      func(z, a, b *big.Int) *big.Int { return z.SetInt64(max(a.Int64(), b.Int64())) },
+	"min":      func(z, a, b *big.Int) *big.Int { return z.SetInt64(min(a.Int64(), b.Int64())) },
 }
 
 func (p *sizeParser) call(name string) term {
-	operation, ok := functions[name]
+	function, ok := functions[name]
 	if !ok {
 		p.fail(fmt.Errorf("unknown function %q", name))
 		return term{}
@@ -262,70 +265,42 @@ func (p *sizeParser) call(name string) term {
 	p.expect(',', "a comma")
 	right := p.sum()
 	p.expect(')', "a closing parenthesis")
-	return apply(operation, left, right)
+	return apply(function, left, right)
 }
 
-func apply(operation func(a, b int) (int, error), left, right term) term {
+func apply(o operation, left, right term) term {
 	if err := cmp.Or(left.err, right.err); err != nil {
 		return term{err: err}
 	}
-	n, err := operation(left.n, right.n)
-	return term{n, err}
-}
-
-func add(a, b int) (int, error) {
-	if c := a + b; (c > a) == (b > 0) {
-		return c, nil
-	}
-	return 0, errOverflow
-}
-
-func subtract(a, b int) (int, error) {
-	if c := a - b; (c < a) == (b > 0) {
-		return c, nil
-	}
-	return 0, errOverflow
-}
-
-func multiply(a, b int) (int, error) {
-	high, low := bits.Mul64(magnitude(a), magnitude(b))
-	if high != 0 || low >= 1<<63 {
-		return 0, errOverflow
-	}
-	return a * b, nil
-}
-
-func magnitude(n int) uint64 {
-	if n < 0 {
-		return -uint64(n)
-	}
-	return uint64(n)
-}
-
-func power(a, b int) (int, error) {
+	z := o(new(big.Int), big.NewInt(int64(left.n)), big.NewInt(int64(right.n)))
 	switch {
-	case b == 0 || a == 1 || a == -1 && b%2 == 0:
-		return 1, nil
-	case a == 0 || a == -1:
-		return a, nil
+	case z == nil:
+		return term{err: errors.New("division by zero")}
+	case !z.IsInt64():
+		return term{err: errOverflow}
 	}
-	out, err := a, error(nil)
-	for i := 1; i < b && err == nil; i++ { // at most 63 rounds, then it overflows
-		out, err = multiply(out, a)
-	}
-	return out, err
+	return term{n: int(z.Int64())}
 }
 
-// divide rounds down, as Python does.
-func divide(a, b int) (quotient, remainder int, err error) {
-	if b == 0 {
-		return 0, 0, errors.New("division by zero")
+// power computes no more than 64 bits of what would not fit.
+func power(z, a, b *big.Int) *big.Int {
+	if a.CmpAbs(big.NewInt(1)) > 0 && b.Cmp(big.NewInt(64)) > 0 {
+		return z.Lsh(big.NewInt(1), 64)
 	}
-	quotient, remainder = a/b, a%b
-	if remainder != 0 && (remainder < 0) != (b < 0) {
-		quotient, remainder = quotient-1, remainder+b
+	return z.Exp(a, b, nil)
+}
+
+// floorDivide gives nil for a division by zero.
+func floorDivide(a, b *big.Int) (quotient, remainder *big.Int) {
+	if b.Sign() == 0 {
+		return nil, nil
 	}
-	return quotient, remainder, nil
+	q, r := new(big.Int).QuoRem(a, b, new(big.Int))
+	if r.Sign() != 0 && r.Sign() != b.Sign() {
+		q.Sub(q, big.NewInt(1))
+		r.Add(r, b)
+	}
+	return q, r
 }
 
 // ShapeText writes a shape as JAX prints it, without the element type.

@@ -236,11 +236,7 @@ func (b Block) check(e Element, shape []int) error {
 func (b Block) Slice(x Index) Block {
 	out := Block{Shape: x.Shape(), Element: b.Element}
 	out.Data = make([]byte, product(out.Shape)*b.Element.Bytes)
-	from := 0
-	for d, step := range strides(b.Shape) {
-		from += x[d].Start * step * b.Element.Bytes
-	}
-	if len(out.Data) > 0 {
+	if from := x.offset(b.Shape) * b.Element.Bytes; len(out.Data) > 0 {
 		newPattern(out.Shape, b.Shape, out.Shape, b.Element.Bytes).copy(out.Data, b.Data[from:])
 	}
 	return out
@@ -259,11 +255,7 @@ func (a *Array) Data(device serry.DeviceID) (Block, error) {
 		return Block{}, errorf(ErrNotAddressable, "device %d is not one of the %d that task %d has in this array",
 			device, len(a.shards), a.layout.Task)
 	}
-	return a.block(at), nil
-}
-
-func (a *Array) block(at int) Block {
-	return Block{Shape: a.shards[at].Index.Shape(), Element: a.layout.Element, Data: a.data[at]}
+	return Block{Shape: a.shards[at].Index.Shape(), Element: a.layout.Element, Data: a.data[at]}, nil
 }
 
 // Value is the whole array. A task can have it if what it holds covers
@@ -282,11 +274,7 @@ func (a *Array) Value() (Block, error) {
 		}
 		seen = append(seen, s.Index)
 		covered += len(a.data[i])
-		to := 0
-		for d, step := range strides(l.Shape) {
-			to += s.Index[d].Start * step * l.Element.Bytes
-		}
-		if len(a.data[i]) > 0 {
+		if to := s.Index.offset(l.Shape) * l.Element.Bytes; len(a.data[i]) > 0 {
 			size := s.Index.Shape()
 			newPattern(size, size, l.Shape, l.Element.Bytes).copy(out.Data[to:], a.data[i])
 		}

@@ -63,14 +63,9 @@ func (s *Sharding) tileWithGroups(dims, reshape, perm []int) (Tile, error) {
 	}
 	var last []TileType
 	for _, typ := range []TileType{TileReplicated, TileManual, TileUnreduced} {
-		if len(groups[typ]) == 0 {
-			continue
+		if group := groups[typ]; len(group) > 0 {
+			dims, perm, last = append(dims, productOf(reshape, group)), append(perm, group...), append(last, typ)
 		}
-		size := 1
-		for _, a := range groups[typ] {
-			size *= reshape[a]
-		}
-		dims, perm, last = append(dims, size), append(perm, groups[typ]...), append(last, typ)
 	}
 	return NewTile(dims, reshape, perm, last...)
 }

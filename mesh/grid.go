@@ -75,6 +75,15 @@ func product(shape []int) int {
 	return n
 }
 
+// productOf multiplies some of the sizes.
+func productOf(shape, axes []int) int {
+	n := 1
+	for _, a := range axes {
+		n *= shape[a]
+	}
+	return n
+}
+
 // boundedProduct is product for sizes that came from outside: it says no where
 // a size is negative or the result is over max.
 func boundedProduct(shape []int, max int) (int, bool) {

@@ -55,6 +55,15 @@ func (x Index) String() string {
 	return "[" + notation.JoinFunc(x, ", ", Range.String) + "]"
 }
 
+// offset counts the elements before the block in a dense array of that shape.
+func (x Index) offset(shape []int) int {
+	n := 0
+	for d, step := range strides(shape) {
+		n += x[d].Start * step
+	}
+	return n
+}
+
 // Compare orders blocks by where they start, dimension by dimension, and then by
 // where they stop.
 func (x Index) Compare(y Index) int {

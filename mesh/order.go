@@ -56,8 +56,8 @@ func Arrange(devices []Device, shape []int, o Order) ([]Device, error) {
 			len(devices), notation.Tuple(shape))
 	}
 	last := devices[len(devices)-1] // C-MESH-16: the last device decides
-	arranged, done, err := arrangeKind(last.hardware().Kind, devices, shape)
-	if done || err != nil {
+	arranged, err := arrangeKind(last.hardware().Kind, devices, shape)
+	if arranged != nil || err != nil {
 		return arranged, err
 	}
 	switch last.hardware().Platform {
@@ -115,30 +115,30 @@ var (
 )
 
 // arrangeKind applies the order that one kind of device has for small meshes
-// (C-MESH-16). It says false where the kind has none.
-func arrangeKind(kind string, devices []Device, shape []int) ([]Device, bool, error) {
+// (C-MESH-16). It gives nil where the kind has none.
+func arrangeKind(kind string, devices []Device, shape []int) ([]Device, error) {
 	switch kind {
 	case tpuV2, tpuV3:
 		if len(devices) == 8 || len(shape) > 0 && shape[len(shape)-1] == 8 {
-			return pickBlocks(devices, ringOf8), true, nil
+			return pickBlocks(devices, ringOf8), nil
 		}
-		return slices.Clone(devices), true, nil
+		return slices.Clone(devices), nil
 	case tpuV4Lite, tpu8i:
 		if len(devices) == 4 {
-			return pickBlocks(devices, ringOf4), true, nil
+			return pickBlocks(devices, ringOf4), nil
 		}
 	case tpuV5Lite, tpuV5e, tpuV6Lite:
 		if order := orderOfV5e(devices, shape); order != nil {
-			return pickBlocks(sortedByCoords(devices), order), true, nil
+			return pickBlocks(sortedByCoords(devices), order), nil
 		}
 	case tpuV5p, tpuV5:
 		if len(devices) == 8 && coordBounds(devices) == [3]int{2, 2, 2} {
-			return pickBlocks(sortedByCoords(devices), ringOf2x2x2), true, nil
+			return pickBlocks(sortedByCoords(devices), ringOf2x2x2), nil
 		}
 	case tpu7x, tpu7:
 		return arrangeTPU7(devices)
 	}
-	return nil, false, nil
+	return nil, nil
 }
 
 func orderOfV5e(devices []Device, shape []int) []int {
@@ -156,15 +156,15 @@ func orderOfV5e(devices []Device, shape []int) []int {
 	return nil
 }
 
-func arrangeTPU7(devices []Device) ([]Device, bool, error) {
+func arrangeTPU7(devices []Device) ([]Device, error) {
 	if len(devices)%8 != 0 || len(devices) > 32 {
-		return nil, false, nil
+		return nil, nil
 	}
 	physical, err := physicalMesh(devices)
 	if err != nil || physical.shape[0] > 2 || physical.shape[1] > 2 {
-		return nil, false, err
+		return nil, err
 	}
-	return pickBlocks(devices, ringOf8), true, nil
+	return pickBlocks(devices, ringOf8), nil
 }
 
 // pickBlocks reorders every block of len(order) devices alike.

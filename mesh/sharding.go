@@ -97,17 +97,10 @@ func (s *Sharding) WithMemory(kind string) (*Sharding, error) {
 		return nil, errorf(ErrInvalid, "memory kind %q cannot be addressed by the devices of mesh %s: use one of %s",
 			kind, s.mesh.brief(), strings.Join(offered, ", "))
 	}
-	if err := checkMemoryName(kind); err != nil {
-		return nil, err
+	if len(kind) > maxName || strings.ContainsFunc(kind, notWordRune) {
+		return nil, errorf(ErrInvalid, "memory kind %q: use letters, digits and underscores", kind)
 	}
 	return &Sharding{mesh: s.mesh, spec: s.spec, memory: kind}, nil
-}
-
-func checkMemoryName(kind string) error {
-	if len(kind) > maxName || strings.ContainsFunc(kind, notWordRune) {
-		return errorf(ErrInvalid, "memory kind %q: use letters, digits and underscores", kind)
-	}
-	return nil
 }
 
 func notWordRune(r rune) bool {

@@ -22,14 +22,9 @@ func (t Tile) canonical() Tile {
 	dims := slices.Clone(t.Dims[:cut])
 	var last []TileType
 	for _, typ := range []TileType{TileManual, TileUnreduced, TileReplicated} {
-		if len(groups[typ]) == 0 {
-			continue
+		if group := groups[typ]; len(group) > 0 {
+			order, dims, last = append(order, group...), append(dims, productOf(t.Dims, group)), append(last, typ)
 		}
-		n := 1
-		for _, d := range groups[typ] {
-			n *= t.Dims[d]
-		}
-		order, dims, last = append(order, groups[typ]...), append(dims, n), append(last, typ)
 	}
 	if len(last) == 1 && dims[cut] == product(dims) {
 		return Tile{Type: last[0]}

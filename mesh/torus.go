@@ -2,6 +2,7 @@ package mesh
 
 import (
 	"cmp"
+	"math/bits"
 	"slices"
 
 	"github.com/serry-dev/serry/mesh/internal/notation"
@@ -63,11 +64,7 @@ func findSet(remain []int, size int, coreFirst bool) []int {
 			slices.SortStableFunc(sets, compareByCore)
 		}
 		for _, set := range sets {
-			n := 1
-			for _, p := range set {
-				n *= remain[p]
-			}
-			if n == size {
+			if productOf(remain, set) == size {
 				return set
 			}
 		}
@@ -94,20 +91,18 @@ func compareByCore(a, b []int) int {
 // combinations lists the k-element subsets of 0…n-1 in lexicographic order.
 func combinations(n, k int) [][]int {
 	var out [][]int
-	set := make([]int, 0, k)
-	var extend func(from int)
-	extend = func(from int) {
-		if len(set) == k {
-			out = append(out, slices.Clone(set))
-			return
+	for mask := uint(1)<<n - 1; mask > 0; mask-- { // with 0 as the highest bit, the larger number comes first
+		if bits.OnesCount(mask) != k {
+			continue
 		}
-		for i := from; i < n; i++ {
-			set = append(set, i)
-			extend(i + 1)
-			set = set[:len(set)-1]
+		var set []int
+		for i := range n {
+			if mask>>(n-1-i)&1 == 1 {
+				set = append(set, i)
+			}
 		}
+		out = append(out, set)
 	}
-	extend(0)
 	return out
 }
 

@@ -81,7 +81,11 @@ func EncodeSharding(s *mesh.Sharding) []byte {
 	for _, d := range spec.Dims {
 		out.Spec = append(out.Spec, Dim(d))
 	}
-	return mustJSON(out)
+	data, err := json.Marshal(out)
+	if err != nil {
+		panic(fmt.Sprintf("mesh: encode %T: %v", out, err)) // such values can always be encoded
+	}
+	return data
 }
 
 // DecodeMesh reads a mesh. name says where data comes from, usually a file, and
@@ -226,13 +230,4 @@ func decodeJSON(data []byte, into any) error {
 		return errorf(mesh.ErrFormat, "something follows the JSON object, at byte %d", d.InputOffset())
 	}
 	return nil
-}
-
-// mustJSON encodes values that always can be.
-func mustJSON(v any) []byte {
-	data, err := json.Marshal(v)
-	if err != nil {
-		panic(fmt.Sprintf("mesh: encode %T: %v", v, err))
-	}
-	return data
 }
