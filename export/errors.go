@@ -77,11 +77,16 @@ func plain(text string) string {
 
 // axesText writes axes as the command line takes them.
 func axesText(axes []mesh.Axis) string {
-	parts := make([]string, len(axes))
-	for i, a := range axes {
-		parts[i] = fmt.Sprintf("%s=%d", a.Name, a.Size)
+	return "(" + joined(axes, func(a mesh.Axis) string { return fmt.Sprintf("%s=%d", a.Name, a.Size) }) + ")"
+}
+
+// joined writes elements with commas between them.
+func joined[T any](list []T, text func(T) string) string {
+	parts := make([]string, len(list))
+	for i, v := range list {
+		parts[i] = text(v)
 	}
-	return "(" + strings.Join(parts, ",") + ")"
+	return strings.Join(parts, ",")
 }
 
 // bindErrorf makes an error of the whole binding.

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"math/big"
 	"strconv"
-	"strings"
 	"unicode"
 	"unicode/utf8"
 )
@@ -305,9 +304,5 @@ func floorDivide(a, b *big.Int) (quotient, remainder *big.Int) {
 
 // ShapeText writes a shape as JAX prints it, without the element type.
 func ShapeText(shape []Size) string {
-	parts := make([]string, len(shape))
-	for i, s := range shape {
-		parts[i] = string(s)
-	}
-	return "[" + strings.Join(parts, ",") + "]"
+	return "[" + joined(shape, func(s Size) string { return string(s) }) + "]"
 }

@@ -9,40 +9,30 @@ import (
 	"strings"
 )
 
-// A TPU is a generation of TPU chips, in the order in which they came.
+// A TPU is a generation of TPU chips, in the order in which they came; NoTPU is none.
 type TPU int
 
-// The generations that can be told apart.
+// NoTPU is the generation of a machine without TPU chips, and v5e the first for which huge pages matter.
 const (
-	NoTPU TPU = iota - 1
-	TPUv2
-	TPUv3
-	TPUplc
-	TPUv4
-	TPUv5p
-	TPUv5e
-	TPUv6e
-	TPU7x
-	TPU8i
-	TPU8t
+	NoTPU TPU = -1
+	v5e   TPU = 5
 )
+
+// generations are all that can be told apart, with the PCI devices that they are, where that is known.
+var generations = []struct{ name, device string }{
+	{"v2", ""}, {"v3", "0x0027"}, {"plc", "0x0056"}, {"v4", "0x005e"}, {"v5p", "0x0062"},
+	{"v5e", "0x0063"}, {"v6e", "0x006f"}, {"7x", "0x0076"}, {"8i", "0x0083"}, {"8t", "0x007c"},
+}
 
 // String is the name of the generation.
 func (v TPU) String() string {
-	names := []string{"v2", "v3", "plc", "v4", "v5p", "v5e", "v6e", "7x", "8i", "8t"}
-	if v < 0 || int(v) >= len(names) {
+	if v < 0 || int(v) >= len(generations) {
 		return "none"
 	}
-	return names[v]
+	return generations[v].name
 }
 
 const googleVendor = "0x1ae0"
-
-// tpuDevices says which PCI devices of that vendor are TPU chips.
-var tpuDevices = map[string]TPU{
-	"0x0027": TPUv3, "0x0056": TPUplc, "0x005e": TPUv4, "0x0062": TPUv5p, "0x0063": TPUv5e,
-	"0x006f": TPUv6e, "0x0076": TPU7x, "0x0083": TPU8i, "0x007c": TPU8t,
-}
 
 // TPUs counts the TPU chips of this machine and says what the last of them is (C-HOST-1).
 func TPUs(root string) (n int, kind TPU) {
@@ -52,8 +42,11 @@ func TPUs(root string) (n int, kind TPU) {
 		if word(file) != googleVendor {
 			continue
 		}
-		if v, ok := tpuDevices[word(filepath.Join(filepath.Dir(file), "device"))]; ok {
-			n, kind = n+1, v
+		device := word(filepath.Join(filepath.Dir(file), "device"))
+		for i, g := range generations {
+			if device != "" && device == g.device {
+				n, kind = n+1, TPU(i)
+			}
 		}
 	}
 	return n, kind

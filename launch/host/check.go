@@ -46,7 +46,7 @@ func hugePages(root string) (Finding, bool) {
 	const always = "[always] madvise never"
 	_, kind := TPUs(root)
 	mode := word(filepath.Join(root, hugePagesFile))
-	if kind < TPUv5e || mode == always {
+	if kind < v5e || mode == always {
 		return Finding{}, false
 	}
 	if mode == "" {

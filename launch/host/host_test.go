@@ -47,10 +47,10 @@ func TestTPUs(t *testing.T) {
 		kind  TPU
 		text  string
 	}{
-		{"two v5e", pci(pci(nil, "0", "0x1ae0", "0x0063"), "1", "0x1ae0", "0x0063"), 2, TPUv5e, "v5e"},
+		{"two v5e", pci(pci(nil, "0", "0x1ae0", "0x0063"), "1", "0x1ae0", "0x0063"), 2, v5e, "v5e"},
 		{"other vendor", pci(nil, "0", "0x10de", "0x0063"), 0, NoTPU, "none"},
 		{"unknown device", pci(nil, "0", "0x1ae0", "0x9999"), 0, NoTPU, "none"},
-		{"the last counts", pci(pci(nil, "0", "0x1ae0", "0x0027"), "1", "0x1ae0", "0x007c"), 2, TPU8t, "8t"},
+		{"the last counts", pci(pci(nil, "0", "0x1ae0", "0x0027"), "1", "0x1ae0", "0x007c"), 2, 9, "8t"},
 		{"nothing", nil, 0, NoTPU, "none"},
 	} {
 		n, kind := TPUs(machine(t, c.files))

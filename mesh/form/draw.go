@@ -121,10 +121,10 @@ func axesText(m *mesh.Mesh) string {
 	return notation.JoinFunc(m.Axes(), ", ", func(a mesh.Axis) string { return notation.Quote(a.Name) + ": " + strconv.Itoa(a.Size) })
 }
 
-// axesOfGrid says which dimensions run down and across; -1 is none.
+// axesOfGrid says which of the last two split dimensions run down and across; -1 is none.
 func (pic *picture) axesOfGrid() (down, across int) {
 	down, across = -1, -1
-	for _, d := range pic.split {
+	for _, d := range pic.split[max(len(pic.split)-2, 0):] {
 		if d == len(pic.ways)-1 || down >= 0 {
 			across = d
 		} else {

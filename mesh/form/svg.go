@@ -24,16 +24,7 @@ func DrawSVG(s *mesh.Sharding, shape []int) (string, error) {
 	if len(pic.blocks) > maxCells {
 		return "", errorf(mesh.ErrInvalid, "%d slices are too many to draw, at most %d: use the table", len(pic.blocks), maxCells)
 	}
-	down, across := -1, -1
-	if n := len(pic.split); n > 0 {
-		across = pic.split[n-1]
-		if n > 1 {
-			down = pic.split[n-2]
-		}
-	}
-	if n := len(pic.split); n == 1 && across < len(shape)-1 {
-		down, across = across, -1
-	}
+	down, across := pic.axesOfGrid()
 	return pic.svg(down, across, fmt.Sprintf("%s of %s, mesh %s", s.Spec(), notation.Tuple(shape), axesText(s.Mesh()))), nil
 }
 
