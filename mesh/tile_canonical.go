@@ -38,11 +38,9 @@ func (t Tile) canonical() Tile {
 }
 
 // reorder lays the devices out anew for the tile dimensions in the given order
-// and, if asked, sorts those of the last of the new dims.
+// and, if asked, sorts those of the last of the new dims. Counted devices stay
+// counted where that is possible.
 func (t *Tile) reorder(order []int, sortLast bool, dims []int) {
-	if t.Devices == nil && t.reorderCount(order, sortLast, dims) {
-		return
-	}
 	full := slices.Clone(order)
 	for d, n := range t.Dims { // dropped dimensions have size one; any place will do
 		if n == 1 && !slices.Contains(full, d) {
@@ -55,79 +53,37 @@ func (t *Tile) reorder(order []int, sortLast bool, dims []int) {
 			slices.Sort(group)
 		}
 	}
+	if reshape, perm, ok := countOf(list); ok && t.Devices == nil {
+		t.Reshape, t.Perm = reshape, perm
+		return
+	}
 	t.Devices, t.Reshape, t.Perm = list, nil, nil
 }
 
-// reorderCount is reorder for counted devices, where the cuts allow it.
-func (t *Tile) reorderCount(order []int, sortLast bool, dims []int) bool {
-	pieces, ok := t.pieces()
-	if !ok {
-		return false
-	}
-	var arranged []tilePiece
-	for _, d := range order {
-		for _, p := range pieces {
-			if p.dim == d {
-				arranged = append(arranged, p)
-			}
+// countOf finds how 0, 1, 2, … are reshaped and transposed to give a list; false
+// if they never do. Every axis shows as a run of equal steps, the fastest first.
+func countOf(list []int) (reshape, perm []int, ok bool) {
+	type axis struct{ step, size int }
+	var axes []axis
+	for n := 1; n < len(list); {
+		a := axis{list[n] - list[0], 2}
+		for a.size*n < len(list) && list[a.size*n] == list[0]+a.size*a.step {
+			a.size++
 		}
+		axes = append(axes, a)
+		n *= a.size
 	}
-	if sortLast {
-		tail, n := len(arranged), dims[len(dims)-1]
-		for n > 1 {
-			tail--
-			n /= arranged[tail].size
-		}
-		slices.SortFunc(arranged[tail:], compareSource)
+	source := slices.SortedFunc(slices.Values(axes), func(a, b axis) int { return cmp.Compare(b.step, a.step) })
+	for _, a := range source {
+		reshape = append(reshape, a.size)
 	}
-	source := slices.Clone(arranged)
-	slices.SortFunc(source, compareSource)
-	reshape, perm := make([]int, len(source)), make([]int, len(arranged))
-	for i, p := range source {
-		reshape[i] = p.size
+	for _, a := range slices.Backward(axes) {
+		perm = append(perm, slices.Index(source, a))
 	}
-	for i, p := range arranged {
-		perm[i] = slices.Index(source, p)
+	if len(axes) == 0 {
+		reshape, perm = []int{1}, []int{0}
 	}
-	t.Reshape, t.Perm = mergeIota(reshape, perm)
-	return true
-}
-
-// A tilePiece is a factor that one reshape axis and one tile dimension share.
-type tilePiece struct {
-	size int
-	axis int // of Reshape
-	sub  int // position within the axis, major first
-	dim  int // of Dims
-}
-
-func compareSource(a, b tilePiece) int {
-	return cmp.Or(cmp.Compare(a.axis, b.axis), cmp.Compare(a.sub, b.sub))
-}
-
-// pieces cuts the transposed count and the dims into common factors, in the
-// order of the dims. It says no where the cuts of the two cross.
-func (t Tile) pieces() ([]tilePiece, bool) {
-	if t.Type != Tiled || t.Devices != nil {
-		return nil, false
-	}
-	var out []tilePiece
-	dim, left := -1, 1
-	for _, axis := range t.Perm {
-		for rest, sub := t.Reshape[axis], 0; rest > 1; sub++ {
-			for left == 1 {
-				dim++
-				left = t.Dims[dim]
-			}
-			size := min(rest, left)
-			if rest%size != 0 || left%size != 0 {
-				return nil, false
-			}
-			out = append(out, tilePiece{size, axis, sub, dim})
-			rest, left = rest/size, left/size
-		}
-	}
-	return out, true
+	return reshape, perm, isPermutation(perm) && slices.Equal(list, counting(reshape).transpose(perm).cells)
 }
 
 // mergeIota drops reshape axes of size one and joins those that stay neighbours
