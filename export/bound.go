@@ -12,16 +12,6 @@ import (
 // the digest of the program for that; [Agree] insists on it.
 func (b *Bound) Digest() string { return digest(b.facts().bytes()) }
 
-// Value finds an argument or result by name; inputs come first.
-func (b *Bound) Value(name string) (BoundValue, bool) {
-	for _, v := range slices.Concat(b.Inputs, b.Outputs) {
-		if v.Name == name {
-			return v, true
-		}
-	}
-	return BoundValue{}, false
-}
-
 // Shards lists the slice of every device. It fails while a symbol of the shape has no value, and gives
 // none where the sharding is left to the compiler.
 func (v BoundValue) Shards() ([]mesh.Shard, error) {

@@ -249,10 +249,7 @@ func (m *Manifest) check() error {
 	if err != nil {
 		return err
 	}
-	if err := checkValues("input", m.Inputs, shardings); err != nil {
-		return err
-	}
-	if err := checkValues("output", m.Outputs, shardings); err != nil {
+	if err := cmp.Or(checkValues("input", m.Inputs, shardings), checkValues("output", m.Outputs, shardings)); err != nil {
 		return err
 	}
 	for _, i := range m.Program.KeptArgs {
@@ -398,16 +395,12 @@ func (m *Manifest) checkExtras() error {
 }
 
 func (m *Manifest) checkTrees() error {
-	if err := m.JAX.In.checkDeep(0); err != nil {
-		return err
+	for _, t := range []*Tree{m.JAX.In, m.JAX.Out} {
+		if err := t.checkDeep(0); err != nil {
+			return err
+		}
 	}
-	if err := m.JAX.Out.checkDeep(0); err != nil {
-		return err
-	}
-	if err := fitTree("arguments", m.JAX.In, len(m.Inputs)); err != nil {
-		return err
-	}
-	return fitTree("results", m.JAX.Out, len(m.Outputs))
+	return cmp.Or(fitTree("arguments", m.JAX.In, len(m.Inputs)), fitTree("results", m.JAX.Out, len(m.Outputs)))
 }
 
 // UsedMeshes says which meshes, by id, an argument or result depends on.

@@ -1,6 +1,7 @@
 package mesh
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -53,10 +54,7 @@ func FromPieces(l Layout, pieces ...Piece) (*Array, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := a.checkDevices(pieces); err != nil {
-		return nil, err
-	}
-	if err := a.settleElement(pieces); err != nil {
+	if err := cmp.Or(a.checkDevices(pieces), a.settleElement(pieces)); err != nil {
 		return nil, err
 	}
 	want, err := l.Sharding.ShardShape(l.Shape)

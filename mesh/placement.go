@@ -1,6 +1,7 @@
 package mesh
 
 import (
+	"cmp"
 	"slices"
 	"strconv"
 
@@ -132,13 +133,7 @@ func (s *Sharding) fullPlacement(shape []int) (placement, error) {
 
 // placement checks shape against the sharding and works out the blocks.
 func (s *Sharding) placement(shape []int) (placement, error) {
-	if err := CheckShape(shape); err != nil {
-		return placement{}, err
-	}
-	if err := s.spec.CheckRank(len(shape)); err != nil {
-		return placement{}, err
-	}
-	if err := s.checkManual(); err != nil {
+	if err := cmp.Or(CheckShape(shape), s.spec.CheckRank(len(shape)), s.checkManual()); err != nil {
 		return placement{}, err
 	}
 	p := s.blocks(len(shape))

@@ -1,6 +1,7 @@
 package mesh
 
 import (
+	"cmp"
 	"slices"
 
 	"github.com/serry-dev/serry"
@@ -51,10 +52,8 @@ type Gap struct {
 
 // Apply copies the bytes of the move between two whole shards.
 func (m Move) Apply(to, from []byte) error {
-	if err := fits(m.To, len(to), m.ToOffset, m.Pattern.span(m.Pattern.ToStrides)); err != nil {
-		return err
-	}
-	if err := fits(m.From, len(from), m.FromOffset, m.Pattern.span(m.Pattern.FromStrides)); err != nil {
+	if err := cmp.Or(fits(m.To, len(to), m.ToOffset, m.Pattern.span(m.Pattern.ToStrides)),
+		fits(m.From, len(from), m.FromOffset, m.Pattern.span(m.Pattern.FromStrides))); err != nil {
 		return err
 	}
 	m.Pattern.copy(to[m.ToOffset:], from[m.FromOffset:])

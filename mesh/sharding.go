@@ -1,6 +1,7 @@
 package mesh
 
 import (
+	"cmp"
 	"slices"
 	"strings"
 
@@ -36,10 +37,7 @@ func (m *Mesh) Shard(spec Spec) (*Sharding, error) {
 		return nil, atDim(free).errorf(ErrInvalid, "%s leaves dimension %d unconstrained, but mesh %s has no Auto axis: "+
 			"say None, or make an axis Auto", spec, free, m.brief())
 	}
-	if err := m.checkReducible("unreduced", spec.Unreduced, spec); err != nil {
-		return nil, err
-	}
-	if err := m.checkReducible("reduced", spec.Reduced, spec); err != nil {
+	if err := cmp.Or(m.checkReducible("unreduced", spec.Unreduced, spec), m.checkReducible("reduced", spec.Reduced, spec)); err != nil {
 		return nil, err
 	}
 	s := &Sharding{mesh: m, spec: spec}

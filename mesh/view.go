@@ -23,10 +23,7 @@ func (s *Sharding) View(task serry.TaskIndex, dim, rank int) (View, error) {
 	if dim < 0 || dim >= rank {
 		return View{}, atDim(dim).errorf(ErrInvalid, "dimension %d of an array of rank %d", dim, rank)
 	}
-	if err := s.needDevices(); err != nil {
-		return View{}, err
-	}
-	if err := s.spec.CheckRank(rank); err != nil {
+	if err := cmp.Or(s.needDevices(), s.spec.CheckRank(rank)); err != nil {
 		return View{}, err
 	}
 	if !slices.Contains(s.mesh.tasks, task) {

@@ -13,26 +13,17 @@ import (
 
 // A Change is what became of a task's hardware when it came back under its old
 // number.
-type Change int
+type Change string
 
 const (
-	Moved    Change = iota + 1 // another machine, or another boot where machines are not known
-	Rebooted                   // the same machine, booted anew
-	Replaced                   // another device in the place of one, on the same machine
-	Refabric                   // a device on another fabric
-	Rewired                    // behind other switches, or in another explicit partition
-	Resized                    // another memory limit or NUMA node, other attributes
-	Conflict                   // another list of devices: refused (C-TOP-16)
+	Moved    Change = "moved"    // another machine, or another boot where machines are not known
+	Rebooted Change = "rebooted" // the same machine, booted anew
+	Replaced Change = "replaced" // another device in the place of one, on the same machine
+	Refabric Change = "refabric" // a device on another fabric
+	Rewired  Change = "rewired"  // behind other switches, or in another explicit partition
+	Resized  Change = "resized"  // another memory limit or NUMA node, other attributes
+	Conflict Change = "conflict" // another list of devices: refused (C-TOP-16)
 )
-
-// String is one lower-case word.
-func (c Change) String() string {
-	words := []string{"", "moved", "rebooted", "replaced", "refabric", "rewired", "resized", "conflict"}
-	if c > 0 && int(c) < len(words) {
-		return words[c]
-	}
-	return "change " + strconv.Itoa(int(c))
-}
 
 // An Event is one change of one task, with what was and what is now (P-TOP-3).
 type Event struct {
