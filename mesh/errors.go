@@ -55,7 +55,6 @@ type location struct {
 	dim  int
 }
 
-func nowhere() location           { return location{dim: -1} }
 func atDim(dim int) location      { return location{dim: dim} }
 func onAxis(name string) location { return location{axis: name, dim: -1} }
 
@@ -64,5 +63,5 @@ func (p location) errorf(err error, format string, args ...any) error {
 }
 
 func errorf(err error, format string, args ...any) error {
-	return nowhere().errorf(err, format, args...)
+	return atDim(-1).errorf(err, format, args...)
 }

@@ -1,9 +1,6 @@
 package mesh
 
-import (
-	"math/bits"
-	"slices"
-)
+import "slices"
 
 // A grid is a dense row-major block of values.
 type grid[T any] struct {
@@ -87,23 +84,19 @@ func productOf(shape, axes []int) int {
 // boundedProduct is product for sizes that came from outside: it says no where
 // a size is negative or the result is over max.
 func boundedProduct(shape []int, max int) (int, bool) {
-	n, zero := uint64(1), false
+	n, zero := 1, false
 	for _, s := range shape {
-		if s < 0 {
+		switch {
+		case s < 0 || s > 0 && n > max/s:
 			return 0, false
-		}
-		if s == 0 {
+		case s == 0:
 			zero = true
-			continue
+		default:
+			n *= s
 		}
-		hi, lo := bits.Mul64(n, uint64(s))
-		if hi != 0 || lo > uint64(max) {
-			return 0, false
-		}
-		n = lo
 	}
 	if zero {
 		return 0, true
 	}
-	return int(n), true
+	return n, true
 }

@@ -177,28 +177,23 @@ func primeFactors(n int) []int {
 func prefer(x, y, physical, used []int) bool {
 	whole := func(p, n int) bool { return n == physical[p] }
 	crowded := func(p, _ int) bool { return used[p] > 1 }
-	return cmp.Or(cmp.Compare(productWhere(x, whole), productWhere(y, whole)), cmp.Compare(countWhere(x, whole), countWhere(y, whole)),
-		cmp.Compare(productWhere(x, crowded), productWhere(y, crowded)), slices.Compare(x, y)) > 0
+	productX, countX := tally(x, whole)
+	productY, countY := tally(y, whole)
+	crowdX, _ := tally(x, crowded)
+	crowdY, _ := tally(y, crowded)
+	return cmp.Or(cmp.Compare(productX, productY), cmp.Compare(countX, countY), cmp.Compare(crowdX, crowdY), slices.Compare(x, y)) > 0
 }
 
-func productWhere(column []int, keep func(p, n int) bool) int {
-	out := 1
+// tally multiplies and counts the factors of a column that keep picks.
+func tally(column []int, keep func(p, n int) bool) (product, count int) {
+	product = 1
 	for p, n := range column {
-		if keep(p, n) {
-			out *= n
+		if keep(p, n) && n > 1 {
+			product *= n
+			count++
 		}
 	}
-	return out
-}
-
-func countWhere(column []int, keep func(p, n int) bool) int {
-	out := 0
-	for p, n := range column {
-		if n > 1 && keep(p, n) {
-			out++
-		}
-	}
-	return out
+	return product, count
 }
 
 // layout cuts the physical axes by the rows of the matrix and groups the pieces

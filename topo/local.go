@@ -3,6 +3,7 @@ package topo
 import (
 	"fmt"
 	"math"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -50,13 +51,7 @@ const asciiSpace = " \t\n\v\f\r"
 // first: "spine,pod,rack". Pieces of nothing but blanks are dropped, others are
 // kept as they are (C-TOP-10).
 func NetworkNodes(value string) []string {
-	var nodes []string
-	for piece := range strings.SplitSeq(value, ",") {
-		if strings.Trim(piece, asciiSpace) != "" {
-			nodes = append(nodes, piece)
-		}
-	}
-	return nodes
+	return slices.DeleteFunc(strings.Split(value, ","), func(piece string) bool { return strings.Trim(piece, asciiSpace) == "" })
 }
 
 // BootID reads the text of /proc/sys/kernel/random/boot_id: its lines without
