@@ -1,10 +1,14 @@
 package history
 
 import (
+	"cmp"
+	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/anishathalye/porcupine"
 )
@@ -66,7 +70,11 @@ func (c KeyCall) String() string {
 // CheckKeys says whether the calls on each key can have happened one after the other, each at one moment
 // between its beginning and its end, so that all answers are true. In such an order no increment is lost
 // and none happens twice, and nothing that was acknowledged is forgotten.
-func CheckKeys(calls []KeyCall) error {
+//
+// A history of which that could not be found out in reasonable time is [ErrTooLong].
+func CheckKeys(calls []KeyCall) error { return checkKeys(calls, judgeTime) }
+
+func checkKeys(calls []KeyCall, longest time.Duration) error {
 	keys := make(map[string][]KeyCall)
 	var names []string
 	for _, c := range calls {
@@ -80,8 +88,11 @@ func CheckKeys(calls []KeyCall) error {
 	}
 	slices.Sort(names)
 	for _, name := range names {
-		if !linearizable(keys[name]) {
+		switch linearizable(keys[name], longest) {
+		case porcupine.Illegal:
 			return fmt.Errorf("key %q: no order makes all answers true:\n%s", name, lines(keys[name]))
+		case porcupine.Unknown:
+			return fmt.Errorf("key %q: %w in %v, of %d calls:\n%s", name, ErrTooLong, longest, len(keys[name]), lines(keys[name]))
 		}
 	}
 	return nil
@@ -93,15 +104,82 @@ type keyState struct {
 	value string
 }
 
-func linearizable(calls []KeyCall) bool {
+// ErrTooLong is that the calls on a key could not be judged: they may be true or not. Each call without an answer
+// that is not like any other doubles the work at worst.
+var ErrTooLong = errors.New("not judged")
+
+// judgeTime is how long the calls on one key are judged. Those of nearly all schedules take milliseconds.
+const judgeTime = time.Minute
+
+func linearizable(calls []KeyCall, longest time.Duration) porcupine.CheckResult {
 	ops := make([]porcupine.Operation, len(calls))
-	for i, c := range calls {
+	for i, c := range alikes(calls) {
 		ops[i] = porcupine.Operation{ClientId: i, Input: c, Call: int64(c.Call), Output: c, Return: int64(c.end())}
 	}
-	return porcupine.CheckOperations(porcupine.Model{
-		Init: func() any { return keyState{} },
-		Step: func(state, _, call any) (bool, any) { return state.(keyState).step(call.(KeyCall)) },
-	}, ops)
+	return porcupine.CheckOperationsTimeout(porcupine.Model{
+		Init: func() any { return judgedState{} },
+		Step: func(state, _, call any) (bool, any) { return state.(judgedState).step(call.(judgedCall)) },
+	}, ops, longest)
+}
+
+// A judgedCall is a call on the key that is judged. Calls without an answer that ask for the same are alike: any of
+// them may have had its effect at any time after it was made. So where an order of all calls exists, there is
+// also one with those that are alike in the order in which they were made, and only such orders are tried.
+// Otherwise n increments without an answer would have to be tried in 2^n subsets.
+type judgedCall struct {
+	KeyCall
+	kind  int // of the calls that are alike, from 1; 0: the call is like no other
+	order int // among them
+}
+
+// alikes finds calls that are alike.
+func alikes(calls []KeyCall) []judgedCall {
+	type request struct {
+		action     KeyAction
+		value, old string
+	}
+	judged := make([]judgedCall, len(calls))
+	for i, c := range calls {
+		judged[i] = judgedCall{KeyCall: c}
+	}
+	slices.SortFunc(judged, func(a, b judgedCall) int { return cmp.Compare(a.Call, b.Call) })
+	kinds, count := make(map[request]int), make(map[request]int)
+	for i := range judged {
+		c := &judged[i]
+		r := request{c.Action, c.Value, c.Old}
+		if c.Return != 0 || count[r] == math.MaxUint8 {
+			continue
+		}
+		if kinds[r] == 0 {
+			kinds[r] = len(kinds) + 1
+		}
+		c.kind, c.order = kinds[r], count[r]
+		count[r]++
+	}
+	return judged
+}
+
+// A judgedState is what a key holds, and how many calls of each kind have had their effect, one byte a kind.
+type judgedState struct {
+	key  keyState
+	done string
+}
+
+func (s judgedState) step(c judgedCall) (bool, judgedState) {
+	if c.kind > 0 {
+		done := []byte(s.done)
+		for len(done) < c.kind {
+			done = append(done, 0)
+		}
+		if int(done[c.kind-1]) != c.order {
+			return false, s
+		}
+		done[c.kind-1]++
+		s.done = string(done)
+	}
+	ok, next := s.key.step(c.KeyCall)
+	s.key = next
+	return ok, s
 }
 
 // step says whether a call can have been answered as it was at this state, and what comes of it.

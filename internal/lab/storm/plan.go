@@ -199,7 +199,7 @@ func draw(seed uint64, o Options) *plan {
 	if r := dice(seed, forQuiet, 0); o.Dir == "" && o.Etcd == "" && r.IntN(quietFleets) == 0 {
 		p.drawQuiet(r)
 	}
-	if r := dice(seed, forVersions, 0); p.mode != quiet && !p.lies && r.IntN(rollingFleets) == 0 {
+	if r := dice(seed, forVersions, 0); p.mode != quiet && r.IntN(rollingFleets) == 0 {
 		p.drawUpgrade(r)
 	}
 	return p

@@ -16,8 +16,7 @@ import (
 // may be restarted with the present version again. As long as no server of the next version has led, nothing
 // is different then. Later such a server must refuse the journal, say so, and campaign no more.
 //
-// Quiet fleets are not upgraded, because they judge how soon another server leads, and disks that lie are
-// left as they are, because each restart adds calls of which it is not known whether they were lost.
+// Quiet fleets are not upgraded, because they judge how soon another server leads.
 const rollingFleets = 10
 
 // Kinds of faults that only such fleets have.
