@@ -200,11 +200,15 @@ func (n *Net) publish(ctx context.Context) error {
 	if err := n.keys.Create(ctx, addressKey(n.life), []byte(text)); err != nil {
 		return fmt.Errorf("publish addresses of links: %w", err)
 	}
+	n.published.Store(true)
 	return nil
 }
 
-// unpublish deletes the addresses.
+// unpublish deletes the addresses, if this Net has published them.
 func (n *Net) unpublish(ctx context.Context) error {
+	if !n.published.Load() {
+		return nil
+	}
 	if err := n.keys.Delete(ctx, addressKey(n.life)); err != nil && !errors.Is(err, serry.ErrNotFound) {
 		return fmt.Errorf("delete addresses of links: %w", err)
 	}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"hash/crc32"
+	"net"
 	"os"
 	"slices"
 	"time"
@@ -13,7 +14,10 @@ import (
 const (
 	leastChunk   = 256 << 10 // smaller messages are not cut
 	scratchBytes = 64 << 10
-	trailerRoom  = headerBytes + checkBytes
+
+	// checkedPiece is how much of a chunk with a checksum is read or written at a time: so much that its bytes
+	// are still in the cache when they are used for the second time.
+	checkedPiece = 512 << 10
 )
 
 // chunkOf says how a message of that size is cut: so that all lanes have something to do.
@@ -88,7 +92,19 @@ func (l *Link) wrote(a *lane, p *post, err error) {
 	}
 }
 
-// writeChunk writes one frame, straight out of the memory of the message.
+// A frame is a chunk of a message that is being written, straight out of its memory.
+type frame struct {
+	lane  *lane
+	post  *post
+	segs  [][]byte // memory of the message, or a copy of what is left of the chunk
+	base  int64    // where segs begin in the message
+	next  int64    // the first byte that was not given to writeAll
+	end   int64    // of the chunk
+	check bool
+	sum   uint32
+}
+
+// writeChunk writes a part of a message as one frame.
 func (a *lane) writeChunk(p *post, from, to int64) error {
 	h := p.header
 	h.Offset += uint64(from)
@@ -96,50 +112,78 @@ func (a *lane) writeChunk(p *post, from, to int64) error {
 	if h.Family == Transfer {
 		h.Seq += uint64(from / p.chunk)
 	}
-	if a.frame == nil {
-		a.frame = make([]byte, 0, trailerRoom)
-	}
-	pieces := append(a.buffers[:0], nil) // for the header
-	pieces = appendRange(pieces, p.segs, from, to)
-	if a.link.checks[h.Family] {
+	f := frame{lane: a, post: p, segs: p.segs, next: from, end: to, check: a.link.checks[h.Family]}
+	if f.check {
 		h.flags |= flagChecksum
-		sum := uint32(0)
-		for _, s := range pieces[1:] {
-			sum = crc32.Update(sum, castagnoli, s)
-		}
-		a.frame = binary.LittleEndian.AppendUint32(h.append(a.frame[:0]), sum)
-		pieces = append(pieces, a.frame[headerBytes:])
-	} else {
-		a.frame = h.append(a.frame[:0])
 	}
-	pieces[0] = a.frame[:headerBytes]
-	a.buffers = pieces
-	err := a.writeAll(p)
-	clear(pieces)
-	a.buffers = pieces[:0]
+	a.head = h.append(a.head[:0])
+	if err := f.write(); err != nil {
+		return err
+	}
 	a.link.counts.sent(&h)
-	return err
+	return nil
 }
 
-// writeAll writes the buffers of a lane. When the message is cancelled it lets go of its memory at once,
-// and writes a copy of the rest.
-func (a *lane) writeAll(p *post) error {
-	rest := a.buffers
+// write writes the frame, all at once or, with a checksum, piece by piece.
+func (f *frame) write() error {
+	a := f.lane
+	pieces := append(a.buffers[:0], a.head)
+	for f.next < f.end {
+		from := f.next
+		f.next = f.end
+		if f.check {
+			f.next = min(from+checkedPiece, f.end)
+		}
+		first := len(pieces)
+		pieces = appendRange(pieces, f.segs, from-f.base, f.next-f.base)
+		if f.check {
+			for _, s := range pieces[first:] {
+				f.sum = crc32.Update(f.sum, castagnoli, s)
+			}
+			if f.next == f.end {
+				a.tail = binary.LittleEndian.AppendUint32(a.tail[:0], f.sum)
+				pieces = append(pieces, a.tail)
+			}
+		}
+		if err := f.writeAll(pieces); err != nil {
+			return err
+		}
+		clear(pieces)
+		pieces = pieces[:0]
+	}
+	a.buffers = pieces
+	return nil
+}
+
+// writeAll writes a part of the frame.
+func (f *frame) writeAll(pieces net.Buffers) error {
+	out := f.lane.out
 	for {
-		_, err := rest.WriteTo(a.out.Conn)
+		_, err := pieces.WriteTo(out.Conn)
 		if err == nil || !errors.Is(err, os.ErrDeadlineExceeded) {
 			return err
 		}
-		a.out.SetWriteDeadline(time.Time{})
-		a.link.mu.Lock()
-		if p.ended && a.draining == p {
-			rest = [][]byte{slices.Concat(rest...)}
-			a.draining = nil
-			p.inflight--
-			a.link.mu.quiet.Broadcast()
-		}
-		a.link.mu.Unlock()
+		out.SetWriteDeadline(time.Time{})
+		pieces = f.letGo(pieces)
 	}
+}
+
+// letGo ends the use of the memory of a message that was cancelled: the rest of the frame is copied, because
+// the peer needs it to find the next one.
+func (f *frame) letGo(pieces net.Buffers) net.Buffers {
+	l := f.lane.link
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if !f.post.ended || f.lane.draining != f.post {
+		return pieces
+	}
+	pieces = net.Buffers{slices.Concat(pieces...)}
+	f.segs = [][]byte{slices.Concat(appendRange(nil, f.segs, f.next-f.base, f.end-f.base)...)}
+	f.base = f.next
+	f.lane.draining = nil
+	f.post.inflight--
+	l.mu.quiet.Broadcast()
+	return pieces
 }
 
 // appendRange adds the bytes from from to to of segs.
@@ -355,6 +399,9 @@ func (c *chunk) room(at, end uint64) []byte {
 
 // some reads into p. When the message is cancelled it lets go of the memory, and reads the rest elsewhere.
 func (c *chunk) some(p []byte) (int, error) {
+	if c.checked {
+		p = p[:min(len(p), checkedPiece)]
+	}
 	n, err := c.lane.in.Read(p)
 	if n > 0 {
 		if c.checked {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"iter"
 	"log/slog"
 	"maps"
@@ -35,7 +36,6 @@ type job struct {
 	tasks    map[serry.TaskID]serry.TaskInfo
 	version  int64
 	suspects []string
-	blind    bool // Watch is not supported
 }
 
 func newJob() *job {
@@ -65,6 +65,12 @@ func (j *job) reports() []string {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	return slices.Clone(j.suspects)
+}
+
+func (j *job) key(name string) string {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return j.keys[name]
 }
 
 func (j *job) keyNames() []string {
@@ -115,6 +121,7 @@ type member struct {
 	*job
 	life    serry.Life
 	service serry.Incarnation
+	blind   bool // it hears nothing from the service, and dials lives that are over
 }
 
 func (m member) Task() serry.TaskID             { return m.life.Task }
@@ -170,7 +177,6 @@ type world struct {
 	network *network // or nil: that of the system
 	local   *link.Local
 	options link.Options
-	log     *strings.Builder
 }
 
 // join starts the link layer of a life, which is connected from then on.
@@ -196,7 +202,7 @@ func (w *world) open(l serry.Life, change ...func(*link.Options)) (*link.Net, er
 	for _, c := range change {
 		c(&o)
 	}
-	return link.Open(w.t.Context(), member{w.job, l, 7}, w.job, o)
+	return link.Open(w.t.Context(), member{w.job, l, 7, false}, w.job, o)
 }
 
 // hostOf is the address of the host of a life, in a network in memory: each has its own.
@@ -275,7 +281,7 @@ type network struct {
 	next      int
 	listeners map[string]*listener
 	gates     map[[2]string]chan struct{} // by hosts, from and to: closed while bytes pass
-	corrupt   func(from, to string, p []byte)
+	damaged   map[[2]string]int           // flip a bit of the byte that comes after so many, once
 	conns     map[*gated]bool
 	dead      map[string]bool // hosts whose processes are gone
 	dials     []string        // addresses
@@ -284,7 +290,7 @@ type network struct {
 func newNetwork() *network {
 	return &network{
 		listeners: make(map[string]*listener), gates: make(map[[2]string]chan struct{}),
-		conns: make(map[*gated]bool), dead: make(map[string]bool),
+		conns: make(map[*gated]bool), dead: make(map[string]bool), damaged: make(map[[2]string]int),
 	}
 }
 
@@ -324,6 +330,36 @@ func (w *network) heal(from, to string) {
 		close(g)
 		delete(w.gates, [2]string{from, to})
 	}
+}
+
+// damage flips a bit of a byte that is under way: of the next bytes from one host to another, the one at that place.
+func (w *network) damage(from, to string, at int) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.damaged[[2]string{from, to}] = at
+}
+
+func (w *network) maybeDamage(from, to string, p []byte) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	way := [2]string{from, to}
+	at, ok := w.damaged[way]
+	if !ok {
+		return
+	}
+	if at >= len(p) {
+		w.damaged[way] = at - len(p)
+		return
+	}
+	p[at] ^= 4
+	delete(w.damaged, way)
+}
+
+// dialled lists the addresses that were dialled.
+func (w *network) dialled() []string {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return slices.Clone(w.dials)
 }
 
 func (w *network) gate(from, to string) chan struct{} {
@@ -464,9 +500,7 @@ func (c *gated) Read(p []byte) (int, error) {
 	}
 	n := copy(p, c.stash)
 	c.stash = c.stash[n:]
-	if f := c.network.corrupt; f != nil && n > 0 {
-		f(c.from, c.to, p[:n])
-	}
+	c.network.maybeDamage(c.from, c.to, p[:n])
 	if n == 0 {
 		return 0, c.err
 	}
@@ -549,7 +583,7 @@ func (w *world) observe(n *link.Net) *observer {
 	return o
 }
 
-func logger(b *strings.Builder) *slog.Logger {
+func logger(b io.Writer) *slog.Logger {
 	return slog.New(slog.NewTextHandler(b, &slog.HandlerOptions{Level: slog.LevelDebug}))
 }
 

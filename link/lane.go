@@ -37,8 +37,8 @@ type lane struct {
 	have   int // bytes of header that came
 
 	// Of bulk lanes, owned by the goroutine that writes.
-	buffers net.Buffers
-	frame   []byte // header and checksum of the frame in buffers
+	buffers    net.Buffers
+	head, tail []byte // header and checksum of the frame in buffers
 }
 
 func newLane(l *Link, index int, in, out *conn.Conn) *lane {

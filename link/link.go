@@ -54,6 +54,7 @@ type Link struct {
 		sync.Mutex
 		state    state
 		cause    error     // once down, or once lost
+		farewell error     // what the end of the connections means, once this side has said goodbye; or nil
 		attached int       // forming: lanes that there are
 		dial     *dialling // forming: or nil
 		since    time.Time // up: since when
@@ -147,7 +148,8 @@ func (l *Link) Expect(h Header, into ...[]byte) (*Ticket, error) {
 	if h.Family != Collective && h.Family != Transfer || h.Type != grammar[h.Family].data {
 		return nil, &serry.InvalidError{What: fmt.Sprintf("memory for frames of type %d of family %v", h.Type, h.Family)}
 	}
-	e := &expect{link: l, name: h.message(), from: h.Offset, to: h.Offset + uint64(sizeOf(into)), into: into}
+	e := &expect{link: l, name: h.message(), from: h.Offset, to: h.Offset + uint64(sizeOf(into))}
+	e.into = append(e.inline[:0], into...)
 	e.Ticket = newTicket(e)
 	if e.to < e.from {
 		return nil, &serry.InvalidError{What: fmt.Sprintf("%d bytes at offset %d", sizeOf(into), h.Offset)}
@@ -217,29 +219,28 @@ func (l *Link) Forget(f Family, stream uint64, generation uint32, cause error) {
 // Shutdown closes the link, and tells the peer why. When it returns, everything on the link has failed and
 // no memory of the program is touched any more. Handlers must not call it: it waits for them.
 func (l *Link) Shutdown(cause error) {
-	l.bye(cause)
-	l.end(&LossError{Peer: l.peer, Source: FromSelf, Reason: cause, Err: ErrClosed})
+	closed := &LossError{Peer: l.peer, Source: FromSelf, Reason: cause, Err: ErrClosed}
+	l.mu.Lock()
+	isUp := l.mu.state == up
+	l.mu.farewell = closed
+	l.mu.Unlock()
+	if isUp {
+		l.bye(cause)
+	}
+	l.end(closed)
 	<-l.done
 }
 
-// bye says goodbye, and waits a moment for the peer to take it: closing a connection with unread bytes
-// would drop what is under way.
+// bye says goodbye, and waits a moment for the peer to answer by closing: to close a connection with unread
+// bytes would drop what is under way.
 func (l *Link) bye(cause error) {
-	l.mu.Lock()
-	isUp := l.mu.state == up
-	l.mu.Unlock()
-	if !isUp {
-		return
-	}
 	text := cause.Error()
 	text = text[:min(len(text), 512)]
-	lane := l.lanes[controlLane]
-	lane.send(&Header{Type: typeBye, length: uint32(len(text))}, [][]byte{[]byte(text)}, maxBacklog)
+	l.lanes[controlLane].send(&Header{Type: typeBye, length: uint32(len(text))}, [][]byte{[]byte(text)}, maxBacklog)
 	timer := time.NewTimer(byeTime)
 	defer timer.Stop()
 	select {
-	case <-l.lost: // the peer has answered by closing
-	case <-l.done:
+	case <-l.lost:
 	case <-timer.C:
 	}
 }
@@ -292,9 +293,12 @@ func (l *Link) end(cause error) {
 // broken takes the link down because of what was seen on a connection. Why is found out meanwhile.
 func (l *Link) broken(seen error) {
 	l.mu.Lock()
-	was := l.mu.state
-	if was != up {
+	was, farewell := l.mu.state, l.mu.farewell
+	if was != up || farewell != nil {
 		l.mu.Unlock()
+		if farewell != nil {
+			l.end(farewell)
+		}
 		return
 	}
 	l.mu.state = breaking

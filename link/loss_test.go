@@ -133,11 +133,11 @@ func TestServiceKnows(t *testing.T) {
 				if loss.Source != row.source || !errors.Is(loss, row.reason) || time.Since(start) > 0 {
 					t.Errorf("lost by %v after %v: %v; want by %v at once", loss.Source, time.Since(start), loss, row.source)
 				}
-				dials := len(w.network.dials)
+				dials := len(w.network.dialled())
 				if _, err := m.Link(t.Context(), n.Life()); !errors.Is(err, link.ErrPeerFailed) {
 					t.Errorf("Link() = %v; want ErrPeerFailed", err)
 				}
-				if len(w.network.dials) != dials {
+				if len(w.network.dialled()) != dials {
 					t.Error("the address of a lost life was dialled")
 				}
 				if _, kinds := o.seen(); slices.Contains(kinds, link.PeerExit) != (name == "exit") {

@@ -111,7 +111,8 @@ type Net struct {
 	stop       context.CancelCauseFunc
 	handlers   [families]atomic.Pointer[Handler]
 
-	work sync.WaitGroup // goroutines, and links that are not down
+	published atomic.Bool
+	work      sync.WaitGroup // goroutines, and links that are not down
 
 	mu struct {
 		sync.Mutex

@@ -9,7 +9,7 @@ import (
 
 // A receiver has what a link knows of messages to come. The lock of the link guards it.
 type receiver struct {
-	expected  map[message][]*expect
+	expected  map[message]*expect  // the first of those with a name
 	large     int                  // expectations that the peer has credit for, on bulk lanes
 	parked    map[message][]parked // small messages that found no memory
 	announced map[place]struct{}   // small messages that the peer has, and does not send
@@ -42,9 +42,11 @@ type expect struct {
 	name     message
 	from, to uint64 // the bytes of the message
 	into     [][]byte
+	inline   [2][]byte // room for into
 
 	// Guarded by the lock of the link.
-	begun    []span // bytes that came, or are being read
+	next     *expect // with the same name, or nil
+	begun    []span  // bytes that came, or are being read
 	received uint64
 	busy     int  // lanes that are reading into the memory
 	ended    bool // complete, failed or cancelled
@@ -63,7 +65,7 @@ func (e *expect) holds(offset uint64) bool {
 // post adds an expectation. It says whether the peer needs to be told. A small message that is parked
 // completes it at once.
 func (r *receiver) post(e *expect) (credit bool, err error) {
-	for _, other := range r.expected[e.name] {
+	for other := r.expected[e.name]; other != nil; other = other.next {
 		if e.holds(other.from) || other.holds(e.from) {
 			return false, &serry.InvalidError{What: "two memories for the same bytes of a message"}
 		}
@@ -80,9 +82,10 @@ func (r *receiver) post(e *expect) (credit bool, err error) {
 		return false, &serry.LimitError{Limit: "expected messages of a link", Max: maxMessages}
 	}
 	if r.expected == nil {
-		r.expected = make(map[message][]*expect)
+		r.expected = make(map[message]*expect)
 	}
-	r.expected[e.name] = append(r.expected[e.name], e)
+	e.next = r.expected[e.name]
+	r.expected[e.name] = e
 	r.count++
 	if e.large() {
 		r.large++
@@ -121,7 +124,7 @@ func (r *receiver) unpark(name message, i int) {
 
 // find returns the expectation for bytes at an offset, or nil.
 func (r *receiver) find(name message, offset uint64) *expect {
-	for _, e := range r.expected[name] {
+	for e := r.expected[name]; e != nil; e = e.next {
 		if e.holds(offset) {
 			return e
 		}
@@ -131,20 +134,25 @@ func (r *receiver) find(name message, offset uint64) *expect {
 
 // drop forgets an expectation.
 func (r *receiver) drop(e *expect) {
-	list := r.expected[e.name]
-	i := slices.Index(list, e)
-	if i < 0 {
-		return
+	first := r.expected[e.name]
+	switch {
+	case first == e && e.next == nil:
+		delete(r.expected, e.name)
+	case first == e:
+		r.expected[e.name] = e.next
+	default:
+		for first != nil && first.next != e {
+			first = first.next
+		}
+		if first == nil {
+			return
+		}
+		first.next = e.next
 	}
 	r.count--
 	if e.large() {
 		r.large--
 	}
-	if list = slices.Delete(list, i, i+1); len(list) == 0 {
-		delete(r.expected, e.name)
-		return
-	}
-	r.expected[e.name] = list
 }
 
 // take gives a small message to its memory, and says whether there is any.
@@ -204,11 +212,9 @@ func (r *receiver) forget(of func(message) bool) {
 
 // matching lists expectations.
 func (r *receiver) matching(of func(message) bool) (all []cancellable) {
-	for name, list := range r.expected {
-		if of(name) {
-			for _, e := range list {
-				all = append(all, e)
-			}
+	for name, e := range r.expected {
+		for ; e != nil && of(name); e = e.next {
+			all = append(all, e)
 		}
 	}
 	return all

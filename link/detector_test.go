@@ -1,0 +1,130 @@
+package link_test
+
+import (
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/serry-dev/serry/internal/lab/clause"
+	"github.com/serry-dev/serry/link"
+)
+
+// A peer whose host is cut off is suspected after one second and given up after three, once each, however
+// many messages wait for it.
+func TestSilence(t *testing.T) {
+	clause.Cite(t, "CL-TRN-7", "CL-TRN-9")
+	for name, cut := range map[string][][2]int{"both ways": {{0, 1}, {1, 0}}, "one way": {{1, 0}}} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, func(t *testing.T, w *world) {
+				m, n := w.join(life(0, 10)), w.join(life(1, 11))
+				o := w.observe(m)
+				a, b := w.linked(m, n)
+				time.Sleep(10 * time.Second) // pings keep an idle link up
+				if a.Err() != nil || b.Err() != nil || a.Stats().RoundTrip != 0 || a.Stats().Silent > 300*time.Millisecond {
+					t.Fatalf("an idle link: %v, %v, %+v", a.Err(), b.Err(), a.Stats())
+				}
+				tickets := expectations(t, a)
+				hosts := []string{hostOf(m.Life()), hostOf(n.Life())}
+				start := time.Now()
+				for _, way := range cut {
+					w.network.cut(hosts[way[0]], hosts[way[1]])
+				}
+				time.Sleep(1500 * time.Millisecond)
+				synctest.Wait()
+				if _, kinds := o.seen(); !slices.Contains(kinds, link.PeerSuspect) || slices.Contains(kinds, link.LinkDown) || !a.Stats().Suspected {
+					t.Errorf("after 1.5s: events %v, %+v; want suspicion alone", kinds, a.Stats())
+				}
+				fails(t, a, tickets, link.ErrTransport)
+				if d := time.Since(start); d < 2700*time.Millisecond || d > 3500*time.Millisecond {
+					t.Errorf("given up after %v; want about 3s", d)
+				}
+				synctest.Wait()
+				_, kinds := o.seen()
+				if got := count(kinds, link.PeerSuspect); got != 2 { // two handlers
+					t.Errorf("%d suspicions; want one for each family", got)
+				}
+				weak := 0
+				for _, report := range w.reports() {
+					if strings.HasPrefix(report, "worker/0 suspects worker/1/11 hard=false: silent for") {
+						weak++
+					} else if strings.Contains(report, "hard=true") {
+						t.Errorf("hard evidence: %s", report)
+					}
+				}
+				if weak != 1 {
+					t.Errorf("%d reports of silence in %q; want 1", weak, w.reports())
+				}
+				for _, way := range cut {
+					w.network.heal(hosts[way[0]], hosts[way[1]])
+				}
+				a, b = w.linked(m, n)
+				exchange(t, a, b, 9)
+			})
+		})
+	}
+}
+
+func count(kinds []link.Kind, k link.Kind) (n int) {
+	for _, other := range kinds {
+		if other == k {
+			n++
+		}
+	}
+	return n
+}
+
+// A peer that is heard again in time was only suspected, and nothing has failed.
+func TestShortSilence(t *testing.T) {
+	clause.Cite(t, "CL-TRN-7", "CL-TRN-9")
+	inBubble(t, func(t *testing.T, w *world) {
+		m, n := w.join(life(0, 10)), w.join(life(1, 11))
+		o := w.observe(m)
+		a, b := w.linked(m, n)
+		w.network.cut(hostOf(n.Life()), hostOf(m.Life()))
+		time.Sleep(2 * time.Second)
+		w.network.heal(hostOf(n.Life()), hostOf(m.Life()))
+		time.Sleep(time.Second)
+		synctest.Wait()
+		if _, kinds := o.seen(); count(kinds, link.PeerSuspect) != 2 || count(kinds, link.PeerAlive) != 2 || count(kinds, link.LinkDown) != 0 {
+			t.Errorf("events are %v; want suspicion, and its end", kinds)
+		}
+		exchange(t, a, b, 1)
+	})
+}
+
+// All times can be set.
+func TestTiming(t *testing.T) {
+	clause.Cite(t, "CL-TRN-7")
+	inBubble(t, func(t *testing.T, w *world) {
+		fast := func(o *link.Options) {
+			o.Timing = link.Timing{Ping: 10 * time.Millisecond, Suspect: 40 * time.Millisecond, Dead: 100 * time.Millisecond}
+		}
+		m, n := w.join(life(0, 10), fast), w.join(life(1, 11), fast)
+		a, _ := w.linked(m, n)
+		start := time.Now()
+		w.network.cut(hostOf(n.Life()), hostOf(m.Life()))
+		<-a.Done()
+		if d := time.Since(start); d < 90*time.Millisecond || d > 200*time.Millisecond {
+			t.Errorf("given up after %v; want about 100ms", d)
+		}
+	})
+}
+
+// When the service declares a silent peer lost first, that is the cause.
+func TestVerdictDuringSilence(t *testing.T) {
+	clause.Cite(t, "CL-TRN-7", "CL-TRN-6")
+	inBubble(t, func(t *testing.T, w *world) {
+		m, n := w.join(life(0, 10)), w.join(life(1, 11))
+		a, _ := w.linked(m, n)
+		tickets := expectations(t, a)
+		w.network.cut(hostOf(n.Life()), hostOf(m.Life()))
+		w.network.cut(hostOf(m.Life()), hostOf(n.Life()))
+		time.Sleep(2 * time.Second)
+		w.lose(n.Life(), "host silent")
+		if loss := fails(t, a, tickets, link.ErrPeerFailed); loss.Source != link.FromService {
+			t.Errorf("lost by %v; want by the service", loss.Source)
+		}
+	})
+}

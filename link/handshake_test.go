@@ -1,0 +1,378 @@
+package link_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/serry-dev/serry"
+	"github.com/serry-dev/serry/internal/lab/clause"
+	"github.com/serry-dev/serry/link"
+	"github.com/serry-dev/serry/secure"
+)
+
+// Every reason to refuse a connection reaches the side that dialled, and other links go on.
+func TestRefusals(t *testing.T) {
+	clause.Cite(t, "CLT-DES-3", "CLT-DES-9", "CL-TRN-25", "CL-TRN-30")
+	other := []byte("another secret of the same length")
+	for name, row := range map[string]struct {
+		peer    serry.Life // that is dialled
+		prepare func(w *world)
+		change  func(*link.Options)
+		service serry.Incarnation
+		code    link.Refusal
+		want    error
+	}{
+		"wrong secret": {life(1, 11), nil, func(o *link.Options) { o.Secret = other }, 7, link.WrongSecret, link.ErrRefused},
+		"no secret":    {life(1, 11), nil, func(o *link.Options) { o.Secret, o.Plain = nil, true }, 7, link.WrongSecret, link.ErrRefused},
+		"other job":    {life(1, 11), nil, nil, 8, link.OtherJob, link.ErrRefused},
+		"stale peer": {life(1, 12), func(w *world) { // the address that a newer life has published is that of the older one
+			w.change(func() {
+				w.keys["serry/link/worker/1/000000000000000c"] = w.keys["serry/link/worker/1/000000000000000b"]
+			})
+		}, nil, 7, link.Stale, serry.ErrStale},
+		"stale self": {life(1, 11), func(w *world) {
+			w.set(serry.TaskInfo{Task: life(2, 0).Task, Incarnation: 20, State: serry.Connected})
+			synctest.Wait()
+			w.set(serry.TaskInfo{Task: life(2, 0).Task, Incarnation: 21, State: serry.Connected})
+		}, nil, 7, link.Stale, serry.ErrStale},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, func(t *testing.T, w *world) {
+				var log strings.Builder
+				var mu sync.Mutex
+				sink := logger(lockedWriter{&mu, &log})
+				good, n := w.join(life(0, 10)), w.join(life(1, 11), func(o *link.Options) { o.Log = sink })
+				a, b := w.linked(good, n)
+				if row.prepare != nil {
+					row.prepare(w)
+					synctest.Wait()
+				}
+				bad := life(2, 20)
+				if name != "stale self" {
+					w.set(serry.TaskInfo{Task: bad.Task, Incarnation: bad.Incarnation, State: serry.Connected})
+				}
+				o := link.Options{Network: dialler{w.network, hostOf(bad)}, Listen: []string{hostOf(bad) + ":0"}, Secret: secret, Log: sink}
+				if row.change != nil {
+					row.change(&o)
+				}
+				m, err := link.Open(t.Context(), member{w.job, bad, row.service, true}, w.job, o)
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer m.Close(context.Background())
+				_, err = m.Link(t.Context(), row.peer)
+				refused, ok := errors.AsType[*link.RefusedError](err)
+				if !ok || refused.Code != row.code || !errors.Is(err, row.want) {
+					t.Errorf("Link() = %v; want refusal %v", err, row.code)
+				}
+				if a.Err() != nil || b.Err() != nil || len(n.Links()) != 1 {
+					t.Errorf("the other link: %v, %v, %d links", a.Err(), b.Err(), len(n.Links()))
+				}
+				mu.Lock()
+				defer mu.Unlock()
+				for where, text := range map[string]string{"log": log.String(), "error": fmt.Sprint(err), "status": fmt.Sprintf("%+v", n.Links()), "keys": fmt.Sprint(w.keyNames(), w.key("serry/link/worker/1/000000000000000b"))} {
+					if strings.Contains(text, string(secret)) || strings.Contains(text, string(other)) {
+						t.Errorf("the secret is in the %s", where)
+					}
+				}
+			})
+		})
+	}
+}
+
+// A lockedWriter lets several goroutines write to one builder.
+type lockedWriter struct {
+	mu *sync.Mutex
+	b  *strings.Builder
+}
+
+func (w lockedWriter) Write(p []byte) (int, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.b.Write(p)
+}
+
+// Without a secret, links are made on loopback alone.
+func TestNoSecret(t *testing.T) {
+	clause.Cite(t, "CL-TRN-30")
+	for name, row := range map[string]struct {
+		o    link.Options
+		want error
+	}{
+		"loopback":        {link.Options{}, nil},
+		"other address":   {link.Options{Advertise: []string{"192.0.2.1:9"}}, link.ErrNoSecret},
+		"plain":           {link.Options{Advertise: []string{"192.0.2.1:9"}, Plain: true}, nil},
+		"secret":          {link.Options{Advertise: []string{"192.0.2.1:9"}, Secret: secret}, nil},
+		"short secret":    {link.Options{Secret: secret[:31]}, secure.ErrSecret},
+		"wildcard":        {link.Options{Advertise: []string{"0.0.0.0:9"}, Secret: secret}, link.ErrNoAddress},
+		"no port":         {link.Options{Advertise: []string{"192.0.2.1"}, Secret: secret}, link.ErrNoAddress},
+		"two in one":      {link.Options{Advertise: []string{"192.0.2.1:9,192.0.2.2:9"}, Secret: secret}, link.ErrNoAddress},
+		"no interface":    {link.Options{Listen: []string{"nosuchinterface0"}}, link.ErrNoAddress},
+		"no such network": {link.Options{Listen: []string{"203.0.113.0/24"}}, link.ErrNoAddress},
+		"lanes":           {link.Options{Lanes: 9}, serry.ErrInvalid},
+	} {
+		t.Run(name, func(t *testing.T) {
+			j := newJob()
+			n, err := link.Open(t.Context(), member{j, life(0, 1), 7, false}, j, row.o)
+			if !errors.Is(err, row.want) {
+				t.Errorf("Open() = %v; want %v", err, row.want)
+			}
+			if err == nil {
+				n.Close(context.Background())
+			}
+			if keys := j.keyNames(); len(keys) != 0 {
+				t.Errorf("keys left: %q", keys)
+			}
+		})
+	}
+}
+
+// Interfaces are chosen by name, address or network, IPv4 and IPv6; what is published is never a wildcard.
+func TestInterfaces(t *testing.T) {
+	clause.Cite(t, "CL-TRN-12", "CLT-DES-12")
+	loopback := ""
+	interfaces, err := net.Interfaces()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, i := range interfaces {
+		if i.Flags&net.FlagLoopback != 0 {
+			loopback = i.Name
+		}
+	}
+	for name, row := range map[string]struct {
+		listen []string
+		secret []byte
+		prefix string // of some address
+	}{
+		"nothing":     {nil, nil, "tcp:127.0.0.1:"},
+		"address":     {[]string{"127.0.0.1"}, nil, "tcp:127.0.0.1:"},
+		"with a port": {[]string{"127.0.0.1:0"}, nil, "tcp:127.0.0.1:"},
+		"network":     {[]string{"127.0.0.0/8"}, nil, "tcp:127.0.0.1:"},
+		"name":        {[]string{loopback}, nil, "tcp:127.0.0.1:"},
+		"IPv6":        {[]string{"::1"}, nil, "tcp:[::1]:"},
+		"all":         {nil, secret, "tcp:"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := &world{job: newJob(), t: t}
+			choose := func(o *link.Options) { o.Listen, o.Secret = row.listen, row.secret }
+			w.set(serry.TaskInfo{Task: life(0, 0).Task, Incarnation: 10, State: serry.Connected})
+			m, err := w.open(life(0, 10), choose)
+			if err != nil && name == "IPv6" {
+				t.Skipf("no IPv6 here: %v", err)
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer m.Close(context.Background())
+			published := w.key("serry/link/worker/0/000000000000000a")
+			if !strings.Contains(published, row.prefix) || strings.Contains(published, "0.0.0.0") || strings.Contains(published, "[::]") {
+				t.Errorf("published %q; want %q in it, and no wildcard", published, row.prefix)
+			}
+			a, b := w.linked(m, w.join(life(1, 11), choose))
+			if a.Err() != nil || b.Err() != nil {
+				t.Errorf("links: %v, %v", a.Err(), b.Err())
+			}
+		})
+	}
+}
+
+// Of several addresses the one that answers is used, however slow the others are.
+func TestSeveralAddresses(t *testing.T) {
+	clause.Cite(t, "CL-TRN-12")
+	inBubble(t, func(t *testing.T, w *world) {
+		n := w.join(life(1, 11))
+		m := w.join(life(0, 10))
+		good := strings.TrimPrefix(w.key("serry/link/worker/1/000000000000000b"), "tcp:")
+		w.change(func() {
+			w.keys["serry/link/worker/1/000000000000000b"] = "tcp:10.1.1.1:1,unix:@later,tcp:" + good + ",tcp:10.2.2.2:2"
+		})
+		w.network.cut(hostOf(m.Life()), "10.2.2.2") // packets vanish on the way to this one
+		start := time.Now()
+		if _, err := m.Link(t.Context(), n.Life()); err != nil || time.Since(start) > 0 {
+			t.Errorf("Link() = %v after %v; want at once", err, time.Since(start))
+		}
+	})
+}
+
+// Addresses are published once for each life, and gone when it is.
+func TestAddresses(t *testing.T) {
+	clause.Cite(t, "CL-TRN-29", "CLT-DES-12")
+	inBubble(t, func(t *testing.T, w *world) {
+		first := w.join(life(0, 10))
+		w.join(life(1, 11))
+		synctest.Wait()
+		w.join(life(1, 12)) // takes the place of the first: two lives, two keys
+		synctest.Wait()
+		want := []string{"serry/link/worker/0/000000000000000a", "serry/link/worker/1/000000000000000b", "serry/link/worker/1/000000000000000c"}
+		if !slices.Equal(w.created, want) {
+			t.Errorf("keys created: %q; want %q", w.created, want)
+		}
+		// The lowest connected task has deleted the addresses of the life that was replaced.
+		if got := w.keyNames(); !slices.Equal(got, []string{want[0], want[2]}) {
+			t.Errorf("keys: %q; want those of the present lives", got)
+		}
+		if _, err := w.open(life(0, 10)); !errors.Is(err, serry.ErrExists) {
+			t.Errorf("a second Open of one life = %v; want ErrExists", err)
+		}
+		if got := w.key(want[0]); got == "" {
+			t.Error("the second Open deleted the addresses of the first")
+		}
+		if err := first.Close(t.Context()); err != nil {
+			t.Errorf("Close() = %v", err)
+		}
+		if got := w.keyNames(); !slices.Equal(got, want[2:]) {
+			t.Errorf("keys after Close: %q; want %q", got, want[2:])
+		}
+	})
+}
+
+// A caller that waits for the addresses of a peer stops waiting when the service declares that life lost.
+func TestLostBeforePublished(t *testing.T) {
+	clause.Cite(t, "CL-TRN-29")
+	inBubble(t, func(t *testing.T, w *world) {
+		m := w.join(life(0, 10))
+		w.set(serry.TaskInfo{Task: life(1, 0).Task, Incarnation: 11, State: serry.Connected})
+		errs := make(chan error)
+		for range 3 {
+			go func() { _, err := m.Link(t.Context(), life(1, 11)); errs <- err }()
+		}
+		synctest.Wait()
+		w.lose(life(1, 11), "process exited: signal 9")
+		for range 3 {
+			if err := <-errs; !errors.Is(err, link.ErrPeerFailed) {
+				t.Errorf("Link() = %v; want ErrPeerFailed", err)
+			}
+		}
+		if len(w.network.dialled()) != 0 {
+			t.Errorf("dialled %q", w.network.dialled())
+		}
+	})
+}
+
+// However many callers of both sides dial at once, there is one set of connections.
+func TestBothDial(t *testing.T) {
+	clause.Cite(t, "CL-TRN-24", "CL-TRN-23", "CLT-DES-9")
+	onEach(t, func(t *testing.T, w *world) {
+		if strings.HasSuffix(t.Name(), "/self") {
+			t.Skip("there is no other side")
+		}
+		for round := range uint64(20) {
+			m, n := w.join(life(0, 100+2*round)), w.join(life(1, 101+2*round))
+			links := make(chan *link.Link)
+			for i := range 6 {
+				go func() {
+					from, to := m, n
+					if i%2 == 1 {
+						from, to = n, m
+					}
+					l, err := from.Link(t.Context(), to.Life())
+					if err != nil {
+						t.Errorf("Link() = %v", err)
+					}
+					links <- l
+				}()
+			}
+			seen := make(map[*link.Link]bool)
+			for range 6 {
+				seen[<-links] = true
+			}
+			if len(seen) != 2 || len(m.Links()) != 1 || len(n.Links()) != 1 {
+				t.Fatalf("round %d: %d links, %d and %d of them up; want one with two ends", round, len(seen), len(m.Links()), len(n.Links()))
+			}
+			for l := range seen {
+				if l == nil || l.Err() != nil {
+					t.Fatalf("round %d: %v", round, l.Err())
+				}
+			}
+			a, b := w.linked(m, n)
+			exchange(t, a, b, round)
+			m.Close(t.Context())
+			n.Close(t.Context())
+		}
+	})
+}
+
+// exchange moves a message each way.
+func exchange(t *testing.T, a, b *link.Link, seq uint64) {
+	t.Helper()
+	for _, ends := range [][2]*link.Link{{a, b}, {b, a}} {
+		for _, size := range []int{10, 50_000} {
+			h := data(link.Collective, seq*4+uint64(size))
+			got, want := make([]byte, size), fill(size, seq)
+			ticket, err := ends[1].Expect(h, got)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, err := ends[0].Post(h, want); err != nil {
+				t.Fatal(err)
+			}
+			if err := ticket.Wait(t.Context()); err != nil || !slices.Equal(got, want) {
+				t.Fatalf("message of %d bytes: %v", size, err)
+			}
+		}
+	}
+}
+
+// A caller that gives up leaves nothing behind, and the next one gets the link.
+func TestGiveUp(t *testing.T) {
+	clause.Cite(t, "CL-TRN-24")
+	inBubble(t, func(t *testing.T, w *world) {
+		m := w.join(life(0, 10))
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		if _, err := m.Link(ctx, life(1, 11)); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("Link() = %v; want the deadline", err)
+		}
+		synctest.Wait()
+		n := w.join(life(1, 11))
+		a, b := w.linked(m, n)
+		exchange(t, a, b, 1)
+	})
+}
+
+// A connection that says nothing, or says something else, is closed after five seconds, and does not disturb
+// others; a thousand of them do not either.
+func TestBadConnections(t *testing.T) {
+	clause.Cite(t, "CL-TRN-25", "CLT-DES-9")
+	inBubble(t, func(t *testing.T, w *world) {
+		m, n := w.join(life(0, 10)), w.join(life(1, 11))
+		address := strings.TrimPrefix(w.key("serry/link/worker/1/000000000000000b"), "tcp:")
+		dial := func() net.Conn {
+			c, err := dialler{w.network, "10.6.6.6"}.Dial(t.Context(), address)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return c
+		}
+		start := time.Now()
+		silent := dial()
+		garbage := dial()
+		garbage.Write([]byte(strings.Repeat("GET / HTTP/1.1\r\n", 8)))
+		if _, err := io.ReadAll(garbage); err != nil || time.Since(start) > 0 {
+			t.Errorf("garbage was read for %v, %v; want an end at once", time.Since(start), err)
+		}
+		if _, err := io.ReadAll(silent); err != nil || time.Since(start) != 5*time.Second {
+			t.Errorf("silence was borne for %v, %v; want 5s", time.Since(start), err)
+		}
+		var half []net.Conn
+		for range 999 {
+			half = append(half, dial())
+		}
+		synctest.Wait()
+		a, b := w.linked(m, n)
+		exchange(t, a, b, 1)
+		for _, c := range half {
+			c.Close()
+		}
+	})
+}

@@ -1,0 +1,339 @@
+package link_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/serry-dev/serry"
+	"github.com/serry-dev/serry/internal/lab/clause"
+	"github.com/serry-dev/serry/link"
+)
+
+// A flipped bit on the way is found: in the header always, in the payload if it has a checksum. The program
+// never gets wrong bytes as a success.
+func TestCorruption(t *testing.T) {
+	clause.Cite(t, "CLT-DES-4", "CL-TRN-4", "CL-TRN-26")
+	for _, size := range []int{100, 100_000} {
+		for _, at := range []int{3, 20, 60, 47, 90} { // of the frame: in the header, in the payload
+			t.Run(fmt.Sprintf("%d bytes, byte %d", size, at), func(t *testing.T) {
+				inBubble(t, func(t *testing.T, w *world) {
+					a, b := w.pair(func(o *link.Options) { o.Collective = link.Always })
+					h := data(link.Collective, 1)
+					want := fill(size, 1)
+					got := make([]byte, size)
+					expected, err := b.Expect(h, got)
+					if err != nil {
+						t.Fatal(err)
+					}
+					synctest.Wait()
+					w.network.damage(hostOf(life(0, 10)), hostOf(life(1, 11)), at)
+					if _, err := a.Post(h, want); err != nil {
+						t.Fatal(err)
+					}
+					err = expected.Wait(t.Context())
+					if !errors.Is(err, link.ErrTransport) {
+						t.Errorf("Wait() = %v; want ErrTransport", err)
+					}
+				})
+			})
+		}
+	}
+}
+
+// By default payloads have a checksum between hosts, and none inside a host. Each family can say otherwise.
+func TestChecksums(t *testing.T) {
+	clause.Cite(t, "CL-TRN-4")
+	inBubble(t, func(t *testing.T, w *world) {
+		a, _ := w.pair()
+		if !a.Stats().Checksums {
+			t.Error("no checksums between hosts")
+		}
+		c, _ := w.linked(w.join(life(2, 12), func(o *link.Options) { o.Collective, o.Transfer = link.Never, link.Never }), w.join(life(3, 13)))
+		if c.Stats().Checksums {
+			t.Error("checksums of families that want none")
+		}
+	})
+	w := &world{job: newJob(), t: t}
+	if a, _ := w.pair(); a.Stats().Checksums {
+		t.Error("checksums inside a host")
+	}
+}
+
+// Small messages that find no memory fill the window of their sender and not more. When memory is posted,
+// each one comes, also one that was announced behind thousands of others.
+func TestWindow(t *testing.T) {
+	clause.Cite(t, "CL-TRN-2", "CL-TRN-9")
+	onEach(t, func(t *testing.T, w *world) {
+		a, b := w.ends()
+		const size, total = 1000, 3000 // three windows
+		var posted []*link.Ticket
+		for i := range uint64(total) {
+			ticket, err := a.Post(data(link.Collective, i), fill(size, i))
+			if err != nil {
+				t.Fatal(err)
+			}
+			posted = append(posted, ticket)
+		}
+		receive := func(i uint64) {
+			t.Helper()
+			got := make([]byte, size)
+			ticket, err := b.Expect(data(link.Collective, i), got)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := ticket.Wait(t.Context()); err != nil || !bytes.Equal(got, fill(size, i)) {
+				t.Fatalf("message %d: %v", i, err)
+			}
+		}
+		receive(total - 1) // the last one first
+		if s := b.Stats(); s.Parked > 1<<20 {
+			t.Errorf("%d bytes are parked; want at most 1 MiB", s.Parked)
+		}
+		for i := range uint64(total - 1) {
+			receive(total - 2 - i)
+		}
+		for i, ticket := range posted {
+			if err := ticket.Wait(t.Context()); err != nil {
+				t.Errorf("Post of message %d: %v", i, err)
+			}
+		}
+		if s := b.Stats(); s.Parked != 0 || s.Expected != 0 {
+			t.Errorf("left over: %+v", s)
+		}
+		if w.network == nil {
+			return
+		}
+		synctest.Wait() // until the sender knows that the window is open again
+		for i := range uint64(500) {
+			if _, err := a.Post(data(link.Collective, 10000+i), make([]byte, size)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if s := a.Stats(); s.Waiting != 0 {
+			t.Errorf("%d messages wait although all others have found memory", s.Waiting)
+		}
+	})
+}
+
+// A message of another size than its memory fails alone.
+func TestWrongSize(t *testing.T) {
+	clause.Cite(t, "CL-TRN-27")
+	onEach(t, func(t *testing.T, w *world) {
+		a, b := w.ends()
+		for i, sizes := range [][2]int{{10, 11}, {10, 0}, {20_000, 20_001}, {10, 20_000}} {
+			h := data(link.Collective, uint64(i))
+			expected, err := b.Expect(h, make([]byte, sizes[1]))
+			if err != nil {
+				t.Fatal(err)
+			}
+			posted, err := a.Post(h, make([]byte, sizes[0]))
+			if err != nil {
+				t.Fatal(err)
+			}
+			failing := expected
+			if sizes[0] > link.SmallBytes {
+				failing = posted
+			}
+			if err := failing.Wait(t.Context()); !errors.Is(err, link.ErrSize) {
+				t.Errorf("%d bytes for memory of %d: %v; want ErrSize", sizes[0], sizes[1], err)
+			}
+			b.Forget(link.Collective, h.Stream, h.Generation, errors.New("over"))
+			a.Forget(link.Collective, h.Stream, h.Generation, errors.New("over"))
+			<-expected.Done()
+		}
+		exchange(t, a, b, 100)
+	})
+}
+
+// Cancelled messages let go of their memory at once, whatever the peer does, and the link goes on.
+func TestCancel(t *testing.T) {
+	clause.Cite(t, "CL-TRN-10", "CL-TRN-27")
+	onEach(t, func(t *testing.T, w *world) {
+		a, b := w.ends(func(o *link.Options) { o.Chunk = 64 << 10 })
+		cause := errors.New("no more")
+		for i, size := range []int{10, 10_000, 1 << 20} {
+			h := data(link.Collective, uint64(i))
+			expected, err := b.Expect(h, make([]byte, size))
+			if err != nil {
+				t.Fatal(err)
+			}
+			expected.Cancel(cause)
+			if err := expected.Err(); !errors.Is(err, cause) || !errors.Is(err, link.ErrCancelled) {
+				t.Errorf("Err() of a cancelled message = %v", err)
+			}
+			expected.Cancel(cause) // does nothing
+		}
+		waiting, err := a.Post(data(link.Collective, 9), make([]byte, 1<<20))
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithCancelCause(t.Context())
+		cancel(cause)
+		if err := waiting.Wait(ctx); !errors.Is(err, cause) {
+			t.Errorf("Wait(cancelled) = %v; want its cause", err)
+		}
+		if s := a.Stats(); s.Waiting != 0 {
+			t.Errorf("%d messages wait", s.Waiting)
+		}
+		exchange(t, a, b, 100)
+	})
+}
+
+// A message is cancelled on both sides in the middle of a chunk, while the network carries nothing. Its memory
+// is not touched any more, and the rest of the chunk does not disturb the next message.
+func TestCancelInTheMiddle(t *testing.T) {
+	clause.Cite(t, "CL-TRN-10")
+	for _, checks := range []link.Checksum{link.Never, link.Always} {
+		inBubble(t, func(t *testing.T, w *world) {
+			a, b := w.pair(func(o *link.Options) { o.Lanes, o.Collective = 1, checks })
+			const size = 3 << 20
+			h := data(link.Collective, 1)
+			out, in := fill(size, 1), make([]byte, size)
+			expected, err := b.Expect(h, in)
+			if err != nil {
+				t.Fatal(err)
+			}
+			synctest.Wait()
+			w.network.cut(hostOf(life(0, 10)), hostOf(life(1, 11)))
+			posted, err := a.Post(h, out)
+			if err != nil {
+				t.Fatal(err)
+			}
+			synctest.Wait() // the buffers of the network are full
+			start := time.Now()
+			posted.Cancel(errors.New("sender"))
+			clear(out)
+			expected.Cancel(errors.New("receiver"))
+			if time.Since(start) > 0 {
+				t.Errorf("cancelling took %v", time.Since(start))
+			}
+			clear(in)
+			w.network.heal(hostOf(life(0, 10)), hostOf(life(1, 11)))
+			exchange(t, a, b, 5)
+			if !bytes.Equal(in, make([]byte, size)) {
+				t.Error("memory was written after its message was cancelled")
+			}
+			if a.Err() != nil || b.Err() != nil {
+				t.Errorf("links: %v, %v", a.Err(), b.Err())
+			}
+		})
+	}
+}
+
+// A peer that stops reading holds up its own messages, and no others.
+func TestPeerStopsReading(t *testing.T) {
+	clause.Cite(t, "CL-TRN-2", "CL-TRN-10")
+	inBubble(t, func(t *testing.T, w *world) {
+		m, n, other := w.join(life(0, 10)), w.join(life(1, 11)), w.join(life(2, 12))
+		a, b := w.linked(m, n)
+		c, d := w.linked(m, other)
+		big := data(link.Collective, 1)
+		if _, err := b.Expect(big, make([]byte, 8<<20)); err != nil {
+			t.Fatal(err)
+		}
+		synctest.Wait()
+		w.network.cut(hostOf(m.Life()), hostOf(n.Life()))
+		posted, err := a.Post(big, make([]byte, 8<<20))
+		if err != nil {
+			t.Fatal(err)
+		}
+		refused := 0
+		for i := range 2000 {
+			_, err := a.Post(link.Header{Family: link.Transfer, Type: link.Offer, Stream: uint64(i)}, make([]byte, 10_000))
+			if errors.Is(err, link.ErrCongested) {
+				refused++
+			} else if err != nil {
+				t.Fatal(err)
+			}
+		}
+		if refused == 0 {
+			t.Error("20 MB of frames were queued for a peer that does not read")
+		}
+		exchange(t, c, d, 1)
+		start := time.Now()
+		a.Shutdown(errors.New("enough"))
+		if time.Since(start) > 10*time.Millisecond {
+			t.Errorf("Shutdown took %v", time.Since(start))
+		}
+		if err := posted.Err(); !errors.Is(err, link.ErrClosed) {
+			t.Errorf("Post: %v; want ErrClosed", err)
+		}
+		exchange(t, c, d, 2)
+	})
+}
+
+// Data for a stream that the family does not know are dropped, and the family is told. The link goes on.
+func TestStrays(t *testing.T) {
+	clause.Cite(t, "CL-TRN-27")
+	inBubble(t, func(t *testing.T, w *world) {
+		m, n := w.join(life(0, 10)), w.join(life(1, 11))
+		o := w.observe(n)
+		o.drop = true
+		a, b := w.linked(m, n)
+		for i := range uint64(3000) { // more than a window
+			if _, err := a.Post(data(link.Collective, i), make([]byte, 1000)); err != nil {
+				t.Fatal(err)
+			}
+			if i%100 == 0 {
+				synctest.Wait()
+			}
+		}
+		synctest.Wait()
+		if s := b.Stats(); s.Parked != 0 || s.Strays != 3000 || o.strays != 3000 {
+			t.Errorf("%d bytes parked, %d strays, %d told; want 0, 3000, 3000", s.Parked, s.Strays, o.strays)
+		}
+		o.drop = false
+		exchange(t, a, b, 1)
+	})
+}
+
+// Close ends everything with an error, deletes what it published, and no call waits afterwards.
+func TestClose(t *testing.T) {
+	clause.Cite(t, "CL-TRN-32", "CL-TRN-10", "CL-TRN-6")
+	onEach(t, func(t *testing.T, w *world) {
+		if testing.Short() {
+			t.Skip()
+		}
+		m, n := w.join(life(0, 10)), w.join(life(1, 11))
+		a, b := w.linked(m, n)
+		onA, onB := expectations(t, a), expectations(t, b)
+		if err := m.Close(t.Context()); err != nil {
+			t.Errorf("Close() = %v", err)
+		}
+		fails(t, a, onA, link.ErrClosed)
+		loss := fails(t, b, onB, link.ErrClosed)
+		if loss.Source != link.FromLink {
+			t.Errorf("the peer lost the link by %v: %v; want by its goodbye", loss.Source, loss)
+		}
+		if _, err := m.Link(t.Context(), n.Life()); !errors.Is(err, link.ErrClosed) {
+			t.Errorf("Link() after Close = %v; want ErrClosed", err)
+		}
+		if err := m.Close(t.Context()); err != nil {
+			t.Errorf("second Close() = %v", err)
+		}
+	})
+}
+
+// There are as many links as the options allow, and a clear error beyond.
+func TestMaxLinks(t *testing.T) {
+	clause.Cite(t, "CL-TRN-25")
+	inBubble(t, func(t *testing.T, w *world) {
+		m := w.join(life(0, 10), func(o *link.Options) { o.MaxLinks = 2 })
+		w.linked(m, w.join(life(1, 11)))
+		w.linked(m, w.join(life(2, 12)))
+		third := w.join(life(3, 13))
+		if _, err := m.Link(t.Context(), third.Life()); !errors.Is(err, serry.ErrLimit) {
+			t.Errorf("a third link = %v; want ErrLimit", err)
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
+		defer cancel()
+		if _, err := third.Link(ctx, m.Life()); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("a third link from outside = %v; want to wait for room", err)
+		}
+	})
+}
