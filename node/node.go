@@ -8,9 +8,10 @@ import (
 	"log/slog"
 	"maps"
 	"net"
-	"net/http"
 	"sync"
 	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/serry-dev/serry"
 	"github.com/serry-dev/serry/coord"
@@ -162,16 +163,41 @@ func (n *Node) Server() *server.Server {
 	return nil
 }
 
-// Metrics serves the numbers of the server while this node leads, else those of its relay.
-func (n *Node) Metrics() http.Handler {
-	standing := n.relay.Metrics()
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if s := n.Server(); s != nil {
-			s.Metrics().ServeHTTP(w, r)
-			return
-		}
-		standing.ServeHTTP(w, r)
-	})
+// Metrics gathers the numbers of the server if this node leads now, else those of its relay, for Prometheus. Either
+// way it says whether this node leads, in which term, and the rules of the service (DLV-40).
+func (n *Node) Metrics() prometheus.Gatherer {
+	if s := n.Server(); s != nil {
+		return s.Metrics()
+	}
+	standby := prometheus.NewRegistry()
+	standby.MustRegister(server.Rules{Config: n.cfg.Server}, standing{n.relay.Status().Term})
+	return prometheus.Gatherers{standby, n.relay.Metrics()}
+}
+
+// standing shows that a node stands by, and the term of the leader that it saw last.
+type standing struct{ term uint64 }
+
+var (
+	leaderMetric = prometheus.NewDesc("serry_leader", "1 where this server leads.", nil, nil)
+	termMetric   = prometheus.NewDesc("serry_term", "Number of the leadership; 0 for a server without a journal.", nil, nil)
+)
+
+// Describe implements [prometheus.Collector].
+func (s standing) Describe(ch chan<- *prometheus.Desc) { prometheus.DescribeByCollect(s, ch) }
+
+// Collect implements [prometheus.Collector].
+func (s standing) Collect(ch chan<- prometheus.Metric) {
+	ch <- prometheus.MustNewConstMetric(leaderMetric, prometheus.GaugeValue, 0)
+	ch <- prometheus.MustNewConstMetric(termMetric, prometheus.GaugeValue, float64(s.term))
+}
+
+// Ready says whether a call that came now would be answered: nil if this node leads or is connected to the node
+// that does, or why not.
+func (n *Node) Ready() error {
+	if s := n.Server(); s != nil {
+		return s.Ready()
+	}
+	return n.relay.Ready()
 }
 
 // Done is closed when nothing of the node runs any more.

@@ -9,6 +9,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus/promhttp"
 	"github.com/serry-dev/serry"
 	"github.com/serry-dev/serry/coord"
 	"github.com/serry-dev/serry/internal/lab/clause"
@@ -111,7 +112,7 @@ func TestMetrics(t *testing.T) {
 		b.up.down(true)
 		time.Sleep(7 * time.Second)
 		rec := httptest.NewRecorder()
-		b.relay.Metrics().ServeHTTP(rec, httptest.NewRequest("GET", "/metrics", nil))
+		promhttp.HandlerFor(b.relay.Metrics(), promhttp.HandlerOpts{}).ServeHTTP(rec, httptest.NewRequest("GET", "/metrics", nil))
 		page, err := io.ReadAll(rec.Result().Body)
 		if err != nil {
 			b.Fatal(err)

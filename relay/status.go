@@ -1,12 +1,11 @@
 package relay
 
 import (
-	"net/http"
+	"errors"
+	"fmt"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-	"github.com/prometheus/client_golang/prometheus/collectors"
-	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"github.com/serry-dev/serry"
 )
@@ -48,15 +47,24 @@ func (r *Relay) Status() Status {
 	return s
 }
 
-// Metrics serves the numbers of the relay in the form Prometheus reads.
-func (r *Relay) Metrics() http.Handler {
+// Ready says whether a call that came now would be answered: nil, or why not.
+func (r *Relay) Ready() error {
+	s := r.Status()
+	switch {
+	case !s.Down:
+		return nil
+	case s.Why == nil:
+		return errors.New("the service is not reached yet")
+	default:
+		return fmt.Errorf("the service is out of reach: %w", s.Why)
+	}
+}
+
+// Metrics gathers the numbers of the relay, for Prometheus.
+func (r *Relay) Metrics() prometheus.Gatherer {
 	g := prometheus.NewRegistry()
-	g.MustRegister(
-		&metrics{r, newMetricShape()},
-		collectors.NewGoCollector(),
-		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
-	)
-	return promhttp.HandlerFor(g, promhttp.HandlerOpts{Registry: g})
+	g.MustRegister(&metrics{r, newMetricShape()})
+	return g
 }
 
 // metrics is what a Prometheus server reads. It holds nothing: all is asked for when it is read.
@@ -69,6 +77,7 @@ type metrics struct {
 type metricShape struct {
 	clients, lives, held, watches      *prometheus.Desc
 	down, outage, term, outages, worst *prometheus.Desc
+	giveUp                             *prometheus.Desc
 }
 
 func newMetricShape() metricShape {
@@ -85,6 +94,7 @@ func newMetricShape() metricShape {
 		term:    d("term", "Term of the leader last seen."),
 		outages: d("outages_total", "Outages that are over."),
 		worst:   d("outage_max_seconds", "The longest of them."),
+		giveUp:  d("give_up_seconds", "How long the service may be out of reach before tasks are told; 0: for ever."),
 	}
 }
 
@@ -110,4 +120,5 @@ func (m *metrics) Collect(ch chan<- prometheus.Metric) {
 	send(m.shape.term, prometheus.GaugeValue, float64(s.Term))
 	send(m.shape.outages, prometheus.CounterValue, float64(s.Outages))
 	send(m.shape.worst, prometheus.GaugeValue, s.Longest.Seconds())
+	send(m.shape.giveUp, prometheus.GaugeValue, max(0, m.relay.cfg.GiveUp).Seconds())
 }

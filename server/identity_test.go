@@ -9,6 +9,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus/promhttp"
 	"google.golang.org/grpc/codes"
 
 	"github.com/serry-dev/serry"
@@ -131,7 +132,7 @@ func TestGoodHeartbeatsBypassTheMachine(t *testing.T) {
 func metric(t *testing.T, s *server.Server, name string) float64 {
 	t.Helper()
 	page := httptest.NewRecorder()
-	s.Metrics().ServeHTTP(page, httptest.NewRequest("GET", "/metrics", nil))
+	promhttp.HandlerFor(s.Metrics(), promhttp.HandlerOpts{}).ServeHTTP(page, httptest.NewRequest("GET", "/metrics", nil))
 	line := regexp.MustCompile("(?m)^" + regexp.QuoteMeta(name) + " (.*)$").FindStringSubmatch(page.Body.String())
 	if line == nil {
 		t.Fatalf("the metrics page has no %s:\n%s", name, page.Body)

@@ -1,12 +1,10 @@
 package server
 
 import (
-	"net/http"
+	"cmp"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-	"github.com/prometheus/client_golang/prometheus/collectors"
-	"github.com/prometheus/client_golang/prometheus/promhttp"
 	"google.golang.org/grpc/codes"
 
 	"github.com/serry-dev/serry"
@@ -19,17 +17,36 @@ import (
 // alerts on the names and labels, so those do not change; docs/OPERATING.md says which matter most.
 type metrics struct{ *Server }
 
-// newMetrics makes a page of its own registry: the server's numbers, those of its transport, and those
-// of its process.
-func newMetrics(s *Server) http.Handler {
+// newMetrics gathers the server's numbers, those of its transport, and the limits that they are compared with.
+func newMetrics(s *Server) prometheus.Gatherer {
 	r := prometheus.NewRegistry()
-	r.MustRegister(
-		metrics{s},
-		s.transport,
-		collectors.NewGoCollector(),
-		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
-	)
-	return promhttp.HandlerFor(r, promhttp.HandlerOpts{Registry: r})
+	r.MustRegister(metrics{s}, s.transport, Rules{s.cfg})
+	return r
+}
+
+// Rules shows the limits and time-outs of a configuration, so that alerts can compare numbers with them. Every
+// server of a service shows them, whether it leads or not (DLV-40).
+type Rules struct{ Config }
+
+// Describe implements [prometheus.Collector].
+func (r Rules) Describe(ch chan<- *prometheus.Desc) { prometheus.DescribeByCollect(r, ch) }
+
+// Collect implements [prometheus.Collector].
+func (r Rules) Collect(ch chan<- prometheus.Metric) {
+	p := page{"serry_", ch}
+	silence := cmp.Or(r.Cluster.HeartbeatTimeout, DefaultHeartbeatTimeout)
+	p.gauge("heartbeat_timeout_seconds", "How long a task may be silent.", silence.Seconds())
+	job, known, own := r.Cluster.Limits, coord.DefaultLimits(), r.Limits.withDefaults()
+	for _, l := range []struct {
+		name string
+		n    int64
+	}{
+		{"keys", int64(cmp.Or(job.Keys, known.Keys))}, {"store-bytes", cmp.Or(job.StoreBytes, known.StoreBytes)},
+		{"barriers", int64(cmp.Or(job.Barriers, known.Barriers))}, {"waiters", int64(cmp.Or(job.Waiters, known.Waiters))},
+		{"connections", int64(own.Connections)}, {"queue-events", int64(own.QueueEvents)}, {"queue-bytes", own.QueueBytes},
+	} {
+		p.gauge("limit", "The greatest number that is allowed, by its name in --limit.", float64(l.n), "name", l.name)
+	}
 }
 
 // A page takes the metrics of one reading. Their names begin with a prefix. Each is described where it is shown, so
@@ -70,6 +87,9 @@ func (m metrics) Describe(ch chan<- *prometheus.Desc) { prometheus.DescribeByCol
 // Collect implements [prometheus.Collector].
 func (m metrics) Collect(ch chan<- prometheus.Metric) {
 	p := page{"serry_", ch}
+	p.gauge("leader", "1 where this server leads.", 1)
+	p.gauge("term", "Number of the leadership; 0 for a server without a journal.", float64(m.cfg.Term))
+	p.gauge("relay_down", "1 while the service is out of reach.", 0)
 	m.state(p, m.View())
 	m.beats(p)
 	m.calls(p)
@@ -145,7 +165,6 @@ func (m metrics) work(p page) {
 	p.counter("events_total", "Calls that went through the machine.", m.stats.events.Load())
 	p.counter("batches_total", "Batches in which they went.", m.stats.batches.Load())
 	if j := m.owner.journal; j != nil {
-		p.gauge("term", "Number of the leadership.", float64(m.cfg.Term))
 		p.counter("journal_writes_total", "Writes to the journal, each for all calls that had gathered.", j.writes.Load())
 	}
 }

@@ -5,9 +5,10 @@ import (
 	"errors"
 	"log/slog"
 	"net"
-	"net/http"
 	"sync/atomic"
 	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/serry-dev/serry"
 	"github.com/serry-dev/serry/coord"
@@ -257,9 +258,18 @@ func (s *Server) end(ctx context.Context, last func()) {
 	<-s.ended
 }
 
-// Metrics serves the numbers of the server in the form that Prometheus reads. It may be served while the server
-// runs and after.
-func (s *Server) Metrics() http.Handler { return newMetrics(s) }
+// Metrics gathers the numbers of the server, for Prometheus. They may be asked for while the server runs and after.
+func (s *Server) Metrics() prometheus.Gatherer { return newMetrics(s) }
+
+// Ready says whether a call that came now would be answered: nil, or why not.
+func (s *Server) Ready() error {
+	select {
+	case <-s.Done():
+		return serry.ErrStopped
+	default:
+		return nil
+	}
+}
 
 // Exited tells the service that the process of a task has ended, as its launcher saw. It is about the life that
 // the task has now, as soon as no connection carries that any more. An end with a cause ("signal 9") is a loss,

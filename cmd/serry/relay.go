@@ -87,7 +87,7 @@ func (s *relaySettings) define(f *pflag.FlagSet) {
 	f.StringVar(&s.tls.Key, "tls-key", "", "PEM `file` with its private key")
 	f.StringVar(&s.tls.CA, "tls-ca", "", "PEM `file` with the roots that the service must chain to")
 	f.StringVar(&s.tls.PeerPrefix, "tls-peer-prefix", "", "what a URI name of the service's certificate must begin with")
-	f.StringVar(&s.metricsListen, "metrics-listen", "", "`address` to serve metrics on, for Prometheus, at /metrics")
+	f.StringVar(&s.metricsListen, "metrics-listen", "", "`address` of /metrics for Prometheus, and of the health pages /livez and /readyz")
 	f.StringVar(&s.logFormat, "log-format", "text", "`text` or json")
 	f.StringVar(&s.logLevel, "log-level", "info", "least important lines to log: debug, `info`, warn or error")
 }
@@ -169,12 +169,13 @@ func (s *relaySettings) run(cmd *cobra.Command, cfg relay.Config) error {
 		return err
 	}
 	defer endRelay(r)
-	page, err := serveMetrics(s.metricsListen, r, cfg.Log)
+	health, err := openHealth(s.metricsListen, cfg.Log)
 	if err != nil {
 		l.Close()
 		return err
 	}
-	defer page.Close()
+	defer health.close()
+	health.of(r)
 	defer reloadOnHangup(s.identity, cfg.Log)()
 	if err := s.watch(r); err != nil {
 		l.Close()

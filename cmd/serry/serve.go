@@ -6,12 +6,10 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
-	"net/http"
 	"os"
 	"os/signal"
 	"runtime/debug"
 	"syscall"
-	"time"
 
 	"github.com/spf13/cobra"
 
@@ -93,19 +91,19 @@ func serve(cmd *cobra.Command, s *settings, cfg server.Config) (err error) {
 	if err != nil {
 		return err
 	}
+	health, err := openHealth(s.metricsListen, cfg.Log) // before the store, which may have to wait for others
+	if err != nil {
+		l.Close()
+		return err
+	}
+	defer health.close()
 	srv, closeStore, err := s.open(ctx, l, cfg)
 	if err != nil {
 		l.Close()
 		return err
 	}
 	defer func() { err = errors.Join(err, closeStore()) }()
-	page, err := serveMetrics(s.metricsListen, srv, cfg.Log)
-	if err != nil {
-		l.Close()
-		srv.Shutdown(ctx)
-		return err
-	}
-	defer page.Close()
+	health.of(srv)
 	defer reloadOnHangup(s.identity, cfg.Log)()
 
 	total := 0
@@ -180,28 +178,4 @@ func reloadOnHangup(id *mtls.Identity, log *slog.Logger) (stop func()) {
 		close(hangups)
 		<-done
 	}
-}
-
-// metricsTimeout is how long a reader of metrics may take for its request.
-const metricsTimeout = 10 * time.Second
-
-// serveMetrics serves the metrics page on addr until it is closed. Without an address there is none.
-func serveMetrics(addr string, srv interface{ Metrics() http.Handler }, log *slog.Logger) (*http.Server, error) {
-	mux := http.NewServeMux()
-	mux.Handle("GET /metrics", srv.Metrics())
-	page := &http.Server{Handler: mux, ReadTimeout: metricsTimeout, ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelWarn)}
-	if addr == "" {
-		return page, nil
-	}
-	l, err := listen(addr)
-	if err != nil {
-		return nil, err
-	}
-	log.Info("serving metrics", "address", printed(l))
-	go func(l net.Listener) {
-		if err := page.Serve(l); !errors.Is(err, http.ErrServerClosed) {
-			log.Error("metrics page ended", "err", err)
-		}
-	}(l)
-	return page, nil
 }

@@ -63,7 +63,7 @@ func (s *settings) define(f *pflag.FlagSet) {
 	f.StringVar(&s.tls.CA, "tls-ca", "", "PEM `file` with the roots that clients must chain to")
 	f.StringVar(&s.tls.PeerPrefix, "tls-peer-prefix", "", "what a URI name of a client's certificate must begin with, such as spiffe://example.org/job/")
 	f.StringVar(&s.taskURI, "tls-task-uri", "", "`template` of the URI name that the certificate of a task must have, such as spiffe://example.org/{job}/{task}")
-	f.StringVar(&s.metricsListen, "metrics-listen", "", "`address` to serve metrics on, for Prometheus, at /metrics")
+	f.StringVar(&s.metricsListen, "metrics-listen", "", "`address` of /metrics for Prometheus, and of the health pages /livez and /readyz")
 	f.StringVar(&s.logFormat, "log-format", "text", "`text` or json")
 	f.StringVar(&s.logLevel, "log-level", "info", "least important lines to log: debug, `info`, warn or error")
 }

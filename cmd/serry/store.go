@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
-	"net/http"
 	"os"
 	"strings"
 	"time"
@@ -136,7 +135,7 @@ func splitPeers(list string) (map[string]string, error) {
 type service interface {
 	Serve(l net.Listener) error
 	Shutdown(ctx context.Context)
-	Metrics() http.Handler
+	observed
 	Done() <-chan struct{}
 	Err() error
 }
