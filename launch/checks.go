@@ -131,7 +131,7 @@ func (o *order) check(cfg Config) error {
 	switch {
 	case o.Start != nil && !o.Start.valid(cfg):
 		return nonsense("to start task %d of %d, attempt %d", o.Start.Task, o.Start.Tasks, o.Start.Attempt)
-	case o.Start != nil && secure.Secret(o.Secret).Check() != nil:
+	case o.Start != nil && len(o.Secret) > 0 && secure.Secret(o.Secret).Check() != nil: // an older launcher has none
 		return nonsense("to start task %d with a secret of %d bytes", o.Start.Task, len(o.Secret))
 	case o.Start != nil:
 		return checkAddress(o.Address, cfg)

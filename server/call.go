@@ -28,8 +28,7 @@ func (o *owner) call(it *item) {
 	kind := coord.KindOf(it.event)
 	// A call that may wait is refused before it does. One that would be answered at once is refused with it:
 	// which of the two it is, only the machine knows.
-	if limit := o.handler.limits.CallsWaiting; kind.Row().Limited() && len(p.calls) >= limit {
-		err := &serry.LimitError{Limit: "calls waiting on one connection", Max: int64(limit)}
+	if err := o.mayWait(it, kind); err != nil {
 		o.wave.replies = append(o.wave.replies, outgoing{to: it.from, reply: coord.Reply{Err: err}})
 		return
 	}
@@ -85,6 +84,21 @@ func (o *owner) turnAway() {
 		}
 		o.rest = append(o.rest, *it)
 	}
+}
+
+// mayWait says which limit a call would pass if it had to wait, or nil.
+func (o *owner) mayWait(it *item, kind coord.Kind) error {
+	p, l := it.from.peer, o.handler.limits
+	switch {
+	case !kind.Row().Limited():
+	case len(p.calls) >= l.CallsWaiting:
+		return &serry.LimitError{Limit: "calls waiting on one connection", Max: int64(l.CallsWaiting)}
+	case p.waitingBytes+it.bytes > l.WaitingBytes:
+		return &serry.LimitError{Limit: "bytes of calls waiting on one connection", Max: l.WaitingBytes}
+	case o.waitingBytes+it.bytes > l.AllWaitingBytes:
+		return &serry.LimitError{Limit: "bytes of calls waiting", Max: l.AllWaitingBytes}
+	}
+	return nil
 }
 
 // departIdle lets lives depart that no connection carries, if the job has failed: only then can a

@@ -6,6 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"math/bits"
+	"slices"
 	"time"
 
 	"github.com/serry-dev/serry"
@@ -77,6 +79,11 @@ type Limits struct {
 	// CallsWaiting is how many calls of one connection may wait for an answer.
 	CallsWaiting int
 
+	// WaitingBytes bounds the requests of calls of one connection that wait, AllWaitingBytes those of all
+	// connections. A get or a watch holds its key for as long as it waits, and a key may be large.
+	WaitingBytes    int64
+	AllWaitingBytes int64
+
 	// QueueEvents and QueueBytes bound the calls that the owner has not stepped, and the bytes of their
 	// requests. Only a journal that stands still lets so many gather.
 	QueueEvents int
@@ -86,10 +93,12 @@ type Limits struct {
 // DefaultLimits are limits that real jobs never meet.
 func DefaultLimits() Limits {
 	return Limits{
-		Connections:  1 << 18,
-		CallsWaiting: 1 << 20,
-		QueueEvents:  1 << 18,
-		QueueBytes:   8 << 30,
+		Connections:     1 << 18,
+		CallsWaiting:    1 << 20,
+		WaitingBytes:    64 << 20,
+		AllWaitingBytes: 1 << 30,
+		QueueEvents:     1 << 18,
+		QueueBytes:      8 << 30,
 	}
 }
 
@@ -123,6 +132,7 @@ func (c Config) withDefaults() (Config, error) {
 	c.LostGrace = max(0, cmp.Or(c.LostGrace, DefaultLostGrace))
 	c.SnapshotBytes = cmp.Or(c.SnapshotBytes, DefaultSnapshotBytes)
 	c.Limits = c.Limits.withDefaults()
+	c.Cluster.Limits.StoreBytes = cmp.Or(c.Cluster.Limits.StoreBytes, defaultStoreBytes(memory()))
 	if c.Journal != nil {
 		c.Term = cmp.Or(c.Term, c.Journal.Term())
 		c.Store = cmp.Or(c.Store, c.Journal.Store())
@@ -134,6 +144,14 @@ func (c Config) withDefaults() (Config, error) {
 	return c, c.check()
 }
 
+// defaultStoreBytes is a quarter of the memory, since keys and values are kept there (SEC-102). A store that holds
+// less refuses them by itself, see room. It is a power of two, so that hosts which are nearly alike agree on it: it
+// is a setting of the journal.
+func defaultStoreBytes(memory int64) int64 {
+	most := min(coord.DefaultLimits().StoreBytes, memory/4)
+	return 1 << (bits.Len64(uint64(max(1, most))) - 1)
+}
+
 // defaultSlack is for clients that beat once a timeout: they may be late by what a network and a busy
 // processor take (C-HB-9).
 func defaultSlack(timeout time.Duration) time.Duration {
@@ -143,10 +161,12 @@ func defaultSlack(timeout time.Duration) time.Duration {
 func (l Limits) withDefaults() Limits {
 	d := DefaultLimits()
 	return Limits{
-		Connections:  cmp.Or(l.Connections, d.Connections),
-		CallsWaiting: cmp.Or(l.CallsWaiting, d.CallsWaiting),
-		QueueEvents:  cmp.Or(l.QueueEvents, d.QueueEvents),
-		QueueBytes:   cmp.Or(l.QueueBytes, d.QueueBytes),
+		Connections:     cmp.Or(l.Connections, d.Connections),
+		CallsWaiting:    cmp.Or(l.CallsWaiting, d.CallsWaiting),
+		WaitingBytes:    cmp.Or(l.WaitingBytes, d.WaitingBytes),
+		AllWaitingBytes: cmp.Or(l.AllWaitingBytes, d.AllWaitingBytes),
+		QueueEvents:     cmp.Or(l.QueueEvents, d.QueueEvents),
+		QueueBytes:      cmp.Or(l.QueueBytes, d.QueueBytes),
 	}
 }
 
@@ -162,7 +182,7 @@ func (c Config) check() error {
 		return fmt.Errorf("register timeout %v: want more than 0 with a register barrier", c.Cluster.RegisterTimeout)
 	case c.Cluster.ShutdownTimeout < 0:
 		return fmt.Errorf("shutdown timeout %v: want 0 (no shutdown barrier) or more", c.Cluster.ShutdownTimeout)
-	case c.Limits.Connections < 0 || c.Limits.CallsWaiting < 0 || c.Limits.QueueEvents < 0 || c.Limits.QueueBytes < 0:
+	case slices.Min([]int64{int64(c.Limits.Connections), int64(c.Limits.CallsWaiting), c.Limits.WaitingBytes, c.Limits.AllWaitingBytes, int64(c.Limits.QueueEvents), c.Limits.QueueBytes}) < 0:
 		return errors.New("a limit is below 0")
 	}
 	return c.checkTaskURI()

@@ -87,6 +87,47 @@ func TestAbandonedGets(t *testing.T) {
 	})
 }
 
+// The keys of gets that wait have a limit: of one connection, and of all. It is free again when they are withdrawn.
+func TestBytesOfWaitingGets(t *testing.T) {
+	lab.Clause(t, "SEC-102", "C-LIM-1")
+	synctest.Test(t, func(t *testing.T) {
+		cfg := cluster(1)
+		cfg.Limits.WaitingBytes, cfg.Limits.AllWaitingBytes = 10_000, 25_000
+		s := start(t, cfg)
+		conns := []*fakeConn{dialFake(t, s), dialFake(t, s), dialFake(t, s)}
+		get := func(c *fakeConn, key string) rpc.CallID {
+			return c.send(t, xlapb.CoordinationService_GetKeyValue_FullMethodName, &xlapb.GetKeyValueRequest{Key: strings.Repeat("k", 900) + key})
+		}
+		waiting := 0
+		var last rpc.CallID
+		for _, c := range conns {
+			for i := range 20 {
+				call := get(c, fmt.Sprint(i))
+				synctest.Wait()
+				if _, refused := c.reply(call); !refused {
+					waiting, last = waiting+1, call
+				} else if code := c.code(t, "GetKeyValue", call); code != codes.ResourceExhausted {
+					t.Errorf("GetKeyValue() = %v; want ResourceExhausted", code)
+				}
+			}
+		}
+		if waiting != 27 {
+			t.Errorf("%d gets wait; want 11 of two connections, and 5 of the last", waiting)
+		}
+		c := conns[2]
+		beat := c.send(t, xlapb.CoordinationService_Heartbeat_FullMethodName, &xlapb.HeartbeatRequest{Incarnation: 7})
+		c.handler.Cancel(c, last)
+		again := get(c, "again")
+		synctest.Wait()
+		if _, answered := c.reply(again); answered {
+			t.Errorf("a get in the place of a withdrawn one: %v; want it to wait", c.code(t, "GetKeyValue", again))
+		}
+		if code := c.code(t, "Heartbeat", beat); code == codes.ResourceExhausted {
+			t.Errorf("Heartbeat() = %v; want no limit on it", code)
+		}
+	})
+}
+
 func TestLastWithdrawnGetFreesTheEntry(t *testing.T) {
 	lab.Clause(t, "C-LIM-4", "C-WIRE-6")
 	synctest.Test(t, func(t *testing.T) {

@@ -29,6 +29,8 @@ type peer struct {
 	shared map[shareKey]*waiter   // waiting gets that equal ones may join
 	closed bool                   // the transport has ended
 
+	waitingBytes int64 // requests of calls that wait
+
 	// Owned by the performer: the wave has replies for the connection that are not flushed.
 	inWave bool
 }

@@ -17,6 +17,7 @@ type waiter struct {
 	kind coord.Kind // of the call
 	life serry.Life // the caller
 
+	bytes int64      // of its request, where limits on waiting calls count it
 	since coord.Time // when the first call came, on the clock: the metrics page shows how long calls wait
 
 	// Of a GetKeyValue that others have joined.
@@ -31,6 +32,11 @@ func (o *owner) hold(it *item, k coord.Kind, l serry.Life) {
 		return
 	}
 	w := &waiter{to: it.from, req: it.req, kind: k, life: l, since: o.now, live: 1}
+	if k.Row().Limited() {
+		w.bytes = it.bytes
+		o.waitingBytes += w.bytes
+		it.from.peer.waitingBytes += w.bytes
+	}
 	o.waiting[it.req] = w
 	it.from.peer.calls[it.from.call] = w
 	if get, ok := it.event.(coord.GetKeyValue); ok {
@@ -75,6 +81,8 @@ func keyOf(it *item, get coord.GetKeyValue) shareKey {
 // release forgets a waiter whose call is answered or withdrawn.
 func (o *owner) release(w *waiter) {
 	delete(o.waiting, w.req)
+	o.waitingBytes -= w.bytes
+	w.to.peer.waitingBytes -= w.bytes
 	if w.kind == coord.KindGetKeyValue {
 		delete(w.to.peer.shared, w.key)
 	}

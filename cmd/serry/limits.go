@@ -29,6 +29,8 @@ func limits() []limit {
 		{"request-results", func(c *server.Config, n int64) { c.Cluster.Limits.RequestResults = int(n) }},
 		{"connections", func(c *server.Config, n int64) { c.Limits.Connections = int(n) }},
 		{"connection-waiters", func(c *server.Config, n int64) { c.Limits.CallsWaiting = int(n) }},
+		{"connection-waiting-bytes", func(c *server.Config, n int64) { c.Limits.WaitingBytes = n }},
+		{"waiting-bytes", func(c *server.Config, n int64) { c.Limits.AllWaitingBytes = n }},
 		{"queue-events", func(c *server.Config, n int64) { c.Limits.QueueEvents = int(n) }},
 		{"queue-bytes", func(c *server.Config, n int64) { c.Limits.QueueBytes = n }},
 	}

@@ -76,7 +76,7 @@ func (r *response) reply(body []byte, gzip bool) ([]byte, rpc.Status) {
 	case flag == 0:
 		return message, rpc.Status{}
 	case flag == 1 && gzip && r.encoding == "gzip":
-		plain, err := h2.Gunzip(message, MaxMessageBytes)
+		plain, err := h2.Gunzip(message, MaxMessageBytes, nil)
 		if err != nil {
 			return nil, internal("reply cannot be decompressed: %v", err)
 		}

@@ -19,10 +19,10 @@ const (
 	// HandshakeTime is how long a peer may take to show that it speaks its protocol.
 	HandshakeTime = 20 * time.Second
 
-	// MaxHandshakes is how many connections of an acceptor may not have shown it yet.
+	// MaxHandshakes is how many connections of an acceptor may wait for the server to answer their greeting.
 	MaxHandshakes = 1000
 
-	handshakePatience = time.Second // with so many of them: how long none may end
+	handshakePatience = time.Second // with so many of them: how long the next one waits
 )
 
 // A Protocol is what connections may speak.
@@ -64,16 +64,19 @@ type Acceptor struct {
 	// Set in NewAcceptor, then constant.
 	cfg   AcceptorConfig
 	slots chan struct{} // one token for a connection
-	fewer chan struct{} // told when a connection has greeted or ended
+	fewer chan struct{} // told when the server may have fewer greetings to answer
 	stop  chan struct{} // closed when accepting ends
 
 	work   sync.WaitGroup // connections
 	counts struct{ accepted, conns, handshakes atomic.Uint64 }
 
+	reading atomic.Int64 // connections that have not greeted, and whose readers wait for bytes
+
 	mu struct {
 		sync.Mutex
 		conns     map[*Conn]struct{}
-		silent    []*Conn // that have not greeted, oldest first
+		greeting  map[*Conn]*greeting // that have not greeted
+		sweeping  bool                // sweep runs
 		listeners map[net.Listener]struct{}
 		stopped   bool
 	}
@@ -84,7 +87,7 @@ type AcceptorStats struct {
 	Conns      int    // open now
 	Accepted   uint64 // so far
 	Full       uint64 // pauses because of MaxConns
-	Handshakes uint64 // connections closed because too many had not greeted
+	Handshakes uint64 // connections closed because too many were silent
 }
 
 // Errors of an acceptor.
@@ -119,6 +122,7 @@ func NewAcceptor(cfg AcceptorConfig) *Acceptor {
 		stop:  make(chan struct{}),
 	}
 	a.mu.conns = make(map[*Conn]struct{})
+	a.mu.greeting = make(map[*Conn]*greeting)
 	a.mu.listeners = make(map[net.Listener]struct{})
 	return a
 }
@@ -191,33 +195,6 @@ func (a *Acceptor) takeSlot(told *bool) bool {
 	}
 }
 
-// waitForHandshakes holds up accepting while too many connections have not greeted, so that ten thousand
-// clients that come at once are accepted as fast as their handshakes are done. If none of them greets
-// for a while, the oldest has nothing to say and is closed.
-func (a *Acceptor) waitForHandshakes() bool {
-	for {
-		a.mu.Lock()
-		var oldest *Conn
-		if len(a.mu.silent) >= MaxHandshakes {
-			oldest = a.mu.silent[0]
-		}
-		a.mu.Unlock()
-		if oldest == nil {
-			return true
-		}
-		select {
-		case <-a.fewer:
-		case <-time.After(handshakePatience):
-			a.counts.handshakes.Add(1)
-			a.cfg.Log.Info("connection closed: too many without a finished handshake", "peer", oldest.RemoteAddr())
-			a.greeted(oldest)
-			oldest.Close()
-		case <-a.stop:
-			return false
-		}
-	}
-}
-
 // accept waits for a connection. It waits longer where files or memory have run out.
 func (a *Acceptor) accept(l net.Listener) (net.Conn, error) {
 	for delay := 5 * time.Millisecond; ; delay = min(2*delay, time.Second) {
@@ -253,7 +230,12 @@ func (a *Acceptor) start(c *Conn) {
 		return
 	}
 	a.mu.conns[c] = struct{}{}
-	a.mu.silent = append(a.mu.silent, c)
+	c.greeting = &greeting{acceptor: a}
+	a.mu.greeting[c] = c.greeting
+	if !a.mu.sweeping {
+		a.mu.sweeping = true
+		a.work.Go(a.sweep)
+	}
 	a.work.Add(1)
 	a.mu.Unlock()
 	a.counts.accepted.Add(1)
@@ -345,14 +327,9 @@ func match(all []Protocol, first []byte) (found *Protocol, more bool) {
 // greeted takes c off the list of connections that have not greeted.
 func (a *Acceptor) greeted(c *Conn) {
 	a.mu.Lock()
-	defer a.mu.Unlock()
-	if i := slices.Index(a.mu.silent, c); i >= 0 {
-		a.mu.silent = slices.Delete(a.mu.silent, i, i+1)
-		select {
-		case a.fewer <- struct{}{}:
-		default:
-		}
-	}
+	delete(a.mu.greeting, c)
+	a.mu.Unlock()
+	a.hasRoom()
 }
 
 // Stats returns the present figures.

@@ -27,10 +27,11 @@ type Conn struct {
 	detached bool      // see Detach; set by the goroutine that serves the connection
 
 	// Owned by the reader.
-	chunk  []byte // what Next returned, or nil
-	rest   []byte // what Keep left over of it
-	bulk   bool   // the last read filled a small buffer
-	peeked bool   // the next call of Next returns chunk once more
+	greeting *greeting // or nil: the peer has greeted, or nothing waits for that
+	chunk    []byte    // what Next returned, or nil
+	rest     []byte    // what Keep left over of it
+	bulk     bool      // the last read filled a small buffer
+	peeked   bool      // the next call of Next returns chunk once more
 }
 
 // New makes a Conn of nc, which may be one already.
@@ -71,9 +72,13 @@ func URIs(cert *x509.Certificate) []string {
 }
 
 // Greeted says that the peer has shown that it speaks its protocol. It ends the time that an
-// [Acceptor] allows for that.
+// [Acceptor] allows for that. The goroutine that reads the connection calls it.
 func (c *Conn) Greeted() {
 	c.SetDeadline(time.Time{})
+	c.greeting = nil
+	if c.sealed != nil {
+		c.sealed.greeting = nil
+	}
 	if c.acceptor != nil {
 		c.acceptor.greeted(c)
 	}
@@ -96,6 +101,10 @@ func (c *Conn) Next() ([]byte, error) {
 	size := Small
 	if c.bulk || len(c.rest) > Small/2 {
 		size = max(Large, len(c.rest)+Small)
+	}
+	if c.greeting != nil && c.tls == nil { // else TLS reads
+		c.greeting.await()
+		defer c.greeting.heard()
 	}
 	chunk, err := c.in.read(size, len(c.rest))
 	if err != nil {
@@ -159,7 +168,7 @@ func (c *Conn) CloseWrite() {
 
 // secure makes the connection one of TLS. side is tls.Server or tls.Client.
 func (c *Conn) secure(ctx context.Context, cfg *tls.Config, side func(net.Conn, *tls.Config) *tls.Conn) error {
-	sealed := &sealer{Conn: c.Conn}
+	sealed := &sealer{Conn: c.Conn, greeting: c.greeting}
 	tc := side(sealed, cfg)
 	if err := tc.HandshakeContext(ctx); err != nil {
 		return err
@@ -183,10 +192,20 @@ func (c *Conn) seal(s *piece) error {
 // never blocks.
 type sealer struct {
 	net.Conn
-	hold atomic.Bool
+	greeting *greeting // as in Conn
+	hold     atomic.Bool
 
 	mu  sync.Mutex
 	buf []byte // guarded by mu
+}
+
+// Read implements net.Conn.
+func (s *sealer) Read(p []byte) (int, error) {
+	if s.greeting != nil {
+		s.greeting.await()
+		defer s.greeting.heard()
+	}
+	return s.Conn.Read(p)
 }
 
 // Write implements net.Conn.

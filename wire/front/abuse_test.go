@@ -590,32 +590,39 @@ func TestConnectionLimits(t *testing.T) {
 	})
 }
 
-// TestHandshakeLimit opens more connections than may be without a handshake: accepting waits for them,
-// and when none gets on the oldest goes.
+// TestHandshakeLimit opens connections that say nothing: they hold up no other, and all of them go together.
 func TestHandshakeLimit(t *testing.T) {
-	clause.Cite(t, "F-37")
+	clause.Cite(t, "F-37", "SEC-100")
 	synctest.Test(t, func(t *testing.T) {
 		h := newTestHandler(t)
 		l := bufconn.Listen(1 << 10)
-		s := start(t, l, Config{Handler: h, MaxConns: 2 * conn.MaxHandshakes})
+		s := start(t, l, Config{Handler: h, MaxConns: 5000})
 		done := connect(t, l.Dial)
 		h.until(func() bool { return len(h.open) == 1 })
-		first := bare(t, l.Dial)
-		for range conn.MaxHandshakes {
-			bare(t, l.Dial)
-		}
 		begin := time.Now()
-		first.closed()
-		if time.Since(begin) != 0 {
-			t.Errorf("the oldest was closed after %v; want at once", time.Since(begin))
+		var silent []*peer
+		for range 3000 {
+			silent = append(silent, bare(t, l.Dial))
+		}
+		newcomer := connect(t, l.Dial)
+		newcomer.call(1, methodEcho, []byte("x"))
+		newcomer.flush()
+		if got := newcomer.answer(1); got.body != "x" || time.Since(begin) != 0 {
+			t.Errorf("a newcomer behind 3,000 silent connections: %v after %v; want an answer at once", got, time.Since(begin))
+		}
+		for _, p := range silent {
+			p.closed()
+		}
+		if took := time.Since(begin); took > 1500*time.Millisecond {
+			t.Errorf("silent connections were closed after %v; want at most 1.5 s", took)
 		}
 		done.call(1, methodEcho, []byte("x"))
 		done.flush()
 		if got := done.answer(1); got.body != "x" {
 			t.Errorf("a connection with its handshake done: %v", got)
 		}
-		if st := s.Stats(); st.Refused["handshakes"] != 1 {
-			t.Errorf("Stats() = %+v", st)
+		if st := s.Stats(); st.Refused["handshakes"] != 3000 {
+			t.Errorf("Stats() = %+v; want 3,000 handshakes refused", st)
 		}
 	})
 }

@@ -205,6 +205,47 @@ func TestHeaderTable(t *testing.T) {
 	})
 }
 
+// TestExpansion sends messages that gzip makes large: those that are worth it are taken, one after the other where
+// they are too many together.
+func TestExpansion(t *testing.T) {
+	clause.Cite(t, "SEC-102", "C-LIM-3")
+	synctest.Test(t, func(t *testing.T) {
+		h := newTestHandler(t)
+		l := bufconn.Listen(1 << 16)
+		s := start(t, l, Config{Handler: h, Methods: rpc.Methods{methodEcho: {MaxRequestBytes: 1 << 30}}})
+		p := connect(t, l.Dial)
+		p.call(1, methodEcho, nil)
+		p.flush()
+		p.answer(1)
+		bomb := message(1, zip(make([]byte, 80<<20)))
+		p.headers(3, methodEcho, "grpc-encoding", "gzip")
+		p.fr.WriteData(3, true, bomb)
+		p.flush()
+		if got := p.answer(3).String(); got != `ResourceExhausted "request message above the limit of 67108864 bytes" ""` {
+			t.Errorf("80 MiB in %d bytes: %s; want a refusal", len(bomb), got)
+		}
+		// Others are being expanded, and one of them goes on beyond the limit.
+		first, second := s.expanded.Share(noWaiter{}), s.expanded.Share(noWaiter{})
+		if !first.Reserve(expandedBytes) || !second.Reserve(1) {
+			t.Fatal("an empty budget has no room")
+		}
+		p.headers(5, methodEcho, "grpc-encoding", "gzip")
+		p.fr.WriteData(5, true, message(1, zip(make([]byte, 50<<10))))
+		p.flush()
+		if got := p.answer(5).String(); got != `ResourceExhausted "gzip: too many messages are being expanded" ""` {
+			t.Errorf("a message beside others: %s; want a refusal", got)
+		}
+		first.Release()
+		second.Release()
+		p.headers(7, methodEcho, "grpc-encoding", "gzip")
+		p.fr.WriteData(7, true, message(1, zip(make([]byte, 50<<10))))
+		p.flush()
+		if got := p.answer(7); got.String()[:2] != "OK" || s.expanded.Used() != 0 {
+			t.Errorf("a message alone: %v, %d bytes in the budget; want OK and none", got, s.expanded.Used())
+		}
+	})
+}
+
 // TestMessages is what a request may and may not be.
 func TestMessages(t *testing.T) {
 	clause.Cite(t, "FR-7", "F-26", "F-23", "F-30", "C-VER-5")

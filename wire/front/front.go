@@ -85,6 +85,7 @@ type Server struct {
 	log      *slog.Logger
 	acceptor *conn.Acceptor
 	budget   *conn.Budget // of unfinished requests, all connections
+	expanded *conn.Budget // of what gzip makes of requests; a part of budget
 	base     time.Time    // zero of the scanner's clock
 
 	scan  scanner
@@ -98,7 +99,9 @@ type Server struct {
 
 // New makes a server that serves nothing yet.
 func New(cfg Config) *Server {
+	cfg.Log = conn.LimitLog(cfg.Log)
 	s := &Server{handler: cfg.Handler, log: cfg.Log, budget: conn.NewBudget(cfg.MaxUnfinishedBytes), base: time.Now()}
+	s.expanded = s.budget.Part(expandedBytes)
 	if s.log == nil {
 		s.log = slog.New(slog.DiscardHandler)
 	}

@@ -310,13 +310,7 @@ func (c *connection) requestEnds(r *request, whole []byte) error {
 		c.dispatch(r, body)
 		return nil
 	}
-	plain, st := gunzip(body, r.head.method.limit)
-	if st != nil {
-		return c.refuse(r, *st, true)
-	}
-	c.dispatch(r, plain)
-	conn.Recycle(plain)
-	return nil
+	return c.expand(r, body)
 }
 
 // dispatch gives a complete call to the handler.

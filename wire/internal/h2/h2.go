@@ -115,9 +115,13 @@ func AppendPrefix(out []byte, compressed bool, n int) []byte {
 // ErrTooLarge says that a message has more bytes than it may.
 var ErrTooLarge = errors.New("message is too large")
 
+// ErrNoRoom says that there was no room for what a message expands to.
+var ErrNoRoom = errors.New("no room to expand a message")
+
 // Gunzip expands a message to limit bytes at most. Memory follows the bytes that come, in the buffers of
-// package conn: the result may be recycled.
-func Gunzip(p []byte, limit int64) ([]byte, error) {
+// package conn; the caller recycles the result. Before it takes more, it asks room for that many further bytes,
+// unless room is nil.
+func Gunzip(p []byte, limit int64, room func(bytes int64) bool) ([]byte, error) {
 	z := expanders.Get().(*expander)
 	defer expanders.Put(z)
 	z.src.Reset(p)
@@ -128,6 +132,10 @@ func Gunzip(p []byte, limit int64) ([]byte, error) {
 	out := conn.Grow(nil, conn.Small)
 	for {
 		if len(out) == cap(out) {
+			if room != nil && !room(int64(cap(out))) {
+				conn.Recycle(out)
+				return nil, ErrNoRoom
+			}
 			out = double(out, limit+1)
 		}
 		n, err := z.gz.Read(out[len(out):cap(out)])
