@@ -4,7 +4,6 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"hash/crc32"
 	"net"
 	"os"
 	"slices"
@@ -14,10 +13,6 @@ import (
 const (
 	leastChunk   = 256 << 10 // smaller messages are not cut
 	scratchBytes = 64 << 10
-
-	// checkedPiece is how much of a chunk with a checksum is read or written at a time: so much that its bytes
-	// are still in the cache when they are used for the second time.
-	checkedPiece = 512 << 10
 )
 
 // chunkOf says how a message of that size is cut: so that all lanes have something to do.
@@ -92,19 +87,7 @@ func (l *Link) wrote(a *lane, p *post, err error) {
 	}
 }
 
-// A frame is a chunk of a message that is being written, straight out of its memory.
-type frame struct {
-	lane  *lane
-	post  *post
-	segs  [][]byte // memory of the message, or a copy of what is left of the chunk
-	base  int64    // where segs begin in the message
-	next  int64    // the first byte that was not given to writeAll
-	end   int64    // of the chunk
-	check bool
-	sum   uint32
-}
-
-// writeChunk writes a part of a message as one frame.
+// writeChunk writes a part of a message as one frame, straight out of its memory.
 func (a *lane) writeChunk(p *post, from, to int64) error {
 	h := p.header
 	h.Offset += uint64(from)
@@ -112,78 +95,54 @@ func (a *lane) writeChunk(p *post, from, to int64) error {
 	if h.Family == Transfer {
 		h.Seq += uint64(from / p.chunk)
 	}
-	f := frame{lane: a, post: p, segs: p.segs, next: from, end: to, check: a.link.checks[h.Family]}
-	if f.check {
+	var sum *checksum
+	if a.link.checks[h.Family] {
 		h.flags |= flagChecksum
+		sum = newChecksum(to - from)
 	}
 	a.head = h.append(a.head[:0])
-	if err := f.write(); err != nil {
-		return err
+	pieces := appendRange(append(a.buffers[:0], a.head), p.segs, from, to)
+	for _, s := range pieces[1:] {
+		sum.add(s)
+	}
+	err := a.writeAll(p, pieces, sum)
+	clear(pieces)
+	a.buffers = pieces[:0]
+	if err == nil && sum != nil {
+		a.tail = binary.LittleEndian.AppendUint32(a.tail[:0], sum.value())
+		err = a.writeAll(p, net.Buffers{a.tail}, nil)
 	}
 	a.link.counts.sent(&h)
-	return nil
+	return err
 }
 
-// write writes the frame, all at once or, with a checksum, piece by piece.
-func (f *frame) write() error {
-	a := f.lane
-	pieces := append(a.buffers[:0], a.head)
-	for f.next < f.end {
-		from := f.next
-		f.next = f.end
-		if f.check {
-			f.next = min(from+checkedPiece, f.end)
-		}
-		first := len(pieces)
-		pieces = appendRange(pieces, f.segs, from-f.base, f.next-f.base)
-		if f.check {
-			for _, s := range pieces[first:] {
-				f.sum = crc32.Update(f.sum, castagnoli, s)
-			}
-			if f.next == f.end {
-				a.tail = binary.LittleEndian.AppendUint32(a.tail[:0], f.sum)
-				pieces = append(pieces, a.tail)
-			}
-		}
-		if err := f.writeAll(pieces); err != nil {
-			return err
-		}
-		clear(pieces)
-		pieces = pieces[:0]
-	}
-	a.buffers = pieces
-	return nil
-}
-
-// writeAll writes a part of the frame.
-func (f *frame) writeAll(pieces net.Buffers) error {
-	out := f.lane.out
+// writeAll writes a part of a frame of a message.
+func (a *lane) writeAll(p *post, pieces net.Buffers, sum *checksum) error {
 	for {
-		_, err := pieces.WriteTo(out.Conn)
+		_, err := pieces.WriteTo(a.out.Conn)
 		if err == nil || !errors.Is(err, os.ErrDeadlineExceeded) {
+			sum.value() // it reads the memory of the message
 			return err
 		}
-		out.SetWriteDeadline(time.Time{})
-		pieces = f.letGo(pieces)
+		a.out.SetWriteDeadline(time.Time{})
+		a.link.mu.Lock()
+		cancelled := p.ended && a.draining == p
+		a.link.mu.Unlock()
+		if cancelled {
+			pieces = net.Buffers{slices.Concat(pieces...)} // the peer needs the rest to find the next frame
+			sum.value()
+			a.link.letGo(a, p)
+		}
 	}
 }
 
-// letGo ends the use of the memory of a message that was cancelled: the rest of the frame is copied, because
-// the peer needs it to find the next one.
-func (f *frame) letGo(pieces net.Buffers) net.Buffers {
-	l := f.lane.link
+// letGo notes that a lane has done with the memory of a message that was cancelled.
+func (l *Link) letGo(a *lane, p *post) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if !f.post.ended || f.lane.draining != f.post {
-		return pieces
-	}
-	pieces = net.Buffers{slices.Concat(pieces...)}
-	f.segs = [][]byte{slices.Concat(appendRange(nil, f.segs, f.next-f.base, f.end-f.base)...)}
-	f.base = f.next
-	f.lane.draining = nil
-	f.post.inflight--
+	a.draining = nil
+	p.inflight--
 	l.mu.quiet.Broadcast()
-	return pieces
 }
 
 // appendRange adds the bytes from from to to of segs.
@@ -278,7 +237,10 @@ func (a *lane) readChunk(h *Header) error {
 	if err != nil {
 		return err
 	}
-	c := chunk{lane: a, expect: e, unwanted: e == nil, checked: h.flags&flagChecksum != 0}
+	c := chunk{lane: a, expect: e, unwanted: e == nil}
+	if h.flags&flagChecksum != 0 {
+		c.sum = newChecksum(int64(h.length))
+	}
 	err = c.read(h)
 	a.link.finishChunk(a, e, h, err)
 	return err
@@ -348,23 +310,29 @@ type chunk struct {
 	expect   *expect // or nil
 	unwanted bool    // its bytes go nowhere
 	scratch  []byte
-	checked  bool
-	sum      uint32
+	sum      *checksum // or nil
 }
 
 func (c *chunk) read(h *Header) error {
 	for at, end := h.Offset, h.Offset+uint64(h.length); at < end; {
-		n, err := c.some(c.room(at, end))
+		room := c.room(at, end)
+		n, err := c.some(room)
 		at += uint64(n)
 		if err != nil {
+			c.sum.value() // it reads the memory of the message
 			return err
 		}
+		if c.unwanted {
+			c.sum.addNow(room[:n])
+		} else {
+			c.sum.add(room[:n])
+		}
 	}
-	if !c.checked {
+	if c.sum == nil {
 		return nil
 	}
+	want := c.sum.value()
 	var sum [checkBytes]byte
-	want := c.sum
 	for have := 0; have < len(sum); {
 		n, err := c.some(sum[have:])
 		have += n
@@ -399,14 +367,8 @@ func (c *chunk) room(at, end uint64) []byte {
 
 // some reads into p. When the message is cancelled it lets go of the memory, and reads the rest elsewhere.
 func (c *chunk) some(p []byte) (int, error) {
-	if c.checked {
-		p = p[:min(len(p), checkedPiece)]
-	}
 	n, err := c.lane.in.Read(p)
 	if n > 0 {
-		if c.checked {
-			c.sum = crc32.Update(c.sum, castagnoli, p[:n])
-		}
 		c.lane.link.hear()
 		return n, nil
 	}
@@ -420,6 +382,7 @@ func (c *chunk) some(p []byte) (int, error) {
 // letGo ends the use of the memory of a message that was cancelled.
 func (c *chunk) letGo() {
 	a, l := c.lane, c.lane.link
+	c.sum.settle()
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	a.in.SetReadDeadline(time.Time{})

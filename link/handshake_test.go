@@ -364,15 +364,15 @@ func TestBadConnections(t *testing.T) {
 		if _, err := io.ReadAll(silent); err != nil || time.Since(start) != 5*time.Second {
 			t.Errorf("silence was borne for %v, %v; want 5s", time.Since(start), err)
 		}
-		var half []net.Conn
-		for range 999 {
-			half = append(half, dial())
+		half := make(chan net.Conn)
+		for range 1500 { // more than are let in at a time
+			go func() { half <- dial() }()
 		}
 		synctest.Wait()
 		a, b := w.linked(m, n)
 		exchange(t, a, b, 1)
-		for _, c := range half {
-			c.Close()
+		for range 1500 {
+			(<-half).Close()
 		}
 	})
 }

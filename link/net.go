@@ -211,9 +211,11 @@ func (n *Net) Link(ctx context.Context, peer serry.Life) (*Link, error) {
 		if err != nil {
 			return nil, err
 		}
-		if err = l.await(ctx); !errors.Is(err, errDialledAnew) {
-			return l, err
+		err = l.await(ctx)
+		if errors.Is(err, errDialledAnew) || errors.Is(err, errIncomplete) {
+			continue // what the peer began did not come up
 		}
+		return l, err
 	}
 }
 

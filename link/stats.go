@@ -47,17 +47,23 @@ type Stats struct {
 	Expected   int    // messages that memory is posted for
 	Waiting    int    // messages that wait for credit
 	Moving     int    // messages with credit
+	Retransmit uint64 // packets that were sent again, over all connections; 0 where the system does not tell
 	Strays     uint64 // messages that no stream wanted
 	Skipped    uint64 // frames of unknown types
 }
 
 // Stats returns the present figures.
 func (l *Link) Stats() Stats {
+	resent := uint64(0)
+	for _, a := range l.lanes {
+		resent += retransmits(a.out.Conn)
+	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	d := &l.mu.detector
 	return Stats{
-		Peer: l.peer, Remote: l.remote, Lanes: len(l.lanes), Since: l.mu.since,
+		Retransmit: resent,
+		Peer:       l.peer, Remote: l.remote, Lanes: len(l.lanes), Since: l.mu.since,
 		Silent:    l.net.now() - time.Duration(l.heard.Load()),
 		RoundTrip: d.smoothed, Suspected: d.suspected,
 		Checksums:  l.checks[Collective] || l.checks[Transfer],

@@ -129,6 +129,26 @@ func reseal(h Header, change func([]byte)) []byte {
 	return sealed(b)
 }
 
+// However many urgent messages there are, normal and bulk ones get their share.
+func TestAgeing(t *testing.T) {
+	clause.Cite(t, "CL-TRN-28")
+	var s sender
+	for class := Urgent; class < classes; class++ {
+		s.queue[class] = []*post{{header: Header{Class: class}, size: 1 << 40, chunk: 1}}
+	}
+	taken := make(map[Class]int)
+	for range 10_000 {
+		p, _, _, ok := s.next()
+		if !ok {
+			t.Fatal("the queue is empty")
+		}
+		taken[p.header.Class]++
+	}
+	if taken[Urgent] < 9_000 || taken[Bulk] < 500 {
+		t.Errorf("chunks by class: %v; want most of them urgent, and a twentieth bulk", taken)
+	}
+}
+
 func FuzzHeader(f *testing.F) {
 	h := Header{Family: Collective, Type: OpDesc, length: 4}
 	f.Add(h.append(nil))

@@ -1,0 +1,174 @@
+package link_test
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+
+	"github.com/serry-dev/serry/internal/lab/clause"
+	"github.com/serry-dev/serry/link"
+)
+
+// A peer that has proven who it is and then breaks the protocol loses its link, with the reason. Other links
+// go on.
+func TestLiars(t *testing.T) {
+	clause.Cite(t, "CL-TRN-26", "CL-TRN-2")
+	big := data(link.Collective, 1) // memory for it is posted
+	const size = 100_000
+	at := func(h link.Header, offset uint64) link.Header { h.Offset = offset; return h }
+	credit := link.Header{Family: link.Collective, Type: link.CollectiveCredit}
+	for name, row := range map[string]struct {
+		lie  func(l *link.Link)
+		want string // in the text of the error
+	}{
+		"data longer than a chunk": {func(l *link.Link) { l.Inject(2, big, 0, link.ChunkBytes+1, nil) }, "too long"},
+		"control longer than allowed": {func(l *link.Link) {
+			l.Inject(0, link.Header{Family: link.Transfer, Type: link.Offer}, 0, link.ControlBytes+1, nil)
+		}, "too long"},
+		"unknown family":    {func(l *link.Link) { l.Inject(0, link.Header{Family: 9, Type: 1}, 0, 0, nil) }, "unknown family"},
+		"large on small":    {func(l *link.Link) { l.Inject(1, data(link.Collective, 5), 0, link.SmallBytes+1, nil) }, "not for it"},
+		"no data on bulk":   {func(l *link.Link) { l.Inject(2, link.Header{Family: link.Transfer, Type: link.Offer}, 0, 0, nil) }, "not for it"},
+		"handshake again":   {func(l *link.Link) { l.Inject(0, link.Header{Type: link.Hello}, 0, 0, nil) }, "not for it"},
+		"beyond the memory": {func(l *link.Link) { l.Inject(2, at(big, size-10), 0, 11, make([]byte, 11)) }, "outside"},
+		"the same bytes twice": {func(l *link.Link) {
+			l.Inject(2, big, 0, 10, make([]byte, 10))
+			l.Inject(2, at(big, 5), 0, 10, make([]byte, 10))
+		}, "twice"},
+		"nothing of a message": {func(l *link.Link) { l.Inject(2, big, 0, 0, nil) }, "outside"},
+		"credit without bytes": {func(l *link.Link) { l.Inject(0, credit, 0, 0, nil) }, "too long"},
+		"more than the window": {func(l *link.Link) {
+			for i := range 200 {
+				l.Inject(1, data(link.Collective, uint64(100+i)), 0, link.SmallBytes, make([]byte, link.SmallBytes))
+			}
+		}, "more than its window"},
+		"window that was not used": {func(l *link.Link) { l.Inject(0, link.Header{Type: link.Window, Seq: 1 << 30}, 0, 0, nil) }, "window"},
+		"endless credit": {func(l *link.Link) {
+			for i := range 1<<16 + 1 {
+				h := credit
+				h.Seq = uint64(i)
+				l.Inject(0, h, 0, 8, binary.LittleEndian.AppendUint64(nil, 9000))
+			}
+		}, "more credit"},
+		"endless announcements": {func(l *link.Link) {
+			for i := range 1<<16 + 1 {
+				l.Inject(1, data(link.Collective, uint64(100+i)), link.Announce, 0, nil)
+			}
+		}, "announced more"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, func(t *testing.T, w *world) {
+				m, n, third := w.join(life(0, 10)), w.join(life(1, 11)), w.join(life(2, 12))
+				liar, b := w.linked(m, n)
+				c, d := w.linked(n, third)
+				expected, err := b.Expect(big, make([]byte, size))
+				if err != nil {
+					t.Fatal(err)
+				}
+				synctest.Wait()
+				row.lie(liar)
+				err = expected.Wait(t.Context())
+				if !errors.Is(err, link.ErrTransport) || !strings.Contains(err.Error(), row.want) {
+					t.Errorf("Wait() = %v; want ErrTransport and %q", err, row.want)
+				}
+				exchange(t, c, d, 1)
+			})
+		})
+	}
+}
+
+// What a peer of a later version sends besides is skipped and counted.
+func TestUnknownTypes(t *testing.T) {
+	clause.Cite(t, "CL-TRN-26")
+	inBubble(t, func(t *testing.T, w *world) {
+		a, b := w.pair()
+		for _, h := range []link.Header{{Type: 99}, {Family: link.Collective, Type: 77}, {Family: link.Transfer, Type: 0}} {
+			a.Inject(0, h, 0, 3, []byte("new"))
+		}
+		synctest.Wait()
+		if s := b.Stats(); s.Skipped != 3 {
+			t.Errorf("%d frames skipped; want 3", s.Skipped)
+		}
+		exchange(t, a, b, 1)
+	})
+}
+
+// Urgent messages overtake bulk ones between two chunks, and control overtakes both.
+func TestClasses(t *testing.T) {
+	clause.Cite(t, "CL-TRN-28", "CL-TRN-1")
+	inBubble(t, func(t *testing.T, w *world) {
+		m, n := w.join(life(0, 10)), w.join(life(1, 11))
+		o := w.observe(n)
+		a, b := w.linked(m, n)
+		const size = 32 << 20
+		finished := make(chan string)
+		post := func(name string, seq uint64, class link.Class, size int) {
+			h := data(link.Collective, seq)
+			h.Class = class
+			expected, err := b.Expect(h, make([]byte, size))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, err := a.Post(h, make([]byte, size)); err != nil {
+				t.Fatal(err)
+			}
+			go func() {
+				if err := expected.Wait(t.Context()); err != nil {
+					t.Errorf("%s: %v", name, err)
+				}
+				finished <- name
+			}()
+		}
+		w.network.cut(hostOf(m.Life()), hostOf(n.Life()))
+		post("bulk", 1, link.Bulk, size)
+		synctest.Wait() // its credit comes, and its first chunks fill the sockets
+		post("normal", 2, 0, size)
+		post("urgent", 3, link.Urgent, 1<<20)
+		synctest.Wait()
+		a.Post(link.Header{Family: link.Collective, Type: link.Revoke}, []byte("now"))
+		synctest.Wait()
+		if s := a.Stats(); s.Moving != 3 {
+			t.Errorf("%d messages are moving; want 3", s.Moving)
+		}
+		w.network.heal(hostOf(m.Life()), hostOf(n.Life()))
+		var order []string
+		for range 3 {
+			order = append(order, <-finished)
+		}
+		if !slices.Equal(order, []string{"urgent", "normal", "bulk"}) {
+			t.Errorf("messages came in the order %q", order)
+		}
+		if frames, _ := o.seen(); len(frames) != 1 {
+			t.Errorf("%d control frames came; want 1", len(frames))
+		}
+	})
+}
+
+// A message that nothing reads is drained when its memory was withdrawn, also by a lane that had gone to rest.
+func TestLateData(t *testing.T) {
+	clause.Cite(t, "CL-TRN-27", "CL-TRN-10")
+	inBubble(t, func(t *testing.T, w *world) {
+		a, b := w.pair()
+		h := data(link.Transfer, 5)
+		expected, err := b.Expect(h, make([]byte, 20_000))
+		if err != nil {
+			t.Fatal(err)
+		}
+		synctest.Wait()
+		expected.Cancel(errors.New("no longer"))
+		posted, err := a.Post(h, bytes.Repeat([]byte{1}, 20_000)) // uses the credit
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := posted.Wait(t.Context()); err != nil {
+			t.Errorf("Post: %v", err)
+		}
+		exchange(t, a, b, 1)
+		if s := b.Stats(); s.Strays != 1 {
+			t.Errorf("%d strays; want 1", s.Strays)
+		}
+	})
+}
