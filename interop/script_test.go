@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net"
 	"path"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -148,29 +149,29 @@ func (s *script) next(method string) answer {
 // await returns when a method was called n times more.
 func (s *script) await(t *testing.T, method string, n int) {
 	t.Helper()
-	await(t, s.calls, method, n)
+	await(t, s.calls, slices.Repeat([]string{method}, n)...)
 }
 
-// settle returns when c has read the answer to its call of a method. Answers
+// settle returns when c has read the answers to a call of each of the methods. Answers
 // keep their order on a connection, so any later one will do for a sign.
-func (s *script) settle(c *client, method string) {
+func (s *script) settle(c *client, methods ...string) {
 	c.t.Helper()
-	await(c.t, s.ended, method, 1)
+	await(c.t, s.ended, methods...)
 	c.call("key_value_delete", "nothing").value(nil)
 }
 
-func await(t *testing.T, methods <-chan string, method string, n int) {
+func await(t *testing.T, came <-chan string, missing ...string) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
-	for n > 0 {
+	for len(missing) > 0 {
 		select {
-		case m := <-methods:
-			if m == method {
-				n--
+		case m := <-came:
+			if i := slices.Index(missing, m); i >= 0 {
+				missing = slices.Delete(missing, i, i+1)
 			}
 		case <-ctx.Done():
-			t.Fatalf("script: %d calls of %s missing", n, method)
+			t.Fatalf("script: calls of %q missing", missing)
 		}
 	}
 }
