@@ -5,12 +5,13 @@ VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
 FUZZTIME ?= 10s
 SCHEDULES ?= 100000
 LAUNCHES ?= 20000
+LINKS ?= 20000
 DRILLS ?= 200
 STORIES ?= 1000000
 DURATION ?= 1m
 
 .DEFAULT_GOAL := help
-.PHONY: help build test demo bench bench-coord bench-mesh bench-client bench-restart bench-cli bench-detect bench-durable bench-cost bench-checksum bench-link soak-failover fleets launchers preempt stress fuzz gen clean
+.PHONY: help build test demo bench bench-coord bench-mesh bench-client bench-restart bench-cli bench-detect bench-durable bench-cost bench-checksum bench-link soak-failover fleets links launchers preempt stress fuzz gen clean
 
 help: ## show this list
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -74,6 +75,9 @@ preempt: ## STORIES random histories of preemption rounds, and all small ones
 stress: ## every transport with full sockets and many callers, for DURATION each
 	$(GO) test -race ./wire/stream -run TestOneWriter -lasts $(DURATION) -timeout 3h -v
 	$(GO) test -race ./internal/lab/stress -lasts $(DURATION) -timeout 3h -v
+
+links: ## LINKS jobs whose tasks send each other messages through kills, cuts, new lives and fail-overs, in virtual time
+	$(GO) test ./link -run TestLinksInTheStorm -schedules $(LINKS) -timeout 3h -v
 
 launchers: ## LAUNCHES jobs with launchers, hosts and tasks killed at every step, in virtual time; DRILLS with real processes
 	$(GO) test ./launch -run TestLaunchersInTheStorm -schedules $(LAUNCHES) -timeout 3h -v

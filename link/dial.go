@@ -50,13 +50,17 @@ func (l *Link) join() {
 	}
 }
 
+// errAbandoned is why a link is not made that no caller waits for any more. A caller that comes at that
+// moment makes another.
+var errAbandoned = errors.New("no caller waits for the link")
+
 // leave ends the wait. A link that no caller waits for is not made.
 func (l *Link) leave() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if d := l.mu.dial; d != nil && d.waiting > 0 {
 		if d.waiting--; d.waiting == 0 && l.mu.state == forming {
-			d.cancel(context.Canceled)
+			d.cancel(errAbandoned)
 		}
 	}
 }

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/serry-dev/serry"
+	"github.com/serry-dev/serry/internal/plant"
 	"github.com/serry-dev/serry/wire/conn"
 )
 
@@ -77,7 +78,7 @@ func (n *Net) greet(ctx context.Context, c *conn.Conn, mine hello) error {
 	if code, text := n.examine(&theirs); code != 0 {
 		return &RefusedError{Peer: mine.to, Code: code, Text: text}
 	}
-	if theirs.from != mine.to {
+	if theirs.from != mine.to && !n.opt.Planted.Has(plant.StaleLink) {
 		return &RefusedError{Peer: mine.to, Code: Stale, Text: fmt.Sprintf("its address is used by %v now", theirs.from.Task)}
 	}
 	if err := writeFrame(c, typeAuth, proof(n.opt.Secret, dialler, said, answer)); err != nil {
@@ -110,7 +111,7 @@ func (n *Net) examine(h *hello) (Refusal, string) {
 		return ByteOrder, "numbers must be little-endian"
 	case h.job != n.member.Service():
 		return OtherJob, "it belongs to another run of the job"
-	case h.to != n.life:
+	case h.to != n.life && !n.opt.Planted.Has(plant.StaleLink):
 		return Stale, fmt.Sprintf("this is %v with incarnation %016x", n.life.Task, uint64(n.life.Incarnation))
 	}
 	return 0, ""

@@ -319,7 +319,9 @@ func host(address string) string { h, _, _ := net.SplitHostPort(address); return
 func (w *network) cut(from, to string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.gates[[2]string{from, to}] = make(chan struct{})
+	if way := [2]string{from, to}; w.gates[way] == nil {
+		w.gates[way] = make(chan struct{})
+	}
 }
 
 // heal lets them pass again.

@@ -44,7 +44,7 @@ type lane struct {
 func newLane(l *Link, index int, in, out *conn.Conn) *lane {
 	a := &lane{link: l, in: in, out: out}
 	if index < firstBulk {
-		a.pipe = conn.NewPipe(out, conn.PipeConfig{})
+		a.pipe = conn.NewPipe(out, conn.PipeConfig{Planted: l.net.opt.Planted})
 	}
 	return a
 }

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/serry-dev/serry"
+	"github.com/serry-dev/serry/internal/plant"
 	"github.com/serry-dev/serry/secure"
 	"github.com/serry-dev/serry/wire/conn"
 )
@@ -87,8 +88,9 @@ type Options struct {
 	Collective Checksum // checksums of the collective family
 	Transfer   Checksum // of the transfer family
 
-	Local   *Local  // or nil: Nets of this process that share it need no sockets among themselves
-	Network Network // or nil
+	Local   *Local       // or nil: Nets of this process that share it need no sockets among themselves
+	Network Network      // or nil
+	Planted plant.Faults // none, but in tests of tests
 	Log     *slog.Logger
 }
 
@@ -212,8 +214,8 @@ func (n *Net) Link(ctx context.Context, peer serry.Life) (*Link, error) {
 			return nil, err
 		}
 		err = l.await(ctx)
-		if errors.Is(err, errDialledAnew) || errors.Is(err, errIncomplete) {
-			continue // what the peer began did not come up
+		if ctx.Err() == nil && (errors.Is(err, errDialledAnew) || errors.Is(err, errIncomplete) || errors.Is(err, errAbandoned)) {
+			continue // what the peer or another caller began did not come up
 		}
 		return l, err
 	}

@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/serry-dev/serry"
+	"github.com/serry-dev/serry/internal/plant"
 )
 
 // A receiver has what a link knows of messages to come. The lock of the link guards it.
@@ -73,7 +74,9 @@ func (r *receiver) post(e *expect) (credit bool, err error) {
 	for i, p := range r.parked[e.name] {
 		if e.holds(p.offset) {
 			r.unpark(e.name, i)
-			r.consumed += uint64(windowCost(len(p.bytes)))
+			if !e.link.net.opt.Planted.Has(plant.CreditLeak) {
+				r.consumed += uint64(windowCost(len(p.bytes)))
+			}
 			e.fill(p.offset, p.bytes)
 			return false, nil
 		}

@@ -44,6 +44,7 @@ type Stats struct {
 	BytesSent  uint64 // of payloads
 	BytesRecv  uint64
 	Parked     int    // bytes of small messages without memory
+	Unread     uint64 // bytes of small messages that have no memory at the peer, as far as it has said
 	Expected   int    // messages that memory is posted for
 	Waiting    int    // messages that wait for credit
 	Moving     int    // messages with credit
@@ -69,6 +70,7 @@ func (l *Link) Stats() Stats {
 		Checksums:  l.checks[Collective] || l.checks[Transfer],
 		FramesSent: l.counts.framesSent.Load(), FramesRecv: l.counts.framesReceived.Load(),
 		BytesSent: l.counts.bytesSent.Load(), BytesRecv: l.counts.bytesReceived.Load(),
+		Unread: l.mu.sender.sent - l.mu.sender.consumed,
 		Parked: l.mu.receiver.bytes, Expected: l.mu.receiver.count,
 		Waiting: len(l.mu.sender.waiting), Moving: len(l.mu.sender.moving),
 		Strays: l.counts.strays.Load(), Skipped: l.counts.skipped.Load(),

@@ -45,6 +45,10 @@ const (
 	SweepBeforeSwitch // the batches that a snapshot covers are removed before it counts
 	LateDuplicate     // a write of the snapshot key takes effect whenever it arrives (C-LOG-4)
 
+	// Of links.
+	StaleLink  // a process takes a link that was meant for an older life (CL-TRN-25)
+	CreditLeak // parked messages that found memory never leave the window of their sender (CL-TRN-2)
+
 	end
 )
 
@@ -57,6 +61,7 @@ var names = [...]string{
 	"reply before journal", "half a group", "skipped put", "no confirmation", "blocked reader", "polite end",
 	"second writer", "reordered frames", "no resend", "early watermark", "hasty silence", "dropped follow", "stale follow",
 	"no fence", "unreadable stage", "sweep before switch", "late duplicate",
+	"stale link", "credit leak",
 }
 
 // All lists the faults.
