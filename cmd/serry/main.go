@@ -50,7 +50,7 @@ service that jax and TensorFlow clients connect to without a changed line.`,
 	group(root, "Run a job:", newRun(), newServe(), newRelay(), newStop(), newHandover(), newPeers())
 	group(root, "Look at a job:", newJobs(), newStatus(), newTasks(), newBarriers(), newKV(), newWatch(), newWhy(), newReplay(), newDevices())
 	group(root, "Look at arrays:", newMesh(), newCollective(), newExport())
-	group(root, "Set up:", newDoctor(), newCert(), newContext(), newVersion())
+	group(root, "Set up:", newDoctor(), newBench(), newCert(), newContext(), newVersion())
 	root.SetCompletionCommandGroupID("Set up:")
 	root.SetHelpCommandGroupID("Set up:")
 	root.AddCommand(newGuard())
