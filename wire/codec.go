@@ -122,8 +122,8 @@ func (c *Codec) decoder(m method, o Origin) decoder {
 	return decoder{codec: c, origin: o, shape: Shape{Dialect: m.dialect, Op: m.op, oneJob: len(c.jobs) == 1}}
 }
 
-// read parses body into m. Fields that m does not have are dropped.
-func (d *decoder) read(body []byte, m proto.Message) error {
+// parse parses body into m. Fields that m does not have are dropped.
+func (d *decoder) parse(body []byte, m proto.Message) error {
 	if err := (proto.UnmarshalOptions{DiscardUnknown: true}).Unmarshal(body, m); err != nil {
 		return &serry.InvalidError{What: "not a request of " + d.shape.Op.String()}
 	}
@@ -140,13 +140,12 @@ type list struct {
 	numbers bool // else messages
 }
 
-// readList is read for a request with a list of tasks, whose length is looked at before memory is
-// spent on it.
-func (d *decoder) readList(body []byte, m proto.Message, l list) error {
-	if n := l.len(body); n > d.codec.tasks+extraTasks {
+// checkList refuses a list of n tasks if that is more than the cluster has, with some to spare.
+func (d *decoder) checkList(n int) error {
+	if n > d.codec.tasks+extraTasks {
 		return &serry.InvalidError{What: fmt.Sprintf("a list of %d tasks, the cluster has %d", n, d.codec.tasks)}
 	}
-	return d.read(body, m)
+	return nil
 }
 
 // len counts the entries of the list in a message that may be malformed.

@@ -75,11 +75,7 @@ func (d *decoder) tfTasks(list []*tfpb.CoordinatedTask) ([]serry.TaskID, error) 
 	return tasks, nil
 }
 
-func (d *decoder) tfRegister(body []byte) (coord.Event, error) {
-	var m tfpb.RegisterTaskRequest
-	if err := d.read(body, &m); err != nil {
-		return nil, err
-	}
+func (d *decoder) tfRegister(m *tfpb.RegisterTaskRequest) (coord.Event, error) {
 	if err := d.tfCaller(m.GetSourceTask()); err != nil {
 		return nil, err
 	}
@@ -97,11 +93,7 @@ func (d *decoder) tfRegister(body []byte) (coord.Event, error) {
 
 // tfHeartbeat takes the incarnation from the request. The epoch is that of the connection only where
 // the connection knows this very incarnation.
-func (d *decoder) tfHeartbeat(body []byte) (coord.Event, error) {
-	var m tfpb.HeartbeatRequest
-	if err := d.read(body, &m); err != nil {
-		return nil, err
-	}
+func (d *decoder) tfHeartbeat(m *tfpb.HeartbeatRequest) (coord.Event, error) {
 	call, err := d.tfTaskCall(m.GetSourceTask())
 	if err != nil {
 		return nil, err
@@ -112,20 +104,12 @@ func (d *decoder) tfHeartbeat(body []byte) (coord.Event, error) {
 	return coord.Heartbeat{Call: call}, nil
 }
 
-func (d *decoder) tfPoll(body []byte) (coord.Event, error) {
-	var m tfpb.PollForErrorRequest
-	if err := d.read(body, &m); err != nil {
-		return nil, err
-	}
+func (d *decoder) tfPoll(m *tfpb.PollForErrorRequest) (coord.Event, error) {
 	call, err := d.tfTaskCall(m.GetSourceTask())
 	return coord.PollForError{Call: call}, err
 }
 
-func (d *decoder) tfWaitAll(body []byte) (coord.Event, error) {
-	var m tfpb.WaitForAllTasksRequest
-	if err := d.read(body, &m); err != nil {
-		return nil, err
-	}
+func (d *decoder) tfWaitAll(m *tfpb.WaitForAllTasksRequest) (coord.Event, error) {
 	call, err := d.tfTaskCall(m.GetSourceTask())
 	if err != nil {
 		return nil, err
@@ -134,20 +118,12 @@ func (d *decoder) tfWaitAll(body []byte) (coord.Event, error) {
 	return coord.WaitForAllTasks{Call: call, Devices: devices}, err
 }
 
-func (d *decoder) tfShutdown(body []byte) (coord.Event, error) {
-	var m tfpb.ShutdownTaskRequest
-	if err := d.read(body, &m); err != nil {
-		return nil, err
-	}
+func (d *decoder) tfShutdown(m *tfpb.ShutdownTaskRequest) (coord.Event, error) {
 	call, err := d.tfTaskCall(m.GetSourceTask())
 	return coord.ShutdownTask{Call: call, Recoverable: m.GetSourceTask().GetRecoverable()}, err
 }
 
-func (d *decoder) tfReset(body []byte) (coord.Event, error) {
-	var m tfpb.ResetTaskRequest
-	if err := d.read(body, &m); err != nil {
-		return nil, err
-	}
+func (d *decoder) tfReset(m *tfpb.ResetTaskRequest) (coord.Event, error) {
 	call, err := d.tfTaskCall(m.GetSourceTask())
 	return coord.ResetTask{Call: call}, err
 }
@@ -155,39 +131,23 @@ func (d *decoder) tfReset(body []byte) (coord.Event, error) {
 // tfReportToTask refuses: the method is for servers that run in tasks (C-ERR-5).
 func (d *decoder) tfReportToTask([]byte) (coord.Event, error) { return nil, errNotATask }
 
-func (d *decoder) tfReport(body []byte) (coord.Event, error) {
-	var m tfpb.ReportErrorToServiceRequest
-	if err := d.read(body, &m); err != nil {
-		return nil, err
-	}
+func (d *decoder) tfReport(m *tfpb.ReportErrorToServiceRequest) (coord.Event, error) {
 	call, err := d.tfTaskCall(m.GetErrorOrigin())
 	return coord.ReportError{Call: call, Code: int(m.GetErrorCode()), Text: m.GetErrorMessage()}, err
 }
 
-func (d *decoder) tfTaskState(body []byte) (coord.Event, error) {
-	m := new(tfpb.GetTaskStateRequest)
-	if err := d.readList(body, m, list{field: 1}); err != nil {
-		return nil, err
-	}
+func (d *decoder) tfTaskState(m *tfpb.GetTaskStateRequest) (coord.Event, error) {
 	tasks, err := d.tfTasks(m.GetSourceTask())
 	d.shape.asked = m
 	return coord.GetTaskState{Call: d.tfCall(), Tasks: tasks}, err
 }
 
 // tfJobState is a watch that does not wait (C-GTS-2).
-func (d *decoder) tfJobState(body []byte) (coord.Event, error) {
-	var m tfpb.GetJobStateRequest
-	if err := d.read(body, &m); err != nil {
-		return nil, err
-	}
+func (d *decoder) tfJobState(m *tfpb.GetJobStateRequest) (coord.Event, error) {
 	return d.tfWatchJob(m.GetJobName(), -1)
 }
 
-func (d *decoder) tfWatch(body []byte) (coord.Event, error) {
-	var m tfpb.WatchJobStateRequest
-	if err := d.read(body, &m); err != nil {
-		return nil, err
-	}
+func (d *decoder) tfWatch(m *tfpb.WatchJobStateRequest) (coord.Event, error) {
 	return d.tfWatchJob(m.GetJobName(), m.GetVersionNumber())
 }
 
@@ -202,11 +162,7 @@ func (d *decoder) tfWatchJob(job string, version int64) (coord.Event, error) {
 	return coord.WatchTasks{Call: d.tfCall(), Version: version, Job: job}, nil
 }
 
-func (d *decoder) tfInsert(body []byte) (coord.Event, error) {
-	var m tfpb.InsertKeyValueRequest
-	if err := d.read(body, &m); err != nil {
-		return nil, err
-	}
+func (d *decoder) tfInsert(m *tfpb.InsertKeyValueRequest) (coord.Event, error) {
 	return coord.InsertKeyValue{
 		Call:      d.tfCall(),
 		Key:       m.GetKv().GetKey(),
@@ -215,51 +171,27 @@ func (d *decoder) tfInsert(body []byte) (coord.Event, error) {
 	}, nil
 }
 
-func (d *decoder) tfGet(body []byte) (coord.Event, error) {
-	var m tfpb.GetKeyValueRequest
-	if err := d.read(body, &m); err != nil {
-		return nil, err
-	}
+func (d *decoder) tfGet(m *tfpb.GetKeyValueRequest) (coord.Event, error) {
 	return coord.GetKeyValue{Call: d.tfCall(), Key: m.GetKey()}, nil
 }
 
-func (d *decoder) tfTryGet(body []byte) (coord.Event, error) {
-	var m tfpb.TryGetKeyValueRequest
-	if err := d.read(body, &m); err != nil {
-		return nil, err
-	}
+func (d *decoder) tfTryGet(m *tfpb.TryGetKeyValueRequest) (coord.Event, error) {
 	return coord.TryGetKeyValue{Call: d.tfCall(), Key: m.GetKey()}, nil
 }
 
-func (d *decoder) tfIncrement(body []byte) (coord.Event, error) {
-	var m tfpb.IncrementKeyValueRequest
-	if err := d.read(body, &m); err != nil {
-		return nil, err
-	}
+func (d *decoder) tfIncrement(m *tfpb.IncrementKeyValueRequest) (coord.Event, error) {
 	return coord.IncrementKeyValue{Call: d.tfCall(), Key: m.GetKey(), By: m.GetIncrement()}, nil
 }
 
-func (d *decoder) tfDir(body []byte) (coord.Event, error) {
-	var m tfpb.GetKeyValueDirRequest
-	if err := d.read(body, &m); err != nil {
-		return nil, err
-	}
+func (d *decoder) tfDir(m *tfpb.GetKeyValueDirRequest) (coord.Event, error) {
 	return coord.GetKeyValueDir{Call: d.tfCall(), Dir: m.GetDirectoryKey()}, nil
 }
 
-func (d *decoder) tfDelete(body []byte) (coord.Event, error) {
-	var m tfpb.DeleteKeyValueRequest
-	if err := d.read(body, &m); err != nil {
-		return nil, err
-	}
+func (d *decoder) tfDelete(m *tfpb.DeleteKeyValueRequest) (coord.Event, error) {
 	return coord.DeleteKeyValue{Call: d.tfCall(), Key: m.GetKey()}, nil
 }
 
-func (d *decoder) tfBarrier(body []byte) (coord.Event, error) {
-	var m tfpb.BarrierRequest
-	if err := d.readList(body, &m, list{field: 3}); err != nil {
-		return nil, err
-	}
+func (d *decoder) tfBarrier(m *tfpb.BarrierRequest) (coord.Event, error) {
 	if err := d.barrier(m.GetBarrierId(), m.GetCounter()); err != nil {
 		return nil, err
 	}
@@ -278,11 +210,7 @@ func (d *decoder) tfBarrier(body []byte) (coord.Event, error) {
 	}, err
 }
 
-func (d *decoder) tfCancel(body []byte) (coord.Event, error) {
-	var m tfpb.CancelBarrierRequest
-	if err := d.read(body, &m); err != nil {
-		return nil, err
-	}
+func (d *decoder) tfCancel(m *tfpb.CancelBarrierRequest) (coord.Event, error) {
 	if err := d.barrier(m.GetBarrierId(), m.GetCounter()); err != nil {
 		return nil, err
 	}
@@ -290,11 +218,7 @@ func (d *decoder) tfCancel(body []byte) (coord.Event, error) {
 	return coord.CancelBarrier{Call: call, ID: m.GetBarrierId(), Counter: m.GetCounter()}, err
 }
 
-func (d *decoder) tfAlive(body []byte) (coord.Event, error) {
-	var m tfpb.GetAliveTasksRequest
-	if err := d.readList(body, &m, list{field: 2}); err != nil {
-		return nil, err
-	}
+func (d *decoder) tfAlive(m *tfpb.GetAliveTasksRequest) (coord.Event, error) {
 	call, err := d.tfTaskCall(m.GetRequestingTask())
 	if err != nil {
 		return nil, err

@@ -2,7 +2,6 @@ package wire
 
 import (
 	"bytes"
-	"fmt"
 
 	"google.golang.org/protobuf/encoding/protowire"
 
@@ -52,39 +51,23 @@ func (d *decoder) xlaTasks(ids []int32) []serry.TaskID {
 	return tasks
 }
 
-func (d *decoder) xlaRegister(body []byte) (coord.Event, error) {
-	var m xlapb.RegisterTaskRequest
-	if err := d.read(body, &m); err != nil {
-		return nil, err
-	}
+func (d *decoder) xlaRegister(m *xlapb.RegisterTaskRequest) (coord.Event, error) {
 	call := d.xlaTaskCall(nil, m.GetSourceTaskId())
 	call.Incarnation = serry.Incarnation(m.GetIncarnation())
 	return coord.RegisterTask{Call: call, Next: d.origin.Next}, nil
 }
 
-func (d *decoder) xlaHeartbeat(body []byte) (coord.Event, error) {
-	var m xlapb.HeartbeatRequest
-	if err := d.read(body, &m); err != nil {
-		return nil, err
-	}
+func (d *decoder) xlaHeartbeat(m *xlapb.HeartbeatRequest) (coord.Event, error) {
 	call := d.xlaTaskCall(m.GetIncarnations(), m.GetSourceTaskId())
 	call.Incarnation = serry.Incarnation(m.GetIncarnation())
 	return coord.Heartbeat{Call: call}, nil
 }
 
-func (d *decoder) xlaPoll(body []byte) (coord.Event, error) {
-	var m xlapb.PollForErrorRequest
-	if err := d.read(body, &m); err != nil {
-		return nil, err
-	}
+func (d *decoder) xlaPoll(m *xlapb.PollForErrorRequest) (coord.Event, error) {
 	return coord.PollForError{Call: d.xlaTaskCall(m.GetIncarnations(), m.GetSourceTaskId())}, nil
 }
 
-func (d *decoder) xlaReport(body []byte) (coord.Event, error) {
-	var m xlapb.ReportErrorToServiceRequest
-	if err := d.read(body, &m); err != nil {
-		return nil, err
-	}
+func (d *decoder) xlaReport(m *xlapb.ReportErrorToServiceRequest) (coord.Event, error) {
 	return coord.ReportError{
 		Call: d.xlaTaskCall(m.GetIncarnations(), m.GetSourceTaskId()),
 		Code: int(m.GetErrorCode()),
@@ -92,27 +75,15 @@ func (d *decoder) xlaReport(body []byte) (coord.Event, error) {
 	}, nil
 }
 
-func (d *decoder) xlaShutdown(body []byte) (coord.Event, error) {
-	var m xlapb.ShutdownTaskRequest
-	if err := d.read(body, &m); err != nil {
-		return nil, err
-	}
+func (d *decoder) xlaShutdown(m *xlapb.ShutdownTaskRequest) (coord.Event, error) {
 	return coord.ShutdownTask{Call: d.xlaTaskCall(m.GetIncarnations(), m.GetSourceTaskId())}, nil
 }
 
-func (d *decoder) xlaWatch(body []byte) (coord.Event, error) {
-	var m xlapb.WatchTasksRequest
-	if err := d.read(body, &m); err != nil {
-		return nil, err
-	}
+func (d *decoder) xlaWatch(m *xlapb.WatchTasksRequest) (coord.Event, error) {
 	return coord.WatchTasks{Call: d.xlaCall(m.GetIncarnations()), Version: m.GetVersionNumber()}, nil
 }
 
-func (d *decoder) xlaInsert(body []byte) (coord.Event, error) {
-	var m xlapb.InsertKeyValueRequest
-	if err := d.read(body, &m); err != nil {
-		return nil, err
-	}
+func (d *decoder) xlaInsert(m *xlapb.InsertKeyValueRequest) (coord.Event, error) {
 	return coord.InsertKeyValue{
 		Call:      d.xlaCall(m.GetIncarnations()),
 		Key:       m.GetKv().GetKey(),
@@ -121,51 +92,27 @@ func (d *decoder) xlaInsert(body []byte) (coord.Event, error) {
 	}, nil
 }
 
-func (d *decoder) xlaGet(body []byte) (coord.Event, error) {
-	var m xlapb.GetKeyValueRequest
-	if err := d.read(body, &m); err != nil {
-		return nil, err
-	}
+func (d *decoder) xlaGet(m *xlapb.GetKeyValueRequest) (coord.Event, error) {
 	return coord.GetKeyValue{Call: d.xlaCall(m.GetIncarnations()), Key: m.GetKey()}, nil
 }
 
-func (d *decoder) xlaTryGet(body []byte) (coord.Event, error) {
-	var m xlapb.TryGetKeyValueRequest
-	if err := d.read(body, &m); err != nil {
-		return nil, err
-	}
+func (d *decoder) xlaTryGet(m *xlapb.TryGetKeyValueRequest) (coord.Event, error) {
 	return coord.TryGetKeyValue{Call: d.xlaCall(m.GetIncarnations()), Key: m.GetKey()}, nil
 }
 
-func (d *decoder) xlaIncrement(body []byte) (coord.Event, error) {
-	var m xlapb.IncrementKeyValueRequest
-	if err := d.read(body, &m); err != nil {
-		return nil, err
-	}
+func (d *decoder) xlaIncrement(m *xlapb.IncrementKeyValueRequest) (coord.Event, error) {
 	return coord.IncrementKeyValue{Call: d.xlaCall(m.GetIncarnations()), Key: m.GetKey(), By: m.GetIncrement()}, nil
 }
 
-func (d *decoder) xlaDir(body []byte) (coord.Event, error) {
-	var m xlapb.GetKeyValueDirRequest
-	if err := d.read(body, &m); err != nil {
-		return nil, err
-	}
+func (d *decoder) xlaDir(m *xlapb.GetKeyValueDirRequest) (coord.Event, error) {
 	return coord.GetKeyValueDir{Call: d.xlaCall(m.GetIncarnations()), Dir: m.GetDirectoryKey()}, nil
 }
 
-func (d *decoder) xlaDelete(body []byte) (coord.Event, error) {
-	var m xlapb.DeleteKeyValueRequest
-	if err := d.read(body, &m); err != nil {
-		return nil, err
-	}
+func (d *decoder) xlaDelete(m *xlapb.DeleteKeyValueRequest) (coord.Event, error) {
 	return coord.DeleteKeyValue{Call: d.xlaCall(m.GetIncarnations()), Key: m.GetKey()}, nil
 }
 
-func (d *decoder) xlaBarrier(body []byte) (coord.Event, error) {
-	var m xlapb.BarrierRequest
-	if err := d.readList(body, &m, list{field: 4, numbers: true}); err != nil {
-		return nil, err
-	}
+func (d *decoder) xlaBarrier(m *xlapb.BarrierRequest) (coord.Event, error) {
 	if err := d.barrier(m.GetBarrierId(), m.GetCounter()); err != nil {
 		return nil, err
 	}
@@ -178,11 +125,7 @@ func (d *decoder) xlaBarrier(body []byte) (coord.Event, error) {
 	}, nil
 }
 
-func (d *decoder) xlaCancel(body []byte) (coord.Event, error) {
-	var m xlapb.CancelBarrierRequest
-	if err := d.read(body, &m); err != nil {
-		return nil, err
-	}
+func (d *decoder) xlaCancel(m *xlapb.CancelBarrierRequest) (coord.Event, error) {
 	if err := d.barrier(m.GetBarrierId(), m.GetCounter()); err != nil {
 		return nil, err
 	}
@@ -197,7 +140,10 @@ func (d *decoder) xlaAlive(body []byte) (coord.Event, error) {
 	const tasksField = 3
 	rest, packed, ok := cutPacked(body, tasksField)
 	var m xlapb.GetAliveTasksRequest
-	if err := d.readList(rest, &m, list{field: tasksField, numbers: true}); err != nil {
+	if err := d.checkList(list{field: tasksField, numbers: true}.len(rest)); err != nil {
+		return nil, err
+	}
+	if err := d.parse(rest, &m); err != nil {
 		return nil, err
 	}
 	tasks := d.xlaTasks(m.GetTaskIds())
@@ -243,8 +189,8 @@ func (d *decoder) numbers(packed []byte) ([]serry.TaskID, error) {
 	if last := d.codec.lastList.Load(); last != nil && bytes.Equal(last.packed, packed) {
 		return last.tasks, nil
 	}
-	if n := countVarints(packed); n > d.codec.tasks+extraTasks {
-		return nil, &serry.InvalidError{What: fmt.Sprintf("a list of %d tasks, the cluster has %d", n, d.codec.tasks)}
+	if err := d.checkList(countVarints(packed)); err != nil {
+		return nil, err
 	}
 	fresh := &numberList{packed: bytes.Clone(packed)}
 	for rest := fresh.packed; len(rest) > 0; {

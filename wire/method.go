@@ -3,6 +3,8 @@ package wire
 import (
 	"strconv"
 
+	"google.golang.org/protobuf/proto"
+
 	"github.com/serry-dev/serry/coord"
 	"github.com/serry-dev/serry/wire/rpc"
 	"github.com/serry-dev/serry/wire/serrypb"
@@ -73,46 +75,89 @@ type method struct {
 	decode  func(*decoder, []byte) (coord.Event, error)
 }
 
+// A request is the message of a call in the dialect of others.
+type request[M any] interface {
+	*M
+	proto.Message
+}
+
+// reading makes the decode of a method of a function that reads the parsed message.
+func reading[M any, P request[M]](read func(*decoder, P) (coord.Event, error)) func(*decoder, []byte) (coord.Event, error) {
+	return func(d *decoder, body []byte) (coord.Event, error) {
+		m := P(new(M))
+		if err := d.parse(body, m); err != nil {
+			return nil, err
+		}
+		return read(d, m)
+	}
+}
+
+// listing is reading for a message with a list of tasks, whose length is checked before memory is spent on it.
+func listing[M any, P request[M]](l list, read func(*decoder, P) (coord.Event, error)) func(*decoder, []byte) (coord.Event, error) {
+	parse := reading(read)
+	return func(d *decoder, body []byte) (coord.Event, error) {
+		if err := d.checkList(l.len(body)); err != nil {
+			return nil, err
+		}
+		return parse(d, body)
+	}
+}
+
 var methods = map[string]method{
-	xlapb.CoordinationService_RegisterTask_FullMethodName:         {XLA, opRegister, (*decoder).xlaRegister},
-	xlapb.CoordinationService_Heartbeat_FullMethodName:            {XLA, opHeartbeat, (*decoder).xlaHeartbeat},
-	xlapb.CoordinationService_PollForError_FullMethodName:         {XLA, opPoll, (*decoder).xlaPoll},
-	xlapb.CoordinationService_ReportErrorToService_FullMethodName: {XLA, opReport, (*decoder).xlaReport},
-	xlapb.CoordinationService_ShutdownTask_FullMethodName:         {XLA, opShutdown, (*decoder).xlaShutdown},
-	xlapb.CoordinationService_WatchTasks_FullMethodName:           {XLA, opWatch, (*decoder).xlaWatch},
-	xlapb.CoordinationService_InsertKeyValue_FullMethodName:       {XLA, opInsert, (*decoder).xlaInsert},
-	xlapb.CoordinationService_GetKeyValue_FullMethodName:          {XLA, opGet, (*decoder).xlaGet},
-	xlapb.CoordinationService_TryGetKeyValue_FullMethodName:       {XLA, opTryGet, (*decoder).xlaTryGet},
-	xlapb.CoordinationService_IncrementKeyValue_FullMethodName:    {XLA, opIncrement, (*decoder).xlaIncrement},
-	xlapb.CoordinationService_GetKeyValueDir_FullMethodName:       {XLA, opDir, (*decoder).xlaDir},
-	xlapb.CoordinationService_DeleteKeyValue_FullMethodName:       {XLA, opDelete, (*decoder).xlaDelete},
-	xlapb.CoordinationService_Barrier_FullMethodName:              {XLA, opBarrier, (*decoder).xlaBarrier},
-	xlapb.CoordinationService_CancelBarrier_FullMethodName:        {XLA, opCancel, (*decoder).xlaCancel},
+	xlapb.CoordinationService_RegisterTask_FullMethodName:         {XLA, opRegister, reading((*decoder).xlaRegister)},
+	xlapb.CoordinationService_Heartbeat_FullMethodName:            {XLA, opHeartbeat, reading((*decoder).xlaHeartbeat)},
+	xlapb.CoordinationService_PollForError_FullMethodName:         {XLA, opPoll, reading((*decoder).xlaPoll)},
+	xlapb.CoordinationService_ReportErrorToService_FullMethodName: {XLA, opReport, reading((*decoder).xlaReport)},
+	xlapb.CoordinationService_ShutdownTask_FullMethodName:         {XLA, opShutdown, reading((*decoder).xlaShutdown)},
+	xlapb.CoordinationService_WatchTasks_FullMethodName:           {XLA, opWatch, reading((*decoder).xlaWatch)},
+	xlapb.CoordinationService_InsertKeyValue_FullMethodName:       {XLA, opInsert, reading((*decoder).xlaInsert)},
+	xlapb.CoordinationService_GetKeyValue_FullMethodName:          {XLA, opGet, reading((*decoder).xlaGet)},
+	xlapb.CoordinationService_TryGetKeyValue_FullMethodName:       {XLA, opTryGet, reading((*decoder).xlaTryGet)},
+	xlapb.CoordinationService_IncrementKeyValue_FullMethodName:    {XLA, opIncrement, reading((*decoder).xlaIncrement)},
+	xlapb.CoordinationService_GetKeyValueDir_FullMethodName:       {XLA, opDir, reading((*decoder).xlaDir)},
+	xlapb.CoordinationService_DeleteKeyValue_FullMethodName:       {XLA, opDelete, reading((*decoder).xlaDelete)},
+	xlapb.CoordinationService_Barrier_FullMethodName:              {XLA, opBarrier, listing(list{field: 4, numbers: true}, (*decoder).xlaBarrier)},
+	xlapb.CoordinationService_CancelBarrier_FullMethodName:        {XLA, opCancel, reading((*decoder).xlaCancel)},
 	xlapb.CoordinationService_GetAliveTasks_FullMethodName:        {XLA, opAlive, (*decoder).xlaAlive},
 
-	tfpb.CoordinationService_RegisterTask_FullMethodName:         {TF, opRegister, (*decoder).tfRegister},
-	tfpb.CoordinationService_Heartbeat_FullMethodName:            {TF, opHeartbeat, (*decoder).tfHeartbeat},
-	tfpb.CoordinationService_PollForError_FullMethodName:         {TF, opPoll, (*decoder).tfPoll},
-	tfpb.CoordinationService_WaitForAllTasks_FullMethodName:      {TF, opWaitAll, (*decoder).tfWaitAll},
-	tfpb.CoordinationService_ShutdownTask_FullMethodName:         {TF, opShutdown, (*decoder).tfShutdown},
-	tfpb.CoordinationService_ResetTask_FullMethodName:            {TF, opReset, (*decoder).tfReset},
+	tfpb.CoordinationService_RegisterTask_FullMethodName:         {TF, opRegister, reading((*decoder).tfRegister)},
+	tfpb.CoordinationService_Heartbeat_FullMethodName:            {TF, opHeartbeat, reading((*decoder).tfHeartbeat)},
+	tfpb.CoordinationService_PollForError_FullMethodName:         {TF, opPoll, reading((*decoder).tfPoll)},
+	tfpb.CoordinationService_WaitForAllTasks_FullMethodName:      {TF, opWaitAll, reading((*decoder).tfWaitAll)},
+	tfpb.CoordinationService_ShutdownTask_FullMethodName:         {TF, opShutdown, reading((*decoder).tfShutdown)},
+	tfpb.CoordinationService_ResetTask_FullMethodName:            {TF, opReset, reading((*decoder).tfReset)},
 	tfpb.CoordinationService_ReportErrorToTask_FullMethodName:    {TF, opReportToTask, (*decoder).tfReportToTask},
-	tfpb.CoordinationService_ReportErrorToService_FullMethodName: {TF, opReport, (*decoder).tfReport},
-	tfpb.CoordinationService_GetTaskState_FullMethodName:         {TF, opTaskState, (*decoder).tfTaskState},
-	tfpb.CoordinationService_GetJobState_FullMethodName:          {TF, opJobState, (*decoder).tfJobState},
-	tfpb.CoordinationService_WatchJobState_FullMethodName:        {TF, opWatch, (*decoder).tfWatch},
-	tfpb.CoordinationService_InsertKeyValue_FullMethodName:       {TF, opInsert, (*decoder).tfInsert},
-	tfpb.CoordinationService_GetKeyValue_FullMethodName:          {TF, opGet, (*decoder).tfGet},
-	tfpb.CoordinationService_TryGetKeyValue_FullMethodName:       {TF, opTryGet, (*decoder).tfTryGet},
-	tfpb.CoordinationService_IncrementKeyValue_FullMethodName:    {TF, opIncrement, (*decoder).tfIncrement},
-	tfpb.CoordinationService_GetKeyValueDir_FullMethodName:       {TF, opDir, (*decoder).tfDir},
-	tfpb.CoordinationService_DeleteKeyValue_FullMethodName:       {TF, opDelete, (*decoder).tfDelete},
-	tfpb.CoordinationService_Barrier_FullMethodName:              {TF, opBarrier, (*decoder).tfBarrier},
-	tfpb.CoordinationService_CancelBarrier_FullMethodName:        {TF, opCancel, (*decoder).tfCancel},
-	tfpb.CoordinationService_GetAliveTasks_FullMethodName:        {TF, opAlive, (*decoder).tfAlive},
+	tfpb.CoordinationService_ReportErrorToService_FullMethodName: {TF, opReport, reading((*decoder).tfReport)},
+	tfpb.CoordinationService_GetTaskState_FullMethodName:         {TF, opTaskState, listing(list{field: 1}, (*decoder).tfTaskState)},
+	tfpb.CoordinationService_GetJobState_FullMethodName:          {TF, opJobState, reading((*decoder).tfJobState)},
+	tfpb.CoordinationService_WatchJobState_FullMethodName:        {TF, opWatch, reading((*decoder).tfWatch)},
+	tfpb.CoordinationService_InsertKeyValue_FullMethodName:       {TF, opInsert, reading((*decoder).tfInsert)},
+	tfpb.CoordinationService_GetKeyValue_FullMethodName:          {TF, opGet, reading((*decoder).tfGet)},
+	tfpb.CoordinationService_TryGetKeyValue_FullMethodName:       {TF, opTryGet, reading((*decoder).tfTryGet)},
+	tfpb.CoordinationService_IncrementKeyValue_FullMethodName:    {TF, opIncrement, reading((*decoder).tfIncrement)},
+	tfpb.CoordinationService_GetKeyValueDir_FullMethodName:       {TF, opDir, reading((*decoder).tfDir)},
+	tfpb.CoordinationService_DeleteKeyValue_FullMethodName:       {TF, opDelete, reading((*decoder).tfDelete)},
+	tfpb.CoordinationService_Barrier_FullMethodName:              {TF, opBarrier, listing(list{field: 3}, (*decoder).tfBarrier)},
+	tfpb.CoordinationService_CancelBarrier_FullMethodName:        {TF, opCancel, reading((*decoder).tfCancel)},
+	tfpb.CoordinationService_GetAliveTasks_FullMethodName:        {TF, opAlive, listing(list{field: 2}, (*decoder).tfAlive)},
 
 	serrypb.CoordinationService_Do_FullMethodName: {Serry, opDo, (*decoder).serryDo},
 }
+
+// A methodKey is what a client knows of a method.
+type methodKey struct {
+	dialect Dialect
+	op      Op
+}
+
+// paths has the path of each method in [methods].
+var paths = func() map[methodKey]string {
+	all := make(map[methodKey]string, len(methods))
+	for path, m := range methods {
+		all[methodKey{m.dialect, m.op}] = path
+	}
+	return all
+}()
 
 const (
 	maxRequestBytes = 64 << 20 // of a request without a value (C-LIM-2)

@@ -11,7 +11,6 @@ import (
 
 	"github.com/serry-dev/serry"
 	"github.com/serry-dev/serry/coord"
-	"github.com/serry-dev/serry/wire/serrypb"
 	"github.com/serry-dev/serry/wire/tfpb"
 	"github.com/serry-dev/serry/wire/xlapb"
 )
@@ -23,14 +22,15 @@ var ErrUnsupported = errors.New("the server does not offer this call")
 // not have is ErrUnsupported.
 func (d Dialect) Request(ev coord.Event) (path string, body []byte, err error) {
 	var m proto.Message
+	op := Op(coord.KindOf(ev))
 	switch d {
 	case Serry:
-		path = serrypb.CoordinationService_Do_FullMethodName
+		op = opDo
 		m, err = serryRequest(ev)
 	case XLA:
-		path, m = xlaRequest(ev)
+		m = xlaRequest(ev)
 	case TF:
-		path, m = tfRequest(ev)
+		m = tfRequest(ev)
 	}
 	if err == nil && m == nil {
 		err = fmt.Errorf("%T in dialect %v: %w", ev, d, ErrUnsupported)
@@ -39,7 +39,7 @@ func (d Dialect) Request(ev coord.Event) (path string, body []byte, err error) {
 		return "", nil, err
 	}
 	body, err = proto.Marshal(m)
-	return path, body, err
+	return paths[methodKey{d, op}], body, err
 }
 
 // Result is the way back for clients: what the reply to a call says. Of serry's own dialect it may
@@ -78,71 +78,51 @@ func (d Dialect) Result(ev coord.Event, body []byte) (coord.Result, error) {
 }
 
 // xlaRequest makes a request of jaxlib's dialect, or nil.
-func xlaRequest(ev coord.Event) (string, proto.Message) {
+func xlaRequest(ev coord.Event) proto.Message {
 	switch ev := ev.(type) {
 	case coord.RegisterTask:
-		return xlapb.CoordinationService_RegisterTask_FullMethodName, &xlapb.RegisterTaskRequest{
-			Incarnation: uint64(ev.Incarnation), SourceTaskId: int32(ev.Task.Index),
-		}
+		return &xlapb.RegisterTaskRequest{Incarnation: uint64(ev.Incarnation), SourceTaskId: int32(ev.Task.Index)}
 	case coord.Heartbeat:
-		return xlapb.CoordinationService_Heartbeat_FullMethodName, &xlapb.HeartbeatRequest{
-			Incarnations: xlaWho(ev.Call), Incarnation: uint64(ev.Incarnation), SourceTaskId: int32(ev.Task.Index),
-		}
+		return &xlapb.HeartbeatRequest{Incarnations: xlaWho(ev.Call), Incarnation: uint64(ev.Incarnation), SourceTaskId: int32(ev.Task.Index)}
 	case coord.PollForError:
-		return xlapb.CoordinationService_PollForError_FullMethodName, &xlapb.PollForErrorRequest{
-			Incarnations: xlaWho(ev.Call), SourceTaskId: int32(ev.Task.Index),
-		}
+		return &xlapb.PollForErrorRequest{Incarnations: xlaWho(ev.Call), SourceTaskId: int32(ev.Task.Index)}
 	case coord.ReportError:
-		return xlapb.CoordinationService_ReportErrorToService_FullMethodName, &xlapb.ReportErrorToServiceRequest{
+		return &xlapb.ReportErrorToServiceRequest{
 			Incarnations: xlaWho(ev.Call), SourceTaskId: int32(ev.Task.Index), ErrorCode: int32(ev.Code), ErrorMessage: ev.Text,
 		}
 	case coord.ShutdownTask:
-		return xlapb.CoordinationService_ShutdownTask_FullMethodName, &xlapb.ShutdownTaskRequest{
-			Incarnations: xlaWho(ev.Call), SourceTaskId: int32(ev.Task.Index),
-		}
+		return &xlapb.ShutdownTaskRequest{Incarnations: xlaWho(ev.Call), SourceTaskId: int32(ev.Task.Index)}
 	case coord.WatchTasks:
-		return xlapb.CoordinationService_WatchTasks_FullMethodName, &xlapb.WatchTasksRequest{
-			Incarnations: xlaWho(ev.Call), VersionNumber: ev.Version,
-		}
+		return &xlapb.WatchTasksRequest{Incarnations: xlaWho(ev.Call), VersionNumber: ev.Version}
 	case coord.Barrier:
-		return xlapb.CoordinationService_Barrier_FullMethodName, &xlapb.BarrierRequest{
+		return &xlapb.BarrierRequest{
 			Incarnations: xlaWho(ev.Call), BarrierId: ev.ID, BarrierTimeoutInMs: inMillis(ev.Timeout),
 			TaskIds: xlaNumbers(ev.Tasks), SourceTaskId: int32(ev.Task.Index), Counter: ev.Counter,
 		}
 	case coord.CancelBarrier:
-		return xlapb.CoordinationService_CancelBarrier_FullMethodName, &xlapb.CancelBarrierRequest{
+		return &xlapb.CancelBarrierRequest{
 			Incarnations: xlaWho(ev.Call), BarrierId: ev.ID, Counter: ev.Counter, SourceTaskId: int32(ev.Task.Index),
 		}
 	case coord.GetAliveTasks:
-		return xlapb.CoordinationService_GetAliveTasks_FullMethodName, &xlapb.GetAliveTasksRequest{
+		return &xlapb.GetAliveTasksRequest{
 			Incarnations: xlaWho(ev.Call), RequestingTaskId: int32(ev.Task.Index), TaskIds: xlaNumbers(ev.Tasks),
 		}
-	}
-	return xlaKeyRequest(ev)
-}
-
-func xlaKeyRequest(ev coord.Event) (string, proto.Message) {
-	switch ev := ev.(type) {
 	case coord.InsertKeyValue:
-		return xlapb.CoordinationService_InsertKeyValue_FullMethodName, &xlapb.InsertKeyValueRequest{
+		return &xlapb.InsertKeyValueRequest{
 			Incarnations: xlaWho(ev.Call), Kv: &xlapb.KeyValueEntry{Key: ev.Key, Value: ev.Value}, AllowOverwrite: ev.Overwrite,
 		}
 	case coord.GetKeyValue:
-		return xlapb.CoordinationService_GetKeyValue_FullMethodName, &xlapb.GetKeyValueRequest{Incarnations: xlaWho(ev.Call), Key: ev.Key}
+		return &xlapb.GetKeyValueRequest{Incarnations: xlaWho(ev.Call), Key: ev.Key}
 	case coord.TryGetKeyValue:
-		return xlapb.CoordinationService_TryGetKeyValue_FullMethodName, &xlapb.TryGetKeyValueRequest{Incarnations: xlaWho(ev.Call), Key: ev.Key}
+		return &xlapb.TryGetKeyValueRequest{Incarnations: xlaWho(ev.Call), Key: ev.Key}
 	case coord.IncrementKeyValue:
-		return xlapb.CoordinationService_IncrementKeyValue_FullMethodName, &xlapb.IncrementKeyValueRequest{
-			Incarnations: xlaWho(ev.Call), Key: ev.Key, Increment: ev.By,
-		}
+		return &xlapb.IncrementKeyValueRequest{Incarnations: xlaWho(ev.Call), Key: ev.Key, Increment: ev.By}
 	case coord.GetKeyValueDir:
-		return xlapb.CoordinationService_GetKeyValueDir_FullMethodName, &xlapb.GetKeyValueDirRequest{Incarnations: xlaWho(ev.Call), DirectoryKey: ev.Dir}
+		return &xlapb.GetKeyValueDirRequest{Incarnations: xlaWho(ev.Call), DirectoryKey: ev.Dir}
 	case coord.DeleteKeyValue:
-		return xlapb.CoordinationService_DeleteKeyValue_FullMethodName, &xlapb.DeleteKeyValueRequest{
-			Incarnations: xlaWho(ev.Call), Key: ev.Key, IsDirectory: true,
-		}
+		return &xlapb.DeleteKeyValueRequest{Incarnations: xlaWho(ev.Call), Key: ev.Key, IsDirectory: true}
 	}
-	return "", nil
+	return nil
 }
 
 func xlaWho(c coord.Call) *xlapb.Incarnations {
@@ -158,62 +138,50 @@ func xlaNumbers(tasks []serry.TaskID) []int32 {
 }
 
 // tfRequest makes a request of TensorFlow's dialect, or nil.
-func tfRequest(ev coord.Event) (string, proto.Message) {
+func tfRequest(ev coord.Event) proto.Message {
 	switch ev := ev.(type) {
 	case coord.RegisterTask:
-		who := tfWho(ev.Task)
-		who.Recoverable = ev.Recoverable
-		return tfpb.CoordinationService_RegisterTask_FullMethodName, &tfpb.RegisterTaskRequest{Incarnation: uint64(ev.Incarnation), SourceTask: who}
+		return &tfpb.RegisterTaskRequest{Incarnation: uint64(ev.Incarnation), SourceTask: tfCaller(ev.Call, ev.Recoverable)}
 	case coord.Heartbeat:
-		return tfpb.CoordinationService_Heartbeat_FullMethodName, &tfpb.HeartbeatRequest{Incarnation: uint64(ev.Incarnation), SourceTask: tfWho(ev.Task)}
+		return &tfpb.HeartbeatRequest{Incarnation: uint64(ev.Incarnation), SourceTask: tfWho(ev.Task)}
 	case coord.PollForError:
-		return tfpb.CoordinationService_PollForError_FullMethodName, &tfpb.PollForErrorRequest{SourceTask: tfWho(ev.Task)}
+		return &tfpb.PollForErrorRequest{SourceTask: tfWho(ev.Task)}
 	case coord.ReportError:
-		return tfpb.CoordinationService_ReportErrorToService_FullMethodName, &tfpb.ReportErrorToServiceRequest{
-			ErrorCode: int32(ev.Code), ErrorMessage: ev.Text, ErrorOrigin: tfWho(ev.Task),
-		}
+		return &tfpb.ReportErrorToServiceRequest{ErrorCode: int32(ev.Code), ErrorMessage: ev.Text, ErrorOrigin: tfWho(ev.Task)}
 	case coord.ShutdownTask:
-		who := tfWho(ev.Task)
-		who.Recoverable = ev.Recoverable
-		return tfpb.CoordinationService_ShutdownTask_FullMethodName, &tfpb.ShutdownTaskRequest{SourceTask: who}
+		return &tfpb.ShutdownTaskRequest{SourceTask: tfCaller(ev.Call, ev.Recoverable)}
 	case coord.WatchTasks:
-		return tfpb.CoordinationService_WatchJobState_FullMethodName, &tfpb.WatchJobStateRequest{JobName: ev.Job, VersionNumber: ev.Version}
+		return &tfpb.WatchJobStateRequest{JobName: ev.Job, VersionNumber: ev.Version}
 	case coord.Barrier:
-		who := tfWho(ev.Task)
-		who.Recoverable = ev.Recoverable
-		return tfpb.CoordinationService_Barrier_FullMethodName, &tfpb.BarrierRequest{
-			BarrierId: ev.ID, BarrierTimeoutInMs: inMillis(ev.Timeout), Tasks: tfTasks(ev.Tasks), SourceTask: who, Counter: ev.Counter,
+		return &tfpb.BarrierRequest{
+			BarrierId: ev.ID, BarrierTimeoutInMs: inMillis(ev.Timeout), Tasks: tfTasks(ev.Tasks),
+			SourceTask: tfCaller(ev.Call, ev.Recoverable), Counter: ev.Counter,
 		}
 	case coord.CancelBarrier:
-		return tfpb.CoordinationService_CancelBarrier_FullMethodName, &tfpb.CancelBarrierRequest{
-			BarrierId: ev.ID, SourceTask: tfWho(ev.Task), Counter: ev.Counter,
-		}
+		return &tfpb.CancelBarrierRequest{BarrierId: ev.ID, SourceTask: tfWho(ev.Task), Counter: ev.Counter}
 	case coord.GetAliveTasks:
-		return tfpb.CoordinationService_GetAliveTasks_FullMethodName, &tfpb.GetAliveTasksRequest{
-			RequestingTask: tfWho(ev.Task), Tasks: tfTasks(ev.Tasks),
-		}
+		return &tfpb.GetAliveTasksRequest{RequestingTask: tfWho(ev.Task), Tasks: tfTasks(ev.Tasks)}
+	case coord.InsertKeyValue:
+		return &tfpb.InsertKeyValueRequest{Kv: &tfpb.KeyValueEntry{Key: ev.Key, Value: ev.Value}, AllowOverwrite: ev.Overwrite}
+	case coord.GetKeyValue:
+		return &tfpb.GetKeyValueRequest{Key: ev.Key}
+	case coord.TryGetKeyValue:
+		return &tfpb.TryGetKeyValueRequest{Key: ev.Key}
+	case coord.IncrementKeyValue:
+		return &tfpb.IncrementKeyValueRequest{Key: ev.Key, Increment: ev.By}
+	case coord.GetKeyValueDir:
+		return &tfpb.GetKeyValueDirRequest{DirectoryKey: ev.Dir}
+	case coord.DeleteKeyValue:
+		return &tfpb.DeleteKeyValueRequest{Key: ev.Key, IsDirectory: true}
 	}
-	return tfKeyRequest(ev)
+	return nil
 }
 
-func tfKeyRequest(ev coord.Event) (string, proto.Message) {
-	switch ev := ev.(type) {
-	case coord.InsertKeyValue:
-		return tfpb.CoordinationService_InsertKeyValue_FullMethodName, &tfpb.InsertKeyValueRequest{
-			Kv: &tfpb.KeyValueEntry{Key: ev.Key, Value: ev.Value}, AllowOverwrite: ev.Overwrite,
-		}
-	case coord.GetKeyValue:
-		return tfpb.CoordinationService_GetKeyValue_FullMethodName, &tfpb.GetKeyValueRequest{Key: ev.Key}
-	case coord.TryGetKeyValue:
-		return tfpb.CoordinationService_TryGetKeyValue_FullMethodName, &tfpb.TryGetKeyValueRequest{Key: ev.Key}
-	case coord.IncrementKeyValue:
-		return tfpb.CoordinationService_IncrementKeyValue_FullMethodName, &tfpb.IncrementKeyValueRequest{Key: ev.Key, Increment: ev.By}
-	case coord.GetKeyValueDir:
-		return tfpb.CoordinationService_GetKeyValueDir_FullMethodName, &tfpb.GetKeyValueDirRequest{DirectoryKey: ev.Dir}
-	case coord.DeleteKeyValue:
-		return tfpb.CoordinationService_DeleteKeyValue_FullMethodName, &tfpb.DeleteKeyValueRequest{Key: ev.Key, IsDirectory: true}
-	}
-	return "", nil
+// tfCaller names the task that calls, and says whether it is recoverable.
+func tfCaller(c coord.Call, recoverable bool) *tfpb.CoordinatedTask {
+	who := tfWho(c.Task)
+	who.Recoverable = recoverable
+	return who
 }
 
 func tfWho(t serry.TaskID) *tfpb.CoordinatedTask {

@@ -52,8 +52,8 @@ func serryTasks(ids []serry.TaskID) []*serrypb.Task {
 // serryDo reads a request of serry's own dialect.
 func (d *decoder) serryDo(body []byte) (coord.Event, error) {
 	field, listed := scanOwn(body)
-	if listed > d.codec.tasks+extraTasks {
-		return nil, &serry.InvalidError{What: fmt.Sprintf("a list of %d tasks, the cluster has %d", listed, d.codec.tasks)}
+	if err := d.checkList(listed); err != nil {
+		return nil, err
 	}
 	r := new(serrypb.Request)
 	if err := (proto.UnmarshalOptions{DiscardUnknown: true}).Unmarshal(body, r); err != nil {
