@@ -82,6 +82,29 @@ func TestClosedInOutage(t *testing.T) {
 	})
 }
 
+// TestPollsEnded: a client whose error poll the relay has ended may connect elsewhere, so the end of its connection
+// is not reported as the end of the client.
+func TestPollsEnded(t *testing.T) {
+	clause.Cite(t, "A-HA-7", "C-LOST-4")
+	each(t, func(t *testing.T, d wire.Dialect) {
+		play(t, Config{}, func(b *bench) {
+			p := b.join(d, 1, 11)
+			b.up.holding("PollForError")
+			poll := p.start(b.Context(), coord.PollForError{Call: p.who()})
+			synctest.Wait()
+			b.relay.EndPolls()
+			b.want("PollForError", b.ended("PollForError", poll), "Canceled")
+			p.conn.Close()
+			synctest.Wait()
+			b.up.mu.Lock()
+			defer b.up.mu.Unlock()
+			if len(b.up.mu.closed) != 0 || len(b.up.mu.shut) != 1 {
+				b.Errorf("reported %v, shut %v; want a connection that closed, and no end of a client", b.up.mu.closed, b.up.mu.shut)
+			}
+		})
+	})
+}
+
 // TestPollAfterLeaving: the relay answers the error poll of a client that has left, also if the service's
 // answer to it got through.
 func TestPollAfterLeaving(t *testing.T) {

@@ -20,7 +20,7 @@ type Config struct {
 	Upstream []string
 
 	// TLS makes the configuration for the stream to a server, by its name or address without the port
-	// (mtls.Identity.Client does); nil: plain. Clients of the relay need none of it.
+	// (mtls.Identity.Client does); nil: plain. Clients of the relay speak plain HTTP/2, over loopback or a Unix socket.
 	TLS func(host string) *tls.Config
 
 	// Dial makes connections to the service in place of the network, below TLS.
@@ -29,10 +29,6 @@ type Config struct {
 	// Loop makes a connection to a server in this very process, in memory. It is asked before the network,
 	// and returns nil if the address is that of another process. Nil: all of them are.
 	Loop func(address string) net.Conn
-
-	// LocalTLS secures the connections of clients; nil: they speak plain HTTP/2, over loopback or a
-	// Unix socket.
-	LocalTLS *tls.Config
 
 	// GiveUp is how long the service may be out of reach before clients are told, which ends them
 	// (A-SIDE-10). Zero means DefaultGiveUp, negative never.

@@ -3,9 +3,8 @@ package relay
 import (
 	"cmp"
 	"context"
-	"crypto/rand"
-	"encoding/binary"
 	"errors"
+	"math/rand/v2"
 	"net"
 	"sync"
 	"sync/atomic"
@@ -67,7 +66,7 @@ func New(cfg Config) (*Relay, error) {
 	if cfg.GiveUp > 0 {
 		r.mu.outage.patience = time.AfterFunc(cfg.GiveUp, r.giveUp)
 	}
-	r.front = front.New(front.Config{Handler: r.Handler(), Methods: r.Methods(), TLS: cfg.LocalTLS, Log: cfg.Log})
+	r.front = front.New(front.Config{Handler: r.Handler(), Methods: r.Methods(), Log: cfg.Log})
 	r.mu.Lock() // NewHost may call the sink before r.host is set; the sink waits for the lock
 	defer r.mu.Unlock()
 	r.host = stream.NewHost(stream.HostConfig{
@@ -103,15 +102,7 @@ func (r *Relay) dial(ctx context.Context, address string) (net.Conn, error) {
 }
 
 // newConnID draws a number for a connection, never zero.
-func newConnID() stream.ConnID {
-	var b [8]byte
-	for {
-		rand.Read(b[:])
-		if n := binary.NativeEndian.Uint64(b[:]); n != 0 {
-			return stream.ConnID(n)
-		}
-	}
-}
+func newConnID() stream.ConnID { return stream.ConnID(rand.Uint64() | 1) }
 
 // Handler is what a transport hands the calls of clients to. The transport ends before the relay does.
 func (r *Relay) Handler() rpc.Handler { return (*handler)(r) }
@@ -160,8 +151,12 @@ func (r *Relay) EndPolls() {
 	r.mu.Lock()
 	for _, c := range r.mu.clients {
 		for call, k := range c.calls {
-			if k.kind == coord.KindPollForError {
-				replies = append(replies, reply{conn: c.conn, call: call, status: wire.PollEnded()})
+			if k.kind != coord.KindPollForError {
+				continue
+			}
+			replies = append(replies, reply{conn: c.conn, call: call, status: wire.PollEnded()})
+			if k.life != nil {
+				k.life.poll = pollKey{} // it has its answer: the end of the connection is not the end of the client
 			}
 		}
 	}

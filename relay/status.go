@@ -63,62 +63,36 @@ func (r *Relay) Ready() error {
 // Metrics gathers the numbers of the relay, for Prometheus.
 func (r *Relay) Metrics() prometheus.Gatherer {
 	g := prometheus.NewRegistry()
-	g.MustRegister(&metrics{r, newMetricShape()})
+	g.MustRegister(metrics{r})
 	return g
 }
 
 // metrics is what a Prometheus server reads. It holds nothing: all is asked for when it is read.
-type metrics struct {
-	relay *Relay
-	shape metricShape
-}
-
-// metricShape names the metrics.
-type metricShape struct {
-	clients, lives, held, watches      *prometheus.Desc
-	down, outage, term, outages, worst *prometheus.Desc
-	giveUp                             *prometheus.Desc
-}
-
-func newMetricShape() metricShape {
-	d := func(name, help string) *prometheus.Desc {
-		return prometheus.NewDesc("serry_relay_"+name, help, nil, nil)
-	}
-	return metricShape{
-		clients: d("clients", "Open connections of clients."),
-		lives:   d("lives", "Tasks registered on them."),
-		held:    d("calls_waiting", "Calls that wait for their answer."),
-		watches: d("watches", "Watches upstream, each for all clients that ask the same."),
-		down:    d("down", "1 while the service is out of reach."),
-		outage:  d("outage_seconds", "How long it has been out of reach; 0 while it is not."),
-		term:    d("term", "Term of the leader last seen."),
-		outages: d("outages_total", "Outages that are over."),
-		worst:   d("outage_max_seconds", "The longest of them."),
-		giveUp:  d("give_up_seconds", "How long the service may be out of reach before tasks are told; 0: for ever."),
-	}
-}
+type metrics struct{ relay *Relay }
 
 // Describe implements [prometheus.Collector].
-func (m *metrics) Describe(ch chan<- *prometheus.Desc) { prometheus.DescribeByCollect(m, ch) }
+func (m metrics) Describe(ch chan<- *prometheus.Desc) { prometheus.DescribeByCollect(m, ch) }
 
-// Collect implements [prometheus.Collector].
-func (m *metrics) Collect(ch chan<- prometheus.Metric) {
-	s := m.relay.Status()
-	send := func(d *prometheus.Desc, kind prometheus.ValueType, v float64) {
-		ch <- prometheus.MustNewConstMetric(d, kind, v)
+// Collect implements [prometheus.Collector]. Each metric is described where it is shown, so that a new one is one line.
+func (m metrics) Collect(ch chan<- prometheus.Metric) {
+	show := func(kind prometheus.ValueType, name, help string, v float64) {
+		ch <- prometheus.MustNewConstMetric(prometheus.NewDesc("serry_relay_"+name, help, nil, nil), kind, v)
 	}
+	s := m.relay.Status()
 	down, outage := 0.0, 0.0
 	if s.Down {
 		down, outage = 1, time.Since(s.Since).Seconds()
 	}
-	send(m.shape.clients, prometheus.GaugeValue, float64(s.Clients))
-	send(m.shape.lives, prometheus.GaugeValue, float64(s.Lives))
-	send(m.shape.held, prometheus.GaugeValue, float64(s.Held))
-	send(m.shape.watches, prometheus.GaugeValue, float64(s.Watches))
-	send(m.shape.down, prometheus.GaugeValue, down)
-	send(m.shape.outage, prometheus.GaugeValue, outage)
-	send(m.shape.term, prometheus.GaugeValue, float64(s.Term))
-	send(m.shape.outages, prometheus.CounterValue, float64(s.Outages))
-	send(m.shape.worst, prometheus.GaugeValue, s.Longest.Seconds())
-	send(m.shape.giveUp, prometheus.GaugeValue, max(0, m.relay.cfg.GiveUp).Seconds())
+	const gauge, counter = prometheus.GaugeValue, prometheus.CounterValue
+	show(gauge, "clients", "Open connections of clients.", float64(s.Clients))
+	show(gauge, "lives", "Tasks registered on them.", float64(s.Lives))
+	show(gauge, "calls_waiting", "Calls that wait for their answer.", float64(s.Held))
+	show(gauge, "watches", "Watches upstream, each for all clients that ask the same.", float64(s.Watches))
+	show(gauge, "down", "1 while the service is out of reach.", down)
+	show(gauge, "outage_seconds", "How long it has been out of reach; 0 while it is not.", outage)
+	show(gauge, "term", "Term of the leader last seen.", float64(s.Term))
+	show(counter, "outages_total", "Outages that are over.", float64(s.Outages))
+	show(gauge, "outage_max_seconds", "The longest of them.", s.Longest.Seconds())
+	show(gauge, "give_up_seconds", "How long the service may be out of reach before tasks are told; 0: for ever.",
+		max(0, m.relay.cfg.GiveUp).Seconds())
 }
