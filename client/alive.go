@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync"
 	"time"
 
 	"google.golang.org/grpc/codes"
@@ -52,7 +51,7 @@ func (m *Member) patience(now time.Time) time.Duration {
 	if m.cfg.OutageTolerance < 0 {
 		return m.cfg.HeartbeatTimeout / 2
 	}
-	return max(time.Millisecond, min(m.cfg.HeartbeatTimeout, m.cfg.OutageTolerance-m.outage.length(now)))
+	return max(time.Millisecond, min(m.cfg.HeartbeatTimeout, m.cfg.OutageTolerance-m.awayFor(now)))
 }
 
 // beat sends one heartbeat and checks who answers.
@@ -109,52 +108,34 @@ func isAway(err error) bool {
 		errors.Is(err, serry.ErrStopped) || errors.Is(err, serry.ErrStopping)
 }
 
-// An outage is a time in which the service does not answer. It begins with the first call that went
-// unanswered.
-type outage struct {
-	mu struct {
-		sync.Mutex
-		since time.Time // zero: there is none
+// setAway notes since when the service does not answer; zero: it does. It returns what was noted before.
+func (m *Member) setAway(since time.Time) (before time.Time) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	before = m.mu.away
+	if before.IsZero() || since.IsZero() {
+		m.mu.away = since
 	}
+	return before
 }
 
-// begin notes that a call of then went unanswered.
-func (o *outage) begin(then time.Time) (first bool) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	if !o.mu.since.IsZero() {
-		return false
-	}
-	o.mu.since = then
-	return true
-}
-
-// end notes an answer.
-func (o *outage) end() (was bool) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	was = !o.mu.since.IsZero()
-	o.mu.since = time.Time{}
-	return was
-}
-
-// length is how long the outage has lasted.
-func (o *outage) length(now time.Time) time.Duration {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	if o.mu.since.IsZero() {
+// awayFor is how long the service has not answered.
+func (m *Member) awayFor(now time.Time) time.Duration {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.mu.away.IsZero() {
 		return 0
 	}
-	return now.Sub(o.mu.since)
+	return now.Sub(m.mu.away)
 }
 
 // missed notes a call that went unanswered since then, and loses the member if that is too much.
 func (m *Member) missed(then time.Time, err error) {
-	if m.outage.begin(then) {
+	if m.setAway(then).IsZero() {
 		m.count.outages.Add(1)
 		m.cfg.Log.Warn("service is away", "task", m.cfg.Task, "err", err)
 	}
-	if silent := m.outage.length(time.Now()); silent >= m.cfg.OutageTolerance {
+	if silent := m.awayFor(time.Now()); silent >= m.cfg.OutageTolerance {
 		m.fault(&Fault{Kind: FaultSilence, Err: fmt.Errorf("no answer for %v: %w", silent.Round(time.Millisecond), err)})
 	}
 }
@@ -169,7 +150,7 @@ func (m *Member) probe() {
 
 // answered notes a sign of life of the service.
 func (m *Member) answered() {
-	if m.outage.end() {
+	if !m.setAway(time.Time{}).IsZero() {
 		m.cfg.Log.Info("service is back", "task", m.cfg.Task)
 	}
 }

@@ -313,7 +313,7 @@ func (c *Circle) collect(ctx context.Context, dir *KV) ([][]byte, error) {
 	for i, t := range c.tasks {
 		keys[i] = key(t)
 	}
-	found, err := gather(ctx, dir.Wait, keys)
+	found, err := gather(ctx, dir.Wait, keys, len(keys))
 	values := make([][]byte, len(keys))
 	var missing []serry.TaskID
 	for i, k := range keys {
@@ -329,8 +329,12 @@ func (c *Circle) collect(ctx context.Context, dir *KV) ([][]byte, error) {
 	return values, nil
 }
 
-// gather asks for all keys at once. With an error it returns those that came before it.
-func gather(ctx context.Context, ask func(context.Context, string) ([]byte, error), keys []string) (map[string][]byte, error) {
+// errEnough ends the waits that are not needed any more.
+var errEnough = errors.New("enough keys have come")
+
+// gather asks for all keys at once, until need of them have come, or all are answered if need is 0. A key that is not
+// there is no error. With an error gather returns those that came before it.
+func gather(ctx context.Context, ask func(context.Context, string) ([]byte, error), keys []string, need int) (map[string][]byte, error) {
 	ctx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
 	var (
@@ -347,13 +351,19 @@ func gather(ctx context.Context, ask func(context.Context, string) ([]byte, erro
 			switch {
 			case err == nil:
 				found[k] = v
-			case fail == nil:
+				if need > 0 && len(found) >= need {
+					stop(errEnough)
+				}
+			case fail == nil && !errors.Is(err, serry.ErrNotFound) && !errors.Is(err, errEnough):
 				fail = err
 				stop(err)
 			}
 		})
 	}
 	done.Wait()
+	if need > 0 && len(found) >= need {
+		fail = nil // of those that were not needed
+	}
 	return found, fail
 }
 

@@ -2,6 +2,7 @@ package client
 
 import (
 	"cmp"
+	"io"
 	"io/fs"
 	"os"
 	"slices"
@@ -62,16 +63,8 @@ func (h host) text(name string) string {
 		return ""
 	}
 	defer f.Close()
-	b := make([]byte, maxIdentityBytes)
-	n := 0
-	for n < len(b) {
-		k, err := f.Read(b[n:])
-		n += k
-		if err != nil || k == 0 {
-			break
-		}
-	}
-	return string(b[:n])
+	b, _ := io.ReadAll(io.LimitReader(f, maxIdentityBytes)) // as much as can be read
+	return string(b)
 }
 
 func (h host) line(name string) string { return strings.TrimSpace(h.text(name)) }

@@ -89,8 +89,13 @@ func (m *Member) register(ctx context.Context) error {
 func (m *Member) registerOnce(ctx context.Context) (coord.Result, rpc.Status, error) {
 	call, answered := m.changing()
 	defer answered()
+	return m.insist(ctx, coord.RegisterTask{Call: call, Recoverable: m.cfg.Recoverable})
+}
+
+// insist makes a call again and again, until there is an answer or ctx ends.
+func (m *Member) insist(ctx context.Context, ev coord.Event) (coord.Result, rpc.Status, error) {
 	for wait := firstRetry; ; wait = min(2*wait, lastRetry) {
-		result, st, err := attempt(ctx, m.transport, m.dialect, coord.RegisterTask{Call: call, Recoverable: m.cfg.Recoverable})
+		result, st, err := attempt(ctx, m.transport, m.dialect, ev)
 		if !errors.Is(err, errUnreachable) || pause.For(ctx, jittered(wait)) != nil {
 			return result, st, err
 		}
@@ -114,7 +119,7 @@ func mayTryAgain(st rpc.Status, err error) bool {
 	return st.Details == nil // what the service itself says is final
 }
 
-// findDialect asks for a key in serry's own dialect. A service that does not know this call is a stock
+// findDialect asks for a key that no task sets, in serry's own dialect. A service that does not know this call is a stock
 // one, which speaks jaxlib's dialect or TensorFlow's.
 func (m *Member) findDialect(ctx context.Context) error {
 	if m.cfg.Dialect != Auto {
@@ -123,7 +128,7 @@ func (m *Member) findDialect(ctx context.Context) error {
 	}
 	var err error
 	for _, m.dialect = range []wire.Dialect{wire.Serry, wire.XLA, wire.TF} {
-		if err = m.hello(ctx); status.Code(err) != codes.Unimplemented {
+		if _, _, err = m.insist(ctx, coord.TryGetKeyValue{Key: "serry/hello"}); status.Code(err) != codes.Unimplemented {
 			if err != nil && ctx.Err() != nil {
 				return err
 			}
@@ -131,14 +136,4 @@ func (m *Member) findDialect(ctx context.Context) error {
 		}
 	}
 	return fmt.Errorf("no coordination service is there, it knows none of the dialects: %w", err)
-}
-
-// hello asks for a key that no task sets, until there is an answer.
-func (m *Member) hello(ctx context.Context) error {
-	for wait := firstRetry; ; wait = min(2*wait, lastRetry) {
-		_, err := exchange(ctx, m.transport, m.dialect, coord.TryGetKeyValue{Key: "serry/hello"})
-		if !errors.Is(err, errUnreachable) || pause.For(ctx, jittered(wait)) != nil {
-			return err
-		}
-	}
 }

@@ -122,7 +122,7 @@ func (kv *KV) List(ctx context.Context, dir string) ([]serry.Entry, error) {
 	}
 	entries := result.Entries
 	for i := range entries {
-		entries[i].Key = kv.below(entries[i].Key)
+		entries[i].Key = strings.TrimPrefix(entries[i].Key, kv.prefix)
 	}
 	return entries, nil
 }
@@ -163,7 +163,7 @@ func (kv *KV) Watch(ctx context.Context, dir string) iter.Seq2[KeyEvent, error] 
 			after = changes.Revision
 			for _, c := range append(forgotten(known, changes), changes.Changes...) {
 				e := KeyEvent{Entry: c.Entry, Deleted: c.Deleted, Revision: c.Revision}
-				e.Key = kv.below(e.Key)
+				e.Key = strings.TrimPrefix(e.Key, kv.prefix)
 				if !yield(e, nil) {
 					return
 				}
@@ -196,11 +196,6 @@ func forgotten(known map[string]bool, c coord.Changes) []coord.Change {
 		}
 	}
 	return gone
-}
-
-// below takes the prefix of the view off a key of the store.
-func (kv *KV) below(key string) string {
-	return strings.TrimPrefix(key, kv.prefix)
 }
 
 func value(result coord.Result, err error) ([]byte, error) {

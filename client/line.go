@@ -79,12 +79,8 @@ func newLine(addresses []string, o DialOptions, plain *network) *line {
 // calls that change something and cannot be repeated by the caller, having no request id inside: they
 // get a number here, and wait. So does every call that is made while there is no connection.
 func (l *line) Call(ctx context.Context, path string, body []byte) ([]byte, rpc.Status, error) {
-	select {
-	case <-l.decided:
-	default:
-		if err := l.decide(ctx); err != nil {
-			return nil, rpc.Status{}, err
-		}
+	if err := l.decide(ctx); err != nil {
+		return nil, rpc.Status{}, err
 	}
 	if l.overHTTP2() {
 		return l.plain.Call(ctx, path, body)
@@ -116,6 +112,9 @@ func (l *line) Call(ctx context.Context, path string, body []byte) ([]byte, rpc.
 
 // decide waits until it is known what the server speaks.
 func (l *line) decide(ctx context.Context) error {
+	if l.known() {
+		return nil
+	}
 	select {
 	case <-l.decided:
 		return nil

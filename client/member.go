@@ -26,12 +26,12 @@ type Member struct {
 	lose    context.CancelCauseFunc
 	done    sync.WaitGroup // the member's own goroutines
 	unheard chan struct{}  // asks for a heartbeat at once; holds one
-	outage  outage
 	count   counters
 
 	mu struct {
 		sync.Mutex
 		leaving bool
+		away    time.Time                  // when the first call went unanswered, if the service does not answer now
 		numbers stream.Numbers             // of requests
 		uses    uses                       // of barriers, by id
 		circles map[string]*rounds         // by the folder of their keys

@@ -2,8 +2,6 @@ package client
 
 import (
 	"context"
-	"errors"
-	"sync"
 	"time"
 
 	"github.com/serry-dev/serry"
@@ -33,45 +31,10 @@ func (x exchangeKeys) Delete(ctx context.Context, key string) error { return x.k
 
 // Get asks for all keys at once and stops waiting when enough have come.
 func (x exchangeKeys) Get(ctx context.Context, keys []string, need int, wait time.Duration) (map[string][]byte, error) {
-	ask := x.kv.Wait
 	if need == 0 {
-		ask = x.kv.Get
-	} else {
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeoutCause(ctx, wait, serry.ErrTimeout)
-		defer cancel()
+		return gather(ctx, x.kv.Get, keys, 0)
 	}
-	ctx, enough := context.WithCancelCause(ctx)
-	defer enough(nil)
-	var (
-		done sync.WaitGroup
-		mu   sync.Mutex
-		seen = make(map[string][]byte)
-		fail error
-	)
-	for _, key := range keys {
-		done.Go(func() {
-			value, err := ask(ctx, key)
-			mu.Lock()
-			defer mu.Unlock()
-			switch {
-			case err == nil:
-				seen[key] = value
-				if need > 0 && len(seen) >= need {
-					enough(errEnough)
-				}
-			case fail == nil && !errors.Is(err, serry.ErrNotFound) && !errors.Is(err, errEnough):
-				fail = err
-				enough(err)
-			}
-		})
-	}
-	done.Wait()
-	if need > 0 && len(seen) >= need {
-		fail = nil // of those that were not needed
-	}
-	return seen, fail
+	ctx, cancel := context.WithTimeoutCause(ctx, wait, serry.ErrTimeout)
+	defer cancel()
+	return gather(ctx, x.kv.Wait, keys, need)
 }
-
-// errEnough ends the waits that are not needed any more.
-var errEnough = errors.New("enough keys have come")
