@@ -69,10 +69,7 @@ func (r *rounds) run() error {
 
 // awaitStep waits for a change, until a time if there is one.
 func (r *rounds) awaitStep(changed <-chan struct{}, until time.Time) error {
-	if until.IsZero() {
-		return r.sync.await(r.sync.ctx, changed)
-	}
-	ctx, cancel := context.WithDeadlineCause(r.sync.ctx, until, errLate)
+	ctx, cancel := withEnd(r.sync.ctx, until)
 	defer cancel()
 	if err := r.sync.await(ctx, changed); err != errLate {
 		return err
@@ -138,13 +135,18 @@ func (r *rounds) call(ctx context.Context, c pact.Command) (reply pact.Reply) {
 // errLate ends a wait whose time has come.
 var errLate = errors.New("it is time")
 
+// withEnd ends a wait at a time, if there is one.
+func withEnd(ctx context.Context, until time.Time) (context.Context, context.CancelFunc) {
+	if until.IsZero() {
+		return context.WithCancel(ctx)
+	}
+	return context.WithDeadlineCause(ctx, until, errLate)
+}
+
 // wait waits for a key, until a time if there is one.
 func (r *rounds) wait(ctx context.Context, c pact.Command) pact.Reply {
-	if !c.Until.IsZero() {
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithDeadlineCause(ctx, c.Until, errLate)
-		defer cancel()
-	}
+	ctx, cancel := withEnd(ctx, c.Until)
+	defer cancel()
 	value, err := r.sync.keys.Wait(ctx, c.Key)
 	switch {
 	case err == nil:

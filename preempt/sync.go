@@ -1,6 +1,7 @@
 package preempt
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -53,15 +54,9 @@ type Options struct {
 }
 
 func (o Options) withDefaults() Options {
-	if o.BarrierTimeout == 0 {
-		o.BarrierTimeout = 3 * time.Minute
-	}
-	if o.LeadTime == 0 {
-		o.LeadTime = 15 * time.Minute
-	}
-	if o.Margin == 0 {
-		o.Margin = 2
-	}
+	o.BarrierTimeout = cmp.Or(o.BarrierTimeout, 3*time.Minute)
+	o.LeadTime = cmp.Or(o.LeadTime, 15*time.Minute)
+	o.Margin = cmp.Or(o.Margin, 2)
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}

@@ -72,14 +72,10 @@ type FileConfig struct {
 
 // OpenFile is [File] with settings.
 func OpenFile(cfg FileConfig) (Store, error) {
-	if cfg.PartBytes <= 0 {
-		cfg.PartBytes = partBytes
-	}
+	cfg.PartBytes = cmp.Or(max(cfg.PartBytes, 0), partBytes)
+	cfg.RoomPause = cmp.Or(max(cfg.RoomPause, 0), roomPause)
 	if cfg.Disk == nil {
 		cfg.Disk = realDisk{}
-	}
-	if cfg.RoomPause <= 0 {
-		cfg.RoomPause = roomPause
 	}
 	if cfg.Log == nil {
 		cfg.Log = slog.New(slog.DiscardHandler)

@@ -32,9 +32,6 @@ func (s Shape) Refuse(err error) rpc.Status {
 	return trailer(a.code, s.words(a, f, payloads), payloads)
 }
 
-// NotEnabled is the answer to calls that come before the service is ready (C-INC-1).
-func NotEnabled() rpc.Status { return Shape{}.Refuse(serviceNotReady) }
-
 // ShutDown is the answer to calls that come when the service has ended (C-INC-4).
 func ShutDown() rpc.Status { return Shape{}.Refuse(serry.ErrStopped) }
 

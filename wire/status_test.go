@@ -69,8 +69,8 @@ func TestNoPayloadNoTrailer(t *testing.T) {
 	if st := ShutDown(); st.Details != nil || st.Code != codes.Internal || st.Message != "Coordination service has been shut down." {
 		t.Errorf("ShutDown() = %+v", st)
 	}
-	if st := NotEnabled(); st.Details == nil || st.Code != codes.Internal || st.Message != "Coordination service is not enabled." {
-		t.Errorf("NotEnabled() = %+v", st)
+	if st := (Shape{}).Refuse(serviceNotReady); st.Details == nil || st.Code != codes.Internal || st.Message != "Coordination service is not enabled." {
+		t.Errorf("Refuse(not ready) = %+v", st)
 	}
 }
 

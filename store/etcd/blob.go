@@ -180,20 +180,12 @@ func (r *reign) whole(b blob) []clientv3.Cmp {
 }
 
 // countParts says how many parts of a blob there are.
-func (r *reign) countParts(ctx context.Context, b blob) (n int, err error) {
-	err = r.try(ctx, func(ctx context.Context) error {
-		answer, err := r.client.Txn(ctx).If(r.fence()).
-			Then(clientv3.OpGet(r.blobPrefix(b.id), clientv3.WithPrefix(), clientv3.WithCountOnly())).Commit()
-		if err != nil {
-			return err
-		}
-		if !answer.Succeeded {
-			return store.ErrDeposed
-		}
-		n = int(answer.Responses[0].GetResponseRange().Count)
-		return nil
-	})
-	return n, err
+func (r *reign) countParts(ctx context.Context, b blob) (int, error) {
+	kvs, err := r.fenced(ctx, get(r.blobPrefix(b.id), clientv3.WithPrefix(), clientv3.WithKeysOnly()))
+	if err != nil {
+		return 0, err
+	}
+	return len(kvs[0]), nil
 }
 
 // partsAtOnce is how many parts one request reads.

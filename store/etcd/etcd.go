@@ -22,6 +22,7 @@
 package etcd
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -112,21 +113,10 @@ func Open(ctx context.Context, cfg Config) (store.Store, error) {
 	if ctx.Err() != nil {
 		return nil, context.Cause(ctx)
 	}
-	if cfg.Prefix == "" {
-		cfg.Prefix = defaultPrefix
-	}
-	if !strings.HasSuffix(cfg.Prefix, "/") {
-		cfg.Prefix += "/"
-	}
-	if cfg.LeaseTTL <= 0 {
-		cfg.LeaseTTL = defaultLeaseTTL
-	}
-	if cfg.MaxValueBytes <= 0 {
-		cfg.MaxValueBytes = defaultMaxValue
-	}
-	if cfg.PartBytes <= 0 {
-		cfg.PartBytes = defaultPartBytes
-	}
+	cfg.Prefix = strings.TrimSuffix(cmp.Or(cfg.Prefix, defaultPrefix), "/") + "/"
+	cfg.LeaseTTL = cmp.Or(max(cfg.LeaseTTL, 0), defaultLeaseTTL)
+	cfg.MaxValueBytes = cmp.Or(max(cfg.MaxValueBytes, 0), defaultMaxValue)
+	cfg.PartBytes = cmp.Or(max(cfg.PartBytes, 0), defaultPartBytes)
 	s := &service{cfg: cfg, client: cfg.Client}
 	if s.client == nil {
 		client, err := dial(cfg)
@@ -180,9 +170,16 @@ func (s *service) Leader(ctx context.Context) (l store.Leader, err error) {
 
 // current is the leader, and the revision at which it led.
 func (s *service) current(ctx context.Context) (l store.Leader, revision int64, err error) {
-	err = s.retry(ctx, func(ctx context.Context) (err error) {
-		l, revision, err = s.leads(ctx)
-		return err
+	err = s.retry(ctx, func(ctx context.Context) error {
+		resp, err := s.client.Get(ctx, s.key("election/"), clientv3.WithFirstCreate()...)
+		if err != nil {
+			return err
+		}
+		l, revision = store.Leader{}, resp.Header.Revision
+		for _, kv := range resp.Kvs { // at most one
+			l = store.Leader{Address: string(kv.Value), Term: uint64(kv.CreateRevision)}
+		}
+		return nil
 	})
 	return l, revision, err
 }
@@ -197,19 +194,6 @@ func (s *service) Candidates(ctx context.Context) (n int, err error) {
 		return err
 	})
 	return n, err
-}
-
-// leads is one attempt of current.
-func (s *service) leads(ctx context.Context) (store.Leader, int64, error) {
-	resp, err := s.client.Get(ctx, s.key("election/"), clientv3.WithFirstCreate()...)
-	if err != nil {
-		return store.Leader{}, 0, err
-	}
-	if len(resp.Kvs) == 0 {
-		return store.Leader{}, resp.Header.Revision, nil
-	}
-	kv := resp.Kvs[0]
-	return store.Leader{Address: string(kv.Value), Term: uint64(kv.CreateRevision)}, resp.Header.Revision, nil
 }
 
 // Watch reads the leader whenever the keys of the election change.

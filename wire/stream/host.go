@@ -138,9 +138,7 @@ func (h *Host) Open(conn ConnID) {
 		return
 	}
 	h.mu.conns[conn] = make(map[rpc.CallID]*pending)
-	if p := h.mu.current.out(); p != nil {
-		p.send(&open{conn})
-	}
+	h.mu.current.out().send(&open{conn})
 }
 
 // Call takes a call of an open connection; its body must not be changed any more. The error is a
@@ -168,9 +166,7 @@ func (h *Host) Call(c Call) error {
 	if c.Number != 0 && c.Watermark >= h.mu.watermarks[c.Conn] {
 		delete(h.mu.watermarks, c.Conn) // the call says it
 	}
-	if p := h.mu.current.out(); p != nil {
-		k.send(p)
-	}
+	k.send(h.mu.current.out())
 	return nil
 }
 
@@ -186,9 +182,7 @@ func (h *Host) Cancel(conn ConnID, call rpc.CallID) {
 	if h.forget(conn, call) == nil {
 		return
 	}
-	if p := h.mu.current.out(); p != nil {
-		p.send(&cancelled{conn, call})
-	}
+	h.mu.current.out().send(&cancelled{conn, call})
 }
 
 // forget drops a call and returns it, or nil if there was none; mu is held.
@@ -216,9 +210,7 @@ func (h *Host) Shut(conn ConnID, how Ending) {
 	}
 	delete(h.mu.conns, conn)
 	delete(h.mu.watermarks, conn)
-	if p := h.mu.current.out(); p != nil {
-		p.send(&shut{conn, how})
-	}
+	h.mu.current.out().send(&shut{conn, how})
 }
 
 // Heard says that a life has sent a heartbeat. The next beat tells the service (A-SIDE-3).
@@ -275,9 +267,7 @@ func (h *Host) Exited(l serry.Life, cause string) {
 	}
 	h.mu.exits = append(h.mu.exits, e)
 	delete(h.mu.heard, l)
-	if p := h.mu.current.out(); p != nil {
-		p.send(&e)
-	}
+	h.mu.current.out().send(&e)
 }
 
 // Closed says that the last local connection of a life has closed, with its error poll unanswered: evidence
@@ -290,9 +280,7 @@ func (h *Host) Closed(c Closure) {
 		h.mu.closures = slices.Delete(h.mu.closures, 0, 1)
 	}
 	h.mu.closures = append(h.mu.closures, c)
-	if p := h.mu.current.out(); p != nil {
-		p.send(&c)
-	}
+	h.mu.current.out().send(&c)
 }
 
 // Reopened takes back what Closed said, for servers to come: the life has spoken again. The present
@@ -316,13 +304,6 @@ func (h *Host) Flush() {
 	if p != nil {
 		p.Flush()
 	}
-}
-
-// Term is the highest term of a leader that this host has seen, of the store that it follows.
-func (h *Host) Term() uint64 {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	return h.mu.term
 }
 
 // Close says goodbye, which shuts all virtual connections, and waits until nothing of the host runs any

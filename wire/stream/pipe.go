@@ -40,8 +40,12 @@ func (p *pipe) now() int64 { return int64(time.Since(p.base)) }
 // silent is how long nothing has shown that the other end lives.
 func (p *pipe) silent() time.Duration { return time.Duration(p.now() - p.heard.Load()) }
 
-// add queues a frame: write appends it to the buffer, but not its body if that is large.
+// add queues a frame: write appends it to the buffer, but not its body if that is large. Without a connection, where
+// p is nil, there is nothing to do: the next connection begins with everything that the other end must know.
 func (p *pipe) add(size int, write func(b []byte) []byte, body []byte) {
+	if p == nil {
+		return
+	}
 	p.Lock()
 	defer p.Unlock()
 	if p.Cause() != nil {

@@ -50,9 +50,7 @@ func (n *Session) Conns() []*Conn {
 
 // Standing queues what the service knows of a life. It is sent with the next Flush.
 func (n *Session) Standing(s Standing) {
-	if p := n.pipe.Load(); p != nil {
-		p.send(&s)
-	}
+	n.pipe.Load().send(&s)
 }
 
 // Flush sends what is queued for the host. It never blocks.
@@ -106,9 +104,6 @@ func (n *Session) detach(p *pipe) {
 		n.server.cfg.Handler.Offline(n)
 	}
 }
-
-// Online says whether the host is connected at this moment.
-func (n *Session) Online() bool { return n.pipe.Load() != nil }
 
 // waiting says whether the reader waits for memory. Then the server does not read, and the host is not silent.
 func (n *Session) waiting() bool {
@@ -237,7 +232,7 @@ func (c *Conn) Reply(call rpc.CallID, body []byte, st rpc.Status) {
 func (c *Conn) reply(call rpc.CallID, body []byte, st rpc.Status) {
 	p := c.session.pipe.Load()
 	if p == nil {
-		return
+		return // before a large body is summed
 	}
 	r := Reply{Conn: c.id, Call: call, Term: c.session.server.cfg.Term, Status: st, Body: body}
 	if !st.OK() {

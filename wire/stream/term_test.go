@@ -79,3 +79,10 @@ func testFormerTerms(t *testing.T) {
 	}
 	h.Close(t.Context())
 }
+
+// Term is the highest term of a leader that this host has seen, of the store that it follows.
+func (h *Host) Term() uint64 {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.mu.term
+}
