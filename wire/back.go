@@ -27,7 +27,6 @@ func (d Dialect) Error(code codes.Code, message string, details []byte) error {
 	if code == codes.OK {
 		return nil
 	}
-	code, message = undoMismatch(code, message)
 	p := d.payloads(details)
 	switch {
 	case p.mismatch != nil:
@@ -48,30 +47,6 @@ func (d Dialect) Error(code codes.Code, message string, details []byte) error {
 		f.task = p.source
 	}
 	return f.error(key)
-}
-
-// undoMismatch finds what a server of another make said: grpc-go takes its trailer for a status that
-// contradicts the real one, and hides that in a text (C-WIRE-14).
-func undoMismatch(code codes.Code, message string) (codes.Code, string) {
-	rest, ok := strings.CutPrefix(message, "grpc-status-details-bin mismatch: grpc-status=")
-	name, rest, ok2 := strings.Cut(rest, ", grpc-message=")
-	if code != codes.Internal || !ok || !ok2 {
-		return code, message
-	}
-	quoted, err := strconv.QuotedPrefix(rest)
-	if err != nil {
-		return code, message
-	}
-	text, err := strconv.Unquote(quoted)
-	if err != nil {
-		return code, message
-	}
-	for c := codes.Canceled; c <= codes.Unauthenticated; c++ {
-		if c.String() == name {
-			return c, text
-		}
-	}
-	return code, message
 }
 
 // received is what a trailer carried.
@@ -116,7 +91,7 @@ func (d Dialect) source(b []byte) (task serry.TaskID, reported bool) {
 		if proto.Unmarshal(b, &m) != nil {
 			return serry.TaskID{}, false
 		}
-		return serry.TaskID{Job: DefaultJob, Index: int(m.GetSourceTaskId())}, m.GetIsReportedError()
+		return readXLATask(m.GetSourceTaskId()), m.GetIsReportedError()
 	}
 	var m tfpb.CoordinationServiceError
 	if proto.Unmarshal(b, &m) != nil {

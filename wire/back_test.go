@@ -98,9 +98,6 @@ func TestErrorFromOtherServers(t *testing.T) {
 		{codes.Internal, "some other words, wrong service incarnation", pm, &serry.MismatchError{Current: 0x0102030405060708}},
 		{codes.FailedPrecondition, "loss is NaN", reported7, &serry.TaskError{Task: worker(7), Code: 9, Text: "loss is NaN", Err: serry.ErrReported}},
 		{codes.NotFound, "Config key x not found.", p0, &serry.KeyError{Key: "x", Err: serry.ErrNotFound}},
-		{codes.Internal, `grpc-status-details-bin mismatch: grpc-status=DeadlineExceeded, grpc-message="Barrier timed out. Id: \"b1\"", grpc-status-details-bin=[1]`, pb,
-			&serry.BarrierError{ID: "b1", Counter: 3, Err: serry.ErrTimeout}},
-		{codes.Internal, "grpc-status-details-bin mismatch: grpc-status=Nonsense, grpc-message=\"x\"", p0, status.Error(codes.Internal, "grpc-status-details-bin mismatch: grpc-status=Nonsense, grpc-message=\"x\"")},
 		{codes.Unavailable, "connection refused", nil, status.Error(codes.Unavailable, "connection refused")},
 		{codes.DeadlineExceeded, "Barrier timed out", []byte{0xff}, status.Error(codes.DeadlineExceeded, "Barrier timed out")},
 	} {

@@ -185,6 +185,18 @@ func countVarints(packed []byte) int {
 	return total
 }
 
+// each applies f to all of a list. Of none it makes nil.
+func each[A, B any](list []A, f func(A) B) []B {
+	if len(list) == 0 {
+		return nil
+	}
+	all := make([]B, len(list))
+	for i, a := range list {
+		all[i] = f(a)
+	}
+	return all
+}
+
 // barrier notes which barrier a call is about.
 func (d *decoder) barrier(id string, counter int64) error {
 	if err := checkName("barrier id", id); err != nil {

@@ -40,17 +40,6 @@ func (d *decoder) xlaTask(id int32) serry.TaskID {
 	return task
 }
 
-func (d *decoder) xlaTasks(ids []int32) []serry.TaskID {
-	if len(ids) == 0 {
-		return nil
-	}
-	tasks := make([]serry.TaskID, len(ids))
-	for i, id := range ids {
-		tasks[i] = d.xlaTask(id)
-	}
-	return tasks
-}
-
 func (d *decoder) xlaRegister(m *xlapb.RegisterTaskRequest) (coord.Event, error) {
 	call := d.xlaTaskCall(nil, m.GetSourceTaskId())
 	call.Incarnation = serry.Incarnation(m.GetIncarnation())
@@ -121,7 +110,7 @@ func (d *decoder) xlaBarrier(m *xlapb.BarrierRequest) (coord.Event, error) {
 		ID:      m.GetBarrierId(),
 		Counter: m.GetCounter(),
 		Timeout: millis(m.GetBarrierTimeoutInMs()),
-		Tasks:   d.xlaTasks(m.GetTaskIds()),
+		Tasks:   each(m.GetTaskIds(), d.xlaTask),
 	}, nil
 }
 
@@ -146,7 +135,7 @@ func (d *decoder) xlaAlive(body []byte) (coord.Event, error) {
 	if err := d.parse(rest, &m); err != nil {
 		return nil, err
 	}
-	tasks := d.xlaTasks(m.GetTaskIds())
+	tasks := each(m.GetTaskIds(), d.xlaTask)
 	if ok {
 		var err error
 		if tasks, err = d.numbers(packed); err != nil {

@@ -42,11 +42,9 @@ func (s Shape) body(result coord.Result) ([]byte, error) {
 	case coord.Value:
 		return proto.Marshal(&xlapb.GetKeyValueResponse{Kv: &xlapb.KeyValueEntry{Key: r.Key, Value: r.Value}})
 	case coord.Entries:
-		m := new(xlapb.GetKeyValueDirResponse)
-		for _, e := range r.Entries {
-			m.Kv = append(m.Kv, &xlapb.KeyValueEntry{Key: e.Key, Value: e.Value})
-		}
-		return proto.Marshal(m)
+		return proto.Marshal(&xlapb.GetKeyValueDirResponse{Kv: each(r.Entries, func(e coord.Entry) *xlapb.KeyValueEntry {
+			return &xlapb.KeyValueEntry{Key: e.Key, Value: e.Value}
+		})})
 	case *coord.Picture:
 		return proto.Marshal(s.picture(r))
 	case *coord.Alive:
@@ -81,23 +79,14 @@ func (s Shape) picture(p *coord.Picture) proto.Message {
 }
 
 func (s Shape) alive(r *coord.Alive) proto.Message {
-	incarnations := make([]uint64, len(r.Incarnations))
-	for i, inc := range r.Incarnations {
-		incarnations[i] = uint64(inc)
-	}
+	incarnations := each(r.Incarnations, plainIncarnation)
 	if s.Dialect == XLA {
-		m := &xlapb.GetAliveTasksResponse{Incarnations: incarnations}
-		for _, t := range r.Tasks {
-			m.AliveTaskIds = append(m.AliveTaskIds, int32(t.Index))
-		}
-		return m
+		return &xlapb.GetAliveTasksResponse{Incarnations: incarnations, AliveTaskIds: each(r.Tasks, xlaNumber)}
 	}
-	m := &tfpb.GetAliveTasksResponse{Incarnations: incarnations}
-	for _, t := range r.Tasks {
-		m.AliveTasks = append(m.AliveTasks, s.tfTask(t))
-	}
-	return m
+	return &tfpb.GetAliveTasksResponse{Incarnations: incarnations, AliveTasks: each(r.Tasks, s.tfTask)}
 }
+
+func plainIncarnation(i serry.Incarnation) uint64 { return uint64(i) }
 
 func (s Shape) xlaInfo(t *coord.TaskInfo) *xlapb.TaskInfo {
 	info := &xlapb.TaskInfo{

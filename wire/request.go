@@ -64,11 +64,9 @@ func (d Dialect) Result(ev coord.Event, body []byte) (coord.Result, error) {
 	case coord.GetKeyValueDir:
 		m := new(xlapb.GetKeyValueDirResponse)
 		err := proto.Unmarshal(body, m)
-		var es coord.Entries
-		for _, e := range m.GetKv() {
-			es.Entries = append(es.Entries, coord.Entry{Key: e.GetKey(), Value: e.GetValue()})
-		}
-		return es, err
+		return coord.Entries{Entries: each(m.GetKv(), func(e *xlapb.KeyValueEntry) coord.Entry {
+			return coord.Entry{Key: e.GetKey(), Value: e.GetValue()}
+		})}, err
 	case coord.WatchTasks:
 		return d.readPicture(body)
 	case coord.GetAliveTasks:
@@ -97,7 +95,7 @@ func xlaRequest(ev coord.Event) proto.Message {
 	case coord.Barrier:
 		return &xlapb.BarrierRequest{
 			Incarnations: xlaWho(ev.Call), BarrierId: ev.ID, BarrierTimeoutInMs: inMillis(ev.Timeout),
-			TaskIds: xlaNumbers(ev.Tasks), SourceTaskId: int32(ev.Task.Index), Counter: ev.Counter,
+			TaskIds: each(ev.Tasks, xlaNumber), SourceTaskId: int32(ev.Task.Index), Counter: ev.Counter,
 		}
 	case coord.CancelBarrier:
 		return &xlapb.CancelBarrierRequest{
@@ -105,7 +103,7 @@ func xlaRequest(ev coord.Event) proto.Message {
 		}
 	case coord.GetAliveTasks:
 		return &xlapb.GetAliveTasksRequest{
-			Incarnations: xlaWho(ev.Call), RequestingTaskId: int32(ev.Task.Index), TaskIds: xlaNumbers(ev.Tasks),
+			Incarnations: xlaWho(ev.Call), RequestingTaskId: int32(ev.Task.Index), TaskIds: each(ev.Tasks, xlaNumber),
 		}
 	case coord.InsertKeyValue:
 		return &xlapb.InsertKeyValueRequest{
@@ -129,13 +127,7 @@ func xlaWho(c coord.Call) *xlapb.Incarnations {
 	return &xlapb.Incarnations{TaskId: int32(c.Task.Index), TaskIncarnation: uint64(c.Incarnation), ServiceIncarnation: uint64(c.Service)}
 }
 
-func xlaNumbers(tasks []serry.TaskID) []int32 {
-	ids := make([]int32, len(tasks))
-	for i, t := range tasks {
-		ids[i] = int32(t.Index)
-	}
-	return ids
-}
+func xlaNumber(t serry.TaskID) int32 { return int32(t.Index) }
 
 // tfRequest makes a request of TensorFlow's dialect, or nil.
 func tfRequest(ev coord.Event) proto.Message {
@@ -154,13 +146,13 @@ func tfRequest(ev coord.Event) proto.Message {
 		return &tfpb.WatchJobStateRequest{JobName: ev.Job, VersionNumber: ev.Version}
 	case coord.Barrier:
 		return &tfpb.BarrierRequest{
-			BarrierId: ev.ID, BarrierTimeoutInMs: inMillis(ev.Timeout), Tasks: tfTasks(ev.Tasks),
+			BarrierId: ev.ID, BarrierTimeoutInMs: inMillis(ev.Timeout), Tasks: each(ev.Tasks, tfWho),
 			SourceTask: tfCaller(ev.Call, ev.Recoverable), Counter: ev.Counter,
 		}
 	case coord.CancelBarrier:
 		return &tfpb.CancelBarrierRequest{BarrierId: ev.ID, SourceTask: tfWho(ev.Task), Counter: ev.Counter}
 	case coord.GetAliveTasks:
-		return &tfpb.GetAliveTasksRequest{RequestingTask: tfWho(ev.Task), Tasks: tfTasks(ev.Tasks)}
+		return &tfpb.GetAliveTasksRequest{RequestingTask: tfWho(ev.Task), Tasks: each(ev.Tasks, tfWho)}
 	case coord.InsertKeyValue:
 		return &tfpb.InsertKeyValueRequest{Kv: &tfpb.KeyValueEntry{Key: ev.Key, Value: ev.Value}, AllowOverwrite: ev.Overwrite}
 	case coord.GetKeyValue:
@@ -188,17 +180,12 @@ func tfWho(t serry.TaskID) *tfpb.CoordinatedTask {
 	return &tfpb.CoordinatedTask{JobName: t.Job, TaskId: int32(t.Index)}
 }
 
+// readXLATask is the inverse of xlaNumber.
+func readXLATask(id int32) serry.TaskID { return serry.TaskID{Job: DefaultJob, Index: int(id)} }
+
 // readTFTask is the inverse of tfWho. A service that knows no jobs leaves out the name.
 func readTFTask(t *tfpb.CoordinatedTask) serry.TaskID {
 	return serry.TaskID{Job: cmp.Or(t.GetJobName(), DefaultJob), Index: int(t.GetTaskId())}
-}
-
-func tfTasks(ids []serry.TaskID) []*tfpb.CoordinatedTask {
-	tasks := make([]*tfpb.CoordinatedTask, len(ids))
-	for i, t := range ids {
-		tasks[i] = tfWho(t)
-	}
-	return tasks
 }
 
 // inMillis rounds up, so that a short timeout does not become none.
@@ -216,30 +203,35 @@ func (d Dialect) readPicture(body []byte) (coord.Result, error) {
 		m := new(xlapb.WatchTasksResponse)
 		err := proto.Unmarshal(body, m)
 		p.Version = m.GetVersionNumber()
-		for _, t := range m.GetTaskState() {
-			id := serry.TaskID{Job: DefaultJob, Index: int(t.GetTaskId())}
-			p.Tasks = append(p.Tasks, seen(id, int32(t.GetState()), t.GetIncarnation(), t.GetErrorCode(), t.GetErrorMessage()))
-		}
+		p.Tasks = each(m.GetTaskState(), func(t *xlapb.TaskInfo) coord.TaskInfo {
+			return seen(readXLATask(t.GetTaskId()), int32(t.GetState()), t)
+		})
 		return p, err
 	}
 	m := new(tfpb.WatchJobStateResponse)
 	err := proto.Unmarshal(body, m)
 	p.Version = m.GetVersionNumber()
-	for _, t := range m.GetTaskState() {
-		id := readTFTask(t.GetTask())
-		p.Tasks = append(p.Tasks, seen(id, int32(t.GetState()), t.GetIncarnation(), t.GetErrorCode(), t.GetErrorMessage()))
-	}
+	p.Tasks = each(m.GetTaskState(), func(t *tfpb.CoordinatedTaskStateInfo) coord.TaskInfo {
+		return seen(readTFTask(t.GetTask()), int32(t.GetState()), t)
+	})
 	return p, err
 }
 
-func seen(id serry.TaskID, state int32, inc uint64, code int32, text string) coord.TaskInfo {
-	info := coord.TaskInfo{Task: id, Incarnation: serry.Incarnation(inc)}
+// A shownTask is what both dialects say of a task.
+type shownTask interface {
+	GetIncarnation() uint64
+	GetErrorCode() int32
+	GetErrorMessage() string
+}
+
+func seen(id serry.TaskID, state int32, t shownTask) coord.TaskInfo {
+	info := coord.TaskInfo{Task: id, Incarnation: serry.Incarnation(t.GetIncarnation())}
 	switch xlapb.TaskState(state) {
 	case xlapb.TaskState_CONNECTED:
 		info.State = serry.Connected
 	case xlapb.TaskState_ERROR:
 		info.State = serry.Failed
-		info.Err = &serry.TaskError{Task: id, Incarnation: info.Incarnation, Code: int(code), Text: text, Err: serry.ErrReported}
+		info.Err = &serry.TaskError{Task: id, Incarnation: info.Incarnation, Code: int(t.GetErrorCode()), Text: t.GetErrorMessage(), Err: serry.ErrReported}
 	}
 	return info
 }
@@ -252,16 +244,12 @@ func (d Dialect) readAlive(body []byte) (coord.Result, error) {
 		m := new(xlapb.GetAliveTasksResponse)
 		err = proto.Unmarshal(body, m)
 		incarnations = m.GetIncarnations()
-		for _, id := range m.GetAliveTaskIds() {
-			a.Tasks = append(a.Tasks, serry.TaskID{Job: DefaultJob, Index: int(id)})
-		}
+		a.Tasks = each(m.GetAliveTaskIds(), readXLATask)
 	} else {
 		m := new(tfpb.GetAliveTasksResponse)
 		err = proto.Unmarshal(body, m)
 		incarnations = m.GetIncarnations()
-		for _, t := range m.GetAliveTasks() {
-			a.Tasks = append(a.Tasks, readTFTask(t))
-		}
+		a.Tasks = each(m.GetAliveTasks(), readTFTask)
 	}
 	if err == nil && len(incarnations) != 0 && len(incarnations) != len(a.Tasks) { // none: an old server
 		err = fmt.Errorf("reply of the server: %d tasks with %d incarnations", len(a.Tasks), len(incarnations))

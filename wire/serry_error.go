@@ -37,11 +37,8 @@ func serryError(err error) *serrypb.Error {
 	case *serry.TaskError:
 		return &serrypb.Error{What: e.Err.Error(), Facts: &serrypb.Error_Task{Task: serryTaskFacts(e)}}
 	case *serry.LostError:
-		m := new(serrypb.LostFacts)
-		for _, l := range e.Lost {
-			m.Lost = append(m.Lost, serryTaskFacts(l))
-		}
-		return &serrypb.Error{What: serry.ErrTaskDead.Error(), Facts: &serrypb.Error_Lost{Lost: m}}
+		lost := &serrypb.LostFacts{Lost: each(e.Lost, serryTaskFacts)}
+		return &serrypb.Error{What: serry.ErrTaskDead.Error(), Facts: &serrypb.Error_Lost{Lost: lost}}
 	case *serry.BarrierError:
 		return &serrypb.Error{What: e.Err.Error(), Facts: &serrypb.Error_Barrier{Barrier: serryBarrierFacts(e)}}
 	case *serry.KeyError:
@@ -94,21 +91,16 @@ func readReason(m *serrypb.Error, depth int) error {
 	case *serrypb.Error_Task:
 		return readTaskFacts(f.Task, sentinel(m.GetWhat()), depth)
 	case *serrypb.Error_Lost:
-		e := new(serry.LostError)
-		for _, l := range f.Lost.GetLost() {
-			e.Lost = append(e.Lost, readTaskFacts(l, serry.ErrTaskDead, depth))
-		}
-		return e
+		return &serry.LostError{Lost: each(f.Lost.GetLost(), func(l *serrypb.TaskFacts) *serry.TaskError {
+			return readTaskFacts(l, serry.ErrTaskDead, depth)
+		})}
 	case *serrypb.Error_Barrier:
 		b := f.Barrier
-		e := &serry.BarrierError{
+		return &serry.BarrierError{
 			ID: b.GetId(), Counter: b.GetCounter(), Sent: b.GetSent(), Task: readSerryTask(b.GetTask()), First: readSerryTask(b.GetFirst()),
 			Arrived: int(b.GetArrived()), Members: int(b.GetMembers()), Reason: readReason(b.GetReason(), depth-1), Err: sentinel(m.GetWhat()),
+			Missing: each(b.GetMissing(), readSerryTask),
 		}
-		for _, t := range b.GetMissing() {
-			e.Missing = append(e.Missing, readSerryTask(t))
-		}
-		return e
 	case *serrypb.Error_Key:
 		return &serry.KeyError{Key: f.Key.GetKey(), Value: f.Key.GetValue(), Err: sentinel(m.GetWhat())}
 	case *serrypb.Error_Limit:

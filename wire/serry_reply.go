@@ -42,23 +42,19 @@ func (s Shape) serryReply(r coord.Reply) (*serrypb.Reply, error) {
 	case coord.Value:
 		p.Result = &serrypb.Reply_Value{Value: &serrypb.Entry{Key: r.Key, Value: r.Value}}
 	case coord.Entries:
-		m := new(serrypb.Entries)
-		for _, e := range r.Entries {
-			m.Entries = append(m.Entries, &serrypb.Entry{Key: e.Key, Value: e.Value})
-		}
-		p.Result = &serrypb.Reply_Entries{Entries: m}
+		p.Result = &serrypb.Reply_Entries{Entries: &serrypb.Entries{Entries: each(r.Entries, func(e coord.Entry) *serrypb.Entry {
+			return &serrypb.Entry{Key: e.Key, Value: e.Value}
+		})}}
 	case coord.Changes:
 		m := &serrypb.Changes{Revision: r.Revision, Reset_: r.Reset}
-		for _, c := range r.Changes {
-			m.Changes = append(m.Changes, &serrypb.Change{Key: c.Key, Value: c.Value, Revision: c.Revision, Deleted: c.Deleted})
-		}
+		m.Changes = each(r.Changes, func(c coord.Change) *serrypb.Change {
+			return &serrypb.Change{Key: c.Key, Value: c.Value, Revision: c.Revision, Deleted: c.Deleted}
+		})
 		p.Result = &serrypb.Reply_Changes{Changes: m}
 	case coord.Sizes:
-		m := new(serrypb.Sizes)
-		for _, k := range r.Keys {
-			m.Keys = append(m.Keys, &serrypb.Size{Key: k.Key, Size: k.Size})
-		}
-		p.Result = &serrypb.Reply_Sizes{Sizes: m}
+		p.Result = &serrypb.Reply_Sizes{Sizes: &serrypb.Sizes{Keys: each(r.Keys, func(k coord.KeySize) *serrypb.Size {
+			return &serrypb.Size{Key: k.Key, Size: k.Size}
+		})}}
 	case *coord.Picture:
 		m := &serrypb.Picture{Version: r.Version}
 		for i := range r.Tasks {
@@ -66,11 +62,9 @@ func (s Shape) serryReply(r coord.Reply) (*serrypb.Reply, error) {
 		}
 		p.Result = &serrypb.Reply_Picture{Picture: m}
 	case *coord.Alive:
-		m := &serrypb.Agreement{Tasks: serryTasks(r.Tasks), Words: r.Words}
-		for _, inc := range r.Incarnations {
-			m.Incarnations = append(m.Incarnations, uint64(inc))
-		}
-		p.Result = &serrypb.Reply_Agreement{Agreement: m}
+		p.Result = &serrypb.Reply_Agreement{Agreement: &serrypb.Agreement{
+			Tasks: serryTasks(r.Tasks), Words: r.Words, Incarnations: each(r.Incarnations, plainIncarnation),
+		}}
 	case coord.AllDevices:
 		p.Result = &serrypb.Reply_Devices{Devices: &serrypb.Devices{Devices: r.Devices}}
 	case coord.Status:
@@ -113,11 +107,9 @@ func readSerryReply(body []byte) (coord.Result, error) {
 	case *serrypb.Reply_Value:
 		return coord.Value{Key: r.Value.GetKey(), Value: r.Value.GetValue()}, nil
 	case *serrypb.Reply_Entries:
-		var es coord.Entries
-		for _, e := range r.Entries.GetEntries() {
-			es.Entries = append(es.Entries, coord.Entry{Key: e.GetKey(), Value: e.GetValue()})
-		}
-		return es, nil
+		return coord.Entries{Entries: each(r.Entries.GetEntries(), func(e *serrypb.Entry) coord.Entry {
+			return coord.Entry{Key: e.GetKey(), Value: e.GetValue()}
+		})}, nil
 	case *serrypb.Reply_Changes:
 		cs := coord.Changes{Revision: r.Changes.GetRevision(), Reset: r.Changes.GetReset_()}
 		for _, c := range r.Changes.GetChanges() {
@@ -127,17 +119,11 @@ func readSerryReply(body []byte) (coord.Result, error) {
 		}
 		return cs, nil
 	case *serrypb.Reply_Sizes:
-		var list coord.Sizes
-		for _, k := range r.Sizes.GetKeys() {
-			list.Keys = append(list.Keys, coord.KeySize{Key: k.GetKey(), Size: k.GetSize()})
-		}
-		return list, nil
+		return coord.Sizes{Keys: each(r.Sizes.GetKeys(), func(k *serrypb.Size) coord.KeySize {
+			return coord.KeySize{Key: k.GetKey(), Size: k.GetSize()}
+		})}, nil
 	case *serrypb.Reply_Picture:
-		pic := &coord.Picture{Version: r.Picture.GetVersion()}
-		for _, t := range r.Picture.GetTasks() {
-			pic.Tasks = append(pic.Tasks, readSerryInfo(t))
-		}
-		return pic, nil
+		return &coord.Picture{Version: r.Picture.GetVersion(), Tasks: each(r.Picture.GetTasks(), readSerryInfo)}, nil
 	case *serrypb.Reply_Agreement:
 		return readSerryAgreement(r.Agreement)
 	case *serrypb.Reply_Devices:
@@ -159,12 +145,10 @@ func readSerryAgreement(a *serrypb.Agreement) (coord.Result, error) {
 	if len(a.GetIncarnations()) != n || len(a.GetWords()) != n {
 		return nil, fmt.Errorf("reply of the server: %d tasks with %d incarnations and %d words", n, len(a.GetIncarnations()), len(a.GetWords()))
 	}
-	alive := &coord.Alive{Words: a.GetWords()}
-	for i, t := range a.GetTasks() {
-		alive.Tasks = append(alive.Tasks, readSerryTask(t))
-		alive.Incarnations = append(alive.Incarnations, serry.Incarnation(a.GetIncarnations()[i]))
-	}
-	return alive, nil
+	return &coord.Alive{
+		Tasks: each(a.GetTasks(), readSerryTask), Words: a.GetWords(),
+		Incarnations: each(a.GetIncarnations(), func(i uint64) serry.Incarnation { return serry.Incarnation(i) }),
+	}, nil
 }
 
 func readSerryTask(t *serrypb.Task) serry.TaskID {

@@ -42,11 +42,7 @@ func serryTask(t serry.TaskID) *serrypb.Task {
 }
 
 func serryTasks(ids []serry.TaskID) []*serrypb.Task {
-	tasks := make([]*serrypb.Task, len(ids))
-	for i, t := range ids {
-		tasks[i] = &serrypb.Task{Job: t.Job, Index: int32(t.Index)}
-	}
-	return tasks
+	return each(ids, func(t serry.TaskID) *serrypb.Task { return &serrypb.Task{Job: t.Job, Index: int32(t.Index)} })
 }
 
 // serryDo reads a request of serry's own dialect.
@@ -111,10 +107,4 @@ func (d *decoder) serryTask(t *serrypb.Task) serry.TaskID {
 	return id
 }
 
-func (d *decoder) serryTasks(list []*serrypb.Task) []serry.TaskID {
-	var ids []serry.TaskID
-	for _, t := range list {
-		ids = append(ids, d.serryTask(t))
-	}
-	return ids
-}
+func (d *decoder) serryTasks(list []*serrypb.Task) []serry.TaskID { return each(list, d.serryTask) }
