@@ -37,7 +37,6 @@ type barrier struct {
 	first    serry.TaskID
 	since    Time
 	deadline Time
-	heapAt   int
 
 	turn   uint64     // when it was opened or, after that, ended; orders barriers
 	weight int        // as weigh has found it

@@ -118,7 +118,7 @@ func (c *checker) barriers() error {
 			return fmt.Errorf("barrier %q: %w", b.id, err)
 		}
 	}
-	if n := len(c.ep.deadlines.heap); n != open {
+	if n := c.ep.deadlines.tree.Len(); n != open {
 		return fmt.Errorf("%d barriers are open, %d have a deadline", open, n)
 	}
 	if n := len(c.ep.ended.live()); n != ended {

@@ -24,7 +24,7 @@ func (m *Machine) openBarrier(b *barrier, counter int64, deadline Time) {
 // listOpen puts an open barrier where its deadline, and where its members, find it.
 func (m *Machine) listOpen(b *barrier) {
 	turn := barrierTurn{b, b.turn}
-	m.ep.deadlines.push(b)
+	m.ep.deadlines.tree.ReplaceOrInsert(b)
 	if b.members == nil {
 		m.ep.open.add(turn)
 	}
@@ -37,10 +37,10 @@ func (m *Machine) listOpen(b *barrier) {
 // it by themselves, because it takes its next turn.
 func (m *Machine) closeBarrier(b *barrier) {
 	m.touch()
+	m.ep.deadlines.tree.Delete(b) // by its turn, before it takes the next
 	b.open = false
 	b.slots = nil
 	m.nextTurn(b)
-	m.ep.deadlines.remove(b)
 }
 
 // wait makes w the call that stands for the member in the open instance (C-BAR-9, C-REG-10). An
@@ -261,13 +261,14 @@ func (m *Machine) openOf(t *task) []barrierTurn {
 	return inTurn(slices.Concat(t.open.live(), m.ep.open.live()))
 }
 
-// allOpen lists all open barriers in the order they were opened. The heap has them all, but in
-// its own order.
+// allOpen lists all open barriers in the order they were opened. The tree of deadlines has them
+// all, but in its own order.
 func (m *Machine) allOpen() []barrierTurn {
 	var all []barrierTurn
-	for _, b := range m.ep.deadlines.heap {
+	m.ep.deadlines.tree.Ascend(func(b *barrier) bool {
 		all = append(all, barrierTurn{b, b.turn})
-	}
+		return true
+	})
 	return inTurn(all)
 }
 

@@ -275,6 +275,7 @@ func newEpoch(service serry.Incarnation, jobs []Job, cfg Config) *epoch {
 		base:       make(map[string]jobRow, len(jobs)),
 		known:      make(map[serry.Incarnation]index),
 		barriers:   make(map[string]*barrier),
+		deadlines:  newDeadlines(),
 		nextScan:   never,
 		keys:       newStore(),
 		gets:       make(map[string]*waiters),

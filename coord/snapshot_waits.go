@@ -16,7 +16,7 @@ import (
 // by task and incarnation.
 //
 // barriers writes the three barriers of the service, and those of clients in the order of their
-// ids. Open ones are put back into the lists of their members and into the heap of deadlines in
+// ids. Open ones are put back into the lists of their members and into the tree of deadlines in
 // the order in which they were opened, because replies follow that order.
 func (c *coder) barriers(m *Machine) {
 	ep := m.ep

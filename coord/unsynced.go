@@ -18,7 +18,7 @@ const scanInterval = time.Second
 // at every arrival would let a barrier pass before a task that restarts quickly has had a chance
 // to come.
 func (m *Machine) planScan() {
-	if m.cfg.ExcludeUnsynced && m.ep.nextScan == never && len(m.ep.deadlines.heap) > 0 {
+	if m.cfg.ExcludeUnsynced && m.ep.nextScan == never && m.ep.deadlines.tree.Len() > 0 {
 		m.ep.nextScan = saturate(m.now, scanInterval)
 		m.touch()
 	}

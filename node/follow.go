@@ -59,7 +59,7 @@ func (n *Node) guard(ctx context.Context, l store.Leader) {
 		began := time.Now()
 		met, broken := n.broken(ctx, l)
 		if met {
-			n.meet(l.Address)
+			n.deposed.Delete(l.Address)
 		}
 		if wait = min(2*wait, longestPause); time.Since(began) >= steadyTime {
 			wait = silencePause
@@ -70,37 +70,17 @@ func (n *Node) guard(ctx context.Context, l store.Leader) {
 		if pause.For(ctx, probePause) != nil || !n.refused(ctx, l) {
 			continue
 		}
-		if n.unmet(l.Address) {
+		if _, unmet := n.deposed.Load(l.Address); unmet {
 			n.log.Warn("leader lives and refuses this server: is a firewall between them, or TLS on one side only?", "peer", l.Address, "term", l.Term)
 			continue
 		}
 		n.log.Warn("leader is gone", "peer", l.Address, "term", l.Term, "watched", time.Since(began).Round(time.Millisecond))
 		if err := n.cfg.Store.Depose(ctx, l); err == nil {
-			n.depose(l.Address)
+			n.deposed.Store(l.Address, true)
 		} else if ctx.Err() == nil {
 			n.log.Warn("leader not deposed", "peer", l.Address, "err", err)
 		}
 	}
-}
-
-// depose notes that this node has deposed a leader, meet that it was connected to one, and unmet says
-// whether it has deposed a leader and was not connected to it since.
-func (n *Node) depose(address string) {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	n.mu.deposed[address] = true
-}
-
-func (n *Node) meet(address string) {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	delete(n.mu.deposed, address)
-}
-
-func (n *Node) unmet(address string) bool {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	return n.mu.deposed[address]
 }
 
 // broken connects to a leader and waits for the end of the connection. It says whether there was one, and

@@ -81,14 +81,15 @@ type Node struct {
 	stop    sync.Once
 	stopped chan struct{} // closed when nothing of the node runs any more
 
+	deposed sync.Map // by address: leaders that this node has deposed and was not connected to since
+
 	mu struct {
 		sync.Mutex
-		office  *office         // or nil: it stands by
-		leader  store.Leader    // the newest that the store told of
-		changed chan struct{}   // closed when one of these changes
-		leaving bool            // no more campaigns
-		deposed map[string]bool // leaders, by address, that this node has deposed and was not connected to since
-		err     error           // why it ended by itself
+		office  *office       // or nil: it stands by
+		leader  store.Leader  // the newest that the store told of
+		changed chan struct{} // closed when one of these changes
+		leaving bool          // no more campaigns
+		err     error         // why it ended by itself
 	}
 }
 
@@ -112,7 +113,6 @@ func New(cfg Config) (*Node, error) {
 	}
 	n.ctx, n.cancel = context.WithCancelCause(context.Background())
 	n.mu.changed = make(chan struct{})
-	n.mu.deposed = make(map[string]bool)
 	r, err := relay.New(relay.Config{
 		Upstream: []string{cfg.Address}, TLS: cfg.TLS, Dial: cfg.Dial, Loop: n.loop,
 		MaxValueBytes: cfg.Server.Cluster.Limits.ValueBytes, Log: n.log, Planted: cfg.Server.Planted,

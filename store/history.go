@@ -63,10 +63,17 @@ func Export(ctx context.Context, w io.Writer, from Journal) error {
 			return err
 		}
 	}
-	if err := eachValue(ctx, from, func(ref coord.Ref, value []byte) error {
-		return e.entry(entryValue, ref.Digest[:], value)
-	}); err != nil {
-		return err
+	for ref, err := range from.Values(ctx) {
+		if err != nil {
+			return err
+		}
+		value, err := from.Get(ctx, ref)
+		if err != nil {
+			return err
+		}
+		if err := e.entry(entryValue, ref.Digest[:], value); err != nil {
+			return err
+		}
 	}
 	if err := e.entry(entryEnd, number(e.entries)); err != nil {
 		return err
@@ -97,23 +104,6 @@ func (e *exporter) entry(kind entryKind, pieces ...[]byte) error {
 	}
 	_, err := e.w.Write(binary.BigEndian.AppendUint32(nil, sum))
 	return err
-}
-
-// eachValue reads all values that are stored beside the batches.
-func eachValue(ctx context.Context, from Journal, do func(coord.Ref, []byte) error) error {
-	for ref, err := range from.Values(ctx) {
-		if err != nil {
-			return err
-		}
-		value, err := from.Get(ctx, ref)
-		if err != nil {
-			return err
-		}
-		if err := do(ref, value); err != nil {
-			return err
-		}
-	}
-	return nil
 }
 
 // A History is a journal at rest, to be closed after use.

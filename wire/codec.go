@@ -149,28 +149,17 @@ func (d *decoder) checkList(n int) error {
 }
 
 // len counts the entries of the list in a message that may be malformed.
-func (l list) len(body []byte) int {
-	total := 0
-	for len(body) > 0 {
-		num, typ, n := protowire.ConsumeTag(body)
-		if n < 0 {
-			return total
-		}
-		value := body[n:]
-		size := protowire.ConsumeFieldValue(num, typ, value)
-		if size < 0 {
-			return total
-		}
+func (l list) len(body []byte) (total int) {
+	eachField(body, func(f field) bool {
 		switch {
-		case num != l.field:
-		case l.numbers && typ == protowire.BytesType:
-			packed, _ := protowire.ConsumeBytes(value)
-			total += countVarints(packed)
+		case f.number != l.field:
+		case l.numbers && f.typ == protowire.BytesType:
+			total += countVarints(f.bytes)
 		default:
 			total++
 		}
-		body = value[size:]
-	}
+		return true
+	})
 	return total
 }
 

@@ -171,26 +171,6 @@ func (d *decoder) tfInsert(m *tfpb.InsertKeyValueRequest) (coord.Event, error) {
 	}, nil
 }
 
-func (d *decoder) tfGet(m *tfpb.GetKeyValueRequest) (coord.Event, error) {
-	return coord.GetKeyValue{Call: d.tfCall(), Key: m.GetKey()}, nil
-}
-
-func (d *decoder) tfTryGet(m *tfpb.TryGetKeyValueRequest) (coord.Event, error) {
-	return coord.TryGetKeyValue{Call: d.tfCall(), Key: m.GetKey()}, nil
-}
-
-func (d *decoder) tfIncrement(m *tfpb.IncrementKeyValueRequest) (coord.Event, error) {
-	return coord.IncrementKeyValue{Call: d.tfCall(), Key: m.GetKey(), By: m.GetIncrement()}, nil
-}
-
-func (d *decoder) tfDir(m *tfpb.GetKeyValueDirRequest) (coord.Event, error) {
-	return coord.GetKeyValueDir{Call: d.tfCall(), Dir: m.GetDirectoryKey()}, nil
-}
-
-func (d *decoder) tfDelete(m *tfpb.DeleteKeyValueRequest) (coord.Event, error) {
-	return coord.DeleteKeyValue{Call: d.tfCall(), Key: m.GetKey()}, nil
-}
-
 func (d *decoder) tfBarrier(m *tfpb.BarrierRequest) (coord.Event, error) {
 	if err := d.barrier(m.GetBarrierId(), m.GetCounter()); err != nil {
 		return nil, err

@@ -81,26 +81,6 @@ func (d *decoder) xlaInsert(m *xlapb.InsertKeyValueRequest) (coord.Event, error)
 	}, nil
 }
 
-func (d *decoder) xlaGet(m *xlapb.GetKeyValueRequest) (coord.Event, error) {
-	return coord.GetKeyValue{Call: d.xlaCall(m.GetIncarnations()), Key: m.GetKey()}, nil
-}
-
-func (d *decoder) xlaTryGet(m *xlapb.TryGetKeyValueRequest) (coord.Event, error) {
-	return coord.TryGetKeyValue{Call: d.xlaCall(m.GetIncarnations()), Key: m.GetKey()}, nil
-}
-
-func (d *decoder) xlaIncrement(m *xlapb.IncrementKeyValueRequest) (coord.Event, error) {
-	return coord.IncrementKeyValue{Call: d.xlaCall(m.GetIncarnations()), Key: m.GetKey(), By: m.GetIncrement()}, nil
-}
-
-func (d *decoder) xlaDir(m *xlapb.GetKeyValueDirRequest) (coord.Event, error) {
-	return coord.GetKeyValueDir{Call: d.xlaCall(m.GetIncarnations()), Dir: m.GetDirectoryKey()}, nil
-}
-
-func (d *decoder) xlaDelete(m *xlapb.DeleteKeyValueRequest) (coord.Event, error) {
-	return coord.DeleteKeyValue{Call: d.xlaCall(m.GetIncarnations()), Key: m.GetKey()}, nil
-}
-
 func (d *decoder) xlaBarrier(m *xlapb.BarrierRequest) (coord.Event, error) {
 	if err := d.barrier(m.GetBarrierId(), m.GetCounter()); err != nil {
 		return nil, err
