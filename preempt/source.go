@@ -68,7 +68,7 @@ func (s *SignalNotifier) Wait(ctx context.Context) (Notice, error) {
 	}
 }
 
-// Close stops listening. Who waits is told.
+// Close stops listening, and ends every Wait with [ErrClosed].
 func (s *SignalNotifier) Close() {
 	s.once.Do(func() {
 		signal.Stop(s.signals)

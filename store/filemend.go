@@ -11,13 +11,13 @@ import (
 	"go.etcd.io/bbolt"
 )
 
-// What a process reads from the file that another has left need not be on the disk: it may still be in the
-// memory of the machine alone. Two things follow.
+// What a process reads from a file that another process has left may not be on the disk yet: it may be only in the
+// memory of the operating system. Two things follow.
 //
-// A process may have been killed between the last write of a commit and the sync after it. The next one
-// finds that commit, and takes the pages that it made free for its own. If the power fails then, the
-// disk may have the new pages and the old commit, which needs what was in them. So the file is synced
-// before it is used.
+// A process may have been killed between the last write of a commit and the sync after it. The next process
+// finds that commit, and writes to the pages that the commit made free. If the power fails then, the disk may have
+// the new bytes of these pages and the commit before, which needs the old bytes. So the file is synced before it is
+// used.
 //
 // After a sync has failed, operating systems forget what they could not write: the pages in their memory
 // count as written, and the next sync says that all is well. So a process whose write has failed leaves a
@@ -27,7 +27,7 @@ import (
 // noteName is the file in the folder of a store that says that a write has failed.
 const noteName = "write-failed"
 
-// distrust leaves that note, if it can.
+// distrust writes that note, if it can.
 func (s *fileStore) distrust() { _ = s.cfg.Disk.Touch(filepath.Join(s.cfg.Dir, noteName)) }
 
 // settle makes sure that what can be read of a journal is on the disk.
@@ -75,7 +75,7 @@ func rewrite(f DiskFile) error {
 	return errors.Join(again(f, 0, metas), f.Sync())
 }
 
-// again writes what a file holds between two places.
+// again reads the bytes between two offsets of a file, and writes them to the same place.
 func again(f DiskFile, from, to int64) error {
 	b := make([]byte, rewriteBytes)
 	for off := from; off < to; {
@@ -94,8 +94,8 @@ func again(f DiskFile, from, to int64) error {
 	return nil
 }
 
-// upgrade makes a journal of format 1 one of the present format: the sums of its batches, and of the
-// parts of its snapshot, come to depend on what is before them.
+// upgrade rewrites a journal of format 1 in the present format, in which the checksum of each batch, and of each
+// part of the snapshot, continues the checksum of the one before it.
 func (s *fileStore) upgrade(db *bbolt.DB, h head) (head, error) {
 	tx, err := db.Begin(true)
 	if err != nil {
@@ -116,8 +116,8 @@ func (s *fileStore) upgrade(db *bbolt.DB, h head) (head, error) {
 	return up, s.cfg.Disk.Commit(tx)
 }
 
-// chainUp seals the entries of a bucket that are not covered one after the other, and returns the last
-// sum.
+// chainUp seals the entries of a bucket anew, each with a checksum that continues that of the entry before it, and
+// returns the last checksum. It leaves out the entries that are covered by the snapshot.
 func chainUp(b *bbolt.Bucket, covered func(k []byte) bool) (sum uint32, err error) {
 	type entry struct{ key, sealed []byte }
 	var all []entry

@@ -39,9 +39,9 @@ func (r *fileReign) Confirm(ctx context.Context) error { return r.store.election
 
 func (r *fileReign) Resign(context.Context) error { return r.store.election.resign(r) }
 
-// update is one write transaction, with the head that is true after it. After an error of the disk it is
-// not known what is on it before it was opened anew: for want of room the store does so itself, see
-// fileroom.go, and every other error is final. mu is held, and the store is usable.
+// update performs one write transaction, which also writes the new head h. After an error of the disk the store
+// cannot know what the file holds before it has opened the file anew. If the disk was full the store does that
+// itself (fileroom.go). Every other error is final. The caller holds mu and has called usable.
 func (s *fileStore) update(r *fileReign, h head, fill func(*bbolt.Tx) error) error {
 	if err := r.Confirm(context.Background()); err != nil {
 		return err
@@ -65,7 +65,7 @@ func (s *fileStore) transact(h head, fill func(*bbolt.Tx) error) error {
 	return s.cfg.Disk.Commit(tx)
 }
 
-// Append is one transaction. Once it has begun it does not heed ctx: the disk cannot be called back.
+// Append performs one transaction. Once it has begun it ignores ctx: a write to the disk cannot be cancelled.
 func (r *fileReign) Append(ctx context.Context, batch []byte) error {
 	var tried head
 	err := r.patiently(ctx, func() error { return r.tryAppend(ctx, batch, &tried) })
@@ -109,7 +109,7 @@ func (r *fileReign) tryAppend(ctx context.Context, batch []byte, tried *head) er
 func (r *fileReign) Mark() Mark { return Mark(r.store.head().last) }
 
 // Save writes the parts of the snapshot in transactions of their own, so that a batch need not wait for
-// all of them. They are stored beside the present snapshot. The last transaction replaces that by them,
+// all of them. They are stored beside the present snapshot. The last transaction puts them in its place,
 // together with the head that names them. If it fails, the present snapshot stays.
 func (r *fileReign) Save(ctx context.Context, at Mark, snapshot []byte, keep []coord.Ref) error {
 	garbage := r.book.Begin(keep)
@@ -151,8 +151,8 @@ func (r *fileReign) Save(ctx context.Context, at Mark, snapshot []byte, keep []c
 	return err
 }
 
-// stage writes a part of a snapshot to come. The first makes room for it, where a Save that came to
-// nothing may have left something.
+// stage writes one part of the next snapshot. The first part empties the bucket, because a Save that failed may
+// have left parts there.
 func stage(tx *bbolt.Tx, i int, sealed []byte) error {
 	if i == 0 {
 		if err := renew(tx, stagedBucket); err != nil {
@@ -166,7 +166,7 @@ func stage(tx *bbolt.Tx, i int, sealed []byte) error {
 	return b.Put(number(uint64(i)), sealed)
 }
 
-// save is a transaction of a Save, which an Append that failed forbids. It may be done twice.
+// save performs one transaction of a Save, and is refused after an Append that failed. fill may run twice.
 func (r *fileReign) save(ctx context.Context, fill func(*bbolt.Tx) error) error {
 	return r.patiently(ctx, func() error {
 		r.store.mu.Lock()
@@ -181,20 +181,20 @@ func (r *fileReign) save(ctx context.Context, fill func(*bbolt.Tx) error) error 
 	})
 }
 
-// saved is what a head says of a snapshot.
+// saved describes a snapshot as a head does.
 type saved struct {
 	at, size uint64
 	sum      uint32
 }
 
-// is says whether a head is one with this snapshot.
+// is says whether a head names this snapshot.
 func (n saved) is(h head) bool {
 	return h.saved && h.base == n.at && h.snapshotBytes == n.size && h.snapshotSum == n.sum
 }
 
-// switchTo puts the snapshot that was staged in the place of the other, and of the batches up to a mark.
-// Those are swept at once if there are no others, which costs nothing. If it was tried before, it may have
-// been done.
+// switchTo makes the staged snapshot the current one, in place of the old snapshot and of the batches up to
+// next.at. If the journal has no later batches, it removes them in the same transaction, which costs nothing.
+// tried says that an earlier attempt has failed; that attempt may have taken effect.
 func (r *fileReign) switchTo(next saved, tried bool, garbage func(coord.Ref) bool) (swept bool, err error) {
 	r.store.mu.Lock()
 	defer r.store.mu.Unlock()
@@ -234,7 +234,7 @@ func (r *fileReign) switchTo(next saved, tried bool, garbage func(coord.Ref) boo
 	})
 }
 
-// sumAt is the sum of a batch from base to last. mu is held.
+// sumAt returns the checksum of batch n, which lies between base and last. mu is held.
 func (s *fileStore) sumAt(n uint64) (sum uint32, err error) {
 	switch h := s.mu.head; n {
 	case h.last:
@@ -284,14 +284,13 @@ func sweep(tx *bbolt.Tx, base uint64) (all bool, err error) {
 	return size < sweptAtOnce, nil
 }
 
-// A collection is what a snapshot makes garbage.
+// A collection lists what a new snapshot makes garbage.
 type collection struct {
 	parts [][]byte // their keys
 	sum   uint64   // of the values that were complete
 }
 
-// collect finds the values that no batch names, and what is left of those that were never complete. mu is
-// held.
+// collect finds the values that no batch names, and the parts of values that were never completed. mu is held.
 func (s *fileStore) collect(garbage func(coord.Ref) bool) (c collection, err error) {
 	err = s.mu.db.View(func(tx *bbolt.Tx) error {
 		last := coord.Ref{Size: -1}
@@ -311,7 +310,7 @@ func (s *fileStore) collect(garbage func(coord.Ref) bool) (c collection, err err
 	return c, err
 }
 
-// remove removes it.
+// remove deletes the parts, and the values that they belong to.
 func (c collection) remove(tx *bbolt.Tx) error {
 	for _, k := range c.parts {
 		if err := errors.Join(tx.Bucket(partsBucket).Delete(k), tx.Bucket(valuesBucket).Delete(k[:refBytes])); err != nil {
@@ -345,7 +344,7 @@ func (r *fileReign) Put(ctx context.Context, ref coord.Ref, value []byte) error 
 	return r.patiently(ctx, func() error { return r.complete(ref) })
 }
 
-// complete makes a value of its parts, unless another Put of the same value has.
+// complete marks a value as complete, unless another Put of the same value has done so.
 func (r *fileReign) complete(ref coord.Ref) error {
 	r.store.mu.Lock()
 	defer r.store.mu.Unlock()
@@ -357,7 +356,7 @@ func (r *fileReign) complete(ref coord.Ref) error {
 	return r.store.update(r, h, func(tx *bbolt.Tx) error { return tx.Bucket(valuesBucket).Put(refKey(ref), nil) })
 }
 
-// write is a transaction that leaves the head as it is, and may be done twice.
+// write performs a transaction that does not change the head. fill may run twice.
 func (r *fileReign) write(ctx context.Context, fill func(*bbolt.Tx) error) error {
 	return r.patiently(ctx, func() error {
 		r.store.mu.Lock()
@@ -503,8 +502,8 @@ func (j fileJournal) snapshot() (snapshot []byte, err error) {
 // pageBytes is about how much of the journal is read in one transaction.
 const pageBytes = 4 << 20
 
-// page reads batches from one on, after one with a sum. It returns an error, with those before, for one
-// that is not as it was written.
+// page reads batches, beginning with number next; *sum is the checksum of the batch before it. If a batch is not as
+// it was written, page returns the batches before it and an error.
 func (j fileJournal) page(next uint64, sum *uint32) (batches [][]byte, err error) {
 	err = j.db.View(func(tx *bbolt.Tx) error {
 		size := 0

@@ -19,8 +19,8 @@ import (
 // would do it, before anything more is written; and then the write is tried again if it is not there.
 
 const (
-	roomPause  = 250 * time.Millisecond // before a write is tried again for which there was no room
-	roomPauses = 20                     // of these between two tries, at most: each reads the whole file
+	roomPause  = 250 * time.Millisecond // before the second try of a write that found no room
+	roomPauses = 20                     // the longest pause, in roomPause: each try reads the whole file
 )
 
 // Capacity is 0: what a disk has room for is not known before it is full.

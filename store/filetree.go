@@ -141,10 +141,11 @@ func sumValues(tx *bbolt.Tx) (sum uint64, err error) {
 	return sum, err
 }
 
-// refSum stands for a value in a sum.
+// refSum is what a value adds to head.valuesSum.
 func refSum(ref coord.Ref) uint64 { return binary.BigEndian.Uint64(ref.Digest[:]) ^ uint64(ref.Size) }
 
-// chain is what the sum of a thing begins with, after one with the sum before.
+// chain returns the checksum that an entry continues, where before is the checksum of the entry before it. In
+// format 1 an entry continued none.
 func (h head) chain(before uint32) uint32 {
 	if h.format == 1 {
 		return 0
@@ -160,7 +161,7 @@ func seal(b []byte) []byte { return sealAfter(0, b) }
 
 func unseal(s []byte) ([]byte, bool) { return unsealAfter(0, s) }
 
-// sealAfter is seal with a sum that depends on what comes before, too: on its sum.
+// sealAfter is seal with a checksum that continues the checksum of the entry before.
 func sealAfter(before uint32, b []byte) []byte {
 	s := make([]byte, 4, 4+len(b))
 	binary.BigEndian.PutUint32(s, crc32.Update(before, castagnoli, b))
@@ -174,7 +175,7 @@ func unsealAfter(before uint32, s []byte) ([]byte, bool) {
 	return s[4:], true
 }
 
-// sumOf is the sum of something sealed.
+// sumOf returns the checksum of sealed bytes.
 func sumOf(s []byte) uint32 { return binary.BigEndian.Uint32(s) }
 
 func number(n uint64) []byte { return binary.BigEndian.AppendUint64(nil, n) }
@@ -203,7 +204,7 @@ func readRef(k []byte) (ref coord.Ref, ok bool) {
 // partBytes is the size of the parts that long things are written in.
 const partBytes = 8 << 20
 
-// parts cuts bytes into parts of a size, at least one.
+// parts cuts b into parts of at most size bytes. No bytes are one empty part.
 func parts(b []byte, size int) iter.Seq2[int, []byte] {
 	return func(yield func(int, []byte) bool) {
 		for i := 0; i == 0 || len(b) > 0; i++ {

@@ -115,7 +115,7 @@ type Reign interface {
 	// written yet, and what the caller has read from its own state is the truth (C-TERM-2).
 	Confirm(ctx context.Context) error
 
-	// Put lays a value aside, at most [Reign.MaxValue] bytes, before a batch that names it is appended.
+	// Put stores a value of at most [Reign.MaxValue] bytes, before a batch that names it is appended.
 	// It may be repeated.
 	Put(ctx context.Context, ref coord.Ref, value []byte) error
 
@@ -123,9 +123,9 @@ type Reign interface {
 	Mark() Mark
 
 	// Save replaces the journal up to a mark by a snapshot that covers it. It takes its time: what is
-	// appended meanwhile does not wait for it, but for one part of it at most. Values aside that are not
-	// in keep are removed, unless they were Put after the Save before this one began: their batch may be
-	// yet to come.
+	// appended meanwhile waits for one part of it at most. Values that are not in keep are removed, unless
+	// they were Put after the Save before this one began: the batch that names such a value may be yet to
+	// come.
 	Save(ctx context.Context, at Mark, snapshot []byte, keep []coord.Ref) error
 
 	// MaxValue is the size of the largest value that Put takes (C-LOG-5).

@@ -11,7 +11,7 @@ import (
 	"github.com/serry-dev/serry"
 )
 
-// facts are what the errors of package serry say, laid side by side: the middle of the way from an
+// facts are what the errors of package serry say, side by side: the middle of the way from an
 // error to a text and back.
 type facts struct {
 	caller, task, first serry.TaskID
