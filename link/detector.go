@@ -10,6 +10,10 @@ type Timing struct {
 	Ping    time.Duration // on an idle control connection; default 250 ms
 	Suspect time.Duration // silence after which a peer is suspected; default 1 s
 	Dead    time.Duration // silence after which a link is down; default 3 s, at least 100 ms
+
+	// Redial is how long a peer whose connection broke has to answer or to refuse a new one; default 50 ms. If it
+	// does neither, the link is to blame and not the peer.
+	Redial time.Duration
 }
 
 func (t Timing) withDefaults() Timing {
@@ -21,6 +25,7 @@ func (t Timing) withDefaults() Timing {
 	orElse(&t.Ping, 250*time.Millisecond)
 	orElse(&t.Suspect, time.Second)
 	orElse(&t.Dead, 3*time.Second)
+	orElse(&t.Redial, 50*time.Millisecond)
 	t.Dead = max(t.Dead, 100*time.Millisecond)
 	return t
 }

@@ -16,7 +16,7 @@ import (
 )
 
 const (
-	firstRetry = 50 * time.Millisecond
+	firstRetry = 10 * time.Millisecond // so that there are several within Timing.Redial
 	lastRetry  = 2 * time.Second
 )
 

@@ -25,7 +25,13 @@ import (
 	"github.com/serry-dev/serry/wire/conn"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	if os.Getenv(envPeer) != "" {
+		bePeer()
+		return
+	}
+	goleak.VerifyTestMain(m)
+}
 
 // A job is a coordination service for tests: keys, a picture of all tasks, and a list of reports.
 type job struct {

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"encoding/binary"
 	"errors"
-	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -96,16 +95,15 @@ func TestUnknownTypes(t *testing.T) {
 	})
 }
 
-// Urgent messages overtake bulk ones between two chunks, and control overtakes both.
+// Urgent messages overtake normal ones, and those bulk ones, between two chunks. Control overtakes all.
 func TestClasses(t *testing.T) {
 	clause.Cite(t, "CL-TRN-28", "CL-TRN-1")
 	inBubble(t, func(t *testing.T, w *world) {
-		m, n := w.join(life(0, 10)), w.join(life(1, 11))
+		one := func(o *link.Options) { o.Lanes, o.Chunk = 1, 256<<10 }
+		m, n := w.join(life(0, 10), one), w.join(life(1, 11), one)
 		o := w.observe(n)
 		a, b := w.linked(m, n)
-		const size = 32 << 20
-		finished := make(chan string)
-		post := func(name string, seq uint64, class link.Class, size int) {
+		post := func(seq uint64, class link.Class, size int) *link.Ticket {
 			h := data(link.Collective, seq)
 			h.Class = class
 			expected, err := b.Expect(h, make([]byte, size))
@@ -115,32 +113,35 @@ func TestClasses(t *testing.T) {
 			if _, err := a.Post(h, make([]byte, size)); err != nil {
 				t.Fatal(err)
 			}
-			go func() {
-				if err := expected.Wait(t.Context()); err != nil {
-					t.Errorf("%s: %v", name, err)
-				}
-				finished <- name
-			}()
+			return expected
 		}
 		w.network.cut(hostOf(m.Life()), hostOf(n.Life()))
-		post("bulk", 1, link.Bulk, size)
-		synctest.Wait() // its credit comes, and its first chunks fill the sockets
-		post("normal", 2, 0, size)
-		post("urgent", 3, link.Urgent, 1<<20)
-		synctest.Wait()
-		a.Post(link.Header{Family: link.Collective, Type: link.Revoke}, []byte("now"))
+		bulk := post(1, link.Bulk, 4<<20)
+		synctest.Wait() // its credit comes, and its first chunk fills the socket
+		normal := post(2, 0, 2<<20)
+		urgent := post(3, link.Urgent, 1<<20)
 		synctest.Wait()
 		if s := a.Stats(); s.Moving != 3 {
 			t.Errorf("%d messages are moving; want 3", s.Moving)
 		}
+		a.Post(link.Header{Family: link.Collective, Type: link.Revoke}, []byte("now"))
 		w.network.heal(hostOf(m.Life()), hostOf(n.Life()))
-		var order []string
-		for range 3 {
-			order = append(order, <-finished)
+		for _, step := range []struct {
+			last   *link.Ticket
+			before []*link.Ticket
+		}{{normal, []*link.Ticket{urgent}}, {bulk, []*link.Ticket{urgent, normal}}} {
+			if err := step.last.Wait(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			for _, ticket := range step.before {
+				select {
+				case <-ticket.Done():
+				default:
+					t.Error("a message was complete before one of a more urgent class")
+				}
+			}
 		}
-		if !slices.Equal(order, []string{"urgent", "normal", "bulk"}) {
-			t.Errorf("messages came in the order %q", order)
-		}
+		synctest.Wait()
 		if frames, _ := o.seen(); len(frames) != 1 {
 			t.Errorf("%d control frames came; want 1", len(frames))
 		}

@@ -11,10 +11,6 @@ import (
 )
 
 const (
-	// redialTime is how long it may take to find out whether a peer whose connection broke is still there
-	// (CL-TRN-5).
-	redialTime = 50 * time.Millisecond
-
 	reportTime = 5 * time.Second // of a call of the service that no caller waits for
 	maxOver    = 32768           // lives that are remembered as replaced
 )
@@ -195,10 +191,10 @@ func (n *Net) suspect(peer serry.Life, hard bool, detail string) {
 	})
 }
 
-// judge finds out why a link broke. It dials the peer once more: a process that is gone refuses, or another
-// one answers. If the same life answers, or nothing does, the link is to blame.
+// judge finds out why a link broke (CL-TRN-5). It dials the peer once more: a process that is gone refuses, or
+// another one answers. If the same life answers, or nothing does in time, the link is to blame.
 func (n *Net) judge(l *Link, seen error) error {
-	ctx, cancel := context.WithTimeout(n.ctx, redialTime)
+	ctx, cancel := context.WithTimeout(n.ctx, n.timing.Redial)
 	defer cancel()
 	go func() { // the service may know first
 		select {
