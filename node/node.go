@@ -99,6 +99,11 @@ type office struct {
 	reign  store.Reign
 }
 
+// ErrTaskURI says why a service of several servers cannot bind tasks to certificates (SEC-42).
+var ErrTaskURI = errors.New("certificates cannot be bound to tasks where several servers are one service: " +
+	"a server calls the leader for its clients with its own certificate, which would be taken for theirs; " +
+	"run one server with a file, or leave out the task URI (--tls-task-uri)")
+
 // New starts a node: it campaigns. It takes no connections until [Node.Serve] is called.
 func New(cfg Config) (*Node, error) {
 	if err := cfg.Server.Validate(); err != nil {
@@ -107,6 +112,9 @@ func New(cfg Config) (*Node, error) {
 	if cfg.Store == nil || cfg.Address == "" {
 		return nil, errors.New("a node wants a store and an address")
 	}
+	if cfg.Server.TaskURI != "" {
+		return nil, ErrTaskURI
+	}
 	n := &Node{cfg: cfg, log: cfg.Server.Log, stopped: make(chan struct{})}
 	if n.log == nil {
 		n.log = slog.New(slog.DiscardHandler)
@@ -114,7 +122,7 @@ func New(cfg Config) (*Node, error) {
 	n.ctx, n.cancel = context.WithCancelCause(context.Background())
 	n.mu.changed = make(chan struct{})
 	r, err := relay.New(relay.Config{
-		Upstream: []string{cfg.Address}, TLS: cfg.TLS, Dial: cfg.Dial, Loop: n.loop,
+		Upstream: []string{cfg.Address}, Operators: true, TLS: cfg.TLS, Dial: cfg.Dial, Loop: n.loop,
 		MaxValueBytes: cfg.Server.Cluster.Limits.ValueBytes, Log: n.log, Planted: cfg.Server.Planted,
 	})
 	if err != nil {
@@ -455,10 +463,9 @@ func (n *Node) turn(ctx context.Context) {
 
 // loop connects the relay of this node with the node itself, in memory, to be served or to hear who leads.
 // All else is as if the relay had come by the network: the same protocol, and so the same sessions, terms
-// and request ids. Where names in certificates are bound to tasks, the relay must show the certificate of
-// this node, as every relay does, and so it comes by the network.
+// and request ids.
 func (n *Node) loop(address string) net.Conn {
-	if address != n.cfg.Address || n.cfg.Server.TaskURI != "" {
+	if address != n.cfg.Address {
 		return nil
 	}
 	near, far := conn.Loop(address)

@@ -1,18 +1,10 @@
 package node_test
 
 import (
-	"context"
-	"net"
 	"path/filepath"
+	"strings"
 	"testing"
-	"testing/synctest"
 	"time"
-
-	"google.golang.org/grpc"
-	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/credentials"
-	"google.golang.org/grpc/status"
-	"google.golang.org/grpc/test/bufconn"
 
 	"github.com/serry-dev/serry/coord"
 	"github.com/serry-dev/serry/internal/lab"
@@ -20,43 +12,24 @@ import (
 	"github.com/serry-dev/serry/node"
 	"github.com/serry-dev/serry/server"
 	"github.com/serry-dev/serry/wire/mtls"
-	"github.com/serry-dev/serry/wire/xlapb"
 )
 
-// Where tasks are bound to names in certificates, the relay of a node that leads has the names that the
-// certificate of the node has, and no more for being in the same process.
-func TestNodeSpeaksForTheTasksOfItsCertificate(t *testing.T) {
-	lab.Clause(t, "A-TLS-10")
-	for name, want := range map[string]codes.Code{"spiffe://lab/worker/0": codes.OK, "spiffe://lab/worker/7": codes.PermissionDenied} {
-		synctest.Test(t, func(t *testing.T) {
-			id := identity(t, name)
-			l := bufconn.Listen(1 << 16)
-			dial := func(ctx context.Context, _ string) (net.Conn, error) { return l.DialContext(ctx) }
-			seat := shareddisk.New(shareddisk.Config{LeaseTTL: leaseTTL}).Open()
-			n, err := node.New(node.Config{
-				Store: seat, Address: "lab:1", Dial: dial, TLS: id.Client,
-				Server: server.Config{
-					Cluster: coord.Config{Jobs: []coord.Job{{Name: "worker", Tasks: 1}}},
-					TLS:     id.Server(), TaskURI: "spiffe://lab/{job}/{task}",
-				},
-			})
-			if err != nil {
-				t.Fatal(err)
-			}
-			served := async(func() error { return n.Serve(l) })
-			conn, err := grpc.NewClient("passthrough:///lab", grpc.WithContextDialer(dial), grpc.WithTransportCredentials(credentials.NewTLS(id.Client("lab"))))
-			if err != nil {
-				t.Fatal(err)
-			}
-			_, err = xlapb.NewCoordinationServiceClient(conn).RegisterTask(t.Context(), &xlapb.RegisterTaskRequest{Incarnation: 7})
-			if got := status.Code(err); got != want {
-				t.Errorf("RegisterTask() at a node with the name %s = %v; want %v", name, err, want)
-			}
-			conn.Close()
-			n.Shutdown(t.Context())
-			seat.Close()
-			<-served
-		})
+// Servers of one service lend clients their own certificates, so they do not start where certificates are bound to
+// tasks, and say why.
+func TestNodeRefusesTaskURI(t *testing.T) {
+	lab.Clause(t, "SEC-42", "A-TLS-10")
+	id := identity(t, "spiffe://lab/worker/0")
+	seat := shareddisk.New(shareddisk.Config{LeaseTTL: leaseTTL}).Open()
+	defer seat.Close()
+	_, err := node.New(node.Config{
+		Store: seat, Address: "lab:1", TLS: id.Client,
+		Server: server.Config{
+			Cluster: coord.Config{Jobs: []coord.Job{{Name: "worker", Tasks: 1}}},
+			TLS:     id.Server(), TaskURI: "spiffe://lab/{job}/{task}",
+		},
+	})
+	if err == nil || !strings.Contains(err.Error(), "--tls-task-uri") || !strings.Contains(err.Error(), "its own certificate") {
+		t.Errorf("New() = %v; want a refusal with its reason", err)
 	}
 }
 

@@ -41,6 +41,11 @@ type Config struct {
 	// StreamVersion stands for another build in tests: see [stream.HostConfig].
 	StreamVersion stream.Version
 
+	// Operators lets calls of people through, such as those for a hand-over. A relay shows its own certificate
+	// upstream, so any process of its host could end the service with it: only a node, which is a server, does so
+	// (SEC-43).
+	Operators bool
+
 	Planted plant.Faults // none, but in tests of tests
 }
 

@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"errors"
 
+	"google.golang.org/grpc/codes"
+
 	"github.com/serry-dev/serry"
 	"github.com/serry-dev/serry/coord"
 	"github.com/serry-dev/serry/internal/plant"
@@ -29,6 +31,10 @@ func (h *handler) Open(conn rpc.Conn) {
 // Serve implements [rpc.Handler].
 func (h *handler) Serve(conn rpc.Conn, call rpc.CallID, method string, body []byte) {
 	r := (*Relay)(h)
+	if method == wire.LeadMethod && !r.cfg.Operators {
+		conn.Reply(call, nil, rpc.Status{Code: codes.PermissionDenied, Message: "a relay passes on no call of an operator: ask a server"})
+		return
+	}
 	who, ok := wire.Peek(method, body)
 	if !ok && !who.Kind.Row().Once {
 		who.Kind = 0 // the service will say what is wrong with it; the relay cannot tell whose call it is

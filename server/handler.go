@@ -26,9 +26,9 @@ import (
 type handler struct {
 	// Set in New, then constant.
 	limits  Limits
-	taskURI string // Config.TaskURI
-	term    uint64 // Config.Term
-	address string // Config.Address
+	binding binding // of certificates to tasks
+	term    uint64  // Config.Term
+	address string  // Config.Address
 	clock   clock
 	queue   *queue
 	stats   *stats
@@ -111,8 +111,9 @@ func (h *handler) serve(c rpc.Conn, call rpc.CallID, method string, body []byte,
 	}
 	caller, _ := coord.CallOf(ev)
 	kind := coord.KindOf(ev)
-	if !h.mayCall(c, kind, caller.Task) {
-		to.answer(nil, notYours(h.taskURI, caller.Task))
+	ev, allowed := h.binding.judge(c, ev)
+	if !allowed {
+		to.answer(nil, h.binding.refusal(kind.Row().Name, caller.Task))
 		return
 	}
 	if kind == coord.KindHeartbeat && p.carries(serry.Life{Task: caller.Task, Incarnation: caller.Incarnation}) && e.beat(caller, h.clock.now()) {

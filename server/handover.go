@@ -132,6 +132,9 @@ func (h *handler) lead(c rpc.Conn, call rpc.CallID, body []byte) {
 	case err != nil:
 		refuse(codes.InvalidArgument, err)
 		return
+	case (r.Handover || r.Stop) && !h.binding.hold(c, rightRule, serry.TaskID{}):
+		refuse(codes.PermissionDenied, h.binding.noOperator())
+		return
 	case r.Handover && h.handoverAsked == nil:
 		refuse(codes.FailedPrecondition, errNoJournal)
 		return

@@ -12,15 +12,20 @@ import (
 	"testing/synctest"
 	"time"
 
+	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/status"
 	"google.golang.org/grpc/test/bufconn"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/emptypb"
 
 	"github.com/serry-dev/serry/internal/lab"
 	"github.com/serry-dev/serry/server"
 	"github.com/serry-dev/serry/wire"
 	"github.com/serry-dev/serry/wire/mtls"
+	"github.com/serry-dev/serry/wire/xlapb"
 )
 
 // A record is what a server logged.
@@ -205,6 +210,113 @@ func TestCertificateNamesTask(t *testing.T) {
 		wantCode(t, "RegisterTask with a certificate of nobody", registerBy(t, l, credentials.NewTLS(none.Client("lab"))), codes.PermissionDenied)
 		wantCode(t, "RegisterTask with its own certificate", registerBy(t, l, credentials.NewTLS(own.Client("lab"))), codes.OK)
 	})
+}
+
+// A certificate of the authority that names no task changes nothing and learns no value, by any call; that of a task
+// reads and writes keys, and that of an operator may end the leadership. What is refused leaves no trace.
+func TestCertificateThatNamesNoTask(t *testing.T) {
+	lab.Clause(t, "SEC-31", "SEC-32", "SECT-9", "A-TLS-10")
+	synctest.Test(t, func(t *testing.T) {
+		dir := t.TempDir()
+		ca, err := mtls.NewAuthority(dir, "lab", time.Hour)
+		if err != nil {
+			t.Fatal(err)
+		}
+		load := func(name string, uris ...string) *mtls.Identity {
+			if err := ca.Issue(dir, mtls.Subject{Name: name, Hosts: []string{"lab"}, URIs: uris, Life: time.Hour}); err != nil {
+				t.Fatal(err)
+			}
+			id, err := mtls.Load(mtls.Files{
+				Cert: filepath.Join(dir, name+".pem"), Key: filepath.Join(dir, name+"-key.pem"), CA: filepath.Join(dir, "ca.pem"),
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+			return id
+		}
+		cfg := cluster(2)
+		cfg.Cluster.RegisterBarrier, cfg.Stoppable = false, true
+		cfg.TLS, cfg.TaskURI = load("server").Server(), "spiffe://lab/{job}/{task}"
+		s := start(t, cfg)
+		l := bufconn.Listen(1 << 16)
+		go s.Serve(l)
+		call := func(id *mtls.Identity, method string, request proto.Message) codes.Code {
+			t.Helper()
+			conn := dialBy(t, l, credentials.NewTLS(id.Client("lab")))
+			defer conn.Close()
+			return status.Code(conn.Invoke(t.Context(), method, request, new(emptypb.Empty)))
+		}
+		own, other, none, operator := load("own", "spiffe://lab/worker/0"), load("other", "spiffe://lab/worker/1"), load("none"), load("operator", "spiffe://lab/worker/operator")
+		if code := call(own, xlapb.CoordinationService_RegisterTask_FullMethodName, &xlapb.RegisterTaskRequest{Incarnation: 7}); code != codes.OK {
+			t.Fatalf("RegisterTask() = %v", code)
+		}
+		kv := &xlapb.KeyValueEntry{Key: "k", Value: []byte("v")}
+		acts := map[string]proto.Message{
+			xlapb.CoordinationService_RegisterTask_FullMethodName:         &xlapb.RegisterTaskRequest{Incarnation: 8},
+			xlapb.CoordinationService_Heartbeat_FullMethodName:            &xlapb.HeartbeatRequest{Incarnation: 7},
+			xlapb.CoordinationService_PollForError_FullMethodName:         &xlapb.PollForErrorRequest{},
+			xlapb.CoordinationService_ShutdownTask_FullMethodName:         &xlapb.ShutdownTaskRequest{},
+			xlapb.CoordinationService_ReportErrorToService_FullMethodName: &xlapb.ReportErrorToServiceRequest{ErrorCode: 2},
+			xlapb.CoordinationService_Barrier_FullMethodName:              &xlapb.BarrierRequest{BarrierId: "b"},
+			xlapb.CoordinationService_CancelBarrier_FullMethodName:        &xlapb.CancelBarrierRequest{BarrierId: "b"},
+			xlapb.CoordinationService_GetAliveTasks_FullMethodName:        &xlapb.GetAliveTasksRequest{},
+		}
+		keys := map[string]proto.Message{
+			xlapb.CoordinationService_InsertKeyValue_FullMethodName: &xlapb.InsertKeyValueRequest{Kv: kv, AllowOverwrite: true},
+			xlapb.CoordinationService_TryGetKeyValue_FullMethodName: &xlapb.TryGetKeyValueRequest{Key: "k"},
+			xlapb.CoordinationService_GetKeyValueDir_FullMethodName: &xlapb.GetKeyValueDirRequest{DirectoryKey: ""},
+			xlapb.CoordinationService_DeleteKeyValue_FullMethodName: &xlapb.DeleteKeyValueRequest{Key: "k"},
+		}
+		for method, request := range acts {
+			for name, id := range map[string]*mtls.Identity{"none": none, "other": other, "operator": operator} {
+				if code := call(id, method, request); code != codes.PermissionDenied {
+					t.Errorf("%s as task 0 with certificate %s = %v; want PermissionDenied", method, name, code)
+				}
+			}
+		}
+		for method, request := range keys {
+			if code := call(none, method, request); code != codes.PermissionDenied {
+				t.Errorf("%s with a certificate that names no task = %v; want PermissionDenied", method, code)
+			}
+		}
+		for name, id := range map[string]*mtls.Identity{"task": other, "operator": operator} {
+			if code := call(id, xlapb.CoordinationService_InsertKeyValue_FullMethodName, keys[xlapb.CoordinationService_InsertKeyValue_FullMethodName]); code != codes.OK {
+				t.Errorf("InsertKeyValue with the certificate of a %s = %v; want OK", name, code)
+			}
+		}
+		if v := s.View(); v.Failure != nil || v.Keys != 1 {
+			t.Errorf("failure %v, %d keys after calls that were refused; want none, and one key", v.Failure, v.Keys)
+		}
+		lead := func(id *mtls.Identity, r wire.LeadRequest) codes.Code {
+			t.Helper()
+			conn := dialBy(t, l, credentials.NewTLS(id.Client("lab")))
+			defer conn.Close()
+			var reply []byte
+			return status.Code(conn.Invoke(t.Context(), wire.LeadMethod, r.Bytes(), &reply, grpc.ForceCodec(rawCodec{})))
+		}
+		if code := lead(none, wire.LeadRequest{Stop: true}); code != codes.PermissionDenied {
+			t.Errorf("stop with a certificate that names no task = %v; want PermissionDenied", code)
+		}
+		if code := lead(own, wire.LeadRequest{Handover: true}); code != codes.PermissionDenied {
+			t.Errorf("hand-over with the certificate of a task = %v; want PermissionDenied", code)
+		}
+		if code := lead(none, wire.LeadRequest{}); code != codes.OK {
+			t.Errorf("who leads, with any certificate = %v; want OK", code)
+		}
+		if code := lead(operator, wire.LeadRequest{Stop: true}); code != codes.OK {
+			t.Errorf("stop with the certificate of an operator = %v; want OK", code)
+		}
+	})
+}
+
+// rawCodec sends bytes as they are.
+type rawCodec struct{}
+
+func (rawCodec) Name() string                  { return "raw" }
+func (rawCodec) Marshal(v any) ([]byte, error) { return v.([]byte), nil }
+func (rawCodec) Unmarshal(b []byte, v any) error {
+	*v.(*[]byte) = bytes.Clone(b)
+	return nil
 }
 
 func TestTaskURIWantsCertificates(t *testing.T) {

@@ -68,7 +68,7 @@ func New(cfg Config) (*Server, error) {
 	clk := clock{time.Now().Add(-time.Duration(history.machine.Now()))}
 	methods := wire.Methods(valueLimit(cfg.Cluster.Limits))
 	st := newStats()
-	h := &handler{limits: cfg.Limits, taskURI: cfg.TaskURI, clock: clk, queue: newQueue(cfg.Limits, clk), stats: st, term: cfg.Term, address: cfg.Address}
+	h := &handler{limits: cfg.Limits, binding: newBinding(cfg.TaskURI, cfg.Cluster.Jobs), clock: clk, queue: newQueue(cfg.Limits, clk), stats: st, term: cfg.Term, address: cfg.Address}
 	if cfg.Journal != nil {
 		h.handoverAsked = make(chan struct{}, 1)
 	}

@@ -188,7 +188,7 @@ var errBehind = errors.New("the server has more to do than it can remember")
 func (h hosts) permitted(s *stream.Session, e *epoch, lives []serry.Life) []serry.Life {
 	list := make([]serry.Life, 0, len(lives))
 	for _, l := range lives {
-		if t := e.nameOf(l.Task); h.mayBe(s, t) {
+		if t := e.nameOf(l.Task); h.binding.mayBe(s, t) {
 			list = append(list, serry.Life{Task: t, Incarnation: l.Incarnation})
 		}
 	}

@@ -61,15 +61,22 @@ func TestTLS(t *testing.T) {
 	})
 }
 
-// registerBy registers over a connection of its own.
-func registerBy(t *testing.T, l *bufconn.Listener, creds credentials.TransportCredentials) error {
+// dialBy makes a client with these credentials.
+func dialBy(t *testing.T, l *bufconn.Listener, creds credentials.TransportCredentials) *grpc.ClientConn {
 	t.Helper()
 	conn, err := grpc.NewClient("passthrough:///lab", grpc.WithTransportCredentials(creds),
 		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return l.DialContext(ctx) }))
 	if err != nil {
 		t.Fatal(err)
 	}
+	return conn
+}
+
+// registerBy registers over a connection of its own.
+func registerBy(t *testing.T, l *bufconn.Listener, creds credentials.TransportCredentials) error {
+	t.Helper()
+	conn := dialBy(t, l, creds)
 	defer conn.Close()
-	_, err = xlapb.NewCoordinationServiceClient(conn).RegisterTask(t.Context(), &xlapb.RegisterTaskRequest{Incarnation: 7})
+	_, err := xlapb.NewCoordinationServiceClient(conn).RegisterTask(t.Context(), &xlapb.RegisterTaskRequest{Incarnation: 7})
 	return err
 }

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -29,6 +30,8 @@ func (q *query) complete(cmd *cobra.Command, names func(context.Context, *remote
 	if err != nil {
 		return nil, cobra.ShellCompDirectiveError
 	}
+	// A shell prints what it is offered, and a name with a line break would be two.
+	found = slices.DeleteFunc(found, func(name string) bool { return oneLine(name) != name })
 	return found, cobra.ShellCompDirectiveNoFileComp
 }
 

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bufio"
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -84,7 +85,7 @@ func paperOf(w io.Writer) paper {
 func (p *printer) object(v any) (done bool, err error) {
 	switch p.format {
 	case asJSON:
-		e := json.NewEncoder(p.out)
+		e := json.NewEncoder(escaping{p.out})
 		e.SetEscapeHTML(false)
 		e.SetIndent("", "  ")
 		return true, e.Encode(v)
@@ -106,7 +107,7 @@ func orEmpty[T any](list []T) []T {
 func (p *printer) line(v any) (done bool, err error) {
 	switch p.format {
 	case asJSON:
-		e := json.NewEncoder(p.out)
+		e := json.NewEncoder(escaping{p.out})
 		e.SetEscapeHTML(false)
 		return true, e.Encode(v)
 	case asYAML:
@@ -252,6 +253,39 @@ func printable(s string) string {
 		lines[i] = oneLine(strings.ReplaceAll(line, "\t", "    "))
 	}
 	return strings.Join(lines, "\n")
+}
+
+// An escaping writer takes JSON, and writes the characters that steer a terminal, or the direction of text on it, as
+// escapes (SEC-112). Package json does so for those below U+0020.
+type escaping struct{ io.Writer }
+
+// Write implements [io.Writer]. An encoder writes whole documents, so no character is in two parts.
+func (e escaping) Write(b []byte) (int, error) {
+	if _, err := e.Writer.Write(escapeControls(b)); err != nil {
+		return 0, err
+	}
+	return len(b), nil
+}
+
+// escapeControls writes such characters of a document in JSON as escapes.
+func escapeControls(document []byte) []byte {
+	if !bytes.ContainsFunc(document, steers) {
+		return document
+	}
+	var out []byte
+	for _, r := range string(document) {
+		if steers(r) {
+			out = fmt.Appendf(out, `\u%04x`, r)
+		} else {
+			out = utf8.AppendRune(out, r)
+		}
+	}
+	return out
+}
+
+// steers says whether a character above U+0020 is a control or changes the direction of text.
+func steers(r rune) bool {
+	return r >= 0x7f && r <= 0x9f || unicode.Is(unicode.Bidi_Control, r)
 }
 
 // fit cuts a text to a number of characters.

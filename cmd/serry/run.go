@@ -367,7 +367,7 @@ func pastScreen(w io.Writer, text string) {
 	said := make(chan struct{})
 	go func() {
 		defer close(said)
-		_, _ = io.WriteString(w, text)
+		_, _ = io.WriteString(w, printable(text))
 	}()
 	select {
 	case <-said:

@@ -80,7 +80,7 @@ func (s *screen) prefix(b []byte, task int) []byte {
 	return append(b, ' ')
 }
 
-// Note shows what the launcher has to say.
+// Note shows what the launcher has to say. Names of hosts, evidence and errors in it come from other hosts.
 func (s *screen) Note(n launch.Note) {
 	word := "serry: "
 	if n.Warning {
@@ -88,7 +88,7 @@ func (s *screen) Note(n launch.Note) {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.print(s.stderr, []byte(word+n.Text+"\n"))
+	s.print(s.stderr, []byte(word+printable(n.Text)+"\n"))
 }
 
 const eraseLine = "\r\x1b[2K"
@@ -146,7 +146,7 @@ func (s *screen) status(job *launch.Job) {
 	if now.Tasks == 0 {
 		return // the launcher of another host knows
 	}
-	line := liveLine(now)
+	line := oneLine(liveLine(now))
 	if len(line) >= width {
 		line = line[:width-1]
 	}
@@ -200,7 +200,7 @@ func (s *screen) close(text string) {
 		_, _ = io.WriteString(s.stderr, eraseLine)
 		s.mu.live = ""
 	}
-	_, _ = io.WriteString(s.stderr, text)
+	_, _ = io.WriteString(s.stderr, printable(text))
 }
 
 // laterShown is how many failures that followed the first are listed.

@@ -2,13 +2,17 @@ package main
 
 import (
 	"bytes"
+	"encoding/json"
 	"errors"
+	"net"
 	"strings"
 	"testing"
 	"time"
+	"unicode/utf8"
 
 	"github.com/serry-dev/serry"
 	"github.com/serry-dev/serry/coord"
+	"github.com/serry-dev/serry/internal/lab"
 	"github.com/serry-dev/serry/launch"
 )
 
@@ -27,6 +31,63 @@ func TestLiveLine(t *testing.T) {
 	} {
 		if got := liveLine(s); got != want {
 			t.Errorf("liveLine() = %q; want %q", got, want)
+		}
+	}
+}
+
+// No text of another host steers the terminal: in notes, in closing lines, in completions, and in JSON and YAML.
+func TestTextsOfOthers(t *testing.T) {
+	lab.Clause(t, "SEC-112", "SECT-26")
+	const evil = "a\x1b]0;t\a\x1b[2J\rb\u009b31m\u202ec\u2066\u200f\x7f\xff"
+	clean := func(name, text string) {
+		t.Helper()
+		if i := strings.IndexFunc(text, func(r rune) bool { return r != '\n' && r < ' ' || steers(r) }); i >= 0 || !utf8.ValidString(text) {
+			t.Errorf("%s lets %q through", name, text)
+		}
+	}
+	var out, errs bytes.Buffer
+	s := newScreen(&out, &errs)
+	s.Note(launch.Note{Text: "node 1 is here: " + evil + "\nserry: all is well"})
+	f := &launch.Failure{Verdict: evil, Last: []string{evil}}
+	lines, err := closing(&launch.Report{Tasks: 2, First: f, Later: []*launch.Failure{f}})
+	s.close(lines)
+	clean("the screen", errs.String())
+	explain(err, &errs)
+	explain(hinted{err, evil}, &errs)
+	clean("an error", errs.String())
+	view := coord.View{Now: coord.Time(time.Hour), Barriers: []coord.BarrierView{{ID: evil, Missing: []serry.TaskID{{Job: evil}}}}}
+	clean("the live line", oneLine(liveLine(launch.Status{Tasks: 1, Running: 1, Service: view})))
+	for _, form := range []format{asJSON, asYAML} {
+		out.Reset()
+		p := &printer{out: &out, format: form}
+		if _, err := p.object(map[string]string{"key": evil}); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := p.line([]string{evil}); err != nil {
+			t.Fatal(err)
+		}
+		clean(string(form), out.String())
+		if form == asJSON {
+			var back map[string]string
+			if err := json.NewDecoder(&out).Decode(&back); err != nil || back["key"] != strings.ToValidUTF8(evil, "\ufffd") {
+				t.Errorf("JSON reads back as %q, %v; want the same text", back["key"], err)
+			}
+		}
+	}
+}
+
+// A server in plain text that other hosts can reach says so; on a loopback address and a Unix socket it does not.
+func TestOpenAddress(t *testing.T) {
+	lab.Clause(t, "SEC-120")
+	for address, want := range map[net.Addr]bool{
+		&net.TCPAddr{IP: net.IPv4zero, Port: 1}:             true,
+		&net.TCPAddr{IP: net.IPv4(10, 0, 0, 7), Port: 1}:    true,
+		&net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: 1}:   false,
+		&net.TCPAddr{IP: net.IPv6loopback, Port: 1}:         false,
+		&net.UnixAddr{Name: "/run/serry.sock", Net: "unix"}: false,
+	} {
+		if got := open(address); got != want {
+			t.Errorf("open(%v) = %v; want %v", address, got, want)
 		}
 	}
 }

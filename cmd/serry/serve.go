@@ -83,6 +83,12 @@ func settleIn() {
 	shedImage()
 }
 
+// open says whether other hosts can reach an address.
+func open(at net.Addr) bool {
+	tcp, ok := at.(*net.TCPAddr)
+	return ok && !tcp.IP.IsLoopback()
+}
+
 // serve runs a server until a signal comes.
 func serve(cmd *cobra.Command, s *settings, cfg server.Config) (err error) {
 	ctx, stop := signal.NotifyContext(cmd.Context(), syscall.SIGTERM, os.Interrupt)
@@ -113,6 +119,10 @@ func serve(cmd *cobra.Command, s *settings, cfg server.Config) (err error) {
 	listed := s.list(total, printed(l))
 	defer func() { listed(err) }()
 	settleIn()
+	if cfg.TLS == nil && open(l.Addr()) {
+		cfg.Log.Warn("plain text: whatever reaches this address can join the job, read its keys and end it; "+
+			"--tls-cert, --tls-key and --tls-ca ask for certificates", "listen", printed(l))
+	}
 	fmt.Fprintf(cmd.OutOrStdout(), "serry: serving %d tasks on %s\n", total, printed(l))
 
 	served := make(chan error, 1)

@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/serry-dev/serry/coord"
+	"github.com/serry-dev/serry/node"
 	"github.com/serry-dev/serry/server"
 	"github.com/serry-dev/serry/topo"
 	"github.com/serry-dev/serry/wire/mtls"
@@ -138,7 +139,9 @@ func (s *settings) config(cmd *cobra.Command) (server.Config, error) {
 		}
 		c.TLS = s.identity.Server()
 	}
-	c.TaskURI = s.taskURI
+	if c.TaskURI = s.taskURI; c.TaskURI != "" && (s.peers != "" || strings.HasPrefix(s.store, "etcd:")) {
+		return c, node.ErrTaskURI // before anything waits for the other servers
+	}
 	if s.heartbeatTimeout <= 0 {
 		return c, fmt.Errorf("--heartbeat-timeout %v: want more than 0", s.heartbeatTimeout)
 	}

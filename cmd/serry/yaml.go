@@ -16,7 +16,7 @@ func writeYAML(w io.Writer, v any) error {
 	if err := e.Encode(v); err != nil {
 		return err
 	}
-	y := &yamlWriter{in: document.Bytes()}
+	y := &yamlWriter{in: escapeControls(document.Bytes())}
 	y.value(0, atTop)
 	_, err := w.Write(y.out)
 	return err

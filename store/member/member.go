@@ -32,6 +32,7 @@ import (
 	"sync"
 	"time"
 
+	"go.etcd.io/etcd/client/pkg/v3/tlsutil"
 	"go.etcd.io/etcd/client/pkg/v3/transport"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.etcd.io/etcd/server/v3/embed"
@@ -183,12 +184,26 @@ func config(cfg Config) (*embed.Config, error) {
 	return ec, peers(ec, cfg)
 }
 
+// hosts are the hosts of the members. A certificate that names none of them opens no connection between members: the
+// authority may have issued it to a task (SEC-62).
+func hosts(peers map[string]string) []string {
+	var all []string
+	for _, address := range peers {
+		if host, _, err := net.SplitHostPort(address); err == nil { // else peers says what is wrong
+			all = append(all, host)
+		}
+	}
+	slices.Sort(all)
+	return slices.Compact(all)
+}
+
 // peers fills in the addresses of the members.
 func peers(ec *embed.Config, cfg Config) error {
 	scheme := "http"
 	if t := cfg.TLS; t != nil {
 		scheme = "https"
-		ec.PeerTLSInfo = transport.TLSInfo{CertFile: t.Cert, KeyFile: t.Key, TrustedCAFile: t.CA, ClientCertAuth: true}
+		ec.PeerTLSInfo = transport.TLSInfo{CertFile: t.Cert, KeyFile: t.Key, TrustedCAFile: t.CA, ClientCertAuth: true, AllowedHostnames: hosts(cfg.Peers)}
+		ec.TlsMinVersion = string(tlsutil.TLSVersion13)
 	}
 	var all []string
 	for _, name := range slices.Sorted(maps.Keys(cfg.Peers)) {

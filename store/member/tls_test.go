@@ -2,11 +2,14 @@ package member_test
 
 import (
 	"context"
+	"errors"
+	"net/http"
 	"os"
 	"path/filepath"
 	"testing"
 	"time"
 
+	"github.com/serry-dev/serry/internal/lab/clause"
 	"github.com/serry-dev/serry/store/member"
 	"github.com/serry-dev/serry/wire/mtls"
 )
@@ -34,6 +37,61 @@ func certificate(t *testing.T) *member.TLS {
 		t.Fatal(err)
 	}
 	return &member.TLS{Cert: filepath.Join(dir, "peer.pem"), Key: filepath.Join(dir, "peer-key.pem"), CA: filepath.Join(dir, "ca.pem")}
+}
+
+// The peer port takes certificates of the members alone: not those that the same authority has issued to a task, an
+// operator or another host, and no plain text.
+func TestPeerPortTakesMembersOnly(t *testing.T) {
+	clause.Cite(t, "SEC-62", "SECT-17")
+	dir := folder(t)
+	a, err := mtls.NewAuthority(dir, "test", time.Hour)
+	if err != nil {
+		t.Fatal(err)
+	}
+	issue := func(name string, hosts ...string) mtls.Files {
+		uris := []string{"spiffe://test/" + name}
+		if err := a.Issue(dir, mtls.Subject{Name: name, Hosts: hosts, URIs: uris, Life: time.Hour}); err != nil {
+			t.Fatal(err)
+		}
+		return mtls.Files{Cert: filepath.Join(dir, name+".pem"), Key: filepath.Join(dir, name+"-key.pem"), CA: filepath.Join(dir, "ca.pem")}
+	}
+	own := issue("peer", "127.0.0.1")
+	addresses := reserve(t, 1)
+	m, err := member.Start(t.Context(), member.Config{Name: "a", Peers: map[string]string{"a": addresses[0]}, Dir: folder(t), TLS: &member.TLS{Cert: own.Cert, Key: own.Key, CA: own.CA}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer m.Close()
+	ask := func(files mtls.Files, scheme string) error {
+		id, err := mtls.Load(files)
+		if err != nil {
+			t.Fatal(err)
+		}
+		c := http.Client{Transport: &http.Transport{TLSClientConfig: id.Client("127.0.0.1"), DisableKeepAlives: true}}
+		answer, err := c.Get(scheme + "://" + addresses[0] + "/members")
+		if err != nil {
+			return err
+		}
+		defer answer.Body.Close()
+		if answer.StatusCode != http.StatusOK {
+			return errors.New(answer.Status)
+		}
+		return nil
+	}
+	if err := ask(own, "https"); err != nil {
+		t.Errorf("a member is refused: %v", err)
+	}
+	for _, name := range []string{"task", "operator"} {
+		if err := ask(issue(name), "https"); err == nil {
+			t.Errorf("the certificate of a %s opens the port; want it refused in the handshake", name)
+		}
+	}
+	if err := ask(issue("host", "192.0.2.7"), "https"); err == nil {
+		t.Error("the certificate of another host opens the port; want it refused in the handshake")
+	}
+	if err := ask(own, "http"); err == nil {
+		t.Error("plain text opens the port; want it refused")
+	}
 }
 
 // Members talk over TLS, and not with one whose certificate is another's.

@@ -9,6 +9,7 @@ import (
 	"io"
 	"math/rand/v2"
 	"net"
+	"runtime"
 	"strings"
 	"sync"
 	"testing"
@@ -218,11 +219,16 @@ func TestExpansion(t *testing.T) {
 		p.flush()
 		p.answer(1)
 		bomb := message(1, zip(make([]byte, 80<<20)))
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
 		p.headers(3, methodEcho, "grpc-encoding", "gzip")
 		p.fr.WriteData(3, true, bomb)
 		p.flush()
 		if got := p.answer(3).String(); got != `ResourceExhausted "request message above the limit of 67108864 bytes" ""` {
 			t.Errorf("80 MiB in %d bytes: %s; want a refusal", len(bomb), got)
+		}
+		if runtime.ReadMemStats(&after); after.TotalAlloc-before.TotalAlloc > 8<<20 {
+			t.Errorf("a message that was refused took %d bytes; want next to none", after.TotalAlloc-before.TotalAlloc)
 		}
 		// Others are being expanded, and one of them goes on beyond the limit.
 		first, second := s.expanded.Share(noWaiter{}), s.expanded.Share(noWaiter{})

@@ -118,53 +118,61 @@ var ErrTooLarge = errors.New("message is too large")
 // ErrNoRoom says that there was no room for what a message expands to.
 var ErrNoRoom = errors.New("no room to expand a message")
 
-// Gunzip expands a message to limit bytes at most. Memory follows the bytes that come, in the buffers of
-// package conn; the caller recycles the result. Before it takes more, it asks room for that many further bytes,
-// unless room is nil.
+// Gunzip expands a message to limit bytes at most. It expands the message twice: first to count its bytes, without
+// keeping them, then into a buffer of that size. So a message that is too large takes no memory, and one that is not
+// leaves no garbage of smaller buffers behind. Before it takes memory it asks room for it, unless room is nil. The
+// result is a buffer of package conn, which the caller recycles.
 func Gunzip(p []byte, limit int64, room func(bytes int64) bool) ([]byte, error) {
 	z := expanders.Get().(*expander)
 	defer expanders.Put(z)
-	z.src.Reset(p)
 	defer z.src.Reset(nil)
-	if err := z.gz.Reset(&z.src); err != nil {
+	size, err := z.length(p, limit)
+	if err != nil {
 		return nil, err
 	}
-	out := conn.Grow(nil, conn.Small)
-	for {
-		if len(out) == cap(out) {
-			if room != nil && !room(int64(cap(out))) {
-				conn.Recycle(out)
-				return nil, ErrNoRoom
-			}
-			out = double(out, limit+1)
-		}
-		n, err := z.gz.Read(out[len(out):cap(out)])
-		out = out[:len(out)+n]
-		if errors.Is(err, io.EOF) && int64(len(out)) <= limit {
-			return out, nil
-		}
-		if int64(len(out)) > limit {
-			err = fmt.Errorf("%w: over %d bytes", ErrTooLarge, limit)
-		}
-		if err != nil {
-			conn.Recycle(out)
-			return nil, err
-		}
+	if room != nil && !room(size) {
+		return nil, ErrNoRoom
 	}
-}
-
-// double grows b, which will have most bytes at most.
-func double(b []byte, most int64) []byte {
-	if room := 2 * int64(cap(b)); room <= conn.Large || room <= most {
-		return conn.Grow(b, cap(b))
+	if err := z.begin(p); err != nil {
+		return nil, err
 	}
-	return append(make([]byte, 0, most), b...) // the last step
+	out := conn.Grow(nil, int(size))[:size]
+	if _, err := io.ReadFull(&z.gz, out); err != nil {
+		conn.Recycle(out)
+		return nil, err
+	}
+	return out, nil
 }
 
 // An expander is a gzip reader with its source.
 type expander struct {
 	gz  gzip.Reader
 	src bytes.Reader
+}
+
+func (z *expander) begin(p []byte) error {
+	z.src.Reset(p)
+	return z.gz.Reset(&z.src)
+}
+
+// length counts the bytes that a message expands to, up to limit.
+func (z *expander) length(p []byte, limit int64) (size int64, err error) {
+	if err := z.begin(p); err != nil {
+		return 0, err
+	}
+	scratch := conn.Grow(nil, conn.Small)
+	defer conn.Recycle(scratch)
+	for {
+		n, err := z.gz.Read(scratch[:cap(scratch)])
+		switch size += int64(n); {
+		case size > limit:
+			return 0, fmt.Errorf("%w: over %d bytes", ErrTooLarge, limit)
+		case errors.Is(err, io.EOF):
+			return size, nil
+		case err != nil:
+			return 0, err
+		}
+	}
 }
 
 var expanders = sync.Pool{New: func() any { return new(expander) }}
