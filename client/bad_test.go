@@ -112,11 +112,11 @@ func TestBadServers(t *testing.T) {
 		want   string // in the error
 	}{
 		"nothing there":          {nil, "connection refused"},
-		"closes at once":         {func(net.Conn) {}, "no server of HTTP/2"},
+		"closes at once":         {func(net.Conn) {}, "no HTTP/2 server answers"},
 		"never answers":          {silent, "deadline exceeded"},
-		"noise":                  {says(noise), "no server of HTTP/2"},
-		"HTTP/1":                 {says([]byte("HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\n\r\n")), "no server of HTTP/2"},
-		"a greeting of SSH":      {says([]byte("SSH-2.0-OpenSSH_9.9\r\n")), "no server of HTTP/2"},
+		"noise":                  {says(noise), "no HTTP/2 server answers"},
+		"HTTP/1":                 {says([]byte("HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\n\r\n")), "no HTTP/2 server answers"},
+		"a greeting of SSH":      {says([]byte("SSH-2.0-OpenSSH_9.9\r\n")), "no HTTP/2 server answers"},
 		"HTTP/2, not gRPC":       {serves(page{":status 404\ncontent-type text/plain", "not found", ""}), "404"},
 		"an empty page":          {serves(page{":status 200", "", ""}), "content-type"},
 		"no message":             {serves(replies("")), "has no message"},

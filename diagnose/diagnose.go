@@ -49,6 +49,8 @@ type Failure struct {
 	Recovered  bool     `json:"recovered,omitempty"` // the task has come back since
 	Followed   int      `json:"followed"`            // tasks that are in state failed beside it
 	Told       bool     `json:"told"`                // all tasks were told, so the run is over
+	rank       string   // what people call the task
+	ranks      []string // the same for Missing
 }
 
 // A Refusal is a process that the service turned away: it is not part of the job, or not any more.
@@ -75,6 +77,7 @@ type Wait struct {
 type Blamed struct {
 	Task string `json:"task"`
 	Why  string `json:"why"` // it is not there: "has not come yet"
+	rank string // what people call it
 }
 
 // A Save is what the receipts of one preemption round say.
@@ -107,10 +110,10 @@ func Judge(e Evidence) Report {
 		r.Verdict = "the service has stopped"
 	case j.failed() != nil:
 		t := j.failed()
-		r.Verdict, r.Advice = fmt.Sprintf("%s failed %s ago: %s", t.Task, Ago(t.ForSeconds), t.Cause), advise(t.Cause, "")
+		r.Verdict, r.Advice = fmt.Sprintf("%s failed %s ago: %s", j.rank(t.Task), Ago(t.ForSeconds), t.Cause), advise(t.Cause, "")
 	case crossed != "":
 		r.Verdict = crossed
-		r.Advice = []string{"the tasks do not do the same things in the same order: compare what leads to the two barriers"}
+		r.Advice = []string{"the ranks do not do the same things in the same order: compare what leads to the two barriers"}
 	case refused != nil:
 		r.Verdict, r.Advice = refused.Text, refused.advice()
 	case len(r.Waits) > 0 && r.Waits[0].ForSeconds >= patience.Seconds():
@@ -126,6 +129,7 @@ type judge struct {
 	status   wire.Status
 	receipts []preempt.Receipt
 	tasks    map[string]*wire.TaskStatus
+	job      string // the only one, so that the number of a task names it; or empty
 }
 
 func newJudge(e Evidence) *judge {
@@ -133,13 +137,14 @@ func newJudge(e Evidence) *judge {
 	for i := range e.Status.Tasks {
 		j.tasks[e.Status.Tasks[i].Task] = &e.Status.Tasks[i]
 	}
+	j.job = onlyJob(e.Status.Tasks)
 	return j
 }
 
 // first draws the first failure.
 func (j *judge) first(n *wire.NoteStatus) *Failure {
 	f := &Failure{
-		Task: n.Task, Barrier: n.Barrier, Cause: n.Cause, Evidence: n.Evidence, Missing: n.Missing,
+		rank: j.rank(n.Task), ranks: j.ranksOf(n.Missing), Task: n.Task, Barrier: n.Barrier, Cause: n.Cause, Evidence: n.Evidence, Missing: n.Missing,
 		AgoSeconds: max(0, j.status.UpSeconds-n.AtSeconds),
 		Followed:   j.status.Counts[wire.StateFailed], Told: j.status.Failure != "",
 	}
@@ -166,15 +171,15 @@ func (j *judge) failed() *wire.TaskStatus {
 
 // well describes a job in which nothing is wrong, at least not any more.
 func (j *judge) well(first *Failure) string {
-	text := fmt.Sprintf("nothing is wrong: %d of %d tasks are connected", j.status.Counts[wire.StateConnected], j.status.Size)
+	text := fmt.Sprintf("nothing is wrong: %d of %d ranks are connected", j.status.Counts[wire.StateConnected], j.status.Size)
 	switch j.status.Size {
 	case j.status.Counts[wire.StateLeft]:
-		return "nothing is wrong: all tasks have left"
+		return "nothing is wrong: all ranks have left"
 	case j.status.Counts[wire.StateAbsent]:
-		return "nothing is wrong: no task has come yet"
+		return "nothing is wrong: no rank has come yet"
 	}
 	if first != nil {
-		text += fmt.Sprintf("; %s failed %s ago and has come back", first.Task, Ago(first.AgoSeconds))
+		text += fmt.Sprintf("; %s failed %s ago and has come back", j.rank(first.Task), Ago(first.AgoSeconds))
 	}
 	return text
 }
@@ -188,7 +193,7 @@ func (j *judge) waits() []Wait {
 			On: []Blamed{}, More: b.Members - b.Arrived - len(b.Missing),
 		}
 		for _, name := range b.Missing {
-			w.On = append(w.On, Blamed{name, j.why(name, b)})
+			w.On = append(w.On, Blamed{Task: name, Why: j.why(name, b), rank: j.rank(name)})
 		}
 		waits = append(waits, w)
 	}
@@ -212,7 +217,7 @@ func (j *judge) why(task string, b wire.BarrierStatus) string {
 	if i := slices.IndexFunc(j.status.Barriers, func(o wire.BarrierStatus) bool { return o.ID != b.ID && j.waitsAt(task, o) }); i >= 0 {
 		return fmt.Sprintf("waits at %q instead", j.status.Barriers[i].ID)
 	}
-	return "is alive, but has not arrived"
+	return "is connected, and has not arrived"
 }
 
 // waitsAt says whether a task is known to have arrived at b: b wants all tasks and does not miss it,
@@ -228,7 +233,7 @@ func (j *judge) crossed() string {
 		for _, b := range j.status.Barriers[i+1:] {
 			one, other := j.missingThere(a, b), j.missingThere(b, a)
 			if one != "" && other != "" {
-				return fmt.Sprintf("tasks wait for each other: %s is at %q and missing at %q, %s the other way round", one, b.ID, a.ID, other)
+				return fmt.Sprintf("ranks wait for each other: %s is at %q and missing at %q, %s the other way round", j.rank(one), b.ID, a.ID, j.rank(other))
 			}
 		}
 	}

@@ -21,6 +21,6 @@ func ExampleJudge() {
 		fmt.Println("-", advice)
 	}
 	// Output:
-	// barrier "step", with 1 of 2 tasks there, waits for worker/1 since 1m15s: it is alive, but has not arrived
-	// - see what worker/1 is doing on its host: py-spy dump for a Python process
+	// barrier "step", with 1 of 2 ranks there, waits for rank 1 since 1m15s: it is connected, and has not arrived
+	// - see what rank 1 is doing on its host: py-spy dump for a Python process
 }

@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"github.com/serry-dev/serry"
+	"github.com/serry-dev/serry/wire"
 )
 
 // refusals lists the processes that were turned away, as far as the history has them.
@@ -45,14 +46,31 @@ func (j *judge) who(r Refusal) string {
 
 // rank is what people call a task: by its number alone where it is of the only job there is.
 func (j *judge) rank(task string) string {
-	job, number, ok := strings.Cut(task, "/")
-	for _, t := range j.status.Tasks {
-		ok = ok && strings.HasPrefix(t.Task, job+"/")
+	if number, ok := strings.CutPrefix(task, j.job+"/"); ok && j.job != "" {
+		return "rank " + number
 	}
-	if !ok {
-		return task
+	return task
+}
+
+func (j *judge) ranksOf(tasks []string) []string {
+	var names []string
+	for _, t := range tasks {
+		names = append(names, j.rank(t))
 	}
-	return "rank " + number
+	return names
+}
+
+// onlyJob is the job that all tasks are of, or empty. They are sorted by job.
+func onlyJob(tasks []wire.TaskStatus) string {
+	if len(tasks) == 0 {
+		return ""
+	}
+	first, _, _ := strings.Cut(tasks[0].Task, "/")
+	last, _, _ := strings.Cut(tasks[len(tasks)-1].Task, "/")
+	if first != last {
+		return ""
+	}
+	return first
 }
 
 // whyRefused says why, in the words of a person who looks at the job.

@@ -20,15 +20,15 @@ func (f *Failure) verdict() string {
 	switch f.Cause {
 	case serry.ErrTaskDead.Error():
 		if f.Evidence == "" {
-			return fmt.Sprintf("%s fell silent and was declared dead %s", f.Task, ago)
+			return fmt.Sprintf("%s fell silent and was declared dead %s", f.rank, ago)
 		}
-		return fmt.Sprintf("%s died %s: %s", f.Task, ago, f.Evidence)
+		return fmt.Sprintf("%s died %s: %s", f.rank, ago, f.Evidence)
 	case serry.ErrReported.Error():
-		return fmt.Sprintf("%s gave up %s: %s", f.Task, ago, f.Evidence)
+		return fmt.Sprintf("%s gave up %s: %s", f.rank, ago, f.Evidence)
 	case serry.ErrRestarted.Error(), serry.ErrWrongBeat.Error():
-		return fmt.Sprintf("two processes were %s, %s", f.Task, ago)
+		return fmt.Sprintf("two processes were %s, %s", f.rank, ago)
 	}
-	return fmt.Sprintf("%s failed %s: %s", f.Task, ago, f.reason())
+	return fmt.Sprintf("%s failed %s: %s", f.rank, ago, f.reason())
 }
 
 func (f *Failure) reason() string {
@@ -37,7 +37,7 @@ func (f *Failure) reason() string {
 		text += ": " + f.Evidence
 	}
 	if len(f.Missing) > 0 {
-		text += ", without " + list(f.Missing, 0)
+		text += ", without " + list(f.ranks, 0)
 	}
 	return text
 }
@@ -50,7 +50,7 @@ func advise(cause, evidence string) []string {
 		case strings.Contains(evidence, "memory"):
 			return []string{"it used more memory than its host or its limit had: give it more, or make it need less"}
 		case strings.Contains(evidence, "signal 9"):
-			return []string{"somebody killed it: the kernel, because memory ran out (see dmesg on its host), or the scheduler"}
+			return []string{"it was killed: by the kernel, because memory ran out (see dmesg on its host), or by the scheduler"}
 		case strings.Contains(evidence, "process exited"):
 			return []string{"its own output says why it ended: look there first, at the others only after it"}
 		case evidence == "":
@@ -64,7 +64,7 @@ func advise(cause, evidence string) []string {
 		return []string{"the words are its own: look at its output"}
 	case serry.ErrRestarted.Error(), serry.ErrWrongBeat.Error():
 		return []string{
-			"two processes have the same number: check the process ids that they are started with",
+			"two processes have the same rank: check the process ids that they are started with",
 			"if it was restarted alone, the job must be --recoverable, or all must be restarted",
 		}
 	case serry.ErrTimeout.Error():
@@ -77,7 +77,7 @@ func advise(cause, evidence string) []string {
 func (w Wait) verdict() string {
 	var names []string
 	for _, b := range w.On {
-		names = append(names, b.Task)
+		names = append(names, b.rank)
 	}
 	text := fmt.Sprintf("%s waits for %s since %s", w.place(), list(names, w.More), Ago(w.ForSeconds))
 	if len(w.On) == 1 && w.More == 0 {
@@ -88,7 +88,7 @@ func (w Wait) verdict() string {
 
 // place says where tasks wait.
 func (w Wait) place() string {
-	return fmt.Sprintf("%s, with %d of %d tasks there,", Place(w.Barrier), w.Arrived, w.Members)
+	return fmt.Sprintf("%s, with %d of %d ranks there,", Place(w.Barrier), w.Arrived, w.Members)
 }
 
 // Place is what people call a barrier. The service's own have names of their own.
@@ -109,11 +109,11 @@ func (w Wait) advice() []string {
 	}
 	switch first := w.On[0]; {
 	case first.Why == "has not come yet":
-		return []string{fmt.Sprintf("%s was not started, ends before it joins, or cannot reach the service: run serry doctor on its host", first.Task)}
+		return []string{fmt.Sprintf("%s was not started, ends before it joins, or cannot reach the service: run serry doctor on its host", first.rank)}
 	case first.Why == "has left":
-		return []string{fmt.Sprintf("%s ended earlier than the others: the tasks do not take the same number of steps", first.Task)}
-	case strings.HasPrefix(first.Why, "is alive"):
-		return []string{fmt.Sprintf("see what %s is doing on its host: py-spy dump for a Python process", first.Task)}
+		return []string{fmt.Sprintf("%s ended earlier than the others: the ranks do not take the same number of steps", first.rank)}
+	case strings.HasPrefix(first.Why, "is connected"):
+		return []string{fmt.Sprintf("see what %s is doing on its host: py-spy dump for a Python process", first.rank)}
 	}
 	return []string{}
 }

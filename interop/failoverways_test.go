@@ -119,7 +119,7 @@ func TestRunOutlivesALeader(t *testing.T) {
 		s.restart(l.trioMember)
 		l = next
 	}
-	r.ends(0, "serry: all 4 tasks ended well")
+	r.ends(0, "serry: all 4 ranks ended well")
 	lines := make([]string, 4)
 	for _, said := range r.said {
 		for task := range lines {

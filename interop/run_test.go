@@ -26,7 +26,7 @@ func TestRunUnmodifiedScript(t *testing.T) {
 			t.Run(string(v)+"/"+how, func(t *testing.T) {
 				r := launch(t, []string{"XLA_FLAGS=--xla_force_host_platform_device_count=2"},
 					"-n", "4", "--", v.python(t), "testdata/run.py", how)
-				r.ends(0, "serry: all 4 tasks ended well")
+				r.ends(0, "serry: all 4 ranks ended well")
 				for task := range 4 {
 					process := task
 					if how == "own" {
@@ -49,8 +49,8 @@ func TestRunNamesTheKilledRank(t *testing.T) {
 	eachVenv(t, both, func(t *testing.T, v venv) {
 		r := launch(t, nil, "-n", "4", "--", v.python(t), "testdata/run.py", "victim")
 		r.ends(128+9,
-			"serry: the last lines of task 2, which failed first:", "    these are my last words",
-			"serry: error: task 2: signal 9 (KILL), first of 4 tasks")
+			"serry: the last lines of rank 2, which failed first:", "    these are my last words",
+			"serry: error: rank 2: signal 9 (KILL), first of 4 ranks")
 	})
 }
 
@@ -64,7 +64,7 @@ func TestRunFailsTheRankThatRaised(t *testing.T) {
 		r := launch(t, nil, "-n", "4", "--", v.python(t), "testdata/run_leave.py", "raise")
 		r.ends(1, "serry: rank 2 raised ValueError: bad sample 17 in shard 2; ending the job",
 			"in load_batch\n", "    ValueError: bad sample 17 in shard 2\nserry: ",
-			"serry: error: task 2: raised ValueError: bad sample 17 in shard 2, first of 4 tasks")
+			"serry: error: rank 2: raised ValueError: bad sample 17 in shard 2, first of 4 ranks")
 	})
 }
 
@@ -112,7 +112,7 @@ func TestRunTensorFlowWithoutGoodbye(t *testing.T) {
 	lab.Clause(t, "T-TF-4", "A-TF-7")
 	skipShort(t)
 	r := runTensorFlow(t, "testdata/tf_strategy.py", "") // stdin is empty: each ends when it is done
-	r.ends(0, "serry: all 2 tasks ended well")
+	r.ends(0, "serry: all 2 ranks ended well")
 	for task := range 2 {
 		r.saidOn(task, "serry: weight 4")
 	}
@@ -133,7 +133,7 @@ func TestRunTensorFlowPreempted(t *testing.T) {
 	if err := syscall.Kill(pid, syscall.SIGTERM); err != nil {
 		t.Fatalf("kill(%d) = %v", pid, err)
 	}
-	r.ends(0, "serry: all 2 tasks ended well")
+	r.ends(0, "serry: all 2 ranks ended well")
 	for task := range 2 {
 		r.saidOn(task, "saved")
 	}

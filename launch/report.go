@@ -23,7 +23,7 @@ func (f *Failure) String() string {
 	if f.Verdict != "" {
 		how = f.Verdict
 	}
-	return fmt.Sprintf("task %d: %s", f.Task, how)
+	return fmt.Sprintf("rank %d: %s", f.Task, how)
 }
 
 // A Report says what became of a job.

@@ -316,17 +316,20 @@ func (g *greeting) Read(b []byte) (int, error) {
 	g.heard = true
 	switch {
 	case n > 0 && b[0] == tlsAlert:
-		g.fail(hinted{errors.New("it wants TLS"), tlsHint})
+		g.fail(hinted{errWantsTLS, tlsHint})
 	case n > 0 && b[0] == 'H': // HTTP/1.1 400 Bad Request
 		g.fail(errors.New("it is a web server, not a coordination service"))
 	case n > 0 || errors.Is(err, net.ErrClosed) || g.ours.Load():
 	case errors.Is(err, io.EOF):
-		g.fail(hinted{errors.New("it closed the connection without a word"), "perhaps it wants TLS: " + tlsHint})
+		g.fail(hinted{errors.New("it closed the connection and said nothing"), "perhaps it wants TLS: " + tlsHint})
 	default:
 		g.fail(fmt.Errorf("it closed the connection: %w", err))
 	}
 	return n, err
 }
+
+// errWantsTLS says that a server wants certificates, of which this command has none.
+var errWantsTLS = errors.New("it wants TLS")
 
 const (
 	tlsAlert = 0x15 // first byte of a TLS record that says what is wrong

@@ -2,9 +2,9 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"slices"
+	"net"
+	"os"
 	"strings"
 	"time"
 
@@ -57,15 +57,16 @@ func checks() []check {
 	return []check{
 		{"host name", checkHostName},
 		{"proxy variables", checkProxies},
+		{"jax variables", checkJaxVariables},
 		{"service", checkService},
 		{"port", checkPort},
 		{"interfaces", checkInterfaces},
 		{"ipv6", checkIPv6},
 		{"certificate", checkCertificate},
 		{"clock", checkClock},
-		{"task count", checkTaskCount},
-		{"task numbers", checkTaskNumbers},
-		{"earlier run", checkEarlierRun},
+		{"rank count", checkTaskCount},
+		{"rank numbers", checkTaskNumbers},
+		{"earlier attempt", checkEarlierRun},
 		{"jax backend", checkBackend},
 		{"open files", checkOpenFiles},
 		{"huge pages", checkMachine("huge-pages")},
@@ -87,6 +88,9 @@ variables that the task has. It changes nothing. Exit status 1: it found a probl
   srun -N 4 --ntasks-per-node 1 serry doctor --address coord.example.org`,
 		Args: noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := a.likeTask(cmd); err != nil {
+				return seeHelp(cmd, err)
+			}
 			err := a.resolve(cmd)
 			if err == nil {
 				err = p.open(cmd)
@@ -103,6 +107,20 @@ variables that the task has. It changes nothing. Exit status 1: it found a probl
 	return cmd
 }
 
+// likeTask looks for the service where a jax program with these variables would, unless something says otherwise. An
+// address of another form is left to the check of that variable.
+func (a *access) likeTask(cmd *cobra.Command) error {
+	given, err := findContext("")
+	if err != nil || a.address != "" || a.context != "" || os.Getenv("SERRY_ADDRESS") != "" || os.Getenv("SERRY_CONTEXT") != "" || given.Address != "" {
+		return err
+	}
+	address := os.Getenv(jaxAddress)
+	if _, port, err := net.SplitHostPort(address); err == nil && port != "" {
+		return cmd.Flags().Set("address", address)
+	}
+	return nil
+}
+
 // examine runs all checks. A problem is an error, already told.
 func examine(ctx context.Context, s *site, p *printer) error {
 	var found []finding
@@ -111,7 +129,13 @@ func examine(ctx context.Context, s *site, p *printer) error {
 		f.Check = c.name
 		found = append(found, f)
 	}
-	sick := slices.ContainsFunc(found, func(f finding) bool { return f.Level == levelProblem })
+	problems := 0
+	for _, f := range found {
+		if f.Level == levelProblem {
+			problems++
+		}
+	}
+	sick := problems > 0
 	done, err := p.object(struct {
 		Version  int       `json:"version"`
 		Address  string    `json:"address"`
@@ -125,7 +149,7 @@ func examine(ctx context.Context, s *site, p *printer) error {
 		p.findings(found)
 	}
 	if sick {
-		return runError{hinted{errors.New("something is wrong"), "see the lines marked problem"}}
+		return runError{hinted{fmt.Errorf("%s found", counted(problems, "problem")), "see the lines marked problem"}}
 	}
 	return nil
 }

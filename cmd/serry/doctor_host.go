@@ -104,11 +104,14 @@ func checkPort(ctx context.Context, s *site) finding {
 	if !ok || !s.isHere(ctx) {
 		return skipped("the service is not to run here")
 	}
-	if _, err := s.status(ctx); err == nil {
+	_, failed := s.status(ctx)
+	if failed == nil {
 		return fine("%s is the service's", port)
 	}
 	err := s.listen(net.JoinHostPort("", port))
 	switch {
+	case errors.Is(err, syscall.EADDRINUSE) && (errors.Is(failed, errWantsTLS) || strings.HasPrefix(s.owner(port), "serry ")):
+		return skipped("%s is that of a service, which this command could not ask: see above", port)
 	case err == nil:
 		return fine("%s is free", port)
 	case errors.Is(err, syscall.EADDRINUSE):

@@ -22,7 +22,7 @@ import (
 func checkService(ctx context.Context, s *site) finding {
 	st, err := s.status(ctx)
 	if err == nil {
-		return fine("%s answers in %v, %d tasks, run %d", s.address, s.took.Round(time.Millisecond), st.Size, st.Epoch)
+		return fine("%s answers in %v, %d ranks, attempt %d", s.address, s.took.Round(time.Millisecond), st.Size, st.Epoch)
 	}
 	fix := ""
 	_, isName := errors.AsType[*net.DNSError](err)
@@ -51,9 +51,6 @@ func checkInterfaces(ctx context.Context, s *site) finding {
 		}
 		return fine("a socket in the file system is for one host")
 	}
-	if f, found := jaxBind(s); found {
-		return f
-	}
 	all, err := s.resolve(ctx, host)
 	if err != nil {
 		return skipped("%s does not resolve", host)
@@ -70,17 +67,48 @@ func checkInterfaces(ctx context.Context, s *site) finding {
 	return s.boundHere(ctx, all, port)
 }
 
-// jaxBind finds a process 0 that would start a service of its own on one interface.
-func jaxBind(s *site) (finding, bool) {
-	bind, address := s.variable("JAX_COORDINATOR_BIND_ADDRESS"), s.variable("JAX_COORDINATOR_ADDRESS")
-	host, port, err := net.SplitHostPort(bind)
-	_, wanted, _ := net.SplitHostPort(address)
-	a, notIP := netip.ParseAddr(host)
-	if err != nil || port != wanted || notIP == nil && a.IsUnspecified() {
-		return finding{}, false
+// Variables that tell jax where the service is, and where process 0 starts one of its own.
+const (
+	jaxAddress = "JAX_COORDINATOR_ADDRESS"
+	jaxBind    = "JAX_COORDINATOR_BIND_ADDRESS"
+)
+
+// checkJaxVariables finds variables with which a jax program does not get to the service. Process 0 of jax always
+// starts a service of its own, at the address of the coordinator unless the bind address names another. Where serry
+// serves, that address is taken, and process 0 ends with a segmentation fault.
+func checkJaxVariables(_ context.Context, s *site) finding {
+	address, bind := s.variable(jaxAddress), s.variable(jaxBind)
+	if address == "" && bind == "" {
+		return fine("none are set; serry run sets them")
 	}
-	return problem("unset JAX_COORDINATOR_BIND_ADDRESS, or set it to 127.0.0.1:0 where serry is the service",
-		"process 0 of jax starts a service at %s only, in the place of the one at %s", bind, address), true
+	host, port, err := net.SplitHostPort(address)
+	rank, number, known := s.number(rankVariables...)
+	switch {
+	case address == "":
+		return problem("export "+jaxAddress+"="+s.address, "%s is set, and %s is not", jaxBind, jaxAddress)
+	case err != nil || host == "" || port == "":
+		return problem("export "+jaxAddress+"="+s.address, "%s is %q: want host:port", jaxAddress, address)
+	case plainAddress(address) != plainAddress(s.address) && !strings.Contains(s.address, ","):
+		return warning("export "+jaxAddress+"="+s.address, "%s is %s, and the service that was asked is at %s", jaxAddress, address, s.address)
+	case bind == "" && known && number > 0:
+		return fine("%s is %s; %s is %d, and only process 0 needs a bind address", jaxAddress, address, rank, number)
+	case bind == "":
+		return problem("export "+jaxBind+"=127.0.0.1:0", "%s is not set: process 0 would start a service of its own at %s, which is taken, and crash", jaxBind, address)
+	}
+	return bindFinding(address, port, bind)
+}
+
+// bindFinding judges where process 0 starts its own service.
+func bindFinding(address, port, bind string) finding {
+	host, taken, err := net.SplitHostPort(bind)
+	if err != nil {
+		return problem("export "+jaxBind+"=127.0.0.1:0", "%s is %q: want host:port", jaxBind, bind)
+	}
+	if a, notIP := netip.ParseAddr(host); taken != port || notIP == nil && a.IsUnspecified() {
+		return fine("%s is %s", jaxAddress, address)
+	}
+	return problem("unset "+jaxBind+", or set it to 127.0.0.1:0 where serry is the service",
+		"process 0 of jax starts a service at %s only, in the place of the one at %s", bind, address)
 }
 
 // deaf finds the addresses at which nothing answers.
@@ -162,10 +190,10 @@ func checkTaskCount(ctx context.Context, s *site) finding {
 		name, n, some = "--tasks", s.tasks, true
 	}
 	if some && n != st.Size {
-		return problem(fmt.Sprintf("serry serve --tasks %d, or start %d", n, st.Size), "%s is %d, and the service waits for %d tasks", name, n, st.Size)
+		return problem(fmt.Sprintf("serry serve --tasks %d, or start %d", n, st.Size), "%s is %d, and the service waits for %d ranks", name, n, st.Size)
 	}
 	if rank, i, some := s.number(rankVariables...); some && i >= st.Size {
-		return problem("tasks are numbered from 0", "%s is %d, and the service knows %d tasks", rank, i, st.Size)
+		return problem("ranks are numbered from 0", "%s is %d, and the service knows %d ranks", rank, i, st.Size)
 	}
 	if !some {
 		return fine("%d, by the service; nothing here says how many there are to be", st.Size)
@@ -180,7 +208,7 @@ func checkTaskNumbers(ctx context.Context, s *site) finding {
 	if st, err := s.status(ctx); err == nil {
 		for _, t := range st.Tasks {
 			if t.Cause == serry.ErrRestarted.Error() || t.Cause == serry.ErrWrongBeat.Error() {
-				return problem(fix, "two processes were %s, %s ago", t.Task, diagnose.Ago(t.ForSeconds))
+				return problem(fix, "two processes were %s, %s ago", rankText(st, t.Task), diagnose.Ago(t.ForSeconds))
 			}
 		}
 	}
@@ -192,7 +220,7 @@ func checkTaskNumbers(ctx context.Context, s *site) finding {
 			continue
 		}
 		if other, taken := first[n]; taken {
-			return problem(fix, "processes %d (%s) and %d (%s) are both number %s of the job at %s", other.pid, other.name, p.pid, p.name, n.rank, n.address)
+			return problem(fix, "processes %d (%s) and %d (%s) are both rank %s of the job at %s", other.pid, other.name, p.pid, p.name, n.rank, n.address)
 		}
 		first[n] = p
 	}
@@ -245,9 +273,9 @@ func checkEarlierRun(ctx context.Context, s *site) finding {
 	fix := "end their processes, or restart the service"
 	switch {
 	case len(left) > 0 && newcomerWaits(st):
-		return problem(fix, "a new run waits until %s of the former one are gone", ranges(left))
+		return problem(fix, "a new attempt waits until %s of the former one are gone", ranksText(st, left))
 	case len(left) > 0 && st.Failure != "":
-		return problem(fix, "run %d has failed, and %s are still there: a new one cannot begin", st.Epoch, ranges(left))
+		return problem(fix, "attempt %d has failed, and %s are still there: a new one cannot begin", st.Epoch, ranksText(st, left))
 	}
 	return fine("nothing of one is in the way")
 }
@@ -299,7 +327,7 @@ func checkBackend(ctx context.Context, s *site) finding {
 		return skipped("the service does not answer on a network")
 	}
 	if st.Counts[wire.StateAbsent] == 0 {
-		return fine("every task has come to the service")
+		return fine("every rank has come to the service")
 	}
 	for _, p := range s.processes() {
 		if !slices.ContainsFunc(s.threads(p.pid), func(name string) bool { return strings.HasPrefix(name, backendThreads) }) {
@@ -315,7 +343,7 @@ func checkBackend(ctx context.Context, s *site) finding {
 		if job := jobOfProcess(p); job == s.address || job == net.JoinHostPort(host, port) {
 			return problem(fix, "process %d (%s) uses devices already and has not come to the service", p.pid, p.name)
 		}
-		return warning(fix, "process %d (%s) uses devices and has no connection to the service; is it a task?", p.pid, p.name)
+		return warning(fix, "process %d (%s) uses devices and has no connection to the service; is it a rank of the job?", p.pid, p.name)
 	}
 	return fine("no program here uses devices without having come to the service")
 }

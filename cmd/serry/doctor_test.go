@@ -179,7 +179,22 @@ func TestDoctorFindsTraps(t *testing.T) {
 			"interfaces", levelProblem, "is a socket of one", "address of the network"},
 		"jax binds one interface": {func(_ *testing.T, s *site) {
 			s.env = append(s.env, "JAX_COORDINATOR_ADDRESS=coord:8476", "JAX_COORDINATOR_BIND_ADDRESS=10.0.0.7:8476")
-		}, "interfaces", levelProblem, "starts a service at 10.0.0.7:8476 only", "127.0.0.1:0"},
+		}, "jax variables", levelProblem, "starts a service at 10.0.0.7:8476 only", "127.0.0.1:0"},
+		"jax binds the port of the service": {func(_ *testing.T, s *site) {
+			s.env = []string{"JAX_COORDINATOR_ADDRESS=coord:8476"}
+		}, "jax variables", levelProblem, "process 0 would start a service of its own at coord:8476", "JAX_COORDINATOR_BIND_ADDRESS=127.0.0.1:0"},
+		"jax address without a port": {func(_ *testing.T, s *site) {
+			s.env = append(s.env, "JAX_COORDINATOR_ADDRESS=coord", "JAX_COORDINATOR_BIND_ADDRESS=127.0.0.1:0")
+		}, "jax variables", levelProblem, `is "coord": want host:port`, "JAX_COORDINATOR_ADDRESS=coord:8476"},
+		"jax bind address without a port": {func(_ *testing.T, s *site) {
+			s.env = append(s.env, "JAX_COORDINATOR_ADDRESS=coord:8476", "JAX_COORDINATOR_BIND_ADDRESS=localhost")
+		}, "jax variables", levelProblem, `is "localhost": want host:port`, "127.0.0.1:0"},
+		"jax asks another service": {func(_ *testing.T, s *site) {
+			s.env = append(s.env, "JAX_COORDINATOR_ADDRESS=other:8476", "JAX_COORDINATOR_BIND_ADDRESS=127.0.0.1:0")
+		}, "jax variables", levelWarning, "the service that was asked is at coord:8476", "JAX_COORDINATOR_ADDRESS=coord:8476"},
+		"jax address is missing": {func(_ *testing.T, s *site) {
+			s.env = append(s.env, "JAX_COORDINATOR_BIND_ADDRESS=127.0.0.1:0")
+		}, "jax variables", levelProblem, "JAX_COORDINATOR_ADDRESS is not", "JAX_COORDINATOR_ADDRESS=coord:8476"},
 		"no IPv6": {func(_ *testing.T, s *site) {
 			s.listen = func(string) error { return syscall.EAFNOSUPPORT }
 		}, "ipv6", levelWarning, "cannot listen on [::]", "0.0.0.0:8476"},
@@ -202,34 +217,34 @@ func TestDoctorFindsTraps(t *testing.T) {
 			s.answers(wire.Status{Clock: s.now().Add(-24 * time.Hour)})
 		}, "clock", levelProblem, "24h0m0s apart", "chronyd"},
 		"wrong number of tasks": {func(_ *testing.T, s *site) { s.answers(wire.Status{Size: 8}) },
-			"task count", levelProblem, "SLURM_NTASKS is 4, and the service waits for 8 tasks", "--tasks 4"},
+			"rank count", levelProblem, "SLURM_NTASKS is 4, and the service waits for 8 ranks", "--tasks 4"},
 		"wrong number by flag": {func(_ *testing.T, s *site) { s.tasks = 5 },
-			"task count", levelProblem, "--tasks is 5, and the service waits for 4", "--tasks 5"},
+			"rank count", levelProblem, "--tasks is 5, and the service waits for 4", "--tasks 5"},
 		"numbered from 1": {func(_ *testing.T, s *site) { s.env = []string{"OMPI_COMM_WORLD_RANK=4"} },
-			"task count", levelProblem, "OMPI_COMM_WORLD_RANK is 4", "numbered from 0"},
+			"rank count", levelProblem, "OMPI_COMM_WORLD_RANK is 4", "numbered from 0"},
 		"one number twice, seen by the service": {func(_ *testing.T, s *site) {
 			s.answers(wire.Status{Size: 4, Tasks: []wire.TaskStatus{{Task: "worker/3", State: wire.StateFailed, Cause: serry.ErrRestarted.Error(), ForSeconds: 5}}})
-		}, "task numbers", levelProblem, "two processes were worker/3, 5.0s ago", "number of its own"},
+		}, "rank numbers", levelProblem, "two processes were worker/3, 5.0s ago", "number of its own"},
 		"one number twice on this host": {func(_ *testing.T, s *site) {
 			env := []string{"JAX_COORDINATOR_ADDRESS=coord:8476", "SLURM_PROCID=3"}
 			s.process(10, 1, "python", env)
 			s.process(11, 10, "helper", env)
 			s.process(12, 1, "python", env)
-		}, "task numbers", levelProblem, "processes 10 (python) and 12 (python) are both number 3", "number of its own"},
+		}, "rank numbers", levelProblem, "processes 10 (python) and 12 (python) are both rank 3", "number of its own"},
 		"earlier attempt on this host": {func(_ *testing.T, s *site) {
 			s.process(10, 1, "python", []string{"SERRY_RUN=abc", "SERRY_ATTEMPT=1"})
 			s.process(11, 1, "python", []string{"SERRY_RUN=abc", "SERRY_ATTEMPT=2"})
 			s.process(12, 1, "python", []string{"SERRY_RUN=xyz", "SERRY_ATTEMPT=1"})
-		}, "earlier run", levelProblem, "processes 10 are of an earlier attempt", "kill 10"},
+		}, "earlier attempt", levelProblem, "processes 10 are of an earlier attempt", "kill 10"},
 		"earlier run at the service": {func(_ *testing.T, s *site) {
 			s.answers(wire.Status{
 				Tasks: []wire.TaskStatus{{Task: "worker/0", State: wire.StateLeft, Incarnation: 1}, {Task: "worker/1", State: wire.StateLeft, Incarnation: 2, Departed: true}},
 				Notes: []wire.NoteStatus{{What: "epoch opened"}, {What: "registration waits for the former run to depart"}},
 			})
-		}, "earlier run", levelProblem, "a new run waits until worker/0 of the former one are gone", "end their processes"},
+		}, "earlier attempt", levelProblem, "a new attempt waits until worker/0 of the former one are gone", "end their processes"},
 		"failed run at the service": {func(_ *testing.T, s *site) {
 			s.answers(wire.Status{Epoch: 3, Failure: "worker/0 died", Tasks: []wire.TaskStatus{{Task: "worker/1", State: wire.StateConnected, Incarnation: 1}}})
-		}, "earlier run", levelProblem, "run 3 has failed, and worker/1 are still there", "restart the service"},
+		}, "earlier attempt", levelProblem, "attempt 3 has failed, and worker/1 are still there", "restart the service"},
 		"backend before initialize": {func(_ *testing.T, s *site) {
 			s.process(10, 1, "python", []string{"JAX_COORDINATOR_ADDRESS=coord:8476"}, "1")
 			s.add("proc/10/task/12/comm", "tf_XLAEigen\n")
@@ -238,7 +253,7 @@ func TestDoctorFindsTraps(t *testing.T) {
 		"backend of who knows": {func(_ *testing.T, s *site) {
 			s.process(10, 1, "python", nil)
 			s.add("proc/10/task/12/comm", "tf_XLAEigen\n")
-		}, "jax backend", levelWarning, "is it a task?", "jax.distributed.initialize()"},
+		}, "jax backend", levelWarning, "is it a rank", "jax.distributed.initialize()"},
 		"few files": {func(_ *testing.T, s *site) {
 			s.answers(wire.Status{Size: 10_000})
 		}, "open files", levelWarning, "limit of 4096 open files, 20256 may be needed", "ulimit -n 20256"},
@@ -281,6 +296,11 @@ func TestDoctorLeavesInPeace(t *testing.T) {
 			s.address = "coord.example.org:8476"
 			s.env = append(s.env, "http_proxy=http://proxy", "no_proxy=localhost, .example.org")
 		}, check: "proxy variables"},
+		"port of a service with TLS": {set: func(_ *testing.T, s *site) {
+			here(s)
+			s.ask = func(context.Context) (wire.Status, error) { return wire.Status{}, hinted{errWantsTLS, tlsHint} }
+			s.listen = func(string) error { return syscall.EADDRINUSE }
+		}, check: "port"},
 		"port of the service": {set: func(_ *testing.T, s *site) { here(s) }, check: "port"},
 		"all interfaces": {set: func(_ *testing.T, s *site) {
 			here(s)
@@ -288,7 +308,10 @@ func TestDoctorLeavesInPeace(t *testing.T) {
 		}, check: "interfaces"},
 		"jax binds a port of its own": {set: func(_ *testing.T, s *site) {
 			s.env = append(s.env, "JAX_COORDINATOR_ADDRESS=coord:8476", "JAX_COORDINATOR_BIND_ADDRESS=127.0.0.1:0")
-		}, check: "interfaces"},
+		}, check: "jax variables"},
+		"process 3 binds nothing": {set: func(_ *testing.T, s *site) {
+			s.env = append(s.env, "JAX_COORDINATOR_ADDRESS=coord:8476", "JAX_PROCESS_ID=3")
+		}, check: "jax variables"},
 		"backend of a member": {set: func(_ *testing.T, s *site) {
 			s.process(10, 1, "python", []string{"JAX_COORDINATOR_ADDRESS=coord:8476"}, "4711")
 			s.add("proc/10/task/12/comm", "tf_XLAEigen\n")

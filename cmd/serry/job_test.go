@@ -35,6 +35,7 @@ import (
 //	                         from run to run
 //	intrude N                let a process with number N try to join
 //	follow ARGS...           run serry in the background, until the next follow
+//	interrupt                end it as Ctrl-C does
 //	heard REGEXP             wait until a line of it matches, and leave its output in the file heard
 //	web, mute, silent        put something else than a service at $SERRY_ADDRESS
 //	taken                    take a port, and leave its address in $TAKEN
@@ -42,7 +43,7 @@ import (
 func jobCommands() map[string]func(*testscript.TestScript, bool, []string) {
 	return map[string]func(*testscript.TestScript, bool, []string){
 		"members": members, "intrude": intrude, "arrive": arrive, "meet": meet, "fail": failOne, "die": die, "leave": leave,
-		"until": until, "show": show, "follow": follow, "heard": heard,
+		"until": until, "show": show, "follow": follow, "heard": heard, "interrupt": interrupt,
 		"publish": publish, "taken": takePort,
 		"web": pretend(func(c net.Conn) {
 			_, _ = io.WriteString(c, "HTTP/1.1 400 Bad Request\r\n\r\n")
@@ -59,8 +60,9 @@ type job struct {
 	members []*client.Member
 	waits   sync.WaitGroup
 
-	lines *bufio.Scanner // of the command that is followed
-	heard string         // of it so far
+	follows *exec.Cmd      // the command that is followed
+	lines   *bufio.Scanner // of it
+	heard   string         // of it so far
 }
 
 type jobKey struct{}
@@ -173,7 +175,16 @@ func follow(ts *testscript.TestScript, _ bool, args []string) {
 		_ = cmd.Process.Kill()
 		_ = cmd.Wait() // it was killed, or ended before
 	})
-	j.lines, j.heard = bufio.NewScanner(out), ""
+	j.follows, j.lines, j.heard = cmd, bufio.NewScanner(out), ""
+}
+
+// interrupt ends the command that is followed as Ctrl-C does. It ends in order, which its exit status tells.
+func interrupt(ts *testscript.TestScript, _ bool, _ []string) {
+	cmd := jobOf(ts).follows
+	ts.Check(cmd.Process.Signal(os.Interrupt))
+	if err := cmd.Wait(); cmd.ProcessState.ExitCode() != exitInterrupted {
+		ts.Fatalf("it ended with %v; want exit status %d", err, exitInterrupted)
+	}
 }
 
 func heard(ts *testscript.TestScript, _ bool, args []string) {

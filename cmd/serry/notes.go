@@ -14,19 +14,27 @@ import (
 	"github.com/serry-dev/serry/wire"
 )
 
+// peopleSay turns the words of the service into those of people: its tasks are ranks, its epochs attempts.
+var peopleSay = strings.NewReplacer("a member", "a rank", "tasks", "ranks", "task", "rank", "epoch", "attempt", "former run", "former attempt")
+
 // noteText says what happened in a line.
-func noteText(n wire.NoteStatus) string {
+func noteText(s wire.Status, n wire.NoteStatus) string {
 	var b strings.Builder
-	switch end, ok := strings.CutPrefix(n.What, "barrier "); {
-	case n.Barrier == "":
-		b.WriteString(n.What)
-	case ok:
-		b.WriteString(diagnose.Place(n.Barrier) + " " + end)
-	default:
-		b.WriteString(n.What + " at " + diagnose.Place(n.Barrier))
+	what := peopleSay.Replace(n.What)
+	end, ofBarrier := strings.CutPrefix(what, "barrier ")
+	did, ofTask := strings.CutPrefix(what, "rank ")
+	switch {
+	case ofTask && n.Task != "":
+		what, n.Task = rankText(s, n.Task)+" "+did, ""
+	case ofBarrier && n.Barrier != "":
+		what, n.Barrier = diagnose.Place(n.Barrier)+" "+end, ""
+	}
+	b.WriteString(what)
+	if n.Barrier != "" {
+		b.WriteString(" at " + diagnose.Place(n.Barrier))
 	}
 	if n.Task != "" {
-		b.WriteString(" " + n.Task)
+		b.WriteString(" of " + rankText(s, n.Task))
 	}
 	if n.From != "" {
 		b.WriteString(" from " + n.From)
@@ -34,11 +42,11 @@ func noteText(n wire.NoteStatus) string {
 	if n.Of != 0 {
 		fmt.Fprintf(&b, " (%d of %d)", n.Count, n.Of)
 	}
-	if text := cmp.Or(strings.TrimSuffix(n.Cause+": "+n.Evidence, ": "), n.Error); text != "" {
+	if text := cmp.Or(strings.TrimSuffix(peopleSay.Replace(n.Cause)+": "+n.Evidence, ": "), n.Error); text != "" {
 		b.WriteString(": " + text)
 	}
 	if len(n.Missing) > 0 {
-		b.WriteString(", without " + ranges(n.Missing))
+		b.WriteString(", without " + ranksText(s, n.Missing))
 	}
 	if n.More > 0 {
 		fmt.Fprintf(&b, " (and %d more)", n.More)
@@ -55,8 +63,8 @@ func newWatch() *cobra.Command {
 	cmd := q.command(&cobra.Command{
 		Use:   "watch",
 		Short: "Tell what happens to the job, as it happens",
-		Long: `Tell what happens to the job, as it happens: tasks that come, fail and leave,
-barriers that fail, runs that begin. It begins with what happened lately, and ends
+		Long: `Tell what happens to the job, as it happens: ranks that come, fail and leave,
+barriers that fail, attempts that begin. It begins with what happened lately, and ends
 when the service has stopped or has been away for a while.`,
 		Args: noArguments,
 	}, func(ctx context.Context, r *remote, _ []string) error {
@@ -114,6 +122,6 @@ func (q *query) note(s wire.Status, n wire.NoteStatus) error {
 		c = red
 	}
 	stamp := at.Local().Format(time.TimeOnly)
-	_, err := fmt.Fprintf(q.out, "%s  %s\n", stamp, q.paint(c, q.cut(noteText(n), len(stamp)+2)))
+	_, err := fmt.Fprintf(q.out, "%s  %s\n", stamp, q.paint(c, q.cut(noteText(s, n), len(stamp)+2)))
 	return err
 }

@@ -2,8 +2,11 @@ package main
 
 import (
 	"context"
+	"errors"
 	"os"
+	"os/signal"
 	"runtime/debug"
+	"syscall"
 
 	"github.com/spf13/cobra"
 )
@@ -13,6 +16,11 @@ type query struct {
 	access
 	printer
 }
+
+// exitInterrupted is what shells give a command that was ended by Ctrl-C.
+const exitInterrupted = 130
+
+var errInterrupted = errors.New("interrupted")
 
 // command makes a command of a query. A mistake in its flags or arguments is one in the command
 // line, whatever ask returns is a failure.
@@ -36,13 +44,18 @@ func (q *query) command(cmd *cobra.Command, ask func(ctx context.Context, r *rem
 		if os.Getenv("GOGC") == "" {
 			debug.SetGCPercent(gcPercent)
 		}
-		ctx := cmd.Context()
+		ctx, stop := signal.NotifyContext(cmd.Context(), os.Interrupt, syscall.SIGTERM)
+		defer stop()
 		r, err := q.access.open(ctx)
 		if err != nil {
 			return seeHelp(cmd, err)
 		}
-		defer r.Close()
-		return failed(ask(ctx, r, args))
+		defer r.Close() // in order: the service does not wait for a command that is gone
+		err = ask(ctx, r, args)
+		if ctx.Err() != nil {
+			return unsaid{exitError{errInterrupted, exitInterrupted}}
+		}
+		return failed(err)
 	}
 	return cmd
 }

@@ -124,7 +124,7 @@ func (s *relaySettings) config(cmd *cobra.Command) (relay.Config, error) {
 // upstreamOf reads the addresses of a service.
 func upstreamOf(flag string, list []string) ([]string, error) {
 	if len(list) == 0 {
-		return nil, hinted{errors.New("where the service is, is not known"), "--" + flag + " host0:8476,host1:8476 names its servers"}
+		return nil, hinted{errors.New("no address of the service is given"), "--" + flag + " host0:8476,host1:8476 names its servers"}
 	}
 	var all []string
 	for _, address := range list {

@@ -68,6 +68,7 @@ type replay struct {
 	etcd   storeSettings
 
 	begun  server.Beginning
+	jobs   []wire.JobStatus // of the present epoch
 	tasks  map[serry.TaskID]serry.TaskState
 	asked  map[coord.Req]string // calls without an answer yet
 	moment []moment
@@ -155,8 +156,9 @@ func (r *replay) begin(b server.Beginning) {
 	for _, t := range b.View.Tasks {
 		r.tasks[t.Task] = t.State
 	}
+	r.jobs = wire.NewStatus(wire.Report{Status: coord.Status{View: b.View}}, wire.StatusQuery{}).Jobs
 	if r.format == asTable || r.format == asWide {
-		_, r.err = fmt.Fprintf(r.out, "%s  the journal begins: epoch %d with %d tasks, %d keys\n", stamp(r.last), b.View.Epoch, len(b.View.Tasks), b.View.Keys)
+		_, r.err = fmt.Fprintf(r.out, "%s  the journal begins: attempt %d with %d ranks, %d keys\n", stamp(r.last), b.View.Epoch, len(b.View.Tasks), b.View.Keys)
 	}
 }
 
@@ -179,7 +181,9 @@ func (r *replay) step(s server.Step) {
 			r.tasks[e.Task] = e.State
 		case coord.Opened:
 			clear(r.tasks)
+			r.jobs = nil
 			for _, j := range e.Jobs {
+				r.jobs = append(r.jobs, wire.JobStatus{Name: j.Name, Tasks: j.Tasks})
 				for i := range j.Tasks {
 					r.tasks[serry.TaskID{Job: j.Name, Index: i}] = serry.Disconnected
 				}
@@ -213,7 +217,7 @@ func (r *replay) tell(m moment) {
 	text, c := m.Event, plain
 	switch {
 	case m.Note != nil:
-		text = noteText(*m.Note)
+		text = noteText(wire.Status{Jobs: r.jobs}, *m.Note)
 		if m.Note.Error != "" {
 			c = red
 		}

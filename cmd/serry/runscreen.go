@@ -11,6 +11,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/serry-dev/serry/diagnose"
 	"github.com/serry-dev/serry/launch"
 )
 
@@ -161,7 +162,7 @@ func (s *screen) status(job *launch.Job) {
 // liveLine says in one line what a job does, and whom it waits for.
 func liveLine(s launch.Status) string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "serry: %d of %d tasks run", s.Running, s.Tasks)
+	fmt.Fprintf(&b, "serry: %d of %d ranks run", s.Running, s.Tasks)
 	for _, part := range []struct {
 		n    int
 		word string
@@ -182,7 +183,7 @@ func liveLine(s launch.Status) string {
 		oldest := bars[0]
 		since := time.Duration(s.Service.Now - oldest.Since).Truncate(time.Second)
 		if since >= time.Second {
-			fmt.Fprintf(&b, "; %q has waited %v for %v", oldest.ID, since, oldest.Missing[0])
+			fmt.Fprintf(&b, "; %s has waited %v for rank %d", diagnose.Place(oldest.ID), since, oldest.Missing[0].Index)
 			if more := len(oldest.Missing) - 1; more > 0 {
 				fmt.Fprintf(&b, " and %d more", more)
 			}
@@ -215,9 +216,9 @@ func closing(r *launch.Report) (lines string, err error) {
 	}
 	if f := r.First; f != nil {
 		if len(f.Last) > 0 {
-			fmt.Fprintf(&b, "serry: the last lines of task %d, which failed first:\n", f.Task)
+			fmt.Fprintf(&b, "serry: the last lines of rank %d, which failed first:\n", f.Task)
 			for _, line := range f.Last {
-				fmt.Fprintf(&b, "    %s\n", line)
+				fmt.Fprintf(&b, "    %s\n", printable(line))
 			}
 		}
 		for i, later := range r.Later {
@@ -225,11 +226,11 @@ func closing(r *launch.Report) (lines string, err error) {
 				fmt.Fprintf(&b, "serry: and %d more\n", len(r.Later)-i)
 				break
 			}
-			fmt.Fprintf(&b, "serry: after it failed %v\n", later)
+			fmt.Fprintf(&b, "serry: after that, %v\n", later)
 		}
 		first := ""
 		if r.Tasks > 1 {
-			first = fmt.Sprintf(", first of %d tasks", r.Tasks)
+			first = fmt.Sprintf(", first of %d ranks", r.Tasks)
 		}
 		if f.After > 0 {
 			first += fmt.Sprintf(", %v after its start", f.After.Round(time.Millisecond))
@@ -240,16 +241,16 @@ func closing(r *launch.Report) (lines string, err error) {
 	case r.Err != nil:
 		return "", r.Err
 	case r.Interrupted != 0:
-		return "", fmt.Errorf("ended by signal %d after %v, when %d of %d tasks had ended well", r.Interrupted, took, r.Ended, r.Tasks)
+		return "", fmt.Errorf("ended by signal %d after %v, when %d of %d ranks had ended well", r.Interrupted, took, r.Ended, r.Tasks)
 	}
-	return "", fmt.Errorf("%d of %d tasks ended well", r.Ended, r.Tasks)
+	return "", fmt.Errorf("%d of %d ranks ended well", r.Ended, r.Tasks)
 }
 
 func everybody(tasks int) string {
 	if tasks == 1 {
-		return "the task"
+		return "rank 0"
 	}
-	return fmt.Sprintf("all %d tasks", tasks)
+	return fmt.Sprintf("all %d ranks", tasks)
 }
 
 func attempts(r *launch.Report) string {

@@ -22,12 +22,12 @@ func TestLiveLine(t *testing.T) {
 		Missing: []serry.TaskID{{Job: "worker", Index: 2}, {Job: "worker", Index: 3}},
 	}}}
 	for want, s := range map[string]launch.Status{
-		"serry: 4 of 4 tasks run":                                                  {Tasks: 4, Running: 4},
-		"serry: 2 of 4 tasks run, 1 ended, 1 failed":                               {Tasks: 4, Running: 2, Ended: 1, Failed: 1},
-		"serry: 4 of 4 tasks run, attempt 3":                                       {Tasks: 4, Running: 4, Attempt: 3, Restarts: 2},
-		"serry: 4 of 4 tasks run, 2 restarts":                                      {Tasks: 4, Running: 4, Attempt: 1, Restarts: 2},
-		"serry: 1 of 4 tasks run, 3 failed, ending":                                {Tasks: 4, Running: 1, Failed: 3, Ending: true, Service: waiting},
-		`serry: 4 of 4 tasks run; "step-7" has waited 30s for worker/2 and 1 more`: {Tasks: 4, Running: 4, Service: waiting},
+		"serry: 4 of 4 ranks run":                                                        {Tasks: 4, Running: 4},
+		"serry: 2 of 4 ranks run, 1 ended, 1 failed":                                     {Tasks: 4, Running: 2, Ended: 1, Failed: 1},
+		"serry: 4 of 4 ranks run, attempt 3":                                             {Tasks: 4, Running: 4, Attempt: 3, Restarts: 2},
+		"serry: 4 of 4 ranks run, 2 restarts":                                            {Tasks: 4, Running: 4, Attempt: 1, Restarts: 2},
+		"serry: 1 of 4 ranks run, 3 failed, ending":                                      {Tasks: 4, Running: 1, Failed: 3, Ending: true, Service: waiting},
+		`serry: 4 of 4 ranks run; barrier "step-7" has waited 30s for rank 2 and 1 more`: {Tasks: 4, Running: 4, Service: waiting},
 	} {
 		if got := liveLine(s); got != want {
 			t.Errorf("liveLine() = %q; want %q", got, want)
@@ -107,15 +107,15 @@ func TestClosing(t *testing.T) {
 		code   int
 	}{
 		{"well", launch.Report{Tasks: 4, Ended: 4, Took: time.Second, Attempts: 2, Restarts: 1},
-			"serry: all 4 tasks ended well after 1s, in attempt 2\n", "", 0},
+			"serry: all 4 ranks ended well after 1s, in attempt 2\n", "", 0},
 		{"failed", launch.Report{Tasks: 8, First: first, Later: later, Attempts: 1},
-			"serry: the last lines of task 2, which failed first:\n    one\n    two\n" +
-				"serry: after it failed task 3: exit code 1\nserry: after it failed task 4: exit code 1\nserry: after it failed task 5: exit code 1\nserry: and 2 more\n",
-			"task 2: signal 9, killed for memory, first of 8 tasks, 3s after its start", 137},
+			"serry: the last lines of rank 2, which failed first:\n    one\n    two\n" +
+				"serry: after that, rank 3: exit code 1\nserry: after that, rank 4: exit code 1\nserry: after that, rank 5: exit code 1\nserry: and 2 more\n",
+			"rank 2: signal 9, killed for memory, first of 8 ranks, 3s after its start", 137},
 		{"verdict", launch.Report{Tasks: 2, First: &launch.Failure{Task: 1, Verdict: "no heartbeat for 10s"}, Attempts: 1},
-			"", "task 1: no heartbeat for 10s, first of 2 tasks", 1},
+			"", "rank 1: no heartbeat for 10s, first of 2 ranks", 1},
 		{"interrupted", launch.Report{Tasks: 2, Ended: 1, Took: time.Second, Interrupted: 15},
-			"", "ended by signal 15 after 1s, when 1 of 2 tasks had ended well", 143},
+			"", "ended by signal 15 after 1s, when 1 of 2 ranks had ended well", 143},
 		{"the launcher itself", launch.Report{Tasks: 2, Err: errors.New("no port")}, "", "no port", 1},
 	} {
 		t.Run(c.name, func(t *testing.T) {

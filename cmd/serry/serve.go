@@ -24,7 +24,7 @@ func newServe() *cobra.Command {
 		Use:   "serve",
 		Short: "Run the coordination service of a job",
 		Long: `Run the coordination service of a job. Its first line on stdout says where it
-serves. It stands for any number of runs of the job, one after the other. At
+serves. It serves any number of attempts of the job, one after the other. At
 SIGTERM or SIGINT it ends, and with it the job, unless that is kept in a store:
 then the job goes on when the server is started again, and serry stop ends it.
 With TLS, SIGHUP makes it read the files of its certificate again; it also finds
@@ -43,7 +43,7 @@ Every flag can be given by environment: --tasks is SERRY_TASKS.`,
   # (process 0: JAX_COORDINATOR_BIND_ADDRESS=127.0.0.1:0, so that it starts no service of its own there)
   serry serve --tasks 4
 
-  # three servers, none of which may be missed; the same on b and c with their names
+  # three servers, any one of which may be lost; the same on b and c with their names
   serry serve --tasks 4 --peers a=host1:8477,b=host2:8477,c=host3:8477 --name a --data-dir /var/lib/serry
 
   # a TensorFlow cluster behind a socket, with metrics

@@ -80,14 +80,14 @@ func (q *query) watchStatus(ctx context.Context, r *remote, every time.Duration)
 
 // showStatus prints a status for people.
 func (p *printer) showStatus(address string, s wire.Status) error {
-	fmt.Fprintf(p.out, "%s  %s, run %d, up %s, %s\n", p.paint(bold, "service"), address, s.Epoch, diagnose.Ago(s.UpSeconds), p.mood(s))
+	fmt.Fprintf(p.out, "%s  %s, attempt %d, up %s, %s\n", p.paint(bold, "service"), address, s.Epoch, diagnose.Ago(s.UpSeconds), p.mood(s))
 	if s.Leader != "" {
 		fmt.Fprintf(p.out, "%s   %s, term %d\n", p.paint(bold, "leader"), oneLine(s.Leader), s.Term)
 	}
-	fmt.Fprintf(p.out, "%s    %s\n", p.paint(bold, "tasks"), p.counts(s))
+	fmt.Fprintf(p.out, "%s    %s\n", p.paint(bold, "ranks"), p.counts(s))
 	fmt.Fprintf(p.out, "%s     %d, %s; %d calls wait\n", p.paint(bold, "keys"), s.Keys, bytesText(s.StoreBytes), s.Waiting)
 	if s.First != nil {
-		line := fmt.Sprintf("%s ago: %s", diagnose.Ago(s.UpSeconds-s.First.AtSeconds), noteText(*s.First))
+		line := fmt.Sprintf("%s ago: %s", diagnose.Ago(s.UpSeconds-s.First.AtSeconds), noteText(s, *s.First))
 		fmt.Fprintf(p.out, "%s   %s\n", p.paint(bold, "failed"), p.paint(red, p.cut(line, len("failed   "))))
 		fmt.Fprintln(p.out, "         serry why says more")
 	}
@@ -95,7 +95,7 @@ func (p *printer) showStatus(address string, s wire.Status) error {
 		return nil
 	}
 	fmt.Fprintln(p.out)
-	return p.table(barrierTable(s.Barriers, p.format == asWide))
+	return p.table(barrierTable(s, p.format == asWide))
 }
 
 // cut shortens a line that begins with some characters of its own to the screen.
@@ -115,15 +115,15 @@ func (p *printer) mood(s wire.Status) string {
 	case s.Failure != "":
 		return p.paint(red, "failed")
 	case s.Counts[wire.StateConnected] == s.Size:
-		return p.paint(green, "all tasks are there")
+		return p.paint(green, "all ranks are there")
 	case s.Counts[wire.StateFailed] > 0:
-		return p.paint(yellow, "some tasks have failed")
+		return p.paint(yellow, "some ranks have failed")
 	case s.Counts[wire.StateRegistering] > 0:
-		return p.paint(yellow, "waiting for tasks")
+		return p.paint(yellow, "waiting for ranks")
 	case s.Counts[wire.StateAbsent] == s.Size:
-		return "no task has come yet"
+		return "no rank has come yet"
 	case s.Counts[wire.StateLeft] == s.Size:
-		return "all tasks have left"
+		return "all ranks have left"
 	}
 	return "running"
 }

@@ -43,6 +43,27 @@ func rankOf(task string, oneJob bool) string {
 	return task
 }
 
+// rankText is rank 3, or worker/3 where there are several jobs.
+func rankText(s wire.Status, task string) string {
+	if len(s.Jobs) == 1 {
+		return "rank " + rankOf(task, true)
+	}
+	return task
+}
+
+// ranksText names tasks, sorted as they come: rank 3, or ranks 0-1 7, or ps/0-1 worker/7 where there are several jobs.
+func ranksText(s wire.Status, tasks []string) string {
+	text := ranges(tasks)
+	if len(s.Jobs) != 1 {
+		return text
+	}
+	noun := "ranks "
+	if len(tasks) == 1 {
+		noun = "rank "
+	}
+	return noun + strings.ReplaceAll(text, s.Jobs[0].Name+"/", "")
+}
+
 // spoken names all tasks of a job: ranks 0-3, or ranks ps/0-1 worker/0-3.
 func spoken(tasks []wire.TaskStatus) string {
 	var names []string

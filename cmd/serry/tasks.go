@@ -17,12 +17,12 @@ func newTasks() *cobra.Command {
 	q := &query{}
 	var want []string
 	cmd := q.command(&cobra.Command{
-		Use:   "tasks [task]...",
-		Short: "List the tasks of the job",
+		Use:   "tasks [rank]...",
+		Short: "List the ranks of the job",
 		Args:  func(*cobra.Command, []string) error { return checkStates(want) },
 		Example: `  serry tasks
   serry tasks --state failed,absent
-  serry tasks worker/3 -o json`,
+  serry tasks 3 -o json`,
 		ValidArgsFunction: q.completeTasks,
 	}, func(ctx context.Context, r *remote, args []string) error {
 		s, err := r.status(ctx, wire.StatusQuery{Tasks: true})
@@ -38,7 +38,7 @@ func newTasks() *cobra.Command {
 		})
 		return q.showTasks(s)
 	})
-	cmd.Flags().StringSliceVar(&want, "state", nil, "only tasks in these `states`: "+strings.Join(states, ", "))
+	cmd.Flags().StringSliceVar(&want, "state", nil, "only ranks in these `states`: "+strings.Join(states, ", "))
 	_ = cmd.RegisterFlagCompletionFunc("state", cobra.FixedCompletions(states, cobra.ShellCompDirectiveNoFileComp))
 	return cmd
 }
@@ -61,19 +61,28 @@ func (p *printer) showTasks(s wire.Status) error {
 		return err
 	}
 	wide := p.format == asWide
-	t := &table{columns: []column{{title: "TASK", most: 24}, {title: "STATE"}, {title: "FOR", right: true}}}
+	t := &table{columns: []column{{title: "RANK", most: 24}, {title: "STATE"}, {title: "FOR", right: true}}}
 	if wide {
 		t.columns = append(t.columns, column{title: "INCARNATION"})
 	}
 	t.columns = append(t.columns, column{title: "ERROR"})
 	for _, k := range s.Tasks {
-		row := []cell{{text: k.Task}, {k.State, stateColour(k.State)}, {text: diagnose.Ago(k.ForSeconds)}}
+		row := []cell{{text: rankOf(k.Task, len(s.Jobs) == 1)}, {k.State, stateColour(k.State)}, {text: diagnose.Ago(k.ForSeconds)}}
 		if wide {
 			row = append(row, cell{text: incarnation(k.Incarnation)})
 		}
-		t.add(append(row, cell{k.Error, red})...)
+		t.add(append(row, cell{errorText(k), red})...)
 	}
 	return p.table(t)
+}
+
+// errorText says what is wrong with a task, without its name, which stands in front already.
+func errorText(k wire.TaskStatus) string {
+	text := strings.TrimPrefix(k.Error, "task "+k.Task+": ")
+	if rest, ok := strings.CutPrefix(text, k.Cause); ok {
+		return peopleSay.Replace(k.Cause) + rest
+	}
+	return text
 }
 
 func incarnation(n uint64) string {
@@ -87,7 +96,7 @@ func newBarriers() *cobra.Command {
 	q := &query{}
 	return q.command(&cobra.Command{
 		Use:   "barriers",
-		Short: "List the barriers at which tasks wait, and for whom",
+		Short: "List the barriers at which ranks wait, and for whom",
 		Args:  noArguments,
 	}, func(ctx context.Context, r *remote, _ []string) error {
 		s, err := r.status(ctx, wire.StatusQuery{})
@@ -101,34 +110,34 @@ func newBarriers() *cobra.Command {
 		}{outputVersion, s.Epoch, s.Barriers}); done {
 			return err
 		}
-		return q.table(barrierTable(s.Barriers, q.format == asWide))
+		return q.table(barrierTable(s, q.format == asWide))
 	})
 }
 
-func barrierTable(barriers []wire.BarrierStatus, wide bool) *table {
+func barrierTable(s wire.Status, wide bool) *table {
 	t := &table{columns: []column{{title: "WAITING AT", most: 28}, {title: "FOR", right: true}, {title: "ARRIVED", right: true}}}
 	if wide {
 		t.columns = append(t.columns, column{title: "COUNTER", right: true}, column{title: "TIMES OUT IN", right: true}, column{title: "FIRST"})
 	}
 	t.columns = append(t.columns, column{title: "MISSING"})
-	for _, b := range barriers {
+	for _, b := range s.Barriers {
 		row := texts(strings.TrimPrefix(diagnose.Place(b.ID), "barrier "), diagnose.Ago(b.ForSeconds), fmt.Sprintf("%d/%d", b.Arrived, b.Members))
 		if wide {
 			left := "-"
 			if b.LeftSeconds > 0 {
 				left = diagnose.Ago(b.LeftSeconds)
 			}
-			row = append(row, texts(fmt.Sprint(b.Counter), left, b.First)...)
+			row = append(row, texts(fmt.Sprint(b.Counter), left, rankOf(b.First, len(s.Jobs) == 1))...)
 		}
-		t.add(append(row, cell{missing(b), yellow})...)
+		t.add(append(row, cell{missing(s, b), yellow})...)
 	}
 	return t
 }
 
 // missing names who a barrier waits for: the number first, because the names may not fit.
-func missing(b wire.BarrierStatus) string {
+func missing(s wire.Status, b wire.BarrierStatus) string {
 	n := b.Members - b.Arrived
-	names := ranges(b.Missing)
+	names := ranksText(s, b.Missing)
 	if n > len(b.Missing) {
 		names += " ..."
 	}

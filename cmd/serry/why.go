@@ -18,7 +18,7 @@ func newWhy() *cobra.Command {
 		Use:   "why",
 		Short: "Say what went wrong first, and who waits for whom",
 		Long: `Say what went wrong first, what was seen of it, who waits for whom, and which
-tasks have saved after a preemption notice.`,
+ranks have saved after a preemption notice.`,
 		Args: noArguments,
 	}, func(ctx context.Context, r *remote, _ []string) error {
 		s, err := r.status(ctx, wire.StatusQuery{Tasks: true})
@@ -33,7 +33,7 @@ tasks have saved after a preemption notice.`,
 		if done, err := q.object(report); done {
 			return err
 		}
-		q.explain(report)
+		q.explain(s, report)
 		return nil
 	})
 }
@@ -42,7 +42,7 @@ tasks have saved after a preemption notice.`,
 var dash = cell{text: "- "}
 
 // explain prints a report for people.
-func (p *printer) explain(r diagnose.Report) {
+func (p *printer) explain(s wire.Status, r diagnose.Report) {
 	c := red
 	if r.Healthy {
 		c = green
@@ -50,10 +50,10 @@ func (p *printer) explain(r diagnose.Report) {
 	p.wrap(cell{}, cell{r.Verdict, c})
 	if f := r.First; f != nil && !f.Recovered {
 		if f.Followed > 0 {
-			p.wrap(cell{}, cell{text: fmt.Sprintf("%d more tasks have failed since", f.Followed)})
+			p.wrap(cell{}, cell{text: fmt.Sprintf("%d more ranks have failed since", f.Followed)})
 		}
 		if f.Told {
-			p.wrap(cell{}, cell{text: "all tasks were told of it: this run is over"})
+			p.wrap(cell{}, cell{text: "all ranks were told of it: this attempt is over"})
 		}
 	}
 	for _, text := range r.Advice {
@@ -66,12 +66,12 @@ func (p *printer) explain(r diagnose.Report) {
 	}
 	for _, w := range r.Waits {
 		fmt.Fprintln(p.out)
-		p.wrap(cell{}, cell{fmt.Sprintf("%s: %d of %d tasks are there, the first since %s", diagnose.Place(w.Barrier), w.Arrived, w.Members, diagnose.Ago(w.ForSeconds)), bold})
-		p.blamed(w)
+		p.wrap(cell{}, cell{fmt.Sprintf("%s: %d of %d ranks are there, the first since %s", diagnose.Place(w.Barrier), w.Arrived, w.Members, diagnose.Ago(w.ForSeconds)), bold})
+		p.blamed(s, w)
 	}
-	for _, s := range r.Saves {
+	for _, save := range r.Saves {
 		fmt.Fprintln(p.out)
-		p.saved(s)
+		p.saved(s, save)
 	}
 }
 
@@ -79,7 +79,7 @@ func (p *printer) explain(r diagnose.Report) {
 func newest(all []diagnose.Refusal) []diagnose.Refusal { return all[max(0, len(all)-5):] }
 
 // blamed lists whom a barrier waits for, those of whom the same can be said together.
-func (p *printer) blamed(w diagnose.Wait) {
+func (p *printer) blamed(s wire.Status, w diagnose.Wait) {
 	var order []string
 	by := make(map[string][]string)
 	for _, b := range w.On {
@@ -89,22 +89,22 @@ func (p *printer) blamed(w diagnose.Wait) {
 		by[b.Why] = append(by[b.Why], b.Task)
 	}
 	for _, why := range order {
-		p.wrap(dash, cell{text: ranges(by[why]) + " " + why})
+		p.wrap(dash, cell{text: ranksText(s, by[why]) + " " + why})
 	}
 	if w.More > 0 {
 		p.wrap(dash, cell{text: fmt.Sprintf("and %d more", w.More)})
 	}
 }
 
-func (p *printer) saved(s diagnose.Save) {
+func (p *printer) saved(status wire.Status, s diagnose.Save) {
 	name := "preemption"
 	if s.Round > 0 {
 		name = fmt.Sprintf("preemption, round %d", s.Round)
 	}
 	steps := strings.Trim(fmt.Sprint(s.Steps), "[]")
-	p.wrap(cell{}, cell{fmt.Sprintf("%s: %d of %d tasks have saved, at step %s", name, s.Saved, s.Of, steps), bold})
+	p.wrap(cell{}, cell{fmt.Sprintf("%s: %d of %d ranks have saved, at step %s", name, s.Saved, s.Of, steps), bold})
 	if len(s.Missing) > 0 {
-		p.wrap(dash, cell{text: "no receipt of " + ranges(s.Missing)})
+		p.wrap(dash, cell{text: "no receipt of " + ranksText(status, s.Missing)})
 	}
 }
 

@@ -29,7 +29,7 @@ func Dial(ctx context.Context, address string, o Options) (*Conn, error) {
 	case <-c.greeted:
 		return c, nil
 	case <-c.ended:
-		err = fmt.Errorf("no server of HTTP/2 is there: %w", c.Err())
+		err = fmt.Errorf("no HTTP/2 server answers there: %w", c.Err())
 	case <-ctx.Done():
 		err = fmt.Errorf("the server says nothing: %w", context.Cause(ctx))
 	}
