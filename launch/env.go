@@ -142,6 +142,9 @@ func (e environment) accelerators(root string) []int {
 	return ids
 }
 
+// Accelerators numbers the accelerators of this host that a program with the variables of this process sees.
+func Accelerators() []int { return environment{base: os.Environ()}.accelerators("/") }
+
 // merge returns base with variables set and others taken out. Of a variable that base has twice, the
 // last word counts.
 func merge(base []string, set map[string]string, unset []string) []string {

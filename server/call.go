@@ -148,6 +148,10 @@ func (o *owner) carry(from origin, l serry.Life, k coord.Kind) {
 	added, replaced := p.carry(l, registers, func(other serry.Life) bool {
 		return t.State == serry.Connected && t.Incarnation == other.Incarnation
 	})
+	if added && (present || t.State != serry.Connected) {
+		remote := p.conn.RemoteAddr()
+		o.epoch.task(l.Task).from.Store(&remote)
+	}
 	if added {
 		o.detector.Attached(l, from.shape.Dialect == wire.Serry)
 	}

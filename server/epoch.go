@@ -1,7 +1,9 @@
 package server
 
 import (
+	"net"
 	"sync/atomic"
+	"time"
 
 	"github.com/serry-dev/serry"
 	"github.com/serry-dev/serry/coord"
@@ -41,6 +43,9 @@ type sharedTask struct {
 	// heartbeat costs.
 	seen atomic.Int64
 
+	// The address of the connection that the task registered on, or of its relay, for people. The owner stores it.
+	from atomic.Pointer[net.Addr]
+
 	// Accepted registrations whose reply has not been sent. Until the task has that reply it cannot send a
 	// heartbeat, so it cannot be silent.
 	registering atomic.Int32
@@ -72,6 +77,18 @@ func (e *epoch) task(t serry.TaskID) *sharedTask {
 		return nil
 	}
 	return &job[t.Index]
+}
+
+// sight says how long ago a task was last heard, and from where; a negative time: never.
+func (e *epoch) sight(task serry.TaskID, now coord.Time) (ago time.Duration, from string) {
+	t := e.task(task)
+	if t == nil || t.shown.Load().Incarnation == 0 {
+		return -1, ""
+	}
+	if a := t.from.Load(); a != nil {
+		from = (*a).String()
+	}
+	return time.Duration(max(0, now-coord.Time(t.seen.Load()))), from
 }
 
 // present says whether l is the life that the task is shown to have.

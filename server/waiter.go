@@ -1,6 +1,8 @@
 package server
 
 import (
+	"time"
+
 	"github.com/serry-dev/serry"
 	"github.com/serry-dev/serry/coord"
 	"github.com/serry-dev/serry/wire/rpc"
@@ -101,6 +103,8 @@ func (o *owner) reply(r coord.Reply) {
 	if s, ok := r.Result.(coord.Status); ok {
 		report := o.history.report(s)
 		report.Leader, report.Term = o.handler.address, o.handler.term
+		e, clock := o.epoch, o.clock
+		report.Sight = func(task serry.TaskID) (time.Duration, string) { return e.sight(task, clock.now()) }
 		r.Result = report
 	}
 	if o.current != nil && r.Req == o.current.req {

@@ -67,6 +67,9 @@ type TaskStatus struct {
 	Departed    bool    `json:"departed,omitempty"` // its connections are closed
 	Cause       string  `json:"cause,omitempty"`    // of its failure, in the words of a sentinel
 	Error       string  `json:"error,omitempty"`
+
+	HeardSeconds *float64 `json:"heard_seconds,omitempty"` // since its last heartbeat; nil: it has sent none
+	From         string   `json:"from,omitempty"`          // address of its process, or of the relay of its host
 }
 
 // A BarrierStatus is an open barrier in a [Status].
@@ -108,6 +111,10 @@ type Report struct {
 	Term   uint64       // of its leadership
 	First  *NoteStatus  // or nil
 	Notes  []NoteStatus // ascending by number
+
+	// Sight, or nil, says how long ago a task was last heard, and from which address; a negative time: never. It is
+	// called where a query wants the tasks.
+	Sight func(serry.TaskID) (ago time.Duration, from string)
 }
 
 const (
@@ -175,7 +182,11 @@ func NewStatus(r Report, q StatusQuery) Status {
 			s.Jobs = append(s.Jobs, JobStatus{t.Task.Job, 1})
 		}
 		if q.Tasks {
-			s.Tasks = append(s.Tasks, taskStatus(t, v.Now))
+			k := taskStatus(t, v.Now)
+			if r.Sight != nil {
+				k.saw(r.Sight(t.Task))
+			}
+			s.Tasks = append(s.Tasks, k)
 		}
 	}
 	for i := range v.Barriers {
@@ -213,6 +224,15 @@ func taskStatus(t *coord.TaskView, now coord.Time) TaskStatus {
 		s.Cause, _ = causeOf(t.Err)
 	}
 	return s
+}
+
+// saw adds when and from where a task was last heard.
+func (s *TaskStatus) saw(ago time.Duration, from string) {
+	if ago < 0 {
+		return
+	}
+	age := ago.Seconds()
+	s.HeardSeconds, s.From = &age, from
 }
 
 func barrierStatus(b *coord.BarrierView, now coord.Time) BarrierStatus {

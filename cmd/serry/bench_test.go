@@ -33,7 +33,7 @@ func BenchmarkTasks(b *testing.B) {
 		b.Run("print="+string(f), func(b *testing.B) {
 			p := &printer{format: f, out: io.Discard, paper: paper{width: plainWidth}}
 			for b.Loop() {
-				if err := p.showTasks(s); err != nil {
+				if err := p.showTasks(s, defaultAddress); err != nil {
 					b.Fatal(err)
 				}
 			}

@@ -5,6 +5,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"net"
 	"os"
 	"os/exec"
@@ -355,10 +356,12 @@ func TestPeersWait(t *testing.T) {
 		t.Skip("it takes seconds of real time")
 	}
 	ports := freePorts(t, 6)
-	list := fmt.Sprintf("a=127.0.0.1:%s,b=127.0.0.1:%s", ports[3], ports[4])
+	// The port of b is free for seconds. On an address that no other process uses it stays so.
+	host := fmt.Sprintf("127.%d.%d.%d", 1+rand.IntN(250), rand.IntN(250), 1+rand.IntN(250))
+	list := fmt.Sprintf("a=%s:%s,b=%s:%s", host, ports[3], host, ports[4])
 	dir := t.TempDir()
 	server := func(name, port, folder string) (*exec.Cmd, *bufio.Scanner) {
-		cmd := exec.Command("serry", "serve", "--tasks", "2", "--listen", "127.0.0.1:"+port, "--peers", list, "--name", name, "--data-dir", filepath.Join(dir, folder))
+		cmd := exec.Command("serry", "serve", "--tasks", "2", "--listen", host+":"+port, "--peers", list, "--name", name, "--data-dir", filepath.Join(dir, folder))
 		pipe, err := cmd.StderrPipe()
 		if err == nil {
 			err = cmd.Start()
@@ -383,7 +386,7 @@ func TestPeersWait(t *testing.T) {
 		t.Fatalf("no line with %q in\n%s", want, said)
 	}
 	_, a := server("a", ports[0], "a")
-	hear(a, `msg="waiting for a majority of the peers" of=2 missing="b at 127.0.0.1:`+ports[4]+` (connect: connection refused)"`)
+	hear(a, `msg="waiting for a majority of the peers" of=2 missing="b at `+host+`:`+ports[4]+` (connect: connection refused)"`)
 	b, lines := server("b", ports[1], "b")
 	hear(lines, " term=") // it leads or stands by
 	if err := errors.Join(b.Process.Kill(), os.RemoveAll(filepath.Join(dir, "b"))); err != nil {
@@ -392,5 +395,5 @@ func TestPeersWait(t *testing.T) {
 	_ = b.Wait() // it was killed
 	_, lines = server("b", ports[1], "lost")
 	hear(lines, "serry: error: member b: the other members know this one, and its folder is empty")
-	hear(lines, "serry: hint: the others know this server, and its folder is empty. If the folder was lost: serry peers replace 127.0.0.1:"+ports[4])
+	hear(lines, "serry: hint: the others know this server, and its folder is empty. If the folder was lost: serry peers replace "+host+":"+ports[4])
 }

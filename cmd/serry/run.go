@@ -8,6 +8,7 @@ import (
 	"net"
 	"os"
 	"os/signal"
+	"strconv"
 	"strings"
 	"syscall"
 	"time"
@@ -63,6 +64,7 @@ signal counts as 128 and its number; 128 and the number of the signal that ended
 serry run; 127 or 126 the command is not there or cannot be run; 2 a mistake in
 the command line; 1 anything else.`,
 		Example: `  serry run -n 4 -- python train.py
+  serry run -n auto -- python train.py   # one rank for each GPU
   serry run -n 8 --restart all --max-restarts 3 --log-dir logs -- python train.py
 
   # with a service on three hosts, which may lose any one of them
@@ -98,9 +100,34 @@ func newGuard() *cobra.Command {
 
 const guardCommand = "guard-a-run"
 
+// procs is the value of -n.
+type procs int
+
+// autoProcs makes -n count the accelerators.
+const autoProcs = "auto"
+
+func (p *procs) String() string { return strconv.Itoa(int(*p)) }
+
+// Set implements [pflag.Value].
+func (p *procs) Set(text string) error {
+	if text == autoProcs {
+		*p = procs(max(1, len(launch.Accelerators())))
+		return nil
+	}
+	n, err := strconv.Atoi(text)
+	if err != nil {
+		return errors.New("want a whole number, or " + autoProcs)
+	}
+	*p = procs(n)
+	return nil
+}
+
+// Type implements [pflag.Value].
+func (p *procs) Type() string { return "number" }
+
 // runSettings are the flags of serry run.
 type runSettings struct {
-	procs       int
+	procs       procs
 	nodes       int
 	node        int
 	spares      int
@@ -125,7 +152,8 @@ type runSettings struct {
 
 func (s *runSettings) define(f *pflag.FlagSet) {
 	f.SortFlags = false
-	f.IntVarP(&s.procs, "procs", "n", 1, "`number` of tasks on this host")
+	s.procs = 1
+	f.VarP(&s.procs, "procs", "n", "`number` of ranks on this host, or auto: one for each GPU, or one where there is none")
 	f.IntVar(&s.nodes, "nnodes", 1, "`number` of hosts; serry run is started on each")
 	f.IntVar(&s.node, "node-rank", 0, "`number` of this host, from 0")
 	f.StringVar(&s.coordinator, "coordinator", "", "`host:port` on host 0 where all hosts meet")
@@ -155,7 +183,7 @@ func (s *runSettings) define(f *pflag.FlagSet) {
 // config turns the flags into the configuration of a job.
 func (s *runSettings) config(cmd *cobra.Command, args []string) (launch.Config, error) {
 	c := launch.Config{
-		Command: args, Tasks: s.procs,
+		Command: args, Tasks: int(s.procs),
 		Spares:  s.spares,
 		Restart: launch.Restart(s.restart), MaxRestarts: s.maxRestarts, Recoverable: s.recoverable,
 		Grace: orNone(cmd, "grace", s.grace), LogDir: s.logDir, StateDir: s.stateDir, NoMPI: s.noMPI,

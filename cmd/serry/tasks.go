@@ -1,8 +1,11 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
+	"net"
+	"os"
 	"slices"
 	"strings"
 
@@ -36,7 +39,7 @@ func newTasks() *cobra.Command {
 		s.Tasks = slices.DeleteFunc(s.Tasks, func(t wire.TaskStatus) bool {
 			return len(want) > 0 && !slices.Contains(want, t.State) || len(names) > 0 && !slices.Contains(names, t.Task)
 		})
-		return q.showTasks(s)
+		return q.showTasks(s, r.address)
 	})
 	cmd.Flags().StringSliceVar(&want, "state", nil, "only ranks in these `states`: "+strings.Join(states, ", "))
 	_ = cmd.RegisterFlagCompletionFunc("state", cobra.FixedCompletions(states, cobra.ShellCompDirectiveNoFileComp))
@@ -52,7 +55,8 @@ func checkStates(want []string) error {
 	return nil
 }
 
-func (p *printer) showTasks(s wire.Status) error {
+// showTasks prints the tasks of the job whose service is at an address.
+func (p *printer) showTasks(s wire.Status, address string) error {
 	if done, err := p.object(struct {
 		Version int               `json:"version"`
 		Epoch   int               `json:"epoch"`
@@ -62,18 +66,58 @@ func (p *printer) showTasks(s wire.Status) error {
 	}
 	wide := p.format == asWide
 	t := &table{columns: []column{{title: "RANK", most: 24}, {title: "STATE"}, {title: "FOR", right: true}}}
+	var pids map[string]int
 	if wide {
-		t.columns = append(t.columns, column{title: "INCARNATION"})
+		t.columns = append(t.columns, column{title: "HOST"}, column{title: "PID", right: true}, column{title: "LAST BEAT", right: true}, column{title: "INCARNATION"})
+		pids = localPids(s, address)
 	}
 	t.columns = append(t.columns, column{title: "ERROR"})
 	for _, k := range s.Tasks {
 		row := []cell{{text: rankOf(k.Task, len(s.Jobs) == 1)}, {k.State, stateColour(k.State)}, {text: diagnose.Ago(k.ForSeconds)}}
 		if wide {
-			row = append(row, cell{text: incarnation(k.Incarnation)})
+			row = append(row, texts(hostOf(k.From), pidText(pids[k.Task]), beatText(k.HeardSeconds), incarnation(k.Incarnation))...)
 		}
 		t.add(append(row, cell{errorText(k), red})...)
 	}
 	return p.table(t)
+}
+
+// hostOf is the host that a task was heard from.
+func hostOf(from string) string {
+	if host, _, err := net.SplitHostPort(from); err == nil {
+		return host
+	}
+	return cmp.Or(from, "-")
+}
+
+func pidText(pid int) string {
+	if pid == 0 {
+		return "-"
+	}
+	return fmt.Sprint(pid)
+}
+
+func beatText(seconds *float64) string {
+	if seconds == nil {
+		return "-"
+	}
+	return diagnose.Ago(*seconds) + " ago"
+}
+
+// localPids finds the processes of this host that are tasks of the job, by the variables that launchers give them. Of
+// processes on other hosts, and of other users, nothing is known.
+func localPids(s wire.Status, address string) map[string]int {
+	pids := make(map[string]int)
+	if len(s.Jobs) != 1 {
+		return pids
+	}
+	here := &site{root: os.DirFS("/")}
+	for _, p := range topmost(here.processes()) {
+		if rank := rankOfProcess(p); rank != "" && plainAddress(jobOfProcess(p)) == plainAddress(address) {
+			pids[s.Jobs[0].Name+"/"+rank] = p.pid
+		}
+	}
+	return pids
 }
 
 // errorText says what is wrong with a task, without its name, which stands in front already.
