@@ -6,8 +6,9 @@
 //
 // A job is made of attempts, numbered from 1. Each has a coordination service of its own, inside this
 // process and on an address of its own, so that what may be left of an older attempt can neither join
-// a newer one nor disturb it (C-EPOCH-6, A-SIDE-19). Tasks find it by their environment: jax by the
-// variables that it reads anyway (A-ATT-11), Go programs by SERRY_ADDRESS, SERRY_TASK and SERRY_TASKS.
+// a newer one nor disturb it (C-EPOCH-6, A-SIDE-19); Config.Listen keeps one address through all attempts
+// instead. Tasks find it by their environment: jax by the variables that it reads anyway (A-ATT-11), Go programs by
+// SERRY_ADDRESS, SERRY_TASK and SERRY_TASKS.
 //
 // Each attempt has a secret of its own, by which its tasks know each other (CL-TRN-30). Each host keeps it
 // in a file for the time of the attempt.

@@ -101,6 +101,7 @@ func refused() error {
 }
 
 func TestDoctorFindsNothingWrong(t *testing.T) {
+	lab.Clause(t, "D-DOC-2")
 	s := newHealthySite(t)
 	for _, c := range checks() {
 		if f := c.run(t.Context(), s); f.Level == levelProblem || f.Level == levelWarning || f.Observed == "" {
@@ -121,7 +122,7 @@ type trap struct {
 func here(s *site) { s.address = "node7:8476" }
 
 func TestDoctorFindsTraps(t *testing.T) {
-	lab.Clause(t, "P-HOST-1", "P-HOST-3", "C-HOST-2", "C-ENV-9", "TC-ENV-13")
+	lab.Clause(t, "P-HOST-1", "P-HOST-3", "C-HOST-2", "C-ENV-9", "TC-ENV-13", "D-DOC-1", "D-DOC-2")
 	for name, c := range map[string]trap{
 		"host name is loopback": {func(_ *testing.T, s *site) {
 			s.names(map[string]string{"node7": "127.0.1.1", "coord": coordAddress})
