@@ -113,7 +113,7 @@ type Report struct {
 	Notes  []NoteStatus // ascending by number
 
 	// Sight, or nil, says how long ago a task was last heard, and from which address; a negative time: never. It is
-	// called where a query wants the tasks.
+	// called where a query wants it.
 	Sight func(serry.TaskID) (ago time.Duration, from string)
 }
 
@@ -126,12 +126,13 @@ const (
 type StatusQuery struct {
 	Tasks bool   // every task
 	After uint64 // the notes with greater numbers
+	Sight bool   // of every task, when and from where it was last heard
 }
 
 // Request is what asks for a status.
 func (q StatusQuery) Request() (path string, body []byte, err error) {
 	return serryPath(&serrypb.Request{Call: &serrypb.Request_Status{
-		Status: &serrypb.StatusQuery{Tasks: q.Tasks, After: q.After},
+		Status: &serrypb.StatusQuery{Tasks: q.Tasks, After: q.After, Sight: q.Sight},
 	}})
 }
 
@@ -183,7 +184,7 @@ func NewStatus(r Report, q StatusQuery) Status {
 		}
 		if q.Tasks {
 			k := taskStatus(t, v.Now)
-			if r.Sight != nil {
+			if q.Sight && r.Sight != nil {
 				k.saw(r.Sight(t.Task))
 			}
 			s.Tasks = append(s.Tasks, k)
@@ -231,7 +232,7 @@ func (s *TaskStatus) saw(ago time.Duration, from string) {
 	if ago < 0 {
 		return
 	}
-	age := ago.Seconds()
+	age := ago.Round(time.Millisecond).Seconds() // short, for ten thousand of them
 	s.HeardSeconds, s.From = &age, from
 }
 

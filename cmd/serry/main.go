@@ -11,6 +11,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 
 	"github.com/spf13/cobra"
 )
@@ -24,8 +25,14 @@ const (
 	exitUsage
 )
 
+// versionFlag is the flag that stands for the command of this name.
+const versionFlag = "version"
+
 // run runs the command line and returns the exit status.
 func run(args []string, stdout, stderr io.Writer) int {
+	if slices.Equal(args, []string{"--" + versionFlag}) {
+		args = []string{"version"}
+	}
 	root := newRoot()
 	root.SetArgs(args)
 	root.SetOut(stdout)
@@ -42,10 +49,8 @@ service that jax and TensorFlow clients connect to without a changed line.`,
 		SilenceErrors:      true,
 		SilenceUsage:       true,
 		DisableSuggestions: true, // unknownCommand has them, on one line
-		Version:            build().String(),
 	}
-	root.SetVersionTemplate("{{.Version}}\n")
-	root.Flags().Bool("version", false, "print the version of serry")
+	root.Flags().Bool(versionFlag, false, "print the version of serry")
 	root.SetFlagErrorFunc(flagMistake)
 	group(root, "Run a job:", newRun(), newServe(), newRelay(), newStop(), newHandover(), newPeers())
 	group(root, "Look at a job:", newJobs(), newStatus(), newTasks(), newBarriers(), newKV(), newWatch(), newWhy(), newReplay(), newDevices())

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bufio"
+	"bytes"
 	"cmp"
 	"context"
 	"fmt"
@@ -169,7 +170,10 @@ type process struct {
 const maxProcesses = 1 << 14
 
 // processes lists those whose variables we can read: ours.
-func (s *site) processes() []process {
+func (s *site) processes() []process { return s.processesWith("") }
+
+// processesWith lists those of them in whose variables a text stands.
+func (s *site) processesWith(text string) []process {
 	entries, _ := fs.ReadDir(s.root, "proc") // none can be listed
 	var found []process
 	for _, e := range entries {
@@ -178,7 +182,7 @@ func (s *site) processes() []process {
 			continue
 		}
 		env, err := fs.ReadFile(s.root, path.Join("proc", e.Name(), "environ"))
-		if err != nil || len(env) == 0 {
+		if err != nil || len(env) == 0 || !bytes.Contains(env, []byte(text)) {
 			continue
 		}
 		p := process{pid: pid, env: strings.Split(string(env), "\x00")}

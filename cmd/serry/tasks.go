@@ -1,7 +1,6 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"net"
@@ -28,7 +27,7 @@ func newTasks() *cobra.Command {
   serry tasks 3 -o json`,
 		ValidArgsFunction: q.completeTasks,
 	}, func(ctx context.Context, r *remote, args []string) error {
-		s, err := r.status(ctx, wire.StatusQuery{Tasks: true})
+		s, err := r.status(ctx, wire.StatusQuery{Tasks: true, Sight: q.format == asWide})
 		if err != nil {
 			return err
 		}
@@ -84,10 +83,13 @@ func (p *printer) showTasks(s wire.Status, address string) error {
 
 // hostOf is the host that a task was heard from.
 func hostOf(from string) string {
+	if from == "" {
+		return "-"
+	}
 	if host, _, err := net.SplitHostPort(from); err == nil {
 		return host
 	}
-	return cmp.Or(from, "-")
+	return from
 }
 
 func pidText(pid int) string {
@@ -112,7 +114,7 @@ func localPids(s wire.Status, address string) map[string]int {
 		return pids
 	}
 	here := &site{root: os.DirFS("/")}
-	for _, p := range topmost(here.processes()) {
+	for _, p := range topmost(here.processesWith("_ADDRESS=")) {
 		if rank := rankOfProcess(p); rank != "" && plainAddress(jobOfProcess(p)) == plainAddress(address) {
 			pids[s.Jobs[0].Name+"/"+rank] = p.pid
 		}

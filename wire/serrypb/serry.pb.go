@@ -971,6 +971,7 @@ type StatusQuery struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Tasks         bool                   `protobuf:"varint,1,opt,name=tasks,proto3" json:"tasks,omitempty"` // every task
 	After         uint64                 `protobuf:"varint,2,opt,name=after,proto3" json:"after,omitempty"` // the notes with greater numbers
+	Sight         bool                   `protobuf:"varint,3,opt,name=sight,proto3" json:"sight,omitempty"` // of every task, when and from where it was last heard
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1017,6 +1018,13 @@ func (x *StatusQuery) GetAfter() uint64 {
 		return x.After
 	}
 	return 0
+}
+
+func (x *StatusQuery) GetSight() bool {
+	if x != nil {
+		return x.Sight
+	}
+	return false
 }
 
 type Increment struct {
@@ -3005,10 +3013,11 @@ const file_serry_wire_serrypb_serry_proto_rawDesc = "" +
 	"\x05value\x18\x02 \x01(\fR\x05value\x12\x1c\n" +
 	"\toverwrite\x18\x03 \x01(\bR\toverwrite\"\x17\n" +
 	"\x03Key\x12\x10\n" +
-	"\x03key\x18\x01 \x01(\tR\x03key\"9\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\"O\n" +
 	"\vStatusQuery\x12\x14\n" +
 	"\x05tasks\x18\x01 \x01(\bR\x05tasks\x12\x14\n" +
-	"\x05after\x18\x02 \x01(\x04R\x05after\"-\n" +
+	"\x05after\x18\x02 \x01(\x04R\x05after\x12\x14\n" +
+	"\x05sight\x18\x03 \x01(\bR\x05sight\"-\n" +
 	"\tIncrement\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x0e\n" +
 	"\x02by\x18\x02 \x01(\x03R\x02by\"I\n" +
