@@ -51,7 +51,11 @@ const asciiSpace = " \t\n\v\f\r"
 // first: "spine,pod,rack". Pieces of nothing but blanks are dropped, others are
 // kept as they are (C-TOP-10).
 func NetworkNodes(value string) []string {
-	return slices.DeleteFunc(strings.Split(value, ","), func(piece string) bool { return strings.Trim(piece, asciiSpace) == "" })
+	nodes := slices.DeleteFunc(strings.Split(value, ","), func(piece string) bool { return strings.Trim(piece, asciiSpace) == "" })
+	if len(nodes) == 0 {
+		return nil // as a record without them has it
+	}
+	return nodes
 }
 
 // BootID reads the text of /proc/sys/kernel/random/boot_id: its lines without
