@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"hash/crc32"
 	"net"
 	"os"
 	"slices"
@@ -13,6 +14,12 @@ import (
 const (
 	leastChunk   = 256 << 10 // smaller messages are not cut
 	scratchBytes = 64 << 10
+
+	// A payload with a checksum is read and written in steps, each with its part of the checksum: little enough
+	// that the processor still has the bytes in its cache for the second pass over them. A write of less would
+	// wake the peer too often; short reads make room for the peer to go on.
+	sumWrite = 512 << 10
+	sumRead  = 64 << 10
 )
 
 // chunkOf says how a message of that size is cut: so that all lanes have something to do.
@@ -95,33 +102,60 @@ func (a *lane) writeChunk(p *post, from, to int64) error {
 	if h.Family == Transfer {
 		h.Seq += uint64(from / p.chunk)
 	}
-	var sum *checksum
+	step := to - from
 	if a.link.checks[h.Family] {
 		h.flags |= flagChecksum
-		sum = newChecksum(to - from)
+		step = sumWrite
 	}
 	a.head = h.append(a.head[:0])
-	pieces := appendRange(append(a.buffers[:0], a.head), p.segs, from, to)
-	for _, s := range pieces[1:] {
-		sum.add(s)
-	}
-	err := a.writeAll(p, pieces, sum)
-	clear(pieces)
-	a.buffers = pieces[:0]
-	if err == nil && sum != nil {
-		a.tail = binary.LittleEndian.AppendUint32(a.tail[:0], sum.value())
-		err = a.writeAll(p, net.Buffers{a.tail}, nil)
-	}
+	c := outgoing{lane: a, post: p, segs: p.segs, from: from, to: to}
+	err := c.write(append(a.buffers[:0], a.head), step, h.flags&flagChecksum != 0)
 	a.link.counts.sent(&h)
 	return err
 }
 
-// writeAll writes a part of a frame of a message.
-func (a *lane) writeAll(p *post, pieces net.Buffers, sum *checksum) error {
+// An outgoing chunk is a payload that is being written.
+type outgoing struct {
+	lane     *lane
+	post     *post
+	segs     [][]byte // of the message; once it is cancelled, a copy of what is left
+	from, to int64    // bytes of segs that no write has begun with
+}
+
+// write writes the chunk behind the pieces that are there, step bytes at a time, with the checksum at its end
+// if it is to have one.
+func (c *outgoing) write(pieces net.Buffers, step int64, checked bool) error {
+	a, sum := c.lane, uint32(0)
+	for {
+		begin, end := len(pieces), min(c.from+step, c.to)
+		pieces = appendRange(pieces, c.segs, c.from, end)
+		c.from = end
+		if checked {
+			for _, s := range pieces[begin:] {
+				sum = crc32.Update(sum, castagnoli, s)
+			}
+		}
+		if checked && end == c.to {
+			a.tail = binary.LittleEndian.AppendUint32(a.tail[:0], sum)
+			pieces = append(pieces, a.tail)
+		}
+		err := c.writeAll(pieces)
+		clear(pieces)
+		pieces = pieces[:0]
+		if err != nil || c.from == c.to {
+			a.buffers = pieces
+			return err
+		}
+	}
+}
+
+// writeAll writes some pieces of a frame. When the message is cancelled it copies the rest of the chunk and lets
+// go of the memory: the peer needs the rest to find the next frame.
+func (c *outgoing) writeAll(pieces net.Buffers) error {
+	a, p := c.lane, c.post
 	for {
 		_, err := pieces.WriteTo(a.out.Conn)
 		if err == nil || !errors.Is(err, os.ErrDeadlineExceeded) {
-			sum.value() // it reads the memory of the message
 			return err
 		}
 		a.out.SetWriteDeadline(time.Time{})
@@ -129,8 +163,9 @@ func (a *lane) writeAll(p *post, pieces net.Buffers, sum *checksum) error {
 		cancelled := p.ended && a.draining == p
 		a.link.mu.Unlock()
 		if cancelled {
-			pieces = net.Buffers{slices.Concat(pieces...)} // the peer needs the rest to find the next frame
-			sum.value()
+			pieces = net.Buffers{slices.Concat(pieces...)}
+			rest := slices.Concat(appendRange(nil, c.segs, c.from, c.to)...)
+			c.segs, c.from, c.to = [][]byte{rest}, 0, int64(len(rest))
 			a.link.letGo(a, p)
 		}
 	}
@@ -238,9 +273,6 @@ func (a *lane) readChunk(h *Header) error {
 		return err
 	}
 	c := chunk{lane: a, expect: e, unwanted: e == nil}
-	if h.flags&flagChecksum != 0 {
-		c.sum = newChecksum(int64(h.length))
-	}
 	err = c.read(h)
 	a.link.finishChunk(a, e, h, err)
 	return err
@@ -310,28 +342,33 @@ type chunk struct {
 	expect   *expect // or nil
 	unwanted bool    // its bytes go nowhere
 	scratch  []byte
-	sum      *checksum // or nil
 }
 
 func (c *chunk) read(h *Header) error {
+	sum, checked := uint32(0), h.flags&flagChecksum != 0
 	for at, end := h.Offset, h.Offset+uint64(h.length); at < end; {
-		room := c.room(at, end)
+		step := end
+		if checked {
+			step = min(at+sumRead, end)
+		}
+		room := c.room(at, step)
 		n, err := c.some(room)
-		at += uint64(n)
 		if err != nil {
-			c.sum.value() // it reads the memory of the message
 			return err
 		}
-		if c.unwanted {
-			c.sum.addNow(room[:n])
-		} else {
-			c.sum.add(room[:n])
+		if checked {
+			sum = crc32.Update(sum, castagnoli, room[:n])
 		}
+		at += uint64(n)
 	}
-	if c.sum == nil {
-		return nil
+	if checked {
+		return c.check(sum)
 	}
-	want := c.sum.value()
+	return nil
+}
+
+// check reads the checksum behind a payload.
+func (c *chunk) check(want uint32) error {
 	var sum [checkBytes]byte
 	for have := 0; have < len(sum); {
 		n, err := c.some(sum[have:])
@@ -382,7 +419,6 @@ func (c *chunk) some(p []byte) (int, error) {
 // letGo ends the use of the memory of a message that was cancelled.
 func (c *chunk) letGo() {
 	a, l := c.lane, c.lane.link
-	c.sum.settle()
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	a.in.SetReadDeadline(time.Time{})
