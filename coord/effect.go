@@ -40,6 +40,7 @@ type Note struct {
 	Barrier     string
 	Counter     int64
 	Count, Of   int
+	Since       Time // of a barrier that ended: when it was opened
 	Err         error
 
 	// The address of a caller that was refused. The machine knows no addresses: its owner sets it, in notes of

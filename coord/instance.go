@@ -106,7 +106,7 @@ func (m *Machine) finish(b *barrier, err error) {
 	}
 	// The result is stored by now, so a call that is answered below and repeated at once finds
 	// it.
-	m.note(Note{What: "barrier ended", Barrier: b.id, Counter: b.counter, Count: b.arrived, Of: len(slots), Err: err})
+	m.note(Note{What: "barrier ended", Barrier: b.id, Counter: b.counter, Count: b.arrived, Of: len(slots), Since: b.since, Err: err})
 	switch {
 	case b.kind == registerBarrier && err == nil:
 		m.allRegistered(slots)

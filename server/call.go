@@ -48,6 +48,7 @@ func (o *owner) call(it *item) {
 	if !o.answered {
 		o.hold(it, kind, l)
 	}
+	o.noteCall(it, kind, caller.Task)
 	switch kind {
 	case coord.KindPollForError:
 		o.detector.Polled(l, !o.answered)

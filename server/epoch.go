@@ -36,6 +36,9 @@ type sharedTask struct {
 	// Owned by the owner: with state Failed, why. It goes to hosts, not to handlers.
 	err error
 
+	// Owned by the owner: its newest call.
+	last lastCall
+
 	// What handlers may know (C-HB-8). The value is replaced as a whole and never changed in place.
 	shown atomic.Pointer[detect.Task]
 

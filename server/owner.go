@@ -54,6 +54,7 @@ type owner struct {
 	meeting      int                               // those of them that wait for other tasks
 	history      history                           // what happened lately, for people
 	refused      seldom.Limit[refusedCall]         // calls whose refusal was noted lately
+	usual        usual                             // how long barriers take
 	over         bool                              // the journal has ended, or another server leads: nothing is stepped
 
 	// Time.
@@ -322,5 +323,6 @@ func (o *owner) collect(effects []coord.Effect) {
 // note keeps a note for people who ask, and puts it on the wave for the log.
 func (o *owner) note(n coord.Note) {
 	o.history.add(o.time.now, n)
+	o.usual.ended(n, o.time.now)
 	o.wave.notes = append(o.wave.notes, n)
 }

@@ -1,8 +1,6 @@
 package server
 
 import (
-	"time"
-
 	"github.com/serry-dev/serry"
 	"github.com/serry-dev/serry/coord"
 	"github.com/serry-dev/serry/wire/rpc"
@@ -100,12 +98,8 @@ func (o *owner) release(w *waiter) {
 // reply finds the calls that r answers and puts a reply to each on the wave. It is either the reply to the
 // call that is being stepped, or to calls that wait.
 func (o *owner) reply(r coord.Reply) {
-	if s, ok := r.Result.(coord.Status); ok {
-		report := o.history.report(s)
-		report.Leader, report.Term = o.handler.address, o.handler.term
-		e, clock := o.epoch, o.clock
-		report.Sight = func(task serry.TaskID) (time.Duration, string) { return e.sight(task, clock.now()) }
-		r.Result = report
+	if s, ok := r.Result.(coord.Status); ok && o.current != nil {
+		r.Result = o.status(s, o.current.from.shape)
 	}
 	if o.current != nil && r.Req == o.current.req {
 		o.answered = true

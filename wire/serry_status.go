@@ -70,6 +70,12 @@ type TaskStatus struct {
 
 	HeardSeconds *float64 `json:"heard_seconds,omitempty"` // since its last heartbeat; nil: it has sent none
 	From         string   `json:"from,omitempty"`          // address of its process, or of the relay of its host
+
+	// The newest call of its program since this server leads, and the barrier or key that it is about.
+	LastCall    string  `json:"last_call,omitempty"`
+	LastOf      string  `json:"last_call_of,omitempty"`
+	CallSeconds float64 `json:"last_call_seconds,omitempty"` // how long ago that was
+	CallWaits   bool    `json:"last_call_waits,omitempty"`   // it has no answer yet
 }
 
 // A BarrierStatus is an open barrier in a [Status].
@@ -82,6 +88,10 @@ type BarrierStatus struct {
 	Missing     []string `json:"missing"` // the first maxListed of them
 	ForSeconds  float64  `json:"for_seconds"`
 	LeftSeconds float64  `json:"left_seconds,omitempty"` // until it times out
+
+	// How long barriers of its class take, from the first arrival to the last: the median of those that passed
+	// since this server leads. 0: none has.
+	UsualSeconds float64 `json:"usual_seconds,omitempty"`
 }
 
 // A NoteStatus is something that happened, in a [Status].
@@ -115,7 +125,37 @@ type Report struct {
 	// Sight, or nil, says how long ago a task was last heard, and from which address; a negative time: never. It is
 	// called where a query wants it.
 	Sight func(serry.TaskID) (ago time.Duration, from string)
+
+	Usual []coord.Time // of the barriers of the view, how long such take; or nil
+	Calls []LastCall   // of the tasks of the view; or nil
 }
+
+// A LastCall is the newest call of a task. The zero value is none.
+type LastCall struct {
+	Kind  coord.Kind
+	Of    string     // the barrier or key that it is about, or empty
+	Ago   coord.Time // how long ago it came
+	Waits bool       // it has no answer yet
+}
+
+// Class is what the ids of barriers, or keys, have in common but for numbers: "save-100" is of "save-#".
+func Class(id string) string {
+	if strings.IndexFunc(id, isDigit) < 0 {
+		return id
+	}
+	class := make([]byte, 0, len(id))
+	for i := range len(id) {
+		switch digit := isDigit(rune(id[i])); {
+		case !digit:
+			class = append(class, id[i])
+		case i == 0 || !isDigit(rune(id[i-1])):
+			class = append(class, '#')
+		}
+	}
+	return string(class)
+}
+
+func isDigit(r rune) bool { return r >= '0' && r <= '9' }
 
 const (
 	maxListed = 64   // tasks that a list in a status names
@@ -157,6 +197,9 @@ func ReadStatus(body []byte) (Status, error) {
 	return s, nil
 }
 
+// AsksForTasks says whether the call is for a status with every task.
+func (s Shape) AsksForTasks() bool { return s.query.Tasks }
+
 // NewStatus draws the status that a query asks for.
 func NewStatus(r Report, q StatusQuery) Status {
 	v := r.View
@@ -187,11 +230,17 @@ func NewStatus(r Report, q StatusQuery) Status {
 			if q.Sight && r.Sight != nil {
 				k.saw(r.Sight(t.Task))
 			}
+			if r.Calls != nil {
+				k.called(r.Calls[i])
+			}
 			s.Tasks = append(s.Tasks, k)
 		}
 	}
 	for i := range v.Barriers {
 		s.Barriers = append(s.Barriers, barrierStatus(&v.Barriers[i], v.Now))
+		if r.Usual != nil {
+			s.Barriers[i].UsualSeconds = seconds(r.Usual[i])
+		}
 	}
 	for _, n := range r.Notes {
 		if n.Number > q.After {
@@ -234,6 +283,12 @@ func (s *TaskStatus) saw(ago time.Duration, from string) {
 	}
 	age := ago.Round(time.Millisecond).Seconds() // short, for ten thousand of them
 	s.HeardSeconds, s.From = &age, from
+}
+
+func (s *TaskStatus) called(c LastCall) {
+	if c.Kind != 0 {
+		s.LastCall, s.LastOf, s.CallSeconds, s.CallWaits = c.Kind.Row().Name, c.Of, seconds(c.Ago), c.Waits
+	}
 }
 
 func barrierStatus(b *coord.BarrierView, now coord.Time) BarrierStatus {

@@ -1,0 +1,108 @@
+package server
+
+import (
+	"strings"
+	"time"
+
+	"github.com/serry-dev/serry"
+	"github.com/serry-dev/serry/coord"
+	"github.com/serry-dev/serry/wire"
+)
+
+// A lastCall is the newest call of a task that its program has caused. For a job that stands still in a place
+// that the service does not see, such as a collective, it is the last trace of what each task did.
+type lastCall struct {
+	kind coord.Kind // 0: there was none since this server leads
+	of   string     // the barrier or the key that it is about
+	at   coord.Time // on the clock
+	req  coord.Req  // by which owner.waiting finds it while it is not answered
+}
+
+// lastOf bounds the name that is kept of a barrier or a key.
+const lastOf = 200
+
+// noteCall keeps a call as the newest one of its task. Clients send heartbeats, polls and watches by themselves,
+// whatever their program does, so these are left out; so are questions of people.
+func (o *owner) noteCall(it *item, kind coord.Kind, task serry.TaskID) {
+	switch kind {
+	case coord.KindHeartbeat, coord.KindPollForError, coord.KindWatchTasks, coord.KindGetStatus:
+		return
+	}
+	p := it.from.peer
+	if task.IsZero() {
+		task = p.onlyTask()
+	}
+	s := o.epoch.task(task)
+	if s == nil {
+		return
+	}
+	s.last = lastCall{kind: kind, of: subject(it.event), at: o.now, req: it.req}
+	if w := p.calls[it.from.call]; !o.answered && w != nil {
+		s.last.req = w.req // a get may have joined an equal one
+	}
+}
+
+// subject is the barrier or the key that a call is about, or empty.
+func subject(ev coord.Event) string {
+	name := ""
+	switch ev := ev.(type) {
+	case coord.Barrier:
+		name = ev.ID
+	case coord.InsertKeyValue:
+		name = ev.Key
+	case coord.SwapKeyValue:
+		name = ev.Key
+	case coord.IncrementKeyValue:
+		name = ev.Key
+	case coord.DeleteKeyValue:
+		name = ev.Key
+	case coord.GetKeyValue:
+		name = ev.Key
+	case coord.TryGetKeyValue:
+		name = ev.Key
+	case coord.GetKeyValueDir:
+		name = ev.Dir
+	}
+	if len(name) > lastOf {
+		return strings.Clone(name[:lastOf]) // the rest can go
+	}
+	return name
+}
+
+// onlyTask is the task that registered on this connection, if it is one: calls about keys do not name their task.
+func (p *peer) onlyTask() serry.TaskID {
+	var found serry.TaskID
+	for _, c := range p.carried() {
+		switch {
+		case !c.registered || c.Task == found:
+		case !found.IsZero():
+			return serry.TaskID{}
+		default:
+			found = c.Task
+		}
+	}
+	return found
+}
+
+// status adds to the status of the machine what the server knows besides.
+func (o *owner) status(s coord.Status, shape wire.Shape) wire.Report {
+	r := o.history.report(s)
+	r.Leader, r.Term = o.handler.address, o.handler.term
+	e, clock := o.epoch, o.clock
+	r.Sight = func(task serry.TaskID) (time.Duration, string) { return e.sight(task, clock.now()) }
+	for _, b := range s.View.Barriers {
+		r.Usual = append(r.Usual, o.usual.of(b.ID))
+	}
+	if !shape.AsksForTasks() {
+		return r
+	}
+	r.Calls = make([]wire.LastCall, len(s.View.Tasks))
+	for i := range s.View.Tasks {
+		if t := o.epoch.task(s.View.Tasks[i].Task); t != nil && t.last.kind != 0 {
+			r.Calls[i] = wire.LastCall{
+				Kind: t.last.kind, Of: t.last.of, Ago: o.now - t.last.at, Waits: o.waiting[t.last.req] != nil,
+			}
+		}
+	}
+	return r
+}

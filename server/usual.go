@@ -1,0 +1,57 @@
+package server
+
+import (
+	"slices"
+
+	"github.com/serry-dev/serry/coord"
+	"github.com/serry-dev/serry/wire"
+)
+
+const (
+	usualKept    = 32  // barriers of one class whose times are kept
+	usualClasses = 256 // classes; a job with more has no usual time for the rest
+)
+
+// A usual knows how long barriers take, from the first arrival to the last, by class: what their ids have in
+// common but for numbers. A barrier that is open for much longer is worth a word. It belongs to the owner, and
+// begins anew with each server that leads.
+type usual struct {
+	took map[string]*times
+}
+
+// times are the last ones of a class.
+type times struct {
+	ring [usualKept]coord.Time
+	seen int
+}
+
+// ended takes note of a barrier that has passed.
+func (u *usual) ended(n coord.Note, now coord.Time) {
+	if n.Barrier == "" || n.Err != nil {
+		return
+	}
+	if u.took == nil {
+		u.took = make(map[string]*times)
+	}
+	class := wire.Class(n.Barrier)
+	t := u.took[class]
+	if t == nil {
+		if len(u.took) >= usualClasses {
+			return
+		}
+		t = new(times)
+		u.took[class] = t
+	}
+	t.ring[t.seen%usualKept] = now - n.Since
+	t.seen++
+}
+
+// of is the median time of the barriers in the class of one, or 0 if none has passed.
+func (u *usual) of(barrier string) coord.Time {
+	t := u.took[wire.Class(barrier)]
+	if t == nil {
+		return 0
+	}
+	sorted := slices.Sorted(slices.Values(t.ring[:min(t.seen, usualKept)]))
+	return sorted[len(sorted)/2]
+}
