@@ -1,5 +1,6 @@
 // Package diagnose says what is wrong with a job, in the order in which a person would want to know:
-// what failed first and what was seen of it, who waits for whom right now, and what to do.
+// what failed first and what was seen of it, who waits for whom right now and how far that has come (stage.go),
+// what each rank did last (calls.go), and what to do.
 //
 // [Judge] takes [Evidence], a status of the coordination service and what else is known, and
 // returns a [Report]. It is pure: the same evidence gives the same report. Its callers
@@ -30,12 +31,40 @@ type Report struct {
 	Version int      `json:"version"`
 	Healthy bool     `json:"healthy"`
 	Verdict string   `json:"verdict"` // one line
+	Kind    Kind     `json:"kind"`
+	Stage   Stage    `json:"stage,omitempty"` // of the wait that the verdict is about
 	First   *Failure `json:"first_failure,omitempty"`
 	Waits   []Wait   `json:"waits"`  // longest first
 	Advice  []string `json:"advice"` // what to do, a sentence each
 	Saves   []Save   `json:"saves"`  // by round
+	Calls   []Calls  `json:"calls"`  // what ranks did last, those first that have been quiet longest
 
 	Refused []Refusal `json:"refused,omitempty"` // oldest first
+}
+
+// A Kind is what a verdict is about.
+type Kind string
+
+// The kinds of verdicts.
+const (
+	Well     Kind = "well"
+	Failed   Kind = "failed"   // a rank, a barrier or the job
+	Stopped  Kind = "stopped"  // the service
+	Deadlock Kind = "deadlock" // ranks wait for each other
+	Refused  Kind = "refused"  // a process that wants to join
+	Waiting  Kind = "waiting"  // for ranks that do not come
+)
+
+// ExitStatus is that of serry why (D-CLI-1): 1 where something has failed or is stuck, 3 where a wait has stalled
+// or a process was refused, 0 otherwise.
+func (r *Report) ExitStatus() int {
+	switch {
+	case r.Kind == Failed || r.Stage == Stuck:
+		return 1
+	case r.Kind == Refused || r.Stage == Stalled:
+		return 3
+	}
+	return 0
 }
 
 // A Failure is what went wrong first since the run began.
@@ -69,6 +98,7 @@ type Wait struct {
 	ForSeconds float64  `json:"for_seconds"`
 	Arrived    int      `json:"arrived"`
 	Members    int      `json:"members"`
+	Stage      Stage    `json:"stage,omitempty"`
 	On         []Blamed `json:"on"` // whom it waits for, as far as they are named
 	More       int      `json:"more,omitempty"`
 }
@@ -89,9 +119,6 @@ type Save struct {
 	Missing []string `json:"missing"` // tasks without a receipt
 }
 
-// patience is how long tasks may wait for each other before that is worth a word.
-const patience = 10 * time.Second
-
 // refusedLately is how long a refusal keeps a job from being called healthy. A server tells once a minute of a
 // process that is refused again and again.
 const refusedLately = 2 * time.Minute
@@ -99,29 +126,44 @@ const refusedLately = 2 * time.Minute
 // Judge says what the evidence means.
 func Judge(e Evidence) Report {
 	j := newJudge(e)
-	r := Report{Version: ReportVersion, Waits: j.waits(), Saves: j.saves(), Refused: j.refusals(), Advice: []string{}}
+	r := Report{Version: ReportVersion, Waits: j.waits(), Saves: j.saves(), Calls: j.calls(), Refused: j.refusals(), Advice: []string{}}
 	if j.status.First != nil {
 		r.First = j.first(j.status.First)
 	}
-	switch crossed, refused := j.crossed(), r.refusedLately(); {
+	crossed, since := j.crossed()
+	switch refused, wait := r.refusedLately(), r.worst(); {
 	case r.First != nil && !r.First.Recovered:
-		r.Verdict, r.Advice = r.First.verdict(), advise(r.First.Cause, r.First.Evidence)
+		r.Kind, r.Verdict, r.Advice = Failed, r.First.verdict(), advise(r.First.Cause, r.First.Evidence)
 	case j.status.Stopped:
-		r.Verdict = "the service has stopped"
+		r.Kind, r.Verdict = Stopped, "the service has stopped"
 	case j.failed() != nil:
 		t := j.failed()
-		r.Verdict, r.Advice = fmt.Sprintf("%s failed %s ago: %s", j.rank(t.Task), Ago(t.ForSeconds), t.Cause), advise(t.Cause, "")
+		r.Kind, r.Verdict, r.Advice = Failed, fmt.Sprintf("%s failed %s ago: %s", j.rank(t.Task), Ago(t.ForSeconds), t.Cause), advise(t.Cause, "")
 	case crossed != "":
-		r.Verdict = crossed
+		r.Kind, r.Stage, r.Verdict = Deadlock, crossStage(since), crossed
 		r.Advice = []string{"the ranks do not do the same things in the same order: compare what leads to the two barriers"}
 	case refused != nil:
-		r.Verdict, r.Advice = refused.Text, refused.advice()
-	case len(r.Waits) > 0 && r.Waits[0].ForSeconds >= patience.Seconds():
-		r.Verdict, r.Advice = r.Waits[0].verdict(), r.Waits[0].advice()
+		r.Kind, r.Verdict, r.Advice = Refused, refused.Text, refused.advice()
+	case wait != nil:
+		r.Kind, r.Stage, r.Verdict, r.Advice = Waiting, wait.Stage, j.waitVerdict(wait), j.waitAdvice(wait)
 	default:
-		r.Healthy, r.Verdict = true, j.well(r.First)
+		r.Kind, r.Verdict = Well, j.well(r.First)
 	}
+	r.Healthy = r.ExitStatus() == 0 && r.Kind != Stopped
 	return r
+}
+
+// worst is the wait that has come furthest, or nil if all are on time; of two the longer one.
+func (r *Report) worst() *Wait {
+	order := []Stage{OnTime, Late, Stalled, Stuck}
+	var found *Wait
+	for i := range r.Waits {
+		w := &r.Waits[i]
+		if w.Stage != OnTime && (found == nil || slices.Index(order, w.Stage) > slices.Index(order, found.Stage)) {
+			found = w
+		}
+	}
+	return found
 }
 
 // A judge is the evidence in a form to look things up in.
@@ -135,7 +177,8 @@ type judge struct {
 func newJudge(e Evidence) *judge {
 	j := &judge{status: e.Status, receipts: e.Receipts, tasks: make(map[string]*wire.TaskStatus, len(e.Status.Tasks))}
 	for i := range e.Status.Tasks {
-		j.tasks[e.Status.Tasks[i].Task] = &e.Status.Tasks[i]
+		t := &e.Status.Tasks[i]
+		j.tasks[t.Task] = t
 	}
 	j.job = onlyJob(e.Status.Tasks)
 	return j
@@ -171,17 +214,21 @@ func (j *judge) failed() *wire.TaskStatus {
 
 // well describes a job in which nothing is wrong, at least not any more.
 func (j *judge) well(first *Failure) string {
-	text := fmt.Sprintf("nothing is wrong: %d of %d ranks are connected", j.status.Counts[wire.StateConnected], j.status.Size)
 	switch j.status.Size {
 	case j.status.Counts[wire.StateLeft]:
 		return "nothing is wrong: all ranks have left"
 	case j.status.Counts[wire.StateAbsent]:
 		return "nothing is wrong: no rank has come yet"
 	}
+	text := fmt.Sprintf("%d of %d ranks are connected", j.status.Counts[wire.StateConnected], j.status.Size)
 	if first != nil {
 		text += fmt.Sprintf("; %s failed %s ago and has come back", j.rank(first.Task), Ago(first.AgoSeconds))
 	}
-	return text
+	if t := j.quietest(); t != nil {
+		// Ranks that compute make no calls, and neither do ranks that hang in a collective.
+		return fmt.Sprintf("no failure is known: %s; %s has been quiet longest, for %s", text, j.rank(t.Task), Ago(t.CallSeconds))
+	}
+	return "nothing is wrong: " + text
 }
 
 // waits lists the open barriers.
@@ -190,7 +237,7 @@ func (j *judge) waits() []Wait {
 	for _, b := range j.status.Barriers {
 		w := Wait{
 			Barrier: b.ID, ForSeconds: b.ForSeconds, Arrived: b.Arrived, Members: b.Members,
-			On: []Blamed{}, More: b.Members - b.Arrived - len(b.Missing),
+			Stage: j.stage(b), On: []Blamed{}, More: b.Members - b.Arrived - len(b.Missing),
 		}
 		for _, name := range b.Missing {
 			w.On = append(w.On, Blamed{Task: name, Why: j.why(name, b), rank: j.rank(name)})
@@ -208,7 +255,7 @@ func (j *judge) why(task string, b wire.BarrierStatus) string {
 	case t == nil:
 		return "is not known"
 	case t.State == wire.StateAbsent:
-		return "has not come yet"
+		return notCome
 	case t.State == wire.StateLeft:
 		return "has left"
 	case t.State == wire.StateFailed:
@@ -217,7 +264,7 @@ func (j *judge) why(task string, b wire.BarrierStatus) string {
 	if i := slices.IndexFunc(j.status.Barriers, func(o wire.BarrierStatus) bool { return o.ID != b.ID && j.waitsAt(task, o) }); i >= 0 {
 		return fmt.Sprintf("waits at %q instead", j.status.Barriers[i].ID)
 	}
-	return "is connected, and has not arrived"
+	return notArrived
 }
 
 // waitsAt says whether a task is known to have arrived at b: b wants all tasks and does not miss it,
@@ -227,17 +274,18 @@ func (j *judge) waitsAt(task string, b wire.BarrierStatus) bool {
 	return b.First == task || b.Members == j.status.Size && complete && !slices.Contains(b.Missing, task)
 }
 
-// crossed finds two barriers at which tasks wait for each other.
-func (j *judge) crossed() string {
+// crossed finds two barriers at which tasks wait for each other, and since when they do.
+func (j *judge) crossed() (text string, seconds float64) {
 	for i, a := range j.status.Barriers {
 		for _, b := range j.status.Barriers[i+1:] {
 			one, other := j.missingThere(a, b), j.missingThere(b, a)
 			if one != "" && other != "" {
-				return fmt.Sprintf("ranks wait for each other: %s is at %q and missing at %q, %s the other way round", j.rank(one), b.ID, a.ID, j.rank(other))
+				text = fmt.Sprintf("ranks wait for each other: %s is at %q and missing at %q, %s the other way round", j.rank(one), b.ID, a.ID, j.rank(other))
+				return text, min(a.ForSeconds, b.ForSeconds)
 			}
 		}
 	}
-	return ""
+	return "", 0
 }
 
 // missingThere finds a task that is missing at a because it waits at b.

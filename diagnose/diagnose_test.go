@@ -1,11 +1,16 @@
 package diagnose
 
 import (
+	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
+
 	"github.com/serry-dev/serry"
 	"github.com/serry-dev/serry/coord"
+	"github.com/serry-dev/serry/internal/lab/clause"
 	"github.com/serry-dev/serry/preempt"
 	"github.com/serry-dev/serry/wire"
 )
@@ -74,7 +79,7 @@ func TestVerdicts(t *testing.T) {
 		"all well":            {job(up, up), true, "nothing is wrong: 2 of 2 ranks are connected", ""},
 		"over":                {job(gone, gone), true, "nothing is wrong: all ranks have left", ""},
 		"not begun":           {job(out, out), true, "nothing is wrong: no rank has come yet", ""},
-		"a short wait":        {waiting(job(up, up), "b", 2, "worker/1"), true, "nothing is wrong", ""},
+		"a short wait":        {waiting(job(up, up), "b", 1.9, "worker/1"), true, "nothing is wrong", ""},
 		"killed":              {told(first(job(up, bad), died("process exited: signal 9"))), false, "rank 1 died 3.0s ago: process exited: signal 9", "dmesg"},
 		"killed for memory":   {first(job(up, bad), died("process exited: signal 9, killed for memory")), false, "rank 1 died", "more memory than"},
 		"exited":              {first(job(up, bad), died("process exited: code 1")), false, "rank 1 died 3.0s ago: process exited: code 1", "its own output"},
@@ -90,12 +95,12 @@ func TestVerdicts(t *testing.T) {
 		"they did not come together": {first(job(bad, bad), coord.Note{What: "barrier ended", Barrier: coord.RegisterBarrierID, Err: &serry.BarrierError{Missing: []serry.TaskID{dead}, Err: serry.ErrTimeout}}),
 			false, "the start of the job failed 3.0s ago: timed out, without rank 1", "serry doctor"},
 		"waiting for one to come": {waiting(job(wire.StateRegistering, out), coord.RegisterBarrierID, 60, "worker/1"),
-			false, "the start of the job, with 1 of 2 ranks there, waits for rank 1 since 1m00s: it has not come yet", "was not started"},
+			false, "starting: 1 of 2 ranks are here after 1m00s, missing rank 1", "was not started"},
 		"waiting for a slow one": {waiting(job(up, up), "step", 60, "worker/1"),
-			false, `barrier "step", with 1 of 2 ranks there, waits for rank 1 since 1m00s: it is connected, and has not arrived`, "py-spy"},
+			false, `rank 1 is stalled: 1 rank waits for it at barrier "step" since 1m00s`, "py-spy"},
 		"waiting for one that left": {waiting(job(up, gone), "step", 60, "worker/1"), false, `it has left`, "number of steps"},
 		"waiting for many": {waiting(job(up, up, up, up, up, up), "step", 60, "worker/1", "worker/2", "worker/3", "worker/4"),
-			false, `waits for rank 1, rank 2, rank 3 and 1 more since 1m00s`, "py-spy"},
+			false, `ranks 1-4 are stalled: 2 ranks wait for them at barrier "step" since 1m00s`, "py-spy"},
 		"at two barriers": {waiting(waiting(job(up, up), "a", 60, "worker/0"), "b", 50, "worker/1"),
 			false, `ranks wait for each other: rank 0 is at "b" and missing at "a", rank 1 the other way round`, "same order"},
 		"a wrong number": {refused(job(up, up), "registration refused", 97, serry.ErrUnknownTask),
@@ -118,6 +123,99 @@ func TestVerdicts(t *testing.T) {
 				t.Errorf("advice %q; want some with %q", got, c.advice)
 			}
 		})
+	}
+}
+
+// calls gives tasks last calls, worker/0 first, so many seconds ago; negative: none.
+func calls(s wire.Status, seconds ...float64) wire.Status {
+	for i, ago := range seconds {
+		if ago >= 0 {
+			t := &s.Tasks[i]
+			t.LastCall, t.LastOf, t.CallSeconds = "GetKeyValue", fmt.Sprintf("cpu:gloo/%d", i), ago
+		}
+	}
+	return s
+}
+
+// usual says how long the barriers of a status take.
+func usual(s wire.Status, seconds float64) wire.Status {
+	for i := range s.Barriers {
+		s.Barriers[i].UsualSeconds = seconds
+	}
+	return s
+}
+
+// A wait is late, stalled and stuck after times that depend on where it is, on how long it usually takes, and on
+// whether the ranks that are waited for do anything. A report never opens with "nothing is wrong" meanwhile.
+func TestStages(t *testing.T) {
+	clause.Cite(t, "D-HG-4", "D-CLI-1")
+	end := coord.ShutdownBarrierID(7)
+	at := func(id string, seconds float64) wire.Status {
+		return waiting(job(up, up, up, up), id, seconds, "worker/3")
+	}
+	for _, c := range []struct {
+		name    string
+		status  wire.Status
+		stage   Stage
+		exit    int
+		verdict string
+	}{
+		{"on time", at("b", 1.9), OnTime, 0, "nothing is wrong: 4 of 4 ranks are connected"},
+		{"late", at("b", 2), Late, 0, `rank 3 is late: 3 ranks wait for it at barrier "b" since 2.0s`},
+		{"on time, since it is slow", usual(at("b", 59), 30), OnTime, 0, "nothing is wrong: 4 of 4 ranks are connected"},
+		{"late, though it is slow", usual(at("b", 61), 30), Late, 0, `rank 3 is late: 3 ranks wait for it at barrier "b" since 1m01s`},
+		{"stalled", at("b", 7), Stalled, 3, `rank 3 is stalled: 3 ranks wait for it at barrier "b" since 7.0s`},
+		{"late, since the rank calls", calls(at("b", 60), 60, 60, 60, 4.9), Late, 0, `rank 3 is late: 3 ranks wait for it at barrier "b" since 1m00s`},
+		{"stalled, since it called before", calls(at("b", 60), 60, 60, 60, 5), Stalled, 3, `rank 3 is stalled: 3 ranks wait for it at barrier "b" since 1m00s`},
+		{"not stuck, since none has passed", at("b", 606), Stalled, 3, `rank 3 is stalled: 3 ranks wait for it at barrier "b" since 10m06s`},
+		{"stuck, though none has passed", at("b", 607), Stuck, 1, `rank 3 is stuck: 3 ranks wait for it at barrier "b" since 10m07s`},
+		{"stuck", usual(at("b", 127), 0.1), Stuck, 1, `rank 3 is stuck: 3 ranks wait for it at barrier "b" since 2m07s`},
+		{"stalled, since it is slow", usual(at("b", 304), 30), Stalled, 3, `rank 3 is stalled: 3 ranks wait for it at barrier "b" since 5m04s`},
+		{"starting", at(coord.RegisterBarrierID, 41), Stalled, 3, "starting: 3 of 4 ranks are here after 41s, missing rank 3"},
+		{"never started", at(coord.RegisterBarrierID, 607), Stuck, 1, "starting: 3 of 4 ranks are here after 10m07s, missing rank 3"},
+		{"at the end", at(end, 3), Late, 0, "ranks 0-2 want to leave since 3.0s; rank 3 does not"},
+		{"long at the end", waiting(job(up, up, up, up), end, 4000, "worker/0", "worker/1", "worker/3"), Stalled, 3, "rank 2 wants to leave since 1h06m; ranks 0-1,3 do not"},
+		{"just crossed", waiting(waiting(job(up, up), "a", 9, "worker/0"), "b", 60, "worker/1"), Stalled, 3, "ranks wait for each other"},
+		{"crossed", waiting(waiting(job(up, up), "a", 10, "worker/0"), "b", 60, "worker/1"), Stuck, 1, "ranks wait for each other"},
+		{"refused", refused(job(up, up), "registration refused", 97, serry.ErrUnknownTask), OnTime, 3, "a process that calls itself rank 7"},
+		{"failed", first(job(up, bad), died("process exited: signal 9")), OnTime, 1, "rank 1 died"},
+		{"quiet", calls(job(up, up, up), 12, 40, 11), OnTime, 0, "no failure is known: 3 of 3 ranks are connected; rank 1 has been quiet longest, for 40s"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			r := Judge(Evidence{Status: c.status})
+			if r.Stage != c.stage || r.ExitStatus() != c.exit || !strings.HasPrefix(r.Verdict, c.verdict) {
+				t.Errorf("Judge() = %q, exit status %d, %q; want %q, %d, %q", r.Stage, r.ExitStatus(), r.Verdict, c.stage, c.exit, c.verdict)
+			}
+			if r.Healthy != (c.exit == 0) {
+				t.Errorf("healthy = %v with exit status %d", r.Healthy, c.exit)
+			}
+		})
+	}
+}
+
+// What ranks did last is told in groups, the longest quiet ones first.
+func TestCalls(t *testing.T) {
+	clause.Cite(t, "D-CLI-1")
+	s := calls(job(up, up, up, up, up, gone), 38, 41, 12, -1, 40, 99)
+	s.Tasks[2].LastCall, s.Tasks[2].LastOf, s.Tasks[2].CallWaits = "Barrier", "save-100", true
+	var got []string
+	for _, c := range Judge(Evidence{Status: s}).Calls {
+		got = append(got, c.Text)
+	}
+	want := []string{
+		`ranks 0-1,4 last called GetKeyValue "cpu:gloo/#" 38s to 41s ago`,
+		`rank 2 waits in Barrier "save-100" since 12s`,
+		"rank 3 made no call since this server leads",
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Error(diff)
+	}
+	big := job(slices.Repeat([]string{up}, 2000)...)
+	for i := range big.Tasks {
+		big.Tasks[i].LastCall, big.Tasks[i].LastOf = "Barrier", strings.Repeat("x", i%20)
+	}
+	if got := Judge(Evidence{Status: big}).Calls; len(got) != callsListed || len(got[0].Text) > 200 {
+		t.Errorf("%d groups, the first %q; want %d that fit in lines", len(got), got[0].Text, callsListed)
 	}
 }
 

@@ -21,6 +21,6 @@ func ExampleJudge() {
 		fmt.Println("-", advice)
 	}
 	// Output:
-	// barrier "step", with 1 of 2 ranks there, waits for rank 1 since 1m15s: it is connected, and has not arrived
-	// - see what rank 1 is doing on its host: py-spy dump for a Python process
+	// rank 1 is stalled: 1 rank waits for it at barrier "step" since 1m15s
+	// - see what rank 1 does on its host: py-spy dump for a Python process
 }

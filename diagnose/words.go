@@ -2,10 +2,12 @@ package diagnose
 
 import (
 	"fmt"
+	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/serry-dev/serry"
-	"github.com/serry-dev/serry/coord"
+	"github.com/serry-dev/serry/wire"
 )
 
 // verdict says in one line what failed first.
@@ -37,7 +39,7 @@ func (f *Failure) reason() string {
 		text += ": " + f.Evidence
 	}
 	if len(f.Missing) > 0 {
-		text += ", without " + list(f.ranks, 0)
+		text += ", without " + list(f.ranks)
 	}
 	return text
 }
@@ -73,47 +75,139 @@ func advise(cause, evidence string) []string {
 	return []string{}
 }
 
-// verdict says in one line who waits for whom.
-func (w Wait) verdict() string {
-	var names []string
-	for _, b := range w.On {
-		names = append(names, b.rank)
+// What is said of a task that others wait for.
+const (
+	notCome    = "has not come yet"
+	notArrived = "has not arrived"
+)
+
+// waitVerdict says in one line who waits for whom.
+func (j *judge) waitVerdict(w *Wait) string {
+	since := Ago(w.ForSeconds)
+	missing := w.Members - w.Arrived
+	who := j.missing(w)
+	switch {
+	case isStart(w.Barrier):
+		return fmt.Sprintf("starting: %d of %d ranks are here after %s, missing %s", w.Arrived, w.Members, since, who)
+	case isEnd(w.Barrier):
+		return fmt.Sprintf("%s to leave since %s; %s %s not", j.leavers(w), since, who, verb(missing, "does", "do"))
 	}
-	text := fmt.Sprintf("%s waits for %s since %s", w.place(), list(names, w.More), Ago(w.ForSeconds))
-	if len(w.On) == 1 && w.More == 0 {
-		return text + ": it " + w.On[0].Why
+	text := fmt.Sprintf("%s %s %s: %s for %s at %s since %s", who, verb(missing, "is", "are"), w.Stage,
+		counted(w.Arrived, "rank waits", "ranks wait"), verb(missing, "it", "them"), Place(w.Barrier), since)
+	if missing == 1 && len(w.On) == 1 && w.On[0].Why != notArrived {
+		return text + "; it " + w.On[0].Why
 	}
 	return text
 }
 
-// place says where tasks wait.
-func (w Wait) place() string {
-	return fmt.Sprintf("%s, with %d of %d ranks there,", Place(w.Barrier), w.Arrived, w.Members)
+// leavers names the ranks that want to leave, or counts them where not all are known.
+func (j *judge) leavers(w *Wait) string {
+	var names []string
+	for _, t := range j.status.Tasks {
+		if t.State == wire.StateConnected && !slices.ContainsFunc(w.On, func(b Blamed) bool { return b.Task == t.Task }) {
+			names = append(names, t.Task)
+		}
+	}
+	if w.More > 0 || len(names) == 0 {
+		return counted(w.Arrived, "rank wants", "ranks want")
+	}
+	return j.ranks(names) + " " + verb(len(names), "wants", "want")
 }
+
+// missing names the ranks that a wait is for.
+func (j *judge) missing(w *Wait) string {
+	names := make([]string, len(w.On))
+	for i, b := range w.On {
+		names[i] = b.Task
+	}
+	text := j.ranks(names)
+	if w.More > 0 {
+		text += fmt.Sprintf(" and %d more", w.More)
+	}
+	return text
+}
+
+// rangesListed is how many runs of numbers a line has room for.
+const rangesListed = 8
+
+// ranks is what people call several tasks, sorted as they come: "rank 3", "ranks 0-2,5".
+func (j *judge) ranks(tasks []string) string {
+	if len(tasks) == 1 {
+		return j.rank(tasks[0])
+	}
+	var runs []run
+	for _, name := range tasks {
+		id, err := serry.ParseTaskID(name)
+		if err != nil || id.Job != j.job {
+			return list(tasks)
+		}
+		if n := len(runs); n > 0 && runs[n-1].last+1 == id.Index {
+			runs[n-1].last++
+		} else {
+			runs = append(runs, run{id.Index, id.Index})
+		}
+	}
+	var parts []string
+	rest := 0
+	for i, r := range runs {
+		if i < rangesListed {
+			parts = append(parts, r.String())
+		} else {
+			rest += r.last - r.first + 1
+		}
+	}
+	text := "ranks " + strings.Join(parts, ",")
+	if rest > 0 {
+		text += fmt.Sprintf(" and %d more", rest)
+	}
+	return text
+}
+
+// A run is a row of numbers without a gap.
+type run struct{ first, last int }
+
+func (r run) String() string {
+	if r.first == r.last {
+		return strconv.Itoa(r.first)
+	}
+	return fmt.Sprintf("%d-%d", r.first, r.last)
+}
+
+// verb is the form of a verb for n things, and counted puts the number before it.
+func verb(n int, one, many string) string {
+	if n == 1 {
+		return one
+	}
+	return many
+}
+
+func counted(n int, one, many string) string { return fmt.Sprintf("%d %s", n, verb(n, one, many)) }
 
 // Place is what people call a barrier. The service's own have names of their own.
 func Place(barrier string) string {
 	switch {
-	case barrier == coord.RegisterBarrierID:
+	case isStart(barrier):
 		return "the start of the job"
-	case strings.HasPrefix(barrier, "Shutdown::"):
+	case isEnd(barrier):
 		return "the end of the job"
 	}
 	return fmt.Sprintf("barrier %q", barrier)
 }
 
-// advice goes by what is the matter with the first one who is waited for.
-func (w Wait) advice() []string {
-	if len(w.On) == 0 {
+// waitAdvice goes by what is the matter with the first rank that is waited for.
+func (j *judge) waitAdvice(w *Wait) []string {
+	if len(w.On) == 0 || w.Stage == Late {
 		return []string{}
 	}
 	switch first := w.On[0]; {
-	case first.Why == "has not come yet":
-		return []string{fmt.Sprintf("%s was not started, ends before it joins, or cannot reach the service: run serry doctor on its host", first.rank)}
+	case first.Why == notCome:
+		return []string{fmt.Sprintf("%s was not started, ends before it joins, or cannot reach the service: run serry doctor on its host", j.rank(first.Task))}
 	case first.Why == "has left":
-		return []string{fmt.Sprintf("%s ended earlier than the others: the ranks do not take the same number of steps", first.rank)}
-	case strings.HasPrefix(first.Why, "is connected"):
-		return []string{fmt.Sprintf("see what %s is doing on its host: py-spy dump for a Python process", first.rank)}
+		return []string{fmt.Sprintf("%s ended earlier than the others: the ranks do not take the same number of steps", j.rank(first.Task))}
+	case isEnd(w.Barrier):
+		return []string{fmt.Sprintf("%s still works, or hangs, and the others wait for it until --shutdown-timeout: see its output, and what it does on its host (py-spy dump for a Python process)", j.rank(first.Task))}
+	case first.Why == notArrived:
+		return []string{fmt.Sprintf("see what %s does on its host: py-spy dump for a Python process", j.rank(first.Task))}
 	}
 	return []string{}
 }
@@ -121,14 +215,10 @@ func (w Wait) advice() []string {
 // listed is how many names a line has room for.
 const listed = 3
 
-// list names the first few, and counts the others: more than are in names.
-func list(names []string, more int) string {
-	if n := len(names) - listed; n > 0 {
-		more += n
-		names = names[:listed]
-	}
-	text := strings.Join(names, ", ")
-	if more > 0 {
+// list names the first few, and counts the others.
+func list(names []string) string {
+	text := strings.Join(names[:min(len(names), listed)], ", ")
+	if more := len(names) - listed; more > 0 {
 		text += fmt.Sprintf(" and %d more", more)
 	}
 	return text

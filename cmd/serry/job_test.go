@@ -28,6 +28,7 @@ import (
 //	meet BARRIER I...        the same, and wait until all that wait there have passed it
 //	fail I TEXT              let one report an error
 //	die I                    let one vanish
+//	depart I                 let one want to leave
 //	leave                    let all leave politely
 //	publish MANIFEST         let all publish the devices that they have in a manifest
 //	until REGEXP ARGS...     run serry until its output matches
@@ -42,7 +43,7 @@ import (
 //	leaderless               put a server there that knows of no leader
 func jobCommands() map[string]func(*testscript.TestScript, bool, []string) {
 	return map[string]func(*testscript.TestScript, bool, []string){
-		"members": members, "intrude": intrude, "arrive": arrive, "meet": meet, "fail": failOne, "die": die, "leave": leave,
+		"members": members, "intrude": intrude, "arrive": arrive, "meet": meet, "fail": failOne, "die": die, "depart": depart, "leave": leave,
 		"until": until, "show": show, "follow": follow, "heard": heard, "interrupt": interrupt,
 		"publish": publish, "taken": takePort,
 		"web": pretend(func(c net.Conn) {
@@ -145,6 +146,12 @@ func die(ts *testscript.TestScript, _ bool, args []string) {
 	ts.Check(jobOf(ts).member(ts, args[0]).Close())
 }
 
+func depart(ts *testscript.TestScript, _ bool, args []string) {
+	j := jobOf(ts)
+	m := j.member(ts, args[0])
+	j.waits.Go(func() { _ = m.Leave(context.Background()) }) // it ends with the script
+}
+
 func leave(ts *testscript.TestScript, _ bool, _ []string) {
 	var all sync.WaitGroup
 	for _, m := range jobOf(ts).members {
@@ -228,6 +235,7 @@ var changing = []struct {
 	{regexp.MustCompile(`(seconds"?: ?)[\d.e-]+`), "${1}0"},
 	{regexp.MustCompile(`\b\d\d:\d\d:\d\d\b`), "TIME"},
 	{regexp.MustCompile(`\b(\d+h)?(\d+m)?\d+(\.\d+)?s\b`), "AGE"},
+	{regexp.MustCompile(`AGE to AGE`), "AGE"},              // where two of them differ
 	{regexp.MustCompile(`\d+ calls wait`), "N calls wait"}, // those that keep members alive come and go
 	{regexp.MustCompile(`(waiting_calls"?: )\d+`), "${1}0"},
 	{regexp.MustCompile(`(\S)  +`), "$1  "}, // columns are as wide as the ages in them

@@ -85,7 +85,7 @@ type exitError struct {
 
 func (e exitError) Unwrap() error { return e.error }
 
-// An unsaid error is one that cannot be shown: standard error takes nothing.
+// An unsaid error is one that is not shown: standard output has said it all, or standard error takes nothing.
 type unsaid struct{ error }
 
 func (e unsaid) Unwrap() error { return e.error }

@@ -2,7 +2,9 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -17,8 +19,16 @@ func newWhy() *cobra.Command {
 	return q.command(&cobra.Command{
 		Use:   "why",
 		Short: "Say what went wrong first, and who waits for whom",
-		Long: `Say what went wrong first, what was seen of it, who waits for whom, and which
-ranks have saved after a preemption notice.`,
+		Long: `Say what went wrong first, what was seen of it, who waits for whom, what each
+rank did last, and which ranks have saved after a preemption notice.
+
+A wait that takes more than twice as long as usual, and 2 s at least, is late.
+It has stalled when the ranks that it waits for make no call for 5 s, and is
+stuck when that lasts for 2 min, or 10 min where no such wait has ended yet. At
+the end of a job it is never called stuck: healthy jobs save there.
+
+Exit status: 0 no failure; 1 a failure, or ranks are stuck; 3 ranks have stalled,
+or a process was refused; 2 a mistake in the command line.`,
 		Args: noArguments,
 	}, func(ctx context.Context, r *remote, _ []string) error {
 		s, err := r.status(ctx, wire.StatusQuery{Tasks: true})
@@ -30,10 +40,16 @@ ranks have saved after a preemption notice.`,
 			return err
 		}
 		report := diagnose.Judge(diagnose.Evidence{Status: s, Receipts: receipts})
-		if done, err := q.object(report); done {
+		done, err := q.object(report)
+		if err != nil {
 			return err
 		}
-		q.explain(s, report)
+		if !done {
+			q.explain(s, report)
+		}
+		if status := report.ExitStatus(); status != exitDone {
+			return unsaid{exitError{errors.New(report.Verdict), status}} // stdout has it
+		}
 		return nil
 	})
 }
@@ -44,7 +60,10 @@ var dash = cell{text: "- "}
 // explain prints a report for people.
 func (p *printer) explain(s wire.Status, r diagnose.Report) {
 	c := red
-	if r.Healthy {
+	switch {
+	case r.Stage == diagnose.Late:
+		c = yellow
+	case r.Healthy:
 		c = green
 	}
 	p.wrap(cell{}, cell{r.Verdict, c})
@@ -69,9 +88,24 @@ func (p *printer) explain(s wire.Status, r diagnose.Report) {
 		p.wrap(cell{}, cell{fmt.Sprintf("%s: %d of %d ranks are there, the first since %s", diagnose.Place(w.Barrier), w.Arrived, w.Members, diagnose.Ago(w.ForSeconds)), bold})
 		p.blamed(s, w)
 	}
+	p.lastCalls(r)
 	for _, save := range r.Saves {
 		fmt.Fprintln(p.out)
 		p.saved(s, save)
+	}
+}
+
+// lastCalls lists what ranks did last, where no failure explains what they do, and where all of them call the
+// service as they did before, there is nothing to explain.
+func (p *printer) lastCalls(r diagnose.Report) {
+	quiet := slices.ContainsFunc(r.Calls, func(c diagnose.Calls) bool { return c.Quiet() })
+	if len(r.Calls) == 0 || r.Kind == diagnose.Failed || r.Kind == diagnose.Stopped || !quiet && r.Stage == diagnose.OnTime {
+		return
+	}
+	fmt.Fprintln(p.out)
+	p.wrap(cell{}, cell{"last calls, those of the quietest ranks first", bold})
+	for _, c := range r.Calls {
+		p.wrap(dash, cell{text: c.Text})
 	}
 }
 
