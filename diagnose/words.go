@@ -204,6 +204,8 @@ func (j *judge) waitAdvice(w *Wait) []string {
 		return []string{fmt.Sprintf("%s was not started, ends before it joins, or cannot reach the service: run serry doctor on its host", j.rank(first.Task))}
 	case first.Why == "has left":
 		return []string{fmt.Sprintf("%s ended earlier than the others: the ranks do not take the same number of steps", j.rank(first.Task))}
+	case isEnd(w.Barrier) && 2*w.Arrived <= w.Members:
+		return []string{"most ranks still work: a rank that left early has ended by itself, or takes fewer steps; its output says more"}
 	case isEnd(w.Barrier):
 		return []string{fmt.Sprintf("%s still works, or hangs, and the others wait for it until --shutdown-timeout: see its output, and what it does on its host (py-spy dump for a Python process)", j.rank(first.Task))}
 	case first.Why == notArrived:

@@ -3,6 +3,7 @@ package launch
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net"
 	"sync"
 	"syscall"
@@ -25,6 +26,8 @@ type door struct {
 		open    bool      // a connection was made once
 		refused time.Time // since when connections are refused; zero: they are not
 		closed  bool      // shut is closed
+		tried   bool      // to connect
+		last    error     // of the last try, or nil
 	}
 }
 
@@ -44,6 +47,7 @@ func (d *door) connect(ctx context.Context, address string) (net.Conn, error) {
 func (d *door) note(err error, now time.Time) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
+	d.mu.tried, d.mu.last = true, err
 	switch {
 	case err == nil:
 		d.mu.open, d.mu.refused = true, time.Time{}
@@ -56,4 +60,29 @@ func (d *door) note(err error, now time.Time) {
 		d.mu.closed = true
 		close(d.shut)
 	}
+}
+
+// A launcher that waits for another host says so after waitFirst, and again every waitAgain (DLV-22).
+const (
+	waitFirst = 3 * time.Second
+	waitAgain = 30 * time.Second
+)
+
+// trouble says why the first launcher is not reached, in the words of a person.
+func (d *door) trouble() string {
+	d.mu.Lock()
+	tried, err := d.mu.tried, d.mu.last
+	d.mu.Unlock()
+	name, unresolved := errors.AsType[*net.DNSError](err)
+	switch {
+	case !tried:
+		return "no answer yet"
+	case err == nil:
+		return "it answers, and has not let this host in yet"
+	case unresolved:
+		return fmt.Sprintf("%s does not resolve", name.Name)
+	case errors.Is(err, syscall.ECONNREFUSED):
+		return "no launcher listens there"
+	}
+	return err.Error()
 }

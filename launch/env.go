@@ -4,6 +4,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -77,10 +78,22 @@ func (e environment) list(s seat) []string {
 			set["JAX_LOCAL_DEVICE_IDS"] = deviceIDs(e.devices, s)
 		}
 	}
+	// Python buffers what it writes to a pipe, and a rank that is killed takes its last lines with it; and it dies of
+	// a fault without a word. A program that wants it so says so, also by an empty value (DLV-23).
+	for _, name := range []string{"PYTHONUNBUFFERED", "PYTHONFAULTHANDLER"} {
+		if !e.says(name) {
+			set[name] = "1"
+		}
+	}
 	if host, _, err := net.SplitHostPort(e.address); err == nil && e.proxied() {
 		set["no_grpc_proxy"] = e.noProxy(host)
 	}
 	return merge(e.base, set, unset)
+}
+
+// says is whether the base has a variable, be it empty.
+func (e environment) says(name string) bool {
+	return slices.ContainsFunc(e.base, func(v string) bool { return strings.HasPrefix(v, name+"=") })
 }
 
 // value is what the base says of a variable; the last word counts.

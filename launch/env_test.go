@@ -51,6 +51,9 @@ func TestEnvironmentOfJax(t *testing.T) {
 			map[string]string{"JAX_LOCAL_DEVICE_IDS": "1"}},
 		{"a proxy is not for us", environment{base: []string{"http_proxy=http://p", "no_proxy=a,b"}},
 			map[string]string{"no_grpc_proxy": "a,b,127.0.0.1", "no_proxy": "a,b"}},
+		{"Python does not buffer, and says where it died", environment{}, map[string]string{"PYTHONUNBUFFERED": "1", "PYTHONFAULTHANDLER": "1"}},
+		{"unless the user says otherwise", environment{base: []string{"PYTHONUNBUFFERED=", "PYTHONFAULTHANDLER=0"}},
+			map[string]string{"PYTHONUNBUFFERED": "", "PYTHONFAULTHANDLER": "0"}},
 		{"the last word counts", environment{base: []string{"X=1", "X=2"}}, map[string]string{"X": "2"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {

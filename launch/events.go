@@ -230,6 +230,7 @@ func (j *Job) check() step {
 		j.sit()
 		j.startWaiting(j.places.drop())
 	}
+	j.nameMissing(time.Now())
 	if j.plan.ending != notEnding || j.opening {
 		return step{}
 	}
@@ -238,6 +239,19 @@ func (j *Job) check() step {
 		return j.checkJoining(&view.Barriers[i])
 	}
 	return j.checkLeaving(view)
+}
+
+// nameMissing says which hosts the job waits for (DLV-22).
+func (j *Job) nameMissing(now time.Time) {
+	switch {
+	case j.places.complete():
+		j.sayWaiting = time.Time{}
+	case j.sayWaiting.IsZero():
+		j.sayWaiting = now.Add(waitFirst - checkEvery) // the wait began up to a check ago
+	case !now.Before(j.sayWaiting):
+		j.sayWaiting = now.Add(waitAgain)
+		j.note("waiting for %s: no launcher has come from there", numbered("node", j.places.free()))
+	}
 }
 
 // checkJoining looks at the tasks that wait for all to join, when one of these may have ended without joining.

@@ -112,8 +112,13 @@ func (f *follower) join(ctx context.Context) (*attendant, error) {
 		m, err := f.introduce(ctx)
 		done <- joined{m, err}
 	}()
+	say := time.NewTimer(waitFirst)
+	defer say.Stop()
 	for {
 		select {
+		case <-say.C:
+			f.job.note("waiting for node 0 at %s: %s", cfg.Coordinator, f.door.trouble())
+			say.Reset(waitAgain)
 		case r := <-done:
 			return r.member, r.err
 		case ev := <-f.job.inbox:

@@ -8,9 +8,13 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"testing/synctest"
 	"time"
 
+	"github.com/serry-dev/serry/coord"
 	"github.com/serry-dev/serry/internal/lab/clause"
+	"github.com/serry-dev/serry/server"
+	"github.com/serry-dev/serry/topo"
 )
 
 // A host of these tests is a launcher, all of them on this machine.
@@ -215,6 +219,68 @@ func TestErrorReachesFollowers(t *testing.T) {
 	for _, j := range []*Job{first, other} {
 		if r := j.Wait(); r.Err == nil || r.Err.Error() != "attempt 1: no port is free" || r.ExitCode() != 1 {
 			t.Errorf("node %d: Wait() = %+v; want the error of the launcher", j.cfg.Node, r)
+		}
+	}
+}
+
+// DLV-22: a launcher that waits for another says so, with the reason, and again.
+func TestWaitingForHostsIsSaid(t *testing.T) {
+	clause.Cite(t, "DLV-22")
+	for _, c := range []struct {
+		name string
+		node int
+		want string
+	}{
+		{"for the first launcher", 1, "waiting for node 0 at first:1: no launcher listens there"},
+		{"for the others", 0, "waiting for nodes 1 and 2: no launcher has come from there"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := newSky()
+				s.script = until
+				notes := &timedNotes{begun: time.Now()}
+				cfg := Config{
+					Command: itself, Tasks: 1, Nodes: 3, Node: c.node, Coordinator: "first:1", Display: notes, Grace: time.Second,
+					Identity: &topo.TaskRecord{}, Devices: []int{}, Service: server.Config{Cluster: coord.Config{RegisterTimeout: time.Hour}},
+				}
+				j, err := start(cfg, s.host("a"))
+				if err != nil {
+					t.Fatal(err)
+				}
+				<-time.After(40 * time.Second)
+				j.Signal(syscall.SIGTERM)
+				j.Signal(syscall.SIGTERM)
+				j.Wait()
+				s.done.Wait()
+				var at []time.Duration
+				for i, text := range notes.said {
+					if text == c.want {
+						at = append(at, notes.at[i])
+					}
+				}
+				if len(at) != 2 || at[0] > 5*time.Second || at[1]-at[0] < waitAgain || at[1]-at[0] > waitAgain+time.Second {
+					t.Errorf("said %q at %v, %v; want %q within 5 s and again 30 s later", notes.said, notes.at, at, c.want)
+				}
+			})
+		})
+	}
+}
+
+func TestTroubleAtTheDoor(t *testing.T) {
+	clause.Cite(t, "DLV-22")
+	d := newDoor(nil)
+	if got := d.trouble(); got != "no answer yet" {
+		t.Errorf("trouble() = %q before a try", got)
+	}
+	for want, err := range map[string]error{
+		"n1 does not resolve":                          &net.OpError{Op: "dial", Err: &net.DNSError{Name: "n1", Err: "no such host"}},
+		"no launcher listens there":                    &net.OpError{Op: "dial", Err: syscall.ECONNREFUSED},
+		"no route to host":                             syscall.EHOSTUNREACH,
+		"it answers, and has not let this host in yet": nil,
+	} {
+		d.note(err, time.Now())
+		if got := d.trouble(); got != want {
+			t.Errorf("trouble() after %v = %q; want %q", err, got, want)
 		}
 	}
 }

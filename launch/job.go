@@ -50,6 +50,7 @@ type Job struct {
 	lookEnds   *time.Timer     // for the look, or nil
 	report     Report
 	patience   *time.Timer // for hosts that are missing; nil: none is
+	sayWaiting time.Time   // when to name the hosts that are missing; zero: none is
 	warned     bool        // that the secret goes to other hosts in plain text
 	lastWord   *time.Timer // for hosts to say that their tasks were killed; nil: they were not told to
 

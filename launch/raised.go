@@ -187,7 +187,7 @@ func (j *Job) wantToLeave(b *coord.BarrierView, leaving []int, named bool) strin
 	}
 	text := fmt.Sprintf("%s to leave; %d others do not", plural(b.Arrived, counted(b.Arrived, "rank"), "wants", "want"), b.Members-b.Arrived)
 	if named {
-		text = fmt.Sprintf("%s to leave; %s not", plural(len(leaving), rankList(leaving), "wants", "want"), plural(len(stay), rankList(stay), "does", "do"))
+		text = fmt.Sprintf("%s to leave; %s not", plural(len(leaving), numbered("rank", leaving), "wants", "want"), plural(len(stay), numbered("rank", stay), "does", "do"))
 	}
 	for _, task := range leaving {
 		if e, ok := j.exceptions.last[task]; ok && e.lifetime == j.lifetime(task) {
@@ -205,21 +205,21 @@ func plural(n int, name, one, many string) string {
 	return name + " " + many
 }
 
-// ranksListed is how many ranks a line has room for.
-const ranksListed = 8
+// mostNumbered is how many ranks or nodes a line has room for.
+const mostNumbered = 8
 
-// rankList names a few ranks: "rank 2", "ranks 0, 1 and 3".
-func rankList(tasks []int) string {
-	if len(tasks) == 1 {
-		return fmt.Sprintf("rank %d", tasks[0])
+// numbered names a few ranks or nodes: "rank 2", "ranks 0, 1 and 3".
+func numbered(what string, all []int) string {
+	if len(all) == 1 {
+		return fmt.Sprintf("%s %d", what, all[0])
 	}
 	var names []string
-	for _, task := range tasks[:min(len(tasks), ranksListed)] {
-		names = append(names, fmt.Sprint(task))
+	for _, n := range all[:min(len(all), mostNumbered)] {
+		names = append(names, fmt.Sprint(n))
 	}
-	if more := len(tasks) - ranksListed; more > 0 {
+	if more := len(all) - mostNumbered; more > 0 {
 		names = append(names, fmt.Sprintf("%d more", more))
 	}
 	last := max(0, len(names)-1)
-	return fmt.Sprintf("ranks %s and %s", strings.Join(names[:last], ", "), strings.Join(names[last:], ""))
+	return fmt.Sprintf("%ss %s and %s", what, strings.Join(names[:last], ", "), strings.Join(names[last:], ""))
 }

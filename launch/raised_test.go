@@ -73,8 +73,8 @@ func TestWantToLeave(t *testing.T) {
 		}
 	}
 	all := make([]int, 12)
-	if got, want := rankList(all), "ranks 0, 0, 0, 0, 0, 0, 0, 0 and 4 more"; got != want {
-		t.Errorf("rankList() = %q; want %q", got, want)
+	if got, want := numbered("rank", all), "ranks 0, 0, 0, 0, 0, 0, 0, 0 and 4 more"; got != want {
+		t.Errorf("numbered() = %q; want %q", got, want)
 	}
 }
 

@@ -252,7 +252,15 @@ func (s *runSettings) run(cmd *cobra.Command, args []string) error {
 	}
 	place, findings, err := s.locate(cmd)
 	if err != nil {
+		if _, told := errors.AsType[hinted](err); told {
+			return err
+		}
 		return hinted{err, "see serry run --explain, or take --cluster none"}
+	}
+	for _, f := range findings {
+		if f.Err != nil {
+			fmt.Fprintf(cmd.ErrOrStderr(), "serry: warning: %s; the place that was given is used\n", printable(f.Err.Error()))
+		}
 	}
 	if err := settle(&cfg, place); err != nil {
 		return err

@@ -40,7 +40,14 @@ func (s *runSettings) locate(cmd *cobra.Command) (cluster.Place, []cluster.Findi
 	if p.Processes.Known() || told.Processes.Known() {
 		p = fill(p, told)
 	}
-	return cluster.Detect(cmd.Context(), cluster.System{}, p, s.cluster)
+	p, findings, err := cluster.Detect(cmd.Context(), cluster.System{}, p, s.cluster)
+	if nodes, forgotten := cluster.ForgottenStep(cluster.System{}); err == nil && forgotten && s.cluster != cluster.None && !p.Processes.Known() {
+		err = hinted{
+			fmt.Errorf("this Slurm job has %d nodes, and serry run was started on one of them only", nodes),
+			"srun --ntasks-per-node=1 serry run ..., or --nnodes 1 for a job on this node alone",
+		}
+	}
+	return p, findings, err
 }
 
 // fill takes from another place what is not known.

@@ -74,6 +74,14 @@ const slurmNodes = "SLURM_STEP_NODELIST"
 
 var slurmVariables = []string{"SLURM_JOB_ID", slurmNodes, "SLURM_NTASKS", "SLURM_PROCID", "SLURM_LOCALID"}
 
+// ForgottenStep says whether this process is inside a Slurm job of several nodes, but in none of its steps: it was
+// started by the batch script, on the first node alone (DLV-20). nodes is how many the job has.
+func ForgottenStep(sys System) (nodes int, forgotten bool) {
+	sys = sys.withDefaults()
+	n, err := sys.number("SLURM_JOB_NUM_NODES")
+	return n.Is, err == nil && n.Is > 1 && sys.env("SLURM_JOB_ID") != "" && sys.env(slurmNodes) == ""
+}
+
 func resolveSlurm(_ context.Context, sys System) (p Place, err error) {
 	if p, err = ranks(sys, "SLURM_NTASKS", "SLURM_PROCID", "SLURM_LOCALID"); err != nil {
 		return p, err

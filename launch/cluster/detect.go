@@ -20,6 +20,7 @@ type Finding struct {
 	Present bool
 	Why     string // or why not
 	Used    bool
+	Err     error // why it could not be used, though it is there; or nil
 }
 
 // A method finds a place in one kind of environment.
@@ -61,7 +62,8 @@ func Names() []string {
 }
 
 // Detect fills in what given does not know. name is [Auto], [None], or one environment, which must
-// then be there (P-ENV-3). Where nothing is missing, nothing is looked for (C-ENV-2, C-ENV-5).
+// then be there (P-ENV-3). Where nothing is missing, nothing is looked for (C-ENV-2, C-ENV-5). Where only the
+// devices are missing, an environment that cannot be read is no error: its finding has it.
 func Detect(ctx context.Context, sys System, given Place, name string) (Place, []Finding, error) {
 	sys = sys.withDefaults()
 	if name == None || given.complete() {
@@ -72,11 +74,12 @@ func Detect(ctx context.Context, sys System, given Place, name string) (Place, [
 	}
 	var findings []Finding
 	var use *method
+	at := 0 // the finding that is used
 	for _, m := range methods() {
 		f := Finding{Name: m.name}
 		f.Present, f.Why = m.present(ctx, sys)
 		if use == nil && (m.name == name || name == Auto && f.Present) {
-			use, f.Used = &m, true
+			use, f.Used, at = &m, true, len(findings)
 		}
 		findings = append(findings, f)
 		if m.name == name && !f.Present {
@@ -88,7 +91,12 @@ func Detect(ctx context.Context, sys System, given Place, name string) (Place, [
 	}
 	found, err := use.resolve(ctx, sys)
 	if err != nil {
-		return given, findings, fmt.Errorf("cluster environment %s: %w", use.name, err)
+		err = fmt.Errorf("cluster environment %s: %w", use.name, err)
+		if given.placed() { // DLV-24: only the devices could have been found
+			findings[at].Used, findings[at].Err = false, err
+			return given, findings, nil
+		}
+		return given, findings, err
 	}
 	if port := sys.env("JAX_COORDINATOR_PORT"); port != "" && found.Address.Known() {
 		host, _, err := net.SplitHostPort(found.Address.Is)

@@ -258,3 +258,41 @@ func TestAddressesInAFile(t *testing.T) {
 		t.Errorf("Detect() = %+v, %v; want x:8482 of 2", p, err)
 	}
 }
+
+// DLV-24: flags that say it all are not overruled by an environment that cannot be read.
+func TestBrokenDetectorBesideAGivenPlace(t *testing.T) {
+	clause.Cite(t, "DLV-24")
+	given := Place{Address: Value[string]{"a:1", "--coordinator"}, Processes: Value[int]{2, "--nnodes"}, ID: Value[int]{1, "--node-rank"}}
+	broken := with(plus(slurm("n[1-"), "SLURM_NTASKS", "many"))
+	got, findings, err := Detect(t.Context(), broken, given, Auto)
+	i := slices.IndexFunc(findings, func(f Finding) bool { return f.Err != nil })
+	if diff := cmp.Diff(given, got); diff != "" || err != nil || i < 0 || findings[i].Name != "slurm" || findings[i].Used {
+		t.Errorf("Detect() = %v, %+v; want the given place, and a finding with the error\n%s", err, findings, diff)
+	}
+	given.ID = Value[int]{}
+	if _, _, err := Detect(t.Context(), broken, given, Auto); err == nil {
+		t.Error("Detect() without the own number = nil; want the error of the environment")
+	}
+}
+
+// DLV-20: a batch script of several nodes is no step, and its process is on one node only.
+func TestForgottenStep(t *testing.T) {
+	clause.Cite(t, "DLV-20")
+	batch := func(more ...string) System {
+		return with(plus(map[string]string{"SLURM_JOB_ID": "7", "SLURM_JOB_NUM_NODES": "2", "SLURM_PROCID": "0"}, more...))
+	}
+	for name, c := range map[string]struct {
+		sys  System
+		want bool
+	}{
+		"a batch script":             {batch(), true},
+		"a batch script of one node": {batch("SLURM_JOB_NUM_NODES", "1"), false},
+		"a step":                     {batch(slurmNodes, "n[1-2]"), false},
+		"no Slurm":                   {with(nil), false},
+		"nonsense":                   {batch("SLURM_JOB_NUM_NODES", "two"), false},
+	} {
+		if nodes, got := ForgottenStep(c.sys); got != c.want || got && nodes != 2 {
+			t.Errorf("%s: ForgottenStep() = %d, %v; want %v", name, nodes, got, c.want)
+		}
+	}
+}

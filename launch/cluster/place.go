@@ -46,6 +46,9 @@ func (p Place) complete() bool {
 	return p.Address.Known() && p.Processes.Known() && p.ID.Known() && p.Devices.Known()
 }
 
+// placed says whether the place is known; only the devices may be missing.
+func (p Place) placed() bool { return p.Address.Known() && p.Processes.Known() && p.ID.Known() }
+
 // Validate says what is wrong with a place that a process is to take, if anything (C-ENV-7).
 func (p Place) Validate() error {
 	switch _, _, err := net.SplitHostPort(p.Address.Is); {
