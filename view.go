@@ -8,6 +8,13 @@ type Entry struct {
 	Value []byte
 }
 
+// A KeyEvent is a change of a key.
+type KeyEvent struct {
+	Entry
+	Deleted  bool
+	Revision int64
+}
+
 // A TaskInfo is what others may know of a task.
 type TaskInfo struct {
 	Task        TaskID

@@ -135,12 +135,8 @@ func (kv *KV) Delete(ctx context.Context, key string) error {
 	return err
 }
 
-// A KeyEvent is a change of a key.
-type KeyEvent struct {
-	serry.Entry
-	Deleted  bool
-	Revision int64
-}
+// KeyEvent is a word of package serry.
+type KeyEvent = serry.KeyEvent
 
 // Watch tells what is below dir, and then every change, until ctx or the member ends. Changes of
 // one key that follow each other closely may be told as one.

@@ -15,6 +15,9 @@
 // link itself, the service, or a launcher that saw the process end. A later [Net.Link] makes a new one, if
 // that life of the peer is still there.
 //
+// [Net.Links] and [Net.Totals] have the figures of links. A process that runs is asked for them by other programs through
+// the key-value store, as serry links does: see [AskKey] and [Report].
+//
 // All methods may be called from any goroutine. Nothing is shared between two Nets but what their options
 // name, so that a test runs many in one process.
 //

@@ -30,6 +30,8 @@ const (
 	FromService                // the coordination service
 	FromLauncher               // a launcher or relay that saw the process end, through the service
 	FromSelf                   // this process closed the link
+
+	sources // how many there are
 )
 
 // String names the source.

@@ -32,3 +32,6 @@ const (
 	Announce         = flagAnnounce
 	WindowBytes      = windowBytes
 )
+
+// NewReport is newReport.
+var NewReport = newReport

@@ -38,14 +38,15 @@ type job struct {
 	mu       sync.Mutex
 	changed  chan struct{}
 	keys     map[string]string
-	created  []string // keys, in order
+	written  map[string]int64 // version at which each key was written last
+	created  []string         // keys, in order
 	tasks    map[serry.TaskID]serry.TaskInfo
 	version  int64
 	suspects []string
 }
 
 func newJob() *job {
-	return &job{changed: make(chan struct{}), keys: make(map[string]string), tasks: make(map[serry.TaskID]serry.TaskInfo)}
+	return &job{changed: make(chan struct{}), keys: make(map[string]string), written: make(map[string]int64), tasks: make(map[serry.TaskID]serry.TaskInfo)}
 }
 
 // change does something under the lock and wakes those who wait.
@@ -92,16 +93,66 @@ func (j *job) Create(_ context.Context, key string, value []byte) (err error) {
 			err = &serry.KeyError{Key: key, Err: serry.ErrExists}
 			return
 		}
-		j.keys[key] = string(value)
+		j.keys[key], j.written[key] = string(value), j.version
 		j.created = append(j.created, key)
 	})
 	return err
 }
 
+// Put implements link.Keys.
+func (j *job) Put(_ context.Context, key string, value []byte) error {
+	j.change(func() { j.keys[key], j.written[key] = string(value), j.version })
+	return nil
+}
+
 // Delete implements link.Keys.
 func (j *job) Delete(_ context.Context, key string) error {
-	j.change(func() { delete(j.keys, key) })
+	j.change(func() {
+		maps.DeleteFunc(j.keys, func(k, _ string) bool { return k == key || strings.HasPrefix(k, key+"/") })
+	})
 	return nil
+}
+
+// Watch implements link.Keys.
+func (j *job) Watch(ctx context.Context, dir string) iter.Seq2[serry.KeyEvent, error] {
+	return func(yield func(serry.KeyEvent, error) bool) {
+		known := make(map[string]int64)
+		for {
+			j.mu.Lock()
+			events, changed := j.since(dir, known), j.changed
+			j.mu.Unlock()
+			for _, e := range events {
+				if !yield(e, nil) {
+					return
+				}
+			}
+			select {
+			case <-changed:
+			case <-ctx.Done():
+				yield(serry.KeyEvent{}, context.Cause(ctx))
+				return
+			}
+		}
+	}
+}
+
+// since returns the changes below a directory, and brings known up to date; mu is held.
+func (j *job) since(dir string, known map[string]int64) (all []serry.KeyEvent) {
+	for key, value := range j.keys {
+		was, ok := known[key]
+		if !strings.HasPrefix(key, dir+"/") || ok && was == j.written[key] {
+			continue
+		}
+		all = append(all, serry.KeyEvent{Entry: serry.Entry{Key: key, Value: []byte(value)}})
+		known[key] = j.written[key]
+	}
+	for key := range known {
+		if _, ok := j.keys[key]; !ok {
+			all = append(all, serry.KeyEvent{Entry: serry.Entry{Key: key}, Deleted: true})
+			delete(known, key)
+		}
+	}
+	return all
 }
 
 // Wait implements link.Keys.

@@ -40,11 +40,17 @@ type Member interface {
 	Suspect(ctx context.Context, peer serry.TaskID, life serry.Incarnation, e serry.Evidence) error
 }
 
-// Keys are where processes publish their addresses; *client.KV satisfies it.
+// Keys are where processes publish their addresses, and answer what is asked of their links; *client.KV
+// satisfies it.
 type Keys interface {
 	Create(ctx context.Context, key string, value []byte) error
+	Put(ctx context.Context, key string, value []byte) error
 	Wait(ctx context.Context, key string) ([]byte, error)
 	Delete(ctx context.Context, key string) error
+
+	// Watch tells the keys below dir and every change of them. It may not be supported: then the member answers
+	// nothing.
+	Watch(ctx context.Context, dir string) iter.Seq2[serry.KeyEvent, error]
 }
 
 // A Network makes connections, in place of the one of the system.
@@ -114,7 +120,10 @@ type Net struct {
 	handlers   [families]atomic.Pointer[Handler]
 
 	published atomic.Bool
-	work      sync.WaitGroup // goroutines, and links that are not down
+	work      sync.WaitGroup     // goroutines, and links that are not down
+	answers   sync.WaitGroup     // the goroutine that answers what is asked
+	mute      context.CancelFunc // ends it
+	losses    [sources]atomic.Uint64
 
 	mu struct {
 		sync.Mutex
@@ -124,6 +133,7 @@ type Net struct {
 		tasks   map[serry.TaskID]serry.TaskInfo // as the service told last, or nil before
 		over    map[serry.Life]bool             // lives that were replaced
 		changed chan struct{}                   // closed when tasks change
+		past    Traffic                         // of links that are gone
 	}
 }
 
@@ -194,6 +204,9 @@ func (n *Net) run() {
 	}
 	n.work.Go(n.detect)
 	n.work.Go(n.watch)
+	ctx, mute := context.WithCancel(n.ctx)
+	n.mute = mute
+	n.answers.Go(func() { n.answer(ctx) })
 	if n.opt.Local != nil {
 		n.opt.Local.add(n)
 	}
@@ -272,11 +285,13 @@ func (n *Net) add(peer serry.Life) *Link {
 	return l
 }
 
-// remove forgets a link. The next call of Link makes another.
+// remove forgets a link but for its figures. The next call of Link makes another.
 func (n *Net) remove(l *Link) {
+	l.countRetransmits() // while its connections are open
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if n.mu.links[l.peer] == l {
+		n.mu.past.add(&l.counts)
 		delete(n.mu.links, l.peer)
 	}
 }
@@ -335,6 +350,9 @@ func (n *Net) linkUp(l *Link) {
 
 // linkDown tells that everything on a link has failed.
 func (n *Net) linkDown(l *Link, cause error) {
+	if loss, ok := errors.AsType[*LossError](cause); ok {
+		n.losses[loss.Source].Add(1)
+	}
 	n.log.Info("link down", "peer", l.peer.Task, "incarnation", l.peer.Incarnation, "err", cause)
 	n.emit(Event{Kind: LinkDown, Peer: l.peer, Err: cause})
 }
@@ -359,6 +377,8 @@ func (n *Net) Close(ctx context.Context) error {
 	for _, c := range n.acceptor.Stop() {
 		c.Close()
 	}
+	n.mute() // what is written later than unpublish deletes would stay
+	n.answers.Wait()
 	err := n.unpublish(ctx)
 	var closing sync.WaitGroup
 	for _, l := range links {

@@ -123,6 +123,17 @@ func (k stormKeys) Wait(ctx context.Context, key string) ([]byte, error) {
 	return k.job.Wait(ctx, key)
 }
 
+func (k stormKeys) Put(ctx context.Context, key string, value []byte) error {
+	if err := k.answers(ctx); err != nil {
+		return err
+	}
+	return k.job.Put(ctx, key, value)
+}
+
+func (k stormKeys) Watch(ctx context.Context, dir string) iter.Seq2[serry.KeyEvent, error] {
+	return k.job.Watch(ctx, dir)
+}
+
 // A stormMember is a process as the service sees it.
 type stormMember struct{ *stormLife }
 

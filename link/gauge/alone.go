@@ -41,7 +41,7 @@ type Host struct {
 func Listen(ctx context.Context, address string, o link.Options) (*Host, error) {
 	o.Listen = []string{address}
 	m := &loner{life: listener}
-	n, err := link.Open(ctx, m, m, o)
+	n, err := link.Open(ctx, m, loneKeys{m}, o)
 	if err != nil {
 		return nil, err
 	}
@@ -92,7 +92,7 @@ func (h *Host) Event(e link.Event) {
 func Dial(ctx context.Context, address string, o link.Options) (*link.Net, *link.Link, error) {
 	o.Listen = []string{"127.0.0.1:0"}
 	m := &loner{life: serry.Life{Task: dialler, Incarnation: serry.Incarnation(rand.Uint64() | 1)}, peer: address}
-	n, err := link.Open(ctx, m, m, o)
+	n, err := link.Open(ctx, m, loneKeys{m}, o)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -104,7 +104,7 @@ func Dial(ctx context.Context, address string, o link.Options) (*link.Net, *link
 	return n, l, nil
 }
 
-// A loner is a member without a job, and its keys.
+// A loner is a member without a job.
 type loner struct {
 	life      serry.Life
 	peer      string // address of the other process, or empty
@@ -123,17 +123,26 @@ func (m *loner) Suspect(context.Context, serry.TaskID, serry.Incarnation, serry.
 	return ErrNoService
 }
 
-func (m *loner) Create(_ context.Context, _ string, value []byte) error {
-	m.published = string(value)
+// loneKeys are the keys of a loner: it publishes to itself, and is asked nothing.
+type loneKeys struct{ *loner }
+
+func (k loneKeys) Create(_ context.Context, _ string, value []byte) error {
+	k.published = string(value)
 	return nil
 }
 
-func (m *loner) Delete(context.Context, string) error { return nil }
+func (loneKeys) Put(context.Context, string, []byte) error { return ErrNoService }
 
-func (m *loner) Wait(ctx context.Context, _ string) ([]byte, error) {
-	if m.peer == "" {
+func (loneKeys) Delete(context.Context, string) error { return nil }
+
+func (k loneKeys) Wait(ctx context.Context, _ string) ([]byte, error) {
+	if k.peer == "" {
 		<-ctx.Done() // the other process dials
 		return nil, context.Cause(ctx)
 	}
-	return []byte("tcp:" + m.peer), nil
+	return []byte("tcp:" + k.peer), nil
+}
+
+func (loneKeys) Watch(context.Context, string) iter.Seq2[serry.KeyEvent, error] {
+	return func(yield func(serry.KeyEvent, error) bool) { yield(serry.KeyEvent{}, ErrNoService) }
 }

@@ -58,7 +58,7 @@ func TestServeRefuses(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			m := &loner{life: listener}
-			far, err := link.Open(t.Context(), m, m, link.Options{Listen: []string{"127.0.0.1:0"}})
+			far, err := link.Open(t.Context(), m, loneKeys{m}, link.Options{Listen: []string{"127.0.0.1:0"}})
 			if err != nil {
 				t.Fatal(err)
 			}
