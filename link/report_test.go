@@ -164,3 +164,17 @@ func TestKeysOfLinks(t *testing.T) {
 		t.Errorf("keys are %s and %s", link.AskKey(l), link.ReportKey(l))
 	}
 }
+
+// Whatever a key holds, reading it ends in a report or an error.
+func FuzzParseReport(f *testing.F) {
+	f.Add("serry/link/worker/0/00000000000000ff/report", []byte(`{"links":1,"worst":[{"peer":"worker/1","incarnation":"7"}],"losses":{"link":2}}`))
+	f.Add("serry/link//", []byte(`{"worst":[{}]}`))
+	f.Fuzz(func(t *testing.T, key string, text []byte) {
+		if l, report, ok := link.ParseKey(key); ok && report && !strings.HasSuffix(link.ReportKey(l), "/report") {
+			t.Errorf("ParseKey(%q) = %v", key, l)
+		}
+		if r, err := link.ParseReport(text); err == nil && len(text) > 8<<10 {
+			t.Errorf("ParseReport took %d bytes: %+v", len(text), r)
+		}
+	})
+}

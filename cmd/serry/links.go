@@ -69,7 +69,7 @@ func (q *query) links(ctx context.Context, r *remote, args []string) error {
 	if err := survey.run(ctx, lives); err != nil {
 		return err
 	}
-	return q.showLinks(survey.list(lives), oneJob(s.Tasks), r.timeout.String())
+	return errors.Join(append(survey.bad, q.showLinks(survey.list(lives), oneJob(s.Tasks), r.timeout.String()))...)
 }
 
 // connected says whether a life is there.
@@ -89,6 +89,7 @@ type linkSurvey struct {
 	pending map[serry.Life]bool
 	reports map[serry.Life]link.Report
 	silent  []serry.Life
+	bad     []error // reports that cannot be read
 }
 
 // open finds the lives that have links, and removes reports that another caller has left behind. From then on every
@@ -179,12 +180,13 @@ func (s *linkSurvey) take(ctx context.Context, ch coord.Change) error {
 	case ch.Deleted: // another caller has read it
 		return s.question(ctx, life)
 	case report:
+		delete(s.pending, life)
 		r, err := link.ParseReport(ch.Value)
-		if err != nil {
-			return fmt.Errorf("%v: %w", life.Task, err)
+		if err != nil { // the others have something to say
+			s.bad = append(s.bad, fmt.Errorf("%v: %w", life.Task, err))
+			return nil
 		}
 		s.reports[life] = r
-		delete(s.pending, life)
 	}
 	return nil
 }

@@ -2,13 +2,31 @@ package main
 
 import (
 	"bytes"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/serry-dev/serry"
+	"github.com/serry-dev/serry/coord"
 	"github.com/serry-dev/serry/internal/lab/clause"
 	"github.com/serry-dev/serry/link"
 )
+
+// A report that cannot be read is an error of its task, and keeps no other from being read.
+func TestUnreadableReport(t *testing.T) {
+	clause.Cite(t, "CL-TRN-33")
+	bad, good := serry.Life{Task: serry.TaskID{Job: "worker", Index: 0}, Incarnation: 1}, serry.Life{Task: serry.TaskID{Job: "worker", Index: 1}, Incarnation: 2}
+	s := &linkSurvey{pending: map[serry.Life]bool{bad: true, good: true}, reports: make(map[serry.Life]link.Report)}
+	for life, text := range map[serry.Life]string{bad: "\xff", good: `{"links":3}`} {
+		if err := s.take(t.Context(), coord.Change{Entry: serry.Entry{Key: link.ReportKey(life), Value: []byte(text)}}); err != nil {
+			t.Fatalf("take(%q) = %v", text, err)
+		}
+	}
+	if len(s.pending) > 0 || s.reports[good].Links != 3 || len(s.bad) != 1 || !strings.HasPrefix(s.bad[0].Error(), "worker/0: ") {
+		t.Errorf("pending %v, reports %v, errors %v; want a report of worker/1 and an error of worker/0", s.pending, s.reports, s.bad)
+	}
+}
 
 // The table has a row for each end of a link, ordered by task and peer. What is missing is said behind it.
 func TestLinksTable(t *testing.T) {
