@@ -24,6 +24,13 @@ func (l *Link) Inject(lane int, h Header, flags uint16, length uint32, payload [
 	a.pipe.Flush()
 }
 
+// Watched is how many small messages are watched.
+func Watched(l *Link) int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.mu.receiver.watched
+}
+
 // Types and flags that a peer may send and programs do not.
 const (
 	Hello            = typeHello
@@ -31,6 +38,7 @@ const (
 	CollectiveCredit = collectiveCredit
 	Announce         = flagAnnounce
 	WindowBytes      = windowBytes
+	TurnGap          = turnGap
 )
 
 // NewReport is newReport.

@@ -97,70 +97,78 @@ func (a *lane) send(h *Header, segs [][]byte, most int) bool {
 	return true
 }
 
-// readFrames reads the control or the small lane until it ends.
+// readFrames is the goroutine of the control or the small lane. It reads until the lane ends, or until the
+// program reads the small lane itself (see turn).
 func (a *lane) readFrames() {
 	err := a.eachFrame()
 	a.link.active.Done()
-	a.link.broken(err)
+	if err != nil {
+		a.link.broken(err)
+	}
 }
 
 func (a *lane) eachFrame() error {
+	chunk := a.in.Kept() // frames that a goroutine in Wait has left
 	for {
-		chunk, err := a.in.Next()
+		rest, _, err := a.frames(chunk, a.link.receive)
 		if err != nil {
 			return err
 		}
-		a.link.hear()
-		rest, err := a.frames(chunk)
-		if err != nil {
+		if chunk != nil {
+			a.in.Keep(rest)
+		}
+		if a.rests() {
+			return nil
+		}
+		if chunk, err = a.next(); err != nil {
 			return err
 		}
-		a.in.Keep(rest)
 	}
 }
 
-// frames takes the whole frames at the beginning of b, and returns the rest.
-func (a *lane) frames(b []byte) (rest []byte, err error) {
+// frames gives the whole frames at the beginning of b to take, until one is not taken, and returns the rest. It
+// says whether there is a frame that was not taken.
+func (a *lane) frames(b []byte, take func(*Header, []byte) (bool, error)) (rest []byte, more bool, err error) {
 	for len(b) >= headerBytes {
 		h, err := parseHeader(b)
 		if err != nil {
-			return nil, err
+			return nil, false, err
 		}
 		if h.Data() && h.length > SmallBytes {
-			return nil, fmt.Errorf("%w: %d bytes of data", errLane, h.length)
+			return nil, false, fmt.Errorf("%w: %d bytes of data", errLane, h.length)
 		}
 		end := headerBytes + h.payload()
 		if len(b) < end {
-			return b, nil
+			return b, false, nil
 		}
 		payload := b[headerBytes : headerBytes+int(h.length)]
 		if h.flags&flagChecksum != 0 && binary.LittleEndian.Uint32(b[end-checkBytes:]) != crc32.Checksum(payload, castagnoli) {
-			return nil, errPayload
+			return nil, false, errPayload
+		}
+		if taken, err := take(&h, payload); err != nil || !taken {
+			return b, !taken, err
 		}
 		a.link.counts.received(&h)
-		if err := a.link.receive(&h, payload); err != nil {
-			return nil, err
-		}
 		b = b[end:]
 	}
-	return b, nil
+	return b, false, nil
 }
 
 // receive takes a frame of the control or the small lane.
-func (l *Link) receive(h *Header, payload []byte) error {
+func (l *Link) receive(h *Header, payload []byte) (taken bool, err error) {
 	switch {
 	case h.Type == 0 || h.Type > grammar[h.Family].last:
 		l.counts.skipped.Add(1)
-		return nil
 	case h.Family == linkFamily:
-		return l.receiveOwn(h, payload)
+		err = l.receiveOwn(h, payload)
 	case h.Data():
-		return l.receiveSmall(h, payload)
+		err = l.receiveSmall(h, payload)
 	case h.Type == grammar[h.Family].credit:
-		return l.credited(h, payload)
+		err = l.credited(h, payload)
+	default:
+		l.net.frame(l, *h, payload)
 	}
-	l.net.frame(l, *h, payload)
-	return nil
+	return true, err
 }
 
 // receiveOwn takes a frame of the link family.

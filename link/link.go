@@ -60,6 +60,7 @@ type Link struct {
 		since    time.Time // up: since when
 		quiet    sync.Cond // a goroutine has let go of the memory of a message
 
+		turn     turn
 		receiver receiver
 		sender   sender
 		detector detector
@@ -259,6 +260,7 @@ func (l *Link) start() {
 	l.mu.detector.start(l.net.now())
 	l.heard.Store(int64(l.net.now()))
 	l.active.Add(2)
+	l.mu.turn.held = true
 	l.mu.Unlock()
 	l.net.linkUp(l)
 	for _, lane := range l.lanes[:firstBulk] {

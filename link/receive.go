@@ -16,6 +16,8 @@ type receiver struct {
 	announced map[place]struct{}   // small messages that the peer has, and does not send
 	bytes     int                  // parked
 	count     int                  // expected
+	watched   int                  // of those, small ones that are watched: see turn
+	served    bool                 // a goroutine got its message from another one, and would have read itself
 	consumed  uint64               // bytes of small messages that found memory, so far
 	told      uint64               // of those, what the peer knows
 	idleScans int                  // since the last large expectation ended
@@ -50,6 +52,8 @@ type expect struct {
 	begun    []span  // bytes that came, or are being read
 	received uint64
 	busy     int  // lanes that are reading into the memory
+	watched  bool // a goroutine waits for it and does not read: see turn
+	asks     bool // that goroutine is in Wait, and would read
 	ended    bool // complete, failed or cancelled
 }
 
@@ -156,6 +160,9 @@ func (r *receiver) drop(e *expect) {
 	if e.large() {
 		r.large--
 	}
+	if e.watched {
+		r.watched--
+	}
 }
 
 // take gives a small message to its memory, and says whether there is any.
@@ -166,6 +173,7 @@ func (r *receiver) take(h *Header, payload []byte) bool {
 	}
 	r.drop(e)
 	r.consumed += uint64(windowCost(len(payload)))
+	r.served = r.served || e.asks
 	e.fill(h.Offset, payload)
 	return true
 }
@@ -234,6 +242,9 @@ func (e *expect) cancel(cause error) {
 	}
 	e.ended = true
 	l.mu.receiver.drop(e)
+	if l.mu.turn.lent == e {
+		l.lanes[smallLane].kickReader()
+	}
 	for e.busy > 0 {
 		for _, lane := range l.lanes[firstBulk:] {
 			if lane.filling == e {
@@ -250,14 +261,7 @@ func (l *Link) receiveSmall(h *Header, payload []byte) error {
 	if h.flags&flagAnnounce != 0 {
 		return l.receiveAnnouncement(h)
 	}
-	l.mu.Lock()
-	taken := l.mu.receiver.take(h, payload)
-	told, due := l.mu.receiver.due()
-	l.mu.Unlock()
-	if taken {
-		if due {
-			l.sendWindow(told)
-		}
+	if taken, _ := l.deliver(h, payload); taken {
 		return nil
 	}
 	keep := l.net.unexpected(l, h)
@@ -273,6 +277,21 @@ func (l *Link) receiveSmall(h *Header, payload []byte) error {
 		return nil
 	}
 	return r.park(h, payload)
+}
+
+// deliver takes a frame if it is a small message that memory is posted for. It calls no handler.
+func (l *Link) deliver(h *Header, payload []byte) (taken bool, err error) {
+	if !h.Data() || h.flags&flagAnnounce != 0 {
+		return false, nil
+	}
+	l.mu.Lock()
+	taken = l.mu.receiver.take(h, payload)
+	told, due := l.mu.receiver.due()
+	l.mu.Unlock()
+	if due {
+		l.sendWindow(told)
+	}
+	return taken, nil
 }
 
 // receiveAnnouncement notes that the peer has a small message that it may not send yet.

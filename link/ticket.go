@@ -29,7 +29,12 @@ func newTicket(m cancellable) Ticket { return Ticket{done: make(chan struct{}), 
 
 // Done is closed when the message is complete, has failed or was cancelled. A posted message is complete
 // when its memory may be used again, which does not mean that the peer has it.
-func (t *Ticket) Done() <-chan struct{} { return t.done }
+func (t *Ticket) Done() <-chan struct{} {
+	if e, ok := t.message.(*expect); ok {
+		e.watch()
+	}
+	return t.done
+}
 
 // Err is why the message failed, or nil. It is valid once Done is closed.
 func (t *Ticket) Err() error { return t.err }
@@ -37,10 +42,11 @@ func (t *Ticket) Err() error { return t.err }
 // Wait waits until the message has ended, and returns why it failed. If ctx ends first it cancels the
 // message. Either way the link does not touch the memory of the message any more.
 func (t *Ticket) Wait(ctx context.Context) error {
-	select {
-	case <-t.done:
+	if t.isDone() {
 		return t.err
-	default:
+	}
+	if e, ok := t.message.(*expect); ok {
+		e.lead(ctx)
 	}
 	select {
 	case <-t.done:
@@ -48,6 +54,16 @@ func (t *Ticket) Wait(ctx context.Context) error {
 		t.Cancel(context.Cause(ctx))
 	}
 	return t.err
+}
+
+// isDone says whether Done is closed.
+func (t *Ticket) isDone() bool {
+	select {
+	case <-t.done:
+		return true
+	default:
+		return false
+	}
 }
 
 // Cancel gives the message up, unless it has ended. When it returns, the link does not touch the memory

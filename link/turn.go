@@ -1,0 +1,201 @@
+package link
+
+import (
+	"context"
+	"errors"
+	"os"
+	"time"
+)
+
+// A turn says which goroutine reads the small lane. The lock of the link guards it.
+//
+// A program that sends a message and waits for the answer, again and again, reads the lane itself: to be woken by
+// another goroutine costs as much as the system calls of the message, because the scheduler wakes a thread for
+// it. The lane is always in one of three states:
+//
+//   - own: the goroutine of the lane reads.
+//   - lent: a goroutine in [Ticket.Wait] reads, until its message has ended.
+//   - free: no goroutine reads, for at most turnGap.
+//
+// These are the only steps, each under the lock:
+//
+//	own  -> free  the goroutine of the lane has served a goroutine in Wait, and no other message is watched
+//	free -> lent  a goroutine calls Wait
+//	lent -> free  the wait has ended, and no other message is watched
+//	lent -> own   the wait has ended, and another message is watched, or a frame has come that is not for Wait
+//	free -> own   a message is watched, or turnGap has passed since the last wait
+//
+// A message is watched if a goroutine waits for it and does not read: it called Wait while another goroutine was
+// reading, or had to leave a frame to the goroutine of the lane, or it has the channel of [Ticket.Done]. Since the lane is not free while a message is watched, no
+// such goroutine is forgotten. Messages that no goroutine waits for yet may be read turnGap late.
+type turn struct {
+	held  bool          // own or lent
+	lent  *expect       // lent: the message that the reader waits for, or nil
+	last  time.Duration // free: since when
+	armed bool          // turnOver will be called
+}
+
+// turnGap is how long the small lane is left to a program that may wait for its next message.
+const turnGap = 5 * time.Millisecond
+
+// startReading starts the goroutine of the small lane, unless a goroutine reads. The lock is held.
+func (l *Link) startReading() {
+	t := &l.mu.turn
+	if t.held || l.mu.state != up {
+		return
+	}
+	t.held = true
+	l.mu.receiver.served = false
+	l.active.Add(1)
+	go l.lanes[smallLane].readFrames()
+}
+
+// freeTurn leaves the small lane to the next goroutine that waits. The lock is held.
+//
+// One timer runs while waits follow each other: to set one after each wait would wake the thread that polls the
+// network each time.
+func (l *Link) freeTurn() {
+	t := &l.mu.turn
+	t.held, t.lent = false, nil
+	t.last = l.net.now()
+	if !t.armed {
+		t.armed = true
+		time.AfterFunc(turnGap, l.turnOver)
+	}
+}
+
+// turnOver starts the goroutine of the small lane if the lane was free for long enough.
+func (l *Link) turnOver() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	t := &l.mu.turn
+	t.armed = false
+	if t.held || l.mu.state != up {
+		return
+	}
+	if left := turnGap - (l.net.now() - t.last); left > 0 {
+		t.armed = true
+		time.AfterFunc(left, l.turnOver)
+		return
+	}
+	l.startReading()
+}
+
+// rests says whether the goroutine of the lane ends, because the program reads the lane itself when it waits.
+func (a *lane) rests() bool {
+	l := a.link
+	if a != l.lanes[smallLane] {
+		return false
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	r := &l.mu.receiver
+	served := r.served
+	r.served = false
+	if !served || r.watched > 0 {
+		return false
+	}
+	l.freeTurn()
+	return true
+}
+
+// watch notes that a goroutine waits for the message and does not read.
+func (e *expect) watch() {
+	e.link.mu.Lock()
+	defer e.link.mu.Unlock()
+	e.setWatched()
+}
+
+// setWatched is watch with the lock held.
+func (e *expect) setWatched() {
+	if e.ended || e.large() || e.watched {
+		return
+	}
+	e.watched = true
+	e.link.mu.receiver.watched++
+	e.link.startReading()
+}
+
+// lead reads the small lane until a message that comes on it has ended, or ctx has. If another goroutine reads
+// the lane it returns at once.
+func (e *expect) lead(ctx context.Context) {
+	if !e.takeTurn() {
+		e.watch()
+		return
+	}
+	l, a := e.link, e.link.lanes[smallLane]
+	stop := context.AfterFunc(ctx, a.kickReader)
+	more, err := a.framesFor(ctx, e)
+	stop()
+	if err == nil {
+		e.endTurn(more)
+	} // else the turn is kept: what comes behind a bad frame must not be read
+	l.active.Done()
+	if err != nil {
+		l.broken(err)
+	}
+}
+
+// takeTurn lends the small lane to the goroutine that waits for the message, if it is free.
+func (e *expect) takeTurn() bool {
+	l := e.link
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	t := &l.mu.turn
+	e.asks = t.held
+	if t.held || e.ended || e.large() || l.mu.state != up {
+		return false
+	}
+	t.held, t.lent = true, e
+	l.active.Add(1)
+	return true
+}
+
+// endTurn takes the small lane back from the goroutine that waits for the message. It may have left frames; then
+// it goes on to wait, and reads no more.
+func (e *expect) endTurn(more bool) {
+	l := e.link
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.freeTurn()
+	e.asks = true
+	e.setWatched()
+	if more || l.mu.receiver.watched > 0 {
+		l.startReading()
+	}
+}
+
+// framesFor takes frames until a message has ended, or ctx has. It says whether it has left a whole frame: one
+// that is for a handler, which may need a lock that the goroutine in Wait holds.
+func (a *lane) framesFor(ctx context.Context, e *expect) (more bool, err error) {
+	for !e.isDone() && ctx.Err() == nil {
+		chunk, err := a.next()
+		if err != nil {
+			return false, err
+		}
+		rest, more, err := a.frames(chunk, a.link.deliver)
+		if err != nil {
+			return false, err
+		}
+		if chunk != nil {
+			a.in.Keep(rest)
+		}
+		if more {
+			return true, nil
+		}
+	}
+	return false, nil
+}
+
+// next waits for bytes. It returns nil when it was woken by kickReader: whoever does that has changed what the
+// reader waits for, and the reader looks after the deadline is gone, so that it misses no change.
+func (a *lane) next() ([]byte, error) {
+	chunk, err := a.in.Next()
+	if errors.Is(err, os.ErrDeadlineExceeded) {
+		return nil, a.in.SetReadDeadline(time.Time{})
+	}
+	if err == nil {
+		a.link.hear()
+	}
+	return chunk, err
+}
