@@ -98,6 +98,8 @@ func (o *owner) mayWait(it *item, kind coord.Kind) error {
 		return &serry.LimitError{Limit: "bytes of calls waiting on one connection", Max: l.WaitingBytes}
 	case o.waitingBytes+it.bytes > l.AllWaitingBytes:
 		return &serry.LimitError{Limit: "bytes of calls waiting", Max: l.AllWaitingBytes}
+	case it.stranger && o.strangerBytes+it.bytes > l.StrangerBytes:
+		return &serry.LimitError{Limit: "bytes of calls waiting of strangers", Max: l.StrangerBytes}
 	}
 	return nil
 }
@@ -152,6 +154,9 @@ func (o *owner) carry(from origin, l serry.Life, k coord.Kind) {
 	if added && (present || t.State != serry.Connected) {
 		remote := p.conn.RemoteAddr()
 		o.epoch.task(l.Task).from.Store(&remote)
+	}
+	if c, ok := p.conn.(interface{ Known() }); ok {
+		c.Known()
 	}
 	if added {
 		o.detector.Attached(l, from.shape.Dialect == wire.Serry)

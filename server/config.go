@@ -88,6 +88,11 @@ type Limits struct {
 	// requests. Only a journal that stands still lets so many gather.
 	QueueEvents int
 	QueueBytes  int64
+
+	// StrangerBytes bounds, for all connections together that carry no life of a task: requests that are not
+	// complete, requests in the queue, and requests of calls that wait, each. A request may be larger, if it
+	// is alone. So what reaches the port and is no part of the job cannot make the server large (SEC-102).
+	StrangerBytes int64
 }
 
 // DefaultLimits are limits that real jobs never meet.
@@ -99,6 +104,7 @@ func DefaultLimits() Limits {
 		AllWaitingBytes: 1 << 30,
 		QueueEvents:     1 << 18,
 		QueueBytes:      8 << 30,
+		StrangerBytes:   16 << 20,
 	}
 }
 
@@ -167,6 +173,7 @@ func (l Limits) withDefaults() Limits {
 		AllWaitingBytes: cmp.Or(l.AllWaitingBytes, d.AllWaitingBytes),
 		QueueEvents:     cmp.Or(l.QueueEvents, d.QueueEvents),
 		QueueBytes:      cmp.Or(l.QueueBytes, d.QueueBytes),
+		StrangerBytes:   cmp.Or(l.StrangerBytes, d.StrangerBytes),
 	}
 }
 
@@ -182,7 +189,7 @@ func (c Config) check() error {
 		return fmt.Errorf("register timeout %v: want more than 0 with a register barrier", c.Cluster.RegisterTimeout)
 	case c.Cluster.ShutdownTimeout < 0:
 		return fmt.Errorf("shutdown timeout %v: want 0 (no shutdown barrier) or more", c.Cluster.ShutdownTimeout)
-	case slices.Min([]int64{int64(c.Limits.Connections), int64(c.Limits.CallsWaiting), c.Limits.WaitingBytes, c.Limits.AllWaitingBytes, int64(c.Limits.QueueEvents), c.Limits.QueueBytes}) < 0:
+	case slices.Min([]int64{int64(c.Limits.Connections), int64(c.Limits.CallsWaiting), c.Limits.WaitingBytes, c.Limits.AllWaitingBytes, int64(c.Limits.QueueEvents), c.Limits.QueueBytes, c.Limits.StrangerBytes}) < 0:
 		return errors.New("a limit is below 0")
 	}
 	return c.checkTaskURI()

@@ -22,7 +22,8 @@ type transport struct{ *front.Server }
 func newTransport(cfg Config, h rpc.Handler, m rpc.Methods, streams func(net.Conn)) transport {
 	return transport{front.New(front.Config{
 		Handler: h, Methods: m, TLS: cfg.TLS, Log: cfg.Log,
-		Refused: newRefusals(cfg.Log).add, Others: []conn.Protocol{stream.Accept(streams)},
+		StrangerBytes: cfg.Limits.StrangerBytes,
+		Refused:       newRefusals(cfg.Log).add, Others: []conn.Protocol{stream.Accept(streams)},
 	})}
 }
 

@@ -120,7 +120,7 @@ func (h *handler) serve(c rpc.Conn, call rpc.CallID, method string, body []byte,
 		to.answer(shape.Encode(coord.Reply{Result: coord.Registered{Service: e.service}}))
 		return
 	}
-	it := item{event: ev, from: to, req: req, vital: kind.Row().Vital, bytes: int64(len(body))}
+	it := item{event: ev, from: to, req: req, vital: kind.Row().Vital, bytes: int64(len(body)), stranger: p.stranger()}
 	if h.handoverAsked != nil && len(body) > coord.AsideBytes { // there is a journal
 		it.blobs = blobsOf(ev)
 	}

@@ -3,6 +3,7 @@ package server_test
 import (
 	"bytes"
 	"fmt"
+	"io"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -124,6 +125,52 @@ func TestBytesOfWaitingGets(t *testing.T) {
 		}
 		if code := c.code(t, "Heartbeat", beat); code == codes.ResourceExhausted {
 			t.Errorf("Heartbeat() = %v; want no limit on it", code)
+		}
+	})
+}
+
+// Connections that carry no task share a small part of the memory for calls that wait; a task has its own.
+func TestBytesOfStrangers(t *testing.T) {
+	lab.Clause(t, "SEC-102")
+	synctest.Test(t, func(t *testing.T) {
+		cfg := cluster(1)
+		cfg.Limits.StrangerBytes = 10_000
+		s := start(t, cfg)
+		get := func(c *fakeConn, i int) (waits bool) {
+			call := c.send(t, xlapb.CoordinationService_GetKeyValue_FullMethodName, &xlapb.GetKeyValueRequest{Key: strings.Repeat("k", 900) + fmt.Sprint(i)})
+			synctest.Wait()
+			if _, refused := c.reply(call); !refused {
+				return true
+			}
+			if code := c.code(t, "GetKeyValue", call); code != codes.ResourceExhausted {
+				t.Errorf("GetKeyValue() = %v; want ResourceExhausted", code)
+			}
+			return false
+		}
+		waiting := func(c *fakeConn) (n int) {
+			for i := range 20 {
+				if get(c, i) {
+					n++
+				}
+			}
+			return n
+		}
+		first, second, task := dialFake(t, s), dialFake(t, s), dialFake(t, s)
+		if n, m := waiting(first), waiting(second); n != 11 || m != 0 {
+			t.Errorf("%d and %d gets of strangers wait; want 11 and none", n, m)
+		}
+		joined := task.send(t, xlapb.CoordinationService_RegisterTask_FullMethodName, &xlapb.RegisterTaskRequest{Incarnation: 7})
+		synctest.Wait()
+		if code := task.code(t, "RegisterTask", joined); code != codes.OK {
+			t.Fatalf("RegisterTask() = %v", code)
+		}
+		if n := waiting(task); n != 20 {
+			t.Errorf("%d gets of a task wait beside those of strangers; want all 20", n)
+		}
+		first.handler.Close(first, io.EOF)
+		synctest.Wait()
+		if n := waiting(second); n != 11 {
+			t.Errorf("%d gets of a stranger wait after another one has gone; want 11", n)
 		}
 	})
 }

@@ -44,6 +44,7 @@ func (r Rules) Collect(ch chan<- prometheus.Metric) {
 		{"keys", int64(cmp.Or(job.Keys, known.Keys))}, {"store-bytes", cmp.Or(job.StoreBytes, known.StoreBytes)},
 		{"barriers", int64(cmp.Or(job.Barriers, known.Barriers))}, {"waiters", int64(cmp.Or(job.Waiters, known.Waiters))},
 		{"connections", int64(own.Connections)}, {"queue-events", int64(own.QueueEvents)}, {"queue-bytes", own.QueueBytes},
+		{"stranger-bytes", own.StrangerBytes},
 	} {
 		p.gauge("limit", "The greatest number that is allowed, by its name in --limit.", float64(l.n), "name", l.name)
 	}

@@ -46,16 +46,17 @@ type owner struct {
 	journal   *journal   // or nil
 
 	// The service.
-	machine      *coord.Machine
-	detector     *detect.Detector[*stream.Session] // decides which lives are lost
-	epoch        *epoch                            // as of the last step; handler.epoch is as of the last commit
-	waiting      map[coord.Req]*waiter             // calls that the machine has not answered
-	waitingBytes int64                             // their requests
-	meeting      int                               // those of them that wait for other tasks
-	history      history                           // what happened lately, for people
-	refused      seldom.Limit[refusedCall]         // calls whose refusal was noted lately
-	usual        usual                             // how long barriers take
-	over         bool                              // the journal has ended, or another server leads: nothing is stepped
+	machine       *coord.Machine
+	detector      *detect.Detector[*stream.Session] // decides which lives are lost
+	epoch         *epoch                            // as of the last step; handler.epoch is as of the last commit
+	waiting       map[coord.Req]*waiter             // calls that the machine has not answered
+	waitingBytes  int64                             // their requests
+	strangerBytes int64                             // of them, those of strangers
+	meeting       int                               // those of them that wait for other tasks
+	history       history                           // what happened lately, for people
+	refused       seldom.Limit[refusedCall]         // calls whose refusal was noted lately
+	usual         usual                             // how long barriers take
+	over          bool                              // the journal has ended, or another server leads: nothing is stepped
 
 	// Time.
 	now  coord.Time // on the clock, of the batch

@@ -74,6 +74,9 @@ func (p *peer) carried() []carried {
 	return nil
 }
 
+// stranger says whether the connection carries no life. Any goroutine may ask.
+func (p *peer) stranger() bool { return len(p.carried()) == 0 }
+
 // carries says whether l has called on this connection before. A heartbeat is answered without the owner only
 // then: the first call of a life on a connection is what the detector must hear of.
 func (p *peer) carries(l serry.Life) bool {

@@ -14,12 +14,13 @@ type item struct {
 	at coord.Time // when it was put into the queue; items are in the order of these times
 
 	// Of a call.
-	event coord.Event
-	from  origin
-	req   coord.Req
-	vital bool   // the call must not be refused (C-LIM-1)
-	bytes int64  // of the request: what counts against Limits.QueueBytes
-	blobs []blob // the large values of the event, with their digests; nil without a journal
+	event    coord.Event
+	from     origin
+	req      coord.Req
+	vital    bool   // the call must not be refused (C-LIM-1)
+	bytes    int64  // of the request: what counts against Limits.QueueBytes
+	stranger bool   // of a stranger: the bytes count against Limits.StrangerBytes, too
+	blobs    []blob // the large values of the event, with their digests; nil without a journal
 
 	command command // or nil: the item is a call
 }
@@ -59,10 +60,11 @@ type queue struct {
 
 	mu struct {
 		sync.Mutex
-		items   []item
-		waiting int   // items that were put and not stepped
-		bytes   int64 // of them
-		closed  bool
+		items         []item
+		waiting       int   // items that were put and not stepped
+		bytes         int64 // of them
+		strangerBytes int64 // of them, those of strangers
+		closed        bool
 	}
 }
 
@@ -91,11 +93,16 @@ func (q *queue) put(it item, refusable bool) error {
 		return &serry.LimitError{Limit: "queue events", Max: int64(q.limits.QueueEvents)}
 	case refusable && q.mu.bytes+it.bytes > q.limits.QueueBytes:
 		return &serry.LimitError{Limit: "queue bytes", Max: q.limits.QueueBytes}
+	case refusable && it.stranger && q.mu.strangerBytes > 0 && q.mu.strangerBytes+it.bytes > q.limits.StrangerBytes:
+		return &serry.LimitError{Limit: "queue bytes of strangers", Max: q.limits.StrangerBytes}
 	}
 	it.at = q.clock.now()
 	q.mu.items = append(q.mu.items, it)
 	q.mu.waiting++
 	q.mu.bytes += it.bytes
+	if it.stranger {
+		q.mu.strangerBytes += it.bytes
+	}
 	return nil
 }
 
@@ -119,9 +126,12 @@ func (q *queue) drain(spare []item) (items []item, open bool) {
 
 // stepped gives back what items, which were drained, had of the limits.
 func (q *queue) stepped(items []item) {
-	bytes := int64(0)
+	bytes, ofStrangers := int64(0), int64(0)
 	for i := range items {
 		bytes += items[i].bytes
+		if items[i].stranger {
+			ofStrangers += items[i].bytes
+		}
 		if items[i].vital {
 			items[i].from.peer.vital.Add(-1)
 		}
@@ -130,6 +140,7 @@ func (q *queue) stepped(items []item) {
 	defer q.mu.Unlock()
 	q.mu.waiting -= len(items)
 	q.mu.bytes -= bytes
+	q.mu.strangerBytes -= ofStrangers
 }
 
 // close lets nothing more in. The owner ends when it has drained the rest.

@@ -17,8 +17,9 @@ type waiter struct {
 	kind coord.Kind // of the call
 	life serry.Life // the caller
 
-	bytes int64      // of its request, where limits on waiting calls count it
-	since coord.Time // when the first call came, on the clock: the metrics page shows how long calls wait
+	bytes    int64      // of its request, where limits on waiting calls count it
+	stranger bool       // it came from a stranger
+	since    coord.Time // when the first call came, on the clock: the metrics page shows how long calls wait
 
 	// Of a GetKeyValue that others have joined.
 	key  shareKey
@@ -33,8 +34,11 @@ func (o *owner) hold(it *item, k coord.Kind, l serry.Life) {
 	}
 	w := &waiter{to: it.from, req: it.req, kind: k, life: l, since: o.now, live: 1}
 	if k.Row().Limited() {
-		w.bytes = it.bytes
+		w.bytes, w.stranger = it.bytes, it.stranger
 		o.waitingBytes += w.bytes
+		if w.stranger {
+			o.strangerBytes += w.bytes
+		}
 		it.from.peer.waitingBytes += w.bytes
 	}
 	o.waiting[it.req] = w
@@ -82,6 +86,9 @@ func keyOf(it *item, get coord.GetKeyValue) shareKey {
 func (o *owner) release(w *waiter) {
 	delete(o.waiting, w.req)
 	o.waitingBytes -= w.bytes
+	if w.stranger {
+		o.strangerBytes -= w.bytes
+	}
 	w.to.peer.waitingBytes -= w.bytes
 	if w.kind == coord.KindGetKeyValue {
 		delete(w.to.peer.shared, w.key)

@@ -33,6 +33,7 @@ func limits() []limit {
 		{"waiting-bytes", func(c *server.Config, n int64) { c.Limits.AllWaitingBytes = n }},
 		{"queue-events", func(c *server.Config, n int64) { c.Limits.QueueEvents = int(n) }},
 		{"queue-bytes", func(c *server.Config, n int64) { c.Limits.QueueBytes = n }},
+		{"stranger-bytes", func(c *server.Config, n int64) { c.Limits.StrangerBytes = n }},
 	}
 }
 

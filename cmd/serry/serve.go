@@ -8,7 +8,6 @@ import (
 	"net"
 	"os"
 	"os/signal"
-	"runtime/debug"
 	"syscall"
 
 	"github.com/spf13/cobra"
@@ -71,14 +70,10 @@ Every flag can be given by environment: --tasks is SERRY_TASKS.`,
 	return cmd
 }
 
-// gcPercent trades memory, of which a coordinator needs little and a short command less, for
-// processor time.
-const gcPercent = 400
-
 // settleIn makes a process that has started, and will live long, cheap to have.
 func settleIn() {
 	if os.Getenv("GOGC") == "" {
-		debug.SetGCPercent(gcPercent)
+		boundGarbage()
 	}
 	shedImage()
 }

@@ -405,6 +405,82 @@ func TestBudgetIsHard(t *testing.T) {
 	}
 }
 
+// TestStrangers opens messages that do not end, as a peer that the handler does not know and as one that it knows:
+// strangers share a small budget, and do not wait for each other with messages that are quickly expanded.
+func TestStrangers(t *testing.T) {
+	clause.Cite(t, "SEC-102")
+	h := newTestHandler(t)
+	l := bufconn.Listen(1 << 20)
+	s := start(t, l, Config{Handler: h, MaxUnfinishedBytes: 64 << 20, StrangerBytes: 1 << 20})
+	begin := func(p *peer) {
+		for i := range 40 {
+			p.headers(uint32(2*i+1), methodCount)
+			p.fr.WriteData(uint32(2*i+1), false, message(0, make([]byte, 200<<10))[:100<<10])
+		}
+		p.out.WriteTo(p.nc)
+	}
+	stranger := connect(t, l.Dial)
+	go begin(stranger)
+	for stream, a := range stranger.answers(1) {
+		if a.code != codes.ResourceExhausted {
+			t.Errorf("stream %d of a stranger: %v; want ResourceExhausted", stream, a)
+		}
+	}
+	if used := s.budget.Used(); used > 2<<20 {
+		t.Errorf("%d bytes held for strangers; want %d at most", used, 2<<20)
+	}
+	late, small := connect(t, l.Dial), message(0, make([]byte, 100))
+	late.headers(1, methodCount)
+	late.fr.WriteData(1, false, small[:50])
+	late.fr.WriteData(1, true, small[50:])
+	late.flush()
+	if got := late.answer(1); got.http != "200" || got.code != codes.OK || got.end != nil {
+		t.Errorf("a small message in two pieces: %v; want OK", got)
+	}
+	known := connect(t, l.Dial)
+	known.call(1001, methodEcho, nil)
+	known.flush()
+	known.answer(1001)
+	s.mu.Lock()
+	for _, c := range s.mu.conns {
+		c.Known()
+	}
+	s.mu.Unlock()
+	known.headers(1003, methodCount)
+	known.fr.WriteData(1003, true, message(0, make([]byte, 5<<20))[:900<<10])
+	known.flush()
+	if got := known.answer(1003); got.code != codes.Internal { // its message is not complete
+		t.Errorf("a message of a known peer: %v; want that all of its bytes were taken", got)
+	}
+	if s.strangers.Used() > 2<<20 {
+		t.Errorf("%d bytes in the budget of strangers; want what they sent before", s.strangers.Used())
+	}
+}
+
+// TestTurns lets a stranger expand a small message while another one has its turn with a large one.
+func TestTurns(t *testing.T) {
+	clause.Cite(t, "SEC-102")
+	h := newTestHandler(t)
+	l := bufconn.Listen(1 << 20)
+	s := start(t, l, Config{Handler: h, StrangerBytes: 1 << 20, Methods: rpc.Methods{methodCount: {MaxRequestBytes: 1 << 30}}})
+	send := func(p *peer, stream uint32, size int) {
+		p.headers(stream, methodCount, "grpc-encoding", "gzip")
+		p.fr.WriteData(stream, true, message(1, zip(make([]byte, size))))
+		p.flush()
+	}
+	s.turn.Lock()
+	large, small := connect(t, l.Dial), connect(t, l.Dial)
+	send(large, 1, quickBytes+1)
+	send(small, 1, 1<<10)
+	if got := small.answer(1); got.http != "200" || got.code != codes.OK || got.end != nil {
+		t.Errorf("a small message: %v; want OK", got)
+	}
+	s.turn.Unlock()
+	if got := large.answer(1); got.http != "200" || got.code != codes.OK || got.end != nil {
+		t.Errorf("a large message in its turn: %v; want OK", got)
+	}
+}
+
 // TestFloods ends connections that send what no client in order does, and only those.
 func TestFloods(t *testing.T) {
 	clause.Cite(t, "FR-9", "F-24", "F-36", "F-37", "F-39")

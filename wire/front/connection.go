@@ -24,8 +24,10 @@ type connection struct {
 	srv    *Server
 	nc     *conn.Conn
 	remote net.Addr
-	uris   []string     // in the certificate of the peer
-	budget *conn.Budget // of unfinished requests of this connection
+	uris   []string // in the certificate of the peer
+
+	// Of unfinished requests: that of all strangers, then one of this connection.
+	budget atomic.Pointer[conn.Budget]
 
 	inChunk   atomic.Bool    // the reader handles a chunk and will flush
 	callbacks sync.WaitGroup // calls of Handler.Cancel by other goroutines than the reader
@@ -100,7 +102,12 @@ const (
 )
 
 func newConnection(s *Server, nc *conn.Conn) *connection {
-	c := &connection{srv: s, nc: nc, remote: nc.RemoteAddr(), uris: nc.PeerURIs(), budget: s.budget.Part(maxConnBytes)}
+	c := &connection{srv: s, nc: nc, remote: nc.RemoteAddr(), uris: nc.PeerURIs()}
+	if s.strangers != nil {
+		c.budget.Store(s.strangers)
+	} else {
+		c.Known()
+	}
 	c.in.window = connWindow
 	c.in.parked = make(map[uint32]*request)
 	c.in.headers.decoder = hpack.NewDecoder(h2.TableBytes, c.in.headers.field)
@@ -116,6 +123,16 @@ func (c *connection) RemoteAddr() net.Addr { return c.remote }
 
 // PeerURIs are the URI names in the certificate that the peer showed.
 func (c *connection) PeerURIs() []string { return c.uris }
+
+// Known says that the peer is no stranger: see Config.StrangerBytes. Any goroutine may call it.
+func (c *connection) Known() {
+	if c.stranger() {
+		c.budget.Store(c.srv.budget.Part(maxConnBytes))
+	}
+}
+
+// stranger says whether the handler does not know the peer.
+func (c *connection) stranger() bool { return c.budget.Load() == c.srv.strangers }
 
 // serve reads the connection to its end. It returns when all goroutines of the connection have ended.
 func (c *connection) serve() {

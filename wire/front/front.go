@@ -74,6 +74,11 @@ type Config struct {
 	// MaxUnfinishedBytes bounds the memory of requests that are not complete, on all connections
 	// together: see conn.NewBudget. Beyond it requests are slowed down, all but one.
 	MaxUnfinishedBytes int64
+
+	// StrangerBytes bounds the same for all connections together whose peers the handler does not know, and has
+	// these expand large messages one at a time. The handler says that it knows a peer by the method Known of its
+	// connection. 0: the handler never does, and no peer is a stranger.
+	StrangerBytes int64
 }
 
 // A Server accepts connections and serves their calls. Make it with New.
@@ -87,6 +92,9 @@ type Server struct {
 	budget   *conn.Budget // of unfinished requests, all connections
 	expanded *conn.Budget // of what gzip makes of requests; a part of budget
 	base     time.Time    // zero of the scanner's clock
+
+	strangers *conn.Budget // of unfinished requests of peers that the handler does not know; a part of budget, or nil
+	turn      sync.Mutex   // of the stranger whose large message is being expanded
 
 	scan  scanner
 	count counters
@@ -102,6 +110,9 @@ func New(cfg Config) *Server {
 	cfg.Log = conn.LimitLog(cfg.Log)
 	s := &Server{handler: cfg.Handler, log: cfg.Log, budget: conn.NewBudget(cfg.MaxUnfinishedBytes), base: time.Now()}
 	s.expanded = s.budget.Part(expandedBytes)
+	if cfg.StrangerBytes > 0 {
+		s.strangers = s.budget.Part(cfg.StrangerBytes)
+	}
 	if s.log == nil {
 		s.log = slog.New(slog.DiscardHandler)
 	}

@@ -99,8 +99,8 @@ func consumeAll(t *testing.T, pieces [][]byte) []byte {
 		err = errDrained // an end in order: all output is written
 	}
 	out := c.finish(nc, err)
-	if c.srv.budget.Used() != 0 || c.budget.Used() != 0 {
-		t.Errorf("%d, %d bytes left with the budgets; want none", c.srv.budget.Used(), c.budget.Used())
+	if c.srv.budget.Used() != 0 || c.budget.Load().Used() != 0 {
+		t.Errorf("%d, %d bytes left with the budgets; want none", c.srv.budget.Used(), c.budget.Load().Used())
 	}
 	if len(h.open) != 0 {
 		t.Errorf("the handler was not told of the end")

@@ -33,7 +33,7 @@ type request struct {
 	want   int64 // window withheld by a budget
 	cost   int64 // bytes to reserve for that
 
-	share conn.Share // of the budget: at least the bytes of body
+	share conn.Share // of the budget: at least the memory of body
 }
 
 // A dataFrame is a DATA frame that is being read. Its bytes are taken as they come.
@@ -69,7 +69,7 @@ func (c *connection) newRequest(stream uint32, head *head) *request {
 		r = new(request)
 	}
 	*r = request{conn: c, stream: stream, head: head, deadline: noTimeout, window: streamWindow}
-	r.share = c.budget.Share(r)
+	r.share = c.budget.Load().Share(r)
 	c.in.current = r
 	return r
 }
@@ -242,18 +242,23 @@ func (r *request) take(p []byte) *rpc.Status {
 	if len(p) == 0 {
 		return nil
 	}
-	if !r.share.Raise(int64(len(r.body) + len(p))) {
-		r.conn.srv.count.refused[refusedMemory].Add(1)
-		return &rpc.Status{Code: codes.ResourceExhausted, Message: "too many bytes of unfinished requests"}
-	}
 	if need := len(r.body) + len(p); need > cap(r.body) {
-		bigger := make([]byte, len(r.body), r.room(need))
+		room := r.room(need)
+		if !r.share.Raise(int64(room)) && !r.slight() {
+			r.conn.srv.count.refused[refusedMemory].Add(1)
+			return &rpc.Status{Code: codes.ResourceExhausted, Message: "too many bytes of unfinished requests"}
+		}
+		bigger := make([]byte, len(r.body), room)
 		copy(bigger, r.body)
 		r.body = bigger
 	}
 	r.body = append(r.body, p...)
 	return nil
 }
+
+// slight says whether the message is small and the only one of its connection that has not ended. Such a message is
+// taken whatever others hold: a registration must not be refused because it came in two pieces (C-LIM-1).
+func (r *request) slight() bool { return r.length <= conn.Small && len(r.conn.in.parked) == 0 }
 
 // room is how much memory to take for a message of which need bytes have come. It follows them, not
 // what was announced (F-26), but in halves of that, so that the last step fits.

@@ -72,6 +72,21 @@ func FirstCPUs(n int) (CPUs, error) {
 	return c, nil
 }
 
+// SplitCPUs takes all processors that this process may use, and gives the last to one side and the others to
+// the other. Where there is only one, both sides get it.
+func SplitCPUs() (all, most, last CPUs, err error) {
+	if all, err = FirstCPUs(len(all.set) * 64); err != nil {
+		return all, most, last, err
+	}
+	if most, err = FirstCPUs(max(1, len(all.List)-1)); err != nil {
+		return all, most, last, err
+	}
+	n := all.List[len(all.List)-1]
+	last.set.Set(n)
+	last.List = []int{n}
+	return all, most, last, nil
+}
+
 // PinSelf keeps all threads of this process on the processors. Threads to come inherit it.
 func (c CPUs) PinSelf() error {
 	tasks, err := os.ReadDir("/proc/self/task")

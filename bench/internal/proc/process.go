@@ -106,8 +106,9 @@ func Build(ctx context.Context, dir string) (string, error) {
 
 // A Tail keeps the end of what a process says.
 type Tail struct {
-	mu   sync.Mutex
-	text bytes.Buffer
+	mu    sync.Mutex
+	text  bytes.Buffer
+	total int64
 }
 
 const tailBytes = 4 << 10
@@ -116,6 +117,7 @@ const tailBytes = 4 << 10
 func (t *Tail) Write(p []byte) (int, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	t.total += int64(len(p))
 	t.text.Write(p)
 	if over := t.text.Len() - tailBytes; over > 0 {
 		t.text.Next(over)
@@ -128,4 +130,11 @@ func (t *Tail) String() string {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return t.text.String()
+}
+
+// Total is how many bytes the process has said.
+func (t *Tail) Total() int64 {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.total
 }

@@ -10,6 +10,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"runtime"
 	"sync"
 
 	"golang.org/x/net/http2"
@@ -144,6 +145,15 @@ func Gunzip(p []byte, limit int64, room func(bytes int64) bool) ([]byte, error) 
 	return out, nil
 }
 
+// Small says whether a message expands to limit bytes at most, or not at all.
+func Small(p []byte, limit int64) bool {
+	z := expanders.Get().(*expander)
+	defer expanders.Put(z)
+	defer z.src.Reset(nil)
+	_, err := z.length(p, limit)
+	return !errors.Is(err, ErrTooLarge)
+}
+
 // An expander is a gzip reader with its source.
 type expander struct {
 	gz  gzip.Reader
@@ -155,6 +165,10 @@ func (z *expander) begin(p []byte) error {
 	return z.gz.Reset(&z.src)
 }
 
+// yieldAfter is how many bytes a goroutine expands before it lets others run. The scheduler would leave it the
+// processor for 10 ms, and many such goroutines would hold up every other one for as long as they are many.
+const yieldAfter = 128 << 10
+
 // length counts the bytes that a message expands to, up to limit.
 func (z *expander) length(p []byte, limit int64) (size int64, err error) {
 	if err := z.begin(p); err != nil {
@@ -162,7 +176,11 @@ func (z *expander) length(p []byte, limit int64) (size int64, err error) {
 	}
 	scratch := conn.Grow(nil, conn.Small)
 	defer conn.Recycle(scratch)
-	for {
+	for next := int64(yieldAfter); ; {
+		if size > next {
+			next += yieldAfter
+			runtime.Gosched()
+		}
 		n, err := z.gz.Read(scratch[:cap(scratch)])
 		switch size += int64(n); {
 		case size > limit:
