@@ -215,25 +215,9 @@ func TestCertificateNamesTask(t *testing.T) {
 // A certificate of the authority that names no task changes nothing and learns no value, by any call; that of a task
 // reads and writes keys, and that of an operator may end the leadership. What is refused leaves no trace.
 func TestCertificateThatNamesNoTask(t *testing.T) {
-	lab.Clause(t, "SEC-31", "SEC-32", "SECT-9", "A-TLS-10")
+	lab.Clause(t, "SEC-31", "SEC-32", "SECT-9", "SECT-20", "A-TLS-10")
 	synctest.Test(t, func(t *testing.T) {
-		dir := t.TempDir()
-		ca, err := mtls.NewAuthority(dir, "lab", time.Hour)
-		if err != nil {
-			t.Fatal(err)
-		}
-		load := func(name string, uris ...string) *mtls.Identity {
-			if err := ca.Issue(dir, mtls.Subject{Name: name, Hosts: []string{"lab"}, URIs: uris, Life: time.Hour}); err != nil {
-				t.Fatal(err)
-			}
-			id, err := mtls.Load(mtls.Files{
-				Cert: filepath.Join(dir, name+".pem"), Key: filepath.Join(dir, name+"-key.pem"), CA: filepath.Join(dir, "ca.pem"),
-			})
-			if err != nil {
-				t.Fatal(err)
-			}
-			return id
-		}
+		load := issuer(t)
 		cfg := cluster(2)
 		cfg.Cluster.RegisterBarrier, cfg.Stoppable = false, true
 		cfg.TLS, cfg.TaskURI = load("server").Server(), "spiffe://lab/{job}/{task}"
