@@ -13,8 +13,8 @@ import (
 	"github.com/serry-dev/serry/link"
 )
 
-// linkCommand is a task that links itself to all others, sends each of them 1,000 bytes and takes as many, writes the
-// number of its process to a file, and waits for a signal.
+// linkCommand is a task that links itself to all others, sends each of them 1,000 bytes and takes as many, and then waits
+// for a signal.
 const linkCommand = "link-task"
 
 func linkTask() {
@@ -46,9 +46,6 @@ func joinAndLink(ctx context.Context) error {
 		n.Close(brief)
 	}()
 	if err := exchangeWithAll(ctx, m, n); err != nil {
-		return err
-	}
-	if err := os.WriteFile(fmt.Sprintf("task%d.pid", m.Task().Index), fmt.Append(nil, os.Getpid()), 0o600); err != nil {
 		return err
 	}
 	<-ctx.Done()
