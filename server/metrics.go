@@ -88,6 +88,8 @@ func (m metrics) Describe(ch chan<- *prometheus.Desc) { prometheus.DescribeByCol
 // Collect implements [prometheus.Collector].
 func (m metrics) Collect(ch chan<- prometheus.Metric) {
 	p := page{"serry_", ch}
+	// A server that runs leads: of several nodes, only the leader has one. The other nodes show the same three
+	// metrics with other values.
 	p.gauge("leader", "1 where this server leads.", 1)
 	p.gauge("term", "Number of the leadership; 0 for a server without a journal.", float64(m.cfg.Term))
 	p.gauge("relay_down", "1 while the service is out of reach.", 0)
@@ -116,7 +118,9 @@ func (m metrics) state(p page, v coord.View) {
 	p.gauge("store_bytes", "Bytes of all keys and values.", float64(v.StoreBytes))
 }
 
-// beats shows how old the last heartbeats are now. The oldest is the first sign of a host in trouble.
+// beats shows how old the last heartbeats are now. The oldest is the first sign of a host in trouble. The ages are
+// counted anew on each reading: a heartbeat costs the server one atomic store, and no counter (see detect). Tasks
+// behind a relay show the age of what the relay said of them last.
 func (m metrics) beats(p page) {
 	now, oldest := m.handler.clock.now(), 0.0
 	ages := newHistogram(waitBounds())
@@ -133,7 +137,8 @@ func (m metrics) beats(p page) {
 	p.gauge("heartbeat_age_max_seconds", "Age of the oldest last heartbeat of a connected task.", oldest)
 }
 
-// calls shows the traffic by operation. Operations that no client has used have no row.
+// calls shows the traffic by operation. Operations that no client has used have no row. A call counts when it is
+// answered, so calls_total lags behind by calls_waiting. Codes are those of gRPC, in both dialects.
 func (m metrics) calls(p page) {
 	for d := range m.stats.calls {
 		for op := range m.stats.calls[d] {
@@ -154,7 +159,9 @@ func (m metrics) calls(p page) {
 	}
 }
 
-// work shows what the server has done, and what it has to do.
+// work shows what the server has done, and what it has to do. events_total divided by batches_total is how many calls
+// share a write of the journal; queued_events that grow mean that the journal, or the machine, is too slow for the
+// clients. Lost tasks are counted by what was seen first, since silence after a closed connection is no second loss.
 func (m metrics) work(p page) {
 	p.histogram("barrier_wait_seconds", "How long calls waited at barriers.", &m.stats.waits)
 	for sort, name := range [...]string{bySilence: "silence", byConnection: "connection", byProcess: "process", byOther: "other"} {

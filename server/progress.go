@@ -37,7 +37,7 @@ type progress struct {
 	waits map[waitID]reported // waits that have been logged
 }
 
-// A waitID names one instance of a barrier.
+// A waitID names one instance of a barrier. Since tells two instances apart that have the same number in two epochs.
 type waitID struct {
 	barrier string
 	counter int64
@@ -95,7 +95,8 @@ func (p *progress) report(now coord.Time, v coord.View) {
 	}
 }
 
-// line logs one wait.
+// line logs one wait: how many have arrived, which tasks are missing, and since when the first one waits. At most
+// five missing tasks are named.
 func (p *progress) line(b coord.BarrierView, since time.Duration) {
 	facts := []any{
 		slog.Int("arrived", b.Arrived), slog.Int("of", b.Members),
