@@ -137,6 +137,11 @@ func (w *world) bereave() {
 	}
 }
 
+// allFollow says whether every host is connected to the leader. A deposed leader may keep a host for a while.
+func (w *world) allFollow() bool {
+	return !slices.ContainsFunc(w.hosts, func(h *host) bool { return !h.follows(w.term()) })
+}
+
 func (w *world) loseHost(h *host) {
 	if !w.until(w.ready) {
 		return
@@ -155,13 +160,16 @@ func (w *world) loseHost(h *host) {
 		w.wrong("%s does not find the leader of term %d", h.place.name, w.term())
 		return
 	}
-	w.pass(settleTime, nil) // before that, what a host has told of its clients may be under way when they leave it
 	if last := w.plan.moves[len(w.plan.losses)]; len(last) > 0 {
+		if !w.until(w.allFollow) {
+			return
+		}
+		w.pass(settleTime, nil) // before that, what a host has told of its clients may be under way when they leave it
 		if !w.moveClients(last) {
 			return
 		}
-		w.pass(settleTime, nil)
 	}
+	w.pass(settleTime, nil)
 	term := w.term()
 	if !h.follows(term) {
 		return // there is a new leader, which may not know the host yet
