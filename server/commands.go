@@ -94,6 +94,7 @@ func (c taskExited) do(o *owner) {
 	o.detector.Exited(serry.Life{Task: c.task}, c.cause, o.now)
 }
 
+// do takes the word of a launcher as evidence against a task that it has given up, whether its process runs or not.
 func (c taskLost) do(o *owner) { o.detector.Accused(c.task, c.evidence) }
 
 // do takes the view between two steps.

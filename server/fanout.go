@@ -41,6 +41,7 @@ type changesKey struct {
 	count int
 }
 
+// An encoded is a reply as bytes. Many callers share it, so no caller may change it.
 type encoded struct {
 	body   []byte
 	status rpc.Status

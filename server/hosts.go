@@ -89,6 +89,8 @@ type (
 	}
 )
 
+// do lets the machine forget results that their caller has (C-REQ-2). It is an event like a call, since a successor
+// must forget the same ones.
 func (c resultsDelivered) do(o *owner) { o.step(c.event) }
 
 // do informs the host at once, also of lives that the service does not know: for a life that was replaced, or
@@ -128,10 +130,15 @@ func (c lastConnClosed) do(o *owner) {
 	o.detector.Reported(c.report, o.now)
 }
 
+// do tells the detector that the stream of a host is connected. A client that has a stream of its own is a host with
+// one task, and its silence is that of the task.
 func (c hostOnline) do(o *owner) { o.detector.Online(c.session, c.session.Kind() == stream.Client) }
 
+// do begins the time in which the host must resume its stream. Its tasks are not lost with the connection: a relay
+// that loses one link dials again at once.
 func (c hostOffline) do(o *owner) { o.detector.Offline(c.session, o.now) }
 
+// do forgets a host that has said goodbye: a relay that ends after its tasks. Nothing is lost by that.
 func (c hostLeft) do(o *owner) { o.detector.Left(c.session) }
 
 // do ends the connections of the hosts before it tells the detector of their silence: only then is it

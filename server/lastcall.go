@@ -10,7 +10,11 @@ import (
 )
 
 // A lastCall is the newest call of a task that its program has caused. For a job that stands still in a place
-// that the service does not see, such as a collective, it is the last trace of what each task did.
+// that the service does not see, such as a collective, it is the last trace of what each task did: the task that
+// made its last call first is often the one that the others wait for.
+//
+// It is no part of the machine and is not journaled. A server that takes over knows no last calls until tasks call
+// again, and says so by leaving them out, since a stale one would name the wrong task.
 type lastCall struct {
 	kind coord.Kind // 0: there was none since this server leads
 	of   string     // the barrier or the key that it is about
@@ -18,7 +22,8 @@ type lastCall struct {
 	req  coord.Req  // by which owner.waiting finds it while it is not answered
 }
 
-// lastOf bounds the name that is kept of a barrier or a key.
+// lastOf bounds the name that is kept of a barrier or a key, in bytes. Clients choose names, and each task keeps
+// one for as long as the server leads.
 const lastOf = 200
 
 // noteCall keeps a call as the newest one of its task. Clients send heartbeats, polls and watches by themselves,
@@ -42,7 +47,8 @@ func (o *owner) noteCall(it *item, kind coord.Kind, task serry.TaskID) {
 	}
 }
 
-// subject is the barrier or the key that a call is about, or empty.
+// subject is the barrier or the key that a call is about, or empty. A long name is cut, and its copy does not hold
+// the bytes of the whole request in memory.
 func subject(ev coord.Event) string {
 	name := ""
 	switch ev := ev.(type) {
@@ -70,6 +76,8 @@ func subject(ev coord.Event) string {
 }
 
 // onlyTask is the task that registered on this connection, if it is one: calls about keys do not name their task.
+// With several tasks on a connection, as behind a plain proxy, such a call counts for none of them: a guess could
+// make a task that hangs look busy.
 func (p *peer) onlyTask() serry.TaskID {
 	var found serry.TaskID
 	for _, c := range p.carried() {
@@ -84,7 +92,10 @@ func (p *peer) onlyTask() serry.TaskID {
 	return found
 }
 
-// status adds to the status of the machine what the server knows besides.
+// status adds to the status of the machine what the server knows besides: who leads, when each task was seen, how
+// long barriers take as a rule, and the last calls. The last calls cost an entry a task, so they are added only
+// where the question asks for tasks. Sight is a function because heartbeats go on while the reply waits for the
+// journal; it is evaluated when the reply is written.
 func (o *owner) status(s coord.Status, shape wire.Shape) wire.Report {
 	r := o.history.report(s)
 	r.Leader, r.Term = o.handler.address, o.handler.term

@@ -11,7 +11,8 @@ import (
 )
 
 // memory is how much memory this process may use: the least of what the machine has, its control group allows
-// and GOMEMLIMIT says.
+// and GOMEMLIMIT says. Default limits are shares of it. A process in a container sees the memory of the whole
+// machine and is killed at the limit of its group, so the group counts; what cannot be read does not.
 func memory() int64 {
 	least := debug.SetMemoryLimit(-1)
 	var info unix.Sysinfo_t

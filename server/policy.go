@@ -70,12 +70,15 @@ type certified interface {
 }
 
 // A binding has the names that certificates must have to speak for tasks and for people. The zero value binds nothing.
+// The names of all tasks are made once: a call then costs a look-up for each name of its certificate, and a
+// certificate of another job, or for a task beyond the last one, is in no set.
 type binding struct {
 	template  string // Config.TaskURI
 	tasks     map[string]bool
 	operators map[string]bool
 }
 
+// newBinding makes the names for all tasks of the jobs, and for the people who operate them.
 func newBinding(template string, jobs []coord.Job) binding {
 	b := binding{template: template, tasks: make(map[string]bool), operators: make(map[string]bool)}
 	if template == "" {
@@ -107,7 +110,9 @@ func (b binding) judge(c any, ev coord.Event) (coord.Event, bool) {
 	return ev, true
 }
 
-// hold says whether the certificate of the peer has a right, for a call that names a task or none.
+// hold says whether the certificate of the peer has a right, for a call that names a task or none. rightMember is
+// where the two differ: calls about keys name no task in most clients, so any task of the job may make them; but
+// one that does name a task must be allowed to speak for it, else a task could act in the name of another.
 func (b binding) hold(c any, r right, t serry.TaskID) bool {
 	if b.template == "" {
 		return true
@@ -149,6 +154,8 @@ func taskURI(template string, t serry.TaskID) string {
 	return nameIn(template, t.Job, strconv.Itoa(t.Index))
 }
 
+// nameIn fills a template. The name of the job is escaped: it is the user's, and a slash in it would make another
+// path of the URI.
 func nameIn(template, job, task string) string {
 	return strings.NewReplacer("{job}", url.PathEscape(job), "{task}", task).Replace(template)
 }

@@ -68,6 +68,8 @@ type queue struct {
 	}
 }
 
+// newQueue makes an empty queue. wake holds one token: a second one would tell the owner nothing new, since it takes
+// all items whenever it wakes.
 func newQueue(l Limits, c clock) *queue {
 	return &queue{wake: make(chan struct{}, 1), limits: l, clock: c}
 }

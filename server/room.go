@@ -26,6 +26,8 @@ type room struct {
 	capacity      int64 // bytes; 0: the store does not know how much it holds before it is full
 }
 
+// roomOf asks the store of a leadership whether it can be full. A store in memory cannot: its keys have limits of
+// their own.
 func roomOf(r store.Reign) room {
 	if l, ok := r.(store.Limited); ok {
 		return room{l, l.Capacity()}

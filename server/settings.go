@@ -35,7 +35,8 @@ type settings struct {
 	Planted plant.Faults `json:"planted,omitempty"`
 }
 
-// settingsOf takes the settings out of a configuration.
+// settingsOf takes the settings out of a configuration. It and apply are written out, field by field: a field that
+// is added to coord.Config must be looked at once, whether the meaning of a journal depends on it.
 func settingsOf(c coord.Config) settings {
 	return settings{
 		Jobs:             c.Jobs,
@@ -71,7 +72,8 @@ func (s settings) apply(c coord.Config) coord.Config {
 	return c
 }
 
-// text is for comparing settings: equal settings have equal text.
+// text is for comparing settings: equal settings have equal text. Settings hold slices, so Go cannot compare them
+// with ==, and a field that is left out because it is zero is equal to one that an older server did not know.
 func (s settings) text() string {
 	text, err := json.Marshal(s)
 	if err != nil {
@@ -88,7 +90,8 @@ type header struct {
 	Notes uint64 `json:"notes"`
 }
 
-// append writes the header behind b.
+// append writes the header behind b. Its length comes first, so that a reader knows where the snapshot of the machine
+// begins without understanding the header.
 func (h header) append(b []byte) []byte {
 	text, err := json.Marshal(h)
 	if err != nil {

@@ -26,6 +26,7 @@ type scanner struct {
 	done chan struct{} // closed when it has ended
 }
 
+// newScanner makes the scanner of a server, which New starts and Shutdown ends.
 func newScanner(c Config, clk clock, h *handler) *scanner {
 	return &scanner{
 		clock:   clk,

@@ -41,7 +41,8 @@ type methodStats struct {
 
 func newStats() *stats { return &stats{waits: newHistogram(waitBounds())} }
 
-// of returns the numbers of calls of such a shape.
+// of returns the numbers of calls of such a shape. An operation beyond the table shares the last row rather than
+// being lost: a total that is wrong by its label is better than one that is too small.
 func (s *stats) of(shape wire.Shape) *methodStats {
 	return &s.calls[shape.Dialect][min(int(shape.Op), maxOps-1)]
 }
@@ -65,7 +66,9 @@ const (
 	evidenceSorts
 )
 
-// lost counts tasks that are declared dead.
+// lost counts tasks that are declared dead. Silence has no evidence text: it is what is left when nothing was seen.
+// A closed connection, a client that no longer reads and a stream that was not resumed are one sort, because one
+// fault of a network shows itself as any of the three.
 func (s *stats) lost(losses []coord.Loss) {
 	for _, l := range losses {
 		sort := byOther
@@ -84,13 +87,15 @@ func (s *stats) lost(losses []coord.Loss) {
 // barrierWait counts a call that has waited at a barrier.
 func (s *stats) barrierWait(t coord.Time) { s.waits.observe(time.Duration(t).Seconds()) }
 
-// A histogram counts values by size, as Prometheus does: how many are at or below each bound.
+// A histogram counts values by size, as Prometheus does: how many are at or below each bound. The client library
+// has one, too, but it takes a lock and is made for numbers that a registry owns; this one is read on demand.
 type histogram struct {
 	bounds []float64       // ascending; set once
 	counts []atomic.Uint64 // one more than bounds
 	micros atomic.Uint64   // sum of the values, in millionths
 }
 
+// newHistogram makes an empty one. The last count is for values beyond every bound.
 func newHistogram(bounds []float64) histogram {
 	return histogram{bounds: bounds, counts: make([]atomic.Uint64, len(bounds)+1)}
 }

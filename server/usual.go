@@ -7,6 +7,9 @@ import (
 	"github.com/serry-dev/serry/wire"
 )
 
+// Both bounds are small on purpose. The median of 32 barriers follows a job that changes its pace, say from
+// training to evaluation, within 16 of them. Classes beyond the bound have no usual time, which only means that
+// a late barrier is not called late.
 const (
 	usualKept    = 32  // barriers of one class whose times are kept
 	usualClasses = 256 // classes; a job with more has no usual time for the rest
@@ -25,7 +28,8 @@ type times struct {
 	seen int
 }
 
-// ended takes note of a barrier that has passed.
+// ended takes note of a barrier that has passed. One that failed says nothing about how long the next may take: it
+// ended by a time-out or a death.
 func (u *usual) ended(n coord.Note, now coord.Time) {
 	if n.Barrier == "" || n.Err != nil {
 		return
@@ -46,7 +50,8 @@ func (u *usual) ended(n coord.Note, now coord.Time) {
 	t.seen++
 }
 
-// of is the median time of the barriers in the class of one, or 0 if none has passed.
+// of is the median time of the barriers in the class of one, or 0 if none has passed. The median, unlike the mean,
+// is not moved by the one barrier that waited for a checkpoint.
 func (u *usual) of(barrier string) coord.Time {
 	t := u.took[wire.Class(barrier)]
 	if t == nil {

@@ -82,7 +82,8 @@ func keyOf(it *item, get coord.GetKeyValue) shareKey {
 	}
 }
 
-// release forgets a waiter whose call is answered or withdrawn.
+// release forgets a waiter whose call is answered or withdrawn. It undoes everything that hold did: what is counted
+// there and not here would be lost from its budget for as long as the server leads.
 func (o *owner) release(w *waiter) {
 	delete(o.waiting, w.req)
 	o.waitingBytes -= w.bytes
@@ -103,7 +104,8 @@ func (o *owner) release(w *waiter) {
 }
 
 // reply finds the calls that r answers and puts a reply to each on the wave. It is either the reply to the
-// call that is being stepped, or to calls that wait.
+// call that is being stepped, or to calls that wait. Nothing is sent here: the wave leaves when the journal has the
+// events that it follows from.
 func (o *owner) reply(r coord.Reply) {
 	if s, ok := r.Result.(coord.Status); ok && o.current != nil {
 		r.Result = o.status(s, o.current.from.shape)

@@ -66,6 +66,8 @@ type performer struct {
 	touched []*peer // connections with replies that have not been flushed
 }
 
+// newPerformer makes what lets the effects of waves happen. One goroutine owns it: the journal's, or the owner's where
+// there is no journal.
 func newPerformer(s *Server) *performer {
 	return &performer{handler: s.handler, stats: s.stats, log: noteLog{s.cfg.Log}, fanout: newFanout(), streams: s.streams}
 }
