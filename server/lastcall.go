@@ -94,7 +94,7 @@ func (p *peer) onlyTask() serry.TaskID {
 
 // status adds to the status of the machine what the server knows besides: who leads, when each task was seen, how
 // long barriers take as a rule, and the last calls. The last calls cost an entry a task, so they are added only
-// where the question asks for tasks. Sight is a function because heartbeats go on while the reply waits for the
+// where the question asks for them. Sight is a function because heartbeats go on while the reply waits for the
 // journal; it is evaluated when the reply is written.
 func (o *owner) status(s coord.Status, shape wire.Shape) wire.Report {
 	r := o.history.report(s)
@@ -104,7 +104,7 @@ func (o *owner) status(s coord.Status, shape wire.Shape) wire.Report {
 	for _, b := range s.View.Barriers {
 		r.Usual = append(r.Usual, o.usual.of(b.ID))
 	}
-	if !shape.AsksForTasks() {
+	if !shape.AsksForCalls() {
 		return r
 	}
 	r.Calls = make([]wire.LastCall, len(s.View.Tasks))

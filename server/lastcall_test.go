@@ -19,7 +19,7 @@ import (
 func statusOf(t *testing.T, s *server.Server) wire.Status {
 	t.Helper()
 	c := dialFake(t, s)
-	path, body, err := wire.StatusQuery{Tasks: true}.Request()
+	path, body, err := wire.StatusQuery{Tasks: true, Calls: true}.Request()
 	if err != nil {
 		t.Fatal(err)
 	}

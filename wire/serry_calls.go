@@ -171,7 +171,7 @@ var serryCalls = map[protowire.Number]serryCall{
 	31: plainCall(func(r *serrypb.Request, _ coord.GetStatus) {
 		r.Call = &serrypb.Request_Status{Status: new(serrypb.StatusQuery)}
 	}, func(d *decoder, r *serrypb.Request, c coord.Call) coord.GetStatus {
-		d.shape.query = StatusQuery{Tasks: r.GetStatus().GetTasks(), After: r.GetStatus().GetAfter(), Sight: r.GetStatus().GetSight()}
+		d.shape.query = StatusQuery{Tasks: r.GetStatus().GetTasks(), After: r.GetStatus().GetAfter(), Sight: r.GetStatus().GetSight(), Calls: r.GetStatus().GetCalls()}
 		return coord.GetStatus{Call: c}
 	}),
 	32: plainCall(func(r *serrypb.Request, ev coord.ListKeys) {

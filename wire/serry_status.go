@@ -167,12 +167,13 @@ type StatusQuery struct {
 	Tasks bool   // every task
 	After uint64 // the notes with greater numbers
 	Sight bool   // of every task, when and from where it was last heard
+	Calls bool   // of every task, its last call
 }
 
 // Request is what asks for a status.
 func (q StatusQuery) Request() (path string, body []byte, err error) {
 	return serryPath(&serrypb.Request{Call: &serrypb.Request_Status{
-		Status: &serrypb.StatusQuery{Tasks: q.Tasks, After: q.After, Sight: q.Sight},
+		Status: &serrypb.StatusQuery{Tasks: q.Tasks, After: q.After, Sight: q.Sight, Calls: q.Calls},
 	}})
 }
 
@@ -197,8 +198,8 @@ func ReadStatus(body []byte) (Status, error) {
 	return s, nil
 }
 
-// AsksForTasks says whether the call is for a status with every task.
-func (s Shape) AsksForTasks() bool { return s.query.Tasks }
+// AsksForCalls says whether the call is for a status with the last call of every task.
+func (s Shape) AsksForCalls() bool { return s.query.Tasks && s.query.Calls }
 
 // NewStatus draws the status that a query asks for.
 func NewStatus(r Report, q StatusQuery) Status {
@@ -287,7 +288,7 @@ func (s *TaskStatus) saw(ago time.Duration, from string) {
 
 func (s *TaskStatus) called(c LastCall) {
 	if c.Kind != 0 {
-		s.LastCall, s.LastOf, s.CallSeconds, s.CallWaits = c.Kind.Row().Name, c.Of, seconds(c.Ago), c.Waits
+		s.LastCall, s.LastOf, s.CallSeconds, s.CallWaits = c.Kind.Row().Name, c.Of, time.Duration(c.Ago).Round(time.Millisecond).Seconds(), c.Waits
 	}
 }
 

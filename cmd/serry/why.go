@@ -31,7 +31,7 @@ Exit status: 0 no failure; 1 a failure, or ranks are stuck; 3 ranks have stalled
 or a process was refused; 2 a mistake in the command line.`,
 		Args: noArguments,
 	}, func(ctx context.Context, r *remote, _ []string) error {
-		s, err := r.status(ctx, wire.StatusQuery{Tasks: true})
+		s, err := r.status(ctx, wire.StatusQuery{Tasks: true, Calls: true})
 		if err != nil {
 			return err
 		}

@@ -972,6 +972,7 @@ type StatusQuery struct {
 	Tasks         bool                   `protobuf:"varint,1,opt,name=tasks,proto3" json:"tasks,omitempty"` // every task
 	After         uint64                 `protobuf:"varint,2,opt,name=after,proto3" json:"after,omitempty"` // the notes with greater numbers
 	Sight         bool                   `protobuf:"varint,3,opt,name=sight,proto3" json:"sight,omitempty"` // of every task, when and from where it was last heard
+	Calls         bool                   `protobuf:"varint,4,opt,name=calls,proto3" json:"calls,omitempty"` // of every task, its last call
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1023,6 +1024,13 @@ func (x *StatusQuery) GetAfter() uint64 {
 func (x *StatusQuery) GetSight() bool {
 	if x != nil {
 		return x.Sight
+	}
+	return false
+}
+
+func (x *StatusQuery) GetCalls() bool {
+	if x != nil {
+		return x.Calls
 	}
 	return false
 }
@@ -3013,11 +3021,12 @@ const file_serry_wire_serrypb_serry_proto_rawDesc = "" +
 	"\x05value\x18\x02 \x01(\fR\x05value\x12\x1c\n" +
 	"\toverwrite\x18\x03 \x01(\bR\toverwrite\"\x17\n" +
 	"\x03Key\x12\x10\n" +
-	"\x03key\x18\x01 \x01(\tR\x03key\"O\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\"e\n" +
 	"\vStatusQuery\x12\x14\n" +
 	"\x05tasks\x18\x01 \x01(\bR\x05tasks\x12\x14\n" +
 	"\x05after\x18\x02 \x01(\x04R\x05after\x12\x14\n" +
-	"\x05sight\x18\x03 \x01(\bR\x05sight\"-\n" +
+	"\x05sight\x18\x03 \x01(\bR\x05sight\x12\x14\n" +
+	"\x05calls\x18\x04 \x01(\bR\x05calls\"-\n" +
 	"\tIncrement\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x0e\n" +
 	"\x02by\x18\x02 \x01(\x03R\x02by\"I\n" +
