@@ -191,12 +191,20 @@ func ReadStatus(body []byte) (Status, error) {
 	if e := p.GetError(); e != nil {
 		return Status{}, readSerryError(e)
 	}
+	text := p.GetStatus().GetJson()
 	var s Status
-	if err := json.Unmarshal(p.GetStatus().GetJson(), &s); err != nil {
+	s.Tasks = make([]TaskStatus, 0, len(text)/leastTask) // a list that grows would be copied again and again
+	if err := json.Unmarshal(text, &s); err != nil {
 		return Status{}, fmt.Errorf("status of the server: %w", err)
+	}
+	if len(s.Tasks) == 0 {
+		s.Tasks = nil
 	}
 	return s, nil
 }
+
+// leastTask is the fewest bytes that a task takes in the text of a status.
+const leastTask = 80
 
 // AsksForCalls says whether the call is for a status with the last call of every task.
 func (s Shape) AsksForCalls() bool { return s.query.Tasks && s.query.Calls }
@@ -288,7 +296,7 @@ func (s *TaskStatus) saw(ago time.Duration, from string) {
 
 func (s *TaskStatus) called(c LastCall) {
 	if c.Kind != 0 {
-		s.LastCall, s.LastOf, s.CallSeconds, s.CallWaits = c.Kind.Row().Name, c.Of, time.Duration(c.Ago).Round(time.Millisecond).Seconds(), c.Waits
+		s.LastCall, s.LastOf, s.CallSeconds, s.CallWaits = c.Kind.Row().Name, c.Of, seconds(c.Ago), c.Waits
 	}
 }
 

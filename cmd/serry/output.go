@@ -285,7 +285,7 @@ func escapeControls(document []byte) []byte {
 
 // steers says whether a character above U+0020 is a control or changes the direction of text.
 func steers(r rune) bool {
-	return r >= 0x7f && r <= 0x9f || unicode.Is(unicode.Bidi_Control, r)
+	return r >= 0x7f && (r <= 0x9f || unicode.Is(unicode.Bidi_Control, r))
 }
 
 // fit cuts a text to a number of characters.
