@@ -21,7 +21,7 @@ var (
 	ErrNoAddress  = errors.New("no address that peers can use") // to publish, or to dial
 )
 
-// A Source is who found that a peer is lost.
+// A Source names the part of the job that found the loss of a peer.
 type Source int
 
 // The sources.

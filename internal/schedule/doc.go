@@ -5,7 +5,7 @@
 //
 // A vector is cut into [Schedule.Blocks] blocks. Blocks need not be equal in size and may be empty, so counts
 // that are smaller than the number of ranks, or not divisible by it, need no padding (CL-ALG-4). A schedule
-// names blocks only; whoever runs it knows their bytes.
+// names blocks only; the engine that runs it knows their bytes.
 //
 // # Rounds
 //
