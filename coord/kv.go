@@ -29,6 +29,18 @@ func newStore() store {
 	return store{tree: btree.NewG(32, func(a, b Entry) bool { return a.Key < b.Key })}
 }
 
+// A keySlot is a key as a call finds it, before the call changes it.
+type keySlot struct {
+	Entry       // with the key, whether or not it exists
+	exists bool // else there is no value
+}
+
+// find looks a key up. A call does so once: with many keys the look-up is most of the cost of a put.
+func (s *store) find(key string) keySlot {
+	e, exists := s.tree.Get(Entry{Key: key})
+	return keySlot{Entry{Key: key, Value: e.Value}, exists}
+}
+
 // normalise splits a key at slashes, drops empty parts and joins the rest (C-KV-1): "/a//b/" and
 // "a/b" are the same key. Calls keep the key as their caller wrote it, too, because answers name
 // it that way.
@@ -66,14 +78,14 @@ func (ev InsertKeyValue) serve(m *Machine, w *waiter) (Result, error) {
 	if err := m.checkKeyCall(w, ev.Key); err != nil {
 		return nil, err
 	}
-	key := normalise(ev.Key)
-	if old, exists := m.ep.keys.tree.Get(Entry{Key: key}); exists && !ev.Overwrite {
-		if m.cfg.Republished != nil && m.cfg.Republished(key, old.Value, ev.Value) { // C-KV-15
+	old := m.ep.keys.find(normalise(ev.Key))
+	if old.exists && !ev.Overwrite {
+		if m.cfg.Republished != nil && m.cfg.Republished(old.Key, old.Value, ev.Value) { // C-KV-15
 			return Done{}, nil
 		}
-		return nil, &serry.KeyError{Key: key, Err: serry.ErrExists}
+		return nil, &serry.KeyError{Key: old.Key, Err: serry.ErrExists}
 	}
-	return Done{}, m.set(key, ev.Value)
+	return Done{}, m.set(old, ev.Value)
 }
 
 // set stores a value within the limits. Waiting gets are answered in the order they came, and
@@ -81,17 +93,16 @@ func (ev InsertKeyValue) serve(m *Machine, w *waiter) (Result, error) {
 //
 // The limits are checked before anything changes: a refused call leaves the store as it was, and
 // since nothing was marked as changed, no record of it is written.
-func (m *Machine) set(key string, value []byte) error {
-	l, s := m.cfg.Limits, &m.ep.keys
-	old, exists := s.tree.Get(Entry{Key: key})
+func (m *Machine) set(old keySlot, value []byte) error {
+	l, s, key := m.cfg.Limits, &m.ep.keys, old.Key
 	switch {
 	case int64(len(value)) > l.ValueBytes:
 		return &serry.LimitError{Limit: "value-bytes", Max: l.ValueBytes}
-	case !exists && s.tree.Len() >= l.Keys:
+	case !old.exists && s.tree.Len() >= l.Keys:
 		return &serry.LimitError{Limit: "keys", Max: int64(l.Keys)}
 	}
 	growth := int64(len(value) - len(old.Value))
-	if !exists {
+	if !old.exists {
 		growth += int64(len(key))
 	}
 	if err := s.reserve(growth, l); err != nil {
@@ -166,16 +177,16 @@ func (ev IncrementKeyValue) serve(m *Machine, w *waiter) (Result, error) {
 	if err := m.checkKeyCall(w, ev.Key); err != nil {
 		return nil, err
 	}
-	key := normalise(ev.Key)
-	old, exists := m.ep.keys.tree.Get(Entry{Key: key})
-	if !exists {
-		old.Value = []byte("0")
+	old := m.ep.keys.find(normalise(ev.Key))
+	number := old.Value
+	if !old.exists {
+		number = []byte("0")
 	}
-	sum, err := add(old.Value, ev.By)
+	sum, err := add(number, ev.By)
 	if err != nil {
-		return nil, &serry.KeyError{Key: ev.Key, Value: string(old.Value[:min(len(old.Value), 64)]), Err: err}
+		return nil, &serry.KeyError{Key: ev.Key, Value: string(number[:min(len(number), 64)]), Err: err}
 	}
-	return Value{Key: ev.Key, Value: sum}, m.set(key, sum)
+	return Value{Key: ev.Key, Value: sum}, m.set(old, sum)
 }
 
 // add adds to a decimal number of 64 bits, with blanks around it allowed. A sum that does not fit
@@ -279,13 +290,12 @@ func (ev SwapKeyValue) serve(m *Machine, w *waiter) (Result, error) {
 	if err := m.checkKeyCall(w, ev.Key); err != nil {
 		return nil, err
 	}
-	key := normalise(ev.Key)
-	old, exists := m.ep.keys.tree.Get(Entry{Key: key})
+	old := m.ep.keys.find(normalise(ev.Key))
 	switch {
-	case (exists != (ev.Old != nil) || !bytes.Equal(old.Value, ev.Old)) && !m.cfg.has(plant.SwapAlways):
+	case (old.exists != (ev.Old != nil) || !bytes.Equal(old.Value, ev.Old)) && !m.cfg.has(plant.SwapAlways):
 		return nil, &serry.KeyError{Key: ev.Key, Err: serry.ErrChanged}
 	case ev.New == nil:
 		return nil, &serry.InvalidError{What: "a swap needs a new value"}
 	}
-	return Done{}, m.set(key, ev.New)
+	return Done{}, m.set(old, ev.New)
 }
