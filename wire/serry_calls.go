@@ -171,7 +171,8 @@ var serryCalls = map[protowire.Number]serryCall{
 	31: plainCall(func(r *serrypb.Request, _ coord.GetStatus) {
 		r.Call = &serrypb.Request_Status{Status: new(serrypb.StatusQuery)}
 	}, func(d *decoder, r *serrypb.Request, c coord.Call) coord.GetStatus {
-		d.shape.query = StatusQuery{Tasks: r.GetStatus().GetTasks(), After: r.GetStatus().GetAfter(), Sight: r.GetStatus().GetSight(), Calls: r.GetStatus().GetCalls()}
+		q := r.GetStatus()
+		d.shape.query = StatusQuery{Tasks: q.GetTasks(), After: q.GetAfter(), Sight: q.GetSight(), Calls: q.GetCalls(), rows: q.GetRows()}
 		return coord.GetStatus{Call: c}
 	}),
 	32: plainCall(func(r *serrypb.Request, ev coord.ListKeys) {

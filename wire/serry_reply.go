@@ -70,11 +70,13 @@ func (s Shape) serryReply(r coord.Reply) (*serrypb.Reply, error) {
 	case coord.Status:
 		return s.serryReply(coord.Reply{Result: Report{Status: r}})
 	case Report:
-		text, err := json.Marshal(NewStatus(r, s.query))
+		status := NewStatus(r, s.query)
+		rows := status.takeRows(s.query)
+		text, err := json.Marshal(status)
 		if err != nil {
 			return nil, err
 		}
-		p.Result = &serrypb.Reply_Status{Status: &serrypb.Status{Json: text}}
+		p.Result = &serrypb.Reply_Status{Status: &serrypb.Status{Json: text, Tasks: rows}}
 	default:
 		return nil, fmt.Errorf("no form for a result of type %T", r)
 	}

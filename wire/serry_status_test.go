@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"google.golang.org/protobuf/proto"
 
 	"github.com/serry-dev/serry"
 	"github.com/serry-dev/serry/coord"
@@ -53,6 +54,35 @@ func newReport() Report {
 	return Report{
 		Status: coord.Status{View: view}, Clock: time.Date(2026, 11, 15, 0, 0, 0, 0, time.UTC), First: &first,
 		Notes: []NoteStatus{first, NewNote(2, 99*second, coord.Note{What: "job failed", Err: &serry.LostError{Lost: []*serry.TaskError{dead}}})},
+	}
+}
+
+// Callers of older versions read the tasks from the JSON, and servers of older versions send no rows.
+func TestStatusRows(t *testing.T) {
+	r := newReport()
+	r.Sight = func(task serry.TaskID) (time.Duration, string) {
+		return time.Duration(task.Index-1) * time.Second, "10.0.0.1:7"
+	}
+	r.Calls = []LastCall{{Kind: coord.KindBarrier, Of: "step", Ago: 1, Waits: true}, {}, {Kind: coord.KindGetKeyValue, Of: "a\xffb", Ago: 2}}
+	q := StatusQuery{Tasks: true, Sight: true, Calls: true}
+	got := asked(t, q, r)
+	old, err := Shape{query: q}.serryReply(coord.Reply{Result: r})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n := len(old.GetStatus().GetTasks()); n != 0 {
+		t.Errorf("a caller that asked for no rows gets %d", n)
+	}
+	body, err := proto.Marshal(old)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want, err := ReadStatus(body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(want, got); diff != "" || len(got.Tasks) != 3 {
+		t.Errorf("the status by rows differs from the one by JSON (-JSON +rows):\n%s", diff)
 	}
 }
 

@@ -9,6 +9,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"flag"
 	"fmt"
 	"io"
@@ -26,6 +27,9 @@ import (
 func main() {
 	sheet.Main("bench", run)
 }
+
+// stalled is the exit status of why where a barrier takes longer than usual, as one of this job does.
+const stalled = 3
 
 // bar is what every command promises.
 const bar = 50 * time.Millisecond
@@ -115,7 +119,7 @@ func (s service) timed(ctx context.Context, args []string, rounds int) (figure, 
 		cmd.Env = append(os.Environ(), "SERRY_ADDRESS="+s.address)
 		began := time.Now()
 		out, err := cmd.Output()
-		if err != nil {
+		if exit, ok := errors.AsType[*exec.ExitError](err); err != nil && (!ok || exit.ExitCode() != stalled) {
 			return f, err
 		}
 		f.times = append(f.times, time.Since(began))

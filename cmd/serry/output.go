@@ -173,7 +173,7 @@ func (p *printer) table(t *table) error {
 		head[i] = cell{c.title, bold}
 	}
 	widths := p.widths(t)
-	w := bufio.NewWriter(p.out)
+	w := bufio.NewWriterSize(p.out, 64<<10)
 	p.row(w, t.columns, widths, head)
 	for _, r := range t.rows {
 		p.row(w, t.columns, widths, r)
@@ -237,12 +237,25 @@ func spaces(w *bufio.Writer, n int) {
 
 // oneLine makes a text that another program chose safe to print.
 func oneLine(s string) string {
+	if isASCII(s) {
+		return s
+	}
 	return strings.Map(func(r rune) rune {
 		if !unicode.IsPrint(r) || r == utf8.RuneError {
 			return '?'
 		}
 		return r
 	}, s)
+}
+
+// isASCII says whether a text has only printable ASCII: most have, and tables have ten thousand rows.
+func isASCII(s string) bool {
+	for i := range len(s) {
+		if s[i] < ' ' || s[i] > '~' {
+			return false
+		}
+	}
+	return true
 }
 
 // printable is oneLine for the text of an error, which may have several lines: a name that a file or a
@@ -269,7 +282,7 @@ func (e escaping) Write(b []byte) (int, error) {
 
 // escapeControls writes such characters of a document in JSON as escapes.
 func escapeControls(document []byte) []byte {
-	if !bytes.ContainsFunc(document, steers) {
+	if !slices.ContainsFunc(document, func(b byte) bool { return b >= 0x7f }) || !bytes.ContainsFunc(document, steers) {
 		return document
 	}
 	var out []byte

@@ -71,10 +71,12 @@ func (p *printer) showTasks(s wire.Status, address string) error {
 		pids = localPids(s, address)
 	}
 	t.columns = append(t.columns, column{title: "ERROR"})
-	for _, k := range s.Tasks {
-		row := []cell{{text: rankOf(k.Task, len(s.Jobs) == 1)}, {k.State, stateColour(k.State)}, {text: diagnose.Ago(k.ForSeconds)}}
+	for i := range s.Tasks {
+		k := &s.Tasks[i]
+		row := append(make([]cell, 0, len(t.columns)),
+			cell{text: rankOf(k.Task, len(s.Jobs) == 1)}, cell{k.State, stateColour(k.State)}, cell{text: diagnose.Ago(k.ForSeconds)})
 		if wide {
-			row = append(row, texts(hostOf(k.From), pidText(pids[k.Task]), beatText(k.HeardSeconds), incarnation(k.Incarnation))...)
+			row = append(row, cell{text: hostOf(k.From)}, cell{text: pidText(pids[k.Task])}, cell{text: beatText(k.HeardSeconds)}, cell{text: incarnation(k.Incarnation)})
 		}
 		t.add(append(row, cell{errorText(k), red})...)
 	}
@@ -123,7 +125,7 @@ func localPids(s wire.Status, address string) map[string]int {
 }
 
 // errorText says what is wrong with a task, without its name, which stands in front already.
-func errorText(k wire.TaskStatus) string {
+func errorText(k *wire.TaskStatus) string {
 	text := strings.TrimPrefix(k.Error, "task "+k.Task+": ")
 	if rest, ok := strings.CutPrefix(text, k.Cause); ok {
 		return peopleSay.Replace(k.Cause) + rest

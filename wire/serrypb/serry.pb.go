@@ -973,6 +973,7 @@ type StatusQuery struct {
 	After         uint64                 `protobuf:"varint,2,opt,name=after,proto3" json:"after,omitempty"` // the notes with greater numbers
 	Sight         bool                   `protobuf:"varint,3,opt,name=sight,proto3" json:"sight,omitempty"` // of every task, when and from where it was last heard
 	Calls         bool                   `protobuf:"varint,4,opt,name=calls,proto3" json:"calls,omitempty"` // of every task, its last call
+	Rows          bool                   `protobuf:"varint,5,opt,name=rows,proto3" json:"rows,omitempty"`   // the tasks as messages, which are quicker to read than JSON
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1031,6 +1032,13 @@ func (x *StatusQuery) GetSight() bool {
 func (x *StatusQuery) GetCalls() bool {
 	if x != nil {
 		return x.Calls
+	}
+	return false
+}
+
+func (x *StatusQuery) GetRows() bool {
+	if x != nil {
+		return x.Rows
 	}
 	return false
 }
@@ -2335,6 +2343,7 @@ func (x *Change) GetDeleted() bool {
 type Status struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Json          []byte                 `protobuf:"bytes,1,opt,name=json,proto3" json:"json,omitempty"`
+	Tasks         []*TaskRow             `protobuf:"bytes,2,rep,name=tasks,proto3" json:"tasks,omitempty"` // if rows were asked for; else the JSON has them
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2372,6 +2381,13 @@ func (*Status) Descriptor() ([]byte, []int) {
 func (x *Status) GetJson() []byte {
 	if x != nil {
 		return x.Json
+	}
+	return nil
+}
+
+func (x *Status) GetTasks() []*TaskRow {
+	if x != nil {
+		return x.Tasks
 	}
 	return nil
 }
@@ -2955,6 +2971,147 @@ func (x *MismatchFacts) GetCurrent() uint64 {
 	return 0
 }
 
+// TaskRow is a task in a Status. A field that is absent in the JSON has its zero value here.
+type TaskRow struct {
+	state           protoimpl.MessageState `protogen:"open.v1"`
+	Task            string                 `protobuf:"bytes,1,opt,name=task,proto3" json:"task,omitempty"`
+	State           string                 `protobuf:"bytes,2,opt,name=state,proto3" json:"state,omitempty"`
+	Incarnation     uint64                 `protobuf:"fixed64,3,opt,name=incarnation,proto3" json:"incarnation,omitempty"`
+	ForSeconds      float64                `protobuf:"fixed64,4,opt,name=for_seconds,json=forSeconds,proto3" json:"for_seconds,omitempty"`
+	Departed        bool                   `protobuf:"varint,5,opt,name=departed,proto3" json:"departed,omitempty"`
+	Cause           string                 `protobuf:"bytes,6,opt,name=cause,proto3" json:"cause,omitempty"`
+	Error           string                 `protobuf:"bytes,7,opt,name=error,proto3" json:"error,omitempty"`
+	HeardSeconds    *float64               `protobuf:"fixed64,8,opt,name=heard_seconds,json=heardSeconds,proto3,oneof" json:"heard_seconds,omitempty"`
+	From            string                 `protobuf:"bytes,9,opt,name=from,proto3" json:"from,omitempty"`
+	LastCall        string                 `protobuf:"bytes,10,opt,name=last_call,json=lastCall,proto3" json:"last_call,omitempty"`
+	LastCallOf      string                 `protobuf:"bytes,11,opt,name=last_call_of,json=lastCallOf,proto3" json:"last_call_of,omitempty"`
+	LastCallSeconds float64                `protobuf:"fixed64,12,opt,name=last_call_seconds,json=lastCallSeconds,proto3" json:"last_call_seconds,omitempty"`
+	LastCallWaits   bool                   `protobuf:"varint,13,opt,name=last_call_waits,json=lastCallWaits,proto3" json:"last_call_waits,omitempty"`
+	unknownFields   protoimpl.UnknownFields
+	sizeCache       protoimpl.SizeCache
+}
+
+func (x *TaskRow) Reset() {
+	*x = TaskRow{}
+	mi := &file_serry_wire_serrypb_serry_proto_msgTypes[40]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *TaskRow) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*TaskRow) ProtoMessage() {}
+
+func (x *TaskRow) ProtoReflect() protoreflect.Message {
+	mi := &file_serry_wire_serrypb_serry_proto_msgTypes[40]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use TaskRow.ProtoReflect.Descriptor instead.
+func (*TaskRow) Descriptor() ([]byte, []int) {
+	return file_serry_wire_serrypb_serry_proto_rawDescGZIP(), []int{40}
+}
+
+func (x *TaskRow) GetTask() string {
+	if x != nil {
+		return x.Task
+	}
+	return ""
+}
+
+func (x *TaskRow) GetState() string {
+	if x != nil {
+		return x.State
+	}
+	return ""
+}
+
+func (x *TaskRow) GetIncarnation() uint64 {
+	if x != nil {
+		return x.Incarnation
+	}
+	return 0
+}
+
+func (x *TaskRow) GetForSeconds() float64 {
+	if x != nil {
+		return x.ForSeconds
+	}
+	return 0
+}
+
+func (x *TaskRow) GetDeparted() bool {
+	if x != nil {
+		return x.Departed
+	}
+	return false
+}
+
+func (x *TaskRow) GetCause() string {
+	if x != nil {
+		return x.Cause
+	}
+	return ""
+}
+
+func (x *TaskRow) GetError() string {
+	if x != nil {
+		return x.Error
+	}
+	return ""
+}
+
+func (x *TaskRow) GetHeardSeconds() float64 {
+	if x != nil && x.HeardSeconds != nil {
+		return *x.HeardSeconds
+	}
+	return 0
+}
+
+func (x *TaskRow) GetFrom() string {
+	if x != nil {
+		return x.From
+	}
+	return ""
+}
+
+func (x *TaskRow) GetLastCall() string {
+	if x != nil {
+		return x.LastCall
+	}
+	return ""
+}
+
+func (x *TaskRow) GetLastCallOf() string {
+	if x != nil {
+		return x.LastCallOf
+	}
+	return ""
+}
+
+func (x *TaskRow) GetLastCallSeconds() float64 {
+	if x != nil {
+		return x.LastCallSeconds
+	}
+	return 0
+}
+
+func (x *TaskRow) GetLastCallWaits() bool {
+	if x != nil {
+		return x.LastCallWaits
+	}
+	return false
+}
+
 var File_serry_wire_serrypb_serry_proto protoreflect.FileDescriptor
 
 const file_serry_wire_serrypb_serry_proto_rawDesc = "" +
@@ -3021,12 +3178,13 @@ const file_serry_wire_serrypb_serry_proto_rawDesc = "" +
 	"\x05value\x18\x02 \x01(\fR\x05value\x12\x1c\n" +
 	"\toverwrite\x18\x03 \x01(\bR\toverwrite\"\x17\n" +
 	"\x03Key\x12\x10\n" +
-	"\x03key\x18\x01 \x01(\tR\x03key\"e\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\"y\n" +
 	"\vStatusQuery\x12\x14\n" +
 	"\x05tasks\x18\x01 \x01(\bR\x05tasks\x12\x14\n" +
 	"\x05after\x18\x02 \x01(\x04R\x05after\x12\x14\n" +
 	"\x05sight\x18\x03 \x01(\bR\x05sight\x12\x14\n" +
-	"\x05calls\x18\x04 \x01(\bR\x05calls\"-\n" +
+	"\x05calls\x18\x04 \x01(\bR\x05calls\x12\x12\n" +
+	"\x04rows\x18\x05 \x01(\bR\x04rows\"-\n" +
 	"\tIncrement\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x0e\n" +
 	"\x02by\x18\x02 \x01(\x03R\x02by\"I\n" +
@@ -3110,9 +3268,10 @@ const file_serry_wire_serrypb_serry_proto_rawDesc = "" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\fR\x05value\x12\x1a\n" +
 	"\brevision\x18\x03 \x01(\x03R\brevision\x12\x18\n" +
-	"\adeleted\x18\x04 \x01(\bR\adeleted\"\x1c\n" +
+	"\adeleted\x18\x04 \x01(\bR\adeleted\"B\n" +
 	"\x06Status\x12\x12\n" +
-	"\x04json\x18\x01 \x01(\fR\x04json\"\xc5\x02\n" +
+	"\x04json\x18\x01 \x01(\fR\x04json\x12$\n" +
+	"\x05tasks\x18\x02 \x03(\v2\x0e.serry.TaskRowR\x05tasks\"\xc5\x02\n" +
 	"\x05Error\x12\x12\n" +
 	"\x04what\x18\x01 \x01(\tR\x04what\x12&\n" +
 	"\x04task\x18\x02 \x01(\v2\x10.serry.TaskFactsH\x00R\x04task\x12&\n" +
@@ -3153,7 +3312,25 @@ const file_serry_wire_serrypb_serry_proto_rawDesc = "" +
 	"\x03max\x18\x02 \x01(\x03R\x03max\"G\n" +
 	"\rMismatchFacts\x12\x1c\n" +
 	"\trequested\x18\x01 \x01(\x06R\trequested\x12\x18\n" +
-	"\acurrent\x18\x02 \x01(\x06R\acurrent29\n" +
+	"\acurrent\x18\x02 \x01(\x06R\acurrent\"\xa1\x03\n" +
+	"\aTaskRow\x12\x12\n" +
+	"\x04task\x18\x01 \x01(\tR\x04task\x12\x14\n" +
+	"\x05state\x18\x02 \x01(\tR\x05state\x12 \n" +
+	"\vincarnation\x18\x03 \x01(\x06R\vincarnation\x12\x1f\n" +
+	"\vfor_seconds\x18\x04 \x01(\x01R\n" +
+	"forSeconds\x12\x1a\n" +
+	"\bdeparted\x18\x05 \x01(\bR\bdeparted\x12\x14\n" +
+	"\x05cause\x18\x06 \x01(\tR\x05cause\x12\x14\n" +
+	"\x05error\x18\a \x01(\tR\x05error\x12(\n" +
+	"\rheard_seconds\x18\b \x01(\x01H\x00R\fheardSeconds\x88\x01\x01\x12\x12\n" +
+	"\x04from\x18\t \x01(\tR\x04from\x12\x1b\n" +
+	"\tlast_call\x18\n" +
+	" \x01(\tR\blastCall\x12 \n" +
+	"\flast_call_of\x18\v \x01(\tR\n" +
+	"lastCallOf\x12*\n" +
+	"\x11last_call_seconds\x18\f \x01(\x01R\x0flastCallSeconds\x12&\n" +
+	"\x0flast_call_waits\x18\r \x01(\bR\rlastCallWaitsB\x10\n" +
+	"\x0e_heard_seconds29\n" +
 	"\x13CoordinationService\x12\"\n" +
 	"\x02Do\x12\x0e.serry.Request\x1a\f.serry.ReplyB)Z'github.com/serry-dev/serry/wire/serrypbb\x06proto3"
 
@@ -3169,7 +3346,7 @@ func file_serry_wire_serrypb_serry_proto_rawDescGZIP() []byte {
 	return file_serry_wire_serrypb_serry_proto_rawDescData
 }
 
-var file_serry_wire_serrypb_serry_proto_msgTypes = make([]protoimpl.MessageInfo, 40)
+var file_serry_wire_serrypb_serry_proto_msgTypes = make([]protoimpl.MessageInfo, 41)
 var file_serry_wire_serrypb_serry_proto_goTypes = []any{
 	(*Task)(nil),          // 0: serry.Task
 	(*RequestID)(nil),     // 1: serry.RequestID
@@ -3211,6 +3388,7 @@ var file_serry_wire_serrypb_serry_proto_goTypes = []any{
 	(*KeyFacts)(nil),      // 37: serry.KeyFacts
 	(*LimitFacts)(nil),    // 38: serry.LimitFacts
 	(*MismatchFacts)(nil), // 39: serry.MismatchFacts
+	(*TaskRow)(nil),       // 40: serry.TaskRow
 }
 var file_serry_wire_serrypb_serry_proto_depIdxs = []int32{
 	1,  // 0: serry.Request.id:type_name -> serry.RequestID
@@ -3261,26 +3439,27 @@ var file_serry_wire_serrypb_serry_proto_depIdxs = []int32{
 	33, // 45: serry.TaskInfo.error:type_name -> serry.Error
 	0,  // 46: serry.Agreement.tasks:type_name -> serry.Task
 	31, // 47: serry.Changes.changes:type_name -> serry.Change
-	34, // 48: serry.Error.task:type_name -> serry.TaskFacts
-	35, // 49: serry.Error.lost:type_name -> serry.LostFacts
-	36, // 50: serry.Error.barrier:type_name -> serry.BarrierFacts
-	37, // 51: serry.Error.key:type_name -> serry.KeyFacts
-	38, // 52: serry.Error.limit:type_name -> serry.LimitFacts
-	39, // 53: serry.Error.mismatch:type_name -> serry.MismatchFacts
-	0,  // 54: serry.TaskFacts.task:type_name -> serry.Task
-	33, // 55: serry.TaskFacts.reason:type_name -> serry.Error
-	34, // 56: serry.LostFacts.lost:type_name -> serry.TaskFacts
-	0,  // 57: serry.BarrierFacts.task:type_name -> serry.Task
-	0,  // 58: serry.BarrierFacts.first:type_name -> serry.Task
-	0,  // 59: serry.BarrierFacts.missing:type_name -> serry.Task
-	33, // 60: serry.BarrierFacts.reason:type_name -> serry.Error
-	2,  // 61: serry.CoordinationService.Do:input_type -> serry.Request
-	20, // 62: serry.CoordinationService.Do:output_type -> serry.Reply
-	62, // [62:63] is the sub-list for method output_type
-	61, // [61:62] is the sub-list for method input_type
-	61, // [61:61] is the sub-list for extension type_name
-	61, // [61:61] is the sub-list for extension extendee
-	0,  // [0:61] is the sub-list for field type_name
+	40, // 48: serry.Status.tasks:type_name -> serry.TaskRow
+	34, // 49: serry.Error.task:type_name -> serry.TaskFacts
+	35, // 50: serry.Error.lost:type_name -> serry.LostFacts
+	36, // 51: serry.Error.barrier:type_name -> serry.BarrierFacts
+	37, // 52: serry.Error.key:type_name -> serry.KeyFacts
+	38, // 53: serry.Error.limit:type_name -> serry.LimitFacts
+	39, // 54: serry.Error.mismatch:type_name -> serry.MismatchFacts
+	0,  // 55: serry.TaskFacts.task:type_name -> serry.Task
+	33, // 56: serry.TaskFacts.reason:type_name -> serry.Error
+	34, // 57: serry.LostFacts.lost:type_name -> serry.TaskFacts
+	0,  // 58: serry.BarrierFacts.task:type_name -> serry.Task
+	0,  // 59: serry.BarrierFacts.first:type_name -> serry.Task
+	0,  // 60: serry.BarrierFacts.missing:type_name -> serry.Task
+	33, // 61: serry.BarrierFacts.reason:type_name -> serry.Error
+	2,  // 62: serry.CoordinationService.Do:input_type -> serry.Request
+	20, // 63: serry.CoordinationService.Do:output_type -> serry.Reply
+	63, // [63:64] is the sub-list for method output_type
+	62, // [62:63] is the sub-list for method input_type
+	62, // [62:62] is the sub-list for extension type_name
+	62, // [62:62] is the sub-list for extension extendee
+	0,  // [0:62] is the sub-list for field type_name
 }
 
 func init() { file_serry_wire_serrypb_serry_proto_init() }
@@ -3337,13 +3516,14 @@ func file_serry_wire_serrypb_serry_proto_init() {
 		(*Error_Mismatch)(nil),
 		(*Error_Invalid)(nil),
 	}
+	file_serry_wire_serrypb_serry_proto_msgTypes[40].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_serry_wire_serrypb_serry_proto_rawDesc), len(file_serry_wire_serrypb_serry_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   40,
+			NumMessages:   41,
 			NumExtensions: 0,
 			NumServices:   1,
 		},
