@@ -43,7 +43,7 @@ func intrude(t *testing.T) *intruder {
 		in.jobs = append(in.jobs, j)
 	}
 	time.Sleep(time.Minute)
-	a, err := joinMeeting(t.Context(), s.host("c").connect, "first:1", client.Config{Task: launcher(2), Incarnation: 5, HeartbeatTimeout: launcherBeat})
+	a, err := joinMeeting(t.Context(), s.host("c").connect, "first:1", client.Config{Task: Config{Command: itself}.launcher(2), Incarnation: 5, HeartbeatTimeout: launcherBeat})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -190,7 +190,7 @@ func TestSecondSignalEndsALauncher(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		a, err := joinMeeting(t.Context(), s.host("b").connect, "first:1", client.Config{Task: launcher(1), Incarnation: 5, HeartbeatTimeout: launcherBeat})
+		a, err := joinMeeting(t.Context(), s.host("b").connect, "first:1", client.Config{Task: Config{Command: itself}.launcher(1), Incarnation: 5, HeartbeatTimeout: launcherBeat})
 		if err != nil {
 			t.Fatal(err)
 		}

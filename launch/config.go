@@ -3,6 +3,7 @@ package launch
 import (
 	"cmp"
 	"crypto/rand"
+	"crypto/sha256"
 	"encoding/hex"
 	"errors"
 	"fmt"
@@ -11,8 +12,11 @@ import (
 	"net"
 	"os/exec"
 	"slices"
+	"strings"
+	"syscall"
 	"time"
 
+	"github.com/serry-dev/serry"
 	"github.com/serry-dev/serry/coord"
 	"github.com/serry-dev/serry/relay"
 	"github.com/serry-dev/serry/server"
@@ -33,6 +37,10 @@ type Config struct {
 	Spares      int    // hosts beyond Nodes
 	Coordinator string // host:port where launchers meet: on host 0, as all others reach it
 
+	// Job is a name that all launchers of this job have, and those of other jobs have not. A launcher with another name
+	// is not let in, so that a job which comes to the same address by mistake changes nothing (DLV-21). (Command)
+	Job string
+
 	Restart     Restart // (RestartNever)
 	MaxRestarts int     // in the whole job; a new attempt counts as one
 	Recoverable bool    // tasks may fail and come back while the others go on; RestartFailed implies it
@@ -41,8 +49,14 @@ type Config struct {
 	// others, as any task does. Otherwise it has failed at once.
 	IgnoreTracebacks bool
 
-	Grace  time.Duration // between asking a task to end and killing it (10 s); negative: none
-	LogDir string        // where to write everything that tasks say, one file each (nowhere)
+	Grace time.Duration // between asking a task to end and killing it (10 s); negative: none
+
+	// SchedulerKills says that SIGTERM comes from a scheduler, which kills what has not ended in the time that it
+	// gives. Tasks that are told to end by it have that time and not Grace: a launcher that knows less than the
+	// scheduler must not cut short a task that saves its work (DLV-26).
+	SchedulerKills bool
+
+	LogDir string // where to write everything that tasks say, one file each (nowhere)
 	// StateDir is where to keep which task was on which machine. With it a host gets the tasks of the
 	// last run back, whatever its number is now. Only host 0 uses it; where another one may be host 0
 	// next time, it is on a disk that they share. (Nowhere: hosts have the tasks of their number.)
@@ -168,6 +182,25 @@ func (c Config) several() bool { return c.nodes()+c.Spares > 1 }
 
 // total is how many tasks there are on all nodes.
 func (c Config) total() int { return c.Tasks * c.nodes() }
+
+// launcher names a launcher at the meeting. The service of the meeting refuses a task of a job that it does not
+// have, and the name of this job tells it from others.
+func (c Config) launcher(node int) serry.TaskID {
+	return serry.TaskID{Job: c.launchers(), Index: node}
+}
+
+// launchers names the job that the launchers are tasks of.
+func (c Config) launchers() string {
+	name := c.Job
+	if name == "" {
+		name = strings.Join(c.Command, "\x00")
+	}
+	sum := sha256.Sum256([]byte(name))
+	return "launcher-" + hex.EncodeToString(sum[:8])
+}
+
+// unlimited says whether tasks that are told to end by a signal may take as long as they need.
+func (c Config) unlimited(sig syscall.Signal) bool { return c.SchedulerKills && sig == syscall.SIGTERM }
 
 // find looks the command up where a shell would.
 func (c Config) find() (string, error) {

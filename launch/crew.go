@@ -43,6 +43,7 @@ type life struct {
 	at      contact
 	process *process       // nil until it is started; guarded by the lock of the crew
 	told    syscall.Signal // to end, before it was started; or 0; guarded by the lock of the crew
+	nolimit bool           // with told: the grace does not count
 }
 
 // A lifetime is that of one process of a task.
@@ -131,7 +132,7 @@ func (c *crew) begin(l *life) {
 	kills := c.kernel.memoryKills()
 	p, err := c.launch(l)
 	c.mu.Lock()
-	told := l.told
+	told, unlimited := l.told, l.nolimit
 	if l.process = p; p == nil {
 		delete(c.mu.living, l.seat.Task)
 	}
@@ -145,7 +146,7 @@ func (c *crew) begin(l *life) {
 		if told == syscall.SIGKILL {
 			p.kill()
 		} else if told != 0 {
-			p.end(told)
+			p.end(told, unlimited)
 		}
 		c.watch.Go(func() { c.attend(p, l.seat, kills) })
 	}
@@ -361,10 +362,10 @@ func (c *crew) warn(format string, args ...any) {
 	c.feed.note(Note{Warning: true, Text: fmt.Sprintf(format, args...)})
 }
 
-// end asks every task to end by a signal, and kills it after the grace. One that has not been started
-// yet will not be.
-func (c *crew) end(sig syscall.Signal) {
-	c.each(sig, func(p *process) { p.end(sig) })
+// end asks every task to end by a signal, and kills it after the grace unless tasks may take as long as they need.
+// One that has not been started yet will not be.
+func (c *crew) end(sig syscall.Signal, unlimited bool) {
+	c.each(func(p *process) { p.end(sig, unlimited) }, func(l *life) { l.told, l.nolimit = sig, unlimited })
 }
 
 // fail ends one life of a task that has failed. A service that others run hears of the failure at once: the
@@ -382,7 +383,7 @@ func (c *crew) fail(which lifetime, why string) {
 
 // pass sends a signal on to every task.
 func (c *crew) pass(sig syscall.Signal) {
-	c.each(0, func(p *process) { p.pass(sig) })
+	c.each(func(p *process) { p.pass(sig) }, func(*life) {})
 }
 
 // kill ends every task at once, and what tasks left behind.
@@ -392,7 +393,9 @@ func (c *crew) kill() {
 }
 
 // killTasks ends every task at once. What they left behind has the grace.
-func (c *crew) killTasks() { c.each(syscall.SIGKILL, (*process).kill) }
+func (c *crew) killTasks() {
+	c.each((*process).kill, func(l *life) { l.told = syscall.SIGKILL })
+}
 
 // rush ends the grace of processes that tasks left behind.
 func (c *crew) rush() {
@@ -404,16 +407,15 @@ func (c *crew) rush() {
 	}
 }
 
-// each does something to every task that runs, and has those that do not run yet told to end, if told
-// is not 0.
-func (c *crew) each(told syscall.Signal, f func(*process)) {
+// each does something to every task that runs, and something else to those that do not run yet.
+func (c *crew) each(running func(*process), waiting func(*life)) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for _, l := range c.mu.living {
 		if l.process != nil {
-			f(l.process)
-		} else if told != 0 {
-			l.told = told
+			running(l.process)
+		} else {
+			waiting(l)
 		}
 	}
 }

@@ -28,6 +28,7 @@ type door struct {
 		closed  bool      // shut is closed
 		tried   bool      // to connect
 		last    error     // of the last try, or nil
+		other   bool      // the launcher of another job has answered last
 	}
 }
 
@@ -48,6 +49,7 @@ func (d *door) note(err error, now time.Time) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.mu.tried, d.mu.last = true, err
+	d.mu.other = d.mu.other && err == nil // which job a new connection leads to is not known yet
 	switch {
 	case err == nil:
 		d.mu.open, d.mu.refused = true, time.Time{}
@@ -62,6 +64,14 @@ func (d *door) note(err error, now time.Time) {
 	}
 }
 
+// refuse takes note that the launcher which has answered is of another job. Its end says nothing about the launcher
+// that this one waits for.
+func (d *door) refuse() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.mu.open, d.mu.refused, d.mu.other = false, time.Time{}, true
+}
+
 // A launcher that waits for another host says so after waitFirst, and again every waitAgain (DLV-22).
 const (
 	waitFirst = 3 * time.Second
@@ -71,12 +81,14 @@ const (
 // trouble says why the first launcher is not reached, in the words of a person.
 func (d *door) trouble() string {
 	d.mu.Lock()
-	tried, err := d.mu.tried, d.mu.last
+	tried, err, other := d.mu.tried, d.mu.last, d.mu.other
 	d.mu.Unlock()
 	name, unresolved := errors.AsType[*net.DNSError](err)
 	switch {
 	case !tried:
 		return "no answer yet"
+	case other:
+		return "the launcher there refuses this one: " + ErrOtherJob.Error()
 	case err == nil:
 		return "it answers, and has not let this host in yet"
 	case unresolved:

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"syscall"
 	"time"
 
 	"github.com/serry-dev/serry"
@@ -186,11 +187,14 @@ func (j *Job) left(ev left) step {
 	return j.plan.gone(ev.Task)
 }
 
-// signalled passes a signal on. The first that means the end gives tasks the grace, the second none.
+// signalled passes a signal on. The first that means the end gives tasks the grace, the second none. A scheduler
+// may send SIGTERM to the launcher more than once, by several ways, and keeps its deadline all the same.
 func (j *Job) signalled(s signalled) step {
 	switch {
 	case !s.ends():
 		j.places.each(func(h hand) { h.pass(s.Signal) })
+		return step{}
+	case j.report.Interrupted == s.Signal && j.cfg.unlimited(s.Signal):
 		return step{}
 	case j.report.Interrupted != 0:
 		j.places.each(hand.kill)
@@ -201,11 +205,19 @@ func (j *Job) signalled(s signalled) step {
 		return step{}
 	}
 	j.report.Interrupted = s.Signal
-	j.places.each(func(h hand) { h.end(s.Signal) })
-	j.note("signal %d: passed on to all tasks, which have %v to end", s.Signal, j.cfg.Grace)
+	j.places.each(func(h hand) { h.end(s.Signal, j.cfg.unlimited(s.Signal)) })
+	j.note("signal %d: passed on to all ranks, which %s", s.Signal, j.cfg.timeToEnd(s.Signal))
 	next := j.plan.finish()
 	next.stop, next.over = false, next.over || j.dropWaiting() // they have been told
 	return next
+}
+
+// timeToEnd says how long tasks have that are told to end by a signal.
+func (c Config) timeToEnd(sig syscall.Signal) string {
+	if c.unlimited(sig) {
+		return "may run until the scheduler kills them"
+	}
+	return fmt.Sprintf("have %v to end", c.Grace)
 }
 
 // leastLastWord is how long other hosts have at least to say that their tasks were killed.

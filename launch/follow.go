@@ -12,6 +12,7 @@ import (
 
 	"github.com/serry-dev/serry"
 	"github.com/serry-dev/serry/client"
+	"github.com/serry-dev/serry/internal/pause"
 )
 
 // follow starts what the other hosts of a job have: a crew that does what the first launcher says.
@@ -109,7 +110,7 @@ func (f *follower) join(ctx context.Context) (*attendant, error) {
 	}
 	done := make(chan joined, 1)
 	go func() {
-		m, err := f.introduce(ctx)
+		m, err := f.enter(ctx)
 		done <- joined{m, err}
 	}()
 	say := time.NewTimer(waitFirst)
@@ -134,11 +135,42 @@ func (f *follower) join(ctx context.Context) (*attendant, error) {
 	}
 }
 
+// At the address of the meeting there may be the launcher of another job, one that is about to end for example.
+// A follower that is refused there comes again every otherJobPause, and gives up after otherJobPatience.
+const (
+	otherJobPause    = time.Second
+	otherJobPatience = 30 * time.Second
+)
+
+// ErrOtherJob is why a launcher is not let in by another one.
+var ErrOtherJob = errors.New("it runs another job, or one with fewer hosts")
+
+// enter joins the meeting of this job. The meeting of another job refuses this launcher, and nothing changes there:
+// no launcher of that job loses its place (DLV-21).
+func (f *follower) enter(ctx context.Context) (*attendant, error) {
+	var since time.Time // the first refusal
+	for {
+		m, err := f.introduce(ctx)
+		if !errors.Is(err, serry.ErrUnknownTask) {
+			return m, err
+		}
+		if f.door.refuse(); since.IsZero() {
+			since = time.Now()
+		}
+		if time.Since(since) >= otherJobPatience {
+			return nil, fmt.Errorf("the launcher at %s refuses this one, of node %d: %w", f.job.cfg.Coordinator, f.job.cfg.Node, ErrOtherJob)
+		}
+		if err := pause.For(ctx, otherJobPause); err != nil {
+			return nil, err
+		}
+	}
+}
+
 // introduce joins the meeting and says hello.
 func (f *follower) introduce(ctx context.Context) (*attendant, error) {
 	cfg := f.job.cfg
 	m, err := joinMeeting(ctx, f.door.connect, cfg.Coordinator, client.Config{
-		Task: launcher(cfg.Node), Incarnation: f.life, HeartbeatTimeout: launcherBeat, OutageTolerance: launcherOutage,
+		Task: cfg.launcher(cfg.Node), Incarnation: f.life, HeartbeatTimeout: launcherBeat, OutageTolerance: launcherOutage,
 	})
 	if err != nil {
 		return nil, err
@@ -252,7 +284,7 @@ func (f *follower) carryOut(o order) {
 	case o.Signal == syscall.SIGKILL:
 		f.crew.kill()
 	case o.End:
-		f.crew.end(o.Signal)
+		f.crew.end(o.Signal, o.NoLimit)
 	case o.Signal != 0:
 		f.crew.pass(o.Signal)
 	}
@@ -302,13 +334,14 @@ func (f *follower) signalled(s signalled) {
 	switch {
 	case !s.ends():
 		f.crew.pass(s.Signal)
+	case f.told == s.Signal && f.job.cfg.unlimited(s.Signal):
 	case f.told != 0:
 		f.crew.kill()
 	default:
 		f.told = s.Signal
-		f.crew.end(s.Signal)
+		f.crew.end(s.Signal, f.job.cfg.unlimited(s.Signal))
 		f.outbox.put(message{Retiring: s.Signal})
-		f.job.note("signal %d: passed on to the tasks of this host", s.Signal)
+		f.job.note("signal %d: passed on to the ranks of this host, which %s", s.Signal, f.job.cfg.timeToEnd(s.Signal))
 	}
 }
 

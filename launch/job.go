@@ -86,9 +86,9 @@ type contact struct {
 // comes back through the inbox as died and left events.
 type hand interface {
 	start(s seat, at contact)
-	end(sig syscall.Signal)      // and kill after the grace
-	pass(sig syscall.Signal)     // a signal that is not meant to end anything
-	fail(l lifetime, why string) // ends one task that has failed, and tells a service that others run why
+	end(sig syscall.Signal, unlimited bool) // and kill after the grace, unless tasks may take as long as they need
+	pass(sig syscall.Signal)                // a signal that is not meant to end anything
+	fail(l lifetime, why string)            // ends one task that has failed, and tells a service that others run why
 	kill()
 }
 
@@ -182,7 +182,8 @@ func (j *Job) closePort() error {
 }
 
 // Signal passes a signal on to every task. SIGINT, SIGTERM and SIGHUP end the job: a task that takes
-// longer than the grace is killed, and at the second such signal all are.
+// longer than the grace is killed, and at the second such signal all are. With Config.SchedulerKills SIGTERM, once
+// or again, kills no task.
 func (j *Job) Signal(sig syscall.Signal) {
 	select {
 	case j.inbox <- signalled{sig}:
@@ -340,7 +341,7 @@ func (j *Job) perform(s step) (over bool) {
 		j.start(task)
 	}
 	if s.stop {
-		j.places.each(func(h hand) { h.end(syscall.SIGTERM) })
+		j.places.each(func(h hand) { h.end(syscall.SIGTERM, false) })
 		s.over = j.dropWaiting() || s.over
 	}
 	return s.over

@@ -36,11 +36,11 @@ func play(t *testing.T, policy Restart, restarts int) *Job {
 // A puppetHand does nothing.
 type puppetHand struct{ node int }
 
-func (puppetHand) start(seat, contact)   {}
-func (puppetHand) end(syscall.Signal)    {}
-func (puppetHand) pass(syscall.Signal)   {}
-func (puppetHand) fail(lifetime, string) {}
-func (puppetHand) kill()                 {}
+func (puppetHand) start(seat, contact)      {}
+func (puppetHand) end(syscall.Signal, bool) {}
+func (puppetHand) pass(syscall.Signal)      {}
+func (puppetHand) fail(lifetime, string)    {}
+func (puppetHand) kill()                    {}
 
 // finish has a task end well, or fail.
 func (j *Job) finishTask(task int, c Cause) {
@@ -262,7 +262,7 @@ func TestDeadLauncherGetsNoSeat(t *testing.T) {
 		t.Fatal(err)
 	}
 	join := func(node int) *attendant {
-		a, err := joinMeeting(t.Context(), reality{}.connect, cfg.Coordinator, client.Config{Task: launcher(node), Incarnation: serry.Incarnation(node), HeartbeatTimeout: launcherBeat})
+		a, err := joinMeeting(t.Context(), reality{}.connect, cfg.Coordinator, client.Config{Task: cfg.launcher(node), Incarnation: serry.Incarnation(node), HeartbeatTimeout: launcherBeat})
 		if err != nil {
 			t.Fatal(err)
 		}

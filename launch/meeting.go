@@ -19,22 +19,19 @@ import (
 )
 
 // Launchers of several hosts meet in a coordination service of their own, which the first one runs at
-// Config.Coordinator. Each is a task of job "launcher" there, so a host that is lost is found as a lost
-// task is. What they say to each other are keys, each read once, in the order of their numbers:
+// Config.Coordinator. Each is a task of a job there (see [Config.launchers]), so a host that is lost is found
+// as a lost task is. What they say to each other are keys, each read once, in the order of their numbers:
 //
 //	hello/NODE                     that a launcher is there, and which life of it
 //	to/NODE/INCARNATION/NUMBER     an order for it
 //	from/NODE/INCARNATION/NUMBER   a message of it
 
 const (
-	launcherJob     = "launcher"
 	helloPrefix     = "hello/"
 	launcherBeat    = 10 * time.Second // how long a launcher may be silent
 	launcherOutage  = 30 * time.Second // how long the first launcher may be out of reach
 	farewellTimeout = 5 * time.Second  // for the others to read how the job ended
 )
-
-func launcher(node int) serry.TaskID { return serry.TaskID{Job: launcherJob, Index: node} }
 
 // A hello is what a launcher says of itself when it comes.
 type hello struct {
@@ -52,6 +49,7 @@ type order struct {
 	Secret  []byte         `json:",omitempty"` // of the attempt, with Start
 	Signal  syscall.Signal `json:",omitempty"`
 	End     bool           `json:",omitempty"` // the signal is meant to end tasks; SIGKILL ends them at once
+	NoLimit bool           `json:",omitempty"` // with End: the grace does not count
 	Fail    *failed        `json:",omitempty"` // this task has failed, and is to end
 	Over    *Report        `json:",omitempty"` // the job has ended so
 	Err     string         `json:",omitempty"` // Err of the report
@@ -131,14 +129,14 @@ func openMeeting(cfg Config, w world, f *feed, inbox chan<- any) (*meeting, erro
 	f.note(Note{Text: trustText(l.Addr())})
 	s, err := serve(server.Config{
 		Cluster: coord.Config{HeartbeatTimeout: launcherBeat, Recoverable: true}, Log: cfg.Service.Log,
-	}, l, launcherJob, cfg.nodes()+cfg.Spares)
+	}, l, cfg.launchers(), cfg.nodes()+cfg.Spares)
 	if err != nil {
 		return nil, err
 	}
 	ctx, stop := context.WithCancel(context.Background())
 	m := &meeting{service: s, inbox: inbox, feed: f, events: newQueue[any](meetingBacklog), stop: stop}
 	m.mu.here = make(map[int]*distant)
-	if m.member, err = joinMeeting(ctx, w.connect, at, client.Config{Task: launcher(0), HeartbeatTimeout: launcherBeat}); err != nil {
+	if m.member, err = joinMeeting(ctx, w.connect, at, client.Config{Task: cfg.launcher(0), HeartbeatTimeout: launcherBeat}); err != nil {
 		stop()
 		return nil, errors.Join(err, s.close())
 	}
@@ -253,7 +251,7 @@ func (m *meeting) greet(ctx context.Context, cfg Config, node int, h hello) bool
 
 // find is what a snapshot says of a launcher.
 func find(s serry.Snapshot, node int) (serry.TaskInfo, bool) {
-	i := slices.IndexFunc(s.Tasks, func(t serry.TaskInfo) bool { return t.Task == launcher(node) })
+	i := slices.IndexFunc(s.Tasks, func(t serry.TaskInfo) bool { return t.Task.Index == node })
 	if i < 0 {
 		return serry.TaskInfo{}, false
 	}
@@ -427,7 +425,9 @@ const ordersAhead = 1 << 16
 func (d *distant) start(s seat, at contact) {
 	d.order(order{Start: &s, Address: at.address, Secret: at.secret})
 }
-func (d *distant) end(sig syscall.Signal)      { d.order(order{Signal: sig, End: true}) }
+func (d *distant) end(sig syscall.Signal, unlimited bool) {
+	d.order(order{Signal: sig, End: true, NoLimit: unlimited})
+}
 func (d *distant) pass(sig syscall.Signal)     { d.order(order{Signal: sig}) }
 func (d *distant) fail(l lifetime, why string) { d.order(order{Fail: &failed{l, why}}) }
 func (d *distant) kill()                       { d.order(order{Signal: syscall.SIGKILL, End: true}) }

@@ -34,7 +34,7 @@ func (p *process) ended() (Cause, error) {
 	p.mu.Unlock()
 	var cause Cause
 	if err == nil {
-		p.send(syscall.SIGTERM) // to what it leaves behind
+		p.clear() // what it leaves behind
 		cause, err = p.cause()
 	}
 	if err != nil {
@@ -43,12 +43,15 @@ func (p *process) ended() (Cause, error) {
 	return cause, nil
 }
 
-// end asks the group to end by a signal, and kills it after the grace.
-func (p *process) end(sig syscall.Signal) {
+// end asks the group to end by a signal, and kills it after the grace unless it may take as long as it needs.
+func (p *process) end(sig syscall.Signal, unlimited bool) {
 	p.mu.Lock()
+	defer p.mu.Unlock()
 	p.mu.told = p.mu.told || !p.mu.over
-	p.mu.Unlock()
-	p.send(sig)
+	p.ask(sig)
+	if !unlimited {
+		p.limit()
+	}
 }
 
 // fail asks the group of a task to end that has failed by an exception.
@@ -56,7 +59,7 @@ func (p *process) fail() {
 	p.mu.Lock()
 	p.mu.failed = true
 	p.mu.Unlock()
-	p.end(syscall.SIGTERM)
+	p.end(syscall.SIGTERM, false)
 }
 
 // failed says whether the task had failed by an exception before its process ended.
@@ -66,13 +69,22 @@ func (p *process) failed() bool {
 	return p.mu.failed
 }
 
-// send sends a signal to the whole group, and kills it after the grace. Later calls only send. A
-// process that is stopped hears no signal, and is woken up.
-func (p *process) send(sig syscall.Signal) {
+// clear asks what the first process has left behind in its group to end, and kills it after the grace.
+func (p *process) clear() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	p.ask(syscall.SIGTERM)
+	p.limit()
+}
+
+// ask sends a signal to the whole group. A process that is stopped hears no signal, and is woken up. It needs mu.
+func (p *process) ask(sig syscall.Signal) {
 	p.tell(sig)
 	p.tell(syscall.SIGCONT)
+}
+
+// limit kills the group after the grace, counted from the first call. It needs mu.
+func (p *process) limit() {
 	if p.mu.timer == nil && !p.mu.gone {
 		p.mu.timer = time.AfterFunc(p.grace, p.kill)
 	}

@@ -57,7 +57,10 @@ the file that SERRY_JOB_SECRET_FILE names, and only this user can read it. To
 other hosts it goes in plain text, by the port at which launchers meet.
 
 No process of the job outlives it, whatever ends serry run. SIGINT, SIGTERM and
-SIGHUP are passed on; tasks then have --grace to end, or until the second one.
+SIGHUP are passed on; ranks then have --grace to end, or until the second one.
+Under a scheduler (Slurm, Open MPI, Kubernetes, SkyPilot, torchrun) SIGTERM is
+the scheduler's, which kills when its own time is over: ranks then have that
+time, unless --grace is given.
 
 Exit status: 0 all tasks ended well; that of the first task that failed, where a
 signal counts as 128 and its number; 128 and the number of the signal that ended
@@ -132,6 +135,7 @@ type runSettings struct {
 	node        int
 	spares      int
 	coordinator string
+	jobID       string
 	cluster     string
 	explain     bool
 	restart     string
@@ -157,15 +161,16 @@ func (s *runSettings) define(f *pflag.FlagSet) {
 	f.IntVar(&s.nodes, "nnodes", 1, "`number` of hosts; serry run is started on each")
 	f.IntVar(&s.node, "node-rank", 0, "`number` of this host, from 0")
 	f.StringVar(&s.coordinator, "coordinator", "", "`host:port` on host 0 where all hosts meet")
+	f.StringVar(&s.jobID, "job-id", "", "`name` that all hosts of this job give, and other jobs do not (default that of the scheduler, else the command)")
 	f.StringSliceVar(&s.service, "service", nil, "`addresses` of a service that runs elsewhere, with commas between them (default one of its own for each attempt)")
 	f.StringVar(&s.listen, "listen", "", "`address` of the service for all attempts, host:port, on host 0 (default an address of its own for each attempt)")
 	f.IntVar(&s.spares, "spares", 0, "`number` of further hosts, with ranks from --nnodes on, that wait to take the place of a lost one")
-	f.StringVar(&s.cluster, "cluster", cluster.Auto, "where to take the three above from if not given: auto, none, or `one` of "+strings.Join(cluster.Names(), ", "))
+	f.StringVar(&s.cluster, "cluster", cluster.Auto, "where to take the place of this host from if not given: auto, none, or `one` of "+strings.Join(cluster.Names(), ", "))
 	f.BoolVar(&s.explain, "explain", false, "say how this host found its place, and run nothing")
 	f.StringVar(&s.restart, "restart", string(launch.RestartNever), "what to start again after a failure: `never`, failed or all")
 	f.IntVar(&s.maxRestarts, "max-restarts", 3, "how often, in the whole job")
 	f.BoolVar(&s.recoverable, "recoverable", false, "tasks may fail and come back while the others go on (implied by --restart failed)")
-	f.DurationVar(&s.grace, "grace", 10*time.Second, "how long a task that is told to end may take")
+	f.DurationVar(&s.grace, "grace", 10*time.Second, "how long a rank that is told to end may take (default after SIGTERM of a scheduler: as long as the scheduler gives)")
 	f.StringVar(&s.stateDir, "state-dir", "", "`directory` that keeps which task was on which host; hosts then get their tasks back in the next run")
 	f.StringVar(&s.logDir, "log-dir", "", "`directory` to write all output to, one file a task; those of earlier runs stay")
 	f.BoolVar(&s.tracebacks, "no-fail-on-traceback", false, "let a task wait to leave that has just printed a Python exception, instead of failing it at once")
@@ -265,8 +270,10 @@ func (s *runSettings) run(cmd *cobra.Command, args []string) error {
 	if err := settle(&cfg, place); err != nil {
 		return err
 	}
+	scheduler := s.scheduler(cmd)
+	cfg.SchedulerKills = scheduler.Known()
 	if s.explain {
-		return explainPlace(cmd.OutOrStdout(), cfg, place, findings)
+		return explainPlace(cmd.OutOrStdout(), cfg, place, findings, scheduler)
 	}
 	if len(args) == 0 {
 		return errNoCommand

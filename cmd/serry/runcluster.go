@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -29,6 +30,9 @@ func (s *runSettings) locate(cmd *cobra.Command) (cluster.Place, []cluster.Findi
 	if s.coordinator != "" {
 		p.Address = cluster.Value[string]{Is: s.coordinator, From: "--coordinator"}
 	}
+	if s.jobID != "" {
+		p.Job = cluster.Value[string]{Is: s.jobID, From: "--job-id"}
+	}
 	if s.nodes == 1 && p.Processes.Known() || os.Getenv(launch.EnvRun) != "" {
 		return p, nil, nil // one host, or a task of another run, whose variables are not for us
 	}
@@ -48,6 +52,14 @@ func (s *runSettings) locate(cmd *cobra.Command) (cluster.Place, []cluster.Findi
 		}
 	}
 	return p, findings, err
+}
+
+// scheduler is what keeps the deadline after SIGTERM, if that is known and the user has not given a grace (DLV-26).
+func (s *runSettings) scheduler(cmd *cobra.Command) cluster.Value[string] {
+	if cmd.Flags().Changed("grace") || s.cluster == cluster.None || os.Getenv(launch.EnvRun) != "" {
+		return cluster.Value[string]{}
+	}
+	return cluster.Scheduler(cluster.System{})
 }
 
 // fill takes from another place what is not known.
@@ -75,7 +87,7 @@ func settle(c *launch.Config, p cluster.Place) error {
 	if err := q.Validate(); err != nil {
 		return hinted{err, "give --nnodes, --node-rank and --coordinator, or --cluster none for a job on this host alone"}
 	}
-	c.Nodes, c.Node, c.Coordinator = p.Processes.Is, p.ID.Is, p.Address.Is
+	c.Nodes, c.Node, c.Coordinator, c.Job = p.Processes.Is, p.ID.Is, p.Address.Is, p.Job.Is
 	if c.Tasks == 1 {
 		c.Devices = p.Devices.Is
 	}
@@ -83,7 +95,7 @@ func settle(c *launch.Config, p cluster.Place) error {
 }
 
 // explainPlace prints what was looked for, what was found, and where each value comes from.
-func explainPlace(w io.Writer, c launch.Config, p cluster.Place, findings []cluster.Finding) error {
+func explainPlace(w io.Writer, c launch.Config, p cluster.Place, findings []cluster.Finding, scheduler cluster.Value[string]) error {
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(t, "CLUSTER\tPRESENT\tWHY")
 	for _, f := range findings {
@@ -108,14 +120,18 @@ func explainPlace(w io.Writer, c launch.Config, p cluster.Place, findings []clus
 		}
 		fmt.Fprintf(t, "%s\t%v\t%s\n", name, value, from)
 	}
-	row("tasks on this host", c.Tasks, "--procs")
+	row("ranks on this host", c.Tasks, "--procs")
 	row("hosts", max(1, c.Nodes), p.Processes.From)
 	row("this host", c.Node, p.ID.From)
 	if c.Coordinator != "" {
 		row("coordinator", c.Coordinator, p.Address.From)
+		row("job", cmp.Or(c.Job, "that of the command"), p.Job.From)
 	}
 	if c.Devices != nil {
 		row("devices", strings.Trim(fmt.Sprint(c.Devices), "[]"), p.Devices.From)
+	}
+	if scheduler.Known() {
+		row("end after SIGTERM", "when "+scheduler.Is+" kills", scheduler.From)
 	}
 	return t.Flush()
 }

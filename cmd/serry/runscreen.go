@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -238,6 +239,8 @@ func closing(r *launch.Report) (lines string, err error) {
 		return b.String(), fmt.Errorf("%v%s%s", f, first, attempts(r))
 	}
 	switch {
+	case errors.Is(r.Err, launch.ErrOtherJob):
+		return "", hinted{r.Err, "all hosts of a job need the same command, or the same --job-id; another job needs another port"}
 	case r.Err != nil:
 		return "", r.Err
 	case r.Interrupted != 0:

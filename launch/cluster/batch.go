@@ -35,10 +35,12 @@ func presentOpenMPI(_ context.Context, sys System) (bool, string) {
 
 func resolveOpenMPI(_ context.Context, sys System) (p Place, err error) {
 	if p, err = ranks(sys, mpiSize, mpiRank, mpiLocal); err != nil || sys.env(orteURI) == "" {
-		return p, err // from version 5 on Open MPI does not tell the address
+		return p, err // from version 5 on Open MPI tells no address
 	}
-	address, err := addressOfORTE(sys.env(orteURI))
-	p.Address = Value[string]{address, orteURI}
+	uri := sys.env(orteURI)
+	address, err := addressOfORTE(uri)
+	number, _, _ := strings.Cut(uri, ".")
+	p.Address, p.Job = Value[string]{address, orteURI}, Value[string]{number, orteURI}
 	return p, err
 }
 
@@ -90,10 +92,24 @@ func resolveSlurm(_ context.Context, sys System) (p Place, err error) {
 	if err != nil {
 		return p, err
 	}
+	step, err := sys.number(slurmStep)
+	if err != nil {
+		return p, err
+	}
 	host, err := firstHost(sys.env(slurmNodes))
-	p.Address = Value[string]{net.JoinHostPort(host, strconv.Itoa(job.Is%portRange+firstPort)), slurmNodes + ", SLURM_JOB_ID"}
+	port := (job.Is+step.Is*stepStride)%portRange + firstPort
+	p.Address = Value[string]{net.JoinHostPort(host, strconv.Itoa(port)), slurmNodes + ", SLURM_JOB_ID, " + slurmStep}
+	p.Job = Value[string]{fmt.Sprintf("%d.%d", job.Is, step.Is), "SLURM_JOB_ID, " + slurmStep}
 	return p, err
 }
+
+// Steps of one Slurm job run on the same nodes at the same time, so each needs a port of its own (DLV-21). The first
+// step has the port that jax takes. The ports of further steps are stepStride apart, so that they are not those of
+// the jobs with the next numbers, which may run on the same nodes, too.
+const (
+	slurmStep  = "SLURM_STEP_ID"
+	stepStride = 509
+)
 
 // firstHost is the first of a list of hosts as Slurm writes them: names with commas between them,
 // where brackets stand for several: rack[1-2,5]n[001-015],host2 (C-ENV-11).
@@ -136,5 +152,6 @@ func resolveTorchrun(_ context.Context, sys System) (p Place, err error) {
 		err = errors.New("MASTER_PORT: there is no port after it")
 	}
 	p.Address = Value[string]{net.JoinHostPort(sys.env("MASTER_ADDR"), strconv.Itoa(port.Is)), "MASTER_ADDR, MASTER_PORT"}
+	p.Job = sys.text("TORCHELASTIC_RUN_ID")
 	return p, err
 }

@@ -30,7 +30,8 @@ type method struct {
 	resolve func(context.Context, System) (Place, error) // with the port of jax
 }
 
-// methods are those that are tried, in the order in which jax tries them (C-ENV-4); the last is ours.
+// methods are those that are tried, in the order in which jax tries them (C-ENV-4). jax does not know the last three
+// (P-ENV-2, DLV-25).
 func methods() []method {
 	return []method{
 		{"ompi", presentOpenMPI, resolveOpenMPI},
@@ -39,6 +40,8 @@ func methods() []method {
 		{"gketpu", presentGKE, resolveGKE},
 		{"k8s", presentKubernetes, resolveKubernetes},
 		{"torchrun", allSet("MASTER_ADDR", torchrunVariables), resolveTorchrun},
+		{"lws", allSet(lwsLeader, lwsVariables), resolveLWS},
+		{"skypilot", allSet(skyNodes, skyVariables), resolveSkyPilot},
 	}
 }
 

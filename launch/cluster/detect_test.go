@@ -35,6 +35,16 @@ func slurm(nodes string) map[string]string {
 	}
 }
 
+// lws has what LeaderWorkerSet puts into a container.
+func lws() map[string]string {
+	return map[string]string{lwsLeader: "leader.svc.ns", "LWS_GROUP_SIZE": "4", "LWS_WORKER_INDEX": "3"}
+}
+
+// skypilot has what SkyPilot sets on the second of two nodes.
+func skypilot(task string) map[string]string {
+	return map[string]string{skyNodes: "10.0.0.1\n10.0.0.2\n", "SKYPILOT_NUM_NODES": "2", "SKYPILOT_NODE_RANK": "1", skyTask: task}
+}
+
 // plus adds variables.
 func plus(vars map[string]string, more ...string) map[string]string {
 	for i := 0; i < len(more); i += 2 {
@@ -45,7 +55,7 @@ func plus(vars map[string]string, more ...string) map[string]string {
 
 func TestDetect(t *testing.T) {
 	clause.Cite(t, "P-ENV-1", "TC-ENV-01", "TC-ENV-02", "TC-ENV-03", "TC-ENV-04", "TC-ENV-05", "TC-ENV-06", "TC-ENV-09",
-		"C-ENV-3", "C-ENV-4", "C-ENV-10", "C-ENV-11", "C-ENV-12", "C-ENV-13", "P-ENV-2")
+		"C-ENV-3", "C-ENV-4", "C-ENV-10", "C-ENV-11", "C-ENV-12", "C-ENV-13", "P-ENV-2", "DLV-25", "DLVT-9")
 	gke := map[string]string{
 		"JAX_FORCE_TPU_INIT": "1", "TPU_SKIP_MDS_QUERY": "1", "TPU_WORKER_HOSTNAMES": "a,b,c,d", "TPU_WORKER_ID": "2",
 		"MEGASCALE_NUM_SLICES": "2", "MEGASCALE_SLICE_ID": "1", "MEGASCALE_COORDINATOR_ADDRESS": "h0:8080",
@@ -70,6 +80,11 @@ func TestDetect(t *testing.T) {
 		{"kubernetes engine, two slices", gke, "gketpu", "h0:8482", 8, 6, nil},
 		{"torchrun", map[string]string{"MASTER_ADDR": "m", "MASTER_PORT": "29500", "RANK": "1", "WORLD_SIZE": "2", "LOCAL_RANK": "1"},
 			"torchrun", "m:29501", 2, 1, []int{1}},
+		{"leader worker set", lws(), "lws", "leader.svc.ns:55527", 4, 3, nil},
+		{"leader worker set, given port", plus(lws(), "JAX_COORDINATOR_PORT", "99"), "lws", "leader.svc.ns:99", 4, 3, nil},
+		{"slurm before leader worker set", plus(slurm("node001"), lwsLeader, "a", "LWS_GROUP_SIZE", "2", "LWS_WORKER_INDEX", "1"), "slurm", "node001:61497", 8, 5, []int{3}},
+		{"skypilot", skypilot("sky-1_c_1"), "skypilot", "10.0.0.1:61802", 2, 1, nil},
+		{"skypilot, another task on the same nodes", skypilot("sky-1_c_2"), "skypilot", "10.0.0.1:65495", 2, 1, nil},
 		{"nothing", nil, "", "", 0, 0, nil},
 		{"a pod that is in no indexed Job", map[string]string{"KUBERNETES_SERVICE_HOST": "10.0.0.1"}, "", "", 0, 0, nil},
 	} {
@@ -149,7 +164,7 @@ func TestGivenValuesStay(t *testing.T) {
 func TestNamedMethods(t *testing.T) {
 	clause.Cite(t, "TC-ENV-08", "C-ENV-3", "P-ENV-3")
 	for name, words := range map[string]string{
-		"lsf":    "want auto, none or one of ompi, slurm, gcetpu, gketpu, k8s, torchrun",
+		"lsf":    "want auto, none or one of ompi, slurm, gcetpu, gketpu, k8s, torchrun, lws, skypilot",
 		"ompi":   "is not there: neither OMPI_MCA_orte_hnp_uri nor",
 		"mpi4py": "want auto",
 	} {
@@ -180,6 +195,10 @@ func TestDetectionThatFails(t *testing.T) {
 		{"name that never resolves", Auto, map[string]string{
 			"JAX_FORCE_TPU_INIT": "1", "TPU_SKIP_MDS_QUERY": "1", "TPU_WORKER_HOSTNAMES": "a", "TPU_WORKER_ID": "0"}, false, "no such host"},
 		{"no more ports", Auto, map[string]string{"MASTER_ADDR": "m", "MASTER_PORT": "65535", "RANK": "1", "WORLD_SIZE": "2", "LOCAL_RANK": "1"}, true, "no port after it"},
+		{"leader worker set of an unknown size", Auto, plus(lws(), "LWS_GROUP_SIZE", "four"), true, `"four"`},
+		{"skypilot without an address", Auto, plus(skypilot("t"), skyNodes, " \n"), true, "no address"},
+		{"skypilot rank is no number", Auto, plus(skypilot("t"), "SKYPILOT_NODE_RANK", "x"), true, `"x"`},
+		{"slurm step is no number", Auto, plus(slurm("n"), slurmStep, "batch"), true, `"batch"`},
 		{"no service account", Auto, map[string]string{"KUBERNETES_SERVICE_HOST": "h", completionIndex: "0"}, true, "service account"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -293,6 +312,71 @@ func TestForgottenStep(t *testing.T) {
 	} {
 		if nodes, got := ForgottenStep(c.sys); got != c.want || got && nodes != 2 {
 			t.Errorf("%s: ForgottenStep() = %d, %v; want %v", name, nodes, got, c.want)
+		}
+	}
+}
+
+// DLV-21: two jobs that may run on the same hosts at the same time have different names, and where the scheduler says
+// nothing but their numbers, different ports.
+func TestJobsAreToldApart(t *testing.T) {
+	clause.Cite(t, "DLV-21", "P-ENV-6")
+	step := func(job, step string) map[string]string {
+		return plus(slurm("n[1-2]"), "SLURM_JOB_ID", job, slurmStep, step)
+	}
+	torch := map[string]string{"MASTER_ADDR": "m", "MASTER_PORT": "29500", "RANK": "1", "WORLD_SIZE": "2", "LOCAL_RANK": "1", "TORCHELASTIC_RUN_ID": "r"}
+	for _, c := range []struct {
+		name         string
+		vars         map[string]string
+		job, address string
+	}{
+		{"first step", step("12345", "0"), "12345.0", "n1:61497"},
+		{"second step", step("12345", "1"), "12345.1", "n1:62006"},
+		{"third step", step("12345", "2"), "12345.2", "n1:62515"},
+		{"the next job", step("12346", "0"), "12346.0", "n1:61498"},
+		{"an interactive step", step("12345", "4294967290"), "12345.4294967290", "n1:62539"},
+		{"open mpi", ompi("1531576320.0;tcp://10.96.0.1:34911"), "1531576320", "10.96.0.1:62624"},
+		{"torchrun", torch, "r", "m:29501"},
+		{"skypilot", skypilot("sky-1_c_1"), "sky-1_c_1", "10.0.0.1:61802"},
+	} {
+		p, _, err := Detect(t.Context(), with(c.vars), Place{}, Auto)
+		if err != nil || p.Job.Is != c.job || !p.Job.Known() || p.Address.Is != c.address {
+			t.Errorf("%s: Detect() = %+v, %v; want job %s at %s", c.name, p, err, c.job, c.address)
+		}
+	}
+}
+
+// Where the user says where to meet, launchers of one job may come from several steps.
+func TestGivenAddressHasNoJob(t *testing.T) {
+	clause.Cite(t, "DLV-21")
+	given := Place{Address: Value[string]{"a:1", "--coordinator"}}
+	p, _, err := Detect(t.Context(), with(plus(slurm("n"), slurmStep, "3")), given, Auto)
+	if err != nil || p.Job.Known() || p.ID.Is != 5 {
+		t.Errorf("Detect() = %+v, %v; want no name of the job", p, err)
+	}
+	given.Job = Value[string]{"mine", "--job-id"}
+	if p, _, err := Detect(t.Context(), with(slurm("n")), given, Auto); err != nil || p.Job.Is != "mine" {
+		t.Errorf("Detect() = %+v, %v; want the given name", p, err)
+	}
+}
+
+// DLV-26: what keeps the deadline of a process that is told to end.
+func TestScheduler(t *testing.T) {
+	clause.Cite(t, "DLV-26")
+	for _, c := range []struct {
+		vars map[string]string
+		want string
+	}{
+		{slurm("n"), "Slurm"},
+		{map[string]string{"SLURM_JOB_ID": "7"}, "Slurm"}, // a batch script
+		{map[string]string{"KUBERNETES_SERVICE_HOST": "h"}, "Kubernetes"},
+		{ompi("x"), "Open MPI"},
+		{skypilot("t"), "SkyPilot"},
+		{map[string]string{"TORCHELASTIC_RUN_ID": "r"}, "torchrun"},
+		{map[string]string{"JAX_NUM_PROCESSES": "2"}, ""},
+		{nil, ""},
+	} {
+		if got := Scheduler(with(c.vars)); got.Is != c.want || got.Known() != (c.want != "") {
+			t.Errorf("Scheduler(%v) = %+v; want %q", c.vars, got, c.want)
 		}
 	}
 }

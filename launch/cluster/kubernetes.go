@@ -68,6 +68,7 @@ func resolveKubernetes(ctx context.Context, sys System) (p Place, err error) {
 	}
 	host := name + "-0." + subdomain
 	p.Address = Value[string]{net.JoinHostPort(host, kubernetesPort), "pod 0 of Job " + name}
+	p.Job = own.run(name)
 	return p, awaitName(ctx, sys, host)
 }
 
@@ -128,13 +129,16 @@ type pod struct {
 	Metadata struct {
 		Name            string
 		Labels          map[string]string
-		OwnerReferences []struct {
-			Kind, Name string
-			Controller bool
-		}
+		OwnerReferences []owner
 	}
 	Spec   struct{ Subdomain string }
 	Status struct{ PodIP string }
+}
+
+// An owner is what has made a pod.
+type owner struct {
+	Kind, Name, UID string
+	Controller      bool
 }
 
 // ownPod finds the pod that has the address of this host. It may take a moment until the API server
@@ -171,4 +175,14 @@ func (p *pod) job() (string, error) {
 		}
 	}
 	return "", fmt.Errorf("pod %s does not belong to a Job", p.Metadata.Name)
+}
+
+// run names one run of the Job: a JobSet that starts its Jobs again gives them other uids and counts up its attempt.
+func (p *pod) run(job string) Value[string] {
+	i := slices.IndexFunc(p.Metadata.OwnerReferences, func(o owner) bool { return o.Controller })
+	if i < 0 || p.Metadata.OwnerReferences[i].UID == "" {
+		return Value[string]{}
+	}
+	attempt := cmp.Or(p.Metadata.Labels["jobset.sigs.k8s.io/restart-attempt"], "0")
+	return Value[string]{p.Metadata.OwnerReferences[i].UID + "." + attempt, "uid and restart attempt of Job " + job}
 }

@@ -31,14 +31,23 @@ type Place struct {
 	Processes Value[int]    // how many there are
 	ID        Value[int]    // which one this is, from 0
 	Devices   Value[[]int]  // of this host that are its own
+
+	// Job names the job: all its processes have the same name, and no other job has it that could come to the same
+	// address. It is not known where the address was given, because then the user decides which processes belong
+	// together: the launchers of one job may be started by several steps of a scheduler.
+	Job Value[string]
 }
 
 // or fills in what p does not know.
 func (p Place) or(q Place) Place {
-	return Place{
+	filled := Place{
 		Address: p.Address.or(q.Address), Processes: p.Processes.or(q.Processes),
-		ID: p.ID.or(q.ID), Devices: p.Devices.or(q.Devices),
+		ID: p.ID.or(q.ID), Devices: p.Devices.or(q.Devices), Job: p.Job,
 	}
+	if !p.Address.Known() {
+		filled.Job = p.Job.or(q.Job)
+	}
+	return filled
 }
 
 // complete says whether nothing is left to find out.

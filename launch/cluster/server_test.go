@@ -124,8 +124,8 @@ func apiServer(t *testing.T, pod string, status int) System {
 }
 
 func TestKubernetes(t *testing.T) {
-	clause.Cite(t, "TC-ENV-11", "C-ENV-15")
-	const owner = `"ownerReferences": [{"kind": "Job", "name": "j", "controller": true}]`
+	clause.Cite(t, "TC-ENV-11", "C-ENV-15", "DLV-21")
+	const owner = `"ownerReferences": [{"kind": "Job", "name": "j", "uid": "u7", "controller": true}]`
 	pod := func(metadata, spec string) string {
 		return `{"metadata": {` + metadata + `}, "spec": {` + spec + `}, "status": {"podIP": "10.0.0.9"}}`
 	}
@@ -135,7 +135,7 @@ func TestKubernetes(t *testing.T) {
 		index     string
 		want, err string
 	}{
-		{"job set", pod(owner+`, "labels": {"job-name": "j", "jobset.sigs.k8s.io/jobset-name": "js"}`, `"subdomain": "sub"`), 200, "2", "j-0.js:55527", ""},
+		{"job set", pod(owner+`, "labels": {"job-name": "j", "jobset.sigs.k8s.io/jobset-name": "js", "jobset.sigs.k8s.io/restart-attempt": "2"}`, `"subdomain": "sub"`), 200, "2", "j-0.js:55527", ""},
 		{"subdomain", pod(owner, `"subdomain": "sub"`), 200, "2", "j-0.sub:55527", ""},
 		{"no subdomain", pod(owner, ``), 200, "2", "", "headless service"},
 		{"no index", pod(owner, `"subdomain": "sub"`), 200, "", "", `completionMode: "Indexed"`},
@@ -160,8 +160,12 @@ func TestKubernetes(t *testing.T) {
 				}
 				return
 			}
-			if err != nil || p.Address.Is != c.want || p.Processes.Is != 4 || p.ID.Is != 2 {
-				t.Errorf("resolveKubernetes() = %+v, %v; want %s, 2 of 4", p, err, c.want)
+			run := "u7.0"
+			if strings.Contains(c.pod, "restart-attempt") {
+				run = "u7.2"
+			}
+			if err != nil || p.Address.Is != c.want || p.Processes.Is != 4 || p.ID.Is != 2 || p.Job.Is != run {
+				t.Errorf("resolveKubernetes() = %+v, %v; want %s, 2 of 4, job %s", p, err, c.want, run)
 			}
 		})
 	}

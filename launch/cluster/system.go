@@ -60,6 +60,14 @@ func parseNumber(name, text string) (Value[int], error) {
 	return Value[int]{n, name}, nil
 }
 
+// text reads a variable, if it is there.
+func (s System) text(name string) Value[string] {
+	if text := s.env(name); text != "" {
+		return Value[string]{text, name}
+	}
+	return Value[string]{}
+}
+
 // needed is number for a variable that must be there.
 func (s System) needed(name string) (Value[int], error) {
 	v, err := s.number(name)
