@@ -1,0 +1,334 @@
+package pystack
+
+import (
+	"bufio"
+	"cmp"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path"
+	"slices"
+	"strconv"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// Reasons why the stacks of a process cannot be read.
+var (
+	ErrNotPython  = errors.New("no Python runs in it")
+	ErrPermission = errors.New("its memory must not be read")
+	ErrGone       = errors.New("it has ended")
+)
+
+// Stacks are those of a process at about one moment: each thread was read while it stood still, one after the other.
+type Stacks struct {
+	PID     int      `json:"pid"`
+	Python  string   `json:"python,omitempty"` // its version; empty: it is not Python
+	Threads []Thread `json:"threads"`          // the main thread first, then by number
+	More    bool     `json:"more,omitempty"`   // there are more threads than the limit
+}
+
+// Main is the main thread, or nil if it has ended.
+func (s *Stacks) Main() *Thread {
+	if len(s.Threads) == 0 || s.Threads[0].ID != s.PID {
+		return nil
+	}
+	return &s.Threads[0]
+}
+
+// A Thread is one of a process.
+type Thread struct {
+	ID        int     `json:"id"`              // as the kernel counts threads
+	Name      string  `json:"name"`            // as the kernel has it
+	State     State   `json:"state"`           //
+	Wait      string  `json:"wait,omitempty"`  // the system call that it sleeps in, or the function of the kernel
+	HoldsLock bool    `json:"gil,omitempty"`   // it holds the lock of the interpreter
+	Frames    []Frame `json:"frames"`          // the innermost first; none: it runs no Python function
+	Deeper    bool    `json:"more,omitempty"`  // there are more frames than the limit
+	Unread    string  `json:"error,omitempty"` // why the frames are not known
+}
+
+// A Process is one in which a Python runs.
+type Process struct {
+	pid    int
+	start  string // when it was started: another process with its number is another one
+	python interpreter
+}
+
+// Open finds the Python in a process. It takes about a millisecond; what it found holds for as long as the process lives.
+func Open(pid int) (*Process, error) {
+	p := &Process{pid: pid}
+	var err error
+	if p.start, err = startTime(pid); err != nil {
+		return nil, err
+	}
+	if p.python, err = locatePython(pid); err != nil {
+		return nil, err
+	}
+	return p, p.check()
+}
+
+// Read opens a process and reads its stacks once.
+func Read(pid int) (*Stacks, error) {
+	p, err := Open(pid)
+	if err != nil {
+		return nil, err
+	}
+	return p.Read()
+}
+
+// Version is that of the Python.
+func (p *Process) Version() Version { return p.python.version }
+
+// Read reads the stacks of all Python threads.
+func (p *Process) Read() (*Stacks, error) {
+	if err := p.check(); err != nil {
+		return nil, err
+	}
+	m := newBudget(remote(p.pid))
+	states, more, err := p.threadStates(m)
+	if err != nil {
+		return nil, cmp.Or(p.check(), err)
+	}
+	holders := p.lockHolders(m, states)
+	s := &Stacks{PID: p.pid, Python: p.python.version.String(), More: more, Threads: []Thread{}}
+	for _, t := range states {
+		if thread, ok := p.thread(m, t); ok {
+			thread.HoldsLock = slices.Contains(holders, t.address)
+			s.Threads = append(s.Threads, thread)
+		}
+	}
+	for i, still := range p.lockHolders(m, states) {
+		if still != holders[i] { // it goes from thread to thread
+			s.unlock()
+		}
+	}
+	slices.SortFunc(s.Threads, p.order)
+	return s, p.check()
+}
+
+func (s *Stacks) unlock() {
+	for i := range s.Threads {
+		s.Threads[i].HoldsLock = false
+	}
+}
+
+// order puts the main thread first.
+func (p *Process) order(a, b Thread) int {
+	place := func(t Thread) int {
+		if t.ID == p.pid {
+			return 0
+		}
+		return t.ID
+	}
+	return cmp.Compare(place(a), place(b))
+}
+
+// attempts is how often something is read that changes meanwhile.
+const attempts = 8
+
+// threadStates lists the threads. The list changes when threads come and go, which are brief moments.
+func (p *Process) threadStates(m Memory) (states []threadState, more bool, err error) {
+	for range attempts {
+		if states, more, err = p.python.threadStates(m); !errors.Is(err, errTorn) {
+			break
+		}
+	}
+	return states, more, err
+}
+
+// lockHolders finds which thread state holds the lock of each thread's interpreter.
+func (p *Process) lockHolders(m Memory, states []threadState) []uint64 {
+	holders := make([]uint64, len(states))
+	for i, t := range states {
+		if i > 0 && states[i-1].interpreter == t.interpreter {
+			holders[i] = holders[i-1]
+		} else {
+			holders[i] = p.python.lockHolder(m, t.interpreter)
+		}
+	}
+	return holders
+}
+
+// thread reads one thread; ok is false if it has ended or left Python. Only a thread that does not run while
+// it is read has a stack that can be trusted: of those that ran, a third of the stacks that looked right, and looked the
+// same twice, were mixtures of two.
+func (p *Process) thread(m Memory, t threadState) (thread Thread, ok bool) {
+	var frames []Frame
+	var deeper bool
+	walk := func() (err error) {
+		frames, deeper, err = p.python.frames(m, t)
+		return err
+	}
+	before, err := p.asleep(t, walk)
+	if errors.Is(err, errRan) {
+		err = p.stopped(t, walk)
+	}
+	thread = Thread{ID: t.native, Name: before.name, State: before.state, Frames: []Frame{}}
+	switch {
+	case errors.Is(err, errLeft), errors.Is(err, fs.ErrNotExist):
+		return thread, false
+	case err != nil:
+		thread.Unread = err.Error()
+	default:
+		thread.Frames, thread.Deeper = append(thread.Frames, frames...), deeper
+	}
+	if before.state != Running {
+		thread.Wait = waitOf(p.pid, t.native)
+	}
+	return thread, true
+}
+
+// errRan says that a thread has run while it was read.
+var errRan = errors.New("running, stack not readable")
+
+// asleep walks a stack while its thread sleeps, or fails with errRan. A thread that was not running before, is not
+// running after, and was not switched out in between, has not run: to sleep again it would have been switched out.
+func (p *Process) asleep(t threadState, walk func() error) (task, error) {
+	var before task
+	failed := errRan
+	for range attempts {
+		var err error
+		if before, err = readTask(p.pid, t.native); err != nil {
+			return before, err
+		}
+		if before.state == Running {
+			return before, errRan
+		}
+		failed = walk()
+		after, err := readTask(p.pid, t.native)
+		if err != nil {
+			return before, err
+		}
+		if after.state == Running || after.switches != before.switches {
+			failed = errRan
+		} else if !errors.Is(failed, errTorn) {
+			break // otherwise other threads may have changed the list of threads meanwhile
+		}
+	}
+	return before, failed
+}
+
+// stopped walks a stack while the thread is held.
+func (p *Process) stopped(t threadState, walk func() error) error {
+	var failed error
+	for range attempts {
+		failed = nil
+		if err := whileStopped(p.pid, t.native, func() { failed = walk() }); err != nil {
+			return err
+		}
+		if !errors.Is(failed, errTorn) {
+			break // otherwise the thread was held in the middle of a call or a return
+		}
+	}
+	return failed
+}
+
+// check makes sure that the process is the one that was opened.
+func (p *Process) check() error {
+	if start, err := startTime(p.pid); err != nil || start != p.start {
+		return ErrGone
+	}
+	return nil
+}
+
+// startField is where /proc/PID/stat has the start time, counted after the name.
+const startField = 19
+
+// startTime is when a process was started, in ticks since the machine was.
+func startTime(pid int) (string, error) {
+	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	if err != nil {
+		return "", ErrGone
+	}
+	fields := strings.Fields(string(stat[strings.LastIndexByte(string(stat), ')')+1:]))
+	if len(fields) <= startField || fields[0] == "Z" {
+		return "", ErrGone
+	}
+	return fields[startField], nil
+}
+
+// A remote is the memory of the process with this number.
+type remote int
+
+// Read implements [Memory].
+func (r remote) Read(address uint64, p []byte) error {
+	if len(p) == 0 {
+		return nil
+	}
+	to := []unix.Iovec{{Base: &p[0]}}
+	to[0].SetLen(len(p))
+	n, err := unix.ProcessVMReadv(int(r), to, []unix.RemoteIovec{{Base: uintptr(address), Len: len(p)}}, 0)
+	switch {
+	case err == unix.EPERM, err == unix.ENOSYS:
+		return ErrPermission
+	case err == unix.ESRCH:
+		return ErrGone
+	case err != nil:
+		return torn("no memory at %#x", address)
+	case n != len(p):
+		return torn("%d of %d bytes at %#x", n, len(p), address)
+	}
+	return nil
+}
+
+// maxMaps bounds what is read of the list of mappings.
+const maxMaps = 64 << 20
+
+// locatePython finds the Python in a process: in its executable, or in a library of the name that they have.
+func locatePython(pid int) (interpreter, error) {
+	f, err := os.Open(fmt.Sprintf("/proc/%d/maps", pid))
+	if err != nil {
+		return interpreter{}, unreadable(err)
+	}
+	defer f.Close()
+	executable, _ := os.Readlink(fmt.Sprintf("/proc/%d/exe", pid)) // empty: names have to do
+	memory, refused := newBudget(remote(pid)), error(ErrNotPython)
+	for lines := bufio.NewScanner(io.LimitReader(f, maxMaps)); lines.Scan(); {
+		base, file, ok := firstPage(lines.Text())
+		if !ok || file != executable && !isPython(file) {
+			continue
+		}
+		p, err := findPython(memory, base)
+		if err == nil {
+			return p, nil
+		}
+		if _, known := errors.AsType[*VersionError](err); known || errors.Is(err, ErrPermission) || errors.Is(err, ErrGone) {
+			refused = err // a library that is no Python says nothing; this one is
+		}
+	}
+	return interpreter{}, refused
+}
+
+// unreadable says why a file of a process cannot be opened.
+func unreadable(err error) error {
+	switch {
+	case errors.Is(err, fs.ErrPermission):
+		return ErrPermission
+	case errors.Is(err, fs.ErrNotExist), errors.Is(err, unix.ESRCH):
+		return ErrGone
+	}
+	return err
+}
+
+// firstPage reads a line of /proc/PID/maps; ok: it is where a file is mapped from its beginning.
+//
+//	7f2e00000000-7f2e00400000 r--p 00000000 fe:00 1234   /usr/lib/libpython3.13.so.1.0
+func firstPage(line string) (base uint64, file string, ok bool) {
+	fields := strings.Fields(line)
+	if len(fields) < 6 || fields[2] != "00000000" || !strings.HasPrefix(fields[5], "/") {
+		return 0, "", false
+	}
+	start, _, _ := strings.Cut(fields[0], "-")
+	base, err := strconv.ParseUint(start, 16, 64)
+	return base, line[strings.IndexByte(line, '/'):], err == nil
+}
+
+// isPython says whether a file has the name of a Python: python3.12, libpython3.13.so.1.0.
+func isPython(file string) bool {
+	name := path.Base(file)
+	return strings.HasPrefix(name, "libpython3") || strings.HasPrefix(name, "python")
+}

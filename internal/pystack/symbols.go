@@ -1,0 +1,180 @@
+package pystack
+
+import (
+	"cmp"
+	"debug/elf"
+	"encoding/binary"
+	"errors"
+	"strings"
+)
+
+// errNoSymbol says that a library does not have a symbol.
+var errNoSymbol = errors.New("no such symbol")
+
+// Sizes of what ELF files of 64 bits are made of, and limits.
+const (
+	elfHeaderSize  = 64
+	elfProgSize    = 56
+	elfDynSize     = 16
+	elfSymbolSize  = 24
+	maxElfProgs    = 64
+	maxElfDynamic  = 64 << 10 // bytes
+	maxHashSteps   = 1000
+	elfPageSize    = 4096
+	hashHeaderSize = 16
+)
+
+// A library is an ELF file that the dynamic linker has loaded. Its symbols are looked up in the memory of the process,
+// as the dynamic linker does it: the file may be gone by now, or be out of reach in another container.
+type library struct {
+	memory  Memory
+	bias    uint64 // what addresses in the file are off by
+	symbols uint64 // address of the symbol table
+	names   uint64 // address of the names of symbols
+	hash    uint64 // address of the hash table of GNU
+}
+
+// openLibrary reads what a library says of itself, where its first page is mapped.
+func openLibrary(m Memory, base uint64) (*library, error) {
+	var head [elfHeaderSize]byte
+	if err := m.Read(base, head[:]); err != nil {
+		return nil, err
+	}
+	progs, size, count := binary.LittleEndian.Uint64(head[32:]), binary.LittleEndian.Uint16(head[54:]), binary.LittleEndian.Uint16(head[56:])
+	if string(head[:4]) != elf.ELFMAG || elf.Class(head[elf.EI_CLASS]) != elf.ELFCLASS64 || elf.Data(head[elf.EI_DATA]) != elf.ELFDATA2LSB ||
+		size != elfProgSize || count > maxElfProgs {
+		return nil, errors.New("not a library of 64 bits")
+	}
+	table := make([]byte, int(count)*elfProgSize)
+	if err := m.Read(base+progs, table); err != nil {
+		return nil, err
+	}
+	l := &library{memory: m}
+	return l, l.locate(base, table)
+}
+
+// locate finds the tables of symbols by the program headers.
+func (l *library) locate(base uint64, table []byte) error {
+	lowest, dynamic, size := ^uint64(0), uint64(0), uint64(0)
+	for ; len(table) >= elfProgSize; table = table[elfProgSize:] {
+		at := binary.LittleEndian.Uint64(table[16:])
+		switch elf.ProgType(binary.LittleEndian.Uint32(table)) {
+		case elf.PT_LOAD:
+			lowest = min(lowest, at)
+		case elf.PT_DYNAMIC:
+			dynamic, size = at, binary.LittleEndian.Uint64(table[40:])
+		}
+	}
+	if dynamic == 0 || size > maxElfDynamic {
+		return errors.New("a library without dynamic symbols")
+	}
+	l.bias = base - lowest&^(elfPageSize-1)
+	entries := make([]byte, size)
+	if err := l.memory.Read(l.bias+dynamic, entries); err != nil {
+		return err
+	}
+	for ; len(entries) >= elfDynSize; entries = entries[elfDynSize:] {
+		at := binary.LittleEndian.Uint64(entries[8:])
+		if at < base {
+			at += l.bias // not every linker writes the true address over that in the file
+		}
+		switch elf.DynTag(binary.LittleEndian.Uint64(entries)) {
+		case elf.DT_SYMTAB:
+			l.symbols = at
+		case elf.DT_STRTAB:
+			l.names = at
+		case elf.DT_GNU_HASH:
+			l.hash = at
+		}
+	}
+	if l.symbols == 0 || l.names == 0 || l.hash == 0 {
+		return errors.New("a library without a table of its symbols")
+	}
+	return nil
+}
+
+// find returns the address of a symbol.
+func (l *library) find(name string) (uint64, error) {
+	hash := uint32(5381)
+	for i := range len(name) {
+		hash = hash*33 + uint32(name[i])
+	}
+	var head [hashHeaderSize]byte
+	if err := l.memory.Read(l.hash, head[:]); err != nil {
+		return 0, err
+	}
+	buckets, first, bloom := binary.LittleEndian.Uint32(head[:]), binary.LittleEndian.Uint32(head[4:]), binary.LittleEndian.Uint32(head[8:])
+	if buckets == 0 {
+		return 0, errNoSymbol
+	}
+	bucketsAt := l.hash + hashHeaderSize + 8*uint64(bloom)
+	chain := bucketsAt + 4*uint64(buckets)
+	index, err := l.number(bucketsAt + 4*uint64(hash%buckets))
+	if err != nil || index < first {
+		return 0, cmp.Or(err, errNoSymbol)
+	}
+	for range maxHashSteps {
+		entry, err := l.number(chain + 4*uint64(index-first))
+		if err != nil {
+			return 0, err
+		}
+		if entry|1 == hash|1 {
+			if at, err := l.symbol(index, name); err != errNoSymbol {
+				return at, err
+			}
+		}
+		if entry&1 != 0 { // the last of its bucket
+			break
+		}
+		index++
+	}
+	return 0, errNoSymbol
+}
+
+func (l *library) number(address uint64) (uint32, error) {
+	var b [4]byte
+	err := l.memory.Read(address, b[:])
+	return binary.LittleEndian.Uint32(b[:]), err
+}
+
+// symbol returns the address of a symbol if it has this name and is defined here.
+func (l *library) symbol(index uint32, name string) (uint64, error) {
+	var b [elfSymbolSize]byte
+	if err := l.memory.Read(l.symbols+elfSymbolSize*uint64(index), b[:]); err != nil {
+		return 0, err
+	}
+	spelled := make([]byte, len(name)+1)
+	if err := l.memory.Read(l.names+uint64(binary.LittleEndian.Uint32(b[:])), spelled); err != nil {
+		return 0, err
+	}
+	value := binary.LittleEndian.Uint64(b[8:])
+	if strings.TrimSuffix(string(spelled), "\x00") != name || binary.LittleEndian.Uint16(b[6:]) == uint16(elf.SHN_UNDEF) || value == 0 {
+		return 0, errNoSymbol
+	}
+	return l.bias + value, nil
+}
+
+// findPython looks for an interpreter in a library.
+func findPython(m Memory, base uint64) (interpreter, error) {
+	l, err := openLibrary(m, base)
+	if err != nil {
+		return interpreter{}, err
+	}
+	p := interpreter{}
+	if p.runtime, err = l.find("_PyRuntime"); err != nil {
+		return p, err
+	}
+	at, err := l.find("Py_Version")
+	if err == errNoSymbol {
+		return p, &VersionError{Reason: "it is older than 3.11; " + unknownLayout}
+	} else if err != nil {
+		return p, err
+	}
+	v, err := l.number(at)
+	if err != nil {
+		return p, err
+	}
+	p.version = Version(v)
+	p.layout, err = layoutOf(m, p.runtime, p.version)
+	return p, err
+}
