@@ -45,6 +45,9 @@ func (n *Net) listen(ctx context.Context) error {
 		}
 		n.listeners = append(n.listeners, l)
 		n.addresses = append(n.addresses, reachable(l.Addr())...)
+		if !n.allowed(l.Addr().String()) {
+			errs = append(errs, fmt.Errorf("%w: %v is not an address of loopback", ErrNoSecret, l.Addr()))
+		}
 	}
 	if len(n.listeners) == 0 || len(errs) > 0 && len(n.opt.Listen) > 0 {
 		return errors.Join(append(errs, n.closeListeners())...)
@@ -239,6 +242,16 @@ func (n *Net) lookup(ctx context.Context, peer serry.Life) ([]string, error) {
 	defer n.mu.Unlock()
 	n.know(peer).addresses = addresses
 	return addresses, nil
+}
+
+// forgetAddresses lets the next lookup ask the service. A life that said goodbye may have closed its link layer: then it
+// has deleted its addresses, and that a port refuses says nothing about its process.
+func (n *Net) forgetAddresses(peer serry.Life) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if known := n.mu.known[peer]; known != nil {
+		known.addresses = nil
+	}
 }
 
 func formatAddresses(all []string) string { return "tcp:" + strings.Join(all, ",tcp:") }

@@ -6,11 +6,11 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
 
-	"github.com/serry-dev/serry"
 	"github.com/serry-dev/serry/internal/pause"
 	"github.com/serry-dev/serry/wire/conn"
 )
@@ -127,16 +127,13 @@ func (l *Link) attempt(ctx context.Context) error {
 	lastSet := n.know(l.peer).lastSet
 	n.mu.Unlock()
 	set, lanes := random(), firstBulk+n.opt.Lanes
-	control, address, err := n.dialAny(ctx, l.peer, addresses)
+	control, address, err := n.dialAny(ctx, addresses, func() hello { return n.hello(l.peer, controlLane, lanes, set, lastSet) })
 	if err != nil {
 		return err
 	}
 	conns := make([]*conn.Conn, lanes)
 	conns[controlLane] = control
-	err = n.greet(ctx, control, n.hello(l.peer, controlLane, lanes, set, lastSet))
-	if err == nil {
-		err = l.connectLanes(ctx, conns, address, set)
-	}
+	err = l.connectLanes(ctx, conns, address, set)
 	if err == nil && !l.adopt(set, conns) {
 		err = errCrossed
 	}
@@ -155,11 +152,8 @@ func (l *Link) connectLanes(ctx context.Context, conns []*conn.Conn, address str
 	errs := make(chan error)
 	for i := smallLane; i < len(conns); i++ {
 		go func() {
-			c, err := l.net.dialOne(ctx, l.peer, address)
-			if err == nil {
-				conns[i] = c
-				err = l.net.greet(ctx, c, l.net.hello(l.peer, i, len(conns), set, 0))
-			}
+			c, err := l.net.dialOne(ctx, address, l.net.hello(l.peer, i, len(conns), set, 0))
+			conns[i] = c
 			errs <- err
 		}()
 	}
@@ -199,10 +193,14 @@ func (l *Link) prepare(set uint64, lanes int, c net.Conn) {
 	}
 }
 
-// sameHost says whether a connection stays on this host.
+// sameHost says whether a connection stays on this host: both of its ends have the same address, or it needs none.
 func sameHost(c net.Conn) bool {
-	tcp, ok := c.RemoteAddr().(*net.TCPAddr)
-	return !ok || tcp.IP.IsLoopback()
+	remote, ok := c.RemoteAddr().(*net.TCPAddr)
+	if !ok || remote.IP.IsLoopback() {
+		return true
+	}
+	local, ok := c.LocalAddr().(*net.TCPAddr)
+	return ok && local.IP.Equal(remote.IP)
 }
 
 // forms says whether connections of a set are being collected.
@@ -268,8 +266,11 @@ func (l *Link) connectSelf() error {
 	return nil
 }
 
-// dialAny connects to the first of several addresses that answers. All are tried at once.
-func (n *Net) dialAny(ctx context.Context, peer serry.Life, addresses []string) (*conn.Conn, string, error) {
+// dialAny connects to the first of several addresses at which the peer answers. All are tried at once, handshake
+// included: an address of the peer may lead to another process from here, as that of a bridge which every host has,
+// and that process may answer first. If the peer is reached twice it takes one of the connections, because both are
+// of one set.
+func (n *Net) dialAny(ctx context.Context, addresses []string, greeting func() hello) (*conn.Conn, string, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	type outcome struct {
@@ -277,10 +278,13 @@ func (n *Net) dialAny(ctx context.Context, peer serry.Life, addresses []string) 
 		address string
 		err     error
 	}
+	if n.opt.Local.find(greeting().to) != nil {
+		addresses = addresses[:1] // there is one way
+	}
 	outcomes := make(chan outcome)
 	for _, address := range addresses {
 		go func() {
-			c, err := n.dialOne(ctx, peer, address)
+			c, err := n.dialOne(ctx, address, greeting())
 			outcomes <- outcome{c, address, err}
 		}()
 	}
@@ -303,14 +307,18 @@ func (n *Net) dialAny(ctx context.Context, peer serry.Life, addresses []string) 
 	return found.c, found.address, nil
 }
 
-// dialOne connects to an address.
-func (n *Net) dialOne(ctx context.Context, peer serry.Life, address string) (*conn.Conn, error) {
-	if n.opt.Local != nil {
-		if c := n.opt.Local.dial(peer); c != nil {
-			return conn.New(c), nil
-		}
+// dialOne connects to an address, and shakes hands.
+func (n *Net) dialOne(ctx context.Context, address string, mine hello) (c *conn.Conn, err error) {
+	if local := n.opt.Local.dial(mine.to); local != nil {
+		c = conn.New(local)
+	} else if c, err = conn.Dial(ctx, strings.TrimPrefix(address, "tcp:"), "", conn.DialOptions{Connect: n.network.Dial}); err != nil {
+		return nil, err
 	}
-	return conn.Dial(ctx, strings.TrimPrefix(address, "tcp:"), "", conn.DialOptions{Connect: n.network.Dial})
+	if err := n.greet(ctx, c, mine); err != nil {
+		c.Close()
+		return nil, err
+	}
+	return c, nil
 }
 
 // A dialError says that no address of a peer answers.
@@ -322,13 +330,22 @@ func (e *dialError) Unwrap() []error { return e.errs }
 // refused says whether the system refused every address: no process listens there.
 func refused(err error) bool {
 	d, ok := errors.AsType[*dialError](err)
-	if !ok || len(d.errs) == 0 {
-		return false
+	return ok && all(d.errs, func(err error) bool { return errors.Is(err, syscall.ECONNREFUSED) })
+}
+
+// denied says whether no address led to the peer, and none ever will: each was refused by the system, or by a process
+// that is not the peer or does not take this one for a peer.
+func denied(err error) bool {
+	if d, ok := errors.AsType[*dialError](err); ok {
+		return all(d.errs, denied)
 	}
-	for _, err := range d.errs {
-		if !errors.Is(err, syscall.ECONNREFUSED) {
-			return false
-		}
+	if r, ok := errors.AsType[*RefusedError](err); ok {
+		return r.Code != Crossed && r.Code != Busy && r.Code != Closing
 	}
-	return true
+	return errors.Is(err, syscall.ECONNREFUSED)
+}
+
+// all says whether every error, of at least one, is as wanted.
+func all(errs []error, wanted func(error) bool) bool {
+	return len(errs) > 0 && !slices.ContainsFunc(errs, func(err error) bool { return !wanted(err) })
 }

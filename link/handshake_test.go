@@ -110,6 +110,7 @@ func TestNoSecret(t *testing.T) {
 	}{
 		"loopback":        {link.Options{}, nil},
 		"other address":   {link.Options{Advertise: []string{"192.0.2.1:9"}}, link.ErrNoSecret},
+		"bound elsewhere": {link.Options{Listen: []string{"0.0.0.0:0"}, Advertise: []string{"127.0.0.1:9"}}, link.ErrNoSecret},
 		"plain":           {link.Options{Advertise: []string{"192.0.2.1:9"}, Plain: true}, nil},
 		"secret":          {link.Options{Advertise: []string{"192.0.2.1:9"}, Secret: secret}, nil},
 		"short secret":    {link.Options{Secret: secret[:31]}, secure.ErrSecret},
@@ -200,6 +201,76 @@ func TestSeveralAddresses(t *testing.T) {
 		start := time.Now()
 		if _, err := m.Link(t.Context(), n.Life()); err != nil || time.Since(start) > 0 {
 			t.Errorf("Link() = %v after %v; want at once", err, time.Since(start))
+		}
+	})
+}
+
+// An address of the peer may lead to another process: one that answers as itself, one that is no process of the job,
+// and one that never answers. They answer first, and the peer is found all the same.
+func TestAddressesOfOtherProcesses(t *testing.T) {
+	clause.Cite(t, "CL-TRN-12")
+	inBubble(t, func(t *testing.T, w *world) {
+		n := w.join(life(1, 11))
+		m := w.join(life(0, 10))
+		w.join(life(2, 12))
+		others := []string{w.key("serry/link/worker/2/000000000000000c"), w.key("serry/link/worker/0/000000000000000a")}
+		for _, says := range []string{"", "SSH-2.0-OpenSSH_9.6\r\n"} {
+			l, err := w.network.Listen(t.Context(), "10.7.7.7:0")
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer l.Close()
+			go func() {
+				for {
+					c, err := l.Accept()
+					if err != nil {
+						return
+					}
+					io.WriteString(c, says)
+				}
+			}()
+			others = append(others, "tcp:"+l.Addr().String())
+		}
+		key := "serry/link/worker/1/000000000000000b"
+		w.change(func() { w.keys[key] = strings.Join(others, ",") + "," + w.keys[key] })
+		const late = 10 * time.Millisecond
+		w.network.cut(hostOf(m.Life()), hostOf(n.Life()))
+		time.AfterFunc(late, func() { w.network.heal(hostOf(m.Life()), hostOf(n.Life())) })
+		start := time.Now()
+		l, err := m.Link(t.Context(), n.Life())
+		if err != nil || time.Since(start) > late {
+			t.Fatalf("Link() = %v after %v; want it as soon as the peer can be reached", err, time.Since(start))
+		}
+		b, err := n.Link(t.Context(), m.Life())
+		if err != nil {
+			t.Fatal(err)
+		}
+		exchange(t, l, b, 1)
+		if reports := w.reports(); len(reports) > 0 {
+			t.Errorf("reports: %q; want none", reports)
+		}
+	})
+}
+
+// A peer that closes its link layer, and goes on without it, has not failed. It is found again when it opens another.
+func TestClosedPeer(t *testing.T) {
+	clause.Cite(t, "CL-TRN-6", "CL-TRN-29")
+	inBubble(t, func(t *testing.T, w *world) {
+		m, n := w.join(life(0, 10)), w.join(life(1, 11))
+		w.linked(m, n)
+		if err := n.Close(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		synctest.Wait()
+		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+		defer cancel()
+		if _, err := m.Link(ctx, n.Life()); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("Link() = %v; want to wait for new addresses", err)
+		}
+		a, b := w.linked(m, w.join(life(1, 11)))
+		exchange(t, a, b, 1)
+		if reports := w.reports(); len(reports) > 0 {
+			t.Errorf("reports: %q; want none", reports)
 		}
 	})
 }
@@ -374,5 +445,33 @@ func TestBadConnections(t *testing.T) {
 		for range 1500 {
 			(<-half).Close()
 		}
+	})
+}
+
+// Strangers who connect, say nothing, and come again as soon as they are closed do not keep peers out.
+func TestSilentStrangers(t *testing.T) {
+	clause.Cite(t, "CL-TRN-25", "CLT-DES-9")
+	inBubble(t, func(t *testing.T, w *world) {
+		m, n := w.join(life(0, 10)), w.join(life(1, 11))
+		address := strings.TrimPrefix(w.key("serry/link/worker/1/000000000000000b"), "tcp:")
+		ctx, cancel := context.WithCancel(t.Context())
+		for range 2000 { // twice as many as are answered at a time
+			go func() {
+				for {
+					c, err := dialler{w.network, "10.6.6.6"}.Dial(ctx, address)
+					if err != nil {
+						return
+					}
+					io.ReadAll(c)
+				}
+			}()
+		}
+		time.Sleep(10 * time.Second)
+		start := time.Now()
+		if _, err := m.Link(t.Context(), n.Life()); err != nil || time.Since(start) > time.Second {
+			t.Errorf("Link() = %v after %v; want it within a second", err, time.Since(start))
+		}
+		cancel()
+		n.Close(context.Background())
 	})
 }

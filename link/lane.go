@@ -181,6 +181,7 @@ func (l *Link) receiveOwn(h *Header, payload []byte) error {
 	case typeWindow:
 		return l.window(h.Seq)
 	case typeBye:
+		l.net.forgetAddresses(l.peer)
 		l.end(&LossError{Peer: l.peer, Source: FromLink, Reason: fmt.Errorf("%w: %s", errPeerClosed, clean(payload)), Err: ErrClosed})
 	default:
 		return fmt.Errorf("%w: handshake on a link that is up", errLane)

@@ -32,11 +32,19 @@ func (x *Local) remove(n *Net) {
 	}
 }
 
+// find returns the Net of a life of this process, or nil. x may be nil.
+func (x *Local) find(peer serry.Life) *Net {
+	if x == nil {
+		return nil
+	}
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	return x.nets[peer]
+}
+
 // dial connects to a Net of this process, or returns nil if the life is not one of them.
 func (x *Local) dial(peer serry.Life) net.Conn {
-	x.mu.Lock()
-	n := x.nets[peer]
-	x.mu.Unlock()
+	n := x.find(peer)
 	if n == nil {
 		return nil
 	}

@@ -223,15 +223,14 @@ func (n *Net) final(peer serry.Life, err error) error {
 	}
 	if refused(err) {
 		n.suspect(peer, true, "connection refused")
-		return &LossError{Peer: peer, Source: FromLink, Reason: err, Err: ErrPeerFailed}
 	}
 	switch r, ok := errors.AsType[*RefusedError](err); {
-	case ok && r.Code == Stale:
-		return &LossError{Peer: peer, Source: FromLink, Reason: err, Err: ErrPeerFailed}
-	case ok && r.Code != Crossed && r.Code != Busy && r.Code != Closing:
-		return err
 	case errors.Is(err, ErrNoSecret), errors.Is(err, ErrNoAddress):
 		return err
+	case !denied(err):
+		return nil
+	case ok && r.Code != Stale:
+		return r
 	}
-	return nil
+	return &LossError{Peer: peer, Source: FromLink, Reason: err, Err: ErrPeerFailed}
 }

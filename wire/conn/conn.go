@@ -144,6 +144,10 @@ func (c *Conn) Read(p []byte) (int, error) {
 	if c.tls != nil {
 		return c.tls.Read(p)
 	}
+	if c.greeting != nil {
+		c.greeting.await()
+		defer c.greeting.heard()
+	}
 	return c.Conn.Read(p)
 }
 
