@@ -47,13 +47,14 @@ type detector struct {
 
 func (d *detector) start(now time.Duration) { d.pinged = now }
 
-// answer takes the answer to a ping, and keeps mean and deviation of round-trip times as TCP does.
-func (d *detector) answer(now time.Duration, number uint64) {
-	if !d.awaited || number != d.number {
+// answer takes the answer to a ping, and keeps mean and deviation of round-trip times as TCP does. An answer comes
+// before the next ping leaves: if it took much longer, this process stood still, and the time says nothing.
+func (d *detector) answer(now time.Duration, number uint64, every time.Duration) {
+	trip := now - d.pinged
+	if !d.awaited || number != d.number || trip > 2*every {
 		return
 	}
 	d.awaited = false
-	trip := now - d.pinged
 	if d.smoothed == 0 {
 		d.smoothed, d.deviation = trip, trip/2
 		return
@@ -70,7 +71,7 @@ func (l *Link) answered(number uint64) {
 	now := l.net.now()
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.mu.detector.answer(now, number)
+	l.mu.detector.answer(now, number, l.net.timing.Ping)
 }
 
 // detect runs the detectors of all links, until the net ends. There is one goroutine and no timer for each
@@ -88,7 +89,7 @@ func (n *Net) detect() {
 		}
 		now := n.now()
 		if late := now - last - every; late > n.timing.Ping {
-			n.excuse(late) // this process stood still: the silence was its own
+			n.excuse(now, late) // this process stood still: the silence was its own
 		}
 		last = now
 		for _, l := range n.up() {
@@ -97,10 +98,12 @@ func (n *Net) detect() {
 	}
 }
 
-// excuse takes time in which this process did not run off the silence of all peers.
-func (n *Net) excuse(late time.Duration) {
+// excuse takes time in which this process did not run off the silence of all peers. A peer whose bytes were read since
+// is not silent: without the limit it could be dead for that much longer before this process notices.
+func (n *Net) excuse(now, late time.Duration) {
 	for _, l := range n.up() {
-		l.heard.Add(int64(late))
+		heard := l.heard.Load()
+		l.heard.CompareAndSwap(heard, min(heard+int64(late), int64(now))) // else it was heard just now
 	}
 }
 

@@ -128,3 +128,21 @@ func TestVerdictDuringSilence(t *testing.T) {
 		}
 	})
 }
+
+// A process that stood still excuses the silence of its peers, but not silence to come: a peer that was heard since, and
+// is cut off then, is given up as early as ever.
+func TestStoodStill(t *testing.T) {
+	clause.Cite(t, "CL-TRN-7")
+	inBubble(t, func(t *testing.T, w *world) {
+		m, n := w.join(life(0, 10)), w.join(life(1, 11))
+		a, _ := w.linked(m, n)
+		time.Sleep(time.Second)
+		m.StandStill(time.Minute)
+		start := time.Now()
+		w.network.cut(hostOf(n.Life()), hostOf(m.Life()))
+		<-a.Done()
+		if d := time.Since(start); d > 4*time.Second {
+			t.Errorf("given up after %v; want about 3s", d)
+		}
+	})
+}

@@ -1,8 +1,10 @@
 package link
 
 import (
+	"context"
 	"encoding/binary"
 	"hash/crc32"
+	"time"
 )
 
 // Inject writes a frame to a lane as a peer would that does not keep to the protocol. Length is what the
@@ -24,6 +26,22 @@ func (l *Link) Inject(lane int, h Header, flags uint16, length uint32, payload [
 	a.pipe.Flush()
 }
 
+// DialAnew dials the peer as if the link were lost.
+func (n *Net) DialAnew(ctx context.Context, l *Link) error {
+	addresses, err := n.lookup(ctx, l.peer)
+	if err != nil {
+		return err
+	}
+	c, err := n.dialOne(ctx, addresses[0], n.hello(l.peer, controlLane, len(l.lanes), random(), l.set))
+	if err == nil {
+		c.Close()
+	}
+	return err
+}
+
+// StandStill is what the detector does when this process has not run for a while.
+func (n *Net) StandStill(d time.Duration) { n.excuse(n.now(), d) }
+
 // Watched is how many small messages are watched.
 func Watched(l *Link) int {
 	l.mu.Lock()
@@ -37,6 +55,7 @@ const (
 	Window           = typeWindow
 	CollectiveCredit = collectiveCredit
 	Announce         = flagAnnounce
+	Sum              = flagChecksum
 	WindowBytes      = windowBytes
 	TurnGap          = turnGap
 )

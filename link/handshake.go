@@ -223,7 +223,7 @@ func (n *Net) cross(l *Link, h *hello) (*Link, Refusal) {
 		return nil, Crossed // the peer dialled before it knew of the link that is up
 	}
 	// The peer knows the present set and has lost it, or began one that did not come up.
-	delete(n.mu.links, l.peer)
+	n.drop(l)
 	go l.end(&LossError{Peer: l.peer, Source: FromLink, Reason: errDialledAnew, Err: ErrTransport})
 	return n.add(h.from), 0
 }

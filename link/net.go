@@ -74,7 +74,7 @@ const (
 
 // Options say how a Net works. The zero value is right for a job on one host.
 type Options struct {
-	// Listen has the addresses to bind: "host", "host:port", a network "10.0.0.0/8" or the name of an interface.
+	// Listen has the addresses to bind: "10.0.0.2", "host:port", a network "10.0.0.0/8" or the name of an interface.
 	// Nil means all interfaces, or without a secret those of loopback.
 	Listen []string
 
@@ -290,6 +290,11 @@ func (n *Net) remove(l *Link) {
 	l.countRetransmits() // while its connections are open
 	n.mu.Lock()
 	defer n.mu.Unlock()
+	n.drop(l)
+}
+
+// drop is remove with mu held.
+func (n *Net) drop(l *Link) {
 	if n.mu.links[l.peer] == l {
 		n.mu.past.add(&l.counts)
 		delete(n.mu.links, l.peer)

@@ -178,3 +178,21 @@ func FuzzParseReport(f *testing.F) {
 		}
 	})
 }
+
+// What moved on a link that the peer has replaced is counted as before.
+func TestTotalsNeverFall(t *testing.T) {
+	clause.Cite(t, "CL-TRN-34")
+	inBubble(t, func(t *testing.T, w *world) {
+		m, n := w.join(life(0, 10)), w.join(life(1, 11))
+		a, b := w.linked(m, n)
+		exchange(t, a, b, 1)
+		before := n.Totals().BytesRecv
+		if err := m.DialAnew(t.Context(), a); err != nil {
+			t.Fatal(err)
+		}
+		<-b.Done()
+		if after := n.Totals().BytesRecv; after < before {
+			t.Errorf("%d bytes were received, and %d later", before, after)
+		}
+	})
+}
