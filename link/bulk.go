@@ -87,7 +87,10 @@ func (l *Link) wrote(a *lane, p *post, err error) {
 		p.inflight--
 		l.mu.quiet.Broadcast()
 	}
-	if err == nil && !p.ended && p.cut == p.size && p.inflight == 0 {
+	if err != nil {
+		p.failed = true
+	}
+	if !p.failed && !p.ended && p.cut == p.size && p.inflight == 0 {
 		p.ended = true
 		delete(l.mu.sender.moving, p)
 		p.end(nil)
@@ -328,8 +331,11 @@ func (l *Link) finishChunk(a *lane, e *expect, h *Header, err error) {
 		e.busy--
 		l.mu.quiet.Broadcast()
 	}
+	if err != nil {
+		return // the message cannot complete, though another lane may read the rest of it
+	}
 	e.received += uint64(h.length)
-	if err == nil && !e.ended && e.received == e.to-e.from {
+	if !e.ended && e.received == e.to-e.from {
 		e.ended = true
 		l.mu.receiver.drop(e)
 		e.end(nil)

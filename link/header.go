@@ -15,6 +15,7 @@ const (
 	version      = 1
 	flagChecksum = 1 << 0 // a checksum follows the payload
 	flagAnnounce = 1 << 1 // of data: the message waits for credit
+	flagCredited = 1 << 2 // of data on the small lane: it had credit, and takes nothing of the window
 
 	// SmallBytes is the greatest message that is sent without waiting for its receiver.
 	SmallBytes = 8 << 10

@@ -45,6 +45,33 @@ func TestCorruption(t *testing.T) {
 	}
 }
 
+// One lane finds a wrong checksum, and another lane completes its part of the message before the link is down. The
+// message fails: what the first lane has read is wrong.
+func TestCorruptionOnOneLane(t *testing.T) {
+	clause.Cite(t, "CLT-DES-4")
+	inBubble(t, func(t *testing.T, w *world) {
+		a, b := w.pair(func(o *link.Options) { o.Lanes = 2 })
+		const size = 100_000
+		h := data(link.Collective, 1)
+		expected, err := b.Expect(h, make([]byte, size))
+		if err != nil {
+			t.Fatal(err)
+		}
+		synctest.Wait()
+		second := h
+		second.Offset = size / 2
+		w.network.atClose(func() { // while b closes its connections, the control connection first
+			a.Inject(3, second, 0, size/2, make([]byte, size/2))
+			synctest.Wait()
+		})
+		w.network.damage(hostOf(life(0, 10)), hostOf(life(1, 11)), 60) // in the payload
+		a.Inject(2, h, link.Sum, size/2, make([]byte, size/2))
+		if err := expected.Wait(t.Context()); !errors.Is(err, link.ErrTransport) {
+			t.Errorf("Wait() = %v; want ErrTransport", err)
+		}
+	})
+}
+
 // By default payloads have a checksum between hosts, and none inside a host. Each family can say otherwise.
 func TestChecksums(t *testing.T) {
 	clause.Cite(t, "CL-TRN-4")
@@ -58,9 +85,11 @@ func TestChecksums(t *testing.T) {
 			t.Error("checksums of families that want none")
 		}
 	})
-	w := &world{job: newJob(), t: t}
-	if a, _ := w.pair(); a.Stats().Checksums {
-		t.Error("checksums inside a host")
+	for _, secret := range [][]byte{nil, secret} { // with a secret the address is not that of loopback
+		w := &world{job: newJob(), t: t}
+		if a, _ := w.pair(func(o *link.Options) { o.Secret = secret }); a.Stats().Checksums {
+			t.Errorf("checksums inside a host, at %s", a.Stats().Remote)
+		}
 	}
 }
 
@@ -116,6 +145,117 @@ func TestWindow(t *testing.T) {
 		}
 		if s := a.Stats(); s.Waiting != 0 {
 			t.Errorf("%d messages wait although all others have found memory", s.Waiting)
+		}
+	})
+}
+
+// Several goroutines tell the peer how much has found memory, and an earlier number may come later. That is no fault
+// of the peer.
+func TestOldWindow(t *testing.T) {
+	clause.Cite(t, "CL-TRN-2")
+	inBubble(t, func(t *testing.T, w *world) {
+		a, b := w.pair()
+		for i := range uint64(500) { // half a window
+			h := data(link.Collective, i)
+			if _, err := a.Post(h, make([]byte, 1000)); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := b.Expect(h, make([]byte, 1000)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		synctest.Wait()
+		before := a.Stats().Unread
+		b.Inject(0, link.Header{Type: link.Window, Seq: 1}, 0, 0, nil)
+		synctest.Wait()
+		if s := a.Stats(); a.Err() != nil || s.Unread != before {
+			t.Errorf("an old number: %v, %d bytes unread; want %d", a.Err(), s.Unread, before)
+		}
+		exchange(t, a, b, 1000)
+	})
+}
+
+// A small message that was announced got its credit, and then its memory was withdrawn. It is dropped, although the
+// window is full, and the link goes on.
+func TestCreditOfWithdrawnMemory(t *testing.T) {
+	clause.Cite(t, "CL-TRN-2", "CL-TRN-27")
+	inBubble(t, func(t *testing.T, w *world) {
+		a, b := w.pair()
+		const size, total = 1000, 1200 // more than a window
+		for i := range uint64(total) {
+			if _, err := a.Post(data(link.Collective, i), fill(size, i)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		synctest.Wait()
+		parked := b.Stats().Parked
+		for i := range uint64(100) {
+			expected, err := b.Expect(data(link.Collective, total-1-i), make([]byte, size))
+			if err != nil {
+				t.Fatal(err)
+			}
+			expected.Cancel(errors.New("no more"))
+		}
+		synctest.Wait()
+		if s := b.Stats(); s.Strays != 100 || s.Parked != parked || a.Err() != nil || b.Err() != nil {
+			t.Fatalf("%d strays, %d bytes parked, links: %v, %v; want 100 and %d", s.Strays, s.Parked, a.Err(), b.Err(), parked)
+		}
+		for i := range uint64(total - 100) {
+			got := make([]byte, size)
+			expected, err := b.Expect(data(link.Collective, i), got)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := expected.Wait(t.Context()); err != nil || !bytes.Equal(got, fill(size, i)) {
+				t.Fatalf("message %d: %v", i, err)
+			}
+		}
+		synctest.Wait()
+		if s := a.Stats(); s.Unread > link.WindowBytes/4 || s.Waiting != 0 {
+			t.Errorf("%d bytes unread, %d messages wait; want an open window", s.Unread, s.Waiting)
+		}
+	})
+}
+
+// A small message that cannot even be announced, because the peer reads nothing, is refused. What Post has taken comes
+// when the peer reads again.
+func TestAnnouncementsOfAFullLane(t *testing.T) {
+	clause.Cite(t, "CL-TRN-2", "CL-TRN-9")
+	inBubble(t, func(t *testing.T, w *world) {
+		m, n := w.join(life(0, 10)), w.join(life(1, 11))
+		w.observe(n)
+		a, b := w.linked(m, n)
+		w.network.cut(hostOf(m.Life()), hostOf(n.Life()))
+		var err error
+		for i := uint64(0); err == nil; i++ {
+			_, err = a.Post(link.Header{Family: link.Transfer, Type: link.Offer, Class: link.Urgent, Stream: i}, make([]byte, 10_000))
+		}
+		if !errors.Is(err, link.ErrCongested) {
+			t.Fatalf("Post() = %v; want ErrCongested", err)
+		}
+		const size = 1000
+		var taken []uint64
+		for i := range uint64(2000) {
+			switch _, err := a.Post(data(link.Collective, i), fill(size, i)); {
+			case err == nil:
+				taken = append(taken, i)
+			case !errors.Is(err, link.ErrCongested):
+				t.Fatal(err)
+			}
+		}
+		if len(taken) == 2000 || a.Stats().Waiting != 0 {
+			t.Errorf("%d messages were taken, %d of them wait; want some refused", len(taken), a.Stats().Waiting)
+		}
+		w.network.heal(hostOf(m.Life()), hostOf(n.Life()))
+		for _, i := range taken {
+			got := make([]byte, size)
+			expected, err := b.Expect(data(link.Collective, i), got)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := expected.Wait(t.Context()); err != nil || !bytes.Equal(got, fill(size, i)) {
+				t.Fatalf("message %d: %v", i, err)
+			}
 		}
 	})
 }

@@ -342,12 +342,31 @@ type network struct {
 	conns     map[*gated]bool
 	dead      map[string]bool // hosts whose processes are gone
 	dials     []string        // addresses
+	closing   func()          // or nil: called once, before the next connection closes
 }
 
 func newNetwork() *network {
 	return &network{
 		listeners: make(map[string]*listener), gates: make(map[[2]string]chan struct{}),
 		conns: make(map[*gated]bool), dead: make(map[string]bool), damaged: make(map[[2]string]int),
+	}
+}
+
+// atClose calls f before the next connection closes.
+func (w *network) atClose(f func()) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.closing = f
+}
+
+// closes calls what atClose was given.
+func (w *network) closes() {
+	w.mu.Lock()
+	f := w.closing
+	w.closing = nil
+	w.mu.Unlock()
+	if f != nil {
+		f()
 	}
 }
 
@@ -586,6 +605,7 @@ func (c *gated) kick(t time.Time) {
 }
 
 func (c *gated) Close() error {
+	c.network.closes()
 	c.once.Do(func() {
 		close(c.closed)
 		c.network.mu.Lock()

@@ -119,7 +119,7 @@ func (l *Link) postFrame(h Header, segs [][]byte, size int64) error {
 	}
 	h.length = uint32(size)
 	if lane := l.laneOf(h.Class); !lane.send(&h, segs, maxBacklog) {
-		return fmt.Errorf("%w: %v does not read", ErrCongested, l.peer.Task)
+		return l.congestion()
 	}
 	return nil
 }

@@ -172,10 +172,17 @@ func (r *receiver) take(h *Header, payload []byte) bool {
 		return false
 	}
 	r.drop(e)
-	r.consumed += uint64(windowCost(len(payload)))
+	r.consume(h)
 	r.served = r.served || e.asks
 	e.fill(h.Offset, payload)
 	return true
+}
+
+// consume counts a small message that takes nothing of the window any more.
+func (r *receiver) consume(h *Header) {
+	if h.flags&flagCredited == 0 {
+		r.consumed += uint64(windowCost(int(h.length)))
+	}
 }
 
 // park keeps a small message that no memory is posted for.
@@ -265,18 +272,19 @@ func (l *Link) receiveSmall(h *Header, payload []byte) error {
 		return nil
 	}
 	keep := l.net.unexpected(l, h)
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	r := &l.mu.receiver
-	switch {
-	case r.take(h, payload): // memory was posted meanwhile
-		return nil
-	case !keep:
-		l.counts.strays.Add(1)
-		r.consumed += uint64(windowCost(len(payload)))
+	if taken, _ := l.deliver(h, payload); taken { // memory was posted meanwhile
 		return nil
 	}
-	return r.park(h, payload)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if keep && h.flags&flagCredited == 0 {
+		return l.mu.receiver.park(h, payload)
+	}
+	// A message with credit had memory, which was withdrawn. There may be no room to park it: it was announced
+	// because the window is full.
+	l.counts.strays.Add(1)
+	l.mu.receiver.consume(h)
+	return nil
 }
 
 // deliver takes a frame if it is a small message that memory is posted for. It calls no handler.

@@ -32,6 +32,7 @@ type post struct {
 	// Guarded by the lock of the link.
 	cut      int64 // bytes that were given to lanes
 	inflight int   // lanes that write from the memory
+	failed   bool  // a lane did not write all of its chunk: the message cannot complete
 	ended    bool  // complete, failed or cancelled
 }
 
@@ -51,15 +52,21 @@ func (l *Link) postSmall(h Header, segs [][]byte, size int64) (*Ticket, error) {
 	case l.mu.state == down:
 		defer l.mu.Unlock()
 		return nil, l.mu.cause
-	case l.mu.state != up || s.sent-s.consumed+cost > windowBytes:
+	case l.mu.state != up:
+		defer l.mu.Unlock()
+		p := newPost(l, h, segs, size)
+		return &p.Ticket, s.wait(p)
+	case s.sent-s.consumed+cost > windowBytes:
 		p := newPost(l, h, segs, size)
 		err := s.wait(p)
-		event := !s.congested
+		first := !s.congested
 		s.congested = true
-		isUp := l.mu.state == up
 		l.mu.Unlock()
-		if err == nil && isUp {
-			l.announce(h, event)
+		if first {
+			l.net.emit(Event{Kind: Congested, Peer: l.peer})
+		}
+		if err == nil {
+			err = l.announce(p)
 		}
 		return &p.Ticket, err
 	}
@@ -69,13 +76,21 @@ func (l *Link) postSmall(h Header, segs [][]byte, size int64) (*Ticket, error) {
 	return sent, nil
 }
 
-// announce tells the peer that a small message waits for its credit.
-func (l *Link) announce(h Header, first bool) {
+// announce tells the peer that a small message waits for its credit. If the peer takes no more frames it would never
+// give credit: the message is not sent, and the caller is told.
+func (l *Link) announce(p *post) error {
+	h := p.header
 	h.flags = flagAnnounce
-	l.lanes[smallLane].send(&h, nil, maxBacklog)
-	if first {
-		l.net.emit(Event{Kind: Congested, Peer: l.peer})
+	if l.lanes[smallLane].send(&h, nil, maxBacklog) {
+		return nil
 	}
+	p.cancel(ErrCongested)
+	return l.congestion()
+}
+
+// congestion is the error of a frame that is not sent because too many before it were not read.
+func (l *Link) congestion() error {
+	return fmt.Errorf("%w: %v does not read", ErrCongested, l.peer.Task)
 }
 
 func (l *Link) sendSmall(h Header, segs [][]byte, size int64) {
@@ -175,10 +190,11 @@ func (l *Link) credit(p *post, n uint64) {
 		l.mu.Unlock()
 		return
 	}
-	s.sent += uint64(windowCost(int(p.size)))
 	p.ended = true
 	l.mu.Unlock()
-	l.sendSmall(p.header, p.segs, p.size)
+	h := p.header
+	h.flags |= flagCredited
+	l.sendSmall(h, p.segs, p.size)
 	p.end(nil)
 }
 
@@ -199,15 +215,16 @@ func (l *Link) release(p *post, n uint64) {
 	l.startWriters(int((p.size + p.chunk - 1) / p.chunk))
 }
 
-// window notes how much of the small messages has found memory at the peer.
+// window notes how much of the small messages has found memory at the peer. Several goroutines of the peer send
+// these frames, and one that counted earlier may send later: a lower number is old, and says nothing.
 func (l *Link) window(consumed uint64) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	s := &l.mu.sender
-	if consumed < s.consumed || consumed > s.sent {
+	if consumed > s.sent {
 		return errWindow
 	}
-	s.consumed = consumed
+	s.consumed = max(s.consumed, consumed)
 	s.congested = s.congested && s.sent-s.consumed > windowBytes/2
 	return nil
 }
