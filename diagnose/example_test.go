@@ -22,5 +22,5 @@ func ExampleJudge() {
 	}
 	// Output:
 	// rank 1 is stalled: 1 rank waits for it at barrier "step" since 1m15s
-	// - see what rank 1 does on its host: py-spy dump for a Python process
+	// - see where in its code rank 1 is: serry stacks 1 on its host
 }

@@ -207,11 +207,16 @@ func (j *judge) waitAdvice(w *Wait) []string {
 	case isEnd(w.Barrier) && 2*w.Arrived <= w.Members:
 		return []string{"most ranks still work: a rank that left early has ended by itself, or takes fewer steps; its output says more"}
 	case isEnd(w.Barrier):
-		return []string{fmt.Sprintf("%s still works, or hangs, and the others wait for it until --shutdown-timeout: see its output, and what it does on its host (py-spy dump for a Python process)", j.rank(first.Task))}
+		return []string{fmt.Sprintf("%s still works, or hangs, and the others wait for it until --shutdown-timeout: see its output, and where in its code it is (%s)", j.rank(first.Task), j.stacksCommand(first.Task))}
 	case first.Why == notArrived:
-		return []string{fmt.Sprintf("see what %s does on its host: py-spy dump for a Python process", j.rank(first.Task))}
+		return []string{fmt.Sprintf("see where in its code %s is: %s", j.rank(first.Task), j.stacksCommand(first.Task))}
 	}
 	return []string{}
+}
+
+// stacksCommand shows the stack of a task.
+func (j *judge) stacksCommand(task string) string {
+	return fmt.Sprintf("serry stacks %s on its host", strings.TrimPrefix(j.rank(task), "rank "))
 }
 
 // listed is how many names a line has room for.

@@ -50,7 +50,14 @@ func TestScripts(t *testing.T) {
 			data, err := filepath.Abs("testdata")
 			env.Setenv("TESTDATA", data)
 			env.Setenv("XDG_RUNTIME_DIR", env.WorkDir)
+			env.Setenv("PYTHON", knownPython())
 			return err
+		},
+		Condition: func(name string) (bool, error) {
+			if name == "python" { // one whose stacks can be read
+				return knownPython() != "", nil
+			}
+			return false, fmt.Errorf("no condition %q", name)
 		},
 		Cmds: commands(),
 	})

@@ -1,0 +1,116 @@
+package main
+
+import (
+	"cmp"
+	"errors"
+	"os"
+	"runtime"
+	"slices"
+	"strconv"
+	"sync"
+
+	"github.com/serry-dev/serry/internal/pystack"
+)
+
+// A rankHere is a rank of a job that is a process of this host.
+type rankHere struct {
+	rank string
+	task string // as the service calls it, when that is known
+	pids []int  // its process, and those that it has started, nearest first
+}
+
+// ranksHere finds the processes of this host that are ranks of the job at an address: by the variables that launchers
+// give them, or because they are children of a launcher that is on the list of jobs with this address. Ranks behind a
+// relay have the address of that.
+func ranksHere(address string) []rankHere {
+	launchers := launchersOf(address)
+	all := (&site{root: os.DirFS("/")}).processesWith("_ADDRESS=")
+	var found []rankHere
+	for _, p := range topmost(all) {
+		rank := rankOfProcess(p)
+		if rank == "" || !overlap(jobOfProcess(p), address) && !launchers[p.parent] {
+			continue
+		}
+		found = append(found, rankHere{rank: rank, pids: withDescendants(all, p.pid)})
+	}
+	slices.SortStableFunc(found, func(a, b rankHere) int {
+		x, _ := strconv.Atoi(a.rank) // 0 for what is no number
+		y, _ := strconv.Atoi(b.rank)
+		return cmp.Compare(x, y)
+	})
+	return found
+}
+
+// launchersOf finds the launchers of this user that run a job of the service at an address.
+func launchersOf(address string) map[int]bool {
+	pids := make(map[int]bool)
+	dir, err := registryDir()
+	if err != nil {
+		return pids // this user has no list
+	}
+	for _, f := range readEntries(dir) {
+		if f.err == nil && f.Kind == kindRun && f.running() && overlap(f.Address, address) {
+			pids[f.PID] = true
+		}
+	}
+	return pids
+}
+
+// maxDescendants is how many processes of a rank are looked at for a Python.
+const maxDescendants = 64
+
+// withDescendants lists a process and those below it, nearest first.
+func withDescendants(all []process, pid int) []int {
+	pids := []int{pid}
+	for i := 0; i < len(pids) && len(pids) < maxDescendants; i++ {
+		for _, p := range all {
+			if p.parent == pids[i] && !slices.Contains(pids, p.pid) {
+				pids = append(pids, p.pid)
+			}
+		}
+	}
+	return pids[:min(len(pids), maxDescendants)]
+}
+
+// A rankReading is what was read of a rank.
+type rankReading struct {
+	Task string `json:"task"`
+	pystack.Stacks
+	Error string `json:"error,omitempty"` // why there are no stacks
+	err   error
+}
+
+// readRanks reads all ranks at the same time, as many as there are processors.
+func readRanks(ranks []rankHere) []rankReading {
+	readings := make([]rankReading, len(ranks))
+	free := make(chan struct{}, runtime.GOMAXPROCS(0))
+	var all sync.WaitGroup
+	for i, r := range ranks {
+		free <- struct{}{}
+		all.Go(func() {
+			readings[i] = readRank(r)
+			<-free
+		})
+	}
+	all.Wait()
+	return readings
+}
+
+// readRank reads the first Python of a rank. Of a rank without one it says what its process does.
+func readRank(r rankHere) rankReading {
+	var first error
+	for _, pid := range r.pids {
+		s, err := pystack.Read(pid)
+		if err == nil {
+			return rankReading{Task: r.task, Stacks: *s}
+		}
+		if first == nil || errors.Is(first, pystack.ErrNotPython) && !errors.Is(err, pystack.ErrNotPython) {
+			first = err
+		}
+	}
+	reading := rankReading{Task: r.task, Error: first.Error(), err: first, Stacks: pystack.Stacks{PID: r.pids[0], Threads: []pystack.Thread{}}}
+	if s, err := pystack.Native(r.pids[0]); err == nil {
+		reading.Stacks = *s
+	}
+	return reading
+}
