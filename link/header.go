@@ -73,6 +73,9 @@ const (
 	Revoke   // a clique has failed
 	Mismatch // the two sides run different operations
 	Record   // what a member did, for those who ask why it hangs
+	Join     // a process wants to form a clique
+	Welcome  // all processes of a clique have come
+	Leave    // a process has done with a clique
 )
 
 // Types of the transfer family.
@@ -92,7 +95,7 @@ const (
 // grammar has what the link must know of the types of a family.
 var grammar = [families]struct{ last, data, credit Type }{
 	linkFamily: {last: typeWindow},
-	Collective: {Record, CollectiveData, collectiveCredit},
+	Collective: {Leave, CollectiveData, collectiveCredit},
 	Transfer:   {Pull, TransferData, transferCredit},
 }
 

@@ -49,6 +49,10 @@ const (
 	StaleLink  // a process takes a link that was meant for an older life (CL-TRN-25)
 	CreditLeak // parked messages that found memory never leave the window of their sender (CL-TRN-2)
 
+	// Of cliques.
+	AbortSucceeds // an operation that was cut off returns no error (CL-ERR-6)
+	MissRevoke    // the last member is not told that a clique has ended (CL-ABT-15)
+
 	end
 )
 
@@ -62,6 +66,7 @@ var names = [...]string{
 	"second writer", "reordered frames", "no resend", "early watermark", "hasty silence", "dropped follow", "stale follow",
 	"no fence", "unreadable stage", "sweep before switch", "late duplicate",
 	"stale link", "credit leak",
+	"aborted success", "missed revoke",
 }
 
 // All lists the faults.

@@ -1,0 +1,340 @@
+package collective
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/serry-dev/serry"
+	"github.com/serry-dev/serry/internal/plant"
+	"github.com/serry-dev/serry/link"
+)
+
+// A clique is the part of a clique that lives in this process. Its communicators share it.
+type clique struct {
+	// Set when it is made, then constant.
+	group   *Group
+	key     *Key
+	meeting uint64 // the meeting in which it was formed, and which attempt of it
+	attempt uint32
+	stream  uint64       // of its frames
+	comms   []*Comm      // by rank; nil for ranks of other processes
+	first   *Comm        // the lowest of this process
+	local   []uint8      // by rank: its number among the ranks of its process
+	others  []serry.Life // the other processes, sorted
+	ctx     context.Context
+	cancel  context.CancelCauseFunc // ends what waits for links
+
+	failed atomic.Pointer[Error] // why it has ended, or nil
+	mail   mailbox
+
+	mu struct {
+		sync.Mutex
+		refs    int // calls of Clique without a Close
+		idle    time.Time
+		links   map[serry.Life]*link.Link // those it has used
+		running int                       // operations
+		drained chan struct{}             // closed when none run; nil while no caller waits
+	}
+}
+
+// newClique makes a clique that was formed.
+func newClique(g *Group, key *Key, m *meeting, stream uint64) *clique {
+	c := &clique{group: g, key: key, stream: stream}
+	if m != nil {
+		c.meeting, c.attempt = m.name, m.attempt
+	}
+	c.ctx, c.cancel = context.WithCancelCause(g.ctx)
+	c.mu.links = make(map[serry.Life]*link.Link)
+	c.comms, c.local = make([]*Comm, len(key.Ranks)), make([]uint8, len(key.Ranks))
+	seen := make(map[serry.Life]uint8)
+	for rank, p := range key.Ranks {
+		c.local[rank] = seen[p.Life]
+		seen[p.Life]++
+		if p.Life != g.life {
+			continue
+		}
+		c.comms[rank] = &Comm{group: g, clique: c, rank: rank}
+		if c.first == nil {
+			c.first = c.comms[rank]
+		}
+	}
+	for _, l := range key.Lives() {
+		if l != g.life {
+			c.others = append(c.others, l)
+		}
+	}
+	return c
+}
+
+// A message names a message of an operation.
+type message struct {
+	op     *operation
+	peer   int // rank
+	number uint16
+	tile   uint32
+}
+
+// header is the name of a message on a link. The step holds the number of the message and which ranks of the two
+// processes it is between. The offset only keeps the tiles of a message apart.
+func (c *clique) header(m message, receive bool) link.Header {
+	from, to := m.op.comm.rank, m.peer
+	if receive {
+		from, to = to, from
+	}
+	return link.Header{
+		Family: link.Collective, Type: link.CollectiveData, Stream: c.stream, Generation: c.key.Generation,
+		Seq: m.op.word, Step: uint32(m.number)<<16 | uint32(c.local[from])<<8 | uint32(c.local[to]), Offset: uint64(m.tile) << 32,
+	}
+}
+
+// post posts a message, or memory for one.
+func (c *clique) post(ctx context.Context, m message, segs [][]byte, receive bool) (ticket, error) {
+	if c.comms[m.peer] != nil {
+		name := letterName{word: m.op.word, from: m.op.comm.rank, to: m.peer, number: m.number, tile: m.tile}
+		if receive {
+			name.from, name.to = name.to, name.from
+		}
+		return c.mail.post(name, segs, receive), nil
+	}
+	l, err := c.link(ctx, c.key.Ranks[m.peer].Life)
+	if err != nil {
+		return nil, &moveError{m.peer, err}
+	}
+	var t *link.Ticket
+	if h := c.header(m, receive); receive {
+		t, err = l.Expect(h, segs...)
+	} else {
+		t, err = l.Post(h, segs...)
+	}
+	if err != nil {
+		return nil, &moveError{m.peer, err}
+	}
+	return t, nil
+}
+
+// A moveError is what happened to a message to or from a rank.
+type moveError struct {
+	rank int
+	err  error
+}
+
+func (e *moveError) Error() string { return fmt.Sprintf("rank %d: %v", e.rank, e.err) }
+func (e *moveError) Unwrap() error { return e.err }
+
+// link is the link to a process. It ends when the clique does.
+func (c *clique) link(ctx context.Context, peer serry.Life) (*link.Link, error) {
+	if l := c.linked(peer); l != nil {
+		return l, nil
+	}
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	defer context.AfterFunc(c.ctx, func() { cancel(context.Cause(c.ctx)) })()
+	l, err := c.group.net.Link(ctx, peer)
+	if err != nil {
+		return nil, err
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.mu.links[peer] == nil {
+		c.mu.links[peer] = l
+	}
+	return c.mu.links[peer], nil
+}
+
+// linked is the link to a process that the clique has used, or nil.
+func (c *clique) linked(peer serry.Life) *link.Link {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.mu.links[peer]
+}
+
+// meshed is how many processes a clique may have for all of them to be linked with each other from the beginning.
+const meshed = 16
+
+// neighbours are the processes that this one tells of a failure itself: all of a small clique; of a large one those
+// 1, 2, 4 and so on places away. Each passes on what it is told, so that all hear of it within log p steps.
+func (c *clique) neighbours() []serry.Life {
+	if len(c.others) < meshed {
+		return c.others
+	}
+	all := c.key.Lives()
+	me, p := slices.Index(all, c.group.life), len(all)
+	var list []serry.Life
+	for far := 1; far < p; far *= 2 {
+		list = append(list, all[(me+far)%p], all[(me-far+p)%p])
+	}
+	slices.SortFunc(list, serry.Life.Compare)
+	return slices.Compact(list)
+}
+
+// connect links this process with its neighbours, so that each sees at once when another ends.
+func (c *clique) connect() {
+	var all sync.WaitGroup
+	for _, peer := range c.neighbours() {
+		all.Go(func() {
+			if _, err := c.link(c.ctx, peer); err != nil && c.ctx.Err() == nil {
+				c.revoke(c.lossOf(peer, err))
+			}
+		})
+	}
+	all.Wait()
+}
+
+// holds says whether a process is a member.
+func (c *clique) holds(l serry.Life) bool {
+	_, found := slices.BinarySearchFunc(c.others, l, serry.Life.Compare)
+	return found
+}
+
+// revoke ends the clique for a cause, unless a stronger one has ended it, and tells the other members. It returns the
+// cause that holds. When it returns, no message of the clique is under way in this process.
+func (c *clique) revoke(e *Error) *Error {
+	held := c.failed.Load()
+	for {
+		if !e.outranks(held) {
+			return held
+		}
+		if c.failed.CompareAndSwap(held, e) {
+			break
+		}
+		held = c.failed.Load()
+	}
+	c.tell(e)
+	if held == nil {
+		c.group.log.Info("clique revoked", "clique", c.key.String(), "err", e)
+		c.group.retire(c)
+		c.stop(e)
+	}
+	return e
+}
+
+// stop cancels everything that is under way.
+func (c *clique) stop(cause error) {
+	c.cancel(cause)
+	c.mail.fail(cause)
+	c.mu.Lock()
+	links := make([]*link.Link, 0, len(c.mu.links))
+	for _, l := range c.mu.links {
+		links = append(links, l)
+	}
+	c.mu.Unlock()
+	for _, l := range links {
+		l.Forget(link.Collective, c.stream, c.key.Generation, cause)
+	}
+}
+
+// tellTime bounds how long a member tries to reach another one to tell it of a failure.
+const tellTime = 10 * time.Second
+
+// tell tells the other members why the clique has ended: at once over the links that there are, then over new links
+// to neighbours. Notices travel with the class of control, which never waits behind data (CL-ABT-15).
+func (c *clique) tell(e *Error) {
+	skip := serry.Life{}
+	if c.group.opt.Planted.Has(plant.MissRevoke) {
+		skip = c.key.Ranks[len(c.key.Ranks)-1].Life
+	}
+	near := c.neighbours()
+	for _, peer := range c.others {
+		if peer == skip || errors.Is(e.Err, ErrPeerFailed) && peer == e.Life {
+			continue
+		}
+		if l := c.linked(peer); l != nil {
+			c.notify(l, e)
+		} else if slices.Contains(near, peer) {
+			c.group.background(tellTime, func(ctx context.Context) {
+				if l, err := c.group.net.Link(ctx, peer); err == nil {
+					c.notify(l, e)
+				}
+			})
+		}
+	}
+}
+
+// notify sends one notice. A peer that cannot be told loses its link, or has lost it, and hears of that.
+func (c *clique) notify(l *link.Link, e *Error) {
+	h := link.Header{Family: link.Collective, Type: link.Revoke, Class: link.Control, Stream: c.stream, Generation: c.key.Generation}
+	if _, err := l.Post(h, e.append(nil)); err != nil {
+		c.group.log.Debug("member not told", "peer", l.Peer().Task, "err", err)
+	}
+}
+
+// told takes a notice of another member.
+func (c *clique) told(from serry.Life, payload []byte) {
+	e, err := parseError(payload)
+	if err != nil || !c.holds(from) || !c.plausible(e) {
+		return
+	}
+	c.revoke(e)
+}
+
+// plausible says whether a notice can be of this clique.
+func (c *clique) plausible(e *Error) bool {
+	p := len(c.key.Ranks)
+	return e.Origin < p && !slices.ContainsFunc(e.Ranks, func(r int) bool { return r >= p })
+}
+
+// lossOf is the cause of a clique that lost a member, or the link to it.
+func (c *clique) lossOf(peer serry.Life, err error) *Error {
+	return lossOf(c.key, c.first.rank, peer, err)
+}
+
+func lossOf(key *Key, me int, peer serry.Life, err error) *Error {
+	ranks := key.RanksOf(peer)
+	e := &Error{Origin: me, Detail: err.Error(), Err: ErrTransport}
+	loss, ok := errors.AsType[*link.LossError](err)
+	if ok {
+		e.Detail = loss.Reason.Error()
+	}
+	switch {
+	case ok && errors.Is(loss, link.ErrClosed):
+		e.Err = ErrClosed
+	case errors.Is(err, ErrPeerFailed):
+		e.Err, e.Ranks, e.Life = ErrPeerFailed, ranks[:1], peer
+	default:
+		e.Ranks = []int{min(me, ranks[0]), max(me, ranks[0])}
+	}
+	return e
+}
+
+// begin counts an operation that runs.
+func (c *clique) begin() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.mu.running++
+}
+
+// end counts an operation that has ended.
+func (c *clique) end() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.mu.running--
+	if c.mu.running == 0 && c.mu.drained != nil {
+		close(c.mu.drained)
+		c.mu.drained = nil
+	}
+}
+
+// drain waits until no operation runs in this process.
+func (c *clique) drain(ctx context.Context) error {
+	c.mu.Lock()
+	if c.mu.running == 0 {
+		c.mu.Unlock()
+		return nil
+	}
+	if c.mu.drained == nil {
+		c.mu.drained = make(chan struct{})
+	}
+	drained := c.mu.drained
+	c.mu.Unlock()
+	select {
+	case <-drained:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}

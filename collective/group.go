@@ -1,0 +1,461 @@
+package collective
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/binary"
+	"errors"
+	"iter"
+	"log/slog"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/serry-dev/serry"
+	"github.com/serry-dev/serry/internal/plant"
+	"github.com/serry-dev/serry/link"
+)
+
+const (
+	defaultTimeout = 30 * time.Minute
+	defaultIdle    = 256
+	maxOver        = 1024  // cliques that are over and still known
+	maxPast        = 32768 // lives that are over and still known
+)
+
+// A Member is what a Group needs of the job; *client.Member satisfies it.
+type Member interface {
+	// Watch tells how all tasks are. It may not be supported: then the living tasks are found by Agree.
+	Watch(ctx context.Context) iter.Seq2[serry.Snapshot, error]
+
+	// Agree waits until all living tasks of a set have called it, and tells all of them the same.
+	Agree(ctx context.Context, word []byte, tasks ...serry.TaskID) (serry.Agreement, error)
+}
+
+// Options say how a Group works. The zero value is right for a job with one device a task.
+type Options struct {
+	// Owners has the task that drives each device. Nil means that device n is driven by task n of the job.
+	Owners map[serry.DeviceID]serry.TaskID
+
+	// Timeout bounds every operation and every forming of a clique whose context has no deadline (CL-TMO-8). Zero
+	// means 30 minutes; less means no bound.
+	Timeout time.Duration
+
+	// Idle is how many cliques are kept that no caller of Clique holds; 0 means 256.
+	Idle int
+
+	Planted plant.Faults // none, but in tests of tests
+	Log     *slog.Logger // or nil
+}
+
+// A Group makes the cliques of one member of a job. Make it with New.
+type Group struct {
+	// Set in New, then constant.
+	member  Member
+	net     *link.Net
+	life    serry.Life
+	opt     Options
+	log     *slog.Logger
+	ctx     context.Context // of everything in the background
+	stop    context.CancelCauseFunc
+	scratch scratchpad
+
+	work sync.WaitGroup // goroutines
+
+	mu struct {
+		sync.Mutex
+		closed   bool
+		tasks    map[serry.TaskID]serry.TaskInfo // as the service told last, or nil before
+		blind    bool                            // the service does not tell
+		past     map[serry.Life]error            // lives that are over, and why
+		changed  chan struct{}                   // closed when tasks change
+		cached   map[string]*clique              // by the bytes of the key: those that can be used
+		forming  map[string]*forming
+		streams  map[uint64]*clique  // cliques that can be used
+		over     map[uint64]*ended   // streams that are over
+		overs    []uint64            // the same in order
+		meetings map[uint64]*meeting // that this process takes part in
+		early    map[uint64]map[serry.Life]join
+		strange  map[uint64][]sighting // by stream: data of cliques that are not known yet
+		attempts map[uint64]uint32     // meetings that this process took part in, by name
+	}
+}
+
+// An ended clique is remembered so that members which do not know are told, and for a while so that a stronger cause
+// takes the place of the first one.
+type ended struct {
+	clique *clique
+	at     time.Time
+	told   map[serry.Life]bool
+}
+
+// New makes the group of a member over its link layer. A link layer has one group.
+func New(m Member, net *link.Net, o Options) (*Group, error) {
+	if o.Timeout == 0 {
+		o.Timeout = defaultTimeout
+	}
+	if o.Idle <= 0 {
+		o.Idle = defaultIdle
+	}
+	g := &Group{member: m, net: net, life: net.Life(), opt: o, log: o.Log}
+	if g.log == nil {
+		g.log = slog.New(slog.DiscardHandler)
+	}
+	g.ctx, g.stop = context.WithCancelCause(context.Background())
+	g.mu.past = make(map[serry.Life]error)
+	g.mu.changed = make(chan struct{})
+	g.mu.cached = make(map[string]*clique)
+	g.mu.forming = make(map[string]*forming)
+	g.mu.streams = make(map[uint64]*clique)
+	g.mu.over = make(map[uint64]*ended)
+	g.mu.meetings = make(map[uint64]*meeting)
+	g.mu.early = make(map[uint64]map[serry.Life]join)
+	g.mu.attempts = make(map[uint64]uint32)
+	g.mu.strange = make(map[uint64][]sighting)
+	if err := net.Handle(link.Collective, (*handler)(g)); err != nil {
+		return nil, err
+	}
+	g.work.Go(g.watch)
+	return g, nil
+}
+
+// CliqueOptions say how to form a clique. The zero value is right for most.
+type CliqueOptions struct {
+	// Traffic tells cliques of the same devices apart that work independently of each other.
+	Traffic uint64
+}
+
+// Clique forms the clique of a list of devices, or finds the one that was formed before. A device's place in the
+// list is its rank. The processes of all devices must call it with the same list; it waits for them until ctx, or
+// the timeout of the options, ends, and names those that are missing (CL-RDV-10). The caller closes what it gets.
+//
+// The result is the communicator of the first device in the list that this process drives; [Comm.Local] has the
+// others.
+func (g *Group) Clique(ctx context.Context, devices []serry.DeviceID, o CliqueOptions) (*Comm, error) {
+	ctx, cancel := g.bounded(ctx)
+	defer cancel()
+	places, err := g.places(ctx, devices)
+	if err != nil {
+		return nil, err
+	}
+	c, err := g.obtain(ctx, &Key{Ranks: places, Traffic: o.Traffic})
+	if err != nil {
+		return nil, err
+	}
+	return c.first, nil
+}
+
+// bounded is the context with the timeout of the options, if it has no deadline.
+func (g *Group) bounded(ctx context.Context) (context.Context, context.CancelFunc) {
+	if _, ok := ctx.Deadline(); ok || g.opt.Timeout < 0 {
+		return context.WithCancel(ctx)
+	}
+	return context.WithTimeout(ctx, g.opt.Timeout)
+}
+
+// owners are the tasks of devices.
+func (g *Group) owners(devices []serry.DeviceID) ([]serry.TaskID, error) {
+	tasks := make([]serry.TaskID, len(devices))
+	for i, d := range devices {
+		task, ok := g.opt.Owners[d]
+		if g.opt.Owners == nil {
+			task, ok = serry.TaskID{Job: g.life.Task.Job, Index: int(d)}, d >= 0
+		}
+		if !ok {
+			return nil, invalid("no task drives device %d", d)
+		}
+		tasks[i] = task
+	}
+	if !slices.Contains(tasks, g.life.Task) {
+		return nil, invalid("%v drives none of the devices of the clique", g.life.Task)
+	}
+	return tasks, nil
+}
+
+// places are the devices with the present lives of their tasks. It waits until all tasks are connected.
+func (g *Group) places(ctx context.Context, devices []serry.DeviceID) ([]Place, error) {
+	if err := (&Key{Ranks: make([]Place, len(devices))}).checkSize(); err != nil {
+		return nil, err
+	}
+	tasks, err := g.owners(devices)
+	if err != nil {
+		return nil, err
+	}
+	for {
+		lives, changed, blind := g.present(tasks)
+		if blind {
+			return g.agreed(ctx, devices, tasks)
+		}
+		places, missing := make([]Place, len(devices)), []int(nil)
+		for i, task := range tasks {
+			places[i] = Place{devices[i], serry.Life{Task: task, Incarnation: lives[task]}}
+			if lives[task] == 0 {
+				missing = append(missing, i)
+			}
+		}
+		if missing == nil {
+			return places, (&Key{Ranks: places}).check()
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			first := tasks[missing[0]]
+			return nil, g.gaveUp(ctx, slices.Index(tasks, g.life.Task), missing, first.String()+" is not connected")
+		case <-g.ctx.Done():
+			return nil, ErrClosed
+		}
+	}
+}
+
+// gaveUp is the error of a caller whose context has ended.
+func (g *Group) gaveUp(ctx context.Context, me int, missing []int, detail string) error {
+	if errors.Is(ctx.Err(), context.DeadlineExceeded) {
+		return &Error{Origin: me, Ranks: missing, Detail: detail, Err: ErrTimeout}
+	}
+	return &Error{Origin: me, Detail: context.Cause(ctx).Error(), Err: ErrCancelled}
+}
+
+// present has the incarnations of the tasks that are connected, as the service told last.
+func (g *Group) present(tasks []serry.TaskID) (lives map[serry.TaskID]serry.Incarnation, changed chan struct{}, blind bool) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	lives = make(map[serry.TaskID]serry.Incarnation)
+	for _, task := range tasks {
+		if t := g.mu.tasks[task]; t.State == serry.Connected {
+			lives[task] = t.Incarnation
+		}
+	}
+	return lives, g.mu.changed, g.mu.blind
+}
+
+// agreed finds the lives of tasks where the service tells them only to those who agree.
+func (g *Group) agreed(ctx context.Context, devices []serry.DeviceID, tasks []serry.TaskID) ([]Place, error) {
+	set := slices.Clone(tasks)
+	slices.SortFunc(set, serry.TaskID.Compare)
+	a, err := g.member.Agree(ctx, nil, slices.Compact(set)...)
+	if err != nil {
+		return nil, err
+	}
+	places := make([]Place, len(devices))
+	for i, task := range tasks {
+		incarnation, ok := a.Alive[task]
+		if !ok {
+			return nil, &Error{Origin: slices.Index(tasks, g.life.Task), Ranks: []int{i}, Life: serry.Life{Task: task},
+				Detail: "it did not agree", Err: ErrPeerFailed}
+		}
+		places[i] = Place{devices[i], serry.Life{Task: task, Incarnation: incarnation}}
+	}
+	return places, (&Key{Ranks: places}).check()
+}
+
+// A forming is a clique that a caller is forming, and others wait for.
+type forming struct {
+	done chan struct{}
+	err  error // set before done is closed
+}
+
+// obtain finds a clique, or forms it. Callers of one process that want the same clique form it once.
+func (g *Group) obtain(ctx context.Context, key *Key) (*clique, error) {
+	name := string(key.append(nil))
+	for {
+		g.mu.Lock()
+		if g.mu.closed {
+			g.mu.Unlock()
+			return nil, ErrClosed
+		}
+		if c := g.mu.cached[name]; c != nil && c.failed.Load() == nil {
+			c.hold()
+			g.mu.Unlock()
+			return c, nil
+		}
+		f := g.mu.forming[name]
+		if f == nil {
+			f = &forming{done: make(chan struct{})}
+			g.mu.forming[name] = f
+			g.mu.Unlock()
+			return g.lead(ctx, key, name, f)
+		}
+		g.mu.Unlock()
+		select {
+		case <-f.done:
+			if f.err != nil {
+				return nil, f.err
+			}
+		case <-ctx.Done():
+			return nil, context.Cause(ctx)
+		}
+	}
+}
+
+// lead forms a clique that other callers may wait for.
+func (g *Group) lead(ctx context.Context, key *Key, name string, f *forming) (*clique, error) {
+	c, err := g.form(ctx, key)
+	g.mu.Lock()
+	delete(g.mu.forming, name)
+	if err == nil {
+		c.hold()
+		g.mu.cached[name] = c
+		if failed := c.failed.Load(); failed != nil { // between its forming and now
+			delete(g.mu.cached, name)
+			err = failed
+		}
+	}
+	g.mu.Unlock()
+	f.err = err
+	close(f.done)
+	if err != nil {
+		return nil, err
+	}
+	g.background(0, func(context.Context) { c.connect() })
+	return c, nil
+}
+
+// hold notes that a caller has the clique.
+func (c *clique) hold() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.mu.refs++
+}
+
+// release notes that a caller has done with the clique, and closes those that were idle for longest if there are
+// too many.
+func (g *Group) release(c *clique) {
+	c.mu.Lock()
+	c.mu.refs = max(c.mu.refs-1, 0)
+	c.mu.idle = time.Now()
+	c.mu.Unlock()
+	for _, old := range g.excess() {
+		old.revoke(&Error{Origin: old.first.rank, Detail: "it was not used", Err: ErrClosed})
+	}
+}
+
+// excess lists the cliques that are too many, those that were idle for longest.
+func (g *Group) excess() (list []*clique) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	for _, c := range g.mu.cached {
+		c.mu.Lock()
+		if c.mu.refs == 0 {
+			list = append(list, c)
+		}
+		c.mu.Unlock()
+	}
+	slices.SortFunc(list, func(a, b *clique) int { return a.mu.idle.Compare(b.mu.idle) })
+	return list[:max(0, len(list)-g.opt.Idle)]
+}
+
+// register makes a clique known to the handler. It fails if a member was lost meanwhile.
+func (g *Group) register(c *clique) error {
+	g.mu.Lock()
+	var lost *Error
+	for _, l := range c.others {
+		if err := g.mu.past[l]; err != nil {
+			lost = c.lossOf(l, err)
+			break
+		}
+	}
+	if g.mu.closed && lost == nil {
+		lost = &Error{Origin: c.first.rank, Err: ErrClosed}
+	}
+	g.mu.streams[c.stream] = c
+	seen := g.mu.strange[c.stream]
+	delete(g.mu.strange, c.stream)
+	g.mu.Unlock()
+	for _, s := range seen {
+		c.unexpected(s.from, s.header)
+	}
+	if lost != nil {
+		return c.revoke(lost)
+	}
+	return nil
+}
+
+// retire takes a clique that is over out of use.
+func (g *Group) retire(c *clique) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	delete(g.mu.streams, c.stream)
+	if name := string(c.key.append(nil)); g.mu.cached[name] == c {
+		delete(g.mu.cached, name)
+	}
+	if len(g.mu.overs) >= maxOver {
+		delete(g.mu.over, g.mu.overs[0])
+		g.mu.overs = g.mu.overs[1:]
+	}
+	g.mu.over[c.stream] = &ended{c, time.Now(), make(map[serry.Life]bool)}
+	g.mu.overs = append(g.mu.overs, c.stream)
+}
+
+// all lists the cliques that can be used, in the order of their keys.
+func (g *Group) all() []*clique {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.inUse()
+}
+
+// blamable lists the cliques that can be used, and those that ended a moment ago: a loss may explain why.
+func (g *Group) blamable() []*clique {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	list := g.inUse()
+	for i := len(g.mu.overs) - 1; i >= 0; i-- {
+		e := g.mu.over[g.mu.overs[i]]
+		if time.Since(e.at) > tellTime {
+			break
+		}
+		list = append(list, e.clique)
+	}
+	return list
+}
+
+// inUse is all with mu held.
+func (g *Group) inUse() []*clique {
+	list := make([]*clique, 0, len(g.mu.streams))
+	for _, c := range g.mu.streams {
+		list = append(list, c)
+	}
+	slices.SortFunc(list, func(a, b *clique) int { return a.key.Compare(b.key) })
+	return list
+}
+
+// background runs something that no caller waits for. Zero is no bound but the end of the group.
+func (g *Group) background(bound time.Duration, f func(ctx context.Context)) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.mu.closed {
+		return
+	}
+	g.work.Go(func() {
+		ctx, cancel := context.WithCancel(g.ctx)
+		if bound > 0 {
+			ctx, cancel = context.WithTimeout(g.ctx, bound)
+		}
+		defer cancel()
+		f(ctx)
+	})
+}
+
+// Close waits until no operation of the group runs, or ctx ends, and then ends all cliques and everything in the
+// background. The link layer stays open.
+func (g *Group) Close(ctx context.Context) error {
+	var err error
+	for _, c := range g.all() {
+		err = errors.Join(err, c.drain(ctx))
+	}
+	g.mu.Lock()
+	g.mu.closed = true
+	g.mu.Unlock()
+	for _, c := range g.all() {
+		c.revoke(&Error{Origin: c.first.rank, Detail: g.life.Task.String() + " has closed its group", Err: ErrClosed})
+	}
+	g.stop(ErrClosed)
+	g.work.Wait()
+	return err
+}
+
+// random is a number that no other process draws.
+func random() uint64 {
+	var b [8]byte
+	rand.Read(b[:])
+	return binary.LittleEndian.Uint64(b[:]) | 1
+}

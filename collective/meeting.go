@@ -1,0 +1,477 @@
+package collective
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/serry-dev/serry"
+	"github.com/serry-dev/serry/link"
+)
+
+// The processes of a clique meet before they use it. The process of rank 0 hosts the meeting: the others send it a
+// JOIN with their key, and when all have come it draws the stream of the clique and sends WELCOME to all. A meeting
+// that fails ends for all that have come, by a REVOKE with the name of the meeting.
+//
+// A meeting is named by the fingerprint of the key, and meetings of one name are numbered: each process counts the
+// meetings of a name that it took part in. So a process that comes late to a meeting which has failed learns that,
+// and does not begin a new one on its own; the next call of all of them meets under the next number (CL-RDV-10).
+
+const (
+	maxEarly    = 4096 // processes that joined a meeting before its host
+	maxAttempts = 4096 // names of meetings that are counted
+
+	// verdictTime is how long a process waits for the word of the host after its own deadline: the host knows who is
+	// missing.
+	verdictTime = time.Second
+)
+
+// A meeting is one that this process takes part in.
+type meeting struct {
+	name    uint64
+	attempt uint32
+	key     *Key
+	bytes   []byte // of the key
+	host    serry.Life
+	me      int // my lowest rank
+	done    chan struct{}
+
+	// Guarded by the lock of the group.
+	ended   bool
+	stream  uint64
+	err     *Error
+	arrived map[serry.Life]*link.Link // on the host
+	until   time.Time                 // on the host: the first deadline of those that have come
+	timer   *time.Timer
+}
+
+// A join is the wish of another process to meet.
+type join struct {
+	attempt uint32
+	until   time.Time
+	key     []byte
+	link    *link.Link
+}
+
+// A frame to another process, to be sent when no lock is held.
+type frame struct {
+	link    *link.Link
+	header  link.Header
+	payload []byte
+}
+
+// form meets the other processes of a key and makes the clique.
+func (g *Group) form(ctx context.Context, key *Key) (*clique, error) {
+	if err := key.check(); err != nil {
+		return nil, err
+	}
+	if len(key.Lives()) == 1 {
+		c := newClique(g, key, nil, random())
+		return c, g.register(c)
+	}
+	m, out := g.enter(ctx, key)
+	g.send(out)
+	defer g.leave(m)
+	var err error
+	if m.host == g.life {
+		err = g.hosts(ctx, m)
+	} else {
+		err = g.visits(ctx, m)
+	}
+	if err != nil {
+		return nil, err
+	}
+	c := newClique(g, key, m, m.stream)
+	if err := g.register(c); err != nil {
+		return nil, err
+	}
+	return c, nil
+}
+
+// enter begins to take part in a meeting.
+func (g *Group) enter(ctx context.Context, key *Key) (*meeting, []frame) {
+	m := &meeting{name: key.Fingerprint(), key: key, bytes: key.append(nil), host: key.Ranks[0].Life, done: make(chan struct{})}
+	m.me = key.RanksOf(g.life)[0]
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.count(m)
+	g.mu.meetings[m.name] = m
+	for _, l := range key.Lives() {
+		if err := g.mu.past[l]; err != nil {
+			return m, g.finish(m, lossOf(key, m.me, l, err))
+		}
+	}
+	if m.host != g.life {
+		return m, nil
+	}
+	m.arrived = make(map[serry.Life]*link.Link)
+	if at, ok := ctx.Deadline(); ok {
+		m.until = at
+		m.timer = time.AfterFunc(time.Until(at), func() { g.expire(m) })
+	}
+	var out []frame
+	early := g.mu.early[m.name]
+	delete(g.mu.early, m.name)
+	for life, j := range early {
+		out = append(out, g.admit(m, life, j)...)
+	}
+	return m, out
+}
+
+// count numbers a meeting; mu is held.
+func (g *Group) count(m *meeting) {
+	for name := range g.mu.attempts {
+		if len(g.mu.attempts) < maxAttempts {
+			break
+		}
+		if g.mu.meetings[name] == nil {
+			delete(g.mu.attempts, name)
+		}
+	}
+	g.mu.attempts[m.name]++
+	m.attempt = g.mu.attempts[m.name]
+}
+
+// leave ends what this process does for a meeting.
+func (g *Group) leave(m *meeting) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.mu.meetings[m.name] == m {
+		delete(g.mu.meetings, m.name)
+	}
+	if m.timer != nil {
+		m.timer.Stop()
+	}
+}
+
+// send sends frames.
+func (g *Group) send(out []frame) {
+	for _, f := range out {
+		if _, err := f.link.Post(f.header, f.payload); err != nil {
+			g.log.Debug("process not told", "peer", f.link.Peer().Task, "err", err)
+		}
+	}
+}
+
+// hosts waits on the host until all have come.
+func (g *Group) hosts(ctx context.Context, m *meeting) error {
+	select {
+	case <-m.done:
+	case <-ctx.Done():
+		if errors.Is(ctx.Err(), context.DeadlineExceeded) {
+			g.expire(m)
+		} else {
+			g.end(m, &Error{Origin: m.me, Detail: context.Cause(ctx).Error(), Err: ErrCancelled})
+		}
+		<-m.done
+	case <-g.ctx.Done():
+		g.end(m, &Error{Origin: m.me, Detail: "the host has closed its group", Err: ErrClosed})
+		<-m.done
+	}
+	if m.err != nil {
+		return m.err
+	}
+	return nil
+}
+
+// visits joins the meeting of another process, and waits for its word.
+func (g *Group) visits(ctx context.Context, m *meeting) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	defer context.AfterFunc(g.ctx, func() { cancel(ErrClosed) })()
+	l, err := g.search(ctx, m)
+	if err == nil {
+		err = g.sendJoin(ctx, l, m)
+	}
+	if err == nil {
+		err = g.await(ctx, l, m)
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if m.err == nil && err != nil {
+		g.finish(m, g.visitError(ctx, m, err))
+	}
+	if m.err != nil {
+		return m.err
+	}
+	return nil
+}
+
+// search finds the host. The meeting may end before: the host is lost.
+func (g *Group) search(ctx context.Context, m *meeting) (*link.Link, error) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	g.background(0, func(context.Context) {
+		select {
+		case <-m.done:
+			cancel(ErrPeerFailed)
+		case <-ctx.Done():
+		}
+	})
+	return g.net.Link(ctx, m.host)
+}
+
+// visitError is why the host could not be met.
+func (g *Group) visitError(ctx context.Context, m *meeting, err error) *Error {
+	switch {
+	case isLoss(err):
+		return lossOf(m.key, m.me, m.host, err)
+	case errors.Is(ctx.Err(), context.DeadlineExceeded):
+		return &Error{Origin: m.me, Ranks: m.key.RanksOf(m.host), Detail: fmt.Sprintf("no word of %v, which hosts the meeting", m.host.Task), Err: ErrTimeout}
+	case ctx.Err() != nil:
+		return &Error{Origin: m.me, Detail: context.Cause(ctx).Error(), Err: ErrCancelled}
+	}
+	return &Error{Origin: m.me, Ranks: m.key.RanksOf(m.host)[:1], Detail: err.Error(), Err: ErrTransport}
+}
+
+func (g *Group) sendJoin(ctx context.Context, l *link.Link, m *meeting) error {
+	left := uint64(0)
+	if at, ok := ctx.Deadline(); ok {
+		left = uint64(max(time.Until(at), time.Millisecond))
+	}
+	_, err := l.Post(m.header(link.Join), append(binary.LittleEndian.AppendUint64(nil, left), m.bytes...))
+	return err
+}
+
+// header is that of a frame about the meeting.
+func (m *meeting) header(t link.Type) link.Header {
+	return link.Header{Family: link.Collective, Type: t, Class: link.Control, Stream: m.name, Generation: m.key.Generation, Seq: uint64(m.attempt)}
+}
+
+// await waits for the word of the host. If this process gives up it tells the host, which may have welcomed all just
+// then.
+func (g *Group) await(ctx context.Context, l *link.Link, m *meeting) error {
+	select {
+	case <-m.done:
+		return nil
+	case <-ctx.Done():
+	}
+	if errors.Is(ctx.Err(), context.DeadlineExceeded) {
+		timer := time.NewTimer(verdictTime)
+		defer timer.Stop()
+		select {
+		case <-m.done:
+			return nil
+		case <-timer.C:
+		case <-g.ctx.Done():
+		}
+	}
+	e := &Error{Origin: m.me, Detail: fmt.Sprintf("rank %d gave up: %v", m.me, context.Cause(ctx)), Err: ErrCancelled}
+	g.send([]frame{{l, m.header(link.Revoke), e.append(nil)}})
+	return ctx.Err()
+}
+
+// joined takes the wish of another process to meet.
+func (g *Group) joined(l *link.Link, h link.Header, payload []byte) {
+	r := reader{rest: payload}
+	j := join{attempt: uint32(h.Seq), link: l}
+	if left := time.Duration(r.uint64()); left > 0 {
+		j.until = time.Now().Add(left)
+	}
+	j.key = bytes.Clone(r.rest)
+	g.mu.Lock()
+	out := g.receive(l.Peer(), h, j, r.failed)
+	g.mu.Unlock()
+	g.send(out)
+}
+
+// receive admits a process to a meeting, keeps its wish until there is one, or refuses it; mu is held.
+func (g *Group) receive(from serry.Life, h link.Header, j join, malformed bool) []frame {
+	m := g.mu.meetings[h.Stream]
+	switch {
+	case malformed || g.mu.closed:
+		return []frame{refusal(h, j, "its group is closed", 0)}
+	case m != nil && m.host == g.life && !m.ended:
+		return g.admit(m, from, j)
+	case m == nil && j.attempt <= g.mu.attempts[h.Stream]:
+		return []frame{refusal(h, j, "the meeting is over", g.mu.attempts[h.Stream])}
+	case g.earlyCount() >= maxEarly:
+		return []frame{refusal(h, j, "too many processes wait for meetings", 0)}
+	}
+	if g.mu.early[h.Stream] == nil {
+		g.mu.early[h.Stream] = make(map[serry.Life]join)
+	}
+	g.mu.early[h.Stream][from] = j
+	return nil
+}
+
+func (g *Group) earlyCount() (n int) {
+	for _, m := range g.mu.early {
+		n += len(m)
+	}
+	return n
+}
+
+// refusal tells a process that it cannot take part. It carries how many meetings of the name there were.
+func refusal(h link.Header, j join, why string, attempts uint32) frame {
+	e := &Error{Detail: why, Err: ErrCancelled}
+	h.Type, h.Class, h.Offset = link.Revoke, link.Control, uint64(attempts)
+	return frame{j.link, h, e.append(nil)}
+}
+
+// admit takes a process into a meeting of this host; mu is held.
+func (g *Group) admit(m *meeting, from serry.Life, j join) []frame {
+	ranks := m.key.RanksOf(from)
+	switch {
+	case m.ended:
+		return nil
+	case len(ranks) == 0 || !bytes.Equal(j.key, m.bytes):
+		return g.finish(m, &Error{Origin: m.me, Ranks: ranks, Detail: fmt.Sprintf("%v has another key", from.Task), Err: ErrMismatch})
+	case j.attempt < m.attempt:
+		return []frame{refusal(m.header(link.Revoke), join{attempt: j.attempt, link: j.link}, "the meeting is over", m.attempt).numbered(j.attempt)}
+	case j.attempt > m.attempt:
+		g.mu.attempts[m.name] = max(m.attempt, j.attempt-1)
+		return g.finish(m, &Error{Origin: m.me, Ranks: ranks, Detail: fmt.Sprintf("%v has given this meeting up", from.Task), Err: ErrCancelled})
+	}
+	m.arrived[from] = j.link
+	if !j.until.IsZero() && (m.until.IsZero() || j.until.Before(m.until)) {
+		m.until = j.until
+		if m.timer != nil {
+			m.timer.Stop()
+		}
+		m.timer = time.AfterFunc(time.Until(j.until), func() { g.expire(m) })
+	}
+	if len(m.missing(g.life)) > 0 {
+		return nil
+	}
+	m.stream = random()
+	return g.finish(m, nil)
+}
+
+// numbered is the frame as one about another meeting of the same name.
+func (f frame) numbered(attempt uint32) frame {
+	f.header.Seq = uint64(attempt)
+	return f
+}
+
+// missing lists the ranks that have not come.
+func (m *meeting) missing(me serry.Life) (ranks []int) {
+	for rank, p := range m.key.Ranks {
+		if p.Life != me && m.arrived[p.Life] == nil {
+			ranks = append(ranks, rank)
+		}
+	}
+	return ranks
+}
+
+// finish ends a meeting, well or with an error, and returns what the others have to be told; mu is held.
+func (g *Group) finish(m *meeting, e *Error) (out []frame) {
+	if m.ended {
+		return nil
+	}
+	m.ended, m.err = true, e
+	close(m.done)
+	h, payload := m.header(link.Welcome), binary.LittleEndian.AppendUint64(nil, m.stream)
+	if e != nil {
+		h, payload = m.header(link.Revoke), e.append(nil)
+	}
+	for _, life := range m.key.Lives() {
+		if l := m.arrived[life]; l != nil {
+			out = append(out, frame{l, h, payload})
+		}
+	}
+	return out
+}
+
+// end ends a meeting with an error.
+func (g *Group) end(m *meeting, e *Error) {
+	g.mu.Lock()
+	out := g.finish(m, e)
+	g.mu.Unlock()
+	g.send(out)
+}
+
+// expire ends a meeting whose time is over, on its host.
+func (g *Group) expire(m *meeting) {
+	g.mu.Lock()
+	missing := m.missing(g.life)
+	e := &Error{Origin: m.me, Ranks: missing, Err: ErrTimeout}
+	if len(missing) > 0 {
+		e.Detail = fmt.Sprintf("%d of %d ranks have come; %s", len(m.key.Ranks)-len(missing), len(m.key.Ranks), g.elsewhere(m, missing))
+	}
+	out := g.finish(m, e)
+	g.mu.Unlock()
+	g.send(out)
+}
+
+// elsewhere says where the first of the missing is: it may wait for another clique; mu is held.
+func (g *Group) elsewhere(m *meeting, missing []int) string {
+	life := m.key.Ranks[missing[0]].Life
+	for _, waiting := range g.mu.early {
+		j, ok := waiting[life]
+		if !ok {
+			continue
+		}
+		if key, err := parseKey(j.key); err == nil {
+			return fmt.Sprintf("%v waits for the clique %v", life.Task, key)
+		}
+	}
+	return fmt.Sprintf("%v has not come", life.Task)
+}
+
+// welcomed takes the word of a host that all have come.
+func (g *Group) welcomed(l *link.Link, h link.Header, payload []byte) {
+	r := reader{rest: payload}
+	stream := r.uint64()
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	m := g.mu.meetings[h.Stream]
+	if r.failed || m == nil || m.host != l.Peer() || uint64(m.attempt) != h.Seq || m.ended {
+		return
+	}
+	m.stream = stream
+	g.finish(m, nil)
+}
+
+// meetingRevoked takes the word of another process that a meeting has failed, or that it gave up: then a clique that
+// was formed without it ends.
+func (g *Group) meetingRevoked(l *link.Link, h link.Header, payload []byte) {
+	e, err := parseError(payload)
+	if err != nil {
+		return
+	}
+	g.mu.Lock()
+	m := g.mu.meetings[h.Stream]
+	var out []frame
+	if m != nil && uint64(m.attempt) == h.Seq && (m.host == l.Peer() || m.arrived[l.Peer()] != nil) {
+		g.mu.attempts[m.name] = max(g.mu.attempts[m.name], uint32(h.Offset))
+		out = g.finish(m, e)
+	}
+	var formed *clique
+	for _, c := range g.mu.streams {
+		if c.meeting == h.Stream && uint64(c.attempt) == h.Seq && c.holds(l.Peer()) {
+			formed = c
+		}
+	}
+	if waiting := g.mu.early[h.Stream]; waiting != nil {
+		delete(waiting, l.Peer())
+	}
+	g.mu.Unlock()
+	g.send(out)
+	if formed != nil && formed.plausible(e) {
+		g.background(tellTime, func(context.Context) { formed.revoke(e) })
+	}
+}
+
+// loseMeetings ends the meetings that cannot succeed without a life, and forgets its wishes.
+func (g *Group) loseMeetings(life serry.Life, err error) {
+	var out []frame
+	g.mu.Lock()
+	for name, waiting := range g.mu.early {
+		if delete(waiting, life); len(waiting) == 0 {
+			delete(g.mu.early, name)
+		}
+	}
+	for _, m := range g.mu.meetings {
+		holds := slices.Contains(m.key.Lives(), life)
+		if holds && (errors.Is(err, ErrPeerFailed) || m.host == life || m.arrived[life] != nil) {
+			out = append(out, g.finish(m, lossOf(m.key, m.me, life, err))...)
+		}
+	}
+	g.mu.Unlock()
+	g.send(out)
+}

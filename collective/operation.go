@@ -1,0 +1,185 @@
+package collective
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/serry-dev/serry/internal/plant"
+	"github.com/serry-dev/serry/internal/schedule"
+	"github.com/serry-dev/serry/link"
+)
+
+// inquireAfter is how long an operation waits for other ranks before it asks them what they do. A rank that runs
+// another operation, and sends nothing that would show it, is found this way.
+const (
+	inquireAfter = 100 * time.Millisecond
+	inquireMost  = 10 * time.Second // it asks again after twice the time, but at least so often
+)
+
+// An operation is one operation of one rank, under way.
+type operation struct {
+	comm    *Comm
+	call    *call
+	seq     uint64
+	word    uint64 // of its messages: the sequence number and the digest of the description
+	began   time.Time
+	until   time.Time      // its deadline, if the context has none; or zero
+	pending []atomic.Int32 // by rank: messages under way
+
+	mu struct {
+		sync.Mutex
+		ended bool
+		asked bool // other ranks were asked what they do
+		timer *time.Timer
+	}
+}
+
+// word puts a sequence number and a digest together.
+func word(seq uint64, d description) uint64 { return seq<<digestBits | d.digest() }
+
+// run runs the operation to its end.
+func (o *operation) run(ctx context.Context) error {
+	defer o.comm.clique.end()
+	p, err := o.comm.plan(o.call)
+	if err == nil {
+		o.arm()
+		err = newEngine(o, p, o.call).run(ctx)
+		o.disarm()
+	}
+	if err != nil {
+		return o.failure(ctx, err)
+	}
+	return nil
+}
+
+// failure is the error of an operation that did not complete. It ends the clique: a collective that ran in part
+// cannot be undone (CL-DES-3).
+func (o *operation) failure(ctx context.Context, err error) error {
+	c := o.comm.clique
+	if c.group.opt.Planted.Has(plant.AbortSucceeds) {
+		return nil
+	}
+	if held := c.failed.Load(); held != nil {
+		return held
+	}
+	e := &Error{Origin: o.comm.rank, Err: ErrFault, Detail: err.Error()}
+	moved, isMove := errors.AsType[*moveError](err)
+	switch {
+	case errors.Is(ctx.Err(), context.DeadlineExceeded):
+		e = o.timeout()
+	case ctx.Err() != nil:
+		e.Err, e.Detail = ErrCancelled, fmt.Sprintf("rank %d gave %v up: %v", o.comm.rank, o.call.description, context.Cause(ctx))
+	case isMove && isLoss(err):
+		e = c.lossOf(c.key.Ranks[moved.rank].Life, moved.err)
+	}
+	e.Seq = o.seq
+	return c.revoke(e)
+}
+
+// isLoss says whether a link failed.
+func isLoss(err error) bool {
+	return errors.Is(err, link.ErrPeerFailed) || errors.Is(err, link.ErrTransport) || errors.Is(err, link.ErrClosed)
+}
+
+// blamed lists the ranks that hold the operation up: those that have not begun it. A rank that has begun it waits like
+// this one, also where this one waits for it. If no rank is known to be behind, those that it waits for are blamed.
+func (o *operation) blamed() (ranks []int) {
+	o.mu.Lock()
+	asked := o.mu.asked
+	o.mu.Unlock()
+	for rank := range o.comm.Size() {
+		if asked && rank != o.comm.rank && o.comm.isBehind(rank, o.seq) {
+			ranks = append(ranks, rank)
+		}
+	}
+	if ranks == nil {
+		return o.waiting()
+	}
+	return ranks
+}
+
+// timeout is the error of an operation whose time is over (CL-TMO-10).
+func (o *operation) timeout() *Error {
+	e := &Error{Origin: o.comm.rank, Seq: o.seq, Ranks: o.blamed(), Err: ErrTimeout}
+	details := []string{fmt.Sprintf("%v after %v", o.call.description, time.Since(o.began).Round(time.Millisecond))}
+	for i, rank := range e.Ranks {
+		if i == 4 {
+			break
+		}
+		details = append(details, fmt.Sprintf("rank %d %s", rank, o.comm.lastSeen(rank)))
+	}
+	e.Detail = strings.Join(details, "; ")
+	return e
+}
+
+// waitFor notes that a message to or from a rank is under way.
+func (o *operation) waitFor(rank int) { o.pending[rank].Add(1) }
+
+// waited notes that it has ended.
+func (o *operation) waited(rank int) { o.pending[rank].Add(-1) }
+
+// waiting lists the ranks that the operation waits for.
+func (o *operation) waiting() (ranks []int) {
+	for rank := range o.pending {
+		if o.pending[rank].Load() > 0 {
+			ranks = append(ranks, rank)
+		}
+	}
+	return ranks
+}
+
+// arm sets the clock of the operation.
+func (o *operation) arm() {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.mu.timer = time.AfterFunc(o.next(inquireAfter), func() { o.tick(inquireAfter) })
+}
+
+// next is the time until an event, but not behind the deadline.
+func (o *operation) next(after time.Duration) time.Duration {
+	if o.until.IsZero() {
+		return after
+	}
+	return min(after, max(time.Until(o.until), 0))
+}
+
+// disarm stops the clock.
+func (o *operation) disarm() {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.mu.ended = true
+	o.mu.timer.Stop()
+}
+
+// tick looks after an operation that takes long.
+func (o *operation) tick(pause time.Duration) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.mu.ended {
+		return
+	}
+	if !o.until.IsZero() && !time.Now().Before(o.until) {
+		o.comm.group.background(tellTime, func(context.Context) { o.comm.clique.revoke(o.timeout()) })
+		return
+	}
+	o.mu.asked = true
+	o.inquire()
+	pause = min(2*pause, inquireMost)
+	o.mu.timer = time.AfterFunc(o.next(pause), func() { o.tick(pause) })
+}
+
+// inquire tells the ranks of linked processes what this rank does, and asks what they do: not only those that it waits
+// for, since these may wait for another one.
+func (o *operation) inquire() {
+	for rank := range o.comm.Size() {
+		o.comm.tellProgress(rank, o.seq, o.call.description, asks)
+	}
+}
+
+// algorithm chooses how the call is carried out.
+func (k *call) algorithm() (schedule.Algorithm, schedule.Job) { return schedule.Choose(k.job, k.total) }
