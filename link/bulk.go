@@ -9,11 +9,15 @@ import (
 	"os"
 	"slices"
 	"time"
+
+	"github.com/serry-dev/serry/wire/conn"
 )
 
 const (
 	leastChunk   = 256 << 10 // smaller messages are not cut
-	scratchBytes = 64 << 10
+	scratchBytes = conn.Large
+	maxPieces    = 8192    // parts of a message that came, with gaps between them: more than sockets hold of a slow lane
+	leastPiece   = 8 << 10 // shorter segments are not read one by one
 
 	// A payload with a checksum is read and written in steps, each with its part of the checksum: little enough
 	// that the processor still has the bytes in its cache for the second pass over them. A write of less would
@@ -111,7 +115,7 @@ func (a *lane) writeChunk(p *post, from, to int64) error {
 		step = sumWrite
 	}
 	a.head = h.append(a.head[:0])
-	c := outgoing{lane: a, post: p, segs: p.segs, from: from, to: to}
+	c := outgoing{lane: a, post: p, rest: cursorAt(p.segs, from), left: to - from}
 	err := c.write(append(a.buffers[:0], a.head), step, h.flags&flagChecksum != 0)
 	a.link.counts.sent(&h)
 	return err
@@ -119,10 +123,10 @@ func (a *lane) writeChunk(p *post, from, to int64) error {
 
 // An outgoing chunk is a payload that is being written.
 type outgoing struct {
-	lane     *lane
-	post     *post
-	segs     [][]byte // of the message; once it is cancelled, a copy of what is left
-	from, to int64    // bytes of segs that no write has begun with
+	lane *lane
+	post *post
+	rest cursor // of the message; once it is cancelled, of a copy of what is left
+	left int64  // bytes that no write has begun with
 }
 
 // write writes the chunk behind the pieces that are there, step bytes at a time, with the checksum at its end
@@ -130,22 +134,22 @@ type outgoing struct {
 func (c *outgoing) write(pieces net.Buffers, step int64, checked bool) error {
 	a, sum := c.lane, uint32(0)
 	for {
-		begin, end := len(pieces), min(c.from+step, c.to)
-		pieces = appendRange(pieces, c.segs, c.from, end)
-		c.from = end
+		begin, n := len(pieces), min(step, c.left)
+		pieces = c.rest.append(pieces, n)
+		c.left -= n
 		if checked {
 			for _, s := range pieces[begin:] {
 				sum = crc32.Update(sum, castagnoli, s)
 			}
 		}
-		if checked && end == c.to {
+		if checked && c.left == 0 {
 			a.tail = binary.LittleEndian.AppendUint32(a.tail[:0], sum)
 			pieces = append(pieces, a.tail)
 		}
 		err := c.writeAll(pieces)
 		clear(pieces)
 		pieces = pieces[:0]
-		if err != nil || c.from == c.to {
+		if err != nil || c.left == 0 {
 			a.buffers = pieces
 			return err
 		}
@@ -167,8 +171,7 @@ func (c *outgoing) writeAll(pieces net.Buffers) error {
 		a.link.mu.Unlock()
 		if cancelled {
 			pieces = net.Buffers{slices.Concat(pieces...)}
-			rest := slices.Concat(appendRange(nil, c.segs, c.from, c.to)...)
-			c.segs, c.from, c.to = [][]byte{rest}, 0, int64(len(rest))
+			c.rest = cursor{segs: [][]byte{slices.Concat(c.rest.append(nil, c.left)...)}}
 			a.link.letGo(a, p)
 		}
 	}
@@ -181,19 +184,6 @@ func (l *Link) letGo(a *lane, p *post) {
 	a.draining = nil
 	p.inflight--
 	l.mu.quiet.Broadcast()
-}
-
-// appendRange adds the bytes from from to to of segs.
-func appendRange(to [][]byte, segs [][]byte, start, end int64) [][]byte {
-	at := int64(0)
-	for _, s := range segs {
-		n := int64(len(s))
-		if lo, hi := max(start-at, 0), min(end-at, n); lo < hi {
-			to = append(to, s[lo:hi])
-		}
-		at += n
-	}
-	return to
 }
 
 // startReaders starts a goroutine for each bulk lane that has none. The lock is held.
@@ -275,8 +265,12 @@ func (a *lane) readChunk(h *Header) error {
 	if err != nil {
 		return err
 	}
-	c := chunk{lane: a, expect: e, unwanted: e == nil}
-	err = c.read(h)
+	c := chunk{lane: a, expect: e, left: int64(h.length), unwanted: e == nil}
+	if e != nil {
+		c.rest = cursorAt(e.into, int64(h.Offset-e.from))
+	}
+	err = c.read(h.flags&flagChecksum != 0)
+	conn.Recycle(c.scratch)
 	a.link.finishChunk(a, e, h, err)
 	return err
 }
@@ -301,7 +295,9 @@ func (l *Link) begin(a *lane, h *Header) (*expect, error) {
 			return nil, errOverlap
 		}
 	}
-	e.begin(span{h.Offset, end})
+	if e.begin(span{h.Offset, end}); len(e.begun) > maxPieces {
+		return nil, errPieces
+	}
 	e.busy++
 	a.filling = e
 	return e, nil
@@ -346,18 +342,20 @@ func (l *Link) finishChunk(a *lane, e *expect, h *Header, err error) {
 type chunk struct {
 	lane     *lane
 	expect   *expect // or nil
+	rest     cursor  // of its memory
+	left     int64   // bytes that have not come
 	unwanted bool    // its bytes go nowhere
-	scratch  []byte
+	scratch  []byte  // or nil
 }
 
-func (c *chunk) read(h *Header) error {
-	sum, checked := uint32(0), h.flags&flagChecksum != 0
-	for at, end := h.Offset, h.Offset+uint64(h.length); at < end; {
-		step := end
+func (c *chunk) read(checked bool) error {
+	sum := uint32(0)
+	for c.left > 0 {
+		most := c.left
 		if checked {
-			step = min(at+sumRead, end)
+			most = min(most, sumRead)
 		}
-		room := c.room(at, step)
+		room, direct := c.room(most)
 		n, err := c.some(room)
 		if err != nil {
 			return err
@@ -365,7 +363,14 @@ func (c *chunk) read(h *Header) error {
 		if checked {
 			sum = crc32.Update(sum, castagnoli, room[:n])
 		}
-		at += uint64(n)
+		c.left -= int64(n)
+		switch {
+		case c.unwanted:
+		case direct:
+			c.rest.at += n
+		default:
+			c.rest.put(room[:n])
+		}
 	}
 	if checked {
 		return c.check(sum)
@@ -389,23 +394,18 @@ func (c *chunk) check(want uint32) error {
 	return nil
 }
 
-// room is where the bytes from at on go, at most up to end.
-func (c *chunk) room(at, end uint64) []byte {
-	if c.unwanted {
-		if c.scratch == nil {
-			c.scratch = make([]byte, scratchBytes)
+// room is where the next bytes go, at most that many, and says whether it is the memory of the message. If that is of
+// many short segments, several of them are read at once and copied.
+func (c *chunk) room(most int64) (p []byte, direct bool) {
+	if !c.unwanted {
+		if p = c.rest.piece(most); len(p) >= leastPiece || int64(len(p)) == most {
+			return p, true
 		}
-		return c.scratch[:min(uint64(len(c.scratch)), end-at)]
 	}
-	at, end = at-c.expect.from, end-c.expect.from
-	for _, s := range c.expect.into {
-		if n := uint64(len(s)); at >= n {
-			at, end = at-n, end-n
-			continue
-		}
-		return s[at:min(uint64(len(s)), end)]
+	if c.scratch == nil {
+		c.scratch = conn.Grow(nil, scratchBytes)[:scratchBytes]
 	}
-	panic("link: a chunk outside of its memory")
+	return c.scratch[:min(int64(len(c.scratch)), most)], false
 }
 
 // some reads into p. When the message is cancelled it lets go of the memory, and reads the rest elsewhere.

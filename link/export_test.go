@@ -62,3 +62,6 @@ const (
 
 // NewReport is newReport.
 var NewReport = newReport
+
+// Write writes bytes to a bulk lane.
+func (l *Link) Write(lane int, b []byte) { l.lanes[lane].out.Write(b) }

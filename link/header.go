@@ -166,6 +166,7 @@ var (
 	errPayload  = errors.New("payload checksum is wrong")
 	errLength   = errors.New("frame is too long")
 	errOverlap  = errors.New("the same bytes of a message came twice")
+	errPieces   = errors.New("message came in too many pieces")
 	errOutside  = errors.New("data outside of the memory that was granted")
 	errWindow   = errors.New("peer sent more than its window")
 	errLane     = errors.New("frame on a lane that is not for it")

@@ -37,6 +37,11 @@ func TestLiars(t *testing.T) {
 			l.Inject(2, big, 0, 10, make([]byte, 10))
 			l.Inject(2, at(big, 5), 0, 10, make([]byte, 10))
 		}, "twice"},
+		"crumbs": {func(l *link.Link) {
+			for i := range uint64(1<<13 + 1) {
+				l.Inject(2, at(big, 2*i), 0, 1, []byte{1})
+			}
+		}, "too many pieces"},
 		"nothing of a message": {func(l *link.Link) { l.Inject(2, big, 0, 0, nil) }, "outside"},
 		"credit without bytes": {func(l *link.Link) { l.Inject(0, credit, 0, 0, nil) }, "too long"},
 		"more than the window": {func(l *link.Link) {
@@ -171,5 +176,39 @@ func TestLateData(t *testing.T) {
 		if s := b.Stats(); s.Strays != 1 {
 			t.Errorf("%d strays; want 1", s.Strays)
 		}
+	})
+}
+
+// While a lane reads a message into its memory, a small message of the same name comes. The memory stays that of the
+// first: it is not handed back while the lane may write to it.
+func TestTwoMessagesOfOneName(t *testing.T) {
+	clause.Cite(t, "CL-TRN-10", "CL-TRN-27")
+	inBubble(t, func(t *testing.T, w *world) {
+		a, b := w.pair()
+		const size = 100_000
+		h := data(link.Collective, 1)
+		want, got := fill(size, 1), make([]byte, size)
+		expected, err := b.Expect(h, got)
+		if err != nil {
+			t.Fatal(err)
+		}
+		synctest.Wait()
+		a.Inject(2, h, 0, size, want[:10])
+		synctest.Wait()
+		if _, err := a.Post(h, make([]byte, 8)); err != nil {
+			t.Fatal(err)
+		}
+		synctest.Wait()
+		select {
+		case <-expected.Done():
+			t.Fatalf("the message has ended while a lane reads it: %v", expected.Err())
+		default:
+		}
+		a.Write(2, want[10:])
+		if err := expected.Wait(t.Context()); err != nil || !bytes.Equal(got, want) {
+			t.Errorf("Wait() = %v; want the bytes of the first", err)
+		}
+		b.Forget(h.Family, h.Stream, h.Generation, errors.New("over"))
+		exchange(t, a, b, 1)
 	})
 }

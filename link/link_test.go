@@ -162,3 +162,44 @@ func TestBadFrames(t *testing.T) {
 		}
 	})
 }
+
+// Memory may have any number of segments, of any size, and empty ones among them. A message of a million segments takes
+// as many steps, and not their square.
+func TestSegments(t *testing.T) {
+	clause.Cite(t, "CL-TRN-3")
+	onEach(t, func(t *testing.T, w *world) {
+		for i, checks := range []link.Checksum{link.Never, link.Always} {
+			a, b := w.ends(func(o *link.Options) { o.Chunk, o.Collective = 64<<10, checks })
+			for j, sizes := range [][2]int{{16, 3}, {50, 1 << 20}, {70_001, 64}, {9000, 8191}} {
+				h := data(link.Collective, uint64(10*i+j))
+				want, got := fill(1<<18+7, h.Seq), make([]byte, 1<<18+7)
+				posted, err := a.Post(h, segments(want, sizes[0])...)
+				if err != nil {
+					t.Fatal(err)
+				}
+				expected, err := b.Expect(h, segments(got, sizes[1])...)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if err := expected.Wait(t.Context()); err != nil || !bytes.Equal(got, want) {
+					t.Errorf("segments of %d and %d bytes: %v, the same bytes: %v", sizes[0], sizes[1], err, bytes.Equal(got, want))
+				}
+				if err := posted.Wait(t.Context()); err != nil {
+					t.Error(err)
+				}
+			}
+			if i == 0 {
+				w = &world{job: newJob(), t: t, network: w.network, local: w.local}
+			}
+		}
+	})
+}
+
+// segments cuts b, with an empty segment before, behind and between the first two.
+func segments(b []byte, size int) [][]byte {
+	all := [][]byte{nil, b[:min(size, len(b))], {}}
+	for b = b[len(all[1]):]; len(b) > 0; b = b[min(size, len(b)):] {
+		all = append(all, b[:min(size, len(b))])
+	}
+	return append(all, nil)
+}

@@ -165,10 +165,11 @@ func (r *receiver) drop(e *expect) {
 	}
 }
 
-// take gives a small message to its memory, and says whether there is any.
+// take gives a small message to its memory, and says whether there is any. Memory that chunks of a message were read into
+// is not there for another message of the same name: a lane may still be reading into it.
 func (r *receiver) take(h *Header, payload []byte) bool {
 	e := r.find(h.message(), h.Offset)
-	if e == nil {
+	if e == nil || len(e.begun) > 0 {
 		return false
 	}
 	r.drop(e)
