@@ -19,11 +19,15 @@ const (
 	maxPieces    = 8192    // parts of a message that came, with gaps between them: more than sockets hold of a slow lane
 	leastPiece   = 8 << 10 // shorter segments are not read one by one
 
+	// A chunk is written in steps: the peer begins to read the first while this process writes the next, and a
+	// message that is cancelled has less to copy.
+	plainWrite = 256 << 10
+
 	// A payload with a checksum is read and written in steps, each with its part of the checksum: little enough
-	// that the processor still has the bytes in its cache for the second pass over them. A write of less would
-	// wake the peer too often; short reads make room for the peer to go on.
+	// that the processor still has the bytes in its cache for the second pass over them. Less at a time would cost
+	// more system calls: reads of 64 KiB took a tenth more of the processor.
 	sumWrite = 512 << 10
-	sumRead  = 64 << 10
+	sumRead  = 512 << 10
 )
 
 // chunkOf says how a message of that size is cut: so that all lanes have something to do.
@@ -109,7 +113,7 @@ func (a *lane) writeChunk(p *post, from, to int64) error {
 	if h.Family == Transfer {
 		h.Seq += uint64(from / p.chunk)
 	}
-	step := to - from
+	step := int64(plainWrite)
 	if a.link.checks[h.Family] {
 		h.flags |= flagChecksum
 		step = sumWrite

@@ -145,9 +145,9 @@ func readIperf(out []byte) (value float64, n int64, spent time.Duration, err err
 	return float64(e.Received.Bytes) / 1e9 / e.Received.Seconds, e.Received.Bytes, used, nil
 }
 
-// freePort is a port that no process has.
+// freePort is a port that no process has, on any address: iperf3 listens on all of them.
 func freePort() (string, error) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	l, err := net.Listen("tcp", ":0")
 	if err != nil {
 		return "", err
 	}
