@@ -4,12 +4,12 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"hash/crc32"
 	"net"
 	"os"
 	"slices"
 	"time"
 
+	"github.com/serry-dev/serry/internal/crc32c"
 	"github.com/serry-dev/serry/wire/conn"
 )
 
@@ -143,7 +143,7 @@ func (c *outgoing) write(pieces net.Buffers, step int64, checked bool) error {
 		c.left -= n
 		if checked {
 			for _, s := range pieces[begin:] {
-				sum = crc32.Update(sum, castagnoli, s)
+				sum = crc32c.Update(sum, s)
 			}
 		}
 		if checked && c.left == 0 {
@@ -365,7 +365,7 @@ func (c *chunk) read(checked bool) error {
 			return err
 		}
 		if checked {
-			sum = crc32.Update(sum, castagnoli, room[:n])
+			sum = crc32c.Update(sum, room[:n])
 		}
 		c.left -= int64(n)
 		switch {

@@ -3,8 +3,9 @@ package link
 import (
 	"context"
 	"encoding/binary"
-	"hash/crc32"
 	"time"
+
+	"github.com/serry-dev/serry/internal/crc32c"
 )
 
 // Inject writes a frame to a lane as a peer would that does not keep to the protocol. Length is what the
@@ -13,7 +14,7 @@ func (l *Link) Inject(lane int, h Header, flags uint16, length uint32, payload [
 	h.flags, h.length = flags, length
 	b := append(h.append(nil), payload...)
 	if flags&flagChecksum != 0 {
-		b = binary.LittleEndian.AppendUint32(b, crc32.Checksum(payload, castagnoli))
+		b = binary.LittleEndian.AppendUint32(b, crc32c.Sum(payload))
 	}
 	a := l.lanes[lane]
 	if a.pipe == nil {

@@ -4,8 +4,9 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"hash/crc32"
 	"strconv"
+
+	"github.com/serry-dev/serry/internal/crc32c"
 )
 
 const (
@@ -139,8 +140,6 @@ func (h *Header) payload() int {
 	return int(h.length)
 }
 
-var castagnoli = crc32.MakeTable(crc32.Castagnoli)
-
 // append adds the bytes of the header to b.
 func (h *Header) append(b []byte) []byte {
 	start := len(b)
@@ -154,7 +153,7 @@ func (h *Header) append(b []byte) []byte {
 	b = le.AppendUint64(b, h.Seq)
 	b = le.AppendUint64(b, h.Offset)
 	b = le.AppendUint32(b, h.length)
-	return le.AppendUint32(b, crc32.Checksum(b[start:], castagnoli))
+	return le.AppendUint32(b, crc32c.Sum(b[start:]))
 }
 
 // What can be wrong with the bytes of a peer. All of these end the link (CL-TRN-26).
@@ -180,7 +179,7 @@ func parseHeader(b []byte) (Header, error) {
 	switch {
 	case le.Uint16(b) != magic:
 		return Header{}, errMagic
-	case le.Uint32(b[44:]) != crc32.Checksum(b[:44], castagnoli):
+	case le.Uint32(b[44:]) != crc32c.Sum(b[:44]):
 		return Header{}, errHeader
 	case b[2] != version:
 		return Header{}, fmt.Errorf("%w: %d", errVersion, b[2])

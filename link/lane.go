@@ -3,9 +3,9 @@ package link
 import (
 	"encoding/binary"
 	"fmt"
-	"hash/crc32"
 	"net"
 
+	"github.com/serry-dev/serry/internal/crc32c"
 	"github.com/serry-dev/serry/wire/conn"
 )
 
@@ -89,7 +89,7 @@ func (a *lane) send(h *Header, segs [][]byte, most int) bool {
 		p.Out = append(p.Out, s...)
 	}
 	if h.flags&flagChecksum != 0 {
-		p.Out = binary.LittleEndian.AppendUint32(p.Out, crc32.Checksum(p.Out[start:], castagnoli))
+		p.Out = binary.LittleEndian.AppendUint32(p.Out, crc32c.Sum(p.Out[start:]))
 	}
 	p.Unlock()
 	a.link.counts.sent(h)
@@ -142,7 +142,7 @@ func (a *lane) frames(b []byte, take func(*Header, []byte) (bool, error)) (rest 
 			return b, false, nil
 		}
 		payload := b[headerBytes : headerBytes+int(h.length)]
-		if h.flags&flagChecksum != 0 && binary.LittleEndian.Uint32(b[end-checkBytes:]) != crc32.Checksum(payload, castagnoli) {
+		if h.flags&flagChecksum != 0 && binary.LittleEndian.Uint32(b[end-checkBytes:]) != crc32c.Sum(payload) {
 			return nil, false, errPayload
 		}
 		if taken, err := take(&h, payload); err != nil || !taken {

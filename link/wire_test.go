@@ -5,13 +5,13 @@ import (
 	"encoding/binary"
 	"encoding/hex"
 	"errors"
-	"hash/crc32"
 	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/serry-dev/serry"
+	"github.com/serry-dev/serry/internal/crc32c"
 	"github.com/serry-dev/serry/internal/lab/clause"
 )
 
@@ -210,6 +210,6 @@ func FuzzAddresses(f *testing.F) {
 
 // sealed makes the checksum of a header right.
 func sealed(b []byte) []byte {
-	binary.LittleEndian.PutUint32(b[44:], crc32.Checksum(b[:44], castagnoli))
+	binary.LittleEndian.PutUint32(b[44:], crc32c.Sum(b[:44]))
 	return b
 }
