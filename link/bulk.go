@@ -1,6 +1,7 @@
 package link
 
 import (
+	"cmp"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -294,29 +295,34 @@ func (l *Link) begin(a *lane, h *Header) (*expect, error) {
 	if !e.large() || end < h.Offset || end > e.to || h.length == 0 {
 		return nil, errOutside
 	}
-	for _, s := range e.begun {
-		if h.Offset < s.to && s.from < end {
-			return nil, errOverlap
-		}
-	}
-	if e.begin(span{h.Offset, end}); len(e.begun) > maxPieces {
-		return nil, errPieces
+	if err := e.begin(span{h.Offset, end}); err != nil {
+		return nil, err
 	}
 	e.busy++
 	a.filling = e
 	return e, nil
 }
 
-// begin adds a span to those that came, and joins it with its neighbours.
-func (e *expect) begin(s span) {
-	e.begun = slices.DeleteFunc(e.begun, func(t span) bool {
-		joins := t.to == s.from || t.from == s.to
-		if joins {
-			s = span{min(s.from, t.from), max(s.to, t.to)}
-		}
-		return joins
-	})
-	e.begun = append(e.begun, s)
+// begin adds a span to those that came, and joins it with its neighbours. They are sorted, and do not overlap.
+func (e *expect) begin(s span) error {
+	i, _ := slices.BinarySearchFunc(e.begun, s, func(a, b span) int { return cmp.Compare(a.from, b.from) })
+	behind, before := i > 0, i < len(e.begun) // there are spans behind and before s
+	switch {
+	case behind && e.begun[i-1].to > s.from, before && e.begun[i].from < s.to:
+		return errOverlap
+	case behind && before && e.begun[i-1].to == s.from && e.begun[i].from == s.to:
+		e.begun[i-1].to = e.begun[i].to
+		e.begun = slices.Delete(e.begun, i, i+1)
+	case behind && e.begun[i-1].to == s.from:
+		e.begun[i-1].to = s.to
+	case before && e.begun[i].from == s.to:
+		e.begun[i].from = s.from
+	case len(e.begun) == maxPieces:
+		return errPieces
+	default:
+		e.begun = slices.Insert(e.begun, i, s)
+	}
+	return nil
 }
 
 // finishChunk notes that a lane has done with a chunk.

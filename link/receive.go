@@ -49,7 +49,7 @@ type expect struct {
 
 	// Guarded by the lock of the link.
 	next     *expect // with the same name, or nil
-	begun    []span  // bytes that came, or are being read
+	begun    []span  // bytes that came, or are being read; sorted
 	received uint64
 	busy     int  // lanes that are reading into the memory
 	watched  bool // a goroutine waits for it and does not read: see turn
