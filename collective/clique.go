@@ -35,21 +35,31 @@ type clique struct {
 	mu struct {
 		sync.Mutex
 		refs    int // calls of Clique without a Close
+		lineage *lineage
+		next    *forming // of the clique that takes the place of this one, or nil
 		idle    time.Time
 		links   map[serry.Life]*link.Link // those it has used
-		running int                       // operations
-		drained chan struct{}             // closed when none run; nil while no caller waits
+		running map[*operation]bool
+		drained chan struct{}            // closed when none run; nil while no caller waits
+		left    map[serry.Life]departure // processes that want to leave
+		parted  map[serry.Life]bool      // processes that may leave, or let this one
+		changed chan struct{}            // closed when parted changes
 	}
 }
 
 // newClique makes a clique that was formed.
-func newClique(g *Group, key *Key, m *meeting, stream uint64) *clique {
+func newClique(g *Group, key *Key, m *meeting, stream uint64, l *lineage) *clique {
 	c := &clique{group: g, key: key, stream: stream}
+	c.mu.lineage = l
 	if m != nil {
 		c.meeting, c.attempt = m.name, m.attempt
 	}
 	c.ctx, c.cancel = context.WithCancelCause(g.ctx)
 	c.mu.links = make(map[serry.Life]*link.Link)
+	c.mu.running = make(map[*operation]bool)
+	c.mu.left = make(map[serry.Life]departure)
+	c.mu.parted = make(map[serry.Life]bool)
+	c.mu.changed = make(chan struct{})
 	c.comms, c.local = make([]*Comm, len(key.Ranks)), make([]uint8, len(key.Ranks))
 	seen := make(map[serry.Life]uint8)
 	for rank, p := range key.Ranks {
@@ -301,28 +311,32 @@ func lossOf(key *Key, me int, peer serry.Life, err error) *Error {
 	return e
 }
 
-// begin counts an operation that runs.
-func (c *clique) begin() {
+// begin notes an operation that runs.
+func (c *clique) begin(op *operation) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.mu.running++
+	c.mu.running[op] = true
 }
 
-// end counts an operation that has ended.
-func (c *clique) end() {
+// end notes an operation that has ended.
+func (c *clique) end(op *operation) {
 	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.mu.running--
-	if c.mu.running == 0 && c.mu.drained != nil {
+	delete(c.mu.running, op)
+	if len(c.mu.running) == 0 && c.mu.drained != nil {
 		close(c.mu.drained)
 		c.mu.drained = nil
+	}
+	leaving := len(c.mu.left) > 0
+	c.mu.Unlock()
+	if leaving {
+		c.farewell()
 	}
 }
 
 // drain waits until no operation runs in this process.
 func (c *clique) drain(ctx context.Context) error {
 	c.mu.Lock()
-	if c.mu.running == 0 {
+	if len(c.mu.running) == 0 {
 		c.mu.Unlock()
 		return nil
 	}

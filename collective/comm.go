@@ -146,10 +146,10 @@ func (c *Comm) begin(ctx context.Context, o Op) (*operation, error) {
 	if _, ok := ctx.Deadline(); !ok && c.group.opt.Timeout > 0 {
 		op.until = op.began.Add(c.group.opt.Timeout)
 	}
-	c.clique.begin()
+	c.clique.begin(op)
 	other, differs := c.number(op)
 	if failed := c.clique.failed.Load(); failed != nil {
-		c.clique.end()
+		c.clique.end(op)
 		return nil, failed
 	}
 	if differs {

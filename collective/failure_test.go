@@ -290,3 +290,56 @@ func TestMemoryIsQuietAfterAnError(t *testing.T) {
 		})
 	}
 }
+
+// A process that closes its group after its last operation does not disturb members that are still in it.
+func TestLeave(t *testing.T) {
+	clause.Cite(t, "CL-DES-7", "CL-ABT-14")
+	onEach(t, func(t *testing.T, w *world) {
+		procs := w.startAll(4)
+		comms := w.clique(procs, devices(4))
+		errs := each(comms, func(i int, c *collective.Comm) error {
+			for n := range 20 {
+				if err := trials(4, 100+n*n*100, 0)[4].run(t.Context(), c, false); err != nil { // a broadcast: the root is done first
+					return err
+				}
+			}
+			if err := procs[i].Group.Close(t.Context()); err != nil {
+				return err
+			}
+			return procs[i].net.Close(t.Context())
+		})
+		if err := errors.Join(errs...); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// A member that is slower than the one that leaves is waited for, and gets ErrClosed from its next operation.
+func TestSlowMemberIsWaitedFor(t *testing.T) {
+	clause.Cite(t, "CL-DES-7")
+	inBubble(t, func(t *testing.T, w *world) {
+		procs := w.startAll(2)
+		comms := w.clique(procs, devices(2))
+		each(comms, func(i int, c *collective.Comm) error {
+			x := trials(2, 1000, 0)[4]
+			if i == 1 {
+				time.Sleep(3 * time.Second)
+			}
+			if err := x.run(t.Context(), c, false); err != nil {
+				t.Errorf("broadcast on rank %d = %v", i, err)
+			}
+			if i == 0 {
+				began := time.Now()
+				if err := errors.Join(procs[0].Group.Close(t.Context()), procs[0].net.Close(t.Context())); err != nil || time.Since(began) < 3*time.Second {
+					t.Errorf("Close() = %v after %v; want it to wait for rank 1", err, time.Since(began))
+				}
+				return nil
+			}
+			time.Sleep(time.Second)
+			if e := failure(t, x.run(t.Context(), c, false)); !errors.Is(e, collective.ErrClosed) || !slices.Equal(e.Ranks, []int{0}) {
+				t.Errorf("the next operation = %v; want that rank 0 has closed", e)
+			}
+			return nil
+		})
+	})
+}

@@ -76,6 +76,8 @@ type Group struct {
 		overs    []uint64            // the same in order
 		meetings map[uint64]*meeting // that this process takes part in
 		early    map[uint64]map[serry.Life]join
+		summons  map[uint64]bool       // lineages whose members form their next clique with this process
+		used     map[uint64]uint32     // by lineage: the greatest generation that this process has used
 		strange  map[uint64][]sighting // by stream: data of cliques that are not known yet
 		attempts map[uint64]uint32     // meetings that this process took part in, by name
 	}
@@ -111,6 +113,8 @@ func New(m Member, net *link.Net, o Options) (*Group, error) {
 	g.mu.meetings = make(map[uint64]*meeting)
 	g.mu.early = make(map[uint64]map[serry.Life]join)
 	g.mu.attempts = make(map[uint64]uint32)
+	g.mu.summons = make(map[uint64]bool)
+	g.mu.used = make(map[uint64]uint32)
 	g.mu.strange = make(map[uint64][]sighting)
 	if err := net.Handle(link.Collective, (*handler)(g)); err != nil {
 		return nil, err
@@ -129,16 +133,23 @@ type CliqueOptions struct {
 // list is its rank. The processes of all devices must call it with the same list; it waits for them until ctx, or
 // the timeout of the options, ends, and names those that are missing (CL-RDV-10). The caller closes what it gets.
 //
+// A process that was restarted calls it like all others did before. They go on without it, and take it into their clique
+// when they next call [Comm.Reform] (CL-DES-7).
+//
 // The result is the communicator of the first device in the list that this process drives; [Comm.Local] has the
 // others.
 func (g *Group) Clique(ctx context.Context, devices []serry.DeviceID, o CliqueOptions) (*Comm, error) {
 	ctx, cancel := g.bounded(ctx)
 	defer cancel()
-	places, err := g.places(ctx, devices)
-	if err != nil {
-		return nil, err
+	l := &lineage{devices: slices.Clone(devices), traffic: o.Traffic}
+	var c *clique
+	places, err := g.places(ctx, l)
+	if err == nil && !g.summoned(l) {
+		c, err = g.obtain(ctx, &Key{Ranks: places, Traffic: o.Traffic}, l)
 	}
-	c, err := g.obtain(ctx, &Key{Ranks: places, Traffic: o.Traffic})
+	if ctx.Err() == nil && g.summoned(l) { // the others have formed the clique before, and form the next one
+		c, err = g.next(ctx, l, nil)
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -172,8 +183,10 @@ func (g *Group) owners(devices []serry.DeviceID) ([]serry.TaskID, error) {
 	return tasks, nil
 }
 
-// places are the devices with the present lives of their tasks. It waits until all tasks are connected.
-func (g *Group) places(ctx context.Context, devices []serry.DeviceID) ([]Place, error) {
+// places are the devices with the present lives of their tasks. It waits until all tasks are connected, or the members
+// of the lineage wait for this process.
+func (g *Group) places(ctx context.Context, l *lineage) ([]Place, error) {
+	devices := l.devices
 	if err := (&Key{Ranks: make([]Place, len(devices))}).checkSize(); err != nil {
 		return nil, err
 	}
@@ -192,6 +205,9 @@ func (g *Group) places(ctx context.Context, devices []serry.DeviceID) ([]Place, 
 			if lives[task] == 0 {
 				missing = append(missing, i)
 			}
+		}
+		if g.summoned(l) {
+			return nil, nil
 		}
 		if missing == nil {
 			return places, (&Key{Ranks: places}).check()
@@ -250,12 +266,13 @@ func (g *Group) agreed(ctx context.Context, devices []serry.DeviceID, tasks []se
 
 // A forming is a clique that a caller is forming, and others wait for.
 type forming struct {
-	done chan struct{}
-	err  error // set before done is closed
+	done   chan struct{}
+	err    error   // set before done is closed
+	clique *clique // of a lineage: set before done is closed
 }
 
 // obtain finds a clique, or forms it. Callers of one process that want the same clique form it once.
-func (g *Group) obtain(ctx context.Context, key *Key) (*clique, error) {
+func (g *Group) obtain(ctx context.Context, key *Key, l *lineage) (*clique, error) {
 	name := string(key.append(nil))
 	for {
 		g.mu.Lock()
@@ -273,7 +290,7 @@ func (g *Group) obtain(ctx context.Context, key *Key) (*clique, error) {
 			f = &forming{done: make(chan struct{})}
 			g.mu.forming[name] = f
 			g.mu.Unlock()
-			return g.lead(ctx, key, name, f)
+			return g.lead(ctx, newMeeting(g, key), l, name, f)
 		}
 		g.mu.Unlock()
 		select {
@@ -288,26 +305,38 @@ func (g *Group) obtain(ctx context.Context, key *Key) (*clique, error) {
 }
 
 // lead forms a clique that other callers may wait for.
-func (g *Group) lead(ctx context.Context, key *Key, name string, f *forming) (*clique, error) {
-	c, err := g.form(ctx, key)
+func (g *Group) lead(ctx context.Context, m *meeting, l *lineage, name string, f *forming) (*clique, error) {
+	c, err := g.form(ctx, m, l)
+	if err == nil {
+		err = g.keep(c)
+	}
 	g.mu.Lock()
 	delete(g.mu.forming, name)
-	if err == nil {
-		c.hold()
-		g.mu.cached[name] = c
-		if failed := c.failed.Load(); failed != nil { // between its forming and now
-			delete(g.mu.cached, name)
-			err = failed
-		}
-	}
 	g.mu.Unlock()
 	f.err = err
 	close(f.done)
 	if err != nil {
 		return nil, err
 	}
-	g.background(0, func(context.Context) { c.connect() })
 	return c, nil
+}
+
+// keep makes a clique that was formed ready for use.
+func (g *Group) keep(c *clique) error {
+	c.hold()
+	name := string(c.key.append(nil))
+	g.mu.Lock()
+	g.mu.cached[name] = c
+	failed := c.failed.Load() // between its forming and now
+	if failed != nil {
+		delete(g.mu.cached, name)
+	}
+	g.mu.Unlock()
+	if failed != nil {
+		return failed
+	}
+	g.background(0, func(context.Context) { c.connect() })
+	return nil
 }
 
 // hold notes that a caller has the clique.
@@ -325,7 +354,7 @@ func (g *Group) release(c *clique) {
 	c.mu.idle = time.Now()
 	c.mu.Unlock()
 	for _, old := range g.excess() {
-		old.revoke(&Error{Origin: old.first.rank, Detail: "it was not used", Err: ErrClosed})
+		g.background(leaveTime, func(ctx context.Context) { old.leave(ctx) })
 	}
 }
 
@@ -435,22 +464,28 @@ func (g *Group) background(bound time.Duration, f func(ctx context.Context)) {
 	})
 }
 
-// Close waits until no operation of the group runs, or ctx ends, and then ends all cliques and everything in the
-// background. The link layer stays open.
+// Close waits until no operation of the group runs, and until the other members have ended the operations that this
+// process took part in, or until ctx ends. Then it ends all cliques and everything in the background. The link layer
+// stays open.
 func (g *Group) Close(ctx context.Context) error {
-	var err error
-	for _, c := range g.all() {
-		err = errors.Join(err, c.drain(ctx))
+	ctx, cancel := g.bounded(ctx)
+	defer cancel()
+	cliques := g.all()
+	errs := make([]error, len(cliques))
+	var leaving sync.WaitGroup
+	for i, c := range cliques {
+		leaving.Go(func() { errs[i] = c.leave(ctx) })
 	}
+	leaving.Wait()
 	g.mu.Lock()
 	g.mu.closed = true
 	g.mu.Unlock()
-	for _, c := range g.all() {
-		c.revoke(&Error{Origin: c.first.rank, Detail: g.life.Task.String() + " has closed its group", Err: ErrClosed})
+	for _, c := range g.all() { // formed meanwhile
+		c.close(&Error{Origin: c.first.rank, Detail: g.life.Task.String() + " has closed its group", Err: ErrClosed})
 	}
 	g.stop(ErrClosed)
 	g.work.Wait()
-	return err
+	return errors.Join(errs...)
 }
 
 // random is a number that no other process draws.

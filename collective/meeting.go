@@ -34,10 +34,11 @@ const (
 type meeting struct {
 	name    uint64
 	attempt uint32
-	key     *Key
-	bytes   []byte // of the key
+	key     *Key   // of a newcomer: one with the same processes, until the host tells it the right one
+	bytes   []byte // of the key; nil for a newcomer
 	host    serry.Life
-	me      int // my lowest rank
+	lineage uint64 // name of the lineage
+	me      int    // my lowest rank
 	done    chan struct{}
 
 	// Guarded by the lock of the group.
@@ -64,17 +65,22 @@ type frame struct {
 	payload []byte
 }
 
-// form meets the other processes of a key and makes the clique.
-func (g *Group) form(ctx context.Context, key *Key) (*clique, error) {
-	if err := key.check(); err != nil {
+// newMeeting is the meeting for a key, with the process of rank 0 as host.
+func newMeeting(g *Group, key *Key) *meeting {
+	return &meeting{name: key.Fingerprint(), key: key, bytes: key.append(nil), host: key.Ranks[0].Life, me: key.RanksOf(g.life)[0], done: make(chan struct{})}
+}
+
+// form meets the other processes of a clique and makes it.
+func (g *Group) form(ctx context.Context, m *meeting, l *lineage) (*clique, error) {
+	if err := m.key.check(); err != nil {
 		return nil, err
 	}
-	if len(key.Lives()) == 1 {
-		c := newClique(g, key, nil, random())
+	m.lineage = l.name()
+	if len(m.key.Lives()) == 1 {
+		c := newClique(g, m.key, nil, random(), l)
 		return c, g.register(c)
 	}
-	m, out := g.enter(ctx, key)
-	g.send(out)
+	g.send(g.enter(ctx, m))
 	defer g.leave(m)
 	var err error
 	if m.host == g.life {
@@ -85,7 +91,7 @@ func (g *Group) form(ctx context.Context, key *Key) (*clique, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := newClique(g, key, m, m.stream)
+	c := newClique(g, m.key, m, m.stream, l)
 	if err := g.register(c); err != nil {
 		return nil, err
 	}
@@ -93,33 +99,30 @@ func (g *Group) form(ctx context.Context, key *Key) (*clique, error) {
 }
 
 // enter begins to take part in a meeting.
-func (g *Group) enter(ctx context.Context, key *Key) (*meeting, []frame) {
-	m := &meeting{name: key.Fingerprint(), key: key, bytes: key.append(nil), host: key.Ranks[0].Life, done: make(chan struct{})}
-	m.me = key.RanksOf(g.life)[0]
+func (g *Group) enter(ctx context.Context, m *meeting) (out []frame) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.count(m)
 	g.mu.meetings[m.name] = m
-	for _, l := range key.Lives() {
+	for _, l := range m.key.Lives() {
 		if err := g.mu.past[l]; err != nil {
-			return m, g.finish(m, lossOf(key, m.me, l, err))
+			return g.finish(m, lossOf(m.key, m.me, l, err))
 		}
 	}
 	if m.host != g.life {
-		return m, nil
+		return nil
 	}
 	m.arrived = make(map[serry.Life]*link.Link)
 	if at, ok := ctx.Deadline(); ok {
 		m.until = at
 		m.timer = time.AfterFunc(time.Until(at), func() { g.expire(m) })
 	}
-	var out []frame
 	early := g.mu.early[m.name]
 	delete(g.mu.early, m.name)
 	for life, j := range early {
 		out = append(out, g.admit(m, life, j)...)
 	}
-	return m, out
+	return out
 }
 
 // count numbers a meeting; mu is held.
@@ -319,7 +322,7 @@ func (g *Group) admit(m *meeting, from serry.Life, j join) []frame {
 	switch {
 	case m.ended:
 		return nil
-	case len(ranks) == 0 || !bytes.Equal(j.key, m.bytes):
+	case len(ranks) == 0 || len(j.key) > 0 && !bytes.Equal(j.key, m.bytes): // a newcomer has no key
 		return g.finish(m, &Error{Origin: m.me, Ranks: ranks, Detail: fmt.Sprintf("%v has another key", from.Task), Err: ErrMismatch})
 	case j.attempt < m.attempt:
 		return []frame{refusal(m.header(link.Revoke), join{attempt: j.attempt, link: j.link}, "the meeting is over", m.attempt).numbered(j.attempt)}
@@ -365,7 +368,7 @@ func (g *Group) finish(m *meeting, e *Error) (out []frame) {
 	}
 	m.ended, m.err = true, e
 	close(m.done)
-	h, payload := m.header(link.Welcome), binary.LittleEndian.AppendUint64(nil, m.stream)
+	h, payload := m.header(link.Welcome), append(binary.LittleEndian.AppendUint64(nil, m.stream), m.bytes...)
 	if e != nil {
 		h, payload = m.header(link.Revoke), e.append(nil)
 	}
@@ -422,6 +425,13 @@ func (g *Group) welcomed(l *link.Link, h link.Header, payload []byte) {
 	m := g.mu.meetings[h.Stream]
 	if r.failed || m == nil || m.host != l.Peer() || uint64(m.attempt) != h.Seq || m.ended {
 		return
+	}
+	if key, err := parseKey(r.rest); m.bytes == nil {
+		if err != nil || !slices.Equal(key.Lives(), m.key.Lives()) || key.Generation != m.key.Generation {
+			g.finish(m, &Error{Origin: m.me, Ranks: []int{0}, Detail: "the host has another key", Err: ErrMismatch})
+			return
+		}
+		m.key = key
 	}
 	m.stream = stream
 	g.finish(m, nil)

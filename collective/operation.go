@@ -44,7 +44,7 @@ func word(seq uint64, d description) uint64 { return seq<<digestBits | d.digest(
 
 // run runs the operation to its end.
 func (o *operation) run(ctx context.Context) error {
-	defer o.comm.clique.end()
+	defer o.comm.clique.end(o)
 	p, err := o.comm.plan(o.call)
 	if err == nil {
 		o.arm()

@@ -81,7 +81,7 @@ func lossReason(now, was serry.TaskInfo) error {
 // must not wait for an operation of another (CL-ABT-6).
 func (g *Group) lose(life serry.Life, err error) {
 	for _, c := range g.blamable() {
-		if c.holds(life) && (errors.Is(err, ErrPeerFailed) || c.linked(life) != nil) {
+		if c.holds(life) && !c.hasParted(life) && (errors.Is(err, ErrPeerFailed) || c.linked(life) != nil) {
 			g.background(tellTime, func(context.Context) { c.revoke(c.lossOf(life, err)) })
 		}
 	}
@@ -96,12 +96,20 @@ func (h *handler) Frame(l *link.Link, head link.Header, payload []byte) {
 	g := (*Group)(h)
 	switch head.Type {
 	case link.Join:
+		if head.Step == summons {
+			g.summon(head.Stream)
+			return
+		}
 		g.joined(l, head, payload)
 	case link.Welcome:
 		g.welcomed(l, head, payload)
 	case link.OpDesc:
 		if c := g.clique(head); c != nil {
 			c.heardProgress(l.Peer(), head, payload)
+		}
+	case link.Leave:
+		if c := g.clique(head); c != nil {
+			c.heardLeave(l, head.Step, payload)
 		}
 	case link.Revoke:
 		if c := g.cliqueOrEnded(head); c != nil {

@@ -1,0 +1,376 @@
+package collective
+
+import (
+	"cmp"
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"hash/fnv"
+	"slices"
+
+	"github.com/serry-dev/serry"
+	"github.com/serry-dev/serry/link"
+)
+
+// When a clique has lost members, those that are left form the next one of its lineage. They agree, by the service, on who
+// is alive and on the generation: the agreement waits for all living tasks of the lineage, and all of them get the same
+// answer, whatever each knew of the losses before. Then they meet as for any other clique.
+//
+// A task of the lineage that was restarted is alive again, so the agreement waits for it, too. Its process has called
+// Group.Clique and does not know of the agreement. The members summon it: they send a JOIN with the name of the lineage, and
+// its call of Clique takes part in the agreement. It learns the order of ranks from the host of the meeting.
+
+// A lineage is a clique and all that take its place later. It is named by the devices that belong to it, in their order;
+// a lost device stays in the list and may come back.
+type lineage struct {
+	devices []serry.DeviceID
+	traffic uint64
+}
+
+// name is the same in all processes.
+func (l *lineage) name() uint64 {
+	h := fnv.New64a()
+	binary.Write(h, binary.LittleEndian, l.traffic)
+	for _, d := range l.devices {
+		binary.Write(h, binary.LittleEndian, int64(d))
+	}
+	return h.Sum64()
+}
+
+const (
+	summons    = 1    // step of a JOIN that summons a process
+	maxSummons = 1024 // that are remembered
+)
+
+// Reform forms the clique that takes the place of this one, from all its members that are alive, and returns this
+// process's place in it. All of them must call it, at any time after the clique has failed or at an agreed point before.
+// The survivors keep their order and come first; processes that were restarted, and have called [Group.Clique] with the
+// same devices, follow them (CL-REC-9). If a member is lost meanwhile it begins again without it.
+//
+// Operations of this clique must have ended when it is called. The clique ends; the caller closes both.
+func (c *Comm) Reform(ctx context.Context) (*Comm, error) { return c.Extend(ctx) }
+
+// Extend is Reform with devices that did not belong to the clique before. Their processes call [Group.Clique] with the
+// devices of the clique in their first order, followed by these.
+func (c *Comm) Extend(ctx context.Context, added ...serry.DeviceID) (*Comm, error) {
+	l, err := c.clique.extend(added)
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := c.group.bounded(ctx)
+	defer cancel()
+	f, lead := c.clique.nextOf()
+	if lead {
+		f.clique, f.err = c.group.next(ctx, l, c.clique.key)
+		close(f.done)
+	}
+	select {
+	case <-f.done:
+	case <-ctx.Done():
+		return nil, c.group.gaveUp(ctx, c.rank, nil, "the next clique was not formed")
+	}
+	if f.err != nil {
+		return nil, f.err
+	}
+	if !lead {
+		f.clique.hold()
+	}
+	c.clique.revoke(&Error{Origin: c.rank, Detail: "another clique took its place", Err: ErrClosed})
+	rank, _ := f.clique.key.Rank(c.clique.key.Ranks[c.rank].Device)
+	return f.clique.comms[rank], nil
+}
+
+// extend adds devices to the lineage of a clique. It stays extended if the next clique is not formed, so that all members
+// name the lineage alike when they try again.
+func (c *clique) extend(added []serry.DeviceID) (*lineage, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	l := &lineage{devices: slices.Clone(c.mu.lineage.devices), traffic: c.mu.lineage.traffic}
+	for _, d := range added {
+		if !slices.Contains(l.devices, d) {
+			l.devices = append(l.devices, d)
+		}
+	}
+	if _, err := c.group.owners(l.devices); err != nil {
+		return nil, err
+	}
+	c.mu.lineage = l
+	return l, nil
+}
+
+// Returned lists the devices that belonged to the clique or one before it, are not in it, and whose tasks are connected
+// again. Reform can take them in.
+func (c *Comm) Returned() (list []serry.DeviceID) {
+	c.clique.mu.Lock()
+	l := c.clique.mu.lineage
+	c.clique.mu.Unlock()
+	tasks, err := c.group.owners(l.devices)
+	if err != nil {
+		return nil
+	}
+	lives, _, _ := c.group.present(tasks)
+	for i, d := range l.devices {
+		if _, member := c.clique.key.Rank(d); !member && lives[tasks[i]] != 0 {
+			list = append(list, d)
+		}
+	}
+	return list
+}
+
+// nextOf is the forming of the clique that takes the place of this one. The first rank of the process that asks for it
+// leads it, and the others wait for the outcome; a forming that failed is followed by another.
+func (c *clique) nextOf() (f *forming, lead bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if f := c.mu.next; f != nil && !f.failed() {
+		return f, false
+	}
+	c.mu.next = &forming{done: make(chan struct{})}
+	return c.mu.next, true
+}
+
+// failed says whether the forming is over, without a clique.
+func (f *forming) failed() bool {
+	select {
+	case <-f.done:
+		return f.err != nil
+	default:
+		return false
+	}
+}
+
+// next agrees on the members of the next clique, and meets them. It begins again while members are lost.
+func (g *Group) next(ctx context.Context, l *lineage, held *Key) (*clique, error) {
+	for {
+		m, err := g.settle(ctx, l, held)
+		if err != nil {
+			return nil, err
+		}
+		c, err := g.form(ctx, m, l)
+		if err == nil {
+			err = g.keep(c)
+		}
+		switch {
+		case err == nil:
+			return c, nil
+		case ctx.Err() != nil, !errors.Is(err, ErrPeerFailed) && !errors.Is(err, ErrTransport):
+			return nil, err
+		}
+		g.log.Info("clique not formed, members agree again", "err", err)
+	}
+}
+
+// A succession is what each participant says in the agreement.
+type succession struct {
+	lineage uint64
+	used    uint32 // the greatest generation it has used
+	held    uint64 // fingerprint of the key it held, or 0 for a newcomer
+	heldGen uint32
+}
+
+func (s succession) append(b []byte) []byte {
+	le := binary.LittleEndian
+	b = le.AppendUint64(b, s.lineage)
+	b = le.AppendUint32(b, s.used)
+	b = le.AppendUint64(b, s.held)
+	return le.AppendUint32(b, s.heldGen)
+}
+
+func parseSuccession(b []byte) (s succession, err error) {
+	r := reader{rest: b}
+	s = succession{r.uint64(), r.uint32(), r.uint64(), r.uint32()}
+	if r.failed {
+		err = errMalformed
+	}
+	return s, err
+}
+
+// A participant is a process that agreed.
+type participant struct {
+	life serry.Life
+	succession
+}
+
+// settle agrees on who is in the next clique, and prepares the meeting.
+func (g *Group) settle(ctx context.Context, l *lineage, held *Key) (*meeting, error) {
+	owners, err := g.owners(l.devices)
+	if err != nil {
+		return nil, err
+	}
+	tasks := slices.Clone(owners)
+	slices.SortFunc(tasks, serry.TaskID.Compare)
+	tasks = slices.Compact(tasks)
+
+	calling, stop := context.WithCancel(ctx)
+	defer stop()
+	if held != nil {
+		g.background(0, func(context.Context) { g.callNewcomers(calling, l, tasks, held) })
+	}
+	mine := succession{lineage: l.name(), used: g.usedOf(l)}
+	if held != nil {
+		mine.held, mine.heldGen = held.Fingerprint(), held.Generation
+	}
+	a, err := g.member.Agree(ctx, mine.append(nil), tasks...)
+	if err != nil {
+		return nil, fmt.Errorf("agreement on the next clique: %w", err)
+	}
+	return g.convene(l, owners, held, a)
+}
+
+// usedOf is the greatest generation of a lineage that this process has used.
+func (g *Group) usedOf(l *lineage) uint32 {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.mu.used[l.name()]
+}
+
+// convene makes the meeting that an agreement leads to. All participants come to the same.
+func (g *Group) convene(l *lineage, owners []serry.TaskID, held *Key, a serry.Agreement) (*meeting, error) {
+	all, err := participants(l, a)
+	if err != nil {
+		return nil, err
+	}
+	basis := slices.MinFunc(all, func(a, b participant) int {
+		return cmp.Or(-cmp.Compare(min(a.held, 1), min(b.held, 1)), -cmp.Compare(a.heldGen, b.heldGen), a.life.Compare(b.life))
+	})
+	generation := uint32(0)
+	for _, p := range all {
+		generation = max(generation, p.used, p.heldGen)
+	}
+	generation++
+	g.mu.Lock()
+	for old := range g.mu.used {
+		if len(g.mu.used) < maxSummons {
+			break
+		}
+		delete(g.mu.used, old)
+	}
+	g.mu.used[l.name()] = generation
+	delete(g.mu.summons, l.name())
+	g.mu.Unlock()
+
+	isHolder := held != nil && held.Fingerprint() == basis.held
+	key := &Key{Traffic: l.traffic, Generation: generation}
+	if isHolder || basis.held == 0 {
+		key.Ranks = survivors(held, a)
+	}
+	for i, d := range l.devices {
+		incarnation, alive := a.Alive[owners[i]]
+		if _, there := key.Rank(d); alive && !there {
+			key.Ranks = append(key.Ranks, Place{d, serry.Life{Task: owners[i], Incarnation: incarnation}})
+		}
+	}
+	if len(key.RanksOf(g.life)) == 0 {
+		return nil, &Error{Detail: fmt.Sprintf("%v is not among those that agreed", g.life.Task), Err: ErrPeerFailed, Life: g.life}
+	}
+	m := newMeeting(g, key)
+	m.host, m.name = basis.life, meetingName(l, generation, all)
+	if !isHolder && basis.held != 0 {
+		m.bytes = nil
+	}
+	return m, nil
+}
+
+// participants are those who agreed, sorted.
+func participants(l *lineage, a serry.Agreement) (all []participant, err error) {
+	for task, incarnation := range a.Alive {
+		s, err := parseSuccession(a.Words[task])
+		if err != nil || s.lineage != l.name() {
+			return nil, &Error{Detail: fmt.Sprintf("%v forms another clique of the same tasks", task), Err: ErrMismatch}
+		}
+		all = append(all, participant{serry.Life{Task: task, Incarnation: incarnation}, s})
+	}
+	slices.SortFunc(all, func(a, b participant) int { return a.life.Compare(b.life) })
+	if len(all) == 0 {
+		return nil, &Error{Detail: "no task agreed", Err: ErrPeerFailed}
+	}
+	return all, nil
+}
+
+// survivors are the ranks of a key, which may be nil, whose lives agreed.
+func survivors(held *Key, a serry.Agreement) (ranks []Place) {
+	if held == nil {
+		return nil
+	}
+	for _, p := range held.Ranks {
+		if incarnation, alive := a.Alive[p.Life.Task]; alive && incarnation == p.Life.Incarnation {
+			ranks = append(ranks, p)
+		}
+	}
+	return ranks
+}
+
+// meetingName is the name of the meeting after an agreement, which all participants compute alike.
+func meetingName(l *lineage, generation uint32, all []participant) uint64 {
+	h := fnv.New64a()
+	binary.Write(h, binary.LittleEndian, l.name())
+	binary.Write(h, binary.LittleEndian, generation)
+	for _, p := range all {
+		h.Write([]byte(p.life.Task.String()))
+		binary.Write(h, binary.LittleEndian, uint64(p.life.Incarnation))
+	}
+	return h.Sum64()
+}
+
+// callNewcomers summons the processes that took the place of lost members, also those that come while the agreement
+// waits, until it is there.
+func (g *Group) callNewcomers(ctx context.Context, l *lineage, tasks []serry.TaskID, held *Key) {
+	called := make(map[serry.Life]bool)
+	for _, p := range held.Ranks {
+		called[p.Life] = true
+	}
+	for {
+		lives, changed, _ := g.present(tasks)
+		for task, incarnation := range lives {
+			life := serry.Life{Task: task, Incarnation: incarnation}
+			if called[life] {
+				continue
+			}
+			called[life] = true
+			g.background(0, func(context.Context) { g.call(ctx, l, life) })
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// call summons one process.
+func (g *Group) call(ctx context.Context, l *lineage, life serry.Life) {
+	to, err := g.net.Link(ctx, life)
+	if err == nil {
+		_, err = to.Post(link.Header{Family: link.Collective, Type: link.Join, Class: link.Control, Stream: l.name(), Step: summons})
+	}
+	if err != nil {
+		g.log.Debug("newcomer not summoned", "peer", life.Task, "err", err)
+	}
+}
+
+// summon takes the word that the members of a lineage form their next clique, and wait for this process.
+func (g *Group) summon(name uint64) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	for old := range g.mu.summons {
+		if len(g.mu.summons) < maxSummons {
+			break
+		}
+		delete(g.mu.summons, old)
+	}
+	g.mu.summons[name] = true
+	g.announce()
+	for _, m := range g.mu.meetings {
+		if m.lineage == name && m.key.Generation == 0 {
+			g.finish(m, &Error{Origin: m.me, Detail: "the others form the next clique", Err: ErrCancelled})
+		}
+	}
+}
+
+// summoned says whether the others wait for this process.
+func (g *Group) summoned(l *lineage) bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.mu.summons[l.name()]
+}
