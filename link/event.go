@@ -1,7 +1,10 @@
 package link
 
 import (
+	"bytes"
+	"slices"
 	"strconv"
+	"sync"
 
 	"github.com/serry-dev/serry"
 )
@@ -50,14 +53,51 @@ type Event struct {
 	Err  error // or nil
 }
 
-// Handle sets the handler of a family. It is set once, before links carry frames of the family; without a
-// handler its frames are dropped, and its data are kept.
+// Handle sets the handler of a family, once. Peers may dial as soon as Open has published the addresses, so frames
+// may come before: the Net keeps them, within limits, and hands them over now. Data are kept by their links.
 func (n *Net) Handle(f Family, h Handler) error {
-	if f != Collective && f != Transfer || !n.handlers[f].CompareAndSwap(nil, &h) {
+	if f != Collective && f != Transfer {
 		return &serry.InvalidError{What: "handler of family " + f.String()}
 	}
+	n.early.Lock()
+	defer n.early.Unlock()
+	if n.handler(f) != nil {
+		return &serry.InvalidError{What: "second handler of family " + f.String()}
+	}
+	for _, e := range n.early.frames {
+		if e.header.Family == f && e.link.Err() == nil { // no event would tell h of a link that is down already
+			h.Frame(e.link, e.header, e.payload)
+		}
+	}
+	n.early.frames = slices.DeleteFunc(n.early.frames, func(e earlyFrame) bool { return e.header.Family == f })
+	n.early.bytes = 0
+	for _, e := range n.early.frames {
+		n.early.bytes += len(e.payload)
+	}
+	n.handlers[f].Store(&h)
 	return nil
 }
+
+// earlyFrames are frames whose family has no handler yet. The lock orders them with all that comes after: a frame that
+// arrives while Handle hands them over waits for its turn.
+type earlyFrames struct {
+	sync.Mutex
+	frames []earlyFrame
+	bytes  int // of their payloads
+}
+
+type earlyFrame struct {
+	link    *Link
+	header  Header
+	payload []byte
+}
+
+// Limits of early frames of a Net. A program that opens links and never begins with a family makes its peers wait
+// until their deadlines, and needs no more memory than this.
+const (
+	maxEarlyFrames = 4096
+	maxEarlyBytes  = 4 << 20
+)
 
 // handler is that of a family, or nil.
 func (n *Net) handler(f Family) Handler {
@@ -67,13 +107,33 @@ func (n *Net) handler(f Family) Handler {
 	return nil
 }
 
+// settled is the handler of a family, or nil. If there is none it returns with n.early locked, so that none can be set
+// before the caller has done what it does without one.
+func (n *Net) settled(f Family) Handler {
+	if h := n.handler(f); h != nil {
+		return h
+	}
+	n.early.Lock()
+	if h := n.handler(f); h != nil {
+		n.early.Unlock()
+		return h
+	}
+	return nil
+}
+
 // frame hands a frame to its family.
 func (n *Net) frame(l *Link, h Header, payload []byte) {
-	if handler := n.handler(h.Family); handler != nil {
+	if handler := n.settled(h.Family); handler != nil {
 		handler.Frame(l, h, payload)
 		return
 	}
-	l.counts.strays.Add(1)
+	defer n.early.Unlock()
+	if len(n.early.frames) >= maxEarlyFrames || n.early.bytes+len(payload) > maxEarlyBytes {
+		l.counts.strays.Add(1)
+		return
+	}
+	n.early.frames = append(n.early.frames, earlyFrame{l, h, bytes.Clone(payload)})
+	n.early.bytes += len(payload)
 }
 
 // unexpected asks the family whether to keep something that no call has asked for.
@@ -85,9 +145,11 @@ func (n *Net) unexpected(l *Link, h *Header) bool {
 // emit tells an event to both families.
 func (n *Net) emit(e Event) {
 	n.log.Debug("link event", "event", e.Kind.String(), "peer", e.Peer.Task, "incarnation", e.Peer.Incarnation, "err", e.Err)
-	for f := range n.handlers {
-		if handler := n.handler(Family(f)); handler != nil {
+	for _, f := range []Family{Collective, Transfer} {
+		if handler := n.settled(f); handler != nil {
 			handler.Event(e)
+		} else {
+			n.early.Unlock()
 		}
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"strings"
 	"testing"
+	"testing/synctest"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -137,6 +138,56 @@ func TestFrames(t *testing.T) {
 			"transfer/10 stream 11: why not", "collective/4 stream 2: why not", "transfer/10 stream 12: why not"}
 		if diff := cmp.Diff(want, frames); diff != "" {
 			t.Errorf("frames (-want +got):\n%s", diff)
+		}
+	})
+}
+
+// A peer dials as soon as it knows an address, and may send before the program has begun with the family. Its frames
+// wait for the handler, those of a link that has ended do not.
+func TestFramesBeforeTheirHandler(t *testing.T) {
+	clause.Cite(t, "CL-TRN-1", "CL-DES-7")
+	inBubble(t, func(t *testing.T, w *world) {
+		n := w.join(life(0, 10))
+		hosts := []*link.Net{w.join(life(1, 11)), w.join(life(2, 12))}
+		for i, m := range hosts {
+			a, b := w.linked(m, n)
+			for stream := range uint64(2) {
+				if _, err := a.Post(link.Header{Family: link.Collective, Type: link.Join, Stream: stream}, []byte{byte('a' + i)}); err != nil {
+					t.Fatal(err)
+				}
+			}
+			synctest.Wait()
+			if i == 0 {
+				a.Shutdown(errors.New("enough"))
+				<-b.Done()
+			}
+		}
+		frames, _ := w.observe(n).seen()
+		want := []string{"collective/7 stream 0: b", "collective/7 stream 1: b"}
+		if diff := cmp.Diff(want, frames); diff != "" {
+			t.Errorf("frames (-want +got):\n%s", diff)
+		}
+		if err := n.Handle(link.Collective, new(observer)); !errors.Is(err, serry.ErrInvalid) {
+			t.Errorf("second Handle() = %v; want ErrInvalid", err)
+		}
+	})
+}
+
+// A program that never begins with a family keeps a bounded number of its frames.
+func TestFramesWithoutHandlerAreBounded(t *testing.T) {
+	clause.Cite(t, "CL-TRN-1")
+	inBubble(t, func(t *testing.T, w *world) {
+		n := w.join(life(0, 10))
+		a, _ := w.linked(w.join(life(1, 11)), n)
+		const count = 6000
+		for stream := range uint64(count) {
+			if _, err := a.Post(link.Header{Family: link.Collective, Type: link.Join, Stream: stream}); err != nil {
+				t.Fatal(err)
+			}
+			synctest.Wait()
+		}
+		if frames, _ := w.observe(n).seen(); len(frames) == 0 || len(frames) == count {
+			t.Errorf("%d of %d frames were kept; want some", len(frames), count)
 		}
 	})
 }

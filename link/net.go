@@ -119,6 +119,7 @@ type Net struct {
 	stop       context.CancelCauseFunc
 	handlers   [families]atomic.Pointer[Handler]
 
+	early     earlyFrames
 	published atomic.Bool
 	work      sync.WaitGroup     // goroutines, and links that are not down
 	answers   sync.WaitGroup     // the goroutine that answers what is asked
