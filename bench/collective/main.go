@@ -1,0 +1,176 @@
+// Collective measures the collective operations of serry over TCP beside those of torch's Gloo and of Open MPI over
+// TCP, on the same processors in one run.
+//
+// usage: go run ./bench/collective [flags]
+//
+// Every peer is a group of processes that stays for the whole run. In every round all peers run the same operation on
+// vectors of the same size, in another order each time; sources are rewritten and results checked in each round, and
+// the time is that of the slowest rank. A ratio is the median of the ratios of the rounds: how many times as fast as
+// the peer serry is. The exit code is 1 if a bar is missed.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/serry-dev/serry/bench/internal/sheet"
+	"github.com/serry-dev/serry/collective/gauge"
+)
+
+func main() { rankOr(func() int { sheet.Main("bench", run); return 0 }) }
+
+// rankOr makes this process a rank of serry if it was started as one, and else does something else.
+func rankOr(otherwise func() int) {
+	if len(os.Args) != 2 || os.Args[1] != rankCommand {
+		os.Exit(otherwise())
+	}
+	if err := beRank(context.Background(), os.Stdin, os.Stdout); err != nil {
+		fmt.Fprintln(os.Stderr, "bench: error:", err)
+		os.Exit(1)
+	}
+}
+
+// A plan is what to measure.
+type plan struct {
+	ranks  []int
+	ops    []string
+	sizes  []int64
+	rounds int
+	peers  []string
+	json   bool
+
+	torch, mpi string // interpreters
+	binary     string // serry
+}
+
+func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
+	p, err := parse(args, stderr)
+	if err != nil {
+		return err
+	}
+	var rows []row
+	for _, ranks := range p.ranks {
+		more, err := measure(ctx, p, ranks, stderr)
+		if err != nil {
+			return err
+		}
+		rows = append(rows, more...)
+	}
+	if p.json {
+		err = sheet.JSON(stdout, rows)
+	} else {
+		err = show(stdout, p, rows)
+	}
+	return errors.Join(err, missed(rows))
+}
+
+func parse(args []string, stderr io.Writer) (p plan, err error) {
+	flags := flag.NewFlagSet("collective", flag.ContinueOnError)
+	flags.SetOutput(stderr)
+	ranks := flags.String("ranks", "2,4", "how many processes take part: a `list`")
+	ops := flags.String("ops", strings.Join(gauge.Ops(), ","), "operations: a `list`")
+	sizes := flags.String("sizes", "8,4096,65536,262144,1048576,16777216,67108864", "`bytes` of the vectors: a list")
+	peers := flags.String("peers", "gloo,mpi", "`names` of the peers")
+	flags.IntVar(&p.rounds, "rounds", 11, "how often each peer is measured")
+	flags.StringVar(&p.torch, "torch", ".cache/venv/torch/bin/python", "`interpreter` with torch (scripts/venvs.sh torch)")
+	flags.StringVar(&p.mpi, "mpi", ".cache/venv/mpi/bin/python", "`interpreter` with mpi4py (scripts/venvs.sh mpi)")
+	flags.StringVar(&p.binary, "serry", "bin/serry", "`binary` of the service")
+	flags.BoolVar(&p.json, "json", false, "print JSON")
+	if err := sheet.Parse(flags, args); err != nil {
+		return p, err
+	}
+	p.ops, p.peers = list(*ops), list(*peers)
+	p.ranks, err = numbers(*ranks)
+	wide, sizesErr := numbers(*sizes)
+	for _, n := range wide {
+		p.sizes = append(p.sizes, int64(n))
+	}
+	if flags.NArg() > 0 {
+		err = errors.New("want no arguments")
+	}
+	if err = errors.Join(err, sizesErr, p.check()); err != nil {
+		fmt.Fprintln(stderr, "bench: error:", err)
+		return p, sheet.ErrUsage
+	}
+	return p, nil
+}
+
+// check says what is wrong with the plan.
+func (p plan) check() error {
+	if p.rounds < 1 {
+		return fmt.Errorf("%d rounds: want 1 or more", p.rounds)
+	}
+	for _, name := range p.peers {
+		if name != glooName && name != mpiName {
+			return fmt.Errorf("peer %q: want %s or %s", name, glooName, mpiName)
+		}
+	}
+	for _, ranks := range p.ranks {
+		for _, op := range p.ops {
+			for _, size := range p.sizes {
+				if err := (gauge.Work{Op: op, Bytes: size, Count: 1}).Check(ranks); err != nil {
+					return err
+				}
+			}
+		}
+	}
+	return nil
+}
+
+func list(s string) []string {
+	return slices.DeleteFunc(strings.Split(s, ","), func(s string) bool { return s == "" })
+}
+
+func numbers(s string) (all []int, err error) {
+	for _, text := range list(s) {
+		n, err := strconv.Atoi(text)
+		if err != nil || n < 1 {
+			return nil, fmt.Errorf("%q: want numbers above 0", text)
+		}
+		all = append(all, n)
+	}
+	return all, nil
+}
+
+// measure runs all peers in turn, with a number of ranks.
+func measure(ctx context.Context, p plan, ranks int, stderr io.Writer) (rows []row, err error) {
+	peers, closeAll, err := p.start(ctx, ranks)
+	defer closeAll()
+	if err != nil {
+		return nil, err
+	}
+	for _, op := range p.ops {
+		for _, size := range p.sizes {
+			fmt.Fprintf(stderr, "bench: %d ranks, %s of %d bytes\n", ranks, op, size)
+			w := gauge.Work{Op: op, Bytes: size, Count: count(size, ranks)}
+			r := row{Op: op, Ranks: ranks, Bytes: size, times: make(map[string][]float64)}
+			for round := range p.rounds + 1 {
+				for i := range peers {
+					peer := peers[(i+round)%len(peers)]
+					took, err := peer.measure(w)
+					if err != nil {
+						return nil, fmt.Errorf("%s: %s of %d bytes, %d ranks: %w", peer.name, op, size, ranks, err)
+					}
+					if round > 0 && took > 0 { // the first touches the memory
+						r.times[peer.name] = append(r.times[peer.name], took.Seconds()*1e6)
+					}
+				}
+			}
+			rows = append(rows, r.judged())
+		}
+	}
+	return rows, nil
+}
+
+// count is how often an operation is repeated in a round: enough for a clock, and never more than sums allow.
+func count(size int64, ranks int) int {
+	const enough = 32 << 20
+	return int(max(1, min(40, enough/(size*int64(ranks)))))
+}

@@ -1,0 +1,105 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"strconv"
+
+	"github.com/serry-dev/serry"
+	"github.com/serry-dev/serry/client"
+	"github.com/serry-dev/serry/collective"
+	"github.com/serry-dev/serry/collective/gauge"
+	"github.com/serry-dev/serry/link"
+	"github.com/serry-dev/serry/memory"
+)
+
+// rankCommand makes this program a rank of serry. The variables of a task say which.
+const rankCommand = "rank"
+
+// orderBytes is the length of an order, padded.
+const orderBytes = 64
+
+// ourRanks is the commands of the ranks of serry.
+func ourRanks(ranks int, address string) (all [][]string) {
+	self, err := os.Executable()
+	if err != nil {
+		self = os.Args[0]
+	}
+	for r := range ranks {
+		all = append(all, []string{"/usr/bin/env", "SERRY_ADDRESS=" + address, "SERRY_TASK=" + strconv.Itoa(r), "SERRY_TASKS=" + strconv.Itoa(ranks), self, rankCommand})
+	}
+	return all
+}
+
+// beRank is one rank: what peer.py is for the others.
+func beRank(ctx context.Context, in io.Reader, out io.Writer) error {
+	cfg, tasks, err := client.ConfigFromEnv()
+	if err != nil {
+		return err
+	}
+	m, err := client.Join(ctx, cfg)
+	if err != nil {
+		return err
+	}
+	defer m.Close()
+	n, err := link.Open(ctx, m, m.KV(), link.Options{Plain: true})
+	if err != nil {
+		return err
+	}
+	defer n.Close(ctx)
+	g, err := collective.New(m, n, collective.Options{})
+	if err != nil {
+		return err
+	}
+	defer g.Close(ctx)
+	devices := make([]serry.DeviceID, tasks)
+	for i := range devices {
+		devices[i] = serry.DeviceID(i)
+	}
+	c, err := g.Clique(ctx, devices, collective.CliqueOptions{})
+	if err != nil {
+		return err
+	}
+	return obey(ctx, c, bufio.NewScanner(in), out)
+}
+
+// obey carries out orders until there are no more.
+func obey(ctx context.Context, c *collective.Comm, orders *bufio.Scanner, out io.Writer) error {
+	if c.Rank() == 0 {
+		fmt.Fprintln(out, ready)
+	}
+	for {
+		w, err := order(ctx, c, orders)
+		if err != nil || w == (gauge.Work{}) {
+			return err
+		}
+		took, err := gauge.Measure(ctx, c, w)
+		if err != nil {
+			return err
+		}
+		if c.Rank() == 0 {
+			fmt.Fprintf(out, "%.9f\n", took.Seconds())
+		}
+	}
+}
+
+// order is the next order: rank 0 reads it and tells it to all others. A zero one means that there are no more.
+func order(ctx context.Context, c *collective.Comm, orders *bufio.Scanner) (w gauge.Work, err error) {
+	text := make([]byte, orderBytes)
+	if c.Rank() == 0 && orders.Scan() {
+		copy(text, orders.Bytes())
+	}
+	r := memory.Of(text)
+	if err := c.Do(ctx, collective.Broadcast{Out: r, In: r, Count: orderBytes, Type: memory.U8}); err != nil {
+		return w, err
+	}
+	if text = bytes.TrimRight(text, "\x00"); len(text) == 0 {
+		return w, nil
+	}
+	_, err = fmt.Sscan(string(text), &w.Op, &w.Bytes, &w.Count)
+	return w, err
+}
