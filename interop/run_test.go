@@ -84,7 +84,7 @@ func TestRunRestartsAll(t *testing.T) {
 	skipShort(t)
 	eachVenv(t, both, func(t *testing.T, v venv) {
 		r := launch(t, nil, "-n", "4", "--restart", "all", "--", v.python(t), "testdata/run.py", "victim")
-		r.ends(0, "serry: task 2 ended: signal 9 (KILL); starting all again", "ended well", "in attempt 2")
+		r.ends(0, "serry: rank 2 ended: signal 9 (KILL); starting all again", "ended well", "in attempt 2")
 		for task := range 4 {
 			r.saidOn(task, "attempt 2 again [0, 1, 2, 3]")
 		}
@@ -98,7 +98,7 @@ func TestRunRestartsOne(t *testing.T) {
 	skipShort(t)
 	eachVenv(t, both, func(t *testing.T, v venv) {
 		r := launch(t, nil, "-n", "4", "--restart", "failed", "--", v.python(t), "testdata/run_live.py")
-		r.ends(0, "serry: task 2 ended: signal 9 (KILL); starting it again", "ended well", "with 1 restart")
+		r.ends(0, "serry: rank 2 ended: signal 9 (KILL); starting it again", "ended well", "with 1 restart")
 		for _, task := range []int{0, 1, 3} {
 			r.saidOn(task, fmt.Sprintf("task %d goes on with [0, 1, 3]", task), fmt.Sprintf("task %d life 1 is done", task))
 		}

@@ -87,7 +87,7 @@ func (m *message) check(cfg Config) error {
 
 func (r *raised) check(cfg Config) error {
 	if r.After < 0 {
-		return nonsense("task %d ran for %v", r.Task, r.After)
+		return nonsense("rank %d ran for %v", r.Task, r.After)
 	}
 	r.Text = r.Text[:min(len(r.Text), tailLineSize)]
 	return r.lifetime.check(cfg)
@@ -95,11 +95,11 @@ func (r *raised) check(cfg Config) error {
 
 func (d *died) check(cfg Config) error {
 	if d.After < 0 {
-		return nonsense("task %d ran for %v", d.Task, d.After)
+		return nonsense("rank %d ran for %v", d.Task, d.After)
 	}
 	for _, task := range d.Also {
 		if task < 0 || task >= cfg.total() {
-			return nonsense("task %d of %d", task, cfg.total())
+			return nonsense("rank %d of %d", task, cfg.total())
 		}
 	}
 	return errors.Join(d.lifetime.check(cfg), d.Cause.check())
@@ -108,9 +108,9 @@ func (d *died) check(cfg Config) error {
 func (l lifetime) check(cfg Config) error {
 	switch {
 	case l.Task < 0 || l.Task >= cfg.total():
-		return nonsense("task %d of %d", l.Task, cfg.total())
+		return nonsense("rank %d of %d", l.Task, cfg.total())
 	case l.Attempt < 1 || l.Life < 1:
-		return nonsense("attempt %d and life %d of task %d", l.Attempt, l.Life, l.Task)
+		return nonsense("attempt %d and life %d of rank %d", l.Attempt, l.Life, l.Task)
 	}
 	return nil
 }
@@ -130,9 +130,9 @@ func (o *order) check(cfg Config) error {
 	o.Err = cut(o.Err)
 	switch {
 	case o.Start != nil && !o.Start.valid(cfg):
-		return nonsense("to start task %d of %d, attempt %d", o.Start.Task, o.Start.Tasks, o.Start.Attempt)
+		return nonsense("to start rank %d of %d, attempt %d", o.Start.Task, o.Start.Tasks, o.Start.Attempt)
 	case o.Start != nil && len(o.Secret) > 0 && secure.Secret(o.Secret).Check() != nil: // an older launcher has none
-		return nonsense("to start task %d with a secret of %d bytes", o.Start.Task, len(o.Secret))
+		return nonsense("to start rank %d with a secret of %d bytes", o.Start.Task, len(o.Secret))
 	case o.Start != nil:
 		return checkAddress(o.Address, cfg)
 	case o.Fail != nil:
@@ -167,7 +167,7 @@ func checkAddress(address string, cfg Config) error {
 // check says what is wrong with the report of a job that the first launcher has sent.
 func (r *Report) check(cfg Config) error {
 	if r.Tasks < 0 || r.Ended < 0 || r.Ended > r.Tasks || r.Attempts < 0 || r.Restarts < 0 || r.Took < 0 {
-		return nonsense("%d of %d tasks, attempt %d", r.Ended, r.Tasks, r.Attempts)
+		return nonsense("%d of %d ranks, attempt %d", r.Ended, r.Tasks, r.Attempts)
 	}
 	if r.Interrupted < 0 || r.Interrupted > mostSignal {
 		return nonsense("a job that ended by signal %d", r.Interrupted)
@@ -178,7 +178,7 @@ func (r *Report) check(cfg Config) error {
 	}
 	for _, f := range all {
 		if f == nil {
-			return nonsense("a failure without a task")
+			return nonsense("a failure without a rank")
 		}
 		if err := f.check(cfg); err != nil {
 			return err
@@ -190,7 +190,7 @@ func (r *Report) check(cfg Config) error {
 func (f *Failure) check(cfg Config) error {
 	f.Verdict, f.Last = cut(f.Verdict), cutLines(f.Last)
 	if f.Cause.Well() && f.Verdict == "" {
-		return nonsense("a failure of task %d that ended well", f.Task)
+		return nonsense("a failure of rank %d that ended well", f.Task)
 	}
 	l := lifetime{f.Task, f.Attempt, f.Life}
 	return errors.Join(l.check(cfg), f.Cause.check())

@@ -85,8 +85,9 @@ type Config struct {
 	planted planted    // fault for the tests to find
 	port    *fixedPort // that listens on Listen; or nil
 
-	Guard   []string // command that runs [Guard]; without one a killed launcher may leave processes behind
-	Display Display  // shows people what happens (none)
+	Guard     []string  // command that runs [Guard]; without one a killed launcher may leave processes behind
+	Display   Display   // shows people what happens (none)
+	Directory Directory // is told where the service of each attempt is (none)
 }
 
 // planted is a fault that is put in on purpose: a test of whole fleets that does not find it is worth
@@ -110,6 +111,24 @@ const (
 type Display interface {
 	Line(task int, stream Stream, text []byte) // what a task wrote
 	Note(Note)                                 // what the launcher has to say
+}
+
+// A Directory notes where the service of a job can be asked, for programs that look for it.
+type Directory interface {
+	// Serves is called for each attempt before the first task of it begins on this host, once at a time. Several addresses
+	// have commas between them. It may block, and the task waits for it.
+	Serves(address string, attempt int)
+}
+
+// list notes where the service of an attempt can be asked: at the address that tasks are told, or, where others run it and
+// tasks have a relay, at its own.
+func (c Config) list(address string, attempt int) {
+	if c.external() {
+		address = strings.Join(c.Relay.Upstream, ",")
+	}
+	if c.Directory != nil {
+		c.Directory.Serves(address, attempt)
+	}
 }
 
 // A Note is something that happened to the job.
@@ -143,7 +162,7 @@ func (c Config) Validate() error {
 	case len(c.Command) == 0:
 		return errors.New("no command to run")
 	case c.Tasks < 1 || c.Tasks > coord.MaxTasks:
-		return fmt.Errorf("%d tasks: want 1 to %d", c.Tasks, coord.MaxTasks)
+		return fmt.Errorf("%d ranks: want 1 to %d", c.Tasks, coord.MaxTasks)
 	case !slices.Contains([]Restart{"", RestartNever, RestartFailed, RestartAll}, c.Restart):
 		return fmt.Errorf("restart policy %q: want %s, %s or %s", c.Restart, RestartNever, RestartFailed, RestartAll)
 	case c.MaxRestarts < 0:
@@ -159,7 +178,7 @@ func (c Config) validateNodes() error {
 	case c.Nodes < 0 || c.Spares < 0 || c.nodes()+c.Spares > coord.MaxTasks:
 		return fmt.Errorf("%d nodes and %d spares: want 0 or more, and not more than %d", c.Nodes, c.Spares, coord.MaxTasks)
 	case c.total() > coord.MaxTasks:
-		return fmt.Errorf("%d tasks on each of %d nodes: want not more than %d in all", c.Tasks, c.Nodes, coord.MaxTasks)
+		return fmt.Errorf("%d ranks on each of %d nodes: want not more than %d in all", c.Tasks, c.Nodes, coord.MaxTasks)
 	case c.Node < 0 || c.Node >= c.nodes()+c.Spares:
 		return fmt.Errorf("node %d: want 0 to %d", c.Node, c.nodes()+c.Spares-1)
 	case c.nodes() == 1 && c.Spares == 0:

@@ -122,6 +122,9 @@ func (c *crew) work() {
 			c.sweep()
 			c.forgetSecret()
 			c.attempt = l.seat.Attempt
+			if c.cfg.Node > 0 { // the first launcher has listed the service when it opened it
+				c.cfg.list(l.at.address, c.attempt)
+			}
 		}
 		c.begin(l)
 	}
@@ -286,14 +289,14 @@ func (c *crew) drain(p *process, task int, held func() bool) {
 		c.sweepTask(task)
 		deadline(time.Now())
 		if held() {
-			c.warn("an unknown process holds the output of task %d; it is not waited for", task)
+			c.warn("an unknown process holds the output of rank %d; it is not waited for", task)
 		}
 	}
 	for _, from := range p.outputs() {
 		from.Close()
 	}
 	if err := p.out.close(); err != nil {
-		c.warn("the log of task %d: %v", task, err)
+		c.warn("the log of rank %d: %v", task, err)
 	}
 }
 
@@ -301,7 +304,7 @@ func (c *crew) drain(p *process, task int, held func() bool) {
 func (c *crew) sweepTask(task int) {
 	_, err := c.kernel.sweep(c.mark(task), c.cfg.Grace, c.hurry)
 	if err != nil {
-		c.warn("cannot look for processes that task %d left behind: %v", task, err)
+		c.warn("cannot look for processes that rank %d left behind: %v", task, err)
 	}
 }
 
@@ -352,9 +355,9 @@ func (c *crew) sweep() {
 	n, err := c.kernel.sweep(mark{EnvRun + "=" + c.run}, c.cfg.Grace, c.hurry)
 	switch {
 	case err != nil:
-		c.warn("cannot look for processes that tasks left behind: %v", err)
+		c.warn("cannot look for processes that ranks left behind: %v", err)
 	case n > 0:
-		c.feed.note(Note{Text: fmt.Sprintf("tasks had left processes behind, which were ended: %d", n)})
+		c.feed.note(Note{Text: fmt.Sprintf("ranks had left processes behind, which were ended: %d", n)})
 	}
 }
 

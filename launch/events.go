@@ -56,7 +56,7 @@ func (j *Job) died(ev died) step {
 	if ev.raised {
 		j.note("rank %d %s; %s", ev.Task, ev.Cause.name(), j.consequence(ev.Task))
 	} else {
-		j.note("task %d ended: %s; %s", ev.Task, ev.Cause.name(), j.consequence(ev.Task))
+		j.note("rank %d ended: %s; %s", ev.Task, ev.Cause.name(), j.consequence(ev.Task))
 	}
 	return s
 }
@@ -182,7 +182,7 @@ func (j *Job) left(ev left) step {
 		root.Last = ev.Last
 	}
 	if ev.Err != "" {
-		j.warn("task %d: %s", ev.Task, ev.Err)
+		j.warn("rank %d: %s", ev.Task, ev.Err)
 	}
 	return j.plan.gone(ev.Task)
 }
@@ -198,7 +198,7 @@ func (j *Job) signalled(s signalled) step {
 		return step{}
 	case j.report.Interrupted != 0:
 		j.places.each(hand.kill)
-		j.note("signal %d again: killing all tasks", s.Signal)
+		j.note("signal %d again: killing all ranks", s.Signal)
 		if j.lastWord == nil {
 			j.lastWord = time.NewTimer(max(j.cfg.Grace, leastLastWord))
 		}
@@ -229,7 +229,7 @@ func (j *Job) giveUpHosts() step {
 	var next step
 	for _, host := range sortedKeys(j.places.hands) {
 		if host != 0 {
-			next = merged(next, j.gone(host, "it did not say in time that its tasks were killed"))
+			next = merged(next, j.gone(host, "it did not say in time that its ranks were killed"))
 		}
 	}
 	return next
@@ -284,7 +284,11 @@ func (j *Job) checkJoining(b *coord.BarrierView) step {
 
 // foreign ends a job whose service waits for a task that the job does not have.
 func (j *Job) foreign(t serry.TaskID) step {
-	j.report.Err = fmt.Errorf("%v waits for %v, but this job has only %s: the service must be for as many tasks as the job has", j.service, t, counted(len(j.plan.tasks), "task"))
+	who := t.String()
+	if t.Job == wire.DefaultJob {
+		who = fmt.Sprintf("rank %d", t.Index)
+	}
+	j.report.Err = fmt.Errorf("%v waits for %s, but this job has only %s: the service must be for as many ranks as the job has", j.service, who, counted(len(j.plan.tasks), "rank"))
 	return j.plan.finish()
 }
 

@@ -111,8 +111,8 @@ func TestExternalServiceForMoreTasks(t *testing.T) {
 	tasks := s.all(2, 1)
 	tasks[0].begin("join")
 	tasks[1].begin("exit 0")
-	if r := j.Wait(); r.Err == nil || !strings.Contains(r.Err.Error(), "worker/2") || r.ExitCode() != 1 {
-		t.Errorf("Wait() = %+v; want that the service waits for worker/2", r)
+	if r := j.Wait(); r.Err == nil || !strings.Contains(r.Err.Error(), "rank 2") || r.ExitCode() != 1 {
+		t.Errorf("Wait() = %+v; want that the service waits for rank 2", r)
 	}
 }
 

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"os"
-	"strings"
 	"syscall"
 	"time"
 
@@ -262,10 +261,10 @@ func (f *follower) check(o *order) error {
 	}
 	s := o.Start
 	if _, here := f.seated[s.Task]; here || len(f.seated) >= f.job.cfg.Tasks {
-		return nonsense("to start task %d when %s of this host must leave first", s.Task, counted(len(f.seated), "task"))
+		return nonsense("to start rank %d when %s of this host must leave first", s.Task, counted(len(f.seated), "rank"))
 	}
 	if s.Attempt < f.latest {
-		return nonsense("to start task %d of attempt %d after attempt %d", s.Task, s.Attempt, f.latest)
+		return nonsense("to start rank %d of attempt %d after attempt %d", s.Task, s.Attempt, f.latest)
 	}
 	return nil
 }
@@ -277,7 +276,6 @@ func (f *follower) carryOut(o order) {
 		f.refuse(*o.Start)
 	case o.Start != nil:
 		f.seated[o.Start.Task], f.latest = o.Start.lifetime(), o.Start.Attempt
-		f.job.hear(o.Address, o.Start.Attempt)
 		f.crew.start(*o.Start, contact{address: o.Address, secret: o.Secret})
 	case o.Fail != nil:
 		f.crew.fail(o.Fail.lifetime, o.Fail.Why)
@@ -288,22 +286,6 @@ func (f *follower) carryOut(o order) {
 	case o.Signal != 0:
 		f.crew.pass(o.Signal)
 	}
-}
-
-// told is what the first launcher has said of the service.
-type told struct {
-	address string
-	attempt int
-}
-
-// hear notes where the service of an attempt is.
-func (j *Job) hear(address string, attempt int) {
-	if j.cfg.external() {
-		address = strings.Join(j.cfg.Relay.Upstream, ",")
-	}
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	j.mu.told = told{address, attempt}
 }
 
 // refuse answers an order to start a task that came when we had been told to end: the first launcher

@@ -101,7 +101,7 @@ func TestSpareTakesOver(t *testing.T) {
 					t.Errorf("task 1 got signal %q; want terminated", got)
 				}
 				tasks[1].begin("exit 0")
-				s.shown("task 1 ended: exit code 0 when its host was told to end by signal 15")
+				s.shown("rank 1 ended: exit code 0 when its host was told to end by signal 15")
 			}
 			if r := second.Wait(); r.Interrupted != syscall.SIGTERM || r.ExitCode() != 143 {
 				t.Errorf("node 1: Wait() = %+v; want interrupted by SIGTERM", r)
@@ -111,7 +111,7 @@ func TestSpareTakesOver(t *testing.T) {
 			} else {
 				tasks[1] = s.next(1, 1, 2)
 			}
-			s.shown("the tasks of node 1 go to a spare host")
+			s.shown("the ranks of node 1 go to a spare host")
 			do(rejoining(tasks, policy), "join")
 			do(tasks, "barrier all are here")
 			do(tasks, "leave")
@@ -195,7 +195,7 @@ func TestHostOfAnotherShape(t *testing.T) {
 	odd := cfg
 	odd.Tasks = 3
 	other := s.startNode(odd, 1)
-	why := "3 tasks on each of 2 nodes, not 1 on 2"
+	why := "3 ranks on each of 2 nodes, not 1 on 2"
 	s.shown("node 1", "is not let in", why)
 	if r := other.Wait(); r.Err == nil || !strings.Contains(r.Err.Error(), why) || r.ExitCode() != 1 {
 		t.Errorf("node 1: Wait() = %+v; want it told why", r)

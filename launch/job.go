@@ -3,7 +3,6 @@ package launch
 import (
 	"errors"
 	"fmt"
-	"strings"
 	"sync"
 	"syscall"
 	"time"
@@ -60,7 +59,6 @@ type Job struct {
 		sync.Mutex
 		status  Status
 		service service // or nil
-		told    told    // on a host that is not the first
 	}
 }
 
@@ -163,7 +161,7 @@ func (j *Job) openDoors() (err error) {
 			return err
 		}
 	}
-	if j.service, err = j.world.service(j.cfg, j.here, 1); err != nil {
+	if j.service, err = j.openService(1); err != nil {
 		return errors.Join(err, j.closePort())
 	}
 	if j.meeting, err = openMeeting(j.cfg, j.world, j.feed, j.inbox); err != nil {
@@ -171,6 +169,15 @@ func (j *Job) openDoors() (err error) {
 		return errors.Join(err, j.closePort())
 	}
 	return nil
+}
+
+// openService opens the service of an attempt. It is listed before any task can start.
+func (j *Job) openService(attempt int) (service, error) {
+	s, err := j.world.service(j.cfg, j.here, attempt)
+	if err == nil {
+		j.cfg.list(s.address(), attempt)
+	}
+	return s, err
 }
 
 // closePort closes the port that the services of all attempts share, if there is one.
@@ -215,21 +222,6 @@ func (j *Job) Status() Status {
 		s.Service = service.view()
 	}
 	return s
-}
-
-// Service says where the service of the present attempt can be asked, and which attempt that is; 0 if none has
-// begun. Several addresses have commas between them.
-func (j *Job) Service() (address string, attempt int) {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	switch {
-	case j.mu.service == nil:
-	case j.cfg.external():
-		return strings.Join(j.cfg.Relay.Upstream, ","), j.mu.status.Attempt
-	default:
-		return j.mu.service.address(), j.mu.status.Attempt
-	}
-	return j.mu.told.address, j.mu.told.attempt
 }
 
 // checkEvery is how often the job looks for waits that cannot end.
@@ -381,7 +373,7 @@ func (j *Job) open() {
 	j.opening = true
 	attempt := j.plan.attempt
 	j.serviceWork.Go(func() {
-		s, err := j.world.service(j.cfg, j.here, attempt)
+		s, err := j.openService(attempt)
 		select {
 		case j.inbox <- opened{s, err}:
 		case <-j.over:
@@ -416,7 +408,7 @@ func (j *Job) release() step {
 }
 
 func (j *Job) noteAttempt() {
-	j.note("attempt %d: %s, %v", j.plan.attempt, counted(j.cfg.total(), "task"), j.service)
+	j.note("attempt %d: %s, %v", j.plan.attempt, counted(j.cfg.total(), "rank"), j.service)
 }
 
 // closeBeside closes a service, which may take as long as a network does.
@@ -441,7 +433,7 @@ func (j *Job) start(task int) {
 	}
 	h, took := j.places.find(s)
 	if took {
-		j.note("the tasks of node %d go to a spare host", s.Node)
+		j.note("the ranks of node %d go to a spare host", s.Node)
 	}
 	if h == nil {
 		if j.patience == nil {
@@ -495,7 +487,7 @@ func (j *Job) rush(s signalled, told bool) bool {
 		j.here.rush()
 		return true
 	}
-	j.note("signal %d: all tasks have ended, and what they left behind has %v to end", s.Signal, j.cfg.Grace)
+	j.note("signal %d: all ranks have ended, and what they left behind has %v to end", s.Signal, j.cfg.Grace)
 	return true
 }
 

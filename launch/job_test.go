@@ -151,7 +151,7 @@ func TestRecoverableJobGoesOn(t *testing.T) {
 	tasks := s.all(3, 1)
 	do(tasks, "join")
 	tasks[0].begin("exit 5")
-	s.shown("task 0 ended: exit code 5; the others go on")
+	s.shown("rank 0 ended: exit code 5; the others go on")
 	do(tasks[1:], "leave")
 	exit(tasks[1:], 0)
 	if r := j.Wait(); r.First == nil || r.First.Task != 0 || r.Ended != 2 || r.ExitCode() != 5 {

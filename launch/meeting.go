@@ -260,7 +260,7 @@ func find(s serry.Snapshot, node int) (serry.TaskInfo, bool) {
 
 // turnAway tells a launcher that was started for another job that it is not let in.
 func (m *meeting) turnAway(ctx context.Context, d *distant, h hello, cfg Config) {
-	why := fmt.Sprintf("it was started for %d tasks on each of %d nodes, not %d on %d", h.Tasks, h.Nodes, cfg.Tasks, cfg.nodes())
+	why := fmt.Sprintf("it was started for %d ranks on each of %d nodes, not %d on %d", h.Tasks, h.Nodes, cfg.Tasks, cfg.nodes())
 	m.feed.note(Note{Warning: true, Text: fmt.Sprintf("node %d (%s) is not let in: %s", d.node, h.Host, why)})
 	// If it cannot be told, it is gone.
 	_ = put(ctx, d.keys, d.key("to", 0), order{Over: &Report{}, Err: fmt.Sprintf("the launcher of node 0 does not let node %d in: %s", d.node, why)})

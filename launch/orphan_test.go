@@ -306,7 +306,7 @@ func TestFullDisk(t *testing.T) {
 	if ended := o.copy(Stdout, ours[0]); !ended {
 		t.Error("copy() = false; want the end of the stream")
 	}
-	s.shown("the log of task 0 ends here: ", "no space left on device")
+	s.shown("the log of rank 0 ends here: ", "no space left on device")
 	s.shown("0 1 one")
 	s.shown("0 1 two")
 	if err := o.close(); err != nil {

@@ -174,7 +174,7 @@ func (o *output) raise(exception string) {
 // given up with a word; the task goes on.
 func (o *output) record(b []byte) {
 	if err := o.write(b); err != nil {
-		o.feed.note(Note{Warning: true, Text: fmt.Sprintf("the log of task %d ends here: %v", o.task, err)})
+		o.feed.note(Note{Warning: true, Text: fmt.Sprintf("the log of rank %d ends here: %v", o.task, err)})
 	}
 }
 

@@ -137,9 +137,9 @@ func (r *ranks) name(host int) string {
 // sitting says who a host is, and what changed about its node.
 func (r *ranks) sitting(host, node int, reason string) sitting {
 	s := sitting{host: host, node: node}
-	numbers := fmt.Sprintf("task %d", node*r.tasks)
+	numbers := fmt.Sprintf("rank %d", node*r.tasks)
 	if r.tasks > 1 {
-		numbers = fmt.Sprintf("tasks %d to %d", node*r.tasks, (node+1)*r.tasks-1)
+		numbers = fmt.Sprintf("ranks %d to %d", node*r.tasks, (node+1)*r.tasks-1)
 	}
 	s.notes = append(s.notes, fmt.Sprintf("%s has %s: it %s", r.name(host), numbers, reason))
 	if node < len(r.previous) {

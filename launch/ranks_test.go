@@ -71,8 +71,8 @@ func TestHostsKeepTheirTasks(t *testing.T) {
 	}
 	for _, line := range []string{
 		`host "host-e" waits: 3 numbers are kept for machines that may still come, first 0 for "m-a"`,
-		`host "host-d" has tasks 6 to 7: it keeps its number: machine "m-d" had it`,
-		`host "host-e" has tasks 2 to 3: it takes the place of machine "m-b"`,
+		`host "host-d" has ranks 6 to 7: it keeps its number: machine "m-d" had it`,
+		`host "host-e" has ranks 2 to 3: it takes the place of machine "m-b"`,
 		`node 1 moved: machine_id was "m-b", is "m-e"`,
 		`node 0 rebooted: boot_id was "1", is "2"`,
 	} {
@@ -239,7 +239,7 @@ func TestLaunchersExchangeNumbers(t *testing.T) {
 			if m, bad := restore.ParseManifest(PreviousManifest, before); err != nil || bad != nil || m.Tasks[0].MachineID != "m-a" {
 				t.Errorf("state of the run before: %v, %v; want a manifest with machine a first", err, bad)
 			}
-			s.shown("note", `host "host-b" has task 1: it keeps its number`)
+			s.shown("note", `host "host-b" has rank 1: it keeps its number`)
 		}
 		for _, j := range jobs {
 			if r := j.Wait(); !r.Well() {

@@ -35,7 +35,7 @@ func openRanks(cfg Config, f *feed) (*ranks, error) {
 	r.before = text
 	r.arrive(0, cfg.identity(), time.Now())
 	if len(last) > 0 && len(r.previous) == 0 {
-		f.note(Note{Warning: true, Text: fmt.Sprintf("the last run had %d tasks, this one has %d: numbers are given anew", len(last), cfg.total())})
+		f.note(Note{Warning: true, Text: fmt.Sprintf("the last run had %d ranks, this one has %d: numbers are given anew", len(last), cfg.total())})
 	}
 	return r, nil
 }
@@ -55,7 +55,7 @@ func (j *Job) sit() {
 	}
 	seated, err := j.ranks.assign(j.places.free(), j.places.idle(), time.Now())
 	if err != nil {
-		j.warn("hosts cannot be told apart, so each has the tasks of its own number: %v", err)
+		j.warn("hosts cannot be told apart, so each has the ranks of its own number: %v", err)
 		j.places.byIdentity = false
 		for _, host := range j.places.idle() {
 			j.places.sit(host)

@@ -129,13 +129,20 @@ func register(e entry) (*registration, error) {
 	return r, r.write()
 }
 
-// serves notes where the service of a job is, if that has changed.
-func (r *registration) serves(address string, attempt int) {
+// Serves notes where the service of a job is ([launch.Directory]).
+func (r *registration) Serves(address string, attempt int) {
 	if r.path == "" || address == r.Address && attempt == r.Attempt {
 		return
 	}
 	r.Address, r.Attempt = address, attempt
 	_ = r.write() // the job does not depend on it
+}
+
+// remove takes the entry back of what was never started.
+func (r *registration) remove() {
+	if r.path != "" {
+		_ = os.Remove(r.path) // its process ends, and then it counts as killed
+	}
 }
 
 // end notes how it has ended.

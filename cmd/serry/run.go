@@ -29,30 +29,29 @@ func newRun() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "run [flags] -- command [argument]...",
 		Short: "Run a job on this host, and stand by it",
-		Long: `Run a command as every task of a job, with a coordination service beside them.
+		Long: `Run a command as every rank of a job, with a coordination service beside them.
 
 A jax program that calls jax.distributed.initialize() without arguments finds
 its place by its environment; what a program passes itself wins. A Go program
-calls client.ConfigFromEnv. What tasks write comes with their number in front;
+calls client.ConfigFromEnv. What ranks write comes with their number in front;
 there is nothing for them to read on stdin.
 
-A task that prints a Python exception and then wants to leave, while the others
+A rank that prints a Python exception and then wants to leave, while the others
 work, has failed at once. One that wants to leave without an exception is named
 after 5 s, and waits for the others for --shutdown-timeout.
 
-When a task fails, serry run says which one was first and how it ended, and
+When a rank fails, serry run says which one was first and how it ended, and
 starts again what --restart names:
-  never   nothing; the job ends (a --recoverable one goes on without the task)
-  failed  the task alone; for jobs that live on keys, barriers and live sets.
+  never   nothing; the job ends (a --recoverable one goes on without the rank)
+  failed  the rank alone; for jobs that live on keys, barriers and live sets.
           It cannot come back into collectives of jax on CPU
-  all     everybody, as a new attempt with a service of its own
+  all     all ranks, as a new attempt with a service of its own
 
-With --service the tasks use a service that runs elsewhere (serry serve, for
-as many tasks, and --recoverable where this is), by a relay on each host that
-hides its outages; each attempt is a new epoch there. The three timeouts below
-are then those of that service.
+With --service the ranks use a service that runs elsewhere (serry serve, for
+as many ranks, and --recoverable where this is), by a relay on each host that
+hides its outages. The three timeouts below are then those of that service.
 
-Tasks know each other by a secret that serry run draws for each attempt. It is in
+Ranks know each other by a secret that serry run draws for each attempt. It is in
 the file that SERRY_JOB_SECRET_FILE names, and only this user can read it. To
 other hosts it goes in plain text, by the port at which launchers meet.
 
@@ -62,7 +61,7 @@ Under a scheduler (Slurm, Open MPI, Kubernetes, SkyPilot, torchrun) SIGTERM is
 the scheduler's, which kills when its own time is over: ranks then have that
 time, unless --grace is given.
 
-Exit status: 0 all tasks ended well; that of the first task that failed, where a
+Exit status: 0 all ranks ended well; that of the first rank that failed, where a
 signal counts as 128 and its number; 128 and the number of the signal that ended
 serry run; 127 or 126 the command is not there or cannot be run; 2 a mistake in
 the command line; 1 anything else.`,
@@ -169,15 +168,15 @@ func (s *runSettings) define(f *pflag.FlagSet) {
 	f.BoolVar(&s.explain, "explain", false, "say how this host found its place, and run nothing")
 	f.StringVar(&s.restart, "restart", string(launch.RestartNever), "what to start again after a failure: `never`, failed or all")
 	f.IntVar(&s.maxRestarts, "max-restarts", 3, "how often, in the whole job")
-	f.BoolVar(&s.recoverable, "recoverable", false, "tasks may fail and come back while the others go on (implied by --restart failed)")
+	f.BoolVar(&s.recoverable, "recoverable", false, "ranks may fail and come back while the others go on (implied by --restart failed)")
 	f.DurationVar(&s.grace, "grace", 10*time.Second, "how long a rank that is told to end may take (default after SIGTERM of a scheduler: as long as the scheduler gives)")
-	f.StringVar(&s.stateDir, "state-dir", "", "`directory` that keeps which task was on which host; hosts then get their tasks back in the next run")
-	f.StringVar(&s.logDir, "log-dir", "", "`directory` to write all output to, one file a task; those of earlier runs stay")
-	f.BoolVar(&s.tracebacks, "no-fail-on-traceback", false, "let a task wait to leave that has just printed a Python exception, instead of failing it at once")
+	f.StringVar(&s.stateDir, "state-dir", "", "`directory` that keeps which rank was on which host; hosts then get their ranks back in the next run")
+	f.StringVar(&s.logDir, "log-dir", "", "`directory` to write all output to, one file a rank; those of earlier runs stay")
+	f.BoolVar(&s.tracebacks, "no-fail-on-traceback", false, "let a rank wait to leave that has just printed a Python exception, instead of failing it at once")
 	f.BoolVar(&s.noMPI, "no-mpi", false, "leave out the Open MPI variables that tell jax its rank, for programs that use a real MPI")
-	f.DurationVar(&s.registerTimeout, "register-timeout", time.Hour, "how long the first task waits for the last one")
-	f.DurationVar(&s.heartbeatTimeout, "heartbeat-timeout", 100*time.Second, "how long a task may be silent")
-	f.DurationVar(&s.shutdownTimeout, "shutdown-timeout", 5*time.Minute, "how long the first task that leaves waits for the last; 0: each leaves by itself")
+	f.DurationVar(&s.registerTimeout, "register-timeout", time.Hour, "how long the first rank waits for the last one")
+	f.DurationVar(&s.heartbeatTimeout, "heartbeat-timeout", 100*time.Second, "how long a rank may be silent")
+	f.DurationVar(&s.shutdownTimeout, "shutdown-timeout", 5*time.Minute, "how long the first rank that leaves waits for the last; 0: each leaves by itself")
 	f.StringVar(&s.tls.Cert, "tls-cert", "", "PEM `file` with the certificate chain to show to the service of --service")
 	f.StringVar(&s.tls.Key, "tls-key", "", "PEM `file` with its private key")
 	f.StringVar(&s.tls.CA, "tls-ca", "", "PEM `file` with the roots that the service must chain to")
@@ -293,40 +292,16 @@ func runJob(cmd *cobra.Command, cfg launch.Config, files mtls.Files) error {
 	signal.Notify(signals, forwarded()...)
 	defer signal.Stop(signals)
 	outliveReaders()
+	listed, _ := register(entry{Kind: kindRun, Tasks: cfg.Tasks * max(1, cfg.Nodes), Command: cfg.Command, TLS: listedFiles(files)}) // the job runs all the same
+	cfg.Directory = listed
 	job, err := launch.Start(cfg)
 	if err != nil {
+		listed.remove()
 		return startError(err)
 	}
-	listed := list(job, cfg, files)
 	report := watch(job, screen, signals)
-	listed(&report)
+	listed.end(outcome(&report))
 	return conclude(screen, &report, signals)
-}
-
-// listEvery is how often it is looked whether the service of a job has another address. A new attempt has.
-const listEvery = 250 * time.Millisecond
-
-// list puts a job on the list of serry jobs, and keeps it there. The function that it returns notes the end of the job.
-func list(job *launch.Job, cfg launch.Config, files mtls.Files) (over func(*launch.Report)) {
-	r, _ := register(entry{Kind: kindRun, Tasks: cfg.Tasks * max(1, cfg.Nodes), Command: cfg.Command, TLS: listedFiles(files)}) // the job runs all the same
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		tick := time.NewTicker(listEvery)
-		defer tick.Stop()
-		for {
-			r.serves(job.Service())
-			select {
-			case <-tick.C:
-			case <-job.Done():
-				return
-			}
-		}
-	}()
-	return func(report *launch.Report) {
-		<-done
-		r.end(outcome(report))
-	}
 }
 
 // outcome is how a job has ended, in a few words.

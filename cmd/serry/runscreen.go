@@ -110,10 +110,10 @@ func (s *screen) print(to io.Writer, b []byte) {
 }
 
 // judge says on stderr, once, that stdout takes no more lines: its reader has ended, or a disk is full. The
-// job does not depend on a reader, so the tasks go on. It needs mu.
+// job does not depend on a reader, so the ranks go on. It needs mu.
 func (s *screen) judge(err error) {
 	if err != nil && !s.mu.broken {
-		fmt.Fprintf(s.stderr, "serry: warning: standard output takes no more lines: %v; the tasks go on\n", err)
+		fmt.Fprintf(s.stderr, "serry: warning: standard output takes no more lines: %v; the ranks go on\n", err)
 	}
 	s.mu.broken = err != nil
 }
@@ -243,6 +243,8 @@ func closing(r *launch.Report) (lines string, err error) {
 		return "", hinted{r.Err, "all hosts of a job need the same command, or the same --job-id; another job needs another port"}
 	case r.Err != nil:
 		return "", r.Err
+	case r.Interrupted != 0 && r.Attempts == 0: // on a host that is not the first, which has not heard how the job ended
+		return "", fmt.Errorf("this host was told to end by signal %d after %v", r.Interrupted, took)
 	case r.Interrupted != 0:
 		return "", fmt.Errorf("ended by signal %d after %v, when %d of %d ranks had ended well", r.Interrupted, took, r.Ended, r.Tasks)
 	}

@@ -114,7 +114,9 @@ func TestClosing(t *testing.T) {
 			"rank 2: signal 9, killed for memory, first of 8 ranks, 3s after its start", 137},
 		{"verdict", launch.Report{Tasks: 2, First: &launch.Failure{Task: 1, Verdict: "no heartbeat for 10s"}, Attempts: 1},
 			"", "rank 1: no heartbeat for 10s, first of 2 ranks", 1},
-		{"interrupted", launch.Report{Tasks: 2, Ended: 1, Took: time.Second, Interrupted: 15},
+		{"interrupted, not the first host", launch.Report{Tasks: 2, Took: time.Second, Interrupted: 15},
+			"", "this host was told to end by signal 15 after 1s", 143},
+		{"interrupted", launch.Report{Attempts: 1, Tasks: 2, Ended: 1, Took: time.Second, Interrupted: 15},
 			"", "ended by signal 15 after 1s, when 1 of 2 ranks had ended well", 143},
 		{"the launcher itself", launch.Report{Tasks: 2, Err: errors.New("no port")}, "", "no port", 1},
 	} {
