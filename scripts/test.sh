@@ -21,10 +21,12 @@ if [ -n "$unformatted" ]; then
 fi
 go vet ./...
 
-step "python environments, in the background"
+step "python environments and Slurm, in the background"
 mkdir -p .cache
 scripts/venvs.sh >.cache/venvs.log 2>&1 &
 venvs=$!
+scripts/slurm.sh >.cache/slurm.log 2>&1 & # interop/slurm says what it means if that fails
+slurm=$!
 
 # The race detector of Go 1.26 breaks itself where two processors run timers of one bubble of
 # testing/synctest (golang/go#78156): they share one context of its. One processor for each test
@@ -40,9 +42,10 @@ race "${others[@]}"
 step "a minute of clients while the leader is killed"
 go run ./bench/soak -for 60s || failed=1
 
-step "python environments"
+step "python environments and Slurm"
 wait "$venvs" && code=0 || code=$?
 tail -n 5 .cache/venvs.log
+wait "$slurm" || cat .cache/slurm.log
 if [ "$code" -ne 0 ]; then
 	printf 'venvs: exit %s; the tests with real clients decide what that means\n' "$code"
 fi
