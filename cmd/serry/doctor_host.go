@@ -84,7 +84,7 @@ func checkProxies(_ context.Context, s *site) finding {
 		return problem(fmt.Sprintf("unset %s, or: export no_proxy=%s", strings.Join(obeyed, " "), strings.TrimPrefix(exempt+","+host, ",")),
 			"gRPC calls %s through the proxy of %s", host, strings.Join(obeyed, ", "))
 	}
-	return warning("unset them for the tasks", "%s are set; jax warns of them", strings.Join(others, ", "))
+	return warning("unset them for the ranks", "%s are set; jax warns of them", strings.Join(others, ", "))
 }
 
 // exempts says whether a list such as no_proxy has a host in it, by name or by the end of it.
@@ -175,7 +175,7 @@ func checkOpenFiles(ctx context.Context, s *site) finding {
 		return problem(fmt.Sprintf("raise the hard limit to %d, in limits.conf or where the container is started", need),
 			"a process may open %d files at most, %d are needed", hard, need)
 	case soft < need:
-		return warning(fmt.Sprintf("ulimit -n %d where tasks are started", need), "tasks start with a limit of %d open files, %d may be needed", soft, need)
+		return warning(fmt.Sprintf("ulimit -n %d where ranks are started", need), "ranks start with a limit of %d open files, %d may be needed", soft, need)
 	}
 	return fine("a process may open %d", soft)
 }

@@ -147,7 +147,7 @@ func (s *site) boundHere(ctx context.Context, all []netip.Addr, port string) fin
 	if len(bound) == 0 || len(others) == 0 {
 		return fine("the service answers at %s", addresses(all))
 	}
-	return warning("--listen [::]:"+port, "the service listens on %s only: tasks that use %s do not reach it", addresses(bound), addresses(others))
+	return warning("--listen [::]:"+port, "the service listens on %s only: ranks that use %s do not reach it", addresses(bound), addresses(others))
 }
 
 const (

@@ -173,7 +173,7 @@ func TestDoctorFindsTraps(t *testing.T) {
 			s.address = "localhost:8476"
 			s.env = nil
 			s.add("proc/self/net/tcp", tcpTitles+"   0: 0100007F:211C 00000000:0000 0A 0:0 0:0 0 0 0 4711 1\n")
-		}, "interfaces", levelWarning, "listens on 127.0.0.1 only: tasks that use 10.0.0.7", "--listen [::]:8476"},
+		}, "interfaces", levelWarning, "listens on 127.0.0.1 only: ranks that use 10.0.0.7", "--listen [::]:8476"},
 		"loopback for several hosts": {func(_ *testing.T, s *site) { s.address = "localhost:8476" },
 			"interfaces", levelProblem, "SLURM_NNODES says that the job has 2 hosts", "use the name"},
 		"socket for several hosts": {func(_ *testing.T, s *site) { s.address = "unix:/run/serry.sock" },

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"path/filepath"
 	"slices"
 	"strings"
 	"time"
@@ -94,7 +95,7 @@ func order(j jobStatus) int {
 
 func jobTable(jobs []jobStatus, now time.Time) *table {
 	t := &table{columns: []column{
-		{title: "PID"}, {title: "KIND"}, {title: "STATE", most: 24}, {title: "STARTED", right: true}, {title: "RANKS", right: true},
+		{title: "PID"}, {title: "KIND"}, {title: "STATE", most: 17}, {title: "STARTED", right: true}, {title: "RANKS", right: true},
 		{title: "ADDRESS", most: 32}, {title: "COMMAND"},
 	}}
 	for _, j := range jobs {
@@ -111,9 +112,17 @@ func jobTable(jobs []jobStatus, now time.Time) *table {
 		}
 		t.add(cell{text: fmt.Sprint(j.PID)}, cell{text: j.Kind}, cell{state, c},
 			cell{text: diagnose.Ago(now.Sub(j.Since).Seconds()) + " ago"}, cell{text: fmt.Sprint(j.Tasks)},
-			cell{text: cmp.Or(j.Address, "-")}, cell{text: strings.Join(j.Command, " ")})
+			cell{text: cmp.Or(j.Address, "-")}, cell{text: commandText(j.Command)})
 	}
 	return t
+}
+
+// commandText is a command as people know it: the folder of its program says little.
+func commandText(command []string) string {
+	if len(command) == 0 {
+		return ""
+	}
+	return strings.Join(append([]string{filepath.Base(command[0])}, command[1:]...), " ")
 }
 
 // errSeveralJobs says that a command must be told which of several jobs it is to look at.

@@ -51,7 +51,7 @@ func rankText(s wire.Status, task string) string {
 	return task
 }
 
-// ranksText names tasks, sorted as they come: rank 3, or ranks 0-1 7, or ps/0-1 worker/7 where there are several jobs.
+// ranksText names tasks, sorted as they come: rank 3, or ranks 0-1,7, or ps/0-1 worker/7 where there are several jobs.
 func ranksText(s wire.Status, tasks []string) string {
 	text := ranges(tasks)
 	if len(s.Jobs) != 1 {
@@ -61,7 +61,7 @@ func ranksText(s wire.Status, tasks []string) string {
 	if len(tasks) == 1 {
 		noun = "rank "
 	}
-	return noun + strings.ReplaceAll(text, s.Jobs[0].Name+"/", "")
+	return noun + strings.ReplaceAll(strings.ReplaceAll(text, s.Jobs[0].Name+"/", ""), " ", ",")
 }
 
 // spoken names all tasks of a job: ranks 0-3, or ranks ps/0-1 worker/0-3.

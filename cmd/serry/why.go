@@ -123,11 +123,29 @@ func (p *printer) blamed(s wire.Status, w diagnose.Wait) {
 		by[b.Why] = append(by[b.Why], b.Task)
 	}
 	for _, why := range order {
-		p.wrap(dash, cell{text: ranksText(s, by[why]) + " " + why})
+		said := why
+		if len(by[why]) > 1 {
+			said = ofSeveral(why)
+		}
+		p.wrap(dash, cell{text: ranksText(s, by[why]) + " " + said})
 	}
 	if w.More > 0 {
 		p.wrap(dash, cell{text: fmt.Sprintf("and %d more", w.More)})
 	}
+}
+
+// ofSeveral is what is said of one rank, said of several.
+func ofSeveral(why string) string {
+	verb, rest, _ := strings.Cut(why, " ")
+	switch verb {
+	case "has":
+		verb = "have"
+	case "is":
+		verb = "are"
+	case "waits":
+		verb = "wait"
+	}
+	return verb + " " + rest
 }
 
 func (p *printer) saved(status wire.Status, s diagnose.Save) {
