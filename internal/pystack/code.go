@@ -1,6 +1,7 @@
 package pystack
 
 import (
+	"bytes"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -15,13 +16,14 @@ func torn(format string, args ...any) error {
 	return fmt.Errorf("%w: %s", errTorn, fmt.Sprintf(format, args...))
 }
 
-// A reader takes objects of a process apart. It is used for one walk: a code object that was freed since, and
-// another one at its address, would make the next walk wrong.
+// A reader takes the objects of a process apart, for one reading of all its threads.
 type reader struct {
 	memory Memory
 	layout *layout
 	types  map[uint64]string // names of types, by address
 	codes  map[uint64]*code  // by address
+	walk   int               // counts the stacks that were read
+	window window            // what was read last of frames
 }
 
 func newReader(m Memory, l *layout) *reader {
@@ -85,6 +87,8 @@ func (r *reader) typeName(address uint64) (string, error) {
 
 // A code is what a stack needs of a code object.
 type code struct {
+	object     []byte // as it was read
+	walk       int    // the last walk in which it was there
 	name, file string
 	firstLine  int
 	lines      []byte
@@ -92,31 +96,43 @@ type code struct {
 	length     uint64 // instructions
 }
 
-// code reads a code object.
+// code reads a code object. One that an earlier walk has read may have been freed since, and another one may be at its
+// address: then its words are others. Within a walk it cannot go, because the stack holds it.
 func (r *reader) code(address uint64) (*code, error) {
-	if c := r.codes[address]; c != nil {
-		return c, nil
+	old := r.codes[address]
+	if old != nil && old.walk == r.walk {
+		return old, nil
 	}
-	l := r.layout
-	b, err := r.object(address, l.codeBytes(), "code")
+	object, err := r.object(address, r.layout.codeBytes(), "code")
 	if err != nil {
 		return nil, err
 	}
+	if old == nil || !bytes.Equal(old.object[objectType:], object[objectType:]) { // before the type is the count of references
+		if old, err = r.newCode(address, object); err != nil {
+			return nil, err
+		}
+		r.codes[address] = old
+	}
+	old.walk = r.walk
+	return old, nil
+}
+
+// newCode reads what a code object points to.
+func (r *reader) newCode(address uint64, object []byte) (*code, error) {
+	l := r.layout
 	c := &code{
-		firstLine: int(int32(binary.LittleEndian.Uint32(b[l.codeFirstLine:]))),
-		start:     address + l.codeStart, length: wordAt(b, objectSize),
+		object: object, firstLine: int(int32(binary.LittleEndian.Uint32(object[l.codeFirstLine:]))),
+		start: address + l.codeStart, length: wordAt(object, objectSize),
 	}
-	if c.name, err = r.text(wordAt(b, l.codeName)); err != nil {
+	var err error
+	if c.name, err = r.text(wordAt(object, l.codeName)); err != nil {
 		return nil, err
 	}
-	if c.file, err = r.text(wordAt(b, l.codeFile)); err != nil {
+	if c.file, err = r.text(wordAt(object, l.codeFile)); err != nil {
 		return nil, err
 	}
-	if c.lines, err = r.byteString(wordAt(b, l.codeLines)); err != nil {
-		return nil, err
-	}
-	r.codes[address] = c
-	return c, nil
+	c.lines, err = r.byteString(wordAt(object, l.codeLines))
+	return c, err
 }
 
 // instructionSize is that of a code unit.

@@ -16,6 +16,10 @@
 //     stack.
 //   - A version that is not known is refused: where fields are is never guessed.
 //
+// The kernel reports a thread that is held to whoever waits for it in this process. So a program must not call
+// [os.Process.Wait] for a child while it reads the child: Wait would take the report for the end of the child. To wait by a
+// pidfd, as package launch does, is safe.
+//
 // The part that decodes (walk.go, code.go, linetable.go, symbols.go) sees the process through [Memory] and does nothing
 // else, so that tests hand it made-up memory. The part that asks the kernel is in process.go, task.go and stop.go.
 // Read process.go first, then walk.go.

@@ -30,16 +30,17 @@ func FuzzMemory(f *testing.F) {
 			return
 		}
 		b := newBudget(&counted{Memory: m, t: t})
-		states, _, _ := p.threadStates(b)
+		r := newReader(b, &p.layout)
+		states, _, _ := r.threadStates(p.runtime)
 		if len(states) > maxThreads {
 			t.Fatalf("%d threads", len(states))
 		}
 		for _, s := range states {
-			frames, _, err := p.frames(b, s)
+			frames, _, err := r.frames(s)
 			if len(frames) > maxFrames || err != nil && frames != nil {
 				t.Fatalf("%d frames, %v", len(frames), err)
 			}
-			p.lockHolder(b, s.interpreter)
+			r.lockHolder(p.runtime, s.interpreter)
 		}
 	})
 }
@@ -136,6 +137,6 @@ func FuzzTask(f *testing.F) {
 		if task, err := parseTask(text); err == nil && task.state == "" {
 			t.Errorf("parseTask() = %+v", task)
 		}
-		firstPage(string(text))
+		firstPage(text)
 	})
 }

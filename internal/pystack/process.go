@@ -2,6 +2,7 @@ package pystack
 
 import (
 	"bufio"
+	"bytes"
 	"cmp"
 	"errors"
 	"fmt"
@@ -58,17 +59,15 @@ type Process struct {
 	python interpreter
 }
 
-// Open finds the Python in a process. It takes about a millisecond; what it found holds for as long as the process lives.
+// Open finds the Python in a process. What it found holds for as long as the process lives.
 func Open(pid int) (*Process, error) {
 	p := &Process{pid: pid}
 	var err error
 	if p.start, err = startTime(pid); err != nil {
 		return nil, err
 	}
-	if p.python, err = locatePython(pid); err != nil {
-		return nil, err
-	}
-	return p, p.check()
+	p.python, err = locatePython(pid)
+	return p, err
 }
 
 // Read opens a process and reads its stacks once.
@@ -85,29 +84,26 @@ func (p *Process) Version() Version { return p.python.version }
 
 // Read reads the stacks of all Python threads.
 func (p *Process) Read() (*Stacks, error) {
-	if err := p.check(); err != nil {
-		return nil, err
-	}
-	m := newBudget(remote(p.pid))
-	states, more, err := p.threadStates(m)
+	r := newReader(newBudget(remote(p.pid)), &p.python.layout)
+	states, more, err := p.threadStates(r)
 	if err != nil {
 		return nil, cmp.Or(p.check(), err)
 	}
-	holders := p.lockHolders(m, states)
+	holders := p.lockHolders(r, states)
 	s := &Stacks{PID: p.pid, Python: p.python.version.String(), More: more, Threads: []Thread{}}
 	for _, t := range states {
-		if thread, ok := p.thread(m, t); ok {
+		if thread, ok := p.thread(r, t); ok {
 			thread.HoldsLock = slices.Contains(holders, t.address)
 			s.Threads = append(s.Threads, thread)
 		}
 	}
-	for i, still := range p.lockHolders(m, states) {
+	for i, still := range p.lockHolders(r, states) {
 		if still != holders[i] { // it goes from thread to thread
 			s.unlock()
 		}
 	}
 	slices.SortFunc(s.Threads, p.order)
-	return s, p.check()
+	return s, p.check() // now, so that all of it was of the process that was opened
 }
 
 func (s *Stacks) unlock() {
@@ -131,9 +127,9 @@ func (p *Process) order(a, b Thread) int {
 const attempts = 8
 
 // threadStates lists the threads. The list changes when threads come and go, which are brief moments.
-func (p *Process) threadStates(m Memory) (states []threadState, more bool, err error) {
+func (p *Process) threadStates(r *reader) (states []threadState, more bool, err error) {
 	for range attempts {
-		if states, more, err = p.python.threadStates(m); !errors.Is(err, errTorn) {
+		if states, more, err = r.threadStates(p.python.runtime); !errors.Is(err, errTorn) {
 			break
 		}
 	}
@@ -141,13 +137,13 @@ func (p *Process) threadStates(m Memory) (states []threadState, more bool, err e
 }
 
 // lockHolders finds which thread state holds the lock of each thread's interpreter.
-func (p *Process) lockHolders(m Memory, states []threadState) []uint64 {
+func (p *Process) lockHolders(r *reader, states []threadState) []uint64 {
 	holders := make([]uint64, len(states))
 	for i, t := range states {
 		if i > 0 && states[i-1].interpreter == t.interpreter {
 			holders[i] = holders[i-1]
 		} else {
-			holders[i] = p.python.lockHolder(m, t.interpreter)
+			holders[i] = r.lockHolder(p.python.runtime, t.interpreter)
 		}
 	}
 	return holders
@@ -156,11 +152,11 @@ func (p *Process) lockHolders(m Memory, states []threadState) []uint64 {
 // thread reads one thread; ok is false if it has ended or left Python. Only a thread that does not run while
 // it is read has a stack that can be trusted: of those that ran, a third of the stacks that looked right, and looked the
 // same twice, were mixtures of two.
-func (p *Process) thread(m Memory, t threadState) (thread Thread, ok bool) {
+func (p *Process) thread(r *reader, t threadState) (thread Thread, ok bool) {
 	var frames []Frame
 	var deeper bool
 	walk := func() (err error) {
-		frames, deeper, err = p.python.frames(m, t)
+		frames, deeper, err = r.frames(t)
 		return err
 	}
 	before, err := p.asleep(t, walk)
@@ -275,8 +271,11 @@ func (r remote) Read(address uint64, p []byte) error {
 	return nil
 }
 
-// maxMaps bounds what is read of the list of mappings.
-const maxMaps = 64 << 20
+// What is read of the list of mappings, and how much at once.
+const (
+	maxMaps    = 64 << 20
+	mapsBuffer = 64 << 10
+)
 
 // locatePython finds the Python in a process: in its executable, or in a library of the name that they have.
 func locatePython(pid int) (interpreter, error) {
@@ -287,8 +286,10 @@ func locatePython(pid int) (interpreter, error) {
 	defer f.Close()
 	executable, _ := os.Readlink(fmt.Sprintf("/proc/%d/exe", pid)) // empty: names have to do
 	memory, refused := newBudget(remote(pid)), error(ErrNotPython)
-	for lines := bufio.NewScanner(io.LimitReader(f, maxMaps)); lines.Scan(); {
-		base, file, ok := firstPage(lines.Text())
+	lines := bufio.NewScanner(io.LimitReader(f, maxMaps))
+	lines.Buffer(make([]byte, mapsBuffer), mapsBuffer)
+	for lines.Scan() {
+		base, file, ok := firstPage(lines.Bytes())
 		if !ok || file != executable && !isPython(file) {
 			continue
 		}
@@ -317,14 +318,14 @@ func unreadable(err error) error {
 // firstPage reads a line of /proc/PID/maps; ok: it is where a file is mapped from its beginning.
 //
 //	7f2e00000000-7f2e00400000 r--p 00000000 fe:00 1234   /usr/lib/libpython3.13.so.1.0
-func firstPage(line string) (base uint64, file string, ok bool) {
-	fields := strings.Fields(line)
-	if len(fields) < 6 || fields[2] != "00000000" || !strings.HasPrefix(fields[5], "/") {
+func firstPage(line []byte) (base uint64, file string, ok bool) {
+	name := bytes.IndexByte(line, '/')
+	if name < 0 || !bytes.Contains(line[:name], []byte("p 00000000 ")) {
 		return 0, "", false
 	}
-	start, _, _ := strings.Cut(fields[0], "-")
-	base, err := strconv.ParseUint(start, 16, 64)
-	return base, line[strings.IndexByte(line, '/'):], err == nil
+	start, _, _ := bytes.Cut(line, []byte("-"))
+	base, err := strconv.ParseUint(string(start), 16, 64)
+	return base, string(line[name:]), err == nil
 }
 
 // isPython says whether a file has the name of a Python: python3.12, libpython3.13.so.1.0.

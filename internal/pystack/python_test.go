@@ -27,7 +27,7 @@ import (
 
 // pythons finds interpreters of all known versions on this machine: shared and static builds, by the files that they
 // are after all links.
-func pythons(t *testing.T) map[string]string {
+func pythons(t testing.TB) map[string]string {
 	t.Helper()
 	home, _ := os.UserHomeDir()
 	places := []string{filepath.Join(cmp.Or(os.Getenv("PYENV_ROOT"), filepath.Join(home, ".pyenv")), "versions", "*", "bin")}
@@ -86,7 +86,7 @@ type child struct {
 	out *bufio.Reader
 }
 
-func start(t *testing.T, name string, args ...string) *child {
+func start(t testing.TB, name string, args ...string) *child {
 	t.Helper()
 	c := &child{Cmd: exec.Command(name, args...)}
 	c.Stderr = os.Stderr
@@ -112,7 +112,7 @@ func start(t *testing.T, name string, args ...string) *child {
 func (c *child) pid() int { return c.Process.Pid }
 
 // line reads what the child prints next.
-func (c *child) line(t *testing.T) string {
+func (c *child) line(t testing.TB) string {
 	t.Helper()
 	line, err := c.out.ReadString('\n')
 	if err != nil {
@@ -122,7 +122,7 @@ func (c *child) line(t *testing.T) string {
 }
 
 // ask lets the child of parked.py print its own stacks.
-func (c *child) ask(t *testing.T) map[int][]Frame {
+func (c *child) ask(t testing.TB) map[int][]Frame {
 	t.Helper()
 	fmt.Fprintln(c.in)
 	var stacks map[int][]Frame

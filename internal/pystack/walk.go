@@ -27,9 +27,8 @@ type threadState struct {
 }
 
 // threadStates lists those of all interpreters, the newest first, and says whether there are more than the limit.
-func (p *interpreter) threadStates(m Memory) (states []threadState, more bool, err error) {
-	r := newReader(m, &p.layout)
-	at, err := r.word(p.runtime + p.layout.runtimeInterpreters)
+func (r *reader) threadStates(runtime uint64) (states []threadState, more bool, err error) {
+	at, err := r.word(runtime + r.layout.runtimeInterpreters)
 	if err != nil {
 		return nil, false, err
 	}
@@ -40,7 +39,7 @@ func (p *interpreter) threadStates(m Memory) (states []threadState, more bool, e
 		if states, more, err = r.appendThreads(states, at); err != nil || more {
 			return states, more, err
 		}
-		if at, err = r.word(at + p.layout.interpreterNext); err != nil {
+		if at, err = r.word(at + r.layout.interpreterNext); err != nil {
 			return nil, false, err
 		}
 	}
@@ -92,13 +91,18 @@ var errLeft = errors.New("the thread has left Python")
 
 // frames reads the stack of a thread, the innermost frame first, and says whether the stack is deeper than the limit.
 // It fails with errLeft if the thread is not in the list of threads any more.
-func (p *interpreter) frames(m Memory, t threadState) (frames []Frame, deeper bool, err error) {
-	r := newReader(m, &p.layout)
+func (r *reader) frames(t threadState) (frames []Frame, deeper bool, err error) {
+	r.walk++
+	r.window = window{}
 	at, err := r.innermost(t)
-	for ; at != 0 && err == nil; at, err = r.appendFrame(&frames, at) {
-		if len(frames) == maxFrames {
+	for steps := 0; at != 0 && err == nil; steps++ {
+		switch {
+		case len(frames) == maxFrames:
 			return frames, true, nil
+		case steps > 2*maxFrames: // no two frames in a row stand for C functions
+			return nil, false, torn("a ring of frames")
 		}
+		at, err = r.appendFrame(&frames, at)
 	}
 	if err != nil {
 		return nil, false, err
@@ -137,7 +141,7 @@ func (r *reader) appendFrame(frames *[]Frame, at uint64) (caller uint64, err err
 	if !aligned(at) {
 		return 0, torn("frame at %#x", at)
 	}
-	b, err := r.bytes(at, l.frameBytes())
+	b, err := r.frame(at)
 	if err != nil {
 		return 0, err
 	}
@@ -160,11 +164,36 @@ func (r *reader) appendFrame(frames *[]Frame, at uint64) (caller uint64, err err
 	return caller, nil
 }
 
+// A window is a piece of memory.
+type window struct {
+	address uint64
+	bytes   []byte
+}
+
+// windowSize is how much is read at once of the memory of frames. Most callers are right below the functions that they
+// call, and a read costs much more than its bytes.
+const windowSize = 1 << 10
+
+// frame reads the frame at an address, and with it what is below it in the same page.
+func (r *reader) frame(at uint64) ([]byte, error) {
+	n := r.layout.frameBytes()
+	if w := &r.window; at >= w.address && at-w.address+n <= uint64(len(w.bytes)) {
+		return w.bytes[at-w.address:][:n], nil
+	}
+	from := max(at&^(elfPageSize-1), at+n-min(at+n, windowSize))
+	b, err := r.bytes(from, at+n-from)
+	if err != nil {
+		return r.bytes(at, n)
+	}
+	r.window = window{from, b}
+	return b[at-from:], nil
+}
+
 // lockHolder finds the thread state that holds the interpreter lock of an interpreter; 0: none, or it is not known. The
 // caller compares it with the states that there are: an address that is none of them is nonsense.
-func (p *interpreter) lockHolder(m Memory, interpreter uint64) uint64 {
-	r, l := newReader(m, &p.layout), &p.layout
-	lock := p.runtime + l.runtimeLock
+func (r *reader) lockHolder(runtime, interpreter uint64) uint64 {
+	l := r.layout
+	lock := runtime + l.runtimeLock
 	if l.runtimeLock == 0 {
 		var err error
 		if lock, err = r.word(interpreter + l.interpreterLock); err != nil || !aligned(lock) {

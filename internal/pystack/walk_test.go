@@ -14,6 +14,9 @@ import (
 // known are versions of which the layout is known.
 var known = []Version{0x030b07f0, 0x030c01f0, 0x030d00f0}
 
+// reader reads the memory of an image.
+func (p *interpreter) reader(m Memory) *reader { return newReader(m, &p.layout) }
+
 func TestWalkKnowsEveryLayout(t *testing.T) {
 	clause.Cite(t, "D-ST-1", "D-ST-5")
 	for _, v := range known {
@@ -23,16 +26,16 @@ func TestWalkKnowsEveryLayout(t *testing.T) {
 			if err != nil || l != p.layout {
 				t.Fatalf("layoutOf() = %+v, %v; want %+v", l, err, p.layout)
 			}
-			states, more, err := p.threadStates(newBudget(m))
+			states, more, err := p.reader(newBudget(m)).threadStates(p.runtime)
 			if err != nil || more || len(states) != 2 || states[0].native != 12 || states[1].native != 11 {
 				t.Fatalf("threadStates() = %+v, %v, %v; want threads 12 and 11", states, more, err)
 			}
-			frames, deeper, err := p.frames(newBudget(m), states[1])
+			frames, deeper, err := p.reader(newBudget(m)).frames(states[1])
 			want := []Frame{{"load", "train.py", 21}, {"Trainer.step", "train.py", 10}, {"<module>", "train.py", 2}}
 			if diff := cmp.Diff(want, frames); err != nil || deeper || diff != "" {
 				t.Errorf("frames() = %v, %v; -want +got:\n%s", deeper, err, diff)
 			}
-			if holder := p.lockHolder(newBudget(m), states[0].interpreter); holder != states[1].address {
+			if holder := p.reader(m).lockHolder(p.runtime, states[0].interpreter); holder != states[1].address {
 				t.Errorf("lockHolder() = %#x; want that of thread 11, %#x", holder, states[1].address)
 			}
 		})
@@ -77,7 +80,7 @@ func TestTornMemoryIsRefused(t *testing.T) {
 	clause.Cite(t, "D-ST-2")
 	for _, v := range known {
 		m, p := newImage(v)
-		states, _, err := p.threadStates(m)
+		states, _, err := p.reader(m).threadStates(p.runtime)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -109,8 +112,8 @@ func TestTornMemoryIsRefused(t *testing.T) {
 					garbage = 2
 				}
 				m.put(address, garbage)
-				frames, _, err := p.frames(newBudget(m), thread)
-				if _, _, listed := p.threadStates(newBudget(m)); err == nil && listed == nil {
+				frames, _, err := p.reader(newBudget(m)).frames(thread)
+				if _, _, listed := p.reader(newBudget(m)).threadStates(p.runtime); err == nil && listed == nil {
 					t.Errorf("frames() = %v; want an error", frames)
 				}
 			})
@@ -130,22 +133,63 @@ func TestWalksAreBounded(t *testing.T) {
 	for i := range 2 * maxThreads {
 		m.thread(interpreter, 100+i, at)
 	}
-	states, more, err := p.threadStates(newBudget(m))
+	states, more, err := p.reader(newBudget(m)).threadStates(p.runtime)
 	if len(states) != maxThreads || !more || err != nil {
 		t.Fatalf("threadStates() = %d of them, %v, %v; want %d and more", len(states), more, err, maxThreads)
 	}
-	frames, deeper, err := p.frames(newBudget(m), states[0])
+	frames, deeper, err := p.reader(newBudget(m)).frames(states[0])
 	if len(frames) != maxFrames || !deeper || err != nil {
 		t.Errorf("frames() = %d of them, %v, %v; want %d and more", len(frames), deeper, err, maxFrames)
 	}
 
-	// A ring of frames that are left out has no end, but reading has.
+	// A ring of frames that are left out has no end, but reading it has.
 	shim := m.shim(0)
 	m.put(shim+p.layout.framePrevious, shim)
 	m.thread(interpreter, 99, shim)
-	states, _, _ = p.threadStates(m)
-	if _, _, err := p.frames(newBudget(m), states[0]); !errors.Is(err, errBudget) {
-		t.Errorf("frames() of a ring = %v; want %v", err, errBudget)
+	states, _, _ = p.reader(m).threadStates(p.runtime)
+	if _, _, err := p.reader(newBudget(m)).frames(states[0]); !errors.Is(err, errTorn) {
+		t.Errorf("frames() of a ring = %v; want %v", err, errTorn)
+	}
+}
+
+// TestReusedCode reads a thread twice. In between its code object was freed, and there is another one at the address.
+func TestReusedCode(t *testing.T) {
+	clause.Cite(t, "D-ST-2")
+	m, p := newImage(0x030c01f0)
+	r := p.reader(newBudget(m))
+	states, _, err := r.threadStates(p.runtime)
+	if err != nil {
+		t.Fatal(err)
+	}
+	first, _, err := r.frames(states[1])
+	if err != nil || first[0].Function != "load" {
+		t.Fatalf("frames() = %v, %v; want load", first, err)
+	}
+	top, _ := r.innermost(states[1])
+	m.put(wordAt(m.bytes, top+p.layout.frameCode-imageBase)+p.layout.codeName, m.str("save"))
+	second, _, err := r.frames(states[1])
+	if err != nil || second[0].Function != "save" {
+		t.Errorf("frames() = %v, %v; want save", second, err)
+	}
+}
+
+func TestBudget(t *testing.T) {
+	clause.Cite(t, "D-ST-4")
+	m, _ := newImage(0x030c01f0)
+	b := newBudget(m)
+	var word [8]byte
+	for range maxReads {
+		if err := b.Read(imageBase, word[:]); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for range 2 {
+		if err := b.Read(imageBase, word[:]); !errors.Is(err, errBudget) {
+			t.Errorf("Read() = %v after %d reads; want %v", err, maxReads, errBudget)
+		}
+	}
+	if err := newBudget(m).Read(imageBase, make([]byte, maxBytes+1)); !errors.Is(err, errBudget) {
+		t.Errorf("Read() = %v of too many bytes; want %v", err, errBudget)
 	}
 }
 
