@@ -41,8 +41,9 @@ type Arena struct {
 
 	mu struct {
 		sync.Mutex
-		bytes []byte // the mapping; nil once closed
-		free  []span // ascending, never adjacent
+		bytes []byte          // the mapping; nil once closed
+		free  []span          // ascending, never adjacent
+		taken map[int64]int64 // what Alloc returned: offsets and lengths
 	}
 }
 
@@ -91,6 +92,7 @@ func mapArena(file *os.File, size int64, huge, readOnly bool) (*Arena, error) {
 	a.mu.bytes = bytes
 	if !readOnly {
 		a.mu.free = []span{{0, size}}
+		a.mu.taken = make(map[int64]int64)
 	}
 	return a, nil
 }
@@ -114,7 +116,7 @@ func (a *Arena) Alloc(size int64) (Region, error) {
 	if size < 0 || a.readOnly {
 		return Region{}, fmt.Errorf("%d bytes of an arena (read-only: %v)", size, a.readOnly)
 	}
-	need := roundUp(max(size, 1), blockAlign)
+	need := roundUp(min(max(size, 1), a.size+1), blockAlign) // what is too large stays so, and can be added to
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.mu.bytes == nil {
@@ -129,12 +131,14 @@ func (a *Arena) Alloc(size int64) (Region, error) {
 		if s.from += need; s.from == s.to {
 			a.mu.free = slices.Delete(a.mu.free, i, i+1)
 		}
+		a.mu.taken[at] = size
 		return a.region(at, size), nil
 	}
 	return Region{}, fmt.Errorf("%w: no %d bytes free of %d", ErrFull, size, a.size)
 }
 
-// Free gives back what Alloc returned. It panics when r is no such region, or was given back before.
+// Free gives back what Alloc returned. It panics when r is no such region, as a slice of one is, or was given back
+// before.
 func (a *Arena) Free(r Region) {
 	if r.arena != a || a.readOnly {
 		panic("memory: Free of a region of another arena")
@@ -142,10 +146,14 @@ func (a *Arena) Free(r Region) {
 	freed := span{r.offset, r.offset + roundUp(max(r.length, 1), blockAlign)}
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	i, _ := slices.BinarySearchFunc(a.mu.free, freed, func(s, t span) int { return int(max(-1, min(1, s.from-t.from))) })
-	if i > 0 && a.mu.free[i-1].to > freed.from || i < len(a.mu.free) && a.mu.free[i].from < freed.to {
-		panic("memory: Free of a region that is free")
+	if a.mu.bytes == nil {
+		return // with the arena
 	}
+	if size, ok := a.mu.taken[r.offset]; !ok || size != r.length {
+		panic("memory: Free of a region that Alloc did not return, or that is free")
+	}
+	delete(a.mu.taken, r.offset)
+	i, _ := slices.BinarySearchFunc(a.mu.free, freed, func(s, t span) int { return int(max(-1, min(1, s.from-t.from))) })
 	a.mu.free = slices.Insert(a.mu.free, i, freed)
 	if i+1 < len(a.mu.free) && a.mu.free[i+1].from == freed.to {
 		a.mu.free[i].to = a.mu.free[i+1].to
@@ -186,7 +194,7 @@ func (a *Arena) Close() error {
 		return nil
 	}
 	err := unmapShared(a.mu.bytes)
-	a.mu.bytes, a.mu.free = nil, nil
+	a.mu.bytes, a.mu.free, a.mu.taken = nil, nil, nil
 	return errors.Join(err, a.file.Close())
 }
 

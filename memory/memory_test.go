@@ -224,6 +224,32 @@ func TestAllocAndFree(t *testing.T) {
 	})
 }
 
+// A part of a region cannot be given back, and no size is too large to be refused.
+func TestBadAllocAndFree(t *testing.T) {
+	clause.Cite(t, "CL-DES-8")
+	a := newArena(t, memory.ArenaAlign, memory.ArenaOptions{})
+	r, err := a.Alloc(1000)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, part := range [][2]int64{{0, 500}, {64, 128}, {64, 1000}, {0, 0}} {
+		if !panics(func() { a.Free(r.Slice(part[0], part[1])) }) {
+			t.Errorf("Free of bytes %d to %d of a region did not panic", part[0], part[1])
+		}
+	}
+	for _, size := range []int64{memory.ArenaAlign + 1, math.MaxInt64 - 63, math.MaxInt64} {
+		if _, err := a.Alloc(size); !errors.Is(err, memory.ErrFull) {
+			t.Errorf("Alloc(%d) = %v; want ErrFull", size, err)
+		}
+	}
+	a.Free(r)
+	if r, err = a.Alloc(memory.ArenaAlign); err != nil {
+		t.Errorf("Alloc() of all = %v", err)
+	}
+	a.Close()
+	a.Free(r) // gone with the arena
+}
+
 func TestClosedArena(t *testing.T) {
 	clause.Cite(t, "CL-DES-8")
 	a := newArena(t, 1, memory.ArenaOptions{})
