@@ -152,6 +152,7 @@ func (c *outgoing) write(pieces net.Buffers, step int64, checked bool) error {
 			pieces = append(pieces, a.tail)
 		}
 		err := c.writeAll(pieces)
+		a.link.move()
 		clear(pieces)
 		pieces = pieces[:0]
 		if err != nil || c.left == 0 {

@@ -10,6 +10,7 @@ type Timing struct {
 	Ping    time.Duration // on an idle control connection; default 250 ms
 	Suspect time.Duration // silence after which a peer is suspected; default 1 s
 	Dead    time.Duration // silence after which a link is down; default 3 s, at least 100 ms
+	Stall   time.Duration // in which no large message that the peer has memory for moved on: it is reported; default 10 s
 
 	// Redial is how long a peer whose connection broke has to answer or to refuse a new one; default 50 ms. If it
 	// does neither, the link is to blame and not the peer.
@@ -25,6 +26,7 @@ func (t Timing) withDefaults() Timing {
 	orElse(&t.Ping, 250*time.Millisecond)
 	orElse(&t.Suspect, time.Second)
 	orElse(&t.Dead, 3*time.Second)
+	orElse(&t.Stall, 10*time.Second)
 	orElse(&t.Redial, 50*time.Millisecond)
 	t.Dead = max(t.Dead, 100*time.Millisecond)
 	return t
@@ -43,6 +45,7 @@ type detector struct {
 	smoothed  time.Duration // round-trip time
 	deviation time.Duration // of the round-trip time
 	suspected bool
+	stalled   bool
 }
 
 func (d *detector) start(now time.Duration) { d.pinged = now }
@@ -122,6 +125,10 @@ func (l *Link) scan(now time.Duration) {
 	was := d.suspected
 	d.suspected = silent >= t.Suspect+slack
 	suspected := d.suspected
+	waited := now - time.Duration(l.moved.Load())
+	stalls := len(l.mu.sender.moving) > 0 && waited >= t.Stall
+	begins := stalls && !d.stalled
+	d.stalled = stalls
 	l.mu.Unlock()
 
 	l.restIdle()
@@ -134,6 +141,10 @@ func (l *Link) scan(now time.Duration) {
 		l.net.suspect(l.peer, false, fmt.Sprintf("silent for %v", silent.Round(time.Millisecond)))
 	case was && !suspected:
 		l.net.emit(Event{Kind: PeerAlive, Peer: l.peer})
+	}
+	if begins {
+		l.net.emit(Event{Kind: PeerStalled, Peer: l.peer})
+		l.net.suspect(l.peer, false, fmt.Sprintf("stalled: it has taken no data for %v", waited.Round(time.Millisecond)))
 	}
 	if ping {
 		l.control(&Header{Type: typePing, Seq: number})

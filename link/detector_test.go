@@ -1,6 +1,9 @@
 package link_test
 
 import (
+	"bytes"
+	"encoding/binary"
+	"errors"
 	"slices"
 	"strings"
 	"testing"
@@ -145,4 +148,90 @@ func TestStoodStill(t *testing.T) {
 			t.Errorf("given up after %v; want about 3s", d)
 		}
 	})
+}
+
+// A peer that answers pings, and takes nothing of a message that it gave credit for, is reported once. The message goes
+// on when the peer does.
+func TestStall(t *testing.T) {
+	clause.Cite(t, "CL-TRN-9", "CL-TRN-6")
+	inBubble(t, func(t *testing.T, w *world) {
+		m, n := w.join(life(0, 10)), w.join(life(1, 11))
+		o := new(observer)
+		if err := m.Handle(link.Collective, o); err != nil {
+			t.Fatal(err)
+		}
+		a, b := w.linked(m, n)
+		stalls := func() (count int) {
+			_, kinds := o.seen()
+			for _, k := range kinds {
+				if k == link.PeerStalled {
+					count++
+				}
+			}
+			return count
+		}
+		h, want := data(link.Collective, 1), fill(4<<20, 1)
+		posted, err := a.Post(h, want)
+		if err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Minute) // without credit the peer owes nothing
+		credit := h
+		credit.Type = link.CollectiveCredit
+		b.Inject(0, credit, 0, 8, binary.LittleEndian.AppendUint64(nil, uint64(len(want)))) // and no goroutine that reads
+		time.Sleep(9 * time.Second)
+		if stalls() != 0 || len(w.reports()) != 0 {
+			t.Errorf("after 9s: %d stalls, reports %q; want none", stalls(), w.reports())
+		}
+		time.Sleep(time.Minute)
+		reports := w.reports()
+		if stalls() != 1 || len(reports) != 1 || !strings.Contains(reports[0], "hard=false: stalled") || a.Err() != nil {
+			t.Errorf("after a minute: %d stalls, reports %q, link %v; want one each, and a link", stalls(), reports, a.Err())
+		}
+		got := make([]byte, len(want))
+		expected, err := b.Expect(h, got)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := errors.Join(expected.Wait(t.Context()), posted.Wait(t.Context())); err != nil || !bytes.Equal(got, want) {
+			t.Errorf("the message: %v", err)
+		}
+		time.Sleep(time.Minute)
+		if stalls() != 1 {
+			t.Errorf("%d stalls; want 1", stalls())
+		}
+	})
+}
+
+// Two members that cannot reach each other, by a cut of one direction or both, report each other. The link between them
+// is to blame, and both keep their links to a third.
+func TestCutBetweenTwo(t *testing.T) {
+	clause.Cite(t, "CL-TRN-8")
+	for _, both := range []bool{false, true} {
+		inBubble(t, func(t *testing.T, w *world) {
+			m, n, third := w.join(life(0, 10)), w.join(life(1, 11)), w.join(life(2, 12))
+			a, b := w.linked(m, n)
+			c, d := w.linked(m, third)
+			e, f := w.linked(n, third)
+			onA, onB := expectations(t, a), expectations(t, b)
+			w.network.cut(hostOf(m.Life()), hostOf(n.Life()))
+			if both {
+				w.network.cut(hostOf(n.Life()), hostOf(m.Life()))
+			}
+			fails(t, a, onA, link.ErrTransport)
+			fails(t, b, onB, link.ErrTransport)
+			synctest.Wait()
+			all := strings.Join(w.reports(), "\n")
+			for _, pair := range []string{"worker/0 suspects worker/1/11", "worker/1 suspects worker/0/10"} {
+				if !strings.Contains(all, pair) {
+					t.Errorf("both ways %v: no report %q in\n%s", both, pair, all)
+				}
+			}
+			if strings.Contains(all, "hard=true") || strings.Contains(all, "worker/2") {
+				t.Errorf("both ways %v: reports\n%s\nwant weak ones, of the two", both, all)
+			}
+			exchange(t, c, d, 1)
+			exchange(t, e, f, 1)
+		})
+	}
 }

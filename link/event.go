@@ -35,11 +35,12 @@ const (
 	PeerSuspect                 // the peer was silent for a while
 	PeerAlive                   // a suspected peer was heard again
 	Congested                   // the peer takes no more small messages without credit
+	PeerStalled                 // the peer answers, and takes nothing of the messages that it has memory for
 )
 
 // String is one word.
 func (k Kind) String() string {
-	texts := [...]string{"", "up", "down", "exit", "suspect", "alive", "congested"}
+	texts := [...]string{"", "up", "down", "exit", "suspect", "alive", "congested", "stalled"}
 	if k > 0 && int(k) < len(texts) {
 		return texts[k]
 	}

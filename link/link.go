@@ -48,6 +48,7 @@ type Link struct {
 
 	active sync.WaitGroup // goroutines that read or write connections
 	heard  atomic.Int64   // when the peer was last heard: nanoseconds since the net was made
+	moved  atomic.Int64   // when the bulk lanes last wrote a step, or had nothing to write
 	counts counts
 
 	mu struct {
@@ -357,6 +358,9 @@ func (l *Link) finish(was state) {
 
 // hear notes that the peer has sent something.
 func (l *Link) hear() { l.heard.Store(int64(l.net.now())) }
+
+// move notes that the bulk lanes have moved on.
+func (l *Link) move() { l.moved.Store(int64(l.net.now())) }
 
 func sizeOf(segs [][]byte) (n int64) {
 	for _, s := range segs {

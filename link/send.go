@@ -208,6 +208,9 @@ func (l *Link) release(p *post, n uint64) {
 	p.chunk = l.chunkOf(p.size)
 	queue := &l.mu.sender.queue[p.header.Class]
 	*queue = append(*queue, p)
+	if len(l.mu.sender.moving) == 0 {
+		l.move()
+	}
 	if l.mu.sender.moving == nil {
 		l.mu.sender.moving = make(map[*post]bool)
 	}
