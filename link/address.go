@@ -212,6 +212,8 @@ func (n *Net) unpublish(ctx context.Context) error {
 	if !n.published.Load() {
 		return nil
 	}
+	ctx, cancel := context.WithTimeout(ctx, reportTime)
+	defer cancel()
 	if err := n.keys.Delete(ctx, addressKey(n.life)); err != nil && !errors.Is(err, serry.ErrNotFound) {
 		return fmt.Errorf("delete addresses of links: %w", err)
 	}

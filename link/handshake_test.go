@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"net"
 	"slices"
 	"strings"
@@ -473,5 +474,30 @@ func TestSilentStrangers(t *testing.T) {
 		}
 		cancel()
 		n.Close(context.Background())
+	})
+}
+
+// Strangers cannot fill the log.
+func TestLinesOfStrangers(t *testing.T) {
+	clause.Cite(t, "SEC-103")
+	inBubble(t, func(t *testing.T, w *world) {
+		var mu sync.Mutex
+		var log strings.Builder
+		w.join(life(1, 11), func(o *link.Options) { o.Log = slog.New(slog.NewTextHandler(lockedWriter{&mu, &log}, nil)) })
+		address := strings.TrimPrefix(w.key("serry/link/worker/1/000000000000000b"), "tcp:")
+		for range 200 {
+			c, err := dialler{w.network, "10.6.6.6"}.Dial(t.Context(), address)
+			if err != nil {
+				t.Fatal(err)
+			}
+			io.WriteString(c, strings.Repeat("GET / HTTP/1.1\r\n", 8))
+			c.Close()
+		}
+		synctest.Wait()
+		mu.Lock()
+		defer mu.Unlock()
+		if lines := strings.Count(log.String(), "\n"); lines == 0 || lines > 10 {
+			t.Errorf("%d lines in a second; want 1 to 10", lines)
+		}
 	})
 }

@@ -459,6 +459,39 @@ func TestClose(t *testing.T) {
 	})
 }
 
+// A service that does not answer keeps nothing open for long, and no call of Close returns before all is closed.
+func TestCloseWithoutService(t *testing.T) {
+	clause.Cite(t, "CL-TRN-32")
+	inBubble(t, func(t *testing.T, w *world) {
+		m := w.join(life(0, 10))
+		w.set(serry.TaskInfo{Task: life(1, 0).Task, Incarnation: 11, State: serry.Connected})
+		n, err := link.Open(t.Context(), member{w.job, life(1, 11), 7, false}, muteKeys{w.job}, link.Options{
+			Network: dialler{w.network, hostOf(life(1, 11))}, Listen: []string{hostOf(life(1, 11)) + ":0"}, Secret: secret,
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, b := w.linked(m, n)
+		start := time.Now()
+		for range 2 {
+			go n.Close(context.Background())
+		}
+		synctest.Wait()
+		n.Close(context.Background())
+		if d := time.Since(start); d < 5*time.Second || d > 6*time.Second || b.Err() == nil {
+			t.Errorf("Close() returned after %v, its link: %v; want 5s, and none", d, b.Err())
+		}
+	})
+}
+
+// muteKeys do not answer when a key is deleted.
+type muteKeys struct{ *job }
+
+func (muteKeys) Delete(ctx context.Context, _ string) error {
+	<-ctx.Done()
+	return context.Cause(ctx)
+}
+
 // There are as many links as the options allow, and a clear error beyond.
 func TestMaxLinks(t *testing.T) {
 	clause.Cite(t, "CL-TRN-25")

@@ -117,6 +117,7 @@ type Net struct {
 	began      time.Time
 	ctx        context.Context // of everything in the background
 	stop       context.CancelCauseFunc
+	ended      chan struct{} // closed when Close has done all
 	handlers   [families]atomic.Pointer[Handler]
 
 	early     earlyFrames
@@ -154,7 +155,7 @@ func Open(ctx context.Context, m Member, k Keys, o Options) (*Net, error) {
 	}
 	n := &Net{
 		member: m, keys: k, life: serry.Life{Task: m.Task(), Incarnation: m.Incarnation()}, opt: o,
-		timing: o.Timing.withDefaults(), chunkBytes: ChunkBytes, log: o.Log, network: o.Network, began: time.Now(),
+		timing: o.Timing.withDefaults(), chunkBytes: ChunkBytes, log: conn.LimitLog(o.Log), network: o.Network, began: time.Now(),
 	}
 	if n.opt.Lanes == 0 {
 		n.opt.Lanes = defaultLanes
@@ -175,6 +176,7 @@ func Open(ctx context.Context, m Member, k Keys, o Options) (*Net, error) {
 	n.mu.known = make(map[serry.Life]*acquaintance)
 	n.mu.over = make(map[serry.Life]bool)
 	n.mu.changed = make(chan struct{})
+	n.ended = make(chan struct{})
 	n.ctx, n.stop = context.WithCancelCause(context.WithoutCancel(ctx))
 	if err := n.listen(ctx); err != nil {
 		n.stop(err)
@@ -364,11 +366,13 @@ func (n *Net) linkDown(l *Link, cause error) {
 }
 
 // Close deletes the addresses, closes all links, and ends everything in the background. Messages that are
-// under way fail with ErrClosed.
+// under way fail with ErrClosed. A second call waits for the first. A service that does not answer holds up the links
+// for 5 s: other tasks delete the addresses of a life that is over.
 func (n *Net) Close(ctx context.Context) error {
 	n.mu.Lock()
 	if n.mu.closed {
 		n.mu.Unlock()
+		<-n.ended
 		return nil
 	}
 	n.mu.closed = true
@@ -394,6 +398,7 @@ func (n *Net) Close(ctx context.Context) error {
 	n.stop(errNetClosed)
 	n.acceptor.Wait()
 	n.work.Wait()
+	close(n.ended)
 	return err
 }
 
