@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"hash/fnv"
 	"math"
+	"slices"
 	"unsafe"
 
 	"github.com/serry-dev/serry/internal/kernel"
@@ -15,7 +16,7 @@ import (
 
 // A description is what all members must agree on in an operation (CL-OP-6).
 type description struct {
-	op        uint8 // place in schedule.Operations
+	op        uint8 // place in operations
 	dtype     uint8
 	reduction uint8
 	root      uint16
@@ -53,11 +54,10 @@ func (d description) digest() uint64 {
 
 // String is the operation in words: "allreduce of 1024 f32 by sum".
 func (d description) String() string {
-	ops := schedule.Operations()
-	if int(d.op) >= len(ops) {
+	if int(d.op) >= len(operations) {
 		return fmt.Sprintf("operation %d", d.op)
 	}
-	op := ops[d.op]
+	op := operations[d.op]
 	if op == schedule.Barrier {
 		return string(op)
 	}
@@ -74,6 +74,17 @@ func (d description) String() string {
 	return text
 }
 
+// Operations without a schedule of their own.
+const (
+	permute  schedule.Op = "permute"
+	ragged   schedule.Op = "ragged alltoall"
+	transfer schedule.Op = "transfer"
+	split    schedule.Op = "split"
+)
+
+// operations has all operations. The places are known to the wire: new ones come last.
+var operations = append(schedule.Operations(), permute, ragged, transfer, split)
+
 // A call is an operation of one rank, checked, with its memory.
 type call struct {
 	description
@@ -81,6 +92,11 @@ type call struct {
 	atom  int64   // bytes that are never divided: an element, or a byte of packed elements
 	total int64   // bytes of the vector
 	sizes []int64 // bytes of each block, or nil: the vector is cut evenly
+
+	peer   int              // of a transfer: the rank at the other end; else -1
+	sends  bool             // of a transfer: to the peer
+	rounds []schedule.Round // of an operation without a schedule: what this rank does with one block
+	rows   *raggedRows      // of a ragged exchange, or nil
 
 	in, out             []byte
 	inOrigin, outOrigin int64 // where in the vector the memory begins
@@ -91,12 +107,7 @@ type call struct {
 
 // opNumber is the place of an operation in the list that all versions know.
 func opNumber(op schedule.Op) uint8 {
-	for i, o := range schedule.Operations() {
-		if o == op {
-			return uint8(i)
-		}
-	}
-	panic("collective: no number for " + op)
+	return uint8(slices.Index(operations, op))
 }
 
 // newCall begins a call with a vector of count elements.
@@ -105,6 +116,7 @@ func newCall(c *Comm, op schedule.Op, t memory.DType, count int64) *call {
 		description: description{op: opNumber(op), dtype: uint8(t), count: count},
 		job:         schedule.Job{Op: op, Ranks: len(c.clique.key.Ranks)},
 		atom:        int64(max(t.Bits()/8, 1)),
+		peer:        -1,
 	}
 	k.total = k.bytesOf(count)
 	return k
@@ -131,7 +143,7 @@ func (k *call) fail(format string, args ...any) {
 
 // done is the call, or what is wrong with it. It refuses memory that overlaps, unless inPlace has allowed it.
 func (k *call) done() (*call, error) {
-	if !k.aliased && overlap(k.in, k.out) {
+	if !k.aliased && k.err == nil && overlap(k.in, k.out) {
 		k.fail("input and output overlap")
 	}
 	if k.err != nil {

@@ -30,8 +30,11 @@ type Comm struct {
 
 	mu struct {
 		sync.Mutex
-		seq    uint64 // of the operation that began last
+		seq    uint64 // of the operation of all ranks that began last
 		recent [remembered]started
+		pairs  map[pair]uint64       // transfers that began so far
+		moving map[slot]description  // transfers under way
+		came   map[slot]uint64       // digests of transfers that a peer has begun, and this rank has not
 		ahead  map[uint64][]progress // by sequence number: what other ranks have begun, and this one has not
 		seen   map[int]progress      // by rank: what it said last
 		plans  map[planKey]*plan
@@ -152,10 +155,14 @@ func (c *Comm) begin(ctx context.Context, o Op) (*operation, error) {
 		c.clique.end(op)
 		return nil, failed
 	}
-	if differs {
+	switch {
+	case differs && k.peer >= 0:
+		c.clique.revoke(c.mismatchedTransfer(k.peer, op.seq, k.description))
+	case differs:
 		c.tellProgress(other, op.seq, k.description, answers)
+	case k.peer < 0:
+		c.compareLocal(op)
 	}
-	c.compareLocal(op)
 	return op, nil
 }
 
@@ -164,6 +171,9 @@ func (c *Comm) begin(ctx context.Context, o Op) (*operation, error) {
 func (c *Comm) number(op *operation) (rank int, differs bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	if op.call.peer >= 0 {
+		return op.call.peer, c.numberTransfer(op)
+	}
 	c.mu.seq++
 	op.seq, op.word = c.mu.seq, word(c.mu.seq, op.call.description)
 	c.mu.recent[op.seq%remembered] = started{op.seq, op.call.description}
@@ -221,10 +231,13 @@ func (c *Comm) mismatch(other int, seq uint64, mine, theirs description) *Error 
 	return e
 }
 
-// noticed is told that a rank has sent something of an operation that this rank does not expect. It says whether to
-// keep it: this rank may not have come so far.
-func (c *Comm) noticed(rank int, word uint64) (keep bool) {
+// noticed is told that a rank has sent something of an operation that this rank does not expect, credit if this rank is
+// the one that sends. It says whether to keep it: this rank may not have come so far.
+func (c *Comm) noticed(rank int, word uint64, sends bool) (keep bool) {
 	p := progress{rank: rank, seq: word >> digestBits, digest: word & (1<<digestBits - 1)}
+	if p.seq&transferBit != 0 {
+		return c.noticedTransfer(p, sends)
+	}
 	c.mu.Lock()
 	mine := c.mu.recent[p.seq%remembered]
 	switch {
@@ -334,6 +347,9 @@ func (c *Comm) lastSeen(rank int) string {
 
 // plan is the schedule of a call.
 func (c *Comm) plan(k *call) (*plan, error) {
+	if k.rounds != nil {
+		return compile(schedule.Schedule{Job: k.job, Rank: c.rank, Blocks: 1, Rounds: k.rounds}), nil
+	}
 	algorithm, job := k.algorithm()
 	key := planKey{job, algorithm}
 	c.mu.Lock()

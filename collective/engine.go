@@ -144,23 +144,24 @@ func (e *engine) post(ctx context.Context, k int, t int64) error {
 // move posts one message. Messages without bytes are not sent (CL-ALG-4), but those of a barrier, which has no others.
 func (e *engine) move(ctx context.Context, m *schedule.Move, number uint16, t int64, receive bool) error {
 	e.segs = e.segs[:0]
-	size := 0
 	for _, p := range m.Parts {
 		e.segs = e.appendSegs(e.segs, p, t)
 	}
-	for _, s := range e.segs {
-		size += len(s)
-	}
-	if size == 0 && len(m.Parts) > 0 {
+	return e.moveSegs(ctx, m.Peer, number, t, e.segs, receive)
+}
+
+// moveSegs posts a message of these bytes.
+func (e *engine) moveSegs(ctx context.Context, peer int, number uint16, t int64, segs [][]byte, receive bool) error {
+	if len(segs) > 0 && size(segs) == 0 {
 		return nil
 	}
-	msg := message{op: e.op, peer: m.Peer, number: number, tile: uint32(t)}
-	ticket, err := e.op.comm.clique.post(ctx, msg, e.segs, receive)
+	msg := message{op: e.op, peer: peer, number: number, tile: uint32(t)}
+	ticket, err := e.op.comm.clique.post(ctx, msg, segs, receive)
 	if err != nil {
 		return err
 	}
-	e.op.waitFor(m.Peer)
-	e.flights[t] = append(e.flights[t], flight{ticket, m.Peer})
+	e.op.waitFor(peer)
+	e.flights[t] = append(e.flights[t], flight{ticket, peer})
 	return nil
 }
 

@@ -20,16 +20,16 @@ var (
 	ErrCancelled  = serry.ErrCancelled // a member revoked the clique, or gave an operation up; facts: Error
 
 	ErrMismatch    = errors.New("members run different operations") // facts: Error
-	ErrFault       = errors.New("a member found a fault")           // in what members told each other; facts: Error
+	ErrFault       = errors.New("a member met a limit or a fault")  // facts: Error
 	ErrClosed      = errors.New("clique is closed")                 // facts: Error
-	ErrInvalid     = serry.ErrInvalid                               // facts: serry.InvalidError
+	ErrInvalid     = serry.ErrInvalid                               // facts: serry.InvalidError, or Error if it ended the clique
 	ErrUnsupported = errors.New("operation is not supported")
 )
 
 // causes lists what can end a clique, the strongest first: of concurrent causes every member keeps the strongest
 // (CL-ABT-20). A lost member explains a broken link, and a broken link explains a wait. The places are known to
 // the wire: new causes come last.
-var causes = []error{ErrPeerFailed, ErrTransport, ErrMismatch, ErrFault, ErrTimeout, ErrCancelled, ErrClosed}
+var causes = []error{ErrPeerFailed, ErrTransport, ErrMismatch, ErrInvalid, ErrFault, ErrTimeout, ErrCancelled, ErrClosed}
 
 // An Error says why a clique failed. Every member gets the same facts, whether it found the failure or was told.
 type Error struct {

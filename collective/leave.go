@@ -152,7 +152,7 @@ func (c *clique) farewell() {
 // hasEnded says whether every rank of this process has ended the operations up to a number; mu is held.
 func (c *clique) hasEnded(seq uint64) bool {
 	for op := range c.mu.running {
-		if op.seq <= seq {
+		if op.call.peer < 0 && op.seq <= seq {
 			return false
 		}
 	}

@@ -109,6 +109,9 @@ func (g *Group) enter(ctx context.Context, m *meeting) (out []frame) {
 			return g.finish(m, lossOf(m.key, m.me, l, err))
 		}
 	}
+	if g.mu.summons[m.lineage] && m.key.Generation == 0 { // while this process was on its way
+		return g.finish(m, m.summoned())
+	}
 	if m.host != g.life {
 		return nil
 	}
@@ -186,12 +189,9 @@ func (g *Group) visits(ctx context.Context, m *meeting) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	defer context.AfterFunc(g.ctx, func() { cancel(ErrClosed) })()
-	l, err := g.search(ctx, m)
-	if err == nil {
-		err = g.sendJoin(ctx, l, m)
-	}
-	if err == nil {
-		err = g.await(ctx, l, m)
+	err := g.join(ctx, m)
+	for errors.Is(err, errRejoin) {
+		err = g.join(ctx, m)
 	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -202,6 +202,21 @@ func (g *Group) visits(ctx context.Context, m *meeting) error {
 		return m.err
 	}
 	return nil
+}
+
+// errRejoin says that the link to the host broke, and the host may live.
+var errRejoin = errors.New("join again")
+
+// join joins the meeting over one link.
+func (g *Group) join(ctx context.Context, m *meeting) error {
+	l, err := g.search(ctx, m)
+	if err != nil {
+		return err
+	}
+	if err := g.sendJoin(ctx, l, m); err != nil && !errors.Is(err, ErrTransport) {
+		return err
+	}
+	return g.await(ctx, l, m)
 }
 
 // search finds the host. The meeting may end before: the host is lost.
@@ -251,6 +266,11 @@ func (g *Group) await(ctx context.Context, l *link.Link, m *meeting) error {
 	select {
 	case <-m.done:
 		return nil
+	case <-l.Done():
+		if err := l.Err(); !errors.Is(err, ErrTransport) {
+			return err
+		}
+		return errRejoin
 	case <-ctx.Done():
 	}
 	if errors.Is(ctx.Err(), context.DeadlineExceeded) {
@@ -290,6 +310,8 @@ func (g *Group) receive(from serry.Life, h link.Header, j join, malformed bool) 
 		return []frame{refusal(h, j, "its group is closed", 0)}
 	case m != nil && m.host == g.life && !m.ended:
 		return g.admit(m, from, j)
+	case m == nil && g.formedIn(h.Stream, j.attempt, from) != nil: // it did not get the first WELCOME
+		return []frame{g.formedIn(h.Stream, j.attempt, from).welcome(h, j.link)}
 	case m == nil && j.attempt <= g.mu.attempts[h.Stream]:
 		return []frame{refusal(h, j, "the meeting is over", g.mu.attempts[h.Stream])}
 	case g.earlyCount() >= maxEarly:
@@ -300,6 +322,22 @@ func (g *Group) receive(from serry.Life, h link.Header, j join, malformed bool) 
 	}
 	g.mu.early[h.Stream][from] = j
 	return nil
+}
+
+// formedIn is the clique that was formed in a meeting with a process, or nil; mu is held.
+func (g *Group) formedIn(meeting uint64, attempt uint32, with serry.Life) *clique {
+	for _, c := range g.mu.streams {
+		if c.meeting == meeting && c.attempt == attempt && c.holds(with) {
+			return c
+		}
+	}
+	return nil
+}
+
+// welcome tells a process that the clique was formed.
+func (c *clique) welcome(h link.Header, l *link.Link) frame {
+	h.Type, h.Class = link.Welcome, link.Control
+	return frame{l, h, append(binary.LittleEndian.AppendUint64(nil, c.stream), c.key.append(nil)...)}
 }
 
 func (g *Group) earlyCount() (n int) {
@@ -451,12 +489,7 @@ func (g *Group) meetingRevoked(l *link.Link, h link.Header, payload []byte) {
 		g.mu.attempts[m.name] = max(g.mu.attempts[m.name], uint32(h.Offset))
 		out = g.finish(m, e)
 	}
-	var formed *clique
-	for _, c := range g.mu.streams {
-		if c.meeting == h.Stream && uint64(c.attempt) == h.Seq && c.holds(l.Peer()) {
-			formed = c
-		}
-	}
+	formed := g.formedIn(h.Stream, uint32(h.Seq), l.Peer())
 	if waiting := g.mu.early[h.Stream]; waiting != nil {
 		delete(waiting, l.Peer())
 	}
@@ -467,7 +500,8 @@ func (g *Group) meetingRevoked(l *link.Link, h link.Header, payload []byte) {
 	}
 }
 
-// loseMeetings ends the meetings that cannot succeed without a life, and forgets its wishes.
+// loseMeetings ends the meetings that cannot succeed without a life, and forgets its wishes. A process whose link broke
+// joins again.
 func (g *Group) loseMeetings(life serry.Life, err error) {
 	var out []frame
 	g.mu.Lock()
@@ -477,8 +511,10 @@ func (g *Group) loseMeetings(life serry.Life, err error) {
 		}
 	}
 	for _, m := range g.mu.meetings {
-		holds := slices.Contains(m.key.Lives(), life)
-		if holds && (errors.Is(err, ErrPeerFailed) || m.host == life || m.arrived[life] != nil) {
+		if !m.ended {
+			delete(m.arrived, life)
+		}
+		if slices.Contains(m.key.Lives(), life) && errors.Is(err, ErrPeerFailed) {
 			out = append(out, g.finish(m, lossOf(m.key, m.me, life, err))...)
 		}
 	}

@@ -44,17 +44,26 @@ func word(seq uint64, d description) uint64 { return seq<<digestBits | d.digest(
 
 // run runs the operation to its end.
 func (o *operation) run(ctx context.Context) error {
-	defer o.comm.clique.end(o)
-	p, err := o.comm.plan(o.call)
-	if err == nil {
-		o.arm()
-		err = newEngine(o, p, o.call).run(ctx)
-		o.disarm()
-	}
+	defer o.comm.ended(o)
+	o.arm()
+	err := o.play(ctx)
+	o.disarm()
 	if err != nil {
 		return o.failure(ctx, err)
 	}
 	return nil
+}
+
+// play carries the operation out.
+func (o *operation) play(ctx context.Context) error {
+	if o.call.rows != nil {
+		return o.exchangeRows(ctx)
+	}
+	p, err := o.comm.plan(o.call)
+	if err != nil {
+		return err
+	}
+	return newEngine(o, p, o.call).run(ctx)
 }
 
 // failure is the error of an operation that did not complete. It ends the clique: a collective that ran in part
@@ -68,6 +77,9 @@ func (o *operation) failure(ctx context.Context, err error) error {
 		return held
 	}
 	e := &Error{Origin: o.comm.rank, Err: ErrFault, Detail: err.Error()}
+	if errors.Is(err, ErrInvalid) {
+		e.Err, e.Ranks = ErrInvalid, []int{o.comm.rank}
+	}
 	moved, isMove := errors.AsType[*moveError](err)
 	switch {
 	case errors.Is(ctx.Err(), context.DeadlineExceeded):
@@ -93,7 +105,7 @@ func (o *operation) blamed() (ranks []int) {
 	asked := o.mu.asked
 	o.mu.Unlock()
 	for rank := range o.comm.Size() {
-		if asked && rank != o.comm.rank && o.comm.isBehind(rank, o.seq) {
+		if asked && o.call.peer < 0 && rank != o.comm.rank && o.comm.isBehind(rank, o.seq) {
 			ranks = append(ranks, rank)
 		}
 	}
@@ -176,6 +188,9 @@ func (o *operation) tick(pause time.Duration) {
 // inquire tells the ranks of linked processes what this rank does, and asks what they do: not only those that it waits
 // for, since these may wait for another one.
 func (o *operation) inquire() {
+	if o.call.peer >= 0 { // a transfer has only one other end, which compares its name
+		return
+	}
 	for rank := range o.comm.Size() {
 		o.comm.tellProgress(rank, o.seq, o.call.description, asks)
 	}

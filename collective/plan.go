@@ -22,6 +22,11 @@ func newPlan(a schedule.Algorithm, j schedule.Job, rank int) (*plan, error) {
 	if err != nil {
 		return nil, err
 	}
+	return compile(s), nil
+}
+
+// compile makes the plan of a schedule.
+func compile(s schedule.Schedule) *plan {
 	p := &plan{Schedule: s}
 	sent, received := make(map[int]int), make(map[int]int)
 	for _, r := range s.Rounds {
@@ -29,7 +34,7 @@ func newPlan(a schedule.Algorithm, j schedule.Job, rank int) (*plan, error) {
 		p.recvs = append(p.recvs, number(r.Recvs, received))
 		p.note(r)
 	}
-	return p, nil
+	return p
 }
 
 // number counts the messages of a round.

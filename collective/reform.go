@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"hash/fnv"
 	"slices"
+	"time"
 
 	"github.com/serry-dev/serry"
 	"github.com/serry-dev/serry/link"
@@ -41,6 +42,10 @@ func (l *lineage) name() uint64 {
 const (
 	summons    = 1    // step of a JOIN that summons a process
 	maxSummons = 1024 // that are remembered
+
+	// nextTime bounds the meeting after an agreement. All have agreed just before: one that does not come is lost, or
+	// cannot reach the host, and the next agreement will tell.
+	nextTime = 10 * time.Second
 )
 
 // Reform forms the clique that takes the place of this one, from all its members that are alive, and returns this
@@ -147,14 +152,16 @@ func (g *Group) next(ctx context.Context, l *lineage, held *Key) (*clique, error
 		if err != nil {
 			return nil, err
 		}
-		c, err := g.form(ctx, m, l)
+		meeting, cancel := context.WithTimeout(ctx, nextTime)
+		c, err := g.form(meeting, m, l)
+		cancel()
 		if err == nil {
 			err = g.keep(c)
 		}
 		switch {
 		case err == nil:
 			return c, nil
-		case ctx.Err() != nil, !errors.Is(err, ErrPeerFailed) && !errors.Is(err, ErrTransport):
+		case ctx.Err() != nil, errors.Is(err, ErrMismatch), errors.Is(err, ErrInvalid), g.ctx.Err() != nil:
 			return nil, err
 		}
 		g.log.Info("clique not formed, members agree again", "err", err)
@@ -314,35 +321,36 @@ func meetingName(l *lineage, generation uint32, all []participant) uint64 {
 }
 
 // callNewcomers summons the processes that took the place of lost members, also those that come while the agreement
-// waits, until it is there.
+// waits, until it is there. It calls again and again: a process that has links, but no group yet, does not hear.
 func (g *Group) callNewcomers(ctx context.Context, l *lineage, tasks []serry.TaskID, held *Key) {
-	called := make(map[serry.Life]bool)
-	for _, p := range held.Ranks {
-		called[p.Life] = true
-	}
+	again := time.NewTicker(callAgain)
+	defer again.Stop()
 	for {
 		lives, changed, _ := g.present(tasks)
 		for task, incarnation := range lives {
 			life := serry.Life{Task: task, Incarnation: incarnation}
-			if called[life] {
-				continue
+			if held.RanksOf(life) == nil {
+				g.background(callAgain, func(ctx context.Context) { g.call(ctx, l, held.Generation, life) })
 			}
-			called[life] = true
-			g.background(0, func(context.Context) { g.call(ctx, l, life) })
 		}
 		select {
 		case <-changed:
+		case <-again.C:
 		case <-ctx.Done():
 			return
 		}
 	}
 }
 
+// callAgain is how long a call for a newcomer may take, and when it is called again.
+const callAgain = time.Second
+
 // call summons one process.
-func (g *Group) call(ctx context.Context, l *lineage, life serry.Life) {
+func (g *Group) call(ctx context.Context, l *lineage, generation uint32, life serry.Life) {
 	to, err := g.net.Link(ctx, life)
 	if err == nil {
-		_, err = to.Post(link.Header{Family: link.Collective, Type: link.Join, Class: link.Control, Stream: l.name(), Step: summons})
+		_, err = to.Post(link.Header{Family: link.Collective, Type: link.Join, Class: link.Control, Stream: l.name(), Generation: generation,
+			Step: summons})
 	}
 	if err != nil {
 		g.log.Debug("newcomer not summoned", "peer", life.Task, "err", err)
@@ -350,9 +358,13 @@ func (g *Group) call(ctx context.Context, l *lineage, life serry.Life) {
 }
 
 // summon takes the word that the members of a lineage form their next clique, and wait for this process.
-func (g *Group) summon(name uint64) {
+// Calls that come late, when it has taken part, are ignored.
+func (g *Group) summon(name uint64, generation uint32) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
+	if g.mu.used[name] > generation {
+		return
+	}
 	for old := range g.mu.summons {
 		if len(g.mu.summons) < maxSummons {
 			break
@@ -363,9 +375,14 @@ func (g *Group) summon(name uint64) {
 	g.announce()
 	for _, m := range g.mu.meetings {
 		if m.lineage == name && m.key.Generation == 0 {
-			g.finish(m, &Error{Origin: m.me, Detail: "the others form the next clique", Err: ErrCancelled})
+			g.finish(m, m.summoned())
 		}
 	}
+}
+
+// summoned is the end of a meeting whose other processes form the next clique of the lineage.
+func (m *meeting) summoned() *Error {
+	return &Error{Origin: m.me, Detail: "the others form the next clique", Err: ErrCancelled}
 }
 
 // summoned says whether the others wait for this process.

@@ -97,7 +97,7 @@ func (h *handler) Frame(l *link.Link, head link.Header, payload []byte) {
 	switch head.Type {
 	case link.Join:
 		if head.Step == summons {
-			g.summon(head.Stream)
+			g.summon(head.Stream, head.Generation)
 			return
 		}
 		g.joined(l, head, payload)
@@ -199,14 +199,14 @@ func (g *Group) sight(from serry.Life, h link.Header) {
 // unexpected is told of data, or credit, that no operation has asked for yet.
 func (c *clique) unexpected(from serry.Life, h link.Header) bool {
 	theirs, mine := uint8(h.Step>>8), uint8(h.Step)
-	sender, receiver := c.rankAt(from, theirs), c.rankAt(c.group.life, mine)
-	if sender < 0 || receiver < 0 { // credit: it goes from the receiver of the data to their sender
-		sender, receiver = c.rankAt(from, mine), c.rankAt(c.group.life, theirs)
+	if !h.Data() { // credit: it goes from the receiver of the data to their sender
+		theirs, mine = mine, theirs
 	}
-	if sender < 0 || receiver < 0 {
+	other, me := c.rankAt(from, theirs), c.rankAt(c.group.life, mine)
+	if other < 0 || me < 0 {
 		return false
 	}
-	return c.comms[receiver].noticed(sender, h.Seq)
+	return c.comms[me].noticed(other, h.Seq, !h.Data())
 }
 
 // rankAt is the rank with a number among those of a process, or -1.
