@@ -72,6 +72,7 @@ func (a *lane) write() {
 			a.writing = false
 			if ok {
 				p.inflight--
+				p.failed = true
 			}
 			l.mu.Unlock()
 			return

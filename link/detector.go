@@ -7,7 +7,7 @@ import (
 
 // Timing says when a silent peer is pinged and given up. A zero field has its default.
 type Timing struct {
-	Ping    time.Duration // on an idle control connection; default 250 ms
+	Ping    time.Duration // on an idle control connection; default 250 ms, at least 1 ms
 	Suspect time.Duration // silence after which a peer is suspected; default 1 s
 	Dead    time.Duration // silence after which a link is down; default 3 s, at least 100 ms
 	Stall   time.Duration // in which no large message that the peer has memory for moved on: it is reported; default 10 s
@@ -28,6 +28,7 @@ func (t Timing) withDefaults() Timing {
 	orElse(&t.Dead, 3*time.Second)
 	orElse(&t.Stall, 10*time.Second)
 	orElse(&t.Redial, 50*time.Millisecond)
+	t.Ping = max(t.Ping, time.Millisecond)
 	t.Dead = max(t.Dead, 100*time.Millisecond)
 	return t
 }

@@ -97,9 +97,12 @@ func TestShortSilence(t *testing.T) {
 	})
 }
 
-// All times can be set.
+// All times can be set, and none is too short.
 func TestTiming(t *testing.T) {
 	clause.Cite(t, "CL-TRN-7")
+	inBubble(t, func(t *testing.T, w *world) {
+		w.pair(func(o *link.Options) { o.Timing = link.Timing{Ping: 1} })
+	})
 	inBubble(t, func(t *testing.T, w *world) {
 		fast := func(o *link.Options) {
 			o.Timing = link.Timing{Ping: 10 * time.Millisecond, Suspect: 40 * time.Millisecond, Dead: 100 * time.Millisecond}
