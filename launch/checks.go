@@ -226,7 +226,12 @@ func newNonsenseNotes(f *feed) *nonsenseNotes {
 
 // drop tells that a value was dropped. Its owner is the goroutine that reads the values.
 func (n *nonsenseNotes) drop(what string, err error) {
-	if text := fmt.Sprintf("%s was dropped: %v", what, err); n.picked.Pick(text) {
+	n.warn(fmt.Sprintf("%s was dropped: %v", what, err))
+}
+
+// warn tells something that any process at the meeting can cause.
+func (n *nonsenseNotes) warn(text string) {
+	if n.picked.Pick(text) {
 		n.feed.note(Note{Warning: true, Text: text})
 	}
 }

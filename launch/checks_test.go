@@ -3,6 +3,8 @@ package launch
 import (
 	"context"
 	"encoding/json"
+	"errors"
+	"fmt"
 	"net"
 	"slices"
 	"strconv"
@@ -174,6 +176,45 @@ func TestNonsenseAtTheMeeting(t *testing.T) {
 		}
 		if n := in.notes.count("was dropped: makes no sense"); n < 20 || n > 40 {
 			t.Errorf("%d notes about what was dropped; want one for each kind of value\n%s", n, strings.Join(in.notes.all(), "\n"))
+		}
+		in.end()
+	})
+}
+
+// A launcher that was started for another job says hello again and again. The notes about it are few.
+func TestFewNotesOfOtherJobs(t *testing.T) {
+	clause.Cite(t, "SEC-61", "SEC-103")
+	synctest.Test(t, func(t *testing.T) {
+		in := intrude(t)
+		for i := range 1000 {
+			in.write("hello/2", fmt.Sprintf(`{"Tasks":7,"Nodes":2,"Incarnation":%d,"Host":"%d"}`, i, i))
+		}
+		if n := in.notes.count("is not let in"); n == 0 || n > 5 {
+			t.Errorf("%d notes about a launcher that is not let in; want a few", n)
+		}
+		in.end()
+	})
+}
+
+// A value that another process has written at a place of a queue does not cost the queue a value: the writer waits
+// until the reader has dropped it.
+func TestPlaceInAQueueIsTaken(t *testing.T) {
+	clause.Cite(t, "SEC-61")
+	synctest.Test(t, func(t *testing.T) {
+		in := intrude(t)
+		in.write("queue/0", "[]")
+		stored := make(chan error, 1)
+		go func() { stored <- enqueue(t.Context(), in.keys, "queue/0", order{Signal: syscall.SIGTERM}) }()
+		time.Sleep(time.Second)
+		var o order
+		if err := take(t.Context(), in.keys, "queue/0", &o); !errors.Is(err, errNonsense) {
+			t.Errorf("take() = %v; want what the other process has written", err)
+		}
+		if err := take(t.Context(), in.keys, "queue/0", &o); err != nil || o.Signal != syscall.SIGTERM {
+			t.Errorf("take() = %+v, %v; want the order after it", o, err)
+		}
+		if err := <-stored; err != nil {
+			t.Errorf("enqueue() = %v", err)
 		}
 		in.end()
 	})

@@ -215,7 +215,7 @@ func (f *follower) receive(ctx context.Context, cancel context.CancelCauseFunc, 
 func (f *follower) send(ctx context.Context, m *attendant) {
 	for number := 0; ; number++ {
 		msg, ok := f.outbox.next(ctx.Done())
-		if !ok || put(ctx, m.KV(), queueKey("from", f.job.cfg.Node, f.life, number), msg) != nil {
+		if !ok || enqueue(ctx, m.KV(), queueKey("from", f.job.cfg.Node, f.life, number), msg) != nil {
 			return
 		}
 	}

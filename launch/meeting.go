@@ -14,6 +14,7 @@ import (
 	"github.com/serry-dev/serry"
 	"github.com/serry-dev/serry/client"
 	"github.com/serry-dev/serry/coord"
+	"github.com/serry-dev/serry/internal/pause"
 	"github.com/serry-dev/serry/server"
 	"github.com/serry-dev/serry/topo"
 )
@@ -223,7 +224,7 @@ func (m *meeting) welcome(ctx context.Context, cfg Config) {
 			notes.drop("the hello of a launcher", err)
 			continue
 		}
-		if !m.greet(ctx, cfg, node, h) {
+		if !m.greet(ctx, cfg, node, h, notes) {
 			return
 		}
 	}
@@ -231,10 +232,10 @@ func (m *meeting) welcome(ctx context.Context, cfg Config) {
 
 // greet lets a launcher in that has said hello, if it is there and was started for this job. It says whether
 // the meeting goes on.
-func (m *meeting) greet(ctx context.Context, cfg Config, node int, h hello) bool {
+func (m *meeting) greet(ctx context.Context, cfg Config, node int, h hello, notes *nonsenseNotes) bool {
 	d := &distant{node: node, incarnation: h.Incarnation, keys: m.member.KV(), orders: newQueue[order](ordersAhead), gone: make(chan struct{})}
 	if h.Tasks != cfg.Tasks || h.Nodes != cfg.nodes() {
-		m.turnAway(ctx, d, h, cfg)
+		m.turnAway(ctx, d, h, cfg, notes)
 		return true
 	}
 	now, err := m.member.Tasks(ctx)
@@ -259,9 +260,9 @@ func find(s serry.Snapshot, node int) (serry.TaskInfo, bool) {
 }
 
 // turnAway tells a launcher that was started for another job that it is not let in.
-func (m *meeting) turnAway(ctx context.Context, d *distant, h hello, cfg Config) {
+func (m *meeting) turnAway(ctx context.Context, d *distant, h hello, cfg Config, notes *nonsenseNotes) {
 	why := fmt.Sprintf("it was started for %d ranks on each of %d nodes, not %d on %d", h.Tasks, h.Nodes, cfg.Tasks, cfg.nodes())
-	m.feed.note(Note{Warning: true, Text: fmt.Sprintf("node %d (%s) is not let in: %s", d.node, h.Host, why)})
+	notes.warn(fmt.Sprintf("node %d (%s) is not let in: %s", d.node, h.Host, why))
 	// If it cannot be told, it is gone.
 	_ = put(ctx, d.keys, d.key("to", 0), order{Over: &Report{}, Err: fmt.Sprintf("the launcher of node 0 does not let node %d in: %s", d.node, why)})
 }
@@ -450,7 +451,7 @@ func (d *distant) send(ctx context.Context, m *meeting) {
 			m.drop(d, "its launcher does not take orders") // unless it has left
 			return
 		}
-		if put(ctx, d.keys, d.key("to", number), o) != nil {
+		if enqueue(ctx, d.keys, d.key("to", number), o) != nil {
 			return // the meeting is over
 		}
 	}
@@ -518,13 +519,33 @@ func queueKey(direction string, node int, life serry.Incarnation, number int) st
 	return fmt.Sprintf("%s/%d/%x/%d", direction, node, uint64(life), number)
 }
 
-// put stores a value as JSON.
+// put stores a value as JSON, whatever was there.
 func put(ctx context.Context, keys *client.KV, key string, v any) error {
 	b, err := json.Marshal(v)
 	if err != nil {
 		return err
 	}
 	return keys.Put(ctx, key, b)
+}
+
+// enqueuePause is how long the writer of a queue waits for the reader to drop a value of another process.
+const enqueuePause = 10 * time.Millisecond
+
+// enqueue stores a value as JSON at its place in a queue. A value that another process has written there is not
+// replaced: the reader may have read it and be about to remove it, and would remove the new one unread.
+func enqueue(ctx context.Context, keys *client.KV, key string, v any) error {
+	b, err := json.Marshal(v)
+	if err != nil {
+		return err
+	}
+	for {
+		if err := keys.Create(ctx, key, b); !errors.Is(err, serry.ErrExists) {
+			return err
+		}
+		if err := pause.For(ctx, enqueuePause); err != nil {
+			return err
+		}
+	}
 }
 
 // take waits for a value, removes it, and reads it. One that cannot be read is errNonsense.
