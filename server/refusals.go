@@ -41,9 +41,18 @@ func newRefusals(log *slog.Logger) *refusals {
 
 // add takes a handshake that failed.
 func (r *refusals) add(peer net.Addr, err error) {
-	if r.first(refusedPeer{hostOf(peer), err.Error()}) {
+	if r.first(refusedPeer{hostOf(peer), reasonOf(err)}) {
 		r.log.Warn("connection refused", "peer", peer, "err", err)
 	}
+}
+
+// reasonOf is the text of an error of a connection without its addresses: their ports change with every connection, and a
+// peer that connects again and again would take the place of all others in the log.
+func reasonOf(err error) string {
+	if op, ok := errors.AsType[*net.OpError](err); ok {
+		err = op.Err
+	}
+	return err.Error()
 }
 
 // first says whether p is to be logged. Handshakes end on goroutines of their own, so this is the one place that

@@ -268,9 +268,11 @@ func (a *Acceptor) serve(c *Conn) {
 		err = errHandshake
 	}
 	switch {
+	case errors.Is(err, net.ErrClosed), errors.Is(err, io.ErrClosedPipe): // by this side, which tells of silent connections together
+		a.cfg.Log.Debug("connection closed", "peer", c.RemoteAddr(), "err", err)
 	case a.cfg.TLS != nil && a.cfg.Refused != nil:
 		a.cfg.Refused(c.RemoteAddr(), err)
-	case errors.Is(err, io.EOF), errors.Is(err, net.ErrClosed):
+	case errors.Is(err, io.EOF):
 		a.cfg.Log.Debug("connection closed", "peer", c.RemoteAddr(), "err", err)
 	default:
 		a.cfg.Log.Info("connection ended", "peer", c.RemoteAddr(), "err", err)

@@ -110,3 +110,33 @@ func TestSilentConnections(t *testing.T) {
 		})
 	}
 }
+
+// Silent connections that the acceptor closes in their TLS handshake are not told as refused: one line of the log has
+// told of all of them.
+func TestSilentConnectionsAreNotRefused(t *testing.T) {
+	clause.Cite(t, "SEC-100", "SEC-103")
+	synctest.Test(t, func(t *testing.T) {
+		server, _ := certificates(t)
+		l := street{bufconn.Listen(1 << 10), make(chan string, 1)}
+		refused := make(chan error, 100)
+		a := conn.NewAcceptor(conn.AcceptorConfig{
+			MaxConns: 100, Protocols: []conn.Protocol{named("a", "alpha")}, TLS: server,
+			Refused: func(_ net.Addr, err error) { refused <- err },
+		})
+		served := make(chan error, 1)
+		go func() { served <- a.Serve(l) }()
+		var all []net.Conn
+		for range 65 {
+			all = append(all, l.come(t, "192.0.2.1", ""))
+		}
+		for _, nc := range all {
+			lives(nc)
+		}
+		a.Stop()
+		a.Wait()
+		<-served
+		if n := len(refused); n > 0 {
+			t.Errorf("%d connections that the acceptor closed are told as refused, the first: %v; want none", n, <-refused)
+		}
+	})
+}
