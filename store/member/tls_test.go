@@ -2,10 +2,10 @@ package member_test
 
 import (
 	"context"
-	"errors"
 	"net/http"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -40,9 +40,10 @@ func certificate(t *testing.T) *member.TLS {
 }
 
 // The peer port takes certificates of the members alone: not those that the same authority has issued to a task, an
-// operator or another host, and no plain text.
+// operator, another host or without a name, and no plain text. What is refused is refused in the handshake, so it
+// neither sends raft messages nor reads the list of members nor joins.
 func TestPeerPortTakesMembersOnly(t *testing.T) {
-	clause.Cite(t, "SEC-62", "SECT-17")
+	clause.Cite(t, "SEC-62", "SECT-17", "SECT-20")
 	dir := folder(t)
 	a, err := mtls.NewAuthority(dir, "test", time.Hour)
 	if err != nil {
@@ -50,6 +51,9 @@ func TestPeerPortTakesMembersOnly(t *testing.T) {
 	}
 	issue := func(name string, hosts ...string) mtls.Files {
 		uris := []string{"spiffe://test/" + name}
+		if name == "none" {
+			uris = nil
+		}
 		if err := a.Issue(dir, mtls.Subject{Name: name, Hosts: hosts, URIs: uris, Life: time.Hour}); err != nil {
 			t.Fatal(err)
 		}
@@ -62,34 +66,37 @@ func TestPeerPortTakesMembersOnly(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer m.Close()
-	ask := func(files mtls.Files, scheme string) error {
+	ask := func(files mtls.Files, scheme, method, path string) error {
 		id, err := mtls.Load(files)
 		if err != nil {
 			t.Fatal(err)
 		}
+		request, err := http.NewRequestWithContext(t.Context(), method, scheme+"://"+addresses[0]+path, strings.NewReader("x"))
+		if err != nil {
+			t.Fatal(err)
+		}
 		c := http.Client{Transport: &http.Transport{TLSClientConfig: id.Client("127.0.0.1"), DisableKeepAlives: true}}
-		answer, err := c.Get(scheme + "://" + addresses[0] + "/members")
+		answer, err := c.Do(request)
 		if err != nil {
 			return err
 		}
-		defer answer.Body.Close()
-		if answer.StatusCode != http.StatusOK {
-			return errors.New(answer.Status)
-		}
-		return nil
+		return answer.Body.Close() // any answer is one of a port that is open
 	}
-	if err := ask(own, "https"); err != nil {
+	if err := ask(own, "https", http.MethodGet, "/members"); err != nil {
 		t.Errorf("a member is refused: %v", err)
 	}
-	for _, name := range []string{"task", "operator"} {
-		if err := ask(issue(name), "https"); err == nil {
-			t.Errorf("the certificate of a %s opens the port; want it refused in the handshake", name)
+	for name, files := range map[string]mtls.Files{
+		"a task": issue("task"), "an operator": issue("operator"), "another host": issue("host", "192.0.2.7"), "no name": issue("none"),
+	} {
+		for path, method := range map[string]string{
+			"/members": http.MethodGet, "/raft": http.MethodPost, "/raft/stream/message/1": http.MethodGet, "/members/promote/1": http.MethodPost,
+		} {
+			if err := ask(files, "https", method, path); err == nil {
+				t.Errorf("%s %s is answered with the certificate of %s; want it refused in the handshake", method, path, name)
+			}
 		}
 	}
-	if err := ask(issue("host", "192.0.2.7"), "https"); err == nil {
-		t.Error("the certificate of another host opens the port; want it refused in the handshake")
-	}
-	if err := ask(own, "http"); err == nil {
+	if err := ask(own, "http", http.MethodGet, "/members"); err == nil {
 		t.Error("plain text opens the port; want it refused")
 	}
 }
