@@ -71,7 +71,7 @@ bench-stacks: build ## Python stacks of a process: serry beside py-spy, time and
 	scripts/venvs.sh py-spy jax-new
 	$(GO) run ./bench/stacks -serry $(BIN)
 
-attack: build ## a real jax job beside strangers who do all they can to its server, for a minute
+attack: build ## a real jax job beside strangers who do all they can at its ports, in three scenes of a minute
 	scripts/venvs.sh jax-new
 	$(GO) run ./bench/attack -serry $(BIN)
 

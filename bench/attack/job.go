@@ -9,13 +9,11 @@ import (
 	"io"
 	"os"
 	"os/exec"
-	"strconv"
 	"strings"
 	"syscall"
 	"time"
 
 	"github.com/serry-dev/serry/bench/internal/proc"
-	"github.com/serry-dev/serry/bench/internal/sheet"
 )
 
 //go:embed job.py
@@ -24,130 +22,100 @@ var jobScript string
 // processes is how many the job has.
 const processes = 4
 
-// A job is the processes of a jax job.
+// A job is the job of four while it steps: its processes, or the launchers that have started them.
 type job struct {
 	all  []*exec.Cmd
-	said *bufio.Reader // by process 0
-	log  proc.Tail
+	said *bufio.Reader // by the first of them
+	log  proc.Tail     // of all
 }
 
-// startJob starts the job, and returns when it steps.
-func startJob(python, addr string, steps time.Duration) (*job, error) {
-	j := new(job)
+// process is a command of a job that steps for a while. Its environment is that of this process, and more.
+func (o options) process(steps time.Duration, env []string, args ...string) *exec.Cmd {
+	cmd := exec.Command(args[0], args[1:]...)
+	cmd.Env = append(os.Environ(), "JAX_PLATFORMS=cpu", fmt.Sprint("JOB_SECONDS=", steps.Seconds()), "JOB_CPUS="+o.forJob.String())
+	cmd.Env = append(cmd.Env, env...)
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
+	return cmd
+}
+
+// startTasks starts the processes of a job that finds its service at an address.
+func (o options) startTasks(ctx context.Context, addr string, steps time.Duration) (*job, error) {
+	var all []*exec.Cmd
 	for i := range processes {
-		cmd := exec.Command(python, "-c", jobScript, strconv.Itoa(processes), strconv.Itoa(i), fmt.Sprint(steps.Seconds()))
-		cmd.Env = append(os.Environ(), "JAX_PLATFORMS=cpu", "JAX_COORDINATOR_ADDRESS="+addr, "JAX_COORDINATOR_BIND_ADDRESS=127.0.0.1:0")
-		cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
+		all = append(all, o.process(steps, []string{
+			"SERRY_ADDRESS=" + addr, fmt.Sprint("SERRY_TASK=", i), fmt.Sprint("SERRY_TASKS=", processes),
+			"JAX_COORDINATOR_ADDRESS=" + addr, "JAX_COORDINATOR_BIND_ADDRESS=127.0.0.1:0",
+		}, o.command...))
+	}
+	return startJob(ctx, all)
+}
+
+// startJob starts a job, and returns when it steps. The job is killed when ctx ends.
+func startJob(ctx context.Context, all []*exec.Cmd) (*job, error) {
+	j := new(job)
+	out, err := all[0].StdoutPipe()
+	if err != nil {
+		return nil, err
+	}
+	j.said = bufio.NewReader(out)
+	for _, cmd := range all {
 		cmd.Stderr = &j.log
-		if i == 0 {
-			out, err := cmd.StdoutPipe()
-			if err != nil {
-				return nil, err
-			}
-			j.said = bufio.NewReader(out)
-		}
 		if err := cmd.Start(); err != nil {
 			j.kill()
 			return nil, err
 		}
 		j.all = append(j.all, cmd)
 	}
-	if _, err := j.line("stepping"); err != nil {
+	stop := context.AfterFunc(ctx, j.kill)
+	if _, err := j.line("JOB steps"); err != nil {
+		stop()
 		j.kill()
-		return nil, fmt.Errorf("the job ended before its first step, log:\n%s", j.log.String())
+		return nil, fmt.Errorf("the job ended before its first step: %w, log:\n%s", errors.Join(err, context.Cause(ctx), j.wait()), j.log.String())
 	}
 	return j, nil
 }
 
-// line reads what process 0 says up to a line that begins with a word, and returns the rest of that line. Libraries
-// of the job print there, too.
-func (j *job) line(word string) (string, error) {
+// line reads what the first process says up to a line with some words, and returns what follows them. Libraries of the
+// job print there, too, and a launcher writes the number of a task in front of its lines.
+func (j *job) line(words string) (string, error) {
 	for {
 		text, err := j.said.ReadString('\n')
-		if rest, ok := strings.CutPrefix(text, word); ok || err != nil {
+		if _, rest, ok := strings.Cut(text, words); ok || err != nil {
 			return rest, err
 		}
 	}
 }
 
+// kill ends all processes. No process of a launcher outlives it.
 func (j *job) kill() {
 	for _, cmd := range j.all {
 		cmd.Process.Kill() // fails only if it has ended
-		cmd.Wait()         // it was killed
 	}
 }
 
-// end waits for the end of the job, and returns how long its steps took, in milliseconds. The error says which
-// processes failed.
-func (j *job) end() (steps []float64, err error) {
-	text, readErr := j.line("steps")
-	_, copyErr := io.Copy(io.Discard, j.said)
+// wait waits for the end of all processes. The error says which of them failed.
+func (j *job) wait() (err error) {
 	for i, cmd := range j.all {
 		if failed := cmd.Wait(); failed != nil {
 			err = errors.Join(err, fmt.Errorf("process %d: %w", i, failed))
 		}
 	}
-	if err = errors.Join(err, readErr, copyErr); err != nil {
-		return nil, fmt.Errorf("%w, log:\n%s", err, j.log.String())
-	}
-	for field := range strings.FieldsSeq(text) {
-		ms, err := strconv.ParseFloat(field, 64)
-		if err != nil {
-			return nil, err
-		}
-		steps = append(steps, ms)
-	}
-	return steps, nil
+	return err
 }
 
-// A measure is what one run of the job came to.
-type measure struct {
-	steps []float64 // in milliseconds
-	peak  int64     // resident memory of the server
-	log   int64     // bytes that the server logged
-	err   error     // of the job
+// end waits for the end of the job, and returns how its steps were.
+func (j *job) end() (p pace, err error) {
+	text, readErr := j.line("JOB took")
+	_, copyErr := io.Copy(io.Discard, j.said)
+	if err := errors.Join(j.wait(), readErr, copyErr); err != nil {
+		return p, fmt.Errorf("%w, log:\n%s", err, j.log.String())
+	}
+	_, err = fmt.Sscan(text, &p.steps, &p.p50, &p.p99)
+	return p, err
 }
 
-func (m measure) p50() float64 { return sheet.Quantile(m.steps, 0.50) }
-func (m measure) p99() float64 { return sheet.Quantile(m.steps, 0.99) }
-
-// measureJob runs a server and the job, and does meanwhile to the server whatever is given.
-func (o options) measureJob(ctx context.Context, binary string, meanwhile func(ctx context.Context, addr string)) (m measure, err error) {
-	if err := o.everywhere.PinSelf(); err != nil {
-		return m, err
-	}
-	server, err := proc.Start(ctx, binary, "serve", "--tasks", strconv.Itoa(processes), "--listen", "127.0.0.1:0")
-	if err != nil {
-		return m, err
-	}
-	defer server.Kill()
-	addr, err := server.Address()
-	if err != nil {
-		return m, err
-	}
-	if err := o.forJob.PinSelf(); err != nil {
-		return m, err
-	}
-	j, err := startJob(o.python, addr, o.lasts)
-	if err != nil {
-		return m, err
-	}
-	if err := o.forStrangers.PinSelf(); err != nil {
-		return m, err
-	}
-	ctx, stop := context.WithCancel(ctx)
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		meanwhile(ctx, addr)
-	}()
-	m.steps, m.err = j.end()
-	stop()
-	<-done
-	_, m.peak, err = proc.Memory(server.PID)
-	m.log = server.Log.Total()
-	if err != nil {
-		return m, fmt.Errorf("the server has ended: %w, log:\n%s", err, strings.TrimSpace(server.Log.String()))
-	}
-	return m, nil
+// A pace is how fast a job stepped.
+type pace struct {
+	steps    int
+	p50, p99 float64 // of a step, in milliseconds
 }

@@ -1,14 +1,19 @@
-"""One process of a jax job of four that steps for a while.
+"""One process of a jax job that steps for a while.
 
-usage: job.py PROCESSES PROCESS SECONDS
+Its environment says what to do: SERRY_TASK and SERRY_TASKS which process it is
+of how many, JOB_SECONDS how long it steps, JOB_CPUS on which processors.
 
-Each step computes across all processes, hands a key from process 0 to the
-others, and meets them in a barrier. Process 0 prints one line when all have
-joined, then the milliseconds of every step in one line, after the word steps.
+Each step computes across all processes, counts, hands a key from process 0 to
+the others, and meets them in a barrier. Process 0 prints a line when all have
+joined, and at the end how many steps there were, with the median and the 99th
+percentile of their milliseconds. It fails where the count is not exact.
 """
 
-import sys
+import os
 import time
+
+if os.environ.get('JOB_CPUS'):
+  os.sched_setaffinity(0, {int(n) for n in os.environ['JOB_CPUS'].split(',')})
 
 import jax
 import jax.numpy as jnp
@@ -28,23 +33,27 @@ def main(processes, me, seconds):
   total = jax.jit(jnp.sum)
   float(total(array))
   if me == 0:
-    print('stepping', flush=True)
-  end, step, took = time.monotonic() + seconds, 0, []
+    print('JOB steps', flush=True)
+  end, took = time.monotonic() + seconds, []
   while True:
+    step = len(took)
     began = time.monotonic()
     float(total(array))
+    client.key_value_increment('count', 1)
     if me == 0:
       client.key_value_set(f'step/{step}', 'on' if began < end else 'over')
     word = client.blocking_key_value_get(f'step/{step}', WAIT_MS)
-    client.wait_at_barrier(f'step/{step}', WAIT_MS)
+    client.wait_at_barrier('step', WAIT_MS)
     took.append(1000 * (time.monotonic() - began))
     if me == 0 and step:
       client.key_value_delete(f'step/{step - 1}')
     if word == 'over':
       break
-    step += 1
+  count = client.key_value_increment('count', 0)
+  if count != processes * len(took):
+    raise ValueError(f'the count is {count} after {len(took)} steps of {processes} processes')
   if me == 0:
-    print('steps', *(f'{t:.3f}' for t in took), flush=True)
+    print('JOB took', len(took), *np.quantile(took, [0.5, 0.99]), flush=True)
 
 
-main(int(sys.argv[1]), int(sys.argv[2]), float(sys.argv[3]))
+main(int(os.environ['SERRY_TASKS']), int(os.environ['SERRY_TASK']), float(os.environ['JOB_SECONDS']))

@@ -1,12 +1,21 @@
-// Attack measures what strangers who reach the port of a server can do to the job that it serves: connections
-// that say nothing, floods of frames, messages that expand to gigabytes, thousands of waiting calls, names full of
-// escapes, all at once, as long as a real jax job of four processes steps beside them (SECT-20).
+// Attack measures what strangers who reach the ports of a job can do to it: connections that say nothing, floods of
+// frames, messages that expand to gigabytes, thousands of waiting calls, names full of escapes, orders that make no
+// sense, calls in the name of others, all at once, as long as a real jax job of four processes steps beside them
+// (SECT-20).
 //
 // usage: go run ./bench/attack [flags]
 //
-// The job runs twice: alone, and beside the strangers. They have the last processor and the job has all
+// There are three scenes:
+//
+//	plain         a server without certificates, and strangers without any credential; a person looks at the service
+//	meeting       the job under two launchers, and strangers where the launchers meet
+//	certificates  a server that binds certificates to tasks, and strangers whose certificate names no task
+//
+// In each the job runs twice: alone, and beside the strangers. They have the last processor and the job has all
 // others, both times; the server may use every one. So the figures are what the server loses, and not what a
 // machine loses on which strangers compute.
+//
+// Read scene.go first.
 package main
 
 import (
@@ -16,9 +25,7 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"runtime"
 	"strings"
-	"text/tabwriter"
 	"time"
 
 	"github.com/serry-dev/serry/bench/internal/proc"
@@ -35,13 +42,20 @@ const (
 )
 
 // files is how many files the strangers open.
-const files = 8 << 10
+const files = 12 << 10
 
-// options are the flags, and the processors.
+// aloneShare is the part of the time that the job steps alone: enough for a p99, and the whole takes minutes.
+const aloneShare = 4
+
+// options are the flags, and what all scenes share.
 type options struct {
 	lasts          time.Duration
 	python, binary string
-	only           string
+	scene, only    string
+
+	command []string // of a process of the job
+	dir     string   // for files
+	fewer   int      // by which the strangers of a row are divided
 
 	everywhere, forJob, forStrangers proc.CPUs
 }
@@ -54,41 +68,41 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	if err := errors.Join(proc.CheckPython(o.python), proc.RaiseFiles(files)); err != nil {
 		return err
 	}
-	dir, err := os.MkdirTemp("", "serry-bench")
-	if err != nil {
+	if o.dir, err = os.MkdirTemp("", "serry-bench"); err != nil {
 		return err
 	}
-	defer os.RemoveAll(dir)
+	defer os.RemoveAll(o.dir)
 	if o.binary == "" {
-		if o.binary, err = proc.Build(ctx, dir); err != nil {
+		if o.binary, err = proc.Build(ctx, o.dir); err != nil {
 			return err
 		}
 	}
-	all, err := rows()
+	all, err := scenes()
 	if err != nil {
 		return err
 	}
-	alone, err := o.measureJob(ctx, o.binary, func(context.Context, string) {})
-	if err != nil {
-		return err
+	var results []result
+	for _, s := range all {
+		if !chosen(o.scene, s.name) {
+			continue
+		}
+		r, err := s.compare(ctx, o, stderr)
+		if err != nil {
+			return err
+		}
+		results = append(results, r)
 	}
-	if alone.err != nil {
-		return fmt.Errorf("the job fails without strangers: %w", alone.err)
-	}
-	runtime.GOMAXPROCS(max(1, len(o.forStrangers.List)))
-	beside, err := o.measureJob(ctx, o.binary, func(ctx context.Context, addr string) { attack(ctx, addr, some(all, o.only)) })
-	if err != nil {
-		return err
-	}
-	return show(stdout, alone, beside)
+	return show(stdout, results)
 }
 
 func parse(args []string, stderr io.Writer) (o options, err error) {
+	o.fewer = 1
 	fs := flag.NewFlagSet("attack", flag.ContinueOnError)
 	fs.SetOutput(stderr)
-	fs.DurationVar(&o.lasts, "for", time.Minute, "how `long` the job steps")
+	fs.DurationVar(&o.lasts, "for", time.Minute, "how `long` the job steps beside strangers")
 	fs.StringVar(&o.python, "python", proc.DefaultPython, "`interpreter` with jax (scripts/venvs.sh jax-new)")
 	fs.StringVar(&o.binary, "serry", "", "`binary` to measure (default: build it)")
+	fs.StringVar(&o.scene, "scene", "", "`names` of scenes, with commas (default: all)")
 	fs.StringVar(&o.only, "only", "", "`names` of rows, with commas (default: all)")
 	if err := sheet.Parse(fs, args); err != nil {
 		return o, err
@@ -97,49 +111,34 @@ func parse(args []string, stderr io.Writer) (o options, err error) {
 		fmt.Fprintln(stderr, "-for: want more than 0; and no argument")
 		return o, sheet.ErrUsage
 	}
+	o.command = []string{o.python, "-c", jobScript}
 	o.everywhere, o.forJob, o.forStrangers, err = proc.SplitCPUs()
 	return o, err
 }
 
-// some are the rows with these names, or all if there is no name.
-func some(all []row, names string) (chosen []row) {
-	for _, r := range all {
-		if names == "" || strings.Contains(","+names+",", ","+r.name+",") {
-			chosen = append(chosen, r)
-		}
-	}
-	return chosen
+// chosen says whether a name is in a list with commas. Without a list all are.
+func chosen(list, name string) bool {
+	return list == "" || strings.Contains(","+list+",", ","+name+",")
 }
 
-// show prints the table. The error says that something does not hold.
-func show(w io.Writer, alone, beside measure) error {
-	ended := "0"
-	if beside.err != nil {
-		ended = "failed"
+// A result is what a scene came to.
+type result struct {
+	scene
+	alone, beside measure
+}
+
+// compare runs the job of a scene alone, and then beside strangers.
+func (s scene) compare(ctx context.Context, o options, stderr io.Writer) (r result, err error) {
+	r.scene = s
+	alone := o.lasts / aloneShare
+	fmt.Fprintf(stderr, "attack: %s: the job steps alone for %v\n", s.name, alone)
+	if r.alone, err = s.measure(ctx, o, alone, false); err != nil {
+		return r, err
 	}
-	missed := false
-	judge := func(ok bool) string {
-		if ok {
-			return "ok"
-		}
-		missed = true
-		return "MISS"
+	if r.alone.err != nil {
+		return r, fmt.Errorf("%s: the job fails without strangers: %w", s.name, r.alone.err)
 	}
-	mib := func(n int64) string { return fmt.Sprintf("%.1f MiB", float64(n)/(1<<20)) }
-	ms := func(v float64) string { return fmt.Sprintf("%.2f ms", v) }
-	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(t, "\talone\tbeside strangers\tbar\t")
-	fmt.Fprintf(t, "steps\t%d\t%d\t\t\n", len(alone.steps), len(beside.steps))
-	fmt.Fprintf(t, "step, p50\t%s\t%s\t\t\n", ms(alone.p50()), ms(beside.p50()))
-	fmt.Fprintf(t, "step, p99\t%s\t%s\t<= %dx\t%s\n", ms(alone.p99()), ms(beside.p99()), maxSlower, judge(beside.err == nil && beside.p99() <= maxSlower*alone.p99()))
-	fmt.Fprintf(t, "resident memory of the server, most\t%s\t%s\t<= %s\t%s\n", mib(alone.peak), mib(beside.peak), mib(maxPeak), judge(beside.peak <= maxPeak))
-	fmt.Fprintf(t, "log of the server\t%d B\t%d B\t<= %s\t%s\n", alone.log, beside.log, mib(maxLog), judge(beside.log <= maxLog))
-	fmt.Fprintf(t, "the job exits with\t0\t%s\t0\t%s\n", ended, judge(beside.err == nil))
-	if err := t.Flush(); err != nil {
-		return err
-	}
-	if missed {
-		return errors.Join(errors.New("a bar is not kept"), beside.err)
-	}
-	return nil
+	fmt.Fprintf(stderr, "attack: %s: beside strangers for %v\n", s.name, o.lasts)
+	r.beside, err = s.measure(ctx, o, o.lasts, true)
+	return r, err
 }

@@ -25,8 +25,10 @@ func (b *bench) abused(ctx context.Context, s *subject) error {
 		return err
 	}
 	for _, a := range []abuse{
-		{"announcement", announcedMemory, metrics, func(ctx context.Context, addr string) error { return pest.Announce(ctx, addr, load.Barrier) }},
-		{"bomb", bombMemory, bombCPU, func(ctx context.Context, addr string) error { return pest.Bomb(ctx, addr, load.Barrier, packed) }},
+		{"announcement", announcedMemory, metrics, func(ctx context.Context, addr string) error { return pest.Host(0).Announce(ctx, addr, load.Barrier) }},
+		{"bomb", bombMemory, bombCPU, func(ctx context.Context, addr string) error {
+			return pest.Host(0).Bomb(ctx, addr, load.Barrier, packed)
+		}},
 		{"rapid reset", resetMemory, resetCPU, b.flood(pest.RapidReset)},
 		{"CONTINUATION", metrics, continuationCPU, b.flood(pest.Continuation)},
 		{"PING", metrics, pingCPU, b.flood(pest.Ping)},
@@ -101,6 +103,6 @@ func (rawCodec) Unmarshal(b []byte, v any) error { *v.(*[]byte) = b; return nil 
 // flood sends frames, so many as the plan says, or until the server closes the connection.
 func (b *bench) flood(frame pest.Frame) func(context.Context, string) error {
 	return func(ctx context.Context, addr string) error {
-		return pest.Flood(ctx, addr, load.Barrier, b.plan.flood, frame)
+		return pest.Host(0).Flood(ctx, addr, load.Barrier, b.plan.flood, frame)
 	}
 }

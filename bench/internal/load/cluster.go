@@ -5,6 +5,7 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
+	"net"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -87,7 +88,7 @@ func (c *Cluster) dial(ctx context.Context, addr string, secure *tls.Config, req
 				if i >= len(c.Conns) {
 					return
 				}
-				conn, err := c.reach(ctx, addr, secure)
+				conn, err := Dial(ctx, addr, LineOptions{Stream: c.Streams, TLS: secure})
 				if err != nil {
 					errs[d] = err
 					return
@@ -101,11 +102,19 @@ func (c *Cluster) dial(ctx context.Context, addr string, secure *tls.Config, req
 	return errors.Join(errs...)
 }
 
-func (c *Cluster) reach(ctx context.Context, addr string, secure *tls.Config) (Line, error) {
-	if c.Streams {
-		return dialStream(ctx, addr)
+// LineOptions say how a line is made.
+type LineOptions struct {
+	Stream  bool                                                     // it speaks serry's own stream, else HTTP/2
+	TLS     *tls.Config                                              // nil: plain text
+	Connect func(ctx context.Context, addr string) (net.Conn, error) // in place of the network, below TLS; or nil
+}
+
+// Dial makes a line to a server.
+func Dial(ctx context.Context, addr string, o LineOptions) (Line, error) {
+	if o.Stream {
+		return dialStream(ctx, addr, o)
 	}
-	conn, err := back.Dial(ctx, addr, back.Options{TLS: secure})
+	conn, err := back.Dial(ctx, addr, back.Options{TLS: o.TLS, Connect: o.Connect})
 	return plainLine{conn}, err
 }
 

@@ -33,12 +33,12 @@ type streamTask struct {
 }
 
 // dialStream connects to a server.
-func dialStream(ctx context.Context, addr string) (*streamLine, error) {
+func dialStream(ctx context.Context, addr string, o LineOptions) (*streamLine, error) {
 	l := &streamLine{up: make(chan struct{})}
 	l.mu.calls = make(map[rpc.CallID]back.Done)
 	l.mu.tasks = make(map[int]*streamTask)
 	l.mu.Lock() // the sink may be told something before there is a host
-	l.host = stream.NewHost(stream.HostConfig{Addresses: []string{addr}, Kind: stream.Relay, Sink: lineSink{l}})
+	l.host = stream.NewHost(stream.HostConfig{Addresses: []string{addr}, Kind: stream.Relay, Sink: lineSink{l}, TLS: o.TLS, Dial: o.Connect})
 	l.mu.Unlock()
 	select {
 	case <-l.up:
@@ -83,6 +83,9 @@ func (l *streamLine) Start(task int, method string, request []byte, done back.Do
 func changes(method string) bool {
 	return method != TryGetKey && method != PollForError && method != Heartbeat && method != WatchTasks
 }
+
+// Exited says that the process of a task has ended, as a relay does that watches it.
+func (l *streamLine) Exited(life serry.Life, cause string) { l.host.Exited(life, cause) }
 
 // Flush implements [Line].
 func (l *streamLine) Flush() { l.host.Flush() }

@@ -35,9 +35,22 @@ type Pest struct {
 	ended  chan struct{} // closed when the server has closed the connection
 }
 
+// A Host is where pests come from, the last part of the address 127.0.1.N. A server treats the newcomers of each address
+// apart (SEC-100), so pests on the host of the server come from an address of their own. 0 is any address.
+type Host byte
+
+// Dial connects to an address of this host.
+func (h Host) Dial(ctx context.Context, addr string) (net.Conn, error) {
+	var d net.Dialer
+	if h != 0 {
+		d.LocalAddr = &net.TCPAddr{IP: net.IPv4(127, 0, 1, byte(h))}
+	}
+	return d.DialContext(ctx, "tcp", addr)
+}
+
 // New connects, and sends the preface of HTTP/2.
-func New(ctx context.Context, addr string) (*Pest, error) {
-	nc, err := new(net.Dialer).DialContext(ctx, "tcp", addr)
+func (h Host) New(ctx context.Context, addr string) (*Pest, error) {
+	nc, err := h.Dial(ctx, addr)
 	if err != nil {
 		return nil, err
 	}
@@ -100,8 +113,8 @@ func (p *Pest) Call(stream uint32, method, encoding string) error {
 }
 
 // Announce begins a message of 2 GiB and leaves it at ten bytes.
-func Announce(ctx context.Context, addr, method string) error {
-	p, err := New(ctx, addr)
+func (h Host) Announce(ctx context.Context, addr, method string) error {
+	p, err := h.New(ctx, addr)
 	if err != nil {
 		return err
 	}
@@ -129,8 +142,8 @@ func Packed(size int64) ([]byte, error) {
 }
 
 // Bomb sends a packed message, which the server has to refuse.
-func Bomb(ctx context.Context, addr, method string, body []byte) error {
-	p, err := New(ctx, addr)
+func (h Host) Bomb(ctx context.Context, addr, method string, body []byte) error {
+	p, err := h.New(ctx, addr)
 	if err != nil {
 		return err
 	}
@@ -169,8 +182,8 @@ const exhausted = "8" // RESOURCE_EXHAUSTED, as it travels
 type Frame func(p *Pest, method string, i int) error
 
 // Flood sends count frames, or as many as come before the server closes the connection.
-func Flood(ctx context.Context, addr, method string, count int, frame Frame) error {
-	p, err := New(ctx, addr)
+func (h Host) Flood(ctx context.Context, addr, method string, count int, frame Frame) error {
+	p, err := h.New(ctx, addr)
 	if err != nil {
 		return err
 	}

@@ -56,6 +56,11 @@ type CPUs struct {
 	List []int
 }
 
+// String is their numbers, with commas between them.
+func (c CPUs) String() string {
+	return strings.ReplaceAll(strings.Trim(fmt.Sprint(c.List), "[]"), " ", ",")
+}
+
 // FirstCPUs takes the first n of those this process may use, or all if they are fewer.
 func FirstCPUs(n int) (CPUs, error) {
 	var allowed unix.CPUSet
