@@ -55,18 +55,25 @@ func (c core) Check(e zapcore.Entry, ce *zapcore.CheckedEntry) *zapcore.CheckedE
 
 func (c core) Write(e zapcore.Entry, fields []zapcore.Field) error {
 	at := level(e.Level)
-	if at == slog.LevelError && slices.ContainsFunc(fields, closed) {
+	if at == slog.LevelError && slices.ContainsFunc(fields, closed) || e.Message == unsignedTokens {
 		at = slog.LevelDebug
 	}
 	c.log.Log(context.Background(), at, e.Message, attrs(fields)...)
 	return nil
 }
 
-// closed says whether a field is the error of a listener that this process has closed. etcd ends that way, and
-// calls it an error of its start.
+// unsignedTokens is what every etcd warns of at its start. The members inside servers of serry have no users, and so no
+// tokens.
+const unsignedTokens = "simple token is not cryptographically signed"
+
+// stopping is the error of an etcd that was told to end before it was ready. It has no type.
+const stopping = "server is stopping"
+
+// closed says whether a field is the error of a listener that this process has closed, or of an etcd that this process
+// has ended. etcd ends that way, and calls it an error of its start.
 func closed(f zapcore.Field) bool {
 	err, ok := f.Interface.(error)
-	return ok && (errors.Is(err, net.ErrClosed) || errors.Is(err, http.ErrServerClosed))
+	return ok && (errors.Is(err, net.ErrClosed) || errors.Is(err, http.ErrServerClosed) || err.Error() == stopping)
 }
 
 func (c core) Sync() error { return nil }
