@@ -129,7 +129,7 @@ func openMeeting(cfg Config, w world, f *feed, inbox chan<- any) (*meeting, erro
 	at := reachable(l.Addr(), cfg.Coordinator)
 	f.note(Note{Text: trustText(l.Addr())})
 	s, err := serve(server.Config{
-		Cluster: coord.Config{HeartbeatTimeout: launcherBeat, Recoverable: true}, Log: cfg.Service.Log,
+		Cluster: coord.Config{HeartbeatTimeout: launcherBeat, Recoverable: true}, Log: meetingLog(f, cfg.Service.Log),
 	}, l, cfg.launchers(), cfg.nodes()+cfg.Spares)
 	if err != nil {
 		return nil, err

@@ -53,9 +53,10 @@ func TestLauncherOfAnotherJob(t *testing.T) {
 		s := newSky()
 		s.script = lasting(20 * time.Second)
 		notes := &timedNotes{begun: time.Now()}
+		told := &timedNotes{begun: time.Now()}
 		var jobs []*Job
 		for node, h := range []*skyHost{s.host("a"), s.host("b")} {
-			jobs = append(jobs, launchOn(t, h, stepOf("12.0", node, nil)))
+			jobs = append(jobs, launchOn(t, h, stepOf("12.0", node, told)))
 		}
 		<-time.After(time.Second)
 		other := launchOn(t, s.host("b"), stepOf("12.1", 1, notes))
@@ -75,6 +76,9 @@ func TestLauncherOfAnotherJob(t *testing.T) {
 		const want = "waiting for node 0 at first:1: the launcher there refuses this one: it runs another job, or one with fewer hosts"
 		if !slices.Contains(notes.said, want) {
 			t.Errorf("said %q; want %q", notes.said, want)
+		}
+		if n := strings.Count(strings.Join(told.said, "\n"), "was refused: it is of another job, or its node is none of this one"); n != 1 {
+			t.Errorf("the first job said %q; want once that a launcher was refused", told.said)
 		}
 	})
 }
