@@ -96,7 +96,7 @@ func order(j jobStatus) int {
 func jobTable(jobs []jobStatus, now time.Time) *table {
 	t := &table{columns: []column{
 		{title: "PID"}, {title: "KIND"}, {title: "STATE", most: 17}, {title: "STARTED", right: true}, {title: "RANKS", right: true},
-		{title: "ADDRESS", most: 32}, {title: "COMMAND"},
+		{title: "ADDRESS", most: 24}, {title: "COMMAND"},
 	}}
 	for _, j := range jobs {
 		c := red
