@@ -33,7 +33,7 @@ type job struct {
 	tasks             int
 
 	relays  fleet.Relays // the last one is that of the host that is lost
-	host    *host        // or nil: the last relay runs like the others
+	host    *proc.Host   // or nil: the last relay runs like the others
 	ranks   []*rank
 	lives   uint64      // incarnations given out
 	reports chan report // of all ranks
@@ -86,7 +86,7 @@ func (o options) newJob(ctx context.Context, dir string, progress io.Writer) (_ 
 func (j *job) startRelays(ctx context.Context, n int, hosts bool) (err error) {
 	here := n
 	if hosts {
-		if j.host, err = newHost(ctx); err != nil {
+		if j.host, err = proc.NewHost(ctx); err != nil {
 			return err
 		}
 		here--
@@ -95,7 +95,7 @@ func (j *job) startRelays(ctx context.Context, n int, hosts bool) (err error) {
 		return err
 	}
 	if hosts {
-		p, err := fleet.StartRelay(ctx, j.host.prefix(), j.binary, j.dir, []string{net.JoinHostPort(nearIP, j.port)}, here)
+		p, err := fleet.StartRelay(ctx, j.host.Prefix(), j.binary, j.dir, []string{net.JoinHostPort(proc.NearIP, j.port)}, here)
 		if err != nil {
 			return err
 		}
@@ -114,7 +114,7 @@ func (j *job) far(task int) bool { return j.host != nil && j.relayOf(task) == le
 func (j *job) start(task int) error {
 	args := []string{j.self, rankCommand, "-task", strconv.Itoa(task), "-address", fleet.Socket(j.dir, j.relayOf(task))}
 	if j.far(task) {
-		args = append(j.host.prefix(), args...)
+		args = append(j.host.Prefix(), args...)
 	}
 	r := &rank{cmd: exec.Command(args[0], args[1:]...), ended: make(chan struct{})}
 	r.cmd.Env = append(os.Environ(), "GOMAXPROCS=1") // it is one of hundreds
@@ -226,7 +226,7 @@ func (j *job) close() {
 			j.server.Kill()
 		}
 		if j.host != nil {
-			if err := j.host.remove(); err != nil {
+			if err := j.host.Remove(); err != nil {
 				fmt.Fprintln(j.progress, "bench: error:", err)
 			}
 		}
@@ -275,7 +275,7 @@ func (j *job) losses(ctx context.Context, n int) (row, error) {
 			return row{}, err
 		}
 		start := monotonic()
-		if err := j.host.link(ctx, "down"); err != nil {
+		if err := j.host.Link(ctx, "down"); err != nil {
 			return row{}, err
 		}
 		told, err := j.await(ctx, sayTold, func(task int) bool { return !j.far(task) })
@@ -284,7 +284,7 @@ func (j *job) losses(ctx context.Context, n int) (row, error) {
 		}
 		took = append(took, last(told)-start)
 		fmt.Fprintf(j.progress, "bench: loss %d of %d: all told after %v: %s\n", i+1, n, took[i].Round(time.Millisecond), told[0].why())
-		if err := j.host.link(ctx, "up"); err != nil {
+		if err := j.host.Link(ctx, "up"); err != nil {
 			return row{}, err
 		}
 		if _, err := j.await(ctx, sayTold, j.far); err != nil { // they hear it when they can

@@ -118,6 +118,10 @@ func (b *collectiveBench) run(ctx context.Context) error {
 	if err := b.measureAll(ctx, c); err != nil {
 		return err
 	}
+	// A rank that left the job first would be missed by operations that have not ended everywhere.
+	if err := g.Close(ctx); err != nil {
+		return err
+	}
 	return m.Leave(ctx)
 }
 
