@@ -314,6 +314,28 @@ func TestLeave(t *testing.T) {
 	})
 }
 
+// A member that leaves because another one has left still waits for those that need its last messages.
+func TestSecondToLeaveWaits(t *testing.T) {
+	clause.Cite(t, "CL-DES-7")
+	inBubble(t, func(t *testing.T, w *world) {
+		procs := w.startAll(3)
+		comms := w.clique(procs, devices(3))
+		errs := each(comms, func(i int, c *collective.Comm) error {
+			if i == 2 {
+				time.Sleep(5 * time.Second) // the others have sent all they have to, and want to leave
+			}
+			if err := trials(3, 1000, 0)[4].run(t.Context(), c, false); err != nil {
+				return err
+			}
+			time.Sleep(time.Duration(1-i%2) * time.Second) // rank 1 leaves first
+			return errors.Join(procs[i].Group.Close(t.Context()), procs[i].net.Close(t.Context()))
+		})
+		if err := errors.Join(errs...); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
 // A member that is slower than the one that leaves is waited for, and gets ErrClosed from its next operation.
 func TestSlowMemberIsWaitedFor(t *testing.T) {
 	clause.Cite(t, "CL-DES-7")

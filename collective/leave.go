@@ -3,6 +3,7 @@ package collective
 import (
 	"context"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"time"
 
@@ -26,12 +27,21 @@ const (
 func (c *clique) leave(ctx context.Context) error {
 	closed := &Error{Origin: c.first.rank, Detail: c.group.life.Task.String() + " has closed the clique", Err: ErrClosed}
 	err := c.drain(ctx)
-	if err == nil && c.failed.Load() == nil {
-		c.sayLeave()
-		err = c.awaitLeave(ctx)
+	if err == nil {
+		err = c.part(ctx)
 	}
 	c.close(closed)
 	return err
+}
+
+// part tells the other members that this process leaves, and waits until they can do without it. A clique that was
+// revoked is over everywhere: nobody waits for its messages.
+func (c *clique) part(ctx context.Context) error {
+	if e := c.failed.Load(); e != nil && !errors.Is(e, ErrClosed) {
+		return nil
+	}
+	c.sayLeave()
+	return c.awaitLeave(ctx)
 }
 
 // sayLeave tells the members that it has links to. The others have nothing of it to wait for.
@@ -57,28 +67,33 @@ func (c *clique) tellLeave(l *link.Link, step uint32, payload []byte) {
 	}
 }
 
-// awaitLeave waits for the answers.
+// awaitLeave waits for the answers. A member whose link has ended waits for nothing more.
 func (c *clique) awaitLeave(ctx context.Context) error {
 	for {
-		c.mu.Lock()
-		waiting := 0
-		for peer := range c.mu.links {
-			if !c.mu.parted[peer] {
-				waiting++
-			}
-		}
-		changed := c.mu.changed
-		c.mu.Unlock()
-		if waiting == 0 || c.failed.Load() != nil {
+		l, changed := c.unparted()
+		if l == nil {
 			return nil
 		}
 		select {
 		case <-changed:
-		case <-c.ctx.Done():
+		case <-l.Done():
 		case <-ctx.Done():
-			return fmt.Errorf("%d processes have not ended the operations of the clique: %w", waiting, context.Cause(ctx))
+			return fmt.Errorf("%v has not ended the operations of the clique: %w", l.Peer().Task, context.Cause(ctx))
 		}
 	}
+}
+
+// unparted is a link to a member that may still wait for messages of this process, or nil. The channel is closed when
+// that may have changed.
+func (c *clique) unparted() (*link.Link, <-chan struct{}) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, peer := range c.others {
+		if l := c.mu.links[peer]; l != nil && !c.mu.parted[peer] && l.Err() == nil {
+			return l, c.mu.changed
+		}
+	}
+	return nil, nil
 }
 
 // lastSeq is the number of the operation that began last.
@@ -104,7 +119,7 @@ func (c *clique) heardLeave(l *link.Link, step uint32, payload []byte) {
 			c.mu.left[from] = departure{last, l}
 		}
 	} else {
-		c.part(from)
+		c.letGo(from)
 	}
 	c.mu.Unlock()
 	c.farewell()
@@ -116,8 +131,8 @@ type departure struct {
 	link *link.Link
 }
 
-// part notes that this process and another one have done with each other; mu is held.
-func (c *clique) part(peer serry.Life) {
+// letGo notes that this process and another one have done with each other; mu is held.
+func (c *clique) letGo(peer serry.Life) {
 	c.mu.parted[peer] = true
 	close(c.mu.changed)
 	c.mu.changed = make(chan struct{})
@@ -139,14 +154,27 @@ func (c *clique) farewell() {
 		if c.mu.parted[peer] || !c.hasEnded(d.seq) {
 			continue
 		}
-		c.part(peer)
+		c.letGo(peer)
 		c.tellLeave(d.link, mayLeave, nil)
 		gone = &Error{Origin: c.first.rank, Ranks: c.key.RanksOf(peer), Detail: peer.Task.String() + " has closed the clique", Err: ErrClosed}
 	}
 	c.mu.Unlock()
 	if gone != nil {
-		c.group.background(tellTime, func(context.Context) { c.close(gone) })
+		c.group.background(leaveTime, func(ctx context.Context) { c.follow(ctx, gone) })
 	}
+}
+
+// follow leaves the clique because another process has left it. No operation begins any more, but others may still
+// wait for messages of those that have ended here.
+func (c *clique) follow(ctx context.Context, gone *Error) {
+	if !c.failed.CompareAndSwap(nil, gone) {
+		return
+	}
+	c.stop(gone)
+	if err := c.part(ctx); err != nil {
+		c.group.log.Debug("clique left", "clique", c.key.String(), "err", err)
+	}
+	c.group.retire(c)
 }
 
 // hasEnded says whether every rank of this process has ended the operations up to a number; mu is held.
