@@ -71,6 +71,9 @@ bench-stacks: build ## Python stacks of a process: serry beside py-spy, time and
 	scripts/venvs.sh py-spy jax-new
 	$(GO) run ./bench/stacks -serry $(BIN)
 
+bench-loss: build ## how soon the members of a clique know that one is lost, and go on; cut links need root
+	$(GO) run ./bench/loss -serry $(BIN)
+
 attack: build ## a real jax job beside strangers who do all they can at its ports, in three scenes of a minute
 	scripts/venvs.sh jax-new
 	$(GO) run ./bench/attack -serry $(BIN)

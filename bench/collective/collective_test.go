@@ -9,6 +9,7 @@ import (
 
 	"github.com/serry-dev/serry/bench/internal/proc"
 	"github.com/serry-dev/serry/bench/internal/sheet"
+	"github.com/serry-dev/serry/internal/lab"
 )
 
 // The ranks of serry are measured without any peer, and the table has a line for each size.
@@ -33,6 +34,7 @@ func TestQuick(t *testing.T) {
 }
 
 func TestRows(t *testing.T) {
+	lab.Clause(t, "CL-FIG-1")
 	r := row{Op: "allreduce", Ranks: 2, Bytes: 8, times: map[string][]float64{
 		ourName: {10, 20, 10}, glooName: {30, 30, 30},
 	}}.judged()

@@ -25,6 +25,7 @@ import (
 type trial struct {
 	lost   time.Time         // when the process was killed, or the link cut
 	victim int               // the rank that was lost
+	cut    bool              // its link was cut: nobody saw it end
 	failed map[int]time.Time // by survivor: when its operation failed
 	again  map[int]time.Time // by survivor: when the next clique worked
 	texts  map[int]string    // by survivor: its error
@@ -87,10 +88,9 @@ func (t *trial) heard(rank int, line string) {
 // check says what a survivor did not do. Every survivor must blame the rank that was lost, and go on.
 func (t trial) check(n int) error {
 	for r := range n {
-		blamed := fmt.Sprintf("rank %d (", t.victim)
 		switch text := t.texts[r]; {
 		case r == t.victim:
-		case !strings.HasPrefix(text, blamed) || !strings.Contains(text, collective.ErrPeerFailed.Error()):
+		case !t.blamed(text):
 			return fmt.Errorf("rank %d got the error %q; want one that blames rank %d", r, text, t.victim)
 		case t.again[r].IsZero():
 			return fmt.Errorf("rank %d did not go on", r)
@@ -102,6 +102,15 @@ func (t trial) check(n int) error {
 	return nil
 }
 
+// blamed says whether an error names the rank that was lost. Where a link is cut, the members know only that: the error
+// names its two ends.
+func (t trial) blamed(text string) bool {
+	if strings.HasPrefix(text, fmt.Sprintf("rank %d (", t.victim)) {
+		return strings.Contains(text, collective.ErrPeerFailed.Error())
+	}
+	return t.cut && strings.HasPrefix(text, "ranks ") && strings.Contains(text, fmt.Sprintf(" and %d: %v", t.victim, collective.ErrTransport))
+}
+
 // Ranks of a job whose last one is on another host.
 const cutRanks = 3
 
@@ -110,6 +119,7 @@ func (p plan) cut(ctx context.Context) (t trial, err error) {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	t = newTrial(cutRanks - 1)
+	t.cut = true
 	h, err := proc.NewHost(ctx)
 	if err != nil {
 		return t, err

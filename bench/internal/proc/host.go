@@ -36,7 +36,8 @@ func NewHost(ctx context.Context) (*Host, error) {
 		"-n " + h.name + " link set " + farEnd + " up",
 	} {
 		if err := ip(ctx, args); err != nil {
-			return nil, errors.Join(fmt.Errorf("a host in a network namespace (needs root and iproute2): %w", err), h.Remove())
+			h.Remove() // of what there is
+			return nil, fmt.Errorf("a host in a network namespace (needs root and iproute2): %w", err)
 		}
 	}
 	return h, nil
@@ -54,7 +55,8 @@ func (h *Host) Link(ctx context.Context, state string) error {
 func (h *Host) Remove() error {
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()
-	return ip(ctx, "netns del "+h.name) // the link goes with it
+	// The kernel takes its time with a namespace; the link is gone at once, and its name free for the next host.
+	return errors.Join(ip(ctx, "link del "+h.name), ip(ctx, "netns del "+h.name))
 }
 
 func ip(ctx context.Context, args string) error {
