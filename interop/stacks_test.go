@@ -1,0 +1,47 @@
+package interop
+
+import (
+	"os"
+	"os/exec"
+	"regexp"
+	"testing"
+	"time"
+
+	"github.com/serry-dev/serry/internal/lab"
+)
+
+// oneHangs is what serry stacks says of a job in which rank 2 sleeps before a collective.
+var oneHangs = regexp.MustCompile(`(?s)^2 groups, 4 ranks
+
+  rank 2 +alone
+    load_batch +run_leave\.py:\d+ +asleep \(clock_nanosleep\)
+    main +run_leave\.py:\d+
+    <module> +run_leave\.py:\d+
+
+  ranks 0-1,3 +3 ranks, equal
+    \S+ +multihost_utils\.py:\d+ +asleep \(futex\).*
+    main +run_leave\.py:\d+
+    <module> +run_leave\.py:\d+
+$`)
+
+// TestStacksNameTheRankThatHangs has four unmodified processes of jax, of which one does not come to a collective.
+func TestStacksNameTheRankThatHangs(t *testing.T) {
+	lab.Clause(t, "D-ST-1", "D-ST-14")
+	skipShort(t)
+	eachVenv(t, both, func(t *testing.T, v venv) {
+		list := "XDG_RUNTIME_DIR=" + t.TempDir() // a list of jobs of its own
+		r := launch(t, []string{list}, "-n", "4", "--", v.python(t), "testdata/run_leave.py", "hang")
+		r.await("leaving at")
+		for end := time.Now().Add(patience); ; { // the others come to where they wait
+			cmd := exec.Command(os.Getenv("SERRY_BINARY"), "stacks")
+			cmd.Env = environment(list)
+			out, _ := cmd.CombinedOutput()
+			if oneHangs.Match(out) {
+				return
+			}
+			if time.Now().After(end) {
+				t.Fatalf("serry stacks:\n%s", out)
+			}
+		}
+	})
+}
