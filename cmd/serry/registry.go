@@ -174,6 +174,7 @@ func forget(dir string) {
 		if f.err == nil && (f.running() || f.elsewhere()) {
 			continue
 		}
+		_ = os.Remove(doorOf(f.path)) // its launcher was killed
 		if ended++; ended >= maxEnded || f.err != nil {
 			_ = os.Remove(f.path) // the next one tries again
 		}

@@ -299,7 +299,9 @@ func runJob(cmd *cobra.Command, cfg launch.Config, files mtls.Files) error {
 		listed.remove()
 		return startError(err)
 	}
+	door := openStacksDoor(listed.path)
 	report := watch(job, screen, signals)
+	door.close()
 	listed.end(outcome(&report))
 	return conclude(screen, &report, signals)
 }

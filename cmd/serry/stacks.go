@@ -85,6 +85,7 @@ func (c *stacksCommand) show(ctx context.Context, args []string) error {
 		return err
 	}
 	readings := readRanks(chosen)
+	askLaunchers(chosen, readings)
 	page := stacksPage{Version: outputVersion, Groups: fold(readings), Ranks: readings, Elsewhere: orEmpty(elsewhere)}
 	done, err := c.object(page)
 	if err != nil {
@@ -168,7 +169,7 @@ func (p *stacksPage) verdict() error {
 	}
 	err := fmt.Errorf("no stack could be read: %w", refused)
 	if errors.Is(refused, pystack.ErrPermission) {
-		err = hinted{err, "be the user who started the job, or root; containers need the right to ptrace, and so do hosts where /proc/sys/kernel/yama/ptrace_scope is not 0"}
+		err = hinted{err, "be the user who started the job, or root; containers need the right to ptrace, and so do ranks that serry run did not start where /proc/sys/kernel/yama/ptrace_scope is not 0"}
 	}
 	return err
 }

@@ -17,6 +17,7 @@ type rankHere struct {
 	rank string
 	task string // as the service calls it, when that is known
 	pids []int  // its process, and those that it has started, nearest first
+	door string // where its launcher answers, or empty
 }
 
 // ranksHere finds the processes of this host that are ranks of the job at an address: by the variables that launchers
@@ -28,10 +29,11 @@ func ranksHere(address string) []rankHere {
 	var found []rankHere
 	for _, p := range topmost(all) {
 		rank := rankOfProcess(p)
-		if rank == "" || !overlap(jobOfProcess(p), address) && !launchers[p.parent] {
+		door, launched := launchers[p.parent]
+		if rank == "" || !overlap(jobOfProcess(p), address) && !launched {
 			continue
 		}
-		found = append(found, rankHere{rank: rank, pids: withDescendants(all, p.pid)})
+		found = append(found, rankHere{rank: rank, pids: withDescendants(all, p.pid), door: door})
 	}
 	slices.SortStableFunc(found, func(a, b rankHere) int {
 		x, _ := strconv.Atoi(a.rank) // 0 for what is no number
@@ -41,19 +43,20 @@ func ranksHere(address string) []rankHere {
 	return found
 }
 
-// launchersOf finds the launchers of this user that run a job of the service at an address.
-func launchersOf(address string) map[int]bool {
-	pids := make(map[int]bool)
+// launchersOf finds the launchers of this user that run a job of the service at an address, by their numbers, and where
+// they answer.
+func launchersOf(address string) map[int]string {
+	doors := make(map[int]string)
 	dir, err := registryDir()
 	if err != nil {
-		return pids // this user has no list
+		return doors // this user has no list
 	}
 	for _, f := range readEntries(dir) {
 		if f.err == nil && f.Kind == kindRun && f.running() && overlap(f.Address, address) {
-			pids[f.PID] = true
+			doors[f.PID] = doorOf(f.path)
 		}
 	}
-	return pids
+	return doors
 }
 
 // maxDescendants is how many processes of a rank are looked at for a Python.
@@ -107,6 +110,9 @@ func readRank(r rankHere) rankReading {
 		if first == nil || errors.Is(first, pystack.ErrNotPython) && !errors.Is(err, pystack.ErrNotPython) {
 			first = err
 		}
+	}
+	if len(r.pids) == 0 {
+		return rankReading{Task: r.task, Error: pystack.ErrPermission.Error(), err: pystack.ErrPermission}
 	}
 	reading := rankReading{Task: r.task, Error: first.Error(), err: first, Stacks: pystack.Stacks{PID: r.pids[0], Threads: []pystack.Thread{}}}
 	if s, err := pystack.Native(r.pids[0]); err == nil {
