@@ -1,6 +1,6 @@
 // Package diagnose says what is wrong with a job, in the order in which a person would want to know:
 // what failed first and what was seen of it, who waits for whom right now and how far that has come (stage.go),
-// what each rank did last (calls.go), and what to do.
+// what each rank did last (calls.go), where in its code each rank is (stacks.go), and what to do.
 //
 // [Judge] takes [Evidence], a status of the coordination service and what else is known, and
 // returns a [Report]. It is pure: the same evidence gives the same report. Its callers
@@ -21,6 +21,7 @@ import (
 type Evidence struct {
 	Status   wire.Status       // with its tasks
 	Receipts []preempt.Receipt // of tasks that have saved
+	Stacks   []Stack           // of tasks on the host of the caller; see [Report.WantsStacks]
 }
 
 // ReportVersion is the version of [Report]. It changes when a field changes its meaning or goes.
@@ -40,6 +41,7 @@ type Report struct {
 	Calls   []Calls  `json:"calls"`  // what ranks did last, those first that have been quiet longest
 
 	Refused []Refusal `json:"refused,omitempty"` // oldest first
+	At      []At      `json:"at,omitempty"`      // where in their code ranks are, those first that are alone
 }
 
 // A Kind is what a verdict is about.
@@ -126,7 +128,7 @@ const refusedLately = 2 * time.Minute
 // Judge says what the evidence means.
 func Judge(e Evidence) Report {
 	j := newJudge(e)
-	r := Report{Version: ReportVersion, Waits: j.waits(), Saves: j.saves(), Calls: j.calls(), Refused: j.refusals(), Advice: []string{}}
+	r := Report{Version: ReportVersion, Waits: j.waits(), Saves: j.saves(), Calls: j.calls(), Refused: j.refusals(), At: j.places(e.Stacks), Advice: []string{}}
 	if j.status.First != nil {
 		r.First = j.first(j.status.First)
 	}

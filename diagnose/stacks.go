@@ -162,3 +162,60 @@ func libraryOf(file string) string {
 	}
 	return ""
 }
+
+// An At are ranks at one place of their code.
+type At struct {
+	Tasks []string `json:"tasks"`
+	Text  string   `json:"text"` // all of it, in a line
+}
+
+// WantsStacks says whether stacks would explain something: ranks do nothing that the service sees, and no failure
+// says why.
+func (r *Report) WantsStacks() bool {
+	if r.Kind != Well && r.Kind != Waiting && r.Kind != Deadlock {
+		return false
+	}
+	return r.Stage != OnTime || len(r.Calls) == 0 || slices.ContainsFunc(r.Calls, func(c Calls) bool { return c.Quiet() })
+}
+
+// placesShown is how many places of ranks a report has.
+const placesShown = 8
+
+// places says where ranks are.
+func (j *judge) places(stacks []Stack) []At {
+	var all []At
+	for _, g := range FoldStacks(stacks) {
+		if len(all) == placesShown {
+			break
+		}
+		text := j.ranks(g.Tasks) + " " + verb(len(g.Tasks), "is", "are") + " " + g.where()
+		if len(g.Doing) > 0 {
+			text += ", " + strings.Join(g.Doing, " or ")
+		}
+		all = append(all, At{g.Tasks, text})
+	}
+	return all
+}
+
+// linesNamed is how many lines of a stack stand in one line.
+const linesNamed = 3
+
+// where is the place of a group: at load_batch (train.py:10) < train_step (train.py:19).
+func (g *StackGroup) where() string {
+	var parts []string
+	for _, l := range Lines(g.Frames, g.Deeper) {
+		if l.Function != "" {
+			l.Place = fmt.Sprintf("%s (%s)", l.Function, l.Place)
+		}
+		if parts = append(parts, l.Place); len(parts) == linesNamed {
+			break
+		}
+	}
+	switch {
+	case g.Error != "":
+		return "at an unknown place (" + g.Error + ")"
+	case len(parts) == 0:
+		return "in no Python function"
+	}
+	return "at " + strings.Join(parts, " < ")
+}

@@ -8,6 +8,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/serry-dev/serry/internal/lab/clause"
+	"github.com/serry-dev/serry/wire"
 )
 
 // asleepAt is a stack that ends in a program's own function.
@@ -83,6 +84,37 @@ func TestLines(t *testing.T) {
 				t.Errorf("Lines() -want +got:\n%s", diff)
 			}
 		})
+	}
+}
+
+func TestJudgeSaysWhereRanksAre(t *testing.T) {
+	clause.Cite(t, "D-CLI-1")
+	status := wire.Status{Size: 4, Counts: map[string]int{wire.StateConnected: 4}}
+	for i := range 4 {
+		task := wire.TaskStatus{Task: fmt.Sprintf("worker/%d", i), State: wire.StateConnected, LastCall: "GetKeyValue", CallSeconds: 40}
+		status.Tasks = append(status.Tasks, task)
+	}
+	quiet := Judge(Evidence{Status: status})
+	if !quiet.WantsStacks() || quiet.At != nil {
+		t.Errorf("Judge() = %+v; want it to ask for stacks", quiet)
+	}
+	evidence := Evidence{Status: status, Stacks: []Stack{
+		asleepAt("worker/2", 20), asleepAt("worker/0", 20), asleepAt("worker/3", 8),
+		{Task: "worker/1", Error: "no Python runs in it", Doing: "asleep (wait4)"},
+	}}
+	want := []At{
+		{[]string{"worker/1"}, "rank 1 is at an unknown place (no Python runs in it), asleep (wait4)"},
+		{[]string{"worker/3"}, "rank 3 is at step (train.py:8) < <module> (train.py:30), asleep (futex)"},
+		{[]string{"worker/0", "worker/2"}, "ranks 0,2 are at step (train.py:20) < <module> (train.py:30), asleep (futex)"},
+	}
+	if diff := cmp.Diff(want, Judge(evidence).At); diff != "" {
+		t.Errorf("Judge() -want +got:\n%s", diff)
+	}
+	for i := range status.Tasks {
+		status.Tasks[i].CallSeconds = 1
+	}
+	if busy := Judge(Evidence{Status: status}); busy.WantsStacks() {
+		t.Errorf("Judge() = %+v; want no stacks of ranks that call the service", busy)
 	}
 }
 

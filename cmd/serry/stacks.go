@@ -174,8 +174,23 @@ func (p *stacksPage) verdict() error {
 	return err
 }
 
+// stacksHere reads the ranks of this host, for those who explain what a job does.
+func stacksHere(s wire.Status, address string) []diagnose.Stack {
+	chosen, _, err := choose(s, ranksHere(address), nil)
+	if err != nil {
+		return nil // none of them is here
+	}
+	readings := readRanks(chosen)
+	askLaunchers(chosen, readings)
+	return mainStacks(readings)
+}
+
 // fold groups what was read by main threads.
 func fold(readings []rankReading) []diagnose.StackGroup {
+	return diagnose.FoldStacks(mainStacks(readings))
+}
+
+func mainStacks(readings []rankReading) []diagnose.Stack {
 	var stacks []diagnose.Stack
 	for _, r := range readings {
 		s := diagnose.Stack{Task: r.Task, Error: r.Error}
@@ -185,7 +200,7 @@ func fold(readings []rankReading) []diagnose.StackGroup {
 		}
 		stacks = append(stacks, s)
 	}
-	return diagnose.FoldStacks(stacks)
+	return stacks
 }
 
 func framesOf(t pystack.Thread) []diagnose.Frame {

@@ -20,7 +20,8 @@ func newWhy() *cobra.Command {
 		Use:   "why",
 		Short: "Say what went wrong first, and who waits for whom",
 		Long: `Say what went wrong first, what was seen of it, who waits for whom, what each
-rank did last, and which ranks have saved after a preemption notice.
+rank did last, where in their code the ranks on this host are, and which ranks
+have saved after a preemption notice.
 
 A wait that takes more than twice as long as usual, and 2 s at least, is late.
 It has stalled when the ranks that it waits for make no call for 5 s, and is
@@ -39,7 +40,12 @@ or a process was refused; 2 a mistake in the command line.`,
 		if err != nil {
 			return err
 		}
-		report := diagnose.Judge(diagnose.Evidence{Status: s, Receipts: receipts})
+		evidence := diagnose.Evidence{Status: s, Receipts: receipts}
+		report := diagnose.Judge(evidence)
+		if report.WantsStacks() {
+			evidence.Stacks = stacksHere(s, r.address)
+			report = diagnose.Judge(evidence)
+		}
 		done, err := q.object(report)
 		if err != nil {
 			return err
@@ -89,6 +95,7 @@ func (p *printer) explain(s wire.Status, r diagnose.Report) {
 		p.blamed(s, w)
 	}
 	p.lastCalls(r)
+	p.places(r)
 	for _, save := range r.Saves {
 		fmt.Fprintln(p.out)
 		p.saved(s, save)
@@ -106,6 +113,18 @@ func (p *printer) lastCalls(r diagnose.Report) {
 	p.wrap(cell{}, cell{"last calls, those of the quietest ranks first", bold})
 	for _, c := range r.Calls {
 		p.wrap(dash, cell{text: c.Text})
+	}
+}
+
+// places lists where in their code the ranks of this host are.
+func (p *printer) places(r diagnose.Report) {
+	if len(r.At) == 0 {
+		return
+	}
+	fmt.Fprintln(p.out)
+	p.wrap(cell{}, cell{"ranks on this host, those that are alone first", bold})
+	for _, at := range r.At {
+		p.wrap(dash, cell{text: at.Text})
 	}
 }
 
