@@ -21,7 +21,8 @@ type clique struct {
 	key     *Key
 	meeting uint64 // the meeting in which it was formed, and which attempt of it
 	attempt uint32
-	stream  uint64       // of its frames
+	stream  uint64 // of its frames
+	backend Backend
 	comms   []*Comm      // by rank; nil for ranks of other processes
 	first   *Comm        // the lowest of this process
 	local   []uint8      // by rank: its number among the ranks of its process
@@ -48,12 +49,10 @@ type clique struct {
 }
 
 // newClique makes a clique that was formed.
-func newClique(g *Group, key *Key, m *meeting, stream uint64, l *lineage) *clique {
-	c := &clique{group: g, key: key, stream: stream}
+func newClique(g *Group, m *meeting, l *lineage) *clique {
+	key := m.key
+	c := &clique{group: g, key: key, stream: m.stream, backend: m.backend, meeting: m.name, attempt: m.attempt}
 	c.mu.lineage = l
-	if m != nil {
-		c.meeting, c.attempt = m.name, m.attempt
-	}
 	c.ctx, c.cancel = context.WithCancelCause(g.ctx)
 	c.mu.links = make(map[serry.Life]*link.Link)
 	c.mu.running = make(map[*operation]bool)
@@ -79,6 +78,19 @@ func newClique(g *Group, key *Key, m *meeting, stream uint64, l *lineage) *cliqu
 		}
 	}
 	return c
+}
+
+// equip makes the communicators of the backend.
+func (c *clique) equip(ctx context.Context) error {
+	local := c.key.RanksOf(c.group.life)
+	made, err := c.backend.Create(ctx, c.key, local)
+	if err != nil {
+		return err
+	}
+	for i, m := range made {
+		c.comms[local[i]].native = m
+	}
+	return nil
 }
 
 // A message names a message of an operation.
@@ -148,12 +160,17 @@ func (c *clique) link(ctx context.Context, peer serry.Life) (*link.Link, error) 
 	if err != nil {
 		return nil, err
 	}
+	return c.use(peer, l), nil
+}
+
+// use notes a link that the clique uses from now on, unless it has one.
+func (c *clique) use(peer serry.Life, l *link.Link) *link.Link {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.mu.links[peer] == nil {
 		c.mu.links[peer] = l
 	}
-	return c.mu.links[peer], nil
+	return c.mu.links[peer]
 }
 
 // linked is the link to a process that the clique has used, or nil.
@@ -187,7 +204,7 @@ func (c *clique) connect() {
 	var all sync.WaitGroup
 	for _, peer := range c.neighbours() {
 		all.Go(func() {
-			if _, err := c.link(c.ctx, peer); err != nil && c.ctx.Err() == nil {
+			if _, err := c.link(c.ctx, peer); err != nil && c.ctx.Err() == nil && !c.hasParted(peer) {
 				c.revoke(c.lossOf(peer, err))
 			}
 		})
@@ -236,6 +253,21 @@ func (c *clique) stop(cause error) {
 	for _, l := range links {
 		l.Forget(link.Collective, c.stream, c.key.Generation, cause)
 	}
+	if c.first.native != nil {
+		c.group.background(0, func(context.Context) { c.free() })
+	}
+}
+
+// free frees what the backend holds, once no operation runs.
+func (c *clique) free() {
+	if c.drain(context.Background()) != nil {
+		return
+	}
+	for _, comm := range c.comms {
+		if comm != nil && comm.native != nil {
+			comm.native.Close()
+		}
+	}
 }
 
 // tellTime bounds how long a member tries to reach another one to tell it of a failure.
@@ -249,6 +281,9 @@ func (c *clique) tell(e *Error) {
 		skip = c.key.Ranks[len(c.key.Ranks)-1].Life
 	}
 	near := c.neighbours()
+	if c.backend.Alone() {
+		return
+	}
 	for _, peer := range c.others {
 		if peer == skip || errors.Is(e.Err, ErrPeerFailed) && peer == e.Life {
 			continue

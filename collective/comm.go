@@ -27,6 +27,7 @@ type Comm struct {
 	group  *Group
 	clique *clique
 	rank   int
+	native Communicator // of the backend; nil for the engine of this package
 
 	mu struct {
 		sync.Mutex
@@ -145,7 +146,7 @@ func (c *Comm) begin(ctx context.Context, o Op) (*operation, error) {
 	if ctx.Err() != nil { // nothing has been sent: the call is withdrawn, and the clique stays whole
 		return nil, fmt.Errorf("%v: %w", k.description, context.Cause(ctx))
 	}
-	op := &operation{comm: c, call: k, began: time.Now(), pending: make([]atomic.Int32, c.Size())}
+	op := &operation{comm: c, op: o, call: k, began: time.Now(), pending: make([]atomic.Int32, c.Size())}
 	if _, ok := ctx.Deadline(); !ok && c.group.opt.Timeout > 0 {
 		op.until = op.began.Add(c.group.opt.Timeout)
 	}

@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"encoding/binary"
 	"errors"
+	"fmt"
 	"iter"
 	"log/slog"
 	"slices"
@@ -36,6 +37,9 @@ type Member interface {
 type Options struct {
 	// Owners has the task that drives each device. Nil means that device n is driven by task n of the job.
 	Owners map[serry.DeviceID]serry.TaskID
+
+	// Backends are tried in their order: the first that serves a clique is taken (CL-DES-6). Nil means Host alone.
+	Backends []Backend
 
 	// Timeout bounds every operation and every forming of a clique whose context has no deadline (CL-TMO-8). Zero
 	// means 30 minutes; less means no bound.
@@ -80,6 +84,7 @@ type Group struct {
 		used     map[uint64]uint32     // by lineage: the greatest generation that this process has used
 		strange  map[uint64][]sighting // by stream: data of cliques that are not known yet
 		attempts map[uint64]uint32     // meetings that this process took part in, by name
+		verdicts map[uint64]*Error     // why the last of them failed
 	}
 }
 
@@ -99,6 +104,14 @@ func New(m Member, net *link.Net, o Options) (*Group, error) {
 	if o.Idle <= 0 {
 		o.Idle = defaultIdle
 	}
+	if o.Backends == nil {
+		o.Backends = []Backend{Host{}}
+	}
+	for i, b := range o.Backends {
+		if b == nil || slices.ContainsFunc(o.Backends[:i], func(other Backend) bool { return other.Name() == b.Name() }) {
+			return nil, invalid("backends %v: an empty entry, or a name twice", o.Backends)
+		}
+	}
 	g := &Group{member: m, net: net, life: net.Life(), opt: o, log: o.Log}
 	if g.log == nil {
 		g.log = slog.New(slog.DiscardHandler)
@@ -113,6 +126,7 @@ func New(m Member, net *link.Net, o Options) (*Group, error) {
 	g.mu.meetings = make(map[uint64]*meeting)
 	g.mu.early = make(map[uint64]map[serry.Life]join)
 	g.mu.attempts = make(map[uint64]uint32)
+	g.mu.verdicts = make(map[uint64]*Error)
 	g.mu.summons = make(map[uint64]bool)
 	g.mu.used = make(map[uint64]uint32)
 	g.mu.strange = make(map[uint64][]sighting)
@@ -194,6 +208,9 @@ func (g *Group) places(ctx context.Context, l *lineage) ([]Place, error) {
 	if err != nil {
 		return nil, err
 	}
+	if g.opt.Backends[0].Alone() {
+		return g.alone(devices, tasks)
+	}
 	for {
 		lives, changed, blind := g.present(tasks)
 		if blind {
@@ -221,6 +238,28 @@ func (g *Group) places(ctx context.Context, l *lineage) ([]Place, error) {
 			return nil, ErrClosed
 		}
 	}
+}
+
+// alone are the places of a clique whose other processes are not asked, and may not exist.
+func (g *Group) alone(devices []serry.DeviceID, tasks []serry.TaskID) ([]Place, error) {
+	places := make([]Place, len(devices))
+	for i, task := range tasks {
+		places[i] = Place{devices[i], serry.Life{Task: task}}
+		if task == g.life.Task {
+			places[i].Life = g.life
+		}
+	}
+	return places, (&Key{Ranks: places}).check()
+}
+
+// backend is the first that serves a clique.
+func (g *Group) backend(key *Key) (Backend, error) {
+	for _, b := range g.opt.Backends {
+		if b.Serves(key) {
+			return b, nil
+		}
+	}
+	return nil, fmt.Errorf("no backend serves the clique %v: %w", key, ErrUnsupported)
 }
 
 // gaveUp is the error of a caller whose context has ended.
@@ -335,7 +374,9 @@ func (g *Group) keep(c *clique) error {
 	if failed != nil {
 		return failed
 	}
-	g.background(0, func(context.Context) { c.connect() })
+	if !c.backend.Alone() {
+		g.background(0, func(context.Context) { c.connect() })
+	}
 	return nil
 }
 
@@ -406,6 +447,9 @@ func (g *Group) retire(c *clique) {
 	delete(g.mu.streams, c.stream)
 	if name := string(c.key.append(nil)); g.mu.cached[name] == c {
 		delete(g.mu.cached, name)
+	}
+	if g.mu.over[c.stream] != nil {
+		return
 	}
 	if len(g.mu.overs) >= maxOver {
 		delete(g.mu.over, g.mu.overs[0])
@@ -481,7 +525,7 @@ func (g *Group) Close(ctx context.Context) error {
 	g.mu.closed = true
 	g.mu.Unlock()
 	for _, c := range g.all() { // formed meanwhile
-		c.close(&Error{Origin: c.first.rank, Detail: g.life.Task.String() + " has closed its group", Err: ErrClosed})
+		c.revoke(&Error{Origin: c.first.rank, Detail: g.life.Task.String() + " has closed its group", Err: ErrClosed})
 	}
 	g.stop(ErrClosed)
 	g.work.Wait()

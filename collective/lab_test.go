@@ -349,8 +349,7 @@ type network struct {
 	conns     map[*wired]bool
 	dead      map[string]bool    // hosts whose processes are gone
 	cuts      map[[2]string]bool // hosts between which no bytes pass
-	writes    int                // so far
-	before    func(writes int)   // or nil: is told of every write before it is made
+	before    func(host string)  // or nil: is told of every write before it is made
 }
 
 func newNetwork() *network {
@@ -366,7 +365,7 @@ func (w *network) reset(host string) {
 func (w *world) delay(d time.Duration) {
 	w.network.mu.Lock()
 	defer w.network.mu.Unlock()
-	w.network.before = func(int) { time.Sleep(d) }
+	w.network.before = func(string) { time.Sleep(d) }
 }
 
 // part closes all connections between two hosts.
@@ -492,17 +491,19 @@ type wired struct {
 
 func (c *wired) RemoteAddr() net.Addr { return &net.TCPAddr{IP: net.ParseIP(c.to), Port: 1} }
 
-// passes counts a write, and says whether its bytes arrive.
+// passes says whether the bytes of a write arrive. Those of a process that is gone do not.
 func (c *wired) passes() bool {
 	w := c.network
 	w.mu.Lock()
-	w.writes++
-	n, before := w.writes, w.before
+	before := w.before
 	w.mu.Unlock()
 	if before != nil {
-		before(n)
+		before(c.from)
 	}
-	return !w.isCut(c.from, c.to)
+	w.mu.Lock()
+	dead := w.dead[c.from]
+	w.mu.Unlock()
+	return !dead && !w.isCut(c.from, c.to)
 }
 
 func (c *wired) Write(p []byte) (int, error) {

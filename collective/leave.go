@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"sync"
 	"time"
 
 	"github.com/serry-dev/serry"
@@ -27,21 +28,14 @@ const (
 func (c *clique) leave(ctx context.Context) error {
 	closed := &Error{Origin: c.first.rank, Detail: c.group.life.Task.String() + " has closed the clique", Err: ErrClosed}
 	err := c.drain(ctx)
-	if err == nil {
-		err = c.part(ctx)
+	if err == nil && !c.hasFailed() && !c.backend.Alone() {
+		err = c.awaitLeave(ctx)
 	}
-	c.close(closed)
+	if c.failed.CompareAndSwap(nil, closed) {
+		c.stop(closed)
+	}
+	c.group.retire(c)
 	return err
-}
-
-// part tells the other members that this process leaves, and waits until they can do without it. A clique that was
-// revoked is over everywhere: nobody waits for its messages.
-func (c *clique) part(ctx context.Context) error {
-	if e := c.failed.Load(); e != nil && !errors.Is(e, ErrClosed) {
-		return nil
-	}
-	c.sayLeave()
-	return c.awaitLeave(ctx)
 }
 
 // sayLeave tells the members that it has links to. The others have nothing of it to wait for.
@@ -67,24 +61,31 @@ func (c *clique) tellLeave(l *link.Link, step uint32, payload []byte) {
 	}
 }
 
-// awaitLeave waits for the answers. A member whose link has ended waits for nothing more.
+// awaitLeave says that this process leaves, and waits for the answers. It says so again and again, since a member that
+// does not know the clique yet does not hear.
 func (c *clique) awaitLeave(ctx context.Context) error {
+	c.reach(ctx)
+	again := time.NewTicker(leaveAgain)
+	defer again.Stop()
+	c.sayLeave()
 	for {
 		l, changed := c.unparted()
-		if l == nil {
+		if l == nil || c.hasFailed() {
 			return nil
 		}
 		select {
 		case <-changed:
 		case <-l.Done():
+		case <-again.C:
+			c.sayLeave()
 		case <-ctx.Done():
 			return fmt.Errorf("%v has not ended the operations of the clique: %w", l.Peer().Task, context.Cause(ctx))
 		}
 	}
 }
 
-// unparted is a link to a member that may still wait for messages of this process, or nil. The channel is closed when
-// that may have changed.
+// unparted is a link to a member that may still wait for messages of this process, or nil. A member whose link has ended
+// waits for nothing more. The channel is closed when that may have changed.
 func (c *clique) unparted() (*link.Link, <-chan struct{}) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -94,6 +95,23 @@ func (c *clique) unparted() (*link.Link, <-chan struct{}) {
 		}
 	}
 	return nil, nil
+}
+
+// reach links this process with all neighbours, if it is not yet: they see the end of a link, and must know before that
+// it is no loss.
+func (c *clique) reach(ctx context.Context) {
+	var all sync.WaitGroup
+	for _, peer := range c.neighbours() {
+		if c.linked(peer) != nil {
+			continue
+		}
+		all.Go(func() {
+			if l, err := c.group.net.Link(ctx, peer); err == nil {
+				c.use(peer, l)
+			}
+		})
+	}
+	all.Wait()
 }
 
 // lastSeq is the number of the operation that began last.
@@ -114,12 +132,13 @@ func (c *clique) heardLeave(l *link.Link, step uint32, payload []byte) {
 		last = max(last, r.uint64())
 	}
 	c.mu.Lock()
-	if step == leaves {
-		if _, again := c.mu.left[from]; !again {
-			c.mu.left[from] = departure{last, l}
-		}
-	} else {
+	switch {
+	case step == mayLeave:
 		c.letGo(from)
+	case c.mu.parted[from]:
+		c.tellLeave(l, mayLeave, nil)
+	default:
+		c.mu.left[from] = departure{last, l}
 	}
 	c.mu.Unlock()
 	c.farewell()
@@ -151,15 +170,16 @@ func (c *clique) farewell() {
 	var gone *Error
 	c.mu.Lock()
 	for peer, d := range c.mu.left {
-		if c.mu.parted[peer] || !c.hasEnded(d.seq) {
+		if !c.hasEnded(d.seq) {
 			continue
 		}
+		delete(c.mu.left, peer)
 		c.letGo(peer)
 		c.tellLeave(d.link, mayLeave, nil)
 		gone = &Error{Origin: c.first.rank, Ranks: c.key.RanksOf(peer), Detail: peer.Task.String() + " has closed the clique", Err: ErrClosed}
 	}
 	c.mu.Unlock()
-	if gone != nil {
+	if gone != nil && c.failed.CompareAndSwap(nil, gone) {
 		c.group.background(leaveTime, func(ctx context.Context) { c.follow(ctx, gone) })
 	}
 }
@@ -167,14 +187,18 @@ func (c *clique) farewell() {
 // follow leaves the clique because another process has left it. No operation begins any more, but others may still
 // wait for messages of those that have ended here.
 func (c *clique) follow(ctx context.Context, gone *Error) {
-	if !c.failed.CompareAndSwap(nil, gone) {
-		return
-	}
 	c.stop(gone)
-	if err := c.part(ctx); err != nil {
+	if err := c.awaitLeave(ctx); err != nil {
 		c.group.log.Debug("clique left", "clique", c.key.String(), "err", err)
 	}
 	c.group.retire(c)
+}
+
+// hasFailed says whether the clique has ended for another cause than that a member has left. After such an end there is no
+// farewell: members know that nothing can be relied on.
+func (c *clique) hasFailed() bool {
+	e := c.failed.Load()
+	return e != nil && !errors.Is(e, ErrClosed)
 }
 
 // hasEnded says whether every rank of this process has ended the operations up to a number; mu is held.
@@ -192,13 +216,7 @@ func (c *clique) hasEnded(seq uint64) bool {
 	return true
 }
 
-// close ends the clique in this process alone.
-func (c *clique) close(e *Error) {
-	if c.failed.CompareAndSwap(nil, e) {
-		c.group.retire(c)
-		c.stop(e)
-	}
-}
-
-// leaveTime bounds the farewell of a clique that is closed because too many are idle.
-const leaveTime = time.Minute
+const (
+	leaveTime  = time.Minute            // bounds the farewell of a clique that is closed because too many are idle
+	leaveAgain = 200 * time.Millisecond // how often it is said
+)

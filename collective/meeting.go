@@ -37,6 +37,7 @@ type meeting struct {
 	key     *Key   // of a newcomer: one with the same processes, until the host tells it the right one
 	bytes   []byte // of the key; nil for a newcomer
 	host    serry.Life
+	backend Backend
 	lineage uint64 // name of the lineage
 	me      int    // my lowest rank
 	done    chan struct{}
@@ -54,6 +55,7 @@ type meeting struct {
 type join struct {
 	attempt uint32
 	until   time.Time
+	backend string
 	key     []byte
 	link    *link.Link
 }
@@ -75,14 +77,17 @@ func (g *Group) form(ctx context.Context, m *meeting, l *lineage) (*clique, erro
 	if err := m.key.check(); err != nil {
 		return nil, err
 	}
-	m.lineage = l.name()
-	if len(m.key.Lives()) == 1 {
-		c := newClique(g, m.key, nil, random(), l)
-		return c, g.register(c)
+	backend, err := g.backend(m.key)
+	if err != nil {
+		return nil, err
+	}
+	m.lineage, m.backend = l.name(), backend
+	if len(m.key.Lives()) == 1 || backend.Alone() {
+		m.stream = random()
+		return g.create(ctx, m, l)
 	}
 	g.send(g.enter(ctx, m))
 	defer g.leave(m)
-	var err error
 	if m.host == g.life {
 		err = g.hosts(ctx, m)
 	} else {
@@ -91,7 +96,15 @@ func (g *Group) form(ctx context.Context, m *meeting, l *lineage) (*clique, erro
 	if err != nil {
 		return nil, err
 	}
-	c := newClique(g, m.key, m, m.stream, l)
+	return g.create(ctx, m, l)
+}
+
+// create makes the clique after the meeting.
+func (g *Group) create(ctx context.Context, m *meeting, l *lineage) (*clique, error) {
+	c := newClique(g, m, l)
+	if err := c.equip(ctx); err != nil {
+		return nil, c.revoke(&Error{Origin: c.first.rank, Detail: c.backend.Name() + ": " + err.Error(), Err: ErrFault})
+	}
 	if err := g.register(c); err != nil {
 		return nil, err
 	}
@@ -136,6 +149,7 @@ func (g *Group) count(m *meeting) {
 		}
 		if g.mu.meetings[name] == nil {
 			delete(g.mu.attempts, name)
+			delete(g.mu.verdicts, name)
 		}
 	}
 	g.mu.attempts[m.name]++
@@ -251,7 +265,8 @@ func (g *Group) sendJoin(ctx context.Context, l *link.Link, m *meeting) error {
 	if at, ok := ctx.Deadline(); ok {
 		left = uint64(max(time.Until(at), time.Millisecond))
 	}
-	_, err := l.Post(m.header(link.Join), append(binary.LittleEndian.AppendUint64(nil, left), m.bytes...))
+	payload := appendText(binary.LittleEndian.AppendUint64(nil, left), m.backend.Name())
+	_, err := l.Post(m.header(link.Join), append(payload, m.bytes...))
 	return err
 }
 
@@ -295,6 +310,7 @@ func (g *Group) joined(l *link.Link, h link.Header, payload []byte) {
 	if left := time.Duration(r.uint64()); left > 0 {
 		j.until = time.Now().Add(left)
 	}
+	j.backend = r.text()
 	j.key = bytes.Clone(r.rest)
 	g.mu.Lock()
 	out := g.receive(l.Peer(), h, j, r.failed)
@@ -310,18 +326,27 @@ func (g *Group) receive(from serry.Life, h link.Header, j join, malformed bool) 
 		return []frame{refusal(h, j, "its group is closed", 0)}
 	case m != nil && m.host == g.life && !m.ended:
 		return g.admit(m, from, j)
-	case m == nil && g.formedIn(h.Stream, j.attempt, from) != nil: // it did not get the first WELCOME
-		return []frame{g.formedIn(h.Stream, j.attempt, from).welcome(h, j.link)}
-	case m == nil && j.attempt <= g.mu.attempts[h.Stream]:
-		return []frame{refusal(h, j, "the meeting is over", g.mu.attempts[h.Stream])}
+	case m != nil && m.host == g.life && m.err == nil && m.arrived[from] != nil: // it did not get the first WELCOME
+		return []frame{{j.link, m.header(link.Welcome), m.welcome()}}
+	case m == nil && g.formedIn(h.Stream, j.attempt, from) != nil: // nor did this one
+		c := g.formedIn(h.Stream, j.attempt, from)
+		h.Type = link.Welcome
+		return []frame{{j.link, h, (&meeting{stream: c.stream, bytes: c.key.append(nil)}).welcome()}}
+	case (m == nil || m.ended) && j.attempt <= g.mu.attempts[h.Stream]:
+		return []frame{g.verdict(h, j)}
 	case g.earlyCount() >= maxEarly:
 		return []frame{refusal(h, j, "too many processes wait for meetings", 0)}
 	}
-	if g.mu.early[h.Stream] == nil {
-		g.mu.early[h.Stream] = make(map[serry.Life]join)
-	}
-	g.mu.early[h.Stream][from] = j
+	g.keepEarly(h.Stream, from, j)
 	return nil
+}
+
+// keepEarly keeps a wish until there is a meeting; mu is held.
+func (g *Group) keepEarly(meeting uint64, from serry.Life, j join) {
+	if g.mu.early[meeting] == nil {
+		g.mu.early[meeting] = make(map[serry.Life]join)
+	}
+	g.mu.early[meeting][from] = j
 }
 
 // formedIn is the clique that was formed in a meeting with a process, or nil; mu is held.
@@ -334,10 +359,18 @@ func (g *Group) formedIn(meeting uint64, attempt uint32, with serry.Life) *cliqu
 	return nil
 }
 
-// welcome tells a process that the clique was formed.
-func (c *clique) welcome(h link.Header, l *link.Link) frame {
-	h.Type, h.Class = link.Welcome, link.Control
-	return frame{l, h, append(binary.LittleEndian.AppendUint64(nil, c.stream), c.key.append(nil)...)}
+// welcome is the payload that tells a process that the clique was formed.
+func (m *meeting) welcome() []byte {
+	return append(binary.LittleEndian.AppendUint64(nil, m.stream), m.bytes...)
+}
+
+// verdict tells a process that comes late why the meeting has failed; mu is held.
+func (g *Group) verdict(h link.Header, j join) frame {
+	f := refusal(h, j, "the meeting is over", g.mu.attempts[h.Stream])
+	if e := g.mu.verdicts[h.Stream]; e != nil {
+		f.payload = e.append(nil)
+	}
+	return f
 }
 
 func (g *Group) earlyCount() (n int) {
@@ -357,16 +390,22 @@ func refusal(h link.Header, j join, why string, attempts uint32) frame {
 // admit takes a process into a meeting of this host; mu is held.
 func (g *Group) admit(m *meeting, from serry.Life, j join) []frame {
 	ranks := m.key.RanksOf(from)
+	h := m.header(link.Revoke)
+	h.Seq = uint64(j.attempt)
 	switch {
-	case m.ended:
-		return nil
-	case len(ranks) == 0 || len(j.key) > 0 && !bytes.Equal(j.key, m.bytes): // a newcomer has no key
-		return g.finish(m, &Error{Origin: m.me, Ranks: ranks, Detail: fmt.Sprintf("%v has another key", from.Task), Err: ErrMismatch})
-	case j.attempt < m.attempt:
-		return []frame{refusal(m.header(link.Revoke), join{attempt: j.attempt, link: j.link}, "the meeting is over", m.attempt).numbered(j.attempt)}
-	case j.attempt > m.attempt:
+	case j.attempt > m.attempt: // it joins the next meeting, so it has given this one up
 		g.mu.attempts[m.name] = max(m.attempt, j.attempt-1)
+		g.keepEarly(m.name, from, j)
 		return g.finish(m, &Error{Origin: m.me, Ranks: ranks, Detail: fmt.Sprintf("%v has given this meeting up", from.Task), Err: ErrCancelled})
+	case m.ended || j.attempt < m.attempt:
+		return []frame{g.verdict(h, j)}
+	case len(ranks) == 0 || len(j.key) > 0 && !bytes.Equal(j.key, m.bytes): // a newcomer has no key
+		g.finish(m, &Error{Origin: m.me, Ranks: ranks, Detail: fmt.Sprintf("%v has another key", from.Task), Err: ErrMismatch})
+		return append(g.finished(m), g.verdict(h, j))
+	case j.backend != m.backend.Name():
+		g.finish(m, &Error{Origin: m.me, Ranks: ranks, Err: ErrMismatch,
+			Detail: fmt.Sprintf("%v uses the backend %q, the host %q", from.Task, j.backend, m.backend.Name())})
+		return append(g.finished(m), g.verdict(h, j))
 	}
 	m.arrived[from] = j.link
 	if !j.until.IsZero() && (m.until.IsZero() || j.until.Before(m.until)) {
@@ -383,12 +422,6 @@ func (g *Group) admit(m *meeting, from serry.Life, j join) []frame {
 	return g.finish(m, nil)
 }
 
-// numbered is the frame as one about another meeting of the same name.
-func (f frame) numbered(attempt uint32) frame {
-	f.header.Seq = uint64(attempt)
-	return f
-}
-
 // missing lists the ranks that have not come.
 func (m *meeting) missing(me serry.Life) (ranks []int) {
 	for rank, p := range m.key.Ranks {
@@ -400,15 +433,23 @@ func (m *meeting) missing(me serry.Life) (ranks []int) {
 }
 
 // finish ends a meeting, well or with an error, and returns what the others have to be told; mu is held.
-func (g *Group) finish(m *meeting, e *Error) (out []frame) {
+func (g *Group) finish(m *meeting, e *Error) []frame {
 	if m.ended {
 		return nil
 	}
 	m.ended, m.err = true, e
 	close(m.done)
-	h, payload := m.header(link.Welcome), append(binary.LittleEndian.AppendUint64(nil, m.stream), m.bytes...)
 	if e != nil {
-		h, payload = m.header(link.Revoke), e.append(nil)
+		g.mu.verdicts[m.name] = e
+	}
+	return g.finished(m)
+}
+
+// finished is what those that have come are told; mu is held.
+func (g *Group) finished(m *meeting) (out []frame) {
+	h, payload := m.header(link.Welcome), m.welcome()
+	if m.err != nil {
+		h, payload = m.header(link.Revoke), m.err.append(nil)
 	}
 	for _, life := range m.key.Lives() {
 		if l := m.arrived[life]; l != nil {

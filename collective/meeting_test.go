@@ -43,8 +43,8 @@ func TestMeetingNamesTheMissing(t *testing.T) {
 			}
 		}
 		_, err := procs[3].Clique(t.Context(), devices(4), collective.CliqueOptions{})
-		if !errors.Is(err, collective.ErrCancelled) || !strings.Contains(err.Error(), "over") {
-			t.Errorf("Clique() that comes late = %v; want that the meeting is over", err)
+		if e := failure(t, err); !errors.Is(e, collective.ErrTimeout) || !slices.Equal(e.Ranks, []int{3}) {
+			t.Errorf("Clique() that comes late = %v; want the error that the others got", err)
 		}
 		w.clique(procs, devices(4))
 	})

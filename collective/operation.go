@@ -24,6 +24,7 @@ const (
 // An operation is one operation of one rank, under way.
 type operation struct {
 	comm    *Comm
+	op      Op
 	call    *call
 	seq     uint64
 	word    uint64 // of its messages: the sequence number and the digest of the description
@@ -56,6 +57,9 @@ func (o *operation) run(ctx context.Context) error {
 
 // play carries the operation out.
 func (o *operation) play(ctx context.Context) error {
+	if o.comm.native != nil {
+		return o.playNative(ctx)
+	}
 	if o.call.rows != nil {
 		return o.exchangeRows(ctx)
 	}
@@ -64,6 +68,20 @@ func (o *operation) play(ctx context.Context) error {
 		return err
 	}
 	return newEngine(o, p, o.call).run(ctx)
+}
+
+// playNative has the backend carry the operation out. Libraries are known that call an aborted operation a success: one
+// that ended after the clique did is not believed.
+func (o *operation) playNative(ctx context.Context) error {
+	c := o.comm.clique
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	defer context.AfterFunc(c.ctx, func() { cancel(context.Cause(c.ctx)) })()
+	err := o.comm.native.Run(ctx, o.seq, o.op)
+	if failed := c.failed.Load(); failed != nil {
+		return failed
+	}
+	return err
 }
 
 // failure is the error of an operation that did not complete. It ends the clique: a collective that ran in part

@@ -108,7 +108,7 @@ func (h *handler) Frame(l *link.Link, head link.Header, payload []byte) {
 			c.heardProgress(l.Peer(), head, payload)
 		}
 	case link.Leave:
-		if c := g.clique(head); c != nil {
+		if c := g.cliqueOrEnded(head); c != nil {
 			c.heardLeave(l, head.Step, payload)
 		}
 	case link.Revoke:
