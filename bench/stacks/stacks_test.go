@@ -28,7 +28,7 @@ func TestRun(t *testing.T) {
 	if err != nil && !strings.Contains(err.Error(), "times faster") {
 		t.Fatal(err)
 	}
-	for _, want := range []string{"5 threads asleep, python 3.1", "5 threads busy, python 3.1", "4 ranks, as commands"} {
+	for _, want := range []string{"5 threads asleep, python 3.1", "5 threads busy, python 3.1", "8 ranks, as commands"} {
 		i := strings.Index(out.String(), want)
 		if i < 0 {
 			t.Fatalf("no row %q in\n%s", want, &out)

@@ -367,7 +367,10 @@ func TestTracedProcess(t *testing.T) {
 			t.Skipf("no right to trace: %v", err)
 		}
 		main := mustRead(t, c.pid()).Main()
-		if main == nil || len(main.Frames) != 0 || main.Unread != errRan.Error() {
+		for main.State != Running { // it has not come to its loop yet
+			main = mustRead(t, c.pid()).Main()
+		}
+		if len(main.Frames) != 0 || main.Unread != errRan.Error() {
 			t.Errorf("Main() = %+v; want it without frames, because it runs", main)
 		}
 	})

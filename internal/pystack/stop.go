@@ -13,6 +13,7 @@ import (
 // How long a thread may take to stop (D-ST-2). One that is ready to run but has no processor stops when it gets one.
 const (
 	stopWithin = 50 * time.Millisecond
+	stopSpin   = 50 * time.Microsecond // without a pause; about as long as the shortest pause takes
 	stopPause  = 20 * time.Microsecond // between two looks
 )
 
@@ -54,25 +55,31 @@ func trace(pid, tid int, f func()) error {
 	if err := unix.PtraceInterrupt(tid); err != nil {
 		return fs.ErrNotExist
 	}
-	if err := awaitStop(pid, tid); err != nil {
+	signal, err := awaitStop(pid, tid)
+	if err != nil {
 		return err
 	}
 	f()
-	return detach(tid, pendingSignal(tid))
+	return detach(tid, signal)
 }
 
-// awaitStop returns when a thread is held. It looks at the state instead of waiting for a report of the stop, since
-// another goroutine that waits for children of this process could take the report.
-func awaitStop(pid, tid int) error {
-	for end := time.Now().Add(stopWithin); ; {
-		t, err := readTask(pid, tid)
-		switch {
-		case err != nil, t.state == Ended:
-			return fs.ErrNotExist
-		case t.state == Traced:
-			return nil
-		case time.Now().After(end):
-			return errHeld
+// awaitStop returns when a thread is held, with the signal that it was about to get, which a tracer has to pass on; 0:
+// there is none. It asks for the reason of the stop, which only a thread that is held has. To wait for a report
+// of the stop would not do, since another goroutine that waits for children of this process could take it.
+func awaitStop(pid, tid int) (signal int, err error) {
+	for began := time.Now(); ; {
+		if signal, held := stopReason(tid); held {
+			return signal, nil
+		}
+		waited := time.Since(began)
+		if waited < stopSpin {
+			continue // a thread that has a processor stops at once
+		}
+		if t, err := readTask(pid, tid); err != nil || t.state == Ended {
+			return 0, fs.ErrNotExist
+		}
+		if waited > stopWithin {
+			return 0, errHeld
 		}
 		pause := unix.NsecToTimespec(int64(stopPause))
 		_ = unix.Nanosleep(&pause, nil) // too short to matter if it ends early
@@ -82,17 +89,20 @@ func awaitStop(pid, tid int) error {
 // eventStop is in the code of a stop that the tracer asked for: PTRACE_EVENT_STOP.
 const eventStop = 128
 
-// pendingSignal is the signal that a stopped thread was about to get, which a tracer has to pass on; 0: there is none.
-func pendingSignal(tid int) int {
+// stopReason asks why a thread is held.
+func stopReason(tid int) (signal int, held bool) {
 	var info struct {
 		signal, _, code int32
 		_               [116]byte // the rest of siginfo_t
 	}
 	_, _, errno := unix.RawSyscall6(unix.SYS_PTRACE, unix.PTRACE_GETSIGINFO, uintptr(tid), 0, uintptr(unsafe.Pointer(&info)), 0, 0)
-	if errno != 0 || info.code>>8 == eventStop {
-		return 0
+	if errno != 0 {
+		return 0, false
 	}
-	return int(info.signal)
+	if info.code>>8 == eventStop {
+		return 0, true
+	}
+	return int(info.signal), true
 }
 
 func detach(tid, signal int) error {
