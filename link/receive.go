@@ -3,6 +3,7 @@ package link
 import (
 	"fmt"
 	"slices"
+	"sync/atomic"
 
 	"github.com/serry-dev/serry"
 	"github.com/serry-dev/serry/internal/plant"
@@ -273,18 +274,30 @@ func (l *Link) receiveSmall(h *Header, payload []byte) error {
 		return nil
 	}
 	keep := l.net.unexpected(l, h)
-	if taken, _ := l.deliver(h, payload); taken { // memory was posted meanwhile
-		return nil
-	}
 	l.mu.Lock()
-	defer l.mu.Unlock()
-	if keep && h.flags&flagCredited == 0 {
-		return l.mu.receiver.park(h, payload)
+	err := l.mu.receiver.keep(h, payload, keep, &l.counts.strays)
+	told, due := l.mu.receiver.due()
+	l.mu.Unlock()
+	if due {
+		l.sendWindow(told)
 	}
-	// A message with credit had memory, which was withdrawn. There may be no room to park it: it was announced
-	// because the window is full.
-	l.counts.strays.Add(1)
-	l.mu.receiver.consume(h)
+	return err
+}
+
+// keep gives a small message to memory that was posted meanwhile, or parks it, or drops it. All of that happens
+// under one hold of the lock: a message that is parked after a look for its memory would be missed by an Expect in
+// between, and wait for ever.
+func (r *receiver) keep(h *Header, payload []byte, known bool, strays *atomic.Uint64) error {
+	switch {
+	case r.take(h, payload):
+	case known && h.flags&flagCredited == 0:
+		return r.park(h, payload)
+	default:
+		// A message with credit had memory, which was withdrawn. There may be no room to park it: it was announced
+		// because the window is full.
+		strays.Add(1)
+		r.consume(h)
+	}
 	return nil
 }
 
