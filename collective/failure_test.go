@@ -268,12 +268,12 @@ func TestCutLink(t *testing.T) {
 // After an error no memory of the operation is touched, although the other members go on sending.
 func TestMemoryIsQuietAfterAnError(t *testing.T) {
 	clause.Cite(t, "CL-ABT-17", "CL-ERR-6", "CLT-ABT-13")
-	for at := range 40 {
+	for at := range 20 {
 		inBubble(t, func(t *testing.T, w *world) {
 			procs := w.startAll(3)
 			comms := w.clique(procs, devices(3))
 			w.delay(20 * time.Microsecond)
-			time.AfterFunc(time.Duration(at)*50*time.Microsecond, func() { w.kill(procs[2]) })
+			time.AfterFunc(time.Duration(at)*100*time.Microsecond, func() { w.kill(procs[2]) })
 			each(comms, func(i int, c *collective.Comm) error {
 				in, out := fill(1<<20, uint64(i)), make([]byte, 1<<20)
 				for c.Do(t.Context(), sum(out, in)) == nil {

@@ -214,11 +214,12 @@ var secret = []byte("0123456789abcdef0123456789abcdef")
 // A world is a job and the network that its processes share.
 type world struct {
 	*job
-	t       *testing.T
+	t       testing.TB
 	network *network    // or nil: that of the system
 	local   *link.Local // or nil
 	link    link.Options
 	group   collective.Options
+	blind   bool       // the service does not tell processes how tasks are
 	procs   []*process // in the order in which they started
 }
 
@@ -239,7 +240,7 @@ func (w *world) start(l serry.Life) *process {
 	if w.network != nil {
 		o.Network, o.Listen, o.Secret = dialler{w.network, hostOf(l)}, []string{hostOf(l) + ":0"}, secret
 	}
-	m := member{job: w.job, life: l}
+	m := member{job: w.job, life: l, blind: w.blind}
 	n, err := link.Open(w.t.Context(), m, w.job, o)
 	if err != nil {
 		w.t.Fatalf("Open(%v) = %v", l, err)

@@ -227,3 +227,60 @@ func TestMismatch(t *testing.T) {
 		}
 	}
 }
+
+// A service that does not tell how tasks are is asked for an agreement.
+func TestBlindService(t *testing.T) {
+	clause.Cite(t, "CL-KEY-10")
+	inBubble(t, func(t *testing.T, w *world) {
+		w.blind = true
+		procs := w.startAll(3)
+		works(t, w.clique(procs, devices(3)), 1000)
+		w.lose(procs[2].life, "process exited: signal 9")
+		errs := each(procs[:2], func(_ int, p *process) error {
+			_, err := p.Clique(t.Context(), []serry.DeviceID{2, 1, 0}, collective.CliqueOptions{})
+			return err
+		})
+		for _, err := range errs {
+			if e := failure(t, err); !errors.Is(e, collective.ErrPeerFailed) || !slices.Equal(e.Ranks, []int{0}) {
+				t.Errorf("Clique() with a dead task = %v; want that rank 0 has failed", err)
+			}
+		}
+	})
+}
+
+// Cliques that no caller holds are kept for the next one, but not too many. One that was closed is formed anew.
+func TestIdleCliques(t *testing.T) {
+	clause.Cite(t, "CL-CCH-4", "CLT-CCH-3")
+	inBubble(t, func(t *testing.T, w *world) {
+		w.group.Idle = 2
+		procs := w.startAll(2)
+		var first [5][]*collective.Comm
+		for turn := range 3 {
+			for traffic := range 5 {
+				comms := make([]*collective.Comm, 2)
+				errs := each(procs, func(i int, p *process) (err error) {
+					comms[i], err = p.Clique(t.Context(), devices(2), collective.CliqueOptions{Traffic: uint64(traffic)})
+					return err
+				})
+				if err := errors.Join(errs...); err != nil {
+					t.Fatalf("turn %d, clique %d: %v", turn, traffic, err)
+				}
+				works(t, comms, 1000)
+				if turn == 0 {
+					first[traffic] = comms
+				}
+				each(comms, func(_ int, c *collective.Comm) error { return c.Close(t.Context()) })
+				time.Sleep(time.Second)
+			}
+		}
+		closed := 0
+		for _, comms := range first {
+			if errors.Is(comms[0].Err(), collective.ErrClosed) {
+				closed++
+			}
+		}
+		if closed != 5 {
+			t.Errorf("%d of the first 5 cliques were closed; want all, since each was followed by 4 others", closed)
+		}
+	})
+}

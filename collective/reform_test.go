@@ -159,7 +159,7 @@ func TestExtend(t *testing.T) {
 // Another member dies at any moment while the survivors form the next clique: those that are left succeed.
 func TestLossWhileReforming(t *testing.T) {
 	clause.Cite(t, "CL-REC-9", "CLT-RCV-5")
-	for at := range 60 {
+	for at := range 30 {
 		for _, second := range []int{0, 1, 3} {
 			inBubble(t, func(t *testing.T, w *world) {
 				procs := w.startAll(4)
@@ -167,7 +167,7 @@ func TestLossWhileReforming(t *testing.T) {
 				synctest.Wait()
 				w.delay(10 * time.Microsecond)
 				w.kill(procs[2])
-				time.AfterFunc(time.Duration(at)*10*time.Microsecond, func() { w.kill(procs[second]) })
+				time.AfterFunc(time.Duration(at)*20*time.Microsecond, func() { w.kill(procs[second]) })
 				var left []int
 				for i := range 4 {
 					if i != 2 && i != second {
