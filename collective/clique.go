@@ -346,11 +346,13 @@ func lossOf(key *Key, me int, peer serry.Life, err error) *Error {
 	return e
 }
 
-// begin notes an operation that runs.
-func (c *clique) begin(op *operation) {
+// begin numbers an operation and notes that it runs, in one step: a member that leaves must not find it numbered and not
+// running. It says whether a rank has begun a different one.
+func (c *clique) begin(op *operation) (rank int, differs bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.mu.running[op] = true
+	return op.comm.number(op)
 }
 
 // end notes an operation that has ended.

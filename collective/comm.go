@@ -150,8 +150,7 @@ func (c *Comm) begin(ctx context.Context, o Op) (*operation, error) {
 	if _, ok := ctx.Deadline(); !ok && c.group.opt.Timeout > 0 {
 		op.until = op.began.Add(c.group.opt.Timeout)
 	}
-	c.clique.begin(op)
-	other, differs := c.number(op)
+	other, differs := c.clique.begin(op)
 	if failed := c.clique.failed.Load(); failed != nil {
 		c.clique.end(op)
 		return nil, failed

@@ -107,7 +107,7 @@ func (o *operation) failure(ctx context.Context, err error) error {
 	case isMove && isLoss(err):
 		e = c.lossOf(c.key.Ranks[moved.rank].Life, moved.err)
 	}
-	e.Seq = o.seq
+	e.Seq = o.seq &^ transferBit
 	return c.revoke(e)
 }
 
@@ -135,7 +135,7 @@ func (o *operation) blamed() (ranks []int) {
 
 // timeout is the error of an operation whose time is over (CL-TMO-10).
 func (o *operation) timeout() *Error {
-	e := &Error{Origin: o.comm.rank, Seq: o.seq, Ranks: o.blamed(), Err: ErrTimeout}
+	e := &Error{Origin: o.comm.rank, Seq: o.seq &^ transferBit, Ranks: o.blamed(), Err: ErrTimeout}
 	details := []string{fmt.Sprintf("%v after %v", o.call.description, time.Since(o.began).Round(time.Millisecond))}
 	for i, rank := range e.Ranks {
 		if i == 4 {

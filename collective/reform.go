@@ -246,16 +246,7 @@ func (g *Group) convene(l *lineage, owners []serry.TaskID, held *Key, a serry.Ag
 		generation = max(generation, p.used, p.heldGen)
 	}
 	generation++
-	g.mu.Lock()
-	for old := range g.mu.used {
-		if len(g.mu.used) < maxSummons {
-			break
-		}
-		delete(g.mu.used, old)
-	}
-	g.mu.used[l.name()] = generation
-	delete(g.mu.summons, l.name())
-	g.mu.Unlock()
+	g.use(l, generation)
 
 	isHolder := held != nil && held.Fingerprint() == basis.held
 	key := &Key{Traffic: l.traffic, Generation: generation}
@@ -277,6 +268,20 @@ func (g *Group) convene(l *lineage, owners []serry.TaskID, held *Key, a serry.Ag
 		m.bytes = nil
 	}
 	return m, nil
+}
+
+// use notes that this process takes part in a generation of a lineage: it is not summoned to it any more.
+func (g *Group) use(l *lineage, generation uint32) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	for old := range g.mu.used {
+		if len(g.mu.used) < maxSummons {
+			break
+		}
+		delete(g.mu.used, old)
+	}
+	g.mu.used[l.name()] = generation
+	delete(g.mu.summons, l.name())
 }
 
 // participants are those who agreed, sorted.

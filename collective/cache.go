@@ -1,0 +1,197 @@
+package collective
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"github.com/serry-dev/serry"
+)
+
+// A forming is a clique that a caller is forming, and others wait for.
+type forming struct {
+	done   chan struct{}
+	err    error   // set before done is closed
+	clique *clique // of a lineage: set before done is closed
+}
+
+// obtain finds a clique, or forms it. Callers of one process that want the same clique form it once.
+func (g *Group) obtain(ctx context.Context, key *Key, l *lineage) (*clique, error) {
+	name := string(key.append(nil))
+	for {
+		g.mu.Lock()
+		if g.mu.closed {
+			g.mu.Unlock()
+			return nil, ErrClosed
+		}
+		if c := g.mu.cached[name]; c != nil && c.failed.Load() == nil {
+			c.hold()
+			g.mu.Unlock()
+			return c, nil
+		}
+		f := g.mu.forming[name]
+		if f == nil {
+			f = &forming{done: make(chan struct{})}
+			g.mu.forming[name] = f
+			g.mu.Unlock()
+			return g.lead(ctx, newMeeting(g, key), l, name, f)
+		}
+		g.mu.Unlock()
+		select {
+		case <-f.done:
+			if f.err != nil {
+				return nil, f.err
+			}
+		case <-ctx.Done():
+			return nil, context.Cause(ctx)
+		}
+	}
+}
+
+// lead forms a clique that other callers may wait for.
+func (g *Group) lead(ctx context.Context, m *meeting, l *lineage, name string, f *forming) (*clique, error) {
+	c, err := g.form(ctx, m, l)
+	if err == nil {
+		err = g.keep(c)
+	}
+	g.mu.Lock()
+	delete(g.mu.forming, name)
+	g.mu.Unlock()
+	f.err = err
+	close(f.done)
+	if err != nil {
+		return nil, err
+	}
+	return c, nil
+}
+
+// keep makes a clique that was formed ready for use.
+func (g *Group) keep(c *clique) error {
+	c.hold()
+	name := string(c.key.append(nil))
+	g.mu.Lock()
+	g.mu.cached[name] = c
+	failed := c.failed.Load() // between its forming and now
+	if failed != nil {
+		delete(g.mu.cached, name)
+	}
+	g.mu.Unlock()
+	if failed != nil {
+		return failed
+	}
+	if !c.backend.Alone() {
+		g.background(0, func(context.Context) { c.connect() })
+	}
+	return nil
+}
+
+// hold notes that a caller has the clique.
+func (c *clique) hold() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.mu.refs++
+}
+
+// release notes that a caller has done with the clique, and closes those that were idle for longest if there are
+// too many.
+func (g *Group) release(c *clique) {
+	c.mu.Lock()
+	c.mu.refs = max(c.mu.refs-1, 0)
+	c.mu.idle = time.Now()
+	c.mu.Unlock()
+	for _, old := range g.excess() {
+		g.background(leaveTime, func(ctx context.Context) { old.leave(ctx) })
+	}
+}
+
+// excess lists the cliques that are too many, those that were idle for longest.
+func (g *Group) excess() (list []*clique) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	for _, c := range g.mu.cached {
+		c.mu.Lock()
+		if c.mu.refs == 0 {
+			list = append(list, c)
+		}
+		c.mu.Unlock()
+	}
+	slices.SortFunc(list, func(a, b *clique) int { return a.mu.idle.Compare(b.mu.idle) })
+	return list[:max(0, len(list)-g.opt.Idle)]
+}
+
+// register makes a clique known to the handler. It fails if a member was lost meanwhile.
+func (g *Group) register(c *clique) error {
+	g.mu.Lock()
+	var lost *Error
+	for _, l := range c.others {
+		if err := g.mu.past[l]; err != nil {
+			lost = c.lossOf(l, err)
+			break
+		}
+	}
+	if g.mu.closed && lost == nil {
+		lost = &Error{Origin: c.first.rank, Err: ErrClosed}
+	}
+	g.mu.streams[c.stream] = c
+	seen := g.mu.strange[c.stream]
+	delete(g.mu.strange, c.stream)
+	g.mu.Unlock()
+	for _, s := range seen {
+		c.unexpected(s.from, s.header)
+	}
+	if lost != nil {
+		return c.revoke(lost)
+	}
+	return nil
+}
+
+// retire takes a clique that is over out of use.
+func (g *Group) retire(c *clique) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	delete(g.mu.streams, c.stream)
+	if name := string(c.key.append(nil)); g.mu.cached[name] == c {
+		delete(g.mu.cached, name)
+	}
+	if g.mu.over[c.stream] != nil {
+		return
+	}
+	if len(g.mu.overs) >= maxOver {
+		delete(g.mu.over, g.mu.overs[0])
+		g.mu.overs = g.mu.overs[1:]
+	}
+	g.mu.over[c.stream] = &ended{c, time.Now(), make(map[serry.Life]bool)}
+	g.mu.overs = append(g.mu.overs, c.stream)
+}
+
+// all lists the cliques that can be used, in the order of their keys.
+func (g *Group) all() []*clique {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.inUse()
+}
+
+// blamable lists the cliques that can be used, and those that ended a moment ago: a loss may explain why.
+func (g *Group) blamable() []*clique {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	list := g.inUse()
+	for i := len(g.mu.overs) - 1; i >= 0; i-- {
+		e := g.mu.over[g.mu.overs[i]]
+		if time.Since(e.at) > tellTime {
+			break
+		}
+		list = append(list, e.clique)
+	}
+	return list
+}
+
+// inUse is all with mu held.
+func (g *Group) inUse() []*clique {
+	list := make([]*clique, 0, len(g.mu.streams))
+	for _, c := range g.mu.streams {
+		list = append(list, c)
+	}
+	slices.SortFunc(list, func(a, b *clique) int { return a.key.Compare(b.key) })
+	return list
+}
