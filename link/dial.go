@@ -324,7 +324,15 @@ func (n *Net) dialOne(ctx context.Context, address string, mine hello) (c *conn.
 // A dialError says that no address of a peer answers.
 type dialError struct{ errs []error }
 
-func (e *dialError) Error() string   { return errors.Join(e.errs...).Error() }
+// Error is one line: it becomes the reason of a loss, which stands in the errors of collectives and in logs.
+func (e *dialError) Error() string {
+	texts := make([]string, len(e.errs))
+	for i, err := range e.errs {
+		texts[i] = err.Error()
+	}
+	return strings.Join(texts, "; ")
+}
+
 func (e *dialError) Unwrap() []error { return e.errs }
 
 // refused says whether the system refused every address: no process listens there.
