@@ -66,7 +66,7 @@ fate() {
 		case $line in
 		*"step 100 "*)
 			victim=$(<"$dir/task2")
-			say "kill -9 $victim: task 2 is gone, the others close ranks; serry starts it again"
+			say "kill -9 $victim: rank 2 is gone, the others close ranks; serry starts it again"
 			kill -9 "$victim"
 			;;
 		*"step 240 "*)

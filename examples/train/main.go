@@ -3,10 +3,10 @@
 //
 //	serry run -n 4 --restart failed -- train
 //
-// Each step every worker computes the gradient of its share of the data and calls Agree with it. Agree
-// returns the same to all that are alive: which they are, and the gradient of each. So all survivors
-// make the same update, whichever task was lost on the way. A worker that comes back says that it is new, and
-// the first of the others hands it the model.
+// Each step every worker computes the gradient of its share of the data, and an all-reduce sums the gradients of all.
+// When a worker dies, the all-reduce of the others fails at once and names it; they form the clique anew without it and
+// go on. One that comes back is taken in at the next step. The gradients go from worker to worker: the death of
+// the coordinator does not hold them up.
 package main
 
 import (
@@ -23,6 +23,9 @@ import (
 
 	"github.com/serry-dev/serry"
 	"github.com/serry-dev/serry/client"
+	"github.com/serry-dev/serry/collective"
+	"github.com/serry-dev/serry/link"
+	"github.com/serry-dev/serry/memory"
 )
 
 func main() {
@@ -51,11 +54,10 @@ type worker struct {
 	tasks, steps int
 	pace         time.Duration
 
-	member *client.Member
-	all    []serry.TaskID
+	task   int
+	clique *collective.Comm
 	model  model
-	step   int            // the next one to make; -1: we are new and have no model yet
-	ranks  []serry.TaskID // that made the last step
+	step   int // the next one to make; -1: this worker is new and has no model yet
 
 	made    time.Time     // when the last step was made
 	slowest time.Duration // of the steps since the last report
@@ -67,135 +69,135 @@ func (w *worker) run(ctx context.Context, cfg client.Config) error {
 		return err
 	}
 	defer m.Close()
-	w.member, w.step, w.model = m, -1, newModel()
-	for i := range w.tasks {
-		w.all = append(w.all, serry.TaskID{Job: "worker", Index: i})
-	}
-	for w.step < w.steps {
-		if err := w.makeStep(ctx); err != nil {
-			return err
-		}
-	}
-	return m.Leave(ctx)
-}
-
-// makeStep computes, agrees, and updates.
-func (w *worker) makeStep(ctx context.Context) error {
-	mine := handedIn{Step: int32(w.step)}
-	if w.step >= 0 {
-		tick := time.NewTimer(w.pace)
-		mine.Loss, mine.Gradient = w.model.gradient(share(w.member.Task().Index, w.tasks))
-		select {
-		case <-tick.C:
-		case <-ctx.Done():
-			return context.Cause(ctx)
-		}
-	}
-	agreed, err := w.member.Agree(ctx, mine.bytes(), w.all...)
+	n, err := link.Open(ctx, m, m.KV(), link.Options{})
 	if err != nil {
 		return err
 	}
-	made, newcomers := sortOut(agreed)
-	if len(made) == 0 { // all are new: this is the beginning, and all have the same model
-		w.step = 0
-		return nil
+	defer n.Close(context.WithoutCancel(ctx))
+	g, err := collective.New(m, n, collective.Options{})
+	if err != nil {
+		return err
 	}
-	at := int(made[0].Step)
-	if len(newcomers) > 0 {
-		if err := w.handOver(ctx, at, made[0].from, slices.Contains(newcomers, w.member.Task())); err != nil {
+	w.task, w.step, w.model = cfg.Task.Index, -1, newModel()
+	if err := w.train(ctx, g); err != nil {
+		return err
+	}
+	// The others may still need the last messages of this worker, so it leaves them first, and the job last.
+	return errors.Join(g.Close(ctx), m.Leave(ctx))
+}
+
+// train makes all steps.
+func (w *worker) train(ctx context.Context, g *collective.Group) error {
+	devices := make([]serry.DeviceID, w.tasks) // one for each worker
+	for i := range devices {
+		devices[i] = serry.DeviceID(i)
+	}
+	clique, err := g.Clique(ctx, devices, collective.CliqueOptions{})
+	if err != nil {
+		return err
+	}
+	w.clique = clique
+	for err = w.share(ctx); w.step < w.steps; {
+		again := false
+		if err == nil {
+			again, err = w.makeStep(ctx)
+		}
+		if lost, ok := errors.AsType[*collective.Error](err); ok && errors.Is(lost, collective.ErrPeerFailed) {
+			w.tell("%v is lost: %s", lost.Life.Task, lost.Detail)
+			again, err = true, nil
+		}
+		if err != nil {
 			return err
 		}
-	}
-	loss := w.model.update(made)
-	w.step = at + 1
-	w.tell(ctx, at, loss, made)
-	return nil
-}
-
-// handOver gives the model of a step to newcomers: the first task that has it stores it, they wait for it.
-func (w *worker) handOver(ctx context.Context, step int, holder serry.TaskID, weAreNew bool) error {
-	keys := w.member.KV().Sub("train/model")
-	switch key := fmt.Sprint(step); {
-	case weAreNew:
-		ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
-		defer cancel()
-		b, err := keys.Wait(ctx, key)
-		if err != nil {
-			return fmt.Errorf("wait for the model of step %d: %w", step, err)
+		if again {
+			err = w.reform(ctx)
 		}
-		return w.model.read(b)
-	case holder == w.member.Task():
-		return keys.Put(ctx, key, w.model.bytes())
 	}
 	return nil
 }
 
-// sortOut parts what was handed in from tasks that had nothing to hand in yet.
-func sortOut(a serry.Agreement) (made []contribution, newcomers []serry.TaskID) {
-	for task, word := range a.Words {
-		var c contribution
-		if c.read(word) != nil {
-			continue // not one of us
-		}
-		if c.from = task; c.Step < 0 {
-			newcomers = append(newcomers, task)
-		} else {
-			made = append(made, c)
-		}
+// reform goes on with the workers that are there now, those that came back among them.
+func (w *worker) reform(ctx context.Context) error {
+	before := w.clique
+	next, err := before.Reform(ctx)
+	if err != nil {
+		return err
 	}
-	slices.SortFunc(made, func(a, b contribution) int { return a.from.Compare(b.from) })
-	return made, newcomers
+	w.clique = next
+	if err := before.Close(ctx); err != nil {
+		return err
+	}
+	w.tell("%d ranks go on: %s", next.Size(), workers(next))
+	return w.share(ctx)
 }
 
-// tell lets the first rank report how it goes, and which tasks came or went.
-func (w *worker) tell(ctx context.Context, step int, loss float64, made []contribution) {
-	before := w.ranks
-	w.ranks = nil
+// share gives all workers the newest model. Some may have made a step that failed on others, and new ones have none.
+func (w *worker) share(ctx context.Context) error {
+	steps := make([]int32, w.clique.Size())
+	err := w.clique.Do(ctx, collective.AllGather{
+		Out: memory.OfSlice(steps), In: memory.OfSlice([]int32{int32(w.step)}), Count: 1, Type: memory.S32,
+	})
+	if err != nil {
+		return err
+	}
+	newest := slices.Max(steps)
+	r := memory.OfSlice(w.model.weights[:])
+	err = w.clique.Do(ctx, collective.Broadcast{Out: r, In: r, Count: weights, Type: memory.F32, Root: slices.Index(steps, newest)})
+	if err != nil {
+		return err
+	}
+	w.step = max(0, int(newest))
+	return nil
+}
+
+// makeStep computes, sums and updates. It says whether workers have come back: all know it by the same sum, and so all
+// take them in after the same step.
+func (w *worker) makeStep(ctx context.Context) (returned bool, err error) {
+	tick := time.NewTimer(w.pace)
+	sum := w.model.gradient(share(w.task, w.tasks))
+	if len(w.clique.Returned()) > 0 {
+		sum.returned()
+	}
+	select {
+	case <-tick.C:
+	case <-ctx.Done():
+		return false, context.Cause(ctx)
+	}
+	r := memory.OfSlice(sum[:])
+	err = w.clique.Do(ctx, collective.AllReduce{Out: r, In: r, Count: int64(len(sum)), Type: memory.F32, Reduction: collective.Sum})
+	if err != nil {
+		return false, err
+	}
+	loss := w.model.update(sum, w.clique.Size())
+	w.report(loss)
+	w.step++
+	return sum.hasReturned(), nil
+}
+
+// report lets the first rank say how it goes.
+func (w *worker) report(loss float32) {
 	if !w.made.IsZero() {
 		w.slowest = max(w.slowest, time.Since(w.made))
 	}
 	w.made = time.Now()
-	for _, c := range made {
-		w.ranks = append(w.ranks, c.from)
-	}
-	if w.ranks[0] != w.member.Task() {
-		return
-	}
-	for _, t := range before {
-		if !slices.Contains(w.ranks, t) {
-			fmt.Printf("step %3d  %v is lost: %s; %d ranks go on\n", step, t, w.whyLost(ctx, t), len(w.ranks))
-		}
-	}
-	for _, t := range w.ranks {
-		if before != nil && !slices.Contains(before, t) {
-			fmt.Printf("step %3d  %v is back; %d ranks\n", step, t, len(w.ranks))
-		}
-	}
-	if step%20 == 0 || step == w.steps-1 {
-		fmt.Printf("step %3d  loss %.4f  ranks %-7s  slowest step %4d ms\n", step, loss, numbers(w.ranks), w.slowest.Milliseconds())
+	if w.step%20 == 0 || w.step == w.steps-1 {
+		w.tell("loss %.4f  ranks %-7s  slowest step %4d ms", loss, workers(w.clique), w.slowest.Milliseconds())
 		w.slowest = 0
 	}
 }
 
-// whyLost asks the service.
-func (w *worker) whyLost(ctx context.Context, t serry.TaskID) string {
-	snapshot, err := w.member.Tasks(ctx)
-	if err != nil {
-		return "unknown"
+// tell prints a line, on the first rank.
+func (w *worker) tell(format string, args ...any) {
+	if w.clique.Rank() == 0 {
+		fmt.Printf("step %3d  %s\n", w.step, fmt.Sprintf(format, args...))
 	}
-	for _, info := range snapshot.Tasks {
-		var dead *serry.TaskError
-		if info.Task == t && errors.As(info.Err, &dead) && dead.Evidence != "" {
-			return dead.Evidence
-		}
-	}
-	return "it no longer answers"
 }
 
-func numbers(tasks []serry.TaskID) string {
-	texts := make([]string, len(tasks))
-	for i, t := range tasks {
-		texts[i] = fmt.Sprint(t.Index)
+// workers are the numbers of the tasks of a clique, in the order of their ranks.
+func workers(c *collective.Comm) string {
+	var texts []string
+	for _, r := range c.Key().Ranks {
+		texts = append(texts, fmt.Sprint(r.Life.Task.Index))
 	}
 	return strings.Join(texts, " ")
 }

@@ -1,12 +1,8 @@
 package main
 
 import (
-	"bytes"
-	"encoding/binary"
 	"math"
 	"math/rand/v2"
-
-	"github.com/serry-dev/serry"
 )
 
 // A model is a network with two inputs, one hidden layer and one output.
@@ -53,8 +49,15 @@ func share(worker, workers int) []point {
 	return mine
 }
 
-// gradient returns the mean loss over the points and where it rises.
-func (m *model) gradient(points []point) (loss float32, gradient [weights]float32) {
+// A contribution is what a worker adds to the sum of a step: the gradient, the loss, and whether it knows of workers that
+// have come back.
+type contribution [weights + 2]float32
+
+func (c *contribution) returned()         { c[weights+1] = 1 }
+func (c *contribution) hasReturned() bool { return c[weights+1] > 0 }
+
+// gradient is where the mean loss over the points rises, and that loss.
+func (m *model) gradient(points []point) (c contribution) {
 	var sum float64
 	var g [weights]float64
 	w := func(i int) float64 { return float64(m.weights[i]) }
@@ -79,49 +82,16 @@ func (m *model) gradient(points []point) (loss float32, gradient [weights]float3
 	}
 	n := float64(len(points))
 	for i := range g {
-		gradient[i] = float32(g[i] / n)
+		c[i] = float32(g[i] / n)
 	}
-	return float32(sum / n), gradient
+	c[weights] = float32(sum / n)
+	return c
 }
 
-// update makes the step that all contributions together ask for, and returns their mean loss.
-func (m *model) update(made []contribution) float64 {
-	var loss float64
-	for _, c := range made {
-		loss += float64(c.Loss) / float64(len(made))
-		for i, g := range c.Gradient {
-			m.weights[i] -= rate * g / float32(len(made))
-		}
+// update makes the step that the sum of some contributions asks for, and returns their mean loss.
+func (m *model) update(sum contribution, of int) (loss float32) {
+	for i := range m.weights {
+		m.weights[i] -= rate * sum[i] / float32(of)
 	}
-	return loss
-}
-
-func (m *model) bytes() []byte {
-	b, _ := binary.Append(nil, binary.LittleEndian, m.weights) // cannot fail for numbers
-	return b
-}
-
-func (m *model) read(b []byte) error {
-	return binary.Read(bytes.NewReader(b), binary.LittleEndian, &m.weights)
-}
-
-// A contribution is what a worker hands to all others in a step.
-type contribution struct {
-	handedIn
-	from serry.TaskID
-}
-
-type handedIn struct {
-	Step     int32 // -1: it has just come
-	Loss     float32
-	Gradient [weights]float32
-}
-
-func (h *handedIn) bytes() []byte {
-	b, _ := binary.Append(nil, binary.LittleEndian, h) // cannot fail for numbers
-	return b
-}
-
-func (h *handedIn) read(b []byte) error {
-	return binary.Read(bytes.NewReader(b), binary.LittleEndian, h)
+	return sum[weights] / float32(of)
 }
