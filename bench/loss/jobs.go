@@ -25,7 +25,7 @@ import (
 type trial struct {
 	lost   time.Time         // when the process was killed, or the link cut
 	victim int               // the rank that was lost
-	cut    bool              // its link was cut: nobody saw it end
+	cut    bool              // its link was cut, and no process saw it end
 	failed map[int]time.Time // by survivor: when its operation failed
 	again  map[int]time.Time // by survivor: when the next clique worked
 	texts  map[int]string    // by survivor: its error
