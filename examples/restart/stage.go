@@ -130,7 +130,7 @@ func (d *display) print(out io.Writer) {
 	defer d.mu.Unlock()
 	slices.Sort(d.mu.notes)
 	for _, n := range d.mu.notes {
-		if strings.Contains(n, " has task ") || strings.Contains(n, "machine_id") || strings.Contains(n, "boot_id") {
+		if strings.Contains(n, " has rank ") || strings.Contains(n, "machine_id") || strings.Contains(n, "boot_id") {
 			fmt.Fprintln(out, "launcher:", n)
 		}
 	}
