@@ -283,7 +283,7 @@ func (g *Group) present(tasks []serry.TaskID) (lives map[serry.TaskID]serry.Inca
 	return lives, g.mu.changed, g.mu.blind
 }
 
-// agreed finds the lives of tasks where the service tells them only to those who agree.
+// agreed finds the lives of tasks by an agreement, where the service does not tell them otherwise.
 func (g *Group) agreed(ctx context.Context, devices []serry.DeviceID, tasks []serry.TaskID) ([]Place, error) {
 	set := slices.Clone(tasks)
 	slices.SortFunc(set, serry.TaskID.Compare)

@@ -51,7 +51,7 @@ func newJob() *job {
 		rounds: make(map[string]*round), dead: make(map[serry.Life]bool)}
 }
 
-// change does something under the lock and wakes those who wait.
+// change does something under the lock, and wakes every goroutine that waits.
 func (j *job) change(f func()) {
 	j.mu.Lock()
 	defer j.mu.Unlock()

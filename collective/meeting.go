@@ -24,8 +24,8 @@ const (
 	maxEarly    = 4096 // processes that joined a meeting before its host
 	maxAttempts = 4096 // names of meetings that are counted
 
-	// verdictTime is how long a process waits for the word of the host after its own deadline: the host knows who is
-	// missing.
+	// verdictTime is how long a process waits for the word of the host after its own deadline. The host knows which
+	// ranks are missing.
 	verdictTime = time.Second
 )
 

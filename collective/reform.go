@@ -14,8 +14,8 @@ import (
 	"github.com/serry-dev/serry/link"
 )
 
-// When a clique has lost members, those that are left form the next one of its lineage. They agree, by the service, on who
-// is alive and on the generation: the agreement waits for all living tasks of the lineage, and all of them get the same
+// When a clique has lost members, those that are left form the next one of its lineage. They agree, by the service, on
+// which tasks are alive and on the generation. The agreement waits for all living tasks of the lineage, and all of them get the same
 // answer, whatever each knew of the losses before. Then they meet as for any other clique.
 //
 // A task of the lineage that was restarted is alive again, so the agreement waits for it, too. Its process has called
@@ -199,7 +199,7 @@ type participant struct {
 	succession
 }
 
-// settle agrees on who is in the next clique, and prepares the meeting.
+// settle agrees with the other processes on the members of the next clique, and prepares the meeting.
 func (g *Group) settle(ctx context.Context, l *lineage, held *Key) (*meeting, error) {
 	owners, err := g.owners(l.devices)
 	if err != nil {

@@ -49,7 +49,7 @@ func newJob() *job {
 	return &job{changed: make(chan struct{}), keys: make(map[string]string), written: make(map[string]int64), tasks: make(map[serry.TaskID]serry.TaskInfo)}
 }
 
-// change does something under the lock and wakes those who wait.
+// change does something under the lock, and wakes every goroutine that waits.
 func (j *job) change(f func()) {
 	j.mu.Lock()
 	defer j.mu.Unlock()

@@ -19,7 +19,7 @@ import (
 	"github.com/serry-dev/serry/internal/pause"
 )
 
-// lookOn is a person who runs commands of serry all the time, each on a terminal, until ctx ends (row 20).
+// lookOn runs commands of serry as an operator does, all the time and each on a terminal, until ctx ends (row 20).
 func (v *victim) lookOn(ctx context.Context, binary string) {
 	var wg sync.WaitGroup
 	for _, args := range [][]string{{"status", "--watch"}, {"watch"}, {"why"}} {

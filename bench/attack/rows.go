@@ -125,8 +125,8 @@ func linger(words string) func(context.Context, stranger) error {
 	}
 }
 
-// hold says so much, and waits until the server closes the connection. The pause after it leaves the strangers, who
-// share a processor, time for the other rows.
+// hold sends words, and waits until the server closes the connection. All strangers share a processor: the pause after
+// it leaves time for the other rows.
 func hold(ctx context.Context, nc net.Conn, words string) error {
 	defer context.AfterFunc(ctx, func() { nc.Close() })()
 	_, err := nc.Write([]byte(words))

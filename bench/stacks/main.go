@@ -29,7 +29,7 @@ import (
 
 func main() { sheet.Main("bench", run) }
 
-// Bars: how many times faster than py-spy the reader has to be for threads that sleep, by medians, and how long all ranks of a host may take
+// Bars: how many times faster than py-spy the reader has to be, by medians, and how long all ranks of a host may take
 // (D-ST-16).
 const (
 	bar      = 20

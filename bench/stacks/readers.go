@@ -145,7 +145,7 @@ func (o options) programs(dir string) ([]program, error) {
 		}
 		name := ", python " + strings.TrimSpace(string(version))
 		// Threads that run have to be stopped first, and one that waits for a processor stops when it gets one.
-		all = append(all, program{"5 threads asleep" + name, python, asleep, bar, itself}, program{"5 threads busy" + name, python, busy, 0, possible(busy)})
+		all = append(all, program{"5 threads asleep" + name, python, asleep, bar, itself}, program{"5 threads busy" + name, python, busy, bar, possible(busy)})
 	}
 	if o.jax != "" {
 		all = append(all, program{"a process of jax", o.jax, jax, bar, itself})

@@ -389,7 +389,7 @@ func TestRealSite(t *testing.T) {
 		t.Error("isHere() = false; want that a loopback address is here")
 	}
 	if _, err := os.Stat("/proc/self/net/tcp"); err != nil {
-		t.Skip("no /proc here")
+		t.Skip("this system has no /proc, in which the owner of a port is looked up")
 	}
 	if got := s.owner(port); !strings.Contains(got, fmt.Sprintf("process %d", os.Getpid())) {
 		t.Errorf("owner(%s) = %s; want us", port, got)

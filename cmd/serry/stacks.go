@@ -174,7 +174,7 @@ func (p *stacksPage) verdict() error {
 	return err
 }
 
-// stacksHere reads the ranks of this host, for those who explain what a job does.
+// stacksHere reads the ranks of this host, for commands that explain what a job does.
 func stacksHere(s wire.Status, address string) []diagnose.Stack {
 	chosen, _, err := choose(s, ranksHere(address), nil)
 	if err != nil {

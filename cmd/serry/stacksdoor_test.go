@@ -49,7 +49,7 @@ func child(t *testing.T, name string, args ...string) int {
 	return c.Process.Pid
 }
 
-// TestLauncherAnswers asks this process, as their launcher, for ranks that the one who asks must not read.
+// TestLauncherAnswers asks this process, as their launcher, for ranks that the asking process must not read.
 func TestLauncherAnswers(t *testing.T) {
 	clause.Cite(t, "D-ST-3", "D-ST-14")
 	door := openTestDoor(t)
