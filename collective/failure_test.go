@@ -166,7 +166,7 @@ func TestDeadline(t *testing.T) {
 					if i == 2 {
 						time.Sleep(7 * time.Second)
 					}
-					if err := x.run(ctx, c, false); err != nil {
+					if err := x.Run(ctx, c, false); err != nil {
 						return err
 					}
 					return c.Do(t.Context(), collective.Barrier{})
@@ -174,11 +174,11 @@ func TestDeadline(t *testing.T) {
 				for i, err := range errs {
 					e := failure(t, err)
 					if !errors.Is(e, collective.ErrTimeout) || !slices.Contains(e.Ranks, 2) && e.Seq == 1 {
-						t.Errorf("%s: rank %d gets %v; want a timeout that names rank 2", x.name, i, err)
+						t.Errorf("%s: rank %d gets %v; want a timeout that names rank 2", x.Name, i, err)
 					}
 				}
 				if took := time.Since(began); took > 11*time.Second {
-					t.Errorf("%s took %v", x.name, took)
+					t.Errorf("%s took %v", x.Name, took)
 				}
 			})
 		}
@@ -299,7 +299,7 @@ func TestLeave(t *testing.T) {
 		comms := w.clique(procs, devices(4))
 		errs := each(comms, func(i int, c *collective.Comm) error {
 			for n := range 20 {
-				if err := trials(4, 100+n*n*100, 0)[4].run(t.Context(), c, false); err != nil { // a broadcast: the root is done first
+				if err := trials(4, 100+n*n*100, 0)[4].Run(t.Context(), c, false); err != nil { // a broadcast: the root is done first
 					return err
 				}
 			}
@@ -324,7 +324,7 @@ func TestSecondToLeaveWaits(t *testing.T) {
 			if i == 2 {
 				time.Sleep(5 * time.Second) // the others have sent all they have to, and want to leave
 			}
-			if err := trials(3, 1000, 0)[4].run(t.Context(), c, false); err != nil {
+			if err := trials(3, 1000, 0)[4].Run(t.Context(), c, false); err != nil {
 				return err
 			}
 			time.Sleep(time.Duration(1-i%2) * time.Second) // rank 1 leaves first
@@ -347,7 +347,7 @@ func TestSlowMemberIsWaitedFor(t *testing.T) {
 			if i == 1 {
 				time.Sleep(3 * time.Second)
 			}
-			if err := x.run(t.Context(), c, false); err != nil {
+			if err := x.Run(t.Context(), c, false); err != nil {
 				t.Errorf("broadcast on rank %d = %v", i, err)
 			}
 			if i == 0 {
@@ -358,7 +358,7 @@ func TestSlowMemberIsWaitedFor(t *testing.T) {
 				return nil
 			}
 			time.Sleep(time.Second)
-			if e := failure(t, x.run(t.Context(), c, false)); !errors.Is(e, collective.ErrClosed) || !slices.Equal(e.Ranks, []int{0}) {
+			if e := failure(t, x.Run(t.Context(), c, false)); !errors.Is(e, collective.ErrClosed) || !slices.Equal(e.Ranks, []int{0}) {
 				t.Errorf("the next operation = %v; want that rank 0 has closed", e)
 			}
 			return nil

@@ -100,7 +100,7 @@ func (s scenario) play(t *testing.T, planted plant.Faults) (struck bool, err err
 				ctx = mine
 			}
 			for o.err == nil && o.succeeded < 200 {
-				if o.err = x.run(ctx, c, false); o.err == nil {
+				if o.err = x.Run(ctx, c, false); o.err == nil {
 					o.succeeded++
 					time.Sleep(time.Microsecond) // a root that waits for no rank lets the others go on
 				}
@@ -110,7 +110,7 @@ func (s scenario) play(t *testing.T, planted plant.Faults) (struck bool, err err
 				o.err = c.Err()
 			}
 			o.at = time.Since(began)
-			o.next = x.run(context.WithoutCancel(ctx), c, false)
+			o.next = x.Run(context.WithoutCancel(ctx), c, false)
 			return nil
 		})
 		struck = strikes.Load()
@@ -146,7 +146,7 @@ func (s scenario) judge(outcomes []outcome, procs []*process) error {
 		}
 	}
 	if meets := []string{"allreduce", "reducescatter", "allgather", "alltoall", "barrier"}; most > least+1 &&
-		slices.Contains(meets, trials(s.ranks, 0, 0)[s.op].name) { // in the others a root may be several operations ahead
+		slices.Contains(meets, trials(s.ranks, 0, 0)[s.op].Name) { // in the others a root may be several operations ahead
 		return fmt.Errorf("a rank went on after another had failed: %d and %d operations", least, most)
 	}
 	return nil

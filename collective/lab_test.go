@@ -2,7 +2,6 @@ package collective_test
 
 import (
 	"context"
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"iter"
@@ -20,6 +19,7 @@ import (
 
 	"github.com/serry-dev/serry"
 	"github.com/serry-dev/serry/collective"
+	"github.com/serry-dev/serry/internal/lab/trial"
 	"github.com/serry-dev/serry/link"
 	"github.com/serry-dev/serry/wire/conn"
 )
@@ -536,14 +536,4 @@ func (c *wired) Close() error {
 }
 
 // fill makes bytes that tell where they belong.
-func fill(n int, seed uint64) []byte {
-	b := make([]byte, 0, n+8)
-	x := seed*0x9E3779B97F4A7C15 + 1
-	for len(b) < n {
-		x ^= x << 13
-		x ^= x >> 7
-		x ^= x << 17
-		b = binary.LittleEndian.AppendUint64(b, x)
-	}
-	return b[:n]
-}
+func fill(n int, seed uint64) []byte { return trial.Fill(n, seed) }

@@ -2,124 +2,20 @@ package collective_test
 
 import (
 	"bytes"
-	"context"
 	"errors"
 	"fmt"
 	"slices"
-	"sync"
 	"testing"
 
 	"github.com/serry-dev/serry"
 	"github.com/serry-dev/serry/collective"
 	"github.com/serry-dev/serry/internal/lab/clause"
+	"github.com/serry-dev/serry/internal/lab/trial"
 	"github.com/serry-dev/serry/memory"
 )
 
-// A trial is an operation on vectors of bytes, with what each rank must have at its end.
-type trial struct {
-	name string
-	op   func(rank int, in, out memory.Region) collective.Op
-	in   func(rank int) []byte        // nil on ranks that give nothing
-	want func(rank int) []byte        // nil on ranks that get nothing
-	same func(rank int) (in, out int) // where the two may be the same memory: offsets in one buffer; or nil
-}
-
 // trials are all operations on p ranks and count bytes.
-func trials(p, count, root int) []trial {
-	whole := func(rank int) []byte { return fill(count, uint64(rank)) }
-	blocks := func(rank int) []byte { return fill(count*p, uint64(rank)) }
-	add := func(in func(int) []byte) []byte {
-		total := bytes.Clone(in(0))
-		for r := 1; r < p; r++ {
-			for i, b := range in(r) {
-				total[i] += b
-			}
-		}
-		return total
-	}
-	sumOfWhole := sync.OnceValue(func() []byte { return add(whole) })
-	sumOfBlocks := sync.OnceValue(func() []byte { return add(blocks) })
-	all := sync.OnceValue(func() (list []byte) {
-		for r := range p {
-			list = append(list, whole(r)...)
-		}
-		return list
-	})
-	at := func(rank int, f func() []byte) func(int) []byte {
-		return func(r int) []byte {
-			if r != rank {
-				return nil
-			}
-			return f()
-		}
-	}
-	block := func(b []byte, i int) []byte { return b[i*count : (i+1)*count] }
-	n := int64(count)
-	return []trial{
-		{"allreduce", func(_ int, in, out memory.Region) collective.Op {
-			return collective.AllReduce{Out: out, In: in, Count: n, Type: memory.U8, Reduction: collective.Sum}
-		}, whole, func(int) []byte { return sumOfWhole() }, func(int) (int, int) { return 0, 0 }},
-		{"reducescatter", func(_ int, in, out memory.Region) collective.Op {
-			return collective.ReduceScatter{Out: out, In: in, Count: n, Type: memory.U8, Reduction: collective.Sum}
-		}, blocks, func(r int) []byte { return block(sumOfBlocks(), r) }, func(r int) (int, int) { return 0, r * count }},
-		{"allgather", func(_ int, in, out memory.Region) collective.Op {
-			return collective.AllGather{Out: out, In: in, Count: n, Type: memory.U8}
-		}, whole, func(int) []byte { return all() }, func(r int) (int, int) { return r * count, 0 }},
-		{"alltoall", func(_ int, in, out memory.Region) collective.Op {
-			return collective.AllToAll{Out: out, In: in, Count: n, Type: memory.U8}
-		}, blocks, func(r int) (list []byte) {
-			for i := range p {
-				list = append(list, block(blocks(i), r)...)
-			}
-			return list
-		}, nil},
-		{"broadcast", func(_ int, in, out memory.Region) collective.Op {
-			return collective.Broadcast{Out: out, In: in, Count: n, Type: memory.U8, Root: root}
-		}, at(root, func() []byte { return whole(root) }), func(int) []byte { return whole(root) }, func(int) (int, int) { return 0, 0 }},
-		{"reduce", func(_ int, in, out memory.Region) collective.Op {
-			return collective.Reduce{Out: out, In: in, Count: n, Type: memory.U8, Reduction: collective.Sum, Root: root}
-		}, whole, at(root, func() []byte { return sumOfWhole() }), func(int) (int, int) { return 0, 0 }},
-		{"gather", func(_ int, in, out memory.Region) collective.Op {
-			return collective.Gather{Out: out, In: in, Count: n, Type: memory.U8, Root: root}
-		}, whole, at(root, all), nil},
-		{"scatter", func(_ int, in, out memory.Region) collective.Op {
-			return collective.Scatter{Out: out, In: in, Count: n, Type: memory.U8, Root: root}
-		}, at(root, func() []byte { return blocks(root) }), func(r int) []byte { return block(blocks(root), r) }, nil},
-		{"barrier", func(int, memory.Region, memory.Region) collective.Op { return collective.Barrier{} },
-			func(int) []byte { return nil }, func(int) []byte { return nil }, nil},
-	}
-}
-
-// run runs the trial on one rank and checks its result. The result lies between canaries, which must stay.
-func (x trial) run(ctx context.Context, c *collective.Comm, inPlace bool) error {
-	const margin = 16
-	r := c.Rank()
-	in, want := x.in(r), x.want(r)
-	canary := fill(margin, 99)
-	memoryOut := slices.Concat(canary, bytes.Repeat([]byte{0xEE}, len(want)), canary)
-	out := memoryOut[margin : margin+len(want)]
-	given := bytes.Clone(in)
-	if inPlace {
-		i, o := x.same(r)
-		shared := slices.Concat(canary, make([]byte, max(i+len(in), o+len(want))), canary)
-		memoryOut = shared
-		out = shared[margin+o : margin+o+len(want)]
-		given = shared[margin+i : margin+i+len(in)]
-		copy(given, in)
-	}
-	if err := c.Do(ctx, x.op(r, memory.Of(given), memory.Of(out))); err != nil {
-		return err
-	}
-	switch {
-	case !bytes.Equal(out, want):
-		return fmt.Errorf("%s on rank %d = %.20x; want %.20x", x.name, r, out, want)
-	case !inPlace && !bytes.Equal(given, in):
-		return fmt.Errorf("%s on rank %d changed its input", x.name, r)
-	case !bytes.Equal(memoryOut[:margin], canary) || !bytes.Equal(memoryOut[len(memoryOut)-margin:], canary):
-		return fmt.Errorf("%s on rank %d wrote outside of its output", x.name, r)
-	}
-	return nil
-}
+func trials(p, count, root int) []trial.Trial { return trial.All(p, count, root, 0) }
 
 // counts are sizes around those where something changes: nothing, fewer than ranks, uneven, small and large messages,
 // several tiles.
@@ -141,10 +37,10 @@ func TestOperations(t *testing.T) {
 			for _, count := range counts(p) {
 				for _, x := range trials(p, count, p-1) {
 					for _, inPlace := range []bool{false, true} {
-						if inPlace && x.same == nil {
+						if inPlace && !x.InPlace() {
 							continue
 						}
-						errs := each(comms, func(_ int, c *collective.Comm) error { return x.run(t.Context(), c, inPlace) })
+						errs := each(comms, func(_ int, c *collective.Comm) error { return x.Run(t.Context(), c, inPlace) })
 						if err := errors.Join(errs...); err != nil {
 							t.Fatalf("%d ranks, %d bytes, in place %v: %v", p, count, inPlace, err)
 						}
@@ -163,7 +59,7 @@ func TestTiles(t *testing.T) {
 		comms := w.clique(w.startAll(p), devices(p))
 		for _, count := range []int{2<<20 + 13} {
 			for _, x := range trials(p, count, 1) {
-				errs := each(comms, func(_ int, c *collective.Comm) error { return x.run(t.Context(), c, x.same != nil) })
+				errs := each(comms, func(_ int, c *collective.Comm) error { return x.Run(t.Context(), c, x.InPlace()) })
 				if err := errors.Join(errs...); err != nil {
 					t.Fatalf("%d bytes: %v", count, err)
 				}
@@ -191,7 +87,7 @@ func TestSeveralDevicesOfAProcess(t *testing.T) {
 		}
 		for _, count := range []int{7, 9000, 100_003, 700_001} {
 			for _, x := range trials(5, count, 2) {
-				errs := each(ranks, func(_ int, c *collective.Comm) error { return x.run(t.Context(), c, false) })
+				errs := each(ranks, func(_ int, c *collective.Comm) error { return x.Run(t.Context(), c, false) })
 				if err := errors.Join(errs...); err != nil {
 					t.Fatalf("%d bytes: %v", count, err)
 				}

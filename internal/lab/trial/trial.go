@@ -1,0 +1,190 @@
+// Package trial has the operations of cliques with data whose right result is known, for tests that run them.
+//
+// [All] lists the trials of a clique; [Trial.Run] runs one on a rank and judges it. A test that also judges what becomes of
+// memory after a failure prepares an [Attempt] itself.
+package trial
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"fmt"
+	"slices"
+	"sync"
+
+	"github.com/serry-dev/serry/collective"
+	"github.com/serry-dev/serry/memory"
+)
+
+// A Trial is an operation on vectors of bytes, with what each rank must have at its end.
+type Trial struct {
+	Name string
+	op   func(rank int, in, out memory.Region) collective.Op
+	in   func(rank int) []byte        // nil on ranks that give nothing
+	want func(rank int) []byte        // nil on ranks that get nothing
+	same func(rank int) (in, out int) // where the two may be the same memory: offsets in one buffer; or nil
+}
+
+// All lists all operations on p ranks and count bytes. Trials with other seeds have other data.
+func All(p, count, root int, seed uint64) []Trial {
+	seed *= 0x9E3779B97F4A7C15
+	whole := func(rank int) []byte { return Fill(count, seed+uint64(rank)) }
+	blocks := func(rank int) []byte { return Fill(count*p, seed+uint64(rank)) }
+	add := func(in func(int) []byte) []byte {
+		total := bytes.Clone(in(0))
+		for r := 1; r < p; r++ {
+			for i, b := range in(r) {
+				total[i] += b
+			}
+		}
+		return total
+	}
+	sumOfWhole := sync.OnceValue(func() []byte { return add(whole) })
+	sumOfBlocks := sync.OnceValue(func() []byte { return add(blocks) })
+	all := sync.OnceValue(func() (list []byte) {
+		for r := range p {
+			list = append(list, whole(r)...)
+		}
+		return list
+	})
+	at := func(rank int, f func() []byte) func(int) []byte {
+		return func(r int) []byte {
+			if r != rank {
+				return nil
+			}
+			return f()
+		}
+	}
+	block := func(b []byte, i int) []byte { return b[i*count : (i+1)*count] }
+	n := int64(count)
+	return []Trial{
+		{"allreduce", func(_ int, in, out memory.Region) collective.Op {
+			return collective.AllReduce{Out: out, In: in, Count: n, Type: memory.U8, Reduction: collective.Sum}
+		}, whole, func(int) []byte { return sumOfWhole() }, func(int) (int, int) { return 0, 0 }},
+		{"reducescatter", func(_ int, in, out memory.Region) collective.Op {
+			return collective.ReduceScatter{Out: out, In: in, Count: n, Type: memory.U8, Reduction: collective.Sum}
+		}, blocks, func(r int) []byte { return block(sumOfBlocks(), r) }, func(r int) (int, int) { return 0, r * count }},
+		{"allgather", func(_ int, in, out memory.Region) collective.Op {
+			return collective.AllGather{Out: out, In: in, Count: n, Type: memory.U8}
+		}, whole, func(int) []byte { return all() }, func(r int) (int, int) { return r * count, 0 }},
+		{"alltoall", func(_ int, in, out memory.Region) collective.Op {
+			return collective.AllToAll{Out: out, In: in, Count: n, Type: memory.U8}
+		}, blocks, func(r int) (list []byte) {
+			for i := range p {
+				list = append(list, block(blocks(i), r)...)
+			}
+			return list
+		}, nil},
+		{"broadcast", func(_ int, in, out memory.Region) collective.Op {
+			return collective.Broadcast{Out: out, In: in, Count: n, Type: memory.U8, Root: root}
+		}, at(root, func() []byte { return whole(root) }), func(int) []byte { return whole(root) }, func(int) (int, int) { return 0, 0 }},
+		{"reduce", func(_ int, in, out memory.Region) collective.Op {
+			return collective.Reduce{Out: out, In: in, Count: n, Type: memory.U8, Reduction: collective.Sum, Root: root}
+		}, whole, at(root, func() []byte { return sumOfWhole() }), func(int) (int, int) { return 0, 0 }},
+		{"gather", func(_ int, in, out memory.Region) collective.Op {
+			return collective.Gather{Out: out, In: in, Count: n, Type: memory.U8, Root: root}
+		}, whole, at(root, all), nil},
+		{"scatter", func(_ int, in, out memory.Region) collective.Op {
+			return collective.Scatter{Out: out, In: in, Count: n, Type: memory.U8, Root: root}
+		}, at(root, func() []byte { return blocks(root) }), func(r int) []byte { return block(blocks(root), r) }, nil},
+		{"barrier", func(int, memory.Region, memory.Region) collective.Op { return collective.Barrier{} },
+			func(int) []byte { return nil }, func(int) []byte { return nil }, nil},
+	}
+}
+
+// InPlace says whether input and output may be the same memory.
+func (x Trial) InPlace() bool { return x.same != nil }
+
+// Run runs the trial on one rank and checks its result.
+func (x Trial) Run(ctx context.Context, c *collective.Comm, inPlace bool) error {
+	a := x.Prepare(c.Rank(), inPlace)
+	if err := c.Do(ctx, a.Op); err != nil {
+		return err
+	}
+	return a.Check()
+}
+
+// An Attempt is a trial on one rank, with its memory. The result lies between canaries, which must stay.
+type Attempt struct {
+	Op        collective.Op
+	what      string
+	in, want  []byte
+	given     []byte // where the input lies
+	out       []byte
+	memory    []byte // what out lies in
+	separated bool   // input and output are different memory
+}
+
+const (
+	margin = 16
+	poison = 0xDD
+)
+
+// Prepare makes the memory of a rank.
+func (x Trial) Prepare(rank int, inPlace bool) *Attempt {
+	a := &Attempt{what: fmt.Sprintf("%s on rank %d", x.Name, rank), in: x.in(rank), want: x.want(rank), separated: !inPlace}
+	canary := Fill(margin, 99)
+	a.memory = slices.Concat(canary, bytes.Repeat([]byte{0xEE}, len(a.want)), canary)
+	a.out = a.memory[margin : margin+len(a.want)]
+	a.given = bytes.Clone(a.in)
+	if inPlace {
+		i, o := x.same(rank)
+		a.memory = slices.Concat(canary, make([]byte, max(i+len(a.in), o+len(a.want))), canary)
+		a.out = a.memory[margin+o : margin+o+len(a.want)]
+		a.given = a.memory[margin+i : margin+i+len(a.in)]
+		copy(a.given, a.in)
+	}
+	a.Op = x.op(rank, memory.Of(a.given), memory.Of(a.out))
+	return a
+}
+
+// Check says what is wrong after the operation has succeeded.
+func (a *Attempt) Check() error {
+	if !bytes.Equal(a.out, a.want) {
+		return fmt.Errorf("%s = %.20x; want %.20x", a.what, a.out, a.want)
+	}
+	return a.checkRest()
+}
+
+// checkRest says what is wrong with memory that the operation may not change.
+func (a *Attempt) checkRest() error {
+	canary := Fill(margin, 99)
+	switch {
+	case a.separated && !bytes.Equal(a.given, a.in):
+		return fmt.Errorf("%s changed its input", a.what)
+	case !bytes.Equal(a.memory[:margin], canary) || !bytes.Equal(a.memory[len(a.memory)-margin:], canary):
+		return fmt.Errorf("%s wrote outside of its output", a.what)
+	}
+	return nil
+}
+
+// Poison is called when the operation has failed: it says what is wrong, and fills all memory so that Touched finds
+// later writes (CL-ABT-17).
+func (a *Attempt) Poison() error {
+	err := a.checkRest()
+	for _, b := range [][]byte{a.given, a.memory} {
+		for i := range b {
+			b[i] = poison
+		}
+	}
+	return err
+}
+
+// Touched says whether memory was written after Poison.
+func (a *Attempt) Touched() bool {
+	changed := func(b byte) bool { return b != poison }
+	return slices.ContainsFunc(a.given, changed) || slices.ContainsFunc(a.memory, changed)
+}
+
+// Fill makes bytes that tell where they belong.
+func Fill(n int, seed uint64) []byte {
+	b := make([]byte, 0, n+8)
+	x := seed*0x9E3779B97F4A7C15 + 1
+	for len(b) < n {
+		x ^= x << 13
+		x ^= x >> 7
+		x ^= x << 17
+		b = binary.LittleEndian.AppendUint64(b, x)
+	}
+	return b[:n]
+}
