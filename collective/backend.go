@@ -111,7 +111,9 @@ func (l loop) Run(_ context.Context, _ uint64, o Op) error {
 		clear(o.Out.Bytes()[:blockBytes(o.Type, o.Count, nil, 0)])
 	case splitting:
 		return l.Run(context.Background(), 0, o.AllGather)
-	case Send, Barrier:
+	case offering:
+		return l.Run(context.Background(), 0, o.AllGather)
+	case Send, Barrier, Put, Signal, WaitSignal, Quiet, Fence:
 	default:
 		return fmt.Errorf("%T on a loopback: %w", o, ErrUnsupported)
 	}

@@ -25,6 +25,10 @@ func TestLoopback(t *testing.T) {
 		in := []byte{1, 2, 3, 4, 5, 6}
 		u8, r := memory.U8, memory.Of
 		out := make([]byte, 6)
+		window, err := c.Offer(t.Context(), r(out))
+		if err != nil || window.Size(2) != 6 {
+			t.Fatalf("Offer() = %v, %v", window, err)
+		}
 		for _, row := range []struct {
 			name string
 			op   collective.Op
@@ -43,6 +47,11 @@ func TestLoopback(t *testing.T) {
 			{"send", collective.Send{In: r(in), Count: 6, Type: u8, To: 2}, make([]byte, 6)},
 			{"recv", collective.Recv{Out: r(out), Count: 6, Type: u8, From: 2}, make([]byte, 6)},
 			{"barrier", collective.Barrier{}, make([]byte, 6)},
+			{"put", collective.Put{Window: window, In: r(in), Count: 6, To: 2}, make([]byte, 6)},
+			{"signal", collective.Signal{To: 2}, make([]byte, 6)},
+			{"wait-signal", waitFor(2, 0, 1), make([]byte, 6)},
+			{"quiet", collective.Quiet{}, make([]byte, 6)},
+			{"fence", collective.Fence{}, make([]byte, 6)},
 		} {
 			clear(out)
 			if err := c.Do(t.Context(), row.op); err != nil || !bytes.Equal(out, row.want) {

@@ -135,9 +135,15 @@ func (g *Group) register(c *clique) error {
 	g.mu.streams[c.stream] = c
 	seen := g.mu.strange[c.stream]
 	delete(g.mu.strange, c.stream)
+	errands := g.takeErrands(c.stream)
 	g.mu.Unlock()
 	for _, s := range seen {
 		c.unexpected(s.from, s.header)
+	}
+	for _, e := range errands {
+		if e.header.Generation == c.key.Generation {
+			c.heardErrand(e.link, e.header, e.payload)
+		}
 	}
 	if lost != nil {
 		return c.revoke(lost)

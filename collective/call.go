@@ -58,8 +58,13 @@ func (d description) String() string {
 		return fmt.Sprintf("operation %d", d.op)
 	}
 	op := operations[d.op]
-	if op == schedule.Barrier {
+	switch op {
+	case schedule.Barrier, waitSignal, quiet, fence:
 		return string(op)
+	case signal:
+		return fmt.Sprintf("%s to rank %d", op, d.root)
+	case put:
+		return fmt.Sprintf("%s of %d bytes to rank %d", op, d.count, d.root)
 	}
 	text := fmt.Sprintf("%s of %d %v", op, d.count, memory.DType(d.dtype))
 	if d.reduction != 0 {
@@ -80,10 +85,17 @@ const (
 	ragged   schedule.Op = "ragged alltoall"
 	transfer schedule.Op = "transfer"
 	split    schedule.Op = "split"
+
+	put        schedule.Op = "put"
+	signal     schedule.Op = "signal"
+	waitSignal schedule.Op = "wait-signal"
+	quiet      schedule.Op = "quiet"
+	fence      schedule.Op = "fence"
+	offer      schedule.Op = "offer"
 )
 
 // operations has all operations. The places are known to the wire: new ones come last.
-var operations = append(schedule.Operations(), permute, ragged, transfer, split)
+var operations = append(schedule.Operations(), permute, ragged, transfer, split, put, signal, waitSignal, quiet, fence, offer)
 
 // A call is an operation of one rank, checked, with its memory.
 type call struct {
@@ -97,6 +109,8 @@ type call struct {
 	sends  bool             // of a transfer: to the peer
 	rounds []schedule.Round // of an operation without a schedule: what this rank does with one block
 	rows   *raggedRows      // of a ragged exchange, or nil
+	single oneSided         // of an operation of this rank alone, or nil
+	offers *Window          // of an Offer, or nil
 
 	in, out             []byte
 	inOrigin, outOrigin int64 // where in the vector the memory begins
@@ -104,6 +118,9 @@ type call struct {
 
 	err error // the first thing found wrong
 }
+
+// ofAll says whether all ranks run the operation, under one number.
+func (k *call) ofAll() bool { return k.peer < 0 && k.single == nil }
 
 // opNumber is the place of an operation in the list that all versions know.
 func opNumber(op schedule.Op) uint8 {

@@ -28,6 +28,7 @@ type Comm struct {
 	clique *clique
 	rank   int
 	native Communicator // of the backend; nil for the engine of this package
+	remote remote       // its one-sided operations, and those on it
 
 	mu struct {
 		sync.Mutex
@@ -160,7 +161,7 @@ func (c *Comm) begin(ctx context.Context, o Op) (*operation, error) {
 		c.clique.revoke(c.mismatchedTransfer(k.peer, op.seq, k.description))
 	case differs:
 		c.tellProgress(other, op.seq, k.description, answers)
-	case k.peer < 0:
+	case k.ofAll():
 		c.compareLocal(op)
 	}
 	return op, nil
@@ -171,11 +172,21 @@ func (c *Comm) begin(ctx context.Context, o Op) (*operation, error) {
 func (c *Comm) number(op *operation) (rank int, differs bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if op.call.peer >= 0 {
-		return op.call.peer, c.numberTransfer(op)
+	switch k := op.call; {
+	case k.single != nil:
+		if c.native == nil {
+			k.single.begin(&c.remote, op)
+		}
+		return 0, false
+	case k.peer >= 0:
+		return k.peer, c.numberTransfer(op)
 	}
 	c.mu.seq++
 	op.seq, op.word = c.mu.seq, word(c.mu.seq, op.call.description)
+	if w := op.call.offers; w != nil {
+		w.number = op.seq
+		c.remote.addWindow(w)
+	}
 	c.mu.recent[op.seq%remembered] = started{op.seq, op.call.description}
 	known := c.mu.ahead[op.seq]
 	delete(c.mu.ahead, op.seq)
@@ -235,8 +246,11 @@ func (c *Comm) mismatch(other int, seq uint64, mine, theirs description) *Error 
 // the one that sends. It says whether to keep it: this rank may not have come so far.
 func (c *Comm) noticed(rank int, word uint64, sends bool) (keep bool) {
 	p := progress{rank: rank, seq: word >> digestBits, digest: word & (1<<digestBits - 1)}
-	if p.seq&transferBit != 0 {
+	switch {
+	case p.seq&transferBit != 0:
 		return c.noticedTransfer(p, sends)
+	case p.seq&remoteBit != 0:
+		return c.noticedErrand(p, sends)
 	}
 	c.mu.Lock()
 	mine := c.mu.recent[p.seq%remembered]

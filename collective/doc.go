@@ -20,8 +20,11 @@
 // clique, the number of the operation, and a digest of what the operation is: a member that runs something else does
 // not expect the message and finds out. Members of one process exchange their messages in memory.
 //
+// [Put] and [Signal] act on a rank whose program takes no part: its process does the writing (onesided.go).
+//
 // The lock of a group is never held while a clique, a link or the service is waited for, and no lock of a link is held
-// when a group is called. The order of locks is: group, clique, communicator, operation, link.
+// when a group is called. The order of locks is: group, clique, communicator, one-sided operations, operation,
+// link.
 //
 // All methods may be called from any goroutine. Nothing is shared between two groups.
 //

@@ -83,6 +83,7 @@ type Group struct {
 		summons  map[uint64]bool       // lineages whose members form their next clique with this process
 		used     map[uint64]uint32     // by lineage: the greatest generation that this process has used
 		strange  map[uint64][]sighting // by stream: data of cliques that are not known yet
+		errands  []unknownErrand       // one-sided operations of such cliques, the oldest first
 		attempts map[uint64]uint32     // meetings that this process took part in, by name
 		verdicts map[uint64]*Error     // why the last of them failed
 	}

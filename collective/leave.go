@@ -29,7 +29,7 @@ func (c *clique) leave(ctx context.Context) error {
 	closed := &Error{Origin: c.first.rank, Detail: c.group.life.Task.String() + " has closed the clique", Err: ErrClosed}
 	err := c.drain(ctx)
 	if err == nil && !c.hasFailed() && !c.backend.Alone() {
-		err = c.awaitLeave(ctx)
+		err = errors.Join(c.settleErrands(ctx), c.awaitLeave(ctx))
 	}
 	if c.failed.CompareAndSwap(nil, closed) {
 		c.stop(closed)
@@ -204,7 +204,7 @@ func (c *clique) hasFailed() bool {
 // hasEnded says whether every rank of this process has ended the operations up to a number; mu is held.
 func (c *clique) hasEnded(seq uint64) bool {
 	for op := range c.mu.running {
-		if op.call.peer < 0 && op.seq <= seq {
+		if op.call.ofAll() && op.seq <= seq {
 			return false
 		}
 	}

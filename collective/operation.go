@@ -43,6 +43,9 @@ type operation struct {
 // word puts a sequence number and a digest together.
 func word(seq uint64, d description) uint64 { return seq<<digestBits | d.digest() }
 
+// plainNumber is a sequence number without the mark of what it counts.
+func plainNumber(seq uint64) uint64 { return seq &^ (transferBit | remoteBit) }
+
 // run runs the operation to its end.
 func (o *operation) run(ctx context.Context) error {
 	defer o.comm.ended(o)
@@ -59,6 +62,9 @@ func (o *operation) run(ctx context.Context) error {
 func (o *operation) play(ctx context.Context) error {
 	if o.comm.native != nil {
 		return o.playNative(ctx)
+	}
+	if o.call.single != nil {
+		return o.call.single.carryOut(ctx, o)
 	}
 	if o.call.rows != nil {
 		return o.exchangeRows(ctx)
@@ -107,7 +113,7 @@ func (o *operation) failure(ctx context.Context, err error) error {
 	case isMove && isLoss(err):
 		e = c.lossOf(c.key.Ranks[moved.rank].Life, moved.err)
 	}
-	e.Seq = o.seq &^ transferBit
+	e.Seq = plainNumber(o.seq)
 	return c.revoke(e)
 }
 
@@ -123,7 +129,7 @@ func (o *operation) blamed() (ranks []int) {
 	asked := o.mu.asked
 	o.mu.Unlock()
 	for rank := range o.comm.Size() {
-		if asked && o.call.peer < 0 && rank != o.comm.rank && o.comm.isBehind(rank, o.seq) {
+		if asked && o.call.ofAll() && rank != o.comm.rank && o.comm.isBehind(rank, o.seq) {
 			ranks = append(ranks, rank)
 		}
 	}
@@ -135,7 +141,7 @@ func (o *operation) blamed() (ranks []int) {
 
 // timeout is the error of an operation whose time is over (CL-TMO-10).
 func (o *operation) timeout() *Error {
-	e := &Error{Origin: o.comm.rank, Seq: o.seq &^ transferBit, Ranks: o.blamed(), Err: ErrTimeout}
+	e := &Error{Origin: o.comm.rank, Seq: plainNumber(o.seq), Ranks: o.blamed(), Err: ErrTimeout}
 	details := []string{fmt.Sprintf("%v after %v", o.call.description, time.Since(o.began).Round(time.Millisecond))}
 	for i, rank := range e.Ranks {
 		if i == 4 {
@@ -206,7 +212,7 @@ func (o *operation) tick(pause time.Duration) {
 // inquire tells the ranks of linked processes what this rank does, and asks what they do: not only those that it waits
 // for, since these may wait for another one.
 func (o *operation) inquire() {
-	if o.call.peer >= 0 { // a transfer has only one other end, which compares its name
+	if !o.call.ofAll() { // a transfer has only one other end, which compares its name; a one-sided operation has none
 		return
 	}
 	for rank := range o.comm.Size() {

@@ -142,7 +142,7 @@ func (c *Comm) noticedTransfer(p progress, sends bool) (keep bool) {
 	s := slot{pair{p.rank, sends}, p.seq}
 	c.mu.Lock()
 	mine, running := c.mu.moving[s]
-	begun := p.seq&^transferBit <= c.mu.pairs[s.pair]
+	begun := plainNumber(p.seq) <= c.mu.pairs[s.pair]
 	if !begun && len(c.mu.came) < maxAhead {
 		if c.mu.came == nil {
 			c.mu.pairs, c.mu.moving, c.mu.came = make(map[pair]uint64), make(map[slot]description), make(map[slot]uint64)
@@ -160,7 +160,7 @@ func (c *Comm) noticedTransfer(p progress, sends bool) (keep bool) {
 // mismatchedTransfer is the cause of a clique in which the two ends of a transfer differ.
 func (c *Comm) mismatchedTransfer(peer int, seq uint64, mine description) *Error {
 	return &Error{
-		Origin: c.rank, Ranks: []int{min(c.rank, peer), max(c.rank, peer)}, Seq: seq &^ transferBit, Err: ErrMismatch,
+		Origin: c.rank, Ranks: []int{min(c.rank, peer), max(c.rank, peer)}, Seq: plainNumber(seq), Err: ErrMismatch,
 		Detail: fmt.Sprintf("rank %d runs %v, rank %d a transfer of another count or type", c.rank, mine, peer),
 	}
 }

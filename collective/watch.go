@@ -107,6 +107,12 @@ func (h *handler) Frame(l *link.Link, head link.Header, payload []byte) {
 		if c := g.clique(head); c != nil {
 			c.heardProgress(l.Peer(), head, payload)
 		}
+	case link.OneSided:
+		if c := g.clique(head); c != nil {
+			c.heardErrand(l, head, payload)
+		} else {
+			g.keepErrand(l, head, payload)
+		}
 	case link.Leave:
 		if c := g.cliqueOrEnded(head); c != nil {
 			c.heardLeave(l, head.Step, payload)
@@ -155,18 +161,33 @@ func (h *handler) Unexpected(l *link.Link, head link.Header) bool {
 	closed := g.mu.closed
 	g.sight(l.Peer(), head)
 	over := g.mu.over[head.Stream]
+	g.mu.Unlock()
+	if over != nil {
+		g.tellOver(l, head)
+	}
+	return over == nil && !closed
+}
+
+// tellOver tells a process once that a clique is over.
+func (g *Group) tellOver(l *link.Link, h link.Header) {
+	g.mu.Lock()
+	over := g.mu.over[h.Stream]
 	tell := over != nil && !over.told[l.Peer()]
 	if tell {
 		over.told[l.Peer()] = true
 	}
 	g.mu.Unlock()
 	if tell {
-		notice := link.Header{Family: link.Collective, Type: link.Revoke, Class: link.Control, Stream: head.Stream, Generation: head.Generation}
-		if _, err := l.Post(notice, over.clique.failed.Load().append(nil)); err != nil {
-			g.log.Debug("member not told", "peer", l.Peer().Task, "err", err)
-		}
+		g.refuse(l, h, over.clique.failed.Load())
 	}
-	return over == nil && !closed
+}
+
+// refuse tells a process that a clique has ended.
+func (g *Group) refuse(l *link.Link, h link.Header, e *Error) {
+	notice := link.Header{Family: link.Collective, Type: link.Revoke, Class: link.Control, Stream: h.Stream, Generation: h.Generation}
+	if _, err := l.Post(notice, e.append(nil)); err != nil {
+		g.log.Debug("member not told", "peer", l.Peer().Task, "err", err)
+	}
 }
 
 // A sighting is data of a clique that this process does not know yet: another member was faster. When the clique is

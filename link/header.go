@@ -77,6 +77,7 @@ const (
 	Join     // a process wants to form a clique
 	Welcome  // all processes of a clique have come
 	Leave    // a process has done with a clique
+	OneSided // a rank puts, signals, or says how far it is with what another one asked of it
 )
 
 // Types of the transfer family.
@@ -96,7 +97,7 @@ const (
 // grammar has what the link must know of the types of a family.
 var grammar = [families]struct{ last, data, credit Type }{
 	linkFamily: {last: typeWindow},
-	Collective: {Leave, CollectiveData, collectiveCredit},
+	Collective: {OneSided, CollectiveData, collectiveCredit},
 	Transfer:   {Pull, TransferData, transferCredit},
 }
 
