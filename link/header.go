@@ -205,6 +205,7 @@ func parseHeader(b []byte) (Header, error) {
 // A message names what data belong to, as a key of maps.
 type message struct {
 	family     Family
+	zero       [7]byte // so that the compiler adds no gaps, and maps hash and compare a message as plain memory
 	generation uint32
 	step       uint32
 	stream     uint64

@@ -100,6 +100,9 @@ func (a *lane) send(h *Header, segs [][]byte, most int) bool {
 // readFrames is the goroutine of the control or the small lane. It reads until the lane ends, or until the
 // program reads the small lane itself (see turn).
 func (a *lane) readFrames() {
+	if a == a.link.lanes[smallLane] {
+		a.link.guard.clear()
+	}
 	err := a.eachFrame()
 	a.link.active.Done()
 	if err != nil {
@@ -110,7 +113,7 @@ func (a *lane) readFrames() {
 func (a *lane) eachFrame() error {
 	chunk := a.in.Kept() // frames that a goroutine in Wait has left
 	for {
-		rest, _, err := a.frames(chunk, a.link.receive)
+		rest, _, err := a.frames(chunk, false)
 		if err != nil {
 			return err
 		}
@@ -126,9 +129,9 @@ func (a *lane) eachFrame() error {
 	}
 }
 
-// frames gives the whole frames at the beginning of b to take, until one is not taken, and returns the rest. It
-// says whether there is a frame that was not taken.
-func (a *lane) frames(b []byte, take func(*Header, []byte) (bool, error)) (rest []byte, more bool, err error) {
+// frames takes the whole frames at the beginning of b, and returns the rest. A goroutine in Wait stops at a frame that
+// it must leave to the goroutine of the lane; frames says whether there is one.
+func (a *lane) frames(b []byte, inWait bool) (rest []byte, more bool, err error) {
 	for len(b) >= headerBytes {
 		h, err := parseHeader(b)
 		if err != nil {
@@ -145,8 +148,13 @@ func (a *lane) frames(b []byte, take func(*Header, []byte) (bool, error)) (rest 
 		if h.flags&flagChecksum != 0 && binary.LittleEndian.Uint32(b[end-checkBytes:]) != crc32c.Sum(payload) {
 			return nil, false, errPayload
 		}
-		if taken, err := take(&h, payload); err != nil || !taken {
-			return b, !taken, err
+		if !inWait {
+			err = a.link.receive(&h, payload)
+		} else if !a.link.deliver(&h, payload) {
+			return b, true, nil
+		}
+		if err != nil {
+			return b, false, err
 		}
 		a.link.counts.received(&h)
 		b = b[end:]
@@ -155,20 +163,20 @@ func (a *lane) frames(b []byte, take func(*Header, []byte) (bool, error)) (rest 
 }
 
 // receive takes a frame of the control or the small lane.
-func (l *Link) receive(h *Header, payload []byte) (taken bool, err error) {
+func (l *Link) receive(h *Header, payload []byte) error {
 	switch {
 	case h.Type == 0 || h.Type > grammar[h.Family].last:
 		l.counts.skipped.Add(1)
 	case h.Family == linkFamily:
-		err = l.receiveOwn(h, payload)
+		return l.receiveOwn(h, payload)
 	case h.Data():
-		err = l.receiveSmall(h, payload)
+		return l.receiveSmall(h, payload)
 	case h.Type == grammar[h.Family].credit:
-		err = l.credited(h, payload)
+		return l.credited(h, payload)
 	default:
 		l.net.frame(l, *h, payload)
 	}
-	return true, err
+	return nil
 }
 
 // receiveOwn takes a frame of the link family.

@@ -50,6 +50,7 @@ type Link struct {
 	heard  atomic.Int64   // when the peer was last heard: nanoseconds since the net was made
 	moved  atomic.Int64   // when the bulk lanes last wrote a step, or had nothing to write
 	counts counts
+	guard  guard // owned by the goroutine that has the turn of the small lane
 
 	mu struct {
 		sync.Mutex
@@ -152,7 +153,7 @@ func (l *Link) Expect(h Header, into ...[]byte) (*Ticket, error) {
 	}
 	e := &expect{link: l, name: h.message(), from: h.Offset, to: h.Offset + uint64(sizeOf(into))}
 	e.into = append(e.inline[:0], into...)
-	e.Ticket = newTicket(e)
+	e.message = e
 	if e.to < e.from {
 		return nil, &serry.InvalidError{What: fmt.Sprintf("%d bytes at offset %d", sizeOf(into), h.Offset)}
 	}
@@ -337,6 +338,7 @@ func (l *Link) finish(was state) {
 			lane.wait()
 		}
 	}
+	l.guard.clear()
 	l.mu.Lock()
 	l.mu.state = down
 	cause := l.mu.cause

@@ -270,7 +270,7 @@ func (l *Link) receiveSmall(h *Header, payload []byte) error {
 	if h.flags&flagAnnounce != 0 {
 		return l.receiveAnnouncement(h)
 	}
-	if taken, _ := l.deliver(h, payload); taken {
+	if l.deliver(h, payload) {
 		return nil
 	}
 	keep := l.net.unexpected(l, h)
@@ -302,18 +302,18 @@ func (r *receiver) keep(h *Header, payload []byte, known bool, strays *atomic.Ui
 }
 
 // deliver takes a frame if it is a small message that memory is posted for. It calls no handler.
-func (l *Link) deliver(h *Header, payload []byte) (taken bool, err error) {
+func (l *Link) deliver(h *Header, payload []byte) bool {
 	if !h.Data() || h.flags&flagAnnounce != 0 {
-		return false, nil
+		return false
 	}
 	l.mu.Lock()
-	taken = l.mu.receiver.take(h, payload)
+	taken := l.mu.receiver.take(h, payload)
 	told, due := l.mu.receiver.due()
 	l.mu.Unlock()
 	if due {
 		l.sendWindow(told)
 	}
-	return taken, nil
+	return taken
 }
 
 // receiveAnnouncement notes that the peer has a small message that it may not send yet.

@@ -100,7 +100,7 @@ func (l *Link) sendSmall(h Header, segs [][]byte, size int64) {
 
 func newPost(l *Link, h Header, segs [][]byte, size int64) *post {
 	p := &post{link: l, header: h, segs: slices.Clone(segs), size: size}
-	p.Ticket = newTicket(p)
+	p.message = p
 	return p
 }
 

@@ -3,13 +3,22 @@ package link
 import (
 	"context"
 	"errors"
+	"sync"
+	"sync/atomic"
 )
 
 // A Ticket stands for a message that was posted or is expected.
 type Ticket struct {
-	done    chan struct{}
-	err     error       // set before done is closed
-	message cancellable // or nil, for what was done at once
+	message cancellable // set when the ticket is made; or nil, for what was done at once
+	err     error       // set before over
+	over    atomic.Bool // the message is complete, has failed or was cancelled, and its memory is not used
+
+	// Most tickets have no channel: a goroutine that reads its message itself (see turn) waits on none, and neither
+	// does one that comes when the message has ended.
+	mu struct {
+		sync.Mutex
+		done chan struct{} // or nil; closed once over
+	}
 }
 
 // A cancellable is a message that can be given up.
@@ -20,12 +29,11 @@ type cancellable interface {
 
 // A sent ticket is that of every message that was done when Post returned.
 var sent = func() *Ticket {
-	t := &Ticket{done: make(chan struct{})}
-	close(t.done)
+	t := new(Ticket)
+	t.channel() // here, since a channel that a bubble of testing/synctest makes is for that bubble alone
+	t.end(nil)
 	return t
 }()
-
-func newTicket(m cancellable) Ticket { return Ticket{done: make(chan struct{}), message: m} }
 
 // Done is closed when the message is complete, has failed or was cancelled. A posted message is complete
 // when its memory may be used again, which does not mean that the peer has it.
@@ -33,7 +41,20 @@ func (t *Ticket) Done() <-chan struct{} {
 	if e, ok := t.message.(*expect); ok {
 		e.watch()
 	}
-	return t.done
+	return t.channel()
+}
+
+// channel is Done without the promise that a goroutine reads.
+func (t *Ticket) channel() <-chan struct{} {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.mu.done == nil {
+		t.mu.done = make(chan struct{})
+		if t.over.Load() {
+			close(t.mu.done)
+		}
+	}
+	return t.mu.done
 }
 
 // Err is why the message failed, or nil. It is valid once Done is closed.
@@ -42,28 +63,18 @@ func (t *Ticket) Err() error { return t.err }
 // Wait waits until the message has ended, and returns why it failed. If ctx ends first it cancels the
 // message. Either way the link does not touch the memory of the message any more.
 func (t *Ticket) Wait(ctx context.Context) error {
-	if t.isDone() {
-		return t.err
-	}
-	if e, ok := t.message.(*expect); ok {
+	if e, ok := t.message.(*expect); ok && !t.over.Load() {
 		e.lead(ctx)
 	}
+	if t.over.Load() {
+		return t.err
+	}
 	select {
-	case <-t.done:
+	case <-t.channel():
 	case <-ctx.Done():
 		t.Cancel(context.Cause(ctx))
 	}
 	return t.err
-}
-
-// isDone says whether Done is closed.
-func (t *Ticket) isDone() bool {
-	select {
-	case <-t.done:
-		return true
-	default:
-		return false
-	}
 }
 
 // Cancel gives the message up, unless it has ended. When it returns, the link does not touch the memory
@@ -72,11 +83,16 @@ func (t *Ticket) Cancel(cause error) {
 	if t.message != nil {
 		t.message.cancel(errors.Join(ErrCancelled, cause))
 	}
-	<-t.done
+	<-t.channel()
 }
 
 // end completes the ticket.
 func (t *Ticket) end(err error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
 	t.err = err
-	close(t.done)
+	t.over.Store(true)
+	if t.mu.done != nil {
+		close(t.mu.done)
+	}
 }

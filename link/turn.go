@@ -31,12 +31,43 @@ import (
 type turn struct {
 	held  bool          // own or lent
 	lent  *expect       // lent: the message that the reader waits for, or nil
-	last  time.Duration // free: since when
+	last  time.Duration // free: when the peer was last heard
 	armed bool          // turnOver will be called
 }
 
 // turnGap is how long the small lane is left to a program that may wait for its next message.
 const turnGap = 5 * time.Millisecond
+
+// A guard wakes the goroutine in Wait that reads the small lane when its context ends. The goroutine that has the
+// turn owns it.
+//
+// It stays for the next wait with the same context, because to register with a context at each wait would take a
+// tenth of the time of a small message there and back. It may wake a goroutine that has another context, which then
+// goes on to read.
+type guard struct {
+	done <-chan struct{} // of the context, or nil
+	stop func() bool     // or nil
+}
+
+// set guards the goroutine that reads a.
+func (g *guard) set(ctx context.Context, a *lane) {
+	done := ctx.Done()
+	if done == g.done {
+		return
+	}
+	g.clear()
+	if done != nil {
+		g.done, g.stop = done, context.AfterFunc(ctx, a.kickReader)
+	}
+}
+
+// clear lets go of the context.
+func (g *guard) clear() {
+	if g.stop != nil {
+		g.stop()
+	}
+	*g = guard{}
+}
 
 // startReading starts the goroutine of the small lane, unless a goroutine reads. The lock is held.
 func (l *Link) startReading() {
@@ -57,7 +88,7 @@ func (l *Link) startReading() {
 func (l *Link) freeTurn() {
 	t := &l.mu.turn
 	t.held, t.lent = false, nil
-	t.last = l.net.now()
+	t.last = time.Duration(l.heard.Load()) // about now; the clock was read then
 	if !t.armed {
 		t.armed = true
 		time.AfterFunc(turnGap, l.turnOver)
@@ -124,9 +155,8 @@ func (e *expect) lead(ctx context.Context) {
 		return
 	}
 	l, a := e.link, e.link.lanes[smallLane]
-	stop := context.AfterFunc(ctx, a.kickReader)
+	l.guard.set(ctx, a)
 	more, err := a.framesFor(ctx, e)
-	stop()
 	if err == nil {
 		e.endTurn(more)
 	} // else the turn is kept: what comes behind a bad frame must not be read
@@ -168,12 +198,12 @@ func (e *expect) endTurn(more bool) {
 // framesFor takes frames until a message has ended, or ctx has. It says whether it has left a whole frame: one
 // that is for a handler, which may need a lock that the goroutine in Wait holds.
 func (a *lane) framesFor(ctx context.Context, e *expect) (more bool, err error) {
-	for !e.isDone() && ctx.Err() == nil {
+	for !e.over.Load() && ctx.Err() == nil {
 		chunk, err := a.next()
 		if err != nil {
 			return false, err
 		}
-		rest, more, err := a.frames(chunk, a.link.deliver)
+		rest, more, err := a.frames(chunk, true)
 		if err != nil {
 			return false, err
 		}

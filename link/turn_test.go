@@ -73,13 +73,19 @@ func pingPong(t *testing.T, l *link.Link, program uint64, answers bool) {
 // await waits for a small message, and calls meanwhile before the peer sends it.
 func await(t *testing.T, from, to *link.Link, seq uint64, meanwhile func()) {
 	t.Helper()
+	awaitUnder(t, t.Context(), from, to, seq, meanwhile)
+}
+
+// awaitUnder is await with a context.
+func awaitUnder(t *testing.T, ctx context.Context, from, to *link.Link, seq uint64, meanwhile func()) {
+	t.Helper()
 	h := data(link.Transfer, seq)
 	expected, err := to.Expect(h, make([]byte, 8))
 	if err != nil {
 		t.Fatal(err)
 	}
 	waited := make(chan error, 1)
-	go func() { waited <- expected.Wait(t.Context()) }()
+	go func() { waited <- expected.Wait(ctx) }()
 	synctest.Wait()
 	meanwhile()
 	if _, err := from.Post(h, make([]byte, 8)); err != nil {
@@ -262,5 +268,135 @@ func TestWaitEnds(t *testing.T) {
 				}
 			})
 		})
+	}
+}
+
+// A registry is a context that knows how many functions are to be called at its end.
+type registry struct {
+	context.Context
+	done chan struct{}
+
+	mu        sync.Mutex
+	functions map[int]func() // guarded by mu
+	ever      int            // how many there were; guarded by mu
+}
+
+func newRegistry(parent context.Context) *registry {
+	return &registry{Context: parent, done: make(chan struct{}), functions: make(map[int]func())}
+}
+
+func (r *registry) Done() <-chan struct{} { return r.done }
+
+func (r *registry) Err() error {
+	select {
+	case <-r.done:
+		return context.Canceled
+	default:
+		return nil
+	}
+}
+
+// AfterFunc implements what context.AfterFunc looks for.
+func (r *registry) AfterFunc(f func()) (stop func() bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	n := r.ever
+	r.functions[n] = f
+	r.ever++
+	return func() bool {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		_, there := r.functions[n]
+		delete(r.functions, n)
+		return there
+	}
+}
+
+func (r *registry) cancel() {
+	close(r.done)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for n, f := range r.functions {
+		delete(r.functions, n)
+		go f()
+	}
+}
+
+// want compares how many functions are registered, and how many ever were.
+func (r *registry) want(t *testing.T, now, ever int) {
+	t.Helper()
+	synctest.Wait()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if len(r.functions) != now || r.ever != ever {
+		t.Errorf("%d functions are registered with the context, %d ever were; want %d and %d", len(r.functions), r.ever, now, ever)
+	}
+}
+
+// Goroutines that read the small lane one after the other with one context register with it once. The link lets go of
+// a context when a goroutine with another one reads, when the lane has its own goroutine again, and when the link ends.
+func TestWaitsShareTheirContext(t *testing.T) {
+	clause.Cite(t, "CL-TRN-5", "CL-TRN-10")
+	inBubble(t, func(t *testing.T, w *world) {
+		a, b := w.pair()
+		first, second := newRegistry(t.Context()), newRegistry(t.Context())
+		seq := uint64(1)
+		wait := func(r *registry) {
+			t.Helper()
+			seq++
+			awaitUnder(t, r, a, b, seq, func() {})
+		}
+		lend(t, a, b, 1<<40)
+		for range 3 {
+			wait(first)
+		}
+		first.want(t, 1, 1)
+		wait(second)
+		first.want(t, 0, 1)
+		second.want(t, 1, 1)
+		time.Sleep(2 * link.TurnGap)
+		second.want(t, 0, 1)
+
+		lend(t, a, b, 1<<41)
+		wait(first)
+		first.cancel() // wakes no reader, and the next one in error
+		wait(second)
+		second.want(t, 1, 2)
+		b.Shutdown(errors.New("enough"))
+		second.want(t, 0, 2)
+	})
+}
+
+// A small message there and back allocates what the two calls of Expect return, and nothing more.
+func TestTripAllocates(t *testing.T) {
+	clause.Cite(t, "CL-TRN-3")
+	if raceEnabled {
+		t.Skip("the race detector allocates")
+	}
+	w := &world{job: newJob(), t: t}
+	a, b := w.pair()
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	memory, seq := make([]byte, 8), uint64(0)
+	receive := func(from, to *link.Link) {
+		seq++
+		h := data(link.Transfer, seq)
+		expected, err := to.Expect(h, memory)
+		if err == nil {
+			_, err = from.Post(h, memory)
+		}
+		if err == nil {
+			err = expected.Wait(ctx)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	got := testing.AllocsPerRun(2000, func() {
+		receive(a, b)
+		receive(b, a)
+	})
+	if got > 2 {
+		t.Errorf("a small message there and back takes %v allocations; want 2", got)
 	}
 }
