@@ -301,6 +301,23 @@ func (p *Pipe) await(most int) {
 	}
 }
 
+// Pause waits for a while, or for the end of the pipe.
+func (p *Pipe) Pause(d time.Duration) {
+	over := false
+	timer := time.AfterFunc(d, func() {
+		p.Lock()
+		defer p.Unlock()
+		over = true
+		p.room.Broadcast()
+	})
+	defer timer.Stop()
+	p.Lock()
+	defer p.Unlock()
+	for !over && p.cause == nil {
+		p.room.Wait()
+	}
+}
+
 // Fail ends the pipe and its connection, from any goroutine. Output that is not written is dropped.
 func (p *Pipe) Fail(err error) {
 	p.Lock()

@@ -457,6 +457,65 @@ func TestStrangers(t *testing.T) {
 	}
 }
 
+// TestStrangersAreReadSlowly has a stranger send as fast as it can: its requests are read at twice StrangerBytes a
+// second. Meanwhile a newcomer and a peer that the handler knows are not kept waiting.
+func TestStrangersAreReadSlowly(t *testing.T) {
+	clause.Cite(t, "SEC-102")
+	synctest.Test(t, func(t *testing.T) {
+		l := bufconn.Listen(64 << 10)
+		s := start(t, l, Config{Handler: newTestHandler(t), StrangerBytes: 1 << 20})
+		const calls = 20
+		flood := func(p *peer) (took time.Duration) {
+			begun := time.Now()
+			for i := range uint32(calls) {
+				p.call(2*i+1, methodCount, make([]byte, 1<<20-h2.PrefixBytes))
+			}
+			sent := make(chan struct{})
+			go func() {
+				defer close(sent)
+				p.out.WriteTo(p.nc)
+			}()
+			if got := p.answers(calls); got[0].end != nil {
+				t.Error(got[0].end)
+			}
+			<-sent
+			return time.Since(begun)
+		}
+		known := connect(t, l.Dial)
+		synctest.Wait()
+		s.mu.Lock()
+		for _, c := range s.mu.conns {
+			c.Known()
+		}
+		s.mu.Unlock()
+
+		stranger, slow := connect(t, l.Dial), make(chan time.Duration)
+		go func() { slow <- flood(stranger) }()
+		time.Sleep(time.Second)
+		begun, late := time.Now(), connect(t, l.Dial)
+		late.call(1, methodEcho, []byte("here"))
+		late.flush()
+		if got := late.answer(1); got.body != "here" || time.Since(begun) > 0 {
+			t.Errorf("a newcomer: %v after %v; want an answer at once", got, time.Since(begun))
+		}
+		if took := flood(known); took > 0 {
+			t.Errorf("a known peer was kept waiting for %v; want no wait", took)
+		}
+		if took, least := <-slow, 7*time.Second; took < least || took > 2*least {
+			t.Errorf("%d MiB of a stranger took %v; want about 8 s, at 2 MiB a second after the first 4 MiB", calls, took)
+		}
+
+		last := connect(t, l.Dial)
+		last.call(1, methodCount, make([]byte, 8<<20))
+		go last.out.WriteTo(last.nc)
+		synctest.Wait() // the server pauses
+		begun = time.Now()
+		if s.Close(); time.Since(begun) > 0 {
+			t.Errorf("closed after %v; want at once", time.Since(begun))
+		}
+	})
+}
+
 // TestTurns lets a stranger expand a small message while another one has its turn with a large one.
 func TestTurns(t *testing.T) {
 	clause.Cite(t, "SEC-102")

@@ -65,6 +65,7 @@ type inbound struct {
 	served  bool // the handler got calls of this chunk
 	now     time.Duration
 
+	strange      int64     // bytes read while the peer was a stranger
 	data         dataFrame // the DATA frame that is being read
 	block        headerBlock
 	headers      headerReader

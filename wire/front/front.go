@@ -75,8 +75,8 @@ type Config struct {
 	// together: see conn.NewBudget. Beyond it requests are slowed down, all but one.
 	MaxUnfinishedBytes int64
 
-	// StrangerBytes bounds the same for all connections together whose peers the handler does not know, and has
-	// these expand large messages one at a time. The handler says that it knows a peer by the method Known of its
+	// StrangerBytes bounds the same for all connections together whose peers the handler does not know. Twice as much
+	// is read of them in a second, and they expand large messages one at a time. The handler says that it knows a peer by the method Known of its
 	// connection. 0: the handler never does, and no peer is a stranger.
 	StrangerBytes int64
 }
@@ -94,6 +94,7 @@ type Server struct {
 	base     time.Time    // zero of the scanner's clock
 
 	strangers *conn.Budget // of unfinished requests of peers that the handler does not know; a part of budget, or nil
+	pace      *pace        // of all strangers together; set with strangers
 	turn      sync.Mutex   // of the stranger whose large message is being expanded
 
 	scan  scanner
@@ -111,7 +112,7 @@ func New(cfg Config) *Server {
 	s := &Server{handler: cfg.Handler, log: cfg.Log, budget: conn.NewBudget(cfg.MaxUnfinishedBytes), base: time.Now()}
 	s.expanded = s.budget.Part(expandedBytes)
 	if cfg.StrangerBytes > 0 {
-		s.strangers = s.budget.Part(cfg.StrangerBytes)
+		s.strangers, s.pace = s.budget.Part(cfg.StrangerBytes), newPace(cfg.StrangerBytes)
 	}
 	if s.log == nil {
 		s.log = slog.New(slog.DiscardHandler)

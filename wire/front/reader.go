@@ -16,8 +16,11 @@ func (c *connection) read() error {
 	for {
 		p, err := c.nc.Next()
 		if err == nil {
-			c.srv.count.read.Add(uint64(len(p) - len(c.nc.Kept())))
-			err = c.chunk(p)
+			fresh := len(p) - len(c.nc.Kept())
+			c.srv.count.read.Add(uint64(fresh))
+			if err = c.chunk(p); err == nil {
+				c.slow(fresh)
+			}
 		} else if c.in.opened && c.woken(err) {
 			err = nil
 			c.flush()
