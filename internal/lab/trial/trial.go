@@ -28,8 +28,7 @@ type Trial struct {
 // All lists all operations on p ranks and count bytes. Trials with other seeds have other data.
 func All(p, count, root int, seed uint64) []Trial {
 	seed *= 0x9E3779B97F4A7C15
-	whole := func(rank int) []byte { return Fill(count, seed+uint64(rank)) }
-	blocks := func(rank int) []byte { return Fill(count*p, seed+uint64(rank)) }
+	whole, blocks := filled(p, count, seed), filled(p, count*p, seed)
 	add := func(in func(int) []byte) []byte {
 		total := bytes.Clone(in(0))
 		for r := 1; r < p; r++ {
@@ -174,6 +173,15 @@ func (a *Attempt) Poison() error {
 func (a *Attempt) Touched() bool {
 	changed := func(b byte) bool { return b != poison }
 	return slices.ContainsFunc(a.given, changed) || slices.ContainsFunc(a.memory, changed)
+}
+
+// filled makes n bytes for each rank, when they are first asked for: they are asked for often.
+func filled(p, n int, seed uint64) func(rank int) []byte {
+	made := make([]func() []byte, p)
+	for rank := range made {
+		made[rank] = sync.OnceValue(func() []byte { return Fill(n, seed+uint64(rank)) })
+	}
+	return func(rank int) []byte { return made[rank]() }
 }
 
 // Fill makes bytes that tell where they belong.
