@@ -28,7 +28,7 @@ var layers = [][]string{
 	{".", "secure", "internal/crc32c", "internal/pause", "internal/plant", "internal/pystack", "internal/seldom", "wire/rpc", "wire/xlapb", "wire/tfpb", "wire/topopb", "wire/serrypb"}, // words, and words on the wire
 	{"coord", "topo", "mesh", "internal/schedule"}, // pure
 	{"mesh/restore"}, // pure; plans over the blocks of mesh for the devices of topo, so it lies above both
-	{"wire/conn", "internal/aside", "memory"}, // connections, for everything that speaks over one; the garbage of stores; memory, whose types kernel knows
+	{"wire/conn", "internal/aside", "internal/rendezvous", "memory"}, // connections, for everything that speaks over one; the garbage of stores; meetings of goroutines; memory, whose types kernel knows
 	{"detect", "wire", "store", "link", "internal/kernel"},
 	{"server", "relay", "client", "preempt", "collective", "transfer"},
 	{"checkpoint", "export", "launch", "diagnose", "node", "internal/lab/history", "internal/lab/stock"},

@@ -108,6 +108,9 @@ func (g *Group) release(c *clique) {
 func (g *Group) excess() (list []*clique) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
+	if len(g.mu.cached) <= g.opt.Idle {
+		return nil
+	}
 	for _, c := range g.mu.cached {
 		c.mu.Lock()
 		if c.mu.refs == 0 {

@@ -22,20 +22,20 @@ type description struct {
 	root      uint16
 	count     int64
 	counts    uint64 // digest of the counts of blocks, where they differ, or 0
+	run       uint64 // that has acquired the clique, or 0
 }
-
-const descriptionBytes = 21
 
 func (d description) append(b []byte) []byte {
 	le := binary.LittleEndian
 	b = append(b, d.op, d.dtype, d.reduction)
 	b = le.AppendUint16(b, d.root)
 	b = le.AppendUint64(b, uint64(d.count))
-	return le.AppendUint64(b, d.counts)
+	b = le.AppendUint64(b, d.counts)
+	return le.AppendUint64(b, d.run)
 }
 
 func (r *reader) description() description {
-	return description{op: r.byte(), dtype: r.byte(), reduction: r.byte(), root: r.uint16(), count: int64(r.uint64()), counts: r.uint64()}
+	return description{op: r.byte(), dtype: r.byte(), reduction: r.byte(), root: r.uint16(), count: int64(r.uint64()), counts: r.uint64(), run: r.uint64()}
 }
 
 // digestBits is how much of a description is in the name of each message of an operation, beside its sequence number:
@@ -45,7 +45,7 @@ const digestBits = 24
 // digest is a number for the description.
 func (d description) digest() uint64 {
 	h := uint64(14695981039346656037)
-	for _, v := range [...]uint64{uint64(d.op), uint64(d.dtype), uint64(d.reduction), uint64(d.root), uint64(d.count), d.counts} {
+	for _, v := range [...]uint64{uint64(d.op), uint64(d.dtype), uint64(d.reduction), uint64(d.root), uint64(d.count), d.counts, d.run} {
 		h = (h ^ v) * 1099511628211
 		h ^= h >> 29
 	}
@@ -54,6 +54,13 @@ func (d description) digest() uint64 {
 
 // String is the operation in words: "allreduce of 1024 f32 by sum".
 func (d description) String() string {
+	if d.run != 0 {
+		return fmt.Sprintf("%s in run %d", d.words(), d.run)
+	}
+	return d.words()
+}
+
+func (d description) words() string {
 	if int(d.op) >= len(operations) {
 		return fmt.Sprintf("operation %d", d.op)
 	}
@@ -130,7 +137,7 @@ func opNumber(op schedule.Op) uint8 {
 // newCall begins a call with a vector of count elements.
 func newCall(c *Comm, op schedule.Op, t memory.DType, count int64) *call {
 	k := &call{
-		description: description{op: opNumber(op), dtype: uint8(t), count: count},
+		description: description{op: opNumber(op), dtype: uint8(t), count: count, run: c.clique.run.Load()},
 		job:         schedule.Job{Op: op, Ranks: len(c.clique.key.Ranks)},
 		atom:        int64(max(t.Bits()/8, 1)),
 		peer:        -1,

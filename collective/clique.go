@@ -31,6 +31,8 @@ type clique struct {
 	cancel  context.CancelCauseFunc // ends what waits for links
 
 	failed atomic.Pointer[Error] // why it has ended, or nil
+	run    atomic.Uint64         // that has acquired it, or 0
+	holder *grant                // of that run, or nil; guarded by the lock of the group's locks
 	mail   mailbox
 
 	mu struct {

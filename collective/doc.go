@@ -13,6 +13,9 @@
 //   - Members that run different operations, or the same ones in another order, get ErrMismatch, which quotes both.
 //   - Every wait has a deadline, and the error of a wait that was too long names the ranks that it waited for.
 //
+// A program with several cliques, or several programs with the same ones, acquire them for each run ([Requests]), which
+// keeps runs from blocking each other. [ReplicaGroups] says which devices of a program work together.
+//
 // # How it works
 //
 // Package internal/schedule says which rank sends which blocks to whom. The engine (engine.go) plays such a schedule over

@@ -14,6 +14,7 @@ import (
 
 	"github.com/serry-dev/serry"
 	"github.com/serry-dev/serry/internal/plant"
+	"github.com/serry-dev/serry/internal/rendezvous"
 	"github.com/serry-dev/serry/link"
 )
 
@@ -64,7 +65,9 @@ type Group struct {
 	stop    context.CancelCauseFunc
 	scratch scratchpad
 
-	work sync.WaitGroup // goroutines
+	work  sync.WaitGroup // goroutines
+	locks locks          // of cliques, for runs
+	runs  rendezvous.Table[uint64, asking, *grant]
 
 	mu struct {
 		sync.Mutex
@@ -156,6 +159,15 @@ type CliqueOptions struct {
 func (g *Group) Clique(ctx context.Context, devices []serry.DeviceID, o CliqueOptions) (*Comm, error) {
 	ctx, cancel := g.bounded(ctx)
 	defer cancel()
+	c, err := g.formed(ctx, devices, o)
+	if err != nil {
+		return nil, err
+	}
+	return c.first, nil
+}
+
+// formed finds or forms the clique of devices.
+func (g *Group) formed(ctx context.Context, devices []serry.DeviceID, o CliqueOptions) (*clique, error) {
 	l := &lineage{devices: slices.Clone(devices), traffic: o.Traffic}
 	var c *clique
 	places, err := g.places(ctx, l)
@@ -165,10 +177,7 @@ func (g *Group) Clique(ctx context.Context, devices []serry.DeviceID, o CliqueOp
 	if ctx.Err() == nil && g.summoned(l) { // the others have formed the clique before, and form the next one
 		c, err = g.next(ctx, l, nil)
 	}
-	if err != nil {
-		return nil, err
-	}
-	return c.first, nil
+	return c, err
 }
 
 // bounded is the context with the timeout of the options, if it has no deadline.
