@@ -32,7 +32,8 @@ KEPT = 8  # steps whose keys stay
 
 
 def say(*words):
-  print('serry:', *words, flush=True)
+  sys.stdout.write(' '.join(map(str, ('serry:', *words))) + '\n')  # one write, between those of libraries
+  sys.stdout.flush()
 
 
 class Orders:
