@@ -13,8 +13,9 @@ import (
 )
 
 const (
-	maxAddresses    = 16
+	maxAddresses    = 16 // of TCP; one more is of this host
 	maxAddressBytes = 1 << 10
+	maxNearBytes    = len("unix:") + 107 // what the kernel takes
 )
 
 // system is the network of the system.
@@ -22,12 +23,28 @@ type system struct{}
 
 // Listen implements Network.
 func (system) Listen(ctx context.Context, address string) (net.Listener, error) {
-	return new(net.ListenConfig).Listen(ctx, "tcp", address)
+	network, address := split(address)
+	return new(net.ListenConfig).Listen(ctx, network, address)
 }
 
 // Dial implements Network.
 func (system) Dial(ctx context.Context, address string) (net.Conn, error) {
-	return new(net.Dialer).DialContext(ctx, "tcp", address)
+	network, address := split(address)
+	return new(net.Dialer).DialContext(ctx, network, address)
+}
+
+// nearPrefix begins the address of a socket for processes of this host. It has a name that no file has.
+const nearPrefix = "unix:@"
+
+// isNear says whether an address leads to processes of this host alone.
+func isNear(address string) bool { return strings.HasPrefix(address, nearPrefix) }
+
+// split takes an address apart, as package net has them.
+func split(address string) (network, rest string) {
+	if isNear(address) {
+		return "unix", strings.TrimPrefix(address, "unix:")
+	}
+	return "tcp", address
 }
 
 // listen binds what the options ask for, and finds out what peers can dial.
@@ -58,7 +75,23 @@ func (n *Net) listen(ctx context.Context) error {
 	if err := n.checkAddresses(); err != nil {
 		return errors.Join(err, n.closeListeners())
 	}
+	n.listenNear(ctx)
 	return nil
+}
+
+// listenNear makes the socket for processes of this host, where there are such sockets. Without it they use TCP.
+func (n *Net) listenNear(ctx context.Context) {
+	if !hostSockets || n.opt.TCPOnly || n.network != (system{}) {
+		return
+	}
+	near := fmt.Sprintf("%sserry-link-%016x", nearPrefix, random())
+	l, err := n.network.Listen(ctx, near)
+	if err != nil {
+		n.log.Debug("no socket for processes of this host", "err", err)
+		return
+	}
+	n.near = near
+	n.listeners = append(n.listeners, l)
 }
 
 func (n *Net) closeListeners() error {
@@ -90,8 +123,11 @@ func (n *Net) checkAddresses() error {
 	return nil
 }
 
-// allowed says whether a link may use an address: without a secret only loopback (CL-TRN-30).
+// allowed says whether a link may use an address: without a secret only one that does not leave the host (CL-TRN-30).
 func (n *Net) allowed(address string) bool {
+	if isNear(address) {
+		return hostSockets && !n.opt.TCPOnly
+	}
 	if len(n.opt.Secret) > 0 || n.opt.Plain {
 		return true
 	}
@@ -200,6 +236,11 @@ func (n *Net) publish(ctx context.Context) error {
 	if len(text) > maxAddressBytes {
 		return fmt.Errorf("%w: they take %d bytes, at most %d", ErrNoAddress, len(text), maxAddressBytes)
 	}
+	if n.near != "" {
+		if all := formatAddresses(append(slices.Clone(n.addresses), n.near)); len(all) <= maxAddressBytes {
+			text = all
+		}
+	}
 	if err := n.keys.Create(ctx, addressKey(n.life), []byte(text)); err != nil {
 		return fmt.Errorf("publish addresses of links: %w", err)
 	}
@@ -256,9 +297,18 @@ func (n *Net) forgetAddresses(peer serry.Life) {
 	}
 }
 
-func formatAddresses(all []string) string { return "tcp:" + strings.Join(all, ",tcp:") }
+func formatAddresses(all []string) string {
+	texts := make([]string, len(all))
+	for i, address := range all {
+		texts[i] = address
+		if !isNear(address) {
+			texts[i] = "tcp:" + address
+		}
+	}
+	return strings.Join(texts, ",")
+}
 
-// parseAddresses reads what another process has published. Kinds of addresses that this version does not
+// parseAddresses reads what another process has published. Those of TCP are returned without their kind. Kinds of addresses that this version does not
 // know are skipped.
 func parseAddresses(text string) ([]string, error) {
 	if len(text) > maxAddressBytes {
@@ -267,10 +317,16 @@ func parseAddresses(text string) ([]string, error) {
 	var all []string
 	for a := range strings.SplitSeq(text, ",") {
 		address, ok := strings.CutPrefix(a, "tcp:")
-		if !ok {
+		switch {
+		case len(all) > maxAddresses:
+			return nil, fmt.Errorf("%w: more than %d", ErrNoAddress, maxAddresses)
+		case isNear(a) && len(a) <= maxNearBytes:
+			all = append(all, a)
+			continue
+		case !ok:
 			continue
 		}
-		if _, port, err := net.SplitHostPort(address); err != nil || port == "" || len(all) == maxAddresses {
+		if _, port, err := net.SplitHostPort(address); err != nil || port == "" || isNear(address) {
 			return nil, fmt.Errorf("%w: %q", ErrNoAddress, clean([]byte(a)))
 		}
 		all = append(all, address)

@@ -18,6 +18,7 @@ import (
 const (
 	firstRetry = 10 * time.Millisecond // so that there are several within Timing.Redial
 	lastRetry  = 2 * time.Second
+	headStart  = 10 * time.Millisecond // of a socket of this host
 )
 
 // A dialling is the making of a link from this side. The lock of the link guards it.
@@ -187,10 +188,20 @@ func (l *Link) adopt(set uint64, conns []*conn.Conn) bool {
 func (l *Link) prepare(set uint64, lanes int, c net.Conn) {
 	l.set = set
 	l.lanes = make([]*lane, lanes)
-	l.remote = c.RemoteAddr().String()
+	l.remote = remoteOf(c)
 	for f, mode := range map[Family]Checksum{Collective: l.net.opt.Collective, Transfer: l.net.opt.Transfer} {
 		l.checks[f] = mode == Always || mode == BetweenHosts && !sameHost(c)
 	}
+}
+
+// remoteOf is the address of the peer, for people. A process that dialled a socket of this host has none.
+func remoteOf(c net.Conn) string {
+	if a := c.RemoteAddr(); a.Network() != "unix" {
+		return a.String()
+	} else if name := a.String(); strings.HasPrefix(name, "@serry") {
+		return "unix:" + name
+	}
+	return "unix"
 }
 
 // sameHost says whether a connection stays on this host: both of its ends have the same address, or it needs none.
@@ -266,8 +277,9 @@ func (l *Link) connectSelf() error {
 	return nil
 }
 
-// dialAny connects to the first of several addresses at which the peer answers. All are tried at once, handshake
-// included: an address of the peer may lead to another process from here, as that of a bridge which every host has,
+// dialAny connects to the first of several addresses at which the peer answers. A socket of this host has a head start:
+// it costs less. That it leads nowhere says nothing about the peer, which may be on another host. All others are tried at
+// once, handshake included: an address of the peer may lead to another process from here, as that of a bridge which every host has,
 // and that process may answer first. If the peer is reached twice it takes one of the connections, because both are
 // of one set.
 func (n *Net) dialAny(ctx context.Context, addresses []string, greeting func() hello) (*conn.Conn, string, error) {
@@ -282,16 +294,28 @@ func (n *Net) dialAny(ctx context.Context, addresses []string, greeting func() h
 		addresses = addresses[:1] // there is one way
 	}
 	outcomes := make(chan outcome)
+	far, begin := context.WithCancel(ctx) // ended: addresses of TCP are tried
+	defer time.AfterFunc(headStart, begin).Stop()
+	if !slices.ContainsFunc(addresses, isNear) {
+		begin()
+	}
 	for _, address := range addresses {
 		go func() {
+			if !isNear(address) {
+				<-far.Done()
+			}
 			c, err := n.dialOne(ctx, address, greeting())
 			outcomes <- outcome{c, address, err}
 		}()
 	}
 	var found outcome
+	var near error
 	var errs []error
 	for range addresses {
 		switch o := <-outcomes; {
+		case o.err != nil && isNear(o.address):
+			begin()
+			near = o.err
 		case o.err != nil:
 			errs = append(errs, o.err)
 		case found.c == nil:
@@ -301,7 +325,11 @@ func (n *Net) dialAny(ctx context.Context, addresses []string, greeting func() h
 			o.c.Close()
 		}
 	}
-	if found.c == nil {
+	switch {
+	case found.c != nil:
+	case len(errs) == 0 && near != nil:
+		return nil, "", fmt.Errorf("%w, and the peer is not reached on this host: %v", ErrNoSecret, near)
+	default:
 		return nil, "", &dialError{errs}
 	}
 	return found.c, found.address, nil

@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"time"
 
+	"github.com/serry-dev/serry"
 	"github.com/serry-dev/serry/internal/crc32c"
 )
 
@@ -39,6 +40,18 @@ func (n *Net) DialAnew(ctx context.Context, l *Link) error {
 	}
 	return err
 }
+
+// DialAt makes one connection to a peer, at an address.
+func (n *Net) DialAt(ctx context.Context, peer serry.Life, address string) error {
+	c, err := n.dialOne(ctx, address, n.hello(peer, controlLane, firstBulk+1, random(), 0))
+	if err == nil {
+		c.Close()
+	}
+	return err
+}
+
+// SetUser makes a Net believe that its process runs as another user.
+func (n *Net) SetUser(uid int) { n.user = uid }
 
 // StandStill is what the detector does when this process has not run for a while.
 func (n *Net) StandStill(d time.Duration) { n.excuse(n.now(), d) }

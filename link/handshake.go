@@ -78,6 +78,9 @@ func (n *Net) greet(ctx context.Context, c *conn.Conn, mine hello) error {
 	if code, text := n.examine(&theirs); code != 0 {
 		return &RefusedError{Peer: mine.to, Code: code, Text: text}
 	}
+	if code, text := n.checkUser(c); code != 0 {
+		return &RefusedError{Peer: mine.to, Code: code, Text: text}
+	}
 	if theirs.from != mine.to && !n.opt.Planted.Has(plant.StaleLink) {
 		return &RefusedError{Peer: mine.to, Code: Stale, Text: fmt.Sprintf("its address is used by %v now", theirs.from.Task)}
 	}
@@ -117,6 +120,19 @@ func (n *Net) examine(h *hello) (Refusal, string) {
 	return 0, ""
 }
 
+// checkUser refuses a process of this host that runs as another user: the name of the socket is no secret, and no file
+// guards it (CL-TRN-25). Such processes may still meet over TCP.
+func (n *Net) checkUser(c *conn.Conn) (Refusal, string) {
+	u, ok := c.Conn.(*net.UnixConn)
+	if !ok {
+		return 0, ""
+	}
+	if uid, err := userOf(u); err != nil || uid != n.user {
+		return OtherUser, "processes of a host must have the same user"
+	}
+	return 0, ""
+}
+
 // serve is the handshake of the side that was dialled. The connection outlives it as a lane of a link.
 func (n *Net) serve(c *conn.Conn) {
 	c.SetDeadline(time.Now().Add(handshakeTime))
@@ -131,6 +147,10 @@ func (n *Net) serve(c *conn.Conn) {
 		return
 	}
 	if code, text := n.examine(&theirs); code != 0 {
+		n.refuse(c, &theirs, code, text)
+		return
+	}
+	if code, text := n.checkUser(c); code != 0 {
 		n.refuse(c, &theirs, code, text)
 		return
 	}

@@ -108,11 +108,12 @@ const (
 	Crossed                        // both sides dialled, and the other set stays
 	Busy                           // it has as many links as it may have
 	Closing                        // it is about to end
+	OtherUser                      // the other process of this host runs as another user
 )
 
 // String says it in a few words.
 func (r Refusal) String() string {
-	texts := [...]string{"", "other job", "no common version", "wrong secret", "stale incarnation", "other byte order", "dialled from both sides", "too many links", "closing"}
+	texts := [...]string{"", "other job", "no common version", "wrong secret", "stale incarnation", "other byte order", "dialled from both sides", "too many links", "closing", "other user"}
 	if int(r) < len(texts) && r > 0 {
 		return texts[r]
 	}

@@ -287,14 +287,14 @@ func (w *world) linked(m, n *link.Net) (a, b *link.Link) {
 }
 
 // transports are the ways that processes are connected, for tests that all of them pass.
-var transports = []string{"memory", "local", "self", "tcp"}
+var transports = []string{"memory", "local", "self", "tcp", "unix"}
 
 // onEach runs a test over every transport. Those without sockets are in virtual time.
 func onEach(t *testing.T, f func(t *testing.T, w *world)) {
 	for _, name := range transports {
 		t.Run(name, func(t *testing.T) {
-			if name == "tcp" {
-				f(t, &world{job: newJob(), t: t})
+			if name == "tcp" || name == "unix" {
+				f(t, &world{job: newJob(), t: t, options: link.Options{TCPOnly: name == "tcp"}})
 				return
 			}
 			synctest.Test(t, func(t *testing.T) {

@@ -41,6 +41,7 @@ type Link struct {
 	lanes  []*lane // control, small, then bulk
 	checks [families]bool
 	remote string // address of the peer, for people
+	pidfd  int    // of its process, or 0; guarded by the lock of exits
 
 	ready chan struct{} // closed when the link is up, or cannot come up
 	lost  chan struct{} // closed when the service or the program has ended the link
@@ -263,6 +264,7 @@ func (l *Link) start() {
 	l.heard.Store(int64(l.net.now()))
 	l.active.Add(2)
 	l.mu.turn.held = true
+	l.net.exits.add(l, l.lanes[controlLane].in.Conn)
 	l.mu.Unlock()
 	l.net.linkUp(l)
 	for _, lane := range l.lanes[:firstBulk] {
@@ -339,6 +341,7 @@ func (l *Link) finish(was state) {
 		}
 	}
 	l.guard.clear()
+	l.net.exits.remove(l)
 	l.mu.Lock()
 	l.mu.state = down
 	cause := l.mu.cause

@@ -9,6 +9,7 @@ import (
 	"iter"
 	"log/slog"
 	"net"
+	"os"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -25,7 +26,8 @@ const (
 	defaultMaxLinks = 1024
 )
 
-// A Member is what a Net needs of the job; *client.Member satisfies it.
+// A Member is what a Net needs of the job; *client.Member satisfies it. One that has a method Tasks, too, as that has, tells
+// how many tasks the job has: in a job of one process a Net opens no socket.
 type Member interface {
 	Task() serry.TaskID
 	Incarnation() serry.Incarnation
@@ -94,6 +96,7 @@ type Options struct {
 	Collective Checksum // checksums of the collective family
 	Transfer   Checksum // of the transfer family
 
+	TCPOnly bool         // use no socket of this host for its processes; they use TCP, as between hosts
 	Local   *Local       // or nil: Nets of this process that share it need no sockets among themselves
 	Network Network      // or nil
 	Planted plant.Faults // none, but in tests of tests
@@ -113,7 +116,9 @@ type Net struct {
 	network    Network
 	acceptor   *conn.Acceptor
 	listeners  []net.Listener
-	addresses  []string // published
+	addresses  []string // published, of TCP
+	near       string   // published, of this host, or empty
+	user       int      // of this process
 	began      time.Time
 	ctx        context.Context // of everything in the background
 	stop       context.CancelCauseFunc
@@ -126,6 +131,7 @@ type Net struct {
 	answers   sync.WaitGroup     // the goroutine that answers what is asked
 	mute      context.CancelFunc // ends it
 	losses    [sources]atomic.Uint64
+	exits     exits // of peers on this host
 
 	mu struct {
 		sync.Mutex
@@ -145,7 +151,8 @@ type acquaintance struct {
 	lastSet   uint64
 }
 
-// Open makes the link layer of a member: it listens, and publishes its addresses. Close ends it.
+// Open makes the link layer of a member: it listens, and publishes its addresses, unless the member is alone. Close ends
+// it.
 func Open(ctx context.Context, m Member, k Keys, o Options) (*Net, error) {
 	if err := o.findSecret(); err != nil {
 		return nil, err
@@ -155,7 +162,7 @@ func Open(ctx context.Context, m Member, k Keys, o Options) (*Net, error) {
 	}
 	n := &Net{
 		member: m, keys: k, life: serry.Life{Task: m.Task(), Incarnation: m.Incarnation()}, opt: o,
-		timing: o.Timing.withDefaults(), chunkBytes: ChunkBytes, log: conn.LimitLog(o.Log), network: o.Network, began: time.Now(),
+		timing: o.Timing.withDefaults(), chunkBytes: ChunkBytes, log: conn.LimitLog(o.Log), network: o.Network, user: os.Geteuid(), began: time.Now(),
 	}
 	if n.opt.Lanes == 0 {
 		n.opt.Lanes = defaultLanes
@@ -178,6 +185,10 @@ func Open(ctx context.Context, m Member, k Keys, o Options) (*Net, error) {
 	n.mu.changed = make(chan struct{})
 	n.ended = make(chan struct{})
 	n.ctx, n.stop = context.WithCancelCause(context.WithoutCancel(ctx))
+	if n.alone(ctx) {
+		n.run()
+		return n, nil
+	}
 	if err := n.listen(ctx); err != nil {
 		n.stop(err)
 		return nil, err
@@ -187,6 +198,18 @@ func Open(ctx context.Context, m Member, k Keys, o Options) (*Net, error) {
 		return nil, errors.Join(err, n.Close(ctx))
 	}
 	return n, nil
+}
+
+// alone says whether this task is the whole job: then no peer will dial, and no socket is needed (CL-TRN-11).
+func (n *Net) alone(ctx context.Context) bool {
+	m, ok := n.member.(interface {
+		Tasks(ctx context.Context) (serry.Snapshot, error)
+	})
+	if !ok {
+		return false
+	}
+	s, err := m.Tasks(ctx)
+	return err == nil && len(s.Tasks) == 1
 }
 
 // findSecret takes the secret from the environment where the options have none.
@@ -395,6 +418,7 @@ func (n *Net) Close(ctx context.Context) error {
 		closing.Go(func() { l.Shutdown(errNetClosed) })
 	}
 	closing.Wait()
+	n.exits.close()
 	n.stop(errNetClosed)
 	n.acceptor.Wait()
 	n.work.Wait()

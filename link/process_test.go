@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/exec"
 	"slices"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -24,7 +25,11 @@ import (
 // envPeer makes this program the peer of a test.
 const envPeer = "LINK_TEST_PEER"
 
-// bePeer is what the peer does: it says its addresses, and holds its links until its input ends.
+// peerKey is where the peer of a test publishes its addresses.
+const peerKey = "serry/link/worker/1/000000000000000b"
+
+// bePeer is what the peer does: it says its addresses, and holds its links until its input ends. A line of input makes it
+// start a child that has its connections, too.
 func bePeer() {
 	j := newJob()
 	n, err := link.Open(context.Background(), member{j, life(1, 11), 7, true}, j, link.Options{})
@@ -32,16 +37,48 @@ func bePeer() {
 		fmt.Println(err)
 		os.Exit(1)
 	}
-	fmt.Println(j.key("serry/link/worker/1/000000000000000b"))
-	io.Copy(io.Discard, os.Stdin)
+	fmt.Println(j.key(peerKey))
+	for in := bufio.NewReader(os.Stdin); ; {
+		if _, err := in.ReadString('\n'); err != nil {
+			break
+		}
+		fmt.Println(shareSockets())
+	}
 	n.Close(context.Background())
 }
 
+// shareSockets starts a child with all sockets of this process, which it holds until the input of both ends.
+func shareSockets() error {
+	files := []*os.File{os.Stdin, os.Stderr, os.Stderr}
+	open, err := os.ReadDir("/proc/self/fd")
+	if err != nil {
+		return err
+	}
+	for _, e := range open {
+		name, err := os.Readlink("/proc/self/fd/" + e.Name())
+		if number, wrong := strconv.Atoi(e.Name()); err == nil && wrong == nil && strings.HasPrefix(name, "socket:") {
+			files = append(files, os.NewFile(uintptr(number), name))
+		}
+	}
+	_, err = os.StartProcess("/bin/cat", []string{"cat"}, &os.ProcAttr{Files: files})
+	return err
+}
+
+// A peerProcess is the peer as the test sees it.
+type peerProcess struct {
+	*os.Process
+	in  io.Writer
+	out *bufio.Reader
+}
+
 // startPeer runs the peer in a process of its own.
-func startPeer(t *testing.T, w *world) (*os.Process, serry.Life) {
+func startPeer(t *testing.T, w *world, change ...func(*exec.Cmd)) (*peerProcess, serry.Life) {
 	t.Helper()
 	cmd := exec.Command(os.Args[0])
 	cmd.Env = append(os.Environ(), envPeer+"=1")
+	for _, c := range change {
+		c(cmd)
+	}
 	in, err := cmd.StdinPipe()
 	if err != nil {
 		t.Fatal(err)
@@ -58,14 +95,15 @@ func startPeer(t *testing.T, w *world) (*os.Process, serry.Life) {
 		in.Close()
 		cmd.Wait()
 	})
-	addresses, err := bufio.NewReader(out).ReadString('\n')
+	p := &peerProcess{in: in, out: bufio.NewReader(out), Process: cmd.Process}
+	addresses, err := p.out.ReadString('\n')
 	if err != nil {
 		t.Fatal(err)
 	}
 	peer := life(1, 11)
 	w.set(serry.TaskInfo{Task: peer.Task, Incarnation: peer.Incarnation, State: serry.Connected})
-	w.change(func() { w.keys["serry/link/worker/1/000000000000000b"] = strings.TrimSpace(addresses) })
-	return cmd.Process, peer
+	w.change(func() { w.keys[peerKey] = strings.TrimSpace(addresses) })
+	return p, peer
 }
 
 // A process that is killed is found by its closed connections and its port, one that is stopped by its
@@ -73,18 +111,25 @@ func startPeer(t *testing.T, w *world) (*os.Process, serry.Life) {
 func TestRealProcess(t *testing.T) {
 	clause.Cite(t, "CL-TRN-5", "CL-TRN-6", "CL-TRN-7")
 	for name, row := range map[string]struct {
-		signal syscall.Signal
-		redial time.Duration
-		want   error
-		hard   bool
+		signal  syscall.Signal
+		redial  time.Duration
+		tcpOnly bool
+		want    error
+		hard    bool
 	}{
-		"killed":  {syscall.SIGKILL, time.Minute, link.ErrPeerFailed, true}, // it refuses at once, however slow this machine is
-		"stopped": {syscall.SIGSTOP, 0, link.ErrTransport, false},
+		"killed":             {syscall.SIGKILL, time.Minute, true, link.ErrPeerFailed, true}, // it refuses at once, however slow this machine is
+		"stopped":            {syscall.SIGSTOP, 0, true, link.ErrTransport, false},
+		"killed, same host":  {syscall.SIGKILL, time.Minute, false, link.ErrPeerFailed, true},
+		"stopped, same host": {syscall.SIGSTOP, 0, false, link.ErrTransport, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := &world{job: newJob(), t: t}
 			process, peer := startPeer(t, w)
+			if row.tcpOnly {
+				w.change(func() { w.keys[peerKey], _, _ = strings.Cut(w.keys[peerKey], ",unix:") })
+			}
 			m := w.join(life(0, 10), func(o *link.Options) {
+				o.TCPOnly = row.tcpOnly
 				o.Timing = link.Timing{Ping: 50 * time.Millisecond, Suspect: 200 * time.Millisecond, Dead: time.Second, Redial: row.redial}
 			})
 			a, err := m.Link(t.Context(), peer)

@@ -138,7 +138,30 @@ func (n *Net) lossOf(peer serry.Life) *LossError {
 // exited says whether a task failed because a launcher or a relay saw its process end.
 func exited(err error) bool {
 	t, ok := errors.AsType[*serry.TaskError](err)
-	return ok && strings.HasPrefix(t.Evidence, "process exited")
+	return ok && strings.HasPrefix(t.Evidence, "process exited: ")
+}
+
+var errExited = errors.New("process exited")
+
+// exited takes down a link whose peer is a process of this host that has ended (CL-TRN-6). The kernel has closed its
+// connections, unless a child of it has them, too. What it wrote before is read first, because that may be a goodbye:
+// a link that is still up ends as if its connections were closed, or after Timing.Redial.
+func (n *Net) exited(l *Link) {
+	loss := &LossError{Peer: l.peer, Source: FromLink, Reason: errExited, Err: ErrPeerFailed}
+	n.emit(Event{Kind: PeerExit, Peer: l.peer, Err: loss})
+	n.suspect(l.peer, true, "process exited, as seen on its host")
+	if l.breaks() {
+		l.end(loss)
+		return
+	}
+	time.AfterFunc(n.timing.Redial, func() { l.end(loss) })
+}
+
+// breaks says whether the connections are closed, and it is being found out why.
+func (l *Link) breaks() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.mu.state == breaking
 }
 
 // lose takes a link down because the service says that its peer is over.
