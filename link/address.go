@@ -128,7 +128,7 @@ func (n *Net) allowed(address string) bool {
 	if isNear(address) {
 		return hostSockets && !n.opt.TCPOnly
 	}
-	if len(n.opt.Secret) > 0 || n.opt.Plain {
+	if n.guarded() {
 		return true
 	}
 	host, _, _ := net.SplitHostPort(address)
@@ -136,10 +136,21 @@ func (n *Net) allowed(address string) bool {
 	return err == nil && ip.IsLoopback() || host == "localhost"
 }
 
+// guarded says whether links may leave this host: peers prove who they are, or the options say that they need not.
+func (n *Net) guarded() bool { return len(n.opt.Secret) > 0 || n.opt.TLS != nil || n.opt.Plain }
+
+// kind is what addresses of TCP begin with: who has certificates talks to no process that has none.
+func (n *Net) kind() string {
+	if n.opt.TLS != nil {
+		return "tls:"
+	}
+	return "tcp:"
+}
+
 // binds are the addresses to listen on.
 func (n *Net) binds() ([]string, error) {
 	if len(n.opt.Listen) == 0 {
-		if len(n.opt.Secret) > 0 || n.opt.Plain {
+		if n.guarded() {
 			return []string{":0"}, nil
 		}
 		return []string{"127.0.0.1:0", "[::1]:0"}, nil
@@ -225,23 +236,23 @@ func reachable(a net.Addr) []string {
 	return loopback
 }
 
-// addressKey is where a life publishes its addresses.
-func addressKey(l serry.Life) string {
+// AddressKey is the key under which a life publishes its addresses. What else is known of its links is below it.
+func AddressKey(l serry.Life) string {
 	return fmt.Sprintf("serry/link/%v/%016x", l.Task, uint64(l.Incarnation))
 }
 
 // publish writes the addresses to the key-value store, once.
 func (n *Net) publish(ctx context.Context) error {
-	text := formatAddresses(n.addresses)
+	text := formatAddresses(n.kind(), n.addresses)
 	if len(text) > maxAddressBytes {
 		return fmt.Errorf("%w: they take %d bytes, at most %d", ErrNoAddress, len(text), maxAddressBytes)
 	}
 	if n.near != "" {
-		if all := formatAddresses(append(slices.Clone(n.addresses), n.near)); len(all) <= maxAddressBytes {
+		if all := formatAddresses(n.kind(), append(slices.Clone(n.addresses), n.near)); len(all) <= maxAddressBytes {
 			text = all
 		}
 	}
-	if err := n.keys.Create(ctx, addressKey(n.life), []byte(text)); err != nil {
+	if err := n.keys.Create(ctx, AddressKey(n.life), []byte(text)); err != nil {
 		return fmt.Errorf("publish addresses of links: %w", err)
 	}
 	n.published.Store(true)
@@ -255,7 +266,7 @@ func (n *Net) unpublish(ctx context.Context) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, reportTime)
 	defer cancel()
-	if err := n.keys.Delete(ctx, addressKey(n.life)); err != nil && !errors.Is(err, serry.ErrNotFound) {
+	if err := n.keys.Delete(ctx, AddressKey(n.life)); err != nil && !errors.Is(err, serry.ErrNotFound) {
 		return fmt.Errorf("delete addresses of links: %w", err)
 	}
 	return nil
@@ -269,11 +280,11 @@ func (n *Net) lookup(ctx context.Context, peer serry.Life) ([]string, error) {
 	if known != nil {
 		return known, nil
 	}
-	text, err := n.keys.Wait(ctx, addressKey(peer))
+	text, err := n.keys.Wait(ctx, AddressKey(peer))
 	if err != nil {
 		return nil, fmt.Errorf("addresses of %v: %w", peer.Task, err)
 	}
-	addresses, err := parseAddresses(string(text))
+	addresses, err := parseAddresses(n.kind(), string(text))
 	if err != nil {
 		return nil, fmt.Errorf("addresses of %v: %w", peer.Task, err)
 	}
@@ -297,12 +308,12 @@ func (n *Net) forgetAddresses(peer serry.Life) {
 	}
 }
 
-func formatAddresses(all []string) string {
+func formatAddresses(kind string, all []string) string {
 	texts := make([]string, len(all))
 	for i, address := range all {
 		texts[i] = address
 		if !isNear(address) {
-			texts[i] = "tcp:" + address
+			texts[i] = kind + address
 		}
 	}
 	return strings.Join(texts, ",")
@@ -310,13 +321,13 @@ func formatAddresses(all []string) string {
 
 // parseAddresses reads what another process has published. Those of TCP are returned without their kind. Kinds of addresses that this version does not
 // know are skipped.
-func parseAddresses(text string) ([]string, error) {
+func parseAddresses(kind, text string) ([]string, error) {
 	if len(text) > maxAddressBytes {
 		return nil, fmt.Errorf("%w: %d bytes", ErrNoAddress, len(text))
 	}
 	var all []string
 	for a := range strings.SplitSeq(text, ",") {
-		address, ok := strings.CutPrefix(a, "tcp:")
+		address, ok := strings.CutPrefix(a, kind)
 		switch {
 		case len(all) > maxAddresses:
 			return nil, fmt.Errorf("%w: more than %d", ErrNoAddress, maxAddresses)

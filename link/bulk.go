@@ -167,6 +167,14 @@ func (c *outgoing) write(pieces net.Buffers, step int64, checked bool) error {
 // go of the memory: the peer needs the rest to find the next frame.
 func (c *outgoing) writeAll(pieces net.Buffers) error {
 	a, p := c.lane, c.post
+	if a.out.Secure() { // what was encrypted is no memory of the program any more
+		sealed, err := a.out.Seal(pieces)
+		if err != nil {
+			return err
+		}
+		defer conn.Recycle(sealed)
+		pieces = net.Buffers{sealed}
+	}
 	for {
 		_, err := pieces.WriteTo(a.out.Conn)
 		if err == nil || !errors.Is(err, os.ErrDeadlineExceeded) {

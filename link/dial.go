@@ -4,13 +4,16 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"math/rand/v2"
 	"net"
+	"os"
 	"slices"
 	"strings"
 	"syscall"
 	"time"
 
+	"github.com/serry-dev/serry"
 	"github.com/serry-dev/serry/internal/pause"
 	"github.com/serry-dev/serry/wire/conn"
 )
@@ -18,7 +21,7 @@ import (
 const (
 	firstRetry = 10 * time.Millisecond // so that there are several within Timing.Redial
 	lastRetry  = 2 * time.Second
-	headStart  = 10 * time.Millisecond // of a socket of this host
+	headStart  = time.Second // of a socket of this host; one that leads nowhere is refused at once
 )
 
 // A dialling is the making of a link from this side. The lock of the link guards it.
@@ -339,14 +342,41 @@ func (n *Net) dialAny(ctx context.Context, addresses []string, greeting func() h
 func (n *Net) dialOne(ctx context.Context, address string, mine hello) (c *conn.Conn, err error) {
 	if local := n.opt.Local.dial(mine.to); local != nil {
 		c = conn.New(local)
-	} else if c, err = conn.Dial(ctx, strings.TrimPrefix(address, "tcp:"), "", conn.DialOptions{Connect: n.network.Dial}); err != nil {
-		return nil, err
+	} else if c, err = conn.Dial(ctx, address, protocol, n.dialOptions(address)); err != nil {
+		return nil, trusted(err, mine.to)
 	}
 	if err := n.greet(ctx, c, mine); err != nil {
 		c.Close()
-		return nil, err
+		return nil, trusted(err, mine.to)
 	}
 	return c, nil
+}
+
+// dialOptions say how to connect to an address.
+func (n *Net) dialOptions(address string) conn.DialOptions {
+	o := conn.DialOptions{Connect: n.network.Dial}
+	if n.opt.TLS != nil && !isNear(address) {
+		host, _, _ := net.SplitHostPort(address)
+		o.TLS = n.opt.TLS.Client(host)
+	}
+	return o
+}
+
+// trusted turns what TLS says of a certificate into a refusal. The server learns of a bad one when the client believes
+// the handshake to be over, and tells it by an alert.
+func trusted(err error, peer serry.Life) error {
+	op, ok := errors.AsType[*net.OpError](err)
+	alert := ok && op.Op == "remote error"
+	if alert || errors.Is(err, conn.ErrTLS) && !slices.ContainsFunc(interruptions, func(i error) bool { return errors.Is(err, i) }) {
+		return &RefusedError{Peer: peer, Code: Untrusted, Text: clean([]byte(err.Error()))}
+	}
+	return err
+}
+
+// interruptions are how a handshake of TLS ends that says nothing about certificates.
+var interruptions = []error{
+	io.EOF, io.ErrUnexpectedEOF, io.ErrClosedPipe, net.ErrClosed, os.ErrDeadlineExceeded, context.Canceled, context.DeadlineExceeded,
+	syscall.ECONNRESET, syscall.EPIPE,
 }
 
 // A dialError says that no address of a peer answers.

@@ -3,7 +3,8 @@
 // [Open] makes the link layer of a member, a [Net]: it listens, and publishes its addresses in the
 // key-value store. [Net.Link] makes or finds the [Link] to one life of another task: a set of connections
 // that both processes share for everything they do together. Both ends have proven that they know the
-// secret of the job, and which life of which task they are.
+// secret of the job, or have shown certificates, and which life of which task they are. Processes of one host are connected by
+// Unix sockets, all others by TCP; a job of one process needs neither.
 //
 // A message is data of one family (collectives or transfers), named by its [Header]. The sender calls
 // [Link.Post], the receiver [Link.Expect] with the memory it goes to; whichever comes first waits for the

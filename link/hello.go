@@ -109,11 +109,12 @@ const (
 	Busy                           // it has as many links as it may have
 	Closing                        // it is about to end
 	OtherUser                      // the other process of this host runs as another user
+	Untrusted                      // one side does not accept the certificate of the other
 )
 
 // String says it in a few words.
 func (r Refusal) String() string {
-	texts := [...]string{"", "other job", "no common version", "wrong secret", "stale incarnation", "other byte order", "dialled from both sides", "too many links", "closing", "other user"}
+	texts := [...]string{"", "other job", "no common version", "wrong secret", "stale incarnation", "other byte order", "dialled from both sides", "too many links", "closing", "other user", "certificate not accepted"}
 	if int(r) < len(texts) && r > 0 {
 		return texts[r]
 	}

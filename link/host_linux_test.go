@@ -189,3 +189,15 @@ func TestExitOfAProcess(t *testing.T) {
 		t.Errorf("reports are %q; want one of hard evidence", got)
 	}
 }
+
+// A lane that alone is cut off breaks: the system gives up on it, whichever side dialled, at twice the time of the detector.
+func TestUnheardLane(t *testing.T) {
+	clause.Cite(t, "CL-TRN-6")
+	w := &world{job: newJob(), t: t, options: link.Options{TCPOnly: true, Timing: link.Timing{Dead: 2 * time.Second}}}
+	a, b := w.pair()
+	for _, l := range []*link.Link{a, b} {
+		if got := l.Unheard(); len(got) != 4 || slices.ContainsFunc(got, func(d time.Duration) bool { return d != 4*time.Second }) {
+			t.Errorf("lanes give up after %v; want 4 s for each", got)
+		}
+	}
+}

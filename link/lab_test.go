@@ -287,7 +287,7 @@ func (w *world) linked(m, n *link.Net) (a, b *link.Link) {
 }
 
 // transports are the ways that processes are connected, for tests that all of them pass.
-var transports = []string{"memory", "local", "self", "tcp", "unix"}
+var transports = []string{"memory", "tls", "local", "self", "tcp", "unix"}
 
 // onEach runs a test over every transport. Those without sockets are in virtual time.
 func onEach(t *testing.T, f func(t *testing.T, w *world)) {
@@ -302,6 +302,9 @@ func onEach(t *testing.T, f func(t *testing.T, w *world)) {
 				switch name {
 				case "memory":
 					w.network = newNetwork()
+				case "tls":
+					w.network = newNetwork()
+					w.options.TLS = newAuthority(t).identity("task", "spiffe://lab/job/task")
 				case "local", "self":
 					w.network, w.local = newNetwork(), new(link.Local)
 				}
@@ -343,6 +346,8 @@ type network struct {
 	dead      map[string]bool // hosts whose processes are gone
 	dials     []string        // addresses
 	closing   func()          // or nil: called once, before the next connection closes
+	tapped    bool
+	tap       []byte // with tapped: what was read
 }
 
 func newNetwork() *network {
@@ -420,6 +425,9 @@ func (w *network) damage(from, to string, at int) {
 func (w *network) maybeDamage(from, to string, p []byte) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	if w.tapped {
+		w.tap = append(w.tap, p...)
+	}
 	way := [2]string{from, to}
 	at, ok := w.damaged[way]
 	if !ok {
@@ -431,6 +439,20 @@ func (w *network) maybeDamage(from, to string, p []byte) {
 	}
 	p[at] ^= 4
 	delete(w.damaged, way)
+}
+
+// spy begins to note all bytes.
+func (w *network) spy() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.tapped = true
+}
+
+// seen is what a stranger could read.
+func (w *network) seen() string {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return string(w.tap)
 }
 
 // dialled lists the addresses that were dialled.

@@ -19,6 +19,11 @@ const (
 	MaxLanes = 8
 )
 
+// unheardTimes is how many times Timing.Dead the host of a peer may leave bytes of a lane without an acknowledgement. The
+// detector hears of all lanes through one of them, and comes first; this finds a lane that alone is cut off, by a path
+// through the network that the others do not take.
+const unheardTimes = 2
+
 // A lane is one connection of a link.
 type lane struct {
 	// Set when the lane is made, then constant.
@@ -43,6 +48,7 @@ type lane struct {
 
 func newLane(l *Link, index int, in, out *conn.Conn) *lane {
 	a := &lane{link: l, in: in, out: out}
+	in.GiveUpUnheard(unheardTimes * l.net.timing.Dead)
 	if index < firstBulk {
 		a.pipe = conn.NewPipe(out, conn.PipeConfig{Planted: l.net.opt.Planted})
 	}

@@ -3,6 +3,7 @@ package link
 import (
 	"context"
 	"crypto/rand"
+	"crypto/tls"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -24,6 +25,8 @@ import (
 const (
 	defaultLanes    = 2
 	defaultMaxLinks = 1024
+
+	protocol = "serry-link" // in handshakes of TLS
 )
 
 // A Member is what a Net needs of the job; *client.Member satisfies it. One that has a method Tasks, too, as that has, tells
@@ -64,6 +67,14 @@ type Network interface {
 	Dial(ctx context.Context, address string) (net.Conn, error)
 }
 
+// An Identity has the certificate of this process, and says which ones it accepts; *mtls.Identity satisfies it. Whoever has
+// a certificate that is accepted can be any task of the job, unless there is a secret, too. Processes of one host use their
+// socket without TLS: the kernel tells who is at its other end.
+type Identity interface {
+	Server() *tls.Config            // of the side that is dialled: it wants a certificate
+	Client(host string) *tls.Config // of the side that dials a host
+}
+
 // A Checksum says whether payloads have a checksum.
 type Checksum int
 
@@ -84,9 +95,10 @@ type Options struct {
 	Advertise []string
 
 	// Secret is that of the job. Nil means the one in the file that SERRY_JOB_SECRET_FILE names, if any.
-	// Without a secret, links are made only on loopback, unless Plain is set.
+	// Without a secret and without TLS, links are made only on loopback, unless Plain is set.
 	Secret secure.Secret
-	Plain  bool // allow links between hosts without a secret
+	TLS    Identity // or nil: certificates, which all processes of the job have or none
+	Plain  bool     // allow links between hosts without a secret
 
 	Lanes    int // bulk connections of a link, 1 to 8; 0 means 2
 	MaxLinks int // 0 means 1024
@@ -114,7 +126,8 @@ type Net struct {
 	chunkBytes int64
 	log        *slog.Logger
 	network    Network
-	acceptor   *conn.Acceptor
+	acceptor   *conn.Acceptor // of TCP
+	welcome    *conn.Acceptor // of processes of this host
 	listeners  []net.Listener
 	addresses  []string // published, of TCP
 	near       string   // published, of this host, or empty
@@ -224,9 +237,18 @@ func (o *Options) findSecret() (err error) {
 
 // run starts what a Net does in the background.
 func (n *Net) run() {
-	n.acceptor = conn.NewAcceptor(conn.AcceptorConfig{Protocols: []conn.Protocol{{Name: "serry-link", Serve: n.serve}}, Log: n.log})
+	cfg := conn.AcceptorConfig{Protocols: []conn.Protocol{{Name: protocol, Serve: n.serve}}, HandshakeTime: handshakeTime, Log: n.log}
+	n.welcome = conn.NewAcceptor(cfg)
+	if n.opt.TLS != nil {
+		cfg.TLS = n.opt.TLS.Server()
+	}
+	n.acceptor = conn.NewAcceptor(cfg)
 	for _, l := range n.listeners {
-		n.work.Go(func() { n.acceptor.Serve(l) })
+		a := n.acceptor
+		if l.Addr().Network() == "unix" {
+			a = n.welcome
+		}
+		n.work.Go(func() { a.Serve(l) })
 	}
 	n.work.Go(n.detect)
 	n.work.Go(n.watch)
@@ -407,7 +429,7 @@ func (n *Net) Close(ctx context.Context) error {
 	if n.opt.Local != nil {
 		n.opt.Local.remove(n)
 	}
-	for _, c := range n.acceptor.Stop() {
+	for _, c := range append(n.acceptor.Stop(), n.welcome.Stop()...) {
 		c.Close()
 	}
 	n.mute() // what is written later than unpublish deletes would stay
@@ -421,6 +443,7 @@ func (n *Net) Close(ctx context.Context) error {
 	n.exits.close()
 	n.stop(errNetClosed)
 	n.acceptor.Wait()
+	n.welcome.Wait()
 	n.work.Wait()
 	close(n.ended)
 	return err

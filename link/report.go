@@ -28,10 +28,10 @@ const (
 )
 
 // AskKey is the key that asks a life for a report on its links.
-func AskKey(l serry.Life) string { return addressKey(l) + "/ask" }
+func AskKey(l serry.Life) string { return AddressKey(l) + "/ask" }
 
 // ReportKey is where a life writes the report.
-func ReportKey(l serry.Life) string { return addressKey(l) + "/report" }
+func ReportKey(l serry.Life) string { return AddressKey(l) + "/report" }
 
 // ParseKey says which life a key of links belongs to: one that has addresses, or a report. Other keys are not ok.
 func ParseKey(key string) (life serry.Life, report, ok bool) {
@@ -87,7 +87,7 @@ func ParseReport(text []byte) (r Report, err error) {
 
 // answer writes a report whenever one is asked for, until ctx ends.
 func (n *Net) answer(ctx context.Context) {
-	for e, err := range n.keys.Watch(ctx, addressKey(n.life)) {
+	for e, err := range n.keys.Watch(ctx, AddressKey(n.life)) {
 		if err != nil {
 			n.log.Debug("reports on links end", "err", err)
 			return

@@ -93,7 +93,7 @@ func (n *Net) sweep(lives []serry.Life) {
 			continue
 		}
 		n.background(func(ctx context.Context) {
-			if err := n.keys.Delete(ctx, addressKey(life)); err != nil {
+			if err := n.keys.Delete(ctx, AddressKey(life)); err != nil {
 				n.log.Debug("addresses of a lost task not deleted", "task", life.Task, "err", err)
 			}
 		})

@@ -197,11 +197,11 @@ func FuzzRefused(f *testing.F) {
 func FuzzAddresses(f *testing.F) {
 	f.Add("tcp:10.0.0.2:4001,tcp:[fd00::2]:4001,unix:@name")
 	f.Fuzz(func(t *testing.T, text string) {
-		all, err := parseAddresses(text)
+		all, err := parseAddresses("tcp:", text)
 		if err != nil {
 			return
 		}
-		again, err := parseAddresses(formatAddresses(all))
+		again, err := parseAddresses("tcp:", formatAddresses("tcp:", all))
 		if diff := cmp.Diff(all, again); err != nil || diff != "" {
 			t.Errorf("%q is read as %q, then as %q, %v", text, all, again, err)
 		}

@@ -39,7 +39,7 @@ type Host struct {
 // Listen opens the links of a process that belongs to no job, at an address, and answers every gauge that
 // comes. Close ends it.
 func Listen(ctx context.Context, address string, o link.Options) (*Host, error) {
-	o.Listen = []string{address}
+	o.Listen, o.TCPOnly = []string{address}, true
 	m := &loner{life: listener}
 	n, err := link.Open(ctx, m, loneKeys{m}, o)
 	if err != nil {
@@ -90,7 +90,7 @@ func (h *Host) Event(e link.Event) {
 // Dial opens the links of a process that belongs to no job, and makes one to the process that listens at
 // an address.
 func Dial(ctx context.Context, address string, o link.Options) (*link.Net, *link.Link, error) {
-	o.Listen = []string{"127.0.0.1:0"}
+	o.Listen, o.TCPOnly = []string{"127.0.0.1:0"}, true
 	m := &loner{life: serry.Life{Task: dialler, Incarnation: serry.Incarnation(rand.Uint64() | 1)}, peer: address}
 	n, err := link.Open(ctx, m, loneKeys{m}, o)
 	if err != nil {

@@ -55,6 +55,8 @@ type AcceptorConfig struct {
 	// without the right certificate comes again every second: Refused can keep count. Nil: the log.
 	Refused func(peer net.Addr, err error)
 
+	HandshakeTime time.Duration // 0 means the constant of that name
+
 	// MaxConns bounds the connections; accepting pauses there. 0 means the limit on open files less 64.
 	MaxConns int
 }
@@ -103,6 +105,9 @@ var (
 func NewAcceptor(cfg AcceptorConfig) *Acceptor {
 	if cfg.Log == nil {
 		cfg.Log = slog.New(slog.DiscardHandler)
+	}
+	if cfg.HandshakeTime <= 0 {
+		cfg.HandshakeTime = HandshakeTime
 	}
 	if cfg.MaxConns <= 0 {
 		cfg.MaxConns = defaultMaxConns()
@@ -258,7 +263,7 @@ func (a *Acceptor) serve(c *Conn) {
 		// Only to notice hosts that vanished (F-38).
 		tcp.SetKeepAliveConfig(net.KeepAliveConfig{Enable: true, Idle: 15 * time.Second, Interval: 15 * time.Second, Count: 9})
 	}
-	c.SetDeadline(time.Now().Add(HandshakeTime))
+	c.SetDeadline(time.Now().Add(a.cfg.HandshakeTime))
 	p, err := a.protocol(c)
 	if err == nil {
 		p.Serve(c)

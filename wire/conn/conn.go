@@ -192,6 +192,18 @@ func (c *Conn) seal(s *piece) error {
 	return err
 }
 
+// Seal encrypts pieces of output, for a protocol that writes them to the connection below TLS itself, where a write can be
+// interrupted and go on. The caller recycles the buffer. No pipe may be writing.
+func (c *Conn) Seal(pieces net.Buffers) ([]byte, error) {
+	c.sealed.hold.Store(true)
+	for _, p := range pieces {
+		if _, err := c.tls.Write(p); err != nil {
+			return nil, err
+		}
+	}
+	return c.sealed.take(), nil
+}
+
 // A sealer lies between TLS and a socket. Once hold is set it keeps what TLS writes, so that encrypting
 // never blocks.
 type sealer struct {

@@ -8,7 +8,11 @@ import (
 	"net"
 	"slices"
 	"strings"
+	"time"
 )
+
+// unheardTimeout is how long a server may take to acknowledge bytes before a connection to it breaks.
+const unheardTimeout = 20 * time.Second
 
 // DialOptions say how to connect. The zero value means plain text over the network.
 type DialOptions struct {
@@ -17,6 +21,9 @@ type DialOptions struct {
 	// Connect makes the connection below TLS, in place of the network. The address is as given to Dial.
 	Connect func(ctx context.Context, address string) (net.Conn, error)
 }
+
+// ErrTLS is wrapped by the errors of TLS handshakes.
+var ErrTLS = errors.New("tls")
 
 // ErrProtocol says that both sides of a TLS handshake have no protocol in common.
 var ErrProtocol = errors.New("the server does not offer the protocol")
@@ -32,15 +39,15 @@ func Dial(ctx context.Context, address, protocol string, o DialOptions) (*Conn, 
 	if err != nil {
 		return nil, err
 	}
-	giveUpUnheard(nc)
 	c := New(nc)
+	c.GiveUpUnheard(unheardTimeout)
 	c.name = authority
 	if o.TLS == nil {
 		return c, nil
 	}
 	if err := c.agree(ctx, o.TLS, protocol); err != nil {
 		c.Close()
-		return nil, fmt.Errorf("tls: %w", err)
+		return nil, fmt.Errorf("%w: %w", ErrTLS, err)
 	}
 	return c, nil
 }

@@ -7,13 +7,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// unheardTimeout is how long the other host may take to acknowledge bytes before the connection breaks.
-const unheardTimeout = 20 * time.Second
-
-// giveUpUnheard sets that timeout, where there is one. Without it a host that is gone shows only
-// after a quarter of an hour.
-func giveUpUnheard(nc net.Conn) {
-	tcp, ok := nc.(*net.TCPConn)
+// GiveUpUnheard says how long the other host may take to acknowledge bytes before the connection breaks, where the
+// system has such a timeout. Without it a host that is gone shows only after a quarter of an hour.
+func (c *Conn) GiveUpUnheard(after time.Duration) {
+	tcp, ok := c.Conn.(*net.TCPConn)
 	if !ok {
 		return
 	}
@@ -22,6 +19,6 @@ func giveUpUnheard(nc net.Conn) {
 		return
 	}
 	_ = raw.Control(func(fd uintptr) {
-		_ = unix.SetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_USER_TIMEOUT, int(unheardTimeout.Milliseconds()))
+		_ = unix.SetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_USER_TIMEOUT, int(after.Milliseconds()))
 	})
 }

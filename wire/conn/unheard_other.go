@@ -2,7 +2,7 @@
 
 package conn
 
-import "net"
+import "time"
 
-// giveUpUnheard does nothing where the system has no such timeout.
-func giveUpUnheard(net.Conn) {}
+// GiveUpUnheard does nothing where the system has no such timeout.
+func (*Conn) GiveUpUnheard(time.Duration) {}
