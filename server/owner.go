@@ -5,6 +5,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/serry-dev/serry"
 	"github.com/serry-dev/serry/coord"
 	"github.com/serry-dev/serry/detect"
 	"github.com/serry-dev/serry/internal/plant"
@@ -64,9 +65,10 @@ type owner struct {
 	due  coord.Time // when run wakes up by itself, or never
 
 	// The step that is under way, and what has gathered since the last commit.
-	current  *item // the call that is being stepped, or nil
-	answered bool  // its reply was among the effects
-	wave     *wave
+	current   *item // the call that is being stepped, or nil
+	answered  bool  // its reply was among the effects
+	wave      *wave
+	livesOver []serry.Life // whose keys of links are to be deleted
 
 	// The journal, as far as the owner must know it.
 	size        growth   // how much it has grown

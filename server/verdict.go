@@ -21,6 +21,7 @@ func (o *owner) judge() {
 		}
 		o.step(ev)
 	}
+	o.dropLinkKeys()
 }
 
 // showDeparted publishes which lives are over for good, so that the scanner does not find them silent again and
@@ -47,6 +48,7 @@ func (o *owner) changed(c coord.Changed) {
 		s.seen.Store(int64(o.now))
 	}
 	o.detector.Changed(now, c.State, o.now)
+	o.lifeOver(before, now, c.State)
 	s.err = nil
 	if c.Err != nil { // a nil *TaskError in an error would not be nil
 		s.err = c.Err
