@@ -267,7 +267,7 @@ func (a *lane) rest() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	a.in.SetReadDeadline(time.Time{})
-	if l.mu.receiver.large > 0 || a.have > 0 {
+	if !l.mu.receiver.idle() || a.have > 0 {
 		return false
 	}
 	a.reading = false
@@ -296,6 +296,7 @@ func (l *Link) begin(a *lane, h *Header) (*expect, error) {
 	l.mu.Lock()
 	e := l.mu.receiver.find(name, h.Offset)
 	if e == nil {
+		l.mu.receiver.stray(name, h.length)
 		l.mu.Unlock()
 		l.counts.strays.Add(1)
 		l.net.unexpected(l, h)

@@ -157,7 +157,7 @@ func (l *Link) restIdle() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	r := &l.mu.receiver
-	if r.large > 0 {
+	if !r.idle() {
 		return
 	}
 	if r.idleScans++; r.idleScans != idleScans {

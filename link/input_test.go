@@ -510,3 +510,29 @@ func TestMaxLinks(t *testing.T) {
 		}
 	})
 }
+
+// Memory was posted for a large message and withdrawn; the peer posts the message long after. It is drained, so that the
+// sender can use its memory again, and nothing is reported of a peer that does nothing wrong.
+func TestLateMessageForWithdrawnMemory(t *testing.T) {
+	clause.Cite(t, "CL-TRN-2", "CL-TRN-27")
+	inBubble(t, func(t *testing.T, w *world) {
+		a, b := w.pair()
+		const size = 4 << 20 // more than connections hold
+		expected, err := b.Expect(data(link.Collective, 1), make([]byte, size))
+		if err != nil {
+			t.Fatal(err)
+		}
+		expected.Cancel(errors.New("no more"))
+		time.Sleep(5 * time.Second)
+		posted, err := a.Post(data(link.Collective, 1), make([]byte, size))
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		if err := posted.Wait(ctx); err != nil || len(w.reports()) > 0 {
+			t.Errorf("Wait() = %v, reports %q; want it drained, and none", err, w.reports())
+		}
+		exchange(t, a, b, 9)
+	})
+}

@@ -2,6 +2,7 @@ package link
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"sync/atomic"
 
@@ -21,7 +22,8 @@ type receiver struct {
 	served    bool                 // a goroutine got its message from another one, and would have read itself
 	consumed  uint64               // bytes of small messages that found memory, so far
 	told      uint64               // of those, what the peer knows
-	idleScans int                  // since the last large expectation ended
+	idleScans int                  // since the last large expectation was posted, and the last chunk came
+	withdrawn map[message]uint64   // bytes that the peer has credit for, and no memory any more
 }
 
 // A place is the beginning of a message.
@@ -95,6 +97,7 @@ func (r *receiver) post(e *expect) (credit bool, err error) {
 	e.next = r.expected[e.name]
 	r.expected[e.name] = e
 	r.count++
+	delete(r.withdrawn, e.name) // what comes now is for the new memory
 	if e.large() {
 		r.large++
 		r.idleScans = 0
@@ -166,6 +169,38 @@ func (r *receiver) drop(e *expect) {
 	}
 }
 
+// maxWithdrawn bounds the messages that are remembered as withdrawn. While there is one, bulk lanes are read.
+const maxWithdrawn = 1024
+
+// withdraw notes that the peer may send a large message, or the rest of it, although its memory is gone: the lanes must
+// be read until it has come, because the sender waits for that.
+func (r *receiver) withdraw(e *expect) {
+	left := e.to - e.from
+	for _, s := range e.begun {
+		left -= s.to - s.from
+	}
+	if left == 0 || len(r.withdrawn) >= maxWithdrawn {
+		return
+	}
+	if r.withdrawn == nil {
+		r.withdrawn = make(map[message]uint64)
+	}
+	r.withdrawn[e.name] += left
+}
+
+// stray notes bytes of a message that has no memory.
+func (r *receiver) stray(name message, length uint32) {
+	r.idleScans = 0
+	if left, ok := r.withdrawn[name]; ok && left > uint64(length) {
+		r.withdrawn[name] = left - uint64(length)
+	} else {
+		delete(r.withdrawn, name)
+	}
+}
+
+// idle says whether no large message can come.
+func (r *receiver) idle() bool { return r.large == 0 && len(r.withdrawn) == 0 }
+
 // take gives a small message to its memory, and says whether there is any. Memory that chunks of a message were read into
 // is not there for another message of the same name: a lane may still be reading into it.
 func (r *receiver) take(h *Header, payload []byte) bool {
@@ -228,6 +263,8 @@ func (r *receiver) forget(of func(message) bool) {
 			delete(r.announced, at)
 		}
 	}
+	maps.DeleteFunc(r.withdrawn, func(name message, _ uint64) bool { return of(name) })
+	r.idleScans = 0 // the rest of it may be under way
 }
 
 // matching lists expectations.
@@ -251,6 +288,9 @@ func (e *expect) cancel(cause error) {
 	}
 	e.ended = true
 	l.mu.receiver.drop(e)
+	if e.large() {
+		l.mu.receiver.withdraw(e)
+	}
 	if l.mu.turn.lent == e {
 		l.lanes[smallLane].kickReader()
 	}
