@@ -264,7 +264,7 @@ func TestLongLinesAndLogs(t *testing.T) {
 	task.does("print the end")
 	task.begin("exit 0")
 	j.Wait()
-	log, err := os.ReadFile(filepath.Join(cfg.LogDir, "attempt-1", "task-0.log"))
+	log, err := os.ReadFile(filepath.Join(cfg.LogDir, "attempt-1", "rank-0.log"))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -56,9 +56,9 @@ func (o *output) openLog(dir string, attempt, life int) error {
 	if err := os.MkdirAll(dir, 0o777); err != nil {
 		return err
 	}
-	name := fmt.Sprintf("task-%d", o.task)
+	name := fmt.Sprintf("rank-%d", o.task)
 	if life > 1 {
-		name = fmt.Sprintf("task-%d.life-%d", o.task, life)
+		name = fmt.Sprintf("rank-%d.life-%d", o.task, life)
 	}
 	f, err := create(filepath.Join(dir, name), ".log")
 	if err != nil {

@@ -72,9 +72,9 @@ func newCertIssue() *cobra.Command {
 	var s mtls.Subject
 	cmd := &cobra.Command{
 		Use:   "issue directory name",
-		Short: "Make a certificate, for the service or for tasks",
+		Short: "Make a certificate, for the service or for ranks",
 		Long: `Make a certificate with its key in the directory of the authority: name.pem and
-name-key.pem. The service needs the names by which tasks dial it, unless all
+name-key.pem. The service needs the names by which ranks dial it, unless all
 sides check URI names instead (--tls-peer-prefix).`,
 		Example: `  serry cert issue certs coord --host coord.example.org,10.0.0.7
   serry cert issue certs task3 --uri spiffe://example.org/worker/3`,

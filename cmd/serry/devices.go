@@ -25,7 +25,7 @@ func newDevices() *cobra.Command {
 		Use:   "devices",
 		Short: "List the devices of a job, what they are, and what changed",
 		Long: `List the devices of a job with what each of them is: its host, its kind, and
-its uuid or bus address where the host tells. They are those that the tasks of
+its uuid or bus address where the host tells. They are those that the ranks of
 a running service have published, or those of a manifest.
 
 With --since the devices of an earlier run are looked for among them, by what
@@ -357,15 +357,15 @@ func (r *remote) records(ctx context.Context, platform string) ([]topo.TaskRecor
 	case len(waiting) > 0:
 		return nil, fmt.Errorf("the topology is not complete yet: %s", strings.Join(waiting, "; "))
 	case platform != "":
-		return nil, fmt.Errorf("no task has published devices of platform %q", platform)
+		return nil, fmt.Errorf("no rank has published devices of platform %q", platform)
 	}
-	return nil, hinted{errors.New("no task has published devices"), "tasks do so when jax starts its backend, or by client.Member.Exchange"}
+	return nil, hinted{errors.New("no rank has published devices"), "ranks do so when jax starts its backend, or by client.Member.Exchange"}
 }
 
 // missingText says how far the exchange has come.
 func missingText(p topo.Progress) string {
 	if len(p.Missing) == 0 {
-		return "all tasks have published theirs, task 0 has not put them together"
+		return "all ranks have published theirs, rank 0 has not put them together"
 	}
 	names := make([]string, min(len(p.Missing), maxGaps))
 	for i := range names {
@@ -374,5 +374,5 @@ func missingText(p topo.Progress) string {
 	if more := len(p.Missing) - len(names); more > 0 {
 		names = append(names, fmt.Sprintf("and %d more", more))
 	}
-	return "nothing from tasks " + strings.Join(names, ", ")
+	return "nothing from ranks " + strings.Join(names, ", ")
 }

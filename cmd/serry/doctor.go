@@ -82,8 +82,8 @@ func newDoctor() *cobra.Command {
 		Use:   "doctor",
 		Short: "Look for what keeps a job from starting, and say how to fix it",
 		Long: `Look for what keeps a job from starting, on this host and between it and the
-service, and say how to fix it. Run it where a task is to run, with the
-variables that the task has. It changes nothing. Exit status 1: it found a problem.`,
+service, and say how to fix it. Run it where a rank is to run, with the
+variables that the rank has. It changes nothing. Exit status 1: it found a problem.`,
 		Example: `  serry doctor --address coord.example.org
   srun -N 4 --ntasks-per-node 1 serry doctor --address coord.example.org`,
 		Args: noArguments,
@@ -103,7 +103,7 @@ variables that the task has. It changes nothing. Exit status 1: it found a probl
 	}
 	a.define(cmd)
 	p.define(cmd)
-	cmd.Flags().IntVar(&tasks, "tasks", 0, "`number` of tasks that the job is to have (default what variables of the launcher say)")
+	cmd.Flags().IntVar(&tasks, "tasks", 0, "`number` of ranks that the job is to have (default what variables of the launcher say)")
 	return cmd
 }
 

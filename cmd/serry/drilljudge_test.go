@@ -58,9 +58,9 @@ func (d *drill) checkLogs() {
 		if l.Daemon || l.said == nil || l.killed || d.onStruckHost(l) {
 			continue
 		}
-		name := fmt.Sprintf("task-%d.log", l.Task)
+		name := fmt.Sprintf("rank-%d.log", l.Task)
 		if l.Life > 1 {
-			name = fmt.Sprintf("task-%d.life-%d.log", l.Task, l.Life)
+			name = fmt.Sprintf("rank-%d.life-%d.log", l.Task, l.Life)
 		}
 		files, _ := filepath.Glob(filepath.Join(d.dir, "logs-*", fmt.Sprintf("attempt-%d", l.Attempt), name))
 		found := 0

@@ -31,7 +31,7 @@ func newHandover() *cobra.Command {
 		Use:   "handover",
 		Short: "Let another server lead, so that this one can be replaced",
 		Long: `Let another server lead, so that the one that leads now can be replaced, by a
-newer version for example. The job does not notice: tasks behind a relay (serry
+newer version for example. The job does not notice: ranks behind a relay (serry
 run, serry relay) wait a moment longer for what they asked for.
 
 A server with --store file:DIR has no other: it ends, and whoever is started

@@ -19,7 +19,7 @@ import (
 func newKV() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "kv",
-		Short: "Read and write the keys that the tasks share",
+		Short: "Read and write the keys that the ranks share",
 		Args:  noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return seeHelp(cmd, errors.New("want get, put, ls, rm or watch"))

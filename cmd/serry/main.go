@@ -44,7 +44,7 @@ func newRoot() *cobra.Command {
 	root := &cobra.Command{
 		Use:   "serry",
 		Short: "Keep a multi-host job together",
-		Long: `serry keeps the tasks of a multi-host job together: it is the coordination
+		Long: `serry keeps the ranks of a multi-host job together: it is the coordination
 service that jax and TensorFlow clients connect to without a changed line.`,
 		SilenceErrors:      true,
 		SilenceUsage:       true,

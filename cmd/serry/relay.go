@@ -26,14 +26,14 @@ func newRelay() *cobra.Command {
 	s := &relaySettings{}
 	cmd := &cobra.Command{
 		Use:   "relay",
-		Short: "Stand between the tasks of this host and the service, and hide its outages",
-		Long: `Run a relay: the tasks of this host connect to it instead of to the coordination
+		Short: "Stand between the ranks of this host and the service, and hide its outages",
+		Long: `Run a relay: the ranks of this host connect to it instead of to the coordination
 service, in plain text and without a changed line, and do not notice when the
 service dies and is replaced. serry run --service has one built in; this command
-is for tasks that something else starts, as a container beside them.
+is for ranks that something else starts, as a container beside them.
 
-Its first line on stdout says where it serves. Start it before the tasks and end
-it after them: a task that loses its relay ends as if it had lost the service.
+Its first line on stdout says where it serves. Start it before the ranks and end
+it after them: a rank that loses its relay ends as if it had lost the service.
 It ends politely at SIGTERM or SIGINT.
 
 With --pid it watches processes, and the service hears at once when and how one
@@ -79,10 +79,10 @@ type relaySettings struct {
 func (s *relaySettings) define(f *pflag.FlagSet) {
 	f.SortFlags = false
 	f.StringSliceVar(&s.upstream, "upstream", nil, "`addresses` of the servers of the service, with commas between them")
-	f.StringVar(&s.listen, "listen", defaultAddress, "`address` for the tasks of this host: host:port, or unix:/path")
+	f.StringVar(&s.listen, "listen", defaultAddress, "`address` for the ranks of this host: host:port, or unix:/path")
 	s.sockets.define(f)
-	f.StringSliceVar(&s.pids, "pid", nil, "processes to watch, as `task=pid,...`: worker/0=4711, or 0=4711 for the job "+wire.DefaultJob)
-	f.DurationVar(&s.giveUp, "give-up", relay.DefaultGiveUp, "how long the service may be out of reach before tasks are told, which ends them; 0: for ever")
+	f.StringSliceVar(&s.pids, "pid", nil, "processes to watch, as `rank=pid,...`: worker/0=4711, or 0=4711 for the job "+wire.DefaultJob)
+	f.DurationVar(&s.giveUp, "give-up", relay.DefaultGiveUp, "how long the service may be out of reach before ranks are told, which ends them; 0: for ever")
 	f.StringVar(&s.tls.Cert, "tls-cert", "", "PEM `file` with the certificate chain to show to the service")
 	f.StringVar(&s.tls.Key, "tls-key", "", "PEM `file` with its private key")
 	f.StringVar(&s.tls.CA, "tls-ca", "", "PEM `file` with the roots that the service must chain to")
@@ -148,7 +148,7 @@ func parsePids(list []string) (map[serry.TaskID]int, error) {
 		task, err := serry.ParseTaskID(name)
 		pid, err2 := strconv.Atoi(number)
 		if err != nil || err2 != nil || pid <= 0 {
-			return nil, fmt.Errorf("--pid %q: want task=pid, such as worker/0=4711", part)
+			return nil, fmt.Errorf("--pid %q: want rank=pid, such as worker/0=4711", part)
 		}
 		all[task] = pid
 	}

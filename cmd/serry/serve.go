@@ -32,12 +32,12 @@ out by itself, in a minute.
 With --store file:DIR a server that ended, or was killed, is started again with
 the same folder, and the job goes on. With --peers, or --store etcd:..., several
 servers stand for one service: one leads, the others take its place when it dies,
-and at SIGTERM it hands over (see serry handover, too). Tasks behind a relay
+and at SIGTERM it hands over (see serry handover, too). Ranks behind a relay
 (serry run, serry relay) do not notice.
 
 Port 8476 is the one jax uses for a coordinator where nothing else is said.
 Every flag can be given by environment: --tasks is SERRY_TASKS.`,
-		Example: `  # four tasks, on port 8476; then in each of four processes:
+		Example: `  # four ranks, on port 8476; then in each of four processes:
   #   jax.distributed.initialize('HOST:8476', num_processes=4, process_id=I)
   # (process 0: JAX_COORDINATOR_BIND_ADDRESS=127.0.0.1:0, so that it starts no service of its own there)
   serry serve --tasks 4

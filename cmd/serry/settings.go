@@ -46,24 +46,24 @@ func (s *settings) define(f *pflag.FlagSet) {
 	f.SortFlags = false
 	f.StringVar(&s.listen, "listen", "[::]:8476", "`address` to serve on: host:port, or unix:/path")
 	s.sockets.define(f)
-	f.IntVar(&s.tasks, "tasks", 0, "`number` of tasks of the job")
+	f.IntVar(&s.tasks, "tasks", 0, "`number` of ranks of the job")
 	f.StringVar(&s.jobs, "jobs", "", "several jobs instead of one, as `name=count,...`")
 	f.StringSliceVar(&s.recoverableJobs, "recoverable-jobs", nil, "`names` of jobs whose failures are not told to the others")
-	f.DurationVar(&s.registerTimeout, "register-timeout", time.Hour, "how long the first task waits for the last one")
-	f.DurationVar(&s.heartbeatTimeout, "heartbeat-timeout", 100*time.Second, "how long a task may be silent")
+	f.DurationVar(&s.registerTimeout, "register-timeout", time.Hour, "how long the first rank waits for the last one")
+	f.DurationVar(&s.heartbeatTimeout, "heartbeat-timeout", 100*time.Second, "how long a rank may be silent")
 	f.DurationVar(&s.heartbeatSlack, "heartbeat-slack", 0, "added to the heartbeat timeout before silence counts (default the larger of 2s and 5%)")
-	f.DurationVar(&s.shutdownTimeout, "shutdown-timeout", 5*time.Minute, "how long the first task that leaves waits for the last; 0: each leaves by itself")
-	f.DurationVar(&s.lostGrace, "lost-grace", server.DefaultLostGrace, "how long a task whose connection closed may take to come back")
-	f.BoolVar(&s.recoverable, "recoverable", false, "tasks may fail and come back while the others go on")
-	f.BoolVar(&s.excludeUnsynced, "exclude-unsynced", false, "barriers do not wait for tasks that restarted elsewhere")
-	f.StringVar(&s.errorDelivery, "error-delivery", "stream", "how tasks hear of a failure: `stream` or heartbeat")
+	f.DurationVar(&s.shutdownTimeout, "shutdown-timeout", 5*time.Minute, "how long the first rank that leaves waits for the last; 0: each leaves by itself")
+	f.DurationVar(&s.lostGrace, "lost-grace", server.DefaultLostGrace, "how long a rank whose connection closed may take to come back")
+	f.BoolVar(&s.recoverable, "recoverable", false, "ranks may fail and come back while the others go on")
+	f.BoolVar(&s.excludeUnsynced, "exclude-unsynced", false, "barriers do not wait for ranks that restarted elsewhere")
+	f.StringVar(&s.errorDelivery, "error-delivery", "stream", "how ranks hear of a failure: `stream` or heartbeat")
 	s.storeSettings.define(f)
 	f.StringToInt64Var(&s.limits, "limit", nil, "set limits, as `name=number,...`: "+strings.Join(limitNames(), ", "))
 	f.StringVar(&s.tls.Cert, "tls-cert", "", "PEM `file` with the certificate chain of the server; both sides then show a certificate")
 	f.StringVar(&s.tls.Key, "tls-key", "", "PEM `file` with its private key")
 	f.StringVar(&s.tls.CA, "tls-ca", "", "PEM `file` with the roots that clients must chain to")
 	f.StringVar(&s.tls.PeerPrefix, "tls-peer-prefix", "", "what a URI name of a client's certificate must begin with, such as spiffe://example.org/job/")
-	f.StringVar(&s.taskURI, "tls-task-uri", "", "`template` of the URI name that the certificate of a task must have, such as spiffe://example.org/{job}/{task}")
+	f.StringVar(&s.taskURI, "tls-task-uri", "", "`template` of the URI name that the certificate of a rank must have, such as spiffe://example.org/{job}/{task}")
 	f.StringVar(&s.metricsListen, "metrics-listen", "", "`address` of /metrics for Prometheus, and of the health pages /livez and /readyz")
 	f.StringVar(&s.logFormat, "log-format", "text", "`text` or json")
 	f.StringVar(&s.logLevel, "log-level", "info", "least important lines to log: debug, `info`, warn or error")
@@ -165,7 +165,7 @@ func (s *settings) parseJobs(cmd *cobra.Command) ([]coord.Job, error) {
 	case s.jobs != "":
 		return splitJobs(s.jobs)
 	case !cmd.Flags().Changed("tasks"):
-		return nil, hinted{errors.New("the number of tasks is not known"), hint}
+		return nil, hinted{errors.New("the number of ranks is not known"), hint}
 	case s.tasks < 1 || s.tasks > coord.MaxTasks:
 		return nil, fmt.Errorf("--tasks %d: want 1 to %d", s.tasks, coord.MaxTasks)
 	}

@@ -15,9 +15,9 @@ func newStop() *cobra.Command {
 	q := &query{}
 	return q.command(&cobra.Command{
 		Use:   "stop",
-		Short: "End the job of a service, for all its tasks",
+		Short: "End the job of a service, for all its ranks",
 		Long: `End the job of a service. Every call that waits is told that the service ends,
-and every task that misses it ends in its own way. Nothing brings this job back:
+and every rank that misses it ends in its own way. Nothing brings this job back:
 the next one begins without its keys.
 
 A single server ends with the job. Where several servers stand for one service
