@@ -138,7 +138,7 @@ func opNumber(op schedule.Op) uint8 {
 func newCall(c *Comm, op schedule.Op, t memory.DType, count int64) *call {
 	k := &call{
 		description: description{op: opNumber(op), dtype: uint8(t), count: count, run: c.clique.run.Load()},
-		job:         schedule.Job{Op: op, Ranks: len(c.clique.key.Ranks)},
+		job:         schedule.Job{Op: op, Ranks: len(c.clique.key.Ranks), Hosts: c.clique.even},
 		atom:        int64(max(t.Bits()/8, 1)),
 		peer:        -1,
 	}

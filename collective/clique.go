@@ -27,6 +27,8 @@ type clique struct {
 	first   *Comm        // the lowest of this process
 	local   []uint8      // by rank: its number among the ranks of its process
 	others  []serry.Life // the other processes, sorted
+	hosts   []uint16     // of each process, in the order of Key.Lives: the number of its host; or nil
+	even    int          // the ranks lie on so many hosts, as many on each, in order; 0 if they do not
 	ctx     context.Context
 	cancel  context.CancelCauseFunc // ends what waits for links
 
@@ -53,7 +55,8 @@ type clique struct {
 // newClique makes a clique that was formed.
 func newClique(g *Group, m *meeting, l *lineage) *clique {
 	key := m.key
-	c := &clique{group: g, key: key, stream: m.stream, backend: m.backend, meeting: m.name, attempt: m.attempt}
+	c := &clique{group: g, key: key, stream: m.stream, backend: m.backend, meeting: m.name, attempt: m.attempt, hosts: m.hosts}
+	c.even = evenHosts(key, m.hosts)
 	c.mu.lineage = l
 	c.ctx, c.cancel = context.WithCancelCause(g.ctx)
 	c.mu.links = make(map[serry.Life]*link.Link)
@@ -80,6 +83,32 @@ func newClique(g *Group, m *meeting, l *lineage) *clique {
 		}
 	}
 	return c
+}
+
+// evenHosts is on how many hosts the ranks of a key lie, if it is several, with several ranks on each, as many on all of them, in
+// order; else 0. Algorithms that combine inside hosts first need that.
+func evenHosts(key *Key, hosts []uint16) int {
+	lives := key.Lives()
+	if len(hosts) != len(lives) {
+		return 0
+	}
+	var runs []int // ranks on each host, in order
+	seen, last := make(map[uint16]bool), -1
+	for _, p := range key.Ranks {
+		i, _ := slices.BinarySearchFunc(lives, p.Life, serry.Life.Compare)
+		if h := hosts[i]; int(h) != last {
+			if seen[h] {
+				return 0
+			}
+			seen[h], last = true, int(h)
+			runs = append(runs, 0)
+		}
+		runs[len(runs)-1]++
+	}
+	if len(runs) < 2 || runs[0] < 2 || slices.ContainsFunc(runs, func(n int) bool { return n != runs[0] }) {
+		return 0
+	}
+	return len(runs)
 }
 
 // equip makes the communicators of the backend.

@@ -32,7 +32,8 @@ type Comm struct {
 
 	mu struct {
 		sync.Mutex
-		seq    uint64 // of the operation of all ranks that began last
+		seq    uint64    // of the operation of all ranks that began last
+		moved  time.Time // when it began
 		recent [remembered]started
 		pairs  map[pair]uint64       // transfers that began so far
 		moving map[slot]description  // transfers under way
@@ -55,6 +56,7 @@ type progress struct {
 	seq    uint64
 	digest uint64
 	what   description
+	since  time.Time // when it was first seen there
 }
 
 type planKey struct {
@@ -182,6 +184,7 @@ func (c *Comm) number(op *operation) (rank int, differs bool) {
 		return k.peer, c.numberTransfer(op)
 	}
 	c.mu.seq++
+	c.mu.moved = op.began
 	op.seq, op.word = c.mu.seq, word(c.mu.seq, op.call.description)
 	if w := op.call.offers; w != nil {
 		w.number = op.seq
@@ -301,7 +304,7 @@ func (c *clique) heardProgress(from serry.Life, h link.Header, payload []byte) {
 	if r.failed || sender >= p || mine >= p || c.comms[mine] == nil || c.key.Ranks[sender].Life != from {
 		return
 	}
-	c.comms[mine].compare(progress{sender, h.Seq, what.digest(), what}, h.Step == asks)
+	c.comms[mine].compare(progress{rank: sender, seq: h.Seq, digest: what.digest(), what: what}, h.Step == asks)
 }
 
 // compare compares what another rank runs with what this one runs under the same number.
@@ -309,6 +312,10 @@ func (c *Comm) compare(p progress, answer bool) {
 	c.mu.Lock()
 	if c.mu.seen == nil {
 		c.mu.seen = make(map[int]progress)
+	}
+	p.since = time.Now()
+	if last, ok := c.mu.seen[p.rank]; ok && last.seq == p.seq {
+		p.since = last.since
 	}
 	c.mu.seen[p.rank] = p
 	latest := c.mu.recent[c.mu.seq%remembered]

@@ -11,3 +11,16 @@ func ParseError(b []byte) (*Error, error) { return parseError(b) }
 
 // Bytes is the notice as it is sent.
 func (e *Error) Bytes() []byte { return e.append(nil) }
+
+// Algorithm is how a rank carries an operation out.
+func Algorithm(c *Comm, o Op) string {
+	k, err := o.prepare(c)
+	if err != nil {
+		return err.Error()
+	}
+	a, _ := k.algorithm()
+	return string(a)
+}
+
+// Stream is the number that the frames of the clique have.
+func (c *Comm) Stream() uint64 { return c.clique.stream }

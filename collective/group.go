@@ -49,6 +49,22 @@ type Options struct {
 	// Idle is how many cliques are kept that no caller of Clique holds; 0 means 256.
 	Idle int
 
+	// Warn is after how long a wait is told of, by an Event and a line in the log, and again each time that it is twice as
+	// long (CL-TMO-12). Zero means 10 seconds; less means never.
+	Warn time.Duration
+
+	// Stall is after how long a rank counts as stalled that is alive and makes no progress while others wait for it, and
+	// OnStall says what is done then (CL-TMO-11). Zero means never; a minute is right for most.
+	Stall   time.Duration
+	OnStall StallPolicy
+
+	// Events is told of waits that take long, or nil. An event that finds it full is dropped.
+	Events chan<- Event
+
+	// Host names the host of this process, the same for all processes of the host: the ranks of a host combine their data before they
+	// send it to other hosts. Empty means that the addresses of the link layer tell.
+	Host string
+
 	Planted plant.Faults // none, but in tests of tests
 	Log     *slog.Logger // or nil
 }
@@ -104,6 +120,12 @@ type ended struct {
 func New(m Member, net *link.Net, o Options) (*Group, error) {
 	if o.Timeout == 0 {
 		o.Timeout = defaultTimeout
+	}
+	if o.Warn == 0 {
+		o.Warn = defaultWarn
+	}
+	if o.Host == "" {
+		o.Host = net.Host()
 	}
 	if o.Idle <= 0 {
 		o.Idle = defaultIdle

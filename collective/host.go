@@ -19,7 +19,7 @@ func (g *Group) joined(l *link.Link, h link.Header, payload []byte) {
 	if left := time.Duration(r.uint64()); left > 0 {
 		j.until = time.Now().Add(left)
 	}
-	j.backend = r.text()
+	j.backend, j.name = r.text(), r.text()
 	j.key = bytes.Clone(r.rest)
 	g.mu.Lock()
 	out := g.receive(l.Peer(), h, j, r.failed)
@@ -40,7 +40,7 @@ func (g *Group) receive(from serry.Life, h link.Header, j join, malformed bool) 
 	case m == nil && g.formedIn(h.Stream, j.attempt, from) != nil: // nor did this one
 		c := g.formedIn(h.Stream, j.attempt, from)
 		h.Type = link.Welcome
-		return []frame{{j.link, h, (&meeting{stream: c.stream, bytes: c.key.append(nil)}).welcome()}}
+		return []frame{{j.link, h, (&meeting{stream: c.stream, hosts: c.hosts, bytes: c.key.append(nil)}).welcome()}}
 	case (m == nil || m.ended) && j.attempt <= g.mu.attempts[h.Stream]:
 		return []frame{g.verdict(h, j)}
 	case g.earlyCount() >= maxEarly:
@@ -70,7 +70,26 @@ func (g *Group) formedIn(meeting uint64, attempt uint32, with serry.Life) *cliqu
 
 // welcome is the payload that tells a process that the clique was formed.
 func (m *meeting) welcome() []byte {
-	return append(binary.LittleEndian.AppendUint64(nil, m.stream), m.bytes...)
+	b := binary.LittleEndian.AppendUint64(nil, m.stream)
+	b = binary.LittleEndian.AppendUint16(b, uint16(len(m.hosts)))
+	for _, h := range m.hosts {
+		b = binary.LittleEndian.AppendUint16(b, h)
+	}
+	return append(b, m.bytes...)
+}
+
+// numberHosts numbers the hosts of all that have come, in the order of processes. All members are told the same, so they
+// choose the same algorithms (CL-ALG-1).
+func (m *meeting) numberHosts() {
+	numbers := make(map[string]uint16)
+	for _, l := range m.key.Lives() {
+		n, ok := numbers[m.names[l]]
+		if !ok {
+			n = uint16(len(numbers))
+			numbers[m.names[l]] = n
+		}
+		m.hosts = append(m.hosts, n)
+	}
 }
 
 // verdict tells a process that comes late why the meeting has failed; mu is held.
@@ -116,7 +135,7 @@ func (g *Group) admit(m *meeting, from serry.Life, j join) []frame {
 			Detail: fmt.Sprintf("%v uses the backend %q, the host %q", from.Task, j.backend, m.backend.Name())})
 		return append(g.finished(m), g.verdict(h, j))
 	}
-	m.arrived[from] = j.link
+	m.arrived[from], m.names[from] = j.link, j.name
 	if !j.until.IsZero() && (m.until.IsZero() || j.until.Before(m.until)) {
 		m.until = j.until
 		if m.timer != nil {
@@ -128,6 +147,7 @@ func (g *Group) admit(m *meeting, from serry.Life, j join) []frame {
 		return nil
 	}
 	m.stream = random()
+	m.numberHosts()
 	return g.finish(m, nil)
 }
 

@@ -33,8 +33,9 @@ type job struct {
 	keys    map[string]string
 	tasks   map[serry.TaskID]serry.TaskInfo
 	version int64
-	rounds  map[string]*round   // agreements under way, by set
-	dead    map[serry.Life]bool // processes that cannot speak to the service any more
+	rounds  map[string]*round    // agreements under way, by set
+	dead    map[serry.Life]bool  // processes that cannot speak to the service any more
+	weak    map[serry.TaskID]int // how often a task was suspected without proof
 }
 
 // A round is an agreement that some have called for.
@@ -48,7 +49,14 @@ type round struct {
 
 func newJob() *job {
 	return &job{changed: make(chan struct{}), keys: make(map[string]string), tasks: make(map[serry.TaskID]serry.TaskInfo),
-		rounds: make(map[string]*round), dead: make(map[serry.Life]bool)}
+		rounds: make(map[string]*round), dead: make(map[serry.Life]bool), weak: make(map[serry.TaskID]int)}
+}
+
+// suspicions is how often a task was suspected without proof.
+func (j *job) suspicions(task serry.TaskID) int {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return j.weak[task]
 }
 
 // change does something under the lock, and wakes every goroutine that waits.
@@ -174,6 +182,9 @@ func (m member) Watch(ctx context.Context) iter.Seq2[serry.Snapshot, error] {
 // Suspect believes hard evidence at once, as the service does.
 func (m member) Suspect(_ context.Context, peer serry.TaskID, life serry.Incarnation, e serry.Evidence) error {
 	m.mu.Lock()
+	if !e.Hard {
+		m.weak[peer]++
+	}
 	known, dead := m.tasks[peer], m.dead[m.life]
 	m.mu.Unlock()
 	if !dead && e.Hard && known.Incarnation == life && known.State == serry.Connected {
@@ -537,3 +548,6 @@ func (c *wired) Close() error {
 
 // fill makes bytes that tell where they belong.
 func fill(n int, seed uint64) []byte { return trial.Fill(n, seed) }
+
+// pause waits in virtual time: the caller is in a bubble.
+func pause(d time.Duration) { time.Sleep(d) }

@@ -22,6 +22,7 @@ import (
 
 const (
 	maxEarly    = 4096 // processes that joined a meeting before its host
+	maxHostName = 1024
 	maxAttempts = 4096 // names of meetings that are counted
 
 	// verdictTime is how long a process waits for the word of the host after its own deadline. The host knows which
@@ -46,6 +47,8 @@ type meeting struct {
 	stream  uint64
 	err     *Error
 	arrived map[serry.Life]*link.Link // on the host
+	names   map[serry.Life]string     // on the host: of the hosts of those that have come
+	hosts   []uint16                  // of each process, in the order of Key.Lives: the number of its host
 	until   time.Time                 // on the host: the first deadline of those that have come
 	timer   *time.Timer
 }
@@ -55,6 +58,7 @@ type join struct {
 	attempt uint32
 	until   time.Time
 	backend string
+	name    string // of its host
 	key     []byte
 	link    *link.Link
 }
@@ -87,6 +91,7 @@ func (g *Group) form(ctx context.Context, m *meeting, l *lineage) (*clique, erro
 	}
 	g.send(g.enter(ctx, m))
 	defer g.leave(m)
+	defer g.warnWhile(m)()
 	if m.host == g.life {
 		err = g.hosts(ctx, m)
 	} else {
@@ -127,7 +132,7 @@ func (g *Group) enter(ctx context.Context, m *meeting) (out []frame) {
 	if m.host != g.life {
 		return nil
 	}
-	m.arrived = make(map[serry.Life]*link.Link)
+	m.arrived, m.names = make(map[serry.Life]*link.Link), map[serry.Life]string{g.life: g.opt.Host}
 	if at, ok := ctx.Deadline(); ok {
 		m.until = at
 		m.timer = time.AfterFunc(time.Until(at), func() { g.expire(m) })
@@ -265,6 +270,7 @@ func (g *Group) sendJoin(ctx context.Context, l *link.Link, m *meeting) error {
 		left = uint64(max(time.Until(at), time.Millisecond))
 	}
 	payload := appendText(binary.LittleEndian.AppendUint64(nil, left), m.backend.Name())
+	payload = appendText(payload, g.opt.Host[:min(len(g.opt.Host), maxHostName)])
 	_, err := l.Post(m.header(link.Join), append(payload, m.bytes...))
 	return err
 }
@@ -312,6 +318,14 @@ func (m *meeting) missing(me serry.Life) (ranks []int) {
 	return ranks
 }
 
+// awaited lists the ranks that this process waits for: on the host those that have not come, elsewhere the host.
+func (m *meeting) awaited(me serry.Life) []int {
+	if m.host == me {
+		return m.missing(me)
+	}
+	return m.key.RanksOf(m.host)
+}
+
 // finish ends a meeting, well or with an error, and returns what the others have to be told; mu is held.
 func (g *Group) finish(m *meeting, e *Error) []frame {
 	if m.ended {
@@ -351,6 +365,10 @@ func (g *Group) end(m *meeting, e *Error) {
 func (g *Group) welcomed(l *link.Link, h link.Header, payload []byte) {
 	r := reader{rest: payload}
 	stream := r.uint64()
+	hosts := make([]uint16, r.count(2))
+	for i := range hosts {
+		hosts[i] = r.uint16()
+	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	m := g.mu.meetings[h.Stream]
@@ -364,7 +382,7 @@ func (g *Group) welcomed(l *link.Link, h link.Header, payload []byte) {
 		}
 		m.key = key
 	}
-	m.stream = stream
+	m.stream, m.hosts = stream, hosts
 	g.finish(m, nil)
 }
 

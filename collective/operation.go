@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -34,9 +33,13 @@ type operation struct {
 
 	mu struct {
 		sync.Mutex
-		ended bool
-		asked bool // other ranks were asked what they do
-		timer *time.Timer
+		ended    bool
+		asked    bool // other ranks were asked what they do
+		timer    *time.Timer
+		pause    time.Duration // between the last two times that they were asked
+		askAt    time.Time
+		warnAt   time.Time // or zero: never
+		reported map[int]bool
 	}
 }
 
@@ -142,14 +145,10 @@ func (o *operation) blamed() (ranks []int) {
 // timeout is the error of an operation whose time is over (CL-TMO-10).
 func (o *operation) timeout() *Error {
 	e := &Error{Origin: o.comm.rank, Seq: plainNumber(o.seq), Ranks: o.blamed(), Err: ErrTimeout}
-	details := []string{fmt.Sprintf("%v after %v", o.call.description, time.Since(o.began).Round(time.Millisecond))}
-	for i, rank := range e.Ranks {
-		if i == 4 {
-			break
-		}
-		details = append(details, fmt.Sprintf("rank %d %s", rank, o.comm.lastSeen(rank)))
+	e.Detail = fmt.Sprintf("%v after %v", o.call.description, time.Since(o.began).Round(time.Millisecond))
+	if len(e.Ranks) > 0 {
+		e.Detail += "; " + o.comm.lastSeenOf(e.Ranks)
 	}
-	e.Detail = strings.Join(details, "; ")
 	return e
 }
 
@@ -173,15 +172,23 @@ func (o *operation) waiting() (ranks []int) {
 func (o *operation) arm() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	o.mu.timer = time.AfterFunc(o.next(inquireAfter), func() { o.tick(inquireAfter) })
+	o.mu.pause = inquireAfter
+	o.mu.askAt = o.began.Add(inquireAfter)
+	if warn := o.comm.group.opt.Warn; warn > 0 {
+		o.mu.warnAt = o.began.Add(warn)
+	}
+	o.mu.timer = time.AfterFunc(o.next(), o.tick)
 }
 
-// next is the time until an event, but not behind the deadline.
-func (o *operation) next(after time.Duration) time.Duration {
-	if o.until.IsZero() {
-		return after
+// next is the time until the clock has something to do; mu is held.
+func (o *operation) next() time.Duration {
+	at := o.mu.askAt
+	for _, other := range [...]time.Time{o.mu.warnAt, o.until} {
+		if !other.IsZero() && other.Before(at) {
+			at = other
+		}
 	}
-	return min(after, max(time.Until(o.until), 0))
+	return max(time.Until(at), 0)
 }
 
 // disarm stops the clock.
@@ -193,20 +200,48 @@ func (o *operation) disarm() {
 }
 
 // tick looks after an operation that takes long.
-func (o *operation) tick(pause time.Duration) {
+func (o *operation) tick() {
+	asks, warns := o.due()
+	if asks {
+		o.inquire()
+		o.reportStalls()
+	}
+	if warns {
+		o.comm.group.emit(o.event(Waiting, o.blamed()))
+	}
+}
+
+// due says what is to be done now, and sets the clock for the next time. Other ranks are asked after twice the time, a wait is
+// told of when it is twice as long (CL-TMO-12).
+func (o *operation) due() (asks, warns bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
+	now := time.Now()
 	if o.mu.ended {
-		return
+		return false, false
 	}
-	if !o.until.IsZero() && !time.Now().Before(o.until) {
+	if !o.until.IsZero() && !now.Before(o.until) {
 		o.comm.group.background(tellTime, func(context.Context) { o.comm.clique.revoke(o.timeout()) })
-		return
+		return false, false
 	}
-	o.mu.asked = true
-	o.inquire()
-	pause = min(2*pause, inquireMost)
-	o.mu.timer = time.AfterFunc(o.next(pause), func() { o.tick(pause) })
+	if asks = !now.Before(o.mu.askAt); asks {
+		o.mu.asked = true
+		o.mu.pause = min(2*o.mu.pause, o.comm.group.inquireMost())
+		o.mu.askAt = now.Add(o.mu.pause)
+	}
+	if warns = !o.mu.warnAt.IsZero() && !now.Before(o.mu.warnAt); warns {
+		o.mu.warnAt = o.began.Add(2 * o.mu.warnAt.Sub(o.began))
+	}
+	o.mu.timer.Reset(o.next())
+	return asks, warns
+}
+
+// inquireMost is the longest time between two questions: short enough to see a stall.
+func (g *Group) inquireMost() time.Duration {
+	if g.opt.Stall > 0 {
+		return min(inquireMost, max(g.opt.Stall/4, inquireAfter))
+	}
+	return inquireMost
 }
 
 // inquire tells the ranks of linked processes what this rank does, and asks what they do: not only those that it waits

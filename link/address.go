@@ -272,6 +272,19 @@ func (n *Net) unpublish(ctx context.Context) error {
 	return nil
 }
 
+// Host names the host of this process by the addresses that it publishes, without their ports: processes of one host that listen
+// alike have the same name, and those of different hosts have not. Processes without addresses have the empty one.
+func (n *Net) Host() string {
+	var hosts []string
+	for _, a := range n.addresses {
+		if host, _, err := net.SplitHostPort(a); err == nil {
+			hosts = append(hosts, host)
+		}
+	}
+	slices.Sort(hosts)
+	return strings.Join(slices.Compact(hosts), ",")
+}
+
 // lookup finds the addresses of a life. It waits until they are published.
 func (n *Net) lookup(ctx context.Context, peer serry.Life) ([]string, error) {
 	n.mu.Lock()
