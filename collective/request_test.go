@@ -15,7 +15,6 @@ import (
 	"github.com/serry-dev/serry"
 	"github.com/serry-dev/serry/collective"
 	"github.com/serry-dev/serry/internal/lab/clause"
-	"github.com/serry-dev/serry/memory"
 )
 
 type ids = []serry.DeviceID
@@ -333,7 +332,7 @@ func TestRunsInOppositeOrder(t *testing.T) {
 
 // Two runs race for a clique that does not exist yet: it is formed once.
 func TestRunsRaceForANewClique(t *testing.T) {
-	clause.Cite(t, "CL-CRE-4", "CL-CRE-5", "CLT-ACQ-2", "CLT-ACQ-4", "CLT-ACQ-9")
+	clause.Cite(t, "CL-CRE-4", "CL-CRE-5", "CLT-ACQ-2", "CLT-ACQ-4", "CLT-ACQ-9", "CLT-OP-6")
 	inBubble(t, func(t *testing.T, w *world) {
 		var created atomic.Int32
 		w.group.Backends = []collective.Backend{counting{collective.Host{}, &created}}
@@ -349,9 +348,10 @@ func TestRunsRaceForANewClique(t *testing.T) {
 							t.Errorf("Acquire() = %v", err)
 							return
 						}
-						x := []byte{0, byte(d)}
-						if err := l.Comm(0).Do(t.Context(), collective.AllReduce{In: memory.Of(x), Out: memory.Of(x), Count: 2, Type: memory.U8, Reduction: collective.Sum}); err != nil || x[1] != 1 {
-							t.Errorf("the sum is %v, %v", x, err)
+						x := make([]float32, 1024)
+						x[1023] = float32(d)
+						if err := collective.AllReduceSlice(t.Context(), l.Comm(0), x, x, collective.Sum); err != nil || x[1023] != 1 {
+							t.Errorf("the sum is %v, %v", x[1023], err)
 						}
 						l.Release()
 					}
