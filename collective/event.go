@@ -153,24 +153,29 @@ func (g *Group) suspect(l serry.Life, detail string) {
 	})
 }
 
-// warnWhile tells of a meeting that takes long, until the function that it returns is called.
-func (g *Group) warnWhile(m *meeting) (stop func()) {
+// watchOver tells of a meeting that takes long, until this process leaves it.
+func (g *Group) watchOver(m *meeting) {
 	if g.opt.Warn < 0 {
-		return func() {}
+		return
 	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
 	began := time.Now()
-	var timer *time.Timer
-	timer = time.AfterFunc(g.opt.Warn, func() {
-		g.mu.Lock()
-		ended, missing := m.ended, m.awaited(g.life)
+	m.warning = time.AfterFunc(g.opt.Warn, func() { g.warn(m, began) })
+}
+
+// warn tells of a meeting, and sets the clock to twice the time.
+func (g *Group) warn(m *meeting, began time.Time) {
+	g.mu.Lock()
+	if m.ended {
 		g.mu.Unlock()
-		if ended {
-			return
-		}
-		waited := time.Since(began)
-		g.emit(Event{Kind: Waiting, Clique: m.key, Rank: m.me, Op: "meeting", Ranks: missing, For: waited.Round(time.Millisecond),
-			Detail: fmt.Sprintf("%d of %d ranks have come", len(m.key.Ranks)-len(missing), len(m.key.Ranks))})
-		timer.Reset(waited) // at twice the time
-	})
-	return func() { timer.Stop() }
+		return
+	}
+	waited := time.Since(began)
+	m.warning.Reset(waited)
+	missing := m.awaited(g.life)
+	e := Event{Kind: Waiting, Clique: m.key, Rank: m.me, Op: "meeting", Ranks: missing, For: waited.Round(time.Millisecond),
+		Detail: fmt.Sprintf("%d of %d ranks have come", len(m.key.Ranks)-len(missing), len(m.key.Ranks))}
+	g.mu.Unlock()
+	g.emit(e)
 }

@@ -54,9 +54,9 @@ func TestLongWaitIsTold(t *testing.T) {
 			if err := errors.Join(errs...); err != nil || time.Since(began) < 75*time.Second {
 				t.Fatalf("after %v: %v", time.Since(began), err)
 			}
-			close(events)
 			seen := make(map[int][]time.Duration)
-			for e := range events {
+			for range len(events) {
+				e := <-events
 				seen[e.Rank] = append(seen[e.Rank], e.For)
 				missing := slices.Equal(e.Ranks, []int{2}) || forming && e.Rank == 1 && slices.Equal(e.Ranks, []int{0}) // it waits for the host
 				if e.Kind != collective.Waiting || !missing || e.Clique == nil {
@@ -99,9 +99,9 @@ func TestStall(t *testing.T) {
 					}
 					return c.Do(t.Context(), collective.Barrier{})
 				})
-				close(events)
 				reports := 0
-				for e := range events {
+				for range len(events) {
+					e := <-events
 					reports++
 					if e.Kind != collective.Stalled || !slices.Equal(e.Ranks, []int{1}) || e.Seq != 2 || e.For < time.Minute || e.For > 80*time.Second {
 						t.Errorf("event %+v; want that rank 1 is stalled after a minute", e)

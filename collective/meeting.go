@@ -51,6 +51,7 @@ type meeting struct {
 	hosts   []uint16                  // of each process, in the order of Key.Lives: the number of its host
 	until   time.Time                 // on the host: the first deadline of those that have come
 	timer   *time.Timer
+	warning *time.Timer // or nil
 }
 
 // A join is the wish of another process to meet.
@@ -91,7 +92,7 @@ func (g *Group) form(ctx context.Context, m *meeting, l *lineage) (*clique, erro
 	}
 	g.send(g.enter(ctx, m))
 	defer g.leave(m)
-	defer g.warnWhile(m)()
+	g.watchOver(m)
 	if m.host == g.life {
 		err = g.hosts(ctx, m)
 	} else {
@@ -167,8 +168,10 @@ func (g *Group) leave(m *meeting) {
 	if g.mu.meetings[m.name] == m {
 		delete(g.mu.meetings, m.name)
 	}
-	if m.timer != nil {
-		m.timer.Stop()
+	for _, t := range []*time.Timer{m.timer, m.warning} {
+		if t != nil {
+			t.Stop()
+		}
 	}
 }
 

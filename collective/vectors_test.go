@@ -361,7 +361,7 @@ func TestRandomReductions(t *testing.T) {
 		inBubble(t, func(t *testing.T, w *world) {
 			comms := ranksOf(w.clique([]*process{one(w, p)}, devices(p)))
 			r := rand.New(rand.NewPCG(uint64(p), 3))
-			counts := []int{0, 1, p - 1, p, p + 1, 127, 1 << 10, 8191, 20_011}
+			counts := []int{0, 1, p - 1, p, p + 1, 127, 1 << 10, 5003}
 			for range 12 {
 				dt, kind, n := types[r.IntN(len(types))], kinds[r.IntN(len(kinds))], counts[r.IntN(len(counts))]
 				if kernel.Check(kernel.Op(kind), dt) != nil {
@@ -402,9 +402,9 @@ func TestRandomReductions(t *testing.T) {
 func TestMembersAgreeOnSums(t *testing.T) {
 	clause.Cite(t, "CLT-OP-39", "CL-OP-7")
 	inBubble(t, func(t *testing.T, w *world) {
-		for p := 2; p <= 9; p++ {
+		for _, p := range []int{2, 3, 5, 8} {
 			comms := ranksOf(w.clique([]*process{oneOf(w, p)}, devices(p)))
-			for _, n := range []int{1, 100, 1025, 30_000, 200_000} {
+			for _, n := range []int{1, 1025, 30_000} {
 				outs := make([][]float32, p)
 				errs := each(comms, func(i int, c *collective.Comm) error {
 					r := rand.New(rand.NewPCG(uint64(i), uint64(n)))
