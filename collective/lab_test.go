@@ -181,6 +181,9 @@ func (m member) Watch(ctx context.Context) iter.Seq2[serry.Snapshot, error] {
 
 // Suspect believes hard evidence at once, as the service does.
 func (m member) Suspect(_ context.Context, peer serry.TaskID, life serry.Incarnation, e serry.Evidence) error {
+	if m.blind { // a stock service
+		return errors.New("not supported")
+	}
 	m.mu.Lock()
 	if !e.Hard {
 		m.weak[peer]++

@@ -3,6 +3,7 @@ package collective
 import (
 	"context"
 	"errors"
+	"fmt"
 	"time"
 
 	"github.com/serry-dev/serry"
@@ -45,13 +46,7 @@ func (g *Group) update(s serry.Snapshot) {
 		}
 	}
 	for life, err := range lost {
-		for old := range g.mu.past {
-			if len(g.mu.past) < maxPast {
-				break
-			}
-			delete(g.mu.past, old)
-		}
-		g.mu.past[life] = err
+		g.remember(life, err)
 	}
 	g.mu.tasks = now
 	g.announce()
@@ -59,6 +54,39 @@ func (g *Group) update(s serry.Snapshot) {
 	for life, err := range lost {
 		g.lose(life, err)
 	}
+}
+
+// remember notes that a life is over; mu is held.
+func (g *Group) remember(life serry.Life, err error) {
+	for old := range g.mu.past {
+		if len(g.mu.past) < maxPast {
+			break
+		}
+		delete(g.mu.past, old)
+	}
+	g.mu.past[life] = err
+}
+
+// DeclareLost treats the present life of a task as lost, for a program that knows it before the service does: all cliques with
+// it end on all members, and this process forms none with it any more (CL-ABT-12). The service is not told. Before the
+// service has told of any task it does nothing.
+func (g *Group) DeclareLost(task serry.TaskID, cause error) error {
+	g.mu.Lock()
+	t, known := g.mu.tasks[task]
+	life := serry.Life{Task: task, Incarnation: t.Incarnation}
+	loss := &link.LossError{Peer: life, Source: link.FromService, Reason: cause, Err: ErrPeerFailed}
+	switch {
+	case g.mu.tasks == nil:
+		g.mu.Unlock()
+		return nil
+	case !known:
+		g.mu.Unlock()
+		return fmt.Errorf("%v is declared lost: %w", task, serry.ErrUnknownTask)
+	}
+	g.remember(life, loss)
+	g.mu.Unlock()
+	g.lose(life, loss)
+	return nil
 }
 
 // lossReason is why a life that was connected is over.

@@ -18,7 +18,7 @@ import (
 
 // Every type and kind, with any number of inputs, at any address and in place, is what a naive loop computes.
 func TestReduce(t *testing.T) {
-	lab.Clause(t, "CL-RED-1", "CL-RED-2", "CL-RED-3", "CL-RED-4", "CL-RED-5", "CL-RED-6")
+	lab.Clause(t, "CL-RED-1", "CL-RED-2", "CL-RED-3", "CL-RED-4", "CL-RED-5", "CL-RED-6", "CLT-OP-41")
 	r := rand.New(rand.NewPCG(1, 2))
 	for _, dt := range slices.Sorted(maps.Keys(runners)) {
 		for op := Sum; op <= Xor; op++ {
