@@ -3,6 +3,7 @@ package link
 import (
 	"context"
 	"encoding/binary"
+	"net"
 	"time"
 
 	"github.com/serry-dev/serry"
@@ -79,3 +80,15 @@ var NewReport = newReport
 
 // Write writes bytes to a bulk lane.
 func (l *Link) Write(lane int, b []byte) { l.lanes[lane].out.Write(b) }
+
+// ReadHello reads the first frame of a handshake.
+func ReadHello(c net.Conn) error {
+	_, err := readFrame(c, typeHello)
+	return err
+}
+
+// HelloHeader is the header of a hello that announces so many bytes.
+func HelloHeader(length uint32) []byte {
+	h := Header{Type: typeHello, length: length}
+	return h.append(nil)
+}

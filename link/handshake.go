@@ -1,6 +1,7 @@
 package link
 
 import (
+	"bytes"
 	"context"
 	"crypto/hmac"
 	"crypto/rand"
@@ -48,15 +49,15 @@ func readFrame(c net.Conn, want Type) ([]byte, error) {
 	if h.Family != linkFamily || h.Type != want && h.Type != typeRefused {
 		return nil, fmt.Errorf("%w: type %d of family %v in a handshake", errLane, h.Type, h.Family)
 	}
-	payload := make([]byte, h.length)
-	if _, err := io.ReadFull(c, payload); err != nil {
+	var payload bytes.Buffer // it grows with what comes: strangers announce as much as they like
+	if _, err := io.CopyN(&payload, c, int64(h.length)); err != nil {
 		return nil, err
 	}
 	if h.Type == typeRefused {
-		code, text := parseRefused(payload)
+		code, text := parseRefused(payload.Bytes())
 		return nil, &RefusedError{Code: code, Text: text}
 	}
-	return payload, nil
+	return payload.Bytes(), nil
 }
 
 // greet is the handshake of the side that dialled. It ends when the peer has accepted the connection.

@@ -7,6 +7,7 @@ import (
 	"io"
 	"log/slog"
 	"net"
+	"runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -500,4 +501,27 @@ func TestLinesOfStrangers(t *testing.T) {
 			t.Errorf("%d lines in a second; want 1 to 10", lines)
 		}
 	})
+}
+
+// A stranger that announces the longest hello and sends nothing of it costs little: what is kept for it grows with what
+// comes.
+func TestAnnouncedHello(t *testing.T) {
+	clause.Cite(t, "CL-TRN-25")
+	const strangers = 100
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	for range strangers {
+		ours, theirs := net.Pipe()
+		go func() {
+			theirs.Write(link.HelloHeader(link.ControlBytes))
+			theirs.Close()
+		}()
+		if err := link.ReadHello(ours); err == nil {
+			t.Error("a hello without its bytes was taken")
+		}
+	}
+	runtime.ReadMemStats(&after)
+	if each := (after.TotalAlloc - before.TotalAlloc) / strangers; each > 16<<10 {
+		t.Errorf("a stranger costs %d bytes; want at most 16 KiB", each)
+	}
 }

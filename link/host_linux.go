@@ -57,8 +57,9 @@ func openProcess(c *net.UnixConn) (pidfd int, err error) {
 type exits struct {
 	mu struct {
 		sync.Mutex
-		poll   *os.File // the epoll instance, or nil before the first process
-		links  map[int32]*Link
+		poll   *os.File        // the epoll instance, or nil before the first process
+		links  map[int32]*Link // by numbers that are not used again: those of files are
+		last   int32
 		closed bool
 	}
 }
@@ -89,12 +90,13 @@ func (x *exits) watch(l *Link, pidfd int) error {
 	if err := x.open(l.net); err != nil {
 		return err
 	}
-	event := unix.EpollEvent{Events: unix.EPOLLIN, Fd: int32(pidfd)}
+	x.mu.last++
+	event := unix.EpollEvent{Events: unix.EPOLLIN, Fd: x.mu.last}
 	if err := x.control(unix.EPOLL_CTL_ADD, pidfd, &event); err != nil {
 		return err
 	}
-	x.mu.links[int32(pidfd)] = l
-	l.pidfd = pidfd
+	x.mu.links[x.mu.last] = l
+	l.process = process{number: x.mu.last, pidfd: pidfd}
 	return nil
 }
 
@@ -152,14 +154,15 @@ func (x *exits) wait(n *Net, poll *os.File) {
 	}
 }
 
-// take returns the link whose process has ended, and watches that process no more.
-func (x *exits) take(pidfd int32) *Link {
+// take returns the link whose process has ended, and watches that process no more. It returns nil if the link was removed
+// meanwhile.
+func (x *exits) take(number int32) *Link {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	l := x.mu.links[pidfd]
+	l := x.mu.links[number]
 	if l != nil {
-		delete(x.mu.links, pidfd)
-		_ = x.control(unix.EPOLL_CTL_DEL, int(pidfd), nil)
+		delete(x.mu.links, number)
+		_ = x.control(unix.EPOLL_CTL_DEL, l.process.pidfd, nil)
 	}
 	return l
 }
@@ -168,12 +171,16 @@ func (x *exits) take(pidfd int32) *Link {
 func (x *exits) remove(l *Link) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	if l.pidfd == 0 {
+	p := l.process
+	if p.number == 0 {
 		return
 	}
-	delete(x.mu.links, int32(l.pidfd))
-	unix.Close(l.pidfd) // which takes it from the epoll instance, too
-	l.pidfd = 0
+	if x.mu.links[p.number] == l {
+		delete(x.mu.links, p.number)
+		_ = x.control(unix.EPOLL_CTL_DEL, p.pidfd, nil)
+	}
+	unix.Close(p.pidfd)
+	l.process = process{}
 }
 
 // close ends the goroutine.

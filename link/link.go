@@ -41,17 +41,17 @@ type Link struct {
 	lanes  []*lane // control, small, then bulk
 	checks [families]bool
 	remote string // address of the peer, for people
-	pidfd  int    // of its process, or 0; guarded by the lock of exits
 
 	ready chan struct{} // closed when the link is up, or cannot come up
 	lost  chan struct{} // closed when the service or the program has ended the link
 	done  chan struct{} // closed when everything on the link has failed
 
-	active sync.WaitGroup // goroutines that read or write connections
-	heard  atomic.Int64   // when the peer was last heard: nanoseconds since the net was made
-	moved  atomic.Int64   // when the bulk lanes last wrote a step, or had nothing to write
-	counts counts
-	guard  guard // owned by the goroutine that has the turn of the small lane
+	active  sync.WaitGroup // goroutines that read or write connections
+	process process        // of the peer; guarded by the lock of exits
+	heard   atomic.Int64   // when the peer was last heard: nanoseconds since the net was made
+	moved   atomic.Int64   // when the bulk lanes last wrote a step, or had nothing to write
+	counts  counts
+	guard   guard // owned by the goroutine that has the turn of the small lane
 
 	mu struct {
 		sync.Mutex
@@ -68,6 +68,12 @@ type Link struct {
 		sender   sender
 		detector detector
 	}
+}
+
+// A process is that of a peer on this host, or zero.
+type process struct {
+	number int32 // by which exits knows it
+	pidfd  int
 }
 
 // newLink makes a link that has no connections yet.
