@@ -265,6 +265,35 @@ func TestCutLink(t *testing.T) {
 	})
 }
 
+// Two members cannot reach each other, in one direction or both, and nothing has noticed that yet. A revoke of one of them
+// reaches the other through the third.
+func TestRevokeAroundACut(t *testing.T) {
+	clause.Cite(t, "CL-TRN-8", "CL-ABT-15")
+	for name, ways := range map[string][][2]int{"both ways": {{0, 1}, {1, 0}}, "to it": {{0, 1}}, "from it": {{1, 0}}} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, func(t *testing.T, w *world) {
+				procs := w.startAll(3)
+				comms := w.clique(procs, devices(3))
+				w.delay(100 * time.Microsecond)
+				time.AfterFunc(5*time.Millisecond, func() {
+					for _, way := range ways {
+						w.network.cut(hostOf(procs[way[0]].life), hostOf(procs[way[1]].life))
+					}
+				})
+				start := time.Now()
+				time.AfterFunc(10*time.Millisecond, func() { comms[0].Revoke(errors.New("enough")) })
+				each(comms, func(i int, c *collective.Comm) error {
+					_, err := loop(t.Context(), c, 1<<20)
+					if took := time.Since(start); !errors.Is(err, collective.ErrCancelled) || took > 100*time.Millisecond {
+						t.Errorf("rank %d gets %v after %v; want the revoke at once", i, err, took)
+					}
+					return nil
+				})
+			})
+		})
+	}
+}
+
 // After an error no memory of the operation is touched, although the other members go on sending.
 func TestMemoryIsQuietAfterAnError(t *testing.T) {
 	clause.Cite(t, "CL-ABT-17", "CL-ERR-6", "CLT-ABT-13")
