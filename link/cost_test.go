@@ -12,7 +12,8 @@ import (
 	"github.com/serry-dev/serry/link"
 )
 
-// A thousand idle links over TCP cost at most 64 KiB each and two goroutines, also after they were used.
+// A thousand idle links, over TCP and over sockets of the host, cost at most 64 KiB each and two goroutines, also after they
+// were used.
 func TestIdleCost(t *testing.T) {
 	clause.Cite(t, "CL-TRN-23", "CL-DES-4")
 	if testing.Short() || raceEnabled {
@@ -22,8 +23,14 @@ func TestIdleCost(t *testing.T) {
 	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &files); err != nil || files.Cur < 6000 {
 		t.Skipf("%d files may be open: %v", files.Cur, err)
 	}
+	for name, tcpOnly := range map[string]bool{"tcp": true, "unix": false} {
+		t.Run(name, func(t *testing.T) { idleCost(t, tcpOnly) })
+	}
+}
+
+func idleCost(t *testing.T, tcpOnly bool) {
 	const nets = 33 // linked with each other: 1,056 ends of links
-	w := &world{job: newJob(), t: t}
+	w := &world{job: newJob(), t: t, options: link.Options{TCPOnly: tcpOnly}}
 	var all []*link.Net
 	for i := range nets {
 		all = append(all, w.join(life(i, uint64(100+i))))

@@ -328,9 +328,15 @@ func TestCancel(t *testing.T) {
 // is not touched any more, and the rest of the chunk does not disturb the next message.
 func TestCancelInTheMiddle(t *testing.T) {
 	clause.Cite(t, "CL-TRN-10")
-	for _, checks := range []link.Checksum{link.Never, link.Always} {
+	for _, row := range []struct {
+		checks link.Checksum
+		tls    bool
+	}{{link.Never, false}, {link.Always, false}, {link.Never, true}} {
 		inBubble(t, func(t *testing.T, w *world) {
-			a, b := w.pair(func(o *link.Options) { o.Lanes, o.Collective = 1, checks })
+			if row.tls {
+				w.options.TLS = newAuthority(t).identity("task", "spiffe://lab/job/task")
+			}
+			a, b := w.pair(func(o *link.Options) { o.Lanes, o.Collective = 1, row.checks })
 			const size = 3 << 20
 			h := data(link.Collective, 1)
 			out, in := fill(size, 1), make([]byte, size)

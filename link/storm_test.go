@@ -19,6 +19,7 @@ import (
 	"github.com/serry-dev/serry/internal/lab/clause"
 	"github.com/serry-dev/serry/internal/plant"
 	"github.com/serry-dev/serry/link"
+	"github.com/serry-dev/serry/wire/mtls"
 )
 
 var (
@@ -90,25 +91,32 @@ func searchStorm(t *testing.T, fault plant.Faults, from, n uint64) (seed uint64,
 func playStorm(t *testing.T, seed uint64, fault plant.Faults) (err error) {
 	watchdog := time.AfterFunc(time.Minute, func() { fmt.Fprintf(os.Stderr, "schedule %d hangs\n", seed) })
 	defer watchdog.Stop()
-	synctest.Test(t, func(*testing.T) {
+	synctest.Test(t, func(t *testing.T) {
 		s := newStorm(seed, fault)
+		if seed%secured == 0 {
+			s.identity = newAuthority(t).identity("task", "spiffe://lab/job/task")
+		}
 		s.play()
 		err = s.verdict()
 	})
 	return err
 }
 
+// secured: every so many schedules one has certificates.
+const secured = 8
+
 // A storm is one schedule.
 type storm struct {
 	*job
-	network *network
-	planted plant.Faults
-	draw    *rand.Rand // of the schedule, used by play alone
-	tasks   int
-	timing  link.Timing
-	bursts  bool // senders run ahead of their receivers
-	began   time.Time
-	ended   chan struct{} // closed when no new message is begun
+	network  *network
+	planted  plant.Faults
+	draw     *rand.Rand // of the schedule, used by play alone
+	tasks    int
+	timing   link.Timing
+	bursts   bool           // senders run ahead of their receivers
+	identity *mtls.Identity // or nil: links are plain
+	began    time.Time
+	ended    chan struct{} // closed when no new message is begun
 
 	mu struct {
 		sync.Mutex
@@ -187,6 +195,9 @@ func (s *storm) start(task int) {
 	o := link.Options{
 		Listen: []string{fmt.Sprintf("10.9.0.%d:4000", task+1)}, Secret: secret, Network: l, Timing: s.timing,
 		Lanes: 1 + task%2, Chunk: 32 << 10, Transfer: link.Always, Planted: s.planted,
+	}
+	if s.identity != nil {
+		o.TLS = s.identity
 	}
 	defer close(l.opened)
 	n, err := link.Open(l.ctx, stormMember{l}, stormKeys{l}, o)
