@@ -5,7 +5,7 @@
 //
 // All peers run in turn, in every round in another order, over the same number of connections. Bare sockets
 // write 256 KiB, 1 MiB and 4 MiB at a time; the best of the three is what links are compared with. The exit
-// code is 1 if a bar is missed.
+// code is 1 if a bar is missed. With -buffers there is a row for bare sockets whose buffers have a fixed size.
 package main
 
 import (
@@ -37,13 +37,14 @@ func main() {
 
 // A plan is what to measure.
 type plan struct {
-	lanes  []int
-	rounds int
-	size   int64
-	lasts  time.Duration
-	trips  int
-	iperf  string // path, or empty
-	json   bool
+	lanes   []int
+	rounds  int
+	size    int64
+	lasts   time.Duration
+	trips   int
+	buffers int    // bytes; 0 leaves the row out
+	iperf   string // path, or empty
+	json    bool
 }
 
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
@@ -55,6 +56,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	flags.Int64Var(&p.size, "size", 64<<20, "bytes of a message")
 	flags.DurationVar(&p.lasts, "for", time.Second, "how long each peer moves bytes in a round")
 	flags.IntVar(&p.trips, "trips", 5000, "messages there and back in a round")
+	flags.IntVar(&p.buffers, "buffers", 0, "measure bare sockets with buffers of so many `bytes` as well; else the system sizes them")
 	flags.BoolVar(&p.json, "json", false, "print JSON")
 	if err := sheet.Parse(flags, args); err != nil {
 		return err

@@ -17,17 +17,18 @@ import (
 
 // Names of the peers that others are compared with.
 const (
-	rawStream = "bare sockets"
-	rawTrip   = "8 B there and back, bare socket"
-	ourPlain  = "link"
-	ourSums   = "link with checksums"
-	ourTrip   = "8 B there and back, link"
+	rawStream   = "bare sockets"
+	rawTrip     = "8 B there and back, bare socket"
+	fixedStream = "fixed socket buffers, 1024 KiB writes"
+	ourPlain    = "link"
+	ourSums     = "link with checksums"
+	ourTrip     = "8 B there and back, link"
 )
 
 // open connects all peers to the far process. closeAll is never nil.
 func open(ctx context.Context, p plan, lanes int, f *far) (peers []*peer, closeAll func(), err error) {
 	closeAll = func() {}
-	raw, err := dialRaw(ctx, f.raw, lanes)
+	raw, err := dialRaw(ctx, f.raw, lanes, 0)
 	if err != nil {
 		return nil, closeAll, err
 	}
@@ -36,21 +37,21 @@ func open(ctx context.Context, p plan, lanes int, f *far) (peers []*peer, closeA
 	if err != nil {
 		return nil, closeAll, err
 	}
+	var fixed rawConns
 	closeAll = func() {
 		raw.close()
+		fixed.close()
 		n.Close(context.WithoutCancel(ctx))
 	}
-	message := make([]byte, p.size)
+	message := bytes.Repeat([]byte("bytes"), int(p.size/5)+1)[:p.size] // written, as the memory of a gauge is
 	for _, chunk := range []int{256 << 10, 1 << 20, 4 << 20} {
-		peers = append(peers, stream(fmt.Sprintf("%s, %d KiB writes", rawStream, chunk>>10), p, func(count int) (time.Duration, error) {
-			begun := time.Now()
-			for range count {
-				if err := raw.send(message, chunk); err != nil {
-					return 0, err
-				}
-			}
-			return time.Since(begun), nil
-		}))
+		peers = append(peers, stream(fmt.Sprintf("%s, %d KiB writes", rawStream, chunk>>10), p, raw.sender(message, chunk)))
+	}
+	if p.buffers > 0 {
+		if fixed, err = dialRaw(ctx, f.raw, lanes, p.buffers); err != nil {
+			return nil, closeAll, err
+		}
+		peers = append(peers, stream(fixedStream, p, fixed.sender(message, 1<<20)))
 	}
 	g := gauge.New(l)
 	for family, name := range map[link.Family]string{link.Collective: ourPlain, link.Transfer: ourSums} {

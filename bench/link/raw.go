@@ -12,10 +12,12 @@ import (
 )
 
 // Bare sockets speak the least there is: an order of 16 bytes, what and how much, then either bytes that are
-// answered by one when all have come, or 8 bytes at a time that come back.
+// answered by one when all have come, or 8 bytes at a time that come back, or nothing: the number is the size of
+// socket buffers.
 const (
 	rawBulk = 1 + iota
 	rawTrips
+	rawBuffers
 )
 
 const (
@@ -60,6 +62,10 @@ func answerRaw(c net.Conn) error {
 			if err := echo(c, n); err != nil {
 				return err
 			}
+		case rawBuffers:
+			if err := setBuffers(c, int(n)); err != nil {
+				return err
+			}
 		default:
 			return fmt.Errorf("order %d", what)
 		}
@@ -83,22 +89,47 @@ func echo(c net.Conn, n uint64) error {
 // rawConns are bare connections to the far process.
 type rawConns []net.Conn
 
-func dialRaw(ctx context.Context, address string, n int) (rawConns, error) {
+// dialRaw makes n connections. Their socket buffers have a fixed size, at both ends, unless that is 0.
+func dialRaw(ctx context.Context, address string, n, buffers int) (rawConns, error) {
 	var all rawConns
 	for range n {
 		c, err := new(net.Dialer).DialContext(ctx, "tcp", address)
+		if err == nil {
+			all = append(all, c)
+			if buffers > 0 {
+				err = errors.Join(setBuffers(c, buffers), writeOrder(c, rawBuffers, buffers))
+			}
+		}
 		if err != nil {
 			all.close()
 			return nil, err
 		}
-		all = append(all, c)
 	}
 	return all, nil
+}
+
+// setBuffers gives a socket buffers whose size does not change, as far as net.core.wmem_max and rmem_max allow.
+func setBuffers(c net.Conn, n int) error {
+	tcp := c.(*net.TCPConn)
+	return errors.Join(tcp.SetReadBuffer(n), tcp.SetWriteBuffer(n))
 }
 
 func (r rawConns) close() {
 	for _, c := range r {
 		c.Close()
+	}
+}
+
+// sender sends a message as often as count says, and returns how long that took.
+func (r rawConns) sender(message []byte, chunk int) func(count int) (time.Duration, error) {
+	return func(count int) (time.Duration, error) {
+		begun := time.Now()
+		for range count {
+			if err := r.send(message, chunk); err != nil {
+				return 0, err
+			}
+		}
+		return time.Since(begun), nil
 	}
 }
 

@@ -9,6 +9,7 @@
 package gauge
 
 import (
+	"bytes"
 	"context"
 	"encoding/binary"
 	"errors"
@@ -112,10 +113,11 @@ func (g *Gauge) name(f link.Family) link.Header {
 	return header(f, g.next)
 }
 
-// memory returns bytes to send, which are kept from one measurement to the next.
+// memory returns bytes to send, which are kept from one measurement to the next. They are written once: memory that
+// no program has written is one page of zeroes in the cache of the processor, which is read faster than real data.
 func (g *Gauge) memory(size int64) []byte {
 	if int64(len(g.data)) < size {
-		g.data = make([]byte, size)
+		g.data = bytes.Repeat([]byte("serry"), int(size/5)+1)
 	}
 	return g.data[:size]
 }
