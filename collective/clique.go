@@ -72,7 +72,7 @@ func newClique(g *Group, m *meeting, l *lineage) *clique {
 		if p.Life != g.life {
 			continue
 		}
-		c.comms[rank] = &Comm{group: g, clique: c, rank: rank}
+		c.comms[rank] = &Comm{group: g, clique: c, rank: rank, progress: link.NewProgress(c.progressOf(rank))}
 		if c.first == nil {
 			c.first = c.comms[rank]
 		}
@@ -197,11 +197,34 @@ func (c *clique) link(ctx context.Context, peer serry.Life) (*link.Link, error) 
 // use notes a link that the clique uses from now on, unless it has one.
 func (c *clique) use(peer serry.Life, l *link.Link) *link.Link {
 	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.mu.links[peer] == nil {
+	known := c.mu.links[peer]
+	if known == nil {
 		c.mu.links[peer] = l
 	}
-	return c.mu.links[peer]
+	c.mu.Unlock()
+	if known != nil {
+		return known
+	}
+	c.carry(l)
+	return l
+}
+
+// carry lets the pings of a link tell the peer how far the ranks of this process are (CL-TMO-11). Without room for
+// that the peer knows less of a rank that stands still; nothing else depends on it.
+func (c *clique) carry(l *link.Link) {
+	for _, comm := range c.first.Local() {
+		if err := l.Carry(comm.progress); err != nil {
+			c.group.log.Debug("progress not told", "peer", l.Peer().Task, "err", err)
+		}
+	}
+	if c.ctx.Err() != nil { // stop may have been here before
+		l.Forget(link.Collective, c.stream, c.key.Generation, context.Cause(c.ctx))
+	}
+}
+
+// progressOf names the progress of a rank in pings.
+func (c *clique) progressOf(rank int) link.Header {
+	return link.Header{Family: link.Collective, Stream: c.stream, Generation: c.key.Generation, Step: uint32(rank)}
 }
 
 // linked is the link to a process that the clique has used, or nil.

@@ -30,6 +30,8 @@ type Comm struct {
 	native Communicator // of the backend; nil for the engine of this package
 	remote remote       // its one-sided operations, and those on it
 
+	progress *link.Progress // with the operations of all ranks
+
 	mu struct {
 		sync.Mutex
 		seq    uint64    // of the operation of all ranks that began last
@@ -186,6 +188,7 @@ func (c *Comm) number(op *operation) (rank int, differs bool) {
 	c.mu.seq++
 	c.mu.moved = op.began
 	op.seq, op.word = c.mu.seq, word(c.mu.seq, op.call.description)
+	c.progress.Start(op.seq)
 	if w := op.call.offers; w != nil {
 		w.number = op.seq
 		c.remote.addWindow(w)
@@ -348,7 +351,24 @@ func (c *Comm) isBehind(rank int, seq uint64) bool {
 }
 
 // lastSeen says what is known of the progress of a rank.
-func (c *Comm) lastSeen(rank int) string {
+func (c *Comm) lastSeen(rank int) string { return c.lastSaid(rank) + c.standing(rank) }
+
+// standing says how long the pings of another process have told that a rank does not move on. It answers them: this
+// tells a rank that waits or computes from one whose host is gone.
+func (c *Comm) standing(rank int) string {
+	l := c.clique.linked(c.clique.key.Ranks[rank].Life)
+	if l == nil {
+		return ""
+	}
+	s, told := l.Standing(c.clique.progressOf(rank))
+	if !told || s.Since < time.Second || l.Stats().Suspected {
+		return ""
+	}
+	return fmt.Sprintf(", answers pings, and has begun and ended no operation for %v", s.Since.Truncate(time.Second))
+}
+
+// lastSaid says what a rank has told of its progress when it was asked.
+func (c *Comm) lastSaid(rank int) string {
 	if other := c.clique.comms[rank]; other != nil {
 		other.mu.Lock()
 		defer other.mu.Unlock()

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -185,20 +186,26 @@ func TestDeadline(t *testing.T) {
 	}
 }
 
-// The text of a timeout says what each missing rank did last.
+// The text of a timeout says what each missing rank did last, and how long its pings have told nothing new.
 func TestTimeoutSaysWhatWasSeen(t *testing.T) {
-	clause.Cite(t, "CL-TMO-10")
-	inBubble(t, func(t *testing.T, w *world) {
-		comms := w.clique(w.startAll(2), devices(2))
-		each(comms, func(_ int, c *collective.Comm) error { return c.Do(t.Context(), collective.Barrier{}) })
-		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-		defer cancel()
-		err := comms[0].Do(ctx, sum(make([]byte, 8), make([]byte, 8)))
-		want := "timed out, waiting for rank 1: allreduce of 8 u8 by sum after 1s; rank 1 was last seen in operation 1, barrier (found by rank 0 in operation 2)"
-		if err == nil || err.Error() != want {
-			t.Errorf("Do() = %v; want %s", err, want)
-		}
-	})
+	clause.Cite(t, "CL-TMO-10", "CL-TMO-11", "CL-TRN-7")
+	for after, pings := range map[time.Duration]string{
+		time.Second:      "",
+		10 * time.Second: ", answers pings, and has begun and ended no operation for 9s",
+	} {
+		inBubble(t, func(t *testing.T, w *world) {
+			comms := w.clique(w.startAll(2), devices(2))
+			each(comms, func(_ int, c *collective.Comm) error { return c.Do(t.Context(), collective.Barrier{}) })
+			ctx, cancel := context.WithTimeout(t.Context(), after)
+			defer cancel()
+			err := comms[0].Do(ctx, sum(make([]byte, 8), make([]byte, 8)))
+			want := fmt.Sprintf("timed out, waiting for rank 1: allreduce of 8 u8 by sum after %v; rank 1 was last seen in operation 1, barrier%s"+
+				" (found by rank 0 in operation 2)", after, pings)
+			if err == nil || err.Error() != want {
+				t.Errorf("Do() = %v; want %s", err, want)
+			}
+		})
+	}
 }
 
 // Two members die at once, and a user revokes: later calls of all survivors name the lower of the two.

@@ -132,6 +132,8 @@ func (c *Comm) ended(op *operation) {
 		c.mu.Lock()
 		delete(c.mu.moving, slot{pair{op.call.peer, op.call.sends}, op.seq})
 		c.mu.Unlock()
+	} else if op.call.single == nil {
+		c.progress.End(op.seq)
 	}
 	c.clique.end(op)
 }

@@ -118,9 +118,11 @@ func (l *Link) scan(now time.Duration) {
 	d := &l.mu.detector
 	t := l.net.timing
 	ping := now-d.pinged >= t.Ping
+	var words []byte
 	if ping {
 		d.pinged, d.awaited = now, true
 		d.number++
+		words = l.words()
 	}
 	number, slack := d.number, d.slack()
 	was := d.suspected
@@ -148,7 +150,7 @@ func (l *Link) scan(now time.Duration) {
 		l.net.suspect(l.peer, false, fmt.Sprintf("stalled: it has taken no data for %v", waited.Round(time.Millisecond)))
 	}
 	if ping {
-		l.control(&Header{Type: typePing, Seq: number})
+		l.control(&Header{Type: typePing, Seq: number, length: uint32(len(words))}, words)
 	}
 }
 

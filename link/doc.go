@@ -16,6 +16,8 @@
 // link itself, the service, or a launcher that saw the process end. A later [Net.Link] makes a new one, if
 // that life of the peer is still there.
 //
+// The pings of a link tell the peer how far this process has come with its streams ([Link.Carry], [Link.Standing]).
+//
 // [Net.Links] and [Net.Totals] have the figures of links. A process that runs is asked for them by other programs through
 // the key-value store, as serry links does: see [AskKey] and [Report].
 //

@@ -67,6 +67,7 @@ func Watched(l *Link) int {
 // Types and flags that a peer may send and programs do not.
 const (
 	Hello            = typeHello
+	Ping             = typePing
 	Window           = typeWindow
 	CollectiveCredit = collectiveCredit
 	Announce         = flagAnnounce

@@ -189,6 +189,9 @@ func (l *Link) receive(h *Header, payload []byte) error {
 func (l *Link) receiveOwn(h *Header, payload []byte) error {
 	switch h.Type {
 	case typePing:
+		if err := l.heardWords(payload); err != nil {
+			return err
+		}
 		l.control(&Header{Type: typePong, Seq: h.Seq})
 	case typePong:
 		l.answered(h.Seq)

@@ -50,6 +50,9 @@ func TestLiars(t *testing.T) {
 			}
 		}, "more than its window"},
 		"window that was not used": {func(l *link.Link) { l.Inject(0, link.Header{Type: link.Window, Seq: 1 << 30}, 0, 0, nil) }, "window"},
+		"part of a word":           {func(l *link.Link) { l.Inject(0, link.Header{Type: link.Ping}, 0, 3, make([]byte, 3)) }, "progress"},
+		"too many words":           {func(l *link.Link) { l.Inject(0, link.Header{Type: link.Ping}, 0, 257*40, make([]byte, 257*40)) }, "progress"},
+		"word of nothing":          {func(l *link.Link) { l.Inject(0, link.Header{Type: link.Ping}, 0, 40, bytes.Repeat([]byte{7}, 40)) }, "progress"},
 		"endless credit": {func(l *link.Link) {
 			for i := range 1<<16 + 1 {
 				h := credit

@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -67,6 +68,8 @@ type Link struct {
 		receiver receiver
 		sender   sender
 		detector detector
+		carried  []*Progress      // what pings tell
+		told     map[message]word // what the last ping of the peer told
 	}
 }
 
@@ -210,11 +213,12 @@ func (l *Link) control(h *Header, segs ...[]byte) {
 }
 
 // Forget drops everything that belongs to a stream which is over: messages that are parked or announced,
-// credit that was not used, and messages that wait, whose tickets fail.
+// credit that was not used, the progress that pings tell, and messages that wait, whose tickets fail.
 func (l *Link) Forget(f Family, stream uint64, generation uint32, cause error) {
 	of := func(m message) bool { return m.family == f && m.stream == stream && m.generation == generation }
 	l.mu.Lock()
 	l.mu.receiver.forget(of)
+	l.mu.carried = slices.DeleteFunc(l.mu.carried, func(p *Progress) bool { return of(p.of) })
 	told, due := l.mu.receiver.due()
 	over := append(l.mu.receiver.matching(of), l.mu.sender.matching(of)...)
 	l.mu.Unlock()

@@ -167,6 +167,28 @@ func FuzzHeader(f *testing.F) {
 	})
 }
 
+// Words about progress are read as they were written, and one that cannot be is an error.
+func FuzzWords(f *testing.F) {
+	w := word{of: message{family: Collective, generation: 1, step: 2, stream: 3}, started: 5, ended: 4}
+	f.Add(w.append(w.append(nil)))
+	f.Add(make([]byte, wordBytes-1))
+	f.Add(bytes.Repeat([]byte{9}, wordBytes))
+	f.Add(make([]byte, (maxWords+1)*wordBytes))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		all, err := parseWords(b)
+		if err != nil {
+			return
+		}
+		var again []byte
+		for _, w := range all {
+			again = w.append(again)
+		}
+		if len(all) > maxWords || !bytes.Equal(again, b) {
+			t.Errorf("the words of %x are written as %x", b, again)
+		}
+	})
+}
+
 func FuzzHello(f *testing.F) {
 	h := testHello()
 	f.Add(h.append(nil))
