@@ -15,7 +15,7 @@ import (
 
 // The loopback ends every operation at once, as if all ranks had the data of this one.
 func TestLoopback(t *testing.T) {
-	clause.Cite(t, "CL-LPB-1", "CLT-OP-35")
+	clause.Cite(t, "CL-LPB-2", "CL-LPB-1", "CLT-OP-35")
 	inBubble(t, func(t *testing.T, w *world) {
 		w.group.Backends = []collective.Backend{collective.Loopback{}}
 		c, err := w.start(life(1, 11)).Clique(t.Context(), devices(3), collective.CliqueOptions{}) // the other tasks do not exist

@@ -95,7 +95,7 @@ func TestStall(t *testing.T) {
 						return err
 					}
 					if i == 1 {
-						pause(5 * time.Minute)
+						pause(90 * time.Second)
 					}
 					return c.Do(t.Context(), collective.Barrier{})
 				})

@@ -9,6 +9,7 @@ import (
 	"github.com/serry-dev/serry/client"
 	"github.com/serry-dev/serry/collective"
 	"github.com/serry-dev/serry/link"
+	"github.com/serry-dev/serry/memory"
 )
 
 // A program that trains with gradients of all ranks, and goes on with those that are left when one is lost.
@@ -33,6 +34,57 @@ func Example() {
 			}
 		}
 		return err
+	}
+	_ = train
+}
+
+// A rank writes into the memory of its neighbour, which does something else meanwhile, and signals it.
+func ExampleComm_Offer() {
+	pass := func(ctx context.Context, c *collective.Comm, gives, gets []byte) error {
+		window, err := c.Offer(ctx, memory.Of(gets))
+		if err != nil {
+			return err
+		}
+		next, before := (c.Rank()+1)%c.Size(), (c.Rank()+c.Size()-1)%c.Size()
+		err = errors.Join(
+			c.Do(ctx, collective.Put{Window: window, To: next, In: memory.Of(gives), Count: int64(len(gives))}),
+			c.Do(ctx, collective.Signal{To: next}),
+			c.Do(ctx, collective.WaitSignal{Signals: []collective.Signals{{From: before, Count: 1}}}))
+		if err != nil {
+			return err
+		}
+		return window.Close(ctx)
+	}
+	_ = pass
+}
+
+// A program with two cliques acquires both for each step, so that another program in the same process, which uses one of
+// them too, does not come between.
+func ExampleGroup_Requests() {
+	train := func(ctx context.Context, g *collective.Group, mine serry.DeviceID, all, row []serry.DeviceID, gradients, sums []float32) error {
+		requests := g.Requests(mine)
+		every, err := requests.Add(collective.Request{Devices: all})
+		if err != nil {
+			return err
+		}
+		some, err := requests.Add(collective.Request{Devices: row})
+		if err != nil {
+			return err
+		}
+		for step := uint64(1); step <= 1000; step++ {
+			lease, err := requests.Acquire(ctx, collective.Execution{ID: step})
+			if err != nil {
+				return err
+			}
+			err = errors.Join(
+				collective.AllReduceSlice(ctx, lease.Comm(some), sums, gradients, collective.Sum),
+				collective.AllReduceSlice(ctx, lease.Comm(every), sums, sums, collective.Sum))
+			lease.Release()
+			if err != nil {
+				return err
+			}
+		}
+		return nil
 	}
 	_ = train
 }

@@ -20,7 +20,7 @@ import (
 // A program that knows of a loss before the service does declares it: cliques with the task end on all members, and no
 // new one is formed with it.
 func TestDeclareLost(t *testing.T) {
-	clause.Cite(t, "CL-ABT-3", "CL-ABT-12", "CL-REC-2", "CLT-ABT-1", "CLT-ABT-2", "CLT-ABT-3", "CLT-ABT-4")
+	clause.Cite(t, "CL-ABT-2", "CL-ABT-3", "CL-ABT-12", "CL-REC-2", "CLT-ABT-1", "CLT-ABT-2", "CLT-ABT-3", "CLT-ABT-4")
 	inBubble(t, func(t *testing.T, w *world) {
 		procs := w.startAll(3)
 		comms := w.clique(procs, devices(3))
@@ -58,7 +58,7 @@ func TestDeclareLost(t *testing.T) {
 
 // After an abort everything fails with its cause, as often as it is tried.
 func TestAbortTwice(t *testing.T) {
-	clause.Cite(t, "CL-ABT-14", "CL-HLT-1", "CLT-ABT-5", "CLT-ABT-12")
+	clause.Cite(t, "CL-ABT-8", "CL-ABT-13", "CL-HLT-4", "CL-ABT-14", "CL-HLT-1", "CLT-ABT-5", "CLT-ABT-12")
 	onEach(t, func(t *testing.T, w *world) {
 		comms := w.clique(w.startAll(2), devices(2))
 		windows, _ := offer(t, comms, 8)
@@ -82,7 +82,7 @@ func TestAbortTwice(t *testing.T) {
 
 // A member dies while one clique works and others are idle: all with it end.
 func TestIdleCliquesEndWithAMember(t *testing.T) {
-	clause.Cite(t, "CL-ABT-5", "CL-ABT-6", "CL-ABT-16", "CLT-ABT-8")
+	clause.Cite(t, "CL-HLT-5", "CL-HLT-6", "CL-ABT-5", "CL-ABT-6", "CL-ABT-16", "CLT-ABT-8")
 	inBubble(t, func(t *testing.T, w *world) {
 		procs := w.startAll(3)
 		all := w.clique(procs, devices(3))
@@ -217,6 +217,23 @@ func TestLossWithAStockService(t *testing.T) {
 			if e := failure(t, first); !errors.Is(e, collective.ErrPeerFailed) || e.Life != procs[1].life {
 				t.Errorf("rank %d: %v; want that rank 1 is lost", i, first)
 			}
+		}
+	})
+}
+
+// Two members cannot reach each other, and neither knows it yet: what one of them says reaches the other through the third.
+func TestRevokeThroughAnotherMember(t *testing.T) {
+	clause.Cite(t, "CL-TRN-8", "CL-ABT-15")
+	inBubble(t, func(t *testing.T, w *world) {
+		procs := w.startAll(3)
+		comms := w.clique(procs, devices(3))
+		works(t, comms, 10)
+		w.network.cut(hostOf(procs[0].life), hostOf(procs[1].life))
+		began := time.Now()
+		comms[0].Revoke(errors.New("enough"))
+		err := comms[1].Do(t.Context(), collective.Barrier{})
+		if e := failure(t, err); !errors.Is(e, collective.ErrCancelled) || e.Origin != 0 || time.Since(began) > 100*time.Millisecond {
+			t.Errorf("rank 1 gets %v after %v; want the word of rank 0 at once", err, time.Since(began))
 		}
 	})
 }

@@ -126,7 +126,7 @@ func TestTransferMismatch(t *testing.T) {
 
 // The example of the specification, and random exchanges against a plain model.
 func TestRaggedAllToAll(t *testing.T) {
-	clause.Cite(t, "CL-OP-34", "CL-OP-37", "CLT-OP-31")
+	clause.Cite(t, "CL-OP-14", "CL-OP-34", "CL-OP-37", "CLT-OP-31")
 	inBubble(t, func(t *testing.T, w *world) {
 		comms := w.clique(w.startAll(4), devices(4))
 		two := w.clique(w.procs[:2], devices(2))

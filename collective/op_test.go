@@ -132,7 +132,7 @@ func TestUnevenBlocks(t *testing.T) {
 
 // Many operations of one communicator are under way at once, and each gets its own result.
 func TestStart(t *testing.T) {
-	clause.Cite(t, "CL-DES-2", "CLT-OP-37")
+	clause.Cite(t, "CL-ERR-1", "CL-DES-2", "CLT-OP-37")
 	onEach(t, func(t *testing.T, w *world) {
 		const p, n = 3, 60
 		comms := w.clique(w.startAll(p), devices(p))

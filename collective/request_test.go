@@ -270,7 +270,7 @@ func TestAcquireGivesUp(t *testing.T) {
 
 // Health, revoke and abort do not need the lock, which a run may hold that is stuck.
 func TestRevokeWithoutTheLock(t *testing.T) {
-	clause.Cite(t, "CL-LCK-5", "CLT-LCK-4", "CL-ACQ-4")
+	clause.Cite(t, "CL-ABT-9", "CL-LCK-5", "CLT-LCK-4", "CL-ACQ-4")
 	inBubble(t, func(t *testing.T, w *world) {
 		procs := w.startAll(2)
 		comms := w.clique(procs, devices(2))

@@ -208,7 +208,7 @@ func TestMovingTypes(t *testing.T) {
 
 // Cliques by replica groups, in the orders that the groups have.
 func TestGroupsOfDevices(t *testing.T) {
-	clause.Cite(t, "CLT-OP-5", "CLT-OP-8", "CLT-OP-13", "CLT-OP-16", "CLT-OP-17", "CLT-OP-18", "CL-GRP-2", "CL-OP-15")
+	clause.Cite(t, "CL-OP-30", "CLT-OP-5", "CLT-OP-8", "CLT-OP-13", "CLT-OP-16", "CLT-OP-17", "CLT-OP-18", "CL-GRP-2", "CL-OP-15")
 	onEach(t, func(t *testing.T, w *world) {
 		procs := w.startAll(4)
 		table := collective.Table{{0}, {1}, {2}, {3}}
@@ -293,7 +293,7 @@ func mapped[A, B any](list []A, f func(A) B) (out []B) {
 
 // Several operations together: operands of several types, and cliques of several sizes.
 func TestOperationsTogether(t *testing.T) {
-	clause.Cite(t, "CLT-OP-4", "CLT-OP-7", "CLT-OP-10", "CLT-OP-11", "CLT-OP-12", "CLT-OP-20", "CLT-OP-21", "CLT-OP-22", "CL-GRL-5")
+	clause.Cite(t, "CL-GRL-1", "CL-GRL-4", "CL-OP-25", "CLT-OP-4", "CLT-OP-7", "CLT-OP-10", "CLT-OP-11", "CLT-OP-12", "CLT-OP-20", "CLT-OP-21", "CLT-OP-22", "CL-GRL-5")
 	onEach(t, func(t *testing.T, w *world) {
 		procs := w.startAll(4)
 		all := w.clique(procs, devices(4))

@@ -311,7 +311,7 @@ func TestAddresses(t *testing.T) {
 
 // A caller that waits for the addresses of a peer stops waiting when the service declares that life lost.
 func TestLostBeforePublished(t *testing.T) {
-	clause.Cite(t, "CL-TRN-29", "CLT-ID-3")
+	clause.Cite(t, "CL-ID-7", "CL-TRN-29", "CLT-ID-3")
 	inBubble(t, func(t *testing.T, w *world) {
 		m := w.join(life(0, 10))
 		w.set(serry.TaskInfo{Task: life(1, 0).Task, Incarnation: 11, State: serry.Connected})
