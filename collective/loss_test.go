@@ -221,23 +221,6 @@ func TestLossWithAStockService(t *testing.T) {
 	})
 }
 
-// Two members cannot reach each other, and neither knows it yet: what one of them says reaches the other through the third.
-func TestRevokeThroughAnotherMember(t *testing.T) {
-	clause.Cite(t, "CL-TRN-8", "CL-ABT-15")
-	inBubble(t, func(t *testing.T, w *world) {
-		procs := w.startAll(3)
-		comms := w.clique(procs, devices(3))
-		works(t, comms, 10)
-		w.network.cut(hostOf(procs[0].life), hostOf(procs[1].life))
-		began := time.Now()
-		comms[0].Revoke(errors.New("enough"))
-		err := comms[1].Do(t.Context(), collective.Barrier{})
-		if e := failure(t, err); !errors.Is(e, collective.ErrCancelled) || e.Origin != 0 || time.Since(began) > 100*time.Millisecond {
-			t.Errorf("rank 1 gets %v after %v; want the word of rank 0 at once", err, time.Since(began))
-		}
-	})
-}
-
 // A process stands still for less than the time of the detector: the operation waits for it.
 func TestPausedProcess(t *testing.T) {
 	clause.Cite(t, "CL-TRN-7", "CLT-TMO-7")
