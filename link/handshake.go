@@ -134,9 +134,9 @@ func (n *Net) checkUser(c *conn.Conn) (Refusal, string) {
 	return 0, ""
 }
 
-// serve is the handshake of the side that was dialled. The connection outlives it as a lane of a link.
+// serve is the handshake of the side that was dialled, within handshakeTime of when it was, TLS included: the deadline of the
+// connection is set. The connection outlives it as a lane of a link.
 func (n *Net) serve(c *conn.Conn) {
-	c.SetDeadline(time.Now().Add(handshakeTime))
 	said, err := readFrame(c, typeHello)
 	if err != nil {
 		n.log.Info("link refused", "peer", c.RemoteAddr(), "err", err)

@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -523,5 +524,46 @@ func TestAnnouncedHello(t *testing.T) {
 	runtime.ReadMemStats(&after)
 	if each := (after.TotalAlloc - before.TotalAlloc) / strangers; each > 16<<10 {
 		t.Errorf("a stranger costs %d bytes; want at most 16 KiB", each)
+	}
+}
+
+// One of two processes is killed at every step of the making of their link: when the other side is about to read so many
+// pieces of what was sent. The other one hears that it failed, keeps nothing half made, and links with the next life.
+func TestKilledAtEveryStepOfTheHandshake(t *testing.T) {
+	clause.Cite(t, "CL-TRN-24", "CL-TRN-25", "CL-TRN-5")
+	for _, victim := range []string{"dialler", "listener"} {
+		for steps := range 40 { // the handshakes of all lanes have 32
+			inBubble(t, func(t *testing.T, w *world) {
+				m, n := w.join(life(0, 10)), w.join(life(1, 11))
+				from, to := m, n // n is killed
+				if victim == "dialler" {
+					from, to = n, m
+				}
+				var left atomic.Int64
+				left.Store(int64(steps))
+				w.network.step = func() {
+					if left.Add(-1) == -1 {
+						go w.network.kill(hostOf(n.Life()))
+					}
+				}
+				ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+				defer cancel()
+				l, err := from.Link(ctx, to.Life())
+				if err == nil && from == m && left.Load() < 0 {
+					<-l.Done()
+					err = l.Err()
+				}
+				if from == m && err != nil && !errors.Is(err, link.ErrPeerFailed) {
+					t.Errorf("%s killed after %d steps: %v; want ErrPeerFailed", victim, steps, err)
+				}
+				time.Sleep(10 * time.Second)
+				if got := m.Totals(); got.Forming != 0 || left.Load() < 0 && got.Up != 0 {
+					t.Errorf("%s killed after %d steps: %d links are half made, %d are up", victim, steps, got.Forming, got.Up)
+				}
+				w.lose(n.Life(), "process exited: signal 9")
+				a, b := w.linked(m, w.join(life(1, 12)))
+				exchange(t, a, b, 1)
+			})
+		}
 	}
 }

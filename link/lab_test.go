@@ -346,6 +346,7 @@ type network struct {
 	dead      map[string]bool // hosts whose processes are gone
 	dials     []string        // addresses
 	closing   func()          // or nil: called once, before the next connection closes
+	step      func()          // or nil: called before bytes are handed to their reader
 	tapped    bool
 	tap       []byte // with tapped: what was read
 }
@@ -369,6 +370,16 @@ func (w *network) closes() {
 	w.mu.Lock()
 	f := w.closing
 	w.closing = nil
+	w.mu.Unlock()
+	if f != nil {
+		f()
+	}
+}
+
+// steps calls what is to be called before bytes are handed to their reader.
+func (w *network) steps() {
+	w.mu.Lock()
+	f := w.step
 	w.mu.Unlock()
 	if f != nil {
 		f()
@@ -598,6 +609,7 @@ func (c *gated) Read(p []byte) (int, error) {
 			return 0, os.ErrDeadlineExceeded
 		}
 	}
+	c.network.steps()
 	n := copy(p, c.stash)
 	c.stash = c.stash[n:]
 	c.network.maybeDamage(c.from, c.to, p[:n])

@@ -3,6 +3,7 @@ package link
 import (
 	"net"
 	"sync"
+	"time"
 
 	"github.com/serry-dev/serry"
 	"github.com/serry-dev/serry/wire/conn"
@@ -56,6 +57,7 @@ func (x *Local) dial(peer serry.Life) net.Conn {
 	}
 	n.work.Go(func() {
 		c := conn.New(theirs)
+		c.SetDeadline(time.Now().Add(handshakeTime))
 		if n.serve(c); !c.Detached() {
 			c.Close()
 		}

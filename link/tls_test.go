@@ -1,6 +1,7 @@
 package link_test
 
 import (
+	"crypto/tls"
 	"errors"
 	"path/filepath"
 	"strings"
@@ -135,6 +136,30 @@ func TestCertificateAndSecret(t *testing.T) {
 		_, err := m.Link(t.Context(), n.Life())
 		if r, ok := errors.AsType[*link.RefusedError](err); !ok || r.Code != link.WrongSecret {
 			t.Errorf("Link() = %v; want it refused for its secret", err)
+		}
+	})
+}
+
+// A stranger with a certificate has five seconds for both handshakes together.
+func TestSilenceAfterTLS(t *testing.T) {
+	clause.Cite(t, "CL-TRN-25", "CLT-DES-9")
+	inBubble(t, func(t *testing.T, w *world) {
+		id := newAuthority(t).identity("task", "spiffe://lab/job/task")
+		w.join(life(1, 11), certified(id))
+		start := time.Now()
+		c, err := dialler{w.network, "10.6.6.6"}.Dial(t.Context(), strings.TrimPrefix(w.key(peerKey), "tls:"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		<-time.After(4 * time.Second)
+		cfg := id.Client("10.0.11.2")
+		cfg.NextProtos = []string{"serry-link"}
+		secured := tls.Client(c, cfg)
+		if err := secured.HandshakeContext(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := secured.Read(make([]byte, 1)); err == nil || time.Since(start) != 5*time.Second {
+			t.Errorf("silence was borne for %v, %v; want 5s", time.Since(start), err)
 		}
 	})
 }
