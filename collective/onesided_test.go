@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"slices"
 	"strings"
 	"testing"
@@ -14,6 +15,7 @@ import (
 	"github.com/serry-dev/serry"
 	"github.com/serry-dev/serry/collective"
 	"github.com/serry-dev/serry/internal/lab/clause"
+	"github.com/serry-dev/serry/link"
 	"github.com/serry-dev/serry/memory"
 )
 
@@ -202,14 +204,15 @@ func TestPutIsRefused(t *testing.T) {
 // One-sided operations fail with the clique, whatever they wait for, and a window is quiet when Close has returned.
 func TestOneSidedFailure(t *testing.T) {
 	clause.Cite(t, "CL-OP-22", "CL-OP-23", "CL-OP-24", "CL-ABT-17", "CL-ABT-20")
-	for dead := range 3 {
+	for at := range 12 {
 		inBubble(t, func(t *testing.T, w *world) {
+			dead := at % 3
 			procs := w.startAll(3)
 			comms := w.clique(procs, devices(3))
-			const n = 400_000
+			const n = 50_000
 			windows, mem := offer(t, comms, n)
 			w.delay(200 * time.Microsecond)
-			time.AfterFunc(2*time.Millisecond, func() { w.kill(procs[dead]) })
+			time.AfterFunc(time.Duration(at)*300*time.Microsecond, func() { w.kill(procs[dead]) })
 			each(comms, func(r int, c *collective.Comm) error {
 				next := (r + 1) % 3
 				var err error
@@ -262,6 +265,50 @@ func TestEarlySignal(t *testing.T) {
 			}
 		}
 	})
+}
+
+// Frames that make no sense end the clique at most, and those for cliques that are not known are bounded.
+func TestBadOneSidedFrames(t *testing.T) {
+	clause.Cite(t, "CL-OP-22", "CL-OP-23", "CL-ERR-10")
+	for seed := range uint64(10) {
+		inBubble(t, func(t *testing.T, w *world) {
+			procs := w.startAll(2)
+			comms := w.clique(procs, devices(2))
+			offer(t, comms, 100)
+			l, err := procs[1].net.Link(t.Context(), procs[0].life)
+			if err != nil {
+				t.Fatal(err)
+			}
+			r := rand.New(rand.NewPCG(seed, 5))
+			for i := range 1200 {
+				payload := make([]byte, 4+r.IntN(40))
+				for k := range payload {
+					payload[k] = byte(r.Uint32() >> 24 & 3)
+				}
+				copy(payload, []byte{1, 0, 0, 0}) // from rank 1 to rank 0
+				h := link.Header{Family: link.Collective, Type: link.OneSided, Class: link.Control, Stream: comms[0].Stream(), Step: r.Uint32N(4), Seq: r.Uint64N(4)}
+				if i > 20 {
+					h.Stream++
+				}
+				if _, err := l.Post(h, payload); err != nil {
+					t.Fatal(err)
+				}
+			}
+			synctest.Wait()
+			if err := comms[0].Err(); err != nil {
+				failure(t, err)
+			}
+			next := make([]*collective.Comm, 2)
+			errs := each(procs, func(i int, p *process) (err error) {
+				next[i], err = p.Clique(t.Context(), devices(2), collective.CliqueOptions{Traffic: 1})
+				return err
+			})
+			if err := errors.Join(errs...); err != nil {
+				t.Fatal(err)
+			}
+			works(t, next, 100)
+		})
+	}
 }
 
 // A process that leaves has done what it put before.
