@@ -106,12 +106,12 @@ func TestIdleCliquesEndWithAMember(t *testing.T) {
 // A member dies while a clique is split.
 func TestLossDuringSplit(t *testing.T) {
 	clause.Cite(t, "CL-CRE-10", "CL-SPL-1", "CLT-ABT-10")
-	for at := range 8 {
+	for at := range 40 {
 		inBubble(t, func(t *testing.T, w *world) {
 			procs := w.startAll(4)
 			comms := w.clique(procs, devices(4))
 			w.delay(100 * time.Microsecond)
-			time.AfterFunc(time.Duration(at*150)*time.Microsecond, func() { w.kill(procs[3]) })
+			time.AfterFunc(time.Duration(at*40)*time.Microsecond, func() { w.kill(procs[3]) })
 			errs := each(comms, func(i int, c *collective.Comm) error {
 				part, err := c.Split(t.Context(), i%2, 0)
 				if err != nil || i%2 == 0 { // the part of even ranks does not hold the lost one

@@ -6,6 +6,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"slices"
+	"time"
 
 	"github.com/serry-dev/serry"
 	"github.com/serry-dev/serry/memory"
@@ -67,13 +68,40 @@ func (c *Comm) Split(ctx context.Context, color, key int) (*Comm, error) {
 		child.Ranks = append(child.Ranks, c.Key().Ranks[p.rank])
 		devices = append(devices, c.Key().Ranks[p.rank].Device)
 	}
-	formed, err := c.group.obtain(ctx, child, &lineage{devices: devices, traffic: child.Traffic})
+	formed, err := c.formPart(ctx, child, &lineage{devices: devices, traffic: child.Traffic})
 	if err != nil {
 		return nil, err
 	}
 	rank, _ := child.Rank(c.Key().Ranks[c.rank].Device)
 	return formed.comms[rank], nil
 }
+
+// formPart forms a part of a split. It ends when the clique does: a member of the part may have failed in the exchange of
+// colors, and then it does not come.
+func (c *Comm) formPart(ctx context.Context, key *Key, l *lineage) (*clique, error) {
+	parent := c.clique
+	forming, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	defer context.AfterFunc(parent.ctx, func() { cancel(context.Cause(parent.ctx)) })()
+	formed, err := c.group.obtain(forming, key, l)
+	if errors.Is(err, ErrCancelled) && ctx.Err() == nil {
+		// Another member gave up. If the clique has ended there, the word of that is here or comes next.
+		timer := time.NewTimer(noticeTime)
+		defer timer.Stop()
+		select {
+		case <-parent.ctx.Done():
+		case <-timer.C:
+		case <-ctx.Done():
+		}
+	}
+	if failed := parent.failed.Load(); err != nil && failed != nil {
+		return nil, failed
+	}
+	return formed, err
+}
+
+// noticeTime is how long the word that a clique has ended may come behind what followed from it.
+const noticeTime = time.Second
 
 // splitTraffic tells the parts of a split from other cliques of the same devices.
 func splitTraffic(k *Key, seq uint64, color int) uint64 {
