@@ -99,7 +99,7 @@ type Group struct {
 		overs    []uint64            // the same in order
 		meetings map[uint64]*meeting // that this process takes part in
 		early    map[uint64]map[serry.Life]join
-		summons  map[uint64]bool       // lineages whose members form their next clique with this process
+		summons  map[uint64]*summoning // lineages whose members form their next clique with this process
 		used     map[uint64]uint32     // by lineage: the greatest generation that this process has used
 		strange  map[uint64][]sighting // by stream: data of cliques that are not known yet
 		errands  []unknownErrand       // one-sided operations of such cliques, the oldest first
@@ -153,7 +153,7 @@ func New(m Member, net *link.Net, o Options) (*Group, error) {
 	g.mu.early = make(map[uint64]map[serry.Life]join)
 	g.mu.attempts = make(map[uint64]uint32)
 	g.mu.verdicts = make(map[uint64]*Error)
-	g.mu.summons = make(map[uint64]bool)
+	g.mu.summons = make(map[uint64]*summoning)
 	g.mu.used = make(map[uint64]uint32)
 	g.mu.strange = make(map[uint64][]sighting)
 	if err := net.Handle(link.Collective, (*handler)(g)); err != nil {
@@ -191,13 +191,21 @@ func (g *Group) Clique(ctx context.Context, devices []serry.DeviceID, o CliqueOp
 // formed finds or forms the clique of devices.
 func (g *Group) formed(ctx context.Context, devices []serry.DeviceID, o CliqueOptions) (*clique, error) {
 	l := &lineage{devices: slices.Clone(devices), traffic: o.Traffic}
-	var c *clique
-	places, err := g.places(ctx, l)
-	if err == nil && !g.summoned(l) {
-		c, err = g.obtain(ctx, &Key{Ranks: places, Traffic: o.Traffic}, l)
+	c, err := g.attend(ctx, l)
+	for errors.Is(err, errLapsed) {
+		c, err = g.attend(ctx, l)
 	}
-	if ctx.Err() == nil && g.summoned(l) { // the others have formed the clique before, and form the next one
-		c, err = g.next(ctx, l, nil)
+	return c, err
+}
+
+// attend forms the first clique of a lineage, or takes part in the next one if its members wait for this process.
+func (g *Group) attend(ctx context.Context, l *lineage) (c *clique, err error) {
+	places, err := g.places(ctx, l)
+	if err == nil && g.summoned(l) == nil {
+		c, err = g.obtain(ctx, &Key{Ranks: places, Traffic: l.traffic}, l)
+	}
+	if s := g.summoned(l); s != nil && ctx.Err() == nil { // the others have formed the clique before, and form the next one
+		c, err = g.answer(ctx, l, s)
 	}
 	return c, err
 }
@@ -255,7 +263,7 @@ func (g *Group) places(ctx context.Context, l *lineage) ([]Place, error) {
 				missing = append(missing, i)
 			}
 		}
-		if g.summoned(l) {
+		if g.summoned(l) != nil {
 			return nil, nil
 		}
 		if missing == nil {

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/serry-dev/serry"
+	"github.com/serry-dev/serry/internal/plant"
 	"github.com/serry-dev/serry/link"
 )
 
@@ -148,6 +149,9 @@ func (g *Group) admit(m *meeting, from serry.Life, j join) []frame {
 	}
 	m.stream = random()
 	m.numberHosts()
+	if g.opt.Planted.Has(plant.StaleFrames) {
+		m.stream = m.lineage
+	}
 	return g.finish(m, nil)
 }
 

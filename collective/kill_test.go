@@ -6,7 +6,6 @@ import (
 	"flag"
 	"fmt"
 	"slices"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -62,10 +61,8 @@ func (s scenario) play(t *testing.T, planted plant.Faults) (struck bool, err err
 		mine, giveUp := context.WithCancelCause(ctx)
 		defer giveUp(nil)
 
-		var once sync.Once
 		var strikes atomic.Bool
 		var began time.Time
-		writes := 0
 		strike := func() {
 			strikes.Store(true)
 			began = time.Now()
@@ -78,19 +75,7 @@ func (s scenario) play(t *testing.T, planted plant.Faults) (struck bool, err err
 				w.network.part(hostOf(procs[s.victim].life), hostOf(procs[(s.victim+1)%s.ranks].life))
 			}
 		}
-		w.network.mu.Lock()
-		w.network.before = func(from string) {
-			if from == hostOf(procs[s.victim].life) {
-				w.network.mu.Lock()
-				writes++
-				now := writes > s.step
-				w.network.mu.Unlock()
-				if now {
-					once.Do(strike)
-				}
-			}
-		}
-		w.network.mu.Unlock()
+		w.atWrite(procs[s.victim], s.step, strike)
 
 		x := trials(s.ranks, s.size, s.ranks-1)[s.op]
 		outcomes := make([]outcome, s.ranks)

@@ -383,6 +383,26 @@ func (w *world) delay(d time.Duration) {
 	w.network.before = func(string) { time.Sleep(d) }
 }
 
+// atWrite calls f once, just before a process makes a write: 0 is the next one.
+func (w *world) atWrite(p *process, step int, f func()) {
+	var once sync.Once
+	writes := 0
+	w.network.mu.Lock()
+	defer w.network.mu.Unlock()
+	w.network.before = func(from string) {
+		if from != hostOf(p.life) {
+			return
+		}
+		w.network.mu.Lock()
+		writes++
+		now := writes > step
+		w.network.mu.Unlock()
+		if now {
+			once.Do(f)
+		}
+	}
+}
+
 // part closes all connections between two hosts.
 func (w *network) part(a, b string) {
 	w.close(func(c *wired) bool { return c.from == a && c.to == b || c.from == b && c.to == a })

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/serry-dev/serry"
+	"github.com/serry-dev/serry/internal/plant"
 	"github.com/serry-dev/serry/link"
 )
 
@@ -46,6 +47,7 @@ type meeting struct {
 	ended   bool
 	stream  uint64
 	err     *Error
+	late    *Error                    // of a process that gave up when all had come, and the clique was not made yet; or nil
 	arrived map[serry.Life]*link.Link // on the host
 	names   map[serry.Life]string     // on the host: of the hosts of those that have come
 	hosts   []uint16                  // of each process, in the order of Key.Lives: the number of its host
@@ -113,6 +115,12 @@ func (g *Group) create(ctx context.Context, m *meeting, l *lineage) (*clique, er
 	if err := g.register(c); err != nil {
 		return nil, err
 	}
+	g.mu.Lock()
+	late := m.late
+	g.mu.Unlock()
+	if late != nil && c.plausible(late) {
+		return nil, c.revoke(late)
+	}
 	return c, nil
 }
 
@@ -127,7 +135,7 @@ func (g *Group) enter(ctx context.Context, m *meeting) (out []frame) {
 			return g.finish(m, lossOf(m.key, m.me, l, err))
 		}
 	}
-	if g.mu.summons[m.lineage] && m.key.Generation == 0 { // while this process was on its way
+	if g.mu.summons[m.lineage] != nil && m.key.Generation == 0 { // while this process was on its way
 		return g.finish(m, m.summoned())
 	}
 	if m.host != g.life {
@@ -383,7 +391,9 @@ func (g *Group) welcomed(l *link.Link, h link.Header, payload []byte) {
 			g.finish(m, &Error{Origin: m.me, Ranks: []int{0}, Detail: "the host has another key", Err: ErrMismatch})
 			return
 		}
-		m.key = key
+		if !g.opt.Planted.Has(plant.OwnView) {
+			m.key = key
+		}
 	}
 	m.stream, m.hosts = stream, hosts
 	g.finish(m, nil)
@@ -401,6 +411,9 @@ func (g *Group) meetingRevoked(l *link.Link, h link.Header, payload []byte) {
 	var out []frame
 	if m != nil && uint64(m.attempt) == h.Seq && (m.host == l.Peer() || m.arrived[l.Peer()] != nil) {
 		g.mu.attempts[m.name] = max(g.mu.attempts[m.name], uint32(h.Offset))
+		if m.ended && m.err == nil {
+			m.late = e
+		}
 		out = g.finish(m, e)
 	}
 	formed := g.formedIn(h.Stream, uint32(h.Seq), l.Peer())

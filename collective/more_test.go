@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"slices"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/serry-dev/serry/collective"
@@ -272,6 +273,55 @@ func TestSplit(t *testing.T) {
 			t.Errorf("the part with the lost member = %v", err)
 		}
 	})
+}
+
+// A process is lost, or the link between two others breaks, at any moment of a split. All get an error that has the ranks of
+// the clique, also where only the part was not formed, and none waits for members that have given up.
+func TestFaultInSplit(t *testing.T) {
+	clause.Cite(t, "CL-SPL-1", "CL-ABT-20", "CL-ERR-9")
+	for _, what := range []fault{kills, parts} {
+		for step := range 12 {
+			inBubble(t, func(t *testing.T, w *world) {
+				procs := w.startAll(3)
+				comms := w.clique(procs, devices(3))
+				synctest.Wait()
+				w.atWrite(procs[0], step, func() {
+					if what == kills {
+						w.kill(procs[0])
+						return
+					}
+					w.network.part(hostOf(procs[0].life), hostOf(procs[1].life))
+				})
+				began := time.Now()
+				errs := each(comms, func(r int, c *collective.Comm) error {
+					part, err := c.Split(t.Context(), 0, -r)
+					if err == nil {
+						part.Do(t.Context(), collective.Barrier{})
+						err, _ = loop(t.Context(), c, 10)
+					}
+					return err
+				})
+				for r, err := range errs {
+					want := []int{0}
+					if what == parts {
+						want = []int{0, 1}
+					} else if r == 0 {
+						continue
+					}
+					if errors.Is(err, collective.ErrCancelled) { // a member that knew the cause gave up
+						time.Sleep(100 * time.Millisecond)
+						err = comms[r].Err()
+					}
+					if e := failure(t, err); !slices.Equal(e.Ranks, want) {
+						t.Errorf("%s at write %d: rank %d gets %v; want that it blames %v", what, step, r, err, want)
+					}
+				}
+				if took := time.Since(began); took > time.Second {
+					t.Errorf("%s at write %d: it took %v", what, step, took)
+				}
+			})
+		}
+	}
 }
 
 // Slices of numbers need no regions.

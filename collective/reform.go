@@ -219,7 +219,10 @@ func (g *Group) settle(ctx context.Context, l *lineage, held *Key) (*meeting, er
 		mine.held, mine.heldGen = held.Fingerprint(), held.Generation
 	}
 	a, err := g.member.Agree(ctx, mine.append(nil), tasks...)
-	if err != nil {
+	switch {
+	case err != nil && ctx.Err() != nil:
+		return nil, g.gaveUp(ctx, 0, nil, "the living tasks of the clique did not agree on the next one")
+	case err != nil:
 		return nil, fmt.Errorf("agreement on the next clique: %w", err)
 	}
 	return g.convene(l, owners, held, a)
@@ -335,7 +338,8 @@ func (g *Group) callNewcomers(ctx context.Context, l *lineage, tasks []serry.Tas
 		for task, incarnation := range lives {
 			life := serry.Life{Task: task, Incarnation: incarnation}
 			if held.RanksOf(life) == nil {
-				g.background(callAgain, func(ctx context.Context) { g.call(ctx, l, held.Generation, life) })
+				generation := max(held.Generation, g.usedOf(l)) // one that was not formed may be tried again
+				g.background(callAgain, func(ctx context.Context) { g.call(ctx, l, generation, life) })
 			}
 		}
 		select {
@@ -362,12 +366,71 @@ func (g *Group) call(ctx context.Context, l *lineage, generation uint32, life se
 	}
 }
 
-// summon takes the word that the members of a lineage form their next clique, and wait for this process.
-// Calls that come late, when it has taken part, are ignored.
-func (g *Group) summon(name uint64, generation uint32) {
+// A summoning is the wish of members of a lineage to form their next clique with this process. The lock of the group guards
+// it.
+type summoning struct {
+	by map[serry.Life]bool // those that have called
+}
+
+// errLapsed says that all members that have summoned this process are lost. Those that are left have no clique: they meet
+// like processes that form the first one.
+var errLapsed = errors.New("the members that formed the next clique are lost")
+
+// answer takes part in the next clique of a lineage, as long as one of those lives that called this process.
+func (g *Group) answer(ctx context.Context, l *lineage, s *summoning) (*clique, error) {
+	ctx, stop := context.WithCancelCause(ctx)
+	defer stop(nil)
+	g.background(0, func(context.Context) { g.awaitLapse(ctx, s, stop) })
+	c, err := g.next(ctx, l, nil)
+	if err == nil || !errors.Is(context.Cause(ctx), errLapsed) {
+		return c, err
+	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if g.mu.used[name] > generation {
+	if g.mu.summons[l.name()] == s {
+		delete(g.mu.summons, l.name())
+	}
+	return nil, errLapsed
+}
+
+// awaitLapse calls stop when all members that have called are lost. Where the service does not tell, it never does.
+func (g *Group) awaitLapse(ctx context.Context, s *summoning, stop context.CancelCauseFunc) {
+	for {
+		g.mu.Lock()
+		lives := g.mu.tasks == nil
+		for life := range s.by {
+			t := g.mu.tasks[life.Task]
+			lives = lives || t.State == serry.Connected && t.Incarnation == life.Incarnation
+		}
+		changed := g.mu.changed
+		g.mu.Unlock()
+		if !lives {
+			stop(errLapsed)
+			return
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// maxCallers bounds how many of those that have called are known. They are members of one clique, so it is never reached.
+const maxCallers = 1 << 16
+
+// summon takes the word that the members of a lineage form their next clique, and wait for this process.
+// Calls that come late, when it has taken part, are ignored, and so are those of lives that are over.
+func (g *Group) summon(from serry.Life, name uint64, generation uint32) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.mu.used[name] > generation || g.mu.past[from] != nil {
+		return
+	}
+	if s := g.mu.summons[name]; s != nil {
+		if len(s.by) < maxCallers {
+			s.by[from] = true
+		}
 		return
 	}
 	for old := range g.mu.summons {
@@ -376,7 +439,7 @@ func (g *Group) summon(name uint64, generation uint32) {
 		}
 		delete(g.mu.summons, old)
 	}
-	g.mu.summons[name] = true
+	g.mu.summons[name] = &summoning{by: map[serry.Life]bool{from: true}}
 	g.announce()
 	for _, m := range g.mu.meetings {
 		if m.lineage == name && m.key.Generation == 0 {
@@ -390,8 +453,8 @@ func (m *meeting) summoned() *Error {
 	return &Error{Origin: m.me, Detail: "the others form the next clique", Err: ErrCancelled}
 }
 
-// summoned says whether the others wait for this process.
-func (g *Group) summoned(l *lineage) bool {
+// summoned is the wish of others that this process takes part in their next clique, or nil.
+func (g *Group) summoned(l *lineage) *summoning {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return g.mu.summons[l.name()]

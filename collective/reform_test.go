@@ -125,6 +125,54 @@ func TestQuickRestart(t *testing.T) {
 	}
 }
 
+// A process is restarted and summoned; then all members of the clique are lost before they have agreed. Their successors know
+// of no clique, and the first one does not wait for members that are gone: all meet anew.
+func TestSummonsLapses(t *testing.T) {
+	clause.Cite(t, "CL-REC-9", "CL-DES-7")
+	inBubble(t, func(t *testing.T, w *world) {
+		procs := slices.Clone(w.startAll(3))
+		comms := w.clique(procs, devices(3))
+		all := make([]*collective.Comm, 3)
+		var work sync.WaitGroup
+		replace := func(tasks ...int) {
+			w.change(func() {
+				for _, i := range tasks {
+					w.job.dead[procs[i].life] = true
+					l := life(i, 77)
+					w.tasks[l.Task] = serry.TaskInfo{Task: l.Task, Incarnation: l.Incarnation, State: serry.Connected}
+				}
+			})
+			for _, i := range tasks {
+				w.network.kill(hostOf(procs[i].life))
+			}
+		}
+		restart := func(i int) {
+			again := w.start(life(i, 77))
+			work.Go(func() {
+				ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+				defer cancel()
+				var err error
+				if all[i], err = again.Clique(ctx, devices(3), collective.CliqueOptions{}); err != nil {
+					t.Errorf("Clique() of process %d = %v", i, err)
+				}
+			})
+		}
+		replace(0)
+		restart(0)
+		work.Go(func() { comms[1].Reform(t.Context()) }) // it waits for rank 2
+		time.Sleep(2 * time.Second)
+		replace(1, 2)
+		restart(1)
+		restart(2)
+		time.Sleep(time.Second)
+		procs[1].end() // what is left of the process that was killed
+		work.Wait()
+		if !t.Failed() {
+			works(t, all, 1000)
+		}
+	})
+}
+
 // Devices that did not belong to the clique join it.
 func TestExtend(t *testing.T) {
 	clause.Cite(t, "CL-REC-9")

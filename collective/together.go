@@ -94,14 +94,38 @@ func (c *Comm) formPart(ctx context.Context, key *Key, l *lineage) (*clique, err
 		case <-ctx.Done():
 		}
 	}
-	if failed := parent.failed.Load(); err != nil && failed != nil {
+	if err == nil {
+		return formed, nil
+	}
+	if failed := parent.failed.Load(); failed != nil {
 		return nil, failed
 	}
-	return formed, err
+	if e, ok := errors.AsType[*Error](err); ok { // as every operation that fails on one member, it ends the clique
+		return nil, parent.revoke(e.translate(key, c.Key()))
+	}
+	return nil, err
 }
 
 // noticeTime is how long the word that a clique has ended may come behind what followed from it.
 const noticeTime = time.Second
+
+// translate is an error of a part that was not formed, with the ranks of the clique that was to be divided.
+func (e *Error) translate(part, whole *Key) *Error {
+	rankOf := func(inPart int) int {
+		if inPart >= len(part.Ranks) {
+			return 0
+		}
+		rank, _ := whole.Rank(part.Ranks[inPart].Device)
+		return rank
+	}
+	translated := *e
+	translated.Origin, translated.Ranks = rankOf(e.Origin), nil
+	for _, r := range e.Ranks {
+		translated.Ranks = append(translated.Ranks, rankOf(r))
+	}
+	slices.Sort(translated.Ranks)
+	return &translated
+}
 
 // splitTraffic tells the parts of a split from other cliques of the same devices.
 func splitTraffic(k *Key, seq uint64, color int) uint64 {

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/serry-dev/serry"
+	"github.com/serry-dev/serry/internal/plant"
 	"github.com/serry-dev/serry/link"
 )
 
@@ -125,7 +126,7 @@ func (h *handler) Frame(l *link.Link, head link.Header, payload []byte) {
 	switch head.Type {
 	case link.Join:
 		if head.Step == summons {
-			g.summon(head.Stream, head.Generation)
+			g.summon(l.Peer(), head.Stream, head.Generation)
 			return
 		}
 		g.joined(l, head, payload)
@@ -159,7 +160,7 @@ func (h *handler) Frame(l *link.Link, head link.Header, payload []byte) {
 func (g *Group) clique(h link.Header) *clique {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if c := g.mu.streams[h.Stream]; c != nil && c.key.Generation == h.Generation {
+	if c := g.mu.streams[h.Stream]; c != nil && (c.key.Generation == h.Generation || g.opt.Planted.Has(plant.StaleFrames)) {
 		return c
 	}
 	return nil

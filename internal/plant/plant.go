@@ -52,6 +52,8 @@ const (
 	// Of cliques.
 	AbortSucceeds // an operation that was cut off returns no error (CL-ERR-6)
 	MissRevoke    // the last member is not told that a clique has ended (CL-ABT-15)
+	StaleFrames   // frames of a clique are taken for those of the one that took its place (CL-KEY-16)
+	OwnView       // a newcomer numbers the ranks of a clique itself (CL-REC-9)
 
 	end
 )
@@ -66,7 +68,7 @@ var names = [...]string{
 	"second writer", "reordered frames", "no resend", "early watermark", "hasty silence", "dropped follow", "stale follow",
 	"no fence", "unreadable stage", "sweep before switch", "late duplicate",
 	"stale link", "credit leak",
-	"aborted success", "missed revoke",
+	"aborted success", "missed revoke", "stale frames", "own view",
 }
 
 // All lists the faults.
