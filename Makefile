@@ -6,12 +6,13 @@ FUZZTIME ?= 10s
 SCHEDULES ?= 100000
 LAUNCHES ?= 20000
 LINKS ?= 20000
+COLLECTIVES ?= 100000
 DRILLS ?= 200
 STORIES ?= 1000000
 DURATION ?= 1m
 
 .DEFAULT_GOAL := help
-.PHONY: help build test demo bench bench-coord bench-mesh bench-client bench-restart bench-cli bench-detect bench-durable bench-cost bench-checksum bench-link bench-collective bench-stacks attack soak-failover fleets links launchers preempt stress fuzz gen clean
+.PHONY: help build test demo bench bench-coord bench-mesh bench-client bench-restart bench-cli bench-detect bench-durable bench-cost bench-checksum bench-link bench-collective bench-stacks attack soak-failover fleets links cliques launchers preempt stress fuzz gen clean
 
 help: ## show this list
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -93,6 +94,9 @@ stress: ## every transport with full sockets and many callers, for DURATION each
 
 links: ## LINKS jobs whose tasks send each other messages through kills, cuts, new lives and fail-overs, in virtual time
 	$(GO) test ./link -run TestLinksInTheStorm -schedules $(LINKS) -timeout 3h -v
+
+cliques: ## COLLECTIVES jobs whose tasks run collective operations through kills, cuts, new lives and fail-overs, in virtual time
+	$(GO) test ./internal/lab/storm -run TestCliques -collectives $(COLLECTIVES) -timeout 5h -v
 
 launchers: ## LAUNCHES jobs with launchers, hosts and tasks killed at every step, in virtual time; DRILLS with real processes
 	$(GO) test ./launch -run TestLaunchersInTheStorm -schedules $(LAUNCHES) -timeout 3h -v

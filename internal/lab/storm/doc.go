@@ -36,6 +36,14 @@
 // at one moment of virtual time is up to the Go scheduler, so a failure that hangs on that may take a few
 // repetitions to show again.
 //
+// # Cliques
+//
+// With [Options.Cliques] a job has no relays: its tasks are Go programs that are linked with each other over the same
+// fabric, and run collective operations in cliques (package collective). Tasks are killed, stopped, replaced and cut off from each
+// other while the service fails over. Survivors form the next clique, take in processes that were started again, and
+// sometimes tasks that were not in the first one. The judge (cliquejudge.go) compares every result with the right one, and asks
+// of every error that a fault explains it. When the last fault is over all tasks must meet in one clique, and end.
+//
 // # Freezes
 //
 // While a server is frozen it neither accepts, reads, writes, dials nor closes connections as its peers see
@@ -44,7 +52,7 @@
 // stop the timers of one process: inside, time goes on, so detectors of a frozen server do not see their clock
 // jump, and a snapshot that is being saved in a file goes on. Clocks that jump are real in real processes
 // only: bench/soak stops leaders with SIGSTOP, and so do the tests of interop. Relays and clients are not
-// frozen: to the service they look like hosts that are cut off.
+// frozen, but for those of cliques: to the service they look like hosts that are cut off.
 //
 // That a fleet finds mistakes is tested with mistakes: those of package internal/plant.
 //

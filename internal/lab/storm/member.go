@@ -68,10 +68,14 @@ func (p *proc) context() (context.Context, context.CancelFunc) {
 
 // memberDied judges an error of a Go program.
 func (p *proc) memberDied(what string, err error) {
-	if !p.over() {
-		p.world.amiss("task %d, a Go program, died of %s: %v", p.task, what, err)
-		p.exit("died of " + what)
+	if p.over() {
+		return
 	}
+	if !p.isSuspected() {
+		p.world.amiss("task %d, a Go program, died of %s: %v", p.task, what, err)
+	}
+	p.world.revive(p)
+	p.exit("died of " + what)
 }
 
 // memberWatches follows the states of all tasks.

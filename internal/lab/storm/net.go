@@ -1,6 +1,7 @@
 package storm
 
 import (
+	"cmp"
 	"context"
 	"io"
 	"math/rand/v2"
@@ -50,7 +51,43 @@ type fabric struct {
 	weather weather
 
 	mu    sync.Mutex
-	conns uint64 // that were ever made
+	conns uint64                // that were ever made
+	cuts  map[way]chan struct{} // of ways that are cut: closed when bytes pass again
+}
+
+// A way leads from one place to another.
+type way struct{ from, to *place }
+
+// cut lets no bytes pass on ways, and heal lets them pass again.
+func (f *fabric) cut(ways ...way) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.cuts == nil {
+		f.cuts = make(map[way]chan struct{})
+	}
+	for _, w := range ways {
+		if f.cuts[w] == nil {
+			f.cuts[w] = make(chan struct{})
+		}
+	}
+}
+
+func (f *fabric) heal(ways ...way) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, w := range ways {
+		if f.cuts[w] != nil {
+			close(f.cuts[w])
+			delete(f.cuts, w)
+		}
+	}
+}
+
+// barred returns a channel that is closed when bytes pass on a way again, or nil if they do.
+func (f *fabric) barred(w way) <-chan struct{} {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.cuts[w]
 }
 
 // dice is the randomness for one purpose.
@@ -70,6 +107,7 @@ const (
 	forLies
 	forVersions
 	forKills
+	forCliques
 )
 
 // A place is a process as the network sees it.
@@ -118,14 +156,29 @@ func (p *place) kill() {
 // sever breaks the connections of a process that goes on.
 func (p *place) sever() { p.cut(true) }
 
+// part breaks the connections with one other place.
+func (p *place) part(other *place) {
+	p.mu.Lock()
+	var ends []*end
+	for e := range p.ends {
+		if e.peer == other {
+			ends = append(ends, e)
+			delete(p.ends, e)
+		}
+	}
+	p.mu.Unlock()
+	for _, e := range ends {
+		e.abort()
+	}
+}
+
 func (p *place) cut(up bool) {
 	p.mu.Lock()
 	ends := p.ends
 	p.up, p.ends = up, make(map[*end]struct{})
 	p.mu.Unlock()
 	for e := range ends {
-		e.out.end(io.ErrUnexpectedEOF, e.keeps)
-		e.in.end(net.ErrClosed, false)
+		e.abort()
 	}
 }
 
@@ -207,7 +260,7 @@ func (f *fabric) dial(ctx context.Context, from, to *place) (net.Conn, error) {
 		return nil, context.Cause(ctx)
 	}
 	from.runs()
-	if err := reachable(ctx, from, to); err != nil {
+	if err := f.reachable(ctx, from, to); err != nil {
 		return nil, err
 	}
 	if to.refuses() {
@@ -243,12 +296,9 @@ func (p *place) runs() {
 
 // reachable waits until bytes can go both ways between two places, which takes a handshake of TCP. A process
 // that does not run is reached all the same: its kernel answers.
-func reachable(ctx context.Context, from, to *place) error {
+func (f *fabric) reachable(ctx context.Context, from, to *place) error {
 	for {
-		shut := from.barred(deaf, mute)
-		if shut == nil {
-			shut = to.barred(deaf, mute)
-		}
+		shut := cmp.Or(from.barred(deaf, mute), to.barred(deaf, mute), f.barred(way{from, to}), f.barred(way{to, from}))
 		if shut == nil {
 			return nil
 		}
@@ -279,8 +329,12 @@ func (e *end) Write(b []byte) (n int, err error) {
 	return n, err
 }
 
-// Try writes what fits into the send buffer.
+// Try writes what fits into the send buffer: nothing, while the process does not run. The caller may hold a lock, so it
+// is not kept waiting for that.
 func (e *end) Try(b []byte) (int, error) {
+	if e.place.barred(frozen) != nil {
+		return 0, nil
+	}
 	e.begin()
 	return e.out.try(b)
 }
@@ -311,6 +365,12 @@ func (e *end) Close() error {
 	}
 	e.shut()
 	return nil
+}
+
+// abort ends the connection without a word of the process.
+func (e *end) abort() {
+	e.out.end(io.ErrUnexpectedEOF, e.keeps)
+	e.in.end(net.ErrClosed, false)
 }
 
 func (e *end) shut() {
@@ -457,7 +517,7 @@ func (h *half) held() <-chan struct{} {
 	if shut := h.to.barred(frozen, deaf); shut != nil {
 		return shut
 	}
-	return h.from.barred(mute)
+	return cmp.Or(h.from.barred(mute), h.fabric.barred(way{h.from, h.to}))
 }
 
 func (h *half) read(b []byte) (int, error) {

@@ -23,6 +23,7 @@ const (
 	rounds   mode = "rounds"   // recoverable: they come back and meet in live sets
 	idle     mode = "idle"     // see Idle
 	quiet    mode = "quiet"    // clients do next to nothing, and those of a host that dies must be found dead
+	cliques  mode = "cliques"  // recoverable: they run collective operations
 )
 
 // A plan is everything that a seed decides before a schedule begins.
@@ -58,6 +59,7 @@ type plan struct {
 	losses      []fault // of leaders, one after the other, in a quiet job
 	moving      bool    // some clients of a quiet job move
 	moves       [][]int // in a quiet job: the tasks that move before each of the losses, and after the last
+	cliques     *cliquePlan
 }
 
 // A step is what all programs do at the same point.
@@ -129,6 +131,9 @@ func (p *plan) String() string {
 	}
 	if p.moving {
 		fmt.Fprintf(&b, "; moves %v", p.moves)
+	}
+	if p.cliques != nil {
+		fmt.Fprintf(&b, "; %+v", *p.cliques)
 	}
 	return b.String()
 }

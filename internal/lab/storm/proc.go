@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"math/rand/v2"
-	"strconv"
 	"sync"
 	"time"
 
@@ -21,7 +20,7 @@ type proc struct {
 	number int    // of the life, from 0
 	epoch  int    // in which it lives, from 0
 	life   uint64 // its incarnation
-	host   *host
+	host   *host  // or nil: a Go program without a relay
 	rand   *rand.Rand
 	extra  *rand.Rand // for calls beside the program
 
@@ -50,6 +49,7 @@ type proc struct {
 		suspected bool           // it may be taken for dead
 		replaced  history.Moment // another life has registered
 		lived     history.Lifetime
+		standing  standing
 	}
 	quit chan struct{} // closed when it has ended
 }
@@ -70,12 +70,13 @@ func (w *world) launch(task int, at *host, number, epoch int) {
 	if over {
 		return
 	}
-	if at.silent() {
+	if at != nil && at.silent() {
 		p.suspected()
 	}
 	run := p.run
 	if task >= w.plan.tasks-w.plan.members {
-		p.place = newPlace("go" + strconv.Itoa(task))
+		p.place = newPlace(memberAddress(task, number))
+		p.place.refuse(true)
 		run = p.runMember
 	}
 	w.living.Add(1)
@@ -160,6 +161,9 @@ func (p *proc) exit(fate string) bool {
 	close(p.quit)
 	if port != nil {
 		port.close()
+	}
+	if p.place != nil {
+		p.place.kill()
 	}
 	return true
 }

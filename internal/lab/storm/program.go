@@ -20,9 +20,13 @@ import (
 
 // program is what the process is there for: steps of work that meet those of the others.
 func (p *proc) program() {
-	if p.world.plan.mode == idle {
+	switch p.world.plan.mode {
+	case idle:
 		p.does("nothing")
 		p.pause(p.world.plan.lasts)
+		return
+	case cliques:
+		p.workInCliques()
 		return
 	}
 	if p.number > 0 && p.world.plan.mode == comeback {

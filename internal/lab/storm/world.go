@@ -27,6 +27,7 @@ type Options struct {
 	Planted plant.Faults // to test that they are found
 	Dir     string       // where the one server has a real file; empty: servers share a journal in memory
 	Etcd    string       // where a real etcd is that the servers share; in real time, not in a bubble
+	Cliques bool         // the tasks run collective operations over links, see cliques.go
 	Large   bool         // every fleet is large, not one in ten
 	Without []string     // kinds of faults that do not happen, to find out which one a failure needs
 	Verbose bool         // the trace has what servers, relays and clients log, too
@@ -46,6 +47,7 @@ type world struct {
 	options Options
 	fabric  *fabric
 	disk    medium
+	judge   *cliqueJudge // of a job with cliques, or nil
 	sites   []*site
 	hosts   []*host
 	clock   history.Clock
@@ -95,7 +97,12 @@ func (w *world) hasCasualty() bool {
 }
 
 // Run plays the schedule of a seed. It must be called in a testing/synctest bubble, unless the journal lies in etcd.
-func Run(seed uint64, o Options) *Report { return play(seed, draw(seed, o), o) }
+func Run(seed uint64, o Options) *Report {
+	if o.Cliques {
+		return play(seed, drawCliques(seed), o)
+	}
+	return play(seed, draw(seed, o), o)
+}
 
 func play(seed uint64, p *plan, o Options) *Report {
 	w := &world{seed: seed, plan: p, options: o, begin: time.Now(), ended: make(chan struct{})}
@@ -123,16 +130,22 @@ func play(seed uint64, p *plan, o Options) *Report {
 	for _, h := range w.hosts {
 		h.start()
 	}
-	for i := range w.plan.tasks {
-		w.launch(i, w.hosts[i%len(w.hosts)], 0, 0)
+	if w.plan.mode == cliques {
+		w.judge = newCliqueJudge(w)
 	}
-	for _, f := range w.plan.faults {
-		if slices.Contains(o.Without, string(f.kind)) {
-			continue
-		}
-		w.after(f.at, func() { w.inflict(f) })
+	for i := range w.plan.tasks {
+		w.launch(i, w.hostOf(i), 0, 0)
 	}
 	switch w.plan.mode {
+	default:
+		for _, f := range w.plan.faults {
+			if !slices.Contains(o.Without, string(f.kind)) {
+				w.after(f.at, func() { w.inflict(f) })
+			}
+		}
+	case cliques:
+		w.living.Add(1)
+		w.work.Go(w.disturbCliques)
 	case idle:
 		w.work.Go(w.disturb)
 	case quiet:
@@ -364,6 +377,14 @@ func (w *world) auditor() (*server.Server, error) {
 		seat.kill()
 	}
 	return srv, err
+}
+
+// hostOf is the host of a task, or nil where Go programs need none.
+func (w *world) hostOf(task int) *host {
+	if len(w.hosts) == 0 {
+		return nil
+	}
+	return w.hosts[task%len(w.hosts)]
 }
 
 // caller is a place that calls the service: a host, or a Go program.
