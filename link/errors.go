@@ -72,7 +72,7 @@ func (e *RefusedError) Error() string {
 
 // Unwrap makes ErrRefused visible to errors.Is, and that a life is over.
 func (e *RefusedError) Unwrap() []error {
-	if e.Code == Stale {
+	if e.Code == Stale || e.Code == Replaced {
 		return []error{ErrRefused, serry.ErrStale}
 	}
 	return []error{ErrRefused}

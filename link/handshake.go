@@ -196,7 +196,7 @@ func (n *Net) admit(c net.Conn, h *hello) (*Link, Refusal, string) {
 		return nil, NoVersion, fmt.Sprintf("lane %d of %d", h.lane, h.lanes)
 	}
 	if !n.current(h.from) {
-		return nil, Stale, "the service knows a newer life of the task, or not this one"
+		return nil, Replaced, "the service knows a newer life of the task, or not this one"
 	}
 	n.mu.Lock()
 	defer n.mu.Unlock()

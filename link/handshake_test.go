@@ -46,7 +46,7 @@ func TestRefusals(t *testing.T) {
 			w.set(serry.TaskInfo{Task: life(2, 0).Task, Incarnation: 20, State: serry.Connected})
 			synctest.Wait()
 			w.set(serry.TaskInfo{Task: life(2, 0).Task, Incarnation: 21, State: serry.Connected})
-		}, nil, 7, link.Stale, serry.ErrStale},
+		}, nil, 7, link.Replaced, serry.ErrStale},
 	} {
 		t.Run(name, func(t *testing.T) {
 			inBubble(t, func(t *testing.T, w *world) {
@@ -76,6 +76,9 @@ func TestRefusals(t *testing.T) {
 				refused, ok := errors.AsType[*link.RefusedError](err)
 				if !ok || refused.Code != row.code || !errors.Is(err, row.want) {
 					t.Errorf("Link() = %v; want refusal %v", err, row.code)
+				}
+				if row.code == link.Replaced && errors.Is(err, link.ErrPeerFailed) {
+					t.Errorf("Link() = %v; the peer is well", err)
 				}
 				if a.Err() != nil || b.Err() != nil || len(n.Links()) != 1 {
 					t.Errorf("the other link: %v, %v, %d links", a.Err(), b.Err(), len(n.Links()))

@@ -103,18 +103,19 @@ const (
 	OtherJob    Refusal = 1 + iota // it belongs to another run of the job
 	NoVersion                      // the two have no version of the protocol in common
 	WrongSecret                    // the other side does not know the secret of the job
-	Stale                          // a life that is over dials, or is dialled
+	Stale                          // a life that is over is dialled
 	ByteOrder                      // the other machine writes numbers in another byte order
 	Crossed                        // both sides dialled, and the other set stays
 	Busy                           // it has as many links as it may have
 	Closing                        // it is about to end
 	OtherUser                      // the other process of this host runs as another user
 	Untrusted                      // one side does not accept the certificate of the other
+	Replaced                       // the service knows a newer life of the task that dials, or not this one
 )
 
 // String says it in a few words.
 func (r Refusal) String() string {
-	texts := [...]string{"", "other job", "no common version", "wrong secret", "stale incarnation", "other byte order", "dialled from both sides", "too many links", "closing", "other user", "certificate not accepted"}
+	texts := [...]string{"", "other job", "no common version", "wrong secret", "stale incarnation", "other byte order", "dialled from both sides", "too many links", "closing", "other user", "certificate not accepted", "replaced incarnation"}
 	if int(r) < len(texts) && r > 0 {
 		return texts[r]
 	}

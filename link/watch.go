@@ -252,6 +252,8 @@ func (n *Net) final(peer serry.Life, err error) error {
 		return err
 	case !denied(err):
 		return nil
+	case ok && r.Code == Replaced: // that says nothing about the peer
+		return &LossError{Peer: peer, Source: FromLink, Reason: err, Err: ErrTransport}
 	case ok && r.Code != Stale:
 		return r
 	}
