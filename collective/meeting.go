@@ -39,8 +39,9 @@ type meeting struct {
 	bytes   []byte // of the key; nil for a newcomer
 	host    serry.Life
 	backend Backend
-	lineage uint64 // name of the lineage
-	me      int    // my lowest rank
+	lineage uint64       // name of the lineage
+	holders []serry.Life // after an agreement: those that held the clique before
+	me      int          // my lowest rank
 	done    chan struct{}
 
 	// Guarded by the lock of the group.

@@ -67,7 +67,7 @@ func (c *Comm) Extend(ctx context.Context, added ...serry.DeviceID) (*Comm, erro
 	defer cancel()
 	f, lead := c.clique.nextOf()
 	if lead {
-		f.clique, f.err = c.group.next(ctx, l, c.clique.key)
+		f.clique, f.err = c.group.next(ctx, l, c.clique.key, nil)
 		close(f.done)
 	}
 	select {
@@ -145,12 +145,16 @@ func (f *forming) failed() bool {
 	}
 }
 
-// next agrees on the members of the next clique, and meets them. It begins again while members are lost.
-func (g *Group) next(ctx context.Context, l *lineage, held *Key) (*clique, error) {
+// next agrees on the members of the next clique, and meets them. It begins again while members are lost. A newcomer holds no
+// key, and was summoned.
+func (g *Group) next(ctx context.Context, l *lineage, held *Key, s *summoning) (*clique, error) {
 	for {
 		m, err := g.settle(ctx, l, held)
 		if err != nil {
 			return nil, err
+		}
+		if s != nil {
+			g.relyOn(s, m.holders)
 		}
 		meeting, cancel := context.WithTimeout(ctx, nextTime)
 		c, err := g.form(meeting, m, l)
@@ -266,11 +270,26 @@ func (g *Group) convene(l *lineage, owners []serry.TaskID, held *Key, a serry.Ag
 		return nil, &Error{Detail: fmt.Sprintf("%v is not among those that agreed", g.life.Task), Err: ErrPeerFailed, Life: g.life}
 	}
 	m := newMeeting(g, key)
-	m.host, m.name = basis.life, meetingName(l, generation, all)
+	m.host, m.name, m.holders = basis.life, meetingName(l, generation, all), holders(all)
 	if !isHolder && basis.held != 0 {
 		m.bytes = nil
 	}
 	return m, nil
+}
+
+// holders are the participants that held the clique before, or all if none did.
+func holders(all []participant) []serry.Life {
+	var lives, holding []serry.Life
+	for _, p := range all {
+		lives = append(lives, p.life)
+		if p.held != 0 {
+			holding = append(holding, p.life)
+		}
+	}
+	if holding == nil {
+		return lives
+	}
+	return holding
 }
 
 // use notes that this process takes part in a generation of a lineage: it is not summoned to it any more.
@@ -329,15 +348,16 @@ func meetingName(l *lineage, generation uint32, all []participant) uint64 {
 }
 
 // callNewcomers summons the processes that took the place of lost members, also those that come while the agreement
-// waits, until it is there. It calls again and again: a process that has links, but no group yet, does not hear.
+// waits, until it is there. It calls again and again: a process that has links, but no group yet, does not hear. A member may have
+// given up the forming of the clique that the others have formed with it; so from the second time on all are called.
 func (g *Group) callNewcomers(ctx context.Context, l *lineage, tasks []serry.TaskID, held *Key) {
 	again := time.NewTicker(callAgain)
 	defer again.Stop()
-	for {
+	for everyone := false; ; {
 		lives, changed, _ := g.present(tasks)
 		for task, incarnation := range lives {
 			life := serry.Life{Task: task, Incarnation: incarnation}
-			if held.RanksOf(life) == nil {
+			if life != g.life && (everyone || held.RanksOf(life) == nil) {
 				generation := max(held.Generation, g.usedOf(l)) // one that was not formed may be tried again
 				g.background(callAgain, func(ctx context.Context) { g.call(ctx, l, generation, life) })
 			}
@@ -345,6 +365,7 @@ func (g *Group) callNewcomers(ctx context.Context, l *lineage, tasks []serry.Tas
 		select {
 		case <-changed:
 		case <-again.C:
+			everyone = true
 		case <-ctx.Done():
 			return
 		}
@@ -369,7 +390,7 @@ func (g *Group) call(ctx context.Context, l *lineage, generation uint32, life se
 // A summoning is the wish of members of a lineage to form their next clique with this process. The lock of the group guards
 // it.
 type summoning struct {
-	by map[serry.Life]bool // those that have called
+	by map[serry.Life]bool // those that have called; after an agreement, those that hold the clique
 }
 
 // errLapsed says that all members that have summoned this process are lost. Those that are left have no clique: they meet
@@ -381,7 +402,7 @@ func (g *Group) answer(ctx context.Context, l *lineage, s *summoning) (*clique, 
 	ctx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
 	g.background(0, func(context.Context) { g.awaitLapse(ctx, s, stop) })
-	c, err := g.next(ctx, l, nil)
+	c, err := g.next(ctx, l, nil, s)
 	if err == nil || !errors.Is(context.Cause(ctx), errLapsed) {
 		return c, err
 	}
@@ -391,6 +412,17 @@ func (g *Group) answer(ctx context.Context, l *lineage, s *summoning) (*clique, 
 		delete(g.mu.summons, l.name())
 	}
 	return nil, errLapsed
+}
+
+// relyOn notes which members hold the clique: they have agreed, whether or not their calls came.
+func (g *Group) relyOn(s *summoning, holders []serry.Life) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	clear(s.by)
+	for _, life := range holders {
+		s.by[life] = true
+	}
+	g.announce()
 }
 
 // awaitLapse calls stop when all members that have called are lost. Where the service does not tell, it never does.

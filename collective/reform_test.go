@@ -173,6 +173,31 @@ func TestSummonsLapses(t *testing.T) {
 	})
 }
 
+// A member that has no communicator any more, because it gave up when the others formed the clique with it, calls Clique. The
+// others summon it like a newcomer, although its life is in the key that they hold.
+func TestMemberWithoutCommunicator(t *testing.T) {
+	clause.Cite(t, "CL-REC-9", "CL-DES-7")
+	inBubble(t, func(t *testing.T, w *world) {
+		procs := w.startAll(3)
+		comms := w.clique(procs, devices(3))
+		comms[2].Revoke(errors.New("it gave up"))
+		comms[2].Close(t.Context())
+		next := make([]*collective.Comm, 3)
+		errs := each(procs, func(i int, p *process) (err error) {
+			if i == 2 {
+				next[i], err = p.Clique(t.Context(), devices(3), collective.CliqueOptions{})
+				return err
+			}
+			next[i], err = comms[i].Reform(t.Context())
+			return err
+		})
+		if err := errors.Join(errs...); err != nil {
+			t.Fatal(err)
+		}
+		works(t, next, 1000)
+	})
+}
+
 // Devices that did not belong to the clique join it.
 func TestExtend(t *testing.T) {
 	clause.Cite(t, "CL-REC-9")

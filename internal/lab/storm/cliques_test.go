@@ -11,7 +11,7 @@ import (
 	"github.com/serry-dev/serry/internal/plant"
 )
 
-var collectives = flag.Uint64("collectives", 200, "how many schedules of cliques to play")
+var collectives = flag.Uint64("collectives", someCliques, "how many schedules of cliques to play")
 
 // TestCliques plays schedules of jobs that run collective operations. It stops at the first that goes wrong.
 func TestCliques(t *testing.T) {

@@ -6,3 +6,6 @@ import "time"
 
 // longIdle is shorter where every step costs ten times as much.
 const longIdle = time.Hour
+
+// someCliques is how many schedules of cliques are played unless a flag says otherwise.
+const someCliques = 40
