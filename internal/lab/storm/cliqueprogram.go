@@ -30,6 +30,7 @@ type worker struct {
 
 const (
 	formTime  = 20 * time.Second // bounds one attempt to form a clique
+	askAgain  = 5 * time.Second  // after which a process that waits for the first clique asks whether it has grown
 	voteEvery = 4                // operations
 	grownKey  = "grown"          // exists when members add tasks to the first clique
 )
@@ -118,7 +119,11 @@ func (w *worker) enter() (c *collective.Comm, err error) {
 		if err != nil {
 			return nil, err
 		}
-		ctx, cancel := context.WithTimeout(w.ctx, formTime)
+		bound := formTime
+		if len(devices) < w.world.plan.tasks {
+			bound = askAgain
+		}
+		ctx, cancel := context.WithTimeout(w.ctx, bound)
 		c, err = w.group.Clique(ctx, devices, collective.CliqueOptions{})
 		cancel()
 		if err == nil {
