@@ -15,7 +15,8 @@ const (
 	mostGarbage  = 64 << 20 // bytes of garbage, between these two
 )
 
-// garbagePercent is how far garbage may grow in a process that holds so many bytes.
+// garbagePercent is how far garbage may grow in a process that holds so many bytes, stacks of goroutines included:
+// the runtime takes the percentage of these, too.
 func garbagePercent(held uint64) int {
 	return int(min(gcPercent, max(leastPercent, mostGarbage*100/max(1, held))))
 }
@@ -24,10 +25,14 @@ func garbagePercent(held uint64) int {
 func boundGarbage() {
 	present := gcPercent
 	debug.SetGCPercent(present)
-	held := []metrics.Sample{{Name: "/gc/heap/live:bytes"}}
+	held := []metrics.Sample{{Name: "/gc/heap/live:bytes"}, {Name: "/gc/scan/stack:bytes"}, {Name: "/gc/scan/globals:bytes"}}
 	afterCollections(func() {
 		metrics.Read(held)
-		if want := garbagePercent(held[0].Value.Uint64()); want != present {
+		sum := uint64(0)
+		for _, s := range held {
+			sum += s.Value.Uint64()
+		}
+		if want := garbagePercent(sum); want != present {
 			present = want
 			debug.SetGCPercent(want)
 		}

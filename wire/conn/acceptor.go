@@ -287,6 +287,9 @@ func (a *Acceptor) serve(c *Conn) {
 // protocol finds the protocol of a connection: by TLS, or by its first bytes.
 func (a *Acceptor) protocol(c *Conn) (*Protocol, error) {
 	if a.cfg.TLS != nil {
+		if err := c.begun(); err != nil {
+			return nil, err
+		}
 		if err := c.secure(context.Background(), a.cfg.TLS, tls.Server); err != nil {
 			return nil, err
 		}

@@ -69,6 +69,19 @@ func (s *socket) read(size, keep int) ([]byte, error) {
 	return s.buf[:keep+s.readN], nil
 }
 
+// ready waits until there is something to read, or an error.
+func (s *socket) ready() error {
+	return s.conn.Read(func(fd uintptr) bool {
+		var first [1]byte
+		for {
+			_, _, err := syscall.Recvfrom(int(fd), first[:], syscall.MSG_PEEK)
+			if err != syscall.EINTR {
+				return err != syscall.EAGAIN
+			}
+		}
+	})
+}
+
 func (s *socket) tryRead(fd uintptr) bool {
 	s.buf = Grow(nil, s.size)[:s.size]
 	for {
