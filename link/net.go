@@ -275,7 +275,12 @@ func (n *Net) Link(ctx context.Context, peer serry.Life) (*Link, error) {
 			return nil, err
 		}
 		err = l.await(ctx)
-		if ctx.Err() == nil && (errors.Is(err, errDialledAnew) || errors.Is(err, errIncomplete) || errors.Is(err, errAbandoned)) {
+		switch {
+		case ctx.Err() != nil:
+		case errors.Is(err, errBrokeAtOnce):
+			n.remove(l)
+			continue // to dial again shows whether the peer has failed
+		case errors.Is(err, errDialledAnew), errors.Is(err, errIncomplete), errors.Is(err, errAbandoned):
 			continue // what the peer or another caller began did not come up
 		}
 		return l, err
@@ -296,10 +301,12 @@ func (l *Link) await(ctx context.Context) error {
 		return nil
 	}
 	if l.mu.cause == nil { // it broke just now, and why is being found out
-		return &LossError{Peer: l.peer, Reason: errPeerClosed, Err: ErrTransport}
+		return &LossError{Peer: l.peer, Reason: errBrokeAtOnce, Err: ErrTransport}
 	}
 	return l.mu.cause
 }
+
+var errBrokeAtOnce = errors.New("the link broke as soon as it was made")
 
 // enter finds the link to a life or begins to make it. The caller must leave it.
 func (n *Net) enter(peer serry.Life) (*Link, error) {
