@@ -433,6 +433,20 @@ func (w *network) cut(a, b string) {
 	w.cuts[[2]string{a, b}], w.cuts[[2]string{b, a}] = true, true
 }
 
+// hold keeps what arrives at a host, over the connections that it has with another one now, from its process until release is
+// called.
+func (w *network) hold(at, from string) (release func()) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	held := make(chan struct{})
+	for c := range w.conns {
+		if c.from == at && c.to == from {
+			c.held = held
+		}
+	}
+	return func() { close(held) }
+}
+
 func (w *network) isCut(a, b string) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -522,6 +536,18 @@ type wired struct {
 	conn.Partial
 	network  *network
 	from, to string
+	held     chan struct{} // or nil: what is read is kept until it is closed; guarded by the lock of the network
+}
+
+func (c *wired) Read(p []byte) (int, error) {
+	n, err := c.Partial.Read(p)
+	c.network.mu.Lock()
+	held := c.held
+	c.network.mu.Unlock()
+	if held != nil {
+		<-held
+	}
+	return n, err
 }
 
 func (c *wired) RemoteAddr() net.Addr { return &net.TCPAddr{IP: net.ParseIP(c.to), Port: 1} }

@@ -428,21 +428,25 @@ func (g *Group) meetingRevoked(l *link.Link, h link.Header, payload []byte) {
 	}
 }
 
-// loseMeetings ends the meetings that cannot succeed without a life, and forgets its wishes. A process whose link broke
-// joins again.
+// loseMeetings ends the meetings that cannot succeed without a life, and forgets what came over links that are down. A
+// process whose link broke joins again, maybe before it is known here that the link is down.
 func (g *Group) loseMeetings(life serry.Life, err error) {
 	var out []frame
+	over := errors.Is(err, ErrPeerFailed)
 	g.mu.Lock()
 	for name, waiting := range g.mu.early {
-		if delete(waiting, life); len(waiting) == 0 {
+		if j, ok := waiting[life]; ok && (over || j.link.Err() != nil) {
+			delete(waiting, life)
+		}
+		if len(waiting) == 0 {
 			delete(g.mu.early, name)
 		}
 	}
 	for _, m := range g.mu.meetings {
-		if !m.ended {
+		if l := m.arrived[life]; !m.ended && l != nil && l.Err() != nil {
 			delete(m.arrived, life)
 		}
-		if slices.Contains(m.key.Lives(), life) && errors.Is(err, ErrPeerFailed) {
+		if over && slices.Contains(m.key.Lives(), life) {
 			out = append(out, g.finish(m, lossOf(m.key, m.me, life, err))...)
 		}
 	}
