@@ -122,7 +122,7 @@ func (g *Group) excess() (list []*clique) {
 	return list[:max(0, len(list)-g.opt.Idle)]
 }
 
-// register makes a clique known to the handler. It fails if a member was lost meanwhile.
+// register makes a clique known to the handler. It fails if a member was lost meanwhile, or a link over which they met.
 func (g *Group) register(c *clique) error {
 	g.mu.Lock()
 	var lost *Error
@@ -147,6 +147,9 @@ func (g *Group) register(c *clique) error {
 		if e.header.Generation == c.key.Generation {
 			c.heardErrand(e.link, e.header, e.payload)
 		}
+	}
+	if lost == nil {
+		lost = c.brokenLink()
 	}
 	if lost != nil {
 		return c.revoke(lost)

@@ -234,6 +234,22 @@ func (c *clique) linked(peer serry.Life) *link.Link {
 	return c.mu.links[peer]
 }
 
+// isCutOff says whether the link to a process that the clique has used is down.
+func (c *clique) isCutOff(peer serry.Life) bool {
+	l := c.linked(peer)
+	return l != nil && l.Err() != nil
+}
+
+// brokenLink is the cause of a clique whose link to a member is down, or nil.
+func (c *clique) brokenLink() *Error {
+	for _, peer := range c.others {
+		if c.isCutOff(peer) {
+			return c.lossOf(peer, c.linked(peer).Err())
+		}
+	}
+	return nil
+}
+
 // meshed is how many processes a clique may have for all of them to be linked with each other from the beginning.
 const meshed = 16
 

@@ -36,12 +36,6 @@ func (g *Group) receive(from serry.Life, h link.Header, j join, malformed bool) 
 		return []frame{refusal(h, j, "its group is closed", 0)}
 	case m != nil && m.host == g.life && !m.ended:
 		return g.admit(m, from, j)
-	case m != nil && m.host == g.life && m.err == nil && m.arrived[from] != nil: // it did not get the first WELCOME
-		return []frame{{j.link, m.header(link.Welcome), m.welcome()}}
-	case m == nil && g.formedIn(h.Stream, j.attempt, from) != nil: // nor did this one
-		c := g.formedIn(h.Stream, j.attempt, from)
-		h.Type = link.Welcome
-		return []frame{{j.link, h, (&meeting{stream: c.stream, hosts: c.hosts, bytes: c.key.append(nil)}).welcome()}}
 	case (m == nil || m.ended) && j.attempt <= g.mu.attempts[h.Stream]:
 		return []frame{g.verdict(h, j)}
 	case g.earlyCount() >= maxEarly:
@@ -69,8 +63,8 @@ func (g *Group) formedIn(meeting uint64, attempt uint32, with serry.Life) *cliqu
 	return nil
 }
 
-// welcome is the payload that tells a process that the clique was formed.
-func (m *meeting) welcome() []byte {
+// welcoming is the payload that tells a process that the clique was formed.
+func (m *meeting) welcoming() []byte {
 	b := binary.LittleEndian.AppendUint64(nil, m.stream)
 	b = binary.LittleEndian.AppendUint16(b, uint16(len(m.hosts)))
 	for _, h := range m.hosts {
@@ -93,7 +87,8 @@ func (m *meeting) numberHosts() {
 	}
 }
 
-// verdict tells a process that comes late why the meeting has failed; mu is held.
+// verdict tells a process that comes late why the meeting has failed; mu is held. It may have come before, and joins again
+// because its link broke on the way of the WELCOME: then the clique ends as well, since the link belongs to it.
 func (g *Group) verdict(h link.Header, j join) frame {
 	f := refusal(h, j, "the meeting is over", g.mu.attempts[h.Stream])
 	if e := g.mu.verdicts[h.Stream]; e != nil {

@@ -433,6 +433,14 @@ func (w *network) cut(a, b string) {
 	w.cuts[[2]string{a, b}], w.cuts[[2]string{b, a}] = true, true
 }
 
+// heal lets bytes pass between two hosts again.
+func (w *network) heal(a, b string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	delete(w.cuts, [2]string{a, b})
+	delete(w.cuts, [2]string{b, a})
+}
+
 // hold keeps what arrives at a host, over the connections that it has with another one now, from its process until release is
 // called.
 func (w *network) hold(at, from string) (release func()) {

@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 
@@ -20,6 +21,10 @@ import (
 // A meeting is named by the fingerprint of the key, and meetings of one name are numbered: each process counts the
 // meetings of a name that it took part in. So a process that comes late to a meeting which has failed learns that,
 // and does not begin a new one on its own; the next call of all of them meets under the next number (CL-RDV-10).
+//
+// The links over which the processes met belong to the clique from the beginning (CL-RDV-15): a link that carried the
+// WELCOME may also carry the word that the clique has ended, and when it breaks both sides know that such a word may be
+// lost.
 
 const (
 	maxEarly    = 4096 // processes that joined a meeting before its host
@@ -48,8 +53,9 @@ type meeting struct {
 	ended   bool
 	stream  uint64
 	err     *Error
-	late    *Error                    // of a process that gave up when all had come, and the clique was not made yet; or nil
+	late    *Error                    // why the clique ended elsewhere before it was made here, or nil
 	arrived map[serry.Life]*link.Link // on the host
+	welcome *link.Link                // elsewhere: over which the WELCOME came
 	names   map[serry.Life]string     // on the host: of the hosts of those that have come
 	hosts   []uint16                  // of each process, in the order of Key.Lives: the number of its host
 	until   time.Time                 // on the host: the first deadline of those that have come
@@ -110,6 +116,9 @@ func (g *Group) form(ctx context.Context, m *meeting, l *lineage) (*clique, erro
 // create makes the clique after the meeting.
 func (g *Group) create(ctx context.Context, m *meeting, l *lineage) (*clique, error) {
 	c := newClique(g, m, l)
+	for peer, l := range g.links(m) {
+		c.use(peer, l)
+	}
 	if err := c.equip(ctx); err != nil {
 		return nil, c.revoke(&Error{Origin: c.first.rank, Detail: c.backend.Name() + ": " + err.Error(), Err: ErrFault})
 	}
@@ -123,6 +132,16 @@ func (g *Group) create(ctx context.Context, m *meeting, l *lineage) (*clique, er
 		return nil, c.revoke(late)
 	}
 	return c, nil
+}
+
+// links are those over which the processes met.
+func (g *Group) links(m *meeting) map[serry.Life]*link.Link {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if m.welcome != nil {
+		return map[serry.Life]*link.Link{m.host: m.welcome}
+	}
+	return maps.Clone(m.arrived)
 }
 
 // enter begins to take part in a meeting.
@@ -299,10 +318,7 @@ func (g *Group) await(ctx context.Context, l *link.Link, m *meeting) error {
 	case <-m.done:
 		return nil
 	case <-l.Done():
-		if err := l.Err(); !errors.Is(err, ErrTransport) {
-			return err
-		}
-		return errRejoin
+		return g.linkEnded(l, m)
 	case <-ctx.Done():
 	}
 	if errors.Is(ctx.Err(), context.DeadlineExceeded) {
@@ -318,6 +334,19 @@ func (g *Group) await(ctx context.Context, l *link.Link, m *meeting) error {
 	e := &Error{Origin: m.me, Detail: fmt.Sprintf("rank %d gave up: %v", m.me, context.Cause(ctx)), Err: ErrCancelled}
 	g.send([]frame{{l, m.header(link.Revoke), e.append(nil)}})
 	return ctx.Err()
+}
+
+// linkEnded says what follows from the end of the link to the host. What came before counts.
+func (g *Group) linkEnded(l *link.Link, m *meeting) error {
+	select {
+	case <-m.done:
+		return nil
+	default:
+	}
+	if err := l.Err(); !errors.Is(err, ErrTransport) {
+		return err
+	}
+	return errRejoin
 }
 
 // missing lists the ranks that have not come.
@@ -345,7 +374,7 @@ func (g *Group) finish(m *meeting, e *Error) []frame {
 	}
 	m.ended, m.err = true, e
 	close(m.done)
-	if e != nil {
+	if delete(g.mu.verdicts, m.name); e != nil {
 		g.mu.verdicts[m.name] = e
 	}
 	return g.finished(m)
@@ -353,7 +382,7 @@ func (g *Group) finish(m *meeting, e *Error) []frame {
 
 // finished is what those that have come are told; mu is held.
 func (g *Group) finished(m *meeting) (out []frame) {
-	h, payload := m.header(link.Welcome), m.welcome()
+	h, payload := m.header(link.Welcome), m.welcoming()
 	if m.err != nil {
 		h, payload = m.header(link.Revoke), m.err.append(nil)
 	}
@@ -396,12 +425,12 @@ func (g *Group) welcomed(l *link.Link, h link.Header, payload []byte) {
 			m.key = key
 		}
 	}
-	m.stream, m.hosts = stream, hosts
+	m.stream, m.hosts, m.welcome = stream, hosts, l
 	g.finish(m, nil)
 }
 
 // meetingRevoked takes the word of another process that a meeting has failed, or that it gave up: then a clique that
-// was formed without it ends.
+// was formed without it ends. Or the clique has ended there, and is still being made here.
 func (g *Group) meetingRevoked(l *link.Link, h link.Header, payload []byte) {
 	e, err := parseError(payload)
 	if err != nil {
@@ -416,6 +445,11 @@ func (g *Group) meetingRevoked(l *link.Link, h link.Header, payload []byte) {
 			m.late = e
 		}
 		out = g.finish(m, e)
+	}
+	for _, m := range g.mu.meetings {
+		if m.ended && m.err == nil && m.stream == h.Stream && m.key.RanksOf(l.Peer()) != nil && e.outranks(m.late) {
+			m.late = e
+		}
 	}
 	formed := g.formedIn(h.Stream, uint32(h.Seq), l.Peer())
 	if waiting := g.mu.early[h.Stream]; waiting != nil {

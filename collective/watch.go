@@ -110,7 +110,7 @@ func lossReason(now, was serry.TaskInfo) error {
 // must not wait for an operation of another (CL-ABT-6).
 func (g *Group) lose(life serry.Life, err error) {
 	for _, c := range g.blamable() {
-		if c.holds(life) && !c.hasParted(life) && (errors.Is(err, ErrPeerFailed) || c.linked(life) != nil) {
+		if c.holds(life) && !c.hasParted(life) && (errors.Is(err, ErrPeerFailed) || c.isCutOff(life)) {
 			g.background(tellTime, func(context.Context) { c.revoke(c.lossOf(life, err)) })
 		}
 	}
