@@ -309,6 +309,9 @@ func (w *world) await() {
 			}
 		}
 	}
+	w.mu.Lock()
+	w.mu.over = true // no life comes after those that are killed now
+	w.mu.Unlock()
 	for _, p := range w.processes() {
 		p.kill("the schedule is over")
 	}
