@@ -96,6 +96,32 @@ func TestAbortIsSelective(t *testing.T) {
 	})
 }
 
+// The service tells of a life that was replaced, or of a task that left: cliques with that life end, the others stay. The first
+// thing that it tells ends nothing.
+func TestServiceTellsOfALoss(t *testing.T) {
+	clause.Cite(t, "TC-DINC-01", "TC-DINC-02", "TC-DINC-03", "CL-ABT-5")
+	for _, now := range []serry.TaskInfo{{Incarnation: 99, State: serry.Connected}, {Incarnation: 11, State: serry.Disconnected}} {
+		inBubble(t, func(t *testing.T, w *world) {
+			procs := w.startAll(3)
+			with := w.clique([]*process{procs[0], procs[1]}, []serry.DeviceID{0, 1})[0]
+			without := w.clique([]*process{procs[0], procs[2]}, []serry.DeviceID{0, 2})[0]
+			synctest.Wait()
+			if with.Err() != nil || without.Err() != nil {
+				t.Errorf("before a loss: %v, %v", with.Err(), without.Err())
+			}
+			now.Task = procs[1].life.Task
+			w.set(now)
+			synctest.Wait()
+			if e := failure(t, with.Err()); !errors.Is(e, collective.ErrPeerFailed) || e.Life != procs[1].life {
+				t.Errorf("the clique with the lost life = %v; want that it names %v", e, procs[1].life)
+			}
+			if without.Err() != nil {
+				t.Errorf("the clique without it = %v", without.Err())
+			}
+		})
+	}
+}
+
 // A user's revoke, and a context that is cancelled, end the clique for all and name the origin.
 func TestRevokeAndCancel(t *testing.T) {
 	clause.Cite(t, "CL-ABT-14", "CL-DES-3", "CL-ABT-20", "CLT-ABT-18", "CLT-ABT-12", "CL-HLT-1")
