@@ -282,6 +282,9 @@ func (j *cliqueJudge) unexplained(o outcome, rec *cliqueRecord, e *collective.Er
 		}
 		return "nothing has happened to that link"
 	case errors.Is(e, collective.ErrCancelled):
+		if p := j.world.procOf(key.Ranks[e.Origin].Life); p == nil || !p.lives() {
+			return "" // the service told it that it was replaced, and it gave up what it did
+		}
 		if !rec.cancelled[e.Origin] && key.Traffic == 0 && !o.splits { // a member that has lost the whole gives its part up
 			return "that rank has revoked nothing, and given nothing up"
 		}
