@@ -28,6 +28,7 @@ const (
 type dialling struct {
 	cancel  context.CancelCauseFunc
 	busy    bool // connections are being made now
+	met     bool // the peer has answered, and may take the link for made before this side does
 	waiting int  // calls of Net.Link
 }
 
@@ -58,14 +59,29 @@ func (l *Link) join() {
 // moment makes another.
 var errAbandoned = errors.New("no caller waits for the link")
 
-// leave ends the wait. A link that no caller waits for is not made.
+// leave ends the wait. A link that no caller waits for is not made, unless the peer has answered: it would see a
+// connection break, and suspect this process.
 func (l *Link) leave() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if d := l.mu.dial; d != nil && d.waiting > 0 {
-		if d.waiting--; d.waiting == 0 && l.mu.state == forming {
+		if d.waiting--; d.waiting == 0 && l.mu.state == forming && !d.met {
 			d.cancel(errAbandoned)
 		}
+	}
+}
+
+// setMet notes that the peer has answered, or that the attempt is over. A link that no caller waits for is given up
+// then, if it was not made.
+func (l *Link) setMet(met bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	d := l.mu.dial
+	if d == nil || d.met == met {
+		return
+	}
+	if d.met = met; !met && d.waiting == 0 {
+		d.cancel(errAbandoned)
 	}
 }
 
@@ -135,6 +151,8 @@ func (l *Link) attempt(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	l.setMet(true)
+	defer l.setMet(false)
 	conns := make([]*conn.Conn, lanes)
 	conns[controlLane] = control
 	err = l.connectLanes(ctx, conns, address, set)

@@ -530,6 +530,36 @@ func TestAnnouncedHello(t *testing.T) {
 	}
 }
 
+// The only caller that waits for a link gives up at every step of its making. The peer, which may have taken the link
+// for made, sees no connection break, and suspects no process.
+func TestAbandonedAtEveryStepOfTheHandshake(t *testing.T) {
+	clause.Cite(t, "CL-TRN-24")
+	for steps := range 40 { // the handshakes of all lanes have 32
+		inBubble(t, func(t *testing.T, w *world) {
+			m, n := w.join(life(0, 10)), w.join(life(1, 11))
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			var left atomic.Int64
+			left.Store(int64(steps))
+			w.network.step = func() {
+				if left.Add(-1) == -1 {
+					cancel()
+				}
+			}
+			m.Link(ctx, n.Life()) // may come up first
+			time.Sleep(10 * time.Second)
+			if got := w.reports(); len(got) > 0 {
+				t.Errorf("given up after %d steps: %v; want that nothing is suspected", steps, got)
+			}
+			if a, b := m.Totals(), n.Totals(); a.Forming != 0 || b.Forming != 0 || a.Up != b.Up {
+				t.Errorf("given up after %d steps: %d and %d links are half made, %d and %d are up", steps, a.Forming, b.Forming, a.Up, b.Up)
+			}
+			a, b := w.linked(m, n)
+			exchange(t, a, b, 1)
+		})
+	}
+}
+
 // One of two processes is killed at every step of the making of their link: when the other side is about to read so many
 // pieces of what was sent. The other one hears that it failed, keeps nothing half made, and links with the next life.
 func TestKilledAtEveryStepOfTheHandshake(t *testing.T) {
