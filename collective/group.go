@@ -202,6 +202,9 @@ func (g *Group) formed(ctx context.Context, devices []serry.DeviceID, o CliqueOp
 func (g *Group) attend(ctx context.Context, l *lineage) (c *clique, err error) {
 	places, err := g.places(ctx, l)
 	if err == nil && g.summoned(l) == nil {
+		if places == nil {
+			return nil, errLapsed // the summons that ended the wait has lapsed since
+		}
 		c, err = g.obtain(ctx, &Key{Ranks: places, Traffic: l.traffic}, l)
 	}
 	if s := g.summoned(l); s != nil && ctx.Err() == nil { // the others have formed the clique before, and form the next one
@@ -267,7 +270,7 @@ func (g *Group) places(ctx context.Context, l *lineage) ([]Place, error) {
 			return nil, nil
 		}
 		if missing == nil {
-			return places, (&Key{Ranks: places}).check()
+			return g.checked(places)
 		}
 		select {
 		case <-changed:
@@ -339,6 +342,16 @@ func (g *Group) agreed(ctx context.Context, devices []serry.DeviceID, tasks []se
 				Detail: "it did not agree", Err: ErrPeerFailed}
 		}
 		places[i] = Place{devices[i], serry.Life{Task: task, Incarnation: incarnation}}
+	}
+	return g.checked(places)
+}
+
+// checked returns the places if a clique can be formed of them, with this process in it: a newer life may have replaced it.
+func (g *Group) checked(places []Place) ([]Place, error) {
+	for _, p := range places {
+		if p.Life.Task == g.life.Task && p.Life != g.life {
+			return nil, fmt.Errorf("%v: %w", g.life.Task, serry.ErrStale)
+		}
 	}
 	return places, (&Key{Ranks: places}).check()
 }

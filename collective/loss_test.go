@@ -388,3 +388,21 @@ func TestManyRestarts(t *testing.T) {
 		}
 	})
 }
+
+// A process that was replaced by a newer life forms no clique: the places of its devices are those of the other.
+func TestReplacedProcessFormsNone(t *testing.T) {
+	clause.Cite(t, "CL-KEY-13")
+	for _, blind := range []bool{false, true} {
+		inBubble(t, func(t *testing.T, w *world) {
+			w.blind = blind
+			procs := w.startAll(2)
+			w.set(serry.TaskInfo{Task: procs[1].life.Task, Incarnation: 99, State: serry.Connected})
+			synctest.Wait()
+			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+			defer cancel()
+			if _, err := procs[1].Clique(ctx, devices(2), collective.CliqueOptions{}); err == nil || !blind && !errors.Is(err, serry.ErrStale) {
+				t.Errorf("Clique() of a process that was replaced = %v; want ErrStale", err)
+			}
+		})
+	}
+}
