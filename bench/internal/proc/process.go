@@ -6,6 +6,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"os"
 	"os/exec"
 	"strings"
 	"sync"
@@ -94,10 +95,11 @@ func (p *Process) Address() (string, error) {
 	return p.Line[i+1:], nil
 }
 
-// Build compiles serry into a directory and returns where it lies.
+// Build compiles serry into a directory, with the flags of make build, and returns where it lies.
 func Build(ctx context.Context, dir string) (string, error) {
 	binary := dir + "/serry"
-	cmd := exec.CommandContext(ctx, "go", "build", "-o", binary, "github.com/serry-dev/serry/cmd/serry")
+	cmd := exec.CommandContext(ctx, "go", "build", "-trimpath", "-ldflags", "-s -w", "-o", binary, "github.com/serry-dev/serry/cmd/serry")
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return "", fmt.Errorf("build serry: %w\n%s", err, out)
 	}
