@@ -100,7 +100,7 @@ type arrival struct {
 	begun, written bool
 }
 
-// wake wakes those who wait for a change; mu is held.
+// wake wakes the goroutines that wait for a change; mu is held.
 func (r *remote) wake() {
 	if r.changed != nil {
 		close(r.changed)

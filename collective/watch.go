@@ -26,7 +26,7 @@ func (g *Group) watch() {
 	}
 }
 
-// announce wakes those who wait for a change of tasks; mu is held.
+// announce wakes the goroutines that wait for a change of tasks; mu is held.
 func (g *Group) announce() {
 	close(g.mu.changed)
 	g.mu.changed = make(chan struct{})

@@ -139,7 +139,7 @@ func (n *Net) allowed(address string) bool {
 // guarded says whether links may leave this host: peers prove who they are, or the options say that they need not.
 func (n *Net) guarded() bool { return len(n.opt.Secret) > 0 || n.opt.TLS != nil || n.opt.Plain }
 
-// kind is what addresses of TCP begin with: who has certificates talks to no process that has none.
+// kind is what addresses of TCP begin with: a process with certificates talks to none that has no certificate.
 func (n *Net) kind() string {
 	if n.opt.TLS != nil {
 		return "tls:"

@@ -67,9 +67,9 @@ type Network interface {
 	Dial(ctx context.Context, address string) (net.Conn, error)
 }
 
-// An Identity has the certificate of this process, and says which ones it accepts; *mtls.Identity satisfies it. Whoever has
-// a certificate that is accepted can be any task of the job, unless there is a secret, too. Processes of one host use their
-// socket without TLS: the kernel tells who is at its other end.
+// An Identity has the certificate of this process, and says which ones it accepts; *mtls.Identity satisfies it. A process
+// with a certificate that is accepted can be any task of the job, unless there is a secret, too. Processes of one host use
+// their socket without TLS: the kernel names the user of the process at its other end.
 type Identity interface {
 	Server() *tls.Config            // of the side that is dialled: it wants a certificate
 	Client(host string) *tls.Config // of the side that dials a host
