@@ -136,7 +136,7 @@ func (n *Net) allowed(address string) bool {
 	return err == nil && ip.IsLoopback() || host == "localhost"
 }
 
-// guarded says whether links may leave this host: peers prove who they are, or the options say that they need not.
+// guarded says whether links may leave this host: peers prove which tasks they are, or the options ask for no proof.
 func (n *Net) guarded() bool { return len(n.opt.Secret) > 0 || n.opt.TLS != nil || n.opt.Plain }
 
 // kind is what addresses of TCP begin with: a process with certificates talks to none that has no certificate.

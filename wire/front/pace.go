@@ -20,7 +20,7 @@ type pace struct {
 	at   time.Duration
 }
 
-// newPace lets bytes of so many requests through each second, and twice as many at once.
+// newPace lets strangers whose budget is that many bytes send twice as many in a second, and four times as many at once.
 func newPace(bytes int64) *pace {
 	return &pace{perSecond: 2 * float64(bytes), burst: 4 * float64(bytes)}
 }
@@ -34,7 +34,7 @@ func (p *pace) take(n int, now time.Duration) time.Duration {
 	return time.Duration(max(0, p.debt-p.burst) / p.perSecond * float64(time.Second))
 }
 
-// slow counts the bytes of a chunk, and pauses where the peer is one of strangers that send much.
+// slow counts the bytes of a chunk, and pauses if the peer is a stranger and strangers send too much.
 func (c *connection) slow(n int) {
 	if !c.stranger() {
 		return
