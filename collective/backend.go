@@ -28,6 +28,9 @@ type Backend interface {
 type Communicator interface {
 	// Run carries out an operation that was checked. When it returns, nothing uses the memory of the operation any more,
 	// also if it fails. It ends when ctx does, which it does when the clique ends.
+	//
+	// An operation that the backend does not have it refuses with ErrUnsupported, on all ranks and before it has moved
+	// any byte. Then the call fails, and the clique goes on. Every other error ends the clique.
 	Run(ctx context.Context, seq uint64, o Op) error
 
 	// Close frees what the communicator holds. It is called once, when no operation runs.

@@ -139,3 +139,52 @@ func TestBackendsAreChecked(t *testing.T) {
 		}
 	})
 }
+
+// A picky backend has no operation but the all-reduce, which it leaves to the data of this rank.
+type picky struct{ device }
+
+func (p picky) Create(_ context.Context, _ *collective.Key, local []int) (list []collective.Communicator, err error) {
+	for range local {
+		list = append(list, p)
+	}
+	return list, nil
+}
+
+func (p picky) Run(_ context.Context, _ uint64, o collective.Op) error {
+	if _, ok := o.(collective.AllReduce); ok {
+		return nil
+	}
+	return collective.ErrUnsupported
+}
+
+// An operation that the backend does not have is refused. The clique is as it was, and runs others.
+func TestBackendRefuses(t *testing.T) {
+	clause.Cite(t, "CL-ERR-10", "CL-DES-6")
+	onEach(t, func(t *testing.T, w *world) {
+		w.group.Backends = []collective.Backend{picky{device{"picky", true, nil, new(atomic.Int32)}}}
+		comms := w.clique(w.startAll(2), devices(2))
+		b := func() memory.Region { return memory.Of(make([]byte, 8)) }
+		for range 3 {
+			for _, op := range []collective.Op{collective.Barrier{}, collective.Send{In: b(), Count: 1, Type: memory.U8, To: 0}, collective.Signal{}} {
+				for r, err := range each(comms, func(_ int, c *collective.Comm) error { return c.Do(t.Context(), op) }) {
+					if !errors.Is(err, collective.ErrUnsupported) {
+						t.Errorf("rank %d: Do(%T) = %v; want ErrUnsupported", r, op, err)
+					}
+				}
+			}
+			errs := each(comms, func(_ int, c *collective.Comm) error {
+				if _, err := c.Offer(t.Context(), b()); !errors.Is(err, collective.ErrUnsupported) {
+					return err
+				}
+				return c.Do(t.Context(), collective.AllReduce{In: b(), Out: b(), Count: 8, Type: memory.U8, Reduction: collective.Sum})
+			})
+			if err := errors.Join(errs...); err != nil {
+				t.Fatalf("after an operation that was refused: %v", err)
+			}
+		}
+		err := comms[0].Do(t.Context(), collective.Using{Op: collective.AllReduce{In: b(), Out: b(), Count: 8, Type: memory.U8, Reduction: collective.Sum}, Algorithm: "ring"})
+		if !errors.Is(err, collective.ErrUnsupported) || comms[0].Err() != nil {
+			t.Errorf("an algorithm of serry on another backend = %v, and then the clique %v", err, comms[0].Err())
+		}
+	})
+}

@@ -1,8 +1,10 @@
 package collective
 
 import (
+	"cmp"
 	"context"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	"github.com/serry-dev/serry"
@@ -27,6 +29,7 @@ func (g *Group) obtain(ctx context.Context, key *Key, l *lineage) (*clique, erro
 		if c := g.mu.cached[name]; c != nil && c.failed.Load() == nil {
 			c.hold()
 			g.mu.Unlock()
+			g.tally.hits.Add(1)
 			return c, nil
 		}
 		f := g.mu.forming[name]
@@ -34,6 +37,7 @@ func (g *Group) obtain(ctx context.Context, key *Key, l *lineage) (*clique, erro
 			f = &forming{done: make(chan struct{})}
 			g.mu.forming[name] = f
 			g.mu.Unlock()
+			g.tally.misses.Add(1)
 			return g.lead(ctx, newMeeting(g, key), l, name, f)
 		}
 		g.mu.Unlock()
@@ -79,6 +83,7 @@ func (g *Group) keep(c *clique) error {
 	if failed != nil {
 		return failed
 	}
+	g.tally.created.Add(1)
 	if !c.backend.Alone() {
 		g.background(0, func(context.Context) { c.connect() })
 	}
@@ -99,27 +104,92 @@ func (g *Group) release(c *clique) {
 	c.mu.refs = max(c.mu.refs-1, 0)
 	c.mu.idle = time.Now()
 	c.mu.Unlock()
-	for _, old := range g.excess() {
-		g.background(leaveTime, func(ctx context.Context) { old.leave(ctx) })
+	g.mu.Lock()
+	excess := g.excess()
+	if g.opt.IdleTime > 0 && g.mu.sweeping == nil && !g.mu.closed {
+		g.mu.sweeping = time.AfterFunc(g.opt.IdleTime, g.sweep)
 	}
+	g.mu.Unlock()
+	g.evict(excess)
 }
 
-// excess lists the cliques that are too many, those that were idle for longest.
-func (g *Group) excess() (list []*clique) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	if len(g.mu.cached) <= g.opt.Idle {
-		return nil
-	}
+// An idler is a clique that no caller holds.
+type idler struct {
+	clique *clique
+	since  time.Time
+}
+
+// idle lists the cliques that no caller holds, those that were idle for longest first; mu is held.
+func (g *Group) idle() (list []idler) {
 	for _, c := range g.mu.cached {
 		c.mu.Lock()
 		if c.mu.refs == 0 {
-			list = append(list, c)
+			list = append(list, idler{c, c.mu.idle})
 		}
 		c.mu.Unlock()
 	}
-	slices.SortFunc(list, func(a, b *clique) int { return a.mu.idle.Compare(b.mu.idle) })
-	return list[:max(0, len(list)-g.opt.Idle)]
+	slices.SortFunc(list, func(a, b idler) int { return a.since.Compare(b.since) })
+	return list
+}
+
+// excess takes the idle cliques that are too many out of the cache; mu is held.
+func (g *Group) excess() []idler {
+	if len(g.mu.cached) <= g.opt.Idle {
+		return nil
+	}
+	list := g.idle()
+	return g.uncache(list[:max(0, len(list)-g.opt.Idle)])
+}
+
+// sweep closes the cliques that were idle for too long, and sets the clock for the next one.
+func (g *Group) sweep() {
+	g.mu.Lock()
+	list := g.idle()
+	old, _ := slices.BinarySearchFunc(list, time.Now().Add(-g.opt.IdleTime), func(i idler, at time.Time) int {
+		return cmp.Or(i.since.Compare(at), -1) // of equal ones the last
+	})
+	due := g.uncache(list[:old])
+	g.mu.sweeping = nil
+	if rest := list[old:]; len(rest) > 0 && !g.mu.closed {
+		g.mu.sweeping = time.AfterFunc(time.Until(rest[0].since.Add(g.opt.IdleTime)), g.sweep)
+	}
+	g.mu.Unlock()
+	g.evict(due)
+}
+
+// uncache takes cliques out of the cache, so that no caller gets one that is about to be closed; mu is held.
+func (g *Group) uncache(list []idler) []idler {
+	for _, i := range list {
+		delete(g.mu.cached, string(i.clique.key.append(nil)))
+	}
+	return list
+}
+
+// evict closes cliques on all members.
+func (g *Group) evict(list []idler) {
+	for _, i := range list {
+		g.tally.evicted.Add(1)
+		g.background(leaveTime, func(ctx context.Context) { i.clique.leave(ctx) })
+	}
+}
+
+// A tally counts what became of cliques.
+type tally struct{ hits, misses, created, splits, evicted, aborted atomic.Uint64 }
+
+// Counters say what became of the cliques of a group since New. They never fall (CL-CCH-4).
+type Counters struct {
+	Hits    uint64 // calls that found the clique that they asked for
+	Misses  uint64 // calls that did not
+	Created uint64 // cliques that were formed, parts and successors of others among them
+	Splits  uint64 // parts of cliques that were formed
+	Evicted uint64 // cliques that this process closed because too many were idle, or for too long
+	Aborted uint64 // cliques that ended because something went wrong, or a member wanted it
+}
+
+// Counters counts what became of cliques so far.
+func (g *Group) Counters() Counters {
+	t := &g.tally
+	return Counters{t.hits.Load(), t.misses.Load(), t.created.Load(), t.splits.Load(), t.evicted.Load(), t.aborted.Load()}
 }
 
 // register makes a clique known to the handler. It fails if a member was lost meanwhile, or a link over which they met.

@@ -23,6 +23,7 @@ type description struct {
 	count     int64
 	counts    uint64 // digest of the counts of blocks, where they differ, or 0
 	run       uint64 // that has acquired the clique, or 0
+	forced    uint8  // place in algorithms, from 1 on, of the one that the program has named; or 0
 }
 
 func (d description) append(b []byte) []byte {
@@ -31,11 +32,15 @@ func (d description) append(b []byte) []byte {
 	b = le.AppendUint16(b, d.root)
 	b = le.AppendUint64(b, uint64(d.count))
 	b = le.AppendUint64(b, d.counts)
-	return le.AppendUint64(b, d.run)
+	b = le.AppendUint64(b, d.run)
+	return append(b, d.forced)
 }
 
 func (r *reader) description() description {
-	return description{op: r.byte(), dtype: r.byte(), reduction: r.byte(), root: r.uint16(), count: int64(r.uint64()), counts: r.uint64(), run: r.uint64()}
+	return description{
+		op: r.byte(), dtype: r.byte(), reduction: r.byte(), root: r.uint16(), count: int64(r.uint64()), counts: r.uint64(), run: r.uint64(),
+		forced: r.byte(),
+	}
 }
 
 // digestBits is how much of a description is in the name of each message of an operation, beside its sequence number:
@@ -45,7 +50,7 @@ const digestBits = 24
 // digest is a number for the description.
 func (d description) digest() uint64 {
 	h := uint64(14695981039346656037)
-	for _, v := range [...]uint64{uint64(d.op), uint64(d.dtype), uint64(d.reduction), uint64(d.root), uint64(d.count), d.counts, d.run} {
+	for _, v := range [...]uint64{uint64(d.op), uint64(d.dtype), uint64(d.reduction), uint64(d.root), uint64(d.count), d.counts, d.run, uint64(d.forced)} {
 		h = (h ^ v) * 1099511628211
 		h ^= h >> 29
 	}
@@ -83,7 +88,18 @@ func (d description) words() string {
 	if d.counts != 0 {
 		text += fmt.Sprintf(" with counts %#x", d.counts)
 	}
+	if d.forced != 0 {
+		text += " using " + string(d.algorithm())
+	}
 	return text
+}
+
+// algorithm is the one that the program has named, or none.
+func (d description) algorithm() schedule.Algorithm {
+	if d.forced == 0 || int(d.forced) > len(algorithms) {
+		return "an unknown algorithm"
+	}
+	return algorithms[d.forced-1]
 }
 
 // Operations without a schedule of their own.
@@ -103,6 +119,12 @@ const (
 
 // operations has all operations. The places are known to the wire: new ones come last.
 var operations = append(schedule.Operations(), permute, ragged, transfer, split, put, signal, waitSignal, quiet, fence, offer)
+
+// algorithms has all algorithms. The places are known to the wire: new ones come last.
+var algorithms = []schedule.Algorithm{
+	schedule.OneShot, schedule.Direct, schedule.Ring, schedule.Doubling, schedule.Halving, schedule.Pairwise, schedule.Bruck,
+	schedule.Tree, schedule.Chain, schedule.Spread, schedule.DoubleTree, schedule.TwoLevel, schedule.Dissemination,
+}
 
 // A call is an operation of one rank, checked, with its memory.
 type call struct {

@@ -303,6 +303,9 @@ func (c *clique) revoke(e *Error) *Error {
 	}
 	c.tell(e)
 	if held == nil {
+		if !errors.Is(e, ErrClosed) {
+			c.group.tally.aborted.Add(1)
+		}
 		c.group.log.Info("clique revoked", "clique", c.key.String(), "err", e)
 		c.group.retire(c)
 		c.stop(e)

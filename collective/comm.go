@@ -391,7 +391,7 @@ func (c *Comm) plan(k *call) (*plan, error) {
 	if k.rounds != nil {
 		return compile(schedule.Schedule{Job: k.job, Rank: c.rank, Blocks: 1, Rounds: k.rounds}), nil
 	}
-	algorithm, job := k.algorithm()
+	algorithm, job := k.choice()
 	key := planKey{job, algorithm}
 	c.mu.Lock()
 	p := c.mu.plans[key]

@@ -18,7 +18,7 @@ func Algorithm(c *Comm, o Op) string {
 	if err != nil {
 		return err.Error()
 	}
-	a, _ := k.algorithm()
+	a, _ := k.choice()
 	return string(a)
 }
 

@@ -49,6 +49,11 @@ type Options struct {
 	// Idle is how many cliques are kept that no caller of Clique holds; 0 means 256.
 	Idle int
 
+	// IdleTime is how long such a clique is kept. Zero means for as long as there is room: a process that closes a clique
+	// because of its age closes it on all members, also on one whose program asks for it at the same moment. A program
+	// that sets it makes sure that its members use their cliques at other intervals.
+	IdleTime time.Duration
+
 	// Warn is after how long a wait is told of, by an Event and a line in the log, and again each time that it is twice as
 	// long (CL-TMO-12). Zero means 10 seconds; less means never.
 	Warn time.Duration
@@ -81,6 +86,7 @@ type Group struct {
 	stop    context.CancelCauseFunc
 	scratch scratchpad
 
+	tally tally
 	work  sync.WaitGroup // goroutines
 	locks locks          // of cliques, for runs
 	runs  rendezvous.Table[uint64, asking, *grant]
@@ -93,6 +99,7 @@ type Group struct {
 		past     map[serry.Life]error            // lives that are over, and why
 		changed  chan struct{}                   // closed when tasks change
 		cached   map[string]*clique              // by the bytes of the key: those that can be used
+		sweeping *time.Timer                     // closes those that are idle for too long; nil while none is idle
 		forming  map[string]*forming
 		streams  map[uint64]*clique  // cliques that can be used
 		over     map[uint64]*ended   // streams that are over
@@ -388,6 +395,9 @@ func (g *Group) Close(ctx context.Context) error {
 	leaving.Wait()
 	g.mu.Lock()
 	g.mu.closed = true
+	if g.mu.sweeping != nil {
+		g.mu.sweeping.Stop()
+	}
 	g.mu.Unlock()
 	for _, c := range g.all() { // formed meanwhile
 		c.revoke(&Error{Origin: c.first.rank, Detail: g.life.Task.String() + " has closed its group", Err: ErrClosed})

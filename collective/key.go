@@ -74,6 +74,20 @@ func (k *Key) RanksOf(l serry.Life) (ranks []int) {
 	return ranks
 }
 
+// Roots lists the devices that begin n parts of the clique of nearly equal size, the larger parts first. A library
+// that is started by several of its ranks, each for its part, is started by these (CL-KEY-12).
+func (k *Key) Roots(n int) ([]serry.DeviceID, error) {
+	p := len(k.Ranks)
+	if n < 1 || n > p {
+		return nil, invalid("%d roots of %d ranks", n, p)
+	}
+	list := make([]serry.DeviceID, n)
+	for i := range list {
+		list[i] = k.Ranks[i*(p/n)+min(i, p%n)].Device
+	}
+	return list, nil
+}
+
 // Compare orders keys: those with fewer ranks first, then by devices, traffic, lives and generation (CL-KEY-4).
 func (k *Key) Compare(other *Key) int {
 	return cmp.Or(

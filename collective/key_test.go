@@ -2,6 +2,7 @@ package collective_test
 
 import (
 	"bytes"
+	"errors"
 	"reflect"
 	"testing"
 
@@ -116,6 +117,25 @@ func TestNoticesKeepTheirFacts(t *testing.T) {
 		got, err := collective.ParseError(e.Bytes())
 		if err != nil || !reflect.DeepEqual(got, e) {
 			t.Errorf("notice %+v came back as %+v, %v", e, got, err)
+		}
+	}
+}
+
+// Roots are the ranks that begin parts of nearly equal size.
+func TestRoots(t *testing.T) {
+	clause.Cite(t, "CL-KEY-12", "CLT-KEY-2")
+	k := key(10, 0, 1, 2, 3)
+	for n, want := range map[int][]serry.DeviceID{1: {0}, 2: {0, 2}, 3: {0, 2, 3}, 4: {0, 1, 2, 3}} {
+		if got, err := k.Roots(n); err != nil || !reflect.DeepEqual(got, want) {
+			t.Errorf("Roots(%d) = %v, %v; want %v", n, got, err, want)
+		}
+	}
+	if got, err := key(10, 7, 5, 9, 1, 3).Roots(2); err != nil || !reflect.DeepEqual(got, []serry.DeviceID{7, 1}) {
+		t.Errorf("Roots(2) of five = %v, %v; want 7 and 1", got, err)
+	}
+	for _, n := range []int{-1, 0, 5} {
+		if got, err := k.Roots(n); !errors.Is(err, collective.ErrInvalid) {
+			t.Errorf("Roots(%d) = %v, %v; want ErrInvalid", n, got, err)
 		}
 	}
 }

@@ -1,6 +1,9 @@
 package collective
 
 import (
+	"fmt"
+	"slices"
+
 	"github.com/serry-dev/serry/internal/kernel"
 	"github.com/serry-dev/serry/internal/schedule"
 	"github.com/serry-dev/serry/memory"
@@ -191,4 +194,29 @@ type Barrier struct{}
 
 func (o Barrier) prepare(c *Comm) (*call, error) {
 	return newCall(c, schedule.Barrier, memory.U8, 0).done()
+}
+
+// Using is an operation that is carried out by an algorithm of the program's choice, for measurements and where the program
+// knows better (CL-ALG-2). All ranks must name the same one.
+type Using struct {
+	Op        Op
+	Algorithm string // one of those that serry collective explain lists for the operation
+}
+
+func (o Using) prepare(c *Comm) (*call, error) {
+	k, err := o.Op.prepare(c)
+	if err != nil {
+		return nil, err
+	}
+	a := schedule.Algorithm(o.Algorithm)
+	switch {
+	case c.native != nil:
+		return nil, fmt.Errorf("%s by %s: the backend %s has its own algorithms: %w", k.job.Op, a, c.clique.backend.Name(), ErrUnsupported)
+	case !k.ofAll() || k.rounds != nil || k.rows != nil || !slices.Contains(schedule.Algorithms(k.job.Op), a):
+		k.fail("there is no algorithm %q for it", o.Algorithm)
+	case a == schedule.TwoLevel && k.job.Hosts == 0:
+		k.fail("%s needs ranks that lie evenly on several hosts", a)
+	}
+	k.forced = uint8(1 + slices.Index(algorithms, a))
+	return k.done()
 }

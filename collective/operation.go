@@ -55,10 +55,13 @@ func (o *operation) run(ctx context.Context) error {
 	o.arm()
 	err := o.play(ctx)
 	o.disarm()
-	if err != nil {
-		return o.failure(ctx, err)
+	switch {
+	case err == nil:
+		return nil
+	case o.comm.native != nil && errors.Is(err, ErrUnsupported): // of the backend, on all ranks alike (CL-ERR-10)
+		return fmt.Errorf("%v: %w", o.call.description, err)
 	}
-	return nil
+	return o.failure(ctx, err)
 }
 
 // play carries the operation out.
@@ -255,5 +258,11 @@ func (o *operation) inquire() {
 	}
 }
 
-// algorithm chooses how the call is carried out.
-func (k *call) algorithm() (schedule.Algorithm, schedule.Job) { return schedule.Choose(k.job, k.total) }
+// choice is how the call is carried out.
+func (k *call) choice() (schedule.Algorithm, schedule.Job) {
+	if k.forced != 0 {
+		a := k.description.algorithm()
+		return a, schedule.Pipelined(a, k.job, k.total)
+	}
+	return schedule.Choose(k.job, k.total)
+}

@@ -184,6 +184,7 @@ func (r *Requests) again(run Execution) *Lease {
 	for _, c := range r.mu.found {
 		c.hold()
 	}
+	r.group.tally.hits.Add(uint64(len(r.mu.found)))
 	r.mu.lease = Lease{r, &r.mu.grant}
 	return &r.mu.lease
 }

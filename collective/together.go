@@ -95,6 +95,7 @@ func (c *Comm) formPart(ctx context.Context, key *Key, l *lineage) (*clique, err
 		}
 	}
 	if err == nil {
+		c.group.tally.splits.Add(1)
 		return formed, nil
 	}
 	if failed := parent.failed.Load(); failed != nil {
