@@ -69,7 +69,7 @@ var (
 	// The beginning of a clause: a bullet, a numbered step, the first cell of a row, or a paragraph in bold.
 	definition = regexp.MustCompile(`^(?:(?:[*-]|[0-9]+\.|\|) (?:\*\*)?|\*\*)(` + idPattern + `)(?:[ *|]|$)`)
 
-	caseID = regexp.MustCompile(`^(CS|RJ|IT|KV|PJ|ER|GU|TL|NEW|FR|SECT|T-[A-Z0-9]+|TC-[A-Z]+|CLT-[A-Z]+|TD-[A-Z]+)-[0-9]`)
+	caseID = regexp.MustCompile(`^(CS|RJ|IT|KV|PJ|ER|GU|TL|NEW|FR|SECT|T-[A-Z0-9]+|TC-[A-Z]+|CLT-[A-Z]+|TD-[A-Z]+|TRT)-[0-9]`)
 
 	// A comment over a step of a script: "# C-BAR-16, CS-48: what it shows".
 	script = regexp.MustCompile(`^#\s*([A-Z][A-Z0-9a-z-]*(?:, ?[A-Z][A-Z0-9a-z-]*)*):`)

@@ -1,0 +1,167 @@
+package transfer
+
+import (
+	"errors"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/serry-dev/serry/memory"
+)
+
+// A Queue is an ordered list of work of a device. The package of the device implements it. Its methods enqueue, and never
+// wait for the device. One goroutine at a time submits to a queue.
+type Queue interface {
+	// Copy copies src to dst, which are equally long.
+	Copy(dst, src memory.Region) error
+
+	// After has everything that follows wait, on the device, for a mark of another queue of the same device.
+	After(Mark) error
+
+	// Mark adds a mark, which is reached when everything before it is done.
+	Mark() (Mark, error)
+
+	// Reached is the number of the last mark that was reached. It may be called at any time, and costs one load.
+	Reached() uint64
+}
+
+// A Mark is a place in a queue. The numbers of the marks of a queue ascend from 1.
+type Mark struct {
+	Queue  Queue
+	Number uint64
+}
+
+// reached says whether everything before the mark is done.
+func (m Mark) reached() bool { return m.Queue.Reached() >= m.Number }
+
+// A Device is what queues belong to.
+type Device interface {
+	// Err is why the device is lost for good, or nil.
+	Err() error
+}
+
+// pollTime is how often a recorder looks at marks.
+const pollTime = 50 * time.Microsecond
+
+// A Recorder turns the marks of a device into events. One goroutine looks at the marks while there are any; a callback of
+// the driver would have to run on a thread of the driver, and would hold up the queue.
+type Recorder struct {
+	// Set in NewRecorder, then constant.
+	pool   *Pool
+	device Device
+
+	mu struct {
+		sync.Mutex
+		open    []recorded // in the order in which they were recorded
+		polling bool
+	}
+	polls sync.WaitGroup
+}
+
+// recorded is an event that waits for a mark.
+type recorded struct {
+	event  *Event
+	mark   Mark
+	launch error // of the work before the mark
+}
+
+// NewRecorder makes the recorder of a device.
+func NewRecorder(p *Pool, d Device) *Recorder { return &Recorder{pool: p, device: d} }
+
+// Record marks the end of the work that was just submitted to q, and returns its event: recorded now, complete when the mark
+// is reached. launch is why that work could not be submitted as a whole, or nil.
+//
+// The event never stays open, and never ends better than the worst of three: the submission, the mark, and the device
+// (TR-ASY-2). Work of which a part was submitted fails only when its mark is reached: the device may use its memory until
+// then.
+func (r *Recorder) Record(q Queue, launch error) *Event {
+	e := &Event{pool: r.pool}
+	mark, err := q.Mark()
+	if err != nil {
+		e.end(errors.Join(launch, err))
+		return e
+	}
+	e.advance(Recorded, []Mark{mark}, nil)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.mu.open = append(r.mu.open, recorded{e, mark, launch})
+	if !r.mu.polling {
+		r.mu.polling = true
+		r.polls.Go(r.poll)
+	}
+	return e
+}
+
+// poll ends events until none is open.
+func (r *Recorder) poll() {
+	timer := time.NewTicker(pollTime)
+	defer timer.Stop()
+	for {
+		ended, idle := r.look()
+		for _, o := range ended {
+			o.event.end(errors.Join(o.launch, r.fault(o)))
+		}
+		if idle {
+			return
+		}
+		<-timer.C
+	}
+}
+
+// look takes out the events that end, and says whether none is left.
+func (r *Recorder) look() (ended []recorded, idle bool) {
+	lost := r.device.Err() != nil
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.mu.open = slices.DeleteFunc(r.mu.open, func(o recorded) bool {
+		over := lost || o.mark.reached()
+		if over {
+			ended = append(ended, o)
+		}
+		return over
+	})
+	idle = len(r.mu.open) == 0
+	r.mu.polling = !idle
+	return ended, idle
+}
+
+// fault is why work has failed on the device, or nil. A mark says nothing about that: a device that is lost may have
+// reached it.
+func (r *Recorder) fault(o recorded) error {
+	if err := r.device.Err(); err != nil {
+		return err
+	}
+	if !o.mark.reached() {
+		return ErrAbandoned
+	}
+	return nil
+}
+
+// Flush waits until no event of the recorder is open.
+func (r *Recorder) Flush() { r.polls.Wait() }
+
+// Behind has everything that is submitted to q from now on wait, on the device, until e is done. It says whether it could:
+// an event that is not recorded, or that is recorded on another device, must be waited for by the processor. It costs
+// nothing if the event is complete, if q itself recorded it, or if q waits for it already (TR-OBJ-4).
+func (r *Recorder) Behind(q Queue, e *Event) (bool, error) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	switch {
+	case e.mu.state == Failed:
+		return false, e.mu.err
+	case e.mu.state == Complete || slices.Contains(e.mu.waited, q):
+		return true, nil
+	case e.mu.state == Unrecorded:
+		return false, nil
+	}
+	for _, m := range e.mu.marks {
+		if m.Queue == q || m.reached() {
+			continue
+		}
+		if err := q.After(m); err != nil {
+			return false, err
+		}
+	}
+	e.mu.waited = append(e.mu.waited, q)
+	return true, nil
+}

@@ -1,0 +1,29 @@
+// Package transfer moves typed buffers between devices of different processes.
+//
+// An [Event] says how far work has come, and in the end how it ended; a [Promise] is the right to say it. A [Buffer] is a
+// typed value in memory, with an event that tells when its content is valid. Programs hand buffers to work that has not
+// begun: everything that reads a buffer waits for its definition, and memory stays allocated until the last reader is done.
+//
+// # Events
+//
+// An event has two levels. It is recorded once the work that it stands for is in the queue of a device: other work of the
+// device may then be enqueued behind it, without waiting for anything. It is complete once the work is done, and the
+// processor may read its result. Work of the processor is recorded and complete at the same moment. An error takes the
+// place of either level, and passes unchanged to everything that waits.
+//
+// A promise cannot be lost. It is satisfied once; a second call returns false and changes nothing. A promise that the
+// program forgets is found by the garbage collector, and then its event fails with ErrAbandoned. A [Pool] counts both, so
+// that a test fails when it leaves a promise open.
+//
+// # Memory
+//
+// Work that is about to read a buffer takes a usage hold ([Buffer.Use]), which it turns into a usage event once the work is
+// enqueued. Foreign code that keeps a pointer takes an external hold ([Buffer.Share]). To hand the memory of a buffer to
+// another owner is a donation ([Buffer.Donate]). [Buffer.Delete] never waits: the memory is given back when the last of the
+// holds and events has ended.
+//
+// All methods may be called from any goroutine. No function of the program is called on the goroutine that satisfies a
+// promise; they run on the goroutines of the pool.
+//
+// Read event.go first, then buffer.go.
+package transfer
