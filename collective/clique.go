@@ -73,6 +73,7 @@ func newClique(g *Group, m *meeting, l *lineage) *clique {
 			continue
 		}
 		c.comms[rank] = &Comm{group: g, clique: c, rank: rank, progress: link.NewProgress(c.progressOf(rank))}
+		c.comms[rank].remote.hasty = g.opt.Planted.Has(plant.EarlySignal)
 		if c.first == nil {
 			c.first = c.comms[rank]
 		}

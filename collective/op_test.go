@@ -15,7 +15,9 @@ import (
 )
 
 // trials are all operations on p ranks and count bytes.
-func trials(p, count, root int) []trial.Trial { return trial.All(p, count, root, 0) }
+func trials(p, count, root int) []trial.Trial {
+	return append(trial.All(p, count, root, 0), trial.OneSided(p, count, 0))
+}
 
 // counts are sizes around those where something changes: nothing, fewer than ranks, uneven, small and large messages,
 // several tiles.

@@ -74,6 +74,7 @@ type remote struct {
 	in       map[int]*incoming
 	counters map[counter]uint64 // signals that no WaitSignal has taken
 	windows  map[uint64]*Window // of this rank
+	hasty    bool               // plant.EarlySignal; set when the clique is made
 }
 
 // A counter counts signals.
@@ -288,13 +289,27 @@ func (r *remote) receive(from int, e errand) error {
 	return nil
 }
 
+// hurry counts the signals that have come, though what was put before them is not written; mu is held.
+func (r *remote) hurry(from int) {
+	for _, a := range r.in[from].pending {
+		if a.kind == signalKind && !a.written {
+			a.written = true
+			r.counters[counter{from, a.id}]++
+			r.wake()
+		}
+	}
+}
+
 // proceed goes on with the errands of a rank as far as their order allows; mu is held. It returns the puts whose bytes can be
 // taken now, and the number up to which all is done, or 0 if that has not changed.
 func (r *remote) proceed(from int) (begin []errand, done uint64, full bool) {
 	in := r.in[from]
+	if r.hasty {
+		r.hurry(from)
+	}
 	was := in.done
 	for a := in.pending[in.done+1]; a != nil && (a.kind == signalKind || a.written); a = in.pending[in.done+1] {
-		if at := (counter{from, a.id}); a.kind == signalKind {
+		if at := (counter{from, a.id}); a.kind == signalKind && !a.written {
 			full = full || len(r.counters) >= maxCounters && r.counters[at] == 0
 			r.counters[at]++
 		}

@@ -54,6 +54,7 @@ const (
 	MissRevoke    // the last member is not told that a clique has ended (CL-ABT-15)
 	StaleFrames   // frames of a clique are taken for those of the one that took its place (CL-KEY-16)
 	OwnView       // a newcomer numbers the ranks of a clique itself (CL-REC-9)
+	EarlySignal   // a signal is counted before what its rank has put before it (CL-OP-23)
 
 	end
 )
@@ -68,7 +69,7 @@ var names = [...]string{
 	"second writer", "reordered frames", "no resend", "early watermark", "hasty silence", "dropped follow", "stale follow",
 	"no fence", "unreadable stage", "sweep before switch", "late duplicate",
 	"stale link", "credit leak",
-	"aborted success", "missed revoke", "stale frames", "own view",
+	"aborted success", "missed revoke", "stale frames", "own view", "early signal",
 }
 
 // All lists the faults.

@@ -240,6 +240,8 @@ func (w *worker) operate(c *collective.Comm, n uint64) error {
 		return w.split(c, n, r)
 	case 2:
 		return w.tries(c, n, r, 2)
+	case 3:
+		return w.puts(c, n, r)
 	}
 	return w.tries(c, n, r, 1)
 }
@@ -281,6 +283,13 @@ func (w *worker) exchange(c *collective.Comm, n uint64, r *rand.Rand) error {
 		w.world.wrong("task %d life %d: other bytes came from rank %d than were sent", w.task, w.life, before)
 	}
 	return err
+}
+
+// puts writes into the memory of all ranks, and waits for what they write.
+func (w *worker) puts(c *collective.Comm, n uint64, r *rand.Rand) error {
+	x := trial.OneSided(c.Size(), pick(r, w.world.plan.cliques.sizes...), c.Key().Fingerprint()+n<<8)
+	a := x.Prepare(c.Rank(), false)
+	return w.judged(c, fmt.Sprintf("operation %d, put and signal", n), func(ctx context.Context) error { return a.Run(ctx, c) }, a)
 }
 
 const splits = "split"

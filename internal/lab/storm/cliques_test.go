@@ -35,7 +35,7 @@ func TestCliques(t *testing.T) {
 // A fleet of cliques that finds nothing may be one that cannot.
 func TestPlantedFaultsOfCliquesAreFound(t *testing.T) {
 	const enough = 200
-	for _, fault := range []plant.Faults{plant.AbortSucceeds, plant.MissRevoke, plant.StaleFrames, plant.OwnView} {
+	for _, fault := range []plant.Faults{plant.AbortSucceeds, plant.MissRevoke, plant.StaleFrames, plant.OwnView, plant.EarlySignal} {
 		t.Run(fault.String(), func(t *testing.T) {
 			seed, err := search(t, storm.Options{Cliques: true, Planted: fault}, *first, enough, new(tally))
 			if err == nil {

@@ -1,6 +1,6 @@
 // Package trial has the operations of cliques with data whose right result is known, for tests that run them.
 //
-// [All] lists the trials of a clique; [Trial.Run] runs one on a rank and judges it. A test that also judges what becomes of
+// [All] lists the trials of a clique, but for [OneSided]; [Trial.Run] runs one on a rank and judges it. A test that also judges what becomes of
 // memory after a failure prepares an [Attempt] itself.
 package trial
 
@@ -8,6 +8,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"slices"
 	"sync"
@@ -91,13 +92,25 @@ func All(p, count, root int, seed uint64) []Trial {
 	}
 }
 
+// OneSided is an exchange by Put and Signal: every rank writes a block into the memory of every rank. Before that it writes
+// other bytes to the same place; a Fence must keep the two in order.
+func OneSided(p, count int, seed uint64) Trial {
+	blocks := filled(p, count*p, seed*0x9E3779B97F4A7C15)
+	return Trial{Name: "put", in: blocks, want: func(r int) (list []byte) {
+		for i := range p {
+			list = append(list, blocks(i)[r*count:(r+1)*count]...)
+		}
+		return list
+	}}
+}
+
 // InPlace says whether input and output may be the same memory.
 func (x Trial) InPlace() bool { return x.same != nil }
 
 // Run runs the trial on one rank and checks its result.
 func (x Trial) Run(ctx context.Context, c *collective.Comm, inPlace bool) error {
 	a := x.Prepare(c.Rank(), inPlace)
-	if err := c.Do(ctx, a.Op); err != nil {
+	if err := a.Run(ctx, c); err != nil {
 		return err
 	}
 	return a.Check()
@@ -105,7 +118,7 @@ func (x Trial) Run(ctx context.Context, c *collective.Comm, inPlace bool) error 
 
 // An Attempt is a trial on one rank, with its memory. The result lies between canaries, which must stay.
 type Attempt struct {
-	Op        collective.Op
+	Op        collective.Op // nil for one of several: an exchange by Put and Signal
 	what      string
 	in, want  []byte
 	given     []byte // where the input lies
@@ -133,8 +146,53 @@ func (x Trial) Prepare(rank int, inPlace bool) *Attempt {
 		a.given = a.memory[margin+i : margin+i+len(a.in)]
 		copy(a.given, a.in)
 	}
-	a.Op = x.op(rank, memory.Of(a.given), memory.Of(a.out))
+	if x.op != nil {
+		a.Op = x.op(rank, memory.Of(a.given), memory.Of(a.out))
+	}
 	return a
+}
+
+// Run runs the operations of the attempt. When it returns, no rank writes into its memory any more.
+func (a *Attempt) Run(ctx context.Context, c *collective.Comm) error {
+	if a.Op != nil {
+		return c.Do(ctx, a.Op)
+	}
+	w, err := c.Offer(ctx, memory.Of(a.out))
+	if err != nil {
+		return err
+	}
+	if err = a.putAll(ctx, c, w); err != nil && c.Err() == nil { // the others must not put into a window that is closed
+		c.Revoke(err)
+		err = c.Err()
+	}
+	return errors.Join(err, w.Close(context.WithoutCancel(ctx)))
+}
+
+// putAll writes a block into the window of every rank, and waits for those of the others.
+func (a *Attempt) putAll(ctx context.Context, c *collective.Comm, w *collective.Window) error {
+	p := c.Size()
+	size := len(a.given) / p
+	wrong := memory.Of(bytes.Repeat([]byte{0xAA}, size))
+	put := func(to int, in memory.Region) collective.Op {
+		return collective.Put{Window: w, To: to, Offset: int64(c.Rank() * size), In: in, Count: int64(size)}
+	}
+	var wait collective.WaitSignal
+	for i := range p {
+		to := (c.Rank() + i) % p
+		wait.Signals = append(wait.Signals, collective.Signals{From: to, Count: 1})
+		right := memory.Of(a.given[to*size : (to+1)*size])
+		for _, op := range []collective.Op{put(to, wrong), collective.Fence{}, put(to, right), collective.Signal{To: to}} {
+			if err := c.Do(ctx, op); err != nil {
+				return err
+			}
+		}
+	}
+	for _, op := range []collective.Op{wait, collective.Quiet{}} {
+		if err := c.Do(ctx, op); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // Check says what is wrong after the operation has succeeded.
