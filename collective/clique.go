@@ -46,6 +46,7 @@ type clique struct {
 		links   map[serry.Life]*link.Link // those it has used
 		running map[*operation]bool
 		drained chan struct{}            // closed when none run; nil while no caller waits
+		leaving bool                     // this process wants to
 		left    map[serry.Life]departure // processes that want to leave
 		parted  map[serry.Life]bool      // processes that may leave, or let this one
 		changed chan struct{}            // closed when parted changes
@@ -391,10 +392,12 @@ func (c *clique) told(from serry.Life, payload []byte) {
 	c.revoke(e)
 }
 
-// plausible says whether a notice can be of this clique.
+// plausible says whether a notice can be of this clique. A program may look up the ranks that it names, and the lost one.
 func (c *clique) plausible(e *Error) bool {
-	p := len(c.key.Ranks)
-	return e.Origin < p && !slices.ContainsFunc(e.Ranks, func(r int) bool { return r >= p })
+	if errors.Is(e, ErrPeerFailed) && (len(e.Ranks) != 1 || !e.within(c.key) || c.key.Ranks[e.Ranks[0]].Life != e.Life) {
+		return false
+	}
+	return e.within(c.key)
 }
 
 // lossOf is the cause of a clique that lost a member, or the link to it.

@@ -117,10 +117,13 @@ func (c *Comm) Start(ctx context.Context, o Op) *Future {
 		close(f.done)
 		return f
 	}
-	c.group.work.Go(func() {
+	run := func() {
 		f.err = op.run(ctx)
 		close(f.done)
-	})
+	}
+	if !c.group.spawn(run) { // the group is closed, and has ended the clique or is about to
+		run()
+	}
 	return f
 }
 
@@ -167,6 +170,8 @@ func (c *Comm) begin(ctx context.Context, o Op) (*operation, error) {
 		c.tellProgress(other, op.seq, k.description, answers)
 	case k.ofAll():
 		c.compareLocal(op)
+	case k.peer >= 0:
+		c.compareLocalTransfer(op)
 	}
 	return op, nil
 }

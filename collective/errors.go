@@ -83,6 +83,12 @@ func ranksText(ranks []int) string {
 	return "ranks " + strings.Join(list, ", ")
 }
 
+// within says whether a clique has all ranks that the error names.
+func (e *Error) within(k *Key) bool {
+	p := len(k.Ranks)
+	return e.Origin < p && !slices.ContainsFunc(e.Ranks, func(r int) bool { return r >= p })
+}
+
 // strength orders causes: the place of the sentinel, then the lowest blamed rank.
 func (e *Error) strength() (cause, rank int) {
 	rank = math.MaxInt

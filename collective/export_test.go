@@ -1,5 +1,7 @@
 package collective
 
+import "github.com/serry-dev/serry/link"
+
 // ParseKey and Bytes are how keys cross the wire.
 func ParseKey(b []byte) (*Key, error) { return parseKey(b) }
 
@@ -24,3 +26,16 @@ func Algorithm(c *Comm, o Op) string {
 
 // Stream is the number that the frames of the clique have.
 func (c *Comm) Stream() uint64 { return c.clique.stream }
+
+// NextName is the name of the first message of an operation with a rank, if it is the next that this rank begins.
+func NextName(c *Comm, o Op, peer int, receive bool) link.Header {
+	k, err := o.prepare(c)
+	if err != nil {
+		panic(err)
+	}
+	seq := c.lastSeq() + 1
+	if k.peer >= 0 {
+		seq = c.mu.pairs[pair{k.peer, k.sends}] + 1 | transferBit
+	}
+	return c.clique.header(message{op: &operation{comm: c, word: word(seq, k.description)}, peer: peer}, receive)
+}

@@ -365,12 +365,7 @@ func (g *Group) checked(places []Place) ([]Place, error) {
 
 // background runs something that no caller waits for. Zero is no bound but the end of the group.
 func (g *Group) background(bound time.Duration, f func(ctx context.Context)) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	if g.mu.closed {
-		return
-	}
-	g.work.Go(func() {
+	g.spawn(func() {
 		ctx, cancel := context.WithCancel(g.ctx)
 		if bound > 0 {
 			ctx, cancel = context.WithTimeout(g.ctx, bound)
@@ -378,6 +373,16 @@ func (g *Group) background(bound time.Duration, f func(ctx context.Context)) {
 		defer cancel()
 		f(ctx)
 	})
+}
+
+// spawn runs f in a goroutine that Close waits for. It does not, and says so, when the group is closed.
+func (g *Group) spawn(f func()) bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if !g.mu.closed {
+		g.work.Go(f)
+	}
+	return !g.mu.closed
 }
 
 // Close waits until no operation of the group runs, and until the other members have ended the operations that this

@@ -38,7 +38,7 @@ func (g *Group) receive(from serry.Life, h link.Header, j join, malformed bool) 
 		return g.admit(m, from, j)
 	case (m == nil || m.ended) && j.attempt <= g.mu.attempts[h.Stream]:
 		return []frame{g.verdict(h, j)}
-	case g.earlyCount() >= maxEarly:
+	case !g.hasRoomFor(from):
 		return []frame{refusal(h, j, "too many processes wait for meetings", 0)}
 	}
 	g.keepEarly(h.Stream, from, j)
@@ -97,11 +97,16 @@ func (g *Group) verdict(h link.Header, j join) frame {
 	return f
 }
 
-func (g *Group) earlyCount() (n int) {
-	for _, m := range g.mu.early {
-		n += len(m)
+// hasRoomFor says whether a process may wait for one more meeting; mu is held. One process cannot take the room of all.
+func (g *Group) hasRoomFor(from serry.Life) bool {
+	all, mine := 0, 0
+	for _, waiting := range g.mu.early {
+		all += len(waiting)
+		if _, ok := waiting[from]; ok {
+			mine++
+		}
 	}
-	return n
+	return all < maxEarly && mine < maxEarlyOf
 }
 
 // refusal tells a process that it cannot take part. It carries how many meetings of the name there were.
@@ -117,13 +122,15 @@ func (g *Group) admit(m *meeting, from serry.Life, j join) []frame {
 	h := m.header(link.Revoke)
 	h.Seq = uint64(j.attempt)
 	switch {
+	case len(ranks) == 0:
+		return []frame{refusal(h, j, "it is not in the clique", 0)}
 	case j.attempt > m.attempt: // it joins the next meeting, so it has given this one up
 		g.mu.attempts[m.name] = max(m.attempt, j.attempt-1)
 		g.keepEarly(m.name, from, j)
 		return g.finish(m, &Error{Origin: m.me, Ranks: ranks, Detail: fmt.Sprintf("%v has given this meeting up", from.Task), Err: ErrCancelled})
 	case m.ended || j.attempt < m.attempt:
 		return []frame{g.verdict(h, j)}
-	case len(ranks) == 0 || len(j.key) > 0 && !bytes.Equal(j.key, m.bytes): // a newcomer has no key
+	case len(j.key) > 0 && !bytes.Equal(j.key, m.bytes): // a newcomer has no key
 		g.finish(m, &Error{Origin: m.me, Ranks: ranks, Detail: fmt.Sprintf("%v has another key", from.Task), Err: ErrMismatch})
 		return append(g.finished(m), g.verdict(h, j))
 	case j.backend != m.backend.Name():

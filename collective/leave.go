@@ -64,6 +64,9 @@ func (c *clique) tellLeave(l *link.Link, step uint32, payload []byte) {
 // awaitLeave says that this process leaves, and waits for the answers. It says so again and again, since a member that
 // does not know the clique yet does not hear.
 func (c *clique) awaitLeave(ctx context.Context) error {
+	c.mu.Lock()
+	c.mu.leaving = true
+	c.mu.Unlock()
 	c.reach(ctx)
 	again := time.NewTicker(leaveAgain)
 	defer again.Stop()
@@ -133,6 +136,7 @@ func (c *clique) heardLeave(l *link.Link, step uint32, payload []byte) {
 	}
 	c.mu.Lock()
 	switch {
+	case step == mayLeave && !c.mu.leaving: // it answers what this process has not asked
 	case step == mayLeave:
 		c.letGo(from)
 	case c.mu.parted[from]:

@@ -28,6 +28,7 @@ import (
 
 const (
 	maxEarly    = 4096 // processes that joined a meeting before its host
+	maxEarlyOf  = 256  // of these, meetings of one process
 	maxHostName = 1024
 	maxAttempts = 4096 // names of meetings that are counted
 
@@ -155,7 +156,7 @@ func (g *Group) enter(ctx context.Context, m *meeting) (out []frame) {
 			return g.finish(m, lossOf(m.key, m.me, l, err))
 		}
 	}
-	if g.mu.summons[m.lineage] != nil && m.key.Generation == 0 { // while this process was on its way
+	if g.isSummoned(m) { // while this process was on its way
 		return g.finish(m, m.summoned())
 	}
 	if m.host != g.life {
@@ -439,7 +440,7 @@ func (g *Group) meetingRevoked(l *link.Link, h link.Header, payload []byte) {
 	g.mu.Lock()
 	m := g.mu.meetings[h.Stream]
 	var out []frame
-	if m != nil && uint64(m.attempt) == h.Seq && (m.host == l.Peer() || m.arrived[l.Peer()] != nil) {
+	if m != nil && uint64(m.attempt) == h.Seq && (m.host == l.Peer() || m.arrived[l.Peer()] != nil) && e.within(m.key) {
 		g.mu.attempts[m.name] = max(g.mu.attempts[m.name], uint32(h.Offset))
 		if m.ended && m.err == nil {
 			m.late = e

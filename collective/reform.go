@@ -393,6 +393,16 @@ type summoning struct {
 	by map[serry.Life]bool // those that have called; after an agreement, those that hold the clique
 }
 
+// isBy says whether one of the tasks has called: a process of another task has no say.
+func (s *summoning) isBy(tasks []serry.TaskID) bool {
+	for life := range s.by {
+		if slices.Contains(tasks, life.Task) {
+			return true
+		}
+	}
+	return false
+}
+
 // errLapsed says that all members that have summoned this process are lost. Those that are left have no clique: they meet
 // like processes that form the first one.
 var errLapsed = errors.New("the members that formed the next clique are lost")
@@ -401,7 +411,7 @@ var errLapsed = errors.New("the members that formed the next clique are lost")
 func (g *Group) answer(ctx context.Context, l *lineage, s *summoning) (*clique, error) {
 	ctx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
-	g.background(0, func(context.Context) { g.awaitLapse(ctx, s, stop) })
+	g.background(0, func(context.Context) { g.awaitLapse(ctx, l, s, stop) })
 	c, err := g.next(ctx, l, nil, s)
 	if err == nil || !errors.Is(context.Cause(ctx), errLapsed) {
 		return c, err
@@ -426,13 +436,14 @@ func (g *Group) relyOn(s *summoning, holders []serry.Life) {
 }
 
 // awaitLapse calls stop when all members that have called are lost. Where the service does not tell, it never does.
-func (g *Group) awaitLapse(ctx context.Context, s *summoning, stop context.CancelCauseFunc) {
+func (g *Group) awaitLapse(ctx context.Context, l *lineage, s *summoning, stop context.CancelCauseFunc) {
+	tasks, _ := g.owners(l.devices)
 	for {
 		g.mu.Lock()
 		lives := g.mu.tasks == nil
 		for life := range s.by {
 			t := g.mu.tasks[life.Task]
-			lives = lives || t.State == serry.Connected && t.Incarnation == life.Incarnation
+			lives = lives || t.State == serry.Connected && t.Incarnation == life.Incarnation && slices.Contains(tasks, life.Task)
 		}
 		changed := g.mu.changed
 		g.mu.Unlock()
@@ -448,8 +459,8 @@ func (g *Group) awaitLapse(ctx context.Context, s *summoning, stop context.Cance
 	}
 }
 
-// maxCallers bounds how many of those that have called are known. They are members of one clique, so it is never reached.
-const maxCallers = 1 << 16
+// maxCallers bounds how many of those that have called are known. Members of one clique never reach it.
+const maxCallers = 1 << 12
 
 // summon takes the word that the members of a lineage form their next clique, and wait for this process.
 // Calls that come late, when it has taken part, are ignored, and so are those of lives that are over.
@@ -462,6 +473,8 @@ func (g *Group) summon(from serry.Life, name uint64, generation uint32) {
 	if s := g.mu.summons[name]; s != nil {
 		if len(s.by) < maxCallers {
 			s.by[from] = true
+			g.announce()
+			g.endSummoned(name)
 		}
 		return
 	}
@@ -473,11 +486,22 @@ func (g *Group) summon(from serry.Life, name uint64, generation uint32) {
 	}
 	g.mu.summons[name] = &summoning{by: map[serry.Life]bool{from: true}}
 	g.announce()
+	g.endSummoned(name)
+}
+
+// endSummoned ends the meetings for the first clique of a lineage whose members form the next one; mu is held.
+func (g *Group) endSummoned(lineage uint64) {
 	for _, m := range g.mu.meetings {
-		if m.lineage == name && m.key.Generation == 0 {
+		if m.lineage == lineage && g.isSummoned(m) {
 			g.finish(m, m.summoned())
 		}
 	}
+}
+
+// isSummoned says whether a meeting is for the first clique of a lineage, and members of it form the next one; mu is held.
+func (g *Group) isSummoned(m *meeting) bool {
+	s := g.mu.summons[m.lineage]
+	return s != nil && m.key.Generation == 0 && s.isBy(mapped(m.key.Ranks, func(p Place) serry.TaskID { return p.Life.Task }))
 }
 
 // summoned is the end of a meeting whose other processes form the next clique of the lineage.
@@ -487,7 +511,11 @@ func (m *meeting) summoned() *Error {
 
 // summoned is the wish of others that this process takes part in their next clique, or nil.
 func (g *Group) summoned(l *lineage) *summoning {
+	tasks, _ := g.owners(l.devices)
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	return g.mu.summons[l.name()]
+	if s := g.mu.summons[l.name()]; s != nil && s.isBy(tasks) {
+		return s
+	}
+	return nil
 }

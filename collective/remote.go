@@ -8,6 +8,7 @@ import (
 	"slices"
 	"sync"
 
+	"github.com/serry-dev/serry"
 	"github.com/serry-dev/serry/link"
 )
 
@@ -15,9 +16,11 @@ const (
 	// remoteBit marks the numbers of one-sided operations, which are counted for each ordered pair of ranks.
 	remoteBit = 1 << 38
 
-	maxErrands  = 256  // of one rank to another that are under way
-	maxCounters = 4096 // of a rank that are not zero
-	maxUnknown  = 1024 // errands for a clique that this process does not know yet
+	maxErrands   = 256     // of one rank to another that are under way
+	maxCounters  = 4096    // of a rank that are not zero
+	maxUnknown   = 1 << 14 // errands for cliques that this process does not know yet
+	maxUnknownOf = 1024    // of these, errands of one process
+	errandBytes  = 64      // of payload; none has as many
 )
 
 // Kinds of ONESIDED frames; the step of the header has them.
@@ -511,10 +514,9 @@ func (g *Group) keepErrand(l *link.Link, h link.Header, payload []byte) {
 	var dropped []unknownErrand
 	g.mu.Lock()
 	over := g.mu.closed || g.mu.over[h.Stream] != nil
-	if !over {
+	if !over && len(payload) <= errandBytes {
 		g.mu.errands = append(g.mu.errands, unknownErrand{l, h, append([]byte(nil), payload...)})
-		n := max(len(g.mu.errands)-maxUnknown, 0)
-		dropped, g.mu.errands = g.mu.errands[:n:n], g.mu.errands[n:]
+		dropped = g.dropErrands(l.Peer())
 	}
 	g.mu.Unlock()
 	if over {
@@ -523,6 +525,30 @@ func (g *Group) keepErrand(l *link.Link, h link.Header, payload []byte) {
 	for _, e := range dropped {
 		g.refuse(e.link, e.header, &Error{Detail: fmt.Sprintf("%v holds too much for cliques that it does not know", g.life.Task), Err: ErrFault})
 	}
+}
+
+// dropErrands drops the oldest errand of a process that has too many, or of all; mu is held. One process cannot take the room
+// of all.
+func (g *Group) dropErrands(from serry.Life) (dropped []unknownErrand) {
+	isFrom := func(e unknownErrand) bool { return e.link.Peer() == from }
+	count := 0
+	for _, e := range g.mu.errands {
+		if isFrom(e) {
+			count++
+		}
+	}
+	at := -1
+	switch {
+	case count > maxUnknownOf:
+		at = slices.IndexFunc(g.mu.errands, isFrom)
+	case len(g.mu.errands) > maxUnknown:
+		at = 0
+	default:
+		return nil
+	}
+	dropped = append(dropped, g.mu.errands[at])
+	g.mu.errands = slices.Delete(g.mu.errands, at, at+1)
+	return dropped
 }
 
 // takeErrands are the errands that came before their clique was known; mu is held.

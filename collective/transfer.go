@@ -159,6 +159,21 @@ func (c *Comm) noticedTransfer(p progress, sends bool) (keep bool) {
 	return running || !begun
 }
 
+// compareLocalTransfer compares a transfer with the other end, if that is in this process and has begun it: ranks of one process
+// do not notice messages that they do not expect. Each end is known before it compares, so one of the two finds the other.
+func (c *Comm) compareLocalTransfer(op *operation) {
+	other := c.clique.comms[op.call.peer]
+	if other == nil {
+		return
+	}
+	other.mu.Lock()
+	theirs, running := other.mu.moving[slot{pair{c.rank, !op.call.sends}, op.seq}]
+	other.mu.Unlock()
+	if running && theirs != op.call.description {
+		c.clique.revoke(c.mismatch(other.rank, plainNumber(op.seq), op.call.description, theirs))
+	}
+}
+
 // mismatchedTransfer is the cause of a clique in which the two ends of a transfer differ.
 func (c *Comm) mismatchedTransfer(peer int, seq uint64, mine description) *Error {
 	return &Error{
