@@ -6,13 +6,14 @@ FUZZTIME ?= 10s
 SCHEDULES ?= 100000
 LAUNCHES ?= 20000
 LINKS ?= 20000
+TRANSFERS ?= 100000
 COLLECTIVES ?= 100000
 DRILLS ?= 200
 STORIES ?= 1000000
 DURATION ?= 1m
 
 .DEFAULT_GOAL := help
-.PHONY: help build test demo bench bench-coord bench-mesh bench-client bench-restart bench-cli bench-detect bench-durable bench-cost bench-checksum bench-link bench-collective bench-stacks attack soak-failover fleets links cliques launchers preempt stress fuzz gen clean
+.PHONY: help build test demo bench bench-coord bench-mesh bench-client bench-restart bench-cli bench-detect bench-durable bench-cost bench-checksum bench-link bench-collective bench-stacks attack soak-failover fleets links transfers cliques launchers preempt stress fuzz gen clean
 
 help: ## show this list
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -94,6 +95,9 @@ stress: ## every transport with full sockets and many callers, for DURATION each
 
 links: ## LINKS jobs whose tasks send each other messages through kills, cuts, new lives and fail-overs, in virtual time
 	$(GO) test ./link -run TestLinksInTheStorm -schedules $(LINKS) -timeout 3h -v
+
+transfers: ## TRANSFERS schedules of two processes that transfer buffers through loss, cuts, kills and new lives, in virtual time
+	$(GO) test ./transfer/internal/match -run TestTransfersInTheStorm -schedules $(TRANSFERS) -timeout 3h -v
 
 cliques: ## COLLECTIVES jobs whose tasks run collective operations through kills, cuts, new lives and fail-overs, in virtual time
 	$(GO) test ./internal/lab/storm -run TestCliques -collectives $(COLLECTIVES) -timeout 5h -v

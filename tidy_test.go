@@ -38,17 +38,18 @@ var layers = [][]string{
 // pure packages have neither clock nor I/O, no goroutine, lock or channel, and no randomness. Those
 // that talk through an interface of theirs may hand a context on.
 var pure = map[string]struct{ context bool }{
-	"coord":                 {},
-	"topo":                  {context: true},
-	"mesh/restore":          {},
-	"detect":                {},
-	"mesh":                  {},
-	"mesh/form":             {},
-	"diagnose":              {},
-	"export":                {context: true},
-	"internal/crc32c":       {},
-	"internal/schedule":     {},
-	"preempt/internal/pact": {},
+	"coord":                   {},
+	"topo":                    {context: true},
+	"mesh/restore":            {},
+	"detect":                  {},
+	"mesh":                    {},
+	"mesh/form":               {},
+	"diagnose":                {},
+	"export":                  {context: true},
+	"internal/crc32c":         {},
+	"internal/schedule":       {},
+	"preempt/internal/pact":   {},
+	"transfer/internal/match": {},
 }
 
 // withoutClient has the parts that do not import client, although they lie above it: each says itself what it needs.

@@ -10,7 +10,7 @@ package plant
 import "math/bits"
 
 // Faults is a set of faults.
-type Faults uint32
+type Faults uint64
 
 // The faults, and what goes wrong with each.
 const (
@@ -56,6 +56,15 @@ const (
 	OwnView       // a newcomer numbers the ranks of a clique itself (CL-REC-9)
 	EarlySignal   // a signal is counted before what its rank has put before it (CL-OP-23)
 
+	// Of transfers.
+	SenderDecides // a sender ends well when its last byte has left (TR-ASY-5)
+	ForgetVerdict // a receiver forgets how a transfer ended (TR-MAT-3)
+	LateWrites    // a transfer ends while its bytes are moved (TR-CAN-4)
+	NoRefusal     // a sender whose data fail does not tell the receiver (TR-ERR-4)
+	WrongResume   // gaps between the bytes that came are taken for received (TR-ERR-5)
+	NoReask       // nothing is told again when there is contact again (TR-ASY-5)
+	SecondEnd     // a verdict that comes late ends a transfer again (TR-ASY-1)
+
 	end
 )
 
@@ -70,6 +79,7 @@ var names = [...]string{
 	"no fence", "unreadable stage", "sweep before switch", "late duplicate",
 	"stale link", "credit leak",
 	"aborted success", "missed revoke", "stale frames", "own view", "early signal",
+	"deciding sender", "forgotten verdict", "late writes", "no refusal", "wrong resume", "no second question", "second end",
 }
 
 // All lists the faults.
@@ -82,8 +92,8 @@ func All() (all []Faults) {
 
 // String names one fault.
 func (f Faults) String() string {
-	if bits.OnesCount32(uint32(f)) != 1 || f >= end {
+	if bits.OnesCount64(uint64(f)) != 1 || f >= end {
 		return "faults"
 	}
-	return names[bits.TrailingZeros32(uint32(f))]
+	return names[bits.TrailingZeros64(uint64(f))]
 }

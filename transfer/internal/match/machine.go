@@ -1,0 +1,321 @@
+package match
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/serry-dev/serry"
+	"github.com/serry-dev/serry/internal/plant"
+)
+
+// Config is what a machine is told once. Fields that are zero have the default.
+type Config struct {
+	Odd  bool   // this life draws odd numbers, the other one even ones
+	Peer string // names the other life in texts
+
+	Detection time.Duration // how long a verdict is waited for after a deadline or a cancellation; default 3s
+	Ask       time.Duration // after which a message without an answer is repeated, then after twice as long; default 1s
+	Stall     time.Duration // how long a transfer may not move while there is contact; default 20s
+
+	Live   int // greatest number of operations that this life may have posted; default 65,536
+	Offers int // greatest number of offers of the peer that wait for a receive; default 65,536
+	Window int // how many transfers that have ended are remembered; default 65,536
+
+	Planted plant.Faults // none, but in tests of tests
+}
+
+const (
+	defaultDetection = 3 * time.Second
+	defaultAsk       = time.Second
+	defaultStall     = 20 * time.Second
+	defaultLimit     = 1 << 16
+
+	maxAsk = 30 * time.Second
+)
+
+func (c Config) withDefaults() Config {
+	c.Detection = cmp.Or(c.Detection, defaultDetection)
+	c.Ask = cmp.Or(c.Ask, defaultAsk)
+	c.Stall = cmp.Or(c.Stall, defaultStall)
+	c.Live = cmp.Or(c.Live, defaultLimit)
+	c.Offers = cmp.Or(c.Offers, defaultLimit)
+	c.Window = cmp.Or(c.Window, defaultLimit)
+	return c
+}
+
+// A Ref is the engine's name of an operation.
+type Ref uint64
+
+// An Op is a half of a transfer: what one of the two processes does.
+type Op struct {
+	Ref      Ref // not used before
+	Send     bool
+	ID       ID
+	Shape    Shape
+	Class    uint8
+	Deadline Time // Never if there is none
+	Ready    bool // see [Machine.Ready]
+}
+
+// An Action is what the engine must do: one of [Tell], [Move], [Expect], [Stop], [End] and [Correct].
+type Action interface{ action() }
+
+// Tell is a message to the peer. It may be lost.
+type Tell struct{ Message Message }
+
+// Move is to send bytes of a send. The engine calls Sent when the last one has left.
+type Move struct {
+	Ref    Ref
+	Number Number
+	Ranges Ranges
+}
+
+// Expect is to take bytes for a receive. The engine calls Started when it has given memory to the link, and Arrived for the
+// bytes that are there.
+type Expect struct {
+	Ref    Ref
+	Number Number
+	Class  uint8 // of the sender
+	Ranges Ranges
+}
+
+// Stop is to end a Move or an Expect. The engine calls Stopped when no memory of the operation is used any more.
+type Stop struct{ Ref Ref }
+
+// End tells the program how an operation ended, once.
+type End struct {
+	Ref     Ref
+	Verdict Verdict
+}
+
+// Correct says that the verdict of a send that ended unconfirmed is known now.
+type Correct struct {
+	Ref     Ref
+	Verdict Verdict
+}
+
+func (Tell) action()    {}
+func (Move) action()    {}
+func (Expect) action()  {}
+func (Stop) action()    {}
+func (End) action()     {}
+func (Correct) action() {}
+
+// A Machine has all transfers between this life and one life of another task. Calls must not overlap, and their times
+// must not go backwards.
+type Machine struct {
+	cfg     Config
+	now     Time
+	contact bool
+	lost    *Verdict // of everything, once the life of the peer is over
+	number  Number   // of the next send
+	alarms  alarms
+	actions []Action
+
+	ops      map[Ref]op         // all that have not ended
+	sends    map[Number]*send   // that have not ended
+	outgoing map[ID]*send       // the same
+	unagreed map[Number]*record // sends that have ended, and the receiver has not said that it knows
+	receives map[ID]*receive    // that have not ended
+	offers   map[ID]*offer      // that no receive was posted for
+	past     window
+}
+
+// An op is a send or a receive that has not ended.
+type op interface {
+	ready()
+	cancel(Verdict) // the program wants to end it
+	fail(Verdict)   // it cannot begin
+	stopped(sent bool)
+	waits() string // for what
+}
+
+// New makes a machine that has no contact yet.
+func New(c Config) *Machine {
+	m := &Machine{
+		cfg: c.withDefaults(), number: 2,
+		ops: make(map[Ref]op), sends: make(map[Number]*send), outgoing: make(map[ID]*send), unagreed: make(map[Number]*record),
+		receives: make(map[ID]*receive), offers: make(map[ID]*offer),
+	}
+	m.past.limit = m.cfg.Window
+	if c.Odd {
+		m.number = 1
+	}
+	return m
+}
+
+// Take returns what has become necessary since the last call, in order.
+func (m *Machine) Take() []Action {
+	list := m.actions
+	m.actions = nil
+	return list
+}
+
+func (m *Machine) do(a Action) { m.actions = append(m.actions, a) }
+
+// tell sends a message, if there is contact.
+func (m *Machine) tell(msg Message) {
+	if m.contact {
+		m.do(Tell{msg})
+	}
+}
+
+// Advance moves the machine to a time: every alarm up to it rings first, in order.
+func (m *Machine) Advance(now Time) {
+	for m.alarms.next() <= now {
+		m.now = max(m.now, m.alarms.next())
+		m.alarms.ring()
+	}
+	m.now = max(m.now, now)
+}
+
+// Deadline is when Advance must be called if nothing else happens; Never if there is nothing to wait for.
+func (m *Machine) Deadline() Time { return m.alarms.next() }
+
+// Post adds a half of a transfer. An error means that nothing has changed. It may end at once: if its other half has.
+func (m *Machine) Post(now Time, o Op) error {
+	m.Advance(now)
+	switch {
+	case m.lost != nil:
+		return fmt.Errorf("transfer %v: stale epoch: %s: %w", o.ID, m.lost.Text, serry.ErrStale)
+	case len(m.ops) >= m.cfg.Live:
+		return &serry.LimitError{Limit: "transfers with one peer", Max: int64(m.cfg.Live)}
+	case o.Shape.Bytes < 0 || len(o.Shape.Text) > MaxText:
+		return &serry.InvalidError{What: fmt.Sprintf("transfer %v of %d bytes", o.ID, o.Shape.Bytes)}
+	case m.used(o):
+		return fmt.Errorf("transfer %v: %w", o.ID, ErrUsed)
+	case o.Send:
+		m.postSend(o)
+	default:
+		m.postReceive(o)
+	}
+	return nil
+}
+
+// used says whether the id of an operation was used before on this side, as far as is remembered.
+func (m *Machine) used(o Op) bool {
+	if o.Send {
+		_, live := m.outgoing[o.ID]
+		return live || m.past.find(o.ID, true) != nil
+	}
+	_, live := m.receives[o.ID]
+	past := m.past.find(o.ID, false)
+	return live || past != nil && !past.unposted
+}
+
+// Ready says that the memory of an operation can be used: the data of a send are there, or that of a receive is allocated.
+// Nothing that is scarce is taken for a transfer before both halves are ready (TR-BPR-4).
+func (m *Machine) Ready(now Time, r Ref) { m.on(now, r, op.ready) }
+
+// Fail says that an operation can never be ready, and why. It ends so, and the other side is told.
+func (m *Machine) Fail(now Time, r Ref, v Verdict) {
+	m.on(now, r, func(o op) { o.fail(v) })
+}
+
+// Cancel says that the program wants an operation to end. It may end otherwise, if it has come too far.
+func (m *Machine) Cancel(now Time, r Ref, v Verdict) {
+	m.on(now, r, func(o op) { o.cancel(v) })
+}
+
+// Stopped says that a Move or an Expect that was to stop has. sent says whether all bytes of a send had left.
+func (m *Machine) Stopped(now Time, r Ref, sent bool) {
+	m.on(now, r, func(o op) { o.stopped(sent) })
+}
+
+// on calls f for an operation, unless it has ended.
+func (m *Machine) on(now Time, r Ref, f func(op)) {
+	m.Advance(now)
+	if o := m.ops[r]; o != nil {
+		f(o)
+	}
+}
+
+// Up says that there is contact with the peer, by connections that are new. Everything that has no verdict is told again.
+func (m *Machine) Up(now Time) {
+	m.Advance(now)
+	m.contact = true
+	if m.cfg.Planted.Has(plant.NoReask) {
+		return
+	}
+	for _, n := range slices.Sorted(maps.Keys(m.sends)) {
+		m.sends[n].asked = 0
+		m.sends[n].ask()
+	}
+	for _, n := range slices.Sorted(maps.Keys(m.unagreed)) {
+		m.unagreed[n].asked = 0
+		m.unagreed[n].ask()
+	}
+}
+
+// Down says that contact is lost, and with it all data that were under way: no Move and no Expect goes on.
+func (m *Machine) Down(now Time) {
+	m.Advance(now)
+	m.contact = false
+	for _, n := range slices.Sorted(maps.Keys(m.sends)) {
+		m.sends[n].suspend()
+	}
+	for _, id := range slices.SortedFunc(maps.Keys(m.receives), ID.Compare) {
+		m.receives[id].suspend()
+	}
+}
+
+// Lose says that the life of the peer is over, or that the job is: everything ends with this verdict, and nothing can be
+// posted any more.
+func (m *Machine) Lose(now Time, v Verdict) {
+	m.Advance(now)
+	if m.lost != nil {
+		return
+	}
+	m.lost = &v
+	m.contact = false
+	for _, r := range m.unagreed {
+		m.alarms.set(&r.alarm, Never)
+	}
+	clear(m.unagreed)
+	clear(m.offers)
+	for _, n := range slices.Sorted(maps.Keys(m.sends)) {
+		m.sends[n].done(v)
+	}
+	for _, id := range slices.SortedFunc(maps.Keys(m.receives), ID.Compare) {
+		m.receives[id].decide(v)
+	}
+}
+
+// Receive takes a message of the peer.
+func (m *Machine) Receive(now Time, msg Message) {
+	m.Advance(now)
+	if m.lost != nil {
+		return
+	}
+	switch msg.Kind {
+	case Offer:
+		m.offered(msg)
+	case Cancel:
+		m.cancelled(msg)
+	case Accept:
+		m.accepted(msg)
+	case Done:
+		m.done(msg)
+	}
+}
+
+// A Wait says what an operation waits for.
+type Wait struct {
+	Ref Ref
+	For string
+}
+
+// Waits lists the operations that have not ended, in the order in which they were posted.
+func (m *Machine) Waits() []Wait {
+	var list []Wait
+	for _, r := range slices.Sorted(maps.Keys(m.ops)) {
+		list = append(list, Wait{r, m.ops[r].waits()})
+	}
+	return list
+}
+
+// ErrUsed is the error of an operation whose id was used before.
+var ErrUsed = fmt.Errorf("key was used before: %w", serry.ErrExists)

@@ -1,0 +1,268 @@
+package match
+
+import (
+	"time"
+
+	"github.com/serry-dev/serry/internal/plant"
+)
+
+// A receive is a transfer whose data this life wants.
+type receive struct {
+	Op
+	machine  *Machine
+	posted   Time
+	number   Number // of the send that it is paired with, or 0
+	class    uint8  // of the send
+	offered  bool   // the data of the send are there
+	taking   bool   // the engine takes bytes
+	halting  bool   // the engine was told to stop
+	got      Ranges
+	progress Time     // when bytes came last, once the engine has begun; else Never
+	verdict  *Verdict // once it is decided
+	alarm    alarm
+}
+
+// An offer is a send of the peer that no receive was posted for. It is all that such a send occupies here (TR-MAT-7).
+type offer struct {
+	number Number
+	shape  Shape
+	class  uint8
+	ready  bool
+}
+
+func (m *Machine) postReceive(o Op) {
+	r := &receive{Op: o, machine: m, posted: m.now, progress: Never}
+	r.alarm.act = r.wake
+	m.ops[o.Ref], m.receives[o.ID] = r, r
+	if past := m.past.find(o.ID, false); past != nil { // the sender has ended before
+		r.number = past.number
+		m.past.forget(past)
+		r.verdict = &past.verdict
+		r.finish()
+		return
+	}
+	r.set()
+	if waiting := m.offers[o.ID]; waiting != nil {
+		delete(m.offers, o.ID)
+		r.pair(*waiting)
+	}
+}
+
+// offered takes an Offer. It may come again and again: the sender asks by it where the receiver stands.
+func (m *Machine) offered(msg Message) {
+	r := m.receives[msg.ID]
+	past := m.past.find(msg.ID, false)
+	waiting := m.offers[msg.ID]
+	o := offer{msg.Number, msg.Shape, msg.Class, msg.Ready}
+	switch {
+	case past != nil && (past.number == msg.Number || past.number == 0):
+		past.number = msg.Number
+		m.answer(msg, past.verdict)
+	case r != nil && r.number == 0:
+		r.pair(o)
+	case r != nil && r.number == msg.Number:
+		r.offered = r.offered || msg.Ready
+		r.advance(true)
+	case waiting != nil && waiting.number == msg.Number:
+		waiting.ready = waiting.ready || msg.Ready
+	case past != nil || r != nil || waiting != nil:
+		m.answer(msg, verdict(Exists, "the receiver knows another send by %v", msg.ID))
+	case len(m.offers) >= m.cfg.Offers:
+		m.answer(msg, verdict(Exhausted, "the receiver holds %d offers that no receive was posted for", len(m.offers)))
+	default:
+		m.offers[msg.ID] = &o
+	}
+}
+
+// cancelled takes a Cancel: the sender has ended, or wants to. If the receiver is done already, that stands.
+func (m *Machine) cancelled(msg Message) {
+	r := m.receives[msg.ID]
+	past := m.past.find(msg.ID, false)
+	switch {
+	case past != nil && (past.number == msg.Number || past.number == 0):
+		past.number = msg.Number
+		m.answer(msg, past.verdict)
+	case r != nil && (r.number == msg.Number || r.number == 0):
+		r.number = msg.Number
+		r.decide(msg.Verdict)
+	case past != nil || r != nil:
+		m.answer(msg, verdict(Exists, "the receiver knows another send by %v", msg.ID))
+	default: // a receive that is posted later ends at once (TR-ERR-4)
+		if waiting := m.offers[msg.ID]; waiting != nil && waiting.number == msg.Number {
+			delete(m.offers, msg.ID)
+		}
+		m.remember(&record{id: msg.ID, number: msg.Number, verdict: msg.Verdict, unposted: true})
+		m.answer(msg, msg.Verdict)
+	}
+}
+
+// answer tells the sender of a message how its transfer ended here.
+func (m *Machine) answer(msg Message, v Verdict) {
+	m.tell(Message{Kind: Done, Number: msg.Number, ID: msg.ID, Verdict: v})
+}
+
+// pair joins the receive with a send, if they agree on what is moved.
+func (r *receive) pair(o offer) {
+	r.number, r.class, r.offered = o.number, o.class, o.ready
+	if o.shape.Bytes != r.Shape.Bytes || o.shape.Digest != r.Shape.Digest {
+		r.decide(verdict(Invalid, "the sender has %s of %d bytes, the receiver wants %s of %d bytes",
+			o.shape.Text, o.shape.Bytes, r.Shape.Text, r.Shape.Bytes))
+		return
+	}
+	r.advance(true)
+}
+
+// advance lets the data come, once everything is there that they need. asked says that the sender wants to know where this
+// side stands.
+func (r *receive) advance(asked bool) {
+	m := r.machine
+	if r.verdict != nil {
+		if asked {
+			r.tellDone()
+		}
+		return
+	}
+	if r.number == 0 || !r.offered || !r.Ready || !m.contact {
+		return
+	}
+	missing := r.got.missing(r.Shape.Bytes)
+	switch {
+	case len(missing) == 0:
+		r.decide(Verdict{})
+		return
+	case !r.taking:
+		r.taking = true
+		m.do(Expect{r.Ref, r.number, r.class, missing})
+	case !asked:
+		return
+	}
+	m.tell(Message{Kind: Accept, Number: r.number, ID: r.ID, Missing: missing})
+}
+
+func (r *receive) ready() {
+	r.Ready = true
+	r.advance(false)
+}
+
+func (r *receive) fail(v Verdict) { r.decide(v) }
+
+func (r *receive) cancel(v Verdict) { r.decide(verdict(v.Code, "by the receiver: %s", v.Text)) }
+
+// Started says that the engine has given the memory of a receive to the link. From now on bytes have to come.
+func (m *Machine) Started(now Time, ref Ref) {
+	m.Advance(now)
+	if r, ok := m.ops[ref].(*receive); ok && r.taking && r.progress == Never {
+		r.progress = m.now
+		r.set()
+	}
+}
+
+// Arrived says that some bytes of a receive are in its memory.
+func (m *Machine) Arrived(now Time, ref Ref, bytes Range) {
+	m.Advance(now)
+	r, ok := m.ops[ref].(*receive)
+	if !ok || !r.taking || r.verdict != nil {
+		return
+	}
+	r.got = r.got.add(bytes)
+	r.progress = m.now
+	if len(r.got.missing(r.Shape.Bytes)) == 0 {
+		r.taking = false // the engine has nothing left to take
+		r.decide(Verdict{})
+		return
+	}
+	r.set()
+}
+
+// decide ends the transfer for both sides. The first verdict stands.
+func (r *receive) decide(v Verdict) {
+	m := r.machine
+	if r.verdict != nil {
+		return
+	}
+	v.Unconfirmed = false
+	r.verdict = &v
+	m.alarms.set(&r.alarm, Never)
+	r.tellDone()
+	if r.taking && !m.cfg.Planted.Has(plant.LateWrites) {
+		if !r.halting {
+			r.halting = true
+			m.do(Stop{r.Ref})
+		}
+		return
+	}
+	r.finish()
+}
+
+func (r *receive) tellDone() {
+	if r.number != 0 {
+		r.machine.tell(Message{Kind: Done, Number: r.number, ID: r.ID, Verdict: *r.verdict})
+	}
+}
+
+// finish ends the transfer on this side. The verdict is remembered: the sender may not have it yet.
+func (r *receive) finish() {
+	m := r.machine
+	delete(m.ops, r.Ref)
+	delete(m.receives, r.ID)
+	m.do(End{r.Ref, *r.verdict})
+	if !m.cfg.Planted.Has(plant.ForgetVerdict) {
+		m.remember(&record{id: r.ID, number: r.number, ref: r.Ref, verdict: *r.verdict})
+	}
+}
+
+func (r *receive) stopped(bool) {
+	if r.halting {
+		r.taking, r.halting = false, false
+		r.finish()
+	}
+}
+
+// suspend notes that contact is lost. What has come is kept; the rest is asked for when there is contact again.
+func (r *receive) suspend() {
+	if r.machine.cfg.Planted.Has(plant.WrongResume) && r.taking && len(r.got) > 0 {
+		r.got = r.got.add(Range{0, r.got[len(r.got)-1].To})
+	}
+	r.taking, r.halting, r.progress = false, false, Never
+	if r.verdict != nil {
+		r.finish()
+		return
+	}
+	r.set()
+}
+
+// set sets the alarm to the deadline, or to when the transfer counts as stalled. Without contact nothing can stall.
+func (r *receive) set() {
+	at := r.Deadline
+	if r.progress < Never && r.machine.contact {
+		at = min(at, r.progress+r.machine.cfg.Stall)
+	}
+	r.machine.alarms.set(&r.alarm, at)
+}
+
+// wake is called when the alarm rings.
+func (r *receive) wake() {
+	m := r.machine
+	if m.now >= r.Deadline {
+		r.decide(verdict(Late, "the receiver's deadline has passed, with %d of %d bytes, after %v",
+			r.got.Bytes(), r.Shape.Bytes, (m.now - r.posted).Round(time.Millisecond)))
+		return
+	}
+	r.decide(verdict(Late, "stalled: no byte for %v, with %d of %d bytes", m.cfg.Stall, r.got.Bytes(), r.Shape.Bytes))
+}
+
+func (r *receive) waits() string {
+	switch {
+	case r.halting:
+		return "the engine, to stop"
+	case r.number == 0:
+		return "a send"
+	case !r.Ready:
+		return "its memory"
+	case !r.machine.contact:
+		return "contact"
+	case !r.offered:
+		return "the sender's data"
+	}
+	return "bytes to come"
+}

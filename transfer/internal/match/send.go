@@ -1,0 +1,301 @@
+package match
+
+import (
+	"time"
+
+	"github.com/serry-dev/serry/internal/plant"
+)
+
+// A send is a transfer whose data this life has.
+type send struct {
+	Op
+	machine *Machine
+	number  Number
+	posted  Time
+	moving  bool     // the engine sends bytes
+	taken   bool     // the receiver has accepted since there is contact
+	sent    bool     // all bytes have left at some time: the receiver may have them
+	halting bool     // the engine was told to stop
+	wish    *Verdict // by which this side wants to end, or nil
+	told    *Verdict // by the receiver, or nil
+	giveUp  Time     // when to end by the wish alone; Never if there is none
+	repeat  Time     // when to ask again
+	asked   int      // how often, without an answer
+	asking  bool     // the receiver was asked to end it since there is contact
+	over    bool     // it has ended on this side
+	alarm   alarm
+}
+
+func (m *Machine) postSend(o Op) {
+	s := &send{Op: o, machine: m, number: m.number, posted: m.now, giveUp: Never, repeat: Never}
+	s.alarm.act = s.wake
+	m.number += 2
+	m.ops[o.Ref], m.sends[s.number], m.outgoing[o.ID] = s, s, s
+	s.ask()
+}
+
+// ask tells the receiver where this side stands. The receiver answers by what it wants next, or by its verdict.
+func (s *send) ask() {
+	m := s.machine
+	msg := Message{Kind: Offer, Number: s.number, ID: s.ID, Shape: s.Shape, Class: s.Class, Ready: s.Ready}
+	if s.wish != nil {
+		msg = Message{Kind: Cancel, Number: s.number, ID: s.ID, Verdict: *s.wish}
+		s.asking = m.contact
+	} else if s.Ready && s.Shape.Bytes == 0 {
+		s.sent = true // the receiver needs nothing more
+	}
+	m.tell(msg)
+	s.repeat = m.again(&s.asked)
+	s.set()
+}
+
+// again is when to ask again, after twice as long each time.
+func (m *Machine) again(asked *int) Time {
+	if !m.contact {
+		return Never
+	}
+	d := min(m.cfg.Ask<<min(*asked, 8), maxAsk)
+	*asked++
+	return m.now + d
+}
+
+// set sets the alarm to the first time at which there is something to do.
+func (s *send) set() {
+	at := min(s.repeat, s.giveUp)
+	if s.wish == nil {
+		at = min(at, s.Deadline)
+	}
+	if s.over {
+		at = Never
+	}
+	s.machine.alarms.set(&s.alarm, at)
+}
+
+// wake is called when the alarm rings.
+func (s *send) wake() {
+	m := s.machine
+	switch {
+	case s.wish == nil && m.now >= s.Deadline:
+		s.want(verdict(Late, "the sender's deadline has passed, after %v", (m.now - s.posted).Round(time.Millisecond)))
+		return
+	case m.now >= s.repeat:
+		s.ask()
+	}
+	s.settle()
+	s.set()
+}
+
+func (s *send) ready() {
+	if !s.Ready {
+		s.Ready = true
+		s.asked = 0
+		s.ask()
+	}
+}
+
+// fail implements op. A send that was never ready has moved no byte, so the receiver cannot be done: there is no doubt to
+// wait for.
+func (s *send) fail(v Verdict) {
+	switch {
+	case s.wish != nil:
+	case s.Ready:
+		s.want(v)
+	default:
+		told := verdict(v.Code, "device %d: %s", s.ID.Src, v.Text)
+		s.wish = &told
+		s.finish(v, s.machine.cfg.Planted.Has(plant.NoRefusal))
+	}
+}
+
+func (s *send) cancel(v Verdict) {
+	if s.wish == nil {
+		s.want(verdict(v.Code, "by the sender: %s", v.Text))
+	}
+}
+
+// want begins to end the transfer: the receiver is asked to, and the engine stops. The receiver may be done already; so its
+// verdict is waited for, unless there is no doubt.
+func (s *send) want(v Verdict) {
+	m := s.machine
+	s.wish = &v
+	s.giveUp = m.now
+	if m.contact || v.Code == Cancelled {
+		s.giveUp += m.cfg.Detection
+	}
+	s.asked = 0
+	s.settle()
+	if !s.over {
+		s.ask()
+	}
+}
+
+// settle ends the transfer if it can end.
+func (s *send) settle() {
+	m := s.machine
+	if s.wish == nil && s.told == nil {
+		return
+	}
+	if s.moving && !m.cfg.Planted.Has(plant.LateWrites) {
+		if !s.halting {
+			s.halting = true
+			m.do(Stop{s.Ref})
+		}
+		return
+	}
+	switch late := s.wish != nil && s.wish.Code == Late; {
+	case s.told != nil:
+		s.finish(*s.told, true)
+	case late && !s.sent: // the receiver cannot have all bytes
+		s.finish(*s.wish, false)
+	case m.now < s.giveUp:
+	case late:
+		v := verdict(Unavailable, "the last byte was sent, and %s gave no verdict", m.cfg.Peer)
+		v.Unconfirmed = true
+		s.finish(v, false)
+	default:
+		v := *s.wish
+		v.Unconfirmed = true
+		s.finish(v, false)
+	}
+}
+
+// finish ends the transfer on this side. Until the receiver has agreed, it goes on being asked.
+func (s *send) finish(v Verdict, agreed bool) {
+	m := s.machine
+	s.over = true
+	s.set()
+	delete(m.ops, s.Ref)
+	delete(m.sends, s.number)
+	delete(m.outgoing, s.ID)
+	m.do(End{s.Ref, v})
+	r := &record{id: s.ID, send: true, number: s.number, ref: s.Ref, verdict: v}
+	if s.wish != nil {
+		r.wish = *s.wish
+	}
+	m.remember(r)
+	if !agreed && m.lost == nil {
+		m.unagreed[s.number] = r
+		r.machine = m
+		r.alarm.act = r.ask
+		if s.asking {
+			r.asked = s.asked
+			m.alarms.set(&r.alarm, m.again(&r.asked))
+		} else {
+			r.ask()
+		}
+	}
+}
+
+func (s *send) stopped(sent bool) {
+	if !s.halting {
+		return // contact was lost meanwhile
+	}
+	s.moving, s.halting = false, false
+	s.sent = s.sent || sent
+	s.settle()
+	s.set()
+}
+
+// suspend notes that contact is lost. What was sent may have come.
+func (s *send) suspend() {
+	s.moving, s.halting, s.taken, s.asking = false, false, false, false
+	s.repeat = Never
+	s.settle()
+	s.set()
+}
+
+// Sent says that all bytes of a Move have left. The memory is kept: the receiver may ask for some of them again.
+func (m *Machine) Sent(now Time, r Ref) {
+	m.Advance(now)
+	s, ok := m.ops[r].(*send)
+	if !ok || !s.moving {
+		return
+	}
+	s.moving, s.halting, s.sent = false, false, true
+	if m.cfg.Planted.Has(plant.SenderDecides) {
+		s.finish(Verdict{}, true)
+		return
+	}
+	s.asked = 0
+	s.repeat = m.again(&s.asked)
+	s.settle()
+	s.set()
+}
+
+// accepted takes an Accept: the receiver has memory.
+func (m *Machine) accepted(msg Message) {
+	s := m.sends[msg.Number]
+	switch {
+	case s == nil:
+		m.refuse(msg)
+	case !s.Ready || s.wish != nil || s.taken:
+		// It crossed a Cancel, or came twice. Within one contact a receiver accepts once.
+	case !msg.Missing.within(s.Shape.Bytes) || len(msg.Missing) == 0:
+		s.want(verdict(Internal, "%s asked for bytes %v of %d", m.cfg.Peer, msg.Missing, s.Shape.Bytes))
+	default:
+		s.taken, s.moving, s.sent = true, true, false
+		s.repeat = Never
+		s.set()
+		m.do(Move{s.Ref, s.number, msg.Missing})
+	}
+}
+
+// refuse answers an Accept for a send that has ended, unless the receiver knows that: then the message was late.
+func (m *Machine) refuse(msg Message) {
+	v := verdict(Stale, "the sender does not know this transfer any more")
+	if r := m.past.find(msg.ID, true); r != nil && r.number == msg.Number {
+		if m.unagreed[msg.Number] == nil {
+			return
+		}
+		v = r.wish
+	}
+	m.tell(Message{Kind: Cancel, Number: msg.Number, ID: msg.ID, Verdict: v})
+}
+
+// done takes a Done: the verdict of the receiver.
+func (m *Machine) done(msg Message) {
+	if s := m.sends[msg.Number]; s != nil {
+		s.done(msg.Verdict)
+		return
+	}
+	r := m.unagreed[msg.Number]
+	if r == nil {
+		return
+	}
+	delete(m.unagreed, msg.Number)
+	m.alarms.set(&r.alarm, Never)
+	if r.verdict.Unconfirmed {
+		r.verdict = msg.Verdict
+		if m.cfg.Planted.Has(plant.SecondEnd) {
+			m.do(End{r.ref, msg.Verdict})
+			return
+		}
+		m.do(Correct{r.ref, msg.Verdict})
+	}
+}
+
+func (s *send) done(v Verdict) {
+	if s.told == nil {
+		v.Unconfirmed = false
+		s.told = &v
+		s.settle()
+	}
+}
+
+func (s *send) waits() string {
+	switch {
+	case s.halting:
+		return "the engine, to stop"
+	case s.wish != nil:
+		return "the verdict of the receiver, to end by: " + s.wish.String()
+	case !s.machine.contact:
+		return "contact"
+	case !s.Ready:
+		return "its data"
+	case s.moving:
+		return "bytes to leave"
+	case s.sent:
+		return "the verdict of the receiver"
+	}
+	return "a receive"
+}
