@@ -98,16 +98,30 @@ func (c *Conn) Next() ([]byte, error) {
 		c.peeked = false
 		return c.chunk, nil
 	}
-	size := Small
-	if c.bulk || len(c.rest) > Small/2 {
-		size = max(Large, len(c.rest)+Small)
-	}
 	if c.greeting != nil && c.tls == nil { // else TLS reads
 		c.greeting.await()
 		defer c.greeting.heard()
 	}
-	chunk, err := c.in.read(size, len(c.rest))
-	if err != nil {
+	return c.took(c.in.read(c.readBytes(), len(c.rest)))
+}
+
+// Poll is Next for a peer that has greeted and is about to send: it does not sleep, but looks for bytes again and again, and
+// returns nil if none come for so long. It finds none where the connection is no socket, or uses TLS.
+func (c *Conn) Poll(most time.Duration) ([]byte, error) {
+	return c.took(c.in.poll(c.readBytes(), len(c.rest), most))
+}
+
+// readBytes is the size of the buffer for the next read.
+func (c *Conn) readBytes() int {
+	if c.bulk || len(c.rest) > Small/2 {
+		return max(Large, len(c.rest)+Small)
+	}
+	return Small
+}
+
+// took puts what was left over in front of what was read.
+func (c *Conn) took(chunk []byte, err error) ([]byte, error) {
+	if chunk == nil || err != nil {
 		return nil, err
 	}
 	c.bulk = len(chunk) >= Small

@@ -3,6 +3,7 @@ package conn
 import (
 	"io"
 	"net"
+	"time"
 )
 
 // A reader reads a connection.
@@ -10,6 +11,9 @@ type reader interface {
 	// read waits for bytes and returns them in a buffer of that size, behind keep free bytes. The
 	// caller recycles the buffer.
 	read(size, keep int) ([]byte, error)
+
+	// poll is read without sleeping. It returns nil if nothing comes for so long.
+	poll(size, keep int, most time.Duration) ([]byte, error)
 }
 
 // A writer writes to a connection, as much as it has room for.
@@ -44,6 +48,9 @@ func (r plain) read(size, keep int) ([]byte, error) {
 	}
 	return nil, err
 }
+
+// poll implements reader. Only a socket can be asked whether there are bytes.
+func (plain) poll(int, int, time.Duration) ([]byte, error) { return nil, nil }
 
 // blocking writes by the method of a connection, which cannot be tried.
 type blocking struct{ net.Conn }

@@ -6,6 +6,7 @@ import (
 	"io"
 	"net"
 	"syscall"
+	"time"
 )
 
 // A socket reads and writes a file descriptor that does not block, and takes a buffer for reading only
@@ -19,7 +20,9 @@ type socket struct {
 	buf      []byte
 	readN    int
 	readErr  error
+	until    time.Time // of poll
 	readOnce func(fd uintptr) bool
+	readPoll func(fd uintptr) bool
 
 	// Owned by the goroutine that writes.
 	output    []byte
@@ -48,15 +51,29 @@ func open(nc net.Conn) (reader, writer) {
 	}
 	s := &socket{conn: raw}
 	s.readOnce = s.tryRead
+	s.readPoll = s.pollRead
 	s.writeOnce = func(fd uintptr) bool { s.tryWrite(fd); return true }
 	s.writeSome = s.tryWrite
 	return s, s
 }
 
 // read implements reader.
-func (s *socket) read(size, keep int) ([]byte, error) {
+func (s *socket) read(size, keep int) ([]byte, error) { return s.readBy(s.readOnce, size, keep) }
+
+// poll implements reader.
+func (s *socket) poll(size, keep int, most time.Duration) ([]byte, error) {
+	s.until = time.Now().Add(most)
+	b, err := s.readBy(s.readPoll, size, keep)
+	if err == syscall.EAGAIN {
+		return nil, nil
+	}
+	return b, err
+}
+
+// readBy reads by readOnce, which waits for bytes, or by readPoll.
+func (s *socket) readBy(f func(fd uintptr) bool, size, keep int) ([]byte, error) {
 	s.size, s.keep, s.buf = size, keep, nil
-	if err := s.conn.Read(s.readOnce); err != nil {
+	if err := s.conn.Read(f); err != nil {
 		return nil, err
 	}
 	if s.readErr == nil && s.readN == 0 {
@@ -92,7 +109,14 @@ func (s *socket) tryRead(fd uintptr) bool {
 	}
 	if s.readErr == syscall.EAGAIN {
 		Recycle(s.buf)
+		s.buf = nil
 		return false
+	}
+	return true
+}
+
+func (s *socket) pollRead(fd uintptr) bool {
+	for !s.tryRead(fd) && time.Now().Before(s.until) {
 	}
 	return true
 }
