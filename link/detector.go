@@ -34,8 +34,9 @@ func (t Timing) withDefaults() Timing {
 }
 
 const (
-	scansPerPing = 5  // so that silence is noticed soon after it counts
-	idleScans    = 20 // without memory posted, until bulk lanes have no goroutine
+	scansPerPing = 5                     // so that silence is noticed soon after it counts
+	rarestScan   = 50 * time.Millisecond // so that the small lane is not free for long: see turn
+	idleScans    = 20                    // without memory posted, until bulk lanes have no goroutine
 )
 
 // A detector notices that a peer is silent. The lock of the link guards it; times are those of the net.
@@ -81,7 +82,7 @@ func (l *Link) answered(number uint64) {
 // detect runs the detectors of all links, until the net ends. There is one goroutine and no timer for each
 // link because a scan of all costs less.
 func (n *Net) detect() {
-	every := n.timing.Ping / scansPerPing
+	every := min(n.timing.Ping/scansPerPing, rarestScan)
 	ticker := time.NewTicker(every)
 	defer ticker.Stop()
 	last := n.now()
@@ -132,6 +133,7 @@ func (l *Link) scan(now time.Duration) {
 	stalls := len(l.mu.sender.moving) > 0 && waited >= t.Stall
 	begins := stalls && !d.stalled
 	d.stalled = stalls
+	l.takeBack(now)
 	l.mu.Unlock()
 
 	l.restIdle()

@@ -73,8 +73,32 @@ const (
 	Announce         = flagAnnounce
 	Sum              = flagChecksum
 	WindowBytes      = windowBytes
-	TurnGap          = turnGap
+	MaxFree          = turnGap + rarestScan // that no goroutine reads the small lane
 )
+
+// Looks is in how many waits a goroutine looks for its message, if it comes in time as came says.
+func Looks(waits int, came func(wait int) bool) (looks int) {
+	var p patience
+	for wait := range waits {
+		if p.looks() {
+			looks++
+			p.learn(came(wait))
+		}
+	}
+	return looks
+}
+
+// A Pollster is a pollster.
+type Pollster struct{ pollster }
+
+// NewPollster makes one.
+func NewPollster(allowed bool) *Pollster { return &Pollster{pollster{allowed: allowed}} }
+
+// Begin is begin.
+func (p *Pollster) Begin() bool { return p.begin() }
+
+// End is end.
+func (p *Pollster) End() { p.end() }
 
 // NewReport is newReport.
 var NewReport = newReport

@@ -52,7 +52,10 @@ type Link struct {
 	heard   atomic.Int64   // when the peer was last heard: nanoseconds since the net was made
 	moved   atomic.Int64   // when the bulk lanes last wrote a step, or had nothing to write
 	counts  counts
-	guard   guard // owned by the goroutine that has the turn of the small lane
+
+	// Owned by the goroutine that has the turn of the small lane.
+	guard    guard
+	patience patience
 
 	mu struct {
 		sync.Mutex

@@ -11,6 +11,7 @@ import (
 	"log/slog"
 	"net"
 	"os"
+	"runtime"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -145,6 +146,7 @@ type Net struct {
 	mute      context.CancelFunc // ends it
 	losses    [sources]atomic.Uint64
 	exits     exits // of peers on this host
+	pollster  pollster
 
 	mu struct {
 		sync.Mutex
@@ -197,6 +199,7 @@ func Open(ctx context.Context, m Member, k Keys, o Options) (*Net, error) {
 	n.mu.over = make(map[serry.Life]bool)
 	n.mu.changed = make(chan struct{})
 	n.ended = make(chan struct{})
+	n.pollster.allowed = min(runtime.NumCPU(), runtime.GOMAXPROCS(0)) > 1
 	n.ctx, n.stop = context.WithCancelCause(context.WithoutCancel(ctx))
 	if n.alone(ctx) {
 		n.run()

@@ -15,7 +15,7 @@ import (
 //
 //   - own: the goroutine of the lane reads.
 //   - lent: a goroutine in [Ticket.Wait] reads, until its message has ended.
-//   - free: no goroutine reads, for at most turnGap.
+//   - free: no goroutine reads.
 //
 // These are the only steps, each under the lock:
 //
@@ -23,16 +23,21 @@ import (
 //	free -> lent  a goroutine calls Wait
 //	lent -> free  the wait has ended, and no other message is watched
 //	lent -> own   the wait has ended, and another message is watched, or a frame has come that is not for Wait
-//	free -> own   a message is watched, or turnGap has passed since the last wait
+//	free -> own   a message is watched, or a scan of the detector finds that turnGap has passed since the last wait
 //
 // A message is watched if a goroutine waits for it and does not read: it called Wait while another goroutine was
-// reading, or had to leave a frame to the goroutine of the lane, or it has the channel of [Ticket.Done]. Since the lane is not free while a message is watched, no
-// such goroutine is forgotten. Messages that no goroutine waits for yet may be read turnGap late.
+// reading, or had to leave a frame to the goroutine of the lane, or it has the channel of [Ticket.Done]. Since the lane is
+// not free while a message is watched, no such goroutine is forgotten. Messages that no goroutine waits for yet may be
+// read late: by turnGap, and by the time between two scans.
+//
+// No timer runs for that. A thread that sleeps until the network wakes it has the next timer of the program as its
+// deadline. If that is nearer than the next tick of the system, the system sets the clock of the processor when the thread
+// falls asleep, and again when it wakes: a timer of 5 ms took a quarter more of the processor time of a message there and
+// back, and one of 1 ms three quarters more.
 type turn struct {
-	held  bool          // own or lent
-	lent  *expect       // lent: the message that the reader waits for, or nil
-	last  time.Duration // free: when the peer was last heard
-	armed bool          // turnOver will be called
+	held bool          // own or lent
+	lent *expect       // lent: the message that the reader waits for, or nil
+	last time.Duration // free: when the peer was last heard
 }
 
 // turnGap is how long the small lane is left to a program that may wait for its next message.
@@ -82,34 +87,17 @@ func (l *Link) startReading() {
 }
 
 // freeTurn leaves the small lane to the next goroutine that waits. The lock is held.
-//
-// One timer runs while waits follow each other: to set one after each wait would wake the thread that polls the
-// network each time.
 func (l *Link) freeTurn() {
 	t := &l.mu.turn
 	t.held, t.lent = false, nil
 	t.last = time.Duration(l.heard.Load()) // about now; the clock was read then
-	if !t.armed {
-		t.armed = true
-		time.AfterFunc(turnGap, l.turnOver)
-	}
 }
 
-// turnOver starts the goroutine of the small lane if the lane was free for long enough.
-func (l *Link) turnOver() {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	t := &l.mu.turn
-	t.armed = false
-	if t.held || l.mu.state != up {
-		return
+// takeBack starts the goroutine of the small lane if the lane was free for long enough. The lock is held.
+func (l *Link) takeBack(now time.Duration) {
+	if now-l.mu.turn.last >= turnGap {
+		l.startReading()
 	}
-	if left := turnGap - (l.net.now() - t.last); left > 0 {
-		t.armed = true
-		time.AfterFunc(left, l.turnOver)
-		return
-	}
-	l.startReading()
 }
 
 // rests says whether the goroutine of the lane ends, because the program reads the lane itself when it waits.
@@ -199,7 +187,10 @@ func (e *expect) endTurn(more bool) {
 // that is for a handler, which may need a lock that the goroutine in Wait holds.
 func (a *lane) framesFor(ctx context.Context, e *expect) (more bool, err error) {
 	for !e.over.Load() && ctx.Err() == nil {
-		chunk, err := a.next()
+		chunk, err := a.soon()
+		if chunk == nil && err == nil {
+			chunk, err = a.next()
+		}
 		if err != nil {
 			return false, err
 		}
@@ -219,12 +210,14 @@ func (a *lane) framesFor(ctx context.Context, e *expect) (more bool, err error) 
 
 // next waits for bytes. It returns nil when it was woken by kickReader: whoever does that has changed what the
 // reader waits for, and the reader looks after the deadline is gone, so that it misses no change.
-func (a *lane) next() ([]byte, error) {
-	chunk, err := a.in.Next()
+func (a *lane) next() ([]byte, error) { return a.heard(a.in.Next()) }
+
+// heard takes what a read of the lane has returned.
+func (a *lane) heard(chunk []byte, err error) ([]byte, error) {
 	if errors.Is(err, os.ErrDeadlineExceeded) {
 		return nil, a.in.SetReadDeadline(time.Time{})
 	}
-	if err == nil {
+	if chunk != nil {
 		a.link.hear()
 	}
 	return chunk, err

@@ -220,8 +220,35 @@ func TestFramesDuringWait(t *testing.T) {
 		}
 		lend(t, a, b, 5)
 		frame()
-		time.Sleep(2 * link.TurnGap)
+		time.Sleep(link.MaxFree)
 		told(3)
+	})
+}
+
+// A frame for a handler that comes when no goroutine reads the small lane is not left for long, however seldom the peer is
+// pinged.
+func TestFreeLaneIsRead(t *testing.T) {
+	clause.Cite(t, "CL-TRN-1")
+	inBubble(t, func(t *testing.T, w *world) {
+		w.options.Timing = link.Timing{Ping: time.Hour, Suspect: 4 * time.Hour, Dead: 5 * time.Hour}
+		m, n := w.join(life(0, 10)), w.join(life(1, 11))
+		var o observer
+		if err := n.Handle(link.Transfer, &o); err != nil {
+			t.Fatal(err)
+		}
+		a, b := w.linked(m, n)
+		for i := range 5 {
+			lend(t, a, b, uint64(i+1))
+			if _, err := a.Post(link.Header{Family: link.Transfer, Type: link.Pull, Class: link.Urgent, Stream: 7}); err != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(link.MaxFree)
+			synctest.Wait()
+			if frames, _ := o.seen(); len(frames) != i+1 {
+				t.Fatalf("%d frames after %v; want %d", len(frames), link.MaxFree, i+1)
+			}
+			time.Sleep(time.Duration(i) * 9 * time.Millisecond) // to begin at other times between two scans
+		}
 	})
 }
 
@@ -354,7 +381,7 @@ func TestWaitsShareTheirContext(t *testing.T) {
 		wait(second)
 		first.want(t, 0, 1)
 		second.want(t, 1, 1)
-		time.Sleep(2 * link.TurnGap)
+		time.Sleep(link.MaxFree)
 		second.want(t, 0, 1)
 
 		lend(t, a, b, 1<<41)
