@@ -13,7 +13,7 @@ STORIES ?= 1000000
 DURATION ?= 1m
 
 .DEFAULT_GOAL := help
-.PHONY: help build test demo bench bench-coord bench-mesh bench-client bench-restart bench-cli bench-detect bench-durable bench-cost bench-checksum bench-link bench-collective bench-stacks attack soak-failover fleets links transfers cliques launchers preempt stress fuzz gen clean
+.PHONY: help build test demo bench bench-coord bench-mesh bench-client bench-restart bench-cli bench-detect bench-durable bench-cost bench-checksum bench-kernel bench-link bench-collective bench-stacks attack soak-failover fleets links transfers cliques launchers preempt stress fuzz gen clean
 
 help: ## show this list
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -60,6 +60,9 @@ bench-cost: ## what events cost in jobs of 100 to 10,000 tasks: no more than wha
 
 bench-checksum: ## what the checksums of streams cost, with them and without in turn
 	$(GO) run ./bench/checksum
+
+bench-kernel: ## vector kernels beside portable ones, in turn
+	$(GO) test ./internal/kernel -run '^$$' -bench Vectors -benchtime 300x
 
 bench-link: ## links beside bare Go sockets and iperf3, on loopback
 	scripts/iperf3.sh
@@ -109,8 +112,9 @@ launchers: ## LAUNCHES jobs with launchers, hosts and tasks killed at every step
 fuzz: ## fuzz every decoder and the machine for FUZZTIME each
 	scripts/fuzz.sh $(FUZZTIME)
 
-gen: ## generate code from the .proto files
+gen: ## generate code from the .proto files, and the vector kernels
 	$(GO) run ./internal/gen
+	$(GO) run ./internal/gen/avx2
 
 clean: ## remove what the build made; virtual environments stay
 	rm -rf bin out

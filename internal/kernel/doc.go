@@ -1,5 +1,9 @@
 // Package kernel reduces vectors of elements: dst = a + b + c, element by element, for every type that can be
-// reduced and every kind of reduction. It is portable Go.
+// reduced and every kind of reduction.
+//
+// All of it is portable Go. For the common types and kinds there is assembly beside it, for processors of amd64 with AVX2
+// (CL-KRN-1): internal/gen/avx2 writes it, and vector.go says when it is used. Both compute the same bits, but for those
+// of a NaN (CL-KRN-3). To see this, tests compare them with each other.
 //
 // The rules that are not obvious:
 //
@@ -11,5 +15,5 @@
 //   - Complex numbers have sums and products only (CL-RED-3).
 //   - Integers of 4 bits lie two in a byte, the first one in the lower half.
 //
-// Start with [Reduce]. Read kernel.go first.
+// Start with [Reduce]. Read kernel.go first, then vector.go.
 package kernel

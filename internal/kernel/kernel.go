@@ -3,6 +3,7 @@ package kernel
 import (
 	"errors"
 	"fmt"
+	"sync"
 	"unsafe"
 
 	"github.com/serry-dev/serry/memory"
@@ -67,27 +68,29 @@ func Reduce(op Op, t memory.DType, dst []byte, inputs ...[]byte) error {
 	case 1:
 		copy(dst, inputs[0])
 	default:
-		runners[t].run(op, dst, inputs)
+		if done := vectorize(op, t, dst, inputs); done < len(dst) {
+			runners[t].run(op, dst, inputs, done)
+		}
 	}
 	return nil
 }
 
-// A runner reduces the elements of one type.
+// A runner reduces the elements of one type, from some byte on: what lies before it has been reduced by a faster kernel.
 type runner interface {
 	has(op Op) bool
-	run(op Op, dst []byte, inputs [][]byte)
+	run(op Op, dst []byte, inputs [][]byte, from int)
 }
 
 // runners has the runner of each type that can be reduced.
 var runners = map[memory.DType]runner{
-	memory.PRED: &native[uint8]{truths},
+	memory.PRED: &native[uint8]{table: truths},
 	memory.S8:   integers[int8](), memory.S16: integers[int16](), memory.S32: integers[int32](), memory.S64: integers[int64](),
 	memory.U8: integers[uint8](), memory.U16: integers[uint16](), memory.U32: integers[uint32](), memory.U64: integers[uint64](),
 	memory.F32: floats[float32](), memory.F64: floats[float64](),
 	memory.C64: complexes[complex64](), memory.C128: complexes[complex128](),
-	memory.S4: &native[uint8]{halves(signed)}, memory.U4: &native[uint8]{halves(unsigned)},
-	memory.F16:  &narrow[uint16]{widenF16, narrowF16},
-	memory.BF16: &narrow[uint16]{widenBF16, narrowBF16},
+	memory.S4: &native[uint8]{table: halves(signed)}, memory.U4: &native[uint8]{table: halves(unsigned)},
+	memory.F16:  &narrow[uint16]{widen: widenF16, round: narrowF16},
+	memory.BF16: &narrow[uint16]{widen: widenBF16, round: narrowBF16},
 
 	memory.F8E5M2: tiny(ieee8(5)), memory.F8E4M3: tiny(ieee8(4)), memory.F8E3M4: tiny(ieee8(3)),
 	memory.F8E4M3FN:      tiny(minifloat{4, 3, 7, allOnes}),
@@ -101,27 +104,34 @@ var runners = map[memory.DType]runner{
 const tile = 512
 
 // A native runner reduces elements that Go can compute with.
-type native[T any] struct{ table table[T] }
+type native[T any] struct {
+	table table[T]
+	tiles pool[nativeTile[T]]
+}
+
+// A nativeTile is the memory for one tile.
+type nativeTile[T any] struct{ sum, next [tile]T }
 
 func (n *native[T]) has(op Op) bool { return int(op) < len(n.table) && n.table[op] != nil }
 
-func (n *native[T]) run(op Op, dst []byte, inputs [][]byte) {
+func (n *native[T]) run(op Op, dst []byte, inputs [][]byte, from int) {
 	f := n.table[op]
 	if len(inputs) == 2 && aligned[T](dst, inputs[0], inputs[1]) {
-		f(cast[T](dst), cast[T](inputs[0]), cast[T](inputs[1]))
+		f(cast[T](dst[from:]), cast[T](inputs[0][from:]), cast[T](inputs[1][from:]))
 		return
 	}
-	var sum, next [tile]T
-	width := int(unsafe.Sizeof(sum[0]))
-	for at := 0; at < len(dst); at += tile * width {
+	m := n.tiles.take()
+	defer n.tiles.put(m)
+	width := int(unsafe.Sizeof(m.sum[0]))
+	for at := from; at < len(dst); at += tile * width {
 		end := min(at+tile*width, len(dst))
-		k := (end - at) / width
-		copy(bytesOf(sum[:k]), inputs[0][at:end])
+		sum, next := m.sum[:(end-at)/width], m.next[:(end-at)/width]
+		copy(bytesOf(sum), inputs[0][at:end])
 		for _, in := range inputs[1:] {
-			copy(bytesOf(next[:k]), in[at:end])
-			f(sum[:k], sum[:k], next[:k])
+			copy(bytesOf(next), in[at:end])
+			f(sum, sum, next)
 		}
-		copy(dst[at:end], bytesOf(sum[:k]))
+		copy(dst[at:end], bytesOf(sum))
 	}
 }
 
@@ -129,6 +139,13 @@ func (n *native[T]) run(op Op, dst []byte, inputs [][]byte) {
 type narrow[T any] struct {
 	widen func(dst []float32, src []T)
 	round func(dst []T, src []float32)
+	tiles pool[narrowTile[T]]
+}
+
+// A narrowTile is the memory for one tile.
+type narrowTile[T any] struct {
+	sum, next [tile]float32
+	raw       [tile]T
 }
 
 func (n *narrow[T]) has(op Op) bool { return wide.has(op) }
@@ -136,27 +153,41 @@ func (n *narrow[T]) has(op Op) bool { return wide.has(op) }
 // wide reduces floats of 32 bits.
 var wide = floats[float32]()
 
-func (n *narrow[T]) run(op Op, dst []byte, inputs [][]byte) {
+func (n *narrow[T]) run(op Op, dst []byte, inputs [][]byte, from int) {
 	f := wide.table[op]
-	var sum, next [tile]float32
-	var raw [tile]T
-	width := int(unsafe.Sizeof(raw[0]))
-	for at := 0; at < len(dst); at += tile * width {
+	m := n.tiles.take()
+	defer n.tiles.put(m)
+	width := int(unsafe.Sizeof(m.raw[0]))
+	for at := from; at < len(dst); at += tile * width {
 		end := min(at+tile*width, len(dst))
 		k := (end - at) / width
+		sum, next, raw := m.sum[:k], m.next[:k], m.raw[:k]
 		for i, in := range inputs {
-			copy(bytesOf(raw[:k]), in[at:end])
+			copy(bytesOf(raw), in[at:end])
 			if i == 0 {
-				n.widen(sum[:k], raw[:k])
+				n.widen(sum, raw)
 				continue
 			}
-			n.widen(next[:k], raw[:k])
-			f(sum[:k], sum[:k], next[:k])
+			n.widen(next, raw)
+			f(sum, sum, next)
 		}
-		n.round(raw[:k], sum[:k])
-		copy(dst[at:end], bytesOf(raw[:k]))
+		n.round(raw, sum)
+		copy(dst[at:end], bytesOf(raw))
 	}
 }
+
+// A pool keeps the memory of tiles for the next call. The functions of a runner are values, and what is handed to them
+// cannot stay on the stack.
+type pool[T any] struct{ free sync.Pool }
+
+func (p *pool[T]) take() *T {
+	if m, ok := p.free.Get().(*T); ok {
+		return m
+	}
+	return new(T)
+}
+
+func (p *pool[T]) put(m *T) { p.free.Put(m) }
 
 // aligned says whether all begin where an element may.
 func aligned[T any](all ...[]byte) bool {
