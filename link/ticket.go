@@ -18,6 +18,7 @@ type Ticket struct {
 	mu struct {
 		sync.Mutex
 		done chan struct{} // or nil; closed once over
+		then func()        // or nil; called once over
 	}
 }
 
@@ -60,6 +61,24 @@ func (t *Ticket) channel() <-chan struct{} {
 // Err is why the message failed, or nil. It is valid once Done is closed.
 func (t *Ticket) Err() error { return t.err }
 
+// Then has f called once the message has ended, for programs that wait for many messages without a goroutine for each. The
+// goroutine that ends the message calls it, perhaps before Then returns, and may hold locks of the link: f must not block,
+// nor call the link. There is one such function for a ticket.
+func (t *Ticket) Then(f func()) {
+	if e, ok := t.message.(*expect); ok {
+		e.watch()
+	}
+	t.mu.Lock()
+	over := t.over.Load()
+	if !over {
+		t.mu.then = f
+	}
+	t.mu.Unlock()
+	if over {
+		f()
+	}
+}
+
 // Wait waits until the message has ended, and returns why it failed. If ctx ends first it cancels the
 // message. Either way the link does not touch the memory of the message any more.
 func (t *Ticket) Wait(ctx context.Context) error {
@@ -89,10 +108,14 @@ func (t *Ticket) Cancel(cause error) {
 // end completes the ticket.
 func (t *Ticket) end(err error) {
 	t.mu.Lock()
-	defer t.mu.Unlock()
 	t.err = err
 	t.over.Store(true)
 	if t.mu.done != nil {
 		close(t.mu.done)
+	}
+	then := t.mu.then
+	t.mu.Unlock()
+	if then != nil {
+		then()
 	}
 }
