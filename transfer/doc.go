@@ -4,6 +4,11 @@
 // typed value in memory, with an event that tells when its content is valid. Programs hand buffers to work that has not
 // begun: everything that reads a buffer waits for its definition, and memory stays allocated until the last reader is done.
 //
+// [New] makes the [Engine] of a member over its link layer (package link). [Engine.Transfer] begins sends and receives; each is
+// half of a transfer, whose other half another process begins under the same [Key]. The halves may come in any order, and wait
+// for each other until a deadline. Both end with the same verdict, that of the receiver: a send that ended well means that the
+// data are there. How the two sides agree is told by transfer/internal/match.
+//
 // # Events
 //
 // An event has two levels. It is recorded once the work that it stands for is in the queue of a device: other work of the
@@ -25,5 +30,5 @@
 // All methods may be called from any goroutine. No function of the program is called on the goroutine that satisfies a
 // promise; they run on the goroutines of the pool.
 //
-// Read event.go first, then buffer.go.
+// Read event.go and buffer.go first, then engine.go, peer.go and operation.go.
 package transfer

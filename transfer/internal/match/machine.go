@@ -302,6 +302,18 @@ func (m *Machine) Receive(now Time, msg Message) {
 	}
 }
 
+// Busy says whether contact is of use: there are operations that have not ended, or ends that the peer does not know.
+func (m *Machine) Busy() bool { return len(m.ops)+len(m.unagreed) > 0 }
+
+// Sender finds the send that is offered under a number.
+func (m *Machine) Sender(n Number) (Ref, bool) {
+	s := m.sends[n]
+	if s == nil {
+		return 0, false
+	}
+	return s.Ref, true
+}
+
 // A Wait says what an operation waits for.
 type Wait struct {
 	Ref Ref

@@ -101,8 +101,7 @@ func (s *send) fail(v Verdict) {
 	case s.Ready:
 		s.want(v)
 	default:
-		told := verdict(v.Code, "device %d: %s", s.ID.Src, v.Text)
-		s.wish = &told
+		s.wish = &v
 		s.finish(v, s.machine.cfg.Planted.Has(plant.NoRefusal))
 	}
 }

@@ -1,0 +1,391 @@
+package transfer
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"iter"
+	"log/slog"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/serry-dev/serry"
+	"github.com/serry-dev/serry/link"
+	"github.com/serry-dev/serry/memory"
+	"github.com/serry-dev/serry/transfer/internal/match"
+)
+
+const (
+	defaultTimeout = 5 * time.Minute
+	maxRecords     = 4096
+)
+
+// A Member is what an Engine needs of the job; *client.Member satisfies it.
+type Member interface {
+	// Watch tells how all tasks are.
+	Watch(ctx context.Context) iter.Seq2[serry.Snapshot, error]
+}
+
+// Options say how an Engine works. The zero value is right for a job with one device a task.
+type Options struct {
+	// Owners has the task that drives each device. Nil means that device n is driven by task n of the job.
+	Owners map[serry.DeviceID]serry.TaskID
+
+	// Timeout bounds every transfer whose context has no deadline. Zero means 5 minutes; less means no bound.
+	Timeout time.Duration
+
+	// Alloc takes memory for receives that bring none. Nil means memory of the Go heap.
+	Alloc func(bytes int64) (Memory, error)
+
+	Detection time.Duration // how long a verdict is waited for after a deadline or a cancellation; 0 means 3s
+	Stall     time.Duration // after which a transfer that gets no byte fails; 0 means 20s
+
+	Log *slog.Logger // or nil
+}
+
+// An Engine moves buffers between the devices of this process and those of others. Make it with New.
+type Engine struct {
+	// Set in New, then constant.
+	net   *link.Net
+	life  serry.Life
+	opt   Options
+	pool  *Pool
+	log   *slog.Logger
+	began time.Time
+	ctx   context.Context // of everything in the background
+	stop  context.CancelCauseFunc
+
+	work sync.WaitGroup
+
+	mu struct {
+		sync.Mutex
+		closed  bool
+		tasks   map[serry.TaskID]serry.TaskInfo // as the service told last
+		peers   map[serry.Life]*peer
+		lastRef match.Ref
+		records []Record // the oldest first
+	}
+}
+
+// A Record is what is kept of a transfer that has ended.
+type Record struct {
+	Send      bool
+	Key       Key
+	Src, Dst  serry.DeviceID
+	Peer      serry.Life
+	Bytes     int64
+	Elapsed   time.Duration
+	Err       error // or nil
+	Corrected bool  // Err is what the receiver said later; the event of the transfer had another error
+
+	ref match.Ref
+}
+
+// New makes the engine of a member over its link layer. It waits until the service has told how the tasks are.
+func New(ctx context.Context, m Member, net *link.Net, o Options) (*Engine, error) {
+	e := &Engine{net: net, life: net.Life(), opt: o, pool: new(Pool), log: o.Log, began: time.Now()}
+	if e.log == nil {
+		e.log = slog.New(slog.DiscardHandler)
+	}
+	if e.opt.Alloc == nil {
+		e.opt.Alloc = func(n int64) (Memory, error) { return Memory{Region: memory.Of(make([]byte, n))}, nil }
+	}
+	e.opt.Timeout = cmp.Or(e.opt.Timeout, defaultTimeout)
+	e.mu.peers = make(map[serry.Life]*peer)
+	e.ctx, e.stop = context.WithCancelCause(context.WithoutCancel(ctx))
+	if err := net.Handle(link.Transfer, e); err != nil {
+		return nil, err
+	}
+	told := make(chan error, 1)
+	e.work.Go(func() { e.watch(m, told) })
+	select {
+	case err := <-told:
+		if err != nil {
+			e.stop(err)
+			return nil, fmt.Errorf("tasks of the job: %w", err)
+		}
+		return e, nil
+	case <-ctx.Done():
+		e.stop(context.Cause(ctx))
+		return nil, context.Cause(ctx)
+	}
+}
+
+// Pool is that of the events and buffers of the engine.
+func (e *Engine) Pool() *Pool { return e.pool }
+
+// watch notes how tasks are, and ends the transfers with lives that are over. told hears of the first picture.
+func (e *Engine) watch(m Member, told chan<- error) {
+	for s, err := range m.Watch(e.ctx) {
+		if err != nil {
+			select {
+			case told <- err:
+			default: // New has returned
+			}
+			return
+		}
+		e.mu.Lock()
+		e.mu.tasks = make(map[serry.TaskID]serry.TaskInfo, len(s.Tasks))
+		for _, t := range s.Tasks {
+			e.mu.tasks[t.Task] = t
+		}
+		var over []*peer
+		for life, p := range e.mu.peers {
+			if t, ok := e.mu.tasks[life.Task]; ok && (t.Incarnation != life.Incarnation || t.State == serry.Failed) {
+				over = append(over, p)
+			}
+		}
+		e.mu.Unlock()
+		for _, p := range over {
+			p.do(func() { p.lose(fmt.Sprintf("incarnation %d of %v is over", p.life.Incarnation, p.life.Task)) })
+		}
+		select {
+		case told <- nil:
+		default:
+		}
+	}
+}
+
+// now is the time of machines.
+func (e *Engine) now() match.Time { return time.Since(e.began) }
+
+// owner is the task that drives a device.
+func (e *Engine) owner(d serry.DeviceID) (serry.TaskID, bool) {
+	if e.opt.Owners != nil {
+		task, ok := e.opt.Owners[d]
+		return task, ok
+	}
+	return serry.TaskID{Job: e.life.Task.Job, Index: int(d)}, d >= 0
+}
+
+// peerOf finds the peer for the present life of a task.
+func (e *Engine) peerOf(task serry.TaskID) (*peer, error) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	t, ok := e.mu.tasks[task]
+	switch {
+	case e.mu.closed:
+		return nil, ErrAborted
+	case !ok:
+		return nil, invalid("the job has no task %v", task)
+	case t.State != serry.Connected:
+		return nil, fmt.Errorf("task %v: %w", task, serry.ErrNotConnected)
+	}
+	return e.peer(serry.Life{Task: task, Incarnation: t.Incarnation}), nil
+}
+
+// peer finds or makes the peer for a life; mu is held.
+func (e *Engine) peer(life serry.Life) *peer {
+	p := e.mu.peers[life]
+	if p == nil {
+		p = newPeer(e, life)
+		e.mu.peers[life] = p
+	}
+	return p
+}
+
+// known finds the peer of a link that the other side made, or makes it if that life is present.
+func (e *Engine) known(life serry.Life) *peer {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if p := e.mu.peers[life]; p != nil {
+		return p
+	}
+	if t, ok := e.mu.tasks[life.Task]; e.mu.closed || ok && t.Incarnation != life.Incarnation && t.State == serry.Connected {
+		return nil
+	}
+	return e.peer(life)
+}
+
+// Transfer begins a group of transfers: sends and receives, with any number of peers. It never waits for a peer. Every
+// argument is checked before anything begins: an error means that nothing has happened. The context bounds the transfers,
+// also after the call has returned: when it ends they do.
+func (e *Engine) Transfer(ctx context.Context, ops []Op) (*Group, error) {
+	if len(ops) == 0 {
+		return nil, invalid("a group without transfers")
+	}
+	deadline := match.Never
+	if at, ok := ctx.Deadline(); ok {
+		deadline = at.Sub(e.began)
+	} else if e.opt.Timeout > 0 {
+		deadline = e.now() + e.opt.Timeout
+	}
+	g := &Group{engine: e}
+	for i, op := range ops {
+		o, err := e.prepare(ctx, op, deadline)
+		if err != nil {
+			g.release(err)
+			return nil, fmt.Errorf("transfer %d of %d: %w", i, len(ops), err)
+		}
+		g.ops = append(g.ops, o)
+	}
+	g.start()
+	g.watch(ctx)
+	return g, nil
+}
+
+// prepare checks an op, and takes what it needs in this process.
+func (e *Engine) prepare(ctx context.Context, op Op, deadline match.Time) (*operation, error) {
+	src, known := e.owner(op.Src)
+	dst, alsoKnown := e.owner(op.Dst)
+	o := &operation{op: op, send: src == e.life.Task, posted: e.now()}
+	remote := dst
+	if !o.send {
+		remote = src
+	}
+	switch {
+	case !known || !alsoKnown:
+		return nil, invalid("devices %d and %d: one is unknown", op.Src, op.Dst)
+	case src == dst && o.send:
+		return nil, invalid("devices %d and %d are both of this process", op.Src, op.Dst)
+	case !o.send && dst != e.life.Task:
+		return nil, invalid("devices %d and %d are both of other processes", op.Src, op.Dst)
+	}
+	var err error
+	if o.peer, err = e.peerOf(remote); err != nil {
+		return nil, err
+	}
+	if err := o.take(ctx, e); err != nil {
+		return nil, err
+	}
+	shape, err := shapeOf(o.buffer.Spec())
+	if err != nil {
+		o.drop(err)
+		return nil, err
+	}
+	o.Op = match.Op{
+		Send: o.send, ID: match.ID{Namespace: op.Key.Namespace, Key: op.Key.Seq, Src: op.Src, Dst: op.Dst},
+		Shape: shape, Class: uint8(op.Class.link()), Deadline: deadline,
+	}
+	return o, nil
+}
+
+// newRef draws the name of an operation.
+func (e *Engine) newRef() match.Ref {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.mu.lastRef++
+	return e.mu.lastRef
+}
+
+// release ends the operations of a group that does not begin.
+func (g *Group) release(err error) {
+	for _, o := range g.ops {
+		o.drop(err)
+	}
+}
+
+// start lets the operations of a group begin.
+func (g *Group) start() {
+	var events []*Event
+	for _, o := range g.ops {
+		events = append(events, o.event)
+		g.items = append(g.items, Item{o.buffer, o.event})
+	}
+	g.done = g.engine.pool.Join(events...)
+	g.each(func(o *operation) { o.peer.post(o) })
+}
+
+// Records are the last transfers that have ended, the oldest first.
+func (e *Engine) Records() []Record {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return slices.Clone(e.mu.records)
+}
+
+// record keeps a transfer that has ended.
+func (e *Engine) record(r Record) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if len(e.mu.records) >= maxRecords {
+		e.mu.records = slices.Delete(e.mu.records, 0, maxRecords/4)
+	}
+	e.mu.records = append(e.mu.records, r)
+}
+
+// correct notes the verdict of a send that had ended unconfirmed.
+func (e *Engine) correct(c match.Correct) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	for i := range e.mu.records {
+		r := &e.mu.records[i]
+		if r.ref != c.Ref {
+			continue
+		}
+		r.Err, r.Corrected = nil, true
+		if v := c.Verdict; v.Code != match.OK {
+			r.Err = &Error{Send: true, Key: r.Key, Src: r.Src, Dst: r.Dst, Peer: r.Peer, Bytes: r.Bytes, Elapsed: r.Elapsed,
+				Text: v.Text, Err: sentinelOf(v.Code), code: v.Code}
+		}
+		e.log.Info("transfer confirmed late", "peer", r.Peer.Task, "key", r.Key.String(), "err", r.Err)
+	}
+}
+
+// Frame implements link.Handler.
+func (e *Engine) Frame(l *link.Link, h link.Header, payload []byte) {
+	kind := kindOf(h.Type)
+	if kind == 0 {
+		return // of a newer version
+	}
+	messages, err := parseMessages(kind, payload)
+	p := e.known(l.Peer())
+	if err != nil || p == nil {
+		e.log.Warn("frame of a transfer refused", "peer", l.Peer().Task, "err", err)
+		return
+	}
+	p.do(func() { p.receive(l, messages) })
+}
+
+// Unexpected implements link.Handler: it says whether data, or credit, are for a transfer that has not ended.
+func (e *Engine) Unexpected(l *link.Link, h link.Header) bool {
+	e.mu.Lock()
+	p := e.mu.peers[l.Peer()]
+	e.mu.Unlock()
+	return p != nil && p.knows(match.Number(h.Stream))
+}
+
+// Event implements link.Handler.
+func (e *Engine) Event(event link.Event) {
+	e.mu.Lock()
+	p := e.mu.peers[event.Peer]
+	e.mu.Unlock()
+	if p == nil {
+		return
+	}
+	switch event.Kind {
+	case link.LinkUp:
+		p.do(p.connect)
+	case link.LinkDown:
+		p.do(func() { p.disconnected(event.Err) })
+	}
+}
+
+// Close ends all transfers, and tells the peers. It waits for their verdicts until ctx ends. A second call does nothing.
+func (e *Engine) Close(ctx context.Context) {
+	e.mu.Lock()
+	if e.mu.closed {
+		e.mu.Unlock()
+		return
+	}
+	e.mu.closed = true
+	peers := slices.SortedFunc(maps.Values(e.mu.peers), func(a, b *peer) int { return a.life.Compare(b.life) })
+	e.mu.Unlock()
+	for _, p := range peers {
+		p.do(p.cancelAll)
+	}
+	for _, p := range peers {
+		select {
+		case <-p.drained():
+		case <-ctx.Done():
+		}
+	}
+	for _, p := range peers {
+		p.do(func() { p.lose("the engine was closed") })
+		p.close()
+	}
+	e.stop(ErrAborted)
+	e.work.Wait()
+	e.pool.Flush()
+}

@@ -1,0 +1,136 @@
+package transfer
+
+import (
+	"context"
+	"fmt"
+	"hash/fnv"
+	"strconv"
+
+	"github.com/serry-dev/serry"
+	"github.com/serry-dev/serry/link"
+	"github.com/serry-dev/serry/transfer/internal/match"
+)
+
+// A Key names a transfer between two devices. Both processes know it without talking to each other. It is used once.
+type Key struct{ Namespace, Seq uint64 }
+
+// String is the number, with the namespace in front if there is one.
+func (k Key) String() string {
+	text := strconv.FormatUint(k.Seq, 10)
+	if k.Namespace != 0 {
+		text = strconv.FormatUint(k.Namespace, 10) + "/" + text
+	}
+	return text
+}
+
+// A Class says which transfers go first.
+type Class uint8
+
+// The classes. Every class moves, also beside a more urgent one.
+const (
+	Normal Class = iota
+	Urgent       // small, or waited for: activations of a pipeline
+	Bulk         // weights, checkpoints
+)
+
+// link is the class of the link layer.
+func (c Class) link() link.Class {
+	switch c {
+	case Urgent:
+		return link.Urgent
+	case Bulk:
+		return link.Bulk
+	}
+	return link.Normal
+}
+
+// An Op is a half of a transfer: a send if its source is a device of this process, a receive if its destination is.
+type Op struct {
+	Key      Key
+	Src, Dst serry.DeviceID
+
+	// Buffer has the data of a send. Of a receive it is the memory, whose content the transfer defines; nil means that
+	// the engine takes memory for Spec.
+	Buffer *Buffer
+	Spec   Spec
+
+	After []*Event // that must end before anything moves
+	Class Class
+}
+
+// shape is what the other half must have in common with a buffer.
+func shapeOf(s Spec) (match.Shape, error) {
+	size, err := s.Bytes()
+	if err != nil {
+		return match.Shape{}, err
+	}
+	text := s.String()
+	digest := fnv.New64a()
+	fmt.Fprintf(digest, "%d %v %q %d", s.Type, s.Dims, s.Layout, size)
+	return match.Shape{Bytes: size, Digest: digest.Sum64(), Text: text[:min(len(text), match.MaxText)]}, nil
+}
+
+// An Item is one transfer of a group.
+type Item struct {
+	Buffer *Buffer // of the op, or the one that the engine made
+	Event  *Event  // ends with the transfer; its error is an *Error, or that of the data
+}
+
+// A Group is the transfers of one call. They are independent of each other: one that fails leaves the others alone.
+type Group struct {
+	engine *Engine
+	items  []Item
+	ops    []*operation
+	done   *Event
+	detach func() bool // ends the watch over the context
+}
+
+// Items are the transfers, in the order of the call.
+func (g *Group) Items() []Item { return g.items }
+
+// Done ends when all transfers have, with the error of the first in the list that failed.
+func (g *Group) Done() *Event { return g.done }
+
+// Cancel ends the transfers of the group that have not ended, on both sides.
+func (g *Group) Cancel(cause error) {
+	v := match.Verdict{Code: match.Cancelled}
+	if cause != nil {
+		v.Text = cause.Error()
+	}
+	g.each(func(o *operation) { o.peer.machine.Cancel(o.peer.now(), o.ref, v) })
+}
+
+// each calls f for the operations of the group, on the goroutines of their peers.
+func (g *Group) each(f func(*operation)) {
+	for _, p := range peersOf(g.ops) {
+		p.do(func() {
+			for _, o := range g.ops {
+				if o.peer == p {
+					f(o)
+				}
+			}
+		})
+	}
+}
+
+// peersOf lists the peers of operations, in the order in which they first appear.
+func peersOf(ops []*operation) (list []*peer) {
+	seen := make(map[*peer]bool)
+	for _, o := range ops {
+		if !seen[o.peer] {
+			seen[o.peer] = true
+			list = append(list, o.peer)
+		}
+	}
+	return list
+}
+
+// watch cancels the group when the context of its call is cancelled. Its deadline is kept by the machines.
+func (g *Group) watch(ctx context.Context) {
+	g.detach = context.AfterFunc(ctx, func() {
+		if ctx.Err() == context.Canceled {
+			g.Cancel(context.Cause(ctx))
+		}
+	})
+	g.done.onEnd(func() { g.detach() })
+}

@@ -1,0 +1,333 @@
+package transfer
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/serry-dev/serry"
+	"github.com/serry-dev/serry/link"
+	"github.com/serry-dev/serry/memory"
+	"github.com/serry-dev/serry/transfer/internal/match"
+)
+
+const (
+	// pieceBytes is how transfers are cut. A piece is what is sent again if a link breaks while it moves. Both sides cut at
+	// its multiples, so it is the same for all processes.
+	pieceBytes = 4 << 20
+
+	// windowPieces is how many pieces of one transfer move at a time.
+	windowPieces = 8
+)
+
+// An operation is a half of a transfer, from the call of the program to its end. After the call it belongs to the goroutine
+// of its peer.
+type operation struct {
+	match.Op
+	op      Op
+	peer    *peer
+	send    bool
+	ref     match.Ref
+	number  match.Number // once it is known
+	posted  match.Time
+	buffer  *Buffer
+	memory  memory.Region
+	promise *Promise
+	event   *Event
+	failure error // why it can never be ready, or nil
+	mover   *mover
+	moved   int64
+}
+
+// take takes what the half needs in this process: its event, and a hold on its memory.
+func (o *operation) take(ctx context.Context, e *Engine) error {
+	o.promise, o.event = e.pool.Event()
+	err := o.takeBuffer(ctx, e)
+	if err != nil {
+		o.promise.Set(err)
+	}
+	return err
+}
+
+func (o *operation) takeBuffer(ctx context.Context, e *Engine) error {
+	b := o.op.Buffer
+	switch {
+	case b == nil && o.send:
+		return invalid("a send without a buffer")
+	case b == nil:
+		return o.allocate(e)
+	}
+	o.buffer = b
+	use, err := b.Use(ctx)
+	if err != nil {
+		return err
+	}
+	o.memory = use.Memory()
+	if o.memory.Space() == memory.Device {
+		use.Drop()
+		return invalid("memory of a device cannot be moved yet")
+	}
+	use.Convert(o.event)
+	if o.send {
+		return nil
+	}
+	return b.Define(o.event)
+}
+
+// allocate makes the buffer of a receive. If there is no memory the transfer fails, and no other does (TR-RCV-9).
+func (o *operation) allocate(e *Engine) error {
+	size, err := o.op.Spec.Bytes()
+	if err != nil {
+		return err
+	}
+	m, err := e.opt.Alloc(size)
+	if err == nil && m.Region.Len() != size {
+		err = fmt.Errorf("%d bytes were asked for, %d given", size, m.Region.Len())
+	}
+	if err != nil {
+		o.failure = fmt.Errorf("%w: memory for %v: %w", ErrLimit, o.op.Spec, err)
+	}
+	m.Device = o.op.Dst
+	o.memory = m.Region
+	o.buffer = &Buffer{pool: e.pool, spec: o.op.Spec, memory: m, definition: o.event}
+	return nil
+}
+
+// drop ends an operation whose group does not begin.
+func (o *operation) drop(err error) { o.promise.Set(err) }
+
+// ready is what the half waits for before anything moves.
+func (o *operation) ready() *Event {
+	if o.failure != nil {
+		return o.peer.engine.pool.Error(o.failure)
+	}
+	waits := o.op.After
+	if o.send {
+		waits = append([]*Event{o.buffer.Definition()}, waits...)
+	}
+	return o.peer.engine.pool.Join(waits...)
+}
+
+// prepared hears that what the half waited for has ended.
+func (o *operation) prepared(err error) {
+	m, now := o.peer.machine, o.peer.now()
+	if err == nil {
+		m.Ready(now, o.ref)
+		return
+	}
+	o.failure = err
+	m.Fail(now, o.ref, o.refusal(err))
+}
+
+// refusal is what the other side is told of an error here. One that came from another process is told on as it came, so that
+// it survives any number of hops (TR-ERR-1).
+func (o *operation) refusal(err error) match.Verdict {
+	if e, ok := errors.AsType[*Error](err); ok {
+		return match.Verdict{Code: e.code, Text: e.Text}
+	}
+	text := fmt.Sprintf("device %d: %v", o.local(), err)
+	return match.Verdict{Code: codeOf(err), Text: text[:min(len(text), match.MaxText)]}
+}
+
+// local is the device of this process.
+func (o *operation) local() serry.DeviceID {
+	if o.send {
+		return o.op.Src
+	}
+	return o.op.Dst
+}
+
+// error is what the program is told about a verdict.
+func (o *operation) error(v match.Verdict) error {
+	if v.Code == match.OK {
+		return nil
+	}
+	if o.failure != nil && v.Code == o.refusal(o.failure).Code {
+		return o.failure // unchanged (TR-OBJ-3)
+	}
+	return &Error{
+		Send: o.send, Key: o.op.Key, Src: o.op.Src, Dst: o.op.Dst, Peer: o.peer.life, Done: o.moved, Bytes: o.Shape.Bytes,
+		Elapsed: o.peer.now() - o.posted, Text: v.Text, Unconfirmed: v.Unconfirmed, Err: sentinelOf(v.Code), code: v.Code,
+	}
+}
+
+// finish tells the program that the transfer has ended on this side.
+func (o *operation) finish(err error) {
+	o.peer.engine.record(Record{
+		Send: o.send, Key: o.op.Key, Src: o.op.Src, Dst: o.op.Dst, Peer: o.peer.life, Bytes: o.Shape.Bytes,
+		Elapsed: o.peer.now() - o.posted, Err: err, ref: o.ref,
+	})
+	o.promise.Set(err)
+}
+
+// A mover has bytes of one half that the link moves, or will.
+type mover struct {
+	op     *operation
+	link   *link.Link
+	class  link.Class
+	left   match.Ranges // that the link was not given
+	pieces []*piece     // that it was
+	over   bool         // what happens to pieces does not matter any more
+	queued bool         // of a receive: it waits in the intake for its turn
+}
+
+// A piece is bytes that are one message of the link.
+type piece struct {
+	match.Range
+	ticket *link.Ticket
+}
+
+// header names a piece.
+func (m *mover) header(r match.Range) link.Header {
+	return link.Header{Family: link.Transfer, Type: link.TransferData, Class: m.class, Stream: uint64(m.op.number), Offset: uint64(r.From)}
+}
+
+// cut takes the next piece. Ranges are cut at multiples of the size of pieces, so both sides cut the same ranges alike.
+func (m *mover) cut() match.Range {
+	r := &m.left[0]
+	p := match.Range{From: r.From, To: min(r.To, (r.From/pieceBytes+1)*pieceBytes)}
+	if r.From = p.To; r.From == r.To {
+		m.left = m.left[1:]
+	}
+	return p
+}
+
+// give gives the next piece to the link, by Post or by Expect. A link that is down takes none: that it is will be heard of.
+func (m *mover) give(to func(link.Header, ...[]byte) (*link.Ticket, error)) int64 {
+	p := &piece{Range: m.cut()}
+	var err error
+	p.ticket, err = to(m.header(p.Range), m.op.memory.Slice(p.From, p.To).Bytes())
+	if err != nil {
+		m.op.refused(err)
+		return 0
+	}
+	m.pieces = append(m.pieces, p)
+	p.ticket.Then(func() { m.op.peer.do(func() { m.ended(p) }) })
+	return p.To - p.From
+}
+
+// refused hears that the link does not take a piece, although it is up.
+func (o *operation) refused(err error) {
+	if o.peer.link != nil && o.peer.link.Err() == nil {
+		o.peer.machine.Cancel(o.peer.now(), o.ref, match.Verdict{Code: match.Internal, Text: err.Error()})
+	}
+}
+
+// move begins to send ranges.
+func (o *operation) move(l *link.Link, n match.Number, ranges match.Ranges) {
+	o.number = n
+	o.mover = &mover{op: o, link: l, class: o.op.Class.link(), left: slices.Clone(ranges)}
+	o.mover.post()
+}
+
+// post posts pieces within the window. Every send has at least one posted, and posts in order: whatever the receiver has
+// memory for first, is posted or has left. Else two windows could wait for each other.
+func (m *mover) post() {
+	for len(m.left) > 0 && len(m.pieces) < windowPieces {
+		m.give(m.link.Post)
+	}
+}
+
+// expect begins to take ranges.
+func (o *operation) expect(l *link.Link, a match.Expect) {
+	o.number = a.Number
+	o.peer.setKnown(a.Number, true)
+	o.mover = &mover{op: o, link: l, class: link.Class(a.Class), left: slices.Clone(a.Ranges)}
+	o.peer.intake.add(o.mover)
+	o.peer.intake.grant()
+}
+
+// ended hears that the link is done with a piece.
+func (m *mover) ended(p *piece) {
+	if m.over {
+		return
+	}
+	o := m.op
+	m.remove(p)
+	err := p.ticket.Err()
+	if !o.send {
+		o.peer.intake.freed(p)
+	}
+	switch {
+	case errors.Is(err, link.ErrSize):
+		o.refused(err)
+	case err != nil: // the link is down, which will be heard of
+	case o.send:
+		o.sentPiece(p)
+	default:
+		o.moved += p.To - p.From
+		o.peer.machine.Arrived(o.peer.now(), o.ref, p.Range)
+	}
+	if !o.send {
+		o.peer.intake.add(m)
+		o.peer.intake.grant()
+	}
+}
+
+func (o *operation) sentPiece(p *piece) {
+	m := o.mover
+	o.moved += p.To - p.From
+	if m.post(); len(m.left)+len(m.pieces) == 0 {
+		m.over = true
+		o.mover = nil
+		o.peer.machine.Sent(o.peer.now(), o.ref)
+	}
+}
+
+func (m *mover) remove(p *piece) {
+	for i, q := range m.pieces {
+		if q == p {
+			m.pieces = append(m.pieces[:i], m.pieces[i+1:]...)
+			return
+		}
+	}
+}
+
+// halt takes all pieces back from the link, and calls f for those that were complete. When it returns, no memory of the half
+// is used.
+func (m *mover) halt(f func(*piece)) (all bool) {
+	m.over = true
+	all = len(m.left) == 0
+	for _, p := range m.pieces {
+		p.ticket.Cancel(ErrCancelled)
+		if !m.op.send {
+			m.op.peer.intake.freed(p)
+		}
+		if p.ticket.Err() != nil {
+			all = false
+		} else {
+			f(p)
+		}
+	}
+	m.pieces = nil
+	m.op.mover = nil
+	return all
+}
+
+// stop ends the movement of bytes because the transfer ends.
+func (o *operation) stop() {
+	sent := true
+	if o.mover != nil {
+		sent = o.mover.halt(func(p *piece) { o.moved += p.To - p.From })
+	}
+	o.peer.machine.Stopped(o.peer.now(), o.ref, o.send && sent)
+	o.peer.intake.grant()
+}
+
+// suspend ends the movement of bytes because contact is lost. What is complete counts.
+func (o *operation) suspend() {
+	m := o.mover
+	if m == nil {
+		return
+	}
+	all := m.halt(func(p *piece) {
+		o.moved += p.To - p.From
+		if !o.send {
+			o.peer.machine.Arrived(o.peer.now(), o.ref, p.Range)
+		}
+	})
+	if o.send && all {
+		o.peer.machine.Sent(o.peer.now(), o.ref)
+	}
+}

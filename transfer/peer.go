@@ -1,0 +1,365 @@
+package transfer
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/serry-dev/serry"
+	"github.com/serry-dev/serry/link"
+	"github.com/serry-dev/serry/transfer/internal/match"
+)
+
+const (
+	maxLive = 1 << 15 // halves of transfers with one peer at a time; more wait for their turn
+
+	leastRedial = 50 * time.Millisecond
+	mostRedial  = 2 * time.Second
+)
+
+// A peer has the transfers with one life of another task. All that happens is queued in an inbox; one goroutine at a time,
+// which ends when the inbox is empty, takes it from there, so the machine needs no lock, and a slow peer holds up no other.
+type peer struct {
+	// Set in newPeer, then constant.
+	engine *Engine
+	life   serry.Life
+
+	// Owned by the goroutine that runs the inbox.
+	machine *match.Machine
+	ops     map[match.Ref]*operation
+	backlog []*operation // that wait for others to end
+	link    *link.Link   // or nil
+	former  *link.Link   // the one before, or nil: what still comes from it is late
+	over    bool         // the life is
+	outbox  []match.Message
+	intake  intake
+	timer   *time.Timer // for the machine, or nil
+	redial  time.Duration
+	waiters []chan struct{} // to be closed when there are no operations
+
+	mu struct {
+		sync.Mutex
+		inbox    []func()
+		running  bool
+		closed   bool
+		dialling bool
+		known    map[match.Number]bool // transfers that data or credit may come for
+	}
+}
+
+func newPeer(e *Engine, life serry.Life) *peer {
+	p := &peer{engine: e, life: life, ops: make(map[match.Ref]*operation)}
+	p.machine = match.New(match.Config{
+		Odd: e.life.Compare(life) < 0, Peer: fmt.Sprintf("%v incarnation %d", life.Task, life.Incarnation),
+		Detection: e.opt.Detection, Stall: e.opt.Stall, Live: maxLive,
+	})
+	p.mu.known = make(map[match.Number]bool)
+	return p
+}
+
+func (p *peer) now() match.Time { return p.engine.now() }
+
+// do queues something for the goroutine of the peer. It never blocks, so goroutines of links may call it.
+func (p *peer) do(f func()) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.mu.closed {
+		return
+	}
+	p.mu.inbox = append(p.mu.inbox, f)
+	if !p.mu.running {
+		p.mu.running = true
+		p.engine.work.Go(p.run)
+	}
+}
+
+// run takes from the inbox until it is empty.
+func (p *peer) run() {
+	for {
+		p.mu.Lock()
+		batch := p.mu.inbox
+		p.mu.inbox = nil
+		p.mu.running = len(batch) > 0
+		p.mu.Unlock()
+		if len(batch) == 0 {
+			return
+		}
+		for _, f := range batch {
+			f()
+			p.perform()
+		}
+		p.flush()
+		p.setTimer()
+	}
+}
+
+// close has nothing more be queued. What is in the inbox is still done.
+func (p *peer) close() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.mu.closed = true
+}
+
+// knows says whether data or credit may come for a transfer.
+func (p *peer) knows(n match.Number) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.mu.known[n]
+}
+
+func (p *peer) setKnown(n match.Number, known bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if known {
+		p.mu.known[n] = true
+	} else {
+		delete(p.mu.known, n)
+	}
+}
+
+// setTimer has the machine called when it wants to be.
+func (p *peer) setTimer() {
+	at := p.machine.Deadline()
+	switch {
+	case at == match.Never && p.timer != nil:
+		p.timer.Stop()
+	case at == match.Never:
+	case p.timer == nil:
+		p.timer = time.AfterFunc(at-p.now(), func() { p.do(func() { p.machine.Advance(p.now()) }) })
+	default:
+		p.timer.Reset(at - p.now())
+	}
+}
+
+// perform does what the machine wants.
+func (p *peer) perform() {
+	for list := p.machine.Take(); len(list) > 0; list = p.machine.Take() {
+		for _, a := range list {
+			switch a := a.(type) {
+			case match.Tell:
+				p.tell(a.Message)
+			case match.Move:
+				p.ops[a.Ref].move(p.link, a.Number, a.Ranges)
+			case match.Expect:
+				p.ops[a.Ref].expect(p.link, a)
+			case match.Stop:
+				p.ops[a.Ref].stop()
+			case match.End:
+				p.end(p.ops[a.Ref], a.Verdict)
+			case match.Correct:
+				p.engine.correct(a)
+			}
+		}
+	}
+	if len(p.ops)+len(p.backlog) == 0 {
+		for _, w := range p.waiters {
+			close(w)
+		}
+		p.waiters = nil
+	}
+}
+
+func (p *peer) tell(m match.Message) {
+	if m.Kind == match.Offer {
+		p.setKnown(m.Number, true) // credit may come before the answer
+		p.offered(m.Number)
+	}
+	p.outbox = append(p.outbox, m)
+}
+
+// offered notes the number of a send.
+func (p *peer) offered(n match.Number) {
+	if ref, ok := p.machine.Sender(n); ok {
+		p.ops[ref].number = n
+	}
+}
+
+// flush sends the messages that have gathered, as few frames. A frame that the link does not take is lost: the sender of the
+// transfer asks again.
+func (p *peer) flush() {
+	const most = link.ControlBytes - 32<<10 // the longest message has 16 KiB
+	for len(p.outbox) > 0 && p.link != nil {
+		kind, payload := p.outbox[0].Kind, []byte(nil)
+		for len(p.outbox) > 0 && p.outbox[0].Kind == kind && len(payload) < most {
+			payload = appendMessage(payload, p.outbox[0])
+			p.outbox = p.outbox[1:]
+		}
+		p.link.Post(link.Header{Family: link.Transfer, Type: frameTypes[kind], Class: link.Control}, payload)
+	}
+	p.outbox = nil
+}
+
+// post begins an operation.
+func (p *peer) post(o *operation) {
+	o.ref = p.engine.newRef()
+	o.Ref = o.ref
+	p.admit(o)
+	p.connect()
+}
+
+// admit gives an operation to the machine, or lets it wait until others have ended.
+func (p *peer) admit(o *operation) {
+	if len(p.ops) >= maxLive {
+		p.backlog = append(p.backlog, o)
+		return
+	}
+	ready := o.ready()
+	o.Ready = ready.State() == Complete
+	p.ops[o.ref] = o
+	if err := p.machine.Post(p.now(), o.Op); err != nil {
+		delete(p.ops, o.ref)
+		o.finish(err)
+		return
+	}
+	if !o.Ready {
+		ready.onEnd(func() { p.do(func() { o.prepared(ready.Err()) }) })
+	}
+}
+
+// end tells the program how an operation ended, and lets the next one of the backlog begin.
+func (p *peer) end(o *operation, v match.Verdict) {
+	delete(p.ops, o.ref)
+	if o.number != 0 {
+		p.setKnown(o.number, false)
+		if v.Code != match.OK && p.link != nil {
+			p.link.Forget(link.Transfer, uint64(o.number), 0, ErrCancelled)
+		}
+	}
+	o.finish(o.error(v))
+	if len(p.backlog) > 0 {
+		next := p.backlog[0]
+		p.backlog[0] = nil
+		p.backlog = p.backlog[1:]
+		p.admit(next)
+	}
+}
+
+// cancelAll ends all operations because the engine is closed.
+func (p *peer) cancelAll() {
+	for _, o := range p.backlog {
+		o.finish(ErrAborted)
+	}
+	p.backlog = nil
+	for ref := range p.ops {
+		p.machine.Cancel(p.now(), ref, match.Verdict{Code: match.Aborted, Text: "its engine was closed"})
+	}
+}
+
+// drained is closed when there are no operations.
+func (p *peer) drained() <-chan struct{} {
+	c := make(chan struct{})
+	p.do(func() { p.waiters = append(p.waiters, c) })
+	return c
+}
+
+// connect makes sure that there is a link, or that one is being made, while something needs it.
+func (p *peer) connect() {
+	if p.over || p.link != nil || !p.machine.Busy() {
+		return
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.mu.dialling || p.mu.closed {
+		return
+	}
+	p.mu.dialling = true
+	p.engine.work.Go(func() {
+		l, err := p.engine.net.Link(p.engine.ctx, p.life)
+		p.mu.Lock()
+		p.mu.dialling = false
+		p.mu.Unlock()
+		p.do(func() { p.dialled(l, err) })
+	})
+}
+
+// dialled takes the outcome of a dial.
+func (p *peer) dialled(l *link.Link, err error) {
+	switch {
+	case err == nil:
+		p.adopt(l)
+	case errors.Is(err, link.ErrPeerFailed) || errors.Is(err, serry.ErrStale):
+		p.lose(err.Error())
+	case p.engine.ctx.Err() != nil || errors.Is(err, context.Canceled):
+	default:
+		p.redial = min(max(2*p.redial, leastRedial), mostRedial)
+		time.AfterFunc(p.redial, func() { p.do(p.connect) })
+	}
+}
+
+// adopt takes a link that is new.
+func (p *peer) adopt(l *link.Link) {
+	if p.over || l == p.link || l == p.former {
+		p.connect()
+		return
+	}
+	if l.Err() != nil {
+		p.connect()
+		return
+	}
+	p.detach()
+	p.link, p.redial = l, 0
+	p.machine.Up(p.now())
+}
+
+// detach lets go of the link: nothing is moved by it any more.
+func (p *peer) detach() {
+	if p.link == nil {
+		return
+	}
+	p.perform() // what the machine wanted while there was contact
+	for _, o := range p.ops {
+		o.suspend()
+	}
+	p.intake = intake{}
+	p.link, p.former = nil, p.link
+	p.outbox = nil
+	p.machine.Down(p.now())
+	p.perform()
+}
+
+// disconnected hears that a link is down.
+func (p *peer) disconnected(err error) {
+	if p.link != nil && p.link.Err() != nil {
+		p.detach()
+	}
+	if errors.Is(err, link.ErrPeerFailed) {
+		p.lose(err.Error())
+		return
+	}
+	p.connect()
+}
+
+// lose ends everything, because the life of the peer is over.
+func (p *peer) lose(why string) {
+	if p.over {
+		return
+	}
+	p.detach()
+	p.over = true
+	for _, o := range p.backlog {
+		o.finish(fmt.Errorf("%w: %s", ErrUnavailable, why))
+	}
+	p.backlog = nil
+	p.machine.Lose(p.now(), match.Verdict{Code: match.Unavailable, Text: why[:min(len(why), match.MaxText)]})
+	e := p.engine
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.mu.peers[p.life] == p {
+		delete(e.mu.peers, p.life)
+	}
+}
+
+// receive takes messages of the peer. A link that they come by is up.
+func (p *peer) receive(l *link.Link, messages []match.Message) {
+	if l != p.link {
+		p.adopt(l)
+	}
+	if l != p.link {
+		return // they are of a link that is down
+	}
+	for _, m := range messages {
+		p.machine.Receive(p.now(), m)
+	}
+}
