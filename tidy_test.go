@@ -50,6 +50,7 @@ var pure = map[string]struct{ context bool }{
 	"internal/schedule":       {},
 	"preempt/internal/pact":   {},
 	"transfer/internal/match": {},
+	"transfer/offer":          {},
 }
 
 // withoutClient has the parts that do not import client, although they lie above it: each says itself what it needs.

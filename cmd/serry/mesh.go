@@ -66,7 +66,7 @@ func (p *meshPicture) read(texts []string) (extent, []*mesh.Sharding, error) {
 	}
 	array, err := readExtent(p.shape)
 	if err != nil {
-		return extent{}, nil, err
+		return extent{}, nil, fmt.Errorf("--shape %w", err)
 	}
 	shardings := make([]*mesh.Sharding, len(texts))
 	for i, text := range texts {

@@ -154,11 +154,11 @@ func readExtent(text string) (extent, error) {
 	if name, rest, ok := strings.Cut(text, "["); ok {
 		inner, closed := strings.CutSuffix(rest, "]")
 		if !closed {
-			return e, fmt.Errorf("--shape %q: want a ] at the end", text)
+			return e, fmt.Errorf("%q: want a ] at the end", text)
 		}
 		var err error
 		if e.element, err = elementOf(name); err != nil {
-			return e, fmt.Errorf("--shape %q: %w", text, err)
+			return e, fmt.Errorf("%q: %w", text, err)
 		}
 		sizes, sep = inner, ","
 		if inner == "" {
@@ -169,10 +169,10 @@ func readExtent(text string) (extent, error) {
 	for part := range strings.SplitSeq(sizes, sep) {
 		n, err := strconv.Atoi(strings.TrimSpace(part))
 		if err != nil || n < 0 {
-			return e, fmt.Errorf("--shape %q: size %q: want 8x4, or bf16[8,4] with an element type", text, part)
+			return e, fmt.Errorf("%q: size %q: want 8x4, or bf16[8,4] with an element type", text, part)
 		}
 		if n > 0 && total > maxArrayBytes/n {
-			return e, fmt.Errorf("--shape %q: more bytes than any array has", text)
+			return e, fmt.Errorf("%q: more bytes than any array has", text)
 		}
 		total *= max(n, 1)
 		e.shape = append(e.shape, n)
