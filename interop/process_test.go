@@ -17,7 +17,7 @@ import (
 
 // patience bounds every wait of a test for a process. It is no assertion: only
 // a test that fails anyway ever waits so long.
-const patience = 2 * time.Minute
+const patience = 5 * time.Minute
 
 // A process is a child of a test: a server or a Python program. It and all it
 // started are gone when the test ends.

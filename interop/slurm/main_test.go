@@ -141,7 +141,7 @@ func build(dir string) error {
 }
 
 // patience bounds every wait of a test. It is no assertion: only a test that fails anyway ever waits so long.
-const patience = 90 * time.Second
+const patience = 5 * time.Minute
 
 // await looks every few milliseconds whether something is so.
 func await(what string, so func() bool) error {
