@@ -16,6 +16,9 @@
 // link itself, the service, or a launcher that saw the process end. A later [Net.Link] makes a new one, if
 // that life of the peer is still there.
 //
+// Processes of one host also lend each other memory: [Net.NewSegment] makes a [Segment], which its owner writes and peers read
+// (see [Link.Lend] and [Link.Borrow]).
+//
 // The pings of a link tell the peer how far this process has come with its streams ([Link.Carry], [Link.Standing]).
 //
 // [Net.Links] and [Net.Totals] have the figures of links. A process that runs is asked for them by other programs through
@@ -24,5 +27,5 @@
 // All methods may be called from any goroutine. Nothing is shared between two Nets but what their options
 // name, so that a test runs many in one process.
 //
-// Read header.go first, then link.go, bulk.go and net.go.
+// Read header.go first, then link.go, bulk.go and net.go; segment.go and lend.go for memory that is lent.
 package link

@@ -169,6 +169,10 @@ func (n *Net) serve(c *conn.Conn) {
 		n.refuse(c, &theirs, WrongSecret, "it does not know the secret of the job")
 		return
 	}
+	if theirs.lane == lendLane {
+		n.lent(c, &theirs, proof(n.opt.Secret, acceptor, said, answer))
+		return
+	}
 	l, code, text := n.admit(c, &theirs)
 	if code != 0 {
 		n.refuse(c, &theirs, code, text)

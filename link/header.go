@@ -64,6 +64,7 @@ const (
 	typePong
 	typeBye
 	typeWindow
+	typeLend
 )
 
 // Types of the collective family.
@@ -96,7 +97,7 @@ const (
 
 // grammar has what the link must know of the types of a family.
 var grammar = [families]struct{ last, data, credit Type }{
-	linkFamily: {last: typeWindow},
+	linkFamily: {last: typeLend},
 	Collective: {OneSided, CollectiveData, collectiveCredit},
 	Transfer:   {Pull, TransferData, transferCredit},
 }

@@ -111,11 +111,12 @@ const (
 	OtherUser                      // the other process of this host runs as another user
 	Untrusted                      // one side does not accept the certificate of the other
 	Replaced                       // the service knows a newer life of the task that dials, or not this one
+	NoSegment                      // memory that was lent is not taken
 )
 
 // String says it in a few words.
 func (r Refusal) String() string {
-	texts := [...]string{"", "other job", "no common version", "wrong secret", "stale incarnation", "other byte order", "dialled from both sides", "too many links", "closing", "other user", "certificate not accepted", "replaced incarnation"}
+	texts := [...]string{"", "other job", "no common version", "wrong secret", "stale incarnation", "other byte order", "dialled from both sides", "too many links", "closing", "other user", "certificate not accepted", "replaced incarnation", "segment not taken"}
 	if int(r) < len(texts) && r > 0 {
 		return texts[r]
 	}

@@ -52,6 +52,7 @@ type Link struct {
 	heard   atomic.Int64   // when the peer was last heard: nanoseconds since the net was made
 	moved   atomic.Int64   // when the bulk lanes last wrote a step, or had nothing to write
 	counts  counts
+	loans   loans // of the peer
 
 	// Owned by the goroutine that has the turn of the small lane.
 	guard    guard
@@ -355,6 +356,9 @@ func (l *Link) finish(was state) {
 	}
 	l.guard.clear()
 	l.net.exits.remove(l)
+	if err := l.loans.close(); err != nil {
+		l.net.log.Warn("segments of a peer not freed", "peer", l.peer.Task, "err", err)
+	}
 	l.mu.Lock()
 	l.mu.state = down
 	cause := l.mu.cause

@@ -11,12 +11,18 @@ import (
 
 // A Local connects the Nets of one process that have it in their options, without sockets. They speak the
 // same protocol as over sockets, handshake included. The zero value is ready to use.
+//
+// As [Options.Segments] it lets them lend segments to each other, however they are connected.
 type Local struct {
 	mu   sync.Mutex
 	nets map[serry.Life]*Net // guarded by mu
 }
 
+// add makes a Net known. x may be nil, as for remove and find.
 func (x *Local) add(n *Net) {
+	if x == nil {
+		return
+	}
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	if x.nets == nil {
@@ -26,6 +32,9 @@ func (x *Local) add(n *Net) {
 }
 
 func (x *Local) remove(n *Net) {
+	if x == nil {
+		return
+	}
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	if x.nets[n.life] == n {
@@ -33,7 +42,7 @@ func (x *Local) remove(n *Net) {
 	}
 }
 
-// find returns the Net of a life of this process, or nil. x may be nil.
+// find returns the Net of a life of this process, or nil.
 func (x *Local) find(peer serry.Life) *Net {
 	if x == nil {
 		return nil

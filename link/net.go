@@ -109,9 +109,14 @@ type Options struct {
 	Collective Checksum // checksums of the collective family
 	Transfer   Checksum // of the transfer family
 
-	TCPOnly bool         // use no socket of this host for its processes; they use TCP, as between hosts
-	Local   *Local       // or nil: Nets of this process that share it need no sockets among themselves
-	Network Network      // or nil
+	TCPOnly bool    // use no socket of this host for its processes; they use TCP, as between hosts
+	Local   *Local  // or nil: Nets of this process that share it need no sockets among themselves
+	Network Network // or nil
+
+	// Segments lets Nets of this process that share it lend segments of ordinary memory to each other, as processes of one host
+	// lend theirs: the race detector sees what is done with them, and goroutines sleep for them in virtual time. Or nil.
+	Segments *Local
+
 	Planted plant.Faults // none, but in tests of tests
 	Log     *slog.Logger
 }
@@ -258,9 +263,8 @@ func (n *Net) run() {
 	ctx, mute := context.WithCancel(n.ctx)
 	n.mute = mute
 	n.answers.Go(func() { n.answer(ctx) })
-	if n.opt.Local != nil {
-		n.opt.Local.add(n)
-	}
+	n.opt.Local.add(n)
+	n.opt.Segments.add(n)
 }
 
 // Life is the life that this Net is of.
@@ -436,9 +440,8 @@ func (n *Net) Close(ctx context.Context) error {
 		links = append(links, l)
 	}
 	n.mu.Unlock()
-	if n.opt.Local != nil {
-		n.opt.Local.remove(n)
-	}
+	n.opt.Local.remove(n)
+	n.opt.Segments.remove(n)
 	for _, c := range append(n.acceptor.Stop(), n.welcome.Stop()...) {
 		c.Close()
 	}
