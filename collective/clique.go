@@ -37,6 +37,8 @@ type clique struct {
 	holder *grant                // of that run, or nil; guarded by the lock of the group's locks
 	mail   mailbox
 
+	sharing *sharing // through which ranks of one host work; nil where they lie on several
+
 	mu struct {
 		sync.Mutex
 		refs    int // calls of Clique without a Close
@@ -58,6 +60,9 @@ func newClique(g *Group, m *meeting, l *lineage) *clique {
 	key := m.key
 	c := &clique{group: g, key: key, stream: m.stream, backend: m.backend, meeting: m.name, attempt: m.attempt, hosts: m.hosts}
 	c.even = evenHosts(key, m.hosts)
+	if sharable(key, m.hosts) {
+		c.sharing = &sharing{clique: c, ready: make(chan struct{})}
+	}
 	c.mu.lineage = l
 	c.ctx, c.cancel = context.WithCancelCause(g.ctx)
 	c.mu.links = make(map[serry.Life]*link.Link)
@@ -75,6 +80,7 @@ func newClique(g *Group, m *meeting, l *lineage) *clique {
 		}
 		c.comms[rank] = &Comm{group: g, clique: c, rank: rank, progress: link.NewProgress(c.progressOf(rank))}
 		c.comms[rank].remote.hasty = g.opt.Planted.Has(plant.EarlySignal)
+		c.comms[rank].sharer.comm = c.comms[rank]
 		if c.first == nil {
 			c.first = c.comms[rank]
 		}
@@ -319,6 +325,10 @@ func (c *clique) revoke(e *Error) *Error {
 func (c *clique) stop(cause error) {
 	c.cancel(cause)
 	c.mail.fail(cause)
+	if c.sharing != nil {
+		c.sharing.stop()
+	}
+	c.unshare()
 	c.mu.Lock()
 	links := make([]*link.Link, 0, len(c.mu.links))
 	for _, l := range c.mu.links {
@@ -444,6 +454,20 @@ func (c *clique) end(op *operation) {
 	c.mu.Unlock()
 	if leaving {
 		c.farewell()
+	}
+	c.unshare()
+}
+
+// unshare frees the shared memory of a clique that has ended, once no operation runs. None will begin.
+func (c *clique) unshare() {
+	if c.sharing == nil || c.failed.Load() == nil {
+		return
+	}
+	c.mu.Lock()
+	idle := len(c.mu.running) == 0
+	c.mu.Unlock()
+	if idle {
+		c.sharing.close()
 	}
 }
 

@@ -29,6 +29,7 @@ type Comm struct {
 	rank   int
 	native Communicator // of the backend; nil for the engine of this package
 	remote remote       // its one-sided operations, and those on it
+	sharer sharer       // its operations through shared memory
 
 	progress *link.Progress // with the operations of all ranks
 
@@ -193,6 +194,7 @@ func (c *Comm) number(op *operation) (rank int, differs bool) {
 	c.mu.seq++
 	c.mu.moved = op.began
 	op.seq, op.word = c.mu.seq, word(c.mu.seq, op.call.description)
+	op.place = c.sharer.reserve(op.call)
 	c.progress.Start(op.seq)
 	if w := op.call.offers; w != nil {
 		w.number = op.seq

@@ -23,6 +23,9 @@
 // clique, the number of the operation, and a digest of what the operation is: a member that runs something else does
 // not expect the message and finds out. Members of one process exchange their messages in memory.
 //
+// Where all ranks are on one host, the operations that programs run most need no messages: each rank reads what the others give
+// out of memory that their processes share (sharing.go, sharer.go, fused.go).
+//
 // [Put] and [Signal] act on a rank whose program takes no part: its process does the writing (onesided.go).
 //
 // The lock of a group is never held while a clique, a link or the service is waited for, and no lock of a link is held
@@ -31,5 +34,5 @@
 //
 // All methods may be called from any goroutine. Nothing is shared between two groups.
 //
-// Read op.go and comm.go first, then engine.go, clique.go and meeting.go.
+// Read op.go and comm.go first, then engine.go, clique.go and meeting.go; sharer.go for shared memory.
 package collective

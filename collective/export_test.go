@@ -39,3 +39,27 @@ func NextName(c *Comm, o Op, peer int, receive bool) link.Header {
 	}
 	return c.clique.header(message{op: &operation{comm: c, word: word(seq, k.description)}, peer: peer}, receive)
 }
+
+// Shares says whether operations of the clique go through shared memory.
+func Shares(c *Comm) bool {
+	x := c.clique.sharing
+	if x == nil {
+		return false
+	}
+	select {
+	case <-x.ready:
+		return x.works
+	default:
+		return false
+	}
+}
+
+// AtPhase calls f once, before the rank ends one of its phases of operations through shared memory: 0 is the next one.
+func AtPhase(c *Comm, phase int, f func()) {
+	c.sharer.before = func() {
+		if phase == 0 {
+			f()
+		}
+		phase--
+	}
+}

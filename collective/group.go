@@ -70,6 +70,9 @@ type Options struct {
 	// send it to other hosts. Empty means that the addresses of the link layer tell.
 	Host string
 
+	// LinksOnly keeps operations of ranks on one host away from shared memory. It is enough that one process of a clique has it.
+	LinksOnly bool
+
 	Planted plant.Faults // none, but in tests of tests
 	Log     *slog.Logger // or nil
 }

@@ -331,7 +331,7 @@ func (w *world) clique(procs []*process, devices []serry.DeviceID) []*collective
 }
 
 // transports are the ways that processes are connected, for tests that all of them pass.
-var transports = []string{"memory", "local", "tcp"}
+var transports = []string{"memory", "local", "shared", "tcp"}
 
 // onEach runs a test over every transport. Those without sockets are in virtual time.
 func onEach(t *testing.T, f func(t *testing.T, w *world)) {
@@ -342,8 +342,11 @@ func onEach(t *testing.T, f func(t *testing.T, w *world)) {
 				return
 			}
 			inBubble(t, func(t *testing.T, w *world) {
-				if name == "local" {
+				switch name {
+				case "local":
 					w.local = new(link.Local)
+				case "shared":
+					w.link.Segments, w.group.Host = new(link.Local), "one"
 				}
 				f(t, w)
 			})

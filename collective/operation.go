@@ -27,6 +27,7 @@ type operation struct {
 	call    *call
 	seq     uint64
 	word    uint64 // of its messages: the sequence number and the digest of the description
+	place   uint64 // among those through shared memory, from 1 on; or 0
 	began   time.Time
 	until   time.Time      // its deadline, if the context has none; or zero
 	pending []atomic.Int32 // by rank: messages under way
@@ -61,7 +62,11 @@ func (o *operation) run(ctx context.Context) error {
 	case o.comm.native != nil && errors.Is(err, ErrUnsupported): // of the backend, on all ranks alike (CL-ERR-10)
 		return fmt.Errorf("%v: %w", o.call.description, err)
 	}
-	return o.failure(ctx, err)
+	err = o.failure(ctx, err)
+	if o.place > 0 {
+		o.comm.clique.sharing.quiet() // ranks of this process may have read memory of the operation until then
+	}
+	return err
 }
 
 // play carries the operation out.
@@ -74,6 +79,11 @@ func (o *operation) play(ctx context.Context) error {
 	}
 	if o.call.rows != nil {
 		return o.exchangeRows(ctx)
+	}
+	if o.place > 0 {
+		if served, err := o.comm.sharer.run(ctx, o); served || err != nil {
+			return err
+		}
 	}
 	p, err := o.comm.plan(o.call)
 	if err != nil {
