@@ -68,7 +68,7 @@ bench-link: ## links beside bare Go sockets and iperf3, on loopback
 	scripts/iperf3.sh
 	$(GO) run ./bench/link
 
-bench-collective: build ## collectives over TCP beside torch's Gloo and Open MPI
+bench-collective: build ## collectives over links and through shared memory, beside torch's Gloo and Open MPI
 	scripts/venvs.sh torch mpi
 	$(GO) run ./bench/collective -serry $(BIN)
 

@@ -27,8 +27,8 @@ func TestQuick(t *testing.T) {
 		t.Fatalf("run(%v) = %v", args, err)
 	}
 	for _, want := range []string{"allreduce", "alltoall", "broadcast"} {
-		if n := strings.Count(out.String(), want); n != 2 {
-			t.Errorf("%d lines of %s; want 2, in\n%s", n, want, out.String())
+		if n := strings.Count(out.String(), want); n != 4 {
+			t.Errorf("%d lines of %s; want 2 over links and 2 through memory, in\n%s", n, want, out.String())
 		}
 	}
 }
@@ -48,7 +48,7 @@ func TestRows(t *testing.T) {
 }
 
 func TestFlags(t *testing.T) {
-	for _, args := range [][]string{{"-ranks", "0"}, {"-ops", "sort"}, {"-sizes", "many"}, {"-rounds", "0"}, {"-peers", "nccl"}, {"x"}} {
+	for _, args := range [][]string{{"-ranks", "0"}, {"-ops", "sort"}, {"-sizes", "many"}, {"-rounds", "0"}, {"-peers", "nccl"}, {"-over", "air"}, {"x"}} {
 		if _, err := parse(args, io.Discard); !errors.Is(err, sheet.ErrUsage) {
 			t.Errorf("parse(%v) = %v; want ErrUsage", args, err)
 		}

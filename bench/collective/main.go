@@ -1,12 +1,13 @@
-// Collective measures the collective operations of serry over TCP beside those of torch's Gloo and of Open MPI over
-// TCP, on the same processors in one run.
+// Collective measures the collective operations of serry beside those of torch's Gloo and of Open MPI, on the same
+// processors in one run: over links, where Open MPI uses TCP, and through shared memory, where it does so, too.
 //
 // usage: go run ./bench/collective [flags]
 //
 // Every peer is a group of processes that stays for the whole run. In every round all peers run the same operation on
 // vectors of the same size, in another order each time; sources are rewritten and results checked in each round, and
 // the time is that of the slowest rank. A ratio is the median of the ratios of the rounds: how many times as fast as
-// the peer serry is. The exit code is 1 if a bar is missed.
+// the peer serry is. Beside an all-reduce through shared memory stands how near it is to what the memory of the machine
+// allows. The exit code is 1 if a bar is missed.
 package main
 
 import (
@@ -40,6 +41,7 @@ func rankOr(otherwise func() int) {
 // A plan is what to measure.
 type plan struct {
 	ranks  []int
+	over   []string // ways between the ranks
 	ops    []string
 	sizes  []int64
 	rounds int
@@ -56,12 +58,14 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 		return err
 	}
 	var rows []row
-	for _, ranks := range p.ranks {
-		more, err := measure(ctx, p, ranks, stderr)
-		if err != nil {
-			return err
+	for _, over := range p.over {
+		for _, ranks := range p.ranks {
+			more, err := measure(ctx, p, over, ranks, stderr)
+			if err != nil {
+				return err
+			}
+			rows = append(rows, more...)
 		}
-		rows = append(rows, more...)
 	}
 	if p.json {
 		err = sheet.JSON(stdout, rows)
@@ -75,6 +79,7 @@ func parse(args []string, stderr io.Writer) (p plan, err error) {
 	flags := flag.NewFlagSet("collective", flag.ContinueOnError)
 	flags.SetOutput(stderr)
 	ranks := flags.String("ranks", "2,4", "how many processes take part: a `list`")
+	over := flags.String("over", overLinks+","+overMemory, "`ways` between the ranks: a list")
 	ops := flags.String("ops", strings.Join(gauge.Ops(), ","), "operations: a `list`")
 	sizes := flags.String("sizes", "8,4096,65536,262144,1048576,16777216,67108864", "`bytes` of the vectors: a list")
 	peers := flags.String("peers", "gloo,mpi", "`names` of the peers")
@@ -86,7 +91,7 @@ func parse(args []string, stderr io.Writer) (p plan, err error) {
 	if err := sheet.Parse(flags, args); err != nil {
 		return p, err
 	}
-	p.ops, p.peers = list(*ops), list(*peers)
+	p.over, p.ops, p.peers = list(*over), list(*ops), list(*peers)
 	p.ranks, err = numbers(*ranks)
 	wide, sizesErr := numbers(*sizes)
 	for _, n := range wide {
@@ -106,6 +111,11 @@ func parse(args []string, stderr io.Writer) (p plan, err error) {
 func (p plan) check() error {
 	if p.rounds < 1 {
 		return fmt.Errorf("%d rounds: want 1 or more", p.rounds)
+	}
+	for _, over := range p.over {
+		if over != overLinks && over != overMemory {
+			return fmt.Errorf("over %q: want %s or %s", over, overLinks, overMemory)
+		}
 	}
 	for _, name := range p.peers {
 		if name != glooName && name != mpiName {
@@ -140,17 +150,17 @@ func numbers(s string) (all []int, err error) {
 }
 
 // measure runs all peers in turn, with a number of ranks.
-func measure(ctx context.Context, p plan, ranks int, stderr io.Writer) (rows []row, err error) {
-	peers, closeAll, err := p.start(ctx, ranks)
+func measure(ctx context.Context, p plan, over string, ranks int, stderr io.Writer) (rows []row, err error) {
+	peers, closeAll, err := p.start(ctx, over, ranks)
 	defer closeAll()
 	if err != nil {
 		return nil, err
 	}
 	for _, op := range p.ops {
 		for _, size := range p.sizes {
-			fmt.Fprintf(stderr, "bench: %d ranks, %s of %d bytes\n", ranks, op, size)
+			fmt.Fprintf(stderr, "bench: %d ranks over %s, %s of %d bytes\n", ranks, over, op, size)
 			w := gauge.Work{Op: op, Bytes: size, Count: count(size, ranks)}
-			r := row{Op: op, Ranks: ranks, Bytes: size, times: make(map[string][]float64)}
+			r := row{Over: over, Op: op, Ranks: ranks, Bytes: size, times: make(map[string][]float64)}
 			for round := range p.rounds + 1 {
 				for i := range peers {
 					peer := peers[(i+round)%len(peers)]
@@ -162,6 +172,9 @@ func measure(ctx context.Context, p plan, ranks int, stderr io.Writer) (rows []r
 						r.times[peer.name] = append(r.times[peer.name], took.Seconds()*1e6)
 					}
 				}
+			}
+			if over == overMemory && op == "allreduce" {
+				r.Bound = bound(ranks, size)
 			}
 			rows = append(rows, r.judged())
 		}

@@ -23,14 +23,17 @@ const rankCommand = "rank"
 // orderBytes is the length of an order, padded.
 const orderBytes = 64
 
+// envOver tells a rank of serry which way to use.
+const envOver = "SERRY_BENCH_OVER"
+
 // ourRanks is the commands of the ranks of serry.
-func ourRanks(ranks int, address string) (all [][]string) {
+func ourRanks(over string, ranks int, address string) (all [][]string) {
 	self, err := os.Executable()
 	if err != nil {
 		self = os.Args[0]
 	}
 	for r := range ranks {
-		all = append(all, []string{"/usr/bin/env", "SERRY_ADDRESS=" + address, "SERRY_TASK=" + strconv.Itoa(r), "SERRY_TASKS=" + strconv.Itoa(ranks), self, rankCommand})
+		all = append(all, []string{"/usr/bin/env", "SERRY_ADDRESS=" + address, envOver + "=" + over, "SERRY_TASK=" + strconv.Itoa(r), "SERRY_TASKS=" + strconv.Itoa(ranks), self, rankCommand})
 	}
 	return all
 }
@@ -51,7 +54,7 @@ func beRank(ctx context.Context, in io.Reader, out io.Writer) error {
 		return err
 	}
 	defer n.Close(ctx)
-	g, err := collective.New(m, n, collective.Options{})
+	g, err := collective.New(m, n, collective.Options{LinksOnly: os.Getenv(envOver) == overLinks})
 	if err != nil {
 		return err
 	}

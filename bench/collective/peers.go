@@ -26,6 +26,12 @@ const (
 	mpiName  = "mpi"
 )
 
+// The ways between the ranks of serry and of Open MPI. Gloo always uses TCP.
+const (
+	overLinks  = "links"
+	overMemory = "memory"
+)
+
 //go:embed peer.py
 var peerScript string
 
@@ -42,7 +48,7 @@ type peer struct {
 const patience = 2 * time.Minute
 
 // start starts all peers. closeAll is never nil.
-func (p plan) start(ctx context.Context, ranks int) (peers []*peer, closeAll func(), err error) {
+func (p plan) start(ctx context.Context, over string, ranks int) (peers []*peer, closeAll func(), err error) {
 	dir, err := os.MkdirTemp("", "serry-bench")
 	closeAll = func() {
 		for _, q := range peers {
@@ -68,9 +74,9 @@ func (p plan) start(ctx context.Context, ranks int) (peers []*peer, closeAll fun
 	}
 	groups := map[string]func() [][]string{
 		glooName: func() [][]string { return p.gloo(ranks, filepath.Join(dir, "store")) },
-		mpiName:  func() [][]string { return p.openMPI(ranks) },
+		mpiName:  func() [][]string { return p.openMPI(over, ranks) },
 	}
-	ours, err := startPeer(ourName, nil, ourRanks(ranks, address))
+	ours, err := startPeer(ourName, nil, ourRanks(over, ranks, address))
 	if err != nil {
 		return nil, closeAll, err
 	}
@@ -93,12 +99,15 @@ func (p plan) gloo(ranks int, store string) (all [][]string) {
 	return all
 }
 
-// openMPI is the command that starts all ranks of Open MPI, on sockets alone.
-func (p plan) openMPI(ranks int) [][]string {
-	return [][]string{{
-		filepath.Join(filepath.Dir(p.mpi), "mpirun"), "--allow-run-as-root", "--oversubscribe", "-np", strconv.Itoa(ranks),
-		"--mca", "pml", "ob1", "--mca", "btl", "tcp,self", "--mca", "btl_tcp_if_include", "lo", p.mpi, "-c", peerScript, "mpi",
-	}}
+// openMPI is the command that starts all ranks of Open MPI, on sockets alone or without them.
+func (p plan) openMPI(over string, ranks int) [][]string {
+	way := []string{"tcp,self", "--mca", "btl_tcp_if_include", "lo"}
+	if over == overMemory {
+		way = []string{"^tcp"}
+	}
+	command := []string{filepath.Join(filepath.Dir(p.mpi), "mpirun"), "--allow-run-as-root", "--oversubscribe", "-np", strconv.Itoa(ranks),
+		"--mca", "pml", "ob1", "--mca", "btl"}
+	return [][]string{append(append(command, way...), p.mpi, "-c", peerScript, "mpi")}
 }
 
 // environment is what a peer needs beside the variables of this process.

@@ -10,6 +10,7 @@ import (
 
 // A row is an operation on vectors of one size.
 type row struct {
+	Over  string             `json:"over"`
 	Op    string             `json:"op"`
 	Ranks int                `json:"ranks"`
 	Bytes int64              `json:"bytes"`
@@ -17,6 +18,7 @@ type row struct {
 	Times map[string]float64 `json:"timesAsFast"`  // serry, by peer: the median of the rounds
 	Bar   string             `json:"bar,omitempty"`
 	Kept  string             `json:"kept,omitempty"`
+	Bound float64            `json:"boundMicroseconds,omitempty"` // what the memory of the machine allows, or 0
 
 	times map[string][]float64 // microseconds of each round, by peer
 }
@@ -35,36 +37,42 @@ func (r row) judged() row {
 		}
 		r.Times[name] = sheet.Median(ratios)
 	}
-	if bar := r.bar(); bar > 0 && len(r.times[glooName]) > 0 {
-		r.Bar = fmt.Sprintf(">= %gx %s", bar, glooName)
-		r.Kept = sheet.Kept(r.Times[glooName] >= bar)
+	if peer, bar := r.bar(); bar > 0 && len(r.times[peer]) > 0 {
+		r.Bar = fmt.Sprintf(">= %gx %s", bar, peer)
+		r.Kept = sheet.Kept(r.Times[peer] >= bar)
 	}
 	return r
 }
 
-// bar is how many times as fast as Gloo an all-reduce of two ranks must be, or 0.
-func (r row) bar() float64 {
-	switch {
+// bar is how many times as fast as a peer an all-reduce of two ranks must be, or 0 (CL-FIG-2).
+func (r row) bar() (peer string, times float64) {
+	switch memory := r.Over == overMemory; {
 	case r.Op != "allreduce" || r.Ranks != 2:
+	case memory && r.Bytes == 8:
+		return mpiName, 0.67
+	case memory && r.Bytes <= 1<<20:
+		return glooName, 4
+	case memory:
+		return glooName, 2.5
 	case r.Bytes == 8:
-		return 2
+		return glooName, 2
 	case r.Bytes >= 64<<10 && r.Bytes <= 1<<20:
-		return 0.9
+		return glooName, 0.9
 	case r.Bytes >= 16<<20:
-		return 1.15
+		return glooName, 1.15
 	}
-	return 0
+	return "", 0
 }
 
 func show(w io.Writer, p plan, rows []row) error {
 	t := sheet.Table(w)
-	fmt.Fprint(t, "operation\tranks\tbytes\tserry us")
+	fmt.Fprint(t, "over\toperation\tranks\tbytes\tserry us\tof bound")
 	for _, name := range p.peers {
 		fmt.Fprintf(t, "\t%s us\ttimes as fast", name)
 	}
 	fmt.Fprintln(t, "\tbar\t")
 	for _, r := range rows {
-		fmt.Fprintf(t, "%s\t%d\t%d\t%.1f", r.Op, r.Ranks, r.Bytes, r.Micro[ourName])
+		fmt.Fprintf(t, "%s\t%s\t%d\t%d\t%.1f\t%s", r.Over, r.Op, r.Ranks, r.Bytes, r.Micro[ourName], r.distance())
 		for _, name := range p.peers {
 			if len(r.times[name]) == 0 {
 				fmt.Fprint(t, "\t-\t-")
@@ -75,6 +83,14 @@ func show(w io.Writer, p plan, rows []row) error {
 		fmt.Fprintf(t, "\t%s\t%s\n", r.Bar, r.Kept)
 	}
 	return t.Flush()
+}
+
+// distance is which part of its time an all-reduce would take at least.
+func (r row) distance() string {
+	if r.Bound == 0 || r.Micro[ourName] == 0 {
+		return "-"
+	}
+	return fmt.Sprintf("%.0f%%", 100*r.Bound/r.Micro[ourName])
 }
 
 // missed says whether a bar was.
