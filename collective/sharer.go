@@ -15,7 +15,11 @@ import (
 const (
 	mostSpins  = 1 << 14 // about 20 µs
 	leastSpins = 1 << 6
-	yields     = 64
+
+	// A rank lets other threads run so often, and not longer than yieldTime: where other programs keep the processors busy, a
+	// thread that yields gets its turn long after the rank that it waits for has come, and one that is woken gets it at once.
+	yields    = 64
+	yieldTime = 50 * time.Microsecond
 
 	// sleepTime bounds how late a sleeping rank notices that its context has ended. All else wakes it.
 	sleepTime = 10 * time.Millisecond
@@ -129,7 +133,7 @@ func (s *sharer) begin(o *operation) {
 	if s.shares == nil {
 		s.shares = s.comm.clique.sharing.shares
 		s.seen, s.checked = make([]uint32, len(s.shares)), make([]uint64, len(s.shares))
-		s.own, s.spins = s.shares[s.comm.rank], leastSpins
+		s.own, s.spins = s.shares[s.comm.rank], s.mostSpins()
 		for rank, other := range s.shares {
 			if rank != s.comm.rank {
 				s.others = append(s.others, other)
@@ -235,7 +239,8 @@ func (s *sharer) reach(ctx context.Context, o *operation, rank int, count uint32
 			return nil
 		}
 	}
-	for range yields {
+	began := time.Now()
+	for i := 0; i < yields && time.Since(began) < yieldTime; i++ {
 		if s.reached(rank, count) {
 			s.spins = min(2*s.spins, s.mostSpins())
 			return nil
