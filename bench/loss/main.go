@@ -2,9 +2,9 @@
 //
 // usage: go run ./bench/loss [flags]
 //
-// A job of some processes runs all-reduces of 64 MiB over TCP under serry run. One process kills itself in the middle of
-// one. Every survivor must get the same error, which names the lost rank; then the survivors re-form the clique and run
-// an all-reduce of 1 MiB. Both are timed from the kill, at every survivor. Then the same with a process on another host
+// A job of some processes runs all-reduces of 64 MiB under serry run, over links and then through shared memory. One process
+// kills itself in the middle of one. Every survivor must get the same error, which names the lost rank; then the survivors
+// re-form the clique and run an all-reduce of 1 MiB. Both are timed from the kill, at every survivor. Then the same with a process on another host
 // whose link goes down without a word, which needs root and iproute2.
 //
 // The exit code is 1 if a bar is missed or a survivor gets another error.
@@ -63,16 +63,14 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) (err erro
 		}
 	}
 	var rows []*row
-	for _, n := range p.ranks {
-		r := &row{name: fmt.Sprintf("1 of %d processes killed", n), mostError: killedError, mostAgain: killedAgain}
-		for i := range p.kills {
-			fmt.Fprintf(stderr, "\rbench: %d processes, kill %d of %d", n, i+1, p.kills)
-			if err := r.add(p.kill(ctx, n, i)); err != nil {
-				return fmt.Errorf("%d processes, kill %d: %w", n, i+1, err)
+	for _, way := range []string{overLinks, overMemory} {
+		for _, n := range p.ranks {
+			r, err := p.killing(ctx, way, n, stderr)
+			if err != nil {
+				return err
 			}
+			rows = append(rows, r)
 		}
-		fmt.Fprintln(stderr)
-		rows = append(rows, r)
 	}
 	if p.cuts > 0 {
 		r := &row{name: "link of 1 of 3 hosts cut", mostError: cutError}
@@ -86,6 +84,25 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) (err erro
 		rows = append(rows, r)
 	}
 	return show(stdout, rows)
+}
+
+// The ways between the processes of a job.
+const (
+	overLinks  = "links"
+	overMemory = "memory"
+)
+
+// killing kills processes of jobs, one of each.
+func (p plan) killing(ctx context.Context, way string, n int, stderr io.Writer) (*row, error) {
+	r := &row{name: fmt.Sprintf("1 of %d processes killed, over %s", n, way), mostError: killedError, mostAgain: killedAgain}
+	for i := range p.kills {
+		fmt.Fprintf(stderr, "\rbench: %d processes over %s, kill %d of %d", n, way, i+1, p.kills)
+		if err := r.add(p.kill(ctx, way, n, i)); err != nil {
+			return nil, fmt.Errorf("%d processes over %s, kill %d: %w", n, way, i+1, err)
+		}
+	}
+	fmt.Fprintln(stderr)
+	return r, nil
 }
 
 func parse(args []string, stderr io.Writer) (p plan, err error) {

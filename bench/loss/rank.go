@@ -37,6 +37,7 @@ type rank struct {
 	bytes  int64
 	victim int           // the rank that kills itself, or -1
 	after  time.Duration // how long after all are ready
+	over   string        // the way to the others
 	out    io.Writer
 
 	member *client.Member
@@ -49,6 +50,7 @@ func beRank(ctx context.Context, args []string, out io.Writer) error {
 	flags.Int64Var(&r.bytes, "size", 64<<20, "bytes")
 	flags.IntVar(&r.victim, "victim", -1, "rank")
 	flags.DurationVar(&r.after, "after", 0, "time")
+	flags.StringVar(&r.over, "over", overMemory, "way")
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
@@ -65,7 +67,7 @@ func beRank(ctx context.Context, args []string, out io.Writer) error {
 	if err != nil {
 		return err
 	}
-	g, err := collective.New(r.member, n, collective.Options{})
+	g, err := collective.New(r.member, n, collective.Options{LinksOnly: r.over == overLinks})
 	if err != nil {
 		return err
 	}
