@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"os"
 	"slices"
@@ -31,9 +32,9 @@ const (
 	sumRead   = 512 << 10
 )
 
-// chunkOf says how a message of that size is cut: so that all lanes have something to do.
+// chunkOf says how a message of that size is cut: so that all lanes have something to do. The lock is held.
 func (l *Link) chunkOf(size int64) int64 {
-	lanes := int64(len(l.lanes) - firstBulk)
+	lanes := int64(l.bulkLanes())
 	return min(max((size+lanes-1)/lanes, leastChunk), l.net.chunkBytes)
 }
 
@@ -51,8 +52,8 @@ func (l *Link) startWriters(n int) {
 	if l.mu.state != up {
 		return
 	}
-	for _, a := range l.lanes[firstBulk:] {
-		if n > 0 && !a.writing {
+	for a := range l.writers() {
+		if n > 0 && !a.writing && !a.retired {
 			a.writing = true
 			n--
 			l.active.Add(1)
@@ -67,6 +68,12 @@ func (a *lane) write() {
 	defer l.active.Done()
 	for {
 		l.mu.Lock()
+		if a.retired {
+			a.writing = false
+			l.closeRetired(a)
+			l.mu.Unlock()
+			return
+		}
 		p, from, to, ok := l.mu.sender.next()
 		if !ok || l.mu.state != up {
 			a.writing = false
@@ -102,7 +109,7 @@ func (l *Link) wrote(a *lane, p *post, err error) {
 	}
 	if !p.failed && !p.ended && p.cut == p.size && p.inflight == 0 {
 		p.ended = true
-		delete(l.mu.sender.moving, p)
+		l.settle(p)
 		p.end(nil)
 	}
 }
@@ -156,6 +163,7 @@ func (c *outgoing) write(pieces net.Buffers, checked bool) error {
 		}
 		err := c.writeAll(pieces)
 		c.addSum()
+		a.link.written.Add(n)
 		a.link.move()
 		clear(pieces)
 		pieces = pieces[:0]
@@ -238,9 +246,13 @@ func (a *lane) read() {
 	}
 }
 
+// readChunks reads chunks until it is told to rest, or until the end of a lane that the peer has added.
 func (a *lane) readChunks() error {
 	for {
 		h, idle, err := a.readHeader()
+		if a.guest && a.have == 0 && errors.Is(err, io.EOF) {
+			return nil
+		}
 		if err != nil || idle {
 			return err
 		}
@@ -281,7 +293,7 @@ func (a *lane) rest() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	a.in.SetReadDeadline(time.Time{})
-	if !l.mu.receiver.idle() || a.have > 0 {
+	if !l.mu.receiver.idle() || a.have > 0 || a.guest {
 		return false
 	}
 	a.reading = false

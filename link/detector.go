@@ -137,6 +137,7 @@ func (l *Link) scan(now time.Duration) {
 	l.mu.Unlock()
 
 	l.restIdle()
+	l.tune(now)
 	switch {
 	case silent >= t.Dead+slack:
 		l.broken(fmt.Errorf("%w for %v", errSilence, silent.Round(time.Millisecond)))

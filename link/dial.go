@@ -262,6 +262,11 @@ var errIncomplete = errors.New("not all of its connections came")
 // attach adds a connection that the peer has dialled.
 func (l *Link) attach(index, lanes int, set uint64, in, out *conn.Conn) {
 	l.mu.Lock()
+	if l.mu.state == up && l.set == set && index == len(l.lanes) && len(l.mu.guests) < maxGuests {
+		l.addGuest(in)
+		l.mu.Unlock()
+		return
+	}
 	if l.mu.state != forming || l.set != set || len(l.lanes) != lanes || l.lanes[index] != nil {
 		l.mu.Unlock()
 		in.Close()

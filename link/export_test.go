@@ -54,6 +54,26 @@ func (n *Net) DialAt(ctx context.Context, peer serry.Life, address string) error
 // SetUser makes a Net believe that its process runs as another user.
 func (n *Net) SetUser(uid int) { n.user = uid }
 
+// SetMostLanes is how many bulk lanes the links of a Net write to, whatever processors there are.
+func (n *Net) SetMostLanes(lanes int) { n.mostLanes = lanes }
+
+// SetTrial is how many bytes are written in a measurement, at least.
+func (n *Net) SetTrial(bytes int64) { n.trialBytes = bytes }
+
+// ChangeLanes adds a lane to a link, or retires one that was added, whatever it is worth.
+func ChangeLanes(l *Link, add bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	switch t := &l.mu.tuner; {
+	case l.mu.state != up || t.dialling || l.peer == l.net.life:
+	case !add:
+		l.retire(1)
+	case l.bulkLanes() < MaxLanes:
+		t.dialling = true
+		l.net.work.Go(l.addLane)
+	}
+}
+
 // StandStill is what the detector does when this process has not run for a while.
 func (n *Net) StandStill(d time.Duration) { n.excuse(n.now(), d) }
 

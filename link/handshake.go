@@ -209,7 +209,7 @@ func (n *Net) admit(c net.Conn, h *hello) (*Link, Refusal, string) {
 	case n.mu.closed:
 		return nil, Closing, ""
 	case h.lane != controlLane:
-		if l == nil || !l.forms(h.set) {
+		if l == nil || !l.forms(h.set) && !l.extends(h) {
 			return nil, Crossed, "its control connection is gone"
 		}
 		return l, 0, ""

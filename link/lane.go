@@ -30,10 +30,12 @@ type lane struct {
 	link    *Link
 	in, out *conn.Conn // the same, but in a link of a process to itself
 	pipe    *conn.Pipe // output of the control and small lanes, or nil
+	guest   bool       // the peer has added it, and writes to it; this process does not
 
 	// Of bulk lanes, guarded by the lock of the link.
 	reading  bool    // there is a goroutine that reads
 	writing  bool    // there is a goroutine that writes
+	retired  bool    // it was added, and is closed once it does not write: see tuner
 	filling  *expect // whose memory is being read into, or nil
 	draining *post   // whose memory is being written from, or nil
 

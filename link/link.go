@@ -51,6 +51,7 @@ type Link struct {
 	process process        // of the peer; guarded by the lock of exits
 	heard   atomic.Int64   // when the peer was last heard: nanoseconds since the net was made
 	moved   atomic.Int64   // when the bulk lanes last wrote a step, or had nothing to write
+	written atomic.Int64   // bytes that they wrote
 	counts  counts
 	loans   loans // of the peer
 
@@ -68,9 +69,11 @@ type Link struct {
 		since    time.Time // up: since when
 		quiet    sync.Cond // a goroutine has let go of the memory of a message
 
+		guests   []*lane // that the peer has added
 		turn     turn
 		receiver receiver
 		sender   sender
+		tuner    tuner
 		detector detector
 		carried  []*Progress      // what pings tell
 		told     map[message]word // what the last ping of the peer told
@@ -339,7 +342,7 @@ func (l *Link) broken(seen error) {
 // disconnect closes the connections.
 func (l *Link) disconnect(cause error) {
 	l.net.remove(l)
-	for _, lane := range l.lanes {
+	for _, lane := range l.connections() {
 		if lane != nil {
 			lane.close(cause)
 		}

@@ -101,7 +101,7 @@ type Options struct {
 	TLS    Identity // or nil: certificates, which all processes of the job have or none
 	Plain  bool     // allow links between hosts without a secret
 
-	Lanes    int // bulk connections of a link, 1 to 8; 0 means 2
+	Lanes    int // bulk connections of a link, 1 to 8; 0 means 2, and more while that is worth it
 	MaxLinks int // 0 means 1024
 	Chunk    int // greatest payload of a data frame; 0 means 4 MiB, which is also the most
 	Timing   Timing
@@ -130,6 +130,8 @@ type Net struct {
 	opt        Options
 	timing     Timing
 	chunkBytes int64
+	mostLanes  int   // that a link writes to
+	trialBytes int64 // see tuner
 	log        *slog.Logger
 	network    Network
 	acceptor   *conn.Acceptor // of TCP
@@ -184,6 +186,7 @@ func Open(ctx context.Context, m Member, k Keys, o Options) (*Net, error) {
 		member: m, keys: k, life: serry.Life{Task: m.Task(), Incarnation: m.Incarnation()}, opt: o,
 		timing: o.Timing.withDefaults(), chunkBytes: ChunkBytes, log: conn.LimitLog(o.Log), network: o.Network, user: os.Geteuid(), began: time.Now(),
 	}
+	n.mostLanes, n.trialBytes = mostLanes(o.Lanes), trialBytes
 	if n.opt.Lanes == 0 {
 		n.opt.Lanes = defaultLanes
 	}

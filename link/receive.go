@@ -295,7 +295,7 @@ func (e *expect) cancel(cause error) {
 		l.lanes[smallLane].kickReader()
 	}
 	for e.busy > 0 {
-		for _, lane := range l.lanes[firstBulk:] {
+		for lane := range l.readers() {
 			if lane.filling == e {
 				lane.kickReader()
 			}

@@ -210,12 +210,24 @@ func (l *Link) release(p *post, n uint64) {
 	*queue = append(*queue, p)
 	if len(l.mu.sender.moving) == 0 {
 		l.move()
+		l.mu.tuner.since = l.net.now()
 	}
 	if l.mu.sender.moving == nil {
 		l.mu.sender.moving = make(map[*post]bool)
 	}
 	l.mu.sender.moving[p] = true
 	l.startWriters(int((p.size + p.chunk - 1) / p.chunk))
+}
+
+// settle notes that a message does not move any more. The lock is held.
+func (l *Link) settle(p *post) {
+	moving := l.mu.sender.moving
+	if !moving[p] {
+		return
+	}
+	if delete(moving, p); len(moving) == 0 {
+		l.mu.tuner.rest(l.net.now())
+	}
 }
 
 // window notes how much of the small messages has found memory at the peer. Several goroutines of the peer send
@@ -296,11 +308,11 @@ func (p *post) cancel(cause error) {
 	if s.waiting[p.place()] == p {
 		delete(s.waiting, p.place())
 	}
-	delete(s.moving, p)
+	l.settle(p)
 	class := p.header.Class
 	s.queue[class] = slices.DeleteFunc(s.queue[class], func(q *post) bool { return q == p })
 	for p.inflight > 0 {
-		for _, lane := range l.lanes[firstBulk:] {
+		for lane := range l.writers() {
 			if lane.draining == p {
 				lane.kickWriter()
 			}

@@ -62,7 +62,7 @@ func (l *Link) Stats() Stats {
 	d := &l.mu.detector
 	return Stats{
 		Retransmit: l.counts.retransmits.Load(),
-		Peer:       l.peer, Remote: l.remote, Lanes: len(l.lanes), Since: l.mu.since,
+		Peer:       l.peer, Remote: l.remote, Lanes: len(l.lanes) + len(l.mu.tuner.added) + len(l.mu.guests), Since: l.mu.since,
 		Silent:    l.net.now() - time.Duration(l.heard.Load()),
 		RoundTrip: d.smoothed, Suspected: d.suspected,
 		Checksums:  l.checks[Collective] || l.checks[Transfer],
@@ -79,7 +79,7 @@ func (l *Link) Stats() Stats {
 // so that the greatest number stays.
 func (l *Link) countRetransmits() {
 	var n uint64
-	for _, a := range l.lanes {
+	for _, a := range l.connections() {
 		if a != nil {
 			n += retransmits(a.out.Conn)
 		}

@@ -196,6 +196,7 @@ func (x *stormEnd) send() {
 		}
 	}
 	for n := uint64(1); ; n++ {
+		link.ChangeLanes(x.link, dice.IntN(3) > 0)
 		if !x.post(me.header(n), pattern(me.size(n), me.Nonce^n)) {
 			return
 		}
