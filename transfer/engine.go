@@ -58,6 +58,7 @@ type Engine struct {
 	stop  context.CancelCauseFunc
 
 	work sync.WaitGroup
+	puts sync.Mutex // held by Put while it takes keys
 
 	mu struct {
 		sync.Mutex

@@ -26,6 +26,8 @@ type peer struct {
 	engine *Engine
 	life   serry.Life
 
+	puts uint64 // keys that Put has used; guarded by the lock of the engine's puts
+
 	// Owned by the goroutine that runs the inbox.
 	machine *match.Machine
 	ops     map[match.Ref]*operation
