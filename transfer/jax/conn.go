@@ -24,8 +24,8 @@ const (
 	// maxLanes is how many lanes a peer may ask this process to dial.
 	maxLanes = 64
 
-	// maxOut is how many bytes of messages wait for a peer that does not read them.
-	maxOut = 8 << 20
+	// maxOut is how many bytes of messages may wait for a peer that goes on to request.
+	maxOut = 1 << 20
 )
 
 // ErrClosed says that this side has closed a connection or a server, or that the peer has left politely.
@@ -216,8 +216,6 @@ func (c *Conn) nextOut() ([]byte, error) {
 		switch {
 		case c.mu.err != nil:
 			return nil, nil
-		case len(c.mu.out) > maxOut:
-			return nil, fmt.Errorf("the peer does not read: %d bytes of messages wait", len(c.mu.out))
 		case len(c.mu.out) > 0:
 			data := c.mu.out
 			c.mu.out = nil
@@ -288,6 +286,9 @@ func (c *Conn) take(m message) error {
 func (c *Conn) serve(m pullRequest) error {
 	if c.server != nil {
 		return c.server.request(c, m)
+	}
+	if err := c.room(); err != nil {
+		return err
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()

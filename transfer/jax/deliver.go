@@ -73,12 +73,26 @@ func (c *Conn) nextChunk() (d *delivery, s span, ok bool) {
 	}
 	d = c.mu.deliveries[0]
 	s = span{d.next, min(d.next+uint64(c.config.ChunkBytes), d.buffer.size())}
+	if d.err != nil {
+		s.to = d.buffer.size() // all that is left is one failure
+	}
 	d.next = s.to
 	d.under++
 	if d.next == d.buffer.size() {
 		c.mu.deliveries = c.mu.deliveries[1:]
 	}
 	return d, s, true
+}
+
+// chunk is the next chunk of a delivery, or why that has failed.
+func (c *Conn) chunk(d *delivery, s span, scratch *[]byte) ([]byte, error) {
+	c.mu.Lock()
+	err := d.err
+	c.mu.Unlock()
+	if err != nil {
+		return nil, err
+	}
+	return d.buffer.chunk(s, scratch)
 }
 
 // announce posts the header of a chunk, or that the chunk will not come. It says whether the chunk follows on the lane.

@@ -131,7 +131,7 @@ func (c *Conn) send(l *lane) error {
 		if !ok {
 			return nil
 		}
-		data, err := d.buffer.chunk(s, &scratch)
+		data, err := c.chunk(d, s, &scratch)
 		header := c.announce(l, d, s, err)
 		if header {
 			err = c.writeChunk(l, data)

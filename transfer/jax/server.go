@@ -326,8 +326,8 @@ func (s *Server) request(c *Conn, m pullRequest) error {
 		until = now.Add(min(max(0, time.UnixMicro(m.until).Sub(now)), longestWait))
 	}
 	for i, index := range m.indexes {
-		if !c.room() {
-			return fmt.Errorf("more than %d requests on a connection", s.config.Requests)
+		if err := c.room(); err != nil {
+			return err
 		}
 		q := offer.Request{Offer: m.offer, Index: int(min(index, math.MaxInt32)), Until: until}
 		id, actions := s.mu.table.Request(now, q)
@@ -338,11 +338,18 @@ func (s *Server) request(c *Conn, m pullRequest) error {
 	return nil
 }
 
-// room says whether the peer of a connection may request another buffer.
-func (c *Conn) room() bool {
+// room says whether the peer of a connection may request another buffer. A peer that does not read its answers may not: a
+// request is shorter than the answer to it, so the memory of this process would be the peer's to fill.
+func (c *Conn) room() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return len(c.mu.tickets) < c.config.Requests
+	switch {
+	case len(c.mu.tickets) >= c.config.Requests:
+		return fmt.Errorf("more than %d requests on a connection", c.config.Requests)
+	case len(c.mu.out) > maxOut:
+		return fmt.Errorf("the peer does not read: %d bytes of answers wait", len(c.mu.out))
+	}
+	return nil
 }
 
 // hold notes a request of the peer, and its delivery if that has begun.

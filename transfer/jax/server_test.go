@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -382,6 +383,27 @@ func TestHostilePeers(t *testing.T) {
 			})
 		})
 	}
+}
+
+// TestFlood has a peer request what is refused, without reading the answers: it is cut off before they fill memory.
+func TestFlood(t *testing.T) {
+	clause.Cite(t, "TR-W-26", "TR-SEC-4")
+	synctest.Test(t, func(t *testing.T) {
+		n := newNetwork()
+		s := n.serve(t, jax.Config{})
+		mustOffer(t, s, 1, noise(1))
+		p := n.enter(t, s.Address(), 1)
+		began := time.Now()
+		bad := jax.Frame(jax.NewPull(1, 0, 0, slices.Repeat([]uint64{7}, 2000)...))
+		for {
+			if _, err := p.control.Write(bad); err != nil {
+				break
+			}
+		}
+		if took := time.Since(began); took != 0 {
+			t.Errorf("cut off after %v; want before the time in which it must read is over", took)
+		}
+	})
 }
 
 // TestLyingServers checks what a puller does with a peer that breaks the rules: Pull ends with an error, and nothing is
