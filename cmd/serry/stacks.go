@@ -195,7 +195,7 @@ func mainStacks(readings []rankReading) []diagnose.Stack {
 	for _, r := range readings {
 		s := diagnose.Stack{Task: r.Task, Error: r.Error}
 		if main := r.Main(); main != nil {
-			s.Frames, s.Deeper, s.Doing = framesOf(*main), main.Deeper, doing(*main)
+			s.Frames, s.Deeper, s.Doing = framesOf(*main), main.Deeper, main.Doing()
 			s.Error = cmp.Or(s.Error, main.Unread)
 		}
 		stacks = append(stacks, s)
@@ -209,18 +209,6 @@ func framesOf(t pystack.Thread) []diagnose.Frame {
 		frames[i] = diagnose.Frame(f)
 	}
 	return frames
-}
-
-// doing says what a thread does at its innermost frame.
-func doing(t pystack.Thread) string {
-	text := string(t.State)
-	if t.Wait != "" && t.State != pystack.Running {
-		text += " (" + t.Wait + ")"
-	}
-	if t.HoldsLock && t.State != pystack.Running {
-		text += ", holds the interpreter lock"
-	}
-	return text
 }
 
 // print prints groups, or every thread of every rank.
@@ -279,7 +267,7 @@ func (c *stacksCommand) printThreads(r rankReading, rank string) {
 		if t.ID == r.PID {
 			kind = "main thread"
 		}
-		c.printStack(fmt.Sprintf("%s, %s %d %s", rank, kind, t.ID, t.Name), "", lines, doing(t))
+		c.printStack(fmt.Sprintf("%s, %s %d %s", rank, kind, t.ID, t.Name), "", lines, t.Doing())
 	}
 }
 

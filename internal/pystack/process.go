@@ -52,6 +52,18 @@ type Thread struct {
 	Unread    string  `json:"error,omitempty"` // why the frames are not known
 }
 
+// Doing says what the thread does at its innermost frame: "asleep (futex)".
+func (t Thread) Doing() string {
+	text := string(t.State)
+	if t.Wait != "" && t.State != Running {
+		text += " (" + t.Wait + ")"
+	}
+	if t.HoldsLock && t.State != Running {
+		text += ", holds the interpreter lock"
+	}
+	return text
+}
+
 // A Process is one in which a Python runs.
 type Process struct {
 	pid    int
