@@ -5,6 +5,11 @@
 // [Judge] takes [Evidence], a status of the coordination service and what else is known, and
 // returns a [Report]. It is pure: the same evidence gives the same report. Its callers
 // collect the evidence and print the fields of the report; they need to know nothing of jobs.
+//
+// Ranks that keep the others waiting are found where processes can be seen, by launchers. On each host a [Window] draws
+// the [Class] of a rank from samples of its process (class.go). The first launcher hears when a class changes; its [Watch]
+// judges, by [JudgeHang], which ranks the others wait for and how long that may last (hang.go, watch.go). What it finds
+// it stores as a [HangReport] for [Judge]. Read hang.go first.
 package diagnose
 
 import (
@@ -22,6 +27,7 @@ type Evidence struct {
 	Status   wire.Status       // with its tasks
 	Receipts []preempt.Receipt // of tasks that have saved
 	Stacks   []Stack           // of tasks on the host of the caller; see [Report.WantsStacks]
+	Hang     *HangReport       // what the launcher of the job says, or nil
 }
 
 // ReportVersion is the version of [Report]. It changes when a field changes its meaning or goes.
@@ -34,11 +40,15 @@ type Report struct {
 	Verdict string   `json:"verdict"` // one line
 	Kind    Kind     `json:"kind"`
 	Stage   Stage    `json:"stage,omitempty"` // of the wait that the verdict is about
+	Grade   Grade    `json:"grade,omitempty"` // of a verdict about ranks that keep others waiting
 	First   *Failure `json:"first_failure,omitempty"`
 	Waits   []Wait   `json:"waits"`  // longest first
 	Advice  []string `json:"advice"` // what to do, a sentence each
 	Saves   []Save   `json:"saves"`  // by round
 	Calls   []Calls  `json:"calls"`  // what ranks did last, those first that have been quiet longest
+
+	Evidence []HangLine `json:"evidence,omitempty"` // what the verdict rests on, of ranks that keep others waiting
+	Past     []string   `json:"past,omitempty"`     // lines about former stalls, oldest first
 
 	Refused []Refusal `json:"refused,omitempty"` // oldest first
 	At      []At      `json:"at,omitempty"`      // where in their code ranks are, those first that are alone
@@ -132,6 +142,9 @@ func Judge(e Evidence) Report {
 	if j.status.First != nil {
 		r.First = j.first(j.status.First)
 	}
+	if e.Hang != nil {
+		r.Past = e.Hang.Past
+	}
 	crossed, since := j.crossed()
 	switch refused, wait := r.refusedLately(), r.worst(); {
 	case r.First != nil && !r.First.Recovered:
@@ -141,6 +154,8 @@ func Judge(e Evidence) Report {
 	case j.failed() != nil:
 		t := j.failed()
 		r.Kind, r.Verdict, r.Advice = Failed, fmt.Sprintf("%s failed %s ago: %s", j.rank(t.Task), Ago(t.ForSeconds), t.Cause), advise(t.Cause, "")
+	case e.Hang.stands():
+		r.hang(e.Hang, e.Status.Clock)
 	case crossed != "":
 		r.Kind, r.Stage, r.Verdict = Deadlock, crossStage(since), crossed
 		r.Advice = []string{"the ranks do not do the same things in the same order: compare what leads to the two barriers"}
@@ -148,11 +163,22 @@ func Judge(e Evidence) Report {
 		r.Kind, r.Verdict, r.Advice = Refused, refused.Text, refused.advice()
 	case wait != nil:
 		r.Kind, r.Stage, r.Verdict, r.Advice = Waiting, wait.Stage, j.waitVerdict(wait), j.waitAdvice(wait)
+	case e.Hang != nil && e.Hang.Hang != nil:
+		r.hang(e.Hang, e.Status.Clock)
 	default:
 		r.Kind, r.Verdict = Well, j.well(r.First)
 	}
 	r.Healthy = r.ExitStatus() == 0 && r.Kind != Stopped
 	return r
+}
+
+// hang takes over what the launcher says about ranks that keep the others waiting.
+func (r *Report) hang(h *HangReport, clock time.Time) {
+	r.Kind, r.Stage, r.Grade, r.Evidence = Waiting, h.Hang.Stage, h.Hang.Grade, h.Hang.Lines()
+	if h.Hang.Kind == HangDeadlock {
+		r.Kind = Deadlock
+	}
+	r.Verdict = h.Hang.Text(max(h.Hang.Since, clock.Sub(h.Begun)), h.Begun)
 }
 
 // worst is the wait that has come furthest, or nil if all are on time; of two the longer one.

@@ -135,32 +135,15 @@ func (j *judge) ranks(tasks []string) string {
 	if len(tasks) == 1 {
 		return j.rank(tasks[0])
 	}
-	var runs []run
+	var numbers []int
 	for _, name := range tasks {
 		id, err := serry.ParseTaskID(name)
 		if err != nil || id.Job != j.job {
 			return list(tasks)
 		}
-		if n := len(runs); n > 0 && runs[n-1].last+1 == id.Index {
-			runs[n-1].last++
-		} else {
-			runs = append(runs, run{id.Index, id.Index})
-		}
+		numbers = append(numbers, id.Index)
 	}
-	var parts []string
-	rest := 0
-	for i, r := range runs {
-		if i < rangesListed {
-			parts = append(parts, r.String())
-		} else {
-			rest += r.last - r.first + 1
-		}
-	}
-	text := "ranks " + strings.Join(parts, ",")
-	if rest > 0 {
-		text += fmt.Sprintf(" and %d more", rest)
-	}
-	return text
+	return "ranks " + ranges(numbers)
 }
 
 // A run is a row of numbers without a gap.

@@ -45,3 +45,19 @@ func TestStacksNameTheRankThatHangs(t *testing.T) {
 		}
 	})
 }
+
+// stuckWords are what serry run says when it ends a job in which rank 2 sleeps before a collective.
+var stuckWords = regexp.MustCompile(`serry: error: rank 2: stuck since \d\d:\d\d:\d\d \(\S+\); ranks 0-1,3 wait for it in (Gloo all-\w+|a computation of jax); it is at load_batch \(run_leave\.py:\d+\)`)
+
+// TestHangEndsTheJob has the same job under --on-hang abort.
+func TestHangEndsTheJob(t *testing.T) {
+	lab.Clause(t, "D-SC-7", "D-HG-8", "D-RC-9", "TD-ST-5", "TD-HG-3")
+	skipShort(t)
+	eachVenv(t, []venv{jaxNew}, func(t *testing.T, v venv) {
+		r := launch(t, nil, "-n", "4", "--on-hang", "abort", "--hang-after", "5s", "--", v.python(t), "testdata/run_leave.py", "hang")
+		r.ends(75, "rank 2 is stalled since ")
+		if !stuckWords.MatchString(r.stderr.String()) {
+			t.Errorf("serry run: stderr does not match %v", stuckWords)
+		}
+	})
+}

@@ -10,6 +10,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/serry-dev/serry/diagnose"
 	"github.com/serry-dev/serry/internal/seldom"
 	"github.com/serry-dev/serry/secure"
 )
@@ -74,6 +75,8 @@ func (m *message) check(cfg Config) error {
 	switch {
 	case m.Raised != nil:
 		return m.Raised.check(cfg)
+	case m.Classed != nil:
+		return m.Classed.check(cfg)
 	case m.Died != nil:
 		return m.Died.check(cfg)
 	case m.Left != nil:
@@ -91,6 +94,16 @@ func (r *raised) check(cfg Config) error {
 	}
 	r.Text = r.Text[:min(len(r.Text), tailLineSize)]
 	return r.lifetime.check(cfg)
+}
+
+func (c *classed) check(cfg Config) error {
+	if c.Age < 0 || c.PID < 0 {
+		return nonsense("rank %d does the same for %v", c.Task, c.Age)
+	}
+	c.Host = cut(c.Host)
+	is := &c.Condition
+	is.Class, is.At, is.Doing, is.Wait = diagnose.Class(cut(string(is.Class))), cut(is.At), cut(is.Doing), cut(is.Wait)
+	return c.lifetime.check(cfg)
 }
 
 func (d *died) check(cfg Config) error {

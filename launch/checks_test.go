@@ -38,7 +38,7 @@ func intrude(t *testing.T) *intruder {
 	s.script = until
 	in := &intruder{t: t, notes: new(noteRecord), sky: s}
 	for node, h := range []*skyHost{s.host("a"), s.host("b")} {
-		j, err := start(Config{Command: itself, Tasks: 1, Nodes: 2, Spares: 1, Node: node, Coordinator: "first:1", Display: in.notes}, h)
+		j, err := start(Config{NoStacks: true, Command: itself, Tasks: 1, Nodes: 2, Spares: 1, Node: node, Coordinator: "first:1", Display: in.notes}, h)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -140,6 +140,8 @@ func TestNonsenseAtTheMeeting(t *testing.T) {
 			{"hello that cannot be read", "hello/1", `{"Tasks":`},
 			{"death of no task", in.message(0), `{"Died":{"Task":-1,"Attempt":1,"Life":1,"Cause":{"code":1}}}`},
 			{"death of a far task", in.message(0), `{"Died":{"Task":1000000000,"Attempt":1,"Life":1,"Cause":{"code":1}}}`},
+			{"a class of no task", in.message(0), `{"Classed":{"Task":-1,"Attempt":1,"Life":1,"Condition":{"class":"static"}}}`},
+			{"a class from the future", in.message(0), `{"Classed":{"Task":1,"Attempt":1,"Life":1,"Age":-5}}`},
 			{"death beside far tasks", in.message(0), `{"Died":{"Task":1,"Attempt":1,"Life":1,"Cause":{"code":1},"Also":[99999]}}`},
 			{"a code that is none", in.message(0), `{"Died":{"Task":1,"Attempt":1,"Life":1,"Cause":{"code":256}}}`},
 			{"death of another host's task", in.message(0), `{"Died":{"Task":1,"Attempt":1,"Life":1,"After":-5,"Cause":{"code":1}}}`},

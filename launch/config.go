@@ -49,6 +49,10 @@ type Config struct {
 	// others, as any task does. Otherwise it has failed at once.
 	IgnoreTracebacks bool
 
+	OnHang    OnHang        // what to do when ranks are stuck (HangReport)
+	HangAfter time.Duration // how long ranks that keep the others waiting may stand still (by what is usual for the job)
+	NoStacks  bool          // do not look at the processes of tasks: then no hang is found
+
 	Grace time.Duration // between asking a task to end and killing it (10 s); negative: none
 
 	// SchedulerKills says that SIGTERM comes from a scheduler, which kills what has not ended in the time that it
@@ -145,6 +149,7 @@ const (
 func (c Config) withDefaults() Config {
 	c.Restart = cmp.Or(c.Restart, RestartNever)
 	c.Recoverable = c.Recoverable || c.Restart == RestartFailed
+	c.OnHang = cmp.Or(c.OnHang, HangReport)
 	c.Grace = max(0, cmp.Or(c.Grace, defaultGrace))
 	c.Env = baseEnvironment(c.Env)
 	if c.Display == nil {
@@ -165,6 +170,12 @@ func (c Config) Validate() error {
 		return fmt.Errorf("%d ranks: want 1 to %d", c.Tasks, coord.MaxTasks)
 	case !slices.Contains([]Restart{"", RestartNever, RestartFailed, RestartAll}, c.Restart):
 		return fmt.Errorf("restart policy %q: want %s, %s or %s", c.Restart, RestartNever, RestartFailed, RestartAll)
+	case !slices.Contains([]OnHang{"", HangReport, HangAbort, HangRestart}, c.OnHang):
+		return fmt.Errorf("after a hang %q: want %s, %s or %s", c.OnHang, HangReport, HangAbort, HangRestart)
+	case c.OnHang == HangRestart && (c.Restart == "" || c.Restart == RestartNever):
+		return fmt.Errorf("a job that restarts after a hang needs a restart policy: %s or %s", RestartFailed, RestartAll)
+	case c.HangAfter < 0:
+		return fmt.Errorf("a hang after %v: want 0 or more", c.HangAfter)
 	case c.MaxRestarts < 0:
 		return fmt.Errorf("%d restarts: want 0 or more", c.MaxRestarts)
 	case c.Listen != "" && c.external():

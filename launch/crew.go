@@ -21,7 +21,7 @@ type crew struct {
 	env    environment
 	kernel kernel
 	feed   *feed
-	events chan<- any // for each task raised, any number of them, died and left, of which left is the last
+	events chan<- any // for each task raised and classed, any number of them, died and left, of which left is the last but for classed
 	orders *queue[*life]
 	worked chan struct{} // closed when work has ended
 	hurry  chan struct{} // closed when there is no grace any more
@@ -60,7 +60,8 @@ type died struct {
 	Told   bool   // it was told to end before it ended, however it did
 	from   hand   // of the host that says so; nil: this one
 	host   string // why its host is lost, which no launcher there can tell; or empty
-	raised bool   // its process still runs: it has raised an exception and waits to leave
+	raised bool   // its process still runs: it has raised an exception and waits to leave, or is stuck
+	hung   bool   // it is stuck; people are told by the caller
 	Also   []int  // tasks of the same host whose processes were ending, too, when this one was seen
 }
 
@@ -88,6 +89,9 @@ func newCrew(cfg Config, run string, k kernel, f *feed, events chan<- any) (*cre
 	}
 	go c.work()
 	c.watch.Go(c.guarded)
+	if !cfg.NoStacks {
+		c.watch.Go(c.sample)
+	}
 	return c, nil
 }
 

@@ -53,9 +53,11 @@ func (j *Job) died(ev died) step {
 		j.blame(f, part, ev.Also)
 	}
 	j.incident.add(f, part, time.Now())
-	if ev.raised {
+	switch {
+	case ev.hung:
+	case ev.raised:
 		j.note("rank %d %s; %s", ev.Task, ev.Cause.name(), j.consequence(ev.Task))
-	} else {
+	default:
 		j.note("rank %d ended: %s; %s", ev.Task, ev.Cause.name(), j.consequence(ev.Task))
 	}
 	return s
@@ -247,6 +249,15 @@ func (j *Job) check() step {
 		return step{}
 	}
 	view := j.service.view()
+	s := j.checkWaits(view)
+	if j.plan.ending != notEnding {
+		return s
+	}
+	return merged(s, j.checkHang(view))
+}
+
+// checkWaits looks at the ranks that wait for all to join, or to leave.
+func (j *Job) checkWaits(view coord.View) step {
 	if i := slices.IndexFunc(view.Barriers, func(b coord.BarrierView) bool { return b.ID == coord.RegisterBarrierID }); i >= 0 {
 		return j.checkJoining(&view.Barriers[i])
 	}

@@ -21,10 +21,14 @@ type external struct {
 	upstream []string
 	line     client.Transport // by the relay of this host
 	work     sync.WaitGroup
+	store    *publisher
 
 	mu struct {
 		sync.Mutex
 		last  coord.View
+		since time.Time     // when the service last began to answer, or changed its leader
+		lost  bool          // it did not answer when it was last asked
+		term  uint64        // of its leader
 		next  chan struct{} // closed when the picture that is being fetched is there; nil: none is
 		ended bool
 	}
@@ -40,7 +44,9 @@ func openExternal(cfg Config, here *crew, attempt int) (*external, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &external{upstream: cfg.Relay.Upstream, line: line}, nil
+	s := &external{upstream: cfg.Relay.Upstream, line: line, store: newPublisher(line)}
+	s.mu.since = time.Now()
+	return s, nil
 }
 
 // Exited does nothing: the relay of the host has said it.
@@ -95,8 +101,11 @@ func (s *external) fetch(done chan struct{}) {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if err == nil { // else the service is out of reach, and the last picture stays
-		s.mu.last = viewOf(st)
+	if s.mu.lost || err != nil || st.Term != s.mu.term {
+		s.mu.since = time.Now()
+	}
+	if s.mu.lost = err != nil; err == nil { // else the service is out of reach, and the last picture stays
+		s.mu.last, s.mu.term = viewOf(st), st.Term
 	}
 	s.mu.next = nil
 	close(done)
@@ -129,11 +138,20 @@ func viewOf(st wire.Status) coord.View {
 	return v
 }
 
+func (s *external) steady() time.Time {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.mu.since
+}
+
+func (s *external) publish(key string, value []byte) { s.store.publish(key, value) }
+
 func (s *external) close() error {
 	s.mu.Lock()
 	s.mu.ended = true
 	s.mu.Unlock()
 	err := s.line.Close()
+	s.store.close()
 	s.work.Wait()
 	return err
 }

@@ -303,6 +303,9 @@ func (f *follower) pass(ev any) bool {
 		msg.Died = &ev
 	case raised:
 		msg.Raised = &ev
+	case classed:
+		f.outbox.put(message{Classed: &ev}) // one that finds no room is made good by the next
+		return true
 	case left:
 		delete(f.seated, ev.Task)
 		msg.Left = &ev

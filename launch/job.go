@@ -43,6 +43,7 @@ type Job struct {
 	unready    []int           // tasks that wait for these two
 	failures   failures        // of this attempt
 	exceptions exceptions      // of this attempt
+	hangs      hangs           // of this attempt
 	incident   incident        // the present one, or the last
 	held       []any           // events that wait for a look at the service
 	look       <-chan struct{} // ready when the service has been looked at; nil: no event waits
@@ -308,6 +309,9 @@ func (j *Job) event(ev any) step {
 		return j.left(ev)
 	case raised:
 		return j.raised(ev)
+	case classed:
+		j.classed(ev)
+		return step{}
 	case signalled:
 		return j.signalled(ev)
 	case arrived:
@@ -361,7 +365,7 @@ type opened struct {
 // open begins an attempt. Everything of the one before has ended; its service goes only when the new
 // one has its address, so that the two are not the same.
 func (j *Job) open() {
-	j.failures, j.exceptions = failures{}, exceptions{}
+	j.failures, j.exceptions, j.hangs = failures{}, exceptions{}, hangs{}
 	if j.secret == nil || j.cfg.planted != oneSecret {
 		j.secret = secure.Draw()
 	}

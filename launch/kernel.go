@@ -17,6 +17,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/serry-dev/serry/internal/pystack"
 	"github.com/serry-dev/serry/secure"
 )
 
@@ -37,6 +38,9 @@ type kernel interface {
 	// removes it. Should we be killed before that, the guard removes it.
 	keepSecret(attempt int, s secure.Secret) (path string, err error)
 	dropSecret(path string) error
+
+	// probe looks at a process from outside.
+	probe(pid int) prober
 
 	// memoryKills counts the processes that the kernel has killed because memory ran out.
 	memoryKills() int64
@@ -113,6 +117,7 @@ type local struct {
 	requests chan func()
 	closed   chan struct{}
 	reaper   *reaper
+	names    pystack.Namer
 
 	mu struct {
 		sync.Mutex

@@ -65,6 +65,7 @@ type failed struct {
 // A message is what another launcher tells the first one.
 type message struct {
 	Raised   *raised        `json:",omitempty"`
+	Classed  *classed       `json:",omitempty"`
 	Died     *died          `json:",omitempty"`
 	Left     *left          `json:",omitempty"`
 	Retiring syscall.Signal `json:",omitempty"` // it was told to end by this signal, and will
@@ -499,6 +500,9 @@ func (m message) event(from *distant) any {
 	case m.Raised != nil:
 		m.Raised.from = from
 		return *m.Raised
+	case m.Classed != nil:
+		m.Classed.from = from
+		return *m.Classed
 	case m.Died != nil:
 		m.Died.from = from
 		return *m.Died

@@ -41,7 +41,7 @@ type output struct {
 		log    *os.File // or nil
 		logged bool     // there was one at the start
 		tail   []string // at most tailLines, oldest first
-		traced []string // the tail when the last exception came, or nil
+		traced []string // the tail when the last exception came, or when the process failed otherwise; or nil
 	}
 }
 
@@ -204,12 +204,21 @@ func (o *output) close() error {
 	return err
 }
 
-// last returns the last lines. Those of a process that failed by an exception end with the exception: what came
-// later, such as the trace of an abort, says nothing about the cause.
-func (o *output) last(byException bool) []string {
+// mark keeps the last lines of a process that has failed and runs, unless it was by an exception.
+func (o *output) mark() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if byException && o.mu.traced != nil {
+	if o.mu.traced == nil {
+		o.mu.traced = append([]string{}, o.mu.tail...)
+	}
+}
+
+// last returns the last lines. Those of a process that failed before it ended are those up to then: what came later,
+// such as the trace of an abort, says nothing about the cause.
+func (o *output) last(early bool) []string {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if early && o.mu.traced != nil {
 		return o.mu.traced
 	}
 	return append([]string(nil), o.mu.tail...)

@@ -22,7 +22,7 @@ type process struct {
 		over   bool        // its first process has ended
 		told   bool        // to end, while its first process ran
 		ours   bool        // we killed it
-		failed bool        // by an exception, before it ended
+		failed bool        // by an exception or because it was stuck, before it ended
 	}
 }
 
@@ -54,15 +54,16 @@ func (p *process) end(sig syscall.Signal, unlimited bool) {
 	}
 }
 
-// fail asks the group of a task to end that has failed by an exception.
+// fail asks the group of a task to end that has failed by an exception, or is stuck.
 func (p *process) fail() {
 	p.mu.Lock()
 	p.mu.failed = true
 	p.mu.Unlock()
+	p.out.mark()
 	p.end(syscall.SIGTERM, false)
 }
 
-// failed says whether the task had failed by an exception before its process ended.
+// failed says whether the task had failed before its process ended.
 func (p *process) failed() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -2,9 +2,12 @@ package launch
 
 import (
 	"context"
+	"errors"
 	"net"
+	"time"
 
 	"github.com/serry-dev/serry"
+	"github.com/serry-dev/serry/client"
 	"github.com/serry-dev/serry/coord"
 	"github.com/serry-dev/serry/server"
 	"github.com/serry-dev/serry/wire"
@@ -23,6 +26,12 @@ type service interface {
 	// fresh is closed when the next picture is there; nil: view always returns the newest.
 	fresh() <-chan struct{}
 
+	// steady is since when the service has answered without a break and under one leader.
+	steady() time.Time
+
+	// publish stores a value for people who ask the service, soon. It never waits.
+	publish(key string, value []byte)
+
 	// address is where tasks find it; empty if each host has a relay for them.
 	address() string
 
@@ -38,7 +47,10 @@ type service interface {
 type hosted struct {
 	*server.Server
 	at     string
+	begun  time.Time
 	served chan error
+	line   client.Transport // to itself, for publish; or nil
+	store  *publisher       // or nil
 }
 
 // openHosted starts the service of an attempt: on the address that all attempts share (Config.Listen), or on one of
@@ -52,8 +64,14 @@ func openHosted(cfg Config) (*hosted, error) {
 	if err != nil {
 		return nil, err
 	}
-	s.at, err = cfg.known(s.at)
-	return s, err
+	if s.line, err = client.Dial(s.at, client.DialOptions{}); err != nil {
+		return nil, errors.Join(err, s.close())
+	}
+	s.store = newPublisher(s.line)
+	if s.at, err = cfg.known(s.at); err != nil {
+		return nil, errors.Join(err, s.close())
+	}
+	return s, nil
 }
 
 // listen listens for the tasks of an attempt, in a job on several hosts at the address that the others know.
@@ -91,7 +109,7 @@ func serve(cfg server.Config, l net.Listener, job string, tasks int) (*hosted, e
 		l.Close()
 		return nil, err
 	}
-	s := &hosted{Server: srv, at: l.Addr().String(), served: make(chan error, 1)}
+	s := &hosted{Server: srv, at: l.Addr().String(), begun: time.Now(), served: make(chan error, 1)}
 	go func() { s.served <- srv.Serve(l) }()
 	return s, nil
 }
@@ -100,11 +118,21 @@ func (s *hosted) view() coord.View { return s.View() }
 
 func (s *hosted) fresh() <-chan struct{} { return nil }
 
+func (s *hosted) steady() time.Time { return s.begun }
+
+func (s *hosted) publish(key string, value []byte) { s.store.publish(key, value) }
+
 func (s *hosted) address() string { return s.at }
 
 func (s *hosted) String() string { return "service on " + s.at }
 
 func (s *hosted) close() error {
+	if s.line != nil {
+		s.line.Close()
+	}
+	if s.store != nil {
+		s.store.close()
+	}
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
 	s.Shutdown(ctx)

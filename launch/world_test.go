@@ -16,6 +16,7 @@ import (
 
 	"github.com/serry-dev/serry"
 	"github.com/serry-dev/serry/coord"
+	"github.com/serry-dev/serry/diagnose"
 	"github.com/serry-dev/serry/secure"
 )
 
@@ -231,6 +232,13 @@ func (h *skyHost) dropSecret(path string) error {
 
 func (h *skyHost) memoryKills() int64 { return 0 }
 
+// probe finds an actor. One without a part of its own always moves.
+func (h *skyHost) probe(pid int) prober {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.living[pid]
+}
+
 func (h *skyHost) unguarded() <-chan struct{} { return nil }
 
 func (h *skyHost) close() {}
@@ -268,6 +276,7 @@ type actorProcess struct {
 		by    string    // who ended it
 		at    time.Time // when
 		told  []toldSignal
+		part  string // function that it stands in; empty: it moves
 	}
 }
 
@@ -348,6 +357,35 @@ func (p *actorProcess) signal(sig syscall.Signal) {
 		default:
 		}
 	}
+}
+
+// look and waits are what an actor shows to a launcher that looks at it from outside.
+func (p *actorProcess) look(bool) (diagnose.Sample, bool) {
+	if p == nil || !p.running() {
+		return diagnose.Sample{}, false
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.mu.part == "" {
+		return diagnose.Sample{State: "running", CPU: time.Since(p.since)}, true
+	}
+	return diagnose.Sample{State: "asleep", Stack: &diagnose.Stack{Frames: []diagnose.Frame{{Function: p.mu.part, File: "train.py", Line: 10}}, Doing: "asleep (futex)"}}, true
+}
+
+func (p *actorProcess) waits() string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.mu.part == "train_step" {
+		return "Gloo all-reduce"
+	}
+	return ""
+}
+
+// sleeps lets the actor stand in a function from now on; empty: it moves.
+func (p *actorProcess) sleeps(function string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.mu.part = function
 }
 
 func (p *actorProcess) ending() bool             { return !p.running() }
@@ -525,6 +563,8 @@ type skyService struct {
 	leaving map[int]bool  // tasks at the shutdown barrier, and those that have ended
 	opened  bool          // the barrier is
 	over    chan struct{} // closed when the barrier has passed or failed
+
+	published []byte // what the job published last
 }
 
 func (s *skyService) Exited(t serry.TaskID, cause string) {
@@ -598,6 +638,14 @@ func (s *skyService) fresh() <-chan struct{} {
 		return nil
 	}
 	return s.slow()
+}
+
+func (s *skyService) steady() time.Time { return time.Time{} }
+
+func (s *skyService) publish(_ string, value []byte) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.published = value
 }
 
 func (s *skyService) address() string { return s.at }

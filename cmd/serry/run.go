@@ -47,6 +47,13 @@ starts again what --restart names:
           It cannot come back into collectives of jax on CPU
   all     all ranks, as a new attempt with a service of its own
 
+Ranks that keep the others waiting and stand still are named after some seconds,
+with the place in their Python code. When that lasts for --hang-after they are
+stuck, and --on-hang says what to do:
+  report   nothing but say so
+  abort    end the job
+  restart  what --restart says of a rank that has failed
+
 With --service the ranks use a service that runs elsewhere (serry serve, for
 as many ranks, and --recoverable where this is), by a relay on each host that
 hides its outages. The three timeouts below are then those of that service.
@@ -63,8 +70,9 @@ time, unless --grace is given.
 
 Exit status: 0 all ranks ended well; that of the first rank that failed, where a
 signal counts as 128 and its number; 128 and the number of the signal that ended
-serry run; 127 or 126 the command is not there or cannot be run; 2 a mistake in
-the command line; 1 anything else.`,
+serry run; 75 ranks were stuck, and --on-hang ended the job; 127 or 126 the
+command is not there or cannot be run; 2 a mistake in the command line; 1
+anything else.`,
 		Example: `  serry run -n 4 -- python train.py
   serry run -n auto -- python train.py   # one rank for each GPU
   serry run -n 8 --restart all --max-restarts 3 --log-dir logs -- python train.py
@@ -145,6 +153,9 @@ type runSettings struct {
 	stateDir    string
 	noMPI       bool
 	tracebacks  bool
+	onHang      string
+	hangAfter   time.Duration
+	noStacks    bool
 	logLevel    string
 	listen      string
 	service     []string
@@ -173,6 +184,9 @@ func (s *runSettings) define(f *pflag.FlagSet) {
 	f.StringVar(&s.stateDir, "state-dir", "", "`directory` that keeps which rank was on which host; hosts then get their ranks back in the next run")
 	f.StringVar(&s.logDir, "log-dir", "", "`directory` to write all output to, one file a rank; those of earlier runs stay")
 	f.BoolVar(&s.tracebacks, "no-fail-on-traceback", false, "let a rank wait to leave that has just printed a Python exception, instead of failing it at once")
+	f.StringVar(&s.onHang, "on-hang", string(launch.HangReport), "what to do when ranks are stuck: `report`, abort or restart")
+	f.DurationVar(&s.hangAfter, "hang-after", 0, "how long ranks that keep the others waiting may stand still before they are stuck (default 2m, 10m before the first barrier, or longer where such stalls are usual)")
+	f.BoolVar(&s.noStacks, "no-stacks", false, "do not look at the processes of the ranks; then no hang is found")
 	f.BoolVar(&s.noMPI, "no-mpi", false, "leave out the Open MPI variables that tell jax its rank, for programs that use a real MPI")
 	f.DurationVar(&s.registerTimeout, "register-timeout", time.Hour, "how long the first rank waits for the last one")
 	f.DurationVar(&s.heartbeatTimeout, "heartbeat-timeout", 100*time.Second, "how long a rank may be silent")
@@ -192,7 +206,8 @@ func (s *runSettings) config(cmd *cobra.Command, args []string) (launch.Config, 
 		Restart: launch.Restart(s.restart), MaxRestarts: s.maxRestarts, Recoverable: s.recoverable,
 		Grace: orNone(cmd, "grace", s.grace), LogDir: s.logDir, StateDir: s.stateDir, NoMPI: s.noMPI,
 		IgnoreTracebacks: s.tracebacks,
-		Guard:            []string{"/proc/self/exe", guardCommand}, Reap: true,
+		OnHang:           launch.OnHang(s.onHang), HangAfter: s.hangAfter, NoStacks: s.noStacks,
+		Guard: []string{"/proc/self/exe", guardCommand}, Reap: true,
 		Listen: s.listen,
 		Service: server.Config{Cluster: coord.Config{
 			RegisterBarrier:  true,

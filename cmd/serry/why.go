@@ -9,6 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/serry-dev/serry/coord"
 	"github.com/serry-dev/serry/diagnose"
 	"github.com/serry-dev/serry/preempt"
 	"github.com/serry-dev/serry/wire"
@@ -22,6 +23,10 @@ func newWhy() *cobra.Command {
 		Long: `Say what went wrong first, what was seen of it, who waits for whom, what each
 rank did last, where in their code the ranks on this host are, and which ranks
 have saved after a preemption notice.
+
+Of a job that serry run has started it says which ranks keep the others waiting,
+since when, where in their code they are, and how sure that is: sure, likely or
+possible. What it knows of processes it has from the launchers of their hosts.
 
 A wait that takes more than twice as long as usual, and 2 s at least, is late.
 It has stalled when the ranks that it waits for make no call for 5 s, and is
@@ -40,7 +45,7 @@ or a process was refused; 2 a mistake in the command line.`,
 		if err != nil {
 			return err
 		}
-		evidence := diagnose.Evidence{Status: s, Receipts: receipts}
+		evidence := diagnose.Evidence{Status: s, Receipts: receipts, Hang: r.hang(ctx)}
 		report := diagnose.Judge(evidence)
 		if report.WantsStacks() {
 			evidence.Stacks = stacksHere(s, r.address)
@@ -58,6 +63,19 @@ or a process was refused; 2 a mistake in the command line.`,
 		}
 		return nil
 	})
+}
+
+// hang is what the launcher of the job has told the service about ranks that keep the others waiting, or nil.
+func (r *remote) hang(ctx context.Context) *diagnose.HangReport {
+	v, err := result[coord.Value](r.call(ctx, coord.TryGetKeyValue{Key: diagnose.HangKey}))
+	if err != nil {
+		return nil // there is none
+	}
+	h, err := diagnose.ReadHang(v.Value)
+	if err != nil {
+		return nil // of another version
+	}
+	return h
 }
 
 // dash is the mark of a line in a list.
@@ -80,6 +98,9 @@ func (p *printer) explain(s wire.Status, r diagnose.Report) {
 		if f.Told {
 			p.wrap(cell{}, cell{text: "all ranks were told of it: this attempt is over"})
 		}
+	}
+	for _, l := range r.Evidence {
+		p.wrap(cell{text: fmt.Sprintf("  %-9s", l.Word)}, cell{text: l.Text})
 	}
 	for _, text := range r.Advice {
 		p.wrap(dash, cell{text: text})

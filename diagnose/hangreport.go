@@ -1,0 +1,46 @@
+package diagnose
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+)
+
+// HangKey is where a launcher stores a [HangReport], in JSON, for commands to read.
+const HangKey = "serry/diagnose/hang"
+
+// HangReportVersion is the version of [HangReport]. It changes when a field changes its meaning or goes.
+const HangReportVersion = 1
+
+// A HangReport is what a launcher tells the service about ranks that keep the others waiting.
+type HangReport struct {
+	Version int       `json:"version"`
+	Begun   time.Time `json:"begun"` // time 0 of the hang, on the wall of the launcher
+	Hang    *Hang     `json:"hang,omitempty"`
+	Past    []string  `json:"past,omitempty"` // lines about former hangs, oldest first
+}
+
+// ReadHang reads a report. Any task of a job can write the key, so nothing in it is taken on trust.
+func ReadHang(text []byte) (*HangReport, error) {
+	var r HangReport
+	if err := json.Unmarshal(text, &r); err != nil {
+		return nil, err
+	}
+	if r.Version != HangReportVersion {
+		return nil, fmt.Errorf("report about a hang of version %d", r.Version)
+	}
+	if h := r.Hang; h != nil && len(h.Ranks) == 0 && h.Kind != HangDeadlock {
+		return nil, errors.New("report about a hang without a rank")
+	}
+	r.Past = r.Past[max(0, len(r.Past)-pastShown):]
+	return &r, nil
+}
+
+// pastShown is how many former stalls a report has at most.
+const pastShown = 16
+
+// stands says whether ranks stand still that others wait for.
+func (r *HangReport) stands() bool {
+	return r != nil && r.Hang != nil && (r.Hang.Stage == Stalled || r.Hang.Stage == Stuck)
+}

@@ -1,0 +1,255 @@
+package launch
+
+import (
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/serry-dev/serry/coord"
+	"github.com/serry-dev/serry/diagnose"
+	"github.com/serry-dev/serry/internal/lab/clause"
+	"github.com/serry-dev/serry/server"
+	"github.com/serry-dev/serry/topo"
+)
+
+// standsIn moves for a while, then stands in a function for another, and ends well, or by a signal.
+func standsIn(after time.Duration, function string, stands time.Duration) func(*actorProcess) {
+	return func(p *actorProcess) {
+		wait := func(d time.Duration) bool {
+			select {
+			case <-time.After(d):
+				return true
+			case sig := <-p.signals:
+				p.end(Cause{Signal: sig}, bySignal)
+			case <-p.dead:
+			}
+			return false
+		}
+		if !wait(after) {
+			return
+		}
+		p.sleeps(function)
+		if wait(stands) {
+			p.sleeps("")
+			wait(20 * time.Second)
+		}
+	}
+}
+
+// What a job does when a rank keeps the others waiting.
+func TestOnHang(t *testing.T) {
+	clause.Cite(t, "D-HG-4", "D-HG-8", "D-HG-13", "D-RC-9", "D-EV-5", "D-EV-6", "TD-HG-3")
+	const long = 10 * time.Minute
+	stuckAt := func(text string) string {
+		return "rank 1 is stuck since SINCE (LONG); ranks 0,2 wait for it in Gloo all-reduce; it is at load_batch (train.py:10)" + text
+	}
+	for _, c := range []struct {
+		name  string
+		cfg   Config
+		hangs time.Duration
+		code  int
+		notes []string
+	}{
+		{"abort", Config{OnHang: HangAbort, HangAfter: 10 * time.Second}, long, CodeStuck, []string{
+			"rank 1 is stalled since SINCE (LONG); ranks 0,2 wait for it in Gloo all-reduce; it is at load_batch (train.py:10)",
+			stuckAt("; ending the job"),
+		}},
+		{"report", Config{HangAfter: 10 * time.Second}, time.Minute, 0, []string{
+			"rank 1 is stalled since SINCE (LONG); ranks 0,2 wait for it in Gloo all-reduce; it is at load_batch (train.py:10)",
+			stuckAt(""),
+			"rank 1 went on after LONG",
+		}},
+		{"restart", Config{OnHang: HangRestart, Restart: RestartAll, MaxRestarts: 1, HangAfter: 10 * time.Second}, long, 0, []string{
+			"rank 1 is stalled since SINCE (LONG); ranks 0,2 wait for it in Gloo all-reduce; it is at load_batch (train.py:10)",
+			"rank 1 is stuck since SINCE (LONG); ranks 0,2 wait for it in Gloo all-reduce; it is at load_batch (train.py:10); starting all again, 0 restarts left",
+			"attempt 2: 3 ranks, service on a:1",
+		}},
+		{"it goes on in time", Config{OnHang: HangAbort, HangAfter: time.Minute}, 30 * time.Second, 0, []string{
+			"rank 1 is stalled since SINCE (LONG); ranks 0,2 wait for it in Gloo all-reduce; it is at load_batch (train.py:10)",
+			"rank 1 went on after LONG",
+		}},
+		{"nobody looks", Config{OnHang: HangAbort, HangAfter: 10 * time.Second, NoStacks: true}, time.Minute, 0, nil},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := new(scene)
+				begun := time.Now()
+				r := s.playAgain(t, c.cfg, standsIn(20*time.Second, "train_step", c.hangs), standsIn(20*time.Second, "load_batch", c.hangs), standsIn(20*time.Second, "train_step", c.hangs))
+				if r.ExitCode() != c.code {
+					t.Errorf("ExitCode() = %d (%+v); want %d", r.ExitCode(), r, c.code)
+				}
+				if c.code == CodeStuck && (r.First == nil || r.First.Task != 1 || !strings.HasPrefix(r.First.Cause.Text, "stuck since ")) {
+					t.Errorf("First = %+v; want rank 1, which was stuck", r.First)
+				}
+				for i, text := range s.display.said {
+					s.display.said[i] = withoutTime(text, begun.Add(20*time.Second))
+				}
+				if got := s.display.said[1:]; !slices.Equal(got, c.notes) {
+					t.Errorf("said\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(c.notes, "\n"))
+				}
+				said := strings.Join(s.service.said, "\n")
+				if stuck := strings.Contains(said, "worker/1 lost: stuck since"); stuck != (c.cfg.OnHang != "" && c.hangs == long) {
+					t.Errorf("the service was told %q", said)
+				}
+			})
+		})
+	}
+}
+
+// withoutTime puts SINCE in the place of a time that is at most two looks later, and LONG in that of a length of time.
+func withoutTime(text string, at time.Time) string {
+	for i := range 3 {
+		text = strings.ReplaceAll(text, at.Add(time.Duration(i)*time.Second).Format(time.TimeOnly), "SINCE")
+	}
+	return lengths.ReplaceAllString(text, "LONG")
+}
+
+// lengths are lengths of time. Whether a look at a process comes before or after it changes is chance.
+var lengths = regexp.MustCompile(`\b[0-9.]+m?[0-9]*s\b`)
+
+// playAgain is play with scripts of the first attempt alone.
+func (s *scene) playAgain(t *testing.T, cfg Config, scripts ...func(*actorProcess)) Report {
+	t.Helper()
+	first := make([]func(*actorProcess), len(scripts))
+	for i, script := range scripts {
+		first[i] = func(p *actorProcess) {
+			if _, attempt, _ := p.seat(); attempt == 1 {
+				script(p)
+			}
+		}
+	}
+	return s.play(t, cfg, first...)
+}
+
+// What a launcher tells the service can be read again, and says the same.
+func TestPublishedHang(t *testing.T) {
+	clause.Cite(t, "D-EV-7")
+	synctest.Test(t, func(t *testing.T) {
+		s := new(scene)
+		var read *diagnose.HangReport
+		look := func(p *actorProcess) {
+			<-time.After(20 * time.Second)
+			p.sleeps("train_step")
+			<-time.After(30 * time.Second)
+			s.service.mu.Lock()
+			defer s.service.mu.Unlock()
+			var err error
+			if read, err = diagnose.ReadHang(s.service.published); err != nil {
+				t.Error(err)
+			}
+		}
+		s.play(t, Config{}, look, standsIn(20*time.Second, "load_batch", 70*time.Second), standsIn(20*time.Second, "train_step", 40*time.Second))
+		if read == nil || read.Hang == nil || read.Hang.Stage != diagnose.Stalled || len(read.Hang.Ranks) != 1 || read.Hang.Ranks[0].Rank != 1 {
+			t.Fatalf("published %+v; want that rank 1 has stalled", read)
+		}
+		now := time.Since(read.Begun)
+		if text := read.Hang.Text(now, read.Begun); !strings.HasPrefix(text, "rank 1 is stalled since ") {
+			t.Errorf("Text() = %q; want rank 1", text)
+		}
+	})
+}
+
+// A rank on another host that hangs is named by the first launcher.
+func TestHangOnAnotherHost(t *testing.T) {
+	clause.Cite(t, "D-EV-6", "D-HG-4")
+	synctest.Test(t, func(t *testing.T) {
+		s := newSky()
+		s.script = func(p *actorProcess) {
+			task, _, _ := p.seat()
+			function := "train_step"
+			if task == 2 {
+				function = "load_batch"
+			}
+			standsIn(20*time.Second, function, time.Hour)(p)
+		}
+		notes := &timedNotes{begun: time.Now()}
+		cfg := Config{
+			Command: itself, Tasks: 1, Nodes: 3, Coordinator: "first:1", Grace: time.Second, OnHang: HangAbort, HangAfter: 10 * time.Second,
+			Identity: &topo.TaskRecord{}, Devices: []int{}, Service: server.Config{Cluster: coord.Config{RegisterTimeout: time.Hour}},
+		}
+		var jobs []*Job
+		for node := range 3 {
+			if cfg.Node = node; node == 0 {
+				cfg.Display = notes
+			} else {
+				cfg.Display = nil
+			}
+			j, err := start(cfg, s.host(fmt.Sprint("h", node)))
+			if err != nil {
+				t.Fatal(err)
+			}
+			jobs = append(jobs, j)
+		}
+		for _, j := range jobs {
+			if r := j.Wait(); r.ExitCode() != CodeStuck || r.First == nil || r.First.Task != 2 {
+				t.Errorf("node %d: Wait() = %+v; want rank 2 stuck", j.cfg.Node, r)
+			}
+		}
+		s.done.Wait()
+		if !slices.ContainsFunc(notes.said, func(text string) bool { return strings.HasPrefix(text, "rank 2 is stuck since ") }) {
+			t.Errorf("said %q; want that rank 2 is stuck", notes.said)
+		}
+	})
+}
+
+// A wrong policy is refused before anything starts.
+func TestHangPolicies(t *testing.T) {
+	clause.Cite(t, "D-HG-8")
+	for want, c := range map[string]Config{
+		`after a hang "kill": want report, abort or restart`:                     {OnHang: "kill"},
+		"a job that restarts after a hang needs a restart policy: failed or all": {OnHang: HangRestart},
+		"a hang after -1s: want 0 or more":                                       {HangAfter: -time.Second},
+	} {
+		c.Command, c.Tasks = itself, 1
+		if err := c.Validate(); err == nil || err.Error() != want {
+			t.Errorf("Validate() = %v; want %q", err, want)
+		}
+	}
+}
+
+// A real process that sleeps, one that computes and one that was stopped look like that from outside.
+func TestProbe(t *testing.T) {
+	clause.Cite(t, "D-EV-3")
+	s := newStage(t)
+	j := s.start(s.config(1))
+	a := s.all(1, 1)[0]
+	pid := j.here.process(0).pid()
+	probe := j.here.kernel.probe(pid)
+	look := func() diagnose.Sample {
+		t.Helper()
+		sample, ok := probe.look(true)
+		if !ok {
+			t.Fatalf("look(%d): it has ended", pid)
+		}
+		return sample
+	}
+	if sample := look(); sample.State == "" || sample.Bytes == 0 || sample.Traced {
+		t.Errorf("look() = %+v; want a state and bytes", sample)
+	}
+	if err := syscall.Kill(pid, syscall.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	for look().State != "stopped" { // the signal takes a moment
+	}
+	if err := syscall.Kill(pid, syscall.SIGCONT); err != nil {
+		t.Fatal(err)
+	}
+	a.begin("exit 0")
+	if r := j.Wait(); !r.Well() {
+		t.Errorf("Wait() = %+v; want success", r)
+	}
+	if _, ok := probe.look(true); ok {
+		t.Errorf("look() of a process that has ended is ok")
+	}
+}
+
+func (c *crew) process(task int) *process {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.mu.living[task].process
+}
