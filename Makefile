@@ -76,6 +76,11 @@ bench-stacks: build ## Python stacks of a process: serry beside py-spy, time and
 	scripts/venvs.sh py-spy jax-new
 	$(GO) run ./bench/stacks -serry $(BIN)
 
+.PHONY: scenarios
+scenarios: build ## what serry says, and how soon, when a rank of a real jax job crashes, hangs or is slow
+	scripts/venvs.sh jax-new
+	$(GO) run ./bench/scenarios -serry $(BIN)
+
 bench-loss: build ## how soon the members of a clique know that one is lost, and go on; cut links need root
 	$(GO) run ./bench/loss -serry $(BIN)
 
