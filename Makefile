@@ -13,7 +13,7 @@ STORIES ?= 1000000
 DURATION ?= 1m
 
 .DEFAULT_GOAL := help
-.PHONY: help build test demo bench bench-coord bench-mesh bench-client bench-restart bench-cli bench-detect bench-durable bench-cost bench-checksum bench-kernel bench-link bench-collective bench-stacks attack soak-failover fleets links transfers cliques launchers preempt stress fuzz gen clean
+.PHONY: help build test demo bench bench-coord bench-mesh bench-client bench-restart bench-cli bench-detect bench-durable bench-cost bench-checksum bench-kernel bench-link bench-collective bench-stacks attack soak-failover fleets links transfers cliques locks launchers preempt stress fuzz gen clean
 
 help: ## show this list
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -109,6 +109,9 @@ transfers: ## TRANSFERS schedules of two processes that transfer buffers through
 
 cliques: ## COLLECTIVES jobs whose tasks run collective operations through kills, cuts, new lives and fail-overs, in virtual time
 	$(GO) test ./internal/lab/storm -run TestCliques -collectives $(COLLECTIVES) -timeout 5h -v
+
+locks: ## the tests of cliques in a build that checks the order of locks
+	$(GO) test -tags lockrank ./internal/lockrank ./collective -timeout 3h
 
 launchers: ## LAUNCHES jobs with launchers, hosts and tasks killed at every step, in virtual time; DRILLS with real processes
 	$(GO) test ./launch -run TestLaunchersInTheStorm -schedules $(LAUNCHES) -timeout 3h -v

@@ -403,7 +403,7 @@ func TestMismatchInsideAProcess(t *testing.T) {
 // A clique is revoked while its operations end: each gets the right data or the error, and then its memory is quiet.
 func TestRevokeWhileOperationsEnd(t *testing.T) {
 	clause.Cite(t, "CL-ERR-6", "CL-ABT-17", "CL-ABT-14")
-	w := &world{job: newJob(), t: t}
+	w := overSockets(t)
 	p := one(w, 3)
 	ended, aborted := 0, 0
 	for turn := range uint64(300) {

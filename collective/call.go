@@ -133,6 +133,7 @@ type call struct {
 	atom  int64   // bytes that are never divided: an element, or a byte of packed elements
 	total int64   // bytes of the vector
 	sizes []int64 // bytes of each block, or nil: the vector is cut evenly
+	room  []int64 // memory for sizes
 
 	peer   int              // of a transfer: the rank at the other end; else -1
 	sends  bool             // of a transfer: to the peer
@@ -158,11 +159,16 @@ func opNumber(op schedule.Op) uint8 {
 
 // newCall begins a call with a vector of count elements.
 func newCall(c *Comm, op schedule.Op, t memory.DType, count int64) *call {
-	k := &call{
+	k, _ := c.clique.spares.calls.Get().(*call)
+	if k == nil {
+		k = new(call)
+	}
+	*k = call{
 		description: description{op: opNumber(op), dtype: uint8(t), count: count, run: c.clique.run.Load()},
 		job:         schedule.Job{Op: op, Ranks: len(c.clique.key.Ranks), Hosts: c.clique.even},
 		atom:        int64(max(t.Bits()/8, 1)),
 		peer:        -1,
+		room:        k.room,
 	}
 	k.total = k.bytesOf(count)
 	return k
@@ -217,25 +223,33 @@ func (k *call) from(root int) {
 
 // blocks makes the vector one of a block for each rank: of the count of the call, or of counts.
 func (k *call) blocks(counts []int64) {
-	k.sizes = make([]int64, k.job.Ranks)
+	k.room = resized(k.room, k.job.Ranks)
+	k.sizes = k.room
 	if counts != nil && len(counts) != k.job.Ranks {
 		k.fail("counts of %d blocks for %d ranks", len(counts), k.job.Ranks)
 		return
 	}
 	one := k.total
 	k.total = 0
-	h := fnv.New64a()
 	for i := range k.sizes {
 		k.sizes[i] = one
 		if counts != nil {
 			k.sizes[i] = k.bytesOf(counts[i])
-			binary.Write(h, binary.LittleEndian, counts[i])
 		}
 		k.total += k.sizes[i]
 	}
 	if counts != nil {
-		k.count, k.counts = 0, h.Sum64()|1
+		k.count, k.counts = 0, digestOf(counts)|1
 	}
+}
+
+// digestOf is a number for counts (FNV1a over their bytes).
+func digestOf(counts []int64) uint64 {
+	h := fnv.New64a()
+	for _, n := range counts {
+		h.Write(binary.LittleEndian.AppendUint64(nil, uint64(n)))
+	}
+	return h.Sum64()
 }
 
 // start is where the block of a rank begins.

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/serry-dev/serry"
+	"github.com/serry-dev/serry/internal/lockrank"
 	"github.com/serry-dev/serry/internal/plant"
 	"github.com/serry-dev/serry/link"
 )
@@ -36,11 +37,12 @@ type clique struct {
 	run    atomic.Uint64         // that has acquired it, or 0
 	holder *grant                // of that run, or nil; guarded by the lock of the group's locks
 	mail   mailbox
+	spares struct{ operations, calls sync.Pool } // that have ended, for the next ones
 
 	sharing *sharing // through which ranks of one host work; nil where they lie on several
 
 	mu struct {
-		sync.Mutex
+		lockrank.Mutex[cliqueLock]
 		refs    int // calls of Clique without a Close
 		lineage *lineage
 		next    *forming // of the clique that takes the place of this one, or nil
@@ -153,14 +155,21 @@ func (c *clique) header(m message, receive bool) link.Header {
 	}
 }
 
-// post posts a message, or memory for one.
+// post posts a message, or memory for one. There is no ticket of a message that has been moved when it returns.
 func (c *clique) post(ctx context.Context, m message, segs [][]byte, receive bool) (ticket, error) {
 	if c.comms[m.peer] != nil {
 		name := letterName{word: m.op.word, from: m.op.comm.rank, to: m.peer, number: m.number, tile: m.tile}
 		if receive {
 			name.from, name.to = name.to, name.from
 		}
-		return c.mail.post(name, segs, receive), nil
+		l, err := c.mail.post(name, segs, receive)
+		switch {
+		case err != nil:
+			return nil, &moveError{m.peer, err}
+		case l == nil:
+			return nil, nil
+		}
+		return l, nil
 	}
 	l, err := c.link(ctx, c.key.Ranks[m.peer].Life)
 	if err != nil {

@@ -4,11 +4,10 @@ import (
 	"context"
 	"encoding/binary"
 	"fmt"
-	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/serry-dev/serry"
+	"github.com/serry-dev/serry/internal/lockrank"
 	"github.com/serry-dev/serry/internal/schedule"
 	"github.com/serry-dev/serry/link"
 )
@@ -34,7 +33,7 @@ type Comm struct {
 	progress *link.Progress // with the operations of all ranks
 
 	mu struct {
-		sync.Mutex
+		lockrank.Mutex[commLock]
 		seq    uint64    // of the operation of all ranks that began last
 		moved  time.Time // when it began
 		recent [remembered]started
@@ -106,7 +105,11 @@ func (c *Comm) Do(ctx context.Context, o Op) error {
 	if err != nil {
 		return err
 	}
-	return op.run(ctx)
+	if err := op.run(ctx); err != nil {
+		return err
+	}
+	op.reuse()
+	return nil
 }
 
 // Start begins an operation and returns at once. It has its place in the order of operations when Start returns.
@@ -119,7 +122,9 @@ func (c *Comm) Start(ctx context.Context, o Op) *Future {
 		return f
 	}
 	run := func() {
-		f.err = op.run(ctx)
+		if f.err = op.run(ctx); f.err == nil {
+			op.reuse()
+		}
 		close(f.done)
 	}
 	if !c.group.spawn(run) { // the group is closed, and has ended the clique or is about to
@@ -155,7 +160,7 @@ func (c *Comm) begin(ctx context.Context, o Op) (*operation, error) {
 	if ctx.Err() != nil { // nothing has been sent: the call is withdrawn, and the clique stays whole
 		return nil, fmt.Errorf("%v: %w", k.description, context.Cause(ctx))
 	}
-	op := &operation{comm: c, op: o, call: k, began: time.Now(), pending: make([]atomic.Int32, c.Size())}
+	op := c.newOperation(o, k)
 	if _, ok := ctx.Deadline(); !ok && c.group.opt.Timeout > 0 {
 		op.until = op.began.Add(c.group.opt.Timeout)
 	}

@@ -29,8 +29,7 @@
 // [Put] and [Signal] act on a rank whose program takes no part: its process does the writing (onesided.go).
 //
 // The lock of a group is never held while a clique, a link or the service is waited for, and no lock of a link is held
-// when a group is called. The order of locks is: group, clique, communicator, one-sided operations, operation,
-// link.
+// when a group is called. Locks are taken in the order of ranks.go, which go test -tags lockrank checks.
 //
 // All methods may be called from any goroutine. Nothing is shared between two groups.
 //

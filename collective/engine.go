@@ -49,10 +49,11 @@ type ticket interface {
 	Cancel(cause error)
 }
 
-// newEngine prepares an operation.
-func newEngine(op *operation, p *plan, k *call) *engine {
-	e := &engine{op: op, plan: p, call: k}
-	e.bounds = make([]int64, p.Blocks+1)
+// prepare prepares an operation. The memory of the engine is used again.
+func (e *engine) prepare(op *operation, p *plan, k *call) {
+	e.op, e.plan, e.call = op, p, k
+	e.bounds = resized(e.bounds, p.Blocks+1)
+	e.bounds[0] = 0
 	longest := int64(0)
 	for b := range p.Blocks {
 		n := k.atom * (k.total/k.atom*int64(b+1)/int64(p.Blocks) - k.total/k.atom*int64(b)/int64(p.Blocks))
@@ -63,16 +64,24 @@ func newEngine(op *operation, p *plan, k *call) *engine {
 		longest = max(longest, n)
 	}
 	e.tiles = min(max((longest+tileBytes-1)/tileBytes, 1), maxTiles)
-	e.flights = make([][]flight, e.tiles)
+	e.flights = resized(e.flights, int(e.tiles))
 	e.layScratch()
-	return e
+}
+
+// resized is a slice of n elements, with any contents, in the same memory if there is enough.
+func resized[T any](s []T, n int) []T {
+	if cap(s) < n {
+		return make([]T, n)
+	}
+	return s[:n]
 }
 
 // layScratch lays out the scratch memory. Each tile has its own part of a slot, since tiles are in different rounds
 // at the same time, and blocks differ in size.
 func (e *engine) layScratch() {
 	size := int64(0)
-	e.slots, e.strides = make([]int64, len(e.plan.slots)), make([]int64, len(e.plan.slots))
+	e.slots, e.strides = resized(e.slots, len(e.plan.slots)), resized(e.strides, len(e.plan.slots))
+	clear(e.strides)
 	for i, spans := range e.plan.slots {
 		for _, s := range spans {
 			n := e.bounds[s[1]] - e.bounds[s[0]]
@@ -157,7 +166,7 @@ func (e *engine) moveSegs(ctx context.Context, peer int, number uint16, t int64,
 	}
 	msg := message{op: e.op, peer: peer, number: number, tile: uint32(t)}
 	ticket, err := e.op.comm.clique.post(ctx, msg, segs, receive)
-	if err != nil {
+	if err != nil || ticket == nil {
 		return err
 	}
 	e.op.waitFor(peer)

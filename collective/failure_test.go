@@ -428,3 +428,55 @@ func TestSlowMemberIsWaitedFor(t *testing.T) {
 		})
 	})
 }
+
+// While a large vector is on its way, pings and the word that the clique has ended do not wait behind it.
+func TestControlDoesNotWaitBehindData(t *testing.T) {
+	clause.Cite(t, "CLT-OP-44", "CL-TRN-1", "CL-ABT-15")
+	inBubble(t, func(t *testing.T, w *world) {
+		procs := w.startAll(2)
+		comms := w.clique(procs, devices(2))
+		works(t, comms, 100_000) // all lanes are there
+		w.network.mu.Lock()
+		w.network.perMiB = time.Second
+		w.network.mu.Unlock()
+		var futures []*collective.Future
+		for _, c := range comms {
+			futures = append(futures, c.Start(t.Context(), sum(make([]byte, 64<<20), make([]byte, 64<<20))))
+		}
+		const soon = 5 * time.Millisecond
+		for range 10 {
+			time.Sleep(time.Second)
+			for i, p := range procs {
+				l, err := p.net.Link(t.Context(), procs[1-i].life)
+				if err != nil {
+					t.Fatalf("Link() = %v", err)
+				}
+				if s := l.Stats(); s.RoundTrip > soon || s.Suspected {
+					t.Fatalf("task %d: beside an all-reduce a ping takes %v, suspected %v", i, s.RoundTrip, s.Suspected)
+				}
+			}
+		}
+		if comms[1].Err() != nil || isDone(futures[0]) {
+			t.Fatalf("the all-reduce is over too soon: %v", comms[1].Err())
+		}
+		go comms[0].Revoke(errors.New("enough"))
+		time.Sleep(soon)
+		if comms[1].Err() == nil {
+			t.Errorf("the other member does not know %v after the clique was revoked", soon)
+		}
+		for r, f := range futures {
+			if err := f.Wait(); !errors.Is(err, collective.ErrCancelled) {
+				t.Errorf("rank %d: %v; want ErrCancelled", r, err)
+			}
+		}
+	})
+}
+
+func isDone(f *collective.Future) bool {
+	select {
+	case <-f.Done():
+		return true
+	default:
+		return false
+	}
+}

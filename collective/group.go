@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/serry-dev/serry"
+	"github.com/serry-dev/serry/internal/lockrank"
 	"github.com/serry-dev/serry/internal/plant"
 	"github.com/serry-dev/serry/internal/rendezvous"
 	"github.com/serry-dev/serry/link"
@@ -95,7 +96,7 @@ type Group struct {
 	runs  rendezvous.Table[uint64, asking, *grant]
 
 	mu struct {
-		sync.Mutex
+		lockrank.Mutex[groupLock]
 		closed   bool
 		tasks    map[serry.TaskID]serry.TaskInfo // as the service told last, or nil before
 		blind    bool                            // the service does not tell

@@ -338,7 +338,7 @@ func onEach(t *testing.T, f func(t *testing.T, w *world)) {
 	for _, name := range transports {
 		t.Run(name, func(t *testing.T) {
 			if name == "tcp" {
-				f(t, &world{job: newJob(), t: t})
+				f(t, overSockets(t))
 				return
 			}
 			inBubble(t, func(t *testing.T, w *world) {
@@ -352,6 +352,13 @@ func onEach(t *testing.T, f func(t *testing.T, w *world)) {
 			})
 		})
 	}
+}
+
+// overSockets is a world whose processes use the network of the system. When the test has ended no goroutine is left; in a bubble
+// that is so anyway.
+func overSockets(t *testing.T) *world {
+	t.Cleanup(func() { goleak.VerifyNone(t) })
+	return &world{job: newJob(), t: t}
 }
 
 // inBubble runs a test in virtual time over a network in memory.
@@ -368,6 +375,7 @@ type network struct {
 	dead      map[string]bool    // hosts whose processes are gone
 	cuts      map[[2]string]bool // hosts between which no bytes pass
 	before    func(host string)  // or nil: is told of every write before it is made
+	perMiB    time.Duration      // how long a connection takes to move so much
 }
 
 func newNetwork() *network {
@@ -564,11 +572,14 @@ func (c *wired) Read(p []byte) (int, error) {
 func (c *wired) RemoteAddr() net.Addr { return &net.TCPAddr{IP: net.ParseIP(c.to), Port: 1} }
 
 // passes says whether the bytes of a write arrive. Those of a process that is gone do not.
-func (c *wired) passes() bool {
+func (c *wired) passes(p []byte) bool {
 	w := c.network
 	w.mu.Lock()
-	before := w.before
+	before, perMiB := w.before, w.perMiB
 	w.mu.Unlock()
+	if perMiB > 0 {
+		time.Sleep(perMiB * time.Duration(len(p)) >> 20)
+	}
 	if before != nil {
 		before(c.from)
 	}
@@ -579,21 +590,21 @@ func (c *wired) passes() bool {
 }
 
 func (c *wired) Write(p []byte) (int, error) {
-	if !c.passes() {
+	if !c.passes(p) {
 		return len(p), nil
 	}
 	return c.Partial.Write(p)
 }
 
 func (c *wired) Try(p []byte) (int, error) {
-	if !c.passes() {
+	if !c.passes(p) {
 		return len(p), nil
 	}
 	return c.Partial.Try(p)
 }
 
 func (c *wired) Wait(p []byte) (int, error) {
-	if !c.passes() {
+	if !c.passes(p) {
 		return len(p), nil
 	}
 	return c.Partial.Wait(p)

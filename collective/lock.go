@@ -3,7 +3,8 @@ package collective
 import (
 	"context"
 	"slices"
-	"sync"
+
+	"github.com/serry-dev/serry/internal/lockrank"
 )
 
 // A grant is the right of one run to use a list of cliques. The participants of the run in this process share it.
@@ -18,7 +19,7 @@ type grant struct {
 // of this process cannot each hold what the other needs (CL-ORD-14). Runs that wait are served in the order of arrival, but
 // one that needs nothing which an earlier one waits for does not wait behind it (CL-LCK-4).
 type locks struct {
-	mu    sync.Mutex
+	mu    lockrank.Mutex[runsLock]
 	queue []*claim
 }
 

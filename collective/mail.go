@@ -3,17 +3,20 @@ package collective
 import (
 	"context"
 	"errors"
-	"sync"
 
+	"github.com/serry-dev/serry/internal/lockrank"
 	"github.com/serry-dev/serry/link"
 )
 
 // A mailbox moves messages between ranks of one process (CL-TRN-11). As on a link, both sides post a message under
 // one name, and the side that comes second copies it.
 type mailbox struct {
-	mu      sync.Mutex
+	mu      lockrank.Mutex[mailboxLock]
 	waiting map[letterName]*letter // guarded by mu
+	spare   []*letter              // that have ended; guarded by mu
 }
+
+const maxSpare = 256 // letters
 
 // A letterName names a message between two ranks of one clique.
 type letterName struct {
@@ -28,26 +31,48 @@ type letter struct {
 	box  *mailbox
 	name letterName
 	segs [][]byte
-	done chan struct{}
-	err  error // set before done is closed
+	done chan error // gets the outcome, once
 }
 
-// post posts one side of a message. If the other side waits, the message is copied before post returns.
-func (b *mailbox) post(name letterName, segs [][]byte, receive bool) ticket {
+// post posts one side of a message. If the other side waits, the message is copied before post returns, and there is no letter.
+func (b *mailbox) post(name letterName, segs [][]byte, receive bool) (*letter, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if other := b.waiting[name]; other != nil {
 		delete(b.waiting, name)
 		err := deliver(other.segs, segs, receive)
-		other.end(err)
-		return sentLetter{err}
+		other.done <- err
+		return nil, err
 	}
-	l := &letter{box: b, name: name, segs: append([][]byte(nil), segs...), done: make(chan struct{})}
+	l := b.blank()
+	l.name, l.segs = name, append(l.segs, segs...)
 	if b.waiting == nil {
 		b.waiting = make(map[letterName]*letter)
 	}
 	b.waiting[name] = l
+	return l, nil
+}
+
+// blank is a letter to be written; mu is held.
+func (b *mailbox) blank() *letter {
+	last := len(b.spare) - 1
+	if last < 0 {
+		return &letter{box: b, done: make(chan error, 1)}
+	}
+	l := b.spare[last]
+	b.spare = b.spare[:last]
 	return l
+}
+
+// reuse keeps a letter that has ended, and that no rank looks at any more.
+func (b *mailbox) reuse(l *letter) {
+	clear(l.segs)
+	l.segs = l.segs[:0]
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if len(b.spare) < maxSpare {
+		b.spare = append(b.spare, l)
+	}
 }
 
 // deliver copies a message between the memory that waited and the memory that has come.
@@ -86,23 +111,22 @@ func (b *mailbox) fail(cause error) {
 	defer b.mu.Unlock()
 	for name, l := range b.waiting {
 		delete(b.waiting, name)
-		l.end(cause)
+		l.done <- cause
 	}
 }
 
-func (l *letter) end(err error) {
-	l.err = err
-	close(l.done)
-}
-
-// Wait implements ticket.
+// Wait implements ticket. It is called once.
 func (l *letter) Wait(ctx context.Context) error {
 	select {
-	case <-l.done:
+	case err := <-l.done:
+		if err == nil {
+			l.box.reuse(l)
+		}
+		return err
 	case <-ctx.Done():
 		l.Cancel(context.Cause(ctx))
+		return <-l.done
 	}
-	return l.err
 }
 
 // Cancel implements ticket. Copies are made under the lock of the box, so the memory is quiet when it returns.
@@ -111,19 +135,13 @@ func (l *letter) Cancel(cause error) {
 	defer l.box.mu.Unlock()
 	if l.box.waiting[l.name] == l {
 		delete(l.box.waiting, l.name)
-		l.end(errors.Join(link.ErrCancelled, cause))
+		l.done <- errors.Join(link.ErrCancelled, cause)
 	}
 }
 
-// A sentLetter is a message that was copied when it was posted.
-type sentLetter struct{ err error }
-
-func (s sentLetter) Wait(context.Context) error { return s.err }
-func (s sentLetter) Cancel(error)               {}
-
 // A scratchpad keeps scratch memory for the next operation.
 type scratchpad struct {
-	mu   sync.Mutex
+	mu   lockrank.Mutex[scratchLock]
 	free [][]byte // guarded by mu
 }
 

@@ -4,10 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync"
 	"sync/atomic"
 	"time"
 
+	"github.com/serry-dev/serry/internal/lockrank"
 	"github.com/serry-dev/serry/internal/plant"
 	"github.com/serry-dev/serry/internal/schedule"
 	"github.com/serry-dev/serry/link"
@@ -31,16 +31,43 @@ type operation struct {
 	began   time.Time
 	until   time.Time      // its deadline, if the context has none; or zero
 	pending []atomic.Int32 // by rank: messages under way
+	engine  engine
 
 	mu struct {
-		sync.Mutex
+		lockrank.Mutex[operationLock]
 		ended    bool
+		calm     bool // it has ended, and its clock had nothing to do
+		ticked   bool // its clock had something to do
 		asked    bool // other ranks were asked what they do
 		timer    *time.Timer
 		pause    time.Duration // between the last two times that they were asked
 		askAt    time.Time
 		warnAt   time.Time // or zero: never
 		reported map[int]bool
+	}
+}
+
+// newOperation is an operation of the rank, in memory of one that has ended if there is some.
+func (c *Comm) newOperation(o Op, k *call) *operation {
+	op, _ := c.clique.spares.operations.Get().(*operation)
+	if op == nil {
+		op = &operation{pending: make([]atomic.Int32, c.Size())}
+	}
+	op.comm, op.op, op.call, op.seq, op.word, op.place, op.began, op.until = c, o, k, 0, 0, 0, time.Now(), time.Time{}
+	return op
+}
+
+// reuse gives the memory of an operation that has succeeded to the next one, so that operations inside a process allocate nothing
+// (CL-DES-1). The clock of one that took long may still look at it: that one is left alone, and so is one of its own kind.
+func (o *operation) reuse() {
+	o.mu.Lock()
+	calm := o.mu.calm
+	o.mu.Unlock()
+	if k := o.call; calm && k.single == nil && k.rows == nil && k.offers == nil {
+		spares := &o.comm.clique.spares
+		o.op, o.call = nil, nil
+		spares.calls.Put(k)
+		spares.operations.Put(o)
 	}
 }
 
@@ -89,7 +116,8 @@ func (o *operation) play(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	return newEngine(o, p, o.call).run(ctx)
+	o.engine.prepare(o, p, o.call)
+	return o.engine.run(ctx)
 }
 
 // playNative has the backend carry the operation out. Libraries are known that call an aborted operation a success: one
@@ -185,10 +213,15 @@ func (o *operation) waiting() (ranks []int) {
 func (o *operation) arm() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
+	o.mu.ended, o.mu.asked, o.mu.ticked = false, false, false
 	o.mu.pause = inquireAfter
 	o.mu.askAt = o.began.Add(inquireAfter)
 	if warn := o.comm.group.opt.Warn; warn > 0 {
 		o.mu.warnAt = o.began.Add(warn)
+	}
+	if o.mu.timer != nil {
+		o.mu.timer.Reset(o.next())
+		return
 	}
 	o.mu.timer = time.AfterFunc(o.next(), o.tick)
 }
@@ -209,12 +242,15 @@ func (o *operation) disarm() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.mu.ended = true
-	o.mu.timer.Stop()
+	o.mu.calm = o.mu.timer.Stop() && !o.mu.ticked
 }
 
 // tick looks after an operation that takes long.
 func (o *operation) tick() {
-	asks, warns := o.due()
+	asks, warns, over := o.due()
+	if over {
+		o.comm.group.background(tellTime, func(context.Context) { o.comm.clique.revoke(o.timeout()) })
+	}
 	if asks {
 		o.inquire()
 		o.reportStalls()
@@ -226,16 +262,16 @@ func (o *operation) tick() {
 
 // due says what is to be done now, and sets the clock for the next time. Other ranks are asked after twice the time, a wait is
 // told of when it is twice as long (CL-TMO-12).
-func (o *operation) due() (asks, warns bool) {
+func (o *operation) due() (asks, warns, over bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	now := time.Now()
+	o.mu.ticked = true
 	if o.mu.ended {
-		return false, false
+		return false, false, false
 	}
 	if !o.until.IsZero() && !now.Before(o.until) {
-		o.comm.group.background(tellTime, func(context.Context) { o.comm.clique.revoke(o.timeout()) })
-		return false, false
+		return false, false, true
 	}
 	if asks = !now.Before(o.mu.askAt); asks {
 		o.mu.asked = true
@@ -246,7 +282,7 @@ func (o *operation) due() (asks, warns bool) {
 		o.mu.warnAt = o.began.Add(2 * o.mu.warnAt.Sub(o.began))
 	}
 	o.mu.timer.Reset(o.next())
-	return asks, warns
+	return asks, warns, false
 }
 
 // inquireMost is the longest time between two questions: short enough to see a stall.

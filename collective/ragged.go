@@ -71,7 +71,9 @@ func (o *operation) exchangeRows(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := newEngine(o, p, meta).run(ctx); err != nil {
+	exchange := new(engine)
+	exchange.prepare(o, p, meta)
+	if err := exchange.run(ctx); err != nil {
 		return err
 	}
 	if err := r.checkTheirs(); err != nil {

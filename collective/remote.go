@@ -6,9 +6,9 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"sync"
 
 	"github.com/serry-dev/serry"
+	"github.com/serry-dev/serry/internal/lockrank"
 	"github.com/serry-dev/serry/link"
 )
 
@@ -71,7 +71,7 @@ func (e *errand) word() uint64 {
 
 // A remote is what a rank knows of one-sided operations: its own, and those of others on it.
 type remote struct {
-	mu       sync.Mutex
+	mu       lockrank.Mutex[remoteLock]
 	changed  chan struct{} // closed when anything below changes; nil while no caller waits
 	out      map[int]*outgoing
 	in       map[int]*incoming
@@ -206,7 +206,7 @@ func (p *putting) carryOut(ctx context.Context, op *operation) error {
 // exchange moves one message to its end.
 func (c *clique) exchange(ctx context.Context, m message, b []byte, receive bool) error {
 	t, err := c.post(ctx, m, [][]byte{b}, receive)
-	if err != nil {
+	if err != nil || t == nil {
 		return err
 	}
 	if failed := c.failed.Load(); failed != nil { // the clique ended before it knew of the message

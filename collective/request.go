@@ -6,10 +6,10 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"sync"
 	"time"
 
 	"github.com/serry-dev/serry"
+	"github.com/serry-dev/serry/internal/lockrank"
 	"github.com/serry-dev/serry/internal/rendezvous"
 )
 
@@ -33,7 +33,7 @@ type Requests struct {
 	device serry.DeviceID
 
 	mu struct {
-		sync.Mutex
+		lockrank.Mutex[requestsLock]
 		list  []Request // in the order of first requests
 		found []*clique // of the last run, by number; nil before
 		lease Lease     // is used again when a run is alone in this process

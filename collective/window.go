@@ -3,8 +3,8 @@ package collective
 import (
 	"context"
 	"encoding/binary"
-	"sync"
 
+	"github.com/serry-dev/serry/internal/lockrank"
 	"github.com/serry-dev/serry/internal/schedule"
 	"github.com/serry-dev/serry/memory"
 )
@@ -21,7 +21,7 @@ type Window struct {
 	sizes  []int64 // by rank
 
 	mu struct {
-		sync.Mutex
+		lockrank.Mutex[windowLock]
 		closed  bool
 		writers int
 		idle    chan struct{} // closed when the last writer has ended; nil while no caller waits

@@ -1,0 +1,45 @@
+package collective_test
+
+import (
+	"errors"
+	"testing"
+
+	"github.com/serry-dev/serry/collective"
+	"github.com/serry-dev/serry/internal/lab/clause"
+	"github.com/serry-dev/serry/internal/lab/trial"
+	"github.com/serry-dev/serry/internal/lockrank"
+)
+
+// Operations between ranks of one process allocate nothing, once they have run a few times. The program keeps its Op values.
+func TestOperationsInsideAProcessAllocateNothing(t *testing.T) {
+	clause.Cite(t, "CL-DES-1", "CLT-OP-45")
+	if raceEnabled || lockrank.Checked {
+		t.Skip("what checks the program allocates")
+	}
+	w := overSockets(t)
+	const p, times, first = 2, 100, 20
+	comms := ranksOf(w.clique([]*process{one(w, p)}, devices(p)))
+	for _, size := range []int{1, 9000} {
+		for _, x := range trial.All(p, size, 1, 0) {
+			var allocated float64
+			errs := each(comms, func(rank int, c *collective.Comm) (err error) {
+				op := x.Prepare(rank, false).Op
+				run := func() { err = errors.Join(err, c.Do(t.Context(), op)) }
+				for range first {
+					run()
+				}
+				if rank == 0 {
+					allocated = testing.AllocsPerRun(times, run)
+					return err
+				}
+				for range times + 1 {
+					run()
+				}
+				return err
+			})
+			if err := errors.Join(errs...); err != nil || allocated > 0 {
+				t.Errorf("%s of %d bytes allocates %v times, error %v; want 0", x.Name, size, allocated, err)
+			}
+		}
+	}
+}
