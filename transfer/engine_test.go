@@ -543,3 +543,59 @@ func TestClose(t *testing.T) {
 		}
 	})
 }
+
+// More receives than are offered at a time wait; they can be cancelled like others.
+func TestCancelWhatWaitsItsTurn(t *testing.T) {
+	clause.Cite(t, "TR-GRP-4", "TR-CAN-5")
+	inBubble(t, func(t *testing.T, w *world) {
+		a, b := w.pair()
+		var ops []transfer.Op
+		for k := range uint64(40000) {
+			ops = append(ops, a.receiveOp(b, k, 1))
+		}
+		g, err := a.Transfer(t.Context(), ops)
+		if err != nil {
+			t.Fatal(err)
+		}
+		synctest.Wait()
+		g.Cancel(errors.New("enough"))
+		began := time.Now()
+		for i, item := range g.Items() {
+			if err := item.Event.Wait(t.Context()); !errors.Is(err, transfer.ErrCancelled) {
+				t.Fatalf("receive %d = %v; want ErrCancelled", i, err)
+			}
+		}
+		if d := time.Since(began); d > 3*time.Second {
+			t.Errorf("they ended after %v", d)
+		}
+	})
+}
+
+// The data arrive, and then nothing of the receiver comes back until after the deadline of the sender.
+func TestVerdictComesLate(t *testing.T) {
+	clause.Cite(t, "TR-ASY-5", "TR-OBS-1", "TRT-193")
+	inBubble(t, func(t *testing.T, w *world) {
+		a, b := w.pair()
+		w.network.setPace(time.Millisecond)
+		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+		defer cancel()
+		const size = 16 << 20
+		sent, got := a.begin(ctx, a.sendOp(b, 1, fill(size, 1))), b.receive(a, 1, size)
+		for w.network.sent(hostOf(a.life)) < size/2 { // by then the receiver has given all credit
+			time.Sleep(100 * time.Microsecond)
+		}
+		w.network.cutOneWay(hostOf(b.life), hostOf(a.life), true)
+		if err := got.Event.Wait(t.Context()); err != nil {
+			t.Fatalf("receive = %v", err)
+		}
+		err := sent.Event.Wait(t.Context())
+		if e, ok := errors.AsType[*transfer.Error](err); !ok || !e.Unconfirmed || !errors.Is(err, transfer.ErrUnavailable) {
+			t.Fatalf("send = %v; want ErrUnavailable, unconfirmed", err)
+		}
+		w.network.cutOneWay(hostOf(b.life), hostOf(a.life), false)
+		time.Sleep(time.Minute)
+		if r := a.Records(); len(r) != 1 || r[0].Err != nil || !r[0].Corrected || sent.Event.Err() != err {
+			t.Errorf("Records() = %+v; want that it was corrected", r)
+		}
+	})
+}

@@ -97,7 +97,7 @@ func (g *Group) Cancel(cause error) {
 	if cause != nil {
 		v.Text = cause.Error()
 	}
-	g.each(func(o *operation) { o.peer.machine.Cancel(o.peer.now(), o.ref, v) })
+	g.each(func(o *operation) { o.peer.cancel(o, v) })
 }
 
 // each calls f for the operations of the group, on the goroutines of their peers.

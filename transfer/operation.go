@@ -31,6 +31,7 @@ type operation struct {
 	ref     match.Ref
 	number  match.Number // once it is known
 	posted  match.Time
+	waiting bool // in the backlog of its peer
 	buffer  *Buffer
 	memory  memory.Region
 	promise *Promise

@@ -203,7 +203,7 @@ func (p *peer) post(o *operation) {
 
 // admit gives an operation to the machine, or lets it wait until others have ended.
 func (p *peer) admit(o *operation) {
-	if len(p.ops) >= maxLive {
+	if o.waiting = len(p.ops) >= maxLive; o.waiting {
 		p.backlog = append(p.backlog, o)
 		return
 	}
@@ -230,20 +230,40 @@ func (p *peer) end(o *operation, v match.Verdict) {
 		}
 	}
 	o.finish(o.error(v))
-	if len(p.backlog) > 0 {
+	for len(p.backlog) > 0 && len(p.ops) < maxLive {
 		next := p.backlog[0]
 		p.backlog[0] = nil
 		p.backlog = p.backlog[1:]
-		p.admit(next)
+		if next.waiting { // it was not cancelled meanwhile
+			p.admit(next)
+		}
 	}
+}
+
+// cancel ends an operation for its program.
+func (p *peer) cancel(o *operation, v match.Verdict) {
+	if o.waiting {
+		o.waiting = false
+		o.finish(o.error(v))
+		return
+	}
+	p.machine.Cancel(p.now(), o.ref, v)
+}
+
+// dropBacklog ends the operations that wait for their turn.
+func (p *peer) dropBacklog(err error) {
+	for _, o := range p.backlog {
+		if o.waiting {
+			o.waiting = false
+			o.finish(err)
+		}
+	}
+	p.backlog = nil
 }
 
 // cancelAll ends all operations because the engine is closed.
 func (p *peer) cancelAll() {
-	for _, o := range p.backlog {
-		o.finish(ErrAborted)
-	}
-	p.backlog = nil
+	p.dropBacklog(ErrAborted)
 	for ref := range p.ops {
 		p.machine.Cancel(p.now(), ref, match.Verdict{Code: match.Aborted, Text: "its engine was closed"})
 	}
@@ -340,10 +360,7 @@ func (p *peer) lose(why string) {
 	}
 	p.detach()
 	p.over = true
-	for _, o := range p.backlog {
-		o.finish(fmt.Errorf("%w: %s", ErrUnavailable, why))
-	}
-	p.backlog = nil
+	p.dropBacklog(fmt.Errorf("%w: %s", ErrUnavailable, why))
 	p.machine.Lose(p.now(), match.Verdict{Code: match.Unavailable, Text: why[:min(len(why), match.MaxText)]})
 	e := p.engine
 	e.mu.Lock()

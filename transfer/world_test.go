@@ -372,6 +372,13 @@ func (w *network) cut(a, b string, cut bool) {
 	w.cuts[[2]string{a, b}], w.cuts[[2]string{b, a}] = cut, cut
 }
 
+// cutOneWay is cut for the bytes of one direction.
+func (w *network) cutOneWay(from, to string, cut bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.cuts[[2]string{from, to}] = cut
+}
+
 func (w *network) isCut(a, b string) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
