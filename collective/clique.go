@@ -80,9 +80,10 @@ func newClique(g *Group, m *meeting, l *lineage) *clique {
 		if p.Life != g.life {
 			continue
 		}
-		c.comms[rank] = &Comm{group: g, clique: c, rank: rank, progress: link.NewProgress(c.progressOf(rank))}
+		c.comms[rank] = &Comm{group: g, clique: c, rank: rank, progress: link.NewProgress(c.progressOf(rank)), peers: make([]talliedPeer, len(key.Ranks))}
 		c.comms[rank].remote.hasty = g.opt.Planted.Has(plant.EarlySignal)
 		c.comms[rank].sharer.comm = c.comms[rank]
+		c.comms[rank].mu.record = newRecorder(g.opt.Records)
 		if c.first == nil {
 			c.first = c.comms[rank]
 		}
@@ -326,6 +327,7 @@ func (c *clique) revoke(e *Error) *Error {
 		c.group.log.Info("clique revoked", "clique", c.key.String(), "err", e)
 		c.group.retire(c)
 		c.stop(e)
+		c.gather(e)
 	}
 	return e
 }

@@ -31,6 +31,7 @@ type Comm struct {
 	sharer sharer       // its operations through shared memory
 
 	progress *link.Progress // with the operations of all ranks
+	peers    []talliedPeer  // by rank
 
 	mu struct {
 		lockrank.Mutex[commLock]
@@ -43,6 +44,7 @@ type Comm struct {
 		ahead  map[uint64][]progress // by sequence number: what other ranks have begun, and this one has not
 		seen   map[int]progress      // by rank: what it said last
 		plans  map[planKey]*plan
+		record recorder
 	}
 }
 
@@ -166,7 +168,7 @@ func (c *Comm) begin(ctx context.Context, o Op) (*operation, error) {
 	}
 	other, differs := c.clique.begin(op)
 	if failed := c.clique.failed.Load(); failed != nil {
-		c.clique.end(op)
+		c.ended(op, failed)
 		return nil, failed
 	}
 	switch {
@@ -187,6 +189,7 @@ func (c *Comm) begin(ctx context.Context, o Op) (*operation, error) {
 func (c *Comm) number(op *operation) (rank int, differs bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	defer c.mu.record.begin(op, op.began.Sub(c.group.made)) // when it has its number
 	switch k := op.call; {
 	case k.single != nil:
 		if c.native == nil {

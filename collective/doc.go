@@ -26,6 +26,9 @@
 // Where all ranks are on one host, the operations that programs run most need no messages: each rank reads what the others give
 // out of memory that their processes share (sharing.go, sharer.go, fused.go).
 //
+// Every rank keeps its last operations ([Comm.Records]). When a clique fails, the process that found it asks the others
+// for theirs and merges them into a [Flight] (flight.go): it says which rank ran something else, did not come, or came last.
+//
 // [Put] and [Signal] act on a rank whose program takes no part: its process does the writing (onesided.go).
 //
 // The lock of a group is never held while a clique, a link or the service is waited for, and no lock of a link is held

@@ -39,13 +39,15 @@ type engine struct {
 
 // A flight is a message that has been posted.
 type flight struct {
-	ticket ticket
-	rank   int // at the other end
+	ticket  ticket
+	rank    int // at the other end
+	receive bool
 }
 
 // A ticket is a message under way; *link.Ticket is one.
 type ticket interface {
 	Wait(ctx context.Context) error
+	Over() bool // Wait would not wait
 	Cancel(cause error)
 }
 
@@ -161,7 +163,8 @@ func (e *engine) move(ctx context.Context, m *schedule.Move, number uint16, t in
 
 // moveSegs posts a message of these bytes.
 func (e *engine) moveSegs(ctx context.Context, peer int, number uint16, t int64, segs [][]byte, receive bool) error {
-	if len(segs) > 0 && size(segs) == 0 {
+	bytes := size(segs)
+	if len(segs) > 0 && bytes == 0 {
 		return nil
 	}
 	msg := message{op: e.op, peer: peer, number: number, tile: uint32(t)}
@@ -170,7 +173,8 @@ func (e *engine) moveSegs(ctx context.Context, peer int, number uint16, t int64,
 		return err
 	}
 	e.op.waitFor(peer)
-	e.flights[t] = append(e.flights[t], flight{ticket, peer})
+	e.op.moved(peer, bytes, receive)
+	e.flights[t] = append(e.flights[t], flight{ticket, peer, receive})
 	return nil
 }
 
@@ -184,7 +188,7 @@ func (e *engine) await(ctx context.Context, t int64) error {
 	}
 	for i := range e.flights[t] {
 		f := &e.flights[t][i]
-		if err := f.ticket.Wait(ctx); err != nil {
+		if err := e.op.wait(ctx, f); err != nil {
 			return &moveError{rank: f.rank, err: err}
 		}
 		e.op.waited(f.rank)

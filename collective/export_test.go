@@ -1,6 +1,10 @@
 package collective
 
-import "github.com/serry-dev/serry/link"
+import (
+	"time"
+
+	"github.com/serry-dev/serry/link"
+)
 
 // ParseKey and Bytes are how keys cross the wire.
 func ParseKey(b []byte) (*Key, error) { return parseKey(b) }
@@ -62,4 +66,44 @@ func AtPhase(c *Comm, phase int, f func()) {
 		}
 		phase--
 	}
+}
+
+// NewRecording is what an operation does to be recorded, at its beginning and at its end.
+func NewRecording(records int) func() {
+	g := &Group{made: time.Now()}
+	c := &Comm{group: g, peers: make([]talliedPeer, 2)}
+	c.mu.record = newRecorder(records)
+	op := &operation{comm: c, began: time.Now(), call: &call{description: description{op: 1, count: 8}}}
+	return func() {
+		op.seq++
+		op.trace = trace{}
+		c.mu.record.begin(op, op.began.Sub(g.made))
+		op.moved(1, 8, true)
+		op.moved(1, 8, false)
+		c.mu.record.end(op, g.clock(), nil)
+	}
+}
+
+// NewClock is how an operation reads the clock.
+func NewClock() func() {
+	g := &Group{made: time.Now()}
+	return func() { g.clock() }
+}
+
+// ParseTrack reads the records of a rank.
+func ParseTrack(b []byte) (Track, bool) {
+	_, t, _, ok := parseTrack(b)
+	return t, ok
+}
+
+// SampleTrack is the records of a rank as they are told.
+func SampleTrack() []byte {
+	g := &Group{made: time.Now()}
+	c := &Comm{group: g, clique: new(clique), peers: make([]talliedPeer, 2)}
+	c.mu.record = newRecorder(64)
+	op := &operation{comm: c, seq: 1, call: &call{description: description{op: 1, dtype: 6, count: 8}}}
+	c.mu.record.begin(op, time.Second)
+	op.moved(1, 8, false)
+	c.mu.record.end(op, 2*time.Second, nil)
+	return c.appendTrack(nil)
 }

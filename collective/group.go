@@ -67,6 +67,13 @@ type Options struct {
 	// Events is told of waits that take long, or nil. An event that finds it full is dropped.
 	Events chan<- Event
 
+	// Records is how many operations the flight recorder of each rank keeps (CL-FLR-1). Zero means 4096; less means none.
+	Records int
+
+	// Flights is told what the members of a clique did before it failed, or nil (CL-FLR-2). A record that finds it full is
+	// dropped; a line in the log has the outline of it either way.
+	Flights chan<- *Flight
+
 	// Host names the host of this process, the same for all processes of the host: the ranks of a host combine their data before they
 	// send it to other hosts. Empty means that the addresses of the link layer tell.
 	Host string
@@ -89,6 +96,8 @@ type Group struct {
 	ctx     context.Context // of everything in the background
 	stop    context.CancelCauseFunc
 	scratch scratchpad
+	made    time.Time
+	queries queries // for the records of other processes
 
 	tally tally
 	work  sync.WaitGroup // goroutines
@@ -138,6 +147,9 @@ func New(m Member, net *link.Net, o Options) (*Group, error) {
 	if o.Host == "" {
 		o.Host = net.Host()
 	}
+	if o.Records == 0 {
+		o.Records = defaultRecords
+	}
 	if o.Idle <= 0 {
 		o.Idle = defaultIdle
 	}
@@ -149,7 +161,7 @@ func New(m Member, net *link.Net, o Options) (*Group, error) {
 			return nil, invalid("backends %v: an empty entry, or a name twice", o.Backends)
 		}
 	}
-	g := &Group{member: m, net: net, life: net.Life(), opt: o, log: o.Log}
+	g := &Group{member: m, net: net, life: net.Life(), opt: o, log: o.Log, made: time.Now()}
 	if g.log == nil {
 		g.log = slog.New(slog.DiscardHandler)
 	}

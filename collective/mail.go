@@ -129,6 +129,9 @@ func (l *letter) Wait(ctx context.Context) error {
 	}
 }
 
+// Over implements ticket.
+func (l *letter) Over() bool { return len(l.done) > 0 }
+
 // Cancel implements ticket. Copies are made under the lock of the box, so the memory is quiet when it returns.
 func (l *letter) Cancel(cause error) {
 	l.box.mu.Lock()

@@ -32,6 +32,7 @@ type operation struct {
 	until   time.Time      // its deadline, if the context has none; or zero
 	pending []atomic.Int32 // by rank: messages under way
 	engine  engine
+	trace   trace // for the recorder
 
 	mu struct {
 		lockrank.Mutex[operationLock]
@@ -78,10 +79,10 @@ func word(seq uint64, d description) uint64 { return seq<<digestBits | d.digest(
 func plainNumber(seq uint64) uint64 { return seq &^ (transferBit | remoteBit) }
 
 // run runs the operation to its end.
-func (o *operation) run(ctx context.Context) error {
-	defer o.comm.ended(o)
+func (o *operation) run(ctx context.Context) (err error) {
+	defer func() { o.comm.ended(o, err) }()
 	o.arm()
-	err := o.play(ctx)
+	err = o.play(ctx)
 	o.disarm()
 	switch {
 	case err == nil:
@@ -116,6 +117,7 @@ func (o *operation) play(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	o.trace.algorithm = p.algorithm
 	o.engine.prepare(o, p, o.call)
 	return o.engine.run(ctx)
 }

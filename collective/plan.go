@@ -10,6 +10,7 @@ import (
 // size of the vector, so that it is made once for many operations.
 type plan struct {
 	schedule.Schedule
+	algorithm    uint8      // place in algorithms, from 1 on; or 0: the schedule is that of the operation itself
 	sends, recvs [][]uint16 // the number of each message of each round, among all from one rank to the other
 	slots        [][][2]int // of each slot of scratch memory, the ranges of blocks that lie in it: from base, to
 }
@@ -22,7 +23,9 @@ func newPlan(a schedule.Algorithm, j schedule.Job, rank int) (*plan, error) {
 	if err != nil {
 		return nil, err
 	}
-	return compile(s), nil
+	p := compile(s)
+	p.algorithm = uint8(slices.Index(algorithms, a) + 1)
+	return p, nil
 }
 
 // compile makes the plan of a schedule.

@@ -14,6 +14,7 @@ type (
 	operationLock struct{}
 	mailboxLock   struct{}
 	scratchLock   struct{}
+	queriesLock   struct{} // of the questions for records
 )
 
 func (requestsLock) Rank() int  { return 1 }
@@ -26,3 +27,4 @@ func (windowLock) Rank() int    { return 7 }
 func (operationLock) Rank() int { return 8 }
 func (mailboxLock) Rank() int   { return 9 }
 func (scratchLock) Rank() int   { return 10 }
+func (queriesLock) Rank() int   { return 11 }

@@ -262,6 +262,7 @@ func (s *sharer) reach(ctx context.Context, o *operation, rank int, count uint32
 		s.sleep(ctx, rank)
 	}
 	o.waited(rank)
+	o.noteWait(rank, time.Since(began))
 	return nil
 }
 

@@ -223,7 +223,7 @@ func (c *clique) allSay(ctx context.Context, o *operation, mine bool) (bool, err
 				cancelAll(tickets, err)
 				return false, err
 			}
-			tickets = append(tickets, flight{t, rank})
+			tickets = append(tickets, flight{t, rank, receive})
 		}
 	}
 	if err := c.await(ctx, o, tickets); err != nil {

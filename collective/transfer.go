@@ -127,12 +127,15 @@ func (c *Comm) numberTransfer(op *operation) (differs bool) {
 }
 
 // ended notes the end of an operation.
-func (c *Comm) ended(op *operation) {
+func (c *Comm) ended(op *operation, err error) {
+	now := c.group.clock()
+	c.mu.Lock()
+	c.mu.record.end(op, now, err)
 	if op.call.peer >= 0 {
-		c.mu.Lock()
 		delete(c.mu.moving, slot{pair{op.call.peer, op.call.sends}, op.seq})
-		c.mu.Unlock()
-	} else if op.call.single == nil {
+	}
+	c.mu.Unlock()
+	if op.call.ofAll() {
 		c.progress.End(op.seq)
 	}
 	c.clique.end(op)

@@ -142,6 +142,8 @@ func (h *handler) Frame(l *link.Link, head link.Header, payload []byte) {
 		} else {
 			g.keepErrand(l, head, payload)
 		}
+	case link.Record:
+		g.heardRecord(l, head, payload)
 	case link.Leave:
 		if c := g.cliqueOrEnded(head); c != nil {
 			c.heardLeave(l, head.Step, payload)

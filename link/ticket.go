@@ -79,6 +79,9 @@ func (t *Ticket) Then(f func()) {
 	}
 }
 
+// Over says whether the message has ended: Wait would not wait.
+func (t *Ticket) Over() bool { return t.over.Load() }
+
 // Wait waits until the message has ended, and returns why it failed. If ctx ends first it cancels the
 // message. Either way the link does not touch the memory of the message any more.
 func (t *Ticket) Wait(ctx context.Context) error {
