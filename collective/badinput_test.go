@@ -476,3 +476,20 @@ func TestStartWhileGroupCloses(t *testing.T) {
 		}
 	}
 }
+
+// A member that calls for the next clique again and again changes nothing after the first time. Members call all others at
+// each change, so two that took every call for a change would call each other without end.
+func TestSummonsCountsOnce(t *testing.T) {
+	clause.Cite(t, "CL-REC-9")
+	inBubble(t, func(t *testing.T, w *world) {
+		procs := w.startAll(3)
+		for turn, want := range []bool{true, false, false} {
+			if got := procs[0].SummonsChange(procs[1].life, 77, 1); got != want {
+				t.Errorf("call %d of a member is a change: %v; want %v", turn, got, want)
+			}
+		}
+		if !procs[0].SummonsChange(procs[2].life, 77, 1) {
+			t.Error("the call of another member is no change; want one")
+		}
+	})
+}

@@ -3,6 +3,7 @@ package collective
 import (
 	"time"
 
+	"github.com/serry-dev/serry"
 	"github.com/serry-dev/serry/link"
 )
 
@@ -106,4 +107,18 @@ func SampleTrack() []byte {
 	op.moved(1, 8, false)
 	c.mu.record.end(op, 2*time.Second, nil)
 	return c.appendTrack(nil)
+}
+
+// SummonsChange says whether a call for the next clique of a lineage wakes those that wait for changes.
+func (g *Group) SummonsChange(from serry.Life, lineage uint64, generation uint32) bool {
+	g.mu.Lock()
+	changed := g.mu.changed
+	g.mu.Unlock()
+	g.summon(from, lineage, generation)
+	select {
+	case <-changed:
+		return true
+	default:
+		return false
+	}
 }

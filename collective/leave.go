@@ -135,21 +135,25 @@ func (c *clique) heardLeave(l *link.Link, step uint32, payload []byte) {
 		last = max(last, r.uint64())
 	}
 	c.mu.Lock()
+	again := step == leaves && c.mu.parted[from]
 	switch {
-	case step == mayLeave && !c.mu.leaving: // it answers what this process has not asked
-	case step == mayLeave:
+	case again: // the answer may have been lost
+	case step == leaves:
+		c.mu.left[from] = departure{from, last, l}
+	case c.mu.leaving:
 		c.letGo(from)
-	case c.mu.parted[from]:
-		c.tellLeave(l, mayLeave, nil)
-	default:
-		c.mu.left[from] = departure{last, l}
+	default: // it answers what this process has not asked
 	}
 	c.mu.Unlock()
+	if again {
+		c.tellLeave(l, mayLeave, nil) // not while mu is held: the write may take long
+	}
 	c.farewell()
 }
 
 // A departure is a process that wants to leave.
 type departure struct {
+	peer serry.Life
 	seq  uint64 // of its last operation
 	link *link.Link
 }
@@ -172,20 +176,29 @@ func (c *clique) hasParted(peer serry.Life) bool {
 // next operation without them. The other members are not told; each hears of it from the one that leaves.
 func (c *clique) farewell() {
 	var gone *Error
-	c.mu.Lock()
-	for peer, d := range c.mu.left {
-		if !c.hasEnded(d.seq) {
-			continue
-		}
-		delete(c.mu.left, peer)
-		c.letGo(peer)
+	for _, d := range c.departed() {
 		c.tellLeave(d.link, mayLeave, nil)
-		gone = &Error{Origin: c.first.rank, Ranks: c.key.RanksOf(peer), Detail: peer.Task.String() + " has closed the clique", Err: ErrClosed}
+		c.mu.Lock()
+		c.letGo(d.peer) // after the answer, because this process may close its links from then on
+		c.mu.Unlock()
+		gone = &Error{Origin: c.first.rank, Ranks: c.key.RanksOf(d.peer), Detail: d.peer.Task.String() + " has closed the clique", Err: ErrClosed}
 	}
-	c.mu.Unlock()
 	if gone != nil && c.failed.CompareAndSwap(nil, gone) {
 		c.group.background(leaveTime, func(ctx context.Context) { c.follow(ctx, gone) })
 	}
+}
+
+// departed takes the processes out of those that want to leave whose last operations have ended here.
+func (c *clique) departed() (all []departure) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for peer, d := range c.mu.left {
+		if c.hasEnded(d.seq) {
+			delete(c.mu.left, peer)
+			all = append(all, d)
+		}
+	}
+	return all
 }
 
 // follow leaves the clique because another process has left it. No operation begins any more, but others may still

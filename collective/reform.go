@@ -471,7 +471,9 @@ func (g *Group) summon(from serry.Life, name uint64, generation uint32) {
 		return
 	}
 	if s := g.mu.summons[name]; s != nil {
-		if len(s.by) < maxCallers {
+		// Only a new caller is a change. Members that wait for changes call all others at each of them: two that took every
+		// call for one would call each other without end.
+		if len(s.by) < maxCallers && !s.by[from] {
 			s.by[from] = true
 			g.announce()
 			g.endSummoned(name)
