@@ -18,8 +18,10 @@ const (
 
 	// A rank lets other threads run so often, and not longer than yieldTime: where other programs keep the processors busy, a
 	// thread that yields gets its turn long after the rank that it waits for has come, and one that is woken gets it at once.
+	// After that it sleeps at once in the next waits.
 	yields    = 64
 	yieldTime = 50 * time.Microsecond
+	busyWaits = 64
 
 	// sleepTime bounds how late a sleeping rank notices that its context has ended. All else wakes it.
 	sleepTime = 10 * time.Millisecond
@@ -59,6 +61,7 @@ type sharer struct {
 	cellFree  [cells]uint32
 	stageFree uint32 // when all ranks have ended so many phases, they have done with stage and results
 	spins     int
+	hurried   int      // waits to come in which the rank sleeps at once
 	inputs    [][]byte // reused
 	starts    []int64  // reused
 	call      *call    // read by other ranks of this process between two phases
@@ -240,15 +243,9 @@ func (s *sharer) reach(ctx context.Context, o *operation, rank int, count uint32
 		}
 	}
 	began := time.Now()
-	for i := 0; i < yields && time.Since(began) < yieldTime; i++ {
-		if s.reached(rank, count) {
-			s.spins = min(2*s.spins, s.mostSpins())
-			return nil
-		}
-		if failed.Load() != nil {
-			return failed.Load()
-		}
-		s.shares[rank].segment.Yield()
+	if s.yield(rank, count, began) {
+		s.spins = min(2*s.spins, s.mostSpins())
+		return nil
 	}
 	s.spins = max(s.spins/2, leastSpins)
 	o.waitFor(rank)
@@ -264,6 +261,25 @@ func (s *sharer) reach(ctx context.Context, o *operation, rank int, count uint32
 	o.waited(rank)
 	o.noteWait(rank, time.Since(began))
 	return nil
+}
+
+// yield lets other threads run for a while from now on, and says whether a rank has ended so many phases.
+func (s *sharer) yield(rank int, count uint32, now time.Time) bool {
+	if s.hurried > 0 {
+		s.hurried--
+		return s.reached(rank, count)
+	}
+	for range yields {
+		if s.reached(rank, count) || s.comm.clique.failed.Load() != nil {
+			break
+		}
+		s.shares[rank].segment.Yield()
+		if time.Since(now) > yieldTime {
+			s.hurried = busyWaits
+			break
+		}
+	}
+	return s.reached(rank, count)
 }
 
 // sleep sleeps until a rank ends its next phase, the clique or ctx ends, or sleepTime has passed.
