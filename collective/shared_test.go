@@ -237,6 +237,22 @@ func TestAllShareOrNone(t *testing.T) {
 					t.Errorf("%s: rank %d uses shared memory", what, c.Rank())
 				}
 			}
+			ended, cancel := context.WithCancel(t.Context())
+			cancel()
+			for _, p := range w.procs {
+				for _, peer := range w.procs {
+					if peer == p {
+						continue
+					}
+					l, err := p.net.Link(t.Context(), peer.life)
+					if err != nil {
+						t.Fatal(err)
+					}
+					if _, err := l.Borrow(ended, comms[0].Stream()); err == nil {
+						t.Errorf("%s: %v still has a segment of %v", what, p.life.Task, peer.life.Task)
+					}
+				}
+			}
 		})
 	}
 }

@@ -109,6 +109,7 @@ func (x *sharing) build(ctx context.Context, o *operation) (works bool, err erro
 	}
 	works, err = c.allSay(ctx, o, failed == nil)
 	if !works || err != nil {
+		x.decline()
 		return false, err
 	}
 	if err := x.place(c.group.life, mine, shareBytes); err != nil {
@@ -168,6 +169,18 @@ func (x *sharing) borrow(ctx context.Context, peer serry.Life) error {
 		return ErrClosed
 	}
 	return x.place(peer, s, shareBytes)
+}
+
+// decline frees what other processes have lent, and the segment of this one: none is used.
+func (x *sharing) decline() {
+	for _, peer := range x.clique.others {
+		if l := x.clique.linked(peer); l != nil {
+			if err := l.Decline(x.clique.stream); err != nil {
+				x.clique.group.log.Warn("segment not freed", "peer", peer.Task, "err", err)
+			}
+		}
+	}
+	x.close()
 }
 
 // keep notes a segment, to be closed with the clique. It closes one that comes too late.

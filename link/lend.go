@@ -184,6 +184,14 @@ func (l *Link) Borrow(ctx context.Context, name uint64) (*Segment, error) {
 	}
 }
 
+// Decline frees a segment that the peer has lent, and that this process does not borrow.
+func (l *Link) Decline(name uint64) error {
+	if s, _ := l.loans.take(name); s != nil {
+		return s.Close()
+	}
+	return nil
+}
+
 // overHost says whether the link goes through a socket of this host.
 func (l *Link) overHost() bool {
 	_, ok := l.lanes[controlLane].in.Conn.(*net.UnixConn)
