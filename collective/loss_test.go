@@ -56,6 +56,30 @@ func TestDeclareLost(t *testing.T) {
 	})
 }
 
+// A process that comes to a meeting before its host hears why the host cannot hold it.
+func TestFirstHearsOfTheLoss(t *testing.T) {
+	clause.Cite(t, "CL-REC-2", "CL-REC-3")
+	inBubble(t, func(t *testing.T, w *world) {
+		procs := w.startAll(3)
+		w.clique(procs[:2], devices(2)) // by then the service has told of all tasks
+		if err := procs[0].DeclareLost(procs[2].life.Task, errors.New("smoke")); err != nil {
+			t.Errorf("DeclareLost() = %v", err)
+		}
+		first := make(chan error, 1)
+		go func() {
+			_, err := procs[1].Clique(t.Context(), devices(3), collective.CliqueOptions{})
+			first <- err
+		}()
+		synctest.Wait()
+		_, err := procs[0].Clique(t.Context(), devices(3), collective.CliqueOptions{})
+		for _, err := range []error{err, <-first} {
+			if e := failure(t, err); !errors.Is(e, collective.ErrPeerFailed) || e.Life != procs[2].life || !strings.Contains(e.Error(), "smoke") {
+				t.Errorf("Clique() = %v; want that rank 2 is lost", err)
+			}
+		}
+	})
+}
+
 // After an abort everything fails with its cause, as often as it is tried.
 func TestAbortTwice(t *testing.T) {
 	clause.Cite(t, "CL-ABT-8", "CL-ABT-13", "CL-HLT-4", "CL-ABT-14", "CL-HLT-1", "CLT-ABT-5", "CLT-ABT-12")

@@ -145,25 +145,21 @@ func (g *Group) links(m *meeting) map[serry.Life]*link.Link {
 	return maps.Clone(m.arrived)
 }
 
-// enter begins to take part in a meeting.
+// enter begins to take part in a meeting. Processes that came before their host are admitted, or hear why the meeting
+// cannot take place: they would wait for it.
 func (g *Group) enter(ctx context.Context, m *meeting) (out []frame) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.count(m)
 	g.mu.meetings[m.name] = m
-	for _, l := range m.key.Lives() {
-		if err := g.mu.past[l]; err != nil {
-			return g.finish(m, lossOf(m.key, m.me, l, err))
-		}
-	}
-	if g.isSummoned(m) { // while this process was on its way
-		return g.finish(m, m.summoned())
+	if e := g.obstacle(m); e != nil {
+		out = g.finish(m, e)
 	}
 	if m.host != g.life {
-		return nil
+		return out
 	}
 	m.arrived, m.names = make(map[serry.Life]*link.Link), map[serry.Life]string{g.life: g.opt.Host}
-	if at, ok := ctx.Deadline(); ok {
+	if at, ok := ctx.Deadline(); ok && !m.ended {
 		m.until = at
 		m.timer = time.AfterFunc(time.Until(at), func() { g.expire(m) })
 	}
@@ -173,6 +169,19 @@ func (g *Group) enter(ctx context.Context, m *meeting) (out []frame) {
 		out = append(out, g.admit(m, life, j)...)
 	}
 	return out
+}
+
+// obstacle is why a meeting cannot take place, or nil; mu is held.
+func (g *Group) obstacle(m *meeting) *Error {
+	for _, l := range m.key.Lives() {
+		if err := g.mu.past[l]; err != nil {
+			return lossOf(m.key, m.me, l, err)
+		}
+	}
+	if g.isSummoned(m) { // while this process was on its way
+		return m.summoned()
+	}
+	return nil
 }
 
 // count numbers a meeting; mu is held.

@@ -3,6 +3,7 @@ package link
 import (
 	"errors"
 	"runtime"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -113,10 +114,12 @@ func (s *Segment) Close() error {
 	return s.arena.Close()
 }
 
-// A bell wakes goroutines of one process. The zero value is ready.
+// A bell wakes goroutines of one process. The zero value is ready. To sleep allocates nothing, once as many have slept at
+// a time before.
 type bell struct {
-	mu   sync.Mutex
-	rung chan struct{} // closed by the next wake; nil while no goroutine sleeps; guarded by mu
+	mu     sync.Mutex
+	asleep []chan struct{} // of the goroutines that sleep, each with room for one; guarded by mu
+	free   []chan struct{} // of those that slept before; guarded by mu
 }
 
 func (b *bell) sleep(word *atomic.Uint32, old uint32, one, other <-chan struct{}) {
@@ -125,23 +128,42 @@ func (b *bell) sleep(word *atomic.Uint32, old uint32, one, other <-chan struct{}
 		b.mu.Unlock()
 		return
 	}
-	if b.rung == nil {
-		b.rung = make(chan struct{})
-	}
-	rung := b.rung
+	rung := b.take()
+	b.asleep = append(b.asleep, rung)
 	b.mu.Unlock()
 	select {
 	case <-rung:
 	case <-one:
 	case <-other:
 	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if i := slices.Index(b.asleep, rung); i >= 0 {
+		b.asleep = slices.Delete(b.asleep, i, i+1)
+	}
+	select {
+	case <-rung: // it rang after the goroutine had woken for another reason
+	default:
+	}
+	b.free = append(b.free, rung)
+}
+
+// take is an empty channel; mu is held.
+func (b *bell) take() chan struct{} {
+	n := len(b.free)
+	if n == 0 {
+		return make(chan struct{}, 1)
+	}
+	rung := b.free[n-1]
+	b.free = b.free[:n-1]
+	return rung
 }
 
 func (b *bell) wake() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.rung != nil {
-		close(b.rung)
-		b.rung = nil
+	for _, rung := range b.asleep {
+		rung <- struct{}{}
 	}
+	b.asleep = b.asleep[:0]
 }
