@@ -57,7 +57,7 @@ func segmentOf(a *memory.Arena) (*Segment, error) {
 	return &Segment{arena: a, bytes: r.Bytes()}, nil
 }
 
-// Bytes is the memory. Whoever has borrowed the segment must not write it: the process would end.
+// Bytes is the memory. A process that has borrowed the segment must not write to it: the system would end that process.
 func (s *Segment) Bytes() []byte { return s.bytes }
 
 // Word is the word at an offset, a multiple of 4. Writers and readers use it to tell each other what of the other memory is

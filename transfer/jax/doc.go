@@ -14,7 +14,7 @@
 //
 // A connection is one control connection, which carries small messages, and several lanes, which carry nothing but
 // bytes of buffers. Shapes and types do not travel: the consumer must know how many bytes a buffer has. Nor are there
-// certificates, secrets, checksums or acknowledgements. Whoever reaches the port can fetch an offer by guessing its
+// certificates, secrets, checksums or acknowledgements. A process that reaches the port can fetch an offer by guessing its
 // number, so a server listens on one named address, and answers only the peers that [Config.Allow] names (TR-SEC-4).
 // A producer hears that the bytes of a buffer have left, and not that they have arrived.
 //
