@@ -87,16 +87,16 @@ func (r *rank) work(ctx context.Context) error {
 	data := make([]float32, r.bytes/4)
 	all := memory.OfSlice(data)
 	sum := collective.AllReduce{Out: all, In: all, Count: int64(len(data)), Type: memory.F32, Reduction: collective.Sum}
-	for range 2 { // the first touches the memory; when the second has ended, all have done so
-		if err := r.comm.Do(ctx, sum); err != nil {
-			return err
-		}
+	if err := r.comm.Do(ctx, sum); err != nil { // it touches the memory
+		return err
 	}
+	// When the second one has ended for the victim, all have begun it. Some may still be in it when the victim dies: then it is
+	// the operation that fails for them.
+	err := r.comm.Do(ctx, sum)
 	r.say(wordReady)
 	if r.comm.Rank() == r.victim {
 		go r.die(ctx)
 	}
-	var err error
 	for err == nil {
 		err = r.comm.Do(ctx, sum)
 	}
