@@ -130,7 +130,8 @@ func TestFlightOfAMismatch(t *testing.T) {
 	})
 }
 
-// Rank 2 of four does not come: a member that asks learns who, and what it did last. Then it is slow, not absent.
+// Rank 2 of four does not call an operation. A member that asks is told its rank, and its last operation. Later rank 2 comes, and
+// counts as slow.
 func TestFlightOfAHang(t *testing.T) {
 	clause.Cite(t, "CL-FLR-2", "CLT-DES-6")
 	onEach(t, func(t *testing.T, w *world) {

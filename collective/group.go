@@ -78,7 +78,7 @@ type Options struct {
 	// send it to other hosts. Empty means that the addresses of the link layer tell.
 	Host string
 
-	// LinksOnly keeps operations of ranks on one host away from shared memory. It is enough that one process of a clique has it.
+	// LinksOnly has ranks of one host use links instead of shared memory. A clique does so if one of its processes has LinksOnly.
 	LinksOnly bool
 
 	Planted plant.Faults // none, but in tests of tests

@@ -59,7 +59,8 @@ func (c *Comm) newOperation(o Op, k *call) *operation {
 }
 
 // reuse gives the memory of an operation that has succeeded to the next one, so that operations inside a process allocate nothing
-// (CL-DES-1). The clock of one that took long may still look at it: that one is left alone, and so is one of its own kind.
+// (CL-DES-1). An operation that took long is not reused, because its timer may still read it. Nor is one of a kind that keeps more
+// memory than a collective of all ranks.
 func (o *operation) reuse() {
 	o.mu.Lock()
 	calm := o.mu.calm

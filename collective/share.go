@@ -4,8 +4,8 @@ import (
 	"github.com/serry-dev/serry/link"
 )
 
-// A share is the part of a segment that one rank writes and the other ranks of its clique read. It has the words by which the
-// rank says how far it is, and the memory through which it gives data to the others:
+// A share is the part of a segment that one rank writes and the other ranks of its clique read. The rank
+// writes its progress and its data there:
 //
 //	0     count: the phases that the rank has ended, modulo 2^32
 //	64    words: of the last operations that the rank has begun

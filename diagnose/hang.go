@@ -93,9 +93,9 @@ const (
 // JudgeHang says what keeps ranks waiting, or returns nil if no rank waits for longer than usual. It is pure: the same
 // evidence at the same time gives the same hang, and the order of the evidence does not matter.
 //
-// There are three steps. Find who waits: at barriers, which the service knows, and in computations, which stacks tell.
-// Find for whom: for each wait the ranks at the end of the chain of waits, which wait for no other rank. Then say how
-// long these ranks have done what they do; only if all of them stand still does a wait become more than late.
+// There are three steps. First it finds the waiting ranks: the service knows those at barriers, and stacks show those in
+// computations. Then it follows each chain of waits to its end, to the ranks that wait for no other rank. Last it asks how long
+// these ranks have done what they do. Only if all of them stand still does a wait become more than late.
 func JudgeHang(now time.Duration, e HangEvidence) *Hang {
 	g := newWaitGraph(e)
 	var worst *Hang
@@ -118,7 +118,7 @@ func (h *Hang) worse(than *Hang) bool {
 	return a > b || a == b && h.Since < than.Since
 }
 
-// A waitGraph is who waits for whom (D-HG-1).
+// A waitGraph has the ranks that wait, and the ranks that each of them waits for (D-HG-1).
 type waitGraph struct {
 	HangEvidence
 	ranks map[int]*RankEvidence

@@ -75,7 +75,7 @@ func (j *Job) checkHang(view coord.View) step {
 	return step{}
 }
 
-// remember keeps a line for people who ask later.
+// remember keeps a line for the report that why reads later.
 func (h *hangs) remember(text string, at time.Time) {
 	h.past = append(h.past, at.Format(time.TimeOnly)+" "+text)
 	h.past = h.past[max(0, len(h.past)-pastHangs):]

@@ -29,7 +29,7 @@ type service interface {
 	// steady is since when the service has answered without a break and under one leader.
 	steady() time.Time
 
-	// publish stores a value for people who ask the service, soon. It never waits.
+	// publish has the service store a value, which commands such as why read. It does not wait until that is done.
 	publish(key string, value []byte)
 
 	// address is where tasks find it; empty if each host has a relay for them.

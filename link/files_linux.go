@@ -56,8 +56,8 @@ func readFile(c *conn.Conn, b []byte) (file *os.File, err error) {
 	return nil, err
 }
 
-// readRights is one read, with the files that came with it. There is room for two, so that one too many is seen. The kernel
-// closes those that find no room.
+// readRights reads once, and returns the files that came with the bytes. It has room for two files, because the caller refuses
+// a peer that sends more than one. The kernel closes the files that find no room.
 func readRights(u *net.UnixConn, b []byte) (n int, fds []int, err error) {
 	oob := make([]byte, unix.CmsgSpace(2*4))
 	n, oobn, flags, _, err := u.ReadMsgUnix(b, oob)

@@ -65,7 +65,7 @@ func (s *Server) Offer(o Offer) (*Offered, error) {
 	return added, nil
 }
 
-// Withdraw ends an offer: nobody can begin to pull it, and those who wait for it are refused. It is false if there is
+// Withdraw ends an offer: new pulls of it wait for another offer, and pulls that wait are refused. It is false if there is
 // no such offer.
 func (s *Server) Withdraw(id offer.ID) bool {
 	s.mu.Lock()
@@ -75,7 +75,7 @@ func (s *Server) Withdraw(id offer.ID) bool {
 	return ok
 }
 
-// Reset withdraws all offers, and refuses all who wait for one.
+// Reset withdraws all offers, and refuses all pulls that wait for one.
 func (s *Server) Reset() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
