@@ -93,13 +93,14 @@ const (
 	Cancel // a transfer is over
 	Resume // ranges that are missing
 	Pull   // asks for data that were offered
+	Return // an arena that was lent is not any more
 )
 
 // grammar has what the link must know of the types of a family.
 var grammar = [families]struct{ last, data, credit Type }{
 	linkFamily: {last: typeLend},
 	Collective: {OneSided, CollectiveData, collectiveCredit},
-	Transfer:   {Pull, TransferData, transferCredit},
+	Transfer:   {Return, TransferData, transferCredit},
 }
 
 // A Class says which frames go first.

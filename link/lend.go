@@ -104,6 +104,23 @@ func (l *Link) Lend(ctx context.Context, name uint64, s *Segment) error {
 	if s.arena == nil {
 		return l.lendOrdinary(name, s)
 	}
+	return l.lendFile(ctx, name, s.arena)
+}
+
+// LendArena is Lend for an arena that belongs to the program. It may be lent to any number of peers.
+func (l *Link) LendArena(ctx context.Context, name uint64, a *memory.Arena) error {
+	if l.net.opt.Segments == nil {
+		return l.lendFile(ctx, name, a)
+	}
+	r, err := a.Region(0, a.Len())
+	if err != nil {
+		return err
+	}
+	return l.lendOrdinary(name, &Segment{bytes: r.Bytes(), bell: new(bell)})
+}
+
+// lendFile lends the file of an arena.
+func (l *Link) lendFile(ctx context.Context, name uint64, a *memory.Arena) error {
 	if !l.overHost() {
 		return ErrNoLending
 	}
@@ -123,7 +140,7 @@ func (l *Link) Lend(ctx context.Context, name uint64, s *Segment) error {
 	}
 	defer c.Close()
 	defer context.AfterFunc(ctx, func() { c.Close() })()
-	if err := handOver(c, name, s.arena.File()); err != nil {
+	if err := handOver(c, name, a.File()); err != nil {
 		return fmt.Errorf("lend a segment to %v: %w", l.peer.Task, l.net.named(err, l.peer))
 	}
 	return nil

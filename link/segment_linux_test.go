@@ -38,7 +38,7 @@ func segmentsOf(t *testing.T) (mappings, files int) {
 // Processes of one host read the segments of each other. They cannot write them, and nothing of a segment is left when both
 // sides have closed it, or when the link ends before it was borrowed.
 func TestSegmentsOfTheHost(t *testing.T) {
-	clause.Cite(t, "CL-TRN-16", "CL-TRN-19", "CL-TRN-31")
+	clause.Cite(t, "CL-TRN-16", "CL-TRN-19", "CL-TRN-31", "TR-G-10")
 	w := &world{job: newJob(), t: t}
 	m, n := w.join(life(0, 10)), w.join(life(1, 11))
 	a, b := w.linked(m, n)

@@ -38,6 +38,7 @@ type Arena struct {
 	size     int64
 	huge     bool
 	readOnly bool
+	closed   chan struct{} // closed by Close
 
 	mu struct {
 		sync.Mutex
@@ -88,7 +89,7 @@ func mapArena(file *os.File, size int64, huge, readOnly bool) (*Arena, error) {
 		file.Close()
 		return nil, fmt.Errorf("arena of %d bytes: %w", size, err)
 	}
-	a := &Arena{file: file, size: size, huge: huge, readOnly: readOnly}
+	a := &Arena{file: file, size: size, huge: huge, readOnly: readOnly, closed: make(chan struct{})}
 	a.mu.bytes = bytes
 	if !readOnly {
 		a.mu.free = []span{{0, size}}
@@ -185,6 +186,9 @@ func (a *Arena) region(offset, length int64) Region {
 	return Region{bytes: a.mu.bytes[offset:end:end], arena: a, offset: offset, length: length}
 }
 
+// Closed is closed by Close: those that the arena was lent to can be told.
+func (a *Arena) Closed() <-chan struct{} { return a.closed }
+
 // Close ends the use of the arena in this process. Its regions must not be used any more: their memory
 // is gone. Other processes keep what they have mapped.
 func (a *Arena) Close() error {
@@ -193,6 +197,7 @@ func (a *Arena) Close() error {
 	if a.mu.bytes == nil {
 		return nil
 	}
+	close(a.closed)
 	err := unmapShared(a.mu.bytes)
 	a.mu.bytes, a.mu.free, a.mu.taken = nil, nil, nil
 	return errors.Join(err, a.file.Close())

@@ -22,6 +22,9 @@
 //
 // # Memory
 //
+// Between hosts, bytes go through links. Data that lie in a [memory.Arena] are copied by a receiver of the same host itself:
+// see [Options] for how to have received data there, too, and sharing in share.go for how it is done.
+//
 // Work that is about to read a buffer takes a usage hold ([Buffer.Use]), which it turns into a usage event once the work is
 // enqueued. Foreign code that keeps a pointer takes an external hold ([Buffer.Share]). To hand the memory of a buffer to
 // another owner is a donation ([Buffer.Donate]). [Buffer.Delete] never waits: the memory is given back when the last of the
@@ -30,5 +33,5 @@
 // All methods may be called from any goroutine. No function of the program is called on the goroutine that satisfies a
 // promise; they run on the goroutines of the pool.
 //
-// Read event.go and buffer.go first, then engine.go, peer.go and operation.go.
+// Read event.go and buffer.go first, then engine.go, peer.go, operation.go and share.go.
 package transfer

@@ -3,6 +3,7 @@ package transfer
 import (
 	"cmp"
 	"context"
+	"encoding/binary"
 	"fmt"
 	"iter"
 	"log/slog"
@@ -36,7 +37,8 @@ type Options struct {
 	// Timeout bounds every transfer whose context has no deadline. Zero means 5 minutes; less means no bound.
 	Timeout time.Duration
 
-	// Alloc takes memory for receives that bring none. Nil means memory of the Go heap.
+	// Alloc takes memory for receives that bring none. Nil means memory of the Go heap. Memory of a [memory.Arena] can be sent
+	// on to processes of this host without a system call for its bytes.
 	Alloc func(bytes int64) (Memory, error)
 
 	Detection time.Duration // how long a verdict is waited for after a deadline or a cancellation; 0 means 3s
@@ -57,8 +59,9 @@ type Engine struct {
 	ctx   context.Context // of everything in the background
 	stop  context.CancelCauseFunc
 
-	work sync.WaitGroup
-	puts sync.Mutex // held by Put while it takes keys
+	work   sync.WaitGroup
+	copier copier
+	puts   sync.Mutex // held by Put while it takes keys
 
 	mu struct {
 		sync.Mutex
@@ -78,11 +81,21 @@ type Record struct {
 	Peer      serry.Life
 	Bytes     int64
 	Elapsed   time.Duration
+	Path      Path
 	Err       error // or nil
 	Corrected bool  // Err is what the receiver said later; the event of the transfer had another error
 
 	ref match.Ref
 }
+
+// A Path says how bytes of a transfer moved.
+type Path string
+
+// The paths. That of a transfer which moved no bytes is empty.
+const (
+	ByLink   Path = "link"
+	ByMemory Path = "shared memory"
+)
 
 // New makes the engine of a member over its link layer. It waits until the service has told how the tasks are.
 func New(ctx context.Context, m Member, net *link.Net, o Options) (*Engine, error) {
@@ -326,6 +339,10 @@ func (e *Engine) correct(c match.Correct) {
 
 // Frame implements link.Handler.
 func (e *Engine) Frame(l *link.Link, h link.Header, payload []byte) {
+	if h.Type == link.Return {
+		e.returned(l, payload)
+		return
+	}
 	kind := kindOf(h.Type)
 	if kind == 0 {
 		return // of a newer version
@@ -337,6 +354,14 @@ func (e *Engine) Frame(l *link.Link, h link.Header, payload []byte) {
 		return
 	}
 	p.do(func() { p.receive(l, messages) })
+}
+
+// returned takes a frame that says that the peer has closed an arena.
+func (e *Engine) returned(l *link.Link, payload []byte) {
+	if p := e.known(l.Peer()); p != nil && len(payload) == 8 {
+		name := binary.LittleEndian.Uint64(payload)
+		p.do(func() { p.returned(l, name) })
+	}
 }
 
 // Unexpected implements link.Handler: it says whether data, or credit, are for a transfer that has not ended.
@@ -383,7 +408,7 @@ func (e *Engine) Close(ctx context.Context) {
 		}
 	}
 	for _, p := range peers {
-		p.do(func() { p.lose("the engine was closed") })
+		p.do(p.abandon)
 		p.close()
 	}
 	e.stop(ErrAborted)

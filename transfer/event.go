@@ -250,6 +250,13 @@ func (p *Promise) Drop() {
 	}
 }
 
+// retire gives the promise up, and leaves its event open for good: what waits for it must never go on.
+func (p *Promise) retire() {
+	if p.claim() {
+		p.event.pool.satisfied(p.event, false)
+	}
+}
+
 // Ready is an event that is complete.
 func (p *Pool) Ready() *Event {
 	p.mu.Lock()

@@ -27,7 +27,10 @@ func kindOf(t link.Type) match.Kind {
 
 var errMalformed = errors.New("malformed message about a transfer")
 
-const flagReady = 1 << 0
+const (
+	flagReady = 1 << 0
+	flagPlace = 1 << 1 // the place of the data follows
+)
 
 // appendMessage adds the bytes of a message.
 func appendMessage(b []byte, m match.Message) []byte {
@@ -43,10 +46,17 @@ func appendMessage(b []byte, m match.Message) []byte {
 		if m.Ready {
 			flags |= flagReady
 		}
+		if m.Place.Known() {
+			flags |= flagPlace
+		}
 		b = append(b, flags, m.Class)
 		b = le.AppendUint64(b, uint64(m.Shape.Bytes))
 		b = le.AppendUint64(b, m.Shape.Digest)
 		b = appendText(b, m.Shape.Text)
+		if m.Place.Known() {
+			b = le.AppendUint64(b, m.Place.Arena)
+			b = le.AppendUint64(b, uint64(m.Place.Offset))
+		}
 	case match.Accept:
 		b = le.AppendUint16(b, uint16(len(m.Missing)))
 		for _, r := range m.Missing {
@@ -95,7 +105,11 @@ func (r *reader) message(kind match.Kind) match.Message {
 		m.Ready = flags&flagReady != 0
 		m.Class = r.byte()
 		m.Shape = match.Shape{Bytes: r.int64(), Digest: r.uint64(), Text: r.text()}
-		r.failed = r.failed || flags&^flagReady != 0 || m.Class > uint8(link.Bulk)
+		if flags&flagPlace != 0 {
+			m.Place = match.Place{Arena: r.uint64(), Offset: r.int64()}
+			r.failed = r.failed || !m.Place.Known()
+		}
+		r.failed = r.failed || flags&^(flagReady|flagPlace) != 0 || m.Class > uint8(link.Bulk)
 	case match.Accept:
 		for range r.count() {
 			m.Missing = append(m.Missing, match.Range{From: r.int64(), To: r.int64()})

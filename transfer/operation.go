@@ -36,9 +36,16 @@ type operation struct {
 	memory  memory.Region
 	promise *Promise
 	event   *Event
-	failure error // why it can never be ready, or nil
-	mover   *mover
+	failure error    // why it can never be ready, or nil
+	defined bool     // of a send: its data are there
+	mover   *mover   // or nil: bytes that the link moves
+	copying *copying // or nil: bytes that are copied from the memory of the sender
+	path    Path     // by which bytes moved last
 	moved   int64
+
+	// reading ends when the peer does not read the memory of a send any more, which may be after its event (TR-CAN-7). It is nil
+	// where the peer cannot read the memory.
+	reading *Promise
 }
 
 // take takes what the half needs in this process: its event, and a hold on its memory.
@@ -46,7 +53,7 @@ func (o *operation) take(ctx context.Context, e *Engine) error {
 	o.promise, o.event = e.pool.Event()
 	err := o.takeBuffer(ctx, e)
 	if err != nil {
-		o.promise.Set(err)
+		o.drop(err)
 	}
 	return err
 }
@@ -68,6 +75,12 @@ func (o *operation) takeBuffer(ctx context.Context, e *Engine) error {
 	if o.memory.Space() == memory.Device {
 		use.Drop()
 		return invalid("memory of a device cannot be moved yet")
+	}
+	if o.send && o.memory.Space() == memory.Shared {
+		var read *Event
+		o.reading, read = e.pool.Event()
+		use.Convert(read)
+		return nil
 	}
 	use.Convert(o.event)
 	if o.send {
@@ -96,7 +109,17 @@ func (o *operation) allocate(e *Engine) error {
 }
 
 // drop ends an operation whose group does not begin.
-func (o *operation) drop(err error) { o.promise.Set(err) }
+func (o *operation) drop(err error) {
+	o.promise.Set(err)
+	o.release()
+}
+
+// release lets the memory of a send be used again: the peer does not read it.
+func (o *operation) release() {
+	if o.reading != nil {
+		o.reading.Set(nil)
+	}
+}
 
 // ready is what the half waits for before anything moves.
 func (o *operation) ready() *Event {
@@ -112,13 +135,13 @@ func (o *operation) ready() *Event {
 
 // prepared hears that what the half waited for has ended.
 func (o *operation) prepared(err error) {
-	m, now := o.peer.machine, o.peer.now()
 	if err == nil {
-		m.Ready(now, o.ref)
+		o.defined = true
+		o.peer.announce(o)
 		return
 	}
 	o.failure = err
-	m.Fail(now, o.ref, o.refusal(err))
+	o.peer.machine.Fail(o.peer.now(), o.ref, o.refusal(err))
 }
 
 // refusal is what the other side is told of an error here. One that came from another process is told on as it came, so that
@@ -155,9 +178,12 @@ func (o *operation) error(v match.Verdict) error {
 
 // finish tells the program that the transfer has ended on this side.
 func (o *operation) finish(err error) {
+	if o.send && o.path == "" && o.Place.Known() {
+		o.path = ByMemory
+	}
 	o.peer.engine.record(Record{
 		Send: o.send, Key: o.op.Key, Src: o.op.Src, Dst: o.op.Dst, Peer: o.peer.life, Bytes: o.Shape.Bytes,
-		Elapsed: o.peer.now() - o.posted, Err: err, ref: o.ref,
+		Elapsed: o.peer.now() - o.posted, Path: o.path, Err: err, ref: o.ref,
 	})
 	o.promise.Set(err)
 }
@@ -217,7 +243,7 @@ func (o *operation) refused(err error) {
 
 // move begins to send ranges.
 func (o *operation) move(l *link.Link, n match.Number, ranges match.Ranges) {
-	o.number = n
+	o.number, o.path = n, ByLink
 	o.mover = &mover{op: o, link: l, class: o.op.Class.link(), left: slices.Clone(ranges)}
 	o.mover.post()
 }
@@ -233,10 +259,42 @@ func (m *mover) post() {
 // expect begins to take ranges.
 func (o *operation) expect(l *link.Link, a match.Expect) {
 	o.number = a.Number
+	if a.Place.Known() {
+		if s, data, ok := o.peer.borrowedAt(a.Place, o.Shape.Bytes); ok {
+			o.path = ByMemory
+			o.copying = o.peer.engine.copier.begin(o, link.Class(a.Class), s, data, a.Ranges)
+			return
+		}
+		o.peer.machine.Unreadable(o.peer.now(), o.ref)
+	}
+	o.path = ByLink
 	o.peer.setKnown(a.Number, true)
 	o.mover = &mover{op: o, link: l, class: link.Class(a.Class), left: slices.Clone(a.Ranges)}
 	o.peer.intake.add(o.mover)
 	o.peer.intake.grant()
+}
+
+// copied hears that a piece was copied from the memory of the sender.
+func (o *operation) copied(x *copying, r match.Range, err error) {
+	if o.copying != x {
+		return
+	}
+	if err != nil {
+		o.peer.machine.Fail(o.peer.now(), o.ref, o.refusal(err))
+		return
+	}
+	if o.moved += r.To - r.From; o.moved == o.Shape.Bytes {
+		o.copying = nil
+	}
+	o.peer.machine.Arrived(o.peer.now(), o.ref, r)
+}
+
+// uncopy ends the copying from the memory of the sender.
+func (o *operation) uncopy() {
+	if o.copying != nil {
+		o.copying.halt()
+		o.copying = nil
+	}
 }
 
 // ended hears that the link is done with a piece.
@@ -309,6 +367,7 @@ func (m *mover) halt(f func(*piece)) (all bool) {
 // stop ends the movement of bytes because the transfer ends.
 func (o *operation) stop() {
 	sent := true
+	o.uncopy()
 	if o.mover != nil {
 		sent = o.mover.halt(func(p *piece) { o.moved += p.To - p.From })
 	}
@@ -318,6 +377,7 @@ func (o *operation) stop() {
 
 // suspend ends the movement of bytes because contact is lost. What is complete counts.
 func (o *operation) suspend() {
+	o.uncopy()
 	m := o.mover
 	if m == nil {
 		return

@@ -37,7 +37,9 @@ type peer struct {
 	over    bool         // the life is
 	outbox  []match.Message
 	intake  intake
-	timer   *time.Timer // for the machine, or nil
+	shared  sharing
+	held    map[match.Ref]*operation // sends that have ended, and whose memory the peer may read
+	timer   *time.Timer              // for the machine, or nil
 	redial  time.Duration
 	waiters []chan struct{} // to be closed when there are no operations
 
@@ -52,7 +54,7 @@ type peer struct {
 }
 
 func newPeer(e *Engine, life serry.Life) *peer {
-	p := &peer{engine: e, life: life, ops: make(map[match.Ref]*operation)}
+	p := &peer{engine: e, life: life, ops: make(map[match.Ref]*operation), held: make(map[match.Ref]*operation)}
 	p.machine = match.New(match.Config{
 		Odd: e.life.Compare(life) < 0, Peer: fmt.Sprintf("%v incarnation %d", life.Task, life.Incarnation),
 		Detection: e.opt.Detection, Stall: e.opt.Stall, Live: maxLive,
@@ -149,7 +151,10 @@ func (p *peer) perform() {
 			case match.Stop:
 				p.ops[a.Ref].stop()
 			case match.End:
-				p.end(p.ops[a.Ref], a.Verdict)
+				p.end(p.ops[a.Ref], a)
+			case match.Release:
+				p.held[a.Ref].release()
+				delete(p.held, a.Ref)
 			case match.Correct:
 				p.engine.correct(a)
 			}
@@ -208,21 +213,25 @@ func (p *peer) admit(o *operation) {
 		return
 	}
 	ready := o.ready()
-	o.Ready = ready.State() == Complete
+	o.defined = ready.State() == Complete
+	o.Ready = o.defined && p.locate(o)
 	p.ops[o.ref] = o
 	if err := p.machine.Post(p.now(), o.Op); err != nil {
 		delete(p.ops, o.ref)
 		o.finish(err)
+		o.release()
 		return
 	}
-	if !o.Ready {
+	if !o.defined {
 		ready.onEnd(func() { p.do(func() { o.prepared(ready.Err()) }) })
 	}
 }
 
 // end tells the program how an operation ended, and lets the next one of the backlog begin.
-func (p *peer) end(o *operation, v match.Verdict) {
+func (p *peer) end(o *operation, end match.End) {
+	v := end.Verdict
 	delete(p.ops, o.ref)
+	p.leave()
 	if o.number != 0 {
 		p.setKnown(o.number, false)
 		if v.Code != match.OK && p.link != nil {
@@ -230,6 +239,11 @@ func (p *peer) end(o *operation, v match.Verdict) {
 		}
 	}
 	o.finish(o.error(v))
+	if end.Held {
+		p.held[o.ref] = o
+	} else {
+		o.release()
+	}
 	for len(p.backlog) > 0 && len(p.ops) < maxLive {
 		next := p.backlog[0]
 		p.backlog[0] = nil
@@ -245,6 +259,7 @@ func (p *peer) cancel(o *operation, v match.Verdict) {
 	if o.waiting {
 		o.waiting = false
 		o.finish(o.error(v))
+		o.release()
 		return
 	}
 	p.machine.Cancel(p.now(), o.ref, v)
@@ -256,6 +271,7 @@ func (p *peer) dropBacklog(err error) {
 		if o.waiting {
 			o.waiting = false
 			o.finish(err)
+			o.release()
 		}
 	}
 	p.backlog = nil
@@ -323,6 +339,7 @@ func (p *peer) adopt(l *link.Link) {
 	p.detach()
 	p.link, p.redial = l, 0
 	p.machine.Up(p.now())
+	p.announceAll()
 }
 
 // detach lets go of the link: nothing is moved by it any more.
@@ -335,6 +352,7 @@ func (p *peer) detach() {
 		o.suspend()
 	}
 	p.intake = intake{}
+	p.unshare()
 	p.link, p.former = nil, p.link
 	p.outbox = nil
 	p.machine.Down(p.now())
@@ -354,14 +372,26 @@ func (p *peer) disconnected(err error) {
 }
 
 // lose ends everything, because the life of the peer is over.
-func (p *peer) lose(why string) {
+func (p *peer) lose(why string) { p.finish(why, p.machine.Lose) }
+
+// abandon ends everything, because the engine was closed. The peer may live, and read what it was told to be able to read: that
+// memory is never given back.
+func (p *peer) abandon() {
+	p.finish("the engine was closed", p.machine.Abandon)
+	p.perform()
+	for _, o := range p.held {
+		o.reading.retire()
+	}
+}
+
+func (p *peer) finish(why string, end func(match.Time, match.Verdict)) {
 	if p.over {
 		return
 	}
 	p.detach()
 	p.over = true
 	p.dropBacklog(fmt.Errorf("%w: %s", ErrUnavailable, why))
-	p.machine.Lose(p.now(), match.Verdict{Code: match.Unavailable, Text: why[:min(len(why), match.MaxText)]})
+	end(p.now(), match.Verdict{Code: match.Unavailable, Text: why[:min(len(why), match.MaxText)]})
 	e := p.engine
 	e.mu.Lock()
 	defer e.mu.Unlock()

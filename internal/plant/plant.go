@@ -64,6 +64,7 @@ const (
 	WrongResume   // gaps between the bytes that came are taken for received (TR-ERR-5)
 	NoReask       // nothing is told again when there is contact again (TR-ASY-5)
 	SecondEnd     // a verdict that comes late ends a transfer again (TR-ASY-1)
+	EarlyRelease  // memory that the receiver may read is free when a send has ended (TR-CAN-7)
 
 	end
 )
@@ -79,7 +80,7 @@ var names = [...]string{
 	"no fence", "unreadable stage", "sweep before switch", "late duplicate",
 	"stale link", "credit leak",
 	"aborted success", "missed revoke", "stale frames", "own view", "early signal",
-	"deciding sender", "forgotten verdict", "late writes", "no refusal", "wrong resume", "no second question", "second end",
+	"deciding sender", "forgotten verdict", "late writes", "no refusal", "wrong resume", "no second question", "second end", "early release",
 }
 
 // All lists the faults.

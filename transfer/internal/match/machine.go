@@ -56,11 +56,12 @@ type Op struct {
 	ID       ID
 	Shape    Shape
 	Class    uint8
-	Deadline Time // Never if there is none
-	Ready    bool // see [Machine.Ready]
+	Deadline Time  // Never if there is none
+	Ready    bool  // see [Machine.Ready]
+	Place    Place // of a send; see [Machine.Place]
 }
 
-// An Action is what the engine must do: one of [Tell], [Move], [Expect], [Stop], [End] and [Correct].
+// An Action is what the engine must do: one of [Tell], [Move], [Expect], [Stop], [End], [Release] and [Correct].
 type Action interface{ action() }
 
 // Tell is a message to the peer. It may be lost.
@@ -74,12 +75,14 @@ type Move struct {
 }
 
 // Expect is to take bytes for a receive. The engine calls Started when it has given memory to the link, and Arrived for the
-// bytes that are there.
+// bytes that are there. Where the place of the data is known, the engine copies them from there; if it cannot, it calls
+// Unreadable, and takes them from the link.
 type Expect struct {
 	Ref    Ref
 	Number Number
 	Class  uint8 // of the sender
 	Ranges Ranges
+	Place  Place
 }
 
 // Stop is to end a Move or an Expect. The engine calls Stopped when no memory of the operation is used any more.
@@ -89,7 +92,14 @@ type Stop struct{ Ref Ref }
 type End struct {
 	Ref     Ref
 	Verdict Verdict
+
+	// Held says of a send that the receiver may still read its memory: a Release follows. Until then the memory must stay
+	// as it is, or the receiver could take other data for these (TR-CAN-7).
+	Held bool
 }
+
+// Release says that the receiver does not read the memory of a send any more that has ended.
+type Release struct{ Ref Ref }
 
 // Correct says that the verdict of a send that ended unconfirmed is known now.
 type Correct struct {
@@ -102,23 +112,26 @@ func (Move) action()    {}
 func (Expect) action()  {}
 func (Stop) action()    {}
 func (End) action()     {}
+func (Release) action() {}
 func (Correct) action() {}
 
 // A Machine has all transfers between this life and one life of another task. Calls must not overlap, and their times
 // must not go backwards.
 type Machine struct {
-	cfg     Config
-	now     Time
-	contact bool
-	lost    *Verdict // of everything, once the life of the peer is over
-	number  Number   // of the next send
-	alarms  alarms
-	actions []Action
+	cfg       Config
+	now       Time
+	contact   bool
+	lost      *Verdict // of everything, once the life of the peer is over
+	abandoned bool     // the peer may live all the same
+	number    Number   // of the next send
+	alarms    alarms
+	actions   []Action
 
 	ops      map[Ref]op         // all that have not ended
 	sends    map[Number]*send   // that have not ended
 	outgoing map[ID]*send       // the same
 	unagreed map[Number]*record // sends that have ended, and the receiver has not said that it knows
+	held     map[Number]Ref     // sends that have ended, and whose memory the receiver may read
 	receives map[ID]*receive    // that have not ended
 	offers   map[ID]*offer      // that no receive was posted for
 	past     window
@@ -138,6 +151,7 @@ func New(c Config) *Machine {
 	m := &Machine{
 		cfg: c.withDefaults(), number: 2,
 		ops: make(map[Ref]op), sends: make(map[Number]*send), outgoing: make(map[ID]*send), unagreed: make(map[Number]*record),
+		held:     make(map[Number]Ref),
 		receives: make(map[ID]*receive), offers: make(map[ID]*offer),
 	}
 	m.past.limit = m.cfg.Window
@@ -210,6 +224,29 @@ func (m *Machine) used(o Op) bool {
 // Nothing that is scarce is taken for a transfer before both halves are ready (TR-BPR-4).
 func (m *Machine) Ready(now Time, r Ref) { m.on(now, r, op.ready) }
 
+// Place says where the receiver can read the data of a send, from now on and until contact is lost. The receiver then needs
+// nothing more than the offer. The memory must stay as it is until the send has ended, or its Release.
+func (m *Machine) Place(now Time, r Ref, p Place) {
+	m.Advance(now)
+	if s, ok := m.ops[r].(*send); ok && m.contact {
+		s.Place = p
+		if s.Ready && !s.taken && s.wish == nil {
+			s.asked = 0
+			s.ask()
+		}
+	}
+}
+
+// Unreadable says that the engine cannot read the data of a receive where the sender says that they are. They come by the
+// link then.
+func (m *Machine) Unreadable(now Time, r Ref) {
+	m.Advance(now)
+	if r, ok := m.ops[r].(*receive); ok && r.taking && r.verdict == nil {
+		r.place = Place{}
+		r.accept()
+	}
+}
+
 // Fail says that an operation can never be ready, and why. It ends so, and the other side is told.
 func (m *Machine) Fail(now Time, r Ref, v Verdict) {
 	m.on(now, r, func(o op) { o.fail(v) })
@@ -262,9 +299,22 @@ func (m *Machine) Down(now Time) {
 	}
 }
 
-// Lose says that the life of the peer is over, or that the job is: everything ends with this verdict, and nothing can be
-// posted any more.
+// Lose says that the life of the peer is over: everything ends with this verdict, and nothing can be posted any more.
 func (m *Machine) Lose(now Time, v Verdict) {
+	m.end(now, v)
+	for _, n := range slices.Sorted(maps.Keys(m.held)) {
+		m.release(n)
+	}
+}
+
+// Abandon ends everything, like Lose, although the peer may live. It may go on reading memory, so what is held stays so: no
+// Release will follow.
+func (m *Machine) Abandon(now Time, v Verdict) {
+	m.abandoned = true
+	m.end(now, v)
+}
+
+func (m *Machine) end(now Time, v Verdict) {
 	m.Advance(now)
 	if m.lost != nil {
 		return

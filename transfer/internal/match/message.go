@@ -44,6 +44,16 @@ type Shape struct {
 // MaxText is how long texts in messages may be. It keeps what an offer occupies at the receiver small (TR-MAT-7).
 const MaxText = 256
 
+// A Place is where the data of a send lie in memory of the sender that the receiver can read, if both are on one host. The
+// zero Place is none.
+type Place struct {
+	Arena  uint64 // the name by which the receiver knows the memory
+	Offset int64
+}
+
+// Known says whether there is a place.
+func (p Place) Known() bool { return p.Arena != 0 }
+
 // A Kind says what a message is.
 type Kind uint8
 
@@ -72,6 +82,7 @@ type Message struct {
 	Shape   Shape   // of Offer
 	Class   uint8   // of Offer
 	Ready   bool    // of Offer
+	Place   Place   // of Offer; the receiver may read the data there, if they are ready
 	Missing Ranges  // of Accept
 	Verdict Verdict // of Cancel and Done
 }
@@ -84,6 +95,9 @@ func (m Message) String() string {
 		text += " " + m.Shape.Text
 		if m.Ready {
 			text += " ready"
+		}
+		if m.Place.Known() {
+			text += fmt.Sprintf(" at %d of arena %d", m.Place.Offset, m.Place.Arena)
 		}
 	case Accept:
 		text += " " + m.Missing.String()

@@ -13,6 +13,7 @@ type receive struct {
 	posted   Time
 	number   Number // of the send that it is paired with, or 0
 	class    uint8  // of the send
+	place    Place  // of the data of the send, as far as it is known and can be read
 	offered  bool   // the data of the send are there
 	taking   bool   // the engine takes bytes
 	halting  bool   // the engine was told to stop
@@ -28,6 +29,7 @@ type offer struct {
 	shape  Shape
 	class  uint8
 	ready  bool
+	place  Place
 }
 
 func (m *Machine) postReceive(o Op) {
@@ -38,7 +40,7 @@ func (m *Machine) postReceive(o Op) {
 		r.number = past.number
 		m.past.forget(past)
 		r.verdict = &past.verdict
-		r.finish()
+		r.end() // the sender was told then
 		return
 	}
 	r.set()
@@ -53,7 +55,7 @@ func (m *Machine) offered(msg Message) {
 	r := m.receives[msg.ID]
 	past := m.past.find(msg.ID, false)
 	waiting := m.offers[msg.ID]
-	o := offer{msg.Number, msg.Shape, msg.Class, msg.Ready}
+	o := offer{msg.Number, msg.Shape, msg.Class, msg.Ready, msg.Place}
 	switch {
 	case past != nil && (past.number == msg.Number || past.number == 0):
 		past.number = msg.Number
@@ -62,9 +64,15 @@ func (m *Machine) offered(msg Message) {
 		r.pair(o)
 	case r != nil && r.number == msg.Number:
 		r.offered = r.offered || msg.Ready
+		if msg.Place.Known() && !r.taking {
+			r.place = msg.Place
+		}
 		r.advance(true)
 	case waiting != nil && waiting.number == msg.Number:
 		waiting.ready = waiting.ready || msg.Ready
+		if msg.Place.Known() {
+			waiting.place = msg.Place
+		}
 	case past != nil || r != nil || waiting != nil:
 		m.answer(msg, verdict(Exists, "the receiver knows another send by %v", msg.ID))
 	case len(m.offers) >= m.cfg.Offers:
@@ -103,7 +111,7 @@ func (m *Machine) answer(msg Message, v Verdict) {
 
 // pair joins the receive with a send, if they agree on what is moved.
 func (r *receive) pair(o offer) {
-	r.number, r.class, r.offered = o.number, o.class, o.ready
+	r.number, r.class, r.offered, r.place = o.number, o.class, o.ready, o.place
 	if o.shape.Bytes != r.Shape.Bytes || o.shape.Digest != r.Shape.Digest {
 		r.decide(verdict(Invalid, "the sender has %s of %d bytes, the receiver wants %s of %d bytes",
 			o.shape.Text, o.shape.Bytes, r.Shape.Text, r.Shape.Bytes))
@@ -132,11 +140,18 @@ func (r *receive) advance(asked bool) {
 		return
 	case !r.taking:
 		r.taking = true
-		m.do(Expect{r.Ref, r.number, r.class, missing})
+		m.do(Expect{r.Ref, r.number, r.class, missing, r.place})
 	case !asked:
 		return
 	}
-	m.tell(Message{Kind: Accept, Number: r.number, ID: r.ID, Missing: missing})
+	r.accept()
+}
+
+// accept has the sender send what is missing, unless this side reads it from the memory of the sender.
+func (r *receive) accept() {
+	if !r.place.Known() {
+		r.machine.tell(Message{Kind: Accept, Number: r.number, ID: r.ID, Missing: r.got.missing(r.Shape.Bytes)})
+	}
 }
 
 func (r *receive) ready() {
@@ -183,7 +198,6 @@ func (r *receive) decide(v Verdict) {
 	v.Unconfirmed = false
 	r.verdict = &v
 	m.alarms.set(&r.alarm, Never)
-	r.tellDone()
 	if r.taking && !m.cfg.Planted.Has(plant.LateWrites) {
 		if !r.halting {
 			r.halting = true
@@ -194,18 +208,25 @@ func (r *receive) decide(v Verdict) {
 	r.finish()
 }
 
+// tellDone tells the sender the verdict, once this side does not use its memory: the sender may free it then.
 func (r *receive) tellDone() {
-	if r.number != 0 {
+	if r.number != 0 && !r.halting {
 		r.machine.tell(Message{Kind: Done, Number: r.number, ID: r.ID, Verdict: *r.verdict})
 	}
 }
 
-// finish ends the transfer on this side. The verdict is remembered: the sender may not have it yet.
+// finish tells the sender the verdict, and ends the transfer on this side.
 func (r *receive) finish() {
+	r.tellDone()
+	r.end()
+}
+
+// end ends the transfer on this side. The verdict is remembered: the sender may not have it yet.
+func (r *receive) end() {
 	m := r.machine
 	delete(m.ops, r.Ref)
 	delete(m.receives, r.ID)
-	m.do(End{r.Ref, *r.verdict})
+	m.do(End{Ref: r.Ref, Verdict: *r.verdict})
 	if !m.cfg.Planted.Has(plant.ForgetVerdict) {
 		m.remember(&record{id: r.ID, number: r.number, ref: r.Ref, verdict: *r.verdict})
 	}
@@ -223,7 +244,7 @@ func (r *receive) suspend() {
 	if r.machine.cfg.Planted.Has(plant.WrongResume) && r.taking && len(r.got) > 0 {
 		r.got = r.got.add(Range{0, r.got[len(r.got)-1].To})
 	}
-	r.taking, r.halting, r.progress = false, false, Never
+	r.taking, r.halting, r.progress, r.place = false, false, Never, Place{}
 	if r.verdict != nil {
 		r.finish()
 		return

@@ -70,6 +70,7 @@ type actor struct {
 	ids        map[match.Ref]match.ID
 	moving     map[match.Ref]match.Ranges // of sends: what has to leave
 	expecting  map[match.Number]match.Ref
+	copying    map[match.Ref]match.Ranges // of receives: what is to be read from the memory of the sender
 	numbers    map[match.Ref]match.Number
 }
 
@@ -94,6 +95,7 @@ func (s *script) line(line string, words []string) {
 			} else {
 				clear(a.moving)
 				clear(a.expecting)
+				clear(a.copying)
 				a.Down(s.now)
 			}
 			s.perform(a)
@@ -127,6 +129,7 @@ func (s *script) new(args []string) {
 		s.ends[name] = &actor{
 			Machine: match.New(c), name: name, peer: c.Peer, refs: make(map[string]match.Ref), names: make(map[match.Ref]string),
 			ids: make(map[match.Ref]match.ID), moving: make(map[match.Ref]match.Ranges), expecting: make(map[match.Number]match.Ref),
+			copying: make(map[match.Ref]match.Ranges),
 			numbers: make(map[match.Ref]match.Number),
 		}
 		s.ends[name].Up(0)
@@ -156,6 +159,16 @@ func (s *script) act(a *actor, line, verb string, args []string) {
 		a.Cancel(s.now, ref, match.Verdict{Code: match.Cancelled, Text: quoted})
 	case "moves": // some bytes of a send leave, and arrive unless they are lost
 		s.moves(a, ref, args[2], len(args) > 3)
+	case "copies": // a receive reads all bytes from the memory of the sender
+		for _, r := range a.copying[ref] {
+			a.Arrived(s.now, ref, r)
+		}
+		delete(a.copying, ref)
+	case "unreadable": // it cannot
+		delete(a.copying, ref)
+		a.Unreadable(s.now, ref)
+	case "place": // the peer can read the data of a send now
+		a.Place(s.now, ref, match.Place{Arena: 9, Offset: 64})
 	case "mute", "speak": // what it says is lost from now on, or not any more
 		a.mute = verb == "mute"
 	case "lose": // it hears that the life of the other is over
@@ -199,6 +212,8 @@ func (s *script) post(a *actor, verb string, args []string) {
 			o.Shape.Text, o.Shape.Digest = value, uint64(len(value))
 		case "later":
 			o.Ready = false
+		case "placed":
+			o.Place = match.Place{Arena: 9, Offset: 64}
 		case "within":
 			d, _ := time.ParseDuration(value)
 			o.Deadline = s.now + d
@@ -258,14 +273,25 @@ func (s *script) perform(a *actor) {
 			fmt.Fprintf(&s.out, "moves %v of %s\n", x.Ranges, a.names[x.Ref])
 			a.moving[x.Ref], a.numbers[x.Ref] = x.Ranges, x.Number
 		case match.Expect:
-			fmt.Fprintf(&s.out, "expects %v of %s\n", x.Ranges, a.names[x.Ref])
+			where := ""
+			if x.Place.Known() {
+				where = fmt.Sprintf(" at %d of arena %d", x.Place.Offset, x.Place.Arena)
+				a.copying[x.Ref] = x.Ranges
+			}
+			fmt.Fprintf(&s.out, "expects %v of %s%s\n", x.Ranges, a.names[x.Ref], where)
 			a.expecting[x.Number] = x.Ref
 			a.Started(s.now, x.Ref)
 		case match.Stop:
 			fmt.Fprintf(&s.out, "stops %s\n", a.names[x.Ref])
 			s.stop(a, x.Ref)
 		case match.End:
-			fmt.Fprintf(&s.out, "ends %s: %v\n", a.names[x.Ref], x.Verdict)
+			held := ""
+			if x.Held {
+				held = ", and its memory is held"
+			}
+			fmt.Fprintf(&s.out, "ends %s: %v%s\n", a.names[x.Ref], x.Verdict, held)
+		case match.Release:
+			fmt.Fprintf(&s.out, "releases %s\n", a.names[x.Ref])
 		case match.Correct:
 			fmt.Fprintf(&s.out, "corrects %s: %v\n", a.names[x.Ref], x.Verdict)
 		}
@@ -274,6 +300,7 @@ func (s *script) perform(a *actor) {
 
 func (s *script) stop(a *actor, ref match.Ref) {
 	delete(a.moving, ref)
+	delete(a.copying, ref)
 	for n, r := range a.expecting {
 		if r == ref {
 			delete(a.expecting, n)

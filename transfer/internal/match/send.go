@@ -22,6 +22,7 @@ type send struct {
 	repeat  Time     // when to ask again
 	asked   int      // how often, without an answer
 	asking  bool     // the receiver was asked to end it since there is contact
+	exposed bool     // the receiver was told where the data are: it may read them at any time
 	over    bool     // it has ended on this side
 	alarm   alarm
 }
@@ -29,6 +30,9 @@ type send struct {
 func (m *Machine) postSend(o Op) {
 	s := &send{Op: o, machine: m, number: m.number, posted: m.now, giveUp: Never, repeat: Never}
 	s.alarm.act = s.wake
+	if !m.contact {
+		s.Place = Place{} // what was lent, was lent to connections that are gone
+	}
 	m.number += 2
 	m.ops[o.Ref], m.sends[s.number], m.outgoing[o.ID] = s, s, s
 	s.ask()
@@ -41,8 +45,10 @@ func (s *send) ask() {
 	if s.wish != nil {
 		msg = Message{Kind: Cancel, Number: s.number, ID: s.ID, Verdict: *s.wish}
 		s.asking = m.contact
-	} else if s.Ready && s.Shape.Bytes == 0 {
-		s.sent = true // the receiver needs nothing more
+	} else if s.Ready {
+		msg.Place = s.Place
+		s.exposed = s.exposed || m.contact && s.Place.Known()
+		s.sent = s.sent || s.Shape.Bytes == 0 || m.contact && s.Place.Known() // the receiver needs nothing more
 	}
 	m.tell(msg)
 	s.repeat = m.again(&s.asked)
@@ -166,7 +172,11 @@ func (s *send) finish(v Verdict, agreed bool) {
 	delete(m.ops, s.Ref)
 	delete(m.sends, s.number)
 	delete(m.outgoing, s.ID)
-	m.do(End{s.Ref, v})
+	held := s.exposed && (s.told == nil || m.abandoned) && !m.cfg.Planted.Has(plant.EarlyRelease)
+	if held {
+		m.held[s.number] = s.Ref
+	}
+	m.do(End{s.Ref, v, held})
 	r := &record{id: s.ID, send: true, number: s.number, ref: s.Ref, verdict: v}
 	if s.wish != nil {
 		r.wish = *s.wish
@@ -198,6 +208,7 @@ func (s *send) stopped(sent bool) {
 // suspend notes that contact is lost. What was sent may have come.
 func (s *send) suspend() {
 	s.moving, s.halting, s.taken, s.asking = false, false, false, false
+	s.Place = Place{}
 	s.repeat = Never
 	s.settle()
 	s.set()
@@ -253,6 +264,7 @@ func (m *Machine) refuse(msg Message) {
 
 // done takes a Done: the verdict of the receiver.
 func (m *Machine) done(msg Message) {
+	m.release(msg.Number)
 	if s := m.sends[msg.Number]; s != nil {
 		s.done(msg.Verdict)
 		return
@@ -266,10 +278,19 @@ func (m *Machine) done(msg Message) {
 	if r.verdict.Unconfirmed {
 		r.verdict = msg.Verdict
 		if m.cfg.Planted.Has(plant.SecondEnd) {
-			m.do(End{r.ref, msg.Verdict})
+			m.do(End{Ref: r.ref, Verdict: msg.Verdict})
 			return
 		}
 		m.do(Correct{r.ref, msg.Verdict})
+	}
+}
+
+// release lets the memory of a send that has ended be used again, because the receiver does not read it any more: it has
+// given its verdict, or its life is over.
+func (m *Machine) release(n Number) {
+	if ref, ok := m.held[n]; ok {
+		delete(m.held, n)
+		m.do(Release{ref})
 	}
 }
 

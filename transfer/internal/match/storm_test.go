@@ -56,7 +56,7 @@ func TestTransfersInTheStorm(t *testing.T) {
 func TestPlantedFaultsAreFound(t *testing.T) {
 	const most = 2000
 	for _, fault := range plant.All() {
-		if fault < plant.SenderDecides || fault > plant.SecondEnd {
+		if fault < plant.SenderDecides || fault > plant.EarlyRelease {
 			continue
 		}
 		t.Run(fault.String(), func(t *testing.T) {
@@ -174,7 +174,13 @@ func (w *world) postHalf(e *end, o match.Op) {
 		return
 	}
 	o.Ready = w.rand.IntN(3) > 0
+	if o.Send && e.session != 0 && w.rand.IntN(2) == 0 {
+		o.Place = match.Place{Arena: uint64(e.session), Offset: int64(w.next) + 1}
+	}
 	state, err := e.post(o)
+	if err == nil && o.Send && w.rand.IntN(4) == 0 {
+		w.after(w.delay(), func() { e.place(state) })
+	}
 	if err != nil || o.Ready {
 		return
 	}

@@ -63,6 +63,7 @@ type op struct {
 	moving    bool         // bytes are moved
 	left      match.Ranges // of a send: what has to leave
 	number    match.Number
+	released  bool // of a send: the receiver must not read its memory any more
 }
 
 func newWorld(seed uint64, planted plant.Faults) *world {
@@ -172,7 +173,7 @@ func (p *pair) cut(slow bool) {
 	for _, e := range p.ends {
 		d := p.world.delay()
 		if slow {
-			d += time.Duration(p.world.rand.IntN(3000)) * time.Millisecond
+			d += time.Duration(p.world.rand.IntN(8000)) * time.Millisecond
 		}
 		p.world.after(d, func() { e.hearCut(s) })
 	}
@@ -253,12 +254,19 @@ func (e *end) perform() {
 			o := e.ops[a.Ref]
 			o.moving, o.number = true, a.Number
 			e.m.Started(w.now, a.Ref)
+			if a.Place.Known() {
+				e.readFrom(o, a)
+			}
 		case match.Stop:
 			e.log("stops %d", a.Ref)
 			e.stop(e.ops[a.Ref], e.session)
 		case match.End:
 			e.log("ends %d: %v", a.Ref, a.Verdict)
+			e.ops[a.Ref].released = !a.Held
 			e.ended(e.ops[a.Ref], a.Verdict)
+		case match.Release:
+			e.log("releases %d", a.Ref)
+			e.ops[a.Ref].released = true
 		case match.Correct:
 			e.log("corrects %d: %v", a.Ref, a.Verdict)
 			v := a.Verdict
@@ -363,6 +371,61 @@ func (e *end) arrives(from *op, piece match.Range, session int) {
 		}
 		e.perform()
 		return
+	}
+}
+
+// place tells the machine where the peer can read the data of a send. The arena has the number of the connections that it was
+// lent by.
+func (e *end) place(o *op) {
+	if e.dead || e.session == 0 || len(o.ends) > 0 {
+		return
+	}
+	e.m.Place(e.pair.world.now, o.Ref, match.Place{Arena: uint64(e.session), Offset: int64(o.Ref)})
+	e.perform()
+}
+
+// readFrom begins to copy the data of a receive from the memory of the sender, or finds that it cannot.
+func (e *end) readFrom(o *op, a match.Expect) {
+	w, session := e.pair.world, e.session
+	if a.Place.Arena != uint64(session) || w.rand.IntN(5) == 0 {
+		w.after(w.delay(), func() {
+			if !e.dead && e.session == session && o.moving {
+				e.m.Unreadable(w.now, o.Ref)
+				e.perform()
+			}
+		})
+		return
+	}
+	source := e.peer.ops[match.Ref(a.Place.Offset)]
+	pause := []int{0, 500, 8000}[w.rand.IntN(3)]
+	w.after(w.delay(), func() { e.copySome(o, source, a.Ranges, session, pause) })
+}
+
+// copySome copies a piece, and the rest later. Between pieces it pauses for up to so many milliseconds, since a process may
+// get no processor for long.
+func (e *end) copySome(o, source *op, left match.Ranges, session, pause int) {
+	w := e.pair.world
+	if !o.moving || e.session != session || e.dead {
+		return
+	}
+	if len(o.ends) > 0 || source.released && !e.peer.dead {
+		w.breaks("%s: memory of transfer %v is copied after its end here or there", e.name, o.ID)
+		return
+	}
+	r := left[0]
+	piece := match.Range{From: r.From, To: min(r.To, r.From+1+int64(w.rand.IntN(8)))}
+	if left = left[1:]; piece.To < r.To {
+		left = append(match.Ranges{{From: piece.To, To: r.To}}, left...)
+	}
+	for i := piece.From; i < piece.To; i++ {
+		o.content[i] = source.Ref
+	}
+	o.moving = len(left) > 0
+	e.m.Arrived(w.now, o.Ref, piece)
+	e.perform()
+	if len(left) > 0 {
+		d := w.delay() + time.Duration(w.rand.IntN(pause+1))*time.Millisecond
+		w.after(d, func() { e.copySome(o, source, left, session, pause) })
 	}
 }
 

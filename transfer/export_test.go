@@ -1,0 +1,17 @@
+package transfer
+
+import (
+	"github.com/serry-dev/serry/transfer/internal/match"
+)
+
+// OfferFrame is the payload of a frame by which a peer says that it has a send, whose data lie at a place.
+func OfferFrame(number, key uint64, spec Spec, arena uint64, offset int64) []byte {
+	shape, err := shapeOf(spec)
+	if err != nil {
+		panic(err)
+	}
+	return appendMessage(nil, match.Message{
+		Kind: match.Offer, Number: match.Number(number), ID: match.ID{Key: key, Src: 1, Dst: 0}, Shape: shape, Ready: true,
+		Class: uint8(Normal.link()), Place: match.Place{Arena: arena, Offset: offset},
+	})
+}
