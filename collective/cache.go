@@ -1,7 +1,6 @@
 package collective
 
 import (
-	"cmp"
 	"context"
 	"slices"
 	"sync/atomic"
@@ -27,10 +26,16 @@ func (g *Group) obtain(ctx context.Context, key *Key, l *lineage) (*clique, erro
 			return nil, ErrClosed
 		}
 		if c := g.mu.cached[name]; c != nil && c.failed.Load() == nil {
-			c.hold()
 			g.mu.Unlock()
-			g.tally.hits.Add(1)
-			return c, nil
+			held, err := c.holdOrAwait(ctx)
+			switch {
+			case err != nil:
+				return nil, err
+			case held:
+				g.tally.hits.Add(1)
+				return c, nil
+			}
+			continue
 		}
 		f := g.mu.forming[name]
 		if f == nil {
@@ -47,7 +52,7 @@ func (g *Group) obtain(ctx context.Context, key *Key, l *lineage) (*clique, erro
 				return nil, f.err
 			}
 		case <-ctx.Done():
-			return nil, context.Cause(ctx)
+			return nil, g.gaveUp(ctx, key.RanksOf(g.life)[0], nil, "another caller of this process forms the clique")
 		}
 	}
 }
@@ -90,89 +95,6 @@ func (g *Group) keep(c *clique) error {
 	return nil
 }
 
-// hold notes that a caller has the clique.
-func (c *clique) hold() {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.mu.refs++
-}
-
-// release notes that a caller has done with the clique, and closes those that were idle for longest if there are
-// too many.
-func (g *Group) release(c *clique) {
-	c.mu.Lock()
-	c.mu.refs = max(c.mu.refs-1, 0)
-	c.mu.idle = time.Now()
-	c.mu.Unlock()
-	g.mu.Lock()
-	excess := g.excess()
-	if g.opt.IdleTime > 0 && g.mu.sweeping == nil && !g.mu.closed {
-		g.mu.sweeping = time.AfterFunc(g.opt.IdleTime, g.sweep)
-	}
-	g.mu.Unlock()
-	g.evict(excess)
-}
-
-// An idler is a clique that no caller holds.
-type idler struct {
-	clique *clique
-	since  time.Time
-}
-
-// idle lists the cliques that no caller holds, those that were idle for longest first; mu is held.
-func (g *Group) idle() (list []idler) {
-	for _, c := range g.mu.cached {
-		c.mu.Lock()
-		if c.mu.refs == 0 {
-			list = append(list, idler{c, c.mu.idle})
-		}
-		c.mu.Unlock()
-	}
-	slices.SortFunc(list, func(a, b idler) int { return a.since.Compare(b.since) })
-	return list
-}
-
-// excess takes the idle cliques that are too many out of the cache; mu is held.
-func (g *Group) excess() []idler {
-	if len(g.mu.cached) <= g.opt.Idle {
-		return nil
-	}
-	list := g.idle()
-	return g.uncache(list[:max(0, len(list)-g.opt.Idle)])
-}
-
-// sweep closes the cliques that were idle for too long, and sets the clock for the next one.
-func (g *Group) sweep() {
-	g.mu.Lock()
-	list := g.idle()
-	old, _ := slices.BinarySearchFunc(list, time.Now().Add(-g.opt.IdleTime), func(i idler, at time.Time) int {
-		return cmp.Or(i.since.Compare(at), -1) // of equal ones the last
-	})
-	due := g.uncache(list[:old])
-	g.mu.sweeping = nil
-	if rest := list[old:]; len(rest) > 0 && !g.mu.closed {
-		g.mu.sweeping = time.AfterFunc(time.Until(rest[0].since.Add(g.opt.IdleTime)), g.sweep)
-	}
-	g.mu.Unlock()
-	g.evict(due)
-}
-
-// uncache takes cliques out of the cache, so that no caller gets one that is about to be closed; mu is held.
-func (g *Group) uncache(list []idler) []idler {
-	for _, i := range list {
-		delete(g.mu.cached, string(i.clique.key.append(nil)))
-	}
-	return list
-}
-
-// evict closes cliques on all members.
-func (g *Group) evict(list []idler) {
-	for _, i := range list {
-		g.tally.evicted.Add(1)
-		g.background(leaveTime, func(ctx context.Context) { i.clique.leave(ctx) })
-	}
-}
-
 // A tally counts what became of cliques.
 type tally struct{ hits, misses, created, splits, evicted, aborted atomic.Uint64 }
 
@@ -182,7 +104,7 @@ type Counters struct {
 	Misses  uint64 // calls that did not
 	Created uint64 // cliques that were formed, parts and successors of others among them
 	Splits  uint64 // parts of cliques that were formed
-	Evicted uint64 // cliques that this process closed because too many were idle, or for too long
+	Evicted uint64 // cliques that were closed because too many were idle, or for too long, counted by the process that decided it
 	Aborted uint64 // cliques that ended because something went wrong, or a member wanted it
 }
 

@@ -46,7 +46,7 @@ type clique struct {
 		refs    int // calls of Clique without a Close
 		lineage *lineage
 		next    *forming // of the clique that takes the place of this one, or nil
-		idle    time.Time
+		idle    idleness
 		links   map[serry.Life]*link.Link // those it has used
 		running map[*operation]bool
 		drained chan struct{}            // closed when none run; nil while no caller waits

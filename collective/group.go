@@ -22,6 +22,7 @@ import (
 const (
 	defaultTimeout = 30 * time.Minute
 	defaultIdle    = 256
+	defaultAge     = 10 * time.Minute
 	maxOver        = 1024  // cliques that are over and still known
 	maxPast        = 32768 // lives that are over and still known
 )
@@ -47,12 +48,12 @@ type Options struct {
 	// means 30 minutes; less means no bound.
 	Timeout time.Duration
 
-	// Idle is how many cliques are kept that no caller of Clique holds; 0 means 256.
+	// Idle is how many cliques are kept that no caller of Clique holds; 0 means 256. A clique that a caller in another process
+	// holds is kept in any case.
 	Idle int
 
-	// IdleTime is how long such a clique is kept. Zero means for as long as there is room: a process that closes a clique
-	// because of its age closes it on all members, also on one whose program asks for it at the same moment. A program
-	// that sets it makes sure that its members use their cliques at other intervals.
+	// IdleTime is how long a clique is kept that no process holds, as the process of rank 0 measures it. Zero means 10
+	// minutes; less means for as long as there is room.
 	IdleTime time.Duration
 
 	// Warn is after how long a wait is told of, by an Event and a line in the log, and again each time that it is twice as
@@ -152,6 +153,9 @@ func New(m Member, net *link.Net, o Options) (*Group, error) {
 	}
 	if o.Idle <= 0 {
 		o.Idle = defaultIdle
+	}
+	if o.IdleTime == 0 {
+		o.IdleTime = defaultAge
 	}
 	if o.Backends == nil {
 		o.Backends = []Backend{Host{}}

@@ -78,8 +78,8 @@ func (c *Comm) Extend(ctx context.Context, added ...serry.DeviceID) (*Comm, erro
 	if f.err != nil {
 		return nil, f.err
 	}
-	if !lead {
-		f.clique.hold()
+	if !lead && !f.clique.hold() {
+		return nil, &Error{Origin: c.rank, Detail: "other ranks of this process have closed the next clique", Err: ErrClosed}
 	}
 	c.clique.revoke(&Error{Origin: c.rank, Detail: "another clique took its place", Err: ErrClosed})
 	rank, _ := f.clique.key.Rank(c.clique.key.Ranks[c.rank].Device)

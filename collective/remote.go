@@ -80,6 +80,18 @@ type remote struct {
 	hasty    bool               // plant.EarlySignal; set when the clique is made
 }
 
+// isBusy says whether a target has not told yet that it has done all that this rank did to it.
+func (r *remote) isBusy() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, o := range r.out {
+		if o.done < o.issued {
+			return true
+		}
+	}
+	return false
+}
+
 // A counter counts signals.
 type counter struct {
 	from int

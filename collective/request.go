@@ -181,8 +181,15 @@ func (r *Requests) again(run Execution) *Lease {
 	if !r.group.locks.try(&r.mu.grant) {
 		return nil
 	}
-	for _, c := range r.mu.found {
-		c.hold()
+	for i, c := range r.mu.found {
+		if !c.hold() { // it may be closed at any moment
+			r.mu.grant.users = 1
+			r.group.locks.release(&r.mu.grant)
+			for _, held := range r.mu.found[:i] {
+				r.group.release(held)
+			}
+			return nil
+		}
 	}
 	r.group.tally.hits.Add(uint64(len(r.mu.found)))
 	r.mu.lease = Lease{r, &r.mu.grant}

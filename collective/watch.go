@@ -145,7 +145,12 @@ func (h *handler) Frame(l *link.Link, head link.Header, payload []byte) {
 	case link.Record:
 		g.heardRecord(l, head, payload)
 	case link.Leave:
-		if c := g.cliqueOrEnded(head); c != nil {
+		switch c := g.cliqueOrEnded(head); {
+		case c == nil:
+			g.tellOver(l, head)
+		case head.Step > mayLeave:
+			c.heardRound(l, head)
+		default:
 			c.heardLeave(l, head.Step, payload)
 		}
 	case link.Revoke:

@@ -49,7 +49,10 @@ func (p *proc) workInCliques() {
 		return
 	}
 	defer n.Close(ctx)
-	g, err := collective.New(attentive{p.member, p}, n, collective.Options{Timeout: 2 * patience, Planted: p.world.options.Planted, Log: p.world.log(p.place.name)})
+	g, err := collective.New(attentive{p.member, p}, n, collective.Options{
+		Timeout: 2 * patience, Idle: p.world.plan.cliques.idle, IdleTime: p.world.plan.cliques.idleFor,
+		Planted: p.world.options.Planted, Log: p.world.log(p.place.name),
+	})
 	if err != nil {
 		p.stops(ctx, "make a group", err)
 		return

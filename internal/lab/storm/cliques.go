@@ -18,6 +18,9 @@ type cliquePlan struct {
 	first  int // how many tasks the first clique has; the members add the others later
 	timing link.Timing
 	sizes  []int // of vectors, in bytes
+
+	idle    int           // how many idle cliques a process keeps; 0 is the default
+	idleFor time.Duration // for how long; 0 is the default
 }
 
 // Kinds of faults that only jobs with cliques have. Where a fault has two tasks, count is the second one.
@@ -75,6 +78,9 @@ func drawCliques(seed uint64) *plan {
 	}
 	if r.IntN(3) == 0 {
 		c.timing = link.Timing{Ping: 100 * time.Millisecond, Suspect: 400 * time.Millisecond, Dead: 1200 * time.Millisecond}
+	}
+	if r := dice(seed, forCliques, 1); r.IntN(2) == 0 {
+		c.idle, c.idleFor = 1+r.IntN(2), between(r, 50*time.Millisecond, 2*time.Second)
 	}
 	p.cliques = c
 	for range 1 + r.IntN(4) {

@@ -1,0 +1,196 @@
+package collective_test
+
+import (
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/serry-dev/serry/collective"
+	"github.com/serry-dev/serry/internal/lab/clause"
+)
+
+// uses asks for the clique of all processes with a traffic, runs an all-reduce in it, and gives it back.
+func (p *process) uses(traffic uint64) error {
+	t := p.world.t
+	n := len(p.world.procs)
+	c, err := p.Clique(t.Context(), devices(n), collective.CliqueOptions{Traffic: traffic})
+	if err != nil {
+		return fmt.Errorf("Clique() = %w", err)
+	}
+	in, out := fill(100, 7), make([]byte, 100)
+	if err := c.Do(t.Context(), sum(out, in)); err != nil {
+		return fmt.Errorf("Do() = %w", err)
+	}
+	if out[1] != in[1]*byte(n) {
+		return fmt.Errorf("wrong sum %d of %d times %d", out[1], n, in[1])
+	}
+	return c.Close(t.Context())
+}
+
+// freeze keeps from a process for a while what the others have sent it.
+func (w *world) freeze(p *process, d time.Duration) {
+	for _, other := range w.procs {
+		if other != p {
+			time.AfterFunc(d, w.network.hold(hostOf(p.life), hostOf(other.life)))
+		}
+	}
+}
+
+// A program asks for a clique at the moment at which it was idle for too long, and the programs of the other members later. None
+// of them notices: either all find the clique, or all form another one.
+func TestIdleCliqueIsWanted(t *testing.T) {
+	clause.Cite(t, "CL-CCH-4")
+	const age, way = time.Minute, time.Millisecond
+	for first := range 3 {
+		t.Run(fmt.Sprintf("by rank %d", first), func(t *testing.T) {
+			inBubble(t, func(t *testing.T, w *world) {
+				w.group.IdleTime = age
+				procs := w.startAll(3)
+				w.delay(way)
+				for at := -3 * way; at < 12*way; at += way / 4 {
+					if err := errors.Join(each(procs, func(_ int, p *process) error { return p.uses(0) })...); err != nil {
+						t.Fatalf("before: %v", err)
+					}
+					synctest.Wait()
+					errs := each(procs, func(i int, p *process) error {
+						if time.Sleep(age + at); i != first {
+							time.Sleep(3 * time.Second)
+						}
+						return p.uses(0)
+					})
+					if err := errors.Join(errs...); err != nil {
+						t.Fatalf("%v after the clique was too old: %v", at, err)
+					}
+				}
+				c := procs[0].Counters()
+				if c.Evicted == 0 || c.Created < 2 {
+					t.Errorf("Counters() = %+v; want that some were closed, and formed anew", c)
+				}
+			})
+		})
+	}
+}
+
+// Programs use more cliques than are kept, in one order, each at its own pace, and some of them find one that is too old. No call fails.
+func TestCliquesComeAndGo(t *testing.T) {
+	clause.Cite(t, "CL-CCH-4", "CLT-CCH-3")
+	for seed := range uint64(20) {
+		t.Run(fmt.Sprintf("seed %d", seed), func(t *testing.T) {
+			inBubble(t, func(t *testing.T, w *world) {
+				draw := rand.New(rand.NewPCG(seed, 1))
+				w.group.Idle, w.group.IdleTime = 1+draw.IntN(3), time.Duration(1+draw.IntN(200))*time.Millisecond
+				procs := w.startAll(2 + draw.IntN(3))
+				w.delay(time.Duration(draw.IntN(2000)) * time.Microsecond)
+				errs := each(procs, func(i int, p *process) error {
+					return errors.Join(each([]uint64{0, 100}, func(_ int, base uint64) error { // two goroutines with cliques of their own
+						order, pace := rand.New(rand.NewPCG(seed, base)), rand.New(rand.NewPCG(seed, base+uint64(i)+2))
+						for range 60 {
+							if err := p.uses(base + order.Uint64N(6)); err != nil {
+								return err
+							}
+							time.Sleep(time.Duration(pace.IntN(30)) * time.Millisecond)
+						}
+						return nil
+					})...)
+				})
+				if err := errors.Join(errs...); err != nil {
+					t.Error(err)
+				}
+				var evicted uint64
+				for _, p := range procs {
+					c := p.Counters()
+					evicted += c.Evicted
+					if c.Aborted > 0 {
+						t.Errorf("Counters() = %+v; want that none was aborted", c)
+					}
+				}
+				if evicted == 0 {
+					t.Error("no clique was closed")
+				}
+			})
+		})
+	}
+}
+
+// A process has too many idle cliques, and the others have room. They close what it proposes, but not what one of them holds.
+func TestTooManyIdleOnOneProcess(t *testing.T) {
+	clause.Cite(t, "CL-CCH-4", "CLT-CCH-3")
+	inBubble(t, func(t *testing.T, w *world) {
+		first, second := w.start(life(0, 10)), w.start(life(1, 11))
+		w.group.Idle = 1
+		third := w.start(life(2, 12))
+		held, free, last := w.tagged(1), w.tagged(2), w.tagged(3)
+		giveBack(t, held[1:])
+		time.Sleep(time.Second)
+		giveBack(t, free)
+		time.Sleep(time.Second)
+		giveBack(t, last) // now the third process has two too many
+		time.Sleep(time.Second)
+		for i, c := range held {
+			if c.Err() != nil {
+				t.Errorf("rank %d: a clique that rank 0 holds is closed: %v", i, c.Err())
+			}
+		}
+		if free[0].Err() == nil || last[0].Err() != nil {
+			t.Errorf("the older idle clique: %v; the newer one: %v; want that the older one is closed", free[0].Err(), last[0].Err())
+		}
+		again := w.tagged(1)
+		works(t, again, 100)
+		if again[2] != held[2] {
+			t.Error("the third process has another clique than the one that was kept")
+		}
+		if got := [3]uint64{first.Counters().Evicted, second.Counters().Evicted, third.Counters().Evicted}; got != [3]uint64{1, 0, 0} {
+			t.Errorf("evicted %v; want one, by the process of rank 0", got)
+		}
+	})
+}
+
+// While the members agree that an idle clique is closed, one of them dies, or stands still, or closes its group, or the link between two
+// breaks, at every moment. The calls that wait for the clique end, and those that are left can work.
+func TestTroubleWhileIdleCliqueIsClosed(t *testing.T) {
+	clause.Cite(t, "CL-CCH-4", "CL-ABT-5")
+	const age, way = time.Minute, time.Millisecond
+	trouble := map[string]func(w *world, p *process){
+		"dies":    func(w *world, p *process) { w.kill(p); w.lose(p.life, "process exited: signal 9") },
+		"closes":  func(w *world, p *process) { go p.Group.Close(w.t.Context()) },
+		"breaks":  func(w *world, p *process) { w.network.reset(hostOf(p.life)) },
+		"freezes": func(w *world, p *process) { w.freeze(p, 2*time.Second) }, // for less than a link needs to be given up
+	}
+	for name, strike := range trouble {
+		for victim := range 3 {
+			t.Run(fmt.Sprintf("rank %d %s", victim, name), func(t *testing.T) {
+				for at := -way; at < 6*way; at += way / 2 {
+					inBubble(t, func(t *testing.T, w *world) {
+						w.group.IdleTime, w.group.Timeout = age, time.Minute
+						procs := w.startAll(3)
+						w.delay(way)
+						giveBack(t, w.tagged(0))
+						time.Sleep(age + at)
+						strike(w, procs[victim])
+						started := time.Now()
+						errs := each(procs, func(i int, p *process) error {
+							time.Sleep(time.Duration(i) * way)
+							return p.uses(0)
+						})
+						if time.Since(started) > 2*time.Minute {
+							t.Errorf("%v: the calls took %v", at, time.Since(started))
+						}
+						if err := errors.Join(errs...); err != nil && name == "freezes" {
+							t.Errorf("%v: %v", at, err)
+						}
+						// Of the first calls some may have got the clique that ended with its links, and the others have met in vain.
+						for turn := 0; name == "breaks" && turn < 3; turn++ {
+							errs = each(procs, func(_ int, p *process) error { return p.uses(0) })
+						}
+						if err := errors.Join(errs...); err != nil && name == "breaks" {
+							t.Errorf("%v: after the links broke: %v", at, err)
+						}
+					})
+				}
+			})
+		}
+	}
+}
