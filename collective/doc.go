@@ -3,9 +3,9 @@
 // an error that says which rank was lost, and the survivors go on in a new clique without a restart.
 //
 // [New] makes the [Group] of a member over its link layer (package link). [Group.Clique] forms a clique: a list of
-// devices that work together, each with a rank. A [Comm] is a clique seen from one rank; [Comm.Do] runs an operation on
-// it, one of the types that implement [Op], and [Comm.Start] begins one. The rest of the package is about what happens
-// when something goes wrong:
+// devices that work together, each with a rank; [Group.Prepare] forms it in the background. A [Comm] is a clique seen from
+// one rank; [Comm.Do] runs an operation on it, one of the types that implement [Op], and [Comm.Start] begins one. The rest of
+// the package is about what happens when something goes wrong:
 //
 //   - A clique lives until one of its operations fails on one member. Then it is revoked: every member is told why, each
 //     operation under way and every later one returns the same [Error], and no memory of the program is touched after

@@ -115,6 +115,7 @@ type Group struct {
 		cached   map[string]*clique              // by the bytes of the key: those that can be used
 		sweeping *time.Timer                     // closes those that are idle for too long; nil while none is idle
 		forming  map[string]*forming
+		prepared map[uint64]*forming // by lineage: cliques that no caller has taken yet
 		streams  map[uint64]*clique  // cliques that can be used
 		over     map[uint64]*ended   // streams that are over
 		overs    []uint64            // the same in order
@@ -174,6 +175,7 @@ func New(m Member, net *link.Net, o Options) (*Group, error) {
 	g.mu.changed = make(chan struct{})
 	g.mu.cached = make(map[string]*clique)
 	g.mu.forming = make(map[string]*forming)
+	g.mu.prepared = make(map[uint64]*forming)
 	g.mu.streams = make(map[uint64]*clique)
 	g.mu.over = make(map[uint64]*ended)
 	g.mu.meetings = make(map[uint64]*meeting)
@@ -218,6 +220,14 @@ func (g *Group) Clique(ctx context.Context, devices []serry.DeviceID, o CliqueOp
 // formed finds or forms the clique of devices.
 func (g *Group) formed(ctx context.Context, devices []serry.DeviceID, o CliqueOptions) (*clique, error) {
 	l := &lineage{devices: slices.Clone(devices), traffic: o.Traffic}
+	if c, err := g.takePrepared(ctx, l); c != nil || err != nil {
+		return c, err
+	}
+	return g.formLineage(ctx, l)
+}
+
+// formLineage forms the first clique of a lineage, or the next one if its members wait for this process.
+func (g *Group) formLineage(ctx context.Context, l *lineage) (*clique, error) {
 	c, err := g.attend(ctx, l)
 	for errors.Is(err, errLapsed) {
 		c, err = g.attend(ctx, l)
