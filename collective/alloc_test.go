@@ -2,6 +2,7 @@ package collective_test
 
 import (
 	"errors"
+	"fmt"
 	"testing"
 
 	"github.com/serry-dev/serry/collective"
@@ -16,30 +17,40 @@ func TestOperationsInsideAProcessAllocateNothing(t *testing.T) {
 	if raceEnabled || lockrank.Checked {
 		t.Skip("what checks the program allocates")
 	}
-	w := overSockets(t)
-	const p, times, first = 2, 100, 20
-	comms := ranksOf(w.clique([]*process{one(w, p)}, devices(p)))
-	for _, size := range []int{1, 9000} {
-		for _, x := range trial.All(p, size, 1, 0) {
-			var allocated float64
-			errs := each(comms, func(rank int, c *collective.Comm) (err error) {
-				op := x.Prepare(rank, false).Op
-				run := func() { err = errors.Join(err, c.Do(t.Context(), op)) }
-				for range first {
-					run()
+	for _, p := range []int{2, 3, 8} {
+		t.Run(fmt.Sprintf("ranks=%d", p), func(t *testing.T) {
+			w := overSockets(t)
+			comms := ranksOf(w.clique([]*process{one(w, p)}, devices(p)))
+			for _, size := range []int{1, 9000} {
+				for _, x := range trial.All(p, size, 1, 0) {
+					allocatesNothing(t, comms, x, size)
 				}
-				if rank == 0 {
-					allocated = testing.AllocsPerRun(times, run)
-					return err
-				}
-				for range times + 1 {
-					run()
-				}
-				return err
-			})
-			if err := errors.Join(errs...); err != nil || allocated > 0 {
-				t.Errorf("%s of %d bytes allocates %v times, error %v; want 0", x.Name, size, allocated, err)
 			}
+		})
+	}
+}
+
+// allocatesNothing runs an operation again and again, and checks that it allocates nothing.
+func allocatesNothing(t *testing.T, comms []*collective.Comm, x trial.Trial, size int) {
+	t.Helper()
+	const times, first = 100, 20
+	var allocated float64
+	errs := each(comms, func(rank int, c *collective.Comm) (err error) {
+		op := x.Prepare(rank, false).Op
+		run := func() { err = errors.Join(err, c.Do(t.Context(), op)) }
+		for range first {
+			run()
 		}
+		if rank == 0 {
+			allocated = testing.AllocsPerRun(times, run)
+			return err
+		}
+		for range times + 1 {
+			run()
+		}
+		return err
+	})
+	if err := errors.Join(errs...); err != nil || allocated > 0 {
+		t.Errorf("%s of %d bytes on %d ranks allocates %v times, error %v; want 0", x.Name, size, len(comms), allocated, err)
 	}
 }
