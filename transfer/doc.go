@@ -9,6 +9,9 @@
 // for each other until a deadline. Both end with the same verdict, that of the receiver: a send that ended well means that the
 // data are there. How the two sides agree is told by transfer/internal/match.
 //
+// [Engine.Offer] lets other processes pull buffers when they want them, by a [Handle] that the program tells them;
+// [Engine.Pull] is their side of it.
+//
 // # Events
 //
 // An event has two levels. It is recorded once the work that it stands for is in the queue of a device: other work of the

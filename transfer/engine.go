@@ -16,6 +16,7 @@ import (
 	"github.com/serry-dev/serry/link"
 	"github.com/serry-dev/serry/memory"
 	"github.com/serry-dev/serry/transfer/internal/match"
+	"github.com/serry-dev/serry/transfer/offer"
 )
 
 const (
@@ -59,9 +60,11 @@ type Engine struct {
 	ctx   context.Context // of everything in the background
 	stop  context.CancelCauseFunc
 
-	work   sync.WaitGroup
-	copier copier
-	puts   sync.Mutex // held by Put while it takes keys
+	work    sync.WaitGroup
+	copier  copier
+	staging staging
+	offers  offers
+	puts    sync.Mutex // held by Put while it takes keys
 
 	mu struct {
 		sync.Mutex
@@ -108,6 +111,8 @@ func New(ctx context.Context, m Member, net *link.Net, o Options) (*Engine, erro
 	}
 	e.opt.Timeout = cmp.Or(e.opt.Timeout, defaultTimeout)
 	e.mu.peers = make(map[serry.Life]*peer)
+	e.offers.table = offer.NewTable(offer.Limits{})
+	e.offers.present, e.offers.tickets = make(map[offer.Serial]*Offered), make(map[offer.Ticket]*delivery)
 	e.ctx, e.stop = context.WithCancelCause(context.WithoutCancel(ctx))
 	if err := net.Handle(link.Transfer, e); err != nil {
 		return nil, err
@@ -220,12 +225,7 @@ func (e *Engine) Transfer(ctx context.Context, ops []Op) (*Group, error) {
 	if len(ops) == 0 {
 		return nil, invalid("a group without transfers")
 	}
-	deadline := match.Never
-	if at, ok := ctx.Deadline(); ok {
-		deadline = at.Sub(e.began)
-	} else if e.opt.Timeout > 0 {
-		deadline = e.now() + e.opt.Timeout
-	}
+	deadline := e.deadline(ctx)
 	g := &Group{engine: e}
 	for i, op := range ops {
 		o, err := e.prepare(ctx, op, deadline)
@@ -339,8 +339,12 @@ func (e *Engine) correct(c match.Correct) {
 
 // Frame implements link.Handler.
 func (e *Engine) Frame(l *link.Link, h link.Header, payload []byte) {
-	if h.Type == link.Return {
+	switch h.Type {
+	case link.Return:
 		e.returned(l, payload)
+		return
+	case link.Pull:
+		e.pulled(l, payload)
 		return
 	}
 	kind := kindOf(h.Type)
@@ -362,6 +366,21 @@ func (e *Engine) returned(l *link.Link, payload []byte) {
 		name := binary.LittleEndian.Uint64(payload)
 		p.do(func() { p.returned(l, name) })
 	}
+}
+
+// pulled takes a frame with requests for what this process offers.
+func (e *Engine) pulled(l *link.Link, payload []byte) {
+	list, err := parseRequests(payload)
+	p := e.known(l.Peer())
+	if err != nil || p == nil {
+		e.log.Warn("frame of a pull refused", "peer", l.Peer().Task, "err", err)
+		return
+	}
+	p.do(func() {
+		if p.current(l) {
+			p.asked(list)
+		}
+	})
 }
 
 // Unexpected implements link.Handler: it says whether data, or credit, are for a transfer that has not ended.
@@ -398,6 +417,7 @@ func (e *Engine) Close(ctx context.Context) {
 	e.mu.closed = true
 	peers := slices.SortedFunc(maps.Values(e.mu.peers), func(a, b *peer) int { return a.life.Compare(b.life) })
 	e.mu.Unlock()
+	e.closeOffers()
 	for _, p := range peers {
 		p.do(p.cancelAll)
 	}

@@ -2,6 +2,7 @@ package transfer
 
 import (
 	"github.com/serry-dev/serry/transfer/internal/match"
+	"github.com/serry-dev/serry/transfer/offer"
 )
 
 // OfferFrame is the payload of a frame by which a peer says that it has a send, whose data lie at a place.
@@ -14,4 +15,9 @@ func OfferFrame(number, key uint64, spec Spec, arena uint64, offset int64) []byt
 		Kind: match.Offer, Number: match.Number(number), ID: match.ID{Key: key, Src: 1, Dst: 0}, Shape: shape, Ready: true,
 		Class: uint8(Normal.link()), Place: match.Place{Arena: arena, Offset: offset},
 	})
+}
+
+// RequestFrame is the payload of a frame by which a peer asks for a buffer of an offer.
+func RequestFrame(key, id uint64) []byte {
+	return appendRequest(nil, request{id: match.ID{Namespace: pullNamespace, Key: key, Src: 0, Dst: 2}, offer: offer.ID(id), class: uint8(Normal.link())})
 }

@@ -39,3 +39,32 @@ func FuzzMessages(f *testing.F) {
 		}
 	})
 }
+
+func FuzzRequests(f *testing.F) {
+	q := request{id: match.ID{Namespace: pullNamespace, Key: 2, Src: 3, Dst: 4}, offer: 1 << 63, token: Token{1}, index: 7, class: 2, within: 5}
+	q.view = View{Offset: 1, Run: 2, Counts: []int64{3, 4}, Strides: []int64{5, 6}}
+	for _, q := range []request{q, {forget: true, id: q.id}} {
+		b := appendRequest(nil, q)
+		f.Add(b)
+		f.Add(append(b, b...))
+		if got, err := parseRequests(b); err != nil || len(got) != 1 || !reflect.DeepEqual(got[0], q) {
+			f.Errorf("%v is read as %v, %v", q, got, err)
+		}
+	}
+	f.Fuzz(func(t *testing.T, b []byte) {
+		list, err := parseRequests(b)
+		if err != nil {
+			return
+		}
+		var again []byte
+		for _, q := range list {
+			again = appendRequest(again, q)
+			if n, err := q.view.measure(1 << 20); err == nil && (n < 0 || n > 1<<20) {
+				t.Errorf("%v has %d bytes", q.view, n)
+			}
+		}
+		if !bytes.Equal(again, b) {
+			t.Errorf("%x is written as %x", b, again)
+		}
+	})
+}

@@ -37,11 +37,14 @@ type operation struct {
 	promise *Promise
 	event   *Event
 	failure error    // why it can never be ready, or nil
+	request *request // of a receive: what the producer is asked for, or nil
 	defined bool     // of a send: its data are there
 	mover   *mover   // or nil: bytes that the link moves
 	copying *copying // or nil: bytes that are copied from the memory of the sender
 	path    Path     // by which bytes moved last
 	moved   int64
+
+	offered *Offered // that the memory of a send is of, or nil
 
 	// reading ends when the peer does not read the memory of a send any more, which may be after its event (TR-CAN-7). It is nil
 	// where the peer cannot read the memory.

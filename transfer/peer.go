@@ -29,19 +29,21 @@ type peer struct {
 	puts uint64 // keys that Put has used; guarded by the lock of the engine's puts
 
 	// Owned by the goroutine that runs the inbox.
-	machine *match.Machine
-	ops     map[match.Ref]*operation
-	backlog []*operation // that wait for others to end
-	link    *link.Link   // or nil
-	former  *link.Link   // the one before, or nil: what still comes from it is late
-	over    bool         // the life is
-	outbox  []match.Message
-	intake  intake
-	shared  sharing
-	held    map[match.Ref]*operation // sends that have ended, and whose memory the peer may read
-	timer   *time.Timer              // for the machine, or nil
-	redial  time.Duration
-	waiters []chan struct{} // to be closed when there are no operations
+	machine    *match.Machine
+	ops        map[match.Ref]*operation
+	backlog    []*operation // that wait for others to end
+	link       *link.Link   // or nil
+	former     *link.Link   // the one before, or nil: what still comes from it is late
+	over       bool         // the life is
+	outbox     []match.Message
+	intake     intake
+	shared     sharing
+	held       map[match.Ref]*operation // sends that have ended, and whose memory the peer may read
+	timer      *time.Timer              // for the machine, or nil
+	redial     time.Duration
+	waiters    []chan struct{} // to be closed when there are no operations
+	asks       asks
+	deliveries map[match.ID]*delivery // requests of the peer that wait for their offers, or are answered
 
 	mu struct {
 		sync.Mutex
@@ -54,7 +56,7 @@ type peer struct {
 }
 
 func newPeer(e *Engine, life serry.Life) *peer {
-	p := &peer{engine: e, life: life, ops: make(map[match.Ref]*operation), held: make(map[match.Ref]*operation)}
+	p := &peer{engine: e, life: life, ops: make(map[match.Ref]*operation), held: make(map[match.Ref]*operation), deliveries: make(map[match.ID]*delivery)}
 	p.machine = match.New(match.Config{
 		Odd: e.life.Compare(life) < 0, Peer: fmt.Sprintf("%v incarnation %d", life.Task, life.Incarnation),
 		Detection: e.opt.Detection, Stall: e.opt.Stall, Live: maxLive,
@@ -95,6 +97,7 @@ func (p *peer) run() {
 			p.perform()
 		}
 		p.flush()
+		p.flushAsks()
 		p.setTimer()
 	}
 }
@@ -222,6 +225,9 @@ func (p *peer) admit(o *operation) {
 		o.release()
 		return
 	}
+	if o.request != nil {
+		p.ask(o)
+	}
 	if !o.defined {
 		ready.onEnd(func() { p.do(func() { o.prepared(ready.Err()) }) })
 	}
@@ -231,6 +237,7 @@ func (p *peer) admit(o *operation) {
 func (p *peer) end(o *operation, end match.End) {
 	v := end.Verdict
 	delete(p.ops, o.ref)
+	p.unask(o)
 	p.leave()
 	if o.number != 0 {
 		p.setKnown(o.number, false)
@@ -340,6 +347,8 @@ func (p *peer) adopt(l *link.Link) {
 	p.link, p.redial = l, 0
 	p.machine.Up(p.now())
 	p.announceAll()
+	p.asks.wait = firstAsk / 2
+	p.askAgain()
 }
 
 // detach lets go of the link: nothing is moved by it any more.
@@ -354,7 +363,7 @@ func (p *peer) detach() {
 	p.intake = intake{}
 	p.unshare()
 	p.link, p.former = nil, p.link
-	p.outbox = nil
+	p.outbox, p.asks.outbox = nil, nil
 	p.machine.Down(p.now())
 	p.perform()
 }
@@ -381,6 +390,9 @@ func (p *peer) abandon() {
 	p.perform()
 	for _, o := range p.held {
 		o.reading.retire()
+		if o.offered != nil {
+			o.offered.promise.retire()
+		}
 	}
 }
 
@@ -390,6 +402,7 @@ func (p *peer) finish(why string, end func(match.Time, match.Verdict)) {
 	}
 	p.detach()
 	p.over = true
+	p.endDeliveries()
 	p.dropBacklog(fmt.Errorf("%w: %s", ErrUnavailable, why))
 	end(p.now(), match.Verdict{Code: match.Unavailable, Text: why[:min(len(why), match.MaxText)]})
 	e := p.engine
@@ -402,13 +415,18 @@ func (p *peer) finish(why string, end func(match.Time, match.Verdict)) {
 
 // receive takes messages of the peer. A link that they come by is up.
 func (p *peer) receive(l *link.Link, messages []match.Message) {
-	if l != p.link {
-		p.adopt(l)
-	}
-	if l != p.link {
-		return // they are of a link that is down
+	if !p.current(l) {
+		return
 	}
 	for _, m := range messages {
 		p.machine.Receive(p.now(), m)
 	}
+}
+
+// current says whether a link that something came by is the present one: it is adopted if it is new, and not if it is down.
+func (p *peer) current(l *link.Link) bool {
+	if l != p.link {
+		p.adopt(l)
+	}
+	return l == p.link
 }

@@ -259,11 +259,33 @@ func TestCloseHoldsMemoryThatAPeerMayRead(t *testing.T) {
 }
 
 // A liar is a peer that is no engine: it says what the test says, and notes the frames that come.
-type liar struct{ frames chan link.Type }
+type liar struct {
+	net    *link.Net
+	frames chan link.Type
+}
 
-func (x liar) Frame(_ *link.Link, h link.Header, _ []byte) { x.frames <- h.Type }
-func (x liar) Unexpected(*link.Link, link.Header) bool     { return true }
-func (x liar) Event(link.Event)                            {}
+// liar starts a liar.
+func (w *world) liar(l serry.Life) *liar {
+	w.t.Helper()
+	o := w.link
+	if w.network != nil {
+		o.Network, o.Listen, o.Secret = dialler{w.network, hostOf(l)}, []string{hostOf(l) + ":0"}, secret
+	}
+	n, err := link.Open(w.t.Context(), member{w.job, l}, w.job, o)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	x := &liar{n, make(chan link.Type, 1<<16)}
+	if err := n.Handle(link.Transfer, x); err != nil {
+		w.t.Fatal(err)
+	}
+	w.t.Cleanup(func() { n.Close(context.Background()) })
+	return x
+}
+
+func (x *liar) Frame(_ *link.Link, h link.Header, _ []byte) { x.frames <- h.Type }
+func (x *liar) Unexpected(*link.Link, link.Header) bool     { return true }
+func (x *liar) Event(link.Event)                            {}
 
 // A place that the peer tells is checked: where this process cannot read it, the bytes have to come by the link.
 func TestLiesAboutPlaces(t *testing.T) {
@@ -271,17 +293,8 @@ func TestLiesAboutPlaces(t *testing.T) {
 	w := &world{job: newJob(), t: t}
 	w.set(life(1, 11), serry.Connected)
 	a := w.start(life(0, 10))
-	other := member{w.job, life(1, 11)}
-	net, err := link.Open(t.Context(), other, w.job, link.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer net.Close(context.Background())
-	x := liar{make(chan link.Type, 100)}
-	if err := net.Handle(link.Transfer, x); err != nil {
-		t.Fatal(err)
-	}
-	l, err := net.Link(t.Context(), a.life)
+	x := w.liar(life(1, 11))
+	l, err := x.net.Link(t.Context(), a.life)
 	if err != nil {
 		t.Fatal(err)
 	}

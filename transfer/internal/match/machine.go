@@ -352,6 +352,30 @@ func (m *Machine) Receive(now Time, msg Message) {
 	}
 }
 
+// Refuse ends a receive of the peer that waits for a send which this side will not post: the peer is told the verdict until it
+// has answered.
+func (m *Machine) Refuse(now Time, id ID, v Verdict) {
+	m.Advance(now)
+	if m.lost != nil {
+		return
+	}
+	r := &record{id: id, send: true, number: m.number, verdict: v, wish: v, machine: m}
+	r.alarm.act = r.ask
+	m.number += 2
+	m.remember(r)
+	m.unagreed[r.number] = r
+	r.ask()
+}
+
+// Used says whether a send with this id was posted or refused, as far as is remembered.
+func (m *Machine) Used(id ID) bool { return m.used(Op{Send: true, ID: id}) }
+
+// Paired says whether a receive has met its send, or has ended.
+func (m *Machine) Paired(r Ref) bool {
+	o, ok := m.ops[r].(*receive)
+	return !ok || o.number != 0
+}
+
 // Busy says whether contact is of use: there are operations that have not ended, or ends that the peer does not know.
 func (m *Machine) Busy() bool { return len(m.ops)+len(m.unagreed) > 0 }
 

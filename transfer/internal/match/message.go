@@ -119,6 +119,7 @@ const (
 	Late        Code = 4 // deadline exceeded
 	NotFound    Code = 5
 	Exists      Code = 6
+	Denied      Code = 7
 	Exhausted   Code = 8
 	Stale       Code = 9 // failed precondition
 	Aborted     Code = 10
@@ -131,7 +132,7 @@ const (
 // codes has the words for codes that have a meaning.
 var codes = map[Code]string{
 	OK: "ok", Cancelled: "cancelled", Unknown: "unknown", Invalid: "invalid", Late: "deadline exceeded", NotFound: "not found",
-	Exists: "already exists", Exhausted: "resource exhausted", Stale: "failed precondition", Aborted: "aborted",
+	Exists: "already exists", Denied: "permission denied", Exhausted: "resource exhausted", Stale: "failed precondition", Aborted: "aborted",
 	Unsupported: "unsupported", Internal: "internal", Unavailable: "unavailable", DataLoss: "data loss",
 }
 

@@ -159,6 +159,14 @@ func (s *script) act(a *actor, line, verb string, args []string) {
 		a.Cancel(s.now, ref, match.Verdict{Code: match.Cancelled, Text: quoted})
 	case "moves": // some bytes of a send leave, and arrive unless they are lost
 		s.moves(a, ref, args[2], len(args) > 3)
+	case "refuse": // it was asked for a send that it does not post
+		id := match.ID{Dst: 1}
+		id.Key, _ = strconv.ParseUint(args[0], 10, 64)
+		if a.Used(id) {
+			fmt.Fprintf(&s.out, "%v %s: was used before\n", s.now, a.name)
+			break
+		}
+		a.Refuse(s.now, id, match.Verdict{Code: match.Denied, Text: quoted})
 	case "copies": // a receive reads all bytes from the memory of the sender
 		for _, r := range a.copying[ref] {
 			a.Arrived(s.now, ref, r)
