@@ -30,6 +30,11 @@ const (
 	// of the processor time of the writer, and reads of 64 KiB a tenth more of that of the reader.
 	writeStep = 1 << 20
 	sumRead   = 512 << 10
+
+	// wakeBytes of a payload come before the goroutine that reads it wakes, unless fewer are left. The system wakes it for
+	// each segment otherwise, and to wake it takes longer than to copy a segment: over one connection on one host, a
+	// third of the throughput.
+	wakeBytes = 512 << 10
 )
 
 // chunkOf says how a message of that size is cut: so that all lanes have something to do. The lock is held.
@@ -395,9 +400,25 @@ type chunk struct {
 	scratch  []byte  // or nil
 }
 
-func (c *chunk) read(checked bool) error {
+func (c *chunk) read(checked bool) (err error) {
 	sum := uint32(0)
-	for c.left > 0 {
+	if in := c.lane.in; c.left > 2*wakeBytes && !in.Secure() { // what is decrypted is less than what comes
+		in.WakeAfter(wakeBytes)
+		sum, err = c.readUntil(wakeBytes, sum, checked)
+		in.WakeAfter(1)
+	}
+	if err == nil {
+		sum, err = c.readUntil(0, sum, checked)
+	}
+	if err == nil && checked {
+		err = c.check(sum)
+	}
+	return err
+}
+
+// readUntil reads until at most that many bytes are left, and adds what it reads to a checksum if there is one.
+func (c *chunk) readUntil(left int64, sum uint32, checked bool) (uint32, error) {
+	for c.left > left {
 		most := c.left
 		if checked {
 			most = min(most, sumRead)
@@ -405,7 +426,7 @@ func (c *chunk) read(checked bool) error {
 		room, direct := c.room(most)
 		n, err := c.some(room)
 		if err != nil {
-			return err
+			return 0, err
 		}
 		if checked {
 			sum = crc32c.Update(sum, room[:n])
@@ -419,10 +440,7 @@ func (c *chunk) read(checked bool) error {
 			c.rest.put(room[:n])
 		}
 	}
-	if checked {
-		return c.check(sum)
-	}
-	return nil
+	return sum, nil
 }
 
 // check reads the checksum behind a payload.
