@@ -50,6 +50,10 @@ type Gap struct {
 	Index Index
 }
 
+// Block numbers the part of the array that the source of the move holds. Moves of one plan with the same block, offset in the
+// source and pattern copy the same bytes.
+func (m Move) Block() int { return m.tile }
+
 // Apply copies the bytes of the move between two whole shards.
 func (m Move) Apply(to, from []byte) error {
 	if err := cmp.Or(fits(m.To, len(to), m.ToOffset, m.Pattern.span(m.Pattern.ToStrides)),

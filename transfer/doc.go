@@ -10,7 +10,7 @@
 // data are there. How the two sides agree is told by transfer/internal/match.
 //
 // [Engine.Offer] lets other processes pull buffers when they want them, by a [Handle] that the program tells them;
-// [Engine.Pull] is their side of it.
+// [Engine.Pull] is their side of it. [Engine.Reshard] moves an array from one sharding to another.
 //
 // # Events
 //

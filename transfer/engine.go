@@ -60,11 +60,13 @@ type Engine struct {
 	ctx   context.Context // of everything in the background
 	stop  context.CancelCauseFunc
 
-	work    sync.WaitGroup
-	copier  copier
-	staging staging
-	offers  offers
-	puts    sync.Mutex // held by Put while it takes keys
+	work   sync.WaitGroup
+	copier copier
+	offers offers
+
+	staging   staging    // where parts are gathered that are sent
+	unpacking staging    // where parts are received that do not lie in a row
+	puts      sync.Mutex // held by Put while it takes keys
 
 	mu struct {
 		sync.Mutex

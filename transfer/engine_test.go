@@ -78,7 +78,7 @@ func TestArgumentsAreCheckedFirst(t *testing.T) {
 }
 
 func TestErrorOfTheData(t *testing.T) {
-	clause.Cite(t, "TR-SND-4", "TR-ERR-1", "TR-ERR-4", "TR-OBJ-3", "TRT-026", "TRT-027")
+	clause.Cite(t, "TR-SND-4", "TR-ERR-1", "TR-ERR-4", "TR-OBJ-3", "TRT-026", "TRT-027", "TR-H-9")
 	inBubble(t, func(t *testing.T, w *world) {
 		a, b := w.pair()
 		promise, definition := a.Pool().Event()
@@ -175,7 +175,7 @@ func TestRelay(t *testing.T) {
 
 func TestGroup(t *testing.T) {
 	clause.Cite(t, "TR-PAB-1", "TR-PAB-2", "TR-PAB-3", "TR-PAB-4", "TR-RCV-5", "TR-GRP-1", "TR-GRP-5", "TR-GRP-6", "TR-GRP-7",
-		"TRT-021", "TRT-022", "TRT-034", "TRT-040", "TRT-041", "TRT-042", "TRT-043", "TRT-044", "TRT-047", "TRT-191")
+		"TRT-021", "TRT-022", "TRT-034", "TRT-040", "TRT-041", "TRT-042", "TRT-043", "TRT-044", "TRT-047", "TRT-191", "TR-H-4")
 	onEach(t, func(t *testing.T, w *world) {
 		a, b := w.pair()
 		late, latest := a.Pool().Event()
@@ -316,7 +316,7 @@ func TestManySmall(t *testing.T) {
 }
 
 func TestCycleOfThree(t *testing.T) {
-	clause.Cite(t, "TR-ORD-4", "TR-PRE-6", "TRT-185")
+	clause.Cite(t, "TR-ORD-4", "TR-PRE-6", "TRT-185", "TR-H-6")
 	inBubble(t, func(t *testing.T, w *world) {
 		all := w.startAll(3)
 		for i, p := range all {
@@ -372,7 +372,7 @@ func TestCuts(t *testing.T) {
 }
 
 func TestPeerIsKilled(t *testing.T) {
-	clause.Cite(t, "TR-ERR-5", "TR-ERR-7", "TR-MAT-4", "TR-COM-2", "TRT-184", "TRT-215")
+	clause.Cite(t, "TR-ERR-5", "TR-ERR-7", "TR-MAT-4", "TR-COM-2", "TRT-184", "TRT-215", "TR-H-3", "TR-H-12")
 	inBubble(t, func(t *testing.T, w *world) {
 		a, b := w.pair()
 		w.network.setPace(time.Millisecond)

@@ -114,7 +114,16 @@ type delivery struct {
 
 // Offer lets consumers pull buffers under a number that the program chooses. It moves nothing, and does not wait: not for the
 // buffers to be defined either. The buffers are read until [Offered.Done] has ended, whatever the program does with them.
+//
+// Numbers from 1<<63 on are those of the engine itself.
 func (e *Engine) Offer(ctx context.Context, id offer.ID, buffers []*Buffer, o OfferOptions) (*Offered, error) {
+	if id >= reservedOffers {
+		return nil, invalid("offer %d: the number is reserved", id)
+	}
+	return e.publish(ctx, id, buffers, o)
+}
+
+func (e *Engine) publish(ctx context.Context, id offer.ID, buffers []*Buffer, o OfferOptions) (*Offered, error) {
 	x := &Offered{engine: e, handle: Handle{e.life, id, o.Token}, buffers: slices.Clone(buffers)}
 	if o.Token == (Token{}) {
 		rand.Read(x.handle.Token[:])

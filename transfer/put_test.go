@@ -75,7 +75,7 @@ func (p *process) placement(value int, src, dst []serry.DeviceID) transfer.Place
 func shardText(value, shard int) string { return fmt.Sprintf("%d.%0*d", value, 1+shard, shard) }
 
 func TestPut(t *testing.T) {
-	clause.Cite(t, "TR-DPT-2", "TR-DPT-4", "TR-DPT-9", "TR-ORD-5", "TRT-080", "TRT-081", "TRT-083", "TRT-084", "TRT-088", "TRT-095", "TRT-096")
+	clause.Cite(t, "TR-DPT-2", "TR-DPT-4", "TR-DPT-9", "TR-ORD-5", "TRT-080", "TRT-081", "TRT-083", "TRT-084", "TRT-088", "TRT-095", "TRT-096", "TR-H-5", "TR-H-19")
 	inBubble(t, func(t *testing.T, w *world) {
 		all := puttingWorld(w)
 		type devices = []serry.DeviceID

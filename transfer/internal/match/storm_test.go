@@ -21,7 +21,7 @@ var (
 // while processes are killed and replaced. Make transfers plays many schedules; -first n -schedules 1 plays one, and shows
 // it.
 func TestTransfersInTheStorm(t *testing.T) {
-	clause.Cite(t, "TR-ASY-1", "TR-ASY-5", "TR-TMO-5", "TR-CAN-4", "TR-MAT-2", "TR-MAT-4", "TR-ORD-4", "TR-ERR-4", "TR-ERR-5", "TRT-180", "TRT-184", "TRT-192", "TRT-202")
+	clause.Cite(t, "TR-ASY-1", "TR-ASY-5", "TR-TMO-5", "TR-CAN-4", "TR-MAT-2", "TR-MAT-4", "TR-ORD-4", "TR-ERR-4", "TR-ERR-5", "TRT-180", "TRT-184", "TRT-192", "TRT-202", "TR-H-18")
 	seen := make(map[match.Code]int)
 	unconfirmed, corrected := 0, 0
 	for seed := *firstSeed; seed < *firstSeed+*schedules; seed++ {

@@ -424,6 +424,9 @@ func (e *end) copySome(o, source *op, left match.Ranges, session, pause int) {
 	e.m.Arrived(w.now, o.Ref, piece)
 	e.perform()
 	if len(left) > 0 {
+		if w.healed {
+			pause = 0
+		}
 		d := w.delay() + time.Duration(w.rand.IntN(pause+1))*time.Millisecond
 		w.after(d, func() { e.copySome(o, source, left, session, pause) })
 	}
