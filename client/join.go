@@ -31,6 +31,7 @@ func Join(ctx context.Context, cfg Config) (*Member, error) {
 	m := &Member{cfg: cfg, transport: cfg.Transport, requester: rand.Uint64() | 1, unheard: make(chan struct{}, 1)}
 	m.mu.circles = make(map[string]*rounds)
 	m.mu.givenUp = make(map[string]coord.RequestID)
+	m.mu.answers = map[string]func(context.Context, string, int) []byte{wire.StacksEvidence: goroutineStacks}
 	m.ctx, m.lose = context.WithCancelCause(context.Background())
 	if m.transport == nil {
 		conn, err := Dial(cfg.Address, DialOptions{TLS: cfg.TLS})
@@ -45,6 +46,9 @@ func Join(ctx context.Context, cfg Config) (*Member, error) {
 	}
 	m.done.Go(m.keepAlive)
 	m.done.Go(m.listen)
+	if m.dialect == wire.Serry { // other services do not ask
+		m.done.Go(m.attend)
+	}
 	cfg.Log.Info("joined", "task", cfg.Task, "incarnation", cfg.Incarnation)
 	return m, nil
 }

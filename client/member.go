@@ -36,6 +36,9 @@ type Member struct {
 		uses    uses                       // of barriers, by id
 		circles map[string]*rounds         // by the folder of their keys
 		givenUp map[string]coord.RequestID // calls of Agree, by set, whose answer we did not wait for
+
+		// How questions are answered, by their kind.
+		answers map[string]func(ctx context.Context, argument string, most int) []byte
 	}
 }
 

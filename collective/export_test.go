@@ -1,6 +1,7 @@
 package collective
 
 import (
+	"context"
 	"time"
 
 	"github.com/serry-dev/serry"
@@ -106,7 +107,7 @@ func SampleTrack() []byte {
 	c.mu.record.begin(op, time.Second)
 	op.moved(1, 8, false)
 	c.mu.record.end(op, 2*time.Second, nil)
-	return c.appendTrack(nil)
+	return c.appendTrack(nil, toldRecords, toldPeers)
 }
 
 // SummonsChange says whether a call for the next clique of a lineage wakes those that wait for changes.
@@ -122,3 +123,6 @@ func (g *Group) SummonsChange(from serry.Life, lineage uint64, generation uint32
 		return false
 	}
 }
+
+// Testify is what a process answers to the service about its collectives.
+func Testify(g *Group, most int) []byte { return g.testify(context.Background(), "", most) }

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -101,12 +102,26 @@ func common(tracks []*Track) (from, to, most uint64) {
 	return from, to, most
 }
 
+// recordedNumbers lists the numbers from the first to the last that some track has. It does not count from one to the other:
+// a process that has lost its mind may claim any number.
+func recordedNumbers(tracks []*Track, first, last uint64) []uint64 {
+	known := make(map[uint64]bool)
+	for _, t := range tracks {
+		for i := range t.Records {
+			if r := &t.Records[i]; r.All && r.Seq >= first && r.Seq <= last {
+				known[r.Seq] = true
+			}
+		}
+	}
+	return slices.Sorted(maps.Keys(known))
+}
+
 // Divergence finds the first operation that the ranks do not all run: some run another one under its number, or have not
 // begun it. Nil means that there is none among those that are recorded.
 func (f *Flight) Divergence() *Divergence {
 	tracks := f.known()
 	from, to, most := common(tracks)
-	for seq := from; seq <= to && to != ^uint64(0); seq++ {
+	for _, seq := range recordedNumbers(tracks, from, to) {
 		if d := diverge(tracks, seq); len(d.Ops) > 1 {
 			return d
 		}
@@ -148,7 +163,7 @@ func (f *Flight) Lags() []Lag {
 		lags[i].Rank = t.Rank
 	}
 	from, to, _ := common(tracks)
-	for seq := from; seq <= to && to != ^uint64(0); seq++ {
+	for _, seq := range recordedNumbers(tracks, from, to) {
 		began := make([]time.Time, 0, len(tracks))
 		for _, t := range tracks {
 			if r := t.find(seq); r != nil {

@@ -164,7 +164,7 @@ func (g *Group) heardRecord(l *link.Link, h link.Header, payload []byte) {
 	case h.Step == askRecords:
 		for _, comm := range c.first.Local() {
 			h.Step = tellRecords
-			if _, err := l.Post(h, comm.appendTrack(nil)); err != nil {
+			if _, err := l.Post(h, comm.appendTrack(nil, toldRecords, toldPeers)); err != nil {
 				g.log.Debug("records not told", "peer", l.Peer().Task, "err", err)
 			}
 		}
@@ -211,10 +211,10 @@ func (t *Track) shift() {
 	}
 }
 
-// appendTrack adds what this rank tells another one of itself.
-func (c *Comm) appendTrack(b []byte) []byte {
+// appendTrack adds what this rank tells of itself: so many records at most, and totals of so many peers.
+func (c *Comm) appendTrack(b []byte, records, totals int) []byte {
 	le := binary.LittleEndian
-	list := c.Records(toldRecords)
+	list := c.Records(records)
 	b = le.AppendUint16(b, uint16(c.rank))
 	b = appendTime(b, time.Now())
 	b = append(b, flag(c.group.opt.Records < 0))
@@ -224,7 +224,7 @@ func (c *Comm) appendTrack(b []byte) []byte {
 	}
 	peers := c.PeerTotals()
 	slices.SortStableFunc(peers, func(a, b PeerTotal) int { return cmp.Compare(b.Waited, a.Waited) })
-	peers = peers[:min(len(peers), toldPeers)]
+	peers = peers[:min(len(peers), totals)]
 	b = le.AppendUint16(b, uint16(len(peers)))
 	for _, p := range peers {
 		b = le.AppendUint16(b, uint16(p.Rank))

@@ -17,6 +17,7 @@ import (
 	"github.com/serry-dev/serry/internal/plant"
 	"github.com/serry-dev/serry/internal/rendezvous"
 	"github.com/serry-dev/serry/link"
+	"github.com/serry-dev/serry/wire"
 )
 
 const (
@@ -187,6 +188,9 @@ func New(m Member, net *link.Net, o Options) (*Group, error) {
 	g.mu.strange = make(map[uint64][]sighting)
 	if err := net.Handle(link.Collective, (*handler)(g)); err != nil {
 		return nil, err
+	}
+	if a, ok := m.(answerer); ok {
+		a.Answer(wire.CollectivesEvidence, g.testify)
 	}
 	g.work.Go(g.watch)
 	return g, nil

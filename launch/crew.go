@@ -26,10 +26,12 @@ type crew struct {
 	worked chan struct{} // closed when work has ended
 	hurry  chan struct{} // closed when there is no grace any more
 
-	attempt int            // owned by work
-	secret  string         // file of the secret of the attempt, or empty; owned by work
-	watch   sync.WaitGroup // one for each process
-	mu      struct {
+	attempt  int            // owned by work
+	asked    string         // address of the service whose questions are answered, or empty; owned by work
+	attended func()         // ends that; nil: none are answered; owned by work
+	secret   string         // file of the secret of the attempt, or empty; owned by work
+	watch    sync.WaitGroup // one for each process
+	mu       struct {
 		sync.Mutex
 		living  map[int]*life // by task
 		hurried bool          // hurry is closed
@@ -182,6 +184,7 @@ func (c *crew) launch(l *life) (*process, error) {
 			return nil, err
 		}
 	}
+	c.attendAt(env.address)
 	if env.secret, err = c.secretFile(l); err != nil {
 		return nil, err
 	}
@@ -431,6 +434,7 @@ func (c *crew) each(running func(*process), waiting func(*life)) {
 func (c *crew) close() {
 	c.orders.close()
 	<-c.worked
+	c.unattend()
 	c.watch.Wait()
 	c.sweep()
 	c.forgetSecret()

@@ -17,6 +17,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/serry-dev/serry/client"
 	"github.com/serry-dev/serry/internal/pystack"
 	"github.com/serry-dev/serry/secure"
 )
@@ -41,6 +42,13 @@ type kernel interface {
 
 	// probe looks at a process from outside.
 	probe(pid int) prober
+
+	// stacks reads the stacks of a process, or of the first Python below it. The error says why there are none; they then
+	// have what its main thread does, if that is known.
+	stacks(pid int) (pystack.Stacks, error)
+
+	// attend answers questions of the service at an address until stop is called, which may take as long as a network does.
+	attend(address string, a client.Attendant) (stop func())
 
 	// memoryKills counts the processes that the kernel has killed because memory ran out.
 	memoryKills() int64

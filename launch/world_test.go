@@ -15,8 +15,10 @@ import (
 	"time"
 
 	"github.com/serry-dev/serry"
+	"github.com/serry-dev/serry/client"
 	"github.com/serry-dev/serry/coord"
 	"github.com/serry-dev/serry/diagnose"
+	"github.com/serry-dev/serry/internal/pystack"
 	"github.com/serry-dev/serry/secure"
 )
 
@@ -238,6 +240,11 @@ func (h *skyHost) probe(pid int) prober {
 	defer h.mu.Unlock()
 	return h.living[pid]
 }
+
+func (h *skyHost) stacks(int) (pystack.Stacks, error) { return pystack.Stacks{}, pystack.ErrNotPython }
+
+// attend answers nothing: a sky has no service that asks.
+func (h *skyHost) attend(string, client.Attendant) (stop func()) { return func() {} }
 
 func (h *skyHost) unguarded() <-chan struct{} { return nil }
 

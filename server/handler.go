@@ -34,6 +34,8 @@ type handler struct {
 	stats   *stats
 	help    func() // owner.help
 
+	inquiries *inquiries // of commands, about what processes of the job know
+
 	// Each takes one value: a person wants a hand-over, or the end of the service. nil where the server
 	// refuses that by itself, see Server.HandoverAsked and Server.StopAsked.
 	handoverAsked, stopAsked chan struct{}
@@ -73,12 +75,14 @@ func (h *handler) drop(c rpc.Conn) *peer {
 		return nil
 	}
 	h.open.Add(-1)
+	h.inquiries.connClosed(c)
 	return v.(*peer)
 }
 
 // Cancel implements [rpc.Handler]. The machine forgets the call, unless it has answered it already; a reply that
 // is on its way then finds no caller, which transports ignore.
 func (h *handler) Cancel(c rpc.Conn, call rpc.CallID) {
+	h.inquiries.cancel(callKey{c, call})
 	if v, ok := h.peers.Load(c); ok {
 		_ = h.queue.push(callCancelled{v.(*peer), call})
 	}
@@ -97,6 +101,12 @@ func (h *handler) serve(c rpc.Conn, call rpc.CallID, method string, body []byte,
 	}
 	if method == wire.LeadMethod {
 		h.lead(c, call, body)
+		return
+	}
+	if h.inquiries.serve(callKey{c, call}, method, body) {
+		if _, ok := h.peers.Load(c); !ok { // a silent host was dropped meanwhile
+			h.inquiries.connClosed(c)
+		}
 		return
 	}
 	p, e := v.(*peer), h.epoch.Load()

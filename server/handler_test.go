@@ -28,7 +28,7 @@ func TestFullQueue(t *testing.T) {
 	clause.Cite(t, "C-LIM-1", "NEW-62")
 	jobs := []coord.Job{{Name: "worker", Tasks: 1}}
 	limits := Limits{QueueEvents: 1, QueueBytes: 1 << 10, Connections: 1}
-	h := &handler{limits: limits, queue: newQueue(limits, clock{}), stats: newStats()}
+	h := &handler{limits: limits, queue: newQueue(limits, clock{}), stats: newStats(), inquiries: newInquiries(binding{})}
 	h.epoch.Store(newEpoch(coord.Opened{Service: 9, Jobs: jobs}, wire.NewCodec(jobs)))
 	c := &struct{ codesConn }{codesConn{}}
 	h.Open(c)

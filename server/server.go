@@ -69,6 +69,7 @@ func New(cfg Config) (*Server, error) {
 	methods := wire.Methods(valueLimit(cfg.Cluster.Limits))
 	st := newStats()
 	h := &handler{limits: cfg.Limits, binding: newBinding(cfg.TaskURI, cfg.Cluster.Jobs), clock: clk, queue: newQueue(cfg.Limits, clk), stats: st, term: cfg.Term, address: cfg.Address}
+	h.inquiries = newInquiries(h.binding)
 	if cfg.Journal != nil {
 		h.handoverAsked = make(chan struct{}, 1)
 	}
@@ -250,6 +251,7 @@ func (s *Server) end(ctx context.Context, last func()) {
 		defer context.AfterFunc(ctx, func() { j.cancel(serry.ErrStopped) })()
 	}
 	last()
+	s.handler.inquiries.close()
 	s.streams.Shutdown(ctx)
 	s.transport.shutdown(ctx)
 	close(s.scanner.stop)

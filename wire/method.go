@@ -176,5 +176,6 @@ func Methods(maxValueBytes int64) rpc.Methods {
 		all[path] = rpc.Method{MaxRequestBytes: limit}
 	}
 	all[LeadMethod] = rpc.Method{MaxRequestBytes: maxLeadBytes}
+	evidenceMethods(all)
 	return all
 }

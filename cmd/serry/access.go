@@ -401,6 +401,17 @@ func (r *remote) status(ctx context.Context, q wire.StatusQuery) (wire.Status, e
 	return wire.ReadStatus(reply)
 }
 
+// gather has the service ask the processes of the job, as long as they may take, and a bit for the way.
+func (r *remote) gather(ctx context.Context, q wire.Inquiry) (wire.Gathered, error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, q.Wait+r.timeout, fmt.Errorf("no answer within %v", q.Wait+r.timeout))
+	defer cancel()
+	reply, err := r.do(ctx, wire.GatherMethod, q.Bytes())
+	if err != nil {
+		return wire.Gathered{}, err
+	}
+	return wire.ReadGathered(reply)
+}
+
 func (r *remote) Close() { r.transport.Close() }
 
 // result makes sure that the service answered with what was asked for.

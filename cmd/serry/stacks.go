@@ -29,17 +29,18 @@ func newStacks() *cobra.Command {
 	cmd := c.command(&cobra.Command{
 		Use:   "stacks [rank]...",
 		Short: "Show where in its Python code each rank is",
-		Long: `Show the Python stacks of the ranks on this host: function, file and line, and
-what the thread does there. Ranks with equal stacks are shown together, the
+		Long: `Show the Python stacks of the ranks: function, file and line, and what the
+thread does there. Ranks with equal stacks are shown together, the
 smallest group first: the rank that is alone is the one to look at. Calls inside
 jax, numpy and the standard library are one line, unless they are the innermost.
 
 The ranks need no change and get no signal, and those that sleep do not notice.
 Stacks can be read of Python 3.11, 3.12 and 3.13. Of other programs it is shown
-what their main thread does. If a rank is a script that starts Python, the first
-Python below it is shown.
+what their main thread does, and of Go programs where their main goroutine is. If
+a rank is a script that starts Python, the first Python below it is shown.
 
-The service need not answer: the ranks are found among the processes of this host.`,
+Ranks of this host are found among its processes, also while the service does not
+answer. The service asks the launchers of other hosts, which have 2 s to answer.`,
 		Example: `  serry stacks
   serry stacks 3 --full
   serry stacks 3 --threads -o json`,
@@ -76,9 +77,12 @@ func (c *stacksCommand) command(cmd *cobra.Command) *cobra.Command {
 // show reads the stacks of the ranks that are here and prints them.
 func (c *stacksCommand) show(ctx context.Context, args []string) error {
 	here := ranksHere(c.address)
-	s, err := c.status(ctx, here)
+	s, r, err := c.status(ctx, here)
 	if err != nil {
 		return err
+	}
+	if r != nil {
+		defer r.Close()
 	}
 	chosen, elsewhere, err := choose(s, here, args)
 	if err != nil {
@@ -86,7 +90,12 @@ func (c *stacksCommand) show(ctx context.Context, args []string) error {
 	}
 	readings := readRanks(chosen)
 	askLaunchers(chosen, readings)
-	page := stacksPage{Version: outputVersion, Groups: fold(readings), Ranks: readings, Elsewhere: orEmpty(elsewhere)}
+	far, silent := c.readFar(ctx, r, readings, elsewhere)
+	readings, elsewhere = joinFar(readings, elsewhere, far)
+	if len(readings) == 0 {
+		return hinted{errors.New("none of these ranks runs on this host, and no launcher answers for them" + silent), "serry tasks -o wide shows where they are: run serry stacks there"}
+	}
+	page := stacksPage{Version: outputVersion, Groups: fold(readings), Ranks: readings, Elsewhere: orEmpty(elsewhere), silent: silent}
 	done, err := c.object(page)
 	if err != nil {
 		return err
@@ -101,26 +110,31 @@ func (c *stacksCommand) show(ctx context.Context, args []string) error {
 const someJob = "rank"
 
 // status asks the service which ranks there are. Where it does not answer, those of this host are all that are known.
-func (c *stacksCommand) status(ctx context.Context, here []rankHere) (wire.Status, error) {
-	s, err := c.ask(ctx)
+// The service, if it answers, is for the caller to close.
+func (c *stacksCommand) status(ctx context.Context, here []rankHere) (wire.Status, *remote, error) {
+	s, r, err := c.ask(ctx)
 	if err == nil || len(here) == 0 {
-		return s, err
+		return s, r, err
 	}
 	fmt.Fprintf(c.errors, "serry: %s\n", printable(err.Error()))
 	s = wire.Status{Jobs: []wire.JobStatus{{Name: someJob, Tasks: len(here)}}}
 	for _, r := range here {
 		s.Tasks = append(s.Tasks, wire.TaskStatus{Task: someJob + "/" + r.rank})
 	}
-	return s, nil
+	return s, nil, nil
 }
 
-func (c *stacksCommand) ask(ctx context.Context) (wire.Status, error) {
+func (c *stacksCommand) ask(ctx context.Context) (wire.Status, *remote, error) {
 	r, err := c.access.open(ctx)
 	if err != nil {
-		return wire.Status{}, err
+		return wire.Status{}, nil, err
 	}
-	defer r.Close()
-	return r.status(ctx, wire.StatusQuery{Tasks: true})
+	s, err := r.status(ctx, wire.StatusQuery{Tasks: true})
+	if err != nil {
+		r.Close()
+		return s, nil, err
+	}
+	return s, r, nil
 }
 
 // choose finds the ranks that a user asked for: those of this host, and the names of the others. With several jobs the
@@ -142,9 +156,6 @@ func choose(s wire.Status, here []rankHere, args []string) (chosen []rankHere, e
 		here[i].task = t.Task
 		chosen = append(chosen, here[i])
 	}
-	if len(chosen) == 0 {
-		return nil, nil, hinted{errors.New("none of these ranks runs on this host"), "serry tasks -o wide shows where they are: run serry stacks there"}
-	}
 	return chosen, elsewhere, nil
 }
 
@@ -153,7 +164,8 @@ type stacksPage struct {
 	Version   int                   `json:"version"`
 	Groups    []diagnose.StackGroup `json:"groups"`    // by their main threads, the smallest first
 	Ranks     []rankReading         `json:"ranks"`     // by number
-	Elsewhere []string              `json:"elsewhere"` // ranks that are not on this host
+	Elsewhere []string              `json:"elsewhere"` // ranks that are not on this host, and no launcher answers for
+	silent    string                // launchers that have not answered
 }
 
 // verdict is an error if no stack could be read at all, and says what may help.
@@ -178,7 +190,7 @@ func (p *stacksPage) verdict() error {
 func stacksHere(s wire.Status, address string) []diagnose.Stack {
 	chosen, _, err := choose(s, ranksHere(address), nil)
 	if err != nil {
-		return nil // none of them is here
+		return nil // there is no such rank
 	}
 	readings := readRanks(chosen)
 	askLaunchers(chosen, readings)
@@ -229,7 +241,7 @@ func (c *stacksCommand) print(page *stacksPage, s wire.Status) {
 	}
 	if len(page.Elsewhere) > 0 {
 		fmt.Fprintln(c.out)
-		text := fmt.Sprintf("not on this host: %s; serry tasks -o wide shows where to run serry stacks for them", ranksText(s, page.Elsewhere))
+		text := fmt.Sprintf("not on this host, and no launcher answers for them: %s%s; serry tasks -o wide shows where to run serry stacks for them", ranksText(s, page.Elsewhere), page.silent)
 		c.wrap(cell{}, cell{text, yellow})
 	}
 }
@@ -267,7 +279,11 @@ func (c *stacksCommand) printThreads(r rankReading, rank string) {
 		if t.ID == r.PID {
 			kind = "main thread"
 		}
-		c.printStack(fmt.Sprintf("%s, %s %d %s", rank, kind, t.ID, t.Name), "", lines, t.Doing())
+		title := fmt.Sprintf("%s, %s %d %s", rank, kind, t.ID, t.Name)
+		if r.far {
+			title = rank + ", " + t.Name // its launcher has named the thread
+		}
+		c.printStack(title, "", lines, t.Doing())
 	}
 }
 

@@ -14,6 +14,7 @@ import (
 
 	godiff "github.com/google/go-cmp/cmp"
 
+	"github.com/serry-dev/serry"
 	"github.com/serry-dev/serry/internal/lab/clause"
 	"github.com/serry-dev/serry/internal/pystack"
 	"github.com/serry-dev/serry/wire"
@@ -64,8 +65,8 @@ func TestChooseRanks(t *testing.T) {
 		{"one of them", one, []string{"0", "1", "2"}, []string{"1"}, []string{"worker/1"}, nil, ""},
 		{"by its whole name", one, []string{"0", "1", "2"}, []string{"worker/1"}, []string{"worker/1"}, nil, ""},
 		{"no such rank", one, []string{"0"}, []string{"7"}, nil, nil, "no rank 7"},
-		{"one that is on another host", one, []string{"0"}, []string{"1"}, nil, nil, "none of these ranks runs on this host"},
-		{"several jobs", status("ps/0", "worker/0"), []string{"0"}, nil, nil, nil, "none of these ranks runs on this host"},
+		{"one that is on another host", one, []string{"0"}, []string{"1"}, nil, []string{"worker/1"}, ""},
+		{"several jobs", status("ps/0", "worker/0"), []string{"0"}, nil, nil, []string{"ps/0", "worker/0"}, ""},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			var here []rankHere
@@ -84,6 +85,37 @@ func TestChooseRanks(t *testing.T) {
 				t.Errorf("choose() = %v; want %q", err, c.err)
 			}
 		})
+	}
+}
+
+// What launchers and programs of other hosts say is shown as what is read here. Of two answers about a rank the one with
+// frames counts, and nonsense is shown as nonsense of that rank.
+func TestFarStacks(t *testing.T) {
+	clause.Cite(t, "D-ST-12", "D-ST-15")
+	task := func(i int) serry.TaskID { return serry.TaskID{Job: "worker", Index: i} }
+	g := wire.Gathered{Missing: 3, Silent: []string{"node-b", "node-c"}, Parts: []wire.GatheredPart{
+		{Tasks: []serry.TaskID{task(2), task(3)}, Body: []byte(`[{"frames":[{"function":"wait","file":"/a.py","line":7}],"doing":"asleep (futex)"}]`)},
+		{Tasks: []serry.TaskID{task(4)}, Body: []byte(`[{"error":"no Python runs in it","doing":"asleep"}]`)},
+		{Tasks: []serry.TaskID{task(4)}, Body: []byte(`[{"frames":[{"function":"main.main","file":"/a.go","line":1}],"doing":"select"}]`)},
+		{Tasks: []serry.TaskID{task(5)}, Body: []byte("nonsense")},
+	}}
+	here := []rankReading{{Task: "worker/0"}, {Task: "worker/4", err: pystack.ErrNotPython, Error: "no Python runs in it"}}
+	far := farReadings(g, []serry.TaskID{task(2), task(3), task(4), task(5), task(6)})
+	all, unknown := joinFar(here, []string{"worker/2", "worker/3", "worker/5", "worker/6"}, far)
+	var got []string
+	for _, s := range mainStacks(all) {
+		text := s.Task + ":"
+		for _, f := range s.Frames {
+			text += " " + f.Function
+		}
+		got = append(got, strings.TrimSpace(text+" "+s.Doing+" "+s.Error))
+	}
+	want := []string{"worker/0:", "worker/2: wait asleep (futex)", "worker/3: wait asleep (futex)", "worker/4: main.main select", "worker/5:  its stack did not arrive"}
+	if diff := godiff.Diff(want, got); diff != "" {
+		t.Errorf("far stacks -want +got:\n%s", diff)
+	}
+	if !slices.Equal(unknown, []string{"worker/6"}) || silentText(g) != "; no answer within 2s from node-b, node-c and 1 more" {
+		t.Errorf("unknown %v, silent %q", unknown, silentText(g))
 	}
 }
 

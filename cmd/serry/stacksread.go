@@ -2,7 +2,6 @@ package main
 
 import (
 	"cmp"
-	"errors"
 	"os"
 	"runtime"
 	"slices"
@@ -81,6 +80,7 @@ type rankReading struct {
 	pystack.Stacks
 	Error string `json:"error,omitempty"` // why there are no stacks
 	err   error
+	far   bool // its launcher has told it, or itself
 }
 
 // readRanks reads all ranks at the same time, as many as there are processors.
@@ -101,22 +101,13 @@ func readRanks(ranks []rankHere) []rankReading {
 
 // readRank reads the first Python of a rank. Of a rank without one it says what its process does.
 func readRank(r rankHere) rankReading {
-	var first error
-	for _, pid := range r.pids {
-		s, err := pystack.Read(pid)
-		if err == nil {
-			return rankReading{Task: r.task, Stacks: *s}
-		}
-		if first == nil || errors.Is(first, pystack.ErrNotPython) && !errors.Is(err, pystack.ErrNotPython) {
-			first = err
-		}
-	}
 	if len(r.pids) == 0 {
 		return rankReading{Task: r.task, Error: pystack.ErrPermission.Error(), err: pystack.ErrPermission}
 	}
-	reading := rankReading{Task: r.task, Error: first.Error(), err: first, Stacks: pystack.Stacks{PID: r.pids[0], Threads: []pystack.Thread{}}}
-	if s, err := pystack.Native(r.pids[0]); err == nil {
-		reading.Stacks = *s
+	s, err := pystack.First(r.pids)
+	reading := rankReading{Task: r.task, Stacks: s, err: err}
+	if err != nil {
+		reading.Error = err.Error()
 	}
 	return reading
 }

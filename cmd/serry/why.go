@@ -17,7 +17,8 @@ import (
 
 func newWhy() *cobra.Command {
 	q := &query{}
-	return q.command(&cobra.Command{
+	var flights collectivesCommand
+	cmd := q.command(&cobra.Command{
 		Use:   "why",
 		Short: "Say what went wrong first, and who waits for whom",
 		Long: `Say what went wrong first, what was seen of it, who waits for whom, what each
@@ -34,9 +35,18 @@ stuck when that lasts for 2 min, or 10 min where no such wait has ended yet. At
 the end of a job it is never called stuck: healthy jobs save there.
 
 Exit status: 0 no failure; 1 a failure, or ranks are stuck; 3 ranks have stalled,
-or a process was refused; 2 a mistake in the command line.`,
+or a process was refused; 2 a mistake in the command line.
+
+With --collectives it asks the processes of the job themselves which operations
+of serry's own collectives they run: who entered which one when, the first that
+differs, and the rank that is slowest. --svg draws that.`,
+		Example: `  serry why
+  serry why --collectives --svg flight.svg`,
 		Args: noArguments,
 	}, func(ctx context.Context, r *remote, _ []string) error {
+		if flights.wanted || flights.svg != "" {
+			return q.collectives(ctx, r, flights)
+		}
 		s, err := r.status(ctx, wire.StatusQuery{Tasks: true, Calls: true})
 		if err != nil {
 			return err
@@ -63,6 +73,9 @@ or a process was refused; 2 a mistake in the command line.`,
 		}
 		return nil
 	})
+	cmd.Flags().BoolVar(&flights.wanted, "collectives", false, "say which collective operations the ranks run, and where they differ")
+	cmd.Flags().StringVar(&flights.svg, "svg", "", "with --collectives: draw the operations into this `file`")
+	return cmd
 }
 
 // hang is what the launcher of the job has told the service about ranks that keep the others waiting, or nil.

@@ -1,0 +1,132 @@
+package launch
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"slices"
+
+	"github.com/serry-dev/serry"
+	"github.com/serry-dev/serry/client"
+	"github.com/serry-dev/serry/internal/pystack"
+	"github.com/serry-dev/serry/wire"
+)
+
+// The launcher of a host answers what the service of the job asks about the processes that it has started (D-ST-12): a
+// command on another host, or in another container, cannot look at them itself. Ranks with equal answers are one part
+// (D-ST-15).
+
+// attendAt answers questions of the service that tasks find at an address, and of no other any more. Only crew.work calls it.
+func (c *crew) attendAt(address string) {
+	if c.cfg.NoStacks || c.asked == address {
+		return
+	}
+	c.unattend()
+	host, _ := os.Hostname() // for people to read
+	c.asked, c.attended = address, c.kernel.attend(address, client.Attendant{Name: host, Answer: c.answer})
+}
+
+// unattend answers no more questions. It does not wait for the service, which may be gone.
+func (c *crew) unattend() {
+	if c.attended != nil {
+		c.watch.Go(c.attended)
+		c.attended = nil
+	}
+}
+
+// answer says where the ranks of this host are.
+func (c *crew) answer(ctx context.Context, q client.Question) []client.Finding {
+	if q.Kind != wire.StacksEvidence {
+		return nil
+	}
+	var found []client.Finding
+	for _, p := range c.processes() {
+		if task := worker(p.task); ctx.Err() == nil && (len(q.Tasks) == 0 || slices.Contains(q.Tasks, task)) {
+			found = addFinding(found, task, stacksBody(c.kernel, p.pid, q.Argument == wire.AllThreads))
+		}
+	}
+	return found
+}
+
+// addFinding adds a task to the finding with the same words.
+func addFinding(all []client.Finding, task serry.TaskID, body []byte) []client.Finding {
+	for i := range all {
+		if string(all[i].Body) == string(body) {
+			all[i].Tasks = append(all[i].Tasks, task)
+			return all
+		}
+	}
+	return append(all, client.Finding{Tasks: []serry.TaskID{task}, Body: body})
+}
+
+// A taskProcess is the process of a task of this host.
+type taskProcess struct{ task, pid int }
+
+// processes lists the tasks of this host that run.
+func (c *crew) processes() (all []taskProcess) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, task := range sortedKeys(c.mu.living) {
+		if l := c.mu.living[task]; l.process != nil {
+			all = append(all, taskProcess{task, l.process.pid()})
+		}
+	}
+	return all
+}
+
+// stacksBody is where the threads of a process are, in the words of an answer.
+func stacksBody(k kernel, pid int, all bool) []byte {
+	s, err := k.stacks(pid)
+	var list []wire.ThreadStack
+	for i := range s.Threads {
+		t := &s.Threads[i]
+		stack := wire.ThreadStack{Doing: t.Doing(), Deeper: t.Deeper, Error: t.Unread}
+		for _, f := range t.Frames {
+			stack.Frames = append(stack.Frames, wire.StackFrame(f))
+		}
+		if all {
+			stack.Name = fmt.Sprintf("thread %d %s", t.ID, t.Name)
+		}
+		if t.ID == s.PID && all {
+			stack.Name = "main " + stack.Name
+		}
+		if t.ID == s.PID || all {
+			list = append(list, stack)
+		}
+	}
+	if len(list) == 0 {
+		list = []wire.ThreadStack{{Error: "its main thread has ended"}}
+	}
+	if err != nil {
+		list[0].Error = err.Error()
+	}
+	b, err := json.Marshal(list)
+	if err != nil {
+		panic(fmt.Sprintf("launch: %v", err)) // texts and numbers always have a text
+	}
+	return b
+}
+
+func (m *local) stacks(pid int) (pystack.Stacks, error) {
+	return pystack.First(append([]int{pid}, descendants(pid)...))
+}
+
+func (m *local) attend(address string, a client.Attendant) (stop func()) {
+	t, err := client.Dial(address, client.DialOptions{})
+	if err != nil {
+		return func() {} // tasks cannot reach it either
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		// It ends with ctx, or because the service asks no questions.
+		_ = client.Attend(ctx, t, a)
+	}()
+	return func() {
+		cancel()
+		<-done
+		t.Close()
+	}
+}
