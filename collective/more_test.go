@@ -128,7 +128,7 @@ func TestTransferMismatch(t *testing.T) {
 // The example of the specification, and random exchanges against a plain model.
 func TestRaggedAllToAll(t *testing.T) {
 	clause.Cite(t, "CL-OP-14", "CL-OP-34", "CL-OP-37", "CLT-OP-31")
-	inBubble(t, func(t *testing.T, w *world) {
+	onEach(t, func(t *testing.T, w *world) {
 		comms := w.clique(w.startAll(4), devices(4))
 		two := w.clique(w.procs[:2], devices(2))
 		outs := [][]int32{make([]int32, 4), make([]int32, 4)}
@@ -209,7 +209,7 @@ func TestRaggedFaults(t *testing.T) {
 		"too many":      func(o *collective.RaggedAllToAll) { o.RecvSizes = []int64{1, 1 << 62} },
 		"other size":    func(o *collective.RaggedAllToAll) { o.RecvSizes = []int64{1, 2} },
 	} {
-		inBubble(t, func(t *testing.T, w *world) {
+		onEach(t, func(t *testing.T, w *world) {
 			comms := w.clique(w.startAll(2), devices(2))
 			errs := each(comms, func(r int, c *collective.Comm) error {
 				out := bytes.Repeat([]byte{9}, 4)

@@ -156,7 +156,7 @@ func plus(dt memory.DType, values ...int) func(rank int) []byte {
 // Types that are only moved, or are smaller than a byte.
 func TestMovingTypes(t *testing.T) {
 	clause.Cite(t, "CLT-OP-20", "CLT-OP-22", "CLT-OP-23", "CLT-OP-24", "CLT-OP-26", "CL-OP-5", "CL-OP-11", "CL-OP-12", "CL-OP-13")
-	inBubble(t, func(t *testing.T, w *world) {
+	onEach(t, func(t *testing.T, w *world) {
 		comms := w.clique(w.startAll(2), devices(2))
 		gather := func(dt memory.DType, n int, in func(int) []byte) func(int, memory.Region) collective.Op {
 			return func(r int, out memory.Region) collective.Op {

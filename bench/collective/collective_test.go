@@ -23,12 +23,12 @@ func TestQuick(t *testing.T) {
 	}
 	var out bytes.Buffer
 	args := []string{"-ranks", "2", "-sizes", "8,100000", "-rounds", "1", "-peers", "", "-serry", binary}
-	if err := run(t.Context(), args, &out, io.Discard); err != nil {
+	if err := run(t.Context(), args, &out, io.Discard); err != nil && !errors.Is(err, errMissed) { // a test says nothing of speed
 		t.Fatalf("run(%v) = %v", args, err)
 	}
-	for _, want := range []string{"allreduce", "alltoall", "broadcast"} {
-		if n := strings.Count(out.String(), want); n != 4 {
-			t.Errorf("%d lines of %s; want 2 over links and 2 through memory, in\n%s", n, want, out.String())
+	for want, times := range map[string]int{"allreduce": 4, "alltoall": 4, "broadcast": 4, pings: 1, apart: 4, together: 4} {
+		if n := strings.Count(out.String(), want); n != times {
+			t.Errorf("%d lines of %s; want %d, over links and through memory, in\n%s", n, want, times, out.String())
 		}
 	}
 }

@@ -9,7 +9,6 @@ import (
 	"os"
 	"strconv"
 
-	"github.com/serry-dev/serry"
 	"github.com/serry-dev/serry/client"
 	"github.com/serry-dev/serry/collective"
 	"github.com/serry-dev/serry/collective/gauge"
@@ -59,32 +58,28 @@ func beRank(ctx context.Context, in io.Reader, out io.Writer) error {
 		return err
 	}
 	defer g.Close(ctx)
-	devices := make([]serry.DeviceID, tasks)
-	for i := range devices {
-		devices[i] = serry.DeviceID(i)
-	}
-	c, err := g.Clique(ctx, devices, collective.CliqueOptions{})
+	r, err := newRank(ctx, g, n, tasks)
 	if err != nil {
 		return err
 	}
-	return obey(ctx, c, bufio.NewScanner(in), out)
+	return r.obey(ctx, bufio.NewScanner(in), out)
 }
 
 // obey carries out orders until there are no more.
-func obey(ctx context.Context, c *collective.Comm, orders *bufio.Scanner, out io.Writer) error {
-	if c.Rank() == 0 {
+func (r *rank) obey(ctx context.Context, orders *bufio.Scanner, out io.Writer) error {
+	if r.Rank() == 0 {
 		fmt.Fprintln(out, ready)
 	}
 	for {
-		w, err := order(ctx, c, orders)
+		w, err := order(ctx, r.Comm, orders)
 		if err != nil || w == (gauge.Work{}) {
 			return err
 		}
-		took, err := gauge.Measure(ctx, c, w)
+		took, err := r.measure(ctx, w)
 		if err != nil {
 			return err
 		}
-		if c.Rank() == 0 {
+		if r.Rank() == 0 {
 			fmt.Fprintf(out, "%.9f\n", took.Seconds())
 		}
 	}
