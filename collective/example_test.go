@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 
 	"github.com/serry-dev/serry"
 	"github.com/serry-dev/serry/client"
@@ -36,6 +37,58 @@ func Example() {
 		return err
 	}
 	_ = train
+}
+
+// The sums of two layers do not depend on each other. Each has a communicator of its own, so the second does not wait for the first,
+// on whichever rank either is late (CL-BUF-4).
+func ExampleComm_Start() {
+	step := func(ctx context.Context, layers [2]*collective.Comm, gradients [2][]float32) error {
+		var sums [2]*collective.Future
+		for i, c := range layers {
+			g := memory.OfSlice(gradients[i])
+			sums[i] = c.Start(ctx, collective.AllReduce{In: g, Out: g, Count: g.Len() / 4, Type: memory.F32, Reduction: collective.Sum})
+		}
+		return errors.Join(sums[0].Wait(), sums[1].Wait())
+	}
+
+	group, stop := twoDevices() // both in this process
+	defer stop()
+	ctx := context.Background()
+	var layers [2]*collective.Comm
+	for i := range layers {
+		layers[i], _ = group.Clique(ctx, []serry.DeviceID{0, 1}, collective.CliqueOptions{Traffic: uint64(i)})
+	}
+	var ranks sync.WaitGroup
+	for rank := range 2 {
+		ranks.Go(func() {
+			mine := [2]*collective.Comm{layers[0].Local()[rank], layers[1].Local()[rank]}
+			gradients := [2][]float32{{1, 2}, {3, 4, 5}}
+			if err := step(ctx, mine, gradients); err != nil {
+				fmt.Println(err)
+			}
+			if rank == 0 {
+				fmt.Println(gradients[0], gradients[1])
+			}
+		})
+	}
+	ranks.Wait()
+	// Output: [2 4] [6 8 10]
+}
+
+// twoDevices is the group of a process that drives two devices.
+func twoDevices() (g *collective.Group, stop func()) {
+	j, l := newJob(), life(0, 1)
+	j.set(serry.TaskInfo{Task: l.Task, Incarnation: l.Incarnation, State: serry.Connected})
+	m := member{job: j, life: l}
+	net, err := link.Open(context.Background(), m, j, link.Options{})
+	if err != nil {
+		panic(err)
+	}
+	g, err = collective.New(m, net, collective.Options{Owners: map[serry.DeviceID]serry.TaskID{0: l.Task, 1: l.Task}})
+	if err != nil {
+		panic(err)
+	}
+	return g, func() { g.Close(context.Background()); net.Close(context.Background()) }
 }
 
 // A rank writes into the memory of its neighbour, which does something else meanwhile, and signals it.

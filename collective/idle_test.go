@@ -8,6 +8,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/serry-dev/serry"
 	"github.com/serry-dev/serry/collective"
 	"github.com/serry-dev/serry/internal/lab/clause"
 )
@@ -115,6 +116,42 @@ func TestCliquesComeAndGo(t *testing.T) {
 	}
 }
 
+// Runs acquire cliques that were idle for about as long as they are kept. No run fails.
+func TestRunsFindIdleCliques(t *testing.T) {
+	clause.Cite(t, "CL-CCH-4", "CL-ACQ-13")
+	for seed := range uint64(10) {
+		inBubble(t, func(t *testing.T, w *world) {
+			w.group.IdleTime = 20 * time.Millisecond
+			procs := w.startAll(3)
+			w.delay(time.Duration(seed*200) * time.Microsecond)
+			errs := each(procs, func(i int, p *process) error {
+				requests, pace := wants(t, p.Group, serry.DeviceID(i), ids{0, 1, 2}, ids{2, 1, 0}), rand.New(rand.NewPCG(seed, uint64(i)))
+				for run := range uint64(60) {
+					time.Sleep(time.Duration(pace.IntN(50)) * time.Millisecond)
+					lease, err := requests.Acquire(t.Context(), collective.Execution{ID: run + 1})
+					if err != nil {
+						return err
+					}
+					for n := range 2 {
+						x := []int64{1}
+						if err := collective.AllReduceSlice(t.Context(), lease.Comm(n), x, x, collective.Sum); err != nil || x[0] != 3 {
+							return fmt.Errorf("run %d: sum is %d: %w", run, x[0], err)
+						}
+					}
+					lease.Release()
+				}
+				return nil
+			})
+			if err := errors.Join(errs...); err != nil {
+				t.Errorf("seed %d: %v", seed, err)
+			}
+			if c := procs[0].Counters(); c.Evicted == 0 || c.Hits == 0 {
+				t.Errorf("seed %d: Counters() = %+v; want that some were closed, and some found", seed, c)
+			}
+		})
+	}
+}
+
 // A process has too many idle cliques, and the others have room. They close what it proposes, but not what one of them holds.
 func TestTooManyIdleOnOneProcess(t *testing.T) {
 	clause.Cite(t, "CL-CCH-4", "CLT-CCH-3")
@@ -153,11 +190,12 @@ func TestTooManyIdleOnOneProcess(t *testing.T) {
 func TestTroubleWhileIdleCliqueIsClosed(t *testing.T) {
 	clause.Cite(t, "CL-CCH-4", "CL-ABT-5")
 	const age, way = time.Minute, time.Millisecond
-	trouble := map[string]func(w *world, p *process){
-		"dies":    func(w *world, p *process) { w.kill(p); w.lose(p.life, "process exited: signal 9") },
-		"closes":  func(w *world, p *process) { go p.Group.Close(w.t.Context()) },
-		"breaks":  func(w *world, p *process) { w.network.reset(hostOf(p.life)) },
-		"freezes": func(w *world, p *process) { w.freeze(p, 2*time.Second) }, // for less than a link needs to be given up
+	trouble := map[string]func(w *world, p *process, c *collective.Comm){
+		"dies":    func(w *world, p *process, _ *collective.Comm) { w.kill(p); w.lose(p.life, "process exited: signal 9") },
+		"closes":  func(w *world, p *process, _ *collective.Comm) { go p.Group.Close(w.t.Context()) },
+		"breaks":  func(w *world, p *process, _ *collective.Comm) { w.network.reset(hostOf(p.life)) },
+		"freezes": func(w *world, p *process, _ *collective.Comm) { w.freeze(p, 2*time.Second) }, // for less than a link needs to be given up
+		"revokes": func(_ *world, _ *process, c *collective.Comm) { c.Revoke(nil) },
 	}
 	for name, strike := range trouble {
 		for victim := range 3 {
@@ -167,9 +205,10 @@ func TestTroubleWhileIdleCliqueIsClosed(t *testing.T) {
 						w.group.IdleTime, w.group.Timeout = age, time.Minute
 						procs := w.startAll(3)
 						w.delay(way)
-						giveBack(t, w.tagged(0))
+						comms := w.tagged(0)
+						giveBack(t, comms)
 						time.Sleep(age + at)
-						strike(w, procs[victim])
+						strike(w, procs[victim], comms[victim])
 						started := time.Now()
 						errs := each(procs, func(i int, p *process) error {
 							time.Sleep(time.Duration(i) * way)
@@ -181,12 +220,13 @@ func TestTroubleWhileIdleCliqueIsClosed(t *testing.T) {
 						if err := errors.Join(errs...); err != nil && name == "freezes" {
 							t.Errorf("%v: %v", at, err)
 						}
-						// Of the first calls some may have got the clique that ended with its links, and the others have met in vain.
-						for turn := 0; name == "breaks" && turn < 3; turn++ {
+						// Of the first calls some may have got the clique that ended, and the others have met in vain.
+						allLive := name == "breaks" || name == "revokes"
+						for turn := 0; allLive && turn < 3; turn++ {
 							errs = each(procs, func(_ int, p *process) error { return p.uses(0) })
 						}
-						if err := errors.Join(errs...); err != nil && name == "breaks" {
-							t.Errorf("%v: after the links broke: %v", at, err)
+						if err := errors.Join(errs...); err != nil && allLive {
+							t.Errorf("%v: after the clique ended: %v", at, err)
 						}
 					})
 				}
