@@ -18,8 +18,8 @@ const (
 	ClassZombie    Class = "zombie"          // its main thread has ended, and the process has not
 	ClassLeaving   Class = "leaving"         // it waits at the shutdown barrier, or is in the shutdown of jax
 	ClassWaiting   Class = "waiting"         // for other ranks, in a collective or in another computation
+	ClassBlocked   Class = "uninterruptible" // it waits for a device, in one wait
 	ClassStatic    Class = "static"          // asleep at one place, without processor time and without bytes
-	ClassBlocked   Class = "uninterruptible" // it waits for a device
 	ClassCompiling Class = "compiling"       // jax traces, lowers or compiles
 	ClassIO        Class = "io"              // it reads or writes
 	ClassLooping   Class = "looping"         // it computes, and stays inside one function
@@ -35,6 +35,7 @@ type Sample struct {
 	Wait    string        // what its main thread waits in where it stands, by native frames: a collective, ResultWait, or empty
 	Stack   *Stack        // of its main thread; nil: not read this time
 	Traced  bool          // a debugger is attached
+	Waits   uint64        // how often its main thread has begun to wait; 0: not counted this time
 	Unnamed bool          // native frames have not been looked at yet where it stands: that Wait is empty says nothing
 }
 
@@ -79,12 +80,13 @@ type Window struct {
 	rested    time.Duration // less than busyPercent of a processor
 	moved     time.Duration // more than ioBytes a second
 	ran       time.Duration // the main thread ran
-	unblocked time.Duration // the main thread was in another state than uninterruptible
+	unblocked time.Duration // the main thread was in another state than uninterruptible, or in another wait than before
 	state     time.Duration // the state of the main thread changed
 	compiled  time.Duration // began to compile
 	wasOther  time.Duration // the class was another
 
 	stack *Stack
+	waits uint64 // Sample.Waits, when it was last counted
 	rate  uint64
 	now   Condition
 }
@@ -161,6 +163,7 @@ func (w *Window) compare(s Sample) {
 	if s.State != "uninterruptible" {
 		w.unblocked = s.At
 	}
+	w.countWaits(s)
 	if s.Stack == nil {
 		return
 	}
@@ -174,6 +177,18 @@ func (w *Window) compare(s Sample) {
 		w.compiled = s.At
 	}
 	w.stack = s.Stack
+}
+
+// countWaits tells a main thread that waits for a device again and again from one that is in a single wait. A rank that writes
+// synchronously is uninterruptible in nearly every sample, and goes on all the same.
+func (w *Window) countWaits(s Sample) {
+	if s.Waits == 0 {
+		return
+	}
+	if w.waits != 0 && s.Waits != w.waits && s.State == "uninterruptible" {
+		w.unblocked, w.moved = s.At, s.At
+	}
+	w.waits = s.Waits
 }
 
 // classify draws the class, the first that fits.
@@ -194,13 +209,13 @@ func (w *Window) classify(at time.Duration) {
 		c.Class, c.Since = ClassLeaving, w.changed
 	case c.Wait != "" && c.Wait != ResultWait && held(still):
 		c.Class, c.Since = ClassWaiting, still // whatever other threads do
+	case held(w.unblocked):
+		c.Class, c.Since = ClassBlocked, w.unblocked
 	case held(max(still, w.computed, w.moved)) && !w.last.Unnamed:
 		c.Class, c.Since = ClassStatic, max(still, w.computed, w.moved)
 		if c.Wait == ResultWait || w.stack != nil && w.stack.awaitsResult() {
 			c.Class, c.Wait = ClassWaiting, ResultWait
 		}
-	case held(w.unblocked):
-		c.Class, c.Since = ClassBlocked, w.unblocked
 	case !held(w.began):
 		c.Class, c.Since = ClassUnknown, w.began
 	case w.stack != nil && w.stack.compiles():

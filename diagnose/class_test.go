@@ -85,6 +85,41 @@ func TestClasses(t *testing.T) {
 	}
 }
 
+// A rank that writes synchronously waits for a device whenever it is looked at. It reads and writes all the same, since the
+// same moment, however seldom the disk answers; a rank in a single wait does not.
+func TestWaitsForADeviceAgainAndAgain(t *testing.T) {
+	clause.Cite(t, "D-HG-2", "D-SC-11")
+	for name, c := range map[string]struct {
+		bytes, waits uint64 // in a second
+		want         Class
+	}{
+		"a fast disk":                            {30 << 20, 5000, ClassIO},
+		"a slow disk":                            {1 << 10, 1, ClassIO},
+		"no answer":                              {0, 0, ClassBlocked},
+		"no answer, another thread writes lines": {50 << 10, 0, ClassBlocked},
+	} {
+		var w Window
+		functions := func(i int) *Stack { return at("running", Frame{fmt.Sprint("f", i), "train.py", 1}, trainFrame) }
+		sampled{"running", 100, 0, "", functions}.play(&w, 0, 30)
+		var since time.Duration
+		for i := 30; i < 60; i++ {
+			s := Sample{At: time.Duration(i) * time.Second, State: "uninterruptible", CPU: 30 * time.Second, Bytes: uint64(i) * c.bytes}
+			if i%2 == 0 {
+				s.Stack, s.Waits = at("uninterruptible (fsync)", Frame{"save", "train.py", 40}), 100+uint64(i)*c.waits
+			}
+			w.Add(s)
+			got := w.Condition()
+			if i < 37 {
+				since = got.Since
+				continue
+			}
+			if got.Class != c.want || got.Since != since || since > 35*time.Second {
+				t.Fatalf("%s: after %d s %s since %v; want %s since %v", name, i-30, got.Class, got.Since, c.want, since)
+			}
+		}
+	}
+}
+
 // A class needs time, and a break begins it anew.
 func TestClassSince(t *testing.T) {
 	clause.Cite(t, "D-HG-7", "D-HG-9")

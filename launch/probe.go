@@ -64,7 +64,8 @@ func (p *procProbe) look(deep bool) (s diagnose.Sample, ok bool) {
 		}
 	}
 	if deep {
-		s.Stack, s.Traced = p.stack(), traced(p.at)
+		s.Traced, s.Waits = readStatus(p.at)
+		s.Stack = p.stack() // after the waits: a thread that runs is held for it, and that counts as one
 	}
 	return s, true
 }
@@ -161,12 +162,19 @@ func readIO(pid int) uint64 {
 	return sum
 }
 
-// traced says whether a debugger is attached to a process.
-func traced(pid int) bool {
+// readStatus says whether a debugger is attached to a process, and how often its main thread has given up the processor to wait.
+func readStatus(pid int) (traced bool, waits uint64) {
 	text, _ := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid)) // empty: it has ended
-	_, rest, _ := strings.Cut(string(text), "\nTracerPid:")
-	word, _, _ := strings.Cut(strings.TrimSpace(rest), "\n")
-	return word != "" && word != "0"
+	for line := range strings.Lines(string(text)) {
+		key, value, _ := strings.Cut(strings.TrimSpace(line), ":")
+		switch value = strings.TrimSpace(value); key {
+		case "TracerPid":
+			traced = value != "0"
+		case "voluntary_ctxt_switches":
+			waits, _ = strconv.ParseUint(value, 10, 64) // 0: the kernel does not count
+		}
+	}
+	return traced, waits
 }
 
 // descendants are the processes below one, as many as are counted, nearest first.
