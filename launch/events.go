@@ -27,6 +27,7 @@ func (j *Job) died(ev died) step {
 	s := j.decide(ev, free && j.plan.restart == RestartFailed)
 	if ev.Cause.Well() {
 		j.service.Exited(worker(ev.Task), "")
+		j.exceptions.ended = append(j.exceptions.ended, early{ev, time.Now()})
 		return s
 	}
 	switch {
@@ -45,6 +46,11 @@ func (j *Job) died(ev died) step {
 			j.failures.add(f, ev.Also)
 		}
 		return s
+	}
+	if verdict == nil && len(j.failures.all) == 0 {
+		if verdict = j.leftEarly(ev); verdict != nil {
+			j.note("rank %d %s", verdict.Task, verdict.Verdict)
+		}
 	}
 	if verdict != nil && verdict.Task != ev.Task {
 		j.failures.add(verdict, nil)

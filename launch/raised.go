@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/serry-dev/serry/coord"
+	"github.com/serry-dev/serry/diagnose"
 )
 
 // A Python program that ends by an exception prints it, and then jax makes the program leave the job politely:
@@ -45,6 +46,13 @@ type exceptions struct {
 	watch  time.Time // until then a shutdown call may follow the latest exception
 	opened time.Time // when the job saw the shutdown barrier open; zero: it is not
 	said   time.Time // when the job last named the ranks that want to leave
+	ended  []early   // ranks whose processes have ended with code 0, the earliest first
+}
+
+// An early end is that of a process with code 0.
+type early struct {
+	died
+	at time.Time
 }
 
 // A printed exception is one with the time at which the job heard of it.
@@ -167,11 +175,34 @@ func (j *Job) firstRaised(leaving []int, named bool) (ev raised, ok bool) {
 // death as far as the plan is concerned; its process ends after it, and what that says about its end is
 // ignored. Whatever the plan decides about the others, this process has to end, too.
 func (j *Job) raisedAndLeft(ev raised) step {
-	delete(j.exceptions.last, ev.Task)
 	h := j.places.hands[j.places.taskOn[ev.Task]]
 	s := j.died(died{lifetime: ev.lifetime, Cause: Cause{Text: raisedWords + ev.Text, Code: 1}, After: ev.After, from: ev.from, raised: true})
+	delete(j.exceptions.last, ev.Task)
 	h.fail(ev.lifetime, raisedWords+ev.Text)
 	return s
+}
+
+// peersNotice is how long other ranks may take to notice that a rank has ended: until they next wait for it.
+const peersNotice = time.Minute
+
+// leftEarly is the end of a rank with code 0 that another rank has failed of, or nil (D-RC-4). A rank that ends so in the midst
+// of the work looks well to its launcher. What is seen first is an exception of a rank whose connection to it broke, which is no
+// cause.
+func (j *Job) leftEarly(ev died) *Failure {
+	text := ev.Cause.Text
+	if e, ok := j.exceptions.last[ev.Task]; ok && e.lifetime == ev.lifetime {
+		text = e.Text
+	}
+	if !diagnose.BrokenByPeer(text) {
+		return nil
+	}
+	for _, e := range j.exceptions.ended {
+		if time.Since(e.at) <= peersNotice {
+			how := fmt.Sprintf("exited at %s with code 0 without saying goodbye", e.at.Format(time.TimeOnly))
+			return &Failure{Task: e.Task, Attempt: e.Attempt, Life: e.Life, After: e.After, Verdict: how}
+		}
+	}
+	return nil
 }
 
 // raisedWords begin the evidence against a task that has raised an exception (C-LOST-3).

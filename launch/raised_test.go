@@ -201,6 +201,46 @@ func TestRaisedAndLeft(t *testing.T) {
 	}
 }
 
+// A rank that ends with code 0 while the others work is the cause of the exceptions that follow from it.
+func TestEarlyExitIsTheCause(t *testing.T) {
+	clause.Cite(t, "D-RC-4", "D-SC-6")
+	const reset = "ValueError: UNKNOWN: Gloo all-reduce failed: Read error [127.0.0.1]:21425: Connection reset by peer"
+	fails := func(s *scene, after time.Duration, text string) func(*actorProcess) {
+		return func(p *actorProcess) {
+			<-time.After(after)
+			p.raise(text)
+			s.raises(-1, 0)(p)
+		}
+	}
+	exits := func(after time.Duration) func(*actorProcess) {
+		return func(*actorProcess) { <-time.After(after) }
+	}
+	for _, c := range []struct {
+		name  string
+		after time.Duration // the exit, until the exception
+		text  string
+		task  int
+	}{
+		{"its peers lose their connections", 100 * time.Millisecond, reset, 2},
+		{"another reason", 100 * time.Millisecond, "ValueError: bad sample 17", 1},
+		{"long before", 2 * time.Minute, reset, 1},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := new(scene)
+				r := s.play(t, Config{}, s.raises(-1, time.Hour), fails(s, 10*time.Second+c.after, c.text), exits(10*time.Second))
+				if r.First == nil || r.First.Task != c.task || r.ExitCode() != 1 {
+					t.Fatalf("Wait() = %v, code %d; want rank %d and code 1", r.First, r.ExitCode(), c.task)
+				}
+				said := strings.Join(s.display.said, "\n")
+				if want := "rank 2 exited at 00:00:10 with code 0 without saying goodbye\nrank 1 raised " + c.text + "; ending the job"; strings.Contains(said, want) != (c.task == 2) {
+					t.Errorf("said:\n%s\nwant %q: %v", said, want, c.task == 2)
+				}
+			})
+		})
+	}
+}
+
 // A rank that leaves by itself is named within 10 seconds, and again every 30.
 func TestEarlyLeaverIsNamed(t *testing.T) {
 	clause.Cite(t, "D-RC-6")
