@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"iter"
 	"log/slog"
-	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -60,9 +59,10 @@ type Engine struct {
 	ctx   context.Context // of everything in the background
 	stop  context.CancelCauseFunc
 
-	work   sync.WaitGroup
-	copier copier
-	offers offers
+	work    sync.WaitGroup
+	copier  copier
+	offers  offers
+	figures figures
 
 	staging   staging    // where parts are gathered that are sent
 	unpacking staging    // where parts are received that do not lie in a row
@@ -301,6 +301,15 @@ func (g *Group) start() {
 		g.items = append(g.items, Item{o.buffer, o.event})
 	}
 	g.done = g.engine.pool.Join(events...)
+	g.failed = &Event{pool: g.engine.pool}
+	for _, e := range events {
+		e.onEnd(func() {
+			if err := e.Err(); err != nil {
+				g.failed.end(err)
+			}
+		})
+	}
+	g.done.onEnd(func() { g.failed.end(g.done.Err()) })
 	g.each(func(o *operation) { o.peer.post(o) })
 }
 
@@ -313,6 +322,7 @@ func (e *Engine) Records() []Record {
 
 // record keeps a transfer that has ended.
 func (e *Engine) record(r Record) {
+	e.figures.count(r)
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if len(e.mu.records) >= maxRecords {
@@ -323,6 +333,7 @@ func (e *Engine) record(r Record) {
 
 // correct notes the verdict of a send that had ended unconfirmed.
 func (e *Engine) correct(c match.Correct) {
+	e.figures.corrected.Add(1)
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	for i := range e.mu.records {
@@ -417,8 +428,8 @@ func (e *Engine) Close(ctx context.Context) {
 		return
 	}
 	e.mu.closed = true
-	peers := slices.SortedFunc(maps.Values(e.mu.peers), func(a, b *peer) int { return a.life.Compare(b.life) })
 	e.mu.Unlock()
+	peers := e.allPeers()
 	e.closeOffers()
 	for _, p := range peers {
 		p.do(p.cancelAll)

@@ -82,6 +82,7 @@ type Group struct {
 	items  []Item
 	ops    []*operation
 	done   *Event
+	failed *Event
 	detach func() bool // ends the watch over the context
 }
 
@@ -90,6 +91,19 @@ func (g *Group) Items() []Item { return g.items }
 
 // Done ends when all transfers have, with the error of the first in the list that failed.
 func (g *Group) Done() *Event { return g.done }
+
+// Failed ends when the first transfer has failed, with its error; or completes when all have ended well.
+func (g *Group) Failed() *Event { return g.failed }
+
+// Progress is how many bytes of the group have moved, and how many there are. What a receiver copies from the memory of the
+// sender, the sender counts when it has ended.
+func (g *Group) Progress() (done, all int64) {
+	for _, o := range g.ops {
+		done += o.moved.Load()
+		all += o.Shape.Bytes
+	}
+	return done, all
+}
 
 // Cancel ends the transfers of the group that have not ended, on both sides.
 func (g *Group) Cancel(cause error) {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sync/atomic"
 
 	"github.com/serry-dev/serry"
 	"github.com/serry-dev/serry/link"
@@ -25,24 +26,25 @@ const (
 // of its peer.
 type operation struct {
 	match.Op
-	op      Op
-	peer    *peer
-	send    bool
-	ref     match.Ref
-	number  match.Number // once it is known
-	posted  match.Time
-	waiting bool // in the backlog of its peer
-	buffer  *Buffer
-	memory  memory.Region
-	promise *Promise
-	event   *Event
-	failure error    // why it can never be ready, or nil
-	request *request // of a receive: what the producer is asked for, or nil
-	defined bool     // of a send: its data are there
-	mover   *mover   // or nil: bytes that the link moves
-	copying *copying // or nil: bytes that are copied from the memory of the sender
-	path    Path     // by which bytes moved last
-	moved   int64
+	op       Op
+	peer     *peer
+	send     bool
+	ref      match.Ref
+	number   match.Number // once it is known
+	posted   match.Time
+	waiting  bool // in the backlog of its peer
+	buffer   *Buffer
+	memory   memory.Region
+	promise  *Promise
+	event    *Event
+	failure  error        // why it can never be ready, or nil
+	request  *request     // of a receive: what the producer is asked for, or nil
+	defined  bool         // of a send: its data are there
+	mover    *mover       // or nil: bytes that the link moves
+	copying  *copying     // or nil: bytes that are copied from the memory of the sender
+	path     Path         // by which bytes moved last
+	moved    atomic.Int64 // bytes; the goroutine of the peer writes it
+	reported bool         // that it waits was logged
 
 	offered *Offered // that the memory of a send is of, or nil
 
@@ -174,7 +176,7 @@ func (o *operation) error(v match.Verdict) error {
 		return o.failure // unchanged (TR-OBJ-3)
 	}
 	return &Error{
-		Send: o.send, Key: o.op.Key, Src: o.op.Src, Dst: o.op.Dst, Peer: o.peer.life, Done: o.moved, Bytes: o.Shape.Bytes,
+		Send: o.send, Key: o.op.Key, Src: o.op.Src, Dst: o.op.Dst, Peer: o.peer.life, Done: o.moved.Load(), Bytes: o.Shape.Bytes,
 		Elapsed: o.peer.now() - o.posted, Text: v.Text, Unconfirmed: v.Unconfirmed, Err: sentinelOf(v.Code), code: v.Code,
 	}
 }
@@ -183,6 +185,9 @@ func (o *operation) error(v match.Verdict) error {
 func (o *operation) finish(err error) {
 	if o.send && o.path == "" && o.Place.Known() {
 		o.path = ByMemory
+	}
+	if err == nil {
+		o.moved.Store(o.Shape.Bytes)
 	}
 	o.peer.engine.record(Record{
 		Send: o.send, Key: o.op.Key, Src: o.op.Src, Dst: o.op.Dst, Peer: o.peer.life, Bytes: o.Shape.Bytes,
@@ -286,7 +291,7 @@ func (o *operation) copied(x *copying, r match.Range, err error) {
 		o.peer.machine.Fail(o.peer.now(), o.ref, o.refusal(err))
 		return
 	}
-	if o.moved += r.To - r.From; o.moved == o.Shape.Bytes {
+	if o.moved.Add(r.To-r.From) == o.Shape.Bytes {
 		o.copying = nil
 	}
 	o.peer.machine.Arrived(o.peer.now(), o.ref, r)
@@ -318,7 +323,7 @@ func (m *mover) ended(p *piece) {
 	case o.send:
 		o.sentPiece(p)
 	default:
-		o.moved += p.To - p.From
+		o.moved.Add(p.To - p.From)
 		o.peer.machine.Arrived(o.peer.now(), o.ref, p.Range)
 	}
 	if !o.send {
@@ -329,7 +334,7 @@ func (m *mover) ended(p *piece) {
 
 func (o *operation) sentPiece(p *piece) {
 	m := o.mover
-	o.moved += p.To - p.From
+	o.moved.Add(p.To - p.From)
 	if m.post(); len(m.left)+len(m.pieces) == 0 {
 		m.over = true
 		o.mover = nil
@@ -372,7 +377,7 @@ func (o *operation) stop() {
 	sent := true
 	o.uncopy()
 	if o.mover != nil {
-		sent = o.mover.halt(func(p *piece) { o.moved += p.To - p.From })
+		sent = o.mover.halt(func(p *piece) { o.moved.Add(p.To - p.From) })
 	}
 	o.peer.machine.Stopped(o.peer.now(), o.ref, o.send && sent)
 	o.peer.intake.grant()
@@ -386,7 +391,7 @@ func (o *operation) suspend() {
 		return
 	}
 	all := m.halt(func(p *piece) {
-		o.moved += p.To - p.From
+		o.moved.Add(p.To - p.From)
 		if !o.send {
 			o.peer.machine.Arrived(o.peer.now(), o.ref, p.Range)
 		}

@@ -41,6 +41,7 @@ type peer struct {
 	held       map[match.Ref]*operation // sends that have ended, and whose memory the peer may read
 	timer      *time.Timer              // for the machine, or nil
 	redial     time.Duration
+	watching   bool            // a timer looks at what waits
 	waiters    []chan struct{} // to be closed when there are no operations
 	asks       asks
 	deliveries map[match.ID]*delivery // requests of the peer that wait for their offers, or are answered
@@ -68,17 +69,21 @@ func newPeer(e *Engine, life serry.Life) *peer {
 func (p *peer) now() match.Time { return p.engine.now() }
 
 // do queues something for the goroutine of the peer. It never blocks, so goroutines of links may call it.
-func (p *peer) do(f func()) {
+func (p *peer) do(f func()) { p.try(f) }
+
+// try is do. It is false if the peer is closed: then nothing is queued.
+func (p *peer) try(f func()) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.mu.closed {
-		return
+		return false
 	}
 	p.mu.inbox = append(p.mu.inbox, f)
 	if !p.mu.running {
 		p.mu.running = true
 		p.engine.work.Go(p.run)
 	}
+	return true
 }
 
 // run takes from the inbox until it is empty.
@@ -207,6 +212,7 @@ func (p *peer) post(o *operation) {
 	o.Ref = o.ref
 	p.admit(o)
 	p.connect()
+	p.watchLater()
 }
 
 // admit gives an operation to the machine, or lets it wait until others have ended.

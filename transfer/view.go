@@ -83,6 +83,7 @@ type staging struct {
 
 	mu      sync.Mutex
 	used    int64
+	peak    int64
 	waiting []stage // guarded by mu, as used is
 }
 
@@ -111,6 +112,7 @@ func (s *staging) give(bytes int64) {
 	for len(s.waiting) > 0 && (s.used == 0 || s.used+s.waiting[0].bytes <= limit) {
 		next = append(next, s.waiting[0])
 		s.used += s.waiting[0].bytes
+		s.peak = max(s.peak, s.used)
 		s.waiting = s.waiting[1:]
 	}
 	s.mu.Unlock()

@@ -121,6 +121,7 @@ type Machine struct {
 	cfg       Config
 	now       Time
 	contact   bool
+	turned    Time     // when contact was made or lost last
 	lost      *Verdict // of everything, once the life of the peer is over
 	abandoned bool     // the peer may live all the same
 	number    Number   // of the next send
@@ -143,7 +144,7 @@ type op interface {
 	cancel(Verdict) // the program wants to end it
 	fail(Verdict)   // it cannot begin
 	stopped(sent bool)
-	waits() string // for what
+	waits() Wait
 }
 
 // New makes a machine that has no contact yet.
@@ -273,7 +274,7 @@ func (m *Machine) on(now Time, r Ref, f func(op)) {
 // Up says that there is contact with the peer, by connections that are new. Everything that has no verdict is told again.
 func (m *Machine) Up(now Time) {
 	m.Advance(now)
-	m.contact = true
+	m.contact, m.turned = true, m.now
 	if m.cfg.Planted.Has(plant.NoReask) {
 		return
 	}
@@ -290,7 +291,7 @@ func (m *Machine) Up(now Time) {
 // Down says that contact is lost, and with it all data that were under way: no Move and no Expect goes on.
 func (m *Machine) Down(now Time) {
 	m.Advance(now)
-	m.contact = false
+	m.contact, m.turned = false, m.now
 	for _, n := range slices.Sorted(maps.Keys(m.sends)) {
 		m.sends[n].suspend()
 	}
@@ -320,7 +321,7 @@ func (m *Machine) end(now Time, v Verdict) {
 		return
 	}
 	m.lost = &v
-	m.contact = false
+	m.contact, m.turned = false, m.now
 	for _, r := range m.unagreed {
 		m.alarms.set(&r.alarm, Never)
 	}
@@ -390,15 +391,36 @@ func (m *Machine) Sender(n Number) (Ref, bool) {
 
 // A Wait says what an operation waits for.
 type Wait struct {
-	Ref Ref
-	For string
+	Ref    Ref
+	For    string
+	Self   bool // that is up to this side
+	Since  Time // when it began to wait for that
+	Paired bool // it has met its other half
 }
 
 // Waits lists the operations that have not ended, in the order in which they were posted.
 func (m *Machine) Waits() []Wait {
 	var list []Wait
 	for _, r := range slices.Sorted(maps.Keys(m.ops)) {
-		list = append(list, Wait{r, m.ops[r].waits()})
+		w := m.ops[r].waits()
+		w.Ref = r
+		list = append(list, w)
+	}
+	return list
+}
+
+// An Unclaimed is a send of the peer that no receive was posted for.
+type Unclaimed struct {
+	ID    ID
+	Shape Shape
+	Since Time
+}
+
+// Unclaimed lists sends of the peer that no receive was posted for, at most so many, in the order of their ids.
+func (m *Machine) Unclaimed(most int) (list []Unclaimed) {
+	ids := slices.SortedFunc(maps.Keys(m.offers), ID.Compare)
+	for _, id := range ids[:min(most, len(ids))] {
+		list = append(list, Unclaimed{id, m.offers[id].shape, m.offers[id].since})
 	}
 	return list
 }

@@ -11,6 +11,7 @@ type receive struct {
 	Op
 	machine  *Machine
 	posted   Time
+	step     Time   // when it last went on
 	number   Number // of the send that it is paired with, or 0
 	class    uint8  // of the send
 	place    Place  // of the data of the send, as far as it is known and can be read
@@ -30,10 +31,11 @@ type offer struct {
 	class  uint8
 	ready  bool
 	place  Place
+	since  Time
 }
 
 func (m *Machine) postReceive(o Op) {
-	r := &receive{Op: o, machine: m, posted: m.now, progress: Never}
+	r := &receive{Op: o, machine: m, posted: m.now, step: m.now, progress: Never}
 	r.alarm.act = r.wake
 	m.ops[o.Ref], m.receives[o.ID] = r, r
 	if past := m.past.find(o.ID, false); past != nil { // the sender has ended before
@@ -55,7 +57,7 @@ func (m *Machine) offered(msg Message) {
 	r := m.receives[msg.ID]
 	past := m.past.find(msg.ID, false)
 	waiting := m.offers[msg.ID]
-	o := offer{msg.Number, msg.Shape, msg.Class, msg.Ready, msg.Place}
+	o := offer{msg.Number, msg.Shape, msg.Class, msg.Ready, msg.Place, m.now}
 	switch {
 	case past != nil && (past.number == msg.Number || past.number == 0):
 		past.number = msg.Number
@@ -63,7 +65,9 @@ func (m *Machine) offered(msg Message) {
 	case r != nil && r.number == 0:
 		r.pair(o)
 	case r != nil && r.number == msg.Number:
-		r.offered = r.offered || msg.Ready
+		if msg.Ready && !r.offered {
+			r.offered, r.step = true, m.now
+		}
 		if msg.Place.Known() && !r.taking {
 			r.place = msg.Place
 		}
@@ -112,6 +116,7 @@ func (m *Machine) answer(msg Message, v Verdict) {
 // pair joins the receive with a send, if they agree on what is moved.
 func (r *receive) pair(o offer) {
 	r.number, r.class, r.offered, r.place = o.number, o.class, o.ready, o.place
+	r.step = r.machine.now
 	if o.shape.Bytes != r.Shape.Bytes || o.shape.Digest != r.Shape.Digest {
 		r.decide(verdict(Invalid, "the sender has %s of %d bytes, the receiver wants %s of %d bytes",
 			o.shape.Text, o.shape.Bytes, r.Shape.Text, r.Shape.Bytes))
@@ -139,7 +144,7 @@ func (r *receive) advance(asked bool) {
 		r.decide(Verdict{})
 		return
 	case !r.taking:
-		r.taking = true
+		r.taking, r.step = true, m.now
 		m.do(Expect{r.Ref, r.number, r.class, missing, r.place})
 	case !asked:
 		return
@@ -155,7 +160,7 @@ func (r *receive) accept() {
 }
 
 func (r *receive) ready() {
-	r.Ready = true
+	r.Ready, r.step = true, r.machine.now
 	r.advance(false)
 }
 
@@ -272,18 +277,23 @@ func (r *receive) wake() {
 	r.decide(verdict(Late, "stalled: no byte for %v, with %d of %d bytes", m.cfg.Stall, r.got.Bytes(), r.Shape.Bytes))
 }
 
-func (r *receive) waits() string {
+func (r *receive) waits() Wait {
+	w := Wait{Since: r.step, Paired: r.number != 0}
 	switch {
 	case r.halting:
-		return "the engine, to stop"
+		w.For, w.Self = "the engine, to stop", true
 	case r.number == 0:
-		return "a send"
+		w.For = "a send"
 	case !r.Ready:
-		return "its memory"
+		w.For, w.Self = "its memory", true
 	case !r.machine.contact:
-		return "contact"
+		w.For, w.Since = "contact", max(r.step, r.machine.turned)
 	case !r.offered:
-		return "the sender's data"
+		w.For = "the sender's data"
+	case r.progress < Never:
+		w.For, w.Since = "bytes to come", r.progress
+	default:
+		w.For = "bytes to come"
 	}
-	return "bytes to come"
+	return w
 }

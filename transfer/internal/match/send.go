@@ -22,13 +22,14 @@ type send struct {
 	repeat  Time     // when to ask again
 	asked   int      // how often, without an answer
 	asking  bool     // the receiver was asked to end it since there is contact
+	step    Time     // when it last went on
 	exposed bool     // the receiver was told where the data are: it may read them at any time
 	over    bool     // it has ended on this side
 	alarm   alarm
 }
 
 func (m *Machine) postSend(o Op) {
-	s := &send{Op: o, machine: m, number: m.number, posted: m.now, giveUp: Never, repeat: Never}
+	s := &send{Op: o, machine: m, number: m.number, posted: m.now, step: m.now, giveUp: Never, repeat: Never}
 	s.alarm.act = s.wake
 	if !m.contact {
 		s.Place = Place{} // what was lent, was lent to connections that are gone
@@ -93,7 +94,7 @@ func (s *send) wake() {
 
 func (s *send) ready() {
 	if !s.Ready {
-		s.Ready = true
+		s.Ready, s.step = true, s.machine.now
 		s.asked = 0
 		s.ask()
 	}
@@ -122,7 +123,7 @@ func (s *send) cancel(v Verdict) {
 // verdict is waited for, unless there is no doubt.
 func (s *send) want(v Verdict) {
 	m := s.machine
-	s.wish = &v
+	s.wish, s.step = &v, m.now
 	s.giveUp = m.now
 	if m.contact || v.Code == Cancelled {
 		s.giveUp += m.cfg.Detection
@@ -221,7 +222,7 @@ func (m *Machine) Sent(now Time, r Ref) {
 	if !ok || !s.moving {
 		return
 	}
-	s.moving, s.halting, s.sent = false, false, true
+	s.moving, s.halting, s.sent, s.step = false, false, true, m.now
 	if m.cfg.Planted.Has(plant.SenderDecides) {
 		s.finish(Verdict{}, true)
 		return
@@ -243,7 +244,7 @@ func (m *Machine) accepted(msg Message) {
 	case !msg.Missing.within(s.Shape.Bytes) || len(msg.Missing) == 0:
 		s.want(verdict(Internal, "%s asked for bytes %v of %d", m.cfg.Peer, msg.Missing, s.Shape.Bytes))
 	default:
-		s.taken, s.moving, s.sent = true, true, false
+		s.taken, s.moving, s.sent, s.step = true, true, false, m.now
 		s.repeat = Never
 		s.set()
 		m.do(Move{s.Ref, s.number, msg.Missing})
@@ -302,20 +303,25 @@ func (s *send) done(v Verdict) {
 	}
 }
 
-func (s *send) waits() string {
+func (s *send) waits() Wait {
+	w := Wait{Since: s.step, Paired: s.taken || s.sent || s.told != nil}
 	switch {
 	case s.halting:
-		return "the engine, to stop"
+		w.For, w.Self = "the engine, to stop", true
 	case s.wish != nil:
-		return "the verdict of the receiver, to end by: " + s.wish.String()
+		w.For = "the verdict of the receiver, to end by: " + s.wish.String()
 	case !s.machine.contact:
-		return "contact"
+		w.For, w.Since = "contact", max(s.step, s.machine.turned)
 	case !s.Ready:
-		return "its data"
+		w.For, w.Self = "its data", true
 	case s.moving:
-		return "bytes to leave"
+		w.For = "bytes to leave"
+	case s.exposed && !s.taken:
+		w.For, w.Paired = "a receive, or its verdict", false
 	case s.sent:
-		return "the verdict of the receiver"
+		w.For = "the verdict of the receiver"
+	default:
+		w.For = "a receive"
 	}
-	return "a receive"
+	return w
 }
