@@ -3,6 +3,7 @@ package transfer
 import (
 	"errors"
 	"slices"
+	"strconv"
 	"sync"
 	"time"
 
@@ -34,8 +35,37 @@ type Mark struct {
 // reached says whether everything before the mark is done.
 func (m Mark) reached() bool { return m.Queue.Reached() >= m.Number }
 
-// A Device is what queues belong to.
+// A Direction says between which memories a queue copies.
+type Direction int
+
+// The directions.
+const (
+	Down   Direction = iota // from the device to the host
+	Up                      // from the host to the device
+	Inside                  // in the memory of the device
+)
+
+// String is one lower-case word.
+func (d Direction) String() string {
+	names := [...]string{"down", "up", "inside"}
+	if d < 0 || int(d) >= len(names) {
+		return "direction " + strconv.Itoa(int(d))
+	}
+	return names[d]
+}
+
+// A Device has memory, and queues that copy it. The package of the device implements it; package devicetest has one without
+// hardware.
 type Device interface {
+	// Alloc takes memory of the device.
+	Alloc(n int64) (memory.Region, error)
+
+	// Pin lets the device copy from and to memory of the host. It is called once for a region.
+	Pin(memory.Region) error
+
+	// Queue makes a queue. Only copies inside a device know classes; those between host and device are ordered by the engine.
+	Queue(Direction, Class) (Queue, error)
+
 	// Err is why the device is lost for good, or nil.
 	Err() error
 }

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"iter"
 	"log/slog"
+	"math"
 	"slices"
 	"sync"
 	"time"
@@ -40,6 +41,10 @@ type Options struct {
 	// Alloc takes memory for receives that bring none. Nil means memory of the Go heap. Memory of a [memory.Arena] can be sent
 	// on to processes of this host without a system call for its bytes.
 	Alloc func(bytes int64) (Memory, error)
+
+	// Devices drives the devices of this process whose memory is not that of the host, by their numbers. Receives that bring no
+	// memory get it from the device that they are for, unless there is an Alloc.
+	Devices map[serry.DeviceID]Device
 
 	Detection time.Duration // how long a verdict is waited for after a deadline or a cancellation; 0 means 3s
 	Stall     time.Duration // after which a transfer that gets no byte fails; 0 means 20s
@@ -75,6 +80,7 @@ type Engine struct {
 		peers   map[serry.Life]*peer
 		lastRef match.Ref
 		records []Record // the oldest first
+		stagers map[serry.DeviceID]*stager
 	}
 }
 
@@ -98,8 +104,9 @@ type Path string
 
 // The paths. That of a transfer which moved no bytes is empty.
 const (
-	ByLink   Path = "link"
-	ByMemory Path = "shared memory"
+	ByLink    Path = "link"
+	ByMemory  Path = "shared memory"
+	ByStaging Path = "staging" // by the link, from or to memory of a device
 )
 
 // New makes the engine of a member over its link layer. It waits until the service has told how the tasks are.
@@ -108,11 +115,9 @@ func New(ctx context.Context, m Member, net *link.Net, o Options) (*Engine, erro
 	if e.log == nil {
 		e.log = slog.New(slog.DiscardHandler)
 	}
-	if e.opt.Alloc == nil {
-		e.opt.Alloc = func(n int64) (Memory, error) { return Memory{Region: memory.Of(make([]byte, n))}, nil }
-	}
 	e.opt.Timeout = cmp.Or(e.opt.Timeout, defaultTimeout)
 	e.mu.peers = make(map[serry.Life]*peer)
+	e.mu.stagers = make(map[serry.DeviceID]*stager)
 	e.offers.table = offer.NewTable(offer.Limits{})
 	e.offers.present, e.offers.tickets = make(map[offer.Serial]*Offered), make(map[offer.Ticket]*delivery)
 	e.ctx, e.stop = context.WithCancelCause(context.WithoutCancel(ctx))
@@ -132,6 +137,23 @@ func New(ctx context.Context, m Member, net *link.Net, o Options) (*Engine, erro
 		e.stop(context.Cause(ctx))
 		return nil, context.Cause(ctx)
 	}
+}
+
+// alloc takes memory for data that come to a device.
+func (e *Engine) alloc(d serry.DeviceID, bytes int64) (m Memory, err error) {
+	switch device := e.opt.Devices[d]; {
+	case e.opt.Alloc != nil:
+		m, err = e.opt.Alloc(bytes)
+	case device != nil:
+		m.Region, err = device.Alloc(bytes)
+	default:
+		m.Region = memory.Of(make([]byte, bytes))
+	}
+	if err == nil && m.Region.Len() != bytes {
+		err = fmt.Errorf("%d bytes were asked for, %d given", bytes, m.Region.Len())
+	}
+	m.Device = d
+	return m, err
 }
 
 // Pool is that of the events and buffers of the engine.
@@ -396,12 +418,20 @@ func (e *Engine) pulled(l *link.Link, payload []byte) {
 	})
 }
 
-// Unexpected implements link.Handler: it says whether data, or credit, are for a transfer that has not ended.
+// Unexpected implements link.Handler: it says whether data, or credit, are for a transfer that has not ended. Credit for a piece
+// of a send from a device is what the piece waits for.
 func (e *Engine) Unexpected(l *link.Link, h link.Header) bool {
 	e.mu.Lock()
 	p := e.mu.peers[l.Peer()]
 	e.mu.Unlock()
-	return p != nil && p.knows(match.Number(h.Stream))
+	n := match.Number(h.Stream)
+	if p == nil || !p.knows(n) {
+		return false
+	}
+	if !h.Data() && h.Offset <= math.MaxInt64 && p.stages(n) {
+		p.do(func() { p.credited(n, int64(h.Offset)) })
+	}
+	return true
 }
 
 // Event implements link.Handler.
@@ -420,7 +450,8 @@ func (e *Engine) Event(event link.Event) {
 	}
 }
 
-// Close ends all transfers, and tells the peers. It waits for their verdicts until ctx ends. A second call does nothing.
+// Close ends all transfers, and tells the peers. It waits for their verdicts until ctx ends, and until devices have done with
+// memory that they were told to copy. A second call does nothing.
 func (e *Engine) Close(ctx context.Context) {
 	e.mu.Lock()
 	if e.mu.closed {
@@ -442,9 +473,13 @@ func (e *Engine) Close(ctx context.Context) {
 	}
 	for _, p := range peers {
 		p.do(p.abandon)
+		<-p.drained() // of what devices still copy
 		p.close()
 	}
 	e.stop(ErrAborted)
 	e.work.Wait()
+	for _, s := range e.mu.stagers { // no call adds one any more
+		s.recorder.Flush()
+	}
 	e.pool.Flush()
 }

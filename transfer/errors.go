@@ -18,6 +18,7 @@ var (
 	ErrTimeout     = serry.ErrTimeout                     // a deadline has passed, or no byte came for long
 	ErrCancelled   = serry.ErrCancelled                   // by the program of either side
 	ErrDenied      = errors.New("not allowed")            // to pull an offer by another token
+	ErrUnsupported = errors.New("not supported")          // of memory that the engine cannot move
 	ErrLimit       = serry.ErrLimit                       // memory, or too many transfers
 	ErrUnavailable = errors.New("peer is not reachable")  // its life is over, or its verdict did not come
 	ErrAborted     = errors.New("transfers were stopped") // by Close
@@ -31,7 +32,7 @@ var sentinels = []struct {
 }{
 	{match.Cancelled, ErrCancelled}, {match.Cancelled, context.Canceled},
 	{match.Late, ErrTimeout}, {match.Late, context.DeadlineExceeded},
-	{match.Invalid, ErrInvalid}, {match.Exists, ErrExists}, {match.Denied, ErrDenied}, {match.Stale, ErrStale}, {match.Exhausted, ErrLimit},
+	{match.Invalid, ErrInvalid}, {match.Exists, ErrExists}, {match.Denied, ErrDenied}, {match.Unsupported, ErrUnsupported}, {match.Stale, ErrStale}, {match.Exhausted, ErrLimit},
 	{match.Unavailable, ErrUnavailable}, {match.Aborted, ErrAborted}, {match.Internal, ErrFailed}, {match.Internal, ErrAbandoned},
 }
 

@@ -41,8 +41,9 @@ var errDevice = errors.New("device fell off the bus")
 
 // A fakeDevice has queues whose work takes a time that the test sets.
 type fakeDevice struct {
-	mu   sync.Mutex
-	lost error
+	transfer.Device // of which only Err is called
+	mu              sync.Mutex
+	lost            error
 }
 
 func (d *fakeDevice) Err() error {

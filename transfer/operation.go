@@ -42,6 +42,11 @@ type operation struct {
 	defined  bool         // of a send: its data are there
 	mover    *mover       // or nil: bytes that the link moves
 	copying  *copying     // or nil: bytes that are copied from the memory of the sender
+	staged   *staged      // or nil: bytes that move between the link and a device
+	stager   *stager      // of the device that the memory is of, or nil
+	credits  []int64      // of a send from a device: offsets of pieces that the receiver has memory for, before the send moves
+	copies   int          // of the device that use the memory
+	ending   *match.End   // or nil: how it has ended, which is told when the device does not use its memory any more
 	path     Path         // by which bytes moved last
 	moved    atomic.Int64 // bytes; the goroutine of the peer writes it
 	reported bool         // that it waits was logged
@@ -78,8 +83,10 @@ func (o *operation) takeBuffer(ctx context.Context, e *Engine) error {
 	}
 	o.memory = use.Memory()
 	if o.memory.Space() == memory.Device {
-		use.Drop()
-		return invalid("memory of a device cannot be moved yet")
+		if o.stager, err = e.stagerOf(b.Device()); err != nil {
+			use.Drop()
+			return err
+		}
 	}
 	if o.send && o.memory.Space() == memory.Shared {
 		var read *Event
@@ -100,14 +107,13 @@ func (o *operation) allocate(e *Engine) error {
 	if err != nil {
 		return err
 	}
-	m, err := e.opt.Alloc(size)
-	if err == nil && m.Region.Len() != size {
-		err = fmt.Errorf("%d bytes were asked for, %d given", size, m.Region.Len())
+	m, err := e.alloc(o.op.Dst, size)
+	if err == nil && m.Region.Space() == memory.Device {
+		o.stager, err = e.stagerOf(o.op.Dst)
 	}
 	if err != nil {
 		o.failure = fmt.Errorf("%w: memory for %v: %w", ErrLimit, o.op.Spec, err)
 	}
-	m.Device = o.op.Dst
 	o.memory = m.Region
 	o.buffer = &Buffer{pool: e.pool, spec: o.op.Spec, memory: m, definition: o.event}
 	return nil
@@ -251,6 +257,10 @@ func (o *operation) refused(err error) {
 
 // move begins to send ranges.
 func (o *operation) move(l *link.Link, n match.Number, ranges match.Ranges) {
+	if o.stager != nil {
+		o.stage(l, o.op.Class, n, ranges)
+		return
+	}
 	o.number, o.path = n, ByLink
 	o.mover = &mover{op: o, link: l, class: o.op.Class.link(), left: slices.Clone(ranges)}
 	o.mover.post()
@@ -267,6 +277,10 @@ func (m *mover) post() {
 // expect begins to take ranges.
 func (o *operation) expect(l *link.Link, a match.Expect) {
 	o.number = a.Number
+	if o.stager != nil {
+		o.expectStaged(l, a)
+		return
+	}
 	if a.Place.Known() {
 		if s, data, ok := o.peer.borrowedAt(a.Place, o.Shape.Bytes); ok {
 			o.path = ByMemory
@@ -376,6 +390,9 @@ func (m *mover) halt(f func(*piece)) (all bool) {
 func (o *operation) stop() {
 	sent := true
 	o.uncopy()
+	if o.staged != nil {
+		sent = o.staged.halt()
+	}
 	if o.mover != nil {
 		sent = o.mover.halt(func(p *piece) { o.moved.Add(p.To - p.From) })
 	}
@@ -386,6 +403,10 @@ func (o *operation) stop() {
 // suspend ends the movement of bytes because contact is lost. What is complete counts.
 func (o *operation) suspend() {
 	o.uncopy()
+	o.credits = nil
+	if o.staged != nil && o.staged.halt() && o.send {
+		o.peer.machine.Sent(o.peer.now(), o.ref)
+	}
 	m := o.mover
 	if m == nil {
 		return

@@ -41,6 +41,7 @@ type peer struct {
 	held       map[match.Ref]*operation // sends that have ended, and whose memory the peer may read
 	timer      *time.Timer              // for the machine, or nil
 	redial     time.Duration
+	draining   int             // operations that have ended, and whose memory a device uses
 	watching   bool            // a timer looks at what waits
 	waiters    []chan struct{} // to be closed when there are no operations
 	asks       asks
@@ -53,6 +54,7 @@ type peer struct {
 		closed   bool
 		dialling bool
 		known    map[match.Number]bool // transfers that data or credit may come for
+		stages   map[match.Number]bool // sends from devices: what credit comes for is to be staged
 	}
 }
 
@@ -62,7 +64,7 @@ func newPeer(e *Engine, life serry.Life) *peer {
 		Odd: e.life.Compare(life) < 0, Peer: fmt.Sprintf("%v incarnation %d", life.Task, life.Incarnation),
 		Detection: e.opt.Detection, Stall: e.opt.Stall, Live: maxLive,
 	})
-	p.mu.known = make(map[match.Number]bool)
+	p.mu.known, p.mu.stages = make(map[match.Number]bool), make(map[match.Number]bool)
 	return p
 }
 
@@ -128,6 +130,7 @@ func (p *peer) setKnown(n match.Number, known bool) {
 		p.mu.known[n] = true
 	} else {
 		delete(p.mu.known, n)
+		delete(p.mu.stages, n)
 	}
 }
 
@@ -168,7 +171,7 @@ func (p *peer) perform() {
 			}
 		}
 	}
-	if len(p.ops)+len(p.backlog) == 0 {
+	if len(p.ops)+len(p.backlog)+p.draining == 0 {
 		for _, w := range p.waiters {
 			close(w)
 		}
@@ -186,9 +189,24 @@ func (p *peer) tell(m match.Message) {
 
 // offered notes the number of a send.
 func (p *peer) offered(n match.Number) {
-	if ref, ok := p.machine.Sender(n); ok {
-		p.ops[ref].number = n
+	ref, ok := p.machine.Sender(n)
+	if !ok {
+		return
 	}
+	o := p.ops[ref]
+	o.number = n
+	if o.stager != nil {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		p.mu.stages[n] = true
+	}
+}
+
+// stages says whether a number is that of a send from a device.
+func (p *peer) stages(n match.Number) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.mu.stages[n]
 }
 
 // flush sends the messages that have gathered, as few frames. A frame that the link does not take is lost: the sender of the
@@ -251,11 +269,11 @@ func (p *peer) end(o *operation, end match.End) {
 			p.link.Forget(link.Transfer, uint64(o.number), 0, ErrCancelled)
 		}
 	}
-	o.finish(o.error(v))
-	if end.Held {
-		p.held[o.ref] = o
+	if o.copies > 0 {
+		o.ending = &end
+		p.draining++
 	} else {
-		o.release()
+		p.conclude(o, end)
 	}
 	for len(p.backlog) > 0 && len(p.ops) < maxLive {
 		next := p.backlog[0]
@@ -264,6 +282,36 @@ func (p *peer) end(o *operation, end match.End) {
 		if next.waiting { // it was not cancelled meanwhile
 			p.admit(next)
 		}
+	}
+}
+
+// conclude tells the program how an operation ended.
+func (p *peer) conclude(o *operation, end match.End) {
+	o.finish(o.error(end.Verdict))
+	if end.Held {
+		p.held[o.ref] = o
+	} else {
+		o.release()
+	}
+}
+
+// settle tells the program of an end, once the device does not use the memory any more.
+func (p *peer) settle(o *operation) {
+	if o.ending != nil && o.copies == 0 {
+		p.draining--
+		p.conclude(o, *o.ending)
+	}
+}
+
+// credited hears that the receiver has memory for a piece of a send from a device.
+func (p *peer) credited(n match.Number, offset int64) {
+	ref, ok := p.machine.Sender(n)
+	switch o := p.ops[ref]; {
+	case !ok || o == nil:
+	case o.staged != nil:
+		o.staged.credited(offset)
+	case len(o.credits) < intakePieces:
+		o.credits = append(o.credits, offset)
 	}
 }
 

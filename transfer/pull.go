@@ -251,6 +251,12 @@ func refusalOf(err error) match.Verdict {
 func (p *peer) deliver(d *delivery, x *Offered) {
 	b := x.buffers[d.index]
 	bytes, err := d.view.measure(b.memory.Region.Len())
+	var staged *stager
+	if b.memory.Region.Space() == memory.Device && err == nil {
+		if staged, err = p.engine.stagerOf(b.Device()); len(d.view.Counts) > 0 {
+			err = fmt.Errorf("parts of memory of a device that do not lie in a row: %w", ErrUnsupported)
+		}
+	}
 	if err == nil && p.deliveries[d.id] != d {
 		err = ErrCancelled
 	}
@@ -262,7 +268,7 @@ func (p *peer) deliver(d *delivery, x *Offered) {
 	}
 	o := &operation{
 		op:   Op{Key: Key{d.id.Namespace, d.id.Key}, Src: d.id.Src, Dst: d.id.Dst, Buffer: b, Class: classOf(link.Class(d.class))},
-		peer: p, send: true, posted: p.now(), buffer: b, memory: b.memory.Region, offered: x,
+		peer: p, send: true, posted: p.now(), buffer: b, memory: b.memory.Region, offered: x, stager: staged,
 	}
 	o.Op = match.Op{Send: true, ID: d.id, Class: d.class, Deadline: d.expires, Shape: partShape(bytes)}
 	if d.expires == match.Never && p.engine.opt.Timeout > 0 {

@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"github.com/serry-dev/serry"
+	"github.com/serry-dev/serry/memory"
 )
 
 // putNamespace has the keys of Put. Programs use others.
@@ -191,11 +192,14 @@ func (e *Engine) Copy(ctx context.Context, src *Buffer, dst serry.DeviceID) (*Bu
 	}
 	defer use.Drop()
 	from := use.Memory()
-	m, err := e.opt.Alloc(from.Len())
+	m, err := e.alloc(dst, from.Len())
 	if err != nil {
 		return nil, fmt.Errorf("%w: memory for %v: %w", ErrLimit, src.Spec(), err)
 	}
-	m.Device = dst
+	onDevice := from.Space() == memory.Device
+	if onDevice != (m.Region.Space() == memory.Device) || onDevice && src.Device() != dst {
+		return nil, fmt.Errorf("a copy from %v memory of device %d to %v memory of device %d: %w", from.Space(), src.Device(), m.Region.Space(), dst, ErrUnsupported)
+	}
 	b, err := e.pool.Buffer(src.Spec(), m)
 	if err != nil {
 		return nil, err
@@ -204,10 +208,25 @@ func (e *Engine) Copy(ctx context.Context, src *Buffer, dst serry.DeviceID) (*Bu
 	use.Convert(copied)
 	b.Define(copied)
 	src.Definition().After(func(err error) {
-		if err == nil {
+		switch {
+		case err == nil && onDevice:
+			promise.Bind(e.copyInside(dst, m.Region, from))
+			return
+		case err == nil:
 			copy(m.Region.Bytes(), from.Bytes())
 		}
 		promise.Set(err)
 	})
 	return b, nil
+}
+
+// copyInside copies memory of a device.
+func (e *Engine) copyInside(d serry.DeviceID, to, from memory.Region) *Event {
+	s, err := e.stagerOf(d)
+	if err != nil {
+		return e.pool.Error(err)
+	}
+	s.submit.Lock()
+	defer s.submit.Unlock()
+	return s.recorder.Record(s.inside, s.inside.Copy(to, from))
 }

@@ -318,11 +318,13 @@ func (r *resharding) allocate() error {
 		if err != nil {
 			return err
 		}
-		m, err := r.engine.opt.Alloc(size)
+		m, err := r.engine.alloc(d, size)
 		if err != nil {
 			return fmt.Errorf("%w: memory for a shard: %w", ErrLimit, err)
 		}
-		m.Device = d
+		if m.Region.Space() == memory.Device {
+			return fmt.Errorf("shards in memory of device %d: %w", d, ErrUnsupported)
+		}
 		b, err := r.engine.pool.Buffer(r.spec(shape), m)
 		if err != nil {
 			return err

@@ -1,0 +1,398 @@
+package transfer_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/serry-dev/serry"
+	"github.com/serry-dev/serry/internal/lab/clause"
+	"github.com/serry-dev/serry/memory"
+	"github.com/serry-dev/serry/transfer"
+	"github.com/serry-dev/serry/transfer/devicetest"
+)
+
+// devices gives each process of a world a fake device.
+func devices(w *world, n int, f *devicetest.Fake) []*devicetest.Fake {
+	var list []*devicetest.Fake
+	w.engine.Devices = make(map[serry.DeviceID]transfer.Device)
+	for i := range n {
+		fake := &devicetest.Fake{Latency: f.Latency, Rate: f.Rate, Memory: f.Memory, RefusePins: f.RefusePins}
+		w.engine.Devices[serry.DeviceID(i)] = fake
+		list = append(list, fake)
+	}
+	return list
+}
+
+// onDevice makes a buffer in memory of a device.
+func (p *process) onDevice(f *devicetest.Fake, data []byte) *transfer.Buffer {
+	p.world.t.Helper()
+	r, err := f.Alloc(int64(len(data)))
+	if err != nil {
+		p.world.t.Fatal(err)
+	}
+	copy(f.Bytes(r), data)
+	b, err := p.Pool().Buffer(bytesSpec(len(data)), transfer.Memory{Region: r, Device: p.device})
+	if err == nil {
+		err = b.Define(p.Pool().Ready())
+	}
+	if err != nil {
+		p.world.t.Fatal(err)
+	}
+	return b
+}
+
+// deviceContent is what a buffer in memory of a device holds, once it is defined.
+func deviceContent(t testing.TB, f *devicetest.Fake, b *transfer.Buffer) []byte {
+	t.Helper()
+	if err := b.Definition().Wait(t.Context()); err != nil {
+		t.Fatalf("buffer is not defined: %v", err)
+	}
+	u, err := b.Use(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer u.Drop()
+	return f.Bytes(u.Memory())
+}
+
+func (p *process) deviceOp(to *process, key uint64, b *transfer.Buffer, c transfer.Class) transfer.Op {
+	op := p.sendOp(to, key, nil)
+	op.Buffer, op.Class = b, c
+	return op
+}
+
+// From device to device, device to host and host to device.
+func TestDeviceMemory(t *testing.T) {
+	clause.Cite(t, "TR-G-27", "TR-G-29", "TR-RCV-9", "TRT-020", "TRT-260")
+	onEach(t, func(t *testing.T, w *world) {
+		fakes := devices(w, 2, &devicetest.Fake{Latency: 10 * time.Microsecond, Rate: 50e9})
+		a, b := w.pair()
+		for i, size := range []int{0, 1, 8192, 8193, 1 << 20, 4<<20 - 1, 4 << 20, 4<<20 + 1, 41<<20 + 5} {
+			want := fill(size, uint64(i))
+			key := uint64(i) * 10
+			sent := a.begin(t.Context(), a.deviceOp(b, key, a.onDevice(fakes[0], want), transfer.Normal))
+			got := b.receive(a, key, size)
+			if !bytes.Equal(deviceContent(t, fakes[1], got.Buffer), want) || sent.Event.Wait(t.Context()) != nil {
+				t.Errorf("%d bytes from device to device came out different", size)
+			}
+			sent = a.send(b, key+1, want)
+			got = b.receive(a, key+1, size)
+			if !bytes.Equal(deviceContent(t, fakes[1], got.Buffer), want) || sent.Event.Wait(t.Context()) != nil {
+				t.Errorf("%d bytes from host to device came out different", size)
+			}
+			sent = a.begin(t.Context(), a.deviceOp(b, key+2, a.onDevice(fakes[0], want), transfer.Normal))
+			op := b.receiveOp(a, key+2, size)
+			op.Buffer = b.buffer(make([]byte, size), nil)
+			got = b.begin(t.Context(), op)
+			if !bytes.Equal(content(t, got.Buffer), want) || sent.Event.Wait(t.Context()) != nil {
+				t.Errorf("%d bytes from device to host came out different", size)
+			}
+		}
+		if r := a.Records(); r[len(r)-1].Path != transfer.ByStaging {
+			t.Errorf("path = %v; want staging", r[len(r)-1].Path)
+		}
+	})
+}
+
+// Copies of the device and sends of the link overlap: a transfer takes about as long as the slower of both.
+func TestStagingOverlaps(t *testing.T) {
+	clause.Cite(t, "TR-G-27", "TRT-260")
+	inBubble(t, func(t *testing.T, w *world) {
+		fakes := devices(w, 2, &devicetest.Fake{Rate: 1e9})
+		a, b := w.pair()
+		const size = 64 << 20
+		want := fill(size, 1)
+		began := time.Now()
+		a.begin(t.Context(), a.deviceOp(b, 1, a.onDevice(fakes[0], want), transfer.Normal))
+		got := b.receive(a, 1, size)
+		if !bytes.Equal(deviceContent(t, fakes[1], got.Buffer), want) {
+			t.Error("other bytes came")
+		}
+		one := time.Duration(size * int64(time.Second) / 1e9) // of one direction of one device
+		if took := time.Since(began); took > one*3/2 {
+			t.Errorf("down and up one after the other take %v; this took %v", 2*one, took)
+		}
+	})
+}
+
+// Both processes send to each other more than their slots hold, in many transfers: none waits for the other for ever.
+func TestStagingDoesNotDeadlock(t *testing.T) {
+	clause.Cite(t, "TR-BPR-2", "TR-BPR-4", "TRT-237", "TRT-238")
+	inBubble(t, func(t *testing.T, w *world) {
+		fakes := devices(w, 2, &devicetest.Fake{Latency: 10 * time.Microsecond, Rate: 20e9})
+		a, b := w.pair()
+		pair := []*process{a, b}
+		var all []transfer.Item
+		for key := range uint64(60) {
+			for i, p := range pair {
+				size := []int{100, 9000, 5 << 20, 1 << 20}[key%4]
+				all = append(all, p.begin(t.Context(), p.deviceOp(pair[1-i], key, p.onDevice(fakes[i], fill(size, key)), transfer.Class(key%3))))
+			}
+		}
+		for key := uint64(59); key < 60; key-- { // in another order
+			for i, p := range pair {
+				size := []int{100, 9000, 5 << 20, 1 << 20}[key%4]
+				got := p.receive(pair[1-i], key, size)
+				all = append(all, got)
+			}
+		}
+		for i, item := range all {
+			if err := item.Event.Wait(t.Context()); err != nil {
+				t.Errorf("transfer %d: %v", i, err)
+			}
+		}
+	})
+}
+
+// While bulk copies run, an urgent one waits for no more than the chunks that the device has: two.
+func TestUrgentCopiesDoNotStarve(t *testing.T) {
+	clause.Cite(t, "TR-STR-5", "TR-STR-4", "TRT-235")
+	inBubble(t, func(t *testing.T, w *world) {
+		fakes := devices(w, 2, &devicetest.Fake{Latency: 10 * time.Microsecond, Rate: 1e9})
+		a, b := w.pair()
+		const size = 200 << 20
+		bulk := a.begin(t.Context(), a.deviceOp(b, 1, a.onDevice(fakes[0], fill(size, 1)), transfer.Bulk))
+		b.receive(a, 1, size)
+		for i := range uint64(20) {
+			time.Sleep(5 * time.Millisecond)
+			sent := a.begin(t.Context(), a.deviceOp(b, 10+i, a.onDevice(fakes[0], fill(4096, i)), transfer.Urgent))
+			b.receive(a, 10+i, 4096)
+			if err := sent.Event.Wait(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if bulk.Event.State() == transfer.Complete {
+			t.Fatal("the bulk transfer has ended before the urgent ones")
+		}
+		chunk := time.Duration(1<<20*int64(time.Second)/1e9) + 10*time.Microsecond
+		urgent := 0
+		for _, c := range append(fakes[0].Copies(), fakes[1].Copies()...) {
+			if c.Bytes != 4096 {
+				continue
+			}
+			urgent++
+			if wait := c.End.Sub(c.Asked); wait > 2*chunk+200*time.Microsecond {
+				t.Errorf("an urgent copy %v took %v; two chunks take %v", c.Direction, wait, 2*chunk)
+			}
+		}
+		if urgent != 40 {
+			t.Errorf("%d urgent copies; want 40", urgent)
+		}
+		if err := bulk.Event.Wait(t.Context()); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// A queue that is fed blindly starves the other one: the fake shows what the rule is for.
+func TestFakeStarves(t *testing.T) {
+	clause.Cite(t, "TR-STR-5")
+	synctest.Test(t, func(t *testing.T) {
+		f := &devicetest.Fake{Rate: 1e9}
+		bulk, _ := f.Queue(transfer.Down, transfer.Bulk)
+		urgent, _ := f.Queue(transfer.Down, transfer.Urgent)
+		source, _ := f.Alloc(1 << 20)
+		slot := memory.Of(make([]byte, 1<<20))
+		if f.Pin(slot) != nil {
+			t.Fatal("Pin failed")
+		}
+		for range 50 {
+			if err := bulk.Copy(slot, source); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := urgent.Copy(slot.Slice(0, 1), source.Slice(0, 1)); err != nil {
+			t.Fatal(err)
+		}
+		m, _ := urgent.Mark()
+		began := time.Now()
+		for urgent.Reached() < m.Number {
+			time.Sleep(time.Millisecond)
+		}
+		if d := time.Since(began); d < 40*time.Millisecond {
+			t.Errorf("a copy of one byte waited %v beside 50 of a MiB in another queue", d)
+		}
+	})
+}
+
+// An error of one copy fails its transfer alone. A device that is lost fails all of its transfers, and none of another device.
+func TestDeviceErrors(t *testing.T) {
+	clause.Cite(t, "TR-G-29", "TR-ERR-3", "TR-ASY-2", "TRT-260")
+	inBubble(t, func(t *testing.T, w *world) {
+		fakes := devices(w, 3, &devicetest.Fake{Latency: time.Millisecond, Rate: 1e9})
+		all := w.startAll(3)
+		a, b, c := all[0], all[1], all[2]
+		fakes[0].FailCopy(3)
+		first := a.begin(t.Context(), a.deviceOp(b, 1, a.onDevice(fakes[0], fill(8<<20, 1)), transfer.Normal))
+		got := b.receive(a, 1, 8<<20)
+		if err := first.Event.Wait(t.Context()); !errors.Is(err, devicetest.ErrRefused) {
+			t.Errorf("send whose copy fails = %v; want the error of the device", err)
+		}
+		if err := got.Event.Wait(t.Context()); err == nil {
+			t.Error("its receive ended well")
+		}
+		again := a.begin(t.Context(), a.deviceOp(b, 2, a.onDevice(fakes[0], fill(8<<20, 2)), transfer.Normal))
+		if got := b.receive(a, 2, 8<<20); !bytes.Equal(deviceContent(t, fakes[1], got.Buffer), fill(8<<20, 2)) || again.Event.Wait(t.Context()) != nil {
+			t.Error("the next transfer is wrong")
+		}
+		fakes[1].LoseAt(4) // the receiver's
+		sent := a.begin(t.Context(), a.deviceOp(b, 3, a.onDevice(fakes[0], fill(30<<20, 3)), transfer.Normal))
+		got = b.receive(a, 3, 30<<20)
+		other := a.begin(t.Context(), a.deviceOp(c, 3, a.onDevice(fakes[0], fill(30<<20, 4)), transfer.Normal))
+		safe := c.receive(a, 3, 30<<20)
+		if err := got.Event.Wait(t.Context()); !errors.Is(err, devicetest.ErrLost) {
+			t.Errorf("receive on a device that is lost = %v", err)
+		}
+		if err := sent.Event.Wait(t.Context()); err == nil {
+			t.Error("its send ended well")
+		}
+		if !bytes.Equal(deviceContent(t, fakes[2], safe.Buffer), fill(30<<20, 4)) || other.Event.Wait(t.Context()) != nil {
+			t.Error("a transfer with another device is wrong")
+		}
+	})
+}
+
+// A transfer that is cancelled ends when the device does not use its memory any more, and not before.
+func TestCancelWhileTheDeviceCopies(t *testing.T) {
+	clause.Cite(t, "TR-CAN-4", "TR-PAB-7", "TRT-200", "TRT-201")
+	for _, wait := range []time.Duration{0, time.Millisecond, 3 * time.Millisecond, 7 * time.Millisecond, 15 * time.Millisecond} {
+		t.Run(fmt.Sprint(wait), func(t *testing.T) {
+			inBubble(t, func(t *testing.T, w *world) {
+				fakes := devices(w, 2, &devicetest.Fake{Latency: time.Millisecond, Rate: 1e9})
+				a, b := w.pair()
+				ctx, cancel := context.WithCancel(t.Context())
+				sent := a.begin(t.Context(), a.deviceOp(b, 1, a.onDevice(fakes[0], fill(40<<20, 1)), transfer.Normal))
+				got := b.begin(ctx, b.receiveOp(a, 1, 40<<20))
+				time.Sleep(wait)
+				cancel()
+				<-got.Event.Done()
+				u, err := got.Buffer.Use(t.Context())
+				if err != nil {
+					t.Fatal(err)
+				}
+				memory := fakes[1].Bytes(u.Memory())
+				u.Drop()
+				for i := range memory {
+					memory[i] = 0xee
+				}
+				<-sent.Event.Done()
+				time.Sleep(time.Second)
+				fakes[1].Copies()
+				if !allEqual(memory, 0xee) {
+					t.Error("memory was written after the end")
+				}
+			})
+		})
+	}
+}
+
+func allEqual(b []byte, x byte) bool {
+	for _, y := range b {
+		if x != y {
+			return false
+		}
+	}
+	return true
+}
+
+// Cuts in the middle of transfers between devices: they are resumed, and all slots are free in the end.
+func TestDeviceTransfersThroughCuts(t *testing.T) {
+	clause.Cite(t, "TR-ERR-5", "TRT-213")
+	inBubble(t, func(t *testing.T, w *world) {
+		fakes := devices(w, 2, &devicetest.Fake{Latency: 100 * time.Microsecond, Rate: 1e9})
+		a, b := w.pair()
+		for round := range uint64(4) {
+			sent := a.begin(t.Context(), a.deviceOp(b, round, a.onDevice(fakes[0], fill(50<<20, round)), transfer.Normal))
+			got := b.receive(a, round, 50<<20)
+			for range 3 {
+				time.Sleep(13 * time.Millisecond)
+				w.network.reset(hostOf(a.life))
+			}
+			if !bytes.Equal(deviceContent(t, fakes[1], got.Buffer), fill(50<<20, round)) || sent.Event.Wait(t.Context()) != nil {
+				t.Errorf("transfer %d is wrong", round)
+			}
+		}
+	})
+}
+
+// Without a driver an engine works, and says that it cannot move memory of devices.
+func TestNoDriver(t *testing.T) {
+	clause.Cite(t, "TR-G-29", "TRT-262")
+	inBubble(t, func(t *testing.T, w *world) {
+		a, b := w.pair()
+		f := new(devicetest.Fake)
+		if _, err := a.Transfer(t.Context(), []transfer.Op{a.deviceOp(b, 1, a.onDevice(f, []byte("abc")), transfer.Normal)}); !errors.Is(err, transfer.ErrUnsupported) {
+			t.Errorf("Transfer() = %v; want ErrUnsupported", err)
+		}
+		sent, got := a.send(b, 2, []byte("abc")), b.receive(a, 2, 3)
+		if string(content(t, got.Buffer)) != "abc" || sent.Event.Wait(t.Context()) != nil {
+			t.Error("a transfer of memory of the host is wrong")
+		}
+	})
+}
+
+// A device that gives no memory, or pins none, fails the transfers that need it.
+func TestNoDeviceMemory(t *testing.T) {
+	clause.Cite(t, "TR-RCV-9", "TRT-035")
+	inBubble(t, func(t *testing.T, w *world) {
+		devices(w, 2, &devicetest.Fake{Memory: 10, RefusePins: true})
+		a, b := w.pair()
+		sent, got := a.send(b, 1, fill(100, 1)), b.receive(a, 1, 100)
+		if err := got.Event.Wait(t.Context()); !errors.Is(err, transfer.ErrLimit) {
+			t.Errorf("receive without memory = %v; want ErrLimit", err)
+		}
+		if err := sent.Event.Wait(t.Context()); !errors.Is(err, transfer.ErrLimit) {
+			t.Errorf("its send = %v; want ErrLimit", err)
+		}
+		sent, got = a.send(b, 2, fill(9, 1)), b.receive(a, 2, 9)
+		if err := got.Event.Wait(t.Context()); !errors.Is(err, transfer.ErrLimit) {
+			t.Errorf("receive without pinned memory = %v; want ErrLimit", err)
+		}
+		if sent.Event.Wait(t.Context()) == nil {
+			t.Error("its send ended well")
+		}
+	})
+}
+
+// Copies inside a device, and offers of its memory.
+func TestDeviceCopiesAndOffers(t *testing.T) {
+	clause.Cite(t, "TR-G-29", "TR-DPT-4", "TR-PUL-17", "TRT-070")
+	inBubble(t, func(t *testing.T, w *world) {
+		fakes := devices(w, 2, &devicetest.Fake{Latency: time.Millisecond})
+		a, b := w.pair()
+		source := a.onDevice(fakes[0], []byte("content"))
+		twin, err := a.Copy(t.Context(), source, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if string(deviceContent(t, fakes[0], twin)) != "content" {
+			t.Error("the copy is different")
+		}
+		x, err := a.Offer(t.Context(), 1, []*transfer.Buffer{source}, transfer.OfferOptions{Times: -1})
+		if err != nil {
+			t.Fatal(err)
+		}
+		g := b.pull(t.Context(), x.Handle(), 7, 0)
+		if string(deviceContent(t, fakes[1], g.Items()[0].Buffer)) != "content" {
+			t.Error("the pull brought other bytes")
+		}
+		for view, want := range map[*transfer.View]error{
+			{Offset: 1, Run: 3}: nil,
+			{Run: 1, Counts: []int64{3}, Strides: []int64{2}}: transfer.ErrUnsupported,
+		} {
+			g, err := b.Pull(t.Context(), x.Handle(), []transfer.Want{{View: *view, Device: 1, Spec: bytesSpec(3)}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := g.Done().Wait(t.Context()); !errors.Is(err, want) {
+				t.Errorf("pull of %v = %v; want %v", *view, err, want)
+			}
+		}
+		x.Withdraw()
+	})
+}
