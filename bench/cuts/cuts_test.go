@@ -1,0 +1,38 @@
+package main
+
+import (
+	"bytes"
+	"io"
+	"os"
+	"os/exec"
+	"strings"
+	"testing"
+)
+
+// TestMain lets this binary be the receiver as well.
+func TestMain(m *testing.M) {
+	farOr(func() { os.Exit(m.Run()) })
+}
+
+// A few cuts and a kill go through everything.
+func TestRun(t *testing.T) {
+	if _, err := exec.LookPath("ip"); err != nil || os.Getuid() != 0 || testing.Short() {
+		t.Skip("it needs root and iproute2, and takes seconds")
+	}
+	if out, err := exec.Command("ip", "netns", "list").CombinedOutput(); err != nil {
+		t.Skipf("no network namespaces here: %v: %s", err, out)
+	}
+	var out bytes.Buffer
+	err := run(t.Context(), []string{"-cuts", "2", "-kills", "1", "-size", "50000000", "-dead", "300ms", "-gap", "20ms"}, &out, io.Discard)
+	if err != nil && strings.Contains(err.Error(), "needs root and iproute2") {
+		t.Skip(err)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{"0 corrupt, 0 lost, 0 stuck", "2 cuts", "1 receivers killed"} {
+		if !strings.Contains(out.String(), want) {
+			t.Errorf("%q is not in\n%s", want, &out)
+		}
+	}
+}
