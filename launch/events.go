@@ -19,12 +19,13 @@ func (j *Job) died(ev died) step {
 	if !j.is(ev.lifetime, running) || !j.placed(ev.Task, ev.from) {
 		return step{} // of a host that was given up, or of an older attempt
 	}
+	lost := j.lostForGood() // before any rank that ends because of it is blamed
 	verdict, ending := j.verdict(), j.plan.ending
 	if j.cutShort(ev) {
 		ev.Cause = cutShort(j.leaving(ev.Task).signal)
 	}
 	part, free := j.incident.takes(ev, time.Now(), j.cfg.Service.Cluster.HeartbeatTimeout)
-	s := j.decide(ev, free && j.plan.restart == RestartFailed)
+	s := merged(lost, j.decide(ev, free && j.plan.restart == RestartFailed))
 	if ev.Cause.Well() {
 		j.service.Exited(worker(ev.Task), "")
 		j.exceptions.ended = append(j.exceptions.ended, early{ev, time.Now()})
@@ -52,7 +53,10 @@ func (j *Job) died(ev died) step {
 			j.note("rank %d %s", verdict.Task, verdict.Verdict)
 		}
 	}
-	if verdict != nil && verdict.Task != ev.Task {
+	if verdict != nil && (verdict.Task != ev.Task || verdict.twice) {
+		if verdict.twice {
+			j.note("rank %d: %s", verdict.Task, verdict.Verdict)
+		}
 		j.failures.add(verdict, nil)
 	}
 	if !j.plan.tasks[ev.Task].again { // else it is made good
@@ -172,8 +176,20 @@ func (j *Job) verdict() *Failure {
 	if errors.Is(failed, serry.ErrTaskDead) && failed.Evidence == "" {
 		text = fmt.Sprintf("no heartbeat for %v", j.cfg.Service.Cluster.HeartbeatTimeout)
 	}
-	at := j.plan.tasks[failed.Task.Index]
-	return &Failure{Task: failed.Task.Index, Attempt: j.plan.attempt, Life: at.life, Verdict: text}
+	f := &Failure{Task: failed.Task.Index, Attempt: j.plan.attempt, Life: j.plan.tasks[failed.Task.Index].life, Verdict: text}
+	if errors.Is(failed, serry.ErrRestarted) || errors.Is(failed, serry.ErrWrongBeat) {
+		f.twice, f.Verdict = true, j.twoProcesses(f.Task)
+	}
+	return f
+}
+
+// twoProcesses says that another process has joined as a rank of this job. The end of the first, which the service tells to end for it, is no cause.
+func (j *Job) twoProcesses(task int) string {
+	text := "two processes claim this rank"
+	if r, ok := j.hangs.ranks[task]; ok && r.PID != 0 {
+		text += fmt.Sprintf(": pid %d on %s, which this job has started, and another one", r.PID, r.Host)
+	}
+	return text
 }
 
 // ours says whether a task is one of this job. A service that others run may have more.
@@ -254,12 +270,28 @@ func (j *Job) check() step {
 	if j.plan.ending != notEnding || j.opening {
 		return step{}
 	}
+	if s := j.lostForGood(); j.plan.ending != notEnding {
+		return s
+	}
 	view := j.service.view()
 	s := j.checkWaits(view)
 	if j.plan.ending != notEnding {
 		return s
 	}
 	return merged(s, j.checkHang(view))
+}
+
+// lostForGood ends a job whose service has been out of reach for so long that its ranks were told (A-SIDE-10). They end by that,
+// which is no failure of theirs.
+func (j *Job) lostForGood() step {
+	if j.plan.ending != notEnding {
+		return step{}
+	}
+	if err := j.service.lost(); err != nil {
+		j.report.Err, j.report.Code = err, CodeLost
+		return j.plan.finish()
+	}
+	return step{}
 }
 
 // checkWaits looks at the ranks that wait for all to join, or to leave.
@@ -306,6 +338,7 @@ func (j *Job) foreign(t serry.TaskID) step {
 		who = fmt.Sprintf("rank %d", t.Index)
 	}
 	j.report.Err = fmt.Errorf("%v waits for %s, but this job has only %s: the service must be for as many ranks as the job has", j.service, who, counted(len(j.plan.tasks), "rank"))
+	j.report.Code = CodeStart
 	return j.plan.finish()
 }
 
@@ -411,5 +444,6 @@ func merged(a, b step) step {
 // missing ends a job that waits for hosts in vain.
 func (j *Job) missing() step {
 	j.report.Err = fmt.Errorf("%w: no host came for node %d in %v", serry.ErrTimeout, j.places.vacant(), j.cfg.Service.Cluster.RegisterTimeout)
+	j.report.Code = CodeStart
 	return j.plan.finish()
 }

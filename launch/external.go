@@ -3,6 +3,7 @@ package launch
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strings"
 	"sync"
 	"time"
@@ -20,6 +21,7 @@ import (
 type external struct {
 	upstream []string
 	line     client.Transport // by the relay of this host
+	relays   *attemptRelays   // of this host
 	work     sync.WaitGroup
 	store    *publisher
 
@@ -44,7 +46,7 @@ func openExternal(cfg Config, here *crew, attempt int) (*external, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &external{upstream: cfg.Relay.Upstream, line: line, store: newPublisher(line)}
+	s := &external{upstream: cfg.Relay.Upstream, line: line, relays: &here.relays, store: newPublisher(line)}
 	s.mu.since = time.Now()
 	return s, nil
 }
@@ -136,6 +138,22 @@ func viewOf(st wire.Status) coord.View {
 		v.Barriers = append(v.Barriers, bar)
 	}
 	return v
+}
+
+func (s *external) lost() error {
+	p := s.relays.now()
+	if p == nil {
+		return nil
+	}
+	st := p.relay.Status()
+	if !st.GivenUp || !st.Down {
+		return nil
+	}
+	err := fmt.Errorf("the coordinator is lost since %s: %v does not answer", st.Since.Format(time.TimeOnly), s)
+	if st.Why != nil {
+		err = fmt.Errorf("%w: %w", err, st.Why)
+	}
+	return err
 }
 
 func (s *external) steady() time.Time {

@@ -4,6 +4,7 @@ import (
 	"net"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/serry-dev/serry/internal/lab/clause"
 	"github.com/serry-dev/serry/wire"
@@ -51,6 +52,29 @@ func TestExternalService(t *testing.T) {
 	exit(tasks[1:], 1)
 	if r := j.Wait(); r.First == nil || r.First.Task != 0 || r.First.Cause != (Cause{Signal: 9}) {
 		t.Errorf("First = %+v; want task 0, signal 9", r.First)
+	}
+}
+
+// A service that stays away ends the job with a code of its own, whatever the ranks end with.
+func TestExternalServiceIsLost(t *testing.T) {
+	clause.Cite(t, "D-RC-9", "A-SIDE-10")
+	s := newStage(t)
+	cfg := s.config(2)
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	srv, err := serve(cfg.Service, l, wire.DefaultJob, cfg.total())
+	if err != nil {
+		t.Fatal(err)
+	}
+	cfg.Relay.Upstream, cfg.Relay.GiveUp = []string{srv.at}, 100*time.Millisecond
+	j := s.start(cfg)
+	tasks := s.all(2, 1)
+	do(tasks, "join")
+	srv.Server.Close() // without a word, as one that was killed
+	if r := j.Wait(); r.ExitCode() != CodeLost || r.Err == nil || !strings.Contains(r.Err.Error(), "the coordinator is lost since ") || r.First != nil {
+		t.Errorf("Wait() = %+v, code %d; want the coordinator lost, code %d", r, r.ExitCode(), CodeLost)
 	}
 }
 
@@ -102,7 +126,7 @@ func TestExternalNeverJoined(t *testing.T) {
 
 // A service for more tasks than the job has waits for one that never comes, which is named.
 func TestExternalServiceForMoreTasks(t *testing.T) {
-	clause.Cite(t, "A-SIDE-16")
+	clause.Cite(t, "A-SIDE-16", "D-RC-9")
 	s := newStage(t)
 	cfg := s.config(3)
 	cfg.Relay.Upstream = []string{s.outside(cfg)}
@@ -111,7 +135,7 @@ func TestExternalServiceForMoreTasks(t *testing.T) {
 	tasks := s.all(2, 1)
 	tasks[0].begin("join")
 	tasks[1].begin("exit 0")
-	if r := j.Wait(); r.Err == nil || !strings.Contains(r.Err.Error(), "rank 2") || r.ExitCode() != 1 {
+	if r := j.Wait(); r.Err == nil || !strings.Contains(r.Err.Error(), "rank 2") || r.ExitCode() != CodeStart {
 		t.Errorf("Wait() = %+v; want that the service waits for rank 2", r)
 	}
 }

@@ -70,7 +70,11 @@ func (f *follower) run() Report {
 	m, err := f.join(ctx)
 	if err != nil {
 		f.waitFor(f.crew.close)
-		return Report{Err: err}
+		r := Report{Err: err}
+		if f.told == 0 {
+			r.Code = CodeStart
+		}
+		return r
 	}
 	orders, sent := make(chan offer), make(chan struct{})
 	go func() {
@@ -246,7 +250,7 @@ func (f *follower) obey(ctx context.Context, cancel context.CancelCauseFunc, ord
 		case ev := <-f.job.inbox:
 			f.signalled(ev.(signalled))
 		case <-ctx.Done():
-			return Report{Err: context.Cause(ctx)}
+			return Report{Err: context.Cause(ctx), Code: CodeLost}
 		}
 	}
 	return Report{Interrupted: f.told, Tasks: f.job.cfg.Tasks}

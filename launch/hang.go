@@ -22,9 +22,6 @@ const (
 	HangRestart OnHang = "restart" // treat the rank as one that has failed: Config.Restart says what is started again
 )
 
-// CodeStuck is the exit code of a job that ended because ranks were stuck.
-const CodeStuck = 75
-
 // hangs is what the first launcher knows of ranks that may keep the others waiting, in one attempt.
 type hangs struct {
 	ranks     map[int]diagnose.RankEvidence

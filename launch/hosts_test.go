@@ -171,7 +171,7 @@ func TestFirstLauncherNeverComes(t *testing.T) {
 	cfg := s.several(RestartNever)
 	cfg.Service.Cluster.RegisterTimeout = 50 * time.Millisecond
 	r := s.startNode(cfg, 1).Wait()
-	if r.Err == nil || !strings.Contains(r.Err.Error(), "no launcher of node 0 at "+cfg.Coordinator) || r.ExitCode() != 1 {
+	if r.Err == nil || !strings.Contains(r.Err.Error(), "no launcher of node 0 at "+cfg.Coordinator) || r.ExitCode() != CodeStart {
 		t.Errorf("Wait() = %+v; want that there is no launcher of node 0", r)
 	}
 }
@@ -182,7 +182,7 @@ func TestHostNeverComes(t *testing.T) {
 	cfg := s.several(RestartNever)
 	cfg.Service.Cluster.RegisterTimeout = 50 * time.Millisecond
 	r := s.startNode(cfg, 0).Wait()
-	if r.Err == nil || !strings.Contains(r.Err.Error(), "no host came for node 1") || r.ExitCode() != 1 {
+	if r.Err == nil || !strings.Contains(r.Err.Error(), "no host came for node 1") || r.ExitCode() != CodeStart {
 		t.Errorf("Wait() = %+v; want that no host came for node 1", r)
 	}
 }
@@ -217,7 +217,7 @@ func TestErrorReachesFollowers(t *testing.T) {
 	s.all(2, 1)
 	first.inbox <- opened{err: fmt.Errorf("no port is free")}
 	for _, j := range []*Job{first, other} {
-		if r := j.Wait(); r.Err == nil || r.Err.Error() != "attempt 1: no port is free" || r.ExitCode() != 1 {
+		if r := j.Wait(); r.Err == nil || r.Err.Error() != "attempt 1: no port is free" || r.ExitCode() != CodeStart {
 			t.Errorf("node %d: Wait() = %+v; want the error of the launcher", j.cfg.Node, r)
 		}
 	}

@@ -392,7 +392,7 @@ func (j *Job) open() {
 func (j *Job) opened(ev opened) step {
 	j.opening = false
 	if ev.err != nil {
-		j.report.Err = fmt.Errorf("attempt %d: %w", j.plan.attempt, ev.err)
+		j.report.Err, j.report.Code = fmt.Errorf("attempt %d: %w", j.plan.attempt, ev.err), CodeStart
 		return j.plan.finish()
 	}
 	j.closeBeside(j.service)

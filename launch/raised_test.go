@@ -3,6 +3,7 @@ package launch
 import (
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -239,6 +240,28 @@ func TestEarlyExitIsTheCause(t *testing.T) {
 			})
 		})
 	}
+}
+
+// Another process that joins as a rank is what ended the job, and not the end of the first, which the service has told to end.
+func TestTwoProcessesOfOneRank(t *testing.T) {
+	clause.Cite(t, "D-SC-21")
+	synctest.Test(t, func(t *testing.T) {
+		s := new(scene)
+		aborts := func(p *actorProcess) {
+			<-time.After(10 * time.Second)
+			s.service.mu.Lock()
+			s.service.failed = &serry.TaskError{Task: worker(1), Was: 5, Now: 6, Err: serry.ErrRestarted}
+			s.service.mu.Unlock()
+			p.end(Cause{Signal: syscall.SIGABRT}, byItself)
+		}
+		r := s.play(t, Config{}, s.raises(-1, time.Hour), aborts, s.raises(-1, time.Hour))
+		if r.First == nil || r.First.Task != 1 || !strings.HasPrefix(r.First.Verdict, "two processes claim this rank") || r.ExitCode() != 1 {
+			t.Errorf("Wait() = %v, code %d; want two processes, code 1", r.First, r.ExitCode())
+		}
+		if said := strings.Join(s.display.said, "\n"); !strings.Contains(said, "rank 1: two processes claim this rank") {
+			t.Errorf("said:\n%s", said)
+		}
+	})
 }
 
 // A rank that leaves by itself is named within 10 seconds, and again every 30.

@@ -15,6 +15,7 @@ type Failure struct {
 	Cause   Cause         // how the process ended
 	Verdict string        // instead of that: what the service saw before any process ended, or empty
 	Last    []string      // the last lines it wrote
+	twice   bool          // another process has joined as this task
 }
 
 // String says who failed and how.
@@ -43,19 +44,29 @@ type Report struct {
 	Ended       int            // tasks whose last process ended well
 	Tasks       int            // of all
 	Err         error          `json:"-"` // what went wrong with the launcher itself, or nil
+	Code        int            // exit code of that, if it has one of its own: CodeStart or CodeLost
 }
+
+// Exit codes of jobs for reasons that are not those of a rank (D-RC-9).
+const (
+	CodeStart = 73 // it cannot start as it is: an address is taken, hosts do not come, the service is for another number of ranks
+	CodeLost  = 74 // the coordination service is lost for good
+	CodeStuck = 75 // ranks were stuck, and Config.OnHang says that this ends the job
+)
 
 // Well says whether every task did what it was meant to do.
 func (r *Report) Well() bool { return r.Err == nil && r.First == nil && r.Ended == r.Tasks }
 
 // ExitCode is 0 if all went well, else the exit code of the first task that failed, where a signal
-// counts as 128 and its number; 128 and the number of the signal that interrupted the job; or 1.
+// counts as 128 and its number; 128 and the number of the signal that interrupted the job; Code; or 1.
 func (r *Report) ExitCode() int {
 	switch {
 	case r.Well():
 		return 0
 	case r.First != nil && r.First.Verdict == "":
 		return r.First.Cause.ExitCode()
+	case r.Err != nil && r.Code != 0:
+		return r.Code
 	case r.Interrupted != 0 && r.First == nil && r.Err == nil:
 		return signalBase + int(r.Interrupted)
 	}

@@ -29,6 +29,9 @@ type service interface {
 	// steady is since when the service has answered without a break and under one leader.
 	steady() time.Time
 
+	// lost says that the service has been out of reach for so long that its tasks were told, and will not be asked again; or nil.
+	lost() error
+
 	// publish has the service store a value, which commands such as why read. It does not wait until that is done.
 	publish(key string, value []byte)
 
@@ -117,6 +120,9 @@ func serve(cfg server.Config, l net.Listener, job string, tasks int) (*hosted, e
 func (s *hosted) view() coord.View { return s.View() }
 
 func (s *hosted) fresh() <-chan struct{} { return nil }
+
+// lost is nil: a service inside this process is lost with it.
+func (s *hosted) lost() error { return nil }
 
 func (s *hosted) steady() time.Time { return s.begun }
 

@@ -640,6 +640,8 @@ func (s *skyService) view() coord.View {
 	return v
 }
 
+func (s *skyService) lost() error { return nil }
+
 func (s *skyService) fresh() <-chan struct{} {
 	if s.slow == nil {
 		return nil

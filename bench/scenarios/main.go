@@ -3,9 +3,9 @@
 //
 // usage: go run ./bench/scenarios [flags] [name]...
 //
-// Each row is a job of its own under serry run. Rank 3 does what the row says at step 30 (train.py), and prints the time. From then
-// on serry why is asked again and again; the time counts to the first line that is right, of serry why or of
-// serry run itself. A row is missed if there is none in time.
+// Each row is a job of its own under serry run. A rank, the last one as a rule, does what the row says at step 30 or at the start
+// (train.py), and prints the time. From then on serry why is asked again and again; the time counts to the first line that is right, of
+// serry why or of serry run itself. A row is missed if there is none in time.
 package main
 
 import (
@@ -16,6 +16,7 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -33,10 +34,11 @@ var program []byte
 
 func main() { sheet.Main("bench", run) }
 
-// A scenario is what happens to rank 3, and what is right to say about it.
+// A scenario is what happens, and what is right to say about it.
 type scenario struct {
 	name, clause, right string
 	most                time.Duration // until it is said
+	serve               bool          // it happens to a service that is started by hand, without a job
 }
 
 // Bars: what ends a process is known at once, what keeps it from going on takes time to tell from work.
@@ -46,17 +48,24 @@ const (
 )
 
 var scenarios = []scenario{
-	{"segv", "D-SC-1", `rank 3 (ended|died).*signal 11`, atOnce},
-	{"kill", "D-SC-2", `rank 3 (ended|died).*signal 9`, atOnce},
-	{"raise", "D-SC-4", `rank 3 raised ValueError: bad sample 17 in shard 3`, atOnce},
-	{"exit", "D-SC-5", `rank 3 wants to leave.* while ranks 0-2 wait|rank 3 wants to leave; ranks 0, 1 and 2 do not`, soon},
-	{"hard-exit", "D-SC-6", `rank 3 exited at \S+ with code 0`, soon},
-	{"sleep", "D-SC-7", `rank 3 is (stalled|stuck) since \S+ \(\S+\); ranks 0-2 wait for it`, soon},
-	{"write", "D-SC-11", `rank 3 is slow, not stuck: .*; ranks 0-2 wait`, soon},
-	{"stop", "D-SC-15", `rank 3 is stopped since \S+ \(SIGSTOP\); ranks 0-2 wait for it`, soon},
-	{"gil", "D-SC-16", `rank 3 is (stalled|stuck) since \S+ \(\S+\); ranks 0-2 wait for it`, soon},
-	{"loop", "D-SC-17", `rank 3 has been busy in loop \(train.py:\d+\)`, soon},
-	{"compile", "D-SC-18", `no failure; ranks 0-2 wait while rank 3 compiles`, soon},
+	{name: "segv", clause: "D-SC-1", right: `rank 3 (ended|died).*signal 11`, most: atOnce},
+	{name: "kill", clause: "D-SC-2", right: `rank 3 (ended|died).*signal 9`, most: atOnce},
+	{name: "raise", clause: "D-SC-4", right: `rank 3 raised ValueError: bad sample 17 in shard 3`, most: atOnce},
+	{name: "exit", clause: "D-SC-5", right: `rank 3 wants to leave.* while ranks 0-2 wait|rank 3 wants to leave; ranks 0, 1 and 2 do not`, most: soon},
+	{name: "hard-exit", clause: "D-SC-6", right: `rank 3 exited at \S+ with code 0`, most: soon},
+	{name: "sleep", clause: "D-SC-7", right: `rank 3 is (stalled|stuck) since \S+ \(\S+\); ranks 0-2 wait for it`, most: soon},
+	{name: "barrier", clause: "D-SC-8", right: `rank 3 is (stalled|stuck)( since \S+ \(\S+\))?[;:] (ranks 0-2|3 ranks) wait for it at barrier "save-100"`, most: soon},
+	{name: "crossed", clause: "D-SC-9", right: `deadlock since \S+: ranks 0-1 wait at barrier "a", ranks 2-3 at barrier "b"|ranks wait for each other: rank 2 is at "b" and missing at "a"`, most: soon},
+	{name: "write", clause: "D-SC-11", right: `rank 3 is slow, not stuck: .*; ranks 0-2 wait`, most: soon},
+	{name: "stop", clause: "D-SC-15", right: `rank 3 is stopped since \S+ \(SIGSTOP\); ranks 0-2 wait for it`, most: soon},
+	{name: "gil", clause: "D-SC-16", right: `rank 3 is (stalled|stuck) since \S+ \(\S+\); ranks 0-2 wait for it`, most: soon},
+	{name: "loop", clause: "D-SC-17", right: `rank 3 has been busy in loop \(train.py:\d+\)`, most: soon},
+	{name: "compile", clause: "D-SC-18", right: `no failure; ranks 0-2 wait while rank 3 compiles`, most: soon},
+	{name: "two-ids", clause: "D-SC-21", right: `rank 2: two processes claim this rank`, most: soon},
+	{name: "port", clause: "D-SC-23", right: `port \d+ is taken by `, most: atOnce, serve: true},
+	{name: "disk-full", clause: "D-SC-24", right: `rank 3 raised OSError: \[Errno 28\] No space left on device`, most: atOnce},
+	{name: "slow-start", clause: "D-SC-27", right: `starting: 3 of 4 ranks are here after \S+, missing rank 3|rank 3 is stalled since \S+ \(\S+\); ranks 0-2 wait for it at the start of the job`, most: soon},
+	{name: "no-device", clause: "D-SC-28", right: `rank 1 is (stalled|stuck) since \S+ \(\S+\); ranks 0,2-3 wait for it`, most: soon},
 }
 
 type options struct {
@@ -106,7 +115,11 @@ func (o options) all(ctx context.Context, dir string, stdout, stderr io.Writer) 
 			continue
 		}
 		fmt.Fprintf(stderr, "\r%-20s", s.name)
-		after, line, err := o.play(ctx, dir, s)
+		play := o.play
+		if s.serve {
+			play = o.playService
+		}
+		after, line, err := play(ctx, dir, s)
 		if err != nil {
 			return fmt.Errorf("%s: %w", s.name, err)
 		}
@@ -133,6 +146,27 @@ const (
 	sayPatience   = 30 * time.Second
 	askEvery      = 200 * time.Millisecond
 )
+
+// playService starts a service on a port that this process has, and returns when and how it says so.
+func (o options) playService(ctx context.Context, dir string, s scenario) (time.Duration, string, error) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return 0, "", err
+	}
+	defer l.Close()
+	ctx, cancel := context.WithTimeout(ctx, sayPatience)
+	defer cancel()
+	began := time.Now()
+	cmd := exec.CommandContext(ctx, o.binary, "serve", "--tasks", "4", "--listen", l.Addr().String())
+	cmd.Dir = dir
+	out, _ := cmd.CombinedOutput() // its status says what it says
+	for line := range strings.Lines(string(out)) {
+		if regexp.MustCompile(s.right).MatchString(line) {
+			return time.Since(began), strings.TrimSpace(strings.TrimPrefix(line, "serry: ")), nil
+		}
+	}
+	return 0, "", nil
+}
 
 // play plays one scenario, and returns when and how it was named; an empty line: it was not.
 func (o options) play(ctx context.Context, dir string, s scenario) (time.Duration, string, error) {

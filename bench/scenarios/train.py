@@ -1,4 +1,4 @@
-"""A small training job of jax, in which something happens to rank 3 at step 30.
+"""A small training job of jax, in which something happens to a rank, at step 30 unless at the start.
 
 usage: train.py WHAT
 
@@ -6,8 +6,10 @@ It prints "INJECT" and the time when it happens.
 """
 
 import ctypes
+import errno
 import os
 import signal
+import subprocess
 import sys
 import time
 
@@ -40,9 +42,23 @@ def loop():
     pass
 
 
-def inject(what):
+def claim_rank_2():
+  """Starts a second process that calls itself rank 2."""
+  code = """
+import jax, os
+jax.distributed.initialize(os.environ['SERRY_ADDRESS'], 4, 2)
+"""
+  env = {k: v for k, v in os.environ.items() if not k.startswith('OMPI_')}
+  subprocess.run([sys.executable, '-c', code], env=env, check=False)
+
+
+def say():
   sys.stdout.write('INJECT %.3f\n' % time.time())
   sys.stdout.flush()
+
+
+def inject(what):
+  say()
   if what == 'segv':
     os.kill(os.getpid(), signal.SIGSEGV)
   elif what == 'kill':
@@ -65,6 +81,26 @@ def inject(what):
     compile_much()
   elif what == 'write':
     write_much()
+  elif what == 'disk-full':
+    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), 'checkpoint.bin')
+  elif what == 'two-ids':
+    claim_rank_2()
+
+
+def meet(rank, step, what):
+  """Meets at barriers of the service, as a program does before it saves."""
+  wait = jax._src.distributed.global_state.client.wait_at_barrier
+  if step != STEP:
+    return
+  if what == 'barrier':
+    if rank == 3:
+      say()
+      time.sleep(3600)
+    wait('save-100', 3600 * 1000)
+  elif what == 'crossed':
+    if rank == 3:
+      say()
+    wait('a' if rank < 2 else 'b', 3600 * 1000)
 
 
 def load_batch(rank, step, what):
@@ -75,10 +111,17 @@ def load_batch(rank, step, what):
 
 def main(what):
   jax.config.update('jax_platforms', 'cpu')
+  if what == 'slow-start' and os.environ['SERRY_TASK'] == '3':
+    say()
+    time.sleep(3600)
   jax.distributed.initialize()
+  if what == 'no-device' and jax._src.distributed.global_state.process_id == 1:
+    say()
+    time.sleep(3600)
   mesh = Mesh(jax.devices(), ('x',))
   total = jax.jit(lambda x: x.sum(), out_shardings=NamedSharding(mesh, PartitionSpec()))
   for step in range(10 * STEP):
+    meet(jax.process_index(), step, what)
     batch = load_batch(jax.process_index(), step, what)
     x = jax.make_array_from_process_local_data(NamedSharding(mesh, PartitionSpec('x')), batch)
     total(x).block_until_ready()

@@ -415,5 +415,8 @@ func startError(err error) error {
 	if code, ok := launch.StartCode(err); ok {
 		return exitError{err, code}
 	}
+	if op, ok := errors.AsType[*net.OpError](err); ok && op.Op == "listen" {
+		return exitError{taken(err), launch.CodeStart}
+	}
 	return runError{taken(err)}
 }
