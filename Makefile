@@ -13,7 +13,7 @@ STORIES ?= 1000000
 DURATION ?= 1m
 
 .DEFAULT_GOAL := help
-.PHONY: help build test demo bench bench-coord bench-mesh bench-client bench-restart bench-cli bench-detect bench-durable bench-cost bench-checksum bench-kernel bench-link bench-collective bench-stacks attack soak-failover soak-transfer fleets links transfers cliques locks launchers preempt stress fuzz gen clean
+.PHONY: help build test demo bench bench-coord bench-mesh bench-client bench-restart bench-cli bench-detect bench-durable bench-cost bench-checksum bench-kernel bench-link bench-collective bench-transfer bench-stacks attack soak-failover soak-transfer fleets links transfers cliques locks launchers preempt stress fuzz gen clean
 
 help: ## show this list
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -71,6 +71,11 @@ bench-link: ## links beside bare Go sockets and iperf3, on loopback
 bench-collective: build ## collectives over links and through shared memory, beside torch's Gloo and Open MPI
 	scripts/venvs.sh torch mpi
 	$(GO) run ./bench/collective -serry $(BIN)
+
+bench-transfer: ## transfers beside bare sockets, iperf3, copies of memory and JAX's transfer server
+	scripts/iperf3.sh
+	scripts/venvs.sh jax-new
+	$(GO) run ./bench/transfer -python .cache/venv/jax-new/bin/python
 
 bench-stacks: build ## Python stacks of a process: serry beside py-spy, time and right answers
 	scripts/venvs.sh py-spy jax-new

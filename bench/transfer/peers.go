@@ -1,0 +1,183 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	_ "embed"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/serry-dev/serry/bench/internal/proc"
+	"github.com/serry-dev/serry/memory"
+)
+
+// peers are what a section measures.
+func (n *near) peers(ctx context.Context, p plan, s section) (list []*peer, err error) {
+	list = append(list, throughput(ours, p, func() (time.Duration, error) { return n.move(ctx) }))
+	if s.way == overMemory {
+		into := bytes.Repeat([]byte{1}, int(p.size))
+		return append(list, throughput(fmt.Sprintf("%s, %d goroutines", plainCopy, copiers()), p, func() (time.Duration, error) {
+			return copyMemory(into, n.large.Bytes()), nil
+		})), nil
+	}
+	message := bytes.Clone(n.large.Bytes())
+	for _, chunk := range []int{256 << 10, 1 << 20, 4 << 20} {
+		list = append(list, throughput(fmt.Sprintf("%s, %d KiB writes", rawStream, chunk>>10), p, func() (time.Duration, error) {
+			return n.raw.move(message, chunk)
+		}))
+	}
+	if p.iperf != "" {
+		list = append(list, iperf(ctx, p, s.lanes))
+	}
+	if s.lanes == 1 { // small buffers have a connection of their own
+		return append(list,
+			latency(rawTrip, func() ([]time.Duration, error) { return n.raw.trips(p.trips) }),
+			latency(ourSmall, func() ([]time.Duration, error) { return n.each(ctx, memory.Of(make([]byte, smallBytes)), p.trips) })), nil
+	}
+	list = append(list, latency(ourGroup, func() ([]time.Duration, error) { return once(n.group(ctx, p.group)) }))
+	if p.python == "" {
+		return list, nil
+	}
+	return n.addJax(ctx, p, list)
+}
+
+func once(d time.Duration, err error) ([]time.Duration, error) { return []time.Duration{d}, err }
+
+// copiers is how many goroutines of an engine copy memory.
+func copiers() int { return min(4, runtime.GOMAXPROCS(0)) }
+
+// copyMemory copies memory by as many goroutines as an engine does.
+func copyMemory(to, from []byte) time.Duration {
+	begun := time.Now()
+	var all sync.WaitGroup
+	k := copiers()
+	for i := range k {
+		all.Go(func() { copy(to[len(to)*i/k:len(to)*(i+1)/k], from[len(from)*i/k:]) })
+	}
+	all.Wait()
+	return time.Since(begun)
+}
+
+// iperf runs iperf3, which has two processes of its own.
+func iperf(ctx context.Context, p plan, lanes int) *peer {
+	return &peer{name: "iperf3, 1024 KiB writes", unit: "GB/s", run: func() (float64, error) {
+		port, err := freePort()
+		if err != nil {
+			return 0, err
+		}
+		server := exec.CommandContext(ctx, p.iperf, "-s", "-1", "-p", port, "--forceflush")
+		said, err := server.StdoutPipe()
+		if err == nil {
+			err = server.Start()
+		}
+		if err != nil {
+			return 0, err
+		}
+		defer server.Wait()
+		if _, err := said.Read(make([]byte, 1<<10)); err != nil { // it says that it listens
+			return 0, fmt.Errorf("iperf3: %w", err)
+		}
+		seconds := strconv.Itoa(max(1, int(p.lasts.Seconds())))
+		out, err := exec.CommandContext(ctx, p.iperf, "-c", "127.0.0.1", "-p", port, "-P", strconv.Itoa(lanes), "-l", "1M", "-t", seconds, "-J").Output()
+		if err != nil {
+			return 0, fmt.Errorf("iperf3: %w\n%s", err, bytes.TrimSpace(out))
+		}
+		var r struct {
+			End struct {
+				Received struct {
+					Rate float64 `json:"bits_per_second"`
+				} `json:"sum_received"`
+			} `json:"end"`
+		}
+		err = json.Unmarshal(out, &r)
+		return r.End.Received.Rate / 8e9, err
+	}}
+}
+
+// freePort is a port that no process has, on any address: iperf3 listens on all of them.
+func freePort() (string, error) {
+	l, err := net.Listen("tcp", ":0")
+	if err != nil {
+		return "", err
+	}
+	defer l.Close()
+	_, port, err := net.SplitHostPort(l.Addr().String())
+	return port, err
+}
+
+//go:embed pulls.py
+var jaxScript string
+
+// A jaxPair is two processes with JAX's transfer server, one of which pulls from the other.
+type jaxPair struct {
+	cmd *exec.Cmd
+	in  io.WriteCloser
+	log proc.Tail
+	out *bufio.Scanner
+}
+
+// startJax starts them. Lanes of 0 mean the default addresses of JAX, and a chunk of 0 its default size.
+func startJax(ctx context.Context, p plan, lanes, chunk int) (*jaxPair, error) {
+	script := filepath.Join(p.dir, "pulls.py")
+	if err := os.WriteFile(script, []byte(jaxScript), 0o600); err != nil {
+		return nil, err
+	}
+	j := &jaxPair{cmd: exec.CommandContext(ctx, p.python, script, "pull", strconv.Itoa(lanes), strconv.Itoa(chunk))}
+	var err error
+	if j.in, err = j.cmd.StdinPipe(); err != nil {
+		return nil, err
+	}
+	out, err := j.cmd.StdoutPipe()
+	if err != nil {
+		return nil, err
+	}
+	j.cmd.Stderr = &j.log
+	j.out = bufio.NewScanner(out)
+	return j, j.cmd.Start()
+}
+
+// pull has one process pull buffers from the other, and returns how long that took.
+func (j *jaxPair) pull(count int, size int64) (time.Duration, error) {
+	fmt.Fprintln(j.in, count, size)
+	for j.out.Scan() {
+		if text, ok := strings.CutPrefix(j.out.Text(), "seconds "); ok {
+			seconds, err := strconv.ParseFloat(text, 64)
+			return time.Duration(seconds * 1e9), err
+		}
+	}
+	return 0, fmt.Errorf("jax ended: %w\n%s", j.cmd.Wait(), j.log.String())
+}
+
+// stop ends the processes: the one that pulls ends with its input, and the other one with it.
+func (j *jaxPair) stop() {
+	j.in.Close()
+	_ = j.cmd.Wait() // it has said all that counts
+}
+
+// addJax adds the rows of JAX.
+func (n *near) addJax(ctx context.Context, p plan, list []*peer) ([]*peer, error) {
+	usual, err := startJax(ctx, p, 1, 0)
+	if err != nil {
+		return nil, err
+	}
+	best, err := startJax(ctx, p, 4, 1<<20)
+	if err != nil {
+		return nil, err
+	}
+	n.jax = append(n.jax, usual, best)
+	return append(list,
+		throughput(jaxPull, p, func() (time.Duration, error) { return usual.pull(1, p.size) }),
+		throughput(jaxBest, p, func() (time.Duration, error) { return best.pull(1, p.size) }),
+		latency(jaxGroup, func() ([]time.Duration, error) { return once(best.pull(p.group, smallBytes)) })), nil
+}
