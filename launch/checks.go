@@ -103,6 +103,8 @@ func (c *classed) check(cfg Config) error {
 	c.Host = cut(c.Host)
 	is := &c.Condition
 	is.Class, is.At, is.Doing, is.Wait = diagnose.Class(cut(string(is.Class))), cut(is.At), cut(is.Doing), cut(is.Wait)
+	runs := &c.Program
+	runs.Name, runs.Sum, runs.Ranks, runs.By = cut(runs.Name), cut(runs.Sum), cut(runs.Ranks), cut(runs.By)
 	return c.lifetime.check(cfg)
 }
 

@@ -30,6 +30,9 @@ type hangs struct {
 	longest   time.Duration
 	published string // what the service was told last
 	past      []string
+
+	programs map[int]diagnose.Program // what ranks run, as far as it is known
+	compared bool                     // people have been told what differs
 }
 
 // pastHangs is how many lines about former hangs are kept for serry why.
@@ -46,6 +49,7 @@ func (j *Job) classed(ev classed) {
 	r := diagnose.RankEvidence{Rank: ev.Task, PID: ev.PID, Host: ev.Host, Condition: ev.Condition}
 	r.Since = time.Since(j.begun) - max(0, ev.Age)
 	j.hangs.ranks[ev.Task] = r
+	j.checkPrograms(ev.Task, ev.Program)
 }
 
 // checkHang looks for ranks that keep the others waiting, says so, and acts where the job is told to.

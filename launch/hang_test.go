@@ -41,6 +41,23 @@ func standsIn(after time.Duration, function string, stands time.Duration) func(*
 	}
 }
 
+// A rank that runs another program is named at the start, once.
+func TestAnotherProgram(t *testing.T) {
+	clause.Cite(t, "D-SC-19")
+	synctest.Test(t, func(t *testing.T) {
+		s := &scene{runs: map[int]string{0: "train.py", 1: "train.py", 2: "eval.py"}}
+		works := standsIn(30*time.Second, "train_step", time.Second)
+		if r := s.play(t, Config{}, works, works, works); !r.Well() {
+			t.Errorf("Wait() = %+v; want success", r)
+		}
+		const want = "rank 2 runs a different program: eval.py, ranks 0-1 run train.py"
+		i := slices.Index(s.display.said, want)
+		if i < 0 || s.display.at[i] > 10*time.Second || slices.Contains(s.display.said[i+1:], want) {
+			t.Errorf("said %q at %v; want %q once, within 10 s", s.display.said, s.display.at, want)
+		}
+	})
+}
+
 // What a job does when a rank keeps the others waiting.
 func TestOnHang(t *testing.T) {
 	clause.Cite(t, "D-HG-4", "D-HG-8", "D-HG-13", "D-RC-9", "D-EV-5", "D-EV-6", "TD-HG-3")

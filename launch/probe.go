@@ -22,6 +22,9 @@ type prober interface {
 	// waits names what the main thread waits for: a collective, diagnose.ResultWait, or nothing. It costs a few milliseconds, and up to a second
 	// for the first process that uses a library.
 	waits() string
+
+	// program says what runs there; zero: that is not known yet, or no Python.
+	program() diagnose.Program
 }
 
 // A procProbe looks at a process of this host by /proc and by its memory.

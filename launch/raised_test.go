@@ -84,6 +84,7 @@ type scene struct {
 	*sky
 	service *skyService
 	display timedNotes
+	runs    map[int]string // programs of tasks, or nil
 }
 
 // timedNotes remembers what was said, and when, since the start.
@@ -106,6 +107,7 @@ func (d *timedNotes) Note(n Note) {
 func (s *scene) play(t *testing.T, cfg Config, scripts ...func(*actorProcess)) Report {
 	t.Helper()
 	s.sky = newSky()
+	s.sky.programs = s.runs
 	s.service = &skyService{at: "a:1", tasks: len(scripts)}
 	s.sky.service = func(int) (service, error) { return s.service, nil }
 	s.script = func(p *actorProcess) {

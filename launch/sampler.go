@@ -22,6 +22,7 @@ type sampledTask struct {
 	lifetime
 	pid    int
 	probe  prober
+	runs   diagnose.Program // zero until it is known
 	window diagnose.Window
 	told   diagnose.Condition
 	asked  time.Duration // when its native frames were last looked at; 0: not since it stands here
@@ -45,7 +46,8 @@ type classed struct {
 	Host      string
 	Condition diagnose.Condition
 	Age       time.Duration // since the condition began, when it was told
-	from      hand          // of the host that says so; nil: this one
+	Program   diagnose.Program
+	from      hand // of the host that says so; nil: this one
 }
 
 // sample looks at all tasks once a second until the crew has done its work.
@@ -80,8 +82,12 @@ func (s *sampler) round() bool {
 			continue
 		}
 		t.told = now
+		if t.runs == (diagnose.Program{}) {
+			t.runs = t.probe.program()
+			t.runs.Name = clipped(t.runs.Name)
+		}
 		now.At, now.Doing, now.Wait = clipped(now.At), clipped(now.Doing), clipped(now.Wait)
-		ev := classed{lifetime: t.lifetime, PID: t.pid, Host: s.host, Condition: now, Age: time.Since(s.begun) - now.Since}
+		ev := classed{lifetime: t.lifetime, PID: t.pid, Host: s.host, Condition: now, Age: time.Since(s.begun) - now.Since, Program: t.runs}
 		select {
 		case s.crew.events <- ev:
 		case <-s.crew.worked:

@@ -25,6 +25,8 @@ import (
 // A sky is a world of several hosts in virtual time, for use inside a synctest bubble. Hosts have
 // processes that do what a test says, and can be killed or cut off.
 type sky struct {
+	programs map[int]string // that tasks run, or nil; set before they start
+
 	script  func(*actorProcess) // plays a process, on a goroutine of its own
 	service func(attempt int) (service, error)
 	delay   func() time.Duration // of bytes on the network, or nil
@@ -386,6 +388,14 @@ func (p *actorProcess) waits() string {
 		return "Gloo all-reduce"
 	}
 	return ""
+}
+
+func (p *actorProcess) program() diagnose.Program {
+	if p == nil {
+		return diagnose.Program{}
+	}
+	task, _, _ := p.seat()
+	return diagnose.Program{Name: p.host.programs[task]}
 }
 
 // sleeps lets the actor stand in a function from now on; empty: it moves.

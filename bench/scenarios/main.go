@@ -61,6 +61,8 @@ var scenarios = []scenario{
 	{name: "gil", clause: "D-SC-16", right: `rank 3 is (stalled|stuck) since \S+ \(\S+\); ranks 0-2 wait for it`, most: soon},
 	{name: "loop", clause: "D-SC-17", right: `rank 3 has been busy in loop \(train.py:\d+\)`, most: soon},
 	{name: "compile", clause: "D-SC-18", right: `no failure; ranks 0-2 wait while rank 3 compiles`, most: soon},
+	{name: "program", clause: "D-SC-19", right: `rank 3 runs a different program: eval.py, ranks 0-2 run train.py`, most: soon},
+	{name: "world", clause: "D-SC-20", right: `rank 3 expects 5 ranks \(OMPI_COMM_WORLD_SIZE\), the job has 4`, most: soon},
 	{name: "two-ids", clause: "D-SC-21", right: `rank 2: two processes claim this rank`, most: soon},
 	{name: "port", clause: "D-SC-23", right: `port \d+ is taken by `, most: atOnce, serve: true},
 	{name: "disk-full", clause: "D-SC-24", right: `rank 3 raised OSError: \[Errno 28\] No space left on device`, most: atOnce},
@@ -98,8 +100,10 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 			return err
 		}
 	}
-	if err := os.WriteFile(filepath.Join(dir, "train.py"), program, 0o600); err != nil {
-		return err
+	for _, name := range []string{"train.py", "eval.py"} { // rank 3 runs the second where the row says so
+		if err := os.WriteFile(filepath.Join(dir, name), program, 0o600); err != nil {
+			return err
+		}
 	}
 	return o.all(ctx, dir, stdout, stderr)
 }
@@ -172,7 +176,19 @@ func (o options) playService(ctx context.Context, dir string, s scenario) (time.
 func (o options) play(ctx context.Context, dir string, s scenario) (time.Duration, string, error) {
 	ctx, cancel := context.WithTimeout(ctx, startPatience+sayPatience)
 	defer cancel()
-	cmd := exec.CommandContext(ctx, o.binary, "run", "-n", "4", "--", o.jax, "train.py", s.name)
+	args := []string{"run", "-n", "4", "--"}
+	switch s.name {
+	case "program":
+		args = append(args, "sh", "-c", `[ $SERRY_TASK = 3 ] && echo INJECT && exec $0 eval.py $1; exec $0 train.py $1`)
+	case "world":
+		args = append(args, "sh", "-c", `[ $SERRY_TASK = 3 ] && echo INJECT && export OMPI_COMM_WORLD_SIZE=5; exec $0 train.py $1`)
+	}
+	if len(args) == 4 {
+		args = append(args, o.jax, "train.py", s.name)
+	} else {
+		args = append(args, o.jax, s.name)
+	}
+	cmd := exec.CommandContext(ctx, o.binary, args...)
 	cmd.Dir = dir
 	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
 	output, err := cmd.StdoutPipe()
