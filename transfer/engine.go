@@ -68,6 +68,7 @@ type Engine struct {
 	copier  copier
 	offers  offers
 	figures figures
+	shapes  shapes
 
 	staging   staging    // where parts are gathered that are sent
 	unpacking staging    // where parts are received that do not lie in a row
@@ -288,7 +289,7 @@ func (e *Engine) prepare(ctx context.Context, op Op, deadline match.Time) (*oper
 	if err := o.take(ctx, e); err != nil {
 		return nil, err
 	}
-	shape, err := shapeOf(o.buffer.Spec())
+	shape, err := e.shapes.of(o.buffer.Spec())
 	if err != nil {
 		o.drop(err)
 		return nil, err
@@ -317,21 +318,13 @@ func (g *Group) release(err error) {
 
 // start lets the operations of a group begin.
 func (g *Group) start() {
-	var events []*Event
-	for _, o := range g.ops {
-		events = append(events, o.event)
-		g.items = append(g.items, Item{o.buffer, o.event})
+	g.items = make([]Item, len(g.ops))
+	for i, o := range g.ops {
+		o.group = g
+		g.items[i] = Item{o.buffer, o.event}
 	}
-	g.done = g.engine.pool.Join(events...)
-	g.failed = &Event{pool: g.engine.pool}
-	for _, e := range events {
-		e.onEnd(func() {
-			if err := e.Err(); err != nil {
-				g.failed.end(err)
-			}
-		})
-	}
-	g.done.onEnd(func() { g.failed.end(g.done.Err()) })
+	g.open.Store(int64(len(g.ops)))
+	g.done, g.failed = &Event{pool: g.engine.pool}, &Event{pool: g.engine.pool}
 	g.each(func(o *operation) { o.peer.post(o) })
 }
 

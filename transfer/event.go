@@ -192,11 +192,17 @@ type Promise struct {
 // Event makes an event that nothing has happened to, and its promise. When the program drops the promise, the event fails
 // with ErrAbandoned.
 func (p *Pool) Event() (*Promise, *Event) {
-	e := &Event{pool: p}
-	p.opened(e)
-	promise := &Promise{event: e}
+	promise, e := p.ownEvent()
 	promise.cleanup = runtime.AddCleanup(promise, (*Event).abandon, e)
 	return promise, e
+}
+
+// ownEvent is Event for a promise that this package keeps. It is not looked for by the garbage collector, which costs more than
+// all else about an event.
+func (p *Pool) ownEvent() (*Promise, *Event) {
+	e := &Event{pool: p}
+	p.opened(e)
+	return &Promise{event: e}, e
 }
 
 // abandon fails the event of a promise that the garbage collector has found.

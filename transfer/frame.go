@@ -79,7 +79,8 @@ func appendText(b []byte, s string) []byte {
 // parseMessages reads the messages of a frame. A peer may have sent anything: what is returned is safe to hand to a machine,
 // which checks what it means.
 func parseMessages(kind match.Kind, b []byte) ([]match.Message, error) {
-	var list []match.Message
+	const least = 50 // bytes of most messages
+	list := make([]match.Message, 0, len(b)/least+1)
 	r := reader{rest: b}
 	for len(r.rest) > 0 && !r.failed {
 		list = append(list, r.message(kind))

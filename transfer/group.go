@@ -4,7 +4,10 @@ import (
 	"context"
 	"fmt"
 	"hash/fnv"
+	"slices"
 	"strconv"
+	"sync"
+	"sync/atomic"
 
 	"github.com/serry-dev/serry"
 	"github.com/serry-dev/serry/link"
@@ -58,6 +61,27 @@ type Op struct {
 	Class Class
 }
 
+// shapes remembers the last shape: buffers of a group are mostly alike.
+type shapes struct {
+	mu    sync.Mutex
+	spec  Spec
+	shape match.Shape
+}
+
+func (x *shapes) of(s Spec) (match.Shape, error) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if x.shape.Text != "" && x.spec.Equal(s) {
+		return x.shape, nil
+	}
+	shape, err := shapeOf(s)
+	if err == nil {
+		x.spec, x.shape = s, shape
+		x.spec.Dims = slices.Clone(s.Dims)
+	}
+	return shape, err
+}
+
 // shape is what the other half must have in common with a buffer.
 func shapeOf(s Spec) (match.Shape, error) {
 	size, err := s.Bytes()
@@ -81,6 +105,7 @@ type Group struct {
 	engine *Engine
 	items  []Item
 	ops    []*operation
+	open   atomic.Int64 // transfers that have not ended
 	done   *Event
 	failed *Event
 	detach func() bool // ends the watch over the context
@@ -91,6 +116,24 @@ func (g *Group) Items() []Item { return g.items }
 
 // Done ends when all transfers have, with the error of the first in the list that failed.
 func (g *Group) Done() *Event { return g.done }
+
+// ended notes that a transfer has, after its event.
+func (g *Group) ended(err error) {
+	if err != nil {
+		g.failed.end(err)
+	}
+	if g.open.Add(-1) > 0 {
+		return
+	}
+	g.failed.end(nil)
+	for _, item := range g.items {
+		if err := item.Event.Err(); err != nil {
+			g.done.end(err)
+			return
+		}
+	}
+	g.done.end(nil)
+}
 
 // Failed ends when the first transfer has failed, with its error; or completes when all have ended well.
 func (g *Group) Failed() *Event { return g.failed }

@@ -28,6 +28,7 @@ type operation struct {
 	match.Op
 	op       Op
 	peer     *peer
+	group    *Group // or nil: an answer to a pull
 	send     bool
 	ref      match.Ref
 	number   match.Number // once it is known
@@ -60,7 +61,7 @@ type operation struct {
 
 // take takes what the half needs in this process: its event, and a hold on its memory.
 func (o *operation) take(ctx context.Context, e *Engine) error {
-	o.promise, o.event = e.pool.Event()
+	o.promise, o.event = e.pool.ownEvent()
 	err := o.takeBuffer(ctx, e)
 	if err != nil {
 		o.drop(err)
@@ -90,7 +91,7 @@ func (o *operation) takeBuffer(ctx context.Context, e *Engine) error {
 	}
 	if o.send && o.memory.Space() == memory.Shared {
 		var read *Event
-		o.reading, read = e.pool.Event()
+		o.reading, read = e.pool.ownEvent()
 		use.Convert(read)
 		return nil
 	}
@@ -200,6 +201,9 @@ func (o *operation) finish(err error) {
 		Elapsed: o.peer.now() - o.posted, Path: o.path, Err: err, ref: o.ref,
 	})
 	o.promise.Set(err)
+	if o.group != nil {
+		o.group.ended(err)
+	}
 }
 
 // A mover has bytes of one half that the link moves, or will.

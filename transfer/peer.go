@@ -15,6 +15,8 @@ import (
 const (
 	maxLive = 1 << 15 // halves of transfers with one peer at a time; more wait for their turn
 
+	maxOutbox = 1 << 12 // messages whose memory is kept for the next ones
+
 	leastRedial = 50 * time.Millisecond
 	mostRedial  = 2 * time.Second
 )
@@ -36,6 +38,7 @@ type peer struct {
 	former     *link.Link   // the one before, or nil: what still comes from it is late
 	over       bool         // the life is
 	outbox     []match.Message
+	payload    []byte // of the last frame, to be used again
 	intake     intake
 	shared     sharing
 	held       map[match.Ref]*operation // sends that have ended, and whose memory the peer may read
@@ -213,15 +216,19 @@ func (p *peer) stages(n match.Number) bool {
 // transfer asks again.
 func (p *peer) flush() {
 	const most = link.ControlBytes - 32<<10 // the longest message has 16 KiB
-	for len(p.outbox) > 0 && p.link != nil {
-		kind, payload := p.outbox[0].Kind, []byte(nil)
-		for len(p.outbox) > 0 && p.outbox[0].Kind == kind && len(payload) < most {
-			payload = appendMessage(payload, p.outbox[0])
-			p.outbox = p.outbox[1:]
+	for rest := p.outbox; len(rest) > 0 && p.link != nil; {
+		kind, payload := rest[0].Kind, p.payload[:0] // the link copies it
+		for len(rest) > 0 && rest[0].Kind == kind && len(payload) < most {
+			payload = appendMessage(payload, rest[0])
+			rest = rest[1:]
 		}
 		p.link.Post(link.Header{Family: link.Transfer, Type: frameTypes[kind], Class: link.Control}, payload)
+		p.payload = payload
 	}
-	p.outbox = nil
+	clear(p.outbox)
+	if p.outbox = p.outbox[:0]; cap(p.outbox) > maxOutbox {
+		p.outbox = nil
+	}
 }
 
 // post begins an operation.

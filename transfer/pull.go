@@ -278,8 +278,8 @@ func (p *peer) deliver(d *delivery, x *Offered) {
 		o.Shape, _ = shapeOf(b.Spec())
 	}
 	var read *Event
-	o.promise, o.event = p.engine.pool.Event()
-	o.reading, read = p.engine.pool.Event()
+	o.promise, o.event = p.engine.pool.ownEvent()
+	o.reading, read = p.engine.pool.ownEvent()
 	read.onEnd(x.unread)
 	o.event.onEnd(func() {
 		if p.deliveries[d.id] == d {

@@ -3,6 +3,7 @@ package transfer
 import (
 	"fmt"
 	"math"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -24,6 +25,11 @@ type Spec struct {
 
 	// Size is how many bytes a value takes. It may be left out where Layout is empty.
 	Size int64
+}
+
+// Equal says whether both say the same.
+func (s Spec) Equal(o Spec) bool {
+	return s.Type == o.Type && s.Layout == o.Layout && s.Size == o.Size && slices.Equal(s.Dims, o.Dims)
 }
 
 // Token says whether the value has no bytes.
