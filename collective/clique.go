@@ -43,17 +43,20 @@ type clique struct {
 
 	mu struct {
 		lockrank.Mutex[cliqueLock]
-		refs    int // calls of Clique without a Close
-		lineage *lineage
-		next    *forming // of the clique that takes the place of this one, or nil
-		idle    idleness
-		links   map[serry.Life]*link.Link // those it has used
-		running map[*operation]bool
-		drained chan struct{}            // closed when none run; nil while no caller waits
-		leaving bool                     // this process wants to
-		left    map[serry.Life]departure // processes that want to leave
-		parted  map[serry.Life]bool      // processes that may leave, or let this one
-		changed chan struct{}            // closed when parted changes
+		refs     int // calls of Clique without a Close
+		lineage  *lineage
+		next     *forming // of the clique that takes the place of this one, or nil
+		idle     idleness
+		step     uint64                    // the greatest that a rank of this process has begun
+		stepping int                       // ranks of this process that are in a step
+		doubt    bool                      // this process does not know the outcome of a step
+		links    map[serry.Life]*link.Link // those it has used
+		running  map[*operation]bool
+		drained  chan struct{}            // closed when none run; nil while no caller waits
+		leaving  bool                     // this process wants to
+		left     map[serry.Life]departure // processes that want to leave
+		parted   map[serry.Life]bool      // processes that may leave, or let this one
+		changed  chan struct{}            // closed when parted changes
 	}
 }
 

@@ -29,6 +29,7 @@ type Comm struct {
 	native Communicator // of the backend; nil for the engine of this package
 	remote remote       // its one-sided operations, and those on it
 	sharer sharer       // its operations through shared memory
+	steps  uint64       // that it has begun; guarded by the lock of the clique
 
 	progress *link.Progress // with the operations of all ranks
 	peers    []talliedPeer  // by rank

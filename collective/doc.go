@@ -13,6 +13,9 @@
 //   - Members that run different operations, or the same ones in another order, get ErrMismatch, which quotes both.
 //   - Every wait has a deadline, and the error of a wait that was too long names the ranks that it waited for.
 //
+// An operation may have its result on some members and an error on others when one dies. [Step] runs a part of a program such that all
+// members commit it or none does.
+//
 // A program with several cliques, or several programs with the same ones, acquire them for each run ([Requests]), which
 // keeps runs from blocking each other. [ReplicaGroups] says which devices of a program work together.
 //

@@ -105,6 +105,7 @@ type Group struct {
 	work  sync.WaitGroup // goroutines
 	locks locks          // of cliques, for runs
 	runs  rendezvous.Table[uint64, asking, *grant]
+	steps rendezvous.Table[stepName, vote, outcome]
 
 	mu struct {
 		lockrank.Mutex[groupLock]
@@ -128,6 +129,7 @@ type Group struct {
 		errands  []unknownErrand       // one-sided operations of such cliques, the oldest first
 		attempts map[uint64]uint32     // meetings that this process took part in, by name
 		verdicts map[uint64]*Error     // why the last of them failed
+		absent   map[stepName]bool     // steps that this process says no to
 	}
 }
 
@@ -183,6 +185,7 @@ func New(m Member, net *link.Net, o Options) (*Group, error) {
 	g.mu.early = make(map[uint64]map[serry.Life]join)
 	g.mu.attempts = make(map[uint64]uint32)
 	g.mu.verdicts = make(map[uint64]*Error)
+	g.mu.absent = make(map[stepName]bool)
 	g.mu.summons = make(map[uint64]*summoning)
 	g.mu.used = make(map[uint64]uint32)
 	g.mu.strange = make(map[uint64][]sighting)

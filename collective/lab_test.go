@@ -36,6 +36,8 @@ type job struct {
 	rounds  map[string]*round    // agreements under way, by set
 	dead    map[serry.Life]bool  // processes that cannot speak to the service any more
 	weak    map[serry.TaskID]int // how often a task was suspected without proof
+
+	withheld map[serry.Life]bool // processes that do not get the answers of agreements
 }
 
 // A round is an agreement that some have called for.
@@ -49,7 +51,8 @@ type round struct {
 
 func newJob() *job {
 	return &job{changed: make(chan struct{}), keys: make(map[string]string), tasks: make(map[serry.TaskID]serry.TaskInfo),
-		rounds: make(map[string]*round), dead: make(map[serry.Life]bool), weak: make(map[serry.TaskID]int)}
+		rounds: make(map[string]*round), dead: make(map[serry.Life]bool), weak: make(map[serry.TaskID]int),
+		withheld: make(map[serry.Life]bool)}
 }
 
 // suspicions is how often a task was suspected without proof.
@@ -211,12 +214,30 @@ func (m member) Agree(ctx context.Context, word []byte, tasks ...serry.TaskID) (
 		}
 		r.words[m.life.Task], r.lives[m.life.Task] = word, m.life.Incarnation
 	})
-	select {
-	case <-r.done:
-		return r.out, nil
-	case <-ctx.Done():
-		return serry.Agreement{}, context.Cause(ctx)
+	for {
+		changed, withheld := m.withholds(m.life)
+		done := r.done
+		if withheld {
+			done = nil
+		}
+		select {
+		case <-done:
+			return r.out, nil
+		case <-changed:
+		case <-ctx.Done():
+			return serry.Agreement{}, context.Cause(ctx)
+		}
 	}
+}
+
+// withhold keeps the answers of agreements from a life, or lets them through again.
+func (j *job) withhold(l serry.Life, withheld bool) { j.change(func() { j.withheld[l] = withheld }) }
+
+// withholds says whether the answers are kept from a life. The channel is closed when that may have changed.
+func (j *job) withholds(l serry.Life) (changed <-chan struct{}, withheld bool) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return j.changed, j.withheld[l]
 }
 
 func life(task int, incarnation uint64) serry.Life {

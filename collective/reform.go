@@ -59,6 +59,9 @@ func (c *Comm) Reform(ctx context.Context) (*Comm, error) { return c.Extend(ctx)
 // Extend is Reform with devices that did not belong to the clique before. Their processes call [Group.Clique] with the
 // devices of the clique in their first order, followed by these.
 func (c *Comm) Extend(ctx context.Context, added ...serry.DeviceID) (*Comm, error) {
+	if c.clique.isInDoubt() {
+		return nil, fmt.Errorf("the next clique: %w", ErrInDoubt)
+	}
 	l, err := c.clique.extend(added)
 	if err != nil {
 		return nil, err
@@ -258,7 +261,7 @@ func (g *Group) convene(l *lineage, owners []serry.TaskID, held *Key, a serry.Ag
 	isHolder := held != nil && held.Fingerprint() == basis.held
 	key := &Key{Traffic: l.traffic, Generation: generation}
 	if isHolder || basis.held == 0 {
-		key.Ranks = survivors(held, a)
+		key.Ranks = survivors(held, all)
 	}
 	for i, d := range l.devices {
 		incarnation, alive := a.Alive[owners[i]]
@@ -322,13 +325,14 @@ func participants(l *lineage, a serry.Agreement) (all []participant, err error) 
 	return all, nil
 }
 
-// survivors are the ranks of a key, which may be nil, whose lives agreed.
-func survivors(held *Key, a serry.Agreement) (ranks []Place) {
+// survivors are the ranks of a key, which may be nil, whose lives agreed and hold a clique. A life of the key that holds none has
+// left it, and comes as a newcomer.
+func survivors(held *Key, all []participant) (ranks []Place) {
 	if held == nil {
 		return nil
 	}
 	for _, p := range held.Ranks {
-		if incarnation, alive := a.Alive[p.Life.Task]; alive && incarnation == p.Life.Incarnation {
+		if slices.ContainsFunc(all, func(a participant) bool { return a.life == p.Life && a.held != 0 }) {
 			ranks = append(ranks, p)
 		}
 	}

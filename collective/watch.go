@@ -125,11 +125,14 @@ func (h *handler) Frame(l *link.Link, head link.Header, payload []byte) {
 	g := (*Group)(h)
 	switch head.Type {
 	case link.Join:
-		if head.Step == summons {
+		switch head.Step {
+		case summons:
 			g.summon(l.Peer(), head.Stream, head.Generation)
-			return
+		case callsToStep:
+			g.calledToStep(l.Peer(), head, payload)
+		default:
+			g.joined(l, head, payload)
 		}
-		g.joined(l, head, payload)
 	case link.Welcome:
 		g.welcomed(l, head, payload)
 	case link.OpDesc:

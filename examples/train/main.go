@@ -7,6 +7,9 @@
 // When a worker dies, the all-reduce of the others fails at once and names it; they form the clique anew without it and
 // go on. One that comes back is taken in at the next step. The gradients go from worker to worker: the death of
 // the coordinator does not hold them up.
+//
+// A worker may have made a step that failed on others; they take its model over. With -atomic all make a step or none does, which
+// takes one agreement of the service a step ([collective.Step]).
 package main
 
 import (
@@ -36,6 +39,7 @@ func main() {
 	flag.IntVar(&w.tasks, "tasks", tasks, "how many workers there are")
 	flag.IntVar(&w.steps, "steps", 200, "how many steps to train")
 	flag.DurationVar(&w.pace, "pace", 50*time.Millisecond, "how long a step takes at least")
+	flag.BoolVar(&w.atomic, "atomic", false, "commit each step on all workers or on none; the service takes part in every step")
 	flag.Parse()
 	if cfg.Address == "" {
 		fmt.Fprintf(os.Stderr, "train: error: %v\n", notStarted)
@@ -53,6 +57,7 @@ func main() {
 type worker struct {
 	tasks, steps int
 	pace         time.Duration
+	atomic       bool
 
 	task   int
 	clique *collective.Comm
@@ -102,8 +107,8 @@ func (w *worker) train(ctx context.Context, g *collective.Group) error {
 		if err == nil {
 			again, err = w.makeStep(ctx)
 		}
-		if lost, ok := errors.AsType[*collective.Error](err); ok && errors.Is(lost, collective.ErrPeerFailed) {
-			w.tell("%v is lost: %s", lost.Life.Task, lost.Detail)
+		if lost, detail, ok := lossIn(err); ok {
+			w.tell("%v is lost: %s", lost, detail)
 			again, err = true, nil
 		}
 		if err != nil {
@@ -114,6 +119,17 @@ func (w *worker) train(ctx context.Context, g *collective.Group) error {
 		}
 	}
 	return nil
+}
+
+// lossIn is the worker whose loss made a step fail, if one did.
+func lossIn(err error) (task serry.TaskID, detail string, ok bool) {
+	if e, ok := errors.AsType[*collective.Error](err); ok && errors.Is(e, collective.ErrPeerFailed) {
+		return e.Life.Task, e.Detail, true
+	}
+	if e, ok := errors.AsType[*collective.StepError](err); ok && e.Lost {
+		return e.Life.Task, e.Detail, true
+	}
+	return serry.TaskID{}, "", false
 }
 
 // reform goes on with the workers that are there now, those that came back among them.
@@ -163,8 +179,15 @@ func (w *worker) makeStep(ctx context.Context) (returned bool, err error) {
 	case <-ctx.Done():
 		return false, context.Cause(ctx)
 	}
-	r := memory.OfSlice(sum[:])
-	err = w.clique.Do(ctx, collective.AllReduce{Out: r, In: r, Count: int64(len(sum)), Type: memory.F32, Reduction: collective.Sum})
+	add := func(ctx context.Context, _ collective.Live) error {
+		r := memory.OfSlice(sum[:])
+		return w.clique.Do(ctx, collective.AllReduce{Out: r, In: r, Count: int64(len(sum)), Type: memory.F32, Reduction: collective.Sum})
+	}
+	if w.atomic { // the model changes when all have the sum
+		err = collective.Step(ctx, w.clique, add)
+	} else {
+		err = add(ctx, collective.Live{})
+	}
 	if err != nil {
 		return false, err
 	}

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"fmt"
 	"net"
 	"testing"
 	"time"
@@ -15,6 +16,12 @@ import (
 
 // Three workers train to the end, and have the same model; make demo kills one of four.
 func TestTrain(t *testing.T) {
+	for _, atomic := range []bool{false, true} {
+		t.Run(fmt.Sprintf("atomic=%v", atomic), func(t *testing.T) { trainAll(t, atomic) })
+	}
+}
+
+func trainAll(t *testing.T, atomic bool) {
 	const tasks = 3
 	s, err := server.New(server.Config{Cluster: coord.Config{
 		Jobs:            []coord.Job{{Name: "worker", Tasks: tasks}},
@@ -31,7 +38,7 @@ func TestTrain(t *testing.T) {
 	service.Go(func() error { return s.Serve(listener) })
 	workers := make([]worker, tasks)
 	for i := range workers {
-		workers[i] = worker{tasks: tasks, steps: 25, pace: time.Millisecond}
+		workers[i] = worker{tasks: tasks, steps: 25, pace: time.Millisecond, atomic: atomic}
 		job.Go(func() error {
 			return workers[i].run(t.Context(), client.Config{Address: listener.Addr().String(), Dialect: client.Serry, Task: serry.TaskID{Index: i}})
 		})
