@@ -61,3 +61,18 @@ func TestHangEndsTheJob(t *testing.T) {
 		}
 	})
 }
+
+// TestScenarios plays two rows of make scenarios, at the same time: a rank that exits in the midst of the work, and barriers in
+// another order.
+func TestScenarios(t *testing.T) {
+	lab.Clause(t, "D-SC-6", "D-SC-9", "D-RC-4", "D-RC-9")
+	skipShort(t)
+	eachVenv(t, []venv{jaxNew}, func(t *testing.T, v venv) {
+		play := func(what string) *launched {
+			return launch(t, nil, "-n", "4", "--on-hang", "abort", "--hang-after", "10s", "--", v.python(t), "../bench/scenarios/train.py", what)
+		}
+		crossed, exits := play("crossed"), play("hard-exit")
+		exits.ends(1, "with code 0 without saying goodbye")
+		crossed.ends(75, `: ranks 0-1 wait at barrier "a", ranks 2-3 at barrier "b"`)
+	})
+}

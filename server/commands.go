@@ -97,8 +97,13 @@ func (c taskExited) do(o *owner) {
 // do takes the word of a launcher as evidence against a task that it has given up, whether its process runs or not.
 func (c taskLost) do(o *owner) { o.detector.Accused(c.task, c.evidence) }
 
-// do takes the view between two steps.
-func (c viewWanted) do(o *owner) { c.answer <- o.machine.View() }
+// do takes the view between two steps. Its time is that of now: the machine knows that of its last step, and while nothing
+// happens in a job that stands still, a wait would not seem to grow.
+func (c viewWanted) do(o *owner) {
+	v := o.machine.View()
+	v.Now = max(v.Now, o.now)
+	c.answer <- v
+}
 
 // do makes the next wave the last one, with a snapshot. What comes after it is for the successor: over lets the
 // owner drop every later item, and mute keeps handlers from refusing calls in the name of a service that goes

@@ -246,6 +246,31 @@ func TestCallsOfAFormerEpoch(t *testing.T) {
 	})
 }
 
+// A view is of the time at which it is taken, also while nothing happens: a launcher tells by it how long ranks have waited.
+func TestViewOfAQuietJob(t *testing.T) {
+	lab.Clause(t, "D-HG-4", "D-SC-9")
+	synctest.Test(t, func(t *testing.T) {
+		l := lab.Serve(t, cluster(2))
+		tasks := fleet(t, l, 2, 100)
+		end := async(func() error { return tasks[0].barrier(t.Context(), "b", 0) })
+		for _, waited := range []time.Duration{0, time.Second, 2 * time.Second} {
+			time.Sleep(waited)
+			synctest.Wait()
+			v := l.View()
+			if len(v.Barriers) != 1 {
+				t.Fatalf("View().Barriers = %+v; want one", v.Barriers)
+			}
+			if got := time.Duration(v.Now - v.Barriers[0].Since); got < waited {
+				t.Errorf("%v after the last event the barrier is open for %v", waited, got)
+			}
+		}
+		if err := tasks[1].barrier(t.Context(), "b", 0); err != nil {
+			t.Errorf("Barrier() = %v", err)
+		}
+		<-end
+	})
+}
+
 func TestOpenEpochByCommand(t *testing.T) {
 	lab.Clause(t, "C-EPOCH-2", "C-EPOCH-5", "NEW-43")
 	synctest.Test(t, func(t *testing.T) {
