@@ -17,6 +17,7 @@ import (
 	"github.com/serry-dev/serry/memory"
 	"github.com/serry-dev/serry/transfer/internal/match"
 	"github.com/serry-dev/serry/transfer/offer"
+	"github.com/serry-dev/serry/wire"
 )
 
 const (
@@ -28,6 +29,11 @@ const (
 type Member interface {
 	// Watch tells how all tasks are.
 	Watch(ctx context.Context) iter.Seq2[serry.Snapshot, error]
+}
+
+// An answerer is a member that people can ask about its process; *client.Member is one.
+type answerer interface {
+	Answer(kind string, answer func(ctx context.Context, argument string, most int) []byte)
 }
 
 // Options say how an Engine works. The zero value is right for a job with one device a task.
@@ -124,6 +130,9 @@ func New(ctx context.Context, m Member, net *link.Net, o Options) (*Engine, erro
 	e.ctx, e.stop = context.WithCancelCause(context.WithoutCancel(ctx))
 	if err := net.Handle(link.Transfer, e); err != nil {
 		return nil, err
+	}
+	if a, ok := m.(answerer); ok {
+		a.Answer(wire.TransfersEvidence, e.testify)
 	}
 	told := make(chan error, 1)
 	e.work.Go(func() { e.watch(m, told) })

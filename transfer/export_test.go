@@ -1,6 +1,8 @@
 package transfer
 
 import (
+	"context"
+
 	"github.com/serry-dev/serry/transfer/internal/match"
 	"github.com/serry-dev/serry/transfer/offer"
 )
@@ -21,3 +23,6 @@ func OfferFrame(number, key uint64, spec Spec, arena uint64, offset int64) []byt
 func RequestFrame(key, id uint64) []byte {
 	return appendRequest(nil, request{id: match.ID{Namespace: pullNamespace, Key: key, Src: 0, Dst: 2}, offer: offer.ID(id), class: uint8(Normal.link())})
 }
+
+// Testify is what an engine answers when a service asks.
+func Testify(e *Engine, most int) []byte { return e.testify(context.Background(), "", most) }

@@ -2,6 +2,8 @@ package transfer
 
 import (
 	"cmp"
+	"context"
+	"encoding/json"
 	"fmt"
 	"slices"
 	"strings"
@@ -21,6 +23,7 @@ type Report struct {
 	Life      serry.Life
 	Waiting   []Waiting   // that have not ended; the oldest first
 	Unclaimed []Unclaimed // sends of peers that no receive was posted for; at most 64 of each peer
+	Omitted   int         // halves that there was no room for, the youngest
 }
 
 // A Waiting is a half of a transfer that has not ended.
@@ -72,6 +75,27 @@ func (e *Engine) Why() Report {
 	}
 	slices.SortStableFunc(r.Waiting, func(a, b Waiting) int { return cmp.Compare(b.Age, a.Age) })
 	return r
+}
+
+// testify is the report as JSON, in at most so many bytes: the oldest halves that fit. A service asks for it.
+func (e *Engine) testify(_ context.Context, _ string, most int) []byte {
+	r := e.Why()
+	for {
+		text, err := json.Marshal(r)
+		if err != nil {
+			e.log.Warn("report of transfers not written", "err", err)
+			return nil
+		}
+		keep := len(r.Waiting) / 2
+		switch {
+		case len(text) <= most:
+			return text
+		case len(r.Waiting)+len(r.Unclaimed) == 0:
+			return nil
+		}
+		r.Omitted += len(r.Waiting) - keep
+		r.Waiting, r.Unclaimed = r.Waiting[:keep], nil
+	}
 }
 
 // inquire does something on the goroutine of the peer, and waits for it, unless the peer is closed.
@@ -156,6 +180,7 @@ type Finding struct {
 	Receive  *Waiting      // what the receiver says, or nil
 	Blame    serry.TaskID  // that the transfer waits for
 	Age      time.Duration // of the older half
+	Long     time.Duration // how long the half has waited that says what for
 	Text     string
 }
 
@@ -220,16 +245,17 @@ func (j *joiner) explain(f *Finding) {
 	case f.Send == nil || f.Receive == nil:
 		j.explainHalf(f)
 	case f.Receive.Self:
-		f.blame(f.To, f.Receive.For)
+		f.blame(f.To, f.Receive, f.Receive.For)
 	case f.Send.Self:
-		f.blame(f.From, f.Send.For)
+		f.blame(f.From, f.Send, f.Send.For)
 	default:
-		f.blame(f.Receive.Peer, f.Receive.For)
+		f.blame(f.Receive.Peer, f.Receive, f.Receive.For)
 	}
 }
 
-func (f *Finding) blame(life serry.Life, why string) {
-	f.Blame = life.Task
+// blame says that a transfer waits for a process, by what one half says.
+func (f *Finding) blame(life serry.Life, half *Waiting, why string) {
+	f.Blame, f.Long = life.Task, half.Long
 	f.Text = fmt.Sprintf("transfer %v (device %d to %d) waits for %v: %s", f.Key, f.Src, f.Dst, life.Task, why)
 }
 
@@ -240,15 +266,15 @@ func (j *joiner) explainHalf(f *Finding) {
 		half, other, verb = f.Receive, f.From, "send"
 	}
 	if half.Self {
-		f.blame(half.self(f), half.For)
+		f.blame(half.self(f), half, half.For)
 		return
 	}
 	r := j.reports[other]
 	switch {
 	case r == nil:
-		f.blame(other, half.For+"; it has not told what it waits for")
+		f.blame(other, half, half.For+"; it has not told what it waits for")
 	default:
-		f.blame(other, fmt.Sprintf("it has not posted the %s%s", verb, r.instead(half.self(f))))
+		f.blame(other, half, fmt.Sprintf("it has not posted the %s%s", verb, r.instead(half.self(f))))
 	}
 }
 

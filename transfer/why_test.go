@@ -2,6 +2,7 @@ package transfer_test
 
 import (
 	"bytes"
+	"encoding/json"
 	"errors"
 	"log/slog"
 	"net/http/httptest"
@@ -158,5 +159,30 @@ func TestTotals(t *testing.T) {
 			}
 		}
 		x.Withdraw()
+	})
+}
+
+// A report that has no room for all halves has the oldest.
+func TestReportsFit(t *testing.T) {
+	clause.Cite(t, "TR-OBS-3")
+	inBubble(t, func(t *testing.T, w *world) {
+		a, b := w.pair()
+		for key := range uint64(1000) {
+			a.receive(b, key, 10)
+			if key < 10 {
+				time.Sleep(time.Second)
+			}
+		}
+		text := transfer.Testify(a.Engine, 10_000)
+		var r transfer.Report
+		if err := json.Unmarshal(text, &r); err != nil || len(text) > 10_000 {
+			t.Fatalf("%d bytes: %v", len(text), err)
+		}
+		if len(r.Waiting) < 10 || r.Waiting[0].Key.Seq != 0 || len(r.Waiting)+r.Omitted != 1000 {
+			t.Errorf("the report has %d halves and omits %d; the first is %v", len(r.Waiting), r.Omitted, r.Waiting[0])
+		}
+		if text := transfer.Testify(a.Engine, 5); text != nil {
+			t.Errorf("a report of at most 5 bytes is %s", text)
+		}
 	})
 }

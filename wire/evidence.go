@@ -22,6 +22,7 @@ const (
 const (
 	StacksEvidence      = "stacks"      // where in its code a rank is; each part is JSON, a list of [ThreadStack]
 	CollectivesEvidence = "collectives" // the last operations of cliques, as package collective writes them
+	TransfersEvidence   = "transfers"   // what transfers wait for, as package transfer writes it
 )
 
 // Limits of questions and answers.

@@ -18,6 +18,7 @@ import (
 func newWhy() *cobra.Command {
 	q := &query{}
 	var flights collectivesCommand
+	var transfers bool
 	cmd := q.command(&cobra.Command{
 		Use:   "why",
 		Short: "Say what went wrong first, and who waits for whom",
@@ -39,11 +40,18 @@ or a process was refused; 2 a mistake in the command line.
 
 With --collectives it asks the processes of the job themselves which operations
 of serry's own collectives they run: who entered which one when, the first that
-differs, and the rank that is slowest. --svg draws that.`,
+differs, and the rank that is slowest. --svg draws that.
+
+With --transfers it asks them which transfers of buffers have not ended, and which
+process each of them waits for, and why. Exit status 3: one has waited for 30 s.`,
 		Example: `  serry why
-  serry why --collectives --svg flight.svg`,
+  serry why --collectives --svg flight.svg
+  serry why --transfers`,
 		Args: noArguments,
 	}, func(ctx context.Context, r *remote, _ []string) error {
+		if transfers {
+			return q.transfers(ctx, r)
+		}
 		if flights.wanted || flights.svg != "" {
 			return q.collectives(ctx, r, flights)
 		}
@@ -74,6 +82,7 @@ differs, and the rank that is slowest. --svg draws that.`,
 		return nil
 	})
 	cmd.Flags().BoolVar(&flights.wanted, "collectives", false, "say which collective operations the ranks run, and where they differ")
+	cmd.Flags().BoolVar(&transfers, "transfers", false, "say which transfers of buffers have not ended, and what they wait for")
 	cmd.Flags().StringVar(&flights.svg, "svg", "", "with --collectives: draw the operations into this `file`")
 	return cmd
 }
