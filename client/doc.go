@@ -22,6 +22,9 @@
 // learns how they are ([Member.Watch]), agrees with the living ones on who they are
 // ([Member.Agree]), and tells the service what it saw of them ([Member.Suspect]).
 //
+// A service of serry may ask a member what only its process knows, when a person wants to know: where its goroutines are, and
+// what parts of the program answer ([Member.Answer]). Programs that are no members, such as launchers, answer by [Attend].
+//
 // The coordinator may be away for a while. As long as it comes back as the same service, callers
 // do not notice: calls wait and are sent again under the same request id, and only when it has been silent
 // for Config.OutageTolerance is the member lost.

@@ -68,6 +68,6 @@
 // # Where to read on
 //
 // Read owner.go first, then call.go and wave.go. journal.go and snapshot.go are the way to the disk,
-// restore.go the way back. hosts.go is what relays say. docs/ARCHITECTURE.md follows a barrier through
+// restore.go the way back. hosts.go is what relays say, evidence.go what processes are asked. docs/ARCHITECTURE.md follows a barrier through
 // all of it.
 package server
