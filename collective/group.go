@@ -83,6 +83,9 @@ type Options struct {
 	// LinksOnly has ranks of one host use links instead of shared memory. A clique does so if one of its processes has LinksOnly.
 	LinksOnly bool
 
+	// Keys is where the votes of steps are with a stock service (CL-ATM-6), or nil.
+	Keys Keys
+
 	Planted plant.Faults // none, but in tests of tests
 	Log     *slog.Logger // or nil
 }

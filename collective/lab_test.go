@@ -21,6 +21,7 @@ import (
 	"github.com/serry-dev/serry/collective"
 	"github.com/serry-dev/serry/internal/lab/trial"
 	"github.com/serry-dev/serry/link"
+	"github.com/serry-dev/serry/wire"
 	"github.com/serry-dev/serry/wire/conn"
 )
 
@@ -200,6 +201,9 @@ func (m member) Suspect(_ context.Context, peer serry.TaskID, life serry.Incarna
 }
 
 func (m member) Agree(ctx context.Context, word []byte, tasks ...serry.TaskID) (serry.Agreement, error) {
+	if m.blind && word != nil {
+		return serry.Agreement{}, wire.ErrUnsupported
+	}
 	tasks = slices.Clone(tasks)
 	slices.SortFunc(tasks, serry.TaskID.Compare)
 	r := &round{done: make(chan struct{})}

@@ -81,12 +81,9 @@ func (e *StepError) Unwrap() []error {
 //     so that none waits for one that has given up. They form the next one ([Comm.Reform]) and run the step again.
 //   - ErrInDoubt: this process has lost the service, or ctx has ended, before it had the answer. The others may have committed.
 //
-// A call that finds the clique failed runs nothing, and returns why. All ranks of a process call it. A stock service has no words in its
-// agreements: ErrUnsupported.
+// A call that finds the clique failed runs nothing, and returns why. All ranks of a process call it. With a stock service it needs
+// [Options].Keys, and a member that has barriers, as *client.Member does; else every step is in doubt.
 func Step(ctx context.Context, c *Comm, fn func(ctx context.Context, live Live) error) error {
-	if c.group.isBlind() {
-		return fmt.Errorf("a step, with a service whose agreements carry no words: %w", ErrUnsupported)
-	}
 	n, err := c.enterStep()
 	if err != nil {
 		return err
@@ -112,13 +109,6 @@ func Step(ctx context.Context, c *Comm, fn func(ctx context.Context, live Live) 
 		return &e
 	}
 	return nil
-}
-
-// isBlind says whether the service is one that does not know how tasks are, nor what they say in agreements.
-func (g *Group) isBlind() bool {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	return g.mu.blind
 }
 
 // An outcome is what became of a step: it is committed, or failed, or this process does not know.
@@ -260,8 +250,7 @@ func (c *clique) decide(ctx context.Context, n stepName, mine vote) outcome {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	defer context.AfterFunc(c.group.ctx, cancel)()
-	c.group.background(0, func(context.Context) { c.callToStep(ctx, n) })
-	a, err := c.group.member.Agree(ctx, mine.append(nil), stepSet(c.key, n)...)
+	a, err := c.votes(ctx, n, mine)
 	switch {
 	case err == nil:
 		return outcome{failed: c.verdict(n, a)}

@@ -275,23 +275,6 @@ func TestStepOfRanksOfOneProcess(t *testing.T) {
 	}
 }
 
-// A stock service cannot tell members what the others say.
-func TestStepWithAStockService(t *testing.T) {
-	clause.Cite(t, "CL-ATM-4")
-	inBubble(t, func(t *testing.T, w *world) {
-		w.blind = true
-		comms := w.clique(w.startAll(2), devices(2))
-		err := collective.Step(t.Context(), comms[0], func(context.Context, collective.Live) error {
-			t.Error("the part of a rank has run")
-			return nil
-		})
-		if !errors.Is(err, collective.ErrUnsupported) {
-			t.Errorf("Step() = %v; want ErrUnsupported", err)
-		}
-		works(t, comms, 100)
-	})
-}
-
 // A trainee is a member of a training in steps: its state is the sum of what was committed, and how many steps there were.
 type trainee struct {
 	p     *process

@@ -79,7 +79,7 @@ func (w *worker) run(ctx context.Context, cfg client.Config) error {
 		return err
 	}
 	defer n.Close(context.WithoutCancel(ctx))
-	g, err := collective.New(m, n, collective.Options{})
+	g, err := collective.New(m, n, collective.Options{Keys: m.KV()})
 	if err != nil {
 		return err
 	}

@@ -16,12 +16,14 @@ import (
 
 // Three workers train to the end, and have the same model; make demo kills one of four.
 func TestTrain(t *testing.T) {
-	for _, atomic := range []bool{false, true} {
-		t.Run(fmt.Sprintf("atomic=%v", atomic), func(t *testing.T) { trainAll(t, atomic) })
+	for _, dialect := range []client.Dialect{client.Serry, client.XLA} {
+		for _, atomic := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%v/atomic=%v", dialect, atomic), func(t *testing.T) { trainAll(t, dialect, atomic) })
+		}
 	}
 }
 
-func trainAll(t *testing.T, atomic bool) {
+func trainAll(t *testing.T, dialect client.Dialect, atomic bool) {
 	const tasks = 3
 	s, err := server.New(server.Config{Cluster: coord.Config{
 		Jobs:            []coord.Job{{Name: "worker", Tasks: tasks}},
@@ -40,7 +42,7 @@ func trainAll(t *testing.T, atomic bool) {
 	for i := range workers {
 		workers[i] = worker{tasks: tasks, steps: 25, pace: time.Millisecond, atomic: atomic}
 		job.Go(func() error {
-			return workers[i].run(t.Context(), client.Config{Address: listener.Addr().String(), Dialect: client.Serry, Task: serry.TaskID{Index: i}})
+			return workers[i].run(t.Context(), client.Config{Address: listener.Addr().String(), Dialect: dialect, Task: serry.TaskID{Index: i}})
 		})
 	}
 	if err := job.Wait(); err != nil {
