@@ -479,9 +479,9 @@ func (e *Engine) Close(ctx context.Context) {
 		p.close()
 	}
 	e.stop(ErrAborted)
-	e.work.Wait()
 	for _, s := range e.mu.stagers { // no call adds one any more
-		s.recorder.Flush()
+		s.recorder.Flush() // what it ends is queued for the peers, also for those that were lost before
 	}
+	e.work.Wait()
 	e.pool.Flush()
 }
