@@ -47,8 +47,8 @@ type clique struct {
 		lineage  *lineage
 		next     *forming // of the clique that takes the place of this one, or nil
 		idle     idleness
-		step     uint64                    // the greatest that a rank of this process has begun
 		stepping int                       // ranks of this process that are in a step
+		stepped  bool                      // a step has failed, or this process does not know its outcome
 		doubt    bool                      // this process does not know the outcome of a step
 		links    map[serry.Life]*link.Link // those it has used
 		running  map[*operation]bool

@@ -81,14 +81,20 @@ func (e *StepError) Unwrap() []error {
 //     so that none waits for one that has given up. They form the next one ([Comm.Reform]) and run the step again.
 //   - ErrInDoubt: this process has lost the service, or ctx has ended, before it had the answer. The others may have committed.
 //
-// A call that finds the clique failed runs nothing, and returns why. All ranks of a process call it. With a stock service it needs
+// In a clique that has failed nothing is run, and the step fails. All ranks of a process call it. With a stock service it needs
 // [Options].Keys, and a member that has barriers, as *client.Member does; else every step is in doubt.
 func Step(ctx context.Context, c *Comm, fn func(ctx context.Context, live Live) error) error {
 	n, err := c.enterStep()
 	if err != nil {
 		return err
 	}
-	defer c.leaveStep()
+	err = c.step(ctx, n, fn)
+	c.leaveStep(err != nil)
+	return err
+}
+
+// step runs a step that this rank has begun.
+func (c *Comm) step(ctx context.Context, n stepName, fn func(ctx context.Context, live Live) error) (err error) {
 	ctx, cancel := c.group.bounded(ctx)
 	defer cancel()
 	if err = c.Err(); err == nil {
@@ -150,26 +156,26 @@ func stepSet(key *Key, n stepName) []serry.TaskID {
 	return append(tasks, n.task())
 }
 
-// enterStep numbers the step that this rank begins. If the clique has failed there is none, unless another rank of this process has begun
-// it: that one waits for this one.
+// enterStep numbers the step that this rank begins. A rank of a clique that has failed takes part in it, too, and does not vote yes: the others
+// may wait for it, and must not take it for the cause. But no step follows one that has failed.
 func (c *Comm) enterStep() (n stepName, err error) {
 	k := c.clique
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	n = stepName{k.stream, c.steps + 1}
-	if failed := k.failed.Load(); failed != nil && k.mu.step < n.number {
+	if failed := k.failed.Load(); failed != nil && k.mu.stepped {
 		return n, failed
 	}
-	c.steps = n.number
-	k.mu.step = max(k.mu.step, n.number)
+	c.steps++
 	k.mu.stepping++
-	return n, nil
+	return stepName{k.stream, c.steps}, nil
 }
 
-func (c *Comm) leaveStep() {
+// leaveStep notes the end of a step.
+func (c *Comm) leaveStep(failed bool) {
 	c.clique.mu.Lock()
 	defer c.clique.mu.Unlock()
 	c.clique.mu.stepping--
+	c.clique.mu.stepped = c.clique.mu.stepped || failed
 }
 
 // live is who takes part in a step.
@@ -350,7 +356,7 @@ const maxAbsent = 64
 
 // calledToStep takes the call of another process that waits at the end of a step. If the program of this one cannot come there any more,
 // its group says no: it is another life than that which took part, or its clique has failed and no rank of it is in a step. A
-// rank that is in a step comes to its end. A step that begins later finds the clique failed, and does nothing.
+// rank that is in a step comes to its end. One that begins it later finds the clique failed, and does not vote yes.
 func (g *Group) calledToStep(from serry.Life, h link.Header, payload []byte) {
 	key, err := parseKey(payload)
 	n := stepName{h.Stream, h.Seq}

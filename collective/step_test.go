@@ -120,6 +120,29 @@ func TestStepFails(t *testing.T) {
 	}
 }
 
+// The part of a member fails before the others have begun the step. They name it all the same, and not those of them that begin last.
+func TestStepBegunLate(t *testing.T) {
+	clause.Cite(t, "CL-ATM-4", "CLT-RCV-4")
+	inBubble(t, func(t *testing.T, w *world) {
+		comms := w.clique(w.startAll(4), devices(4))
+		began := time.Now()
+		errs := each(comms, func(i int, c *collective.Comm) error {
+			pause(time.Duration(3-i) * 100 * time.Millisecond)
+			return collective.Step(t.Context(), c, func(ctx context.Context, live collective.Live) error {
+				if i == 3 {
+					return errOwn
+				}
+				return adds(c, []int64{1})(ctx, live)
+			})
+		})
+		for i, err := range errs {
+			if e := stepError(t, err); e.Rank != 3 || e.Detail != errOwn.Error() || time.Since(began) > time.Second {
+				t.Errorf("rank %d: Step() = %v after %v; want that of rank 3", i, err, time.Since(began))
+			}
+		}
+	})
+}
+
 // reformAll forms the next clique.
 func reformAll(t *testing.T, comms []*collective.Comm) []*collective.Comm {
 	t.Helper()
