@@ -29,6 +29,7 @@ type intruder struct {
 	notes *noteRecord
 	jobs  []*Job
 	sky   *sky
+	leave func() error // closes its connection, which would be dialled again for as long as the intruder is there
 }
 
 // intrude starts a job of a task on each of two hosts and lets an intruder in. Both tasks run.
@@ -50,7 +51,7 @@ func intrude(t *testing.T) *intruder {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { a.Close() })
-	in.keys = a.KV()
+	in.keys, in.leave = a.KV(), a.Close
 	var h hello
 	if b, err := in.keys.Get(t.Context(), "hello/1"); err != nil || json.Unmarshal(b, &h) != nil {
 		t.Fatalf("hello of node 1: %v", err)
@@ -83,6 +84,7 @@ func (in *intruder) end() {
 			in.t.Errorf("node %d: Wait() = %+v; want two tasks that ended well", node, r)
 		}
 	}
+	in.leave()
 	in.sky.done.Wait()
 }
 
@@ -252,6 +254,7 @@ func TestSecondSignalEndsALauncher(t *testing.T) {
 		if r := j.Wait(); r.Interrupted != syscall.SIGTERM || time.Since(second) > grace {
 			t.Errorf("Wait() = %+v %v after the second signal; want the end within %v", r, time.Since(second), grace)
 		}
+		a.Close() // it would dial again while the world ends
 		s.done.Wait()
 	})
 }
