@@ -136,15 +136,18 @@ func (w *network) add(c net.Conn) {
 	w.conns = append(w.conns, c.(*net.TCPConn))
 }
 
-// reset resets all connections: the other side sees an error, and not an end.
-func (w *network) reset() {
+// reset resets all connections: the other side sees an error, and not an end. It is false if there are none: they are not
+// made again yet since the last cut.
+func (w *network) reset() bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for _, c := range w.conns {
 		c.SetLinger(0)
 		c.Close()
 	}
+	some := len(w.conns) > 0
 	w.conns = nil
+	return some
 }
 
 // A listener counts the connections that it accepts.

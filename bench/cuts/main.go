@@ -116,13 +116,16 @@ func (n *near) transferThroughCuts(ctx context.Context, p plan, r *rand.Rand, t 
 				<-done.Done()
 				continue
 			}
-			cuts++
-			reset, err := n.cut(ctx, p, r)
+			kind, err := n.cut(ctx, p, r)
 			if err != nil {
 				return err
 			}
-			if reset {
+			switch kind {
+			case byReset:
 				t.resets++
+				cuts++
+			case bySilence:
+				cuts++
 			}
 		}
 	}
@@ -145,14 +148,23 @@ func (n *near) transferThroughCuts(ctx context.Context, p plan, r *rand.Rand, t 
 	return nil
 }
 
+// The kinds of cuts.
+const (
+	none = iota // there was nothing to cut
+	byReset
+	bySilence
+)
+
 // cut cuts the connections: by a reset, or by silence that is longer than detection.
-func (n *near) cut(ctx context.Context, p plan, r *rand.Rand) (reset bool, err error) {
+func (n *near) cut(ctx context.Context, p plan, r *rand.Rand) (kind int, err error) {
 	if r.IntN(2) == 0 {
-		n.network.reset()
-		return true, nil
+		if n.network.reset() {
+			return byReset, nil
+		}
+		return none, nil
 	}
 	if err := n.host.Link(ctx, "down"); err != nil {
-		return false, err
+		return none, err
 	}
 	timer := time.NewTimer(p.dead*3/2 + time.Duration(r.Int64N(int64(p.dead))))
 	defer timer.Stop()
@@ -160,7 +172,7 @@ func (n *near) cut(ctx context.Context, p plan, r *rand.Rand) (reset bool, err e
 	case <-timer.C:
 	case <-ctx.Done():
 	}
-	return false, n.host.Link(ctx, "up")
+	return bySilence, n.host.Link(ctx, "up")
 }
 
 // kill kills the receiver in the middle of a transfer, and starts its next life.
