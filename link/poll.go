@@ -6,9 +6,10 @@ import (
 )
 
 // pollTime is how long a goroutine in Wait looks for its message before it sleeps. To wake a thread on another
-// processor takes the system 5 to 10 microseconds, and longer on a virtual machine: a message there and back takes half
-// of the time, and less of the processors, if neither end sleeps.
-const pollTime = 20 * time.Microsecond
+// processor takes the system 5 to 10 microseconds: a message there and back takes half of the time, and less of the
+// processors, if neither end sleeps. A virtual processor that has nothing to do stops, and takes up to 40 microseconds to go
+// on. A look must outlast that, or two ends of which one sleeps never find out that both had better look.
+const pollTime = 50 * time.Microsecond
 
 // maxSkip is how many waits in a row sleep at once where no message ever comes in time, so that to look takes less than a
 // hundredth of the time.
