@@ -190,13 +190,23 @@ func (s *queries) answered(c *clique, from serry.Life, number uint64, payload []
 	if _, known := q.tracks[rank]; known {
 		return
 	}
-	t.Within = now.Sub(q.asked[from]) / 2
-	t.Skew = theirs.Sub(q.asked[from].Add(t.Within))
+	t.Skew, t.Within = skewOf(theirs, q.asked[from], now)
 	t.shift()
 	q.tracks[rank] = t
 	if q.missing--; q.missing == 0 {
 		close(q.done)
 	}
+}
+
+// skewOf is how far the clock of a process is ahead of ours: it showed theirs at some moment between the question and the answer.
+// A difference that the moment alone explains counts as none. Processes of one host have one clock, those of hosts are
+// kept alike, and an answer that comes late would move all times of its process.
+func skewOf(theirs, asked, answered time.Time) (skew, within time.Duration) {
+	within = answered.Sub(asked) / 2
+	if skew = theirs.Sub(asked.Add(within)); skew.Abs() <= within {
+		skew = 0
+	}
+	return skew, within
 }
 
 // shift takes the skew off the times of the records.

@@ -140,8 +140,7 @@ func (m *merger) add(t Testimony) bool {
 	if r.byte() != testimonyVersion {
 		return false
 	}
-	within := t.Answered.Sub(t.Asked) / 2
-	skew := r.time().Sub(t.Asked.Add(within))
+	skew, within := skewOf(r.time(), t.Asked, t.Answered)
 	for len(r.rest) > 0 && !r.failed {
 		if !m.clique(r, t.Answered, skew, within) {
 			return false

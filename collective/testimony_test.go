@@ -24,6 +24,26 @@ func testimonies(procs []*process, ahead time.Duration) (list []collective.Testi
 	return list
 }
 
+// A process whose answer comes late has not begun its operations later than the others.
+func TestLateTestimony(t *testing.T) {
+	clause.Cite(t, "CL-FLR-2", "CL-FLR-5")
+	inBubble(t, func(t *testing.T, w *world) {
+		procs := w.startAll(2)
+		times(t, w.clique(procs, devices(2)), 3, func(int, int) collective.Op { return reduceBy(collective.Sum, 64) })
+		list := testimonies(procs, 0)
+		list[1].Answered = list[1].Answered.Add(2 * time.Second)
+		flights, err := collective.MergeTestimonies(list)
+		if err != nil || len(flights) != 1 {
+			t.Fatalf("MergeTestimonies() = %v, %v; want one clique", flights, err)
+		}
+		for _, track := range flights[0].Tracks {
+			if track.Skew != 0 {
+				t.Errorf("rank %d: skew %v within %v; want none", track.Rank, track.Skew, track.Within)
+			}
+		}
+	})
+}
+
 // What processes tell the service names the rank that runs another operation, also while all of them hang.
 func TestTestimonies(t *testing.T) {
 	clause.Cite(t, "CL-FLR-5", "D-SC-10")
