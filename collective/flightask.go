@@ -198,9 +198,10 @@ func (s *queries) answered(c *clique, from serry.Life, number uint64, payload []
 	}
 }
 
-// skewOf is how far the clock of a process is ahead of ours: it showed theirs at some moment between the question and the answer.
-// A difference that the moment alone explains counts as none. Processes of one host have one clock, those of hosts are
-// kept alike, and an answer that comes late would move all times of its process.
+// skewOf is how far the clock of a process is ahead of the one that timed the question and the answer. The process read its clock,
+// theirs, at some moment between the two. A difference that this moment alone explains counts as none: processes of one
+// host have one clock, the clocks of hosts are kept alike, and else an answer that comes late would move all times of its
+// process.
 func skewOf(theirs, asked, answered time.Time) (skew, within time.Duration) {
 	within = answered.Sub(asked) / 2
 	if skew = theirs.Sub(asked.Add(within)); skew.Abs() <= within {

@@ -244,7 +244,7 @@ func (q *inquiries) ask(i *inquiry, n *attendant, digests []uint64, out *replies
 	out.add(n.at, question.Bytes(), rpc.Status{})
 }
 
-// newTicket draws a number that no other process can guess: whoever has it may answer.
+// newTicket draws a number that no other process can guess: a process that has it may answer.
 func newTicket() uint64 {
 	var b [8]byte
 	rand.Read(b[:])
