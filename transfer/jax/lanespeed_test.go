@@ -3,6 +3,7 @@ package jax_test
 import (
 	"context"
 	"net"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -32,12 +33,15 @@ func TestFasterLaneCarriesMore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := newNetwork()
 		s := n.serve(t, jax.Config{Lanes: 2, ChunkBytes: 1000})
-		var conns []*slowConn
+		var mu sync.Mutex
+		var conns []*slowConn // guarded by mu
 		dial := func(ctx context.Context, network, to string) (net.Conn, error) {
 			c, err := n.dial(ctx, network, to)
 			if err != nil {
 				return nil, err
 			}
+			mu.Lock()
+			defer mu.Unlock()
 			slow := &slowConn{Conn: c}
 			if len(conns) == 2 { // after the control connection and the first lane
 				slow.pause = 10 * time.Millisecond
@@ -55,6 +59,8 @@ func TestFasterLaneCarriesMore(t *testing.T) {
 		want := noise(500_000)
 		mustOffer(t, s, 7, want)
 		mustPull(t, c, 7, want)
+		mu.Lock()
+		defer mu.Unlock()
 		if len(conns) != 3 {
 			t.Fatalf("%d connections; want three", len(conns))
 		}
