@@ -97,7 +97,7 @@ func (n *attendance) begin(ctx context.Context, q wire.Question) {
 		ctx, cancel := context.WithTimeout(ctx, answerTime)
 		defer cancel()
 		answer := wire.Answer{Ticket: q.Ticket, Parts: n.parts(ctx, q)}
-		// A service that does not take the answer says so to the person who waits.
+		// A service that does not take the answer names this process to the command as silent.
 		_, _, _ = n.transport.Call(ctx, wire.AnswerMethod, answer.Bytes())
 	})
 }

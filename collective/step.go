@@ -35,7 +35,7 @@ var (
 	ErrInDoubt = errors.New("outcome of the step is not known")
 )
 
-// Live is who takes part in a step.
+// Live has the members that take part in a step.
 type Live struct {
 	Step    uint64                             // its number in the clique, from 1 on
 	Devices []serry.DeviceID                   // of the clique, ascending (CL-ATM-5)
@@ -178,7 +178,7 @@ func (c *Comm) leaveStep(failed bool) {
 	c.clique.mu.stepped = c.clique.mu.stepped || failed
 }
 
-// live is who takes part in a step.
+// live has the members that take part in a step.
 func (c *clique) live(step uint64) Live {
 	l := Live{Step: step, Lives: make(map[serry.TaskID]serry.Incarnation)}
 	for _, p := range c.key.Ranks {

@@ -46,7 +46,7 @@ func evidenceMethods(all rpc.Methods) {
 	all[GatherMethod] = rpc.Method{MaxRequestBytes: gatherBytes}
 }
 
-// An Attendance says who waits for questions.
+// An Attendance names a process that waits for questions.
 type Attendance struct {
 	ID   uint64       // drawn at random, the same in all calls of one attendant
 	Name string       // for people: a host, or a rank

@@ -46,7 +46,7 @@ func (c *stacksCommand) readFar(ctx context.Context, r *remote, here []rankReadi
 	return farReadings(g, tasks), silentText(g)
 }
 
-// silentText names who has not answered.
+// silentText names the processes that have not answered.
 func silentText(g wire.Gathered) string {
 	if g.Missing == 0 {
 		return ""

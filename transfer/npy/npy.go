@@ -1,5 +1,5 @@
 // Package npy reads and writes the first bytes of .npy files, which say what array the rest of the file is. The rest is
-// the elements themselves, in the order and form in which JAX has them in memory of a host, so nobody has to convert
+// the elements themselves, in the order and form in which JAX has them in memory of a host, so no process has to convert
 // them.
 //
 // [Read] checks a file before its elements are used: a file that is cut, or whose elements JAX would take for others, is
