@@ -160,7 +160,7 @@ JAX_COORDINATOR_PORT=$port srun --overlap --ntasks-per-node=1 bash -c '
 echo intruder $?
 touch over
 wait %1`)
-	b.ended(0, "the launcher there refuses this one", "intruder 1", "serry: warning: a launcher at 10.213.1.", "all 2 ranks ended well")
+	b.ended(0, "the launcher there refuses this one", "intruder 73", "serry: warning: a launcher at 10.213.1.", "all 2 ranks ended well")
 }
 
 // DLV-20: without srun the batch script would run the job on one of its nodes.
