@@ -3,7 +3,6 @@ package collective_test
 import (
 	"context"
 	"errors"
-	"flag"
 	"fmt"
 	"math/rand/v2"
 	"slices"
@@ -443,13 +442,11 @@ func (l *ledger) isFull() bool {
 	return n == 3 && l.calm
 }
 
-var trainings = flag.Uint64("trainings", 6, "how many trainings with losses to play")
-
 // Members of a training are killed and restarted at any moment, and answers of the service do not reach one of them for a while. After every step all that
 // have committed it have the same state, and all come to the end.
 func TestTrainingInSteps(t *testing.T) {
 	clause.Cite(t, "CL-ATM-4", "CLT-RCV-3", "CLT-RCV-8")
-	for seed := range *trainings {
+	for seed := range uint64(30) {
 		t.Run(fmt.Sprintf("seed %d", seed), func(t *testing.T) {
 			inBubble(t, func(t *testing.T, w *world) {
 				w.group.Timeout = 40 * time.Second
