@@ -243,7 +243,9 @@ func (r *launched) saidOn(task int, lines ...string) {
 	mark := fmt.Sprintf("[%d] ", task)
 	for _, line := range lines {
 		// Gloo prints its lines in several pieces, and one of them may come before the line of the program.
-		printed := func(said string) bool { return strings.HasPrefix(said, mark) && strings.HasSuffix(said, line) }
+		printed := func(said string) bool {
+			return said == mark+line || strings.HasPrefix(said, mark+"[Gloo] Rank ") && strings.HasSuffix(said, line)
+		}
 		if !slices.ContainsFunc(r.said, printed) {
 			r.t.Errorf("task %d did not print %q", task, line)
 		}

@@ -32,7 +32,7 @@ slurm=$!
 # The race detector finds nothing where one goroutine computes, and takes five to ten times as long. What it checks of
 # unsafe pointers stays.
 step "go test, what starts no goroutine"
-pure=(coord internal/crc32c internal/kernel internal/schedule mesh mesh/form mesh/restore preempt/internal/pact transfer/internal/match)
+pure=(coord internal/crc32c internal/kernel internal/schedule mesh mesh/form mesh/restore transfer/internal/match)
 try -gcflags=-d=checkptr "${pure[@]/#/./}"
 
 # The race detector of Go 1.26 breaks itself where two processors run timers of one bubble of
