@@ -6,6 +6,7 @@ import (
 	"net"
 	"os"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -48,46 +49,63 @@ func problem(fix, format string, args ...any) finding {
 
 // A check looks at a site for one trap that jobs have fallen into. It changes nothing.
 type check struct {
-	name string
-	run  func(context.Context, *site) finding
+	name  string
+	run   func(context.Context, *site) finding
+	first bool // serry run looks for it before it starts the ranks: it is cheap, and needs no service
 }
 
-// checks are in the order in which a start meets the traps.
+// checks are in the order in which a start meets the traps (D-DOC-2).
 func checks() []check {
 	return []check{
-		{"host name", checkHostName},
-		{"proxy variables", checkProxies},
-		{"jax variables", checkJaxVariables},
-		{"service", checkService},
-		{"port", checkPort},
-		{"interfaces", checkInterfaces},
-		{"ipv6", checkIPv6},
-		{"certificate", checkCertificate},
-		{"clock", checkClock},
-		{"rank count", checkTaskCount},
-		{"rank numbers", checkTaskNumbers},
-		{"earlier attempt", checkEarlierRun},
-		{"jax backend", checkBackend},
-		{"open files", checkOpenFiles},
-		{"huge pages", checkMachine("huge-pages")},
-		{"shared memory", checkMachine("shared-memory")},
-		{"boot id", checkMachine("boot-id")},
+		{"host name", checkHostName, true},
+		{"names", checkNames, false},
+		{"proxy variables", checkProxies, false},
+		{"scheduler", checkScheduler, false},
+		{"jax variables", checkJaxVariables, false},
+		{"service", checkService, false},
+		{"port", checkPort, false},
+		{"interfaces", checkInterfaces, false},
+		{"ipv6", checkIPv6, false},
+		{"packet size", checkPackets, false},
+		{"certificate", checkCertificate, false},
+		{"clock", checkClock, false},
+		{"rank count", checkTaskCount, false},
+		{"rank counts here", checkCounts, false},
+		{"rank numbers", checkTaskNumbers, false},
+		{"earlier attempt", checkEarlierRun, false},
+		{"jax backend", checkBackend, false},
+		{"jaxlib", checkJaxlib, false},
+		{"gloo addresses", checkGloo, false},
+		{"command", checkCommand, true},
+		{"output", checkBuffers, false},
+		{"stacks", checkStacks, true},
+		{"open files", checkOpenFiles, true},
+		{"memory", checkMemory, true},
+		{"shared memory", checkSharedMemory, true},
+		{"disk", checkDisk, true},
+		{"huge pages", checkMachine("huge-pages"), true},
+		{"boot id", checkMachine("boot-id"), true},
 	}
 }
 
 func newDoctor() *cobra.Command {
-	a, p := &access{}, &printer{}
-	var tasks int
+	a, p, d := &access{}, &printer{}, &doctorSettings{}
 	cmd := &cobra.Command{
-		Use:   "doctor",
+		Use:   "doctor [flags] [-- command [argument]...]",
 		Short: "Look for what keeps a job from starting, and say how to fix it",
 		Long: `Look for what keeps a job from starting, on this host and between it and the
 service, and say how to fix it. Run it where a rank is to run, with the
-variables that the rank has. It changes nothing. Exit status 1: it found a problem.`,
+variables that the rank has, and name the command that the rank is to run.
+
+It prints what is wrong, and below it how to fix it; --verbose prints every
+check. It changes nothing, and sends nothing to a host that you have not named.
+Exit status 1: it found a problem.`,
 		Example: `  serry doctor --address coord.example.org
+  serry doctor --verbose --tasks 8 -- python train.py
+  serry doctor --host-list node-a,node-b,node-c --directory /scratch/journal
   srun -N 4 --ntasks-per-node 1 serry doctor --address coord.example.org`,
-		Args: noArguments,
-		RunE: func(cmd *cobra.Command, _ []string) error {
+		Args: commandAfterDash,
+		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := a.likeTask(cmd); err != nil {
 				return seeHelp(cmd, err)
 			}
@@ -98,13 +116,46 @@ variables that the rank has. It changes nothing. Exit status 1: it found a probl
 			if err != nil {
 				return seeHelp(cmd, err)
 			}
-			return examine(cmd.Context(), newSite(a, tasks), p)
+			return d.examine(cmd.Context(), d.site(a, args), p)
 		},
 	}
 	a.define(cmd)
 	p.define(cmd)
-	cmd.Flags().IntVar(&tasks, "tasks", 0, "`number` of ranks that the job is to have (default what variables of the launcher say)")
+	d.define(cmd)
 	return cmd
+}
+
+// doctorSettings are the flags of serry doctor beside those of every query.
+type doctorSettings struct {
+	tasks    int
+	hosts    []string
+	dirs     []string
+	waitName time.Duration
+	verbose  bool
+}
+
+func (d *doctorSettings) define(cmd *cobra.Command) {
+	f := cmd.Flags()
+	f.IntVar(&d.tasks, "tasks", 0, "`number` of ranks that the job is to have (default what variables of the launcher say)")
+	f.StringSliceVar(&d.hosts, "host-list", nil, "`names` of the other hosts of the job, with commas between them: they must resolve, and take packets of full size")
+	f.StringSliceVar(&d.dirs, "directory", []string{os.TempDir()}, "`directories` for journals and logs, with commas between them: space and speed are looked at")
+	f.DurationVar(&d.waitName, "wait-dns", time.Second, "how long to look for names that do not resolve")
+	f.BoolVarP(&d.verbose, "verbose", "v", false, "print every check, not only what is wrong")
+}
+
+// site is where we are, and what the flags say about it.
+func (d *doctorSettings) site(a *access, command []string) *site {
+	s := newSite(a, d.tasks)
+	s.peers, s.dirs, s.command, s.waitName = d.hosts, d.dirs, command, d.waitName
+	return s
+}
+
+// commandAfterDash takes arguments that are a command to be looked at, and no others.
+func commandAfterDash(cmd *cobra.Command, args []string) error {
+	if len(args) > 0 && cmd.ArgsLenAtDash() != 0 {
+		return seeHelp(cmd, fmt.Errorf("unexpected argument %q: a command stands behind --", args[0]))
+	}
+	return nil
 }
 
 // likeTask looks for the service where a jax program with these variables would, unless something says otherwise. An
@@ -121,44 +172,59 @@ func (a *access) likeTask(cmd *cobra.Command) error {
 	return nil
 }
 
+// diagnosis runs checks beside each other. One that takes too long is skipped: a check waits for nothing but the network.
+func diagnosis(ctx context.Context, s *site, all []check) []finding {
+	found := make([]finding, len(all))
+	var running sync.WaitGroup
+	for i, c := range all {
+		running.Go(func() {
+			ctx, cancel := context.WithTimeout(ctx, doctorPatience+s.waitName)
+			defer cancel()
+			found[i] = c.run(ctx, s)
+			found[i].Check = c.name
+		})
+	}
+	running.Wait()
+	return found
+}
+
 // examine runs all checks. A problem is an error, already told.
-func examine(ctx context.Context, s *site, p *printer) error {
-	var found []finding
-	for _, c := range checks() {
-		f := c.run(ctx, s)
-		f.Check = c.name
-		found = append(found, f)
-	}
-	problems := 0
+func (d *doctorSettings) examine(ctx context.Context, s *site, p *printer) error {
+	found := diagnosis(ctx, s, checks())
+	count := make(map[level]int)
 	for _, f := range found {
-		if f.Level == levelProblem {
-			problems++
-		}
+		count[f.Level]++
 	}
-	sick := problems > 0
+	problems := count[levelProblem]
 	done, err := p.object(struct {
 		Version  int       `json:"version"`
 		Address  string    `json:"address"`
 		Healthy  bool      `json:"healthy"`
 		Findings []finding `json:"findings"`
-	}{outputVersion, s.address, !sick, found})
+	}{outputVersion, s.address, problems == 0, found})
 	if err != nil {
 		return runError{err}
 	}
 	if !done {
-		p.findings(found)
+		p.findings(found, d.verbose)
+		if problems == 0 && count[levelWarning] == 0 && !d.verbose {
+			fmt.Fprintf(p.out, "nothing is wrong: %d checks, %d do not apply here\n", count[levelOK]+count[levelSkipped], count[levelSkipped])
+		}
 	}
-	if sick {
+	if problems > 0 {
 		return runError{hinted{fmt.Errorf("%s found", counted(problems, "problem")), "see the lines marked problem"}}
 	}
 	return nil
 }
 
-// findings prints a line for each, and the fix below it.
-func (p *printer) findings(found []finding) {
+// findings prints a line for each that matters, or for all, and the fix below it.
+func (p *printer) findings(found []finding, all bool) {
 	colours := map[level]colour{levelOK: green, levelWarning: yellow, levelProblem: red}
 	for _, f := range found {
-		mark := fmt.Sprintf("%-7s  %-15s  ", f.Level, f.Check)
+		if !all && (f.Level == levelOK || f.Level == levelSkipped) {
+			continue
+		}
+		mark := fmt.Sprintf("%-7s  %-16s  ", f.Level, f.Check)
 		p.wrap(cell{mark, colours[f.Level]}, cell{text: f.Observed})
 		if f.Fix != "" {
 			p.wrap(cell{text: strings.Repeat(" ", len(mark))}, cell{text: "fix: " + f.Fix})
@@ -166,5 +232,5 @@ func (p *printer) findings(found []finding) {
 	}
 }
 
-// doctorPatience is how long one connection of a check may take.
+// doctorPatience is how long one check may take.
 const doctorPatience = 2 * time.Second

@@ -19,6 +19,9 @@ import (
 // checkHostName finds hosts that tell others an address at which only they themselves can be
 // reached: tasks publish what their host name resolves to.
 func checkHostName(ctx context.Context, s *site) finding {
+	if s.address == "" {
+		return skipped("the job is on this host alone")
+	}
 	name, err := s.hostname()
 	if err != nil {
 		return problem("give the host a name", "this host has no name: %v", err)
@@ -155,7 +158,7 @@ const certificateNotice = 7 * 24 * time.Hour
 
 const (
 	filesLeast   = 1024 // that any task should be able to open
-	filesPerTask = 2    // connections to each other task, with room
+	filesPerTask = 4    // connections to each other task, with room
 	filesBeside  = 256  // for all else
 )
 
@@ -167,8 +170,8 @@ func checkOpenFiles(ctx context.Context, s *site) finding {
 		return skipped("the limit is not known: %v", err)
 	}
 	need := filesLeast
-	if st, err := s.status(ctx); err == nil {
-		need = max(need, filesPerTask*st.Size+filesBeside)
+	if n := s.size(ctx); n > 0 {
+		need = max(need, filesPerTask*n+filesBeside)
 	}
 	switch {
 	case hard < need:

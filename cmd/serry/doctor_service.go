@@ -33,6 +33,8 @@ func checkService(ctx context.Context, s *site) finding {
 		fix = "start it: serry serve --tasks N"
 	case errors.Is(err, syscall.ECONNREFUSED):
 		fix = "start it there, on this port, and not on one interface only: serry serve --listen [::]:" + defaultPort
+	case errors.Is(err, syscall.ECONNRESET):
+		fix = "something on the way hangs up, such as a load balancer without a backend: use the address of the service itself"
 	case errors.Is(err, os.ErrDeadlineExceeded), errors.Is(err, context.DeadlineExceeded), errors.Is(err, syscall.EHOSTUNREACH), errors.Is(err, syscall.ENETUNREACH):
 		fix = "something on the way drops the packets: open the port in the firewall, or use an address of the network that both hosts are on"
 	}
@@ -61,7 +63,12 @@ func checkInterfaces(ctx context.Context, s *site) finding {
 	if _, err := s.status(ctx); err != nil {
 		return skipped("the service does not answer")
 	}
-	if deaf := s.deaf(ctx, all, port); len(deaf) > 0 {
+	deaf := s.deaf(ctx, all, port)
+	if family := oneFamily(all, deaf); family != "" {
+		return problem("let the service listen on both: --listen [::]:"+port+", or give its address as a number",
+			"%s is %s, and the service does not answer by %s: some clients try that first", host, addresses(all), family)
+	}
+	if len(deaf) > 0 {
 		return problem("let the service listen on all: --listen [::]:"+port, "%s is %s, and %s does not answer", host, addresses(all), addresses(deaf))
 	}
 	return s.boundHere(ctx, all, port)
@@ -130,6 +137,30 @@ func (s *site) deaf(ctx context.Context, all []netip.Addr, port string) []netip.
 	return deaf
 }
 
+// oneFamily is that of IPv4 and IPv6 by which nothing answers, while all addresses of the other one do.
+func oneFamily(all, deaf []netip.Addr) string {
+	four, six := 0, 0
+	for _, a := range all {
+		switch isDeaf := slices.Contains(deaf, a); {
+		case isDeaf && a.Is4():
+			four++
+		case isDeaf:
+			six++
+		case a.Is4():
+			four -= len(all) // it answers: not the whole family is deaf
+		default:
+			six -= len(all)
+		}
+	}
+	switch {
+	case four > 0 && six < 0:
+		return "IPv4"
+	case six > 0 && four < 0:
+		return "IPv6"
+	}
+	return ""
+}
+
 // boundHere looks at the socket of a service on this host.
 func (s *site) boundHere(ctx context.Context, all []netip.Addr, port string) finding {
 	if !s.isHere(ctx) {
@@ -186,6 +217,9 @@ func checkTaskCount(ctx context.Context, s *site) finding {
 		return skipped("the service does not answer")
 	}
 	name, n, some := s.number(countVariables...)
+	if _, left := s.leftover(st.Size); left {
+		return skipped("variables of a scheduler are in the way")
+	}
 	if s.tasks > 0 {
 		name, n, some = "--tasks", s.tasks, true
 	}

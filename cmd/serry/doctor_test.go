@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -14,6 +15,8 @@ import (
 	"testing"
 	"testing/fstest"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/serry-dev/serry"
 	"github.com/serry-dev/serry/internal/lab"
@@ -42,11 +45,28 @@ func newHealthySite(*testing.T) *site {
 		connect:  func(context.Context, string) error { return nil },
 		listen:   func(string) error { return nil },
 		machine:  func() []host.Finding { return nil },
-		now:      func() time.Time { return now },
+		links: func() []hostLink {
+			return []hostLink{{"lo", netip.MustParsePrefix("127.0.0.1/8")}, {"eth0", netip.MustParsePrefix(nodeAddress + "/24")}, {"docker0", netip.MustParsePrefix("172.17.0.1/16")}}
+		},
+		packet:  func(context.Context, string, int) error { return nil },
+		statfs:  sizedDisk(100<<30, 50<<30),
+		write:   func(string) (time.Duration, error) { return time.Millisecond, nil },
+		peek:    func() error { return nil },
+		entries: func(context.Context, string) ([]serry.Entry, error) { return nil, nil },
+		dirs:    []string{"/tmp"}, command: []string{"python3", "train.py"}, locals: 4,
+		now: func() time.Time { return now },
 	}
 	s.names(map[string]string{"node7": nodeAddress, "coord": coordAddress, "localhost": "127.0.0.1"})
 	s.answers(wire.Status{Size: 4, Epoch: 1, Clock: now, Counts: map[string]int{wire.StateConnected: 3, wire.StateAbsent: 1}})
 	return s
+}
+
+// sizedDisk is a disk of so many bytes.
+func sizedDisk(size, free int64) func(string, *unix.Statfs_t) error {
+	return func(_ string, st *unix.Statfs_t) error {
+		*st = unix.Statfs_t{Bsize: 4096, Blocks: uint64(size / 4096), Bavail: uint64(free / 4096), Files: 1 << 20, Ffree: 1 << 19}
+		return nil
+	}
 }
 
 func text(s string) *fstest.MapFile { return &fstest.MapFile{Data: []byte(s)} }
@@ -103,9 +123,53 @@ func refused() error {
 func TestDoctorFindsNothingWrong(t *testing.T) {
 	lab.Clause(t, "D-DOC-2")
 	s := newHealthySite(t)
-	for _, c := range checks() {
-		if f := c.run(t.Context(), s); f.Level == levelProblem || f.Level == levelWarning || f.Observed == "" {
-			t.Errorf("%s: %+v; want nothing wrong", c.name, f)
+	for _, f := range diagnosis(t.Context(), s, checks()) {
+		if f.Level == levelProblem || f.Level == levelWarning || f.Observed == "" {
+			t.Errorf("%s: %+v; want nothing wrong", f.Check, f)
+		}
+	}
+}
+
+// The traps of D-DOC-2, in its order, and the rows of TestDoctorFindsTraps that plant them.
+var plantedTraps = [][]string{
+	{"host name is loopback", "host name does not resolve"},
+	{"port is taken", "port of another's process is taken"},
+	{"proxy that gRPC obeys", "other proxy"},
+	{"nobody serves", "a firewall", "something hangs up"},
+	{"one of two interfaces", "bound to loopback here"},
+	{"clock is behind", "clock is of another day"},
+	{"wrong number of tasks", "wrong number by flag", "ranks that disagree"},
+	{"one number twice, seen by the service", "one number twice on this host"},
+	{"backend before initialize"},
+	{"earlier attempt on this host", "earlier run at the service"},
+	{"no huge pages on a TPU"},
+	{"few files", "few files for good"},
+	{"IPv4 only", "IPv6 only", "no IPv6"},
+	{"name comes late", "name never comes"},
+	{"left-over Open MPI", "left-over Slurm"},
+	{"two versions of jaxlib"},
+	{"jax binds the port of the service"},
+	{"memory must not be read", "Yama", "Yama for good"},
+	{"python -I", "python -E"},
+	{"buffered output"},
+	{"little shared memory"},
+	{"full disk", "little disk", "no more files", "slow disk", "read-only disk"},
+	{"large packets vanish", "large packets vanish on the way to a peer"},
+	{"memory limit", "memory limit of an outer group", "memory limit of cgroup 1"},
+	{"gloo on docker0", "gloo on loopback", "host name is that of docker0"},
+}
+
+func TestDoctorPlantsEveryTrap(t *testing.T) {
+	lab.Clause(t, "D-DOC-2", "TD-DOC-1")
+	if len(plantedTraps) != 25 {
+		t.Errorf("%d traps are planted; want 25", len(plantedTraps))
+	}
+	all := traps()
+	for i, rows := range plantedTraps {
+		for _, name := range rows {
+			if _, ok := all[name]; !ok {
+				t.Errorf("trap %d: no row %q", i+1, name)
+			}
 		}
 	}
 }
@@ -121,9 +185,9 @@ type trap struct {
 
 func here(s *site) { s.address = "node7:8476" }
 
-func TestDoctorFindsTraps(t *testing.T) {
-	lab.Clause(t, "P-HOST-1", "P-HOST-3", "C-HOST-2", "C-ENV-9", "TC-ENV-13", "D-DOC-1", "D-DOC-2")
-	for name, c := range map[string]trap{
+// traps are things that have kept jobs from starting, by a name for each.
+func traps() map[string]trap {
+	return map[string]trap{
 		"host name is loopback": {func(_ *testing.T, s *site) {
 			s.names(map[string]string{"node7": "127.0.1.1", "coord": coordAddress})
 		}, "host name", levelProblem, "node7 resolves to 127.0.1.1", "/etc/hosts"},
@@ -257,7 +321,7 @@ func TestDoctorFindsTraps(t *testing.T) {
 		}, "jax backend", levelWarning, "is it a rank", "jax.distributed.initialize()"},
 		"few files": {func(_ *testing.T, s *site) {
 			s.answers(wire.Status{Size: 10_000})
-		}, "open files", levelWarning, "limit of 4096 open files, 20256 may be needed", "ulimit -n 20256"},
+		}, "open files", levelWarning, "limit of 4096 open files, 40256 may be needed", "ulimit -n 40256"},
 		"few files for good": {func(_ *testing.T, s *site) {
 			s.add(fmt.Sprintf("proc/%d/limits", parentPid), "Max open files 256 512 files\n")
 		}, "open files", levelProblem, "512 files at most, 1024 are needed", "hard limit"},
@@ -269,21 +333,194 @@ func TestDoctorFindsTraps(t *testing.T) {
 		}, "huge pages", levelWarning, "always [madvise] never", "echo always"},
 		"no /proc in a container": {func(t *testing.T, s *site) { s.machineAt(t, nil) },
 			"boot id", levelWarning, "cannot be read", "mounted"},
-	} {
+		"something hangs up": {func(_ *testing.T, s *site) {
+			s.fails(&net.OpError{Op: "read", Err: os.NewSyscallError("read", syscall.ECONNRESET)})
+		}, "service", levelProblem, "connection reset", "load balancer"},
+		"ranks that disagree": {func(_ *testing.T, s *site) {
+			s.process(10, 1, "python", []string{"JAX_COORDINATOR_ADDRESS=coord:8476", "JAX_PROCESS_ID=2", "JAX_NUM_PROCESSES=4"})
+			s.process(11, 1, "python", []string{"JAX_COORDINATOR_ADDRESS=coord:8476", "JAX_PROCESS_ID=3", "JAX_NUM_PROCESSES=5"})
+		}, "rank counts here", levelProblem, "rank 2 says 4 ranks, rank 3 says 5", "the same number"},
+		"IPv4 only": {func(_ *testing.T, s *site) {
+			s.names(map[string]string{"coord": "10.0.0.1 fd00::1"})
+			s.deafTo("[fd00::1]:8476")
+		}, "interfaces", levelProblem, "coord is 10.0.0.1, fd00::1, and the service does not answer by IPv6", "--listen [::]:8476"},
+		"IPv6 only": {func(_ *testing.T, s *site) {
+			s.names(map[string]string{"coord": "10.0.0.1 fd00::1"})
+			s.deafTo("10.0.0.1:8476")
+		}, "interfaces", levelProblem, "does not answer by IPv4", "give its address as a number"},
+		"name comes late": {func(_ *testing.T, s *site) { s.lateName("coord", 3) },
+			"names", levelWarning, "coord appears only after 800ms", "serry run"},
+		"name never comes": {func(_ *testing.T, s *site) { s.peers = []string{"node9"} },
+			"names", levelProblem, "node9: no such name", "DNS"},
+		"left-over Open MPI": {func(_ *testing.T, s *site) {
+			s.env = []string{"OMPI_COMM_WORLD_SIZE=1", "OMPI_COMM_WORLD_RANK=0"}
+		}, "scheduler", levelProblem, "Open MPI variables say rank 0 of 1, and the job has 4 ranks", "unset OMPI_COMM_WORLD_SIZE OMPI_COMM_WORLD_RANK, or serry run --cluster none"},
+		"left-over Slurm": {func(_ *testing.T, s *site) {
+			s.env, s.tasks = []string{"SLURM_NTASKS=1", "SLURM_PROCID=0"}, 8
+		}, "scheduler", levelProblem, "Slurm variables say rank 0 of 1, and the job has 8 ranks", "unset SLURM_NTASKS"},
+		"two versions of jaxlib": {func(_ *testing.T, s *site) {
+			s.jaxRank(10, "0", "0.12.0.1")
+			s.jaxRank(11, "1", "0.11.2")
+		}, "jaxlib", levelProblem, "rank 1 has jaxlib 0.11.2, rank 0 has 0.12.0.1", "one version"},
+		"memory must not be read": {func(_ *testing.T, s *site) {
+			s.peek = func() error { return syscall.EPERM }
+		}, "stacks", levelWarning, "process_vm_readv: operation not permitted", "seccomp"},
+		"Yama": {func(_ *testing.T, s *site) {
+			s.add("proc/sys/kernel/yama/ptrace_scope", "2\n")
+			s.add("proc/self/status", "Name:\tserry\nCapEff:\t0000000000000000\n")
+		}, "stacks", levelWarning, "ptrace_scope is 2", "sysctl kernel.yama.ptrace_scope=1"},
+		"Yama for good": {func(_ *testing.T, s *site) {
+			s.add("proc/sys/kernel/yama/ptrace_scope", "3\n")
+			s.add("proc/self/status", "CapEff:\t000001ffffffffff\n")
+		}, "stacks", levelWarning, "ptrace_scope is 3", "sysctl"},
+		"python -I": {func(_ *testing.T, s *site) { s.command = []string{"/usr/bin/python3", "-I", "train.py"} },
+			"command", levelWarning, "python -I ignores PYTHONUNBUFFERED", "python3 -u -X faulthandler"},
+		"python -E": {func(_ *testing.T, s *site) { s.command = []string{"python3", "-X", "dev", "-BE", "-m", "train", "-u"} },
+			"command", levelWarning, "python -E ignores PYTHONUNBUFFERED", "-u"},
+		"buffered output": {func(_ *testing.T, s *site) {
+			s.process(10, 1, "python3", []string{"JAX_COORDINATOR_ADDRESS=coord:8476", "JAX_PROCESS_ID=3"}, "1", "2")
+			s.add("proc/10/cmdline", "python3\x00train.py\x00")
+		}, "output", levelWarning, "rank 3 (process 10) is buffered", "PYTHONUNBUFFERED=1"},
+		"little shared memory": {func(_ *testing.T, s *site) { s.statfs = sizedDisk(64<<20, 64<<20) },
+			"shared memory", levelWarning, "64.0 MiB of shared memory for 4 ranks", "--shm-size 8g"},
+		"full disk": {func(_ *testing.T, s *site) { s.statfs = sizedDisk(10<<30, 1<<20) },
+			"disk", levelProblem, "/tmp has 1.0 MiB left, of 10.0 GiB", "another directory"},
+		"little disk": {func(_ *testing.T, s *site) { s.statfs = sizedDisk(10<<30, 500<<20) },
+			"disk", levelWarning, "/tmp has 500.0 MiB left", "remove files"},
+		"no more files": {func(_ *testing.T, s *site) {
+			s.statfs = func(_ string, st *unix.Statfs_t) error {
+				*st = unix.Statfs_t{Bsize: 4096, Blocks: 1 << 30, Bavail: 1 << 29, Files: 1 << 20, Ffree: 3}
+				return nil
+			}
+		}, "disk", levelProblem, "room for 3 more files", "remove files"},
+		"slow disk": {func(_ *testing.T, s *site) {
+			s.write = func(string) (time.Duration, error) { return 210 * time.Millisecond, nil }
+		}, "disk", levelWarning, "a write to /tmp takes 210ms", "--store file:DIR"},
+		"read-only disk": {func(_ *testing.T, s *site) {
+			s.write = func(string) (time.Duration, error) { return 0, syscall.EROFS }
+		}, "disk", levelProblem, "/tmp cannot be written: read-only file system", "another directory"},
+		"large packets vanish": {func(_ *testing.T, s *site) { s.narrowPath("10.0.0.1:8476", 1400) },
+			"packet size", levelProblem, "packets above 1400 bytes vanish on the way to coord", "MTU of the interface to 1400"},
+		"large packets vanish on the way to a peer": {func(_ *testing.T, s *site) {
+			s.names(map[string]string{"node7": nodeAddress, "coord": coordAddress, "node8": "10.0.0.8"})
+			s.peers = []string{"node8"}
+			s.narrowPath("10.0.0.8:8476", 1300)
+		}, "packet size", levelProblem, "packets above 1280 bytes vanish on the way to node8", "MTU"},
+		"memory limit": {func(_ *testing.T, s *site) {
+			s.locals = 8
+			s.add("proc/self/cgroup", "0::/user.slice/job\n")
+			s.add("sys/fs/cgroup/user.slice/job/memory.max", "2147483648\n")
+		}, "memory", levelWarning, "2.0 GiB for 8 ranks: importing jax alone takes about 1.6 GiB", "fewer ranks"},
+		"memory limit of an outer group": {func(_ *testing.T, s *site) {
+			s.add("proc/self/cgroup", "0::/user.slice/job\n")
+			s.add("sys/fs/cgroup/user.slice/job/memory.max", "max\n")
+			s.add("sys/fs/cgroup/user.slice/memory.max", "1073741824\n")
+		}, "memory", levelWarning, "1.0 GiB for 4 ranks", "raise the limit"},
+		"memory limit of cgroup 1": {func(_ *testing.T, s *site) {
+			s.add("proc/self/cgroup", "9:name=systemd:/\n4:memory:/docker/1f2e\n")
+			s.add("sys/fs/cgroup/memory/docker/1f2e/memory.limit_in_bytes", "1073741824\n")
+			s.add("sys/fs/cgroup/memory/memory.limit_in_bytes", "9223372036854771712\n")
+		}, "memory", levelWarning, "1.0 GiB for 4 ranks", "raise the limit"},
+		"gloo on docker0": {func(_ *testing.T, s *site) { s.offers("172.17.0.1", "10.0.0.8") },
+			"gloo addresses", levelProblem, "rank 0 offers 172.17.0.1 (docker0) to its peers", "/etc/hosts"},
+		"gloo on loopback": {func(_ *testing.T, s *site) { s.offers("10.0.0.8", "::1") },
+			"gloo addresses", levelProblem, "rank 1 offers ::1 to its peers", "/etc/hosts"},
+		"host name is that of docker0": {func(_ *testing.T, s *site) {
+			s.names(map[string]string{"node7": "172.17.0.1", "coord": coordAddress})
+		}, "gloo addresses", levelProblem, "node7 resolves to 172.17.0.1 (docker0)", "/etc/hosts"},
+	}
+}
+
+func TestDoctorFindsTraps(t *testing.T) {
+	lab.Clause(t, "P-HOST-1", "P-HOST-3", "C-HOST-2", "C-ENV-9", "TC-ENV-13", "D-DOC-1", "D-DOC-2", "TD-DOC-1")
+	for name, c := range traps() {
 		t.Run(name, func(t *testing.T) {
 			s := newHealthySite(t)
 			c.set(t, s)
+			found := false
 			for _, check := range checks() {
 				if check.name != c.check {
 					continue
 				}
+				found = true
 				f := check.run(t.Context(), s)
 				if f.Level != c.level || !strings.Contains(f.Observed, c.observed) || !strings.Contains(f.Fix, c.fix) {
 					t.Errorf("%s: %s: %s; fix: %s\nwant %s: %s; fix: %s", c.check, f.Level, f.Observed, f.Fix, c.level, c.observed, c.fix)
 				}
 			}
+			if !found {
+				t.Errorf("there is no check %q", c.check)
+			}
 		})
 	}
+}
+
+// deafTo lets nothing answer at an address.
+func (s *site) deafTo(deaf string) {
+	s.connect = func(_ context.Context, address string) error {
+		if address == deaf {
+			return syscall.ECONNREFUSED
+		}
+		return nil
+	}
+}
+
+// lateName lets a name resolve after some failures. Time passes by 400 ms a look-up.
+func (s *site) lateName(late string, failures int) {
+	lookup, now := s.lookup, s.now()
+	s.waitName, s.now = 2*time.Second, func() time.Time { return now }
+	s.lookup = func(ctx context.Context, host string) ([]netip.Addr, error) {
+		if host == late && failures > 1 {
+			failures--
+			now = now.Add(400 * time.Millisecond)
+			return nil, &net.DNSError{Err: "no such host", Name: host, IsNotFound: true}
+		}
+		return lookup(ctx, host)
+	}
+}
+
+// narrowPath lets packets above a size vanish on the way to an address.
+func (s *site) narrowPath(to string, most int) {
+	s.packet = func(_ context.Context, address string, bytes int) error {
+		if address == to && bytes > most {
+			return errPacketLost
+		}
+		return nil
+	}
+}
+
+// offers lets ranks publish the addresses at which Gloo reaches them.
+func (s *site) offers(list ...string) {
+	s.entries = func(context.Context, string) ([]serry.Entry, error) {
+		var all []serry.Entry
+		for i, a := range ips(list...) {
+			all = append(all, serry.Entry{Key: fmt.Sprintf("cpu:gloo/0,2048/%d", i), Value: glooValue(a)})
+		}
+		return all, nil
+	}
+}
+
+// glooValue is a socket address of Linux, and what Gloo puts around it.
+func glooValue(a netip.Addr) []byte {
+	value := make([]byte, 8+128+8)
+	at := value[8:]
+	binary.BigEndian.PutUint16(at[2:], 49539)
+	if a.Is4() {
+		binary.LittleEndian.PutUint16(at, syscall.AF_INET)
+		copy(at[4:], a.AsSlice())
+	} else {
+		binary.LittleEndian.PutUint16(at, syscall.AF_INET6)
+		copy(at[8:], a.AsSlice())
+	}
+	return value
+}
+
+// jaxRank lets a rank run that has loaded a version of jaxlib.
+func (s *site) jaxRank(pid int, rank, version string) {
+	packages := "opt/" + version + "/site-packages"
+	s.process(pid, 1, "python", []string{"JAX_COORDINATOR_ADDRESS=coord:8476", "JAX_PROCESS_ID=" + rank})
+	s.add(fmt.Sprintf("proc/%d/maps", pid), "7f00-7f01 r-xp 0 fe:00 1   /usr/lib/libc.so.6\n7f02-7f03 r-xp 0 fe:00 1   /"+packages+"/jaxlib/libjax_common.so\n")
+	s.add(fmt.Sprintf("proc/%d/root/%s/jaxlib-%s.dist-info/METADATA", pid, packages, version), "Name: jaxlib\n")
 }
 
 // What looks like a trap and is none.
@@ -324,6 +561,43 @@ func TestDoctorLeavesInPeace(t *testing.T) {
 				"sys/kernel/mm/transparent_hugepage/enabled": "[always] madvise never\n",
 			})
 		}, check: "huge pages"},
+		"variables of serry run": {set: func(_ *testing.T, s *site) {
+			s.env = []string{"SERRY_RUN=abc", "OMPI_COMM_WORLD_SIZE=1", "OMPI_COMM_WORLD_RANK=0"}
+		}, check: "scheduler"},
+		"one version of jaxlib": {set: func(_ *testing.T, s *site) {
+			s.jaxRank(10, "0", "0.12.0.1")
+			s.jaxRank(11, "1", "0.12.0.1")
+		}, check: "jaxlib"},
+		"Yama for ancestors": {set: func(_ *testing.T, s *site) { s.add("proc/sys/kernel/yama/ptrace_scope", "1\n") }, check: "stacks"},
+		"Yama and a capability": {set: func(_ *testing.T, s *site) {
+			s.add("proc/sys/kernel/yama/ptrace_scope", "2\n")
+			s.add("proc/self/status", "CapEff:\t0000000000080000\n")
+		}, check: "stacks"},
+		"python -I -u":       {set: func(_ *testing.T, s *site) { s.command = []string{"python3", "-Iu", "train.py"} }, check: "command"},
+		"flags of a program": {set: func(_ *testing.T, s *site) { s.command = []string{"python3", "train.py", "-I"} }, check: "command"},
+		"another program":    {set: func(_ *testing.T, s *site) { s.command = []string{"train", "-I"} }, check: "command"},
+		"output to a terminal": {set: func(_ *testing.T, s *site) {
+			s.process(10, 1, "python3", []string{"JAX_COORDINATOR_ADDRESS=coord:8476", "JAX_PROCESS_ID=3"})
+			s.add("proc/10/cmdline", "python3\x00train.py\x00")
+			s.root.(fstest.MapFS)["proc/10/fd/1"] = &fstest.MapFile{Mode: fs.ModeSymlink, Data: []byte("/dev/pts/3")}
+		}, check: "output"},
+		"packet is refused as too large": {set: func(_ *testing.T, s *site) {
+			s.packet = func(_ context.Context, _ string, bytes int) error {
+				if bytes > 1400 {
+					return syscall.EMSGSIZE
+				}
+				return nil
+			}
+		}, check: "packet size"},
+		"hosts without a word": {set: func(_ *testing.T, s *site) {
+			s.packet = func(context.Context, string, int) error { return errPacketLost }
+		}, check: "packet size"},
+		"all ranks on loopback": {set: func(_ *testing.T, s *site) { s.offers("127.0.0.1", "127.0.0.1") }, check: "gloo addresses"},
+		"little memory for another program": {set: func(_ *testing.T, s *site) {
+			s.command = []string{"./train"}
+			s.add("proc/self/cgroup", "0::/\n")
+			s.add("sys/fs/cgroup/memory.max", "1073741824\n")
+		}, check: "memory"},
 		"unlimited files": {set: func(_ *testing.T, s *site) {
 			s.add(fmt.Sprintf("proc/%d/limits", parentPid), "Max open files unlimited unlimited files\n")
 		}, check: "open files"},
@@ -397,6 +671,46 @@ func TestRealSite(t *testing.T) {
 	if soft, hard, err := s.fileLimits(); err != nil || soft < 1 || hard < soft {
 		t.Errorf("fileLimits() = %d, %d, %v", soft, hard, err)
 	}
+}
+
+// What a site asks the kernel for.
+func TestRealSiteAsksTheKernel(t *testing.T) {
+	if err := peekAtSelf(); err != nil && !errors.Is(err, syscall.EPERM) && !errors.Is(err, syscall.ENOSYS) {
+		t.Errorf("peekAtSelf() = %v", err)
+	}
+	if _, err := syncedWrite(t.TempDir()); err != nil && !errors.Is(err, syscall.EOPNOTSUPP) {
+		t.Errorf("syncedWrite() = %v", err)
+	}
+	if len(ownLinks()) == 0 {
+		t.Error("ownLinks() = none; want that of loopback")
+	}
+	l, err := net.ListenPacket("udp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	at := l.LocalAddr().String()
+	if err := sendPacket(t.Context(), at, smallPacket); !errors.Is(err, errPacketLost) {
+		t.Errorf("sendPacket() to a socket that says nothing = %v; want %v", err, errPacketLost)
+	}
+	l.Close()
+	if err := sendPacket(t.Context(), at, fullPacket); err != nil {
+		t.Errorf("sendPacket() to a port without a socket = %v; want that it has arrived", err)
+	}
+	if err := sendPacket(t.Context(), at, 1<<16); !errors.Is(err, syscall.EMSGSIZE) {
+		t.Errorf("sendPacket() of 64 KiB = %v; want %v", err, syscall.EMSGSIZE)
+	}
+}
+
+// A value of a key of Gloo comes from a rank.
+func FuzzSocketAddresses(f *testing.F) {
+	f.Add(glooValue(netip.MustParseAddr("10.0.0.1")))
+	f.Add(glooValue(netip.MustParseAddr("fd00::1")))
+	f.Add([]byte{2, 0, 0})
+	f.Fuzz(func(t *testing.T, value []byte) {
+		if found := socketAddresses(value); len(found) > maxSockets || len(found)*16 > len(value)+16 {
+			t.Errorf("socketAddresses(%x) = %v", value, found)
+		}
+	})
 }
 
 func FuzzParseSocket(f *testing.F) {

@@ -302,7 +302,7 @@ func (s *runSettings) run(cmd *cobra.Command, args []string) error {
 func runJob(cmd *cobra.Command, cfg launch.Config, files mtls.Files) error {
 	screen := newScreen(cmd.OutOrStdout(), cmd.ErrOrStderr())
 	cfg.Display = screen
-	warnOfHost(screen)
+	warnOfHost(screen, &cfg)
 	signals := make(chan os.Signal, 16)
 	signal.Notify(signals, forwarded()...)
 	defer signal.Stop(signals)

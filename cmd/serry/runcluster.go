@@ -2,6 +2,7 @@ package main
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -13,7 +14,7 @@ import (
 
 	"github.com/serry-dev/serry/launch"
 	"github.com/serry-dev/serry/launch/cluster"
-	"github.com/serry-dev/serry/launch/host"
+	"github.com/serry-dev/serry/wire"
 )
 
 // locate finds out which host of which job this is: by flags, else by variables, else by the cluster
@@ -137,11 +138,35 @@ func explainPlace(w io.Writer, c launch.Config, p cluster.Place, findings []clus
 }
 
 // warnOfHost says what about this machine may hurt a job.
-func warnOfHost(screen *screen) {
-	for _, f := range host.Check("/") {
-		screen.Note(launch.Note{Warning: f.Severity != host.Info, Text: fmt.Sprintf("%s; better: %s (%s)", f.Observed, f.Expected, f.Remedy)})
+func warnOfHost(screen *screen, cfg *launch.Config) {
+	var first []check
+	for _, c := range checks() {
+		if c.first {
+			first = append(first, c)
+		}
+	}
+	for _, f := range diagnosis(context.Background(), runSite(cfg), first) {
+		if f.Level == levelWarning || f.Level == levelProblem {
+			screen.Note(launch.Note{Warning: true, Text: strings.TrimSuffix(f.Observed+"; fix: "+f.Fix, "; fix: ")})
+		}
 	}
 }
+
+// runSite is this host before a job begins: it has no service yet, and no disk is made to wait.
+func runSite(cfg *launch.Config) *site {
+	s := newSite(&access{address: cfg.Coordinator}, cfg.Tasks*max(1, cfg.Nodes))
+	s.locals, s.command, s.write = cfg.Tasks, cfg.Command, nil
+	s.ask = func(context.Context) (wire.Status, error) { return wire.Status{}, errNotYet }
+	for _, dir := range []string{cfg.LogDir, cfg.StateDir} {
+		if info, err := os.Stat(dir); err == nil && info.IsDir() {
+			s.dirs = append(s.dirs, dir)
+		}
+	}
+	return s
+}
+
+// errNotYet says that a service is yet to be started.
+var errNotYet = errors.New("the job has not begun")
 
 // errNoCommand says that there is nothing to run.
 var errNoCommand = hinted{errors.New("no command to run"), "serry run -n 4 -- python train.py"}

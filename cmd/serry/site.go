@@ -14,8 +14,12 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
+	"golang.org/x/sys/unix"
+
+	"github.com/serry-dev/serry"
 	"github.com/serry-dev/serry/launch/host"
 	"github.com/serry-dev/serry/wire"
 )
@@ -24,8 +28,13 @@ import (
 // can set traps.
 type site struct {
 	// Set once.
-	address  string // of the service
-	tasks    int    // that the user says the job is to have, or 0
+	address  string   // of the service
+	tasks    int      // that the user says the job is to have, or 0
+	locals   int      // of them that are to run on this host, or 0
+	peers    []string // other hosts of the job, as the user names them
+	command  []string // that is to run as every task, or nil
+	dirs     []string // for journals and logs
+	waitName time.Duration
 	cert     string // file, or empty
 	env      []string
 	root     fs.FS // everything from / on
@@ -33,14 +42,20 @@ type site struct {
 	hostname func() (string, error)
 	lookup   func(ctx context.Context, host string) ([]netip.Addr, error)
 	own      func() ([]netip.Addr, error) // addresses of this host
+	links    func() []hostLink            // its network interfaces
 	connect  func(ctx context.Context, address string) error
 	listen   func(address string) error
 	machine  func() []host.Finding
+	packet   func(ctx context.Context, address string, bytes int) error // sends one; nil: it has arrived
+	statfs   func(dir string, st *unix.Statfs_t) error
+	write    func(dir string) (time.Duration, error) // writes a block and waits for the disk
+	peek     func() error                            // reads memory as serry stacks does
 	now      func() time.Time
 	ask      func(context.Context) (wire.Status, error)
+	entries  func(ctx context.Context, dir string) ([]serry.Entry, error) // keys of the service
 
-	// Filled in by status, once.
-	asked  bool
+	// Filled in by status, once. Checks run beside each other.
+	once   sync.Once
 	answer wire.Status
 	failed error
 	took   time.Duration
@@ -59,7 +74,7 @@ func newSite(a *access, tasks int) *site {
 			}
 			return found, err
 		},
-		own: ownAddresses,
+		own: ownAddresses, links: ownLinks, packet: sendPacket, statfs: unix.Statfs, write: syncedWrite, peek: peekAtSelf,
 		connect: func(ctx context.Context, address string) error {
 			c, err := new(net.Dialer).DialContext(ctx, "tcp", address)
 			if err == nil {
@@ -84,6 +99,14 @@ func newSite(a *access, tasks int) *site {
 			defer r.Close()
 			return r.status(ctx, wire.StatusQuery{Tasks: true})
 		},
+		entries: func(ctx context.Context, dir string) ([]serry.Entry, error) {
+			r, err := a.open(ctx)
+			if err != nil {
+				return nil, err
+			}
+			defer r.Close()
+			return r.List(ctx, dir)
+		},
 	}
 }
 
@@ -100,13 +123,12 @@ func ownAddresses() ([]netip.Addr, error) {
 
 // status asks the service how it is, the first time.
 func (s *site) status(ctx context.Context) (wire.Status, error) {
-	if !s.asked {
+	s.once.Do(func() {
 		began := s.now()
 		s.answer, s.failed = s.ask(ctx)
 		s.took = s.now().Sub(began)
 		s.at = began.Add(s.took / 2)
-		s.asked = true
-	}
+	})
 	return s.answer, s.failed
 }
 
