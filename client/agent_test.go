@@ -3,6 +3,7 @@ package client_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"sync/atomic"
 	"testing"
@@ -425,12 +426,26 @@ func TestFailThenLeave(t *testing.T) {
 			t.Errorf("Fail() = %v", err)
 		}
 		k.fault(t, client.FaultLocal, cause)
-		if got := seen[coord.ReportError](s); len(got) != 1 || got[0].Text != cause.Error() {
+		if got := seen[coord.ReportError](s); len(got) != 1 || got[0].Text != cause.Error() || got[0].Code != int(codes.Internal) {
 			t.Errorf("the service saw %+v; want the report", got)
 		}
 		wantIs(t, "Leave() after Fail()", leave(k), cause)
 		if got := seen[coord.ShutdownTask](s); len(got) != 0 {
 			t.Errorf("the service saw %v; want no farewell", got)
+		}
+	})
+}
+
+// A task that was too slow says so by the code of its report.
+func TestFailByTimeout(t *testing.T) {
+	lab.Clause(t, "CL-TMO-5")
+	inDialects(t, func(t *testing.T, d client.Dialect) {
+		k, s := play(t, d, func(context.Context, coord.Event) answer { return answer{} })
+		if err := k.Fail(t.Context(), fmt.Errorf("step 12: %w", serry.ErrTimeout)); err != nil {
+			t.Errorf("Fail() = %v", err)
+		}
+		if got := seen[coord.ReportError](s); len(got) != 1 || got[0].Code != int(codes.DeadlineExceeded) {
+			t.Errorf("the service saw %+v; want DEADLINE_EXCEEDED", got)
 		}
 	})
 }

@@ -7,6 +7,8 @@ import (
 	"sync"
 	"time"
 
+	"google.golang.org/grpc/codes"
+
 	"github.com/serry-dev/serry"
 	"github.com/serry-dev/serry/coord"
 	"github.com/serry-dev/serry/wire"
@@ -93,7 +95,8 @@ func (m *Member) beginLeave() error {
 // reportTimeout bounds how long Fail waits for the service to hear it.
 const reportTimeout = 5 * time.Second
 
-// Fail tells the job that this task has failed, and why, and ends the membership.
+// Fail tells the job that this task has failed, and why, and ends the membership. A cause that wraps serry.ErrTimeout has
+// the code DEADLINE_EXCEEDED, every other one INTERNAL.
 func (m *Member) Fail(ctx context.Context, cause error) error {
 	if cause == nil {
 		return errors.New("fail: no cause given")
@@ -103,9 +106,12 @@ func (m *Member) Fail(ctx context.Context, cause error) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, reportTimeout)
 	defer cancel()
-	const codeInternal = 13
+	code := codes.Internal
+	if errors.Is(cause, serry.ErrTimeout) {
+		code = codes.DeadlineExceeded
+	}
 	call, answered := m.changing()
-	_, err := m.call(ctx, coord.ReportError{Call: call, Code: codeInternal, Text: cause.Error()})
+	_, err := m.call(ctx, coord.ReportError{Call: call, Code: int(code), Text: cause.Error()})
 	answered()
 	m.end(&Fault{Kind: FaultLocal, Err: cause})
 	if err != nil {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/binary"
 	"fmt"
+	"sync/atomic"
 	"time"
 
 	"github.com/serry-dev/serry"
@@ -30,6 +31,8 @@ type Comm struct {
 	remote remote       // its one-sided operations, and those on it
 	sharer sharer       // its operations through shared memory
 	steps  uint64       // that it has begun; guarded by the lock of the clique
+
+	exchanges atomic.Uint64 // of values that it has begun
 
 	progress *link.Progress // with the operations of all ranks
 	peers    []talliedPeer  // by rank

@@ -16,6 +16,9 @@
 // An operation may have its result on some members and an error on others when one dies. [Step] runs a part of a program such that all
 // members commit it or none does.
 //
+// What no operation sees is a section of the program that hangs between operations, as in the work of a device. [Group.Guard] watches over
+// such a section: a process that does not end it in time says itself that it has failed, so that the others go on.
+//
 // A program with several cliques, or several programs with the same ones, acquire them for each run ([Requests]), which
 // keeps runs from blocking each other. [ReplicaGroups] says which devices of a program work together.
 //
@@ -28,6 +31,8 @@
 //
 // Where all ranks are on one host, the operations that programs run most need no messages: each rank reads what the others give
 // out of memory that their processes share (sharing.go, sharer.go, fused.go).
+//
+// Ranks of one process can also give each other values of any type ([Comm.Exchange]).
 //
 // Every rank keeps its last operations ([Comm.Records]). When a clique fails, the process that found it asks the others
 // for theirs and merges them into a [Flight] (flight.go): it says which rank ran something else, did not come, or came last.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"time"
 
 	"github.com/serry-dev/serry"
 	"github.com/serry-dev/serry/client"
@@ -109,6 +110,42 @@ func ExampleComm_Offer() {
 		return window.Close(ctx)
 	}
 	_ = pass
+}
+
+// A training step with work of a device. Each operation has a deadline of its own; the guard is for a device that does not come to its end: the other
+// members do not wait for this process any more, and it ends.
+func ExampleGroup_Guard() {
+	step := func(ctx context.Context, g *collective.Group, c *collective.Comm, gradients []float32, begin func() (done <-chan struct{})) error {
+		guard := g.Guard("training step", 5*time.Minute)
+		defer guard.Release()
+		<-begin() // the device has computed the gradients
+		return collective.AllReduceSlice(ctx, c, gradients, gradients, collective.Sum)
+	}
+	_ = step
+}
+
+// The ranks of a process tell each other where their queues are, without a message.
+func ExampleComm_Exchange() {
+	type queue struct{ device int }
+	group, stop := twoDevices() // both in this process
+	defer stop()
+	ctx := context.Background()
+	c, _ := group.Clique(ctx, []serry.DeviceID{0, 1}, collective.CliqueOptions{})
+	var ranks sync.WaitGroup
+	for _, mine := range c.Local() {
+		ranks.Go(func() {
+			values, err := mine.Exchange(ctx, &queue{device: 10 + mine.Rank()})
+			if err != nil {
+				fmt.Println(err)
+				return
+			}
+			if other, err := collective.ValueOf[*queue](values, 1); err == nil && mine.Rank() == 0 {
+				fmt.Println("rank 1 has device", other.device)
+			}
+		})
+	}
+	ranks.Wait()
+	// Output: rank 1 has device 11
 }
 
 // A program with two cliques acquires both for each step, so that another program in the same process, which uses one of

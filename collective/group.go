@@ -86,6 +86,10 @@ type Options struct {
 	// Keys is where the votes of steps are with a stock service (CL-ATM-6), or nil.
 	Keys Keys
 
+	// Guards end the process if a section that [Group.Guard] watches over does not end. Nil means that the group has its own; groups of one
+	// process share them, so that only one guard ends it.
+	Guards *Guards
+
 	Planted plant.Faults // none, but in tests of tests
 	Log     *slog.Logger // or nil
 }
@@ -110,6 +114,8 @@ type Group struct {
 	runs  rendezvous.Table[uint64, asking, *grant]
 	steps rendezvous.Table[stepName, vote, outcome]
 
+	exchanges rendezvous.Table[exchangeName, gift, *Values] // of values between ranks of this process
+
 	mu struct {
 		lockrank.Mutex[groupLock]
 		closed   bool
@@ -128,11 +134,14 @@ type Group struct {
 		early    map[uint64]map[serry.Life]join
 		summons  map[uint64]*summoning // lineages whose members form their next clique with this process
 		used     map[uint64]uint32     // by lineage: the greatest generation that this process has used
+		seeking  map[uint64]int        // by lineage: callers that wait for a clique of it
 		strange  map[uint64][]sighting // by stream: data of cliques that are not known yet
 		errands  []unknownErrand       // one-sided operations of such cliques, the oldest first
 		attempts map[uint64]uint32     // meetings that this process took part in, by name
 		verdicts map[uint64]*Error     // why the last of them failed
 		absent   map[stepName]bool     // steps that this process says no to
+
+		abandoned *Error // a guard has expired: this process counts as lost; or nil
 	}
 }
 
@@ -167,6 +176,9 @@ func New(m Member, net *link.Net, o Options) (*Group, error) {
 	if o.Backends == nil {
 		o.Backends = []Backend{Host{}}
 	}
+	if o.Guards == nil {
+		o.Guards = &Guards{Log: o.Log}
+	}
 	for i, b := range o.Backends {
 		if b == nil || slices.ContainsFunc(o.Backends[:i], func(other Backend) bool { return other.Name() == b.Name() }) {
 			return nil, invalid("backends %v: an empty entry, or a name twice", o.Backends)
@@ -191,6 +203,7 @@ func New(m Member, net *link.Net, o Options) (*Group, error) {
 	g.mu.absent = make(map[stepName]bool)
 	g.mu.summons = make(map[uint64]*summoning)
 	g.mu.used = make(map[uint64]uint32)
+	g.mu.seeking = make(map[uint64]int)
 	g.mu.strange = make(map[uint64][]sighting)
 	if err := net.Handle(link.Collective, (*handler)(g)); err != nil {
 		return nil, err
@@ -238,6 +251,7 @@ func (g *Group) formed(ctx context.Context, devices []serry.DeviceID, o CliqueOp
 
 // formLineage forms the first clique of a lineage, or the next one if its members wait for this process.
 func (g *Group) formLineage(ctx context.Context, l *lineage) (*clique, error) {
+	defer g.seek(l)()
 	c, err := g.attend(ctx, l)
 	for errors.Is(err, errLapsed) {
 		c, err = g.attend(ctx, l)
@@ -303,6 +317,9 @@ func (g *Group) places(ctx context.Context, l *lineage) ([]Place, error) {
 	}
 	for {
 		lives, changed, blind := g.present(tasks)
+		if err := g.outOfTime(); err != nil {
+			return nil, err
+		}
 		if blind {
 			return g.agreed(ctx, devices, tasks)
 		}

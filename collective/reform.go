@@ -208,6 +208,9 @@ type participant struct {
 
 // settle agrees with the other processes on the members of the next clique, and prepares the meeting.
 func (g *Group) settle(ctx context.Context, l *lineage, held *Key) (*meeting, error) {
+	if err := g.outOfTime(); err != nil {
+		return nil, err
+	}
 	owners, err := g.owners(l.devices)
 	if err != nil {
 		return nil, err
@@ -391,10 +394,14 @@ func (g *Group) call(ctx context.Context, l *lineage, generation uint32, life se
 	}
 }
 
+// summonsTime is how long a call of a member holds. Members call every second while they wait; one that has given up its Reform does
+// not any more.
+const summonsTime = 5 * callAgain
+
 // A summoning is the wish of members of a lineage to form their next clique with this process. The lock of the group guards
 // it.
 type summoning struct {
-	by map[serry.Life]bool // those that have called; after an agreement, those that hold the clique
+	by map[serry.Life]time.Time // those that have called, and until when that holds; after an agreement, those that hold the clique
 }
 
 // isBy says whether one of the tasks has called: a process of another task has no say.
@@ -407,11 +414,11 @@ func (s *summoning) isBy(tasks []serry.TaskID) bool {
 	return false
 }
 
-// errLapsed says that all members that have summoned this process are lost. Those that are left have no clique: they meet
+// errLapsed says that all members that have summoned this process are lost, or have given up. Those that are left have no clique: they meet
 // like processes that form the first one.
-var errLapsed = errors.New("the members that formed the next clique are lost")
+var errLapsed = errors.New("the members that formed the next clique are lost, or have given up")
 
-// answer takes part in the next clique of a lineage, as long as one of those lives that called this process.
+// answer takes part in the next clique of a lineage, as long as one of those lives, and waits, that called this process.
 func (g *Group) answer(ctx context.Context, l *lineage, s *summoning) (*clique, error) {
 	ctx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
@@ -433,52 +440,84 @@ func (g *Group) relyOn(s *summoning, holders []serry.Life) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	clear(s.by)
-	for _, life := range holders {
-		s.by[life] = true
+	for _, life := range holders { // they call again if the meeting fails
+		s.by[life] = time.Now().Add(nextTime + summonsTime)
 	}
 	g.announce()
 }
 
-// awaitLapse calls stop when all members that have called are lost. Where the service does not tell, it never does.
+// awaitLapse calls stop when all members that have called are lost, or do not call any more.
 func (g *Group) awaitLapse(ctx context.Context, l *lineage, s *summoning, stop context.CancelCauseFunc) {
 	tasks, _ := g.owners(l.devices)
+	lapse := time.NewTimer(summonsTime)
+	defer lapse.Stop()
 	for {
 		g.mu.Lock()
-		lives := g.mu.tasks == nil
-		for life := range s.by {
-			t := g.mu.tasks[life.Task]
-			lives = lives || t.State == serry.Connected && t.Incarnation == life.Incarnation && slices.Contains(tasks, life.Task)
-		}
+		left := time.Until(g.holdsUntil(s, tasks))
 		changed := g.mu.changed
 		g.mu.Unlock()
-		if !lives {
+		if left <= 0 {
 			stop(errLapsed)
 			return
 		}
+		lapse.Reset(left)
 		select {
 		case <-changed:
+		case <-lapse.C:
 		case <-ctx.Done():
 			return
 		}
 	}
 }
 
+// holdsUntil is until when a summons holds, by those of its callers that live, or zero; mu is held. Where the service does not tell, all live.
+func (g *Group) holdsUntil(s *summoning, tasks []serry.TaskID) (until time.Time) {
+	for life, at := range s.by {
+		t := g.mu.tasks[life.Task]
+		lives := g.mu.tasks == nil || t.State == serry.Connected && t.Incarnation == life.Incarnation
+		if lives && slices.Contains(tasks, life.Task) && at.After(until) {
+			until = at
+		}
+	}
+	return until
+}
+
 // maxCallers bounds how many of those that have called are known. Members of one clique never reach it.
 const maxCallers = 1 << 12
 
+// seek notes that a caller waits for a clique of a lineage, until the result is called.
+func (g *Group) seek(l *lineage) (found func()) {
+	name := l.name()
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.mu.seeking[name]++
+	return func() {
+		g.mu.Lock()
+		defer g.mu.Unlock()
+		if g.mu.seeking[name]--; g.mu.seeking[name] == 0 {
+			delete(g.mu.seeking, name)
+		}
+	}
+}
+
 // summon takes the word that the members of a lineage form their next clique, and wait for this process.
-// Calls that come late, when it has taken part, are ignored, and so are those of lives that are over.
+// Calls of lives that are over are ignored, and so are those of an earlier generation than this process has used, because they come
+// late. But a process that waits for a clique takes them: the caller may have missed the agreement of that generation.
 func (g *Group) summon(from serry.Life, name uint64, generation uint32) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if g.mu.used[name] > generation || g.mu.past[from] != nil {
+	if g.mu.used[name] > generation && g.mu.seeking[name] == 0 || g.mu.past[from] != nil {
 		return
 	}
+	until := time.Now().Add(summonsTime)
 	if s := g.mu.summons[name]; s != nil {
 		// Only a new caller is a change. Members that wait for changes call all others at each of them: two that took every
 		// call for one would call each other without end.
-		if len(s.by) < maxCallers && !s.by[from] {
-			s.by[from] = true
+		switch before, known := s.by[from]; {
+		case known && until.After(before):
+			s.by[from] = until
+		case !known && len(s.by) < maxCallers:
+			s.by[from] = until
 			g.announce()
 			g.endSummoned(name)
 		}
@@ -490,7 +529,7 @@ func (g *Group) summon(from serry.Life, name uint64, generation uint32) {
 		}
 		delete(g.mu.summons, old)
 	}
-	g.mu.summons[name] = &summoning{by: map[serry.Life]bool{from: true}}
+	g.mu.summons[name] = &summoning{by: map[serry.Life]time.Time{from: until}}
 	g.announce()
 	g.endSummoned(name)
 }

@@ -173,6 +173,42 @@ func TestSummonsLapses(t *testing.T) {
 	})
 }
 
+// A member summons a process that was restarted, gives its Reform up, and forms the clique like all others did before. The process that it summoned does not
+// wait for it any more: all meet, at the latest when they try again.
+func TestReformGivenUp(t *testing.T) {
+	clause.Cite(t, "CL-REC-9", "CL-DES-7")
+	inBubble(t, func(t *testing.T, w *world) {
+		procs := w.startAll(3)
+		comms := w.clique(procs, devices(3))
+		w.kill(procs[2])
+		w.lose(procs[2].life, "process exited: signal 9")
+		all := []*process{procs[0], procs[1], w.start(life(2, 77))}
+		next := make([]*collective.Comm, 3)
+		errs := each(all, func(i int, p *process) (err error) {
+			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+			defer cancel()
+			switch i {
+			case 0:
+				tries, stop := context.WithTimeout(ctx, 3*time.Second) // it waits for rank 1, and has called the others meanwhile
+				defer stop()
+				if c, err := comms[0].Reform(tries); !errors.Is(err, collective.ErrTimeout) {
+					t.Errorf("Reform() = %v, %v; want ErrTimeout", c, err)
+				}
+			case 1:
+				pause(10 * time.Second)
+			}
+			for next[i] == nil && ctx.Err() == nil {
+				next[i], err = p.Clique(ctx, devices(3), collective.CliqueOptions{})
+			}
+			return err
+		})
+		if err := errors.Join(errs...); err != nil {
+			t.Fatalf("Clique() = %v", err)
+		}
+		works(t, next, 1000)
+	})
+}
+
 // A member that has no communicator any more, because it gave up when the others formed the clique with it, calls Clique. The
 // others summon it like a newcomer, although its life is in the key that they hold.
 func TestMemberWithoutCommunicator(t *testing.T) {

@@ -6,9 +6,9 @@ import (
 	"encoding/binary"
 	"errors"
 	"slices"
+	"sync"
 	"time"
 
-	"github.com/serry-dev/serry"
 	"github.com/serry-dev/serry/memory"
 )
 
@@ -44,36 +44,116 @@ func Run(ctx context.Context, calls ...Call) error {
 func (c *Comm) Split(ctx context.Context, color, key int) (*Comm, error) {
 	ctx, cancel := c.group.bounded(ctx)
 	defer cancel()
-	const entry = 16
-	mine := binary.LittleEndian.AppendUint64(binary.LittleEndian.AppendUint64(nil, uint64(color)), uint64(key))
-	all := make([]byte, entry*c.Size())
-	op, err := c.begin(ctx, splitting{AllGather{In: memory.Of(mine), Out: memory.Of(all), Count: entry, Type: memory.U8}})
+	d, err := c.beginSplit(ctx, color, key)
 	if err != nil {
 		return nil, err
 	}
-	if err := op.run(ctx); err != nil || color < 0 {
+	return d.part(ctx)
+}
+
+// SplitAll is [Comm.Split] for several ranks of this process at once, with the color and the key of each in lists of the same length: a
+// process with several ranks needs no goroutine for each of them. It returns their parts in the same order. The ranks belong to one clique; a
+// rank without a communicator, or with that of another clique, or twice, is refused before anything is sent (CL-SPL-3). If it
+// fails for one rank, all are refused their parts.
+func SplitAll(ctx context.Context, comms []*Comm, colors, keys []int) ([]*Comm, error) {
+	if err := checkSplit(comms, colors, keys); err != nil {
 		return nil, err
 	}
-	type part struct{ key, rank int }
-	var parts []part
-	for rank := range c.Size() {
-		if b := all[rank*entry:]; int64(binary.LittleEndian.Uint64(b)) == int64(color) {
-			parts = append(parts, part{int(int64(binary.LittleEndian.Uint64(b[8:]))), rank})
+	ctx, cancel := comms[0].group.bounded(ctx)
+	defer cancel()
+	divisions, errs := make([]*division, len(comms)), make([]error, len(comms))
+	for i, c := range comms { // in the order of calls, which is that of their numbers
+		divisions[i], errs[i] = c.beginSplit(ctx, colors[i], keys[i])
+	}
+	parts := make([]*Comm, len(comms))
+	var all sync.WaitGroup
+	for i, d := range divisions {
+		if d != nil { // also if another one was refused: the clique has just failed, and so will this
+			all.Go(func() { parts[i], errs[i] = d.part(ctx) })
 		}
 	}
-	slices.SortFunc(parts, func(a, b part) int { return cmp.Or(cmp.Compare(a.key, b.key), cmp.Compare(a.rank, b.rank)) })
-	child := &Key{Generation: c.Key().Generation, Traffic: splitTraffic(c.Key(), op.seq, color)}
-	var devices []serry.DeviceID
-	for _, p := range parts {
-		child.Ranks = append(child.Ranks, c.Key().Ranks[p.rank])
-		devices = append(devices, c.Key().Ranks[p.rank].Device)
+	all.Wait()
+	i := slices.IndexFunc(errs, func(err error) bool { return err != nil })
+	if i < 0 {
+		return parts, nil
 	}
-	formed, err := c.formPart(ctx, child, &lineage{devices: devices, traffic: child.Traffic})
+	for _, p := range parts {
+		if p != nil {
+			p.group.release(p.clique)
+		}
+	}
+	return nil, errs[i]
+}
+
+// checkSplit refuses lists that describe no split of one clique.
+func checkSplit(comms []*Comm, colors, keys []int) error {
+	if len(comms) == 0 || len(colors) != len(comms) || len(keys) != len(comms) {
+		return invalid("split of %d ranks with %d colors and %d keys", len(comms), len(colors), len(keys))
+	}
+	for i, c := range comms {
+		switch {
+		case c == nil:
+			return invalid("split: number %d of the ranks has no communicator", i)
+		case c.clique != comms[0].clique:
+			return invalid("split: number %d of the ranks is not in the clique %v", i, comms[0].Key())
+		case slices.Contains(comms[:i], c):
+			return invalid("split: rank %d is listed twice", c.rank)
+		}
+	}
+	return nil
+}
+
+// A division is a split that a rank has begun: the exchange of colors and keys.
+type division struct {
+	comm  *Comm
+	color int
+	op    *operation
+	told  []byte // the color and the key of each rank
+}
+
+const divisionEntry = 16 // bytes that a rank tells
+
+// beginSplit begins the exchange of colors and keys.
+func (c *Comm) beginSplit(ctx context.Context, color, key int) (*division, error) {
+	d := &division{comm: c, color: color, told: make([]byte, divisionEntry*c.Size())}
+	mine := binary.LittleEndian.AppendUint64(binary.LittleEndian.AppendUint64(nil, uint64(color)), uint64(key))
+	var err error
+	d.op, err = c.begin(ctx, splitting{AllGather{In: memory.Of(mine), Out: memory.Of(d.told), Count: divisionEntry, Type: memory.U8}})
+	if err != nil {
+		return nil, err
+	}
+	return d, nil
+}
+
+// part waits for the colors of all ranks, and forms the part of this one.
+func (d *division) part(ctx context.Context) (*Comm, error) {
+	c := d.comm
+	if err := d.op.run(ctx); err != nil || d.color < 0 {
+		return nil, err
+	}
+	child := &Key{Generation: c.Key().Generation, Traffic: splitTraffic(c.Key(), d.op.seq, d.color), Ranks: d.ranks()}
+	formed, err := c.formPart(ctx, child, &lineage{devices: child.Devices(), traffic: child.Traffic})
 	if err != nil {
 		return nil, err
 	}
 	rank, _ := child.Rank(c.Key().Ranks[c.rank].Device)
 	return formed.comms[rank], nil
+}
+
+// ranks are those with the color of this one, in the order of key and rank.
+func (d *division) ranks() (list []Place) {
+	type member struct{ key, rank int }
+	var members []member
+	for rank := range d.comm.Size() {
+		if b := d.told[rank*divisionEntry:]; int64(binary.LittleEndian.Uint64(b)) == int64(d.color) {
+			members = append(members, member{int(int64(binary.LittleEndian.Uint64(b[8:]))), rank})
+		}
+	}
+	slices.SortFunc(members, func(a, b member) int { return cmp.Or(cmp.Compare(a.key, b.key), cmp.Compare(a.rank, b.rank)) })
+	for _, m := range members {
+		list = append(list, d.comm.Key().Ranks[m.rank])
+	}
+	return list
 }
 
 // formPart forms a part of a split. It ends when the clique does: a member of the part may have failed in the exchange of

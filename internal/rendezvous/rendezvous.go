@@ -3,7 +3,7 @@
 //
 // A [Table] has the meetings of one kind. [Table.Join] takes part in one. A meeting ends for all of its
 // participants in the same way: with the result, with the error of the one that computed it, or with the cause for which
-// one of them gave up.
+// one of them gave up. [Table.JoinOnce] takes part only until a meeting has succeeded, as a [Once] tells.
 //
 // All methods may be called from any goroutine. Read Join first.
 package rendezvous
