@@ -29,6 +29,8 @@ type trial struct {
 	failed map[int]time.Time // by survivor: when its operation failed
 	again  map[int]time.Time // by survivor: when the next clique worked
 	texts  map[int]string    // by survivor: its error
+	held   map[int]int       // by survivor: segments that it holds when the next clique works
+	left   map[int]int       // by survivor: segments that are left when it has closed its links
 }
 
 // kill runs a job of n processes, of which one kills itself.
@@ -57,14 +59,15 @@ func (p plan) kill(ctx context.Context, way string, n, number int) (trial, error
 		}
 	}
 	cmd.Wait() // it tells of the process that was killed
-	if err := t.check(n); err != nil {
+	if err := errors.Join(t.check(n), t.checkSegments(n)); err != nil {
 		return t, fmt.Errorf("%w\n%s", err, log.String())
 	}
 	return t, nil
 }
 
 func newTrial(victim int) trial {
-	return trial{victim: victim, failed: make(map[int]time.Time), again: make(map[int]time.Time), texts: make(map[int]string)}
+	return trial{victim: victim, failed: make(map[int]time.Time), again: make(map[int]time.Time), texts: make(map[int]string),
+		held: make(map[int]int), left: make(map[int]int)}
 }
 
 // heard takes a line of a rank.
@@ -82,7 +85,33 @@ func (t *trial) heard(rank int, line string) {
 		t.failed[rank], t.texts[rank] = at, text
 	case wordAgain:
 		t.again[rank] = at
+	case wordHeld, wordLeft:
+		if count, err := strconv.Atoi(text); err == nil && word == wordHeld {
+			t.held[rank] = count
+		} else if err == nil {
+			t.left[rank] = count
+		}
 	}
+}
+
+// checkSegments says which survivor holds segments that it should not. Of the next clique it has one for each process.
+func (t trial) checkSegments(n int) error {
+	for r := range n {
+		if r == t.victim {
+			continue
+		}
+		held, told := t.held[r]
+		left, ended := t.left[r]
+		switch {
+		case !told || !ended:
+			return fmt.Errorf("rank %d did not come to its end", r)
+		case held > n-1:
+			return fmt.Errorf("rank %d holds %d segments in a clique of %d processes: those of the clique before are leaked", r, held, n-1)
+		case left > 0:
+			return fmt.Errorf("rank %d has closed its links, and %d segments are left", r, left)
+		}
+	}
+	return nil
 }
 
 // check says what a survivor did not do. Every survivor must blame the rank that was lost, and go on.

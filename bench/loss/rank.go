@@ -27,6 +27,8 @@ const (
 	wordKill  = "kill"  // this process ends now
 	wordError = "error" // an operation failed; the error follows
 	wordAgain = "again" // the next clique works; its size follows
+	wordHeld  = "held"  // then: how many segments of shared memory the process holds
+	wordLeft  = "left"  // the same, when it has closed its links
 )
 
 // againBytes is the size of the first all-reduce in the next clique.
@@ -79,7 +81,18 @@ func beRank(ctx context.Context, args []string, out io.Writer) error {
 		return err
 	}
 	// A member that left before its group is closed would be missed by operations that have not ended everywhere.
-	return errors.Join(r.work(ctx), g.Close(ctx), n.Close(ctx), r.member.Leave(ctx))
+	err = errors.Join(r.work(ctx), g.Close(ctx), n.Close(ctx))
+	return errors.Join(err, r.saySegments(wordLeft), r.member.Leave(ctx))
+}
+
+// saySegments tells how many segments the process holds.
+func (r *rank) saySegments(word string) error {
+	n, err := heldSegments()
+	if err != nil {
+		return err
+	}
+	r.say(word, n)
+	return nil
 }
 
 // work sums until an operation fails, and goes on with the members that are left.
@@ -134,7 +147,7 @@ func (r *rank) again(ctx context.Context) error {
 			return fmt.Errorf("element %d is %v; want %d", i, v, next.Size())
 		}
 	}
-	return nil
+	return r.saySegments(wordHeld)
 }
 
 // say writes one line at once.

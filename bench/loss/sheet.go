@@ -22,6 +22,7 @@ type row struct {
 	losses               int
 	failed, again        []float64     // milliseconds after the loss
 	mostError, mostAgain time.Duration // bars; 0: none
+	segments             bool          // those of survivors were counted
 }
 
 // add takes the result of one loss.
