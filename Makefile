@@ -13,7 +13,7 @@ STORIES ?= 1000000
 DURATION ?= 1m
 
 .DEFAULT_GOAL := help
-.PHONY: help build test demo bench bench-coord bench-mesh bench-client bench-restart bench-cli bench-detect bench-durable bench-cost bench-checksum bench-kernel bench-link bench-collective bench-transfer bench-stacks attack soak-failover soak-transfer fleets links transfers cliques locks launchers preempt stress fuzz gen clean
+.PHONY: help build test demo bench bench-coord bench-mesh bench-client bench-restart bench-cli bench-detect bench-durable bench-cost bench-checksum bench-kernel bench-link bench-collective bench-transfer bench-stacks attack soak-failover soak-train soak-transfer fleets links transfers cliques locks launchers preempt stress fuzz gen clean
 
 help: ## show this list
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -111,6 +111,9 @@ links: ## LINKS jobs whose tasks send each other messages through kills, cuts, n
 
 soak-transfer: ## 500 cuts of real links, and kills of receivers, in the middle of transfers of 1 GiB; needs root
 	$(GO) run ./bench/cuts
+
+soak-train: build ## 200 kills of workers of a real training in steps: none is lost or made twice, parameters are equal after each
+	$(GO) run ./bench/steps -serry $(BIN)
 
 transfers: ## TRANSFERS schedules of two processes that transfer buffers through loss, cuts, kills and new lives, in virtual time
 	$(GO) test ./transfer/internal/match -run TestTransfersInTheStorm -schedules $(TRANSFERS) -timeout 3h -v

@@ -9,7 +9,8 @@
 // the coordinator does not hold them up.
 //
 // A worker may have made a step that failed on others; they take its model over. With -atomic all make a step or none does, which
-// takes one agreement of the service a step ([collective.Step]).
+// takes one agreement of the service a step ([collective.Step]). -trace prints every step of every worker with a digest of its model, by which
+// make soak-train compares them.
 package main
 
 import (
@@ -39,6 +40,7 @@ func main() {
 	flag.IntVar(&w.tasks, "tasks", tasks, "how many workers there are")
 	flag.IntVar(&w.steps, "steps", 200, "how many steps to train")
 	flag.DurationVar(&w.pace, "pace", 50*time.Millisecond, "how long a step takes at least")
+	flag.BoolVar(&w.traces, "trace", false, "print every step, with a digest of the model")
 	flag.BoolVar(&w.atomic, "atomic", false, "commit each step on all workers or on none; the service takes part in every step")
 	flag.Parse()
 	if cfg.Address == "" {
@@ -58,6 +60,7 @@ type worker struct {
 	tasks, steps int
 	pace         time.Duration
 	atomic       bool
+	traces       bool
 
 	task   int
 	clique *collective.Comm
@@ -84,6 +87,7 @@ func (w *worker) run(ctx context.Context, cfg client.Config) error {
 		return err
 	}
 	w.task, w.step, w.model = cfg.Task.Index, -1, newModel()
+	w.trace("began %d", os.Getpid())
 	if err := w.train(ctx, g); err != nil {
 		return err
 	}
@@ -97,7 +101,7 @@ func (w *worker) train(ctx context.Context, g *collective.Group) error {
 	for i := range devices {
 		devices[i] = serry.DeviceID(i)
 	}
-	clique, err := g.Clique(ctx, devices, collective.CliqueOptions{})
+	clique, err := enter(ctx, g, devices)
 	if err != nil {
 		return err
 	}
@@ -119,6 +123,16 @@ func (w *worker) train(ctx context.Context, g *collective.Group) error {
 		}
 	}
 	return nil
+}
+
+// enter forms the clique, with the workers that are there. It tries again when one is lost meanwhile.
+func enter(ctx context.Context, g *collective.Group, devices []serry.DeviceID) (*collective.Comm, error) {
+	for {
+		clique, err := g.Clique(ctx, devices, collective.CliqueOptions{})
+		if _, _, lost := lossIn(err); !lost {
+			return clique, err
+		}
+	}
 }
 
 // lossIn is the worker whose loss made a step fail, if one did.
@@ -163,6 +177,7 @@ func (w *worker) share(ctx context.Context) error {
 		return err
 	}
 	w.step = max(0, int(newest))
+	w.trace("has %d %016x", w.step, w.model.digest())
 	return nil
 }
 
@@ -194,6 +209,7 @@ func (w *worker) makeStep(ctx context.Context) (returned bool, err error) {
 	loss := w.model.update(sum, w.clique.Size())
 	w.report(loss)
 	w.step++
+	w.trace("made %d %016x", w.step, w.model.digest())
 	return sum.hasReturned(), nil
 }
 
@@ -206,6 +222,13 @@ func (w *worker) report(loss float32) {
 	if w.step%20 == 0 || w.step == w.steps-1 {
 		w.tell("loss %.4f  ranks %-7s  slowest step %4d ms", loss, workers(w.clique), w.slowest.Milliseconds())
 		w.slowest = 0
+	}
+}
+
+// trace prints a line, on every rank, if it was asked for.
+func (w *worker) trace(format string, args ...any) {
+	if w.traces {
+		fmt.Printf(format+"\n", args...)
 	}
 }
 

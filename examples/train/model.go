@@ -1,6 +1,8 @@
 package main
 
 import (
+	"encoding/binary"
+	"hash/fnv"
 	"math"
 	"math/rand/v2"
 )
@@ -22,6 +24,13 @@ func newModel() model {
 		m.weights[i] = float32(r.NormFloat64() * 0.7)
 	}
 	return m
+}
+
+// digest is a number for all bits of the model.
+func (m *model) digest() uint64 {
+	h := fnv.New64a()
+	binary.Write(h, binary.LittleEndian, m.weights[:])
+	return h.Sum64()
 }
 
 // A point is a place in the plane and the class it belongs to.

@@ -8,6 +8,7 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strings"
 	"sync"
 	"syscall"
@@ -97,11 +98,16 @@ func (p *Process) Address() (string, error) {
 
 // Build compiles serry into a directory, with the flags of make build, and returns where it lies.
 func Build(ctx context.Context, dir string) (string, error) {
-	binary := dir + "/serry"
-	cmd := exec.CommandContext(ctx, "go", "build", "-trimpath", "-ldflags", "-s -w", "-o", binary, "github.com/serry-dev/serry/cmd/serry")
+	return BuildProgram(ctx, dir, "cmd/serry")
+}
+
+// BuildProgram builds the program in a folder of this module, and returns where it is.
+func BuildProgram(ctx context.Context, dir, folder string) (string, error) {
+	binary := filepath.Join(dir, filepath.Base(folder))
+	cmd := exec.CommandContext(ctx, "go", "build", "-trimpath", "-ldflags", "-s -w", "-o", binary, "github.com/serry-dev/serry/"+folder)
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := cmd.CombinedOutput(); err != nil {
-		return "", fmt.Errorf("build serry: %w\n%s", err, out)
+		return "", fmt.Errorf("build %s: %w\n%s", folder, err, out)
 	}
 	return binary, nil
 }
