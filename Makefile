@@ -118,8 +118,8 @@ soak-train: build ## 200 kills of workers of a real training in steps: none is l
 transfers: ## TRANSFERS schedules of two processes that transfer buffers through loss, cuts, kills and new lives, in virtual time
 	$(GO) test ./transfer/internal/match -run TestTransfersInTheStorm -schedules $(TRANSFERS) -timeout 3h -v
 
-cliques: ## COLLECTIVES jobs whose tasks run collective operations through kills, cuts, new lives and fail-overs, in virtual time
-	$(GO) test ./internal/lab/storm -run TestCliques -collectives $(COLLECTIVES) -timeout 5h -v
+cliques: ## COLLECTIVES jobs whose tasks run collective operations, and a quarter as many that train in steps, through kills, cuts, new lives and fail-overs, in virtual time
+	$(GO) test ./internal/lab/storm -run 'TestCliques|TestSteps' -collectives $(COLLECTIVES) -timeout 5h -v
 
 locks: ## the tests of cliques in a build that checks the order of locks
 	$(GO) test -tags lockrank ./internal/lockrank ./collective -timeout 3h

@@ -55,6 +55,7 @@ const (
 	StaleFrames   // frames of a clique are taken for those of the one that took its place (CL-KEY-16)
 	OwnView       // a newcomer numbers the ranks of a clique itself (CL-REC-9)
 	EarlySignal   // a signal is counted before what its rank has put before it (CL-OP-23)
+	CommitInDoubt // a process that does not know the outcome of a step commits it (CL-ATM-4)
 
 	// Of transfers.
 	SenderDecides // a sender ends well when its last byte has left (TR-ASY-5)
@@ -79,7 +80,7 @@ var names = [...]string{
 	"second writer", "reordered frames", "no resend", "early watermark", "hasty silence", "dropped follow", "stale follow",
 	"no fence", "unreadable stage", "sweep before switch", "late duplicate",
 	"stale link", "credit leak",
-	"aborted success", "missed revoke", "stale frames", "own view", "early signal",
+	"aborted success", "missed revoke", "stale frames", "own view", "early signal", "commit in doubt",
 	"deciding sender", "forgotten verdict", "late writes", "no refusal", "wrong resume", "no second question", "second end", "early release",
 }
 

@@ -31,6 +31,7 @@ type cliqueJudge struct {
 		held    map[generation]*collective.Key
 		newest  map[serry.Life]uint32       // generations
 		touched map[*trial.Attempt]*outcome // whose memory must stay as it is
+		steps   stepsRecord
 	}
 }
 
@@ -74,6 +75,7 @@ func newCliqueJudge(w *world) *cliqueJudge {
 	j.mu.held = make(map[generation]*collective.Key)
 	j.mu.newest = make(map[serry.Life]uint32)
 	j.mu.touched = make(map[*trial.Attempt]*outcome)
+	j.mu.steps = newStepsRecord()
 	return j
 }
 

@@ -58,7 +58,11 @@ func (p *proc) workInCliques() {
 		return
 	}
 	w := &worker{p, ctx, g}
-	err = w.run()
+	if p.world.plan.cliques.steps {
+		err = w.trains()
+	} else {
+		err = w.run()
+	}
 	p.does("close the group")
 	if err == nil {
 		err = g.Close(ctx)
@@ -213,24 +217,34 @@ var errAgain = errors.New("tasks wait to be taken in")
 // vote is an operation after which all members know whether to end, and whether to form the next clique with tasks
 // that wait for it.
 func (w *worker) vote(c *collective.Comm) (ends, again bool, err error) {
-	const mayEnd, wait = 1, 2
-	var mine uint32
-	if w.world.judge.maysEnd(c) {
-		mine |= mayEnd
-	}
-	if len(c.Returned()) > 0 || w.world.plan.cliques.first < w.world.plan.tasks && c.Key().Generation == 0 {
-		mine |= wait
-	}
 	all := make([]byte, 4*c.Size())
+	mine := binary.LittleEndian.AppendUint32(nil, uint32(w.words(c)))
 	err = w.judged(c, "vote", func(ctx context.Context) error {
-		return c.Do(ctx, collective.AllGather{In: memory.Of(binary.LittleEndian.AppendUint32(nil, mine)), Out: memory.Of(all), Count: 1, Type: memory.U32})
+		return c.Do(ctx, collective.AllGather{In: memory.Of(mine), Out: memory.Of(all), Count: 1, Type: memory.U32})
 	})
 	ends = true
 	for i := range c.Size() {
 		word := binary.LittleEndian.Uint32(all[4*i:])
-		ends, again = ends && word&mayEnd != 0, again || word&wait != 0
+		ends, again = ends && word&mayEnd != 0, again || word&waits != 0
 	}
 	return ends && !again, again, err
+}
+
+// What a member tells the others of its wishes.
+const (
+	mayEnd = 1 << iota // it may end
+	waits              // it knows of tasks that wait to be taken in
+)
+
+// words are the wishes of this member.
+func (w *worker) words(c *collective.Comm) (mine uint64) {
+	if w.world.judge.maysEnd(c) {
+		mine |= mayEnd
+	}
+	if len(c.Returned()) > 0 || w.world.plan.cliques.first < w.world.plan.tasks && c.Key().Generation == 0 {
+		mine |= waits
+	}
+	return mine
 }
 
 // operate runs operation n of a clique.
@@ -321,9 +335,16 @@ func (w *worker) judged(c *collective.Comm, what string, run func(ctx context.Co
 	ctx, cancel := context.WithCancel(w.ctx)
 	defer cancel()
 	w.operates(cancel)
+	return w.judgedIn(ctx, c, what, func(ctx context.Context) error {
+		defer w.operates(nil)
+		return run(ctx)
+	}, attempts...)
+}
+
+// judgedIn is judged with the context of something larger.
+func (w *worker) judgedIn(ctx context.Context, c *collective.Comm, what string, run func(ctx context.Context) error, attempts ...*trial.Attempt) error {
 	o := outcome{proc: w.proc, comm: c, what: what, splits: strings.HasSuffix(what, splits), began: time.Now()}
 	o.err = run(ctx)
-	w.operates(nil)
 	if o.err != nil && c.Err() == nil && ctx.Err() != nil && w.ctx.Err() == nil {
 		c.Revoke(o.err) // given up before anything was sent, or in a part of the clique
 		o.err = c.Err()

@@ -18,6 +18,7 @@ type cliquePlan struct {
 	first  int // how many tasks the first clique has; the members add the others later
 	timing link.Timing
 	sizes  []int // of vectors, in bytes
+	steps  bool  // the tasks train in steps, see cliquesteps.go
 
 	idle    int           // how many idle cliques a process keeps; 0 is the default
 	idleFor time.Duration // for how long; 0 is the default

@@ -149,12 +149,12 @@ func (p *place) start() {
 
 // kill ends the process: its connections break, at once or after what is under way on them.
 func (p *place) kill() {
-	p.cut(false)
+	p.cut(true)
 	p.open(frozen, deaf, mute)
 }
 
-// sever breaks the connections of a process that goes on.
-func (p *place) sever() { p.cut(true) }
+// sever breaks the connections of a process that goes on. One that is gone stays so.
+func (p *place) sever() { p.cut(false) }
 
 // part breaks the connections with one other place.
 func (p *place) part(other *place) {
@@ -172,10 +172,10 @@ func (p *place) part(other *place) {
 	}
 }
 
-func (p *place) cut(up bool) {
+func (p *place) cut(kills bool) {
 	p.mu.Lock()
 	ends := p.ends
-	p.up, p.ends = up, make(map[*end]struct{})
+	p.up, p.ends = p.up && !kills, make(map[*end]struct{})
 	p.mu.Unlock()
 	for e := range ends {
 		e.abort()

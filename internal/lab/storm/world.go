@@ -28,6 +28,7 @@ type Options struct {
 	Dir     string       // where the one server has a real file; empty: servers share a journal in memory
 	Etcd    string       // where a real etcd is that the servers share; in real time, not in a bubble
 	Cliques bool         // the tasks run collective operations over links, see cliques.go
+	Steps   bool         // the tasks train in steps over such links, see cliquesteps.go
 	Large   bool         // every fleet is large, not one in ten
 	Without []string     // kinds of faults that do not happen, to find out which one a failure needs
 	Verbose bool         // the trace has what servers, relays and clients log, too
@@ -98,7 +99,10 @@ func (w *world) hasCasualty() bool {
 
 // Run plays the schedule of a seed. It must be called in a testing/synctest bubble, unless the journal lies in etcd.
 func Run(seed uint64, o Options) *Report {
-	if o.Cliques {
+	switch {
+	case o.Steps:
+		return play(seed, drawSteps(seed), o)
+	case o.Cliques:
 		return play(seed, drawCliques(seed), o)
 	}
 	return play(seed, draw(seed, o), o)
