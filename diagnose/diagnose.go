@@ -24,10 +24,10 @@ import (
 
 // Evidence is what is known of a job.
 type Evidence struct {
-	Status   wire.Status       // with its tasks
-	Receipts []preempt.Receipt // of tasks that have saved
-	Stacks   []Stack           // of tasks on the host of the caller; see [Report.WantsStacks]
-	Hang     *HangReport       // what the launcher of the job says, or nil
+	Status wire.Status     // with its tasks
+	Saves  preempt.Records // of tasks that were told to go, and of those that have saved
+	Stacks []Stack         // of tasks on the host of the caller; see [Report.WantsStacks]
+	Hang   *HangReport     // what the launcher of the job says, or nil
 }
 
 // ReportVersion is the version of [Report]. It changes when a field changes its meaning or goes.
@@ -50,6 +50,7 @@ type Report struct {
 	Evidence []HangLine `json:"evidence,omitempty"` // what the verdict rests on, of ranks that keep others waiting
 	Past     []string   `json:"past,omitempty"`     // lines about former stalls, oldest first
 
+	Keys    []KeyWait `json:"keys,omitempty"`    // that ranks wait for, longest first
 	Refused []Refusal `json:"refused,omitempty"` // oldest first
 	At      []At      `json:"at,omitempty"`      // where in their code ranks are, those first that are alone
 }
@@ -59,12 +60,13 @@ type Kind string
 
 // The kinds of verdicts.
 const (
-	Well     Kind = "well"
-	Failed   Kind = "failed"   // a rank, a barrier or the job
-	Stopped  Kind = "stopped"  // the service
-	Deadlock Kind = "deadlock" // ranks wait for each other
-	Refused  Kind = "refused"  // a process that wants to join
-	Waiting  Kind = "waiting"  // for ranks that do not come
+	Well      Kind = "well"
+	Failed    Kind = "failed"    // a rank, a barrier or the job
+	Stopped   Kind = "stopped"   // the service
+	Deadlock  Kind = "deadlock"  // ranks wait for each other
+	Refused   Kind = "refused"   // a process that wants to join
+	Preempted Kind = "preempted" // a task was told to go
+	Waiting   Kind = "waiting"   // for ranks that do not come
 )
 
 // ExitStatus is that of serry why (D-CLI-1): 1 where something has failed or is stuck, 3 where a wait has stalled
@@ -92,6 +94,9 @@ type Failure struct {
 	Told       bool     `json:"told"`                // all tasks were told, so the run is over
 	rank       string   // what people call the task
 	ranks      []string // the same for Missing
+	at         time.Time
+	host       *lostHost // that the task was lost with, or nil
+	also       bool      // another rank has crashed by itself, later
 }
 
 // A Refusal is a process that the service turned away: it is not part of the job, or not any more.
@@ -124,11 +129,15 @@ type Blamed struct {
 
 // A Save is what the receipts of one preemption round say.
 type Save struct {
-	Round   int      `json:"round"`
-	Steps   []int64  `json:"steps"` // at which tasks saved; one, if they agreed
-	Saved   int      `json:"saved"`
-	Of      int      `json:"of"`
-	Missing []string `json:"missing"` // tasks without a receipt
+	Round       int       `json:"round"`
+	Steps       []int64   `json:"steps"` // at which tasks saved; one, if they agreed
+	Saved       int       `json:"saved"`
+	Of          int       `json:"of"`
+	Missing     []string  `json:"missing"`                // tasks without a receipt
+	By          string    `json:"by,omitempty"`           // the task that was told to go; empty: not known
+	Source      string    `json:"source,omitempty"`       // what told it
+	At          time.Time `json:"at,omitzero"`            // when, on the wall of its host
+	TookSeconds float64   `json:"took_seconds,omitempty"` // the longest time that a task took to save; 0: not known
 }
 
 // refusedLately is how long a refusal keeps a job from being called healthy. A server tells once a minute of a
@@ -138,7 +147,7 @@ const refusedLately = 2 * time.Minute
 // Judge says what the evidence means.
 func Judge(e Evidence) Report {
 	j := newJudge(e)
-	r := Report{Version: ReportVersion, Waits: j.waits(), Saves: j.saves(), Calls: j.calls(), Refused: j.refusals(), At: j.places(e.Stacks), Advice: []string{}}
+	r := Report{Version: ReportVersion, Waits: j.waits(), Saves: j.saves(), Calls: j.calls(), Keys: j.keyWaits(), Refused: j.refusals(), At: j.places(e.Stacks), Advice: []string{}}
 	if j.status.First != nil {
 		r.First = j.first(j.status.First)
 	}
@@ -146,25 +155,40 @@ func Judge(e Evidence) Report {
 		r.Past = e.Hang.Past
 	}
 	crossed, since := j.crossed()
-	switch refused, wait := r.refusedLately(), r.worst(); {
+	readers, unwritten := j.keyCulprit(r.Keys)
+	stray := e.Hang.strayLately(e.Status.Clock)
+	switch refused, wait, save := r.refusedLately(), r.worst(), j.lastSave(r.Saves); {
+	case save != nil && len(save.Missing) == 0 && (r.First == nil || r.First.at.After(save.At)):
+		// Ranks that end after all have saved end because they were told to.
+		r.preempted(j, save)
 	case r.First != nil && !r.First.Recovered:
 		r.Kind, r.Verdict, r.Advice = Failed, r.First.verdict(), advise(r.First.Cause, r.First.Evidence)
+		r.Grade, r.Evidence = r.First.grade(), append(r.First.lines(), e.Hang.clocks()...)
 	case j.status.Stopped:
 		r.Kind, r.Verdict = Stopped, "the service has stopped"
 	case j.failed() != nil:
 		t := j.failed()
 		r.Kind, r.Verdict, r.Advice = Failed, fmt.Sprintf("%s failed %s ago: %s", j.rank(t.Task), Ago(t.ForSeconds), t.Cause), advise(t.Cause, "")
+	case unwritten != nil && e.Hang.agrees(unwritten.Owner):
+		r.keyVerdict(j, readers, unwritten, e.Hang)
 	case e.Hang.stands():
 		r.hang(e.Hang, e.Status.Clock)
 	case crossed != "":
 		r.Kind, r.Stage, r.Verdict = Deadlock, crossStage(since), crossed
 		r.Advice = []string{"the ranks do not do the same things in the same order: compare what leads to the two barriers"}
+	case stray != nil && wait == nil:
+		r.Kind, r.Grade, r.Verdict, r.Evidence = Refused, Sure, stray.Text(), stray.lines()
 	case refused != nil:
 		r.Kind, r.Verdict, r.Advice = Refused, refused.Text, refused.advice()
+	case save != nil:
+		r.preempted(j, save)
 	case wait != nil:
 		r.Kind, r.Stage, r.Verdict, r.Advice = Waiting, wait.Stage, j.waitVerdict(wait), j.waitAdvice(wait)
 	case e.Hang != nil && e.Hang.Hang != nil:
 		r.hang(e.Hang, e.Status.Clock)
+	case j.failedOver(r.First):
+		r.Kind, r.Grade, r.Verdict = Well, Sure, TakeoverText(j.status.Takeover, j.status.Leader, j.status.Clock.Location(), 0)
+		r.Evidence = []HangLine{{"grade", fmt.Sprintf("%s: the server that leads has said so, and all ranks are here", Sure)}}
 	default:
 		r.Kind, r.Verdict = Well, j.well(r.First)
 	}
@@ -196,14 +220,14 @@ func (r *Report) worst() *Wait {
 
 // A judge is the evidence in a form to look things up in.
 type judge struct {
-	status   wire.Status
-	receipts []preempt.Receipt
-	tasks    map[string]*wire.TaskStatus
-	job      string // the only one, so that the number of a task names it; or empty
+	status  wire.Status
+	records preempt.Records
+	tasks   map[string]*wire.TaskStatus
+	job     string // the only one, so that the number of a task names it; or empty
 }
 
 func newJudge(e Evidence) *judge {
-	j := &judge{status: e.Status, receipts: e.Receipts, tasks: make(map[string]*wire.TaskStatus, len(e.Status.Tasks))}
+	j := &judge{status: e.Status, records: e.Saves, tasks: make(map[string]*wire.TaskStatus, len(e.Status.Tasks))}
 	for i := range e.Status.Tasks {
 		t := &e.Status.Tasks[i]
 		j.tasks[t.Task] = t
@@ -219,6 +243,10 @@ func (j *judge) first(n *wire.NoteStatus) *Failure {
 		AgoSeconds: max(0, j.status.UpSeconds-n.AtSeconds),
 		Followed:   j.status.Counts[wire.StateFailed], Told: j.status.Failure != "",
 	}
+	if !j.status.Clock.IsZero() {
+		f.at = j.status.Clock.Add(-time.Duration(f.AgoSeconds * float64(time.Second)))
+	}
+	f.host, f.also = j.silentHost(f), j.crashedToo(f)
 	if t := j.tasks[n.Task]; t != nil {
 		f.Recovered = t.State == wire.StateConnected && !f.Told
 		if t.State == wire.StateFailed {
@@ -324,32 +352,6 @@ func (j *judge) missingThere(a, b wire.BarrierStatus) string {
 		}
 	}
 	return ""
-}
-
-// saves sums up the receipts by round.
-func (j *judge) saves() []Save {
-	saves := []Save{}
-	done := make(map[int]map[string]bool)
-	steps := make(map[int][]int64)
-	for _, r := range j.receipts {
-		if done[r.Round] == nil {
-			done[r.Round] = make(map[string]bool)
-		}
-		done[r.Round][r.Task] = true
-		steps[r.Round] = append(steps[r.Round], r.Step)
-	}
-	for round, tasks := range done {
-		slices.Sort(steps[round])
-		s := Save{Round: round, Steps: slices.Compact(steps[round]), Saved: len(tasks), Of: j.status.Size, Missing: []string{}}
-		for _, t := range j.status.Tasks {
-			if !tasks[t.Task] {
-				s.Missing = append(s.Missing, t.Task)
-			}
-		}
-		saves = append(saves, s)
-	}
-	slices.SortFunc(saves, func(a, b Save) int { return cmp.Compare(a.Round, b.Round) })
-	return saves
 }
 
 // Ago prints a number of seconds the way people say it: "3.2s", "12m05s", "5h10m", "3d04h".

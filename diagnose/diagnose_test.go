@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -15,9 +16,12 @@ import (
 	"github.com/serry-dev/serry/wire"
 )
 
+// clock is what the server shows when it is asked.
+var clock = time.Date(2026, 11, 16, 12, 1, 7, 0, time.UTC)
+
 // job makes a status of tasks in these states, worker/0 first.
 func job(states ...string) wire.Status {
-	s := wire.Status{UpSeconds: 100, Size: len(states), Counts: make(map[string]int)}
+	s := wire.Status{Clock: clock, UpSeconds: 100, Size: len(states), Counts: make(map[string]int)}
 	for i, state := range states {
 		t := wire.TaskStatus{Task: serry.TaskID{Job: "worker", Index: i}.String(), State: state, ForSeconds: float64(10 + i)}
 		if state == wire.StateFailed {
@@ -80,9 +84,9 @@ func TestVerdicts(t *testing.T) {
 		"over":                {job(gone, gone), true, "nothing is wrong: all ranks have left", ""},
 		"not begun":           {job(out, out), true, "nothing is wrong: no rank has come yet", ""},
 		"a short wait":        {waiting(job(up, up), "b", 1.9, "worker/1"), true, "nothing is wrong", ""},
-		"killed":              {told(first(job(up, bad), died("process exited: signal 9"))), false, "rank 1 died 3.0s ago: process exited: signal 9", "dmesg"},
-		"killed for memory":   {first(job(up, bad), died("process exited: signal 9, killed for memory")), false, "rank 1 died", "more memory than"},
-		"exited":              {first(job(up, bad), died("process exited: code 1")), false, "rank 1 died 3.0s ago: process exited: code 1", "its own output"},
+		"killed":              {told(first(job(up, bad), died("process exited: signal 9"))), false, "rank 1 was killed at 12:01:04: signal 9, not sent by serry", "dmesg"},
+		"killed for memory":   {first(job(up, bad), died("process exited: signal 9, killed for memory")), false, "rank 1 was killed at 12:01:04 for memory", "more memory than"},
+		"exited":              {first(job(up, bad), died("process exited: code 1")), false, "rank 1 exited at 12:01:04 with code 1", "its own output"},
 		"silent":              {first(job(up, bad), died("")), false, "rank 1 fell silent and was declared dead 3.0s ago", "stuck"},
 		"came back":           {first(job(up, up), died("connection closed")), true, "nothing is wrong: 2 of 2 ranks are connected; rank 1 failed 3.0s ago and has come back", ""},
 		"came back, one more": {first(job(bad, up), died("connection closed")), false, "rank 0 failed 10s ago: task is dead", "stuck"},
@@ -111,7 +115,7 @@ func TestVerdicts(t *testing.T) {
 			false, "refused 3.0s ago: a newer process has taken its place", "left over"},
 		"refused long ago":        {refused(job(up, up), "registration refused", -97, serry.ErrUnknownTask), true, "nothing is wrong", ""},
 		"a call after a restart":  {refused(job(up, up), "call refused", 97, &serry.MismatchError{}), true, "nothing is wrong", ""},
-		"refused, and one killed": {refused(first(job(up, bad), died("process exited: signal 9")), "registration refused", 97, serry.ErrUnknownTask), false, "rank 1 died", "dmesg"},
+		"refused, and one killed": {refused(first(job(up, bad), died("process exited: signal 9")), "registration refused", 97, serry.ErrUnknownTask), false, "rank 1 was killed", "dmesg"},
 		"stopped":                 {wire.Status{Stopped: true}, false, "the service has stopped", ""},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -178,7 +182,7 @@ func TestStages(t *testing.T) {
 		{"just crossed", waiting(waiting(job(up, up), "a", 9, "worker/0"), "b", 60, "worker/1"), Stalled, 3, "ranks wait for each other"},
 		{"crossed", waiting(waiting(job(up, up), "a", 10, "worker/0"), "b", 60, "worker/1"), Stuck, 1, "ranks wait for each other"},
 		{"refused", refused(job(up, up), "registration refused", 97, serry.ErrUnknownTask), OnTime, 3, "a process that calls itself rank 7"},
-		{"failed", first(job(up, bad), died("process exited: signal 9")), OnTime, 1, "rank 1 died"},
+		{"failed", first(job(up, bad), died("process exited: signal 9")), OnTime, 1, "rank 1 was killed"},
 		{"quiet", calls(job(up, up, up), 12, 40, 11), OnTime, 0, "no failure is known: 3 of 3 ranks are connected; rank 1 has been quiet longest, for 40s"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -246,14 +250,170 @@ func TestSaves(t *testing.T) {
 	receipt := func(round, task int, step int64) preempt.Receipt {
 		return preempt.Receipt{Round: round, Task: serry.TaskID{Job: "worker", Index: task}.String(), Step: step}
 	}
-	saves := Judge(Evidence{Status: job(up, up, up), Receipts: []preempt.Receipt{
+	saves := Judge(Evidence{Status: job(up, up, up), Saves: preempt.Records{Receipts: []preempt.Receipt{
 		receipt(2, 0, 70), receipt(1, 0, 40), receipt(1, 1, 40), receipt(1, 2, 41),
-	}}).Saves
+	}}}).Saves
 	if len(saves) != 2 || saves[0].Round != 1 || saves[0].Saved != 3 || len(saves[0].Missing) != 0 || len(saves[0].Steps) != 2 {
 		t.Fatalf("saves = %+v; want round 1 of all, at two steps, first", saves)
 	}
 	if got := saves[1]; got.Saved != 1 || got.Of != 3 || strings.Join(got.Missing, " ") != "worker/1 worker/2" {
 		t.Errorf("second round = %+v; want worker/1 and worker/2 missing", got)
+	}
+}
+
+// Which rank was told to go, and which ranks have saved.
+func TestPreemptions(t *testing.T) {
+	clause.Cite(t, "D-SC-25")
+	at := clock.Add(-33 * time.Second)
+	told := preempt.Announcement{Round: 1, Task: "worker/1", Source: "signal terminated", Time: at}
+	later := preempt.Announcement{Round: 1, Task: "worker/0", Time: at.Add(time.Second)}
+	receipt := func(task string, step int64) preempt.Receipt {
+		return preempt.Receipt{Round: 1, Task: task, Step: step, TookSeconds: 3.1}
+	}
+	all := []preempt.Receipt{receipt("worker/0", 812), receipt("worker/1", 812), receipt("worker/2", 812)}
+	killed := first(job(up, bad, up), died("process exited: signal 9"))
+	for name, c := range map[string]struct {
+		status  wire.Status
+		notices []preempt.Announcement
+		saved   []preempt.Receipt
+		want    string
+		code    int
+	}{
+		"all saved":         {job(up, up, up), []preempt.Announcement{later, told}, all, "preempted at 12:00:34 by notice on rank 1; all 3 ranks saved step 812 in 3.1s", 0},
+		"and were ended":    {killed, []preempt.Announcement{told}, all, "preempted at 12:00:34 by notice on rank 1; all 3 ranks saved step 812 in 3.1s", 0},
+		"one did not":       {job(up, up, up), []preempt.Announcement{told}, all[:2], "preempted at 12:00:34 by notice on rank 1; 2 of 3 ranks saved step 812 in 3.1s; rank 2 did not confirm", 0},
+		"one died":          {killed, []preempt.Announcement{told}, all[:2], "rank 1 was killed at 12:01:04: signal 9, not sent by serry", 1},
+		"nothing yet":       {job(up, up, up), []preempt.Announcement{told}, nil, "preempted at 12:00:34 by notice on rank 1; no rank has saved yet", 0},
+		"other steps":       {job(up, up), []preempt.Announcement{told}, []preempt.Receipt{receipt("worker/0", 7), receipt("worker/1", 8)}, "preempted at 12:00:34 by notice on rank 1; all 2 ranks saved at different steps, 7 to 8, in 3.1s", 0},
+		"not known by whom": {job(up, up, up), nil, all, "nothing is wrong: 3 of 3 ranks are connected", 0},
+		"long ago":          {job(up, up, up), []preempt.Announcement{{Round: 1, Task: "worker/1", Time: clock.Add(-time.Hour)}}, all, "nothing is wrong: 3 of 3 ranks are connected", 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := Judge(Evidence{Status: c.status, Saves: preempt.Records{Notices: c.notices, Receipts: c.saved}})
+			if r.Verdict != c.want || r.ExitStatus() != c.code {
+				t.Errorf("Judge() = %q, status %d; want %q, %d", r.Verdict, r.ExitStatus(), c.want, c.code)
+			}
+		})
+	}
+}
+
+// A host of which nothing is heard is named, with the ranks that were on it.
+func TestSilentHosts(t *testing.T) {
+	clause.Cite(t, "D-SC-13")
+	lost := func(evidence string) wire.Status {
+		s := first(job(up, bad, bad, up, bad), died(evidence))
+		for i := range s.Tasks {
+			heard := 5.5
+			s.Tasks[i].HeardSeconds, s.Tasks[i].From = &heard, "10.0.0.4:4242"
+			if i == 0 || i == 4 {
+				s.Tasks[i].From = "10.0.0.5:4242"
+			}
+			if s.Tasks[i].State == bad {
+				s.Tasks[i].Error = "task is dead: " + evidence
+			}
+		}
+		return s
+	}
+	for evidence, want := range map[string]string{
+		"host silent":                        "host 10.0.0.4 is silent since 12:01:01: ranks 1-2 lost with it",
+		"host silent: node-b: no word of it": "host node-b is silent since 12:01:01: ranks 1-2 lost with it",
+	} {
+		r := Judge(Evidence{Status: lost(evidence)})
+		if r.Verdict != want || r.ExitStatus() != 1 {
+			t.Errorf("Judge(%q) = %q; want %q", evidence, r.Verdict, want)
+		}
+		if text := fmt.Sprint(r.Evidence); !strings.Contains(text, "last heard at 12:01:01.500") || !strings.Contains(text, "2 ranks are heard on other hosts") || !strings.Contains(text, "sure") {
+			t.Errorf("evidence %v; want when it was last heard, and who still is", r.Evidence)
+		}
+	}
+}
+
+// Of two ranks that crash the first is named, and clocks that differ are told of.
+func TestCrashedFirst(t *testing.T) {
+	clause.Cite(t, "D-SC-26")
+	s := first(job(up, bad, bad), died("process exited: signal 11"))
+	s.Tasks[2].Error = "task worker/2: task is dead: process exited: signal 11"
+	skew := SkewText("node-b", 5*time.Minute-3*time.Millisecond)
+	r := Judge(Evidence{Status: s, Hang: &HangReport{Clocks: []string{skew}}})
+	if want := "rank 1 crashed first at 12:01:04: segmentation fault (signal 11)"; r.Verdict != want {
+		t.Errorf("Judge() = %q; want %q", r.Verdict, want)
+	}
+	if text := fmt.Sprint(r.Evidence); !strings.Contains(text, "{host clock of node-b is 5m00s ahead") {
+		t.Errorf("evidence %v; want the clock of node-b", r.Evidence)
+	}
+	s.Tasks[2].Error = "task worker/2: task is dead: process exited: signal 6"
+	if r := Judge(Evidence{Status: s}); !strings.HasPrefix(r.Verdict, "rank 1 crashed at") {
+		t.Errorf("Judge() = %q; want rank 1, of which rank 2 aborted", r.Verdict)
+	}
+}
+
+// A change of the coordinator that no rank has noticed is told for a while.
+func TestTakeover(t *testing.T) {
+	clause.Cite(t, "D-SC-14")
+	s := job(up, up)
+	s.Leader, s.Takeover = "c2:8476", &wire.Takeover{From: "c1:8476", At: clock.Add(-20 * time.Second), TookSeconds: 0.4}
+	r := Judge(Evidence{Status: s})
+	if want := "coordinator failed over from c1:8476 to c2:8476 at 12:00:47 (0.4s); no rank was lost"; r.Verdict != want || r.ExitStatus() != 0 {
+		t.Errorf("Judge() = %q; want %q", r.Verdict, want)
+	}
+	s.Takeover.At = clock.Add(-time.Hour)
+	if r := Judge(Evidence{Status: s}); !strings.HasPrefix(r.Verdict, "nothing is wrong") {
+		t.Errorf("Judge() an hour later = %q; want that nothing is wrong", r.Verdict)
+	}
+	s.Takeover.At = clock
+	if r := Judge(Evidence{Status: first(s, died("process exited: signal 9"))}); !strings.HasPrefix(r.Verdict, "nothing is wrong: 2 of 2 ranks are connected; rank 1 failed") {
+		t.Errorf("Judge() = %q; want the failure", r.Verdict)
+	}
+	if got, want := OutageText(clock, clock.Add(5*time.Minute)), "coordinator lost since 12:01:07; ranks are kept waiting until 12:06:07"; got != want {
+		t.Errorf("OutageText() = %q; want %q", got, want)
+	}
+}
+
+// A process of an older attempt is named where nothing else is wrong.
+func TestStray(t *testing.T) {
+	clause.Cite(t, "D-SC-22")
+	stray := Stray{Rank: 2, Attempt: 1, PID: 640, Host: "node-b", Now: 2, Seen: clock.Add(-time.Minute)}
+	hang := &HangReport{Strays: []Stray{stray}}
+	r := Judge(Evidence{Status: job(up, up), Hang: hang})
+	if want := "a process of attempt 1 (rank 2, pid 640 on node-b) tried to join attempt 2 and was refused; the job is not affected"; r.Verdict != want || r.Grade != Sure {
+		t.Errorf("Judge() = %q, %s; want %q, sure", r.Verdict, r.Grade, want)
+	}
+	stray.Reaches = true
+	if want := "a process of attempt 1 (rank 2, pid 640 on node-b) runs beside attempt 2 and may take the place of its rank 2: end it"; stray.Text() != want {
+		t.Errorf("Text() = %q; want %q", stray.Text(), want)
+	}
+	s := job(up, up)
+	s.Clock = clock.Add(time.Hour)
+	if r := Judge(Evidence{Status: s, Hang: hang}); !r.Healthy {
+		t.Errorf("Judge() an hour later = %q; want that nothing is wrong", r.Verdict)
+	}
+}
+
+// How a rank has ended, in the words of a person.
+func TestEnds(t *testing.T) {
+	clause.Cite(t, "D-SC-1", "D-SC-2", "D-SC-3", "D-SC-4")
+	for evidence, want := range map[string]string{
+		"process exited: signal 11":                           "rank 1 crashed at 12:01:04: segmentation fault (signal 11)",
+		"process exited: signal 6":                            "rank 1 crashed at 12:01:04: abort (signal 6)",
+		"process exited: signal 9; no kernel kill in x":       "rank 1 was killed at 12:01:04: signal 9, not sent by serry",
+		"process exited: code 3":                              "rank 1 exited at 12:01:04 with code 3",
+		"raised ValueError: bad sample; 17":                   "rank 1 raised ValueError at 12:01:04: bad sample; 17",
+		"process exited: raised KeyboardInterrupt":            "rank 1 raised KeyboardInterrupt at 12:01:04",
+		"process exited: signal 9, killed because it was; so": "rank 1 was killed at 12:01:04 because it was",
+		"process exited: signal 9, probably killed for memory; kernel kills on this machine: 0 before, 1 after": "rank 1 was probably killed for memory, at 12:01:04",
+		"process exited: of old age": "rank 1 died 3.0s ago: process exited: of old age",
+		"connection closed":          "rank 1 died 3.0s ago: connection closed",
+	} {
+		if got := Judge(Evidence{Status: first(job(up, bad), died(evidence))}); got.Verdict != want {
+			t.Errorf("Judge(%q) = %q; want %q", evidence, got.Verdict, want)
+		}
+	}
+	r := Judge(Evidence{Status: first(job(up, bad), died("process exited: signal 9, killed because its memory limit of 60 MiB was reached; kernel kills in control group /x: 0 before, 1 after, peak 60 MiB"))})
+	if want := "rank 1 was killed at 12:01:04 because its memory limit of 60 MiB was reached"; r.Verdict != want {
+		t.Errorf("Judge() = %q; want %q", r.Verdict, want)
+	}
+	if got, want := fmt.Sprint(r.Evidence), "[{memory kernel kills in control group /x: 0 before, 1 after, peak 60 MiB} {grade sure: the kernel says how its process ended}]"; got != want {
+		t.Errorf("evidence %s; want %s", got, want)
 	}
 }
 

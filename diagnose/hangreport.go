@@ -18,7 +18,18 @@ type HangReport struct {
 	Version int       `json:"version"`
 	Begun   time.Time `json:"begun"` // time 0 of the hang, on the wall of the launcher
 	Hang    *Hang     `json:"hang,omitempty"`
-	Past    []string  `json:"past,omitempty"` // lines about former hangs, oldest first
+	Past    []string  `json:"past,omitempty"`   // lines about former hangs, oldest first
+	Clocks  []string  `json:"clocks,omitempty"` // lines about clocks of hosts that differ
+	Strays  []Stray   `json:"strays,omitempty"` // processes of older attempts, in the order in which they were found
+}
+
+// SkewText says in one line that the clock of a host is ahead, or behind where the time is negative.
+func SkewText(host string, ahead time.Duration) string {
+	where := "ahead"
+	if ahead < 0 {
+		where = "behind"
+	}
+	return fmt.Sprintf("clock of %s is %s %s: serry orders events without it, your logs do not", host, Ago(ahead.Abs().Round(time.Second).Seconds()), where)
 }
 
 // ReadHang reads a report. Any task of a job can write the key, so nothing in it is taken on trust.
@@ -34,6 +45,8 @@ func ReadHang(text []byte) (*HangReport, error) {
 		return nil, errors.New("report about a hang without a rank")
 	}
 	r.Past = r.Past[max(0, len(r.Past)-pastShown):]
+	r.Clocks = r.Clocks[max(0, len(r.Clocks)-pastShown):]
+	r.Strays = r.Strays[max(0, len(r.Strays)-pastShown):]
 	return &r, nil
 }
 
@@ -43,4 +56,16 @@ const pastShown = 16
 // stands says whether ranks stand still that others wait for.
 func (r *HangReport) stands() bool {
 	return r != nil && r.Hang != nil && (r.Hang.Stage == Stalled || r.Hang.Stage == Stuck)
+}
+
+// clocks are lines about the clocks of hosts, below a verdict on the first failure: a person compares it with logs.
+func (r *HangReport) clocks() []HangLine {
+	if r == nil {
+		return nil
+	}
+	var lines []HangLine
+	for _, text := range r.Clocks {
+		lines = append(lines, HangLine{"host", text})
+	}
+	return lines
 }

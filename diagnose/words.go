@@ -24,6 +24,12 @@ func (f *Failure) verdict() string {
 		if f.Evidence == "" {
 			return fmt.Sprintf("%s fell silent and was declared dead %s", f.rank, ago)
 		}
+		if f.host != nil {
+			return f.host.String()
+		}
+		if text := f.ended(); text != "" {
+			return text
+		}
 		return fmt.Sprintf("%s died %s: %s", f.rank, ago, f.Evidence)
 	case serry.ErrReported.Error():
 		return fmt.Sprintf("%s gave up %s: %s", f.rank, ago, f.Evidence)

@@ -77,6 +77,8 @@ func (m *message) check(cfg Config) error {
 		return m.Raised.check(cfg)
 	case m.Classed != nil:
 		return m.Classed.check(cfg)
+	case m.Strayed != nil:
+		return m.Strayed.check(cfg)
 	case m.Died != nil:
 		return m.Died.check(cfg)
 	case m.Left != nil:
@@ -108,6 +110,14 @@ func (c *classed) check(cfg Config) error {
 	return c.lifetime.check(cfg)
 }
 
+func (s *strayed) check(cfg Config) error {
+	s.Host = cut(s.Host)
+	if s.PID < 0 {
+		return nonsense("process %d", s.PID)
+	}
+	return lifetime{Task: s.Task, Attempt: s.Attempt, Life: 1}.check(cfg)
+}
+
 func (d *died) check(cfg Config) error {
 	if d.After < 0 {
 		return nonsense("rank %d ran for %v", d.Task, d.After)
@@ -137,6 +147,7 @@ func (c *Cause) check() error {
 		return nonsense("exit code %d and signal %d", c.Code, c.Signal)
 	}
 	c.Text = cut(c.Text)
+	c.Count.check()
 	return nil
 }
 

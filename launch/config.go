@@ -65,6 +65,7 @@ type Config struct {
 	// last run back, whatever its number is now. Only host 0 uses it; where another one may be host 0
 	// next time, it is on a disk that they share. (Nowhere: hosts have the tasks of their number.)
 	StateDir string
+	Wall     func() time.Time // what the clock on the wall of this host shows; nil: what the system says
 	Identity *topo.TaskRecord // what this host is (client.Identify)
 
 	Devices []int // accelerators of this host for its tasks to share (all)

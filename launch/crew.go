@@ -138,7 +138,6 @@ func (c *crew) work() {
 
 // begin starts one task, unless it was told to end before that.
 func (c *crew) begin(l *life) {
-	kills := c.kernel.memoryKills()
 	p, err := c.launch(l)
 	c.mu.Lock()
 	told, unlimited := l.told, l.nolimit
@@ -157,7 +156,7 @@ func (c *crew) begin(l *life) {
 		} else if told != 0 {
 			p.end(told, unlimited)
 		}
-		c.watch.Go(func() { c.attend(p, l.seat, kills) })
+		c.watch.Go(func() { c.attend(p, l.seat) })
 	}
 }
 
@@ -188,7 +187,7 @@ func (c *crew) launch(l *life) (*process, error) {
 	if env.secret, err = c.secretFile(l); err != nil {
 		return nil, err
 	}
-	p := &process{grace: c.cfg.Grace, out: newOutput(l.seat.Task, c.feed), begun: time.Now()}
+	p := &process{grace: c.cfg.Grace, out: newOutput(l.seat.Task, c.feed), memory: c.kernel.memory(), begun: time.Now()}
 	if c.cfg.LogDir != "" {
 		if err := p.out.openLog(c.cfg.LogDir, l.seat.Attempt, l.seat.Life); err != nil {
 			return nil, err
@@ -228,15 +227,16 @@ func (c *crew) forgetSecret() {
 }
 
 // attend watches a process to its end and cleans up after it.
-func (c *crew) attend(p *process, s seat, kills int64) {
+func (c *crew) attend(p *process, s seat) {
 	held, drained := c.read(p), make(chan struct{})
 	told := c.tellRaised(p, s, drained)
 	cause, err := p.ended()
 	if err != nil {
 		cause = Cause{Text: err.Error()}
 	}
-	if cause.Signal == syscall.SIGKILL && c.kernel.memoryKills() > kills && !p.killed() {
-		cause.Memory = true
+	if cause.byKill() && !p.killed() {
+		cause.Count = p.memory.compare()
+		cause.Memory = cause.Count.killed()
 	}
 	c.report(s.Task, cause)
 	d := died{lifetime: s.lifetime(), Cause: cause, After: time.Since(p.begun), Ours: p.obeyed(cause), Told: p.told()}

@@ -33,7 +33,7 @@ func (j *Job) died(ev died) step {
 	}
 	switch {
 	case ev.host != "":
-		j.service.Lost(worker(ev.Task), "host silent: "+ev.host) // C-LOST-5
+		j.service.Lost(worker(ev.Task), fmt.Sprintf("host silent: %s: %s", j.hostName(j.places.taskOn[ev.Task]), ev.host)) // C-LOST-5
 	case ev.raised:
 		j.service.Lost(worker(ev.Task), ev.Cause.Text) // C-LOST-3
 	default:
@@ -270,6 +270,9 @@ func (j *Job) check() step {
 	if j.plan.ending != notEnding || j.opening {
 		return step{}
 	}
+	if text := j.service.news(time.Now(), len(j.failures.all)); text != "" {
+		j.note("%s", text)
+	}
 	if s := j.lostForGood(); j.plan.ending != notEnding {
 		return s
 	}
@@ -367,6 +370,7 @@ func (j *Job) arrived(ev arrived) step {
 		j.warned = true
 		j.note("the secret of the job goes to other hosts in plain text: use a network that others cannot read")
 	}
+	j.hosts[ev.node] = ev.host
 	waiting := j.places.add(ev.node, ev.hand)
 	if j.ranks != nil {
 		j.ranks.arrive(ev.node, ev.identity, time.Now())
@@ -374,6 +378,14 @@ func (j *Job) arrived(ev arrived) step {
 	j.sit()
 	j.startWaiting(waiting)
 	return next
+}
+
+// hostName is what people call a host.
+func (j *Job) hostName(node int) string {
+	if name := j.hosts[node]; name != "" {
+		return name
+	}
+	return fmt.Sprintf("node %d", node)
 }
 
 // startWaiting starts tasks that waited for a host.

@@ -1,6 +1,7 @@
 package launch
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -11,6 +12,7 @@ import (
 	"github.com/serry-dev/serry"
 	"github.com/serry-dev/serry/client"
 	"github.com/serry-dev/serry/coord"
+	"github.com/serry-dev/serry/relay"
 	"github.com/serry-dev/serry/wire"
 )
 
@@ -22,8 +24,10 @@ type external struct {
 	upstream []string
 	line     client.Transport // by the relay of this host
 	relays   *attemptRelays   // of this host
+	giveUp   time.Duration    // of the relay
 	work     sync.WaitGroup
 	store    *publisher
+	outage   outageNews // owned by the caller of news
 
 	mu struct {
 		sync.Mutex
@@ -46,7 +50,7 @@ func openExternal(cfg Config, here *crew, attempt int) (*external, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &external{upstream: cfg.Relay.Upstream, line: line, relays: &here.relays, store: newPublisher(line)}
+	s := &external{upstream: cfg.Relay.Upstream, line: line, relays: &here.relays, giveUp: cmp.Or(cfg.Relay.GiveUp, relay.DefaultGiveUp), store: newPublisher(line)}
 	s.mu.since = time.Now()
 	return s, nil
 }

@@ -179,7 +179,7 @@ func (f *follower) introduce(ctx context.Context) (*attendant, error) {
 		return nil, err
 	}
 	host, _ := os.Hostname() // only for people to read
-	h := hello{Incarnation: f.life, Host: host, Tasks: cfg.Tasks, Nodes: cfg.nodes(), Identity: cfg.identity()}
+	h := hello{Incarnation: f.life, Host: host, Tasks: cfg.Tasks, Nodes: cfg.nodes(), Identity: cfg.identity(), Wall: cfg.wall()}
 	if err := put(ctx, m.KV(), fmt.Sprintf("hello/%d", cfg.Node), h); err != nil {
 		m.Close()
 		return nil, err
@@ -219,6 +219,7 @@ func (f *follower) receive(ctx context.Context, cancel context.CancelCauseFunc, 
 func (f *follower) send(ctx context.Context, m *attendant) {
 	for number := 0; ; number++ {
 		msg, ok := f.outbox.next(ctx.Done())
+		msg.Wall = f.job.cfg.wall()
 		if !ok || enqueue(ctx, m.KV(), queueKey("from", f.job.cfg.Node, f.life, number), msg) != nil {
 			return
 		}
@@ -309,6 +310,9 @@ func (f *follower) pass(ev any) bool {
 		msg.Raised = &ev
 	case classed:
 		f.outbox.put(message{Classed: &ev}) // one that finds no room is made good by the next
+		return true
+	case strayed:
+		f.outbox.put(message{Strayed: &ev}) // where there is no room there is worse to tell
 		return true
 	case left:
 		delete(f.seated, ev.Task)

@@ -30,6 +30,7 @@ type hangs struct {
 	longest   time.Duration
 	published string // what the service was told last
 	past      []string
+	strays    []diagnose.Stray
 
 	programs map[int]diagnose.Program // what ranks run, as far as it is known
 	compared bool                     // people have been told what differs
@@ -199,15 +200,15 @@ func (j *Job) publishHang(h *diagnose.Hang, now time.Duration) {
 	if h != nil && h.Stage == diagnose.Late && now-h.Since < publishAfter {
 		h = nil
 	}
-	what := ""
+	what := strings.Repeat("stray", len(j.hangs.strays)) + strings.Join(j.skews, "")
 	if h != nil {
-		what = fmt.Sprint(h.Kind, h.Stage, h.Since.Round(time.Second), h.Ranks, h.Waits)
+		what += fmt.Sprint(h.Kind, h.Stage, h.Since.Round(time.Second), h.Ranks, h.Waits)
 	}
 	if what == j.hangs.published {
 		return
 	}
 	j.hangs.published = what
-	text, err := json.Marshal(diagnose.HangReport{Version: diagnose.HangReportVersion, Begun: j.begun, Hang: h, Past: j.hangs.past})
+	text, err := json.Marshal(diagnose.HangReport{Version: diagnose.HangReportVersion, Begun: j.begun, Hang: h, Past: j.hangs.past, Strays: j.hangs.strays, Clocks: j.skews})
 	if err == nil {
 		j.service.publish(diagnose.HangKey, text)
 	}

@@ -236,7 +236,7 @@ func TestProbe(t *testing.T) {
 	j := s.start(s.config(1))
 	a := s.all(1, 1)[0]
 	pid := j.here.process(0).pid()
-	probe := j.here.kernel.probe(pid)
+	probe := j.here.kernel.probe(pid, j.here.process(0).memory)
 	look := func() diagnose.Sample {
 		t.Helper()
 		sample, ok := probe.look(true)

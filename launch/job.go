@@ -44,6 +44,8 @@ type Job struct {
 	failures   failures        // of this attempt
 	exceptions exceptions      // of this attempt
 	hangs      hangs           // of this attempt
+	hosts      map[int]string  // names of other hosts, by node, the last that each had
+	skews      []string        // what was told of clocks of other hosts
 	incident   incident        // the present one, or the last
 	held       []any           // events that wait for a look at the service
 	look       <-chan struct{} // ready when the service has been looked at; nil: no event waits
@@ -102,7 +104,8 @@ func start(cfg Config, w world) (*Job, error) {
 	j := &Job{
 		cfg: cfg, world: w, feed: newFeed(cfg.Display),
 		run: newRun(), begun: time.Now(), inbox: make(chan any), over: make(chan struct{}), ended: make(chan struct{}),
-		plan: newPlan(cfg.total(), cfg.MaxRestarts, cfg.Restart, cfg.Recoverable),
+		hosts: make(map[int]string),
+		plan:  newPlan(cfg.total(), cfg.MaxRestarts, cfg.Restart, cfg.Recoverable),
 	}
 	j.plan.overlap = cfg.planted == attemptsOverlap
 	j.cfg.Service.Log, j.cfg.Relay.Log = j.feed.logger(cfg.Service.Log), j.feed.logger(cfg.Relay.Log)
@@ -311,6 +314,12 @@ func (j *Job) event(ev any) step {
 		return j.raised(ev)
 	case classed:
 		j.classed(ev)
+		return step{}
+	case strayed:
+		j.strayed(ev)
+		return step{}
+	case skewed:
+		j.skewed(ev)
 		return step{}
 	case signalled:
 		return j.signalled(ev)

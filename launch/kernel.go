@@ -40,8 +40,8 @@ type kernel interface {
 	keepSecret(attempt int, s secure.Secret) (path string, err error)
 	dropSecret(path string) error
 
-	// probe looks at a process from outside.
-	probe(pid int) prober
+	// probe looks at a process from outside, and lets the watch know which control group it is in.
+	probe(pid int, m *memoryWatch) prober
 
 	// stacks reads the stacks of a process, or of the first Python below it. The error says why there are none; they then
 	// have what its main thread does, if that is known.
@@ -50,8 +50,11 @@ type kernel interface {
 	// attend answers questions of the service at an address until stop is called, which may take as long as a network does.
 	attend(address string, a client.Attendant) (stop func())
 
-	// memoryKills counts the processes that the kernel has killed because memory ran out.
-	memoryKills() int64
+	// strays lists processes of this run that were started for an attempt before this one, each once. It has one caller at a time.
+	strays(attempt int) []stray
+
+	// memory begins to count the processes that the kernel kills because memory ran out, for one that is about to be started.
+	memory() *memoryWatch
 
 	// unguarded is closed when no guard would clean up any more, should we be killed; nil: there never
 	// was one.
@@ -119,13 +122,14 @@ func StartCode(err error) (code int, ok bool) {
 type local struct {
 	// Set at the start, then constant.
 	run      string
-	memory   memoryWatch
+	root     string // where /proc and /sys are
 	guard    *guard
 	reapAll  bool // reap all children that end, not only those in groups of tasks
 	requests chan func()
 	closed   chan struct{}
 	reaper   *reaper
 	names    pystack.Namer
+	stray    straySearch
 
 	mu struct {
 		sync.Mutex
@@ -143,7 +147,7 @@ func newLocal(cfg Config, run string) (*local, error) {
 	if err != nil {
 		return nil, err
 	}
-	m := &local{run: run, memory: newMemoryWatch("/"), guard: g, reapAll: cfg.Reap, requests: make(chan func()), closed: make(chan struct{})}
+	m := &local{run: run, root: "/", stray: straySearch{run: run}, guard: g, reapAll: cfg.Reap, requests: make(chan func()), closed: make(chan struct{})}
 	m.mu.first = make(map[int]bool)
 	go func() {
 		defer close(m.closed)
@@ -165,10 +169,9 @@ func (m *local) close() {
 
 func (m *local) unguarded() <-chan struct{} { return m.guard.gone }
 
-func (m *local) memoryKills() int64 {
-	n, _ := m.memory.kills()
-	return n
-}
+func (m *local) strays(attempt int) []stray { return m.stray.find(attempt) }
+
+func (m *local) memory() *memoryWatch { return newMemoryWatch(m.root) }
 
 func (m *local) sweep(what mark, grace time.Duration, hurry <-chan struct{}) (int, error) {
 	return what.sweep(grace, hurry)

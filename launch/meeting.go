@@ -41,6 +41,7 @@ type hello struct {
 	Tasks       int
 	Nodes       int
 	Identity    topo.TaskRecord // what the host is
+	Wall        time.Time       // on its wall, when it said so
 }
 
 // An order is what the first launcher tells another one.
@@ -66,9 +67,11 @@ type failed struct {
 type message struct {
 	Raised   *raised        `json:",omitempty"`
 	Classed  *classed       `json:",omitempty"`
+	Strayed  *strayed       `json:",omitempty"`
 	Died     *died          `json:",omitempty"`
 	Left     *left          `json:",omitempty"`
 	Retiring syscall.Signal `json:",omitempty"` // it was told to end by this signal, and will
+	Wall     time.Time      `json:",omitzero"`  // on the wall of its host, when it was sent
 }
 
 // An arrived event says that a host is there, a retiring event that it is about to leave, and a lost
@@ -234,7 +237,7 @@ func (m *meeting) welcome(ctx context.Context, cfg Config) {
 // greet lets a launcher in that has said hello, if it is there and was started for this job. It says whether
 // the meeting goes on.
 func (m *meeting) greet(ctx context.Context, cfg Config, node int, h hello, notes *nonsenseNotes) bool {
-	d := &distant{node: node, incarnation: h.Incarnation, keys: m.member.KV(), orders: newQueue[order](ordersAhead), gone: make(chan struct{})}
+	d := &distant{node: node, incarnation: h.Incarnation, keys: m.member.KV(), orders: newQueue[order](ordersAhead), gone: make(chan struct{}), host: h.Host, came: h.Wall}
 	if h.Tasks != cfg.Tasks || h.Nodes != cfg.nodes() {
 		m.turnAway(ctx, d, h, cfg, notes)
 		return true
@@ -418,6 +421,9 @@ type distant struct {
 	keys        *client.KV
 	orders      *queue[order]
 	gone        chan struct{} // closed by leave
+	host        string
+	came        time.Time // what its clock showed when it said hello
+	skew        skewMeter // owned by receive
 }
 
 // ordersAhead is how many orders wait to be stored. A launcher for which there are more does not take
@@ -470,6 +476,7 @@ func (d *distant) receive(ctx context.Context, m *meeting, cfg Config) {
 		}
 	})
 	notes := newNonsenseNotes(m.feed)
+	d.hearClock(m, d.came, cfg)
 	for number := 0; ; {
 		var msg message
 		err := take(ctx, d.keys, d.key("from", number), &msg)
@@ -487,10 +494,18 @@ func (d *distant) receive(ctx context.Context, m *meeting, cfg Config) {
 			return
 		}
 		number++
+		d.hearClock(m, msg.Wall, cfg)
 		if ev := msg.event(d); ev != nil && !m.pass(d, ev) {
 			m.drop(d, "more of its messages wait than can be")
 			return
 		}
+	}
+}
+
+// hearClock compares the clock of the launcher with that of this host.
+func (d *distant) hearClock(m *meeting, wall time.Time, cfg Config) {
+	if ahead, news := d.skew.hear(wall, cfg.wall()); news {
+		m.pass(d, skewed{hand: d, node: d.node, host: d.host, ahead: ahead})
 	}
 }
 
@@ -503,6 +518,9 @@ func (m message) event(from *distant) any {
 	case m.Classed != nil:
 		m.Classed.from = from
 		return *m.Classed
+	case m.Strayed != nil:
+		m.Strayed.from = from
+		return *m.Strayed
 	case m.Died != nil:
 		m.Died.from = from
 		return *m.Died

@@ -34,6 +34,7 @@ type procProbe struct {
 	below  []int
 	python *pystack.Process // or nil
 	names  *pystack.Namer   // of the host
+	memory *memoryWatch     // of the rank
 	missed int              // deep looks since a Python was looked for and not found
 }
 
@@ -45,7 +46,9 @@ const (
 	searchAgain = 5  // deep looks until a Python is looked for again
 )
 
-func (m *local) probe(pid int) prober { return &procProbe{pid: pid, at: pid, names: &m.names} }
+func (m *local) probe(pid int, w *memoryWatch) prober {
+	return &procProbe{pid: pid, at: pid, names: &m.names, memory: w}
+}
 
 func (p *procProbe) look(deep bool) (s diagnose.Sample, ok bool) {
 	if deep {
@@ -67,6 +70,7 @@ func (p *procProbe) look(deep bool) (s diagnose.Sample, ok bool) {
 		}
 	}
 	if deep {
+		p.memory.look(p.at)
 		s.Traced, s.Waits = readStatus(p.at)
 		s.Stack = p.stack() // after the waits: a thread that runs is held for it, and that counts as one
 	}

@@ -11,9 +11,10 @@ import (
 type process struct {
 	// Set at the start, then constant.
 	child
-	out   *output
-	grace time.Duration
-	begun time.Time
+	out    *output
+	memory *memoryWatch
+	grace  time.Duration
+	begun  time.Time
 
 	mu struct {
 		sync.Mutex

@@ -72,6 +72,9 @@ func (c *crew) sample() {
 func (s *sampler) round() bool {
 	s.ticks++
 	s.follow()
+	if !s.lookForStrays() {
+		return false
+	}
 	for _, task := range sortedKeys(s.tasks) {
 		t := s.tasks[task]
 		if !s.look(t, (s.ticks+task)%deepEvery == 0) {
@@ -97,6 +100,26 @@ func (s *sampler) round() bool {
 	return true
 }
 
+// lookForStrays looks for processes of attempts that are over, where there have been any. It returns false when the crew has done
+// its work.
+func (s *sampler) lookForStrays() bool {
+	attempt := 0
+	for _, t := range s.tasks {
+		attempt = max(attempt, t.Attempt)
+	}
+	if attempt < 2 || s.ticks%strayEvery != 0 {
+		return true
+	}
+	for _, p := range s.crew.kernel.strays(attempt) {
+		select {
+		case s.crew.events <- strayed{stray: p, Now: attempt, Host: s.host}:
+		case <-s.crew.worked:
+			return false
+		}
+	}
+	return true
+}
+
 // follow takes up processes that were started, and drops those that have ended.
 func (s *sampler) follow() {
 	s.crew.mu.Lock()
@@ -109,7 +132,7 @@ func (s *sampler) follow() {
 	for task, l := range s.crew.mu.living {
 		if s.tasks[task] == nil && l.process != nil {
 			pid := l.process.pid()
-			s.tasks[task] = &sampledTask{lifetime: l.seat.lifetime(), pid: pid, probe: s.crew.kernel.probe(pid)}
+			s.tasks[task] = &sampledTask{lifetime: l.seat.lifetime(), pid: pid, probe: s.crew.kernel.probe(pid, l.process.memory)}
 		}
 	}
 }

@@ -32,6 +32,10 @@ type service interface {
 	// lost says that the service has been out of reach for so long that its tasks were told, and will not be asked again; or nil.
 	lost() error
 
+	// news is what people should know of the service since the last call, or empty; lost is how many ranks the job has lost. It has one
+	// caller at a time.
+	news(now time.Time, lost int) string
+
 	// publish has the service store a value, which commands such as why read. It does not wait until that is done.
 	publish(key string, value []byte)
 
@@ -123,6 +127,9 @@ func (s *hosted) fresh() <-chan struct{} { return nil }
 
 // lost is nil: a service inside this process is lost with it.
 func (s *hosted) lost() error { return nil }
+
+// news is empty: a service inside this process fails with it.
+func (s *hosted) news(time.Time, int) string { return "" }
 
 func (s *hosted) steady() time.Time { return s.begun }
 

@@ -31,13 +31,14 @@ type sky struct {
 	service func(attempt int) (service, error)
 	delay   func() time.Duration // of bytes on the network, or nil
 
-	mu    sync.Mutex
-	ports map[string]*port
-	all   []*actorProcess // that were ever started
-	begun func(*actorProcess)
-	moved func(*skyHost) // is called when bytes move from or to a host, or nil
-	pids  int
-	done  sync.WaitGroup // everything that plays
+	mu       sync.Mutex
+	ports    map[string]*port
+	all      []*actorProcess // that were ever started
+	begun    func(*actorProcess)
+	straying []stray        // that a launcher will find
+	moved    func(*skyHost) // is called when bytes move from or to a host, or nil
+	pids     int
+	done     sync.WaitGroup // everything that plays
 }
 
 func newSky() *sky { return &sky{ports: make(map[string]*port)} }
@@ -234,10 +235,18 @@ func (h *skyHost) dropSecret(path string) error {
 	return nil
 }
 
-func (h *skyHost) memoryKills() int64 { return 0 }
+func (h *skyHost) strays(attempt int) []stray {
+	h.sky.mu.Lock()
+	defer h.sky.mu.Unlock()
+	found := slices.DeleteFunc(slices.Clone(h.straying), func(p stray) bool { return p.Attempt >= attempt })
+	h.straying = nil
+	return found
+}
+
+func (h *skyHost) memory() *memoryWatch { return new(memoryWatch) }
 
 // probe finds an actor. One without a part of its own always moves.
-func (h *skyHost) probe(pid int) prober {
+func (h *skyHost) probe(pid int, _ *memoryWatch) prober {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return h.living[pid]
@@ -649,6 +658,8 @@ func (s *skyService) view() coord.View {
 	v.Barriers = append(v.Barriers, b)
 	return v
 }
+
+func (s *skyService) news(time.Time, int) string { return "" }
 
 func (s *skyService) lost() error { return nil }
 

@@ -35,7 +35,12 @@ func (n *Node) follow() {
 	defer func() { stop() }()
 	for l := range n.cfg.Store.Watch(n.ctx) {
 		stop()
-		n.change(func() { n.mu.leader = l })
+		n.change(func() {
+			if n.mu.leader.Term != 0 && n.mu.leader.Term != l.Term {
+				n.mu.former = n.mu.leader
+			}
+			n.mu.leader = l
+		})
 		if l.Term == 0 || l.Address == n.cfg.Address {
 			continue
 		}
@@ -67,6 +72,7 @@ func (n *Node) guard(ctx context.Context, l store.Leader) {
 		if !broken {
 			continue
 		}
+		n.lose(l)
 		if pause.For(ctx, probePause) != nil || !n.refused(ctx, l) {
 			continue
 		}
@@ -80,6 +86,15 @@ func (n *Node) guard(ctx context.Context, l store.Leader) {
 		} else if ctx.Err() == nil {
 			n.log.Warn("leader not deposed", "peer", l.Address, "err", err)
 		}
+	}
+}
+
+// lose takes note that the connection to a leader has broken, or was refused.
+func (n *Node) lose(l store.Leader) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.mu.lost != l {
+		n.mu.lost, n.mu.lostAt = l, time.Now()
 	}
 }
 

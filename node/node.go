@@ -87,6 +87,9 @@ type Node struct {
 		sync.Mutex
 		office  *office       // or nil: it stands by
 		leader  store.Leader  // the newest that the store told of
+		former  store.Leader  // the last other server that led before it
+		lost    store.Leader  // the last one that was found to be gone,
+		lostAt  time.Time     // and when its connection broke
 		changed chan struct{} // closed when one of these changes
 		leaving bool          // no more campaigns
 		err     error         // why it ended by itself
@@ -288,6 +291,7 @@ func (n *Node) lead(reign store.Reign, began time.Time) error {
 	elected := time.Now()
 	cfg := n.cfg.Server
 	cfg.Journal, cfg.Address = reign, n.cfg.Address
+	cfg.Former, cfg.FormerLost = n.predecessor(reign.Term())
 	// New writes to the journal, which may have to wait for as long as the reign lasts. A node that ends
 	// meanwhile ends the reign.
 	stop := context.AfterFunc(n.ctx, func() { _ = resign(reign) })
@@ -317,6 +321,23 @@ func (n *Node) lead(reign store.Reign, began time.Time) error {
 		n.log.Debug("resignation", "err", err) // most likely it is over already
 	}
 	return ended
+}
+
+// predecessor is the address of the server that led before a term of this node, and when it was lost, as far as that is known.
+func (n *Node) predecessor(term uint64) (address string, lost time.Time) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	before := n.mu.leader
+	if before.Term == 0 || before.Term >= term {
+		before = n.mu.former // the store has told of this term already
+	}
+	if before.Term == 0 || before.Address == n.cfg.Address {
+		return "", time.Time{}
+	}
+	if before == n.mu.lost {
+		lost = n.mu.lostAt
+	}
+	return before.Address, lost
 }
 
 // attend waits for the end of a leadership, and hands over, or ends the service, when an operator asks for it.

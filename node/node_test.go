@@ -19,11 +19,13 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/grpc/test/bufconn"
 
+	"github.com/serry-dev/serry/client"
 	"github.com/serry-dev/serry/coord"
 	"github.com/serry-dev/serry/internal/lab"
 	"github.com/serry-dev/serry/internal/lab/shareddisk"
 	"github.com/serry-dev/serry/node"
 	"github.com/serry-dev/serry/server"
+	"github.com/serry-dev/serry/wire"
 	"github.com/serry-dev/serry/wire/xlapb"
 )
 
@@ -193,6 +195,29 @@ func (c *cluster) connect(t *testing.T, address string) xlapb.CoordinationServic
 	return xlapb.NewCoordinationServiceClient(conn)
 }
 
+// status asks for the status of the service at a node.
+func (c *cluster) status(t *testing.T, address string) wire.Status {
+	t.Helper()
+	line, err := client.Dial(address, client.DialOptions{Connect: c.dial})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer line.Close()
+	path, body, err := wire.StatusQuery{}.Request()
+	if err != nil {
+		t.Fatal(err)
+	}
+	reply, _, err := line.Call(t.Context(), path, body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := wire.ReadStatus(reply)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
 // tasks registers two tasks at two nodes.
 func (c *cluster) tasks(t *testing.T, at ...string) []*task {
 	t.Helper()
@@ -249,7 +274,7 @@ func pending(t *testing.T, what string, end <-chan error) {
 }
 
 func TestKilledLeaderIsReplacedAtOnce(t *testing.T) {
-	lab.Clause(t, "C-TERM-3", "NEW-50", "A-HA-9", "A-SIDE-0")
+	lab.Clause(t, "C-TERM-3", "NEW-50", "A-HA-9", "A-SIDE-0", "D-SC-14")
 	synctest.Test(t, func(t *testing.T) {
 		c := start(t)
 		tasks := c.tasks(t, "b", "c") // neither of them leads
@@ -274,6 +299,9 @@ func TestKilledLeaderIsReplacedAtOnce(t *testing.T) {
 		}
 		for _, p := range polls {
 			pending(t, "PollForError()", p)
+		}
+		if s := c.status(t, "c"); s.Leader != "b" || s.Takeover == nil || s.Takeover.From != "a" || s.Takeover.TookSeconds <= 0 || s.Takeover.TookSeconds > leaseTTL.Seconds() {
+			t.Errorf("Takeover = %+v of leader %q; want b in the place of a, after some time", s.Takeover, s.Leader)
 		}
 	})
 }
@@ -383,6 +411,9 @@ func TestHandover(t *testing.T) {
 		}
 		if err := errors.Join(tasks[1].barrier(t.Context(), "b"), <-held, <-get); err != nil {
 			t.Errorf("calls that waited over the hand-over = %v; want OK", err)
+		}
+		if s := c.status(t, "b"); s.Takeover == nil || s.Takeover.From != "a" || s.Takeover.TookSeconds != 0 {
+			t.Errorf("Takeover = %+v; want b in the place of a, by a hand-over", s.Takeover)
 		}
 		if err := c.nodes["a"].Handover(t.Context()); !errors.Is(err, node.ErrStandby) {
 			t.Errorf("Handover() of a node that stands by = %v; want %v", err, node.ErrStandby)

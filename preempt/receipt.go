@@ -17,42 +17,90 @@ type Receipt struct {
 	Task        string            `json:"task"`
 	Step        int64             `json:"step"`
 	Time        time.Time         `json:"time"`
+	TookSeconds float64           `json:"took_seconds,omitempty"` // since this task heard of the notice; 0: not known
 	Incarnation serry.Incarnation `json:"incarnation"`
 	Round       int               `json:"-"`
 }
 
+// An Announcement says which task was told to go, for people who look at the job later.
+type Announcement struct {
+	Task     string    `json:"task"`
+	Source   string    `json:"source"`
+	Deadline time.Time `json:"deadline"`
+	Time     time.Time `json:"time"` // on the wall of its host
+	Round    int       `json:"-"`
+}
+
+// Records are what the tasks of a job have left with the service about preemptions, by round and task. Rounds count from 1;
+// those of jax's protocol are round 0.
+type Records struct {
+	Notices  []Announcement // of Go members; those of jaxlib do not say which task was told
+	Receipts []Receipt
+}
+
+// The last parts of the keys of records.
+const (
+	savedPart = "saved"
+	toldPart  = "told"
+)
+
 // Saved leaves a receipt with the service: this task has saved at that step.
 func (s *Sync) Saved(ctx context.Context, step int64) error {
+	r := Receipt{Task: s.member.Task().String(), Step: step, Time: time.Now().UTC(), Incarnation: s.member.Incarnation()}
+	s.mu.Lock()
+	if !s.mu.heard.IsZero() {
+		r.TookSeconds = time.Since(s.mu.heard).Seconds()
+		s.mu.heard = time.Time{}
+	}
+	s.mu.Unlock()
 	round, _, _ := s.agreement()
-	text, err := json.Marshal(Receipt{
-		Task: s.member.Task().String(), Step: step, Time: time.Now().UTC(), Incarnation: s.member.Incarnation(),
-	})
+	return s.record(ctx, round, savedPart, r)
+}
+
+// record stores what this task has to say about a round.
+func (s *Sync) record(ctx context.Context, round int, part string, what any) error {
+	text, err := json.Marshal(what)
 	if err != nil {
 		return err
 	}
-	return s.keys.Put(ctx, pact.Key(round, "saved", taskPart(s.member.Task())), text)
+	return s.keys.Put(ctx, pact.Key(round, part, taskPart(s.member.Task())), text)
 }
 
-// Receipts lists who has saved at which step, by round and task. Rounds count from 1; those of jax's
-// protocol are round 0.
+// Receipts lists which tasks have saved at which step.
 func Receipts(ctx context.Context, keys Lister) ([]Receipt, error) {
+	r, err := ReadRecords(ctx, keys)
+	return r.Receipts, err
+}
+
+// ReadRecords lists which tasks were told to go, and which have saved at which step.
+func ReadRecords(ctx context.Context, keys Lister) (Records, error) {
 	entries, err := keys.List(ctx, pact.Dir)
 	if err != nil {
-		return nil, err
+		return Records{}, err
 	}
-	var receipts []Receipt
+	var all Records
 	for _, e := range entries {
 		_, rest, _ := strings.Cut(e.Key, pact.Dir+"/")
 		number, what, _ := strings.Cut(rest, "/")
+		part, _, _ := strings.Cut(what, "/")
 		round, err := strconv.Atoi(number)
-		if err != nil || !strings.HasPrefix(what, "saved/") {
+		if err != nil {
 			continue
 		}
-		r := Receipt{Round: round}
-		if err := json.Unmarshal(e.Value, &r); err != nil {
-			return nil, fmt.Errorf("receipt %s: %w", e.Key, err)
+		switch part {
+		case savedPart:
+			r := Receipt{Round: round}
+			if err := json.Unmarshal(e.Value, &r); err != nil {
+				return Records{}, fmt.Errorf("receipt %s: %w", e.Key, err)
+			}
+			all.Receipts = append(all.Receipts, r)
+		case toldPart:
+			a := Announcement{Round: round}
+			if err := json.Unmarshal(e.Value, &a); err != nil {
+				return Records{}, fmt.Errorf("notice %s: %w", e.Key, err)
+			}
+			all.Notices = append(all.Notices, a)
 		}
-		receipts = append(receipts, r)
 	}
-	return receipts, nil
+	return all, nil
 }

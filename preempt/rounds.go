@@ -181,21 +181,21 @@ func (r *rounds) meet(ctx context.Context, c pact.Command) (reply pact.Reply) {
 	return pact.Reply{Err: err}
 }
 
-// post announces a notice to this task.
-func (r *rounds) post(ctx context.Context, n Notice) error {
+// post announces a notice to this task, and returns the round that it belongs to.
+func (r *rounds) post(ctx context.Context, n Notice) (round int, err error) {
 	notice := pact.Notice{Deadline: n.Deadline, Source: fmt.Sprintf("%v: %s", r.sync.member.Task(), n.Source)}
 	posting, err := r.beginPost(ctx, notice)
 	for err == nil {
 		c, more := posting.Next()
 		if !more {
-			return nil
+			return posting.Round(), nil
 		}
 		err = posting.Heard(r.call(ctx, c))
 	}
 	r.mu.Lock()
 	r.mu.pact.Withdraw(notice)
 	r.mu.Unlock()
-	return err
+	return 0, err
 }
 
 // beginPost waits until this task knows which round the job is in.

@@ -277,7 +277,7 @@ func TestSkippedStep(t *testing.T) {
 	})
 }
 
-// Keys of attempts and rounds that are over are removed, receipts stay.
+// Keys of attempts and rounds that are over are removed; receipts stay, and so does which task was told to go.
 func TestRoundsLeaveLittleBehind(t *testing.T) {
 	lab.Clause(t, "A-PRE-23", "A-PRE-24")
 	synctest.Test(t, func(t *testing.T) {
@@ -295,10 +295,11 @@ func TestRoundsLeaveLittleBehind(t *testing.T) {
 			}
 		}
 		keys, err := c.members[0].KV().List(t.Context(), "serry/preempt")
-		receipts, err2 := preempt.Receipts(t.Context(), c.members[0].KV())
-		if err := errors.Join(err, err2); err != nil || len(receipts) != 40 || len(keys)-len(receipts) > 20 {
-			t.Errorf("after 20 rounds of two tasks there are %d receipts and %d other keys, %v; want 40 and those of two rounds",
-				len(receipts), len(keys)-len(receipts), err)
+		records, err2 := preempt.ReadRecords(t.Context(), c.members[0].KV())
+		kept := len(records.Receipts) + len(records.Notices)
+		if err := errors.Join(err, err2); err != nil || len(records.Receipts) != 40 || len(records.Notices) != 20 || len(keys)-kept > 20 {
+			t.Errorf("after 20 rounds of two tasks there are %d receipts, %d notices and %d other keys, %v; want 40, 20 and those of two rounds",
+				len(records.Receipts), len(records.Notices), len(keys)-kept, err)
 		}
 	})
 }

@@ -77,7 +77,8 @@ type Sync struct {
 
 	mu struct {
 		sync.Mutex
-		notices []Notice // the last ones that the job announced
+		notices []Notice  // the last ones that the job announced
+		heard   time.Time // when the first came that this task has not saved after; zero: none
 
 		// In mode Compat.
 		last   int64         // the last step that was made
@@ -138,10 +139,18 @@ func (s *Sync) Post(ctx context.Context, n Notice) error {
 	if n.Deadline.IsZero() {
 		n.Deadline = time.Now()
 	}
+	told := Announcement{Task: s.member.Task().String(), Source: n.Source, Deadline: n.Deadline, Time: time.Now().UTC()}
+	round, err := 0, error(nil)
 	if s.rounds != nil {
-		return s.rounds.post(ctx, n)
+		round, err = s.rounds.post(ctx, n)
+	} else {
+		err = s.postCompat(ctx, n)
 	}
-	return s.postCompat(ctx, n)
+	if err != nil {
+		return err
+	}
+	s.tell("notice not recorded", s.record(ctx, round, toldPart, told)) // the tasks agree without it
+	return nil
 }
 
 // Reached notes that a step was made and says whether it is the one to save at. In mode Compat it
@@ -231,6 +240,9 @@ func (s *Sync) announce(n Notice) {
 	s.opts.Log.Info("preemption announced", "task", s.member.Task(), "deadline", n.Deadline)
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if s.mu.heard.IsZero() {
+		s.mu.heard = time.Now()
+	}
 	s.mu.notices = append(s.mu.notices, n)
 	s.mu.notices = s.mu.notices[max(0, len(s.mu.notices)-maxNotices):]
 }

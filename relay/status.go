@@ -27,6 +27,7 @@ type Status struct {
 	Service serry.Incarnation // its epoch
 	Outages int               // that are over
 	Longest time.Duration     // of those
+	Last    time.Duration     // the newest of those
 }
 
 // Status draws a picture of the relay.
@@ -37,7 +38,7 @@ func (r *Relay) Status() Status {
 	s := Status{
 		Clients: len(r.mu.clients), Held: r.mu.held, Watches: len(r.mu.watches.of),
 		Down: o.down, Since: o.since, GivenUp: o.gaveUp, Why: o.why,
-		Address: o.address, Term: o.term, Service: o.service, Outages: o.ended, Longest: o.longest,
+		Address: o.address, Term: o.term, Service: o.service, Outages: o.ended, Longest: o.longest, Last: o.last,
 	}
 	for _, l := range r.mu.lives.of {
 		if l.open > 0 {

@@ -31,6 +31,7 @@ type outage struct {
 	// For people.
 	ended   int           // outages that are over
 	longest time.Duration // of those
+	last    time.Duration // the newest of those
 }
 
 // stop stops the timer of the outage.
@@ -87,7 +88,7 @@ func (s *sink) Up(term uint64, service serry.Incarnation) {
 		o.down, o.gaveUp, o.why, o.since = false, false, nil, time.Now()
 		if o.reached {
 			o.ended++
-			o.longest = max(o.longest, lasted)
+			o.longest, o.last = max(o.longest, lasted), lasted
 		}
 		o.reached = true
 	}

@@ -55,6 +55,11 @@ type Config struct {
 	// only one.
 	Address string
 
+	// Former is the address of the server that led before, and FormerLost when that was found to be gone; zero: it has handed
+	// over. Empty: there was none. People read it.
+	Former     string
+	FormerLost time.Time
+
 	// StreamVersion stands for another build in tests: see [stream.ServerConfig].
 	StreamVersion stream.Version
 

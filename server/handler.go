@@ -25,14 +25,15 @@ import (
 // heartbeats unread.
 type handler struct {
 	// Set in New, then constant.
-	limits  Limits
-	binding binding // of certificates to tasks
-	term    uint64  // Config.Term
-	address string  // Config.Address
-	clock   clock
-	queue   *queue
-	stats   *stats
-	help    func() // owner.help
+	limits   Limits
+	binding  binding        // of certificates to tasks
+	term     uint64         // Config.Term
+	takeover *wire.Takeover // or nil
+	address  string         // Config.Address
+	clock    clock
+	queue    *queue
+	stats    *stats
+	help     func() // owner.help
 
 	inquiries *inquiries // of commands, about what processes of the job know
 

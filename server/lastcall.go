@@ -98,7 +98,7 @@ func (p *peer) onlyTask() serry.TaskID {
 // journal; it is evaluated when the reply is written.
 func (o *owner) status(s coord.Status, shape wire.Shape) wire.Report {
 	r := o.history.report(s)
-	r.Leader, r.Term = o.handler.address, o.handler.term
+	r.Leader, r.Term, r.Takeover = o.handler.address, o.handler.term, o.handler.takeover
 	e, clock := o.epoch, o.clock
 	r.Sight = func(task serry.TaskID) (time.Duration, string) { return e.sight(task, clock.now()) }
 	for _, b := range s.View.Barriers {

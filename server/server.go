@@ -69,6 +69,7 @@ func New(cfg Config) (*Server, error) {
 	methods := wire.Methods(valueLimit(cfg.Cluster.Limits))
 	st := newStats()
 	h := &handler{limits: cfg.Limits, binding: newBinding(cfg.TaskURI, cfg.Cluster.Jobs), clock: clk, queue: newQueue(cfg.Limits, clk), stats: st, term: cfg.Term, address: cfg.Address}
+	h.takeover = cfg.takeover()
 	h.inquiries = newInquiries(h.binding)
 	if cfg.Journal != nil {
 		h.handoverAsked = make(chan struct{}, 1)
@@ -94,6 +95,18 @@ func New(cfg Config) (*Server, error) {
 	s.transport = newTransport(cfg, h, methods, s.ServeStream)
 	s.start()
 	return s, nil
+}
+
+// takeover says whose place this server takes, or returns nil.
+func (c Config) takeover() *wire.Takeover {
+	if c.Former == "" {
+		return nil
+	}
+	t := &wire.Takeover{From: c.Former, At: time.Now().UTC()}
+	if !c.FormerLost.IsZero() {
+		t.TookSeconds = time.Since(c.FormerLost).Seconds()
+	}
+	return t
 }
 
 // valueLimit is the size of the largest value that a client may store.

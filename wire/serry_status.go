@@ -29,7 +29,8 @@ type Status struct {
 	UpSeconds  float64         `json:"up_seconds"`
 	Leader     string          `json:"leader,omitempty"` // address of the server that answers, where there are several
 	Term       uint64          `json:"term,omitempty"`   // of its leadership
-	Jobs       []JobStatus     `json:"jobs,omitempty"`   // in the order of their names
+	Takeover   *Takeover       `json:"takeover,omitempty"`
+	Jobs       []JobStatus     `json:"jobs,omitempty"` // in the order of their names
 	Stopped    bool            `json:"stopped"`
 	Failure    string          `json:"failure,omitempty"`       // the first error that was told to all tasks
 	First      *NoteStatus     `json:"first_failure,omitempty"` // of the epoch, told to all or not
@@ -41,6 +42,13 @@ type Status struct {
 	Keys       int             `json:"keys"`
 	StoreBytes int64           `json:"store_bytes"`
 	Waiting    int             `json:"waiting_calls"`
+}
+
+// A Takeover says that the server that answers leads in the place of another.
+type Takeover struct {
+	From        string    `json:"from"`                   // address of the server that led before
+	At          time.Time `json:"at"`                     // when this one began to lead, on its wall
+	TookSeconds float64   `json:"took_seconds,omitempty"` // from the loss of the other to that; 0: it handed over
 }
 
 // A JobStatus is a job in a [Status].
@@ -117,10 +125,13 @@ type NoteStatus struct {
 type Report struct {
 	coord.Status
 	Clock  time.Time
-	Leader string       // address of the server; empty: it is the only one
-	Term   uint64       // of its leadership
-	First  *NoteStatus  // or nil
-	Notes  []NoteStatus // ascending by number
+	Leader string      // address of the server; empty: it is the only one
+	Term   uint64      // of its leadership
+	First  *NoteStatus // or nil
+
+	Takeover *Takeover // or nil: no other server has led before, as far as this one knows
+
+	Notes []NoteStatus // ascending by number
 
 	// Sight, or nil, says how long ago a task was last heard, and from which address; a negative time: never. It is
 	// called where a query wants it.
@@ -250,7 +261,7 @@ func NewStatus(r Report, q StatusQuery) Status {
 		Barriers: []BarrierStatus{}, Notes: []NoteStatus{}, Keys: v.Keys, StoreBytes: v.StoreBytes, Waiting: v.Waiters,
 	}
 	if r.Leader != "" {
-		s.Term = r.Term
+		s.Term, s.Takeover = r.Term, r.Takeover
 	}
 	if v.Failure != nil {
 		s.Failure = clip(v.Failure.Error())

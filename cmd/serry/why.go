@@ -59,11 +59,16 @@ process each of them waits for, and why. Exit status 3: one has waited for 30 s.
 		if err != nil {
 			return err
 		}
-		receipts, err := preempt.Receipts(ctx, r)
+		saves, err := preempt.ReadRecords(ctx, r)
 		if err != nil {
 			return err
 		}
-		evidence := diagnose.Evidence{Status: s, Receipts: receipts, Hang: r.hang(ctx)}
+		if diagnose.WantsSight(s) {
+			if s, err = r.status(ctx, wire.StatusQuery{Tasks: true, Calls: true, Sight: true}); err != nil {
+				return err
+			}
+		}
+		evidence := diagnose.Evidence{Status: s, Saves: saves, Hang: r.hang(ctx)}
 		report := diagnose.Judge(evidence)
 		if report.WantsStacks() {
 			evidence.Stacks = stacksHere(s, r.address)

@@ -76,6 +76,9 @@ func newPosting(round int, n Notice) Posting {
 	return Posting{round: round, notice: n, listing: true}
 }
 
+// Round is the one that the notice belongs to.
+func (p *Posting) Round() int { return p.round }
+
 // Next is the next call, if there is one.
 func (p *Posting) Next() (Command, bool) {
 	dir := Key(p.round, "notice")
