@@ -1,28 +1,26 @@
-// Scenarios lets things go wrong in jobs of four processes of unmodified jax, and measures how long serry takes to say
-// what is wrong, and whether it is right.
+// Scenarios lets things go wrong in jobs of four processes, most of them of unmodified jax, and measures how long serry takes to
+// say what is wrong, and whether it is right.
 //
 // usage: go run ./bench/scenarios [flags] [name]...
 //
 // Each row is a job of its own under serry run. A rank, the last one as a rule, does what the row says at step 30 or at the start
-// (train.py), and prints the time. From then on serry why is asked again and again; the time counts to the first line that is right, of
-// serry why or of serry run itself. A row is missed if there is none in time.
+// (train.py), and prints the time; or the benchmark itself does it, to a host or to a server. From then on serry why is asked again
+// and again; the time counts to the first line that is right, of serry why or of serry run itself. A row is missed if there is none
+// in time, or if what the line rests on is not shown. Rows that cannot be played on a machine are named with the reason.
 package main
 
 import (
-	"bufio"
 	"context"
 	_ "embed"
 	"errors"
 	"flag"
 	"fmt"
 	"io"
-	"net"
 	"os"
-	"os/exec"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/serry-dev/serry/bench/internal/proc"
@@ -32,228 +30,221 @@ import (
 //go:embed train.py
 var program []byte
 
-func main() { sheet.Main("bench", run) }
+//go:embed tensorflow.py
+var tensorflowProgram []byte
+
+func main() {
+	if len(os.Args) > 1 {
+		switch os.Args[1] {
+		case rankCommand:
+			sheet.Main("rank", runRank)
+			return
+		case launcherCommand:
+			sheet.Main("launcher", runLauncher)
+			return
+		}
+	}
+	sheet.Main("bench", run)
+}
 
 // A scenario is what happens, and what is right to say about it.
 type scenario struct {
 	name, clause, right string
+	shown               string        // what the line rests on, which must be shown, too; empty: nothing more
 	most                time.Duration // until it is said
-	serve               bool          // it happens to a service that is started by hand, without a job
+	play                func(context.Context, options, scenario) (finding, error)
 }
 
-// Bars: what ends a process is known at once, what keeps it from going on takes time to tell from work.
+// A finding is how a scenario was named, and when. An empty line: it was not.
+type finding struct {
+	after time.Duration
+	line  string
+	lacks bool   // what the line rests on was not shown
+	said  string // what the job and serry why said, where it was not found
+}
+
+// cannot says why a scenario cannot be played here.
+type cannot struct{ why string }
+
+func (c cannot) Error() string { return c.why }
+
+// Bars: what ends a process is known at once, what keeps it from going on takes time to tell from work, and so does a silent host.
 const (
 	atOnce = time.Second
+	silent = 5 * time.Second
 	soon   = 12 * time.Second
 )
 
-var scenarios = []scenario{
-	{name: "segv", clause: "D-SC-1", right: `rank 3 (ended|died).*signal 11`, most: atOnce},
-	{name: "kill", clause: "D-SC-2", right: `rank 3 (ended|died).*signal 9`, most: atOnce},
-	{name: "raise", clause: "D-SC-4", right: `rank 3 raised ValueError: bad sample 17 in shard 3`, most: atOnce},
-	{name: "exit", clause: "D-SC-5", right: `rank 3 wants to leave.* while ranks 0-2 wait|rank 3 wants to leave; ranks 0, 1 and 2 do not`, most: soon},
-	{name: "hard-exit", clause: "D-SC-6", right: `rank 3 exited at \S+ with code 0`, most: soon},
-	{name: "sleep", clause: "D-SC-7", right: `rank 3 is (stalled|stuck) since \S+ \(\S+\); ranks 0-2 wait for it`, most: soon},
-	{name: "barrier", clause: "D-SC-8", right: `rank 3 is (stalled|stuck)( since \S+ \(\S+\))?[;:] (ranks 0-2|3 ranks) wait for it at barrier "save-100"`, most: soon},
-	{name: "crossed", clause: "D-SC-9", right: `deadlock since \S+: ranks 0-1 wait at barrier "a", ranks 2-3 at barrier "b"|ranks wait for each other: rank 2 is at "b" and missing at "a"`, most: soon},
-	{name: "write", clause: "D-SC-11", right: `rank 3 is slow, not stuck: .*; ranks 0-2 wait`, most: soon},
-	{name: "stop", clause: "D-SC-15", right: `rank 3 is stopped since \S+ \(SIGSTOP\); ranks 0-2 wait for it`, most: soon},
-	{name: "gil", clause: "D-SC-16", right: `rank 3 is (stalled|stuck) since \S+ \(\S+\); ranks 0-2 wait for it`, most: soon},
-	{name: "loop", clause: "D-SC-17", right: `rank 3 has been busy in loop \(train.py:\d+\)`, most: soon},
-	{name: "compile", clause: "D-SC-18", right: `no failure; ranks 0-2 wait while rank 3 compiles`, most: soon},
-	{name: "program", clause: "D-SC-19", right: `rank 3 runs a different program: eval.py, ranks 0-2 run train.py`, most: soon},
-	{name: "world", clause: "D-SC-20", right: `rank 3 expects 5 ranks \(OMPI_COMM_WORLD_SIZE\), the job has 4`, most: soon},
-	{name: "two-ids", clause: "D-SC-21", right: `rank 2: two processes claim this rank`, most: soon},
-	{name: "port", clause: "D-SC-23", right: `port \d+ is taken by `, most: atOnce, serve: true},
-	{name: "disk-full", clause: "D-SC-24", right: `rank 3 raised OSError: \[Errno 28\] No space left on device`, most: atOnce},
-	{name: "slow-start", clause: "D-SC-27", right: `starting: 3 of 4 ranks are here after \S+, missing rank 3|rank 3 is stalled since \S+ \(\S+\); ranks 0-2 wait for it at the start of the job`, most: soon},
-	{name: "no-device", clause: "D-SC-28", right: `rank 1 is (stalled|stuck) since \S+ \(\S+\); ranks 0,2-3 wait for it`, most: soon},
+// A library is what the ranks of a job use, by its Python.
+type library struct {
+	flag, usual string // the flag that names the interpreter, and what it is if not given
+	rows        []scenario
 }
 
 type options struct {
-	jax, binary string
-	names       []string
+	python, binary string
+	dir            string        // of this run, or of one job
+	hangAfter      time.Duration // 0: as serry run has it
+	atOnce         int           // scenarios that are played at the same time
+	patient        bool          // a right line that comes late counts
+	names          []string
 }
 
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	var o options
 	fs := flag.NewFlagSet("scenarios", flag.ContinueOnError)
 	fs.SetOutput(stderr)
-	fs.StringVar(&o.jax, "jax", ".cache/venv/jax-new/bin/python", "`interpreter` with jax")
 	fs.StringVar(&o.binary, "serry", "", "`binary` to measure (default: build it)")
+	fs.DurationVar(&o.hangAfter, "hang-after", 0, "`time` after which ranks that keep the others waiting are stuck (default: as serry run has it)")
+	fs.IntVar(&o.atOnce, "at-once", 1, "`number` of scenarios that are played at the same time, which makes all of them slower")
+	fs.BoolVar(&o.patient, "patient", false, "do not fail where a right line comes too late")
+	pythons := make([]string, len(libraries))
+	for i, l := range libraries {
+		fs.StringVar(&pythons[i], l.flag, l.usual, fmt.Sprintf("`interpreter` with %s; empty: leave out its rows", l.flag))
+	}
 	if err := sheet.Parse(fs, args); err != nil {
 		return err
 	}
-	o.names = fs.Args()
-	dir, err := os.MkdirTemp("", "serry-bench")
-	if err != nil {
+	if o.names = fs.Args(); o.atOnce < 1 {
+		fmt.Fprintln(stderr, "-at-once: want 1 or more")
+		return sheet.ErrUsage
+	}
+	if err := o.prepare(ctx); err != nil {
 		return err
 	}
-	defer os.RemoveAll(dir)
-	if o.binary == "" {
-		if o.binary, err = proc.Build(ctx, dir); err != nil {
-			return err
-		}
-	}
-	for _, path := range []*string{&o.binary, &o.jax} {
-		if *path, err = filepath.Abs(*path); err != nil {
-			return err
-		}
-	}
-	for _, name := range []string{"train.py", "eval.py"} { // rank 3 runs the second where the row says so
-		if err := os.WriteFile(filepath.Join(dir, name), program, 0o600); err != nil {
-			return err
-		}
-	}
-	return o.all(ctx, dir, stdout, stderr)
-}
-
-// all plays the scenarios and prints the table.
-func (o options) all(ctx context.Context, dir string, stdout, stderr io.Writer) error {
-	t := sheet.Table(stdout)
-	fmt.Fprintln(t, "scenario\tclause\tseconds\tat most\tkept\tline")
-	var took []float64
+	defer os.RemoveAll(o.dir)
 	missed := 0
-	for _, s := range scenarios {
-		if len(o.names) > 0 && !slices.Contains(o.names, s.name) {
+	for i, l := range libraries {
+		if pythons[i] == "" {
 			continue
 		}
-		fmt.Fprintf(stderr, "\r%-20s", s.name)
-		play := o.play
-		if s.serve {
-			play = o.playService
+		var err error
+		if o.python, err = filepath.Abs(pythons[i]); err != nil {
+			return err
 		}
-		after, line, err := play(ctx, dir, s)
+		n, err := o.all(ctx, l, stdout, stderr)
 		if err != nil {
-			return fmt.Errorf("%s: %w", s.name, err)
+			return err
 		}
-		if line == "" {
-			missed++
-			fmt.Fprintf(t, "%s\t%s\t-\t%.0f\tmissed\t\n", s.name, s.clause, s.most.Seconds())
-			continue
-		}
-		took = append(took, after.Seconds())
-		fmt.Fprintf(t, "%s\t%s\t%.1f\t%.0f\t%s\t%s\n", s.name, s.clause, after.Seconds(), s.most.Seconds(), sheet.Kept(after <= s.most), line)
+		missed += n
 	}
-	fmt.Fprintf(stderr, "\r%-20s\r", "")
-	if err := t.Flush(); err != nil {
-		return err
-	}
-	if len(took) > 0 {
-		fmt.Fprintf(stdout, "\nfound %d of %d; seconds: median %.1f, worst %.1f\n", len(took), len(took)+missed, sheet.Median(took), slices.Max(took))
+	if missed > 0 {
+		return fmt.Errorf("%d scenarios were missed, or said too late", missed)
 	}
 	return nil
 }
 
-const (
-	startPatience = 3 * time.Minute // for a job to come to the step
-	sayPatience   = 30 * time.Second
-	askEvery      = 200 * time.Millisecond
-)
-
-// playService starts a service on a port that this process has, and returns when and how it says so.
-func (o options) playService(ctx context.Context, dir string, s scenario) (time.Duration, string, error) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		return 0, "", err
+// prepare builds what is measured.
+func (o *options) prepare(ctx context.Context) (err error) {
+	if o.dir, err = os.MkdirTemp("", "serry-bench"); err != nil {
+		return err
 	}
-	defer l.Close()
-	ctx, cancel := context.WithTimeout(ctx, sayPatience)
-	defer cancel()
-	began := time.Now()
-	cmd := exec.CommandContext(ctx, o.binary, "serve", "--tasks", "4", "--listen", l.Addr().String())
-	cmd.Dir = dir
-	out, _ := cmd.CombinedOutput() // its status says what it says
-	for line := range strings.Lines(string(out)) {
-		if regexp.MustCompile(s.right).MatchString(line) {
-			return time.Since(began), strings.TrimSpace(strings.TrimPrefix(line, "serry: ")), nil
+	if o.binary == "" {
+		if o.binary, err = proc.Build(ctx, o.dir); err != nil {
+			return err
 		}
 	}
-	return 0, "", nil
+	o.binary, err = filepath.Abs(o.binary)
+	return err
 }
 
-// play plays one scenario, and returns when and how it was named; an empty line: it was not.
-func (o options) play(ctx context.Context, dir string, s scenario) (time.Duration, string, error) {
-	ctx, cancel := context.WithTimeout(ctx, startPatience+sayPatience)
-	defer cancel()
-	args := []string{"run", "-n", "4", "--"}
-	switch s.name {
-	case "program":
-		args = append(args, "sh", "-c", `[ $SERRY_TASK = 3 ] && echo INJECT && exec $0 eval.py $1; exec $0 train.py $1`)
-	case "world":
-		args = append(args, "sh", "-c", `[ $SERRY_TASK = 3 ] && echo INJECT && export OMPI_COMM_WORLD_SIZE=5; exec $0 train.py $1`)
-	}
-	if len(args) == 4 {
-		args = append(args, o.jax, "train.py", s.name)
-	} else {
-		args = append(args, o.jax, s.name)
-	}
-	cmd := exec.CommandContext(ctx, o.binary, args...)
-	cmd.Dir = dir
-	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
-	output, err := cmd.StdoutPipe()
-	if err != nil {
-		return 0, "", err
-	}
-	cmd.Stderr = cmd.Stdout
-	if err := cmd.Start(); err != nil {
-		return 0, "", err
-	}
-	lines := make(chan string, 1<<16)
-	go func() {
-		defer close(lines)
-		for scan := bufio.NewScanner(output); scan.Scan(); {
-			lines <- scan.Text()
-		}
-	}()
-	after, line, err := o.watch(ctx, s, lines)
-	cancel() // and a second signal, which ends it at once
-	_ = cmd.Process.Signal(os.Interrupt)
-	for range lines {
-	}
-	_ = cmd.Wait() // however it ended
-	return after, line, err
+// A result is how a scenario went.
+type result struct {
+	scenario
+	finding
+	err error
 }
 
-var service = regexp.MustCompile(`service on (\S+)`)
+// ok says whether it is as it should be.
+func (r result) ok(patient bool) bool {
+	return r.line != "" && !r.lacks && (patient || r.after <= r.most)
+}
 
-// watch waits for the moment, and then for a line that is right.
-func (o options) watch(ctx context.Context, s scenario, lines <-chan string) (time.Duration, string, error) {
-	right := regexp.MustCompile(s.right)
-	address := ""
-	var injected time.Time
-	for injected.IsZero() {
-		line, ok := <-lines
-		if !ok {
-			return 0, "", errors.New("the job ended before the step")
+// all plays the scenarios of a library and prints the table. It returns how many were not as they should be.
+func (o options) all(ctx context.Context, l library, stdout, stderr io.Writer) (bad int, err error) {
+	results := o.playAll(ctx, l, stderr)
+	fmt.Fprintf(stderr, "\r%-20s\r", "")
+	t := sheet.Table(stdout)
+	fmt.Fprintf(t, "%s\tclause\tseconds\tat most\tkept\tline\n", l.flag)
+	var took []float64
+	var unplayed []string
+	for _, r := range results {
+		if c, ok := errors.AsType[cannot](r.err); ok {
+			unplayed = append(unplayed, fmt.Sprintf("NOT PLAYED: %s (%s): %s", r.name, r.clause, c.why))
+			continue
 		}
-		if m := service.FindStringSubmatch(line); m != nil {
-			address = m[1]
+		if r.err != nil {
+			bad++
+			unplayed = append(unplayed, fmt.Sprintf("FAILED: %s (%s): %v", r.name, r.clause, r.err))
+			continue
 		}
-		if strings.Contains(line, "INJECT") {
-			injected = time.Now()
+		if !r.ok(o.patient) {
+			bad++
+		}
+		if r.line == "" || r.lacks {
+			fmt.Fprintf(stderr, "%s: no line like %q, or nothing like %q with it; this was said:\n%s\n", r.name, r.right, r.shown, r.said)
+		}
+		kept, seconds := sheet.Kept(r.after <= r.most), fmt.Sprintf("%.1f", r.after.Seconds())
+		switch {
+		case r.line == "":
+			kept, seconds = "missed", "-"
+		case r.lacks:
+			kept = "unproven"
+		default:
+			took = append(took, r.after.Seconds())
+		}
+		fmt.Fprintf(t, "%s\t%s\t%s\t%.0f\t%s\t%s\n", r.name, r.clause, seconds, r.most.Seconds(), kept, r.line)
+	}
+	if len(results) == 0 {
+		return 0, nil
+	}
+	if err := t.Flush(); err != nil {
+		return bad, err
+	}
+	fmt.Fprintf(stdout, "\nfound %d of %d", len(took), len(results)-len(unplayed))
+	if len(took) > 0 {
+		fmt.Fprintf(stdout, "; seconds: median %.1f, worst %.1f", sheet.Median(took), slices.Max(took))
+	}
+	fmt.Fprintln(stdout, "\n"+strings.Join(unplayed, "\n"))
+	return bad, nil
+}
+
+// playAll plays the scenarios, so many at once.
+func (o options) playAll(ctx context.Context, l library, stderr io.Writer) []result {
+	var results []result
+	for _, s := range l.rows {
+		if len(o.names) == 0 || slices.Contains(o.names, s.name) {
+			results = append(results, result{scenario: s})
 		}
 	}
-	tick := time.NewTicker(askEvery)
-	defer tick.Stop()
-	for time.Since(injected) < sayPatience {
-		select {
-		case line, ok := <-lines:
-			if ok && right.MatchString(line) {
-				return time.Since(injected), strings.TrimPrefix(line, "serry: "), nil
+	places := make(chan struct{}, o.atOnce)
+	var work sync.WaitGroup
+	for i := range results {
+		r := &results[i]
+		places <- struct{}{}
+		fmt.Fprintf(stderr, "\r%-20s", r.name)
+		work.Go(func() {
+			defer func() { <-places }()
+			own := o
+			if own.dir, r.err = o.folder(l.flag + "-" + r.name); r.err == nil {
+				r.finding, r.err = r.play(ctx, own, r.scenario)
 			}
-			if !ok {
-				return 0, "", nil
-			}
-		case <-tick.C:
-			out, _ := exec.CommandContext(ctx, o.binary, "why", "-o", "wide", "--address", address).Output() // its status says what it says
-			first, _, _ := strings.Cut(string(out), "\n")
-			if right.MatchString(first) {
-				return time.Since(injected), first, nil
-			}
-		case <-ctx.Done():
-			return 0, "", ctx.Err()
+		})
+	}
+	work.Wait()
+	return results
+}
+
+// folder makes a folder for one job, with the programs of its ranks.
+func (o options) folder(name string) (string, error) {
+	dir := filepath.Join(o.dir, name)
+	if err := os.Mkdir(dir, 0o700); err != nil {
+		return "", err
+	}
+	for name, text := range map[string][]byte{"train.py": program, "eval.py": program, "tensorflow.py": tensorflowProgram} {
+		if err := os.WriteFile(filepath.Join(dir, name), text, 0o600); err != nil {
+			return "", err
 		}
 	}
-	return 0, "", nil
+	return dir, nil
 }

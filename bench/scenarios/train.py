@@ -1,5 +1,7 @@
 """A small training job of jax, in which something happens to a rank, at step 30 unless at the start.
 
+"idle" does nothing but join, for what happens to hosts and servers: it prints "READY".
+
 usage: train.py WHAT
 
 It prints "INJECT" and the time when it happens.
@@ -7,6 +9,7 @@ It prints "INJECT" and the time when it happens.
 
 import ctypes
 import errno
+import json
 import os
 import signal
 import subprocess
@@ -52,12 +55,41 @@ jax.distributed.initialize(os.environ['SERRY_ADDRESS'], 4, 2)
   subprocess.run([sys.executable, '-c', code], env=env, check=False)
 
 
+def join_group():
+  """Moves this process to the control group that the benchmark has made."""
+  with open(os.environ['SCENARIO_GROUP'] + '/cgroup.procs', 'w') as f:
+    f.write(str(os.getpid()))
+
+
+def start_former():
+  """Starts a process with the variables of the first attempt."""
+  with open('former.json') as f:
+    env = json.load(f)
+  subprocess.Popen([sys.executable, '-c', 'import jax; jax.distributed.initialize()'], env=env)
+
+
+def crash_in_turn(rank):
+  """Crashes rank 0, and rank 2 right after it."""
+  while rank != 0 and not os.path.exists('crashed'):
+    time.sleep(0.005)
+  if rank == 0:
+    say()
+    open('crashed', 'w').close()
+  elif rank == 2:
+    time.sleep(0.05)
+  else:
+    time.sleep(3600)
+  os.kill(os.getpid(), signal.SIGSEGV)
+
+
 def say():
   sys.stdout.write('INJECT %.3f\n' % time.time())
   sys.stdout.flush()
 
 
 def inject(what):
+  if what == 'memory':
+    time.sleep(4)  # the launcher sees which group it is in
   say()
   if what == 'segv':
     os.kill(os.getpid(), signal.SIGSEGV)
@@ -85,6 +117,10 @@ def inject(what):
     raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), 'checkpoint.bin')
   elif what == 'two-ids':
     claim_rank_2()
+  elif what == 'memory':
+    _ = b'x' * (300 << 20)
+  elif what == 'stale':
+    start_former()
 
 
 def meet(rank, step, what):
@@ -114,15 +150,27 @@ def main(what):
   if what == 'slow-start' and os.environ['SERRY_TASK'] == '3':
     say()
     time.sleep(3600)
+  if what == 'stale' and os.environ['SERRY_ATTEMPT'] == '1' and os.environ['SERRY_TASK'] == '3':
+    with open('former.json', 'w') as f:
+      json.dump(dict(os.environ), f)
+    os._exit(1)
   jax.distributed.initialize()
-  if what == 'no-device' and jax._src.distributed.global_state.process_id == 1:
+  rank = jax._src.distributed.global_state.process_id
+  if what == 'idle':
+    print('READY', flush=True)
+    time.sleep(3600)
+  if what == 'skew':
+    crash_in_turn(rank)
+  if what == 'no-device' and rank == 1:
     say()
     time.sleep(3600)
   mesh = Mesh(jax.devices(), ('x',))
   total = jax.jit(lambda x: x.sum(), out_shardings=NamedSharding(mesh, PartitionSpec()))
+  if what == 'memory' and rank == 3:
+    join_group()
   for step in range(10 * STEP):
     meet(jax.process_index(), step, what)
-    if what in ('program', 'world'):
+    if what in ('program', 'world', 'stale'):
       time.sleep(0.2)  # nothing happens to it, and it must not end too soon
     batch = load_batch(jax.process_index(), step, what)
     x = jax.make_array_from_process_local_data(NamedSharding(mesh, PartitionSpec('x')), batch)
