@@ -10,6 +10,8 @@
 //
 // A reading is right if it has what the program says of itself, or for threads that never sleep, if each function
 // calls the one above it in the line that it is at.
+//
+// The last line is what it costs a launcher to look at ranks that sleep, once a second.
 package main
 
 import (
@@ -22,6 +24,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/serry-dev/serry/bench/internal/proc"
 	"github.com/serry-dev/serry/bench/internal/sheet"
@@ -43,6 +46,7 @@ type options struct {
 	jax     string
 	binary  string
 	pythons []string
+	sampled time.Duration // how long a launcher looks at ranks that sleep
 }
 
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
@@ -64,7 +68,10 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	if err != nil {
 		return err
 	}
-	return show(stdout, o.rounds, rows)
+	if err := show(stdout, o.rounds, rows); err != nil || o.sampled == 0 {
+		return err
+	}
+	return o.sampling(ctx, dir, stdout)
 }
 
 func parse(args []string, stderr io.Writer) (options, error) {
@@ -77,11 +84,12 @@ func parse(args []string, stderr io.Writer) (options, error) {
 	fs.StringVar(&o.jax, "jax", ".cache/venv/jax-new/bin/python", "`interpreter` with jax; empty: leave the row out")
 	fs.StringVar(&o.binary, "serry", "", "`binary` to measure (default: build it)")
 	fs.StringVar(&pythons, "pythons", "", "`interpreters` with commas between them (default: those of pyenv, or python3)")
+	fs.DurationVar(&o.sampled, "sampled", time.Minute, "how long a launcher looks at ranks that sleep, for what that costs; 0: leave it out")
 	if err := sheet.Parse(fs, args); err != nil {
 		return o, err
 	}
-	if o.rounds < 1 || fs.NArg() > 0 {
-		fmt.Fprintln(stderr, "-rounds: want 1 or more; and no argument")
+	if o.rounds < 1 || o.sampled < 0 || fs.NArg() > 0 {
+		fmt.Fprintln(stderr, "-rounds: want 1 or more; -sampled: 0 or more; and no argument")
 		return o, sheet.ErrUsage
 	}
 	if o.pythons = strings.FieldsFunc(pythons, func(r rune) bool { return r == ',' }); len(o.pythons) == 0 {
