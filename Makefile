@@ -11,6 +11,7 @@ COLLECTIVES ?= 100000
 DRILLS ?= 200
 STORIES ?= 1000000
 DURATION ?= 1m
+HEALTHY ?= 1h
 
 .DEFAULT_GOAL := help
 .PHONY: help build test demo bench bench-coord bench-mesh bench-client bench-restart bench-cli bench-detect bench-durable bench-cost bench-checksum bench-kernel bench-link bench-collective bench-transfer bench-stacks attack soak-failover soak-train soak-transfer fleets links transfers cliques locks launchers preempt stress fuzz gen clean
@@ -77,14 +78,19 @@ bench-transfer: ## transfers beside bare sockets, iperf3, copies of memory and J
 	scripts/venvs.sh jax-new
 	$(GO) run ./bench/transfer -python .cache/venv/jax-new/bin/python
 
-bench-stacks: build ## Python stacks of a process: serry beside py-spy, time and right answers
+bench-stacks: build ## Python stacks of a process: serry beside py-spy, time and right answers; what sampling costs
 	scripts/venvs.sh py-spy jax-new
 	$(GO) run ./bench/stacks -serry $(BIN)
 
 .PHONY: scenarios
 scenarios: build ## what serry says, and how soon, when a rank of a real jax job crashes, hangs or is slow
-	scripts/venvs.sh jax-new
+	scripts/venvs.sh jax-new jax-0.9.2 tf
 	$(GO) run ./bench/scenarios -serry $(BIN)
+
+.PHONY: soak-healthy
+soak-healthy: build ## an hour of four jax processes that train, save and compile at random: no alarm; HEALTHY=5m for less
+	scripts/venvs.sh jax-new
+	$(GO) run ./bench/healthy -serry $(BIN) -for $(HEALTHY)
 
 bench-loss: build ## how soon the members of a clique know that one is lost, and go on; cut links need root
 	$(GO) run ./bench/loss -serry $(BIN)
