@@ -26,7 +26,7 @@ const module = "github.com/serry-dev/serry"
 // folder of the same part. A folder stands for everything below it, unless that has a line itself.
 var layers = [][]string{
 	{".", "secure", "internal/crc32c", "internal/lockrank", "internal/pause", "internal/plant", "internal/pystack", "internal/seldom", "wire/rpc", "wire/xlapb", "wire/tfpb", "wire/topopb", "wire/serrypb"}, // words, and words on the wire
-	{"coord", "topo", "mesh", "internal/schedule"}, // pure
+	{"coord", "topo", "mesh", "goodput", "internal/schedule"}, // pure
 	{"mesh/restore"}, // pure; plans over the blocks of mesh for the devices of topo, so it lies above both
 	{"wire/conn", "internal/aside", "internal/rendezvous", "memory"}, // connections, for everything that speaks over one; the garbage of stores; meetings of goroutines; memory, whose types kernel knows
 	{"detect", "wire", "store", "link", "internal/kernel"},
@@ -46,6 +46,7 @@ var pure = map[string]struct{ context bool }{
 	"mesh":                    {},
 	"mesh/form":               {},
 	"diagnose":                {},
+	"goodput":                 {},
 	"export":                  {context: true},
 	"internal/crc32c":         {},
 	"internal/schedule":       {},

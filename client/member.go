@@ -39,6 +39,9 @@ type Member struct {
 		circles map[string]*rounds         // by the folder of their keys
 		givenUp map[string]coord.RequestID // calls of Agree, by set, whose answer we did not wait for
 
+		stepAt time.Time // when a step was last reported
+		phase  string    // that was reported last
+
 		// How questions are answered, by their kind.
 		answers map[string]func(ctx context.Context, argument string, most int) []byte
 	}

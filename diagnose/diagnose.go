@@ -189,6 +189,9 @@ func Judge(e Evidence) Report {
 	case j.failedOver(r.First):
 		r.Kind, r.Grade, r.Verdict = Well, Sure, TakeoverText(j.status.Takeover, j.status.Leader, j.status.Clock.Location(), 0)
 		r.Evidence = []HangLine{{"grade", fmt.Sprintf("%s: the server that leads has said so, and all ranks are here", Sure)}}
+	case len(j.status.Stragglers) > 0:
+		r.Kind, r.Grade, r.Verdict = Well, Likely, "no failure; "+StragglerText(j.status, j.status.Stragglers[0])
+		r.Advice = []string{"serry top shows how far each rank is; compare what that rank, or its host, does beside the job"}
 	default:
 		r.Kind, r.Verdict = Well, j.well(r.First)
 	}

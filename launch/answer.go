@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"slices"
+	"sync"
 
 	"github.com/serry-dev/serry"
 	"github.com/serry-dev/serry/client"
@@ -24,7 +25,7 @@ func (c *crew) attendAt(address string) {
 	}
 	c.unattend()
 	host, _ := os.Hostname() // for people to read
-	c.asked, c.attended = address, c.kernel.attend(address, client.Attendant{Name: host, Answer: c.answer})
+	c.asked, c.attended = address, c.kernel.attend(address, client.Attendant{Name: host, Answer: c.answer}, c.steps)
 }
 
 // unattend answers no more questions. It does not wait for the service, which may be gone.
@@ -112,21 +113,30 @@ func (m *local) stacks(pid int) (pystack.Stacks, error) {
 	return pystack.First(append([]int{pid}, descendants(pid)...))
 }
 
-func (m *local) attend(address string, a client.Attendant) (stop func()) {
+func (m *local) attend(address string, a client.Attendant, values <-chan storedValue) (stop func()) {
 	t, err := client.Dial(address, client.DialOptions{})
 	if err != nil {
 		return func() {} // tasks cannot reach it either
 	}
 	ctx, cancel := context.WithCancel(context.Background())
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
+	var work sync.WaitGroup
+	work.Go(func() {
 		// It ends with ctx, or because the service asks no questions.
 		_ = client.Attend(ctx, t, a)
-	}()
+	})
+	work.Go(func() {
+		for {
+			select {
+			case v := <-values:
+				storeValue(ctx, t, v)
+			case <-ctx.Done():
+				return
+			}
+		}
+	})
 	return func() {
 		cancel()
-		<-done
+		work.Wait()
 		t.Close()
 	}
 }

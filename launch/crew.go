@@ -1,7 +1,9 @@
 package launch
 
 import (
+	"errors"
 	"fmt"
+	"io/fs"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -26,11 +28,12 @@ type crew struct {
 	worked chan struct{} // closed when work has ended
 	hurry  chan struct{} // closed when there is no grace any more
 
-	attempt  int            // owned by work
-	asked    string         // address of the service whose questions are answered, or empty; owned by work
-	attended func()         // ends that; nil: none are answered; owned by work
-	secret   string         // file of the secret of the attempt, or empty; owned by work
-	watch    sync.WaitGroup // one for each process
+	attempt  int              // owned by work
+	asked    string           // address of the service whose questions are answered, or empty; owned by work
+	steps    chan storedValue // that tasks have reported, for the service
+	attended func()           // ends that; nil: none are answered; owned by work
+	secret   string           // file of the secret of the attempt, or empty; owned by work
+	watch    sync.WaitGroup   // one for each process
 	mu       struct {
 		sync.Mutex
 		living  map[int]*life // by task
@@ -45,6 +48,7 @@ type life struct {
 	at      contact
 	process *process       // nil until it is started; guarded by the lock of the crew
 	told    syscall.Signal // to end, before it was started; or 0; guarded by the lock of the crew
+	steps   string         // file to which the process may write its step, or empty; set before process is
 	nolimit bool           // with told: the grace does not count
 }
 
@@ -82,6 +86,7 @@ func newCrew(cfg Config, run string, k kernel, f *feed, events chan<- any) (*cre
 	}
 	c := &crew{
 		cfg: cfg, path: path, run: run, kernel: k, feed: f, events: events,
+		steps:  make(chan storedValue, mostSteps),
 		orders: newQueue[*life](coord.MaxTasks), worked: make(chan struct{}), hurry: make(chan struct{}),
 	}
 	c.mu.living = make(map[int]*life)
@@ -145,6 +150,9 @@ func (c *crew) begin(l *life) {
 		delete(c.mu.living, l.seat.Task)
 	}
 	c.mu.Unlock()
+	if p == nil {
+		c.dropStepFile(l)
+	}
 	switch {
 	case err != nil:
 		c.never(l, died{Cause: causeOfError(err)})
@@ -156,7 +164,10 @@ func (c *crew) begin(l *life) {
 		} else if told != 0 {
 			p.end(told, unlimited)
 		}
-		c.watch.Go(func() { c.attend(p, l.seat) })
+		c.watch.Go(func() {
+			c.attend(p, l.seat)
+			c.dropStepFile(l)
+		})
 	}
 }
 
@@ -187,6 +198,10 @@ func (c *crew) launch(l *life) (*process, error) {
 	if env.secret, err = c.secretFile(l); err != nil {
 		return nil, err
 	}
+	if err = c.stepFile(l); err != nil {
+		return nil, err
+	}
+	env.steps = l.steps
 	p := &process{grace: c.cfg.Grace, out: newOutput(l.seat.Task, c.feed), memory: c.kernel.memory(), begun: time.Now()}
 	if c.cfg.LogDir != "" {
 		if err := p.out.openLog(c.cfg.LogDir, l.seat.Attempt, l.seat.Life); err != nil {
@@ -204,6 +219,25 @@ func (c *crew) launch(l *life) (*process, error) {
 		return nil, err
 	}
 	return p, nil
+}
+
+// stepFile makes the file to which the process of a life may write its step. Where processes are not looked at, no one would
+// read it.
+func (c *crew) stepFile(l *life) (err error) {
+	if !c.cfg.NoStacks {
+		l.steps, err = c.kernel.keepSteps(l.seat.lifetime())
+	}
+	return err
+}
+
+// dropStepFile removes it.
+func (c *crew) dropStepFile(l *life) {
+	if l.steps == "" {
+		return
+	}
+	if err := c.kernel.dropSecret(l.steps); err != nil && !errors.Is(err, fs.ErrNotExist) { // the program may have removed it
+		c.warn("the steps of rank %d: %v", l.seat.Task, err)
+	}
 }
 
 // secretFile is the file with the secret of the attempt of l, which is written for its first task on this

@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/serry-dev/serry/goodput"
 	"github.com/serry-dev/serry/secure"
 )
 
@@ -48,6 +49,7 @@ type environment struct {
 	run     string
 	address string
 	secret  string // file with the secret of the attempt, or empty
+	steps   string // file for steps, or empty
 	beat    string // heartbeat timeout of the service
 	mpi     bool   // tell jax its rank by the variables of Open MPI
 	devices []int  // accelerators of this host
@@ -58,7 +60,7 @@ type environment struct {
 // alone. The user's own device ids stay.
 func (e environment) list(s seat) []string {
 	set := map[string]string{
-		EnvAddress: e.address, EnvRun: e.run, EnvHeartbeatTimeout: e.beat, secure.EnvSecretFile: e.secret,
+		EnvAddress: e.address, EnvRun: e.run, goodput.EnvStepFile: e.steps, EnvHeartbeatTimeout: e.beat, secure.EnvSecretFile: e.secret,
 		EnvTask: strconv.Itoa(s.Task), EnvTasks: strconv.Itoa(s.Tasks),
 		EnvLocalTask: strconv.Itoa(s.Local), EnvLocalTasks: strconv.Itoa(s.Locals),
 		EnvNode: strconv.Itoa(s.Node), EnvNodes: strconv.Itoa(s.Nodes),

@@ -12,6 +12,7 @@ import (
 	"github.com/serry-dev/serry"
 	"github.com/serry-dev/serry/client"
 	"github.com/serry-dev/serry/coord"
+	"github.com/serry-dev/serry/goodput"
 	"github.com/serry-dev/serry/relay"
 	"github.com/serry-dev/serry/wire"
 )
@@ -32,10 +33,11 @@ type external struct {
 	mu struct {
 		sync.Mutex
 		last  coord.View
-		since time.Time     // when the service last began to answer, or changed its leader
-		lost  bool          // it did not answer when it was last asked
-		term  uint64        // of its leader
-		next  chan struct{} // closed when the picture that is being fetched is there; nil: none is
+		since time.Time           // when the service last began to answer, or changed its leader
+		lost  bool                // it did not answer when it was last asked
+		term  uint64              // of its leader
+		used  *wire.GoodputStatus // as the service last said, or nil
+		next  chan struct{}       // closed when the picture that is being fetched is there; nil: none is
 		ended bool
 	}
 }
@@ -111,7 +113,7 @@ func (s *external) fetch(done chan struct{}) {
 		s.mu.since = time.Now()
 	}
 	if s.mu.lost = err != nil; err == nil { // else the service is out of reach, and the last picture stays
-		s.mu.last, s.mu.term = viewOf(st), st.Term
+		s.mu.last, s.mu.term, s.mu.used = viewOf(st), st.Term, st.Goodput
 	}
 	s.mu.next = nil
 	close(done)
@@ -165,6 +167,15 @@ func (s *external) steady() time.Time {
 	defer s.mu.Unlock()
 	return s.mu.since
 }
+
+func (s *external) used() *wire.GoodputStatus {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.mu.used
+}
+
+// account is nil: a service that others run has an account of its own, over all attempts.
+func (s *external) account() *goodput.Account { return nil }
 
 func (s *external) publish(key string, value []byte) { s.store.publish(key, value) }
 

@@ -165,7 +165,7 @@ func (j *Job) openDoors() (err error) {
 			return err
 		}
 	}
-	if j.service, err = j.openService(1); err != nil {
+	if j.service, err = j.openService(1, nil); err != nil {
 		return errors.Join(err, j.closePort())
 	}
 	if j.meeting, err = openMeeting(j.cfg, j.world, j.feed, j.inbox); err != nil {
@@ -175,9 +175,14 @@ func (j *Job) openDoors() (err error) {
 	return nil
 }
 
-// openService opens the service of an attempt. It is listed before any task can start.
-func (j *Job) openService(attempt int) (service, error) {
-	s, err := j.world.service(j.cfg, j.here, attempt)
+// openService opens the service of an attempt, which goes on with the account of the former one, or nil. It is listed before
+// any task can start.
+func (j *Job) openService(attempt int, former service) (service, error) {
+	cfg := j.cfg
+	if former != nil {
+		cfg.Service.Account = former.account()
+	}
+	s, err := j.world.service(cfg, j.here, attempt)
 	if err == nil {
 		j.cfg.list(s.address(), attempt)
 	}
@@ -385,8 +390,9 @@ func (j *Job) open() {
 	}
 	j.opening = true
 	attempt := j.plan.attempt
+	former := j.service
 	j.serviceWork.Go(func() {
-		s, err := j.openService(attempt)
+		s, err := j.openService(attempt, former)
 		select {
 		case j.inbox <- opened{s, err}:
 		case <-j.over:
@@ -465,7 +471,7 @@ func (j *Job) windUp() {
 	j.remember()
 	s := j.count()
 	j.report.Attempts, j.report.Restarts, j.report.Took = s.Attempt, s.Restarts, time.Since(j.begun)
-	j.report.Tasks, j.report.Ended = s.Tasks, s.Ended
+	j.report.Tasks, j.report.Ended, j.report.Goodput = s.Tasks, s.Ended, j.service.used()
 	j.report.First, j.report.Later = j.failures.sorted()
 	if n := len(j.report.Later); n > 0 && j.cfg.planted == lastIsFirst {
 		j.report.First = j.report.Later[n-1]

@@ -40,6 +40,10 @@ type kernel interface {
 	keepSecret(attempt int, s secure.Secret) (path string, err error)
 	dropSecret(path string) error
 
+	// keepSteps makes the file to which the process of a life may write its step, for dropSecret to remove; an empty path:
+	// there is none.
+	keepSteps(lifetime) (path string, err error)
+
 	// probe looks at a process from outside, and lets the watch know which control group it is in.
 	probe(pid int, m *memoryWatch) prober
 
@@ -47,8 +51,9 @@ type kernel interface {
 	// have what its main thread does, if that is known.
 	stacks(pid int) (pystack.Stacks, error)
 
-	// attend answers questions of the service at an address until stop is called, which may take as long as a network does.
-	attend(address string, a client.Attendant) (stop func())
+	// attend answers questions of the service at an address, and stores values there, until stop is called, which may take as
+	// long as a network does.
+	attend(address string, a client.Attendant, values <-chan storedValue) (stop func())
 
 	// strays lists processes of this run that were started for an attempt before this one, each once. It has one caller at a time.
 	strays(attempt int) []stray
@@ -186,6 +191,18 @@ func (m *local) keepSecret(attempt int, s secure.Secret) (path string, err error
 		return "", err
 	}
 	return path, nil
+}
+
+// keepSteps makes an empty file that only this user can write.
+func (m *local) keepSteps(l lifetime) (path string, err error) {
+	path = filepath.Join(os.TempDir(), fmt.Sprintf("serry-%s-%d-%d-%d.step", m.run, l.Attempt, l.Task, l.Life))
+	m.guard.keep(path)
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
+	if err != nil {
+		m.guard.drop(path)
+		return "", err
+	}
+	return path, f.Close()
 }
 
 func (m *local) dropSecret(path string) error {

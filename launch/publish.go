@@ -34,7 +34,7 @@ func newPublisher(line client.Transport) *publisher {
 		for {
 			select {
 			case n := <-p.next:
-				p.store(ctx, n)
+				storeValue(ctx, p.line, n)
 			case <-ctx.Done():
 				return
 			}
@@ -52,13 +52,13 @@ func (p *publisher) publish(key string, value []byte) {
 	p.next <- storedValue{key, value} // there is room
 }
 
-// store stores a value. One that cannot be stored is lost: the next one says more.
-func (p *publisher) store(ctx context.Context, n storedValue) {
+// storeValue stores a value. One that cannot be stored is lost: the next one says more.
+func storeValue(ctx context.Context, line client.Transport, n storedValue) {
 	ctx, cancel := context.WithTimeout(ctx, publishTimeout)
 	defer cancel()
 	path, body, err := wire.Serry.Request(coord.InsertKeyValue{Key: n.key, Value: n.value, Overwrite: true})
 	if err == nil {
-		_, _, _ = p.line.Call(ctx, path, body)
+		_, _, _ = line.Call(ctx, path, body)
 	}
 }
 

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"syscall"
 	"time"
+
+	"github.com/serry-dev/serry/wire"
 )
 
 // A Failure is how a task failed.
@@ -39,6 +41,9 @@ type Report struct {
 	// Later are the other failures of the same attempt that were not made good, in the order in which
 	// they were seen.
 	Later []*Failure
+
+	// Goodput is how the time of the job was used; nil: no steps were reported, or this is not the first host.
+	Goodput *wire.GoodputStatus `json:"-"`
 
 	Interrupted syscall.Signal // that the job was told to end by, or 0
 	Ended       int            // tasks whose last process ended well

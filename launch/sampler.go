@@ -29,6 +29,8 @@ type sampledTask struct {
 	answer chan string   // what they say, soon; nil: they are not being looked at
 	wait   string        // what they said last
 	named  bool          // they have said it of the place where it stands
+	steps  string        // file with its step, or empty
+	step   string        // what it said last
 }
 
 const (
@@ -77,6 +79,7 @@ func (s *sampler) round() bool {
 	}
 	for _, task := range sortedKeys(s.tasks) {
 		t := s.tasks[task]
+		s.readStep(t)
 		if !s.look(t, (s.ticks+task)%deepEvery == 0) {
 			continue
 		}
@@ -132,7 +135,7 @@ func (s *sampler) follow() {
 	for task, l := range s.crew.mu.living {
 		if s.tasks[task] == nil && l.process != nil {
 			pid := l.process.pid()
-			s.tasks[task] = &sampledTask{lifetime: l.seat.lifetime(), pid: pid, probe: s.crew.kernel.probe(pid, l.process.memory)}
+			s.tasks[task] = &sampledTask{lifetime: l.seat.lifetime(), pid: pid, probe: s.crew.kernel.probe(pid, l.process.memory), steps: l.steps}
 		}
 	}
 }

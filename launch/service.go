@@ -9,6 +9,7 @@ import (
 	"github.com/serry-dev/serry"
 	"github.com/serry-dev/serry/client"
 	"github.com/serry-dev/serry/coord"
+	"github.com/serry-dev/serry/goodput"
 	"github.com/serry-dev/serry/server"
 	"github.com/serry-dev/serry/wire"
 )
@@ -38,6 +39,11 @@ type service interface {
 
 	// publish has the service store a value, which commands such as why read. It does not wait until that is done.
 	publish(key string, value []byte)
+
+	// used is how the time of the job was used so far, or nil: no steps were reported. account is that for the service of
+	// the next attempt; nil: the service keeps it itself.
+	used() *wire.GoodputStatus
+	account() *goodput.Account
 
 	// address is where tasks find it; empty if each host has a relay for them.
 	address() string
@@ -134,6 +140,10 @@ func (s *hosted) news(time.Time, int) string { return "" }
 func (s *hosted) steady() time.Time { return s.begun }
 
 func (s *hosted) publish(key string, value []byte) { s.store.publish(key, value) }
+
+func (s *hosted) used() *wire.GoodputStatus { return wire.NewGoodput(s.Goodput()) }
+
+func (s *hosted) account() *goodput.Account { return s.Account() }
 
 func (s *hosted) address() string { return s.at }
 

@@ -18,8 +18,10 @@ import (
 	"github.com/serry-dev/serry/client"
 	"github.com/serry-dev/serry/coord"
 	"github.com/serry-dev/serry/diagnose"
+	"github.com/serry-dev/serry/goodput"
 	"github.com/serry-dev/serry/internal/pystack"
 	"github.com/serry-dev/serry/secure"
+	"github.com/serry-dev/serry/wire"
 )
 
 // A sky is a world of several hosts in virtual time, for use inside a synctest bubble. Hosts have
@@ -245,6 +247,9 @@ func (h *skyHost) strays(attempt int) []stray {
 
 func (h *skyHost) memory() *memoryWatch { return new(memoryWatch) }
 
+// keepSteps keeps none: an actor writes no files.
+func (h *skyHost) keepSteps(lifetime) (path string, err error) { return "", nil }
+
 // probe finds an actor. One without a part of its own always moves.
 func (h *skyHost) probe(pid int, _ *memoryWatch) prober {
 	h.mu.Lock()
@@ -255,7 +260,9 @@ func (h *skyHost) probe(pid int, _ *memoryWatch) prober {
 func (h *skyHost) stacks(int) (pystack.Stacks, error) { return pystack.Stacks{}, pystack.ErrNotPython }
 
 // attend answers nothing: a sky has no service that asks.
-func (h *skyHost) attend(string, client.Attendant) (stop func()) { return func() {} }
+func (h *skyHost) attend(string, client.Attendant, <-chan storedValue) (stop func()) {
+	return func() {}
+}
 
 func (h *skyHost) unguarded() <-chan struct{} { return nil }
 
@@ -677,6 +684,10 @@ func (s *skyService) publish(_ string, value []byte) {
 	defer s.mu.Unlock()
 	s.published = value
 }
+
+func (s *skyService) used() *wire.GoodputStatus { return nil }
+
+func (s *skyService) account() *goodput.Account { return nil }
 
 func (s *skyService) address() string { return s.at }
 func (s *skyService) String() string  { return "service on " + s.at }

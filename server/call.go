@@ -41,6 +41,7 @@ func (o *owner) call(it *item) {
 	l := o.speaker(caller)
 	o.carry(it.from, l, kind)
 	o.current, o.answered = it, false
+	o.accountant.called(it.event, it.at)
 	o.step(it.event)
 	o.current = nil
 	// A machine that has stopped, or refuses the call, answers at once like any other; what it leaves without an
@@ -177,6 +178,7 @@ func (o *owner) carry(from origin, l serry.Life, k coord.Kind) {
 func (o *owner) opened(e coord.Opened) {
 	o.epoch = newEpoch(e, wire.NewCodec(e.Jobs))
 	o.history.opened()
+	o.accountant.opened(o.epoch, o.now)
 	o.wave.epoch = o.epoch
 	var opener serry.Life
 	if o.current != nil {

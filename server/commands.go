@@ -46,6 +46,9 @@ type (
 	// viewWanted: a person, or a test, asks for a picture of the machine. The channel has room for it.
 	viewWanted struct{ answer chan<- coord.View }
 
+	// booksWanted: a person, or a page of metrics, asks how the time of the job is used. The channel has room for it.
+	booksWanted struct{ answer chan<- books }
+
 	// leaving: another server continues from here. saved is closed when the journal has the last snapshot.
 	// With endPolls the error polls of direct stock clients are answered, because this process ends.
 	leaving struct {
@@ -104,6 +107,9 @@ func (c viewWanted) do(o *owner) {
 	v.Now = max(v.Now, o.now)
 	c.answer <- v
 }
+
+// do takes the account between two steps.
+func (c booksWanted) do(o *owner) { c.answer <- o.accountant.books(o.now) }
 
 // do makes the next wave the last one, with a snapshot. What comes after it is for the successor: over lets the
 // owner drop every later item, and mute keeps handlers from refusing calls in the name of a service that goes

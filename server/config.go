@@ -12,6 +12,7 @@ import (
 
 	"github.com/serry-dev/serry"
 	"github.com/serry-dev/serry/coord"
+	"github.com/serry-dev/serry/goodput"
 	"github.com/serry-dev/serry/internal/plant"
 	"github.com/serry-dev/serry/store"
 	"github.com/serry-dev/serry/wire/stream"
@@ -65,6 +66,10 @@ type Config struct {
 
 	// Stoppable lets people end the service by wire.LeadMethod; [Server.StopAsked] then says so.
 	Stoppable bool
+
+	// Account is that of the job, if an earlier server has begun it; the server then goes on with it, and no other
+	// goroutine may use it until the server has ended. Nil begins one. It is for people, and is not journaled.
+	Account *goodput.Account
 
 	// Planted are faults that a test plants to see that other tests find them; none in a product.
 	Planted plant.Faults

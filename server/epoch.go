@@ -31,7 +31,8 @@ type epoch struct {
 // shown here lags behind: it changes only when the step is durable. A heartbeat must not be called good
 // because of a registration that a crash could still undo.
 type sharedTask struct {
-	task serry.TaskID // set once
+	task   serry.TaskID // set once
+	number int          // its place among all tasks; set once
 
 	// Owned by the owner: with state Failed, why. It goes to hosts, not to handlers.
 	err error
@@ -61,6 +62,9 @@ func newEpoch(o coord.Opened, codec *wire.Codec) *epoch {
 		total += j.Tasks
 	}
 	e := &epoch{service: o.Service, codec: codec, jobs: make(map[string][]sharedTask, len(o.Jobs)), tasks: make([]sharedTask, total)}
+	for i := range e.tasks {
+		e.tasks[i].number = i
+	}
 	rest := e.tasks
 	for _, j := range o.Jobs {
 		e.jobs[j.Name], rest = rest[:j.Tasks:j.Tasks], rest[j.Tasks:]

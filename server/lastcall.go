@@ -92,6 +92,28 @@ func (p *peer) onlyTask() serry.TaskID {
 	return found
 }
 
+// addBooks adds what the account of the job says.
+func (o *owner) addBooks(r *wire.Report, v coord.View) {
+	b := o.accountant.books(o.now)
+	r.Goodput = b.goodput
+	for _, s := range b.stragglers {
+		who := wire.Straggler{Straggler: s}
+		if s.Rank >= 0 && s.Rank < len(o.epoch.tasks) {
+			who.Task = o.epoch.tasks[s.Rank].task
+		}
+		r.Stragglers = append(r.Stragglers, who)
+	}
+	if b.steps == nil {
+		return
+	}
+	r.Steps = make([]int64, len(v.Tasks))
+	for i := range v.Tasks {
+		if r.Steps[i] = -1; o.epoch.task(v.Tasks[i].Task) != nil {
+			r.Steps[i] = b.steps[o.epoch.task(v.Tasks[i].Task).number]
+		}
+	}
+}
+
 // status adds to the status of the machine what the server knows besides: who leads, when each task was seen, how
 // long barriers take as a rule, and the last calls. The last calls cost an entry a task, so they are added only
 // where the question asks for them. Sight is a function because heartbeats go on while the reply waits for the
@@ -104,6 +126,7 @@ func (o *owner) status(s coord.Status, shape wire.Shape) wire.Report {
 	for _, b := range s.View.Barriers {
 		r.Usual = append(r.Usual, o.usual.of(b.ID))
 	}
+	o.addBooks(&r, s.View)
 	if !shape.AsksForCalls() {
 		return r
 	}

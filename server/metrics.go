@@ -2,6 +2,8 @@ package server
 
 import (
 	"cmp"
+	"strconv"
+	"strings"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -76,6 +78,11 @@ func (p page) counter(name, help string, n uint64, labels ...string) {
 	p.ch <- prometheus.MustNewConstMetric(p.desc(name, help, labels), prometheus.CounterValue, float64(n))
 }
 
+// seconds shows a time that only grows.
+func (p page) seconds(name, help string, d time.Duration, labels ...string) {
+	p.ch <- prometheus.MustNewConstMetric(p.desc(name, help, labels), prometheus.CounterValue, d.Seconds())
+}
+
 // histogram shows how many values are at or below each bound.
 func (p page) histogram(name, help string, h *histogram) {
 	n, sum, below := h.read()
@@ -97,7 +104,39 @@ func (m metrics) Collect(ch chan<- prometheus.Metric) {
 	m.beats(p)
 	m.calls(p)
 	m.work(p)
+	m.time(p)
 }
+
+// time shows how the time of the job was used, and which tasks hold the others up. Only tasks that do have a row, and classes
+// of barriers are bounded, so a job of ten thousand tasks has no more rows than one of ten (D-GP-9).
+func (m metrics) time(p page) {
+	b := m.books()
+	if g := b.settled; g.Known() {
+		p.seconds("productive_seconds_total", "Time that went into steps.", g.Productive)
+		for _, cause := range g.Causes() {
+			p.seconds("lost_seconds_total", "Time that went into nothing, by cause.", g.Lost[cause], "cause", string(cause))
+		}
+	}
+	for _, s := range b.stragglers[:min(len(b.stragglers), maxStragglerRows)] {
+		name, who := "rank", strconv.Itoa(s.Rank)
+		if s.Rank < 0 {
+			name, who = "host", s.Host
+		}
+		p.gauge("straggler", "Tasks and hosts that hold the others up: the share of the time that each costs.", s.Share(), name, who)
+	}
+	for class, h := range b.lags {
+		p.ch <- prometheus.MustNewConstHistogram(p.desc("barrier_last_arrival_lag_seconds",
+			"How long after the median task the last one came to a barrier, by class.", []string{"class", valid(class)}), h.count, h.sum, h.below)
+	}
+}
+
+const (
+	maxStragglerRows = 64
+	maxLabel         = 200 // bytes of a label that a client chose
+)
+
+// valid makes a text that a client chose one that a label may have.
+func valid(s string) string { return strings.ToValidUTF8(short(s, maxLabel), "?") }
 
 // state shows what the machine holds. The view comes from the owner, so the page waits while the journal stands
 // still; queued_events is read without it.

@@ -57,6 +57,7 @@ type owner struct {
 	history       history                           // what happened lately, for people
 	refused       seldom.Limit[refusedCall]         // calls whose refusal was noted lately
 	usual         usual                             // how long barriers take
+	accountant    *accountant                       // how the time of the job is used
 	over          bool                              // the journal has ended, or another server leads: nothing is stepped
 
 	// Time.
@@ -327,5 +328,6 @@ func (o *owner) collect(effects []coord.Effect) {
 func (o *owner) note(n coord.Note) {
 	o.history.add(o.time.now, n)
 	o.usual.ended(n, o.time.now)
+	o.accountant.noted(n)
 	o.wave.notes = append(o.wave.notes, n)
 }

@@ -135,6 +135,7 @@ func (o *owner) begin(cfg Config, p *past, began time.Time) error {
 	if p.fresh {
 		return nil
 	}
+	o.accountant.account.TookOver(time.Now())
 	return o.resume(cfg, p.records, time.Since(began))
 }
 

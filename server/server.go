@@ -13,6 +13,7 @@ import (
 	"github.com/serry-dev/serry"
 	"github.com/serry-dev/serry/coord"
 	"github.com/serry-dev/serry/detect"
+	"github.com/serry-dev/serry/goodput"
 	"github.com/serry-dev/serry/store"
 	"github.com/serry-dev/serry/wire"
 	"github.com/serry-dev/serry/wire/rpc"
@@ -41,9 +42,10 @@ type Server struct {
 	stopped  chan struct{} // closed when nothing of the server runs any more
 
 	// Written by owner.run before it closes ended, read after that.
-	ended chan struct{}
-	last  coord.View // the last state of the machine
-	err   error      // why the journal ended, or nil
+	ended     chan struct{}
+	last      coord.View // the last state of the machine
+	lastBooks books      // the last words of the account
+	err       error      // why the journal ended, or nil
 }
 
 // New starts a service, or goes on with the one that cfg.Journal tells of. No client can reach it before
@@ -132,6 +134,8 @@ func newOwner(cfg Config, s *Server) *owner {
 		}),
 		settings: settingsOf(cfg.Cluster),
 
+		accountant: newAccountant(cfg.Account, s.handler.clock),
+
 		leastGrowth: cfg.SnapshotBytes,
 		wave:        new(wave),
 		due:         never,
@@ -159,6 +163,7 @@ func (s *Server) start() {
 			s.err = j.err
 		}
 		s.last = s.owner.machine.View()
+		s.lastBooks = s.owner.accountant.books(s.owner.clock.now())
 	}()
 	go s.scanner.run()
 }
@@ -206,6 +211,27 @@ func (s *Server) View() coord.View {
 		return v
 	case <-s.ended:
 		return s.last
+	}
+}
+
+// Goodput is how the time of the job was used so far, since its account began: see [Config.Account].
+func (s *Server) Goodput() goodput.Goodput { return s.books().goodput }
+
+// Account is a copy of the account of the job as it is now, for the server of the next attempt.
+func (s *Server) Account() *goodput.Account { return s.books().account }
+
+// books is what the account of the job says; after the end of the server, what it said last.
+func (s *Server) books() books {
+	answer := make(chan books, 1)
+	if err := s.handler.queue.push(booksWanted{answer}); err != nil {
+		<-s.ended
+		return s.lastBooks
+	}
+	select {
+	case b := <-answer:
+		return b
+	case <-s.ended:
+		return s.lastBooks
 	}
 }
 

@@ -22,8 +22,9 @@ func TestSilenceIsLookedAtAgain(t *testing.T) {
 	clause.Cite(t, "C-HB-6")
 	jobs := []coord.Job{{Name: "worker", Tasks: 2}}
 	e := newEpoch(coord.Opened{Service: 1, Jobs: jobs}, wire.NewCodec(jobs))
-	o := &owner{epoch: e, wave: new(wave), detector: detect.New[*stream.Session](detect.Config{Silence: 10 * time.Second})}
+	o := &owner{epoch: e, wave: new(wave), accountant: newAccountant(nil, clock{}), detector: detect.New[*stream.Session](detect.Config{Silence: 10 * time.Second})}
 	o.detector.Opened(jobs, serry.Life{})
+	o.accountant.opened(e, 0)
 	for i := range e.tasks {
 		o.changed(coord.Changed{Task: e.tasks[i].task, State: serry.Connected, Incarnation: serry.Incarnation(i + 1)})
 	}

@@ -48,6 +48,7 @@ func (o *owner) changed(c coord.Changed) {
 		s.seen.Store(int64(o.now))
 	}
 	o.detector.Changed(now, c.State, o.now)
+	o.accountant.changed(s.number, c.State, o.now)
 	o.lifeOver(before, now, c.State)
 	s.err = nil
 	if c.Err != nil { // a nil *TaskError in an error would not be nil

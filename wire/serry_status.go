@@ -13,6 +13,7 @@ import (
 
 	"github.com/serry-dev/serry"
 	"github.com/serry-dev/serry/coord"
+	"github.com/serry-dev/serry/goodput"
 	"github.com/serry-dev/serry/wire/serrypb"
 )
 
@@ -42,6 +43,35 @@ type Status struct {
 	Keys       int             `json:"keys"`
 	StoreBytes int64           `json:"store_bytes"`
 	Waiting    int             `json:"waiting_calls"`
+
+	// How the time of the job was used, since it was launched or, under a service of its own, since this server leads;
+	// nil where no step was reported. Steps are those of Tasks, -1 for one that has reported none.
+	Goodput    *GoodputStatus    `json:"goodput,omitempty"`
+	Stragglers []StragglerStatus `json:"stragglers,omitempty"` // the most expensive first
+	Steps      []int64           `json:"steps,omitempty"`
+}
+
+// A GoodputStatus is how the time of a job was used, in a [Status].
+type GoodputStatus struct {
+	WallSeconds       float64            `json:"wall_seconds"`
+	ProductiveSeconds float64            `json:"productive_seconds"`
+	LostSeconds       map[string]float64 `json:"lost_seconds"` // by cause; with productive_seconds they add up to wall_seconds
+	Step              int64              `json:"step"`         // the last one
+	Phase             string             `json:"phase,omitempty"`
+}
+
+// A StragglerStatus is a rank, or a host, that holds the others up, in a [Status].
+type StragglerStatus struct {
+	Task           string  `json:"task,omitempty"` // empty: it is the host
+	Host           string  `json:"host,omitempty"`
+	Class          string  `json:"class"` // of the barriers
+	LateSeconds    float64 `json:"late_seconds"`
+	TypicalSeconds float64 `json:"typical_seconds"` // that the others work between two such barriers
+	CostSeconds    float64 `json:"cost_seconds"`
+	OfSeconds      float64 `json:"of_seconds"` // how long the barriers took that this is about
+	Places         int     `json:"places"`     // how many they are
+	Slower         float64 `json:"slower"`     // 0.25: it works a quarter longer than the others
+	Share          float64 `json:"share"`      // of the time, that it costs
 }
 
 // A Takeover says that the server that answers leads in the place of another.
@@ -137,8 +167,18 @@ type Report struct {
 	// called where a query wants it.
 	Sight func(serry.TaskID) (ago time.Duration, from string)
 
+	Goodput    goodput.Goodput
+	Stragglers []Straggler
+	Steps      []int64 // of the tasks of the view; or nil
+
 	Usual []coord.Time // of the barriers of the view, how long such take; or nil
 	Calls []LastCall   // of the tasks of the view; or nil
+}
+
+// A Straggler is one of package goodput with the name of its task, which is zero for a host.
+type Straggler struct {
+	goodput.Straggler
+	Task serry.TaskID
 }
 
 // A LastCall is the newest call of a task. The zero value is none.
@@ -288,6 +328,7 @@ func NewStatus(r Report, q StatusQuery) Status {
 			s.Tasks = append(s.Tasks, k)
 		}
 	}
+	s.account(r, q)
 	for i := range v.Barriers {
 		s.Barriers = append(s.Barriers, barrierStatus(&v.Barriers[i], v.Now))
 		if r.Usual != nil {
@@ -300,6 +341,39 @@ func NewStatus(r Report, q StatusQuery) Status {
 		}
 	}
 	return s
+}
+
+// NewGoodput is how the time of a job was used, as a [Status] has it; nil where no step was reported.
+func NewGoodput(g goodput.Goodput) *GoodputStatus {
+	if !g.Known() {
+		return nil
+	}
+	s := &GoodputStatus{WallSeconds: g.Wall.Seconds(), ProductiveSeconds: g.Productive.Seconds(), LostSeconds: make(map[string]float64), Step: g.Step, Phase: g.Phase}
+	for cause, d := range g.Lost {
+		s.LostSeconds[string(cause)] = d.Seconds()
+	}
+	return s
+}
+
+// maxStragglers is how many of them a status names.
+const maxStragglers = 16
+
+// account adds how the time of the job was used.
+func (s *Status) account(r Report, q StatusQuery) {
+	if q.Tasks {
+		s.Steps = r.Steps
+	}
+	s.Goodput = NewGoodput(r.Goodput)
+	for _, one := range r.Stragglers[:min(len(r.Stragglers), maxStragglers)] {
+		st := StragglerStatus{
+			Host: one.Host, Class: clip(one.Class), LateSeconds: one.Late.Seconds(), TypicalSeconds: one.Typical.Seconds(),
+			CostSeconds: one.Cost.Seconds(), OfSeconds: one.Of.Seconds(), Places: one.Places, Slower: one.Slower(), Share: one.Share(),
+		}
+		if !one.Task.IsZero() {
+			st.Task = one.Task.String()
+		}
+		s.Stragglers = append(s.Stragglers, st)
+	}
 }
 
 func stateOf(t *coord.TaskView) string {

@@ -53,12 +53,12 @@ service that jax and TensorFlow clients connect to without a changed line.`,
 	root.Flags().Bool(versionFlag, false, "print the version of serry")
 	root.SetFlagErrorFunc(flagMistake)
 	group(root, "Run a job:", newRun(), newServe(), newRelay(), newStop(), newHandover(), newPeers())
-	group(root, "Look at a job:", newJobs(), newStatus(), newTasks(), newBarriers(), newKV(), newWatch(), newWhy(), newStacks(), newReplay(), newDevices(), newLinks())
+	group(root, "Look at a job:", newJobs(), newStatus(), newTop(), newTasks(), newBarriers(), newKV(), newWatch(), newWhy(), newStacks(), newReplay(), newDevices(), newLinks())
 	group(root, "Look at arrays:", newMesh(), newCollective(), newExport(), newTransfer())
 	group(root, "Set up:", newDoctor(), newBench(), newCert(), newContext(), newVersion())
 	root.SetCompletionCommandGroupID("Set up:")
 	root.SetHelpCommandGroupID("Set up:")
-	root.AddCommand(newGuard())
+	root.AddCommand(newGuard(), helpOnSteps())
 	return root
 }
 

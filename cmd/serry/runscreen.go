@@ -213,7 +213,7 @@ func closing(r *launch.Report) (lines string, err error) {
 	var b strings.Builder
 	took := r.Took.Round(time.Millisecond)
 	if r.Well() {
-		return fmt.Sprintf("serry: %s ended well after %v%s\n", everybody(r.Tasks), took, attempts(r)), nil
+		return fmt.Sprintf("serry: %s ended well after %v%s%s\n", everybody(r.Tasks), took, attempts(r), goodputOf(r)), nil
 	}
 	if f := r.First; f != nil {
 		if len(f.Last) > 0 {
@@ -228,6 +228,9 @@ func closing(r *launch.Report) (lines string, err error) {
 				break
 			}
 			fmt.Fprintf(&b, "serry: after that, %v\n", later)
+		}
+		if r.Goodput != nil {
+			fmt.Fprintf(&b, "serry: goodput %s\n", diagnose.GoodputText(r.Goodput))
 		}
 		first := ""
 		if r.Tasks > 1 {
@@ -249,6 +252,14 @@ func closing(r *launch.Report) (lines string, err error) {
 		return "", fmt.Errorf("ended by signal %d after %v, when %d of %d ranks had ended well", r.Interrupted, took, r.Ended, r.Tasks)
 	}
 	return "", fmt.Errorf("%d of %d ranks ended well", r.Ended, r.Tasks)
+}
+
+// goodputOf says how much of the time of a job was of use, if that is known.
+func goodputOf(r *launch.Report) string {
+	if r.Goodput == nil {
+		return ""
+	}
+	return ", goodput " + diagnose.GoodputText(r.Goodput)
 }
 
 func everybody(tasks int) string {

@@ -3,7 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
-	"io"
+	"os"
 	"strings"
 	"time"
 
@@ -21,8 +21,15 @@ func newStatus() *cobra.Command {
 	cmd := q.command(&cobra.Command{
 		Use:   "status",
 		Short: "Show how the job is: who is there, who waits for whom",
+		Long: `Show how the job is: who is there, who waits for whom, which ranks hold the
+others up, and how much of the time was of use (see serry help steps).
+
+With --watch it is shown in place on a terminal, until q or Ctrl-C. Where the
+output is no terminal it is a line for each change, and with -o json an object
+each time, on a line of its own.`,
 		Example: `  serry status
   serry status --watch
+  serry status --watch | tee what-happened.txt
   serry status -o json --address coord.example.org`,
 		Args: noArguments,
 	}, func(ctx context.Context, r *remote, _ []string) error {
@@ -38,43 +45,101 @@ func newStatus() *cobra.Command {
 		}
 		return q.showStatus(r.address, s)
 	})
-	cmd.Flags().BoolVarP(&watch, "watch", "w", false, "show it again and again")
-	cmd.Flags().DurationVar(&every, "every", time.Second, "how often, with --watch")
+	cmd.Flags().BoolVarP(&watch, "watch", "w", false, "show it again and again: in place on a terminal, else a line for each change")
+	cmd.Flags().DurationVar(&every, "every", viewPause, "how often to ask, with --watch")
 	return cmd
 }
 
 // leastPause bounds how often a service is asked.
 const leastPause = 100 * time.Millisecond
 
-// watchStatus shows the status until the service stops: in place on a terminal, one after the other
-// elsewhere. An outage is told and waited out.
+// watchStatus shows the status until the service stops, or the user has seen enough.
 func (q *query) watchStatus(ctx context.Context, r *remote, every time.Duration) error {
+	every = max(every, leastPause)
+	if !q.terminal || q.format == asJSON || q.format == asYAML {
+		return q.stream(ctx, r, every, wire.StatusQuery{})
+	}
+	l := openLive(q.out, os.Stdin)
+	defer l.close()
+	return l.show(ctx, statusView{&topView{printer: &q.printer, remote: r}}, every)
+}
+
+// stream prints a status again and again where the output is no terminal: an object each time, and for people a line whenever
+// something has changed. An outage is told and waited out.
+func (q *query) stream(ctx context.Context, r *remote, every time.Duration, want wire.StatusQuery) error {
+	last, away := "", false
 	for {
-		s, err := r.status(ctx, wire.StatusQuery{})
-		if q.terminal && q.format != asJSON && q.format != asYAML {
-			io.WriteString(q.out, "\x1b[H\x1b[J") // home, and clear what is below
-		}
-		if err != nil {
-			if r.broken.Err() != nil {
-				return err
-			}
-			fmt.Fprintf(q.errors, "serry: %v\n", err)
-		} else if done, err := q.line(s); err != nil {
+		s, err := r.status(ctx, want)
+		switch {
+		case err != nil && r.broken.Err() != nil:
 			return err
-		} else if !done {
-			if err := q.showStatus(r.address, s); err != nil {
+		case err != nil && !away:
+			fmt.Fprintf(q.errors, "serry: %v; waiting for it\n", err)
+		case err == nil:
+			if last, err = q.news(s, last); err != nil {
 				return err
 			}
 		}
+		away = err != nil
 		if s.Stopped {
 			return nil
 		}
-		if err := pause.For(ctx, max(every, leastPause)); err != nil {
+		if err := pause.For(ctx, every); err != nil {
 			return err
 		}
-		if !q.terminal && q.format == asTable {
-			fmt.Fprintln(q.out)
+	}
+}
+
+// news prints a status, or for people what of it has changed since the last one.
+func (q *query) news(s wire.Status, last string) (text string, err error) {
+	if done, err := q.line(s); done || err != nil {
+		return "", err
+	}
+	if text = q.changeText(s); text == last {
+		return text, nil
+	}
+	_, err = fmt.Fprintf(q.out, "%s  %s\n", s.Clock.Local().Format(time.TimeOnly), text)
+	return text, err
+}
+
+// changeText is how the job is, in a line, without anything that changes while nothing happens.
+func (p *printer) changeText(s wire.Status) string {
+	parts := []string{fmt.Sprintf("attempt %d: %s; %s", s.Epoch, p.mood(s), p.counts(s))}
+	if s.First != nil {
+		parts = append(parts, "first failure: "+noteText(s, *s.First))
+	}
+	for _, b := range s.Barriers {
+		parts = append(parts, waitLine(s, b))
+	}
+	for _, one := range s.Stragglers {
+		who := "host " + one.Host
+		if one.Task != "" {
+			who = rankText(s, one.Task)
 		}
+		parts = append(parts, who+" is slow")
+	}
+	if s.Goodput != nil && s.Goodput.Phase != "" {
+		parts = append(parts, "in "+s.Goodput.Phase)
+	}
+	return oneLine(strings.Join(parts, "; "))
+}
+
+// waitLine is a wait in a line: where, how many have come, and which have not.
+func waitLine(s wire.Status, b wire.BarrierStatus) string {
+	return fmt.Sprintf("%s %d/%d, missing %s", diagnose.Place(b.ID), b.Arrived, b.Members, missing(s, b))
+}
+
+// slowShown is how many stragglers a status names.
+const slowShown = 3
+
+// showPace says how the time was used, and who holds the others up. A job that reports no steps, and of which nothing is to be
+// said, has no line.
+func (p *printer) showPace(s wire.Status) {
+	if s.Goodput != nil || p.format == asWide {
+		p.wrap(cell{"goodput  ", bold}, cell{text: diagnose.GoodputText(s.Goodput)})
+	}
+	for _, text := range diagnose.StragglerLines(s, slowShown) {
+		p.wrap(cell{"slow     ", bold}, cell{text, yellow})
 	}
 }
 
@@ -86,6 +151,7 @@ func (p *printer) showStatus(address string, s wire.Status) error {
 	}
 	fmt.Fprintf(p.out, "%s    %s\n", p.paint(bold, "ranks"), p.counts(s))
 	fmt.Fprintf(p.out, "%s     %d, %s; %d calls wait\n", p.paint(bold, "keys"), s.Keys, bytesText(s.StoreBytes), s.Waiting)
+	p.showPace(s)
 	if s.First != nil {
 		line := fmt.Sprintf("%s ago: %s", diagnose.Ago(s.UpSeconds-s.First.AtSeconds), noteText(s, *s.First))
 		fmt.Fprintf(p.out, "%s   %s\n", p.paint(bold, "failed"), p.paint(red, p.cut(line, len("failed   "))))

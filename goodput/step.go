@@ -1,0 +1,72 @@
+package goodput
+
+import (
+	"encoding/binary"
+	"errors"
+	"strconv"
+	"strings"
+)
+
+// StepKeys is the directory of the keys under which ranks report their steps: serry/step/3, or serry/step/worker/3 where
+// the service has several jobs. Their values are read by [ReadStep].
+const StepKeys = "serry/step/"
+
+// EnvStepFile is the variable that names the file to which the program of a rank may write its step.
+const EnvStepFile = "SERRY_STEP_FILE"
+
+// A Step is how far a rank says that it has come.
+type Step struct {
+	Number int64
+	Phase  string // what the rank does after that step beside training, such as "checkpoint"; or empty
+}
+
+const (
+	// maxStep is the greatest number of a step: the greatest that every language has as a number. More is garbage.
+	maxStep = 1 << 53
+
+	// MaxStepText bounds the text of a report, in bytes, and maxPhase the name of a phase in it.
+	MaxStepText = 64
+	maxPhase    = 32
+)
+
+// ErrStep says that a text is no report of a step.
+var ErrStep = errors.New("no step: want a number, and the name of a phase or nothing")
+
+// ReadStep reads a report: a decimal number and, with a space between them, the name of a phase; or 8 bytes with the number,
+// the lowest first. A text that is neither is an error: a file may be read while it is written.
+func ReadStep(text []byte) (Step, error) {
+	if len(text) > MaxStepText {
+		return Step{}, ErrStep
+	}
+	if s, ok := readDecimal(string(text)); ok {
+		return s, nil
+	}
+	if len(text) != 8 {
+		return Step{}, ErrStep
+	}
+	n := binary.LittleEndian.Uint64(text)
+	if n > maxStep {
+		return Step{}, ErrStep
+	}
+	return Step{Number: int64(n)}, nil
+}
+
+// readDecimal reads the form for people and scripts.
+func readDecimal(text string) (Step, bool) {
+	number, phase, _ := strings.Cut(strings.TrimSpace(text), " ")
+	n, err := strconv.ParseInt(number, 10, 64)
+	if err != nil || n < 0 || n > maxStep || number[0] == '+' || !isPhase(phase) {
+		return Step{}, false
+	}
+	return Step{Number: n, Phase: phase}, true
+}
+
+// isPhase says whether a text may be the name of a phase, or none: metrics have it as a label.
+func isPhase(name string) bool {
+	return len(name) <= maxPhase && strings.Trim(name, "abcdefghijklmnopqrstuvwxyz0123456789_-") == ""
+}
+
+// String is the report as [ReadStep] reads it.
+func (s Step) String() string {
+	return strings.TrimSuffix(strconv.FormatInt(s.Number, 10)+" "+s.Phase, " ")
+}

@@ -1,0 +1,43 @@
+package launch
+
+import (
+	"io"
+	"os"
+	"strconv"
+
+	"github.com/serry-dev/serry/goodput"
+)
+
+// mostSteps is how many reports of steps may wait for the service. A host has fewer ranks.
+const mostSteps = 1 << 10
+
+// readStep passes on the step that a task has written to its file, if it is another than before (D-GP-1). What is no step, such
+// as a file that is being written, is left for the next look.
+func (s *sampler) readStep(t *sampledTask) {
+	if t.steps == "" {
+		return
+	}
+	text, err := readSmall(t.steps)
+	if err != nil || string(text) == t.step {
+		return
+	}
+	step, err := goodput.ReadStep(text)
+	if err != nil {
+		return
+	}
+	select {
+	case s.crew.steps <- storedValue{goodput.StepKeys + strconv.Itoa(t.Task), []byte(step.String())}:
+		t.step = string(text)
+	default: // the service does not take them now
+	}
+}
+
+// readSmall reads a file of the size of a step, and a byte more of a larger one.
+func readSmall(path string) ([]byte, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	return io.ReadAll(io.LimitReader(f, goodput.MaxStepText+1))
+}

@@ -1,0 +1,208 @@
+package server
+
+import (
+	"net"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/serry-dev/serry"
+	"github.com/serry-dev/serry/coord"
+	"github.com/serry-dev/serry/goodput"
+	"github.com/serry-dev/serry/wire"
+)
+
+// An accountant tells the account of the job what the owner sees: when tasks arrive at barriers, which steps they report, and
+// what becomes of the job. It belongs to the owner. Like usual, it begins anew with each server that leads: an account is for
+// people and is not journaled.
+type accountant struct {
+	account *goodput.Account
+	clock   clock
+	epoch   *epoch
+	open    map[string]*gathering // barriers that are open, by id
+	kept    int                   // arrivals of them that there is room for
+	present []bool                // tasks that are connected, by number
+	here    int                   // how many that are
+	lags    map[string]*histogram // by class: how long after the median task the last one came, in seconds
+}
+
+// A gathering is when tasks came to a barrier that is open.
+type gathering struct {
+	at   []time.Duration // by number of the task; negative: it has not come
+	came int
+}
+
+const (
+	// maxGatherings and maxArrivals bound the barriers that are watched at a time. Others are not compared.
+	maxGatherings = 64
+	maxArrivals   = 1 << 20
+
+	maxLagClasses = 64 // that metrics tell apart
+)
+
+func newAccountant(a *goodput.Account, c clock) *accountant {
+	if a == nil {
+		a = goodput.NewAccount(time.Now())
+	}
+	return &accountant{account: a, clock: c, open: make(map[string]*gathering), lags: make(map[string]*histogram)}
+}
+
+// wall is when something happened.
+func (b *accountant) wall(t coord.Time) time.Time { return b.clock.start.Add(time.Duration(t)) }
+
+// opened takes over a new epoch.
+func (b *accountant) opened(e *epoch, now coord.Time) {
+	b.epoch, b.here, b.kept, b.present = e, 0, 0, make([]bool, len(e.tasks))
+	clear(b.open)
+	b.account.Opened(b.wall(now), len(e.tasks))
+}
+
+// host is where a task is, as far as its connection tells.
+func (b *accountant) host(number int) string {
+	if number >= len(b.epoch.tasks) {
+		return ""
+	}
+	at := b.epoch.tasks[number].from.Load()
+	if at == nil {
+		return ""
+	}
+	host, _, err := net.SplitHostPort((*at).String())
+	if err != nil {
+		return ""
+	}
+	return host
+}
+
+// called looks at a call before the machine does: the arrival that ends a barrier counts, too.
+func (b *accountant) called(ev coord.Event, at coord.Time) {
+	switch ev := ev.(type) {
+	case coord.Barrier:
+		if t := b.epoch.task(ev.Task); t != nil {
+			b.arrived(ev.ID, t.number, time.Duration(at))
+		}
+	case coord.InsertKeyValue:
+		if name, ok := strings.CutPrefix(ev.Key, goodput.StepKeys); ok {
+			b.stepped(name, ev.Value, at)
+		}
+	}
+}
+
+// arrived takes the first arrival of a task at a barrier.
+func (b *accountant) arrived(id string, number int, at time.Duration) {
+	g := b.open[id]
+	if g == nil {
+		if len(b.open) >= maxGatherings || b.kept+len(b.epoch.tasks) > maxArrivals {
+			return
+		}
+		g = &gathering{at: make([]time.Duration, len(b.epoch.tasks))}
+		for i := range g.at {
+			g.at[i] = -1
+		}
+		b.open[id] = g
+		b.kept += len(g.at)
+	}
+	if g.at[number] < 0 {
+		g.at[number] = at
+		g.came++
+	}
+}
+
+// stepped takes a step that a task reports. What is no step is the program's own affair.
+func (b *accountant) stepped(name string, value []byte, at coord.Time) {
+	s, err := goodput.ReadStep(value)
+	if err != nil {
+		return
+	}
+	if t := b.epoch.task(b.taskOf(name)); t != nil {
+		b.account.Step(b.wall(at), t.number, s, b.host)
+	}
+}
+
+// taskOf is the task of a key: 3, or worker/3.
+func (b *accountant) taskOf(name string) serry.TaskID {
+	job, index, ok := strings.Cut(name, "/")
+	if !ok {
+		job, index = "", name
+	}
+	n, err := strconv.Atoi(index)
+	if err != nil || strconv.Itoa(n) != index {
+		n = -1
+	}
+	return b.epoch.nameOf(serry.TaskID{Job: job, Index: n})
+}
+
+// changed takes a change of a task. When the last one leaves, the attempt has ended.
+func (b *accountant) changed(number int, state serry.TaskState, now coord.Time) {
+	was := b.present[number]
+	b.present[number] = state == serry.Connected
+	switch {
+	case b.present[number] && !was:
+		b.here++
+	case was && !b.present[number]:
+		b.here--
+		if state == serry.Failed {
+			b.account.Failed(b.wall(now))
+		} else if b.here == 0 {
+			b.account.Ended(b.wall(now))
+		}
+	}
+}
+
+// noted takes what the machine noted of a barrier that has ended.
+func (b *accountant) noted(n coord.Note) {
+	if n.Barrier != "" {
+		b.ended(n)
+	}
+}
+
+// ended compares the arrivals at a barrier that has passed, if all of them were seen.
+func (b *accountant) ended(n coord.Note) {
+	g := b.open[n.Barrier]
+	if g == nil {
+		return
+	}
+	delete(b.open, n.Barrier)
+	b.kept -= len(g.at)
+	if n.Err != nil || g.came != n.Of || n.Of < 2 {
+		return
+	}
+	class := wire.Class(n.Barrier)
+	b.account.Passed(class, g.at, b.host)
+	h := b.lags[class]
+	if h == nil {
+		if len(b.lags) >= maxLagClasses {
+			return
+		}
+		fresh := newHistogram(waitBounds())
+		h = &fresh
+		b.lags[class] = h
+	}
+	h.observe(goodput.Lag(g.at).Seconds())
+}
+
+// A books is what the account says at a moment.
+type books struct {
+	account    *goodput.Account // a copy
+	goodput    goodput.Goodput
+	settled    goodput.Goodput // without the step that is under way
+	stragglers []goodput.Straggler
+	steps      []int64 // by number of the task, or nil
+	lags       map[string]lagFigures
+}
+
+// lagFigures are the figures of a histogram.
+type lagFigures struct {
+	count uint64
+	sum   float64
+	below map[float64]uint64
+}
+
+// books copies what the account says, for goroutines other than the owner.
+func (b *accountant) books(now coord.Time) books {
+	k := books{account: b.account.Continued(), goodput: b.account.Goodput(b.wall(now)), settled: b.account.Settled(b.wall(now)), stragglers: b.account.Stragglers(), steps: b.account.Steps(), lags: make(map[string]lagFigures)}
+	for class, h := range b.lags {
+		n, sum, below := h.read()
+		k.lags[class] = lagFigures{n, sum, below}
+	}
+	return k
+}
