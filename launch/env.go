@@ -12,7 +12,7 @@ import (
 	"github.com/serry-dev/serry/secure"
 )
 
-// Variables that tasks read to find their job, beside [secure.EnvSecretFile]. Package client reads those
+// Variables that tasks read to find their job, beside [secure.EnvSecretFile] and [goodput.EnvStepFile]. Package client reads those
 // that concern it.
 const (
 	EnvAddress    = "SERRY_ADDRESS"     // of the coordination service

@@ -88,8 +88,8 @@ func (v *topView) ask(ctx context.Context) error {
 		return nil
 	}
 	v.status, v.hang = s, v.remote.hang(ctx)
-	receipts, _ := preempt.Receipts(ctx, v.remote) // why says what is wrong with them
-	v.report = diagnose.Judge(diagnose.Evidence{Status: s, Hang: v.hang, Receipts: receipts})
+	saves, _ := preempt.ReadRecords(ctx, v.remote) // why says what is wrong with them
+	v.report = diagnose.Judge(diagnose.Evidence{Status: s, Hang: v.hang, Saves: saves})
 	return nil
 }
 
