@@ -12,16 +12,6 @@ usage() {
 	exit 2
 }
 
-# tools installs what is missing, as root on a system with apt.
-tools() {
-	command -v ip >/dev/null && return
-	echo "netns: installing iproute2" >&2
-	apt-get install -qq -y iproute2 >/dev/null || {
-		apt-get update -qq
-		apt-get install -qq -y iproute2 >/dev/null
-	}
-}
-
 make() {
 	local switch=${!#} i=0 host
 	ip netns add "$switch"
@@ -53,5 +43,5 @@ case $1 in
 make | delete) ;;
 *) usage ;;
 esac
-tools
+"$(dirname "$0")/iproute2.sh"
 "$@"

@@ -28,6 +28,7 @@ scripts/venvs.sh >.cache/venvs.log 2>&1 &
 venvs=$!
 scripts/slurm.sh >.cache/slurm.log 2>&1 & # interop/slurm says what it means if that fails
 slurm=$!
+scripts/iproute2.sh || true # tests that need it say what its absence means
 
 # The race detector finds nothing where one goroutine computes, and takes five to ten times as long. What it checks of
 # unsafe pointers stays.

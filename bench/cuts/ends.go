@@ -49,7 +49,7 @@ func openNear(ctx context.Context, p plan) (*near, error) {
 	if n.host, err = proc.NewHost(ctx); err != nil {
 		return nil, err
 	}
-	o := options(p, proc.NearIP+":0")
+	o := options(p, n.host.NearIP+":0")
 	o.Network = n.network
 	n.pair, err = pair.Open(ctx, pair.Life(nearProcess, 1), pair.Life(farProcess, 1), "", o, transfer.Options{Timeout: patience})
 	if err == nil {
@@ -69,7 +69,7 @@ func (n *near) startFar(ctx context.Context, p plan) error {
 	}
 	n.life++
 	n.orders = 0
-	args := append(n.host.Prefix(), self, farCommand, "-life", fmt.Sprint(n.life), "-size", fmt.Sprint(p.size), "-dead", p.dead.String(), "-near", n.pair.Address)
+	args := append(n.host.Prefix(), self, farCommand, "-life", fmt.Sprint(n.life), "-size", fmt.Sprint(p.size), "-dead", p.dead.String(), "-near", n.pair.Address, "-listen", n.host.FarIP+":0")
 	if n.far, err = proc.Start(ctx, args...); err != nil {
 		return err
 	}
@@ -183,10 +183,11 @@ func beFar(ctx context.Context, args []string) error {
 	size := flags.Int64("size", 0, "bytes of a transfer")
 	dead := flags.Duration("dead", 0, "silence after which a link is down")
 	other := flags.String("near", "", "address of the other process")
+	listen := flags.String("listen", "", "own address")
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
-	o := options(plan{dead: *dead}, proc.FarIP+":0")
+	o := options(plan{dead: *dead}, *listen)
 	p, err := pair.Open(ctx, pair.Life(farProcess, *life), pair.Life(nearProcess, 1), *other, o, transfer.Options{Timeout: patience})
 	if err != nil {
 		return err

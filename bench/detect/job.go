@@ -95,7 +95,7 @@ func (j *job) startRelays(ctx context.Context, n int, hosts bool) (err error) {
 		return err
 	}
 	if hosts {
-		p, err := fleet.StartRelay(ctx, j.host.Prefix(), j.binary, j.dir, []string{net.JoinHostPort(proc.NearIP, j.port)}, here)
+		p, err := fleet.StartRelay(ctx, j.host.Prefix(), j.binary, j.dir, []string{net.JoinHostPort(j.host.NearIP, j.port)}, here)
 		if err != nil {
 			return err
 		}

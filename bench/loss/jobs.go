@@ -154,7 +154,7 @@ func (p plan) cut(ctx context.Context) (t trial, err error) {
 		return t, err
 	}
 	defer func() { err = errors.Join(err, h.Remove()) }()
-	service, err := proc.Start(ctx, p.binary, "serve", "--tasks", fmt.Sprint(cutRanks), "--recoverable", "--listen", net.JoinHostPort(proc.NearIP, "0"))
+	service, err := proc.Start(ctx, p.binary, "serve", "--tasks", fmt.Sprint(cutRanks), "--recoverable", "--listen", net.JoinHostPort(h.NearIP, "0"))
 	if err != nil {
 		return t, err
 	}

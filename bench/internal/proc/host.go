@@ -13,25 +13,29 @@ import (
 // A Host is a network namespace that one link connects to the machine. When the link is down, nothing
 // of what is inside can be heard, and no process is told so.
 type Host struct {
+	NearIP, FarIP string // of the two ends of the link; nothing else is on their network
+
 	name string // of the namespace, and of the near end of the link
 }
 
-// The two ends of the link to a Host. Nothing else is on their network.
 const (
-	NearIP = "10.231.77.1"
-	FarIP  = "10.231.77.2"
-	farEnd = "serry-far"
+	farEnd  = "serry-far"
+	subnets = 1 << 14 // networks of four addresses in 10.231.0.0/16, one for each host
+	tries   = 64
 )
 
-// NewHost makes a host whose link is up.
+// NewHost makes a host whose link is up. Any number of processes make hosts at the same time: the namespace has the number of the
+// network for its name, and the kernel makes each name once.
 func NewHost(ctx context.Context) (*Host, error) {
-	h := &Host{name: fmt.Sprintf("serry%d", os.Getpid())}
+	h, err := reserve(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("a host in a network namespace (needs root and iproute2): %w", err)
+	}
 	for _, args := range []string{
-		"netns add " + h.name,
 		"link add " + h.name + " type veth peer name " + farEnd + " netns " + h.name,
-		"addr add " + NearIP + "/30 dev " + h.name,
+		"addr add " + h.NearIP + "/30 dev " + h.name,
 		"link set " + h.name + " up",
-		"-n " + h.name + " addr add " + FarIP + "/30 dev " + farEnd,
+		"-n " + h.name + " addr add " + h.FarIP + "/30 dev " + farEnd,
 		"-n " + h.name + " link set lo up",
 		"-n " + h.name + " link set " + farEnd + " up",
 	} {
@@ -41,6 +45,19 @@ func NewHost(ctx context.Context) (*Host, error) {
 		}
 	}
 	return h, nil
+}
+
+// reserve makes the namespace of a network that no other host has.
+func reserve(ctx context.Context) (h *Host, err error) {
+	for i := range tries {
+		n := (os.Getpid()*tries + i) % subnets
+		network := fmt.Sprintf("10.231.%d.", n>>6)
+		h = &Host{NearIP: network + fmt.Sprint(n<<2&0xff+1), FarIP: network + fmt.Sprint(n<<2&0xff+2), name: fmt.Sprintf("serry%d", n)}
+		if err = ip(ctx, "netns add "+h.name); err == nil || !strings.Contains(err.Error(), "File exists") {
+			return h, err
+		}
+	}
+	return nil, err
 }
 
 // Prefix runs a command on the host.
