@@ -1,6 +1,7 @@
 package transfer
 
 import (
+	"context"
 	"errors"
 	"slices"
 	"strconv"
@@ -70,8 +71,10 @@ type Device interface {
 	Err() error
 }
 
-// pollTime is how often a recorder looks at marks.
-const pollTime = 50 * time.Microsecond
+const (
+	pollTime = 50 * time.Microsecond // how often a recorder looks at marks
+	lastPoll = time.Second           // how often, once nothing waits for it any more
+)
 
 // A Recorder turns the marks of a device into events. One goroutine looks at the marks while there are any; a callback of
 // the driver would have to run on a thread of the driver, and would hold up the queue.
@@ -82,10 +85,10 @@ type Recorder struct {
 
 	mu struct {
 		sync.Mutex
-		open    []recorded // in the order in which they were recorded
-		polling bool
+		open []recorded    // in the order in which they were recorded
+		idle chan struct{} // or nil: closed when none is open
+		left bool          // nothing waits for them any more
 	}
-	polls sync.WaitGroup
 }
 
 // recorded is an event that waits for a mark.
@@ -115,9 +118,9 @@ func (r *Recorder) Record(q Queue, launch error) *Event {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.mu.open = append(r.mu.open, recorded{e, mark, launch})
-	if !r.mu.polling {
-		r.mu.polling = true
-		r.polls.Go(r.poll)
+	if r.mu.idle == nil {
+		r.mu.idle = make(chan struct{})
+		go r.poll()
 	}
 	return e
 }
@@ -127,19 +130,33 @@ func (r *Recorder) poll() {
 	timer := time.NewTicker(pollTime)
 	defer timer.Stop()
 	for {
-		ended, idle := r.look()
-		for _, o := range ended {
+		for _, o := range r.look() {
 			o.event.end(errors.Join(o.launch, r.fault(o)))
 		}
-		if idle {
+		if r.rests(timer) {
 			return
 		}
 		<-timer.C
 	}
 }
 
-// look takes out the events that end, and says whether none is left.
-func (r *Recorder) look() (ended []recorded, idle bool) {
+// rests says whether no event is open, and lets those that wait for that go on.
+func (r *Recorder) rests(timer *time.Ticker) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if len(r.mu.open) > 0 {
+		if r.mu.left {
+			timer.Reset(lastPoll)
+		}
+		return false
+	}
+	close(r.mu.idle)
+	r.mu.idle = nil
+	return true
+}
+
+// look takes out the events that end.
+func (r *Recorder) look() (ended []recorded) {
 	lost := r.device.Err() != nil
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -150,9 +167,7 @@ func (r *Recorder) look() (ended []recorded, idle bool) {
 		}
 		return over
 	})
-	idle = len(r.mu.open) == 0
-	r.mu.polling = !idle
-	return ended, idle
+	return ended
 }
 
 // fault is why work has failed on the device, or nil. A mark says nothing about that: a device that is lost may have
@@ -167,8 +182,25 @@ func (r *Recorder) fault(o recorded) error {
 	return nil
 }
 
-// Flush waits until no event of the recorder is open.
-func (r *Recorder) Flush() { r.polls.Wait() }
+// Flush waits until no event of the recorder is open, or until ctx ends: then it returns false. The recorder goes on looking at
+// marks, now and then, until the device has reached them: what it has open keeps memory reachable that the device may write.
+func (r *Recorder) Flush(ctx context.Context) bool {
+	r.mu.Lock()
+	idle := r.mu.idle
+	r.mu.Unlock()
+	if idle == nil {
+		return true
+	}
+	select {
+	case <-idle:
+		return true
+	case <-ctx.Done():
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.mu.left = true
+	return r.mu.idle == nil
+}
 
 // Behind has everything that is submitted to q from now on wait, on the device, until e is done. It says whether it could:
 // an event that is not recorded, or that is recorded on another device, must be waited for by the processor. It costs

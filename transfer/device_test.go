@@ -359,6 +359,55 @@ func TestNoDeviceMemory(t *testing.T) {
 	})
 }
 
+// An engine is closed while a device hangs: it does not wait for ever, and memory that the device may write is not given back.
+func TestCloseBesideADeviceThatHangs(t *testing.T) {
+	clause.Cite(t, "TR-CAN-5", "TR-CAN-7", "TR-ASY-1")
+	for _, lost := range []bool{false, true} {
+		t.Run(fmt.Sprintf("peerLost=%v", lost), func(t *testing.T) {
+			inBubble(t, func(t *testing.T, w *world) {
+				fakes := devices(w, 2, &devicetest.Fake{Latency: time.Millisecond, Rate: 1e9})
+				a, b := w.pair()
+				b.send(a, 1, fill(40<<20, 1))
+				region, err := fakes[0].Alloc(40 << 20)
+				if err != nil {
+					t.Fatal(err)
+				}
+				freed := false
+				into, err := a.Pool().Buffer(bytesSpec(40<<20), transfer.Memory{Region: region, Free: func() { freed = true }})
+				if err != nil {
+					t.Fatal(err)
+				}
+				op := a.receiveOp(b, 1, 0)
+				op.Buffer = into
+				got := a.begin(t.Context(), op)
+				time.Sleep(20 * time.Millisecond)
+				fakes[0].Hang(true)
+				into.Delete()
+				time.Sleep(20 * time.Millisecond)
+				if lost {
+					w.kill(b)
+					time.Sleep(5 * time.Second)
+				}
+				began := time.Now()
+				ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+				defer cancel()
+				a.Close(ctx)
+				if d := time.Since(began); d > 15*time.Second {
+					t.Errorf("Close() took %v beside a device that hangs", d)
+				}
+				if err := got.Event.Err(); got.Event.State() != transfer.Failed {
+					t.Errorf("receive of an engine that was closed is %v, %v", got.Event.State(), err)
+				}
+				fakes[0].Hang(false)
+				time.Sleep(3 * time.Second)
+				if a.Pool().Flush(); freed {
+					t.Error("memory that the device may have written was given back")
+				}
+			})
+		})
+	}
+}
+
 // Copies inside a device, and offers of its memory.
 func TestDeviceCopiesAndOffers(t *testing.T) {
 	clause.Cite(t, "TR-G-29", "TR-DPT-4", "TR-PUL-17", "TRT-070")

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/serry-dev/serry"
+	"github.com/serry-dev/serry/internal/plant"
 	"github.com/serry-dev/serry/link"
 	"github.com/serry-dev/serry/memory"
 	"github.com/serry-dev/serry/transfer/internal/match"
@@ -23,6 +24,9 @@ import (
 const (
 	defaultTimeout = 5 * time.Minute
 	maxRecords     = 4096
+
+	// deviceLimit is how long Close waits for devices that copy: a copy takes milliseconds, and a device that hangs never ends it.
+	deviceLimit = 10 * time.Second
 )
 
 // A Member is what an Engine needs of the job; *client.Member satisfies it.
@@ -56,6 +60,8 @@ type Options struct {
 	Stall     time.Duration // after which a transfer that gets no byte fails; 0 means 20s
 
 	Log *slog.Logger // or nil
+
+	Planted plant.Faults // none, but in tests of tests
 }
 
 // An Engine moves buffers between the devices of this process and those of others. Make it with New.
@@ -85,6 +91,7 @@ type Engine struct {
 		closed  bool
 		tasks   map[serry.TaskID]serry.TaskInfo // as the service told last
 		peers   map[serry.Life]*peer
+		leaving map[*peer]bool // whose lives are over, while devices use memory of their operations
 		lastRef match.Ref
 		records []Record // the oldest first
 		stagers map[serry.DeviceID]*stager
@@ -123,7 +130,7 @@ func New(ctx context.Context, m Member, net *link.Net, o Options) (*Engine, erro
 		e.log = slog.New(slog.DiscardHandler)
 	}
 	e.opt.Timeout = cmp.Or(e.opt.Timeout, defaultTimeout)
-	e.mu.peers = make(map[serry.Life]*peer)
+	e.mu.peers, e.mu.leaving = make(map[serry.Life]*peer), make(map[*peer]bool)
 	e.mu.stagers = make(map[serry.DeviceID]*stager)
 	e.offers.table = offer.NewTable(offer.Limits{})
 	e.offers.present, e.offers.tickets = make(map[offer.Serial]*Offered), make(map[offer.Ticket]*delivery)
@@ -452,8 +459,9 @@ func (e *Engine) Event(event link.Event) {
 	}
 }
 
-// Close ends all transfers, and tells the peers. It waits for their verdicts until ctx ends, and until devices have done with
-// memory that they were told to copy. A second call does nothing.
+// Close ends all transfers, and tells the peers. It waits for their verdicts until ctx ends, and then until devices have done
+// with memory that they were told to copy, for at most 10 s: memory that a device has not done with by then is never given back.
+// A second call does nothing.
 func (e *Engine) Close(ctx context.Context) {
 	e.mu.Lock()
 	if e.mu.closed {
@@ -475,13 +483,34 @@ func (e *Engine) Close(ctx context.Context) {
 	}
 	for _, p := range peers {
 		p.do(p.abandon)
-		<-p.drained() // of what devices still copy
-		p.close()
 	}
+	e.leaveDevices(peers)
 	e.stop(ErrAborted)
-	for _, s := range e.mu.stagers { // no call adds one any more
-		s.recorder.Flush() // what it ends is queued for the peers, also for those that were lost before
-	}
 	e.work.Wait()
 	e.pool.Flush()
+}
+
+// leaveDevices waits until devices do not use memory of operations any more, and gives up on those that go on for too long.
+func (e *Engine) leaveDevices(peers []*peer) {
+	ctx, cancel := context.WithTimeout(context.Background(), deviceLimit)
+	defer cancel()
+	e.mu.Lock()
+	for p := range e.mu.leaving {
+		peers = append(peers, p)
+	}
+	e.mu.Unlock()
+	for _, p := range peers {
+		select {
+		case <-p.drained():
+		case <-ctx.Done():
+			p.do(p.strand)
+			<-p.drained()
+		}
+		p.close()
+	}
+	for _, s := range e.mu.stagers { // no call adds one any more
+		if !s.recorder.Flush(ctx) {
+			e.log.Warn("device does not end its copies: their memory is not freed", "after", deviceLimit)
+		}
+	}
 }

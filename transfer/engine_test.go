@@ -39,6 +39,42 @@ func TestSizes(t *testing.T) {
 	})
 }
 
+// A transfer of few bytes whose receive waits takes one round trip, verdict and all: as long as one without any bytes.
+func TestSmallTransferTakesOneRoundTrip(t *testing.T) {
+	clause.Cite(t, "TR-SZE-7", "TR-SND-5")
+	inBubble(t, func(t *testing.T, w *world) {
+		const way = 50 * time.Millisecond
+		w.link.Timing = link.Timing{Ping: time.Minute, Suspect: 2 * time.Minute, Dead: 3 * time.Minute} // no ping comes in between
+		a, b := w.pair()
+		trip := func(key uint64, size int) time.Duration {
+			got := b.receive(a, key, size)
+			synctest.Wait()
+			begun := time.Now()
+			sent := a.send(b, key, fill(size, key))
+			if err := sent.Event.Wait(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			took := time.Since(begun)
+			if !bytes.Equal(content(t, got.Buffer), fill(size, key)) {
+				t.Errorf("%d bytes came out different", size)
+			}
+			return took
+		}
+		trip(1, 1) // makes the link
+		w.network.mu.Lock()
+		w.network.lag = func() time.Duration { return way }
+		w.network.mu.Unlock()
+		for i, size := range []int{0, 1, 1024, 4000} { // what one read of the network takes
+			if took := trip(uint64(i)+2, size); took != 2*way {
+				t.Errorf("%d bytes took %v; one way takes %v", size, took, way)
+			}
+		}
+		if took := trip(9, 8193); took < 4*way {
+			t.Errorf("8193 bytes took %v; want two round trips, or this test shows nothing", took)
+		}
+	})
+}
+
 func TestArgumentsAreCheckedFirst(t *testing.T) {
 	clause.Cite(t, "TR-PRE-1", "TR-PRE-2", "TR-PRE-4", "TR-OBJ-7", "TRT-005", "TRT-006", "TRT-008", "TRT-009", "TRT-011")
 	inBubble(t, func(t *testing.T, w *world) {

@@ -260,7 +260,7 @@ func TestTwoLevels(t *testing.T) {
 		if string(gu.Memory().Bytes()) != "new" || time.Since(began) < 101*time.Millisecond {
 			t.Errorf("copied %q after %v; want what the producer wrote", gu.Memory().Bytes(), time.Since(began))
 		}
-		r.Flush()
+		r.Flush(t.Context())
 		for _, b := range []*transfer.Buffer{b, got, fresh} {
 			b.Delete()
 		}
@@ -303,6 +303,6 @@ func TestRecordNeverStaysOpen(t *testing.T) {
 		if ok, err := r.Behind(q, joined); ok || !errors.Is(err, errDevice) {
 			t.Errorf("Behind(failed) = %v, %v; want its error", ok, err)
 		}
-		r.Flush()
+		r.Flush(t.Context())
 	})
 }

@@ -1,6 +1,7 @@
 package transfer
 
 import (
+	"bytes"
 	"encoding/binary"
 	"errors"
 	"math"
@@ -28,8 +29,10 @@ func kindOf(t link.Type) match.Kind {
 var errMalformed = errors.New("malformed message about a transfer")
 
 const (
-	flagReady = 1 << 0
-	flagPlace = 1 << 1 // the place of the data follows
+	flagReady   = 1 << 0
+	flagPlace   = 1 << 1 // the place of the data follows
+	flagCarried = 1 << 2 // offers can carry the data; of an Accept: the next one shall
+	flagData    = 1 << 3 // all data follow
 )
 
 // appendMessage adds the bytes of a message.
@@ -42,14 +45,7 @@ func appendMessage(b []byte, m match.Message) []byte {
 	b = le.AppendUint32(b, uint32(m.ID.Dst))
 	switch m.Kind {
 	case match.Offer:
-		flags := byte(0)
-		if m.Ready {
-			flags |= flagReady
-		}
-		if m.Place.Known() {
-			flags |= flagPlace
-		}
-		b = append(b, flags, m.Class)
+		b = append(b, offerFlags(m), m.Class)
 		b = le.AppendUint64(b, uint64(m.Shape.Bytes))
 		b = le.AppendUint64(b, m.Shape.Digest)
 		b = appendText(b, m.Shape.Text)
@@ -57,7 +53,13 @@ func appendMessage(b []byte, m match.Message) []byte {
 			b = le.AppendUint64(b, m.Place.Arena)
 			b = le.AppendUint64(b, uint64(m.Place.Offset))
 		}
+		b = append(b, m.Data...) // as many as the shape says
 	case match.Accept:
+		flags := byte(0)
+		if m.Carried {
+			flags = flagCarried
+		}
+		b = append(b, flags)
 		b = le.AppendUint16(b, uint16(len(m.Missing)))
 		for _, r := range m.Missing {
 			b = le.AppendUint64(b, uint64(r.From))
@@ -70,6 +72,22 @@ func appendMessage(b []byte, m match.Message) []byte {
 	return b
 }
 
+func offerFlags(m match.Message) (flags byte) {
+	if m.Ready {
+		flags |= flagReady
+	}
+	if m.Place.Known() {
+		flags |= flagPlace
+	}
+	if m.Carried {
+		flags |= flagCarried
+	}
+	if m.Data != nil {
+		flags |= flagData
+	}
+	return flags
+}
+
 func appendText(b []byte, s string) []byte {
 	s = s[:min(len(s), match.MaxText)]
 	b = binary.LittleEndian.AppendUint16(b, uint16(len(s)))
@@ -79,7 +97,7 @@ func appendText(b []byte, s string) []byte {
 // parseMessages reads the messages of a frame. A peer may have sent anything: what is returned is safe to hand to a machine,
 // which checks what it means.
 func parseMessages(kind match.Kind, b []byte) ([]match.Message, error) {
-	const least = 50 // bytes of most messages
+	const least = 50 // bytes of the shortest message
 	list := make([]match.Message, 0, len(b)/least+1)
 	r := reader{rest: b}
 	for len(r.rest) > 0 && !r.failed {
@@ -103,15 +121,21 @@ func (r *reader) message(kind match.Kind) match.Message {
 	switch kind {
 	case match.Offer:
 		flags := r.byte()
-		m.Ready = flags&flagReady != 0
+		m.Ready, m.Carried = flags&flagReady != 0, flags&flagCarried != 0
 		m.Class = r.byte()
 		m.Shape = match.Shape{Bytes: r.int64(), Digest: r.uint64(), Text: r.text()}
 		if flags&flagPlace != 0 {
 			m.Place = match.Place{Arena: r.uint64(), Offset: r.int64()}
 			r.failed = r.failed || !m.Place.Known()
 		}
-		r.failed = r.failed || flags&^(flagReady|flagPlace) != 0 || m.Class > uint8(link.Bulk)
+		if flags&flagData != 0 {
+			m.Data = r.data(m.Shape.Bytes)
+		}
+		r.failed = r.failed || flags&^(flagReady|flagPlace|flagCarried|flagData) != 0 || m.Class > uint8(link.Bulk)
 	case match.Accept:
+		flags := r.byte()
+		m.Carried = flags == flagCarried
+		r.failed = r.failed || flags&^flagCarried != 0
 		for range r.count() {
 			m.Missing = append(m.Missing, match.Range{From: r.int64(), To: r.int64()})
 		}
@@ -157,6 +181,15 @@ func (r *reader) count() int {
 		return 0
 	}
 	return n
+}
+
+// data are the bytes that an offer carries. They are copied: the frame belongs to the link.
+func (r *reader) data(n int64) []byte {
+	if n <= 0 || n > carriedBytes {
+		r.failed = true
+		return nil
+	}
+	return bytes.Clone(r.take(int(n)))
 }
 
 func (r *reader) text() string {

@@ -14,6 +14,8 @@ func FuzzMessages(f *testing.F) {
 	for _, m := range []match.Message{
 		{Kind: match.Offer, Number: 7, ID: id, Shape: match.Shape{Bytes: 1 << 40, Digest: 9, Text: "f32[2]"}, Class: 2, Ready: true},
 		{Kind: match.Offer, Number: 7, ID: id, Shape: match.Shape{Bytes: 1, Digest: 9, Text: "u8[1]"}, Class: 2, Ready: true, Place: match.Place{Arena: 3, Offset: 64}},
+		{Kind: match.Offer, Number: 7, ID: id, Shape: match.Shape{Bytes: 3, Digest: 9, Text: "u8[3]"}, Ready: true, Carried: true, Data: []byte("abc")},
+		{Kind: match.Accept, Number: 8, ID: id, Missing: match.Ranges{{From: 0, To: 3}}, Carried: true},
 		{Kind: match.Accept, Number: 8, ID: id, Missing: match.Ranges{{From: 0, To: 5}, {From: 9, To: 1 << 50}}},
 		{Kind: match.Cancel, Number: 9, ID: id, Verdict: match.Verdict{Code: match.Cancelled, Text: "enough"}},
 		{Kind: match.Done, Number: 10, ID: id},

@@ -8,6 +8,7 @@ import (
 	"sync/atomic"
 
 	"github.com/serry-dev/serry"
+	"github.com/serry-dev/serry/internal/plant"
 	"github.com/serry-dev/serry/link"
 	"github.com/serry-dev/serry/memory"
 	"github.com/serry-dev/serry/transfer/internal/match"
@@ -20,6 +21,9 @@ const (
 
 	// windowPieces is how many pieces of one transfer move at a time.
 	windowPieces = 8
+
+	// carriedBytes is how large data can be that travel in the offer of their transfer.
+	carriedBytes = 8 << 10
 )
 
 // An operation is a half of a transfer, from the call of the program to its end. After the call it belongs to the goroutine
@@ -54,8 +58,8 @@ type operation struct {
 
 	offered *Offered // that the memory of a send is of, or nil
 
-	// reading ends when the peer does not read the memory of a send any more, which may be after its event (TR-CAN-7). It is nil
-	// where the peer cannot read the memory.
+	// reading ends when nothing outside of this package uses the memory any more, which may be after the event of the half: a peer
+	// that reads the memory of a send (TR-CAN-7), or a device that copies. It is nil where there is neither.
 	reading *Promise
 }
 
@@ -89,13 +93,13 @@ func (o *operation) takeBuffer(ctx context.Context, e *Engine) error {
 			return err
 		}
 	}
-	if o.send && o.memory.Space() == memory.Shared {
+	if o.stager != nil || o.send && o.memory.Space() == memory.Shared {
 		var read *Event
 		o.reading, read = e.pool.ownEvent()
 		use.Convert(read)
-		return nil
+	} else {
+		use.Convert(o.event)
 	}
-	use.Convert(o.event)
 	if o.send {
 		return nil
 	}
@@ -117,6 +121,11 @@ func (o *operation) allocate(e *Engine) error {
 	}
 	o.memory = m.Region
 	o.buffer = &Buffer{pool: e.pool, spec: o.op.Spec, memory: m, definition: o.event}
+	if o.stager != nil {
+		var read *Event
+		o.reading, read = e.pool.ownEvent()
+		o.buffer.mu.usages = []*Event{read}
+	}
 	return nil
 }
 
@@ -126,10 +135,21 @@ func (o *operation) drop(err error) {
 	o.release()
 }
 
-// release lets the memory of a send be used again: the peer does not read it.
+// release lets the memory be used again: neither a peer nor a device uses it.
 func (o *operation) release() {
 	if o.reading != nil {
 		o.reading.Set(nil)
+	}
+}
+
+// keep has the memory never be given back: a peer or a device may use it at any time, and this process will not hear when it
+// has done with it.
+func (o *operation) keep() {
+	if o.reading != nil {
+		o.reading.retire()
+	}
+	if o.offered != nil {
+		o.offered.promise.retire()
 	}
 }
 
@@ -250,6 +270,18 @@ func (m *mover) give(to func(link.Header, ...[]byte) (*link.Ticket, error)) int6
 	m.pieces = append(m.pieces, p)
 	p.ticket.Then(func() { m.op.peer.do(func() { m.ended(p) }) })
 	return p.To - p.From
+}
+
+// carries says whether messages can carry the data of the half: those of a send are few, and those of a receive can be written
+// at once.
+func (o *operation) carries() bool {
+	return o.stager == nil && o.failure == nil && (!o.send || o.Shape.Bytes > 0 && o.Shape.Bytes <= carriedBytes)
+}
+
+// carried writes the data of a receive that came with an offer.
+func (o *operation) carried(data []byte) {
+	o.path = ByLink
+	o.moved.Store(int64(copy(o.memory.Bytes(), data)))
 }
 
 // refused hears that the link does not take a piece, although it is up.
@@ -374,6 +406,9 @@ func (m *mover) remove(p *piece) {
 func (m *mover) halt(f func(*piece)) (all bool) {
 	m.over = true
 	all = len(m.left) == 0
+	if m.op.peer.engine.opt.Planted.Has(plant.LooseMemory) {
+		m.pieces = nil
+	}
 	for _, p := range m.pieces {
 		p.ticket.Cancel(ErrCancelled)
 		if !m.op.send {

@@ -4,10 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"sync"
 	"time"
 
 	"github.com/serry-dev/serry"
+	"github.com/serry-dev/serry/internal/plant"
 	"github.com/serry-dev/serry/link"
 	"github.com/serry-dev/serry/transfer/internal/match"
 )
@@ -15,7 +18,7 @@ import (
 const (
 	maxLive = 1 << 15 // halves of transfers with one peer at a time; more wait for their turn
 
-	maxOutbox = 1 << 12 // messages whose memory is kept for the next ones
+	maxSpare = 4 // frames whose memory is kept for the next ones
 
 	leastRedial = 50 * time.Millisecond
 	mostRedial  = 2 * time.Second
@@ -37,16 +40,16 @@ type peer struct {
 	link       *link.Link   // or nil
 	former     *link.Link   // the one before, or nil: what still comes from it is late
 	over       bool         // the life is
-	outbox     []match.Message
-	payload    []byte // of the last frame, to be used again
+	outbox     []frame
+	spare      [][]byte // memory of frames that were sent
 	intake     intake
 	shared     sharing
 	held       map[match.Ref]*operation // sends that have ended, and whose memory the peer may read
 	timer      *time.Timer              // for the machine, or nil
 	redial     time.Duration
-	draining   int             // operations that have ended, and whose memory a device uses
-	watching   bool            // a timer looks at what waits
-	waiters    []chan struct{} // to be closed when there are no operations
+	draining   map[match.Ref]*operation // that have ended, and whose memory a device uses
+	watching   bool                     // a timer looks at what waits
+	waiters    []chan struct{}          // to be closed when there are no operations
 	asks       asks
 	deliveries map[match.ID]*delivery // requests of the peer that wait for their offers, or are answered
 
@@ -62,10 +65,13 @@ type peer struct {
 }
 
 func newPeer(e *Engine, life serry.Life) *peer {
-	p := &peer{engine: e, life: life, ops: make(map[match.Ref]*operation), held: make(map[match.Ref]*operation), deliveries: make(map[match.ID]*delivery)}
+	p := &peer{
+		engine: e, life: life, ops: make(map[match.Ref]*operation), held: make(map[match.Ref]*operation),
+		draining: make(map[match.Ref]*operation), deliveries: make(map[match.ID]*delivery),
+	}
 	p.machine = match.New(match.Config{
 		Odd: e.life.Compare(life) < 0, Peer: fmt.Sprintf("%v incarnation %d", life.Task, life.Incarnation),
-		Detection: e.opt.Detection, Stall: e.opt.Stall, Live: maxLive,
+		Detection: e.opt.Detection, Stall: e.opt.Stall, Live: maxLive, Planted: e.opt.Planted,
 	})
 	p.mu.known, p.mu.stages = make(map[match.Number]bool), make(map[match.Number]bool)
 	return p
@@ -157,7 +163,9 @@ func (p *peer) perform() {
 		for _, a := range list {
 			switch a := a.(type) {
 			case match.Tell:
-				p.tell(a.Message)
+				p.tell(a)
+			case match.Take:
+				p.ops[a.Ref].carried(a.Data)
 			case match.Move:
 				p.ops[a.Ref].move(p.link, a.Number, a.Ranges)
 			case match.Expect:
@@ -174,7 +182,7 @@ func (p *peer) perform() {
 			}
 		}
 	}
-	if len(p.ops)+len(p.backlog)+p.draining == 0 {
+	if len(p.ops)+len(p.backlog)+len(p.draining) == 0 {
 		for _, w := range p.waiters {
 			close(w)
 		}
@@ -182,19 +190,49 @@ func (p *peer) perform() {
 	}
 }
 
-func (p *peer) tell(m match.Message) {
-	if m.Kind == match.Offer {
-		p.setKnown(m.Number, true) // credit may come before the answer
-		p.offered(m.Number)
-	}
-	p.outbox = append(p.outbox, m)
+// A frame is messages of one kind that are about to be sent.
+type frame struct {
+	kind    match.Kind
+	payload []byte
 }
 
-// offered notes the number of a send.
-func (p *peer) offered(n match.Number) {
+// tell adds a message to the frames that are sent next. It is written here and now: the memory of data that it carries may be
+// used for something else when the transfer has ended.
+func (p *peer) tell(t match.Tell) {
+	const most = link.ControlBytes - 32<<10 // the longest message has 17 KiB
+	m := t.Message
+	if m.Kind == match.Offer {
+		p.setKnown(m.Number, true) // credit may come before the answer
+		if o := p.offered(m.Number); o != nil && t.Carry {
+			o.path = ByLink
+			m.Data = o.memory.Bytes()
+		}
+	}
+	n := len(p.outbox)
+	if n == 0 || p.outbox[n-1].kind != m.Kind || len(p.outbox[n-1].payload) >= most {
+		p.outbox = append(p.outbox, frame{m.Kind, p.emptyPayload()})
+		n++
+	}
+	f := &p.outbox[n-1]
+	f.payload = appendMessage(f.payload, m)
+}
+
+// emptyPayload is memory for a frame.
+func (p *peer) emptyPayload() []byte {
+	n := len(p.spare)
+	if n == 0 {
+		return nil
+	}
+	b := p.spare[n-1]
+	p.spare = p.spare[:n-1]
+	return b[:0]
+}
+
+// offered notes the number of a send, and finds it.
+func (p *peer) offered(n match.Number) *operation {
 	ref, ok := p.machine.Sender(n)
 	if !ok {
-		return
+		return nil
 	}
 	o := p.ops[ref]
 	o.number = n
@@ -203,6 +241,7 @@ func (p *peer) offered(n match.Number) {
 		defer p.mu.Unlock()
 		p.mu.stages[n] = true
 	}
+	return o
 }
 
 // stages says whether a number is that of a send from a device.
@@ -212,23 +251,19 @@ func (p *peer) stages(n match.Number) bool {
 	return p.mu.stages[n]
 }
 
-// flush sends the messages that have gathered, as few frames. A frame that the link does not take is lost: the sender of the
-// transfer asks again.
+// flush sends the frames that have gathered. A frame that the link does not take is lost: the sender of the transfer asks
+// again.
 func (p *peer) flush() {
-	const most = link.ControlBytes - 32<<10 // the longest message has 16 KiB
-	for rest := p.outbox; len(rest) > 0 && p.link != nil; {
-		kind, payload := rest[0].Kind, p.payload[:0] // the link copies it
-		for len(rest) > 0 && rest[0].Kind == kind && len(payload) < most {
-			payload = appendMessage(payload, rest[0])
-			rest = rest[1:]
+	for _, f := range p.outbox {
+		if p.link != nil {
+			p.link.Post(link.Header{Family: link.Transfer, Type: frameTypes[f.kind], Class: link.Control}, f.payload) // which copies it
 		}
-		p.link.Post(link.Header{Family: link.Transfer, Type: frameTypes[kind], Class: link.Control}, payload)
-		p.payload = payload
+		if len(p.spare) < maxSpare {
+			p.spare = append(p.spare, f.payload)
+		}
 	}
 	clear(p.outbox)
-	if p.outbox = p.outbox[:0]; cap(p.outbox) > maxOutbox {
-		p.outbox = nil
-	}
+	p.outbox = p.outbox[:0]
 }
 
 // post begins an operation.
@@ -247,6 +282,7 @@ func (p *peer) admit(o *operation) {
 		return
 	}
 	ready := o.ready()
+	o.Carried = o.carries()
 	o.defined = ready.State() == Complete
 	o.Ready = o.defined && p.locate(o)
 	p.ops[o.ref] = o
@@ -272,13 +308,13 @@ func (p *peer) end(o *operation, end match.End) {
 	p.leave()
 	if o.number != 0 {
 		p.setKnown(o.number, false)
-		if v.Code != match.OK && p.link != nil {
+		if v.Code != match.OK && p.link != nil && !p.engine.opt.Planted.Has(plant.LooseMemory) {
 			p.link.Forget(link.Transfer, uint64(o.number), 0, ErrCancelled)
 		}
 	}
 	if o.copies > 0 {
 		o.ending = &end
-		p.draining++
+		p.draining[o.ref] = o
 	} else {
 		p.conclude(o, end)
 	}
@@ -305,8 +341,30 @@ func (p *peer) conclude(o *operation, end match.End) {
 // settle tells the program of an end, once the device does not use the memory any more.
 func (p *peer) settle(o *operation) {
 	if o.ending != nil && o.copies == 0 {
-		p.draining--
+		delete(p.draining, o.ref)
 		p.conclude(o, *o.ending)
+		p.forgetIfOver()
+	}
+}
+
+// strand ends the operations whose memory a device has not done with in time. The memory is never given back.
+func (p *peer) strand() {
+	for _, ref := range slices.Sorted(maps.Keys(p.draining)) {
+		o := p.draining[ref]
+		delete(p.draining, ref)
+		o.ending.Held = false
+		o.keep()
+		p.conclude(o, *o.ending)
+	}
+}
+
+// forgetIfOver has the engine forget a peer whose life is over, once no device uses memory of its operations.
+func (p *peer) forgetIfOver() {
+	e := p.engine
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if p.over && len(p.draining) == 0 {
+		delete(e.mu.leaving, p)
 	}
 }
 
@@ -356,7 +414,9 @@ func (p *peer) cancelAll() {
 // drained is closed when there are no operations.
 func (p *peer) drained() <-chan struct{} {
 	c := make(chan struct{})
-	p.do(func() { p.waiters = append(p.waiters, c) })
+	if !p.try(func() { p.waiters = append(p.waiters, c) }) {
+		close(c)
+	}
 	return c
 }
 
@@ -450,10 +510,7 @@ func (p *peer) abandon() {
 	p.finish("the engine was closed", p.machine.Abandon)
 	p.perform()
 	for _, o := range p.held {
-		o.reading.retire()
-		if o.offered != nil {
-			o.offered.promise.retire()
-		}
+		o.keep()
 	}
 }
 
@@ -466,11 +523,15 @@ func (p *peer) finish(why string, end func(match.Time, match.Verdict)) {
 	p.endDeliveries()
 	p.dropBacklog(fmt.Errorf("%w: %s", ErrUnavailable, why))
 	end(p.now(), match.Verdict{Code: match.Unavailable, Text: why[:min(len(why), match.MaxText)]})
+	p.perform()
 	e := p.engine
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if e.mu.peers[p.life] == p {
 		delete(e.mu.peers, p.life)
+	}
+	if len(p.draining) > 0 {
+		e.mu.leaving[p] = true
 	}
 }
 

@@ -40,12 +40,12 @@ func TestWhy(t *testing.T) {
 		time.Sleep(45 * time.Second)
 		mine, theirs := a.Why(), b.Why()
 		want := map[string]bool{
-			"send 1 (device 0 to 1), 0 of 3 bytes: waits for worker/1: a receive, for 45s":        true,
-			"send 4 (device 0 to 1), 0 of 1 bytes: waits for this process: its data, for 45s":     true,
-			"send 2 (device 1 to 0), 0 of 2 bytes: waits for worker/0: a receive, for 45s":        true,
-			"receive 3 (device 0 to 1), 0 of 10 bytes: waits for worker/0: a send, for 45s":       true,
-			"receive 4 (device 0 to 1), 0 of 1 bytes: waits for worker/0: the sender's data, for": true,
-			"waits for worker/0: offer 77, for 45s":                                               true,
+			"send 1 (device 0 to 1), 0 of 3 bytes: waits for worker/1: a receive, or its verdict, for 45s": true,
+			"send 4 (device 0 to 1), 0 of 1 bytes: waits for this process: its data, for 45s":              true,
+			"send 2 (device 1 to 0), 0 of 2 bytes: waits for worker/0: a receive, or its verdict, for 45s": true,
+			"receive 3 (device 0 to 1), 0 of 10 bytes: waits for worker/0: a send, for 45s":                true,
+			"receive 4 (device 0 to 1), 0 of 1 bytes: waits for worker/0: the sender's data, for":          true,
+			"waits for worker/0: offer 77, for 45s":                                                        true,
 		}
 		for _, r := range append(mine.Waiting, theirs.Waiting...) {
 			for text := range want {

@@ -66,6 +66,7 @@ const (
 	NoReask       // nothing is told again when there is contact again (TR-ASY-5)
 	SecondEnd     // a verdict that comes late ends a transfer again (TR-ASY-1)
 	EarlyRelease  // memory that the receiver may read is free when a send has ended (TR-CAN-7)
+	LooseMemory   // the link keeps the memory of a transfer that has ended (TR-CAN-4)
 
 	end
 )
@@ -81,7 +82,7 @@ var names = [...]string{
 	"no fence", "unreadable stage", "sweep before switch", "late duplicate",
 	"stale link", "credit leak",
 	"aborted success", "missed revoke", "stale frames", "own view", "early signal", "commit in doubt",
-	"deciding sender", "forgotten verdict", "late writes", "no refusal", "wrong resume", "no second question", "second end", "early release",
+	"deciding sender", "forgotten verdict", "late writes", "no refusal", "wrong resume", "no second question", "second end", "early release", "loose memory",
 }
 
 // All lists the faults.

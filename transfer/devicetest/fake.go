@@ -39,6 +39,7 @@ type Fake struct {
 	copies  int // calls of Copy so far
 	failAt  int // the call of Copy that is refused, or 0
 	loseAt  int // the call of Copy at which the device is lost, or 0
+	hangs   bool
 	lost    error
 	log     []Copied
 }
@@ -149,6 +150,14 @@ func (f *Fake) LoseAt(n int) {
 	f.loseAt = f.copies + n
 }
 
+// Hang has the device do nothing from now on, or go on. It says nothing of that.
+func (f *Fake) Hang(hangs bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.advance()
+	f.hangs = hangs
+}
+
 // Copies are those that have ended.
 func (f *Fake) Copies() []Copied {
 	f.mu.Lock()
@@ -239,7 +248,7 @@ func (q *queue) Reached() uint64 {
 
 // advance lets the device work up to now; mu is held.
 func (f *Fake) advance() {
-	for f.lost == nil && f.step() {
+	for f.lost == nil && !f.hangs && f.step() {
 	}
 }
 

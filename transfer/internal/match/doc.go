@@ -11,7 +11,8 @@
 // The sender offers each send. The receiver pairs an offer with a receive that has the same id; whichever is first waits.
 // An offer takes no memory but its own few words, so any order of posting works (TR-ORD-4). When the types agree, and both
 // sides are ready, the receiver accepts, and says which bytes it lacks; the sender has them moved. When all bytes are there
-// the receiver says that it is done.
+// the receiver says that it is done. Data that are small are carried by the offer itself, so that a receive that waits for them
+// is done at once (see carry.go).
 //
 // # One verdict
 //

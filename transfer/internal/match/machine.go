@@ -20,9 +20,10 @@ type Config struct {
 	Ask       time.Duration // after which a message without an answer is repeated, then after twice as long; default 1s
 	Stall     time.Duration // how long a transfer may not move while there is contact; default 20s
 
-	Live   int // greatest number of operations that this life may have posted; default 65,536
-	Offers int // greatest number of offers of the peer that wait for a receive; default 65,536
-	Window int // how many transfers that have ended are remembered; default 65,536
+	Carry  int64 // how many bytes that offers carry may be without an answer, asked for and not; default 256 KiB
+	Live   int   // greatest number of operations that this life may have posted; default 65,536
+	Offers int   // greatest number of offers of the peer that wait for a receive; default 65,536
+	Window int   // how many transfers that have ended are remembered; default 65,536
 
 	Planted plant.Faults // none, but in tests of tests
 }
@@ -31,6 +32,7 @@ const (
 	defaultDetection = 3 * time.Second
 	defaultAsk       = time.Second
 	defaultStall     = 20 * time.Second
+	defaultCarry     = 256 << 10
 	defaultLimit     = 1 << 16
 
 	maxAsk = 30 * time.Second
@@ -40,6 +42,7 @@ func (c Config) withDefaults() Config {
 	c.Detection = cmp.Or(c.Detection, defaultDetection)
 	c.Ask = cmp.Or(c.Ask, defaultAsk)
 	c.Stall = cmp.Or(c.Stall, defaultStall)
+	c.Carry = cmp.Or(c.Carry, defaultCarry)
 	c.Live = cmp.Or(c.Live, defaultLimit)
 	c.Offers = cmp.Or(c.Offers, defaultLimit)
 	c.Window = cmp.Or(c.Window, defaultLimit)
@@ -59,13 +62,20 @@ type Op struct {
 	Deadline Time  // Never if there is none
 	Ready    bool  // see [Machine.Ready]
 	Place    Place // of a send; see [Machine.Place]
+
+	// Carried says of a send that its data are so few that offers can carry them, and of a receive that its memory can be written
+	// from what an offer carries.
+	Carried bool
 }
 
-// An Action is what the engine must do: one of [Tell], [Move], [Expect], [Stop], [End], [Release] and [Correct].
+// An Action is what the engine must do: one of [Tell], [Move], [Expect], [Take], [Stop], [End], [Release] and [Correct].
 type Action interface{ action() }
 
 // Tell is a message to the peer. It may be lost.
-type Tell struct{ Message Message }
+type Tell struct {
+	Message Message
+	Carry   bool // it is an offer, and the engine adds all data of the send
+}
 
 // Move is to send bytes of a send. The engine calls Sent when the last one has left.
 type Move struct {
@@ -83,6 +93,12 @@ type Expect struct {
 	Class  uint8 // of the sender
 	Ranges Ranges
 	Place  Place
+}
+
+// Take is to write the data that an offer carried into the memory of a receive: all of it, before the next action.
+type Take struct {
+	Ref  Ref
+	Data []byte
 }
 
 // Stop is to end a Move or an Expect. The engine calls Stopped when no memory of the operation is used any more.
@@ -110,6 +126,7 @@ type Correct struct {
 func (Tell) action()    {}
 func (Move) action()    {}
 func (Expect) action()  {}
+func (Take) action()    {}
 func (Stop) action()    {}
 func (End) action()     {}
 func (Release) action() {}
@@ -133,6 +150,7 @@ type Machine struct {
 	outgoing map[ID]*send       // the same
 	unagreed map[Number]*record // sends that have ended, and the receiver has not said that it knows
 	held     map[Number]Ref     // sends that have ended, and whose memory the receiver may read
+	cargo    cargo              // data that offers carry
 	receives map[ID]*receive    // that have not ended
 	offers   map[ID]*offer      // that no receive was posted for
 	past     window
@@ -174,7 +192,7 @@ func (m *Machine) do(a Action) { m.actions = append(m.actions, a) }
 // tell sends a message, if there is contact.
 func (m *Machine) tell(msg Message) {
 	if m.contact {
-		m.do(Tell{msg})
+		m.do(Tell{Message: msg})
 	}
 }
 
@@ -292,6 +310,7 @@ func (m *Machine) Up(now Time) {
 func (m *Machine) Down(now Time) {
 	m.Advance(now)
 	m.contact, m.turned = false, m.now
+	m.carryNothing()
 	for _, n := range slices.Sorted(maps.Keys(m.sends)) {
 		m.sends[n].suspend()
 	}
@@ -322,6 +341,7 @@ func (m *Machine) end(now Time, v Verdict) {
 	}
 	m.lost = &v
 	m.contact, m.turned = false, m.now
+	m.carryNothing()
 	for _, r := range m.unagreed {
 		m.alarms.set(&r.alarm, Never)
 	}

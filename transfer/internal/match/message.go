@@ -83,6 +83,8 @@ type Message struct {
 	Class   uint8   // of Offer
 	Ready   bool    // of Offer
 	Place   Place   // of Offer; the receiver may read the data there, if they are ready
+	Carried bool    // of Offer: offers can carry the data; of Accept: the next one shall
+	Data    []byte  // of Offer: all data, if it carries them
 	Missing Ranges  // of Accept
 	Verdict Verdict // of Cancel and Done
 }
@@ -99,8 +101,14 @@ func (m Message) String() string {
 		if m.Place.Known() {
 			text += fmt.Sprintf(" at %d of arena %d", m.Place.Offset, m.Place.Arena)
 		}
+		if m.Data != nil {
+			text += " with its data"
+		}
 	case Accept:
 		text += " " + m.Missing.String()
+		if m.Carried {
+			text += " by an offer"
+		}
 	case Cancel, Done:
 		text += " " + m.Verdict.String()
 	}

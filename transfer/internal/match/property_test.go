@@ -74,7 +74,8 @@ func TestAnyOrder(t *testing.T) {
 				id.Src, id.Dst = 1, 0
 			}
 			e := w.present.ends[(from+i)%2]
-			o := match.Op{Send: i%2 == 0, ID: id, Shape: match.Shape{Bytes: int64(i / 2 % 20)}, Deadline: match.Never, Ready: rapid.Bool().Draw(t, "ready")}
+			o := match.Op{Send: i%2 == 0, ID: id, Shape: match.Shape{Bytes: int64(i / 2 % 20)}, Deadline: match.Never,
+				Ready: rapid.Bool().Draw(t, "ready"), Carried: rapid.Bool().Draw(t, "carried")}
 			state, err := e.post(o)
 			if err != nil {
 				t.Fatal(err)

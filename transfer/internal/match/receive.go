@@ -15,6 +15,8 @@ type receive struct {
 	number   Number // of the send that it is paired with, or 0
 	class    uint8  // of the send
 	place    Place  // of the data of the send, as far as it is known and can be read
+	carried  bool   // the data come with an offer
+	wanted   bool   // the sender was told so since there is contact
 	offered  bool   // the data of the send are there
 	taking   bool   // the engine takes bytes
 	halting  bool   // the engine was told to stop
@@ -31,6 +33,7 @@ type offer struct {
 	class  uint8
 	ready  bool
 	place  Place
+	carry  bool // offers can carry its data; what they carry is dropped (TR-MAT-7)
 	since  Time
 }
 
@@ -48,7 +51,7 @@ func (m *Machine) postReceive(o Op) {
 	r.set()
 	if waiting := m.offers[o.ID]; waiting != nil {
 		delete(m.offers, o.ID)
-		r.pair(*waiting)
+		r.pair(*waiting, nil)
 	}
 }
 
@@ -57,23 +60,24 @@ func (m *Machine) offered(msg Message) {
 	r := m.receives[msg.ID]
 	past := m.past.find(msg.ID, false)
 	waiting := m.offers[msg.ID]
-	o := offer{msg.Number, msg.Shape, msg.Class, msg.Ready, msg.Place, m.now}
+	o := offer{msg.Number, msg.Shape, msg.Class, msg.Ready, msg.Place, msg.Carried, m.now}
 	switch {
 	case past != nil && (past.number == msg.Number || past.number == 0):
 		past.number = msg.Number
 		m.answer(msg, past.verdict)
 	case r != nil && r.number == 0:
-		r.pair(o)
+		r.pair(o, msg.Data)
 	case r != nil && r.number == msg.Number:
 		if msg.Ready && !r.offered {
 			r.offered, r.step = true, m.now
 		}
-		if msg.Place.Known() && !r.taking {
-			r.place = msg.Place
+		if !r.taking {
+			r.find(msg.Place, msg.Carried)
 		}
-		r.advance(true)
+		r.advance(true, msg.Data)
 	case waiting != nil && waiting.number == msg.Number:
 		waiting.ready = waiting.ready || msg.Ready
+		waiting.carry = msg.Carried
 		if msg.Place.Known() {
 			waiting.place = msg.Place
 		}
@@ -113,21 +117,30 @@ func (m *Machine) answer(msg Message, v Verdict) {
 	m.tell(Message{Kind: Done, Number: msg.Number, ID: msg.ID, Verdict: v})
 }
 
-// pair joins the receive with a send, if they agree on what is moved.
-func (r *receive) pair(o offer) {
-	r.number, r.class, r.offered, r.place = o.number, o.class, o.ready, o.place
+// pair joins the receive with a send, if they agree on what is moved. data are what the offer carries, or nil.
+func (r *receive) pair(o offer, data []byte) {
+	r.number, r.class, r.offered = o.number, o.class, o.ready
+	r.find(o.place, o.carry)
 	r.step = r.machine.now
 	if o.shape.Bytes != r.Shape.Bytes || o.shape.Digest != r.Shape.Digest {
 		r.decide(verdict(Invalid, "the sender has %s of %d bytes, the receiver wants %s of %d bytes",
 			o.shape.Text, o.shape.Bytes, r.Shape.Text, r.Shape.Bytes))
 		return
 	}
-	r.advance(true)
+	r.advance(true, data)
+}
+
+// find notes how the data can come, as the sender says: read from its memory, carried by an offer, or else by the link.
+func (r *receive) find(p Place, carry bool) {
+	if p.Known() {
+		r.place = p
+	}
+	r.carried = r.Carried && carry && !r.place.Known()
 }
 
 // advance lets the data come, once everything is there that they need. asked says that the sender wants to know where this
-// side stands.
-func (r *receive) advance(asked bool) {
+// side stands; data are what its offer carries, or nil.
+func (r *receive) advance(asked bool, data []byte) {
 	m := r.machine
 	if r.verdict != nil {
 		if asked {
@@ -143,6 +156,9 @@ func (r *receive) advance(asked bool) {
 	case len(missing) == 0:
 		r.decide(Verdict{})
 		return
+	case r.carried && !r.taking:
+		r.fetch(asked, data)
+		return
 	case !r.taking:
 		r.taking, r.step = true, m.now
 		m.do(Expect{r.Ref, r.number, r.class, missing, r.place})
@@ -152,16 +168,33 @@ func (r *receive) advance(asked bool) {
 	r.accept()
 }
 
+// fetch takes the data out of an offer, or asks for an offer that carries them.
+func (r *receive) fetch(asked bool, data []byte) {
+	m := r.machine
+	switch {
+	case data != nil && int64(len(data)) != r.Shape.Bytes:
+		r.decide(verdict(Internal, "an offer of %d bytes carries %d", r.Shape.Bytes, len(data)))
+	case data != nil:
+		m.do(Take{r.Ref, data})
+		r.decide(Verdict{})
+	case asked || !r.wanted:
+		r.wanted = true
+		r.step, r.progress = m.now, min(r.progress, m.now)
+		r.set()
+		r.accept()
+	}
+}
+
 // accept has the sender send what is missing, unless this side reads it from the memory of the sender.
 func (r *receive) accept() {
 	if !r.place.Known() {
-		r.machine.tell(Message{Kind: Accept, Number: r.number, ID: r.ID, Missing: r.got.missing(r.Shape.Bytes)})
+		r.machine.tell(Message{Kind: Accept, Number: r.number, ID: r.ID, Missing: r.got.missing(r.Shape.Bytes), Carried: r.carried})
 	}
 }
 
 func (r *receive) ready() {
 	r.Ready, r.step = true, r.machine.now
-	r.advance(false)
+	r.advance(false, nil)
 }
 
 func (r *receive) fail(v Verdict) { r.decide(v) }
@@ -249,7 +282,7 @@ func (r *receive) suspend() {
 	if r.machine.cfg.Planted.Has(plant.WrongResume) && r.taking && len(r.got) > 0 {
 		r.got = r.got.add(Range{0, r.got[len(r.got)-1].To})
 	}
-	r.taking, r.halting, r.progress, r.place = false, false, Never, Place{}
+	r.taking, r.halting, r.wanted, r.progress, r.place = false, false, false, Never, Place{}
 	if r.verdict != nil {
 		r.finish()
 		return

@@ -120,6 +120,8 @@ func (s *script) new(args []string) {
 			c.Window = n
 		case "live":
 			c.Live = n
+		case "carry":
+			c.Carry = int64(n)
 		}
 	}
 	s.now, s.slow, s.next, s.wire = 0, false, 0, nil
@@ -222,6 +224,8 @@ func (s *script) post(a *actor, verb string, args []string) {
 			o.Ready = false
 		case "placed":
 			o.Place = match.Place{Arena: 9, Offset: 64}
+		case "carried":
+			o.Carried = true
 		case "within":
 			d, _ := time.ParseDuration(value)
 			o.Deadline = s.now + d
@@ -245,6 +249,10 @@ func (s *script) inject(a *actor, args []string) {
 	switch args[0] {
 	case "offer":
 		m.Kind, m.Shape, m.Ready = match.Offer, match.Shape{Bytes: 10, Digest: 1, Text: "u8"}, true
+		if len(args) > 3 { // so many bytes of data
+			n, _ := strconv.Atoi(args[3])
+			m.Carried, m.Data = true, make([]byte, n)
+		}
 	case "accept":
 		m.Kind = match.Accept
 		for _, text := range args[3:] {
@@ -267,6 +275,9 @@ func (s *script) perform(a *actor) {
 		switch x := action.(type) {
 		case match.Tell:
 			lost := ""
+			if x.Carry {
+				x.Message.Data = make([]byte, x.Message.Shape.Bytes)
+			}
 			if a.mute {
 				lost = ", which is lost"
 			} else {
@@ -289,6 +300,8 @@ func (s *script) perform(a *actor) {
 			fmt.Fprintf(&s.out, "expects %v of %s%s\n", x.Ranges, a.names[x.Ref], where)
 			a.expecting[x.Number] = x.Ref
 			a.Started(s.now, x.Ref)
+		case match.Take:
+			fmt.Fprintf(&s.out, "takes %d bytes for %s\n", len(x.Data), a.names[x.Ref])
 		case match.Stop:
 			fmt.Fprintf(&s.out, "stops %s\n", a.names[x.Ref])
 			s.stop(a, x.Ref)

@@ -14,6 +14,9 @@ type send struct {
 	posted  Time
 	moving  bool     // the engine sends bytes
 	taken   bool     // the receiver has accepted since there is contact
+	met     bool     // the receiver has accepted at some time
+	loaded  *int64   // the last offer carried the data, and has no answer: what they are counted in; or nil
+	queued  bool     // its data are wanted, and wait for room
 	sent    bool     // all bytes have left at some time: the receiver may have them
 	halting bool     // the engine was told to stop
 	wish    *Verdict // by which this side wants to end, or nil
@@ -42,16 +45,23 @@ func (m *Machine) postSend(o Op) {
 // ask tells the receiver where this side stands. The receiver answers by what it wants next, or by its verdict.
 func (s *send) ask() {
 	m := s.machine
-	msg := Message{Kind: Offer, Number: s.number, ID: s.ID, Shape: s.Shape, Class: s.Class, Ready: s.Ready}
+	m.unload(s) // what it carried before has no answer yet, and may be lost
+	tell := Tell{Message: Message{Kind: Offer, Number: s.number, ID: s.ID, Shape: s.Shape, Class: s.Class, Ready: s.Ready}}
 	if s.wish != nil {
-		msg = Message{Kind: Cancel, Number: s.number, ID: s.ID, Verdict: *s.wish}
+		tell.Message = Message{Kind: Cancel, Number: s.number, ID: s.ID, Verdict: *s.wish}
 		s.asking = m.contact
-	} else if s.Ready {
-		msg.Place = s.Place
-		s.exposed = s.exposed || m.contact && s.Place.Known()
-		s.sent = s.sent || s.Shape.Bytes == 0 || m.contact && s.Place.Known() // the receiver needs nothing more
+	} else {
+		tell.Message.Carried = s.Carried && !s.Place.Known()
 	}
-	m.tell(msg)
+	if s.wish == nil && s.Ready {
+		tell.Message.Place = s.Place
+		tell.Carry = tell.Message.Carried && s.asked == 0 && m.load(s)
+		s.exposed = s.exposed || m.contact && s.Place.Known()
+		s.sent = s.sent || s.Shape.Bytes == 0 || tell.Carry || m.contact && s.Place.Known() // the receiver needs nothing more
+	}
+	if m.contact {
+		m.do(tell)
+	}
 	s.repeat = m.again(&s.asked)
 	s.set()
 }
@@ -170,6 +180,7 @@ func (s *send) finish(v Verdict, agreed bool) {
 	m := s.machine
 	s.over = true
 	s.set()
+	m.unload(s)
 	delete(m.ops, s.Ref)
 	delete(m.sends, s.number)
 	delete(m.outgoing, s.ID)
@@ -243,8 +254,11 @@ func (m *Machine) accepted(msg Message) {
 		// It crossed a Cancel, or came twice. Within one contact a receiver accepts once.
 	case !msg.Missing.within(s.Shape.Bytes) || len(msg.Missing) == 0:
 		s.want(verdict(Internal, "%s asked for bytes %v of %d", m.cfg.Peer, msg.Missing, s.Shape.Bytes))
+	case msg.Carried && s.Carried:
+		s.wanted()
 	default:
-		s.taken, s.moving, s.sent, s.step = true, true, false, m.now
+		m.unload(s)
+		s.met, s.taken, s.moving, s.sent, s.step = true, true, true, false, m.now
 		s.repeat = Never
 		s.set()
 		m.do(Move{s.Ref, s.number, msg.Missing})
@@ -304,7 +318,7 @@ func (s *send) done(v Verdict) {
 }
 
 func (s *send) waits() Wait {
-	w := Wait{Since: s.step, Paired: s.taken || s.sent || s.told != nil}
+	w := Wait{Since: s.step, Paired: s.met || s.told != nil}
 	switch {
 	case s.halting:
 		w.For, w.Self = "the engine, to stop", true
@@ -316,8 +330,8 @@ func (s *send) waits() Wait {
 		w.For, w.Self = "its data", true
 	case s.moving:
 		w.For = "bytes to leave"
-	case s.exposed && !s.taken:
-		w.For, w.Paired = "a receive, or its verdict", false
+	case s.sent && !s.met: // it may have all it needs
+		w.For = "a receive, or its verdict"
 	case s.sent:
 		w.For = "the verdict of the receiver"
 	default:

@@ -174,6 +174,7 @@ func (w *world) postHalf(e *end, o match.Op) {
 		return
 	}
 	o.Ready = w.rand.IntN(3) > 0
+	o.Carried = o.Shape.Bytes > 0 && w.rand.IntN(3) > 0
 	if o.Send && e.session != 0 && w.rand.IntN(2) == 0 {
 		o.Place = match.Place{Arena: uint64(e.session), Offset: int64(w.next) + 1}
 	}

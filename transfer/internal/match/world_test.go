@@ -78,7 +78,7 @@ func (w *world) begin() {
 	p := &pair{world: w}
 	for i, name := range []string{"a", "b"} {
 		p.ends[i] = &end{pair: p, name: name, ops: make(map[match.Ref]*op), alarm: match.Never}
-		p.ends[i].m = match.New(match.Config{Odd: i == 0, Peer: []string{"b", "a"}[i], Planted: w.planted})
+		p.ends[i].m = match.New(match.Config{Odd: i == 0, Peer: []string{"b", "a"}[i], Carry: 50, Planted: w.planted})
 	}
 	p.ends[0].peer, p.ends[1].peer = p.ends[1], p.ends[0]
 	w.present = p
@@ -242,8 +242,14 @@ func (e *end) perform() {
 	for _, a := range e.m.Take() {
 		switch a := a.(type) {
 		case match.Tell:
+			if a.Carry {
+				a.Message.Data = e.load(a.Message)
+			}
 			e.log("tells %v", a.Message)
 			e.send(a.Message)
+		case match.Take:
+			e.log("takes %d bytes for %d", len(a.Data), a.Ref)
+			e.take(e.ops[a.Ref])
 		case match.Move:
 			e.log("moves %v of %d", a.Ranges, a.Ref)
 			o := e.ops[a.Ref]
@@ -316,6 +322,33 @@ func (e *end) send(m match.Message) {
 			e.peer.m.Receive(w.now, m)
 			e.peer.perform()
 		})
+	}
+}
+
+// load reads the data of a send into an offer.
+func (e *end) load(m match.Message) []byte {
+	ref, ok := e.m.Sender(m.Number)
+	if !ok || len(e.ops[ref].ends) > 0 {
+		e.pair.world.breaks("%s: memory of transfer %v is read after its end", e.name, m.ID)
+		return nil
+	}
+	e.ops[ref].number = m.Number
+	return make([]byte, m.Shape.Bytes)
+}
+
+// take writes what an offer carried into the memory of a receive.
+func (e *end) take(o *op) {
+	if len(o.ends) > 0 || o.moving {
+		e.pair.world.breaks("%s: memory of transfer %v is written after its end, or while its bytes move", e.name, o.ID)
+		return
+	}
+	source := e.other(o)
+	if source == nil || source.number == 0 {
+		e.pair.world.breaks("%s: transfer %v takes data that no send has", e.name, o.ID)
+		return
+	}
+	for i := range o.content {
+		o.content[i] = source.Ref
 	}
 }
 
