@@ -50,6 +50,7 @@ bench-restart: build ## a killed worker is back: serry run beside torchrun
 	$(GO) run ./bench/restart -serry $(BIN)
 
 bench-detect: build ## how soon all are told of a killed task, and of a lost host; needs root
+	scripts/iproute2.sh
 	$(GO) run ./bench/detect -serry $(BIN)
 
 bench-durable: build ## what it costs to outlive a crash: memory, file, etcd and the stock service
@@ -116,13 +117,15 @@ links: ## LINKS jobs whose tasks send each other messages through kills, cuts, n
 	$(GO) test ./link -run TestLinksInTheStorm -schedules $(LINKS) -timeout 3h -v
 
 soak-transfer: ## 500 cuts of real links, and kills of receivers, in the middle of transfers of 1 GiB; needs root
+	scripts/iproute2.sh
 	$(GO) run ./bench/cuts
 
 soak-train: build ## 200 kills of workers of a real training in steps: none is lost or made twice, parameters are equal after each
 	$(GO) run ./bench/steps -serry $(BIN)
 
-transfers: ## TRANSFERS schedules of two processes that transfer buffers through loss, cuts, kills and new lives, in virtual time
+transfers: ## TRANSFERS schedules of processes that transfer buffers through loss, cuts, kills and new lives, in virtual time: machines, then whole engines
 	$(GO) test ./transfer/internal/match -run TestTransfersInTheStorm -schedules $(TRANSFERS) -timeout 3h -v
+	$(GO) test ./transfer -run TestEnginesInTheStorm -schedules $(TRANSFERS) -timeout 5h -v
 
 cliques: ## COLLECTIVES jobs whose tasks run collective operations, and a quarter as many that train in steps, through kills, cuts, new lives and fail-overs, in virtual time
 	$(GO) test ./internal/lab/storm -run 'TestCliques|TestSteps' -collectives $(COLLECTIVES) -timeout 5h -v

@@ -7,6 +7,7 @@ import (
 	"iter"
 	"maps"
 	"net"
+	"os"
 	"slices"
 	"strings"
 	"sync"
@@ -34,10 +35,43 @@ type job struct {
 	tasks   map[serry.TaskID]serry.TaskInfo
 	version int64
 	dead    map[serry.Life]bool // processes that cannot speak to the service any more
+	outage  chan struct{}       // or nil; closed when the service answers again
 }
 
 func newJob() *job {
 	return &job{changed: make(chan struct{}), keys: make(map[string]string), tasks: make(map[serry.TaskID]serry.TaskInfo), dead: make(map[serry.Life]bool)}
+}
+
+// fails lets the service answer and tell nothing until recovers is called.
+func (j *job) fails() (recovers func()) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	gate := make(chan struct{})
+	j.outage = gate
+	return func() {
+		j.mu.Lock()
+		defer j.mu.Unlock()
+		if j.outage == gate {
+			j.outage = nil
+		}
+		close(gate)
+	}
+}
+
+// answers waits while the service does not answer.
+func (j *job) answers(ctx context.Context) error {
+	j.mu.Lock()
+	gate := j.outage
+	j.mu.Unlock()
+	if gate == nil {
+		return nil
+	}
+	select {
+	case <-gate:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
 }
 
 // change does something under the lock, and wakes every goroutine that waits.
@@ -58,7 +92,10 @@ func (j *job) set(l serry.Life, s serry.TaskState) {
 	j.change(func() { j.tasks[l.Task] = t })
 }
 
-func (j *job) Create(_ context.Context, key string, value []byte) error {
+func (j *job) Create(ctx context.Context, key string, value []byte) error {
+	if err := j.answers(ctx); err != nil {
+		return err
+	}
 	j.change(func() { j.keys[key] = string(value) })
 	return nil
 }
@@ -80,6 +117,9 @@ func (j *job) Watch(context.Context, string) iter.Seq2[serry.KeyEvent, error] {
 
 func (j *job) Wait(ctx context.Context, key string) ([]byte, error) {
 	for {
+		if err := j.answers(ctx); err != nil {
+			return nil, err
+		}
 		j.mu.Lock()
 		value, ok := j.keys[key]
 		changed := j.changed
@@ -116,6 +156,10 @@ func (m member) Watch(ctx context.Context) iter.Seq2[serry.Snapshot, error] {
 			}
 			changed := m.changed
 			m.mu.Unlock()
+			if err := m.answers(ctx); err != nil {
+				yield(serry.Snapshot{}, err)
+				return
+			}
 			if s.Version != seen && !yield(s, nil) {
 				return
 			}
@@ -131,7 +175,10 @@ func (m member) Watch(ctx context.Context) iter.Seq2[serry.Snapshot, error] {
 }
 
 // Suspect believes hard evidence at once, as the service does.
-func (m member) Suspect(_ context.Context, peer serry.TaskID, life serry.Incarnation, e serry.Evidence) error {
+func (m member) Suspect(ctx context.Context, peer serry.TaskID, life serry.Incarnation, e serry.Evidence) error {
+	if err := m.answers(ctx); err != nil {
+		return err
+	}
 	m.mu.Lock()
 	known, dead := m.tasks[peer], m.dead[m.life]
 	m.mu.Unlock()
@@ -328,15 +375,20 @@ type network struct {
 	next      int
 	listeners map[string]*listener
 	conns     map[*wired]bool
-	dead      map[string]bool    // hosts whose processes are gone
-	cuts      map[[2]string]bool // hosts between which no bytes pass
-	pace      time.Duration      // that each write takes
-	written   map[string]int64   // bytes that each host has written
+	dead      map[string]bool             // hosts whose processes are gone
+	cuts      map[[2]string]chan struct{} // hosts between which no bytes pass, from and to; closed when they do again
+	pace      time.Duration               // that each write takes
+	lag       func() time.Duration        // or nil: how long what is read takes to come
+	damage    map[[2]string]*damage
+	written   map[string]int64 // bytes that each host has written
 }
+
+// A damage flips bits of what comes from one host to another.
+type damage struct{ after, left, seen int } // after so many bytes each time, so many times, and how many came since
 
 func newNetwork() *network {
 	return &network{listeners: make(map[string]*listener), conns: make(map[*wired]bool), dead: make(map[string]bool),
-		cuts: make(map[[2]string]bool), written: make(map[string]int64)}
+		cuts: make(map[[2]string]chan struct{}), damage: make(map[[2]string]*damage), written: make(map[string]int64)}
 }
 
 // setPace makes every write take so long from now on.
@@ -365,24 +417,57 @@ func (w *network) kill(host string) {
 	w.reset(host)
 }
 
-// cut drops all bytes between two hosts from now on, or lets them pass again, without a word to either.
+// cut lets no bytes pass between two hosts from now on, or lets them pass again, without a word to either. What was written
+// meanwhile comes then, as it does with TCP, if the connection is still there.
 func (w *network) cut(a, b string, cut bool) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.cuts[[2]string{a, b}], w.cuts[[2]string{b, a}] = cut, cut
+	w.cutOneWay(a, b, cut)
+	w.cutOneWay(b, a, cut)
 }
 
 // cutOneWay is cut for the bytes of one direction.
 func (w *network) cutOneWay(from, to string, cut bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.cuts[[2]string{from, to}] = cut
+	way := [2]string{from, to}
+	switch gate := w.cuts[way]; {
+	case cut && gate == nil:
+		w.cuts[way] = make(chan struct{})
+	case !cut && gate != nil:
+		close(gate)
+		delete(w.cuts, way)
+	}
 }
 
-func (w *network) isCut(a, b string) bool {
+// gate is closed when bytes pass from one host to another again; nil if they do.
+func (w *network) gate(from, to string) chan struct{} {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return w.cuts[[2]string{a, b}]
+	return w.cuts[[2]string{from, to}]
+}
+
+// damages flips a bit of what comes from one host to another, after so many bytes each time, so many times.
+func (w *network) damages(from, to string, after, times int) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.damage[[2]string{from, to}] = &damage{after: after, left: times}
+}
+
+// arrive is called for what was read, and may damage it. It returns how long that takes to come.
+func (w *network) arrive(from, to string, p []byte) time.Duration {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if d := w.damage[[2]string{from, to}]; d != nil && d.left > 0 {
+		if at := max(0, d.after-d.seen); at < len(p) {
+			p[at] ^= 4
+			d.left--
+			d.seen = -at
+		}
+		d.seen += len(p)
+	}
+	if w.lag == nil {
+		return 0
+	}
+	return w.lag()
 }
 
 // sent is how many bytes a host has written.
@@ -412,9 +497,15 @@ type dialler struct {
 
 func (d dialler) Dial(ctx context.Context, address string) (net.Conn, error) {
 	w, to := d.network, host(address)
-	if w.isCut(d.from, to) {
-		<-ctx.Done()
-		return nil, ctx.Err()
+	for _, gate := range []chan struct{}{w.gate(d.from, to), w.gate(to, d.from)} {
+		if gate == nil {
+			continue
+		}
+		select {
+		case <-gate:
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
 	}
 	w.mu.Lock()
 	l := w.listeners[address]
@@ -424,8 +515,7 @@ func (d dialler) Dial(ctx context.Context, address string) (net.Conn, error) {
 		return nil, &net.OpError{Op: "dial", Err: syscall.ECONNREFUSED}
 	}
 	a, b := conn.Loop(address)
-	mine := &wired{Partial: a.(conn.Partial), network: w, from: d.from, to: to}
-	theirs := &wired{Partial: b.(conn.Partial), network: w, from: to, to: d.from}
+	mine, theirs := newWired(a, w, d.from, to), newWired(b, w, to, d.from)
 	w.mu.Lock()
 	w.conns[mine], w.conns[theirs] = true, true
 	w.mu.Unlock()
@@ -433,8 +523,12 @@ func (d dialler) Dial(ctx context.Context, address string) (net.Conn, error) {
 	case l.conns <- theirs:
 		return mine, nil
 	case <-l.closed:
+		mine.Close()
+		theirs.Close()
 		return nil, &net.OpError{Op: "dial", Err: syscall.ECONNREFUSED}
 	case <-ctx.Done():
+		mine.Close()
+		theirs.Close()
 		return nil, ctx.Err()
 	}
 }
@@ -470,11 +564,71 @@ func (l *listener) Addr() net.Addr {
 	return a
 }
 
-// A wired connection is one end of a connection of a network: bytes written to it go from one host to another.
+// A wired connection is one end of a connection of a network: bytes written to it go from one host to another. Its reader gets
+// nothing while the other direction is cut.
 type wired struct {
 	conn.Partial
 	network  *network
 	from, to string
+	closed   chan struct{}
+	once     sync.Once
+	kicked   chan struct{} // a read has to end
+
+	mu    sync.Mutex // held by the reader
+	stash []byte     // that was read, and not handed out
+	err   error      // behind it
+}
+
+func newWired(c net.Conn, w *network, from, to string) *wired {
+	return &wired{Partial: c.(conn.Partial), network: w, from: from, to: to, closed: make(chan struct{}), kicked: make(chan struct{}, 1)}
+}
+
+func (c *wired) Read(p []byte) (int, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if len(c.stash) == 0 && c.err == nil {
+		n, err := c.Partial.Read(p)
+		if n == 0 && errors.Is(err, os.ErrDeadlineExceeded) {
+			return 0, err
+		}
+		c.stash, c.err = append(c.stash, p[:n]...), err
+		if lag := c.network.arrive(c.to, c.from, c.stash); lag > 0 {
+			time.Sleep(lag)
+		}
+	}
+	if gate := c.network.gate(c.to, c.from); gate != nil {
+		select {
+		case <-gate:
+		case <-c.closed:
+			return 0, net.ErrClosed
+		case <-c.kicked:
+			return 0, os.ErrDeadlineExceeded
+		}
+	}
+	n := copy(p, c.stash)
+	if c.stash = c.stash[n:]; n == 0 {
+		return 0, c.err
+	}
+	return n, nil
+}
+
+func (c *wired) SetReadDeadline(t time.Time) error {
+	c.kick(t)
+	return c.Partial.SetReadDeadline(t)
+}
+
+func (c *wired) SetDeadline(t time.Time) error {
+	c.kick(t)
+	return c.Partial.SetDeadline(t)
+}
+
+func (c *wired) kick(t time.Time) {
+	if !t.IsZero() && t.Before(time.Now()) {
+		select {
+		case c.kicked <- struct{}{}:
+		default:
+		}
+	}
 }
 
 func (c *wired) RemoteAddr() net.Addr { return &net.TCPAddr{IP: net.ParseIP(c.to), Port: 1} }
@@ -491,7 +645,7 @@ func (c *wired) passes(n int) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.written[c.from] += int64(n)
-	return !w.dead[c.from] && !w.cuts[[2]string{c.from, c.to}]
+	return !w.dead[c.from]
 }
 
 func (c *wired) Write(p []byte) (int, error) {
@@ -516,8 +670,11 @@ func (c *wired) Wait(p []byte) (int, error) {
 }
 
 func (c *wired) Close() error {
-	c.network.mu.Lock()
-	delete(c.network.conns, c)
-	c.network.mu.Unlock()
+	c.once.Do(func() {
+		close(c.closed)
+		c.network.mu.Lock()
+		defer c.network.mu.Unlock()
+		delete(c.network.conns, c)
+	})
 	return c.Partial.Close()
 }

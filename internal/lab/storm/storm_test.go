@@ -99,7 +99,7 @@ var near = map[plant.Faults]uint64{plant.NoConfirm: 4480}
 
 // TestPlantedFaultsAreFound looks for every fault of package plant: in a real file for those of one, and
 // else in memory. For those of etcd see TestPlantedFaultsOfEtcdAreFound; those of links are found by the
-// tests of package link, those of transfers by the tests of transfer/internal/match, and for those of cliques see
+// tests of package link, those of transfers by the tests of transfer and transfer/internal/match, and for those of cliques see
 // TestPlantedFaultsOfCliquesAreFound.
 func TestPlantedFaultsAreFound(t *testing.T) {
 	for _, fault := range plant.All() {
