@@ -64,8 +64,8 @@ func playCut(ctx context.Context, o options, s scenario) (finding, error) {
 	j := o.newJob()
 	defer j.close()
 	j.address = net.JoinHostPort("127.0.0.1", port)
-	flags := []string{"--service", net.JoinHostPort(proc.NearIP, port)}
-	if err := j.twoHosts(net.JoinHostPort(proc.NearIP, meet), host.Prefix(), flags, "idle"); err != nil {
+	flags := []string{"--service", net.JoinHostPort(host.NearIP, port)}
+	if err := j.twoHosts(net.JoinHostPort(host.NearIP, meet), host.Prefix(), flags, "idle"); err != nil {
 		return finding{}, err
 	}
 	if err := j.await(ctx, "READY", 4); err != nil {
