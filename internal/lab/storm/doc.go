@@ -44,6 +44,9 @@
 // sometimes tasks that were not in the first one. The judge (cliquejudge.go) compares every result with the right one, and asks
 // of every error that a fault explains it. When the last fault is over all tasks must meet in one clique, and end.
 //
+// With [Options.Steps] the same tasks train in steps (collective.Step, cliquesteps.go). All members that hear how a step has ended hear the
+// same, and no step is made twice or lost.
+//
 // # Freezes
 //
 // While a server is frozen it neither accepts, reads, writes, dials nor closes connections as its peers see
