@@ -70,8 +70,8 @@ bench-link: ## links beside bare Go sockets and iperf3, on loopback
 	scripts/iperf3.sh
 	$(GO) run ./bench/link
 
-bench-collective: build ## collectives over links and through shared memory, beside torch's Gloo and Open MPI
-	scripts/venvs.sh torch mpi
+bench-collective: build ## collectives over links and through shared memory, beside torch's Gloo, Open MPI and jax
+	scripts/venvs.sh torch mpi jax-new
 	$(GO) run ./bench/collective -serry $(BIN)
 
 bench-transfer: ## transfers beside bare sockets, iperf3, copies of memory and JAX's transfer server

@@ -143,8 +143,9 @@ type call struct {
 	offers *Window          // of an Offer, or nil
 
 	in, out             []byte
-	inOrigin, outOrigin int64 // where in the vector the memory begins
-	aliased             bool  // the two overlap as the operation allows
+	arenas              struct{ in, out inArena } // that they lie in
+	inOrigin, outOrigin int64                     // where in the vector the memory begins
+	aliased             bool                      // the two overlap as the operation allows
 
 	err error // the first thing found wrong
 }
@@ -264,10 +265,22 @@ func (k *call) start(rank int) (at int64) {
 func (k *call) block(rank int) int64 { return k.sizes[rank] }
 
 // takes sets the memory that is read.
-func (k *call) takes(r memory.Region, n int64) { k.in = k.region("input", r, n) }
+func (k *call) takes(r memory.Region, n int64) {
+	k.in = k.region("input", r, n)
+	k.arenas.in.Arena, k.arenas.in.offset = r.Arena()
+}
 
 // gives sets the memory that is written.
-func (k *call) gives(r memory.Region, n int64) { k.out = k.region("output", r, n) }
+func (k *call) gives(r memory.Region, n int64) {
+	k.out = k.region("output", r, n)
+	k.arenas.out.Arena, k.arenas.out.offset = r.Arena()
+}
+
+// inArena is where memory lies in an arena; the zero value is memory that lies in none.
+type inArena struct {
+	*memory.Arena
+	offset int64
+}
 
 func (k *call) region(what string, r memory.Region, n int64) []byte {
 	switch {

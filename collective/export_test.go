@@ -126,3 +126,26 @@ func (g *Group) SummonsChange(from serry.Life, lineage uint64, generation uint32
 
 // Testify is what a process answers to the service about its collectives.
 func Testify(g *Group, most int) []byte { return g.testify(context.Background(), "", most) }
+
+// BorrowedArenas is how many arenas of other processes the clique of a rank has mapped.
+func BorrowedArenas(c *Comm) (n int) {
+	x := &c.clique.sharing.arenas
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	for _, l := range x.lenders {
+		if l == nil {
+			continue
+		}
+		for _, b := range l.borrowed {
+			if b != nil && b.segment != nil {
+				n++
+			}
+		}
+	}
+	return n
+}
+
+// LieAboutMemory makes a rank say that the memory of its present operation lies elsewhere.
+func LieAboutMemory(c *Comm, slot int, offset int64) {
+	c.sharer.own.setSpots(newSpot(slot, offset), newSpot(slot, offset))
+}

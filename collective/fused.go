@@ -188,16 +188,20 @@ func (s *sharer) exchangeTiles(ctx context.Context, o *operation) error {
 		s.starts = append(s.starts, start)
 		start += o.call.sizes[rank]
 	}
+	s.show(ctx, o.call, &t)
+	defer s.lookAway()
 	for round := range t.rounds + t.collects {
 		if err := s.playRound(ctx, o, &t, round); err != nil {
 			return err
 		}
 	}
 	s.stageFree = t.last()
-	if s.comm.clique.sharing.direct { // the others read memory of the program, which is given back now
-		return s.reachAll(ctx, o, s.stageFree)
+	if s.views[s.comm.rank].in != nil || s.views[s.comm.rank].out != nil { // the others read memory of the program, which is given back now
+		if err := s.reachAll(ctx, o, s.stageFree); err != nil {
+			return err
+		}
 	}
-	return nil
+	return s.believe(ctx)
 }
 
 // playRound does the phases of a round. Phases that no rank has are counted, and not told.
@@ -247,7 +251,7 @@ func (s *sharer) piece(k *call, t *tiling, rank int, round int64) (from, to int6
 
 // stage gives the tiles of the other ranks to them.
 func (s *sharer) stage(ctx context.Context, o *operation, t *tiling, round int64) error {
-	if s.comm.clique.sharing.direct {
+	if s.views[s.comm.rank].in != nil {
 		return nil // they read the input
 	}
 	if round >= t.depth {
@@ -279,7 +283,7 @@ func (s *sharer) produce(ctx context.Context, o *operation, t *tiling, round int
 	if from == to {
 		return nil
 	}
-	gives := t.gathers && !s.comm.clique.sharing.direct
+	gives := t.gathers && s.views[rank].result(t) == nil
 	if gives && round >= t.depth {
 		if err := s.reachAll(ctx, o, t.at(round-t.depth, collected)); err != nil {
 			return err
@@ -308,16 +312,15 @@ func (s *sharer) reduce(k *call, t *tiling, out []byte, round int64) error {
 	from, to := s.piece(k, t, s.comm.rank, round)
 	s.inputs = s.inputs[:0]
 	for rank, other := range s.shares {
-		in := k.in
+		in := s.views[rank].in
 		switch {
 		case rank == s.comm.rank:
-		case s.comm.clique.sharing.direct:
-			in = s.comm.clique.comms[rank].sharer.call.in
+			s.inputs = append(s.inputs, k.in[from:to])
+		case in != nil:
+			s.inputs = append(s.inputs, in[from:to])
 		default:
 			s.inputs = append(s.inputs, other.staged(t, len(s.shares), s.comm.rank, round)[:to-from])
-			continue
 		}
-		s.inputs = append(s.inputs, in[from:to])
 	}
 	return kernel.Reduce(kernel.Op(k.reduction), memory.DType(k.dtype), out, s.inputs...)
 }
@@ -345,14 +348,11 @@ func (s *sharer) collect(ctx context.Context, o *operation, t *tiling, round int
 
 // resultOf is what another rank has produced.
 func (s *sharer) resultOf(rank int, t *tiling, round, from, to int64) []byte {
-	if !s.comm.clique.sharing.direct {
-		return s.shares[rank].result(t, round)[:to-from]
+	if result := s.views[rank].result(t); result != nil {
+		origin := s.views[rank].origin
+		return result[from-origin : to-origin]
 	}
-	k := s.comm.clique.comms[rank].sharer.call
-	if t.stages {
-		return k.out[from:to]
-	}
-	return k.in[from-k.inOrigin : to-k.inOrigin]
+	return s.shares[rank].result(t, round)[:to-from]
 }
 
 // staged is where the tile lies that the rank of the share gives to another one.

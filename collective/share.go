@@ -1,6 +1,8 @@
 package collective
 
 import (
+	"sync/atomic"
+
 	"github.com/serry-dev/serry/link"
 )
 
@@ -10,8 +12,11 @@ import (
 //	0     count: the phases that the rank has ended, modulo 2^32
 //	64    words: of the last operations that the rank has begun
 //	128   asleep: 1 while the rank sleeps, or is about to
+//	132   over: 1 when the rank has failed, and its program may use the memory of its operations again
 //	192   stream: of the clique
-//	256   cells: two, which small operations use in turn
+//	200   spots: where the input and the output of a large operation lie, if the others can read them
+//	256   table: names of the arenas that the process has lent; of its first rank
+//	384   cells: two, which small operations use in turn
 //	...   stage: vectors of the rank, for the ranks that reduce them
 //	...   results: what the rank has reduced, or gives to all
 //
@@ -25,8 +30,11 @@ const (
 	countAt    = 0
 	wordsAt    = 64
 	asleepAt   = 128
+	overAt     = 132
 	streamAt   = 192
-	cellsAt    = 256
+	spotsAt    = 200
+	tableAt    = 256
+	cellsAt    = tableAt + 8*maxArenas
 	stageAt    = cellsAt + cells*cellBytes
 	resultsAt  = stageAt + stageBytes
 	shareBytes = resultsAt + resultBytes
@@ -80,3 +88,22 @@ func (s share) publish(count uint32, others []share) {
 
 // setAsleep says whether the rank sleeps.
 func (s share) setAsleep(asleep uint32) { s.segment.Word(s.at + asleepAt).Store(asleep) }
+
+// setOver says that the rank has failed.
+func (s share) setOver() { s.segment.Word(s.at + overAt).Store(1) }
+
+// over says whether the rank has failed.
+func (s share) over() bool { return s.segment.Word(s.at+overAt).Load() != 0 }
+
+// setSpots says where the memory of an operation lies. The rank tells the others by its next phase.
+func (s share) setSpots(in, out spot) {
+	s.segment.LongWord(s.at + spotsAt).Store(uint64(in))
+	s.segment.LongWord(s.at + spotsAt + 8).Store(uint64(out))
+}
+
+func (s share) spots() (in, out spot) {
+	return spot(s.segment.LongWord(s.at + spotsAt).Load()), spot(s.segment.LongWord(s.at + spotsAt + 8).Load())
+}
+
+// arena is where the process notes the name of an arena that it has lent.
+func (s share) arena(slot int) *atomic.Uint64 { return s.segment.LongWord(s.at + tableAt + 8*slot) }

@@ -15,6 +15,7 @@ import (
 	"github.com/serry-dev/serry/internal/lab/trial"
 	"github.com/serry-dev/serry/internal/schedule"
 	"github.com/serry-dev/serry/link"
+	"github.com/serry-dev/serry/memory"
 )
 
 // onOneHost runs a test in virtual time with processes that lend each other segments of ordinary memory, which the race
@@ -35,16 +36,66 @@ func (w *world) spread(processes, p int) []*collective.Comm {
 	return ranksOf(w.clique(w.startAll(processes), devices(p)))
 }
 
+// A stock is memory for operations: private, or of an arena.
+type stock struct {
+	t     *testing.T
+	arena *memory.Arena // or nil
+	taken []memory.Region
+}
+
+func newStock(t *testing.T, size int64) *stock {
+	a, err := memory.NewArena(size, memory.ArenaOptions{})
+	if errors.Is(err, memory.ErrUnsupported) {
+		t.Skip(err)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { a.Close() })
+	return &stock{t: t, arena: a}
+}
+
+// provide takes memory.
+func (s *stock) provide(size int) memory.Region {
+	if s == nil || s.arena == nil {
+		return memory.Of(make([]byte, size))
+	}
+	r, err := s.arena.Alloc(int64(size))
+	if err != nil {
+		s.t.Error(err)
+		return memory.Of(make([]byte, size))
+	}
+	s.taken = append(s.taken, r)
+	return r
+}
+
+// empty gives all memory back.
+func (s *stock) empty() {
+	if s == nil {
+		return
+	}
+	for _, r := range s.taken {
+		s.arena.Free(r)
+	}
+	s.taken = nil
+}
+
 // likeSchedules runs every operation that goes through shared memory beside one of its schedules, and compares both with what the
-// operation says. The operations follow each other without a pause, small ones and large ones mixed.
+// operation says. The operations follow each other without a pause, small ones and large ones mixed, in private memory and in arenas: those of the
+// last rank are always in private memory, so all kinds meet.
 func likeSchedules(t *testing.T, comms []*collective.Comm, sizes ...int) {
 	t.Helper()
 	p := len(comms)
 	errs := each(comms, func(_ int, c *collective.Comm) error {
+		arena, n := newStock(t, 32<<20), 0
 		for _, size := range sizes {
 			for _, x := range trial.All(p, size, p/2, uint64(p+size)) {
 				for _, using := range []schedule.Algorithm{"", schedule.Algorithms(schedule.Op(x.Name))[0], ""} {
-					a := x.Prepare(c.Rank(), x.InPlace() && using == "")
+					memory := (*stock)(nil)
+					if n++; n%3 > 0 && (c.Rank() < p-1 || n%3 == 2) {
+						memory = arena
+					}
+					a := x.PrepareIn(c.Rank(), x.InPlace() && using == "", memory.provide)
 					op := a.Op
 					if using != "" {
 						op = collective.Using{Op: op, Algorithm: string(using)}
@@ -52,6 +103,7 @@ func likeSchedules(t *testing.T, comms []*collective.Comm, sizes ...int) {
 					if err := errors.Join(c.Do(t.Context(), op), a.Check()); err != nil {
 						return fmt.Errorf("%s of %d bytes by %q on %d ranks: %w", x.Name, size, using, p, err)
 					}
+					arena.empty()
 				}
 			}
 		}
@@ -106,6 +158,7 @@ func TestSharedSegments(t *testing.T) {
 type sharedScenario struct {
 	scenario
 	processes int
+	arenas    bool // the memory of operations lies in arenas
 }
 
 // play plays the scenario, and judges what all ranks saw and what became of their memory.
@@ -132,6 +185,12 @@ func (s sharedScenario) play(t *testing.T) (struck bool, err error) {
 			}
 		})
 		outcomes, attempts := make([]outcome, s.ranks), make([]*trial.Attempt, s.ranks)
+		stocks := make([]*stock, s.ranks)
+		for r := range stocks {
+			if s.arenas {
+				stocks[r] = newStock(t, 16<<20)
+			}
+		}
 		x := trials(s.ranks, s.size, s.ranks-1)[s.op]
 		errs := each(comms, func(r int, c *collective.Comm) error {
 			o, ctx := &outcomes[r], ctx
@@ -139,12 +198,13 @@ func (s sharedScenario) play(t *testing.T) (struck bool, err error) {
 				ctx = mine
 			}
 			for o.err == nil && o.succeeded < 20 {
-				attempts[r] = x.Prepare(c.Rank(), x.InPlace())
+				attempts[r] = x.PrepareIn(c.Rank(), x.InPlace(), stocks[r].provide)
 				if o.err = c.Do(ctx, attempts[r].Op); o.err == nil {
 					o.succeeded++
 					if err := attempts[r].Check(); err != nil {
 						return err
 					}
+					stocks[r].empty()
 				}
 			}
 			o.at = time.Since(began)
@@ -199,7 +259,7 @@ func TestFaultAtEveryPhase(t *testing.T) {
 								continue
 							}
 							played++
-							did, err := sharedScenario{scenario{layout[1], op, size, what, victim, step}, layout[0]}.play(t)
+							did, err := sharedScenario{scenario{layout[1], op, size, what, victim, step}, layout[0], played%2 == 0}.play(t)
 							if err != nil {
 								t.Fatalf("scenario %d: %v", n, err)
 							}

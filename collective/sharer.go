@@ -65,6 +65,7 @@ type sharer struct {
 	inputs    [][]byte // reused
 	starts    []int64  // reused
 	call      *call    // read by other ranks of this process between two phases
+	views     []view   // by rank: memory of an operation that is read in place
 	before    func()   // is called before the end of each phase, in tests; or nil
 }
 
@@ -136,6 +137,7 @@ func (s *sharer) begin(o *operation) {
 	if s.shares == nil {
 		s.shares = s.comm.clique.sharing.shares
 		s.seen, s.checked = make([]uint32, len(s.shares)), make([]uint64, len(s.shares))
+		s.views = make([]view, len(s.shares))
 		s.own, s.spins = s.shares[s.comm.rank], s.mostSpins()
 		for rank, other := range s.shares {
 			if rank != s.comm.rank {
@@ -222,7 +224,7 @@ func (s *sharer) hear(ctx context.Context, o *operation, rank int, count uint32)
 	}
 	s.checked[rank] = s.number
 	if s.shares[rank].word(s.number) == o.word {
-		return nil
+		return s.look(o.call, rank)
 	}
 	s.comm.tellProgress(rank, o.seq, o.call.description, answers)
 	o.waitFor(rank)

@@ -31,6 +31,7 @@ type sharing struct {
 	err    error   // why it could not be found out; the clique ends for it
 	shares []share // by rank
 	direct bool    // all ranks are in this process, and read the memory of each other's operations
+	arenas arenas
 
 	mu struct {
 		sync.Mutex
@@ -120,6 +121,8 @@ func (x *sharing) build(ctx context.Context, o *operation) (works bool, err erro
 			return false, err
 		}
 	}
+	x.arenas.clique = c
+	x.arenas.prepare(x.shares)
 	return true, nil
 }
 
@@ -288,8 +291,10 @@ func (x *sharing) stop() {
 	}
 }
 
-// quiet waits until no rank of this process uses memory of the program.
+// quiet waits until no rank of this process uses memory of the program, and tells those of others that they must not believe
+// what they read of it from now on. The clique has failed.
 func (x *sharing) quiet() {
+	x.sayOver()
 	for _, comm := range x.clique.comms {
 		if comm != nil {
 			comm.sharer.busy.Lock()
@@ -298,8 +303,26 @@ func (x *sharing) quiet() {
 	}
 }
 
+// sayOver tells the other processes that the ranks of this one have failed.
+func (x *sharing) sayOver() {
+	if !isClosed(x.ready) || !x.works || x.direct {
+		return
+	}
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if x.mu.closed {
+		return
+	}
+	for _, comm := range x.clique.first.Local() {
+		x.shares[comm.rank].setOver()
+	}
+}
+
 // close frees the segments. No operation of the clique runs or will run.
 func (x *sharing) close() {
+	if isClosed(x.ready) && x.works && !x.direct {
+		x.arenas.close()
+	}
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	x.mu.closed = true

@@ -2,6 +2,7 @@ package collective
 
 import (
 	"context"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"time"
@@ -145,6 +146,8 @@ func (h *handler) Frame(l *link.Link, head link.Header, payload []byte) {
 		} else {
 			g.keepErrand(l, head, payload)
 		}
+	case link.TakeBack:
+		h.takenBack(l, payload)
 	case link.Record:
 		g.heardRecord(l, head, payload)
 	case link.Leave:
@@ -163,6 +166,16 @@ func (h *handler) Frame(l *link.Link, head link.Header, payload []byte) {
 			return
 		}
 		g.meetingRevoked(l, head, payload)
+	}
+}
+
+// takenBack lets go of an arena that was lent when its clique had ended here.
+func (h *handler) takenBack(l *link.Link, payload []byte) {
+	if len(payload) != 8 {
+		return
+	}
+	if err := l.Decline(binary.LittleEndian.Uint64(payload)); err != nil {
+		h.log.Warn("memory of another process not freed", "task", l.Peer().Task, "err", err)
 	}
 }
 

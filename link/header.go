@@ -79,6 +79,7 @@ const (
 	Welcome  // all processes of a clique have come
 	Leave    // a process has done with a clique
 	OneSided // a rank puts, signals, or says how far it is with what another one asked of it
+	TakeBack // an arena that was lent to a clique is not any more
 )
 
 // Types of the transfer family.
@@ -99,7 +100,7 @@ const (
 // grammar has what the link must know of the types of a family.
 var grammar = [families]struct{ last, data, credit Type }{
 	linkFamily: {last: typeLend},
-	Collective: {OneSided, CollectiveData, collectiveCredit},
+	Collective: {TakeBack, CollectiveData, collectiveCredit},
 	Transfer:   {Return, TransferData, transferCredit},
 }
 

@@ -60,6 +60,7 @@ type rank struct {
 	*collective.Comm
 	second *collective.Comm // of the same ranks
 	net    *link.Net
+	arena  *memory.Arena // that vectors lie in, or nil
 	echoes *echoes
 }
 
@@ -71,7 +72,22 @@ func (r *rank) measure(ctx context.Context, w gauge.Work) (time.Duration, error)
 	case apart, together:
 		return r.pair(ctx, w)
 	}
-	return gauge.Measure(ctx, r.Comm, w)
+	if r.arena == nil {
+		return gauge.Measure(ctx, r.Comm, w)
+	}
+	var taken []memory.Region
+	defer func() {
+		for _, v := range taken {
+			r.arena.Free(v)
+		}
+	}()
+	return gauge.MeasureIn(ctx, r.Comm, w, func(bytes int64) (memory.Region, error) {
+		v, err := r.arena.Alloc(max(bytes, 1))
+		if err == nil {
+			taken = append(taken, v)
+		}
+		return v, err
+	})
 }
 
 // pair runs two all-reduces at a time, or one after the other.

@@ -1,5 +1,6 @@
-// Collective measures the collective operations of serry beside those of torch's Gloo and of Open MPI, on the same
-// processors in one run: over links, where Open MPI uses TCP, and through shared memory, where it does so, too.
+// Collective measures the collective operations of serry beside those of torch's Gloo, of Open MPI and of jax, on the same
+// processors in one run: over links, where Open MPI uses TCP, and through shared memory, where it does so, too, on private
+// memory and on memory of arenas. The vectors of Open MPI are aligned, and lie in huge pages where the machine has some.
 //
 // usage: go run ./bench/collective [flags]
 //
@@ -50,9 +51,12 @@ type plan struct {
 	peers  []string
 	json   bool
 
-	torch, mpi string // interpreters
-	binary     string // serry
+	torch, mpi, jax string // interpreters
+	binary          string // serry
 }
+
+// ways are those between the ranks.
+var ways = []string{overLinks, overMemory, overArena}
 
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	p, err := parse(args, stderr)
@@ -81,13 +85,14 @@ func parse(args []string, stderr io.Writer) (p plan, err error) {
 	flags := flag.NewFlagSet("collective", flag.ContinueOnError)
 	flags.SetOutput(stderr)
 	ranks := flags.String("ranks", "2,4", "how many processes take part: a `list`")
-	over := flags.String("over", overLinks+","+overMemory, "`ways` between the ranks: a list")
+	over := flags.String("over", strings.Join(ways, ","), "`ways` between the ranks: a list")
 	ops := flags.String("ops", strings.Join(gauge.Ops(), ","), "operations: a `list`")
-	sizes := flags.String("sizes", "8,4096,65536,262144,1048576,16777216,67108864", "`bytes` of the vectors: a list")
-	peers := flags.String("peers", "gloo,mpi", "`names` of the peers")
+	sizes := flags.String("sizes", "8,4096,65536,262144,1048576,16777216,67108864,134217728", "`bytes` of the vectors: a list")
+	peers := flags.String("peers", "gloo,mpi,jax", "`names` of the peers")
 	flags.IntVar(&p.rounds, "rounds", 11, "how often each peer is measured")
 	flags.StringVar(&p.torch, "torch", ".cache/venv/torch/bin/python", "`interpreter` with torch (scripts/venvs.sh torch)")
 	flags.StringVar(&p.mpi, "mpi", ".cache/venv/mpi/bin/python", "`interpreter` with mpi4py (scripts/venvs.sh mpi)")
+	flags.StringVar(&p.jax, "jax", ".cache/venv/jax-new/bin/python", "`interpreter` with jax (scripts/venvs.sh jax-new)")
 	flags.StringVar(&p.binary, "serry", "bin/serry", "`binary` of the service")
 	flags.BoolVar(&p.json, "json", false, "print JSON")
 	if err := sheet.Parse(flags, args); err != nil {
@@ -115,13 +120,13 @@ func (p plan) check() error {
 		return fmt.Errorf("%d rounds: want 1 or more", p.rounds)
 	}
 	for _, over := range p.over {
-		if over != overLinks && over != overMemory {
-			return fmt.Errorf("over %q: want %s or %s", over, overLinks, overMemory)
+		if !slices.Contains(ways, over) {
+			return fmt.Errorf("over %q: want one of %v", over, ways)
 		}
 	}
 	for _, name := range p.peers {
-		if name != glooName && name != mpiName {
-			return fmt.Errorf("peer %q: want %s or %s", name, glooName, mpiName)
+		if all := []string{glooName, mpiName, jaxName}; !slices.Contains(all, name) {
+			return fmt.Errorf("peer %q: want one of %v", name, all)
 		}
 	}
 	for _, ranks := range p.ranks {
@@ -175,7 +180,7 @@ func measure(ctx context.Context, p plan, over string, ranks int, stderr io.Writ
 					}
 				}
 			}
-			if over == overMemory && op == "allreduce" {
+			if over != overLinks && op == "allreduce" {
 				r.Bound = bound(ranks, size)
 			}
 			rows = append(rows, r.judged())

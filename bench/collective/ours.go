@@ -22,6 +22,9 @@ const rankCommand = "rank"
 // orderBytes is the length of an order, padded.
 const orderBytes = 64
 
+// arenaBytes is the size of the arena of a rank. Memory that is not used takes none of the machine.
+const arenaBytes = 2 * gauge.MaxBytes
+
 // envOver tells a rank of serry which way to use.
 const envOver = "SERRY_BENCH_OVER"
 
@@ -61,6 +64,12 @@ func beRank(ctx context.Context, in io.Reader, out io.Writer) error {
 	r, err := newRank(ctx, g, n, tasks)
 	if err != nil {
 		return err
+	}
+	if os.Getenv(envOver) == overArena {
+		if r.arena, err = memory.NewArena(arenaBytes, memory.ArenaOptions{HugePages: true}); err != nil {
+			return err
+		}
+		defer r.arena.Close()
 	}
 	return r.obey(ctx, bufio.NewScanner(in), out)
 }

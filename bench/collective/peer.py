@@ -1,7 +1,8 @@
-"""A rank of a peer: torch's Gloo or Open MPI.
+"""A rank of a peer: torch's Gloo, Open MPI, or jax.
 
 usage: peer.py gloo RANK RANKS STORE
        mpirun peer.py mpi
+       peer.py jax RANK RANKS ADDRESS
 
 Rank 0 reads commands, a line each: OPERATION BYTES COUNT. All ranks run the operation COUNT times back to back,
 between two barriers, and check the result. Rank 0 prints the seconds that one operation took at the slowest rank,
@@ -11,6 +12,7 @@ The data is in place. It begins as ones at rank 0 and zeros at the others, so th
 RANKS to the power of COUNT-1, which float32 holds exactly if the count is not too large.
 """
 
+import mmap
 import os
 import sys
 import time
@@ -101,11 +103,71 @@ class MPI:
         self.comm.Alltoall(data, out)
 
 
+class Jax:
+    """All-reduces of jax, with what it takes to call them. The array is the result of the one before."""
+
+    def __init__(self, rank, ranks, address):
+        import jax
+
+        jax.distributed.initialize(address, ranks, rank)
+        from jax.experimental import multihost_utils
+        from jax.sharding import Mesh, NamedSharding, PartitionSpec
+
+        self.jax, self.utils, self.rank, self.ranks = jax, multihost_utils, rank, ranks
+        self.spec = PartitionSpec("p")
+        self.sharding = NamedSharding(Mesh(np.array(jax.devices()), ("p",)), self.spec)
+        total = lambda x: jax.lax.psum(x, "p")
+        self.sum = jax.jit(jax.shard_map(total, mesh=self.sharding.mesh, in_specs=self.spec, out_specs=self.spec), donate_argnums=0)
+
+    def command(self, text):
+        box = np.zeros(64, np.uint8)
+        box[: len(text or "")] = list((text or "").encode())
+        return bytes(np.asarray(self.utils.broadcast_one_to_all(box))).rstrip(b"\0").decode()
+
+    def slowest(self, seconds):
+        return float(np.max(self.utils.process_allgather(np.float32(seconds))))
+
+    def barrier(self):
+        self.utils.sync_global_devices("bench")
+
+    def wrap(self, array):
+        self.value = self.jax.make_array_from_process_local_data(self.sharding, array)
+        self.data = array
+        return None
+
+    def allreduce(self, _):
+        self.value = self.sum(self.value)
+        self.value.block_until_ready()
+
+    def take(self):
+        self.data[:] = np.asarray(self.value.addressable_shards[0].data)
+
+
+def zeros(peer, n):
+    """Makes a vector: of Open MPI as it likes best, aligned and in huge pages."""
+    if not isinstance(peer, MPI) or not hasattr(mmap, "MADV_HUGEPAGE"):
+        return np.zeros(n, np.float32)
+    page = 2 << 20
+    room = mmap.mmap(-1, 4 * n + 2 * page, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    room.madvise(mmap.MADV_HUGEPAGE)
+    whole = np.frombuffer(room, np.uint8)
+    skip = -whole.ctypes.data % page
+    return whole[skip : skip + 4 * n].view(np.float32)
+
+
+def full(peer, n, value):
+    data = zeros(peer, n)
+    data[:] = value
+    return data
+
+
 def prepare(peer, op, n):
     """Returns a function that runs op once on n elements, and one that says whether COUNT runs gave the right result."""
-    mine = np.full(n, peer.rank + 1, np.float32)
+    if isinstance(peer, Jax) and op != "allreduce":
+        raise NotImplementedError("not measured")
+    mine = full(peer, n, peer.rank + 1)
     if op == "allreduce":
-        data = np.full(n, 1 if peer.rank == 0 else 0, np.float32)
+        data = full(peer, n, 1 if peer.rank == 0 else 0)
         t = peer.wrap(data)
         return lambda: peer.allreduce(t), lambda count: (data == float(peer.ranks) ** (count - 1)).all()
     if op == "broadcast":
@@ -113,15 +175,15 @@ def prepare(peer, op, n):
         return lambda: peer.broadcast(t), lambda count: (mine == 1).all()
     part = n // peer.ranks
     if op == "allgather":
-        whole, own = np.zeros(part * peer.ranks, np.float32), mine[:part]
+        whole, own = zeros(peer, part * peer.ranks), mine[:part]
         a, b = peer.wrap(whole), peer.wrap(own)
         return lambda: peer.allgather(a, b), lambda count: (whole == np.repeat(np.arange(1, peer.ranks + 1), part)).all()
     if op == "reducescatter":
-        whole, own = mine[: part * peer.ranks], np.zeros(part, np.float32)
+        whole, own = mine[: part * peer.ranks], zeros(peer, part)
         a, b = peer.wrap(own), peer.wrap(whole)
         return lambda: peer.reducescatter(a, b), lambda count: (own == peer.ranks * (peer.ranks + 1) / 2).all()
     if op == "alltoall":
-        whole, out = mine[: part * peer.ranks], np.zeros(part * peer.ranks, np.float32)
+        whole, out = mine[: part * peer.ranks], zeros(peer, part * peer.ranks)
         a, b = peer.wrap(out), peer.wrap(whole)
         return lambda: peer.alltoall(a, b), lambda count: (out == np.repeat(np.arange(1, peer.ranks + 1), part)).all()
     raise ValueError("no operation " + op)
@@ -135,18 +197,23 @@ def measure(peer, op, size, count):
         run()
     took = time.perf_counter() - begun
     peer.barrier()
+    if isinstance(peer, Jax):
+        peer.take()
     if not right(count):
         raise ValueError("wrong result at rank %d" % peer.rank)
     return peer.slowest(took / count)
 
 
 def main():
+    # Libraries write to stdout, too: answers go where it went, and it goes to stderr.
+    answers = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)
     if sys.argv[1] == "mpi":
         peer = MPI()
     else:
-        peer = Gloo(int(sys.argv[2]), int(sys.argv[3]), sys.argv[4])
+        peer = (Jax if sys.argv[1] == "jax" else Gloo)(int(sys.argv[2]), int(sys.argv[3]), sys.argv[4])
     if peer.rank == 0:
-        print("ready", flush=True)
+        print("ready", file=answers, flush=True)
     while True:
         text = peer.command(sys.stdin.readline().strip() if peer.rank == 0 else None)
         if not text:
@@ -157,7 +224,7 @@ def main():
         except (RuntimeError, NotImplementedError) as e:  # an operation that the peer lacks, at all ranks
             answer = "- " + str(e).split("\n")[0]
         if peer.rank == 0:
-            print(answer, flush=True)
+            print(answer, file=answers, flush=True)
 
 
 main()

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -24,12 +25,14 @@ const (
 	ourName  = "serry"
 	glooName = "gloo"
 	mpiName  = "mpi"
+	jaxName  = "jax"
 )
 
-// The ways between the ranks of serry and of Open MPI. Gloo always uses TCP.
+// The ways between the ranks of serry and of Open MPI. Gloo and jax, which uses it, always use TCP.
 const (
 	overLinks  = "links"
-	overMemory = "memory"
+	overMemory = "memory" // vectors in private memory
+	overArena  = "arena"  // vectors in an arena, for serry
 )
 
 //go:embed peer.py
@@ -72,9 +75,14 @@ func (p plan) start(ctx context.Context, over string, ranks int) (peers []*peer,
 	if err != nil {
 		return nil, closeAll, err
 	}
+	jaxAddress, err := freeAddress()
+	if err != nil {
+		return nil, closeAll, err
+	}
 	groups := map[string]func() [][]string{
 		glooName: func() [][]string { return p.gloo(ranks, filepath.Join(dir, "store")) },
 		mpiName:  func() [][]string { return p.openMPI(over, ranks) },
+		jaxName:  func() [][]string { return p.jaxRanks(ranks, jaxAddress) },
 	}
 	ours, err := startPeer(ourName, nil, ourRanks(over, ranks, address))
 	if err != nil {
@@ -99,10 +107,28 @@ func (p plan) gloo(ranks int, store string) (all [][]string) {
 	return all
 }
 
+// jaxRanks is the commands of the processes of jax. They find each other by the service in the first of them.
+func (p plan) jaxRanks(ranks int, address string) (all [][]string) {
+	for r := range ranks {
+		all = append(all, []string{p.jax, "-W", "ignore", "-c", peerScript, "jax", strconv.Itoa(r), strconv.Itoa(ranks), address})
+	}
+	return all
+}
+
+// freeAddress is an address that no process listens at now.
+func freeAddress() (string, error) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return "", err
+	}
+	defer l.Close()
+	return l.Addr().String(), nil
+}
+
 // openMPI is the command that starts all ranks of Open MPI, on sockets alone or without them.
 func (p plan) openMPI(over string, ranks int) [][]string {
 	way := []string{"tcp,self", "--mca", "btl_tcp_if_include", "lo"}
-	if over == overMemory {
+	if over != overLinks {
 		way = []string{"^tcp"}
 	}
 	command := []string{filepath.Join(filepath.Dir(p.mpi), "mpirun"), "--allow-run-as-root", "--oversubscribe", "-np", strconv.Itoa(ranks),
@@ -112,7 +138,11 @@ func (p plan) openMPI(over string, ranks int) [][]string {
 
 // environment is what a peer needs beside the variables of this process.
 func (p plan) environment(name string) []string {
-	if name != glooName {
+	switch name {
+	case jaxName: // one device a process, and the logs of a process that is killed at the end are not for people
+		return []string{"JAX_PLATFORMS=cpu", "JAX_NUM_CPU_DEVICES=1", "TF_CPP_MIN_LOG_LEVEL=3", "OMP_NUM_THREADS=1"}
+	case glooName:
+	default:
 		return nil
 	}
 	stubs, err := filepath.Abs(filepath.Join(filepath.Dir(p.torch), "../stubs"))

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"strings"
 
 	"github.com/serry-dev/serry/bench/internal/sheet"
 )
@@ -37,31 +38,56 @@ func (r row) judged() row {
 		}
 		r.Times[name] = sheet.Median(ratios)
 	}
-	if peer, bar := r.bar(); bar > 0 && len(r.times[peer]) > 0 {
-		r.Bar = fmt.Sprintf(">= %gx %s", bar, peer)
-		r.Kept = sheet.Kept(r.Times[peer] >= bar)
+	var bars []string
+	kept := true
+	for _, b := range r.bars() {
+		if len(r.times[b.peer]) > 0 {
+			bars = append(bars, fmt.Sprintf(">= %gx %s", b.times, b.peer))
+			kept = kept && r.Times[b.peer] >= b.times
+		}
+	}
+	if len(bars) > 0 {
+		r.Bar, r.Kept = strings.Join(bars, ", "), sheet.Kept(kept)
 	}
 	return r
 }
 
-// bar is how many times as fast as a peer an all-reduce of two ranks must be, or 0 (CL-FIG-2).
-func (r row) bar() (peer string, times float64) {
-	switch memory := r.Over == overMemory; {
-	case r.Op != "allreduce" || r.Ranks != 2:
-	case memory && r.Bytes == 8:
-		return mpiName, 0.67
-	case memory && r.Bytes <= 1<<20:
-		return glooName, 4
-	case memory:
-		return glooName, 2.5
-	case r.Bytes == 8:
-		return glooName, 2
-	case r.Bytes >= 64<<10 && r.Bytes <= 1<<20:
-		return glooName, 0.9
-	case r.Bytes >= 16<<20:
-		return glooName, 1.15
+// A bar is how many times as fast as a peer serry must be.
+type bar struct {
+	peer  string
+	times float64
+}
+
+// bars are those of an all-reduce of two ranks (CL-FIG-2).
+func (r row) bars() []bar {
+	if r.Op != "allreduce" || r.Ranks != 2 {
+		return nil
 	}
-	return "", 0
+	small, like := r.Bytes == 8, func(times float64) []bar { return []bar{{glooName, times}, {jaxName, times}} }
+	switch r.Over {
+	case overMemory:
+		if small {
+			return append(like(4), bar{mpiName, 0.67})
+		}
+		if r.Bytes <= 1<<20 {
+			return like(4)
+		}
+		return like(2.5)
+	case overArena:
+		if small {
+			return append(like(4), bar{mpiName, 0.67})
+		}
+		return append(like(4), bar{mpiName, 1})
+	}
+	switch {
+	case small:
+		return []bar{{glooName, 2}}
+	case r.Bytes >= 64<<10 && r.Bytes <= 1<<20:
+		return []bar{{glooName, 0.9}}
+	case r.Bytes >= 16<<20:
+		return []bar{{glooName, 1.15}}
+	}
+	return nil
 }
 
 func show(w io.Writer, p plan, rows []row) error {

@@ -5,11 +5,13 @@
 package gauge
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"math"
 	"slices"
 	"time"
+	"unsafe"
 
 	"github.com/serry-dev/serry/collective"
 	"github.com/serry-dev/serry/memory"
@@ -51,12 +53,21 @@ func maxCount(ranks int) int {
 	return 1 + int(127/math.Log2(float64(ranks)))
 }
 
-// Measure runs the work between two barriers, and returns how long one operation took on the slowest rank.
+// Measure runs the work between two barriers on private memory, and returns how long one operation took on the slowest rank.
 func Measure(ctx context.Context, c *collective.Comm, w Work) (time.Duration, error) {
+	return MeasureIn(ctx, c, w, func(bytes int64) (memory.Region, error) { return memory.Of(make([]byte, bytes)), nil })
+}
+
+// MeasureIn is Measure on memory that the caller provides. It is not used any more when the call returns.
+func MeasureIn(ctx context.Context, c *collective.Comm, w Work, provide func(bytes int64) (memory.Region, error)) (time.Duration, error) {
 	if err := w.Check(c.Size()); err != nil {
 		return 0, err
 	}
-	op, check := prepare(c, w)
+	stock := &stock{provide: provide}
+	op, check := prepare(c, w, stock)
+	if stock.err != nil {
+		return 0, stock.err
+	}
 	if err := c.Do(ctx, collective.Barrier{}); err != nil {
 		return 0, err
 	}
@@ -85,45 +96,56 @@ func Measure(ctx context.Context, c *collective.Comm, w Work) (time.Duration, er
 //
 // The vector of an all-reduce is summed in place. It is 1 on rank 0 and 0 on all others, so that after n sums every
 // element is the number of ranks to the power of n-1. In all other operations the elements of rank r are r+1.
-func prepare(c *collective.Comm, w Work) (op collective.Op, check func() error) {
+func prepare(c *collective.Comm, w Work, m *stock) (op collective.Op, check func() error) {
 	n, p := w.Bytes/4, int64(c.Size())
 	own := float32(c.Rank() + 1)
 	part := n / p
 	switch w.Op {
 	case "allreduce":
-		data := filled(n, 0)
+		first := float32(0)
 		if c.Rank() == 0 {
-			data = filled(n, 1)
+			first = 1
 		}
-		r := memory.OfSlice(data)
+		r, data := m.filled(n, first)
 		want := float32(math.Pow(float64(p), float64(w.Count-1)))
 		return collective.AllReduce{Out: r, In: r, Count: n, Type: memory.F32, Reduction: collective.Sum}, func() error { return all(data, want) }
 	case "broadcast":
-		data := filled(n, own)
-		r := memory.OfSlice(data)
+		r, data := m.filled(n, own)
 		return collective.Broadcast{Out: r, In: r, Count: n, Type: memory.F32}, func() error { return all(data, 1) }
 	case "reducescatter":
-		in, out := filled(part*p, own), filled(part, 0)
-		return collective.ReduceScatter{Out: memory.OfSlice(out), In: memory.OfSlice(in), Count: part, Type: memory.F32, Reduction: collective.Sum},
-			func() error { return all(out, float32(p*(p+1)/2)) }
+		in, _ := m.filled(part*p, own)
+		out, data := m.filled(part, 0)
+		return collective.ReduceScatter{Out: out, In: in, Count: part, Type: memory.F32, Reduction: collective.Sum},
+			func() error { return all(data, float32(p*(p+1)/2)) }
 	case "allgather":
-		in, out := filled(part, own), filled(part*p, 0)
-		return collective.AllGather{Out: memory.OfSlice(out), In: memory.OfSlice(in), Count: part, Type: memory.F32},
-			func() error { return blocks(out, part) }
+		in, _ := m.filled(part, own)
+		out, data := m.filled(part*p, 0)
+		return collective.AllGather{Out: out, In: in, Count: part, Type: memory.F32}, func() error { return blocks(data, part) }
 	default:
-		in, out := filled(part*p, own), filled(part*p, 0)
-		return collective.AllToAll{Out: memory.OfSlice(out), In: memory.OfSlice(in), Count: part, Type: memory.F32},
-			func() error { return blocks(out, part) }
+		in, _ := m.filled(part*p, own)
+		out, data := m.filled(part*p, 0)
+		return collective.AllToAll{Out: out, In: in, Count: part, Type: memory.F32}, func() error { return blocks(data, part) }
 	}
 }
 
+// A stock provides vectors.
+type stock struct {
+	provide func(bytes int64) (memory.Region, error)
+	err     error // the first that it met
+}
+
 // filled is a vector of equal elements, in memory that was touched.
-func filled(n int64, v float32) []float32 {
-	s := make([]float32, n)
+func (m *stock) filled(n int64, v float32) (memory.Region, []float32) {
+	r, err := m.provide(4 * n)
+	if err != nil {
+		m.err = cmp.Or(m.err, err)
+		return memory.Region{}, nil
+	}
+	s := unsafe.Slice((*float32)(unsafe.Pointer(unsafe.SliceData(r.Bytes()))), n)
 	for i := range s {
 		s[i] = v
 	}
-	return s
+	return r, s
 }
 
 // all says which element differs from what all must be.

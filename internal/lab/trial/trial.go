@@ -134,22 +134,40 @@ const (
 
 // Prepare makes the memory of a rank.
 func (x Trial) Prepare(rank int, inPlace bool) *Attempt {
+	return x.PrepareIn(rank, inPlace, func(size int) memory.Region { return memory.Of(make([]byte, size)) })
+}
+
+// PrepareIn is Prepare with memory that the caller provides.
+func (x Trial) PrepareIn(rank int, inPlace bool, provide func(size int) memory.Region) *Attempt {
 	a := &Attempt{what: fmt.Sprintf("%s on rank %d", x.Name, rank), in: x.in(rank), want: x.want(rank), separated: !inPlace}
-	canary := Fill(margin, 99)
-	a.memory = slices.Concat(canary, bytes.Repeat([]byte{0xEE}, len(a.want)), canary)
-	a.out = a.memory[margin : margin+len(a.want)]
-	a.given = bytes.Clone(a.in)
+	size, i, o := len(a.want), 0, 0
 	if inPlace {
-		i, o := x.same(rank)
-		a.memory = slices.Concat(canary, make([]byte, max(i+len(a.in), o+len(a.want))), canary)
-		a.out = a.memory[margin+o : margin+o+len(a.want)]
-		a.given = a.memory[margin+i : margin+i+len(a.in)]
-		copy(a.given, a.in)
+		i, o = x.same(rank)
+		size = max(i+len(a.in), o+len(a.want))
 	}
+	whole := provide(margin + size + margin)
+	out := whole.Slice(int64(margin+o), int64(margin+o+len(a.want)))
+	in := whole.Slice(int64(margin+i), int64(margin+i)) // empty
+	if inPlace {
+		in = whole.Slice(int64(margin+i), int64(margin+i+len(a.in)))
+	} else if len(a.in) > 0 {
+		in = provide(len(a.in))
+	}
+	a.memory, a.out, a.given = whole.Bytes(), out.Bytes(), in.Bytes()
+	fill(a.memory, 0xEE)
+	copy(a.memory, Fill(margin, 99))
+	copy(a.memory[margin+size:], Fill(margin, 99))
+	copy(a.given, a.in)
 	if x.op != nil {
-		a.Op = x.op(rank, memory.Of(a.given), memory.Of(a.out))
+		a.Op = x.op(rank, in, out)
 	}
 	return a
+}
+
+func fill(b []byte, v byte) {
+	for i := range b {
+		b[i] = v
+	}
 }
 
 // Run runs the operations of the attempt. When it returns, no rank writes into its memory any more.
@@ -219,11 +237,8 @@ func (a *Attempt) checkRest() error {
 // later writes (CL-ABT-17).
 func (a *Attempt) Poison() error {
 	err := a.checkRest()
-	for _, b := range [][]byte{a.given, a.memory} {
-		for i := range b {
-			b[i] = poison
-		}
-	}
+	fill(a.given, poison)
+	fill(a.memory, poison)
 	return err
 }
 
