@@ -23,18 +23,18 @@ type recorder struct {
 }
 
 // An entry is the record of one operation. Times are those of the group's clock. It has no pointers: the garbage collector
-// does not look at the ring.
+// does not look at the ring. What is below outcome is set when the operation ends.
 type entry struct {
 	what       description
 	seq        uint64 // with the mark of what it counts
 	began      time.Duration
+	outcome    uint8         // running, done, or the place of its cause behind them
+	algorithm  uint8         // place in algorithms, from 1 on; or 0
 	first      time.Duration // when the first message of another rank was there, or 0
-	ended      time.Duration // unless it is running
+	ended      time.Duration
 	sent, came int64         // bytes
 	longest    time.Duration // it waited for one rank
 	slowest    int32         // this rank, or -1
-	algorithm  uint8         // place in algorithms, from 1 on; or 0
-	outcome    uint8         // running, done, or the place of its cause behind them
 }
 
 // The outcomes of an operation that has no cause in causes.
@@ -96,7 +96,8 @@ func (r *recorder) begin(op *operation, now time.Duration) {
 		r.pages = append(r.pages, new([recordPage]entry))
 	}
 	op.trace.number = r.count
-	*r.at(r.count) = entry{what: op.call.description, seq: op.seq, began: now, slowest: -1}
+	e := r.at(r.count)
+	e.what, e.seq, e.began, e.outcome = op.call.description, op.seq, now, outcomeRunning
 }
 
 // end records its end, unless so many have begun since that its record is gone.
@@ -116,7 +117,11 @@ func (r *recorder) last(most int) []entry {
 	n := min(r.count, r.limit, uint64(max(most, 0)))
 	list := make([]entry, 0, n)
 	for i := r.count - n + 1; i <= r.count; i++ {
-		list = append(list, *r.at(i))
+		e := *r.at(i)
+		if e.outcome == outcomeRunning { // the rest is that of the record before
+			e = entry{what: e.what, seq: e.seq, began: e.began, slowest: -1}
+		}
+		list = append(list, e)
 	}
 	return list
 }
