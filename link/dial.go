@@ -21,7 +21,7 @@ import (
 const (
 	firstRetry = 10 * time.Millisecond // so that there are several within Timing.Redial
 	lastRetry  = 2 * time.Second
-	headStart  = time.Second // of a socket of this host; one that leads nowhere is refused at once
+	headStart  = 3 * time.Second // of a socket of this host: one that leads nowhere is refused at once, and a busy host is slow to answer
 )
 
 // A dialling is the making of a link from this side. The lock of the link guards it.
