@@ -23,8 +23,11 @@ type description struct {
 	count     int64
 	counts    uint64 // digest of the counts of blocks, where they differ, or 0
 	run       uint64 // that has acquired the clique, or 0
-	forced    uint8  // place in algorithms, from 1 on, of the one that the program has named; or 0
+	forced    uint8  // place in algorithms, from 1 on, of the one that the program has named; ordered; or 0
 }
+
+// ordered says that the program wants elements reduced in the order of ranks, by any algorithm that does.
+const ordered = 255
 
 func (d description) append(b []byte) []byte {
 	le := binary.LittleEndian
@@ -88,7 +91,11 @@ func (d description) words() string {
 	if d.counts != 0 {
 		text += fmt.Sprintf(" with counts %#x", d.counts)
 	}
-	if d.forced != 0 {
+	switch d.forced {
+	case 0:
+	case ordered:
+		text += " in the order of ranks"
+	default:
 		text += " using " + string(d.algorithm())
 	}
 	return text
@@ -146,6 +153,7 @@ type call struct {
 	arenas              struct{ in, out inArena } // that they lie in
 	inOrigin, outOrigin int64                     // where in the vector the memory begins
 	aliased             bool                      // the two overlap as the operation allows
+	adjusted            adjustment
 
 	err error // the first thing found wrong
 }
@@ -208,7 +216,12 @@ func (k *call) done() (*call, error) {
 // reduces sets the reduction.
 func (k *call) reduces(r Reduction) {
 	k.reduction = uint8(r)
-	if err := kernel.Check(kernel.Op(r), memory.DType(k.dtype)); err != nil {
+	t := memory.DType(k.dtype)
+	err := kernel.Check(k.kernel(), t)
+	if err == nil && r == Average {
+		err = kernel.CanScale(t)
+	}
+	if err != nil {
 		k.fail("%v", err)
 	}
 }

@@ -244,7 +244,7 @@ func (e *engine) combine(w *schedule.Work, lo, hi int, t int64) error {
 		copy(into, e.segs[0])
 		return nil
 	}
-	return kernel.Reduce(kernel.Op(e.call.reduction), memory.DType(e.call.dtype), into, e.segs...)
+	return kernel.Reduce(e.call.kernel(), memory.DType(e.call.dtype), into, e.segs...)
 }
 
 // appendSegs adds the memory of a tile of a part.

@@ -83,7 +83,7 @@ func (s *sharer) combineCells(k *call) error {
 		}
 		s.inputs = append(s.inputs, given[:len(k.out)])
 	}
-	return kernel.Reduce(kernel.Op(k.reduction), memory.DType(k.dtype), k.out, s.inputs...)
+	return kernel.Reduce(k.kernel(), memory.DType(k.dtype), k.out, s.inputs...)
 }
 
 // cellOf is what a rank gives in a small operation. What this rank gives lies in its memory, which is not older than its cell.
@@ -322,7 +322,7 @@ func (s *sharer) reduce(k *call, t *tiling, out []byte, round int64) error {
 			s.inputs = append(s.inputs, other.staged(t, len(s.shares), s.comm.rank, round)[:to-from])
 		}
 	}
-	return kernel.Reduce(kernel.Op(k.reduction), memory.DType(k.dtype), out, s.inputs...)
+	return kernel.Reduce(k.kernel(), memory.DType(k.dtype), out, s.inputs...)
 }
 
 // collect takes the results of the others, beginning with the next rank, so that not all read the same memory at once.

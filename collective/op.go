@@ -21,10 +21,18 @@ const (
 	And     = Reduction(kernel.And)
 	Or      = Reduction(kernel.Or)
 	Xor     = Reduction(kernel.Xor)
+
+	// Average is the sum, divided by the number of ranks. That of integers loses its fraction.
+	Average = Reduction(kernel.Xor + 1)
 )
 
 // String is the name of the reduction.
-func (r Reduction) String() string { return kernel.Op(r).String() }
+func (r Reduction) String() string {
+	if r == Average {
+		return "average"
+	}
+	return kernel.Op(r).String()
+}
 
 // An Op is an operation of a clique: one of the types below. All members must run equal operations in the same
 // order; only their memory differs. Counts are in elements, and a count of 0 is right for every operation

@@ -109,6 +109,17 @@ func (o *operation) play(ctx context.Context) error {
 	if o.call.rows != nil {
 		return o.exchangeRows(ctx)
 	}
+	if err := o.call.adjustInput(); err != nil {
+		return err
+	}
+	if err := o.exchange(ctx); err != nil {
+		return err
+	}
+	return o.call.adjustOutput()
+}
+
+// exchange moves and reduces the vectors of all ranks, through shared memory or over links.
+func (o *operation) exchange(ctx context.Context) error {
 	if o.place > 0 {
 		if served, err := o.comm.sharer.run(ctx, o); served || err != nil {
 			return err
@@ -309,9 +320,13 @@ func (o *operation) inquire() {
 
 // choice is how the call is carried out.
 func (k *call) choice() (schedule.Algorithm, schedule.Job) {
-	if k.forced != 0 {
+	switch k.forced {
+	case 0:
+		return schedule.Choose(k.job, k.total)
+	case ordered:
+		return schedule.Ordered(k.job, k.total), k.job
+	default:
 		a := k.description.algorithm()
 		return a, schedule.Pipelined(a, k.job, k.total)
 	}
-	return schedule.Choose(k.job, k.total)
 }

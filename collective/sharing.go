@@ -60,7 +60,7 @@ func sharable(key *Key, hosts []uint16) bool {
 func (k *call) shares() bool {
 	switch k.job.Op {
 	case schedule.AllReduce, schedule.ReduceScatter, schedule.AllGather, schedule.Broadcast:
-		return k.forced == 0 && k.rounds == nil && k.total > 0
+		return (k.forced == 0 || k.forced == ordered) && k.rounds == nil && k.total > 0
 	case schedule.Barrier:
 		return k.forced == 0
 	}

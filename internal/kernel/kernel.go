@@ -79,6 +79,10 @@ func Reduce(op Op, t memory.DType, dst []byte, inputs ...[]byte) error {
 type runner interface {
 	has(op Op) bool
 	run(op Op, dst []byte, inputs [][]byte, from int)
+
+	scales() bool
+	fits(factor float64) bool
+	scale(dst, src []byte, s scaling)
 }
 
 // runners has the runner of each type that can be reduced.
@@ -105,8 +109,10 @@ const tile = 512
 
 // A native runner reduces elements that Go can compute with.
 type native[T any] struct {
-	table table[T]
-	tiles pool[nativeTile[T]]
+	table  table[T]
+	scaler func(v []T, s scaling)    // or nil
+	fit    func(factor float64) bool // or nil: any factor does
+	tiles  pool[nativeTile[T]]
 }
 
 // A nativeTile is the memory for one tile.

@@ -45,7 +45,7 @@ func multiply[T integer | ~float32 | ~float64 | ~complex64 | ~complex128](dst, a
 }
 
 func integers[T integer]() *native[T] {
-	return &native[T]{table: table[T]{
+	return &native[T]{scaler: scaleInteger[T], fit: isWhole[T], table: table[T]{
 		Sum: add[T], Product: multiply[T], Min: least[T], Max: greatest[T],
 		And: each(func(a, b T) T { return a & b }),
 		Or:  each(func(a, b T) T { return a | b }),
@@ -55,11 +55,11 @@ func integers[T integer]() *native[T] {
 
 // floats relies on Go's min and max: either is NaN if one operand is, and -0 is less than 0.
 func floats[T float32 | float64]() *native[T] {
-	return &native[T]{table: table[T]{Sum: add[T], Product: multiply[T], Min: least[T], Max: greatest[T]}}
+	return &native[T]{scaler: scaleFloat[T], table: table[T]{Sum: add[T], Product: multiply[T], Min: least[T], Max: greatest[T]}}
 }
 
 func complexes[T complex64 | complex128]() *native[T] {
-	return &native[T]{table: table[T]{Sum: add[T], Product: multiply[T]}}
+	return &native[T]{scaler: scaleComplex[T], table: table[T]{Sum: add[T], Product: multiply[T]}}
 }
 
 // truth is a byte as 0 or 1.

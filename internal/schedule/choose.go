@@ -21,6 +21,14 @@ func Choose(j Job, bytes int64) (Algorithm, Job) {
 	return a, Pipelined(a, j, bytes)
 }
 
+// Ordered is the algorithm that reduces each element in the order of ranks, for an all-reduce or a reduce-scatter.
+func Ordered(j Job, bytes int64) Algorithm {
+	if j.Op == AllReduce && bytes <= tinyBytes {
+		return OneShot
+	}
+	return Direct
+}
+
 // Pipelined is the job with as many pieces as an algorithm makes of a vector of so many bytes.
 func Pipelined(a Algorithm, j Job, bytes int64) Job {
 	j.Pieces = 0
