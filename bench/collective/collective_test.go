@@ -26,9 +26,9 @@ func TestQuick(t *testing.T) {
 	if err := run(t.Context(), args, &out, io.Discard); err != nil && !errors.Is(err, errMissed) { // a test says nothing of speed
 		t.Fatalf("run(%v) = %v", args, err)
 	}
-	for want, times := range map[string]int{"allreduce": 4, "alltoall": 4, "broadcast": 4, pings: 1, apart: 4, together: 4} {
+	for want, times := range map[string]int{"allreduce": 6, "alltoall": 6, "broadcast": 6, pings: 1, apart: 6, together: 6} {
 		if n := strings.Count(out.String(), want); n != times {
-			t.Errorf("%d lines of %s; want %d, over links and through memory, in\n%s", n, want, times, out.String())
+			t.Errorf("%d lines of %s; want %d, over links and through memory of both kinds, in\n%s", n, want, times, out.String())
 		}
 	}
 }
