@@ -47,6 +47,7 @@ type options struct {
 	freeze, frozen  time.Duration // how long, and from one to the next
 	mustFreeze      bool
 	stop, stopped   time.Duration // how long, and from one to the next
+	times           bool          // stalls are judged
 	seed            uint64
 	json            bool
 	binary          string
@@ -66,6 +67,7 @@ func parse(args []string, stderr io.Writer) (options, error) {
 	fs.BoolVar(&o.mustFreeze, "must-freeze", false, "fail where no folder can be frozen, instead of doing without")
 	fs.DurationVar(&o.stop, "stop", 6*time.Second, "how long the process of a leader is stopped by SIGSTOP; 0: never")
 	fs.DurationVar(&o.stopped, "stop-every", time.Minute, "time from one stop to the next")
+	fs.BoolVar(&o.times, "times", true, "fail if calls stall for too long; where other programs keep the machine busy, times say little")
 	fs.Uint64Var(&o.seed, "seed", 1, "what the clients do depends on it")
 	fs.StringVar(&o.binary, "serry", "", "`binary` to run (default: build it)")
 	fs.BoolVar(&o.json, "json", false, "print one JSON object instead of a table")
@@ -119,7 +121,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	} else {
 		err = errors.Join(err, r.print(stdout))
 	}
-	return errors.Join(err, r.verdict())
+	return errors.Join(err, r.verdict(o.times))
 }
 
 const (

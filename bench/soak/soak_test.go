@@ -33,7 +33,7 @@ func TestSoak(t *testing.T) {
 // What is wrong is found, and is a failure.
 func TestVerdict(t *testing.T) {
 	sound := report{Kills: 1, Stalls: stalls{Kept: "ok"}, Frozen: stalls{Kept: "ok"}, Halted: stalls{Kept: "ok"}}
-	if err := sound.verdict(); err != nil {
+	if err := sound.verdict(true); err != nil {
 		t.Errorf("verdict() of a good soak = %v", err)
 	}
 	for _, tc := range []struct {
@@ -52,8 +52,11 @@ func TestVerdict(t *testing.T) {
 	} {
 		r := sound
 		tc.change(&r)
-		if err := r.verdict(); err == nil || !strings.Contains(err.Error(), tc.want) {
+		if err := r.verdict(true); err == nil || !strings.Contains(err.Error(), tc.want) {
 			t.Errorf("%s: verdict() = %v; want %q", tc.name, err, tc.want)
+		}
+		if err := r.verdict(false); (err == nil) != strings.HasPrefix(tc.name, "long stalls") {
+			t.Errorf("%s: verdict() without times = %v", tc.name, err)
 		}
 	}
 }
