@@ -197,7 +197,7 @@ func playTensorFlow(ctx context.Context, o options, s scenario) (finding, error)
 	}
 	j := o.newJob()
 	env := []string{"TF_CPP_MIN_LOG_LEVEL=2", "CUDA_VISIBLE_DEVICES="}
-	if err := j.run(nil, env, []string{"-n", "4"}, o.python, "tensorflow.py", s.name, strings.Join(workers, ",")); err != nil {
+	if err := j.run(nil, env, []string{"-n", "4"}, o.python, "tf_train.py", s.name, strings.Join(workers, ",")); err != nil {
 		return finding{}, err
 	}
 	return j.injected(ctx, s)

@@ -30,7 +30,7 @@ import (
 //go:embed train.py
 var program []byte
 
-//go:embed tensorflow.py
+//go:embed tf_train.py
 var tensorflowProgram []byte
 
 func main() {
@@ -241,7 +241,7 @@ func (o options) folder(name string) (string, error) {
 	if err := os.Mkdir(dir, 0o700); err != nil {
 		return "", err
 	}
-	for name, text := range map[string][]byte{"train.py": program, "eval.py": program, "tensorflow.py": tensorflowProgram} {
+	for name, text := range map[string][]byte{"train.py": program, "eval.py": program, "tf_train.py": tensorflowProgram} {
 		if err := os.WriteFile(filepath.Join(dir, name), text, 0o600); err != nil {
 			return "", err
 		}

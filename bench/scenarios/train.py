@@ -24,11 +24,14 @@ STEP = 30
 
 
 def compile_much():
-  def many(x):
-    for i in range(4000):
-      x = x * (1.0 + i) + x
-    return x
-  jax.jit(many)(np.float32(1)).block_until_ready()
+  """Compiles functions of 4,000 operations for half a minute."""
+  end = time.monotonic() + 30
+  while time.monotonic() < end:
+    def many(x, scale=time.monotonic()):
+      for i in range(4000):
+        x = x * (scale + i) + x
+      return x
+    jax.jit(many)(np.float32(1)).block_until_ready()
 
 
 def write_much():

@@ -1,6 +1,6 @@
 """Four workers of TensorFlow that reduce and meet at barriers, in which something happens to rank 3 at step 30.
 
-usage: tensorflow.py WHAT WORKERS
+usage: tf_train.py WHAT WORKERS
 
 WORKERS are the addresses of all workers, by comma. It prints "INJECT" when it happens.
 """
