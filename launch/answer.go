@@ -38,13 +38,24 @@ func (c *crew) unattend() {
 
 // answer says where the ranks of this host are.
 func (c *crew) answer(ctx context.Context, q client.Question) []client.Finding {
+	return answerStacks(ctx, q, c.processes(), c.kernel.stacks)
+}
+
+// AnswerStacks answers a question about the stacks of tasks whose processes are on this host. A relay that no launcher has started
+// answers by it.
+func AnswerStacks(ctx context.Context, q client.Question, all []TaskProcess) []client.Finding {
+	return answerStacks(ctx, q, all, readStacks)
+}
+
+func answerStacks(ctx context.Context, q client.Question, all []TaskProcess, read func(pid int) (pystack.Stacks, error)) []client.Finding {
 	if q.Kind != wire.StacksEvidence {
 		return nil
 	}
 	var found []client.Finding
-	for _, p := range c.processes() {
-		if task := worker(p.task); ctx.Err() == nil && (len(q.Tasks) == 0 || slices.Contains(q.Tasks, task)) {
-			found = addFinding(found, task, stacksBody(c.kernel, p.pid, q.Argument == wire.AllThreads))
+	for _, p := range all {
+		if ctx.Err() == nil && (len(q.Tasks) == 0 || slices.Contains(q.Tasks, p.Task)) {
+			s, err := read(p.PID)
+			found = addFinding(found, p.Task, stacksBody(s, err, q.Argument == wire.AllThreads))
 		}
 	}
 	return found
@@ -61,24 +72,26 @@ func addFinding(all []client.Finding, task serry.TaskID, body []byte) []client.F
 	return append(all, client.Finding{Tasks: []serry.TaskID{task}, Body: body})
 }
 
-// A taskProcess is the process of a task of this host.
-type taskProcess struct{ task, pid int }
+// A TaskProcess is the process of a task on this host.
+type TaskProcess struct {
+	Task serry.TaskID
+	PID  int
+}
 
 // processes lists the tasks of this host that run.
-func (c *crew) processes() (all []taskProcess) {
+func (c *crew) processes() (all []TaskProcess) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for _, task := range sortedKeys(c.mu.living) {
 		if l := c.mu.living[task]; l.process != nil {
-			all = append(all, taskProcess{task, l.process.pid()})
+			all = append(all, TaskProcess{worker(task), l.process.pid()})
 		}
 	}
 	return all
 }
 
 // stacksBody is where the threads of a process are, in the words of an answer.
-func stacksBody(k kernel, pid int, all bool) []byte {
-	s, err := k.stacks(pid)
+func stacksBody(s pystack.Stacks, err error, all bool) []byte {
 	var list []wire.ThreadStack
 	for i := range s.Threads {
 		t := &s.Threads[i]
@@ -109,7 +122,10 @@ func stacksBody(k kernel, pid int, all bool) []byte {
 	return b
 }
 
-func (m *local) stacks(pid int) (pystack.Stacks, error) {
+func (m *local) stacks(pid int) (pystack.Stacks, error) { return readStacks(pid) }
+
+// readStacks reads the first Python in a process or below it.
+func readStacks(pid int) (pystack.Stacks, error) {
 	return pystack.First(append([]int{pid}, descendants(pid)...))
 }
 

@@ -17,6 +17,8 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/serry-dev/serry"
+	"github.com/serry-dev/serry/client"
+	"github.com/serry-dev/serry/launch"
 	"github.com/serry-dev/serry/relay"
 	"github.com/serry-dev/serry/wire"
 	"github.com/serry-dev/serry/wire/mtls"
@@ -38,6 +40,8 @@ It ends politely at SIGTERM or SIGINT.
 
 With --pid it watches processes, and the service hears at once when and how one
 ends. It must see them: side containers share their process namespace for that.
+It tells serry stacks where the ranks are that it can see: those of --pid, and
+those whose variables have its address.
 Every flag can be given by environment: --upstream is SERRY_UPSTREAM.`,
 		Example: `  # the service runs on three hosts; jax on this host is told coordinator_address='localhost:8476'
   serry relay --upstream host0:8476,host1:8476,host2:8476
@@ -68,6 +72,7 @@ type relaySettings struct {
 	listen, metricsListen string
 	sockets               sockets
 	pids                  []string
+	noStacks              bool
 	giveUp                time.Duration
 	tls                   mtls.Files
 	logFormat, logLevel   string
@@ -82,6 +87,7 @@ func (s *relaySettings) define(f *pflag.FlagSet) {
 	f.StringVar(&s.listen, "listen", defaultAddress, "`address` for the ranks of this host: host:port, or unix:/path")
 	s.sockets.define(f)
 	f.StringSliceVar(&s.pids, "pid", nil, "processes to watch, as `rank=pid,...`: worker/0=4711, or 0=4711 for the job "+wire.DefaultJob)
+	f.BoolVar(&s.noStacks, "no-stacks", false, "do not look at the processes of ranks when serry stacks asks where they are")
 	f.DurationVar(&s.giveUp, "give-up", relay.DefaultGiveUp, "how long the service may be out of reach before ranks are told, which ends them; 0: for ever")
 	f.StringVar(&s.tls.Cert, "tls-cert", "", "PEM `file` with the certificate chain to show to the service")
 	f.StringVar(&s.tls.Key, "tls-key", "", "PEM `file` with its private key")
@@ -182,6 +188,7 @@ func (s *relaySettings) run(cmd *cobra.Command, cfg relay.Config) error {
 		return err
 	}
 	settleIn()
+	defer s.answer(printed(l))()
 	fmt.Fprintf(cmd.OutOrStdout(), "serry: relay to %s on %s\n", strings.Join(cfg.Upstream, ","), printed(l))
 	return serveRelay(ctx, stop, r, s.sockets.listener(l), cfg.Log)
 }
@@ -194,6 +201,49 @@ func (s *relaySettings) watch(r *relay.Relay) error {
 		}
 	}
 	return nil
+}
+
+// answer answers what the service asks about the ranks of this host (D-ST-12), through the relay itself, so that it needs no other
+// way to the service. The function that it returns ends that.
+func (s *relaySettings) answer(address string) (stop func()) {
+	if s.noStacks {
+		return func() {}
+	}
+	line, err := client.Dial(address, client.DialOptions{})
+	if err != nil {
+		return func() {} // ranks cannot reach it either
+	}
+	host, _ := os.Hostname() // for people to read
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		// It ends with ctx, or because the service asks no questions.
+		_ = client.Attend(ctx, line, client.Attendant{Name: host, Answer: func(ctx context.Context, q client.Question) []client.Finding {
+			return launch.AnswerStacks(ctx, q, s.ranks(address))
+		}})
+	}()
+	return func() {
+		cancel()
+		<-done
+		line.Close()
+	}
+}
+
+// ranks are the processes that are ranks behind this relay: those of the command line, and those whose variables have its address.
+func (s *relaySettings) ranks(address string) []launch.TaskProcess {
+	var all []launch.TaskProcess
+	for task, pid := range s.processes {
+		all = append(all, launch.TaskProcess{Task: task, PID: pid})
+	}
+	for _, r := range ranksHere(address) {
+		number, err := strconv.Atoi(r.rank)
+		task := serry.TaskID{Job: wire.DefaultJob, Index: number}
+		if _, given := s.processes[task]; err == nil && !given {
+			all = append(all, launch.TaskProcess{Task: task, PID: r.pids[0]})
+		}
+	}
+	return all
 }
 
 // relayPatience is how long the last replies of a relay that ends may take.
