@@ -2,6 +2,7 @@ package launch
 
 import (
 	"os/exec"
+	"slices"
 	"strings"
 	"testing"
 
@@ -22,8 +23,15 @@ func TestAnswerStacks(t *testing.T) {
 	defer cmd.Process.Kill()
 	all := []TaskProcess{{worker(1), cmd.Process.Pid}, {worker(2), cmd.Process.Pid}, {worker(3), 1 << 30}}
 	found := AnswerStacks(t.Context(), client.Question{Kind: wire.StacksEvidence, Tasks: []serry.TaskID{worker(1), worker(2)}}, all)
-	if len(found) != 1 || len(found[0].Tasks) != 2 || !strings.Contains(string(found[0].Body), "no Python runs in it") {
-		t.Errorf("AnswerStacks() = %+v; want one finding about two tasks without Python", found)
+	var tasks []serry.TaskID
+	for _, f := range found { // one, unless the process fell asleep between the two looks at it
+		tasks = append(tasks, f.Tasks...)
+		if !strings.Contains(string(f.Body), "no Python runs in it") {
+			t.Errorf("AnswerStacks() says %s; want that no Python runs in it", f.Body)
+		}
+	}
+	if !slices.Equal(tasks, []serry.TaskID{worker(1), worker(2)}) {
+		t.Errorf("AnswerStacks() is about %v; want the two tasks that were asked for", tasks)
 	}
 	if found := AnswerStacks(t.Context(), client.Question{Kind: "weather"}, all); found != nil {
 		t.Errorf("AnswerStacks() of another kind = %+v; want none", found)
