@@ -84,8 +84,9 @@ func openTerminal() (person, terminal *os.File, err error) {
 	return person, terminal, nil
 }
 
-// ownSteering is what serry itself writes to steer a terminal: to the top, clear what is below, and colours.
-var ownSteering = regexp.MustCompile(`\x1b\[(H|J|\d*m)`)
+// ownSteering is what serry itself writes to steer a terminal: to the top, clear what is right or below, colours, another screen
+// and back, without a cursor and with it.
+var ownSteering = regexp.MustCompile(`\x1b\[(H|J|K|\d*m|\?1049[hl]|\?25[hl])`)
 
 // look checks a line that a person reads.
 func (v *victim) look(line string) {
