@@ -65,15 +65,6 @@ fi
 step "go test, real clients"
 go test -timeout 25m ./interop/... || failed=1
 
-# Times say nothing on a machine that is busy with tests, so a right line counts however late it comes.
-step "scenarios with real clients, and a minute of a healthy job"
-if [ "$code" -lt 3 ] || [ "${CI:-}" = true ]; then
-	go run ./bench/scenarios -hang-after 10s -at-once 3 -patient || failed=1
-	go run ./bench/healthy -for 60s -longest 5s -hang-after 20s || failed=1
-else
-	echo "NOT RUN: there are no Python environments with jax and TensorFlow on this machine"
-fi
-
 if [ "$failed" -ne 0 ]; then
 	step "some tests failed, see above"
 	exit 1
