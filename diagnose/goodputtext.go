@@ -42,7 +42,7 @@ func GoodputText(g *wire.GoodputStatus) string {
 	return text + "; lost " + strings.Join(parts, ", ")
 }
 
-// StragglerText says who holds the others up, and what that costs (D-GP-6).
+// StragglerText names the rank or the host that holds the others up, and what that costs the job (D-GP-6).
 func StragglerText(s wire.Status, one wire.StragglerStatus) string {
 	who := "host " + one.Host
 	if one.Task != "" {

@@ -196,7 +196,7 @@ func (g Goodput) Causes() []Cause {
 // prove wrong; see [Ledger.Settled].
 func (l *Ledger) Goodput(now time.Time) Goodput { return l.until(now, true) }
 
-// Settled is Goodput without the step that is under way. No part of it ever shrinks, as those who draw counters expect.
+// Settled is Goodput without the step that is under way. No part of it ever shrinks, so it can be exported as a counter.
 func (l *Ledger) Settled(now time.Time) Goodput { return l.until(now, false) }
 
 func (l *Ledger) clone() *Ledger {

@@ -10,9 +10,9 @@ import (
 	"github.com/serry-dev/serry/diagnose"
 )
 
-// A stray is a process of an attempt that is over, which a person or a supervisor has started again. It cannot join, because each
-// attempt has an address of its own, unless Config.Listen says otherwise. It may confuse a person who looks for what is wrong with
-// the present attempt, so the job names it.
+// A stray is a process of an attempt that is over. A person or a supervisor has started it again. It cannot join the present
+// attempt, because that has another address, unless Config.Listen fixes the address. A stray looks like a rank of the present
+// attempt, so the launcher names it.
 type stray struct{ Task, Attempt, PID int }
 
 // A strayed event says that there is one. Now is the attempt that the launcher of its host runs.

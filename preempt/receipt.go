@@ -22,7 +22,7 @@ type Receipt struct {
 	Round       int               `json:"-"`
 }
 
-// An Announcement says which task was told to go, for people who look at the job later.
+// An Announcement says which task got a notice, from which source, and by when it must end. Commands show it later.
 type Announcement struct {
 	Task     string    `json:"task"`
 	Source   string    `json:"source"`

@@ -132,8 +132,8 @@ func waitLine(s wire.Status, b wire.BarrierStatus) string {
 // slowShown is how many stragglers a status names.
 const slowShown = 3
 
-// showPace says how the time was used, and who holds the others up. A job that reports no steps, and of which nothing is to be
-// said, has no line.
+// showPace prints how the job used its time, and the ranks that hold the others up. It prints nothing for a job that reports no
+// steps and has no such rank.
 func (p *printer) showPace(s wire.Status) {
 	if s.Goodput != nil || p.format == asWide {
 		p.wrap(cell{"goodput  ", bold}, cell{text: diagnose.GoodputText(s.Goodput)})

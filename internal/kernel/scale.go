@@ -77,17 +77,25 @@ func (n *narrow[T]) scales() bool { return true }
 func (n *narrow[T]) fits(float64) bool { return true }
 
 func (n *narrow[T]) scale(dst, src []byte, s scaling) {
-	m := n.tiles.take()
-	defer n.tiles.put(m)
-	width := int(unsafe.Sizeof(m.raw[0]))
-	for at := 0; at < len(dst); at += tile * width {
-		end := min(at+tile*width, len(dst))
-		v, raw := m.sum[:(end-at)/width], m.raw[:(end-at)/width]
+	n.tiled(len(dst), func(at, end, _ int, v []float32, raw []T) {
 		copy(bytesOf(raw), src[at:end])
 		n.widen(v, raw)
 		wide.scaler(v, s)
 		n.round(raw, v)
 		copy(dst[at:end], bytesOf(raw))
+	})
+}
+
+// tiled calls f for each tile of a vector of so many bytes, with memory for the tile. The tile lies between two bytes of the vector;
+// wide is where it begins among floats of 32 bits.
+func (n *narrow[T]) tiled(bytes int, f func(at, end, wide int, v []float32, raw []T)) {
+	m := n.tiles.take()
+	defer n.tiles.put(m)
+	width := int(unsafe.Sizeof(m.raw[0]))
+	for at := 0; at < bytes; at += tile * width {
+		end := min(at+tile*width, bytes)
+		k := (end - at) / width
+		f(at, end, 4*at/width, m.sum[:k], m.raw[:k])
 	}
 }
 
@@ -165,27 +173,17 @@ func Widen(t memory.DType, dst, src []byte) { runners[t].(widener).widenAll(dst,
 func Narrow(t memory.DType, dst, src []byte) { runners[t].(widener).narrowAll(dst, src) }
 
 func (n *narrow[T]) widenAll(dst, src []byte) {
-	m := n.tiles.take()
-	defer n.tiles.put(m)
-	width := int(unsafe.Sizeof(m.raw[0]))
-	for at := 0; at < len(src); at += tile * width {
-		end := min(at+tile*width, len(src))
-		v, raw := m.sum[:(end-at)/width], m.raw[:(end-at)/width]
+	n.tiled(len(src), func(at, end, wide int, v []float32, raw []T) {
 		copy(bytesOf(raw), src[at:end])
 		n.widen(v, raw)
-		copy(dst[at/width*4:], bytesOf(v))
-	}
+		copy(dst[wide:], bytesOf(v))
+	})
 }
 
 func (n *narrow[T]) narrowAll(dst, src []byte) {
-	m := n.tiles.take()
-	defer n.tiles.put(m)
-	width := int(unsafe.Sizeof(m.raw[0]))
-	for at := 0; at < len(dst); at += tile * width {
-		end := min(at+tile*width, len(dst))
-		v, raw := m.sum[:(end-at)/width], m.raw[:(end-at)/width]
-		copy(bytesOf(v), src[at/width*4:])
+	n.tiled(len(dst), func(at, end, wide int, v []float32, raw []T) {
+		copy(bytesOf(v), src[wide:])
 		n.round(raw, v)
 		copy(dst[at:end], bytesOf(raw))
-	}
+	})
 }
