@@ -39,18 +39,19 @@ const (
 
 // A meeting is one that this process takes part in.
 type meeting struct {
-	name    uint64
-	attempt uint32
-	key     *Key   // of a newcomer: one with the same processes, until the host tells it the right one
-	bytes   []byte // of the key; nil for a newcomer
-	host    serry.Life
-	backend Backend
-	lineage uint64       // name of the lineage
-	holders []serry.Life // after an agreement: those that held the clique before
-	me      int          // my lowest rank
-	done    chan struct{}
+	name       uint64
+	attempt    uint32
+	bytes      []byte // of the key; nil for a newcomer
+	generation uint32 // of the key; apart from it, since headers are made without the lock
+	host       serry.Life
+	backend    Backend
+	lineage    uint64       // name of the lineage
+	holders    []serry.Life // after an agreement: those that held the clique before
+	me         int          // my lowest rank
+	done       chan struct{}
 
-	// Guarded by the lock of the group.
+	// Guarded by the lock of the group until done is closed, then constant but for late.
+	key     *Key // of a newcomer: one with the same processes, until the host tells it the right one
 	ended   bool
 	stream  uint64
 	err     *Error
@@ -83,7 +84,7 @@ type frame struct {
 
 // newMeeting is the meeting for a key, with the process of rank 0 as host.
 func newMeeting(g *Group, key *Key) *meeting {
-	return &meeting{name: key.Fingerprint(), key: key, bytes: key.append(nil), host: key.Ranks[0].Life, me: key.RanksOf(g.life)[0], done: make(chan struct{})}
+	return &meeting{name: key.Fingerprint(), key: key, generation: key.Generation, bytes: key.append(nil), host: key.Ranks[0].Life, me: key.RanksOf(g.life)[0], done: make(chan struct{})}
 }
 
 // form meets the other processes of a clique and makes it.
@@ -318,7 +319,7 @@ func (g *Group) sendJoin(ctx context.Context, l *link.Link, m *meeting) error {
 
 // header is that of a frame about the meeting.
 func (m *meeting) header(t link.Type) link.Header {
-	return link.Header{Family: link.Collective, Type: t, Class: link.Control, Stream: m.name, Generation: m.key.Generation, Seq: uint64(m.attempt)}
+	return link.Header{Family: link.Collective, Type: t, Class: link.Control, Stream: m.name, Generation: m.generation, Seq: uint64(m.attempt)}
 }
 
 // await waits for the word of the host. If this process gives up it tells the host, which may have welcomed all just
