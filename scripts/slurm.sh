@@ -16,21 +16,14 @@ there() {
 	done
 }
 
-install() { DEBIAN_FRONTEND=noninteractive apt-get install -qq -y --no-install-recommends "${packages[@]}" >/dev/null; }
-
 exec 9>"${TMPDIR:-/tmp}/serry-slurm-$(id -u).lock" # one installation at a time
 flock 9
 PATH=$PATH:/usr/sbin
 there && exit 0
-if [[ $(id -u) -ne 0 ]] || ! command -v apt-get >/dev/null; then
-	echo "slurm: not there, and only root on a system with apt can install it" >&2
-	exit 3
-fi
-if [[ ! -e $policy ]]; then
+if [[ $(id -u) -eq 0 && ! -e $policy ]] && command -v apt-get >/dev/null; then
 	printf '#!/bin/sh\nexit 101\n' >"$policy" # packages ask it whether they may start daemons
 	chmod +x "$policy"
 	trap 'rm -f "$policy"' EXIT
 fi
-{ install || { apt-get update -qq && install; }; } 2>/dev/null && there && exit 0
-echo "slurm: it cannot be installed: the package registry is out of reach, or has no Slurm" >&2
+"$(dirname "$0")/apt.sh" "${packages[@]}" && there && exit 0
 exit 3

