@@ -16,6 +16,9 @@ const (
 	StreamNotResumed = "stream not resumed" // by a client of serry's own
 	HostSilent       = "host silent"
 	ProcessExited    = "process exited: " // and how
+
+	// ToldToEnd follows how a process ended whose launcher had told it to. That is no failure of its own (D-RC-3).
+	ToldToEnd = ", after it was told to end"
 )
 
 const (

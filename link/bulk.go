@@ -380,6 +380,7 @@ func (l *Link) finishChunk(a *lane, e *expect, h *Header, err error) {
 		l.mu.quiet.Broadcast()
 	}
 	if err != nil {
+		e.damaged = e.damaged || errors.Is(err, ErrDamaged)
 		return // the message cannot complete, though another lane may read the rest of it
 	}
 	e.received += uint64(h.length)
@@ -454,7 +455,7 @@ func (c *chunk) check(want uint32) error {
 		}
 	}
 	if binary.LittleEndian.Uint32(sum[:]) != want {
-		return errPayload
+		return ErrDamaged
 	}
 	return nil
 }

@@ -137,6 +137,7 @@ func (l *Link) scan(now time.Duration) {
 	l.mu.Unlock()
 
 	l.restIdle()
+	l.watchIdle(now)
 	l.tune(now)
 	switch {
 	case silent >= t.Dead+slack:

@@ -16,6 +16,7 @@ var (
 	ErrRefused    = errors.New("peer refused the connection")   // facts: RefusedError
 	ErrCongested  = errors.New("peer takes no more frames")     // the frame was not sent
 	ErrSize       = errors.New("message has another size")      // than the memory posted for it
+	ErrDamaged    = errors.New("payload checksum is wrong")     // of a message; the link breaks by it
 	ErrCancelled  = errors.New("message was cancelled")         // by Ticket.Cancel
 	ErrNoSecret   = errors.New("no job secret")                 // and an address that needs one
 	ErrNoAddress  = errors.New("no address that peers can use") // to publish, or to dial

@@ -24,7 +24,7 @@ import (
 
 // Every reason to refuse a connection reaches the side that dialled, and other links go on.
 func TestRefusals(t *testing.T) {
-	clause.Cite(t, "CLT-DES-3", "CLT-DES-9", "CL-TRN-25", "CL-TRN-30")
+	clause.Cite(t, "CLT-DES-3", "CLT-DES-9", "CL-TRN-25", "CL-TRN-30", "TRT-270")
 	other := []byte("another secret of the same length")
 	for name, row := range map[string]struct {
 		peer    serry.Life // that is dialled
@@ -420,7 +420,7 @@ func TestGiveUp(t *testing.T) {
 // A connection that says nothing, or says something else, is closed after five seconds, and does not disturb
 // others; a thousand of them do not either.
 func TestBadConnections(t *testing.T) {
-	clause.Cite(t, "CL-TRN-25", "CLT-DES-9")
+	clause.Cite(t, "CL-TRN-25", "CLT-DES-9", "TRT-270")
 	inBubble(t, func(t *testing.T, w *world) {
 		m, n := w.join(life(0, 10)), w.join(life(1, 11))
 		address := strings.TrimPrefix(w.key("serry/link/worker/1/000000000000000b"), "tcp:")

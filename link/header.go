@@ -65,6 +65,7 @@ const (
 	typeBye
 	typeWindow
 	typeLend
+	typeNeed // the peer has use for the link, though it carries nothing
 )
 
 // Types of the collective family.
@@ -99,7 +100,7 @@ const (
 
 // grammar has what the link must know of the types of a family.
 var grammar = [families]struct{ last, data, credit Type }{
-	linkFamily: {last: typeLend},
+	linkFamily: {last: typeNeed},
 	Collective: {TakeBack, CollectiveData, collectiveCredit},
 	Transfer:   {Return, TransferData, transferCredit},
 }
@@ -166,7 +167,6 @@ var (
 	errVersion  = errors.New("frame of another version")
 	errFamily   = errors.New("frame of an unknown family")
 	errHeader   = errors.New("header checksum is wrong")
-	errPayload  = errors.New("payload checksum is wrong")
 	errLength   = errors.New("frame is too long")
 	errOverlap  = errors.New("the same bytes of a message came twice")
 	errPieces   = errors.New("message came in too many pieces")

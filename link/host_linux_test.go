@@ -98,7 +98,7 @@ func TestSocketOfAnotherHost(t *testing.T) {
 
 // A process of the host that runs as another user is refused on its socket, on either side, and may use TCP.
 func TestOtherUser(t *testing.T) {
-	clause.Cite(t, "CL-TRN-25", "CLT-DES-9")
+	clause.Cite(t, "CL-TRN-25", "CLT-DES-9", "TRT-270")
 	for _, other := range []string{"dialler", "listener"} {
 		t.Run(other, func(t *testing.T) {
 			w := &world{job: newJob(), t: t}

@@ -154,7 +154,8 @@ func (a *lane) frames(b []byte, inWait bool) (rest []byte, more bool, err error)
 		}
 		payload := b[headerBytes : headerBytes+int(h.length)]
 		if h.flags&flagChecksum != 0 && binary.LittleEndian.Uint32(b[end-checkBytes:]) != crc32c.Sum(payload) {
-			return nil, false, errPayload
+			a.link.damaged(&h)
+			return nil, false, ErrDamaged
 		}
 		if !inWait {
 			err = a.link.receive(&h, payload)
@@ -168,6 +169,15 @@ func (a *lane) frames(b []byte, inWait bool) (rest []byte, more bool, err error)
 		b = b[end:]
 	}
 	return b, false, nil
+}
+
+// damaged notes that the bytes of a message came damaged, which its ticket then says.
+func (l *Link) damaged(h *Header) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if e := l.mu.receiver.find(h.message(), h.Offset); e != nil && h.Data() {
+		e.damaged = true
+	}
 }
 
 // receive takes a frame of the control or the small lane.
@@ -199,6 +209,8 @@ func (l *Link) receiveOwn(h *Header, payload []byte) error {
 		l.answered(h.Seq)
 	case typeWindow:
 		return l.window(h.Seq)
+	case typeNeed:
+		l.wanted()
 	case typeBye:
 		l.net.forgetAddresses(l.peer)
 		l.end(&LossError{Peer: l.peer, Source: FromLink, Reason: fmt.Errorf("%w: %s", errPeerClosed, clean(payload)), Err: ErrClosed})

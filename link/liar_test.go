@@ -89,7 +89,7 @@ func TestLiars(t *testing.T) {
 
 // What a peer of a later version sends besides is skipped and counted.
 func TestUnknownTypes(t *testing.T) {
-	clause.Cite(t, "CL-TRN-26")
+	clause.Cite(t, "CL-TRN-26", "CLT-DES-10")
 	inBubble(t, func(t *testing.T, w *world) {
 		a, b := w.pair()
 		for _, h := range []link.Header{{Type: 99}, {Family: link.Collective, Type: 77}, {Family: link.Transfer, Type: 0}} {
@@ -105,7 +105,7 @@ func TestUnknownTypes(t *testing.T) {
 
 // Urgent messages overtake normal ones, and those bulk ones, between two chunks. Control overtakes all.
 func TestClasses(t *testing.T) {
-	clause.Cite(t, "CL-TRN-28", "CL-TRN-1")
+	clause.Cite(t, "CL-TRN-28", "CL-TRN-1", "CLT-DES-10")
 	inBubble(t, func(t *testing.T, w *world) {
 		one := func(o *link.Options) { o.Lanes, o.Chunk = 1, 256<<10 }
 		m, n := w.join(life(0, 10), one), w.join(life(1, 11), one)

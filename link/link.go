@@ -75,6 +75,7 @@ type Link struct {
 		sender   sender
 		tuner    tuner
 		detector detector
+		idleness idleness
 		carried  []*Progress      // what pings tell
 		told     map[message]word // what the last ping of the peer told
 	}

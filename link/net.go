@@ -1,6 +1,7 @@
 package link
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"crypto/tls"
@@ -103,8 +104,13 @@ type Options struct {
 
 	Lanes    int // bulk connections of a link, 1 to 8; 0 means 2, and more while that is worth it
 	MaxLinks int // 0 means 1024
-	Chunk    int // greatest payload of a data frame; 0 means 4 MiB, which is also the most
-	Timing   Timing
+
+	// Idle is how long a link that no family has use for may carry nothing until it is closed: see [Keeper]. Zero means 10 minutes,
+	// less means for ever.
+	Idle time.Duration
+
+	Chunk  int // greatest payload of a data frame; 0 means 4 MiB, which is also the most
+	Timing Timing
 
 	Collective Checksum // checksums of the collective family
 	Transfer   Checksum // of the transfer family
@@ -193,6 +199,7 @@ func Open(ctx context.Context, m Member, k Keys, o Options) (*Net, error) {
 	if n.opt.MaxLinks <= 0 {
 		n.opt.MaxLinks = defaultMaxLinks
 	}
+	n.opt.Idle = cmp.Or(n.opt.Idle, defaultIdle)
 	if o.Chunk > 0 {
 		n.chunkBytes = int64(max(o.Chunk, SmallBytes))
 	}
@@ -281,6 +288,9 @@ func (n *Net) now() time.Duration { return time.Since(n.began) }
 func (n *Net) Link(ctx context.Context, peer serry.Life) (*Link, error) {
 	for {
 		l, err := n.enter(peer)
+		if errors.Is(err, serry.ErrLimit) && n.evict() {
+			continue
+		}
 		if err != nil {
 			return nil, err
 		}

@@ -1,6 +1,7 @@
 package link
 
 import (
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -57,6 +58,7 @@ type expect struct {
 	busy     int  // lanes that are reading into the memory
 	watched  bool // a goroutine waits for it and does not read: see turn
 	asks     bool // that goroutine is in Wait, and would read
+	damaged  bool // bytes of it came with a wrong checksum
 	ended    bool // complete, failed or cancelled
 }
 
@@ -301,6 +303,9 @@ func (e *expect) cancel(cause error) {
 			}
 		}
 		l.mu.quiet.Wait()
+	}
+	if e.damaged {
+		cause = errors.Join(ErrDamaged, cause)
 	}
 	e.end(cause)
 }
