@@ -1,0 +1,7 @@
+//go:build !amd64
+
+package kernel
+
+const hasPast = false
+
+func copyPast(dst, src []byte) { copy(dst, src) }
