@@ -7,6 +7,7 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 
 	"github.com/serry-dev/serry/collective"
 	"github.com/serry-dev/serry/internal/lab/clause"
@@ -122,6 +123,7 @@ func TestBackends(t *testing.T) {
 				t.Errorf("rank %d: a clique of two backends = %v; want ErrMismatch", r, err)
 			}
 		}
+		synctest.Wait() // communicators are closed in the background
 		if closed.Load() != 2 {
 			t.Errorf("%d communicators were closed; want 2", closed.Load())
 		}

@@ -19,11 +19,11 @@ type description struct {
 	op        uint8 // place in operations
 	dtype     uint8
 	reduction uint8
+	forced    uint8 // place in algorithms, from 1 on, of the one that the program has named; ordered; or 0
 	root      uint16
 	count     int64
 	counts    uint64 // digest of the counts of blocks, where they differ, or 0
 	run       uint64 // that has acquired the clique, or 0
-	forced    uint8  // place in algorithms, from 1 on, of the one that the program has named; ordered; or 0
 }
 
 // ordered says that the program wants elements reduced in the order of ranks, by any algorithm that does.

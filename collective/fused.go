@@ -100,6 +100,10 @@ const (
 	tileAlign  = 64
 	tileRounds = 4 // a vector is cut into at least so many rounds, so that ranks work at the same time
 	mostDepth  = 4
+
+	// From so many bytes on, results are stored past the caches where nothing is reduced: out was not read before. Where it is in,
+	// as in a sum in place, it is in a cache, and such stores are slower.
+	pastBytes = 32 << 20
 )
 
 // A tiling says how a large operation is cut. In each round, each rank works on one tile of the vector, in up to three phases:
@@ -340,7 +344,11 @@ func (s *sharer) collect(ctx context.Context, o *operation, t *tiling, round int
 		if err := s.enter(); err != nil {
 			return err
 		}
-		copy(k.out[from:to], s.resultOf(rank, t, round, from, to))
+		if result := s.resultOf(rank, t, round, from, to); t.stages || k.total < pastBytes {
+			copy(k.out[from:to], result)
+		} else {
+			kernel.CopyPast(k.out[from:to], result)
+		}
 		s.leave()
 	}
 	return nil

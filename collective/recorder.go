@@ -30,11 +30,11 @@ type entry struct {
 	began      time.Duration
 	outcome    uint8         // running, done, or the place of its cause behind them
 	algorithm  uint8         // place in algorithms, from 1 on; or 0
+	slowest    int32         // the rank that it waited for longest, or -1
+	longest    time.Duration // it waited for that rank
 	first      time.Duration // when the first message of another rank was there, or 0
 	ended      time.Duration
-	sent, came int64         // bytes
-	longest    time.Duration // it waited for one rank
-	slowest    int32         // this rank, or -1
+	sent, came int64 // bytes
 }
 
 // The outcomes of an operation that has no cause in causes.

@@ -144,6 +144,34 @@ func TestSharedLikeSchedules(t *testing.T) {
 	}
 }
 
+// Large results that are not reduced are stored past the caches, and are right.
+func TestSharedPastCaches(t *testing.T) {
+	clause.Cite(t, "CL-KRN-5")
+	const size = 33<<20 + 5
+	onOneHost(t, func(t *testing.T, w *world) {
+		comms := w.spread(2, 2)
+		errs := each(comms, func(rank int, c *collective.Comm) error {
+			mine, got, all := make([]byte, size), make([]byte, size), make([]byte, 2*size)
+			for i := range mine {
+				mine[i] = byte(i/7 + 100*rank)
+			}
+			err := c.Do(t.Context(), collective.Broadcast{Out: memory.Of(got), In: memory.Of(mine), Count: size, Type: memory.U8, Root: 1})
+			if err == nil {
+				err = c.Do(t.Context(), collective.AllGather{Out: memory.Of(all), In: memory.Of(mine), Count: size, Type: memory.U8})
+			}
+			for i := range got {
+				if got[i] != byte(i/7+100) || all[i] != byte(i/7) || all[size+i] != byte(i/7+100) {
+					return fmt.Errorf("byte %d of rank %d is wrong (%v)", i, rank, err)
+				}
+			}
+			return err
+		})
+		if err := errors.Join(errs...); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
 // The same between link layers that lend each other real segments.
 func TestSharedSegments(t *testing.T) {
 	clause.Cite(t, "CLT-DES-14", "CL-TRN-16", "CL-TRN-19", "CL-TRN-31")

@@ -10,23 +10,6 @@ import (
 	"github.com/serry-dev/serry/internal/schedule"
 )
 
-// How a rank waits for another one. While there is a processor for each rank it spins: to wake a thread costs a hundred times
-// as much as a small operation. With more ranks than processors it lets the others run at once.
-const (
-	mostSpins  = 1 << 14 // about 20 µs
-	leastSpins = 1 << 6
-
-	// A rank lets other threads run so often, and not longer than yieldTime: where other programs keep the processors busy, a
-	// thread that yields gets its turn long after the rank that it waits for has come, and one that is woken gets it at once.
-	// After that it sleeps at once in the next waits.
-	yields    = 64
-	yieldTime = 50 * time.Microsecond
-	busyWaits = 64
-
-	// sleepTime bounds how late a sleeping rank notices that its context has ended. All else wakes it.
-	sleepTime = 10 * time.Millisecond
-)
-
 // A sharer is what one rank of this process does with shared memory.
 //
 // All ranks run the same operations in the same order, and count the phases of these alike. A rank says in its share how many
@@ -60,8 +43,7 @@ type sharer struct {
 	small     uint64   // operations that used a cell
 	cellFree  [cells]uint32
 	stageFree uint32 // when all ranks have ended so many phases, they have done with stage and results
-	spins     int
-	hurried   int      // waits to come in which the rank sleeps at once
+	patience  patience
 	inputs    [][]byte // reused
 	starts    []int64  // reused
 	call      *call    // read by other ranks of this process between two phases
@@ -138,7 +120,7 @@ func (s *sharer) begin(o *operation) {
 		s.shares = s.comm.clique.sharing.shares
 		s.seen, s.checked = make([]uint32, len(s.shares)), make([]uint64, len(s.shares))
 		s.views = make([]view, len(s.shares))
-		s.own, s.spins = s.shares[s.comm.rank], s.mostSpins()
+		s.own, s.patience = s.shares[s.comm.rank], newPatience(len(s.shares), runtime.GOMAXPROCS(0))
 		for rank, other := range s.shares {
 			if rank != s.comm.rank {
 				s.others = append(s.others, other)
@@ -239,17 +221,15 @@ func (s *sharer) hear(ctx context.Context, o *operation, rank int, count uint32)
 // reach waits until another rank has ended so many phases: first it spins, then it lets other threads run, then it sleeps.
 func (s *sharer) reach(ctx context.Context, o *operation, rank int, count uint32) error {
 	failed := &s.comm.clique.failed
-	for range s.spins {
+	for range s.patience.spins {
 		if s.reached(rank, count) {
 			return nil
 		}
 	}
 	began := time.Now()
 	if s.yield(rank, count, began) {
-		s.spins = min(2*s.spins, s.mostSpins())
 		return nil
 	}
-	s.spins = max(s.spins/2, leastSpins)
 	o.waitFor(rank)
 	for !s.reached(rank, count) {
 		if ctx.Err() != nil {
@@ -261,27 +241,29 @@ func (s *sharer) reach(ctx context.Context, o *operation, rank int, count uint32
 		s.sleep(ctx, rank)
 	}
 	o.waited(rank)
-	o.noteWait(rank, time.Since(began))
+	wait := time.Since(began)
+	s.patience.slept(wait)
+	o.noteWait(rank, wait)
 	return nil
 }
 
 // yield lets other threads run for a while from now on, and says whether a rank has ended so many phases.
 func (s *sharer) yield(rank int, count uint32, now time.Time) bool {
-	if s.hurried > 0 {
-		s.hurried--
-		return s.reached(rank, count)
+	if !s.patience.mayYield() {
+		return false
 	}
-	for range yields {
-		if s.reached(rank, count) || s.comm.clique.failed.Load() != nil {
-			break
-		}
+	began, took := now, time.Duration(0)
+	for i := 0; i < yields && took <= slowYield && now.Sub(began) <= yieldTime && s.comm.clique.failed.Load() == nil; i++ {
 		s.shares[rank].segment.Yield()
-		if time.Since(now) > yieldTime {
-			s.hurried = busyWaits
-			break
+		before := now
+		now = time.Now()
+		took = now.Sub(before)
+		if s.reached(rank, count) {
+			s.patience.came(took)
+			return true
 		}
 	}
-	return s.reached(rank, count)
+	return false
 }
 
 // sleep sleeps until a rank ends its next phase, the clique or ctx ends, or sleepTime has passed.
@@ -294,12 +276,4 @@ func (s *sharer) sleep(ctx context.Context, rank int) {
 	at := s.shares[rank]
 	at.segment.Sleep(at.at+countAt, s.seen[rank], ctx.Done(), s.comm.clique.ctx.Done(), most)
 	s.own.setAsleep(0)
-}
-
-// mostSpins is how long the rank may spin: hardly, if there are more ranks than processors.
-func (s *sharer) mostSpins() int {
-	if len(s.shares) > runtime.GOMAXPROCS(0) {
-		return leastSpins
-	}
-	return mostSpins
 }

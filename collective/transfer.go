@@ -3,6 +3,7 @@ package collective
 import (
 	"context"
 	"fmt"
+	"time"
 
 	"github.com/serry-dev/serry/internal/schedule"
 	"github.com/serry-dev/serry/memory"
@@ -128,7 +129,10 @@ func (c *Comm) numberTransfer(op *operation) (differs bool) {
 
 // ended notes the end of an operation.
 func (c *Comm) ended(op *operation, err error) {
-	now := c.group.clock()
+	var now time.Duration
+	if op.trace.number != 0 {
+		now = c.group.clock()
+	}
 	c.mu.Lock()
 	c.mu.record.end(op, now, err)
 	if op.call.peer >= 0 {
