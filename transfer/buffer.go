@@ -24,6 +24,8 @@ type Buffer struct {
 	spec       Spec
 	memory     Memory
 	definition *Event
+	whole      *Buffer // that this is a part of, or nil: it has the holds
+	pinned     bool    // devices of this process can copy the memory
 
 	mu struct {
 		sync.Mutex
@@ -47,8 +49,7 @@ func (p *Pool) Buffer(s Spec, m Memory) (*Buffer, error) {
 	case size != m.Region.Len():
 		return nil, invalid("%v takes %d bytes, memory has %d", s, size, m.Region.Len())
 	}
-	b := &Buffer{pool: p, spec: s, memory: m}
-	b.spec.Dims = slices.Clone(s.Dims)
+	b := &Buffer{pool: p, spec: s.clone(), memory: m}
 	b.mu.promise, b.definition = p.Event()
 	return b, nil
 }
@@ -78,24 +79,29 @@ func (b *Buffer) Define(e *Event) error {
 // A Use is a hold on a buffer for work that is about to be enqueued, and that reads it. It is short: end it by Convert or
 // Drop.
 type Use struct {
-	buffer *Buffer
+	buffer *Buffer // that has the hold
+	region memory.Region
 	once   sync.Once
 }
 
 // Use takes a usage hold. It waits while another goroutine has the donation hold.
 func (b *Buffer) Use(ctx context.Context) (*Use, error) {
-	err := b.hold(ctx, func() bool { return !b.mu.donating }, func() error {
-		b.mu.using++
+	h, err := b.holder()
+	if err != nil {
+		return nil, err
+	}
+	err = h.hold(ctx, func() bool { return !h.mu.donating }, func() error {
+		h.mu.using++
 		return nil
 	})
 	if err != nil {
 		return nil, err
 	}
-	return &Use{buffer: b}, nil
+	return &Use{buffer: h, region: b.memory.Region}, nil
 }
 
 // Memory is what the work may read. It stays until the work is done.
-func (u *Use) Memory() memory.Region { return u.buffer.memory.Region }
+func (u *Use) Memory() memory.Region { return u.region }
 
 // Convert ends the hold. From now on done is a usage event of the buffer: the memory stays as it is until it has ended.
 func (u *Use) Convert(done *Event) {
@@ -119,24 +125,29 @@ func (b *Buffer) addUsage(e *Event) {
 // A Share is a hold for foreign code that keeps a pointer to the memory. It may be long. While there is one the buffer
 // cannot be donated.
 type Share struct {
-	buffer *Buffer
+	buffer *Buffer // that has the hold
+	region memory.Region
 	once   sync.Once
 }
 
 // Share takes an external hold. It waits while another goroutine has the donation hold.
 func (b *Buffer) Share(ctx context.Context) (*Share, error) {
-	err := b.hold(ctx, func() bool { return !b.mu.donating }, func() error {
-		b.mu.shared++
+	h, err := b.holder()
+	if err != nil {
+		return nil, err
+	}
+	err = h.hold(ctx, func() bool { return !h.mu.donating }, func() error {
+		h.mu.shared++
 		return nil
 	})
 	if err != nil {
 		return nil, err
 	}
-	return &Share{buffer: b}, nil
+	return &Share{buffer: h, region: b.memory.Region}, nil
 }
 
 // Memory is what the foreign code may use, once the buffer is defined.
-func (s *Share) Memory() memory.Region { return s.buffer.memory.Region }
+func (s *Share) Memory() memory.Region { return s.region }
 
 // Release ends the hold.
 func (s *Share) Release() {
@@ -149,8 +160,12 @@ type Donation struct {
 	once   sync.Once
 }
 
-// Donate takes the donation hold. It waits for usage holds to end, and refuses where there is an external one.
+// Donate takes the donation hold. It waits for usage holds to end, and refuses where there is an external one, and of a part
+// of a buffer: its memory is that of the whole.
 func (b *Buffer) Donate(ctx context.Context) (*Donation, error) {
+	if b.whole != nil {
+		return nil, invalid("buffer %v is a part of %v, and cannot be donated", b.spec, b.whole.spec)
+	}
 	err := b.hold(ctx, func() bool { return !b.mu.donating && (b.mu.using == 0 || b.mu.shared > 0) }, func() error {
 		if b.mu.shared > 0 {
 			return invalid("buffer %v is shared with other code, and cannot be donated", b.spec)

@@ -33,6 +33,12 @@ type Mark struct {
 	Number uint64
 }
 
+// A deviceMark is a mark, and the device that its queue is of.
+type deviceMark struct {
+	Mark
+	device Device
+}
+
 // reached says whether everything before the mark is done.
 func (m Mark) reached() bool { return m.Queue.Reached() >= m.Number }
 
@@ -114,7 +120,7 @@ func (r *Recorder) Record(q Queue, launch error) *Event {
 		e.end(errors.Join(launch, err))
 		return e
 	}
-	e.advance(Recorded, []Mark{mark}, nil)
+	e.advance(Recorded, []deviceMark{{mark, r.device}}, nil)
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.mu.open = append(r.mu.open, recorded{e, mark, launch})
@@ -216,14 +222,22 @@ func (r *Recorder) Behind(q Queue, e *Event) (bool, error) {
 	case e.mu.state == Unrecorded:
 		return false, nil
 	}
+	if !r.marked(e.mu.marks) {
+		return false, nil
+	}
 	for _, m := range e.mu.marks {
 		if m.Queue == q || m.reached() {
 			continue
 		}
-		if err := q.After(m); err != nil {
+		if err := q.After(m.Mark); err != nil {
 			return false, err
 		}
 	}
 	e.mu.waited = append(e.mu.waited, q)
 	return true, nil
+}
+
+// marked says whether marks are all of this device: a queue can wait for no others.
+func (r *Recorder) marked(marks []deviceMark) bool {
+	return !slices.ContainsFunc(marks, func(m deviceMark) bool { return m.device != r.device })
 }

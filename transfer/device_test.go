@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -443,5 +444,164 @@ func TestDeviceCopiesAndOffers(t *testing.T) {
 			}
 		}
 		x.Withdraw()
+	})
+}
+
+// A making is the work of a device that makes the data of a buffer.
+type making struct {
+	recorder *transfer.Recorder
+	queue    transfer.Queue
+}
+
+// maker gives a device of a process something to do.
+func (p *process) maker(f *devicetest.Fake) *making {
+	p.world.t.Helper()
+	q, err := f.Queue(transfer.Inside, transfer.Normal)
+	if err != nil {
+		p.world.t.Fatal(err)
+	}
+	return &making{transfer.NewRecorder(p.Pool(), f), q}
+}
+
+// make has the device make a buffer with this content. It takes the time of a copy inside the device.
+func (p *process) make(m *making, f *devicetest.Fake, data []byte) *transfer.Buffer {
+	p.world.t.Helper()
+	src := p.onDevice(f, data)
+	u, err := src.Use(p.world.t.Context())
+	if err != nil {
+		p.world.t.Fatal(err)
+	}
+	b := p.emptyOnDevice(f, p.device, len(data))
+	into, err := b.Use(p.world.t.Context())
+	if err != nil {
+		p.world.t.Fatal(err)
+	}
+	made := m.recorder.Record(m.queue, m.queue.Copy(into.Memory(), u.Memory()))
+	u.Convert(made)
+	into.Convert(made)
+	if err := b.Define(made); err != nil {
+		p.world.t.Fatal(err)
+	}
+	return b
+}
+
+// A send from a device is prepared while the device still makes its data: when they are there, their copy follows at once.
+func TestSendBeginsWhenItsDataAreRecorded(t *testing.T) {
+	clause.Cite(t, "TR-SND-3", "TR-OBJ-2", "TRT-025")
+	inBubble(t, func(t *testing.T, w *world) {
+		const size = 10 << 20
+		fakes := devices(w, 2, &devicetest.Fake{Rate: 100 * size}) // 10 ms for all
+		fakes[0].Inside = 10 * size                                // 100 ms to make it
+		a, b := w.pair()
+		meet(t, a, b)
+		want := fill(size, 1)
+		began := time.Now()
+		data := a.make(a.maker(fakes[0]), fakes[0], want)
+		sent := a.begin(t.Context(), a.deviceOp(b, 1, data, transfer.Normal))
+		got := b.receive(a, 1, size)
+		if d := time.Since(began); d != 0 || data.Definition().State() != transfer.Recorded {
+			t.Fatalf("submitted after %v, with data that are %v; want at once, recorded", d, data.Definition().State())
+		}
+		if !bytes.Equal(deviceContent(t, fakes[1], got.Buffer), want) || sent.Event.Wait(t.Context()) != nil {
+			t.Error("the bytes came out different")
+		}
+		var made, first devicetest.Copied
+		for _, c := range fakes[0].Copies() {
+			if c.Direction == transfer.Inside {
+				made = c
+			} else if first.End.IsZero() {
+				first = c
+			}
+		}
+		if !first.Asked.Before(made.End) || first.End.Before(made.End) || first.End.Sub(made.End) > 5*time.Millisecond {
+			t.Errorf("the data were made at %v; the first copy was submitted at %v and ended at %v", made.End.Sub(began), first.Asked.Sub(began), first.End.Sub(began))
+		}
+	})
+}
+
+// Data that are made for longer than a stall may last, data that turn out to be an error, and sends that end before: nothing leaves
+// before the data are good, and other transfers find slots.
+func TestRecordedDataThatAreLate(t *testing.T) {
+	clause.Cite(t, "TR-SND-3", "TR-SND-4", "TR-TMO-6", "TR-CAN-4", "TR-ORD-7")
+	inBubble(t, func(t *testing.T, w *world) {
+		const size = 1 << 20
+		fakes := devices(w, 3, &devicetest.Fake{Rate: 1e9})
+		fakes[0].Inside = size / 30 // 30 s to make the first one, and about one for each of the others
+		length := func(key uint64) int {
+			if key == 0 {
+				return size
+			}
+			return size / 32
+		}
+		w.engine.Timeout = time.Hour
+		all := w.startAll(3)
+		a, b, c := all[0], all[1], all[2]
+		for _, p := range []*process{a, c} {
+			meet(t, p, b)
+		}
+		maker := a.maker(fakes[0])
+		var sent, got []transfer.Item
+		ctx, cancel := context.WithCancel(t.Context())
+		began := time.Now()
+		for key := range uint64(12) { // more than there are slots
+			use := t.Context()
+			if key == 5 {
+				use = ctx
+			}
+			op := a.deviceOp(b, key, a.make(maker, fakes[0], fill(length(key), key)), transfer.Normal)
+			sent, got = append(sent, a.begin(use, op)), append(got, b.receive(a, key, length(key)))
+		}
+		other, gotOther := c.begin(t.Context(), c.deviceOp(b, 99, c.onDevice(fakes[2], fill(size, 99)), transfer.Normal)), b.receive(c, 99, size)
+		if !bytes.Equal(deviceContent(t, fakes[1], gotOther.Buffer), fill(size, 99)) || other.Event.Wait(t.Context()) != nil || time.Since(began) > time.Second {
+			t.Errorf("a transfer of another process beside them is wrong, or took %v", time.Since(began))
+		}
+		cancel()
+		for _, item := range []transfer.Item{sent[5], got[5]} {
+			if err := item.Event.Wait(t.Context()); !errors.Is(err, transfer.ErrCancelled) || time.Since(began) > 5*time.Second {
+				t.Errorf("a transfer that was cancelled = %v after %v; want ErrCancelled", err, time.Since(began))
+			}
+		}
+		for key := range uint64(12) {
+			if key == 5 {
+				continue
+			}
+			if !bytes.Equal(deviceContent(t, fakes[1], got[key].Buffer), fill(length(key), key)) || sent[key].Event.Wait(t.Context()) != nil {
+				t.Errorf("transfer %d came out different", key)
+			}
+			if least := time.Duration(32+key) * 30 * time.Second / 32; time.Since(began) < least {
+				t.Errorf("transfer %d ended after %v; its data were made after %v", key, time.Since(began), least)
+			}
+		}
+	})
+}
+
+// The work that makes the data is recorded, and fails: the receiver has its error, and no byte.
+func TestRecordedDataThatFail(t *testing.T) {
+	clause.Cite(t, "TR-SND-3", "TR-SND-4", "TR-ASY-2")
+	inBubble(t, func(t *testing.T, w *world) {
+		const size = 1 << 20
+		fakes := devices(w, 2, &devicetest.Fake{Rate: 1e9})
+		a, b := w.pair()
+		meet(t, a, b)
+		m := a.maker(fakes[0])
+		data := a.emptyOnDevice(fakes[0], 0, size)
+		slow := a.make(m, fakes[0], fill(size, 1)) // so that there is something to wait for
+		if err := data.Define(m.recorder.Record(m.queue, errProducer)); err != nil {
+			t.Fatal(err)
+		}
+		before := w.network.sent(hostOf(a.life))
+		sent, got := a.begin(t.Context(), a.deviceOp(b, 1, data, transfer.Normal)), b.receive(a, 1, size)
+		if err := sent.Event.Wait(t.Context()); !errors.Is(err, errProducer) {
+			t.Errorf("send = %v; want the error of its producer", err)
+		}
+		if err := got.Event.Wait(t.Context()); err == nil || !strings.Contains(err.Error(), errProducer.Error()) {
+			t.Errorf("receive = %v; want the error of the producer", err)
+		}
+		if n := w.network.sent(hostOf(a.life)) - before; n > size/2 {
+			t.Errorf("%d bytes left although the data are an error", n)
+		}
+		if err := slow.Definition().Wait(t.Context()); err != nil {
+			t.Error(err)
+		}
 	})
 }

@@ -36,5 +36,5 @@
 // All methods may be called from any goroutine. No function of the program is called on the goroutine that satisfies a
 // promise; they run on the goroutines of the pool.
 //
-// Read event.go and buffer.go first, then engine.go, peer.go, operation.go, share.go and staged.go.
+// Read event.go and buffer.go first, then engine.go, peer.go, operation.go, share.go, staged.go and park.go.
 package transfer

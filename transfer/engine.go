@@ -7,9 +7,12 @@ import (
 	"fmt"
 	"iter"
 	"log/slog"
+	"maps"
 	"math"
+	"runtime/trace"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/serry-dev/serry"
@@ -80,10 +83,12 @@ type Engine struct {
 	copier  copier
 	offers  offers
 	figures figures
+	owners  atomic.Pointer[map[serry.DeviceID]serry.TaskID] // the task that drives each device; nil means that of its number
 	shapes  shapes
 
-	staging   staging    // where parts are gathered that are sent
-	unpacking staging    // where parts are received that do not lie in a row
+	staging   staging // where parts are gathered that are sent
+	unpacking staging // where parts are received that do not lie in a row
+	registry  registry
 	puts      sync.Mutex // held by Put while it takes keys
 
 	mu struct {
@@ -105,7 +110,11 @@ type Record struct {
 	Src, Dst  serry.DeviceID
 	Peer      serry.Life
 	Bytes     int64
-	Elapsed   time.Duration
+	Elapsed   time.Duration // which has three parts:
+	Queued    time.Duration // until it could be offered, because others had to end first
+	Waited    time.Duration // from then until bytes moved: for the other half, for data, memory and contact
+	Moved     time.Duration // from then until the end
+	Resumed   int           // how often bytes moved again, after contact was lost
 	Path      Path
 	Err       error // or nil
 	Corrected bool  // Err is what the receiver said later; the event of the transfer had another error
@@ -129,6 +138,7 @@ func New(ctx context.Context, m Member, net *link.Net, o Options) (*Engine, erro
 	if e.log == nil {
 		e.log = slog.New(slog.DiscardHandler)
 	}
+	e.SetOwners(o.Owners)
 	e.opt.Timeout = cmp.Or(e.opt.Timeout, defaultTimeout)
 	e.mu.peers, e.mu.leaving = make(map[serry.Life]*peer), make(map[*peer]bool)
 	e.mu.stagers = make(map[serry.DeviceID]*stager)
@@ -213,11 +223,18 @@ func (e *Engine) now() match.Time { return time.Since(e.began) }
 
 // owner is the task that drives a device.
 func (e *Engine) owner(d serry.DeviceID) (serry.TaskID, bool) {
-	if e.opt.Owners != nil {
-		task, ok := e.opt.Owners[d]
+	if owners := *e.owners.Load(); owners != nil {
+		task, ok := owners[d]
 		return task, ok
 	}
 	return serry.TaskID{Job: e.life.Task.Job, Index: int(d)}, d >= 0
+}
+
+// SetOwners says which task drives each device from now on, as [Options] did before: a task that was restarted may drive other
+// devices than it did. Transfers that have begun are between lives, and go on as they began.
+func (e *Engine) SetOwners(owners map[serry.DeviceID]serry.TaskID) {
+	owners = maps.Clone(owners)
+	e.owners.Store(&owners)
 }
 
 // peerOf finds the peer for the present life of a task.
@@ -266,6 +283,7 @@ func (e *Engine) Transfer(ctx context.Context, ops []Op) (*Group, error) {
 	if len(ops) == 0 {
 		return nil, invalid("a group without transfers")
 	}
+	defer trace.StartRegion(ctx, traceCall).End()
 	deadline := e.deadline(ctx)
 	g := &Group{engine: e}
 	for i, op := range ops {
@@ -305,7 +323,11 @@ func (e *Engine) prepare(ctx context.Context, op Op, deadline match.Time) (*oper
 	if err := o.take(ctx, e); err != nil {
 		return nil, err
 	}
-	shape, err := e.shapes.of(o.buffer.Spec())
+	spec := o.buffer.Spec()
+	if o.packing != nil {
+		spec = op.Spec
+	}
+	shape, err := e.shapes.of(spec)
 	if err != nil {
 		o.drop(err)
 		return nil, err
@@ -340,6 +362,7 @@ func (g *Group) start() {
 		g.items[i] = Item{o.buffer, o.event}
 	}
 	g.open.Store(int64(len(g.ops)))
+	traceGroup(g)
 	g.done, g.failed = &Event{pool: g.engine.pool}, &Event{pool: g.engine.pool}
 	g.each(func(o *operation) { o.peer.post(o) })
 }
@@ -441,6 +464,14 @@ func (e *Engine) Unexpected(l *link.Link, h link.Header) bool {
 		p.do(func() { p.credited(n, int64(h.Offset)) })
 	}
 	return true
+}
+
+// Needs implements link.Keeper: it says whether transfers with a peer have not ended.
+func (e *Engine) Needs(life serry.Life) bool {
+	e.mu.Lock()
+	p := e.mu.peers[life]
+	e.mu.Unlock()
+	return p != nil && p.needs()
 }
 
 // Event implements link.Handler.

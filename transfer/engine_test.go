@@ -22,7 +22,7 @@ func TestSizes(t *testing.T) {
 	clause.Cite(t, "TR-SND-1", "TR-SND-7", "TR-RCV-1", "TR-SZE-2", "TR-SZE-3", "TRT-020")
 	onEach(t, func(t *testing.T, w *world) {
 		a, b := w.pair()
-		for i, size := range []int{0, 1, 4096, 8192, 8193, 1 << 20, 4<<20 - 1, 4 << 20, 4<<20 + 1, 41 << 20} {
+		for i, size := range []int{0, 1, 4095, 4096, 4097, 8192, 8193, 1 << 20, 4<<20 - 1, 4 << 20, 4<<20 + 1, 41 << 20} {
 			want := fill(size, uint64(i))
 			sent := a.send(b, uint64(i), want)
 			got := b.receive(a, uint64(i), size)

@@ -22,6 +22,7 @@ var (
 	ErrLimit       = serry.ErrLimit                       // memory, or too many transfers
 	ErrUnavailable = errors.New("peer is not reachable")  // its life is over, or its verdict did not come
 	ErrAborted     = errors.New("transfers were stopped") // by Close
+	ErrDamaged     = errors.New("data came damaged")      // more than once
 	ErrFailed      = errors.New("transfer failed")        // for another reason, which the text of the error has
 )
 
@@ -33,7 +34,7 @@ var sentinels = []struct {
 	{match.Cancelled, ErrCancelled}, {match.Cancelled, context.Canceled},
 	{match.Late, ErrTimeout}, {match.Late, context.DeadlineExceeded},
 	{match.Invalid, ErrInvalid}, {match.Exists, ErrExists}, {match.Denied, ErrDenied}, {match.Unsupported, ErrUnsupported}, {match.Stale, ErrStale}, {match.Exhausted, ErrLimit},
-	{match.Unavailable, ErrUnavailable}, {match.Aborted, ErrAborted}, {match.Internal, ErrFailed}, {match.Internal, ErrAbandoned},
+	{match.Unavailable, ErrUnavailable}, {match.Aborted, ErrAborted}, {match.DataLoss, ErrDamaged}, {match.Internal, ErrFailed}, {match.Internal, ErrAbandoned},
 }
 
 // codeOf is the code by which the other side is told of an error.

@@ -43,7 +43,7 @@ type Event struct {
 		sync.Mutex
 		state    State
 		err      error         // of Failed
-		marks    []Mark        // of Recorded: the work is done when all of them are reached
+		marks    []deviceMark  // of Recorded: the work is done when all of them are reached
 		waited   []Queue       // that wait for the marks already
 		recorded chan struct{} // or nil; closed when the state is not Unrecorded
 		done     chan struct{} // or nil; closed when the event has ended
@@ -113,7 +113,7 @@ func (e *Event) AfterRecorded(f func()) {
 }
 
 // recording is the state of the event, and the marks of one that is recorded.
-func (e *Event) recording() (State, []Mark) {
+func (e *Event) recording() (State, []deviceMark) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	return e.mu.state, e.mu.marks
@@ -145,7 +145,7 @@ func (e *Event) onRecorded(f func()) {
 }
 
 // advance moves the event on, and says whether it did.
-func (e *Event) advance(to State, marks []Mark, err error) bool {
+func (e *Event) advance(to State, marks []deviceMark, err error) bool {
 	e.mu.Lock()
 	was := e.mu.state
 	if was >= to || was.ended() {
@@ -281,6 +281,13 @@ func (p *Pool) Error(err error) *Event {
 	return e
 }
 
+// whenEnded is an event that completes when e has ended, however it ended.
+func (e *Event) whenEnded() *Event {
+	x := &Event{pool: e.pool}
+	e.onEnd(func() { x.end(nil) })
+	return x
+}
+
 // Join is an event that is recorded when all of events are, and ends when all of them have. It fails with the error of the
 // first in the list that has failed. It never ends before the last, because what waits for it reuses the memory of all.
 func (p *Pool) Join(events ...*Event) *Event {
@@ -312,7 +319,7 @@ func (j *join) oneRecorded() {
 	if j.unrecorded.Add(-1) > 0 {
 		return
 	}
-	var marks []Mark
+	var marks []deviceMark
 	for _, e := range j.events {
 		_, m := e.recording()
 		marks = append(marks, m...)

@@ -26,6 +26,7 @@ type counter struct {
 	slog.Handler
 	mu    sync.Mutex
 	lines []string
+	times []time.Time // of the lines
 }
 
 func (c *counter) Enabled(context.Context, slog.Level) bool { return true }
@@ -35,19 +36,20 @@ func (c *counter) Handle(_ context.Context, r slog.Record) error {
 	r.Attrs(func(a slog.Attr) bool { text += " " + a.String(); return true })
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.lines = append(c.lines, text)
+	c.lines, c.times = append(c.lines, text), append(c.times, time.Now())
 	return nil
 }
 
-func (c *counter) count(words string) (n int) {
+// since is when lines came that have a word, after a time.
+func (c *counter) since(words string, from time.Time) (list []time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	for _, l := range c.lines {
+	for i, l := range c.lines {
 		if strings.Contains(l, words) {
-			n++
+			list = append(list, c.times[i].Sub(from))
 		}
 	}
-	return n
+	return list
 }
 
 // cliqueOf forms a clique of all processes, and returns the members' views of it.
@@ -116,6 +118,11 @@ func TestBothFamiliesOnOneLink(t *testing.T) {
 				t.Errorf("%v has %d links; want one for both families", p.life, n)
 			}
 		}
+		w.network.mu.Lock()
+		defer w.network.mu.Unlock()
+		if got, want := len(w.network.conns), 2*a.net.Links()[0].Lanes; got != want {
+			t.Errorf("%d ends of connections; the link has %d", got, want)
+		}
 	})
 }
 
@@ -141,17 +148,23 @@ func TestOneDetectorForBothFamilies(t *testing.T) {
 		}
 		time.Sleep(50 * time.Millisecond)
 		w.network.cut(hostOf(a.life), hostOf(b.life), true)
+		silent := time.Now()
 		time.Sleep(10 * time.Second)
 		w.network.cut(hostOf(a.life), hostOf(b.life), false)
 		work.Wait()
 		if !bytes.Equal(content(t, got.Buffer), want) || sent.Event.Wait(t.Context()) != nil {
 			t.Error("the transfer is wrong")
 		}
-		if n := log.count("event=suspect"); n != 2 {
-			t.Errorf("%d suspicions; want one at each side", n)
-		}
-		if n := log.count("event=down"); n != 2 {
-			t.Errorf("the link went down %d times; want once at each side", n)
+		for event, after := range map[string]time.Duration{"event=suspect": time.Second, "event=down": 3 * time.Second} {
+			times := log.since(event, silent)
+			if len(times) != 2 {
+				t.Errorf("%s came %d times; want once at each side", event, len(times))
+			}
+			for _, d := range times { // silence is counted from the last ping, and a new connection is tried before the link is given up
+				if d < after-300*time.Millisecond || d > after+300*time.Millisecond {
+					t.Errorf("%s came after %v; want %v", event, d, after)
+				}
+			}
 		}
 	})
 }

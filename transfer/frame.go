@@ -33,6 +33,7 @@ const (
 	flagPlace   = 1 << 1 // the place of the data follows
 	flagCarried = 1 << 2 // offers can carry the data; of an Accept: the next one shall
 	flagData    = 1 << 3 // all data follow
+	flagEarly   = 1 << 4 // the data will be there soon
 )
 
 // appendMessage adds the bytes of a message.
@@ -85,6 +86,9 @@ func offerFlags(m match.Message) (flags byte) {
 	if m.Data != nil {
 		flags |= flagData
 	}
+	if m.Early {
+		flags |= flagEarly
+	}
 	return flags
 }
 
@@ -121,7 +125,7 @@ func (r *reader) message(kind match.Kind) match.Message {
 	switch kind {
 	case match.Offer:
 		flags := r.byte()
-		m.Ready, m.Carried = flags&flagReady != 0, flags&flagCarried != 0
+		m.Ready, m.Early, m.Carried = flags&flagReady != 0, flags&flagEarly != 0, flags&flagCarried != 0
 		m.Class = r.byte()
 		m.Shape = match.Shape{Bytes: r.int64(), Digest: r.uint64(), Text: r.text()}
 		if flags&flagPlace != 0 {
@@ -131,7 +135,7 @@ func (r *reader) message(kind match.Kind) match.Message {
 		if flags&flagData != 0 {
 			m.Data = r.data(m.Shape.Bytes)
 		}
-		r.failed = r.failed || flags&^(flagReady|flagPlace|flagCarried|flagData) != 0 || m.Class > uint8(link.Bulk)
+		r.failed = r.failed || flags&^(flagReady|flagEarly|flagPlace|flagCarried|flagData) != 0 || m.Class > uint8(link.Bulk)
 	case match.Accept:
 		flags := r.byte()
 		m.Carried = flags == flagCarried

@@ -57,8 +57,16 @@ type Op struct {
 	Buffer *Buffer
 	Spec   Spec
 
+	// View is the part of Buffer that moves, if not all of it does: Spec says what it is, and the other half has the same Spec. A
+	// send may have the same bytes several times, and go backwards: its strides may be 0 or less. It is for memory of the host.
+	View View
+
 	After []*Event // that must end before anything moves
 	Class Class
+
+	// InOrder has a send wait until those before it between the same two devices that are InOrder have ended. Without it, a small
+	// one may overtake a large one. The receiver need not say it.
+	InOrder bool
 }
 
 // shapes remembers the last shape: buffers of a group are mostly alike.

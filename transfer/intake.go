@@ -28,10 +28,19 @@ type intake struct {
 
 // add lets a mover have a piece in its turn, if it wants one and its window has room.
 func (q *intake) add(m *mover) {
-	if !m.over && !m.queued && len(m.left) > 0 && len(m.pieces) < windowPieces {
+	if !m.over && !m.queued && len(m.left) > 0 && len(m.pieces) < windowOf(m.early) {
 		m.queued = true
 		q.queue[m.class] = append(q.queue[m.class], m)
 	}
+}
+
+// windowOf is how many pieces of a receive may be under way. Of one whose data are not there it is one: its memory waits, and others
+// need some, too.
+func windowOf(early bool) int {
+	if early {
+		return 1
+	}
+	return windowPieces
 }
 
 // freed notes that a piece is not under way any more.

@@ -37,26 +37,36 @@ type operation struct {
 	ref      match.Ref
 	number   match.Number // once it is known
 	posted   match.Time
-	waiting  bool // in the backlog of its peer
+	entered  bool       // the machine was given it
+	admitted match.Time // when
+	starts   int        // how often bytes began to move
+	began    match.Time // when they did first
+	waiting  bool       // in the backlog of its peer
 	buffer   *Buffer
 	memory   memory.Region
 	promise  *Promise
 	event    *Event
-	failure  error        // why it can never be ready, or nil
-	request  *request     // of a receive: what the producer is asked for, or nil
-	defined  bool         // of a send: its data are there
-	mover    *mover       // or nil: bytes that the link moves
-	copying  *copying     // or nil: bytes that are copied from the memory of the sender
-	staged   *staged      // or nil: bytes that move between the link and a device
-	stager   *stager      // of the device that the memory is of, or nil
-	credits  []int64      // of a send from a device: offsets of pieces that the receiver has memory for, before the send moves
-	copies   int          // of the device that use the memory
-	ending   *match.End   // or nil: how it has ended, which is told when the device does not use its memory any more
-	path     Path         // by which bytes moved last
-	moved    atomic.Int64 // bytes; the goroutine of the peer writes it
-	reported bool         // that it waits was logged
+	failure  error          // why it can never be ready, or nil
+	before   *Event         // that the send before it has ended, if the two keep their order, or nil
+	request  *request       // of a receive: what the producer is asked for, or nil
+	defined  bool           // of a send: its data are there
+	mover    *mover         // or nil: bytes that the link moves
+	copying  *copying       // or nil: bytes that are copied from the memory of the sender
+	staged   *staged        // or nil: bytes that move between the link and a device
+	stager   *stager        // of the device that the memory is of, or nil
+	credits  []int64        // of a send from a device: offsets of pieces that the receiver has memory for, before the send moves
+	damaged  map[int64]bool // of a receive: offsets of pieces that came damaged, or nil
+	copies   int            // of the device that use the memory
+	park     Queue          // of a send: where its first chunk waits on the device for its data, or nil
+	data     *Event         // of a send with a park: what that is
+	ending   *match.End     // or nil: how it has ended, which is told when the device does not use its memory any more
+	path     Path           // by which bytes moved last
+	moved    atomic.Int64   // bytes; the goroutine of the peer writes it
+	reported bool           // that it waits was logged
+	told     bool           // the program was told how it ended
 
 	offered *Offered // that the memory of a send is of, or nil
+	packing *packing // of a half whose bytes do not lie in a row, or nil
 
 	// reading ends when nothing outside of this package uses the memory any more, which may be after the event of the half: a peer
 	// that reads the memory of a send (TR-CAN-7), or a device that copies. It is nil where there is neither.
@@ -76,6 +86,8 @@ func (o *operation) take(ctx context.Context, e *Engine) error {
 func (o *operation) takeBuffer(ctx context.Context, e *Engine) error {
 	b := o.op.Buffer
 	switch {
+	case b == nil && !o.op.View.Whole():
+		return invalid("a view without a buffer")
 	case b == nil && o.send:
 		return invalid("a send without a buffer")
 	case b == nil:
@@ -88,12 +100,24 @@ func (o *operation) takeBuffer(ctx context.Context, e *Engine) error {
 	}
 	o.memory = use.Memory()
 	if o.memory.Space() == memory.Device {
+		if b.Device() != o.local() { // another device cannot reach it (TR-PRE-7)
+			use.Drop()
+			return invalid("memory of device %d in a transfer of device %d", b.Device(), o.local())
+		}
 		if o.stager, err = e.stagerOf(b.Device()); err != nil {
 			use.Drop()
 			return err
 		}
 	}
-	if o.stager != nil || o.send && o.memory.Space() == memory.Shared {
+	if !o.op.View.Whole() {
+		var read *Event
+		o.packing = &packing{view: o.op.View}
+		o.packing.used, read = e.pool.ownEvent()
+		use.Convert(e.pool.Join(read, o.event))
+		if err := o.checkView(); err != nil {
+			return err
+		}
+	} else if o.stager != nil || o.send && o.memory.Space() == memory.Shared {
 		var read *Event
 		o.reading, read = e.pool.ownEvent()
 		use.Convert(read)
@@ -129,16 +153,22 @@ func (o *operation) allocate(e *Engine) error {
 	return nil
 }
 
-// drop ends an operation whose group does not begin.
+// drop ends an operation whose group does not begin. Memory that the engine took for it is given back: the program never had it.
 func (o *operation) drop(err error) {
 	o.promise.Set(err)
 	o.release()
+	if o.op.Buffer == nil && o.buffer != nil {
+		o.buffer.Delete()
+	}
 }
 
 // release lets the memory be used again: neither a peer nor a device uses it.
 func (o *operation) release() {
 	if o.reading != nil {
 		o.reading.Set(nil)
+	}
+	if o.packing != nil {
+		o.packing.end()
 	}
 }
 
@@ -162,6 +192,9 @@ func (o *operation) ready() *Event {
 	if o.send {
 		waits = append([]*Event{o.buffer.Definition()}, waits...)
 	}
+	if o.before != nil {
+		waits = append(slices.Clone(waits), o.before)
+	}
 	return o.peer.engine.pool.Join(waits...)
 }
 
@@ -169,7 +202,11 @@ func (o *operation) ready() *Event {
 func (o *operation) prepared(err error) {
 	if err == nil {
 		o.defined = true
+		o.unpark()
 		o.peer.announce(o)
+		if o.staged != nil {
+			o.staged.dataCame()
+		}
 		return
 	}
 	o.failure = err
@@ -208,18 +245,25 @@ func (o *operation) error(v match.Verdict) error {
 	}
 }
 
-// finish tells the program that the transfer has ended on this side.
+// finish tells the program that the transfer has ended on this side, once.
 func (o *operation) finish(err error) {
+	if o.told {
+		return
+	}
+	o.told = true
 	if o.send && o.path == "" && o.Place.Known() {
 		o.path = ByMemory
 	}
 	if err == nil {
 		o.moved.Store(o.Shape.Bytes)
 	}
-	o.peer.engine.record(Record{
+	r := Record{
 		Send: o.send, Key: o.op.Key, Src: o.op.Src, Dst: o.op.Dst, Peer: o.peer.life, Bytes: o.Shape.Bytes,
-		Elapsed: o.peer.now() - o.posted, Path: o.path, Err: err, ref: o.ref,
-	})
+		Path: o.path, Err: err, ref: o.ref,
+	}
+	o.times(&r)
+	o.peer.engine.record(r)
+	o.trace(traceEnd)
 	o.promise.Set(err)
 	if o.group != nil {
 		o.group.ended(err)
@@ -235,6 +279,7 @@ type mover struct {
 	pieces []*piece     // that it was
 	over   bool         // what happens to pieces does not matter any more
 	queued bool         // of a receive: it waits in the intake for its turn
+	early  bool         // of a receive: the sender does not have the data yet
 }
 
 // A piece is bytes that are one message of the link.
@@ -280,6 +325,7 @@ func (o *operation) carries() bool {
 
 // carried writes the data of a receive that came with an offer.
 func (o *operation) carried(data []byte) {
+	o.begin()
 	o.path = ByLink
 	o.moved.Store(int64(copy(o.memory.Bytes(), data)))
 }
@@ -293,8 +339,9 @@ func (o *operation) refused(err error) {
 
 // move begins to send ranges.
 func (o *operation) move(l *link.Link, n match.Number, ranges match.Ranges) {
+	o.begin()
 	if o.stager != nil {
-		o.stage(l, o.op.Class, n, ranges)
+		o.stage(l, o.op.Class, n, ranges, false)
 		return
 	}
 	o.number, o.path = n, ByLink
@@ -312,6 +359,7 @@ func (m *mover) post() {
 
 // expect begins to take ranges.
 func (o *operation) expect(l *link.Link, a match.Expect) {
+	o.begin()
 	o.number = a.Number
 	if o.stager != nil {
 		o.expectStaged(l, a)
@@ -327,7 +375,7 @@ func (o *operation) expect(l *link.Link, a match.Expect) {
 	}
 	o.path = ByLink
 	o.peer.setKnown(a.Number, true)
-	o.mover = &mover{op: o, link: l, class: link.Class(a.Class), left: slices.Clone(a.Ranges)}
+	o.mover = &mover{op: o, link: l, class: link.Class(a.Class), left: slices.Clone(a.Ranges), early: a.Early}
 	o.peer.intake.add(o.mover)
 	o.peer.intake.grant()
 }
@@ -370,9 +418,11 @@ func (m *mover) ended(p *piece) {
 	case errors.Is(err, link.ErrSize):
 		o.refused(err)
 	case err != nil: // the link is down, which will be heard of
+		o.checkDamage(p.Range, err)
 	case o.send:
 		o.sentPiece(p)
 	default:
+		m.early = false
 		o.moved.Add(p.To - p.From)
 		o.peer.machine.Arrived(o.peer.now(), o.ref, p.Range)
 	}
@@ -414,8 +464,9 @@ func (m *mover) halt(f func(*piece)) (all bool) {
 		if !m.op.send {
 			m.op.peer.intake.freed(p)
 		}
-		if p.ticket.Err() != nil {
+		if err := p.ticket.Err(); err != nil {
 			all = false
+			m.op.checkDamage(p.Range, err)
 		} else {
 			f(p)
 		}
@@ -423,6 +474,22 @@ func (m *mover) halt(f func(*piece)) (all bool) {
 	m.pieces = nil
 	m.op.mover = nil
 	return all
+}
+
+// checkDamage looks at why a piece of a receive has failed. Bytes that came damaged are sent again by the next link; if they come
+// damaged once more, the transfer ends (TR-ERR-8).
+func (o *operation) checkDamage(r match.Range, err error) {
+	switch {
+	case o.send || !errors.Is(err, link.ErrDamaged):
+	case o.damaged[r.From]:
+		text := fmt.Sprintf("bytes %d to %d came with a wrong checksum twice", r.From, r.To)
+		o.peer.machine.Fail(o.peer.now(), o.ref, match.Verdict{Code: match.DataLoss, Text: text})
+	default:
+		if o.damaged == nil {
+			o.damaged = make(map[int64]bool)
+		}
+		o.damaged[r.From] = true
+	}
 }
 
 // stop ends the movement of bytes because the transfer ends.

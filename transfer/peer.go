@@ -36,10 +36,11 @@ type peer struct {
 	// Owned by the goroutine that runs the inbox.
 	machine    *match.Machine
 	ops        map[match.Ref]*operation
-	backlog    []*operation // that wait for others to end
-	link       *link.Link   // or nil
-	former     *link.Link   // the one before, or nil: what still comes from it is late
-	over       bool         // the life is
+	backlog    []*operation                     // that wait for others to end
+	lines      map[[2]serry.DeviceID]*operation // by source and destination, the last send that keeps the order
+	link       *link.Link                       // or nil
+	former     *link.Link                       // the one before, or nil: what still comes from it is late
+	over       bool                             // the life is
 	outbox     []frame
 	spare      [][]byte // memory of frames that were sent
 	intake     intake
@@ -59,6 +60,7 @@ type peer struct {
 		running  bool
 		closed   bool
 		dialling bool
+		needed   bool                  // the link is of use, although nothing is queued
 		known    map[match.Number]bool // transfers that data or credit may come for
 		stages   map[match.Number]bool // sends from devices: what credit comes for is to be staged
 	}
@@ -68,6 +70,7 @@ func newPeer(e *Engine, life serry.Life) *peer {
 	p := &peer{
 		engine: e, life: life, ops: make(map[match.Ref]*operation), held: make(map[match.Ref]*operation),
 		draining: make(map[match.Ref]*operation), deliveries: make(map[match.ID]*delivery),
+		lines: make(map[[2]serry.DeviceID]*operation),
 	}
 	p.machine = match.New(match.Config{
 		Odd: e.life.Compare(life) < 0, Peer: fmt.Sprintf("%v incarnation %d", life.Task, life.Incarnation),
@@ -100,10 +103,12 @@ func (p *peer) try(f func()) bool {
 // run takes from the inbox until it is empty.
 func (p *peer) run() {
 	for {
+		needed := p.needsLink()
 		p.mu.Lock()
 		batch := p.mu.inbox
 		p.mu.inbox = nil
 		p.mu.running = len(batch) > 0
+		p.mu.needed = needed
 		p.mu.Unlock()
 		if len(batch) == 0 {
 			return
@@ -116,6 +121,18 @@ func (p *peer) run() {
 		p.flushAsks()
 		p.setTimer()
 	}
+}
+
+// needsLink says whether the link is of use: something has not ended, or the peer has something that has not.
+func (p *peer) needsLink() bool {
+	return p.machine.Busy() || p.machine.Awaited() || len(p.backlog)+len(p.held)+len(p.deliveries) > 0
+}
+
+// needs is needsLink for other goroutines.
+func (p *peer) needs() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.mu.running || p.mu.needed
 }
 
 // close has nothing more be queued. What is in the inbox is still done.
@@ -205,6 +222,9 @@ func (p *peer) tell(t match.Tell) {
 		p.setKnown(m.Number, true) // credit may come before the answer
 		if o := p.offered(m.Number); o != nil && t.Carry {
 			o.path = ByLink
+			if o.starts == 0 { // else it is carried once more, because it was asked for
+				o.begin()
+			}
 			m.Data = o.memory.Bytes()
 		}
 	}
@@ -270,9 +290,30 @@ func (p *peer) flush() {
 func (p *peer) post(o *operation) {
 	o.ref = p.engine.newRef()
 	o.Ref = o.ref
+	if o.op.InOrder && o.send {
+		p.line(o)
+	}
+	if o.packing != nil {
+		p.startPacking(o)
+	}
 	p.admit(o)
 	p.connect()
 	p.watchLater()
+}
+
+// line puts a send behind the last one between its two devices that keeps the order. It waits until that has ended, however it
+// ended: both sides then see them end one after the other (TR-ORD-8).
+func (p *peer) line(o *operation) {
+	pair := [2]serry.DeviceID{o.op.Src, o.op.Dst}
+	if last := p.lines[pair]; last != nil {
+		o.before = last.event.whenEnded()
+	}
+	p.lines[pair] = o
+	o.event.onEnd(func() { // by the goroutine of the peer
+		if p.lines[pair] == o {
+			delete(p.lines, pair)
+		}
+	})
 }
 
 // admit gives an operation to the machine, or lets it wait until others have ended.
@@ -282,6 +323,7 @@ func (p *peer) admit(o *operation) {
 		return
 	}
 	ready := o.ready()
+	o.entered, o.admitted = true, p.now()
 	o.Carried = o.carries()
 	o.defined = ready.State() == Complete
 	o.Ready = o.defined && p.locate(o)
@@ -296,6 +338,9 @@ func (p *peer) admit(o *operation) {
 		p.ask(o)
 	}
 	if !o.defined {
+		if o.send && o.stager != nil {
+			ready.onRecorded(func() { p.do(func() { o.recorded(ready) }) })
+		}
 		ready.onEnd(func() { p.do(func() { o.prepared(ready.Err()) }) })
 	}
 }
@@ -304,6 +349,7 @@ func (p *peer) admit(o *operation) {
 func (p *peer) end(o *operation, end match.End) {
 	v := end.Verdict
 	delete(p.ops, o.ref)
+	o.unpark()
 	p.unask(o)
 	p.leave()
 	if o.number != 0 {
@@ -312,10 +358,16 @@ func (p *peer) end(o *operation, end match.End) {
 			p.link.Forget(link.Transfer, uint64(o.number), 0, ErrCancelled)
 		}
 	}
-	if o.copies > 0 {
+	switch {
+	case o.packing != nil && !o.send && v.Code == match.OK:
+		p.unpack(o, end)
+	case o.copies > 0:
 		o.ending = &end
 		p.draining[o.ref] = o
-	} else {
+		if o.send && !o.defined { // the device only waits to read it: see park.go
+			o.finish(o.error(v))
+		}
+	default:
 		p.conclude(o, end)
 	}
 	for len(p.backlog) > 0 && len(p.ops) < maxLive {
@@ -375,8 +427,8 @@ func (p *peer) credited(n match.Number, offset int64) {
 	case !ok || o == nil:
 	case o.staged != nil:
 		o.staged.credited(offset)
-	case len(o.credits) < intakePieces:
-		o.credits = append(o.credits, offset)
+	default:
+		o.keepCredit(offset)
 	}
 }
 

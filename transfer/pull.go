@@ -96,11 +96,12 @@ func partShape(bytes int64) match.Shape {
 
 // deviceOf is the first device that a task drives.
 func (e *Engine) deviceOf(task serry.TaskID) (serry.DeviceID, bool) {
-	if e.opt.Owners == nil {
+	owners := *e.owners.Load()
+	if owners == nil {
 		return serry.DeviceID(task.Index), task.Job == e.life.Task.Job
 	}
 	first, found := serry.DeviceID(0), false
-	for d, owner := range e.opt.Owners {
+	for d, owner := range owners {
 		if owner == task && (!found || d < first) {
 			first, found = d, true
 		}

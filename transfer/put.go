@@ -17,6 +17,10 @@ type Placement struct {
 	SrcKind, DstKind string           // kinds of memory; empty means the usual one
 	Specs            []Spec           // of each shard: they may have different sizes
 	Shards           []*Buffer        // of each shard: its data, if its source is a device of this process
+	Class            Class            // of its transfers, and of its copies in the memory of a device
+
+	// Reuse has shards that stay where they are not be copied: the buffer of their destination is that of their source.
+	Reuse bool
 }
 
 // A Put is what became of a call of Engine.Put.
@@ -102,13 +106,15 @@ type route struct {
 	peers  []*peer    // of ops
 	slots  []**Buffer // where the buffers of ops go, or nil
 	copies []localCopy
+	kept   []*Event // definitions of shards that stay where they are
 }
 
 // A localCopy is a shard whose source and destination are both of this process.
 type localCopy struct {
-	src  *Buffer
-	dst  serry.DeviceID
-	slot **Buffer
+	src   *Buffer
+	dst   serry.DeviceID
+	class Class
+	slot  **Buffer
 }
 
 // shard finds the way of one shard.
@@ -116,12 +122,16 @@ func (r *route) shard(v Placement, value, shard int) error {
 	e := r.engine
 	src, _ := e.owner(v.Src[shard])
 	dst, _ := e.owner(v.Dst[shard])
-	op := Op{Src: v.Src[shard], Dst: v.Dst[shard], Spec: v.Specs[shard]}
+	op := Op{Src: v.Src[shard], Dst: v.Dst[shard], Spec: v.Specs[shard], Class: v.Class}
 	slot := &r.put.Buffers[value][shard]
 	other := src
 	switch me := e.life.Task; {
+	case src == me && op.Src == op.Dst && v.SrcKind == v.DstKind && v.Reuse:
+		*slot = v.Shards[shard]
+		r.kept = append(r.kept, v.Shards[shard].Definition())
+		return nil
 	case src == me && dst == me:
-		r.copies = append(r.copies, localCopy{v.Shards[shard], op.Dst, slot})
+		r.copies = append(r.copies, localCopy{v.Shards[shard], op.Dst, v.Class, slot})
 		return nil
 	case src == me:
 		other = dst
@@ -139,7 +149,7 @@ func (r *route) shard(v Placement, value, shard int) error {
 
 // start begins all transfers and copies.
 func (r *route) start(ctx context.Context) error {
-	var done []*Event
+	done := r.kept
 	if len(r.ops) > 0 {
 		g, err := r.transfer(ctx)
 		if err != nil {
@@ -148,7 +158,7 @@ func (r *route) start(ctx context.Context) error {
 		done = append(done, g.Done())
 	}
 	for _, c := range r.copies {
-		b, err := r.engine.Copy(ctx, c.src, c.dst)
+		b, err := r.engine.copyTo(ctx, c.src, c.dst, c.class)
 		if err != nil {
 			return err
 		}
@@ -183,6 +193,10 @@ func (r *route) transfer(ctx context.Context) (*Group, error) {
 // Copy copies a buffer to another device of this process. The copy can be used at once; it is defined when src is, and has
 // been copied.
 func (e *Engine) Copy(ctx context.Context, src *Buffer, dst serry.DeviceID) (*Buffer, error) {
+	return e.copyTo(ctx, src, dst, Normal)
+}
+
+func (e *Engine) copyTo(ctx context.Context, src *Buffer, dst serry.DeviceID, c Class) (*Buffer, error) {
 	if task, ok := e.owner(dst); !ok || task != e.life.Task {
 		return nil, invalid("device %d is not of this process", dst)
 	}
@@ -210,7 +224,7 @@ func (e *Engine) Copy(ctx context.Context, src *Buffer, dst serry.DeviceID) (*Bu
 	src.Definition().After(func(err error) {
 		switch {
 		case err == nil && onDevice:
-			promise.Bind(e.copyInside(dst, m.Region, from))
+			promise.Bind(e.copyInside(dst, c, m.Region, from))
 			return
 		case err == nil:
 			copy(m.Region.Bytes(), from.Bytes())
@@ -220,13 +234,17 @@ func (e *Engine) Copy(ctx context.Context, src *Buffer, dst serry.DeviceID) (*Bu
 	return b, nil
 }
 
-// copyInside copies memory of a device.
-func (e *Engine) copyInside(d serry.DeviceID, to, from memory.Region) *Event {
+// copyInside copies memory of a device. Such copies have priorities: only those of the bulk class give way (TR-STR-5).
+func (e *Engine) copyInside(d serry.DeviceID, c Class, to, from memory.Region) *Event {
 	s, err := e.stagerOf(d)
 	if err != nil {
 		return e.pool.Error(err)
 	}
 	s.submit.Lock()
 	defer s.submit.Unlock()
-	return s.recorder.Record(s.inside, s.inside.Copy(to, from))
+	q := s.inside
+	if c == Bulk {
+		q = s.insideBulk
+	}
+	return s.recorder.Record(q, q.Copy(to, from))
 }

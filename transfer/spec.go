@@ -32,6 +32,12 @@ func (s Spec) Equal(o Spec) bool {
 	return s.Type == o.Type && s.Layout == o.Layout && s.Size == o.Size && slices.Equal(s.Dims, o.Dims)
 }
 
+// clone is a copy that shares nothing.
+func (s Spec) clone() Spec {
+	s.Dims = slices.Clone(s.Dims)
+	return s
+}
+
 // Token says whether the value has no bytes.
 func (s Spec) Token() bool { return s.Type == 0 && len(s.Dims) == 0 }
 

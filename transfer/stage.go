@@ -12,6 +12,7 @@ const (
 	stageSlots = 8       // of pinned memory, each for one piece, for each direction of a device
 	stageChunk = 1 << 20 // that is copied at a time
 	stageDepth = 2       // chunks of the lower classes that the device has at a time, for each direction
+	stageParks = 4       // sends of a device whose first chunks wait on the device for their data
 )
 
 // A stager moves pieces of transfers between the memory of a device and pinned memory of the host, which the link reads and
@@ -21,8 +22,8 @@ type stager struct {
 	recorder *Recorder
 	down, up track
 
-	submit sync.Mutex // held by the submitter of inside
-	inside Queue      // for copies in the memory of the device
+	submit             sync.Mutex // held by the submitter to one of these
+	inside, insideBulk Queue      // for copies in the memory of the device
 }
 
 func newStager(p *Pool, d Device) (*stager, error) {
@@ -38,7 +39,9 @@ func newStager(p *Pool, d Device) (*stager, error) {
 		}
 	}
 	var err error
-	s.inside, err = d.Queue(Inside, Normal)
+	if s.inside, err = d.Queue(Inside, Urgent); err == nil {
+		s.insideBulk, err = d.Queue(Inside, Bulk)
+	}
 	return s, err
 }
 
@@ -59,6 +62,8 @@ type track struct {
 		hot     int                    // urgent chunks that the device has
 		cold    int                    // others that it has
 		passed  int                    // urgent chunks that the device was given since the last other one
+		parks   []Queue                // that are free, for chunks that wait on the device
+		parked  int                    // that there are
 	}
 }
 

@@ -24,9 +24,11 @@ type staged struct {
 	left   match.Ranges // that nothing was begun for
 	pieces []*stagedPiece
 	over   bool // what happens to pieces does not matter any more
+	early  bool // of a receive: the sender does not have the data yet
 }
 
-// A stagedPiece is in one of three states: it waits for a slot, the device copies it, or the link has it.
+// A stagedPiece is in one of three states: it waits for a slot, the device copies it, or the link has it. One of a send may have been
+// copied before the data were known to be good: it then waits for that.
 type stagedPiece struct {
 	match.Range
 	wait   *slotWait
@@ -62,18 +64,17 @@ func (x *staged) track() *track {
 }
 
 // stage begins to move ranges of a half whose memory is that of a device.
-func (o *operation) stage(l *link.Link, c Class, n match.Number, ranges match.Ranges) {
+func (o *operation) stage(l *link.Link, c Class, n match.Number, ranges match.Ranges, early bool) {
 	o.number, o.path = n, ByStaging
-	o.staged = &staged{op: o, link: l, class: c, left: slices.Clone(ranges)}
+	o.staged = &staged{op: o, link: l, class: c, left: slices.Clone(ranges), early: early}
 	if !o.send {
 		o.staged.more()
 		return
 	}
-	for _, offset := range o.credits {
-		o.staged.credited(offset)
+	o.staged.takeCredits()
+	if o.defined {
+		o.staged.postSmall()
 	}
-	o.credits = nil
-	o.staged.postSmall()
 }
 
 // expectStaged begins to take ranges into memory of a device. What the device could read of the memory of the sender, it takes
@@ -83,18 +84,22 @@ func (o *operation) expectStaged(l *link.Link, a match.Expect) {
 		o.peer.machine.Unreadable(o.peer.now(), o.ref)
 	}
 	o.peer.setKnown(a.Number, true)
-	o.stage(l, classOf(link.Class(a.Class)), a.Number, a.Ranges)
+	o.stage(l, classOf(link.Class(a.Class)), a.Number, a.Ranges, a.Early)
 }
 
 // more begins pieces of a receive within its window.
 func (x *staged) more() {
-	for len(x.left) > 0 && len(x.pieces) < windowPieces {
+	for len(x.left) > 0 && len(x.pieces) < windowOf(x.early) {
 		x.begin(cutRange(&x.left))
 	}
 }
 
-// credited hears that the receiver has memory for the piece at an offset.
+// credited hears that the receiver has memory for the piece at an offset. While the data are not there, one piece is begun.
 func (x *staged) credited(offset int64) {
+	if !x.op.defined && (len(x.pieces) > 0 || x.op.park == nil) {
+		x.op.keepCredit(offset)
+		return
+	}
 	if r, ok := takeAt(&x.left, offset); ok {
 		x.begin(r)
 	}
@@ -148,9 +153,12 @@ func (x *staged) copy(p *stagedPiece) {
 		to, from = from, to
 	}
 	o.copies++
-	p.copy = x.track().copy(x.class, to, from, func(err error) {
-		o.peer.do(func() { x.copied(p, err) })
-	})
+	done := func(err error) { o.peer.do(func() { x.copied(p, err) }) }
+	if o.send && !o.defined {
+		p.copy = x.track().copyBehind(o.takePark(), o.data, x.class, to, from, done)
+		return
+	}
+	p.copy = x.track().copy(x.class, to, from, done)
 }
 
 // copied hears that the device does not use the memory of a piece any more.
@@ -164,9 +172,11 @@ func (x *staged) copied(p *stagedPiece, err error) {
 		o.peer.settle(o)
 	case err != nil:
 		x.fail(p, err)
+	case o.send && !o.defined: // dataCame goes on with it
 	case o.send:
 		x.post(p)
 	default:
+		x.early = false
 		x.remove(p)
 		o.moved.Add(p.To - p.From)
 		o.peer.machine.Arrived(o.peer.now(), o.ref, p.Range)
@@ -210,6 +220,7 @@ func (x *staged) handed(p *stagedPiece) {
 		o.refused(err)
 	case err != nil: // the link is down, which will be heard of
 		x.release(p)
+		o.checkDamage(p.Range, err)
 	case !o.send:
 		x.copy(p)
 	default:
@@ -262,6 +273,7 @@ func (x *staged) halt() (all bool) {
 		case p.ticket != nil:
 			p.ticket.Cancel(ErrCancelled)
 			sent = p.ticket.Err() == nil
+			x.op.checkDamage(p.Range, p.ticket.Err())
 		}
 		all = all && sent
 		x.release(p)

@@ -380,7 +380,10 @@ type network struct {
 	pace      time.Duration               // that each write takes
 	lag       func() time.Duration        // or nil: how long what is read takes to come
 	damage    map[[2]string]*damage
-	written   map[string]int64 // bytes that each host has written
+	written   map[string]int64            // bytes that each host has written
+	held      map[[2]string]chan struct{} // hosts between which connections that have carried much carry nothing; closed when they do
+	refusals  map[string]int              // dials of a host that fail from now on
+	dials     map[string]int              // of each host, so far
 }
 
 // A damage flips bits of what comes from one host to another.
@@ -388,7 +391,8 @@ type damage struct{ after, left, seen int } // after so many bytes each time, so
 
 func newNetwork() *network {
 	return &network{listeners: make(map[string]*listener), conns: make(map[*wired]bool), dead: make(map[string]bool),
-		cuts: make(map[[2]string]chan struct{}), damage: make(map[[2]string]*damage), written: make(map[string]int64)}
+		cuts: make(map[[2]string]chan struct{}), damage: make(map[[2]string]*damage), written: make(map[string]int64),
+		held: make(map[[2]string]chan struct{}), refusals: make(map[string]int), dials: make(map[string]int)}
 }
 
 // setPace makes every write take so long from now on.
@@ -438,11 +442,47 @@ func (w *network) cutOneWay(from, to string, cut bool) {
 	}
 }
 
-// gate is closed when bytes pass from one host to another again; nil if they do.
-func (w *network) gate(from, to string) chan struct{} {
+// muchBytes is what a connection has carried that counts as one for large data.
+const muchBytes = 1 << 20
+
+// hold lets connections that have carried much carry nothing more from one host to another, or lets them go on. Others, by which
+// the link asks whether its peer is there, work.
+func (w *network) hold(from, to string, hold bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return w.cuts[[2]string{from, to}]
+	way := [2]string{from, to}
+	switch gate := w.held[way]; {
+	case hold && gate == nil:
+		w.held[way] = make(chan struct{})
+	case !hold && gate != nil:
+		close(gate)
+		delete(w.held, way)
+	}
+}
+
+// failDials lets the next dials of a host fail, as if there were no route to it.
+func (w *network) failDials(to string, n int) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.refusals[to] = n
+}
+
+// dialled is how often a host was dialled.
+func (w *network) dialled(to string) int {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.dials[to]
+}
+
+// gate is closed when bytes pass from one host to another again, by a connection that has carried so many; nil if they do.
+func (w *network) gate(from, to string, carried int64) chan struct{} {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	way := [2]string{from, to}
+	if gate := w.held[way]; gate != nil && carried > muchBytes {
+		return gate
+	}
+	return w.cuts[way]
 }
 
 // damages flips a bit of what comes from one host to another, after so many bytes each time, so many times.
@@ -497,7 +537,7 @@ type dialler struct {
 
 func (d dialler) Dial(ctx context.Context, address string) (net.Conn, error) {
 	w, to := d.network, host(address)
-	for _, gate := range []chan struct{}{w.gate(d.from, to), w.gate(to, d.from)} {
+	for _, gate := range []chan struct{}{w.gate(d.from, to, 0), w.gate(to, d.from, 0)} {
 		if gate == nil {
 			continue
 		}
@@ -510,7 +550,15 @@ func (d dialler) Dial(ctx context.Context, address string) (net.Conn, error) {
 	w.mu.Lock()
 	l := w.listeners[address]
 	dead := w.dead[to] || w.dead[d.from]
+	w.dials[to]++
+	unreachable := w.refusals[to] > 0
+	if unreachable {
+		w.refusals[to]--
+	}
 	w.mu.Unlock()
+	if unreachable {
+		return nil, &net.OpError{Op: "dial", Err: syscall.EHOSTUNREACH}
+	}
 	if l == nil || dead {
 		return nil, &net.OpError{Op: "dial", Err: syscall.ECONNREFUSED}
 	}
@@ -576,6 +624,7 @@ type wired struct {
 
 	mu    sync.Mutex // held by the reader
 	stash []byte     // that was read, and not handed out
+	read  int64      // bytes so far
 	err   error      // behind it
 }
 
@@ -592,11 +641,12 @@ func (c *wired) Read(p []byte) (int, error) {
 			return 0, err
 		}
 		c.stash, c.err = append(c.stash, p[:n]...), err
+		c.read += int64(n)
 		if lag := c.network.arrive(c.to, c.from, c.stash); lag > 0 {
 			time.Sleep(lag)
 		}
 	}
-	if gate := c.network.gate(c.to, c.from); gate != nil {
+	if gate := c.network.gate(c.to, c.from, c.read); gate != nil {
 		select {
 		case <-gate:
 		case <-c.closed:

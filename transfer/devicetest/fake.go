@@ -2,7 +2,8 @@
 //
 // Start with [Fake]: a device whose memory is that of the host, and whose copies take time. In a bubble of testing/synctest that
 // is virtual time. It behaves as devices were seen to behave, also where that is unkind: the engine that copies in one direction
-// stays with the queue that it serves until that is empty, so copies of another queue starve beside one that is kept full.
+// stays with the queue that it serves until that is empty, so copies of another queue starve beside one that is kept full. Copies in
+// the memory of the device have priorities: the most urgent queue goes first.
 //
 // All methods may be called from any goroutine. Read fake.go, which is all.
 package devicetest
@@ -28,6 +29,7 @@ var (
 type Fake struct {
 	Latency time.Duration // of each copy
 	Rate    int64         // bytes a second, of each direction; 0 means that only the latency counts
+	Inside  int64         // bytes a second, of copies in the memory of the device; 0 means Rate
 	Memory  int64         // bytes that Alloc has; 0 means any number
 
 	RefusePins bool // Pin fails
@@ -67,6 +69,7 @@ type queue struct {
 	work      []work // that has not ended
 	marks     uint64
 	reached   uint64
+	since     time.Time // when the last wait for a mark was over
 }
 
 // A work is a copy, a wait for a mark of another queue, or a mark.
@@ -104,6 +107,18 @@ func (f *Fake) Pin(r memory.Region) error {
 	}
 	f.pinned = append(f.pinned, r.Bytes())
 	return nil
+}
+
+// Pinned is how often memory that begins at a byte was pinned.
+func (f *Fake) Pinned(at *byte) (n int) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, p := range f.pinned {
+		if &p[0] == at {
+			n++
+		}
+	}
+	return n
 }
 
 // isPinned says whether memory of the host was pinned. A device can copy other memory, too, but slowly, and waits for it; so a
@@ -277,6 +292,7 @@ func (q *queue) pass() bool {
 	case w.mark > 0:
 		q.reached = w.mark
 	case w.after != nil && w.after.Queue.(*queue).reached >= w.after.Number:
+		q.since = time.Now()
 	default:
 		return false
 	}
@@ -295,10 +311,12 @@ func (e *engine) copy(f *Fake) bool {
 	now := time.Now()
 	if w.end.IsZero() {
 		begin := w.asked
-		if e.free.After(begin) {
-			begin = e.free
+		for _, least := range []time.Time{e.free, q.since} {
+			if least.After(begin) {
+				begin = least
+			}
 		}
-		e.serving, e.free = q, begin.Add(f.takes(len(w.to)))
+		e.serving, e.free = q, begin.Add(f.takes(q.direction, len(w.to)))
 		w.end = e.free
 		return true
 	}
@@ -321,22 +339,29 @@ func (e *engine) next() *queue {
 			return q
 		}
 	}
-	if ready(e.serving) {
+	if ready(e.serving) && e.serving.direction != transfer.Inside {
 		return e.serving
 	}
+	var first *queue
 	for _, q := range e.queues {
-		if ready(q) {
-			return q
+		if ready(q) && (first == nil || q.direction == transfer.Inside && rank[q.class] < rank[first.class]) {
+			first = q
 		}
 	}
-	return nil
+	return first
 }
 
+// rank is the order in which a device serves queues of copies in its own memory.
+var rank = map[transfer.Class]int{transfer.Urgent: 0, transfer.Normal: 1, transfer.Bulk: 2}
+
 // takes is how long a copy of so many bytes takes.
-func (f *Fake) takes(n int) time.Duration {
-	d := f.Latency
-	if f.Rate > 0 {
-		d += time.Duration(int64(n) * int64(time.Second) / f.Rate)
+func (f *Fake) takes(direction transfer.Direction, n int) time.Duration {
+	d, rate := f.Latency, f.Rate
+	if direction == transfer.Inside && f.Inside > 0 {
+		rate = f.Inside
+	}
+	if rate > 0 {
+		d += time.Duration(int64(n) * int64(time.Second) / rate)
 	}
 	return d
 }

@@ -65,3 +65,9 @@ type Spans = spans
 
 // Add adds a part.
 func (s spans) Add(from, to uint64) (Spans, error) { return s.add(span{from, to}) }
+
+// PacketFields are what a packet announces.
+type PacketFields struct{ Request, Lane, Offset, Size uint64 }
+
+// Fields is what a packet announces.
+func (p packet) Fields() PacketFields { return PacketFields{p.request, p.lane, p.offset, p.size} }

@@ -93,6 +93,7 @@ type Expect struct {
 	Class  uint8 // of the sender
 	Ranges Ranges
 	Place  Place
+	Early  bool // the data are not there yet: memory for the first of them is enough
 }
 
 // Take is to write the data that an offer carried into the memory of a receive: all of it, before the next action.
@@ -242,6 +243,17 @@ func (m *Machine) used(o Op) bool {
 // Ready says that the memory of an operation can be used: the data of a send are there, or that of a receive is allocated.
 // Nothing that is scarce is taken for a transfer before both halves are ready (TR-BPR-4).
 func (m *Machine) Ready(now Time, r Ref) { m.on(now, r, op.ready) }
+
+// Early says that the data of a send will be there without anything that this process still has to do: a device was told to make
+// them. The receiver then gets memory for the first of them ready, and the engine may prepare to send them; no byte leaves before
+// Ready. That no byte comes meanwhile is no stall.
+func (m *Machine) Early(now Time, r Ref) {
+	m.Advance(now)
+	if s, ok := m.ops[r].(*send); ok && !s.Ready && s.wish == nil && s.Shape.Bytes > 0 {
+		s.early, s.asked = true, 0
+		s.ask()
+	}
+}
 
 // Place says where the receiver can read the data of a send, from now on and until contact is lost. The receiver then needs
 // nothing more than the offer. The memory must stay as it is until the send has ended, or its Release.
@@ -399,6 +411,9 @@ func (m *Machine) Paired(r Ref) bool {
 
 // Busy says whether contact is of use: there are operations that have not ended, or ends that the peer does not know.
 func (m *Machine) Busy() bool { return len(m.ops)+len(m.unagreed) > 0 }
+
+// Awaited says whether the peer has sends that no receive was posted for.
+func (m *Machine) Awaited() bool { return len(m.offers) > 0 }
 
 // Sender finds the send that is offered under a number.
 func (m *Machine) Sender(n Number) (Ref, bool) {

@@ -82,6 +82,7 @@ type Message struct {
 	Shape   Shape   // of Offer
 	Class   uint8   // of Offer
 	Ready   bool    // of Offer
+	Early   bool    // of Offer: the data are not there, but will be soon; see [Machine.Early]
 	Place   Place   // of Offer; the receiver may read the data there, if they are ready
 	Carried bool    // of Offer: offers can carry the data; of Accept: the next one shall
 	Data    []byte  // of Offer: all data, if it carries them
@@ -97,6 +98,9 @@ func (m Message) String() string {
 		text += " " + m.Shape.Text
 		if m.Ready {
 			text += " ready"
+		}
+		if m.Early {
+			text += " early"
 		}
 		if m.Place.Known() {
 			text += fmt.Sprintf(" at %d of arena %d", m.Place.Offset, m.Place.Arena)

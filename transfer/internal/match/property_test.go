@@ -82,6 +82,7 @@ func TestAnyOrder(t *testing.T) {
 			}
 			if !o.Ready {
 				w.after(time.Second, func() {
+					state.readied = true
 					e.m.Ready(w.now, state.Ref)
 					e.perform()
 				})

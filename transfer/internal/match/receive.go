@@ -18,6 +18,8 @@ type receive struct {
 	carried  bool   // the data come with an offer
 	wanted   bool   // the sender was told so since there is contact
 	offered  bool   // the data of the send are there
+	early    bool   // they will be soon
+	started  bool   // the engine has memory for some of them
 	taking   bool   // the engine takes bytes
 	halting  bool   // the engine was told to stop
 	got      Ranges
@@ -32,6 +34,7 @@ type offer struct {
 	shape  Shape
 	class  uint8
 	ready  bool
+	early  bool
 	place  Place
 	carry  bool // offers can carry its data; what they carry is dropped (TR-MAT-7)
 	since  Time
@@ -60,7 +63,7 @@ func (m *Machine) offered(msg Message) {
 	r := m.receives[msg.ID]
 	past := m.past.find(msg.ID, false)
 	waiting := m.offers[msg.ID]
-	o := offer{msg.Number, msg.Shape, msg.Class, msg.Ready, msg.Place, msg.Carried, m.now}
+	o := offer{msg.Number, msg.Shape, msg.Class, msg.Ready, msg.Early, msg.Place, msg.Carried, m.now}
 	switch {
 	case past != nil && (past.number == msg.Number || past.number == 0):
 		past.number = msg.Number
@@ -70,13 +73,15 @@ func (m *Machine) offered(msg Message) {
 	case r != nil && r.number == msg.Number:
 		if msg.Ready && !r.offered {
 			r.offered, r.step = true, m.now
+			r.clock()
 		}
+		r.early = msg.Early
 		if !r.taking {
 			r.find(msg.Place, msg.Carried)
 		}
 		r.advance(true, msg.Data)
 	case waiting != nil && waiting.number == msg.Number:
-		waiting.ready = waiting.ready || msg.Ready
+		waiting.ready, waiting.early = waiting.ready || msg.Ready, msg.Early
 		waiting.carry = msg.Carried
 		if msg.Place.Known() {
 			waiting.place = msg.Place
@@ -119,7 +124,7 @@ func (m *Machine) answer(msg Message, v Verdict) {
 
 // pair joins the receive with a send, if they agree on what is moved. data are what the offer carries, or nil.
 func (r *receive) pair(o offer, data []byte) {
-	r.number, r.class, r.offered = o.number, o.class, o.ready
+	r.number, r.class, r.offered, r.early = o.number, o.class, o.ready, o.early
 	r.find(o.place, o.carry)
 	r.step = r.machine.now
 	if o.shape.Bytes != r.Shape.Bytes || o.shape.Digest != r.Shape.Digest {
@@ -148,7 +153,8 @@ func (r *receive) advance(asked bool, data []byte) {
 		}
 		return
 	}
-	if r.number == 0 || !r.offered || !r.Ready || !m.contact {
+	early := r.early && !r.offered && !r.carried && r.Shape.Bytes > 0
+	if r.number == 0 || !r.offered && !early || !r.Ready || !m.contact {
 		return
 	}
 	missing := r.got.missing(r.Shape.Bytes)
@@ -161,7 +167,7 @@ func (r *receive) advance(asked bool, data []byte) {
 		return
 	case !r.taking:
 		r.taking, r.step = true, m.now
-		m.do(Expect{r.Ref, r.number, r.class, missing, r.place})
+		m.do(Expect{r.Ref, r.number, r.class, missing, r.place, early})
 	case !asked:
 		return
 	}
@@ -204,8 +210,16 @@ func (r *receive) cancel(v Verdict) { r.decide(verdict(v.Code, "by the receiver:
 // Started says that the engine has given the memory of a receive to the link. From now on bytes have to come.
 func (m *Machine) Started(now Time, ref Ref) {
 	m.Advance(now)
-	if r, ok := m.ops[ref].(*receive); ok && r.taking && r.progress == Never {
-		r.progress = m.now
+	if r, ok := m.ops[ref].(*receive); ok && r.taking {
+		r.started = true
+		r.clock()
+	}
+}
+
+// clock begins to count the time in which no byte comes, once the data are there and there is memory for them.
+func (r *receive) clock() {
+	if r.taking && r.started && r.offered && r.progress == Never {
+		r.progress = r.machine.now
 		r.set()
 	}
 }
@@ -282,7 +296,7 @@ func (r *receive) suspend() {
 	if r.machine.cfg.Planted.Has(plant.WrongResume) && r.taking && len(r.got) > 0 {
 		r.got = r.got.add(Range{0, r.got[len(r.got)-1].To})
 	}
-	r.taking, r.halting, r.wanted, r.progress, r.place = false, false, false, Never, Place{}
+	r.taking, r.started, r.halting, r.wanted, r.progress, r.place = false, false, false, false, Never, Place{}
 	if r.verdict != nil {
 		r.finish()
 		return

@@ -155,6 +155,8 @@ func (s *script) act(a *actor, line, verb string, args []string) {
 	switch verb {
 	case "ready": // memory of an operation can be used
 		a.Ready(s.now, ref)
+	case "early": // the data of a send will be there soon
+		a.Early(s.now, ref)
 	case "fail": // it never can
 		a.Fail(s.now, ref, match.Verdict{Code: match.Internal, Text: quoted})
 	case "cancel":

@@ -12,7 +12,8 @@ type send struct {
 	machine *Machine
 	number  Number
 	posted  Time
-	moving  bool     // the engine sends bytes
+	early   bool     // its data will be there soon
+	moving  bool     // the engine sends bytes, or prepares to
 	taken   bool     // the receiver has accepted since there is contact
 	met     bool     // the receiver has accepted at some time
 	loaded  *int64   // the last offer carried the data, and has no answer: what they are counted in; or nil
@@ -47,6 +48,7 @@ func (s *send) ask() {
 	m := s.machine
 	m.unload(s) // what it carried before has no answer yet, and may be lost
 	tell := Tell{Message: Message{Kind: Offer, Number: s.number, ID: s.ID, Shape: s.Shape, Class: s.Class, Ready: s.Ready}}
+	tell.Message.Early = s.early && !s.Ready
 	if s.wish != nil {
 		tell.Message = Message{Kind: Cancel, Number: s.number, ID: s.ID, Verdict: *s.wish}
 		s.asking = m.contact
@@ -107,6 +109,10 @@ func (s *send) ready() {
 		s.Ready, s.step = true, s.machine.now
 		s.asked = 0
 		s.ask()
+		if s.moving { // the receiver has accepted
+			s.repeat = Never
+			s.set()
+		}
 	}
 }
 
@@ -115,7 +121,7 @@ func (s *send) ready() {
 func (s *send) fail(v Verdict) {
 	switch {
 	case s.wish != nil:
-	case s.Ready:
+	case s.Ready || s.moving:
 		s.want(v)
 	default:
 		s.wish = &v
@@ -250,7 +256,7 @@ func (m *Machine) accepted(msg Message) {
 	switch {
 	case s == nil:
 		m.refuse(msg)
-	case !s.Ready || s.wish != nil || s.taken:
+	case !s.Ready && !s.early || s.wish != nil || s.taken:
 		// It crossed a Cancel, or came twice. Within one contact a receiver accepts once.
 	case !msg.Missing.within(s.Shape.Bytes) || len(msg.Missing) == 0:
 		s.want(verdict(Internal, "%s asked for bytes %v of %d", m.cfg.Peer, msg.Missing, s.Shape.Bytes))

@@ -186,7 +186,17 @@ func (w *world) postHalf(e *end, o match.Op) {
 		return
 	}
 	fails := w.rand.IntN(4) == 0
-	w.after(w.delay(), func() {
+	wait := w.delay()
+	if o.Send && !o.Place.Known() && state.Ref%3 == 0 {
+		w.after(0, func() {
+			if !e.dead {
+				e.m.Early(w.now, state.Ref)
+				e.perform()
+			}
+		})
+		wait += time.Duration(state.Ref%29) * time.Second // longer than bytes may not come
+	}
+	w.after(wait, func() {
 		if e.dead {
 			return
 		}
@@ -194,6 +204,7 @@ func (w *world) postHalf(e *end, o match.Op) {
 			state.wishedAt = min(state.wishedAt, w.now)
 			e.m.Fail(w.now, state.Ref, match.Verdict{Code: match.Internal, Text: "no memory at " + e.name})
 		} else {
+			state.readied = true
 			e.m.Ready(w.now, state.Ref)
 		}
 		e.perform()

@@ -64,6 +64,7 @@ type op struct {
 	left      match.Ranges // of a send: what has to leave
 	number    match.Number
 	released  bool // of a send: the receiver must not read its memory any more
+	readied   bool // its memory can be used
 }
 
 func newWorld(seed uint64, planted plant.Faults) *world {
@@ -216,7 +217,7 @@ func (e *end) post(o match.Op) (*op, error) {
 	w := e.pair.world
 	w.next++
 	o.Ref = w.next
-	state := &op{Op: o, posted: w.now, wishedAt: match.Never}
+	state := &op{Op: o, posted: w.now, wishedAt: match.Never, readied: o.Ready}
 	if !o.Send {
 		state.content = make([]match.Ref, o.Shape.Bytes)
 	}
@@ -360,6 +361,10 @@ func (e *end) moveSome(o *op, session int) {
 	}
 	if len(o.ends) > 0 {
 		w.breaks("%s: memory of transfer %v is read after its end", e.name, o.ID)
+		return
+	}
+	if !o.readied { // the engine has prepared to send, and waits for the data
+		w.after(time.Millisecond, func() { e.moveSome(o, session) })
 		return
 	}
 	r := o.left[0]

@@ -1,0 +1,124 @@
+package transfer_test
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/serry-dev/serry/internal/lab/clause"
+	"github.com/serry-dev/serry/transfer"
+)
+
+// links counts the links of processes that are up.
+func links(all ...*process) (n int) {
+	synctest.Wait()
+	for _, p := range all {
+		n += len(p.net.Links())
+	}
+	return n
+}
+
+// A link that no transfer needs is closed after ten minutes, and made again for the next one.
+func TestIdleLinkIsClosed(t *testing.T) {
+	clause.Cite(t, "TR-COM-4", "TRT-232")
+	inBubble(t, func(t *testing.T, w *world) {
+		a, b := w.pair()
+		meet(t, a, b)
+		time.Sleep(9 * time.Minute)
+		if n := links(a, b); n != 2 {
+			t.Fatalf("after 9 minutes %d ends of the link are up; want 2", n)
+		}
+		sent, got := a.send(b, 1, []byte("again")), b.receive(a, 1, 5)
+		if string(content(t, got.Buffer)) != "again" || sent.Event.Wait(t.Context()) != nil {
+			t.Error("the second transfer is wrong")
+		}
+		time.Sleep(9 * time.Minute)
+		if n := links(a, b); n != 2 {
+			t.Errorf("9 minutes after the last transfer %d ends of the link are up; want 2", n)
+		}
+		time.Sleep(2 * time.Minute)
+		if n := links(a, b); n != 0 {
+			t.Errorf("11 minutes after the last transfer %d ends of the link are up; want none", n)
+		}
+		sent, got = a.send(b, 2, fill(10<<20, 1)), b.receive(a, 2, 10<<20)
+		if err := sent.Event.Wait(t.Context()); err != nil || got.Event.Wait(t.Context()) != nil || links(a, b) != 2 {
+			t.Errorf("the transfer after that = %v, with %d ends of links", err, links(a, b))
+		}
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		for task, info := range w.tasks {
+			if info.Err != nil {
+				t.Errorf("%v is said to have failed: %v", task, info.Err)
+			}
+		}
+	})
+}
+
+// A transfer that waits keeps the link, whichever side waits; so does a clique.
+func TestNeededLinkStays(t *testing.T) {
+	clause.Cite(t, "TR-COM-4", "TRT-232")
+	for name, begin := range map[string]func(ctx context.Context, t *testing.T, w *world, a, b *process){
+		"send": func(ctx context.Context, t *testing.T, w *world, a, b *process) {
+			a.begin(ctx, a.sendOp(b, 1, []byte("x")))
+		},
+		"receive": func(ctx context.Context, t *testing.T, w *world, a, b *process) { a.begin(ctx, a.receiveOp(b, 1, 1)) },
+		"pull": func(ctx context.Context, t *testing.T, w *world, a, b *process) {
+			if _, err := a.Pull(ctx, transfer.Handle{From: b.life, ID: 5}, []transfer.Want{{Device: 0, Spec: bytesSpec(1)}}); err != nil {
+				t.Error(err)
+			}
+		},
+		"clique": func(ctx context.Context, t *testing.T, w *world, a, b *process) { cliqueOf(t, w, []*process{a, b}) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, func(t *testing.T, w *world) {
+				a, b := w.pair()
+				ctx, cancel := context.WithTimeout(t.Context(), 2*time.Hour)
+				defer cancel()
+				begin(ctx, t, w, a, b)
+				meet(t, a, b)
+				before := w.network.dialled(hostOf(a.life)) + w.network.dialled(hostOf(b.life))
+				time.Sleep(time.Hour)
+				if n := links(a, b); n != 2 {
+					t.Errorf("after an hour %d ends of the link are up; want 2", n)
+				}
+				if after := w.network.dialled(hostOf(a.life)) + w.network.dialled(hostOf(b.life)); after != before {
+					t.Errorf("the link was dialled again")
+				}
+			})
+		})
+	}
+}
+
+// A process that may have few links closes the one that it used last, and transfers with any number of peers end well.
+func TestFewLinksForManyPeers(t *testing.T) {
+	clause.Cite(t, "TR-COM-4", "TRT-232")
+	inBubble(t, func(t *testing.T, w *world) {
+		var all []*process
+		for i := range 6 {
+			w.link.MaxLinks = 0
+			if i == 0 {
+				w.link.MaxLinks = 2
+			}
+			all = append(all, w.start(life(i, uint64(10+i))))
+		}
+		synctest.Wait()
+		for round := range uint64(2) {
+			for i, p := range all[1:] {
+				from, to := all[0], p
+				if i%2 == 1 {
+					from, to = to, from // the peer dials
+				}
+				text := fmt.Sprintf("%d.%d", round, i)
+				sent, got := from.send(to, round, []byte(text)), to.receive(from, round, len(text))
+				if string(content(t, got.Buffer)) != text || sent.Event.Wait(t.Context()) != nil {
+					t.Errorf("transfer %s is wrong", text)
+				}
+				if n := links(all[0]); n > 2 {
+					t.Errorf("%d links; at most 2", n)
+				}
+			}
+		}
+	})
+}
