@@ -82,7 +82,9 @@ type Window struct {
 	ran       time.Duration // the main thread ran
 	unblocked time.Duration // the main thread was in another state than uninterruptible, or in another wait than before
 	state     time.Duration // the state of the main thread changed
-	compiled  time.Duration // began to compile
+	compiled  time.Duration // began to compile: the last sample before that
+	compiling time.Duration // was last in the tracing, lowering or compiling of jax; before the first sample: never
+	executed  time.Duration // was last elsewhere
 	wasOther  time.Duration // the class was another
 
 	stack *Stack
@@ -98,6 +100,7 @@ func (w *Window) Add(s Sample) {
 		for _, t := range w.times() {
 			*t = s.At
 		}
+		w.compiling = s.At - classWindow
 	}
 	if gap := s.At - w.last.At; gap >= missedAfter {
 		w.shift(gap)
@@ -118,7 +121,7 @@ func (w *Window) Still() (still bool, since time.Duration) {
 }
 
 func (w *Window) times() []*time.Duration {
-	return []*time.Duration{&w.changed, &w.relooped, &w.computed, &w.rested, &w.moved, &w.ran, &w.unblocked, &w.state, &w.compiled, &w.wasOther}
+	return []*time.Duration{&w.changed, &w.relooped, &w.computed, &w.rested, &w.moved, &w.ran, &w.unblocked, &w.state, &w.compiled, &w.compiling, &w.executed, &w.wasOther}
 }
 
 // shift leaves a time out in which the host itself stood still: nothing in it counts for or against the rank.
@@ -173,10 +176,21 @@ func (w *Window) compare(s Sample) {
 	if w.stack == nil || !s.Stack.loopsAs(w.stack) {
 		w.relooped = s.At
 	}
-	if !s.Stack.compiles() {
-		w.compiled = s.At
-	}
+	w.compile(s)
 	w.stack = s.Stack
+}
+
+// compile takes note whether jax compiles. A program that compiles one function after the other is elsewhere in between, for less than
+// the window, and compiles all the same.
+func (w *Window) compile(s Sample) {
+	if !s.Stack.compiles() {
+		w.executed = s.At
+		return
+	}
+	if s.At-w.compiling >= classWindow {
+		w.compiled = w.executed
+	}
+	w.compiling = s.At
 }
 
 // countWaits tells a main thread that waits for a device again and again from one that is in a single wait. A rank that writes
@@ -218,7 +232,7 @@ func (w *Window) classify(at time.Duration) {
 		}
 	case !held(w.began):
 		c.Class, c.Since = ClassUnknown, w.began
-	case w.stack != nil && w.stack.compiles():
+	case at-w.compiling < classWindow || w.stack != nil && w.stack.compiles():
 		c.Class, c.Since = ClassCompiling, w.compiled
 	case at-w.moved < classWindow:
 		c.Class = ClassIO

@@ -120,6 +120,28 @@ func TestWaitsForADeviceAgainAndAgain(t *testing.T) {
 	}
 }
 
+// A program that compiles one function after the other compiles, since the first, although it is elsewhere in between; some seconds
+// later it does not any more.
+func TestCompilesAgainAndAgain(t *testing.T) {
+	clause.Cite(t, "D-HG-2", "D-SC-18")
+	compiler := at("running", Frame{"backend_compile", jaxFolder + "compiler.py", 300}, trainFrame)
+	elsewhere := func(i int) *Stack { return at("running", Frame{fmt.Sprint("f", i), "train.py", 1}, trainFrame) }
+	var w Window
+	sampled{"running", 100, 0, "", elsewhere}.play(&w, 0, 10)
+	for i := 10; i < 40; i++ {
+		s := sampled{"running", 100, 0, "", elsewhere}
+		if i%4 < 2 {
+			s.stack = still(compiler)
+		}
+		if c := s.play(&w, i, 1); i > 12 && (c.Class != ClassCompiling || c.Since > 13*time.Second) {
+			t.Fatalf("after %d s: %s since %v; want compiling since 12 s", i, c.Class, c.Since)
+		}
+	}
+	if c := (sampled{"running", 100, 0, "", elsewhere}).play(&w, 40, 6); c.Class != ClassMoving {
+		t.Errorf("6 s after the last: %s; want moving", c.Class)
+	}
+}
+
 // A class needs time, and a break begins it anew.
 func TestClassSince(t *testing.T) {
 	clause.Cite(t, "D-HG-7", "D-HG-9")

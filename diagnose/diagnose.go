@@ -28,6 +28,8 @@ type Evidence struct {
 	Saves  preempt.Records // of tasks that were told to go, and of those that have saved
 	Stacks []Stack         // of tasks on the host of the caller; see [Report.WantsStacks]
 	Hang   *HangReport     // what the launcher of the job says, or nil
+	Ending *Ending         // how the job has ended, or nil: it has not, as far as is known
+	Peers  Peers           // the ranks whose addresses errors may name; nil: not known
 }
 
 // ReportVersion is the version of [Report]. It changes when a field changes its meaning or goes.
@@ -53,6 +55,8 @@ type Report struct {
 	Keys    []KeyWait `json:"keys,omitempty"`    // that ranks wait for, longest first
 	Refused []Refusal `json:"refused,omitempty"` // oldest first
 	At      []At      `json:"at,omitempty"`      // where in their code ranks are, those first that are alone
+
+	AsOf string `json:"as_of,omitempty"` // the moment that this is about, where it is not now
 }
 
 // A Kind is what a verdict is about.
@@ -62,7 +66,7 @@ type Kind string
 const (
 	Well      Kind = "well"
 	Failed    Kind = "failed"    // a rank, a barrier or the job
-	Stopped   Kind = "stopped"   // the service
+	Stopped   Kind = "stopped"   // the service, or the job by a signal
 	Deadlock  Kind = "deadlock"  // ranks wait for each other
 	Refused   Kind = "refused"   // a process that wants to join
 	Preempted Kind = "preempted" // a task was told to go
@@ -161,9 +165,11 @@ func Judge(e Evidence) Report {
 	case save != nil && len(save.Missing) == 0 && (r.First == nil || r.First.at.After(save.At)):
 		// Ranks that end after all have saved end because they were told to.
 		r.preempted(j, save)
+	case r.ended(j, e): // it has set the verdict
+	case r.First != nil && r.First.told() && !r.First.Recovered:
+		r.Kind, r.Verdict, r.Advice = Stopped, "no failure is known: "+r.First.verdict(), []string{"its launcher, or a person, has ended it: the output of the launcher says why"}
 	case r.First != nil && !r.First.Recovered:
-		r.Kind, r.Verdict, r.Advice = Failed, r.First.verdict(), advise(r.First.Cause, r.First.Evidence)
-		r.Grade, r.Evidence = r.First.grade(), append(r.First.lines(), e.Hang.clocks()...)
+		r.failed(e)
 	case j.status.Stopped:
 		r.Kind, r.Verdict = Stopped, "the service has stopped"
 	case j.failed() != nil:
@@ -195,8 +201,15 @@ func Judge(e Evidence) Report {
 	default:
 		r.Kind, r.Verdict = Well, j.well(r.First)
 	}
+	r.Verdict = e.Peers.name(r.Verdict)
 	r.Healthy = r.ExitStatus() == 0 && r.Kind != Stopped
 	return r
+}
+
+// failed makes the first failure the verdict.
+func (r *Report) failed(e Evidence) {
+	r.Kind, r.Verdict, r.Advice = Failed, r.First.verdict(), advise(r.First.Cause, r.First.Evidence)
+	r.Grade, r.Evidence = r.First.grade(), append(r.First.lines(), e.Hang.clocks()...)
 }
 
 // hang takes over what the launcher says about ranks that keep the others waiting.

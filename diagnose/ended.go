@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/serry-dev/serry"
+	"github.com/serry-dev/serry/detect"
 	"github.com/serry-dev/serry/wire"
 )
 
@@ -36,6 +37,9 @@ func (f *Failure) ended() string {
 		return ""
 	}
 	how, _, _ = strings.Cut(how, "; ")
+	if how, told := strings.CutSuffix(how, detect.ToldToEnd); told {
+		return fmt.Sprintf("%s ended %s%s: %s", f.rank, f.when(), detect.ToldToEnd, how)
+	}
 	if _, why, ok := strings.Cut(how, memoryWords); ok {
 		return fmt.Sprintf("%s was killed %s because %s", f.rank, f.when(), why)
 	}
@@ -67,7 +71,7 @@ func (f *Failure) ended() string {
 func (j *judge) crashedToo(f *Failure) bool {
 	return slices.ContainsFunc(j.status.Tasks, func(t wire.TaskStatus) bool {
 		_, how, ok := strings.Cut(t.Error, exitedWords+"signal ")
-		return ok && t.Task != f.Task && !strings.HasPrefix(how, "6")
+		return ok && t.Task != f.Task && !strings.HasPrefix(how, "6") && !strings.Contains(how, detect.ToldToEnd)
 	})
 }
 
@@ -85,6 +89,7 @@ type lostHost struct {
 	ranks string
 	since time.Time // when it was last heard
 	peers int       // ranks on other hosts that are heard
+	ended int       // ranks on other hosts that have ended since, as a rule because they were told of it
 	why   string    // what its launcher found, or empty
 }
 
@@ -108,8 +113,10 @@ func (j *judge) silentHost(f *Failure) *lostHost {
 		switch {
 		case t.State == wire.StateConnected:
 			h.peers++
-		case t.State == wire.StateFailed && strings.Contains(t.Error, f.Evidence) && (first == nil || hostOf(t.From) == hostOf(first.From)):
+		case t.State == wire.StateFailed && strings.Contains(t.Error, f.Evidence) && (first == nil || HostOf(t.From) == HostOf(first.From)):
 			names = append(names, t.Task)
+		case t.State != wire.StateAbsent && !strings.Contains(t.Error, silentWords):
+			h.ended++
 		}
 	}
 	if !slices.Contains(names, f.Task) {
@@ -120,13 +127,13 @@ func (j *judge) silentHost(f *Failure) *lostHost {
 		h.since = j.status.Clock.Add(-time.Duration(*first.HeardSeconds * float64(time.Second)))
 	}
 	if h.name == "" && first != nil {
-		h.name = hostOf(first.From)
+		h.name = HostOf(first.From)
 	}
 	return h
 }
 
-// hostOf is the host of an address.
-func hostOf(address string) string {
+// HostOf is the host of an address.
+func HostOf(address string) string {
 	if i := strings.LastIndexByte(address, ':'); i > 0 && !strings.HasPrefix(address, "unix:") {
 		return strings.Trim(address[:i], "[]")
 	}
@@ -140,6 +147,17 @@ func (h *lostHost) String() string {
 	}
 	return fmt.Sprintf("%s is silent since %s: %s lost with it", who, h.since.Format(time.TimeOnly), h.ranks)
 }
+
+// others says what is heard of the other hosts. Their ranks end when they are told of the loss, if they cannot do without the others.
+func (h *lostHost) others() string {
+	if h.ended == 0 {
+		return counted(h.peers, "rank is heard on other hosts", "ranks are heard on other hosts")
+	}
+	return fmt.Sprintf("%s, of which %d %s ended since", counted(h.peers+h.ended, "rank was heard on other hosts", "ranks were heard on other hosts"), h.ended, verb(h.ended, "has", "have"))
+}
+
+// told says whether the rank ended because its launcher told it to: that is no failure of its own (D-RC-3).
+func (f *Failure) told() bool { return strings.Contains(f.Evidence, detect.ToldToEnd) }
 
 // lines are what is known of how a rank ended, below the verdict.
 func (f *Failure) lines() []HangLine {
@@ -155,7 +173,7 @@ func (f *Failure) lines() []HangLine {
 		if h.why != "" {
 			seen += ", " + h.why
 		}
-		add("host", fmt.Sprintf("%s; %s other hosts", seen, counted(h.peers, "rank is heard on", "ranks are heard on")))
+		add("host", seen+"; "+h.others())
 	}
 	if grade := f.grade(); grade != "" {
 		add("grade", fmt.Sprintf("%s: %s", grade, f.source()))

@@ -5,10 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"time"
+
+	"github.com/serry-dev/serry/wire"
 )
 
 // HangKey is where a launcher stores a [HangReport], in JSON, for commands to read.
-const HangKey = "serry/diagnose/hang"
+const HangKey = wire.HangKey
 
 // HangReportVersion is the version of [HangReport]. It changes when a field changes its meaning or goes.
 const HangReportVersion = 1

@@ -222,7 +222,10 @@ func (h *Hang) next() string {
 	return ""
 }
 
-// rankRanges is what people call several ranks, sorted: "rank 3", "ranks 0-2,5".
+// Ranks is what people call several ranks, sorted: "rank 3", "ranks 0-2,5".
+func Ranks(ranks []int) string { return rankRanges(slices.Sorted(slices.Values(ranks))) }
+
+// rankRanges is Ranks for numbers that are sorted.
 func rankRanges(ranks []int) string {
 	if len(ranks) == 0 {
 		return "no rank"

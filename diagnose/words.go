@@ -57,8 +57,14 @@ func advise(cause, evidence string) []string {
 		switch {
 		case strings.Contains(evidence, "memory"):
 			return []string{"it used more memory than its host or its limit had: give it more, or make it need less"}
+		case strings.Contains(evidence, "no kernel kill"):
+			return []string{"another program, or a person, has killed it: as a rule the scheduler, or what watches over the memory of its host"}
 		case strings.Contains(evidence, "signal 9"):
 			return []string{"it was killed: by the kernel, because memory ran out (see dmesg on its host), or by the scheduler"}
+		case strings.HasPrefix(evidence, raisedWords):
+			return []string{"its traceback is in its own output: look there first, at the others only after it"}
+		case strings.HasPrefix(evidence, silentWords):
+			return []string{"see whether that host runs and can be reached; serry doctor --host-list there, or on another host of the job, says what is in the way"}
 		case strings.Contains(evidence, "process exited"):
 			return []string{"its own output says why it ended: look there first, at the others only after it"}
 		case evidence == "":

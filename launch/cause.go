@@ -6,6 +6,8 @@ import (
 	"syscall"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/serry-dev/serry/detect"
 )
 
 // A Cause is how a process ended.
@@ -36,9 +38,12 @@ func (c Cause) String() string {
 }
 
 // evidence is what the service tells the other tasks, which begins "process exited:" (C-LOST-3). What was counted follows, for
-// package diagnose to show.
-func (c Cause) evidence() string {
+// package diagnose to show. Of a process that was told to end it says so: it is no first failure (D-RC-3).
+func (c Cause) evidence(told bool) string {
 	text := strings.TrimPrefix(c.String(), "exit ")
+	if told {
+		text += detect.ToldToEnd
+	}
 	if detail := c.Count.detail(); detail != "" {
 		text += "; " + detail
 	}

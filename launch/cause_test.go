@@ -1,8 +1,11 @@
 package launch
 
 import (
+	"slices"
 	"syscall"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/serry-dev/serry/internal/lab/clause"
 )
@@ -22,8 +25,8 @@ func TestCause(t *testing.T) {
 			"exit code 137, probably killed for memory", "code 137, probably killed for memory; kernel kills on this machine: 4 before, 5 after", 137},
 		{Cause{Text: "no such file"}, "no such file", "no such file", "no such file", 1},
 	} {
-		if c.cause.Well() || c.cause.String() != c.text || c.cause.name() != c.name || c.cause.evidence() != c.evidence || c.cause.ExitCode() != c.code {
-			t.Errorf("%+v: %q, %q, %q, %d; want %q, %q, %q, %d", c.cause, c.cause, c.cause.name(), c.cause.evidence(), c.cause.ExitCode(),
+		if c.cause.Well() || c.cause.String() != c.text || c.cause.name() != c.name || c.cause.evidence(false) != c.evidence || c.cause.ExitCode() != c.code {
+			t.Errorf("%+v: %q, %q, %q, %d; want %q, %q, %q, %d", c.cause, c.cause, c.cause.name(), c.cause.evidence(false), c.cause.ExitCode(),
 				c.text, c.name, c.evidence, c.code)
 		}
 	}
@@ -58,4 +61,67 @@ func TestFirstOfThoseThatEndTogether(t *testing.T) {
 			}
 		})
 	}
+}
+
+// The ends of processes that went down together may be seen in any order: the first failure is the same.
+func TestFirstInEveryOrder(t *testing.T) {
+	clause.Cite(t, "D-RC-1", "TD-RC-1")
+	causes := []Cause{{Signal: syscall.SIGABRT}, {Code: 1}, {Signal: syscall.SIGABRT}, {Signal: syscall.SIGSEGV}}
+	permute(len(causes), func(order []int) {
+		var fs failures
+		for i, task := range order {
+			fs.add(&Failure{Task: task, Cause: causes[task]}, order[i+1:]) // the others are on their way out
+		}
+		first, later := fs.sorted()
+		if first.Task != 3 || len(later) != len(causes)-1 {
+			t.Errorf("seen in the order %v: first is rank %d, %d later; want rank 3, which crashed, and the others", order, first.Task, len(later))
+		}
+	})
+}
+
+// Ranks that end with code 0 are a success, whatever the order; each way to end has its exit code.
+func TestEndsInEveryOrder(t *testing.T) {
+	clause.Cite(t, "D-RC-9", "TD-RC-3")
+	permute(3, func(order []int) {
+		synctest.Test(t, func(t *testing.T) {
+			scripts := make([]func(*actorProcess), len(order))
+			for i, task := range order {
+				scripts[task] = lasting(time.Duration(i+1) * time.Second)
+			}
+			if r := new(scene).play(t, Config{}, scripts...); !r.Well() || r.First != nil || r.ExitCode() != 0 {
+				t.Errorf("ranks that end in the order %v: %+v; want that all is well", order, r)
+			}
+		})
+	})
+	for want, r := range map[int]Report{
+		0:         {Tasks: 1, Ended: 1},
+		1:         {Tasks: 2, Ended: 1},
+		3:         {Tasks: 1, First: &Failure{Cause: Cause{Code: 3}}},
+		139:       {Tasks: 1, First: &Failure{Cause: Cause{Signal: syscall.SIGSEGV}}},
+		130:       {Tasks: 1, Interrupted: syscall.SIGINT},
+		CodeStart: {Tasks: 1, Err: errNonsense, Code: CodeStart},
+		CodeLost:  {Tasks: 1, Err: errNonsense, Code: CodeLost},
+		CodeStuck: {Tasks: 1, First: &Failure{Cause: Cause{Text: "stuck", Code: CodeStuck}}},
+	} {
+		if got := r.ExitCode(); got != want {
+			t.Errorf("ExitCode() of %+v = %d; want %d", r, got, want)
+		}
+	}
+}
+
+// permute calls f with every order of the numbers below n.
+func permute(n int, f func(order []int)) {
+	var from func(order []int)
+	from = func(order []int) {
+		if len(order) == n {
+			f(slices.Clone(order))
+			return
+		}
+		for i := range n {
+			if !slices.Contains(order, i) {
+				from(append(order, i))
+			}
+		}
+	}
+	from(make([]int, 0, n))
 }

@@ -123,6 +123,10 @@ type Directory interface {
 	// Serves is called for each attempt before the first task of it begins on this host, once at a time. Several addresses
 	// have commas between them. It may block, and the task waits for it.
 	Serves(address string, attempt int)
+
+	// Closes is called on the first host when no task runs any more, and the service of the last attempt still answers. It may
+	// block, and the end of the job waits for it.
+	Closes()
 }
 
 // list notes where the service of an attempt can be asked: at the address that tasks are told, or, where others run it and

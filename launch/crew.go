@@ -272,7 +272,7 @@ func (c *crew) attend(p *process, s seat) {
 		cause.Count = p.memory.compare()
 		cause.Memory = cause.Count.killed()
 	}
-	c.report(s.Task, cause)
+	c.report(s.Task, cause, p.told())
 	d := died{lifetime: s.lifetime(), Cause: cause, After: time.Since(p.begun), Ours: p.obeyed(cause), Told: p.told()}
 	if !cause.Well() {
 		d.Also = c.ending(s.Task)
@@ -359,14 +359,14 @@ func (c *crew) relayed(attempt int) (address string, err error) {
 }
 
 // report tells a service that others run how a process of this host has ended (A-SIDE-16).
-func (c *crew) report(task int, cause Cause) {
+func (c *crew) report(task int, cause Cause, told bool) {
 	p := c.relays.now()
 	switch {
 	case p == nil:
 	case cause.Well():
 		p.relay.Exited(worker(task), "")
 	default:
-		p.relay.Exited(worker(task), cause.evidence())
+		p.relay.Exited(worker(task), cause.evidence(told))
 	}
 }
 
@@ -421,7 +421,7 @@ func (c *crew) fail(which lifetime, why string) {
 	if l == nil || l.process == nil || l.seat.lifetime() != which {
 		return // it has ended
 	}
-	c.watch.Go(func() { c.report(which.Task, Cause{Text: why}) })
+	c.watch.Go(func() { c.report(which.Task, Cause{Text: why}, false) })
 	l.process.fail()
 }
 

@@ -37,9 +37,9 @@ func (j *Job) died(ev died) step {
 	case ev.raised:
 		j.service.Lost(worker(ev.Task), ev.Cause.Text) // C-LOST-3
 	default:
-		j.service.Exited(worker(ev.Task), ev.Cause.evidence())
+		j.service.Exited(worker(ev.Task), ev.Cause.evidence(ev.Told))
 	}
-	f := &Failure{Task: ev.Task, Attempt: j.plan.attempt, Life: ev.Life, After: ev.After, Cause: ev.Cause}
+	f := &Failure{Task: ev.Task, Attempt: j.plan.attempt, Life: ev.Life, After: ev.After, Cause: ev.Cause, At: time.Now()}
 	if ending != notEnding {
 		// A task that was told to end may end with any code. It is no cause of what ended the job: that
 		// is a failure which is known, a signal, or an error of the launcher.

@@ -512,6 +512,9 @@ func (j *Job) rush(s signalled, told bool) bool {
 
 // closeAll ends everything that is not a task.
 func (j *Job) closeAll() {
+	if j.cfg.Directory != nil && j.service.lost() == nil {
+		j.cfg.Directory.Closes()
+	}
 	j.here.close()
 	j.closeBeside(j.service)
 	j.serviceWork.Wait()

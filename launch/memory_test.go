@@ -96,8 +96,8 @@ func TestMemoryOfAnotherGroup(t *testing.T) {
 	w.look(1 << 30) // there is no such process: it has been reaped
 	got := Cause{Signal: 9, Memory: true, Count: w.compare()}
 	const want = "signal 9, killed because its memory limit of 60 MiB was reached; kernel kills in control group /job/rank3: 0 before, 1 after, peak 60 MiB"
-	if !got.Count.killed() || got.evidence() != want {
-		t.Errorf("evidence() = %q; want %q", got.evidence(), want)
+	if !got.Count.killed() || got.evidence(false) != want {
+		t.Errorf("evidence(false) = %q; want %q", got.evidence(false), want)
 	}
 }
 

@@ -5,6 +5,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/serry-dev/serry/detect"
 	"github.com/serry-dev/serry/wire"
 )
 
@@ -16,6 +17,7 @@ type Failure struct {
 	After   time.Duration // since that process was started
 	Cause   Cause         // how the process ended
 	Verdict string        // instead of that: what the service saw before any process ended, or empty
+	At      time.Time     // when the launcher saw it
 	Last    []string      // the last lines it wrote
 	twice   bool          // another process has joined as this task
 }
@@ -27,6 +29,17 @@ func (f *Failure) String() string {
 		how = f.Verdict
 	}
 	return fmt.Sprintf("rank %d: %s", f.Task, how)
+}
+
+// Evidence is how the task failed, in the words in which services tell of lost tasks (C-LOST-3); empty: Verdict says it.
+func (f *Failure) Evidence() string {
+	switch {
+	case f.Verdict != "":
+		return ""
+	case f.Cause.Text != "":
+		return f.Cause.Text
+	}
+	return detect.ProcessExited + f.Cause.evidence(false)
 }
 
 // A Report says what became of a job.

@@ -8,7 +8,7 @@ import (
 )
 
 // The first launcher orders what happens on all hosts by the order in which it hears of it, never by the clocks of hosts. Where
-// the clock of a host differs from that of the first launcher, people who compare logs are misled. So the launcher says it (D-SC-26).
+// the clock of a host differs from that of the first launcher, the times in their logs do not show the true order. So the launcher reports the difference (D-SC-26).
 
 // A skewMeter finds out by how much the clock of another host is ahead of that of this one. What a message says of the time of its
 // host is too early by the time that the message took to come. So the greatest difference of all messages is the nearest to the truth.

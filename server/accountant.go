@@ -1,6 +1,7 @@
 package server
 
 import (
+	"maps"
 	"net"
 	"strconv"
 	"strings"
@@ -24,6 +25,8 @@ type accountant struct {
 	present []bool                // tasks that are connected, by number
 	here    int                   // how many that are
 	lags    map[string]*histogram // by class: how long after the median task the last one came, in seconds
+
+	verdicts verdicts
 }
 
 // A gathering is when tasks came to a barrier that is open.
@@ -54,6 +57,7 @@ func (b *accountant) wall(t coord.Time) time.Time { return b.clock.start.Add(tim
 func (b *accountant) opened(e *epoch, now coord.Time) {
 	b.epoch, b.here, b.kept, b.present = e, 0, 0, make([]bool, len(e.tasks))
 	clear(b.open)
+	b.verdicts.opened()
 	b.account.Opened(b.wall(now), len(e.tasks))
 }
 
@@ -81,6 +85,9 @@ func (b *accountant) called(ev coord.Event, at coord.Time) {
 			b.arrived(ev.ID, t.number, time.Duration(at))
 		}
 	case coord.InsertKeyValue:
+		if ev.Key == wire.HangKey {
+			b.verdicts.waits(ev.Value)
+		}
 		if name, ok := strings.CutPrefix(ev.Key, goodput.StepKeys); ok {
 			b.stepped(name, ev.Value, at)
 		}
@@ -144,12 +151,14 @@ func (b *accountant) changed(number int, state serry.TaskState, now coord.Time) 
 			b.account.Failed(b.wall(now))
 		} else if b.here == 0 {
 			b.account.Ended(b.wall(now))
+			b.verdicts.stage = 0
 		}
 	}
 }
 
-// noted takes what the machine noted of a barrier that has ended.
+// noted takes what the machine noted.
 func (b *accountant) noted(n coord.Note) {
+	b.verdicts.noted(n)
 	if n.Barrier != "" {
 		b.ended(n)
 	}
@@ -188,6 +197,8 @@ type books struct {
 	stragglers []goodput.Straggler
 	steps      []int64 // by number of the task, or nil
 	lags       map[string]lagFigures
+	stage      int                // of ranks that keep the others waiting
+	verdicts   map[verdict]uint64 // a copy
 }
 
 // lagFigures are the figures of a histogram.
@@ -199,7 +210,7 @@ type lagFigures struct {
 
 // books copies what the account says, for goroutines other than the owner.
 func (b *accountant) books(now coord.Time) books {
-	k := books{account: b.account.Continued(), goodput: b.account.Goodput(b.wall(now)), settled: b.account.Settled(b.wall(now)), stragglers: b.account.Stragglers(), steps: b.account.Steps(), lags: make(map[string]lagFigures)}
+	k := books{account: b.account.Continued(), goodput: b.account.Goodput(b.wall(now)), settled: b.account.Settled(b.wall(now)), stragglers: b.account.Stragglers(), steps: b.account.Steps(), lags: make(map[string]lagFigures), stage: b.verdicts.stage, verdicts: maps.Clone(b.verdicts.count)}
 	for class, h := range b.lags {
 		n, sum, below := h.read()
 		k.lags[class] = lagFigures{n, sum, below}

@@ -162,3 +162,44 @@ func TestPaceMetricsAreBounded(t *testing.T) {
 		}
 	})
 }
+
+// What keeps ranks waiting is shown while it lasts, and counts once, however often it is told; so does the first failure of an
+// epoch, and not those that follow from it.
+func TestVerdictMetrics(t *testing.T) {
+	lab.Clause(t, "D-GP-9", "TD-GP-4")
+	synctest.Test(t, func(t *testing.T) {
+		cfg := cluster(3)
+		cfg.Cluster.HeartbeatTimeout = time.Hour
+		l := lab.Serve(t, cfg)
+		tasks := fleet(t, l, 3, 100)
+		shows := func(want ...string) {
+			t.Helper()
+			if got := metricsOf(l.Server, "serry_hang_stage", "serry_verdicts_total"); strings.Join(got, "\n") != strings.Join(want, "\n") {
+				t.Errorf("metrics = %q; want %q", got, want)
+			}
+		}
+		told := func(hang string) { tasks[0].put(t, "serry/diagnose/hang", `{"version":1,"hang":`+hang+`}`) }
+		shows("serry_hang_stage 0")
+		told(`{"kind":"still","stage":"late","grade":"likely","since":60000000000}`)
+		shows("serry_hang_stage 1")
+		told(`{"kind":"still","stage":"stalled","grade":"likely","since":60000000000}`)
+		shows("serry_hang_stage 2", `serry_verdicts_total{grade="likely",kind="still"} 1`)
+		told(`{"kind":"still","stage":"stuck","grade":"likely","since":61000000000}`)
+		shows("serry_hang_stage 3", `serry_verdicts_total{grade="likely",kind="still"} 1`)
+		told(`null`)
+		told(`{"kind":"still","stage":"stalled","grade":"likely","since":900000000000}`)
+		shows("serry_hang_stage 2", `serry_verdicts_total{grade="likely",kind="still"} 2`)
+
+		// What a task makes up adds no row.
+		told(`{"kind":"made up","stage":"stuck","grade":"sure"}`)
+		told(`{"kind":"still","stage":"stuck","grade":"made up"}`)
+		tasks[0].put(t, "serry/diagnose/hang", "nonsense")
+		shows("serry_hang_stage 2", `serry_verdicts_total{grade="likely",kind="still"} 2`)
+
+		for _, task := range []int{2, 1} {
+			l.Server.Lost(serry.TaskID{Job: "worker", Index: task}, "host silent")
+			synctest.Wait()
+		}
+		shows("serry_hang_stage 2", `serry_verdicts_total{grade="likely",kind="still"} 2`, `serry_verdicts_total{grade="sure",kind="failed"} 1`)
+	})
+}

@@ -3,16 +3,21 @@ package server
 import (
 	"errors"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/serry-dev/serry"
 	"github.com/serry-dev/serry/coord"
+	"github.com/serry-dev/serry/detect"
 	"github.com/serry-dev/serry/wire"
 )
 
 const (
 	// notesKept bounds the history: the oldest note goes when another comes.
 	notesKept = 256
+
+	// notesSaved is how many of them a snapshot keeps.
+	notesSaved = 32
 
 	// sameInRow is how many notes of one sort are kept when many come at once, and atOnce how far apart
 	// such notes are at most.
@@ -39,21 +44,29 @@ func (h *history) add(now coord.Time, n coord.Note) {
 		return
 	}
 	h.last++
+	if isFailure(n) {
+		h.failed(now, n)
+	}
 	if h.repeats(now, n.What) {
 		newest := &h.notes[len(h.notes)-1]
 		newest.Number = h.last
 		newest.More++
 		return
 	}
-	s := wire.NewNote(h.last, now, n)
-	// The first failure is kept apart, so that it outlives the notes that follow it.
-	if h.first == nil && isFailure(n) {
-		h.first = &s
-	}
 	if len(h.notes) == notesKept {
 		h.notes = slices.Delete(h.notes, 0, 1)
 	}
-	h.notes = append(h.notes, s)
+	h.notes = append(h.notes, wire.NewNote(h.last, now, n))
+}
+
+// failed keeps the first failure apart, so that it outlives the notes that follow it.
+func (h *history) failed(now coord.Time, n coord.Note) {
+	if h.first != nil && (!wasTold(h.first) || n.Task.IsZero() || n.Barrier != "") {
+		return
+	}
+	if s := wire.NewNote(h.last, now, n); h.first == nil || !wasTold(&s) {
+		h.first = &s
+	}
 }
 
 // repeats says whether the newest notes are all of that sort, and of now. Where 10,000 tasks connect or fail
@@ -67,6 +80,10 @@ func (h *history) repeats(now coord.Time, what string) bool {
 	return !slices.ContainsFunc(row, func(s wire.NoteStatus) bool { return s.What != what || s.AtSeconds < since })
 }
 
+// wasTold says whether a note is about a task that ended after its launcher had told it to. The launcher may have done that because
+// of a failure that the service hears of later, such as a silent host. The later failure then counts as the first one (D-RC-3).
+func wasTold(s *wire.NoteStatus) bool { return strings.Contains(s.Evidence, detect.ToldToEnd) }
+
 // isFailure says whether a note tells of something that broke by itself. A suspicion may be wrong, a
 // cancellation or a stop is what a person or a program asked for, and a refusal protects the job from a process
 // that is not part of it.
@@ -75,7 +92,31 @@ func isFailure(n coord.Note) bool {
 		!errors.Is(n.Err, serry.ErrCancelled) && !errors.Is(n.Err, serry.ErrStopping)
 }
 
+// follow takes what a step of a recorded history noted.
+func (h *history) follow(s Step) {
+	for _, e := range s.Effects {
+		switch e := e.(type) {
+		case coord.Note:
+			h.add(s.At, e)
+		case coord.Opened:
+			h.opened()
+		}
+	}
+}
+
+// header is what stands in front of a snapshot that is made now.
+func (h *history) header(s settings, now time.Time) header {
+	recent := h.notes[max(0, len(h.notes)-notesSaved):]
+	return header{settings: s, Notes: h.last, First: h.first, Recent: recent, Wall: now.UTC()}
+}
+
+// history is the history up to a snapshot.
+func (h *header) history() history {
+	recent := h.Recent[max(0, len(h.Recent)-notesKept):]
+	return history{last: h.Notes, notes: slices.Clone(recent), first: h.First}
+}
+
 // report adds what happened to the status of the machine.
-func (h *history) report(s coord.Status) wire.Report {
-	return wire.Report{Status: s, Clock: time.Now().UTC(), First: h.first, Notes: slices.Clone(h.notes)}
+func (h *history) report(s coord.Status, clock time.Time) wire.Report {
+	return wire.Report{Status: s, Clock: clock.UTC(), First: h.first, Notes: slices.Clone(h.notes)}
 }

@@ -8,6 +8,8 @@ import (
 
 	"github.com/serry-dev/serry"
 	"github.com/serry-dev/serry/coord"
+	"github.com/serry-dev/serry/detect"
+	"github.com/serry-dev/serry/internal/lab/clause"
 )
 
 func died(task int) coord.Note {
@@ -49,5 +51,29 @@ func TestHistoryOfAFlood(t *testing.T) {
 	h.add(coord.Time(2*atOnce), coord.Note{What: "task connected"})
 	if got := len(h.notes); got != 2+sameInRow {
 		t.Errorf("%d notes after a later one; want it kept by itself", got)
+	}
+}
+
+// A task that its launcher has told to end is the first failure only until another one is known: the launcher may have found
+// that a host is lost before the service has. What follows from the loss of the first does not count.
+func TestHistoryOfATaskThatWasTold(t *testing.T) {
+	clause.Cite(t, "D-RC-3", "TD-RC-3")
+	lost := func(task int, evidence string) coord.Note {
+		n := died(task)
+		n.Err.(*serry.TaskError).Evidence = evidence
+		return n
+	}
+	var h history
+	for task := range 20 {
+		h.add(0, lost(task, "process exited: signal 15"+detect.ToldToEnd))
+	}
+	h.add(0, coord.Note{What: "barrier ended", Barrier: "b", Err: &serry.BarrierError{ID: "b", Err: serry.ErrTaskDead}})
+	if h.first == nil || h.first.Task != "worker/0" {
+		t.Errorf("first failure = %+v; want worker/0, the first of those that were told", h.first)
+	}
+	h.add(0, lost(20, "host silent"))
+	h.add(0, lost(21, "process exited: signal 11"))
+	if h.first.Task != "worker/20" || h.first.Evidence != "host silent" {
+		t.Errorf("first failure = %+v; want worker/20, which nothing has told to end", h.first)
 	}
 }

@@ -35,7 +35,7 @@ func Import(ctx context.Context, to store.Reign, from store.Journal, republished
 	var keep []coord.Ref
 	put := make(map[coord.Ref]bool)
 	var failed error
-	snapshot := r.machine.AppendSnapshot(header{r.settings, r.notes.last}.append(nil), func(value []byte) coord.Ref {
+	snapshot := r.machine.AppendSnapshot(r.notes.header(r.settings, r.wall(r.machine.Now())).append(nil), func(value []byte) coord.Ref {
 		ref := r.refs.of(value)
 		if put[ref] || failed != nil {
 			return ref
@@ -96,6 +96,8 @@ type recollection struct {
 	settings settings
 	refs     refs
 	notes    history
+	usual    usual     // of the barriers since the snapshot
+	zero     time.Time // what a wall clock showed at service time 0; or zero: it is not known
 }
 
 // recall runs a recorded history to its end, under the settings that it was made under.
@@ -103,11 +105,18 @@ func recall(ctx context.Context, j store.Journal, republished func(key string, s
 	// An empty journal has no history, so the service of the configuration is never used.
 	r := &recollection{refs: make(refs)}
 	err := replay(ctx, j, coord.Config{Service: 1, Republished: republished}, r.refs, func(m *coord.Machine, b Beginning) {
-		r.machine, r.settings, r.notes.last = m, b.header.settings, b.header.Notes
+		r.machine, r.settings, r.notes = m, b.header.settings, b.header.history()
+		if !b.header.Wall.IsZero() {
+			r.zero = b.header.Wall.Add(-time.Duration(m.Now()))
+		}
 	}, func(s Step) {
+		if _, ok := s.Event.(coord.Resume); ok {
+			r.zero = time.Time{} // service time stood still for as long as no server led, which no record tells
+		}
+		r.notes.follow(s)
 		for _, e := range s.Effects {
 			if n, ok := e.(coord.Note); ok {
-				r.notes.add(s.At, n)
+				r.usual.ended(n, s.At)
 			}
 		}
 	})

@@ -119,7 +119,7 @@ func (o *owner) addBooks(r *wire.Report, v coord.View) {
 // where the question asks for them. Sight is a function because heartbeats go on while the reply waits for the
 // journal; it is evaluated when the reply is written.
 func (o *owner) status(s coord.Status, shape wire.Shape) wire.Report {
-	r := o.history.report(s)
+	r := o.history.report(s, time.Now())
 	r.Leader, r.Term, r.Takeover = o.handler.address, o.handler.term, o.handler.takeover
 	e, clock := o.epoch, o.clock
 	r.Sight = func(task serry.TaskID) (time.Duration, string) { return e.sight(task, clock.now()) }

@@ -117,6 +117,10 @@ func (m metrics) time(p page) {
 			p.seconds("lost_seconds_total", "Time that went into nothing, by cause.", g.Lost[cause], "cause", string(cause))
 		}
 	}
+	p.gauge("hang_stage", "How far a wait for ranks that keep the others waiting has come: 0 none, 1 late, 2 stalled, 3 stuck.", float64(b.stage))
+	for v, n := range b.verdicts {
+		p.counter("verdicts_total", "First failures, and waits that have stalled, by kind and grade.", n, "kind", v.kind, "grade", v.grade)
+	}
 	for _, s := range b.stragglers[:min(len(b.stragglers), maxStragglerRows)] {
 		name, who := "rank", strconv.Itoa(s.Rank)
 		if s.Rank < 0 {

@@ -20,7 +20,7 @@ import (
 type past struct {
 	machine *coord.Machine
 	refs    refs    // digests of the large values in it
-	notes   history // what happened since the last snapshot
+	notes   history // what happened lately
 	size    growth  // of the journal
 	records int     // since the last snapshot
 
@@ -39,18 +39,11 @@ func load(ctx context.Context, j store.Journal, cfg coord.Config) (*past, error)
 		p.machine, p.fresh = m, b.Fresh
 		p.changed = b.Fresh || b.header.text() != settingsOf(cfg).text()
 		p.size.base = b.bytes
-		p.notes.last = b.header.Notes
+		p.notes = b.header.history()
 	}, func(s Step) {
 		p.records++
 		p.size.bytes += s.bytes
-		for _, e := range s.Effects {
-			switch e := e.(type) {
-			case coord.Note:
-				p.notes.add(s.At, e)
-			case coord.Opened:
-				p.notes.opened()
-			}
-		}
+		p.notes.follow(s)
 	})
 	if err != nil {
 		return nil, fmt.Errorf("journal: %w", err)

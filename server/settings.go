@@ -9,6 +9,7 @@ import (
 
 	"github.com/serry-dev/serry/coord"
 	"github.com/serry-dev/serry/internal/plant"
+	"github.com/serry-dev/serry/wire"
 )
 
 // settings are the part of a Config that the meaning of a journal depends on. The same records under other
@@ -86,8 +87,16 @@ func (s settings) text() string {
 type header struct {
 	settings
 
-	// Notes is the number of the last note. The notes themselves are not kept, but their numbers go on.
+	// Notes is the number of the last note.
 	Notes uint64 `json:"notes"`
+
+	// The first failure of the epoch, and the newest notes: with the records before the snapshot they would be lost, and the
+	// next leader could not say what went wrong first (D-EV-7). Their names in JSON are those of [wire.Status].
+	First  *wire.NoteStatus  `json:"first_failure,omitempty"`
+	Recent []wire.NoteStatus `json:"recent,omitempty"` // the oldest first, notesSaved at most
+
+	// Wall is what the clock of the server showed when the snapshot was made; zero in those of older versions.
+	Wall time.Time `json:"wall,omitzero"`
 }
 
 // append writes the header behind b. Its length comes first, so that a reader knows where the snapshot of the machine

@@ -106,7 +106,7 @@ func (o *owner) takeSnapshot() *snapshot {
 	p, kept := &snapshot{}, int64(0)
 	refs := make(refs)
 	// A value may be stored under several keys; the store keeps it once.
-	before := header{o.settings, o.history.last}.append(nil)
+	before := o.history.header(o.settings, time.Now()).append(nil)
 	p.bytes = o.machine.AppendSnapshot(before, func(value []byte) coord.Ref {
 		ref := o.refs.of(value)
 		if _, twice := refs[&value[0]]; !twice {

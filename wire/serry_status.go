@@ -17,6 +17,10 @@ import (
 	"github.com/serry-dev/serry/wire/serrypb"
 )
 
+// HangKey is where the launcher of a job stores, in JSON, what it knows of ranks that keep the others waiting. Package diagnose has
+// the type; it is known here because a server counts the verdicts.
+const HangKey = "serry/diagnose/hang"
+
 // StatusVersion is the version of [Status]. It changes when a field changes its meaning or goes.
 const StatusVersion = 1
 

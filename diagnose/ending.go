@@ -1,0 +1,63 @@
+package diagnose
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/serry-dev/serry"
+)
+
+// An Ending is how a job has ended, as its launcher says. The launcher knows the order in which processes ended, and what it
+// did to them itself; the service does not, and has never heard of a rank that ended before it joined.
+type Ending struct {
+	At     time.Time
+	Well   bool
+	Signal int    // by which a person or a scheduler ended it, or 0
+	Text   string // what the launcher said at the end, where it did not end well
+
+	Task     string    // that failed first; empty: none did
+	Failed   time.Time // when it did
+	Evidence string    // how, as the service is told of such; empty: Text alone says it
+	Followed int       // other tasks that failed
+}
+
+// ended makes the end of a job the verdict where that says more than what the service saw, and says whether it has (D-EV-7).
+func (r *Report) ended(j *judge, e Evidence) bool {
+	d := e.Ending
+	switch {
+	case d == nil:
+		return false
+	case d.Well:
+		// Ranks that have left end in any way and in any order, and that is no failure.
+		r.Kind, r.First, r.Verdict = Well, nil, "nothing is wrong: the job ended well at "+d.at(e)
+	case d.Task != "" && r.First != nil && !r.First.Recovered && r.First.Task == d.Task:
+		return false // the service has seen the same, and more
+	case d.Task == "" && d.Signal != 0:
+		r.interrupted(e)
+	case d.Evidence != "":
+		r.First = &Failure{
+			Task: d.Task, rank: j.rank(d.Task), Cause: serry.ErrTaskDead.Error(), Evidence: d.Evidence, at: d.Failed.In(e.Status.Clock.Location()),
+			AgoSeconds: d.At.Sub(d.Failed).Seconds(), Followed: d.Followed,
+		}
+		r.failed(e)
+	default:
+		r.Kind, r.First, r.Verdict = Failed, nil, d.Text
+	}
+	return true
+}
+
+// interrupted says that a person or a scheduler has ended the job, and what was wrong until then, as that may be why. How the
+// ranks ended follows from the signal.
+func (r *Report) interrupted(e Evidence) {
+	text := fmt.Sprintf("the job was ended by signal %d at %s", e.Ending.Signal, e.Ending.at(e))
+	r.Kind, r.First, r.Verdict = Stopped, nil, text
+	if e.Hang.stands() {
+		r.hang(e.Hang, e.Ending.At)
+		r.Verdict = text + "; until then " + r.Verdict
+	}
+}
+
+// at is when the job ended, as the clocks of the other times of the report show it.
+func (d *Ending) at(e Evidence) string {
+	return d.At.In(e.Status.Clock.Location()).Format(time.TimeOnly)
+}
