@@ -1,0 +1,53 @@
+// @ts-check
+// The stream of the server, in a tab or in the shared worker.
+
+/** @typedef {{name: string, id: string, data: any, at: number}} Message */
+
+const topics = ['hello', 'job', 'grid', 'hosts', 'waits', 'why', 'event', 'ping', 'reset'];
+const comesBack = 3000; // milliseconds, where the browser has given up
+
+/** A Stream hands messages on, and says by "link" whether it is connected. It goes on after the last message that it had. */
+export class Stream {
+  /** @param {(message: Message) => void} take */
+  constructor(take) {
+    this.take = take;
+    this.last = '';
+    /** @type {EventSource|null} */
+    this.source = null;
+    /** @type {any} */
+    this.timer = null;
+  }
+
+  open() {
+    if (this.source && this.source.readyState !== EventSource.CLOSED) return;
+    clearTimeout(this.timer);
+    this.source?.close();
+    const at = this.last ? `?last=${encodeURIComponent(this.last)}` : '';
+    const source = new EventSource(`api/v1/stream${at}`);
+    this.source = source;
+    source.onopen = () => this.link('on');
+    source.onerror = () => {
+      const gone = source.readyState === EventSource.CLOSED;
+      this.link(gone ? 'refused' : 'away');
+      if (gone) this.timer = setTimeout(() => this.open(), comesBack);
+    };
+    for (const name of topics) {
+      source.addEventListener(name, (e) => {
+        const id = /** @type {MessageEvent} */ (e).lastEventId;
+        if (id) this.last = id;
+        this.take({ name, id, data: JSON.parse(/** @type {MessageEvent} */ (e).data), at: Date.now() });
+      });
+    }
+  }
+
+  close() {
+    clearTimeout(this.timer);
+    this.source?.close();
+    this.source = null;
+  }
+
+  /** @param {string} state */
+  link(state) {
+    this.take({ name: 'link', id: this.last, data: state, at: Date.now() });
+  }
+}

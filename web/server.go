@@ -1,0 +1,150 @@
+package web
+
+import (
+	"context"
+	"embed"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"net"
+	"net/http"
+	"time"
+
+	"github.com/serry-dev/serry/diagnose"
+)
+
+// Version is that of the documents in JSON. It changes when a field changes its meaning or goes.
+const Version = 1
+
+// A Source is the service of a job, as commands ask it. Its methods may be called at the same time.
+type Source interface {
+	// Look returns what is known of the job now: its status with all tasks, where each was last heard and its last call,
+	// the receipts of saves, and what the launcher says. It has no stacks.
+	Look(ctx context.Context) (diagnose.Evidence, error)
+
+	// Stacks asks where in their code the tasks are. It may take some seconds.
+	Stacks(ctx context.Context) (Stacks, error)
+}
+
+// Stacks are where the tasks of a job are, as serry stacks -o json has them.
+type Stacks struct {
+	Version   int                   `json:"version"`
+	Groups    []diagnose.StackGroup `json:"groups"`    // by their main threads, the smallest first
+	Elsewhere []string              `json:"elsewhere"` // tasks of which nothing is known
+}
+
+// Config has the source of what a page shows, and the rules of access to it.
+type Config struct {
+	Source Source
+	Token  string       // lets people see the page; [MinToken] characters at least
+	Hosts  []string     // names and addresses, beside those of loopback, that browsers may reach the page by
+	Log    *slog.Logger // nil: silent
+}
+
+// MinToken is how many characters a token has at least.
+const MinToken = 16
+
+// A Server serves the page of a job. It is an [http.Handler], so that tests and programs with an HTTP server of their own can use it.
+type Server struct {
+	access access       // set in New, then constant
+	hub    *hub         // the same
+	stacks *stackReader // the same
+	mux    *http.ServeMux
+	http   *http.Server
+	end    context.CancelFunc // of all streams
+}
+
+//go:embed files
+var embedded embed.FS
+
+const (
+	headTimeout = 10 * time.Second // for the head of a request
+	idleTimeout = 2 * time.Minute  // of a connection without a request
+	headBytes   = 16 << 10
+	bodyBytes   = 4 << 10 // of a request
+)
+
+// New makes a server. [Server.Close] ends it.
+func New(cfg Config) (*Server, error) {
+	if cfg.Source == nil {
+		return nil, errors.New("web: a page without a source")
+	}
+	if len(cfg.Token) < MinToken {
+		return nil, fmt.Errorf("web: a token of %d characters; want %d or more", len(cfg.Token), MinToken)
+	}
+	files, err := fs.Sub(embedded, "files")
+	if err != nil {
+		return nil, err
+	}
+	log := cfg.Log
+	if log == nil {
+		log = slog.New(slog.DiscardHandler)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	s := &Server{
+		access: newAccess(cfg.Token, cfg.Hosts),
+		hub:    newHub(cfg.Source),
+		stacks: &stackReader{source: cfg.Source},
+		mux:    http.NewServeMux(),
+		end:    cancel,
+	}
+	s.route(files)
+	s.http = &http.Server{
+		Handler: s, ReadHeaderTimeout: headTimeout, IdleTimeout: idleTimeout, MaxHeaderBytes: headBytes,
+		ErrorLog:    slog.NewLogLogger(log.Handler(), slog.LevelDebug), // what clients do wrong is no warning
+		BaseContext: func(net.Listener) context.Context { return ctx },
+	}
+	return s, nil
+}
+
+// route says which request goes where.
+func (s *Server) route(files fs.FS) {
+	s.mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "ok") })
+	s.mux.HandleFunc("GET /{$}", s.front(files))
+	s.mux.Handle("GET /{file}", assets(files))
+	s.mux.HandleFunc("POST /api/v1/session", s.session)
+	s.mux.HandleFunc("POST /plain", s.plainSession)
+	for path, serve := range map[string]http.HandlerFunc{
+		"GET /plain":                s.plain,
+		"GET /api/v1/job":           s.job,
+		"GET /api/v1/grid":          s.grid,
+		"GET /api/v1/ranks":         s.ranks,
+		"GET /api/v1/ranks/{id...}": s.rank,
+		"GET /api/v1/waits":         s.waits,
+		"GET /api/v1/events":        s.events,
+		"GET /api/v1/why":           s.why,
+		"GET /api/v1/stacks":        s.lastStacks,
+		"POST /api/v1/stacks":       s.readStacks,
+		"GET /api/v1/stream":        s.stream,
+	} {
+		s.mux.Handle(path, s.access.ask(serve))
+	}
+	s.mux.HandleFunc("/api/", func(w http.ResponseWriter, r *http.Request) {
+		refuse(w, http.StatusNotFound, "there is no "+r.Method+" "+r.URL.Path+" here", "docs/PAGE.md lists what there is; the page changes nothing")
+	})
+}
+
+// ServeHTTP implements [http.Handler].
+func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if !s.access.admit(w, r) {
+		return
+	}
+	r.Body = http.MaxBytesReader(w, r.Body, bodyBytes)
+	s.mux.ServeHTTP(w, r)
+}
+
+// Serve serves the page on l until [Server.Close].
+func (s *Server) Serve(l net.Listener) error {
+	if err := s.http.Serve(l); !errors.Is(err, http.ErrServerClosed) {
+		return err
+	}
+	return nil
+}
+
+// Close ends all streams and waits for the goroutine that asks.
+func (s *Server) Close() {
+	s.end()
+	_ = s.http.Close() // nothing waits for what is cut off
+	s.hub.close()
+}
