@@ -39,6 +39,7 @@ type access struct {
 	tls     mtls.Files
 
 	unaddressed bool // the command can do without an address
+	guessed     bool // nothing names the address, and no job runs here
 }
 
 func (a *access) define(cmd *cobra.Command) {
@@ -92,7 +93,7 @@ func (a *access) settleHere() error {
 	case err != nil:
 		return err
 	case e == nil:
-		a.address = defaultAddress
+		a.address, a.guessed = defaultAddress, true
 		return nil
 	}
 	a.address = e.Address

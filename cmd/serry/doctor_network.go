@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"net"
@@ -16,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/serry-dev/serry"
+	"github.com/serry-dev/serry/diagnose"
 	"github.com/serry-dev/serry/internal/pause"
 )
 
@@ -208,10 +208,7 @@ func (s *site) innerLink(a netip.Addr) string {
 	return ""
 }
 
-const (
-	glooKeys = "cpu:gloo"
-	glooFix  = "give the host name the address of the network between the hosts in /etc/hosts: Gloo offers what the name resolves to"
-)
+const glooFix = "give the host name the address of the network between the hosts in /etc/hosts: Gloo offers what the name resolves to"
 
 // checkGloo finds ranks that offer their peers an address at which no other host reaches them.
 func checkGloo(ctx context.Context, s *site) finding {
@@ -226,14 +223,14 @@ func checkGloo(ctx context.Context, s *site) finding {
 	if _, err := s.status(ctx); err != nil {
 		return skipped("the service does not answer")
 	}
-	keys, err := s.entries(ctx, glooKeys)
+	keys, err := s.entries(ctx, diagnose.GlooKeys)
 	if err != nil || len(keys) == 0 {
 		return skipped("no rank has offered its peers an address yet")
 	}
 	for _, k := range keys {
-		for _, a := range socketAddresses(k.Value) {
-			if link := s.innerLink(a); link != "" {
-				return problem(glooFix, "rank %s offers %s (%s) to its peers", oneLine(path.Base(k.Key)), a, link)
+		for _, a := range diagnose.SocketAddresses(k.Value) {
+			if link := s.innerLink(a.Addr()); link != "" {
+				return problem(glooFix, "rank %s offers %s (%s) to its peers", oneLine(path.Base(k.Key)), a.Addr(), link)
 			}
 		}
 	}
@@ -245,11 +242,11 @@ func (s *site) loopbackOffers(keys []serry.Entry) finding {
 	inner, outer := "", false
 	var at netip.Addr
 	for _, k := range keys {
-		for _, a := range socketAddresses(k.Value) {
-			if a.IsLoopback() && inner == "" {
-				inner, at = path.Base(k.Key), a
+		for _, a := range diagnose.SocketAddresses(k.Value) {
+			if a.Addr().IsLoopback() && inner == "" {
+				inner, at = path.Base(k.Key), a.Addr()
 			}
-			outer = outer || !a.IsLoopback()
+			outer = outer || !a.Addr().IsLoopback()
 		}
 	}
 	if inner != "" && outer {
@@ -257,30 +254,3 @@ func (s *site) loopbackOffers(keys []serry.Entry) finding {
 	}
 	return fine("ranks offer their peers addresses of the network")
 }
-
-// socketAddresses finds the socket addresses in the value of a key of Gloo, which has them as the C library of Linux does: family,
-// port, and for IPv4 the address and eight zeros.
-func socketAddresses(value []byte) (found []netip.Addr) {
-	for i := 0; i+28 <= len(value); i++ {
-		b := value[i:]
-		switch binary.LittleEndian.Uint16(b) {
-		case syscall.AF_INET:
-			if [8]byte(b[8:16]) == [8]byte{} && b[4] != 0 {
-				found = append(found, netip.AddrFrom4([4]byte(b[4:8])))
-				i += 15
-			}
-		case syscall.AF_INET6:
-			if a := netip.AddrFrom16([16]byte(b[8:24])); a.IsGlobalUnicast() || a.IsLoopback() || a.IsLinkLocalUnicast() || a.Is4In6() {
-				found = append(found, a.Unmap())
-				i += 27
-			}
-		}
-		if len(found) == maxSockets {
-			break
-		}
-	}
-	return found
-}
-
-// maxSockets bounds how many addresses of one value are looked at.
-const maxSockets = 1 << 10

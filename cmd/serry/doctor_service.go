@@ -242,7 +242,7 @@ func checkTaskNumbers(ctx context.Context, s *site) finding {
 	if st, err := s.status(ctx); err == nil {
 		for _, t := range st.Tasks {
 			if t.Cause == serry.ErrRestarted.Error() || t.Cause == serry.ErrWrongBeat.Error() {
-				return problem(fix, "two processes were %s, %s ago", rankText(st, t.Task), diagnose.Ago(t.ForSeconds))
+				return problem(fix, "two processes were %s, %s ago", diagnose.RankText(st, t.Task), diagnose.Ago(t.ForSeconds))
 			}
 		}
 	}
@@ -307,9 +307,9 @@ func checkEarlierRun(ctx context.Context, s *site) finding {
 	fix := "end their processes, or restart the service"
 	switch {
 	case len(left) > 0 && newcomerWaits(st):
-		return problem(fix, "a new attempt waits until %s of the former one are gone", ranksText(st, left))
+		return problem(fix, "a new attempt waits until %s of the former one are gone", diagnose.RanksText(st, left))
 	case len(left) > 0 && st.Failure != "":
-		return problem(fix, "attempt %d has failed, and %s are still there: a new one cannot begin", st.Epoch, ranksText(st, left))
+		return problem(fix, "attempt %d has failed, and %s are still there: a new one cannot begin", st.Epoch, diagnose.RanksText(st, left))
 	}
 	return fine("nothing of one is in the way")
 }

@@ -701,18 +701,6 @@ func TestRealSiteAsksTheKernel(t *testing.T) {
 	}
 }
 
-// A value of a key of Gloo comes from a rank.
-func FuzzSocketAddresses(f *testing.F) {
-	f.Add(glooValue(netip.MustParseAddr("10.0.0.1")))
-	f.Add(glooValue(netip.MustParseAddr("fd00::1")))
-	f.Add([]byte{2, 0, 0})
-	f.Fuzz(func(t *testing.T, value []byte) {
-		if found := socketAddresses(value); len(found) > maxSockets || len(found)*16 > len(value)+16 {
-			t.Errorf("socketAddresses(%x) = %v", value, found)
-		}
-	})
-}
-
 func FuzzParseSocket(f *testing.F) {
 	f.Add("0100007F:1F90")
 	f.Add("00000000000000000000000000000000:211C")

@@ -262,7 +262,7 @@ func (q *query) showLinks(list linkList, oneJob bool, patience string) error {
 		err = q.table(linkTable(list, oneJob, q.format == asWide))
 		for _, t := range list.Tasks {
 			if more := t.Links - len(t.Worst); more > 0 {
-				fmt.Fprintf(q.errors, "serry: rank %s has %d more links\n", rankOf(t.Task, oneJob), more)
+				fmt.Fprintf(q.errors, "serry: rank %s has %d more links\n", diagnose.RankOf(t.Task, oneJob), more)
 			}
 		}
 	}
@@ -285,7 +285,7 @@ func linkTable(list linkList, oneJob, wide bool) *table {
 	for _, task := range list.Tasks {
 		slices.SortFunc(task.Worst, comparePeers)
 		for _, f := range task.Worst {
-			t.add(linkRow(rankOf(task.Task, oneJob), rankOf(f.Peer, oneJob), f)[:len(t.columns)]...)
+			t.add(linkRow(diagnose.RankOf(task.Task, oneJob), diagnose.RankOf(f.Peer, oneJob), f)[:len(t.columns)]...)
 		}
 	}
 	return t
@@ -312,9 +312,9 @@ func comparePeers(a, b link.Figures) int {
 
 // rankNames names ranks: ranks 3-4 7.
 func rankNames(names []string, oneJob bool) string {
-	text := ranges(names)
-	if job, _, _ := cutTask(names[0]); oneJob {
-		text = strings.ReplaceAll(text, job+"/", "")
+	text := diagnose.TaskRanges(names)
+	if first, _ := serry.ParseTaskID(names[0]); oneJob {
+		text = strings.ReplaceAll(text, first.Job+"/", "")
 	}
 	if len(names) == 1 {
 		return "rank " + text

@@ -1,10 +1,8 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"fmt"
-	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -13,46 +11,6 @@ import (
 	"github.com/serry-dev/serry/internal/pause"
 	"github.com/serry-dev/serry/wire"
 )
-
-// peopleSay turns the words of the service into those of people: its tasks are ranks, its epochs attempts.
-var peopleSay = strings.NewReplacer("a member", "a rank", "tasks", "ranks", "task", "rank", "epoch", "attempt", "former run", "former attempt")
-
-// noteText says what happened in a line.
-func noteText(s wire.Status, n wire.NoteStatus) string {
-	var b strings.Builder
-	what := peopleSay.Replace(n.What)
-	end, ofBarrier := strings.CutPrefix(what, "barrier ")
-	did, ofTask := strings.CutPrefix(what, "rank ")
-	switch {
-	case ofTask && n.Task != "":
-		what, n.Task = rankText(s, n.Task)+" "+did, ""
-	case ofBarrier && n.Barrier != "":
-		what, n.Barrier = diagnose.Place(n.Barrier)+" "+end, ""
-	}
-	b.WriteString(what)
-	if n.Barrier != "" {
-		b.WriteString(" at " + diagnose.Place(n.Barrier))
-	}
-	if n.Task != "" {
-		b.WriteString(" of " + rankText(s, n.Task))
-	}
-	if n.From != "" {
-		b.WriteString(" from " + n.From)
-	}
-	if n.Of != 0 {
-		fmt.Fprintf(&b, " (%d of %d)", n.Count, n.Of)
-	}
-	if text := cmp.Or(strings.TrimSuffix(peopleSay.Replace(n.Cause)+": "+n.Evidence, ": "), n.Error); text != "" {
-		b.WriteString(": " + text)
-	}
-	if len(n.Missing) > 0 {
-		b.WriteString(", without " + ranksText(s, n.Missing))
-	}
-	if n.More > 0 {
-		fmt.Fprintf(&b, " (and %d more)", n.More)
-	}
-	return b.String()
-}
 
 // watchPause is how often serry watch asks for news.
 const watchPause = 250 * time.Millisecond
@@ -122,6 +80,6 @@ func (q *query) note(s wire.Status, n wire.NoteStatus) error {
 		c = red
 	}
 	stamp := at.Local().Format(time.TimeOnly)
-	_, err := fmt.Fprintf(q.out, "%s  %s\n", stamp, q.paint(c, q.cut(noteText(s, n), len(stamp)+2)))
+	_, err := fmt.Fprintf(q.out, "%s  %s\n", stamp, q.paint(c, q.cut(diagnose.NoteText(s, n), len(stamp)+2)))
 	return err
 }

@@ -2,18 +2,18 @@ package main
 
 import (
 	"bufio"
-	"bytes"
 	"encoding/json"
 	"fmt"
 	"io"
 	"os"
 	"slices"
 	"strings"
-	"unicode"
 	"unicode/utf8"
 
 	"github.com/spf13/cobra"
 	"golang.org/x/sys/unix"
+
+	"github.com/serry-dev/serry/internal/harmless"
 )
 
 // A format is how a command prints its answer.
@@ -236,27 +236,7 @@ func spaces(w *bufio.Writer, n int) {
 }
 
 // oneLine makes a text that another program chose safe to print.
-func oneLine(s string) string {
-	if isASCII(s) {
-		return s
-	}
-	return strings.Map(func(r rune) rune {
-		if !unicode.IsPrint(r) || r == utf8.RuneError {
-			return '?'
-		}
-		return r
-	}, s)
-}
-
-// isASCII says whether a text has only printable ASCII: most have, and tables have ten thousand rows.
-func isASCII(s string) bool {
-	for i := range len(s) {
-		if s[i] < ' ' || s[i] > '~' {
-			return false
-		}
-	}
-	return true
-}
+func oneLine(s string) string { return harmless.Line(s) }
 
 // printable is oneLine for the text of an error, which may have several lines: a name that a file or a
 // server chose can be part of it.
@@ -274,31 +254,10 @@ type escaping struct{ io.Writer }
 
 // Write implements [io.Writer]. An encoder writes whole documents, so no character is in two parts.
 func (e escaping) Write(b []byte) (int, error) {
-	if _, err := e.Writer.Write(escapeControls(b)); err != nil {
+	if _, err := e.Writer.Write(harmless.JSON(b)); err != nil {
 		return 0, err
 	}
 	return len(b), nil
-}
-
-// escapeControls writes such characters of a document in JSON as escapes.
-func escapeControls(document []byte) []byte {
-	if !slices.ContainsFunc(document, func(b byte) bool { return b >= 0x7f }) || !bytes.ContainsFunc(document, steers) {
-		return document
-	}
-	var out []byte
-	for _, r := range string(document) {
-		if steers(r) {
-			out = fmt.Appendf(out, `\u%04x`, r)
-		} else {
-			out = utf8.AppendRune(out, r)
-		}
-	}
-	return out
-}
-
-// steers says whether a character above U+0020 is a control or changes the direction of text.
-func steers(r rune) bool {
-	return r >= 0x7f && (r <= 0x9f || unicode.Is(unicode.Bidi_Control, r))
 }
 
 // fit cuts a text to a number of characters.

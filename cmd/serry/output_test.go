@@ -10,6 +10,8 @@ import (
 	"github.com/goccy/go-yaml"
 	"github.com/google/go-cmp/cmp"
 	"pgregory.net/rapid"
+
+	"github.com/serry-dev/serry/diagnose"
 )
 
 func newTestTable() *table {
@@ -152,8 +154,8 @@ func TestRanges(t *testing.T) {
 		"a/1 b/2 b/4":                     {"a/1", "b/2", "b/4"},
 		"odd worker/1":                    {"odd", "worker/1"},
 	} {
-		if got := ranges(names); got != want {
-			t.Errorf("ranges(%q) = %q; want %q", names, got, want)
+		if got := diagnose.TaskRanges(names); got != want {
+			t.Errorf("diagnose.TaskRanges(%q) = %q; want %q", names, got, want)
 		}
 	}
 }

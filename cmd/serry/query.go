@@ -15,6 +15,9 @@ import (
 type query struct {
 	access
 	printer
+
+	// unreached, or nil, may answer in the place of the service, where none was named and none answers.
+	unreached func() (done bool, err error)
 }
 
 // exitInterrupted is what shells give a command that was ended by Ctrl-C.
@@ -47,6 +50,11 @@ func (q *query) command(cmd *cobra.Command, ask func(ctx context.Context, r *rem
 		ctx, stop := signal.NotifyContext(cmd.Context(), os.Interrupt, syscall.SIGTERM)
 		defer stop()
 		r, err := q.access.open(ctx)
+		if err != nil && q.guessed && q.unreached != nil {
+			if done, err := q.unreached(); done {
+				return err
+			}
+		}
 		if err != nil {
 			return seeHelp(cmd, err)
 		}

@@ -15,6 +15,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/serry-dev/serry/diagnose"
 	"github.com/serry-dev/serry/wire/mtls"
 )
 
@@ -110,6 +111,7 @@ func registryDir() (string, error) {
 type registration struct {
 	path string
 	entry
+	known *diagnose.Evidence // what the service knew when all tasks had ended, or nil
 }
 
 // register writes an entry down. A host on which that cannot be done runs the job all the same, so the
@@ -177,6 +179,7 @@ func forget(dir string) {
 		_ = os.Remove(doorOf(f.path)) // its launcher was killed
 		if ended++; ended >= maxEnded || f.err != nil {
 			_ = os.Remove(f.path) // the next one tries again
+			_ = os.Remove(lastOf(f.path))
 		}
 	}
 	halves, _ := filepath.Glob(filepath.Join(dir, "*"+freshSuffix)) // the pattern is well formed

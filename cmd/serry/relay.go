@@ -72,6 +72,7 @@ type relaySettings struct {
 	listen, metricsListen string
 	sockets               sockets
 	pids                  []string
+	page                  pageSettings
 	noStacks              bool
 	giveUp                time.Duration
 	tls                   mtls.Files
@@ -94,6 +95,7 @@ func (s *relaySettings) define(f *pflag.FlagSet) {
 	f.StringVar(&s.tls.CA, "tls-ca", "", "PEM `file` with the roots that the service must chain to")
 	f.StringVar(&s.tls.PeerPrefix, "tls-peer-prefix", "", "what a URI name of the service's certificate must begin with")
 	f.StringVar(&s.metricsListen, "metrics-listen", "", "`address` of /metrics for Prometheus, and of the health pages /livez and /readyz")
+	s.page.define(f, "`address` of a page that shows the job to people with its token, such as localhost:8480; port 0 takes a free one")
 	f.StringVar(&s.logFormat, "log-format", "text", "`text` or json")
 	f.StringVar(&s.logLevel, "log-level", "info", "least important lines to log: debug, `info`, warn or error")
 }
@@ -112,6 +114,9 @@ func (s *relaySettings) config(cmd *cobra.Command) (relay.Config, error) {
 		if err := checkListen("metrics-listen", s.metricsListen); err != nil {
 			return c, err
 		}
+	}
+	if err := s.page.check(); err != nil {
+		return c, err
 	}
 	if s.processes, err = parsePids(s.pids); err != nil {
 		return c, err
@@ -189,7 +194,16 @@ func (s *relaySettings) run(cmd *cobra.Command, cfg relay.Config) error {
 	}
 	settleIn()
 	defer s.answer(printed(l))()
+	page, err := s.page.open(newPageSource(askedAt(printed(l)), mtls.Files{}), cfg.Log) // as the ranks of this host see the service
+	if err != nil {
+		l.Close()
+		return err
+	}
+	defer page.close()
 	fmt.Fprintf(cmd.OutOrStdout(), "serry: relay to %s on %s\n", strings.Join(cfg.Upstream, ","), printed(l))
+	if page != nil {
+		fmt.Fprintf(cmd.OutOrStdout(), "serry: page at %s\n", page.url)
+	}
 	return serveRelay(ctx, stop, r, s.sockets.listener(l), cfg.Log)
 }
 

@@ -16,6 +16,7 @@ import (
 
 	"github.com/serry-dev/serry"
 	"github.com/serry-dev/serry/coord"
+	"github.com/serry-dev/serry/diagnose"
 	"github.com/serry-dev/serry/server"
 	"github.com/serry-dev/serry/store"
 	"github.com/serry-dev/serry/topo"
@@ -217,7 +218,7 @@ func (r *replay) tell(m moment) {
 	text, c := m.Event, plain
 	switch {
 	case m.Note != nil:
-		text = noteText(wire.Status{Jobs: r.jobs}, *m.Note)
+		text = diagnose.NoteText(wire.Status{Jobs: r.jobs}, *m.Note)
 		if m.Note.Error != "" {
 			c = red
 		}

@@ -17,6 +17,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/serry-dev/serry/coord"
+	"github.com/serry-dev/serry/diagnose"
 	"github.com/serry-dev/serry/launch"
 	"github.com/serry-dev/serry/launch/cluster"
 	"github.com/serry-dev/serry/server"
@@ -61,6 +62,9 @@ hides its outages. The three timeouts below are then those of that service.
 Ranks know each other by a secret that serry run draws for each attempt. It is in
 the file that SERRY_JOB_SECRET_FILE names, and only this user can read it. To
 other hosts it goes in plain text, by the port at which launchers meet.
+
+On a terminal, and with --web, it serves a page that shows the job, and prints its
+address, whose end is the token that lets people see it (docs/PAGE.md).
 
 No process of the job outlives it, whatever ends serry run. SIGINT, SIGTERM and
 SIGHUP are passed on; ranks then have --grace to end, or until the second one.
@@ -150,6 +154,7 @@ type runSettings struct {
 	recoverable bool
 	grace       time.Duration
 	logDir      string
+	reportFile  string
 	stateDir    string
 	noMPI       bool
 	tracebacks  bool
@@ -160,6 +165,8 @@ type runSettings struct {
 	listen      string
 	service     []string
 	tls         mtls.Files
+	page        pageSettings
+	noPage      bool
 
 	registerTimeout, heartbeatTimeout, shutdownTimeout time.Duration
 }
@@ -183,6 +190,7 @@ func (s *runSettings) define(f *pflag.FlagSet) {
 	f.DurationVar(&s.grace, "grace", 10*time.Second, "how long a rank that is told to end may take (default after SIGTERM of a scheduler: as long as the scheduler gives)")
 	f.StringVar(&s.stateDir, "state-dir", "", "`directory` that keeps which rank was on which host; hosts then get their ranks back in the next run")
 	f.StringVar(&s.logDir, "log-dir", "", "`directory` to write all output to, one file a rank; those of earlier runs stay")
+	f.StringVar(&s.reportFile, "report-file", "", "`file` to write what became of the job to, as JSON, on the first host")
 	f.BoolVar(&s.tracebacks, "no-fail-on-traceback", false, "let a rank wait to leave that has just printed a Python exception, instead of failing it at once")
 	f.StringVar(&s.onHang, "on-hang", string(launch.HangReport), "what to do when ranks are stuck: `report`, abort or restart")
 	f.DurationVar(&s.hangAfter, "hang-after", 0, "how long ranks that keep the others waiting may stand still before they are stuck (default 2m, 10m before the first barrier, or longer where such stalls are usual)")
@@ -196,6 +204,9 @@ func (s *runSettings) define(f *pflag.FlagSet) {
 	f.StringVar(&s.tls.CA, "tls-ca", "", "PEM `file` with the roots that the service must chain to")
 	f.StringVar(&s.tls.PeerPrefix, "tls-peer-prefix", "", "what a URI name of the service's certificate must begin with")
 	f.StringVar(&s.logLevel, "log-level", "error", "least important lines of the service to show: debug, info, warn or `error`")
+	s.page.define(f, "`address` of a page that shows the job to people with its token; a free port of this host where none is given (default on a terminal)")
+	f.Lookup("web").NoOptDefVal = pageHere
+	f.BoolVar(&s.noPage, "no-web", false, "serve no page on a terminal either")
 }
 
 // config turns the flags into the configuration of a job.
@@ -295,11 +306,45 @@ func (s *runSettings) run(cmd *cobra.Command, args []string) error {
 	if err := cfg.Validate(); err != nil {
 		return seeHelp(cmd, err)
 	}
-	return runJob(cmd, cfg, s.tls)
+	if err := s.choosePage(cmd, args); err != nil {
+		return seeHelp(cmd, err)
+	}
+	if err := checkReportFile(s.reportFile); err != nil {
+		return seeHelp(cmd, err)
+	}
+	return runJob(cmd, cfg, s)
+}
+
+// choosePage decides whether there is a page: where it is asked for, and else on a terminal.
+func (s *runSettings) choosePage(cmd *cobra.Command, args []string) error {
+	given := cmd.Flags().Lookup("web").Changed
+	if given && s.noPage {
+		return errors.New("--web and --no-web exclude each other")
+	}
+	if given && s.page.listen == pageHere && addressLike(args[0]) {
+		return fmt.Errorf("the command is %q: an address belongs behind an equals sign, as in --web=%s", args[0], args[0])
+	}
+	if !given && !s.noPage && terminal(cmd.ErrOrStderr()) >= 0 {
+		s.page.listen, s.page.optional = pageHere, true
+	}
+	return s.page.check()
+}
+
+// pageHere is where the page of a job is unless a user wants it elsewhere.
+const pageHere = "localhost:0"
+
+// addressLike says whether a word is host:port rather than a command.
+func addressLike(word string) bool {
+	_, port, err := net.SplitHostPort(word)
+	if err != nil {
+		return false
+	}
+	_, err = strconv.ParseUint(port, 10, 16)
+	return err == nil
 }
 
 // runJob runs a job to its end.
-func runJob(cmd *cobra.Command, cfg launch.Config, files mtls.Files) error {
+func runJob(cmd *cobra.Command, cfg launch.Config, s *runSettings) error {
 	screen := newScreen(cmd.OutOrStdout(), cmd.ErrOrStderr())
 	cfg.Display = screen
 	warnOfHost(screen, &cfg)
@@ -307,8 +352,22 @@ func runJob(cmd *cobra.Command, cfg launch.Config, files mtls.Files) error {
 	signal.Notify(signals, forwarded()...)
 	defer signal.Stop(signals)
 	outliveReaders()
-	listed, _ := register(entry{Kind: kindRun, Tasks: cfg.Tasks * max(1, cfg.Nodes), Command: cfg.Command, TLS: listedFiles(files)}) // the job runs all the same
-	cfg.Directory = listed
+	listed, _ := register(entry{Kind: kindRun, Tasks: cfg.Tasks * max(1, cfg.Nodes), Command: cfg.Command, TLS: listedFiles(s.tls)}) // the job runs all the same
+	source := newPageSource("", s.tls)
+	cfg.Directory = directories{listed, source}
+	page, err := s.page.open(source, cfg.Service.Log)
+	if err != nil && s.page.optional {
+		screen.Note(launch.Note{Text: "no page: " + err.Error(), Warning: true})
+		err = nil
+	}
+	if err != nil {
+		listed.remove()
+		return startError(err)
+	}
+	defer page.close()
+	if page != nil {
+		screen.Note(launch.Note{Text: "page at " + page.url})
+	}
 	job, err := launch.Start(cfg)
 	if err != nil {
 		listed.remove()
@@ -318,7 +377,20 @@ func runJob(cmd *cobra.Command, cfg launch.Config, files mtls.Files) error {
 	report := watch(job, screen, signals)
 	door.close()
 	listed.end(outcome(&report))
+	if why := listed.keep(&report); cfg.Node == 0 {
+		s.report(screen, &report, why)
+	}
 	return conclude(screen, &report, signals)
+}
+
+// report writes down what became of the job, if that is wanted.
+func (s *runSettings) report(screen *screen, r *launch.Report, why *diagnose.Report) {
+	if s.reportFile == "" {
+		return
+	}
+	if err := writeReport(s.reportFile, newRunReport(r, why)); err != nil {
+		screen.Note(launch.Note{Warning: true, Text: fmt.Sprintf("--report-file %s: %v", s.reportFile, err)})
+	}
 }
 
 // outcome is how a job has ended, in a few words.

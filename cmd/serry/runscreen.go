@@ -205,8 +205,17 @@ func (s *screen) close(text string) {
 	_, _ = io.WriteString(s.stderr, printable(text))
 }
 
-// laterShown is how many failures that followed the first are listed.
-const laterShown = 3
+const (
+	effectsShown = 3   // ways in which ranks ended that failed after the first
+	lastColumns  = 200 // of a line that a rank wrote, in the closing report
+)
+
+func ranksIn(effects []effect) (n int) {
+	for _, e := range effects {
+		n += len(e.Ranks)
+	}
+	return n
+}
 
 // closing says what became of a job, in lines and an error, which is nil if all went well.
 func closing(r *launch.Report) (lines string, err error) {
@@ -219,15 +228,16 @@ func closing(r *launch.Report) (lines string, err error) {
 		if len(f.Last) > 0 {
 			fmt.Fprintf(&b, "serry: the last lines of rank %d, which failed first:\n", f.Task)
 			for _, line := range f.Last {
-				fmt.Fprintf(&b, "    %s\n", printable(line))
+				fmt.Fprintf(&b, "    %s\n", fit(printable(line), lastColumns))
 			}
 		}
-		for i, later := range r.Later {
-			if i == laterShown {
-				fmt.Fprintf(&b, "serry: and %d more\n", len(r.Later)-i)
+		effects := effectsOf(r.Later)
+		for i, e := range effects {
+			if i == effectsShown {
+				fmt.Fprintf(&b, "serry: and %d more ranks\n", ranksIn(effects[i:]))
 				break
 			}
-			fmt.Fprintf(&b, "serry: after that, %v\n", later)
+			fmt.Fprintf(&b, "serry: after that, %v\n", e)
 		}
 		if r.Goodput != nil {
 			fmt.Fprintf(&b, "serry: goodput %s\n", diagnose.GoodputText(r.Goodput))

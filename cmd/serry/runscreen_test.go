@@ -12,6 +12,7 @@ import (
 
 	"github.com/serry-dev/serry"
 	"github.com/serry-dev/serry/coord"
+	"github.com/serry-dev/serry/internal/harmless"
 	"github.com/serry-dev/serry/internal/lab"
 	"github.com/serry-dev/serry/launch"
 )
@@ -41,7 +42,7 @@ func TestTextsOfOthers(t *testing.T) {
 	const evil = "a\x1b]0;t\a\x1b[2J\rb\u009b31m\u202ec\u2066\u200f\x7f\xff"
 	clean := func(name, text string) {
 		t.Helper()
-		if i := strings.IndexFunc(text, func(r rune) bool { return r != '\n' && r < ' ' || steers(r) }); i >= 0 || !utf8.ValidString(text) {
+		if i := strings.IndexFunc(text, func(r rune) bool { return r != '\n' && r < ' ' || harmless.Steers(r) }); i >= 0 || !utf8.ValidString(text) {
 			t.Errorf("%s lets %q through", name, text)
 		}
 	}
@@ -94,10 +95,22 @@ func TestOpenAddress(t *testing.T) {
 
 // The closing lines name who failed first, show what it said last, and list those who followed.
 func TestClosing(t *testing.T) {
+	lab.Clause(t, "D-CLI-5", "D-CLI-6", "TD-CLI-3")
 	first := &launch.Failure{Task: 2, Cause: launch.Cause{Signal: 9, Memory: true}, After: 3 * time.Second, Last: []string{"one", "two"}}
 	var later []*launch.Failure
 	for i := range 5 {
 		later = append(later, &launch.Failure{Task: 3 + i, Cause: launch.Cause{Code: 1}})
+	}
+	long := &launch.Failure{Task: 2, Cause: launch.Cause{Code: 1}, Last: []string{strings.Repeat("x", 10<<20)}}
+	var many []*launch.Failure
+	for task := range 513 {
+		f := &launch.Failure{Task: task, Cause: launch.Cause{Signal: 6}}
+		if task > 506 {
+			f.Cause = launch.Cause{Code: task - 500}
+		}
+		if task != 2 {
+			many = append(many, f)
+		}
 	}
 	for _, c := range []struct {
 		name   string
@@ -110,8 +123,12 @@ func TestClosing(t *testing.T) {
 			"serry: all 4 ranks ended well after 1s, in attempt 2\n", "", 0},
 		{"failed", launch.Report{Tasks: 8, First: first, Later: later, Attempts: 1},
 			"serry: the last lines of rank 2, which failed first:\n    one\n    two\n" +
-				"serry: after that, rank 3: exit code 1\nserry: after that, rank 4: exit code 1\nserry: after that, rank 5: exit code 1\nserry: and 2 more\n",
+				"serry: after that, ranks 3-7: exit code 1\n",
 			"rank 2: signal 9, killed for memory, first of 8 ranks, 3s after its start", 137},
+		{"512 ranks", launch.Report{Tasks: 513, First: long, Later: many, Attempts: 1},
+			"serry: the last lines of rank 2, which failed first:\n    " + strings.Repeat("x", 197) + "...\n" +
+				"serry: after that, ranks 0-1,3-506: signal 6 (ABRT)\nserry: after that, rank 507: exit code 7\nserry: after that, rank 508: exit code 8\nserry: and 4 more ranks\n",
+			"rank 2: exit code 1, first of 513 ranks", 1},
 		{"verdict", launch.Report{Tasks: 2, First: &launch.Failure{Task: 1, Verdict: "no heartbeat for 10s"}, Attempts: 1},
 			"", "rank 1: no heartbeat for 10s, first of 2 ranks", 1},
 		{"interrupted, not the first host", launch.Report{Tasks: 2, Took: time.Second, Interrupted: 15},

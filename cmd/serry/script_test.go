@@ -67,6 +67,7 @@ func commands() map[string]func(*testscript.TestScript, bool, []string) {
 	all := jobCommands()
 	all["start"], all["dial"], all["end"], all["ended"], all["signal"] = start, dial, end, ended, send
 	all["etcd"] = startEtcd
+	all["page"], all["fetch"], all["streams"] = findPage, fetch, streams
 	return all
 }
 
@@ -75,7 +76,7 @@ type running struct {
 	cmd    *exec.Cmd
 	stdout *bufio.Reader
 	first  string // line on stdout
-	stderr *bytes.Buffer
+	stderr *transcript
 }
 
 type serverKey struct{}
@@ -86,7 +87,7 @@ func start(ts *testscript.TestScript, _ bool, args []string) {
 	r := ts.Value(serverKey{}).(*running)
 	path, err := exec.LookPath("serry")
 	ts.Check(err)
-	*r = running{cmd: exec.Command(path, args...), stderr: new(bytes.Buffer)}
+	*r = running{cmd: exec.Command(path, args...), stderr: new(transcript)}
 	r.cmd.Dir = ts.MkAbs(".")
 	r.cmd.Env = append(os.Environ(), "SERRY_TASKS="+ts.Getenv("SERRY_TASKS"), "XDG_RUNTIME_DIR="+ts.Getenv("XDG_RUNTIME_DIR"))
 	r.cmd.Stderr = r.stderr
@@ -144,5 +145,5 @@ func ended(ts *testscript.TestScript, _ bool, args []string) {
 		ts.Check(err)
 	}
 	ts.Check(os.WriteFile(ts.MkAbs("out"), append([]byte(r.first), rest.Bytes()...), 0o600))
-	ts.Check(os.WriteFile(ts.MkAbs("log"), r.stderr.Bytes(), 0o600))
+	ts.Check(os.WriteFile(ts.MkAbs("log"), []byte(r.stderr.String()), 0o600))
 }

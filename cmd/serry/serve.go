@@ -46,7 +46,10 @@ Every flag can be given by environment: --tasks is SERRY_TASKS.`,
   serry serve --tasks 4 --peers a=host1:8477,b=host2:8477,c=host3:8477 --name a --data-dir /var/lib/serry
 
   # a TensorFlow cluster behind a socket, with metrics
-  serry serve --jobs ps=2,worker=4 --listen unix:/run/serry.sock --metrics-listen localhost:9090`,
+  serry serve --jobs ps=2,worker=4 --listen unix:/run/serry.sock --metrics-listen localhost:9090
+
+  # with a page that shows the job
+  serry serve --tasks 4 --web localhost:8480`,
 		Args: noArguments,
 		PreRunE: func(cmd *cobra.Command, _ []string) error {
 			return fromEnvironment(cmd)
@@ -118,7 +121,17 @@ func serve(cmd *cobra.Command, s *settings, cfg server.Config) (err error) {
 		cfg.Log.Warn("plain text: whatever reaches this address can join the job, read its keys and end it; "+
 			"--tls-cert, --tls-key and --tls-ca ask for certificates", "listen", printed(l))
 	}
+	page, err := s.openPage(l, cfg.Log)
+	if err != nil {
+		l.Close()
+		srv.Shutdown(context.Background())
+		return err
+	}
+	defer page.close()
 	fmt.Fprintf(cmd.OutOrStdout(), "serry: serving %d tasks on %s\n", total, printed(l))
+	if page != nil {
+		fmt.Fprintf(cmd.OutOrStdout(), "serry: page at %s\n", page.url)
+	}
 
 	served := make(chan error, 1)
 	go func() { served <- srv.Serve(s.sockets.listener(l)) }()
@@ -139,15 +152,27 @@ func serve(cmd *cobra.Command, s *settings, cfg server.Config) (err error) {
 	return nil
 }
 
+// openPage serves the page of this service, which it asks at its own address, as a command on this host does.
+func (s *settings) openPage(l net.Listener, log *slog.Logger) (*page, error) {
+	files := s.tls
+	files.PeerPrefix = "" // it is what clients are called
+	return s.page.open(newPageSource(askedAt(printed(l)), files), log)
+}
+
+// askedAt is where a program on this host asks a server that listens on an address.
+func askedAt(address string) string {
+	if host, port, err := net.SplitHostPort(address); err == nil && net.ParseIP(host).IsUnspecified() {
+		return net.JoinHostPort("localhost", port)
+	}
+	return address
+}
+
 // list puts a server on the list of serry jobs. The function that it returns notes its end.
 func (s *settings) list(tasks int, address string) (over func(error)) {
-	if host, port, err := net.SplitHostPort(address); err == nil && net.ParseIP(host).IsUnspecified() {
-		address = net.JoinHostPort("localhost", port)
-	}
 	files := listedFiles(s.tls)
 	files.PeerPrefix = ""   // it is what clients are called
 	r, _ := register(entry{ // the service runs all the same
-		Kind: kindServe, Address: address, Group: s.peers, TLS: files, Tasks: tasks, Command: append([]string{"serry"}, os.Args[1:]...),
+		Kind: kindServe, Address: askedAt(address), Group: s.peers, TLS: files, Tasks: tasks, Command: append([]string{"serry"}, os.Args[1:]...),
 	})
 	return func(err error) {
 		if err != nil {

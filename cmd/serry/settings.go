@@ -22,6 +22,7 @@ import (
 // settings are the flags of serry serve. The defaults are those of jax.
 type settings struct {
 	listen, metricsListen string
+	page                  pageSettings
 	sockets               sockets
 	logFormat, logLevel   string
 
@@ -65,6 +66,7 @@ func (s *settings) define(f *pflag.FlagSet) {
 	f.StringVar(&s.tls.PeerPrefix, "tls-peer-prefix", "", "what a URI name of a client's certificate must begin with, such as spiffe://example.org/job/")
 	f.StringVar(&s.taskURI, "tls-task-uri", "", "`template` of the URI name that the certificate of a rank must have, such as spiffe://example.org/{job}/{task}")
 	f.StringVar(&s.metricsListen, "metrics-listen", "", "`address` of /metrics for Prometheus, and of the health pages /livez and /readyz")
+	s.page.define(f, "`address` of a page that shows the job to people with its token, such as localhost:8480; port 0 takes a free one")
 	f.StringVar(&s.logFormat, "log-format", "text", "`text` or json")
 	f.StringVar(&s.logLevel, "log-level", "info", "least important lines to log: debug, `info`, warn or error")
 }
@@ -107,6 +109,9 @@ func (s *settings) config(cmd *cobra.Command) (server.Config, error) {
 		if err := checkListen(flag, addr); err != nil {
 			return c, err
 		}
+	}
+	if err := s.page.check(); err != nil {
+		return c, err
 	}
 	if err := s.storeSettings.check(s.listen); err != nil {
 		return c, err

@@ -21,7 +21,7 @@ import (
 // A stacksCommand is serry stacks.
 type stacksCommand struct {
 	query
-	full, threads bool
+	full, threads, native bool
 }
 
 func newStacks() *cobra.Command {
@@ -43,11 +43,13 @@ Ranks of this host are found among its processes, also while the service does no
 answer. The service asks the launchers of other hosts, which have 2 s to answer.`,
 		Example: `  serry stacks
   serry stacks 3 --full
-  serry stacks 3 --threads -o json`,
+  serry stacks 3 --threads -o json
+  serry stacks 3 --native`,
 		ValidArgsFunction: c.completeTasks,
 	})
 	cmd.Flags().BoolVar(&c.full, "full", false, "show all frames, with whole paths")
 	cmd.Flags().BoolVar(&c.threads, "threads", false, "show all Python threads of each rank, not the main thread alone")
+	cmd.Flags().BoolVar(&c.native, "native", false, "have eu-stack, gdb or py-spy read the native stacks, of ranks on this host; each stands still meanwhile")
 	return cmd
 }
 
@@ -65,7 +67,11 @@ func (c *stacksCommand) command(cmd *cobra.Command) *cobra.Command {
 		}
 		ctx, stop := signal.NotifyContext(cmd.Context(), syscall.SIGINT, syscall.SIGTERM)
 		defer stop()
-		err := c.show(ctx, args)
+		show := c.show
+		if c.native {
+			show = c.showNative
+		}
+		err := show(ctx, args)
 		if ctx.Err() != nil {
 			return unsaid{exitError{errInterrupted, exitInterrupted}}
 		}
@@ -148,7 +154,7 @@ func choose(s wire.Status, here []rankHere, args []string) (chosen []rankHere, e
 		if len(names) > 0 && !slices.Contains(names, t.Task) {
 			continue
 		}
-		i := slices.IndexFunc(here, func(r rankHere) bool { return len(s.Jobs) == 1 && rankOf(t.Task, true) == r.rank })
+		i := slices.IndexFunc(here, func(r rankHere) bool { return len(s.Jobs) == 1 && diagnose.RankOf(t.Task, true) == r.rank })
 		if i < 0 {
 			elsewhere = append(elsewhere, t.Task)
 			continue
@@ -230,18 +236,18 @@ func (c *stacksCommand) print(page *stacksPage, s wire.Status) {
 			if i > 0 {
 				fmt.Fprintln(c.out)
 			}
-			c.printThreads(r, rankText(s, r.Task))
+			c.printThreads(r, diagnose.RankText(s, r.Task))
 		}
 	} else {
 		fmt.Fprintln(c.out, c.paint(bold, counted(len(page.Groups), "group")+", "+counted(len(page.Ranks), "rank")))
 		for _, g := range page.Groups {
 			fmt.Fprintln(c.out)
-			c.printGroup(g, ranksText(s, g.Tasks))
+			c.printGroup(g, diagnose.RanksText(s, g.Tasks))
 		}
 	}
 	if len(page.Elsewhere) > 0 {
 		fmt.Fprintln(c.out)
-		text := fmt.Sprintf("not on this host, and no launcher answers for them: %s%s; serry tasks -o wide shows where to run serry stacks for them", ranksText(s, page.Elsewhere), page.silent)
+		text := fmt.Sprintf("not on this host, and no launcher answers for them: %s%s; serry tasks -o wide shows where to run serry stacks for them", diagnose.RanksText(s, page.Elsewhere), page.silent)
 		c.wrap(cell{}, cell{text, yellow})
 	}
 }

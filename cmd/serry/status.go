@@ -106,7 +106,7 @@ func (q *query) news(s wire.Status, last string) (text string, err error) {
 func (p *printer) changeText(s wire.Status) string {
 	parts := []string{fmt.Sprintf("attempt %d: %s; %s", s.Epoch, p.mood(s), p.counts(s))}
 	if s.First != nil {
-		parts = append(parts, "first failure: "+noteText(s, *s.First))
+		parts = append(parts, "first failure: "+diagnose.NoteText(s, *s.First))
 	}
 	for _, b := range s.Barriers {
 		parts = append(parts, waitLine(s, b))
@@ -114,7 +114,7 @@ func (p *printer) changeText(s wire.Status) string {
 	for _, one := range s.Stragglers {
 		who := "host " + one.Host
 		if one.Task != "" {
-			who = rankText(s, one.Task)
+			who = diagnose.RankText(s, one.Task)
 		}
 		parts = append(parts, who+" is slow")
 	}
@@ -126,7 +126,7 @@ func (p *printer) changeText(s wire.Status) string {
 
 // waitLine is a wait in a line: where, how many have come, and which have not.
 func waitLine(s wire.Status, b wire.BarrierStatus) string {
-	return fmt.Sprintf("%s %d/%d, missing %s", diagnose.Place(b.ID), b.Arrived, b.Members, missing(s, b))
+	return fmt.Sprintf("%s %d/%d, missing %s", diagnose.Place(b.ID), b.Arrived, b.Members, diagnose.MissingText(s, b))
 }
 
 // slowShown is how many stragglers a status names.
@@ -153,7 +153,7 @@ func (p *printer) showStatus(address string, s wire.Status) error {
 	fmt.Fprintf(p.out, "%s     %d, %s; %d calls wait\n", p.paint(bold, "keys"), s.Keys, bytesText(s.StoreBytes), s.Waiting)
 	p.showPace(s)
 	if s.First != nil {
-		line := fmt.Sprintf("%s ago: %s", diagnose.Ago(s.UpSeconds-s.First.AtSeconds), noteText(s, *s.First))
+		line := fmt.Sprintf("%s ago: %s", diagnose.Ago(s.UpSeconds-s.First.AtSeconds), diagnose.NoteText(s, *s.First))
 		fmt.Fprintf(p.out, "%s   %s\n", p.paint(bold, "failed"), p.paint(red, p.cut(line, len("failed   "))))
 		fmt.Fprintln(p.out, "         serry why says more")
 	}

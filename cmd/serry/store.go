@@ -52,11 +52,14 @@ func (s *storeSettings) define(f *pflag.FlagSet) {
 
 // defineEtcd defines the flags that say where in an etcd the service is, and how to talk to it.
 func (s *storeSettings) defineEtcd(f *pflag.FlagSet) {
-	f.StringVar(&s.prefix, "store-prefix", "/serry/", "where in etcd the keys of this service begin")
+	f.StringVar(&s.prefix, "store-prefix", defaultPrefix, "where in etcd the keys of this service begin")
 	f.StringVar(&s.tls.Cert, "store-cert", "", "PEM `file` with the certificate to show to etcd")
 	f.StringVar(&s.tls.Key, "store-key", "", "PEM `file` with its private key")
 	f.StringVar(&s.tls.CA, "store-ca", "", "PEM `file` with the roots that etcd must chain to")
 }
+
+// defaultPrefix is where in etcd the keys of a service begin if nothing is said.
+const defaultPrefix = "/serry/"
 
 // Kinds of stores.
 const (

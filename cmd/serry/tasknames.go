@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/serry-dev/serry/diagnose"
 	"github.com/serry-dev/serry/wire"
 )
 
@@ -14,7 +15,7 @@ func findTasks(tasks []wire.TaskStatus, typed []string) ([]string, error) {
 	var names []string
 	for _, word := range typed {
 		i := slices.IndexFunc(tasks, func(t wire.TaskStatus) bool {
-			return t.Task == word || rankOf(t.Task, oneJob(tasks)) == word
+			return t.Task == word || diagnose.RankOf(t.Task, oneJob(tasks)) == word
 		})
 		if i < 0 {
 			return nil, hinted{fmt.Errorf("no rank %s", word), "the job has " + spoken(tasks)}
@@ -35,35 +36,6 @@ func oneJob(tasks []wire.TaskStatus) bool {
 	return first == last
 }
 
-// rankOf is what people call a task: by its number alone where there is one job.
-func rankOf(task string, oneJob bool) string {
-	if _, number, ok := strings.Cut(task, "/"); ok && oneJob {
-		return number
-	}
-	return task
-}
-
-// rankText is rank 3, or worker/3 where there are several jobs.
-func rankText(s wire.Status, task string) string {
-	if len(s.Jobs) == 1 {
-		return "rank " + rankOf(task, true)
-	}
-	return task
-}
-
-// ranksText names tasks, sorted as they come: rank 3, or ranks 0-1,7, or ps/0-1 worker/7 where there are several jobs.
-func ranksText(s wire.Status, tasks []string) string {
-	text := ranges(tasks)
-	if len(s.Jobs) != 1 {
-		return text
-	}
-	noun := "ranks "
-	if len(tasks) == 1 {
-		noun = "rank "
-	}
-	return noun + strings.ReplaceAll(strings.ReplaceAll(text, s.Jobs[0].Name+"/", ""), " ", ",")
-}
-
 // spoken names all tasks of a job: ranks 0-3, or ranks ps/0-1 worker/0-3.
 func spoken(tasks []wire.TaskStatus) string {
 	var names []string
@@ -74,7 +46,7 @@ func spoken(tasks []wire.TaskStatus) string {
 	if len(names) == 1 {
 		noun = "rank "
 	}
-	text := ranges(names)
+	text := diagnose.TaskRanges(names)
 	if oneJob(tasks) {
 		_, text, _ = strings.Cut(text, "/")
 	}

@@ -1,16 +1,15 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
-	"net"
 	"os"
 	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
 
-	"github.com/serry-dev/serry"
 	"github.com/serry-dev/serry/diagnose"
 	"github.com/serry-dev/serry/wire"
 )
@@ -74,25 +73,17 @@ func (p *printer) showTasks(s wire.Status, address string) error {
 	for i := range s.Tasks {
 		k := &s.Tasks[i]
 		row := append(make([]cell, 0, len(t.columns)),
-			cell{text: rankOf(k.Task, len(s.Jobs) == 1)}, cell{k.State, stateColour(k.State)}, cell{text: diagnose.Ago(k.ForSeconds)})
+			cell{text: diagnose.RankOf(k.Task, len(s.Jobs) == 1)}, cell{k.State, stateColour(k.State)}, cell{text: diagnose.Ago(k.ForSeconds)})
 		if wide {
 			row = append(row, cell{text: hostOf(k.From)}, cell{text: pidText(pids[k.Task])}, cell{text: beatText(k.HeardSeconds)}, cell{text: incarnation(k.Incarnation)})
 		}
-		t.add(append(row, cell{errorText(k), red})...)
+		t.add(append(row, cell{diagnose.TaskError(k), red})...)
 	}
 	return p.table(t)
 }
 
 // hostOf is the host that a task was heard from.
-func hostOf(from string) string {
-	if from == "" {
-		return "-"
-	}
-	if host, _, err := net.SplitHostPort(from); err == nil {
-		return host
-	}
-	return from
-}
+func hostOf(from string) string { return cmp.Or(diagnose.HostOf(from), "-") }
 
 func pidText(pid int) string {
 	if pid == 0 {
@@ -122,15 +113,6 @@ func localPids(s wire.Status, address string) map[string]int {
 		}
 	}
 	return pids
-}
-
-// errorText says what is wrong with a task, without its name, which stands in front already.
-func errorText(k *wire.TaskStatus) string {
-	text := strings.TrimPrefix(k.Error, "task "+k.Task+": ")
-	if rest, ok := strings.CutPrefix(text, k.Cause); ok {
-		return peopleSay.Replace(k.Cause) + rest
-	}
-	return text
 }
 
 func incarnation(n uint64) string {
@@ -175,52 +157,9 @@ func barrierTable(s wire.Status, wide bool) *table {
 			if b.LeftSeconds > 0 {
 				left = diagnose.Ago(b.LeftSeconds)
 			}
-			row = append(row, texts(fmt.Sprint(b.Counter), left, rankOf(b.First, len(s.Jobs) == 1))...)
+			row = append(row, texts(fmt.Sprint(b.Counter), left, diagnose.RankOf(b.First, len(s.Jobs) == 1))...)
 		}
-		t.add(append(row, cell{missing(s, b), yellow})...)
+		t.add(append(row, cell{diagnose.MissingText(s, b), yellow})...)
 	}
 	return t
-}
-
-// missing names who a barrier waits for: the number first, because the names may not fit.
-func missing(s wire.Status, b wire.BarrierStatus) string {
-	n := b.Members - b.Arrived
-	names := ranksText(s, b.Missing)
-	if n > len(b.Missing) {
-		names += " ..."
-	}
-	if n <= 1 {
-		return names
-	}
-	return fmt.Sprintf("%d: %s", n, names)
-}
-
-// ranges writes names of tasks, sorted as they come, with runs of numbers drawn together:
-// "worker/0-3 worker/7".
-func ranges(names []string) string {
-	var parts []string
-	for i := 0; i < len(names); {
-		job, first, ok := cutTask(names[i])
-		j := i + 1
-		for last := first; ok && j < len(names); j++ {
-			other, n, _ := cutTask(names[j])
-			if other != job || n != last+1 {
-				break
-			}
-			last = n
-		}
-		part := names[i]
-		if j-i > 1 {
-			_, last, _ := cutTask(names[j-1])
-			part = fmt.Sprintf("%s-%d", names[i], last)
-		}
-		parts = append(parts, part)
-		i = j
-	}
-	return strings.Join(parts, " ")
-}
-
-func cutTask(name string) (job string, index int, ok bool) {
-	id, err := serry.ParseTaskID(name)
-	return id.Job, id.Index, err == nil
 }

@@ -13,7 +13,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/serry-dev/serry/diagnose"
-	"github.com/serry-dev/serry/preempt"
 	"github.com/serry-dev/serry/wire"
 )
 
@@ -80,16 +79,14 @@ var sorts = []string{"trouble", "rank", "step", "silence"}
 
 // ask brings the picture up to date. An outage is shown, and waited out.
 func (v *topView) ask(ctx context.Context) error {
-	s, err := v.remote.status(ctx, wire.StatusQuery{Tasks: true, Sight: true, Calls: true})
+	e, err := v.remote.evidence(ctx)
 	if v.failed = err; err != nil {
 		if v.remote.broken.Err() != nil || ctx.Err() != nil {
 			return err
 		}
 		return nil
 	}
-	v.status, v.hang = s, v.remote.hang(ctx)
-	saves, _ := preempt.ReadRecords(ctx, v.remote) // why says what is wrong with them
-	v.report = diagnose.Judge(diagnose.Evidence{Status: s, Hang: v.hang, Saves: saves})
+	v.status, v.hang, v.report = e.Status, e.Hang, diagnose.Judge(e)
 	return nil
 }
 
@@ -166,14 +163,11 @@ func (v *topView) foot() string {
 
 // A topRow is a rank.
 type topRow struct {
-	rank    string
-	task    *wire.TaskStatus
-	mark    byte // its state
-	colour  colour
-	trouble int
-	step    int64 // -1: none was reported
-	lag     int64
-	doing   string
+	rank string
+	task *wire.TaskStatus
+	diagnose.Marked
+	step int64 // -1: none was reported
+	lag  int64
 }
 
 // rows are the ranks that the filter lets through, in order.
@@ -183,18 +177,17 @@ func (v *topView) rows() []topRow {
 	for _, n := range s.Steps {
 		most = max(most, n)
 	}
-	trouble := v.trouble()
+	marks := diagnose.MarkRanks(s, v.hang)
 	var rows []topRow
 	for i := range s.Tasks {
 		t := &s.Tasks[i]
-		r := topRow{rank: rankOf(t.Task, len(s.Jobs) == 1), task: t, step: -1, doing: doing(t)}
+		r := topRow{rank: diagnose.RankOf(t.Task, len(s.Jobs) == 1), task: t, Marked: marks[i], step: -1}
 		if i < len(s.Steps) {
 			r.step = s.Steps[i]
 		}
 		if r.step >= 0 {
 			r.lag = most - r.step
 		}
-		r.judge(trouble[t.Task])
 		if v.passes(&r) {
 			rows = append(rows, r)
 		}
@@ -205,7 +198,7 @@ func (v *topView) rows() []topRow {
 
 // passes says whether the filter lets a row through.
 func (v *topView) passes(r *topRow) bool {
-	return v.filter == "" || strings.Contains(r.rank+" "+hostOf(r.task.From)+" "+r.task.State+" "+r.doing, v.filter)
+	return v.filter == "" || strings.Contains(r.rank+" "+hostOf(r.task.From)+" "+r.task.State+" "+r.Doing, v.filter)
 }
 
 // order sorts the rows. Those that are equal stay in the order of their numbers.
@@ -225,91 +218,19 @@ func (v *topView) order(rows []topRow) {
 		case "rank":
 			return 0
 		}
-		return cmp.Or(cmp.Compare(b.trouble, a.trouble), cmp.Compare(b.lag, a.lag))
+		return cmp.Or(cmp.Compare(b.Trouble, a.Trouble), cmp.Compare(b.lag, a.lag))
 	})
 }
 
-// A rankTrouble is what is wrong with a rank beside its state.
-type rankTrouble struct {
-	blamed, missing, slow bool
-	at                    string // where it is, if it keeps the others waiting
-}
-
-// soonThere is for how many seconds it is no trouble that a rank is missing: ranks do not come at the same moment.
-const soonThere = 2
-
-// trouble finds the ranks that keep the others waiting, that are missing somewhere, and that are slow.
-func (v *topView) trouble() map[string]rankTrouble {
-	all := make(map[string]rankTrouble)
-	change := func(task string, f func(*rankTrouble)) {
-		t := all[task]
-		f(&t)
-		all[task] = t
+// markColour is the colour of a mark: red for a rank that is to be looked at first.
+func markColour(m diagnose.Mark) colour {
+	switch m {
+	case diagnose.MarkFailed, diagnose.MarkBlamed:
+		return red
+	case diagnose.MarkAtWork, diagnose.MarkLeft:
+		return plain
 	}
-	for _, b := range v.status.Barriers {
-		if b.ForSeconds < soonThere {
-			continue
-		}
-		for _, task := range b.Missing {
-			change(task, func(t *rankTrouble) { t.missing = true })
-		}
-	}
-	for _, s := range v.status.Stragglers {
-		change(s.Task, func(t *rankTrouble) { t.slow = true })
-	}
-	if v.hang != nil && v.hang.Hang != nil && len(v.status.Jobs) == 1 {
-		for _, r := range v.hang.Hang.Ranks {
-			change(fmt.Sprintf("%s/%d", v.status.Jobs[0].Name, r.Rank), func(t *rankTrouble) {
-				t.blamed, t.at = true, strings.TrimSuffix(fmt.Sprintf("%s at %s", r.Class, r.At), " at ")
-			})
-		}
-	}
-	return all
-}
-
-// judge gives a row its mark. The worst comes first.
-func (r *topRow) judge(t rankTrouble) {
-	state := r.task.State
-	for i, m := range []struct {
-		is     bool
-		mark   byte
-		colour colour
-	}{
-		{state == wire.StateFailed, 'F', red},
-		{t.blamed, '!', red},
-		{state == wire.StateAbsent, '-', yellow},
-		{state == wire.StateRegistering, 'r', yellow},
-		{t.missing && state == wire.StateConnected, 'm', yellow},
-		{t.slow, 's', yellow},
-		{state == wire.StateConnected, '.', plain},
-		{true, 'x', plain},
-	} {
-		if m.is {
-			r.mark, r.colour, r.trouble = m.mark, m.colour, -i
-			break
-		}
-	}
-	switch {
-	case state == wire.StateFailed:
-		r.doing = errorText(r.task)
-	case t.at != "":
-		r.doing = t.at
-	}
-}
-
-// doing is the last call of a rank.
-func doing(t *wire.TaskStatus) string {
-	if t.LastCall == "" {
-		return ""
-	}
-	text := t.LastCall
-	if t.LastOf != "" {
-		text += " " + t.LastOf
-	}
-	if t.CallWaits {
-		return fmt.Sprintf("waits for %s, %s", diagnose.Ago(t.CallSeconds), text)
-	}
-	return fmt.Sprintf("%s ago %s", diagnose.Ago(t.CallSeconds), text)
+	return yellow
 }
 
 // table draws rows below their titles. The chosen one is marked.
@@ -326,7 +247,7 @@ func (v *topView) table(rows []topRow, chosen int) []string {
 		if r.task.HeardSeconds != nil {
 			heard = diagnose.Ago(*r.task.HeardSeconds)
 		}
-		t.add(cell{at, bold}, cell{string(r.mark), r.colour}, cell{r.rank, r.colour}, cell{text: hostOf(r.task.From)}, cell{text: step}, cell{text: lag}, cell{text: heard}, cell{text: r.doing})
+		t.add(cell{at, bold}, cell{string(rune(r.Mark)), markColour(r.Mark)}, cell{r.rank, markColour(r.Mark)}, cell{text: hostOf(r.task.From)}, cell{text: step}, cell{text: lag}, cell{text: heard}, cell{text: r.Doing})
 	}
 	return v.drawn(func(p *printer) error { return p.table(t) })
 }

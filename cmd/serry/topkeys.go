@@ -91,7 +91,7 @@ func (v *topView) past() []string {
 		n := v.status.Notes[i]
 		at := v.status.Clock.Add(-time.Duration((v.status.UpSeconds - n.AtSeconds) * float64(time.Second)))
 		stamp := at.Local().Format(time.TimeOnly)
-		lines = append(lines, stamp+"  "+v.cut(noteText(v.status, n), len(stamp)+2))
+		lines = append(lines, stamp+"  "+v.cut(diagnose.NoteText(v.status, n), len(stamp)+2))
 	}
 	return lines
 }
@@ -112,8 +112,8 @@ func (v *topView) details(ctx context.Context) []string {
 	if r.step >= 0 {
 		lines = append(lines, v.cut(fmt.Sprintf("step   %d, %d behind", r.step, r.lag), 0))
 	}
-	if r.doing != "" {
-		lines = append(lines, v.cut("does   "+r.doing, 0))
+	if r.Doing != "" {
+		lines = append(lines, v.cut("does   "+r.Doing, 0))
 	}
 	return append(append(lines, ""), v.stackOf(ctx, t.Task)...)
 }

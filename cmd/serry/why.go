@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -19,6 +18,7 @@ func newWhy() *cobra.Command {
 	q := &query{}
 	var flights collectivesCommand
 	var transfers bool
+	var past pastWhy
 	cmd := q.command(&cobra.Command{
 		Use:   "why",
 		Short: "Say what went wrong first, and who waits for whom",
@@ -40,56 +40,57 @@ or a process was refused; 2 a mistake in the command line.
 
 With --collectives it asks the processes of the job themselves which operations
 of serry's own collectives they run: who entered which one when, the first that
-differs, and the rank that is slowest. --svg draws that.
+differs, and the rank that is slowest. --svg draws that; --pytorch writes files
+for python -m torch.distributed.flight_recorder.fr_trace.
 
 With --transfers it asks them which transfers of buffers have not ended, and which
-process each of them waits for, and why. Exit status 3: one has waited for 30 s.`,
+process each of them waits for, and why. Exit status 3: one has waited for 30 s.
+
+About what is over it says what it would have said at the end: with --ended, or
+where no service is named and none runs, about the job of serry run that ended
+last on this host; with --journal from the journal of a service, a copy of it, or
+what serry replay --export has written.`,
 		Example: `  serry why
   serry why --collectives --svg flight.svg
-  serry why --transfers`,
+  serry why --transfers
+  serry why --ended
+  serry why --journal incident.journal`,
 		Args: noArguments,
 	}, func(ctx context.Context, r *remote, _ []string) error {
 		if transfers {
 			return q.transfers(ctx, r)
 		}
-		if flights.wanted || flights.svg != "" {
+		if flights.wanted || flights.svg != "" || flights.torch != "" {
 			return q.collectives(ctx, r, flights)
 		}
-		s, err := r.status(ctx, wire.StatusQuery{Tasks: true, Calls: true})
+		evidence, err := r.wholeEvidence(ctx)
 		if err != nil {
 			return err
 		}
-		saves, err := preempt.ReadRecords(ctx, r)
-		if err != nil {
-			return err
-		}
-		if diagnose.WantsSight(s) {
-			if s, err = r.status(ctx, wire.StatusQuery{Tasks: true, Calls: true, Sight: true}); err != nil {
-				return err
-			}
-		}
-		evidence := diagnose.Evidence{Status: s, Saves: saves, Hang: r.hang(ctx)}
 		report := diagnose.Judge(evidence)
 		if report.WantsStacks() {
-			evidence.Stacks = stacksHere(s, r.address)
+			evidence.Stacks = stacksHere(evidence.Status, r.address)
 			report = diagnose.Judge(evidence)
 		}
-		done, err := q.object(report)
-		if err != nil {
-			return err
-		}
-		if !done {
-			q.explain(s, report)
-		}
-		if status := report.ExitStatus(); status != exitDone {
-			return unsaid{exitError{errors.New(report.Verdict), status}} // stdout has it
-		}
-		return nil
+		return q.answer(evidence.Status, report)
 	})
+	past.define(cmd)
+	past.instead(cmd, q)
 	cmd.Flags().BoolVar(&flights.wanted, "collectives", false, "say which collective operations the ranks run, and where they differ")
 	cmd.Flags().BoolVar(&transfers, "transfers", false, "say which transfers of buffers have not ended, and what they wait for")
 	cmd.Flags().StringVar(&flights.svg, "svg", "", "with --collectives: draw the operations into this `file`")
+	cmd.Flags().StringVar(&flights.torch, "pytorch", "", "with --collectives: write the records into this `folder`, for the analyser of PyTorch")
 	return cmd
+}
+
+// evidence is what is known of a job without looking at its processes.
+func (r *remote) evidence(ctx context.Context) (diagnose.Evidence, error) {
+	s, err := r.status(ctx, wire.StatusQuery{Tasks: true, Sight: true, Calls: true})
+	if err != nil {
+		return diagnose.Evidence{}, err
+	}
+	saves, _ := preempt.ReadRecords(ctx, r) // serry why says what is wrong with them
+	return diagnose.Evidence{Status: s, Hang: r.hang(ctx), Saves: saves}, nil
 }
 
 // hang is what the launcher of the job has told the service about ranks that keep the others waiting, or nil.
@@ -148,6 +149,9 @@ func (p *printer) explain(s wire.Status, r diagnose.Report) {
 		fmt.Fprintln(p.out)
 		p.saved(s, save)
 	}
+	if r.AsOf != "" {
+		p.wrap(cell{}, cell{text: "this is as of " + r.AsOf})
+	}
 }
 
 // lastCalls lists what ranks did last, where no failure explains what they do, and where all of them call the
@@ -194,7 +198,7 @@ func (p *printer) blamed(s wire.Status, w diagnose.Wait) {
 		if len(by[why]) > 1 {
 			said = ofSeveral(why)
 		}
-		p.wrap(dash, cell{text: ranksText(s, by[why]) + " " + said})
+		p.wrap(dash, cell{text: diagnose.RanksText(s, by[why]) + " " + said})
 	}
 	if w.More > 0 {
 		p.wrap(dash, cell{text: fmt.Sprintf("and %d more", w.More)})
@@ -223,7 +227,7 @@ func (p *printer) saved(status wire.Status, s diagnose.Save) {
 	steps := strings.Trim(fmt.Sprint(s.Steps), "[]")
 	p.wrap(cell{}, cell{fmt.Sprintf("%s: %d of %d ranks have saved, at step %s", name, s.Saved, s.Of, steps), bold})
 	if len(s.Missing) > 0 {
-		p.wrap(dash, cell{text: "no receipt of " + ranksText(status, s.Missing)})
+		p.wrap(dash, cell{text: "no receipt of " + diagnose.RanksText(status, s.Missing)})
 	}
 }
 

@@ -6,11 +6,13 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"time"
 
 	"github.com/serry-dev/serry/collective"
+	"github.com/serry-dev/serry/diagnose"
 	"github.com/serry-dev/serry/wire"
 )
 
@@ -18,6 +20,7 @@ import (
 type collectivesCommand struct {
 	wanted bool
 	svg    string // file for the picture, or empty
+	torch  string // folder for files that the analyser of PyTorch reads, or empty
 }
 
 // exitStalled is the status of why for a wait that lasts too long.
@@ -62,7 +65,7 @@ func (q *query) collectives(ctx context.Context, r *remote, c collectivesCommand
 		fmt.Fprintf(q.errors, "serry: %s\n", printable(bad.Error()))
 	}
 	page := collectivesPageOf(flights, g)
-	if err := c.draw(page); err != nil {
+	if err := errors.Join(c.draw(page), c.dump(page)); err != nil {
 		return err
 	}
 	done, err := q.object(page)
@@ -147,6 +150,32 @@ func (c collectivesCommand) draw(page collectivesPage) error {
 	return errors.Join(page.Cliques[0].WriteSVG(f), f.Close())
 }
 
+// dump writes the records of the first clique, a file for each rank that has answered.
+func (c collectivesCommand) dump(page collectivesPage) error {
+	if c.torch == "" {
+		return nil
+	}
+	if len(page.Cliques) == 0 {
+		return errors.New("--pytorch: " + page.Verdict)
+	}
+	if err := os.MkdirAll(c.torch, 0o777); err != nil {
+		return err
+	}
+	for _, t := range page.Cliques[0].Tracks {
+		if t.Silent != "" {
+			continue
+		}
+		f, err := os.Create(filepath.Join(c.torch, fmt.Sprint("rank_", t.Rank)))
+		if err != nil {
+			return err
+		}
+		if err := errors.Join(page.Cliques[0].WritePyTorch(f, t.Rank), f.Close()); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // printCollectives prints the answer for people.
 func (p *printer) printCollectives(page collectivesPage) {
 	p.wrap(cell{}, cell{page.Verdict, p.stageColour(page.exitStatus())})
@@ -225,7 +254,7 @@ func (c *collectiveClique) rows(seq uint64) (rows []string) {
 		if len(g.ranks) > 1 {
 			noun = "ranks "
 		}
-		row := noun + strings.ReplaceAll(strings.ReplaceAll(ranges(g.ranks), "rank/", ""), " ", ",") + " at " + g.first.Format("15:04:05.000")
+		row := noun + strings.ReplaceAll(strings.ReplaceAll(diagnose.TaskRanges(g.ranks), "rank/", ""), " ", ",") + " at " + g.first.Format("15:04:05.000")
 		if d := g.last.Sub(g.first); d > 0 {
 			row += fmt.Sprintf(" to %v later", d.Round(time.Microsecond))
 		}

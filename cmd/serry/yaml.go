@@ -5,6 +5,8 @@ import (
 	"encoding/json"
 	"io"
 	"strings"
+
+	"github.com/serry-dev/serry/internal/harmless"
 )
 
 // writeYAML prints v as YAML, with the fields that its JSON has, in the same order. It walks once over
@@ -16,7 +18,7 @@ func writeYAML(w io.Writer, v any) error {
 	if err := e.Encode(v); err != nil {
 		return err
 	}
-	y := &yamlWriter{in: escapeControls(document.Bytes())}
+	y := &yamlWriter{in: harmless.JSON(document.Bytes())}
 	y.value(0, atTop)
 	_, err := w.Write(y.out)
 	return err
