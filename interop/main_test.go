@@ -50,6 +50,7 @@ const (
 	jax092     venv = "jax-0.9.2" // dialect O, no job name
 	jax082     venv = "jax-0.8.2" // dialect O, job jax_worker, slow heartbeats
 	tensorflow venv = "tf"        // dialect O, jobs
+	torch      venv = "torch"     // no client of the service: PyTorch reads records of collectives
 )
 
 // both are one client of each dialect.

@@ -44,7 +44,7 @@ func TestRunUnmodifiedScript(t *testing.T) {
 // A killed rank is named first, with its last words, although the others abort
 // because of it.
 func TestRunNamesTheKilledRank(t *testing.T) {
-	lab.Clause(t, "C-LOST-3", "A-SIDE-16")
+	lab.Clause(t, "C-LOST-3", "A-SIDE-16", "TD-RC-2")
 	skipShort(t)
 	eachVenv(t, both, func(t *testing.T, v venv) {
 		r := launch(t, nil, "-n", "4", "--", v.python(t), "testdata/run.py", "victim")
@@ -58,7 +58,7 @@ func TestRunNamesTheKilledRank(t *testing.T) {
 // has failed as soon as it wants to leave: jax makes it wait for them, which
 // would wait for it until the shutdown times out.
 func TestRunFailsTheRankThatRaised(t *testing.T) {
-	lab.Clause(t, "D-RC-6")
+	lab.Clause(t, "D-RC-6", "TD-RC-2")
 	skipShort(t)
 	eachVenv(t, both, func(t *testing.T, v venv) {
 		r := launch(t, nil, "-n", "4", "--", v.python(t), "testdata/run_leave.py", "raise")

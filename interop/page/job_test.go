@@ -1,0 +1,74 @@
+package page_test
+
+import (
+	"bufio"
+	"bytes"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/serry-dev/serry/internal/lab"
+)
+
+// A rank of a real jax job falls asleep while its page is open: the page names the rank, its place and since when, and is not
+// loaded again. How long that took is said.
+func TestRealJob(t *testing.T) {
+	lab.Clause(t, "D-WEB-1", "D-WEB-15")
+	browser := findBrowser(t)
+	python, err := filepath.Abs(filepath.Join("..", "..", ".cache", "venv", "jax-new", "bin", "python"))
+	if err == nil {
+		_, err = os.Stat(python)
+	}
+	if err != nil {
+		if os.Getenv("CI") == "true" {
+			t.Fatalf("no jax: %v; scripts/venvs.sh jax-new makes it", err)
+		}
+		t.Skipf("NOT TESTED: the page of a real jax job: %v; scripts/venvs.sh jax-new makes it", err)
+	}
+	dir := t.TempDir()
+	serry, token := filepath.Join(dir, "serry"), filepath.Join(dir, "token")
+	if out, err := exec.CommandContext(t.Context(), "go", "build", "-o", serry, "github.com/serry-dev/serry/cmd/serry").CombinedOutput(); err != nil {
+		t.Fatalf("go build: %v\n%s", err, out)
+	}
+	if err := os.WriteFile(token, []byte(stageToken), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	job := exec.CommandContext(t.Context(), serry, "run", "-n", "4", "--web", "--web-token-file", token, "--", python, filepath.Join("testdata", "train.py"))
+	job.Env = append(os.Environ(), "JAX_PLATFORMS=cpu", "XDG_RUNTIME_DIR="+dir)
+	var out bytes.Buffer
+	job.Stdout = &out
+	said, err := job.StderrPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := job.Start(); err != nil {
+		t.Fatal(err)
+	}
+	lines := bufio.NewScanner(said)
+	url := ""
+	for url == "" && lines.Scan() {
+		_, url, _ = strings.Cut(lines.Text(), "page at ")
+	}
+	drained := make(chan struct{})
+	go func() { // so that the job can go on writing
+		defer close(drained)
+		for lines.Scan() {
+		}
+	}()
+	results := browser.drive(t, "real", url, stageToken)
+	if err := job.Process.Signal(syscall.SIGINT); err != nil {
+		t.Errorf("the job has ended before: %v", err)
+	}
+	<-drained
+	_ = job.Wait() // it was interrupted
+	r, ok := results["a rank falls asleep"]
+	if !ok || r.Error != "" {
+		t.Errorf("the page does not tell of the rank that sleeps: %s\nthe job wrote:\n%s", r.Error, out.String())
+	}
+	_, at, _ := strings.Cut(out.String(), "asleep at ")
+	at, _, _ = strings.Cut(at, "\n")
+	t.Logf("asleep at %s; %s", at, r.Said)
+}
