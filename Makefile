@@ -74,10 +74,11 @@ bench-collective: build ## collectives over links and through shared memory, bes
 	scripts/venvs.sh torch mpi jax-new
 	$(GO) run ./bench/collective -serry $(BIN)
 
-bench-transfer: ## transfers beside bare sockets, iperf3, copies of memory and JAX's transfer server
+bench-transfer: ## transfers beside bare sockets, iperf3, copies of memory, JAX's transfer server, Mooncake and NIXL
 	scripts/iperf3.sh
-	scripts/venvs.sh jax-new
-	$(GO) run ./bench/transfer -python .cache/venv/jax-new/bin/python
+	scripts/ibverbs.sh
+	scripts/venvs.sh jax-new mooncake nixl
+	$(GO) run ./bench/transfer -python .cache/venv/jax-new/bin/python -mooncake .cache/venv/mooncake/bin/python -nixl .cache/venv/nixl/bin/python
 
 bench-stacks: build ## Python stacks of a process: serry beside py-spy, time and right answers; what sampling costs
 	scripts/venvs.sh py-spy jax-new
@@ -87,6 +88,11 @@ bench-stacks: build ## Python stacks of a process: serry beside py-spy, time and
 scenarios: build ## what serry says, and how soon, when a rank of a real jax job crashes, hangs or is slow
 	scripts/venvs.sh jax-new jax-0.9.2 tf
 	$(GO) run ./bench/scenarios -serry $(BIN)
+
+.PHONY: shots
+shots: ## pictures of the main states of the page, in out/shots, by a real browser
+	scripts/chromium.sh
+	$(GO) test ./interop/page -run TestShots -count 1 -v -shots $(CURDIR)/out/shots
 
 .PHONY: soak-healthy
 soak-healthy: build ## an hour of four jax processes that train, save and compile at random: no alarm; HEALTHY=5m for less
@@ -116,9 +122,10 @@ stress: ## every transport with full sockets and many callers, for DURATION each
 links: ## LINKS jobs whose tasks send each other messages through kills, cuts, new lives and fail-overs, in virtual time
 	$(GO) test ./link -run TestLinksInTheStorm -schedules $(LINKS) -timeout 3h -v
 
-soak-transfer: ## 500 cuts of real links, and kills of receivers, in the middle of transfers of 1 GiB; needs root
+soak-transfer: ## 500 cuts of real links, and kills of receivers, in the middle of transfers of 1 GiB, and one of 5 GiB; needs root
 	scripts/iproute2.sh
 	$(GO) run ./bench/cuts
+	$(GO) test ./transfer -run TestHugeBuffer -huge 5368709120 -timeout 1h -v
 
 soak-train: build ## 200 kills of workers of a real training in steps: none is lost or made twice, parameters are equal after each
 	$(GO) run ./bench/steps -serry $(BIN)

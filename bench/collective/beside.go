@@ -58,10 +58,14 @@ func besideWorks(over string) (list []gauge.Work) {
 // A rank is a rank of serry.
 type rank struct {
 	*collective.Comm
+	group  *collective.Group
 	second *collective.Comm // of the same ranks
 	net    *link.Net
 	arena  *memory.Arena // that vectors lie in, or nil
 	echoes *echoes
+
+	sides  recordSides // formed when they are first needed
+	vector []float32   // reused
 }
 
 // measure does some work, and returns how long one operation took on the slowest rank.
@@ -71,6 +75,8 @@ func (r *rank) measure(ctx context.Context, w gauge.Work) (time.Duration, error)
 		return r.ping(ctx, w)
 	case apart, together:
 		return r.pair(ctx, w)
+	case recorded, unrecorded:
+		return r.sum(ctx, w)
 	}
 	if r.arena == nil {
 		return gauge.Measure(ctx, r.Comm, w)
@@ -217,17 +223,22 @@ func (e *echoes) Event(link.Event) {}
 
 // newRank forms the cliques of a rank.
 func newRank(ctx context.Context, g *collective.Group, n *link.Net, tasks int) (r *rank, err error) {
-	devices := make([]serry.DeviceID, tasks)
-	for i := range devices {
-		devices[i] = serry.DeviceID(i)
-	}
-	r = &rank{net: n}
+	r = &rank{group: g, net: n}
 	if r.echoes, err = newEchoes(n); err != nil {
 		return nil, err
 	}
-	if r.Comm, err = g.Clique(ctx, devices, collective.CliqueOptions{}); err != nil {
+	if r.Comm, err = g.Clique(ctx, devices(tasks), collective.CliqueOptions{}); err != nil {
 		return nil, err
 	}
-	r.second, err = g.Clique(ctx, devices, collective.CliqueOptions{Traffic: 1})
+	r.second, err = g.Clique(ctx, devices(tasks), collective.CliqueOptions{Traffic: 1})
 	return r, err
+}
+
+// devices lists those of all tasks, of which each has one.
+func devices(tasks int) []serry.DeviceID {
+	list := make([]serry.DeviceID, tasks)
+	for i := range list {
+		list[i] = serry.DeviceID(i)
+	}
+	return list
 }

@@ -26,7 +26,7 @@ func TestQuick(t *testing.T) {
 	if err := run(t.Context(), args, &out, io.Discard); err != nil && !errors.Is(err, errMissed) { // a test says nothing of speed
 		t.Fatalf("run(%v) = %v", args, err)
 	}
-	for want, times := range map[string]int{"allreduce": 6, "alltoall": 6, "broadcast": 6, pings: 1, apart: 6, together: 6} {
+	for want, times := range map[string]int{"allreduce": 6, "alltoall": 6, "broadcast": 6, pings: 1, apart: 6, together: 6, recorded: 4, unrecorded: 2} {
 		if n := strings.Count(out.String(), want); n != times {
 			t.Errorf("%d lines of %s; want %d, over links and through memory of both kinds, in\n%s", n, want, times, out.String())
 		}
@@ -47,8 +47,31 @@ func TestRows(t *testing.T) {
 	}
 }
 
+// The recorder is judged by the median of what each turn with it took more than the one beside it.
+func TestJudgeRecords(t *testing.T) {
+	lab.Clause(t, "CL-FLR-1")
+	side := func(bytes int64, times ...float64) row {
+		return row{Ranks: 2, Bytes: bytes, times: map[string][]float64{ourName: times}}
+	}
+	for _, c := range []struct {
+		name          string
+		with, without row
+		kept          bool
+	}{
+		{"40 ns more", side(8, 2.04, 9, 3.04), side(8, 2, 3, 3), true},
+		{"60 ns more", side(8, 2.06, 1, 3.06), side(8, 2, 0.9, 3), false},
+		{"1% more", side(64<<10, 10.1, 20.2, 90), side(64<<10, 10, 20, 30), true},
+		{"3% more", side(64<<10, 10.3, 20.6, 10), side(64<<10, 10, 20, 30), false},
+	} {
+		rows := judgeRecords(c.with, c.without)
+		if rows[0].Kept != sheet.Kept(c.kept) || rows[1].Bar != "" {
+			t.Errorf("%s: judgeRecords() = %+v; want kept: %v", c.name, rows, c.kept)
+		}
+	}
+}
+
 func TestFlags(t *testing.T) {
-	for _, args := range [][]string{{"-ranks", "0"}, {"-ops", "sort"}, {"-sizes", "many"}, {"-rounds", "0"}, {"-peers", "nccl"}, {"-over", "air"}, {"x"}} {
+	for _, args := range [][]string{{"-ranks", "0"}, {"-ops", "sort"}, {"-sizes", "many"}, {"-rounds", "0"}, {"-settle", "-1s"}, {"-peers", "nccl"}, {"-over", "air"}, {"x"}} {
 		if _, err := parse(args, io.Discard); !errors.Is(err, sheet.ErrUsage) {
 			t.Errorf("parse(%v) = %v; want ErrUsage", args, err)
 		}

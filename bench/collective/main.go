@@ -5,12 +5,13 @@
 // usage: go run ./bench/collective [flags]
 //
 // Every peer is a group of processes that stays for the whole run. In every round all peers run the same operation on
-// vectors of the same size, in another order each time; sources are rewritten and results checked in each round, and
-// the time is that of the slowest rank. A ratio is the median of the ratios of the rounds: how many times as fast as
-// the peer serry is. Beside an all-reduce through shared memory stands how near it is to what the memory of the machine
-// allows. The last rows of a table have no peer: how long small frames of control take there and back beside all-reduces of 64 MiB,
-// and two all-reduces on two communicators, one after the other and at the same time. The exit code is 1 if a bar is
-// missed.
+// vectors of the same size, in an order drawn for the round, so that none always follows the same one. Before each turn there is
+// a pause: threads of the peer before run on for a while after it has answered, and would take processors from the next one.
+// Sources are rewritten and results checked in each round, and the time is that of the slowest rank. A ratio is the median of
+// the ratios of the rounds: how many times as fast as the peer serry is. Beside an all-reduce through shared memory stands how
+// near it is to what the memory of the machine allows. The last rows of a table have no peer: how long small frames of control
+// take there and back beside all-reduces of 64 MiB; two all-reduces on two communicators, one after the other and at the same
+// time; and all-reduces with the flight recorder and without. The exit code is 1 if a bar is missed.
 package main
 
 import (
@@ -19,10 +20,12 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"math/rand/v2"
 	"os"
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/serry-dev/serry/bench/internal/sheet"
 	"github.com/serry-dev/serry/collective/gauge"
@@ -49,6 +52,7 @@ type plan struct {
 	sizes  []int64
 	rounds int
 	peers  []string
+	settle time.Duration // the pause before each turn
 	json   bool
 
 	torch, mpi, jax string // interpreters
@@ -90,6 +94,7 @@ func parse(args []string, stderr io.Writer) (p plan, err error) {
 	sizes := flags.String("sizes", "8,4096,65536,262144,1048576,16777216,67108864,134217728", "`bytes` of the vectors: a list")
 	peers := flags.String("peers", "gloo,mpi,jax", "`names` of the peers")
 	flags.IntVar(&p.rounds, "rounds", 11, "how often each peer is measured")
+	flags.DurationVar(&p.settle, "settle", 20*time.Millisecond, "`pause` before each turn: threads of the peer before come to rest")
 	flags.StringVar(&p.torch, "torch", ".cache/venv/torch/bin/python", "`interpreter` with torch (scripts/venvs.sh torch)")
 	flags.StringVar(&p.mpi, "mpi", ".cache/venv/mpi/bin/python", "`interpreter` with mpi4py (scripts/venvs.sh mpi)")
 	flags.StringVar(&p.jax, "jax", ".cache/venv/jax-new/bin/python", "`interpreter` with jax (scripts/venvs.sh jax-new)")
@@ -118,6 +123,9 @@ func parse(args []string, stderr io.Writer) (p plan, err error) {
 func (p plan) check() error {
 	if p.rounds < 1 {
 		return fmt.Errorf("%d rounds: want 1 or more", p.rounds)
+	}
+	if p.settle < 0 {
+		return fmt.Errorf("a pause of %v: want 0 or more", p.settle)
 	}
 	for _, over := range p.over {
 		if !slices.Contains(ways, over) {
@@ -163,14 +171,16 @@ func measure(ctx context.Context, p plan, over string, ranks int, stderr io.Writ
 	if err != nil {
 		return nil, err
 	}
+	orders := rand.New(rand.NewPCG(1, uint64(ranks))) // the same in each run
 	for _, op := range p.ops {
 		for _, size := range p.sizes {
 			fmt.Fprintf(stderr, "bench: %d ranks over %s, %s of %d bytes\n", ranks, over, op, size)
 			w := gauge.Work{Op: op, Bytes: size, Count: count(size, ranks)}
 			r := row{Over: over, Op: op, Ranks: ranks, Bytes: size, times: make(map[string][]float64)}
 			for round := range p.rounds + 1 {
-				for i := range peers {
-					peer := peers[(i+round)%len(peers)]
+				for _, i := range orders.Perm(len(peers)) {
+					peer := peers[i]
+					time.Sleep(p.settle)
 					took, err := peer.measure(w)
 					if err != nil {
 						return nil, fmt.Errorf("%s: %s of %d bytes, %d ranks: %w", peer.name, op, size, ranks, err)
@@ -188,6 +198,11 @@ func measure(ctx context.Context, p plan, over string, ranks int, stderr io.Writ
 	}
 	fmt.Fprintf(stderr, "bench: %d ranks over %s, two things at the same time\n", ranks, over)
 	more, err := besides(p, peers[0], over, ranks)
+	if rows = append(rows, more...); err != nil || over != overMemory {
+		return rows, err
+	}
+	fmt.Fprintf(stderr, "bench: %d ranks over %s, with records and without\n", ranks, over)
+	more, err = recordedRows(p, peers[0], over, ranks)
 	return append(rows, more...), err
 }
 

@@ -29,13 +29,13 @@ const arenaBytes = 2 * gauge.MaxBytes
 const envOver = "SERRY_BENCH_OVER"
 
 // ourRanks is the commands of the ranks of serry.
-func ourRanks(over string, ranks int, address string) (all [][]string) {
+func ourRanks(over string, ranks int, address, unrecorded string) (all [][]string) {
 	self, err := os.Executable()
 	if err != nil {
 		self = os.Args[0]
 	}
 	for r := range ranks {
-		all = append(all, []string{"/usr/bin/env", "SERRY_ADDRESS=" + address, envOver + "=" + over, "SERRY_TASK=" + strconv.Itoa(r), "SERRY_TASKS=" + strconv.Itoa(ranks), self, rankCommand})
+		all = append(all, []string{"/usr/bin/env", "SERRY_ADDRESS=" + address, envOver + "=" + over, envUnrecorded + "=" + unrecorded, "SERRY_TASK=" + strconv.Itoa(r), "SERRY_TASKS=" + strconv.Itoa(ranks), self, rankCommand})
 	}
 	return all
 }
@@ -46,21 +46,11 @@ func beRank(ctx context.Context, in io.Reader, out io.Writer) error {
 	if err != nil {
 		return err
 	}
-	m, err := client.Join(ctx, cfg)
+	g, n, closeAll, err := open(ctx, cfg, collective.Options{LinksOnly: os.Getenv(envOver) == overLinks})
 	if err != nil {
 		return err
 	}
-	defer m.Close()
-	n, err := link.Open(ctx, m, m.KV(), link.Options{Plain: true})
-	if err != nil {
-		return err
-	}
-	defer n.Close(ctx)
-	g, err := collective.New(m, n, collective.Options{LinksOnly: os.Getenv(envOver) == overLinks})
-	if err != nil {
-		return err
-	}
-	defer g.Close(ctx)
+	defer closeAll()
 	r, err := newRank(ctx, g, n, tasks)
 	if err != nil {
 		return err
@@ -72,6 +62,28 @@ func beRank(ctx context.Context, in io.Reader, out io.Writer) error {
 		defer r.arena.Close()
 	}
 	return r.obey(ctx, bufio.NewScanner(in), out)
+}
+
+// open makes this process a member of a job, with links and a group.
+func open(ctx context.Context, cfg client.Config, opt collective.Options) (g *collective.Group, n *link.Net, closeAll func(), err error) {
+	m, err := client.Join(ctx, cfg)
+	if err != nil {
+		return nil, nil, nil, err
+	}
+	if n, err = link.Open(ctx, m, m.KV(), link.Options{Plain: true}); err != nil {
+		m.Close()
+		return nil, nil, nil, err
+	}
+	if g, err = collective.New(m, n, opt); err != nil {
+		n.Close(ctx)
+		m.Close()
+		return nil, nil, nil, err
+	}
+	return g, n, func() {
+		g.Close(ctx)
+		n.Close(ctx)
+		m.Close()
+	}, nil
 }
 
 // obey carries out orders until there are no more.

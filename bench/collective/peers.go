@@ -62,18 +62,24 @@ func (p plan) start(ctx context.Context, over string, ranks int) (peers []*peer,
 	if err != nil {
 		return nil, closeAll, err
 	}
-	service, err := proc.Start(ctx, p.binary, "serve", "--tasks", strconv.Itoa(ranks), "--listen", "127.0.0.1:0")
-	if err != nil {
-		return nil, closeAll, err
-	}
 	stopPeers := closeAll
+	var services []*proc.Process
 	closeAll = func() {
 		stopPeers()
-		service.Kill()
+		for _, s := range services {
+			s.Kill()
+		}
 	}
-	address, err := service.Address()
-	if err != nil {
-		return nil, closeAll, err
+	var addresses [2]string // of the service, and of that for the clique without records
+	for i := range addresses {
+		s, err := proc.Start(ctx, p.binary, "serve", "--tasks", strconv.Itoa(ranks), "--listen", "127.0.0.1:0")
+		if err != nil {
+			return nil, closeAll, err
+		}
+		services = append(services, s)
+		if addresses[i], err = s.Address(); err != nil {
+			return nil, closeAll, err
+		}
 	}
 	jaxAddress, err := freeAddress()
 	if err != nil {
@@ -84,7 +90,7 @@ func (p plan) start(ctx context.Context, over string, ranks int) (peers []*peer,
 		mpiName:  func() [][]string { return p.openMPI(over, ranks) },
 		jaxName:  func() [][]string { return p.jaxRanks(ranks, jaxAddress) },
 	}
-	ours, err := startPeer(ourName, nil, ourRanks(over, ranks, address))
+	ours, err := startPeer(ourName, nil, ourRanks(over, ranks, addresses[0], addresses[1]))
 	if err != nil {
 		return nil, closeAll, err
 	}

@@ -108,7 +108,11 @@ func show(w io.Writer, p plan, rows []row) error {
 		}
 		fmt.Fprintf(t, "\t%s\t%s\n", r.Bar, r.Kept)
 	}
-	return t.Flush()
+	if err := t.Flush(); err != nil {
+		return err
+	}
+	_, err := fmt.Fprintf(w, "each turn begins %v after the one before has ended; the order of the peers is drawn for each round\n", p.settle)
+	return err
 }
 
 // distance is which part of its time an all-reduce would take at least.

@@ -2,8 +2,8 @@
 //
 // usage: go run ./bench/cuts [flags]
 //
-// The other host is a network namespace, so this needs root and iproute2. A cut is a reset of all connections, or a link that is
-// down for longer than detection. Every transfer must end well with the same content; each cut must have been noticed, which
+// The other host is a network namespace, so this needs root and iproute2. A cut is a reset of all connections, a link that is
+// down for longer than detection, or a receiver that is stopped for so long (SIGSTOP, TRT-223). Every transfer must end well with the same content; each cut must have been noticed, which
 // shows as connections that are made again, and at most one window of a transfer may be sent twice for each cut (TRT-213,
 // TRT-222). Then the receiver is killed and replaced in the middle of transfers: those with the old life must fail, and the next
 // life gets the data.
@@ -20,6 +20,7 @@ import (
 	"fmt"
 	"io"
 	"math/rand/v2"
+	"syscall"
 	"time"
 
 	"github.com/serry-dev/serry/bench/internal/sheet"
@@ -82,14 +83,14 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) (err erro
 
 // A tally is what has happened.
 type tally struct {
-	transfers, cuts, resets, kills int
-	redials                        int64
-	bytes, twice, mostTwice        int64 // mostTwice is for one cut, of the transfer that had most
+	transfers, cuts, resets, stops, kills int
+	redials                               int64
+	bytes, twice, mostTwice               int64 // mostTwice is for one cut, of the transfer that had most
 }
 
 func (t *tally) show(w io.Writer) {
 	fmt.Fprintf(w, "%d transfers, %d bytes: 0 corrupt, 0 lost, 0 stuck\n", t.transfers, t.bytes)
-	fmt.Fprintf(w, "%d cuts: %d resets, %d of silence; %d connections made again\n", t.cuts, t.resets, t.cuts-t.resets, t.redials)
+	fmt.Fprintf(w, "%d cuts: %d resets, %d of silence, %d receivers stopped; %d connections made again\n", t.cuts, t.resets, t.cuts-t.resets-t.stops, t.stops, t.redials)
 	fmt.Fprintf(w, "sent twice: %d bytes; at most %d for a cut, and a window is %d\n", t.twice, t.mostTwice, int64(windowBytes))
 	fmt.Fprintf(w, "%d receivers killed: every transfer with them failed, and the next life got the data\n", t.kills)
 }
@@ -124,6 +125,9 @@ func (n *near) transferThroughCuts(ctx context.Context, p plan, r *rand.Rand, t 
 			case byReset:
 				t.resets++
 				cuts++
+			case byStop:
+				t.stops++
+				cuts++
 			case bySilence:
 				cuts++
 			}
@@ -153,17 +157,24 @@ const (
 	none = iota // there was nothing to cut
 	byReset
 	bySilence
+	byStop
 )
 
-// cut cuts the connections: by a reset, or by silence that is longer than detection.
+// cut cuts the connections: by a reset, or by silence that is longer than detection, of the link or of the receiver.
 func (n *near) cut(ctx context.Context, p plan, r *rand.Rand) (kind int, err error) {
-	if r.IntN(2) == 0 {
+	kind = []int{byReset, bySilence, byStop}[r.IntN(3)]
+	switch kind {
+	case byReset:
 		if n.network.reset() {
 			return byReset, nil
 		}
 		return none, nil
+	case byStop:
+		err = n.far.Signal(syscall.SIGSTOP)
+	default:
+		err = n.host.Link(ctx, "down")
 	}
-	if err := n.host.Link(ctx, "down"); err != nil {
+	if err != nil {
 		return none, err
 	}
 	timer := time.NewTimer(p.dead*3/2 + time.Duration(r.Int64N(int64(p.dead))))
@@ -172,7 +183,10 @@ func (n *near) cut(ctx context.Context, p plan, r *rand.Rand) (kind int, err err
 	case <-timer.C:
 	case <-ctx.Done():
 	}
-	return bySilence, n.host.Link(ctx, "up")
+	if kind == byStop {
+		return kind, n.far.Signal(syscall.SIGCONT)
+	}
+	return kind, n.host.Link(ctx, "up")
 }
 
 // kill kills the receiver in the middle of a transfer, and starts its next life.

@@ -129,6 +129,9 @@ def inject(what):
 def meet(rank, step, what):
   """Meets at barriers of the service, as a program does before it saves."""
   wait = jax._src.distributed.global_state.client.wait_at_barrier
+  if what == 'slow':
+    work(rank, step)
+    wait('step-%d' % step, 3600 * 1000)
   if step != STEP:
     return
   if what == 'barrier':
@@ -140,6 +143,11 @@ def meet(rank, step, what):
     if rank == 3:
       say()
     wait('a' if rank < 2 else 'b', 3600 * 1000)
+
+
+def work(rank, step):
+  """Works for a while, on rank 3 for a quarter longer from step 30 on."""
+  time.sleep(0.2 if rank == 3 and step >= STEP else 0.16)
 
 
 def load_batch(rank, step, what):

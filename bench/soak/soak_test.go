@@ -18,7 +18,7 @@ import (
 // A short soak of real processes: leaders are killed and stopped, and no client notices.
 func TestSoak(t *testing.T) {
 	var out, progress bytes.Buffer
-	if err := run(t.Context(), []string{"-for", "12s", "-every", "5s", "-n", "24", "-relays", "3", "-freeze", "0", "-stop", "4s", "-stop-every", "6s", "-json"}, &out, &progress); err != nil {
+	if err := run(t.Context(), []string{"-for", "12s", "-every", "5s", "-n", "24", "-relays", "3", "-freeze", "0", "-stop", "4s", "-stop-every", "6s", "-times=false", "-json"}, &out, &progress); err != nil {
 		t.Fatalf("run() = %v; report:\n%s\nprogress:\n%s", err, out.String(), progress.String())
 	}
 	var got report

@@ -32,6 +32,10 @@ const (
 	smallBytes = 1 << 10
 	orders     = 1 // the namespace of what the far process is told to receive: how many buffers, and of how many bytes
 	digests    = 2 // and of digests that it sends back, when it is told to receive none
+	bulks      = 3 // and of large buffers that it receives beside all else
+
+	activationBytes = 64 << 10 // of what goes from one stage of a pipeline to the next
+	activations     = 50       // in a round
 )
 
 // options are those of links on both sides.
@@ -69,9 +73,12 @@ func beFar(ctx context.Context, args []string) error {
 		return err
 	}
 	go serveRaw(raw)
-	p, err := pair.Open(ctx, pair.Life(int(farProcess), 1), pair.Life(int(nearProcess), 1), "", options(*lanes, way(*w)), transfer.Options{})
+	p, err := pair.Open(ctx, pair.Life(int(farProcess), 1), pair.Life(int(nearProcess), 1), "", options(*lanes, way(*w)), transfer.Options{Timeout: -1})
 	if err != nil {
 		return err
+	}
+	if way(*w) == overTCP {
+		go receiveBulk(ctx, p, *size) // until the near process ends, as serve does, which says so
 	}
 	fmt.Println(raw.Addr(), p.Address)
 	return serve(ctx, p, *size)
@@ -110,6 +117,16 @@ func serve(ctx context.Context, p *pair.Pair, size int64) error {
 			return err
 		}
 		key += count
+	}
+}
+
+// receiveBulk receives large buffers, one after the other.
+func receiveBulk(ctx context.Context, p *pair.Pair, size int64) error {
+	into := [][]byte{make([]byte, size)}
+	for n := uint64(0); ; n++ {
+		if err := wait(ctx, p, receives(transfer.Key{Namespace: bulks, Seq: n}, into, p)); err != nil {
+			return err
+		}
 	}
 }
 
@@ -162,7 +179,8 @@ type near struct {
 	large  memory.Region // in the arena, or not, as the section says
 	orders uint64
 	key    uint64
-	jax    []*jaxPair
+	bulk   uint64 // the next key of bulks
+	pairs  []*pythonPair
 }
 
 func openNear(ctx context.Context, p plan, s section) (*near, error) {
@@ -198,7 +216,7 @@ func openNear(ctx context.Context, p plan, s section) (*near, error) {
 }
 
 func (n *near) close() error {
-	for _, j := range n.jax {
+	for _, j := range n.pairs {
 		j.stop()
 	}
 	n.raw.close()
@@ -235,13 +253,17 @@ func (n *near) move(ctx context.Context) (time.Duration, error) {
 
 // each sends memory as often as count says, one transfer after the other, and returns how long each took.
 func (n *near) each(ctx context.Context, r memory.Region, count int) ([]time.Duration, error) {
+	return n.eachAs(ctx, r, count, transfer.Normal)
+}
+
+func (n *near) eachAs(ctx context.Context, r memory.Region, count int, c transfer.Class) ([]time.Duration, error) {
 	if err := n.order(ctx, count, r.Len()); err != nil {
 		return nil, err
 	}
 	took := make([]time.Duration, count)
 	for i := range took {
 		b := buffer(n.pair, r, nearProcess, n.pair.Pool().Ready())
-		op := transfer.Op{Key: transfer.Key{Seq: n.key}, Src: nearProcess, Dst: farProcess, Buffer: b}
+		op := transfer.Op{Key: transfer.Key{Seq: n.key}, Src: nearProcess, Dst: farProcess, Buffer: b, Class: c}
 		n.key++
 		begun := time.Now()
 		if err := wait(ctx, n.pair, []transfer.Op{op}); err != nil {
@@ -250,6 +272,46 @@ func (n *near) each(ctx context.Context, r memory.Region, count int) ([]time.Dur
 		took[i] = time.Since(begun)
 	}
 	return took, nil
+}
+
+// beside sends activations of a class, one after the other, while bulk transfers fill the link.
+func (n *near) beside(ctx context.Context, c transfer.Class) ([]time.Duration, error) {
+	first, err := n.sendBulk(ctx)
+	if err != nil {
+		return nil, err
+	}
+	stop, ended := make(chan struct{}), make(chan error, 1)
+	go func() { ended <- n.keepBulk(ctx, first, stop) }()
+	took, err := n.eachAs(ctx, memory.Of(make([]byte, activationBytes)), activations, c)
+	close(stop)
+	return took, errors.Join(err, <-ended)
+}
+
+// keepBulk has two bulk transfers be under way until it is told to stop, and then waits for them.
+func (n *near) keepBulk(ctx context.Context, last *transfer.Group, stop <-chan struct{}) error {
+	for {
+		select {
+		case <-stop:
+			return last.Done().Wait(ctx)
+		default:
+		}
+		next, err := n.sendBulk(ctx)
+		if err == nil {
+			err = last.Done().Wait(ctx)
+		}
+		if err != nil {
+			return err
+		}
+		last = next
+	}
+}
+
+// sendBulk begins to send the large buffer as bulk.
+func (n *near) sendBulk(ctx context.Context) (*transfer.Group, error) {
+	b := buffer(n.pair, n.large, nearProcess, n.pair.Pool().Ready())
+	op := transfer.Op{Key: transfer.Key{Namespace: bulks, Seq: n.bulk}, Src: nearProcess, Dst: farProcess, Buffer: b, Class: transfer.Bulk}
+	n.bulk++
+	return n.pair.Transfer(ctx, []transfer.Op{op})
 }
 
 // group sends small buffers in one group, and returns how long that took.

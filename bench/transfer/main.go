@@ -1,10 +1,10 @@
 // Transfer measures transfers of serry between two processes of this machine, beside what their bytes go through at best: bare
-// sockets, iperf3 and plain copies of memory; and beside the transfer server of JAX.
+// sockets, iperf3 and plain copies of memory; and beside the transfer server of JAX, Mooncake and NIXL.
 //
 // usage: go run ./bench/transfer [flags]
 //
-// All peers of a section run in turn, in every round in another order, and content is compared once at the end. Rows about JAX
-// need a Python with jax, and mean something on a machine with cores to spare. The exit code is 1 if a bar is missed.
+// All peers of a section run in turn, in every round in another order, and content is compared once at the end. Rows about JAX,
+// Mooncake and NIXL need a Python with them, and mean something on a machine with cores to spare. The exit code is 1 if a bar is missed.
 package main
 
 import (
@@ -31,8 +31,10 @@ type plan struct {
 	group  int
 	iperf  string // path, or empty
 	python string // that has jax, or empty
-	dir    string // for files
-	json   bool
+
+	mooncake, nixl string // Pythons that have these, or empty
+	dir            string // for files
+	json           bool
 }
 
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
@@ -45,6 +47,8 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	flags.IntVar(&p.trips, "trips", 2000, "buffers of 1 KiB in a round, one after the other")
 	flags.IntVar(&p.group, "group", 1000, "buffers of 1 KiB in one group")
 	flags.StringVar(&p.python, "python", "", "a Python with jax; without it its rows are left out")
+	flags.StringVar(&p.mooncake, "mooncake", "", "a Python with Mooncake's transfer engine, likewise")
+	flags.StringVar(&p.nixl, "nixl", "", "a Python with NIXL, likewise")
 	flags.BoolVar(&p.json, "json", false, "print JSON")
 	if err := sheet.Parse(flags, args); err != nil {
 		return err
@@ -53,8 +57,10 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	if p.iperf, err = exec.LookPath("iperf3"); err != nil {
 		fmt.Fprintln(stderr, "bench: iperf3 is not there, its rows are left out; scripts/iperf3.sh installs it")
 	}
-	if _, err := os.Stat(p.python); p.python != "" && err != nil {
-		return err
+	for _, python := range []string{p.python, p.mooncake, p.nixl} {
+		if _, err := os.Stat(python); python != "" && err != nil {
+			return err
+		}
 	}
 	if p.dir, err = os.MkdirTemp("", "serry-bench"); err != nil {
 		return err

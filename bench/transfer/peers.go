@@ -4,7 +4,7 @@ import (
 	"bufio"
 	"bytes"
 	"context"
-	_ "embed"
+	"embed"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -20,6 +20,7 @@ import (
 
 	"github.com/serry-dev/serry/bench/internal/proc"
 	"github.com/serry-dev/serry/memory"
+	"github.com/serry-dev/serry/transfer"
 )
 
 // peers are what a section measures.
@@ -45,11 +46,10 @@ func (n *near) peers(ctx context.Context, p plan, s section) (list []*peer, err 
 			latency(rawTrip, func() ([]time.Duration, error) { return n.raw.trips(p.trips) }),
 			latency(ourSmall, func() ([]time.Duration, error) { return n.each(ctx, memory.Of(make([]byte, smallBytes)), p.trips) })), nil
 	}
-	list = append(list, latency(ourGroup, func() ([]time.Duration, error) { return once(n.group(ctx, p.group)) }))
-	if p.python == "" {
-		return list, nil
-	}
-	return n.addJax(ctx, p, list)
+	list = append(list, latency(ourGroup, func() ([]time.Duration, error) { return once(n.group(ctx, p.group)) }),
+		latency(besideUrgent, func() ([]time.Duration, error) { return n.beside(ctx, transfer.Urgent) }),
+		latency(besideBulk, func() ([]time.Duration, error) { return n.beside(ctx, transfer.Bulk) }))
+	return n.addPython(ctx, p, list)
 }
 
 func once(d time.Duration, err error) ([]time.Duration, error) { return []time.Duration{d}, err }
@@ -116,25 +116,30 @@ func freePort() (string, error) {
 	return port, err
 }
 
-//go:embed pulls.py
-var jaxScript string
+//go:embed *.py
+var scripts embed.FS
 
-// A jaxPair is two processes with JAX's transfer server, one of which pulls from the other.
-type jaxPair struct {
-	cmd *exec.Cmd
-	in  io.WriteCloser
-	log proc.Tail
-	out *bufio.Scanner
+// A pythonPair is two Python processes with a library that transfers, one of which pulls from the other.
+type pythonPair struct {
+	name string // of the script
+	cmd  *exec.Cmd
+	in   io.WriteCloser
+	log  proc.Tail
+	out  *bufio.Scanner
 }
 
-// startJax starts them. Lanes of 0 mean the default addresses of JAX, and a chunk of 0 its default size.
-func startJax(ctx context.Context, p plan, lanes, chunk int) (*jaxPair, error) {
-	script := filepath.Join(p.dir, "pulls.py")
-	if err := os.WriteFile(script, []byte(jaxScript), 0o600); err != nil {
+// startPair starts them with a script, and adds them to what is stopped in the end.
+func (n *near) startPair(ctx context.Context, p plan, python, name string, args ...string) (*pythonPair, error) {
+	text, err := scripts.ReadFile(name)
+	if err != nil {
 		return nil, err
 	}
-	j := &jaxPair{cmd: exec.CommandContext(ctx, p.python, script, "pull", strconv.Itoa(lanes), strconv.Itoa(chunk))}
-	var err error
+	script := filepath.Join(p.dir, name)
+	if err := os.WriteFile(script, text, 0o600); err != nil {
+		return nil, err
+	}
+	j := &pythonPair{name: name, cmd: exec.CommandContext(ctx, python, append([]string{script, "pull"}, args...)...)}
+	j.cmd.Env = append(os.Environ(), "UCX_TLS=tcp") // of NIXL: no shared memory
 	if j.in, err = j.cmd.StdinPipe(); err != nil {
 		return nil, err
 	}
@@ -144,11 +149,15 @@ func startJax(ctx context.Context, p plan, lanes, chunk int) (*jaxPair, error) {
 	}
 	j.cmd.Stderr = &j.log
 	j.out = bufio.NewScanner(out)
-	return j, j.cmd.Start()
+	if err := j.cmd.Start(); err != nil {
+		return nil, err
+	}
+	n.pairs = append(n.pairs, j)
+	return j, nil
 }
 
 // pull has one process pull buffers from the other, and returns how long that took.
-func (j *jaxPair) pull(count int, size int64) (time.Duration, error) {
+func (j *pythonPair) pull(count int, size int64) (time.Duration, error) {
 	fmt.Fprintln(j.in, count, size)
 	for j.out.Scan() {
 		if text, ok := strings.CutPrefix(j.out.Text(), "seconds "); ok {
@@ -156,26 +165,38 @@ func (j *jaxPair) pull(count int, size int64) (time.Duration, error) {
 			return time.Duration(seconds * 1e9), err
 		}
 	}
-	return 0, fmt.Errorf("jax ended: %w\n%s", j.cmd.Wait(), j.log.String())
+	return 0, fmt.Errorf("%s ended: %w\n%s", j.name, j.cmd.Wait(), j.log.String())
 }
 
 // stop ends the processes: the one that pulls ends with its input, and the other one with it.
-func (j *jaxPair) stop() {
+func (j *pythonPair) stop() {
 	j.in.Close()
 	_ = j.cmd.Wait() // it has said all that counts
 }
 
-// addJax adds the rows of JAX.
-func (n *near) addJax(ctx context.Context, p plan, list []*peer) ([]*peer, error) {
-	usual, err := startJax(ctx, p, 1, 0)
+// addPython adds the rows of libraries in Python, of those that there are.
+func (n *near) addPython(ctx context.Context, p plan, list []*peer) ([]*peer, error) {
+	for _, other := range []struct{ python, script, name string }{{p.mooncake, "mooncakes.py", mooncakeRead}, {p.nixl, "nixls.py", nixlRead}} {
+		if other.python == "" {
+			continue
+		}
+		j, err := n.startPair(ctx, p, other.python, other.script)
+		if err != nil {
+			return nil, err
+		}
+		list = append(list, throughput(other.name, p, func() (time.Duration, error) { return j.pull(1, p.size) }))
+	}
+	if p.python == "" {
+		return list, nil
+	}
+	usual, err := n.startPair(ctx, p, p.python, "pulls.py", "1", "0") // one address, and the default size of chunks
 	if err != nil {
 		return nil, err
 	}
-	best, err := startJax(ctx, p, 4, 1<<20)
+	best, err := n.startPair(ctx, p, p.python, "pulls.py", "4", strconv.Itoa(1<<20))
 	if err != nil {
 		return nil, err
 	}
-	n.jax = append(n.jax, usual, best)
 	return append(list,
 		throughput(jaxPull, p, func() (time.Duration, error) { return usual.pull(1, p.size) }),
 		throughput(jaxBest, p, func() (time.Duration, error) { return best.pull(1, p.size) }),

@@ -19,6 +19,12 @@ const (
 	jaxPull   = "jax, default"
 	jaxBest   = "jax, 4 addresses, chunks of 1 MiB"
 	jaxGroup  = "jax, pull of buffers of 1 KiB"
+
+	besideUrgent = "64 KiB beside bulk transfers, urgent"
+	besideBulk   = "64 KiB beside bulk transfers, bulk as they are"
+
+	mooncakeRead = "mooncake, tcp"
+	nixlRead     = "nixl, tcp"
 )
 
 // Bars: what transfers must do, by what they are compared with in the same rounds.
@@ -53,6 +59,8 @@ func judge(s section, peers []*peer) (lines []line) {
 			c.Ratio = ratio(q.rounds, limit)
 		case q.name == ourSmall:
 			c.Ratio = ratio(q.rounds, find(rawTrip))
+		case q.name == besideUrgent && find(besideBulk) != nil:
+			c.Ratio = ratio(q.rounds, find(besideBulk))
 		case q.name == ourGroup && find(jaxGroup) != nil:
 			c.Ratio = ratio(find(jaxGroup), q.rounds)
 		}
@@ -69,7 +77,7 @@ func judge(s section, peers []*peer) (lines []line) {
 		case q.name == jaxPull:
 			least := ratio(find(ours), q.rounds)
 			c.Judge(fmt.Sprintf("ours %.1fx, >= %.0fx", least, leastOfJax), least >= leastOfJax)
-		case q.name == jaxBest:
+		case q.name == jaxBest || q.name == mooncakeRead || q.name == nixlRead:
 			least := ratio(find(ours), q.rounds)
 			c.Judge(fmt.Sprintf("ours %.1fx, > 1x", least), least > 1)
 		}
@@ -106,7 +114,7 @@ func show(w io.Writer, lines []line) error {
 	if err := t.Flush(); err != nil {
 		return err
 	}
-	_, err := fmt.Fprintln(w, "\nratio: to the best bare sockets, or to copies of memory by as many goroutines; the median over rounds")
+	_, err := fmt.Fprintln(w, "\nratio: to the best bare sockets, or to copies of memory by as many goroutines; of an urgent transfer, to one that is not; the median over rounds")
 	return err
 }
 

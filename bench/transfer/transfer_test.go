@@ -16,14 +16,14 @@ func TestMain(m *testing.M) {
 	farOr(func() { os.Exit(m.Run()) })
 }
 
-// A tiny run goes through all peers but JAX.
+// A tiny run goes through all peers but those in Python.
 func TestRun(t *testing.T) {
 	var out bytes.Buffer
 	err := run(t.Context(), []string{"-rounds", "1", "-for", "1ms", "-size", "5000000", "-trips", "10", "-group", "20"}, &out, io.Discard)
 	if err != nil && !strings.Contains(err.Error(), "bars missed") {
 		t.Fatal(err)
 	}
-	for _, row := range []string{rawStream + ", 256 KiB", rawTrip, plainCopy, ours + " ", ourSmall, ourGroup} {
+	for _, row := range []string{rawStream + ", 256 KiB", rawTrip, plainCopy, ours + " ", ourSmall, ourGroup, besideUrgent, besideBulk} {
 		if !strings.Contains(out.String(), row) {
 			t.Errorf("no row %q in\n%s", row, &out)
 		}
@@ -41,9 +41,11 @@ func TestJudge(t *testing.T) {
 		{name: jaxGroup, unit: "us", rounds: []float64{499, 499, 499}},
 		{name: jaxPull, unit: "GB/s", rounds: []float64{0.5, 0.5, 0.5}},
 		{name: jaxBest, unit: "GB/s", rounds: []float64{3, 3, 3}},
+		{name: mooncakeRead, unit: "GB/s", rounds: []float64{1, 1, 1}},
+		{name: nixlRead, unit: "GB/s", rounds: []float64{1, 4, 4}},
 	})
 	for _, l := range lines {
-		want, judged := map[string]bool{ours: true, ourSmall: false, ourGroup: false, jaxPull: true, jaxBest: false}[l.Cell.Peer]
+		want, judged := map[string]bool{ours: true, ourSmall: false, ourGroup: false, jaxPull: true, jaxBest: false, mooncakeRead: true, nixlRead: false}[l.Cell.Peer]
 		if judged && l.Cell.Kept != sheet.Kept(want) {
 			t.Errorf("%s: %v %s %s; want %s", l.Cell.Peer, l.Cell, l.Cell.Bar, l.Cell.Kept, sheet.Kept(want))
 		}
