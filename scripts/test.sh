@@ -22,12 +22,13 @@ if [ -n "$unformatted" ]; then
 fi
 go vet ./...
 
-step "python environments and Slurm, in the background"
+step "python environments, Slurm and Chromium, in the background"
 mkdir -p .cache
 scripts/venvs.sh >.cache/venvs.log 2>&1 &
 venvs=$!
-scripts/slurm.sh >.cache/slurm.log 2>&1 & # interop/slurm says what it means if that fails
-slurm=$!
+# interop/slurm and interop/page say what it means if these fail.
+{ scripts/slurm.sh || true; scripts/chromium.sh; } >.cache/packages.log 2>&1 &
+packages=$!
 scripts/iproute2.sh || true # tests that need it say what its absence means
 
 # The race detector finds nothing where one goroutine computes, and takes five to ten times as long. What it checks of
@@ -47,17 +48,24 @@ step "go test -race, all else but the real clients"
 mapfile -t others < <(comm -23 <(go list ./... | grep -v /interop | sort) <(go list "${virtual[@]}" "${pure[@]/#/./}" | sort))
 try -race "${others[@]}"
 
+# The soak waits most of the time, so the searches run beside it.
+step "a minute of clients while the leader is killed, in the background"
+go run ./bench/soak -for 60s -times=false >.cache/soak.log 2>&1 &
+soak=$!
+
 step "go test, planted faults"
 mapfile -t planted < <(git grep -lE 'func Test.*Planted' -- '*_test.go' | xargs -n 1 dirname | sort -u | sed 's,^,./,')
 go test -run Planted -timeout 15m "${planted[@]}" || failed=1
 
 step "a minute of clients while the leader is killed"
-go run ./bench/soak -for 60s -times=false || failed=1
+wait "$soak" || failed=1
+tail -n 40 .cache/soak.log
 
-step "python environments and Slurm"
+step "python environments, Slurm and Chromium"
 wait "$venvs" && code=0 || code=$?
 tail -n 5 .cache/venvs.log
-wait "$slurm" || cat .cache/slurm.log
+wait "$packages" || true
+cat .cache/packages.log
 if [ "$code" -ne 0 ]; then
 	printf 'venvs: exit %s; the tests with real clients decide what that means\n' "$code"
 fi
