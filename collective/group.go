@@ -268,10 +268,13 @@ func (g *Group) attend(ctx context.Context, l *lineage) (c *clique, err error) {
 		}
 		c, err = g.obtain(ctx, &Key{Ranks: places, Traffic: l.traffic}, l)
 	}
-	if s := g.summoned(l); s != nil && ctx.Err() == nil { // the others have formed the clique before, and form the next one
-		c, err = g.answer(ctx, l, s)
+	if c != nil {
+		return c, nil // a summons that comes now follows the failure of c, and its holder re-forms it like the others
 	}
-	return c, err
+	if s := g.summoned(l); s != nil && ctx.Err() == nil { // the others have formed the clique before, and form the next one
+		return g.answer(ctx, l, s)
+	}
+	return nil, err
 }
 
 // bounded is the context with the timeout of the options, if it has no deadline.
