@@ -293,12 +293,7 @@ func TestCancelWhileTheDeviceCopies(t *testing.T) {
 }
 
 func allEqual(b []byte, x byte) bool {
-	for _, y := range b {
-		if x != y {
-			return false
-		}
-	}
-	return true
+	return bytes.Count(b, []byte{x}) == len(b)
 }
 
 // Cuts in the middle of transfers between devices: they are resumed, and all slots are free in the end.

@@ -235,8 +235,8 @@ func (s *storm) judgeEnd(h *half) {
 const scribbled = 0xee
 
 func scribble(memory []byte) {
-	for i := range memory {
-		memory[i] = scribbled
+	for n := copy(memory, []byte{scribbled}); 0 < n && n < len(memory); n *= 2 {
+		copy(memory[n:], memory[:n])
 	}
 }
 

@@ -2,6 +2,7 @@ package transfer_test
 
 import (
 	"context"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"iter"
@@ -339,15 +340,14 @@ func content(t testing.TB, b *transfer.Buffer) []byte {
 
 // fill makes bytes that tell where they belong.
 func fill(n int, seed uint64) []byte {
-	b := make([]byte, n)
-	x := seed*2862933555777941757 + 3037000493
-	for i := range b {
+	b := make([]byte, 0, n+7)
+	for x := seed*2862933555777941757 + 3037000493; len(b) < n; {
 		x ^= x << 13
 		x ^= x >> 7
 		x ^= x << 17
-		b[i] = byte(x)
+		b = binary.LittleEndian.AppendUint64(b, x)
 	}
-	return b
+	return b[:n:n]
 }
 
 // onEach runs a test over every transport. Those without sockets are in virtual time.
