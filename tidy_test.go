@@ -25,7 +25,7 @@ const module = "github.com/serry-dev/serry"
 // layers says who may import whom: a package only what lies in a layer before its own, or in the
 // folder of the same part. A folder stands for everything below it, unless that has a line itself.
 var layers = [][]string{
-	{".", "secure", "internal/crc32c", "internal/harmless", "internal/lockrank", "internal/pause", "internal/plant", "internal/pystack", "internal/seldom", "wire/rpc", "wire/xlapb", "wire/tfpb", "wire/topopb", "wire/serrypb"}, // words, and words on the wire
+	{".", "secure", "internal/crc32c", "internal/harmless", "internal/lockrank", "internal/pause", "internal/plant", "internal/processor", "internal/pystack", "internal/seldom", "wire/rpc", "wire/xlapb", "wire/tfpb", "wire/topopb", "wire/serrypb"}, // words, and words on the wire
 	{"coord", "topo", "mesh", "goodput", "internal/schedule"}, // pure
 	{"mesh/restore"}, // pure; plans over the blocks of mesh for the devices of topo, so it lies above both
 	{"wire/conn", "internal/aside", "internal/rendezvous", "memory"}, // connections, for everything that speaks over one; the garbage of stores; meetings of goroutines; memory, whose types kernel knows

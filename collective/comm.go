@@ -9,6 +9,7 @@ import (
 
 	"github.com/serry-dev/serry"
 	"github.com/serry-dev/serry/internal/lockrank"
+	"github.com/serry-dev/serry/internal/processor"
 	"github.com/serry-dev/serry/internal/schedule"
 	"github.com/serry-dev/serry/link"
 )
@@ -193,7 +194,11 @@ func (c *Comm) begin(ctx context.Context, o Op) (*operation, error) {
 func (c *Comm) number(op *operation) (rank int, differs bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	defer c.mu.record.begin(op, op.began.Sub(c.group.made)) // when it has its number
+	var now processor.Ticks
+	if c.mu.record.limit != 0 {
+		now = c.group.meter.Now()
+	}
+	defer c.mu.record.begin(op, now) // when it has its number
 	switch k := op.call; {
 	case k.single != nil:
 		if c.native == nil {

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/serry-dev/serry"
+	"github.com/serry-dev/serry/internal/processor"
 	"github.com/serry-dev/serry/link"
 )
 
@@ -72,24 +73,24 @@ func AtPhase(c *Comm, phase int, f func()) {
 
 // NewRecording is what an operation does to be recorded, at its beginning and at its end.
 func NewRecording(records int) func() {
-	g := &Group{made: time.Now()}
+	g := &Group{meter: processor.NewMeter()}
 	c := &Comm{group: g, peers: make([]talliedPeer, 2)}
 	c.mu.record = newRecorder(records)
 	op := &operation{comm: c, began: time.Now(), call: &call{description: description{op: 1, count: 8}}}
 	return func() {
 		op.seq++
 		op.trace = trace{}
-		c.mu.record.begin(op, op.began.Sub(g.made))
+		c.mu.record.begin(op, g.meter.Now())
 		op.moved(1, 8, true)
 		op.moved(1, 8, false)
-		c.mu.record.end(op, g.clock(), nil)
+		c.mu.record.end(op, g.meter.Now(), nil)
 	}
 }
 
 // NewClock is how an operation reads the clock.
 func NewClock() func() {
-	g := &Group{made: time.Now()}
-	return func() { g.clock() }
+	g := &Group{meter: processor.NewMeter()}
+	return func() { g.meter.Now() }
 }
 
 // ParseTrack reads the records of a rank.
@@ -100,13 +101,13 @@ func ParseTrack(b []byte) (Track, bool) {
 
 // SampleTrack is the records of a rank as they are told.
 func SampleTrack() []byte {
-	g := &Group{made: time.Now()}
+	g := new(Group)
 	c := &Comm{group: g, clique: new(clique), peers: make([]talliedPeer, 2)}
 	c.mu.record = newRecorder(64)
 	op := &operation{comm: c, seq: 1, call: &call{description: description{op: 1, dtype: 6, count: 8}}}
-	c.mu.record.begin(op, time.Second)
+	c.mu.record.begin(op, processor.Ticks(time.Second))
 	op.moved(1, 8, false)
-	c.mu.record.end(op, 2*time.Second, nil)
+	c.mu.record.end(op, processor.Ticks(2*time.Second), nil)
 	return c.appendTrack(nil, toldRecords, toldPeers)
 }
 

@@ -15,6 +15,7 @@ import (
 	"github.com/serry-dev/serry"
 	"github.com/serry-dev/serry/internal/lockrank"
 	"github.com/serry-dev/serry/internal/plant"
+	"github.com/serry-dev/serry/internal/processor"
 	"github.com/serry-dev/serry/internal/rendezvous"
 	"github.com/serry-dev/serry/link"
 	"github.com/serry-dev/serry/wire"
@@ -105,8 +106,8 @@ type Group struct {
 	ctx     context.Context // of everything in the background
 	stop    context.CancelCauseFunc
 	scratch scratchpad
-	made    time.Time
-	queries queries // for the records of other processes
+	meter   processor.Meter // of the recorders
+	queries queries         // for the records of other processes
 
 	tally tally
 	work  sync.WaitGroup // goroutines
@@ -184,7 +185,7 @@ func New(m Member, net *link.Net, o Options) (*Group, error) {
 			return nil, invalid("backends %v: an empty entry, or a name twice", o.Backends)
 		}
 	}
-	g := &Group{member: m, net: net, life: net.Life(), opt: o, log: o.Log, made: time.Now()}
+	g := &Group{member: m, net: net, life: net.Life(), opt: o, log: o.Log, meter: processor.NewMeter()}
 	if g.log == nil {
 		g.log = slog.New(slog.DiscardHandler)
 	}

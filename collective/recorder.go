@@ -6,6 +6,8 @@ import (
 	"math/bits"
 	"sync/atomic"
 	"time"
+
+	"github.com/serry-dev/serry/internal/processor"
 )
 
 const (
@@ -22,18 +24,19 @@ type recorder struct {
 	count uint64 // of records so far, those that were overwritten among them
 }
 
-// An entry is the record of one operation. Times are those of the group's clock. It has no pointers: the garbage collector
-// does not look at the ring. What is below outcome is set when the operation ends.
+// An entry is the record of one operation. Ticks are those of the group's meter: it is read twice for each operation, and the system's clock
+// would be most of what a record costs. An entry has no pointers: the garbage collector does not look at the ring. What is below outcome is set when
+// the operation ends.
 type entry struct {
 	what       description
 	seq        uint64 // with the mark of what it counts
-	began      time.Duration
-	outcome    uint8         // running, done, or the place of its cause behind them
-	algorithm  uint8         // place in algorithms, from 1 on; or 0
-	slowest    int32         // the rank that it waited for longest, or -1
-	longest    time.Duration // it waited for that rank
-	first      time.Duration // when the first message of another rank was there, or 0
-	ended      time.Duration
+	began      processor.Ticks
+	outcome    uint8           // running, done, or the place of its cause behind them
+	algorithm  uint8           // place in algorithms, from 1 on; or 0
+	slowest    int32           // the rank that it waited for longest, or -1
+	longest    time.Duration   // it waited for that rank
+	first      processor.Ticks // when the first message of another rank was there, or 0
+	ended      processor.Ticks
 	sent, came int64 // bytes
 }
 
@@ -86,7 +89,7 @@ func (r *recorder) at(number uint64) *entry {
 }
 
 // begin records an operation that begins.
-func (r *recorder) begin(op *operation, now time.Duration) {
+func (r *recorder) begin(op *operation, now processor.Ticks) {
 	op.trace = trace{slowest: -1} // the memory may be that of an operation before
 	if r.limit == 0 {
 		return
@@ -101,7 +104,7 @@ func (r *recorder) begin(op *operation, now time.Duration) {
 }
 
 // end records its end, unless so many have begun since that its record is gone.
-func (r *recorder) end(op *operation, now time.Duration, err error) {
+func (r *recorder) end(op *operation, now processor.Ticks, err error) {
 	t := &op.trace
 	if t.number == 0 || r.count-t.number >= r.limit {
 		return
@@ -129,7 +132,7 @@ func (r *recorder) last(most int) []entry {
 // A trace is what an operation notes for its record while it runs. Only the goroutine that runs it touches the trace.
 type trace struct {
 	number     uint64 // of its record, or 0; set under the lock of the communicator
-	first      time.Duration
+	first      processor.Ticks
 	sent, came int64
 	longest    time.Duration
 	slowest    int32
@@ -138,9 +141,6 @@ type trace struct {
 
 // A talliedPeer has what this rank has sent to another one and got from it, and how long it waited for it.
 type talliedPeer struct{ sent, came, waited atomic.Int64 }
-
-// clock is the time since the group was made. It costs half of what the time of day does.
-func (g *Group) clock() time.Duration { return time.Since(g.made) }
 
 // moved notes a message.
 func (o *operation) moved(peer, bytes int, receive bool) {
@@ -161,14 +161,12 @@ func (o *operation) wait(ctx context.Context, f *flight) error {
 	if o.trace.number == 0 || f.ticket.Over() {
 		return f.ticket.Wait(ctx)
 	}
-	g := o.comm.group
-	from := g.clock()
+	from := time.Now()
 	err := f.ticket.Wait(ctx)
-	now := g.clock()
 	if f.receive && o.trace.first == 0 {
-		o.trace.first = now
+		o.trace.first = o.comm.group.meter.Now()
 	}
-	o.noteWait(f.rank, now-from)
+	o.noteWait(f.rank, time.Since(from))
 	return err
 }
 
@@ -209,9 +207,9 @@ type Record struct {
 // Records returns the last operations that this rank has begun, at most so many, the oldest first.
 func (c *Comm) Records(most int) []Record {
 	list, last, waiting := c.recorded(most)
-	records := make([]Record, len(list))
+	records, rate := make([]Record, len(list)), c.group.meter.Rate()
 	for i := range list {
-		records[i] = list[i].record(c.group.made)
+		records[i] = list[i].record(c.group.meter.Made(), rate)
 		records[i].Waiting = waiting[last-uint64(len(list)-1-i)]
 	}
 	return records
@@ -234,12 +232,12 @@ func (c *Comm) recorded(most int) (list []entry, last uint64, waiting map[uint64
 }
 
 // record is the entry in words.
-func (e *entry) record(made time.Time) Record {
-	at := func(d time.Duration, known bool) time.Time {
+func (e *entry) record(made time.Time, rate processor.Rate) Record {
+	at := func(t processor.Ticks, known bool) time.Time {
 		if !known {
 			return time.Time{}
 		}
-		return made.Add(d).Round(0)
+		return made.Add(rate.Duration(t)).Round(0)
 	}
 	r := Record{seq: e.seq,
 		Began: at(e.began, true), First: at(e.first, e.first != 0), Ended: at(e.ended, e.outcome != outcomeRunning), Sent: e.sent, Received: e.came, Slowest: int(e.slowest), Waited: e.longest,

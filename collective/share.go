@@ -3,6 +3,7 @@ package collective
 import (
 	"sync/atomic"
 
+	"github.com/serry-dev/serry/internal/processor"
 	"github.com/serry-dev/serry/link"
 )
 
@@ -10,6 +11,7 @@ import (
 // writes its progress and its data there:
 //
 //	0     count: the phases that the rank has ended, modulo 2^32
+//	4     processor: on which it ended the last one, or 2^32-1
 //	64    words: of the last operations that the rank has begun
 //	128   asleep: 1 while the rank sleeps, or is about to
 //	132   over: 1 when the rank has failed, and its program may use the memory of its operations again
@@ -28,6 +30,7 @@ type share struct {
 
 const (
 	countAt    = 0
+	cpuAt      = 4
 	wordsAt    = 64
 	asleepAt   = 128
 	overAt     = 132
@@ -63,6 +66,12 @@ func (s share) cell(number uint64) []byte {
 // count is how many phases the rank has ended.
 func (s share) count() uint32 { return s.segment.Word(s.at + countAt).Load() }
 
+// sharesProcessor says whether the rank ran on the processor of this thread when it ended its last phase.
+func (s share) sharesProcessor() bool {
+	here := processor.Number()
+	return here != processor.None && s.segment.Word(s.at+cpuAt).Load() == uint32(here)
+}
+
 // word is that of an operation which the rank has begun, by its number among those through shared memory.
 func (s share) word(number uint64) uint64 {
 	return s.segment.LongWord(s.at + wordsAt + 8*int(number%recentWords)).Load()
@@ -77,6 +86,7 @@ func (s share) begin(number, word uint64) {
 // so before it looks at the count for the last time, and the count is written before this rank looks whether others sleep.
 // So at least one of the two sees the other.
 func (s share) publish(count uint32, others []share) {
+	s.segment.Word(s.at + cpuAt).Store(uint32(processor.Number()))
 	s.segment.Word(s.at + countAt).Store(count)
 	for i := range others {
 		if others[i].segment.Word(others[i].at+asleepAt).Load() != 0 {

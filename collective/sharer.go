@@ -221,10 +221,8 @@ func (s *sharer) hear(ctx context.Context, o *operation, rank int, count uint32)
 // reach waits until another rank has ended so many phases: first it spins, then it lets other threads run, then it sleeps.
 func (s *sharer) reach(ctx context.Context, o *operation, rank int, count uint32) error {
 	failed := &s.comm.clique.failed
-	for range s.patience.spins {
-		if s.reached(rank, count) {
-			return nil
-		}
+	if s.spin(rank, count) {
+		return nil
 	}
 	began := time.Now()
 	if s.yield(rank, count, began) {
@@ -245,6 +243,21 @@ func (s *sharer) reach(ctx context.Context, o *operation, rank int, count uint32
 	s.patience.slept(wait)
 	o.noteWait(rank, wait)
 	return nil
+}
+
+// spin looks at the count of a rank for a while, and says whether it has ended so many phases. A rank that runs on the same processor cannot
+// come while this one spins. The system leaves two ranks together for some milliseconds after both were woken, even if another processor has nothing to
+// do.
+func (s *sharer) spin(rank int, count uint32) bool {
+	for i := range s.patience.spins {
+		if s.reached(rank, count) {
+			return true
+		}
+		if i == leastSpins && s.shares[rank].sharesProcessor() {
+			return false
+		}
+	}
+	return false
 }
 
 // yield lets other threads run for a while from now on, and says whether a rank has ended so many phases.

@@ -3,8 +3,8 @@ package collective
 import (
 	"context"
 	"fmt"
-	"time"
 
+	"github.com/serry-dev/serry/internal/processor"
 	"github.com/serry-dev/serry/internal/schedule"
 	"github.com/serry-dev/serry/memory"
 )
@@ -129,9 +129,9 @@ func (c *Comm) numberTransfer(op *operation) (differs bool) {
 
 // ended notes the end of an operation.
 func (c *Comm) ended(op *operation, err error) {
-	var now time.Duration
+	var now processor.Ticks
 	if op.trace.number != 0 {
-		now = c.group.clock()
+		now = c.group.meter.Now()
 	}
 	c.mu.Lock()
 	c.mu.record.end(op, now, err)
