@@ -29,6 +29,8 @@ import (
 //	fail I TEXT              let one report an error
 //	die I                    let one vanish
 //	depart I                 let one want to leave
+//	busy I...                let these members call every second, the first time before the script goes on
+//	idle                     end that
 //	leave                    let all leave politely
 //	publish MANIFEST         let all publish the devices that they have in a manifest
 //	until REGEXP ARGS...     run serry until its output matches
@@ -44,7 +46,7 @@ import (
 func jobCommands() map[string]func(*testscript.TestScript, bool, []string) {
 	return map[string]func(*testscript.TestScript, bool, []string){
 		"members": members, "intrude": intrude, "arrive": arrive, "meet": meet, "fail": failOne, "die": die, "depart": depart, "leave": leave,
-		"until": until, "show": show, "follow": follow, "heard": heard, "interrupt": interrupt,
+		"busy": busy, "idle": idle, "until": until, "show": show, "follow": follow, "heard": heard, "interrupt": interrupt,
 		"publish": publish, "taken": takePort,
 		"web": pretend(func(c net.Conn) {
 			_, _ = io.WriteString(c, "HTTP/1.1 400 Bad Request\r\n\r\n")
@@ -60,6 +62,9 @@ func jobCommands() map[string]func(*testscript.TestScript, bool, []string) {
 type job struct {
 	members []*client.Member
 	waits   sync.WaitGroup
+
+	busy  context.CancelFunc // ends the calls of busy members; or nil
+	calls sync.WaitGroup     // of them
 
 	follows *exec.Cmd      // the command that is followed
 	lines   *bufio.Scanner // of it
@@ -150,6 +155,37 @@ func depart(ts *testscript.TestScript, _ bool, args []string) {
 	j := jobOf(ts)
 	m := j.member(ts, args[0])
 	j.waits.Go(func() { _ = m.Leave(context.Background()) }) // it ends with the script
+}
+
+// callEvery is far less than the time after which a rank without calls is quiet.
+const callEvery = time.Second
+
+func busy(ts *testscript.TestScript, _ bool, args []string) {
+	j := jobOf(ts)
+	var ctx context.Context
+	ctx, j.busy = context.WithCancel(context.Background())
+	ts.Defer(func() { idle(ts, false, nil) })
+	for _, number := range args {
+		m := j.member(ts, number)
+		call := func() error { return m.KV().Put(ctx, "busy/"+number, nil) }
+		ts.Check(call())
+		j.calls.Go(func() {
+			ticker := time.NewTicker(callEvery)
+			defer ticker.Stop()
+			for call() == nil { // until it has left, or is to end
+				select {
+				case <-ticker.C:
+				case <-ctx.Done():
+				}
+			}
+		})
+	}
+}
+
+func idle(ts *testscript.TestScript, _ bool, _ []string) {
+	j := jobOf(ts)
+	j.busy()
+	j.calls.Wait()
 }
 
 func leave(ts *testscript.TestScript, _ bool, _ []string) {
