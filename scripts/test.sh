@@ -1,9 +1,10 @@
 #!/usr/bin/env bash
-# Installs what the tests need and runs all of them. The Go tests come first, those with goroutines under the race
-# detector; then the tests with real clients, which need Python environments. What fails does not
-# keep the rest from running.
+# Installs what the tests need and runs all of them. What mostly waits runs beside what computes: the tests with real
+# clients and the soak beside Go tests that compute. Goroutines run under the race detector.
+# Each step prints its results in one piece; what fails does not keep the rest from running.
 set -euo pipefail
 cd "$(dirname "$0")/.."
+mkdir -p .cache
 
 failed=0
 step() { printf '\n== %s\n' "$*"; }
@@ -11,25 +12,64 @@ step() { printf '\n== %s\n' "$*"; }
 # try FLAG-OR-PACKAGE... runs tests, but for the searches for planted faults, which take long and test the judges.
 # What a crash prints is cut short.
 try() {
-	go test -skip Planted -timeout 15m "$@" 2>&1 | cut -c1-400 | awk '/^goroutine [0-9]+ gp=/ { dump = 1 } /^(ok|FAIL|---|\?)/ { dump = 0 } !dump' || failed=1
+	$yields go test -skip Planted -timeout 15m "$@" 2>&1 | cut -c1-400 | awk '/^goroutine [0-9]+ gp=/ { dump = 1 } /^(ok|FAIL|---|\?)/ { dump = 0 } !dump' || failed=1
 }
 
-step "format and vet"
+# later NAME COMMAND... starts a step in the background. Its output is kept until collect NAME waits for it, which fails
+# as the command did.
+declare -A pids
+later() {
+	local name=$1
+	shift
+	step "$name, in the background"
+	"$@" >".cache/$name.log" 2>&1 &
+	pids[$name]=$!
+}
+collect() {
+	local code=0
+	wait "${pids[$1]}" || code=$?
+	step "$1"
+	cat ".cache/$1.log"
+	return "$code"
+}
+
+# The end of the script before its time ends what runs in the background, too.
+trap 'trap - INT TERM; kill 0' INT TERM
+
+# Steps with this before them leave the processors to what runs in the background: they compute, and real clients have
+# timeouts of a few seconds.
+yields="nice -n 5"
+
+step "format"
 unformatted=$(git ls-files -co --exclude-standard '*.go' | grep -v '\.pb\.go$' | xargs gofmt -l)
 if [ -n "$unformatted" ]; then
 	printf 'gofmt would change:\n%s\n' "$unformatted" >&2
 	exit 1
 fi
-go vet ./...
 
-step "python environments, Slurm and Chromium, in the background"
-mkdir -p .cache
-scripts/venvs.sh >.cache/venvs.log 2>&1 &
-venvs=$!
-# interop/slurm and interop/page say what it means if these fail.
-{ scripts/slurm.sh || true; scripts/chromium.sh; } >.cache/packages.log 2>&1 &
-packages=$!
 scripts/iproute2.sh || true # tests that need it say what its absence means
+
+# real_clients installs what the tests with real clients need, and runs them as soon as all of it is there.
+real_clients() {
+	local venvs packages code=0
+	scripts/venvs.sh >.cache/venvs.log 2>&1 &
+	venvs=$!
+	# interop/slurm and interop/page say what it means if these fail.
+	{ scripts/slurm.sh || true; scripts/chromium.sh; } >.cache/packages.log 2>&1 &
+	packages=$!
+	wait "$venvs" || code=$?
+	tail -n 5 .cache/venvs.log
+	wait "$packages" || true
+	cat .cache/packages.log
+	if [ "$code" -ne 0 ]; then
+		printf 'venvs: exit %s; the tests with real clients decide what that means\n' "$code"
+	fi
+	go test -timeout 25m ./interop/...
+}
+later real-clients real_clients
+
+step "vet"
+go vet ./... || failed=1
 
 # The race detector finds nothing where one goroutine computes, and takes five to ten times as long. What it checks of
 # unsafe pointers stays.
@@ -44,34 +84,20 @@ step "go test -race, what runs in virtual time"
 mapfile -t virtual < <(git grep -l '"testing/synctest"' -- '*.go' | xargs -n 1 dirname | sort -u | grep -v ^interop | sed 's,^,./,')
 try -race -cpu 1 "${virtual[@]}"
 
-step "go test -race, all else but the real clients"
-mapfile -t others < <(comm -23 <(go list ./... | grep -v /interop | sort) <(go list "${virtual[@]}" "${pure[@]/#/./}" | sort))
-try -race "${others[@]}"
-
-# The soak waits most of the time, so the searches run beside it.
-step "a minute of clients while the leader is killed, in the background"
-go run ./bench/soak -for 60s -times=false >.cache/soak.log 2>&1 &
-soak=$!
+# The soak kills the leader of a job for a minute, and waits most of the time.
+later soak go run ./bench/soak -for 60s -times=false
 
 step "go test, planted faults"
 mapfile -t planted < <(git grep -lE 'func Test.*Planted' -- '*_test.go' | xargs -n 1 dirname | sort -u | sed 's,^,./,')
-go test -run Planted -timeout 15m "${planted[@]}" || failed=1
+$yields go test -run Planted -timeout 15m "${planted[@]}" || failed=1
 
-step "a minute of clients while the leader is killed"
-wait "$soak" || failed=1
-tail -n 40 .cache/soak.log
+collect soak || failed=1
+collect real-clients || failed=1
 
-step "python environments, Slurm and Chromium"
-wait "$venvs" && code=0 || code=$?
-tail -n 5 .cache/venvs.log
-wait "$packages" || true
-cat .cache/packages.log
-if [ "$code" -ne 0 ]; then
-	printf 'venvs: exit %s; the tests with real clients decide what that means\n' "$code"
-fi
-
-step "go test, real clients"
-go test -timeout 25m ./interop/... || failed=1
+yields=""
+step "go test -race, all else but the real clients"
+mapfile -t others < <(comm -23 <(go list ./... | grep -v /interop | sort) <(go list "${virtual[@]}" "${pure[@]/#/./}" | sort))
+try -race "${others[@]}"
 
 if [ "$failed" -ne 0 ]; then
 	step "some tests failed, see above"
