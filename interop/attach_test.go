@@ -3,7 +3,6 @@ package interop
 import (
 	"encoding/json"
 	"fmt"
-	"net"
 	"path/filepath"
 	"testing"
 
@@ -17,7 +16,8 @@ import (
 func TestJobAttachesByEnvironment(t *testing.T) {
 	lab.Clause(t, "T-REAL-1", "A-ATT-1", "C-WIRE-1", "A-CH-4", "A-KEY-1", "C-VER-1", "C-WIRE-3")
 	skipShort(t)
-	eachVenv(t, []venv{jaxNew, jax092, jax082}, func(t *testing.T, v venv) {
+	t.Parallel()
+	eachVenv(t, []venv{jaxNew, jax092, jax082}, 4, func(t *testing.T, v venv) {
 		srv := serve(t, "--tasks", "4")
 		job{venv: v, processes: 4, rounds: 1}.run(t, srv.addr)
 	})
@@ -30,7 +30,8 @@ func TestJobAttachesByEnvironment(t *testing.T) {
 func TestJobJoinsAgainInTheSameProcesses(t *testing.T) {
 	lab.Clause(t, "T-REAL-14", "C-EPOCH-2", "C-EPOCH-3", "C-EPOCH-4", "A-SEQ-2")
 	skipShort(t)
-	eachVenv(t, []venv{jaxNew, jax092, jax082}, func(t *testing.T, v venv) {
+	t.Parallel()
+	eachVenv(t, []venv{jaxNew, jax092, jax082}, 4, func(t *testing.T, v venv) {
 		srv := serve(t, "--tasks", "4")
 		job{venv: v, processes: 4, rounds: 2}.run(t, srv.addr)
 	})
@@ -41,17 +42,21 @@ func TestJobJoinsAgainInTheSameProcesses(t *testing.T) {
 func TestTargetForms(t *testing.T) {
 	lab.Clause(t, "T-REAL-2", "A-CH-9")
 	skipShort(t)
+	t.Parallel()
 	t.Run("unix", func(t *testing.T) {
+		beside(t, 2)
 		target := "unix:" + filepath.Join(t.TempDir(), "serry.sock")
 		serveOn(t, target, "--tasks", "2")
 		leave(join(t, target, 2, clientConfig{venv: jaxNew})...)
 	})
 	t.Run("list", func(t *testing.T) {
+		beside(t, 2)
 		srv := serve(t, "--tasks", "2")
-		target := fmt.Sprintf("ipv4:%s,%s", deadAddr(t), srv.addr)
+		target := fmt.Sprintf("ipv4:%s,%s", unusedAddress(t), srv.addr)
 		leave(join(t, target, 2, clientConfig{venv: jaxNew})...)
 	})
 	t.Run("dns", func(t *testing.T) {
+		beside(t, 2)
 		srv := serve(t, "--tasks", "2")
 		leave(join(t, "dns:///"+srv.addr, 2, clientConfig{venv: jax092})...)
 	})
@@ -62,6 +67,7 @@ func TestTargetForms(t *testing.T) {
 func TestDialectsMixInOneJob(t *testing.T) {
 	lab.Clause(t, "C-VER-1", "C-VER-4", "C-WIRE-7")
 	skipShort(t)
+	beside(t, 2)
 	srv := serve(t, "--tasks", "2")
 	mixed := func() (young, old *client) {
 		young = newClient(t, srv.addr, clientConfig{venv: jaxNew, task: 0})
@@ -153,17 +159,6 @@ func wantSight(n, me int) sight {
 		want.Keys = append(want.Keys, fmt.Sprintf("from/%d", i))
 	}
 	return want
-}
-
-// deadAddr returns an address on which nobody listens any more.
-func deadAddr(t *testing.T) string {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	l.Close()
-	return l.Addr().String()
 }
 
 // barrier takes clients through one use of a barrier of all tasks.

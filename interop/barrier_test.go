@@ -14,7 +14,8 @@ func TestBarriers(t *testing.T) {
 		"IT-11", "IT-12", "IT-13", "IT-14", "IT-16", "IT-17", "IT-18", "IT-19", "IT-21",
 		"PJ-15", "PJ-16", "PJ-17", "PJ-18", "PJ-19")
 	skipShort(t)
-	eachVenv(t, both, func(t *testing.T, v venv) {
+	t.Parallel()
+	eachVenv(t, both, 3, func(t *testing.T, v venv) {
 		srv := serve(t, "--tasks", "3")
 		clients := join(t, srv.addr, 3, clientConfig{venv: v})
 		for _, id := range []string{"one", "two", "one", "two"} {
@@ -79,7 +80,8 @@ func outOfStep(a, b *client) {
 func TestLiveNodes(t *testing.T) {
 	lab.Clause(t, "A-LIVE-1", "A-LIVE-2", "IT-22", "PJ-20", "PJ-21")
 	skipShort(t)
-	eachVenv(t, both, func(t *testing.T, v venv) {
+	t.Parallel()
+	eachVenv(t, both, 3, func(t *testing.T, v venv) {
 		srv := serve(t, "--tasks", "3")
 		clients := join(t, srv.addr, 3, clientConfig{venv: v})
 		for _, c := range clients {
@@ -110,7 +112,8 @@ func TestLiveNodes(t *testing.T) {
 func TestRestartedTaskAtABarrier(t *testing.T) {
 	lab.Clause(t, "C-BAR-4", "C-BAR-18", "C-BAR-19", "IT-33")
 	skipShort(t)
-	eachVenv(t, both, func(t *testing.T, v venv) {
+	t.Parallel()
+	eachVenv(t, both, 2, func(t *testing.T, v venv) {
 		srv := serve(t, "--tasks", "2", "--recoverable")
 		clients := join(t, srv.addr, 2, clientConfig{venv: v})
 		a, b := clients[0], clients[1]
@@ -140,7 +143,8 @@ func TestRestartedTaskAtABarrier(t *testing.T) {
 func TestRecoverableLossIsSilent(t *testing.T) {
 	lab.Clause(t, "C-PROP-1", "C-POLL-9", "IT-32")
 	skipShort(t)
-	eachVenv(t, both, func(t *testing.T, v venv) {
+	t.Parallel()
+	eachVenv(t, both, 3, func(t *testing.T, v venv) {
 		srv := serve(t, "--tasks", "3", "--recoverable", "--heartbeat-timeout", "2s")
 		clients := join(t, srv.addr, 3, clientConfig{venv: v, heartbeat: 2})
 		clients[1].kill()

@@ -17,6 +17,10 @@
 //	CI=true       a missing Python or registry, or a machine without network
 //	              namespaces, fails the tests instead of skipping them
 //
+// Tests run beside each other, with a bound on their processes: see beside. None
+// relies on a port that another test could take (unusedAddress), nor on being
+// alone in this process.
+//
 // Tests follow each other by lines on pipes and by process exits, never by
 // sleeping. Where the specification itself gives a time, the test measures it,
 // logs it, and holds it to a bound that a busy machine still meets. Only what is

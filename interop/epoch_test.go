@@ -12,7 +12,8 @@ import (
 func TestSecondRunStartsEmpty(t *testing.T) {
 	lab.Clause(t, "T-REAL-13", "C-EPOCH-1", "C-EPOCH-2", "C-EPOCH-4")
 	skipShort(t)
-	eachVenv(t, both, func(t *testing.T, v venv) {
+	t.Parallel()
+	eachVenv(t, both, 2, func(t *testing.T, v venv) {
 		srv := serve(t, "--tasks", "2")
 		for range 2 {
 			clients := join(t, srv.addr, 2, clientConfig{venv: v})
@@ -32,7 +33,8 @@ func TestSecondRunStartsEmpty(t *testing.T) {
 func TestRunAfterAFailedOneStartsEmpty(t *testing.T) {
 	lab.Clause(t, "T-REAL-13", "C-EPOCH-2", "C-EPOCH-4")
 	skipShort(t)
-	eachVenv(t, both, func(t *testing.T, v venv) {
+	t.Parallel()
+	eachVenv(t, both, 2, func(t *testing.T, v venv) {
 		srv := serve(t, "--tasks", "2")
 		failed := join(t, srv.addr, 2, clientConfig{venv: v})
 		failed[0].call("key_value_set", "half", "done").value(nil)
@@ -51,6 +53,7 @@ func TestRunAfterAFailedOneStartsEmpty(t *testing.T) {
 func TestNextRunWaitsForTheLastProcess(t *testing.T) {
 	lab.Clause(t, "C-EPOCH-3", "C-EPOCH-4", "A-SEQ-2")
 	skipShort(t)
+	beside(t, 2)
 	srv := serve(t, "--tasks", "1")
 	old := join(t, srv.addr, 1, clientConfig{venv: jaxNew})[0]
 	old.call("key_value_set", "run", "first").value(nil)
@@ -71,6 +74,7 @@ func TestNextRunWaitsForTheLastProcess(t *testing.T) {
 func TestCallsOfAnotherService(t *testing.T) {
 	lab.Clause(t, "C-INC-2", "C-CLI-4", "A-TOL-1", "C-POLL-11", "A-HA-2")
 	skipShort(t)
+	beside(t, 8)
 	calls := [][]any{
 		{"key_value_set", "k", "v"},
 		{"key_value_try_get", "k"},

@@ -17,8 +17,10 @@ import (
 func TestJobOutlivesItsLeaders(t *testing.T) {
 	lab.Clause(t, "T-REAL-9", "A-SIDE-0", "A-SIDE-6", "A-SIDE-8", "C-TERM-3", "C-LOST-6", "C-REQ-2", "C-REQ-3")
 	skipShort(t)
+	t.Parallel()
 	for _, flags := range [][]string{{"--recoverable=false"}, {"--recoverable=true"}} {
 		t.Run(flags[0], func(t *testing.T) {
+			beside(t, 4)
 			random := newChance(t)
 			s := startTrio(t, here, flags...)
 			job := startFailoverJob(t, jaxNew, relaying{upstream: s.addrs()}.start(t))
@@ -54,6 +56,7 @@ func kills(t *testing.T) int {
 func TestJobOutlivesAFrozenLeader(t *testing.T) {
 	lab.Clause(t, "C-TERM-1", "C-TERM-2", "A-SIDE-18", "A-SIDE-20")
 	skipShort(t)
+	beside(t, 4)
 	const frozen = 8 * time.Second
 	s := startTrio(t, here)
 	job := startFailoverJob(t, jaxNew, relaying{upstream: s.addrs()}.start(t))
@@ -74,6 +77,7 @@ func TestJobOutlivesAFrozenLeader(t *testing.T) {
 func TestJobOutlivesALeaderThatIsCutOff(t *testing.T) {
 	lab.Clause(t, "C-TERM-1", "C-TERM-2", "A-SIDE-18", "C-LOST-5")
 	skipShort(t)
+	beside(t, 4)
 	net := newNetwork(t)
 	s := startTrio(t, net.places)
 	job := startFailoverJob(t, jaxNew, relaying{upstream: s.addrs(), enter: net.hub, listen: net.socket}.start(t))
@@ -104,6 +108,7 @@ func TestJobOutlivesALeaderThatIsCutOff(t *testing.T) {
 func TestJobIsHandedOver(t *testing.T) {
 	lab.Clause(t, "T-REAL-16", "T-REAL-9", "C-STOP-4", "A-HA-7", "A-HA-8")
 	skipShort(t)
+	beside(t, 4)
 	s := startTrio(t, here)
 	job := startFailoverJob(t, jaxNew, relaying{upstream: s.addrs()}.start(t))
 	l := s.leader(0)

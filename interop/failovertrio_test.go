@@ -69,7 +69,7 @@ func startTrio(t *testing.T, at [3]place, flags ...string) *trio {
 // freeOn is a free address on a host. In a namespace of its own every port is.
 func freeOn(t *testing.T, host string) string {
 	t.Helper()
-	_, port, _ := strings.Cut(deadAddr(t), ":")
+	_, port, _ := strings.Cut(unusedAddress(t), ":")
 	return host + ":" + port
 }
 

@@ -15,7 +15,8 @@ import (
 func TestJobOutlivesARestartFromAFile(t *testing.T) {
 	lab.Clause(t, "T-REAL-9", "A-SIDE-0", "A-SIDE-1", "C-LOG-3", "C-TIME-1")
 	skipShort(t)
-	eachVenv(t, both, func(t *testing.T, v venv) {
+	t.Parallel()
+	eachVenv(t, both, 4, func(t *testing.T, v venv) {
 		random := newChance(t)
 		flags := []string{"--tasks", "4", "--store", "file:" + t.TempDir()}
 		srv := serve(t, flags...)
@@ -39,6 +40,7 @@ func TestJobOutlivesARestartFromAFile(t *testing.T) {
 func TestQuietPollingOutlivesARestart(t *testing.T) {
 	lab.Clause(t, "T-REAL-9", "A-HA-2", "A-HA-3", "A-HA-4", "A-HA-5", "A-HA-6", "C-POLL-11")
 	skipShort(t)
+	t.Parallel()
 	for _, c := range []struct {
 		name   string
 		cfg    clientConfig
@@ -48,6 +50,7 @@ func TestQuietPollingOutlivesARestart(t *testing.T) {
 		{"over a beat", clientConfig{venv: jaxNew, heartbeat: 8, env: []string{"GRPC_FAIL_FAST=false"}}, 4500 * time.Millisecond},
 	} {
 		t.Run(c.name, func(t *testing.T) {
+			beside(t, 3)
 			flags := []string{"--tasks", "2", "--error-delivery", "heartbeat", "--store", "file:" + t.TempDir()}
 			srv := serve(t, flags...)
 			clients := join(t, srv.addr, 2, c.cfg)
@@ -87,6 +90,7 @@ func TestQuietPollingOutlivesARestart(t *testing.T) {
 func TestDirectClientsAreHandedOver(t *testing.T) {
 	lab.Clause(t, "T-REAL-9", "A-HA-7", "A-HA-8", "A-HA-9", "C-STOP-4")
 	skipShort(t)
+	beside(t, 4)
 	s := startTrio(t, here)
 	target := "ipv4:" + strings.Join(s.addrs(), ",")
 	job := startFailoverJob(t, jaxNew, []string{target, target, target, target})
@@ -108,6 +112,7 @@ func TestDirectClientsAreHandedOver(t *testing.T) {
 func TestRunOutlivesALeader(t *testing.T) {
 	lab.Clause(t, "A-SIDE-0", "A-SIDE-19", "C-EPOCH-6", "T-REAL-12")
 	skipShort(t)
+	beside(t, 4)
 	s := startTrio(t, here)
 	r := launch(t, nil, "-n", "4", "--service", strings.Join(s.addrs(), ","), "--",
 		"sh", "-c", "exec "+jaxNew.python(t)+" testdata/failover.py 4 $SERRY_TASK 60")
@@ -136,6 +141,7 @@ func TestRunOutlivesALeader(t *testing.T) {
 func TestRelaysEndTLS(t *testing.T) {
 	lab.Clause(t, "A-SIDE-1", "A-TLS-12")
 	skipShort(t)
+	beside(t, 4)
 	certs := newCertificates(t)
 	certs.serry("cert", "issue", certs.dir, "coord", "--uri", certs.prefix+"coord", "--host", "127.0.0.1") // etcd asks for the host
 	certs.issue("relay", certs.prefix+"relay")

@@ -76,6 +76,7 @@ func analyse(t *testing.T, f *collective.Flight) string {
 func TestFlightsInPyTorch(t *testing.T) {
 	lab.Clause(t, "CL-FLR-3")
 	skipShort(t)
+	beside(t, 1)
 	vector := func(count int64) memory.Region { return memory.OfSlice(make([]float32, count)) }
 	sum := func() collective.Op {
 		return collective.AllReduce{Out: vector(16), In: vector(16), Count: 16, Type: memory.F32, Reduction: collective.Sum}

@@ -12,7 +12,8 @@ import (
 func TestJoinAndLeaveTogether(t *testing.T) {
 	lab.Clause(t, "A-CON-7", "C-REG-8", "C-SHUT-3", "IT-01", "IT-03", "IT-07", "PJ-01", "PJ-07", "PJ-11", "T-E2E-1")
 	skipShort(t)
-	eachVenv(t, both, func(t *testing.T, v venv) {
+	t.Parallel()
+	eachVenv(t, both, 3, func(t *testing.T, v venv) {
 		srv := serve(t, "--tasks", "3")
 		first := newClient(t, srv.addr, clientConfig{venv: v, task: 0})
 		first.begin("connect")
@@ -44,6 +45,7 @@ func TestJoinAndLeaveTogether(t *testing.T) {
 func TestZeroInitTimeoutIsNone(t *testing.T) {
 	lab.Clause(t, "PJ-04", "T-E2E-4")
 	skipShort(t)
+	beside(t, 2)
 	srv := serve(t, "--tasks", "2")
 	early := newClient(t, srv.addr, clientConfig{venv: jaxNew, task: 0, init: noTimeout})
 	early.begin("connect")
@@ -59,7 +61,8 @@ func TestZeroInitTimeoutIsNone(t *testing.T) {
 func TestJoinEndsWithoutTheLast(t *testing.T) {
 	lab.Clause(t, "C-REG-11", "IT-08", "T-E2E-13")
 	skipShort(t)
-	eachVenv(t, both, func(t *testing.T, v venv) {
+	t.Parallel()
+	eachVenv(t, both, 2, func(t *testing.T, v venv) {
 		srv := serve(t, "--tasks", "3", "--register-timeout", "2s")
 		clients := make([]*client, 2)
 		for i := range clients {
@@ -77,7 +80,8 @@ func TestJoinEndsWithoutTheLast(t *testing.T) {
 func TestLeaveEndsWithoutTheLast(t *testing.T) {
 	lab.Clause(t, "C-SHUT-5", "IT-05", "T-E2E-10")
 	skipShort(t)
-	eachVenv(t, both, func(t *testing.T, v venv) {
+	t.Parallel()
+	eachVenv(t, both, 2, func(t *testing.T, v venv) {
 		srv := serve(t, "--tasks", "2", "--shutdown-timeout", "1s")
 		clients := join(t, srv.addr, 2, clientConfig{venv: v})
 		clients[0].begin("shutdown")
@@ -93,7 +97,8 @@ func TestLeaveEndsWithoutTheLast(t *testing.T) {
 func TestRestartWhileJoining(t *testing.T) {
 	lab.Clause(t, "C-REG-10", "C-REG-15", "IT-10", "PJ-14", "T-E2E-15")
 	skipShort(t)
-	eachVenv(t, both, func(t *testing.T, v venv) {
+	t.Parallel()
+	eachVenv(t, both, 4, func(t *testing.T, v venv) {
 		srv := serve(t, "--tasks", "3")
 		begin := func(task int) *client {
 			c := newClient(t, srv.addr, clientConfig{venv: v, task: task})
@@ -125,7 +130,8 @@ func TestRestartWhileJoining(t *testing.T) {
 func TestSecondProcessWithTheSameNumber(t *testing.T) {
 	lab.Clause(t, "C-REG-14", "C-EPOCH-4", "T-E2E-14")
 	skipShort(t)
-	eachVenv(t, both, func(t *testing.T, v venv) {
+	t.Parallel()
+	eachVenv(t, both, 3, func(t *testing.T, v venv) {
 		srv := serve(t, "--tasks", "2")
 		clients := join(t, srv.addr, 2, clientConfig{venv: v})
 		double := newClient(t, srv.addr, clientConfig{venv: v, task: 1})
@@ -145,7 +151,8 @@ func TestSecondProcessWithTheSameNumber(t *testing.T) {
 func TestUnknownTask(t *testing.T) {
 	lab.Clause(t, "C-REG-3", "C-CLI-1")
 	skipShort(t)
-	eachVenv(t, both, func(t *testing.T, v venv) {
+	t.Parallel()
+	eachVenv(t, both, 1, func(t *testing.T, v venv) {
 		srv := serve(t, "--tasks", "1")
 		stranger := newClient(t, srv.addr, clientConfig{venv: v, task: 7})
 		stranger.begin("connect")
@@ -159,7 +166,8 @@ func TestUnknownTask(t *testing.T) {
 func TestTasksShareAConnection(t *testing.T) {
 	lab.Clause(t, "C-LOST-1", "C-LOST-4", "C-INC-6")
 	skipShort(t)
-	eachVenv(t, both, func(t *testing.T, v venv) {
+	t.Parallel()
+	eachVenv(t, both, 2, func(t *testing.T, v venv) {
 		srv := serve(t, "--tasks", "3")
 		run := func() (two *process, one *client) {
 			two = start(t, "tasks 0 and 1", environment(), v.python(t), "testdata/many.py", srv.addr, "0", "1")

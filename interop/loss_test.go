@@ -18,12 +18,13 @@ const soon = 20 * time.Second
 func TestKilledProcessEndsTheJob(t *testing.T) {
 	lab.Clause(t, "T-REAL-4", "C-LOST-1", "C-LOST-4", "A-DIE-1", "C-PROP-4", "IT-04", "IT-31", "PJ-08")
 	skipShort(t)
+	t.Parallel()
 	names := map[venv]string{ // the task, in the words of each dialect
 		jaxNew: "task 1: ",
 		jax092: "task:1: ",
 		jax082: "/job:jax_worker/replica:0/task:1: ",
 	}
-	eachVenv(t, []venv{jaxNew, jax092, jax082}, func(t *testing.T, v venv) {
+	eachVenv(t, []venv{jaxNew, jax092, jax082}, 3, func(t *testing.T, v venv) {
 		srv := serve(t, "--tasks", "3")
 		clients := join(t, srv.addr, 3, clientConfig{venv: v})
 		clients[0].begin("wait_at_barrier", "never whole", 100_000)
@@ -46,8 +47,10 @@ func TestKilledProcessEndsTheJob(t *testing.T) {
 func TestKilledProcessComesBack(t *testing.T) {
 	lab.Clause(t, "T-REAL-5", "T-REAL-10", "A-RES-1", "A-RES-2", "A-RES-3", "A-LIVE-4", "C-KV-15", "P-TOP-1")
 	skipShort(t)
+	t.Parallel()
 	for _, victim := range []int{0, 1} {
 		t.Run(fmt.Sprintf("process %d", victim), func(t *testing.T) {
+			beside(t, 3)
 			srv := serve(t, "--tasks", "3", "--recoverable")
 			job := startLive(t, srv.addr)
 			job.all("sum", "sum 3")
@@ -82,7 +85,8 @@ func TestKilledProcessComesBack(t *testing.T) {
 func TestLiveNodesShrinkAndGrow(t *testing.T) {
 	lab.Clause(t, "T-REAL-5", "A-LIVE-2", "A-LIVE-3", "C-VER-2")
 	skipShort(t)
-	eachVenv(t, []venv{jax092, jax082}, func(t *testing.T, v venv) {
+	t.Parallel()
+	eachVenv(t, []venv{jax092, jax082}, 2, func(t *testing.T, v venv) {
 		flags := []string{"--tasks", "2", "--recoverable"}
 		if v == jax082 {
 			flags = flags[:2] // this client says so itself

@@ -2,11 +2,14 @@ package interop
 
 import (
 	"errors"
+	"flag"
 	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"testing"
+
+	"golang.org/x/sync/semaphore"
 )
 
 // TestMain builds the server once for all tests.
@@ -15,6 +18,12 @@ func TestMain(m *testing.M) {
 }
 
 func run(m *testing.M) int {
+	flag.Parse()
+	parallel := false
+	flag.Visit(func(f *flag.Flag) { parallel = parallel || f.Name == "test.parallel" })
+	if !parallel {
+		flag.Set("test.parallel", "100") // tests wait for their turn by processes, see beside
+	}
 	if os.Getenv("SERRY_BINARY") != "" {
 		return m.Run()
 	}
@@ -42,6 +51,25 @@ func skipShort(t *testing.T) {
 	}
 }
 
+// atOnce is how many processes of real clients run at a time, over all tests. They use two processors well: most of the
+// time most of them wait for a timeout, for another process or for a disk.
+const atOnce = 10
+
+// turns has one unit for each of these processes.
+var turns = semaphore.NewWeighted(atOnce)
+
+// beside makes a test parallel, and returns when so many more processes may run. The test has them until its processes
+// are gone. Tests with many of them are not overtaken by others.
+func beside(t *testing.T, processes int64) {
+	t.Helper()
+	t.Parallel()
+	processes = min(processes, atOnce)
+	if err := turns.Acquire(t.Context(), processes); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { turns.Release(processes) })
+}
+
 // A venv is the name of a Python environment that scripts/venvs.sh makes.
 type venv string
 
@@ -56,11 +84,14 @@ const (
 // both are one client of each dialect.
 var both = []venv{jaxNew, jax092}
 
-// eachVenv runs test once for every environment named.
-func eachVenv(t *testing.T, venvs []venv, test func(t *testing.T, v venv)) {
+// eachVenv runs test once for every environment named, beside other tests: it has so many processes at a time.
+func eachVenv(t *testing.T, venvs []venv, processes int64, test func(t *testing.T, v venv)) {
 	t.Helper()
 	for _, v := range venvs {
-		t.Run(string(v), func(t *testing.T) { test(t, v) })
+		t.Run(string(v), func(t *testing.T) {
+			beside(t, processes)
+			test(t, v)
+		})
 	}
 }
 

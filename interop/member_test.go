@@ -22,8 +22,10 @@ import (
 func TestGoMembersBesideJax(t *testing.T) {
 	lab.Clause(t, "P-TOP-8", "C-TOP-6", "C-TOP-12", "C-TOP-43", "C-VER-4", "A-LIVE-1")
 	skipShort(t)
+	t.Parallel()
 	for _, goTasks := range [][]int{{0, 3}, {1, 2}} {
 		t.Run(fmt.Sprint("Go is ", goTasks), func(t *testing.T) {
+			beside(t, 2)
 			srv := serve(t, "--tasks", "4")
 			j := joinMixed(t, srv.addr, jaxNew, 4, goTasks...)
 			j.sameTopology()

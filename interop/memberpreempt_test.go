@@ -17,11 +17,14 @@ import (
 func TestGoMembersAndJaxAgreeOnAStep(t *testing.T) {
 	lab.Clause(t, "T-PRE-24", "A-PRE-9", "A-PRE-14")
 	skipShort(t)
+	t.Parallel()
 	t.Run("a jax process is told", func(t *testing.T) {
+		beside(t, 2)
 		j := joinMixed(t, serve(t, "--tasks", "4").addr, jaxNew, 4, 1, 2)
 		j.preempted(nil, func() { j.jax[0].signal(syscall.SIGTERM) })
 	})
 	t.Run("a Go member is told", func(t *testing.T) {
+		beside(t, 2)
 		j := joinMixed(t, serve(t, "--tasks", "4").addr, jaxNew, 4, 1, 2)
 		told := preempt.Signals(syscall.SIGUSR1) // a real one, to this process
 		defer told.Close()
@@ -32,6 +35,7 @@ func TestGoMembersAndJaxAgreeOnAStep(t *testing.T) {
 // The same with the service and the clients that come with jaxlib, in both dialects.
 func TestGoMemberAndJaxAgreeOnAStepByAStockService(t *testing.T) {
 	lab.Clause(t, "T-PRE-24", "A-GO-6")
+	t.Parallel()
 	eachStock(t, func(t *testing.T, v venv) {
 		j := joinMixed(t, serveStock(t, v, 2).addr, v, 2, 0)
 		j.preempted(nil, func() { j.jax[0].signal(syscall.SIGTERM) })

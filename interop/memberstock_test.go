@@ -15,6 +15,7 @@ import (
 // dialect is spoken there, and does with the jax process beside it what it does with serry's server.
 func TestGoMemberOfAStockService(t *testing.T) {
 	lab.Clause(t, "A-GO-6", "C-WIRE-14", "P-TOP-8")
+	t.Parallel()
 	eachStock(t, func(t *testing.T, v venv) {
 		for _, goTask := range []int{0, 1} {
 			j := joinMixed(t, serveStock(t, v, 2).addr, v, 2, goTask)
@@ -32,6 +33,7 @@ func TestGoMemberOfAStockService(t *testing.T) {
 // read all of them as one.
 func TestGoMemberReadsStockErrors(t *testing.T) {
 	lab.Clause(t, "C-WIRE-14", "A-GO-6")
+	t.Parallel()
 	eachStock(t, func(t *testing.T, v venv) {
 		j := joinMixed(t, serveStock(t, v, 2).addr, v, 2, 0)
 		ctx, m, kv := t.Context(), j.members[0], j.members[0].KV()
@@ -69,6 +71,7 @@ func TestGoMemberReadsStockErrors(t *testing.T) {
 func TestFailuresThroughAStockService(t *testing.T) {
 	lab.Clause(t, "A-GO-6", "A-DIE-1", "C-PROP-4")
 	const heartbeat = 6 // seconds; a stock service knows of a loss by silence alone
+	t.Parallel()
 	eachStock(t, func(t *testing.T, v venv) {
 		pair := func() (*member.Member, *client) {
 			srv := serveStock(t, v, 2, "heartbeat_timeout", heartbeat)
@@ -114,7 +117,7 @@ func TestFailuresThroughAStockService(t *testing.T) {
 func eachStock(t *testing.T, test func(t *testing.T, v venv)) {
 	t.Helper()
 	skipShort(t)
-	eachVenv(t, both, test)
+	eachVenv(t, both, 2, test)
 }
 
 // firstOf is the error of the first element of a sequence.

@@ -21,6 +21,7 @@ import (
 func TestJaxByMutualTLS(t *testing.T) {
 	lab.Clause(t, "A-TLS-12", "A-TLS-13", "A-ATT-8")
 	skipShort(t)
+	beside(t, 4)
 	certs := newCertificates(t)
 	certs.issue("coord", certs.prefix+"coord")
 	certs.issue("task", certs.prefix+"task")
@@ -42,6 +43,7 @@ func TestJaxByMutualTLS(t *testing.T) {
 func TestServerTellsWhomTLSRefuses(t *testing.T) {
 	lab.Clause(t, "A-TLS-7", "A-TLS-12", "T-TLS-3", "T-TLS-4", "T-TLS-22")
 	skipShort(t)
+	beside(t, 4)
 	certs, others := newCertificates(t), newCertificates(t)
 	certs.issue("coord", certs.prefix+"coord")
 	certs.issue("stranger", "spiffe://example.org/another/task")

@@ -13,7 +13,8 @@ import (
 func TestPreemptionNoticeAgreesOnAStep(t *testing.T) {
 	lab.Clause(t, "T-REAL-6", "A-PRE-4", "A-PRE-9", "A-PRE-14", "C-CLI-9")
 	skipShort(t)
-	eachVenv(t, both, func(t *testing.T, v venv) {
+	t.Parallel()
+	eachVenv(t, both, 2, func(t *testing.T, v venv) {
 		srv := serve(t, "--tasks", "2")
 		slow := startJax(t, srv.addr, v, 0, "testdata/preempt.py", "2", "0")
 		fast := startJax(t, srv.addr, v, 1, "testdata/preempt.py", "2", "1")

@@ -5,7 +5,6 @@ import (
 	"encoding/binary"
 	"fmt"
 	"math"
-	"net"
 	"testing"
 
 	"github.com/serry-dev/serry"
@@ -19,8 +18,10 @@ import (
 func TestDevicePutWithGo(t *testing.T) {
 	clause.Cite(t, "TR-DPT-7", "TR-MAT-5", "TRT-164")
 	skipShort(t)
+	beside(t, 1)
 	srv := serve(t, "--tasks", "2")
-	p := start(t, "jax", environment("JAX_PLATFORMS=cpu", "JAX_COORDINATOR_BIND_ADDRESS=127.0.0.1:0"), jaxNew.python(t), "testdata/put.py", srv.addr, freeAddress(t))
+	address := unusedAddress(t) // JAX publishes the port that it is given (TR-DPT-7)
+	p := start(t, "jax", environment("JAX_PLATFORMS=cpu", "JAX_COORDINATOR_BIND_ADDRESS=127.0.0.1:0"), jaxNew.python(t), "testdata/put.py", srv.addr, address)
 	m := together(t, []int{1}, func(ctx context.Context, i int) (*member.Member, error) {
 		return member.Join(ctx, member.Config{Address: srv.addr, Task: worker(i)})
 	})[0]
@@ -79,16 +80,4 @@ func TestDevicePutWithGo(t *testing.T) {
 	if err := m.Leave(t.Context()); err != nil {
 		t.Errorf("Leave() = %v", err)
 	}
-}
-
-// freeAddress is an address of this host that no process has. JAX publishes the address that it is given, so that cannot be one
-// with port 0 (TR-DPT-7).
-func freeAddress(t *testing.T) string {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
-	return l.Addr().String()
 }

@@ -2,7 +2,6 @@ package interop
 
 import (
 	"bytes"
-	"net"
 	"os"
 	"os/exec"
 	"regexp"
@@ -17,6 +16,7 @@ import (
 func TestJAXKeepsItsRank(t *testing.T) {
 	lab.Clause(t, "P-RMP-8", "P-TOP-5")
 	skipShort(t)
+	beside(t, 2)
 	python, state := jaxNew.python(t), t.TempDir()
 	want := map[string]string{"a": "process 0 of 2 with devices [0]", "b": "process 1 of 2 with devices [2048]"}
 	for _, order := range [][]string{{"a", "b"}, {"b", "a"}} {
@@ -42,15 +42,4 @@ func TestJAXKeepsItsRank(t *testing.T) {
 			}
 		}
 	}
-}
-
-// unusedAddress is one that nobody listened on a moment ago.
-func unusedAddress(t *testing.T) string {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
-	return l.Addr().String()
 }

@@ -48,8 +48,10 @@ func TestReadmeProgram(t *testing.T) {
 		t.Fatalf("README shows another program than %s:\n%s", file, shown)
 	}
 	skipShort(t)
+	t.Parallel()
 	python := jaxNew.python(t)
 	t.Run("serry run", func(t *testing.T) {
+		beside(t, 4)
 		r := launch(t, nil, "-n", "4", "--", python, filepath.Join("..", file))
 		r.ends(0, "serry: all 4 ranks ended well")
 		for task := range 4 {
@@ -57,6 +59,7 @@ func TestReadmeProgram(t *testing.T) {
 		}
 	})
 	t.Run("two variables", func(t *testing.T) {
+		beside(t, 4)
 		srv := serve(t, "--tasks", "4")
 		_, commands, _ := strings.Cut(blockWith(t, "README.md", "sh", "JAX_COORDINATOR_ADDRESS"), "\n") // the first line starts the service
 		commands = strings.NewReplacer("localhost:8476", srv.addr, "python ", python+" ").Replace(commands) + "wait\n"

@@ -17,6 +17,7 @@ import (
 
 func TestClientRegisters(t *testing.T) {
 	lab.Clause(t, "T-REAL-7", "A-CON-3", "A-CON-4", "C-CLI-1")
+	t.Parallel()
 	for _, row := range []struct {
 		name    string
 		answers []answer
@@ -30,6 +31,7 @@ func TestClientRegisters(t *testing.T) {
 		{"no more after the deadline (R-13)", []answer{refused(codes.Unavailable)}, 1, "UNAVAILABLE"},
 	} {
 		t.Run(row.name, func(t *testing.T) {
+			t.Parallel()
 			scripted(t, both, clientConfig{init: row.init}, func(t *testing.T, s *script, c *client) {
 				s.on("RegisterTask", row.answers...)
 				if row.dies != "" {
@@ -49,6 +51,7 @@ func TestClientRegisters(t *testing.T) {
 
 func TestClientBeats(t *testing.T) {
 	lab.Clause(t, "T-REAL-7", "A-HB-3", "A-HB-4", "A-HB-6", "A-TOL-1", "C-CLI-3")
+	t.Parallel()
 	good := registered(incarnation)
 	for _, row := range []struct {
 		name    string
@@ -65,6 +68,7 @@ func TestClientBeats(t *testing.T) {
 		{"dies of a mismatch", []answer{refused(codes.Internal).with(p0(), pm())}, []string{"INTERNAL", "as scripted"}, []venv{jaxNew}},
 	} {
 		t.Run(row.name, func(t *testing.T) {
+			t.Parallel()
 			scripted(t, row.venvs, clientConfig{heartbeat: 2}, func(t *testing.T, s *script, c *client) {
 				s.on("Heartbeat", row.answers...)
 				connect(c)
@@ -81,6 +85,7 @@ func TestClientBeats(t *testing.T) {
 
 func TestClientPolls(t *testing.T) {
 	lab.Clause(t, "T-REAL-7", "A-POLL-1", "A-POLL-2", "C-CLI-2")
+	t.Parallel()
 	for _, row := range []struct {
 		name  string
 		reply answer
@@ -92,6 +97,7 @@ func TestClientPolls(t *testing.T) {
 		{"goes quiet on CANCELLED", refused(codes.Canceled).with(p0()), nil},
 	} {
 		t.Run(row.name, func(t *testing.T) {
+			t.Parallel()
 			scripted(t, both, clientConfig{heartbeat: 2}, func(t *testing.T, s *script, c *client) {
 				s.on("PollForError", row.reply)
 				c.begin("connect") // it may die before it says that it is connected
@@ -114,8 +120,10 @@ func TestClientPolls(t *testing.T) {
 // A client that was told CANCELLED has no call open that a restart breaks.
 func TestClientOutlivesARestartWithoutPoll(t *testing.T) {
 	lab.Clause(t, "T-REAL-7", "A-HA-2", "A-HA-4", "A-RPC-1")
+	t.Parallel()
 	quiet := refused(codes.Canceled).with(p0())
 	t.Run("between two heartbeats (R-8a)", func(t *testing.T) {
+		t.Parallel()
 		// Before 0.10.0 the client beats at once when it is connected, from a thread of its own: that beat must be over
 		// before the outage begins.
 		for v, first := range map[venv][]string{jaxNew: {"PollForError"}, jax092: {"PollForError", "Heartbeat"}} {
@@ -137,6 +145,7 @@ func TestClientOutlivesARestartWithoutPoll(t *testing.T) {
 		}
 	})
 	t.Run("dies of a heartbeat in between (R-8b)", func(t *testing.T) {
+		t.Parallel()
 		scripted(t, both, clientConfig{heartbeat: 2}, func(t *testing.T, s *script, c *client) {
 			s.on("PollForError", quiet)
 			connect(c)
@@ -146,6 +155,7 @@ func TestClientOutlivesARestartWithoutPoll(t *testing.T) {
 		})
 	})
 	t.Run("waits with GRPC_FAIL_FAST=false (R-10)", func(t *testing.T) {
+		t.Parallel()
 		patient := clientConfig{heartbeat: 12, env: []string{"GRPC_FAIL_FAST=false"}}
 		scripted(t, []venv{jaxNew}, patient, func(t *testing.T, s *script, c *client) {
 			s.on("PollForError", quiet)
@@ -162,7 +172,9 @@ func TestClientOutlivesARestartWithoutPoll(t *testing.T) {
 
 func TestClientDiesOfABrokenConnection(t *testing.T) {
 	lab.Clause(t, "T-REAL-7", "A-DIE-1", "A-DIE-3", "A-DIE-4", "A-SHUT-2")
+	t.Parallel()
 	t.Run("under its poll (R-2)", func(t *testing.T) {
+		t.Parallel()
 		scripted(t, both, clientConfig{}, func(t *testing.T, s *script, c *client) {
 			connect(c)
 			s.await(t, "PollForError", 1)
@@ -171,6 +183,7 @@ func TestClientDiesOfABrokenConnection(t *testing.T) {
 		})
 	})
 	t.Run("at shutdown (R-9)", func(t *testing.T) {
+		t.Parallel()
 		scripted(t, both, clientConfig{}, func(t *testing.T, s *script, c *client) {
 			s.on("PollForError", refused(codes.Canceled).with(p0()))
 			connect(c)
@@ -181,6 +194,7 @@ func TestClientDiesOfABrokenConnection(t *testing.T) {
 		})
 	})
 	t.Run("of an error at shutdown", func(t *testing.T) {
+		t.Parallel()
 		scripted(t, both, clientConfig{}, func(t *testing.T, s *script, c *client) {
 			s.on("ShutdownTask", refused(codes.Internal).with(p0()))
 			connect(c)
@@ -193,6 +207,7 @@ func TestClientDiesOfABrokenConnection(t *testing.T) {
 // Errors of other calls are the caller's, with payloads and text up to a size.
 func TestClientRaisesErrors(t *testing.T) {
 	lab.Clause(t, "T-REAL-7", "A-PY-3", "A-CH-8", "C-WIRE-7", "C-WIRE-10", "C-WIRE-15")
+	t.Parallel()
 	scripted(t, both, clientConfig{}, func(t *testing.T, s *script, c *client) {
 		connect(c)
 		s.on("TryGetKeyValue", refused(codes.NotFound))
@@ -204,6 +219,7 @@ func TestClientRaisesErrors(t *testing.T) {
 		leave(c)
 	})
 	t.Run("payload forms (R-14)", func(t *testing.T) {
+		t.Parallel()
 		scripted(t, []venv{jaxNew}, clientConfig{}, func(t *testing.T, s *script, c *client) {
 			connect(c)
 			ours := refused(codes.NotFound).with(p0(), statusFields(codes.NotFound, "as scripted"))
@@ -223,6 +239,7 @@ func TestClientRaisesErrors(t *testing.T) {
 		})
 	})
 	t.Run("dies of a mismatch (R-17)", func(t *testing.T) {
+		t.Parallel()
 		scripted(t, []venv{jaxNew}, clientConfig{}, func(t *testing.T, s *script, c *client) {
 			connect(c)
 			s.on("InsertKeyValue", refused(codes.Internal).with(p0(), pm()))
@@ -237,8 +254,7 @@ func TestClientRaisesErrors(t *testing.T) {
 func scripted(t *testing.T, venvs []venv, cfg clientConfig, test func(t *testing.T, s *script, c *client)) {
 	t.Helper()
 	skipShort(t)
-	eachVenv(t, venvs, func(t *testing.T, v venv) {
-		t.Parallel() // they mostly wait
+	eachVenv(t, venvs, 1, func(t *testing.T, v venv) {
 		cfg := cfg
 		cfg.venv = v
 		s := newScript(t)

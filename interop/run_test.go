@@ -21,9 +21,11 @@ import (
 func TestRunUnmodifiedScript(t *testing.T) {
 	lab.Clause(t, "T-REAL-12", "A-ATT-11", "A-ATT-1")
 	skipShort(t)
+	t.Parallel()
 	for _, v := range []venv{jaxNew, jax092, jax082} {
 		for _, how := range []string{"none", "own"} {
 			t.Run(string(v)+"/"+how, func(t *testing.T) {
+				beside(t, 4)
 				r := launch(t, []string{"XLA_FLAGS=--xla_force_host_platform_device_count=2"},
 					"-n", "4", "--", v.python(t), "testdata/run.py", how)
 				r.ends(0, "serry: all 4 ranks ended well")
@@ -46,7 +48,8 @@ func TestRunUnmodifiedScript(t *testing.T) {
 func TestRunNamesTheKilledRank(t *testing.T) {
 	lab.Clause(t, "C-LOST-3", "A-SIDE-16", "TD-RC-2")
 	skipShort(t)
-	eachVenv(t, both, func(t *testing.T, v venv) {
+	t.Parallel()
+	eachVenv(t, both, 4, func(t *testing.T, v venv) {
 		r := launch(t, nil, "-n", "4", "--", v.python(t), "testdata/run.py", "victim")
 		r.ends(128+9,
 			"serry: the last lines of rank 2, which failed first:", "    these are my last words",
@@ -60,7 +63,8 @@ func TestRunNamesTheKilledRank(t *testing.T) {
 func TestRunFailsTheRankThatRaised(t *testing.T) {
 	lab.Clause(t, "D-RC-6", "TD-RC-2")
 	skipShort(t)
-	eachVenv(t, both, func(t *testing.T, v venv) {
+	t.Parallel()
+	eachVenv(t, both, 4, func(t *testing.T, v venv) {
 		r := launch(t, nil, "-n", "4", "--", v.python(t), "testdata/run_leave.py", "raise")
 		r.ends(1, "serry: rank 2 raised ValueError: bad sample 17 in shard 2; ending the job",
 			"in load_batch\n", "    ValueError: bad sample 17 in shard 2\nserry: ",
@@ -73,6 +77,7 @@ func TestRunFailsTheRankThatRaised(t *testing.T) {
 func TestRunNamesTheRankThatLeavesEarly(t *testing.T) {
 	lab.Clause(t, "D-RC-6")
 	skipShort(t)
+	beside(t, 4)
 	r := launch(t, nil, "-n", "4", "--shutdown-timeout", "8s", "--", jaxNew.python(t), "testdata/run_leave.py", "exit")
 	r.ends(128+6, "serry: rank 2 wants to leave; ranks 0, 1 and 3 do not")
 }
@@ -82,7 +87,8 @@ func TestRunNamesTheRankThatLeavesEarly(t *testing.T) {
 func TestRunRestartsAll(t *testing.T) {
 	lab.Clause(t, "T-REAL-15", "A-RES-5", "C-EPOCH-6")
 	skipShort(t)
-	eachVenv(t, both, func(t *testing.T, v venv) {
+	t.Parallel()
+	eachVenv(t, both, 4, func(t *testing.T, v venv) {
 		r := launch(t, nil, "-n", "4", "--restart", "all", "--", v.python(t), "testdata/run.py", "victim")
 		r.ends(0, "serry: rank 2 ended: signal 9 (KILL); starting all again", "ended well", "in attempt 2")
 		for task := range 4 {
@@ -96,7 +102,8 @@ func TestRunRestartsAll(t *testing.T) {
 func TestRunRestartsOne(t *testing.T) {
 	lab.Clause(t, "T-REAL-15", "A-RES-5", "A-RES-1")
 	skipShort(t)
-	eachVenv(t, both, func(t *testing.T, v venv) {
+	t.Parallel()
+	eachVenv(t, both, 4, func(t *testing.T, v venv) {
 		r := launch(t, nil, "-n", "4", "--restart", "failed", "--", v.python(t), "testdata/run_live.py")
 		r.ends(0, "serry: rank 2 ended: signal 9 (KILL); starting it again", "ended well", "with 1 restart")
 		for _, task := range []int{0, 1, 3} {
@@ -111,6 +118,7 @@ func TestRunRestartsOne(t *testing.T) {
 func TestRunTensorFlowWithoutGoodbye(t *testing.T) {
 	lab.Clause(t, "T-TF-4", "A-TF-7")
 	skipShort(t)
+	beside(t, 2)
 	r := runTensorFlow(t, "testdata/tf_strategy.py", "") // stdin is empty: each ends when it is done
 	r.ends(0, "serry: all 2 ranks ended well")
 	for task := range 2 {
@@ -122,6 +130,7 @@ func TestRunTensorFlowWithoutGoodbye(t *testing.T) {
 func TestRunTensorFlowPreempted(t *testing.T) {
 	lab.Clause(t, "T-TF-5", "A-TF-8")
 	skipShort(t)
+	beside(t, 2)
 	r := runTensorFlow(t, "testdata/tf_preempt.py", t.TempDir())
 	var pid int
 	for range 2 {
@@ -188,7 +197,7 @@ func runTensorFlow(t *testing.T, script, more string) *launched {
 	if err != nil {
 		t.Fatal(err)
 	}
-	command := fmt.Sprintf("exec %s %s $SERRY_ADDRESS %s,%s $SERRY_TASK %s", python, script, deadAddr(t), deadAddr(t), more)
+	command := fmt.Sprintf("exec %s %s $SERRY_ADDRESS %s,%s $SERRY_TASK %s", python, script, unusedAddress(t), unusedAddress(t), more)
 	return launch(t, nil, "-n", "2", "--", "sh", "-c", command)
 }
 

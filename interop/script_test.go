@@ -89,7 +89,7 @@ func pm() []byte {
 // newScript starts a script that answers like a healthy server of one task.
 func newScript(t *testing.T) *script {
 	t.Helper()
-	return newScriptOn(t, "127.0.0.1:0")
+	return newScriptOn(t, unusedAddress(t))
 }
 
 func newScriptOn(t *testing.T, addr string) *script {

@@ -1,6 +1,9 @@
 package interop
 
 import (
+	"fmt"
+	"math/rand/v2"
+	"net"
 	"os"
 	"strings"
 	"testing"
@@ -15,7 +18,7 @@ type server struct {
 // serve starts a server on a port of its own and returns when it listens.
 func serve(t *testing.T, flags ...string) *server {
 	t.Helper()
-	return serveOn(t, "127.0.0.1:0", flags...)
+	return serveOn(t, unusedAddress(t), flags...)
 }
 
 // serveOn starts a server on a given address. Its first line says what it
@@ -30,4 +33,21 @@ func serveOn(t *testing.T, listen string, flags ...string) *server {
 		t.Fatalf("server: first line %q; want \"serving N tasks on ADDRESS\"", line)
 	}
 	return &server{process: p, addr: addr}
+}
+
+// unusedAddress is an address of this host on which no process listens. Its port lies below those that a system gives to
+// sockets by itself: connections of other tests do not take it before it is used, nor while a killed server is away.
+func unusedAddress(t *testing.T) string {
+	t.Helper()
+	var last error
+	for range 100 {
+		l, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", 20_000+rand.IntN(12_000)))
+		if err == nil {
+			l.Close()
+			return l.Addr().String()
+		}
+		last = err
+	}
+	t.Fatal(last)
+	return ""
 }

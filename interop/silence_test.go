@@ -12,7 +12,8 @@ import (
 func TestShortStallIsForgiven(t *testing.T) {
 	lab.Clause(t, "T-REAL-8", "A-TOL-3", "C-LOST-6")
 	skipShort(t)
-	eachVenv(t, both, func(t *testing.T, v venv) {
+	t.Parallel()
+	eachVenv(t, both, 2, func(t *testing.T, v venv) {
 		// Half the timeout is both the pace and the deadline of a heartbeat,
 		// so some of these stalls have one in them.
 		srv := serve(t, "--tasks", "2", "--heartbeat-timeout", "4s", "--heartbeat-slack", "0s")
@@ -32,7 +33,8 @@ func TestShortStallIsForgiven(t *testing.T) {
 func TestLongStallEndsTheClients(t *testing.T) {
 	lab.Clause(t, "T-REAL-8", "A-TOL-3", "A-DIE-3", "C-EPOCH-2", "C-EPOCH-4")
 	skipShort(t)
-	eachVenv(t, both, func(t *testing.T, v venv) {
+	t.Parallel()
+	eachVenv(t, both, 2, func(t *testing.T, v venv) {
 		srv := serve(t, "--tasks", "2", "--heartbeat-timeout", "4s")
 		clients := join(t, srv.addr, 2, clientConfig{venv: v, heartbeat: 4})
 		srv.signal(syscall.SIGSTOP)
@@ -49,6 +51,7 @@ func TestLongStallEndsTheClients(t *testing.T) {
 func TestSlowHeartbeatsAreNoDeath(t *testing.T) {
 	lab.Clause(t, "T-REAL-11", "A-TOL-2a", "C-HB-9")
 	skipShort(t)
+	beside(t, 2)
 	srv := serve(t, "--tasks", "2", "--heartbeat-timeout", "3s")
 	clients := join(t, srv.addr, 2, clientConfig{venv: jax082, heartbeat: 3})
 	clients[0].pause(10_000) // three beats

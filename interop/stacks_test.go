@@ -28,7 +28,8 @@ $`)
 func TestStacksNameTheRankThatHangs(t *testing.T) {
 	lab.Clause(t, "D-ST-1", "D-ST-14")
 	skipShort(t)
-	eachVenv(t, both, func(t *testing.T, v venv) {
+	t.Parallel()
+	eachVenv(t, both, 4, func(t *testing.T, v venv) {
 		list := "XDG_RUNTIME_DIR=" + t.TempDir() // a list of jobs of its own
 		r := launch(t, []string{list}, "-n", "4", "--", v.python(t), "testdata/run_leave.py", "hang")
 		r.await("leaving at")
@@ -54,7 +55,8 @@ var stuckWords = regexp.MustCompile(`serry: error: rank 2: stuck since \d\d:\d\d
 func TestScenarios(t *testing.T) {
 	lab.Clause(t, "D-SC-6", "D-SC-7", "D-SC-9", "D-HG-8", "D-RC-4", "D-RC-9", "TD-ST-5", "TD-HG-3")
 	skipShort(t)
-	eachVenv(t, []venv{jaxNew}, func(t *testing.T, v venv) {
+	t.Parallel()
+	eachVenv(t, []venv{jaxNew}, 12, func(t *testing.T, v venv) {
 		play := func(program, what string) *launched {
 			return launch(t, nil, "-n", "4", "--on-hang", "abort", "--hang-after", "5s", "--", v.python(t), program, what)
 		}

@@ -12,6 +12,7 @@ import (
 func TestPausedProcessIsNotDead(t *testing.T) {
 	lab.Clause(t, "C-WIRE-5", "C-LOST-4")
 	skipShort(t)
+	beside(t, 2)
 	srv := serve(t, "--tasks", "2")
 	clients := join(t, srv.addr, 2, clientConfig{venv: jaxNew})
 	clients[1].signal(syscall.SIGSTOP)
@@ -26,7 +27,8 @@ func TestPausedProcessIsNotDead(t *testing.T) {
 func TestKilledWhileOthersLeave(t *testing.T) {
 	lab.Clause(t, "C-SHUT-5", "C-SHUT-6", "A-DIE-4", "IT-02", "PJ-06")
 	skipShort(t)
-	eachVenv(t, both, func(t *testing.T, v venv) {
+	t.Parallel()
+	eachVenv(t, both, 2, func(t *testing.T, v venv) {
 		srv := serve(t, "--tasks", "2")
 		clients := join(t, srv.addr, 2, clientConfig{venv: v})
 		clients[0].begin("shutdown")
@@ -40,7 +42,8 @@ func TestKilledWhileOthersLeave(t *testing.T) {
 func TestServerIsToldToStop(t *testing.T) {
 	lab.Clause(t, "C-STOP-1", "C-STOP-2", "C-POLL-8", "C-BAR-20")
 	skipShort(t)
-	eachVenv(t, both, func(t *testing.T, v venv) {
+	t.Parallel()
+	eachVenv(t, both, 2, func(t *testing.T, v venv) {
 		srv := serve(t, "--tasks", "2", "--heartbeat-timeout", "4s")
 		clients := join(t, srv.addr, 2, clientConfig{venv: v, heartbeat: 4})
 		clients[0].begin("wait_at_barrier", "never whole", 60_000)
@@ -58,7 +61,8 @@ func TestServerIsToldToStop(t *testing.T) {
 func TestServerStopsAfterTheRun(t *testing.T) {
 	lab.Clause(t, "C-STOP-3")
 	skipShort(t)
-	eachVenv(t, both, func(t *testing.T, v venv) {
+	t.Parallel()
+	eachVenv(t, both, 2, func(t *testing.T, v venv) {
 		srv := serve(t, "--tasks", "2")
 		clients := join(t, srv.addr, 2, clientConfig{venv: v})
 		for _, c := range clients {

@@ -17,7 +17,8 @@ func TestKeys(t *testing.T) {
 	lab.Clause(t, "T-REAL-3", "A-PY-3", "A-PY-4", "A-KV-1", "A-KV-2", "A-KV-6", "A-KV-7", "A-KV-8", "A-KV-9", "A-KEY-1", "A-KEY-2",
 		"IT-23", "IT-24", "IT-25", "IT-26", "IT-27", "PJ-22", "PJ-23", "PJ-24", "PJ-25", "PJ-26", "PJ-27", "PJ-28", "PJ-29", "PJ-30")
 	skipShort(t)
-	eachVenv(t, both, func(t *testing.T, v venv) {
+	t.Parallel()
+	eachVenv(t, both, 2, func(t *testing.T, v venv) {
 		srv := serve(t, "--tasks", "2")
 		clients := join(t, srv.addr, 2, clientConfig{venv: v})
 		writesAndReads(clients[0], clients[1])
@@ -129,7 +130,8 @@ func oddKeys(a, b *client) {
 func TestKeySetBeforeConnect(t *testing.T) {
 	lab.Clause(t, "T-REAL-17", "A-TOL-2", "C-INC-2")
 	skipShort(t)
-	eachVenv(t, both, func(t *testing.T, v venv) {
+	t.Parallel()
+	eachVenv(t, both, 1, func(t *testing.T, v venv) {
 		srv := serve(t, "--tasks", "1")
 		c := newClient(t, srv.addr, clientConfig{venv: v})
 		c.call("key_value_set", "early", "bird").value(nil)
@@ -145,12 +147,14 @@ func TestKeySetBeforeConnect(t *testing.T) {
 func TestLargeValue(t *testing.T) {
 	lab.Clause(t, "C-WIRE-2", "C-LIM-2", "A-CH-2", "A-KEY-2")
 	skipShort(t)
+	t.Parallel()
 	for _, size := range []struct {
 		name  string
 		bytes int
 		plain bool
 	}{{"512MiB", 512 << 20, true}, {"64MiB gzip", 64 << 20, false}} {
 		t.Run(size.name, func(t *testing.T) {
+			beside(t, 2)
 			srv := serve(t, "--tasks", "2")
 			clients := join(t, srv.addr, 2, clientConfig{venv: jaxNew, plain: size.plain})
 			clients[1].begin("get_digest", "executable", 100_000)

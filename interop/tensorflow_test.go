@@ -14,6 +14,7 @@ import (
 func TestTensorFlowWorkers(t *testing.T) {
 	lab.Clause(t, "T-TF-1", "A-TF-1", "A-TF-3", "A-TF-4", "C-VER-1")
 	skipShort(t)
+	beside(t, 2)
 	srv := serve(t, "--jobs", "worker=2")
 	w := startTensorFlow(t, "testdata/tf_worker.py", srv.addr, 2)
 	w.expect("joined")
@@ -41,6 +42,7 @@ func TestTensorFlowWorkers(t *testing.T) {
 func TestTensorFlowStrategy(t *testing.T) {
 	lab.Clause(t, "T-TF-2", "A-TF-2")
 	skipShort(t)
+	beside(t, 2)
 	srv := serve(t, "--jobs", "worker=2")
 	w := startTensorFlow(t, "testdata/tf_strategy.py", srv.addr, 2)
 	w.expect("weight 4")
@@ -52,6 +54,7 @@ func TestTensorFlowStrategy(t *testing.T) {
 func TestTensorFlowWorkerKilled(t *testing.T) {
 	lab.Clause(t, "T-TF-3", "A-TF-6", "C-LOST-4")
 	skipShort(t)
+	beside(t, 2)
 	srv := serve(t, "--jobs", "worker=2")
 	w := startTensorFlow(t, "testdata/tf_worker.py", srv.addr, 2)
 	w.expect("joined")
@@ -72,7 +75,7 @@ func startTensorFlow(t *testing.T, script, coordinator string, n int) group {
 	t.Helper()
 	addrs := make([]string, n)
 	for i := range addrs {
-		addrs[i] = deadAddr(t)
+		addrs[i] = unusedAddress(t)
 	}
 	workers := make(group, n)
 	for i := range workers {

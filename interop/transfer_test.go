@@ -35,6 +35,7 @@ type mover struct {
 func startMover(t *testing.T, lanes, chunk int) *mover {
 	t.Helper()
 	skipShort(t)
+	beside(t, 1)
 	env := append(os.Environ(), "JAX_PLATFORMS=cpu")
 	p := start(t, "jax", env, jaxNew.python(t), "testdata/transfer.py", fmt.Sprint(lanes), fmt.Sprint(chunk))
 	m := &mover{process: p}
