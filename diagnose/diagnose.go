@@ -51,6 +51,7 @@ type Report struct {
 
 	Evidence []HangLine `json:"evidence,omitempty"` // what the verdict rests on, of ranks that keep others waiting
 	Past     []string   `json:"past,omitempty"`     // lines about former stalls, oldest first
+	Older    []string   `json:"older,omitempty"`    // what [Older] says, where it is asked for
 
 	Keys    []KeyWait `json:"keys,omitempty"`    // that ranks wait for, longest first
 	Refused []Refusal `json:"refused,omitempty"` // oldest first

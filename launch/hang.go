@@ -28,8 +28,8 @@ type hangs struct {
 	watch     diagnose.Watch
 	told      bool // people have been told of the present one
 	longest   time.Duration
-	published string // what the service was told last
-	past      []string
+	published string   // what the service was told last
+	past      []string // of former attempts, too
 	strays    []diagnose.Stray
 
 	programs map[int]diagnose.Program // what ranks run, as far as it is known
@@ -70,7 +70,7 @@ func (j *Job) checkHang(view coord.View) step {
 		j.hangs.remember(n.Text(now, j.begun), time.Now())
 	}
 	j.tellHang(h, now)
-	j.publishHang(h, now)
+	j.publishHang(h, now, view.Epoch)
 	if stuck && h.Grade != diagnose.Possible {
 		return j.stuck(h, now)
 	}
@@ -92,6 +92,15 @@ func (j *Job) tellHang(h *diagnose.Hang, now time.Duration) {
 	j.hangs.told = true
 	j.note("%s", hangText(h, now, j.begun))
 	j.hangs.remember(h.Text(now, j.begun), time.Now())
+}
+
+// after makes room for what is known of the next attempt. What was said of former ones, and what has ended the last of them, is
+// kept for serry why --all (D-CLI-1): a service that began with the attempt knows nothing of it.
+func (h *hangs) after(first *Failure) hangs {
+	if first != nil {
+		h.remember(fmt.Sprintf("attempt %d: %v", first.Attempt, first), first.At)
+	}
+	return hangs{past: h.past}
 }
 
 // hangText says what keeps ranks waiting, and at which place.
@@ -196,13 +205,19 @@ const publishAfter = 5 * time.Second
 
 // publishHang tells the service what keeps ranks waiting, for serry why on any host, when that has changed. The service keeps it
 // through a fail-over.
-func (j *Job) publishHang(h *diagnose.Hang, now time.Duration) {
+func (j *Job) publishHang(h *diagnose.Hang, now time.Duration, epoch int) {
 	if h != nil && h.Stage == diagnose.Late && now-h.Since < publishAfter {
 		h = nil
 	}
 	what := strings.Repeat("stray", len(j.hangs.strays)) + strings.Join(j.skews, "")
+	if n := len(j.hangs.past); n > 0 {
+		what += j.hangs.past[n-1]
+	}
 	if h != nil {
 		what += fmt.Sprint(h.Kind, h.Stage, h.Since.Round(time.Second), h.Ranks, h.Waits)
+	}
+	if what != "" {
+		what += fmt.Sprint(epoch) // a new epoch of a service that others run has no keys
 	}
 	if what == j.hangs.published {
 		return

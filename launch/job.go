@@ -379,7 +379,8 @@ type opened struct {
 // open begins an attempt. Everything of the one before has ended; its service goes only when the new
 // one has its address, so that the two are not the same.
 func (j *Job) open() {
-	j.failures, j.exceptions, j.hangs = failures{}, exceptions{}, hangs{}
+	first, _ := j.failures.sorted()
+	j.failures, j.exceptions, j.hangs = failures{}, exceptions{}, j.hangs.after(first)
 	if j.secret == nil || j.cfg.planted != oneSecret {
 		j.secret = secure.Draw()
 	}

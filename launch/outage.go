@@ -12,7 +12,8 @@ import (
 // outageNews tells people of outages of a service that others run, as the relay of this host sees them (D-SC-14).
 type outageNews struct {
 	last relay.Status // what was seen the last time
-	told bool         // that the service is out of reach
+	seen bool         // the service was within reach at some time
+	told bool         // that it is out of reach
 }
 
 // outageAfter is how long the service must be out of reach before people are told. Most outages are over before that.
@@ -22,7 +23,7 @@ const outageAfter = 2 * time.Second
 func (o *outageNews) step(st relay.Status, giveUp time.Duration, now time.Time, lost int) (text string) {
 	was := o.last
 	switch {
-	case was.Term == 0 && !o.told: // the service has not been seen before
+	case !o.seen: // the term does not tell: a server without a journal has term 0
 	case st.Down && !o.told && now.Sub(st.Since) >= outageAfter:
 		o.told = true
 		until := time.Time{}
@@ -39,7 +40,7 @@ func (o *outageNews) step(st relay.Status, giveUp time.Duration, now time.Time, 
 		text = fmt.Sprintf("coordinator is back at %s after %s", st.Since.Format(time.TimeOnly), diagnose.Ago(st.Last.Seconds()))
 	}
 	if !st.Down {
-		o.last, o.told = st, false
+		o.last, o.seen, o.told = st, true, false
 	}
 	return text
 }

@@ -219,9 +219,13 @@ func serveTwo(t *testing.T) (address string) {
 
 // Views on a real terminal: drawn in place, again when its size changes, and gone when they end, by a key or by Ctrl-C.
 func TestLiveViews(t *testing.T) {
-	lab.Clause(t, "D-CLI-3", "TD-CLI-2")
+	lab.Clause(t, "D-CLI-1", "D-CLI-3", "TD-CLI-2")
 	at := serveTwo(t)
-	for _, args := range [][]string{{"top"}, {"status", "--watch"}} {
+	for _, view := range []struct {
+		args  []string
+		shows string
+	}{{[]string{"top"}, "absent"}, {[]string{"status", "--watch"}, "absent"}, {[]string{"why", "--watch"}, "no rank has come yet"}} {
+		args := view.args
 		for _, end := range []string{"q", "\x03"} {
 			mine, its := newTerminal(t)
 			before, err := unix.IoctlGetTermios(int(its.Fd()), unix.TCGETS)
@@ -236,7 +240,7 @@ func TestLiveViews(t *testing.T) {
 			}
 			var seen bytes.Buffer
 			sees(t, mine, &seen, enterScreen)
-			sees(t, mine, &seen, "absent")
+			sees(t, mine, &seen, view.shows)
 			sees(t, mine, &seen, homeScreen) // it is drawn again
 			resize(t, mine, 40, 10)
 			sees(t, mine, &seen, homeScreen)

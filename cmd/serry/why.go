@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -17,7 +18,8 @@ import (
 func newWhy() *cobra.Command {
 	q := &query{}
 	var flights collectivesCommand
-	var transfers bool
+	var transfers, all, watch bool
+	var every time.Duration
 	var past pastWhy
 	cmd := q.command(&cobra.Command{
 		Use:   "why",
@@ -46,11 +48,20 @@ for python -m torch.distributed.flight_recorder.fr_trace.
 With --transfers it asks them which transfers of buffers have not ended, and which
 process each of them waits for, and why. Exit status 3: one has waited for 30 s.
 
+With --all it says below that what it said before: the first failures of former
+attempts, ranks that kept the others waiting, and how long that lasted.
+
+With --watch it is shown in place on a terminal, until q or Ctrl-C. Where the
+output is no terminal it is a line for each change, and with -o json an object for
+each change, on a line of its own.
+
 About what is over it says what it would have said at the end: with --ended, or
 where no service is named and none runs, about the job of serry run that ended
 last on this host; with --journal from the journal of a service, a copy of it, or
 what serry replay --export has written.`,
 		Example: `  serry why
+  serry why --all
+  serry why --watch | tee what-happened.txt
   serry why --collectives --svg flight.svg
   serry why --transfers
   serry why --ended
@@ -63,24 +74,39 @@ what serry replay --export has written.`,
 		if flights.wanted || flights.svg != "" || flights.torch != "" {
 			return q.collectives(ctx, r, flights)
 		}
+		if watch {
+			return q.watchWhy(ctx, r, all, every)
+		}
 		evidence, err := r.wholeEvidence(ctx)
 		if err != nil {
 			return err
 		}
-		report := diagnose.Judge(evidence)
-		if report.WantsStacks() {
-			evidence.Stacks = stacksHere(evidence.Status, r.address)
-			report = diagnose.Judge(evidence)
-		}
-		return q.answer(evidence.Status, report)
+		return q.answer(evidence.Status, judged(evidence, all, r.address))
 	})
+	past.all = &all
 	past.define(cmd)
 	past.instead(cmd, q)
+	cmd.Flags().BoolVar(&all, "all", false, "say also what was said before: of former attempts, and of ranks that kept the others waiting")
+	cmd.Flags().BoolVarP(&watch, "watch", "w", false, "say it again and again: in place on a terminal, else a line for each change")
+	cmd.Flags().DurationVar(&every, "every", viewPause, "how often to ask, with --watch")
 	cmd.Flags().BoolVar(&flights.wanted, "collectives", false, "say which collective operations the ranks run, and where they differ")
 	cmd.Flags().BoolVar(&transfers, "transfers", false, "say which transfers of buffers have not ended, and what they wait for")
 	cmd.Flags().StringVar(&flights.svg, "svg", "", "with --collectives: draw the operations into this `file`")
 	cmd.Flags().StringVar(&flights.torch, "pytorch", "", "with --collectives: write the records into this `folder`, for the analyser of PyTorch")
 	return cmd
+}
+
+// judged is what evidence of a service at an address means, with the stacks of ranks on this host where they say more.
+func judged(e diagnose.Evidence, all bool, address string) diagnose.Report {
+	report := diagnose.Judge(e)
+	if report.WantsStacks() {
+		e.Stacks = stacksHere(e.Status, address)
+		report = diagnose.Judge(e)
+	}
+	if all {
+		report.Older = diagnose.Older(e, report)
+	}
+	return report
 }
 
 // evidence is what is known of a job without looking at its processes.
@@ -149,6 +175,7 @@ func (p *printer) explain(s wire.Status, r diagnose.Report) {
 		fmt.Fprintln(p.out)
 		p.saved(s, save)
 	}
+	p.older(r)
 	if r.AsOf != "" {
 		p.wrap(cell{}, cell{text: "this is as of " + r.AsOf})
 	}
@@ -177,6 +204,22 @@ func (p *printer) places(r diagnose.Report) {
 	p.wrap(cell{}, cell{"ranks on this host, those that are alone first", bold})
 	for _, at := range r.At {
 		p.wrap(dash, cell{text: at.Text})
+	}
+}
+
+// older lists what was said before, where that was asked for.
+func (p *printer) older(r diagnose.Report) {
+	if r.Older == nil {
+		return
+	}
+	fmt.Fprintln(p.out)
+	if len(r.Older) == 0 {
+		p.wrap(cell{}, cell{text: "nothing else was said before"})
+		return
+	}
+	p.wrap(cell{}, cell{"what was said before, the oldest first", bold})
+	for _, text := range r.Older {
+		p.wrap(dash, cell{text: text})
 	}
 }
 

@@ -74,10 +74,12 @@ func (r *registration) keep(report *launch.Report) *diagnose.Report {
 		e.Ending.Failed, e.Ending.Evidence, e.Ending.Followed = f.At, f.Evidence(), len(report.Later)
 	}
 	why := diagnose.Judge(e)
+	why.Older = diagnose.Older(e, why)
 	text, err := json.Marshal(lastReport{Version: outputVersion, Jobs: e.Status.Jobs, Report: why})
 	if err == nil && len(text) <= maxLast {
 		_ = os.WriteFile(lastOf(r.path), text, 0o600) // the job does not depend on it
 	}
+	why.Older = nil // a report file has what serry why says
 	return &why
 }
 
@@ -155,10 +157,13 @@ func readLast(path string) (lastReport, error) {
 }
 
 // ended answers about the job that ended last on this host.
-func (q *query) ended(now time.Time) error {
+func (q *query) ended(now time.Time, all bool) error {
 	e, last, err := lastEnded()
 	if err != nil {
 		return runError{err}
+	}
+	if last.Report.Older = orEmpty(last.Report.Older); !all {
+		last.Report.Older = nil
 	}
 	last.Report.AsOf = fmt.Sprintf("the end of the job at %s (%s ago), %s; its command was %s", e.Ended.Format(time.TimeOnly),
 		diagnose.Ago(now.Sub(e.Ended).Seconds()), e.state(), commandText(e.Command))
@@ -166,7 +171,7 @@ func (q *query) ended(now time.Time) error {
 }
 
 // journal answers about a service as its journal leaves it.
-func (q *query) journal(ctx context.Context, name string) error {
+func (q *query) journal(ctx context.Context, name string, all bool) error {
 	h, err := (&storeSettings{prefix: defaultPrefix}).openHistory(ctx, name)
 	if err != nil {
 		return runError{err}
@@ -188,6 +193,9 @@ func (q *query) journal(ctx context.Context, name string) error {
 		e.Peers = diagnose.ReadPeers(keys)
 	}
 	report := diagnose.Judge(e)
+	if all {
+		report.Older = diagnose.Older(e, report)
+	}
 	report.AsOf = fmt.Sprintf("the end of the journal, %s after the service began", diagnose.Ago(e.Status.UpSeconds))
 	if !e.Status.Clock.IsZero() {
 		report.AsOf = "the end of the journal, at " + e.Status.Clock.Format(time.TimeOnly)
@@ -214,6 +222,7 @@ func (q *query) answer(s wire.Status, report diagnose.Report) error {
 type pastWhy struct {
 	journal string
 	ended   bool
+	all     *bool // --all
 }
 
 func (p *pastWhy) define(cmd *cobra.Command) {
@@ -228,22 +237,25 @@ func (p *pastWhy) instead(cmd *cobra.Command, q *query) {
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		if !p.ended && p.journal == "" {
 			q.unreached = func() (bool, error) {
-				if _, _, err := lastEnded(); err != nil || cmd.Flags().Changed("collectives") || cmd.Flags().Changed("svg") || cmd.Flags().Changed("transfers") {
+				if _, _, err := lastEnded(); err != nil || cmd.Flags().Changed("collectives") || cmd.Flags().Changed("svg") || cmd.Flags().Changed("transfers") || cmd.Flags().Changed("watch") {
 					return false, nil // of these only a running job can tell
 				}
-				return true, q.ended(time.Now())
+				return true, q.ended(time.Now(), *p.all)
 			}
 			return present(cmd, args)
 		}
 		if err := q.printer.open(cmd); err != nil {
 			return seeHelp(cmd, err)
 		}
+		if cmd.Flags().Changed("watch") {
+			return seeHelp(cmd, errors.New("--watch is about a job that runs: leave out --ended and --journal"))
+		}
 		if p.ended && p.journal != "" {
 			return seeHelp(cmd, errors.New("--ended and --journal exclude each other"))
 		}
 		if p.ended {
-			return q.ended(time.Now())
+			return q.ended(time.Now(), *p.all)
 		}
-		return q.journal(cmd.Context(), p.journal)
+		return q.journal(cmd.Context(), p.journal, *p.all)
 	}
 }

@@ -98,6 +98,11 @@ func scenarioEvidence() []struct {
 	skewed.Status.Tasks[2].Error = "task is dead: process exited: signal 11"
 	skewed.Hang = &diagnose.HangReport{Clocks: []string{diagnose.SkewText("node-b", 5*time.Minute)}}
 	starting := waitingRanks(at(diagnose.ClassStatic, "asleep (clock_nanosleep)"), barrier(coord.RegisterBarrierID, 3))
+	before := waitingRanks(at(diagnose.ClassStatic, "asleep (clock_nanosleep)"), barrier("save-100", 3))
+	former := *failedRank(3, "process exited: signal 11").Status.First
+	former.AtSeconds = 12
+	before.Status.Notes = []wire.NoteStatus{former, {Number: 2, AtSeconds: 14, What: "epoch opened", Count: 2}}
+	before.Hang.Past = []string{"12:00:50 rank 1 is stalled since 12:00:40 (10s); ranks 0,2-3 wait for it in Gloo all-reduce", "12:00:52 rank 1 went on after 12s"}
 	return []struct {
 		id string
 		diagnose.Evidence
@@ -124,6 +129,7 @@ func scenarioEvidence() []struct {
 		{"D-SC-25, one is missing", saved(3)},
 		{"D-SC-26", skewed},
 		{"D-SC-27", starting},
+		{"D-CLI-1, with what was said before", before},
 	}
 }
 
@@ -135,6 +141,9 @@ func TestWhyTexts(t *testing.T) {
 	var got bytes.Buffer
 	for _, c := range scenarioEvidence() {
 		report := diagnose.Judge(c.Evidence)
+		if len(c.Status.Notes) > 0 {
+			report.Older = diagnose.Older(c.Evidence, report)
+		}
 		var text, object bytes.Buffer
 		(&printer{out: &text, paper: paper{width: plainWidth}}).explain(c.Status, report)
 		if _, err := (&printer{out: &object, format: asJSON}).object(report); err != nil {
