@@ -53,6 +53,11 @@ type Config struct {
 	HangAfter time.Duration // how long ranks that keep the others waiting may stand still (by what is usual for the job)
 	NoStacks  bool          // do not look at the processes of tasks: then no hang is found
 
+	// NoShim leaves alone what Python runs at its start. Otherwise Python programs write their stacks when StackSignal comes
+	// (pystack.DumpSignal), for commands that are told to ask in that way. With NoStacks they do not either.
+	NoShim      bool
+	StackSignal int
+
 	Grace time.Duration // between asking a task to end and killing it (10 s); negative: none
 
 	// SchedulerKills says that SIGTERM comes from a scheduler, which kills what has not ended in the time that it

@@ -1,6 +1,7 @@
 package launch
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -10,6 +11,7 @@ import (
 	"time"
 
 	"github.com/serry-dev/serry/coord"
+	"github.com/serry-dev/serry/internal/pystack"
 )
 
 // A crew is the processes of a job on one host. Nothing that asks it for something waits: tasks are
@@ -33,6 +35,8 @@ type crew struct {
 	steps    chan storedValue // that tasks have reported, for the service
 	attended func()           // ends that; nil: none are answered; owned by work
 	secret   string           // file of the secret of the attempt, or empty; owned by work
+	shim     string           // folder of the shim, or empty; owned by work
+	shimmed  bool             // it was tried to make it; owned by work
 	watch    sync.WaitGroup   // one for each process
 	mu       struct {
 		sync.Mutex
@@ -90,7 +94,7 @@ func newCrew(cfg Config, run string, k kernel, f *feed, events chan<- any) (*cre
 		orders: newQueue[*life](coord.MaxTasks), worked: make(chan struct{}), hurry: make(chan struct{}),
 	}
 	c.mu.living = make(map[int]*life)
-	c.env = environment{base: cfg.Env, run: run, beat: cfg.Service.Cluster.HeartbeatTimeout.String(), mpi: !cfg.NoMPI}
+	c.env = environment{base: cfg.Env, run: run, beat: cfg.Service.Cluster.HeartbeatTimeout.String(), mpi: !cfg.NoMPI, signal: cmp.Or(cfg.StackSignal, pystack.DumpSignal)}
 	if c.env.devices = cfg.Devices; cfg.Devices == nil {
 		c.env.devices = c.env.accelerators("/")
 	}
@@ -201,7 +205,7 @@ func (c *crew) launch(l *life) (*process, error) {
 	if err = c.stepFile(l); err != nil {
 		return nil, err
 	}
-	env.steps = l.steps
+	env.steps, env.shim = l.steps, c.shimFolder()
 	p := &process{grace: c.cfg.Grace, out: newOutput(l.seat.Task, c.feed), memory: c.kernel.memory(), begun: time.Now()}
 	if c.cfg.LogDir != "" {
 		if err := p.out.openLog(c.cfg.LogDir, l.seat.Attempt, l.seat.Life); err != nil {
@@ -219,6 +223,31 @@ func (c *crew) launch(l *life) (*process, error) {
 		return nil, err
 	}
 	return p, nil
+}
+
+// shimFolder is the folder with the program that Python runs at its start, or empty: no rank needs it to run.
+func (c *crew) shimFolder() string {
+	if c.cfg.NoShim || c.cfg.NoStacks || c.shimmed {
+		return c.shim
+	}
+	c.shimmed = true
+	dir, err := c.kernel.keepShim()
+	if err != nil {
+		c.warn("serry stacks --signal will not work on this host: %v", err)
+		return ""
+	}
+	c.shim = dir
+	return dir
+}
+
+// dropShim removes it.
+func (c *crew) dropShim() {
+	if c.shim == "" {
+		return
+	}
+	if err := c.kernel.dropShim(c.shim); err != nil {
+		c.warn("%v", err)
+	}
 }
 
 // stepFile makes the file to which the process of a life may write its step. Where processes are not looked at, no one would
@@ -472,6 +501,7 @@ func (c *crew) close() {
 	c.watch.Wait()
 	c.sweep()
 	c.forgetSecret()
+	c.dropShim()
 	if err := c.relays.close(); err != nil {
 		c.warn("the relay of this host: %v", err)
 	}

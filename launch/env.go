@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/serry-dev/serry/goodput"
+	"github.com/serry-dev/serry/internal/pystack"
 	"github.com/serry-dev/serry/secure"
 )
 
@@ -50,6 +51,8 @@ type environment struct {
 	address string
 	secret  string // file with the secret of the attempt, or empty
 	steps   string // file for steps, or empty
+	shim    string // folder of the program that Python runs at its start, or empty
+	signal  int    // at which that writes stacks
 	beat    string // heartbeat timeout of the service
 	mpi     bool   // tell jax its rank by the variables of Open MPI
 	devices []int  // accelerators of this host
@@ -86,6 +89,13 @@ func (e environment) list(s seat) []string {
 		if !e.says(name) {
 			set[name] = "1"
 		}
+	}
+	if e.shim != "" { // D-ST-8
+		set["PYTHONPATH"] = e.shim
+		if own := e.value("PYTHONPATH"); own != "" {
+			set["PYTHONPATH"] += string(os.PathListSeparator) + own
+		}
+		set[pystack.EnvSignal] = strconv.Itoa(e.signal)
 	}
 	if host, _, err := net.SplitHostPort(e.address); err == nil && e.proxied() {
 		set["no_grpc_proxy"] = e.noProxy(host)

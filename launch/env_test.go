@@ -54,6 +54,9 @@ func TestEnvironmentOfJax(t *testing.T) {
 		{"Python does not buffer, and says where it died", environment{}, map[string]string{"PYTHONUNBUFFERED": "1", "PYTHONFAULTHANDLER": "1"}},
 		{"unless the user says otherwise", environment{base: []string{"PYTHONUNBUFFERED=", "PYTHONFAULTHANDLER=0"}},
 			map[string]string{"PYTHONUNBUFFERED": "", "PYTHONFAULTHANDLER": "0"}},
+		{"the shim comes first", environment{shim: "/tmp/shim", signal: 44, base: []string{"PYTHONPATH=/a:/b"}}, map[string]string{"PYTHONPATH": "/tmp/shim:/a:/b", "SERRY_STACK_SIGNAL": "44"}},
+		{"the shim alone", environment{shim: "/tmp/shim", signal: 44, base: []string{"PYTHONPATH="}}, map[string]string{"PYTHONPATH": "/tmp/shim"}},
+		{"no shim", environment{base: []string{"PYTHONPATH=/a"}}, map[string]string{"PYTHONPATH": "/a", "SERRY_STACK_SIGNAL": ""}},
 		{"the last word counts", environment{base: []string{"X=1", "X=2"}}, map[string]string{"X": "2"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {

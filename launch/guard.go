@@ -69,7 +69,7 @@ func (g *guard) speak() {
 func (g *guard) watch(pgid int)  { g.tell("+ " + strconv.Itoa(pgid)) }
 func (g *guard) forget(pgid int) { g.tell("- " + strconv.Itoa(pgid)) }
 
-// keep adds a file to those that the guard removes, drop takes it off.
+// keep adds a file, or a folder, to those that the guard removes, drop takes it off.
 func (g *guard) keep(path string) { g.tell("f " + strconv.Quote(path)) }
 func (g *guard) drop(path string) { g.tell("d " + strconv.Quote(path)) }
 
@@ -131,7 +131,7 @@ func Guard() error {
 		_ = syscall.Kill(-pgid, syscall.SIGKILL) // it may have ended
 	}
 	for path := range left.files {
-		_ = os.Remove(path) // it may never have been written
+		_ = os.RemoveAll(path) // it may never have been written; the shim is a folder
 	}
 	_, err := mark{EnvRun + "=" + run}.sweep(0, nil)
 	return err
@@ -140,7 +140,7 @@ func Guard() error {
 // leftovers are what a killed launcher has left for its guard.
 type leftovers struct {
 	groups map[int]bool    // of processes
-	files  map[string]bool // with secrets
+	files  map[string]bool // with secrets, and folders
 }
 
 // hearOut reads what a launcher has to say to its guard, and returns what is left. It is done when the

@@ -40,6 +40,11 @@ type kernel interface {
 	keepSecret(attempt int, s secure.Secret) (path string, err error)
 	dropSecret(path string) error
 
+	// keepShim makes the folder with the program that Python runs at its start (Config.NoShim); dropShim removes it. An empty path:
+	// this host has none.
+	keepShim() (dir string, err error)
+	dropShim(dir string) error
+
 	// keepSteps makes the file to which the process of a life may write its step, for dropSecret to remove; an empty path:
 	// there is none.
 	keepSteps(lifetime) (path string, err error)
@@ -203,6 +208,22 @@ func (m *local) keepSteps(l lifetime) (path string, err error) {
 		return "", err
 	}
 	return path, f.Close()
+}
+
+// keepShim makes a folder that only this user can enter. Python writes what it has compiled beside the program.
+func (m *local) keepShim() (dir string, err error) {
+	dir = filepath.Join(os.TempDir(), fmt.Sprintf("serry-%s.shim", m.run))
+	m.guard.keep(dir)
+	if err = os.Mkdir(dir, 0o700); err == nil {
+		err = pystack.WriteShim(dir)
+	}
+	return dir, err
+}
+
+func (m *local) dropShim(dir string) error {
+	err := os.RemoveAll(dir)
+	m.guard.drop(dir)
+	return err
 }
 
 func (m *local) dropSecret(path string) error {

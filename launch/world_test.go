@@ -250,6 +250,11 @@ func (h *skyHost) memory() *memoryWatch { return new(memoryWatch) }
 // keepSteps keeps none: an actor writes no files.
 func (h *skyHost) keepSteps(lifetime) (path string, err error) { return "", nil }
 
+// keepShim has none: an actor is no Python.
+func (h *skyHost) keepShim() (dir string, err error) { return "", nil }
+
+func (h *skyHost) dropShim(string) error { return nil }
+
 // probe finds an actor. One without a part of its own always moves.
 func (h *skyHost) probe(pid int, _ *memoryWatch) prober {
 	h.mu.Lock()

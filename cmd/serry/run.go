@@ -18,6 +18,7 @@ import (
 
 	"github.com/serry-dev/serry/coord"
 	"github.com/serry-dev/serry/diagnose"
+	"github.com/serry-dev/serry/internal/pystack"
 	"github.com/serry-dev/serry/launch"
 	"github.com/serry-dev/serry/launch/cluster"
 	"github.com/serry-dev/serry/server"
@@ -161,6 +162,8 @@ type runSettings struct {
 	onHang      string
 	hangAfter   time.Duration
 	noStacks    bool
+	noShim      bool
+	stackSignal int
 	logLevel    string
 	listen      string
 	service     []string
@@ -195,6 +198,8 @@ func (s *runSettings) define(f *pflag.FlagSet) {
 	f.StringVar(&s.onHang, "on-hang", string(launch.HangReport), "what to do when ranks are stuck: `report`, abort or restart")
 	f.DurationVar(&s.hangAfter, "hang-after", 0, "how long ranks that keep the others waiting may stand still before they are stuck (default 2m, 10m before the first barrier, or longer where such stalls are usual)")
 	f.BoolVar(&s.noStacks, "no-stacks", false, "do not look at the processes of the ranks; then no hang is found")
+	f.BoolVar(&s.noShim, "no-shim", false, "do not prepare ranks in Python for serry stacks --signal")
+	f.IntVar(&s.stackSignal, "stack-signal", pystack.DumpSignal, "`number` of the signal for serry stacks --signal")
 	f.BoolVar(&s.noMPI, "no-mpi", false, "leave out the Open MPI variables that tell jax its rank, for programs that use a real MPI")
 	f.DurationVar(&s.registerTimeout, "register-timeout", time.Hour, "how long the first rank waits for the last one")
 	f.DurationVar(&s.heartbeatTimeout, "heartbeat-timeout", 100*time.Second, "how long a rank may be silent")
@@ -218,6 +223,7 @@ func (s *runSettings) config(cmd *cobra.Command, args []string) (launch.Config, 
 		Grace: orNone(cmd, "grace", s.grace), LogDir: s.logDir, StateDir: s.stateDir, NoMPI: s.noMPI,
 		IgnoreTracebacks: s.tracebacks,
 		OnHang:           launch.OnHang(s.onHang), HangAfter: s.hangAfter, NoStacks: s.noStacks,
+		NoShim: s.noShim, StackSignal: s.stackSignal,
 		Guard: []string{"/proc/self/exe", guardCommand}, Reap: true,
 		Listen: s.listen,
 		Service: server.Config{Cluster: coord.Config{
@@ -237,12 +243,18 @@ func (s *runSettings) config(cmd *cobra.Command, args []string) (launch.Config, 
 	if err := level.UnmarshalText([]byte(s.logLevel)); err != nil {
 		return c, fmt.Errorf("--log-level %q: want debug, info, warn or error", s.logLevel)
 	}
+	if s.stackSignal < firstStackSignal || s.stackSignal > lastStackSignal {
+		return c, fmt.Errorf("--stack-signal %d: want %d to %d, a real-time signal that the program does not use", s.stackSignal, firstStackSignal, lastStackSignal)
+	}
 	if s.heartbeatTimeout <= 0 {
 		return c, fmt.Errorf("--heartbeat-timeout %v: want more than 0", s.heartbeatTimeout)
 	}
 	c.Service.Log = slog.New(slog.NewTextHandler(cmd.ErrOrStderr(), &slog.HandlerOptions{Level: level}))
 	return c, s.relay(&c)
 }
+
+// The real-time signals that glibc leaves to programs.
+const firstStackSignal, lastStackSignal = 34, 64
 
 // checkRunListen says what is wrong with --listen.
 func checkRunListen(address string, service []string) error {

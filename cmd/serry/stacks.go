@@ -21,7 +21,7 @@ import (
 // A stacksCommand is serry stacks.
 type stacksCommand struct {
 	query
-	full, threads, native bool
+	full, threads, native, signal bool
 }
 
 func newStacks() *cobra.Command {
@@ -39,6 +39,11 @@ Stacks can be read of Python 3.11, 3.12 and 3.13. Of other programs it is shown
 what their main thread does, and of Go programs where their main goroutine is. If
 a rank is a script that starts Python, the first Python below it is shown.
 
+With --signal ranks of this host are asked by a signal, which serry run has
+prepared them for (but with --no-shim): that needs no right to read memory, and
+works with every version of Python. But it changes the patient: a call that waits
+may return early. A process that would not answer gets no signal.
+
 Ranks of this host are found among its processes, also while the service does not
 answer. The service asks the launchers of other hosts, which have 2 s to answer.`,
 		Example: `  serry stacks
@@ -49,6 +54,7 @@ answer. The service asks the launchers of other hosts, which have 2 s to answer.
 	})
 	cmd.Flags().BoolVar(&c.full, "full", false, "show all frames, with whole paths")
 	cmd.Flags().BoolVar(&c.threads, "threads", false, "show all Python threads of each rank, not the main thread alone")
+	cmd.Flags().BoolVar(&c.signal, "signal", false, "ask ranks in Python on this host by a signal, where their memory cannot be read; a rank that waits may go on by it")
 	cmd.Flags().BoolVar(&c.native, "native", false, "have eu-stack, gdb or py-spy read the native stacks, of ranks on this host; each stands still meanwhile")
 	return cmd
 }
@@ -68,6 +74,9 @@ func (c *stacksCommand) command(cmd *cobra.Command) *cobra.Command {
 		ctx, stop := signal.NotifyContext(cmd.Context(), syscall.SIGINT, syscall.SIGTERM)
 		defer stop()
 		show := c.show
+		if c.native && c.signal {
+			return seeHelp(cmd, errors.New("--native and --signal exclude each other"))
+		}
 		if c.native {
 			show = c.showNative
 		}
@@ -94,10 +103,16 @@ func (c *stacksCommand) show(ctx context.Context, args []string) error {
 	if err != nil {
 		return err
 	}
-	readings := readRanks(chosen)
-	askLaunchers(chosen, readings)
-	far, silent := c.readFar(ctx, r, readings, elsewhere)
-	readings, elsewhere = joinFar(readings, elsewhere, far)
+	readings, silent := []rankReading(nil), ""
+	if c.signal {
+		readings = c.readBySignal(ctx, s, chosen)
+	} else {
+		readings = readRanks(chosen)
+		askLaunchers(chosen, readings)
+		var far []rankReading
+		far, silent = c.readFar(ctx, r, readings, elsewhere)
+		readings, elsewhere = joinFar(readings, elsewhere, far)
+	}
 	if len(readings) == 0 {
 		return hinted{errors.New("none of these ranks runs on this host, and no launcher answers for them" + silent), "serry tasks -o wide shows where they are: run serry stacks there"}
 	}

@@ -5,6 +5,9 @@
 // [Open] finds the interpreter inside a process, [Process.Read] returns its [Stacks]. [Native] says what little can be
 // said of a process that is not Python.
 //
+// [Dump] is the other way, for where that is not possible: it asks a process by a signal, which a shim has prepared it for
+// ([WriteShim], dump.go). That may wake a thread, so it is never done without being asked for.
+//
 // The memory of a living program changes while it is read, and a program may be hostile. So nothing is taken on trust:
 //
 //   - A stack counts only if its thread did not run while it was read. For a thread that sleeps, the kernel's count of
