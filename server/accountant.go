@@ -25,6 +25,7 @@ type accountant struct {
 	present []bool                // tasks that are connected, by number
 	here    int                   // how many that are
 	lags    map[string]*histogram // by class: how long after the median task the last one came, in seconds
+	log     *barrierLog           // which inquiries read
 
 	verdicts verdicts
 }
@@ -47,7 +48,7 @@ func newAccountant(a *goodput.Account, c clock) *accountant {
 	if a == nil {
 		a = goodput.NewAccount(time.Now())
 	}
-	return &accountant{account: a, clock: c, open: make(map[string]*gathering), lags: make(map[string]*histogram)}
+	return &accountant{account: a, clock: c, open: make(map[string]*gathering), lags: make(map[string]*histogram), log: new(barrierLog)}
 }
 
 // wall is when something happened.
@@ -57,6 +58,7 @@ func (b *accountant) wall(t coord.Time) time.Time { return b.clock.start.Add(tim
 func (b *accountant) opened(e *epoch, now coord.Time) {
 	b.epoch, b.here, b.kept, b.present = e, 0, 0, make([]bool, len(e.tasks))
 	clear(b.open)
+	b.log.opened(e)
 	b.verdicts.opened()
 	b.account.Opened(b.wall(now), len(e.tasks))
 }
@@ -157,21 +159,23 @@ func (b *accountant) changed(number int, state serry.TaskState, now coord.Time) 
 }
 
 // noted takes what the machine noted.
-func (b *accountant) noted(n coord.Note) {
+func (b *accountant) noted(n coord.Note, now coord.Time) {
 	b.verdicts.noted(n)
 	if n.Barrier != "" {
-		b.ended(n)
+		b.ended(n, now)
 	}
 }
 
-// ended compares the arrivals at a barrier that has passed, if all of them were seen.
-func (b *accountant) ended(n coord.Note) {
+// ended keeps a barrier for people who ask, and compares the arrivals at one that has passed, if all of them were seen.
+func (b *accountant) ended(n coord.Note, now coord.Time) {
 	g := b.open[n.Barrier]
 	if g == nil {
+		b.log.add(n, nil, now, b.wall)
 		return
 	}
 	delete(b.open, n.Barrier)
 	b.kept -= len(g.at)
+	b.log.add(n, g.at, now, b.wall)
 	if n.Err != nil || g.came != n.Of || n.Of < 2 {
 		return
 	}

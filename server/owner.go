@@ -328,6 +328,6 @@ func (o *owner) collect(effects []coord.Effect) {
 func (o *owner) note(n coord.Note) {
 	o.history.add(o.time.now, n)
 	o.usual.ended(n, o.time.now)
-	o.accountant.noted(n)
+	o.accountant.noted(n, o.time.now)
 	o.wave.notes = append(o.wave.notes, n)
 }

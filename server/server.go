@@ -140,6 +140,7 @@ func newOwner(cfg Config, s *Server) *owner {
 		wave:        new(wave),
 		due:         never,
 	}
+	s.handler.inquiries.barriers = o.accountant.log
 	o.performer = newPerformer(s)
 	if cfg.Journal != nil {
 		o.journal = newJournal(cfg.Journal, o.performer, cfg.Planted)
