@@ -23,6 +23,22 @@ type HangReport struct {
 	Past    []string  `json:"past,omitempty"`   // lines about former hangs, oldest first
 	Clocks  []string  `json:"clocks,omitempty"` // lines about clocks of hosts that differ
 	Strays  []Stray   `json:"strays,omitempty"` // processes of older attempts, in the order in which they were found
+
+	// Attempts are those of the job, the oldest first; the last one runs. None: there is one, in which no rank was started again.
+	Attempts []Attempt `json:"attempts,omitempty"`
+}
+
+// An Attempt is one of a job that serry run starts again when ranks fail.
+type Attempt struct {
+	Number   int       `json:"attempt"`
+	Began    time.Time `json:"began"` // on the wall of the first launcher, as Ended is
+	Ended    time.Time `json:"ended,omitzero"`
+	Failed   bool      `json:"failed,omitempty"`        // Rank failed first
+	Rank     int       `json:"rank,omitempty"`          // with Failed
+	How      string    `json:"how,omitempty"`           // with Failed: how it ended, without its name
+	Last     []string  `json:"last_lines,omitempty"`    // with Failed: that it wrote
+	Restarts int       `json:"restarts,omitempty"`      // of single ranks
+	Left     int       `json:"restarts_left,omitempty"` // that may still be made; of the one that runs
 }
 
 // SkewText says in one line that the clock of a host is ahead, or behind where the time is negative.
@@ -49,6 +65,7 @@ func ReadHang(text []byte) (*HangReport, error) {
 	r.Past = r.Past[max(0, len(r.Past)-pastShown):]
 	r.Clocks = r.Clocks[max(0, len(r.Clocks)-pastShown):]
 	r.Strays = r.Strays[max(0, len(r.Strays)-pastShown):]
+	r.Attempts = r.Attempts[max(0, len(r.Attempts)-pastShown):]
 	return &r, nil
 }
 

@@ -36,8 +36,11 @@ func (c *crew) unattend() {
 	}
 }
 
-// answer says where the ranks of this host are.
+// answer says where the ranks of this host are, or what they have written.
 func (c *crew) answer(ctx context.Context, q client.Question) []client.Finding {
+	if q.Kind == wire.LogsEvidence {
+		return c.answerLogs(q)
+	}
 	return answerStacks(ctx, q, c.processes(), c.kernel.stacks)
 }
 

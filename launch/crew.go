@@ -44,6 +44,7 @@ type crew struct {
 		hurried bool          // hurry is closed
 	}
 	relays attemptRelays // relays to a service that others run
+	lines  lastLines     // that tasks have written
 }
 
 // A life is that of one process of a task, from the order to start it on.
@@ -207,6 +208,7 @@ func (c *crew) launch(l *life) (*process, error) {
 	}
 	env.steps, env.shim = l.steps, c.shimFolder()
 	p := &process{grace: c.cfg.Grace, out: newOutput(l.seat.Task, c.feed), memory: c.kernel.memory(), begun: time.Now()}
+	p.out.kept, p.out.seat = &c.lines, l.seat
 	if c.cfg.LogDir != "" {
 		if err := p.out.openLog(c.cfg.LogDir, l.seat.Attempt, l.seat.Life); err != nil {
 			return nil, err

@@ -209,7 +209,8 @@ func (j *Job) publishHang(h *diagnose.Hang, now time.Duration, epoch int) {
 	if h != nil && h.Stage == diagnose.Late && now-h.Since < publishAfter {
 		h = nil
 	}
-	what := strings.Repeat("stray", len(j.hangs.strays)) + strings.Join(j.skews, "")
+	attempts := j.attempts.told(j.plan)
+	what := strings.Repeat("stray", len(j.hangs.strays)) + strings.Join(j.skews, "") + attemptsKey(attempts)
 	if n := len(j.hangs.past); n > 0 {
 		what += j.hangs.past[n-1]
 	}
@@ -223,7 +224,7 @@ func (j *Job) publishHang(h *diagnose.Hang, now time.Duration, epoch int) {
 		return
 	}
 	j.hangs.published = what
-	text, err := json.Marshal(diagnose.HangReport{Version: diagnose.HangReportVersion, Begun: j.begun, Hang: h, Past: j.hangs.past, Strays: j.hangs.strays, Clocks: j.skews})
+	text, err := json.Marshal(diagnose.HangReport{Version: diagnose.HangReportVersion, Begun: j.begun, Hang: h, Past: j.hangs.past, Strays: j.hangs.strays, Clocks: j.skews, Attempts: attempts})
 	if err == nil {
 		j.service.publish(diagnose.HangKey, text)
 	}

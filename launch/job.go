@@ -32,18 +32,19 @@ type Job struct {
 	// Owned by drive until ended is closed.
 	plan       *plan
 	places     places
-	here       *crew           // of this host
-	meeting    *meeting        // or nil: there is no other host
-	ranks      *ranks          // or nil: hosts have the tasks of their number
-	archive    *archive        // keeps the ranks; or nil
-	service    service         // of this attempt, or of the one before while opening
-	secret     secure.Secret   // of this attempt
-	opening    bool            // the service of this attempt is on its way
-	keeping    int             // editions of the state that are being written
-	unready    []int           // tasks that wait for these two
-	failures   failures        // of this attempt
-	exceptions exceptions      // of this attempt
-	hangs      hangs           // of this attempt
+	here       *crew         // of this host
+	meeting    *meeting      // or nil: there is no other host
+	ranks      *ranks        // or nil: hosts have the tasks of their number
+	archive    *archive      // keeps the ranks; or nil
+	service    service       // of this attempt, or of the one before while opening
+	secret     secure.Secret // of this attempt
+	opening    bool          // the service of this attempt is on its way
+	keeping    int           // editions of the state that are being written
+	unready    []int         // tasks that wait for these two
+	failures   failures      // of this attempt
+	exceptions exceptions    // of this attempt
+	hangs      hangs         // of this attempt
+	attempts   attempts
 	hosts      map[int]string  // names of other hosts, by node, the last that each had
 	skews      []string        // what was told of clocks of other hosts
 	incident   incident        // the present one, or the last
@@ -379,6 +380,7 @@ type opened struct {
 // open begins an attempt. Everything of the one before has ended; its service goes only when the new
 // one has its address, so that the two are not the same.
 func (j *Job) open() {
+	j.attempts.begin(j.plan.attempt, time.Now(), j.failures)
 	first, _ := j.failures.sorted()
 	j.failures, j.exceptions, j.hangs = failures{}, exceptions{}, j.hangs.after(first)
 	if j.secret == nil || j.cfg.planted != oneSecret {

@@ -33,6 +33,8 @@ type output struct {
 	task   int
 	feed   *feed
 	raised chan string // holds the last exception that was printed and not taken
+	kept   *lastLines  // of the host, or nil; set by the crew before the process runs, as seat is
+	seat   seat
 
 	traceback tracebackReader // owned by the goroutine that copies stderr
 
@@ -155,6 +157,9 @@ func (o *output) show(stream Stream, text []byte) {
 	}
 	logged := o.mu.logged
 	o.mu.Unlock()
+	if o.kept != nil {
+		o.kept.add(o.seat, stream, text, time.Now())
+	}
 	if exception != "" {
 		o.raise(exception)
 	}

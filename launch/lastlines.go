@@ -1,0 +1,105 @@
+package launch
+
+import (
+	"encoding/json"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/serry-dev/serry/client"
+	"github.com/serry-dev/serry/wire"
+)
+
+// Bounds of what is kept of the output of each task, for people who ask from elsewhere (D-WEB-2). Whoever wants all of it has
+// Config.LogDir.
+const (
+	keptLines    = 1000
+	keptBytes    = 128 << 10 // of each task
+	keptLineSize = 4 << 10
+	mostTail     = 500 // lines of one answer
+)
+
+// lastLines are what the tasks of a host have written last, over all their lives: the lines of a rank that has failed are those
+// that people want to read.
+type lastLines struct {
+	mu struct {
+		sync.Mutex
+		of map[int]*taskLines
+	}
+}
+
+// taskLines are the last lines of one task.
+type taskLines struct {
+	lines []wire.LogLine // the oldest first
+	bytes int
+	last  uint64 // number of the newest
+}
+
+var streamNames = [...]string{Stdout: "stdout", Stderr: "stderr"}
+
+// add takes a line of a life.
+func (l *lastLines) add(s seat, stream Stream, text []byte, now time.Time) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.mu.of == nil {
+		l.mu.of = make(map[int]*taskLines)
+	}
+	t := l.mu.of[s.Task]
+	if t == nil {
+		t = new(taskLines)
+		l.mu.of[s.Task] = t
+	}
+	t.last++
+	line := wire.LogLine{
+		Number: t.last, Time: now.UTC(), Stream: streamNames[stream], Text: string(text[:min(len(text), keptLineSize)]),
+		Attempt: s.Attempt, Life: s.Life,
+	}
+	t.lines, t.bytes = append(t.lines, line), t.bytes+len(line.Text)
+	drop := 0
+	for len(t.lines)-drop > keptLines || t.bytes > keptBytes {
+		t.bytes -= len(t.lines[drop].Text)
+		drop++
+	}
+	t.lines = t.lines[drop:]
+}
+
+// tail answers a query about a task. Its JSON has room bytes at most. ok says whether the task has ever been on this host.
+func (l *lastLines) tail(task int, q wire.LogQuery, room int) (body []byte, ok bool) {
+	l.mu.Lock()
+	t := l.mu.of[task]
+	if t == nil {
+		l.mu.Unlock()
+		return nil, false
+	}
+	all, doc := slices.Clone(t.lines), wire.LogTail{Version: wire.LogTailVersion, Last: t.last, Lines: []wire.LogLine{}}
+	l.mu.Unlock()
+	if len(all) > 0 {
+		doc.First = all[0].Number
+	}
+	all = slices.DeleteFunc(all, func(n wire.LogLine) bool { return n.Number <= q.After || q.Before > 0 && n.Number >= q.Before })
+	all = all[max(0, len(all)-min(max(q.Tail, 0), mostTail)):]
+	for {
+		doc.Lines = all
+		body, err := json.Marshal(doc)
+		if err != nil {
+			return nil, false
+		}
+		if len(body) <= room || len(all) == 0 {
+			return body, true
+		}
+		all = all[(len(all)+1)/2:] // what is left out is found by a smaller Before
+	}
+}
+
+// answerLogs says what a task has written last. A question about several has no answer: only one fits.
+func (c *crew) answerLogs(q client.Question) []client.Finding {
+	var query wire.LogQuery
+	if json.Unmarshal([]byte(q.Argument), &query) != nil || len(q.Tasks) != 1 || q.Tasks[0] != worker(q.Tasks[0].Index) {
+		return nil
+	}
+	body, ok := c.lines.tail(q.Tasks[0].Index, query, q.MaxBytes)
+	if !ok {
+		return nil
+	}
+	return []client.Finding{{Tasks: q.Tasks, Body: body}}
+}
