@@ -339,6 +339,8 @@ func (j *Job) event(ev any) step {
 		return j.opened(ev)
 	case kept:
 		return j.kept(ev)
+	case failOrder:
+		return j.failOrdered(ev)
 	}
 	panic(fmt.Sprintf("launch: unknown event %T", ev))
 }
