@@ -34,6 +34,7 @@ type access struct {
 	session [sha256.Size]byte
 	cookie  http.Cookie
 	hosts   []string
+	writer  *access // of people who may change the job, or nil: the page changes nothing
 }
 
 func newAccess(token string, hosts []string) access {
@@ -116,8 +117,25 @@ func foreign(r *http.Request) bool {
 	return err != nil || u.Host == "" || !strings.EqualFold(u.Host, r.Host)
 }
 
-// permits says whether a request shows the token, or the cookie that it was traded for.
-func (a *access) permits(r *http.Request) bool {
+// permits says whether a request may see the page: people who may change the job may, too.
+func (a *access) permits(r *http.Request) bool { return a.holds(r) || a.writes(r) }
+
+// writes says whether a request may change the job.
+func (a *access) writes(r *http.Request) bool { return a.writer != nil && a.writer.holds(r) }
+
+// of is the access that a token gives, or nil.
+func (a *access) of(token string) *access {
+	switch {
+	case same(a.token, token):
+		return a
+	case a.writer != nil && same(a.writer.token, token):
+		return a.writer
+	}
+	return nil
+}
+
+// holds says whether a request shows the token, or the cookie that it was traded for.
+func (a *access) holds(r *http.Request) bool {
 	if token, ok := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer "); ok && same(a.token, token) {
 		return true
 	}
@@ -161,21 +179,23 @@ func (s *Server) session(w http.ResponseWriter, r *http.Request) {
 		refuse(w, http.StatusBadRequest, "the body is no object with a token", "")
 		return
 	}
-	if !same(s.access.token, given.Token) {
+	granted := s.access.of(given.Token)
+	if granted == nil {
 		refuse(w, http.StatusUnauthorized, "a wrong token", tokenHint)
 		return
 	}
-	s.access.give(w, r)
+	granted.give(w, r)
 	w.WriteHeader(http.StatusNoContent)
 }
 
 // plainSession is session for the form of the page without JavaScript.
 func (s *Server) plainSession(w http.ResponseWriter, r *http.Request) {
-	if !same(s.access.token, strings.TrimSpace(r.PostFormValue("token"))) {
+	granted := s.access.of(strings.TrimSpace(r.PostFormValue("token")))
+	if granted == nil {
 		writePlainForm(w, "That is not the token.")
 		return
 	}
-	s.access.give(w, r)
+	granted.give(w, r)
 	w.Header().Set("Location", "plain")
 	w.WriteHeader(http.StatusSeeOther)
 }

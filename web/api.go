@@ -182,12 +182,9 @@ func (s *Server) rank(w http.ResponseWriter, r *http.Request) {
 	if p == nil {
 		return
 	}
-	id := r.PathValue("id")
-	i := slices.IndexFunc(p.Status.Tasks, func(t wire.TaskStatus) bool {
-		return t.Task == id || diagnose.RankOf(t.Task, len(p.Status.Jobs) == 1) == id
-	})
+	i := p.find(r.PathValue("id"))
 	if i < 0 {
-		refuse(w, http.StatusNotFound, fmt.Sprintf("no rank %q", shown(id)), fmt.Sprintf("the job has %d ranks", p.Status.Size))
+		refuseRank(w, p, r.PathValue("id"))
 		return
 	}
 	detail := struct {
@@ -202,6 +199,17 @@ func (s *Server) rank(w http.ResponseWriter, r *http.Request) {
 		}
 	}
 	writeJSON(w, http.StatusOK, detail)
+}
+
+// find is the index of a rank, by its name or, where there is one job, by its number; -1: there is none.
+func (p *picture) find(id string) int {
+	return slices.IndexFunc(p.Status.Tasks, func(t wire.TaskStatus) bool {
+		return t.Task == id || diagnose.RankOf(t.Task, len(p.Status.Jobs) == 1) == id
+	})
+}
+
+func refuseRank(w http.ResponseWriter, p *picture, id string) {
+	refuse(w, http.StatusNotFound, fmt.Sprintf("no rank %q", shown(id)), fmt.Sprintf("the job has %d ranks", p.Status.Size))
 }
 
 // events lists what happened, the newest first.

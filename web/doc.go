@@ -7,7 +7,8 @@
 // has the number of the last message that it was sent, so a slow one costs no memory.
 //
 // Keys, logs and errors of a job are not for other users of its host. So every request but those for the files of the page
-// needs a token, on loopback too (access.go). Nothing here changes the job.
+// needs a token, on loopback too (access.go). Nothing here changes the job, unless its user wants that: then a second token
+// lets people act (acts.go).
 //
 // The files of the page are in the folder files, as they are sent: there is no build step. Read hub.go first.
 package web

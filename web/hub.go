@@ -227,6 +227,15 @@ func (h *hub) addEvent(n happening) {
 	}
 }
 
+// tell tells all viewers of something that happened to the job by this page.
+func (h *hub) tell(n happening) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.addEvent(n)
+	close(h.mu.changed)
+	h.mu.changed = make(chan struct{})
+}
+
 // An event is something that happened, as a message.
 type event struct {
 	happening

@@ -9,9 +9,12 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"strings"
 	"time"
 
+	"github.com/serry-dev/serry/coord"
 	"github.com/serry-dev/serry/diagnose"
+	"github.com/serry-dev/serry/wire"
 )
 
 // Version is that of the documents in JSON. It changes when a field changes its meaning or goes.
@@ -40,6 +43,17 @@ type Config struct {
 	Token  string       // lets people see the page; [MinToken] characters at least
 	Hosts  []string     // names and addresses, beside those of loopback, that browsers may reach the page by
 	Log    *slog.Logger // nil: silent
+
+	Panels     Panels
+	WriteToken string   // lets people change the job, with Panels.Acts
+	Hide       []string // values, logs, and patterns of keys whose values are not shown
+}
+
+// Panels are what a page has beside what its source says. What is nil is not there.
+type Panels struct {
+	Keys      Keys
+	Processes Processes
+	Acts      Acts
 }
 
 // MinToken is how many characters a token has at least.
@@ -47,12 +61,21 @@ const MinToken = 16
 
 // A Server serves the page of a job. It is an [http.Handler], so that tests and programs with an HTTP server of their own can use it.
 type Server struct {
-	access access       // set in New, then constant
-	hub    *hub         // the same
-	stacks *stackReader // the same
-	mux    *http.ServeMux
-	http   *http.Server
-	end    context.CancelFunc // of all streams
+	access access // set in New, then constant, as what follows
+	hub    *hub
+	stacks *stackReader
+	panels Panels
+	hide   hiding
+	log    *slog.Logger
+
+	sizes       *keep[[]coord.KeySize]
+	lines       *keep[*wire.LogTail]
+	barrierLogs *keep[wire.BarrierLog]
+	documents   *keep[any]
+
+	mux  *http.ServeMux
+	http *http.Server
+	end  context.CancelFunc // of all streams
 }
 
 //go:embed files
@@ -73,6 +96,13 @@ func New(cfg Config) (*Server, error) {
 	if len(cfg.Token) < MinToken {
 		return nil, fmt.Errorf("web: a token of %d characters; want %d or more", len(cfg.Token), MinToken)
 	}
+	if cfg.Panels.Acts != nil && (len(cfg.WriteToken) < MinToken || cfg.WriteToken == cfg.Token) {
+		return nil, fmt.Errorf("web: a token for changes of %d characters; want another one than that for viewers, of %d or more", len(cfg.WriteToken), MinToken)
+	}
+	hide, err := newHiding(cfg.Hide)
+	if err != nil {
+		return nil, fmt.Errorf("web: %w", err)
+	}
 	files, err := fs.Sub(embedded, "files")
 	if err != nil {
 		return nil, err
@@ -86,8 +116,15 @@ func New(cfg Config) (*Server, error) {
 		access: newAccess(cfg.Token, cfg.Hosts),
 		hub:    newHub(cfg.Source),
 		stacks: &stackReader{source: cfg.Source},
-		mux:    http.NewServeMux(),
-		end:    cancel,
+		panels: cfg.Panels, hide: hide, log: log,
+		sizes: newKeep[[]coord.KeySize](keysPause, keysPatience), lines: newKeep[*wire.LogTail](logsPause, logsPatience),
+		barrierLogs: newKeep[wire.BarrierLog](recordsPause, recordsPatience), documents: newKeep[any](recordsPause, recordsPatience),
+		mux: http.NewServeMux(),
+		end: cancel,
+	}
+	if cfg.Panels.Acts != nil {
+		writer := newAccess(cfg.WriteToken, nil)
+		s.access.writer = &writer
 	}
 	s.route(files)
 	s.http = &http.Server{
@@ -105,7 +142,7 @@ func (s *Server) route(files fs.FS) {
 	s.mux.Handle("GET /{file}", assets(files))
 	s.mux.HandleFunc("POST /api/v1/session", s.session)
 	s.mux.HandleFunc("POST /plain", s.plainSession)
-	for path, serve := range map[string]http.HandlerFunc{
+	all := map[string]http.HandlerFunc{
 		"GET /plain":                s.plain,
 		"GET /api/v1/job":           s.job,
 		"GET /api/v1/grid":          s.grid,
@@ -117,20 +154,47 @@ func (s *Server) route(files fs.FS) {
 		"GET /api/v1/stacks":        s.lastStacks,
 		"POST /api/v1/stacks":       s.readStacks,
 		"GET /api/v1/stream":        s.stream,
-	} {
+		"GET /api/v1/preempt":       s.preemptions,
+		"GET /api/v1/attempts":      s.attempts,
+		"GET /api/v1/rights":        s.rights,
+	}
+	s.routePanels(all)
+	for path, serve := range all {
 		s.mux.Handle(path, s.access.ask(serve))
 	}
 	s.mux.HandleFunc("/api/", func(w http.ResponseWriter, r *http.Request) {
-		refuse(w, http.StatusNotFound, "there is no "+r.Method+" "+r.URL.Path+" here", "docs/PAGE.md lists what there is; the page changes nothing")
+		refuse(w, http.StatusNotFound, "there is no "+r.Method+" "+r.URL.Path+" here", "docs/PAGE.md lists what there is")
 	})
 }
+
+// routePanels adds the requests of the panels that this page has.
+func (s *Server) routePanels(all map[string]http.HandlerFunc) {
+	if s.panels.Keys != nil {
+		all["GET /api/v1/keys"], all["GET /api/v1/keys/value"] = s.keys, s.value
+	}
+	if s.panels.Processes != nil {
+		all["GET /api/v1/logs/{id...}"] = s.logs
+		all["GET /api/v1/barriers"], all["GET /api/v1/barriers/{number}"] = s.barriers, s.barrier
+		all["GET /api/v1/collectives"], all["GET /api/v1/transfers"] = s.collectives, s.transfers
+	}
+	if s.panels.Acts != nil {
+		all["POST "+actPath+"{act}"] = s.act
+	}
+}
+
+// actPath is where acts are.
+const actPath = "/api/v1/acts/"
 
 // ServeHTTP implements [http.Handler].
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if !s.access.admit(w, r) {
 		return
 	}
-	r.Body = http.MaxBytesReader(w, r.Body, bodyBytes)
+	limit := int64(bodyBytes)
+	if s.panels.Acts != nil && strings.HasPrefix(r.URL.Path, actPath) {
+		limit = actBytes
+	}
+	r.Body = http.MaxBytesReader(w, r.Body, limit)
 	s.mux.ServeHTTP(w, r)
 }
 

@@ -26,6 +26,9 @@ type pageSettings struct {
 	listen    string
 	hosts     []string
 	tokenFile string
+	hide      []string
+	write     bool
+	writeFile string
 	optional  bool // the user did not ask for it, so the job runs without it, too
 }
 
@@ -33,15 +36,21 @@ func (s *pageSettings) define(f *pflag.FlagSet, listen string) {
 	f.StringVar(&s.listen, "web", "", listen)
 	f.StringSliceVar(&s.hosts, "web-host", nil, "further `names` by which browsers may reach the page of --web, such as that of a proxy")
 	f.StringVar(&s.tokenFile, "web-token-file", "", "`file` with the token that lets people see the page (default one that is drawn and printed)")
+	f.StringSliceVar(&s.hide, "web-hide", nil, "what the page does not show: `values` of keys, logs, or patterns of keys such as ckpt/*")
+	f.BoolVar(&s.write, "web-write", false, "let people change the job on the page, who have a second token")
+	f.StringVar(&s.writeFile, "web-write-token-file", "", "`file` with that token (default one that is drawn and printed)")
 }
 
 // check says what is wrong with the flags.
 func (s *pageSettings) check() error {
 	if s.listen == "" {
-		if len(s.hosts) > 0 || s.tokenFile != "" {
-			return errors.New("--web-host and --web-token-file are for a page: give --web, too")
+		if len(s.hosts) > 0 || s.tokenFile != "" || len(s.hide) > 0 || s.write || s.writeFile != "" {
+			return errors.New("--web-host, --web-token-file, --web-hide and --web-write are for a page: give --web, too")
 		}
 		return nil
+	}
+	if s.writeFile != "" && !s.write {
+		return errors.New("--web-write-token-file is for --web-write: give it, too")
 	}
 	host, port, err := net.SplitHostPort(s.listen)
 	if err != nil || strings.Contains(port, "/") {
@@ -58,23 +67,28 @@ const maxToken = 4 << 10
 
 // token is the one that lets people see the page, and whether it was drawn for this process.
 func (s *pageSettings) token() (token string, drawn bool, err error) {
-	if s.tokenFile == "" {
+	return readToken("web-token-file", s.tokenFile)
+}
+
+// readToken reads a token from the file of a flag, or draws one.
+func readToken(flag, name string) (token string, drawn bool, err error) {
+	if name == "" {
 		return web.NewToken(), true, nil
 	}
-	f, err := os.Open(s.tokenFile)
+	f, err := os.Open(name)
 	if err != nil {
-		return "", false, fmt.Errorf("--web-token-file: %w", err)
+		return "", false, fmt.Errorf("--%s: %w", flag, err)
 	}
 	defer f.Close()
 	text, err := io.ReadAll(io.LimitReader(f, maxToken+1))
 	token = strings.TrimSpace(string(text))
 	switch {
 	case err != nil:
-		return "", false, fmt.Errorf("--web-token-file: %w", err)
+		return "", false, fmt.Errorf("--%s: %w", flag, err)
 	case len(text) > maxToken:
-		return "", false, fmt.Errorf("--web-token-file %s: more than %d bytes", s.tokenFile, maxToken)
+		return "", false, fmt.Errorf("--%s %s: more than %d bytes", flag, name, maxToken)
 	case len(token) < web.MinToken:
-		return "", false, fmt.Errorf("--web-token-file %s: a token of %d characters; want %d or more", s.tokenFile, len(token), web.MinToken)
+		return "", false, fmt.Errorf("--%s %s: a token of %d characters; want %d or more", flag, name, len(token), web.MinToken)
 	}
 	return token, false, nil
 }
@@ -85,16 +99,26 @@ type page struct {
 	source *pageSource
 	served chan struct{} // it is not served any more
 	url    string        // for people to open
+	write  string        // for people who may change the job; or empty
 }
 
-// open serves the page of the job whose service at says where it is. Without --web there is none, and nil.
-func (s *pageSettings) open(at *pageSource, log *slog.Logger) (*page, error) {
+// open serves the page of the job whose service at says where it is. acts may change the job, if --web-write is given. Without --web
+// there is no page, and nil.
+func (s *pageSettings) open(at *pageSource, acts *pageActs, log *slog.Logger) (*page, error) {
 	if s.listen == "" {
 		return nil, nil
 	}
 	token, drawn, err := s.token()
 	if err != nil {
 		return nil, err
+	}
+	config := web.Config{Source: at, Token: token, Log: log, Hide: s.hide, Panels: at.panels()}
+	drawnToWrite := false
+	if s.write {
+		if config.WriteToken, drawnToWrite, err = readToken("web-write-token-file", s.writeFile); err != nil {
+			return nil, err
+		}
+		acts.source, config.Panels.Acts = at, acts
 	}
 	l, err := listen(s.listen)
 	if err != nil {
@@ -107,7 +131,8 @@ func (s *pageSettings) open(at *pageSource, log *slog.Logger) (*page, error) {
 	if host, _, err := net.SplitHostPort(s.listen); err == nil && host != "" {
 		hosts = append(hosts, host)
 	}
-	server, err := web.New(web.Config{Source: at, Token: token, Hosts: hosts, Log: log})
+	config.Hosts = hosts
+	server, err := web.New(config)
 	if err != nil {
 		l.Close()
 		return nil, err
@@ -116,6 +141,9 @@ func (s *pageSettings) open(at *pageSource, log *slog.Logger) (*page, error) {
 		log.Warn("plain text: the token of the page can be read on the way to it; put a proxy with TLS before it", "web", printed(l))
 	}
 	p := &page{server: server, source: at, served: make(chan struct{}), url: "http://" + s.reached(l) + "/"}
+	if drawnToWrite {
+		p.write = p.url + "#token=" + config.WriteToken
+	}
 	if drawn {
 		p.url += "#token=" + token
 	}
@@ -138,6 +166,14 @@ func (s *pageSettings) reached(l net.Listener) string {
 		}
 	}
 	return net.JoinHostPort(host, port)
+}
+
+// say prints where the page is.
+func (p *page) say(out io.Writer) {
+	fmt.Fprintf(out, "serry: page at %s\n", p.url)
+	if p.write != "" {
+		fmt.Fprintf(out, "serry: page to change the job at %s\n", p.write)
+	}
 }
 
 func (p *page) close() {

@@ -191,7 +191,7 @@ type testPage struct{ url, token string }
 func pageOf(t *testing.T, address string) testPage {
 	t.Helper()
 	s := pageSettings{listen: "127.0.0.1:0"}
-	p, err := s.open(newPageSource(address, mtls.Files{}), slog.New(slog.DiscardHandler))
+	p, err := s.open(newPageSource(address, mtls.Files{}), nil, slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -194,7 +194,7 @@ func (s *relaySettings) run(cmd *cobra.Command, cfg relay.Config) error {
 	}
 	settleIn()
 	defer s.answer(printed(l))()
-	page, err := s.page.open(newPageSource(askedAt(printed(l)), mtls.Files{}), cfg.Log) // as the ranks of this host see the service
+	page, err := s.page.open(newPageSource(askedAt(printed(l)), mtls.Files{}), &pageActs{}, cfg.Log) // as the ranks of this host see the service
 	if err != nil {
 		l.Close()
 		return err
@@ -202,7 +202,7 @@ func (s *relaySettings) run(cmd *cobra.Command, cfg relay.Config) error {
 	defer page.close()
 	fmt.Fprintf(cmd.OutOrStdout(), "serry: relay to %s on %s\n", strings.Join(cfg.Upstream, ","), printed(l))
 	if page != nil {
-		fmt.Fprintf(cmd.OutOrStdout(), "serry: page at %s\n", page.url)
+		page.say(cmd.OutOrStdout())
 	}
 	return serveRelay(ctx, stop, r, s.sockets.listener(l), cfg.Log)
 }

@@ -367,7 +367,8 @@ func runJob(cmd *cobra.Command, cfg launch.Config, s *runSettings) error {
 	listed, _ := register(entry{Kind: kindRun, Tasks: cfg.Tasks * max(1, cfg.Nodes), Command: cfg.Command, TLS: listedFiles(s.tls)}) // the job runs all the same
 	source := newPageSource("", s.tls)
 	cfg.Directory = directories{listed, source}
-	page, err := s.page.open(source, cfg.Service.Log)
+	running := &pageOfJob{}
+	page, err := s.page.open(source, &pageActs{job: running}, cfg.Service.Log)
 	if err != nil && s.page.optional {
 		screen.Note(launch.Note{Text: "no page: " + err.Error(), Warning: true})
 		err = nil
@@ -379,12 +380,16 @@ func runJob(cmd *cobra.Command, cfg launch.Config, s *runSettings) error {
 	defer page.close()
 	if page != nil {
 		screen.Note(launch.Note{Text: "page at " + page.url})
+		if page.write != "" {
+			screen.Note(launch.Note{Text: "page to change the job at " + page.write})
+		}
 	}
 	job, err := launch.Start(cfg)
 	if err != nil {
 		listed.remove()
 		return startError(err)
 	}
+	running.Store(job)
 	door := openStacksDoor(listed.path)
 	report := watch(job, screen, signals)
 	door.close()

@@ -130,7 +130,7 @@ func serve(cmd *cobra.Command, s *settings, cfg server.Config) (err error) {
 	defer page.close()
 	fmt.Fprintf(cmd.OutOrStdout(), "serry: serving %d tasks on %s\n", total, printed(l))
 	if page != nil {
-		fmt.Fprintf(cmd.OutOrStdout(), "serry: page at %s\n", page.url)
+		page.say(cmd.OutOrStdout())
 	}
 
 	served := make(chan error, 1)
@@ -156,7 +156,7 @@ func serve(cmd *cobra.Command, s *settings, cfg server.Config) (err error) {
 func (s *settings) openPage(l net.Listener, log *slog.Logger) (*page, error) {
 	files := s.tls
 	files.PeerPrefix = "" // it is what clients are called
-	return s.page.open(newPageSource(askedAt(printed(l)), files), log)
+	return s.page.open(newPageSource(askedAt(printed(l)), files), &pageActs{stops: true}, log)
 }
 
 // askedAt is where a program on this host asks a server that listens on an address.

@@ -52,19 +52,13 @@ type collectiveClique struct {
 
 // collectives asks all processes of the job which collective operations they run, and prints what that says.
 func (q *query) collectives(ctx context.Context, r *remote, c collectivesCommand) error {
-	g, err := r.gather(ctx, wire.Inquiry{Kind: wire.CollectivesEvidence, Wait: collectivesPatience})
+	page, bad, err := r.collectives(ctx)
 	if err != nil {
 		return err
 	}
-	var told []collective.Testimony
-	for _, p := range g.Parts {
-		told = append(told, collective.Testimony{Body: p.Body, Asked: p.Asked, Answered: p.Answered})
-	}
-	flights, bad := collective.MergeTestimonies(told)
 	if bad != nil {
 		fmt.Fprintf(q.errors, "serry: %s\n", printable(bad.Error()))
 	}
-	page := collectivesPageOf(flights, g)
 	if err := errors.Join(c.draw(page), c.dump(page)); err != nil {
 		return err
 	}
@@ -79,6 +73,20 @@ func (q *query) collectives(ctx context.Context, r *remote, c collectivesCommand
 		return unsaid{exitError{errors.New(page.Verdict), status}} // stdout has it
 	}
 	return nil
+}
+
+// collectives asks all processes of the job which collective operations they run. bad says what of their answers cannot be read.
+func (r *remote) collectives(ctx context.Context) (page collectivesPage, bad, err error) {
+	g, err := r.gather(ctx, wire.Inquiry{Kind: wire.CollectivesEvidence, Wait: collectivesPatience})
+	if err != nil {
+		return page, nil, err
+	}
+	var told []collective.Testimony
+	for _, p := range g.Parts {
+		told = append(told, collective.Testimony{Body: p.Body, Asked: p.Asked, Answered: p.Answered})
+	}
+	flights, bad := collective.MergeTestimonies(told)
+	return collectivesPageOf(flights, g), bad, nil
 }
 
 func collectivesPageOf(flights []*collective.Flight, g wire.Gathered) collectivesPage {

@@ -42,20 +42,13 @@ type transferPage struct {
 
 // transfers asks all processes of the job what their transfers wait for, and prints what that says.
 func (q *query) transfers(ctx context.Context, r *remote) error {
-	g, err := r.gather(ctx, wire.Inquiry{Kind: wire.TransfersEvidence, Wait: transfersPatience})
+	page, bad, err := r.transfers(ctx)
 	if err != nil {
 		return err
 	}
-	var reports []transfer.Report
-	for _, p := range g.Parts {
-		var report transfer.Report
-		if err := json.Unmarshal(p.Body, &report); err != nil {
-			fmt.Fprintf(q.errors, "serry: %s\n", printable(err.Error()))
-			continue
-		}
-		reports = append(reports, report)
+	for _, err := range bad {
+		fmt.Fprintf(q.errors, "serry: %s\n", printable(err.Error()))
 	}
-	page := transfersPageOf(reports, g)
 	done, err := q.object(page)
 	if err != nil {
 		return err
@@ -67,6 +60,24 @@ func (q *query) transfers(ctx context.Context, r *remote) error {
 		return unsaid{exitError{errors.New(page.Verdict), exitStalled}} // stdout has it
 	}
 	return nil
+}
+
+// transfers asks all processes of the job what their transfers wait for. bad are the errors of answers that cannot be read.
+func (r *remote) transfers(ctx context.Context) (page transfersPage, bad []error, err error) {
+	g, err := r.gather(ctx, wire.Inquiry{Kind: wire.TransfersEvidence, Wait: transfersPatience})
+	if err != nil {
+		return page, nil, err
+	}
+	var reports []transfer.Report
+	for _, p := range g.Parts {
+		var report transfer.Report
+		if err := json.Unmarshal(p.Body, &report); err != nil {
+			bad = append(bad, err)
+			continue
+		}
+		reports = append(reports, report)
+	}
+	return transfersPageOf(reports, g), bad, nil
 }
 
 func transfersPageOf(reports []transfer.Report, g wire.Gathered) transfersPage {

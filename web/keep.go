@@ -1,0 +1,79 @@
+package web
+
+import (
+	"context"
+	"sync"
+	"time"
+)
+
+// A keep reads what is asked for on request, one thing at a time, and hands the same to everybody who asks within a pause: however
+// many people look, the job is asked little.
+type keep[T any] struct {
+	pause, patience time.Duration // set at the start, then constant
+	turn            chan struct{} // has room for the one that reads
+
+	mu struct {
+		sync.Mutex
+		last map[string]kept[T] // by what was asked for; none is older than the pause when another is added
+	}
+}
+
+// A kept value is what was read, and when that began.
+type kept[T any] struct {
+	value T
+	began time.Time
+}
+
+func newKeep[T any](pause, patience time.Duration) *keep[T] {
+	k := &keep[T]{pause: pause, patience: patience, turn: make(chan struct{}, 1)}
+	k.mu.last = make(map[string]kept[T])
+	return k
+}
+
+// maxKept bounds the values of a keep.
+const maxKept = 64
+
+// get is what read returns for a name, or what it has returned a moment ago. An error is not kept.
+func (k *keep[T]) get(ctx context.Context, name string, read func(context.Context) (T, error)) (T, error) {
+	var none T
+	select {
+	case k.turn <- struct{}{}:
+	case <-ctx.Done():
+		return none, context.Cause(ctx)
+	}
+	defer func() { <-k.turn }()
+	if v, ok := k.lately(name); ok {
+		return v, nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, k.patience)
+	defer cancel()
+	began := time.Now()
+	v, err := read(ctx)
+	if err != nil {
+		return none, err
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	for other, l := range k.mu.last {
+		if time.Since(l.began) >= k.pause || len(k.mu.last) >= maxKept {
+			delete(k.mu.last, other)
+		}
+	}
+	k.mu.last[name] = kept[T]{v, began}
+	return v, nil
+}
+
+// lately is what was read within the pause.
+func (k *keep[T]) lately(name string) (T, bool) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	l, ok := k.mu.last[name]
+	return l.value, ok && time.Since(l.began) < k.pause
+}
+
+// forget makes the next reading a new one: something was changed.
+func (k *keep[T]) forget() {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	clear(k.mu.last)
+}
