@@ -14,6 +14,7 @@ import (
 // is not journaled: when tasks were last heard, what they called last, and the account of their time.
 type Ending struct {
 	past *recollection
+	now  coord.Time // of its pictures
 }
 
 // Recall runs a recorded history to its end. Republished is as in [Replay].
@@ -22,14 +23,15 @@ func Recall(ctx context.Context, j store.Journal, republished func(key string, s
 	if err != nil {
 		return nil, err
 	}
-	return &Ending{past: r}, nil
+	return &Ending{past: r, now: r.machine.Now()}, nil
 }
 
 // Status is a picture of the service at its last record. Its clock is zero where the journal does not tell the time of day: no
 // record has it, and service time stands still while no server leads.
 func (e *Ending) Status(q wire.StatusQuery) wire.Status {
-	m := e.past.machine
-	r := e.past.notes.report(coord.Status{View: m.View()}, e.past.wall(m.Now()))
+	view := e.past.machine.View()
+	view.Now = e.now
+	r := e.past.notes.report(coord.Status{View: view}, e.past.wall(e.now))
 	for _, b := range r.View.Barriers {
 		r.Usual = append(r.Usual, e.past.usual.of(b.ID))
 	}

@@ -104,21 +104,27 @@ type recollection struct {
 func recall(ctx context.Context, j store.Journal, republished func(key string, stored, offered []byte) bool) (*recollection, error) {
 	// An empty journal has no history, so the service of the configuration is never used.
 	r := &recollection{refs: make(refs)}
-	err := replay(ctx, j, coord.Config{Service: 1, Republished: republished}, r.refs, func(m *coord.Machine, b Beginning) {
-		r.machine, r.settings, r.notes = m, b.header.settings, b.header.history()
-		if !b.header.Wall.IsZero() {
-			r.zero = b.header.Wall.Add(-time.Duration(m.Now()))
-		}
-	}, func(s Step) {
-		if _, ok := s.Event.(coord.Resume); ok {
-			r.zero = time.Time{} // service time stood still for as long as no server led, which no record tells
-		}
-		r.notes.follow(s)
-		for _, e := range s.Effects {
-			if n, ok := e.(coord.Note); ok {
-				r.usual.ended(n, s.At)
-			}
-		}
-	})
+	err := replay(ctx, j, coord.Config{Service: 1, Republished: republished}, r.refs, r.begin, r.follow)
 	return r, err
+}
+
+// begin takes over what a journal begins with.
+func (r *recollection) begin(m *coord.Machine, b Beginning) {
+	r.machine, r.settings, r.notes = m, b.header.settings, b.header.history()
+	if !b.header.Wall.IsZero() {
+		r.zero = b.header.Wall.Add(-time.Duration(m.Now()))
+	}
+}
+
+// follow takes note of a step.
+func (r *recollection) follow(s Step) {
+	if _, ok := s.Event.(coord.Resume); ok {
+		r.zero = time.Time{} // service time stood still for as long as no server led, which no record tells
+	}
+	r.notes.follow(s)
+	for _, e := range s.Effects {
+		if n, ok := e.(coord.Note); ok {
+			r.usual.ended(n, s.At)
+		}
+	}
 }

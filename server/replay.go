@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"iter"
 
 	"github.com/serry-dev/serry/coord"
 	"github.com/serry-dev/serry/store"
@@ -50,6 +51,38 @@ func Replay(ctx context.Context, j store.Journal, republished func(key string, s
 // hash them again.
 func replay(ctx context.Context, j store.Journal, cfg coord.Config, refs refs,
 	begin func(*coord.Machine, Beginning), each func(Step)) error {
+	t, b, err := openTape(ctx, j, cfg, refs)
+	if err != nil {
+		return err
+	}
+	defer t.close()
+	begin(t.machine, b)
+	for {
+		step, ok, err := t.next()
+		if !ok {
+			return err
+		}
+		each(step)
+	}
+}
+
+// A tape plays a recorded history one event at a time.
+type tape struct {
+	machine *coord.Machine
+	fresh   bool // the journal has no snapshot
+	fetch   func(coord.Ref) ([]byte, error)
+	pull    func() ([]byte, error, bool) // the next batch
+	close   func()
+
+	batch  []byte // what is left of it
+	loaded bool   // at, event and bytes are those of the next record
+	at     coord.Time
+	event  coord.Event
+	bytes  int
+}
+
+// openTape loads a journal. The context is that of all that is read later, too.
+func openTape(ctx context.Context, j store.Journal, cfg coord.Config, refs refs) (*tape, Beginning, error) {
 	// Records and snapshots name large values by their digest. The digest is remembered with the value.
 	fetch := func(ref coord.Ref) ([]byte, error) {
 		value, err := j.Get(ctx, ref)
@@ -60,26 +93,47 @@ func replay(ctx context.Context, j store.Journal, cfg coord.Config, refs refs,
 	}
 	snapshot, batches, err := j.Load(ctx)
 	if err != nil {
-		return err
+		return nil, Beginning{}, err
 	}
 	m, b, err := restore(cfg, snapshot, fetch)
 	if err != nil {
-		return err
+		return nil, b, err
 	}
-	begin(m, b)
-	for batch, err := range batches {
-		if err != nil {
-			return err
+	t := &tape{machine: m, fresh: b.Fresh, fetch: fetch}
+	t.pull, t.close = iter.Pull2(batches)
+	return t, b, nil
+}
+
+// peek says when the next event happened. It is false at the end, and where there is an error.
+func (t *tape) peek() (coord.Time, bool, error) {
+	for !t.loaded && len(t.batch) == 0 {
+		batch, err, ok := t.pull()
+		if err != nil || !ok {
+			return 0, false, err
 		}
 		// A server saves a snapshot before its first record, because the settings are in there.
-		if b.Fresh {
-			return fmt.Errorf("%w: records without a snapshot before them", store.ErrDamaged)
+		if t.fresh {
+			return 0, false, fmt.Errorf("%w: records without a snapshot before them", store.ErrDamaged)
 		}
-		if err := replayBatch(m, batch, fetch, each); err != nil {
-			return err
-		}
+		t.batch = batch
 	}
-	return nil
+	if !t.loaded {
+		at, event, rest, err := t.machine.ReadRecord(t.batch, t.fetch)
+		if err != nil {
+			return 0, false, err
+		}
+		t.at, t.event, t.bytes, t.batch, t.loaded = at, event, len(t.batch)-len(rest), rest, true
+	}
+	return t.at, true, nil
+}
+
+// next steps the machine by one event. It is false at the end, and where there is an error.
+func (t *tape) next() (Step, bool, error) {
+	if _, ok, err := t.peek(); !ok {
+		return Step{}, false, err
+	}
+	t.loaded = false
+	return Step{At: t.at, Event: t.event, Effects: t.machine.Step(t.at, t.event), bytes: t.bytes}, true, nil
 }
 
 // restore makes the machine that a snapshot shows, or a new one if there is no snapshot.
@@ -96,17 +150,4 @@ func restore(cfg coord.Config, snapshot []byte, fetch func(coord.Ref) ([]byte, e
 	}
 	m, err := coord.Restore(h.apply(cfg), machine, fetch)
 	return m, Beginning{header: h, bytes: len(snapshot)}, err
-}
-
-// replayBatch steps a machine through the records of one write.
-func replayBatch(m *coord.Machine, batch []byte, fetch func(coord.Ref) ([]byte, error), each func(Step)) error {
-	for len(batch) > 0 {
-		at, ev, rest, err := m.ReadRecord(batch, fetch)
-		if err != nil {
-			return err
-		}
-		each(Step{At: at, Event: ev, Effects: m.Step(at, ev), bytes: len(batch) - len(rest)})
-		batch = rest
-	}
-	return nil
 }
