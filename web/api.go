@@ -2,6 +2,7 @@ package web
 
 import (
 	"cmp"
+	"context"
 	"fmt"
 	"math"
 	"net/http"
@@ -25,12 +26,28 @@ func (s *Server) picture(w http.ResponseWriter, r *http.Request, names ...string
 		refuse(w, http.StatusBadRequest, err.Error(), "")
 		return nil, nil
 	}
-	p, err := s.hub.current(r.Context())
+	p, err := s.current(r.Context())
 	if err != nil {
-		refuse(w, http.StatusBadGateway, "the service of the job does not answer: "+err.Error(), "")
+		refuse(w, http.StatusBadGateway, err.Error(), "")
 		return nil, nil
 	}
 	return p, q
+}
+
+// current is what is known now or, of a past, what was known at the time that the request is about.
+func (s *Server) current(ctx context.Context) (*picture, error) {
+	if s.past != nil {
+		p, err := s.past.current(ctx)
+		if err != nil {
+			return nil, fmt.Errorf("the journal cannot be read: %w", err)
+		}
+		return p, nil
+	}
+	p, err := s.hub.current(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("the service of the job does not answer: %w", err)
+	}
+	return p, nil
 }
 
 // job is serry status -o json.
@@ -225,7 +242,7 @@ func (s *Server) events(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	all := []happening{}
-	past := s.hub.pastEvents()
+	past := s.happenings(p)
 	for i := len(past) - 1; i >= 0 && len(all) < limit; i-- {
 		e := past[i]
 		rank := diagnose.RankOf(e.Task, len(p.Status.Jobs) == 1)

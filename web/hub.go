@@ -35,6 +35,7 @@ type picture struct {
 	report diagnose.Report
 	marks  []diagnose.Marked // of the tasks of the status
 	taken  time.Time
+	past   bool // it is of a journal
 }
 
 // A hub asks the source while people look, and keeps what viewers are sent.

@@ -66,6 +66,7 @@ type Server struct {
 	stacks *stackReader
 	panels Panels
 	hide   hiding
+	past   *replayer // or nil: the job is looked at as it is now
 	log    *slog.Logger
 
 	sizes       *keep[[]coord.KeySize]
@@ -126,6 +127,9 @@ func New(cfg Config) (*Server, error) {
 		writer := newAccess(cfg.WriteToken, nil)
 		s.access.writer = &writer
 	}
+	if past, ok := cfg.Source.(Past); ok {
+		s.past = newReplayer(past)
+	}
 	s.route(files)
 	s.http = &http.Server{
 		Handler: s, ReadHeaderTimeout: headTimeout, IdleTimeout: idleTimeout, MaxHeaderBytes: headBytes,
@@ -162,6 +166,9 @@ func (s *Server) route(files fs.FS) {
 	for path, serve := range all {
 		s.mux.Handle(path, s.access.ask(serve))
 	}
+	if s.past != nil {
+		s.mux.Handle("GET /api/v1/moment", s.access.ask(s.moment))
+	}
 	s.mux.HandleFunc("/api/", func(w http.ResponseWriter, r *http.Request) {
 		refuse(w, http.StatusNotFound, "there is no "+r.Method+" "+r.URL.Path+" here", "docs/PAGE.md lists what there is")
 	})
@@ -189,6 +196,13 @@ const actPath = "/api/v1/acts/"
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if !s.access.admit(w, r) {
 		return
+	}
+	if s.past != nil {
+		var err error
+		if r, err = s.past.aim(r); err != nil {
+			refuse(w, http.StatusBadRequest, err.Error(), "")
+			return
+		}
 	}
 	limit := int64(bodyBytes)
 	if s.panels.Acts != nil && strings.HasPrefix(r.URL.Path, actPath) {

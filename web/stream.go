@@ -43,6 +43,10 @@ func (s *Server) stream(w http.ResponseWriter, r *http.Request) {
 	if last == "" {
 		last = q["last"]
 	}
+	if s.past != nil {
+		s.past.stream(w, r, s.hub.name())
+		return
+	}
 	if !s.hub.join() {
 		refuse(w, http.StatusServiceUnavailable, fmt.Sprintf("%d viewers look at this page already", maxViewers), "close some")
 		return
@@ -51,7 +55,7 @@ func (s *Server) stream(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Content-Type", "text/event-stream")
 	w.Header().Set("X-Accel-Buffering", "no") // of proxies
 	v := viewer{w: w, control: http.NewResponseController(w)}
-	if v.hello(s.hub, last != "") != nil {
+	if v.greet(s.hub.name(), last != "") != nil {
 		return
 	}
 	ping := time.NewTicker(pingPause)
@@ -84,13 +88,13 @@ type viewer struct {
 	control *http.ResponseController
 }
 
-// hello begins a stream.
-func (v viewer) hello(h *hub, again bool) error {
+// greet begins a stream.
+func (v viewer) greet(instance string, again bool) error {
 	hello := struct {
 		Version  int    `json:"version"`
 		Instance string `json:"instance"`
 		Again    bool   `json:"again,omitempty"` // it goes on with a former stream
-	}{Version, h.name(), again}
+	}{Version, instance, again}
 	return v.send([][]byte{fmt.Appendf(nil, "retry: %d\nevent: hello\ndata: %s\n\n", retryMillis, encode(hello))})
 }
 

@@ -48,6 +48,9 @@ func newDigest(p *picture, past []happening) digest {
 		Verdict: p.report.Verdict, Healthy: p.report.Healthy, Evidence: p.report.Evidence, Advice: p.report.Advice,
 		Slow: diagnose.StragglerLines(s, digestSlow),
 	}
+	if p.past {
+		d.Title += ", as of " + clockText(s.Clock)
+	}
 	if s.Goodput != nil {
 		d.Goodput = diagnose.GoodputText(s.Goodput)
 	}
@@ -69,6 +72,14 @@ func newDigest(p *picture, past []happening) digest {
 		d.Lately = append(d.Lately, past[i])
 	}
 	return d
+}
+
+// clockText is a time of day. Where a journal does not tell it (see [TimeLine]) it is how long after the beginning of the service that was.
+func clockText(t time.Time) string {
+	if t.UTC().Year() == 1970 {
+		return "+" + diagnose.Ago(time.Duration(t.UnixNano()).Seconds())
+	}
+	return t.Local().Format(time.TimeOnly)
 }
 
 // countsText says how many ranks are in which state.
@@ -121,7 +132,7 @@ func (d *digest) write(out io.Writer) {
 		if i == 0 {
 			b.WriteString("\nlately\n")
 		}
-		line("  %s  %s", e.Time.Local().Format(time.TimeOnly), e.Text)
+		line("  %s  %s", clockText(e.Time), e.Text)
 	}
 	_, _ = io.WriteString(out, b.String()) // a reader that is gone needs no answer
 }
@@ -129,7 +140,7 @@ func (d *digest) write(out io.Writer) {
 // plainPage is the page without JavaScript. Package template makes text of the job harmless in it.
 var plainPage = template.Must(template.New("plain").Funcs(template.FuncMap{
 	"line":  harmless.Line,
-	"clock": func(t time.Time) string { return t.Local().Format(time.TimeOnly) },
+	"clock": clockText,
 }).Parse(`<!doctype html>
 <html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width">
 <meta http-equiv="refresh" content="10"><title>serry</title><link rel="stylesheet" href="style.css"></head>
@@ -166,7 +177,7 @@ func writePlainForm(w http.ResponseWriter, text string) {
 // plain serves the page without JavaScript.
 func (s *Server) plain(w http.ResponseWriter, r *http.Request) {
 	if p, _ := s.picture(w, r); p != nil {
-		d := newDigest(p, s.hub.pastEvents())
+		d := newDigest(p, s.happenings(p))
 		w.Header().Set("Content-Type", "text/html; charset=utf-8")
 		_ = plainPage.Execute(w, d) // a reader that is gone needs no answer
 	}
@@ -177,7 +188,7 @@ func (s *Server) front(files fs.FS) http.HandlerFunc {
 	page := assets(files)
 	text := s.access.ask(func(w http.ResponseWriter, r *http.Request) {
 		if p, _ := s.picture(w, r); p != nil {
-			d := newDigest(p, s.hub.pastEvents())
+			d := newDigest(p, s.happenings(p))
 			w.Header().Set("Content-Type", "text/plain; charset=utf-8")
 			d.write(w)
 		}

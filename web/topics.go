@@ -108,10 +108,16 @@ func summary(s wire.Status) wire.Status {
 	return s
 }
 
+// shortSummary is a summary without what has a topic of its own.
+func shortSummary(s wire.Status) wire.Status {
+	s = summary(s)
+	s.Notes, s.Barriers = []wire.NoteStatus{}, []wire.BarrierStatus{}
+	return s
+}
+
 // publishPicture sends what of a picture is new. It needs mu.
 func (h *hub) publishPicture(p *picture) {
-	s := summary(p.Status)
-	s.Notes, s.Barriers = []wire.NoteStatus{}, []wire.BarrierStatus{} // they have topics of their own
+	s := shortSummary(p.Status)
 	h.publish(p.taken, topicJob, jobKey(s), s)
 	grid := newGrid(p)
 	h.publish(p.taken, topicGrid, keyOf(grid), grid)

@@ -96,15 +96,21 @@ func readToken(flag, name string) (token string, drawn bool, err error) {
 // A page is the page of a job that this process serves.
 type page struct {
 	server *web.Server
-	source *pageSource
+	source source
 	served chan struct{} // it is not served any more
 	url    string        // for people to open
 	write  string        // for people who may change the job; or empty
 }
 
-// open serves the page of the job whose service at says where it is. acts may change the job, if --web-write is given. Without --web
-// there is no page, and nil.
-func (s *pageSettings) open(at *pageSource, acts *pageActs, log *slog.Logger) (*page, error) {
+// A source is what a page shows, until it is closed.
+type source interface {
+	web.Source
+	panels() web.Panels // but for acts
+	close()
+}
+
+// open serves the page of what at shows. acts may change the job, if --web-write is given. Without --web there is no page, and nil.
+func (s *pageSettings) open(at source, acts *pageActs, log *slog.Logger) (*page, error) {
 	if s.listen == "" {
 		return nil, nil
 	}
@@ -118,7 +124,7 @@ func (s *pageSettings) open(at *pageSource, acts *pageActs, log *slog.Logger) (*
 		if config.WriteToken, drawnToWrite, err = readToken("web-write-token-file", s.writeFile); err != nil {
 			return nil, err
 		}
-		acts.source, config.Panels.Acts = at, acts
+		config.Panels.Acts = acts
 	}
 	l, err := listen(s.listen)
 	if err != nil {

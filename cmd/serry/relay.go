@@ -194,7 +194,8 @@ func (s *relaySettings) run(cmd *cobra.Command, cfg relay.Config) error {
 	}
 	settleIn()
 	defer s.answer(printed(l))()
-	page, err := s.page.open(newPageSource(askedAt(printed(l)), mtls.Files{}), &pageActs{}, cfg.Log) // as the ranks of this host see the service
+	source := newPageSource(askedAt(printed(l)), mtls.Files{}) // as the ranks of this host see the service
+	page, err := s.page.open(source, &pageActs{source: source}, cfg.Log)
 	if err != nil {
 		l.Close()
 		return err

@@ -37,9 +37,15 @@ what the service did and answered then.
 
 A journal begins where the service last replaced its past by a snapshot.
 --export keeps it: one file, to be looked at elsewhere, or to go on with (serry
-serve --restore).`,
+serve --restore).
+
+--web shows the job on a page instead, with a slider over the time: verdict, ranks,
+waits and events as of then (docs/PAGE.md).`,
 		Example: `  serry replay /var/lib/serry
   serry replay --export incident.journal etcd:host1:2379,host2:2379
+
+  # on a page, with a slider over the time
+  serry replay --web incident.journal
 
   # servers with --peers: the store of one of them, on its host
   serry replay etcd:unix:/var/lib/serry/client.sock
@@ -51,12 +57,17 @@ serve --restore).`,
 			if err := r.printer.open(cmd); err != nil {
 				return err
 			}
-			return failed(r.run(cmd.Context(), args[0]))
+			if err := r.checkPage(cmd); err != nil {
+				return seeHelp(cmd, err)
+			}
+			return failed(r.run(cmd, args[0]))
 		},
 	}
 	r.printer.define(cmd)
 	cmd.Flags().BoolVar(&r.calls, "calls", false, "tell of every call and its answer, too")
 	cmd.Flags().StringVar(&r.export, "export", "", "write the journal to a `file`, and tell nothing")
+	r.page.define(cmd.Flags(), "`address` of a page that shows the job as of any time of the journal, until SIGINT; a free port of this host where none is given")
+	cmd.Flags().Lookup("web").NoOptDefVal = pageHere
 	r.etcd.defineEtcd(cmd.Flags())
 	return cmd
 }
@@ -66,6 +77,7 @@ type replay struct {
 	printer
 	calls  bool
 	export string
+	page   pageSettings
 	etcd   storeSettings
 
 	begun  server.Beginning
@@ -98,7 +110,19 @@ type history struct {
 	Moments []moment       `json:"moments"`
 }
 
-func (r *replay) run(ctx context.Context, name string) error {
+// checkPage says what is wrong with the flags about a page.
+func (r *replay) checkPage(cmd *cobra.Command) error {
+	if r.page.listen != "" && (r.export != "" || r.calls || cmd.Flags().Changed("output")) {
+		return errors.New("--web shows a journal on a page: --export, --calls and -o are for journals that are written or told")
+	}
+	if r.page.write {
+		return errors.New("--web-write is for a job that runs: leave it out")
+	}
+	return r.page.check()
+}
+
+func (r *replay) run(cmd *cobra.Command, name string) error {
+	ctx := cmd.Context()
 	h, err := r.etcd.openHistory(ctx, name)
 	if err != nil {
 		return err
@@ -106,6 +130,12 @@ func (r *replay) run(ctx context.Context, name string) error {
 	defer h.Close()
 	if r.export != "" {
 		return r.keep(ctx, h)
+	}
+	if r.page.listen != "" {
+		if err := r.serve(cmd, h); err != nil {
+			return fmt.Errorf("%s: %w", name, err)
+		}
+		return nil
 	}
 	r.asked = make(map[coord.Req]string)
 	if err := server.Replay(ctx, h, topo.Republished, r.begin, r.step); err != nil {

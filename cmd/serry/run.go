@@ -368,7 +368,7 @@ func runJob(cmd *cobra.Command, cfg launch.Config, s *runSettings) error {
 	source := newPageSource("", s.tls)
 	cfg.Directory = directories{listed, source}
 	running := &pageOfJob{}
-	page, err := s.page.open(source, &pageActs{job: running}, cfg.Service.Log)
+	page, err := s.page.open(source, &pageActs{source: source, job: running}, cfg.Service.Log)
 	if err != nil && s.page.optional {
 		screen.Note(launch.Note{Text: "no page: " + err.Error(), Warning: true})
 		err = nil

@@ -156,7 +156,8 @@ func serve(cmd *cobra.Command, s *settings, cfg server.Config) (err error) {
 func (s *settings) openPage(l net.Listener, log *slog.Logger) (*page, error) {
 	files := s.tls
 	files.PeerPrefix = "" // it is what clients are called
-	return s.page.open(newPageSource(askedAt(printed(l)), files), &pageActs{stops: true}, log)
+	source := newPageSource(askedAt(printed(l)), files)
+	return s.page.open(source, &pageActs{source: source, stops: true}, log)
 }
 
 // askedAt is where a program on this host asks a server that listens on an address.

@@ -181,16 +181,9 @@ func (q *query) journal(ctx context.Context, name string, all bool) error {
 	if err != nil {
 		return runError{fmt.Errorf("%s: %w", name, err)}
 	}
-	saves, err := preempt.ReadRecords(ctx, end)
+	e, err := recalled(ctx, end)
 	if err != nil {
 		return runError{err}
-	}
-	e := diagnose.Evidence{Status: end.Status(wire.StatusQuery{Tasks: true}), Saves: saves}
-	if value, ok := end.Value(diagnose.HangKey); ok {
-		e.Hang, _ = diagnose.ReadHang(value) // nil: it is of another version
-	}
-	if keys, err := end.List(ctx, diagnose.GlooKeys); err == nil {
-		e.Peers = diagnose.ReadPeers(keys)
 	}
 	report := diagnose.Judge(e)
 	if all {

@@ -6,6 +6,7 @@ import { follow } from './live.js';
 import { marks } from './marks.js';
 import { showCounts, showJob, showLegend, showWaits, showWhy } from './panels.js';
 import { Detail, Stacks, Table } from './rank.js';
+import { Slider } from './slider.js';
 import { ago, byId, clock, setText, tick } from './text.js';
 import { Timeline } from './timeline.js';
 
@@ -17,6 +18,7 @@ const timeline = new Timeline();
 const stacks = new Stacks();
 const detail = new Detail(timeline, stacks);
 const table = new Table(openRank);
+const slider = new Slider(showMoment);
 const grid = new Grid(byId('grid'), (cell) => openRank(nameOf(cell)), point);
 
 /** rankOf is what people call a task. @param {string} task */
@@ -95,8 +97,17 @@ function take(m) {
   if (m.id) document.body.dataset.revision = m.id;
 }
 
+/** showMoment shows a job as of a time. @param {any} moment */
+function showMoment(moment) {
+  timeline.clear();
+  for (const e of moment.events) timeline.add(e);
+  for (const name of ['hosts', 'grid', 'job', 'waits', 'why']) take({ name, id: '', data: moment[name], at: Date.now(), past: true });
+  document.body.dataset.revision = `at ${moment.at_seconds}`;
+}
+
 /** @type {Record<string, (m: import('./stream.js').Message) => void>} */
 const shows = {
+  past: (m) => slider.begin(m.data),
   job: showJob,
   why: (m) => { showWhy(m); showWaits(newest.waits, m, rankOf); detail.changed(); },
   waits: (m) => showWaits(m, newest.why, rankOf),
@@ -127,8 +138,8 @@ function showLink() {
   else if (newest.job?.data.stopped) text = 'the job has ended';
   byId('away').hidden = !text;
   setText(byId('away'), text);
-  byId('live').className = on && !away ? 'on' : 'away';
-  setText(byId('live'), on && !away ? 'live ●' : 'not live ○');
+  byId('live').className = newest.past && on ? '' : on && !away ? 'on' : 'away';
+  setText(byId('live'), newest.past ? 'a journal' : on && !away ? 'live ●' : 'not live ○');
 }
 
 /** dress puts the page in the colours that a person, or the system, prefers. */
@@ -191,6 +202,6 @@ byId('copy').addEventListener('click', async () => {
   setText(byId('copied'), done ? 'copied' : 'this browser copies only over https or on localhost');
 });
 listen(grid, { open: (cell) => openRank(nameOf(cell)), back: () => { location.hash = '#/'; }, theme: otherTheme, point });
-addEventListener('hashchange', route);
-setInterval(() => { tick(); showLink(); }, 1000);
+addEventListener('hashchange', () => { route(); slider.route(); });
+setInterval(() => { if (!newest.past) tick(); showLink(); }, 1000);
 begin().then(route);

@@ -19,7 +19,7 @@ export function showJob(m) {
   document.title = `serry ${jobs}`;
   const t = s.takeover;
   facts(byId('coordinator-facts'), [
-    ['leader', s.leader ? `${s.leader}, term ${s.term}` : 'one server, no standby'],
+    ['leader', s.leader ? `${s.leader}, term ${s.term}` : (m.past ? 'a journal does not say' : 'one server, no standby')],
     ['fail-over', t ? `from ${t.from} at ${clock(t.at)}${t.took_seconds ? `, ${ago(t.took_seconds)}` : ', handed over'}` : undefined],
     ['keys', `${s.keys.toLocaleString()}, ${bytes(s.store_bytes)}`],
     ['waiting', `${s.waiting_calls.toLocaleString()} calls`],

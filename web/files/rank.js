@@ -1,14 +1,16 @@
 // @ts-check
 // One rank, the table of ranks, and where ranks are in their code. They are asked for when they are looked at.
 import { marks } from './marks.js';
+import { asOf } from './slider.js';
 import { age, byId, clock, el, facts, setText } from './text.js';
 
 const rows = 100; // of the table
 const pause = 2000; // milliseconds between two questions
+const pastPause = 100; // the same, of a journal, whose slider moves
 
 /** ask gets a document, or throws what the server says. @param {string} path @param {RequestInit} [options] */
 export async function ask(path, options) {
-  const r = await fetch(`api/v1/${path}`, options);
+  const r = await fetch(`api/v1/${asOf(path)}`, options);
   const body = await r.json();
   if (!r.ok) throw new Error(body.error ?? r.statusText);
   return body;
@@ -22,15 +24,21 @@ class Sometimes {
     this.last = -Infinity;
     /** @type {any} */
     this.timer = null;
+    this.acts = false;
+    this.again = false; // it was wanted while it was done
   }
 
   want() {
+    this.again = this.acts;
     if (this.timer !== null || document.hidden) return;
     this.timer = setTimeout(async () => {
       this.last = performance.now();
+      this.acts = true;
       await this.act().catch(() => {}); // the banner says that the server does not answer
+      this.acts = false;
       this.timer = null;
-    }, Math.max(0, this.last + pause - performance.now()));
+      if (this.again) this.want();
+    }, Math.max(0, this.last + (asOf('') ? pastPause : pause) - performance.now()));
   }
 }
 

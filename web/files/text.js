@@ -54,8 +54,12 @@ export function tick() {
   }
 }
 
+/** The page of a journal that does not tell the time of day says how long after its beginning something was. */
+export const dial = { service: false };
+
 /** @param {string|number|Date} when */
 export function clock(when) {
+  if (dial.service) return `+${ago(new Date(when).getTime() / 1000)}`;
   return new Date(when).toLocaleTimeString([], { hour12: false });
 }
 
