@@ -28,16 +28,9 @@ func TestRealJob(t *testing.T) {
 		}
 		t.Skipf("NOT TESTED: the page of a real jax job: %v; scripts/venvs.sh jax-new makes it", err)
 	}
-	dir := t.TempDir()
-	serry, token := filepath.Join(dir, "serry"), filepath.Join(dir, "token")
-	if out, err := exec.CommandContext(t.Context(), "go", "build", "-o", serry, "github.com/serry-dev/serry/cmd/serry").CombinedOutput(); err != nil {
-		t.Fatalf("go build: %v\n%s", err, out)
-	}
-	if err := os.WriteFile(token, []byte(stageToken), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	job := exec.CommandContext(t.Context(), serry, "run", "-n", "4", "--web", "--web-token-file", token, "--", python, filepath.Join("testdata", "train.py"))
-	job.Env = append(os.Environ(), "JAX_PLATFORMS=cpu", "XDG_RUNTIME_DIR="+dir)
+	k := buildTools(t)
+	job := exec.CommandContext(t.Context(), k.serry, "run", "-n", "4", "--web", "--web-token-file", k.token, "--", python, filepath.Join("testdata", "train.py"))
+	job.Env = append(os.Environ(), "JAX_PLATFORMS=cpu", "XDG_RUNTIME_DIR="+k.dir)
 	var out bytes.Buffer
 	job.Stdout = &out
 	said, err := job.StderrPipe()

@@ -1,10 +1,10 @@
-// Drives a real browser over the page: node drive.mjs cases STAGE, shots STAGE FOLDER, or real PAGE TOKEN. Each case is a line of JSON on stdout.
+// Drives a real browser over the page: node drive.mjs cases STAGE, shots STAGE FOLDER, real PAGE TOKEN, or journal PAGE TOKEN. Each case is a line of JSON on stdout.
 // Nothing sleeps: everything waits for what the page shows.
 const { chromium } = await import(process.env.PLAYWRIGHT);
 const [what, stage, folder] = process.argv.slice(2);
 
 const browser = await chromium.launch({ executablePath: process.env.CHROMIUM, args: ['--no-sandbox', '--disable-gpu'] });
-const patience = 60_000; // milliseconds, until a case is given up
+const patience = Number(process.env.PATIENCE ?? 60_000); // milliseconds, until a case is given up
 
 /** order asks the stage for something. */
 async function order(body) {
@@ -16,6 +16,13 @@ async function order(body) {
 /** open makes a job and opens its page. */
 async function open(context, scene, ranks, hash = '') {
   const job = await order({ do: 'new', scene, ranks });
+  const page = await visit(context, `${job.url}#token=${job.token}${hash}`);
+  await cells(page, ranks);
+  return { ...job, page };
+}
+
+/** visit opens a page, and notes its errors and what it asks for. */
+async function visit(context, url) {
   const page = await context.newPage();
   page.setDefaultTimeout(patience);
   page.errors = [];
@@ -23,9 +30,8 @@ async function open(context, scene, ranks, hash = '') {
   page.on('console', (m) => { if (m.type() === 'error' && !/ERR_|Failed to load resource/.test(m.text())) page.errors.push(m.text()); });
   page.requests = [];
   page.on('request', (r) => page.requests.push(r.url()));
-  await page.goto(`${job.url}#token=${job.token}${hash}`);
-  await cells(page, ranks);
-  return { ...job, page };
+  await page.goto(url);
+  return page;
 }
 
 /** cells waits until the grid has as many cells. */
@@ -308,7 +314,51 @@ async function fallsAsleep(context) {
   return `named at ${named}`;
 }
 
+/** journal looks at an incident after the fact: three ranks, of which one is lost 4.1 s after the beginning. */
+async function journal(context) {
+  await context.clock.install();
+  const page = await visit(context, `${stage}#token=${folder}`);
+  await cells(page, 3);
+  await says(page, '#live', 'a journal');
+  await says(page, '#verdict-text', 'rank 2 died');
+  await says(page, '#counts', '3: 1 failed · 2 at work');
+  await says(page, '#events', '+4.1srank 2 failed');
+  await says(page, '#coordinator-facts', 'a journal does not say');
+  const slider = page.locator('#past input');
+  await slider.focus();
+  await page.keyboard.press('ArrowLeft');
+  await says(page, '#counts', '3: 1 missing at a barrier · 2 at work');
+  await says(page, '#waits-body', 'barrier "step"2/34.0s');
+  await says(page, '#verdict-text', 'rank 2 is late');
+  await page.waitForFunction(() => !document.getElementById('events').textContent.includes('rank 2 failed'));
+  await says(page, '#twin tbody', 'at work');
+  must(/at=4\.08/.test(page.url()), `the address has no time: ${page.url()}`);
+
+  const colleague = await visit(context, page.url());
+  await cells(colleague, 3);
+  await says(colleague, '#waits-body', 'barrier "step"2/34.0s');
+  await colleague.click('#waits-body a');
+  await says(colleague, '#rank-facts', 'missing atstep');
+  must(/#\/ranks\/2\?at=4\.08/.test(colleague.url()), `the address of a rank has no time: ${colleague.url()}`);
+  await colleague.click('#past button[title="the next record"]');
+  await says(colleague, '#rank-facts', 'failed (failed)');
+  await says(colleague, '#counts', '1 failed');
+
+  await slider.fill('0');
+  await says(page, '#counts', '3: 3 not here');
+  await says(page, '#waits-body', 'no rank waits');
+  await says(page, '#twin tbody', 'not here');
+  await slider.fill('1500');
+  await says(page, '#waits-body', 'barrier "step"2/31.4s');
+  await page.clock.fastForward(60_000);
+  await says(page, '#waits-body', 'barrier "step"2/31.4s'); // nothing grows older in a journal
+  must(await page.locator('#read-stacks').isHidden(), 'stacks of a journal can be asked for');
+  clean(page);
+  clean(colleague);
+}
+
 if (what === 'real') await run('a rank falls asleep', fallsAsleep);
+else if (what === 'journal') await run('a journal with a slider', journal);
 else if (what === 'shots') for (const s of scenes) await run(s.join(' '), () => shoot(s));
 else for (const [name, act] of Object.entries(cases)) await run(name, act);
 await browser.close();
