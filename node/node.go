@@ -92,6 +92,7 @@ type Node struct {
 		lostAt  time.Time     // and when its connection broke
 		changed chan struct{} // closed when one of these changes
 		leaving bool          // no more campaigns
+		page    string        // address of its page, or empty
 		err     error         // why it ended by itself
 	}
 }

@@ -27,10 +27,24 @@ func (a answering) Serve(c rpc.Conn, call rpc.CallID, method string, body []byte
 	c.Reply(call, a.node.self().Bytes(), rpc.Status{})
 }
 
+// Announce says where people see the page of this node, which then tells it to all who ask about the node: the pages of other servers
+// lead there.
+func (n *Node) Announce(page string) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.mu.page = page
+}
+
+func (n *Node) page() string {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.mu.page
+}
+
 // self says what this node is, and which others it knows.
 func (n *Node) self() wire.ServerReply {
 	leader, leads := n.Leader()
-	r := wire.ServerReply{Name: n.cfg.Name, Address: n.cfg.Address, Leads: leads, Leader: leader.Address, Term: leader.Term}
+	r := wire.ServerReply{Name: n.cfg.Name, Address: n.cfg.Address, Leads: leads, Leader: leader.Address, Term: leader.Term, Page: n.page()}
 	if n.cfg.Members != nil {
 		r.Applied = n.cfg.Members.Applied()
 		for _, p := range n.cfg.Members.Peers() {

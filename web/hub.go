@@ -67,7 +67,8 @@ type hub struct {
 		changed  chan struct{} // closed when there are more messages
 	}
 
-	history history // owned by loop
+	history  history // owned by loop
+	surveyor surveyor
 }
 
 // A topic is the newest message of its kind.
@@ -87,7 +88,8 @@ type message struct {
 // newHub makes a hub that runs until close.
 func newHub(source Source) *hub {
 	ctx, cancel := context.WithCancel(context.Background())
-	h := &hub{source: source, wake: make(chan struct{}, 1), stop: cancel, done: make(chan struct{})}
+	network, _ := source.(Network)
+	h := &hub{source: source, surveyor: surveyor{network: network}, wake: make(chan struct{}, 1), stop: cancel, done: make(chan struct{})}
 	h.mu.next, h.mu.changed = make(chan struct{}), make(chan struct{})
 	h.mu.topics = make(map[string]topic)
 	h.mu.instance = NewToken()[:8]
@@ -98,6 +100,7 @@ func newHub(source Source) *hub {
 func (h *hub) close() {
 	h.stop()
 	<-h.done
+	h.surveyor.work.Wait()
 }
 
 // loop asks whenever a picture is wanted, with pauses between.
@@ -114,6 +117,7 @@ func (h *hub) loop(ctx context.Context) {
 		}
 		began := time.Now()
 		h.look(ctx)
+		h.survey(ctx)
 		pause := time.NewTimer(max(lookPause, (lookShare-1)*time.Since(began)))
 		select {
 		case <-pause.C:

@@ -155,6 +155,7 @@ func (s *Server) route(files fs.FS) {
 		"GET /api/v1/waits":         s.waits,
 		"GET /api/v1/events":        s.events,
 		"GET /api/v1/why":           s.why,
+		"GET /api/v1/servers":       s.servers,
 		"GET /api/v1/stacks":        s.lastStacks,
 		"POST /api/v1/stacks":       s.readStacks,
 		"GET /api/v1/stream":        s.stream,

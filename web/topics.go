@@ -23,7 +23,7 @@ const (
 	topicPing   = "ping"
 )
 
-var topicNames = []string{topicJob, topicGrid, topicHosts, topicWaits, topicWhy, topicEvents}
+var topicNames = []string{topicJob, topicGrid, topicHosts, topicWaits, topicWhy, topicServers, topicEvents}
 
 // A Grid is the mark of every rank, in the order of their numbers, in a few bytes: 10,000 ranks of which one is odd are
 // ".996!1.9003" (D-WEB-8).

@@ -79,6 +79,7 @@ type ServerReply struct {
 	Term    uint64 `json:"term,omitempty"`    // of that leadership
 	Applied uint64 `json:"applied,omitempty"` // entries of the log that the peers share, which it has
 	Peers   []Peer `json:"peers,omitempty"`   // all servers, this one included
+	Page    string `json:"page,omitempty"`    // address of its page for people, without the token
 }
 
 // A Peer is a server as the others know it.

@@ -147,6 +147,9 @@ func (s *pageSettings) open(at source, acts *pageActs, log *slog.Logger) (*page,
 		log.Warn("plain text: the token of the page can be read on the way to it; put a proxy with TLS before it", "web", printed(l))
 	}
 	p := &page{server: server, source: at, served: make(chan struct{}), url: "http://" + s.reached(l) + "/"}
+	if known, ok := at.(*pageSource); ok {
+		known.servers.at(p.url)
+	}
 	if drawnToWrite {
 		p.write = p.url + "#token=" + config.WriteToken
 	}
@@ -194,6 +197,8 @@ func (p *page) close() {
 // A pageSource asks the service of a job for its page, as commands ask it. It implements [web.Source], and
 // [launch.Directory]: each attempt of a job may have a service of its own.
 type pageSource struct {
+	servers *serverSurvey // or nil; set before the page is opened
+
 	mu struct {
 		sync.Mutex
 		access access

@@ -107,6 +107,7 @@ type serverStatus struct {
 	Term    uint64  `json:"term,omitempty"`
 	Lag     *uint64 `json:"lag,omitempty"` // entries of the log that it has yet to apply; nil: not known
 	Error   string  `json:"error,omitempty"`
+	Page    string  `json:"page,omitempty"` // of its page, without the token
 
 	applied uint64
 	leader  string // that it knows of
@@ -238,7 +239,7 @@ func (d dialer) ask(ctx context.Context) serverStatus {
 	if err != nil {
 		return down(err)
 	}
-	s := serverStatus{Name: reply.Name, Address: reply.Address, State: serverStandby, Term: reply.Term, applied: reply.Applied, leader: reply.Leader, peers: reply.Peers}
+	s := serverStatus{Name: reply.Name, Address: reply.Address, State: serverStandby, Term: reply.Term, applied: reply.Applied, leader: reply.Leader, peers: reply.Peers, Page: reply.Page}
 	if reply.Leads {
 		s.State = serverLeads
 	}

@@ -366,6 +366,7 @@ func runJob(cmd *cobra.Command, cfg launch.Config, s *runSettings) error {
 	outliveReaders()
 	listed, _ := register(entry{Kind: kindRun, Tasks: cfg.Tasks * max(1, cfg.Nodes), Command: cfg.Command, TLS: listedFiles(s.tls)}) // the job runs all the same
 	source := newPageSource("", s.tls)
+	source.servers = newServerSurvey(cfg.Relay.Upstream, s.tls)
 	cfg.Directory = directories{listed, source}
 	running := &pageOfJob{}
 	page, err := s.page.open(source, &pageActs{source: source, job: running}, cfg.Service.Log)

@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/serry-dev/serry"
+	"github.com/serry-dev/serry/node"
 	"github.com/serry-dev/serry/server"
 	"github.com/serry-dev/serry/wire/mtls"
 )
@@ -128,6 +129,9 @@ func serve(cmd *cobra.Command, s *settings, cfg server.Config) (err error) {
 		return err
 	}
 	defer page.close()
+	if several, ok := srv.(*node.Node); ok && page != nil {
+		several.Announce(page.address())
+	}
 	fmt.Fprintf(cmd.OutOrStdout(), "serry: serving %d tasks on %s\n", total, printed(l))
 	if page != nil {
 		page.say(cmd.OutOrStdout())
@@ -157,6 +161,7 @@ func (s *settings) openPage(l net.Listener, log *slog.Logger) (*page, error) {
 	files := s.tls
 	files.PeerPrefix = "" // it is what clients are called
 	source := newPageSource(askedAt(printed(l)), files)
+	source.servers = newServerSurvey([]string{askedAt(printed(l))}, files)
 	return s.page.open(source, &pageActs{source: source, stops: true}, log)
 }
 

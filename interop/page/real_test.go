@@ -3,10 +3,15 @@ package page_test
 import (
 	"bufio"
 	"bytes"
+	"encoding/json"
 	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -32,11 +37,20 @@ func buildTools(t *testing.T) tools {
 // A program is a command of serry that runs and has a page.
 type program struct {
 	cmd *exec.Cmd
-	url string // of the page
+	out io.Reader
+	url string // of the page; set by await
 }
 
-// start starts a command that serves a page, and waits until it says where. It is killed at the end of the test.
+// start starts a command that serves a page, and waits until it says where.
 func (k tools) start(t *testing.T, args ...string) *program {
+	t.Helper()
+	p := k.begin(t, args...)
+	p.await(t)
+	return p
+}
+
+// begin starts a command. It is killed at the end of the test.
+func (k tools) begin(t *testing.T, args ...string) *program {
 	t.Helper()
 	cmd := exec.Command(k.serry, append(args, "--web-token-file", k.token)...)
 	cmd.Env = append(os.Environ(), "XDG_RUNTIME_DIR="+k.dir)
@@ -49,22 +63,27 @@ func (k tools) start(t *testing.T, args ...string) *program {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := &program{cmd: cmd}
+	p := &program{cmd: cmd, out: out}
 	t.Cleanup(func() {
 		p.kill()
 		if t.Failed() {
 			t.Logf("serry %s:\n%s", strings.Join(args, " "), log.String())
 		}
 	})
-	lines := bufio.NewScanner(out)
+	return p
+}
+
+// await waits until a command says where its page is.
+func (p *program) await(t *testing.T) {
+	t.Helper()
+	lines := bufio.NewScanner(p.out)
 	for p.url == "" && lines.Scan() {
 		_, p.url, _ = strings.Cut(lines.Text(), "page at ")
 	}
 	if p.url == "" {
-		t.Fatalf("serry %s does not say where its page is", strings.Join(args, " "))
+		t.Fatalf("%s does not say where its page is", p.cmd)
 	}
-	go func() { _, _ = io.Copy(io.Discard, out) }() // it ends with the process
-	return p
+	go func() { _, _ = io.Copy(io.Discard, p.out) }() // it ends with the process
 }
 
 func (p *program) kill() {
@@ -82,6 +101,86 @@ func (b browser) plays(t *testing.T, name string, args ...string) {
 	if r.Said != "" {
 		t.Log(r.Said)
 	}
+}
+
+// freePorts finds ports that no process listens on.
+func freePorts(t *testing.T, n int) []string {
+	t.Helper()
+	var all []string
+	for range n {
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer l.Close() // after all are found
+		_, port, _ := net.SplitHostPort(l.Addr().String())
+		all = append(all, port)
+	}
+	return all
+}
+
+// The server that leads is killed while its page, that of a server that stands by and that of a relay are open. The others go on and say what
+// happened; that of the killed one keeps what it has, says so, and leads to the others.
+func TestLeaderKilledUnderPages(t *testing.T) {
+	lab.Clause(t, "D-WEB-4", "TD-WEB-1")
+	browser := findBrowser(t)
+	k := buildTools(t)
+	ports := freePorts(t, 6)
+	names := []string{"a", "b", "c"}
+	var peers, upstream []string
+	for i, name := range names {
+		peers = append(peers, name+"=127.0.0.1:"+ports[i])
+		upstream = append(upstream, "127.0.0.1:"+ports[3+i])
+	}
+	servers := make([]*program, len(names))
+	for i, name := range names {
+		servers[i] = k.begin(t, "serve", "--tasks", "2", "--listen", upstream[i], "--peers", strings.Join(peers, ","), "--name", name,
+			"--data-dir", filepath.Join(k.dir, name), "--web", "127.0.0.1:0")
+	}
+	for _, p := range servers { // each waits for a majority
+		p.await(t)
+	}
+	relay := k.start(t, "relay", "--upstream", strings.Join(upstream, ","), "--listen", "127.0.0.1:0", "--web", "127.0.0.1:0")
+
+	leader := slices.Index(upstream, leads(t, relay.url))
+	if leader < 0 {
+		t.Fatalf("the page of the relay names a leader that is none of %v", upstream)
+	}
+	stage := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		servers[leader].kill()
+		_, _ = io.WriteString(w, "{}")
+	}))
+	defer stage.Close()
+	plot, err := json.Marshal(map[string]any{
+		"stage": stage.URL, "killed": servers[leader].url, "address": upstream[leader], "name": names[leader],
+		"standby": servers[(leader+1)%3].url, "standbyName": names[(leader+1)%3], "relay": relay.url,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	browser.plays(t, "the leader is killed", "failover", string(plot), stageToken)
+}
+
+// leads is the address of the server that leads, as a page says.
+func leads(t *testing.T, page string) string {
+	t.Helper()
+	r, err := http.NewRequestWithContext(t.Context(), "GET", page+"api/v1/job", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Header.Set("Authorization", "Bearer "+stageToken)
+	reply, err := http.DefaultClient.Do(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer reply.Body.Close()
+	var s struct {
+		Leader string `json:"leader"`
+	}
+	if err := json.NewDecoder(reply.Body).Decode(&s); err != nil {
+		t.Fatal(err)
+	}
+	return s.Leader
 }
 
 // An incident is looked at after the fact: the page of a journal, with a slider over the time.

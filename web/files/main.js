@@ -6,6 +6,7 @@ import { follow } from './live.js';
 import { marks } from './marks.js';
 import { showCounts, showJob, showLegend, showWaits, showWhy } from './panels.js';
 import { Detail, Stacks, Table } from './rank.js';
+import { lead, showServers } from './servers.js';
 import { Slider } from './slider.js';
 import { ago, byId, clock, setText, tick } from './text.js';
 import { Timeline } from './timeline.js';
@@ -108,6 +109,7 @@ function showMoment(moment) {
 /** @type {Record<string, (m: import('./stream.js').Message) => void>} */
 const shows = {
   past: (m) => slider.begin(m.data),
+  servers: showServers,
   job: showJob,
   why: (m) => { showWhy(m); showWaits(newest.waits, m, rankOf); detail.changed(); },
   waits: (m) => showWaits(m, newest.why, rankOf),
@@ -136,6 +138,7 @@ function showLink() {
   if (!on && newest.link) text = `connection lost ${ago((Date.now() - lostAt) / 1000)} ago, showing ${seen ? clock(seen) : 'nothing'}${newest.link.data === 'refused' ? '; the server refuses: it may have another token now' : ''}`;
   else if (away) text = `the service of the job does not answer: ${away}`;
   else if (newest.job?.data.stopped) text = 'the job has ended';
+  lead(!on && !!newest.link);
   byId('away').hidden = !text;
   setText(byId('away'), text);
   byId('live').className = newest.past && on ? '' : on && !away ? 'on' : 'away';

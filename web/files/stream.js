@@ -3,7 +3,7 @@
 
 /** @typedef {{name: string, id: string, data: any, at: number, past?: boolean}} Message */
 
-const topics = ['hello', 'job', 'grid', 'hosts', 'waits', 'why', 'event', 'ping', 'reset', 'past'];
+const topics = ['hello', 'job', 'grid', 'hosts', 'waits', 'why', 'event', 'ping', 'reset', 'past', 'servers'];
 const comesBack = 3000; // milliseconds, where the browser has given up
 
 /** A Stream hands messages on, and says by "link" whether it is connected. It goes on after the last message that it had. */

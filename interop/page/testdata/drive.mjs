@@ -1,4 +1,4 @@
-// Drives a real browser over the page: node drive.mjs cases STAGE, shots STAGE FOLDER, real PAGE TOKEN, or journal PAGE TOKEN. Each case is a line of JSON on stdout.
+// Drives a real browser over the page: node drive.mjs cases STAGE, shots STAGE FOLDER, real PAGE TOKEN, journal PAGE TOKEN, or failover PLOT TOKEN. Each case is a line of JSON on stdout.
 // Nothing sleeps: everything waits for what the page shows.
 const { chromium } = await import(process.env.PLAYWRIGHT);
 const [what, stage, folder] = process.argv.slice(2);
@@ -357,8 +357,49 @@ async function journal(context) {
   clean(colleague);
 }
 
+/** failover kills the server that leads while three pages are open. */
+async function failover(context) {
+  const plot = JSON.parse(stage);
+  const pages = {};
+  for (const name of ['killed', 'standby', 'relay']) {
+    pages[name] = await visit(context, `${plot[name]}#token=${folder}`);
+    await cells(pages[name], 2);
+    await says(pages[name], '#live', 'live ●');
+    await says(pages[name], '#coordinator-facts', `leader${plot.address}`);
+    await says(pages[name], '#servers', `${plot.name} leads`);
+    await says(pages[name], '#servers', `${plot.standbyName} stands by`);
+  }
+  await says(pages.killed, '#servers', `${plot.name} leads, this page`);
+  await says(pages.standby, '#servers', `${plot.standbyName} stands by, this page`);
+  must(await pages.killed.locator('#others').isHidden(), 'a page that is live leads to others');
+  await pages.killed.evaluate(() => { location.hash = '#/events?kind=service'; });
+  await fetch(plot.stage, { method: 'POST' });
+
+  for (const page of [pages.standby, pages.relay]) {
+    await says(page, '#events', `coordinator failed over from ${plot.address} to `);
+    await page.waitForFunction((dead) => !document.getElementById('coordinator-facts').textContent.includes(`leader${dead}`), plot.address);
+    await says(page, '#live', 'live ●');
+    await page.waitForFunction(() => document.getElementById('away').hidden);
+    await says(page, '#servers', `${plot.name} down`);
+  }
+  const dead = pages.killed;
+  await says(dead, '#away', 'connection lost');
+  await says(dead, '#away', 'ago, showing');
+  await says(dead, '#live', 'not live');
+  await says(dead, '#counts', '2: 2 not here');
+  await says(dead, '#coordinator-facts', `leader${plot.address}`);
+  const link = dead.locator('#others a').filter({ hasText: 'its page' });
+  equal(await link.count(), 2, 'links to the pages of the others');
+  await dead.locator(`#others a[href="${plot.standby}"]`).click();
+  await says(dead, '#live', 'live ●');
+  await says(dead, '#events', 'coordinator failed over from');
+  equal(dead.url(), `${plot.standby}#/events?kind=service`, 'the address that the link leads to');
+  for (const page of Object.values(pages)) clean(page);
+}
+
 if (what === 'real') await run('a rank falls asleep', fallsAsleep);
 else if (what === 'journal') await run('a journal with a slider', journal);
+else if (what === 'failover') await run('the leader is killed', failover);
 else if (what === 'shots') for (const s of scenes) await run(s.join(' '), () => shoot(s));
 else for (const [name, act] of Object.entries(cases)) await run(name, act);
 await browser.close();
