@@ -2,6 +2,7 @@ package web
 
 import (
 	"context"
+	"crypto/tls"
 	"embed"
 	"errors"
 	"fmt"
@@ -42,6 +43,7 @@ type Config struct {
 	Source Source
 	Token  string       // lets people see the page; [MinToken] characters at least
 	Hosts  []string     // names and addresses, beside those of loopback, that browsers may reach the page by
+	TLS    *tls.Config  // of [Server.Serve]; nil: plain HTTP
 	Log    *slog.Logger // nil: silent
 
 	Panels     Panels
@@ -132,7 +134,7 @@ func New(cfg Config) (*Server, error) {
 	}
 	s.route(files)
 	s.http = &http.Server{
-		Handler: s, ReadHeaderTimeout: headTimeout, IdleTimeout: idleTimeout, MaxHeaderBytes: headBytes,
+		Handler: s, TLSConfig: cfg.TLS, ReadHeaderTimeout: headTimeout, IdleTimeout: idleTimeout, MaxHeaderBytes: headBytes,
 		ErrorLog:    slog.NewLogLogger(log.Handler(), slog.LevelDebug), // what clients do wrong is no warning
 		BaseContext: func(net.Listener) context.Context { return ctx },
 	}
@@ -215,7 +217,13 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 
 // Serve serves the page on l until [Server.Close].
 func (s *Server) Serve(l net.Listener) error {
-	if err := s.http.Serve(l); !errors.Is(err, http.ErrServerClosed) {
+	var err error
+	if s.http.TLSConfig != nil {
+		err = s.http.ServeTLS(l, "", "") // the configuration has the certificate
+	} else {
+		err = s.http.Serve(l)
+	}
+	if !errors.Is(err, http.ErrServerClosed) {
 		return err
 	}
 	return nil

@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"net"
 	"os"
+	"slices"
 	"strings"
 	"sync"
 
@@ -30,6 +31,9 @@ type pageSettings struct {
 	write     bool
 	writeFile string
 	optional  bool // the user did not ask for it, so the job runs without it, too
+
+	identity  *mtls.Identity // that the command has, or nil; set before the page is opened
+	shownOnly bool           // the identity is one to show to a service, not that of a server
 }
 
 func (s *pageSettings) define(f *pflag.FlagSet, listen string) {
@@ -138,15 +142,19 @@ func (s *pageSettings) open(at source, acts *pageActs, log *slog.Logger) (*page,
 		hosts = append(hosts, host)
 	}
 	config.Hosts = hosts
-	server, err := web.New(config)
+	scheme, names, err := s.secure(&config, l)
+	var server *web.Server
+	if err == nil {
+		server, err = web.New(config)
+	}
 	if err != nil {
 		l.Close()
 		return nil, err
 	}
-	if open(l.Addr()) {
+	if config.TLS == nil && open(l.Addr()) {
 		log.Warn("plain text: the token of the page can be read on the way to it; put a proxy with TLS before it", "web", printed(l))
 	}
-	p := &page{server: server, source: at, served: make(chan struct{}), url: "http://" + s.reached(l) + "/"}
+	p := &page{server: server, source: at, served: make(chan struct{}), url: scheme + "://" + s.reached(l, names) + "/"}
 	if known, ok := at.(*pageSource); ok {
 		known.servers.at(p.url)
 	}
@@ -165,14 +173,39 @@ func (s *pageSettings) open(at source, acts *pageActs, log *slog.Logger) (*page,
 	return p, nil
 }
 
-// reached is the address at which a browser reaches l.
-func (s *pageSettings) reached(l net.Listener) string {
+// secure makes the page speak HTTPS where the command has a certificate: that of a server, or at an address that other hosts reach. A
+// browser that goes to loopback would refuse the certificate of a rank or a relay, and nothing leaves the host there. The names are those
+// of the certificate.
+func (s *pageSettings) secure(c *web.Config, l net.Listener) (scheme string, names []string, err error) {
+	if s.identity == nil || s.shownOnly && !open(l.Addr()) {
+		return "http", nil, nil
+	}
+	if names, err = s.identity.Hosts(); err != nil {
+		return "", nil, err
+	}
+	c.TLS = s.identity.Browsers()
+	c.Hosts = append(slices.Clone(c.Hosts), names...)
+	return "https", names, nil
+}
+
+// reached is the address at which a browser reaches l; by one of some names, if there are any.
+func (s *pageSettings) reached(l net.Listener, names []string) string {
 	host, port, _ := net.SplitHostPort(l.Addr().String()) // it is one that was listened on
-	if ip := net.ParseIP(host); ip != nil && ip.IsUnspecified() {
-		host = "localhost"
+	candidates := []string{host}
+	switch ip := net.ParseIP(host); {
+	case ip == nil:
+	case ip.IsUnspecified():
+		candidates = nil
 		if name, err := os.Hostname(); err == nil {
-			host = name
+			candidates = append(candidates, name)
 		}
+		candidates = append(append(candidates, names...), "localhost")
+	case ip.IsLoopback():
+		candidates = append(candidates, "localhost")
+	}
+	host = candidates[0]
+	if i := slices.IndexFunc(candidates, func(c string) bool { return slices.Contains(names, c) }); i >= 0 {
+		host = candidates[i]
 	}
 	return net.JoinHostPort(host, port)
 }

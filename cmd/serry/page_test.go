@@ -4,6 +4,8 @@ import (
 	"bufio"
 	"bytes"
 	"context"
+	"crypto/tls"
+	"crypto/x509"
 	"encoding/json"
 	"io"
 	"log/slog"
@@ -44,11 +46,11 @@ func (t *transcript) String() string {
 	return t.mu.String()
 }
 
-var pageAt = regexp.MustCompile(`serry: page at (http://[^/]+/)(?:#token=(\S+))?`)
+var pageAt = regexp.MustCompile(`serry: page at (https?://[^/]+/)(?:#token=(\S+))?`)
 
 // findPage takes the address of the page from what the server of the script has written: the second line on stdout of serry serve,
-// a line on stderr of serry run. $PAGE is then where it is, $TOKEN what lets people see it.
-func findPage(ts *testscript.TestScript, _ bool, _ []string) {
+// a line on stderr of serry run. $PAGE is then where it is, $TOKEN what lets people see it. An argument is the scheme that it must have.
+func findPage(ts *testscript.TestScript, _ bool, args []string) {
 	r := ts.Value(serverKey{}).(*running)
 	m := pageAt.FindStringSubmatch(r.stderr.String())
 	if m == nil {
@@ -58,6 +60,9 @@ func findPage(ts *testscript.TestScript, _ bool, _ []string) {
 	}
 	if m == nil {
 		ts.Fatalf("no line says where the page is:\n%s", r.stderr)
+	}
+	if len(args) > 0 && !strings.HasPrefix(m[1], args[0]+"://") {
+		ts.Fatalf("the page is at %s; want %s", m[1], args[0])
 	}
 	ts.Setenv("PAGE", m[1])
 	if m[2] != "" {
@@ -72,9 +77,22 @@ func request(ctx context.Context, ts *testscript.TestScript, path string) *http.
 	if token := ts.Getenv("TOKEN"); token != "" {
 		r.Header.Set("Authorization", "Bearer "+token)
 	}
-	reply, err := http.DefaultClient.Do(r)
+	reply, err := browserOf(ts).Do(r)
 	ts.Check(err)
 	return reply
+}
+
+// browserOf trusts the authority in the file $CA, where a script has one.
+func browserOf(ts *testscript.TestScript) *http.Client {
+	file := ts.Getenv("CA")
+	if file == "" {
+		return http.DefaultClient
+	}
+	pem, err := os.ReadFile(ts.MkAbs(file))
+	ts.Check(err)
+	roots := x509.NewCertPool()
+	roots.AppendCertsFromPEM(pem)
+	return &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{RootCAs: roots}, ForceAttemptHTTP2: true, DisableKeepAlives: true}}
 }
 
 // fetch gets a path of the page and leaves the body in the file fetched.

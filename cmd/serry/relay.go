@@ -196,6 +196,7 @@ func (s *relaySettings) run(cmd *cobra.Command, cfg relay.Config) error {
 	defer s.answer(printed(l))()
 	source := newPageSource(askedAt(printed(l)), mtls.Files{}) // as the ranks of this host see the service
 	source.servers = newServerSurvey(cfg.Upstream, s.tls)
+	s.page.identity, s.page.shownOnly = s.identity, true
 	page, err := s.page.open(source, &pageActs{source: source}, cfg.Log)
 	if err != nil {
 		l.Close()

@@ -283,6 +283,7 @@ func (s *runSettings) relay(c *launch.Config) error {
 	id, err := mtls.Load(s.tls)
 	if err == nil {
 		c.Relay.TLS = id.Client
+		s.page.identity, s.page.shownOnly = id, true
 	}
 	return err
 }

@@ -162,6 +162,7 @@ func (s *settings) openPage(l net.Listener, log *slog.Logger) (*page, error) {
 	files.PeerPrefix = "" // it is what clients are called
 	source := newPageSource(askedAt(printed(l)), files)
 	source.servers = newServerSurvey([]string{askedAt(printed(l))}, files)
+	s.page.identity = s.identity
 	return s.page.open(source, &pageActs{source: source, stops: true}, log)
 }
 

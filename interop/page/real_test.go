@@ -191,3 +191,19 @@ func TestReplayedJob(t *testing.T) {
 	p := k.start(t, "replay", "--web", filepath.Join("..", "..", "cmd", "serry", "testdata", "incident.journal"))
 	browser.plays(t, "a journal with a slider", "journal", p.url, stageToken)
 }
+
+// With the certificate of a server its page speaks HTTPS, and is live.
+func TestPageOverTLS(t *testing.T) {
+	lab.Clause(t, "D-WEB-15")
+	browser := findBrowser(t)
+	k := buildTools(t)
+	certs := filepath.Join(k.dir, "certs")
+	for _, args := range [][]string{{"cert", "new", certs}, {"cert", "issue", certs, "coord", "--host", "127.0.0.1"}} {
+		if out, err := exec.CommandContext(t.Context(), k.serry, args...).CombinedOutput(); err != nil {
+			t.Fatalf("serry %s: %v\n%s", strings.Join(args, " "), err, out)
+		}
+	}
+	p := k.start(t, "serve", "--tasks", "4", "--listen", "127.0.0.1:0", "--web", "127.0.0.1:0",
+		"--tls-cert", filepath.Join(certs, "coord.pem"), "--tls-key", filepath.Join(certs, "coord-key.pem"), "--tls-ca", filepath.Join(certs, "ca.pem"))
+	browser.plays(t, "a page over TLS", "tls", p.url, stageToken)
+}

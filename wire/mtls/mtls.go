@@ -110,6 +110,31 @@ func (id *Identity) Server() *tls.Config {
 	}
 }
 
+// Browsers is the configuration of a side that people reach with a browser: it shows the certificate, and wants none.
+func (id *Identity) Browsers() *tls.Config {
+	return &tls.Config{
+		MinVersion: tls.VersionTLS13,
+		GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) {
+			now, err := id.current()
+			return now.cert, err
+		},
+	}
+}
+
+// Hosts are the names and addresses of hosts that the certificate is for.
+func (id *Identity) Hosts() ([]string, error) {
+	now, err := id.current()
+	if err != nil {
+		return nil, err
+	}
+	leaf := now.cert.Leaf
+	all := slices.Clone(leaf.DNSNames)
+	for _, ip := range leaf.IPAddresses {
+		all = append(all, ip.String())
+	}
+	return all, nil
+}
+
 // Client is the configuration of the side that dials host, a name or an address without a port.
 func (id *Identity) Client(host string) *tls.Config {
 	return &tls.Config{

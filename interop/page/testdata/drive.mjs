@@ -1,9 +1,9 @@
-// Drives a real browser over the page: node drive.mjs cases STAGE, shots STAGE FOLDER, real PAGE TOKEN, journal PAGE TOKEN, or failover PLOT TOKEN. Each case is a line of JSON on stdout.
+// Drives a real browser over the page: node drive.mjs cases STAGE, shots STAGE FOLDER, real PAGE TOKEN, journal PAGE TOKEN, tls PAGE TOKEN, or failover PLOT TOKEN. Each case is a line of JSON on stdout.
 // Nothing sleeps: everything waits for what the page shows.
 const { chromium } = await import(process.env.PLAYWRIGHT);
 const [what, stage, folder] = process.argv.slice(2);
 
-const browser = await chromium.launch({ executablePath: process.env.CHROMIUM, args: ['--no-sandbox', '--disable-gpu'] });
+const browser = await chromium.launch({ executablePath: process.env.CHROMIUM, args: ['--no-sandbox', '--disable-gpu', ...(what === 'tls' ? ['--ignore-certificate-errors'] : [])] });
 const patience = Number(process.env.PATIENCE ?? 60_000); // milliseconds, until a case is given up
 
 /** order asks the stage for something. */
@@ -397,8 +397,21 @@ async function failover(context) {
   for (const page of Object.values(pages)) clean(page);
 }
 
+/** secured opens a page over TLS, whose authority this browser is told to do without. */
+async function secured(context) {
+  must(stage.startsWith('https://'), `the page is at ${stage}`);
+  const page = await visit(context, `${stage}#token=${folder}`);
+  await cells(page, 4);
+  await says(page, '#live', 'live ●');
+  await says(page, '#counts', '4: 4 not here');
+  const cookies = (await context.cookies()).map(({ secure, httpOnly, sameSite }) => ({ secure, httpOnly, sameSite }));
+  equal(cookies, [{ secure: true, httpOnly: true, sameSite: 'Strict' }], 'the cookie');
+  clean(page);
+}
+
 if (what === 'real') await run('a rank falls asleep', fallsAsleep);
 else if (what === 'journal') await run('a journal with a slider', journal);
+else if (what === 'tls') await run('a page over TLS', secured);
 else if (what === 'failover') await run('the leader is killed', failover);
 else if (what === 'shots') for (const s of scenes) await run(s.join(' '), () => shoot(s));
 else for (const [name, act] of Object.entries(cases)) await run(name, act);
