@@ -8,6 +8,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"testing"
+	"time"
 
 	"golang.org/x/sync/semaphore"
 )
@@ -64,10 +65,12 @@ func beside(t *testing.T, processes int64) {
 	t.Helper()
 	t.Parallel()
 	processes = min(processes, atOnce)
+	came := time.Now()
 	if err := turns.Acquire(t.Context(), processes); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { turns.Release(processes) })
+	t.Logf("had its turn after %v", time.Since(came).Round(time.Millisecond)) // part of what go test gives as its time
 }
 
 // A venv is the name of a Python environment that scripts/venvs.sh makes.
