@@ -84,20 +84,21 @@ step "go test -race, what runs in virtual time"
 mapfile -t virtual < <(git grep -l '"testing/synctest"' -- '*.go' | xargs -n 1 dirname | sort -u | grep -v ^interop | sed 's,^,./,')
 try -race -cpu 1 "${virtual[@]}"
 
-# The soak kills the leader of a job for a minute, and waits most of the time.
-later soak go run ./bench/soak -for 60s -times=false
-
-step "go test, planted faults"
-mapfile -t planted < <(git grep -lE 'func Test.*Planted' -- '*_test.go' | xargs -n 1 dirname | sort -u | sed 's,^,./,')
-$yields go test -run Planted -timeout 15m "${planted[@]}" || failed=1
-
-collect soak || failed=1
 collect real-clients || failed=1
+
+# The soak kills the leader of a job for a minute, and waits most of the time. So do the tests of commands, the longest of
+# all others; the searches for planted faults compute.
+later soak go run ./bench/soak -for 60s -times=false
+mapfile -t planted < <(git grep -lE 'func Test.*Planted' -- '*_test.go' | xargs -n 1 dirname | sort -u | sed 's,^,./,')
+later planted-faults $yields go test -run Planted -timeout 15m "${planted[@]}"
 
 yields=""
 step "go test -race, all else but the real clients"
 mapfile -t others < <(comm -23 <(go list ./... | grep -v /interop | sort) <(go list "${virtual[@]}" "${pure[@]/#/./}" | sort))
 try -race "${others[@]}"
+
+collect soak || failed=1
+collect planted-faults || failed=1
 
 if [ "$failed" -ne 0 ]; then
 	step "some tests failed, see above"
