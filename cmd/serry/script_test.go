@@ -29,6 +29,9 @@ type ownList struct{ *testing.M }
 
 func (m ownList) Run() int {
 	dir, err := os.MkdirTemp("", "serry-test")
+	if os.Getenv("GORACE") == "" { // else every command under the race detector sleeps for a second at its end
+		err = errors.Join(err, os.Setenv("GORACE", "atexit_sleep_ms=20"))
+	}
 	if err := errors.Join(err, os.Setenv("XDG_RUNTIME_DIR", dir)); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
@@ -51,6 +54,7 @@ func TestScripts(t *testing.T) {
 			env.Setenv("TESTDATA", data)
 			env.Setenv("XDG_RUNTIME_DIR", env.WorkDir)
 			env.Setenv("PYTHON", knownPython())
+			env.Setenv("GORACE", os.Getenv("GORACE"))
 			return err
 		},
 		Condition: func(name string) (bool, error) {
