@@ -7,6 +7,7 @@ import (
 
 	"github.com/serry-dev/serry/collective"
 	"github.com/serry-dev/serry/internal/lab/clause"
+	"github.com/serry-dev/serry/internal/lab/search"
 	"github.com/serry-dev/serry/internal/lab/trial"
 	"github.com/serry-dev/serry/internal/schedule"
 	"github.com/serry-dev/serry/memory"
@@ -40,7 +41,7 @@ func everyAlgorithm(t *testing.T, comms []*collective.Comm, skip schedule.Algori
 // Inside one process every algorithm of every operation gives what the operation says, for any number of ranks.
 func TestEveryAlgorithmInOneProcess(t *testing.T) {
 	clause.Cite(t, "CLT-DES-14", "CLT-OP-38", "CL-ALG-2")
-	for p := 1; p <= 33; p++ {
+	for p := 1; p <= 33; p += search.Pick(1, 4) {
 		inBubble(t, func(t *testing.T, w *world) {
 			everyAlgorithm(t, ranksOf(w.clique([]*process{one(w, p)}, devices(p))), schedule.TwoLevel, 1, p+5)
 		})

@@ -11,6 +11,7 @@ import (
 	"github.com/serry-dev/serry"
 	"github.com/serry-dev/serry/collective"
 	"github.com/serry-dev/serry/internal/lab/clause"
+	"github.com/serry-dev/serry/internal/lab/search"
 )
 
 // uses asks for the clique of all processes with a traffic, runs an all-reduce in it, and gives it back.
@@ -51,7 +52,7 @@ func TestIdleCliqueIsWanted(t *testing.T) {
 				w.group.IdleTime = age
 				procs := w.startAll(3)
 				w.delay(way)
-				for at := -3 * way; at < 12*way; at += way / 4 {
+				for at := -3 * way; at < 12*way; at += search.Pick(way/4, way) {
 					if err := errors.Join(each(procs, func(_ int, p *process) error { return p.uses(0) })...); err != nil {
 						t.Fatalf("before: %v", err)
 					}
@@ -78,7 +79,7 @@ func TestIdleCliqueIsWanted(t *testing.T) {
 // Programs use more cliques than are kept, in one order, each at its own pace, and some of them find one that is too old. No call fails.
 func TestCliquesComeAndGo(t *testing.T) {
 	clause.Cite(t, "CL-CCH-4", "CLT-CCH-3")
-	for seed := range uint64(20) {
+	for seed := range search.Pick[uint64](20, 5) {
 		t.Run(fmt.Sprintf("seed %d", seed), func(t *testing.T) {
 			inBubble(t, func(t *testing.T, w *world) {
 				draw := rand.New(rand.NewPCG(seed, 1))
@@ -200,7 +201,7 @@ func TestTroubleWhileIdleCliqueIsClosed(t *testing.T) {
 	for name, strike := range trouble {
 		for victim := range 3 {
 			t.Run(fmt.Sprintf("rank %d %s", victim, name), func(t *testing.T) {
-				for at := -way; at < 6*way; at += way / 2 {
+				for at := -way; at < 6*way; at += search.Pick(way/2, 3*way/2) {
 					inBubble(t, func(t *testing.T, w *world) {
 						w.group.IdleTime, w.group.Timeout = age, time.Minute
 						procs := w.startAll(3)

@@ -13,6 +13,7 @@ import (
 	"github.com/serry-dev/serry"
 	"github.com/serry-dev/serry/collective"
 	"github.com/serry-dev/serry/internal/lab/clause"
+	"github.com/serry-dev/serry/internal/lab/search"
 	"github.com/serry-dev/serry/link"
 	"github.com/serry-dev/serry/memory"
 )
@@ -130,7 +131,7 @@ func TestIdleCliquesEndWithAMember(t *testing.T) {
 // A member dies while a clique is split.
 func TestLossDuringSplit(t *testing.T) {
 	clause.Cite(t, "CL-CRE-10", "CL-SPL-1", "CLT-ABT-10")
-	for at := range 40 {
+	for at := 0; at < 40; at += search.Pick(1, 4) {
 		inBubble(t, func(t *testing.T, w *world) {
 			procs := w.startAll(4)
 			comms := w.clique(procs, devices(4))

@@ -15,6 +15,7 @@ import (
 	"github.com/serry-dev/serry"
 	"github.com/serry-dev/serry/collective"
 	"github.com/serry-dev/serry/internal/lab/clause"
+	"github.com/serry-dev/serry/internal/lab/search"
 )
 
 // adds is the part of a rank that sums a number over all ranks.
@@ -446,7 +447,7 @@ func (l *ledger) isFull() bool {
 // have committed it have the same state, and all come to the end.
 func TestTrainingInSteps(t *testing.T) {
 	clause.Cite(t, "CL-ATM-4", "CLT-RCV-3", "CLT-RCV-8")
-	for seed := range uint64(30) {
+	for seed := range search.Pick[uint64](30, 8) {
 		t.Run(fmt.Sprintf("seed %d", seed), func(t *testing.T) {
 			inBubble(t, func(t *testing.T, w *world) {
 				w.group.Timeout = 40 * time.Second

@@ -19,6 +19,7 @@ import (
 
 	"github.com/serry-dev/serry/coord"
 	"github.com/serry-dev/serry/internal/lab/clause"
+	"github.com/serry-dev/serry/internal/lab/search"
 	"github.com/serry-dev/serry/secure"
 	"github.com/serry-dev/serry/server"
 	"github.com/serry-dev/serry/topo"
@@ -36,7 +37,7 @@ var (
 func TestLaunchersInTheStorm(t *testing.T) {
 	clause.Cite(t, "C-LOST-1", "C-LOST-5", "A-SIDE-19")
 	begun := time.Now()
-	n := *schedules
+	n := min(*schedules, search.Pick(*schedules, 40))
 	if testing.Short() {
 		n = min(n, 30)
 	}

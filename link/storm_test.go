@@ -17,6 +17,7 @@ import (
 
 	"github.com/serry-dev/serry"
 	"github.com/serry-dev/serry/internal/lab/clause"
+	"github.com/serry-dev/serry/internal/lab/search"
 	"github.com/serry-dev/serry/internal/plant"
 	"github.com/serry-dev/serry/link"
 	"github.com/serry-dev/serry/wire/mtls"
@@ -34,9 +35,9 @@ var (
 func TestLinksInTheStorm(t *testing.T) {
 	clause.Cite(t, "CL-TRN-5", "CL-TRN-6", "CL-TRN-7", "CL-TRN-23")
 	begun := time.Now()
-	n := *schedules
-	if testing.Short() || raceEnabled {
-		n = min(n, 20)
+	n := min(*schedules, search.Pick(*schedules, 10))
+	if testing.Short() {
+		n = min(n, 10)
 	}
 	if seed, err := searchStorm(t, 0, *firstSeed, n); err != nil {
 		t.Fatalf("schedule %d: %v\nto repeat it: go test ./link -run TestLinksInTheStorm -first %d -schedules 1 -count 20", seed, err, seed)

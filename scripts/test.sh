@@ -101,6 +101,12 @@ step "go test -race, all else but the real clients"
 mapfile -t others < <(comm -23 <(go list ./... | grep -v /interop | sort) <(go list "${virtual[@]}" "${pure[@]/#/./}" | sort))
 try -race "${others[@]}"
 
+# Under the race detector these tests have played a slice of their cases: see internal/lab/search.
+step "go test, all cases of searches"
+mapfile -t searching < <(git grep -l 'search\.Pick\b' -- '*_test.go' | xargs -n 1 dirname | sort -u | sed 's,^,./,')
+names=$(git grep -hp 'search\.Pick\b' -- '*_test.go' | sed -n 's/^func \(Test[A-Za-z]*\)(.*/\1/p' | sort -u | paste -sd '|')
+try -run "^($names)\$" "${searching[@]}"
+
 collect soak || failed=1
 collect planted-faults || failed=1
 

@@ -17,6 +17,7 @@ import (
 
 	"github.com/serry-dev/serry"
 	"github.com/serry-dev/serry/internal/lab/clause"
+	"github.com/serry-dev/serry/internal/lab/search"
 	"github.com/serry-dev/serry/internal/plant"
 	"github.com/serry-dev/serry/link"
 	"github.com/serry-dev/serry/memory"
@@ -36,9 +37,9 @@ var (
 func TestEnginesInTheStorm(t *testing.T) {
 	clause.Cite(t, "TR-ASY-1", "TR-ASY-5", "TR-CAN-4", "TR-CAN-6", "TR-CAN-7", "TR-ERR-2", "TR-ERR-5", "TR-PAB-7", "TRT-192", "TRT-201", "TR-H-18")
 	begun := time.Now()
-	n := *schedules
-	if testing.Short() || raceEnabled {
-		n = min(n, 20)
+	n := min(*schedules, search.Pick(*schedules, 10))
+	if testing.Short() {
+		n = min(n, 10)
 	}
 	var all tally
 	if seed, err := searchStorm(t, 0, *firstSeed, n, &all); err != nil {

@@ -18,6 +18,7 @@ import (
 	"github.com/serry-dev/serry/internal/lab"
 	"github.com/serry-dev/serry/internal/lab/conform"
 	"github.com/serry-dev/serry/internal/lab/faultyetcd"
+	"github.com/serry-dev/serry/internal/lab/search"
 	"github.com/serry-dev/serry/internal/plant"
 	"github.com/serry-dev/serry/store"
 	"github.com/serry-dev/serry/store/member"
@@ -46,8 +47,9 @@ type storm struct {
 func TestStorm(t *testing.T) {
 	lab.Clause(t, "C-LOG-2", "C-LOG-4", "C-LOG-5", "C-TERM-2")
 	f := newFleet(t, "", member.Config{})
+	seeds := min(*stormSeeds, search.Pick(*stormSeeds, 6))
 	if *planted {
-		f.planted = plant.LateDuplicate
+		f.planted, seeds = plant.LateDuplicate, *stormSeeds
 	}
 	seed := *stormSeed
 	defer func() {
@@ -55,7 +57,7 @@ func TestStorm(t *testing.T) {
 			t.Logf("seed %d", seed)
 		}
 	}()
-	for ; seed < *stormSeed+uint64(*stormSeeds); seed++ {
+	for ; seed < *stormSeed+uint64(seeds); seed++ {
 		f.prefix = fmt.Sprintf("/storm/%d/", seed)
 		s := &storm{
 			fleet: f, model: newModel(), rnd: rand.New(rand.NewPCG(seed, 1)),

@@ -20,7 +20,7 @@ func TestCliques(t *testing.T) {
 	var total tally
 	n := *collectives
 	o := storm.Options{Cliques: true, Planted: wanted(), Verbose: n == 1, Without: strings.Split(*without, ",")}
-	if seed, err := search(t, o, *first, n, &total); err != nil {
+	if seed, err := searchStorm(t, o, *first, n, &total); err != nil {
 		t.Fatalf("schedule %d: %v\nto repeat it: go test ./internal/lab/storm -run TestCliques -first %d -collectives 1 -count 20", seed, err, seed)
 	}
 	t.Logf("%d schedules from %d on, %v each; %d leaderships; faults: %v", n, *first,
@@ -39,7 +39,7 @@ func TestSteps(t *testing.T) {
 	var total tally
 	n := max(1, *collectives/4)
 	o := storm.Options{Steps: true, Planted: wanted(), Verbose: n == 1, Without: strings.Split(*without, ",")}
-	if seed, err := search(t, o, *first, n, &total); err != nil {
+	if seed, err := searchStorm(t, o, *first, n, &total); err != nil {
 		t.Fatalf("schedule %d: %v\nto repeat it: go test ./internal/lab/storm -run TestSteps -first %d -collectives 1 -count 20", seed, err, seed)
 	}
 	t.Logf("%d schedules from %d on, %v each; %d leaderships; faults: %v", n, *first,
@@ -51,7 +51,7 @@ func TestPlantedFaultsOfCliquesAreFound(t *testing.T) {
 	const enough = 200
 	for _, fault := range []plant.Faults{plant.AbortSucceeds, plant.MissRevoke, plant.StaleFrames, plant.OwnView, plant.EarlySignal, plant.CommitInDoubt} {
 		t.Run(fault.String(), func(t *testing.T) {
-			seed, err := search(t, storm.Options{Cliques: true, Steps: fault == plant.CommitInDoubt, Planted: fault}, *first, enough, new(tally))
+			seed, err := searchStorm(t, storm.Options{Cliques: true, Steps: fault == plant.CommitInDoubt, Planted: fault}, *first, enough, new(tally))
 			if err == nil {
 				t.Fatalf("not found in %d schedules", enough)
 			}

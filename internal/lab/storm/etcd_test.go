@@ -23,7 +23,7 @@ func TestEtcdOfFleets(t *testing.T) {
 	var total tally
 	n := min(max(1, *schedules/5), 500)
 	o := storm.Options{Etcd: startEtcd(t), Planted: wanted(), Verbose: *schedules == 1, Without: strings.Split(*without, ",")}
-	if seed, err := search(t, o, *first, n, &total); err != nil {
+	if seed, err := searchStorm(t, o, *first, n, &total); err != nil {
 		t.Fatalf("schedule %d: %v\nto repeat it: go test ./internal/lab/storm -run TestEtcdOfFleets -first %d -schedules 1 -count 20", seed, err, seed)
 	}
 	for _, fault := range storm.EtcdFaults() {
@@ -39,7 +39,7 @@ func TestPlantedFaultsOfEtcdAreFound(t *testing.T) {
 	for _, fault := range []plant.Faults{plant.LateDuplicate, plant.NoFence} {
 		t.Run(fault.String(), func(t *testing.T) {
 			most := *enough / 20
-			seed, err := search(t, storm.Options{Etcd: startEtcd(t), Planted: fault}, *first, most, new(tally))
+			seed, err := searchStorm(t, storm.Options{Etcd: startEtcd(t), Planted: fault}, *first, most, new(tally))
 			if err == nil {
 				t.Fatalf("not found in %d schedules from %d on", most, *first)
 			}

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/serry-dev/serry/internal/lab"
+	"github.com/serry-dev/serry/internal/lab/search"
 	"github.com/serry-dev/serry/internal/lab/storm"
 	"github.com/serry-dev/serry/internal/plant"
 )
@@ -33,15 +34,16 @@ var (
 func TestFleets(t *testing.T) {
 	lab.Clause(t, "C-REQ-2", "C-LOG-2", "C-LOG-3", "C-TERM-1", "C-TERM-2", "C-LOST-6", "C-TIME-1", "A-SIDE-2", "A-SIDE-6", "NEW-45")
 	began := time.Now()
+	n := min(*schedules, search.Pick(*schedules, 75))
 	var total tally
-	if seed, err := search(t, storm.Options{Planted: wanted(), Verbose: *schedules == 1, Large: *large, Without: strings.Split(*without, ",")}, *first, *schedules, &total); err != nil {
+	if seed, err := searchStorm(t, storm.Options{Planted: wanted(), Verbose: n == 1, Large: *large, Without: strings.Split(*without, ",")}, *first, n, &total); err != nil {
 		t.Fatalf("schedule %d: %v\nto repeat it: go test ./internal/lab/storm -run TestFleets -first %d -schedules 1 -count 20", seed, err, seed)
 	}
 	took := time.Since(began)
-	t.Logf("%d schedules from %d on, %v each; %d leaderships; faults: %v", *schedules, *first,
-		(took / time.Duration(*schedules)).Round(time.Microsecond), total.reigns, total.struck)
+	t.Logf("%d schedules from %d on, %v each; %d leaderships; faults: %v", n, *first,
+		(took / time.Duration(n)).Round(time.Microsecond), total.reigns, total.struck)
 	for _, fault := range storm.Faults() {
-		if *schedules >= 300 && total.struck[fault] == 0 {
+		if n >= 300 && total.struck[fault] == 0 {
 			t.Errorf("no schedule had the fault %q", fault)
 		}
 	}
@@ -61,9 +63,9 @@ func wanted() plant.Faults {
 func TestFilesOfFleets(t *testing.T) {
 	lab.Clause(t, "C-LOG-2", "C-LOG-3", "C-LOG-4", "C-REQ-2")
 	var total tally
-	n := max(1, *schedules/20)
+	n := max(1, search.Pick(*schedules/20, min(*schedules, 100)/20))
 	o := storm.Options{Dir: t.TempDir(), Verbose: *schedules == 1, Large: *large}
-	if seed, err := search(t, o, *first, n, &total); err != nil {
+	if seed, err := searchStorm(t, o, *first, n, &total); err != nil {
 		t.Fatalf("schedule %d: %v\nto repeat it: go test ./internal/lab/storm -run TestFilesOfFleets -first %d -schedules 1 -count 20", seed, err, seed)
 	}
 	t.Logf("%d schedules from %d on; %d leaderships; faults: %v", n, *first, total.reigns, total.struck)
@@ -112,7 +114,7 @@ func TestPlantedFaultsAreFound(t *testing.T) {
 				o.Dir, most = t.TempDir(), *enough/20
 			}
 			from := max(*first, near[fault])
-			seed, err := search(t, o, from, most, new(tally))
+			seed, err := searchStorm(t, o, from, most, new(tally))
 			if err == nil {
 				t.Fatalf("not found in %d schedules from %d on", most, from)
 			}
@@ -121,9 +123,9 @@ func TestPlantedFaultsAreFound(t *testing.T) {
 	}
 }
 
-// search plays n schedules, in virtual time as many at once as there are processors, and returns the lowest seed that
+// searchStorm plays n schedules, in virtual time as many at once as there are processors, and returns the lowest seed that
 // fails among those that were played.
-func search(t *testing.T, o storm.Options, from, n uint64, total *tally) (uint64, error) {
+func searchStorm(t *testing.T, o storm.Options, from, n uint64, total *tally) (uint64, error) {
 	t.Helper()
 	type failure struct {
 		seed uint64
