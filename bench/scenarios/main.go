@@ -51,6 +51,7 @@ func main() {
 type scenario struct {
 	name, clause, right string
 	shown               string        // what the line rests on, which must be shown, too; empty: nothing more
+	stuck               string        // what is said later, where -hang-after says when; empty: nothing
 	most                time.Duration // until it is said
 	play                func(context.Context, options, scenario) (finding, error)
 }
@@ -87,6 +88,7 @@ type options struct {
 	hangAfter      time.Duration // 0: as serry run has it
 	atOnce         int           // scenarios that are played at the same time
 	patient        bool          // a right line that comes late counts
+	patience       time.Duration // for a line that is right
 	names          []string
 }
 
@@ -98,6 +100,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	fs.DurationVar(&o.hangAfter, "hang-after", 0, "`time` after which ranks that keep the others waiting are stuck (default: as serry run has it)")
 	fs.IntVar(&o.atOnce, "at-once", 1, "`number` of scenarios that are played at the same time, which makes all of them slower")
 	fs.BoolVar(&o.patient, "patient", false, "do not fail where a right line comes too late")
+	fs.DurationVar(&o.patience, "wait", sayPatience, "`time` to wait for a right line")
 	pythons := make([]string, len(libraries))
 	for i, l := range libraries {
 		fs.StringVar(&pythons[i], l.flag, l.usual, fmt.Sprintf("`interpreter` with %s; empty: leave out its rows", l.flag))

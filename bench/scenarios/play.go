@@ -18,9 +18,9 @@ import (
 )
 
 const (
-	startPatience = 3 * time.Minute // for a job to come to the step
-	sayPatience   = 30 * time.Second
-	showPatience  = 5 * time.Second // for what a line rests on
+	startPatience = 3 * time.Minute  // for a job to come to the step
+	sayPatience   = 30 * time.Second // unless -wait says otherwise
+	showPatience  = 5 * time.Second  // for what a line rests on
 	askEvery      = 200 * time.Millisecond
 )
 
@@ -135,7 +135,11 @@ func (j *job) await(ctx context.Context, word string, n int) error {
 
 // find waits for a line that is right, and then for what it rests on.
 func (j *job) find(ctx context.Context, s scenario) (finding, error) {
-	right, shown := regexp.MustCompile(s.right), regexp.MustCompile(s.shown)
+	right, shown, patience := regexp.MustCompile(s.right), regexp.MustCompile(s.shown), showPatience
+	if s.stuck != "" && j.hangAfter > 0 {
+		shown, patience = regexp.MustCompile(s.stuck), max(j.hangAfter+showPatience, j.patience)
+	}
+	ended := j.ended
 	began := time.Now()
 	var found finding
 	ctx, stop := context.WithCancel(ctx)
@@ -145,11 +149,16 @@ func (j *job) find(ctx context.Context, s scenario) (finding, error) {
 		for range answers {
 		}
 	}()
-	for end := time.NewTimer(sayPatience); ; {
+	for end := time.NewTimer(j.patience); ; {
 		text := ""
 		select {
 		case text = <-j.lines:
 		case text = <-answers:
+		case <-ended:
+			if ended = nil; len(j.lines) == 0 {
+				j.said.WriteString("(the processes of the job have ended)\n")
+			}
+			continue
 		case <-end.C:
 			found.lacks, found.said = found.line != "", j.said.String()
 			return found, nil
@@ -160,7 +169,7 @@ func (j *job) find(ctx context.Context, s scenario) (finding, error) {
 		first, _, _ := strings.Cut(text, "\n")
 		if found.line == "" && right.MatchString(first) {
 			found.after, found.line = time.Since(began), strings.TrimPrefix(first, "serry: ")
-			end.Reset(showPatience)
+			end.Reset(patience)
 		}
 		if found.line != "" && shown.MatchString(j.said.String()) {
 			return found, nil

@@ -15,7 +15,7 @@ var libraries = []library{
 		{name: "raise", clause: "D-SC-4", right: `rank 3 raised ValueError( at \S+)?: bad sample 17 in shard 3`, most: atOnce, play: playJob},
 		{name: "exit", clause: "D-SC-5", right: `rank 3 wants to leave.* while ranks 0-2 wait|rank 3 wants to leave; ranks 0, 1 and 2 do not`, most: soon, play: playJob},
 		{name: "hard-exit", clause: "D-SC-6", right: `rank 3 exited at \S+ with code 0`, most: soon, play: playJob},
-		{name: "sleep", clause: "D-SC-7", right: stands, most: soon, play: playJob},
+		{name: "sleep", clause: "D-SC-7", right: stands, stuck: `rank 3 is stuck since \S+ \(\S+\); ranks 0-2 wait for it`, most: soon, play: playJob},
 		{name: "barrier", clause: "D-SC-8", right: `rank 3 is (stalled|stuck)( since \S+ \(\S+\))?[;:] (ranks 0-2|3 ranks) wait for it at barrier "save-100"`, most: soon, play: playJob},
 		{name: "crossed", clause: "D-SC-9", right: `deadlock since \S+: ranks 0-1 wait at barrier "a", ranks 2-3 at barrier "b"|ranks wait for each other: rank 2 is at "b" and missing at "a"`, most: soon, play: playJob},
 		{name: "write", clause: "D-SC-11", right: `rank 3 is slow, not stuck: .*; ranks 0-2 wait`, most: soon, play: playJob},
