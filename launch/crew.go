@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -453,7 +454,7 @@ func (c *crew) fail(which lifetime, why string) {
 		return // it has ended
 	}
 	c.watch.Go(func() { c.report(which.Task, Cause{Text: why}, false) })
-	l.process.fail()
+	l.process.fail(!strings.HasPrefix(why, raisedWords))
 }
 
 // pass sends a signal on to every task.

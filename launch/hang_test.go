@@ -118,6 +118,36 @@ func TestOnHang(t *testing.T) {
 	}
 }
 
+// A rank that is stuck and does not end when it is told to is aborted before it is killed, so that it can say where it is.
+func TestStuckRankIsAborted(t *testing.T) {
+	clause.Cite(t, "D-ST-11", "D-HG-8")
+	synctest.Test(t, func(t *testing.T) {
+		deaf := func(p *actorProcess) {
+			p.sleeps("load_batch")
+			<-p.dead
+		}
+		var stuck *actorProcess
+		waits := standsIn(0, "train_step", time.Hour)
+		r := new(scene).play(t, Config{OnHang: HangAbort, HangAfter: 10 * time.Second}, waits, func(p *actorProcess) {
+			stuck = p
+			deaf(p)
+		}, waits)
+		if r.ExitCode() != CodeStuck {
+			t.Errorf("ExitCode() = %d; want %d", r.ExitCode(), CodeStuck)
+		}
+		var at []time.Time
+		var sent []syscall.Signal
+		for _, s := range stuck.mu.told {
+			if len(sent) == 0 || sent[len(sent)-1] != s.sig {
+				sent, at = append(sent, s.sig), append(at, s.at)
+			}
+		}
+		if len(sent) < 2 || sent[0] != syscall.SIGTERM || sent[1] != syscall.SIGABRT || at[1].Sub(at[0]) != time.Minute || stuck.mu.at.Sub(at[1]) != lastWords || stuck.mu.cause.Signal != syscall.SIGKILL {
+			t.Errorf("it was sent %v at %v and ended by %v at %v; want SIGTERM, SIGABRT after the grace, SIGKILL %v later", sent, at, stuck.mu.cause, stuck.mu.at, lastWords)
+		}
+	})
+}
+
 // withoutTime puts SINCE in the place of a time that is at most two looks later, and LONG in that of a length of time.
 func withoutTime(text string, at time.Time) string {
 	for i := range 3 {

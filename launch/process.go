@@ -24,6 +24,7 @@ type process struct {
 		told   bool        // to end, while its first process ran
 		ours   bool        // we killed it
 		failed bool        // by an exception or because it was stuck, before it ended
+		stuck  bool        // it was
 	}
 }
 
@@ -56,9 +57,9 @@ func (p *process) end(sig syscall.Signal, unlimited bool) {
 }
 
 // fail asks the group of a task to end that has failed by an exception, or is stuck.
-func (p *process) fail() {
+func (p *process) fail(stuck bool) {
 	p.mu.Lock()
-	p.mu.failed = true
+	p.mu.failed, p.mu.stuck = true, stuck
 	p.mu.Unlock()
 	p.out.mark()
 	p.end(syscall.SIGTERM, false)
@@ -88,7 +89,28 @@ func (p *process) ask(sig syscall.Signal) {
 // limit kills the group after the grace, counted from the first call. It needs mu.
 func (p *process) limit() {
 	if p.mu.timer == nil && !p.mu.gone {
-		p.mu.timer = time.AfterFunc(p.grace, p.kill)
+		p.mu.timer = time.AfterFunc(p.grace, p.expire)
+	}
+}
+
+// lastWords is how long a process that is stuck has to say where, before it is killed.
+const lastWords = 2 * time.Second
+
+// expire ends the group when the grace is over. A process that is stuck is aborted first: Python, for which PYTHONFAULTHANDLER is set,
+// then prints its stack (D-ST-11).
+func (p *process) expire() {
+	p.mu.Lock()
+	stuck := p.mu.stuck
+	if stuck {
+		p.mu.ours = true
+		p.ask(syscall.SIGABRT)
+		if !p.mu.gone {
+			p.mu.timer = time.AfterFunc(lastWords, p.kill)
+		}
+	}
+	p.mu.Unlock()
+	if !stuck {
+		p.kill()
 	}
 }
 
@@ -132,7 +154,7 @@ func (p *process) told() bool {
 func (p *process) obeyed(c Cause) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.mu.ours && c.Signal == syscall.SIGKILL || p.mu.told && (c.Signal == syscall.SIGTERM || c.Signal == syscall.SIGINT || c.Signal == syscall.SIGHUP)
+	return p.mu.ours && (c.Signal == syscall.SIGKILL || p.mu.stuck && c.Signal == syscall.SIGABRT) || p.mu.told && (c.Signal == syscall.SIGTERM || c.Signal == syscall.SIGINT || c.Signal == syscall.SIGHUP)
 }
 
 // lastWait is how long a killed process may take to disappear. One that takes longer is stuck in the
