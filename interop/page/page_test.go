@@ -12,6 +12,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -48,7 +49,7 @@ func TestPage(t *testing.T) {
 	stage := httptest.NewServer(newStage(t))
 	defer stage.Close()
 	results := browser.drive(t, "cases", stage.URL)
-	for _, c := range cases {
+	for _, c := range slices.Concat(cases, panelCases) {
 		t.Run(c.name, func(t *testing.T) {
 			lab.Clause(t, c.clauses...)
 			lab.Clause(t, "D-WEB-22")

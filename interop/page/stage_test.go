@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/serry-dev/serry/diagnose"
+	"github.com/serry-dev/serry/preempt"
 	"github.com/serry-dev/serry/web"
 	"github.com/serry-dev/serry/wire"
 )
@@ -39,7 +40,7 @@ func newStage(t *testing.T) *stage {
 
 // An order is what the driver wants.
 type order struct {
-	Do    string // new, scene, shuffle, kill, back or streams
+	Do    string // new, scene, shuffle, kill, back, streams, say or acts
 	Job   int
 	Scene string
 	Ranks int
@@ -58,7 +59,7 @@ func (s *stage) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		s.jobs = append(s.jobs, newStaged(s.t))
 	}
 	j := s.jobs[o.Job]
-	answer := map[string]any{"job": o.Job, "url": "http://" + j.address + "/", "token": stageToken}
+	answer := map[string]any{"job": o.Job, "url": "http://" + j.address + "/", "token": stageToken, "write": stageWriteToken}
 	switch o.Do {
 	case "new", "scene":
 		j.play(o.Scene, o.Ranks)
@@ -68,6 +69,10 @@ func (s *stage) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		j.kill()
 	case "back":
 		j.serve()
+	case "say":
+		j.store.say(o.Scene)
+	case "acts":
+		answer["acts"] = j.store.acts()
 	case "streams":
 		answer["streams"] = j.streams.Load()
 	}
@@ -81,6 +86,7 @@ type staged struct {
 	streams atomic.Int64 // that are open
 	page    *web.Server
 	http    *http.Server
+	store   stagedStore
 
 	mu struct {
 		sync.Mutex
@@ -99,7 +105,10 @@ func newStaged(t *testing.T) *staged {
 // serve serves the page, at the same address as before.
 func (j *staged) serve() {
 	var err error
-	if j.page, err = web.New(web.Config{Source: j, Token: stageToken}); err != nil {
+	if j.page, err = web.New(web.Config{
+		Source: j, Token: stageToken, Panels: web.Panels{Keys: &j.store, Processes: &j.store, Acts: &j.store},
+		WriteToken: stageWriteToken, Hide: []string{"hidden/*"},
+	}); err != nil {
 		j.t.Error(err)
 		return
 	}
@@ -144,6 +153,7 @@ const hostile = `<img src=x onerror="globalThis.harmed=1">` + "\x1b[31m\u202e"
 
 // play makes the job one of a scene.
 func (j *staged) play(scene string, ranks int) {
+	j.store.play(scene, ranks)
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	up := time.Since(j.mu.began).Seconds()
@@ -159,6 +169,7 @@ func (j *staged) play(scene string, ranks int) {
 		s.Steps = append(s.Steps, 18234)
 	}
 	var hang *diagnose.HangReport
+	var saves preempt.Records
 	note := func(ago float64, n wire.NoteStatus) {
 		n.Number, n.AtSeconds = uint64(len(s.Notes)+1), up-ago
 		s.Notes = append(s.Notes, n)
@@ -183,6 +194,17 @@ func (j *staged) play(scene string, ranks int) {
 		s.Counts = map[string]int{wire.StateConnected: ranks - 1, wire.StateFailed: 1}
 		note(12, wire.NoteStatus{What: "task failed", Task: "worker/3", Cause: "task is dead", Evidence: "process exited: signal 9", Error: "task is dead"})
 		s.First = &s.Notes[len(s.Notes)-1]
+	case "restarted":
+		now := time.Now()
+		hang = &diagnose.HangReport{Version: diagnose.HangReportVersion, Begun: now, Attempts: []diagnose.Attempt{
+			{Number: 1, Began: now.Add(-time.Hour), Ended: now.Add(-time.Minute), Failed: true, Rank: 3, How: "signal 9 (KILL)", Last: []string{"step 17", hostile}},
+			{Number: 2, Began: now.Add(-time.Minute), Left: 2},
+		}}
+		at := now.Add(-30 * time.Second)
+		saves = preempt.Records{
+			Notices:  []preempt.Announcement{{Task: "worker/2", Source: "signal terminated", Deadline: at.Add(time.Minute), Time: at, Round: 1}},
+			Receipts: []preempt.Receipt{{Task: "worker/0", Step: 18235, Round: 1, TookSeconds: 2.5}, {Task: "worker/1", Step: 18235, Round: 1}, {Task: "worker/2", Step: 18235, Round: 1}},
+		}
 	case "failover":
 		s.Leader, s.Term = "10.0.0.2:8476", 2
 		s.Takeover = &wire.Takeover{From: "10.0.0.1:8476", At: time.Now().Add(-20 * time.Second), TookSeconds: 0.4}
@@ -193,7 +215,7 @@ func (j *staged) play(scene string, ranks int) {
 		s.Tasks[3].LastOf = hostile
 		note(5, wire.NoteStatus{What: hostile, Barrier: hostile, Error: hostile})
 	}
-	j.mu.evidence = diagnose.Evidence{Status: s, Hang: hang}
+	j.mu.evidence = diagnose.Evidence{Status: s, Hang: hang, Saves: saves}
 }
 
 // shuffle gives a tenth of the ranks other states, and returns the marks that all have then.

@@ -3,6 +3,7 @@
 import { byId } from './text.js';
 
 const panels = { r: 'ranks', w: 'waits', t: 'timeline', c: 'coordinator', l: 'lost', v: 'verdict' };
+const tabs = { b: 'barriers', k: 'keys', o: 'logs', p: 'preempt', x: 'transfers', f: 'collectives', a: 'attempts' };
 
 /**
  * listen does what keys stand for.
@@ -20,12 +21,15 @@ export function listen(grid, acts) {
       return;
     }
     if (typing) return;
-    const panel = afterG ? panels[/** @type {'r'} */ (e.key)] : undefined;
+    const panel = afterG ? panels[/** @type {'r'} */ (e.key)] : undefined, tab = afterG ? tabs[/** @type {'b'} */ (e.key)] : undefined;
     afterG = e.key === 'g' && !afterG;
     if (panel) {
       const target = panel === 'ranks' ? byId('grid') : byId(panel);
       byId(panel).scrollIntoView({ block: 'nearest' });
       target.focus();
+    } else if (tab) {
+      location.hash = `#/${tab}`;
+      byId('more').focus();
     } else if (e.key === '?') {
       byId('help').showModal();
     } else if (e.key === '/') {

@@ -1,13 +1,20 @@
 // @ts-check
 // The page: where messages and people's wishes meet the panels.
+import { allow, rankActs } from './acts.js';
+import { Barriers } from './barriers.js';
+import { collectives, transfers } from './flights.js';
 import { Grid } from './grid.js';
 import { listen } from './keys.js';
+import { KeyStore } from './keystore.js';
 import { follow } from './live.js';
+import { Logs } from './logs.js';
 import { marks } from './marks.js';
 import { showCounts, showJob, showLegend, showWaits, showWhy } from './panels.js';
 import { Detail, Stacks, Table } from './rank.js';
+import { attempts, preemption } from './records.js';
 import { lead, showServers } from './servers.js';
 import { Slider } from './slider.js';
+import { Tabs } from './tabs.js';
 import { ago, byId, clock, setText, tick } from './text.js';
 import { Timeline } from './timeline.js';
 
@@ -20,6 +27,8 @@ const stacks = new Stacks();
 const detail = new Detail(timeline, stacks);
 const table = new Table(openRank);
 const slider = new Slider(showMoment);
+const barriers = new Barriers();
+const tabs = new Tabs({ barriers, keys: new KeyStore(), logs: new Logs(), preempt: preemption(rankOf, ranksOf), transfers: transfers(rankOf), collectives, attempts });
 const grid = new Grid(byId('grid'), (cell) => openRank(nameOf(cell)), point);
 
 /** rankOf is what people call a task. @param {string} task */
@@ -76,9 +85,11 @@ function openRank(rank) {
 /** route shows what the address says. */
 function route() {
   const [path, query] = location.hash.slice(1).split('?');
+  if (tabs.route(path, query ?? '')) return; // the rank that is open stays open
   const rank = /^\/ranks\/(.+)$/.exec(path);
   const name = rank ? decodeURIComponent(rank[1]) : '';
   detail.show(name);
+  byId('rank-acts').replaceChildren(...(name ? rankActs(name) : []));
   grid.choose(name ? cellOf(name) : -1);
   timeline.only(path === '/events' ? new URLSearchParams(query).get('kind') ?? '' : '');
   if (/^\/(ranks|waits|timeline|coordinator|lost|verdict|stacks)$/.test(path)) byId(path.slice(1)).scrollIntoView();
@@ -94,6 +105,7 @@ function take(m) {
   } else {
     newest[m.name] = m;
     shows[m.name]?.(m);
+    if (m.name === 'waits' || m.name === 'why') tabs.changed();
   }
   if (m.id) document.body.dataset.revision = m.id;
 }
@@ -110,6 +122,7 @@ function showMoment(moment) {
 const shows = {
   past: (m) => slider.begin(m.data),
   servers: showServers,
+  hello: () => rights().catch(() => {}), // a server that was started again may let people do other things
   job: showJob,
   why: (m) => { showWhy(m); showWaits(newest.waits, m, rankOf); detail.changed(); },
   waits: (m) => showWaits(m, newest.why, rankOf),
@@ -151,6 +164,7 @@ function dress() {
   document.documentElement.dataset.theme = dark ? 'dark' : 'light';
   grid.recolour();
   timeline.draw();
+  barriers.draw();
 }
 
 /** kept is a setting of this browser. @param {string} name */
@@ -169,7 +183,19 @@ async function enter(token) {
     const r = await fetch('api/v1/session', { method: 'POST', headers: { 'Content-Type': 'application/json' }, body: JSON.stringify({ token }) });
     if (!r.ok) return false;
   }
-  return (await fetch('api/v1/events?limit=1')).status !== 401;
+  return rights();
+}
+
+/** rights asks what this person may see and do, and says whether the server lets this browser in. */
+async function rights() {
+  const r = await fetch('api/v1/rights');
+  if (r.ok) {
+    const may = await r.json();
+    allow(may.acts);
+    byId('rank-acts').replaceChildren(...(detail.rank ? rankActs(detail.rank) : []));
+    tabs.offer(may.panels);
+  }
+  return r.status !== 401;
 }
 
 /** begin takes the token out of the address, where others could read it, and asks for one where there is none. */

@@ -16,8 +16,11 @@ export async function ask(path, options) {
   return body;
 }
 
+/** rankPath is the name of a rank in an address. @param {string} rank */
+export const rankPath = (rank) => rank.split('/').map(encodeURIComponent).join('/');
+
 /** A Sometimes does something soon after it is wanted, and not more often than every pause. */
-class Sometimes {
+export class Sometimes {
   /** @param {() => Promise<void>} act */
   constructor(act) {
     this.act = act;
@@ -100,6 +103,7 @@ export class Detail {
       setText(byId('rank-title'), `rank ${rank}`);
       byId('rank-facts').replaceChildren();
       byId('rank-stack').replaceChildren();
+      byId('rank-log').href = `#/logs/${encodeURIComponent(rank)}`;
       this.load().catch((e) => setText(byId('rank-facts'), e.message));
     }
   }
@@ -109,7 +113,7 @@ export class Detail {
   }
 
   async load() {
-    const rank = this.rank, r = await ask(`ranks/${rank.split('/').map(encodeURIComponent).join('/')}`);
+    const rank = this.rank, r = await ask(`ranks/${rankPath(rank)}`);
     if (rank !== this.rank) return; // another one meanwhile
     facts(byId('rank-facts'), [
       ['state', el('span', `${marks[r.mark]?.word ?? r.state} (${r.state}) for `, age(r.for_seconds))],

@@ -408,11 +408,12 @@ async function secured(context) {
   equal(cookies, [{ secure: true, httpOnly: true, sameSite: 'Strict' }], 'the cookie');
   clean(page);
 }
+Object.assign(cases, (await import('./panels.mjs')).panelCases({ browser, open, order, says, must, equal, clean }));
 
 if (what === 'real') await run('a rank falls asleep', fallsAsleep);
 else if (what === 'journal') await run('a journal with a slider', journal);
 else if (what === 'tls') await run('a page over TLS', secured);
 else if (what === 'failover') await run('the leader is killed', failover);
 else if (what === 'shots') for (const s of scenes) await run(s.join(' '), () => shoot(s));
-else for (const [name, act] of Object.entries(cases)) await run(name, act);
+else for (const [name, act] of Object.entries(cases)) if (!process.env.ONLY || name.includes(process.env.ONLY)) await run(name, act);
 await browser.close();
