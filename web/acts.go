@@ -142,8 +142,7 @@ func (s *Server) do(w http.ResponseWriter, r *http.Request, act Act, what string
 		text += ": " + said
 	}
 	s.log.Warn("changed by the page", "act", act.Name, "of", what, "from", from, "err", err)
-	now := time.Now()
-	s.hub.tell(happening{Key: fmt.Sprintf("act %d %s %s", now.UnixNano(), act.Name, what), Time: now.UTC(), Text: text, Bad: err != nil, Kind: kindJob, Task: taskName(act.Task)})
+	s.hub.tell(happening{Time: time.Now().UTC(), Text: text, Bad: err != nil, Kind: kindJob, Task: taskName(act.Task)})
 	s.sizes.forget()
 	if err != nil {
 		refuse(w, http.StatusConflict, err.Error(), "")

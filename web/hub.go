@@ -236,6 +236,7 @@ func (h *hub) addEvent(n happening) {
 func (h *hub) tell(n happening) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	n.Key = fmt.Sprintf("act %s %d", h.mu.instance, h.mu.last)
 	h.addEvent(n)
 	close(h.mu.changed)
 	h.mu.changed = make(chan struct{})

@@ -159,8 +159,12 @@ func (s *Server) attempts(w http.ResponseWriter, r *http.Request) {
 	if p.Hang != nil && len(p.Hang.Attempts) > 0 {
 		all = append([]diagnose.Attempt{}, p.Hang.Attempts...)
 	}
-	if s.hide.logs {
-		for i := range all {
+	for i := range all {
+		last := []string{}
+		for _, line := range all[i].Last {
+			last = append(last, escapes.ReplaceAllString(line, ""))
+		}
+		if all[i].Last = last; s.hide.logs {
 			all[i].Last = nil
 		}
 	}

@@ -69,7 +69,7 @@ export class Barriers {
     const left = 8, bottom = height - 14, [lastRank, longest] = came[came.length - 1], ranks = this.one.arrivals.length;
     const x = (/** @type {number} */ at) => left + (width - left - 12) * at / Math.max(longest, 1e-6);
     const y = (/** @type {number} */ rank) => 4 + (bottom - 10) * (rank + 0.5) / ranks;
-    const size = Math.max(1.5, Math.min(5, (bottom - 10) / ranks));
+    const size = Math.max(2, Math.min(6, 2 * (bottom - 10) / ranks));
     p.strokeStyle = colour('--line');
     p.beginPath(); p.moveTo(left, bottom); p.lineTo(width - 12, bottom); p.stroke();
     p.fillStyle = colour('--mark-work');

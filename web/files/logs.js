@@ -85,7 +85,7 @@ export class Logs {
       return began ? [el('p.faint', now), row] : [row];
     }));
     byId('log-older').hidden = !this.lines.length || this.lines[0].number <= this.first;
-    setText(byId('log-text'), `rank ${this.rank}: ${found.length.toLocaleString()} lines${wanted ? ` of ${this.lines.length.toLocaleString()}` : ''}${this.lines.length ? '' : '; it has written nothing'}`);
+    setText(byId('log-text'), `rank ${this.rank}: ${found.length.toLocaleString()} ${found.length === 1 ? 'line' : 'lines'}${wanted ? ` of ${this.lines.length.toLocaleString()}` : ''}${this.lines.length ? '' : '; it has written nothing'}`);
     if (atEnd) box.scrollTop = box.scrollHeight;
   }
 }

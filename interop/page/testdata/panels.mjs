@@ -48,7 +48,7 @@ export function panelCases({ browser, open, order, says, must, equal, clean }) {
       await says(page, '#log', 'a new line'); // followed
       await page.fill('#log-find', 'valueerror');
       await page.waitForFunction(() => document.querySelectorAll('#log time').length === 1);
-      await says(page, '#log-text', 'rank 3: 1 lines of 33');
+      await says(page, '#log-text', 'rank 3: 1 line of 33');
       await page.fill('#log-rank', '1');
       await page.press('#log-rank', 'Enter');
       await says(page, '#tab-error', 'no launcher has lines of rank 1');
