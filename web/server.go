@@ -229,9 +229,15 @@ func (s *Server) Serve(l net.Listener) error {
 	return nil
 }
 
+// endPatience is how long answers that are under way have at the end: that to a person who has stopped the job, for one.
+const endPatience = time.Second
+
 // Close ends all streams and waits for the goroutine that asks.
 func (s *Server) Close() {
 	s.end()
+	ctx, cancel := context.WithTimeout(context.Background(), endPatience)
+	defer cancel()
+	_ = s.http.Shutdown(ctx)
 	_ = s.http.Close() // nothing waits for what is cut off
 	s.hub.close()
 }

@@ -72,6 +72,7 @@ func commands() map[string]func(*testscript.TestScript, bool, []string) {
 	all["start"], all["dial"], all["end"], all["ended"], all["signal"] = start, dial, end, ended, send
 	all["etcd"] = startEtcd
 	all["page"], all["fetch"], all["streams"] = findPage, fetch, streams
+	all["fetches"], all["act"] = fetches, act
 	return all
 }
 
