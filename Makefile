@@ -94,6 +94,11 @@ shots: ## pictures of the main states of the page, in out/shots, by a real brows
 	scripts/chromium.sh
 	$(GO) test ./interop/page -run TestShots -count 1 -v -shots $(CURDIR)/out/shots
 
+.PHONY: bench-page
+bench-page: ## the page of 10,000 ranks in a real browser, and 100 viewers of it: each figure beside its bar
+	scripts/chromium.sh
+	$(GO) test ./interop/page -run TestBars -count 1 -v -bars
+
 .PHONY: soak-healthy
 soak-healthy: build ## an hour of four jax processes that train, save and compile at random: no alarm; HEALTHY=5m for less
 	scripts/venvs.sh jax-new

@@ -82,7 +82,9 @@ func TestShots(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for name, r := range browser.drive(t, "shots", stage.URL, dir) {
+	k := buildTools(t)
+	journal := k.start(t, "replay", "--web", incident)
+	for name, r := range browser.drive(t, "shots", stage.URL, dir, journal.url, stageToken) {
 		if r.Error != "" {
 			t.Errorf("%s: %s", name, r.Error)
 		}

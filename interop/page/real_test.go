@@ -18,6 +18,9 @@ import (
 	"github.com/serry-dev/serry/internal/lab"
 )
 
+// incident is the journal of a job of three ranks, of which the last was lost at a barrier.
+var incident = filepath.Join("..", "..", "cmd", "serry", "testdata", "incident.journal")
+
 // tools are a serry that was built for a test, and a file with the token of its pages.
 type tools struct{ dir, serry, token string }
 
@@ -188,7 +191,7 @@ func TestReplayedJob(t *testing.T) {
 	lab.Clause(t, "D-WEB-4", "TD-WEB-1")
 	browser := findBrowser(t)
 	k := buildTools(t)
-	p := k.start(t, "replay", "--web", filepath.Join("..", "..", "cmd", "serry", "testdata", "incident.journal"))
+	p := k.start(t, "replay", "--web", incident)
 	browser.plays(t, "a journal with a slider", "journal", p.url, stageToken)
 }
 

@@ -1,4 +1,4 @@
-// Drives a real browser over the page: node drive.mjs cases STAGE, shots STAGE FOLDER, real PAGE TOKEN, journal PAGE TOKEN, tls PAGE TOKEN, or failover PLOT TOKEN. Each case is a line of JSON on stdout.
+// Drives a real browser over the page: node drive.mjs cases STAGE, bars STAGE, shots STAGE FOLDER, real PAGE TOKEN, journal PAGE TOKEN, tls PAGE TOKEN, or failover PLOT TOKEN; shots takes PAGE TOKEN of a journal, too. Each case is a line of JSON on stdout.
 // Nothing sleeps: everything waits for what the page shows.
 const { chromium } = await import(process.env.PLAYWRIGHT);
 const [what, stage, folder] = process.argv.slice(2);
@@ -285,6 +285,21 @@ async function shoot([scene, ranks, colorScheme]) {
   return file;
 }
 
+/** shootJournal shows a journal at the last record before its rank is lost. */
+async function shootJournal() {
+  const [journalAt, token] = process.argv.slice(5);
+  const context = await browser.newContext({ viewport: { width: 1280, height: 800 }, colorScheme: 'light' });
+  const page = await visit(context, `${journalAt}#token=${token}`);
+  await says(page, '#counts', '1 failed');
+  await page.click('#past button[title="the record before"]');
+  await says(page, '#counts', '1 missing');
+  await says(page, '#twin tbody', 'missing at a barrier');
+  const file = `${folder}/journal.png`;
+  await page.screenshot({ path: file });
+  await context.close();
+  return file;
+}
+
 async function run(name, act) {
   const context = await browser.newContext();
   let error = '', said = '';
@@ -397,6 +412,32 @@ async function failover(context) {
   for (const page of Object.values(pages)) clean(page);
 }
 
+/** measure returns the figures of a page of 10,000 ranks. */
+async function measure(context) {
+  const paints = [], drawn = [], middle = (all) => all.sort((a, b) => a - b)[all.length >> 1];
+  let foreign = 0, job;
+  for (let i = 0; i < 5; i++) {
+    job = await order({ do: 'new', scene: 'stuck', ranks: 10_000 });
+    const page = job.page = await visit(await browser.newContext(), `${job.url}#token=${job.token}`);
+    const cellsAt = await page.waitForFunction(() => document.getElementById('grid').dataset.cells === '10000' && performance.now());
+    drawn.push(await cellsAt.jsonValue());
+    await says(page, '#counts', '9,999 at work');
+    paints.push(await page.evaluate(() => performance.getEntriesByName('first-contentful-paint')[0].startTime));
+    foreign += page.requests.filter((r) => !r.startsWith(job.url)).length;
+    if (i < 4) await page.context().close();
+  }
+  const script = await busy(job.page.context(), job.page, job);
+  await job.page.context().close();
+  const tabs = [], shared = await open(context, 'stuck', 10_000);
+  while (tabs.length < 9) tabs.push(await visit(context, shared.url));
+  for (const tab of [shared.page, ...tabs]) {
+    await cells(tab, 10_000);
+    await says(tab, '#live', 'live ●');
+  }
+  const { streams } = await order({ do: 'streams', job: shared.job });
+  return JSON.stringify({ paint: middle(paints), cells: middle(drawn), script, foreign, streams });
+}
+
 /** secured opens a page over TLS, whose authority this browser is told to do without. */
 async function secured(context) {
   must(stage.startsWith('https://'), `the page is at ${stage}`);
@@ -413,7 +454,11 @@ Object.assign(cases, (await import('./panels.mjs')).panelCases({ browser, open, 
 if (what === 'real') await run('a rank falls asleep', fallsAsleep);
 else if (what === 'journal') await run('a journal with a slider', journal);
 else if (what === 'tls') await run('a page over TLS', secured);
+else if (what === 'bars') await run('bars', measure);
 else if (what === 'failover') await run('the leader is killed', failover);
-else if (what === 'shots') for (const s of scenes) await run(s.join(' '), () => shoot(s));
+else if (what === 'shots') {
+  for (const s of scenes) await run(s.join(' '), () => shoot(s));
+  await run('journal', shootJournal);
+}
 else for (const [name, act] of Object.entries(cases)) if (!process.env.ONLY || name.includes(process.env.ONLY)) await run(name, act);
 await browser.close();
