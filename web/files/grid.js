@@ -3,6 +3,7 @@
 import { marks, unfold } from './marks.js';
 
 const largest = 16, smallest = 4; // pixels of a cell
+const edge = 3; // pixels around the grid, for the frame of a chosen cell
 const perHostAbove = 40_000;
 const order = Object.keys(marks); // the worst first
 
@@ -100,18 +101,18 @@ export class Grid {
     while (this.size > smallest && n * (this.size + 1) ** 2 > width * innerHeight * 0.4) this.size--;
     const pitch = this.size + 1, gap = Math.max(2, this.size >> 1);
     const xs = new Float32Array(n), ys = new Float32Array(n);
-    let x = 0, y = 0, i = 0;
+    let x = edge, y = edge, i = 0;
     for (const group of groups) {
-      if (x > 0 && x + group * pitch > width && group * pitch <= width) { x = 0; y += pitch; }
+      if (x > edge && x + group * pitch > width && group * pitch <= width) { x = edge; y += pitch; }
       for (let end = Math.min(n, i + group); i < end; i++) {
-        if (x + pitch > width) { x = 0; y += pitch; }
+        if (x + pitch > width) { x = edge; y += pitch; }
         xs[i] = x; ys[i] = y;
         x += pitch;
       }
       if (groups.length > 1) x += gap;
     }
     this.xs = xs; this.ys = ys;
-    const ratio = devicePixelRatio || 1, height = n ? y + pitch : 1;
+    const ratio = devicePixelRatio || 1, height = n ? y + pitch + edge : 1;
     this.canvas.width = Math.round(width * ratio);
     this.canvas.height = Math.round(height * ratio);
     this.canvas.style.width = `${width}px`;
@@ -173,7 +174,7 @@ export class Grid {
     const p = this.paper;
     p.strokeStyle = /** @type {string} */ (this.text);
     p.lineWidth = 2;
-    p.strokeRect(this.xs[i] - 1, this.ys[i] - 1, this.size + 2, this.size + 2);
+    p.strokeRect(this.xs[i] - 2, this.ys[i] - 2, this.size + 4, this.size + 4); // with a gap, so that it does not hide a small cell
   }
 
   /** choose marks a cell, and shows it. @param {number} i; -1: none */

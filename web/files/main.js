@@ -120,7 +120,7 @@ function showMoment(moment) {
 
 /** @type {Record<string, (m: import('./stream.js').Message) => void>} */
 const shows = {
-  past: (m) => slider.begin(m.data),
+  past: (m) => { slider.begin(m.data); showLink(); },
   servers: showServers,
   hello: () => rights().catch(() => {}), // a server that was started again may let people do other things
   job: showJob,

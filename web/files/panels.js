@@ -42,7 +42,7 @@ function showLost(g, slow) {
     meter.value = s;
     const share = (100 * s / Math.max(1e-9, g.wall_seconds)).toFixed(1);
     meter.title = `${share} %`;
-    return el('div.bar', el('span', String(cause)), meter, el('span', `${ago(s)}, ${share} %`));
+    return el(cause === 'productive' ? 'div.bar' : 'div.bar.lost', el('span', String(cause)), meter, el('span', `${ago(s)}, ${share} %`));
   }), ...slow.map((s) => el('p', `${s.task ?? `host ${s.host}`} cost ${ago(s.cost_seconds)} of ${ago(s.of_seconds)}`)));
 }
 

@@ -9,6 +9,9 @@ export function asOf(path) {
   return at === '' ? path : `${path}${path.includes('?') ? '&' : '?'}at=${at}`;
 }
 
+/** exact is a number of seconds by which records can be told from each other. @param {number} seconds */
+const exact = (seconds) => (seconds < 600 ? `${seconds.toFixed(3)}s` : ago(seconds));
+
 /** The time that the address of the page names, or empty. */
 const named = () => /[?&]at=([\d.]+)/.exec(location.hash)?.[1] ?? '';
 
@@ -86,7 +89,7 @@ export class Slider {
     seconds = Math.min(Math.max(seconds, begin), end);
     at = String(Math.round(seconds * 1e9) / 1e9);
     this.range.value = String(Math.round(seconds * 1000));
-    setText(this.says, `${dial.service ? '' : `${clock(Date.parse(zero) + seconds * 1000)}, `}${ago(seconds)} of ${ago(end)}, ${records.toLocaleString()} records`);
+    setText(this.says, `${dial.service ? '' : `${clock(Date.parse(zero) + seconds * 1000)}, `}${exact(seconds)} of ${exact(end)}, ${records.toLocaleString()} records`);
     this.range.setAttribute('aria-valuetext', this.says.textContent ?? '');
     this.mark();
     if (this.asking) return;

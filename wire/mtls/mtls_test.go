@@ -2,6 +2,7 @@ package mtls
 
 import (
 	"crypto/tls"
+	"crypto/x509"
 	"errors"
 	"net"
 	"os"
@@ -197,6 +198,31 @@ func TestAuthorityKeepsKeys(t *testing.T) {
 	} {
 		if err := a.Issue(dir, s); err == nil {
 			t.Errorf("Issue(%+v) = nil; want an error", s)
+		}
+	}
+}
+
+// A browser needs no certificate of its own, and sees the one of the server, with the hosts that it is for.
+func TestBrowsersNeedNoCertificate(t *testing.T) {
+	clause.Cite(t, "D-WEB-15")
+	dir := identities(t)
+	id, err := Load(files(dir, "nouri", "ca1", ""))
+	if err != nil {
+		t.Fatal(err)
+	}
+	hosts, err := id.Hosts()
+	if err != nil || len(hosts) != 1 || hosts[0] != "localhost" {
+		t.Errorf("Hosts() = %q, %v; want localhost", hosts, err)
+	}
+	pem, err := os.ReadFile(filepath.Join(dir, "ca1", "ca.pem"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	roots := x509.NewCertPool()
+	roots.AppendCertsFromPEM(pem)
+	for name, fails := range map[string]bool{"localhost": false, "elsewhere.example.org": true} {
+		if _, err := meet(t, id.Browsers(), &tls.Config{RootCAs: roots, ServerName: name}); (err != nil) != fails {
+			t.Errorf("a browser that wants %s sees %v; want an error: %v", name, err, fails)
 		}
 	}
 }

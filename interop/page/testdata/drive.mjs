@@ -294,6 +294,7 @@ async function shootJournal() {
   await page.click('#past button[title="the record before"]');
   await says(page, '#counts', '1 missing');
   await says(page, '#twin tbody', 'missing at a barrier');
+  await says(page, '#live', 'a journal');
   const file = `${folder}/journal.png`;
   await page.screenshot({ path: file });
   await context.close();
