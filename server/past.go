@@ -12,7 +12,8 @@ import (
 // A Past is a recorded history that people look at as of any time of it. One goroutine at a time calls it.
 //
 // A machine steps forward only. So a look at a later time goes on where the last one was, and a look at an earlier time plays the
-// history again from its beginning. A journal is replaced by a snapshot before it is long, so that takes a second at most.
+// history again from its beginning. That takes 0.3 s for the 150,000 records that a journal has before a snapshot takes its place
+// (BenchmarkPast).
 type Past struct {
 	open func() (*tape, *recollection, error) // set in OpenPast, then constant
 	span Span                                 // the same
