@@ -39,8 +39,9 @@ func TestBulkBesideUrgent(t *testing.T) {
 			t.Fatal(err)
 		}
 		done, all := slow.Progress()
-		if moved := int64(size*count) + done; done == all || done < moved/20 {
-			t.Errorf("beside %d bytes that are urgent, %d of bulk have moved; want at least one in twenty, and not all of %d", size*count, done, all)
+		const piece = 4 << 20 // turns are of pieces: of 101 pieces five are of the bulk class, though that is less than a twentieth
+		if moved := int64(size*count) + done; done == all || done/piece < moved/piece/20 {
+			t.Errorf("beside %d bytes that are urgent, %d of bulk have moved; want at least one piece in twenty, and not all of %d", size*count, done, all)
 		}
 		if err := slow.Done().Wait(t.Context()); err != nil {
 			t.Error(err)
