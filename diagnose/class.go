@@ -36,6 +36,7 @@ type Sample struct {
 	Stack   *Stack        // of its main thread; nil: not read this time
 	Traced  bool          // a debugger is attached
 	Waits   uint64        // how often its main thread has begun to wait; 0: not counted this time
+	File    string        // that its main thread waits for, and its mount, where it is uninterruptible; empty: not known
 	Unnamed bool          // native frames have not been looked at yet where it stands: that Wait is empty says nothing
 }
 
@@ -47,14 +48,15 @@ type Condition struct {
 	At         string        `json:"at,omitempty"`    // its place: load_batch (train.py:10) < train_step (train.py:19)
 	Doing      string        `json:"doing,omitempty"` // asleep (nanosleep)
 	Rate       uint64        `json:"rate,omitempty"`  // bytes a second that it reads and writes
+	File       string        `json:"file,omitempty"`  // that it waits for, or was last seen to wait for, and its mount
 	Checkpoint bool          `json:"checkpoint,omitempty"`
 	Traced     bool          `json:"traced,omitempty"`
 }
 
 // Same says whether two conditions are of one class, held without a break. Where a rank is that goes on, and how fast it
-// reads and writes, changes all the time.
+// reads and writes, changes all the time, and so may the file; that one is known at all is news.
 func (c Condition) Same(d Condition) bool {
-	return c.Class == d.Class && c.Since == d.Since && c.Wait == d.Wait && c.Traced == d.Traced && c.Checkpoint == d.Checkpoint
+	return c.Class == d.Class && c.Since == d.Since && c.Wait == d.Wait && c.Traced == d.Traced && c.Checkpoint == d.Checkpoint && (c.File == "") == (d.File == "")
 }
 
 const (
@@ -88,6 +90,7 @@ type Window struct {
 	wasOther  time.Duration // the class was another
 
 	stack *Stack
+	file  string // Sample.File, when it was last known
 	waits uint64 // Sample.Waits, when it was last counted
 	rate  uint64
 	now   Condition
@@ -167,6 +170,9 @@ func (w *Window) compare(s Sample) {
 		w.unblocked = s.At
 	}
 	w.countWaits(s)
+	if s.File != "" {
+		w.file = s.File
+	}
 	if s.Stack == nil {
 		return
 	}
@@ -252,6 +258,11 @@ func (w *Window) classify(at time.Duration) {
 	}
 	if c.Class == ClassIO {
 		c.Rate = w.rate
+	}
+	if c.Class == ClassIO || c.Class == ClassBlocked {
+		c.File = w.file
+	} else {
+		w.file = ""
 	}
 	w.now = c
 }

@@ -88,7 +88,7 @@ func TestClasses(t *testing.T) {
 // A rank that writes synchronously waits for a device whenever it is looked at. It reads and writes all the same, since the
 // same moment, however seldom the disk answers; a rank in a single wait does not.
 func TestWaitsForADeviceAgainAndAgain(t *testing.T) {
-	clause.Cite(t, "D-HG-2", "D-SC-11")
+	clause.Cite(t, "D-HG-2", "D-HG-10", "D-SC-11")
 	for name, c := range map[string]struct {
 		bytes, waits uint64 // in a second
 		want         Class
@@ -104,6 +104,9 @@ func TestWaitsForADeviceAgainAndAgain(t *testing.T) {
 		var since time.Duration
 		for i := 30; i < 60; i++ {
 			s := Sample{At: time.Duration(i) * time.Second, State: "uninterruptible", CPU: 30 * time.Second, Bytes: uint64(i) * c.bytes}
+			if i%3 == 0 { // it is not in the system call each time
+				s.File = "/data/a on /data (nfs4, server:/export)"
+			}
 			if i%2 == 0 {
 				s.Stack, s.Waits = at("uninterruptible (fsync)", Frame{"save", "train.py", 40}), 100+uint64(i)*c.waits
 			}
@@ -116,6 +119,15 @@ func TestWaitsForADeviceAgainAndAgain(t *testing.T) {
 			if got.Class != c.want || got.Since != since || since > 35*time.Second {
 				t.Fatalf("%s: after %d s %s since %v; want %s since %v", name, i-30, got.Class, got.Since, c.want, since)
 			}
+			if got.File != "/data/a on /data (nfs4, server:/export)" {
+				t.Fatalf("%s: after %d s file %q", name, i-30, got.File)
+			}
+		}
+		for i := 60; i < 70; i++ { // it goes on: the file has nothing to do with what it does then
+			w.Add(Sample{At: time.Duration(i) * time.Second, State: "running", CPU: time.Duration(i) * time.Second, Stack: functions(i)})
+		}
+		if got := w.Condition(); got.File != "" || got.Class != ClassMoving {
+			t.Errorf("%s: later %s, file %q; want none", name, got.Class, got.File)
 		}
 	}
 }

@@ -47,7 +47,7 @@ type HangLine struct {
 	Text string `json:"text"`
 }
 
-// Lines are what the text rests on, in a fixed order: at, process, waiting, grade, next (D-CLI-1).
+// Lines are what the text rests on, in a fixed order: at, process, storage, waiting, grade, next (D-CLI-1).
 func (h *Hang) Lines() []HangLine {
 	var lines []HangLine
 	add := func(word, text string) {
@@ -61,6 +61,7 @@ func (h *Hang) Lines() []HangLine {
 		if first.PID != 0 {
 			add("process", first.process())
 		}
+		add("storage", first.File)
 	}
 	for _, w := range h.Waits {
 		if w.At != "" {

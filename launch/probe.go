@@ -63,6 +63,9 @@ func (p *procProbe) look(deep bool) (s diagnose.Sample, ok bool) {
 		return p.look(false)
 	}
 	s.Bytes = readIO(p.at)
+	if s.State == "uninterruptible" {
+		s.File = pystack.FileOf(p.at)
+	}
 	for _, pid := range append([]int{p.pid}, p.below...) {
 		if pid != p.at {
 			_, cpu, _ := readTimes(pid)

@@ -18,7 +18,7 @@ var libraries = []library{
 		{name: "sleep", clause: "D-SC-7", right: stands, stuck: `rank 3 is stuck since \S+ \(\S+\); ranks 0-2 wait for it`, most: soon, play: playJob},
 		{name: "barrier", clause: "D-SC-8", right: `rank 3 is (stalled|stuck)( since \S+ \(\S+\))?[;:] (ranks 0-2|3 ranks) wait for it at barrier "save-100"`, most: soon, play: playJob},
 		{name: "crossed", clause: "D-SC-9", right: `deadlock since \S+: ranks 0-1 wait at barrier "a", ranks 2-3 at barrier "b"|ranks wait for each other: rank 2 is at "b" and missing at "a"`, most: soon, play: playJob},
-		{name: "write", clause: "D-SC-11", right: `rank 3 is slow, not stuck: .*; ranks 0-2 wait`, most: soon, play: playJob},
+		{name: "write", clause: "D-SC-11", right: `rank 3 is slow, not stuck: .*; ranks 0-2 wait`, shown: `storage +\S*/checkpoint\.bin on /`, most: soon, play: playJob},
 		{name: "slow", clause: "D-SC-12", right: `no failure; rank 3 is \d+ % slower than the others over the last 32 barriers of step-# \(cost \S+ of \S+, \S+ % of the time\)`, most: soon, play: playJob},
 		{name: "cut", clause: "D-SC-13", right: `host \S+ is silent since \S+: ranks 2-3 lost with it`, shown: `last heard at \S+; 2 ranks (are|were) heard on other hosts`, most: silent, play: playCut},
 		{name: "leader", clause: "D-SC-14", right: `coordinator failed over from \S+ to \S+ at \S+ \(\S+\); no rank was lost`, most: soon, play: playLeader},

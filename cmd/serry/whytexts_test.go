@@ -72,7 +72,7 @@ func scenarioEvidence() []struct {
 		return diagnose.BarrierEvidence{ID: id, Since: jobAge - 10*time.Second, Members: 4, Arrived: 4 - len(missing), Missing: missing}
 	}
 	writes := at(diagnose.ClassIO, "uninterruptible (fsync)")
-	writes.Rate = 30e6
+	writes.Rate, writes.File = 30e6, "/data/checkpoint.bin on /data (nfs4, server:/export)"
 	cut := failedRank(2, "host silent")
 	heard := 7.5
 	for rank := 2; rank < 4; rank++ {

@@ -13,5 +13,7 @@ var calls = map[int]string{
 	unix.SYS_READ: "read", unix.SYS_READV: "readv", unix.SYS_RECVFROM: "recvfrom", unix.SYS_RECVMSG: "recvmsg",
 	unix.SYS_RT_SIGSUSPEND: "rt_sigsuspend", unix.SYS_RT_SIGTIMEDWAIT: "rt_sigtimedwait", unix.SYS_SEMOP: "semop", unix.SYS_SENDFILE: "sendfile",
 	unix.SYS_SENDMSG: "sendmsg", unix.SYS_SENDTO: "sendto", unix.SYS_SPLICE: "splice", unix.SYS_SYNC: "sync",
-	unix.SYS_WAIT4: "wait4", unix.SYS_WAITID: "waitid", unix.SYS_WRITE: "write", unix.SYS_WRITEV: "writev",
+	unix.SYS_CLOSE: "close", unix.SYS_COPY_FILE_RANGE: "copy_file_range", unix.SYS_FSTAT: "fstat", unix.SYS_FTRUNCATE: "ftruncate",
+	unix.SYS_GETDENTS64: "getdents64", unix.SYS_PREADV: "preadv", unix.SYS_PWRITEV: "pwritev", unix.SYS_SYNC_FILE_RANGE: "sync_file_range",
+	unix.SYS_SYNCFS: "syncfs", unix.SYS_WAIT4: "wait4", unix.SYS_WAITID: "waitid", unix.SYS_WRITE: "write", unix.SYS_WRITEV: "writev",
 }
