@@ -3,7 +3,9 @@ package page_test
 import (
 	"bufio"
 	"bytes"
+	"context"
 	"encoding/json"
+	"errors"
 	"io"
 	"net"
 	"net/http"
@@ -13,8 +15,13 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
+	"time"
 
+	"github.com/serry-dev/serry"
+	"github.com/serry-dev/serry/client"
+	"github.com/serry-dev/serry/diagnose"
 	"github.com/serry-dev/serry/internal/lab"
 )
 
@@ -41,7 +48,8 @@ func buildTools(t *testing.T) tools {
 type program struct {
 	cmd *exec.Cmd
 	out io.Reader
-	url string // of the page; set by await
+
+	address, url string // of the service, and of the page; set by await
 }
 
 // start starts a command that serves a page, and waits until it says where.
@@ -81,6 +89,9 @@ func (p *program) await(t *testing.T) {
 	t.Helper()
 	lines := bufio.NewScanner(p.out)
 	for p.url == "" && lines.Scan() {
+		if words := strings.Fields(lines.Text()); len(words) > 0 && p.address == "" {
+			p.address = words[len(words)-1]
+		}
 		_, p.url, _ = strings.Cut(lines.Text(), "page at ")
 	}
 	if p.url == "" {
@@ -209,4 +220,71 @@ func TestPageOverTLS(t *testing.T) {
 	p := k.start(t, "serve", "--tasks", "4", "--listen", "127.0.0.1:0", "--web", "127.0.0.1:0",
 		"--tls-cert", filepath.Join(certs, "coord.pem"), "--tls-key", filepath.Join(certs, "coord-key.pem"), "--tls-ca", filepath.Join(certs, "ca.pem"))
 	browser.plays(t, "a page over TLS", "tls", p.url, stageToken)
+}
+
+// The journal of a job that hung tells what the launcher said of it, and the time of day.
+func TestReplayedHang(t *testing.T) {
+	lab.Clause(t, "D-WEB-4", "TD-WEB-1")
+	browser := findBrowser(t)
+	k := buildTools(t)
+	dir := filepath.Join(k.dir, "state")
+	server := k.start(t, "serve", "--tasks", "3", "--listen", "127.0.0.1:0", "--store", "file:"+dir, "--web", "127.0.0.1:0")
+	members := make([]*client.Member, 3)
+	errs := make([]error, len(members))
+	var joining sync.WaitGroup
+	for i := range members { // each waits for the others
+		joining.Go(func() {
+			members[i], errs[i] = client.Join(t.Context(), client.Config{Address: server.address, Task: serry.TaskID{Job: "worker", Index: i}})
+		})
+	}
+	joining.Wait()
+	if err := errors.Join(errs...); err != nil {
+		t.Fatalf("Join() = %v", err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	var waiting sync.WaitGroup
+	for _, m := range members[:2] {
+		waiting.Go(func() { _ = m.Barrier(ctx, "save-100", serry.BarrierOptions{Timeout: time.Hour}) }) // the third never comes
+	}
+	awaitStream(t, server.url, `"arrived":2,"members":3`)
+	began := time.Now().Add(-time.Hour)
+	text, err := json.Marshal(diagnose.HangReport{Version: diagnose.HangReportVersion, Begun: began, Hang: &diagnose.Hang{
+		Kind: diagnose.HangStill, Stage: diagnose.Stuck, Grade: diagnose.Sure, Since: time.Hour - 150*time.Second, Stalled: time.Hour - 140*time.Second,
+		Ranks: []diagnose.RankEvidence{{Rank: 2, PID: 2077, Host: "node-b", Condition: diagnose.Condition{Class: "static", At: "load_batch (train.py:10)"}}},
+		Waits: []diagnose.HangWait{{Barrier: "save-100", Ranks: []int{0, 1}, Count: 2}},
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := members[0].KV().Put(t.Context(), diagnose.HangKey, text); err != nil { // as the launcher does
+		t.Fatalf("Put() = %v", err)
+	}
+	server.kill()
+	cancel()
+	waiting.Wait()
+	p := k.start(t, "replay", "--web", dir)
+	browser.plays(t, "a journal of a hang", "hang", p.url, stageToken)
+}
+
+// awaitStream follows a page until a message has some text.
+func awaitStream(t *testing.T, page, text string) {
+	t.Helper()
+	r, err := http.NewRequestWithContext(t.Context(), "GET", page+"api/v1/stream", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Header.Set("Authorization", "Bearer "+stageToken)
+	reply, err := http.DefaultClient.Do(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer reply.Body.Close()
+	lines := bufio.NewScanner(reply.Body)
+	lines.Buffer(nil, 1<<20)
+	for lines.Scan() {
+		if strings.Contains(lines.Text(), text) {
+			return
+		}
+	}
+	t.Fatalf("the stream of %s ended (%v) without %s", page, lines.Err(), text)
 }

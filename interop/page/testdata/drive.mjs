@@ -1,4 +1,4 @@
-// Drives a real browser over the page: node drive.mjs cases STAGE, bars STAGE, shots STAGE FOLDER, real PAGE TOKEN, journal PAGE TOKEN, tls PAGE TOKEN, or failover PLOT TOKEN; shots takes PAGE TOKEN of a journal, too. Each case is a line of JSON on stdout.
+// Drives a real browser over the page: node drive.mjs cases STAGE, bars STAGE, shots STAGE FOLDER, real PAGE TOKEN, journal PAGE TOKEN, hang PAGE TOKEN, tls PAGE TOKEN, or failover PLOT TOKEN; shots takes PAGE TOKEN of a journal, too. Each case is a line of JSON on stdout.
 // Nothing sleeps: everything waits for what the page shows.
 const { chromium } = await import(process.env.PLAYWRIGHT);
 const [what, stage, folder] = process.argv.slice(2);
@@ -413,6 +413,28 @@ async function failover(context) {
   for (const page of Object.values(pages)) clean(page);
 }
 
+/** hang looks at a journal with the verdict of a launcher, and with the time of day. */
+async function hang(context) {
+  const page = await visit(context, `${stage}#token=${folder}`);
+  await cells(page, 3);
+  await says(page, '#live', 'a journal');
+  await says(page, '#verdict-text', 'STUCK rank 2 is stuck since ');
+  await says(page, '#evidence', 'load_batch (train.py:10)');
+  await says(page, '#counts', '3: 1 keeps the others waiting · 2 at work');
+  await says(page, '#waits-body', 'barrier "save-100"2/3');
+  await says(page, '#twin tbody tr:first-child', 'keeps the others waiting2');
+  must(/^\d\d:\d\d:\d\d, \d+\.\d\d\ds of /.test(await page.textContent('#past p')), `the slider says ${await page.textContent('#past p')}`);
+  must(/^\d\d:\d\d:\d\d/.test(await page.textContent('#events li')), `an event says ${await page.textContent('#events li')}`);
+  await page.focus('#past input');
+  await page.keyboard.press('ArrowLeft');
+  await says(page, '#verdict-text', 'nothing is wrong: 3 of 3 ranks are connected');
+  await says(page, '#waits-body', 'barrier "save-100"2/3');
+  await says(page, '#counts', '3: 3 at work');
+  await says(page, '#twin tbody tr:first-child', 'at work');
+  must(await page.locator('#evidence dt').count() === 0, 'evidence of a hang before there was one');
+  clean(page);
+}
+
 /** measure returns the figures of a page of 10,000 ranks. */
 async function measure(context) {
   const paints = [], drawn = [], middle = (all) => all.sort((a, b) => a - b)[all.length >> 1];
@@ -454,6 +476,7 @@ Object.assign(cases, (await import('./panels.mjs')).panelCases({ browser, open, 
 
 if (what === 'real') await run('a rank falls asleep', fallsAsleep);
 else if (what === 'journal') await run('a journal with a slider', journal);
+else if (what === 'hang') await run('a journal of a hang', hang);
 else if (what === 'tls') await run('a page over TLS', secured);
 else if (what === 'bars') await run('bars', measure);
 else if (what === 'failover') await run('the leader is killed', failover);
