@@ -51,12 +51,15 @@ type Condition struct {
 	File       string        `json:"file,omitempty"`  // that it waits for, or was last seen to wait for, and its mount
 	Checkpoint bool          `json:"checkpoint,omitempty"`
 	Traced     bool          `json:"traced,omitempty"`
+	Phase      string        `json:"phase,omitempty"` // that the program has declared, with a limit
+	Until      time.Duration `json:"until,omitempty"` // that limit, on the clock of the samples
 }
 
 // Same says whether two conditions are of one class, held without a break. Where a rank is that goes on, and how fast it
 // reads and writes, changes all the time, and so may the file; that one is known at all is news.
 func (c Condition) Same(d Condition) bool {
-	return c.Class == d.Class && c.Since == d.Since && c.Wait == d.Wait && c.Traced == d.Traced && c.Checkpoint == d.Checkpoint && (c.File == "") == (d.File == "")
+	return c.Class == d.Class && c.Since == d.Since && c.Wait == d.Wait && c.Traced == d.Traced && c.Checkpoint == d.Checkpoint && (c.File == "") == (d.File == "") &&
+		c.Phase == d.Phase && c.Until == d.Until
 }
 
 const (

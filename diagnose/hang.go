@@ -344,7 +344,7 @@ func (g *waitGraph) stall(now, late time.Duration, w *wait, h *Hang) {
 	h.Stage = Stalled
 	// Ranks that need no other rank may compute for long when one of them has ended.
 	never := w.atEnd || slices.ContainsFunc(h.Ranks, func(r RankEvidence) bool {
-		return r.Traced || r.Class == ClassGone && w.In == ResultWait
+		return r.Traced || r.Class == ClassGone && w.In == ResultWait || r.Phase != "" && now < r.Until
 	})
 	if !never && now >= max(h.Stalled, g.Steady)+g.patience(w, h) {
 		h.Stage = Stuck

@@ -145,6 +145,10 @@ func (s *hangScript) rank(words []string, line string) {
 			case "raised":
 				r.Raised = true
 			}
+			if text, ok := strings.CutPrefix(word, "phase="); ok {
+				name, until, _ := strings.Cut(text, ":")
+				r.Phase, r.Until = name, s.duration(until)
+			}
 			if text, ok := strings.CutPrefix(word, "doing="); ok {
 				r.Doing = strings.ReplaceAll(text, "_", " ")
 			}

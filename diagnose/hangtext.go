@@ -100,6 +100,9 @@ func (r *RankEvidence) process() string {
 	if r.Traced {
 		text += ", a debugger is attached"
 	}
+	if r.Phase != "" {
+		text += ", in its phase " + r.Phase
+	}
 	if r.Checkpoint {
 		text += ", it saves a checkpoint"
 	}

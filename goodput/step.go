@@ -5,6 +5,7 @@ import (
 	"errors"
 	"strconv"
 	"strings"
+	"time"
 )
 
 // StepKeys is the directory of the keys under which ranks report their steps: serry/step/3, or serry/step/worker/3 where
@@ -18,6 +19,10 @@ const EnvStepFile = "SERRY_STEP_FILE"
 type Step struct {
 	Number int64
 	Phase  string // what the rank does after that step beside training, such as "checkpoint"; or empty
+
+	// Limit is how long the phase may take, in whole seconds: a launcher that reads the step from a file calls the rank stuck no
+	// sooner (D-GP-2). 0: the program does not say.
+	Limit time.Duration
 }
 
 const (
@@ -27,13 +32,15 @@ const (
 	// MaxStepText bounds the text of a report, in bytes, and maxPhase the name of a phase in it.
 	MaxStepText = 64
 	maxPhase    = 32
+
+	maxLimit = 7 * 24 * time.Hour // of a phase: more is garbage
 )
 
 // ErrStep says that a text is no report of a step.
 var ErrStep = errors.New("no step: want a number, and the name of a phase or nothing")
 
-// ReadStep reads a report: a decimal number and, with a space between them, the name of a phase; or 8 bytes with the number,
-// the lowest first. A text that is neither is an error: a file may be read while it is written.
+// ReadStep reads a report: a decimal number and, with spaces between them, the name of a phase and its limit in seconds; or 8 bytes
+// with the number, the lowest first. A text that is neither is an error: a file may be read while it is written.
 func ReadStep(text []byte) (Step, error) {
 	if len(text) > MaxStepText {
 		return Step{}, ErrStep
@@ -53,12 +60,17 @@ func ReadStep(text []byte) (Step, error) {
 
 // readDecimal reads the form for people and scripts.
 func readDecimal(text string) (Step, bool) {
-	number, phase, _ := strings.Cut(strings.TrimSpace(text), " ")
+	number, rest, _ := strings.Cut(strings.TrimSpace(text), " ")
+	phase, limit, limited := strings.Cut(rest, " ")
+	seconds, err := strconv.ParseInt(limit, 10, 32)
+	if limited && (err != nil || strings.Trim(phase, "0123456789_-") == "" || limit[0] == '+' || seconds <= 0 || seconds > int64(maxLimit/time.Second)) {
+		return Step{}, false
+	}
 	n, err := strconv.ParseInt(number, 10, 64)
 	if err != nil || n < 0 || n > maxStep || number[0] == '+' || !isPhase(phase) {
 		return Step{}, false
 	}
-	return Step{Number: n, Phase: phase}, true
+	return Step{Number: n, Phase: phase, Limit: time.Duration(seconds) * time.Second}, true
 }
 
 // isPhase says whether a text may be the name of a phase, or none: metrics have it as a label.
@@ -68,5 +80,9 @@ func isPhase(name string) bool {
 
 // String is the report as [ReadStep] reads it.
 func (s Step) String() string {
-	return strings.TrimSuffix(strconv.FormatInt(s.Number, 10)+" "+s.Phase, " ")
+	text := strings.TrimSuffix(strconv.FormatInt(s.Number, 10)+" "+s.Phase, " ")
+	if s.Limit > 0 {
+		text += " " + strconv.FormatInt(int64(s.Limit/time.Second), 10)
+	}
+	return text
 }

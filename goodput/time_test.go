@@ -212,6 +212,13 @@ func TestReadStep(t *testing.T) {
 		{"12345678", goodput.Step{Number: 12345678}, true},
 		{"812 checkpoint\n", goodput.Step{Number: 812, Phase: "checkpoint"}, true},
 		{"\x2c\x03\x00\x00\x00\x00\x00\x00", goodput.Step{Number: 812}, true},
+		{"812 checkpoint 300\n", goodput.Step{Number: 812, Phase: "checkpoint", Limit: 5 * time.Minute}, true},
+		{"812 checkpoint 0", goodput.Step{}, false},
+		{"812 checkpoint +3", goodput.Step{}, false},
+		{"812 checkpoint 3m", goodput.Step{}, false},
+		{"812 checkpoint ", goodput.Step{Number: 812, Phase: "checkpoint"}, true},
+		{"812 checkpoint 99999999", goodput.Step{}, false},
+		{"812  300", goodput.Step{}, false},
 		{"", goodput.Step{}, false},
 		{"\n", goodput.Step{}, false},
 		{"-1", goodput.Step{}, false},
@@ -232,6 +239,7 @@ func TestReadStep(t *testing.T) {
 
 func FuzzReadStep(f *testing.F) {
 	f.Add([]byte("812 checkpoint"))
+	f.Add([]byte("812 checkpoint 300"))
 	f.Add([]byte{1, 2, 3, 4, 5, 6, 0, 0})
 	f.Fuzz(func(t *testing.T, text []byte) {
 		s, err := goodput.ReadStep(text)

@@ -49,6 +49,9 @@ func (j *Job) classed(ev classed) {
 	}
 	r := diagnose.RankEvidence{Rank: ev.Task, PID: ev.PID, Host: ev.Host, Condition: ev.Condition}
 	r.Since = time.Since(j.begun) - max(0, ev.Age)
+	if r.Phase != "" {
+		r.Until = time.Since(j.begun) + ev.Left
+	}
 	j.hangs.ranks[ev.Task] = r
 	j.checkPrograms(ev.Task, ev.Program)
 }

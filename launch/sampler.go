@@ -20,17 +20,20 @@ type sampler struct {
 // A sampledTask is a process that is looked at.
 type sampledTask struct {
 	lifetime
-	pid    int
-	probe  prober
-	runs   diagnose.Program // zero until it is known
-	window diagnose.Window
-	told   diagnose.Condition
-	asked  time.Duration // when its native frames were last looked at; 0: not since it stands here
-	answer chan string   // what they say, soon; nil: they are not being looked at
-	wait   string        // what they said last
-	named  bool          // they have said it of the place where it stands
-	steps  string        // file with its step, or empty
-	step   string        // what it said last
+	pid      int
+	probe    prober
+	runs     diagnose.Program // zero until it is known
+	window   diagnose.Window
+	told     diagnose.Condition
+	asked    time.Duration // when its native frames were last looked at; 0: not since it stands here
+	answer   chan string   // what they say, soon; nil: they are not being looked at
+	wait     string        // what they said last
+	named    bool          // they have said it of the place where it stands
+	steps    string        // file with its step, or empty
+	step     string        // what it said last
+	declared string        // what it said last, whether or not the service has taken that
+	phase    string        // that it has declared, with a limit; or empty
+	until    time.Duration // when that is over
 }
 
 const (
@@ -48,6 +51,7 @@ type classed struct {
 	Host      string
 	Condition diagnose.Condition
 	Age       time.Duration // since the condition began, when it was told
+	Left      time.Duration // of the phase that the rank has declared
 	Program   diagnose.Program
 	from      hand // of the host that says so; nil: this one
 }
@@ -84,6 +88,7 @@ func (s *sampler) round() bool {
 			continue
 		}
 		now := t.window.Condition()
+		now.Phase, now.Until = t.phase, t.until
 		if now.Same(t.told) {
 			continue
 		}
@@ -93,7 +98,8 @@ func (s *sampler) round() bool {
 			t.runs.Name = clipped(t.runs.Name)
 		}
 		now.At, now.Doing, now.Wait = clipped(now.At), clipped(now.Doing), clipped(now.Wait)
-		ev := classed{lifetime: t.lifetime, PID: t.pid, Host: s.host, Condition: now, Age: time.Since(s.begun) - now.Since, Program: t.runs}
+		now.File = clipped(now.File)
+		ev := classed{lifetime: t.lifetime, PID: t.pid, Host: s.host, Condition: now, Age: time.Since(s.begun) - now.Since, Left: now.Until - time.Since(s.begun), Program: t.runs}
 		select {
 		case s.crew.events <- ev:
 		case <-s.crew.worked:

@@ -4,6 +4,7 @@ import (
 	"io"
 	"os"
 	"strconv"
+	"time"
 
 	"github.com/serry-dev/serry/goodput"
 )
@@ -24,6 +25,12 @@ func (s *sampler) readStep(t *sampledTask) {
 	step, err := goodput.ReadStep(text)
 	if err != nil {
 		return
+	}
+	if t.declared != string(text) { // else the service did not take it the last time
+		t.declared, t.phase, t.until = string(text), "", 0
+		if step.Limit > 0 {
+			t.phase, t.until = step.Phase, time.Since(s.begun)+step.Limit
+		}
 	}
 	select {
 	case s.crew.steps <- storedValue{goodput.StepKeys + strconv.Itoa(t.Task), []byte(step.String())}:

@@ -27,6 +27,10 @@ While it does something else than training it adds a word, and writes the number
 alone when that is over. The time is then shown under that word:
       812 checkpoint
 
+A third word, in the file, is how many seconds that may take: until then the rank is
+not called stuck, however long the others wait for it:
+      812 checkpoint 300
+
 A step that takes more than twice as long as the others is a stall; a step that had
 been done before a restart is redone. In the file, 8 bytes with the number, the
 lowest first, do as well as digits.`,
