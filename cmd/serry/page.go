@@ -40,7 +40,7 @@ func (s *pageSettings) define(f *pflag.FlagSet, listen string) {
 	f.StringVar(&s.listen, "web", "", listen)
 	f.StringSliceVar(&s.hosts, "web-host", nil, "further `names` by which browsers may reach the page of --web, such as that of a proxy")
 	f.StringVar(&s.tokenFile, "web-token-file", "", "`file` with the token that lets people see the page (default one that is drawn and printed)")
-	f.StringSliceVar(&s.hide, "web-hide", nil, "what the page does not show: `values` of keys, logs, or patterns of keys such as ckpt/*")
+	f.StringSliceVar(&s.hide, "web-hide", nil, "what the page does not show, as `words`: values, logs, or patterns of keys such as ckpt/*")
 	f.BoolVar(&s.write, "web-write", false, "let people change the job on the page, who have a second token")
 	f.StringVar(&s.writeFile, "web-write-token-file", "", "`file` with that token (default one that is drawn and printed)")
 }
