@@ -129,10 +129,10 @@ type peers struct {
 	more      []string             // flags
 }
 
-func startPeers(t *testing.T) *peers {
+func startPeers(t *testing.T, more ...string) *peers {
 	t.Helper()
 	ports := freePorts(t, 6)
-	p := &peers{dir: t.TempDir(), running: make(map[string]*exec.Cmd), builds: make(map[string]string)}
+	p := &peers{dir: t.TempDir(), running: make(map[string]*exec.Cmd), builds: make(map[string]string), more: more}
 	var list []string
 	for i, name := range []string{"a", "b", "c"} {
 		p.addresses = append(p.addresses, "127.0.0.1:"+ports[i])
@@ -304,8 +304,8 @@ func TestPeersAreShown(t *testing.T) {
 	if testing.Short() {
 		t.Skip("it takes seconds of real time")
 	}
-	lab.Clause(t, "C-TERM-4")
-	p := startPeers(t)
+	lab.Clause(t, "C-TERM-4", "D-WEB-4")
+	p := startPeers(t, "--web", "127.0.0.1:0")
 	all := strings.Join(p.addresses, ",")
 	wait := func(args []string, want ...string) string {
 		t.Helper()
@@ -322,6 +322,7 @@ func TestPeersAreShown(t *testing.T) {
 	rows := []string{`^a .* (leads|stands by) +\d+ +0$`, `^b .* (leads|stands by) +\d+ +0$`, `^c .* (leads|stands by) +\d+ +0$`, ` leads +\d+ +0$`}
 	wait([]string{"peers", "--address", p.addresses[2]}, rows...)
 	wait([]string{"peers", "--address", all}, rows...)
+	wait([]string{"peers", "--address", p.addresses[1], "-o", "json"}, `(?s)("page": "http://127\.0\.0\.1:\d+/".*){3}`)
 	shown := wait([]string{"peers", "--data-dir", filepath.Join(p.dir, "b")}, rows...)
 	leader := regexp.MustCompile(`(?m)^\S+ +(\S+) .* leads `).FindStringSubmatch(shown)[1]
 	wait([]string{"status", "--address", all}, `^leader +`+leader+`, term \d+$`)
