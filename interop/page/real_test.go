@@ -263,7 +263,12 @@ func TestReplayedHang(t *testing.T) {
 	cancel()
 	waiting.Wait()
 	p := k.start(t, "replay", "--web", dir)
-	browser.plays(t, "a journal of a hang", "hang", p.url, stageToken)
+	stage := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		p.kill()
+		_, _ = io.WriteString(w, "{}")
+	}))
+	defer stage.Close()
+	browser.plays(t, "a journal of a hang", "hang", p.url, stageToken, stage.URL)
 }
 
 // awaitStream follows a page until a message has some text.

@@ -148,7 +148,7 @@ function showLink() {
   else lostAt ||= Date.now();
   const seen = Math.max(newest.job?.at ?? 0, newest.grid?.at ?? 0, newest.ping?.at ?? 0);
   let text = '';
-  if (!on && newest.link) text = `connection lost ${ago((Date.now() - lostAt) / 1000)} ago, showing ${seen ? clock(seen) : 'nothing'}${newest.link.data === 'refused' ? '; the server refuses: it may have another token now' : ''}`;
+  if (!on && newest.link) text = `connection lost ${ago((Date.now() - lostAt) / 1000)} ago${newest.past ? '' : `, showing ${seen ? clock(seen) : 'nothing'}`}${newest.link.data === 'refused' ? '; the server refuses: it may have another token now' : ''}`;
   else if (away) text = `the service of the job does not answer: ${away}`;
   else if (newest.job?.data.stopped) text = 'the job has ended';
   lead(!on && !!newest.link);

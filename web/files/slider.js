@@ -37,10 +37,12 @@ export class Slider {
 
   /** begin shows the slider. @param {any} line what the server says of the times */
   begin(line) {
-    const first = !this.line;
+    if (this.line) {
+      if (line.end_seconds !== this.line.end_seconds || line.records !== this.line.records) location.reload(); // it is another journal now
+      return;
+    }
     this.line = line;
     dial.service = !line.wall;
-    if (!first) return;
     this.range.min = String(Math.round(line.begin_seconds * 1000));
     this.range.max = String(Math.round(line.end_seconds * 1000));
     const before = this.button('‹', 'the record before', -1), after = this.button('›', 'the next record', 1);

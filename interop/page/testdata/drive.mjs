@@ -1,4 +1,4 @@
-// Drives a real browser over the page: node drive.mjs cases STAGE, bars STAGE, shots STAGE FOLDER, real PAGE TOKEN, journal PAGE TOKEN, hang PAGE TOKEN, tls PAGE TOKEN, or failover PLOT TOKEN; shots takes PAGE TOKEN of a journal, too. Each case is a line of JSON on stdout.
+// Drives a real browser over the page: node drive.mjs cases STAGE, bars STAGE, shots STAGE FOLDER, real PAGE TOKEN, journal PAGE TOKEN, hang PAGE TOKEN STAGE, tls PAGE TOKEN, or failover PLOT TOKEN; shots takes PAGE TOKEN of a journal, too. Each case is a line of JSON on stdout.
 // Nothing sleeps: everything waits for what the page shows.
 const { chromium } = await import(process.env.PLAYWRIGHT);
 const [what, stage, folder] = process.argv.slice(2);
@@ -432,6 +432,10 @@ async function hang(context) {
   await says(page, '#counts', '3: 3 at work');
   await says(page, '#twin tbody tr:first-child', 'at work');
   must(await page.locator('#evidence dt').count() === 0, 'evidence of a hang before there was one');
+  await fetch(process.argv[5], { method: 'POST' }); // which ends serry replay
+  await says(page, '#away', 'connection lost');
+  await says(page, '#counts', '3: 3 at work');
+  must(!(await page.textContent('#away')).includes('showing'), `the banner says ${await page.textContent('#away')}`);
   clean(page);
 }
 
