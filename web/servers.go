@@ -69,7 +69,7 @@ func (h *hub) survey(ctx context.Context) {
 	s.work.Go(func() {
 		known := s.ask(ctx)
 		if len(known.Servers) > 1 { // one that is alone has no others to lead to
-			h.announce(topicServers, known)
+			h.publishNow(topicServers, known)
 		}
 	})
 }
@@ -88,8 +88,8 @@ func (s *surveyor) ask(ctx context.Context) Servers {
 	return s.mu.known
 }
 
-// announce sends a document to the viewers at once.
-func (h *hub) announce(name string, document any) {
+// publishNow sends a document to the viewers at once.
+func (h *hub) publishNow(name string, document any) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.publish(time.Now(), name, keyOf(document), document)
