@@ -25,6 +25,7 @@ type KeyWait struct {
 const (
 	ruleTable   = "jax writes it there"
 	ruleNumber  = "it ends with the number of a rank"
+	ruleSibling = "it has written the last key in the same folder"
 	ruleUnknown = "unknown"
 )
 
@@ -72,6 +73,8 @@ func (j *judge) keyWaits() []KeyWait {
 			at, all = len(all), append(all, KeyWait{Key: t.LastOf, Rule: ruleUnknown})
 			if rank, rule, what, ok := ownerOf(t.LastOf, j.status.Size); ok && j.job != "" {
 				all[at].Owner, all[at].Rule, all[at].what = serry.TaskID{Job: j.job, Index: rank}.String(), rule, what
+			} else if folder, ok := wire.FolderOf(t.LastOf); ok && j.status.Writers[folder] != "" {
+				all[at].Owner, all[at].Rule = j.status.Writers[folder], ruleSibling
 			}
 		}
 		all[at].Tasks = append(all[at].Tasks, t.Task)
@@ -128,7 +131,7 @@ func (r *Report) keyVerdict(j *judge, waiting []string, w *KeyWait, h *HangRepor
 		what = fmt.Sprintf("the %s of %s", w.what, owner)
 	}
 	r.Kind, r.Stage, r.Grade = Waiting, Stalled, Sure
-	if w.Rule == ruleNumber {
+	if w.Rule == ruleNumber || w.Rule == ruleSibling {
 		r.Grade = Likely
 	}
 	if h.stands() {

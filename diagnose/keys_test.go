@@ -48,6 +48,10 @@ func TestKeyWaits(t *testing.T) {
 		}
 		return s
 	}
+	written := func(s wire.Status, folder, task string) wire.Status {
+		s.Writers = map[string]string{folder: task}
+		return s
+	}
 	const global = "cpu:global_topology/cpu"
 	for name, c := range map[string]struct {
 		status wire.Status
@@ -58,6 +62,9 @@ func TestKeyWaits(t *testing.T) {
 		"for a moment":        {reads(2, "cpu:local_topology/cpu/1", "", global, global), "nothing is wrong", 0},
 		"by its number":       {reads(12, "results/3"), `rank 0 waits for key "results/3" of rank 3 since 12s`, 3},
 		"not known of whom":   {reads(12, "ckpt/dir"), "nothing is wrong", 0},
+		"its last writer":     {written(reads(12, "ckpt/dir"), "ckpt", "worker/2"), `rank 0 waits for key "ckpt/dir" of rank 2 since 12s`, 3},
+		"of another folder":   {written(reads(12, "ckpt/dir"), "ckpt/dir", "worker/2"), "nothing is wrong", 0},
+		"its reader wrote":    {written(reads(12, "ckpt/dir"), "ckpt", "worker/0"), "nothing is wrong", 0},
 		"for each other":      {reads(12, "results/1", "results/0"), "nothing is wrong", 0},
 	} {
 		r := Judge(Evidence{Status: c.status})

@@ -23,6 +23,9 @@ type epoch struct {
 	codec   *wire.Codec
 	jobs    map[string][]sharedTask
 	tasks   []sharedTask // of all jobs, in a row
+
+	// Owned by the owner: by folder, the task that has written a key there last (D-EV-4). Like last calls it is not journaled.
+	writers map[string]serry.TaskID
 }
 
 // A sharedTask is what the owner shares with other goroutines about one task.
@@ -61,7 +64,7 @@ func newEpoch(o coord.Opened, codec *wire.Codec) *epoch {
 	for _, j := range o.Jobs {
 		total += j.Tasks
 	}
-	e := &epoch{service: o.Service, codec: codec, jobs: make(map[string][]sharedTask, len(o.Jobs)), tasks: make([]sharedTask, total)}
+	e := &epoch{service: o.Service, codec: codec, jobs: make(map[string][]sharedTask, len(o.Jobs)), tasks: make([]sharedTask, total), writers: make(map[string]serry.TaskID)}
 	for i := range e.tasks {
 		e.tasks[i].number = i
 	}

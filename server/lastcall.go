@@ -41,10 +41,28 @@ func (o *owner) noteCall(it *item, kind coord.Kind, task serry.TaskID) {
 	if s == nil {
 		return
 	}
+	o.epoch.wrote(it.event, task)
 	s.last = lastCall{kind: kind, of: subject(it.event), at: o.now, req: it.req}
 	if w := p.calls[it.from.call]; !o.answered && w != nil {
 		s.last.req = w.req // a get may have joined an equal one
 	}
+}
+
+// maxFolders bounds the folders whose last writers are kept. Clients choose names.
+const maxFolders = 1 << 10
+
+// wrote keeps a task as the last writer of a folder. Keys outside of folders have nothing in common.
+func (e *epoch) wrote(ev coord.Event, task serry.TaskID) {
+	switch ev.(type) {
+	case coord.InsertKeyValue, coord.SwapKeyValue, coord.IncrementKeyValue:
+	default:
+		return
+	}
+	folder, ok := wire.FolderOf(subject(ev))
+	if _, known := e.writers[folder]; !ok || !known && len(e.writers) >= maxFolders {
+		return
+	}
+	e.writers[folder] = task
 }
 
 // subject is the barrier or the key that a call is about, or empty. A long name is cut, and its copy does not hold
@@ -130,11 +148,16 @@ func (o *owner) status(s coord.Status, shape wire.Shape) wire.Report {
 	if !shape.AsksForCalls() {
 		return r
 	}
-	r.Calls = make([]wire.LastCall, len(s.View.Tasks))
+	r.Calls, r.Writers = make([]wire.LastCall, len(s.View.Tasks)), make(map[string]string)
 	for i := range s.View.Tasks {
 		if t := o.epoch.task(s.View.Tasks[i].Task); t != nil && t.last.kind != 0 {
 			r.Calls[i] = wire.LastCall{
 				Kind: t.last.kind, Of: t.last.of, Ago: o.now - t.last.at, Waits: o.waiting[t.last.req] != nil,
+			}
+			if folder, ok := wire.FolderOf(t.last.of); ok && r.Calls[i].Waits && t.last.kind == coord.KindGetKeyValue {
+				if task, ok := e.writers[folder]; ok {
+					r.Writers[folder] = task.String()
+				}
 			}
 		}
 	}

@@ -99,3 +99,33 @@ func TestUsualTimes(t *testing.T) {
 		}
 	})
 }
+
+// The last writer of a folder is told while a task waits for a key there, and of no other folder.
+func TestLastWriters(t *testing.T) {
+	lab.Clause(t, "D-EV-4")
+	synctest.Test(t, func(t *testing.T) {
+		l := lab.Serve(t, cluster(3))
+		tasks := fleet(t, l, 3, 100)
+		ctx := t.Context()
+		for _, key := range []string{"data/a", "other/a", "plain"} {
+			for _, writer := range []int{0, 2} { // rank 2 is the last
+				if err := tasks[writer].insert(ctx, key+strings.Repeat("x", writer)); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+		if got := statusOf(t, l.Server).Writers; len(got) > 0 {
+			t.Errorf("Writers = %v while no task waits; want none", got)
+		}
+		get := async(func() error {
+			_, err := tasks[1].GetKeyValue(ctx, &xlapb.GetKeyValueRequest{Incarnations: tasks[1].who(), Key: "data/b"})
+			return err
+		})
+		synctest.Wait()
+		st := statusOf(t, l.Server)
+		if diff := cmp.Diff(map[string]string{"data": st.Tasks[2].Task}, st.Writers); diff != "" {
+			t.Errorf("Writers (-want +got):\n%s", diff)
+		}
+		pending(t, "GetKeyValue", get)
+	})
+}

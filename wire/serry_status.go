@@ -53,6 +53,15 @@ type Status struct {
 	Goodput    *GoodputStatus    `json:"goodput,omitempty"`
 	Stragglers []StragglerStatus `json:"stragglers,omitempty"` // the most expensive first
 	Steps      []int64           `json:"steps,omitempty"`
+
+	// Writers has, with last calls, the task that has written a key last in each folder in which a task waits for one.
+	Writers map[string]string `json:"writers,omitempty"`
+}
+
+// FolderOf is the folder of a key: "data" of "data/7". A key without one has none.
+func FolderOf(key string) (folder string, ok bool) {
+	i := strings.LastIndexByte(key, '/')
+	return key[:max(i, 0)], i > 0
 }
 
 // A GoodputStatus is how the time of a job was used, in a [Status].
@@ -177,6 +186,8 @@ type Report struct {
 
 	Usual []coord.Time // of the barriers of the view, how long such take; or nil
 	Calls []LastCall   // of the tasks of the view; or nil
+
+	Writers map[string]string // as Status has them
 }
 
 // A Straggler is one of package goodput with the name of its task, which is zero for a host.
@@ -365,7 +376,7 @@ const maxStragglers = 16
 // account adds how the time of the job was used.
 func (s *Status) account(r Report, q StatusQuery) {
 	if q.Tasks {
-		s.Steps = r.Steps
+		s.Steps, s.Writers = r.Steps, r.Writers
 	}
 	s.Goodput = NewGoodput(r.Goodput)
 	for _, one := range r.Stragglers[:min(len(r.Stragglers), maxStragglers)] {
