@@ -24,6 +24,7 @@ type accountant struct {
 	kept    int                   // arrivals of them that there is room for
 	present []bool                // tasks that are connected, by number
 	here    int                   // how many that are
+	begun   bool                  // tasks do not wait for each other to register any more
 	lags    map[string]*histogram // by class: how long after the median task the last one came, in seconds
 	log     *barrierLog           // which inquiries read
 
@@ -56,7 +57,7 @@ func (b *accountant) wall(t coord.Time) time.Time { return b.clock.start.Add(tim
 
 // opened takes over a new epoch.
 func (b *accountant) opened(e *epoch, now coord.Time) {
-	b.epoch, b.here, b.kept, b.present = e, 0, 0, make([]bool, len(e.tasks))
+	b.epoch, b.here, b.kept, b.begun, b.present = e, 0, 0, false, make([]bool, len(e.tasks))
 	clear(b.open)
 	b.log.opened(e)
 	b.verdicts.opened()
@@ -85,6 +86,14 @@ func (b *accountant) called(ev coord.Event, at coord.Time) {
 	case coord.Barrier:
 		if t := b.epoch.task(ev.Task); t != nil {
 			b.arrived(ev.ID, t.number, time.Duration(at))
+		}
+	case coord.RegisterTask:
+		if t := b.epoch.task(ev.Task); t != nil && !b.begun {
+			b.arrived(coord.RegisterBarrierID, t.number, time.Duration(at))
+		}
+	case coord.ShutdownTask:
+		if t := b.epoch.task(ev.Task); t != nil {
+			b.arrived(coord.ShutdownBarrierID(b.epoch.service), t.number, time.Duration(at))
 		}
 	case coord.InsertKeyValue:
 		if ev.Key == wire.HangKey {
@@ -168,6 +177,7 @@ func (b *accountant) noted(n coord.Note, now coord.Time) {
 
 // ended keeps a barrier for people who ask, and compares the arrivals at one that has passed, if all of them were seen.
 func (b *accountant) ended(n coord.Note, now coord.Time) {
+	b.begun = b.begun || n.Barrier == coord.RegisterBarrierID
 	g := b.open[n.Barrier]
 	if g == nil {
 		b.log.add(n, nil, now, b.wall)
@@ -176,7 +186,7 @@ func (b *accountant) ended(n coord.Note, now coord.Time) {
 	delete(b.open, n.Barrier)
 	b.kept -= len(g.at)
 	b.log.add(n, g.at, now, b.wall)
-	if n.Err != nil || g.came != n.Of || n.Of < 2 {
+	if n.Err != nil || g.came != n.Of || n.Of < 2 || b.isEdge(n.Barrier) {
 		return
 	}
 	class := wire.Class(n.Barrier)
@@ -191,6 +201,11 @@ func (b *accountant) ended(n coord.Note, now coord.Time) {
 		b.lags[class] = h
 	}
 	h.observe(goodput.Lag(g.at).Seconds())
+}
+
+// isEdge says whether a barrier is that of the start or of the end of an attempt: no pace of the job shows there.
+func (b *accountant) isEdge(id string) bool {
+	return id == coord.RegisterBarrierID || id == coord.ShutdownBarrierID(b.epoch.service)
 }
 
 // A books is what the account says at a moment.

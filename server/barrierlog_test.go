@@ -10,6 +10,7 @@ import (
 
 	"google.golang.org/grpc/codes"
 
+	"github.com/serry-dev/serry/coord"
 	"github.com/serry-dev/serry/internal/lab"
 	"github.com/serry-dev/serry/server"
 	"github.com/serry-dev/serry/wire"
@@ -88,6 +89,39 @@ func TestBarrierLogIsBounded(t *testing.T) {
 		}
 		if log := loggedBarriers(t, l.Server, ""); len(log.Barriers) != 64 || log.Barriers[0].ID != "step-99" {
 			t.Errorf("%d barriers are kept, the newest %+v; want 64, step-99", len(log.Barriers), log.Barriers[0])
+		}
+	})
+}
+
+// The start of an attempt is a barrier, too: which rank registered last is known, and ranks that come back later change nothing.
+func TestBarrierLogHasTheStart(t *testing.T) {
+	lab.Clause(t, "D-WEB-2")
+	synctest.Test(t, func(t *testing.T) {
+		cfg := cluster(2)
+		cfg.Cluster.RegisterBarrier, cfg.Cluster.HeartbeatTimeout = true, time.Hour
+		l := lab.Serve(t, cfg)
+		late := &task{N: l.N(t), id: 1, own: 101}
+		first := &task{N: l.N(t), id: 0, own: 100}
+		end := async(func() error { return first.register(t.Context()) })
+		time.Sleep(3 * time.Second)
+		for range 2 { // the second time changes nothing
+			if err := late.register(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := <-end; err != nil {
+			t.Fatal(err)
+		}
+		log := loggedBarriers(t, l.Server, "1")
+		if len(log.Barriers) != 1 {
+			t.Fatalf("barriers %+v; want one", log.Barriers)
+		}
+		b := log.Barriers[0]
+		if b.ID != coord.RegisterBarrierID || b.Last != "worker/1" || b.Seconds != 3 || len(b.Arrivals) != 2 || b.Arrivals[1] != 3 {
+			t.Errorf("the start = %+v; want rank 1 last, after 3 s", b)
+		}
+		if all := loggedBarriers(t, l.Server, ""); len(all.Barriers) != 1 {
+			t.Errorf("barriers %+v; want the start alone", all.Barriers)
 		}
 	})
 }
