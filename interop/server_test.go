@@ -6,6 +6,7 @@ import (
 	"net"
 	"os"
 	"strings"
+	"sync"
 	"testing"
 )
 
@@ -35,13 +36,20 @@ func serveOn(t *testing.T, listen string, flags ...string) *server {
 	return &server{process: p, addr: addr}
 }
 
+// handedOut are the ports that unusedAddress has returned.
+var handedOut sync.Map
+
 // unusedAddress is an address of this host on which no process listens. Its port lies below those that a system gives to
-// sockets by itself: connections of other tests do not take it before it is used, nor while a killed server is away.
+// sockets by itself, and no test gets one of another test: so it is not taken before it is used, nor while a killed server is away.
 func unusedAddress(t *testing.T) string {
 	t.Helper()
 	var last error
-	for range 100 {
-		l, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", 20_000+rand.IntN(12_000)))
+	for range 1000 {
+		port := 20_000 + rand.IntN(12_000)
+		if _, had := handedOut.LoadOrStore(port, true); had {
+			continue
+		}
+		l, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", port))
 		if err == nil {
 			l.Close()
 			return l.Addr().String()

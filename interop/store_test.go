@@ -157,7 +157,7 @@ func TestLargeValue(t *testing.T) {
 			beside(t, 2)
 			srv := serve(t, "--tasks", "2")
 			clients := join(t, srv.addr, 2, clientConfig{venv: jaxNew, plain: size.plain})
-			clients[1].begin("get_digest", "executable", 100_000)
+			clients[1].begin("get_digest", "executable", 300_000)
 			want := clients[0].call("set_noise", "executable", size.bytes).text()
 			if got := clients[1].end().text(); got != want {
 				t.Errorf("digest of what was got = %s; want %s, of what was set", got, want)
