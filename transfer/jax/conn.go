@@ -51,6 +51,7 @@ type Conn struct {
 		sync.Mutex
 		changed    *sync.Cond // tells the goroutines of any change below
 		err        error      // why the connection has ended, or nil
+		closing    bool       // Close was called: no more pulls begin
 		lanes      []*lane    // nil until both sides know them
 		out        []byte     // messages that wait to be written
 		leaving    bool       // the peer requests no more
@@ -142,9 +143,10 @@ func (c *Conn) start() {
 }
 
 // Close ends the connection. It tells a peer that has answered all requests that there will be no more, and waits a
-// moment until the peer has closed the connection (TR-W-22). Pulls that are under way fail.
+// moment until the peer has closed the connection (TR-W-22). Pulls that are under way fail, and no more begin.
 func (c *Conn) Close() error {
 	c.mu.Lock()
+	c.mu.closing = true
 	idle := c.mu.err == nil && len(c.mu.pulls)+len(c.mu.arriving) == 0
 	if idle {
 		c.post(halfClose{})

@@ -107,6 +107,9 @@ func (c *Conn) request(ctx context.Context, id offer.ID, wants []Want) ([]*pull,
 	if err := c.mu.err; err != nil {
 		return nil, err
 	}
+	if c.mu.closing {
+		return nil, fmt.Errorf("connection with %s: %w", c.Peer(), ErrClosed)
+	}
 	if len(c.mu.pulls)+len(wants) > c.config.Requests {
 		return nil, fmt.Errorf("%d buffers and %d before: more than %d requests on a connection", len(wants), len(c.mu.pulls), c.config.Requests)
 	}
