@@ -39,7 +39,8 @@ func newHiding(words []string) (h hiding, err error) {
 	return h, nil
 }
 
-// value says why the value of a key is not shown; empty: it is. A pattern hides also what lies below the keys that it matches.
+// value says why the value of a key is not shown; empty: it is. A pattern hides also what lies below the keys that it matches. To the
+// service "/a//b" and "a/b" are the same key (C-KV-1), so they are here, too.
 func (h hiding) value(key string) string {
 	switch {
 	case h.values:
@@ -47,15 +48,19 @@ func (h hiding) value(key string) string {
 	case secretKey.MatchString(key):
 		return "values of keys that are called so are not shown"
 	}
+	parts := partsOf(key)
 	for _, p := range h.patterns {
-		for below := key; below != "" && below != "."; below = path.Dir(below) {
-			if ok, _ := path.Match(p, below); ok { // it was checked at the start
+		clean := strings.Join(partsOf(p), "/")
+		for n := range parts {
+			if ok, _ := path.Match(clean, strings.Join(parts[:n+1], "/")); ok { // it was checked at the start
 				return "it is hidden (--web-hide " + p + ")"
-			}
-			if !strings.Contains(below, "/") {
-				break
 			}
 		}
 	}
 	return ""
+}
+
+// partsOf are the parts of a key between slashes, without those that are empty.
+func partsOf(key string) []string {
+	return strings.FieldsFunc(key, func(r rune) bool { return r == '/' })
 }

@@ -202,7 +202,7 @@ func TestKeys(t *testing.T) {
 
 // A value is text or bytes, up to a limit, and not shown where it may be a secret.
 func TestValues(t *testing.T) {
-	lab.Clause(t, "D-WEB-2", "D-WEB-18")
+	lab.Clause(t, "D-WEB-2", "D-WEB-18", "C-KV-1")
 	value := func(t *testing.T, s *Server, key string) KeyValue {
 		t.Helper()
 		return decode[KeyValue](t, get(s, "/api/v1/keys/value?key="+key))
@@ -240,12 +240,13 @@ func TestValues(t *testing.T) {
 			t.Errorf("newHiding(%q) = nil; want an error", bad)
 		}
 	}
-	h, err := newHiding([]string{"run/*/env", "one"})
+	h, err := newHiding([]string{"run/*/env", "one", "/lead/*/"})
 	if err != nil {
 		t.Fatal(err)
 	}
 	for key, want := range map[string]bool{
 		"run/3/env": true, "run/3/env/PATH": true, "run/env": false, "one": true, "one/two": true, "two/one": false, "someone": false, "": false,
+		"/one": true, "//one/two/": true, "run//3/env": true, "/run/3/env": true, "lead/x/y": true, "/other/x": false, "/": false, "//": false,
 		"wandb-password": true, "Tokens/1": true, "app/client_secret/x": true, "credentials": true, "steps/3": false,
 	} {
 		if got := h.value(key) != ""; got != want {
