@@ -98,12 +98,13 @@ func (v viewer) greet(instance string, again bool) error {
 	return v.send([][]byte{fmt.Appendf(nil, "retry: %d\nevent: hello\ndata: %s\n\n", retryMillis, encode(hello))})
 }
 
-// send writes frames in the time that a viewer has.
+// send writes frames in the time that a viewer has. The time is taken back once they are written: HTTP/2 ends a stream when its time is over,
+// also one to which nothing is written.
 func (v viewer) send(frames [][]byte) error {
 	if len(frames) == 0 {
 		return nil
 	}
-	if err := v.control.SetWriteDeadline(time.Now().Add(writePatience)); err != nil && !errors.Is(err, http.ErrNotSupported) {
+	if err := v.within(time.Now().Add(writePatience)); err != nil {
 		return err
 	}
 	for _, frame := range frames {
@@ -111,7 +112,18 @@ func (v viewer) send(frames [][]byte) error {
 			return err
 		}
 	}
-	return v.control.Flush()
+	if err := v.control.Flush(); err != nil {
+		return err
+	}
+	return v.within(time.Time{})
+}
+
+// within sets the time until which a viewer takes what it is sent; zero: it has time.
+func (v viewer) within(until time.Time) error {
+	if err := v.control.SetWriteDeadline(until); err != nil && !errors.Is(err, http.ErrNotSupported) {
+		return err
+	}
+	return nil
 }
 
 func (h *hub) name() string {

@@ -34,11 +34,18 @@ type served struct {
 // serveIn runs a test of a served page in virtual time. Connections hold few bytes, so that a viewer that does not read is noticed.
 func serveIn(t *testing.T, f *fakeSource, test func(t *testing.T, s *served)) {
 	t.Helper()
+	serveBy(t, nil, f, test)
+}
+
+// serveBy is serveIn by some versions of HTTP; nil: 1.1.
+func serveBy(t *testing.T, versions *http.Protocols, f *fakeSource, test func(t *testing.T, s *served)) {
+	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		f.mu.began = time.Now()
 		l := bufconn.Listen(4 << 10)
-		transport := &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) { return l.DialContext(ctx) }}
+		transport := &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) { return l.DialContext(ctx) }, Protocols: versions}
 		s := &served{Server: newTestServer(t, f), listener: l, client: &http.Client{Transport: transport}}
+		s.http.Protocols = versions
 		over := make(chan error, 1)
 		go func() { over <- s.Serve(l) }()
 		test(t, s)
@@ -271,6 +278,28 @@ func TestStreamReset(t *testing.T) {
 			again.close()
 		}
 	})
+}
+
+// A job to which nothing happens is a stream to which nothing is written for longer than a viewer has for what it is sent. By
+// HTTP/2, which browsers speak under TLS, the end of that time ends the stream.
+func TestQuietStream(t *testing.T) {
+	lab.Clause(t, "D-WEB-9", "D-WEB-10")
+	two := new(http.Protocols)
+	two.SetUnencryptedHTTP2(true)
+	for name, versions := range map[string]*http.Protocols{"HTTP/1.1": nil, "HTTP/2": two} {
+		t.Run(name, func(t *testing.T) {
+			serveBy(t, versions, stalled(), func(t *testing.T, s *served) {
+				w := s.watch(t, "?topics=events", "")
+				time.Sleep(5 * writePatience)
+				select {
+				case <-w.done:
+					t.Errorf("the stream has ended; want it to go on while nothing happens")
+				default:
+				}
+				w.close()
+			})
+		})
+	}
 }
 
 // A viewer that does not read is cut off, and costs the others nothing.
