@@ -1,11 +1,14 @@
 package web
 
 import (
+	"bytes"
+	"cmp"
 	"context"
 	"crypto/tls"
 	"embed"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"log/slog"
 	"net"
@@ -89,6 +92,9 @@ const (
 	idleTimeout = 2 * time.Minute  // of a connection without a request
 	headBytes   = 16 << 10
 	bodyBytes   = 4 << 10 // of a request
+
+	bodyPatience   = 10 * time.Second // for the body of a request
+	answerPatience = 2 * time.Minute  // for an answer, from the head of its request on; streams have their own
 )
 
 // New makes a server. [Server.Close] ends it.
@@ -197,6 +203,11 @@ const actPath = "/api/v1/acts/"
 
 // ServeHTTP implements [http.Handler].
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	limit := int64(bodyBytes)
+	if s.panels.Acts != nil && strings.HasPrefix(r.URL.Path, actPath) {
+		limit = actBytes
+	}
+	take(w, r, limit)
 	if !s.access.admit(w, r) {
 		return
 	}
@@ -207,13 +218,31 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			return
 		}
 	}
-	limit := int64(bodyBytes)
-	if s.panels.Acts != nil && strings.HasPrefix(r.URL.Path, actPath) {
-		limit = actBytes
-	}
-	r.Body = http.MaxBytesReader(w, r.Body, limit)
 	s.mux.ServeHTTP(w, r)
 }
+
+// take reads the body of a request in the time that its sender has, and says how long the answer may take to leave. Without that a sender
+// with no token could hold connections of the process, which serves the job as well, for as long as it likes. The time of the body ends
+// here: later it would end a handler that still works. A handler finds what was wrong with a body where it reads that.
+func take(w http.ResponseWriter, r *http.Request, limit int64) {
+	control := http.NewResponseController(w) // a writer that knows no deadlines is that of a test or of another server, which has its own
+	_ = control.SetWriteDeadline(time.Now().Add(answerPatience))
+	if r.ContentLength == 0 {
+		return
+	}
+	_ = control.SetReadDeadline(time.Now().Add(bodyPatience))
+	text, err := io.ReadAll(http.MaxBytesReader(w, r.Body, limit))
+	if err == nil {
+		_ = control.SetReadDeadline(time.Time{})
+	}
+	r.Body = io.NopCloser(io.MultiReader(bytes.NewReader(text), ending{err}))
+}
+
+// An ending is the end of a body, with what was wrong with it, or nil.
+type ending struct{ err error }
+
+// Read implements [io.Reader].
+func (e ending) Read([]byte) (int, error) { return 0, cmp.Or(e.err, io.EOF) }
 
 // Serve serves the page on l until [Server.Close].
 func (s *Server) Serve(l net.Listener) error {

@@ -280,6 +280,36 @@ func TestStreamReset(t *testing.T) {
 	})
 }
 
+// A sender that keeps its body back and a reader that does not read are cut off, though they need no token for that.
+func TestSlowRequests(t *testing.T) {
+	lab.Clause(t, "D-WEB-10")
+	for name, request := range map[string]string{
+		"a body that does not come":      "POST /api/v1/session HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 10\r\n\r\n{",
+		"a body where none is wanted":    "GET /healthz HTTP/1.1\r\nHost: localhost\r\nContent-Length: 10\r\n\r\n",
+		"a body of a refused host":       "POST /plain HTTP/1.1\r\nHost: other.example.org\r\nContent-Length: 10\r\n\r\n",
+		"an answer that is not read":     "GET /main.js HTTP/1.1\r\nHost: localhost\r\n\r\n",
+		"a body in pieces, without end":  "POST /plain HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n",
+		"a body for which it has to ask": "POST /plain HTTP/1.1\r\nHost: localhost\r\nExpect: 100-continue\r\nContent-Length: 10\r\n\r\n",
+	} {
+		t.Run(name, func(t *testing.T) {
+			serveIn(t, stalled(), func(t *testing.T, s *served) {
+				conn, err := s.listener.Dial()
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer conn.Close()
+				fmt.Fprint(conn, request)
+				time.Sleep(answerPatience + time.Second)
+				began := time.Now()
+				_, _ = io.Copy(io.Discard, conn) // what the connection holds; its end may be a reset
+				if took := time.Since(began); took > 0 {
+					t.Errorf("the connection was there for %v more; want it closed", took)
+				}
+			})
+		})
+	}
+}
+
 // A job to which nothing happens is a stream to which nothing is written for longer than a viewer has for what it is sent. By
 // HTTP/2, which browsers speak under TLS, the end of that time ends the stream.
 func TestQuietStream(t *testing.T) {
