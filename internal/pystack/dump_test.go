@@ -73,6 +73,9 @@ func TestDump(t *testing.T) {
 			}
 		}
 		s := dumpUntil(t, c.pid(), "parent_waits")
+		for s.Main().State != Asleep { // the kernel was asked before the process got there
+			s = dumpUntil(t, c.pid(), "parent_waits")
+		}
 		main := s.Main()
 		if last := main.Frames[len(main.Frames)-1]; last.Function != "<module>" || filepath.Base(last.File) != "armed.py" || last.Line == 0 || main.State != Asleep {
 			t.Errorf("Main() = %+v; want it asleep below the module", main)
@@ -169,6 +172,33 @@ func TestShimHidesNothing(t *testing.T) {
 			if text != "" && want == run(bare) {
 				t.Errorf("%s: it makes no difference", name)
 			}
+		}
+	})
+}
+
+// A program that has closed all files, and has opened others, keeps those over a fork.
+func TestShimClosesNoFileOfTheProgram(t *testing.T) {
+	clause.Cite(t, "D-ST-10", "TD-ST-6")
+	const program = "import os\nos.closerange(3, 1000)\nfor i in range(3, 200): os.dup2(1, i)\npid = os.fork()\nif pid == 0:\n  for i in range(3, 200): os.fstat(i)\n  os._exit(0)\n" +
+		"raise SystemExit(os.waitpid(pid, 0)[1] != 0)"
+	eachPython(t, func(t *testing.T, python string) {
+		cmd := exec.Command(python, "-c", program)
+		cmd.Env = shimmed(t)
+		if out, err := cmd.CombinedOutput(); err != nil {
+			t.Errorf("after a fork = %v, %s; want all files open", err, out)
+		}
+	})
+}
+
+// A program that has taken the signal for itself has it in the processes that it forks, too.
+func TestShimLeavesTheSignal(t *testing.T) {
+	clause.Cite(t, "D-ST-10", "TD-ST-6")
+	const program = "import os, signal\nsignal.signal(44, lambda *_: os._exit(7))\npid = os.fork()\nif pid == 0:\n  os.kill(os.getpid(), 44)\n  while True: pass\nraise SystemExit(os.waitpid(pid, 0)[1] >> 8 != 7)"
+	eachPython(t, func(t *testing.T, python string) {
+		cmd := exec.CommandContext(t.Context(), "timeout", "20", python, "-c", program)
+		cmd.Env = shimmed(t)
+		if out, err := cmd.CombinedOutput(); err != nil {
+			t.Errorf("a forked process with a handler of its own = %v, %s; want the handler called", err, out)
 		}
 	})
 }

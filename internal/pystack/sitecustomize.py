@@ -9,13 +9,28 @@ import os
 import sys
 
 _file = None
+_stat = None  # what os.fstat has said of _file
+
+
+def _same(file):
+  """A program may have closed all its files; then the number is that of another one now, which is not ours to close."""
+  if file is None:
+    return False
+  try:
+    return os.path.samestat(os.fstat(file), _stat)
+  except OSError:
+    return False
 
 
 def _arm():
   """Answers the signal from now on. A child needs a file of its own."""
-  global _file
+  global _file, _stat
+  import _signal  # signal itself takes long to import
   import faulthandler
-  former, _file = _file, os.memfd_create('serry-stacks')
+  number = int(os.environ['SERRY_STACK_SIGNAL'])
+  if callable(_signal.getsignal(number)):
+    return  # the program has taken the signal for itself, before a fork
+  former, _file = _file if _same(_file) else None, os.memfd_create('serry-stacks')
   try:
     import fcntl
     # Out of the way of programs that expect to get low numbers.
@@ -24,7 +39,8 @@ def _arm():
     _file = high
   except Exception:
     pass
-  faulthandler.register(int(os.environ['SERRY_STACK_SIGNAL']), file=_file, all_threads=True, chain=False)
+  _stat = os.fstat(_file)
+  faulthandler.register(number, file=_file, all_threads=True, chain=False)
   if former is not None:
     os.close(former)
 
