@@ -293,6 +293,10 @@ func (p *pageSource) open(ctx context.Context) (*remote, error) {
 		fresh.Close()
 		return nil, errNoService
 	}
+	if r := p.mu.remote; r != nil && r.broken.Err() == nil { // another request was faster, and uses it
+		fresh.Close()
+		return r, nil
+	}
 	p.drop()
 	p.mu.remote = fresh
 	return fresh, nil
