@@ -4,7 +4,10 @@ import (
 	"fmt"
 	"path"
 	"regexp"
+	"slices"
 	"strings"
+
+	"github.com/serry-dev/serry/diagnose"
 )
 
 // What may be hidden, beside patterns of keys.
@@ -49,6 +52,9 @@ func (h hiding) value(key string) string {
 		return "values of keys that are called so are not shown"
 	}
 	parts := partsOf(key)
+	if h.logs && slices.Equal(parts, partsOf(diagnose.HangKey)) {
+		return "it has lines of ranks, which are hidden (--web-hide logs)"
+	}
 	for _, p := range h.patterns {
 		clean := strings.Join(partsOf(p), "/")
 		for n := range parts {

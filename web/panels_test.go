@@ -227,6 +227,9 @@ func TestValues(t *testing.T) {
 		if v := value(t, s, "a"); v.Hidden == "" || v.Value != "" {
 			t.Errorf("a, with values hidden = %+v", v)
 		}
+		if got := (hiding{logs: true}).value("/" + diagnose.HangKey); got == "" {
+			t.Errorf("%s, which has the last lines of attempts, is shown with logs hidden", diagnose.HangKey)
+		}
 		if w := get(s, "/api/v1/logs/3"); w.Code != http.StatusForbidden || strings.Contains(w.Body.String(), "one") {
 			t.Errorf("GET /logs/3, with logs hidden = %d %s; want 403", w.Code, w.Body)
 		}
@@ -283,6 +286,9 @@ func TestLogs(t *testing.T) {
 		}
 		job.mu.err = errors.New("away\x1b")
 		time.Sleep(2 * time.Second)
+		if got := (hiding{logs: true}).value("/" + diagnose.HangKey); got == "" {
+			t.Errorf("%s, which has the last lines of attempts, is shown with logs hidden", diagnose.HangKey)
+		}
 		if w := get(s, "/api/v1/logs/3"); w.Code != http.StatusBadGateway {
 			t.Errorf("/logs/3 without a service = %d %s; want 502", w.Code, w.Body)
 		}
