@@ -281,6 +281,9 @@ func (q *inquiries) gather(at callKey, body []byte) (out replies, err error) {
 	}
 	i.Wait = min(cmp.Or(i.Wait, inquiryTime), maxInquiryTime)
 	i.share = uint64(min(max(wire.MaxGatheredBytes/max(len(all), 1), leastShare), wire.MaxAnswerBytes))
+	if i.Kind == wire.LogsEvidence {
+		i.share = wire.MaxAnswerBytes // all are asked, but the launchers of one or two hosts have lines of a task
+	}
 	if i.digests = i.Fold && len(all) >= foldFrom; i.digests {
 		i.share = wire.MaxAnswerBytes // of which few are sent
 	}

@@ -97,6 +97,28 @@ func TestGatherNamesTheSilent(t *testing.T) {
 	})
 }
 
+// The lines of a task come from the host that has them, so that one has room for them however many hosts there are.
+func TestGatherLogsOfManyHosts(t *testing.T) {
+	clause.Cite(t, "D-WEB-2", "D-ST-15")
+	synctest.Test(t, func(t *testing.T) {
+		const perConn = 8
+		_, c := askable(t, 1+2*wire.MaxGatheredBytes/wire.MaxAnswerBytes/perConn)
+		var first rpc.CallID
+		for i := range c[1:] {
+			for n := range perConn {
+				if call := c[i].attend(uint64(i*perConn+n+1), "node"); i == 0 && n == 0 {
+					first = call
+				}
+			}
+		}
+		gather(c[len(c)-1], wire.Inquiry{Kind: wire.LogsEvidence, Tasks: tasksOf(3, 1), Wait: 2 * time.Second})
+		if q := c[0].question(t, first); q.MaxBytes != wire.MaxAnswerBytes {
+			t.Errorf("a launcher has %d bytes for the lines of a rank; want %d", q.MaxBytes, wire.MaxAnswerBytes)
+		}
+		time.Sleep(3 * time.Second) // the inquiry is over
+	})
+}
+
 // Equal answers of many hosts are sent once, and asked of another host where the first is gone.
 func TestGatherFolds(t *testing.T) {
 	clause.Cite(t, "D-ST-15")
