@@ -231,6 +231,13 @@ byId('copy').addEventListener('click', async () => {
   setText(byId('copied'), done ? 'copied' : 'this browser copies only over https or on localhost');
 });
 listen(grid, { open: (cell) => openRank(nameOf(cell)), back: () => { location.hash = '#/'; }, theme: otherTheme, point });
-addEventListener('hashchange', () => { route(); slider.route(); });
+addEventListener('hashchange', () => {
+  if (/[#&]token=/.test(location.hash)) { // that of people who may change the job, say: the two addresses differ in nothing else
+    location.reload();
+    return;
+  }
+  route();
+  slider.route();
+});
 setInterval(() => { if (!newest.past) tick(); showLink(); }, 1000);
 begin().then(route);

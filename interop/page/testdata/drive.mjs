@@ -208,6 +208,14 @@ const cases = {
     await page.click('#door button');
     await cells(page, 4);
     await stranger.close();
+    const other = await browser.newContext(), late = await other.newPage();
+    late.setDefaultTimeout(patience);
+    await late.goto(job.url);
+    await late.waitForSelector('#door[open]');
+    await late.evaluate((token) => { location.hash = `#token=${token}`; }, job.token); // as a person who pastes the whole address does
+    await cells(late, 4);
+    must(!late.url().includes('token'), `the address is still ${late.url()}`);
+    await other.close();
     clean(job.page);
   },
 
