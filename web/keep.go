@@ -2,6 +2,7 @@ package web
 
 import (
 	"context"
+	"errors"
 	"sync"
 	"time"
 )
@@ -30,12 +31,17 @@ func newKeep[T any](pause, patience time.Duration) *keep[T] {
 	return k
 }
 
+var errNoAnswer = errors.New("no answer in time")
+
 // maxKept bounds the values of a keep.
 const maxKept = 64
 
-// get is what read returns for a name, or what it has returned a moment ago. An error is not kept.
+// get is what read returns for a name, or what it has returned a moment ago. An error is not kept. The time that it waits for its turn is
+// part of its patience: where nothing answers, those who wait must not wait for the failures of all before them.
 func (k *keep[T]) get(ctx context.Context, name string, read func(context.Context) (T, error)) (T, error) {
 	var none T
+	ctx, cancel := context.WithTimeoutCause(ctx, k.patience, errNoAnswer)
+	defer cancel()
 	select {
 	case k.turn <- struct{}{}:
 	case <-ctx.Done():
@@ -45,8 +51,6 @@ func (k *keep[T]) get(ctx context.Context, name string, read func(context.Contex
 	if v, ok := k.lately(name); ok {
 		return v, nil
 	}
-	ctx, cancel := context.WithTimeout(ctx, k.patience)
-	defer cancel()
 	began := time.Now()
 	v, err := read(ctx)
 	if err != nil {
