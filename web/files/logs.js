@@ -77,12 +77,14 @@ export class Logs {
     const wanted = byId('log-find').value.toLowerCase(), box = byId('log');
     const found = this.lines.filter((l) => !wanted || l.text.toLowerCase().includes(wanted));
     const atEnd = box.scrollTop + box.clientHeight >= box.scrollHeight - 4;
-    let life = '';
+    let life = '', before = 0;
     box.replaceChildren(...found.flatMap((l) => {
       const row = el(l.stream === 'stderr' ? 'div.stderr' : 'div', el('time', clock(l.time)), el('span', l.text.replaceAll('\t', '    ')));
       const now = `attempt ${l.attempt}${l.life > 1 ? `, start ${l.life}` : ''}`, began = now !== life && (life !== '' || l.number > 1 || l.attempt > 1);
       life = now;
-      return began ? [el('p.faint', now), row] : [row];
+      const left = wanted || !before ? 0 : l.number - before - 1; // a rank may write faster than the page asks
+      before = l.number;
+      return [...(left > 0 ? [el('p.faint', `${left.toLocaleString()} lines left out`)] : []), ...(began ? [el('p.faint', now)] : []), row];
     }));
     byId('log-older').hidden = !this.lines.length || this.lines[0].number <= this.first;
     setText(byId('log-text'), `rank ${this.rank}: ${found.length.toLocaleString()} ${found.length === 1 ? 'line' : 'lines'}${wanted ? ` of ${this.lines.length.toLocaleString()}` : ''}${this.lines.length ? '' : '; it has written nothing'}`);
