@@ -214,10 +214,14 @@ func (m *local) keepSteps(l lifetime) (path string, err error) {
 func (m *local) keepShim() (dir string, err error) {
 	dir = filepath.Join(os.TempDir(), fmt.Sprintf("serry-%s.shim", m.run))
 	m.guard.keep(dir)
-	if err = os.Mkdir(dir, 0o700); err == nil {
-		err = pystack.WriteShim(dir)
+	if err = os.Mkdir(dir, 0o700); err != nil {
+		m.guard.drop(dir) // what is there is not of this run
+		return "", err
 	}
-	return dir, err
+	if err = pystack.WriteShim(dir); err != nil {
+		return "", errors.Join(err, m.dropShim(dir))
+	}
+	return dir, nil
 }
 
 func (m *local) dropShim(dir string) error {
