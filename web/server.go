@@ -16,6 +16,8 @@ import (
 	"strings"
 	"time"
 
+	"golang.org/x/net/netutil"
+
 	"github.com/serry-dev/serry/coord"
 	"github.com/serry-dev/serry/diagnose"
 	"github.com/serry-dev/serry/wire"
@@ -92,6 +94,9 @@ const (
 	idleTimeout = 2 * time.Minute  // of a connection without a request
 	headBytes   = 16 << 10
 	bodyBytes   = 4 << 10 // of a request
+
+	// maxConns bounds the connections, also of those who have no token: this process needs files for the job as well.
+	maxConns = 2 * maxViewers
 
 	bodyPatience   = 10 * time.Second // for the body of a request
 	answerPatience = 2 * time.Minute  // for an answer, from the head of its request on; streams have their own
@@ -244,8 +249,9 @@ type ending struct{ err error }
 // Read implements [io.Reader].
 func (e ending) Read([]byte) (int, error) { return 0, cmp.Or(e.err, io.EOF) }
 
-// Serve serves the page on l until [Server.Close].
+// Serve serves the page on l until [Server.Close], over 2,048 connections at most: others wait.
 func (s *Server) Serve(l net.Listener) error {
+	l = netutil.LimitListener(l, maxConns)
 	var err error
 	if s.http.TLSConfig != nil {
 		err = s.http.ServeTLS(l, "", "") // the configuration has the certificate

@@ -54,19 +54,33 @@ func files(dir, name, ca, prefix string) Files {
 	}
 }
 
-// meet lets the two sides shake hands and exchange a byte, and returns what each saw.
+// meet lets the two sides shake hands and exchange a byte, and returns what each saw. Over a pipe without memory they could both wait: one that
+// refuses the other says so while that is still writing. The server's end is only half closed, so that its last words arrive.
 func meet(t *testing.T, server, client *tls.Config) (serverErr, clientErr error) {
 	t.Helper()
-	a, b := net.Pipe()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	b, err := net.Dial("tcp", l.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer b.Close()
+	a, err := l.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer a.Close()
 	done := make(chan error, 1)
 	go func() {
-		conn := tls.Server(a, server)
-		_, err := conn.Write([]byte{1})
+		_, err := tls.Server(a, server).Write([]byte{1})
+		a.(*net.TCPConn).CloseWrite()
 		done <- err
-		a.Close()
 	}()
 	_, clientErr = tls.Client(b, client).Read(make([]byte, 1))
-	b.Close()
+	b.(*net.TCPConn).CloseWrite()
 	return <-done, clientErr
 }
 
