@@ -237,7 +237,8 @@ func (m *meeting) welcome(ctx context.Context, cfg Config) {
 // greet lets a launcher in that has said hello, if it is there and was started for this job. It says whether
 // the meeting goes on.
 func (m *meeting) greet(ctx context.Context, cfg Config, node int, h hello, notes *nonsenseNotes) bool {
-	d := &distant{node: node, incarnation: h.Incarnation, keys: m.member.KV(), orders: newQueue[order](ordersAhead), gone: make(chan struct{}), host: h.Host, came: h.Wall}
+	left, farewell := context.WithCancel(context.Background())
+	d := &distant{node: node, incarnation: h.Incarnation, keys: m.member.KV(), orders: newQueue[order](ordersAhead), left: left, farewell: farewell, gone: make(chan struct{}), host: h.Host, came: h.Wall}
 	if h.Tasks != cfg.Tasks || h.Nodes != cfg.nodes() {
 		m.turnAway(ctx, d, h, cfg, notes)
 		return true
@@ -331,6 +332,10 @@ func (m *meeting) watch(ctx context.Context) {
 			if s.Version < d.since || ok && t.Incarnation == d.incarnation && t.State == serry.Connected {
 				continue
 			}
+			if ok && t.Incarnation == d.incarnation && t.Err == nil {
+				d.farewell()
+				continue
+			}
 			why := "another launcher took its place"
 			if t.Incarnation == d.incarnation {
 				why = whyLost(t.Err)
@@ -420,7 +425,9 @@ type distant struct {
 	since       int64 // version of the view in which it was connected
 	keys        *client.KV
 	orders      *queue[order]
-	gone        chan struct{} // closed by leave
+	left        context.Context    // ends when the launcher has left: its last messages are still to be read
+	farewell    context.CancelFunc // ends it
+	gone        chan struct{}      // closed by leave
 	host        string
 	came        time.Time // what its clock showed when it said hello
 	skew        skewMeter // owned by receive
@@ -448,7 +455,10 @@ func (d *distant) order(o order) {
 }
 
 // leave ends the hand. The meeting calls it once.
-func (d *distant) leave() { close(d.gone) }
+func (d *distant) leave() {
+	d.farewell()
+	close(d.gone)
+}
 
 // send stores orders until the launcher is gone.
 func (d *distant) send(ctx context.Context, m *meeting) {
@@ -479,7 +489,7 @@ func (d *distant) receive(ctx context.Context, m *meeting, cfg Config) {
 	d.hearClock(m, d.came, cfg)
 	for number := 0; ; {
 		var msg message
-		err := take(ctx, d.keys, d.key("from", number), &msg)
+		err := d.take(ctx, d.key("from", number), &msg)
 		if err == nil {
 			err = msg.check(cfg)
 		}
@@ -487,6 +497,9 @@ func (d *distant) receive(ctx context.Context, m *meeting, cfg Config) {
 		case errors.Is(err, errNonsense):
 			notes.drop(fmt.Sprintf("a message of node %d", d.node), err)
 			continue
+		case errors.Is(err, errLeft):
+			m.drop(d, whyLost(nil))
+			return
 		case err != nil:
 			if ctx.Err() == nil {
 				m.drop(d, err.Error())
@@ -500,6 +513,23 @@ func (d *distant) receive(ctx context.Context, m *meeting, cfg Config) {
 			return
 		}
 	}
+}
+
+// errLeft says that a launcher has left, and all its messages are read.
+var errLeft = errors.New("has left")
+
+// take waits for a message of the launcher. Of one that has left it takes what it stored before, such as how its last rank has ended.
+func (d *distant) take(ctx context.Context, key string, v any) error {
+	waiting, stop := context.WithCancel(ctx)
+	defer stop()
+	defer context.AfterFunc(d.left, stop)()
+	b, err := d.keys.Wait(waiting, key)
+	if err != nil && d.left.Err() != nil && ctx.Err() == nil {
+		if b, err = d.keys.Get(ctx, key); errors.Is(err, serry.ErrNotFound) {
+			return errLeft
+		}
+	}
+	return remove(ctx, d.keys, key, b, err, v)
 }
 
 // hearClock compares the clock of the launcher with that of this host.
@@ -573,6 +603,11 @@ func enqueue(ctx context.Context, keys *client.KV, key string, v any) error {
 // take waits for a value, removes it, and reads it. One that cannot be read is errNonsense.
 func take(ctx context.Context, keys *client.KV, key string, v any) error {
 	b, err := keys.Wait(ctx, key)
+	return remove(ctx, keys, key, b, err, v)
+}
+
+// remove removes a value that was got, if there was no error, and reads it.
+func remove(ctx context.Context, keys *client.KV, key string, b []byte, err error, v any) error {
 	if err != nil {
 		return err
 	}

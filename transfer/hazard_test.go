@@ -5,6 +5,7 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+	"testing/synctest"
 
 	"github.com/serry-dev/serry/internal/lab/clause"
 	"github.com/serry-dev/serry/transfer"
@@ -45,6 +46,7 @@ func TestDifferentChunks(t *testing.T) {
 		a := w.start(life(0, 10))
 		w.link.Chunk = 4 << 20
 		b := w.start(life(1, 11))
+		synctest.Wait() // a has heard of b
 		want := fill(9<<20, 1)
 		for i, pair := range [][2]*process{{a, b}, {b, a}} {
 			sent := pair[0].send(pair[1], uint64(i), want)
