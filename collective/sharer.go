@@ -246,8 +246,7 @@ func (s *sharer) reach(ctx context.Context, o *operation, rank int, count uint32
 }
 
 // spin looks at the count of a rank for a while, and says whether it has ended so many phases. A rank that runs on the same processor cannot
-// come while this one spins. The system leaves two ranks together for some milliseconds after both were woken, even if another processor has nothing to
-// do.
+// come while this one spins.
 func (s *sharer) spin(rank int, count uint32) bool {
 	for i := range s.patience.spins {
 		if s.reached(rank, count) {

@@ -15,7 +15,7 @@ const (
 	toldLineSize = 200 // bytes
 )
 
-// attempts are those of a job, for people who ask the service. They belong to drive.
+// attempts are those of a job, as the service is told of them. Only drive uses them.
 type attempts struct {
 	all []diagnose.Attempt // the oldest first; the last one runs
 }
