@@ -9,6 +9,7 @@ import (
 	"os/exec"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/serry-dev/serry"
 	"github.com/serry-dev/serry/client"
@@ -16,9 +17,15 @@ import (
 	"github.com/serry-dev/serry/server"
 )
 
-// serveTCP starts a server on a port of this host and returns its address.
+// serveTCP starts a server on a port of this host and returns its address. A busy host can stop a process for longer than
+// the timeouts of tests in virtual time.
 func serveTCP(t testing.TB, cfg server.Config) (*server.Server, string) {
 	t.Helper()
+	cfg.Cluster.HeartbeatTimeout = 2 * time.Minute
+	cfg.Cluster.RegisterTimeout = 2 * time.Minute
+	if cfg.Cluster.ShutdownTimeout > 0 {
+		cfg.Cluster.ShutdownTimeout = 2 * time.Minute
+	}
 	s, err := server.New(cfg)
 	if err != nil {
 		t.Fatal(err)

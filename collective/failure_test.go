@@ -122,26 +122,39 @@ func TestServiceTellsOfALoss(t *testing.T) {
 	}
 }
 
+// doCancelled begins an operation that cannot end yet, and cancels it. On a busy host a context may end before the operation
+// has begun: that only withdraws it, and the next one is given longer.
+func doCancelled(ctx context.Context, c *collective.Comm, why error) error {
+	for wait := 20 * time.Millisecond; ; wait *= 2 {
+		ctx, cancel := context.WithCancelCause(ctx)
+		timer := time.AfterFunc(wait, func() { cancel(why) })
+		err, _ := loop(ctx, c, 100_000)
+		timer.Stop()
+		cancel(nil)
+		if c.Err() != nil {
+			return err
+		}
+	}
+}
+
 // A user's revoke, and a context that is cancelled, end the clique for all and name the origin.
 func TestRevokeAndCancel(t *testing.T) {
 	clause.Cite(t, "CL-ABT-14", "CL-DES-3", "CL-ABT-20", "CLT-ABT-18", "CLT-ABT-12", "CL-HLT-1")
 	for _, cancels := range []bool{false, true} {
 		onEach(t, func(t *testing.T, w *world) {
 			comms := w.clique(w.startAll(3), devices(3))
-			ctx, cancel := context.WithCancelCause(t.Context())
-			defer cancel(nil)
+			ended := make(chan struct{}) // the call of rank 1
 			errs := each(comms, func(i int, c *collective.Comm) error {
 				switch {
 				case i == 0 && cancels: // it comes late, so that the others wait
-					<-ctx.Done()
+					<-ended
 					fallthrough
 				case i != 1:
 					_, err := loop(t.Context(), c, 100_000)
 					return err
 				case cancels:
-					time.AfterFunc(20*time.Millisecond, func() { cancel(errors.New("enough")) })
-					err, _ := loop(ctx, c, 100_000)
-					return err
+					defer close(ended)
+					return doCancelled(t.Context(), c, errors.New("enough"))
 				}
 				c.Revoke(errors.New("enough"))
 				c.Revoke(errors.New("again"))
