@@ -40,8 +40,8 @@ type Comm struct {
 
 	mu struct {
 		lockrank.Mutex[commLock]
-		seq    uint64    // of the operation of all ranks that began last
-		moved  time.Time // when it began
+		seq    uint64          // of the operation of all ranks that began last
+		moved  processor.Ticks // when it began
 		recent [remembered]started
 		pairs  map[pair]uint64       // transfers that began so far
 		moving map[slot]description  // transfers under way
@@ -169,7 +169,7 @@ func (c *Comm) begin(ctx context.Context, o Op) (*operation, error) {
 	}
 	op := c.newOperation(o, k)
 	if _, ok := ctx.Deadline(); !ok && c.group.opt.Timeout > 0 {
-		op.until = op.began.Add(c.group.opt.Timeout)
+		op.limit = c.group.opt.Timeout
 	}
 	other, differs := c.clique.begin(op)
 	if failed := c.clique.failed.Load(); failed != nil {
@@ -194,11 +194,7 @@ func (c *Comm) begin(ctx context.Context, o Op) (*operation, error) {
 func (c *Comm) number(op *operation) (rank int, differs bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	var now processor.Ticks
-	if c.mu.record.limit != 0 {
-		now = c.group.meter.Now()
-	}
-	defer c.mu.record.begin(op, now) // when it has its number
+	defer c.mu.record.begin(op) // when it has its number
 	switch k := op.call; {
 	case k.single != nil:
 		if c.native == nil {

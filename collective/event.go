@@ -63,7 +63,7 @@ func (g *Group) emit(e Event) {
 // event is an event about the operation.
 func (o *operation) event(kind EventKind, ranks []int) Event {
 	return Event{Kind: kind, Clique: o.comm.Key(), Rank: o.comm.rank, Op: o.call.description.String(), Seq: plainNumber(o.seq), Ranks: ranks,
-		For: time.Since(o.began).Round(time.Millisecond), Detail: o.comm.lastSeenOf(ranks)}
+		For: time.Since(o.start()).Round(time.Millisecond), Detail: o.comm.lastSeenOf(ranks)}
 }
 
 // lastSeenOf says what is known of the progress of the first few of ranks.
@@ -85,7 +85,7 @@ func (o *operation) reportStalls() {
 	}
 	var stalled []int
 	for _, rank := range o.blamed() {
-		if o.comm.isBehind(rank, o.seq) && time.Since(o.comm.movedAt(rank, o.began)) >= g.opt.Stall && o.notReported(rank) {
+		if o.comm.isBehind(rank, o.seq) && time.Since(o.comm.movedAt(rank, o.start())) >= g.opt.Stall && o.notReported(rank) {
 			stalled = append(stalled, rank)
 		}
 	}
@@ -122,7 +122,7 @@ func (c *Comm) movedAt(rank int, before time.Time) time.Time {
 	var at time.Time
 	if other := c.clique.comms[rank]; other != nil {
 		other.mu.Lock()
-		at = other.mu.moved
+		at = c.group.meter.Time(other.mu.moved)
 		other.mu.Unlock()
 	} else {
 		c.mu.Lock()

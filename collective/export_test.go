@@ -76,11 +76,11 @@ func NewRecording(records int) func() {
 	g := &Group{meter: processor.NewMeter()}
 	c := &Comm{group: g, peers: make([]talliedPeer, 2)}
 	c.mu.record = newRecorder(records)
-	op := &operation{comm: c, began: time.Now(), call: &call{description: description{op: 1, count: 8}}}
+	op := &operation{comm: c, call: &call{description: description{op: 1, count: 8}}}
 	return func() {
 		op.seq++
 		op.trace = trace{}
-		c.mu.record.begin(op, g.meter.Now())
+		c.mu.record.begin(op)
 		op.moved(1, 8, true)
 		op.moved(1, 8, false)
 		c.mu.record.end(op, g.meter.Now(), nil)
@@ -104,8 +104,8 @@ func SampleTrack() []byte {
 	g := new(Group)
 	c := &Comm{group: g, clique: new(clique), peers: make([]talliedPeer, 2)}
 	c.mu.record = newRecorder(64)
-	op := &operation{comm: c, seq: 1, call: &call{description: description{op: 1, dtype: 6, count: 8}}}
-	c.mu.record.begin(op, processor.Ticks(time.Second))
+	op := &operation{comm: c, seq: 1, began: processor.Ticks(time.Second), call: &call{description: description{op: 1, dtype: 6, count: 8}}}
+	c.mu.record.begin(op)
 	op.moved(1, 8, false)
 	c.mu.record.end(op, processor.Ticks(2*time.Second), nil)
 	return c.appendTrack(nil, toldRecords, toldPeers)

@@ -9,6 +9,7 @@ import (
 
 	"github.com/serry-dev/serry/internal/lockrank"
 	"github.com/serry-dev/serry/internal/plant"
+	"github.com/serry-dev/serry/internal/processor"
 	"github.com/serry-dev/serry/internal/schedule"
 	"github.com/serry-dev/serry/link"
 )
@@ -28,8 +29,8 @@ type operation struct {
 	seq     uint64
 	word    uint64 // of its messages: the sequence number and the digest of the description
 	place   uint64 // among those through shared memory, from 1 on; or 0
-	began   time.Time
-	until   time.Time      // its deadline, if the context has none; or zero
+	began   processor.Ticks
+	limit   time.Duration  // how long it may take, if the context does not say so; or 0
 	pending []atomic.Int32 // by rank: messages under way
 	engine  engine
 	trace   trace // for the recorder
@@ -42,6 +43,7 @@ type operation struct {
 		asked    bool // other ranks were asked what they do
 		timer    *time.Timer
 		pause    time.Duration // between the last two times that they were asked
+		until    time.Time     // its deadline, or zero. This and the next two are set when the clock goes off for the first time
 		askAt    time.Time
 		warnAt   time.Time // or zero: never
 		reported map[int]bool
@@ -54,7 +56,7 @@ func (c *Comm) newOperation(o Op, k *call) *operation {
 	if op == nil {
 		op = &operation{pending: make([]atomic.Int32, c.Size())}
 	}
-	op.comm, op.op, op.call, op.seq, op.word, op.place, op.began, op.until = c, o, k, 0, 0, 0, time.Now(), time.Time{}
+	op.comm, op.op, op.call, op.seq, op.word, op.place, op.began, op.limit = c, o, k, 0, 0, 0, c.group.meter.Now(), 0
 	return op
 }
 
@@ -200,7 +202,7 @@ func (o *operation) blamed() (ranks []int) {
 // timeout is the error of an operation whose time is over (CL-TMO-10).
 func (o *operation) timeout() *Error {
 	e := &Error{Origin: o.comm.rank, Seq: plainNumber(o.seq), Ranks: o.blamed(), Err: ErrTimeout}
-	e.Detail = fmt.Sprintf("%v after %v", o.call.description, time.Since(o.began).Round(time.Millisecond))
+	e.Detail = fmt.Sprintf("%v after %v", o.call.description, time.Since(o.start()).Round(time.Millisecond))
 	if len(e.Ranks) > 0 {
 		e.Detail += "; " + o.comm.lastSeenOf(e.Ranks)
 	}
@@ -223,27 +225,45 @@ func (o *operation) waiting() (ranks []int) {
 	return ranks
 }
 
-// arm sets the clock of the operation.
+// start is when the operation began.
+func (o *operation) start() time.Time { return o.comm.group.meter.Time(o.began) }
+
+// arm sets the clock of the operation. What the clock is to do, and when, is found when it goes off: most operations end before that, and to
+// read the time of the system is a good part of what a small one takes.
 func (o *operation) arm() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.mu.ended, o.mu.asked, o.mu.ticked = false, false, false
-	o.mu.pause = inquireAfter
-	o.mu.askAt = o.began.Add(inquireAfter)
-	if warn := o.comm.group.opt.Warn; warn > 0 {
-		o.mu.warnAt = o.began.Add(warn)
+	first := inquireAfter
+	for _, d := range [...]time.Duration{o.limit, o.comm.group.opt.Warn} {
+		if d > 0 {
+			first = min(first, d)
+		}
 	}
 	if o.mu.timer != nil {
-		o.mu.timer.Reset(o.next())
+		o.mu.timer.Reset(first)
 		return
 	}
-	o.mu.timer = time.AfterFunc(o.next(), o.tick)
+	o.mu.timer = time.AfterFunc(first, o.tick)
+}
+
+// setTimes says when the clock has something to do; mu is held.
+func (o *operation) setTimes() {
+	began, warn := o.start(), o.comm.group.opt.Warn
+	o.mu.pause, o.mu.askAt = inquireAfter, began.Add(inquireAfter)
+	o.mu.until, o.mu.warnAt = time.Time{}, time.Time{}
+	if o.limit > 0 {
+		o.mu.until = began.Add(o.limit)
+	}
+	if warn > 0 {
+		o.mu.warnAt = began.Add(warn)
+	}
 }
 
 // next is the time until the clock has something to do; mu is held.
 func (o *operation) next() time.Duration {
 	at := o.mu.askAt
-	for _, other := range [...]time.Time{o.mu.warnAt, o.until} {
+	for _, other := range [...]time.Time{o.mu.warnAt, o.mu.until} {
 		if !other.IsZero() && other.Before(at) {
 			at = other
 		}
@@ -280,11 +300,14 @@ func (o *operation) due() (asks, warns, over bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	now := time.Now()
-	o.mu.ticked = true
+	if !o.mu.ticked {
+		o.mu.ticked = true
+		o.setTimes()
+	}
 	if o.mu.ended {
 		return false, false, false
 	}
-	if !o.until.IsZero() && !now.Before(o.until) {
+	if !o.mu.until.IsZero() && !now.Before(o.mu.until) {
 		return false, false, true
 	}
 	if asks = !now.Before(o.mu.askAt); asks {
@@ -293,7 +316,8 @@ func (o *operation) due() (asks, warns, over bool) {
 		o.mu.askAt = now.Add(o.mu.pause)
 	}
 	if warns = !o.mu.warnAt.IsZero() && !now.Before(o.mu.warnAt); warns {
-		o.mu.warnAt = o.began.Add(2 * o.mu.warnAt.Sub(o.began))
+		began := o.start()
+		o.mu.warnAt = began.Add(2 * o.mu.warnAt.Sub(began))
 	}
 	o.mu.timer.Reset(o.next())
 	return asks, warns, false

@@ -24,8 +24,8 @@ type recorder struct {
 	count uint64 // of records so far, those that were overwritten among them
 }
 
-// An entry is the record of one operation. Ticks are those of the group's meter: it is read twice for each operation, and the system's clock
-// would be most of what a record costs. An entry has no pointers: the garbage collector does not look at the ring. What is below outcome is set when
+// An entry is the record of one operation. Ticks are those of the group's meter. It is read when an operation begins, whether there is a
+// record of it or not, and when it ends; the system's clock would be most of what a record costs. An entry has no pointers: the garbage collector does not look at the ring. What is below outcome is set when
 // the operation ends.
 type entry struct {
 	what       description
@@ -89,7 +89,7 @@ func (r *recorder) at(number uint64) *entry {
 }
 
 // begin records an operation that begins.
-func (r *recorder) begin(op *operation, now processor.Ticks) {
+func (r *recorder) begin(op *operation) {
 	op.trace = trace{slowest: -1} // the memory may be that of an operation before
 	if r.limit == 0 {
 		return
@@ -100,7 +100,7 @@ func (r *recorder) begin(op *operation, now processor.Ticks) {
 	}
 	op.trace.number = r.count
 	e := r.at(r.count)
-	e.what, e.seq, e.began, e.outcome = op.call.description, op.seq, now, outcomeRunning
+	e.what, e.seq, e.began, e.outcome = op.call.description, op.seq, op.began, outcomeRunning
 }
 
 // end records its end, unless so many have begun since that its record is gone.

@@ -43,6 +43,9 @@ func (m *Meter) Now() Ticks {
 	return Ticks(ticks() - m.first)
 }
 
+// Time is when the meter said t.
+func (m *Meter) Time(t Ticks) time.Time { return m.made.Add(m.Rate().Duration(t)) }
+
 // A Rate is the nanoseconds of a tick.
 type Rate float64
 
