@@ -138,7 +138,8 @@ type Save struct {
 	Steps       []int64   `json:"steps"` // at which tasks saved; one, if they agreed
 	Saved       int       `json:"saved"`
 	Of          int       `json:"of"`
-	Missing     []string  `json:"missing"`                // tasks without a receipt
+	Missing     []string  `json:"missing"`                // tasks without a receipt, 1,024 at most
+	More        int       `json:"more,omitempty"`         // tasks without a receipt that Missing does not name
 	By          string    `json:"by,omitempty"`           // the task that was told to go; empty: not known
 	Source      string    `json:"source,omitempty"`       // what told it
 	At          time.Time `json:"at,omitzero"`            // when, on the wall of its host
@@ -201,6 +202,9 @@ func Judge(e Evidence) Report {
 		r.Advice = []string{"serry top shows how far each rank is; compare what that rank, or its host, does beside the job"}
 	default:
 		r.Kind, r.Verdict = Well, j.well(r.First)
+	}
+	if bad := e.Saves.Bad; bad != nil {
+		r.Advice = append(slices.Clip(r.Advice), fmt.Sprintf("what ranks have said about preemptions is not whole: %v", bad))
 	}
 	r.Verdict = e.Peers.name(r.Verdict)
 	r.Healthy = r.ExitStatus() == 0 && r.Kind != Stopped

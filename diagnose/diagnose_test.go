@@ -1,6 +1,7 @@
 package diagnose
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -258,6 +259,37 @@ func TestSaves(t *testing.T) {
 	}
 	if got := saves[1]; got.Saved != 1 || got.Of != 3 || strings.Join(got.Missing, " ") != "worker/1 worker/2" {
 		t.Errorf("second round = %+v; want worker/1 and worker/2 missing", got)
+	}
+}
+
+// A report has the last 16 rounds, and names 1,024 ranks of each at most, however many there are.
+func TestManySaves(t *testing.T) {
+	clause.Cite(t, "D-SC-25")
+	status := job(slices.Repeat([]string{up}, 5000)...)
+	var records preempt.Records
+	for round := 1; round <= 100; round++ {
+		records.Receipts = append(records.Receipts, preempt.Receipt{Round: round, Task: "worker/0", Step: int64(round)})
+	}
+	records.Notices = []preempt.Announcement{{Round: 100, Task: "worker/1", Time: clock}}
+	r := Judge(Evidence{Status: status, Saves: records})
+	if n := len(r.Saves); n != 16 || r.Saves[0].Round != 85 || r.Saves[15].Round != 100 {
+		t.Fatalf("%d rounds %+v; want the last 16", n, r.Saves)
+	}
+	if s := r.Saves[15]; len(s.Missing) != 1024 || s.More != 5000-1-1024 {
+		t.Errorf("%d ranks are named and %d are not; want 1024 of 4999", len(s.Missing), s.More)
+	}
+	if want := "1 of 5000 ranks saved step 100; ranks 1-1024 and 3975 more did not confirm"; !strings.HasSuffix(r.Verdict, want) {
+		t.Errorf("verdict %q; want %q", r.Verdict, want)
+	}
+}
+
+// A record of a preemption that cannot be read is said to be left out.
+func TestUnreadableSave(t *testing.T) {
+	clause.Cite(t, "D-SC-25")
+	bad := &preempt.RecordError{Key: "serry/preempt/1/saved/worker-0", More: 2, Err: errors.New("no JSON")}
+	r := Judge(Evidence{Status: job(up, up), Saves: preempt.Records{Bad: bad}})
+	if text := strings.Join(r.Advice, "\n"); !r.Healthy || !strings.Contains(text, "serry/preempt/1/saved/worker-0: no JSON; 2 more cannot be read") {
+		t.Errorf("Judge() = %q, %q; want a healthy job, and which record is left out", r.Verdict, r.Advice)
 	}
 }
 

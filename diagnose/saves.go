@@ -5,41 +5,76 @@ import (
 	"maps"
 	"slices"
 	"time"
+
+	"github.com/serry-dev/serry/wire"
+)
+
+// Receipts stay with the service, so a job that is preempted again and again has many rounds, each of which may lack a receipt of every task.
+const (
+	savesKept    = 16   // rounds in a report, the last ones
+	missingNamed = 1024 // tasks without a receipt that are named of a round
 )
 
 // saves sums up by round which tasks were told to go and which have saved.
 func (j *judge) saves() []Save {
 	rounds := make(map[int]*Save)
 	saved := make(map[int]map[string]bool)
-	round := func(n int) *Save {
-		if rounds[n] == nil {
-			rounds[n], saved[n] = &Save{Round: n, Steps: []int64{}, Of: j.status.Size, Missing: []string{}}, make(map[string]bool)
-		}
-		return rounds[n]
+	kept := j.lastRounds()
+	for _, n := range kept {
+		rounds[n], saved[n] = &Save{Round: n, Steps: []int64{}, Of: j.status.Size, Missing: []string{}}, make(map[string]bool)
 	}
 	for _, a := range j.records.Notices {
-		if s := round(a.Round); s.By == "" || a.Time.Before(s.At) {
+		if s := rounds[a.Round]; s != nil && (s.By == "" || a.Time.Before(s.At)) {
 			s.By, s.Source, s.At = a.Task, a.Source, a.Time
 		}
 	}
 	for _, r := range j.records.Receipts {
-		s := round(r.Round)
-		saved[r.Round][r.Task] = true
-		s.Steps, s.TookSeconds = append(s.Steps, r.Step), max(s.TookSeconds, r.TookSeconds)
+		if s := rounds[r.Round]; s != nil {
+			saved[r.Round][r.Task] = true
+			s.Steps, s.TookSeconds = append(s.Steps, r.Step), max(s.TookSeconds, r.TookSeconds)
+		}
 	}
 	saves := []Save{}
-	for _, n := range slices.Sorted(maps.Keys(rounds)) {
+	for _, n := range kept {
 		s := rounds[n]
 		slices.Sort(s.Steps)
 		s.Steps, s.Saved = slices.Compact(s.Steps), len(saved[n])
 		for _, t := range j.status.Tasks {
-			if !saved[n][t.Task] {
+			switch {
+			case saved[n][t.Task]:
+			case len(s.Missing) < missingNamed:
 				s.Missing = append(s.Missing, t.Task)
+			default:
+				s.More++
 			}
 		}
 		saves = append(saves, *s)
 	}
 	return saves
+}
+
+// lastRounds are the rounds that a report has, in order.
+func (j *judge) lastRounds() []int {
+	all := make(map[int]bool)
+	for _, a := range j.records.Notices {
+		all[a.Round] = true
+	}
+	for _, r := range j.records.Receipts {
+		all[r.Round] = true
+	}
+	rounds := slices.Sorted(maps.Keys(all))
+	return rounds[max(0, len(rounds)-savesKept):]
+}
+
+// Unconfirmed names the tasks without a receipt.
+func (s *Save) Unconfirmed(st wire.Status) string { return s.andMore(RanksText(st, s.Missing)) }
+
+// andMore adds how many tasks without a receipt are not named.
+func (s *Save) andMore(named string) string {
+	if s.More == 0 {
+		return named
+	}
+	return fmt.Sprintf("%s and %d more", named, s.More)
 }
 
 // preemptedLately is how long a preemption is the verdict: a job that was started again goes on, and nothing is wrong then.
@@ -87,7 +122,7 @@ func (j *judge) preemption(s *Save) string {
 		text += " in " + Ago(s.TookSeconds)
 	}
 	if len(s.Missing) > 0 {
-		text += fmt.Sprintf("; %s did not confirm", j.ranks(s.Missing))
+		text += fmt.Sprintf("; %s did not confirm", s.andMore(j.ranks(s.Missing)))
 	}
 	return text
 }

@@ -36,6 +36,7 @@ type Announcement struct {
 type Records struct {
 	Notices  []Announcement // of Go members; those of jaxlib do not say which task was told
 	Receipts []Receipt
+	Bad      *RecordError // or nil: all could be read
 }
 
 // The last parts of the keys of records.
@@ -66,11 +67,31 @@ func (s *Sync) record(ctx context.Context, round int, part string, what any) err
 	return s.keys.Put(ctx, pact.Key(round, part, taskPart(s.member.Task())), text)
 }
 
-// Receipts lists which tasks have saved at which step.
+// Receipts lists which tasks have saved at which step. With a [RecordError] it returns all others.
 func Receipts(ctx context.Context, keys Lister) ([]Receipt, error) {
 	r, err := ReadRecords(ctx, keys)
+	if err == nil && r.Bad != nil {
+		err = r.Bad
+	}
 	return r.Receipts, err
 }
+
+// A RecordError is about records that cannot be read, and are left out. Any task can write under their keys.
+type RecordError struct {
+	Key  string // of the first
+	More int    // others
+	Err  error  // what is wrong with the first
+}
+
+func (e *RecordError) Error() string {
+	text := fmt.Sprintf("record of a preemption %s: %v", e.Key, e.Err)
+	if e.More > 0 {
+		text += fmt.Sprintf("; %d more cannot be read", e.More)
+	}
+	return text
+}
+
+func (e *RecordError) Unwrap() error { return e.Err }
 
 // ReadRecords lists which tasks were told to go, and which have saved at which step.
 func ReadRecords(ctx context.Context, keys Lister) (Records, error) {
@@ -90,17 +111,37 @@ func ReadRecords(ctx context.Context, keys Lister) (Records, error) {
 		switch part {
 		case savedPart:
 			r := Receipt{Round: round}
-			if err := json.Unmarshal(e.Value, &r); err != nil {
-				return Records{}, fmt.Errorf("receipt %s: %w", e.Key, err)
+			if err := readRecord(e.Value, &r, &r.Task); err != nil {
+				all.leaveOut(e.Key, err)
+				continue
 			}
 			all.Receipts = append(all.Receipts, r)
 		case toldPart:
 			a := Announcement{Round: round}
-			if err := json.Unmarshal(e.Value, &a); err != nil {
-				return Records{}, fmt.Errorf("notice %s: %w", e.Key, err)
+			if err := readRecord(e.Value, &a, &a.Task); err != nil {
+				all.leaveOut(e.Key, err)
+				continue
 			}
 			all.Notices = append(all.Notices, a)
 		}
 	}
 	return all, nil
+}
+
+// readRecord reads a record of a task.
+func readRecord(text []byte, to any, task *string) error {
+	if err := json.Unmarshal(text, to); err != nil {
+		return err
+	}
+	_, err := serry.ParseTaskID(*task)
+	return err
+}
+
+// leaveOut notes a record that cannot be read.
+func (r *Records) leaveOut(key string, err error) {
+	if r.Bad == nil {
+		r.Bad = &RecordError{Key: key, Err: err}
+		return
+	}
+	r.Bad.More++
 }

@@ -279,6 +279,32 @@ func TestReceipts(t *testing.T) {
 	})
 }
 
+// A record that cannot be read hides no other.
+func TestUnreadableRecords(t *testing.T) {
+	lab.Clause(t, "A-PRE-24")
+	synctest.Test(t, func(t *testing.T) {
+		c := hire(t, preempt.Options{}, quiet, quiet)
+		post(t, c.syncs[0], 0)
+		if err := c.syncs[1].Saved(t.Context(), 1); err != nil {
+			t.Fatal(err)
+		}
+		kv := c.members[0].KV()
+		for key, value := range map[string]string{"1/saved/worker-0": "half", "1/told/worker-0": `[]`, "2/saved/x": `{"step": 1}`, "none/saved/worker-0": ""} {
+			if err := kv.Put(t.Context(), "serry/preempt/"+key, []byte(value)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		r, err := preempt.ReadRecords(t.Context(), kv)
+		if err != nil || len(r.Receipts) != 1 || r.Receipts[0].Task != "worker/1" || r.Bad == nil || r.Bad.More != 2 {
+			t.Errorf("ReadRecords() = %+v, %v; want the receipt of worker/1, and three records left out", r, err)
+		}
+		receipts, err := preempt.Receipts(t.Context(), kv)
+		if bad, ok := errors.AsType[*preempt.RecordError](err); !ok || bad.Key != "serry/preempt/1/saved/worker-0" || len(receipts) != 1 {
+			t.Errorf("Receipts() = %+v, %v; want that of worker/1, and which record was left out first", receipts, err)
+		}
+	})
+}
+
 func TestSwitchedOff(t *testing.T) {
 	lab.Clause(t, "TC-MH-13")
 	var off *preempt.Sync

@@ -86,8 +86,7 @@ func (p *pastSource) LookAt(ctx context.Context, at time.Duration) (diagnose.Evi
 	if err != nil {
 		return diagnose.Evidence{}, err
 	}
-	e, _ := recalled(ctx, then) // serry why --journal says what is wrong with records of preemptions
-	return e, nil
+	return recalled(ctx, then)
 }
 
 // Look implements [web.Source].
@@ -100,7 +99,7 @@ var errNoStacks = errors.New("a journal does not tell where in their code the ra
 // Stacks implements [web.Source].
 func (p *pastSource) Stacks(context.Context) (web.Stacks, error) { return web.Stacks{}, errNoStacks }
 
-// recalled is what a journal tells of a job as of a time. An error is about the records of preemptions; the rest is there all the same.
+// recalled is what a journal tells of a job as of a time.
 func recalled(ctx context.Context, then *server.Ending) (diagnose.Evidence, error) {
 	saves, err := preempt.ReadRecords(ctx, then)
 	e := diagnose.Evidence{Status: then.Status(wire.StatusQuery{Tasks: true}), Saves: saves}

@@ -115,7 +115,7 @@ func (r *remote) evidence(ctx context.Context) (diagnose.Evidence, error) {
 	if err != nil {
 		return diagnose.Evidence{}, err
 	}
-	saves, _ := preempt.ReadRecords(ctx, r) // serry why says what is wrong with them
+	saves, _ := preempt.ReadRecords(ctx, r) // a page that is asked for again and again shows the rest
 	return diagnose.Evidence{Status: s, Hang: r.hang(ctx), Saves: saves}, nil
 }
 
@@ -270,7 +270,7 @@ func (p *printer) saved(status wire.Status, s diagnose.Save) {
 	steps := strings.Trim(fmt.Sprint(s.Steps), "[]")
 	p.wrap(cell{}, cell{fmt.Sprintf("%s: %d of %d ranks have saved, at step %s", name, s.Saved, s.Of, steps), bold})
 	if len(s.Missing) > 0 {
-		p.wrap(dash, cell{text: "no receipt of " + diagnose.RanksText(status, s.Missing)})
+		p.wrap(dash, cell{text: "no receipt of " + s.Unconfirmed(status)})
 	}
 }
 

@@ -17,7 +17,7 @@ export function preemption(rankOf, ranksOf) {
       const rounds = p.rounds.map((/** @type {any} */ r) => el('tr',
         el('td', r.round ? String(r.round) : 'jax'), el('td', r.by ? `rank ${rankOf(r.by)}, ${clock(r.at)}` : 'not known'), el('td', r.source ?? ''),
         el('td', r.steps.length === 1 ? `step ${r.steps[0].toLocaleString()}` : r.steps.length ? `different steps: ${r.steps.slice(0, 5).join(', ')}` : 'none yet'),
-        el('td.number', `${r.saved}/${r.of}`), el('td', r.missing.length && r.saved ? ranksOf(r.missing) : ''), el('td.number', r.took_seconds ? ago(r.took_seconds) : '')));
+        el('td.number', `${r.saved}/${r.of}`), el('td', r.missing.length && r.saved ? ranksOf(r.missing) + (r.more ? ` and ${r.more.toLocaleString()} more` : '') : ''), el('td.number', r.took_seconds ? ago(r.took_seconds) : '')));
       const notices = p.notices.map((/** @type {any} */ n) => el('li', el('time', clock(n.time)), el('span', `rank ${rankOf(n.task)} was told to go by ${clock(n.deadline)}: ${n.source}`)));
       byId('preempt').replaceChildren(...(rounds.length
         ? [table(['round', 'told to go', 'by', 'saved at', 'ranks', 'without a receipt', 'took'], rounds), el('ol.list', ...notices)]
