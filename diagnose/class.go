@@ -55,8 +55,8 @@ type Condition struct {
 	Until      time.Duration `json:"until,omitempty"` // that limit, on the clock of the samples
 }
 
-// Same says whether two conditions are of one class, held without a break. Where a rank is that goes on, and how fast it
-// reads and writes, changes all the time, and so may the file; that one is known at all is news.
+// Same says whether two conditions are of one class, held without a break. The place of a rank that makes progress, its rate and its
+// file change all the time, so they are not compared. Only whether a file is known is.
 func (c Condition) Same(d Condition) bool {
 	return c.Class == d.Class && c.Since == d.Since && c.Wait == d.Wait && c.Traced == d.Traced && c.Checkpoint == d.Checkpoint && (c.File == "") == (d.File == "") &&
 		c.Phase == d.Phase && c.Until == d.Until

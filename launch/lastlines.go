@@ -10,8 +10,8 @@ import (
 	"github.com/serry-dev/serry/wire"
 )
 
-// Bounds of what is kept of the output of each task, for people who ask from elsewhere (D-WEB-2). Whoever wants all of it has
-// Config.LogDir.
+// Bounds of what is kept of the output of each task, for the page and for commands on other hosts (D-WEB-2). Config.LogDir keeps all
+// of it.
 const (
 	keptLines    = 1000
 	keptBytes    = 128 << 10 // of each task
@@ -19,8 +19,8 @@ const (
 	mostTail     = 500 // lines of one answer
 )
 
-// lastLines are what the tasks of a host have written last, over all their lives: the lines of a rank that has failed are those
-// that people want to read.
+// lastLines are the last lines that the tasks of a host have written. Those of former lives are kept, too, because the output of a
+// rank that has failed says most about the failure.
 type lastLines struct {
 	mu struct {
 		sync.Mutex

@@ -28,7 +28,7 @@ func asked(t *testing.T, c *crew, argument string, room int, tasks ...serry.Task
 	return tail, true
 }
 
-// The last lines of a task are there for people who ask, newest first, over all its lives, in a room that they name.
+// A launcher tells the last lines of a task over all its lives: the newest ones that fit into the room of the question.
 func TestLastLines(t *testing.T) {
 	clause.Cite(t, "D-WEB-2")
 	f := newFeed(noDisplay{})

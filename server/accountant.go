@@ -175,7 +175,8 @@ func (b *accountant) noted(n coord.Note, now coord.Time) {
 	}
 }
 
-// ended keeps a barrier for people who ask, and compares the arrivals at one that has passed, if all of them were seen.
+// ended adds a barrier that has ended to the log. If it has passed, and every arrival was seen, it also adds the lateness of each task
+// to the account of stragglers.
 func (b *accountant) ended(n coord.Note, now coord.Time) {
 	b.begun = b.begun || n.Barrier == coord.RegisterBarrierID
 	g := b.open[n.Barrier]

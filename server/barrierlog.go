@@ -13,9 +13,10 @@ import (
 	"github.com/serry-dev/serry/wire"
 )
 
-// A barrierLog keeps when tasks came to the last barriers, for people who ask (D-WEB-2). The owner adds to it; inquiries read
-// it, so it has a lock. Like the account it begins anew with each server that leads, and with each epoch. What costs a look at
-// every task is worked out for people who ask, not while a job waits for its barrier.
+// A barrierLog keeps when tasks came to the last barriers, for the page and the commands that show it (D-WEB-2). The owner adds
+// barriers and inquiries read them, so a lock guards it. It is not in the journal: it begins anew with each server that leads, and
+// with each epoch. What takes a pass over all tasks is computed when the log is read, because the tasks of a barrier wait while one
+// is added.
 type barrierLog struct {
 	mu struct {
 		sync.Mutex

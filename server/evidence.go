@@ -17,10 +17,11 @@ import (
 )
 
 // inquiries ask the processes of the job what only they know, on behalf of a command (D-ST-12, D-ST-15). wire/evidence.go has
-// the three calls. The machine has no part in it: nothing here is state of the job, and a server that takes over knows the
-// attendants as soon as their calls, which wait, have been made again there.
+// the three calls. The machine has no part in it, because nothing here is state of the job. The Attend calls of processes wait at
+// the server that leads; when another server takes over, the processes make these calls again there, and it knows them from then on.
 //
-// One lock guards everything. Replies are gathered under it and leave after it, so a slow connection holds up no other.
+// One lock guards everything. Replies are gathered under the lock and sent after it is released, so a slow connection delays no
+// other.
 type inquiries struct {
 	binding  binding     // set in New, then constant
 	barriers *barrierLog // the same
@@ -282,7 +283,7 @@ func (q *inquiries) gather(at callKey, body []byte) (out replies, err error) {
 	i.Wait = min(cmp.Or(i.Wait, inquiryTime), maxInquiryTime)
 	i.share = uint64(min(max(wire.MaxGatheredBytes/max(len(all), 1), leastShare), wire.MaxAnswerBytes))
 	if i.Kind == wire.LogsEvidence {
-		i.share = wire.MaxAnswerBytes // all are asked, but the launchers of one or two hosts have lines of a task
+		i.share = wire.MaxAnswerBytes // all launchers are asked, but only one or two have lines of the task
 	}
 	if i.digests = i.Fold && len(all) >= foldFrom; i.digests {
 		i.share = wire.MaxAnswerBytes // of which few are sent

@@ -97,7 +97,7 @@ func TestGatherNamesTheSilent(t *testing.T) {
 	})
 }
 
-// The lines of a task come from the host that has them, so that one has room for them however many hosts there are.
+// The launcher of one host has all lines of a task. Its answer may be as large as an answer can be, however many hosts there are.
 func TestGatherLogsOfManyHosts(t *testing.T) {
 	clause.Cite(t, "D-WEB-2", "D-ST-15")
 	synctest.Test(t, func(t *testing.T) {

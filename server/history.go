@@ -25,7 +25,7 @@ const (
 	atOnce    = time.Second
 )
 
-// A history is what happened lately, for people who ask (serry status, serry why): the newest notes of the
+// A history is what happened lately, as serry status and serry why show it: the newest notes of the
 // machine and, however long ago it was, the first failure of the present epoch. When a job falls over, one
 // failure is followed by hundreds that it caused, and the first is the one to look at. It belongs to the owner.
 type history struct {

@@ -324,7 +324,7 @@ func (o *owner) collect(effects []coord.Effect) {
 	}
 }
 
-// note keeps a note for people who ask, and puts it on the wave for the log.
+// note adds a note to the history that serry status and serry why show, and puts it on the wave for the log.
 func (o *owner) note(n coord.Note) {
 	o.history.add(o.time.now, n)
 	o.usual.ended(n, o.time.now)
