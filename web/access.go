@@ -34,7 +34,7 @@ type access struct {
 	session [sha256.Size]byte
 	cookie  http.Cookie
 	hosts   []string
-	writer  *access // of people who may change the job, or nil: the page changes nothing
+	writer  *access // for the token for changes, or nil: the page changes nothing
 }
 
 func newAccess(token string, hosts []string) access {
@@ -117,11 +117,17 @@ func foreign(r *http.Request) bool {
 	return err != nil || u.Host == "" || !strings.EqualFold(u.Host, r.Host)
 }
 
-// permits says whether a request may see the page: people who may change the job may, too.
-func (a *access) permits(r *http.Request) bool { return a.holds(r) || a.writes(r) }
+// permits says whether a request may see the page. It needs one of the two tokens, or the cookie for one of them.
+func (a *access) permits(r *http.Request) bool {
+	return a.holds(r) || a.writer != nil && a.writer.holds(r)
+}
 
-// writes says whether a request may change the job.
-func (a *access) writes(r *http.Request) bool { return a.writer != nil && a.writer.holds(r) }
+// orders says whether a request may ask the ranks for something (readStacks): it shows one of the two tokens itself. A cookie is not enough. A
+// browser sends it to every port of this host, so a program of another user can read it there and send it here.
+func (a *access) orders(r *http.Request) bool { return a.shows(r) || a.writes(r) }
+
+// writes says whether a request may change the job: it shows the token for that itself.
+func (a *access) writes(r *http.Request) bool { return a.writer != nil && a.writer.shows(r) }
 
 // of is the access that a token gives, or nil.
 func (a *access) of(token string) *access {
@@ -136,11 +142,18 @@ func (a *access) of(token string) *access {
 
 // holds says whether a request shows the token, or the cookie that it was traded for.
 func (a *access) holds(r *http.Request) bool {
-	if token, ok := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer "); ok && same(a.token, token) {
+	if a.shows(r) {
 		return true
 	}
 	c, err := r.Cookie(a.cookie.Name)
 	return err == nil && same(a.session, c.Value)
+}
+
+// shows says whether a request has the token in a header. A page of another site cannot set that header: a browser would first ask this
+// server whether it may, and is refused.
+func (a *access) shows(r *http.Request) bool {
+	token, ok := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
+	return ok && same(a.token, token)
 }
 
 // same compares in a time that does not depend on either.
@@ -148,6 +161,8 @@ func same(want [sha256.Size]byte, given string) bool {
 	digest := sha256.Sum256([]byte(given))
 	return subtle.ConstantTimeCompare(want[:], digest[:]) == 1
 }
+
+const orderHint = "open the address that serry has printed, in this tab, or send its token as Authorization: Bearer TOKEN"
 
 const tokenHint = "open the address that serry has printed, whose end is the token, or send it as Authorization: Bearer TOKEN"
 

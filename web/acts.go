@@ -32,7 +32,7 @@ const (
 	ActStop    = "stop"    // end the job
 )
 
-// An Act is one change that a person wants.
+// An Act is one change of the job.
 type Act struct {
 	Name  string
 	Key   string
@@ -77,15 +77,18 @@ func readAct(name string, body []byte) (act Act, rank string, err error) {
 	return act, rank, nil
 }
 
-// act does what a person wants, notes it in the log, and tells everybody who looks.
+// act serves a request for a change. The change is in the log and an event for all viewers, also if it fails.
 func (s *Server) act(w http.ResponseWriter, r *http.Request) {
 	name := r.PathValue("act")
 	switch {
 	case !slices.Contains(s.panels.Acts.Names(), name):
 		refuse(w, http.StatusNotFound, fmt.Sprintf("this page cannot %q", shown(name)), "it can "+strings.Join(s.panels.Acts.Names(), ", "))
 		return
+	case !s.access.writes(r) && s.access.writer.holds(r):
+		refuse(w, http.StatusForbidden, "a cookie alone changes nothing: the request does not show the token", orderHint)
+		return
 	case !s.access.writes(r):
-		refuse(w, http.StatusForbidden, "this token lets people look, not change", "open the address that serry has printed for people who may change the job")
+		refuse(w, http.StatusForbidden, "this token lets viewers look, not change", "open the address for changes that serry has printed")
 		return
 	case r.Header.Get("Content-Type") != "application/json" || r.Header.Get(actHeader) == "":
 		refuse(w, http.StatusUnsupportedMediaType, "want application/json, and the header "+actHeader, "")
@@ -129,7 +132,7 @@ func (s *Server) act(w http.ResponseWriter, r *http.Request) {
 	s.do(w, r, act, what)
 }
 
-// do does an act. It goes on when the person has left the page.
+// do does an act. It goes on when the viewer has closed the page.
 func (s *Server) do(w http.ResponseWriter, r *http.Request, act Act, what string) {
 	from, _, _ := net.SplitHostPort(r.RemoteAddr)
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Context()), actPatience)
@@ -161,7 +164,7 @@ func taskName(t serry.TaskID) string {
 	return t.String()
 }
 
-// rights says what the page of a viewer may show and do.
+// rights says what the page of a viewer may show, and what it may change.
 func (s *Server) rights(w http.ResponseWriter, r *http.Request) {
 	if _, err := readQuery(r.URL.RawQuery); err != nil {
 		refuse(w, http.StatusBadRequest, err.Error(), "")
@@ -170,7 +173,7 @@ func (s *Server) rights(w http.ResponseWriter, r *http.Request) {
 	rights := struct {
 		Version int      `json:"version"`
 		Panels  []string `json:"panels"` // beside those that every page has
-		Acts    []string `json:"acts"`   // none: it changes nothing
+		Acts    []string `json:"acts"`   // that the token of the request allows: none with a cookie alone
 		Hidden  []string `json:"hidden"` // values, logs
 	}{Version, []string{}, []string{}, []string{}}
 	if s.panels.Keys != nil {

@@ -26,7 +26,7 @@ func post(s http.Handler, path, body string, change ...func(*http.Request)) *htt
 	return w
 }
 
-// Changes happen with the right token, header and type alone, and everybody who looks hears of them.
+// Changes need the right token, header and type, and all viewers are told of them.
 func TestActs(t *testing.T) {
 	lab.Clause(t, "D-WEB-14", "D-WEB-16", "TD-WEB-6")
 	job := newFakeJob()
@@ -117,9 +117,9 @@ func TestNoActs(t *testing.T) {
 	}
 }
 
-// The cookie of a person who may change the job is another one than that of viewers.
-func TestSessionToAct(t *testing.T) {
-	lab.Clause(t, "D-WEB-14", "D-WEB-15")
+// A browser sends a cookie to every port of a host, so a cookie alone changes nothing and reads no stacks, not even that for the token for changes.
+func TestCookieChangesNothing(t *testing.T) {
+	lab.Clause(t, "D-WEB-14", "D-WEB-15", "TD-WEB-6")
 	job := newFakeJob()
 	withPanels(t, stalled(), job, nil, job, func(t *testing.T, s *Server) {
 		cookie := func(token string) *http.Cookie {
@@ -135,12 +135,32 @@ func TestSessionToAct(t *testing.T) {
 		}
 		for name, c := range map[string]struct {
 			cookie *http.Cookie
+			token  string
+			path   string
 			code   int
-		}{"viewer": {viewer, 403}, "writer": {writer, 200}, "viewer's under the writer's name": {&http.Cookie{Name: writer.Name, Value: viewer.Value}, 401}} {
-			w := post(s, "/api/v1/acts/kill", `{"rank":"3"}`, func(r *http.Request) { r.Header.Del("Authorization"); r.AddCookie(c.cookie) })
-			if w.Code != c.code {
-				t.Errorf("POST /acts/kill as %s = %d %s; want %d", name, w.Code, w.Body, c.code)
+			says   string
+		}{
+			"a viewer's cookie":                {viewer, "", "/api/v1/acts/kill", 403, "this token lets viewers look"},
+			"the cookie for changes":           {writer, "", "/api/v1/acts/kill", 403, "a cookie alone changes nothing"},
+			"the cookie for changes as token":  {writer, writer.Value, "/api/v1/acts/kill", 403, "a cookie alone changes nothing"},
+			"it and a viewer's token":          {writer, testToken, "/api/v1/acts/kill", 403, "a cookie alone changes nothing"},
+			"it and the token":                 {writer, testWriteToken, "/api/v1/acts/kill", 200, "so be it"},
+			"a viewer's under its name":        {&http.Cookie{Name: writer.Name, Value: viewer.Value}, "", "/api/v1/acts/kill", 401, "no token"},
+			"a viewer's cookie, for stacks":    {viewer, "", "/api/v1/stacks", 403, "a cookie alone reads no stacks"},
+			"the other cookie, for stacks":     {writer, "", "/api/v1/stacks", 403, "a cookie alone reads no stacks"},
+			"the token for changes and stacks": {writer, testWriteToken, "/api/v1/stacks", 200, "load"},
+		} {
+			w := post(s, c.path, `{"rank":"3"}`, func(r *http.Request) { r.Header.Set("Authorization", "Bearer "+c.token); r.AddCookie(c.cookie) })
+			if w.Code != c.code || !strings.Contains(w.Body.String(), c.says) {
+				t.Errorf("POST %s with %s = %d %s; want %d and %q", c.path, name, w.Code, w.Body, c.code, c.says)
 			}
+		}
+		if !slices.Equal(job.mu.acts, []Act{{Name: ActKill, Task: serry.TaskID{Job: "worker", Index: 3}}}) {
+			t.Errorf("changed %+v; want rank 3 killed once", job.mu.acts)
+		}
+		rights := get(s, "/api/v1/rights", func(r *http.Request) { r.Header.Del("Authorization"); r.AddCookie(writer) })
+		if got := decode[struct{ Acts []string }](t, rights).Acts; len(got) != 0 {
+			t.Errorf("with the cookie for changes a page is offered %q; want nothing", got)
 		}
 	})
 }

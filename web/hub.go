@@ -38,7 +38,7 @@ type picture struct {
 	past   bool // it is of a journal
 }
 
-// A hub asks the source while people look, and keeps what viewers are sent.
+// A hub asks the source while there are viewers, and keeps what they are sent.
 //
 // Everything that a viewer is sent is a message with a number, which ascends. Of a topic such as the grid only the newest message
 // is kept, because a viewer that missed an older one needs only the newest. Of events all are kept, up to a limit. So what a viewer has not

@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// A keep reads what is asked for on request, one thing at a time, and hands the same to everybody who asks within a pause: however
-// many people look, the job is asked little.
+// A keep reads values on request, one at a time. All requests within a pause get the same value, so many viewers cost the job no more
+// than one.
 type keep[T any] struct {
 	pause, patience time.Duration // set at the start, then constant
 	turn            chan struct{} // has room for the one that reads

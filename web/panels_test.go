@@ -195,7 +195,7 @@ func TestKeys(t *testing.T) {
 			get(s, "/api/v1/keys")
 		}
 		if n := job.asked("sizes") - before; n > 1 {
-			t.Errorf("five people who look list the keys %d times; want once a second", n)
+			t.Errorf("five viewers list the keys %d times; want once a second", n)
 		}
 	})
 }
@@ -282,7 +282,7 @@ func TestLogs(t *testing.T) {
 			get(s, "/api/v1/logs/3")
 		}
 		if n := job.asked("logs") - before; n > 1 {
-			t.Errorf("five people who look ask for the same lines %d times; want once a second", n)
+			t.Errorf("five viewers ask for the same lines %d times; want once a second", n)
 		}
 		job.mu.err = errors.New("away\x1b")
 		time.Sleep(2 * time.Second)

@@ -46,13 +46,13 @@ type Stacks struct {
 // Config has the source of what a page shows, and the rules of access to it.
 type Config struct {
 	Source Source
-	Token  string       // lets people see the page; [MinToken] characters at least
+	Token  string       // to see the page; [MinToken] characters at least
 	Hosts  []string     // names and addresses, beside those of loopback, that browsers may reach the page by
 	TLS    *tls.Config  // of [Server.Serve]; nil: plain HTTP
 	Log    *slog.Logger // nil: silent
 
 	Panels     Panels
-	WriteToken string   // lets people change the job, with Panels.Acts
+	WriteToken string   // to change the job, with Panels.Acts
 	Hide       []string // values, logs, and patterns of keys whose values are not shown
 }
 

@@ -33,7 +33,7 @@ type Servers struct {
 const topicServers = "servers"
 
 const (
-	// surveyPause is how often the servers are asked while people look.
+	// surveyPause is how often the servers are asked while there are viewers.
 	surveyPause = 10 * time.Second
 
 	// surveyPatience is how long all of them may take. One that hangs must not keep the page from the others.

@@ -45,7 +45,7 @@ func (f *fakeNetwork) become(servers []ServerLink, err error, hangs bool) {
 	f.net.servers, f.net.err, f.net.hangs = servers, err, hangs
 }
 
-// Viewers are told of the servers and their pages. The servers are asked now and then while people look; one that hangs holds up nothing, and
+// Viewers are told of the servers and their pages. The servers are asked every 10 s while there are viewers; one that hangs holds up nothing, and
 // what was known stays.
 func TestServers(t *testing.T) {
 	lab.Clause(t, "D-WEB-4", "D-WEB-10")

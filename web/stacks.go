@@ -2,12 +2,14 @@ package web
 
 import (
 	"context"
+	"errors"
 	"net/http"
+	"strconv"
 	"sync"
 	"time"
 )
 
-// stacksPause is the least time between two readings of stacks, however many people ask.
+// stacksPause is the least time between two readings of stacks, however many viewers ask.
 const stacksPause = 2 * time.Second
 
 // stacksPatience is how long one may take.
@@ -16,12 +18,13 @@ const stacksPatience = 15 * time.Second
 // A stackReader reads stacks on request, and keeps what was read last.
 type stackReader struct {
 	source Source
-	turn   sync.Mutex // held while stacks are read
+
+	turn  sync.Mutex // held while stacks are read; a request that does not get it at once is refused
+	began time.Time  // of the last reading, also of one that failed; guarded by turn
 
 	mu struct {
 		sync.Mutex
-		last  *TimedStacks // or nil
-		began time.Time    // of the last reading
+		last *TimedStacks // or nil
 	}
 }
 
@@ -37,29 +40,34 @@ func (s *stackReader) lately() *TimedStacks {
 	return s.mu.last
 }
 
-// read reads stacks, unless that was done a moment ago: then those are what the reader gets.
+// errStacksBusy is the answer while stacks are read for another request, and right after a reading that failed. Requests do not queue: each
+// would read anew when its turn came, and any number of them could wait.
+var errStacksBusy = errors.New("stacks are being read for another request, or were asked for a moment ago")
+
+// read reads stacks. If they were read a moment ago it returns those.
 func (s *stackReader) read(ctx context.Context) (*TimedStacks, error) {
-	s.turn.Lock()
+	if !s.turn.TryLock() {
+		return nil, errStacksBusy
+	}
 	defer s.turn.Unlock()
-	s.mu.Lock()
-	last, began := s.mu.last, s.mu.began
-	s.mu.Unlock()
-	if last != nil && time.Since(began) < stacksPause {
+	last := s.lately()
+	began := time.Now()
+	switch early := began.Sub(s.began) < stacksPause; {
+	case early && last != nil && last.Time.Equal(s.began):
 		return last, nil
+	case early:
+		return nil, errStacksBusy
 	}
-	if err := ctx.Err(); err != nil {
-		return nil, err // gone while it waited for its turn
-	}
+	s.began = began
 	ctx, cancel := context.WithTimeout(ctx, stacksPatience)
 	defer cancel()
-	began = time.Now()
 	stacks, err := s.source.Stacks(ctx)
 	if err != nil {
 		return nil, err
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.mu.last, s.mu.began = &TimedStacks{stacks, began.UTC()}, began
+	s.mu.last = &TimedStacks{stacks, began.UTC()}
 	return s.mu.last, nil
 }
 
@@ -77,13 +85,22 @@ func (s *Server) lastStacks(w http.ResponseWriter, r *http.Request) {
 	writeJSON(w, http.StatusOK, last)
 }
 
-// readStacks reads stacks now. That changes nothing, so readers may.
+// readStacks reads stacks now. That changes nothing, so the token of viewers is enough; but it costs the ranks time, so a cookie is not.
 func (s *Server) readStacks(w http.ResponseWriter, r *http.Request) {
+	if !s.access.orders(r) {
+		refuse(w, http.StatusForbidden, "a cookie alone reads no stacks: the request does not show the token", orderHint)
+		return
+	}
 	if _, err := readQuery(r.URL.RawQuery); err != nil {
 		refuse(w, http.StatusBadRequest, err.Error(), "")
 		return
 	}
 	stacks, err := s.stacks.read(r.Context())
+	if errors.Is(err, errStacksBusy) {
+		w.Header().Set("Retry-After", strconv.Itoa(int(stacksPause.Seconds())))
+		refuse(w, http.StatusTooManyRequests, err.Error(), "ask again in a few seconds, or GET those that were read last")
+		return
+	}
 	if err != nil {
 		refuse(w, http.StatusBadGateway, "no stacks: "+err.Error(), "")
 		return

@@ -18,6 +18,7 @@ import (
 
 	"github.com/serry-dev/serry/diagnose"
 	"github.com/serry-dev/serry/internal/lab"
+	"github.com/serry-dev/serry/internal/pause"
 	"github.com/serry-dev/serry/wire"
 )
 
@@ -31,7 +32,8 @@ type fakeSource struct {
 		err      error
 		looks    int
 		reads    int
-		began    time.Time // ages are those of that time
+		silent   time.Duration // of ranks whose stacks are asked for
+		began    time.Time     // ages are those of that time
 	}
 }
 
@@ -50,10 +52,23 @@ func (f *fakeSource) Look(context.Context) (diagnose.Evidence, error) {
 	return e, f.mu.err
 }
 
-func (f *fakeSource) Stacks(context.Context) (Stacks, error) {
+// hold makes ranks answer with their stacks after a time.
+func (f *fakeSource) hold(silent time.Duration) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	f.mu.silent = silent
+}
+
+func (f *fakeSource) Stacks(ctx context.Context) (Stacks, error) {
+	f.mu.Lock()
 	f.mu.reads++
+	silent := f.mu.silent
+	f.mu.Unlock()
+	if err := pause.For(ctx, silent); err != nil {
+		return Stacks{}, err
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
 	if f.mu.err != nil {
 		return Stacks{}, f.mu.err
 	}
@@ -269,7 +284,7 @@ func TestQuestionsAreShared(t *testing.T) {
 	})
 }
 
-// Stacks are read when a person asks, at most every two seconds.
+// Stacks are read when a request asks for that, at most every two seconds, and for one request at a time.
 func TestStacks(t *testing.T) {
 	lab.Clause(t, "D-WEB-12")
 	f := stalled()
@@ -291,6 +306,21 @@ func TestStacks(t *testing.T) {
 		}
 		if got := decode[TimedStacks](t, get(s, "/api/v1/stacks")); len(got.Groups) != 1 {
 			t.Errorf("GET /stacks = %+v; want what was read last", got)
+		}
+		f.hold(time.Hour)
+		time.Sleep(stacksPause)
+		first := make(chan int)
+		go func() { first <- get(s, "/api/v1/stacks", post).Code }()
+		synctest.Wait()
+		if w := get(s, "/api/v1/stacks", post); w.Code != http.StatusTooManyRequests || w.Header().Get("Retry-After") != "2" || f.mu.reads != 3 {
+			t.Errorf("POST /stacks while they are read = %d %s after %d readings; want 429 at once", w.Code, w.Body, f.mu.reads)
+		}
+		if code := <-first; code != http.StatusBadGateway {
+			t.Errorf("POST /stacks of ranks that do not answer = %d; want 502", code)
+		}
+		f.hold(0)
+		if w := get(s, "/api/v1/stacks", post); w.Code != http.StatusOK || f.mu.reads != 4 {
+			t.Errorf("POST /stacks after that = %d; want 200", w.Code)
 		}
 	})
 }

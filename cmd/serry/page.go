@@ -102,8 +102,8 @@ type page struct {
 	server *web.Server
 	source source
 	served chan struct{} // it is not served any more
-	url    string        // for people to open
-	write  string        // for people who may change the job; or empty
+	url    string        // to look at the job
+	write  string        // to change it; or empty
 }
 
 // A source is what a page shows, until it is closed.

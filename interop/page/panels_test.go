@@ -38,7 +38,7 @@ type stagedStore struct {
 		sync.Mutex
 		keys  map[string]string
 		lines []wire.LogLine // of rank 3
-		acts  []string       // that people have done
+		acts  []string       // that the page has asked for
 		bad   bool           // texts are hostile
 		ranks int
 	}

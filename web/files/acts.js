@@ -1,12 +1,13 @@
 // @ts-check
-// What people may do who have the token for changes. Without it there is no button.
+// What the token of this tab allows to change. Without the one for changes there is no button.
+import { shown } from './door.js';
 import { ask } from './rank.js';
 import { byId, el, setText } from './text.js';
 
 /** @type {string[]} */
 let acts = [];
 
-/** allow notes what this person may do. @param {string[]} names */
+/** allow notes what may be changed. @param {string[]} names */
 export function allow(names) {
   acts = names;
   byId('job-acts').replaceChildren(...(allowed('stop') ? [button('stop the job', () => act('stop', {}, 'End the job, for all its ranks?'))] : []));
@@ -22,11 +23,11 @@ export function button(text, press) {
   return b;
 }
 
-/** act does something to the job once the person is sure. @param {string} name @param {object} body @param {string} question */
+/** act changes the job, once the question is answered with yes. @param {string} name @param {object} body @param {string} question */
 export async function act(name, body, question) {
   if (!confirm(question)) return;
   setText(byId('acted'), `${name}: under way`);
-  const done = await ask(`acts/${name}`, { method: 'POST', headers: { 'Content-Type': 'application/json', 'Serry-Act': 'yes' }, body: JSON.stringify(body) });
+  const done = await ask(`acts/${name}`, { method: 'POST', headers: { ...shown(), 'Content-Type': 'application/json', 'Serry-Act': 'yes' }, body: JSON.stringify(body) });
   setText(byId('acted'), done.said);
 }
 

@@ -63,7 +63,7 @@ export class KeyStore {
       v.hidden ? el('p', v.hidden) : block(v.base64 ? hex(v.base64) : lines(v.value)));
   }
 
-  /** edit shows what people may do who may change keys. @param {string} key */
+  /** edit shows what the token of this tab allows to do with keys. @param {string} key */
   edit(key) {
     const box = byId('keys-acts');
     box.replaceChildren();

@@ -1,7 +1,8 @@
 // @ts-check
-// The page: where messages and people's wishes meet the panels.
+// The page: it hands messages of the server, and what a viewer does, to the panels.
 import { allow, rankActs } from './acts.js';
 import { Barriers } from './barriers.js';
+import { knock, shown, trade } from './door.js';
 import { collectives, transfers } from './flights.js';
 import { Grid } from './grid.js';
 import { listen } from './keys.js';
@@ -122,7 +123,7 @@ function showMoment(moment) {
 const shows = {
   past: (m) => { slider.begin(m.data); showLink(); },
   servers: showServers,
-  hello: () => rights().catch(() => {}), // a server that was started again may let people do other things
+  hello: () => rights().catch(() => {}), // a server that was started again may allow other things
   job: showJob,
   why: (m) => { showWhy(m); showWaits(newest.waits, m, rankOf); detail.changed(); },
   waits: (m) => showWaits(m, newest.why, rankOf),
@@ -177,18 +178,14 @@ function otherTheme() {
   dress();
 }
 
-/** enter trades the token for a cookie, and says whether the server lets this browser in. @param {string} token */
+/** enter trades a token for a cookie, and says whether the server lets this browser in. @param {string} token empty: the browser may have a cookie */
 async function enter(token) {
-  if (token) {
-    const r = await fetch('api/v1/session', { method: 'POST', headers: { 'Content-Type': 'application/json' }, body: JSON.stringify({ token }) });
-    if (!r.ok) return false;
-  }
-  return rights();
+  return (!token || await trade(token)) && rights();
 }
 
-/** rights asks what this person may see and do, and says whether the server lets this browser in. */
+/** rights asks what this tab may show and change, and says whether the server lets this browser in. */
 async function rights() {
-  const r = await fetch('api/v1/rights');
+  const r = await fetch('api/v1/rights', { headers: shown() });
   if (r.ok) {
     const may = await r.json();
     allow(may.acts);
@@ -203,18 +200,7 @@ async function begin() {
   const found = /[#&]token=([^&]*)/.exec(location.hash);
   if (found) history.replaceState(null, '', location.pathname + location.search + location.hash.replace(/[#&]token=[^&]*/, ''));
   let inside = await enter(found ? decodeURIComponent(found[1]) : '').catch(() => true); // a server that is away is said to be
-  if (!inside) {
-    byId('door').showModal();
-    await new Promise((done) => {
-      byId('door-form').addEventListener('submit', async (/** @type {Event} */ e) => {
-        e.preventDefault();
-        inside = await enter(byId('door-token').value.trim()).catch(() => false);
-        if (inside) done(null);
-        else setText(byId('door-error'), 'that is not the token');
-      });
-    });
-    byId('door').close();
-  }
+  while (!inside) inside = await knock().then(rights).catch(() => false);
   follow(take);
 }
 
@@ -231,8 +217,9 @@ byId('copy').addEventListener('click', async () => {
   setText(byId('copied'), done ? 'copied' : 'this browser copies only over https or on localhost');
 });
 listen(grid, { open: (cell) => openRank(nameOf(cell)), back: () => { location.hash = '#/'; }, theme: otherTheme, point });
+addEventListener('token', () => rights().catch(() => {}));
 addEventListener('hashchange', () => {
-  if (/[#&]token=/.test(location.hash)) { // that of people who may change the job, say: the two addresses differ in nothing else
+  if (/[#&]token=/.test(location.hash)) { // as where the address for changes is opened: the two addresses differ in nothing else
     location.reload();
     return;
   }

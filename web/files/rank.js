@@ -1,5 +1,6 @@
 // @ts-check
 // One rank, the table of ranks, and where ranks are in their code. They are asked for when they are looked at.
+import { wanted } from './door.js';
 import { marks } from './marks.js';
 import { asOf } from './slider.js';
 import { age, byId, clock, el, facts, setText } from './text.js';
@@ -165,7 +166,7 @@ export class Stacks {
     byId('stacks').hidden = false;
     setText(body, 'reading');
     try {
-      this.last = await ask('stacks', { method: 'POST' });
+      this.last = await ask('stacks', { method: 'POST', headers: await wanted() });
     } catch (e) {
       setText(body, String(/** @type {Error} */ (e).message));
       return;

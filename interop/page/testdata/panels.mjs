@@ -128,7 +128,7 @@ export function panelCases({ browser, open, order, says, must, equal, clean }) {
       await go(page, '#/ranks/3');
       await page.click('#rank-acts button:text-is("kill")');
       await says(page, '#acted', 'kill rank 3, from the page, by 127.0.0.1: ending the job');
-      await says(job.page, '#events', 'kill rank 3, from the page'); // everybody sees it
+      await says(job.page, '#events', 'kill rank 3, from the page'); // all viewers are told
       await page.click('#rank-acts button:text-is("restart")');
       await says(page, '#acted', 'no restarts are left');
       await says(page, '#events .bad', 'restart rank 3');
@@ -144,6 +144,27 @@ export function panelCases({ browser, open, order, says, must, equal, clean }) {
       await says(page, '#acted', 'stop job, from the page');
       equal(asked.length, 5, 'questions before changes');
       equal((await order({ do: 'acts', job: job.job })).acts, ['kill worker/3', 'restart worker/3', 'put ckpt/step', 'delete blob', 'stop'], 'changes of the job');
+      await page.reload();
+      await says(page, '#job-acts', 'stop the job'); // the tab keeps the token
+
+      const second = await writer.newPage(); // which has the cookie, but not the token
+      second.setDefaultTimeout(60_000);
+      await second.goto(`${job.url}#/ranks/3`);
+      await says(second, '#live', 'live ●');
+      await says(second, '#rank-title', 'rank 3');
+      equal(await second.locator('button.act').count(), 0, 'buttons of a tab without the token');
+      const refused = await second.evaluate(() => fetch('api/v1/acts/kill', { method: 'POST', headers: { 'Content-Type': 'application/json', 'Serry-Act': 'yes' }, body: '{"rank":"3"}' }).then(async (r) => [r.status, (await r.json()).error]));
+      equal(refused, [403, 'a cookie alone changes nothing: the request does not show the token'], 'a change by the cookie alone');
+      await second.click('#read-stacks');
+      await second.waitForSelector('#door[open]');
+      await second.keyboard.press('Escape');
+      await says(second, '#stacks-body', 'this needs the token');
+      await second.click('#read-stacks');
+      await second.fill('#door-token', job.write);
+      await second.click('#door button');
+      await says(second, '#stacks-body', 'rank 3: alone');
+      await says(second, '#rank-acts', 'kill');
+      equal((await order({ do: 'acts', job: job.job })).acts.length, 5, 'changes of the job, those by the cookie included');
       await writer.close();
       clean(job.page);
     },
