@@ -17,6 +17,8 @@ export class Grid {
     this.canvas = canvas;
     /** @type {any} */ (canvas).grid = this; // for the console, and for tests
     this.paper = /** @type {CanvasRenderingContext2D} */ (canvas.getContext('2d', { alpha: false }));
+    /** @type {string[]} marks of the ranks */
+    this.ranks = [];
     /** @type {string[]} marks of the cells */
     this.cells = [];
     /** @type {{host: string, ranks: number}[]} */
@@ -29,7 +31,9 @@ export class Grid {
     this.size = largest;
     this.xs = new Float32Array(0);
     this.ys = new Float32Array(0);
+    /** @type {Record<string, string>} by mark */
     this.colours = {};
+    this.layoutOf = ''; // which cells have their places; empty: none
     canvas.addEventListener('click', (e) => { const i = this.at(e); if (i >= 0) choose(i); });
     canvas.addEventListener('pointermove', (e) => point(this.at(e)));
     canvas.addEventListener('pointerleave', () => point(-1));
@@ -52,11 +56,11 @@ export class Grid {
 
   /** byHost says whether a cell is a host. */
   get byHost() {
-    return (this.ranks?.length ?? 0) > perHostAbove && this.hosts.length > 0;
+    return this.ranks.length > perHostAbove && this.hosts.length > 0;
   }
 
   update() {
-    const ranks = this.ranks ?? [];
+    const { ranks } = this;
     if (this.byHost) {
       let at = 0;
       this.first = [];

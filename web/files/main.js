@@ -131,7 +131,7 @@ const shows = {
   grid: (m) => {
     jobs = m.data.jobs?.length ?? 1;
     grid.setStates(m.data.states);
-    showCounts(grid.ranks ?? []);
+    showCounts(grid.ranks);
     grid.choose(detail.rank ? cellOf(detail.rank) : grid.chosen);
     table.changed();
     detail.changed();
