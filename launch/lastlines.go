@@ -10,17 +10,17 @@ import (
 	"github.com/serry-dev/serry/wire"
 )
 
-// Bounds of what is kept of the output of each task, for the page and for commands on other hosts (D-WEB-2). Config.LogDir keeps all
-// of it.
+// Bounds of the output that a launcher keeps in memory, for the page and for commands on other hosts (D-WEB-2). Config.LogDir keeps all
+// of the output.
 const (
 	keptLines    = 1000
-	keptBytes    = 128 << 10 // of each task
+	keptBytes    = 128 << 10 // of text, for each task
 	keptLineSize = 4 << 10
 	mostTail     = 500 // lines of one answer
 )
 
-// lastLines are the last lines that the tasks of a host have written. Those of former lives are kept, too, because the output of a
-// rank that has failed says most about the failure.
+// lastLines are the last lines that the tasks of a host have written, over all their lives. The lines of a task stay when it ends or is
+// started again, because the last lines before a failure usually say why it failed.
 type lastLines struct {
 	mu struct {
 		sync.Mutex
@@ -37,7 +37,7 @@ type taskLines struct {
 
 var streamNames = [...]string{Stdout: "stdout", Stderr: "stderr"}
 
-// add takes a line of a life.
+// add appends a line that a task wrote in one of its lives, and drops the oldest lines of the task that are over the bounds.
 func (l *lastLines) add(s seat, stream Stream, text []byte, now time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -63,7 +63,8 @@ func (l *lastLines) add(s seat, stream Stream, text []byte, now time.Time) {
 	t.lines = t.lines[drop:]
 }
 
-// tail answers a query about a task. Its JSON has room bytes at most. ok says whether the task has ever been on this host.
+// tail returns the lines of a task that a query asks for, as the JSON of a [wire.LogTail]. Lines that would make the body larger than room
+// bytes are left out, the oldest first. ok is false if the task has written nothing on this host.
 func (l *lastLines) tail(task int, q wire.LogQuery, room int) (body []byte, ok bool) {
 	l.mu.Lock()
 	t := l.mu.of[task]
@@ -87,11 +88,12 @@ func (l *lastLines) tail(task int, q wire.LogQuery, room int) (body []byte, ok b
 		if len(body) <= room || len(all) == 0 {
 			return body, true
 		}
-		all = all[(len(all)+1)/2:] // what is left out is found by a smaller Before
+		all = all[(len(all)+1)/2:] // the caller can ask for the rest with a smaller Before
 	}
 }
 
-// answerLogs says what a task has written last. A question about several has no answer: only one fits.
+// answerLogs answers a question about the last lines of one task. A question about several tasks gets no answer, because an answer has
+// room for the lines of one.
 func (c *crew) answerLogs(q client.Question) []client.Finding {
 	var query wire.LogQuery
 	if json.Unmarshal([]byte(q.Argument), &query) != nil || len(q.Tasks) != 1 || q.Tasks[0] != worker(q.Tasks[0].Index) {

@@ -12,7 +12,7 @@ type Members interface {
 	Peers() []store.Peer // all nodes
 }
 
-// answering answers what a node is asked about itself. All other calls are for the leader, which the relay finds.
+// answering replies to calls about the node itself. It passes all other calls on to the relay, which sends them to the leader.
 type answering struct {
 	rpc.Handler
 	node *Node
@@ -27,8 +27,8 @@ func (a answering) Serve(c rpc.Conn, call rpc.CallID, method string, body []byte
 	c.Reply(call, a.node.self().Bytes(), rpc.Status{})
 }
 
-// Announce says where people see the page of this node, which then tells it to all who ask about the node: the pages of other servers
-// lead there.
+// Announce sets the address of the page of this node. The node has it in its answers to [wire.ServerMethod], from which the pages of other
+// servers take their links to this one.
 func (n *Node) Announce(page string) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -41,7 +41,7 @@ func (n *Node) page() string {
 	return n.mu.page
 }
 
-// self says what this node is, and which others it knows.
+// self is the reply to a call about this node: what it is, and which other nodes it knows.
 func (n *Node) self() wire.ServerReply {
 	leader, leads := n.Leader()
 	r := wire.ServerReply{Name: n.cfg.Name, Address: n.cfg.Address, Leads: leads, Leader: leader.Address, Term: leader.Term, Page: n.page()}
