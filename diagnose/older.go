@@ -5,6 +5,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/serry-dev/serry"
 	"github.com/serry-dev/serry/detect"
@@ -12,7 +13,7 @@ import (
 )
 
 // Older are the verdicts before the one of a report, a line each, oldest first: the first failure of each attempt that the service
-// remembers, then what the launcher has said of former attempts and of stalls. The verdict of the report itself is not among them.
+// remembers, then what the launcher says of former attempts, and what it has said of stalls. The verdict of the report itself is not among them.
 func Older(e Evidence, r Report) []string {
 	bare := e.Status
 	bare.Tasks, bare.Counts, bare.Failure = nil, nil, "" // they are those of the present attempt
@@ -30,7 +31,22 @@ func Older(e Evidence, r Report) []string {
 		}
 		lines = append(lines, e.Peers.name(text))
 	}
+	lines = append(lines, e.Hang.failedAttempts(e.Status.Clock.Location())...)
 	return append(lines, r.Past...)
+}
+
+// failedAttempts are the former attempts of a launcher that failed, a line each. A service that began with the present attempt knows
+// nothing of them.
+func (r *HangReport) failedAttempts(zone *time.Location) (lines []string) {
+	if r == nil {
+		return nil
+	}
+	for _, a := range r.Attempts {
+		if a.Failed {
+			lines = append(lines, fmt.Sprintf("%s attempt %d: rank %d: %s", a.Ended.In(zone).Format(time.TimeOnly), a.Number, a.Rank, a.How))
+		}
+	}
+	return lines
 }
 
 // A failedAttempt is what the notes of a service say of an attempt in which something failed.

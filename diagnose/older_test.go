@@ -39,11 +39,14 @@ func TestOlder(t *testing.T) {
 		deadNote(9, 42, "worker/2", "process exited: raised ValueError: bad sample"),
 		{Number: 10, AtSeconds: 50, What: "epoch opened", Count: 4},
 	}
-	e := Evidence{Status: s, Hang: &HangReport{Version: HangReportVersion, Past: []string{"12:01:00 rank 2 went on after 31s"}}}
+	e := Evidence{Status: s, Hang: &HangReport{Version: HangReportVersion, Past: []string{"12:01:00 rank 2 went on after 31s"}, Attempts: []Attempt{
+		{Number: 2, Ended: s.Clock.Add(-time.Minute), Failed: true, Rank: 2, How: "exit code 3"}, {Number: 3, Ended: s.Clock}, {Number: 4},
+	}}}
 	want := []string{
 		"rank 3 crashed at 11:59:37: segmentation fault (signal 11); 1 more rank failed after it",
 		`attempt 2: barrier "save-2" failed 1m10s ago: timed out, without rank 2`,
 		"attempt 3: rank 2 raised ValueError at 12:00:09: bad sample; 1 more rank failed after it",
+		"12:00:07 attempt 2: rank 2: exit code 3",
 		"12:01:00 rank 2 went on after 31s",
 	}
 	if diff := cmp.Diff(want, Older(e, Judge(e))); diff != "" {

@@ -97,15 +97,6 @@ func (j *Job) tellHang(h *diagnose.Hang, now time.Duration) {
 	j.hangs.remember(h.Text(now, j.begun), time.Now())
 }
 
-// after makes room for what is known of the next attempt. What was said of former ones, and what has ended the last of them, is
-// kept for serry why --all (D-CLI-1): a service that began with the attempt knows nothing of it.
-func (h *hangs) after(first *Failure) hangs {
-	if first != nil {
-		h.remember(fmt.Sprintf("attempt %d: %v", first.Attempt, first), first.At)
-	}
-	return hangs{past: h.past}
-}
-
 // hangText says what keeps ranks waiting, and at which place.
 func hangText(h *diagnose.Hang, now time.Duration, begun time.Time) string {
 	text := h.Text(now, begun)

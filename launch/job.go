@@ -383,8 +383,7 @@ type opened struct {
 // one has its address, so that the two are not the same.
 func (j *Job) open() {
 	j.attempts.begin(j.plan.attempt, time.Now(), j.failures)
-	first, _ := j.failures.sorted()
-	j.failures, j.exceptions, j.hangs = failures{}, exceptions{}, j.hangs.after(first)
+	j.failures, j.exceptions, j.hangs = failures{}, exceptions{}, hangs{past: j.hangs.past}
 	if j.secret == nil || j.cfg.planted != oneSecret {
 		j.secret = secure.Draw()
 	}
