@@ -29,9 +29,6 @@ const (
 	ruleUnknown = "unknown"
 )
 
-// noticeKey is what a thread of every jax process waits for, all the time: a preemption notice.
-const noticeKey = "RECEIVED_PREEMPTION_NOTICE"
-
 // ownerOf says which rank is to write a key, by which rule, and what people call its value. The keys of jax are those of
 // agent.md 6.2.
 func ownerOf(key string, size int) (rank int, rule, what string, ok bool) {
@@ -65,7 +62,7 @@ func (j *judge) keyWaits() []KeyWait {
 	var all []KeyWait
 	for i := range j.status.Tasks {
 		t := &j.status.Tasks[i]
-		if t.State != wire.StateConnected || !t.CallWaits || t.LastCall != "GetKeyValue" || t.LastOf == noticeKey {
+		if t.State != wire.StateConnected || !t.CallWaits || t.LastCall != "GetKeyValue" || t.LastOf == wire.NoticeKey {
 			continue
 		}
 		at := slices.IndexFunc(all, func(w KeyWait) bool { return w.Key == t.LastOf })

@@ -58,7 +58,7 @@ func TestKeyWaits(t *testing.T) {
 		want   string
 		exit   int
 	}{
-		"no device on rank 1": {reads(12, "cpu:local_topology/cpu/1", noticeKey, global, global), "ranks 0,2-3 wait for the topology of rank 1 since 12s", 3},
+		"no device on rank 1": {reads(12, "cpu:local_topology/cpu/1", wire.NoticeKey, global, global), "ranks 0,2-3 wait for the topology of rank 1 since 12s", 3},
 		"for a moment":        {reads(2, "cpu:local_topology/cpu/1", "", global, global), "nothing is wrong", 0},
 		"by its number":       {reads(12, "results/3"), `rank 0 waits for key "results/3" of rank 3 since 12s`, 3},
 		"not known of whom":   {reads(12, "ckpt/dir"), "nothing is wrong", 0},

@@ -2,6 +2,8 @@ package diagnose
 
 import (
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 
 	"github.com/serry-dev/serry/wire"
@@ -29,81 +31,42 @@ type Marked struct {
 	Doing   string // what it does, or what is wrong with it
 }
 
-// soonThere is for how many seconds it is no trouble that a rank is missing: ranks do not come at the same moment.
-const soonThere = 2
-
-// rankTrouble is what is wrong with a rank beside its state.
-type rankTrouble struct {
-	blamed, missing, slow bool
-	at                    string // where it is, if it keeps the others waiting
+// markOfTrouble has the mark of each [wire.Trouble].
+var markOfTrouble = [...]Mark{
+	wire.TroubleFailed: MarkFailed, wire.TroubleBlamed: MarkBlamed, wire.TroubleAbsent: MarkAbsent, wire.TroubleRegistering: MarkRegistering,
+	wire.TroubleMissing: MarkMissing, wire.TroubleSlow: MarkSlow, wire.NoTrouble: MarkAtWork, wire.TroubleOver: MarkLeft,
 }
 
 // MarkRanks judges the tasks of a status, in their order. h is what the launcher says, or nil.
 func MarkRanks(s wire.Status, h *HangReport) []Marked {
-	trouble := troubleOf(s, h)
+	missing, slow, blamed := s.Missing(), s.Slow(), h.places(s)
 	all := make([]Marked, len(s.Tasks))
 	for i := range s.Tasks {
 		t := &s.Tasks[i]
-		all[i] = markOf(t, trouble[t.Task])
-	}
-	return all
-}
-
-// troubleOf finds the ranks that keep the others waiting, that are missing somewhere, and that are slow.
-func troubleOf(s wire.Status, h *HangReport) map[string]rankTrouble {
-	all := make(map[string]rankTrouble)
-	change := func(task string, f func(*rankTrouble)) {
-		t := all[task]
-		f(&t)
-		all[task] = t
-	}
-	for _, b := range s.Barriers {
-		if b.ForSeconds < soonThere {
-			continue
-		}
-		for _, task := range b.Missing {
-			change(task, func(t *rankTrouble) { t.missing = true })
-		}
-	}
-	for _, one := range s.Stragglers {
-		change(one.Task, func(t *rankTrouble) { t.slow = true })
-	}
-	if h != nil && h.Hang != nil && len(s.Jobs) == 1 {
-		for _, r := range h.Hang.Ranks {
-			change(fmt.Sprintf("%s/%d", s.Jobs[0].Name, r.Rank), func(t *rankTrouble) {
-				t.blamed, t.at = true, strings.TrimSuffix(fmt.Sprintf("%s at %s", r.Class, r.At), " at ")
-			})
+		at, is := blamed[t.Task]
+		trouble := wire.TroubleOf(t, is, missing[t.Task], slow[t.Task])
+		all[i] = Marked{Mark: markOfTrouble[trouble], Trouble: -int(trouble), Doing: Doing(t)}
+		switch {
+		case t.State == wire.StateFailed:
+			all[i].Doing = TaskError(t)
+		case at != "":
+			all[i].Doing = at
 		}
 	}
 	return all
 }
 
-// markOf gives a task its mark: the worst that holds.
-func markOf(t *wire.TaskStatus, trouble rankTrouble) Marked {
-	m := Marked{Doing: Doing(t)}
-	for i, one := range []struct {
-		is   bool
-		mark Mark
-	}{
-		{t.State == wire.StateFailed, MarkFailed},
-		{trouble.blamed, MarkBlamed},
-		{t.State == wire.StateAbsent, MarkAbsent},
-		{t.State == wire.StateRegistering, MarkRegistering},
-		{trouble.missing && t.State == wire.StateConnected, MarkMissing},
-		{trouble.slow, MarkSlow},
-		{t.State == wire.StateConnected, MarkAtWork},
-		{true, MarkLeft},
-	} {
-		if one.is {
-			m.Mark, m.Trouble = one.mark, -i
-			break
-		}
+// Blamed are the tasks that keep the others waiting, as the launcher of a job says; h may be nil.
+func (h *HangReport) Blamed(s wire.Status) []string { return slices.Sorted(maps.Keys(h.places(s))) }
+
+// places has the tasks that keep the others waiting, and where each of them is.
+func (h *HangReport) places(s wire.Status) map[string]string {
+	all := make(map[string]string)
+	if h == nil || h.Hang == nil || len(s.Jobs) != 1 {
+		return all
 	}
-	switch {
-	case t.State == wire.StateFailed:
-		m.Doing = TaskError(t)
-	case trouble.at != "":
-		m.Doing = trouble.at
+	for _, r := range h.Hang.Ranks {
+		all[fmt.Sprintf("%s/%d", s.Jobs[0].Name, r.Rank)] = strings.TrimSuffix(fmt.Sprintf("%s at %s", r.Class, r.At), " at ")
 	}
-	return m
+	return all
 }

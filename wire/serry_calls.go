@@ -172,7 +172,7 @@ var serryCalls = map[protowire.Number]serryCall{
 		r.Call = &serrypb.Request_Status{Status: new(serrypb.StatusQuery)}
 	}, func(d *decoder, r *serrypb.Request, c coord.Call) coord.GetStatus {
 		q := r.GetStatus()
-		d.shape.query = StatusQuery{Tasks: q.GetTasks(), After: q.GetAfter(), Sight: q.GetSight(), Calls: q.GetCalls(), rows: q.GetRows()}
+		d.shape.query = StatusQuery{Tasks: q.GetTasks(), After: q.GetAfter(), Sight: q.GetSight(), Calls: q.GetCalls(), Pick: readPick(q.GetPick()), rows: q.GetRows()}
 		return coord.GetStatus{Call: c}
 	}),
 	32: plainCall(func(r *serrypb.Request, ev coord.ListKeys) {

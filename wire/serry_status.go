@@ -54,6 +54,8 @@ type Status struct {
 	Stragglers []StragglerStatus `json:"stragglers,omitempty"` // the most expensive first
 	Steps      []int64           `json:"steps,omitempty"`
 
+	Picked *Picked `json:"picked,omitempty"` // what Tasks has, where a query has picked from them
+
 	// Writers has, with last calls, the task that has written a key last in each folder in which a task waits for one.
 	Writers map[string]string `json:"writers,omitempty"`
 }
@@ -234,15 +236,18 @@ type StatusQuery struct {
 	After uint64 // the notes with greater numbers
 	Sight bool   // of every task, when and from where it was last heard
 	Calls bool   // of every task, its last call
+	Pick  *Pick  // with Tasks: which of them; nil: all
 
 	rows bool // the caller reads tasks as messages; callers of older versions read JSON alone
 }
 
 // Request is what asks for a status.
 func (q StatusQuery) Request() (path string, body []byte, err error) {
-	return serryPath(&serrypb.Request{Call: &serrypb.Request_Status{
-		Status: &serrypb.StatusQuery{Tasks: q.Tasks, After: q.After, Sight: q.Sight, Calls: q.Calls, Rows: true},
-	}})
+	p := &serrypb.StatusQuery{Tasks: q.Tasks, After: q.After, Sight: q.Sight, Calls: q.Calls, Rows: true}
+	if k := q.Pick; k != nil {
+		p.Pick = &serrypb.Pick{Limit: uint32(max(0, k.Limit)), From: uint32(max(0, k.From)), Order: string(k.Order), Filter: valid(k.Filter), Blamed: k.Blamed}
+	}
+	return serryPath(&serrypb.Request{Call: &serrypb.Request_Status{Status: p}})
 }
 
 func serryPath(r *serrypb.Request) (path string, body []byte, err error) {
@@ -349,6 +354,9 @@ func NewStatus(r Report, q StatusQuery) Status {
 		if r.Usual != nil {
 			s.Barriers[i].UsualSeconds = seconds(r.Usual[i])
 		}
+	}
+	if q.Tasks && q.Pick != nil {
+		s.Picks(*q.Pick)
 	}
 	for _, n := range r.Notes {
 		if n.Number > q.After {

@@ -2,17 +2,16 @@ package main
 
 import (
 	"bytes"
-	"cmp"
 	"context"
 	"fmt"
 	"os"
-	"slices"
 	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/serry-dev/serry/diagnose"
+	"github.com/serry-dev/serry/preempt"
 	"github.com/serry-dev/serry/wire"
 )
 
@@ -61,10 +60,12 @@ type topView struct {
 	*printer
 	remote *remote
 
-	status wire.Status
+	status wire.Status // with the ranks that pick names, or with all
 	hang   *diagnose.HangReport
 	report diagnose.Report
-	failed error // of the last question, or nil
+	judged time.Time // when the report was made of all ranks, where the status has not all
+	failed error     // of the last question, or nil
+	height int       // of the terminal, in lines
 
 	filter  string
 	typing  bool // the filter is being typed
@@ -75,18 +76,64 @@ type topView struct {
 }
 
 // sorts are the orders of the rows.
-var sorts = []string{"trouble", "rank", "step", "silence"}
+var sorts = []wire.Order{wire.ByTrouble, wire.ByRank, wire.ByStep, wire.BySilence}
+
+const (
+	leastPicked  = 64              // rows that are asked for: about a screen before and after those that are shown
+	verdictPause = 2 * time.Second // between questions for all ranks, which a verdict on a job in trouble rests on
+)
+
+// pick is what of the ranks is asked for: those that fit, and half as many before and after them.
+func (v *topView) pick() wire.Pick {
+	limit := min(max(leastPicked, 2*v.height), wire.MaxPicked)
+	return wire.Pick{Limit: limit, From: max(0, v.chosen-limit/2), Order: sorts[v.sort], Filter: v.filter, Blamed: v.hang.Blamed(v.status)}
+}
 
 // ask brings the picture up to date. An outage is shown, and waited out.
 func (v *topView) ask(ctx context.Context) error {
-	e, err := v.remote.evidence(ctx)
-	if v.failed = err; err != nil {
-		if v.remote.broken.Err() != nil || ctx.Err() != nil {
-			return err
-		}
-		return nil
+	v.failed = v.look(ctx)
+	if v.failed != nil && (v.remote.broken.Err() != nil || ctx.Err() != nil) {
+		return v.failed
 	}
-	v.status, v.hang, v.report = e.Status, e.Hang, diagnose.Judge(e)
+	return nil
+}
+
+// look asks for the ranks that fit, or for all where all of them do (D-CLI-3).
+func (v *topView) look(ctx context.Context) error {
+	pick := v.pick()
+	want := wire.StatusQuery{Tasks: true, Sight: true, Calls: true, Pick: &pick}
+	if v.status.Version != 0 && v.status.Size <= pick.Limit {
+		want.Pick = nil
+	}
+	s, err := v.remote.status(ctx, want)
+	if err == nil && s.Picked != nil && s.Size <= pick.Limit {
+		want.Pick = nil
+		s, err = v.remote.status(ctx, want)
+	}
+	if err != nil {
+		return err
+	}
+	saves, _ := preempt.ReadRecords(ctx, v.remote) // serry why says what is wrong with them
+	e := diagnose.Evidence{Status: s, Hang: v.remote.hang(ctx), Saves: saves}
+	v.status, v.hang = s, e.Hang
+	switch {
+	case s.Picked == nil:
+		v.report = diagnose.Judge(e)
+	case !e.InTrouble():
+		v.report, v.judged = diagnose.Judge(e.Whole()), time.Time{}
+	case time.Since(v.judged) >= verdictPause:
+		return v.judgeAll(ctx)
+	}
+	return nil
+}
+
+// judgeAll makes the report of all ranks.
+func (v *topView) judgeAll(ctx context.Context) error {
+	e, err := v.remote.evidence(ctx)
+	if err != nil {
+		return err
+	}
+	v.report, v.judged = diagnose.Judge(e), time.Now()
 	return nil
 }
 
@@ -94,20 +141,21 @@ func (v *topView) over() bool { return v.failed == nil && v.status.Stopped }
 
 // lines draws the picture.
 func (v *topView) lines(columns, height int) []string {
-	v.width = columns
+	v.width, v.height = columns, height
 	all := v.head()
 	if v.panel != nil {
 		return append(v.fitted(append(all, v.panel...), height-1), v.cut("Esc back  q quit", 0))
 	}
-	rows := v.rows()
+	rows, before, total := v.rows()
 	room := max(1, height-len(all)-2) // the titles, and the keys
-	v.chosen = min(max(v.chosen, 0), max(0, len(rows)-1))
-	first := max(0, min(v.chosen-room/2, len(rows)-room))
-	shown := rows[first:min(len(rows), first+room)]
-	if len(shown) < len(rows) {
-		all[len(all)-1] = v.cut(fmt.Sprintf("%d to %d of %d", first+1, first+len(shown), len(rows)), 0) // else an empty line
+	v.chosen = min(max(v.chosen, 0), max(0, total-1))
+	first := max(0, min(v.chosen-room/2, total-room))
+	from := min(max(0, first-before), len(rows))
+	shown := rows[from:min(len(rows), max(from, first+room-before))]
+	if len(shown) < total {
+		all[len(all)-1] = v.cut(fmt.Sprintf("%d to %d of %d", before+from+1, before+from+len(shown), total), 0) // else an empty line
 	}
-	all = append(all, v.table(shown, v.chosen-first)...)
+	all = append(all, v.table(shown, v.chosen-before-from)...)
 	return append(v.fitted(all, height-1), v.foot())
 }
 
@@ -170,15 +218,12 @@ type topRow struct {
 	lag  int64
 }
 
-// rows are the ranks that the filter lets through, in order.
-func (v *topView) rows() []topRow {
+// rows are ranks that the filter lets through, in order: those near the chosen one. before is how many there are before them, and total
+// how many there are.
+func (v *topView) rows() (rows []topRow, before, total int) {
 	s := v.status
-	most := int64(-1)
-	for _, n := range s.Steps {
-		most = max(most, n)
-	}
+	s.Picks(v.pick()) // an older server has told of all
 	marks := diagnose.MarkRanks(s, v.hang)
-	var rows []topRow
 	for i := range s.Tasks {
 		t := &s.Tasks[i]
 		r := topRow{rank: diagnose.RankOf(t.Task, len(s.Jobs) == 1), task: t, Marked: marks[i], step: -1}
@@ -186,40 +231,11 @@ func (v *topView) rows() []topRow {
 			r.step = s.Steps[i]
 		}
 		if r.step >= 0 {
-			r.lag = most - r.step
+			r.lag = s.Picked.MostStep - r.step
 		}
-		if v.passes(&r) {
-			rows = append(rows, r)
-		}
+		rows = append(rows, r)
 	}
-	v.order(rows)
-	return rows
-}
-
-// passes says whether the filter lets a row through.
-func (v *topView) passes(r *topRow) bool {
-	return v.filter == "" || strings.Contains(r.rank+" "+hostOf(r.task.From)+" "+r.task.State+" "+r.Doing, v.filter)
-}
-
-// order sorts the rows. Those that are equal stay in the order of their numbers.
-func (v *topView) order(rows []topRow) {
-	heard := func(r topRow) float64 {
-		if r.task.HeardSeconds == nil {
-			return 0
-		}
-		return *r.task.HeardSeconds
-	}
-	slices.SortStableFunc(rows, func(a, b topRow) int {
-		switch sorts[v.sort] {
-		case "step":
-			return cmp.Compare(a.step, b.step)
-		case "silence":
-			return cmp.Compare(heard(b), heard(a))
-		case "rank":
-			return 0
-		}
-		return cmp.Or(cmp.Compare(b.Trouble, a.Trouble), cmp.Compare(b.lag, a.lag))
-	})
+	return rows, s.Picked.From, s.Picked.Matching
 }
 
 // markColour is the colour of a mark: red for a rank that is to be looked at first.

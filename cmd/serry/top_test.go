@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"context"
 	"fmt"
 	"net"
 	"os"
@@ -9,15 +10,18 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"golang.org/x/sys/unix"
 
+	"github.com/serry-dev/serry/client"
 	"github.com/serry-dev/serry/coord"
 	"github.com/serry-dev/serry/diagnose"
 	"github.com/serry-dev/serry/internal/lab"
 	"github.com/serry-dev/serry/server"
 	"github.com/serry-dev/serry/wire"
+	"github.com/serry-dev/serry/wire/rpc"
 )
 
 // troubled is a job of five ranks with everything that serry top shows.
@@ -98,7 +102,8 @@ func TestTopKeys(t *testing.T) {
 	lab.Clause(t, "D-CLI-3", "TD-CLI-2")
 	v := newTestTop(troubled())
 	ranks := func() (all string) {
-		for _, r := range v.rows() {
+		rows, _, _ := v.rows()
+		for _, r := range rows {
 			all += r.rank
 		}
 		return all
@@ -195,10 +200,10 @@ func sees(t *testing.T, f *os.File, seen *bytes.Buffer, want string) {
 	}
 }
 
-// serveTwo serves a job of two ranks on a port of this host.
-func serveTwo(t *testing.T) (address string) {
+// serveRanks serves a job of some ranks on a port of this host.
+func serveRanks(t *testing.T, ranks int) (address string) {
 	t.Helper()
-	s, err := server.New(server.Config{Cluster: coord.Config{Jobs: []coord.Job{{Name: "worker", Tasks: 2}}}})
+	s, err := server.New(server.Config{Cluster: coord.Config{Jobs: []coord.Job{{Name: "worker", Tasks: ranks}}}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -220,7 +225,7 @@ func serveTwo(t *testing.T) (address string) {
 // Views on a real terminal: drawn in place, again when its size changes, and gone when they end, by a key or by Ctrl-C.
 func TestLiveViews(t *testing.T) {
 	lab.Clause(t, "D-CLI-1", "D-CLI-3", "TD-CLI-2")
-	at := serveTwo(t)
+	at := serveRanks(t, 2)
 	for _, view := range []struct {
 		args  []string
 		shows string
@@ -255,6 +260,53 @@ func TestLiveViews(t *testing.T) {
 			if after, err := unix.IoctlGetTermios(int(its.Fd()), unix.TCGETS); err != nil || after.Lflag != before.Lflag {
 				t.Errorf("serry %v left the terminal with other settings: %v", args, err)
 			}
+		}
+	}
+}
+
+// A countedTransport counts the bytes of replies.
+type countedTransport struct {
+	client.Transport
+	bytes int
+}
+
+func (c *countedTransport) Call(ctx context.Context, path string, body []byte) ([]byte, rpc.Status, error) {
+	reply, st, err := c.Transport.Call(ctx, path, body)
+	c.bytes += len(reply)
+	return reply, st, err
+}
+
+// Of ten thousand ranks a real server tells top of those that fit, wherever on the list the user is.
+func TestTopAsksForWhatFits(t *testing.T) {
+	lab.Clause(t, "D-CLI-3", "TD-CLI-2")
+	r, err := (&access{address: serveRanks(t, 10_000), timeout: time.Minute}).open(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	count := &countedTransport{Transport: r.transport}
+	r.transport = count
+	v := &topView{printer: &printer{}, remote: r}
+	for _, c := range []struct{ keys, first, last string }{
+		{"", ">  -  0", "-  17"},
+		{"s" + strings.Repeat("j", 5_000), "-  4991", "-  5008"},
+		{strings.Repeat("j", 9_000), "-  9982", ">  -  9999"},
+		{"/999\r", ">  -  999", "-  9998"},
+	} {
+		for _, k := range []byte(c.keys) {
+			v.press(t.Context(), k)
+		}
+		before := count.bytes
+		if err := v.ask(t.Context()); err != nil || v.failed != nil {
+			t.Fatalf("ask() = %v, %v", err, v.failed)
+		}
+		lines := v.lines(80, 24)
+		all := strings.Join(lines, "\n")
+		if len(v.status.Tasks) > leastPicked || count.bytes-before > 16<<10 {
+			t.Errorf("after %.9q the answers have %d ranks in %d bytes; want %d in 16 KiB at most", c.keys, len(v.status.Tasks), count.bytes-before, leastPicked)
+		}
+		if !strings.Contains(all, c.first) || !strings.Contains(lines[len(lines)-2], c.last) || !strings.Contains(all, "no rank has come yet") {
+			t.Errorf("after %.9q the screen is\n%s\nwant ranks from %q to %q", c.keys, all, c.first, c.last)
 		}
 	}
 }

@@ -38,7 +38,7 @@ func (v *topView) press(ctx context.Context, key byte) (quit bool) {
 		return false
 	}
 	if v.typing {
-		v.typed(key)
+		v.typed(ctx, key)
 		return false
 	}
 	return v.command(ctx, key)
@@ -46,8 +46,22 @@ func (v *topView) press(ctx context.Context, key byte) (quit bool) {
 
 func (v *topView) move(by int) { v.chosen = max(0, v.chosen+by) }
 
+// again asks for the ranks of another order or filter at once, where all are not known.
+func (v *topView) again(ctx context.Context) {
+	v.chosen = 0
+	if v.status.Picked != nil {
+		_ = v.ask(ctx) // the picture shows the error, and the next question has it, too
+	}
+}
+
 // typed takes a key of the filter.
-func (v *topView) typed(key byte) {
+func (v *topView) typed(ctx context.Context, key byte) {
+	was := v.filter
+	defer func() {
+		if v.filter != was {
+			v.again(ctx)
+		}
+	}()
 	switch {
 	case key == keyEnter || key == keyLine:
 		v.typing = false
@@ -69,19 +83,34 @@ func (v *topView) command(ctx context.Context, key byte) (quit bool) {
 		v.move(-1)
 	case 's':
 		v.sort = (v.sort + 1) % len(sorts)
+		v.again(ctx)
 	case '/':
 		v.typing, v.filter = true, ""
+		v.again(ctx)
 	case 'w':
-		v.panel = v.drawn(func(p *printer) error {
-			p.explain(v.status, v.report)
-			return nil
-		})
+		v.panel = v.why(ctx)
 	case 'l':
 		v.panel = v.past()
 	case keyEnter, keyLine:
 		v.panel = v.details(ctx)
 	}
 	return false
+}
+
+// why is what serry why says. It rests on all ranks.
+func (v *topView) why(ctx context.Context) []string {
+	status, report := v.status, v.report
+	if status.Picked != nil {
+		e, err := v.remote.evidence(ctx)
+		if err != nil {
+			return []string{v.cut(err.Error(), 0)}
+		}
+		status, report = e.Status, diagnose.Judge(e)
+	}
+	return v.drawn(func(p *printer) error {
+		p.explain(status, report)
+		return nil
+	})
 }
 
 // past is what happened lately, the newest first: that must fit.
@@ -98,11 +127,12 @@ func (v *topView) past() []string {
 
 // details shows all that is known of the chosen rank, and where in its code it is.
 func (v *topView) details(ctx context.Context) []string {
-	rows := v.rows()
-	if v.chosen >= len(rows) {
+	rows, before, _ := v.rows()
+	at := v.chosen - before
+	if at < 0 || at >= len(rows) {
 		return nil
 	}
-	r := rows[v.chosen]
+	r := rows[at]
 	t := r.task
 	lines := []string{
 		v.paint(bold, "rank "+r.rank),

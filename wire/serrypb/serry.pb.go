@@ -974,6 +974,7 @@ type StatusQuery struct {
 	Sight         bool                   `protobuf:"varint,3,opt,name=sight,proto3" json:"sight,omitempty"` // of every task, when and from where it was last heard
 	Calls         bool                   `protobuf:"varint,4,opt,name=calls,proto3" json:"calls,omitempty"` // of every task, its last call
 	Rows          bool                   `protobuf:"varint,5,opt,name=rows,proto3" json:"rows,omitempty"`   // the tasks as messages, which are quicker to read than JSON
+	Pick          *Pick                  `protobuf:"bytes,6,opt,name=pick,proto3" json:"pick,omitempty"`    // of the tasks; not set: all
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1043,6 +1044,90 @@ func (x *StatusQuery) GetRows() bool {
 	return false
 }
 
+func (x *StatusQuery) GetPick() *Pick {
+	if x != nil {
+		return x.Pick
+	}
+	return nil
+}
+
+// Pick says which tasks a status has. A server that does not know it answers with all.
+type Pick struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Limit         uint32                 `protobuf:"varint,1,opt,name=limit,proto3" json:"limit,omitempty"`
+	From          uint32                 `protobuf:"varint,2,opt,name=from,proto3" json:"from,omitempty"`    // how many are left out before the first
+	Order         string                 `protobuf:"bytes,3,opt,name=order,proto3" json:"order,omitempty"`   // trouble, step, silence; else by number
+	Filter        string                 `protobuf:"bytes,4,opt,name=filter,proto3" json:"filter,omitempty"` // a text that what is shown of a task has
+	Blamed        []string               `protobuf:"bytes,5,rep,name=blamed,proto3" json:"blamed,omitempty"` // tasks that keep the others waiting, as the caller knows
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Pick) Reset() {
+	*x = Pick{}
+	mi := &file_serry_wire_serrypb_serry_proto_msgTypes[12]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Pick) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Pick) ProtoMessage() {}
+
+func (x *Pick) ProtoReflect() protoreflect.Message {
+	mi := &file_serry_wire_serrypb_serry_proto_msgTypes[12]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Pick.ProtoReflect.Descriptor instead.
+func (*Pick) Descriptor() ([]byte, []int) {
+	return file_serry_wire_serrypb_serry_proto_rawDescGZIP(), []int{12}
+}
+
+func (x *Pick) GetLimit() uint32 {
+	if x != nil {
+		return x.Limit
+	}
+	return 0
+}
+
+func (x *Pick) GetFrom() uint32 {
+	if x != nil {
+		return x.From
+	}
+	return 0
+}
+
+func (x *Pick) GetOrder() string {
+	if x != nil {
+		return x.Order
+	}
+	return ""
+}
+
+func (x *Pick) GetFilter() string {
+	if x != nil {
+		return x.Filter
+	}
+	return ""
+}
+
+func (x *Pick) GetBlamed() []string {
+	if x != nil {
+		return x.Blamed
+	}
+	return nil
+}
+
 type Increment struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Key           string                 `protobuf:"bytes,1,opt,name=key,proto3" json:"key,omitempty"`
@@ -1053,7 +1138,7 @@ type Increment struct {
 
 func (x *Increment) Reset() {
 	*x = Increment{}
-	mi := &file_serry_wire_serrypb_serry_proto_msgTypes[12]
+	mi := &file_serry_wire_serrypb_serry_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1065,7 +1150,7 @@ func (x *Increment) String() string {
 func (*Increment) ProtoMessage() {}
 
 func (x *Increment) ProtoReflect() protoreflect.Message {
-	mi := &file_serry_wire_serrypb_serry_proto_msgTypes[12]
+	mi := &file_serry_wire_serrypb_serry_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1078,7 +1163,7 @@ func (x *Increment) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Increment.ProtoReflect.Descriptor instead.
 func (*Increment) Descriptor() ([]byte, []int) {
-	return file_serry_wire_serrypb_serry_proto_rawDescGZIP(), []int{12}
+	return file_serry_wire_serrypb_serry_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *Increment) GetKey() string {
@@ -1106,7 +1191,7 @@ type Swap struct {
 
 func (x *Swap) Reset() {
 	*x = Swap{}
-	mi := &file_serry_wire_serrypb_serry_proto_msgTypes[13]
+	mi := &file_serry_wire_serrypb_serry_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1118,7 +1203,7 @@ func (x *Swap) String() string {
 func (*Swap) ProtoMessage() {}
 
 func (x *Swap) ProtoReflect() protoreflect.Message {
-	mi := &file_serry_wire_serrypb_serry_proto_msgTypes[13]
+	mi := &file_serry_wire_serrypb_serry_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1131,7 +1216,7 @@ func (x *Swap) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Swap.ProtoReflect.Descriptor instead.
 func (*Swap) Descriptor() ([]byte, []int) {
-	return file_serry_wire_serrypb_serry_proto_rawDescGZIP(), []int{13}
+	return file_serry_wire_serrypb_serry_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *Swap) GetKey() string {
@@ -1165,7 +1250,7 @@ type WatchKeys struct {
 
 func (x *WatchKeys) Reset() {
 	*x = WatchKeys{}
-	mi := &file_serry_wire_serrypb_serry_proto_msgTypes[14]
+	mi := &file_serry_wire_serrypb_serry_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1177,7 +1262,7 @@ func (x *WatchKeys) String() string {
 func (*WatchKeys) ProtoMessage() {}
 
 func (x *WatchKeys) ProtoReflect() protoreflect.Message {
-	mi := &file_serry_wire_serrypb_serry_proto_msgTypes[14]
+	mi := &file_serry_wire_serrypb_serry_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1190,7 +1275,7 @@ func (x *WatchKeys) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchKeys.ProtoReflect.Descriptor instead.
 func (*WatchKeys) Descriptor() ([]byte, []int) {
-	return file_serry_wire_serrypb_serry_proto_rawDescGZIP(), []int{14}
+	return file_serry_wire_serrypb_serry_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *WatchKeys) GetDir() string {
@@ -1220,7 +1305,7 @@ type Barrier struct {
 
 func (x *Barrier) Reset() {
 	*x = Barrier{}
-	mi := &file_serry_wire_serrypb_serry_proto_msgTypes[15]
+	mi := &file_serry_wire_serrypb_serry_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1232,7 +1317,7 @@ func (x *Barrier) String() string {
 func (*Barrier) ProtoMessage() {}
 
 func (x *Barrier) ProtoReflect() protoreflect.Message {
-	mi := &file_serry_wire_serrypb_serry_proto_msgTypes[15]
+	mi := &file_serry_wire_serrypb_serry_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1245,7 +1330,7 @@ func (x *Barrier) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Barrier.ProtoReflect.Descriptor instead.
 func (*Barrier) Descriptor() ([]byte, []int) {
-	return file_serry_wire_serrypb_serry_proto_rawDescGZIP(), []int{15}
+	return file_serry_wire_serrypb_serry_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *Barrier) GetId() string {
@@ -1293,7 +1378,7 @@ type CancelBarrier struct {
 
 func (x *CancelBarrier) Reset() {
 	*x = CancelBarrier{}
-	mi := &file_serry_wire_serrypb_serry_proto_msgTypes[16]
+	mi := &file_serry_wire_serrypb_serry_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1305,7 +1390,7 @@ func (x *CancelBarrier) String() string {
 func (*CancelBarrier) ProtoMessage() {}
 
 func (x *CancelBarrier) ProtoReflect() protoreflect.Message {
-	mi := &file_serry_wire_serrypb_serry_proto_msgTypes[16]
+	mi := &file_serry_wire_serrypb_serry_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1318,7 +1403,7 @@ func (x *CancelBarrier) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CancelBarrier.ProtoReflect.Descriptor instead.
 func (*CancelBarrier) Descriptor() ([]byte, []int) {
-	return file_serry_wire_serrypb_serry_proto_rawDescGZIP(), []int{16}
+	return file_serry_wire_serrypb_serry_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *CancelBarrier) GetId() string {
@@ -1345,7 +1430,7 @@ type Alive struct {
 
 func (x *Alive) Reset() {
 	*x = Alive{}
-	mi := &file_serry_wire_serrypb_serry_proto_msgTypes[17]
+	mi := &file_serry_wire_serrypb_serry_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1357,7 +1442,7 @@ func (x *Alive) String() string {
 func (*Alive) ProtoMessage() {}
 
 func (x *Alive) ProtoReflect() protoreflect.Message {
-	mi := &file_serry_wire_serrypb_serry_proto_msgTypes[17]
+	mi := &file_serry_wire_serrypb_serry_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1370,7 +1455,7 @@ func (x *Alive) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Alive.ProtoReflect.Descriptor instead.
 func (*Alive) Descriptor() ([]byte, []int) {
-	return file_serry_wire_serrypb_serry_proto_rawDescGZIP(), []int{17}
+	return file_serry_wire_serrypb_serry_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *Alive) GetTasks() []*Task {
@@ -1396,7 +1481,7 @@ type Devices struct {
 
 func (x *Devices) Reset() {
 	*x = Devices{}
-	mi := &file_serry_wire_serrypb_serry_proto_msgTypes[18]
+	mi := &file_serry_wire_serrypb_serry_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1408,7 +1493,7 @@ func (x *Devices) String() string {
 func (*Devices) ProtoMessage() {}
 
 func (x *Devices) ProtoReflect() protoreflect.Message {
-	mi := &file_serry_wire_serrypb_serry_proto_msgTypes[18]
+	mi := &file_serry_wire_serrypb_serry_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1421,7 +1506,7 @@ func (x *Devices) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Devices.ProtoReflect.Descriptor instead.
 func (*Devices) Descriptor() ([]byte, []int) {
-	return file_serry_wire_serrypb_serry_proto_rawDescGZIP(), []int{18}
+	return file_serry_wire_serrypb_serry_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *Devices) GetDevices() []byte {
@@ -1444,7 +1529,7 @@ type Suspect struct {
 
 func (x *Suspect) Reset() {
 	*x = Suspect{}
-	mi := &file_serry_wire_serrypb_serry_proto_msgTypes[19]
+	mi := &file_serry_wire_serrypb_serry_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1456,7 +1541,7 @@ func (x *Suspect) String() string {
 func (*Suspect) ProtoMessage() {}
 
 func (x *Suspect) ProtoReflect() protoreflect.Message {
-	mi := &file_serry_wire_serrypb_serry_proto_msgTypes[19]
+	mi := &file_serry_wire_serrypb_serry_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1469,7 +1554,7 @@ func (x *Suspect) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Suspect.ProtoReflect.Descriptor instead.
 func (*Suspect) Descriptor() ([]byte, []int) {
-	return file_serry_wire_serrypb_serry_proto_rawDescGZIP(), []int{19}
+	return file_serry_wire_serrypb_serry_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *Suspect) GetTask() *Task {
@@ -1524,7 +1609,7 @@ type Reply struct {
 
 func (x *Reply) Reset() {
 	*x = Reply{}
-	mi := &file_serry_wire_serrypb_serry_proto_msgTypes[20]
+	mi := &file_serry_wire_serrypb_serry_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1536,7 +1621,7 @@ func (x *Reply) String() string {
 func (*Reply) ProtoMessage() {}
 
 func (x *Reply) ProtoReflect() protoreflect.Message {
-	mi := &file_serry_wire_serrypb_serry_proto_msgTypes[20]
+	mi := &file_serry_wire_serrypb_serry_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1549,7 +1634,7 @@ func (x *Reply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Reply.ProtoReflect.Descriptor instead.
 func (*Reply) Descriptor() ([]byte, []int) {
-	return file_serry_wire_serrypb_serry_proto_rawDescGZIP(), []int{20}
+	return file_serry_wire_serrypb_serry_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *Reply) GetTerm() uint64 {
@@ -1759,7 +1844,7 @@ type Registered struct {
 
 func (x *Registered) Reset() {
 	*x = Registered{}
-	mi := &file_serry_wire_serrypb_serry_proto_msgTypes[21]
+	mi := &file_serry_wire_serrypb_serry_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1771,7 +1856,7 @@ func (x *Registered) String() string {
 func (*Registered) ProtoMessage() {}
 
 func (x *Registered) ProtoReflect() protoreflect.Message {
-	mi := &file_serry_wire_serrypb_serry_proto_msgTypes[21]
+	mi := &file_serry_wire_serrypb_serry_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1784,7 +1869,7 @@ func (x *Registered) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Registered.ProtoReflect.Descriptor instead.
 func (*Registered) Descriptor() ([]byte, []int) {
-	return file_serry_wire_serrypb_serry_proto_rawDescGZIP(), []int{21}
+	return file_serry_wire_serrypb_serry_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *Registered) GetService() uint64 {
@@ -1803,7 +1888,7 @@ type Passed struct {
 
 func (x *Passed) Reset() {
 	*x = Passed{}
-	mi := &file_serry_wire_serrypb_serry_proto_msgTypes[22]
+	mi := &file_serry_wire_serrypb_serry_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1815,7 +1900,7 @@ func (x *Passed) String() string {
 func (*Passed) ProtoMessage() {}
 
 func (x *Passed) ProtoReflect() protoreflect.Message {
-	mi := &file_serry_wire_serrypb_serry_proto_msgTypes[22]
+	mi := &file_serry_wire_serrypb_serry_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1828,7 +1913,7 @@ func (x *Passed) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Passed.ProtoReflect.Descriptor instead.
 func (*Passed) Descriptor() ([]byte, []int) {
-	return file_serry_wire_serrypb_serry_proto_rawDescGZIP(), []int{22}
+	return file_serry_wire_serrypb_serry_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *Passed) GetCounter() int64 {
@@ -1848,7 +1933,7 @@ type Entry struct {
 
 func (x *Entry) Reset() {
 	*x = Entry{}
-	mi := &file_serry_wire_serrypb_serry_proto_msgTypes[23]
+	mi := &file_serry_wire_serrypb_serry_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1860,7 +1945,7 @@ func (x *Entry) String() string {
 func (*Entry) ProtoMessage() {}
 
 func (x *Entry) ProtoReflect() protoreflect.Message {
-	mi := &file_serry_wire_serrypb_serry_proto_msgTypes[23]
+	mi := &file_serry_wire_serrypb_serry_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1873,7 +1958,7 @@ func (x *Entry) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Entry.ProtoReflect.Descriptor instead.
 func (*Entry) Descriptor() ([]byte, []int) {
-	return file_serry_wire_serrypb_serry_proto_rawDescGZIP(), []int{23}
+	return file_serry_wire_serrypb_serry_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *Entry) GetKey() string {
@@ -1899,7 +1984,7 @@ type Entries struct {
 
 func (x *Entries) Reset() {
 	*x = Entries{}
-	mi := &file_serry_wire_serrypb_serry_proto_msgTypes[24]
+	mi := &file_serry_wire_serrypb_serry_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1911,7 +1996,7 @@ func (x *Entries) String() string {
 func (*Entries) ProtoMessage() {}
 
 func (x *Entries) ProtoReflect() protoreflect.Message {
-	mi := &file_serry_wire_serrypb_serry_proto_msgTypes[24]
+	mi := &file_serry_wire_serrypb_serry_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1924,7 +2009,7 @@ func (x *Entries) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Entries.ProtoReflect.Descriptor instead.
 func (*Entries) Descriptor() ([]byte, []int) {
-	return file_serry_wire_serrypb_serry_proto_rawDescGZIP(), []int{24}
+	return file_serry_wire_serrypb_serry_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *Entries) GetEntries() []*Entry {
@@ -1943,7 +2028,7 @@ type Sizes struct {
 
 func (x *Sizes) Reset() {
 	*x = Sizes{}
-	mi := &file_serry_wire_serrypb_serry_proto_msgTypes[25]
+	mi := &file_serry_wire_serrypb_serry_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1955,7 +2040,7 @@ func (x *Sizes) String() string {
 func (*Sizes) ProtoMessage() {}
 
 func (x *Sizes) ProtoReflect() protoreflect.Message {
-	mi := &file_serry_wire_serrypb_serry_proto_msgTypes[25]
+	mi := &file_serry_wire_serrypb_serry_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1968,7 +2053,7 @@ func (x *Sizes) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Sizes.ProtoReflect.Descriptor instead.
 func (*Sizes) Descriptor() ([]byte, []int) {
-	return file_serry_wire_serrypb_serry_proto_rawDescGZIP(), []int{25}
+	return file_serry_wire_serrypb_serry_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *Sizes) GetKeys() []*Size {
@@ -1989,7 +2074,7 @@ type Size struct {
 
 func (x *Size) Reset() {
 	*x = Size{}
-	mi := &file_serry_wire_serrypb_serry_proto_msgTypes[26]
+	mi := &file_serry_wire_serrypb_serry_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2001,7 +2086,7 @@ func (x *Size) String() string {
 func (*Size) ProtoMessage() {}
 
 func (x *Size) ProtoReflect() protoreflect.Message {
-	mi := &file_serry_wire_serrypb_serry_proto_msgTypes[26]
+	mi := &file_serry_wire_serrypb_serry_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2014,7 +2099,7 @@ func (x *Size) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Size.ProtoReflect.Descriptor instead.
 func (*Size) Descriptor() ([]byte, []int) {
-	return file_serry_wire_serrypb_serry_proto_rawDescGZIP(), []int{26}
+	return file_serry_wire_serrypb_serry_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *Size) GetKey() string {
@@ -2041,7 +2126,7 @@ type Picture struct {
 
 func (x *Picture) Reset() {
 	*x = Picture{}
-	mi := &file_serry_wire_serrypb_serry_proto_msgTypes[27]
+	mi := &file_serry_wire_serrypb_serry_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2053,7 +2138,7 @@ func (x *Picture) String() string {
 func (*Picture) ProtoMessage() {}
 
 func (x *Picture) ProtoReflect() protoreflect.Message {
-	mi := &file_serry_wire_serrypb_serry_proto_msgTypes[27]
+	mi := &file_serry_wire_serrypb_serry_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2066,7 +2151,7 @@ func (x *Picture) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Picture.ProtoReflect.Descriptor instead.
 func (*Picture) Descriptor() ([]byte, []int) {
-	return file_serry_wire_serrypb_serry_proto_rawDescGZIP(), []int{27}
+	return file_serry_wire_serrypb_serry_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *Picture) GetVersion() int64 {
@@ -2095,7 +2180,7 @@ type TaskInfo struct {
 
 func (x *TaskInfo) Reset() {
 	*x = TaskInfo{}
-	mi := &file_serry_wire_serrypb_serry_proto_msgTypes[28]
+	mi := &file_serry_wire_serrypb_serry_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2107,7 +2192,7 @@ func (x *TaskInfo) String() string {
 func (*TaskInfo) ProtoMessage() {}
 
 func (x *TaskInfo) ProtoReflect() protoreflect.Message {
-	mi := &file_serry_wire_serrypb_serry_proto_msgTypes[28]
+	mi := &file_serry_wire_serrypb_serry_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2120,7 +2205,7 @@ func (x *TaskInfo) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TaskInfo.ProtoReflect.Descriptor instead.
 func (*TaskInfo) Descriptor() ([]byte, []int) {
-	return file_serry_wire_serrypb_serry_proto_rawDescGZIP(), []int{28}
+	return file_serry_wire_serrypb_serry_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *TaskInfo) GetTask() *Task {
@@ -2162,7 +2247,7 @@ type Agreement struct {
 
 func (x *Agreement) Reset() {
 	*x = Agreement{}
-	mi := &file_serry_wire_serrypb_serry_proto_msgTypes[29]
+	mi := &file_serry_wire_serrypb_serry_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2174,7 +2259,7 @@ func (x *Agreement) String() string {
 func (*Agreement) ProtoMessage() {}
 
 func (x *Agreement) ProtoReflect() protoreflect.Message {
-	mi := &file_serry_wire_serrypb_serry_proto_msgTypes[29]
+	mi := &file_serry_wire_serrypb_serry_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2187,7 +2272,7 @@ func (x *Agreement) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Agreement.ProtoReflect.Descriptor instead.
 func (*Agreement) Descriptor() ([]byte, []int) {
-	return file_serry_wire_serrypb_serry_proto_rawDescGZIP(), []int{29}
+	return file_serry_wire_serrypb_serry_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *Agreement) GetTasks() []*Task {
@@ -2222,7 +2307,7 @@ type Changes struct {
 
 func (x *Changes) Reset() {
 	*x = Changes{}
-	mi := &file_serry_wire_serrypb_serry_proto_msgTypes[30]
+	mi := &file_serry_wire_serrypb_serry_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2234,7 +2319,7 @@ func (x *Changes) String() string {
 func (*Changes) ProtoMessage() {}
 
 func (x *Changes) ProtoReflect() protoreflect.Message {
-	mi := &file_serry_wire_serrypb_serry_proto_msgTypes[30]
+	mi := &file_serry_wire_serrypb_serry_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2247,7 +2332,7 @@ func (x *Changes) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Changes.ProtoReflect.Descriptor instead.
 func (*Changes) Descriptor() ([]byte, []int) {
-	return file_serry_wire_serrypb_serry_proto_rawDescGZIP(), []int{30}
+	return file_serry_wire_serrypb_serry_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *Changes) GetRevision() int64 {
@@ -2283,7 +2368,7 @@ type Change struct {
 
 func (x *Change) Reset() {
 	*x = Change{}
-	mi := &file_serry_wire_serrypb_serry_proto_msgTypes[31]
+	mi := &file_serry_wire_serrypb_serry_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2295,7 +2380,7 @@ func (x *Change) String() string {
 func (*Change) ProtoMessage() {}
 
 func (x *Change) ProtoReflect() protoreflect.Message {
-	mi := &file_serry_wire_serrypb_serry_proto_msgTypes[31]
+	mi := &file_serry_wire_serrypb_serry_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2308,7 +2393,7 @@ func (x *Change) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Change.ProtoReflect.Descriptor instead.
 func (*Change) Descriptor() ([]byte, []int) {
-	return file_serry_wire_serrypb_serry_proto_rawDescGZIP(), []int{31}
+	return file_serry_wire_serrypb_serry_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *Change) GetKey() string {
@@ -2350,7 +2435,7 @@ type Status struct {
 
 func (x *Status) Reset() {
 	*x = Status{}
-	mi := &file_serry_wire_serrypb_serry_proto_msgTypes[32]
+	mi := &file_serry_wire_serrypb_serry_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2362,7 +2447,7 @@ func (x *Status) String() string {
 func (*Status) ProtoMessage() {}
 
 func (x *Status) ProtoReflect() protoreflect.Message {
-	mi := &file_serry_wire_serrypb_serry_proto_msgTypes[32]
+	mi := &file_serry_wire_serrypb_serry_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2375,7 +2460,7 @@ func (x *Status) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Status.ProtoReflect.Descriptor instead.
 func (*Status) Descriptor() ([]byte, []int) {
-	return file_serry_wire_serrypb_serry_proto_rawDescGZIP(), []int{32}
+	return file_serry_wire_serrypb_serry_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *Status) GetJson() []byte {
@@ -2412,7 +2497,7 @@ type Error struct {
 
 func (x *Error) Reset() {
 	*x = Error{}
-	mi := &file_serry_wire_serrypb_serry_proto_msgTypes[33]
+	mi := &file_serry_wire_serrypb_serry_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2424,7 +2509,7 @@ func (x *Error) String() string {
 func (*Error) ProtoMessage() {}
 
 func (x *Error) ProtoReflect() protoreflect.Message {
-	mi := &file_serry_wire_serrypb_serry_proto_msgTypes[33]
+	mi := &file_serry_wire_serrypb_serry_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2437,7 +2522,7 @@ func (x *Error) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Error.ProtoReflect.Descriptor instead.
 func (*Error) Descriptor() ([]byte, []int) {
-	return file_serry_wire_serrypb_serry_proto_rawDescGZIP(), []int{33}
+	return file_serry_wire_serrypb_serry_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *Error) GetWhat() string {
@@ -2579,7 +2664,7 @@ type TaskFacts struct {
 
 func (x *TaskFacts) Reset() {
 	*x = TaskFacts{}
-	mi := &file_serry_wire_serrypb_serry_proto_msgTypes[34]
+	mi := &file_serry_wire_serrypb_serry_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2591,7 +2676,7 @@ func (x *TaskFacts) String() string {
 func (*TaskFacts) ProtoMessage() {}
 
 func (x *TaskFacts) ProtoReflect() protoreflect.Message {
-	mi := &file_serry_wire_serrypb_serry_proto_msgTypes[34]
+	mi := &file_serry_wire_serrypb_serry_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2604,7 +2689,7 @@ func (x *TaskFacts) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TaskFacts.ProtoReflect.Descriptor instead.
 func (*TaskFacts) Descriptor() ([]byte, []int) {
-	return file_serry_wire_serrypb_serry_proto_rawDescGZIP(), []int{34}
+	return file_serry_wire_serrypb_serry_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *TaskFacts) GetTask() *Task {
@@ -2672,7 +2757,7 @@ type LostFacts struct {
 
 func (x *LostFacts) Reset() {
 	*x = LostFacts{}
-	mi := &file_serry_wire_serrypb_serry_proto_msgTypes[35]
+	mi := &file_serry_wire_serrypb_serry_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2684,7 +2769,7 @@ func (x *LostFacts) String() string {
 func (*LostFacts) ProtoMessage() {}
 
 func (x *LostFacts) ProtoReflect() protoreflect.Message {
-	mi := &file_serry_wire_serrypb_serry_proto_msgTypes[35]
+	mi := &file_serry_wire_serrypb_serry_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2697,7 +2782,7 @@ func (x *LostFacts) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LostFacts.ProtoReflect.Descriptor instead.
 func (*LostFacts) Descriptor() ([]byte, []int) {
-	return file_serry_wire_serrypb_serry_proto_rawDescGZIP(), []int{35}
+	return file_serry_wire_serrypb_serry_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *LostFacts) GetLost() []*TaskFacts {
@@ -2724,7 +2809,7 @@ type BarrierFacts struct {
 
 func (x *BarrierFacts) Reset() {
 	*x = BarrierFacts{}
-	mi := &file_serry_wire_serrypb_serry_proto_msgTypes[36]
+	mi := &file_serry_wire_serrypb_serry_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2736,7 +2821,7 @@ func (x *BarrierFacts) String() string {
 func (*BarrierFacts) ProtoMessage() {}
 
 func (x *BarrierFacts) ProtoReflect() protoreflect.Message {
-	mi := &file_serry_wire_serrypb_serry_proto_msgTypes[36]
+	mi := &file_serry_wire_serrypb_serry_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2749,7 +2834,7 @@ func (x *BarrierFacts) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BarrierFacts.ProtoReflect.Descriptor instead.
 func (*BarrierFacts) Descriptor() ([]byte, []int) {
-	return file_serry_wire_serrypb_serry_proto_rawDescGZIP(), []int{36}
+	return file_serry_wire_serrypb_serry_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *BarrierFacts) GetId() string {
@@ -2825,7 +2910,7 @@ type KeyFacts struct {
 
 func (x *KeyFacts) Reset() {
 	*x = KeyFacts{}
-	mi := &file_serry_wire_serrypb_serry_proto_msgTypes[37]
+	mi := &file_serry_wire_serrypb_serry_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2837,7 +2922,7 @@ func (x *KeyFacts) String() string {
 func (*KeyFacts) ProtoMessage() {}
 
 func (x *KeyFacts) ProtoReflect() protoreflect.Message {
-	mi := &file_serry_wire_serrypb_serry_proto_msgTypes[37]
+	mi := &file_serry_wire_serrypb_serry_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2850,7 +2935,7 @@ func (x *KeyFacts) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use KeyFacts.ProtoReflect.Descriptor instead.
 func (*KeyFacts) Descriptor() ([]byte, []int) {
-	return file_serry_wire_serrypb_serry_proto_rawDescGZIP(), []int{37}
+	return file_serry_wire_serrypb_serry_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *KeyFacts) GetKey() string {
@@ -2877,7 +2962,7 @@ type LimitFacts struct {
 
 func (x *LimitFacts) Reset() {
 	*x = LimitFacts{}
-	mi := &file_serry_wire_serrypb_serry_proto_msgTypes[38]
+	mi := &file_serry_wire_serrypb_serry_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2889,7 +2974,7 @@ func (x *LimitFacts) String() string {
 func (*LimitFacts) ProtoMessage() {}
 
 func (x *LimitFacts) ProtoReflect() protoreflect.Message {
-	mi := &file_serry_wire_serrypb_serry_proto_msgTypes[38]
+	mi := &file_serry_wire_serrypb_serry_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2902,7 +2987,7 @@ func (x *LimitFacts) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LimitFacts.ProtoReflect.Descriptor instead.
 func (*LimitFacts) Descriptor() ([]byte, []int) {
-	return file_serry_wire_serrypb_serry_proto_rawDescGZIP(), []int{38}
+	return file_serry_wire_serrypb_serry_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *LimitFacts) GetLimit() string {
@@ -2929,7 +3014,7 @@ type MismatchFacts struct {
 
 func (x *MismatchFacts) Reset() {
 	*x = MismatchFacts{}
-	mi := &file_serry_wire_serrypb_serry_proto_msgTypes[39]
+	mi := &file_serry_wire_serrypb_serry_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2941,7 +3026,7 @@ func (x *MismatchFacts) String() string {
 func (*MismatchFacts) ProtoMessage() {}
 
 func (x *MismatchFacts) ProtoReflect() protoreflect.Message {
-	mi := &file_serry_wire_serrypb_serry_proto_msgTypes[39]
+	mi := &file_serry_wire_serrypb_serry_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2954,7 +3039,7 @@ func (x *MismatchFacts) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MismatchFacts.ProtoReflect.Descriptor instead.
 func (*MismatchFacts) Descriptor() ([]byte, []int) {
-	return file_serry_wire_serrypb_serry_proto_rawDescGZIP(), []int{39}
+	return file_serry_wire_serrypb_serry_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *MismatchFacts) GetRequested() uint64 {
@@ -2993,7 +3078,7 @@ type TaskRow struct {
 
 func (x *TaskRow) Reset() {
 	*x = TaskRow{}
-	mi := &file_serry_wire_serrypb_serry_proto_msgTypes[40]
+	mi := &file_serry_wire_serrypb_serry_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3005,7 +3090,7 @@ func (x *TaskRow) String() string {
 func (*TaskRow) ProtoMessage() {}
 
 func (x *TaskRow) ProtoReflect() protoreflect.Message {
-	mi := &file_serry_wire_serrypb_serry_proto_msgTypes[40]
+	mi := &file_serry_wire_serrypb_serry_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3018,7 +3103,7 @@ func (x *TaskRow) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TaskRow.ProtoReflect.Descriptor instead.
 func (*TaskRow) Descriptor() ([]byte, []int) {
-	return file_serry_wire_serrypb_serry_proto_rawDescGZIP(), []int{40}
+	return file_serry_wire_serrypb_serry_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *TaskRow) GetTask() string {
@@ -3178,13 +3263,20 @@ const file_serry_wire_serrypb_serry_proto_rawDesc = "" +
 	"\x05value\x18\x02 \x01(\fR\x05value\x12\x1c\n" +
 	"\toverwrite\x18\x03 \x01(\bR\toverwrite\"\x17\n" +
 	"\x03Key\x12\x10\n" +
-	"\x03key\x18\x01 \x01(\tR\x03key\"y\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\"\x9a\x01\n" +
 	"\vStatusQuery\x12\x14\n" +
 	"\x05tasks\x18\x01 \x01(\bR\x05tasks\x12\x14\n" +
 	"\x05after\x18\x02 \x01(\x04R\x05after\x12\x14\n" +
 	"\x05sight\x18\x03 \x01(\bR\x05sight\x12\x14\n" +
 	"\x05calls\x18\x04 \x01(\bR\x05calls\x12\x12\n" +
-	"\x04rows\x18\x05 \x01(\bR\x04rows\"-\n" +
+	"\x04rows\x18\x05 \x01(\bR\x04rows\x12\x1f\n" +
+	"\x04pick\x18\x06 \x01(\v2\v.serry.PickR\x04pick\"v\n" +
+	"\x04Pick\x12\x14\n" +
+	"\x05limit\x18\x01 \x01(\rR\x05limit\x12\x12\n" +
+	"\x04from\x18\x02 \x01(\rR\x04from\x12\x14\n" +
+	"\x05order\x18\x03 \x01(\tR\x05order\x12\x16\n" +
+	"\x06filter\x18\x04 \x01(\tR\x06filter\x12\x16\n" +
+	"\x06blamed\x18\x05 \x03(\tR\x06blamed\"-\n" +
 	"\tIncrement\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x0e\n" +
 	"\x02by\x18\x02 \x01(\x03R\x02by\"I\n" +
@@ -3346,7 +3438,7 @@ func file_serry_wire_serrypb_serry_proto_rawDescGZIP() []byte {
 	return file_serry_wire_serrypb_serry_proto_rawDescData
 }
 
-var file_serry_wire_serrypb_serry_proto_msgTypes = make([]protoimpl.MessageInfo, 41)
+var file_serry_wire_serrypb_serry_proto_msgTypes = make([]protoimpl.MessageInfo, 42)
 var file_serry_wire_serrypb_serry_proto_goTypes = []any{
 	(*Task)(nil),          // 0: serry.Task
 	(*RequestID)(nil),     // 1: serry.RequestID
@@ -3360,35 +3452,36 @@ var file_serry_wire_serrypb_serry_proto_goTypes = []any{
 	(*Insert)(nil),        // 9: serry.Insert
 	(*Key)(nil),           // 10: serry.Key
 	(*StatusQuery)(nil),   // 11: serry.StatusQuery
-	(*Increment)(nil),     // 12: serry.Increment
-	(*Swap)(nil),          // 13: serry.Swap
-	(*WatchKeys)(nil),     // 14: serry.WatchKeys
-	(*Barrier)(nil),       // 15: serry.Barrier
-	(*CancelBarrier)(nil), // 16: serry.CancelBarrier
-	(*Alive)(nil),         // 17: serry.Alive
-	(*Devices)(nil),       // 18: serry.Devices
-	(*Suspect)(nil),       // 19: serry.Suspect
-	(*Reply)(nil),         // 20: serry.Reply
-	(*Registered)(nil),    // 21: serry.Registered
-	(*Passed)(nil),        // 22: serry.Passed
-	(*Entry)(nil),         // 23: serry.Entry
-	(*Entries)(nil),       // 24: serry.Entries
-	(*Sizes)(nil),         // 25: serry.Sizes
-	(*Size)(nil),          // 26: serry.Size
-	(*Picture)(nil),       // 27: serry.Picture
-	(*TaskInfo)(nil),      // 28: serry.TaskInfo
-	(*Agreement)(nil),     // 29: serry.Agreement
-	(*Changes)(nil),       // 30: serry.Changes
-	(*Change)(nil),        // 31: serry.Change
-	(*Status)(nil),        // 32: serry.Status
-	(*Error)(nil),         // 33: serry.Error
-	(*TaskFacts)(nil),     // 34: serry.TaskFacts
-	(*LostFacts)(nil),     // 35: serry.LostFacts
-	(*BarrierFacts)(nil),  // 36: serry.BarrierFacts
-	(*KeyFacts)(nil),      // 37: serry.KeyFacts
-	(*LimitFacts)(nil),    // 38: serry.LimitFacts
-	(*MismatchFacts)(nil), // 39: serry.MismatchFacts
-	(*TaskRow)(nil),       // 40: serry.TaskRow
+	(*Pick)(nil),          // 12: serry.Pick
+	(*Increment)(nil),     // 13: serry.Increment
+	(*Swap)(nil),          // 14: serry.Swap
+	(*WatchKeys)(nil),     // 15: serry.WatchKeys
+	(*Barrier)(nil),       // 16: serry.Barrier
+	(*CancelBarrier)(nil), // 17: serry.CancelBarrier
+	(*Alive)(nil),         // 18: serry.Alive
+	(*Devices)(nil),       // 19: serry.Devices
+	(*Suspect)(nil),       // 20: serry.Suspect
+	(*Reply)(nil),         // 21: serry.Reply
+	(*Registered)(nil),    // 22: serry.Registered
+	(*Passed)(nil),        // 23: serry.Passed
+	(*Entry)(nil),         // 24: serry.Entry
+	(*Entries)(nil),       // 25: serry.Entries
+	(*Sizes)(nil),         // 26: serry.Sizes
+	(*Size)(nil),          // 27: serry.Size
+	(*Picture)(nil),       // 28: serry.Picture
+	(*TaskInfo)(nil),      // 29: serry.TaskInfo
+	(*Agreement)(nil),     // 30: serry.Agreement
+	(*Changes)(nil),       // 31: serry.Changes
+	(*Change)(nil),        // 32: serry.Change
+	(*Status)(nil),        // 33: serry.Status
+	(*Error)(nil),         // 34: serry.Error
+	(*TaskFacts)(nil),     // 35: serry.TaskFacts
+	(*LostFacts)(nil),     // 36: serry.LostFacts
+	(*BarrierFacts)(nil),  // 37: serry.BarrierFacts
+	(*KeyFacts)(nil),      // 38: serry.KeyFacts
+	(*LimitFacts)(nil),    // 39: serry.LimitFacts
+	(*MismatchFacts)(nil), // 40: serry.MismatchFacts
+	(*TaskRow)(nil),       // 41: serry.TaskRow
 }
 var file_serry_wire_serrypb_serry_proto_depIdxs = []int32{
 	1,  // 0: serry.Request.id:type_name -> serry.RequestID
@@ -3404,62 +3497,63 @@ var file_serry_wire_serrypb_serry_proto_depIdxs = []int32{
 	9,  // 10: serry.Request.insert:type_name -> serry.Insert
 	10, // 11: serry.Request.get:type_name -> serry.Key
 	10, // 12: serry.Request.try_get:type_name -> serry.Key
-	12, // 13: serry.Request.increment:type_name -> serry.Increment
+	13, // 13: serry.Request.increment:type_name -> serry.Increment
 	10, // 14: serry.Request.list:type_name -> serry.Key
 	10, // 15: serry.Request.delete:type_name -> serry.Key
-	13, // 16: serry.Request.swap:type_name -> serry.Swap
-	14, // 17: serry.Request.watch_keys:type_name -> serry.WatchKeys
-	15, // 18: serry.Request.barrier:type_name -> serry.Barrier
-	16, // 19: serry.Request.cancel_barrier:type_name -> serry.CancelBarrier
-	17, // 20: serry.Request.alive:type_name -> serry.Alive
-	18, // 21: serry.Request.devices:type_name -> serry.Devices
-	19, // 22: serry.Request.suspect:type_name -> serry.Suspect
+	14, // 16: serry.Request.swap:type_name -> serry.Swap
+	15, // 17: serry.Request.watch_keys:type_name -> serry.WatchKeys
+	16, // 18: serry.Request.barrier:type_name -> serry.Barrier
+	17, // 19: serry.Request.cancel_barrier:type_name -> serry.CancelBarrier
+	18, // 20: serry.Request.alive:type_name -> serry.Alive
+	19, // 21: serry.Request.devices:type_name -> serry.Devices
+	20, // 22: serry.Request.suspect:type_name -> serry.Suspect
 	11, // 23: serry.Request.status:type_name -> serry.StatusQuery
 	10, // 24: serry.Request.sizes:type_name -> serry.Key
 	0,  // 25: serry.Tasks.tasks:type_name -> serry.Task
-	0,  // 26: serry.Barrier.tasks:type_name -> serry.Task
-	0,  // 27: serry.Alive.tasks:type_name -> serry.Task
-	0,  // 28: serry.Suspect.task:type_name -> serry.Task
-	33, // 29: serry.Reply.error:type_name -> serry.Error
-	3,  // 30: serry.Reply.done:type_name -> serry.Empty
-	21, // 31: serry.Reply.registered:type_name -> serry.Registered
-	22, // 32: serry.Reply.passed:type_name -> serry.Passed
-	23, // 33: serry.Reply.value:type_name -> serry.Entry
-	24, // 34: serry.Reply.entries:type_name -> serry.Entries
-	27, // 35: serry.Reply.picture:type_name -> serry.Picture
-	29, // 36: serry.Reply.agreement:type_name -> serry.Agreement
-	18, // 37: serry.Reply.devices:type_name -> serry.Devices
-	30, // 38: serry.Reply.changes:type_name -> serry.Changes
-	32, // 39: serry.Reply.status:type_name -> serry.Status
-	25, // 40: serry.Reply.sizes:type_name -> serry.Sizes
-	23, // 41: serry.Entries.entries:type_name -> serry.Entry
-	26, // 42: serry.Sizes.keys:type_name -> serry.Size
-	28, // 43: serry.Picture.tasks:type_name -> serry.TaskInfo
-	0,  // 44: serry.TaskInfo.task:type_name -> serry.Task
-	33, // 45: serry.TaskInfo.error:type_name -> serry.Error
-	0,  // 46: serry.Agreement.tasks:type_name -> serry.Task
-	31, // 47: serry.Changes.changes:type_name -> serry.Change
-	40, // 48: serry.Status.tasks:type_name -> serry.TaskRow
-	34, // 49: serry.Error.task:type_name -> serry.TaskFacts
-	35, // 50: serry.Error.lost:type_name -> serry.LostFacts
-	36, // 51: serry.Error.barrier:type_name -> serry.BarrierFacts
-	37, // 52: serry.Error.key:type_name -> serry.KeyFacts
-	38, // 53: serry.Error.limit:type_name -> serry.LimitFacts
-	39, // 54: serry.Error.mismatch:type_name -> serry.MismatchFacts
-	0,  // 55: serry.TaskFacts.task:type_name -> serry.Task
-	33, // 56: serry.TaskFacts.reason:type_name -> serry.Error
-	34, // 57: serry.LostFacts.lost:type_name -> serry.TaskFacts
-	0,  // 58: serry.BarrierFacts.task:type_name -> serry.Task
-	0,  // 59: serry.BarrierFacts.first:type_name -> serry.Task
-	0,  // 60: serry.BarrierFacts.missing:type_name -> serry.Task
-	33, // 61: serry.BarrierFacts.reason:type_name -> serry.Error
-	2,  // 62: serry.CoordinationService.Do:input_type -> serry.Request
-	20, // 63: serry.CoordinationService.Do:output_type -> serry.Reply
-	63, // [63:64] is the sub-list for method output_type
-	62, // [62:63] is the sub-list for method input_type
-	62, // [62:62] is the sub-list for extension type_name
-	62, // [62:62] is the sub-list for extension extendee
-	0,  // [0:62] is the sub-list for field type_name
+	12, // 26: serry.StatusQuery.pick:type_name -> serry.Pick
+	0,  // 27: serry.Barrier.tasks:type_name -> serry.Task
+	0,  // 28: serry.Alive.tasks:type_name -> serry.Task
+	0,  // 29: serry.Suspect.task:type_name -> serry.Task
+	34, // 30: serry.Reply.error:type_name -> serry.Error
+	3,  // 31: serry.Reply.done:type_name -> serry.Empty
+	22, // 32: serry.Reply.registered:type_name -> serry.Registered
+	23, // 33: serry.Reply.passed:type_name -> serry.Passed
+	24, // 34: serry.Reply.value:type_name -> serry.Entry
+	25, // 35: serry.Reply.entries:type_name -> serry.Entries
+	28, // 36: serry.Reply.picture:type_name -> serry.Picture
+	30, // 37: serry.Reply.agreement:type_name -> serry.Agreement
+	19, // 38: serry.Reply.devices:type_name -> serry.Devices
+	31, // 39: serry.Reply.changes:type_name -> serry.Changes
+	33, // 40: serry.Reply.status:type_name -> serry.Status
+	26, // 41: serry.Reply.sizes:type_name -> serry.Sizes
+	24, // 42: serry.Entries.entries:type_name -> serry.Entry
+	27, // 43: serry.Sizes.keys:type_name -> serry.Size
+	29, // 44: serry.Picture.tasks:type_name -> serry.TaskInfo
+	0,  // 45: serry.TaskInfo.task:type_name -> serry.Task
+	34, // 46: serry.TaskInfo.error:type_name -> serry.Error
+	0,  // 47: serry.Agreement.tasks:type_name -> serry.Task
+	32, // 48: serry.Changes.changes:type_name -> serry.Change
+	41, // 49: serry.Status.tasks:type_name -> serry.TaskRow
+	35, // 50: serry.Error.task:type_name -> serry.TaskFacts
+	36, // 51: serry.Error.lost:type_name -> serry.LostFacts
+	37, // 52: serry.Error.barrier:type_name -> serry.BarrierFacts
+	38, // 53: serry.Error.key:type_name -> serry.KeyFacts
+	39, // 54: serry.Error.limit:type_name -> serry.LimitFacts
+	40, // 55: serry.Error.mismatch:type_name -> serry.MismatchFacts
+	0,  // 56: serry.TaskFacts.task:type_name -> serry.Task
+	34, // 57: serry.TaskFacts.reason:type_name -> serry.Error
+	35, // 58: serry.LostFacts.lost:type_name -> serry.TaskFacts
+	0,  // 59: serry.BarrierFacts.task:type_name -> serry.Task
+	0,  // 60: serry.BarrierFacts.first:type_name -> serry.Task
+	0,  // 61: serry.BarrierFacts.missing:type_name -> serry.Task
+	34, // 62: serry.BarrierFacts.reason:type_name -> serry.Error
+	2,  // 63: serry.CoordinationService.Do:input_type -> serry.Request
+	21, // 64: serry.CoordinationService.Do:output_type -> serry.Reply
+	64, // [64:65] is the sub-list for method output_type
+	63, // [63:64] is the sub-list for method input_type
+	63, // [63:63] is the sub-list for extension type_name
+	63, // [63:63] is the sub-list for extension extendee
+	0,  // [0:63] is the sub-list for field type_name
 }
 
 func init() { file_serry_wire_serrypb_serry_proto_init() }
@@ -3492,8 +3586,8 @@ func file_serry_wire_serrypb_serry_proto_init() {
 		(*Request_Status)(nil),
 		(*Request_Sizes)(nil),
 	}
-	file_serry_wire_serrypb_serry_proto_msgTypes[13].OneofWrappers = []any{}
-	file_serry_wire_serrypb_serry_proto_msgTypes[20].OneofWrappers = []any{
+	file_serry_wire_serrypb_serry_proto_msgTypes[14].OneofWrappers = []any{}
+	file_serry_wire_serrypb_serry_proto_msgTypes[21].OneofWrappers = []any{
 		(*Reply_Error)(nil),
 		(*Reply_Done)(nil),
 		(*Reply_Registered)(nil),
@@ -3507,7 +3601,7 @@ func file_serry_wire_serrypb_serry_proto_init() {
 		(*Reply_Status)(nil),
 		(*Reply_Sizes)(nil),
 	}
-	file_serry_wire_serrypb_serry_proto_msgTypes[33].OneofWrappers = []any{
+	file_serry_wire_serrypb_serry_proto_msgTypes[34].OneofWrappers = []any{
 		(*Error_Task)(nil),
 		(*Error_Lost)(nil),
 		(*Error_Barrier)(nil),
@@ -3516,14 +3610,14 @@ func file_serry_wire_serrypb_serry_proto_init() {
 		(*Error_Mismatch)(nil),
 		(*Error_Invalid)(nil),
 	}
-	file_serry_wire_serrypb_serry_proto_msgTypes[40].OneofWrappers = []any{}
+	file_serry_wire_serrypb_serry_proto_msgTypes[41].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_serry_wire_serrypb_serry_proto_rawDesc), len(file_serry_wire_serrypb_serry_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   41,
+			NumMessages:   42,
 			NumExtensions: 0,
 			NumServices:   1,
 		},
