@@ -53,13 +53,14 @@ type Condition struct {
 	Traced     bool          `json:"traced,omitempty"`
 	Phase      string        `json:"phase,omitempty"` // that the program has declared, with a limit
 	Until      time.Duration `json:"until,omitempty"` // that limit, on the clock of the samples
+	Pressure   Pressure      `json:"pressure,omitzero"`
 }
 
 // Same says whether two conditions are of one class, held without a break. The place of a rank that makes progress, its rate and its
-// file change all the time, so they are not compared. Only whether a file is known is.
+// file change all the time, so they are not compared. Only whether a file is known is. [Pressure.Next] says when a pressure is another one.
 func (c Condition) Same(d Condition) bool {
 	return c.Class == d.Class && c.Since == d.Since && c.Wait == d.Wait && c.Traced == d.Traced && c.Checkpoint == d.Checkpoint && (c.File == "") == (d.File == "") &&
-		c.Phase == d.Phase && c.Until == d.Until
+		c.Phase == d.Phase && c.Until == d.Until && c.Pressure == d.Pressure
 }
 
 const (

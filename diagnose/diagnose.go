@@ -18,6 +18,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/serry-dev/serry"
 	"github.com/serry-dev/serry/preempt"
 	"github.com/serry-dev/serry/wire"
 )
@@ -192,6 +193,7 @@ func Judge(e Evidence) Report {
 		r.preempted(j, save)
 	case wait != nil:
 		r.Kind, r.Stage, r.Verdict, r.Advice = Waiting, wait.Stage, j.waitVerdict(wait), j.waitAdvice(wait)
+		r.Evidence = e.Hang.pressed("is", wait.ranks()...)
 	case e.Hang != nil && e.Hang.Hang != nil:
 		r.hang(e.Hang, e.Status.Clock)
 	case j.failedOver(r.First):
@@ -199,6 +201,7 @@ func Judge(e Evidence) Report {
 		r.Evidence = []HangLine{{"grade", fmt.Sprintf("%s: the server that leads has said so, and all ranks are here", Sure)}}
 	case len(j.status.Stragglers) > 0:
 		r.Kind, r.Grade, r.Verdict = Well, Likely, "no failure; "+StragglerText(j.status, j.status.Stragglers[0])
+		r.Evidence = e.Hang.pressed("is", indexOf(j.status.Stragglers[0].Task)...)
 		r.Advice = []string{"serry top shows how far each rank is; compare what that rank, or its host, does beside the job"}
 	default:
 		r.Kind, r.Verdict = Well, j.well(r.First)
@@ -214,16 +217,33 @@ func Judge(e Evidence) Report {
 // failed makes the first failure the verdict.
 func (r *Report) failed(e Evidence) {
 	r.Kind, r.Verdict, r.Advice = Failed, r.First.verdict(), advise(r.First.Cause, r.First.Evidence)
-	r.Grade, r.Evidence = r.First.grade(), append(r.First.lines(), e.Hang.clocks()...)
+	r.Grade, r.Evidence = r.First.grade(), slices.Concat(r.First.lines(), e.Hang.clocks(), e.Hang.pressed("was", indexOf(r.First.Task)...))
 }
 
 // hang takes over what the launcher says about ranks that keep the others waiting.
 func (r *Report) hang(h *HangReport, clock time.Time) {
-	r.Kind, r.Stage, r.Grade, r.Evidence = Waiting, h.Hang.Stage, h.Hang.Grade, h.Hang.Lines()
+	r.Kind, r.Stage, r.Grade, r.Evidence = Waiting, h.Hang.Stage, h.Hang.Grade, h.Hang.Lines(h.Begun)
 	if h.Hang.Kind == HangDeadlock {
 		r.Kind = Deadlock
 	}
 	r.Verdict = h.Hang.Text(max(h.Hang.Since, clock.Sub(h.Begun)), h.Begun)
+}
+
+// indexOf is the number of a task, or none.
+func indexOf(task string) []int {
+	id, err := serry.ParseTaskID(task)
+	if err != nil {
+		return nil
+	}
+	return []int{id.Index}
+}
+
+// ranks are those that a wait is for, as far as they are named.
+func (w *Wait) ranks() (all []int) {
+	for _, b := range w.On {
+		all = append(all, indexOf(b.Task)...)
+	}
+	return all
 }
 
 // worst is the wait that has come furthest, or nil if all are on time; of two the longer one.

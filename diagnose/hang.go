@@ -11,11 +11,14 @@ import (
 type HangEvidence struct {
 	Ranks    []RankEvidence // that run, or have ended well
 	Barriers []BarrierEvidence
-	Size     int           // how many ranks the job has
-	Steady   time.Duration // since when the service has answered without a break
-	Passed   bool          // a barrier has passed since the attempt began
-	After    time.Duration // that the user lets a stall last before it is a hang; 0: not given
-	Longest  time.Duration // the longest stall of the job that ended well
+
+	Transfers []TransferEvidence // that have not ended
+
+	Size    int           // how many ranks the job has
+	Steady  time.Duration // since when the service has answered without a break
+	Passed  bool          // a barrier has passed since the attempt began
+	After   time.Duration // that the user lets a stall last before it is a hang; 0: not given
+	Longest time.Duration // the longest stall of the job that ended well
 }
 
 // RankEvidence is what is known of a rank. One that has ended well has the class gone.
@@ -77,10 +80,12 @@ type Hang struct {
 // A HangWait is ranks that wait at one place.
 type HangWait struct {
 	Barrier string `json:"barrier,omitempty"` // or empty: they are in
-	In      string `json:"in,omitempty"`      // this computation
+	In      string `json:"in,omitempty"`      // this computation, or
 	Ranks   []int  `json:"ranks"`             // as far as they are known
 	Count   int    `json:"count"`
 	At      string `json:"at,omitempty"` // where in their code, if it is the same for all
+
+	Transfer TransferWait `json:"transfer,omitzero"` // the oldest of the transfers that they wait for
 }
 
 const (
@@ -93,13 +98,13 @@ const (
 // JudgeHang says what keeps ranks waiting, or returns nil if no rank waits for longer than usual. It is pure: the same
 // evidence at the same time gives the same hang, and the order of the evidence does not matter.
 //
-// There are three steps. First it finds the waiting ranks: the service knows those at barriers, and stacks show those in
-// computations. Then it follows each chain of waits to its end, to the ranks that wait for no other rank. Last it asks how long
+// There are three steps. First it finds the waiting ranks: the service knows those at barriers, processes tell of their
+// transfers, and stacks show those in computations. Then it follows each chain of waits to its end, to the ranks that wait for no other rank. Last it asks how long
 // these ranks have done what they do. Only if all of them stand still does a wait become more than late.
 func JudgeHang(now time.Duration, e HangEvidence) *Hang {
 	g := newWaitGraph(e)
 	var worst *Hang
-	for _, w := range g.waits {
+	for _, w := range g.judged() {
 		if h := g.judge(now, w); h != nil && h.worse(worst) {
 			worst = h
 		}
@@ -135,6 +140,8 @@ type wait struct {
 	for_   []int // ranks that it needs and that are not there
 	atEnd  bool  // of the job: ranks that want to leave
 	atHead bool  // of the job: ranks that want to join
+	open   bool  // only for halves of transfers that have not been posted: see TransferEvidence.Open
+	silent bool  // only for ranks that have not said what their transfers wait for
 }
 
 func newWaitGraph(e HangEvidence) *waitGraph {
@@ -152,8 +159,11 @@ func newWaitGraph(e HangEvidence) *waitGraph {
 			g.leaving(b)
 		}
 	}
+	g.inTransfers()
 	g.inComputations()
-	slices.SortFunc(g.waits, func(a, b *wait) int { return cmp.Or(cmp.Compare(a.since, b.since), cmp.Compare(a.Barrier, b.Barrier)) })
+	slices.SortFunc(g.waits, func(a, b *wait) int {
+		return cmp.Or(cmp.Compare(a.since, b.since), cmp.Compare(a.Barrier, b.Barrier), slices.Compare(a.Ranks, b.Ranks))
+	})
 	return g
 }
 
@@ -251,30 +261,44 @@ func (g *waitGraph) commonPlace(ranks []int) string {
 // barriers has none. A rank in a computation that needs no other rank is one, too.
 func (g *waitGraph) suspects(w *wait) []int {
 	var found []int
-	seen := map[*wait]bool{}
-	var follow func(w *wait)
-	follow = func(w *wait) {
-		if seen[w] {
-			return
-		}
-		seen[w] = true
-		for _, rank := range w.for_ {
-			next := g.at[rank]
-			if next == nil || next == g.soft && len(next.for_) == 0 {
+	for led := range g.leadsTo(w) {
+		for _, rank := range led.for_ {
+			if g.atEndOfChain(rank) {
 				found = append(found, rank)
-			} else {
-				follow(next)
 			}
 		}
 	}
-	follow(w)
 	slices.Sort(found)
 	return slices.Compact(found)
+}
+
+// atEndOfChain says whether a rank that is waited for waits for none.
+func (g *waitGraph) atEndOfChain(rank int) bool {
+	next := g.at[rank]
+	return next == nil || next == g.soft && len(next.for_) == 0
+}
+
+// leadsTo are a wait and all waits of the ranks that it is for, of those that these are for, and so on.
+func (g *waitGraph) leadsTo(w *wait) map[*wait]bool {
+	seen := map[*wait]bool{w: true}
+	for next := []*wait{w}; len(next) > 0; {
+		w, next = next[len(next)-1], next[:len(next)-1]
+		for _, rank := range w.for_ {
+			if at := g.at[rank]; !g.atEndOfChain(rank) && !seen[at] {
+				seen[at] = true
+				next = append(next, at)
+			}
+		}
+	}
+	return seen
 }
 
 // judge says how far a wait has come, or returns nil if it takes no longer than usual.
 func (g *waitGraph) judge(now time.Duration, w *wait) *Hang {
 	late := w.since + max(lateAfter, lateTimes*w.usual)
+	if g.mayCome(w) {
+		late = w.since + openPatience
+	}
 	if now < late {
 		return nil
 	}
@@ -284,7 +308,7 @@ func (g *waitGraph) judge(now time.Duration, w *wait) *Hang {
 	case len(suspects) == 0 && w == g.soft:
 		return nil // all ranks compute together
 	case len(suspects) == 0 && len(w.for_) > 0:
-		return g.deadlock(now, h)
+		return g.deadlock(now, w, h)
 	}
 	for _, rank := range suspects {
 		if r := g.ranks[rank]; r != nil {
@@ -318,18 +342,24 @@ func (g *waitGraph) waitsFor(w *wait) []HangWait {
 	return all
 }
 
-// deadlock judges ranks that wait for each other at barriers: it cannot end by itself.
-func (g *waitGraph) deadlock(now time.Duration, h *Hang) *Hang {
+// deadlock judges ranks that wait for each other, at barriers or in transfers: it cannot end by itself, unless a half of a transfer
+// is posted after all.
+func (g *waitGraph) deadlock(now time.Duration, first *wait, h *Hang) *Hang {
 	h.Kind, h.Grade, h.Waits = HangDeadlock, Sure, nil
+	led := g.leadsTo(first)
 	for _, w := range g.waits {
-		if len(w.Ranks) > 0 && !w.atEnd && w != g.soft {
-			h.Waits = append(h.Waits, w.HangWait)
-			h.Since = max(h.Since, w.since)
+		if len(w.Ranks) == 0 || w.atEnd || w == g.soft || w.Transfer.is() && !led[w] {
+			continue
+		}
+		h.Waits = append(h.Waits, w.HangWait)
+		h.Since = max(h.Since, w.since)
+		if g.mayCome(w) {
+			h.Grade = Possible
 		}
 	}
 	slices.SortFunc(h.Waits, func(a, b HangWait) int { return cmp.Compare(a.Ranks[0], b.Ranks[0]) })
 	h.Stage, h.Stalled = Stalled, max(h.Since+lateAfter, g.Steady)
-	if now >= max(h.Since, g.Steady)+crossAfter {
+	if h.Grade == Sure && now >= max(h.Since, g.Steady)+crossAfter {
 		h.Stage = Stuck
 	}
 	return h
@@ -343,7 +373,7 @@ func (g *waitGraph) stall(now, late time.Duration, w *wait, h *Hang) {
 	}
 	h.Stage = Stalled
 	// Ranks that need no other rank may compute for long when one of them has ended.
-	never := w.atEnd || slices.ContainsFunc(h.Ranks, func(r RankEvidence) bool {
+	never := w.atEnd || g.mayCome(w) || slices.ContainsFunc(h.Ranks, func(r RankEvidence) bool {
 		return r.Traced || r.Class == ClassGone && w.In == ResultWait || r.Phase != "" && now < r.Until
 	})
 	if !never && now >= max(h.Stalled, g.Steady)+g.patience(w, h) {
@@ -411,6 +441,8 @@ func sinceWhen(ranks []RankEvidence) time.Duration {
 func (g *waitGraph) grade(w *wait, ranks []RankEvidence) Grade {
 	stopped := len(ranks) == 1 && ranks[0].Class == ClassStopped
 	switch {
+	case w.silent && !stopped:
+		return Likely
 	case w != g.soft || stopped && w.Count > 1:
 		return Sure
 	case w.Count >= 2 && len(ranks) < w.Count, g.Size == 2 && len(ranks) == 1:

@@ -92,6 +92,8 @@ func (s *hangScript) line(words []string, line string) {
 		s.rank(words, line)
 	case "barrier":
 		s.barrier(words)
+	case "transfer":
+		s.transfer(words)
 	case "until":
 		s.until(s.duration(words[1]))
 	case "why":
@@ -155,9 +157,36 @@ func (s *hangScript) rank(words []string, line string) {
 			if text, ok := strings.CutPrefix(word, "rate="); ok {
 				r.Rate, _ = strconv.ParseUint(text, 10, 64)
 			}
+			if text, ok := strings.CutPrefix(word, "memory="); ok {
+				r.Pressure.Memory, _ = strconv.Atoi(text)
+			}
+			if word == "group" {
+				r.Pressure.Group = true
+			}
 		}
 		s.ranks[n] = r
 	}
+}
+
+// transfer reads "transfer KEY WAITER PEER since DONE/BYTES [open] [silent]", or "transfer KEY ends".
+func (s *hangScript) transfer(words []string) {
+	if words[2] == "ends" {
+		s.e.Transfers = slices.DeleteFunc(s.e.Transfers, func(t TransferEvidence) bool { return t.Key == words[1] })
+		return
+	}
+	t := TransferEvidence{Key: words[1], Waiter: s.numbers(words[2])[0], Peer: s.numbers(words[3])[0], Since: s.duration(words[4]), Why: "its data"}
+	if _, err := fmt.Sscanf(words[5], "%d/%d", &t.Done, &t.Bytes); err != nil {
+		s.t.Fatal(err)
+	}
+	for _, word := range words[6:] {
+		switch word {
+		case "open":
+			t.Open, t.Why = true, "it has not posted the receive"
+		case "silent":
+			t.Silent, t.Why = true, "a receive; it has not told what it waits for"
+		}
+	}
+	s.e.Transfers = append(s.e.Transfers, t)
 }
 
 // barrier reads "barrier ID since missing=0-2 [usual=1s]", or "barrier ID passes".
@@ -218,7 +247,7 @@ func (s *hangScript) why() {
 		return
 	}
 	fmt.Fprintln(&s.out, s.last.Text(s.now-time.Second, noon))
-	for _, l := range s.last.Lines() {
+	for _, l := range s.last.Lines(noon) {
 		fmt.Fprintf(&s.out, "  %-8s %s\n", l.Word, l.Text)
 	}
 }
@@ -246,9 +275,16 @@ func TestHangOfAnyEvidence(t *testing.T) {
 			b.Arrived = b.Members - len(b.Missing)
 			e.Barriers = append(e.Barriers, b)
 		}
+		for key := range r.IntN(5) {
+			e.Transfers = append(e.Transfers, TransferEvidence{
+				Key: fmt.Sprint(key), Waiter: r.IntN(e.Size), Peer: r.IntN(e.Size), Since: time.Duration(r.IntN(300)) * time.Second,
+				Bytes: 9, Open: r.IntN(2) == 0, Silent: r.IntN(4) == 0,
+			})
+		}
 		now := time.Duration(r.IntN(900)) * time.Second
 		h := JudgeHang(now, e)
 		r.Shuffle(len(e.Ranks), func(i, k int) { e.Ranks[i], e.Ranks[k] = e.Ranks[k], e.Ranks[i] })
+		r.Shuffle(len(e.Transfers), func(i, k int) { e.Transfers[i], e.Transfers[k] = e.Transfers[k], e.Transfers[i] })
 		if again := JudgeHang(now, e); !reflect.DeepEqual(h, again) {
 			t.Fatalf("seed %d: JudgeHang() = %+v, shuffled %+v; want the same", seed, h, again)
 		}
@@ -258,7 +294,7 @@ func TestHangOfAnyEvidence(t *testing.T) {
 		if text := h.Text(now, noon); text == "" || strings.Contains(text, "%!") {
 			t.Fatalf("seed %d: Text() = %q", seed, text)
 		}
-		h.Lines()
+		h.Lines(noon)
 		for _, s := range h.Ranks {
 			for _, b := range e.Barriers {
 				clear := slices.ContainsFunc(b.Missing, func(m int) bool {

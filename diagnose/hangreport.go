@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/serry-dev/serry/wire"
@@ -17,12 +18,13 @@ const HangReportVersion = 1
 
 // A HangReport is what a launcher tells the service about ranks that keep the others waiting.
 type HangReport struct {
-	Version int       `json:"version"`
-	Begun   time.Time `json:"begun"` // time 0 of the hang, on the wall of the launcher
-	Hang    *Hang     `json:"hang,omitempty"`
-	Past    []string  `json:"past,omitempty"`   // lines about former hangs, oldest first
-	Clocks  []string  `json:"clocks,omitempty"` // lines about clocks of hosts that differ
-	Strays  []Stray   `json:"strays,omitempty"` // processes of older attempts, in the order in which they were found
+	Version int        `json:"version"`
+	Begun   time.Time  `json:"begun"` // time 0 of the hang, on the wall of the launcher
+	Hang    *Hang      `json:"hang,omitempty"`
+	Past    []string   `json:"past,omitempty"`   // lines about former hangs, oldest first
+	Clocks  []string   `json:"clocks,omitempty"` // lines about clocks of hosts that differ
+	Short   []Shortage `json:"short,omitempty"`  // hosts under pressure, the worst first
+	Strays  []Stray    `json:"strays,omitempty"` // processes of older attempts, in the order in which they were found
 
 	// Attempts are those of the job, the oldest first; the last one runs. None: there is one, in which no rank was started again.
 	Attempts []Attempt `json:"attempts,omitempty"`
@@ -64,6 +66,8 @@ func ReadHang(text []byte) (*HangReport, error) {
 	}
 	r.Past = r.Past[max(0, len(r.Past)-pastShown):]
 	r.Clocks = r.Clocks[max(0, len(r.Clocks)-pastShown):]
+	r.Short = slices.DeleteFunc(r.Short, func(s Shortage) bool { return len(s.Ranks) == 0 })
+	r.Short = r.Short[:min(len(r.Short), maxShortages)]
 	r.Strays = r.Strays[max(0, len(r.Strays)-pastShown):]
 	r.Attempts = r.Attempts[max(0, len(r.Attempts)-pastShown):]
 	return &r, nil

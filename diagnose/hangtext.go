@@ -47,8 +47,9 @@ type HangLine struct {
 	Text string `json:"text"`
 }
 
-// Lines are what the text rests on, in a fixed order: at, process, storage, waiting, grade, next (D-CLI-1).
-func (h *Hang) Lines() []HangLine {
+// Lines are what the text rests on, in a fixed order: at, process, storage, waiting, transfer, host, grade, next (D-CLI-1). begun is as
+// in [Hang.Text].
+func (h *Hang) Lines(begun time.Time) []HangLine {
 	var lines []HangLine
 	add := func(word, text string) {
 		if text != "" {
@@ -67,6 +68,14 @@ func (h *Hang) Lines() []HangLine {
 		if w.At != "" {
 			add("waiting", fmt.Sprintf("%s at %s", rankRanges(w.Ranks), w.At))
 		}
+	}
+	for _, w := range h.Waits[:min(len(h.Waits), transfersShown)] {
+		if w.Transfer.is() {
+			add("transfer", w.Transfer.text(begun))
+		}
+	}
+	for _, text := range h.hosts() {
+		add("host", text)
 	}
 	add("grade", fmt.Sprintf("%s: %s", h.Grade, h.reason()))
 	add("next", h.next())
@@ -136,11 +145,7 @@ func (h *Hang) where() string {
 	if len(h.Waits) == 0 {
 		return ""
 	}
-	w := h.Waits[0]
-	if w.Barrier != "" {
-		return " at " + Place(w.Barrier)
-	}
-	return " in " + w.In
+	return " " + h.Waits[0].place()
 }
 
 // crossing says which ranks wait where in a deadlock.
@@ -151,7 +156,7 @@ func (h *Hang) crossing() string {
 		if i == 0 {
 			wait = " " + verb(w.Count, "waits", "wait")
 		}
-		parts = append(parts, fmt.Sprintf("%s%s at %s", rankRanges(w.Ranks), wait, Place(w.Barrier)))
+		parts = append(parts, fmt.Sprintf("%s%s %s", rankRanges(w.Ranks), wait, w.place()))
 	}
 	return strings.Join(parts, ", ")
 }
@@ -193,6 +198,8 @@ func (h *Hang) reason() string {
 		first = h.Waits[0]
 	}
 	switch {
+	case first.Transfer.is() && h.Kind != HangStopped:
+		return first.Transfer.reason()
 	case h.Kind == HangDeadlock:
 		return "the service knows who has arrived where"
 	case first.Barrier != "":
@@ -209,6 +216,10 @@ func (h *Hang) reason() string {
 
 // next says what to do.
 func (h *Hang) next() string {
+	transfer := len(h.Waits) > 0 && h.Waits[0].Transfer.is()
+	if len(h.Ranks) == 0 && transfer {
+		return "serry why --transfers: each of these ranks waits for a half of a transfer that another one does not post"
+	}
 	if len(h.Ranks) == 0 {
 		return "compare what leads the ranks to these barriers: they do not do the same things in the same order"
 	}
@@ -220,6 +231,8 @@ func (h *Hang) next() string {
 		return fmt.Sprintf("the output of rank %d says why it ended; compare how many steps each rank takes", first.Rank)
 	case h.Kind == HangStorage:
 		return "see whether the file system answers on that host"
+	case transfer && (h.Stage == Stalled || h.Stage == Stuck):
+		return fmt.Sprintf("serry why --transfers · serry stacks %d --full", first.Rank)
 	case h.Stage == Stalled || h.Stage == Stuck || h.Kind == HangBusy:
 		return fmt.Sprintf("serry stacks %d --full", first.Rank)
 	}

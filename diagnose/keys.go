@@ -133,7 +133,7 @@ func (r *Report) keyVerdict(j *judge, waiting []string, w *KeyWait, h *HangRepor
 	}
 	if h.stands() {
 		r.Stage = h.Hang.Stage
-		r.Evidence = slices.DeleteFunc(h.Hang.Lines(), func(l HangLine) bool { return l.Word == "waiting" || l.Word == "grade" })
+		r.Evidence = slices.DeleteFunc(h.Hang.Lines(h.Begun), func(l HangLine) bool { return l.Word == "waiting" || l.Word == "grade" })
 	} else if j.allCall([]string{w.Owner}) {
 		r.Stage = Late // it does something
 	}

@@ -103,6 +103,9 @@ func (c *classed) check(cfg Config) error {
 		return nonsense("rank %d does the same for %v", c.Task, c.Age)
 	}
 	c.Host = cut(c.Host)
+	if p := c.Condition.Pressure; min(p.Memory, p.CPU, p.IO) < 0 || p.Worst() > 100 {
+		return nonsense("rank %d waits for its host %d %% of the time", c.Task, p.Worst())
+	}
 	is := &c.Condition
 	is.Class, is.At, is.Doing, is.Wait = diagnose.Class(cut(string(is.Class))), cut(is.At), cut(is.Doing), cut(is.Wait)
 	runs := &c.Program

@@ -179,6 +179,10 @@ func (s *external) account() *goodput.Account { return nil }
 
 func (s *external) publish(key string, value []byte) { s.store.publish(key, value) }
 
+func (s *external) gather(ctx context.Context, q wire.Inquiry) (wire.Gathered, error) {
+	return gather(ctx, s.line, q)
+}
+
 func (s *external) close() error {
 	s.mu.Lock()
 	s.mu.ended = true

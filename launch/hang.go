@@ -3,6 +3,7 @@ package launch
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -29,8 +30,10 @@ type hangs struct {
 	told      bool // people have been told of the present one
 	longest   time.Duration
 	published string   // what the service was told last
-	past      []string // of former attempts, too
+	past      []string // lines about stalls, those of former attempts, too
 	strays    []diagnose.Stray
+
+	transfers transferWaits
 
 	programs map[int]diagnose.Program // what ranks run, as far as it is known
 	compared bool                     // people have been told what differs
@@ -59,6 +62,7 @@ func (j *Job) classed(ev classed) {
 // checkHang looks for ranks that keep the others waiting, says so, and acts where the job is told to.
 func (j *Job) checkHang(view coord.View) step {
 	now := time.Since(j.begun)
+	j.askTransfers(now)
 	h, notes := j.hangs.watch.Step(now, j.hangEvidence(view, now))
 	stuck := false
 	for _, n := range notes {
@@ -103,12 +107,15 @@ func hangText(h *diagnose.Hang, now time.Duration, begun time.Time) string {
 	if len(h.Ranks) > 0 && h.Ranks[0].At != "" {
 		text += "; it is at " + h.Ranks[0].At
 	}
+	if len(h.Ranks) > 0 && h.Ranks[0].Pressure != (diagnose.Pressure{}) {
+		text += "; " + h.Ranks[0].Pressure.Text()
+	}
 	return text
 }
 
 // hangEvidence puts together what is known. The clock of the service counts from another moment than that of the job.
 func (j *Job) hangEvidence(view coord.View, now time.Duration) diagnose.HangEvidence {
-	e := diagnose.HangEvidence{Size: len(j.plan.tasks), After: j.cfg.HangAfter, Steady: j.service.steady().Sub(j.begun)}
+	e := diagnose.HangEvidence{Size: len(j.plan.tasks), After: j.cfg.HangAfter, Steady: j.service.steady().Sub(j.begun), Transfers: j.stillWaiting()}
 	for task, p := range j.plan.tasks {
 		r, known := j.hangs.ranks[task]
 		switch {
@@ -204,9 +211,13 @@ func (j *Job) publishHang(h *diagnose.Hang, now time.Duration, epoch int) {
 		h = nil
 	}
 	attempts := j.attempts.told(j.plan)
+	shortages := diagnose.Shortages(slices.Collect(maps.Values(j.hangs.ranks)))
 	what := strings.Repeat("stray", len(j.hangs.strays)) + strings.Join(j.skews, "") + attemptsKey(attempts)
 	if n := len(j.hangs.past); n > 0 {
 		what += j.hangs.past[n-1]
+	}
+	if len(shortages) > 0 {
+		what += fmt.Sprint(shortages)
 	}
 	if h != nil {
 		what += fmt.Sprint(h.Kind, h.Stage, h.Since.Round(time.Second), h.Ranks, h.Waits)
@@ -218,7 +229,9 @@ func (j *Job) publishHang(h *diagnose.Hang, now time.Duration, epoch int) {
 		return
 	}
 	j.hangs.published = what
-	text, err := json.Marshal(diagnose.HangReport{Version: diagnose.HangReportVersion, Begun: j.begun, Hang: h, Past: j.hangs.past, Strays: j.hangs.strays, Clocks: j.skews, Attempts: attempts})
+	text, err := json.Marshal(diagnose.HangReport{
+		Version: diagnose.HangReportVersion, Begun: j.begun, Hang: h, Past: j.hangs.past, Short: shortages, Strays: j.hangs.strays, Clocks: j.skews, Attempts: attempts,
+	})
 	if err == nil {
 		j.service.publish(diagnose.HangKey, text)
 	}

@@ -2,6 +2,7 @@ package launch
 
 import (
 	"fmt"
+	"os"
 	"regexp"
 	"slices"
 	"strings"
@@ -10,11 +11,13 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/serry-dev/serry"
 	"github.com/serry-dev/serry/coord"
 	"github.com/serry-dev/serry/diagnose"
 	"github.com/serry-dev/serry/internal/lab/clause"
 	"github.com/serry-dev/serry/server"
 	"github.com/serry-dev/serry/topo"
+	"github.com/serry-dev/serry/transfer"
 )
 
 // standsIn moves for a while, then stands in a function for another, and ends well, or by a signal.
@@ -299,4 +302,90 @@ func (c *crew) process(task int) *process {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.mu.living[task].process
+}
+
+// A rank that waits in a transfer is told with the peer that does not move, and that its host is short of memory. Processes are asked
+// when ranks come to stand still, and again while transfers wait, and not while nothing changes.
+func TestHangInATransfer(t *testing.T) {
+	clause.Cite(t, "D-EV-3", "D-EV-6", "D-EV-7", "D-HG-1")
+	synctest.Test(t, func(t *testing.T) {
+		const stands, lasts = 20 * time.Second, time.Minute
+		begun := time.Now()
+		life := func(task int) serry.Life { return serry.Life{Task: worker(task), Incarnation: 5} }
+		s := &scene{transfers: func() []transfer.Report {
+			if at := time.Since(begun); at > stands+lasts {
+				return nil
+			}
+			half := transfer.Waiting{Key: transfer.Key{Seq: 7}, Src: 1, Dst: 0, Peer: life(1), Done: 3, Bytes: 9, For: "bytes to come", Long: time.Since(begun) - stands}
+			other := half
+			other.Send, other.Peer, other.Self, other.For = true, life(0), true, "its data"
+			return []transfer.Report{{Life: life(0), Waiting: []transfer.Waiting{half}}, {Life: life(1), Waiting: []transfer.Waiting{other}}}
+		}, pressed: func(task int) diagnose.Pressure { return diagnose.Pressure{Memory: 83 * (task % 2), CPU: 10} }}
+		var read *diagnose.HangReport
+		look := func(p *actorProcess) {
+			<-time.After(stands + lasts - time.Second)
+			s.service.mu.Lock()
+			defer s.service.mu.Unlock()
+			var err error
+			if read, err = diagnose.ReadHang(s.service.published); err != nil {
+				t.Error(err)
+			}
+		}
+		if r := s.play(t, Config{}, standsIn(stands, "pull", lasts), standsIn(stands, "load_batch", lasts), look); !r.Well() {
+			t.Errorf("Wait() = %+v; want success", r)
+		}
+		const want = "rank 1 is stalled since SINCE (LONG); rank 0 waits for it in transfer 7; it is at load_batch (train.py:10); its host is short of memory (PSI some 83 %)"
+		i := slices.IndexFunc(s.display.said, func(text string) bool { return withoutTime(text, begun.Add(stands)) == want })
+		if i < 0 || s.display.at[i] > stands+12*time.Second {
+			t.Errorf("said %q at %v; want %q within 12 s", s.display.said, s.display.at, want)
+		}
+		if s.service.asked < 2 || s.service.asked > 8 {
+			t.Errorf("processes were asked %d times; want once for each 10 s that ranks stood still", s.service.asked)
+		}
+		if read == nil || read.Hang == nil || len(read.Hang.Waits) != 1 || len(read.Short) != 1 || !slices.Equal(read.Short[0].Ranks, []int{1}) {
+			t.Fatalf("published %+v; want a hang and a host under pressure", read)
+		}
+		if w := read.Hang.Waits[0].Transfer; w.Key != "7" || w.From != 0 || w.Peer != 1 || w.Done != 3 || w.Bytes != 9 || w.Why != "its data" || w.Open || w.Silent {
+			t.Errorf("published %+v; want transfer 7, 3 of 9 bytes, which waits for rank 1", w)
+		}
+	})
+}
+
+// The pressure of a real process is that of its control group where this is worse, else that of the host.
+func TestPressure(t *testing.T) {
+	clause.Cite(t, "D-EV-3", "TD-EV-4")
+	s := newStage(t)
+	j := s.start(s.config(1))
+	a := s.all(1, 1)[0]
+	pid := j.here.process(0).pid()
+	if p := j.here.kernel.pressure(pid); p != (diagnose.Pressure{}) && p.Worst() > 100 {
+		t.Errorf("pressure(%d) = %+v; want percents", pid, p)
+	}
+	group, err := os.ReadFile(fmt.Sprintf("/proc/%d/cgroup", pid))
+	if err != nil {
+		t.Fatal(err)
+	}
+	a.begin("exit 0")
+	j.Wait()
+	const some = "some avg10=%s avg60=1.00 avg300=0.00 total=123\nfull avg10=99.00 avg60=0.00 avg300=0.00 total=1\n"
+	for _, c := range []struct {
+		name  string
+		files map[string]string
+		want  diagnose.Pressure
+	}{
+		{"of the host", map[string]string{"proc/pressure/memory": "83.40", "proc/pressure/cpu": "7.00", "sys/fs/cgroup/memory.pressure": "1.00"}, diagnose.Pressure{Memory: 83, CPU: 7}},
+		{"of the group", map[string]string{"proc/pressure/memory": "1.00", "sys/fs/cgroup/memory.pressure": "50.00"}, diagnose.Pressure{Memory: 50, Group: true}},
+		{"beside groups of version 1", map[string]string{"sys/fs/cgroup/unified/memory.pressure": "0.00", "sys/fs/cgroup/unified/io.pressure": "41.00"}, diagnose.Pressure{IO: 41, Group: true}},
+		{"not counted", nil, diagnose.Pressure{}},
+		{"nonsense", map[string]string{"proc/pressure/memory": "-5", "proc/pressure/cpu": "1e9", "proc/pressure/io": "many"}, diagnose.Pressure{}},
+	} {
+		root := t.TempDir()
+		write(t, root, fmt.Sprintf("proc/%d/cgroup", pid), string(group)+"0::/nowhere\n")
+		for name, share := range c.files {
+			write(t, root, name, fmt.Sprintf(some, share))
+		}
+		if got := (&local{root: root}).pressure(pid); got != c.want {
+			t.Errorf("%s: pressure(%d) = %+v; want %+v", c.name, pid, got, c.want)
+		}
+	}
 }

@@ -321,6 +321,9 @@ func (j *Job) event(ev any) step {
 	case classed:
 		j.classed(ev)
 		return step{}
+	case transfersTold:
+		j.transfersTold(ev)
+		return step{}
 	case strayed:
 		j.strayed(ev)
 		return step{}

@@ -18,6 +18,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/serry-dev/serry/client"
+	"github.com/serry-dev/serry/diagnose"
 	"github.com/serry-dev/serry/internal/pystack"
 	"github.com/serry-dev/serry/secure"
 )
@@ -51,6 +52,9 @@ type kernel interface {
 
 	// probe looks at a process from outside, and lets the watch know which control group it is in.
 	probe(pid int, m *memoryWatch) prober
+
+	// pressure says whether the host of a process, or its control group, is short of something. It reads up to seven small files.
+	pressure(pid int) diagnose.Pressure
 
 	// stacks reads the stacks of a process, or of the first Python below it. The error says why there are none; they then
 	// have what its main thread does, if that is known.

@@ -10,7 +10,9 @@ import (
 
 	"github.com/serry-dev/serry"
 	"github.com/serry-dev/serry/coord"
+	"github.com/serry-dev/serry/diagnose"
 	"github.com/serry-dev/serry/internal/lab/clause"
+	"github.com/serry-dev/serry/transfer"
 )
 
 func TestTracebackReader(t *testing.T) {
@@ -85,6 +87,9 @@ type scene struct {
 	service *skyService
 	display timedNotes
 	runs    map[int]string // programs of tasks, or nil
+
+	transfers func() []transfer.Report         // of its processes, or nil
+	pressed   func(task int) diagnose.Pressure // of hosts, or nil
 }
 
 // timedNotes remembers what was said, and when, since the start.
@@ -107,8 +112,8 @@ func (d *timedNotes) Note(n Note) {
 func (s *scene) play(t *testing.T, cfg Config, scripts ...func(*actorProcess)) Report {
 	t.Helper()
 	s.sky = newSky()
-	s.sky.programs = s.runs
-	s.service = &skyService{at: "a:1", tasks: len(scripts)}
+	s.sky.programs, s.sky.presses = s.runs, s.pressed
+	s.service = &skyService{at: "a:1", tasks: len(scripts), tells: s.transfers}
 	s.sky.service = func(int) (service, error) { return s.service, nil }
 	s.script = func(p *actorProcess) {
 		if task, _, life := p.seat(); life == 1 {

@@ -25,23 +25,25 @@ type sampledTask struct {
 	runs     diagnose.Program // zero until it is known
 	window   diagnose.Window
 	told     diagnose.Condition
-	asked    time.Duration // when its native frames were last looked at; 0: not since it stands here
-	answer   chan string   // what they say, soon; nil: they are not being looked at
-	wait     string        // what they said last
-	named    bool          // they have said it of the place where it stands
-	steps    string        // file with its step, or empty
-	step     string        // what it said last
-	declared string        // what it said last, whether or not the service has taken that
-	phase    string        // that it has declared, with a limit; or empty
-	until    time.Duration // when that is over
+	asked    time.Duration     // when its native frames were last looked at; 0: not since it stands here
+	answer   chan string       // what they say, soon; nil: they are not being looked at
+	wait     string            // what they said last
+	named    bool              // they have said it of the place where it stands
+	steps    string            // file with its step, or empty
+	step     string            // what it said last
+	declared string            // what it said last, whether or not the service has taken that
+	pressure diagnose.Pressure // of its host, as it was told last
+	phase    string            // that it has declared, with a limit; or empty
+	until    time.Duration     // when that is over
 }
 
 const (
-	sampleEvery = time.Second
-	deepEvery   = 2                // looks: one in two has a stack
-	waitsEvery  = 10 * time.Second // native frames, of processes that stand still
-	waitsAfter  = 2 * time.Second  // of standing still
-	mostText    = 512              // bytes of a text about a place
+	sampleEvery   = time.Second
+	deepEvery     = 2                // looks: one in two has a stack
+	pressureEvery = 5                // looks: one in five asks for the pressure of the host
+	waitsEvery    = 10 * time.Second // native frames, of processes that stand still
+	waitsAfter    = 2 * time.Second  // of standing still
+	mostText      = 512              // bytes of a text about a place
 )
 
 // A classed event says that a task does something else than before.
@@ -89,6 +91,10 @@ func (s *sampler) round() bool {
 		}
 		now := t.window.Condition()
 		now.Phase, now.Until = t.phase, t.until
+		if s.ticks%pressureEvery == 1 {
+			t.pressure = t.pressure.Next(s.crew.kernel.pressure(t.pid))
+		}
+		now.Pressure = t.pressure
 		if now.Same(t.told) {
 			continue
 		}

@@ -37,6 +37,9 @@ type service interface {
 	// caller at a time.
 	news(now time.Time, lost int) string
 
+	// gather has the service ask the processes of the job. It takes as long as they do, and ends when the service is closed.
+	gather(context.Context, wire.Inquiry) (wire.Gathered, error)
+
 	// publish has the service store a value, which commands such as why read. It does not wait until that is done.
 	publish(key string, value []byte)
 
@@ -140,6 +143,10 @@ func (s *hosted) news(time.Time, int) string { return "" }
 func (s *hosted) steady() time.Time { return s.begun }
 
 func (s *hosted) publish(key string, value []byte) { s.store.publish(key, value) }
+
+func (s *hosted) gather(ctx context.Context, q wire.Inquiry) (wire.Gathered, error) {
+	return gather(ctx, s.line, q)
+}
 
 func (s *hosted) used() *wire.GoodputStatus { return wire.NewGoodput(s.Goodput()) }
 

@@ -2,6 +2,7 @@ package launch
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -21,13 +22,15 @@ import (
 	"github.com/serry-dev/serry/goodput"
 	"github.com/serry-dev/serry/internal/pystack"
 	"github.com/serry-dev/serry/secure"
+	"github.com/serry-dev/serry/transfer"
 	"github.com/serry-dev/serry/wire"
 )
 
 // A sky is a world of several hosts in virtual time, for use inside a synctest bubble. Hosts have
 // processes that do what a test says, and can be killed or cut off.
 type sky struct {
-	programs map[int]string // that tasks run, or nil; set before they start
+	programs map[int]string                   // that tasks run, or nil; set before they start
+	presses  func(task int) diagnose.Pressure // on the hosts of tasks, or nil
 
 	script  func(*actorProcess) // plays a process, on a goroutine of its own
 	service func(attempt int) (service, error)
@@ -260,6 +263,17 @@ func (h *skyHost) probe(pid int, _ *memoryWatch) prober {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return h.living[pid]
+}
+
+// pressure is what a test says of the host of a process.
+func (h *skyHost) pressure(pid int) diagnose.Pressure {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.sky.presses == nil || h.living[pid] == nil {
+		return diagnose.Pressure{}
+	}
+	task, _, _ := h.living[pid].seat()
+	return h.sky.presses(task)
 }
 
 func (h *skyHost) stacks(int) (pystack.Stacks, error) { return pystack.Stacks{}, pystack.ErrNotPython }
@@ -603,6 +617,9 @@ type skyService struct {
 	over    chan struct{} // closed when the barrier has passed or failed
 
 	published []byte // what the job published last
+
+	tells func() []transfer.Report // what its processes say of their transfers, or nil
+	asked int                      // how often they were asked
 }
 
 func (s *skyService) Exited(t serry.TaskID, cause string) {
@@ -688,6 +705,24 @@ func (s *skyService) publish(_ string, value []byte) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.published = value
+}
+
+func (s *skyService) gather(context.Context, wire.Inquiry) (g wire.Gathered, err error) {
+	s.mu.Lock()
+	s.asked++
+	tells := s.tells
+	s.mu.Unlock()
+	if tells == nil {
+		return g, nil
+	}
+	for _, r := range tells() {
+		body, err := json.Marshal(r)
+		if err != nil {
+			return g, err
+		}
+		g.Parts = append(g.Parts, wire.GatheredPart{Body: body})
+	}
+	return g, nil
 }
 
 func (s *skyService) used() *wire.GoodputStatus { return nil }

@@ -181,6 +181,7 @@ type Finding struct {
 	Blame    serry.TaskID  // that the transfer waits for
 	Age      time.Duration // of the older half
 	Long     time.Duration // how long the half has waited that says what for
+	Why      string        // what that process has to do, or does: "it has not posted the receive"
 	Text     string
 }
 
@@ -255,7 +256,7 @@ func (j *joiner) explain(f *Finding) {
 
 // blame says that a transfer waits for a process, by what one half says.
 func (f *Finding) blame(life serry.Life, half *Waiting, why string) {
-	f.Blame, f.Long = life.Task, half.Long
+	f.Blame, f.Long, f.Why = life.Task, half.Long, why
 	f.Text = fmt.Sprintf("transfer %v (device %d to %d) waits for %v: %s", f.Key, f.Src, f.Dst, life.Task, why)
 }
 
