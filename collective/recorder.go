@@ -24,9 +24,9 @@ type recorder struct {
 	count uint64 // of records so far, those that were overwritten among them
 }
 
-// An entry is the record of one operation. Ticks are those of the group's meter. It is read when an operation begins, whether there is a
-// record of it or not, and when it ends; the system's clock would be most of what a record costs. An entry has no pointers: the garbage collector does not look at the ring. What is below outcome is set when
-// the operation ends.
+// An entry is the record of one operation. Ticks are those of the group's meter, which is read when an operation begins, whether there
+// is a record of it or not, and when it ends: the system's clock would be most of what a record costs. An entry has no pointers, so the
+// garbage collector does not look at the ring. What is below outcome is set when the operation ends.
 type entry struct {
 	what       description
 	seq        uint64 // with the mark of what it counts
