@@ -78,8 +78,11 @@ type Device interface {
 }
 
 const (
-	pollTime = 50 * time.Microsecond // how often a recorder looks at marks
-	lastPoll = time.Second           // how often, once nothing waits for it any more
+	// How often a recorder looks at marks: after a sixteenth of the time in which no event was recorded or ended, but between these.
+	leastPoll = 50 * time.Microsecond
+	mostPoll  = time.Millisecond
+
+	lastPoll = time.Second // how often, once nothing waits for it any more
 )
 
 // A Recorder turns the marks of a device into events. One goroutine looks at the marks while there are any; a callback of
@@ -91,9 +94,11 @@ type Recorder struct {
 
 	mu struct {
 		sync.Mutex
-		open []recorded    // in the order in which they were recorded
-		idle chan struct{} // or nil: closed when none is open
-		left bool          // nothing waits for them any more
+		open  []recorded    // in the order in which they were recorded
+		idle  chan struct{} // or nil: closed when none is open
+		left  bool          // nothing waits for them any more
+		next  *time.Timer   // of the next look; or nil as idle
+		moved time.Time     // an event was recorded, or ended, last
 	}
 }
 
@@ -123,42 +128,47 @@ func (r *Recorder) Record(q Queue, launch error) *Event {
 	e.advance(Recorded, []deviceMark{{mark, r.device}}, nil)
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.mu.open = append(r.mu.open, recorded{e, mark, launch})
+	r.mu.open, r.mu.moved = append(r.mu.open, recorded{e, mark, launch}), time.Now()
 	if r.mu.idle == nil {
-		r.mu.idle = make(chan struct{})
-		go r.poll()
+		r.mu.idle, r.mu.next = make(chan struct{}), time.NewTimer(0)
+		go r.poll(r.mu.next.C)
+	} else {
+		r.mu.next.Reset(leastPoll)
 	}
 	return e
 }
 
-// poll ends events until none is open.
-func (r *Recorder) poll() {
-	timer := time.NewTicker(pollTime)
-	defer timer.Stop()
-	for {
-		for _, o := range r.look() {
+// poll looks at the marks whenever it is time, and ends events, until none is open.
+func (r *Recorder) poll(due <-chan time.Time) {
+	for range due {
+		ended := r.look()
+		for _, o := range ended {
 			o.event.end(errors.Join(o.launch, r.fault(o)))
 		}
-		if r.rests(timer) {
+		if r.rests(len(ended) > 0) {
 			return
 		}
-		<-timer.C
 	}
 }
 
-// rests says whether no event is open, and lets those that wait for that go on.
-func (r *Recorder) rests(timer *time.Ticker) bool {
+// rests sets when to look next. It says whether no event is open, and lets those that wait for that go on.
+func (r *Recorder) rests(moved bool) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if len(r.mu.open) > 0 {
-		if r.mu.left {
-			timer.Reset(lastPoll)
-		}
-		return false
+	if len(r.mu.open) == 0 {
+		close(r.mu.idle)
+		r.mu.idle, r.mu.next = nil, nil
+		return true
 	}
-	close(r.mu.idle)
-	r.mu.idle = nil
-	return true
+	if moved {
+		r.mu.moved = time.Now()
+	}
+	wait := min(max(time.Since(r.mu.moved)/16, leastPoll), mostPoll)
+	if r.mu.left {
+		wait = lastPoll
+	}
+	r.mu.next.Reset(wait)
+	return false
 }
 
 // look takes out the events that end.

@@ -267,6 +267,34 @@ func TestTwoLevels(t *testing.T) {
 	})
 }
 
+// A recorder that waits for long work looks at it seldom, and still sees soon that short work beside it is done.
+func TestRecordLooksSeldom(t *testing.T) {
+	clause.Cite(t, "TR-ASY-2")
+	synctest.Test(t, func(t *testing.T) {
+		p := newPool(t)
+		r := transfer.NewRecorder(p, &fakeDevice{})
+		long, short := &fakeQueue{work: 10 * time.Second}, &fakeQueue{work: time.Millisecond}
+		region := bytesOf(t, p, "a")
+		long.Copy(region, region)
+		slow := r.Record(long, nil)
+		time.Sleep(5 * time.Second)
+		long.mu.Lock()
+		if long.looks > 5500 { // one a millisecond, and more of them at first
+			t.Errorf("%d looks in 5 s; want about 5,000", long.looks)
+		}
+		long.mu.Unlock()
+
+		began := time.Now()
+		short.Copy(region, region)
+		r.Record(short, nil).Wait(t.Context())
+		if d := time.Since(began); d > 1200*time.Microsecond {
+			t.Errorf("work of 1 ms was seen to be done after %v", d)
+		}
+		slow.Wait(t.Context())
+		r.Flush(t.Context())
+	})
+}
+
 func TestRecordNeverStaysOpen(t *testing.T) {
 	clause.Cite(t, "TR-ASY-2", "TR-ASY-4")
 	errLaunch := errors.New("the second of two copies was refused")

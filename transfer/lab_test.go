@@ -68,6 +68,7 @@ type fakeQueue struct {
 	marks  []time.Time
 	afters int      // calls of After
 	copies []func() // that copy if it is time
+	looks  int      // calls of Reached
 }
 
 func (q *fakeQueue) begins() time.Time {
@@ -117,6 +118,7 @@ func (q *fakeQueue) Mark() (transfer.Mark, error) {
 func (q *fakeQueue) Reached() uint64 {
 	q.mu.Lock()
 	defer q.mu.Unlock()
+	q.looks++
 	n := uint64(0)
 	for _, at := range q.marks {
 		if !time.Now().Before(at) {
