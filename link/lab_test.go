@@ -10,9 +10,11 @@ import (
 	"maps"
 	"net"
 	"os"
+	"runtime"
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"testing/synctest"
@@ -348,7 +350,8 @@ type network struct {
 	closing   func()          // or nil: called once, before the next connection closes
 	step      func()          // or nil: called before bytes are handed to their reader
 	tapped    bool
-	tap       []byte // with tapped: what was read
+	tap       []byte      // with tapped: what was read
+	lingers   atomic.Bool // a goroutine that wakes a reader goes on only after the reader did
 }
 
 func newNetwork() *network {
@@ -621,7 +624,13 @@ func (c *gated) Read(p []byte) (int, error) {
 
 func (c *gated) SetReadDeadline(t time.Time) error {
 	c.kick(t)
-	return c.Partial.SetReadDeadline(t)
+	err := c.Partial.SetReadDeadline(t)
+	if !t.IsZero() && c.network.lingers.Load() {
+		for range 100 { // the reader goes on as far as it can
+			runtime.Gosched()
+		}
+	}
+	return err
 }
 
 func (c *gated) SetDeadline(t time.Time) error {

@@ -189,6 +189,9 @@ func (a *lane) framesFor(ctx context.Context, e *expect) (more bool, err error) 
 	for !e.over.Load() && ctx.Err() == nil {
 		chunk, err := a.soon()
 		if chunk == nil && err == nil {
+			if e.givenUp(ctx) {
+				return false, nil
+			}
 			chunk, err = a.next()
 		}
 		if err != nil {
@@ -208,7 +211,16 @@ func (a *lane) framesFor(ctx context.Context, e *expect) (more bool, err error) 
 	return false, nil
 }
 
-// next waits for bytes. It returns nil when it was woken by kickReader: whoever does that has changed what the
+// givenUp says whether a goroutine that reads for the message must not sleep. A look or a sleep that kickReader ended has
+// cleared the deadline, so no later read notices the kick. cancel kicks before the ticket is over, but under the lock and
+// after it has set ended; so the reader asks for that, under the lock, each time before it sleeps.
+func (e *expect) givenUp(ctx context.Context) bool {
+	e.link.mu.Lock()
+	defer e.link.mu.Unlock()
+	return e.ended || ctx.Err() != nil
+}
+
+// next waits for bytes. It returns nil when it was woken by kickReader. The caller of kickReader has changed what the
 // reader waits for, and the reader looks after the deadline is gone, so that it misses no change.
 func (a *lane) next() ([]byte, error) { return a.heard(a.in.Next()) }
 

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -264,6 +265,11 @@ func TestWaitEnds(t *testing.T) {
 	}{
 		{"cancelled", func(_ *world, _ *link.Link, e *link.Ticket, _ context.CancelCauseFunc) { e.Cancel(cause) }, cause},
 		{"context", func(_ *world, _ *link.Link, _ *link.Ticket, cancel context.CancelCauseFunc) { cancel(cause) }, cause},
+		{"forgotten while it looks", func(w *world, l *link.Link, _ *link.Ticket, _ context.CancelCauseFunc) {
+			w.network.lingers.Store(true)
+			defer w.network.lingers.Store(false)
+			l.Forget(link.Transfer, 77, 0, cause)
+		}, cause},
 		{"forgotten", func(_ *world, l *link.Link, _ *link.Ticket, _ context.CancelCauseFunc) {
 			l.Forget(link.Transfer, 77, 0, cause)
 		}, cause},
@@ -297,6 +303,55 @@ func TestWaitEnds(t *testing.T) {
 		})
 	}
 }
+
+// A wait over a socket, where the reader looks before it sleeps, ends however near the moments are at which it begins to
+// read and at which its message is given up.
+func TestNoKickIsLost(t *testing.T) {
+	clause.Cite(t, "CL-TRN-10")
+	w := &world{job: newJob(), t: t}
+	a, b := w.pair()
+	cause := errors.New("enough")
+	for n := range uint64(4000) {
+		for i := range uint64(2) { // then no goroutine reads the small lane, and the next one that waits does
+			exchangeSmall(t, a, b, n<<8|i)
+		}
+		h := data(link.Transfer, n<<8|2)
+		e, err := b.Expect(h, make([]byte, 8))
+		if err != nil {
+			t.Fatal(err)
+		}
+		begun, waited := make(chan struct{}), make(chan error, 1)
+		go func() {
+			close(begun)
+			waited <- e.Wait(t.Context())
+		}()
+		<-begun
+		for i := range n % 400 { // another moment each time
+			spins.Store(i)
+		}
+		b.Forget(link.Transfer, h.Stream, h.Generation, cause)
+		if err := <-waited; !errors.Is(err, cause) {
+			t.Fatalf("wait %d = %v; want %v", n, err, cause)
+		}
+	}
+}
+
+// exchangeSmall sends a small message to a goroutine that waits for it.
+func exchangeSmall(t *testing.T, from, to *link.Link, seq uint64) {
+	t.Helper()
+	h := data(link.Transfer, seq)
+	expected, err := to.Expect(h, make([]byte, 8))
+	if err != nil {
+		t.Fatal(err)
+	}
+	go from.Post(h, make([]byte, 8)) // if it fails the wait does, too
+	if err := expected.Wait(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// spins is written to pass a few nanoseconds.
+var spins atomic.Uint64
 
 // A registry is a context that knows how many functions are to be called at its end.
 type registry struct {
