@@ -145,10 +145,10 @@ func TestRecoverableLossIsSilent(t *testing.T) {
 	skipShort(t)
 	t.Parallel()
 	eachVenv(t, both, 3, func(t *testing.T, v venv) {
-		srv := serve(t, "--tasks", "3", "--recoverable", "--heartbeat-timeout", "2s")
-		clients := join(t, srv.addr, 3, clientConfig{venv: v, heartbeat: 2})
+		srv := serve(t, "--tasks", "3", "--recoverable", "--heartbeat-timeout", "12s")
+		clients := join(t, srv.addr, 3, clientConfig{venv: v, heartbeat: 12})
 		clients[1].kill()
-		clients[0].pause(4000) // twice the timeout
+		clients[0].pause(24_000) // twice the timeout
 		for _, c := range []*client{clients[0], clients[2]} {
 			c.quiet()
 			c.call("key_value_set", c.name, "lives").value(nil)

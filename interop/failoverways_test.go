@@ -42,12 +42,12 @@ func TestQuietPollingOutlivesARestart(t *testing.T) {
 	skipShort(t)
 	t.Parallel()
 	for _, c := range []struct {
-		name   string
-		cfg    clientConfig
-		outage time.Duration
+		name string
+		cfg  clientConfig
+		beat bool
 	}{
-		{"between two beats", clientConfig{venv: jaxNew}, 0},
-		{"over a beat", clientConfig{venv: jaxNew, heartbeat: 8, env: []string{"GRPC_FAIL_FAST=false"}}, 4500 * time.Millisecond},
+		{"between two beats", clientConfig{venv: jaxNew}, false},
+		{"over a beat", clientConfig{venv: jaxNew, heartbeat: 20, env: []string{"GRPC_FAIL_FAST=false"}}, true},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			beside(t, 3)
@@ -61,7 +61,10 @@ func TestQuietPollingOutlivesARestart(t *testing.T) {
 			clients[1].call("key_value_increment", "count", 1).value(nil)
 			srv.kill()
 			clients[0].end().raises("UNAVAILABLE: ") // A-HA-5
-			<-time.After(c.outage)
+			if c.beat {
+				refuseOneDial(t, srv.addr) // by a beat: no other call is made now
+				<-time.After(time.Second)  // the beat of the other client comes, too, and both wait for 10 s
+			}
 			serveOn(t, srv.addr, flags...)
 
 			for _, c := range clients {
@@ -72,7 +75,7 @@ func TestQuietPollingOutlivesARestart(t *testing.T) {
 				t.Errorf("count = %d; want 3", count)
 			}
 			barrier("again", clients...)
-			if c.outage == 0 {
+			if !c.beat {
 				leave(clients...)
 				return
 			}

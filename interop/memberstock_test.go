@@ -70,7 +70,7 @@ func TestGoMemberReadsStockErrors(t *testing.T) {
 // was killed, and what a Go member reports of itself ends a jaxlib process.
 func TestFailuresThroughAStockService(t *testing.T) {
 	lab.Clause(t, "A-GO-6", "A-DIE-1", "C-PROP-4")
-	const heartbeat = 6 // seconds; a stock service knows of a loss by silence alone
+	const heartbeat = 12 // seconds; a stock service knows of a loss by silence alone
 	t.Parallel()
 	eachStock(t, func(t *testing.T, v venv) {
 		pair := func() (*member.Member, *client) {

@@ -57,13 +57,14 @@ func TestServerTellsWhomTLSRefuses(t *testing.T) {
 		{"another authority", others.env("outcast", certs.ca()), "signed by unknown authority"},
 		{"plain text", nil, "does not look like a TLS handshake"},
 	}
+	const refusedFor = 20 * time.Second // each of four processes asks at least once by then
 	servers, strangers := make([]*server, len(tests)), make([]*client, len(tests))
 	for i, test := range tests {
 		servers[i] = serve(t, certs.serverFlags("--tasks", "1")...)
-		strangers[i] = startMemberWithin(t, servers[i].addr, jaxNew, 1, 0, 5*time.Second, test.env...)
+		strangers[i] = startMemberWithin(t, servers[i].addr, jaxNew, 1, 0, refusedFor, test.env...)
 	}
 	plain := serve(t, "--tasks", "1")
-	secure := startMemberWithin(t, plain.addr, jaxNew, 1, 0, 5*time.Second, certs.env("stranger", certs.ca())...)
+	secure := startMemberWithin(t, plain.addr, jaxNew, 1, 0, refusedFor, certs.env("stranger", certs.ca())...)
 	secure.aborts("DEADLINE_EXCEEDED") // the other way round: TLS towards a server without
 	for i, test := range tests {
 		strangers[i].aborts("DEADLINE_EXCEEDED")

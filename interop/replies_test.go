@@ -15,6 +15,10 @@ import (
 // each reply, which is what the server's own answers were chosen by. The
 // server here is a script; the client is real, in both dialects.
 
+// scriptedBeats is the heartbeat timeout, in seconds, of clients whose heartbeats are tested. Half of it is both the
+// pace and the deadline of a beat, so a script that a busy machine slows down still answers in time.
+const scriptedBeats = 10
+
 func TestClientRegisters(t *testing.T) {
 	lab.Clause(t, "T-REAL-7", "A-CON-3", "A-CON-4", "C-CLI-1")
 	t.Parallel()
@@ -69,7 +73,7 @@ func TestClientBeats(t *testing.T) {
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			t.Parallel()
-			scripted(t, row.venvs, clientConfig{heartbeat: 2}, func(t *testing.T, s *script, c *client) {
+			scripted(t, row.venvs, clientConfig{heartbeat: scriptedBeats}, func(t *testing.T, s *script, c *client) {
 				s.on("Heartbeat", row.answers...)
 				connect(c)
 				if row.dies != nil {
@@ -98,7 +102,7 @@ func TestClientPolls(t *testing.T) {
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			t.Parallel()
-			scripted(t, both, clientConfig{heartbeat: 2}, func(t *testing.T, s *script, c *client) {
+			scripted(t, both, clientConfig{heartbeat: scriptedBeats}, func(t *testing.T, s *script, c *client) {
 				s.on("PollForError", row.reply)
 				c.begin("connect") // it may die before it says that it is connected
 				if row.dies != nil {
@@ -146,7 +150,7 @@ func TestClientOutlivesARestartWithoutPoll(t *testing.T) {
 	})
 	t.Run("dies of a heartbeat in between (R-8b)", func(t *testing.T) {
 		t.Parallel()
-		scripted(t, both, clientConfig{heartbeat: 2}, func(t *testing.T, s *script, c *client) {
+		scripted(t, both, clientConfig{heartbeat: scriptedBeats}, func(t *testing.T, s *script, c *client) {
 			s.on("PollForError", quiet)
 			connect(c)
 			s.settle(c, "PollForError")

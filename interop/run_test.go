@@ -78,7 +78,7 @@ func TestRunNamesTheRankThatLeavesEarly(t *testing.T) {
 	lab.Clause(t, "D-RC-6")
 	skipShort(t)
 	beside(t, 4)
-	r := launch(t, nil, "-n", "4", "--shutdown-timeout", "8s", "--", jaxNew.python(t), "testdata/run_leave.py", "exit")
+	r := launch(t, nil, "-n", "4", "--shutdown-timeout", "30s", "--", jaxNew.python(t), "testdata/run_leave.py", "exit")
 	r.ends(128+6, "serry: rank 2 wants to leave; ranks 0, 1 and 3 do not")
 }
 

@@ -16,11 +16,11 @@ func TestShortStallIsForgiven(t *testing.T) {
 	eachVenv(t, both, 2, func(t *testing.T, v venv) {
 		// Half the timeout is both the pace and the deadline of a heartbeat,
 		// so some of these stalls have one in them.
-		srv := serve(t, "--tasks", "2", "--heartbeat-timeout", "4s", "--heartbeat-slack", "0s")
-		clients := join(t, srv.addr, 2, clientConfig{venv: v, heartbeat: 4})
+		srv := serve(t, "--tasks", "2", "--heartbeat-timeout", "20s", "--heartbeat-slack", "0s")
+		clients := join(t, srv.addr, 2, clientConfig{venv: v, heartbeat: 20})
 		for range 3 {
 			srv.signal(syscall.SIGSTOP)
-			clients[0].pause(1500)
+			clients[0].pause(4000)
 			srv.signal(syscall.SIGCONT)
 			barrier("after the stall", clients...)
 		}
@@ -35,14 +35,14 @@ func TestLongStallEndsTheClients(t *testing.T) {
 	skipShort(t)
 	t.Parallel()
 	eachVenv(t, both, 2, func(t *testing.T, v venv) {
-		srv := serve(t, "--tasks", "2", "--heartbeat-timeout", "4s")
-		clients := join(t, srv.addr, 2, clientConfig{venv: v, heartbeat: 4})
+		srv := serve(t, "--tasks", "2", "--heartbeat-timeout", "10s")
+		clients := join(t, srv.addr, 2, clientConfig{venv: v, heartbeat: 10})
 		srv.signal(syscall.SIGSTOP)
 		for _, c := range clients {
 			c.aborts("DEADLINE_EXCEEDED", "Heartbeat")
 		}
 		srv.signal(syscall.SIGCONT)
-		leave(join(t, srv.addr, 2, clientConfig{venv: v, heartbeat: 4})...)
+		leave(join(t, srv.addr, 2, clientConfig{venv: v, heartbeat: 10})...)
 	})
 }
 
@@ -52,9 +52,9 @@ func TestSlowHeartbeatsAreNoDeath(t *testing.T) {
 	lab.Clause(t, "T-REAL-11", "A-TOL-2a", "C-HB-9")
 	skipShort(t)
 	beside(t, 2)
-	srv := serve(t, "--tasks", "2", "--heartbeat-timeout", "3s")
-	clients := join(t, srv.addr, 2, clientConfig{venv: jax082, heartbeat: 3})
-	clients[0].pause(10_000) // three beats
+	srv := serve(t, "--tasks", "2", "--heartbeat-timeout", "6s")
+	clients := join(t, srv.addr, 2, clientConfig{venv: jax082, heartbeat: 6})
+	clients[0].pause(20_000) // three beats
 	barrier("alive", clients...)
 	leave(clients...)
 }

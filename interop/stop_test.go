@@ -44,8 +44,8 @@ func TestServerIsToldToStop(t *testing.T) {
 	skipShort(t)
 	t.Parallel()
 	eachVenv(t, both, 2, func(t *testing.T, v venv) {
-		srv := serve(t, "--tasks", "2", "--heartbeat-timeout", "4s")
-		clients := join(t, srv.addr, 2, clientConfig{venv: v, heartbeat: 4})
+		srv := serve(t, "--tasks", "2", "--heartbeat-timeout", "12s")
+		clients := join(t, srv.addr, 2, clientConfig{venv: v, heartbeat: 12})
 		clients[0].begin("wait_at_barrier", "never whole", 60_000)
 		clients[1].pause(1000) // by now the other waits
 		srv.signal(syscall.SIGTERM)

@@ -156,7 +156,7 @@ srun --overlap --ntasks-per-node=1 $SERRY run -- bash -c 'touch here-$SERRY_TASK
 until test -e here-0 -a -e here-1; do sleep 0.1; done
 port=$((61440 + SLURM_JOB_ID % 4096))
 JAX_COORDINATOR_PORT=$port srun --overlap --ntasks-per-node=1 bash -c '
-	test $SLURM_PROCID = 0 || exec '$SERRY' run --register-timeout 5s -- true'
+	test $SLURM_PROCID = 0 || exec '$SERRY' run --register-timeout 20s -- true'
 echo intruder $?
 touch over
 wait %1`)
