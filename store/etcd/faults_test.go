@@ -29,8 +29,8 @@ func open(t testing.TB, cfg etcd.Config) store.Store {
 // NEW-50: a leader that died without a word is replaced when its lease has ended.
 func TestLeaseEnds(t *testing.T) {
 	_, client := one(t, member.Config{})
-	a := open(t, etcd.Config{Client: client, LeaseTTL: time.Second})
-	b := open(t, etcd.Config{Client: client, LeaseTTL: time.Second})
+	a := open(t, etcd.Config{Client: client, LeaseTTL: 5 * time.Second}) // long enough to look at it
+	b := open(t, etcd.Config{Client: client, LeaseTTL: time.Minute})
 	old := conform.Campaign(t, a, "a")
 	conform.Append(t, old, "one")
 	etcd.Kill(a)
@@ -157,7 +157,7 @@ func TestNoMajority(t *testing.T) {
 	defer st.Close() // while there is a majority to tell
 	r := conform.Campaign(t, st, "a")
 	conform.Append(t, r, "one")
-	hasty, err := members["a"].Open(t.Context(), etcd.Config{Prefix: "/hasty", LeaseTTL: time.Second})
+	hasty, err := members["a"].Open(t.Context(), etcd.Config{Prefix: "/hasty", LeaseTTL: 5 * time.Second})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -159,7 +159,7 @@ func (c *cluster) until(found func(news) bool) news {
 		var n news
 		select {
 		case n = <-c.news:
-		case <-time.After(30 * time.Second):
+		case <-time.After(2 * time.Minute):
 			c.t.Fatalf("nothing happens; acknowledged: %d", c.has)
 		}
 		switch n.what {

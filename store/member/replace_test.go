@@ -29,7 +29,7 @@ func TestReplace(t *testing.T) {
 	if err := os.RemoveAll(configs["b"].Dir); err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
 	if _, err := member.Start(ctx, configs["b"]); !errors.Is(err, member.ErrKnown) {
 		t.Fatalf("Start() without the folder = %v; want to be refused", err)
@@ -105,22 +105,23 @@ func checkMembers(t *testing.T, dir string, n int, address string) {
 	}
 }
 
-// The leader of the journal is not that of etcd.
+// The leader of the journal is not that of etcd. A campaign gives etcd to another member only if one answers at
+// once, which a busy machine can prevent: then the leader campaigns again.
 func TestApart(t *testing.T) {
 	_, members, stores := three(t)
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	defer cancel()
 	for name, st := range stores {
-		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
-		defer cancel()
-		r, err := st.Campaign(ctx, store.Candidate{Address: name})
-		if err != nil {
-			t.Fatal(err)
-		}
-		if members[name].Leads() {
-			t.Errorf("%s leads the journal, and etcd; want another to lead etcd", name)
-		}
-		conform.Append(t, r, name)
-		if err := r.Resign(ctx); err != nil {
-			t.Fatal(err)
+		for apart := false; !apart; {
+			r, err := st.Campaign(ctx, store.Candidate{Address: name})
+			if err != nil {
+				t.Fatalf("Campaign() of %s = %v; want it to lead the journal while another leads etcd", name, err)
+			}
+			apart = !members[name].Leads()
+			conform.Append(t, r, name)
+			if err := r.Resign(ctx); err != nil {
+				t.Fatal(err)
+			}
 		}
 	}
 }
