@@ -68,7 +68,7 @@ func TestExternalServiceIsLost(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	cfg.Relay.Upstream, cfg.Relay.GiveUp = []string{srv.at}, 100*time.Millisecond
+	cfg.Relay.Upstream, cfg.Relay.GiveUp = []string{srv.at}, 5*time.Second // which also bounds the first connection
 	j := s.start(cfg)
 	tasks := s.all(2, 1)
 	do(tasks, "join")

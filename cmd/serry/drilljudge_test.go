@@ -42,7 +42,7 @@ func (d *drill) checkNothingLeft() {
 		}
 		select {
 		case <-l.gone:
-		case <-time.After(10 * time.Second):
+		case <-time.After(time.Minute):
 			d.wrong("process %d of %s outlives its job", l.Pid, l.place())
 			_ = syscall.Kill(l.Pid, syscall.SIGKILL)
 		}

@@ -243,7 +243,7 @@ func heard(ts *testscript.TestScript, _ bool, args []string) {
 }
 
 // untilPatience is when a script is given up whose job does not get there.
-const untilPatience = time.Minute
+const untilPatience = 5 * time.Minute
 
 func until(ts *testscript.TestScript, _ bool, args []string) {
 	want := regexp.MustCompile(args[0])

@@ -41,7 +41,7 @@ func joinAndLink(ctx context.Context) error {
 		return err
 	}
 	defer func() {
-		brief, cancel := context.WithTimeout(context.WithoutCancel(ctx), 10*time.Second) // the service may be gone
+		brief, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Minute) // the service may be gone
 		defer cancel()
 		n.Close(brief)
 	}()
