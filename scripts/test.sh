@@ -12,7 +12,7 @@ step() { printf '\n== %s\n' "$*"; }
 # try FLAG-OR-PACKAGE... runs tests, but for the searches for planted faults, which take long and test the judges.
 # What a crash prints is cut short.
 try() {
-	$yields go test -skip Planted -timeout 15m "$@" 2>&1 | cut -c1-400 | awk '/^goroutine [0-9]+ gp=/ { dump = 1 } /^(ok|FAIL|---|\?)/ { dump = 0 } !dump' || failed=1
+	$yields go test -skip Planted -timeout 40m "$@" 2>&1 | cut -c1-400 | awk '/^goroutine [0-9]+ gp=/ { dump = 1 } /^(ok|FAIL|---|\?)/ { dump = 0 } !dump' || failed=1
 }
 
 # later NAME COMMAND... starts a step in the background. Its output is kept until collect NAME waits for it, which fails
@@ -36,9 +36,10 @@ collect() {
 # The end of the script before its time ends what runs in the background, too.
 trap 'trap - INT TERM; kill 0' INT TERM
 
-# Steps with this before them leave the processors to what runs in the background: they compute, and real clients have
-# timeouts of a few seconds.
+# Steps with this before them leave the processors to what runs in the background: they compute, and real clients and the
+# soak have timeouts of a few seconds. What only computes yields to both.
 yields="nice -n 5"
+yields_to_all="nice -n 10"
 
 # A program under the race detector sleeps for a second when its main function has returned. The tests start hundreds of
 # processes that are this program, and each test binary is one. A fiftieth of that is enough for the goroutines that are left.
@@ -68,7 +69,7 @@ real_clients() {
 	if [ "$code" -ne 0 ]; then
 		printf 'venvs: exit %s; the tests with real clients decide what that means\n' "$code"
 	fi
-	go test -timeout 25m ./interop/...
+	go test -timeout 40m ./interop/...
 }
 later real-clients real_clients
 
@@ -94,9 +95,8 @@ collect real-clients || failed=1
 # all others; the searches for planted faults compute.
 later soak go run ./bench/soak -for 60s -times=false
 mapfile -t planted < <(git grep -lE 'func Test.*Planted' -- '*_test.go' | xargs -n 1 dirname | sort -u | sed 's,^,./,')
-later planted-faults $yields go test -run Planted -timeout 15m "${planted[@]}"
+later planted-faults $yields_to_all go test -run Planted -timeout 40m "${planted[@]}"
 
-yields=""
 step "go test -race, all else but the real clients"
 mapfile -t others < <(comm -23 <(go list ./... | grep -v /interop | sort) <(go list "${virtual[@]}" "${pure[@]/#/./}" | sort))
 try -race "${others[@]}"

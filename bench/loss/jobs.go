@@ -40,7 +40,7 @@ func (p plan) kill(ctx context.Context, way string, n, number int) (trial, error
 	t := newTrial(number % n)
 	dice := rand.New(rand.NewPCG(uint64(n), uint64(number)))
 	cmd := exec.CommandContext(ctx, p.binary, "run", "-n", strconv.Itoa(n), "--recoverable", "--restart", "never", "--",
-		p.self, rankCommand, "-over", way, "-size", fmt.Sprint(p.bytes), "-victim", fmt.Sprint(t.victim), "-after", fmt.Sprint(time.Duration(dice.Int64N(int64(200*time.Millisecond)))))
+		p.self, rankCommand, "-over", way, "-size", fmt.Sprint(p.bytes), "-dead", p.dead.String(), "-victim", fmt.Sprint(t.victim), "-after", fmt.Sprint(time.Duration(dice.Int64N(int64(200*time.Millisecond)))))
 	var log bytes.Buffer
 	cmd.Stderr = &log
 	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }

@@ -28,7 +28,7 @@ func TestKill(t *testing.T) {
 		t.Fatal(err)
 	}
 	var out bytes.Buffer
-	args := []string{"-ranks", "2,4", "-kills", "2", "-cuts", "0", "-size", "8000000", "-serry", binary}
+	args := []string{"-ranks", "2,4", "-kills", "2", "-cuts", "0", "-size", "8000000", "-dead", "1m", "-serry", binary}
 	if err := run(t.Context(), args, &out, io.Discard); err != nil && !errors.Is(err, errMissed) {
 		t.Fatalf("run(%v) = %v", args, err)
 	}

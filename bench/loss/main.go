@@ -52,6 +52,7 @@ type plan struct {
 	kills, cuts int
 	first       int // the number of the first kill: it decides who is killed, and when
 	bytes       int64
+	dead        time.Duration // 0: the default of links
 	binary      string
 	self        string
 }
@@ -131,6 +132,7 @@ func parse(args []string, stderr io.Writer) (p plan, err error) {
 	flags.IntVar(&p.first, "first", 0, "`number` of the first kill, which decides the rank and the time")
 	flags.IntVar(&p.cuts, "cuts", 10, "how often a link is cut; needs root")
 	flags.Int64Var(&p.bytes, "size", 64<<20, "`bytes` of the all-reduce that is interrupted")
+	flags.DurationVar(&p.dead, "dead", 0, "how long a link may be silent (default: as links have it); more where other programs keep the machine busy")
 	flags.StringVar(&p.binary, "serry", "", "`binary` of serry (default: build it)")
 	if err := sheet.Parse(flags, args); err != nil {
 		return p, err
@@ -148,8 +150,8 @@ func parse(args []string, stderr io.Writer) (p plan, err error) {
 		}
 		p.ways = append(p.ways, way)
 	}
-	if p.kills < 0 || p.cuts < 0 || p.first < 0 || p.bytes < 4 || flags.NArg() > 0 {
-		err = errors.Join(err, errors.New("want -kills, -cuts and -first of 0 or more, -size of 4 or more, and no arguments"))
+	if p.kills < 0 || p.cuts < 0 || p.dead < 0 || p.first < 0 || p.bytes < 4 || flags.NArg() > 0 {
+		err = errors.Join(err, errors.New("want -kills, -cuts, -first and -dead of 0 or more, -size of 4 or more, and no arguments"))
 	}
 	if err != nil {
 		fmt.Fprintln(stderr, "bench: error:", err)

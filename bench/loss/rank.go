@@ -40,6 +40,7 @@ type rank struct {
 	victim int           // the rank that kills itself, or -1
 	after  time.Duration // how long after all are ready
 	over   string        // the way to the others
+	dead   time.Duration // how long a link may be silent; 0: the default
 	out    io.Writer
 
 	member *client.Member
@@ -53,6 +54,7 @@ func beRank(ctx context.Context, args []string, out io.Writer) error {
 	flags.IntVar(&r.victim, "victim", -1, "rank")
 	flags.DurationVar(&r.after, "after", 0, "time")
 	flags.StringVar(&r.over, "over", overMemory, "way")
+	flags.DurationVar(&r.dead, "dead", 0, "time")
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
@@ -65,7 +67,9 @@ func beRank(ctx context.Context, args []string, out io.Writer) error {
 		return err
 	}
 	defer r.member.Close()
-	n, err := link.Open(ctx, r.member, r.member.KV(), link.Options{Plain: os.Getenv("SERRY_JOB_SECRET_FILE") == ""})
+	n, err := link.Open(ctx, r.member, r.member.KV(), link.Options{
+		Plain: os.Getenv("SERRY_JOB_SECRET_FILE") == "", Timing: link.Timing{Dead: r.dead},
+	})
 	if err != nil {
 		return err
 	}

@@ -35,7 +35,7 @@ func main() { sheet.Main("bench", run) }
 type plan struct {
 	workers, kills int
 	seed           uint64
-	pace           time.Duration
+	pace, dead     time.Duration
 	serry, train   string // programs
 }
 
@@ -78,6 +78,7 @@ func parse(args []string, stderr io.Writer) (p plan, err error) {
 	flags.IntVar(&p.kills, "kills", 200, "how often one is killed")
 	flags.Uint64Var(&p.seed, "seed", 1, "decides who is killed, and when")
 	flags.DurationVar(&p.pace, "pace", 10*time.Millisecond, "how long a step takes at least")
+	flags.DurationVar(&p.dead, "dead", 0, "how long a link may be silent (default: as links have it); more where other programs keep the machine busy")
 	flags.StringVar(&p.serry, "serry", "", "`binary` of serry (default: build it)")
 	flags.StringVar(&p.train, "train", "", "`binary` of examples/train (default: build it)")
 	if err := sheet.Parse(flags, args); err != nil {
@@ -94,7 +95,7 @@ func parse(args []string, stderr io.Writer) (p plan, err error) {
 func (p plan) play(ctx context.Context, stderr io.Writer) (*book, error) {
 	b := newBook(p.workers)
 	cmd := exec.CommandContext(ctx, p.serry, "run", "-n", strconv.Itoa(p.workers), "--restart", "failed", "--max-restarts", strconv.Itoa(10*p.kills), "--",
-		p.train, "-atomic", "-trace", "-steps", strconv.Itoa(1<<30), "-pace", p.pace.String())
+		p.train, "-atomic", "-trace", "-steps", strconv.Itoa(1<<30), "-pace", p.pace.String(), "-dead", p.dead.String())
 	log := new(proc.Tail)
 	cmd.Stderr = log
 	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }

@@ -28,7 +28,7 @@ func TestKills(t *testing.T) {
 		t.Fatal(err)
 	}
 	var out bytes.Buffer
-	args := []string{"-kills", "4", "-serry", serry, "-train", train}
+	args := []string{"-kills", "4", "-dead", "1m", "-serry", serry, "-train", train}
 	if err := run(t.Context(), args, &out, io.Discard); err != nil {
 		t.Fatalf("run(%v) = %v", args, err)
 	}

@@ -42,6 +42,7 @@ func main() {
 	flag.DurationVar(&w.pace, "pace", 50*time.Millisecond, "how long a step takes at least")
 	flag.BoolVar(&w.traces, "trace", false, "print every step, with a digest of the model")
 	flag.BoolVar(&w.atomic, "atomic", false, "commit each step on all workers or on none; the service takes part in every step")
+	flag.DurationVar(&w.dead, "dead", 0, "how long the link to another worker may be silent (default: as links have it)")
 	flag.Parse()
 	if cfg.Address == "" {
 		fmt.Fprintf(os.Stderr, "train: error: %v\n", notStarted)
@@ -58,7 +59,7 @@ func main() {
 // A worker is one member of the training.
 type worker struct {
 	tasks, steps int
-	pace         time.Duration
+	pace, dead   time.Duration
 	atomic       bool
 	traces       bool
 
@@ -77,7 +78,7 @@ func (w *worker) run(ctx context.Context, cfg client.Config) error {
 		return err
 	}
 	defer m.Close()
-	n, err := link.Open(ctx, m, m.KV(), link.Options{})
+	n, err := link.Open(ctx, m, m.KV(), link.Options{Timing: link.Timing{Dead: w.dead}})
 	if err != nil {
 		return err
 	}

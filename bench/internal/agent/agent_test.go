@@ -19,7 +19,7 @@ import (
 func TestLife(t *testing.T) {
 	srv, err := server.New(server.Config{Cluster: coord.Config{
 		Jobs: []coord.Job{{Name: "worker", Tasks: 2}}, RegisterBarrier: true,
-		HeartbeatTimeout: 2 * time.Second, RegisterTimeout: time.Minute, ShutdownTimeout: time.Minute,
+		HeartbeatTimeout: time.Minute, RegisterTimeout: time.Minute, ShutdownTimeout: time.Minute,
 	}})
 	if err != nil {
 		t.Fatal(err)
@@ -76,7 +76,7 @@ func connectAll(t *testing.T, addr string, n int, incarnation uint64) []*Agent {
 	var wg sync.WaitGroup
 	for i := range all {
 		wg.Go(func() {
-			a, err := Connect(t.Context(), Config{Address: addr, Task: i, Incarnation: incarnation + uint64(i), HeartbeatTimeout: 2 * time.Second})
+			a, err := Connect(t.Context(), Config{Address: addr, Task: i, Incarnation: incarnation + uint64(i), HeartbeatTimeout: time.Minute})
 			if err != nil {
 				t.Error(err)
 			}
