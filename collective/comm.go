@@ -104,8 +104,9 @@ func (c *Comm) Err() error {
 // Do runs an operation and waits for its end. It returns nil when Out is final, or an error: then Out is undefined,
 // In is unchanged unless the two are the same memory, and neither is used any more (CL-ERR-6).
 //
-// A call that is refused, with ErrInvalid or ErrUnsupported, leaves the clique as it was. Every other error ends the
-// clique on all members, with the same facts everywhere. The deadline of ctx, or else that of the options, is one for
+// A call that is refused, with ErrInvalid or ErrUnsupported, leaves the clique as it was, and so does one whose ctx has ended before
+// the call: it is withdrawn, and returns the cause of ctx (CL-DES-3). Every other error ends the clique on all members, with the
+// same facts everywhere. The deadline of ctx, or else that of the options, is one for
 // all members: when it passes on one of them, the operation fails on all.
 func (c *Comm) Do(ctx context.Context, o Op) error {
 	op, err := c.begin(ctx, o)

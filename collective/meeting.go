@@ -264,16 +264,19 @@ func (g *Group) visits(ctx context.Context, m *meeting) error {
 	return nil
 }
 
-// errRejoin says that the link to the host broke, and the host may live.
+// errRejoin says that the link to the host has ended, and the host may live.
 var errRejoin = errors.New("join again")
 
 // join joins the meeting over one link.
 func (g *Group) join(ctx context.Context, m *meeting) error {
 	l, err := g.search(ctx, m)
+	if errors.Is(err, link.ErrClosed) { // the link that was found was just being closed, or the link layer of this process is closed
+		l, err = g.search(ctx, m)
+	}
 	if err != nil {
 		return err
 	}
-	if err := g.sendJoin(ctx, l, m); err != nil && !errors.Is(err, ErrTransport) {
+	if err := g.sendJoin(ctx, l, m); err != nil && !endsLinkOnly(err) {
 		return err
 	}
 	return g.await(ctx, l, m)
@@ -347,6 +350,13 @@ func (g *Group) await(ctx context.Context, l *link.Link, m *meeting) error {
 	return ctx.Err()
 }
 
+// endsLinkOnly says that a link has ended, and its peer may go on. Either side closes a link that no family had use for: a call of
+// Clique may begin to use it at that moment. The next search waits for a peer that has closed its link layer until the service
+// tells that it is lost.
+func endsLinkOnly(err error) bool {
+	return errors.Is(err, link.ErrTransport) || errors.Is(err, link.ErrClosed)
+}
+
 // linkEnded says what follows from the end of the link to the host. What came before counts.
 func (g *Group) linkEnded(l *link.Link, m *meeting) error {
 	select {
@@ -354,7 +364,7 @@ func (g *Group) linkEnded(l *link.Link, m *meeting) error {
 		return nil
 	default:
 	}
-	if err := l.Err(); !errors.Is(err, ErrTransport) {
+	if err := l.Err(); !endsLinkOnly(err) {
 		return err
 	}
 	return errRejoin

@@ -156,3 +156,42 @@ func TestJoinsAgain(t *testing.T) {
 		works(t, comms, 1000)
 	})
 }
+
+// A link that no family has use for is closed. A process that just then begins to form a clique over it joins the meeting over
+// the next link, on whichever side the link was closed.
+func TestCliqueOverALinkThatIsBeingClosed(t *testing.T) {
+	clause.Cite(t, "CL-RDV-1", "CL-TRN-5")
+	for closer := range 2 {
+		inBubble(t, func(t *testing.T, w *world) {
+			w.link.Timing = link.Timing{Ping: time.Hour, Suspect: time.Hour, Dead: time.Hour}
+			var procs []*process
+			for task := range 2 {
+				w.link.Idle = -1
+				if task == closer {
+					w.link.Idle = 10 * time.Second
+				}
+				procs = append(procs, w.start(life(task, uint64(10+task))))
+			}
+			guest, host := procs[1], procs[0]
+			if _, err := guest.net.Link(t.Context(), host.life); err != nil {
+				t.Fatalf("Link() = %v", err)
+			}
+			release := w.network.hold(hostOf(procs[1-closer].life), hostOf(procs[closer].life))
+			pause(time.Second)
+			ended := make(chan struct{})
+			w.atWrite(procs[closer], 0, func() { close(ended) }) // its BYE: it has nothing else to send
+			<-ended
+			guests := guest.form(t.Context(), 2)
+			synctest.Wait()
+			release()
+			pause(time.Second)
+			hosts := host.form(t.Context(), 2)
+			for rank, f := range []*forming{hosts, guests} {
+				if err := f.failed(); err != nil {
+					t.Fatalf("link closed by rank %d: rank %d: %v", closer, rank, err)
+				}
+			}
+			works(t, []*collective.Comm{hosts.comm, guests.comm}, 100)
+		})
+	}
+}
