@@ -129,7 +129,7 @@ func TestTransferMismatch(t *testing.T) {
 func TestRaggedAllToAll(t *testing.T) {
 	clause.Cite(t, "CL-OP-14", "CL-OP-34", "CL-OP-37", "CLT-OP-31")
 	onEach(t, func(t *testing.T, w *world) {
-		comms := w.clique(w.startAll(4), devices(4))
+		w.startAll(8)
 		two := w.clique(w.procs[:2], devices(2))
 		outs := [][]int32{make([]int32, 4), make([]int32, 4)}
 		ops := []collective.RaggedAllToAll{
@@ -144,19 +144,24 @@ func TestRaggedAllToAll(t *testing.T) {
 		if err := errors.Join(errs...); err != nil || !slices.Equal(outs[0], []int32{1, 3, 0, 0}) || !slices.Equal(outs[1], []int32{2, 2, 4, 0}) {
 			t.Errorf("the worked example = %v, %v", outs, err)
 		}
-		for seed := range uint64(30) {
-			if err := randomRows(t, comms, seed); err != nil {
-				t.Fatalf("seed %d: %v", seed, err)
+		types := []memory.DType{memory.U8, memory.S4, memory.BF16, memory.S32}
+		for i, p := range []int{1, 2, 4, 8} {
+			comms := w.clique(w.procs[:p], devices(p))
+			for seed := range uint64(10) {
+				dt := types[(int(seed)+i)%len(types)]
+				if err := randomRows(t, comms, dt, seed); err != nil {
+					t.Fatalf("%d ranks, %v, seed %d: %v", p, dt, seed, err)
+				}
 			}
 		}
 	})
 }
 
 // randomRows exchanges random rows.
-func randomRows(t *testing.T, comms []*collective.Comm, seed uint64) error {
+func randomRows(t *testing.T, comms []*collective.Comm, dt memory.DType, seed uint64) error {
 	p, rnd := len(comms), rand.New(rand.NewPCG(seed, 1))
-	k, row := 1+int(seed%3), 1+rnd.IntN(2000)
-	n := p * k
+	k, elements := 1+int(seed%3), 1+rnd.IntN(2000)
+	n, row := p*k, (elements*dt.Bits()+7)/8
 	sizes := make([][]int64, p) // by sender: of each update
 	for s := range sizes {
 		for range n {
@@ -167,7 +172,7 @@ func randomRows(t *testing.T, comms []*collective.Comm, seed uint64) error {
 	outs, wants := make([][]byte, p), make([][]byte, p)
 	ends := make([]int64, p) // of what was placed in each output
 	for r := range ops {
-		ops[r] = collective.RaggedAllToAll{Row: int64(row), Type: memory.U8, OutOffsets: make([]int64, n), InOffsets: make([]int64, n), RecvSizes: make([]int64, n), SendSizes: sizes[r]}
+		ops[r] = collective.RaggedAllToAll{Row: int64(elements), Type: dt, OutOffsets: make([]int64, n), InOffsets: make([]int64, n), RecvSizes: make([]int64, n), SendSizes: sizes[r]}
 	}
 	for s := range p {
 		at := int64(0)

@@ -39,7 +39,7 @@ func (o RaggedAllToAll) prepare(c *Comm) (*call, error) {
 	switch row := k.total; {
 	case len(o.InOffsets) != n || len(o.OutOffsets) != n || len(o.RecvSizes) != n || n == 0 || n%p != 0:
 		k.fail("lists of %d, %d, %d and %d updates for %d ranks", len(o.InOffsets), n, len(o.OutOffsets), len(o.RecvSizes), p)
-	case row == 0 || o.Type.Bits() < 8:
+	case row == 0:
 		k.fail("rows of %d %v", o.Row, o.Type)
 	default:
 		r := &raggedRows{updates: n / p, row: row, op: o, inRows: o.In.Len() / row, outRows: o.Out.Len() / row}
