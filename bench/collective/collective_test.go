@@ -22,11 +22,11 @@ func TestQuick(t *testing.T) {
 		t.Fatal(err)
 	}
 	var out bytes.Buffer
-	args := []string{"-ranks", "2", "-sizes", "8,100000", "-rounds", "1", "-peers", "", "-serry", binary}
+	args := []string{"-ranks", "2", "-sizes", "8,100000", "-few", "100000", "-rounds", "1", "-peers", "", "-serry", binary}
 	if err := run(t.Context(), args, &out, io.Discard); err != nil && !errors.Is(err, errMissed) { // a test says nothing of speed
 		t.Fatalf("run(%v) = %v", args, err)
 	}
-	for want, times := range map[string]int{"allreduce": 6, "alltoall": 6, "broadcast": 6, pings: 1, apart: 6, together: 6, recorded: 4, unrecorded: 2} {
+	for want, times := range map[string]int{"allreduce": 6, "alltoall": 9, "gather": 9, "sendrecv": 3, "barrier": 3, "broadcast": 6, pings: 1, apart: 6, together: 6, recorded: 4, unrecorded: 2} {
 		if n := strings.Count(out.String(), want); n != times {
 			t.Errorf("%d lines of %s; want %d, over links and through memory of both kinds, in\n%s", n, want, times, out.String())
 		}
@@ -44,6 +44,33 @@ func TestRows(t *testing.T) {
 	r.times[glooName] = []float64{15, 15, 15}
 	if r = r.judged(); r.Kept != sheet.Kept(false) || !errors.Is(missed([]row{r}), errMissed) {
 		t.Errorf("judged() = %+v; want the bar missed", r)
+	}
+}
+
+// The greatest term of a bound binds, and is named.
+func TestLimits(t *testing.T) {
+	lab.Clause(t, "CL-LIM-1")
+	m := &machine{ranks: 4, line: 1, word: 20, perSent: 2, perLone: 1.5, perSum: 1, copies: map[int64]float64{8: 0.5, 1000: 900}}
+	for _, c := range []struct {
+		over, op string
+		bytes    int64
+		want     limit
+	}{
+		{overMemory, "allreduce", 8, limit{6, bySums}},
+		{overMemory, "allreduce", 1000, limit{900, byMemory}},
+		{overMemory, "reducescatter", 1000, limit{750, bySums}},
+		{overMemory, "gather", 1000, limit{225, byMemory}},
+		{overMemory, "barrier", 0, limit{1, byLatency}},
+		{overLinks, "allreduce", 8, limit{24, byLinks}},
+		{overLinks, "allgather", 8, limit{20, byLatency}},
+		{overLinks, "sendrecv", 1000, limit{3000, byLinks}},
+		{overLinks, "raggedalltoall", 1000, limit{1800, byLinks}},
+		{overLinks, together, 1000, limit{6000, byLinks}},
+		{overLinks, pings, 1000, limit{20, byLatency}},
+	} {
+		if got := m.limit(c.over, c.op, c.bytes); got != c.want {
+			t.Errorf("limit(%s, %s, %d) = %v; want %v", c.over, c.op, c.bytes, got, c.want)
+		}
 	}
 }
 

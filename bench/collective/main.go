@@ -8,8 +8,9 @@
 // vectors of the same size, in an order drawn for the round, so that none always follows the same one. Before each turn there is
 // a pause: threads of the peer before run on for a while after it has answered, and would take processors from the next one.
 // Sources are rewritten and results checked in each round, and the time is that of the slowest rank. A ratio is the median of
-// the ratios of the rounds: how many times as fast as the peer serry is. Beside an all-reduce through shared memory stands how
-// near it is to what the memory of the machine allows. The last rows of a table have no peer: how long small frames of control
+// the ratios of the rounds: how many times as fast as the peer serry is. Beside each time of serry stands which part of it the
+// machine needs at least, and for what: see bound.go. Operations other than those that most programs spend their time in are measured
+// with a few sizes. The last rows of a table have no peer: how long small frames of control
 // take there and back beside all-reduces of 64 MiB; two all-reduces on two communicators, one after the other and at the same
 // time; and all-reduces with the flight recorder and without. The exit code is 1 if a bar is missed.
 package main
@@ -50,6 +51,7 @@ type plan struct {
 	over   []string // ways between the ranks
 	ops    []string
 	sizes  []int64
+	few    []int64 // of operations that are not among gauge.Main
 	rounds int
 	peers  []string
 	settle time.Duration // the pause before each turn
@@ -92,6 +94,7 @@ func parse(args []string, stderr io.Writer) (p plan, err error) {
 	over := flags.String("over", strings.Join(ways, ","), "`ways` between the ranks: a list")
 	ops := flags.String("ops", strings.Join(gauge.Ops(), ","), "operations: a `list`")
 	sizes := flags.String("sizes", "8,4096,65536,262144,1048576,16777216,67108864,134217728", "`bytes` of the vectors: a list")
+	few := flags.String("few", "65536,16777216", "`bytes` of the vectors of all operations but "+strings.Join(gauge.Main(), ", ")+": a list")
 	peers := flags.String("peers", "gloo,mpi,jax", "`names` of the peers")
 	flags.IntVar(&p.rounds, "rounds", 11, "how often each peer is measured")
 	flags.DurationVar(&p.settle, "settle", 20*time.Millisecond, "`pause` before each turn: threads of the peer before come to rest")
@@ -105,14 +108,13 @@ func parse(args []string, stderr io.Writer) (p plan, err error) {
 	}
 	p.over, p.ops, p.peers = list(*over), list(*ops), list(*peers)
 	p.ranks, err = numbers(*ranks)
-	wide, sizesErr := numbers(*sizes)
-	for _, n := range wide {
-		p.sizes = append(p.sizes, int64(n))
-	}
+	var sizesErr, fewErr error
+	p.sizes, sizesErr = wide(*sizes)
+	p.few, fewErr = wide(*few)
 	if flags.NArg() > 0 {
 		err = errors.New("want no arguments")
 	}
-	if err = errors.Join(err, sizesErr, p.check()); err != nil {
+	if err = errors.Join(err, sizesErr, fewErr, p.check()); err != nil {
 		fmt.Fprintln(stderr, "bench: error:", err)
 		return p, sheet.ErrUsage
 	}
@@ -139,7 +141,7 @@ func (p plan) check() error {
 	}
 	for _, ranks := range p.ranks {
 		for _, op := range p.ops {
-			for _, size := range p.sizes {
+			for _, size := range p.bytes(op) {
 				if err := (gauge.Work{Op: op, Bytes: size, Count: 1}).Check(ranks); err != nil {
 					return err
 				}
@@ -147,6 +149,17 @@ func (p plan) check() error {
 		}
 	}
 	return nil
+}
+
+// bytes are the sizes of the vectors of an operation. A barrier has none.
+func (p plan) bytes(op string) []int64 {
+	switch {
+	case op == "barrier":
+		return []int64{0}
+	case slices.Contains(gauge.Main(), op):
+		return p.sizes
+	}
+	return p.few
 }
 
 func list(s string) []string {
@@ -164,6 +177,14 @@ func numbers(s string) (all []int, err error) {
 	return all, nil
 }
 
+func wide(s string) (all []int64, err error) {
+	list, err := numbers(s)
+	for _, n := range list {
+		all = append(all, int64(n))
+	}
+	return all, err
+}
+
 // measure runs all peers in turn, with a number of ranks.
 func measure(ctx context.Context, p plan, over string, ranks int, stderr io.Writer) (rows []row, err error) {
 	peers, closeAll, err := p.start(ctx, over, ranks)
@@ -171,43 +192,53 @@ func measure(ctx context.Context, p plan, over string, ranks int, stderr io.Writ
 	if err != nil {
 		return nil, err
 	}
+	machine := newMachine(ranks)
 	orders := rand.New(rand.NewPCG(1, uint64(ranks))) // the same in each run
 	for _, op := range p.ops {
-		for _, size := range p.sizes {
+		for _, size := range p.bytes(op) {
 			fmt.Fprintf(stderr, "bench: %d ranks over %s, %s of %d bytes\n", ranks, over, op, size)
 			w := gauge.Work{Op: op, Bytes: size, Count: count(size, ranks)}
 			r := row{Over: over, Op: op, Ranks: ranks, Bytes: size, times: make(map[string][]float64)}
 			for round := range p.rounds + 1 {
 				for _, i := range orders.Perm(len(peers)) {
 					peer := peers[i]
+					if round > 0 && r.times[peer.name] == nil {
+						continue // it does not have the operation
+					}
 					time.Sleep(p.settle)
 					took, err := peer.measure(w)
 					if err != nil {
 						return nil, fmt.Errorf("%s: %s of %d bytes, %d ranks: %w", peer.name, op, size, ranks, err)
 					}
-					if round > 0 && took > 0 { // the first touches the memory
+					switch {
+					case took == 0:
+					case round == 0: // it touches the memory, and does not count
+						r.times[peer.name] = []float64{}
+					default:
 						r.times[peer.name] = append(r.times[peer.name], took.Seconds()*1e6)
 					}
 				}
-			}
-			if over != overLinks && op == "allreduce" {
-				r.Bound = bound(ranks, size)
 			}
 			rows = append(rows, r.judged())
 		}
 	}
 	fmt.Fprintf(stderr, "bench: %d ranks over %s, two things at the same time\n", ranks, over)
 	more, err := besides(p, peers[0], over, ranks)
-	if rows = append(rows, more...); err != nil || over != overMemory {
-		return rows, err
+	rows = append(rows, more...)
+	if err == nil && over == overMemory {
+		fmt.Fprintf(stderr, "bench: %d ranks over %s, with records and without\n", ranks, over)
+		more, err = recordedRows(p, peers[0], over, ranks)
+		rows = append(rows, more...)
 	}
-	fmt.Fprintf(stderr, "bench: %d ranks over %s, with records and without\n", ranks, over)
-	more, err = recordedRows(p, peers[0], over, ranks)
-	return append(rows, more...), err
+	for i, r := range rows {
+		l := machine.limit(over, r.Op, r.Bytes)
+		rows[i].Bound, rows[i].BoundBy = l.micro, l.term
+	}
+	return rows, err
 }
 
 // count is how often an operation is repeated in a round: enough for a clock, and never more than sums allow.
 func count(size int64, ranks int) int {
 	const enough = 32 << 20
-	return int(max(1, min(40, enough/(size*int64(ranks)))))
+	return int(max(1, min(40, enough/max(size*int64(ranks), 1))))
 }

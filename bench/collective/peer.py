@@ -60,6 +60,29 @@ class Gloo:
     def alltoall(self, out, data):
         self.dist.all_to_all_single(out, data)
 
+    def reduce(self, out, data):
+        self.dist.reduce(data, dst=0)  # in place: the sources are not rewritten between two runs
+
+    def gather(self, outs, part):
+        self.dist.gather(part, outs, dst=0)
+
+    def scatter(self, part, parts):
+        self.dist.scatter(part, parts, src=0)
+
+    def permute(self, out, data, to, source):
+        ops = [self.dist.P2POp(self.dist.isend, data, to), self.dist.P2POp(self.dist.irecv, out, source)]
+        for work in self.dist.batch_isend_irecv(ops):
+            work.wait()
+
+    def send(self, data, to):
+        self.dist.send(data, to)
+
+    def recv(self, data, source):
+        self.dist.recv(data, source)
+
+    def ragged(self, out, data, received, sent):
+        self.dist.all_to_all_single(out, data, received, sent)
+
 
 class MPI:
     def __init__(self):
@@ -101,6 +124,27 @@ class MPI:
 
     def alltoall(self, out, data):
         self.comm.Alltoall(data, out)
+
+    def reduce(self, out, data):
+        self.comm.Reduce(data, out if self.rank == 0 else None)
+
+    def gather(self, outs, part):
+        self.comm.Gather(part, outs)
+
+    def scatter(self, part, parts):
+        self.comm.Scatter(parts, part)
+
+    def permute(self, out, data, to, source):
+        self.comm.Sendrecv(data, to, recvbuf=out, source=source)
+
+    def send(self, data, to):
+        self.comm.Send(data, to)
+
+    def recv(self, data, source):
+        self.comm.Recv(data, source)
+
+    def ragged(self, out, data, received, sent):
+        self.comm.Alltoallv([data, sent], [out, received])
 
 
 class Jax:
@@ -186,7 +230,60 @@ def prepare(peer, op, n):
         whole, out = mine[: part * peer.ranks], zeros(peer, part * peer.ranks)
         a, b = peer.wrap(out), peer.wrap(whole)
         return lambda: peer.alltoall(a, b), lambda count: (out == np.repeat(np.arange(1, peer.ranks + 1), part)).all()
+    return prepare_other(peer, op, n, mine)
+
+
+def prepare_other(peer, op, n, mine):
+    """Is prepare for the operations that are measured with a few sizes."""
+    rank, ranks = peer.rank, peer.ranks
+    part = n // ranks
+    ordered = lambda whole: (whole == np.repeat(np.arange(1, ranks + 1), part)).all()
+    parts = lambda whole: [peer.wrap(p) for p in np.split(whole, ranks)] if isinstance(peer, Gloo) else whole
+    if op == "barrier":
+        return peer.barrier, lambda count: True
+    if op == "reduce":
+        out = zeros(peer, n)
+        a, b = peer.wrap(out), peer.wrap(mine)
+        if isinstance(peer, Gloo):  # root 0 adds the others to its vector in each run
+            return lambda: peer.reduce(a, b), lambda count: rank > 0 or count > 1 or (mine == ranks * (ranks + 1) / 2).all()
+        return lambda: peer.reduce(a, b), lambda count: rank > 0 or (out == ranks * (ranks + 1) / 2).all()
+    if op == "gather":
+        whole, own = zeros(peer, part * ranks), mine[:part]
+        a, b = parts(whole) if rank == 0 else None, peer.wrap(own)
+        return lambda: peer.gather(a, b), lambda count: rank > 0 or ordered(whole)
+    if op == "scatter":
+        whole, own = mine[: part * ranks], zeros(peer, part)
+        a, b = peer.wrap(own), parts(whole) if rank == 0 else None
+        return lambda: peer.scatter(a, b), lambda count: (own == 1).all()
+    out = zeros(peer, n)
+    a, b = peer.wrap(out), peer.wrap(mine)
+    if op == "permute":
+        source = (rank - 1) % ranks
+        return lambda: peer.permute(a, b, (rank + 1) % ranks, source), lambda count: (out == source + 1).all()
+    if op == "sendrecv":
+        return there(peer, a, b), lambda count: 0 < rank < ranks - 1 or (out == (1 if rank else ranks)).all()
+    if op == "raggedalltoall":  # the rows that gauge exchanges
+        row = max(n // (ranks * (ranks + 1) // 2), 1)
+        counts = [((rank + i) % ranks + 1) * row for i in range(ranks)]  # both ways
+        whole, out = full(peer, sum(counts), rank + 1), zeros(peer, sum(counts))
+        a, b = peer.wrap(out), peer.wrap(whole)
+        return lambda: peer.ragged(a, b, counts, counts), lambda count: (out == np.repeat(np.arange(1, ranks + 1), counts)).all()
     raise ValueError("no operation " + op)
+
+
+def there(peer, out, data):
+    """Returns a function that sends a vector from rank 0 to the last rank, which sends its own back."""
+    last = peer.ranks - 1
+
+    def run():
+        if peer.rank == 0:
+            peer.send(data, last)
+            peer.recv(out, last)
+        elif peer.rank == last:
+            peer.recv(out, 0)
+            peer.send(data, 0)
+
+    return run
 
 
 def measure(peer, op, size, count):

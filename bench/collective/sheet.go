@@ -11,15 +11,16 @@ import (
 
 // A row is an operation on vectors of one size.
 type row struct {
-	Over  string             `json:"over"`
-	Op    string             `json:"op"`
-	Ranks int                `json:"ranks"`
-	Bytes int64              `json:"bytes"`
-	Micro map[string]float64 `json:"microseconds"` // median of each peer
-	Times map[string]float64 `json:"timesAsFast"`  // serry, by peer: the median of the rounds
-	Bar   string             `json:"bar,omitempty"`
-	Kept  string             `json:"kept,omitempty"`
-	Bound float64            `json:"boundMicroseconds,omitempty"` // what the memory of the machine allows, or 0
+	Over    string             `json:"over"`
+	Op      string             `json:"op"`
+	Ranks   int                `json:"ranks"`
+	Bytes   int64              `json:"bytes"`
+	Micro   map[string]float64 `json:"microseconds"` // median of each peer
+	Times   map[string]float64 `json:"timesAsFast"`  // serry, by peer: the median of the rounds
+	Bar     string             `json:"bar,omitempty"`
+	Kept    string             `json:"kept,omitempty"`
+	Bound   float64            `json:"boundMicroseconds,omitempty"` // what the machine needs at least, or 0
+	BoundBy string             `json:"boundBy,omitempty"`           // for what: latency, links, sums, memory
 
 	times map[string][]float64 // microseconds of each round, by peer
 }
@@ -115,12 +116,12 @@ func show(w io.Writer, p plan, rows []row) error {
 	return err
 }
 
-// distance is which part of its time an all-reduce would take at least.
+// distance is which part of its time an operation would take at least, and for what.
 func (r row) distance() string {
 	if r.Bound == 0 || r.Micro[ourName] == 0 {
 		return "-"
 	}
-	return fmt.Sprintf("%.0f%%", 100*r.Bound/r.Micro[ourName])
+	return fmt.Sprintf("%.0f%% %s", 100*r.Bound/r.Micro[ourName], r.BoundBy)
 }
 
 // missed says whether a bar was.

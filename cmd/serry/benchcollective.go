@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/signal"
 	"slices"
+	"strings"
 	"syscall"
 	"time"
 
@@ -53,7 +54,7 @@ that is wrong. The first rank prints the table.`,
 	}
 	b.printer.define(cmd)
 	f := cmd.Flags()
-	f.StringSliceVar(&b.ops, "op", gauge.Ops(), "`operations` to measure")
+	f.StringSliceVar(&b.ops, "op", gauge.Main(), "`operations` to measure; "+strings.Join(gauge.Ops()[len(gauge.Main()):], ", ")+" are others")
 	f.StringSliceVar(&b.sizes, "size", []string{"8", "64KiB", "1MiB", "16MiB"}, "`bytes` of the vectors")
 	f.IntVar(&b.rounds, "rounds", 5, "how often each figure is taken; the median counts")
 	_ = cmd.RegisterFlagCompletionFunc("op", cobra.FixedCompletions(gauge.Ops(), cobra.ShellCompDirectiveNoFileComp))

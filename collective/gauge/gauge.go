@@ -27,8 +27,14 @@ type Work struct {
 // MaxBytes is the longest vector. It bounds what a command line makes every rank allocate.
 const MaxBytes = 4 << 30
 
-// Ops are the names of the operations that can be measured.
+// Ops are the names of the operations that can be measured. A sendrecv is a vector from rank 0 to the last rank and back. Of a
+// barrier the bytes do not matter.
 func Ops() []string {
+	return append(Main(), "reduce", "gather", "scatter", "permute", "sendrecv", "raggedalltoall", "barrier")
+}
+
+// Main are those of them that most programs spend their time in.
+func Main() []string {
 	return []string{"allreduce", "reducescatter", "allgather", "alltoall", "broadcast"}
 }
 
@@ -64,7 +70,7 @@ func MeasureIn(ctx context.Context, c *collective.Comm, w Work, provide func(byt
 		return 0, err
 	}
 	stock := &stock{provide: provide}
-	op, check := prepare(c, w, stock)
+	ops, check := prepare(c, w, stock)
 	if stock.err != nil {
 		return 0, stock.err
 	}
@@ -73,8 +79,10 @@ func MeasureIn(ctx context.Context, c *collective.Comm, w Work, provide func(byt
 	}
 	begun := time.Now()
 	for range w.Count {
-		if err := c.Do(ctx, op); err != nil {
-			return 0, err
+		for _, op := range ops {
+			if err := c.Do(ctx, op); err != nil {
+				return 0, err
+			}
 		}
 	}
 	took := []int64{int64(time.Since(begun))}
@@ -89,43 +97,6 @@ func MeasureIn(ctx context.Context, c *collective.Comm, w Work, provide func(byt
 		return 0, fmt.Errorf("%s of %d bytes: rank %d: %w", w.Op, w.Bytes, c.Rank(), err)
 	}
 	return time.Duration(slowest[0]) / time.Duration(w.Count), nil
-}
-
-// prepare makes the vectors and the operation on them. check says whether the vectors have what they must after the
-// last one.
-//
-// The vector of an all-reduce is summed in place. It is 1 on rank 0 and 0 on all others, so that after n sums every
-// element is the number of ranks to the power of n-1. In all other operations the elements of rank r are r+1.
-func prepare(c *collective.Comm, w Work, m *stock) (op collective.Op, check func() error) {
-	n, p := w.Bytes/4, int64(c.Size())
-	own := float32(c.Rank() + 1)
-	part := n / p
-	switch w.Op {
-	case "allreduce":
-		first := float32(0)
-		if c.Rank() == 0 {
-			first = 1
-		}
-		r, data := m.filled(n, first)
-		want := float32(math.Pow(float64(p), float64(w.Count-1)))
-		return collective.AllReduce{Out: r, In: r, Count: n, Type: memory.F32, Reduction: collective.Sum}, func() error { return all(data, want) }
-	case "broadcast":
-		r, data := m.filled(n, own)
-		return collective.Broadcast{Out: r, In: r, Count: n, Type: memory.F32}, func() error { return all(data, 1) }
-	case "reducescatter":
-		in, _ := m.filled(part*p, own)
-		out, data := m.filled(part, 0)
-		return collective.ReduceScatter{Out: out, In: in, Count: part, Type: memory.F32, Reduction: collective.Sum},
-			func() error { return all(data, float32(p*(p+1)/2)) }
-	case "allgather":
-		in, _ := m.filled(part, own)
-		out, data := m.filled(part*p, 0)
-		return collective.AllGather{Out: out, In: in, Count: part, Type: memory.F32}, func() error { return blocks(data, part) }
-	default:
-		in, _ := m.filled(part*p, own)
-		out, data := m.filled(part*p, 0)
-		return collective.AllToAll{Out: out, In: in, Count: part, Type: memory.F32}, func() error { return blocks(data, part) }
-	}
 }
 
 // A stock provides vectors.
