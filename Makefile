@@ -139,7 +139,9 @@ transfers: ## TRANSFERS schedules of processes that transfer buffers through los
 	$(GO) test ./transfer/internal/match -run TestTransfersInTheStorm -schedules $(TRANSFERS) -timeout 3h -v
 	$(GO) test ./transfer -run TestEnginesInTheStorm -schedules $(TRANSFERS) -timeout 5h -v
 
-cliques: ## COLLECTIVES jobs whose tasks run collective operations, and a quarter as many that train in steps, through kills, cuts, new lives and fail-overs, in virtual time
+cliques: ## COLLECTIVES jobs whose tasks run collective operations, and a quarter as many that train in steps, through kills, cuts, new lives and fail-overs, in virtual time; a fault at every step of every operation
+	$(GO) test ./collective -run 'TestFaultAtEveryStep|TestLossInARing' -every 1 -timeout 5h -v
+	$(GO) test ./collective -run TestLargeExchange -large -timeout 1h -v
 	$(GO) test ./internal/lab/storm -run 'TestCliques|TestSteps' -collectives $(COLLECTIVES) -timeout 5h -v
 
 locks: ## the tests of cliques in a build that checks the order of locks

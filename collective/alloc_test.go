@@ -3,12 +3,14 @@ package collective_test
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"testing"
 
 	"github.com/serry-dev/serry/collective"
 	"github.com/serry-dev/serry/internal/lab/clause"
 	"github.com/serry-dev/serry/internal/lab/trial"
 	"github.com/serry-dev/serry/internal/lockrank"
+	"github.com/serry-dev/serry/link"
 )
 
 // Operations between ranks of one process allocate nothing, once they have run a few times. The program keeps its Op values.
@@ -25,6 +27,31 @@ func TestOperationsInsideAProcessAllocateNothing(t *testing.T) {
 				for _, x := range trial.All(p, size, 1, 0) {
 					allocatesNothing(t, comms, x, size)
 				}
+			}
+		})
+	}
+}
+
+// Nor do those that processes of one host carry out in shared memory. The others go over links, which allocate.
+func TestOperationsThroughSharedMemoryAllocateNothing(t *testing.T) {
+	clause.Cite(t, "CLT-OP-45")
+	if raceEnabled || lockrank.Checked {
+		t.Skip("what checks the program allocates")
+	}
+	for _, p := range []int{2, 3} {
+		t.Run(fmt.Sprintf("ranks=%d", p), func(t *testing.T) {
+			w := overSockets(t)
+			w.link.Segments, w.group.Host = new(link.Local), "one"
+			comms := w.clique(w.startAll(p), devices(p))
+			for _, size := range []int{1, 9000} {
+				for _, x := range trial.All(p, size, 1, 0) {
+					if slices.Contains([]string{"allreduce", "reducescatter", "allgather", "broadcast", "barrier"}, x.Name) {
+						allocatesNothing(t, comms, x, size)
+					}
+				}
+			}
+			if !collective.Shares(comms[0]) {
+				t.Error("the ranks share no memory")
 			}
 		})
 	}

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"runtime"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -151,6 +152,37 @@ func TestRunsFindIdleCliques(t *testing.T) {
 			}
 		})
 	}
+}
+
+// Programs use 300 cliques, of which 256 are kept: the oldest are closed, and what they held is given back. One that a caller holds stays.
+func TestHundredsOfCliques(t *testing.T) {
+	clause.Cite(t, "CL-CCH-4", "CLT-CCH-3")
+	inBubble(t, func(t *testing.T, w *world) {
+		const keys, kept = 300, 256
+		procs := w.startAll(2)
+		held := w.tagged(keys)
+		var all [keys][]*collective.Comm
+		running := 0
+		for traffic := range all {
+			all[traffic] = w.tagged(uint64(traffic))
+			giveBack(t, all[traffic])
+			time.Sleep(time.Millisecond)
+			if synctest.Wait(); traffic == kept-1 {
+				running = runtime.NumGoroutine()
+			}
+		}
+		for traffic, comms := range all {
+			for i, c := range comms {
+				if closed := errors.Is(c.Err(), collective.ErrClosed); closed != (traffic < keys-kept) {
+					t.Errorf("clique %d, rank %d: %v; want that the %d oldest are closed", traffic, i, c.Err(), keys-kept)
+				}
+			}
+		}
+		works(t, held, 100)
+		if n := runtime.NumGoroutine(); n > running || len(procs[0].net.Links()) != 1 {
+			t.Errorf("%d goroutines run, and there are %d links; want at most %d, as with %d cliques, and 1", n, len(procs[0].net.Links()), running, kept)
+		}
+	})
 }
 
 // A process has too many idle cliques, and the others have room. They close what it proposes, but not what one of them holds.

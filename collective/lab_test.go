@@ -320,7 +320,9 @@ func (w *world) kill(p *process) {
 }
 
 // hostOf is the address of the host of a life in a network in memory: each has its own.
-func hostOf(l serry.Life) string { return fmt.Sprintf("10.0.%d.%d", l.Incarnation, l.Task.Index+1) }
+func hostOf(l serry.Life) string {
+	return fmt.Sprintf("10.%d.%d.%d", l.Incarnation>>8, l.Incarnation&255, l.Task.Index+1)
+}
 
 // devices are the devices 0 to n-1.
 func devices(n int) (list []serry.DeviceID) {

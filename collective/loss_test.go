@@ -3,6 +3,7 @@ package collective_test
 import (
 	"context"
 	"errors"
+	"runtime"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -157,12 +158,20 @@ func TestLossDuringSplit(t *testing.T) {
 	}
 }
 
-// One of sixteen members of a ring dies at a step.
+// Each of sixteen members of a ring dies at each of its steps: one in some of the scenarios, or all of them with -every 1.
 func TestLossInARing(t *testing.T) {
 	clause.Cite(t, "CL-ABT-15", "CL-ABT-20", "CL-ERR-9", "CLT-ABT-11")
-	for _, s := range []scenario{{16, 0, 300_000, kills, 15, 9}, {16, 0, 300_000, kills, 4, 30}} {
-		if struck, err := s.play(t, 0); err != nil || !struck {
-			t.Errorf("scenario %+v: struck %v, %v", s, struck, err)
+	const p, steps = 16, 40 // writes of a member: a ring of 16 has 30 rounds
+	every, n := max(*every/4, 1)*search.Pick(1, 5), 0
+	for victim := range p {
+		for step := range steps {
+			if n++; n%every != 0 {
+				continue
+			}
+			s := scenario{p, 0, 300_000, kills, victim, step}
+			if struck, err := s.play(t, 0); err != nil || !struck {
+				t.Fatalf("scenario %+v: struck %v, %v", s, struck, err)
+			}
 		}
 	}
 }
@@ -380,11 +389,12 @@ func TestTwoGroups(t *testing.T) {
 // A member is restarted many times: nothing grows.
 func TestManyRestarts(t *testing.T) {
 	clause.Cite(t, "CL-CCH-2", "CL-REC-5", "CLT-CCH-4")
+	restarts := search.Pick(1000, 200)
 	inBubble(t, func(t *testing.T, w *world) {
 		procs := w.startAll(2)
 		comms := w.clique(procs, devices(2))
-		keys := len(w.keys)
-		for generation := range uint32(30) {
+		keys, running := len(w.keys), runtime.NumGoroutine()
+		for generation := range uint32(restarts) {
 			w.kill(procs[1])
 			_, err := loop(t.Context(), comms[0], 10)
 			if !errors.Is(err, collective.ErrPeerFailed) {
@@ -409,7 +419,10 @@ func TestManyRestarts(t *testing.T) {
 		w.mu.Lock()
 		defer w.mu.Unlock()
 		if n := len(procs[0].net.Links()); n != 1 || len(w.keys) > keys {
-			t.Errorf("after 30 restarts there are %d links and %d keys; want 1 and %d", n, len(w.keys), keys)
+			t.Errorf("after %d restarts there are %d links and %d keys; want 1 and %d", restarts, n, len(w.keys), keys)
+		}
+		if n := runtime.NumGoroutine(); n > running+8 {
+			t.Errorf("after %d restarts %d goroutines run; want about %d", restarts, n, running)
 		}
 	})
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/serry-dev/serry"
 	"github.com/serry-dev/serry/collective"
 	"github.com/serry-dev/serry/internal/lab/clause"
+	"github.com/serry-dev/serry/internal/lab/search"
 	"github.com/serry-dev/serry/internal/lockrank"
 )
 
@@ -333,7 +334,7 @@ func TestRunsInOppositeOrder(t *testing.T) {
 
 // Two runs race for a clique that does not exist yet: it is formed once.
 func TestRunsRaceForANewClique(t *testing.T) {
-	clause.Cite(t, "CL-CRE-4", "CL-CRE-5", "CLT-ACQ-2", "CLT-ACQ-4", "CLT-ACQ-9", "CLT-OP-6")
+	clause.Cite(t, "CL-CRE-4", "CL-CRE-5", "CLT-ACQ-2", "CLT-ACQ-9", "CLT-OP-6")
 	inBubble(t, func(t *testing.T, w *world) {
 		var created atomic.Int32
 		w.group.Backends = []collective.Backend{counting{collective.Host{}, &created}}
@@ -362,6 +363,39 @@ func TestRunsRaceForANewClique(t *testing.T) {
 		all.Wait()
 		if created.Load() != 1 {
 			t.Errorf("the clique was created %d times; want once", created.Load())
+		}
+	})
+}
+
+// Two runs race for a new clique, again and again: in the end there is one, and both runs have used it.
+func TestRunsRaceAgainAndAgain(t *testing.T) {
+	clause.Cite(t, "CL-CRE-4", "CL-ACQ-4", "CLT-ACQ-4")
+	inBubble(t, func(t *testing.T, w *world) {
+		var created atomic.Int32
+		w.group.Backends = []collective.Backend{counting{collective.Host{}, &created}}
+		p := one(w, 2)
+		races := search.Pick(1000, 200)
+		for race := range races {
+			errs := each(make([]int, 4), func(i, _ int) error { // two runs, of two participants each
+				d := serry.DeviceID(i % 2)
+				r := p.Requests(d)
+				if _, err := r.Add(collective.Request{Devices: ids{0, 1}, Traffic: uint64(race)}); err != nil {
+					return err
+				}
+				l, err := r.Acquire(t.Context(), collective.Execution{ID: uint64(2*race + i/2 + 1), Participants: 2})
+				if err != nil {
+					return err
+				}
+				defer l.Release()
+				x := []int32{int32(d) + 1}
+				if err := collective.AllReduceSlice(t.Context(), l.Comm(0), x, x, collective.Sum); err != nil || x[0] != 3 {
+					return fmt.Errorf("the sum is %v, %w", x, err)
+				}
+				return nil
+			})
+			if err := errors.Join(errs...); err != nil || created.Load() != int32(race+1) {
+				t.Fatalf("race %d: %v; cliques created so far: %d; want one for each race", race, err, created.Load())
+			}
 		}
 	})
 }

@@ -16,6 +16,7 @@ import (
 	"github.com/serry-dev/serry/collective"
 	"github.com/serry-dev/serry/internal/kernel"
 	"github.com/serry-dev/serry/internal/lab/clause"
+	"github.com/serry-dev/serry/internal/lab/search"
 	"github.com/serry-dev/serry/memory"
 )
 
@@ -356,13 +357,17 @@ func TestOperationsTogether(t *testing.T) {
 func TestRandomReductions(t *testing.T) {
 	clause.Cite(t, "CLT-OP-38", "CLT-OP-39", "CL-OP-7", "CL-OP-10")
 	kinds := []collective.Reduction{collective.Sum, collective.Product, collective.Min, collective.Max}
-	types := []memory.DType{memory.PRED, memory.S8, memory.U8, memory.S16, memory.S32, memory.U64, memory.F16, memory.BF16, memory.F32, memory.F64, memory.C64}
-	for _, p := range []int{1, 2, 3, 5, 7, 8, 9, 16, 17, 33} {
+	types := []memory.DType{memory.PRED, memory.S4, memory.U4, memory.S8, memory.U8, memory.S16, memory.U16, memory.S32, memory.U32, memory.S64, memory.U64,
+		memory.F8E4M3FN, memory.F8E5M2, memory.F8E4M3B11FNUZ, memory.F16, memory.BF16, memory.F32, memory.F64, memory.C64, memory.C128}
+	for _, p := range []int{1, 2, 3, 4, 5, 6, 7, 8, 9, 16, 17, 31, 33} {
 		inBubble(t, func(t *testing.T, w *world) {
 			comms := ranksOf(w.clique([]*process{one(w, p)}, devices(p)))
 			r := rand.New(rand.NewPCG(uint64(p), 3))
-			counts := []int{0, 1, p - 1, p, p + 1, 127, 1 << 10, 5003}
-			for range 12 {
+			counts := []int{0, 1, p - 1, p, p + 1, 127, 1<<10 - 1, 1 << 10, 1<<10 + 1, 5003, 1<<14 + 1}
+			if p <= 3 {
+				counts = append(counts, 1_000_000)
+			}
+			for range search.Pick(30, 12) {
 				dt, kind, n := types[r.IntN(len(types))], kinds[r.IntN(len(kinds))], counts[r.IntN(len(counts))]
 				if kernel.Check(kernel.Op(kind), dt) != nil {
 					continue
@@ -372,16 +377,21 @@ func TestRandomReductions(t *testing.T) {
 					v := make([]int, n)
 					for k := range v {
 						v[k] = 1 + r.IntN(2) // sums of floats are exact; products stay finite
-						if dt == memory.PRED {
+						switch narrow := dt.Bits() == 8 && formats[dt] != [2]int{}; {
+						case dt == memory.PRED:
 							v[k]--
+						case narrow && i >= 2 && kind == collective.Product: // they hold few numbers
+							v[k] = 1
+						case narrow && i >= 2 && kind == collective.Sum:
+							v[k] = 0
 						}
 					}
 					if dt == memory.F16 && kind == collective.Product { // 2 to the 16th is too great
 						clear(v)
 					}
-					ins[i], outs[i] = encode(dt, v...), make([]byte, n*dt.Bits()/8)
+					ins[i], outs[i] = encode(dt, v...), make([]byte, (n*dt.Bits()+7)/8)
 				}
-				want := make([]byte, n*dt.Bits()/8)
+				want := make([]byte, (n*dt.Bits()+7)/8)
 				if err := kernel.Reduce(kernel.Op(kind), dt, want, ins...); err != nil {
 					t.Fatal(err)
 				}
