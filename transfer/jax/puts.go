@@ -5,10 +5,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/serry-dev/serry/transfer/offer"
 )
@@ -16,9 +18,13 @@ import (
 // addressKey is where a process of a JAX program publishes the address of its transfer server (TR-DPT-7).
 const addressKey = "transfer_server:ifrt_cross_host_socket_address_"
 
+// dialPatience is how long an address is dialled before it is read again: the process may have been replaced, and its next life has
+// another one.
+const dialPatience = 2 * time.Second
+
 // Keys is where processes tell each other their addresses; *client.KV satisfies it.
 type Keys interface {
-	Create(ctx context.Context, key string, value []byte) error
+	Put(ctx context.Context, key string, value []byte) error
 	Wait(ctx context.Context, key string) ([]byte, error)
 }
 
@@ -26,19 +32,28 @@ type Keys interface {
 // that (jax_cross_host_transfer_socket_address). Make it with NewPuts.
 //
 // All processes number the moves of a program alike, also those that they have no part in: so a process calls Put for every
-// device_put of the program that crosses processes, in the order of the program (TR-MAT-5).
+// device_put of the program that crosses processes, in the order of the program (TR-MAT-5). A process that was started again first
+// names the moves that the others have made: as moves that it has no part in.
 type Puts struct {
 	// Set in NewPuts, then constant.
 	server  *Server
 	keys    Keys
 	process int
 	config  Config
+	ctx     context.Context // of all dialling
+	stop    context.CancelCauseFunc
 
 	mu struct {
 		sync.Mutex
-		next  offer.ID
-		conns map[int]*Conn // by process
+		next offer.ID
+		ways map[int]*way // by process
 	}
+}
+
+// A way is the connection to another process.
+type way struct {
+	turn chan struct{} // has room for one: who dials, or looks at conn
+	conn *Conn         // or nil; guarded by turn
 }
 
 // A Move is what one call moves from one process to another: shards, in the order of arrays and of their shards.
@@ -49,17 +64,18 @@ type Move struct {
 	Into    [][]byte // of the process that gets them: memory of the same sizes
 }
 
-// NewPuts publishes the address of a server, under the number of this process in the program. Connections that it dials are as c
-// says.
+// NewPuts publishes the address of a server, under the number of this process in the program, in place of the address of an earlier
+// life of the process. Connections that it dials are as c says.
 func NewPuts(ctx context.Context, s *Server, k Keys, process int, c Config) (*Puts, error) {
 	if process < 0 {
 		return nil, fmt.Errorf("process %d", process)
 	}
 	p := &Puts{server: s, keys: k, process: process, config: c}
-	p.mu.conns = make(map[int]*Conn)
-	if err := k.Create(ctx, addressKey+strconv.Itoa(process), []byte(s.Address())); err != nil {
+	p.mu.ways = make(map[int]*way)
+	if err := k.Put(ctx, addressKey+strconv.Itoa(process), []byte(s.Address())); err != nil {
 		return nil, fmt.Errorf("address of the transfer server: %w", err)
 	}
+	p.ctx, p.stop = context.WithCancelCause(context.Background())
 	return p, nil
 }
 
@@ -67,6 +83,9 @@ func NewPuts(ctx context.Context, s *Server, k Keys, process int, c Config) (*Pu
 // gets is there when Put returns; what it gives can be fetched from then on, and must not change before the other process has it:
 // the offers say when.
 func (p *Puts) Put(ctx context.Context, moves []Move) ([]*Offered, error) {
+	if p.ctx.Err() != nil {
+		return nil, context.Cause(p.ctx)
+	}
 	first, ordered, err := p.number(moves)
 	if err != nil {
 		return nil, err
@@ -122,39 +141,81 @@ func (p *Puts) fetch(ctx context.Context, id offer.ID, m Move) error {
 	return nil
 }
 
-// conn is the connection to another process. One that has ended is made anew: the process may have been replaced, and have another
-// address.
+// conn is the connection to another process. One that has ended is made anew. Callers that need it at once take turns, so that one of
+// them dials.
 func (p *Puts) conn(ctx context.Context, process int) (*Conn, error) {
-	p.mu.Lock()
-	c := p.mu.conns[process]
-	p.mu.Unlock()
-	if c != nil {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	defer context.AfterFunc(p.ctx, func() { cancel(context.Cause(p.ctx)) })()
+	w := p.way(process)
+	select {
+	case w.turn <- struct{}{}:
+		defer func() { <-w.turn }()
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	}
+	if w.conn != nil {
 		select {
-		case <-c.Done():
+		case <-w.conn.Done():
 		default:
-			return c, nil
+			return w.conn, nil
 		}
 	}
-	address, err := p.keys.Wait(ctx, addressKey+strconv.Itoa(process))
+	c, err := p.dial(ctx, process)
+	if p.ctx.Err() != nil { // Close may have looked at this way before its turn was taken
+		if err == nil {
+			c.Close()
+		}
+		return nil, context.Cause(p.ctx)
+	}
 	if err != nil {
 		return nil, err
 	}
-	if c, err = Dial(ctx, strings.TrimSpace(string(address)), p.config); err != nil {
-		return nil, err
-	}
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.mu.conns[process] = c
+	w.conn = c
 	return c, nil
 }
 
-// Close closes the connections to other processes. The server stays.
-func (p *Puts) Close() {
+// way finds or makes the way to another process.
+func (p *Puts) way(process int) *way {
 	p.mu.Lock()
-	conns := p.mu.conns
-	p.mu.conns = nil
+	defer p.mu.Unlock()
+	w := p.mu.ways[process]
+	if w == nil {
+		w = &way{turn: make(chan struct{}, 1)}
+		p.mu.ways[process] = w
+	}
+	return w
+}
+
+// dial dials a process at the address that it has published. While nothing answers there it reads the address again and again: it
+// may be that of an earlier life.
+func (p *Puts) dial(ctx context.Context, process int) (*Conn, error) {
+	for {
+		address, err := p.keys.Wait(ctx, addressKey+strconv.Itoa(process))
+		if err != nil {
+			return nil, err
+		}
+		try, cancel := context.WithTimeout(ctx, dialPatience)
+		c, err := Dial(try, strings.TrimSpace(string(address)), p.config)
+		again := err != nil && try.Err() != nil && ctx.Err() == nil // nothing has answered there so far
+		cancel()
+		if !again {
+			return c, err
+		}
+	}
+}
+
+// Close closes the connections to other processes, and ends calls of Put that are under way, and later ones. The server stays.
+func (p *Puts) Close() {
+	p.stop(ErrClosed)
+	p.mu.Lock()
+	ways := slices.Collect(maps.Values(p.mu.ways))
 	p.mu.Unlock()
-	for _, c := range conns {
-		c.Close()
+	for _, w := range ways {
+		w.turn <- struct{}{}
+		if w.conn != nil {
+			w.conn.Close()
+		}
+		<-w.turn
 	}
 }
