@@ -3,6 +3,7 @@ package transfer
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"slices"
 	"strconv"
 	"sync"
@@ -67,7 +68,8 @@ type Device interface {
 	// Alloc takes memory of the device.
 	Alloc(n int64) (memory.Region, error)
 
-	// Pin lets the device copy from and to memory of the host. It is called once for a region.
+	// Pin lets the device copy from and to memory of the host. It is called once for a region, and keeps a reference to it: a
+	// device that hangs may write memory which no program uses any more.
 	Pin(memory.Region) error
 
 	// Queue makes a queue. Only copies inside a device know classes; those between host and device are ordered by the engine.
@@ -75,6 +77,22 @@ type Device interface {
 
 	// Err is why the device is lost for good, or nil.
 	Err() error
+}
+
+// An Unpinner is a device that can end what its Pin began. A device that is none keeps memory pinned for as long as there is the
+// device.
+type Unpinner interface {
+	// Unpin is called once for a region that was pinned, when the device copies nothing from or to it any more.
+	Unpin(memory.Region) error
+}
+
+// unpin ends a Pin, if the device can.
+func unpin(d Device, r memory.Region, log *slog.Logger) {
+	if u, ok := d.(Unpinner); ok {
+		if err := u.Unpin(r); err != nil {
+			log.Warn("memory is not unpinned", "bytes", r.Len(), "err", err)
+		}
+	}
 }
 
 const (

@@ -542,6 +542,8 @@ func (e *Engine) leaveDevices(peers []*peer) {
 	for _, s := range e.mu.stagers { // no call adds one any more
 		if !s.recorder.Flush(ctx) {
 			e.log.Warn("device does not end its copies: their memory is not freed", "after", deviceLimit)
+			continue
 		}
+		s.unpin(e.log)
 	}
 }

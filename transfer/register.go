@@ -21,18 +21,26 @@ type Registered struct {
 
 // A registry has the registered memory of a process, by its address.
 type registry struct {
-	sync.Mutex
-	all map[uintptr]*Registered
+	sync.Mutex // also held while devices pin and unpin, which takes time
+	all        map[uintptr]*Registered
+	pinned     map[uintptr]*pinned // also memory that was released, as long as it is in use
+}
+
+// pinned is memory that all devices of the process have pinned.
+type pinned struct {
+	bytes int64
+	users int    // times that it is registered, or was and is still in use
+	give  func() // of the last time, or nil: gives it back when there is no user any more
 }
 
 // Register has every device of this process be able to copy from and to memory of the host. To register the same memory again costs
-// nothing: it returns the same Registered. The memory is given back when Release was called as often as Register, and none of its
-// buffers is used any more; it may have a Free for that.
+// nothing: it returns the same Registered. The memory is unpinned and given back when Release was called as often as Register, and
+// none of its buffers is used any more; it may have a Free for that.
 func (e *Engine) Register(m Memory) (*Registered, error) {
 	if m.Region.Space() == memory.Device || m.Region.Len() == 0 {
 		return nil, invalid("registered memory is memory of the host, and some")
 	}
-	e.registry.Lock() // also while devices pin, which takes time
+	e.registry.Lock()
 	defer e.registry.Unlock()
 	at := addressOf(m.Region)
 	if r := e.registry.all[at]; r != nil {
@@ -42,17 +50,16 @@ func (e *Engine) Register(m Memory) (*Registered, error) {
 		r.uses++
 		return r, nil
 	}
-	for _, d := range slices.Sorted(maps.Keys(e.opt.Devices)) {
-		if err := e.opt.Devices[d].Pin(m.Region); err != nil {
-			return nil, fmt.Errorf("%w: memory of %d bytes for device %d: %w", ErrLimit, m.Region.Len(), d, err)
-		}
+	if err := e.pin(m); err != nil {
+		return nil, err
 	}
+	m.Free = func() { e.unpin(m.Region) }
 	whole, err := e.pool.Buffer(Spec{Type: memory.U8, Dims: []int64{m.Region.Len()}}, m)
-	if err != nil {
-		return nil, err
+	if err == nil {
+		err = whole.Define(e.pool.Ready())
 	}
-	if err := whole.Define(e.pool.Ready()); err != nil {
-		return nil, err
+	if err != nil {
+		panic(fmt.Sprintf("%d bytes of memory: %v", m.Region.Len(), err)) // they are as large as they are, and defined once
 	}
 	if e.registry.all == nil {
 		e.registry.all = make(map[uintptr]*Registered)
@@ -60,6 +67,52 @@ func (e *Engine) Register(m Memory) (*Registered, error) {
 	r := &Registered{engine: e, whole: whole, uses: 1}
 	e.registry.all[at] = r
 	return r, nil
+}
+
+// pin has all devices pin memory. If one refuses, none keeps it. The lock of the registry is held.
+func (e *Engine) pin(m Memory) error {
+	at, size := addressOf(m.Region), m.Region.Len()
+	if p := e.registry.pinned[at]; p != nil {
+		if p.bytes != size {
+			return invalid("%d bytes of memory of which %d are in use", size, p.bytes)
+		}
+		p.users++
+		p.give = m.Free
+		return nil
+	}
+	devices := slices.Sorted(maps.Keys(e.opt.Devices))
+	for i, d := range devices {
+		if err := e.opt.Devices[d].Pin(m.Region); err != nil {
+			for _, d := range devices[:i] {
+				unpin(e.opt.Devices[d], m.Region, e.log)
+			}
+			return fmt.Errorf("%w: memory of %d bytes for device %d: %w", ErrLimit, size, d, err)
+		}
+	}
+	if e.registry.pinned == nil {
+		e.registry.pinned = make(map[uintptr]*pinned)
+	}
+	e.registry.pinned[at] = &pinned{bytes: size, users: 1, give: m.Free}
+	return nil
+}
+
+// unpin has all devices unpin memory that nothing copies any more, and gives it back, unless it was registered again.
+func (e *Engine) unpin(m memory.Region) {
+	e.registry.Lock()
+	at := addressOf(m)
+	p := e.registry.pinned[at]
+	p.users--
+	last := p.users == 0
+	if last {
+		delete(e.registry.pinned, at)
+		for _, d := range slices.Sorted(maps.Keys(e.opt.Devices)) {
+			unpin(e.opt.Devices[d], m, e.log)
+		}
+	}
+	e.registry.Unlock()
+	if last && p.give != nil {
+		p.give()
+	}
 }
 
 // addressOf is where memory of the host begins.

@@ -83,6 +83,18 @@ func TestRegisteredMemory(t *testing.T) {
 		if freed != 1 {
 			t.Errorf("the memory was given back %d times; want once", freed)
 		}
+		for i, f := range fakes {
+			if n := f.Pinned(&host.Region.Bytes()[0]); n != 0 {
+				t.Errorf("device %d has memory pinned that was given back", i)
+			}
+		}
+		a.Close(t.Context())
+		b.Close(t.Context())
+		for i, f := range fakes {
+			if n := f.AllPinned(); n != 0 {
+				t.Errorf("device %d has %d regions pinned after the end of all engines", i, n)
+			}
+		}
 	})
 }
 
@@ -93,7 +105,9 @@ func TestCopiesOfRegisteredMemory(t *testing.T) {
 		fakes := devices(w, 1, &devicetest.Fake{Rate: 1e6})
 		a, _ := w.pair()
 		freed := false
-		r, err := a.Register(transfer.Memory{Region: memory.Of(make([]byte, 1<<20)), Free: func() { freed = true }})
+		raw := make([]byte, 1<<20)
+		host := transfer.Memory{Region: memory.Of(raw), Free: func() { freed = true }}
+		r, err := a.Register(host)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -130,6 +144,17 @@ func TestCopiesOfRegisteredMemory(t *testing.T) {
 			t.Fatal(err)
 		}
 		r.Release()
+		again, err := a.Register(host)
+		if err != nil {
+			t.Fatalf("Register() of memory that was released, and is in use = %v", err)
+		}
+		if n := fakes[0].Pinned(&raw[0]); n != 1 {
+			t.Errorf("the memory is pinned %d times; want once", n)
+		}
+		if _, err := a.Register(transfer.Memory{Region: memory.Of(raw[:5])}); !errors.Is(err, serry.ErrInvalid) {
+			t.Errorf("Register() of a part of it = %v; want ErrInvalid", err)
+		}
+		again.Release()
 		time.Sleep(500 * time.Millisecond)
 		if freed || into.Definition().State() == transfer.Complete {
 			t.Error("the memory was given back while the device copies, or the copy took no time")
@@ -177,8 +202,12 @@ func TestCopiesThatAreRefused(t *testing.T) {
 			t.Errorf("Register() of memory of a device = %v; want ErrInvalid", err)
 		}
 		fakes[2].RefusePins = true
+		before := fakes[0].AllPinned()
 		if _, err := a.Register(transfer.Memory{Region: memory.Of(make([]byte, 8))}); !errors.Is(err, transfer.ErrLimit) {
 			t.Errorf("Register() that a device refuses = %v; want ErrLimit", err)
+		}
+		if n := fakes[0].AllPinned(); n != before {
+			t.Errorf("a device has %d regions pinned; want %d: another one refused", n, before)
 		}
 		for _, b := range []*transfer.Buffer{loose, longer, other} {
 			b.Delete()

@@ -2,6 +2,7 @@ package transfer
 
 import (
 	"fmt"
+	"log/slog"
 	"slices"
 	"sync"
 
@@ -56,7 +57,7 @@ type track struct {
 	mu struct {
 		sync.Mutex
 		free    []memory.Region        // slots
-		made    int                    // slots that there are
+		made    []memory.Region        // slots that there are
 		waiting [Bulk + 1][]*slotWait  // for a slot, by class
 		queue   [Bulk + 1][]*stageCopy // with chunks that the device was not given, by class
 		hot     int                    // urgent chunks that the device has
@@ -111,7 +112,7 @@ func (t *track) serve() {
 	for {
 		t.mu.Lock()
 		c := slices.IndexFunc(order[:], func(c Class) bool { return len(t.mu.waiting[c]) > 0 })
-		if c < 0 || len(t.mu.free) == 0 && t.mu.made >= stageSlots {
+		if c < 0 || len(t.mu.free) == 0 && len(t.mu.made) >= stageSlots {
 			t.mu.Unlock()
 			return
 		}
@@ -135,8 +136,20 @@ func (t *track) slot() (memory.Region, error) {
 	if err := t.stager.device.Pin(slot); err != nil {
 		return memory.Region{}, fmt.Errorf("pinned memory: %w", err)
 	}
-	t.mu.made++
+	t.mu.made = append(t.mu.made, slot)
 	return slot, nil
+}
+
+// unpin gives the pinned memory back, when nothing is copied any more.
+func (s *stager) unpin(log *slog.Logger) {
+	for _, t := range []*track{&s.down, &s.up} {
+		t.mu.Lock()
+		for _, slot := range t.mu.made {
+			unpin(s.device, slot, log)
+		}
+		t.mu.made, t.mu.free = nil, nil
+		t.mu.Unlock()
+	}
 }
 
 // A stageCopy is one piece that is copied, chunk by chunk.

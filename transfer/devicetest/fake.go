@@ -11,6 +11,7 @@ package devicetest
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 	"unsafe"
@@ -107,6 +108,25 @@ func (f *Fake) Pin(r memory.Region) error {
 	}
 	f.pinned = append(f.pinned, r.Bytes())
 	return nil
+}
+
+// Unpin implements transfer.Unpinner.
+func (f *Fake) Unpin(r memory.Region) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	at := slices.IndexFunc(f.pinned, func(p []byte) bool { return &p[0] == &r.Bytes()[0] && int64(len(p)) == r.Len() })
+	if at < 0 {
+		return ErrRefused
+	}
+	f.pinned = slices.Delete(f.pinned, at, at+1)
+	return nil
+}
+
+// AllPinned is how many regions are pinned.
+func (f *Fake) AllPinned() int {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return len(f.pinned)
 }
 
 // Pinned is how often memory that begins at a byte was pinned.
