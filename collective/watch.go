@@ -202,12 +202,15 @@ func (g *Group) cliqueOrEnded(h link.Header) *clique {
 	return nil
 }
 
-// Needs implements link.Keeper: while there are cliques, or some are formed, all links are of use.
-func (h *handler) Needs(serry.Life) bool {
+// Needs implements link.Keeper: while there are cliques, or some are formed, all links are needed.
+func (h *handler) Needs(serry.Life) link.Need {
 	g := (*Group)(h)
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	return len(g.mu.streams)+len(g.mu.forming)+len(g.mu.prepared)+len(g.mu.meetings)+len(g.mu.seeking) > 0
+	if len(g.mu.streams)+len(g.mu.forming)+len(g.mu.prepared)+len(g.mu.meetings)+len(g.mu.seeking) > 0 {
+		return link.Needed
+	}
+	return link.Unneeded
 }
 
 // Unexpected implements link.Handler. Data of a clique that is not known yet are kept; of one that is over they are

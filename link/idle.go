@@ -10,14 +10,29 @@ import (
 // defaultIdle is how long a link that no family has use for may carry nothing until it is closed.
 const defaultIdle = 10 * time.Minute
 
-// A Keeper is a Handler that says whether it has use for the link to a peer. A link that no family has use for is closed when it
-// was idle for long, or when another link needs its place (TR-COM-4). A Handler that is no Keeper has use for all links.
+// waitTenure is how long a link that families only wait by carries nothing until another link can take its place.
+const waitTenure = 3 * time.Second
+
+// A Need says what a family needs the link to a peer for.
+type Need uint8
+
+// The needs, the least first.
+const (
+	Unneeded Need = iota // nothing
+	Waiting              // it waits for the peer, or the peer for this process: it can wait without the link for a while
+	Needed               // work of both sides goes on by it
+)
+
+// A Keeper is a Handler that says what it needs the link to a peer for. A link that no family needs is closed when it was idle for
+// long, or when another link needs its place. A link that families only wait by gives its place, too, if no other one does, when it
+// has carried nothing for 3 s: otherwise peers that wait could keep those out that they wait for (TR-COM-4). A Handler that is no
+// Keeper needs all links.
 type Keeper interface {
 	Handler
 
 	// Needs is called by goroutines of the link layer, and must not block. A family that begins to use a link right after it said
-	// no sees the link go down, and makes it again, as after every other loss.
-	Needs(peer serry.Life) bool
+	// that it does not need it sees the link go down, and makes it again, as after every other loss.
+	Needs(peer serry.Life) Need
 }
 
 var errIdle = errors.New("no family has use for the link")
@@ -55,8 +70,8 @@ func (l *Link) watchIdle(now time.Duration) {
 	if most < 0 || idle < most/2 {
 		return
 	}
-	switch needed := l.net.needs(l.peer); {
-	case needed:
+	switch need := l.net.needs(l.peer); {
+	case need != Unneeded:
 		l.wanted()
 		l.control(&Header{Type: typeNeed})
 	case idle >= most:
@@ -76,35 +91,47 @@ func (l *Link) closeIdle() {
 	}
 }
 
-// needs says whether a family has use for the link to a peer. Without families the program itself has.
-func (n *Net) needs(peer serry.Life) bool {
-	families := 0
+// needs is the greatest need that a family has for the link to a peer. Without families the program itself needs it.
+func (n *Net) needs(peer serry.Life) Need {
+	need, families := Unneeded, 0
 	for _, f := range []Family{Collective, Transfer} {
 		h := n.handler(f)
 		if h == nil {
 			continue
 		}
 		families++
-		if k, ok := h.(Keeper); !ok || k.Needs(peer) {
+		k, ok := h.(Keeper)
+		if !ok {
+			return Needed
+		}
+		need = max(need, k.Needs(peer))
+	}
+	if families == 0 {
+		return Needed
+	}
+	return need
+}
+
+// evict closes the link that was idle for the longest of those that no family needs; or, if waiting ones may be closed, and there is
+// no other, of those that families only wait by. It says whether there is one.
+func (n *Net) evict(waiting bool) bool {
+	now := n.now()
+	var victims [Needed]*Link
+	var longest [Needed]time.Duration
+	for _, l := range n.up() {
+		need, idle := n.needs(l.peer), l.idle(now)
+		if need == Needed || need == Waiting && (!waiting || idle < waitTenure) {
+			continue
+		}
+		if victims[need] == nil || idle > longest[need] {
+			victims[need], longest[need] = l, idle
+		}
+	}
+	for _, l := range victims {
+		if l != nil {
+			l.closeIdle()
 			return true
 		}
 	}
-	return families == 0
-}
-
-// evict closes the link that was idle for the longest of those that no family has use for, and says whether there is one.
-func (n *Net) evict() bool {
-	now := n.now()
-	var victim *Link
-	longest := time.Duration(-1)
-	for _, l := range n.up() {
-		if idle := l.idle(now); idle > longest && !n.needs(l.peer) {
-			victim, longest = l, idle
-		}
-	}
-	if victim == nil {
-		return false
-	}
-	victim.closeIdle()
-	return true
+	return false
 }

@@ -288,7 +288,7 @@ func (n *Net) now() time.Duration { return time.Since(n.began) }
 func (n *Net) Link(ctx context.Context, peer serry.Life) (*Link, error) {
 	for {
 		l, err := n.enter(peer)
-		if errors.Is(err, serry.ErrLimit) && n.evict() {
+		if errors.Is(err, serry.ErrLimit) && n.evict(true) {
 			continue
 		}
 		if err != nil {

@@ -466,12 +466,15 @@ func (e *Engine) Unexpected(l *link.Link, h link.Header) bool {
 	return true
 }
 
-// Needs implements link.Keeper: it says whether transfers with a peer have not ended.
-func (e *Engine) Needs(life serry.Life) bool {
+// Needs implements link.Keeper: it says whether transfers with a peer have not ended, and whether both halves of one have met.
+func (e *Engine) Needs(life serry.Life) link.Need {
 	e.mu.Lock()
 	p := e.mu.peers[life]
 	e.mu.Unlock()
-	return p != nil && p.needs()
+	if p == nil {
+		return link.Unneeded
+	}
+	return p.needs()
 }
 
 // Event implements link.Handler.

@@ -122,3 +122,82 @@ func TestFewLinksForManyPeers(t *testing.T) {
 		}
 	})
 }
+
+// Peers whose sends this process does not receive yet take no place from a peer that it waits for: a process that may have two links
+// receives from five peers, one after the other, whatever their order.
+func TestWaitingPeersTakeNoPlace(t *testing.T) {
+	clause.Cite(t, "TR-COM-4", "TR-ORD-4", "TR-ORD-6", "TRT-232")
+	inBubble(t, func(t *testing.T, w *world) {
+		var all []*process
+		for i := range 6 {
+			w.link.MaxLinks = 0
+			if i == 0 {
+				w.link.MaxLinks = 2
+			}
+			all = append(all, w.start(life(i, uint64(10+i))))
+		}
+		a := all[0]
+		var sent []transfer.Item
+		for _, p := range all[1:] {
+			sent = append(sent, p.send(a, 1, []byte("x")))
+			time.Sleep(time.Second) // the first two have the links
+		}
+		for i := len(sent) - 1; i >= 0; i-- {
+			begun := time.Now()
+			got := a.receive(all[1+i], 1, 1)
+			if string(content(t, got.Buffer)) != "x" || sent[i].Event.Wait(t.Context()) != nil {
+				t.Errorf("transfer from peer %d is wrong", 1+i)
+			}
+			if d := time.Since(begun); d > 30*time.Second {
+				t.Errorf("transfer from peer %d took %v", 1+i, d)
+			}
+			if n := links(a); n > 2 {
+				t.Errorf("%d links; at most 2", n)
+			}
+		}
+	})
+}
+
+// A transfer that has not ended is not dropped when its link gives its place to another one. Bytes that move keep their link: others
+// wait until they have come. A receive that waits for its peer loses the link, and goes on when the peer sends.
+func TestEvictionDropsNothing(t *testing.T) {
+	clause.Cite(t, "TR-COM-4", "TRT-232")
+	inBubble(t, func(t *testing.T, w *world) {
+		var all []*process
+		for i := range 6 {
+			w.link.MaxLinks = 0
+			if i == 0 {
+				w.link.MaxLinks = 2
+			}
+			all = append(all, w.start(life(i, uint64(10+i))))
+		}
+		a := all[0]
+		w.network.setPace(5 * time.Millisecond)
+		var early, large []transfer.Item
+		for _, p := range all[1:] {
+			early = append(early, p.receive(a, 1, 1))
+			time.Sleep(time.Second)
+		}
+		const size = 10 << 20
+		for i, p := range all[1:] {
+			sent, got := a.send(p, 2, fill(size, uint64(i))), p.receive(a, 2, size)
+			large = append(large, got, sent)
+		}
+		for i, item := range large {
+			if err := item.Event.Wait(t.Context()); err != nil {
+				t.Errorf("transfer to peer %d: %v", 1+i/2, err)
+			}
+		}
+		for _, r := range a.Records() {
+			if r.Resumed > 0 || r.Err != nil {
+				t.Errorf("the transfer to %v was resumed %d times, and ended with %v; want it on one link", r.Peer, r.Resumed, r.Err)
+			}
+		}
+		for i, p := range all[1:] {
+			sent := a.send(p, 1, []byte{byte(i)})
+			if got := content(t, early[i].Buffer); got[0] != byte(i) || sent.Event.Wait(t.Context()) != nil {
+				t.Errorf("the early receive of peer %d is wrong", 1+i)
+			}
+		}
+	})
+}

@@ -60,7 +60,7 @@ type peer struct {
 		running  bool
 		closed   bool
 		dialling bool
-		needed   bool                  // the link is of use, although nothing is queued
+		need     link.Need             // what the link is needed for, although nothing is queued
 		known    map[match.Number]bool // transfers that data or credit may come for
 		stages   map[match.Number]bool // sends from devices: what credit comes for is to be staged
 	}
@@ -103,12 +103,12 @@ func (p *peer) try(f func()) bool {
 // run takes from the inbox until it is empty.
 func (p *peer) run() {
 	for {
-		needed := p.needsLink()
+		need := p.need()
 		p.mu.Lock()
 		batch := p.mu.inbox
 		p.mu.inbox = nil
 		p.mu.running = len(batch) > 0
-		p.mu.needed = needed
+		p.mu.need = need
 		p.mu.Unlock()
 		if len(batch) == 0 {
 			return
@@ -123,16 +123,26 @@ func (p *peer) run() {
 	}
 }
 
-// needsLink says whether the link is of use: something has not ended, or the peer has something that has not.
-func (p *peer) needsLink() bool {
-	return p.machine.Busy() || p.machine.Awaited() || len(p.backlog)+len(p.held)+len(p.deliveries) > 0
+// need says what the link is needed for. A transfer whose halves have not met goes on without it when it comes back; so does the
+// question how one ended.
+func (p *peer) need() link.Need {
+	switch {
+	case p.machine.Met():
+		return link.Needed
+	case p.machine.Busy() || p.machine.Awaited() || len(p.backlog)+len(p.held)+len(p.deliveries) > 0:
+		return link.Waiting
+	}
+	return link.Unneeded
 }
 
-// needs is needsLink for other goroutines.
-func (p *peer) needs() bool {
+// needs is need for other goroutines.
+func (p *peer) needs() link.Need {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.mu.running || p.mu.needed
+	if p.mu.running {
+		return link.Needed
+	}
+	return p.mu.need
 }
 
 // close has nothing more be queued. What is in the inbox is still done.

@@ -61,7 +61,8 @@ func (m *Machine) carryNothing() {
 func (s *send) wanted() {
 	m := s.machine
 	m.unload(s)
-	s.met, s.step = true, m.now
+	s.meet()
+	s.step = m.now
 	switch {
 	case s.queued:
 	case s.Place.Known() || len(m.cargo.queue) == 0 && m.room(m.cargo.asked, s.Shape.Bytes):

@@ -154,6 +154,7 @@ type Machine struct {
 	cargo    cargo              // data that offers carry
 	receives map[ID]*receive    // that have not ended
 	offers   map[ID]*offer      // that no receive was posted for
+	met      int                // sends and receives that have not ended and have met their other half
 	past     window
 }
 
@@ -411,6 +412,9 @@ func (m *Machine) Paired(r Ref) bool {
 
 // Busy says whether contact is of use: there are operations that have not ended, or ends that the peer does not know.
 func (m *Machine) Busy() bool { return len(m.ops)+len(m.unagreed) > 0 }
+
+// Met says whether an operation that has not ended has met its other half.
+func (m *Machine) Met() bool { return m.met > 0 }
 
 // Awaited says whether the peer has sends that no receive was posted for.
 func (m *Machine) Awaited() bool { return len(m.offers) > 0 }

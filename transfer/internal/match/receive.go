@@ -45,7 +45,7 @@ func (m *Machine) postReceive(o Op) {
 	r.alarm.act = r.wake
 	m.ops[o.Ref], m.receives[o.ID] = r, r
 	if past := m.past.find(o.ID, false); past != nil { // the sender has ended before
-		r.number = past.number
+		r.meet(past.number)
 		m.past.forget(past)
 		r.verdict = &past.verdict
 		r.end() // the sender was told then
@@ -104,7 +104,7 @@ func (m *Machine) cancelled(msg Message) {
 		past.number = msg.Number
 		m.answer(msg, past.verdict)
 	case r != nil && (r.number == msg.Number || r.number == 0):
-		r.number = msg.Number
+		r.meet(msg.Number)
 		r.decide(msg.Verdict)
 	case past != nil || r != nil:
 		m.answer(msg, verdict(Exists, "the receiver knows another send by %v", msg.ID))
@@ -122,9 +122,18 @@ func (m *Machine) answer(msg Message, v Verdict) {
 	m.tell(Message{Kind: Done, Number: msg.Number, ID: msg.ID, Verdict: v})
 }
 
+// meet notes the send that this is the receive of.
+func (r *receive) meet(n Number) {
+	if r.number == 0 && n != 0 {
+		r.machine.met++
+	}
+	r.number = n
+}
+
 // pair joins the receive with a send, if they agree on what is moved. data are what the offer carries, or nil.
 func (r *receive) pair(o offer, data []byte) {
-	r.number, r.class, r.offered, r.early = o.number, o.class, o.ready, o.early
+	r.meet(o.number)
+	r.class, r.offered, r.early = o.class, o.ready, o.early
 	r.find(o.place, o.carry)
 	r.step = r.machine.now
 	if o.shape.Bytes != r.Shape.Bytes || o.shape.Digest != r.Shape.Digest {
@@ -276,6 +285,9 @@ func (r *receive) finish() {
 // end ends the transfer on this side. The verdict is remembered: the sender may not have it yet.
 func (r *receive) end() {
 	m := r.machine
+	if r.number != 0 {
+		m.met--
+	}
 	delete(m.ops, r.Ref)
 	delete(m.receives, r.ID)
 	m.do(End{Ref: r.Ref, Verdict: *r.verdict})

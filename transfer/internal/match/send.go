@@ -43,6 +43,14 @@ func (m *Machine) postSend(o Op) {
 	s.ask()
 }
 
+// meet notes that the receiver has accepted.
+func (s *send) meet() {
+	if !s.met {
+		s.met = true
+		s.machine.met++
+	}
+}
+
 // ask tells the receiver where this side stands. The receiver answers by what it wants next, or by its verdict.
 func (s *send) ask() {
 	m := s.machine
@@ -185,6 +193,9 @@ func (s *send) settle() {
 func (s *send) finish(v Verdict, agreed bool) {
 	m := s.machine
 	s.over = true
+	if s.met {
+		m.met--
+	}
 	s.set()
 	m.unload(s)
 	delete(m.ops, s.Ref)
@@ -264,7 +275,8 @@ func (m *Machine) accepted(msg Message) {
 		s.wanted()
 	default:
 		m.unload(s)
-		s.met, s.taken, s.moving, s.sent, s.step = true, true, true, false, m.now
+		s.meet()
+		s.taken, s.moving, s.sent, s.step = true, true, false, m.now
 		s.repeat = Never
 		s.set()
 		m.do(Move{s.Ref, s.number, msg.Missing})

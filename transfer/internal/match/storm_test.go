@@ -264,6 +264,9 @@ func (w *world) judge() {
 			if left := e.m.Waits(); !e.dead && (len(left) > 0 || e.m.Deadline() < match.Never) {
 				w.breaks("%s: the machine still has %v, and wakes at %v", e.name, left, e.m.Deadline())
 			}
+			if !e.dead && e.m.Met() {
+				w.breaks("%s: the machine says that halves have met; none is left", e.name)
+			}
 		}
 	}
 }
