@@ -7,6 +7,7 @@ import (
 	"errors"
 	"maps"
 	"slices"
+	"strconv"
 	"time"
 )
 
@@ -29,8 +30,8 @@ const (
 )
 
 // testify says what this process has recorded, in at most so many bytes: of cliques that are in use, and of those that have
-// ended just now.
-func (g *Group) testify(_ context.Context, _ string, most int) []byte {
+// ended just now. The argument, a number, says how many records of each rank are wanted; without it there are as many as fit.
+func (g *Group) testify(_ context.Context, argument string, most int) []byte {
 	cliques := g.testified()
 	ranks := 0
 	for _, c := range cliques {
@@ -38,6 +39,9 @@ func (g *Group) testify(_ context.Context, _ string, most int) []byte {
 	}
 	b := appendTime([]byte{testimonyVersion}, time.Now())
 	records := (most/max(ranks, 1) - rankBytes) / recordBytes
+	if n, err := strconv.Atoi(argument); err == nil {
+		records = min(records, n)
+	}
 	for _, c := range cliques {
 		next := c.appendTestimony(b, min(max(records, 1), toldRecords))
 		if len(next) > most {

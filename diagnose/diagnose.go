@@ -194,7 +194,7 @@ func Judge(e Evidence) Report {
 	case wait != nil:
 		r.Kind, r.Stage, r.Verdict, r.Advice = Waiting, wait.Stage, j.waitVerdict(wait), j.waitAdvice(wait)
 		r.Evidence = e.Hang.pressed("is", wait.ranks()...)
-	case e.Hang != nil && e.Hang.Hang != nil:
+	case e.Hang != nil && e.Hang.Hang != nil && e.Hang.Hang.Kind != HangIdle:
 		r.hang(e.Hang, e.Status.Clock)
 	case j.failedOver(r.First):
 		r.Kind, r.Grade, r.Verdict = Well, Sure, TakeoverText(j.status.Takeover, j.status.Leader, j.status.Clock.Location(), 0)
@@ -203,6 +203,8 @@ func Judge(e Evidence) Report {
 		r.Kind, r.Grade, r.Verdict = Well, Likely, "no failure; "+StragglerText(j.status, j.status.Stragglers[0])
 		r.Evidence = e.Hang.pressed("is", indexOf(j.status.Stragglers[0].Task)...)
 		r.Advice = []string{"serry top shows how far each rank is; compare what that rank, or its host, does beside the job"}
+	case e.Hang != nil && e.Hang.Hang != nil:
+		r.hang(e.Hang, e.Status.Clock)
 	default:
 		r.Kind, r.Verdict = Well, j.well(r.First)
 	}

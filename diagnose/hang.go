@@ -12,7 +12,8 @@ type HangEvidence struct {
 	Ranks    []RankEvidence // that run, or have ended well
 	Barriers []BarrierEvidence
 
-	Transfers []TransferEvidence // that have not ended
+	Transfers   []TransferEvidence // that have not ended
+	Collectives []CollectiveEvidence
 
 	Size    int           // how many ranks the job has
 	Steady  time.Duration // since when the service has answered without a break
@@ -54,6 +55,8 @@ const (
 	HangIO        HangKind = "io"        // a rank reads or writes: slow, not a hang
 	HangBusy      HangKind = "busy"      // a rank computes inside one function
 	HangSlow      HangKind = "slow"      // a rank goes on, later than the others
+	HangDiffer    HangKind = "differ"    // ranks have begun different operations under one number
+	HangIdle      HangKind = "idle"      // ranks stand still, and none is known to wait: Waits has them, and Ranks is empty
 )
 
 // A Grade says how well a verdict is founded (D-HG-14).
@@ -85,7 +88,8 @@ type HangWait struct {
 	Count   int    `json:"count"`
 	At      string `json:"at,omitempty"` // where in their code, if it is the same for all
 
-	Transfer TransferWait `json:"transfer,omitzero"` // the oldest of the transfers that they wait for
+	Transfer   TransferWait   `json:"transfer,omitzero"` // the oldest of the transfers that they wait for
+	Collective CollectiveWait `json:"collective,omitzero"`
 }
 
 const (
@@ -93,21 +97,30 @@ const (
 	raisedPatience = 10 * time.Second // a rank that leaves after an exception
 	stallTimes     = 3                // times the longest stall that ended well
 	savePatience   = 5                // times the patience, for a rank that writes a checkpoint
+	idleAfter      = 4 * time.Second  // half of all ranks stand still
 )
 
 // JudgeHang says what keeps ranks waiting, or returns nil if no rank waits for longer than usual. It is pure: the same
 // evidence at the same time gives the same hang, and the order of the evidence does not matter.
 //
 // There are three steps. First it finds the waiting ranks: the service knows those at barriers, processes tell of their
-// transfers, and stacks show those in computations. Then it follows each chain of waits to its end, to the ranks that wait for no other rank. Last it asks how long
+// transfers and of their collective operations, and stacks show those in computations. Then it follows each chain of waits to its end, to the ranks that wait for no other rank. Last it asks how long
 // these ranks have done what they do. Only if all of them stand still does a wait become more than late.
 func JudgeHang(now time.Duration, e HangEvidence) *Hang {
 	g := newWaitGraph(e)
 	var worst *Hang
+	for _, h := range g.differences(now) {
+		if h.worse(worst) {
+			worst = h
+		}
+	}
 	for _, w := range g.judged() {
 		if h := g.judge(now, w); h != nil && h.worse(worst) {
 			worst = h
 		}
+	}
+	if worst == nil && len(g.waits) == 0 {
+		return g.idle(now)
 	}
 	return worst
 }
@@ -160,6 +173,7 @@ func newWaitGraph(e HangEvidence) *waitGraph {
 		}
 	}
 	g.inTransfers()
+	g.inCollectives()
 	g.inComputations()
 	slices.SortFunc(g.waits, func(a, b *wait) int {
 		return cmp.Or(cmp.Compare(a.since, b.since), cmp.Compare(a.Barrier, b.Barrier), slices.Compare(a.Ranks, b.Ranks))
@@ -342,13 +356,13 @@ func (g *waitGraph) waitsFor(w *wait) []HangWait {
 	return all
 }
 
-// deadlock judges ranks that wait for each other, at barriers or in transfers: it cannot end by itself, unless a half of a transfer
+// deadlock judges ranks that wait for each other, at barriers, in transfers or in collectives: it cannot end by itself, unless a half of a transfer
 // is posted after all.
 func (g *waitGraph) deadlock(now time.Duration, first *wait, h *Hang) *Hang {
 	h.Kind, h.Grade, h.Waits = HangDeadlock, Sure, nil
 	led := g.leadsTo(first)
 	for _, w := range g.waits {
-		if len(w.Ranks) == 0 || w.atEnd || w == g.soft || w.Transfer.is() && !led[w] {
+		if len(w.Ranks) == 0 || w.atEnd || w == g.soft || w.toldByProcesses() && !led[w] {
 			continue
 		}
 		h.Waits = append(h.Waits, w.HangWait)

@@ -61,7 +61,7 @@ func ReadHang(text []byte) (*HangReport, error) {
 	if r.Version != HangReportVersion {
 		return nil, fmt.Errorf("report about a hang of version %d", r.Version)
 	}
-	if h := r.Hang; h != nil && len(h.Ranks) == 0 && h.Kind != HangDeadlock {
+	if h := r.Hang; h != nil && (len(h.Ranks) == 0 && h.Kind != HangDeadlock && h.Kind != HangIdle || len(h.Waits) == 0 && (h.Kind == HangDiffer || h.Kind == HangIdle)) {
 		return nil, errors.New("report about a hang without a rank")
 	}
 	r.Past = r.Past[max(0, len(r.Past)-pastShown):]

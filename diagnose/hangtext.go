@@ -20,6 +20,10 @@ func (h *Hang) Text(now time.Duration, begun time.Time) string {
 	switch h.Kind {
 	case HangDeadlock:
 		return fmt.Sprintf("deadlock since %s: %s", since, h.crossing())
+	case HangDiffer:
+		return h.differs()
+	case HangIdle:
+		return fmt.Sprintf("no failure; %s %s still since %s (%s), and no rank is known to wait for another", waiters, verb(h.waiting(), "stands", "stand"), since, lasts)
 	case HangStopped:
 		return fmt.Sprintf("%s %s stopped since %s (SIGSTOP); %s %s for %s", who, verb(n, "is", "are"), since, waiters, wait, them)
 	case HangLeaving:
@@ -47,7 +51,7 @@ type HangLine struct {
 	Text string `json:"text"`
 }
 
-// Lines are what the text rests on, in a fixed order: at, process, storage, waiting, transfer, host, grade, next (D-CLI-1). begun is as
+// Lines are what the text rests on, in a fixed order: at, process, storage, waiting, transfer, clique, host, grade, next (D-CLI-1). begun is as
 // in [Hang.Text].
 func (h *Hang) Lines(begun time.Time) []HangLine {
 	var lines []HangLine
@@ -72,6 +76,11 @@ func (h *Hang) Lines(begun time.Time) []HangLine {
 	for _, w := range h.Waits[:min(len(h.Waits), transfersShown)] {
 		if w.Transfer.is() {
 			add("transfer", w.Transfer.text(begun))
+		}
+	}
+	if len(h.Waits) > 0 {
+		for _, text := range h.Waits[0].Collective.lines() {
+			add("clique", text)
 		}
 	}
 	for _, text := range h.hosts() {
@@ -200,12 +209,16 @@ func (h *Hang) reason() string {
 	switch {
 	case first.Transfer.is() && h.Kind != HangStopped:
 		return first.Transfer.reason()
+	case first.Collective.is() && h.Kind != HangStopped:
+		return first.Collective.reason()
 	case h.Kind == HangDeadlock:
 		return "the service knows who has arrived where"
 	case first.Barrier != "":
 		return "the service knows who has arrived"
 	case h.Kind == HangStopped:
 		return "the kernel says so"
+	case h.Kind == HangIdle:
+		return "they may have nothing to do"
 	case h.Grade == Likely && n > 1:
 		return fmt.Sprintf("%d ranks in one wait, %s outside it", n, ranks)
 	case h.Grade == Likely:
@@ -217,8 +230,15 @@ func (h *Hang) reason() string {
 // next says what to do.
 func (h *Hang) next() string {
 	transfer := len(h.Waits) > 0 && h.Waits[0].Transfer.is()
+	collective := len(h.Waits) > 0 && h.Waits[0].Collective.is()
 	if len(h.Ranks) == 0 && transfer {
 		return "serry why --transfers: each of these ranks waits for a half of a transfer that another one does not post"
+	}
+	if h.Kind == HangDiffer || len(h.Ranks) == 0 && collective {
+		return "serry why --collectives: the ranks do not call the same operations in the same order"
+	}
+	if h.Kind == HangIdle {
+		return ""
 	}
 	if len(h.Ranks) == 0 {
 		return "compare what leads the ranks to these barriers: they do not do the same things in the same order"
@@ -233,6 +253,8 @@ func (h *Hang) next() string {
 		return "see whether the file system answers on that host"
 	case transfer && (h.Stage == Stalled || h.Stage == Stuck):
 		return fmt.Sprintf("serry why --transfers · serry stacks %d --full", first.Rank)
+	case collective && (h.Stage == Stalled || h.Stage == Stuck):
+		return fmt.Sprintf("serry why --collectives · serry stacks %d --full", first.Rank)
 	case h.Stage == Stalled || h.Stage == Stuck || h.Kind == HangBusy:
 		return fmt.Sprintf("serry stacks %d --full", first.Rank)
 	}

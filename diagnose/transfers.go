@@ -47,9 +47,9 @@ type TransferWait struct {
 func (t *TransferWait) is() bool { return t.Key != "" }
 
 const (
-	openPatience    = 30 * time.Second // for a half of a transfer to be posted
-	transfersJudged = 64               // waits of transfers that are judged; all are followed
-	transfersShown  = 3                // lines about transfers below a verdict
+	openPatience   = 30 * time.Second // for a half of a transfer to be posted
+	toldJudged     = 64               // waits in transfers and collectives that are judged; all are followed
+	transfersShown = 3                // lines about transfers below a verdict
 )
 
 // inTransfers finds the ranks that wait in transfers. A transfer goes on beside its program, so a rank waits for one only where its
@@ -59,7 +59,7 @@ func (g *waitGraph) inTransfers() {
 	byRank := make(map[int][]TransferEvidence)
 	for _, t := range g.Transfers {
 		r := g.ranks[t.Waiter]
-		if t.Waiter != t.Peer && r != nil && g.at[t.Waiter] == nil && (r.Class == ClassStatic || r.Class == ClassWaiting && r.Wait == ResultWait) {
+		if t.Waiter != t.Peer && r != nil && g.at[t.Waiter] == nil && r.awaitsProcess() {
 			byRank[t.Waiter] = append(byRank[t.Waiter], t)
 		}
 	}
@@ -116,29 +116,34 @@ func (w *wait) join(o *wait) {
 	w.since, w.open, w.silent = min(w.since, o.since), w.open && o.open, w.silent || o.silent
 }
 
-// judged are the waits that can be the one to tell of: of those in transfers the ones that began first. Thousands of ranks that each
-// wait for the next one are as many waits, and one of the first tells what is the matter.
+// judged are the waits that can be the one to tell of: of those in transfers and in collectives the ones that began first. Thousands of
+// ranks that each wait for the next one are as many waits, and one of the first tells what is the matter.
 func (g *waitGraph) judged() []*wait {
-	transfers := 0
+	told := 0
 	return slices.DeleteFunc(slices.Clone(g.waits), func(w *wait) bool {
-		if w.Transfer.is() {
-			transfers++
+		if w.toldByProcesses() {
+			told++
 		}
-		return w.Transfer.is() && transfers > transfersJudged
+		return w.toldByProcesses() && told > toldJudged
 	})
 }
+
+// toldByProcesses says whether only the processes of its ranks know of a wait.
+func (w *HangWait) toldByProcesses() bool { return w.Transfer.is() || w.Collective.is() }
 
 // mayCome says whether all that a wait is for are halves of transfers that have not been posted, and may be posted as late as their
 // programs like. Where a user has said how long a stall may last, that holds for them, too.
 func (g *waitGraph) mayCome(w *wait) bool { return w.open && g.After == 0 }
 
-// place is where ranks wait: at barrier "a", in transfer 7.
+// place is where ranks wait: at barrier "a", in transfer 7, in operation 41.
 func (w *HangWait) place() string {
 	switch {
 	case w.Barrier != "":
 		return "at " + Place(w.Barrier)
 	case w.Transfer.is():
 		return "in transfer " + w.Transfer.Key
+	case w.Collective.is():
+		return w.Collective.place()
 	}
 	return "in " + w.In
 }

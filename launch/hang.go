@@ -33,7 +33,9 @@ type hangs struct {
 	past      []string // lines about stalls, those of former attempts, too
 	strays    []diagnose.Stray
 
-	transfers transferWaits
+	asking      bool // processes
+	transfers   transferWaits
+	collectives collectiveWaits
 
 	programs map[int]diagnose.Program // what ranks run, as far as it is known
 	compared bool                     // people have been told what differs
@@ -62,7 +64,7 @@ func (j *Job) classed(ev classed) {
 // checkHang looks for ranks that keep the others waiting, says so, and acts where the job is told to.
 func (j *Job) checkHang(view coord.View) step {
 	now := time.Since(j.begun)
-	j.askTransfers(now)
+	j.askProcesses(now)
 	h, notes := j.hangs.watch.Step(now, j.hangEvidence(view, now))
 	stuck := false
 	for _, n := range notes {
@@ -115,7 +117,7 @@ func hangText(h *diagnose.Hang, now time.Duration, begun time.Time) string {
 
 // hangEvidence puts together what is known. The clock of the service counts from another moment than that of the job.
 func (j *Job) hangEvidence(view coord.View, now time.Duration) diagnose.HangEvidence {
-	e := diagnose.HangEvidence{Size: len(j.plan.tasks), After: j.cfg.HangAfter, Steady: j.service.steady().Sub(j.begun), Transfers: j.stillWaiting()}
+	e := diagnose.HangEvidence{Size: len(j.plan.tasks), After: j.cfg.HangAfter, Steady: j.service.steady().Sub(j.begun), Transfers: j.stillWaiting(), Collectives: j.stillInCollectives()}
 	for task, p := range j.plan.tasks {
 		r, known := j.hangs.ranks[task]
 		switch {

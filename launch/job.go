@@ -321,8 +321,8 @@ func (j *Job) event(ev any) step {
 	case classed:
 		j.classed(ev)
 		return step{}
-	case transfersTold:
-		j.transfersTold(ev)
+	case gathered:
+		j.gathered(ev)
 		return step{}
 	case strayed:
 		j.strayed(ev)

@@ -619,7 +619,7 @@ type skyService struct {
 	published []byte // what the job published last
 
 	tells func() []transfer.Report // what its processes say of their transfers, or nil
-	asked int                      // how often they were asked
+	asked int                      // how often they were asked that
 }
 
 func (s *skyService) Exited(t serry.TaskID, cause string) {
@@ -707,7 +707,10 @@ func (s *skyService) publish(_ string, value []byte) {
 	s.published = value
 }
 
-func (s *skyService) gather(context.Context, wire.Inquiry) (g wire.Gathered, err error) {
+func (s *skyService) gather(_ context.Context, i wire.Inquiry) (g wire.Gathered, err error) {
+	if i.Kind != wire.TransfersEvidence {
+		return g, nil
+	}
 	s.mu.Lock()
 	s.asked++
 	tells := s.tells

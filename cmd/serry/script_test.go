@@ -21,7 +21,7 @@ import (
 
 func TestMain(m *testing.M) {
 	// The guard of a run is this binary, too, under another name.
-	testscript.Main(ownList{m}, map[string]func(){"serry": main, launch.GuardName: main, drillCommand: drillTask, leaveCommand: leaveTask, linkCommand: linkTask, evidenceCommand: evidenceTask, transferCommand: transferTask})
+	testscript.Main(ownList{m}, map[string]func(){"serry": main, launch.GuardName: main, drillCommand: drillTask, leaveCommand: leaveTask, linkCommand: linkTask, evidenceCommand: evidenceTask, transferCommand: transferTask, collectiveCommand: collectiveTask})
 }
 
 // ownList gives the tests a list of jobs of their own, which the commands that they run inherit.
