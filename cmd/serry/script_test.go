@@ -73,6 +73,7 @@ func commands() map[string]func(*testscript.TestScript, bool, []string) {
 	all["etcd"] = startEtcd
 	all["page"], all["fetch"], all["streams"] = findPage, fetch, streams
 	all["fetches"], all["act"] = fetches, act
+	all["same"], all["offer"] = same, offerAddress
 	return all
 }
 

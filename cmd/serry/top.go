@@ -11,7 +11,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/serry-dev/serry/diagnose"
-	"github.com/serry-dev/serry/preempt"
 	"github.com/serry-dev/serry/wire"
 )
 
@@ -113,8 +112,7 @@ func (v *topView) look(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	saves, _ := preempt.ReadRecords(ctx, v.remote) // serry why says what is wrong with them
-	e := diagnose.Evidence{Status: s, Hang: v.remote.hang(ctx), Saves: saves}
+	e, _ := v.remote.beside(ctx, s) // serry why says what is wrong with records
 	v.status, v.hang = s, e.Hang
 	switch {
 	case s.Picked == nil:

@@ -9,9 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/serry-dev/serry/coord"
 	"github.com/serry-dev/serry/diagnose"
-	"github.com/serry-dev/serry/preempt"
 	"github.com/serry-dev/serry/wire"
 )
 
@@ -107,29 +105,6 @@ func judged(e diagnose.Evidence, all bool, address string) diagnose.Report {
 		report.Older = diagnose.Older(e, report)
 	}
 	return report
-}
-
-// evidence is what is known of a job without looking at its processes.
-func (r *remote) evidence(ctx context.Context) (diagnose.Evidence, error) {
-	s, err := r.status(ctx, wire.StatusQuery{Tasks: true, Sight: true, Calls: true})
-	if err != nil {
-		return diagnose.Evidence{}, err
-	}
-	saves, _ := preempt.ReadRecords(ctx, r) // a page that is asked for again and again shows the rest
-	return diagnose.Evidence{Status: s, Hang: r.hang(ctx), Saves: saves}, nil
-}
-
-// hang is what the launcher of the job has told the service about ranks that keep the others waiting, or nil.
-func (r *remote) hang(ctx context.Context) *diagnose.HangReport {
-	v, err := result[coord.Value](r.call(ctx, coord.TryGetKeyValue{Key: diagnose.HangKey}))
-	if err != nil {
-		return nil // there is none
-	}
-	h, err := diagnose.ReadHang(v.Value)
-	if err != nil {
-		return nil // of another version
-	}
-	return h
 }
 
 // dash is the mark of a line in a list.

@@ -16,7 +16,6 @@ import (
 	"github.com/serry-dev/serry"
 	"github.com/serry-dev/serry/diagnose"
 	"github.com/serry-dev/serry/launch"
-	"github.com/serry-dev/serry/preempt"
 	"github.com/serry-dev/serry/server"
 	"github.com/serry-dev/serry/topo"
 	"github.com/serry-dev/serry/wire"
@@ -81,31 +80,6 @@ func (r *registration) keep(report *launch.Report) *diagnose.Report {
 	}
 	why.Older = nil // a report file has what serry why says
 	return &why
-}
-
-// wholeEvidence asks a service for all that a verdict on its job rests on. Unlike evidence, which a page asks for again and again, it says
-// what is wrong with records of preemptions, and asks where ranks were last heard only if that is of use.
-func (r *remote) wholeEvidence(ctx context.Context) (diagnose.Evidence, error) {
-	var e diagnose.Evidence
-	var err error
-	if e.Status, err = r.status(ctx, wire.StatusQuery{Tasks: true, Calls: true}); err != nil {
-		return e, err
-	}
-	if e.Saves, err = preempt.ReadRecords(ctx, r); err != nil {
-		return e, err
-	}
-	if diagnose.WantsSight(e.Status) {
-		if e.Status, err = r.status(ctx, wire.StatusQuery{Tasks: true, Calls: true, Sight: true}); err != nil {
-			return e, err
-		}
-	}
-	if f := e.Status.First; f != nil && diagnose.HasPeer(f.Evidence) {
-		if keys, err := r.List(ctx, diagnose.GlooKeys); err == nil {
-			e.Peers = diagnose.ReadPeers(keys)
-		}
-	}
-	e.Hang = r.hang(ctx)
-	return e, nil
 }
 
 // errNoneEnded says that serry why --ended has nothing to tell.
