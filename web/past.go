@@ -186,7 +186,7 @@ func (r *replayer) stream(w http.ResponseWriter, req *http.Request, instance str
 	for {
 		select {
 		case <-ping.C:
-			if v.send([][]byte{[]byte(": still here\n\n")}) != nil {
+			if v.send([][]byte{beat(nil)}) != nil {
 				return
 			}
 		case <-req.Context().Done():

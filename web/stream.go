@@ -18,7 +18,8 @@ const (
 	// the number of the last message that it has.
 	writePatience = 10 * time.Second
 
-	// pingPause is how often a viewer is sent something, so that both sides notice a connection that is dead.
+	// pingPause is how often a viewer is sent a ping, whatever else it is sent, so that both sides notice a connection that is dead: the
+	// page takes one over which nothing has come for 40 s for lost (stream.js). A comment would not do: browsers keep those to themselves.
 	pingPause = 15 * time.Second
 
 	// retryMillis is how long a browser waits before it comes back.
@@ -73,7 +74,7 @@ func (s *Server) stream(w http.ResponseWriter, r *http.Request) {
 		select {
 		case <-changed:
 		case <-ping.C:
-			if v.send([][]byte{[]byte(": still here\n\n")}) != nil {
+			if v.send([][]byte{s.hub.beat()}) != nil {
 				return
 			}
 		case <-r.Context().Done():
@@ -124,6 +125,18 @@ func (v viewer) within(until time.Time) error {
 		return err
 	}
 	return nil
+}
+
+// beat is a ping of now, for one viewer. It has no number: the viewer has the same messages as before it.
+func (h *hub) beat() []byte {
+	h.mu.Lock()
+	err := h.mu.err
+	h.mu.Unlock()
+	return beat(err)
+}
+
+func beat(err error) []byte {
+	return fmt.Appendf(nil, "event: %s\ndata: %s\n\n", topicPing, encode(newPing(time.Now(), err)))
 }
 
 func (h *hub) name() string {

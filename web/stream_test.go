@@ -42,19 +42,25 @@ func serveBy(t *testing.T, versions *http.Protocols, f *fakeSource, test func(t 
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		f.mu.began = time.Now()
-		l := bufconn.Listen(4 << 10)
-		transport := &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) { return l.DialContext(ctx) }, Protocols: versions}
-		s := &served{Server: newTestServer(t, f), listener: l, client: &http.Client{Transport: transport}}
-		s.http.Protocols = versions
-		over := make(chan error, 1)
-		go func() { over <- s.Serve(l) }()
-		test(t, s)
-		s.Close()
-		transport.CloseIdleConnections()
-		if err := <-over; err != nil {
-			t.Errorf("Serve() = %v; want nil after Close", err)
-		}
+		serveOne(t, newTestServer(t, f), versions, test)
 	})
+}
+
+// serveOne serves a page while a test of it runs.
+func serveOne(t *testing.T, page *Server, versions *http.Protocols, test func(t *testing.T, s *served)) {
+	t.Helper()
+	l := bufconn.Listen(4 << 10)
+	transport := &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) { return l.DialContext(ctx) }, Protocols: versions}
+	s := &served{Server: page, listener: l, client: &http.Client{Transport: transport}}
+	s.http.Protocols = versions
+	over := make(chan error, 1)
+	go func() { over <- s.Serve(l) }()
+	test(t, s)
+	s.Close()
+	transport.CloseIdleConnections()
+	if err := <-over; err != nil {
+		t.Errorf("Serve() = %v; want nil after Close", err)
+	}
 }
 
 // A frame is a message as a viewer gets it.
@@ -332,7 +338,8 @@ func TestQuietStream(t *testing.T) {
 	}
 }
 
-// A viewer that does not read is cut off, and costs the others nothing.
+// A viewer that does not read is cut off, and costs the others nothing. It comes back with the last message that it has read, and misses
+// nothing.
 func TestSlowViewer(t *testing.T) {
 	lab.Clause(t, "D-WEB-10", "TD-WEB-4")
 	f := stalled()
@@ -342,15 +349,16 @@ func TestSlowViewer(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer slow.Close()
-		fmt.Fprintf(slow, "GET /api/v1/stream HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer %s\r\n\r\n", testToken)
+		fmt.Fprintf(slow, "GET /api/v1/stream?topics=events HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer %s\r\n\r\n", testToken)
 		w := s.watch(t, "?topics=events", "")
 		for i := range 300 { // more than a connection holds
 			f.happen(i)
 			time.Sleep(100 * time.Millisecond)
 		}
 		time.Sleep(time.Second)
-		if n := len(w.texts()); n != 302 {
-			t.Errorf("a viewer beside a slow one got %d events; want 302", n)
+		all := w.texts()
+		if len(all) != 302 {
+			t.Errorf("a viewer beside a slow one got %d events; want 302", len(all))
 		}
 		w.close()
 		time.Sleep(writePatience)
@@ -360,6 +368,51 @@ func TestSlowViewer(t *testing.T) {
 		if viewers != 0 {
 			t.Errorf("%d viewers are left; want the slow one cut off", viewers)
 		}
+		reply, err := http.ReadResponse(bufio.NewReader(slow), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		before := &watcher{body: reply.Body, done: make(chan struct{})}
+		before.read(reply.Body) // what the connection holds
+		again := s.watch(t, "?topics=events", before.last())
+		time.Sleep(time.Second)
+		if n := len(again.named("reset")); n != 0 || len(before.texts()) == 0 || len(before.texts()) == len(all) {
+			t.Errorf("the slow viewer read %d events, and was reset %d times; want some, and no reset", len(before.texts()), n)
+		}
+		if got := append(before.texts(), again.texts()...); !slices.Equal(got, all) {
+			t.Errorf("the slow viewer got %d events, %q; want the same as the other", len(got), got)
+		}
+		again.close()
+	})
+}
+
+// Every viewer hears something often enough to know that its connection lives, also while the source does not answer, and on the page of a journal.
+// It is told so by a message, which a browser hands on, and which has no number: nothing has happened.
+func TestStreamBeats(t *testing.T) {
+	lab.Clause(t, "D-WEB-4", "D-WEB-10")
+	beats := func(t *testing.T, s *served) {
+		w := s.watch(t, "?topics=events", "")
+		time.Sleep(5*pingPause + time.Second)
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		n := 0
+		for _, f := range w.mu.frames {
+			if f.name == topicPing && f.id == "" {
+				n++
+			}
+		}
+		if n != 5 {
+			t.Errorf("%d pings without a number in %v; want 5", n, 5*pingPause)
+		}
+		w.body.Close()
+	}
+	f := stalled()
+	f.fail(errors.New("connection refused"))
+	serveIn(t, f, func(t *testing.T, s *served) {
+		beats(t, s)
+	})
+	synctest.Test(t, func(t *testing.T) {
+		serveOne(t, newTestServer(t, newFakePast()), nil, beats)
 	})
 }
 

@@ -130,10 +130,7 @@ func (h *hub) publishPicture(p *picture) {
 
 // publishAway says whether the source answers. It needs mu.
 func (h *hub) publishAway(now time.Time, err error) {
-	ping := Ping{Version: Version, Clock: now.UTC()}
-	if err != nil {
-		ping.Away = err.Error()
-	}
+	ping := newPing(now, err)
 	h.publish(now, topicPing, ping.Away, ping)
 }
 
@@ -142,6 +139,15 @@ type Ping struct {
 	Version int       `json:"version"`
 	Clock   time.Time `json:"clock"`          // on the wall of the server of the page
 	Away    string    `json:"away,omitempty"` // why the service does not answer
+}
+
+// newPing is a ping after the source has answered with an error, or nil.
+func newPing(now time.Time, err error) Ping {
+	p := Ping{Version: Version, Clock: now.UTC()}
+	if err != nil {
+		p.Away = err.Error()
+	}
+	return p
 }
 
 func keyOf(document any) string { return string(encode(document)) }

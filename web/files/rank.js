@@ -7,11 +7,12 @@ import { age, byId, clock, el, facts, setText } from './text.js';
 
 const rows = 100; // of the table
 const pause = 2000; // milliseconds between two questions
+const patience = 30_000; // milliseconds for an answer: a host that is dead gives none
 const pastPause = 100; // the same, of a journal, whose slider moves
 
 /** ask gets a document, or throws what the server says. @param {string} path @param {RequestInit} [options] */
 export async function ask(path, options) {
-  const r = await fetch(`api/v1/${asOf(path)}`, options);
+  const r = await fetch(`api/v1/${asOf(path)}`, { signal: AbortSignal.timeout(patience), ...options });
   const body = await r.json();
   if (!r.ok) throw new Error(body.error ?? r.statusText);
   return body;
