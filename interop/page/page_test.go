@@ -35,6 +35,8 @@ var cases = []struct {
 	{"the token leaves the address", []string{"D-WEB-15", "TD-WEB-6"}},
 	{"keyboard, themes and the table", []string{"D-WEB-19", "D-WEB-20", "TD-WEB-7"}},
 	{"without JavaScript", []string{"D-WEB-21", "TD-WEB-7"}},
+	{"a tab without a shared worker", []string{"D-WEB-9", "TD-WEB-4"}},
+	{"the host of the page dies", []string{"D-WEB-4", "TD-WEB-1"}},
 }
 
 // A result is what the driver says of a case, a line of JSON each.

@@ -40,7 +40,7 @@ func newStage(t *testing.T) *stage {
 
 // An order is what the driver wants.
 type order struct {
-	Do    string // new, scene, shuffle, kill, back, streams, say or acts
+	Do    string // new, scene, shuffle, kill, back, mute, unmute, streams, say or acts
 	Job   int
 	Scene string
 	Ranks int
@@ -69,6 +69,8 @@ func (s *stage) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		j.kill()
 	case "back":
 		j.serve()
+	case "mute", "unmute":
+		j.mute.Store(o.Do == "mute")
 	case "say":
 		j.store.say(o.Scene)
 	case "acts":
@@ -84,6 +86,7 @@ type staged struct {
 	t       *testing.T
 	address string
 	streams atomic.Int64 // that are open
+	mute    atomic.Bool  // nothing leaves its host
 	page    *web.Server
 	http    *http.Server
 	store   stagedStore
@@ -126,7 +129,7 @@ func (j *staged) serve() {
 		}
 		page.ServeHTTP(w, r)
 	})}
-	go func(h *http.Server) { _ = h.Serve(l) }(j.http) // it ends when it is closed
+	go func(h *http.Server) { _ = h.Serve(muteListener{l, &j.mute}) }(j.http) // it ends when it is closed
 }
 
 func (j *staged) kill() {

@@ -484,7 +484,8 @@ async function secured(context) {
   equal(cookies, [{ secure: true, httpOnly: true, sameSite: 'Strict' }], 'the cookie');
   clean(page);
 }
-Object.assign(cases, (await import('./panels.mjs')).panelCases({ browser, open, order, says, must, equal, clean }));
+const shared = { browser, open, order, visit, cells, says, must, equal, clean };
+Object.assign(cases, (await import('./panels.mjs')).panelCases(shared), (await import('./link.mjs')).linkCases(shared));
 
 if (what === 'real') await run('a rank falls asleep', fallsAsleep);
 else if (what === 'journal') await run('a journal with a slider', journal);
