@@ -95,9 +95,10 @@ shots: ## pictures of the main states of the page, in out/shots, by a real brows
 	$(GO) test ./interop/page -run TestShots -count 1 -v -shots $(CURDIR)/out/shots
 
 .PHONY: bench-page
-bench-page: ## the page of 10,000 ranks in a real browser, and 100 viewers of it: each figure beside its bar
+bench-page: ## the page of 10,000 ranks in a real browser, 100 viewers of it, and a rank of jax that sleeps: each figure beside its bar
 	scripts/chromium.sh
-	$(GO) test ./interop/page -run TestBars -count 1 -v -bars
+	scripts/venvs.sh jax-new
+	$(GO) test ./interop/page -run 'TestBars|TestRealJob' -count 1 -v -bars
 
 .PHONY: soak-healthy
 soak-healthy: build ## an hour of four jax processes that train, save and compile at random: no alarm; HEALTHY=5m for less

@@ -3,18 +3,24 @@ package page_test
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/serry-dev/serry/internal/lab"
 )
 
+// namedWithin is how soon a page names a rank that sleeps, on a machine that does nothing else.
+const namedWithin = 12 * time.Second
+
 // A rank of a real jax job falls asleep while its page is open: the page names the rank, its place and since when, and is not
-// loaded again. How long that took is said.
+// loaded again. How long that took is said; with -bars it must not take long.
 func TestRealJob(t *testing.T) {
 	lab.Clause(t, "D-WEB-1", "D-WEB-15")
 	browser := findBrowser(t)
@@ -63,5 +69,14 @@ func TestRealJob(t *testing.T) {
 	}
 	_, at, _ := strings.Cut(out.String(), "asleep at ")
 	at, _, _ = strings.Cut(at, "\n")
-	t.Logf("asleep at %s; %s", at, r.Said)
+	asleep, err := strconv.ParseFloat(at, 64)
+	named, err2 := strconv.ParseFloat(r.Said, 64)
+	if err := cmp.Or(err, err2); err != nil {
+		t.Fatalf("when the rank fell asleep, and when it was named: %v", err)
+	}
+	took := time.Duration((named - asleep) * float64(time.Second)).Round(time.Millisecond)
+	t.Logf("rank 3 is named %v after it fell asleep; at most %v on an idle machine", took, namedWithin)
+	if *bars && took > namedWithin {
+		t.Errorf("rank 3 is named after %v; want %v at most", took, namedWithin)
+	}
 }

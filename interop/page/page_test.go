@@ -36,6 +36,7 @@ var cases = []struct {
 	{"keyboard, themes and the table", []string{"D-WEB-19", "D-WEB-20", "TD-WEB-7"}},
 	{"without JavaScript", []string{"D-WEB-21", "TD-WEB-7"}},
 	{"a tab without a shared worker", []string{"D-WEB-9", "TD-WEB-4"}},
+	{"nothing moves unless something has changed", []string{"D-WEB-3", "D-WEB-20", "TD-WEB-7"}},
 	{"the host of the page dies", []string{"D-WEB-4", "TD-WEB-1"}},
 }
 

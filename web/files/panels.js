@@ -1,7 +1,7 @@
 // @ts-check
 // The panels that are drawn from messages alone.
 import { marks } from './marks.js';
-import { age, ago, byId, bytes, clean, clock, el, facts, setText } from './text.js';
+import { age, ago, byId, bytes, clean, clock, el, facts, fill, setText } from './text.js';
 
 /** since is how old what a message says has become. @param {import('./stream.js').Message} m */
 const since = (m) => (Date.now() - m.at) / 1000;
@@ -36,14 +36,14 @@ function showLost(g, slow) {
     return;
   }
   const rows = [['productive', g.productive_seconds], ...Object.entries(g.lost_seconds ?? {}).sort((a, b) => b[1] - a[1])];
-  body.replaceChildren(...rows.filter(([, s]) => s > 0).map(([cause, s]) => {
+  fill(body, [...rows.filter(([, s]) => s > 0).map(([cause, s]) => {
     const meter = /** @type {HTMLMeterElement} */ (el('meter'));
     meter.max = g.wall_seconds;
     meter.value = s;
     const share = (100 * s / Math.max(1e-9, g.wall_seconds)).toFixed(1);
     meter.title = `${share} %`;
     return el(cause === 'productive' ? 'div.bar' : 'div.bar.lost', el('span', String(cause)), meter, el('span', `${ago(s)}, ${share} %`));
-  }), ...slow.map((s) => el('p', `${s.task ?? `host ${s.host}`} cost ${ago(s.cost_seconds)} of ${ago(s.of_seconds)}`)));
+  }), ...slow.map((s) => el('p', `${s.task ?? `host ${s.host}`} cost ${ago(s.cost_seconds)} of ${ago(s.of_seconds)}`))]);
 }
 
 let spoken = 0;
@@ -57,7 +57,7 @@ export function showWhy(m) {
   setText(byId('verdict-text'), (bad ? '▲ ' : '') + stage + r.verdict + (r.grade ? ` (${r.grade})` : ''));
   const lines = [...(r.evidence ?? []).map((/** @type {any} */ l) => [l.word, l.text])];
   facts(byId('evidence'), lines);
-  byId('advice').replaceChildren(...(r.advice ?? []).map((/** @type {string} */ a) => el('li', a)));
+  fill(byId('advice'), (r.advice ?? []).map((/** @type {string} */ a) => el('li', a)));
   if (Date.now() - spoken > 5000) { // heard at most once in 5 s
     spoken = Date.now();
     setText(byId('announce'), r.verdict.replace(/\([\d.hms]+\)/g, ''));
@@ -89,7 +89,7 @@ export function showWaits(waits, why, rankOf) {
   for (const k of why?.data.keys ?? []) {
     rows.push(el('tr', el('td', `key ${k.key}`), el('td.number', `${k.tasks.length.toLocaleString()}`), el('td.number', age(k.for_seconds + since(/** @type {any} */ (why)))), el('td', k.owner ? `of ${rankOf(k.owner)}` : 'owner not known')));
   }
-  byId('waits-body').replaceChildren(rows.length ? el('table', el('tbody', ...rows)) : el('p.faint', 'no rank waits at a barrier'));
+  fill(byId('waits-body'), [rows.length ? el('table', el('tbody', ...rows)) : el('p.faint', 'no rank waits at a barrier')]);
 }
 
 /** counts says how many cells have which mark. @param {string[]} ranks */

@@ -3,7 +3,7 @@
 import { wanted } from './door.js';
 import { marks } from './marks.js';
 import { asOf } from './slider.js';
-import { age, byId, clock, el, facts, setText } from './text.js';
+import { age, byId, clock, el, facts, fill, setText } from './text.js';
 
 const rows = 100; // of the table
 const pause = 2000; // milliseconds between two questions
@@ -68,7 +68,7 @@ export class Table {
   async load() {
     const list = await ask(`ranks?sort=trouble&limit=${this.filter ? 1000 : rows}`);
     const found = list.rows.filter((/** @type {any} */ r) => !this.filter || `${r.rank} ${r.host ?? ''} ${r.doing ?? ''} ${marks[r.mark]?.word}`.toLowerCase().includes(this.filter)).slice(0, rows);
-    byId('twin').tBodies[0].replaceChildren(...found.map((/** @type {any} */ r) => this.row(r)));
+    fill(byId('twin').tBodies[0], found.map((/** @type {any} */ r) => this.row(r)));
     const left = list.total - found.length;
     setText(byId('twin-more'), this.filter ? `${found.length} of the first ${Math.min(1000, list.total).toLocaleString()} ranks` : left > 0 ? `and ${left.toLocaleString()} more` : '');
   }

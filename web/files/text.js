@@ -70,7 +70,27 @@ export function bytes(n) {
   return i === 0 ? `${n} B` : `${n.toFixed(1)} ${' KMGT'[i]}iB`;
 }
 
+/**
+ * fill puts children into an element. What says the same as what is there stays, and with it the focus and what a person has marked. Of a row
+ * in which only a word is another one that word is changed. Rows of different ranks are different rows.
+ * @param {Element} parent @param {Node[]} fresh
+ */
+export function fill(parent, fresh) {
+  fresh.forEach((node, i) => {
+    const had = parent.childNodes[i];
+    if (!had) parent.append(node);
+    else if (!(had instanceof HTMLElement && node instanceof HTMLElement && had.tagName === node.tagName && had.dataset.rank === node.dataset.rank)) {
+      if (!had.isEqualNode(node)) had.replaceWith(node);
+    } else {
+      for (const a of [...had.attributes]) if (!node.hasAttribute(a.name)) had.removeAttribute(a.name);
+      for (const a of node.attributes) if (had.getAttribute(a.name) !== a.value) had.setAttribute(a.name, a.value);
+      fill(had, [...node.childNodes]);
+    }
+  });
+  while (parent.childNodes.length > fresh.length) parent.lastChild?.remove();
+}
+
 /** facts fills a list of words and what they say; those that say nothing are left out. @param {Element} list @param {[string, string|Node|undefined][]} all */
 export function facts(list, all) {
-  list.replaceChildren(...all.filter(([, what]) => what).flatMap(([word, what]) => [el('dt', word), el('dd', /** @type {any} */ (what))]));
+  fill(list, all.filter(([, what]) => what).flatMap(([word, what]) => [el('dt', word), el('dd', /** @type {any} */ (what))]));
 }

@@ -1,6 +1,6 @@
 // @ts-check
 // What happened: a strip over time, and a list, the newest first.
-import { byId, clock, el } from './text.js';
+import { byId, clock, el, fill } from './text.js';
 
 const kept = 1000, listed = 200;
 
@@ -61,7 +61,7 @@ export class Timeline {
       time.dateTime = e.time;
       return el(e.bad ? 'li.bad' : 'li', time, el('span', e.text));
     });
-    byId('events').replaceChildren(...(rows.length ? rows : [el('li.faint', 'nothing yet')]));
+    fill(byId('events'), rows.length ? rows : [el('li.faint', 'nothing yet')]);
   }
 
   strip() {

@@ -328,6 +328,7 @@ async function fallsAsleep(context) {
   page.setDefaultTimeout(2 * patience);
   await page.goto(`${stage}#token=${folder}`);
   await cells(page, 4);
+  await page.evaluate(() => { globalThis.loadedOnce = true; });
   await says(page, '#verdict-text', 'STALLED rank 3 is stalled since ');
   const named = Date.now() / 1000;
   await says(page, '#evidence', 'load_batch (train.py:');
@@ -335,7 +336,8 @@ async function fallsAsleep(context) {
   await page.click('#read-stacks');
   await says(page, '#stacks-body', 'rank 3: alone');
   await says(page, '#stacks-body', 'load_batch  train.py:');
-  return `named at ${named}`;
+  must(await page.evaluate(() => globalThis.loadedOnce === true), 'the page was loaded again');
+  return String(named);
 }
 
 /** journal looks at an incident after the fact: three ranks, of which one is lost 4.1 s after the beginning. */

@@ -1,4 +1,5 @@
-// The cases of how messages reach the page: without a shared worker, hidden, and from a host that has died. drive.mjs plays them.
+// The cases of how messages reach the page, without a shared worker, hidden, and from a host that has died; and of what they leave alone.
+// drive.mjs plays them.
 
 const hiddenFor = 10_000, silence = 40_000; // as web/files/live.js and stream.js have them
 
@@ -50,6 +51,27 @@ export function linkCases({ open, order, says, must, equal, clean }) {
       await says(page, '#events', 'rank 3 failed');
       equal(await page.locator('#events li').count(), 2, 'events, of which one came while the tab was hidden');
       await streams(job, 1);
+      clean(page);
+    },
+
+    async 'nothing moves unless something has changed'(context) {
+      const { page } = await open(context, 'stuck', 40);
+      await says(page, '#twin tbody', 'keeps the others waiting');
+      for (const where of ['#waits-body a', '#twin tbody tr:nth-child(2)']) {
+        await page.focus(where);
+        await page.evaluate((where) => {
+          globalThis.focused = document.querySelector(where);
+          globalThis.removed = [];
+          const seen = (all) => { for (const m of all) for (const n of m.removedNodes) if (n.nodeType === Node.ELEMENT_NODE) globalThis.removed.push(n.outerHTML); };
+          for (const id of ['verdict', 'waits', 'ranks', 'timeline']) new MutationObserver(seen).observe(document.getElementById(id), { childList: true, subtree: true });
+        }, where);
+        for (let i = 0; i < 3; i++) { // the age in the verdict makes it another message each second
+          const was = await page.textContent('#verdict-text');
+          await page.waitForFunction((was) => document.getElementById('verdict-text').textContent !== was, was);
+        }
+        must(await page.evaluate(() => document.activeElement === globalThis.focused), `${where} has lost the focus`);
+        equal(await page.evaluate(() => globalThis.removed), [], 'elements that were taken out of the page');
+      }
       clean(page);
     },
 
