@@ -20,6 +20,7 @@ const (
 	MarkRegistering Mark = 'r'
 	MarkMissing     Mark = 'm' // at a barrier
 	MarkSlow        Mark = 's' // slower than the others
+	MarkWaiting     Mark = 'w' // for others, for longer than usual
 	MarkAtWork      Mark = '.'
 	MarkLeft        Mark = 'x'
 )
@@ -40,6 +41,7 @@ var markOfTrouble = [...]Mark{
 // MarkRanks judges the tasks of a status, in their order. h is what the launcher says, or nil.
 func MarkRanks(s wire.Status, h *HangReport) []Marked {
 	missing, slow, blamed := s.Missing(), s.Slow(), h.places(s)
+	waits := waiters(s, h)
 	all := make([]Marked, len(s.Tasks))
 	for i := range s.Tasks {
 		t := &s.Tasks[i]
@@ -51,9 +53,40 @@ func MarkRanks(s wire.Status, h *HangReport) []Marked {
 			all[i].Doing = TaskError(t)
 		case at != "":
 			all[i].Doing = at
+		case trouble == wire.NoTrouble && waits(t.Task):
+			all[i].Mark = MarkWaiting
 		}
 	}
 	return all
+}
+
+// waiters says which tasks wait for others for longer than usual, where that is known: at a barrier of all tasks that names those it misses,
+// and where the launcher says so. A healthy job goes through barriers many times a second, and its ranks are at work.
+func waiters(s wire.Status, h *HangReport) func(task string) bool {
+	var late []map[string]bool // the tasks that late barriers miss
+	for _, b := range s.Barriers {
+		if b.Members != s.Size || b.Arrived+len(b.Missing) != b.Members || overdue(b) < 0 {
+			continue
+		}
+		missing := make(map[string]bool)
+		for _, task := range b.Missing {
+			missing[task] = true
+		}
+		late = append(late, missing)
+	}
+	named, blamed, others := make(map[string]bool), h.places(s), false
+	if h != nil && h.Hang != nil && len(s.Jobs) == 1 {
+		for _, w := range h.Hang.Waits {
+			others = others || w.Count+len(blamed) == s.Size // the launcher names the first ones only
+			for _, rank := range w.Ranks {
+				named[fmt.Sprintf("%s/%d", s.Jobs[0].Name, rank)] = true
+			}
+		}
+	}
+	return func(task string) bool {
+		_, is := blamed[task]
+		return named[task] || others && !is || slices.ContainsFunc(late, func(missing map[string]bool) bool { return !missing[task] })
+	}
 }
 
 // Blamed are the tasks that keep the others waiting, as the launcher of a job says; h may be nil.

@@ -29,10 +29,15 @@ const (
 	crossAfter = 10 * time.Second // ranks that wait for each other
 )
 
+// overdue is for how many seconds the wait at a barrier has been late; less than 0: it is on time.
+func overdue(b wire.BarrierStatus) float64 {
+	return b.ForSeconds - max(lateAfter.Seconds(), lateTimes*b.UsualSeconds)
+}
+
 // stage says how far the wait at a barrier has come. The first arrival counts, for the wait as for the usual
 // one. Ranks that save or compile make no call for long, so the stage is no verdict on what they do.
 func (j *judge) stage(b wire.BarrierStatus) Stage {
-	over := b.ForSeconds - max(lateAfter.Seconds(), lateTimes*b.UsualSeconds)
+	over := overdue(b)
 	patience := max(stuckAfter.Seconds(), stuckTimes*b.UsualSeconds)
 	if b.UsualSeconds == 0 {
 		patience = firstAfter.Seconds()

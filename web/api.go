@@ -64,13 +64,6 @@ func (s *Server) why(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// waits is serry barriers -o json.
-func (s *Server) waits(w http.ResponseWriter, r *http.Request) {
-	if p, _ := s.picture(w, r); p != nil {
-		writeJSON(w, http.StatusOK, newWaits(p.Status))
-	}
-}
-
 // grid is how all ranks are, and on which hosts.
 func (s *Server) grid(w http.ResponseWriter, r *http.Request) {
 	if p, _ := s.picture(w, r); p != nil {
@@ -105,7 +98,7 @@ type RankRow struct {
 var orders = []string{"rank", "trouble", "lag"}
 
 // marks are those of package diagnose, as values of state.
-var marks = []string{"F", "!", "-", "r", "m", "s", ".", "x"}
+var marks = []string{"F", "!", "-", "r", "m", "s", "w", ".", "x"}
 
 // ranks lists ranks.
 func (s *Server) ranks(w http.ResponseWriter, r *http.Request) {

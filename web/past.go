@@ -54,7 +54,7 @@ type Moment struct {
 	Job     wire.Status `json:"job"`
 	Grid    Grid        `json:"grid"`
 	Hosts   Hosts       `json:"hosts"`
-	Waits   namedWaits  `json:"waits"`
+	Waits   Waits       `json:"waits"`
 	Why     any         `json:"why"`
 	Events  []happening `json:"events"` // the oldest first
 }
@@ -147,10 +147,9 @@ func (s *Server) moment(w http.ResponseWriter, req *http.Request) {
 	if p == nil {
 		return
 	}
-	job, waits := shortSummary(p.Status), newWaits(p.Status)
 	writeJSON(w, http.StatusOK, Moment{
-		Version: Version, At: p.Status.UpSeconds, Job: job, Grid: newGrid(p), Hosts: newHosts(p),
-		Waits: namedWaits{waits, places(waits)}, Why: p.report, Events: s.happenings(p),
+		Version: Version, At: p.Status.UpSeconds, Job: shortSummary(p.Status), Grid: newGrid(p), Hosts: newHosts(p),
+		Waits: newWaits(p), Why: p.report, Events: s.happenings(p),
 	})
 }
 

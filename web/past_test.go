@@ -70,7 +70,7 @@ func TestPast(t *testing.T) {
 			t.Errorf("times %v and %v; want those of a service that began at %v", before.Events[0].Time, before.Job.Clock, time.Unix(0, 0).UTC())
 		}
 		end := decode[Moment](t, get(s, "/api/v1/moment"))
-		if end.At != 100 || end.Grid.States != ".3m1" || end.Waits.Places[0] != `barrier "save-100"` || len(end.Events) != 2 || len(end.Job.Notes)+len(end.Job.Barriers) != 0 {
+		if end.At != 100 || end.Grid.States != "w3m1" || end.Waits.Places[0] != `barrier "save-100"` || len(end.Events) != 2 || len(end.Job.Notes)+len(end.Job.Barriers) != 0 {
 			t.Errorf("/moment = %+v; want the end, at which rank 3 is missing", end)
 		}
 		ranks := decode[RankList](t, get(s, "/api/v1/ranks?at=100&state=m"))

@@ -170,6 +170,7 @@ func (s *Server) attempts(w http.ResponseWriter, r *http.Request) {
 	}
 	writeJSON(w, http.StatusOK, struct {
 		Version  int                `json:"version"`
+		Clock    time.Time          `json:"clock"`    // of the service, now or as of the time of a journal
 		Attempts []diagnose.Attempt `json:"attempts"` // the oldest first; the last one runs
-	}{Version, all})
+	}{Version, st.Clock, all})
 }

@@ -195,7 +195,7 @@ func TestStream(t *testing.T) {
 			e.Status.Tasks[3].State = wire.StateFailed
 		})
 		time.Sleep(time.Second)
-		if got := w.named("grid"); len(got) != 2 || !strings.Contains(got[1], `".3F1"`) {
+		if got := w.named("grid"); len(got) != 2 || !strings.Contains(got[1], `"w3F1"`) {
 			t.Errorf("grid %q; want a second one, in which rank 3 has failed", got)
 		}
 		before := len(w.named("grid")) + len(w.named("hosts")) + len(w.named("waits")) + len(w.named("event"))

@@ -59,7 +59,7 @@ func newDigest(p *picture, past []happening) digest {
 	}
 	var troubled []int
 	for i, m := range p.marks {
-		if m.Mark != diagnose.MarkAtWork && m.Mark != diagnose.MarkLeft {
+		if m.Mark != diagnose.MarkWaiting && m.Mark != diagnose.MarkAtWork && m.Mark != diagnose.MarkLeft {
 			troubled = append(troubled, i)
 		}
 	}

@@ -47,13 +47,6 @@ type HostRun struct {
 	Ranks int    `json:"ranks"`
 }
 
-// Waits are the open barriers, as serry barriers -o json has them.
-type Waits struct {
-	Version  int                  `json:"version"`
-	Epoch    int                  `json:"epoch"`
-	Barriers []wire.BarrierStatus `json:"barriers"`
-}
-
 func newGrid(p *picture) Grid {
 	return Grid{Version: Version, Epoch: p.Status.Epoch, Size: p.Status.Size, Jobs: p.Status.Jobs, States: runLengths(p.marks)}
 }
@@ -86,22 +79,6 @@ func newHosts(p *picture) Hosts {
 	return h
 }
 
-func newWaits(s wire.Status) Waits { return Waits{Version, s.Epoch, s.Barriers} }
-
-// namedWaits are waits with what people call them.
-type namedWaits struct {
-	Waits
-	Places []string `json:"places"` // of the barriers
-}
-
-func places(w Waits) []string {
-	all := make([]string, len(w.Barriers))
-	for i, b := range w.Barriers {
-		all[i] = diagnose.Place(b.ID)
-	}
-	return all
-}
-
 // summary is the status without its tasks, as serry status asks for it.
 func summary(s wire.Status) wire.Status {
 	s.Tasks, s.Steps = nil, nil
@@ -123,8 +100,8 @@ func (h *hub) publishPicture(p *picture) {
 	h.publish(p.taken, topicGrid, keyOf(grid), grid)
 	hosts := newHosts(p)
 	h.publish(p.taken, topicHosts, keyOf(hosts), hosts)
-	waits := newWaits(p.Status)
-	h.publish(p.taken, topicWaits, waitsKey(waits), namedWaits{waits, places(waits)})
+	waits := newWaits(p)
+	h.publish(p.taken, topicWaits, waits.key(), waits)
 	h.publish(p.taken, topicWhy, whyKey(p.report), p.report)
 }
 
@@ -159,16 +136,6 @@ func jobKey(s wire.Status) string {
 		s.Goodput = &wire.GoodputStatus{Step: g.Step, Phase: g.Phase}
 	}
 	return keyOf(s)
-}
-
-func waitsKey(w Waits) string {
-	barriers := make([]wire.BarrierStatus, len(w.Barriers))
-	for i, b := range w.Barriers {
-		b.ForSeconds, b.LeftSeconds = 0, 0
-		barriers[i] = b
-	}
-	w.Barriers = barriers
-	return keyOf(w)
 }
 
 // whyKey leaves out the ages of waits and calls, which viewers count themselves. Ages in the texts of the verdict and the

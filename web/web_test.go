@@ -174,8 +174,8 @@ func TestDocuments(t *testing.T) {
 		if d := cmp.Diff(e.Status.Tasks, ranks.Tasks); d != "" || ranks.Total != 4 || ranks.Next != "" {
 			t.Errorf("/ranks has %d, next %q, and differs (-want +got):\n%s", ranks.Total, ranks.Next, d)
 		}
-		if got := decode[Grid](t, get(s, "/api/v1/grid")).States; got != ".3m1" {
-			t.Errorf("/grid has states %q; want .3m1", got)
+		if got := decode[Grid](t, get(s, "/api/v1/grid")).States; got != "w3m1" {
+			t.Errorf("/grid has states %q; want w3m1", got)
 		}
 		if got := decode[Hosts](t, get(s, "/api/v1/grid")).Hosts; !cmp.Equal(got, []HostRun{{"10.0.0.4", 2}, {"10.0.0.5", 2}}) {
 			t.Errorf("/grid has hosts %v; want two with two ranks each", got)

@@ -28,7 +28,8 @@ for, how much of the time was of use, and of each rank its state, its host, its
 step, how many steps it is behind, when it was last heard and what it does.
 
 States: F failed, ! keeps the others waiting, - not there yet, r registering,
-m missing at a barrier, s slower than the others, . at work, x has left.
+m missing at a barrier, s slower than the others, w waits for others, . at work,
+x has left.
 
 Keys: up and down choose a rank, Enter shows it with its stack, / filters by
 rank, host or what it does, s sorts by trouble, rank, step or silence, w says why,
@@ -241,7 +242,7 @@ func markColour(m diagnose.Mark) colour {
 	switch m {
 	case diagnose.MarkFailed, diagnose.MarkBlamed:
 		return red
-	case diagnose.MarkAtWork, diagnose.MarkLeft:
+	case diagnose.MarkWaiting, diagnose.MarkAtWork, diagnose.MarkLeft:
 		return plain
 	}
 	return yellow

@@ -61,8 +61,8 @@ barrier "save-100" 3/5, missing 2: ranks 3-4, 41s
 >  -  4     -            -    -      -
    m  3     10.0.0.2    99    1   0.1s  42s ago InsertKeyValue a/?[31mb
    s  2     10.0.0.2    97    3   2.5s  waits for 40s, Barrier save-100
-   .  0     10.0.0.1   100    0   0.5s  waits for 41s, Barrier save-100
-   .  1     10.0.0.1   100    0   1.5s  waits for 40s, Barrier save-100
+   w  0     10.0.0.1   100    0   0.5s  waits for 41s, Barrier save-100
+   w  1     10.0.0.1   100    0   1.5s  waits for 40s, Barrier save-100
 sorted by trouble   / filter  s sort  Enter details  w why  l log  q quit`
 
 func TestTopScreen(t *testing.T) {
@@ -151,7 +151,7 @@ func TestTopOfManyRanks(t *testing.T) {
 	}
 	v.chosen = 9_990
 	v.presses(t, strings.Repeat("j", 20)) // past the end
-	if got := strings.Join(v.lines(80, 24), "\n"); !strings.Contains(got, ">  .  999") {
+	if got := strings.Join(v.lines(80, 24), "\n"); !strings.Contains(got, ">  w  999") {
 		t.Errorf("at the end:\n%s", got)
 	}
 }

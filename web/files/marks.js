@@ -9,8 +9,9 @@ export const marks = {
   '!': { word: 'keeps the others waiting', colour: '--mark-blamed', sign: '▲', trouble: true },
   '-': { word: 'not here', colour: '--mark-absent', sign: '–', trouble: true },
   'r': { word: 'registering', colour: '--mark-registering', sign: '○', trouble: true },
-  'm': { word: 'missing at a barrier', colour: '--mark-missing', sign: '·', trouble: true },
+  'm': { word: 'missing at a barrier', colour: '--mark-missing', sign: '◇', trouble: true },
   's': { word: 'slow', colour: '--mark-slow', sign: '▾', trouble: true },
+  'w': { word: 'waiting for others', colour: '--mark-waiting', sign: '·', trouble: false },
   '.': { word: 'at work', colour: '--mark-work', sign: '', trouble: false },
   'x': { word: 'has left', colour: '--mark-left', sign: '', trouble: false },
 };

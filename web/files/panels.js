@@ -80,16 +80,22 @@ function missing(b, rankOf) {
   return out;
 }
 
+/** count is a number of ranks. @param {number} n */
+const count = (n) => `${n.toLocaleString()} ${n === 1 ? 'rank' : 'ranks'}`;
+
 /** @param {import('./stream.js').Message|undefined} waits @param {import('./stream.js').Message|undefined} why @param {(task: string) => string} rankOf */
 export function showWaits(waits, why, rankOf) {
   const rows = [];
   for (const [i, b] of (waits?.data.barriers ?? []).entries()) {
     rows.push(el('tr', el('td', waits?.data.places[i] ?? b.id), el('td.number', `${b.arrived.toLocaleString()}/${b.members.toLocaleString()}`), el('td.number', age(b.for_seconds + since(/** @type {any} */ (waits)))), el('td', 'missing ', ...missing(b, rankOf))));
   }
-  for (const k of why?.data.keys ?? []) {
-    rows.push(el('tr', el('td', `key ${k.key}`), el('td.number', `${k.tasks.length.toLocaleString()}`), el('td.number', age(k.for_seconds + since(/** @type {any} */ (why)))), el('td', k.owner ? `of ${rankOf(k.owner)}` : 'owner not known')));
+  for (const w of waits?.data.inside ?? []) {
+    rows.push(el('tr', el('td', w.place), el('td.number', count(w.ranks)), el('td.number', age(w.for_seconds + since(/** @type {any} */ (waits)))), el('td', 'missing ', ...missing({ missing: w.missing, members: w.missing.length, arrived: 0 }, rankOf))));
   }
-  fill(byId('waits-body'), [rows.length ? el('table', el('tbody', ...rows)) : el('p.faint', 'no rank waits at a barrier')]);
+  for (const k of why?.data.keys ?? []) {
+    rows.push(el('tr', el('td', `key ${k.key}`), el('td.number', count(k.tasks.length)), el('td.number', age(k.for_seconds + since(/** @type {any} */ (why)))), el('td', k.owner ? `of ${rankOf(k.owner)}` : 'owner not known')));
+  }
+  fill(byId('waits-body'), [rows.length ? el('table', el('tbody', ...rows)) : el('p.faint', 'no rank waits for another')]);
 }
 
 /** counts says how many cells have which mark. @param {string[]} ranks */

@@ -29,9 +29,9 @@ export function preemption(rankOf, ranksOf) {
 export const attempts = {
   live: true,
   async load() {
-    const all = (await ask('attempts')).attempts;
+    const { attempts: all, clock: now } = await ask('attempts');
     byId('attempts').replaceChildren(table(['attempt', 'began', 'lasted', 'ended by'], all.map((/** @type {any} */ a, /** @type {number} */ i) => {
-      const lasted = (Date.parse(a.ended ?? new Date()) - Date.parse(a.began)) / 1000;
+      const lasted = (Date.parse(a.ended ?? now) - Date.parse(a.began)) / 1000;
       const runs = i === all.length - 1, how = a.failed ? `rank ${a.rank ?? 0}: ${a.how}` : runs ? 'it runs' : 'all ranks were started again';
       const restarts = a.restarts ? `; ${a.restarts} restarts of single ranks` : '', left = runs && all.length > 1 ? `; ${a.restarts_left ?? 0} restarts left` : '';
       return el(a.failed ? 'tr.bad' : 'tr', el('td.number', String(a.attempt)), el('td', clock(a.began)), el('td.number', ago(lasted)),

@@ -83,7 +83,11 @@ export function fill(parent, fresh) {
       if (!had.isEqualNode(node)) had.replaceWith(node);
     } else {
       for (const a of [...had.attributes]) if (!node.hasAttribute(a.name)) had.removeAttribute(a.name);
-      for (const a of node.attributes) if (had.getAttribute(a.name) !== a.value) had.setAttribute(a.name, a.value);
+      for (const a of node.attributes) {
+        if (had.getAttribute(a.name) === a.value) continue;
+        if (a.name === 'style') had.style.cssText = node.style.cssText; // the policy of the page forbids styles as attributes
+        else had.setAttribute(a.name, a.value);
+      }
       fill(had, [...node.childNodes]);
     }
   });
