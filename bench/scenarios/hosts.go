@@ -43,16 +43,12 @@ func playCut(ctx context.Context, o options, s scenario) (finding, error) {
 		return finding{}, cannot{err.Error()}
 	}
 	defer host.Remove()
-	server, err := proc.Start(ctx, o.binary, "serve", "--tasks", "4", "--listen", "0.0.0.0:0", "--log-level", "error")
+	own, err := newRecorder(ctx, o, "0.0.0.0:0")
 	if err != nil {
 		return finding{}, err
 	}
-	defer server.Kill()
-	address, err := server.Address()
-	if err != nil {
-		return finding{}, err
-	}
-	_, port, err := net.SplitHostPort(address)
+	defer own.server.Kill()
+	_, port, err := net.SplitHostPort(own.address)
 	if err != nil {
 		return finding{}, err
 	}
@@ -63,7 +59,7 @@ func playCut(ctx context.Context, o options, s scenario) (finding, error) {
 	_, meet, _ := net.SplitHostPort(meeting[0]) // it is well formed
 	j := o.newJob()
 	defer j.close()
-	j.address = net.JoinHostPort("127.0.0.1", port)
+	j.recorder, j.address = own, net.JoinHostPort("127.0.0.1", port)
 	flags := []string{"--service", net.JoinHostPort(host.NearIP, port)}
 	if err := j.twoHosts(net.JoinHostPort(host.NearIP, meet), host.Prefix(), flags, "idle"); err != nil {
 		return finding{}, err
@@ -75,7 +71,11 @@ func playCut(ctx context.Context, o options, s scenario) (finding, error) {
 		return finding{}, err
 	}
 	defer host.Link(context.WithoutCancel(ctx), "up") // so that its launcher hears that the job is over
-	return j.find(ctx, s)
+	found, err := j.find(ctx, s)
+	if err == nil {
+		err = j.keep(ctx, s, found)
+	}
+	return found, err
 }
 
 // served starts a service of three servers, and a job whose ranks use it.

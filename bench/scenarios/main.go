@@ -89,6 +89,7 @@ type options struct {
 	atOnce         int           // scenarios that are played at the same time
 	patient        bool          // a right line that comes late counts
 	patience       time.Duration // for a line that is right
+	journals       string        // folder for the journals of jobs, or empty
 	names          []string
 }
 
@@ -101,6 +102,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	fs.IntVar(&o.atOnce, "at-once", 1, "`number` of scenarios that are played at the same time, which makes all of them slower")
 	fs.BoolVar(&o.patient, "patient", false, "do not fail where a right line comes too late")
 	fs.DurationVar(&o.patience, "wait", sayPatience, "`time` to wait for a right line")
+	fs.StringVar(&o.journals, "journals", "", "`folder` for the journal of each job that serry run starts on one host; its service is then serry serve")
 	pythons := make([]string, len(libraries))
 	for i, l := range libraries {
 		fs.StringVar(&pythons[i], l.flag, l.usual, fmt.Sprintf("`interpreter` with %s; empty: leave out its rows", l.flag))

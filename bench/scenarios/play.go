@@ -34,6 +34,8 @@ type job struct {
 	once    sync.Once // of waiting for the readers
 	cmds    []*exec.Cmd
 	said    strings.Builder // all lines that were read, and the answers of serry why
+
+	recorder *recorder // or nil
 }
 
 func (o options) newJob() *job {
@@ -42,6 +44,13 @@ func (o options) newJob() *job {
 
 // run starts serry run with flags and a command, after a prefix that leads to another host.
 func (j *job) run(prefix, env, flags []string, command ...string) error {
+	if !hasService(flags) {
+		own, err := j.record(context.Background())
+		if err != nil {
+			return err
+		}
+		flags = append(flags, own...)
+	}
 	args := append(append([]string{}, prefix...), j.binary, "run")
 	if j.hangAfter > 0 {
 		args = append(args, "--hang-after", j.hangAfter.String())
@@ -150,9 +159,10 @@ func (j *job) find(ctx context.Context, s scenario) (finding, error) {
 		}
 	}()
 	for end := time.NewTimer(j.patience); ; {
-		text := ""
+		text, counts := "", true
 		select {
 		case text = <-j.lines:
+			counts = j.journals == "" // the service may not have it yet, and so not its journal
 		case text = <-answers:
 		case <-ended:
 			if ended = nil; len(j.lines) == 0 {
@@ -167,7 +177,7 @@ func (j *job) find(ctx context.Context, s scenario) (finding, error) {
 		}
 		j.said.WriteString(text + "\n")
 		first, _, _ := strings.Cut(text, "\n")
-		if found.line == "" && right.MatchString(first) {
+		if found.line == "" && counts && right.MatchString(first) {
 			found.after, found.line = time.Since(began), strings.TrimPrefix(first, "serry: ")
 			end.Reset(patience)
 		}
@@ -199,7 +209,11 @@ func (j *job) injected(ctx context.Context, s scenario) (finding, error) {
 	if err := j.await(ctx, "INJECT", 1); err != nil {
 		return finding{}, err
 	}
-	return j.find(ctx, s)
+	found, err := j.find(ctx, s)
+	if err == nil {
+		err = j.keep(ctx, s, found)
+	}
+	return found, err
 }
 
 // playJob plays what a rank of jax does by itself.

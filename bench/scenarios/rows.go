@@ -2,7 +2,7 @@ package main
 
 const (
 	stands   = `rank 3 is (stalled|stuck) since \S+ \(\S+\); ranks 0-2 wait for it`
-	segfault = `rank 3 crashed at \S+: segmentation fault \(signal 11\)|rank 3 ended: signal 11 \(SEGV\)`
+	segfault = `rank 3 crashed (first )?at \S+: segmentation fault \(signal 11\)|rank 3 ended: signal 11 \(SEGV\)`
 )
 
 // libraries are what ranks use: all rows with the newest jax, a slice of them with the last one that speaks the older dialect, and
@@ -29,7 +29,7 @@ var libraries = []library{
 		{name: "compile", clause: "D-SC-18", right: `no failure; ranks 0-2 wait while rank 3 compiles`, most: soon, play: playJob},
 		{name: "program", clause: "D-SC-19", right: `rank 3 runs a different program: eval.py, ranks 0-2 run train.py`, most: soon, play: playProgram},
 		{name: "world", clause: "D-SC-20", right: `rank 3 expects 5 ranks \(OMPI_COMM_WORLD_SIZE\), the job has 4`, most: soon, play: playWorld},
-		{name: "two-ids", clause: "D-SC-21", right: `rank 2: two processes claim this rank`, most: soon, play: playJob},
+		{name: "two-ids", clause: "D-SC-21", right: `rank 2: two processes claim this rank|two processes (are|were) rank 2`, most: soon, play: playJob},
 		{name: "stale", clause: "D-SC-22", right: `a process of attempt 1 \(rank 3, pid \d+ on \S+\) tried to join attempt 2 and was refused; the job is not affected`, most: soon, play: playStale},
 		{name: "port", clause: "D-SC-23", right: `port \d+ is taken by `, most: atOnce, play: playService},
 		{name: "disk-full", clause: "D-SC-24", right: `rank 3 raised OSError( at \S+)?: \[Errno 28\] No space left on device`, most: atOnce, play: playJob},
