@@ -93,7 +93,7 @@ func (d device) Run(ctx context.Context, _ uint64, _ collective.Op) error {
 
 // Backends are an explicit list: the first that serves the clique is taken, and all processes must take the same.
 func TestBackends(t *testing.T) {
-	clause.Cite(t, "CL-DES-6", "CL-CCH-1", "CLT-DES-13")
+	clause.Cite(t, "CL-ABT-11", "CL-DES-6", "CL-CCH-1", "CLT-DES-13")
 	inBubble(t, func(t *testing.T, w *world) {
 		runs, closed := make(chan struct{}, 8), new(atomic.Int32)
 		small := device{"small", false, runs, closed}

@@ -94,7 +94,7 @@ func TestExchangedValues(t *testing.T) {
 
 // The ranks of a clique that spans processes cannot exchange values.
 func TestExchangeAcrossProcesses(t *testing.T) {
-	clause.Cite(t, "CL-RDV-14", "CLT-RDV-10")
+	clause.Cite(t, "CL-KEY-7", "CL-RDV-14", "CLT-RDV-10")
 	inBubble(t, func(t *testing.T, w *world) {
 		comms := w.clique(w.startAll(2), devices(2))
 		if _, err := comms[0].Exchange(t.Context(), 1); !errors.Is(err, collective.ErrInvalid) || !strings.Contains(err.Error(), "non-local") {

@@ -33,7 +33,7 @@ func loop(ctx context.Context, c *collective.Comm, size int) (first, next error)
 
 // A member dies in the middle of an all-reduce. Every survivor names it, whether it saw the loss or was told.
 func TestLostMember(t *testing.T) {
-	clause.Cite(t, "CL-ABT-20", "CL-ERR-7", "CL-ERR-9", "CL-ABT-15", "CLT-ABT-18", "CL-TRN-5")
+	clause.Cite(t, "CL-EX-1", "CL-ABT-20", "CL-ERR-7", "CL-ERR-9", "CL-ABT-15", "CLT-ABT-18", "CL-TRN-5")
 	for _, size := range []int{8, 50_000, 3 << 20} {
 		for dead := range 4 {
 			inBubble(t, func(t *testing.T, w *world) {

@@ -156,7 +156,7 @@ func TestRunsFindIdleCliques(t *testing.T) {
 
 // Programs use 300 cliques, of which 256 are kept: the oldest are closed, and what they held is given back. One that a caller holds stays.
 func TestHundredsOfCliques(t *testing.T) {
-	clause.Cite(t, "CL-CCH-4", "CLT-CCH-3")
+	clause.Cite(t, "CL-CCH-3", "CL-CCH-4", "CLT-CCH-3")
 	inBubble(t, func(t *testing.T, w *world) {
 		const keys, kept = 300, 256
 		procs := w.startAll(2)

@@ -22,7 +22,7 @@ func key(first uint64, devices ...int) *collective.Key {
 
 func TestKeys(t *testing.T) {
 	clause.Cite(t, "CL-KEY-1", "CL-KEY-2", "CL-KEY-3", "CL-KEY-4", "CL-KEY-6", "CL-KEY-13", "CL-KEY-16",
-		"CLT-KEY-1", "CLT-KEY-3", "CLT-KEY-4", "CLT-KEY-6", "CLT-KEY-7", "CLT-KEY-10", "CLT-KEY-11")
+		"CL-KEY-5", "CLT-KEY-1", "CLT-KEY-3", "CLT-KEY-4", "CLT-KEY-6", "CLT-KEY-7", "CLT-KEY-10", "CLT-KEY-11")
 	other := func(k *collective.Key, f func(*collective.Key)) *collective.Key { f(k); return k }
 	traffic := func(k *collective.Key) { k.Traffic = 1 }
 	generation := func(k *collective.Key) { k.Generation = 1 }
@@ -67,7 +67,7 @@ func TestKeys(t *testing.T) {
 }
 
 func TestKeyText(t *testing.T) {
-	clause.Cite(t, "CL-KEY-8", "CL-KEY-14", "CLT-KEY-5", "CLT-KEY-8")
+	clause.Cite(t, "CL-KEY-9", "CL-KEY-8", "CL-KEY-14", "CLT-KEY-5", "CLT-KEY-8")
 	k := key(10, 1, 0)
 	k.Generation = 1
 	if got, want := k.String(), "devices=2:[1,0]; traffic=0; incarnations=[10,11]; generation=1"; got != want {

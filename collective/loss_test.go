@@ -131,7 +131,7 @@ func TestIdleCliquesEndWithAMember(t *testing.T) {
 
 // A member dies while a clique is split.
 func TestLossDuringSplit(t *testing.T) {
-	clause.Cite(t, "CL-CRE-10", "CL-SPL-1", "CLT-ABT-10")
+	clause.Cite(t, "CL-CRE-10", "CL-SPL-1", "CL-SPL-7", "CLT-ABT-10")
 	for at := 0; at < 40; at += search.Pick(1, 4) {
 		inBubble(t, func(t *testing.T, w *world) {
 			procs := w.startAll(4)
@@ -178,7 +178,7 @@ func TestLossInARing(t *testing.T) {
 
 // What of the word of the service counts as a loss.
 func TestSnapshots(t *testing.T) {
-	clause.Cite(t, "CL-ABT-4", "CL-ABT-5", "CLT-ABT-16")
+	clause.Cite(t, "CL-ABT-1", "CL-ABT-10", "CL-ABT-4", "CL-ABT-5", "CLT-ABT-16")
 	other := serry.TaskID{Job: "worker", Index: 5}
 	for _, row := range []struct {
 		name string
@@ -336,7 +336,7 @@ func TestStaleLife(t *testing.T) {
 
 // A backend that cannot serve a clique on one process ends it on all.
 func TestBackendFails(t *testing.T) {
-	clause.Cite(t, "CL-CRE-1", "CLT-ACQ-6")
+	clause.Cite(t, "CL-CRE-6", "CL-CRE-1", "CLT-ACQ-6")
 	inBubble(t, func(t *testing.T, w *world) {
 		for i := range 3 {
 			w.group.Backends = []collective.Backend{failing{collective.Host{}, i == 1}}

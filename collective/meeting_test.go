@@ -71,7 +71,7 @@ func TestHostIsMissing(t *testing.T) {
 
 // A task that has not joined the job is waited for, and named.
 func TestTaskIsNotConnected(t *testing.T) {
-	clause.Cite(t, "CL-RDV-10")
+	clause.Cite(t, "CL-KEY-9", "CL-RDV-10")
 	inBubble(t, func(t *testing.T, w *world) {
 		p := w.start(life(0, 10))
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
@@ -83,9 +83,30 @@ func TestTaskIsNotConnected(t *testing.T) {
 	})
 }
 
+// A new clique of more than 16 processes has links from all to the host of its meeting, and from each to those at a distance of a power
+// of two. Others are made when an operation first uses them.
+func TestLinksOfANewClique(t *testing.T) {
+	clause.Cite(t, "CL-CRE-11")
+	inBubble(t, func(t *testing.T, w *world) {
+		procs := w.startAll(20)
+		comms := w.clique(procs, devices(20))
+		count := func(i int) int { synctest.Wait(); return len(procs[i].net.Links()) }
+		for i, want := range map[int]int{0: 19, 1: 8, 3: 9, 7: 9} { // rank 0 is the host, and a neighbour of rank 1
+			if n := count(i); n != want {
+				t.Errorf("process %d of 20 has %d links; want %d", i, n, want)
+			}
+		}
+		errs := each(comms, func(int, *collective.Comm) error { return nil })
+		errs[3] = comms[3].Do(t.Context(), collective.Send{In: memory.Of(fill(8, 1)), Count: 8, Type: memory.U8, To: 6})
+		if n := count(3); errors.Join(errs...) != nil || n != 10 {
+			t.Errorf("after a message to a rank that is no neighbour: %d links, %v; want one more", n, errs[3])
+		}
+	})
+}
+
 // A process that gives up ends the meeting for all, with its cause, and so does one that is lost.
 func TestMeetingEndsForAll(t *testing.T) {
-	clause.Cite(t, "CL-RDV-11", "CLT-RDV-12", "CL-CRE-9", "CL-CRE-10", "CLT-ABT-9")
+	clause.Cite(t, "CL-CRE-3", "CL-RDV-11", "CLT-RDV-12", "CL-CRE-9", "CL-CRE-10", "CLT-ABT-9")
 	for _, lost := range []bool{false, true} {
 		inBubble(t, func(t *testing.T, w *world) {
 			procs := w.startAll(4)

@@ -97,7 +97,7 @@ func TestReform(t *testing.T) {
 
 // A process is restarted before the survivors have re-formed the clique: it is in the next one.
 func TestQuickRestart(t *testing.T) {
-	clause.Cite(t, "CL-REC-9", "CL-DES-7")
+	clause.Cite(t, "CL-EX-1", "CL-REC-9", "CL-DES-7")
 	for _, early := range []bool{false, true} {
 		inBubble(t, func(t *testing.T, w *world) {
 			procs := w.startAll(3)

@@ -27,7 +27,7 @@ func twoEach(w *world) [][]*collective.Comm {
 
 // A process with several ranks splits them in one call, while another process does it rank by rank.
 func TestSplitAll(t *testing.T) {
-	clause.Cite(t, "CL-SPL-3", "CL-SPL-1", "CLT-SPL-7")
+	clause.Cite(t, "CL-SPL-2", "CL-SPL-3", "CL-SPL-1", "CLT-SPL-7")
 	onEach(t, func(t *testing.T, w *world) {
 		local := twoEach(w)
 		colors, keys := []int{0, 1, 0, -1}, []int{1, 0, 0, 0}

@@ -161,7 +161,7 @@ func reformAll(t *testing.T, comms []*collective.Comm) []*collective.Comm {
 // A member is killed before it has voted. The others fail the step and name it, also if it is restarted before they know: its next life does not
 // hold them up.
 func TestStepLosesAMember(t *testing.T) {
-	clause.Cite(t, "CL-ATM-4", "CLT-RCV-8")
+	clause.Cite(t, "CL-EX-1", "CL-ATM-4", "CLT-RCV-8")
 	for _, restarts := range []bool{false, true} {
 		inBubble(t, func(t *testing.T, w *world) {
 			procs := w.startAll(3)
@@ -446,7 +446,7 @@ func (l *ledger) isFull() bool {
 // Members of a training are killed and restarted at any moment, and answers of the service do not reach one of them for a while. After every step all that
 // have committed it have the same state, and all come to the end.
 func TestTrainingInSteps(t *testing.T) {
-	clause.Cite(t, "CL-ATM-4", "CLT-RCV-3", "CLT-RCV-8")
+	clause.Cite(t, "CL-EX-1", "CL-ATM-4", "CLT-RCV-3", "CLT-RCV-8")
 	for seed := range search.Pick[uint64](30, 8) {
 		t.Run(fmt.Sprintf("seed %d", seed), func(t *testing.T) {
 			inBubble(t, func(t *testing.T, w *world) {

@@ -294,7 +294,10 @@ func mapped[A, B any](list []A, f func(A) B) (out []B) {
 
 // Several operations together: operands of several types, and cliques of several sizes.
 func TestOperationsTogether(t *testing.T) {
-	clause.Cite(t, "CL-GRL-1", "CL-GRL-4", "CL-OP-25", "CLT-OP-4", "CLT-OP-7", "CLT-OP-10", "CLT-OP-11", "CLT-OP-12", "CLT-OP-20", "CLT-OP-21", "CLT-OP-22", "CL-GRL-5")
+	clause.Cite(t, "CL-GRL-1", "CL-GRL-4", "CL-OP-25", "CLT-OP-4", "CLT-OP-7", "CLT-OP-10", "CLT-OP-11", "CLT-OP-12", "CLT-OP-20", "CLT-OP-21", "CLT-OP-22", "CL-GRL-3", "CL-GRL-5")
+	if err := collective.Run(t.Context()); err != nil {
+		t.Errorf("Run() of nothing = %v", err)
+	}
 	onEach(t, func(t *testing.T, w *world) {
 		procs := w.startAll(4)
 		all := w.clique(procs, devices(4))
@@ -349,6 +352,36 @@ func TestOperationsTogether(t *testing.T) {
 		})
 		if err := errors.Join(errs...); err != nil {
 			t.Error(err)
+		}
+	})
+}
+
+// Every type is moved, also one that has no reduction: as bytes.
+func TestEveryTypeIsMoved(t *testing.T) {
+	clause.Cite(t, "CL-DT-2", "CL-DT-1", "CL-OP-5")
+	onEach(t, func(t *testing.T, w *world) {
+		comms := w.clique(w.startAll(2), devices(2))
+		for dt := memory.PRED; dt <= memory.F6E2M3FN; dt++ {
+			if !dt.Valid() {
+				continue
+			}
+			size, err := dt.Bytes(17)
+			if err != nil {
+				t.Fatal(err)
+			}
+			ins, want := [][]byte{fill(int(size), 1), fill(int(size), 2)}, []byte(nil)
+			want = append(append(want, ins[0]...), ins[1]...)
+			errs := each(comms, func(r int, c *collective.Comm) error {
+				out := make([]byte, 2*size)
+				err := c.Do(t.Context(), collective.AllGather{In: memory.Of(ins[r]), Out: memory.Of(out), Count: 17, Type: dt})
+				if err == nil && !bytes.Equal(out, want) {
+					err = fmt.Errorf("rank %d has other bytes", r)
+				}
+				return err
+			})
+			if err := errors.Join(errs...); err != nil {
+				t.Errorf("%v: %v", dt, err)
+			}
 		}
 	})
 }

@@ -16,7 +16,7 @@ const soon = time.Minute
 // T-REAL-4: a process is killed; the others end within a second and say which
 // task it was. Heartbeat timeout and grace are the defaults.
 func TestKilledProcessEndsTheJob(t *testing.T) {
-	lab.Clause(t, "T-REAL-4", "C-LOST-1", "C-LOST-4", "A-DIE-1", "C-PROP-4", "IT-04", "IT-31", "PJ-08")
+	lab.Clause(t, "CL-EX-2", "T-REAL-4", "C-LOST-1", "C-LOST-4", "A-DIE-1", "C-PROP-4", "IT-04", "IT-31", "PJ-08")
 	skipShort(t)
 	t.Parallel()
 	names := map[venv]string{ // the task, in the words of each dialect
@@ -45,7 +45,7 @@ func TestKilledProcessEndsTheJob(t *testing.T) {
 // was, and the live set grows. Its topology is taken although it is there
 // already; Gloo's cliques cannot be joined again.
 func TestKilledProcessComesBack(t *testing.T) {
-	lab.Clause(t, "T-REAL-5", "T-REAL-10", "A-RES-1", "A-RES-2", "A-RES-3", "A-LIVE-4", "C-KV-15", "P-TOP-1")
+	lab.Clause(t, "CL-EX-2", "CL-ATM-1", "T-REAL-5", "T-REAL-10", "A-RES-1", "A-RES-2", "A-RES-3", "A-LIVE-4", "C-KV-15", "P-TOP-1")
 	skipShort(t)
 	t.Parallel()
 	for _, victim := range []int{0, 1} {

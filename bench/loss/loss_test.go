@@ -19,7 +19,7 @@ func TestMain(m *testing.M) { rankOr(m.Run) }
 // A process of a job is killed in the middle of an all-reduce. All survivors blame it, and go on without it. How long
 // that takes is for the command to judge, on a quiet machine.
 func TestKill(t *testing.T) {
-	lab.Clause(t, "CLT-RCV-1", "CL-FIG-3", "CL-REC-8", "CL-REC-10", "CL-TRN-16")
+	lab.Clause(t, "CL-EX-1", "CLT-RCV-1", "CL-FIG-3", "CL-REC-8", "CL-REC-10", "CL-TRN-16")
 	if testing.Short() {
 		t.Skip("it builds serry, and takes seconds")
 	}

@@ -14,7 +14,7 @@ import (
 
 // Workers of a real training are killed, and no step is lost or made twice.
 func TestKills(t *testing.T) {
-	lab.Clause(t, "CLT-RCV-3", "CL-ATM-4")
+	lab.Clause(t, "CL-EX-1", "CLT-RCV-3", "CL-ATM-4")
 	if testing.Short() {
 		t.Skip("it builds serry, and takes seconds")
 	}
