@@ -43,6 +43,13 @@ type (
 		evidence string
 	}
 
+	// denied: the certificate of a peer does not name the task that it wants to register as.
+	denied struct {
+		peer   *peer
+		caller coord.Call
+		err    errNotBound
+	}
+
 	// viewWanted: a person, or a test, asks for a picture of the machine. The channel has room for it.
 	viewWanted struct{ answer chan<- coord.View }
 
@@ -99,6 +106,9 @@ func (c taskExited) do(o *owner) {
 
 // do takes the word of a launcher as evidence against a task that it has given up, whether its process runs or not.
 func (c taskLost) do(o *owner) { o.detector.Accused(c.task, c.evidence) }
+
+// do tells people of the process that was turned away. The machine never hears of it.
+func (c denied) do(o *owner) { o.noteRefusal(c.err, coord.KindRegisterTask, c.caller, c.peer) }
 
 // do takes the view between two steps. Its time is that of now: the machine knows that of its last step, and while nothing
 // happens in a job that stands still, a wait would not seem to grow.

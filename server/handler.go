@@ -124,7 +124,12 @@ func (h *handler) serve(c rpc.Conn, call rpc.CallID, method string, body []byte,
 	kind := coord.KindOf(ev)
 	ev, allowed := h.binding.judge(c, ev)
 	if !allowed {
-		to.answer(nil, h.binding.refusal(kind.Row().Name, caller.Task))
+		why := h.binding.refusal(kind.Row().Name, caller.Task)
+		if kind == coord.KindRegisterTask {
+			// Without room for the command the refusal is not noted: the client comes again.
+			_ = h.queue.put(item{command: denied{p, caller, errNotBound{why}}}, true)
+		}
+		to.answer(nil, why)
 		return
 	}
 	if kind == coord.KindHeartbeat && p.carries(serry.Life{Task: caller.Task, Incarnation: caller.Incarnation}) && e.beat(caller, h.clock.now()) {

@@ -94,7 +94,7 @@ func newRefusedCalls() seldom.Limit[refusedCall] {
 }
 
 // noteRefusal tells people of a process that is turned away: its number is not one of the job, another process
-// has the number, or its attempt is over. The process itself learns it from the reply, but the person who looks
+// has the number, its attempt is over, or its certificate does not name it. The process itself learns it from the reply, but the person who looks
 // at the job does not see what that process prints. The note comes after those of the machine, so a failure
 // that the call has caused is told before it.
 func (o *owner) noteRefusal(err error, k coord.Kind, caller coord.Call, p *peer) {
@@ -127,6 +127,9 @@ func refusalCause(err error, k coord.Kind) error {
 	case k != coord.KindRegisterTask:
 		return nil
 	}
+	if _, ok := errors.AsType[errNotBound](err); ok {
+		return errOtherTask
+	}
 	for _, cause := range serry.Sentinels() {
 		if errors.Is(err, cause) {
 			return cause
@@ -134,6 +137,9 @@ func refusalCause(err error, k coord.Kind) error {
 	}
 	return nil
 }
+
+// errOtherTask stands for every errNotBound, whose text names the task.
+var errOtherTask = errors.New("certificate of another task")
 
 // addressText prints an address. That of a client on a Unix socket has no name.
 func addressText(a net.Addr) string {

@@ -199,7 +199,8 @@ func TestCertificateNamesTask(t *testing.T) {
 			return id
 		}
 		cfg := cluster(1)
-		cfg.TLS, cfg.TaskURI = load("server").Server(), "spiffe://lab/{job}/{task}"
+		log := new(record)
+		cfg.TLS, cfg.TaskURI, cfg.Log = load("server").Server(), "spiffe://lab/{job}/{task}", slog.New(slog.NewTextHandler(log, nil))
 		s := start(t, cfg)
 		l := bufconn.Listen(1 << 16)
 		go s.Serve(l)
@@ -209,11 +210,15 @@ func TestCertificateNamesTask(t *testing.T) {
 		wantCode(t, "RegisterTask with the certificate of another task", registerBy(t, l, credentials.NewTLS(other.Client("lab"))), codes.PermissionDenied)
 		wantCode(t, "RegisterTask with a certificate of nobody", registerBy(t, l, credentials.NewTLS(none.Client("lab"))), codes.PermissionDenied)
 		wantCode(t, "RegisterTask with its own certificate", registerBy(t, l, credentials.NewTLS(own.Client("lab"))), codes.OK)
+		synctest.Wait()
+		if n := log.count(`msg="registration refused"`, "task=worker/0", "peer=", "certificate does not name task worker/0"); n != 1 {
+			t.Errorf("%d lines of the log tell of the registrations that were refused; want 1, for both:\n%s", n, log)
+		}
 	})
 }
 
 // A certificate of the authority that names no task changes nothing and learns no value, by any call; that of a task
-// reads and writes keys, and that of an operator may end the leadership. What is refused leaves no trace.
+// reads and writes keys, and that of an operator may end the leadership. What is refused changes nothing.
 func TestCertificateThatNamesNoTask(t *testing.T) {
 	lab.Clause(t, "SEC-31", "SEC-32", "SECT-9", "SECT-20", "A-TLS-10")
 	synctest.Test(t, func(t *testing.T) {
