@@ -322,7 +322,7 @@ func (g *greeting) Read(b []byte) (int, error) {
 		g.fail(errors.New("it is a web server, not a coordination service"))
 	case n > 0 || errors.Is(err, net.ErrClosed) || g.ours.Load():
 	case errors.Is(err, io.EOF):
-		g.fail(hinted{errors.New("it closed the connection and said nothing"), "perhaps it wants TLS: " + tlsHint})
+		g.fail(hinted{errSaidNothing, "perhaps it wants TLS: " + tlsHint})
 	default:
 		g.fail(fmt.Errorf("it closed the connection: %w", err))
 	}
@@ -331,6 +331,9 @@ func (g *greeting) Read(b []byte) (int, error) {
 
 // errWantsTLS says that a server wants certificates, of which this command has none.
 var errWantsTLS = errors.New("it wants TLS")
+
+// errSaidNothing says that a server ended the connection without an answer. One that wants certificates may do so.
+var errSaidNothing = errors.New("it closed the connection and said nothing")
 
 const (
 	tlsAlert = 0x15 // first byte of a TLS record that says what is wrong

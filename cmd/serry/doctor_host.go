@@ -117,6 +117,8 @@ func checkPort(ctx context.Context, s *site) finding {
 		return skipped("%s is that of a service, which this command could not ask: see above", port)
 	case err == nil:
 		return fine("%s is free", port)
+	case errors.Is(err, syscall.EADDRINUSE) && errors.Is(failed, errSaidNothing): // a healthy service may be there
+		return problem("if it wants certificates, see above; else let the service --listen on another port", "%s is taken by %s", port, s.owner(port))
 	case errors.Is(err, syscall.EADDRINUSE):
 		return problem("end it, or let the service --listen on another port", "%s is taken by %s", port, s.owner(port))
 	case errors.Is(err, syscall.EACCES):

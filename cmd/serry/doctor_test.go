@@ -219,6 +219,11 @@ func traps() map[string]trap {
 			s.add("proc/self/net/tcp", tcpTitles+"   0: 00000000:211C 00000000:0000 0A 0:0 0:0 0 0 0 4711 1\n")
 			s.process(5, 1, "nginx", nil, "1", "4711")
 		}, "port", levelProblem, "8476 is taken by nginx (process 5)", "another port"},
+		"port of a server that says nothing": {func(_ *testing.T, s *site) {
+			here(s)
+			s.fails(errSaidNothing)
+			s.listen = func(string) error { return syscall.EADDRINUSE }
+		}, "port", levelProblem, "8476 is taken by", "if it wants certificates"},
 		"port of another's process is taken": {func(_ *testing.T, s *site) {
 			here(s)
 			s.fails(refused())
