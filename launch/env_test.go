@@ -25,7 +25,7 @@ func variables(t *testing.T, list []string) map[string]string {
 }
 
 func TestEnvironmentOfJax(t *testing.T) {
-	clause.Cite(t, "A-ATT-1", "A-ATT-11", "A-ATT-7")
+	clause.Cite(t, "A-ATT-1", "A-ATT-11", "A-ATT-7", "DLV-23")
 	at := seat{Task: 5, Tasks: 8, Local: 1, Locals: 4, Node: 1, Nodes: 2, Attempt: 3, Life: 2}
 	for _, c := range []struct {
 		name string

@@ -36,9 +36,10 @@ import (
 //	until REGEXP ARGS...     run serry until its output matches
 //	show ARGS...             run serry, and leave its output in the file shown, without what changes
 //	                         from run to run
-//	intrude N                let a process with number N try to join
+//	intrude N [INCARNATION]  let a process with number N try to join
 //	follow ARGS...           run serry in the background, until the next follow
 //	interrupt                end it as Ctrl-C does
+//	vanish                   kill it
 //	heard REGEXP             wait until a line of it matches, and leave its output in the file heard
 //	web, mute, silent        put something else than a service at $SERRY_ADDRESS
 //	taken                    take a port, and leave its address in $TAKEN
@@ -46,7 +47,7 @@ import (
 func jobCommands() map[string]func(*testscript.TestScript, bool, []string) {
 	return map[string]func(*testscript.TestScript, bool, []string){
 		"members": members, "intrude": intrude, "arrive": arrive, "meet": meet, "fail": failOne, "die": die, "depart": depart, "leave": leave,
-		"busy": busy, "idle": idle, "until": until, "show": show, "follow": follow, "heard": heard, "interrupt": interrupt,
+		"busy": busy, "idle": idle, "until": until, "show": show, "follow": follow, "heard": heard, "interrupt": interrupt, "vanish": vanish,
 		"publish": publish, "taken": takePort,
 		"web": pretend(func(c net.Conn) {
 			_, _ = io.WriteString(c, "HTTP/1.1 400 Bad Request\r\n\r\n")
@@ -103,11 +104,16 @@ func members(ts *testscript.TestScript, _ bool, args []string) {
 func intrude(ts *testscript.TestScript, _ bool, args []string) {
 	number, err := strconv.Atoi(args[0])
 	ts.Check(err)
+	own := uint64(900)
+	if len(args) > 1 {
+		own, err = strconv.ParseUint(args[1], 10, 64)
+		ts.Check(err)
+	}
 	ctx, cancel := context.WithCancel(context.Background())
 	j, address := jobOf(ts), ts.Getenv("ADDRESS")
 	ts.Defer(cancel) // runs before the members wait for it
 	j.waits.Go(func() {
-		m, err := client.Join(ctx, client.Config{Address: address, Task: serry.TaskID{Job: "worker", Index: number}, Incarnation: 900})
+		m, err := client.Join(ctx, client.Config{Address: address, Task: serry.TaskID{Job: "worker", Index: number}, Incarnation: serry.Incarnation(own)})
 		if err == nil {
 			m.Close()
 		}
@@ -228,6 +234,11 @@ func interrupt(ts *testscript.TestScript, _ bool, _ []string) {
 	if err := cmd.Wait(); cmd.ProcessState.ExitCode() != exitInterrupted {
 		ts.Fatalf("it ended with %v; want exit status %d", err, exitInterrupted)
 	}
+}
+
+// vanish kills the command that is followed, so that it says no goodbye.
+func vanish(ts *testscript.TestScript, _ bool, _ []string) {
+	ts.Check(jobOf(ts).follows.Process.Kill())
 }
 
 func heard(ts *testscript.TestScript, _ bool, args []string) {

@@ -10,9 +10,11 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/rogpeppe/go-internal/testscript"
 
@@ -58,8 +60,15 @@ func TestScripts(t *testing.T) {
 			return err
 		},
 		Condition: func(name string) (bool, error) {
-			if name == "python" { // one whose stacks can be read
+			switch name {
+			case "python": // one whose stacks can be read
 				return knownPython() != "", nil
+			case "python3": // any
+				_, err := exec.LookPath(name)
+				if os.Getenv("CI") == "true" {
+					return true, err
+				}
+				return err == nil, nil
 			}
 			return false, fmt.Errorf("no condition %q", name)
 		},
@@ -70,7 +79,7 @@ func TestScripts(t *testing.T) {
 func commands() map[string]func(*testscript.TestScript, bool, []string) {
 	all := jobCommands()
 	all["start"], all["dial"], all["end"], all["ended"], all["signal"] = start, dial, end, ended, send
-	all["etcd"] = startEtcd
+	all["etcd"], all["logged"] = startEtcd, logged
 	all["page"], all["fetch"], all["streams"] = findPage, fetch, streams
 	all["fetches"], all["act"] = fetches, act
 	all["same"], all["offer"] = same, offerAddress
@@ -132,6 +141,19 @@ var signals = map[string]os.Signal{"TERM": syscall.SIGTERM, "INT": syscall.SIGIN
 // send sends a signal to the server, which goes on.
 func send(ts *testscript.TestScript, _ bool, args []string) {
 	ts.Check(ts.Value(serverKey{}).(*running).cmd.Process.Signal(signals[args[0]]))
+}
+
+// logged waits until the server of the script has logged a line that matches.
+func logged(ts *testscript.TestScript, _ bool, args []string) {
+	r, want := ts.Value(serverKey{}).(*running), regexp.MustCompile("(?m)"+args[0])
+	deadline := time.After(untilPatience)
+	for ticks := time.Tick(50 * time.Millisecond); !want.MatchString(r.stderr.String()); {
+		select {
+		case <-ticks:
+		case <-deadline:
+			ts.Fatalf("no line of the log matches %q:\n%s", args[0], r.stderr)
+		}
+	}
 }
 
 // end sends a signal and checks that the server ends, and ends well unless it is killed. What it
