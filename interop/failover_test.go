@@ -117,7 +117,7 @@ func TestJobIsHandedOver(t *testing.T) {
 	stood := stalls{job.steps(2)}
 	for range 3 {
 		l.signal(syscall.SIGTERM)
-		l.leaves()
+		l.stopped()
 		stood = append(stood, job.steps(2))
 		next := s.leader(l.term)
 		s.restart(l.trioMember)

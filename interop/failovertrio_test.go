@@ -121,6 +121,16 @@ func (s *trio) restart(m *trioMember) {
 	m.line()
 }
 
+// stopped waits for a server that was told to end. It ends well, and the etcd
+// inside it has called nothing an error, least of all its own end.
+func (m *trioMember) stopped() {
+	m.t.Helper()
+	m.leaves()
+	if said := m.stderr.String(); strings.Contains(said, "level=ERROR") {
+		m.t.Errorf("%s, which was told to end, logged an error:\n%s", m.name, said)
+	}
+}
+
 // A chance gives the random moments of a test.
 type chance struct {
 	*rand.Rand

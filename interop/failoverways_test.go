@@ -102,7 +102,7 @@ func TestDirectClientsAreHandedOver(t *testing.T) {
 	for _, m := range s.members {
 		m.signal(syscall.SIGTERM)
 		stood = append(stood, job.steps(2))
-		m.leaves()
+		m.stopped()
 		s.restart(m)
 		stood = append(stood, job.steps(2))
 	}
