@@ -665,7 +665,13 @@ func TestNotesAscendOverLeaders(t *testing.T) {
 // notesAfter asks for the notes with greater numbers, as serry watch does.
 func notesAfter(t *testing.T, l *lab.Lab, number uint64) []wire.NoteStatus {
 	t.Helper()
-	c := dialFake(t, l.Server)
+	return notesOf(t, l.Server, number)
+}
+
+// notesOf are the notes of a server after one.
+func notesOf(t *testing.T, s *server.Server, number uint64) []wire.NoteStatus {
+	t.Helper()
+	c := dialFake(t, s)
 	path, body, err := wire.StatusQuery{After: number}.Request()
 	if err != nil {
 		t.Fatal(err)
@@ -673,11 +679,11 @@ func notesAfter(t *testing.T, l *lab.Lab, number uint64) []wire.NoteStatus {
 	call := c.sendBytes(path, body)
 	synctest.Wait()
 	r, _ := c.reply(call)
-	s, err := wire.ReadStatus(r.body)
+	st, err := wire.ReadStatus(r.body)
 	if err != nil {
 		t.Fatalf("status: %v, %v", r.status, err)
 	}
-	return s.Notes
+	return st.Notes
 }
 
 func TestOtherSettingsAfterARestart(t *testing.T) {

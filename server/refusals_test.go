@@ -214,6 +214,10 @@ func TestCertificateNamesTask(t *testing.T) {
 		if n := log.count(`msg="registration refused"`, "task=worker/0", "peer=", "certificate does not name task worker/0"); n != 1 {
 			t.Errorf("%d lines of the log tell of the registrations that were refused; want 1, for both:\n%s", n, log)
 		}
+		told := slices.DeleteFunc(notesOf(t, s, 0), func(n wire.NoteStatus) bool { return n.From == "" })
+		if len(told) != 1 || told[0].Task != "worker/0" || !strings.Contains(told[0].Cause, "certificate does not name task worker/0") {
+			t.Errorf("refusals in the history: %+v; want one of worker/0, for its certificate", told)
+		}
 	})
 }
 
