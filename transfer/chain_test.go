@@ -129,6 +129,10 @@ func TestOrderAfterAFailure(t *testing.T) {
 		if err := two.Event.Wait(t.Context()); !errors.Is(err, transfer.ErrCancelled) {
 			t.Errorf("the second send = %v; want ErrCancelled", err)
 		}
+		time.Sleep(time.Second)
+		if got.Event.State() != transfer.Unrecorded {
+			t.Error("the third send has overtaken the first, because the one between them was cancelled")
+		}
 		promise.Set(errProducer)
 		if err := one.Event.Wait(t.Context()); err != errProducer {
 			t.Errorf("the first send = %v; want the error of its producer", err)

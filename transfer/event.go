@@ -281,10 +281,17 @@ func (p *Pool) Error(err error) *Event {
 	return e
 }
 
-// whenEnded is an event that completes when e has ended, however it ended.
-func (e *Event) whenEnded() *Event {
-	x := &Event{pool: e.pool}
-	e.onEnd(func() { x.end(nil) })
+// ended is an event that completes when all of events have ended, however they ended. It keeps none of them.
+func (p *Pool) ended(events ...*Event) *Event {
+	x, open := &Event{pool: p}, new(atomic.Int64)
+	open.Store(int64(len(events)))
+	for _, e := range events {
+		e.onEnd(func() {
+			if open.Add(-1) == 0 {
+				x.end(nil)
+			}
+		})
+	}
 	return x
 }
 

@@ -47,7 +47,7 @@ type operation struct {
 	promise  *Promise
 	event    *Event
 	failure  error          // why it can never be ready, or nil
-	before   *Event         // that the send before it has ended, if the two keep their order, or nil
+	before   *Event         // that the sends before it have ended, if they keep their order, or nil
 	request  *request       // of a receive: what the producer is asked for, or nil
 	defined  bool           // of a send: its data are there
 	mover    *mover         // or nil: bytes that the link moves

@@ -36,11 +36,11 @@ type peer struct {
 	// Owned by the goroutine that runs the inbox.
 	machine    *match.Machine
 	ops        map[match.Ref]*operation
-	backlog    []*operation                     // that wait for others to end
-	lines      map[[2]serry.DeviceID]*operation // by source and destination, the last send that keeps the order
-	link       *link.Link                       // or nil
-	former     *link.Link                       // the one before, or nil: what still comes from it is late
-	over       bool                             // the life is
+	backlog    []*operation                 // that wait for others to end
+	lines      map[[2]serry.DeviceID]*Event // by source and destination: that all sends which keep the order have ended
+	link       *link.Link                   // or nil
+	former     *link.Link                   // the one before, or nil: what still comes from it is late
+	over       bool                         // the life is
 	outbox     []frame
 	spare      [][]byte // memory of frames that were sent
 	intake     intake
@@ -70,7 +70,7 @@ func newPeer(e *Engine, life serry.Life) *peer {
 	p := &peer{
 		engine: e, life: life, ops: make(map[match.Ref]*operation), held: make(map[match.Ref]*operation),
 		draining: make(map[match.Ref]*operation), deliveries: make(map[match.ID]*delivery),
-		lines: make(map[[2]serry.DeviceID]*operation),
+		lines: make(map[[2]serry.DeviceID]*Event),
 	}
 	p.machine = match.New(match.Config{
 		Odd: e.life.Compare(life) < 0, Peer: fmt.Sprintf("%v incarnation %d", life.Task, life.Incarnation),
@@ -311,18 +311,23 @@ func (p *peer) post(o *operation) {
 	p.watchLater()
 }
 
-// line puts a send behind the last one between its two devices that keeps the order. It waits until that has ended, however it
-// ended: both sides then see them end one after the other (TR-ORD-8).
+// line puts a send behind those between its two devices that keep the order. It waits until they have ended, however they ended: both
+// sides then see them end one after the other (TR-ORD-8). One that ends early, because it was cancelled, lets no later one pass those
+// before it.
 func (p *peer) line(o *operation) {
 	pair := [2]serry.DeviceID{o.op.Src, o.op.Dst}
-	if last := p.lines[pair]; last != nil {
-		o.before = last.event.whenEnded()
+	wait := []*Event{o.event}
+	if o.before = p.lines[pair]; o.before != nil {
+		wait = append(wait, o.before)
 	}
-	p.lines[pair] = o
-	o.event.onEnd(func() { // by the goroutine of the peer
-		if p.lines[pair] == o {
-			delete(p.lines, pair)
-		}
+	all := p.engine.pool.ended(wait...)
+	p.lines[pair] = all
+	all.onEnd(func() {
+		p.do(func() {
+			if p.lines[pair] == all {
+				delete(p.lines, pair)
+			}
+		})
 	})
 }
 
