@@ -29,6 +29,7 @@ type dialling struct {
 	cancel  context.CancelCauseFunc
 	busy    bool // connections are being made now
 	met     bool // the peer has answered, and may take the link for made before this side does
+	full    bool // the last attempt was refused, because the peer has as many links as it may have
 	waiting int  // calls of Net.Link
 }
 
@@ -113,10 +114,45 @@ func (l *Link) connect(ctx context.Context) error {
 			return final
 		}
 		n.log.Debug("link not made yet", "peer", l.peer.Task, "err", err)
+		l.setFull(err)
 		if err := pause.For(ctx, delay/2+rand.N(delay)); err != nil {
 			return fmt.Errorf("link to %v: %w, after %w", l.peer.Task, err, err)
 		}
 	}
+}
+
+// errYielded is why a link is not made whose peer has no place for it: another link has taken its place here. Its callers try again
+// later. Otherwise processes that are full of links to each other which cannot be made would wait for ever.
+var errYielded = errors.New("the peer has no place for the link, and another one has taken its place here")
+
+// pauseYielded waits before a link that has yielded is tried again.
+func pauseYielded(ctx context.Context) bool {
+	return pause.For(ctx, lastRetry/2+rand.N(lastRetry)) == nil
+}
+
+// setFull notes whether an attempt has failed because the peer has as many links as it may have.
+func (l *Link) setFull(err error) {
+	r, ok := errors.AsType[*RefusedError](err)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if d := l.mu.dial; d != nil {
+		d.full = ok && r.Code == Busy
+	}
+}
+
+// yield gives the link up if the peer has no place for it, and says whether it did.
+func (l *Link) yield() bool {
+	l.mu.Lock()
+	d := l.mu.dial
+	yields := d != nil && l.mu.state == forming && d.full && !d.busy
+	if yields {
+		d.cancel(errYielded)
+	}
+	l.mu.Unlock()
+	if yields {
+		l.net.remove(l)
+	}
+	return yields
 }
 
 // setBusy notes that connections are being made, and says whether the link is still to be made from here.

@@ -214,7 +214,7 @@ func (n *Net) admit(c net.Conn, h *hello) (*Link, Refusal, string) {
 		}
 		return l, 0, ""
 	case l == nil && len(n.mu.links) >= n.opt.MaxLinks:
-		go n.evict(false) // the peer dials again
+		go n.evict(peerTenure) // the peer dials again
 		return nil, Busy, ""
 	case l == nil:
 		l = n.add(h.from)

@@ -2,6 +2,7 @@ package link
 
 import (
 	"errors"
+	"slices"
 	"time"
 
 	"github.com/serry-dev/serry"
@@ -10,8 +11,12 @@ import (
 // defaultIdle is how long a link that no family has use for may carry nothing until it is closed.
 const defaultIdle = 10 * time.Minute
 
-// waitTenure is how long a link that families only wait by carries nothing until another link can take its place.
-const waitTenure = 3 * time.Second
+// How long a link that families only wait by carries nothing until another link can take its place: one that this process needs, and
+// one that a peer dials. The peer may only wait, too, and many peers shall not take the places of each other all the time.
+const (
+	ownTenure  = 3 * time.Second
+	peerTenure = 10 * time.Second
+)
 
 // A Need says what a family needs the link to a peer for.
 type Need uint8
@@ -25,8 +30,8 @@ const (
 
 // A Keeper is a Handler that says what it needs the link to a peer for. A link that no family needs is closed when it was idle for
 // long, or when another link needs its place. A link that families only wait by gives its place, too, if no other one does, when it
-// has carried nothing for 3 s: otherwise peers that wait could keep those out that they wait for (TR-COM-4). A Handler that is no
-// Keeper needs all links.
+// has carried nothing for some seconds: otherwise peers that wait could keep those out that they wait for (TR-COM-4). A Handler that
+// is no Keeper needs all links.
 type Keeper interface {
 	Handler
 
@@ -40,19 +45,21 @@ var errIdle = errors.New("no family has use for the link")
 // An idleness says since when a link has carried nothing. The lock of the link guards it.
 type idleness struct {
 	bytes   uint64 // of payloads of families that the link had carried then
-	since   time.Duration
+	carried time.Duration // when it was seen to have carried something
+	since   time.Duration // the same, or when a family had use for it
 	retired bool // the link is being closed
 }
 
-// idle is for how long the link has carried nothing of a family, as far as it was looked at.
-func (l *Link) idle(now time.Duration) time.Duration {
+// idle is for how long the link has carried nothing of a family, as far as it was looked at; and for how long, besides, no family had
+// use for it.
+func (l *Link) idle(now time.Duration) (quiet, idle time.Duration) {
 	carried := l.counts.bytesSent.Load() + l.counts.bytesReceived.Load()
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if i := &l.mu.idleness; i.since == 0 || i.bytes != carried {
-		i.bytes, i.since = carried, now
+		i.bytes, i.carried, i.since = carried, now, now
 	}
-	return now - l.mu.idleness.since
+	return now - l.mu.idleness.carried, now - l.mu.idleness.since
 }
 
 // wanted hears that the peer has use for the link.
@@ -66,7 +73,7 @@ func (l *Link) wanted() {
 // none. The detector calls it.
 func (l *Link) watchIdle(now time.Duration) {
 	most := l.net.opt.Idle
-	idle := l.idle(now)
+	_, idle := l.idle(now)
 	if most < 0 || idle < most/2 {
 		return
 	}
@@ -112,26 +119,34 @@ func (n *Net) needs(peer serry.Life) Need {
 	return need
 }
 
-// evict closes the link that was idle for the longest of those that no family needs; or, if waiting ones may be closed, and there is
-// no other, of those that families only wait by. It says whether there is one.
-func (n *Net) evict(waiting bool) bool {
+// evict makes room for a link: it closes the one that was idle for the longest of those that no family needs. If there is none, a
+// link gives its place that cannot be made, because its peer has no place for it; or the one that was quiet for the longest of those
+// that families only wait by, and for as long as tenure says. It says whether there was one.
+func (n *Net) evict(tenure time.Duration) bool {
 	now := n.now()
 	var victims [Needed]*Link
 	var longest [Needed]time.Duration
 	for _, l := range n.up() {
-		need, idle := n.needs(l.peer), l.idle(now)
-		if need == Needed || need == Waiting && (!waiting || idle < waitTenure) {
+		need := n.needs(l.peer)
+		quiet, idle := l.idle(now)
+		if need == Waiting {
+			idle = quiet
+		}
+		if need == Needed || need == Waiting && quiet < tenure {
 			continue
 		}
 		if victims[need] == nil || idle > longest[need] {
 			victims[need], longest[need] = l, idle
 		}
 	}
-	for _, l := range victims {
-		if l != nil {
-			l.closeIdle()
-			return true
-		}
+	switch {
+	case victims[Unneeded] != nil:
+		victims[Unneeded].closeIdle()
+	case slices.ContainsFunc(n.all(), (*Link).yield):
+	case victims[Waiting] != nil:
+		victims[Waiting].closeIdle()
+	default:
+		return false
 	}
-	return false
+	return true
 }

@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"iter"
 	"log/slog"
+	"maps"
 	"net"
 	"os"
 	"runtime"
@@ -288,7 +289,7 @@ func (n *Net) now() time.Duration { return time.Since(n.began) }
 func (n *Net) Link(ctx context.Context, peer serry.Life) (*Link, error) {
 	for {
 		l, err := n.enter(peer)
-		if errors.Is(err, serry.ErrLimit) && n.evict(true) {
+		if errors.Is(err, serry.ErrLimit) && n.evict(ownTenure) {
 			continue
 		}
 		if err != nil {
@@ -302,6 +303,8 @@ func (n *Net) Link(ctx context.Context, peer serry.Life) (*Link, error) {
 			continue // to dial again shows whether the peer has failed
 		case errors.Is(err, errDialledAnew), errors.Is(err, errIncomplete), errors.Is(err, errAbandoned):
 			continue // what the peer or another caller began did not come up
+		case errors.Is(err, errYielded) && pauseYielded(ctx):
+			continue
 		}
 		return l, err
 	}
@@ -376,19 +379,23 @@ func (n *Net) drop(l *Link) {
 	}
 }
 
-// up lists the links that are up.
-func (n *Net) up() []*Link {
+// all lists the links, in any order.
+func (n *Net) all() []*Link {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	all := make([]*Link, 0, len(n.mu.links))
-	for _, l := range n.mu.links {
+	return slices.Collect(maps.Values(n.mu.links))
+}
+
+// up lists the links that are up.
+func (n *Net) up() []*Link {
+	return slices.DeleteFunc(n.all(), func(l *Link) bool {
 		select {
 		case <-l.ready:
-			all = append(all, l)
+			return false
 		default:
+			return true
 		}
-	}
-	return all
+	})
 }
 
 // Links returns the figures of all links, sorted by peer.

@@ -201,3 +201,26 @@ func TestEvictionDropsNothing(t *testing.T) {
 		}
 	})
 }
+
+// Three processes that may have one link each send in a circle: each dials a peer that has no place for it. One of them makes room.
+func TestFullProcessesInACircle(t *testing.T) {
+	clause.Cite(t, "TR-COM-4", "TR-ORD-4", "TRT-232")
+	inBubble(t, func(t *testing.T, w *world) {
+		w.link.MaxLinks = 1
+		all := w.startAll(3)
+		var items []transfer.Item
+		for i, p := range all {
+			next := all[(i+1)%len(all)]
+			items = append(items, p.send(next, 1, []byte("x")), next.receive(p, 1, 1))
+		}
+		begun := time.Now()
+		for i, item := range items {
+			if err := item.Event.Wait(t.Context()); err != nil {
+				t.Errorf("half %d: %v", i, err)
+			}
+		}
+		if d := time.Since(begun); d > time.Minute {
+			t.Errorf("it took %v", d)
+		}
+	})
+}
