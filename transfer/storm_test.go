@@ -32,10 +32,11 @@ var (
 
 // TestEnginesInTheStorm plays seeded schedules in virtual time: two or three processes that transfer buffers of all sizes and
 // kinds of memory, while processes are killed, closed, cut off one way and both, and replaced by new lives, connections are
-// reset, bytes come late and in another order on each connection, and the service does not answer. What must hold is in
-// stormjudge_test.go. The machines alone are played by transfer/internal/match, many more times.
+// reset, bytes come late and in another order on each connection, links are idle or give their place to others, and the service
+// does not answer. What they transfer is in stormkinds_test.go and stormoffers_test.go, what must hold in stormjudge_test.go. The machines alone are played by transfer/internal/match, many more times.
 func TestEnginesInTheStorm(t *testing.T) {
-	clause.Cite(t, "TR-ASY-1", "TR-ASY-5", "TR-CAN-4", "TR-CAN-6", "TR-CAN-7", "TR-ERR-2", "TR-ERR-5", "TR-PAB-7", "TRT-192", "TRT-201", "TR-H-18")
+	clause.Cite(t, "TR-ASY-1", "TR-ASY-5", "TR-CAN-4", "TR-CAN-6", "TR-CAN-7", "TR-ERR-2", "TR-ERR-5", "TR-PAB-7", "TRT-192", "TRT-201", "TR-H-18",
+		"TR-SND-3", "TR-PAB-6", "TR-LAY-5", "TR-ORD-8", "TR-PUL-10", "TR-PUL-12", "TR-COM-4")
 	begun := time.Now()
 	n := min(*schedules, search.Pick(*schedules, 10))
 	if testing.Short() {
@@ -45,9 +46,10 @@ func TestEnginesInTheStorm(t *testing.T) {
 	if seed, err := searchStorm(t, 0, *firstSeed, n, &all); err != nil {
 		t.Fatalf("schedule %d: %v\nto repeat it: go test ./transfer -run TestEnginesInTheStorm -first %d -schedules 1 -count 20", seed, err, seed)
 	}
-	t.Logf("%d schedules from %d on, %v each: %d transfers ended well, %d otherwise, %d unconfirmed", n, *firstSeed,
-		(time.Since(begun) / time.Duration(n)).Round(time.Microsecond), all.well.Load(), all.badly.Load(), all.unconfirmed.Load())
-	if n >= 100 && (all.well.Load() == 0 || all.badly.Load() == 0 || all.unconfirmed.Load() == 0) {
+	t.Logf("%d schedules from %d on, %v each: %d transfers ended well, %d otherwise, %d unconfirmed; %d pulls well, %d otherwise", n, *firstSeed,
+		(time.Since(begun) / time.Duration(n)).Round(time.Microsecond), all.well.Load(), all.badly.Load(), all.unconfirmed.Load(),
+		all.pulled.Load(), all.unpulled.Load())
+	if n >= 100 && (all.well.Load() == 0 || all.badly.Load() == 0 || all.unconfirmed.Load() == 0 || all.pulled.Load() == 0 || all.unpulled.Load() == 0) {
 		t.Error("the schedules are too kind, or too hard")
 	}
 }
@@ -69,8 +71,8 @@ func TestStormFindsPlantedFaults(t *testing.T) {
 	}
 }
 
-// A tally is how transfers of many schedules ended.
-type tally struct{ well, badly, unconfirmed atomic.Int64 }
+// A tally is how transfers and pulls of many schedules ended.
+type tally struct{ well, badly, unconfirmed, pulled, unpulled atomic.Int64 }
 
 // searchStorm plays schedules, as many at a time as there are processors, and returns one that fails.
 func searchStorm(t *testing.T, fault plant.Faults, from, n uint64, all *tally) (seed uint64, err error) {
@@ -128,6 +130,9 @@ type storm struct {
 		all     []*stormLife
 		nextInc uint64
 		halves  []*half
+		lines   map[line][]*half // that keep their order, as they were posted
+		offers  []*published
+		pulls   []*pulled
 		bad     []string
 		events  []string
 	}
@@ -137,8 +142,11 @@ type storm struct {
 type stormLife struct {
 	*process
 	fake  *devicetest.Fake // or nil
+	maker *making          // of data on it, or nil
 	arena *memory.Arena
 	over  atomic.Bool // it was killed, or closed
+
+	submit sync.Mutex // held by the submitter to the maker's queue
 }
 
 func newStorm(t *testing.T, seed uint64, fault plant.Faults) *storm {
@@ -152,12 +160,19 @@ func newStorm(t *testing.T, seed uint64, fault plant.Faults) *storm {
 	if d.IntN(2) == 0 {
 		w.link.Timing = link.Timing{Ping: 50 * time.Millisecond, Suspect: 200 * time.Millisecond, Dead: 600 * time.Millisecond}
 	}
+	if d.IntN(4) == 0 {
+		w.link.Idle = time.Duration(1+d.IntN(4)) * time.Second
+	}
+	if d.IntN(4) == 0 {
+		s.tasks, w.link.MaxLinks = 4, 2
+	}
 	lags := rand.New(rand.NewPCG(seed, 23)) // guarded by the lock of the network
 	if most := []int64{0, 2, 20}[d.IntN(3)]; most > 0 {
 		w.network.lag = func() time.Duration { return time.Duration(lags.Int64N(most * int64(time.Millisecond))) }
 	}
 	s.ctx, s.end = context.WithCancel(context.Background())
 	s.mu.now = make([]*stormLife, s.tasks)
+	s.mu.lines = make(map[line][]*half)
 	return s
 }
 
@@ -201,7 +216,7 @@ func (s *storm) start(task int) {
 	m := member{s.job, l.life}
 	engine := s.engine
 	if s.fakes {
-		l.fake = &devicetest.Fake{Latency: 50 * time.Microsecond, Rate: 1e9}
+		l.fake = &devicetest.Fake{Latency: 50 * time.Microsecond, Rate: 1e9, Inside: 1e6} // it takes time to make data
 		engine.Devices = map[serry.DeviceID]transfer.Device{l.device: l.fake}
 		engine.Alloc = func(n int64) (transfer.Memory, error) {
 			return transfer.Memory{Region: memory.Of(make([]byte, n))}, nil
@@ -213,6 +228,9 @@ func (s *storm) start(task int) {
 	if err != nil {
 		s.wrong("%v: %v", l.life, err)
 		return
+	}
+	if l.fake != nil {
+		l.maker = l.process.maker(l.fake)
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -264,6 +282,9 @@ func (s *storm) play() {
 	}
 	for key := range 10 + s.draw.IntN(25) {
 		s.plan(uint64(key))
+	}
+	for id := range s.draw.IntN(4) {
+		s.planOffer(uint64(id))
 	}
 	faults.Wait()
 	s.settle()
@@ -361,6 +382,6 @@ func (s *storm) verdict() error {
 	if s.mu.bad == nil {
 		return nil
 	}
-	return errors.New(strings.Join(s.mu.bad, "\n") + fmt.Sprintf("\n%d tasks, devices %v, shared memory %v, timing %+v\n%s",
-		s.tasks, s.fakes, s.link.Segments != nil, s.link.Timing, strings.Join(s.mu.events, "\n")))
+	return errors.New(strings.Join(s.mu.bad, "\n") + fmt.Sprintf("\n%d tasks, devices %v, shared memory %v, timing %+v, idle %v, %d links\n%s",
+		s.tasks, s.fakes, s.link.Segments != nil, s.link.Timing, s.link.Idle, s.link.MaxLinks, strings.Join(s.mu.events, "\n")))
 }

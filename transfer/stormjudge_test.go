@@ -4,10 +4,9 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"time"
 
-	"github.com/serry-dev/serry"
-	"github.com/serry-dev/serry/memory"
 	"github.com/serry-dev/serry/transfer"
 )
 
@@ -19,82 +18,18 @@ import (
 //   - a half that ends later than one detection interval after its deadline;
 //   - a send that ended unconfirmed, and is not corrected although there is contact again;
 //   - a half that waits for a life that is over;
+//   - a send that ended well before one that it had to wait for;
+//   - bytes beside the part of its memory that a receive is for, which have changed;
+//   - a pull that brought other content, or that failed although the offer was there and nothing spoke against it;
 //   - an engine that does not close, or that leaves promises.
 
 const (
 	stormLong  = 30 * time.Minute // a deadline that nothing needs
 	stormGrace = 70 * time.Second // until all has ended, when nothing goes wrong any more: the longest pause between two questions is 30 s
 	stormSlack = time.Second      // for a device, and for what is under way
+
+	stormOrdered = 20 * time.Second // the deadline of transfers that others wait for
 )
-
-// A half is one half of a transfer, as its program sees it.
-type half struct {
-	key    uint64
-	send   bool
-	task   int // that posts it
-	peer   int
-	size   int
-	kind   int // of memory
-	class  transfer.Class
-	within time.Duration // its deadline
-	cancel time.Duration // after which it is cancelled, or 0
-	late   time.Duration // of a send: when its data are there
-	fails  bool          // they are an error
-	mate   *half         // or nil: it is never posted
-
-	// Guarded by the lock of the storm.
-	owner  *stormLife // or nil: it was not posted
-	began  time.Time
-	item   transfer.Item
-	ended  bool
-	err    error
-	at     time.Time
-	memory []byte // that was written over when it had ended, or nil
-}
-
-// The kinds of memory.
-const (
-	plain = iota
-	inArena
-	onFake
-	fromEngine // of receives
-)
-
-// plan draws a transfer, and has both halves posted.
-func (s *storm) plan(key uint64) {
-	d := s.draw
-	from := d.IntN(s.tasks)
-	to := (from + 1 + d.IntN(s.tasks-1)) % s.tasks
-	size := []int{0, 1, 100, 8 << 10, 8<<10 + 1, 30 << 10, 200 << 10, 1 << 20}[d.IntN(8)]
-	if d.IntN(30) == 0 {
-		size = 5 << 20
-	}
-	halves := []*half{{send: true, task: from, peer: to, class: transfer.Class(d.IntN(3))}, {task: to, peer: from}}
-	at := time.Duration(d.IntN(9000)) * time.Millisecond
-	for i, h := range halves {
-		h.key, h.size, h.within, h.mate = key, size, stormLong, halves[1-i]
-		h.kind = d.IntN(4)
-		h.late = time.Duration(d.IntN(2)*d.IntN(1500)) * time.Millisecond
-		delay := at + time.Duration(d.IntN(3)*d.IntN(500))*time.Millisecond
-		switch d.IntN(14) {
-		case 0:
-			h.cancel = time.Duration(1+d.IntN(4000)) * time.Millisecond
-		case 4: // while its bytes move, most likely
-			h.cancel = time.Duration(1+d.IntN(300)) * time.Millisecond
-		case 1:
-			h.within = time.Duration(d.IntN(6000)) * time.Millisecond
-		case 2:
-			h.fails = h.send
-		case 3:
-			continue // it is never posted
-		}
-		s.mu.halves = append(s.mu.halves, h)
-		s.work.Go(func() {
-			<-time.After(delay)
-			s.post(h)
-		})
-	}
-}
 
 // wished says whether the program of a half wanted it to end otherwise than well.
 func (h *half) wished() bool { return h.cancel > 0 || h.fails || h.within < stormLong }
@@ -117,11 +52,15 @@ func (s *storm) post(h *half) {
 	g, err := l.Transfer(ctx, []transfer.Op{op})
 	if err == nil {
 		h.owner, h.began, h.item = l, time.Now(), g.Items()[0]
+		if h.inOrder {
+			s.mu.lines[line{l, h.peer}] = append(s.mu.lines[line{l, h.peer}], h)
+		}
 	}
 	s.mu.Unlock()
 	if err != nil {
 		if op.Buffer != nil {
 			op.Buffer.Delete()
+			h.whole.Delete()
 		}
 		return
 	}
@@ -135,66 +74,6 @@ func (s *storm) post(h *half) {
 
 var errStorm = errors.New("not needed any more")
 
-// op makes what a program hands to the engine.
-func (s *storm) op(l *stormLife, h *half) transfer.Op {
-	op := transfer.Op{Key: transfer.Key{Seq: h.key}, Src: serry.DeviceID(h.task), Dst: serry.DeviceID(h.peer), Spec: bytesSpec(h.size), Class: h.class}
-	if !h.send {
-		op.Src, op.Dst = op.Dst, op.Src
-	}
-	if !h.send && h.kind == fromEngine {
-		return op
-	}
-	r := s.region(l, h)
-	b, err := l.Pool().Buffer(bytesSpec(h.size), transfer.Memory{Region: r, Device: l.device})
-	if err != nil {
-		s.wrong("buffer: %v", err)
-	}
-	op.Buffer = b
-	if !h.send {
-		return op
-	}
-	copy(l.bytes(r), fill(h.size, h.key))
-	promise, definition := l.Pool().Event()
-	if err := b.Define(definition); err != nil {
-		s.wrong("Define() = %v", err)
-	}
-	s.work.Go(func() {
-		<-time.After(h.late)
-		if h.fails {
-			promise.Set(errProducer)
-		} else {
-			promise.Set(nil)
-		}
-	})
-	return op
-}
-
-// region takes memory for a half.
-func (s *storm) region(l *stormLife, h *half) memory.Region {
-	var r memory.Region
-	var err error
-	switch {
-	case h.kind == inArena && h.size > 0:
-		r, err = l.arena.Alloc(int64(h.size))
-	case h.kind == onFake && l.fake != nil:
-		r, err = l.fake.Alloc(int64(h.size))
-	default:
-		return memory.Of(make([]byte, h.size))
-	}
-	if err != nil { // there is none of that kind left
-		return memory.Of(make([]byte, h.size))
-	}
-	return r
-}
-
-// bytes is the content of memory of a process.
-func (l *stormLife) bytes(r memory.Region) []byte {
-	if l.fake != nil {
-		return l.fake.Bytes(r)
-	}
-	return r.Bytes()
-}
-
 // judgeEnd looks at a half that has just ended, and writes over its memory as soon as the program may.
 func (s *storm) judgeEnd(h *half) {
 	err := h.item.Event.Err()
@@ -202,9 +81,16 @@ func (s *storm) judgeEnd(h *half) {
 	h.ended, h.err, h.at = true, err, time.Now()
 	late := h.at.Sub(h.began) > h.within+3*time.Second+stormSlack
 	mate := h.mate
-	received := mate != nil && mate.owner != nil && mate.item.Event.State() == transfer.Complete
+	received := mate.owner != nil && mate.item.Event.State() == transfer.Complete
+	if mate.owner != nil && mate.part == gaps && mate.item.Event.State() != transfer.Failed {
+		received = true // its verdict is there, and its bytes are scattered (TR-LAY-5): judgeHalf looks at how it ends
+	}
+	early := h.inOrder && err == nil && s.overtakes(h)
 	s.mu.Unlock()
 	l := h.owner
+	if early {
+		s.wrong("%v: transfer %d ended before one that was posted before it, and both keep their order", l.life, h.key)
+	}
 	if late && !l.over.Load() {
 		s.wrong("%v: transfer %d (send: %v) ended %v after it began; its deadline was after %v", l.life, h.key, h.send, h.at.Sub(h.began), h.within)
 	}
@@ -215,20 +101,43 @@ func (s *storm) judgeEnd(h *half) {
 		s.reuse(h)
 		return
 	}
-	use, useErr := h.item.Buffer.Use(context.Background())
-	if useErr != nil {
-		s.wrong("%v: the buffer of transfer %d: %v", l.life, h.key, useErr)
-		return
+	if h.whole == nil {
+		use, useErr := h.item.Buffer.Use(context.Background())
+		if useErr != nil {
+			s.wrong("%v: the buffer of transfer %d: %v", l.life, h.key, useErr)
+			return
+		}
+		h.region, h.part, h.view = use.Memory(), wholly, transfer.View{Run: int64(h.size)}
+		use.Drop()
 	}
-	memory := l.bytes(use.Memory())
-	use.Drop()
-	if err == nil && !bytes.Equal(memory, fill(h.size, h.key)) {
+	memory := l.bytes(h.region)
+	got, untouched := h.gather(memory)
+	if err == nil && !bytes.Equal(got, fill(h.size, h.key)) {
 		s.wrong("%v: transfer %d of %d bytes has other content", l.life, h.key, h.size)
 	}
+	if !untouched {
+		s.wrong("%v: transfer %d has written beside its part of the memory", l.life, h.key)
+	}
 	scribble(memory)
+	if h.part == middle {
+		h.whole.Delete() // it is never defined
+	}
 	s.mu.Lock()
 	h.memory = memory
 	s.mu.Unlock()
+}
+
+// overtakes says whether a send ended while one has not that was posted before it and keeps the order, too. The lock is held.
+func (s *storm) overtakes(h *half) bool {
+	for _, before := range s.mu.lines[line{h.owner, h.peer}] {
+		if before == h {
+			return false
+		}
+		if state := before.item.Event.State(); state != transfer.Complete && state != transfer.Failed {
+			return true
+		}
+	}
+	return false
 }
 
 // scribbled is what a program writes into memory that is its own again.
@@ -242,7 +151,7 @@ func scribble(memory []byte) {
 
 // reuse writes over the memory of a send, once its new owner may. A receiver that still read it would have other content.
 func (s *storm) reuse(h *half) {
-	d, err := h.item.Buffer.Donate(context.Background())
+	d, err := h.whole.Donate(context.Background())
 	if err != nil {
 		s.wrong("%v: the buffer of transfer %d: %v", h.owner.life, h.key, err)
 		return
@@ -270,6 +179,7 @@ func (s *storm) settle() {
 	for _, h := range halves {
 		s.judgeHalf(h)
 	}
+	s.judgePulls()
 	s.judgeContact()
 }
 
@@ -299,6 +209,9 @@ func (s *storm) judgeHalf(h *half) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	m := h.mate
+	if h.send && h.ended && h.err == nil && m.owner != nil && !m.owner.over.Load() && (!m.ended || m.err != nil) {
+		s.mu.bad = append(s.mu.bad, fmt.Sprintf("%v: the send of transfer %d ended well, its receive did not: %v", h.owner.life, h.key, m.err))
+	}
 	if h.owner == nil || h.owner.over.Load() || !h.ended || h.err == nil || m.owner == nil || m.owner.over.Load() {
 		return
 	}
@@ -355,6 +268,11 @@ func (s *storm) judgeRest() {
 			s.wrong("%v: transfer %d never ended", h.owner.life, h.key)
 		}
 	}
+	for _, p := range s.mu.pulls {
+		if !allEqual(p.memory, scribbled) {
+			s.wrong("%v: memory of pull %d was written after its end", p.owner.life, p.id)
+		}
+	}
 	for _, l := range s.mu.all {
 		if open, abandoned, _ := l.Pool().Promises(); open > 0 || abandoned > 0 {
 			s.wrong("%v leaves %d promises open, and dropped %d", l.life, open, abandoned)
@@ -378,6 +296,13 @@ func (s *storm) count(all *tally) {
 			fallthrough
 		default:
 			all.badly.Add(1)
+		}
+	}
+	for _, p := range s.mu.pulls {
+		if p.err == nil {
+			all.pulled.Add(1)
+		} else {
+			all.unpulled.Add(1)
 		}
 	}
 }
