@@ -2,6 +2,7 @@ package transfer_test
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"strings"
@@ -81,6 +82,60 @@ func TestKilledInTheMiddle(t *testing.T) {
 					}
 					if got.Buffer.Definition().State() == transfer.Complete {
 						t.Error("a part of the data was taken for the value")
+					}
+					left.Buffer.Delete()
+					synctest.Wait()
+					if freed.Load() != 1 {
+						t.Error("the memory of the transfer was not given back")
+					}
+				})
+			})
+		}
+	}
+}
+
+// A host is gone without a trace: no connection is reset, and no port refuses. The transfer is suspended, and ends when the service says
+// that the life is over; without its word, at the deadline.
+func TestHostGoneWithoutATrace(t *testing.T) {
+	clause.Cite(t, "TR-ERR-5", "TR-TMO-4", "TR-PAB-7", "TRT-210", "TRT-211")
+	const size, deadline, word = 40 << 20, time.Minute, 20 * time.Second
+	for _, senderGone := range []bool{true, false} {
+		for _, told := range []bool{true, false} {
+			t.Run(fmt.Sprintf("sender=%v/told=%v", senderGone, told), func(t *testing.T) {
+				inBubble(t, func(t *testing.T, w *world) {
+					a, b := w.pair()
+					meet(t, a, b)
+					w.network.setPace(time.Millisecond)
+					ctx, cancel := context.WithTimeout(t.Context(), deadline)
+					defer cancel()
+					begun := time.Now()
+					var freed atomic.Int64
+					send, receive := a.sendOp(b, 1, nil), b.receiveOp(a, 1, size)
+					send.Buffer = a.counted(fill(size, 1), a.Pool().Ready(), &freed)
+					receive.Buffer = b.counted(make([]byte, size), nil, &freed)
+					sent, got := a.begin(ctx, send), b.begin(ctx, receive)
+					a.untilSent(size / 2)
+					victim, left := b, sent
+					if senderGone {
+						victim, left = a, got
+					}
+					w.network.cut(hostOf(a.life), hostOf(b.life), true)
+					want, at := transfer.ErrTimeout, deadline
+					if told {
+						want, at = transfer.ErrUnavailable, word
+					}
+					time.Sleep(word - time.Since(begun))
+					if left.Event.State() != transfer.Unrecorded {
+						t.Errorf("the transfer has ended before anything was known: %v", left.Event.Err())
+					}
+					if told {
+						w.set(victim.life, serry.Failed)
+					}
+					if err := left.Event.Wait(t.Context()); !errors.Is(err, want) {
+						t.Errorf("transfer = %v; want %v", err, want)
+					}
+					if d := time.Since(begun); d < at || d > at+3*time.Second {
+						t.Errorf("it ended after %v; want %v, or one detection interval later", d, at)
 					}
 					left.Buffer.Delete()
 					synctest.Wait()

@@ -280,6 +280,7 @@ type mover struct {
 	over   bool         // what happens to pieces does not matter any more
 	queued bool         // of a receive: it waits in the intake for its turn
 	early  bool         // of a receive: the sender does not have the data yet
+	broken bool         // the link has failed a piece
 }
 
 // A piece is bytes that are one message of the link.
@@ -418,6 +419,7 @@ func (m *mover) ended(p *piece) {
 	case errors.Is(err, link.ErrSize):
 		o.refused(err)
 	case err != nil: // the link is down, which will be heard of
+		m.broken = true
 		o.checkDamage(p.Range, err)
 	case o.send:
 		o.sentPiece(p)
@@ -451,11 +453,11 @@ func (m *mover) remove(p *piece) {
 	}
 }
 
-// halt takes all pieces back from the link, and calls f for those that were complete. When it returns, no memory of the half
-// is used.
+// halt takes all pieces back from the link, and calls f for those that were complete. It says whether all are. When it returns, no
+// memory of the half is used.
 func (m *mover) halt(f func(*piece)) (all bool) {
 	m.over = true
-	all = len(m.left) == 0
+	all = len(m.left) == 0 && !m.broken
 	if m.op.peer.engine.opt.Planted.Has(plant.LooseMemory) {
 		m.pieces = nil
 	}
