@@ -264,22 +264,21 @@ func TestNoMemoryForOne(t *testing.T) {
 			return transfer.Memory{}, errors.New("none is left")
 		}
 		b := w.start(life(1, 11))
-		into := b.buffer(make([]byte, 3), nil)
-		op := b.receiveOp(a, 1, 3)
-		op.Buffer = into
-		g, err := b.Transfer(t.Context(), []transfer.Op{op, b.receiveOp(a, 2, 3)})
+		first, last := b.receiveOp(a, 1, 3), b.receiveOp(a, 3, 5)
+		first.Buffer, last.Buffer = b.buffer(make([]byte, 3), nil), b.buffer(make([]byte, 5), nil)
+		g, err := b.Transfer(t.Context(), []transfer.Op{first, b.receiveOp(a, 2, 3), last})
 		if err != nil {
 			t.Fatal(err)
 		}
-		sent := []transfer.Item{a.send(b, 1, []byte("one")), a.send(b, 2, []byte("two"))}
+		sent := []transfer.Item{a.send(b, 1, []byte("one")), a.send(b, 2, []byte("two")), a.send(b, 3, []byte("three"))}
 		if err := g.Items()[1].Event.Wait(t.Context()); !errors.Is(err, transfer.ErrLimit) {
 			t.Errorf("receive = %v; want ErrLimit", err)
 		}
 		if err := sent[1].Event.Wait(t.Context()); !errors.Is(err, transfer.ErrLimit) || !strings.Contains(err.Error(), "none is left") {
 			t.Errorf("send = %v; want ErrLimit of the receiver", err)
 		}
-		if string(content(t, into)) != "one" || sent[0].Event.Wait(t.Context()) != nil {
-			t.Error("the other transfer failed, too")
+		if string(content(t, first.Buffer)) != "one" || string(content(t, last.Buffer)) != "three" || sent[0].Event.Wait(t.Context()) != nil || sent[2].Event.Wait(t.Context()) != nil {
+			t.Error("another transfer failed, too")
 		}
 	})
 }
@@ -347,6 +346,12 @@ func TestManySmall(t *testing.T) {
 		}
 		if err := errors.Join(sent.Done().Wait(t.Context()), got.Done().Wait(t.Context())); err != nil {
 			t.Fatal(err)
+		}
+		const verdict = 35 // bytes of the answer: number, key, devices, code
+		offer := len(transfer.OfferFrame(1, 1, bytesSpec(16), 0, 0))
+		all := w.network.sent(hostOf(a.life)) + w.network.sent(hostOf(b.life))
+		if header := int(all/count) - 16 - offer - verdict; header > 64 {
+			t.Errorf("%d bytes for each buffer, besides 16 of data, its offer of %d and its verdict; want at most 64", header, offer)
 		}
 	})
 }
@@ -504,28 +509,46 @@ func TestDeadlines(t *testing.T) {
 	})
 }
 
-// An urgent transfer overtakes a bulk one that has begun, and bulk goes on beside it.
+// An urgent transfer overtakes a bulk one that has begun: it takes as long as on an idle link, and the rest of one chunk on each lane,
+// which are being sent. Bulk goes on beside it.
 func TestUrgentGoesFirst(t *testing.T) {
 	clause.Cite(t, "TR-STR-4", "TRT-235")
 	inBubble(t, func(t *testing.T, w *world) {
+		const chunk, size, small = 256 << 10, 512 << 20, 64 << 10
+		const pace = time.Millisecond // of each write, which is a chunk at most
+		w.link.Chunk = chunk
 		a, b := w.pair()
-		w.network.setPace(time.Millisecond)
-		const size = 128 << 20
-		bulk := a.sendOp(b, 1, make([]byte, size))
+		meet(t, a, b)
+		w.network.setPace(pace)
+		urgent := func(key uint64) (took time.Duration, sent int64) {
+			begun, before := time.Now(), w.network.sent(hostOf(a.life))
+			op := a.sendOp(b, key, fill(small, key))
+			op.Class = transfer.Urgent
+			first, got := a.begin(t.Context(), op), b.receive(a, key, small)
+			if !bytes.Equal(content(t, got.Buffer), fill(small, key)) || first.Event.Wait(t.Context()) != nil {
+				t.Fatal("an urgent transfer is wrong")
+			}
+			return time.Since(begun), w.network.sent(hostOf(a.life)) - before - small
+		}
+		idle, _ := urgent(1)
+		bulk := a.sendOp(b, 2, make([]byte, size))
 		bulk.Class = transfer.Bulk
 		sent := a.begin(t.Context(), bulk)
-		b.receive(a, 1, size)
+		b.receive(a, 2, size)
 		time.Sleep(50 * time.Millisecond)
-		before := w.network.sent(hostOf(a.life))
-		urgent := a.sendOp(b, 2, fill(64<<10, 1))
-		urgent.Class = transfer.Urgent
-		first := a.begin(t.Context(), urgent)
-		b.receive(a, 2, 64<<10)
-		if err := first.Event.Wait(t.Context()); err != nil || sent.Event.State() == transfer.Complete {
-			t.Fatalf("urgent transfer = %v, bulk is %v", err, sent.Event.State())
+		bulkLanes := int64(a.net.Links()[0].Lanes - 2) // one is for control, one for small messages
+		for key := range uint64(20) {
+			took, moved := urgent(10 + key)
+			late := max(0, took-idle-pace) // within a write the clock stands still
+			if waited := moved * int64(late) / int64(took); waited > bulkLanes*chunk {
+				t.Errorf("an urgent transfer took %v, and %v on an idle link: %d bytes of bulk went before it; want at most a chunk on each of %d lanes", took, idle, waited, bulkLanes)
+			}
+			if moved == 0 {
+				t.Error("bulk stood still")
+			}
 		}
-		if overtaken := w.network.sent(hostOf(a.life)) - before; overtaken > 32<<20 {
-			t.Errorf("%d bytes of bulk went before 64 KiB that are urgent", overtaken)
+		if sent.Event.State() == transfer.Complete {
+			t.Fatal("the bulk transfer has ended before the urgent ones")
 		}
 		if err := sent.Event.Wait(t.Context()); err != nil {
 			t.Error(err)
