@@ -182,7 +182,7 @@ func TestClosedWhilePulling(t *testing.T) {
 	})
 }
 
-var knocks = flag.Int("knocks", 500, "how many connections TestRandomBytes makes")
+var knocks = flag.Int("knocks", 20_000, "how many connections TestRandomBytes makes")
 
 // Strangers send random bytes to the control port and to the port of lanes: some whole messages, some parts. The server lets go of
 // all of them, and serves others.
@@ -206,7 +206,11 @@ func TestRandomBytes(t *testing.T) {
 		synctest.Wait()
 		before := runtime.NumGoroutine()
 		r := rand.New(rand.NewPCG(1, 2))
-		for range *knocks {
+		var halfway uint64
+		for i := range *knocks {
+			if i == *knocks/2 {
+				halfway = heap()
+			}
 			c, err := n.dial(t.Context(), "tcp", ports[r.IntN(len(ports))])
 			if err != nil {
 				t.Fatal(err)
@@ -214,6 +218,7 @@ func TestRandomBytes(t *testing.T) {
 			go io.Copy(io.Discard, c)
 			c.SetWriteDeadline(time.Now().Add(time.Hour))
 			c.Write(randomWords(r))
+			c.SetWriteDeadline(time.Time{}) // its timer keeps the connection
 			if r.IntN(2) == 0 {
 				time.Sleep(time.Duration(r.IntN(4)) * time.Second)
 			}
@@ -224,8 +229,20 @@ func TestRandomBytes(t *testing.T) {
 		if after, conns := runtime.NumGoroutine(), s.Conns(); after > before+10 || len(conns) > 0 {
 			t.Errorf("%d goroutines and %d connections are left; there were %d goroutines", after, len(conns), before)
 		}
+		if grown := int64(heap() - halfway); grown > 4<<20 { // a connection that is kept has 600 bytes
+			t.Errorf("%d bytes of memory are left of the second half of %d connections", grown, *knocks)
+		}
 		mustPull(t, n.connect(t, s.Address(), jax.Config{}), 7, data)
 	})
+}
+
+// heap is how much memory is in use.
+func heap() uint64 {
+	runtime.GC()
+	runtime.GC() // pools give up what they hold in two
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return m.HeapAlloc
 }
 
 // randomWords are bytes without meaning, perhaps behind a message that has one, or messages of which a byte was changed.

@@ -266,10 +266,11 @@ func (s *Server) takeLane(conn net.Conn) {
 		conn.SetReadDeadline(time.Now().Add(lanePatience))
 		uuid, err := readNumber(conn)
 		conn.SetReadDeadline(time.Time{})
+		open := stop() // also of a stranger's connection, which the context would keep
 		s.mu.Lock()
 		s.mu.arriving--
 		place, ok := s.mu.expected[uuid]
-		if ok && err == nil && stop() {
+		if ok && err == nil && open {
 			delete(s.mu.expected, uuid)
 		} else {
 			place.conn = nil
