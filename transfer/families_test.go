@@ -14,6 +14,7 @@ import (
 	"github.com/serry-dev/serry"
 	"github.com/serry-dev/serry/collective"
 	"github.com/serry-dev/serry/internal/lab/clause"
+	"github.com/serry-dev/serry/transfer"
 )
 
 // Agree implements collective.Member: these tests lose no member for good.
@@ -55,7 +56,16 @@ func (c *counter) since(words string, from time.Time) (list []time.Duration) {
 // cliqueOf forms a clique of all processes, and returns the members' views of it.
 func cliqueOf(t *testing.T, w *world, all []*process) []*collective.Comm {
 	t.Helper()
-	comms := make([]*collective.Comm, len(all))
+	return cliquesOf(t, w, all, 1)[0]
+}
+
+// cliquesOf forms cliques of all processes, and returns the members' views of each.
+func cliquesOf(t *testing.T, w *world, all []*process, n int) [][]*collective.Comm {
+	t.Helper()
+	comms := make([][]*collective.Comm, n)
+	for k := range comms {
+		comms[k] = make([]*collective.Comm, len(all))
+	}
 	var work sync.WaitGroup
 	for i, p := range all {
 		g, err := collective.New(member{w.job, p.life}, p.net, collective.Options{LinksOnly: true})
@@ -64,11 +74,13 @@ func cliqueOf(t *testing.T, w *world, all []*process) []*collective.Comm {
 		}
 		t.Cleanup(func() { g.Close(context.Background()) })
 		work.Go(func() {
-			c, err := g.Clique(t.Context(), []serry.DeviceID{0, 1}, collective.CliqueOptions{})
-			if err != nil {
-				t.Errorf("Clique() = %v", err)
+			for k := range comms {
+				c, err := g.Clique(t.Context(), []serry.DeviceID{0, 1}, collective.CliqueOptions{Traffic: uint64(k)})
+				if err != nil {
+					t.Errorf("Clique() = %v", err)
+				}
+				comms[k][i] = c
 			}
-			comms[i] = c
 		})
 	}
 	work.Wait()
@@ -89,19 +101,32 @@ func sum(ctx context.Context, c *collective.Comm, most int) (n int, err error) {
 	return n, nil
 }
 
-// A loop of all-reduces and a large transfer between two processes use one link, and one failed transfer disturbs neither.
+// A loop of all-reduces and a large transfer between two processes use one link. A transfer that fails disturbs neither, and a clique
+// whose members run different operations ends alone.
 func TestBothFamiliesOnOneLink(t *testing.T) {
 	clause.Cite(t, "CLT-DES-10", "TR-COM-1", "TR-ERR-3")
 	inBubble(t, func(t *testing.T, w *world) {
 		a, b := w.pair()
-		comms := cliqueOf(t, w, []*process{a, b})
+		cliques := cliquesOf(t, w, []*process{a, b}, 2)
+		w.network.setPace(100 * time.Microsecond)
 		want := fill(100<<20, 1)
 		sent, got := a.send(b, 1, want), b.receive(a, 1, len(want))
 		var work sync.WaitGroup
-		for _, c := range comms {
+		for _, c := range cliques[0] {
 			work.Go(func() {
 				if n, err := sum(t.Context(), c, 50); err != nil {
 					t.Errorf("all-reduce %d = %v", n, err)
+				}
+			})
+		}
+		for i, c := range cliques[1] {
+			work.Go(func() {
+				data := make([]float32, 1000*(1+i))
+				if err := collective.AllReduceSlice(t.Context(), c, data, data, collective.Sum); !errors.Is(err, collective.ErrMismatch) {
+					t.Errorf("all-reduce of %d elements beside one of others = %v; want ErrMismatch", len(data), err)
+				}
+				if sent.Event.State() == transfer.Complete {
+					t.Error("the transfer has ended before the all-reduce failed")
 				}
 			})
 		}
@@ -126,25 +151,34 @@ func TestBothFamiliesOnOneLink(t *testing.T) {
 	})
 }
 
-// A cut that is longer than detection is noticed once for the link. The all-reduce fails; the transfer goes on when there is
-// contact again.
+// A cut that is longer than detection is noticed once for the link, which several cliques and transfers use. The all-reduces fail; the
+// transfers go on when there is contact again.
 func TestOneDetectorForBothFamilies(t *testing.T) {
 	clause.Cite(t, "CLT-DES-11", "TR-ERR-5")
 	inBubble(t, func(t *testing.T, w *world) {
 		log := new(counter)
 		w.link.Log = slog.New(log)
 		a, b := w.pair()
-		comms := cliqueOf(t, w, []*process{a, b})
+		cliques := cliquesOf(t, w, []*process{a, b}, 3)
 		w.network.setPace(time.Millisecond)
-		want := fill(100<<20, 1)
-		sent, got := a.send(b, 1, want), b.receive(a, 1, len(want))
+		want := fill(40<<20, 1)
+		var sent, got []transfer.Item
+		for key := range uint64(4) {
+			from, to := a, b
+			if key%2 == 1 {
+				from, to = b, a
+			}
+			sent, got = append(sent, from.send(to, key, want)), append(got, to.receive(from, key, len(want)))
+		}
 		var work sync.WaitGroup
-		for _, c := range comms {
-			work.Go(func() {
-				if _, err := sum(t.Context(), c, 1<<30); !errors.Is(err, collective.ErrTransport) {
-					t.Errorf("all-reduce = %v; want that the link is gone", err)
-				}
-			})
+		for _, comms := range cliques {
+			for _, c := range comms {
+				work.Go(func() {
+					if _, err := sum(t.Context(), c, 1<<30); !errors.Is(err, collective.ErrTransport) {
+						t.Errorf("all-reduce = %v; want that the link is gone", err)
+					}
+				})
+			}
 		}
 		time.Sleep(50 * time.Millisecond)
 		w.network.cut(hostOf(a.life), hostOf(b.life), true)
@@ -152,8 +186,10 @@ func TestOneDetectorForBothFamilies(t *testing.T) {
 		time.Sleep(10 * time.Second)
 		w.network.cut(hostOf(a.life), hostOf(b.life), false)
 		work.Wait()
-		if !bytes.Equal(content(t, got.Buffer), want) || sent.Event.Wait(t.Context()) != nil {
-			t.Error("the transfer is wrong")
+		for i := range got {
+			if !bytes.Equal(content(t, got[i].Buffer), want) || sent[i].Event.Wait(t.Context()) != nil {
+				t.Errorf("transfer %d is wrong", i)
+			}
 		}
 		for event, after := range map[string]time.Duration{"event=suspect": time.Second, "event=down": 3 * time.Second} {
 			times := log.since(event, silent)

@@ -416,12 +416,15 @@ func TestStaleLives(t *testing.T) {
 			_, err := a.Pull(t.Context(), h, []transfer.Want{{Device: 0, Spec: bytesSpec(3)}})
 			return err
 		}
+		if _, err := a.Transfer(t.Context(), []transfer.Op{a.receiveOp(b, 1, 1)}); !errors.Is(err, serry.ErrNotConnected) || !strings.Contains(err.Error(), "worker/1") {
+			t.Errorf("Transfer() from a task that has failed = %v; want ErrNotConnected", err)
+		}
 		if err := pull(); !errors.Is(err, serry.ErrNotConnected) || !strings.Contains(err.Error(), "worker/1") {
 			t.Errorf("Pull() from a task that has failed = %v; want ErrNotConnected", err)
 		}
 		w.start(life(1, 20))
 		synctest.Wait()
-		if err := pull(); !errors.Is(err, transfer.ErrStale) || !strings.Contains(err.Error(), "incarnation 11 of worker/1") {
+		if err := pull(); !errors.Is(err, transfer.ErrStale) || !strings.Contains(err.Error(), "incarnation 11 of worker/1 is stale") {
 			t.Errorf("Pull() from a life that is over = %v; want ErrStale", err)
 		}
 	})

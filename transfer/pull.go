@@ -72,7 +72,7 @@ func (e *Engine) preparePull(ctx context.Context, h Handle, w Want, deadline mat
 		return nil, err
 	}
 	if o.peer.life != h.From {
-		err = fmt.Errorf("offer of incarnation %d of %v: %w", h.From.Incarnation, h.From.Task, ErrStale)
+		err = fmt.Errorf("offer %d: incarnation %d of %v is stale: %w", h.ID, h.From.Incarnation, h.From.Task, ErrStale)
 	}
 	if !w.View.Whole() && err == nil {
 		var bytes int64

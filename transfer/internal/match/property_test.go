@@ -1,6 +1,7 @@
 package match_test
 
 import (
+	"errors"
 	"testing"
 	"time"
 
@@ -120,5 +121,53 @@ func TestMemoryIsBounded(t *testing.T) {
 	past, offers, unagreed, alarms := a.Held()
 	if past != window || offers != 64 || unagreed > window || alarms > window {
 		t.Errorf("a machine holds %d records, %d offers, %d ends that are not agreed, %d alarms", past, offers, unagreed, alarms)
+	}
+}
+
+// A million transfers with fresh keys leave as much behind as the window has. A key in the window is known; one that has left it is not:
+// its post finds no partner, and ends by its deadline.
+func TestKeysLeaveTheWindow(t *testing.T) {
+	clause.Cite(t, "TR-MAT-3", "TRT-194")
+	const window = 65_536 // the default
+	count := uint64(1_000_000)
+	if testing.Short() {
+		count = 3 * window
+	}
+	m := match.New(match.Config{Odd: true})
+	m.Up(0)
+	post := func(key uint64, at, deadline match.Time) error {
+		ref := match.Ref(key + 1)
+		if at > 0 {
+			ref += match.Ref(count)
+		}
+		return m.Post(at, match.Op{Ref: ref, ID: match.ID{Key: key, Namespace: key % 3}, Deadline: deadline})
+	}
+	for key := range count {
+		if err := post(key, 0, match.Never); err != nil {
+			t.Fatal(err)
+		}
+		m.Fail(0, match.Ref(key+1), match.Verdict{Code: match.Internal})
+		m.Take()
+	}
+	if past, _, _, alarms := m.Held(); past != window || alarms > window {
+		t.Errorf("a machine holds %d records and %d alarms after %d transfers; want %d", past, alarms, count, window)
+	}
+	for _, key := range []uint64{count - 1, count - window} {
+		if err := post(key, time.Second, match.Never); !errors.Is(err, match.ErrUsed) {
+			t.Errorf("a second transfer with key %d of %d = %v; want ErrUsed", key, count, err)
+		}
+	}
+	if err := post(5, time.Second, 10*time.Second); err != nil {
+		t.Errorf("a transfer with a key that has left the window = %v", err)
+	}
+	m.Advance(10 * time.Second)
+	var ended []match.Code
+	for _, a := range m.Take() {
+		if e, ok := a.(match.End); ok {
+			ended = append(ended, e.Verdict.Code)
+		}
+	}
+	if len(ended) != 1 || ended[0] != match.Late {
+		t.Errorf("it ended as %v; want late", ended)
 	}
 }
