@@ -108,6 +108,7 @@ func (c *classed) check(cfg Config) error {
 	}
 	is := &c.Condition
 	is.Class, is.At, is.Doing, is.Wait = diagnose.Class(cut(string(is.Class))), cut(is.At), cut(is.Doing), cut(is.Wait)
+	is.File, is.Phase = cut(is.File), cut(is.Phase)
 	runs := &c.Program
 	runs.Name, runs.Sum, runs.Ranks, runs.By = cut(runs.Name), cut(runs.Sum), cut(runs.Ranks), cut(runs.By)
 	return c.lifetime.check(cfg)

@@ -17,6 +17,7 @@ import (
 
 	"github.com/serry-dev/serry"
 	"github.com/serry-dev/serry/client"
+	"github.com/serry-dev/serry/diagnose"
 	"github.com/serry-dev/serry/internal/lab/clause"
 )
 
@@ -318,5 +319,15 @@ func TestLongTexts(t *testing.T) {
 	}
 	if len(m.Left.Last) != tailLines || len(m.Left.Last[0]) > mostTextBytes+3 || len(m.Left.Err) > mostTextBytes+3 {
 		t.Errorf("%d lines of %d bytes and an error of %d; want them cut", len(m.Left.Last), len(m.Left.Last[0]), len(m.Left.Err))
+	}
+	c := classed{lifetime: lifetime{0, 1, 1}, Host: long}
+	c.Condition = diagnose.Condition{Class: diagnose.Class(long), At: long, Doing: long, Wait: long, File: long, Phase: long}
+	c.Program = diagnose.Program{Name: long, Sum: long, Ranks: long, By: long}
+	if err := c.check(Config{Tasks: 1}); err != nil {
+		t.Fatal(err)
+	}
+	text, err := json.Marshal(c)
+	if err != nil || strings.Count(string(text), "...") != 11 || len(text) > 11*(mostTextBytes+100) {
+		t.Errorf("a class of %d bytes, %v; want each of its 11 texts cut", len(text), err)
 	}
 }
