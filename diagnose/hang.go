@@ -82,11 +82,11 @@ type Hang struct {
 
 // A HangWait is ranks that wait at one place.
 type HangWait struct {
-	Barrier string `json:"barrier,omitempty"` // or empty: they are in
-	In      string `json:"in,omitempty"`      // this computation, or
-	Ranks   []int  `json:"ranks"`             // as far as they are known
-	Count   int    `json:"count"`
-	At      string `json:"at,omitempty"` // where in their code, if it is the same for all
+	Barrier string  `json:"barrier,omitempty"` // or empty: they are in
+	In      string  `json:"in,omitempty"`      // this computation, or
+	Ranks   RankSet `json:"ranks"`             // as far as they are known
+	Count   int     `json:"count"`
+	At      string  `json:"at,omitempty"` // where in their code, if it is the same for all
 
 	Transfer   TransferWait   `json:"transfer,omitzero"` // the oldest of the transfers that they wait for
 	Collective CollectiveWait `json:"collective,omitzero"`
@@ -186,7 +186,7 @@ func (g *waitGraph) atBarrier(b BarrierEvidence) *wait {
 	w := &wait{HangWait: HangWait{Barrier: b.ID, Count: b.Arrived}, since: b.Since, usual: b.Usual, for_: slices.Sorted(slices.Values(b.Missing)), atEnd: isEnd(b.ID), atHead: isStart(b.ID)}
 	if b.Members == g.Size && len(b.Missing) == b.Members-b.Arrived {
 		for rank := range g.Size {
-			if !slices.Contains(w.for_, rank) {
+			if _, missing := slices.BinarySearch(w.for_, rank); !missing {
 				w.Ranks = append(w.Ranks, rank)
 				if !w.atEnd {
 					g.at[rank] = w

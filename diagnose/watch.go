@@ -103,10 +103,15 @@ func (w *Watch) over(h *Hang, e HangEvidence) bool {
 	if w.told.Kind == HangDeadlock {
 		return h == nil || h.Kind != HangDeadlock
 	}
-	for _, was := range w.told.Ranks {
-		i := slices.IndexFunc(e.Ranks, func(r RankEvidence) bool { return r.Rank == was.Rank })
-		left := slices.ContainsFunc(e.Barriers, func(b BarrierEvidence) bool { return isEnd(b.ID) })
-		if i < 0 || was.Class == ClassLeaving && !left || was.Class != ClassLeaving && (e.Ranks[i].Class != was.Class || (e.Ranks[i].Since-was.Since).Abs() >= sinceError) {
+	left := slices.ContainsFunc(e.Barriers, func(b BarrierEvidence) bool { return isEnd(b.ID) })
+	ranks := make(map[int]*RankEvidence, len(e.Ranks))
+	for i := range e.Ranks {
+		ranks[e.Ranks[i].Rank] = &e.Ranks[i]
+	}
+	for i := range w.told.Ranks {
+		was := &w.told.Ranks[i]
+		is := ranks[was.Rank]
+		if is == nil || was.Class == ClassLeaving && !left || was.Class != ClassLeaving && (is.Class != was.Class || (is.Since-was.Since).Abs() >= sinceError) {
 			return true
 		}
 	}
