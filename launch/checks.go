@@ -172,6 +172,8 @@ func (o *order) check(cfg Config) error {
 		return nonsense("to send signal %d", o.Signal)
 	case o.Over != nil:
 		return o.Over.check(cfg)
+	case len(o.Tell) > mostTell:
+		return nonsense("to tell of %d details", len(o.Tell))
 	}
 	return nil
 }

@@ -44,13 +44,23 @@ type follower struct {
 	latest int              // attempt that a task was last started of
 	told   syscall.Signal   // to end; or 0
 	notes  *nonsenseNotes   // owned by obey
+	folder folder           // owned by obey
+	flush  *time.Timer      // runs while the folder has changes; owned by obey
 }
 
 func newFollower(j *Job, here *crew, events chan any) *follower {
 	return &follower{
 		job: j, crew: here, door: newDoor(j.world.connect), events: events, life: serry.Incarnation(rand.Uint64() | 1),
 		outbox: newQueue[message](messagesAhead), seated: make(map[int]lifetime), notes: newNonsenseNotes(j.feed),
+		flush: newStoppedTimer(),
 	}
+}
+
+// newStoppedTimer is a timer that does not run yet.
+func newStoppedTimer() *time.Timer {
+	t := time.NewTimer(0)
+	t.Stop()
+	return t
 }
 
 // An offer is an order that came. Whether the follower takes it decides whether it uses up its number.
@@ -219,7 +229,9 @@ func (f *follower) receive(ctx context.Context, cancel context.CancelCauseFunc, 
 func (f *follower) send(ctx context.Context, m *attendant) {
 	for number := 0; ; number++ {
 		msg, ok := f.outbox.next(ctx.Done())
-		msg.Wall = f.job.cfg.wall()
+		if msg.Folded == "" {
+			msg.Wall = f.job.cfg.wall()
+		}
 		if !ok || enqueue(ctx, m.KV(), queueKey("from", f.job.cfg.Node, f.life, number), msg) != nil {
 			return
 		}
@@ -228,8 +240,13 @@ func (f *follower) send(ctx context.Context, m *attendant) {
 
 // obey carries out orders until there will be no more.
 func (f *follower) obey(ctx context.Context, cancel context.CancelCauseFunc, orders <-chan offer) Report {
+	defer f.flush.Stop()
 	for f.told == 0 || len(f.seated) > 0 {
 		select {
+		case <-f.flush.C:
+			if line := f.folder.line(); line != "" {
+				f.outbox.put(message{Folded: line}) // one that finds no room is made good by the next
+			}
 		case o := <-orders:
 			err := f.check(&o.order)
 			o.taken <- err == nil
@@ -290,6 +307,17 @@ func (f *follower) carryOut(o order) {
 		f.crew.end(o.Signal, o.NoLimit)
 	case o.Signal != 0:
 		f.crew.pass(o.Signal)
+	case len(o.Tell) > 0:
+		f.tell(o.Tell)
+	}
+}
+
+// tell says what digests of what ranks do mean.
+func (f *follower) tell(digests []string) {
+	for _, digest := range digests {
+		if text, known := f.folder.kept[digest]; known {
+			f.outbox.put(message{Detail: text})
+		}
 	}
 }
 
@@ -305,11 +333,14 @@ func (f *follower) pass(ev any) bool {
 	var msg message
 	switch ev := ev.(type) {
 	case died:
+		f.folder.drop(ev.Task)
 		msg.Died = &ev
 	case raised:
 		msg.Raised = &ev
 	case classed:
-		f.outbox.put(message{Classed: &ev}) // one that finds no room is made good by the next
+		if f.folder.add(ev) {
+			f.flush.Reset(foldAfter)
+		}
 		return true
 	case strayed:
 		f.outbox.put(message{Strayed: &ev}) // where there is no room there is worse to tell

@@ -55,6 +55,7 @@ type order struct {
 	Fail    *failed        `json:",omitempty"` // this task has failed, and is to end
 	Over    *Report        `json:",omitempty"` // the job has ended so
 	Err     string         `json:",omitempty"` // Err of the report
+	Tell    []string       `json:",omitempty"` // what these digests of what ranks do mean
 }
 
 // A failed life is one that is to end, although the job may go on.
@@ -70,8 +71,10 @@ type message struct {
 	Strayed  *strayed       `json:",omitempty"`
 	Died     *died          `json:",omitempty"`
 	Left     *left          `json:",omitempty"`
-	Retiring syscall.Signal `json:",omitempty"` // it was told to end by this signal, and will
-	Wall     time.Time      `json:",omitzero"`  // on the wall of its host, when it was sent
+	Retiring syscall.Signal `json:",omitempty"`  // it was told to end by this signal, and will
+	Folded   string         `json:"F,omitempty"` // what its ranks do: see folder
+	Detail   string         `json:",omitempty"`  // what a digest of Folded means
+	Wall     time.Time      `json:",omitzero"`   // on the wall of its host, when it was sent; not with Folded, which is to be short
 }
 
 // An arrived event says that a host is there, a retiring event that it is about to leave, and a lost
@@ -115,6 +118,7 @@ type meeting struct {
 	mu struct {
 		sync.Mutex
 		here map[int]*distant // by node
+		unfolder
 	}
 }
 
@@ -141,6 +145,7 @@ func openMeeting(cfg Config, w world, f *feed, inbox chan<- any) (*meeting, erro
 	ctx, stop := context.WithCancel(context.Background())
 	m := &meeting{service: s, inbox: inbox, feed: f, events: newQueue[any](meetingBacklog), stop: stop}
 	m.mu.here = make(map[int]*distant)
+	m.mu.unfolder = unfolder{make(map[string][]byte), make(map[string][]heldTask), make(map[string]tellOrder)}
 	if m.member, err = joinMeeting(ctx, w.connect, at, client.Config{Task: cfg.launcher(0), HeartbeatTimeout: launcherBeat}); err != nil {
 		stop()
 		return nil, errors.Join(err, s.close())
@@ -238,7 +243,7 @@ func (m *meeting) welcome(ctx context.Context, cfg Config) {
 // the meeting goes on.
 func (m *meeting) greet(ctx context.Context, cfg Config, node int, h hello, notes *nonsenseNotes) bool {
 	left, farewell := context.WithCancel(context.Background())
-	d := &distant{node: node, incarnation: h.Incarnation, keys: m.member.KV(), orders: newQueue[order](ordersAhead), left: left, farewell: farewell, gone: make(chan struct{}), host: h.Host, came: h.Wall}
+	d := &distant{node: node, incarnation: h.Incarnation, keys: m.member.KV(), orders: newQueue[order](ordersAhead), left: left, farewell: farewell, gone: make(chan struct{}), host: h.Host, came: h.Wall, ran: make(map[int]ranTask)}
 	if h.Tasks != cfg.Tasks || h.Nodes != cfg.nodes() {
 		m.turnAway(ctx, d, h, cfg, notes)
 		return true
@@ -278,13 +283,15 @@ func (m *meeting) admit(ctx context.Context, cfg Config, d *distant, h hello, ve
 	d.since = version
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if before := m.mu.here[d.node]; before != nil {
-		if before.incarnation == d.incarnation {
-			return
-		}
-		before.leave()
+	before := m.mu.here[d.node]
+	if before != nil && before.incarnation == d.incarnation {
+		return
 	}
 	m.mu.here[d.node] = d
+	if before != nil {
+		before.leave()
+		m.forget(before)
+	}
 	m.events.put(arrived{node: d.node, host: h.Host, identity: h.Identity, hand: d})
 	m.done.Go(func() { d.send(ctx, m) })
 	m.done.Go(func() { d.receive(ctx, m, cfg) })
@@ -298,6 +305,7 @@ func (m *meeting) drop(d *distant, why string) {
 		return // another life of it is here
 	}
 	delete(m.mu.here, d.node)
+	m.forget(d)
 	d.leave()
 	m.events.put(lost{node: d.node, hand: d, why: why})
 }
@@ -429,8 +437,9 @@ type distant struct {
 	farewell    context.CancelFunc // ends it
 	gone        chan struct{}      // closed by leave
 	host        string
-	came        time.Time // what its clock showed when it said hello
-	skew        skewMeter // owned by receive
+	came        time.Time       // what its clock showed when it said hello
+	skew        skewMeter       // owned by receive
+	ran         map[int]ranTask // guarded by the lock of the meeting
 }
 
 // ordersAhead is how many orders wait to be stored. A launcher for which there are more does not take
@@ -508,6 +517,9 @@ func (d *distant) receive(ctx context.Context, m *meeting, cfg Config) {
 		}
 		number++
 		d.hearClock(m, msg.Wall, cfg)
+		if err := m.folded(d, msg, cfg); err != nil {
+			notes.drop(fmt.Sprintf("a message of node %d", d.node), err)
+		}
 		if ev := msg.event(d); ev != nil && !m.pass(d, ev) {
 			m.drop(d, "more of its messages wait than can be")
 			return
