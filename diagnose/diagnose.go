@@ -59,6 +59,14 @@ type Report struct {
 	At      []At      `json:"at,omitempty"`      // where in their code ranks are, those first that are alone
 
 	AsOf string `json:"as_of,omitempty"` // the moment that this is about, where it is not now
+
+	// The same for programs (D-CLI-1).
+	Rank        *int      `json:"rank,omitempty"`               // that the verdict is about, the first of several; nil: none
+	Incarnation uint64    `json:"incarnation,string,omitempty"` // of its process, as the service knows it; 0: it does not
+	Since       time.Time `json:"since,omitzero"`               // when the rank failed, or began to keep the others waiting
+	Until       time.Time `json:"until,omitzero"`               // the end of the job, where it is over
+	Effects     []Effect  `json:"effects,omitempty"`            // on other ranks, as their launchers have seen them
+	Next        []string  `json:"next,omitempty"`               // commands, and what to look at
 }
 
 // A Kind is what a verdict is about.
@@ -181,7 +189,7 @@ func Judge(e Evidence) Report {
 	case unwritten != nil && e.Hang.agrees(unwritten.Owner):
 		r.keyVerdict(j, readers, unwritten, e.Hang)
 	case e.Hang.stands():
-		r.hang(e.Hang, e.Status.Clock)
+		r.hang(j, e.Hang, e.Status.Clock)
 	case crossed != "":
 		r.Kind, r.Stage, r.Verdict = Deadlock, crossStage(since), crossed
 		r.Advice = []string{"the ranks do not do the same things in the same order: compare what leads to the two barriers"}
@@ -195,16 +203,16 @@ func Judge(e Evidence) Report {
 		r.Kind, r.Stage, r.Verdict, r.Advice = Waiting, wait.Stage, j.waitVerdict(wait), j.waitAdvice(wait)
 		r.Evidence = e.Hang.pressed("is", wait.ranks()...)
 	case e.Hang != nil && e.Hang.Hang != nil && e.Hang.Hang.Kind != HangIdle:
-		r.hang(e.Hang, e.Status.Clock)
+		r.hang(j, e.Hang, e.Status.Clock)
 	case j.failedOver(r.First):
 		r.Kind, r.Grade, r.Verdict = Well, Sure, TakeoverText(j.status.Takeover, j.status.Leader, j.status.Clock.Location(), 0)
 		r.Evidence = []HangLine{{"grade", fmt.Sprintf("%s: the server that leads has said so, and all ranks are here", Sure)}}
 	case len(j.status.Stragglers) > 0:
 		r.Kind, r.Grade, r.Verdict = Well, Likely, "no failure; "+StragglerText(j.status, j.status.Stragglers[0])
-		r.Evidence = e.Hang.pressed("is", indexOf(j.status.Stragglers[0].Task)...)
+		r.Evidence = append(e.Hang.pressed("is", indexOf(j.status.Stragglers[0].Task)...), HangLine{"grade", fmt.Sprintf("%s: it comes late again and again, by far more than the others differ", Likely)})
 		r.Advice = []string{"serry top shows how far each rank is; compare what that rank, or its host, does beside the job"}
 	case e.Hang != nil && e.Hang.Hang != nil:
-		r.hang(e.Hang, e.Status.Clock)
+		r.hang(j, e.Hang, e.Status.Clock)
 	default:
 		r.Kind, r.Verdict = Well, j.well(r.First)
 	}
@@ -212,6 +220,8 @@ func Judge(e Evidence) Report {
 		r.Advice = append(slices.Clip(r.Advice), fmt.Sprintf("what ranks have said about preemptions is not whole: %v", bad))
 	}
 	r.Verdict = e.Peers.name(r.Verdict)
+	r.Evidence = orderLines(r.Evidence)
+	r.fields(j, e)
 	r.Healthy = r.ExitStatus() == 0 && r.Kind != Stopped
 	return r
 }
@@ -220,11 +230,21 @@ func Judge(e Evidence) Report {
 func (r *Report) failed(e Evidence) {
 	r.Kind, r.Verdict, r.Advice = Failed, r.First.verdict(), advise(r.First.Cause, r.First.Evidence)
 	r.Grade, r.Evidence = r.First.grade(), slices.Concat(r.First.lines(), e.Hang.clocks(), e.Hang.pressed("was", indexOf(r.First.Task)...))
+	if a := r.aftermath(e); a != nil {
+		r.Evidence, r.Effects = append(r.Evidence, a.lines()...), a.Effects
+	}
 }
 
 // hang takes over what the launcher says about ranks that keep the others waiting.
-func (r *Report) hang(h *HangReport, clock time.Time) {
+func (r *Report) hang(j *judge, h *HangReport, clock time.Time) {
 	r.Kind, r.Stage, r.Grade, r.Evidence = Waiting, h.Hang.Stage, h.Hang.Grade, h.Hang.Lines(h.Begun)
+	r.Since = h.Begun.Add(h.Hang.Since)
+	if h.Hang.Kind == HangLeaving {
+		r.Evidence = append(r.Evidence, j.steps(h.Hang)...)
+	}
+	if len(h.Hang.Ranks) > 0 {
+		r.Rank = &h.Hang.Ranks[0].Rank
+	}
 	if h.Hang.Kind == HangDeadlock {
 		r.Kind = Deadlock
 	}

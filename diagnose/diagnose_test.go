@@ -94,7 +94,7 @@ func TestVerdicts(t *testing.T) {
 		"reported": {first(job(up, bad), coord.Note{What: "task failed", Task: dead, Err: &serry.TaskError{Task: dead, Text: "no space left", Err: serry.ErrReported}}),
 			false, "rank 1 gave up 3.0s ago: no space left", "its output"},
 		"one id twice": {first(job(up, bad), coord.Note{What: "task failed", Task: dead, Err: &serry.TaskError{Task: dead, Err: serry.ErrRestarted}}),
-			false, "two processes were rank 1, 3.0s ago", "same rank"},
+			false, "two processes claimed rank 1 at 12:01:04", "same rank"},
 		"a barrier timed out": {first(job(up, up), coord.Note{What: "barrier ended", Barrier: "step", Err: &serry.BarrierError{ID: "step", Missing: []serry.TaskID{dead}, Err: serry.ErrTimeout}}),
 			false, `barrier "step" failed 3.0s ago: timed out, without rank 1`, "serry doctor"},
 		"they did not come together": {first(job(bad, bad), coord.Note{What: "barrier ended", Barrier: coord.RegisterBarrierID, Err: &serry.BarrierError{Missing: []serry.TaskID{dead}, Err: serry.ErrTimeout}}),

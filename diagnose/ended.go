@@ -168,6 +168,9 @@ func (f *Failure) lines() []HangLine {
 			add("memory", detail)
 		}
 	}
+	if f.twice() && f.Evidence != "" {
+		add("process", f.Evidence)
+	}
 	if h := f.host; h != nil {
 		seen := fmt.Sprintf("last heard at %s", h.since.Format("15:04:05.000"))
 		if h.why != "" {
@@ -184,6 +187,8 @@ func (f *Failure) lines() []HangLine {
 // grade says how well it is known how a rank was lost; empty: nothing was seen of it.
 func (f *Failure) grade() Grade {
 	switch {
+	case f.twice():
+		return Sure
 	case f.Cause != serry.ErrTaskDead.Error() || f.Evidence == "":
 		return ""
 	case strings.Contains(f.Evidence, maybeWords):
@@ -201,6 +206,8 @@ func (f *Failure) source() string {
 		return "the kernel says how its process ended"
 	case strings.HasPrefix(f.Evidence, raisedWords):
 		return "it has printed the exception and wants to leave"
+	case f.twice():
+		return "the service has heard of both"
 	case f.host != nil:
 		return "nothing comes from its host, and its connections do not answer"
 	}

@@ -2,6 +2,7 @@ package diagnose
 
 import (
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/serry-dev/serry"
@@ -19,6 +20,9 @@ type Ending struct {
 	Failed   time.Time // when it did
 	Evidence string    // how, as the service is told of such; empty: Text alone says it
 	Followed int       // other tasks that failed
+	Seen     string    // instead of Evidence: what was seen before its process ended, in the words of the launcher
+
+	Aftermath *Aftermath // what else is known of that failure, or nil
 }
 
 // ended makes the end of a job the verdict where that says more than what the service saw, and says whether it has (D-EV-7).
@@ -33,26 +37,46 @@ func (r *Report) ended(j *judge, e Evidence) bool {
 	case d.Task != "" && r.First != nil && !r.First.Recovered && r.First.Task == d.Task:
 		return false // the service has seen the same, and more
 	case d.Task == "" && d.Signal != 0:
-		r.interrupted(e)
+		r.interrupted(j, e)
 	case d.Evidence != "":
 		r.First = &Failure{
 			Task: d.Task, rank: j.rank(d.Task), Cause: serry.ErrTaskDead.Error(), Evidence: d.Evidence, at: d.Failed.In(e.Status.Clock.Location()),
 			AgoSeconds: d.At.Sub(d.Failed).Seconds(), Followed: d.Followed,
 		}
 		r.failed(e)
+	case d.Seen != "":
+		r.seen(j, e)
 	default:
 		r.Kind, r.First, r.Verdict = Failed, nil, d.Text
 	}
 	return true
 }
 
+// seen makes the verdict of the launcher on the first failure that of the report.
+func (r *Report) seen(j *judge, e Evidence) {
+	r.Kind, r.First, r.Verdict = Failed, nil, j.rank(e.Ending.Task)+": "+e.Ending.Seen
+	if strings.HasPrefix(e.Ending.Seen, leftWords) {
+		r.Verdict, r.Grade = j.rank(e.Ending.Task)+" "+e.Ending.Seen, Sure
+		r.Evidence = []HangLine{{"grade", fmt.Sprintf("%s: the kernel says how its process ended", Sure)}}
+	}
+	if at := indexOf(e.Ending.Task); len(at) > 0 {
+		r.Rank, r.Since = &at[0], e.Ending.Failed
+	}
+	if a := e.Ending.Aftermath; a != nil {
+		r.Evidence, r.Effects = append(r.Evidence, a.lines()...), a.Effects
+	}
+}
+
+// leftWords begin the verdict on a rank that has ended with code 0 in the midst of the work (D-RC-4).
+const leftWords = "exited at "
+
 // interrupted says that a person or a scheduler has ended the job, and what was wrong until then, as that may be why. How the
 // ranks ended follows from the signal.
-func (r *Report) interrupted(e Evidence) {
+func (r *Report) interrupted(j *judge, e Evidence) {
 	text := fmt.Sprintf("the job was ended by signal %d at %s", e.Ending.Signal, e.Ending.at(e))
 	r.Kind, r.First, r.Verdict = Stopped, nil, text
 	if e.Hang.stands() {
-		r.hang(e.Hang, e.Ending.At)
+		r.hang(j, e.Hang, e.Ending.At)
 		r.Verdict = text + "; until then " + r.Verdict
 	}
 }

@@ -193,6 +193,7 @@ func (g *waitGraph) atBarrier(b BarrierEvidence) *wait {
 				}
 			}
 		}
+		w.At = g.commonPlace(w.Ranks)
 	}
 	return w
 }
@@ -260,13 +261,15 @@ func mostOf(words map[string]int) string {
 	return best
 }
 
-// commonPlace is where ranks are, if all are at the same place.
+// commonPlace is where ranks are, if all are known to be at the same place.
 func (g *waitGraph) commonPlace(ranks []int) string {
-	at := g.ranks[ranks[0]].At
-	for _, rank := range ranks {
-		if g.ranks[rank].At != at {
+	at := ""
+	for i, rank := range ranks {
+		r := g.ranks[rank]
+		if r == nil || i > 0 && r.At != at {
 			return ""
 		}
+		at = r.At
 	}
 	return at
 }
@@ -457,10 +460,25 @@ func (g *waitGraph) grade(w *wait, ranks []RankEvidence) Grade {
 	switch {
 	case w.silent && !stopped:
 		return Likely
-	case w != g.soft || stopped && w.Count > 1:
+	case w != g.soft || w.Count > 1 && (stopped || len(ranks) == 1 && w.In != ResultWait && g.doesForSure(&ranks[0])):
 		return Sure
 	case w.Count >= 2 && len(ranks) < w.Count, g.Size == 2 && len(ranks) == 1:
 		return Likely
 	}
 	return Possible
+}
+
+// doesForSure says whether something surer than a look at stacks says what keeps a rank from its computation: the kernel, which has seen
+// its process end or counts what it reads and writes, or the service, which it has asked to leave. A rank that compiles is seen in
+// the compiler itself, not in a wait for something (D-HG-14).
+func (g *waitGraph) doesForSure(r *RankEvidence) bool {
+	switch r.Class {
+	case ClassGone, ClassCompiling:
+		return true
+	case ClassIO:
+		return r.Rate > 0
+	case ClassLeaving:
+		return slices.ContainsFunc(g.waits, func(w *wait) bool { return w.atEnd && slices.Contains(w.Ranks, r.Rank) })
+	}
+	return false
 }

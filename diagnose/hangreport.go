@@ -26,6 +26,8 @@ type HangReport struct {
 	Short   []Shortage `json:"short,omitempty"`  // hosts under pressure, the worst first
 	Strays  []Stray    `json:"strays,omitempty"` // processes of older attempts, in the order in which they were found
 
+	Aftermath *Aftermath `json:"aftermath,omitempty"` // of the first failure of the attempt, or nil
+
 	// Attempts are those of the job, the oldest first; the last one runs. None: there is one, in which no rank was started again.
 	Attempts []Attempt `json:"attempts,omitempty"`
 }
@@ -70,6 +72,10 @@ func ReadHang(text []byte) (*HangReport, error) {
 	r.Short = r.Short[:min(len(r.Short), maxShortages)]
 	r.Strays = r.Strays[max(0, len(r.Strays)-pastShown):]
 	r.Attempts = r.Attempts[max(0, len(r.Attempts)-pastShown):]
+	if a := r.Aftermath; a != nil {
+		a.Effects = slices.DeleteFunc(a.Effects, func(e Effect) bool { return len(e.Ranks) == 0 })
+		a.Effects = a.Effects[:min(len(a.Effects), maxEffects)]
+	}
 	return &r, nil
 }
 

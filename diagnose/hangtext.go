@@ -51,8 +51,8 @@ type HangLine struct {
 	Text string `json:"text"`
 }
 
-// Lines are what the text rests on, in a fixed order: at, process, storage, waiting, transfer, clique, host, grade, next (D-CLI-1). begun is as
-// in [Hang.Text].
+// Lines are what the text rests on, in a fixed order: at, process, storage, waiting, transfer, clique, output, host, grade, next (D-CLI-1).
+// begun is as in [Hang.Text].
 func (h *Hang) Lines(begun time.Time) []HangLine {
 	var lines []HangLine
 	add := func(word, text string) {
@@ -83,12 +83,24 @@ func (h *Hang) Lines(begun time.Time) []HangLine {
 			add("clique", text)
 		}
 	}
+	add("output", h.printed())
 	for _, text := range h.hosts() {
 		add("host", text)
 	}
 	add("grade", fmt.Sprintf("%s: %s", h.Grade, h.reason()))
 	add("next", h.next())
 	return lines
+}
+
+// printed says whether a rank that leaves, or has left, has printed why.
+func (h *Hang) printed() string {
+	if h.Kind != HangLeaving || h.Ranks[0].PID == 0 {
+		return ""
+	}
+	if h.Ranks[0].Raised {
+		return fmt.Sprintf("rank %d has printed an exception", h.Ranks[0].Rank)
+	}
+	return fmt.Sprintf("no exception in the output of rank %d", h.Ranks[0].Rank)
 }
 
 func (h *Hang) numbers() []int {
@@ -219,12 +231,27 @@ func (h *Hang) reason() string {
 		return "the kernel says so"
 	case h.Kind == HangIdle:
 		return "they may have nothing to do"
+	case h.Grade == Sure:
+		return h.sureBy()
 	case h.Grade == Likely && n > 1:
 		return fmt.Sprintf("%d ranks in one wait, %s outside it", n, ranks)
 	case h.Grade == Likely:
 		return "one of two ranks waits, the other does not"
 	}
 	return fmt.Sprintf("%s in a wait, %s outside it", counted(n, "rank", "ranks"), ranks)
+}
+
+// sureBy says what is sure about a rank that others wait for in a computation.
+func (h *Hang) sureBy() string {
+	switch first := h.Ranks; {
+	case h.Kind == HangIO:
+		return "the kernel counts what it reads and writes"
+	case h.Kind == HangCompiling:
+		return "its stack is in the compiler of jax"
+	case len(first) > 0 && first[0].Class == ClassGone:
+		return "the kernel says how its process ended"
+	}
+	return "the service knows who wants to leave"
 }
 
 // next says what to do.

@@ -33,10 +33,16 @@ func (f *Failure) verdict() string {
 		return fmt.Sprintf("%s died %s: %s", f.rank, ago, f.Evidence)
 	case serry.ErrReported.Error():
 		return fmt.Sprintf("%s gave up %s: %s", f.rank, ago, f.Evidence)
-	case serry.ErrRestarted.Error(), serry.ErrWrongBeat.Error():
-		return fmt.Sprintf("two processes were %s, %s", f.rank, ago)
+	}
+	if f.twice() {
+		return fmt.Sprintf("two processes claimed %s %s", f.rank, f.when())
 	}
 	return fmt.Sprintf("%s failed %s: %s", f.rank, ago, f.reason())
+}
+
+// twice says whether two processes were one rank.
+func (f *Failure) twice() bool {
+	return f.Cause == serry.ErrRestarted.Error() || f.Cause == serry.ErrWrongBeat.Error()
 }
 
 func (f *Failure) reason() string {

@@ -267,6 +267,9 @@ func (j *Job) check() step {
 		j.startWaiting(j.places.drop())
 	}
 	j.nameMissing(time.Now())
+	if j.plan.ending != notEnding && !j.opening {
+		j.publishFailure(j.service.view().Epoch)
+	}
 	if j.plan.ending != notEnding || j.opening {
 		return step{}
 	}

@@ -29,8 +29,9 @@ type hangs struct {
 	watch     diagnose.Watch
 	told      bool // people have been told of the present one
 	longest   time.Duration
-	published string   // what the service was told last
-	past      []string // lines about stalls, those of former attempts, too
+	published string         // what the service was told last
+	standing  *diagnose.Hang // that it was told of, or nil
+	past      []string       // lines about stalls, those of former attempts, too
 	strays    []diagnose.Stray
 
 	asking      bool // processes
@@ -212,6 +213,12 @@ func (j *Job) publishHang(h *diagnose.Hang, now time.Duration, epoch int) {
 	if h != nil && h.Stage == diagnose.Late && now-h.Since < publishAfter {
 		h = nil
 	}
+	j.publish(h, j.aftermath(), epoch)
+}
+
+// publish tells the service what keeps ranks waiting, and what followed from a failure, when either has changed.
+func (j *Job) publish(h *diagnose.Hang, failed *diagnose.Aftermath, epoch int) {
+	j.hangs.standing = h
 	attempts := j.attempts.told(j.plan)
 	shortages := diagnose.Shortages(slices.Collect(maps.Values(j.hangs.ranks)))
 	what := strings.Repeat("stray", len(j.hangs.strays)) + strings.Join(j.skews, "") + attemptsKey(attempts)
@@ -224,6 +231,9 @@ func (j *Job) publishHang(h *diagnose.Hang, now time.Duration, epoch int) {
 	if h != nil {
 		what += fmt.Sprint(h.Kind, h.Stage, h.Since.Round(time.Second), h.Ranks, h.Waits)
 	}
+	if failed != nil {
+		what += fmt.Sprint(*failed)
+	}
 	if what != "" {
 		what += fmt.Sprint(epoch) // a new epoch of a service that others run has no keys
 	}
@@ -233,6 +243,7 @@ func (j *Job) publishHang(h *diagnose.Hang, now time.Duration, epoch int) {
 	j.hangs.published = what
 	text, err := json.Marshal(diagnose.HangReport{
 		Version: diagnose.HangReportVersion, Begun: j.begun, Hang: h, Past: j.hangs.past, Short: shortages, Strays: j.hangs.strays, Clocks: j.skews, Attempts: attempts,
+		Aftermath: failed,
 	})
 	if err == nil {
 		j.service.publish(diagnose.HangKey, text)

@@ -480,6 +480,7 @@ func (j *Job) windUp() {
 	j.report.Attempts, j.report.Restarts, j.report.Took = s.Attempt, s.Restarts, time.Since(j.begun)
 	j.report.Tasks, j.report.Ended, j.report.Goodput = s.Tasks, s.Ended, j.service.used()
 	j.report.First, j.report.Later = j.failures.sorted()
+	j.report.Aftermath = j.aftermath()
 	if n := len(j.report.Later); n > 0 && j.cfg.planted == lastIsFirst {
 		j.report.First = j.report.Later[n-1]
 	}

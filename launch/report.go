@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/serry-dev/serry/detect"
+	"github.com/serry-dev/serry/diagnose"
 	"github.com/serry-dev/serry/wire"
 )
 
@@ -54,6 +55,9 @@ type Report struct {
 	// Later are the other failures of the same attempt that were not made good, in the order in which
 	// they were seen.
 	Later []*Failure
+
+	// Aftermath is what was seen of First, and of ranks beside it; nil: this is not the first host, or nothing failed.
+	Aftermath *diagnose.Aftermath `json:"-"`
 
 	// Goodput is how the time of the job was used; nil: no steps were reported, or this is not the first host.
 	Goodput *wire.GoodputStatus `json:"-"`

@@ -478,7 +478,10 @@ func NewNote(number uint64, at coord.Time, n coord.Note) NoteStatus {
 func causeOf(err error) (cause, evidence string) {
 	switch e := err.(type) {
 	case *serry.TaskError:
-		return e.Err.Error(), clip(cmp.Or(e.Evidence, e.Text))
+		if evidence = cmp.Or(e.Evidence, e.Text); evidence == "" && e.Was != 0 && e.Now != 0 {
+			evidence = fmt.Sprintf("incarnation %d was there, %d came", e.Was, e.Now)
+		}
+		return e.Err.Error(), clip(evidence)
 	case *serry.LostError:
 		return serry.ErrTaskDead.Error(), clip(e.Lost[0].Evidence)
 	case *serry.MismatchError:

@@ -71,6 +71,7 @@ func (r *registration) keep(report *launch.Report) *diagnose.Report {
 	if f := report.First; f != nil {
 		e.Ending.Task = serry.TaskID{Job: wire.DefaultJob, Index: f.Task}.String()
 		e.Ending.Failed, e.Ending.Evidence, e.Ending.Followed = f.At, f.Evidence(), len(report.Later)
+		e.Ending.Seen, e.Ending.Aftermath = f.Verdict, report.Aftermath
 	}
 	why := diagnose.Judge(e)
 	why.Older = diagnose.Older(e, why)

@@ -50,8 +50,8 @@ func waitingRanks(rank3 diagnose.Condition, barriers ...diagnose.BarrierEvidence
 	e := diagnose.HangEvidence{Size: 4, Barriers: barriers}
 	for rank := range 3 {
 		c := diagnose.Condition{Class: diagnose.ClassWaiting, Since: now - 10*time.Second, Wait: "Gloo all-reduce", At: "train_step (train.py:21) < <module> (train.py:24)", Doing: "asleep (futex)"}
-		if len(barriers) > 0 {
-			c = diagnose.Condition{Class: diagnose.ClassStatic, Since: now - 10*time.Second}
+		if len(barriers) > 0 && !strings.HasPrefix(barriers[0].ID, "Shutdown::") {
+			c = diagnose.Condition{Class: diagnose.ClassStatic, Since: now - 10*time.Second, At: "save (train.py:30) < <module> (train.py:24)"}
 		}
 		e.Ranks = append(e.Ranks, diagnose.RankEvidence{Rank: rank, PID: 2074 + rank, Host: "node-a", Condition: c})
 	}
@@ -84,7 +84,7 @@ func scenarioEvidence() []struct {
 	slow := diagnose.Evidence{Status: fourRanks()}
 	slow.Status.Stragglers = []wire.StragglerStatus{{Task: "worker/3", Class: "step-#", Places: 32, Slower: 0.25, CostSeconds: 8, OfSeconds: 42, Share: 0.19}}
 	twice := failedRank(2, "")
-	twice.Status.First.Cause = serry.ErrRestarted.Error()
+	twice.Status.First.Cause, twice.Status.First.Evidence = serry.ErrRestarted.Error(), "incarnation 7 was there, 9 came"
 	stray := diagnose.Evidence{Status: fourRanks(), Hang: &diagnose.HangReport{Strays: []diagnose.Stray{{Rank: 2, Attempt: 1, PID: 640, Host: "node-b", Now: 2, Seen: noon.Add(-time.Minute)}}}}
 	saved := func(ranks int) diagnose.Evidence {
 		e := diagnose.Evidence{Status: fourRanks()}
@@ -103,40 +103,80 @@ func scenarioEvidence() []struct {
 	former.AtSeconds = 12
 	before.Status.Notes = []wire.NoteStatus{former, {Number: 2, AtSeconds: 14, What: "epoch opened", Count: 2}}
 	before.Hang.Past = []string{"12:00:50 rank 1 is stalled since 12:00:40 (10s); ranks 0,2-3 wait for it in Gloo all-reduce", "12:00:52 rank 1 went on after 12s"}
+	crashed := failedRank(3, "process exited: signal 11")
+	crashed.Hang = &diagnose.HangReport{Aftermath: &diagnose.Aftermath{
+		Rank: 3, PID: 2077, Host: "node-b", At: "load_batch (train.py:10) < train_step (train.py:19)", Output: "Fatal Python error: Segmentation fault",
+		Effects: []diagnose.Effect{{Ranks: []int{0, 2}, Text: "connection reset", AfterSeconds: 0.03}, {Ranks: []int{1}, Text: "waiting in Gloo all-reduce"}},
+	}}
+	raised := failedRank(3, "raised ValueError: bad sample 17 in shard 3")
+	raised.Hang = &diagnose.HangReport{Aftermath: &diagnose.Aftermath{
+		Rank: 3, PID: 2077, Host: "node-b", Raised: true, At: "load_batch (train.py:10) < train_step (train.py:19)",
+		Effects: []diagnose.Effect{{Ranks: []int{0, 1, 2}, Text: "waiting in Gloo all-reduce"}},
+	}}
+	saves := diagnose.Condition{Class: diagnose.ClassStatic, At: "save (train.py:30) < <module> (train.py:24)", Doing: "asleep (futex)"}
+	crossed := waitingRanks(saves, barrier("a", 2, 3), barrier("b", 0, 1))
+	unwritten := diagnose.Evidence{Status: fourRanks()}
+	for _, rank := range []int{0, 2, 3} {
+		t := &unwritten.Status.Tasks[rank]
+		t.LastCall, t.LastOf, t.CallWaits, t.CallSeconds = "GetKeyValue", "cpu:local_topology/cpu/1", true, 12
+	}
+	early := waitingRanks(at(diagnose.ClassLeaving, "asleep (futex)"), barrier("Shutdown::1", 0, 1, 2))
+	early.Status.Steps = []int64{7, 7, 7, 5}
+	hard := failedRank(2, "raised RuntimeError: connection reset by peer")
+	hard.Ending = &diagnose.Ending{
+		At: noon, Task: "worker/3", Failed: noon.Add(-3 * time.Second), Seen: "exited at 12:01:04 with code 0 without saying goodbye", Followed: 3,
+		Aftermath: &diagnose.Aftermath{Rank: 3, Effects: []diagnose.Effect{{Ranks: []int{0, 2}, Text: "connection reset", AfterSeconds: 0.03}, {Ranks: []int{1}, Text: "told to end"}}},
+	}
 	return []struct {
 		id string
 		diagnose.Evidence
 	}{
-		{"D-SC-1", failedRank(3, "process exited: signal 11")},
+		{"D-SC-1", crashed},
 		{"D-SC-2", failedRank(3, "process exited: signal 9; no kernel kill in control group /job")},
 		{"D-SC-3", failedRank(3, "process exited: signal 9, killed because its memory limit of 60 MiB was reached; kernel kills in control group /job: 0 before, 1 after, peak 60 MiB")},
-		{"D-SC-4", failedRank(3, "raised ValueError: bad sample 17 in shard 3")},
-		{"D-SC-5", waitingRanks(at(diagnose.ClassLeaving, "asleep (futex)"))},
-		{"D-SC-6", waitingRanks(at(diagnose.ClassGone, ""))},
+		{"D-SC-4", raised},
+		{"D-SC-5", early},
+		{"D-SC-6", hard},
+		{"D-SC-6, before the others notice", waitingRanks(at(diagnose.ClassGone, ""))},
 		{"D-SC-7", waitingRanks(at(diagnose.ClassStatic, "asleep (clock_nanosleep)"))},
 		{"D-SC-8", waitingRanks(at(diagnose.ClassStatic, "asleep (clock_nanosleep)"), barrier("save-100", 3))},
-		{"D-SC-9", waitingRanks(at(diagnose.ClassStatic, "asleep (futex)"), barrier("a", 2, 3), barrier("b", 0, 1))},
+		{"D-SC-9", crossed},
 		{"D-SC-11", waitingRanks(writes)},
 		{"D-SC-12", slow},
 		{"D-SC-13", cut},
 		{"D-SC-14", over},
 		{"D-SC-15", waitingRanks(at(diagnose.ClassStopped, "stopped"))},
+		{"D-SC-16", waitingRanks(at(diagnose.ClassStatic, "asleep (clock_nanosleep), holds the interpreter lock"))},
 		{"D-SC-17", waitingRanks(at(diagnose.ClassLooping, "running"))},
 		{"D-SC-18", waitingRanks(at(diagnose.ClassCompiling, "running"))},
 		{"D-SC-21", twice},
 		{"D-SC-22", stray},
+		{"D-SC-24", failedRank(3, "raised OSError: [Errno 28] No space left on device: 'checkpoint.bin'")},
 		{"D-SC-25", saved(4)},
 		{"D-SC-25, one is missing", saved(3)},
 		{"D-SC-26", skewed},
 		{"D-SC-27", starting},
+		{"D-SC-28", unwritten},
 		{"D-CLI-1, with what was said before", before},
 	}
+}
+
+// programTexts is what serry run says of programs that differ when the job starts.
+func programTexts() string {
+	train := diagnose.Program{Name: "train.py", Sum: "aa", Ranks: "4", By: "OMPI_COMM_WORLD_SIZE"}
+	odd := func(p diagnose.Program) string {
+		lines := diagnose.JudgePrograms(map[int]diagnose.Program{0: train, 1: train, 2: train, 3: p}, 4)
+		return strings.Join(lines, "\n") + "\n"
+	}
+	other, copied, told := train, train, train
+	other.Name, copied.Sum, told.Ranks = "eval.py", "bb", "5"
+	return "== D-SC-19, serry run\n" + odd(other) + odd(copied) + "== D-SC-20, serry run\n" + odd(told)
 }
 
 // What serry why prints in each situation, for people on 80 columns and as JSON, is in testdata/why.txt; go test -run TestWhyTexts
 // -rewrite writes it anew.
 func TestWhyTexts(t *testing.T) {
-	lab.Clause(t, "D-CLI-1", "D-CLI-2", "TD-CLI-1", "D-SC-1", "D-SC-5", "D-SC-7", "D-SC-13", "D-SC-25")
+	lab.Clause(t, "D-CLI-1", "D-CLI-2", "TD-CLI-1", "D-SC-1", "D-SC-4", "D-SC-5", "D-SC-6", "D-SC-7", "D-SC-9", "D-SC-13", "D-SC-19", "D-SC-20", "D-SC-21", "D-SC-25", "D-SC-28")
 	const golden = "testdata/why.txt"
 	var got bytes.Buffer
 	for _, c := range scenarioEvidence() {
@@ -156,6 +196,7 @@ func TestWhyTexts(t *testing.T) {
 		}
 		fmt.Fprintf(&got, "== %s, exit status %d\n%s-- json\n%s", c.id, report.ExitStatus(), text.String(), object.String())
 	}
+	got.WriteString(programTexts())
 	if *rewrite {
 		if err := os.WriteFile(golden, got.Bytes(), 0o600); err != nil {
 			t.Fatal(err)
