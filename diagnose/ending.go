@@ -59,6 +59,11 @@ func (r *Report) seen(j *judge, e Evidence) {
 		r.Verdict, r.Grade = j.rank(e.Ending.Task)+" "+e.Ending.Seen, Sure
 		r.Evidence = []HangLine{{"grade", fmt.Sprintf("%s: the kernel says how its process ended", Sure)}}
 	}
+	if strings.HasPrefix(e.Ending.Seen, twiceWords) {
+		r.Grade = Sure
+		r.Evidence = []HangLine{{"grade", fmt.Sprintf("%s: the service has heard of both", Sure)}}
+		r.Advice = advise(serry.ErrRestarted.Error(), "")
+	}
 	if at := indexOf(e.Ending.Task); len(at) > 0 {
 		r.Rank, r.Since = &at[0], e.Ending.Failed
 	}
@@ -67,8 +72,12 @@ func (r *Report) seen(j *judge, e Evidence) {
 	}
 }
 
-// leftWords begin the verdict on a rank that has ended with code 0 in the midst of the work (D-RC-4).
-const leftWords = "exited at "
+// The verdicts of launchers begin with these: on a rank that has ended with code 0 in the midst of the work (D-RC-4), and on a number
+// that two processes have.
+const (
+	leftWords  = "exited at "
+	twiceWords = "two processes claim this rank"
+)
 
 // interrupted says that a person or a scheduler has ended the job, and what was wrong until then, as that may be why. How the
 // ranks ended follows from the signal.

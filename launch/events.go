@@ -176,7 +176,7 @@ func (j *Job) verdict() *Failure {
 	if errors.Is(failed, serry.ErrTaskDead) && failed.Evidence == "" {
 		text = fmt.Sprintf("no heartbeat for %v", j.cfg.Service.Cluster.HeartbeatTimeout)
 	}
-	f := &Failure{Task: failed.Task.Index, Attempt: j.plan.attempt, Life: j.plan.tasks[failed.Task.Index].life, Verdict: text}
+	f := &Failure{Task: failed.Task.Index, Attempt: j.plan.attempt, Life: j.plan.tasks[failed.Task.Index].life, Verdict: text, At: time.Now()}
 	if errors.Is(failed, serry.ErrRestarted) || errors.Is(failed, serry.ErrWrongBeat) {
 		f.twice, f.Verdict = true, j.twoProcesses(f.Task)
 	}
@@ -349,7 +349,7 @@ func (j *Job) foreign(t serry.TaskID) step {
 }
 
 func (j *Job) neverJoined(task, waiting int) step {
-	f := &Failure{Task: task, Attempt: j.plan.attempt, Life: j.plan.tasks[task].life,
+	f := &Failure{Task: task, Attempt: j.plan.attempt, Life: j.plan.tasks[task].life, At: time.Now(),
 		Verdict: fmt.Sprintf("ended with exit code 0 without joining the job, for which %d others wait", waiting)}
 	s := j.plan.died(task, false)
 	if j.plan.tasks[task].again {

@@ -199,7 +199,7 @@ func (j *Job) leftEarly(ev died) *Failure {
 	for _, e := range j.exceptions.ended {
 		if time.Since(e.at) <= peersNotice {
 			how := fmt.Sprintf("exited at %s with code 0 without saying goodbye", e.at.Format(time.TimeOnly))
-			return &Failure{Task: e.Task, Attempt: e.Attempt, Life: e.Life, After: e.After, Verdict: how}
+			return &Failure{Task: e.Task, Attempt: e.Attempt, Life: e.Life, After: e.After, Verdict: how, At: e.at}
 		}
 	}
 	return nil

@@ -6,10 +6,11 @@
 // Each row is a job of its own under serry run. A rank, the last one as a rule, does what the row says at step 30 or at the start
 // (train.py), and prints the time; or the benchmark itself does it, to a host or to a server. From then on serry why is asked again
 // and again; the time counts to the first line that is right, of serry why or of serry run itself. A row is missed if there is none
-// in time, or if what the line rests on is not shown. Rows that cannot be played on a machine are named with the reason.
+// in time, or if serry why has no answer that begins with such a line, shows what it rests on, and has at least the grade of the row. Rows that cannot be played on a machine are named with the reason.
 package main
 
 import (
+	"cmp"
 	"context"
 	_ "embed"
 	"errors"
@@ -25,6 +26,7 @@ import (
 
 	"github.com/serry-dev/serry/bench/internal/proc"
 	"github.com/serry-dev/serry/bench/internal/sheet"
+	"github.com/serry-dev/serry/diagnose"
 )
 
 //go:embed train.py
@@ -50,9 +52,10 @@ func main() {
 // A scenario is what happens, and what is right to say about it.
 type scenario struct {
 	name, clause, right string
-	shown               string        // what the line rests on, which must be shown, too; empty: nothing more
-	stuck               string        // what is said later, where -hang-after says when; empty: nothing
-	most                time.Duration // until it is said
+	shown               []string       // what the line rests on: all of these in one answer
+	grade               diagnose.Grade // at least, of that answer; empty: serry run says it, without a grade
+	stuck               string         // what is said later, where -hang-after says when; empty: nothing
+	most                time.Duration  // until it is said
 	play                func(context.Context, options, scenario) (finding, error)
 }
 
@@ -60,8 +63,9 @@ type scenario struct {
 type finding struct {
 	after time.Duration
 	line  string
-	lacks bool   // what the line rests on was not shown
-	said  string // what the job and serry why said, where it was not found
+	grade diagnose.Grade // of the answer that shows what it rests on, or empty
+	lacks bool           // there was none with all of it, or none of that grade
+	said  string         // what the job and serry why said, where it was not found
 }
 
 // cannot says why a scenario cannot be played here.
@@ -170,7 +174,7 @@ func (o options) all(ctx context.Context, l library, stdout, stderr io.Writer) (
 	results := o.playAll(ctx, l, stderr)
 	fmt.Fprintf(stderr, "\r%-20s\r", "")
 	t := sheet.Table(stdout)
-	fmt.Fprintf(t, "%s\tclause\tseconds\tat most\tkept\tline\n", l.flag)
+	fmt.Fprintf(t, "%s\tclause\tseconds\tat most\tkept\tgrade\tline\n", l.flag)
 	var took []float64
 	var unplayed []string
 	for _, r := range results {
@@ -187,7 +191,7 @@ func (o options) all(ctx context.Context, l library, stdout, stderr io.Writer) (
 			bad++
 		}
 		if r.line == "" || r.lacks {
-			fmt.Fprintf(stderr, "%s: no line like %q, or nothing like %q with it; this was said:\n%s\n", r.name, r.right, r.shown, r.said)
+			fmt.Fprintf(stderr, "%s: no line like %q, or not with %q and the grade %q; this was said:\n%s\n", r.name, r.right, r.shown, r.scenario.grade, r.said)
 		}
 		kept, seconds := sheet.Kept(r.after <= r.most), fmt.Sprintf("%.1f", r.after.Seconds())
 		switch {
@@ -198,7 +202,7 @@ func (o options) all(ctx context.Context, l library, stdout, stderr io.Writer) (
 		default:
 			took = append(took, r.after.Seconds())
 		}
-		fmt.Fprintf(t, "%s\t%s\t%s\t%.0f\t%s\t%s\n", r.name, r.clause, seconds, r.most.Seconds(), kept, r.line)
+		fmt.Fprintf(t, "%s\t%s\t%s\t%.0f\t%s\t%s\t%s\n", r.name, r.clause, seconds, r.most.Seconds(), kept, cmp.Or(string(r.finding.grade), "-"), r.line)
 	}
 	if len(results) == 0 {
 		return 0, nil

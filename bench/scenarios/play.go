@@ -9,11 +9,13 @@ import (
 	"os"
 	"os/exec"
 	"regexp"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
 	"time"
 
+	"github.com/serry-dev/serry/diagnose"
 	"github.com/serry-dev/serry/internal/pause"
 )
 
@@ -61,7 +63,7 @@ func (j *job) run(prefix, env, flags []string, command ...string) error {
 // start starts a process whose lines are those of the job.
 func (j *job) start(env []string, args ...string) error {
 	cmd := exec.Command(args[0], args[1:]...)
-	cmd.Dir, cmd.Env = j.dir, append(os.Environ(), env...)
+	cmd.Dir, cmd.Env = j.dir, append(append(os.Environ(), j.registry()), env...)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
 	output, err := cmd.StdoutPipe()
 	if err != nil {
@@ -142,11 +144,14 @@ func (j *job) await(ctx context.Context, word string, n int) error {
 	return nil
 }
 
-// find waits for a line that is right, and then for what it rests on.
+// find waits for a line that is right, and then for an answer of serry why that shows what it rests on.
 func (j *job) find(ctx context.Context, s scenario) (finding, error) {
-	right, shown, patience := regexp.MustCompile(s.right), regexp.MustCompile(s.shown), showPatience
+	right, later, patience := regexp.MustCompile(s.right), regexp.MustCompile(""), showPatience
 	if s.stuck != "" && j.hangAfter > 0 {
-		shown, patience = regexp.MustCompile(s.stuck), max(j.hangAfter+showPatience, j.patience)
+		later, patience = regexp.MustCompile(s.stuck), j.hangAfter+showPatience
+	}
+	if j.patient {
+		patience = max(patience, j.patience)
 	}
 	ended := j.ended
 	began := time.Now()
@@ -158,6 +163,7 @@ func (j *job) find(ctx context.Context, s scenario) (finding, error) {
 		for range answers {
 		}
 	}()
+	proven := false
 	for end := time.NewTimer(j.patience); ; {
 		text, counts := "", true
 		select {
@@ -181,19 +187,44 @@ func (j *job) find(ctx context.Context, s scenario) (finding, error) {
 			found.after, found.line = time.Since(began), strings.TrimPrefix(first, "serry: ")
 			end.Reset(patience)
 		}
-		if found.line != "" && shown.MatchString(j.said.String()) {
+		if !proven && right.MatchString(first) {
+			found.grade, proven = s.proves(text)
+		}
+		if proven && later.MatchString(j.said.String()) {
 			return found, nil
 		}
 	}
 }
 
-// ask asks serry why again and again, beside the lines of the job: a service that has ended keeps the command waiting.
+var gradeLine = regexp.MustCompile(`(?m)^  grade +(sure|likely|possible): `)
+
+// grades are those that an answer may have, the best first.
+var grades = []diagnose.Grade{diagnose.Sure, diagnose.Likely, diagnose.Possible, ""}
+
+// proves says whether an answer shows what its first line rests on, and with which grade.
+func (s scenario) proves(answer string) (grade diagnose.Grade, ok bool) {
+	if m := gradeLine.FindStringSubmatch(answer); m != nil {
+		grade = diagnose.Grade(m[1])
+	}
+	for _, shown := range s.shown {
+		if !regexp.MustCompile(shown).MatchString(answer) {
+			return grade, false
+		}
+	}
+	return grade, slices.Index(grades, grade) <= slices.Index(grades, s.grade)
+}
+
+// ask asks serry why again and again, beside the lines of the job: a service that has ended keeps the command waiting. When it does
+// not answer, the job may have ended.
 func (j *job) ask(ctx context.Context) <-chan string {
 	answers := make(chan string)
 	go func() {
 		defer close(answers)
 		for pause.For(ctx, askEvery) == nil {
-			out, _ := exec.CommandContext(ctx, j.binary, "why", "-o", "wide", "--address", j.address).Output() // its status says what it says
+			out := j.why(ctx, "--address", j.address)
+			if len(out) == 0 {
+				out = j.why(ctx, "--ended")
+			}
 			select {
 			case answers <- string(out):
 			case <-ctx.Done():
@@ -202,6 +233,17 @@ func (j *job) ask(ctx context.Context) <-chan string {
 	}()
 	return answers
 }
+
+// why is the answer of serry why; its status says what it says.
+func (j *job) why(ctx context.Context, args ...string) []byte {
+	cmd := exec.CommandContext(ctx, j.binary, append([]string{"why", "-o", "wide"}, args...)...)
+	cmd.Env = append(os.Environ(), j.registry())
+	out, _ := cmd.Output()
+	return out
+}
+
+// registry is the variable that names where the job is listed: in a folder of its own, so that the job which ended last there is this one.
+func (j *job) registry() string { return "XDG_RUNTIME_DIR=" + j.dir }
 
 // injected plays a job whose rank says itself when it happens.
 func (j *job) injected(ctx context.Context, s scenario) (finding, error) {
