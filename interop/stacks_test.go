@@ -48,7 +48,7 @@ func TestStacksNameTheRankThatHangs(t *testing.T) {
 }
 
 // stuckWords are what serry run says when it ends a job in which rank 2 sleeps before a collective.
-var stuckWords = regexp.MustCompile(`serry: error: rank 2: stuck since \d\d:\d\d:\d\d \(\S+\); ranks 0-1,3 wait for it in (Gloo all-\w+|a computation of jax); it is at load_batch \(run_leave\.py:\d+\)`)
+var stuckWords = regexp.MustCompile(`serry: error: rank 2: stuck since \d\d:\d\d:\d\d \(\S+\); ranks 0-1,3 wait for it in Gloo all-\w+; it is at load_batch \(run_leave\.py:\d+\)`)
 
 // TestScenarios plays three rows of make scenarios at the same time, since each of them waits most of its time: a rank that does not
 // come to a collective, one that exits in the midst of the work, and barriers in another order.

@@ -2,11 +2,13 @@ package launch
 
 import (
 	"encoding/json"
+	"math"
 	"slices"
 	"syscall"
 	"testing"
 	"time"
 
+	"github.com/serry-dev/serry/diagnose"
 	"github.com/serry-dev/serry/topo"
 )
 
@@ -18,6 +20,9 @@ func FuzzMessage(f *testing.F) {
 		{Left: &left{lifetime: lifetime{2, 1, 1}, Last: []string{"a line"}, Err: "stuck"}},
 		{Retiring: syscall.SIGTERM},
 		{Raised: &raised{lifetime: lifetime{2, 1, 1}, Text: "ValueError: bad sample 17", After: time.Second}},
+		{Classed: &classed{lifetime: lifetime{2, 1, 1}, PID: 7, Host: "b", Condition: diagnose.Condition{Class: diagnose.ClassStatic, At: "f (a.py:1)"}, Age: time.Minute}},
+		{Classed: &classed{lifetime: lifetime{3, 1, 1}, Program: diagnose.Program{Name: "a.py", Ranks: "5", By: "N"}, Left: math.MaxInt64}},
+		{Strayed: &strayed{stray: stray{2, 1, 9}, Now: 1}},
 		{Died: &died{lifetime: lifetime{-1, 1 << 62, 0}, Also: []int{-5, 1 << 40}}},
 	} {
 		b, err := json.Marshal(m)
@@ -43,6 +48,14 @@ func FuzzMessage(f *testing.F) {
 				m.Raised.from = h
 				evs = append(evs, *m.Raised)
 			}
+			if m.Classed != nil {
+				m.Classed.from = h
+				evs = append(evs, *m.Classed)
+			}
+			if m.Strayed != nil {
+				m.Strayed.from = h
+				evs = append(evs, *m.Strayed)
+			}
 			if m.Left != nil {
 				m.Left.from = h
 				evs = append(evs, *m.Left)
@@ -55,6 +68,12 @@ func FuzzMessage(f *testing.F) {
 			}
 		}
 		j.failures.sorted()
+		j.aftermath()
+		now := time.Since(j.begun)
+		if h := diagnose.JudgeHang(now, j.hangEvidence(j.service.view(), now)); h != nil {
+			h.Text(now, j.begun)
+			h.Lines(j.begun)
+		}
 		j.serviceWork.Wait()
 		if n := j.count(); n.Running+n.Ended+n.Failed != 4 || j.plan.left < 0 {
 			t.Errorf("%+v, %d restarts left; want 4 tasks, and no debt", n, j.plan.left)

@@ -68,10 +68,11 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	if err != nil {
 		return err
 	}
-	if err := show(stdout, o.rounds, rows); err != nil || o.sampled == 0 {
-		return err
+	err = show(stdout, o.rounds, rows)
+	if o.sampled > 0 {
+		err = errors.Join(err, o.sampling(ctx, dir, stdout))
 	}
-	return o.sampling(ctx, dir, stdout)
+	return err
 }
 
 func parse(args []string, stderr io.Writer) (options, error) {

@@ -32,7 +32,7 @@ sleep(20)
 `
 
 // sampling starts serry run with ranks that sleep, with and without looking at them, and prints what the launcher used of a
-// processor.
+// processor. It is an error if that is too much.
 func (o options) sampling(ctx context.Context, dir string, stdout io.Writer) error {
 	script := filepath.Join(dir, "idle.py")
 	if err := os.WriteFile(script, []byte(idle), 0o600); err != nil {
@@ -49,6 +49,9 @@ func (o options) sampling(ctx context.Context, dir string, stdout io.Writer) err
 	used := 100 * (with - without)
 	fmt.Fprintf(stdout, "\nsampling of %d idle ranks for %v: %.2f %% of a processor (launcher %.2f %%, with --no-stacks %.2f %%); at most %.1f %%: %s\n",
 		sampledRanks, o.sampled, used, 100*with, 100*without, mostPercent, sheet.Kept(used <= mostPercent))
+	if used > mostPercent {
+		return fmt.Errorf("sampling costs %.2f %% of a processor; at most %.1f %% is wanted", used, mostPercent)
+	}
 	return nil
 }
 
