@@ -36,6 +36,11 @@ var cases = []struct {
 	{"keyboard, themes and the table", []string{"D-WEB-19", "D-WEB-20", "TD-WEB-7"}},
 	{"without JavaScript", []string{"D-WEB-21", "TD-WEB-7"}},
 	{"a tab without a shared worker", []string{"D-WEB-9", "TD-WEB-4"}},
+	{"names and frames of a job are text", []string{"D-WEB-17", "TD-WEB-6"}},
+	{"what a screen reader is told", []string{"D-WEB-20", "TD-WEB-7"}},
+	{"no motion where none is wanted", []string{"D-WEB-19", "TD-WEB-7"}},
+	{"a screen with two pixels for one", []string{"D-WEB-7", "TD-WEB-3"}},
+	{"above 40,000 ranks a cell is a host", []string{"D-WEB-7", "TD-WEB-3"}},
 	{"nothing moves unless something has changed", []string{"D-WEB-3", "D-WEB-20", "TD-WEB-7"}},
 	{"the host of the page dies", []string{"D-WEB-4", "TD-WEB-1"}},
 }

@@ -48,7 +48,7 @@ type stagedStore struct {
 func (s *stagedStore) play(scene string, ranks int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.mu.ranks, s.mu.bad = ranks, scene == "hostile"
+	s.mu.ranks, s.mu.bad = ranks, strings.HasPrefix(scene, "hostile")
 	s.mu.keys = map[string]string{"ckpt/dir": "/data/ckpt/100\nsecond line", "ckpt/step": "100", "wandb_token": "hunter2", "blob": "\x00\x01\xff" + strings.Repeat("x", 40), "hidden/a": "behind a pattern"}
 	for i := range 40 {
 		s.mu.keys[fmt.Sprintf("cpu:gloo/%d", i)] = strings.Repeat("a", i)

@@ -149,6 +149,9 @@ func (j *staged) Look(context.Context) (diagnose.Evidence, error) {
 // Stacks implements [web.Source].
 func (j *staged) Stacks(context.Context) (web.Stacks, error) {
 	frames := []diagnose.Frame{{Function: "load_batch", File: "/src/train.py", Line: 10}, {Function: "train_step", File: "/src/train.py", Line: 19}}
+	if j.store.hostile() {
+		return web.Stacks{Version: 1, Groups: []diagnose.StackGroup{{Tasks: []string{hostile + "/3"}, Frames: []diagnose.Frame{{Function: hostile, File: hostile, Line: 1}}, Doing: []string{hostile}}}, Elsewhere: []string{hostile + "/0"}}, nil
+	}
 	return web.Stacks{Version: 1, Groups: []diagnose.StackGroup{{Tasks: []string{"worker/3"}, Frames: frames, Doing: []string{"asleep (nanosleep)"}}, {Tasks: []string{"worker/0", "worker/1", "worker/2"}, Frames: frames[1:], Doing: []string{"waiting"}}}, Elsewhere: []string{}}, nil
 }
 
@@ -211,6 +214,14 @@ func (j *staged) play(scene string, ranks int) {
 	case "failover":
 		s.Leader, s.Term = "10.0.0.2:8476", 2
 		s.Takeover = &wire.Takeover{From: "10.0.0.1:8476", At: time.Now().Add(-20 * time.Second), TookSeconds: 0.4}
+	case "hostile names":
+		wait(41)
+		s.Jobs[0].Name = hostile
+		for i := range s.Tasks {
+			s.Tasks[i].Task = fmt.Sprintf("%s/%d", hostile, i)
+		}
+		s.Jobs = append(s.Jobs, wire.JobStatus{Name: "evaluator"})
+		s.Barriers[0].Missing = []string{hostile + "/3"}
 	case "hostile":
 		wait(41)
 		s.Barriers[0].ID = hostile

@@ -49,6 +49,14 @@ const equal = (got, want, what) => must(JSON.stringify(got) === JSON.stringify(w
 /** clean checks that no script has failed. */
 const clean = (page) => equal(page.errors, [], 'errors of the page');
 
+/** wrongCells are cells that have not the colour of their state, with the colour that they have: three at most. */
+const wrongCells = (page) => page.evaluate(() => {
+  const canvas = document.getElementById('grid'), { grid } = canvas, ratio = devicePixelRatio;
+  const image = canvas.getContext('2d').getImageData(0, 0, canvas.width, canvas.height);
+  const hex = (x, y) => '#' + [0, 1, 2].map((k) => image.data[4 * (Math.floor(y * ratio) * canvas.width + Math.floor(x * ratio)) + k].toString(16).padStart(2, '0')).join('');
+  return grid.cells.map((mark, i) => [i, mark, hex(grid.xs[i] + 0.5, grid.ys[i] + 0.5), grid.colours[mark]]).filter(([, , got, want]) => got !== want).slice(0, 3);
+});
+
 /** busy lets a tenth of the ranks change ten times, as fast as the page is told of it, and returns milliseconds of script a second. */
 async function busy(context, page, job) {
   const devtools = await context.newCDPSession(page);
@@ -149,13 +157,7 @@ const cases = {
     for (let seed = 1; seed <= 10; seed++) {
       const { states } = await order({ do: 'shuffle', job: job.job, seed });
       await page.waitForFunction((want) => document.getElementById('grid').grid.cells.join('') === want, states);
-      const wrong = await page.evaluate(() => {
-        const canvas = document.getElementById('grid'), { grid } = canvas, ratio = devicePixelRatio;
-        const image = canvas.getContext('2d').getImageData(0, 0, canvas.width, canvas.height);
-        const hex = (x, y) => '#' + [0, 1, 2].map((k) => image.data[4 * (Math.floor(y * ratio) * canvas.width + Math.floor(x * ratio)) + k].toString(16).padStart(2, '0')).join('');
-        return grid.cells.map((mark, i) => [i, mark, hex(grid.xs[i] + 0.5, grid.ys[i] + 0.5), grid.colours[mark]]).filter(([, , got, want]) => got !== want).slice(0, 3);
-      });
-      equal(wrong, [], `cells with another colour, seed ${seed}`);
+      equal(await wrongCells(page), [], `cells with another colour, seed ${seed}`);
     }
     clean(page);
   },
@@ -507,8 +509,8 @@ async function secured(context) {
   equal(cookies, [{ secure: true, httpOnly: true, sameSite: 'Strict' }], 'the cookie');
   clean(page);
 }
-const shared = { browser, open, order, visit, cells, says, must, equal, clean };
-Object.assign(cases, (await import('./panels.mjs')).panelCases(shared), (await import('./link.mjs')).linkCases(shared));
+const shared = { browser, open, order, visit, cells, wrongCells, says, must, equal, clean };
+Object.assign(cases, (await import('./panels.mjs')).panelCases(shared), (await import('./link.mjs')).linkCases(shared), (await import('./access.mjs')).accessCases(shared));
 
 if (what === 'real') await run('a rank falls asleep', fallsAsleep);
 else if (what === 'journal') await run('a journal with a slider', journal);
