@@ -221,30 +221,3 @@ func (p *picture) find(id string) int {
 func refuseRank(w http.ResponseWriter, p *picture, id string) {
 	refuse(w, http.StatusNotFound, fmt.Sprintf("no rank %q", shown(id)), fmt.Sprintf("the job has %d ranks", p.Status.Size))
 }
-
-// events lists what happened, the newest first.
-func (s *Server) events(w http.ResponseWriter, r *http.Request) {
-	p, q := s.picture(w, r, "kind", "rank", "limit")
-	if p == nil {
-		return
-	}
-	kind, err := q.oneOf("kind", kinds)
-	limit, err2 := q.number("limit", maxRows, maxRows)
-	if err := cmp.Or(err, err2); err != nil {
-		refuse(w, http.StatusBadRequest, err.Error(), "")
-		return
-	}
-	all := []happening{}
-	past := s.happenings(p)
-	for i := len(past) - 1; i >= 0 && len(all) < limit; i-- {
-		e := past[i]
-		rank := diagnose.RankOf(e.Task, len(p.Status.Jobs) == 1)
-		if (kind == "" || e.Kind == kind) && (q["rank"] == "" || q["rank"] == rank || q["rank"] == e.Task) {
-			all = append(all, e)
-		}
-	}
-	writeJSON(w, http.StatusOK, struct {
-		Version int         `json:"version"`
-		Events  []happening `json:"events"`
-	}{Version, all})
-}

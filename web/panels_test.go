@@ -378,7 +378,7 @@ func TestBadPanelQueries(t *testing.T) {
 			"/api/v1/keys/value": 400, "/api/v1/keys/value?key=": 400, "/api/v1/keys/value?key=none%1b": 404, "/api/v1/keys/value?name=a": 400,
 			"/api/v1/logs/3?tail=501": 400, "/api/v1/logs/3?before=-1": 400, "/api/v1/logs/3?follow=1": 400, "/api/v1/logs/9": 404, "/api/v1/logs/": 404,
 			"/api/v1/barriers?limit=x": 400, "/api/v1/barriers/0": 404, "/api/v1/barriers/99": 404, "/api/v1/barriers/x": 404, "/api/v1/barriers/3?x=1": 400,
-			"/api/v1/collectives?clique=a": 400, "/api/v1/preempt?x=1": 400, "/api/v1/attempts?x=1": 400, "/api/v1/rights?x=1": 400,
+			"/api/v1/collectives?ring=a": 400, "/api/v1/preempt?x=1": 400, "/api/v1/attempts?x=1": 400, "/api/v1/rights?x=1": 400,
 		} {
 			says(t, s, path, code)
 		}
@@ -391,4 +391,19 @@ func TestBadPanelQueries(t *testing.T) {
 			t.Errorf("/rights of a page without panels = %+v", r)
 		}
 	})
+}
+
+// A program may ask for the collectives of one clique. Numbers stay as they are, also long ones.
+func TestCollectivesOfAClique(t *testing.T) {
+	lab.Clause(t, "D-WEB-12")
+	doc := json.RawMessage(`{"verdict":"v","cliques":[{"clique":"data","at":9007199254740993},{"clique":"model","at":2}]}`)
+	for name, want := range map[string]string{
+		"":      string(doc),
+		"data":  `{"cliques":[{"at":9007199254740993,"clique":"data"}],"verdict":"v"}`,
+		"other": `{"cliques":[],"verdict":"v"}`,
+	} {
+		if got := string(encode(ofClique(doc, name))); got != want {
+			t.Errorf("ofClique(%q) = %s; want %s", name, got, want)
+		}
+	}
 }

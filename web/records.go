@@ -1,11 +1,14 @@
 package web
 
 import (
+	"bytes"
 	"cmp"
 	"context"
+	"encoding/json"
 	"fmt"
 	"math"
 	"net/http"
+	"slices"
 	"strconv"
 	"time"
 
@@ -107,26 +110,50 @@ func (s *Server) barrier(w http.ResponseWriter, r *http.Request) {
 
 // collectives is serry why --collectives -o json.
 func (s *Server) collectives(w http.ResponseWriter, r *http.Request) {
-	s.document(w, r, "collectives", s.panels.Processes.Collectives)
+	q, err := readQuery(r.URL.RawQuery, "clique")
+	if err != nil {
+		refuse(w, http.StatusBadRequest, err.Error(), "")
+		return
+	}
+	s.document(w, r, "collectives", s.panels.Processes.Collectives, func(doc any) any { return ofClique(doc, q["clique"]) })
+}
+
+// ofClique leaves the cliques of one name in a document of collectives; empty: all.
+func ofClique(doc any, name string) any {
+	if name == "" {
+		return doc
+	}
+	var all map[string]any
+	numbers := json.NewDecoder(bytes.NewReader(encode(doc)))
+	numbers.UseNumber() // as they are: some have more digits than a float
+	if err := numbers.Decode(&all); err != nil {
+		return doc // it is no object, and so has no cliques
+	}
+	cliques, _ := all["cliques"].([]any)
+	all["cliques"] = slices.DeleteFunc(append([]any{}, cliques...), func(c any) bool {
+		one, _ := c.(map[string]any)
+		return one["clique"] != name
+	})
+	return all
 }
 
 // transfers is serry why --transfers -o json.
 func (s *Server) transfers(w http.ResponseWriter, r *http.Request) {
-	s.document(w, r, "transfers", s.panels.Processes.Transfers)
-}
-
-// document answers with one that the source makes.
-func (s *Server) document(w http.ResponseWriter, r *http.Request, name string, read func(context.Context) (any, error)) {
 	if _, err := readQuery(r.URL.RawQuery); err != nil {
 		refuse(w, http.StatusBadRequest, err.Error(), "")
 		return
 	}
+	s.document(w, r, "transfers", s.panels.Processes.Transfers, func(doc any) any { return doc })
+}
+
+// document answers with a part of one that the source makes.
+func (s *Server) document(w http.ResponseWriter, r *http.Request, name string, read func(context.Context) (any, error), part func(any) any) {
 	doc, err := s.documents.get(r.Context(), name, read)
 	if err != nil {
 		refuse(w, http.StatusBadGateway, "no "+name+": "+err.Error(), "")
 		return
 	}
-	writeJSON(w, http.StatusOK, doc)
+	writeJSON(w, http.StatusOK, part(doc))
 }
 
 // preemptions are which ranks were told to go, and which have saved at which step.

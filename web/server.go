@@ -32,8 +32,8 @@ type Source interface {
 	// the receipts of saves, and what the launcher says. It has no stacks.
 	Look(ctx context.Context) (diagnose.Evidence, error)
 
-	// Stacks asks where in their code the tasks are. It may take some seconds.
-	Stacks(ctx context.Context) (Stacks, error)
+	// Stacks asks where in their code tasks are; nil: all. It may take some seconds.
+	Stacks(ctx context.Context, tasks []string) (Stacks, error)
 }
 
 // Stacks are where the tasks of a job are, as serry stacks -o json has them.
@@ -175,6 +175,9 @@ func (s *Server) route(files fs.FS) {
 		"GET /api/v1/preempt":       s.preemptions,
 		"GET /api/v1/attempts":      s.attempts,
 		"GET /api/v1/rights":        s.rights,
+		"GET /api/v1/goodput":       s.goodput,
+		"GET /api/v1/stragglers":    s.stragglers,
+		"GET /api/v1/coordinator":   s.coordinator,
 	}
 	s.routePanels(all)
 	for path, serve := range all {

@@ -3,8 +3,11 @@ package web
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net/http"
+	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"time"
 )
@@ -19,12 +22,16 @@ const stacksPatience = 15 * time.Second
 type stackReader struct {
 	source Source
 
-	turn  sync.Mutex // held while stacks are read; a request that does not get it at once is refused
-	began time.Time  // of the last reading, also of one that failed; guarded by turn
+	turn sync.Mutex // held while stacks are read; a request that does not get it at once is refused. It guards what follows
+
+	// The last reading: when it began, the tasks that it was of, and what it got, or nil if it failed.
+	began time.Time
+	of    []string // nil: all
+	got   *TimedStacks
 
 	mu struct {
 		sync.Mutex
-		last *TimedStacks // or nil
+		last *TimedStacks // of all tasks, or nil
 	}
 }
 
@@ -44,31 +51,33 @@ func (s *stackReader) lately() *TimedStacks {
 // would read anew when its turn came, and any number of them could wait.
 var errStacksBusy = errors.New("stacks are being read for another request, or were asked for a moment ago")
 
-// read reads stacks. If they were read a moment ago it returns those.
-func (s *stackReader) read(ctx context.Context) (*TimedStacks, error) {
+// read reads the stacks of tasks, or of all. If they were read a moment ago it returns those.
+func (s *stackReader) read(ctx context.Context, tasks []string) (*TimedStacks, error) {
 	if !s.turn.TryLock() {
 		return nil, errStacksBusy
 	}
 	defer s.turn.Unlock()
-	last := s.lately()
 	began := time.Now()
 	switch early := began.Sub(s.began) < stacksPause; {
-	case early && last != nil && last.Time.Equal(s.began):
-		return last, nil
+	case early && s.got != nil && slices.Equal(tasks, s.of):
+		return s.got, nil
 	case early:
 		return nil, errStacksBusy
 	}
-	s.began = began
+	s.began, s.of, s.got = began, tasks, nil
 	ctx, cancel := context.WithTimeout(ctx, stacksPatience)
 	defer cancel()
-	stacks, err := s.source.Stacks(ctx)
+	stacks, err := s.source.Stacks(ctx, tasks)
 	if err != nil {
 		return nil, err
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.mu.last = &TimedStacks{stacks, began.UTC()}
-	return s.mu.last, nil
+	s.got = &TimedStacks{stacks, began.UTC()}
+	if tasks == nil {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.mu.last = s.got
+	}
+	return s.got, nil
 }
 
 // lastStacks is what was read last.
@@ -91,11 +100,23 @@ func (s *Server) readStacks(w http.ResponseWriter, r *http.Request) {
 		refuse(w, http.StatusForbidden, "a cookie alone reads no stacks: the request does not show the token", orderHint)
 		return
 	}
-	if _, err := readQuery(r.URL.RawQuery); err != nil {
+	q, err := readQuery(r.URL.RawQuery, "ranks")
+	if err != nil {
 		refuse(w, http.StatusBadRequest, err.Error(), "")
 		return
 	}
-	stacks, err := s.stacks.read(r.Context())
+	var tasks []string
+	if q["ranks"] != "" {
+		p, err := s.current(r.Context())
+		if err == nil {
+			tasks, err = p.named(q["ranks"])
+		}
+		if err != nil {
+			refuse(w, http.StatusBadRequest, err.Error(), "")
+			return
+		}
+	}
+	stacks, err := s.stacks.read(r.Context(), tasks)
 	if errors.Is(err, errStacksBusy) {
 		w.Header().Set("Retry-After", strconv.Itoa(int(stacksPause.Seconds())))
 		refuse(w, http.StatusTooManyRequests, err.Error(), "ask again in a few seconds, or GET those that were read last")
@@ -106,4 +127,19 @@ func (s *Server) readStacks(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	writeJSON(w, http.StatusOK, stacks)
+}
+
+// named are the tasks of a list of ranks with commas between them.
+func (p *picture) named(list string) ([]string, error) {
+	var tasks []string
+	for id := range strings.SplitSeq(list, ",") {
+		i := p.find(id)
+		if i < 0 {
+			return nil, fmt.Errorf("ranks: there is no rank %q", shown(id))
+		}
+		if task := p.Status.Tasks[i].Task; !slices.Contains(tasks, task) {
+			tasks = append(tasks, task)
+		}
+	}
+	return tasks, nil
 }

@@ -32,6 +32,7 @@ type fakeSource struct {
 		err      error
 		looks    int
 		reads    int
+		read     []string      // tasks whose stacks were asked for last; nil: all
 		silent   time.Duration // of ranks whose stacks are asked for
 		began    time.Time     // ages are those of that time
 	}
@@ -59,9 +60,10 @@ func (f *fakeSource) hold(silent time.Duration) {
 	f.mu.silent = silent
 }
 
-func (f *fakeSource) Stacks(ctx context.Context) (Stacks, error) {
+func (f *fakeSource) Stacks(ctx context.Context, tasks []string) (Stacks, error) {
 	f.mu.Lock()
 	f.mu.reads++
+	f.mu.read = tasks
 	silent := f.mu.silent
 	f.mu.Unlock()
 	if err := pause.For(ctx, silent); err != nil {
@@ -71,6 +73,9 @@ func (f *fakeSource) Stacks(ctx context.Context) (Stacks, error) {
 	defer f.mu.Unlock()
 	if f.mu.err != nil {
 		return Stacks{}, f.mu.err
+	}
+	if tasks != nil {
+		return Stacks{Version: Version, Groups: []diagnose.StackGroup{}, Elsewhere: tasks}, nil
 	}
 	return Stacks{Version: Version, Groups: []diagnose.StackGroup{{Tasks: []string{"worker/3"}, Frames: []diagnose.Frame{{Function: "load", File: "train.py", Line: 10}}, Doing: []string{"asleep"}}}, Elsewhere: []string{}}, nil
 }
@@ -218,6 +223,8 @@ func TestBadQueries(t *testing.T) {
 			"/api/v1/ranks?%zz":                              400,
 			"/api/v1/job?x=1":                                400,
 			"/api/v1/events?kind=weather":                    400,
+			"/api/v1/events?before=now":                      400,
+			"/api/v1/goodput?x=1":                            400,
 			"/api/v1/stream?topics=job,weather":              400,
 			"/api/v1/job?x=" + strings.Repeat("y", maxQuery): 400,
 			"/api/v1/ranks/4":                                404,
@@ -304,6 +311,17 @@ func TestStacks(t *testing.T) {
 		if f.mu.reads != 2 {
 			t.Errorf("read stacks %d times after a pause; want 2", f.mu.reads)
 		}
+		time.Sleep(stacksPause)
+		some := func(r *http.Request) { post(r); r.URL.RawQuery = "ranks=3,1" }
+		if got := decode[TimedStacks](t, get(s, "/api/v1/stacks", some)); len(got.Elsewhere) != 2 || f.mu.reads != 3 || f.mu.read[0] != "worker/3" {
+			t.Errorf("POST /stacks?ranks=3,1 = %+v, of %q; want those of two ranks", got, f.mu.read)
+		}
+		if w := get(s, "/api/v1/stacks", post); w.Code != http.StatusTooManyRequests {
+			t.Errorf("POST /stacks right after that = %d; want 429, not those of two ranks", w.Code)
+		}
+		if w := get(s, "/api/v1/stacks", func(r *http.Request) { post(r); r.URL.RawQuery = "ranks=9" }); w.Code != http.StatusBadRequest {
+			t.Errorf("POST /stacks?ranks=9 = %d; want 400", w.Code)
+		}
 		if got := decode[TimedStacks](t, get(s, "/api/v1/stacks")); len(got.Groups) != 1 {
 			t.Errorf("GET /stacks = %+v; want what was read last", got)
 		}
@@ -312,14 +330,14 @@ func TestStacks(t *testing.T) {
 		first := make(chan int)
 		go func() { first <- get(s, "/api/v1/stacks", post).Code }()
 		synctest.Wait()
-		if w := get(s, "/api/v1/stacks", post); w.Code != http.StatusTooManyRequests || w.Header().Get("Retry-After") != "2" || f.mu.reads != 3 {
+		if w := get(s, "/api/v1/stacks", post); w.Code != http.StatusTooManyRequests || w.Header().Get("Retry-After") != "2" || f.mu.reads != 4 {
 			t.Errorf("POST /stacks while they are read = %d %s after %d readings; want 429 at once", w.Code, w.Body, f.mu.reads)
 		}
 		if code := <-first; code != http.StatusBadGateway {
 			t.Errorf("POST /stacks of ranks that do not answer = %d; want 502", code)
 		}
 		f.hold(0)
-		if w := get(s, "/api/v1/stacks", post); w.Code != http.StatusOK || f.mu.reads != 4 {
+		if w := get(s, "/api/v1/stacks", post); w.Code != http.StatusOK || f.mu.reads != 5 {
 			t.Errorf("POST /stacks after that = %d; want 200", w.Code)
 		}
 	})
@@ -377,6 +395,65 @@ func FuzzQuery(f *testing.F) {
 		}
 		if topics, err := q.topics(); err == nil && len(topics) > len(topicNames) {
 			t.Errorf("topics of %q = %q; want each once", raw, topics)
+		}
+	})
+}
+
+// Events are listed in pages, by numbers that ascend.
+func TestEventPages(t *testing.T) {
+	lab.Clause(t, "D-WEB-12", "D-WEB-13", "TD-WEB-5")
+	f := stalled()
+	test := func(t *testing.T, s *Server) {
+		list := func(query string) (texts []string, l EventList) {
+			l = decode[EventList](t, get(s, "/api/v1/events"+query))
+			for _, e := range l.Events {
+				texts = append(texts, e.Text)
+			}
+			return texts, l
+		}
+		all, newest := list("")
+		if len(all) != 2 || newest.Next != "" || newest.Events[0].Number <= newest.Events[1].Number {
+			t.Fatalf("/events = %+v; want the two notes, the newest first", newest)
+		}
+		first, page := list("?limit=1")
+		if page.Next == "" || first[0] != all[0] {
+			t.Errorf("/events?limit=1 = %+v; want the newest, and where to go on", page)
+		}
+		second, page := list("?limit=1&before=" + page.Next)
+		if len(second) != 1 || second[0] != all[1] || page.Next != "" {
+			t.Errorf("/events before that = %+v; want the other", page)
+		}
+		if after, _ := list(fmt.Sprintf("?after=%d", page.Events[0].Number)); len(after) != 1 || after[0] != all[0] {
+			t.Errorf("/events after the first = %q; want %q", after, all[:1])
+		}
+	}
+	t.Run("of a job that runs", func(t *testing.T) { in(t, f, test) })
+	t.Run("of a journal", func(t *testing.T) {
+		s := newTestServer(t, newFakePast())
+		defer s.Close()
+		test(t, s)
+	})
+}
+
+// Parts of the status have addresses of their own, and say the same as the whole.
+func TestParts(t *testing.T) {
+	lab.Clause(t, "D-WEB-12")
+	f := stalled()
+	f.change(func(e *diagnose.Evidence) {
+		e.Status.Leader, e.Status.Term = "a:1", 7
+		e.Status.Goodput = &wire.GoodputStatus{WallSeconds: 10, ProductiveSeconds: 9, Step: 12}
+		e.Status.Stragglers = []wire.StragglerStatus{{Task: "worker/3", Slower: 0.25}}
+	})
+	in(t, f, func(t *testing.T, s *Server) {
+		whole := decode[wire.Status](t, get(s, "/api/v1/job"))
+		var got wire.Status
+		for _, part := range []string{"goodput", "stragglers", "coordinator"} {
+			if err := json.Unmarshal(get(s, "/api/v1/"+part).Body.Bytes(), &got); err != nil {
+				t.Errorf("/%s: %v", part, err)
+			}
+		}
+		if got.Leader != "a:1" || got.Term != 7 || got.Keys != whole.Keys || got.Goodput.Step != 12 || len(got.Stragglers) != 1 || got.Waiting != whole.Waiting {
+			t.Errorf("the parts say %+v; want what /job says: %+v", got, whole)
 		}
 	})
 }

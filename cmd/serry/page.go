@@ -312,7 +312,7 @@ func (p *pageSource) Look(ctx context.Context) (diagnose.Evidence, error) {
 }
 
 // Stacks implements [web.Source].
-func (p *pageSource) Stacks(ctx context.Context) (web.Stacks, error) {
+func (p *pageSource) Stacks(ctx context.Context, of []string) (web.Stacks, error) {
 	r, err := p.open(ctx)
 	if err != nil {
 		return web.Stacks{}, err
@@ -324,12 +324,12 @@ func (p *pageSource) Stacks(ctx context.Context) (web.Stacks, error) {
 	var tasks []serry.TaskID
 	var names []string
 	for _, t := range s.Tasks {
-		if id, err := serry.ParseTaskID(t.Task); err == nil && t.State == wire.StateConnected {
+		if id, err := serry.ParseTaskID(t.Task); err == nil && t.State == wire.StateConnected && (of == nil || slices.Contains(of, t.Task)) {
 			tasks, names = append(tasks, id), append(names, t.Task)
 		}
 	}
 	if len(tasks) == 0 {
-		return web.Stacks{}, errors.New("no rank is connected")
+		return web.Stacks{}, errors.New("none of these ranks is connected")
 	}
 	g, err := r.gather(ctx, wire.Inquiry{Kind: wire.StacksEvidence, Tasks: tasks, Fold: true, Wait: farPatience})
 	if err != nil {

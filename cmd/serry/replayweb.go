@@ -97,7 +97,9 @@ func (p *pastSource) Look(ctx context.Context) (diagnose.Evidence, error) {
 var errNoStacks = errors.New("a journal does not tell where in their code the ranks were")
 
 // Stacks implements [web.Source].
-func (p *pastSource) Stacks(context.Context) (web.Stacks, error) { return web.Stacks{}, errNoStacks }
+func (p *pastSource) Stacks(context.Context, []string) (web.Stacks, error) {
+	return web.Stacks{}, errNoStacks
+}
 
 // recalled is what a journal tells of a job as of a time.
 func recalled(ctx context.Context, then *server.Ending) (diagnose.Evidence, error) {

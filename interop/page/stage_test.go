@@ -147,7 +147,7 @@ func (j *staged) Look(context.Context) (diagnose.Evidence, error) {
 }
 
 // Stacks implements [web.Source].
-func (j *staged) Stacks(context.Context) (web.Stacks, error) {
+func (j *staged) Stacks(context.Context, []string) (web.Stacks, error) {
 	frames := []diagnose.Frame{{Function: "load_batch", File: "/src/train.py", Line: 10}, {Function: "train_step", File: "/src/train.py", Line: 19}}
 	if j.store.hostile() {
 		return web.Stacks{Version: 1, Groups: []diagnose.StackGroup{{Tasks: []string{hostile + "/3"}, Frames: []diagnose.Frame{{Function: hostile, File: hostile, Line: 1}}, Doing: []string{hostile}}}, Elsewhere: []string{hostile + "/0"}}, nil
