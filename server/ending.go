@@ -50,6 +50,12 @@ func (e *Ending) List(_ context.Context, dir string) ([]serry.Entry, error) {
 	return all.Entries, nil
 }
 
+// Sizes are the keys below a directory, with the sizes of their values; empty: all.
+func (e *Ending) Sizes(dir string) []coord.KeySize {
+	all, _ := e.ask(coord.ListKeys{Call: coord.Call{Req: 1}, Dir: dir}).(coord.Sizes)
+	return all.Keys
+}
+
 // ask steps the machine with a call that only reads, and returns its result, or nil. The call is answered at once, so any number will do for it.
 func (e *Ending) ask(ev coord.Event) coord.Result {
 	for _, effect := range e.past.machine.Step(e.past.machine.Now(), ev) {

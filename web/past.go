@@ -94,6 +94,12 @@ func (r *replayer) zero() time.Time {
 // aimed is the key of the time that a request is about.
 type aimed struct{}
 
+// At is the time that a request to the page of a [Past] is about. Panels of such a page go by it.
+func At(ctx context.Context) (at time.Duration, ok bool) {
+	at, ok = ctx.Value(aimed{}).(time.Duration)
+	return at, ok
+}
+
 // aim takes the time out of the address of a request, so that no handler but the source of pictures has to know of it.
 func (r *replayer) aim(req *http.Request) (*http.Request, error) {
 	at := r.span.End
@@ -109,7 +115,7 @@ func (r *replayer) aim(req *http.Request) (*http.Request, error) {
 		}
 	}
 	values.Del("at")
-	req = req.WithContext(context.WithValue(req.Context(), aimed{}, at))
+	req = req.WithContext(context.WithValue(req.Context(), aimed{}, min(max(at, r.span.Begin), r.span.End)))
 	u := *req.URL
 	u.RawQuery = values.Encode()
 	req.URL = &u
@@ -118,11 +124,10 @@ func (r *replayer) aim(req *http.Request) (*http.Request, error) {
 
 // current is the picture of the time that a request is about.
 func (r *replayer) current(ctx context.Context) (*picture, error) {
-	at, ok := ctx.Value(aimed{}).(time.Duration)
+	at, ok := At(ctx)
 	if !ok {
 		at = r.span.End
 	}
-	at = min(max(at, r.span.Begin), r.span.End)
 	r.turn.Lock()
 	defer r.turn.Unlock()
 	if r.last != nil && r.at == at {

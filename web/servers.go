@@ -16,12 +16,13 @@ type Network interface {
 
 // A ServerLink is a server of a service, as serry peers -o json has it, and its page.
 type ServerLink struct {
-	Name    string `json:"name,omitempty"`
-	Address string `json:"address,omitempty"` // where clients reach it
-	State   string `json:"state"`             // leads, stands by, down or to come
-	Page    string `json:"page,omitempty"`    // the address of its page, without the token; empty: it has none, or is down
-	Here    bool   `json:"here,omitempty"`    // it serves this page
-	Local   bool   `json:"local,omitempty"`   // its page can be reached on its own host only
+	Name    string  `json:"name,omitempty"`
+	Address string  `json:"address,omitempty"` // where clients reach it
+	State   string  `json:"state"`             // leads, stands by, down or to come
+	Lag     *uint64 `json:"lag,omitempty"`     // entries of the log that it has yet to apply; nil: not known
+	Page    string  `json:"page,omitempty"`    // the address of its page, without the token; empty: it has none, or is down
+	Here    bool    `json:"here,omitempty"`    // it serves this page
+	Local   bool    `json:"local,omitempty"`   // its page can be reached on its own host only
 }
 
 // Servers are the servers of the service.

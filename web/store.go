@@ -61,7 +61,11 @@ func (s *Server) keys(w http.ResponseWriter, r *http.Request) {
 	}
 	prefix := q["prefix"]
 	dir := prefix[:strings.LastIndexByte(prefix, '/')+1] // the service knows directories, and a prefix may end within a name
-	all, err := s.sizes.get(r.Context(), dir, func(ctx context.Context) ([]coord.KeySize, error) {
+	listing := dir
+	if at, ok := At(r.Context()); ok {
+		listing = fmt.Sprint(at, " ", dir)
+	}
+	all, err := s.sizes.get(r.Context(), listing, func(ctx context.Context) ([]coord.KeySize, error) {
 		return s.panels.Keys.Sizes(ctx, strings.TrimSuffix(dir, "/"))
 	})
 	if err != nil {

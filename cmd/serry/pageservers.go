@@ -71,7 +71,7 @@ func (s *serverSurvey) ask(ctx context.Context) ([]web.ServerLink, error) {
 	var all []web.ServerLink
 	var addresses []string
 	for _, one := range found {
-		all = append(all, web.ServerLink{Name: one.Name, Address: one.Address, State: one.State, Page: one.Page, Here: one.Page == here && here != "", Local: isFar(one)})
+		all = append(all, web.ServerLink{Name: one.Name, Address: one.Address, State: one.State, Lag: one.Lag, Page: one.Page, Here: one.Page == here && here != "", Local: isFar(one)})
 		if one.Address != "" {
 			addresses = append(addresses, one.Address)
 		}

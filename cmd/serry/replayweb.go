@@ -13,6 +13,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/serry-dev/serry"
 	"github.com/serry-dev/serry/coord"
 	"github.com/serry-dev/serry/diagnose"
 	"github.com/serry-dev/serry/preempt"
@@ -44,7 +45,7 @@ func (r *replay) serve(cmd *cobra.Command, h *store.History) error {
 	return nil
 }
 
-// A pastSource shows what a journal tells. It implements [web.Past].
+// A pastSource shows what a journal tells. It implements [web.Past], and [web.Keys] as of the time of a request.
 type pastSource struct {
 	span web.Span
 
@@ -73,7 +74,42 @@ func (p *pastSource) close() {
 }
 
 // panels implements source. A journal has no processes to ask, and what is past cannot be changed.
-func (p *pastSource) panels() web.Panels { return web.Panels{} }
+func (p *pastSource) panels() web.Panels { return web.Panels{Keys: p} }
+
+// then is the service as of the time of a request. It needs turn.
+func (p *pastSource) then(ctx context.Context) (*server.Ending, error) {
+	at, ok := web.At(ctx)
+	if !ok {
+		at = p.span.End
+	}
+	return p.past.At(ctx, coord.Time(at))
+}
+
+// Sizes implements [web.Keys].
+func (p *pastSource) Sizes(ctx context.Context, dir string) ([]coord.KeySize, error) {
+	p.turn.Lock()
+	defer p.turn.Unlock()
+	then, err := p.then(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return then.Sizes(dir), nil
+}
+
+// Value implements [web.Keys].
+func (p *pastSource) Value(ctx context.Context, key string) ([]byte, error) {
+	p.turn.Lock()
+	defer p.turn.Unlock()
+	then, err := p.then(ctx)
+	if err != nil {
+		return nil, err
+	}
+	value, ok := then.Value(key)
+	if !ok {
+		return nil, &serry.KeyError{Key: key, Err: serry.ErrNotFound}
+	}
+	return value, nil
+}
 
 // Span implements [web.Past].
 func (p *pastSource) Span() web.Span { return p.span }

@@ -46,5 +46,5 @@ func (j *staged) Servers(context.Context) ([]web.ServerLink, error) {
 	if j.mu.evidence.Status.Leader == "" {
 		return nil, nil
 	}
-	return []web.ServerLink{{Name: "c1", Address: "10.0.0.1:8476", State: "stands by", Page: "http://" + j.address + "/", Here: true}, {Name: "c2", Address: "10.0.0.2:8476", State: "leads", Page: "http://127.0.0.1:1/"}}, nil
+	return []web.ServerLink{{Name: "c1", Address: "10.0.0.1:8476", State: "stands by", Lag: new(uint64(3)), Page: "http://" + j.address + "/", Here: true}, {Name: "c2", Address: "10.0.0.2:8476", State: "leads", Page: "http://127.0.0.1:1/"}}, nil
 }

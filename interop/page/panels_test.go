@@ -27,6 +27,7 @@ var panelCases = []struct {
 	{"the log of a rank", []string{"D-WEB-2", "D-WEB-12", "TD-WEB-1"}},
 	{"barriers with their arrivals", []string{"D-WEB-2", "D-WEB-12", "TD-WEB-1"}},
 	{"collectives, transfers, preemption and attempts", []string{"D-WEB-2", "TD-WEB-1"}},
+	{"a part of the timeline", []string{"D-WEB-1", "D-WEB-2", "TD-WEB-1"}},
 	{"text of a job is text in the panels", []string{"D-WEB-17", "TD-WEB-6"}},
 	{"changes of the job", []string{"D-WEB-14", "TD-WEB-6"}},
 	{"keyboard to the panels", []string{"D-WEB-20", "TD-WEB-7"}},
@@ -163,12 +164,16 @@ func (s *stagedStore) Collectives(context.Context) (any, error) {
 	}
 	record := func(seq int, op, outcome string) string {
 		text, _ := json.Marshal(op) // a string
-		return fmt.Sprintf(`{"seq":%d,"op":%s,"kind":"x","all":true,"began":"2027-01-15T08:00:%02dZ","sent":0,"received":0,"slowest":-1,"waited":0,"outcome":%q}`, seq, text, seq, outcome)
+		return fmt.Sprintf(`{"seq":%d,"op":%s,"kind":"x","all":true,"began":"2027-01-15T08:00:%02d.5Z","sent":0,"received":0,"slowest":-1,"waited":0,"outcome":%q}`, seq, text, seq, outcome)
+	}
+	var before []string // as many as a person does not read at once
+	for seq := 1; seq < 40; seq++ {
+		before = append(before, record(seq, op, "done"))
 	}
 	return json.RawMessage(fmt.Sprintf(`{"version":1,"verdict":"ranks 0-2 run operation 41, rank 3 has not begun it","silent":[],"missing":0,"cliques":[{"clique":"data","by":0,"at":"2027-01-15T08:01:00Z","tracks":[
-		{"rank":0,"task":"worker/0","skew":0,"within":0,"records":[%s,%s]},{"rank":1,"task":"worker/1","skew":0,"within":0,"records":[%s,%s]},{"rank":3,"task":"worker/3","skew":0,"within":0,"records":[%s]}],
+		{"rank":0,"task":"worker/0","skew":0,"within":0,"records":[%s,%s,%s]},{"rank":1,"task":"worker/1","skew":0,"within":0,"records":[%s,%s]},{"rank":3,"task":"worker/3","skew":0,"within":0,"records":[%s]}],
 		"divergence":{"seq":41,"ops":[{"op":"broadcast","ranks":[0,1]}],"missing":[3]},"lags":[]}]}`,
-		record(40, op, "done"), record(41, "broadcast", "running"), record(40, op, "done"), record(41, "broadcast", "running"), record(40, op, "done"))), nil
+		strings.Join(before, ","), record(40, op, "done"), record(41, "broadcast", "running"), record(40, op, "done"), record(41, "broadcast", "running"), record(40, op, "done"))), nil
 }
 
 // Transfers implements [web.Processes].

@@ -92,7 +92,7 @@ function route() {
   detail.show(name);
   byId('rank-acts').replaceChildren(...(name ? rankActs(name) : []));
   grid.choose(name ? cellOf(name) : -1);
-  timeline.only(path === '/events' ? new URLSearchParams(query).get('kind') ?? '' : '');
+  timeline.only(new URLSearchParams(path === '/events' ? query : ''));
   if (/^\/(ranks|waits|timeline|coordinator|lost|verdict|stacks)$/.test(path)) byId(path.slice(1)).scrollIntoView();
 }
 
@@ -116,6 +116,7 @@ function showMoment(moment) {
   timeline.clear();
   for (const e of moment.events) timeline.add(e);
   for (const name of ['hosts', 'grid', 'job', 'waits', 'why']) take({ name, id: '', data: moment[name], at: Date.now(), past: true });
+  tabs.moved();
   document.body.dataset.revision = `at ${moment.at_seconds}`;
 }
 
@@ -191,6 +192,7 @@ async function rights() {
     allow(may.acts);
     byId('rank-acts').replaceChildren(...(detail.rank ? rankActs(detail.rank) : []));
     tabs.offer(may.panels);
+    for (const name of ['logs', 'transfers']) byId(`rank-${name}`).hidden = !may.panels.includes(name);
   }
   return r.status !== 401;
 }
@@ -210,7 +212,11 @@ matchMedia('(prefers-color-scheme: dark)').addEventListener('change', dress);
 byId('theme').addEventListener('click', otherTheme);
 byId('help-open').addEventListener('click', () => byId('help').showModal());
 byId('rank-close').addEventListener('click', () => { location.hash = '#/'; });
-byId('read-stacks').addEventListener('click', () => stacks.read(ranksOf).then(() => detail.changed()));
+byId('read-stacks').addEventListener('click', () => stacks.read(ranksOf).then(() => {
+  detail.own = null;
+  detail.changed();
+}));
+byId('rank-read').addEventListener('click', () => detail.read());
 byId('copy').addEventListener('click', async () => {
   const text = [byId('verdict-text').textContent, ...[...byId('evidence').children].map((e) => e.textContent)].join('\n');
   const done = await navigator.clipboard?.writeText(text).then(() => true, () => false);

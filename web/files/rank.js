@@ -93,6 +93,8 @@ export class Detail {
     this.timeline = timeline;
     this.stacks = stacks;
     this.rank = '';
+    /** @type {any} the stack of this rank alone, or null */
+    this.own = null;
     this.sometimes = new Sometimes(() => this.load());
   }
 
@@ -105,7 +107,9 @@ export class Detail {
       setText(byId('rank-title'), `rank ${rank}`);
       byId('rank-facts').replaceChildren();
       byId('rank-stack').replaceChildren();
-      byId('rank-log').href = `#/logs/${encodeURIComponent(rank)}`;
+      this.own = null;
+      byId('rank-logs').href = `#/logs/${encodeURIComponent(rank)}`;
+      byId('rank-transfers').href = `#/transfers?rank=${encodeURIComponent(rank)}`;
       this.load().catch((e) => setText(byId('rank-facts'), e.message));
     }
   }
@@ -128,8 +132,28 @@ export class Detail {
       ['error', r.error],
       ['events', this.events(r.task)],
     ]);
-    const group = this.stacks.of(r.task);
-    byId('rank-stack').replaceChildren(...(group ? [stackText(group)] : []));
+    this.stack(r.task);
+  }
+
+  /** stack shows where in its code the rank is, as far as that was read. @param {string} task */
+  stack(task) {
+    const group = this.own ? this.own.groups[0] : this.stacks.of(task);
+    const when = this.own ? [el('p.faint', group ? [`at ${clock(this.own.time)}`, ...(group.doing ?? [])].join(', ') : 'nothing is known of its stack')] : [];
+    fill(byId('rank-stack'), group ? [...when, stackText(group)] : when);
+  }
+
+  /** read reads the stack of this rank alone. */
+  async read() {
+    const rank = this.rank, box = byId('rank-stack');
+    setText(box, 'reading');
+    try {
+      const got = await ask(`stacks?ranks=${encodeURIComponent(rank)}`, { method: 'POST', headers: await wanted() });
+      if (rank !== this.rank) return;
+      this.own = got;
+      this.stack('');
+    } catch (e) {
+      setText(box, String(/** @type {Error} */ (e).message));
+    }
   }
 
   /** @param {string} task */

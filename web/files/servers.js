@@ -15,7 +15,7 @@ others.hidden = true;
 export function showServers(m) {
   servers = m.data.servers;
   if (!list.parentNode) byId('coordinator').append(list);
-  list.replaceChildren(...servers.map((s) => el(s.state === 'down' ? 'li.bad' : 'li', `${s.name || s.address} ${s.state}${s.here ? ', this page' : ''}`, ...way(s))));
+  list.replaceChildren(...servers.map((s) => el(s.state === 'down' ? 'li.bad' : 'li', `${s.name || s.address} ${s.state}${s.lag ? `, ${s.lag.toLocaleString()} entries behind` : ''}${s.here ? ', this page' : ''}`, ...way(s))));
   list.hidden = servers.length < 2;
 }
 

@@ -48,7 +48,7 @@ export class Slider {
     const before = this.button('‹', 'the record before', -1), after = this.button('›', 'the next record', 1);
     byId('past').replaceChildren(before, this.range, after, this.says);
     byId('past').hidden = false;
-    byId('read-stacks').hidden = true; // a journal has none
+    byId('read-stacks').hidden = byId('rank-read').hidden = true; // a journal has none
     this.seek(Number(named() || line.end_seconds));
   }
 

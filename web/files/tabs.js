@@ -63,6 +63,11 @@ export class Tabs {
     if (this.tabs[this.name].live) this.sometimes.want();
   }
 
+  /** moved loads the tab again: what is shown is of another time. */
+  moved() {
+    this.sometimes.want();
+  }
+
   async load() {
     const name = this.name;
     try {

@@ -109,6 +109,7 @@ const cases = {
     await says(page, '#coordinator-facts', 'from 10.0.0.1:8476');
     await page.selectOption('#kind', 'service');
     await says(page, '#events', 'coordinator failed over from 10.0.0.1:8476 to 10.0.0.2:8476');
+    await says(page, '#servers', 'c1 stands by, 3 entries behind, this page');
     clean(page);
   },
 
@@ -373,8 +374,14 @@ async function journal(context) {
   await says(colleague, '#rank-facts', 'failed (failed)');
   await says(colleague, '#counts', '1 failed');
 
+  await page.evaluate(() => { location.hash = '#/keys'; });
+  await says(page, '#keys-sum', '2 keys, 7 B');
+  await page.evaluate(() => { location.hash = '#/keys?prefix=loader%2F&key=loader%2Fshards'; });
+  await says(page, '#keys-list', 'shards');
+  await says(page, '#value', 'loader/shards');
   await slider.fill('0');
   await says(page, '#counts', '3: 3 not here');
+  await says(page, '#keys-sum', '0 keys');
   await says(page, '#waits-body', 'no rank waits');
   await says(page, '#twin tbody', 'not here');
   await slider.fill('1500');

@@ -39,7 +39,9 @@ export function panelCases({ browser, open, order, says, must, equal, clean }) {
       const { page } = job;
       await go(page, '#/ranks/3');
       await says(page, '#rank-title', 'rank 3');
-      await page.click('#rank-log');
+      await page.click('#rank-read');
+      await says(page, '#rank-stack', ', asleep (nanosleep)load_batch  train.py:10');
+      await page.click('#rank-logs');
       await says(page, '#log', 'step 18204 loss 2.99');
       await says(page, '#log .stderr', 'Traceback');
       await says(page, '#log', 'ValueError: bad sample 17');
@@ -82,9 +84,17 @@ export function panelCases({ browser, open, order, says, must, equal, clean }) {
       await says(page, '#collectives', 'operation 41: ranks 0-1 run broadcast; rank 3 has not begun it');
       await says(page, '#collectives tr.bad', '▲ 41');
       await says(page, '#collectives', 'allreduce of 16777216 f32 by sum');
+      equal(await page.locator('#collectives tbody tr').count(), 12, 'operations that are shown at first');
+      await page.click('#collectives button:text-is("all 41 operations")');
+      await page.waitForFunction(() => document.querySelectorAll('#collectives tbody tr').length === 41);
       await page.click('#tabs a[href="#/transfers"]');
       await says(page, '#transfers', '512.0 KiB of 1.0 MiB');
       await says(page, '#transfers', 'waits until worker/3 receives');
+      await go(page, '#/ranks/3');
+      await page.click('#rank-transfers');
+      await says(page, '#transfers', 'rank 3 takes part in 1 of 1 transfers');
+      await go(page, '#/transfers?rank=1');
+      await says(page, '#transfers', 'rank 1 takes part in 0 of 1 transfers');
       await page.click('#tabs a[href="#/preempt"]');
       await says(page, '#preempt', 'rank 2');
       await says(page, '#preempt', 'step 18,235');
@@ -94,6 +104,32 @@ export function panelCases({ browser, open, order, says, must, equal, clean }) {
       await says(page, '#attempts tr.bad', 'rank 3: signal 9 (KILL)');
       await says(page, '#attempts', 'it runs; 2 restarts left');
       equal(await page.locator('#more img').count(), 0, 'images that the last lines of a rank have put into the page');
+      clean(page);
+    },
+
+    async 'a part of the timeline'(context) {
+      const { page } = await open(context, 'failed', 4);
+      await says(page, '#events', 'rank 3 failed');
+      equal(await page.locator('#events li').count(), 2, 'events');
+      const strip = await page.locator('#strip').boundingBox();
+      const x = (share) => strip.x + strip.width * share, y = strip.y + 9;
+      await page.mouse.move(x(0.5), y);
+      await page.mouse.down();
+      await page.mouse.move(x(0.999), y);
+      await page.mouse.up();
+      await page.waitForFunction(() => document.querySelectorAll('#events li').length === 1);
+      await says(page, '#events', 'rank 3 failed');
+      must(/#\/events\?from=[^&]+&to=/.test(page.url()), `the address of a part is ${page.url()}`);
+      await page.reload(); // as one that a colleague was sent
+      await page.waitForFunction(() => document.querySelectorAll('#events li').length === 1 && document.getElementById('events').textContent.includes('rank 3 failed'));
+      await page.click('#span-all');
+      await page.waitForFunction(() => document.querySelectorAll('#events li').length === 2);
+      await page.selectOption('#span', '60');
+      await page.waitForFunction(() => document.querySelectorAll('#events li').length === 1);
+      await page.selectOption('#kind', 'job'); // of which there was none in that time
+      await says(page, '#events', 'nothing happened then');
+      await page.dblclick('#strip');
+      await says(page, '#events', 'all ranks registered');
       clean(page);
     },
 
