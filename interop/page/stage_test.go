@@ -232,7 +232,12 @@ func (j *staged) play(scene string, ranks int) {
 	j.mu.evidence = diagnose.Evidence{Status: s, Hang: hang, Saves: saves}
 }
 
-// shuffle gives a tenth of the ranks other states, and returns the marks that all have then.
+const (
+	shuffledNotes = 10 // events of a shuffle
+	keptNotes     = 200
+)
+
+// shuffle gives a tenth of the ranks other states, lets some things happen and some ranks wait, and returns the marks that all have then.
 func (j *staged) shuffle(seed uint64) string {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -241,6 +246,17 @@ func (j *staged) shuffle(seed uint64) string {
 	s.Tasks = slices.Clone(s.Tasks)
 	for range len(s.Tasks) / 10 {
 		s.Tasks[random.IntN(len(s.Tasks))].State = []string{wire.StateConnected, wire.StateFailed, wire.StateAbsent, wire.StateRegistering, wire.StateLeft}[random.IntN(5)]
+	}
+	up := time.Since(j.mu.began).Seconds()
+	last := s.Notes[len(s.Notes)-1].Number
+	for i := range shuffledNotes {
+		s.Notes = append(slices.Clip(s.Notes), wire.NoteStatus{Number: last + 1 + uint64(i), AtSeconds: up, What: "task connected", Task: s.Tasks[random.IntN(len(s.Tasks))].Task})
+	}
+	s.Notes = s.Notes[max(0, len(s.Notes)-keptNotes):]
+	come := random.IntN(len(s.Tasks))
+	s.Barriers = []wire.BarrierStatus{
+		{ID: fmt.Sprintf("step-%d", seed), Counter: 1, Arrived: come, Members: len(s.Tasks), First: "worker/0", Missing: []string{"worker/3"}, ForSeconds: 0.3, UsualSeconds: 0.5},
+		{ID: "save-100", Counter: 1, Arrived: len(s.Tasks) - 1, Members: len(s.Tasks), First: "worker/0", Missing: []string{"worker/3"}, ForSeconds: 3 + float64(seed)/2, UsualSeconds: 0.5},
 	}
 	var marks strings.Builder
 	for _, m := range diagnose.MarkRanks(*s, j.mu.evidence.Hang) {

@@ -495,6 +495,12 @@ async function measure(context) {
   }
   const script = await busy(job.page.context(), job.page, job);
   await job.page.context().close();
+  const context2 = await browser.newContext(); // without a shared worker a tab does its work, too, where it is counted
+  await context2.addInitScript(() => { delete globalThis.SharedWorker; });
+  const alone = await open(context2, 'stuck', 10_000);
+  await says(alone.page, '#counts', '9,999 waiting');
+  const whole = await busy(context2, alone.page, alone);
+  await context2.close();
   const tabs = [], shared = await open(context, 'stuck', 10_000);
   while (tabs.length < 9) tabs.push(await visit(context, shared.url));
   for (const tab of [shared.page, ...tabs]) {
@@ -502,7 +508,7 @@ async function measure(context) {
     await says(tab, '#live', 'live ●');
   }
   const { streams } = await order({ do: 'streams', job: shared.job });
-  return JSON.stringify({ paint: middle(paints), cells: middle(drawn), script, foreign, streams });
+  return JSON.stringify({ paint: middle(paints), cells: middle(drawn), script, whole, foreign, streams });
 }
 
 /** secured opens a page over TLS, whose authority this browser is told to do without. */
