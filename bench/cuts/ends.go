@@ -30,6 +30,9 @@ const (
 	farCommand = "far" // the argument with which this program is the receiver
 	digests    = 1     // the namespace of digests that the receiver sends back
 	orders     = 2     // and of keys that the receiver is told to receive
+	backwards  = 3     // and of data that the receiver is told to send
+
+	toSend = 1 << 63 // of an order: the key is of data to send
 )
 
 // A near is the process that sends, and has the other one cut off.
@@ -91,15 +94,15 @@ func (n *near) close() error {
 }
 
 // fill makes content that no other transfer has.
-func (n *near) fill(key uint64) []byte {
+func fill(data []byte, key uint64) []byte {
 	x := key*2862933555777941757 + 3037000493
-	for i := 0; i+8 <= len(n.data); i += 8 {
+	for i := 0; i+8 <= len(data); i += 8 {
 		x ^= x << 13
 		x ^= x >> 7
 		x ^= x << 17
-		binary.LittleEndian.PutUint64(n.data[i:], x)
+		binary.LittleEndian.PutUint64(data[i:], x)
 	}
-	return n.data
+	return data
 }
 
 // A network is that of the system. It counts connections that are dialled, and can reset all that there are.
@@ -196,7 +199,7 @@ func beFar(ctx context.Context, args []string) error {
 	return serve(ctx, p, *size)
 }
 
-// serve receives what it is told to, one buffer after the other, and sends the digest of each back.
+// serve does what it is told to, one buffer after the other: it receives it, and sends the digest back, or it sends it.
 func serve(ctx context.Context, p *pair.Pair, size int64) error {
 	data, order := make([]byte, size), make([]byte, 8)
 	for n := uint64(0); ; n++ {
@@ -204,6 +207,17 @@ func serve(ctx context.Context, p *pair.Pair, size int64) error {
 			return err
 		}
 		key := binary.LittleEndian.Uint64(order)
+		if key&toSend != 0 {
+			key &^= toSend
+			g, err := send(ctx, p, farProcess, nearProcess, transfer.Key{Namespace: backwards, Seq: key}, fill(data, key))
+			if err == nil {
+				err = g.Done().Wait(ctx)
+			}
+			if err != nil {
+				return err
+			}
+			continue
+		}
 		if err := receive(ctx, p, transfer.Key{Seq: key}, data); err != nil {
 			return err
 		}
@@ -216,23 +230,27 @@ func serve(ctx context.Context, p *pair.Pair, size int64) error {
 
 // receive receives bytes into memory.
 func receive(ctx context.Context, p *pair.Pair, key transfer.Key, into []byte) error {
-	b, err := p.Pool().Buffer(bytesOf(into), transfer.Memory{Region: memory.Of(into), Device: farProcess})
-	if err != nil {
-		return err
-	}
-	op := transfer.Op{Key: key, Src: nearProcess, Dst: farProcess, Buffer: b}
-	if key.Namespace == digests {
-		op.Src, op.Dst = farProcess, nearProcess
-	}
-	g, err := p.Transfer(ctx, []transfer.Op{op})
+	g, err := beginReceive(ctx, p, key, into)
 	if err != nil {
 		return err
 	}
 	return g.Done().Wait(ctx)
 }
 
+func beginReceive(ctx context.Context, p *pair.Pair, key transfer.Key, into []byte) (*transfer.Group, error) {
+	op := transfer.Op{Key: key, Src: nearProcess, Dst: farProcess}
+	if key.Namespace == digests || key.Namespace == backwards {
+		op.Src, op.Dst = farProcess, nearProcess
+	}
+	var err error
+	if op.Buffer, err = p.Pool().Buffer(bytesOf(into), transfer.Memory{Region: memory.Of(into), Device: op.Dst}); err != nil {
+		return nil, err
+	}
+	return p.Transfer(ctx, []transfer.Op{op})
+}
+
 // send begins to send bytes.
-func send(ctx context.Context, p *pair.Pair, from, to serry.DeviceID, key transfer.Key, data []byte) (*transfer.Event, error) {
+func send(ctx context.Context, p *pair.Pair, from, to serry.DeviceID, key transfer.Key, data []byte) (*transfer.Group, error) {
 	b, err := p.Pool().Buffer(bytesOf(data), transfer.Memory{Region: memory.Of(data), Device: from})
 	if err != nil {
 		return nil, err
@@ -240,11 +258,7 @@ func send(ctx context.Context, p *pair.Pair, from, to serry.DeviceID, key transf
 	if err := b.Define(p.Pool().Ready()); err != nil {
 		return nil, err
 	}
-	g, err := p.Transfer(ctx, []transfer.Op{{Key: key, Src: from, Dst: to, Buffer: b}})
-	if err != nil {
-		return nil, err
-	}
-	return g.Done(), nil
+	return p.Transfer(ctx, []transfer.Op{{Key: key, Src: from, Dst: to, Buffer: b}})
 }
 
 func bytesOf(b []byte) transfer.Spec {

@@ -5,7 +5,7 @@
 // The other host is a network namespace, so this needs root and iproute2. A cut is a reset of all connections, a link that is
 // down for longer than detection, or a receiver that is stopped for so long (SIGSTOP, TRT-223). Every transfer must end well with the same content; each cut must have been noticed, which
 // shows as connections that are made again, and at most one window of a transfer may be sent twice for each cut (TRT-213,
-// TRT-222). Then the receiver is killed and replaced in the middle of transfers: those with the old life must fail, and the next
+// TRT-222). Then the other process is killed and replaced in the middle of transfers: those with the old life must fail, and the next
 // life gets the data.
 //
 // The exit code is 1 if any of that does not hold.
@@ -49,7 +49,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) (err erro
 	flags.SetOutput(stderr)
 	var p plan
 	flags.IntVar(&p.cuts, "cuts", 500, "how often the connections are cut")
-	flags.IntVar(&p.kills, "kills", 20, "how often the receiver is killed")
+	flags.IntVar(&p.kills, "kills", 20, "how often the other process is killed: as a receiver and as a sender in turn")
 	flags.Int64Var(&p.size, "size", 1<<30, "`bytes` of a transfer")
 	flags.DurationVar(&p.dead, "dead", 500*time.Millisecond, "silence after which a link is down")
 	flags.DurationVar(&p.gap, "gap", 400*time.Millisecond, "most time between two cuts")
@@ -71,7 +71,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) (err erro
 		fmt.Fprintf(stderr, "\rbench: %d of %d cuts", t.cuts, p.cuts)
 	}
 	for i := range p.kills {
-		if err := n.kill(ctx, p, r, &t, uint64(1)<<40+uint64(i)*2); err != nil {
+		if err := n.kill(ctx, p, r, &t, uint64(1)<<40+uint64(i)*2, i%2 == 1); err != nil {
 			return fmt.Errorf("kill %d: %w", i, err)
 		}
 		fmt.Fprintf(stderr, "\rbench: %d of %d kills   ", i+1, p.kills)
@@ -83,29 +83,32 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) (err erro
 
 // A tally is what has happened.
 type tally struct {
-	transfers, cuts, resets, stops, kills int
-	redials                               int64
-	bytes, twice, mostTwice               int64 // mostTwice is for one cut, of the transfer that had most
+	transfers, cuts, resets, stops int
+	kills                          [2]int        // of receivers, of senders
+	heard                          time.Duration // after which the other side has heard of a kill, at most
+	redials                        int64
+	bytes, twice, mostTwice        int64 // mostTwice is for one cut, of the transfer that had most
 }
 
 func (t *tally) show(w io.Writer) {
 	fmt.Fprintf(w, "%d transfers, %d bytes: 0 corrupt, 0 lost, 0 stuck\n", t.transfers, t.bytes)
 	fmt.Fprintf(w, "%d cuts: %d resets, %d of silence, %d receivers stopped; %d connections made again\n", t.cuts, t.resets, t.cuts-t.resets-t.stops, t.stops, t.redials)
 	fmt.Fprintf(w, "sent twice: %d bytes; at most %d for a cut, and a window is %d\n", t.twice, t.mostTwice, int64(windowBytes))
-	fmt.Fprintf(w, "%d receivers killed: every transfer with them failed, and the next life got the data\n", t.kills)
+	fmt.Fprintf(w, "%d receivers and %d senders killed in the middle: every transfer with them failed, after %v at most, and the next life moved the data\n",
+		t.kills[0], t.kills[1], t.heard.Round(time.Millisecond))
 }
 
 // transferThroughCuts moves one buffer while connections are cut.
 func (n *near) transferThroughCuts(ctx context.Context, p plan, r *rand.Rand, t *tally, key uint64) error {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
-	data := n.fill(key)
+	data := fill(n.data, key)
 	dials, sent, cuts := n.network.dials.Load(), n.pair.Net.Totals().BytesSent, 0
-	done, err := n.send(ctx, key, data)
+	g, err := n.send(ctx, key, data)
 	if err != nil {
 		return err
 	}
-	timer := time.NewTimer(0)
+	done, timer := g.Done(), time.NewTimer(0)
 	defer timer.Stop()
 	for over := false; !over; {
 		timer.Reset(time.Duration(r.Int64N(int64(p.gap))))
@@ -189,44 +192,90 @@ func (n *near) cut(ctx context.Context, p plan, r *rand.Rand) (kind int, err err
 	return kind, n.host.Link(ctx, "up")
 }
 
-// kill kills the receiver in the middle of a transfer, and starts its next life.
-func (n *near) kill(ctx context.Context, p plan, r *rand.Rand, t *tally, key uint64) error {
+// kill kills the other process in the middle of a transfer, and starts its next life, which moves the data. The transfer must fail: the
+// process is killed when at most four fifths have moved.
+func (n *near) kill(ctx context.Context, p plan, r *rand.Rand, t *tally, key uint64, sender bool) error {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
-	data := n.fill(key)
-	done, err := n.send(ctx, key, data)
+	side := 0
+	if sender {
+		side = 1
+	}
+	g, err := n.move(ctx, key, sender)
 	if err != nil {
 		return err
 	}
-	timer := time.NewTimer(time.Duration(r.Int64N(int64(p.gap))))
-	defer timer.Stop()
-	<-timer.C
+	if err := reach(ctx, g, r.Int64N(p.size*4/5)); err != nil {
+		return err
+	}
 	n.far.Kill()
 	<-n.far.Ended()
-	<-done.Done()
-	if err := done.Err(); err != nil && !errors.Is(err, transfer.ErrUnavailable) {
-		return fmt.Errorf("transfer with a process that was killed: %w", err)
+	killed := time.Now()
+	if err := g.Done().Wait(ctx); !errors.Is(err, transfer.ErrUnavailable) {
+		return fmt.Errorf("transfer with a process that was killed in the middle = %v; want that it is not reachable", err)
 	}
+	t.heard = max(t.heard, time.Since(killed))
 	if err := n.startFar(ctx, p); err != nil {
 		return err
 	}
-	if done, err = n.send(ctx, key+1, data); err != nil {
+	if g, err = n.move(ctx, key+1, sender); err != nil {
 		return err
 	}
-	t.kills++
-	if err := done.Wait(ctx); err != nil {
+	t.kills[side]++
+	if err := g.Done().Wait(ctx); err != nil {
 		return fmt.Errorf("transfer with the next life: %w", err)
 	}
-	return n.compare(ctx, key+1, data)
+	if sender {
+		if got := sha256.Sum256(n.data); got != sha256.Sum256(fill(n.data, key+1)) {
+			return errors.New("the content is corrupt")
+		}
+		return nil
+	}
+	return n.compare(ctx, key+1, n.data)
+}
+
+// move begins a transfer with the other process, which receives, or sends.
+func (n *near) move(ctx context.Context, key uint64, sender bool) (*transfer.Group, error) {
+	if !sender {
+		return n.send(ctx, key, fill(n.data, key))
+	}
+	if err := n.order(ctx, key|toSend); err != nil {
+		return nil, err
+	}
+	return beginReceive(ctx, n.pair, transfer.Key{Namespace: backwards, Seq: key}, n.data)
+}
+
+// reach waits until so many bytes have moved.
+func reach(ctx context.Context, g *transfer.Group, bytes int64) error {
+	tick := time.NewTicker(time.Millisecond)
+	defer tick.Stop()
+	for {
+		if moved, _ := g.Progress(); moved >= bytes {
+			return nil
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+}
+
+// order tells the other process what to do next.
+func (n *near) order(ctx context.Context, key uint64) error {
+	order := binary.LittleEndian.AppendUint64(nil, key)
+	if _, err := send(ctx, n.pair, nearProcess, farProcess, transfer.Key{Namespace: orders, Seq: n.orders}, order); err != nil {
+		return err
+	}
+	n.orders++
+	return nil
 }
 
 // send tells the other process to receive a buffer, and begins to send it.
-func (n *near) send(ctx context.Context, key uint64, data []byte) (*transfer.Event, error) {
-	order := binary.LittleEndian.AppendUint64(nil, key)
-	if _, err := send(ctx, n.pair, nearProcess, farProcess, transfer.Key{Namespace: orders, Seq: n.orders}, order); err != nil {
+func (n *near) send(ctx context.Context, key uint64, data []byte) (*transfer.Group, error) {
+	if err := n.order(ctx, key); err != nil {
 		return nil, err
 	}
-	n.orders++
 	return send(ctx, n.pair, nearProcess, farProcess, transfer.Key{Seq: key}, data)
 }
 
