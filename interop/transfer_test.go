@@ -232,6 +232,61 @@ func TestTransferFromJax(t *testing.T) {
 	m.leaves()
 }
 
+// Requests and offers that expire, and buffers without bytes. Offers of JAX do not expire: a request to it does.
+func TestTransferExpiresBesideJax(t *testing.T) {
+	clause.Cite(t, "TRT-113", "TRT-114", "TRT-160", "TR-PUL-8", "TR-PUL-9", "TR-PUL-13", "TR-H-1", "TR-H-2", "TR-W-30")
+	m := startMover(t, 4, 1<<20)
+	c := dialMover(t, m, jax.Config{})
+	ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
+	defer cancel()
+	if err := c.Pull(ctx, 20, []jax.Want{{Into: make([]byte, 48)}}); err == nil {
+		t.Error("Pull(no offer) = nil; want an error after half a second")
+	}
+	m.must(nil, "offer", 20, arrays[1:2]) // which the request that has expired must not take
+	pullAll(t, c, 20, arrays[1])
+
+	none := array{"float32", []int{0, 7}, 1}
+	m.must(nil, "offer", 21, []array{none, arrays[1], none})
+	pullAll(t, c, 21, none, arrays[1], none)
+
+	s := listen(t, jax.Config{})
+	expired, err := s.Offer(jax.Offer{ID: 30, Buffers: []jax.Buffer{{Bytes: arrays[1].bytes()}}, Until: time.Now().Add(100 * time.Millisecond)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	<-expired.Done()
+	if err := expired.Err(); !errors.Is(err, offers.ErrExpired) {
+		t.Errorf("the producer of an offer that expired hears %v; want ErrExpired", err)
+	}
+	m.call("pull", s.Address(), 30, arrays[1:2]) // it waits, as if there had been no offer
+	offerTo(t, s, 30, arrays[1])
+	if err := m.answer(nil); err != nil {
+		t.Errorf("jax: pull of a new offer after one that expired: %v", err)
+	}
+	m.call("pull", s.Address(), 31, arrays[1:2])
+	ended := make(chan struct{})
+	go func() { // the request may come late: what has come is refused, again and again
+		tick := time.NewTicker(10 * time.Millisecond)
+		defer tick.Stop()
+		for {
+			select {
+			case <-tick.C:
+				s.Reset()
+			case <-ended:
+				return
+			}
+		}
+	}()
+	err = m.answer(nil)
+	close(ended)
+	if err == nil || !strings.Contains(err.Error(), "PullTable::Reset") {
+		t.Errorf("jax: pull of what was reset: %v; want the text of that", err)
+	}
+	offerTo(t, s, 32, arrays[1])
+	m.pullsAll(s.Address(), 32, arrays[1])
+	m.leaves()
+}
+
 // TestTransferToJax has one JAX process pull in all ways: it must survive all of them.
 func TestTransferToJax(t *testing.T) {
 	m := startMover(t, 4, 8<<20)
