@@ -181,6 +181,8 @@ type near struct {
 	key    uint64
 	bulk   uint64 // the next key of bulks
 	pairs  []*pythonPair
+
+	closers []func() error
 }
 
 func openNear(ctx context.Context, p plan, s section) (*near, error) {
@@ -216,6 +218,9 @@ func openNear(ctx context.Context, p plan, s section) (*near, error) {
 }
 
 func (n *near) close() error {
+	for _, c := range n.closers {
+		_ = c() // what counts was said
+	}
 	for _, j := range n.pairs {
 		j.stop()
 	}

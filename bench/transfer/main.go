@@ -17,6 +17,7 @@ import (
 	"os/exec"
 	"time"
 
+	"github.com/serry-dev/serry/bench/internal/proc"
 	"github.com/serry-dev/serry/bench/internal/sheet"
 )
 
@@ -24,13 +25,14 @@ func main() { farOr(func() { sheet.Main("bench", run) }) }
 
 // A plan is what to measure.
 type plan struct {
-	rounds int
-	size   int64
-	lasts  time.Duration
-	trips  int
-	group  int
-	iperf  string // path, or empty
-	python string // that has jax, or empty
+	rounds  int
+	size    int64
+	jaxSize int64
+	lasts   time.Duration
+	trips   int
+	group   int
+	iperf   string // path, or empty
+	python  string // that has jax, or empty
 
 	mooncake, nixl string // Pythons that have these, or empty
 	dir            string // for files
@@ -43,6 +45,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	var p plan
 	flags.IntVar(&p.rounds, "rounds", 10, "how often each peer is measured")
 	flags.Int64Var(&p.size, "size", 64<<20, "bytes of a large buffer")
+	flags.Int64Var(&p.jaxSize, "jaxsize", 1<<30, "bytes of an array of JAX, which is faster with large ones")
 	flags.DurationVar(&p.lasts, "for", time.Second, "how long each peer moves large buffers in a round")
 	flags.IntVar(&p.trips, "trips", 2000, "buffers of 1 KiB in a round, one after the other")
 	flags.IntVar(&p.group, "group", 1000, "buffers of 1 KiB in one group")
@@ -67,7 +70,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	}
 	defer os.RemoveAll(p.dir)
 	var lines []line
-	for _, s := range []section{{"1 connection", 1, overTCP}, {"4 connections", 4, overTCP}, {"shared memory", 2, overMemory}} {
+	for _, s := range []section{{"1 connection", 1, overTCP}, {"4 connections", 4, overTCP}, {"8 connections", 8, overTCP}, {"shared memory", 2, overMemory}} {
 		more, err := p.measure(ctx, s, stderr)
 		if err != nil {
 			return fmt.Errorf("%s: %w", s.name, err)
@@ -112,12 +115,8 @@ func (p plan) measure(ctx context.Context, s section, stderr io.Writer) ([]line,
 	for round := range p.rounds + 1 {
 		for i := range peers {
 			peer := peers[(i+round)%len(peers)]
-			v, err := peer.run()
-			if err != nil {
+			if err := n.turn(peer, round > 0); err != nil { // the first round touches the memory
 				return nil, fmt.Errorf("%s: %w", peer.name, err)
-			}
-			if round > 0 { // the first touches the memory
-				peer.rounds = append(peer.rounds, v)
 			}
 		}
 		fmt.Fprintf(stderr, "\rbench: %s, round %d of %d", s.name, round, p.rounds)
@@ -126,12 +125,38 @@ func (p plan) measure(ctx context.Context, s section, stderr io.Writer) ([]line,
 	return judge(s, peers), n.compare(ctx)
 }
 
+// turn runs a peer once, and keeps its figures if they count.
+func (n *near) turn(q *peer, counts bool) error {
+	before, err := n.used()
+	if err != nil {
+		return err
+	}
+	begun := time.Now()
+	v, err := q.run()
+	if err != nil || !counts {
+		return err
+	}
+	took := time.Since(begun)
+	after, err := n.used()
+	q.rounds, q.cores = append(q.rounds, v), append(q.cores, (after-before).Seconds()/took.Seconds())
+	return err
+}
+
+// used is the processor time of both processes so far.
+func (n *near) used() (time.Duration, error) {
+	here, err := proc.CPUTime(os.Getpid())
+	there, err2 := proc.CPUTime(n.far.PID)
+	return here + there, errors.Join(err, err2)
+}
+
 // A peer is something that is measured.
 type peer struct {
 	name   string
 	unit   string // "GB/s", where more is better, or "us"
 	run    func() (float64, error)
 	rounds []float64
+	tails  []float64 // of latencies: the 99th percentile of each round
+	cores  []float64 // that both processes of this program had busy in each round
 }
 
 // throughput is a peer that moves large buffers, for about as long as the plan says.
@@ -153,8 +178,17 @@ func throughput(name string, p plan, move func() (time.Duration, error)) *peer {
 
 // latency is a peer whose figure is the median of times, in microseconds.
 func latency(name string, times func() ([]time.Duration, error)) *peer {
-	return &peer{name: name, unit: "us", run: func() (float64, error) {
+	q := &peer{name: name, unit: "us"}
+	q.run = func() (float64, error) {
 		took, err := times()
-		return float64(sheet.Median(took)) / 1e3, err
-	}}
+		var us []float64
+		for _, d := range took {
+			us = append(us, float64(d)/1e3)
+		}
+		if len(us) > 1 {
+			q.tails = append(q.tails, sheet.Quantile(us, 0.99))
+		}
+		return sheet.Median(us), err
+	}
+	return q
 }

@@ -1,24 +1,17 @@
 package main
 
 import (
-	"bufio"
 	"bytes"
 	"context"
-	"embed"
 	"encoding/json"
 	"fmt"
-	"io"
 	"net"
-	"os"
 	"os/exec"
-	"path/filepath"
 	"runtime"
 	"strconv"
-	"strings"
 	"sync"
 	"time"
 
-	"github.com/serry-dev/serry/bench/internal/proc"
 	"github.com/serry-dev/serry/memory"
 	"github.com/serry-dev/serry/transfer"
 )
@@ -41,15 +34,20 @@ func (n *near) peers(ctx context.Context, p plan, s section) (list []*peer, err 
 	if p.iperf != "" {
 		list = append(list, iperf(ctx, p, s.lanes))
 	}
-	if s.lanes == 1 { // small buffers have a connection of their own
-		return append(list,
+	switch s.lanes {
+	case 1: // small buffers have a connection of their own
+		list = append(list,
 			latency(rawTrip, func() ([]time.Duration, error) { return n.raw.trips(p.trips) }),
-			latency(ourSmall, func() ([]time.Duration, error) { return n.each(ctx, memory.Of(make([]byte, smallBytes)), p.trips) })), nil
+			latency(ourSmall, func() ([]time.Duration, error) { return n.each(ctx, memory.Of(make([]byte, smallBytes)), p.trips) }))
+	case 4:
+		list = append(list, latency(ourGroup, func() ([]time.Duration, error) { return once(n.group(ctx, p.group)) }),
+			latency(besideUrgent, func() ([]time.Duration, error) { return n.beside(ctx, transfer.Urgent) }),
+			latency(besideBulk, func() ([]time.Duration, error) { return n.beside(ctx, transfer.Bulk) }))
+		if list, err = n.addLibraries(ctx, p, list); err != nil {
+			return nil, err
+		}
 	}
-	list = append(list, latency(ourGroup, func() ([]time.Duration, error) { return once(n.group(ctx, p.group)) }),
-		latency(besideUrgent, func() ([]time.Duration, error) { return n.beside(ctx, transfer.Urgent) }),
-		latency(besideBulk, func() ([]time.Duration, error) { return n.beside(ctx, transfer.Bulk) }))
-	return n.addPython(ctx, p, list)
+	return n.addJAX(ctx, p, s, list)
 }
 
 func once(d time.Duration, err error) ([]time.Duration, error) { return []time.Duration{d}, err }
@@ -114,91 +112,4 @@ func freePort() (string, error) {
 	defer l.Close()
 	_, port, err := net.SplitHostPort(l.Addr().String())
 	return port, err
-}
-
-//go:embed *.py
-var scripts embed.FS
-
-// A pythonPair is two Python processes with a library that transfers, one of which pulls from the other.
-type pythonPair struct {
-	name string // of the script
-	cmd  *exec.Cmd
-	in   io.WriteCloser
-	log  proc.Tail
-	out  *bufio.Scanner
-}
-
-// startPair starts them with a script, and adds them to what is stopped in the end.
-func (n *near) startPair(ctx context.Context, p plan, python, name string, args ...string) (*pythonPair, error) {
-	text, err := scripts.ReadFile(name)
-	if err != nil {
-		return nil, err
-	}
-	script := filepath.Join(p.dir, name)
-	if err := os.WriteFile(script, text, 0o600); err != nil {
-		return nil, err
-	}
-	j := &pythonPair{name: name, cmd: exec.CommandContext(ctx, python, append([]string{script, "pull"}, args...)...)}
-	j.cmd.Env = append(os.Environ(), "UCX_TLS=tcp") // of NIXL: no shared memory
-	if j.in, err = j.cmd.StdinPipe(); err != nil {
-		return nil, err
-	}
-	out, err := j.cmd.StdoutPipe()
-	if err != nil {
-		return nil, err
-	}
-	j.cmd.Stderr = &j.log
-	j.out = bufio.NewScanner(out)
-	if err := j.cmd.Start(); err != nil {
-		return nil, err
-	}
-	n.pairs = append(n.pairs, j)
-	return j, nil
-}
-
-// pull has one process pull buffers from the other, and returns how long that took.
-func (j *pythonPair) pull(count int, size int64) (time.Duration, error) {
-	fmt.Fprintln(j.in, count, size)
-	for j.out.Scan() {
-		if text, ok := strings.CutPrefix(j.out.Text(), "seconds "); ok {
-			seconds, err := strconv.ParseFloat(text, 64)
-			return time.Duration(seconds * 1e9), err
-		}
-	}
-	return 0, fmt.Errorf("%s ended: %w\n%s", j.name, j.cmd.Wait(), j.log.String())
-}
-
-// stop ends the processes: the one that pulls ends with its input, and the other one with it.
-func (j *pythonPair) stop() {
-	j.in.Close()
-	_ = j.cmd.Wait() // it has said all that counts
-}
-
-// addPython adds the rows of libraries in Python, of those that there are.
-func (n *near) addPython(ctx context.Context, p plan, list []*peer) ([]*peer, error) {
-	for _, other := range []struct{ python, script, name string }{{p.mooncake, "mooncakes.py", mooncakeRead}, {p.nixl, "nixls.py", nixlRead}} {
-		if other.python == "" {
-			continue
-		}
-		j, err := n.startPair(ctx, p, other.python, other.script)
-		if err != nil {
-			return nil, err
-		}
-		list = append(list, throughput(other.name, p, func() (time.Duration, error) { return j.pull(1, p.size) }))
-	}
-	if p.python == "" {
-		return list, nil
-	}
-	usual, err := n.startPair(ctx, p, p.python, "pulls.py", "1", "0") // one address, and the default size of chunks
-	if err != nil {
-		return nil, err
-	}
-	best, err := n.startPair(ctx, p, p.python, "pulls.py", "4", strconv.Itoa(1<<20))
-	if err != nil {
-		return nil, err
-	}
-	return append(list,
-		throughput(jaxPull, p, func() (time.Duration, error) { return usual.pull(1, p.size) }),
-		throughput(jaxBest, p, func() (time.Duration, error) { return best.pull(1, p.size) }),
-		latency(jaxGroup, func() ([]time.Duration, error) { return once(best.pull(p.group, smallBytes)) })), nil
 }

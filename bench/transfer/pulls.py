@@ -1,9 +1,11 @@
 """Two processes with JAX's transfer server, one of which pulls from the other.
 
 usage: pulls.py pull|serve LANES CHUNK_BYTES
+       pulls.py fetch LANES CHUNK_BYTES ADDRESS
 
 Each line on stdin of the puller is COUNT BYTES: so many arrays of so many bytes are pulled, and it answers "seconds S". The
-server is a child of the puller. A chunk of 0 bytes means the default of JAX.
+server is a child of the puller. A chunk of 0 bytes means the default of JAX. By fetch it pulls from another server, under a number
+that comes first in each line; by serve it is the server alone, and lines are the same.
 """
 
 import subprocess
@@ -44,17 +46,28 @@ def pull(lanes, chunk):
 
   server = start(lanes, chunk)
   connection = server.connect(answer('address')[1])
-  device = jax.sharding.SingleDeviceSharding(jax.devices()[0])
   for uuid, line in enumerate(sys.stdin):
     count, size = map(int, line.split())
     child.stdin.write(f'{uuid} {count} {size}\n')
     child.stdin.flush()
     answer('offered')
-    like = [jax.ShapeDtypeStruct((size,), jnp.uint8, sharding=device)] * count
-    begun = time.perf_counter()
-    jax.block_until_ready(connection.pull(uuid, like))
-    print('seconds', time.perf_counter() - begun, flush=True)
+    timed(connection, uuid, count, size)
+
+
+def fetch(lanes, chunk, address):
+  server = start(lanes, chunk)
+  connection = server.connect(address)
+  for line in sys.stdin:
+    timed(connection, *map(int, line.split()))
+
+
+def timed(connection, uuid, count, size):
+  device = jax.sharding.SingleDeviceSharding(jax.devices()[0])
+  like = [jax.ShapeDtypeStruct((size,), jnp.uint8, sharding=device)] * count
+  begun = time.perf_counter()
+  jax.block_until_ready(connection.pull(uuid, like))
+  print('seconds', time.perf_counter() - begun, flush=True)
 
 
 if __name__ == '__main__':
-  {'serve': serve, 'pull': pull}[sys.argv[1]](int(sys.argv[2]), int(sys.argv[3]))
+  {'serve': serve, 'pull': pull, 'fetch': fetch}[sys.argv[1]](int(sys.argv[2]), int(sys.argv[3]), *sys.argv[4:])

@@ -16,9 +16,12 @@ const (
 	ours      = "transfer"
 	ourSmall  = "transfer of 1 KiB"
 	ourGroup  = "group of buffers of 1 KiB"
-	jaxPull   = "jax, default"
-	jaxBest   = "jax, 4 addresses, chunks of 1 MiB"
+	jaxPull   = "jax, default: chunks of 256 MiB, 4 addresses"
+	jaxBest   = "jax, best: 8 addresses, chunks of 16 MiB"
+	jaxSmall  = "jax, pull of 1 KiB"
 	jaxGroup  = "jax, pull of buffers of 1 KiB"
+	goFromJAX = "go pulls from jax, 8 addresses"
+	goToJAX   = "jax pulls from go, 8 addresses"
 
 	besideUrgent = "64 KiB beside bulk transfers, urgent"
 	besideBulk   = "64 KiB beside bulk transfers, bulk as they are"
@@ -42,6 +45,8 @@ type line struct {
 	Section string     `json:"section"`
 	Unit    string     `json:"unit"`
 	Cell    sheet.Cell `json:"cell"`
+	Tail    float64    `json:"p99,omitempty"`   // of latencies: the median of the 99th percentiles of the rounds
+	Cores   float64    `json:"cores,omitempty"` // that both processes had busy; not of peers that have processes of their own
 }
 
 // judge sums up the rounds of a section. A ratio is the median of those of the rounds, since the speed of a machine drifts.
@@ -52,7 +57,10 @@ func judge(s section, peers []*peer) (lines []line) {
 	}
 	find := func(name string) []float64 { return best(peers, name) }
 	for _, q := range peers {
-		l := line{Section: s.name, Unit: q.unit, Cell: sheet.NewCell(q.name, q.rounds)}
+		l := line{Section: s.name, Unit: q.unit, Cell: sheet.NewCell(q.name, q.rounds), Tail: sheet.Median(q.tails)}
+		if q.name == ours || strings.HasPrefix(q.name, rawStream) || strings.HasPrefix(q.name, plainCopy) {
+			l.Cores = sheet.Median(q.cores)
+		}
 		c := &l.Cell
 		switch {
 		case q.unit == "GB/s":
@@ -80,6 +88,9 @@ func judge(s section, peers []*peer) (lines []line) {
 		case q.name == jaxBest || q.name == mooncakeRead || q.name == nixlRead:
 			least := ratio(find(ours), q.rounds)
 			c.Judge(fmt.Sprintf("ours %.1fx, > 1x", least), least > 1)
+		case (q.name == goFromJAX || q.name == goToJAX) && find(jaxBest) != nil:
+			least := ratio(q.rounds, find(jaxBest))
+			c.Judge(fmt.Sprintf("%.2fx, >= 1x of jax", least), least >= 1)
 		}
 		lines = append(lines, l)
 	}
@@ -107,15 +118,23 @@ func ratio(v, to []float64) float64 {
 
 func show(w io.Writer, lines []line) error {
 	t := sheet.Table(w)
-	fmt.Fprintln(t, "section\tpeer\tmedian (least-most)\t\tratio\tbar\t")
+	fmt.Fprintln(t, "section\tpeer\tmedian (least-most)\t\tp99\tcores\tratio\tbar\t")
 	for _, l := range lines {
-		fmt.Fprintf(t, "%s\t%s\t%v\t%s\t%s\t%s\t%s\n", l.Section, l.Cell.Peer, l.Cell, l.Unit, l.Cell.RatioText(), l.Cell.Bar, l.Cell.Kept)
+		fmt.Fprintf(t, "%s\t%s\t%v\t%s\t%s\t%s\t%s\t%s\t%s\n", l.Section, l.Cell.Peer, l.Cell, l.Unit, some("%.0f", l.Tail), some("%.1f", l.Cores), l.Cell.RatioText(), l.Cell.Bar, l.Cell.Kept)
 	}
 	if err := t.Flush(); err != nil {
 		return err
 	}
-	_, err := fmt.Fprintln(w, "\nratio: to the best bare sockets, or to copies of memory by as many goroutines; of an urgent transfer, to one that is not; the median over rounds")
+	_, err := fmt.Fprintln(w, "\nratio: to the best bare sockets, or to copies of memory by as many goroutines; of an urgent transfer, to one that is not; the median over rounds\ncores: that the two processes of a row had busy, of serry, bare sockets and copies")
 	return err
+}
+
+// some is the text of a figure, or nothing for one that there is not.
+func some(format string, v float64) string {
+	if v == 0 {
+		return ""
+	}
+	return fmt.Sprintf(format, v)
 }
 
 // missed is an error if a bar was.

@@ -41,11 +41,13 @@ func TestJudge(t *testing.T) {
 		{name: jaxGroup, unit: "us", rounds: []float64{499, 499, 499}},
 		{name: jaxPull, unit: "GB/s", rounds: []float64{0.5, 0.5, 0.5}},
 		{name: jaxBest, unit: "GB/s", rounds: []float64{3, 3, 3}},
+		{name: goFromJAX, unit: "GB/s", rounds: []float64{3.1, 3.1, 3.1}},
+		{name: goToJAX, unit: "GB/s", rounds: []float64{2.9, 2.9, 2.9}},
 		{name: mooncakeRead, unit: "GB/s", rounds: []float64{1, 1, 1}},
 		{name: nixlRead, unit: "GB/s", rounds: []float64{1, 4, 4}},
 	})
 	for _, l := range lines {
-		want, judged := map[string]bool{ours: true, ourSmall: false, ourGroup: false, jaxPull: true, jaxBest: false, mooncakeRead: true, nixlRead: false}[l.Cell.Peer]
+		want, judged := map[string]bool{ours: true, ourSmall: false, ourGroup: false, jaxPull: true, jaxBest: false, goFromJAX: true, goToJAX: false, mooncakeRead: true, nixlRead: false}[l.Cell.Peer]
 		if judged && l.Cell.Kept != sheet.Kept(want) {
 			t.Errorf("%s: %v %s %s; want %s", l.Cell.Peer, l.Cell, l.Cell.Bar, l.Cell.Kept, sheet.Kept(want))
 		}
