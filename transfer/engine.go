@@ -397,7 +397,7 @@ func (e *Engine) correct(c match.Correct) {
 		}
 		r.Err, r.Corrected = nil, true
 		if v := c.Verdict; v.Code != match.OK {
-			r.Err = &Error{Send: true, Key: r.Key, Src: r.Src, Dst: r.Dst, Peer: r.Peer, Bytes: r.Bytes, Elapsed: r.Elapsed,
+			r.Err = &Error{Send: true, Key: r.Key, Src: r.Src, Dst: r.Dst, Peer: r.Peer, Bytes: r.Bytes, Path: r.Path, Elapsed: r.Elapsed,
 				Text: v.Text, Err: sentinelOf(v.Code), code: v.Code}
 		}
 		e.log.Info("transfer confirmed late", "peer", r.Peer.Task, "key", r.Key.String(), "err", r.Err)

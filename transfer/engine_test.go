@@ -495,7 +495,7 @@ func TestDeadlines(t *testing.T) {
 		if !errors.Is(err, transfer.ErrTimeout) || time.Since(began) != 2*time.Second {
 			t.Errorf("send without a receive = %v after %v", err, time.Since(began))
 		}
-		want := "send 1 (device 0 to 1, worker/1 incarnation 11, 0 of 1 bytes, after 2s): timed out: the sender's deadline has passed, after 2s"
+		want := "send 1 (device 0 to 1, worker/1 incarnation 11, 0 of 1 bytes by link, after 2s): timed out: the sender's deadline has passed, after 2s"
 		if err.Error() != want {
 			t.Errorf("text is %q; want %q", err, want)
 		}

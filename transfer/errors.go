@@ -64,6 +64,7 @@ type Error struct {
 	Src, Dst    serry.DeviceID
 	Peer        serry.Life // that has the other half
 	Done, Bytes int64      // how many bytes had moved, and how many there are
+	Path        Path       // by which they moved, or empty
 	Elapsed     time.Duration
 	Text        string // what happened
 
@@ -81,8 +82,12 @@ func (e *Error) Error() string {
 	if e.Send {
 		verb = "send"
 	}
-	text := fmt.Sprintf("%s %v (device %d to %d, %v incarnation %d, %d of %d bytes, after %v): %v", verb, e.Key, e.Src, e.Dst,
-		e.Peer.Task, e.Peer.Incarnation, e.Done, e.Bytes, e.Elapsed.Round(time.Millisecond), e.Err)
+	by := ""
+	if e.Path != "" {
+		by = " by " + string(e.Path)
+	}
+	text := fmt.Sprintf("%s %v (device %d to %d, %v incarnation %d, %d of %d bytes%s, after %v): %v", verb, e.Key, e.Src, e.Dst,
+		e.Peer.Task, e.Peer.Incarnation, e.Done, e.Bytes, by, e.Elapsed.Round(time.Millisecond), e.Err)
 	if e.Unconfirmed {
 		text += ", unconfirmed"
 	}

@@ -90,9 +90,9 @@ func (f *fetch) pull(source serry.DeviceID, from serry.Life) {
 		return
 	}
 	e := f.engine
-	e.unpacking.take(bytes, func() {
+	e.unpacking.take(from, bytes, func() {
 		e.pool.run(func() { // not here: a request that is refused gives its room to the next one
-			f.request(source, from, memory.Of(make([]byte, bytes)), func() { e.unpacking.give(bytes) })
+			f.request(source, from, memory.Of(make([]byte, bytes)), func() { e.unpacking.give(from, bytes) })
 		})
 	})
 }

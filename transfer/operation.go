@@ -240,7 +240,7 @@ func (o *operation) error(v match.Verdict) error {
 		return o.failure // unchanged (TR-OBJ-3)
 	}
 	return &Error{
-		Send: o.send, Key: o.op.Key, Src: o.op.Src, Dst: o.op.Dst, Peer: o.peer.life, Done: o.moved.Load(), Bytes: o.Shape.Bytes,
+		Send: o.send, Key: o.op.Key, Src: o.op.Src, Dst: o.op.Dst, Peer: o.peer.life, Done: o.moved.Load(), Bytes: o.Shape.Bytes, Path: o.path,
 		Elapsed: o.peer.now() - o.posted, Text: v.Text, Unconfirmed: v.Unconfirmed, Err: sentinelOf(v.Code), code: v.Code,
 	}
 }

@@ -312,12 +312,12 @@ func (p *peer) part(o *operation, v View, bytes int64, x *Offered) {
 			promise.Set(err)
 			return
 		}
-		e.staging.take(bytes, func() {
+		e.staging.take(p.life, bytes, func() {
 			e.pool.run(func() {
 				packed := make([]byte, bytes)
 				v.gather(packed, from.Bytes())
 				x.unread()
-				o.event.onEnd(func() { e.staging.give(bytes) })
+				o.event.onEnd(func() { e.staging.give(p.life, bytes) })
 				p.do(func() { o.memory = memory.Of(packed) })
 				promise.Set(nil)
 			})

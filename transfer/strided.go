@@ -133,7 +133,7 @@ func (p *peer) startPacking(o *operation) {
 			promise.Set(err)
 			return
 		}
-		room.take(x.bytes, func() { e.pool.run(func() { p.pack(o, room, promise) }) })
+		room.take(p.life, x.bytes, func() { e.pool.run(func() { p.pack(o, room, promise) }) })
 	})
 }
 
@@ -141,7 +141,7 @@ func (p *peer) startPacking(o *operation) {
 func (p *peer) pack(o *operation, room *staging, packed *Promise) {
 	x := o.packing
 	if o.event.State().ended() || o.send && !x.begin() {
-		room.give(x.bytes)
+		room.give(p.life, x.bytes)
 		packed.Set(nil)
 		return
 	}
@@ -150,7 +150,7 @@ func (p *peer) pack(o *operation, room *staging, packed *Promise) {
 		x.view.gather(dense, x.buffer.Bytes())
 		x.done()
 	}
-	o.event.onEnd(func() { room.give(x.bytes) })
+	o.event.onEnd(func() { room.give(p.life, x.bytes) })
 	p.do(func() { o.memory = memory.Of(dense) })
 	packed.Set(nil)
 }

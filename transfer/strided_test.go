@@ -188,3 +188,32 @@ func TestViewsThatAreRefused(t *testing.T) {
 		}
 	})
 }
+
+// Sends with strides to a peer that receives nothing keep all memory that there is to gather in. One to another peer goes all the same.
+func TestStridedSendsBesideASilentPeer(t *testing.T) {
+	clause.Cite(t, "TR-BPR-3", "TR-ORD-7", "TR-LAY-5")
+	inBubble(t, func(t *testing.T, w *world) {
+		all := w.startAll(3)
+		a, silent, b := all[0], all[1], all[2]
+		const size = 100 << 20
+		row := fill(1<<20, 1)
+		repeated := transfer.View{Run: 1 << 20, Counts: []int64{size >> 20}, Strides: []int64{0}}
+		send := func(to *process, key uint64) transfer.Item {
+			op := a.sendOp(to, key, nil)
+			op.Buffer, op.View, op.Spec = a.buffer(row, a.Pool().Ready()), repeated, bytesSpec(size)
+			return a.begin(t.Context(), op)
+		}
+		for key := range uint64(4) { // more than the room for all
+			send(silent, key)
+		}
+		time.Sleep(time.Second)
+		begun := time.Now()
+		sent, got := send(b, 1), b.receive(a, 1, size)
+		if !bytes.Equal(content(t, got.Buffer), bytes.Repeat(row, size>>20)) || sent.Event.Wait(t.Context()) != nil {
+			t.Error("the transfer with the other peer is wrong")
+		}
+		if d := time.Since(begun); d > 10*time.Second {
+			t.Errorf("it took %v", d)
+		}
+	})
+}

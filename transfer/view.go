@@ -2,7 +2,10 @@ package transfer
 
 import (
 	"math"
+	"slices"
 	"sync"
+
+	"github.com/serry-dev/serry"
 )
 
 // maxLoops is how many loops a view can have: one for each dimension.
@@ -77,46 +80,94 @@ func (v View) loop(level int, at int64, f func(int64)) {
 const stagingBytes = 256 << 20
 
 // A staging bounds the memory that the bytes of views are gathered in. What finds no room waits in a queue, in order, and
-// holds up nothing else (TR-BPR-3).
+// holds up nothing else. One part for each peer has room in any case: a peer that takes nothing keeps what was gathered for it, and
+// would hold up all others with that (TR-BPR-3, TR-ORD-7).
 type staging struct {
 	limit int64 // 0 means stagingBytes
 
+	// Guarded by mu, like all below.
 	mu      sync.Mutex
 	used    int64
 	peak    int64
-	waiting []stage // guarded by mu, as used is
+	having  map[serry.Life]int // parts that have room
+	waits   map[serry.Life]int // parts that wait
+	waiting []stage
 }
 
 type stage struct {
+	peer    serry.Life
 	bytes   int64
 	granted func()
 }
 
 // take calls granted when there is room, perhaps before it returns. What is larger than all room gets it alone.
-func (s *staging) take(bytes int64, granted func()) {
+func (s *staging) take(peer serry.Life, bytes int64, granted func()) {
 	s.mu.Lock()
-	s.waiting = append(s.waiting, stage{bytes, granted})
+	if s.having == nil {
+		s.having, s.waits = make(map[serry.Life]int), make(map[serry.Life]int)
+	}
+	s.waiting = append(s.waiting, stage{peer, bytes, granted})
+	s.waits[peer]++
 	s.mu.Unlock()
-	s.give(0)
+	s.grant()
 }
 
 // give gives room back, and lets those have it that wait.
-func (s *staging) give(bytes int64) {
+func (s *staging) give(peer serry.Life, bytes int64) {
+	s.mu.Lock()
+	s.used -= bytes
+	countDown(s.having, peer)
+	s.mu.Unlock()
+	s.grant()
+}
+
+func countDown(m map[serry.Life]int, peer serry.Life) {
+	if m[peer]--; m[peer] == 0 {
+		delete(m, peer)
+	}
+}
+
+// grant gives room to those that wait, as far as there is some.
+func (s *staging) grant() {
 	limit := s.limit
 	if limit == 0 {
 		limit = stagingBytes
 	}
-	s.mu.Lock()
-	s.used -= bytes
 	var next []stage
-	for len(s.waiting) > 0 && (s.used == 0 || s.used+s.waiting[0].bytes <= limit) {
-		next = append(next, s.waiting[0])
-		s.used += s.waiting[0].bytes
+	s.mu.Lock()
+	admit := func(x stage) {
+		next = append(next, x)
+		s.used += x.bytes
 		s.peak = max(s.peak, s.used)
+		s.having[x.peer]++
+		countDown(s.waits, x.peer)
+	}
+	for len(s.waiting) > 0 && (s.used == 0 || s.used+s.waiting[0].bytes <= limit) {
+		admit(s.waiting[0])
+		s.waiting[0] = stage{}
 		s.waiting = s.waiting[1:]
+	}
+	if s.without() {
+		s.waiting = slices.DeleteFunc(s.waiting, func(x stage) bool {
+			first := s.having[x.peer] == 0
+			if first {
+				admit(x)
+			}
+			return first
+		})
 	}
 	s.mu.Unlock()
 	for _, x := range next {
 		x.granted()
 	}
+}
+
+// without says whether parts of a peer wait of which none has room. The lock is held.
+func (s *staging) without() bool {
+	for peer := range s.waits {
+		if s.having[peer] == 0 {
+			return true
+		}
+	}
+	return false
 }
