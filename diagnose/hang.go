@@ -20,6 +20,7 @@ type HangEvidence struct {
 	Passed  bool          // a barrier has passed since the attempt began
 	After   time.Duration // that the user lets a stall last before it is a hang; 0: not given
 	Longest time.Duration // the longest stall of the job that ended well
+	Step    time.Duration // that a step takes as a rule; 0: too few were reported in this attempt
 }
 
 // RankEvidence is what is known of a rank. One that has ended well has the class gone.
@@ -98,6 +99,8 @@ const (
 	stallTimes     = 3                // times the longest stall that ended well
 	savePatience   = 5                // times the patience, for a rank that writes a checkpoint
 	idleAfter      = 4 * time.Second  // half of all ranks stand still
+	steppedAfter   = 30 * time.Second // the least that a stall lasts before it is a hang where steps are reported
+	busyTimes      = 2                // times the patience, for a rank that computes where the others wait for it
 )
 
 // JudgeHang says what keeps ranks waiting, or returns nil if no rank waits for longer than usual. It is pure: the same
@@ -338,10 +341,13 @@ func (g *waitGraph) judge(now time.Duration, w *wait) *Hang {
 	if w.atEnd && h.Kind == HangLeaving {
 		return nil
 	}
+	h.Since = sinceWhen(h.Ranks)
 	if h.Kind == HangBusy {
 		h.Grade = Possible // a rank that computes may as well work (D-HG-11)
+		if g.Step > 0 && now >= max(h.Since, g.Steady)+busyTimes*g.patience(w, h) {
+			h.Grade = Likely
+		}
 	}
-	h.Since = sinceWhen(h.Ranks)
 	if stands(h.Kind) {
 		g.stall(now, late, w, h)
 	}
@@ -400,13 +406,17 @@ func (g *waitGraph) stall(now, late time.Duration, w *wait, h *Hang) {
 
 // patience is how long a stall may last before it is a hang (D-HG-5).
 func (g *waitGraph) patience(w *wait, h *Hang) time.Duration {
-	usual := max(stuckAfter, stuckTimes*w.usual, stallTimes*g.Longest)
+	least := stuckAfter
+	if g.Step > 0 {
+		least = max(steppedAfter, stuckTimes*g.Step)
+	}
+	usual := max(least, stuckTimes*w.usual, stallTimes*g.Longest)
 	switch {
 	case w.atHead:
 		return max(firstAfter, g.After)
 	case g.After > 0:
 		usual = g.After
-	case !g.Passed:
+	case !g.Passed && g.Step == 0:
 		usual = max(firstAfter, stallTimes*g.Longest)
 	}
 	switch {

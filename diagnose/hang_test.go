@@ -86,6 +86,8 @@ func (s *hangScript) line(words []string, line string) {
 		}
 	case "passed":
 		s.watch.passed = true
+	case "steps":
+		s.e.Step = s.duration(words[1])
 	case "steady":
 		s.e.Steady = s.duration(words[1])
 	case "rank", "ranks":

@@ -233,6 +233,8 @@ func (h *Hang) reason() string {
 		return "they may have nothing to do"
 	case h.Grade == Sure:
 		return h.sureBy()
+	case h.Kind == HangBusy && h.Grade == Likely:
+		return "the job has made no step for long, and this rank computes"
 	case h.Grade == Likely && n > 1:
 		return fmt.Sprintf("%d ranks in one wait, %s outside it", n, ranks)
 	case h.Grade == Likely:

@@ -176,6 +176,7 @@ type Goodput struct {
 	Productive time.Duration
 	Lost       map[Cause]time.Duration // without those of which there is nothing
 	Step       int64                   // the last one; -1: none was reported
+	Usual      time.Duration           // that a step takes, the median of the last ones; 0: too few were made
 	Phase      string
 }
 
@@ -217,6 +218,9 @@ func (l *Ledger) until(now time.Time, whole bool) Goodput {
 	maps.DeleteFunc(g.Lost, func(_ Cause, d time.Duration) bool { return d == 0 })
 	if l.stepped {
 		g.Step = l.step
+	}
+	if l.seen >= windowPlaces/4 {
+		g.Usual = l.usual() // without the step that is under way, which may be one that hangs
 	}
 	return g
 }

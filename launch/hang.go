@@ -35,6 +35,8 @@ type hangs struct {
 	strays    []diagnose.Stray
 
 	asking      bool // processes
+	notes       hangNotes
+	steps       stepTime
 	transfers   transferWaits
 	collectives collectiveWaits
 
@@ -78,7 +80,12 @@ func (j *Job) checkHang(view coord.View) step {
 		}
 		j.hangs.told, j.hangs.longest = false, max(j.hangs.longest, n.After)
 		j.hangs.remember(n.Text(now, j.begun), time.Now())
+		j.tellOften(n.Hang, now)
 	}
+	if h != nil {
+		j.askStepTime(now)
+	}
+	j.tellLongCompilations(now)
 	j.tellHang(h, now)
 	j.publishHang(h, now, view.Epoch)
 	if stuck && h.Grade != diagnose.Possible {
@@ -118,7 +125,7 @@ func hangText(h *diagnose.Hang, now time.Duration, begun time.Time) string {
 
 // hangEvidence puts together what is known. The clock of the service counts from another moment than that of the job.
 func (j *Job) hangEvidence(view coord.View, now time.Duration) diagnose.HangEvidence {
-	e := diagnose.HangEvidence{Size: len(j.plan.tasks), After: j.cfg.HangAfter, Steady: j.service.steady().Sub(j.begun), Transfers: j.stillWaiting(), Collectives: j.stillInCollectives()}
+	e := diagnose.HangEvidence{Size: len(j.plan.tasks), After: j.cfg.HangAfter, Steady: j.service.steady().Sub(j.begun), Transfers: j.stillWaiting(), Collectives: j.stillInCollectives(), Step: j.hangs.steps.usual}
 	for task, p := range j.plan.tasks {
 		r, known := j.hangs.ranks[task]
 		switch {

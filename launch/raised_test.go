@@ -13,6 +13,7 @@ import (
 	"github.com/serry-dev/serry/diagnose"
 	"github.com/serry-dev/serry/internal/lab/clause"
 	"github.com/serry-dev/serry/transfer"
+	"github.com/serry-dev/serry/wire"
 )
 
 func TestTracebackReader(t *testing.T) {
@@ -90,6 +91,7 @@ type scene struct {
 
 	transfers func() []transfer.Report         // of its processes, or nil
 	pressed   func(task int) diagnose.Pressure // of hosts, or nil
+	steps     *wire.GoodputStatus              // what they report, or nil
 }
 
 // timedNotes remembers what was said, and when, since the start.
@@ -113,7 +115,7 @@ func (s *scene) play(t *testing.T, cfg Config, scripts ...func(*actorProcess)) R
 	t.Helper()
 	s.sky = newSky()
 	s.sky.programs, s.sky.presses = s.runs, s.pressed
-	s.service = &skyService{at: "a:1", tasks: len(scripts), tells: s.transfers}
+	s.service = &skyService{at: "a:1", tasks: len(scripts), tells: s.transfers, steps: s.steps}
 	s.sky.service = func(int) (service, error) { return s.service, nil }
 	s.script = func(p *actorProcess) {
 		if task, _, life := p.seat(); life == 1 {

@@ -620,6 +620,8 @@ type skyService struct {
 
 	tells func() []transfer.Report // what its processes say of their transfers, or nil
 	asked int                      // how often they were asked that
+
+	steps *wire.GoodputStatus // how its time was used, or nil
 }
 
 func (s *skyService) Exited(t serry.TaskID, cause string) {
@@ -728,7 +730,7 @@ func (s *skyService) gather(_ context.Context, i wire.Inquiry) (g wire.Gathered,
 	return g, nil
 }
 
-func (s *skyService) used() *wire.GoodputStatus { return nil }
+func (s *skyService) used() *wire.GoodputStatus { return s.steps }
 
 func (s *skyService) account() *goodput.Account { return nil }
 

@@ -70,8 +70,9 @@ func FolderOf(key string) (folder string, ok bool) {
 type GoodputStatus struct {
 	WallSeconds       float64            `json:"wall_seconds"`
 	ProductiveSeconds float64            `json:"productive_seconds"`
-	LostSeconds       map[string]float64 `json:"lost_seconds"` // by cause; with productive_seconds they add up to wall_seconds
-	Step              int64              `json:"step"`         // the last one
+	LostSeconds       map[string]float64 `json:"lost_seconds"`            // by cause; with productive_seconds they add up to wall_seconds
+	Step              int64              `json:"step"`                    // the last one
+	UsualSeconds      float64            `json:"usual_seconds,omitempty"` // that a step takes; 0: too few were made
 	Phase             string             `json:"phase,omitempty"`
 }
 
@@ -371,7 +372,7 @@ func NewGoodput(g goodput.Goodput) *GoodputStatus {
 	if !g.Known() {
 		return nil
 	}
-	s := &GoodputStatus{WallSeconds: g.Wall.Seconds(), ProductiveSeconds: g.Productive.Seconds(), LostSeconds: make(map[string]float64), Step: g.Step, Phase: g.Phase}
+	s := &GoodputStatus{WallSeconds: g.Wall.Seconds(), ProductiveSeconds: g.Productive.Seconds(), LostSeconds: make(map[string]float64), Step: g.Step, UsualSeconds: g.Usual.Seconds(), Phase: g.Phase}
 	for cause, d := range g.Lost {
 		s.LostSeconds[string(cause)] = d.Seconds()
 	}

@@ -196,7 +196,7 @@ func (s *runSettings) define(f *pflag.FlagSet) {
 	f.StringVar(&s.reportFile, "report-file", "", "`file` to write what became of the job to, as JSON, on the first host")
 	f.BoolVar(&s.tracebacks, "no-fail-on-traceback", false, "let a rank wait to leave that has just printed a Python exception, instead of failing it at once")
 	f.StringVar(&s.onHang, "on-hang", string(launch.HangReport), "what to do when ranks are stuck: `report`, abort or restart")
-	f.DurationVar(&s.hangAfter, "hang-after", 0, "how long ranks that keep the others waiting may stand still before they are stuck (default 2m, 10m before the first barrier, or longer where such stalls are usual)")
+	f.DurationVar(&s.hangAfter, "hang-after", 0, "how long ranks that keep the others waiting may stand still before they are stuck (default 2m, 30s where they report steps, 10m before the first barrier or step, or longer where such stalls are usual)")
 	f.BoolVar(&s.noStacks, "no-stacks", false, "do not look at the processes of the ranks; then no hang is found")
 	f.BoolVar(&s.noShim, "no-shim", false, "do not prepare ranks in Python for serry stacks --signal")
 	f.IntVar(&s.stackSignal, "stack-signal", pystack.DumpSignal, "`number` of the signal for serry stacks --signal")
