@@ -32,13 +32,14 @@ func brokenWord(text string) string {
 // An Aftermath is what a launcher knows of the first failure of an attempt, and of what followed from it, beside what the service
 // does. The places are those that Python has printed.
 type Aftermath struct {
-	Rank    int      `json:"rank"`
-	PID     int      `json:"pid,omitempty"`
-	Host    string   `json:"host,omitempty"`
-	Raised  bool     `json:"raised,omitempty"` // it has printed an exception, and waits for the others to leave
-	At      string   `json:"at,omitempty"`     // where in its code it was
-	Output  string   `json:"output,omitempty"` // what its output says of it, a line
-	Effects []Effect `json:"effects,omitempty"`
+	Rank     int      `json:"rank"`
+	PID      int      `json:"pid,omitempty"`
+	Host     string   `json:"host,omitempty"`
+	Raised   bool     `json:"raised,omitempty"`   // it has printed an exception, and waits for the others to leave
+	At       string   `json:"at,omitempty"`       // where in its code it was
+	Together []int    `json:"together,omitempty"` // other ranks that a fault ended at the same time: any of them may have been first
+	Output   string   `json:"output,omitempty"`   // what its output says of it, a line
+	Effects  []Effect `json:"effects,omitempty"`
 }
 
 // An Effect is what happened to ranks because another one had failed, those together of which the same is said (D-CLI-6).
@@ -151,6 +152,9 @@ func (a *Aftermath) lines() []HangLine {
 		add("process", text)
 	}
 	add("output", a.Output)
+	if len(a.Together) > 0 {
+		add("effects", "together with "+Ranks(a.Together)+": which was first cannot be told")
+	}
 	add("effects", a.effects())
 	return lines
 }

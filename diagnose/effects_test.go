@@ -71,3 +71,18 @@ func TestPlaceIn(t *testing.T) {
 		}
 	}
 }
+
+// A first failure that follows from one which no launcher has seen is told as such.
+func TestFirstSeen(t *testing.T) {
+	clause.Cite(t, "D-RC-5")
+	for evidence, want := range map[string]Grade{
+		"raised RuntimeError: [10.0.0.4]:4242: Connection reset by peer": Possible,
+		"raised ValueError: bad sample 17":                               Sure,
+		"process exited: signal 11":                                      Sure,
+	} {
+		r := Judge(Evidence{Status: first(job(gone, bad), died(evidence))})
+		if seen := strings.Contains(fmt.Sprint(r.Evidence), "first seen"); r.Grade != want || seen != (want == Possible) {
+			t.Errorf("Judge() of %q = %s with %v; want %s", evidence, r.Grade, r.Evidence, want)
+		}
+	}
+}

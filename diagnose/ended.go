@@ -193,13 +193,23 @@ func (f *Failure) grade() Grade {
 		return ""
 	case strings.Contains(f.Evidence, maybeWords):
 		return Likely
+	case f.follows():
+		return Possible
 	}
 	return Sure
+}
+
+// follows says whether the failure is one that follows from another, which has not been seen (D-RC-5).
+func (f *Failure) follows() bool {
+	_, how, raised := strings.Cut(f.Evidence, raisedWords)
+	return raised && BrokenByPeer(how)
 }
 
 // source says what a verdict about the end of a rank rests on.
 func (f *Failure) source() string {
 	switch {
+	case f.follows():
+		return "first seen: it lost a connection to another rank, of which nothing else is known"
 	case strings.Contains(f.Evidence, maybeWords):
 		return "a process of its machine was killed for memory meanwhile"
 	case strings.HasPrefix(f.Evidence, exitedWords):

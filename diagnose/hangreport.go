@@ -74,6 +74,7 @@ func ReadHang(text []byte) (*HangReport, error) {
 	r.Attempts = r.Attempts[max(0, len(r.Attempts)-pastShown):]
 	if a := r.Aftermath; a != nil {
 		a.Effects = slices.DeleteFunc(a.Effects, func(e Effect) bool { return len(e.Ranks) == 0 })
+		a.Together = a.Together[:min(len(a.Together), maxAffected)]
 		a.Effects = a.Effects[:min(len(a.Effects), maxEffects)]
 	}
 	return &r, nil

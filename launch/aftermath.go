@@ -13,7 +13,7 @@ func (j *Job) aftermath() *diagnose.Aftermath {
 	if first == nil {
 		return nil
 	}
-	a := &diagnose.Aftermath{Rank: first.Task, At: diagnose.PlaceIn(first.Last), Raised: strings.HasPrefix(first.Cause.Text, raisedWords)}
+	a := &diagnose.Aftermath{Rank: first.Task, At: diagnose.PlaceIn(first.Last), Together: first.Together, Raised: strings.HasPrefix(first.Cause.Text, raisedWords)}
 	if r, ok := j.hangs.ranks[first.Task]; ok {
 		a.PID, a.Host = r.PID, r.Host
 	}

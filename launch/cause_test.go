@@ -79,9 +79,32 @@ func TestFirstInEveryOrder(t *testing.T) {
 	})
 }
 
+// Faults that may have happened in either order: the lowest rank is named, with the others beside it. One that was seen later, when the first had
+// been seen, is a later one, whatever its rank.
+func TestTogether(t *testing.T) {
+	clause.Cite(t, "D-RC-2", "D-RC-5", "TD-RC-1")
+	crash := Cause{Signal: syscall.SIGSEGV}
+	permute(3, func(order []int) {
+		var fs failures
+		for i, task := range order {
+			fs.add(&Failure{Task: task, Cause: crash}, order[i+1:])
+		}
+		if first, _ := fs.sorted(); first.String() != "rank 0: signal 11 (SEGV), together with ranks 1-2" {
+			t.Errorf("seen in the order %v: %v; want rank 0, together with the others", order, first)
+		}
+	})
+	var fs failures
+	fs.add(&Failure{Task: 2, Cause: crash}, []int{3})
+	fs.add(&Failure{Task: 0, Cause: crash}, nil)
+	fs.add(&Failure{Task: 3, Cause: Cause{Code: 1}}, nil)
+	if first, _ := fs.sorted(); first.String() != "rank 2: signal 11 (SEGV)" {
+		t.Errorf("first is %v; want rank 2 alone", first)
+	}
+}
+
 // Ranks that end with code 0 are a success, whatever the order; each way to end has its exit code.
 func TestEndsInEveryOrder(t *testing.T) {
-	clause.Cite(t, "D-RC-9", "TD-RC-3")
+	clause.Cite(t, "D-RC-8", "D-RC-9", "TD-RC-3")
 	permute(3, func(order []int) {
 		synctest.Test(t, func(t *testing.T) {
 			scripts := make([]func(*actorProcess), len(order))

@@ -311,7 +311,7 @@ func TestMeetingListensAtItsAddress(t *testing.T) {
 
 // Texts of other hosts have limits.
 func TestLongTexts(t *testing.T) {
-	clause.Cite(t, "SEC-61")
+	clause.Cite(t, "SEC-61", "D-EV-2")
 	long := strings.Repeat("é", mostTextBytes)
 	m := message{Left: &left{lifetime: lifetime{0, 1, 1}, Last: slices.Repeat([]string{long}, 1000), Err: long}}
 	if err := m.check(Config{Tasks: 1}); err != nil {

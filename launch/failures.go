@@ -32,19 +32,44 @@ func (fs *failures) last(task int, lines []string) {
 	}
 }
 
-// sorted returns the first failure, or nil, and the others.
+// sorted returns the first failure, or nil, and the others. Of those that overlap it is the one that another can hardly have pulled along;
+// of several such faults the lowest rank, with the others named beside it (D-RC-5).
 func (fs *failures) sorted() (first *Failure, later []*Failure) {
 	if len(fs.all) == 0 {
 		return nil, nil
 	}
 	at := 0
 	for i, f := range fs.all {
-		if i > 0 && fs.peers[f.Task] && fs.all[0].Verdict == "" && reaction(f.Cause) < reaction(fs.all[at].Cause) {
+		if i > 0 && fs.overlaps(f) && fs.goesBefore(f, fs.all[at]) {
 			at = i
 		}
 	}
-	return fs.all[at], slices.Delete(slices.Clone(fs.all), at, at+1)
+	first, later = fs.all[at], slices.Delete(slices.Clone(fs.all), at, at+1)
+	first.Together = nil
+	for _, f := range later {
+		if faulty(first) && faulty(f) && fs.overlaps(f) && f.Task != first.Task {
+			first.Together = append(first.Together, f.Task)
+		}
+	}
+	slices.Sort(first.Together)
+	return first, later
 }
+
+// overlaps says whether a failure and the one that was seen first may have happened in either order.
+func (fs *failures) overlaps(f *Failure) bool {
+	return fs.all[0].Verdict == "" && (f == fs.all[0] || fs.peers[f.Task])
+}
+
+// goesBefore says whether f is named first of two that overlap.
+func (fs *failures) goesBefore(f, than *Failure) bool {
+	if a, b := reaction(f.Cause), reaction(than.Cause); a != b {
+		return a < b
+	}
+	return faulty(f) && faulty(than) && f.Task < than.Task
+}
+
+// faulty says whether a fault, or a signal from outside, has ended a process: no other rank has done that.
+func faulty(f *Failure) bool { return f.Verdict == "" && f.Cause.Text == "" && reaction(f.Cause) == 0 }
 
 // reaction says how likely it is that a process ended in this way because another one did: hardly by
 // a signal from outside or a fault, rather by an exit code, most likely by aborting itself.

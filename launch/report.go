@@ -12,15 +12,16 @@ import (
 
 // A Failure is how a task failed.
 type Failure struct {
-	Task    int
-	Attempt int
-	Life    int           // which of its processes in this attempt, from 1
-	After   time.Duration // since that process was started
-	Cause   Cause         // how the process ended
-	Verdict string        // instead of that: what the service saw before any process ended, or empty
-	At      time.Time     // when the launcher saw it
-	Last    []string      // the last lines it wrote
-	twice   bool          // another process has joined as this task
+	Task     int
+	Attempt  int
+	Life     int           // which of its processes in this attempt, from 1
+	After    time.Duration // since that process was started
+	Cause    Cause         // how the process ended
+	Verdict  string        // instead of that: what the service saw before any process ended, or empty
+	At       time.Time     // when the launcher saw it
+	Last     []string      // the last lines it wrote
+	Together []int         `json:"-"` // other tasks that a fault ended at the same time, as far as can be told: any of them may have been first
+	twice    bool          // another process has joined as this task
 }
 
 // String says who failed and how.
@@ -29,7 +30,11 @@ func (f *Failure) String() string {
 	if f.Verdict != "" {
 		how = f.Verdict
 	}
-	return fmt.Sprintf("rank %d: %s", f.Task, how)
+	text := fmt.Sprintf("rank %d: %s", f.Task, how)
+	if len(f.Together) > 0 {
+		text += ", together with " + diagnose.Ranks(f.Together)
+	}
+	return text
 }
 
 // Evidence is how the task failed, in the words in which services tell of lost tasks (C-LOST-3); empty: Verdict says it.

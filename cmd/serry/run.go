@@ -75,9 +75,11 @@ time, unless --grace is given.
 
 Exit status: 0 all ranks ended well; that of the first rank that failed, where a
 signal counts as 128 and its number; 128 and the number of the signal that ended
-serry run; 75 ranks were stuck, and --on-hang ended the job; 127 or 126 the
-command is not there or cannot be run; 2 a mistake in the command line; 1
-anything else.`,
+serry run; 73 the job cannot start as it is: an address is taken, hosts do not
+come, or the service is for another number of ranks; 74 the service, or for
+other hosts the first launcher, is lost for good; 75 ranks were stuck, and
+--on-hang ended the job; 127 or 126 the command is not there or cannot be run; 2
+a mistake in the command line; 1 anything else.`,
 		Example: `  serry run -n 4 -- python train.py
   serry run -n auto -- python train.py   # one rank for each GPU
   serry run -n 8 --restart all --max-restarts 3 --log-dir logs -- python train.py

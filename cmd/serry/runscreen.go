@@ -231,6 +231,9 @@ func closing(r *launch.Report) (lines string, err error) {
 				fmt.Fprintf(&b, "    %s\n", fit(printable(line), lastColumns))
 			}
 		}
+		if a := r.Aftermath; a != nil && a.At != "" {
+			fmt.Fprintf(&b, "serry: it was at %s\n", printable(a.At))
+		}
 		effects := effectsOf(r.Later)
 		for i, e := range effects {
 			if i == effectsShown {

@@ -18,6 +18,7 @@ import (
 )
 
 func TestLiveLine(t *testing.T) {
+	lab.Clause(t, "D-CLI-4", "TD-CLI-2")
 	waiting := coord.View{Now: coord.Time(90 * time.Second), Barriers: []coord.BarrierView{{
 		ID: "step-7", Since: coord.Time(60 * time.Second),
 		Missing: []serry.TaskID{{Job: "worker", Index: 2}, {Job: "worker", Index: 3}},
