@@ -21,6 +21,9 @@ const outageAfter = 2 * time.Second
 
 // step says what is new, or nothing. lost is how many ranks the job has lost.
 func (o *outageNews) step(st relay.Status, giveUp time.Duration, now time.Time, lost int) (text string) {
+	if !o.seen && st.Down && st.Address != "" {
+		o.last, o.seen = st, true // it was within reach before the first look, and is lost already
+	}
 	was := o.last
 	switch {
 	case !o.seen: // the term does not tell: a server without a journal has term 0

@@ -29,6 +29,8 @@ func TestOutageNews(t *testing.T) {
 		"a fail-over":       {{0, up("c1", 1, 0, 0), ""}, {10.5, down(10), ""}, {11, up("c2", 2, 10.4, 0.4), "coordinator failed over from c1 to c2 at 12:00:10 (0.4s); no rank was lost"}, {12, up("c2", 2, 10.4, 0.4), ""}},
 		"between two looks": {{0, up("c1", 1, 0, 0), ""}, {11, up("c2", 3, 10.4, 0.4), "coordinator failed over from c1 to c2 at 12:00:10 (0.4s); no rank was lost"}},
 		"no successor":      {{0, up("c1", 1, 0, 0), ""}, {11, down(10), ""}, {12, down(10), lost}, {13, down(10), ""}, {40, up("c1", 2, 39, 29), "coordinator is back at 12:00:39 after 29s"}, {41, up("c1", 2, 39, 29), ""}},
+		"lost at once":      {{11, down(10), ""}, {12, down(10), lost}, {40, up("c1", 2, 39, 29), "coordinator is back at 12:00:39 after 29s"}}, // before the first look
+		"followed at once":  {{11, down(10), ""}, {11.5, up("c2", 2, 11.2, 1.2), "coordinator failed over from c1 to c2 at 12:00:11 (1.2s); no rank was lost"}},
 		"without a journal": {{0, up("c1", 0, 0, 0), ""}, {11, down(10), ""}, {12, down(10), lost}}, // such a server has term 0
 		"a late successor":  {{0, up("c1", 1, 0, 0), ""}, {15, down(10), lost}, {40, up("c2", 2, 39, 29), "coordinator failed over from c1 to c2 at 12:00:39 (29s); no rank was lost"}},
 		"a short break":     {{0, up("c1", 1, 0, 0), ""}, {10, down(9.5), ""}, {11, up("c1", 1, 10.5, 1), ""}},

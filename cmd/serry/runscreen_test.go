@@ -12,6 +12,7 @@ import (
 
 	"github.com/serry-dev/serry"
 	"github.com/serry-dev/serry/coord"
+	"github.com/serry-dev/serry/diagnose"
 	"github.com/serry-dev/serry/internal/harmless"
 	"github.com/serry-dev/serry/internal/lab"
 	"github.com/serry-dev/serry/launch"
@@ -125,6 +126,9 @@ func TestClosing(t *testing.T) {
 		{"failed", launch.Report{Tasks: 8, First: first, Later: later, Attempts: 1},
 			"serry: the last lines of rank 2, which failed first:\n    one\n    two\n" +
 				"serry: after that, ranks 3-7: exit code 1\n",
+			"rank 2: signal 9, killed for memory, first of 8 ranks, 3s after its start", 137},
+		{"with its place", launch.Report{Tasks: 8, First: first, Attempts: 1, Aftermath: &diagnose.Aftermath{Rank: 2, At: "load_batch (train.py:18)\x1b[2J"}},
+			"serry: the last lines of rank 2, which failed first:\n    one\n    two\nserry: it was at load_batch (train.py:18)?[2J\n",
 			"rank 2: signal 9, killed for memory, first of 8 ranks, 3s after its start", 137},
 		{"512 ranks", launch.Report{Tasks: 513, First: long, Later: many, Attempts: 1},
 			"serry: the last lines of rank 2, which failed first:\n    " + strings.Repeat("x", 197) + "...\n" +
