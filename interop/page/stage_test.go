@@ -182,7 +182,12 @@ func (j *staged) play(scene string, ranks int) {
 	}
 	wait := func(seconds float64) {
 		s.Barriers = []wire.BarrierStatus{{ID: "save-100", Counter: 1, Arrived: ranks - 1, Members: ranks, First: "worker/0", Missing: []string{"worker/3"}, ForSeconds: seconds, UsualSeconds: 0.5}}
-		s.Steps[3] = 18233
+		s.Steps[3], s.Waiting = 18233, ranks-1
+		for i := range s.Tasks {
+			if i != 3 {
+				s.Tasks[i].LastOf, s.Tasks[i].CallSeconds, s.Tasks[i].CallWaits = "save-100", seconds, true
+			}
+		}
 	}
 	switch scene {
 	case "missing":

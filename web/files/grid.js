@@ -169,7 +169,7 @@ export class Grid {
       case '-': p.fillRect(x + 1, y + 1, s - 2, s - 2); p.fillStyle = this.colours[mark]; p.fillRect(x + m, y + c - 0.5, s - 2 * m, 1); break;
       case 'r': p.arc(x + c, y + c, c - m + 0.5, 0, 2 * Math.PI); p.stroke(); break;
       case 'm': p.moveTo(x + c, y + m); p.lineTo(x + e, y + c); p.lineTo(x + c, y + e); p.lineTo(x + m, y + c); p.closePath(); p.stroke(); break;
-      case 'w': p.arc(x + c, y + c, Math.max(1, s / 8), 0, 2 * Math.PI); p.fill(); break;
+      case 'w': if (s > 2 * smallest) p.arc(x + c, y + c, Math.max(1, s / 8), 0, 2 * Math.PI); p.fill(); break;
       case 's': p.moveTo(x + m, y + m); p.lineTo(x + e, y + m); p.lineTo(x + c, y + e); p.fill(); break;
     }
   }

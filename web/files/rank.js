@@ -8,6 +8,7 @@ import { age, byId, clock, el, facts, fill, setText } from './text.js';
 const rows = 100; // of the table
 const pause = 2000; // milliseconds between two questions
 const patience = 30_000; // milliseconds for an answer: a host that is dead gives none
+const longest = 32; // pauses, between two questions of which the first failed
 const pastPause = 100; // the same, of a journal, whose slider moves
 
 /** ask gets a document, or throws what the server says. @param {string} path @param {RequestInit} [options] */
@@ -21,7 +22,7 @@ export async function ask(path, options) {
 /** rankPath is the name of a rank in an address. @param {string} rank */
 export const rankPath = (rank) => rank.split('/').map(encodeURIComponent).join('/');
 
-/** A Sometimes does something soon after it is wanted, and not more often than every pause. */
+/** A Sometimes does something soon after it is wanted, and not more often than every pause. What fails is done again, more and more seldom. */
 export class Sometimes {
   /** @param {() => Promise<void>} act */
   constructor(act) {
@@ -31,6 +32,7 @@ export class Sometimes {
     this.timer = null;
     this.acts = false;
     this.again = false; // it was wanted while it was done
+    this.failed = 0; // how often in a row
   }
 
   want() {
@@ -39,11 +41,11 @@ export class Sometimes {
     this.timer = setTimeout(async () => {
       this.last = performance.now();
       this.acts = true;
-      await this.act().catch(() => {}); // the banner says that the server does not answer
+      await this.act().then(() => { this.failed = 0; }, () => { this.failed++; }); // the banner says that the server does not answer
       this.acts = false;
       this.timer = null;
-      if (this.again) this.want();
-    }, Math.max(0, this.last + (asOf('') ? pastPause : pause) - performance.now()));
+      if (this.again || this.failed) this.want();
+    }, Math.max(0, this.last + (asOf('') ? pastPause : pause) * Math.min(longest, 2 ** this.failed) - performance.now()));
   }
 }
 
