@@ -187,9 +187,13 @@ const peersNotice = time.Minute
 
 // leftEarly is the end of a rank with code 0 that another rank has failed of, or nil (D-RC-4). A rank that ends so in the midst
 // of the work looks well to its launcher. What is seen first is an exception of a rank whose connection to it broke, which is no
-// cause.
+// cause. Only the words of the rank itself say that: where a launcher or the service tells that a connection has closed, it is
+// that of a host, or one to the service.
 func (j *Job) leftEarly(ev died) *Failure {
-	text := ev.Cause.Text
+	text, _ := strings.CutPrefix(ev.Cause.Text, raisedWords)
+	if !ev.raised {
+		text = ""
+	}
 	if e, ok := j.exceptions.last[ev.Task]; ok && e.lifetime == ev.lifetime {
 		text = e.Text
 	}

@@ -251,6 +251,26 @@ func TestEarlyExitIsTheCause(t *testing.T) {
 	}
 }
 
+// That the connection of a host or to the service has closed is no word of a rank about its peers.
+func TestLostHostBlamesNoEarlyExit(t *testing.T) {
+	clause.Cite(t, "D-RC-4")
+	j := new(Job)
+	j.exceptions.ended = append(j.exceptions.ended, early{died{lifetime: lifetime{Task: 1, Attempt: 1, Life: 1}}, time.Now()})
+	for _, c := range []struct {
+		ev     died
+		blamed bool
+	}{
+		{died{host: "connection closed", Cause: Cause{Text: "its host is lost: connection closed"}}, false},
+		{died{Cause: Cause{Text: "task worker/2: task is dead: connection closed"}}, false},
+		{died{raised: true, Cause: Cause{Text: raisedWords + "OSError: connection closed by peer", Code: 1}}, true},
+	} {
+		c.ev.lifetime = lifetime{Task: 2, Attempt: 1, Life: 1}
+		if f := j.leftEarly(c.ev); (f != nil) != c.blamed {
+			t.Errorf("leftEarly(%v) = %v; want a failure: %v", c.ev.Cause, f, c.blamed)
+		}
+	}
+}
+
 // Another process that joins as a rank is what ended the job, and not the end of the first, which the service has told to end.
 func TestTwoProcessesOfOneRank(t *testing.T) {
 	clause.Cite(t, "D-SC-21")
