@@ -17,6 +17,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/rogpeppe/go-internal/testscript"
 
@@ -30,6 +31,7 @@ type transcript struct {
 	mu struct {
 		sync.Mutex
 		bytes.Buffer
+		more chan struct{} // or nil: closed by the next Write
 	}
 }
 
@@ -37,7 +39,32 @@ type transcript struct {
 func (t *transcript) Write(b []byte) (int, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	if t.mu.more != nil {
+		close(t.mu.more)
+		t.mu.more = nil
+	}
 	return t.mu.Write(b)
+}
+
+// await returns the first match in what is written, now or within a minute, or nil.
+func (t *transcript) await(re *regexp.Regexp) []string {
+	for enough := time.After(time.Minute); ; {
+		t.mu.Lock()
+		m := re.FindStringSubmatch(t.mu.String())
+		if t.mu.more == nil {
+			t.mu.more = make(chan struct{})
+		}
+		more := t.mu.more
+		t.mu.Unlock()
+		if m != nil {
+			return m
+		}
+		select {
+		case <-more:
+		case <-enough:
+			return nil
+		}
+	}
 }
 
 func (t *transcript) String() string {
@@ -52,8 +79,10 @@ var pageAt = regexp.MustCompile(`serry: page at (https?://[^/]+/)(?:#token=(\S+)
 // a line on stderr of serry run. $PAGE is then where it is, $TOKEN what lets people see it. An argument is the scheme that it must have.
 func findPage(ts *testscript.TestScript, _ bool, args []string) {
 	r := ts.Value(serverKey{}).(*running)
-	m := pageAt.FindStringSubmatch(r.stderr.String())
-	if m == nil {
+	var m []string
+	if r.cmd.Args[1] == "run" {
+		m = r.stderr.await(pageAt)
+	} else {
 		line, err := r.stdout.ReadString('\n')
 		ts.Check(err)
 		m = pageAt.FindStringSubmatch(line)

@@ -14,7 +14,7 @@ import (
 )
 
 // etcdAtOnce is how many fleets on etcd run at the same time: most of what they do is wait.
-const etcdAtOnce = 16
+const etcdAtOnce = 8
 
 // TestEtcdOfFleets plays schedules with servers on a real etcd, the way to which has faults, in real time: a
 // fifth as many as in virtual time, and at most 500.
