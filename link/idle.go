@@ -44,10 +44,10 @@ var errIdle = errors.New("no family has use for the link")
 
 // An idleness says since when a link has carried nothing. The lock of the link guards it.
 type idleness struct {
-	bytes   uint64 // of payloads of families that the link had carried then
+	bytes   uint64        // of payloads of families that the link had carried then
 	carried time.Duration // when it was seen to have carried something
 	since   time.Duration // the same, or when a family had use for it
-	retired bool // the link is being closed
+	retired bool          // the link is being closed
 }
 
 // idle is for how long the link has carried nothing of a family, as far as it was looked at; and for how long, besides, no family had
