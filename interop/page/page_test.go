@@ -42,6 +42,7 @@ var cases = []struct {
 	{"a screen with two pixels for one", []string{"D-WEB-7", "TD-WEB-3"}},
 	{"above 40,000 ranks a cell is a host", []string{"D-WEB-7", "TD-WEB-3"}},
 	{"nothing moves unless something has changed", []string{"D-WEB-3", "D-WEB-20", "TD-WEB-7"}},
+	{"a question that failed is asked again", []string{"D-WEB-4", "TD-WEB-1"}},
 	{"the host of the page dies", []string{"D-WEB-4", "TD-WEB-1"}},
 }
 

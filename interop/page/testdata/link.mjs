@@ -75,6 +75,15 @@ export function linkCases({ open, order, says, must, equal, clean }) {
       clean(page);
     },
 
+    async 'a question that failed is asked again'(context) {
+      let failed = 0;
+      await context.route(/api\/v1\/ranks\?/, (route) => (failed++ < 2 ? route.abort() : route.continue()));
+      const { page } = await open(context, 'failed', 4); // of which nothing changes
+      await says(page, '#twin tbody tr:first-child', 'failed');
+      must(failed >= 3, `the table was asked for ${failed} times`);
+      clean(page);
+    },
+
     async 'the host of the page dies'(context) {
       await alone(context);
       const job = await open(context, 'failover', 4);
