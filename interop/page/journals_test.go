@@ -36,7 +36,7 @@ var recordings = []recording{
 	{"loop", "D-SC-17", `^rank 3 has been busy in loop \(train.py:\d+\) for \S+; ranks 0-2 wait for it$`, "4: 1 keeps the others waiting · 3 waiting for others", `Gloo all-reduce3 ranks5.1smissing 3`},
 	{"compile", "D-SC-18", `^no failure; ranks 0-2 wait while rank 3 compiles \(\S+\)$`, "4: 1 keeps the others waiting · 3 waiting for others", `Gloo all-reduce3 ranks7.3smissing 3`},
 	{"cut", "D-SC-13", `^the host of ranks 2-3 is silent since \S+: ranks 2-3 lost with it$`, "4: 2 failed · 2 at work", "no rank waits for another"},
-	{"two-ids", "D-SC-21", `^two processes were rank 2, \S+ ago$`, "4: 1 failed · 3 at work", "no rank waits for another"},
+	{"two-ids", "D-SC-21", `^two processes claimed rank 2 at \S+$`, "4: 1 failed · 3 at work", "no rank waits for another"},
 	{"stale", "D-SC-22", `^a process of attempt 1 \(rank 3, pid \d+ on \S+\) tried to join attempt 2 and was refused; the job is not affected$`, "4: 4 at work", `no rank waits for another`},
 	{"disk-full", "D-SC-24", `^rank 3 raised OSError at \S+: \[Errno 28\] No space left on device: 'checkpoint.bin'$`, "4: 4 failed", `no rank waits for another`},
 	{"preempt", "D-SC-25", `^preempted at \S+ by notice on rank 1; all 4 ranks saved step \d+ in \S+$`, "4: 4 at work", `no rank waits for another`},
