@@ -159,52 +159,60 @@ func TestLayoutsHaveToAgree(t *testing.T) {
 	})
 }
 
-// Many processes of one host copy from each other's memory, each from each.
+// Many processes of one host copy from each other's memory, each from each: 64 in virtual time, and 12 that pass each other the files of
+// their arenas by sockets of the host.
 func TestManyProcessesShareMemory(t *testing.T) {
 	clause.Cite(t, "TR-G-10", "TRT-254")
-	inHostBubble(t, func(t *testing.T, w *world) {
-		const processes = 64
-		all := w.startAll(processes)
-		var events []*transfer.Event
-		var got []transfer.Item
-		for i, p := range all {
-			m := arena(t, 1)
-			for j, q := range all {
-				if i != j {
-					events = append(events, p.begin(t.Context(), p.shareOp(q, 1, m, []byte(fmt.Sprintf("%3d%3d", i, j)))).Event)
-				}
-			}
-		}
-		for j, q := range all {
-			for i, p := range all {
-				if i != j {
-					got = append(got, q.receive(p, 1, 6))
-				}
-			}
-		}
-		for _, e := range events {
-			if err := e.Wait(t.Context()); err != nil {
-				t.Fatal(err)
-			}
-		}
-		n := 0
-		for j, q := range all {
-			for i := range all {
-				if i == j {
-					continue
-				}
-				if want := fmt.Sprintf("%3d%3d", i, j); string(content(t, got[n].Buffer)) != want {
-					t.Fatalf("process %d has %q of process %d", j, content(t, got[n].Buffer), i)
-				}
-				n++
-			}
-			for _, path := range q.paths() {
-				if path != transfer.ByMemory {
-					t.Fatalf("process %d has a transfer by %s", j, path)
-				}
-			}
-		}
+	t.Run("memory", func(t *testing.T) {
+		inHostBubble(t, func(t *testing.T, w *world) { shareEachWithEach(t, w.startAll(64)) })
 	})
+	t.Run("sockets", func(t *testing.T) {
+		w := &world{job: newJob(), t: t}
+		shareEachWithEach(t, w.startAll(12))
+	})
+}
+
+func shareEachWithEach(t *testing.T, all []*process) {
+	t.Helper()
+	var events []*transfer.Event
+	var got []transfer.Item
+	for i, p := range all {
+		m := arena(t, 1)
+		for j, q := range all {
+			if i != j {
+				events = append(events, p.begin(t.Context(), p.shareOp(q, 1, m, []byte(fmt.Sprintf("%3d%3d", i, j)))).Event)
+			}
+		}
+	}
+	for j, q := range all {
+		for i, p := range all {
+			if i != j {
+				got = append(got, q.receive(p, 1, 6))
+			}
+		}
+	}
+	for _, e := range events {
+		if err := e.Wait(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	n := 0
+	for j, q := range all {
+		for i := range all {
+			if i == j {
+				continue
+			}
+			if want := fmt.Sprintf("%3d%3d", i, j); string(content(t, got[n].Buffer)) != want {
+				t.Fatalf("process %d has %q of process %d", j, content(t, got[n].Buffer), i)
+			}
+			n++
+		}
+		for _, path := range q.paths() {
+			if path != transfer.ByMemory {
+				t.Fatalf("process %d has a transfer by %s", j, path)
+			}
+		}
+	}
 }
 
 // A peer that reads slowly, or not at all, holds neither goroutines nor memory of the sender: 2,000 sends wait for receives, and 30
