@@ -214,7 +214,9 @@ func (n *Net) admit(c net.Conn, h *hello) (*Link, Refusal, string) {
 		}
 		return l, 0, ""
 	case l == nil && len(n.mu.links) >= n.opt.MaxLinks:
-		go n.evict(peerTenure) // the peer dials again
+		go n.makeRoom(h.from) // the peer dials again
+		return nil, Busy, ""
+	case l == nil && n.kept(h.from):
 		return nil, Busy, ""
 	case l == nil:
 		l = n.add(h.from)

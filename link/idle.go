@@ -11,8 +11,9 @@ import (
 // defaultIdle is how long a link that no family has use for may carry nothing until it is closed.
 const defaultIdle = 10 * time.Minute
 
-// How long a link that families only wait by carries nothing until another link can take its place: one that this process needs, and
-// one that a peer dials. The peer may only wait, too, and many peers shall not take the places of each other all the time.
+// How long families have only waited by a link until another link can take its place: one that this process needs, and one that a peer
+// dials. The peer may only wait, too, and many peers shall not take the places of each other all the time. That a link carries
+// something is no sign that it is needed: what waits is asked for again and again.
 const (
 	ownTenure  = 3 * time.Second
 	peerTenure = 10 * time.Second
@@ -29,8 +30,8 @@ const (
 )
 
 // A Keeper is a Handler that says what it needs the link to a peer for. A link that no family needs is closed when it was idle for
-// long, or when another link needs its place. A link that families only wait by gives its place, too, if no other one does, when it
-// has carried nothing for some seconds: otherwise peers that wait could keep those out that they wait for (TR-COM-4). A Handler that
+// long, or when another link needs its place. A link that families have only waited by for some seconds gives its place, too, if no
+// other one does: otherwise peers that wait could keep those out that they wait for (TR-COM-4). A Handler that
 // is no Keeper needs all links.
 type Keeper interface {
 	Handler
@@ -45,21 +46,38 @@ var errIdle = errors.New("no family has use for the link")
 // An idleness says since when a link has carried nothing. The lock of the link guards it.
 type idleness struct {
 	bytes   uint64        // of payloads of families that the link had carried then
-	carried time.Duration // when it was seen to have carried something
-	since   time.Duration // the same, or when a family had use for it
+	since   time.Duration // when it was seen to have carried something, or a family had use for it
+	needed  time.Duration // when it was made, or seen to be needed
 	retired bool          // the link is being closed
 }
 
-// idle is for how long the link has carried nothing of a family, as far as it was looked at; and for how long, besides, no family had
-// use for it.
-func (l *Link) idle(now time.Duration) (quiet, idle time.Duration) {
+// idle is for how long the link has carried nothing of a family, as far as it was looked at.
+func (l *Link) idle(now time.Duration) time.Duration {
 	carried := l.counts.bytesSent.Load() + l.counts.bytesReceived.Load()
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if i := &l.mu.idleness; i.since == 0 || i.bytes != carried {
-		i.bytes, i.carried, i.since = carried, now, now
+	i := &l.mu.idleness
+	if i.needed == 0 {
+		i.needed = now
 	}
-	return now - l.mu.idleness.carried, now - l.mu.idleness.since
+	if i.since == 0 || i.bytes != carried {
+		i.bytes, i.since = carried, now
+	}
+	return now - i.since
+}
+
+// waited is for how long families have only waited by the link, as far as it was looked at.
+func (l *Link) waited(now time.Duration) time.Duration {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return now - l.mu.idleness.needed
+}
+
+// sawNeed notes that the link is needed now.
+func (l *Link) sawNeed(now time.Duration) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.mu.idleness.needed = now
 }
 
 // wanted hears that the peer has use for the link.
@@ -73,7 +91,7 @@ func (l *Link) wanted() {
 // none. The detector calls it.
 func (l *Link) watchIdle(now time.Duration) {
 	most := l.net.opt.Idle
-	_, idle := l.idle(now)
+	idle := l.idle(now)
 	if most < 0 || idle < most/2 {
 		return
 	}
@@ -119,21 +137,47 @@ func (n *Net) needs(peer serry.Life) Need {
 	return need
 }
 
+// keepPlace is how long a place that was made for a peer is kept for it: a little longer than the longest pause between two dials.
+const keepPlace = 2 * lastRetry
+
+// makeRoom makes room for a peer that has dialled, and keeps the place until it dials again: the peer whose link was closed may dial
+// at once, and would take it.
+func (n *Net) makeRoom(peer serry.Life) {
+	if n.evict(peerTenure) {
+		n.mu.Lock()
+		defer n.mu.Unlock()
+		if n.mu.guest.until < n.now() {
+			n.mu.guest.peer, n.mu.guest.until = peer, n.now()+keepPlace
+		}
+	}
+}
+
+// kept says whether the last place is kept for another peer. mu is held.
+func (n *Net) kept(peer serry.Life) bool {
+	g := &n.mu.guest
+	if g.peer == peer {
+		g.until = 0
+	}
+	return n.now() < g.until && len(n.mu.links) >= n.opt.MaxLinks-1
+}
+
 // evict makes room for a link: it closes the one that was idle for the longest of those that no family needs. If there is none, a
-// link gives its place that cannot be made, because its peer has no place for it; or the one that was quiet for the longest of those
-// that families only wait by, and for as long as tenure says. It says whether there was one.
+// link gives its place that cannot be made, because its peer has no place for it; or the one that families have only waited by for the
+// longest, and for as long as tenure says. It says whether there was one.
 func (n *Net) evict(tenure time.Duration) bool {
 	now := n.now()
 	var victims [Needed]*Link
 	var longest [Needed]time.Duration
 	for _, l := range n.up() {
-		need := n.needs(l.peer)
-		quiet, idle := l.idle(now)
-		if need == Waiting {
-			idle = quiet
-		}
-		if need == Needed || need == Waiting && quiet < tenure {
+		need, idle := n.needs(l.peer), l.idle(now)
+		switch need {
+		case Needed:
+			l.sawNeed(now)
 			continue
+		case Waiting:
+			if idle = l.waited(now); idle < tenure {
+				continue
+			}
 		}
 		if victims[need] == nil || idle > longest[need] {
 			victims[need], longest[need] = l, idle

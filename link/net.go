@@ -171,7 +171,14 @@ type Net struct {
 		over    map[serry.Life]bool             // lives that were replaced
 		changed chan struct{}                   // closed when tasks change
 		past    Traffic                         // of links that are gone
+		guest   guest
 	}
+}
+
+// A guest is a peer that the last place for a link is kept for.
+type guest struct {
+	peer  serry.Life
+	until time.Duration
 }
 
 // An acquaintance is what is remembered of a life besides its link.

@@ -228,7 +228,7 @@ func (s *storm) judgeHalf(h *half) {
 		return
 	}
 	for _, r := range h.owner.Records() {
-		if r.Send && r.Key.Seq == h.key && (!r.Corrected || (r.Err == nil) != (m.err == nil)) {
+		if r.Send && r.Key == (transfer.Key{Seq: h.key}) && (!r.Corrected || (r.Err == nil) != (m.err == nil)) {
 			s.mu.bad = append(s.mu.bad, "transfer "+e.Error()+" was not corrected to the verdict of the receiver")
 		}
 	}
