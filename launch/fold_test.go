@@ -158,6 +158,36 @@ func TestFoldedClasses(t *testing.T) {
 	})
 }
 
+// A launcher that tells nonsense costs the first one little, and the others are heard.
+func TestDetailsHaveLimits(t *testing.T) {
+	clause.Cite(t, "SEC-61")
+	g := newGathering(Config{Tasks: 2, Nodes: 3, Command: itself}.withDefaults())
+	hostile, other := g.hosts[0], g.hosts[1]
+	for i := range 3 * mostKnown {
+		g.send(t, hostile, message{Folded: fmt.Sprintf("2:0 1 x%d", i)})
+		g.send(t, hostile, message{Detail: fmt.Sprintf(`{"class":"moving","at":"%d"}`, i)}) // it was not asked for that
+	}
+	u := &g.meeting.mu.unfolder
+	if len(u.held) > mostKnown || len(u.asked) > mostKnown || len(u.known) > 0 {
+		t.Errorf("%d digests are held, %d asked for and %d known; want %d, %d and 0 at most", len(u.held), len(u.asked), len(u.known), mostKnown, mostKnown)
+	}
+	long := message{Detail: strings.Repeat("x", mostDetailBytes+1)}
+	if err := g.meeting.folded(hostile.hand, long, g.cfg); err == nil {
+		t.Error("a detail that is too long was taken")
+	}
+	delete(g.meeting.mu.here, hostile.hand.node)
+	g.meeting.forget(hostile.hand)
+	if len(u.held) > 0 || len(u.asked) > 0 {
+		t.Errorf("%d digests of a launcher that is lost are held, %d asked for; want none", len(u.held), len(u.asked))
+	}
+	other.folder.add(classed{lifetime: lifetime{4, 1, 1}, Condition: diagnose.Condition{Class: diagnose.ClassMoving}})
+	g.send(t, other, message{Folded: other.folder.line()})
+	g.round(t)
+	if got := g.told(); len(got) != 1 || got[0].Task != 4 {
+		t.Errorf("classes %+v; want that of rank 4", got)
+	}
+}
+
 // What no launcher writes is refused.
 func TestNonsenseOfRanks(t *testing.T) {
 	clause.Cite(t, "SEC-61")

@@ -20,7 +20,7 @@ type tellOrder struct {
 }
 
 const (
-	mostKnown = 1 << 14 // digests
+	mostKnown = 1 << 12 // digests, and as many that are not known yet
 	mostTell  = 64      // digests of an order
 
 	tellPatience = 10 * time.Second // until the next launcher that uses a digest is asked
@@ -93,10 +93,10 @@ func (m *meeting) deliver(h heldTask, cfg Config) {
 		if _, known := u.known[digest]; known || digest == "" {
 			continue
 		}
-		if len(u.held[digest]) < 2*cfg.total() {
-			u.held[digest] = append(u.held[digest], h)
+		if held, some := u.held[digest]; len(held) < 2*cfg.total() && (some || len(u.held) < mostKnown) {
+			u.held[digest] = append(held, h)
+			m.askFor(digest)
 		}
-		m.askFor(digest)
 		return
 	}
 	if h.from.ran[h.Task].number != h.number || m.mu.here[h.from.node] != h.from {
@@ -156,7 +156,7 @@ func (m *meeting) explained(d *distant, text string, cfg Config) error {
 }
 
 // mostDetailBytes is how long a detail may be: its texts are cut to mostText where they come from.
-const mostDetailBytes = 64 << 10
+const mostDetailBytes = 32 << 10
 
 // forget asks others for what a launcher was asked that is lost. It needs mu.
 func (m *meeting) forget(d *distant) {
