@@ -22,6 +22,7 @@ const (
 	askAfter    = 5 * time.Second        // of standing still, until a rank is asked about
 	askAgain    = 10 * time.Second       // between questions while there are waits
 	askRarely   = 30 * time.Second       // the most between questions while there are none
+	askTimes    = 3                      // answers without a wait, until that is believed
 	askApart    = 100 * time.Millisecond // for processes that have answered one question to be there for the next one
 	sameWait    = time.Second            // by how much the beginning of a wait may differ in two answers
 )
@@ -31,6 +32,7 @@ type question struct {
 	asked time.Duration // since the job began, when it asked last; 0: it has not
 	pause time.Duration // until it may ask again
 	again bool          // the last answer says nothing, or leaves a doubt
+	none  int           // answers in turn without a wait, since a rank has come to stand still
 }
 
 // heard is what processes have answered to one question.
@@ -51,7 +53,7 @@ type gathered struct {
 }
 
 // askProcesses asks the processes of the job, if ranks have come to stand still since they were asked last, or there were waits then. A
-// job in which nothing changes is asked once. There is one question at a time: a process that is about to answer another one is not
+// job in which nothing changes is asked a few times. There is one question at a time: a process that is about to answer another one is not
 // asked by the service, and would seem to be silent.
 func (j *Job) askProcesses(now time.Duration) {
 	h := &j.hangs
@@ -90,7 +92,12 @@ func (j *Job) askProcesses(now time.Duration) {
 
 // due says whether to ask now, and takes note of it.
 func (j *Job) due(q *question, now time.Duration, waits bool) bool {
-	if q.asked > 0 && now-q.asked < q.pause || !waits && !q.again && !j.standsAnew(q, now) {
+	if q.asked > 0 && now-q.asked < q.pause {
+		return false
+	}
+	if j.standsAnew(q, now) {
+		q.none = 0
+	} else if !waits && !q.again {
 		return false
 	}
 	q.asked = now
@@ -120,12 +127,16 @@ func (j *Job) standsAnew(q *question, now time.Duration) bool {
 	return false
 }
 
-// answered takes note of an answer, after which there are waits or none.
+// answered takes note of an answer, after which there are waits or none. None may mean that processes were about to answer another
+// question, and were not asked, so it is asked again before it is taken for the truth.
 func (q *question) answered(waits, again bool) {
-	q.again = again
+	if q.none++; waits {
+		q.none = 0
+	}
 	if q.pause = min(max(2*q.pause, askAfter), askRarely); waits || again {
 		q.pause = askAgain
 	}
+	q.again = again || !waits && q.none < askTimes
 }
 
 // gathered takes note of what processes say. That of a former attempt is no news.
