@@ -213,6 +213,7 @@ func Judge(e Evidence) Report {
 		r.Advice = []string{"serry top shows how far each rank is; compare what that rank, or its host, does beside the job"}
 	case e.Hang != nil && e.Hang.Hang != nil:
 		r.hang(j, e.Hang, e.Status.Clock)
+	case j.status.Size > j.status.Counts[wire.StateLeft] && r.differs(e): // it has set the verdict
 	default:
 		r.Kind, r.Verdict = Well, j.well(r.First)
 	}
@@ -239,6 +240,7 @@ func (r *Report) failed(e Evidence) {
 func (r *Report) hang(j *judge, h *HangReport, clock time.Time) {
 	r.Kind, r.Stage, r.Grade, r.Evidence = Waiting, h.Hang.Stage, h.Hang.Grade, h.Hang.Lines(h.Begun)
 	r.Since = h.Begun.Add(h.Hang.Since)
+	r.Evidence = append(r.Evidence, h.programs()...)
 	if h.Hang.Kind == HangLeaving {
 		r.Evidence = append(r.Evidence, j.steps(h.Hang)...)
 	}

@@ -21,7 +21,7 @@ func FuzzReadHang(f *testing.F) {
 		text, err := json.Marshal(HangReport{
 			Version: HangReportVersion, Hang: h, Past: []string{"a", "b"}, Clocks: []string{SkewText("b", -time.Minute)}, Strays: []Stray{{Rank: 1, Attempt: 1, Now: 2}},
 			Short: []Shortage{{Host: "b", Ranks: []int{3}}}, Attempts: []Attempt{{Number: 1, Failed: true, Rank: 3, How: "x"}},
-			Aftermath: &Aftermath{Rank: 3, Effects: []Effect{{Ranks: []int{0}, Text: "x", More: 4}}},
+			Programs: []string{"rank 3 runs x"}, Aftermath: &Aftermath{Rank: 3, Effects: []Effect{{Ranks: []int{0}, Text: "x", More: 4}}},
 		})
 		if err != nil {
 			f.Fatal(err)

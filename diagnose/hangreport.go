@@ -26,6 +26,8 @@ type HangReport struct {
 	Short   []Shortage `json:"short,omitempty"`  // hosts under pressure, the worst first
 	Strays  []Stray    `json:"strays,omitempty"` // processes of older attempts, in the order in which they were found
 
+	Programs []string `json:"programs,omitempty"` // lines about ranks that run another program, or were told another number of ranks
+
 	Aftermath *Aftermath `json:"aftermath,omitempty"` // of the first failure of the attempt, or nil
 
 	// Attempts are those of the job, the oldest first; the last one runs. None: there is one, in which no rank was started again.
@@ -71,6 +73,7 @@ func ReadHang(text []byte) (*HangReport, error) {
 	r.Short = slices.DeleteFunc(r.Short, func(s Shortage) bool { return len(s.Ranks) == 0 })
 	r.Short = r.Short[:min(len(r.Short), maxShortages)]
 	r.Strays = r.Strays[max(0, len(r.Strays)-pastShown):]
+	r.Programs = r.Programs[:min(len(r.Programs), pastShown)]
 	r.Attempts = r.Attempts[max(0, len(r.Attempts)-pastShown):]
 	if a := r.Aftermath; a != nil {
 		a.Effects = slices.DeleteFunc(a.Effects, func(e Effect) bool { return len(e.Ranks) == 0 })
@@ -98,4 +101,28 @@ func (r *HangReport) clocks() []HangLine {
 		lines = append(lines, HangLine{"host", text})
 	}
 	return lines
+}
+
+// programs are the lines about programs that differ (D-SC-19, D-SC-20), below whatever is wrong: ranks that do not run the same are a likely cause.
+func (r *HangReport) programs() []HangLine {
+	if r == nil {
+		return nil
+	}
+	var lines []HangLine
+	for _, text := range r.Programs[:min(len(r.Programs), programsNamed)] {
+		lines = append(lines, HangLine{"program", text})
+	}
+	return lines
+}
+
+// differs makes it the verdict that ranks run different programs, in a job in which nothing else is wrong.
+func (r *Report) differs(e Evidence) bool {
+	lines := e.Hang.programs()
+	if len(lines) == 0 {
+		return false
+	}
+	r.Kind, r.Grade, r.Verdict = Well, Sure, lines[0].Text
+	r.Evidence = append(lines[1:], HangLine{"grade", fmt.Sprintf("%s: the launchers have read what their processes run", Sure)})
+	r.Advice = []string{"look at what starts the ranks, and at the copies of the program on their hosts; where that is meant, nothing is wrong"}
+	return true
 }

@@ -42,6 +42,7 @@ type hangs struct {
 
 	programs map[int]diagnose.Program // what ranks run, as far as it is known
 	compared bool                     // people have been told what differs
+	differ   []string                 // what they were told
 }
 
 // pastHangs is how many lines about former hangs are kept for serry why.
@@ -238,6 +239,7 @@ func (j *Job) publish(h *diagnose.Hang, failed *diagnose.Aftermath, epoch int) {
 	if h != nil {
 		what += fmt.Sprint(h.Kind, h.Stage, h.Since.Round(time.Second), h.Ranks, h.Waits)
 	}
+	what += strings.Join(j.hangs.differ, "")
 	if failed != nil {
 		what += fmt.Sprint(*failed)
 	}
@@ -250,7 +252,7 @@ func (j *Job) publish(h *diagnose.Hang, failed *diagnose.Aftermath, epoch int) {
 	j.hangs.published = what
 	text, err := json.Marshal(diagnose.HangReport{
 		Version: diagnose.HangReportVersion, Begun: j.begun, Hang: h, Past: j.hangs.past, Short: shortages, Strays: j.hangs.strays, Clocks: j.skews, Attempts: attempts,
-		Aftermath: failed,
+		Programs: j.hangs.differ, Aftermath: failed,
 	})
 	if err == nil {
 		j.service.publish(diagnose.HangKey, text)

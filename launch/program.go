@@ -84,7 +84,8 @@ func (j *Job) checkPrograms(task int, is diagnose.Program) {
 		return
 	}
 	j.hangs.compared = true
-	for _, line := range diagnose.JudgePrograms(j.hangs.programs, len(j.plan.tasks)) {
+	j.hangs.differ = diagnose.JudgePrograms(j.hangs.programs, len(j.plan.tasks))
+	for _, line := range j.hangs.differ {
 		j.warn("%s", line)
 	}
 }

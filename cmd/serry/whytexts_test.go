@@ -115,6 +115,9 @@ func scenarioEvidence() []struct {
 	}}
 	saves := diagnose.Condition{Class: diagnose.ClassStatic, At: "save (train.py:30) < <module> (train.py:24)", Doing: "asleep (futex)"}
 	crossed := waitingRanks(saves, barrier("a", 2, 3), barrier("b", 0, 1))
+	differ := func(lines ...string) diagnose.Evidence {
+		return diagnose.Evidence{Status: fourRanks(), Hang: &diagnose.HangReport{Programs: lines}}
+	}
 	unwritten := diagnose.Evidence{Status: fourRanks()}
 	for _, rank := range []int{0, 2, 3} {
 		t := &unwritten.Status.Tasks[rank]
@@ -149,6 +152,8 @@ func scenarioEvidence() []struct {
 		{"D-SC-16", waitingRanks(at(diagnose.ClassStatic, "asleep (clock_nanosleep), holds the interpreter lock"))},
 		{"D-SC-17", waitingRanks(at(diagnose.ClassLooping, "running"))},
 		{"D-SC-18", waitingRanks(at(diagnose.ClassCompiling, "running"))},
+		{"D-SC-19", differ("rank 3 runs a different program: eval.py, ranks 0-2 run train.py")},
+		{"D-SC-20", differ("rank 3 expects 5 ranks (OMPI_COMM_WORLD_SIZE), the job has 4")},
 		{"D-SC-21", twice},
 		{"D-SC-22", stray},
 		{"D-SC-24", failedRank(3, "raised OSError: [Errno 28] No space left on device: 'checkpoint.bin'")},
