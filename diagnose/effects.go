@@ -188,7 +188,7 @@ func (r *Report) aftermath(e Evidence) *Aftermath {
 }
 
 // lineOrder is the order of the lines below a verdict (D-CLI-1).
-var lineOrder = []string{"at", "process", "storage", "waiting", "transfer", "output", "memory", "host", "effects", "step", "program", "grade", "next"}
+var lineOrder = []string{"at", "process", "storage", "waiting", "transfer", "clique", "output", "memory", "host", "effects", "step", "program", "grade", "next"}
 
 // orderLines brings them into that order.
 func orderLines(lines []HangLine) []HangLine {
