@@ -2,6 +2,7 @@ package launch
 
 import (
 	"bufio"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -58,10 +59,13 @@ func newStage(t *testing.T) *stage {
 				return
 			}
 			a := &actor{t: t, conn: c, in: bufio.NewReader(c)}
-			if _, err := fmt.Fscanf(a.in, "%d %d %d %d\n", &a.task, &a.attempt, &a.life, &a.pid); err != nil {
+			t.Cleanup(func() { c.Close() })
+			switch _, err := fmt.Fscanf(a.in, "%d %d %d %d\n", &a.task, &a.attempt, &a.life, &a.pid); {
+			case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
+				continue // its job has ended it before it could
+			case err != nil:
 				t.Errorf("a puppet introduced itself badly: %v", err)
 			}
-			t.Cleanup(func() { c.Close() })
 			s.found <- a
 		}
 	})
