@@ -101,9 +101,11 @@ func (j *job) settle() {
 func (j *job) set(t serry.TaskInfo) { j.change(func() { j.tasks[t.Task] = t }) }
 
 // lose marks a life as failed.
-func (j *job) lose(l serry.Life, evidence string) {
-	j.set(serry.TaskInfo{Task: l.Task, Incarnation: l.Incarnation, State: serry.Failed,
-		Err: &serry.TaskError{Task: l.Task, Incarnation: l.Incarnation, Evidence: evidence, Err: serry.ErrTaskDead}})
+func (j *job) lose(l serry.Life, evidence string) { j.set(failed(l, evidence)) }
+
+func failed(l serry.Life, evidence string) serry.TaskInfo {
+	return serry.TaskInfo{Task: l.Task, Incarnation: l.Incarnation, State: serry.Failed,
+		Err: &serry.TaskError{Task: l.Task, Incarnation: l.Incarnation, Evidence: evidence, Err: serry.ErrTaskDead}}
 }
 
 func (j *job) Create(_ context.Context, key string, value []byte) error {
@@ -188,15 +190,17 @@ func (m member) Suspect(_ context.Context, peer serry.TaskID, life serry.Incarna
 	if m.blind { // a stock service
 		return errors.New("not supported")
 	}
-	m.mu.Lock()
 	if !e.Hard {
+		m.mu.Lock()
+		defer m.mu.Unlock()
 		m.weak[peer]++
+		return nil
 	}
-	known, dead := m.tasks[peer], m.dead[m.life]
-	m.mu.Unlock()
-	if !dead && e.Hard && known.Incarnation == life && known.State == serry.Connected {
-		m.lose(serry.Life{Task: peer, Incarnation: life}, e.Detail)
-	}
+	m.change(func() { // in one step: a newer life may come at any time
+		if known := m.tasks[peer]; !m.dead[m.life] && known.Incarnation == life && known.State == serry.Connected {
+			m.tasks[peer] = failed(serry.Life{Task: peer, Incarnation: life}, e.Detail)
+		}
+	})
 	return nil
 }
 
@@ -523,19 +527,21 @@ func (d dialler) Dial(ctx context.Context, address string) (net.Conn, error) {
 		<-ctx.Done()
 		return nil, ctx.Err()
 	}
-	w.mu.Lock()
-	l := w.listeners[address]
-	dead := w.dead[to] || w.dead[d.from]
-	w.mu.Unlock()
-	if l == nil || dead {
-		return nil, &net.OpError{Op: "dial", Err: syscall.ECONNREFUSED}
-	}
 	a, b := conn.Loop(address)
 	mine := &wired{Partial: a.(conn.Partial), network: w, from: d.from, to: to}
 	theirs := &wired{Partial: b.(conn.Partial), network: w, from: to, to: d.from}
 	w.mu.Lock()
-	w.conns[mine], w.conns[theirs] = true, true
+	l := w.listeners[address]
+	dead := w.dead[to] || w.dead[d.from]
+	if l != nil && !dead { // under the same lock, or a host that is killed now would keep the connection
+		w.conns[mine], w.conns[theirs] = true, true
+	}
 	w.mu.Unlock()
+	if l == nil || dead {
+		mine.Close()
+		theirs.Close()
+		return nil, &net.OpError{Op: "dial", Err: syscall.ECONNREFUSED}
+	}
 	select {
 	case l.conns <- theirs:
 		return mine, nil
