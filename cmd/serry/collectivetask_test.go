@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/signal"
 	"syscall"
+	"time"
 
 	"github.com/serry-dev/serry"
 	"github.com/serry-dev/serry/client"
@@ -63,6 +64,10 @@ func joinAndReduce(ctx context.Context, what string) error {
 		if err := collective.AllReduceSlice(ctx, c, values, values, collective.Sum); err != nil {
 			return err
 		}
+	}
+	// Else a rank could be told of the next operation while it is in this one.
+	if err := m.Barrier(ctx, "three operations", serry.BarrierOptions{Timeout: time.Minute}); err != nil {
+		return err
 	}
 	switch last := m.Task().Index == collectiveTasks-1; {
 	case last && what == "never":
