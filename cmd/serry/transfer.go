@@ -452,6 +452,7 @@ func (s *transferServe) await(ctx context.Context, server *jax.Server, offered *
 			tell()
 		case <-offered.Done():
 			tell()
+			linger(ctx, server)
 			return offered.Err()
 		case <-ctx.Done():
 			server.Withdraw(offer.ID(s.id))
@@ -460,6 +461,25 @@ func (s *transferServe) await(ctx context.Context, server *jax.Server, offered *
 				return nil
 			}
 			return errors.New("stopped before all arrays were fetched")
+		}
+	}
+}
+
+// lastReads is how long a process that has fetched the last array may take to read it from its sockets.
+const lastReads = 2 * time.Second
+
+// linger keeps the connections of processes for a while after the last array was sent. The protocol has no word for "I have it", and
+// JAX gives up what it has not read yet when the connection on which it asked is closed.
+func linger(ctx context.Context, server *jax.Server) {
+	ctx, cancel := context.WithTimeout(ctx, lastReads)
+	defer cancel()
+	ticker := time.NewTicker(50 * time.Millisecond)
+	defer ticker.Stop()
+	for len(server.Conns()) > 0 {
+		select {
+		case <-ticker.C:
+		case <-ctx.Done():
+			return
 		}
 	}
 }
