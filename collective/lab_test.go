@@ -68,6 +68,11 @@ func (j *job) change(f func()) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	f()
+	j.changes()
+}
+
+// changes wakes every goroutine that waits; mu is held.
+func (j *job) changes() {
 	j.version++
 	j.settle()
 	close(j.changed)
@@ -190,17 +195,16 @@ func (m member) Suspect(_ context.Context, peer serry.TaskID, life serry.Incarna
 	if m.blind { // a stock service
 		return errors.New("not supported")
 	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
 	if !e.Hard {
-		m.mu.Lock()
-		defer m.mu.Unlock()
 		m.weak[peer]++
-		return nil
 	}
-	m.change(func() { // in one step: a newer life may come at any time
-		if known := m.tasks[peer]; !m.dead[m.life] && known.Incarnation == life && known.State == serry.Connected {
-			m.tasks[peer] = failed(serry.Life{Task: peer, Incarnation: life}, e.Detail)
-		}
-	})
+	known := m.tasks[peer]
+	if e.Hard && !m.dead[m.life] && known.Incarnation == life && known.State == serry.Connected {
+		m.tasks[peer] = failed(serry.Life{Task: peer, Incarnation: life}, e.Detail)
+		m.changes() // in one step with the question: a newer life may come at any time
+	}
 	return nil
 }
 
