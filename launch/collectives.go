@@ -183,7 +183,7 @@ func (j *Job) rankOf(t *collective.Track) (rank int, ours bool) {
 	return id.Index, err == nil && j.ours(id)
 }
 
-// lastOf is the last operation of all ranks that one of them has begun.
+// lastOf is the number of the last operation of the whole clique that a rank has begun.
 func lastOf(f *collective.Flight) (seq uint64) {
 	for _, t := range f.Tracks {
 		for _, r := range t.Records {

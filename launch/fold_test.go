@@ -95,7 +95,8 @@ func (g *gathering) told() (all []classed) {
 	return all
 }
 
-// What hosts tell in few bytes is what they have seen, process and program included, whoever was asked what it means.
+// A line of few bytes tells all that a host has seen, process and program included. It does not matter which launcher was asked what a
+// digest means.
 func TestFoldedClasses(t *testing.T) {
 	clause.Cite(t, "D-EV-6")
 	synctest.Test(t, func(t *testing.T) {

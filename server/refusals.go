@@ -94,8 +94,8 @@ func newRefusedCalls() seldom.Limit[refusedCall] {
 }
 
 // noteRefusal tells people of a process that is turned away: its number is not one of the job, another process
-// has the number, its attempt is over, or its certificate does not name it. The process itself learns it from the reply, but the person who looks
-// at the job does not see what that process prints. The note comes after those of the machine, so a failure
+// has the number, its attempt is over, or its certificate does not name it. The process itself learns it from the reply. A person
+// who looks at the job does not see what that process prints. The note comes after those of the machine, so a failure
 // that the call has caused is told before it.
 func (o *owner) noteRefusal(err error, k coord.Kind, caller coord.Call, p *peer) {
 	cause := refusalCause(err, k)

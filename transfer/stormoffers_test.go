@@ -180,7 +180,7 @@ func (s *storm) judgePull(p *pulled, item transfer.Item, want []byte) {
 }
 
 // judgePulls looks at pulls some time after nothing went wrong any more. One has ended well if the offer was made by the life that it
-// pulls from, and stayed, and nobody gave up or was replaced.
+// pulls from, the offer stayed, the puller did not give up, and neither process was replaced.
 func (s *storm) judgePulls() {
 	s.mu.Lock()
 	pulls := s.mu.pulls

@@ -141,7 +141,7 @@ func (p *Puts) fetch(ctx context.Context, id offer.ID, m Move) error {
 	return nil
 }
 
-// conn is the connection to another process. One that has ended is made anew. Callers that need it at once take turns, so that one of
+// conn is the connection to another process. It is dialled again if the last one has ended. Callers take turns, so that only one of
 // them dials.
 func (p *Puts) conn(ctx context.Context, process int) (*Conn, error) {
 	ctx, cancel := context.WithCancelCause(ctx)
