@@ -389,7 +389,7 @@ func TestTwoGroups(t *testing.T) {
 // A member is restarted many times: nothing grows.
 func TestManyRestarts(t *testing.T) {
 	clause.Cite(t, "CL-CCH-2", "CL-REC-5", "CLT-CCH-4")
-	restarts := search.Pick(100, 30)
+	restarts := search.Pick(1000, 200)
 	inBubble(t, func(t *testing.T, w *world) {
 		procs := w.startAll(2)
 		comms := w.clique(procs, devices(2))

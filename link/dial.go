@@ -283,14 +283,18 @@ func (l *Link) accept(h *hello, c net.Conn) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.prepare(h.set, int(h.lanes), c)
-	time.AfterFunc(handshakeTime, func() {
-		l.mu.Lock()
-		late := l.mu.state == forming && l.set == h.set
-		l.mu.Unlock()
-		if late {
-			l.end(&LossError{Peer: l.peer, Reason: errIncomplete, Err: ErrTransport})
-		}
-	})
+	time.AfterFunc(handshakeTime, func() { l.incomplete(h.set) })
+}
+
+// incomplete gives up a set that the peer has begun to dial, unless the link is up. A process that waits for the link dials the peer
+// again, and learns whether it has failed.
+func (l *Link) incomplete(set uint64) {
+	l.mu.Lock()
+	gone := l.mu.state == forming && l.set == set
+	l.mu.Unlock()
+	if gone {
+		l.end(&LossError{Peer: l.peer, Reason: errIncomplete, Err: ErrTransport})
+	}
 }
 
 var errIncomplete = errors.New("not all of its connections came")

@@ -179,6 +179,7 @@ func (n *Net) serve(c *conn.Conn) {
 		return
 	}
 	if err := writeFrame(c, typeAuth, proof(n.opt.Secret, acceptor, said, answer)); err != nil {
+		l.incomplete(theirs.set)
 		return
 	}
 	c.Detach()
