@@ -127,8 +127,9 @@ const (
 	// notices.
 	DefaultLostGrace = 100 * time.Millisecond
 
-	// DefaultSnapshotBytes bounds how many records the next server must replay before it can serve.
-	DefaultSnapshotBytes = 4 << 20
+	// DefaultSnapshotBytes bounds how many records the next server must replay before it can serve: about 100,000, which takes
+	// it a few tenths of a second.
+	DefaultSnapshotBytes = 16 << 20
 
 	leastSlack    = 2 * time.Second
 	slackFraction = 20 // of the heartbeat timeout

@@ -568,6 +568,7 @@ func TestSnapshotsKeepTheJournalShort(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		disk := shareddisk.New(shareddisk.Config{})
 		cfg, _ := lead(t, disk, cluster(1))
+		cfg.SnapshotBytes = 4 << 20
 		s := start(t, cfg)
 		c := dialFake(t, s)
 		value := bytes.Repeat([]byte("v"), 32<<10)

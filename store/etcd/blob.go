@@ -244,8 +244,8 @@ func (r *reign) sweep(ctx context.Context, h head, garbage func(coord.Ref) bool)
 	return r.compact(ctx)
 }
 
-// batchesAtOnce is how many batches one request removes.
-const batchesAtOnce = 256
+// batchesAtOnce is how many batches one request removes. A member syncs its disk after each request that removes something.
+const batchesAtOnce = 1024
 
 // sweepBatches removes the batches that a snapshot covers.
 func (r *reign) sweepBatches(ctx context.Context, h head) error {

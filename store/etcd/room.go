@@ -59,14 +59,15 @@ func (s *shortage) now() *store.FullError {
 	return s.mu.full
 }
 
-// begin notes that etcd takes no writes.
+// begin notes that etcd takes no writes, and why: the latest reason counts.
 func (s *shortage) begin(err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	now := time.Now()
 	if s.mu.full == nil {
-		s.mu.full, s.mu.since = &store.FullError{What: "the etcd database", Fix: s.fix, Err: err}, now
+		s.mu.since = now
 	}
+	s.mu.full = &store.FullError{What: "the etcd database", Fix: s.fix, Err: err}
 	if s.log != nil && now.Sub(s.mu.told) >= tellEvery {
 		s.mu.told = now
 		s.log.Warn("etcd is full: calls that store something are refused, and changes wait", "for", now.Sub(s.mu.since).Round(time.Second/10), "err", s.mu.full)

@@ -49,8 +49,8 @@ func TestUpkeep(t *testing.T) {
 		t.Fatalf("Save() = %v", err)
 	}
 	before := m.Size()
-	for i := 0; m.Size() > before/2; i++ { // compaction goes on for a while after it was asked for
-		if i == 1000 {
+	for begun := time.Now(); m.Size() > before/2; { // the member compacts in the background, and counts what is free when it writes its database
+		if time.Since(begun) > time.Minute {
 			t.Fatalf("the database has %d bytes of %d after upkeep", m.Size(), before)
 		}
 		if err := m.Tend(t.Context()); err != nil {
@@ -189,7 +189,7 @@ func TestLargerQuota(t *testing.T) {
 	if err := m.Close(); err != nil {
 		t.Fatalf("Close() = %v", err)
 	}
-	cfg.QuotaBytes = 60 << 20
+	cfg.QuotaBytes = 1 << 30 // a quota is passed by what is written until the member looks at the size of its database again
 	_, st = start(t, cfg)
 	r = conform.Campaign(t, st, "a")
 	if l := conform.Load(t, r); len(l.Batches) < n-1 {

@@ -55,16 +55,21 @@ func (c core) Check(e zapcore.Entry, ce *zapcore.CheckedEntry) *zapcore.CheckedE
 
 func (c core) Write(e zapcore.Entry, fields []zapcore.Field) error {
 	at := level(e.Level)
-	if at == slog.LevelError && slices.ContainsFunc(fields, closed) || e.Message == unsignedTokens {
+	if at == slog.LevelError && slices.ContainsFunc(fields, closed) || slices.Contains(usual, e.Message) {
 		at = slog.LevelDebug
 	}
 	c.log.Log(context.Background(), at, e.Message, attrs(fields)...)
 	return nil
 }
 
-// unsignedTokens is what every etcd warns of at its start. The members inside servers of serry have no users, and so no
-// tokens.
-const unsignedTokens = "simple token is not cryptographically signed"
+// usual is what every etcd says at its start, though nothing is wrong: its tokens are not signed, which matters to nobody,
+// because the members inside servers of serry have no users; and what its log knows of its version and its first term is not
+// in its database yet.
+var usual = []string{
+	"simple token is not cryptographically signed",
+	"failed to update storage version",
+	"Failed to detect schema version",
+}
 
 // stopping is the error of an etcd that was told to end before it was ready. It has no type.
 const stopping = "server is stopping"

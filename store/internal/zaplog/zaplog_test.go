@@ -30,10 +30,12 @@ func TestNew(t *testing.T) {
 	z.Error("setting up serving from embedded etcd failed.", zap.Error(&net.OpError{Op: "accept", Err: net.ErrClosed})) // its end
 	z.Error("setting up serving from embedded etcd failed.", zap.Error(errors.New("server is stopping")))               // before it was ready
 	z.Warn("simple token is not cryptographically signed")
+	z.Error("failed to update storage version", zap.Error(errors.New("missing term information")))
 	want := "level=WARN msg=slow source=etcd member=a ms=7\nlevel=ERROR msg=broken source=etcd member=a error=why\n" +
 		"level=DEBUG msg=\"setting up serving from embedded etcd failed.\" source=etcd member=a error=\"accept: use of closed network connection\"\n" +
 		"level=DEBUG msg=\"setting up serving from embedded etcd failed.\" source=etcd member=a error=\"server is stopping\"\n" +
-		"level=DEBUG msg=\"simple token is not cryptographically signed\" source=etcd member=a\n"
+		"level=DEBUG msg=\"simple token is not cryptographically signed\" source=etcd member=a\n" +
+		"level=DEBUG msg=\"failed to update storage version\" source=etcd member=a error=\"missing term information\"\n"
 	if out.String() != want {
 		t.Errorf("logged\n%swant\n%s", out.String(), want)
 	}
