@@ -261,21 +261,23 @@ func (g *Group) formLineage(ctx context.Context, l *lineage) (*clique, error) {
 }
 
 // attend forms the first clique of a lineage, or takes part in the next one if its members wait for this process.
-func (g *Group) attend(ctx context.Context, l *lineage) (c *clique, err error) {
+func (g *Group) attend(ctx context.Context, l *lineage) (*clique, error) {
 	places, err := g.places(ctx, l)
-	if err == nil && g.summoned(l) == nil {
+	s := g.summoned(l)
+	if err == nil && s == nil {
 		if places == nil {
 			return nil, errLapsed // the summons that ended the wait has lapsed since
 		}
-		c, err = g.obtain(ctx, &Key{Ranks: places, Traffic: l.traffic}, l)
+		c, failed := g.obtain(ctx, &Key{Ranks: places, Traffic: l.traffic}, l)
+		if c != nil {
+			return c, nil // a summons that comes now follows the failure of c, and its holder re-forms it like the others
+		}
+		s, err = g.summoned(l), failed
 	}
-	if c != nil {
-		return c, nil // a summons that comes now follows the failure of c, and its holder re-forms it like the others
+	if s == nil || err != nil && ctx.Err() != nil {
+		return nil, err
 	}
-	if s := g.summoned(l); s != nil && ctx.Err() == nil { // the others have formed the clique before, and form the next one
-		return g.answer(ctx, l, s)
-	}
-	return nil, err
+	return g.answer(ctx, l, s) // the others have formed the clique before, and form the next one
 }
 
 // bounded is the context with the timeout of the options, if it has no deadline.
@@ -306,7 +308,7 @@ func (g *Group) owners(devices []serry.DeviceID) ([]serry.TaskID, error) {
 }
 
 // places are the devices with the present lives of their tasks. It waits until all tasks are connected, or the members
-// of the lineage wait for this process.
+// of the lineage wait for this process: then there are none.
 func (g *Group) places(ctx context.Context, l *lineage) ([]Place, error) {
 	devices := l.devices
 	if err := (&Key{Ranks: make([]Place, len(devices))}).checkSize(); err != nil {

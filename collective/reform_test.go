@@ -174,6 +174,30 @@ func TestSummonsLapses(t *testing.T) {
 	})
 }
 
+// A process that was restarted and summoned calls Clique with a context that has ended, or that ends before it can answer: it gets an
+// error, and no clique that is none.
+func TestSummonedTooLate(t *testing.T) {
+	clause.Cite(t, "CL-REC-9", "CL-DES-7")
+	for _, patience := range []time.Duration{0, time.Nanosecond, time.Second} {
+		inBubble(t, func(t *testing.T, w *world) {
+			procs := w.startAll(3)
+			comms := w.clique(procs, devices(3))
+			w.kill(procs[2])
+			w.lose(procs[2].life, "process exited: signal 9")
+			ctx, stop := context.WithCancel(t.Context())
+			defer stop()
+			go comms[0].Reform(ctx) // it waits for rank 1
+			again := w.start(life(2, 77))
+			time.Sleep(2 * time.Second) // it is summoned
+			late, cancel := context.WithTimeout(t.Context(), patience)
+			defer cancel()
+			if c, err := again.Clique(late, devices(3), collective.CliqueOptions{}); !errors.Is(err, collective.ErrTimeout) {
+				t.Errorf("Clique() with %v left = %v, %v; want ErrTimeout", patience, c, err)
+			}
+		})
+	}
+}
+
 // A member summons a process that was restarted, gives its Reform up, and forms the clique like all others did before. The process that it summoned does not
 // wait for it any more: all meet, at the latest when they try again.
 func TestReformGivenUp(t *testing.T) {
