@@ -31,13 +31,14 @@ type dialling struct {
 	met     bool // the peer has answered, and may take the link for made before this side does
 	full    bool // the last attempt was refused, because the peer has as many links as it may have
 	waiting int  // calls of Net.Link
+	began   time.Duration
 }
 
 // dial begins to make the link. mu of the net is held.
 func (l *Link) dial() {
 	ctx, cancel := context.WithCancelCause(l.net.ctx)
 	l.mu.Lock()
-	l.mu.dial = &dialling{cancel: cancel}
+	l.mu.dial = &dialling{cancel: cancel, began: l.net.now()}
 	l.mu.Unlock()
 	l.net.work.Go(func() {
 		defer cancel(nil)
@@ -138,21 +139,6 @@ func (l *Link) setFull(err error) {
 	if d := l.mu.dial; d != nil {
 		d.full = ok && r.Code == Busy
 	}
-}
-
-// yield gives the link up if the peer has no place for it, and says whether it did.
-func (l *Link) yield() bool {
-	l.mu.Lock()
-	d := l.mu.dial
-	yields := d != nil && l.mu.state == forming && d.full && !d.busy
-	if yields {
-		d.cancel(errYielded)
-	}
-	l.mu.Unlock()
-	if yields {
-		l.net.remove(l)
-	}
-	return yields
 }
 
 // setBusy notes that connections are being made, and says whether the link is still to be made from here.

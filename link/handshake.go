@@ -214,10 +214,8 @@ func (n *Net) admit(c net.Conn, h *hello) (*Link, Refusal, string) {
 			return nil, Crossed, "its control connection is gone"
 		}
 		return l, 0, ""
-	case l == nil && len(n.mu.links) >= n.opt.MaxLinks:
-		go n.makeRoom(h.from) // the peer dials again
-		return nil, Busy, ""
-	case l == nil && n.kept(h.from):
+	case l == nil && !n.hasPlace(h.from):
+		go n.evict(h.from, peerTenure) // the peer dials again
 		return nil, Busy, ""
 	case l == nil:
 		l = n.add(h.from)

@@ -2,7 +2,6 @@ package link
 
 import (
 	"errors"
-	"slices"
 	"time"
 
 	"github.com/serry-dev/serry"
@@ -137,34 +136,10 @@ func (n *Net) needs(peer serry.Life) Need {
 	return need
 }
 
-// keepPlace is how long a place that was made for a peer is kept for it: a little longer than the longest pause between two dials.
-const keepPlace = 2 * lastRetry
-
-// makeRoom makes room for a peer that has dialled, and keeps the place until it dials again: the peer whose link was closed may dial
-// at once, and would take it.
-func (n *Net) makeRoom(peer serry.Life) {
-	if n.evict(peerTenure) {
-		n.mu.Lock()
-		defer n.mu.Unlock()
-		if n.mu.guest.until < n.now() {
-			n.mu.guest.peer, n.mu.guest.until = peer, n.now()+keepPlace
-		}
-	}
-}
-
-// kept says whether the last place is kept for another peer. mu is held.
-func (n *Net) kept(peer serry.Life) bool {
-	g := &n.mu.guest
-	if g.peer == peer {
-		g.until = 0
-	}
-	return n.now() < g.until && len(n.mu.links) >= n.opt.MaxLinks-1
-}
-
-// evict makes room for a link: it closes the one that was idle for the longest of those that no family needs. If there is none, a
-// link gives its place that cannot be made, because its peer has no place for it; or the one that families have only waited by for the
-// longest, and for as long as tenure says. It says whether there was one.
-func (n *Net) evict(tenure time.Duration) bool {
+// evict makes room for the link to a peer: it closes the one that was idle for the longest of those that no family needs. If there is
+// none, a link gives its place that cannot be made, because its peer has no place for it; or the one that families have only waited by
+// for the longest, and for as long as tenure says. It says whether there was one. Who has waited for the longest takes the place.
+func (n *Net) evict(peer serry.Life, tenure time.Duration) bool {
 	now := n.now()
 	var victims [Needed]*Link
 	var longest [Needed]time.Duration
@@ -186,7 +161,7 @@ func (n *Net) evict(tenure time.Duration) bool {
 	switch {
 	case victims[Unneeded] != nil:
 		victims[Unneeded].closeIdle()
-	case slices.ContainsFunc(n.all(), (*Link).yield):
+	case n.yields(peer, tenure):
 	case victims[Waiting] != nil:
 		victims[Waiting].closeIdle()
 	default:

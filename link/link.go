@@ -291,6 +291,16 @@ func (l *Link) start() {
 	close(l.ready)
 }
 
+// isUp says whether the link has come up, be it down now or not.
+func (l *Link) isUp() bool {
+	select {
+	case <-l.ready:
+		return true
+	default:
+		return false
+	}
+}
+
 // end takes the link down for a reason that needs no finding out.
 func (l *Link) end(cause error) {
 	l.mu.Lock()

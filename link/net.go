@@ -20,6 +20,7 @@ import (
 	"time"
 
 	"github.com/serry-dev/serry"
+	"github.com/serry-dev/serry/internal/pause"
 	"github.com/serry-dev/serry/internal/plant"
 	"github.com/serry-dev/serry/secure"
 	"github.com/serry-dev/serry/wire/conn"
@@ -171,14 +172,8 @@ type Net struct {
 		over    map[serry.Life]bool             // lives that were replaced
 		changed chan struct{}                   // closed when tasks change
 		past    Traffic                         // of links that are gone
-		guest   guest
+		queue   queue                           // of peers that there was no place for
 	}
-}
-
-// A guest is a peer that the last place for a link is kept for.
-type guest struct {
-	peer  serry.Life
-	until time.Duration
 }
 
 // An acquaintance is what is remembered of a life besides its link.
@@ -218,6 +213,7 @@ func Open(ctx context.Context, m Member, k Keys, o Options) (*Net, error) {
 		n.network = system{}
 	}
 	n.mu.links = make(map[serry.Life]*Link)
+	n.mu.queue = make(queue)
 	n.mu.known = make(map[serry.Life]*acquaintance)
 	n.mu.over = make(map[serry.Life]bool)
 	n.mu.changed = make(chan struct{})
@@ -296,10 +292,15 @@ func (n *Net) now() time.Duration { return time.Since(n.began) }
 func (n *Net) Link(ctx context.Context, peer serry.Life) (*Link, error) {
 	for {
 		l, err := n.enter(peer)
-		if errors.Is(err, serry.ErrLimit) && n.evict(ownTenure) {
+		switch {
+		case errors.Is(err, serry.ErrLimit) && n.evict(peer, ownTenure):
 			continue
-		}
-		if err != nil {
+		case errors.Is(err, errKept):
+			if pause.For(ctx, keepPlace/32) != nil {
+				return nil, fmt.Errorf("link to %v: %w", peer.Task, context.Cause(ctx))
+			}
+			continue
+		case err != nil:
 			return nil, err
 		}
 		err = l.await(ctx)
@@ -336,7 +337,10 @@ func (l *Link) await(ctx context.Context) error {
 	return l.mu.cause
 }
 
-var errBrokeAtOnce = errors.New("the link broke as soon as it was made")
+var (
+	errBrokeAtOnce = errors.New("the link broke as soon as it was made")
+	errKept        = errors.New("the place is kept for a peer that has waited for longer")
+)
 
 // enter finds the link to a life or begins to make it. The caller must leave it.
 func (n *Net) enter(peer serry.Life) (*Link, error) {
@@ -350,8 +354,12 @@ func (n *Net) enter(peer serry.Life) (*Link, error) {
 		switch {
 		case n.mu.closed:
 			return nil, &LossError{Peer: peer, Source: FromSelf, Reason: errNetClosed, Err: ErrClosed}
-		case len(n.mu.links) >= n.opt.MaxLinks:
-			return nil, &serry.LimitError{Limit: "links", Max: int64(n.opt.MaxLinks)}
+		case !n.hasPlace(peer):
+			err := &serry.LimitError{Limit: "links", Max: int64(n.opt.MaxLinks)}
+			if len(n.mu.links) < n.opt.MaxLinks {
+				return nil, errors.Join(err, errKept)
+			}
+			return nil, err
 		}
 		l = n.add(peer)
 		l.dial()
@@ -380,9 +388,13 @@ func (n *Net) remove(l *Link) {
 
 // drop is remove with mu held.
 func (n *Net) drop(l *Link) {
-	if n.mu.links[l.peer] == l {
-		n.mu.past.add(&l.counts)
-		delete(n.mu.links, l.peer)
+	if n.mu.links[l.peer] != l {
+		return
+	}
+	n.mu.past.add(&l.counts)
+	delete(n.mu.links, l.peer)
+	if l.isUp() {
+		delete(n.mu.queue, l.peer)
 	}
 }
 
@@ -395,14 +407,7 @@ func (n *Net) all() []*Link {
 
 // up lists the links that are up.
 func (n *Net) up() []*Link {
-	return slices.DeleteFunc(n.all(), func(l *Link) bool {
-		select {
-		case <-l.ready:
-			return false
-		default:
-			return true
-		}
-	})
+	return slices.DeleteFunc(n.all(), func(l *Link) bool { return !l.isUp() })
 }
 
 // Links returns the figures of all links, sorted by peer.

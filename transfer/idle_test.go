@@ -78,6 +78,7 @@ func TestNeededLinkStays(t *testing.T) {
 				defer cancel()
 				begin(ctx, t, w, a, b)
 				meet(t, a, b)
+				synctest.Wait() // both may have dialled: the set that is not taken is over
 				before := w.network.dialled(hostOf(a.life)) + w.network.dialled(hostOf(b.life))
 				time.Sleep(time.Hour)
 				if n := links(a, b); n != 2 {
@@ -223,4 +224,47 @@ func TestFullProcessesInACircle(t *testing.T) {
 			t.Errorf("it took %v", d)
 		}
 	})
+}
+
+// Each of several processes waits for all others all the time, and there are fewer places for links than others. The links take turns:
+// no pair is left out, although all wait, and who has just lost its place asks for it again at once.
+func TestFewPlacesGoInTurn(t *testing.T) {
+	clause.Cite(t, "TR-COM-4", "TRT-232")
+	for _, some := range []struct{ processes, places int }{{3, 1}, {4, 2}, {5, 2}, {6, 3}} {
+		t.Run(fmt.Sprintf("processes=%d places=%d", some.processes, some.places), func(t *testing.T) {
+			inBubble(t, func(t *testing.T, w *world) {
+				w.link.MaxLinks = some.places
+				all := w.startAll(some.processes)
+				onPairs := func(do func(from, to *process)) {
+					for i, from := range all {
+						for j, to := range all {
+							if i != j {
+								do(from, to)
+							}
+						}
+					}
+				}
+				ctx, cancel := context.WithCancel(t.Context())
+				defer cancel()
+				onPairs(func(from, to *process) { from.begin(ctx, from.sendOp(to, 99, []byte("x"))) }) // which no one receives
+				for round := range uint64(10) {
+					time.Sleep(5 * time.Second)
+					begun := time.Now()
+					var got []transfer.Item
+					onPairs(func(from, to *process) {
+						from.send(to, round, []byte("y"))
+						got = append(got, to.receive(from, round, 1))
+					})
+					for _, item := range got {
+						if err := item.Event.Wait(t.Context()); err != nil {
+							t.Fatalf("round %d: %v", round, err)
+						}
+					}
+					if d := time.Since(begun); d > 2*time.Minute {
+						t.Errorf("round %d took %v", round, d)
+					}
+				}
+			})
+		})
+	}
 }
