@@ -25,6 +25,7 @@ import (
 
 const (
 	stormLong  = 30 * time.Minute // a deadline that nothing needs
+	stormBegun = 12 * time.Second // after which programs begin nothing
 	stormGrace = 70 * time.Second // until all has ended, when nothing goes wrong any more: the longest pause between two questions is 30 s
 	stormSlack = time.Second      // for a device, and for what is under way
 
@@ -169,7 +170,7 @@ func (s *storm) settle() {
 	s.network.mu.Lock()
 	s.network.lag = nil
 	s.network.mu.Unlock()
-	<-time.After(stormGrace)
+	<-time.After(max(0, stormBegun-time.Since(s.began)) + stormGrace)
 	for _, l := range s.lives() {
 		s.judgeOpen(l)
 	}
