@@ -32,6 +32,8 @@ const (
 	maxHostName = 1024
 	maxAttempts = 4096 // names of meetings that are counted
 
+	withdraws = 1 // step of a REVOKE: the process takes its JOIN back, and others may go on to wait
+
 	// verdictTime is how long a process waits for the word of the host after its own deadline. The host knows which
 	// ranks are missing.
 	verdictTime = time.Second
@@ -55,6 +57,7 @@ type meeting struct {
 	ended   bool
 	stream  uint64
 	err     *Error
+	called  bool                      // it ended because the others form the next clique
 	late    *Error                    // why the clique ended elsewhere before it was made here, or nil
 	arrived map[serry.Life]*link.Link // on the host
 	welcome *link.Link                // elsewhere: over which the WELCOME came
@@ -325,11 +328,16 @@ func (m *meeting) header(t link.Type) link.Header {
 	return link.Header{Family: link.Collective, Type: t, Class: link.Control, Stream: m.name, Generation: m.generation, Seq: uint64(m.attempt)}
 }
 
-// await waits for the word of the host. If this process gives up it tells the host, which may have welcomed all just
-// then.
+// await waits for the word of the host. If this process gives up, or is called to the next clique, it tells the host, which may have
+// welcomed all just then; else it would find the JOIN when it comes to the meeting later.
 func (g *Group) await(ctx context.Context, l *link.Link, m *meeting) error {
 	select {
 	case <-m.done:
+		if m.called {
+			h := m.header(link.Revoke)
+			h.Step = withdraws
+			g.send([]frame{{l, h, m.summoned().append(nil)}})
+		}
 		return nil
 	case <-l.Done():
 		return g.linkEnded(l, m)
@@ -462,10 +470,15 @@ func (g *Group) meetingRevoked(l *link.Link, h link.Header, payload []byte) {
 	var out []frame
 	if m != nil && uint64(m.attempt) == h.Seq && (m.host == l.Peer() || m.arrived[l.Peer()] != nil) && e.within(m.key) {
 		g.mu.attempts[m.name] = max(g.mu.attempts[m.name], uint32(h.Offset))
-		if m.ended && m.err == nil {
+		switch {
+		case h.Step == withdraws && !m.ended:
+			delete(m.arrived, l.Peer())
+		case m.ended && m.err == nil:
 			m.late = e
 		}
-		out = g.finish(m, e)
+		if h.Step != withdraws {
+			out = g.finish(m, e)
+		}
 	}
 	for _, m := range g.mu.meetings {
 		if m.ended && m.err == nil && m.stream == h.Stream && m.key.RanksOf(l.Peer()) != nil && e.outranks(m.late) {

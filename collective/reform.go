@@ -538,6 +538,7 @@ func (g *Group) summon(from serry.Life, name uint64, generation uint32) {
 func (g *Group) endSummoned(lineage uint64) {
 	for _, m := range g.mu.meetings {
 		if m.lineage == lineage && g.isSummoned(m) {
+			m.called = !m.ended
 			g.finish(m, m.summoned())
 		}
 	}

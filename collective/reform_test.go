@@ -192,10 +192,42 @@ func TestSummonedTooLate(t *testing.T) {
 			late, cancel := context.WithTimeout(t.Context(), patience)
 			defer cancel()
 			if c, err := again.Clique(late, devices(3), collective.CliqueOptions{}); !errors.Is(err, collective.ErrTimeout) {
-				t.Errorf("Clique() with %v left = %v, %v; want ErrTimeout", patience, c, err)
+				t.Errorf("Clique() with %v left = %v, and a clique: %v; want ErrTimeout", patience, err, c != nil)
 			}
 		})
 	}
+}
+
+// A process that was restarted comes to the first meeting of its clique, and is called to the next clique from there. It takes its wish to
+// meet back: who comes to that meeting later waits for it, and does not form a clique with a process that is elsewhere.
+func TestSummonedLeavesTheMeeting(t *testing.T) {
+	clause.Cite(t, "CL-REC-9", "CL-RDV-11", "CL-DES-7")
+	inBubble(t, func(t *testing.T, w *world) {
+		procs := w.startAll(2)
+		comms := w.clique(procs, devices(2))
+		w.kill(procs[1])
+		w.lose(procs[1].life, "process exited: signal 9")
+		again := w.start(life(1, 77))
+		next := make([]*collective.Comm, 2)
+		errs := each([]*process{procs[0], again}, func(i int, p *process) (err error) {
+			if i == 0 {
+				pause(time.Second) // the other has joined the meeting that this process hosts
+				next[0], err = comms[0].Reform(t.Context())
+			} else {
+				next[1], err = again.Clique(t.Context(), devices(2), collective.CliqueOptions{})
+			}
+			return err
+		})
+		if err := errors.Join(errs...); err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+		defer cancel()
+		if c, err := procs[0].Clique(ctx, devices(2), collective.CliqueOptions{}); !errors.Is(err, collective.ErrTimeout) {
+			t.Errorf("Clique() = %v, and a clique: %v; want ErrTimeout, since the other process does not come", err, c != nil)
+		}
+		works(t, next, 1000)
+	})
 }
 
 // A member summons a process that was restarted, gives its Reform up, and forms the clique like all others did before. The process that it summoned does not
