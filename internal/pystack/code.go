@@ -18,16 +18,15 @@ func torn(format string, args ...any) error {
 
 // A reader takes the objects of a process apart, for one reading of all its threads.
 type reader struct {
-	memory Memory
+	memory *pages
 	layout *layout
 	types  map[uint64]string // names of types, by address
 	codes  map[uint64]*code  // by address
 	walk   int               // counts the stacks that were read
-	window window            // what was read last of frames
 }
 
 func newReader(m Memory, l *layout) *reader {
-	return &reader{memory: m, layout: l, types: make(map[uint64]string), codes: make(map[uint64]*code)}
+	return &reader{memory: &pages{memory: m}, layout: l, types: make(map[uint64]string), codes: make(map[uint64]*code)}
 }
 
 // bytes reads n bytes.

@@ -4,8 +4,8 @@ import "errors"
 
 // Limits of one reading of one process (D-ST-4).
 const (
-	maxReads        = 20_000  // reads of memory; one takes less than 1 µs
-	maxBytes        = 4 << 20 // of memory that are read
+	maxReads        = 20_000   // reads of memory; one takes less than 1 µs
+	maxBytes        = 32 << 20 // of memory that are read, most of it in whole pages
 	maxInterpreters = 16
 	maxThreads      = 64
 	maxFrames       = 256

@@ -197,17 +197,21 @@ var errRan = errors.New("running, stack not readable")
 // running after, and was not switched out in between, has not run: to sleep again it would have been switched out.
 func (p *Process) asleep(t threadState, walk func() error) (task, error) {
 	var before task
+	w, err := watchTask(p.pid, t.native)
+	if err != nil {
+		return before, err
+	}
+	defer w.close()
 	failed := errRan
 	for range attempts {
-		var err error
-		if before, err = readTask(p.pid, t.native); err != nil {
+		if before, err = w.look(); err != nil {
 			return before, err
 		}
 		if before.state == Running {
 			return before, errRan
 		}
 		failed = walk()
-		after, err := readTask(p.pid, t.native)
+		after, err := w.look()
 		if err != nil {
 			return before, err
 		}
@@ -243,12 +247,16 @@ func (p *Process) check() error {
 	return nil
 }
 
-// startField is where /proc/PID/stat has the start time, counted after the name.
-const startField = 19
+// startField is where /proc/PID/stat has the start time, counted after the name; the file is shorter than statSize.
+const (
+	startField = 19
+	statSize   = 1 << 10
+)
 
 // startTime is when a process was started, in ticks since the machine was.
 func startTime(pid int) (string, error) {
-	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	var room [statSize]byte
+	stat, err := readKernelFile(fmt.Sprintf("/proc/%d/stat", pid), room[:])
 	if err != nil {
 		return "", ErrGone
 	}
@@ -287,17 +295,28 @@ func (r remote) Read(address uint64, p []byte) error {
 const (
 	maxMaps    = 64 << 20
 	mapsBuffer = 64 << 10
+	auxSize    = 1 << 10 // of what the kernel tells a process at its start
 )
 
-// locatePython finds the Python in a process: in its executable, or in a library of the name that they have.
+// locatePython finds the Python in a process: in its executable, in a library that this needs, or else in one of the name that they have.
 func locatePython(pid int) (interpreter, error) {
+	memory := &pages{memory: newBudget(remote(pid))}
+	memory.begin() // the executable and libraries stay where they are
+	if p, err := findLinked(memory, executableOf(pid)); err == nil {
+		return p, nil
+	}
+	return findMapped(memory, pid)
+}
+
+// findMapped looks for an interpreter in all files that a process has mapped: also in a library that it has loaded itself.
+func findMapped(memory Memory, pid int) (interpreter, error) {
 	f, err := os.Open(fmt.Sprintf("/proc/%d/maps", pid))
 	if err != nil {
 		return interpreter{}, unreadable(err)
 	}
 	defer f.Close()
 	executable, _ := os.Readlink(fmt.Sprintf("/proc/%d/exe", pid)) // empty: names have to do
-	memory, refused := newBudget(remote(pid)), error(ErrNotPython)
+	refused := error(ErrNotPython)
 	lines := bufio.NewScanner(io.LimitReader(f, maxMaps))
 	lines.Buffer(make([]byte, mapsBuffer), mapsBuffer)
 	for lines.Scan() {
@@ -314,6 +333,20 @@ func locatePython(pid int) (interpreter, error) {
 		}
 	}
 	return interpreter{}, refused
+}
+
+// executableOf is where the first page of the executable of a process is, as the kernel told the process; 0: not known. The headers that
+// the kernel tells of are on this page.
+func executableOf(pid int) uint64 {
+	const headers = 3 // AT_PHDR
+	var room [auxSize]byte
+	aux, _ := readKernelFile(fmt.Sprintf("/proc/%d/auxv", pid), room[:]) // nothing: not known
+	for ; len(aux) >= 16; aux = aux[16:] {
+		if wordAt(aux, 0) == headers {
+			return wordAt(aux, 8) &^ (pageSize - 1)
+		}
+	}
+	return 0
 }
 
 // unreadable says why a file of a process cannot be opened.

@@ -471,6 +471,31 @@ func unprivileged(python string) int {
 	return 0
 }
 
+// The libraries that the dynamic linker lists and the files that are mapped lead to the same interpreter. A process that is none has none.
+func TestTwoWaysToAPython(t *testing.T) {
+	clause.Cite(t, "D-ST-1")
+	eachPython(t, func(t *testing.T, python string) {
+		c := start(t, python, "-c", "print(flush=True); input()")
+		c.line(t)
+		memory := newBudget(remote(c.pid()))
+		linked, err := findLinked(memory, executableOf(c.pid()))
+		if err != nil {
+			t.Errorf("findLinked() = %v", err)
+		}
+		mapped, err := findMapped(memory, c.pid())
+		if err != nil || linked != mapped {
+			t.Errorf("findMapped() = %+v, %v; want %+v", mapped, err, linked)
+		}
+	})
+	c := start(t, "cat")
+	if p, err := findLinked(newBudget(remote(c.pid())), executableOf(c.pid())); err == nil {
+		t.Errorf("findLinked() of cat = %+v", p)
+	}
+	if _, err := locatePython(c.pid()); !errors.Is(err, ErrNotPython) {
+		t.Errorf("locatePython() of cat = %v; want %v", err, ErrNotPython)
+	}
+}
+
 // TestWithoutRoot reads as a user without rights: its own child, even a busy one, and not the process of another.
 func TestWithoutRoot(t *testing.T) {
 	clause.Cite(t, "D-ST-3", "TD-ST-1")

@@ -20,7 +20,6 @@ const (
 	maxElfProgs    = 64
 	maxElfDynamic  = 64 << 10 // bytes
 	maxHashSteps   = 1000
-	elfPageSize    = 4096
 	hashHeaderSize = 16
 )
 
@@ -32,6 +31,7 @@ type library struct {
 	symbols uint64 // address of the symbol table
 	names   uint64 // address of the names of symbols
 	hash    uint64 // address of the hash table of GNU
+	linker  uint64 // address of what the dynamic linker says of all libraries; 0: it is not in this one
 }
 
 // openLibrary reads what a library says of itself, where its first page is mapped.
@@ -68,7 +68,7 @@ func (l *library) locate(base uint64, table []byte) error {
 	if dynamic == 0 || size > maxElfDynamic {
 		return errors.New("a library without dynamic symbols")
 	}
-	l.bias = base - lowest&^(elfPageSize-1)
+	l.bias = base - lowest&^(pageSize-1)
 	entries := make([]byte, size)
 	if err := l.memory.Read(l.bias+dynamic, entries); err != nil {
 		return err
@@ -85,6 +85,8 @@ func (l *library) locate(base uint64, table []byte) error {
 			l.names = at
 		case elf.DT_GNU_HASH:
 			l.hash = at
+		case elf.DT_DEBUG:
+			l.linker = binary.LittleEndian.Uint64(entries[8:])
 		}
 	}
 	if l.symbols == 0 || l.names == 0 || l.hash == 0 {
@@ -152,6 +154,59 @@ func (l *library) symbol(index uint32, name string) (uint64, error) {
 		return 0, errNoSymbol
 	}
 	return l.bias + value, nil
+}
+
+// findLinked looks for an interpreter in an executable, and in its libraries, as the dynamic linker lists them. The list of mappings has
+// all of them, too, but the kernel takes long to write it.
+func findLinked(m Memory, executable uint64) (interpreter, error) {
+	p, err := findPython(m, executable)
+	if err != errNoSymbol {
+		return p, err
+	}
+	l, err := openLibrary(m, executable)
+	if err != nil {
+		return interpreter{}, err
+	}
+	at, err := l.word(l.linker + debugList)
+	for n := 0; at != 0 && err == nil && n < maxLinked; n++ {
+		var entry [linkedSize]byte
+		if err = m.Read(at, entry[:]); err != nil {
+			break
+		}
+		if isPython(l.path(wordAt(entry[:], linkedName))) {
+			return findPython(m, wordAt(entry[:], linkedBase))
+		}
+		at = wordAt(entry[:], linkedNext)
+	}
+	return interpreter{}, errNoSymbol
+}
+
+// What the dynamic linker says: struct r_debug has the head of its list, struct link_map is an entry. Libraries that an executable needs
+// itself are at the beginning.
+const (
+	debugList  = 8
+	linkedBase = 0
+	linkedName = 8
+	linkedNext = 24
+	linkedSize = 32
+	maxLinked  = 64
+)
+
+// path reads the path of a library up to the end of its page, which is enough to know a Python from others nearly always; the list of
+// mappings knows for sure.
+func (l *library) path(at uint64) string {
+	b := make([]byte, min(maxPath, pageSize-at%pageSize))
+	if l.memory.Read(at, b) != nil {
+		return ""
+	}
+	name, _, _ := strings.Cut(string(b), "\x00")
+	return name
+}
+
+func (l *library) word(address uint64) (uint64, error) {
+	var b [8]byte
+	err := l.memory.Read(address, b[:])
+	return binary.LittleEndian.Uint64(b[:]), err
 }
 
 // findPython looks for an interpreter in a library.

@@ -42,19 +42,42 @@ const statusSize = 8 << 10
 
 // readTask asks the kernel for a thread.
 func readTask(pid, tid int) (task, error) {
-	var room [statusSize]byte
-	text, err := readKernelFile(fmt.Sprintf("/proc/%d/task/%d/status", pid, tid), room[:])
+	w, err := watchTask(pid, tid)
 	if err != nil {
 		return task{}, err
 	}
-	return parseTask(text)
+	defer w.close()
+	return w.look()
 }
+
+// A taskWatch is the file in which the kernel says what a thread does. To open it costs as much as to read it.
+type taskWatch int
+
+func watchTask(pid, tid int) (taskWatch, error) {
+	fd, err := unix.Open(fmt.Sprintf("/proc/%d/task/%d/status", pid, tid), unix.O_RDONLY|unix.O_CLOEXEC, 0)
+	return taskWatch(fd), err // unix.ENOENT is fs.ErrNotExist
+}
+
+// look asks what the thread does now. One read is of one moment.
+func (w taskWatch) look() (task, error) {
+	var room [statusSize]byte
+	n, err := unix.Pread(int(w), room[:], 0)
+	if err == unix.ESRCH {
+		err = fs.ErrNotExist
+	}
+	if err != nil {
+		return task{}, err
+	}
+	return parseTask(room[:n])
+}
+
+func (w taskWatch) close() { _ = unix.Close(int(w)) }
 
 // readKernelFile reads a small file in one read, so that all of it is of one moment.
 func readKernelFile(name string, room []byte) ([]byte, error) {
 	fd, err := unix.Open(name, unix.O_RDONLY|unix.O_CLOEXEC, 0)
 	if err != nil {
-		return nil, err // unix.ENOENT is fs.ErrNotExist
+		return nil, err
 	}
 	defer unix.Close(fd)
 	n, err := unix.Read(fd, room)

@@ -93,7 +93,8 @@ var errLeft = errors.New("the thread has left Python")
 // It fails with errLeft if the thread is not in the list of threads any more.
 func (r *reader) frames(t threadState) (frames []Frame, deeper bool, err error) {
 	r.walk++
-	r.window = window{}
+	r.memory.begin()
+	defer r.memory.end()
 	at, err := r.innermost(t)
 	for steps := 0; at != 0 && err == nil; steps++ {
 		switch {
@@ -141,7 +142,7 @@ func (r *reader) appendFrame(frames *[]Frame, at uint64) (caller uint64, err err
 	if !aligned(at) {
 		return 0, torn("frame at %#x", at)
 	}
-	b, err := r.frame(at)
+	b, err := r.bytes(at, l.frameBytes())
 	if err != nil {
 		return 0, err
 	}
@@ -162,31 +163,6 @@ func (r *reader) appendFrame(frames *[]Frame, at uint64) (caller uint64, err err
 	}
 	*frames = append(*frames, Frame{Function: c.name, File: c.file, Line: line})
 	return caller, nil
-}
-
-// A window is a piece of memory.
-type window struct {
-	address uint64
-	bytes   []byte
-}
-
-// windowSize is how much is read at once of the memory of frames. Most callers are right below the functions that they
-// call, and a read costs much more than its bytes.
-const windowSize = 1 << 10
-
-// frame reads the frame at an address, and with it what is below it in the same page.
-func (r *reader) frame(at uint64) ([]byte, error) {
-	n := r.layout.frameBytes()
-	if w := &r.window; at >= w.address && at-w.address+n <= uint64(len(w.bytes)) {
-		return w.bytes[at-w.address:][:n], nil
-	}
-	from := max(at&^(elfPageSize-1), at+n-min(at+n, windowSize))
-	b, err := r.bytes(from, at+n-from)
-	if err != nil {
-		return r.bytes(at, n)
-	}
-	r.window = window{from, b}
-	return b[at-from:], nil
 }
 
 // lockHolder finds the thread state that holds the interpreter lock of an interpreter; 0: none, or it is not known. The
