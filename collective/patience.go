@@ -31,10 +31,11 @@ const (
 // A patience decides how a rank waits: it spins, then it lets other threads run, then it sleeps. What the last waits have shown
 // decides for how long.
 type patience struct {
-	most   int // spins in a wait, at most
-	spins  int // in the next wait
-	asleep int // waits to come in which it sleeps at once
-	busy   int // what asleep was set to last, less since
+	most   int  // spins in a wait, at most
+	spins  int  // in the next wait, unless woke
+	woke   bool // this rank has just woken another one, which comes as soon as it runs: to sleep now would have it wake this one in turn
+	asleep int  // waits to come in which it sleeps at once
+	busy   int  // what asleep was set to last, less since
 }
 
 // newPatience is that of a rank of some, on so many processors.
@@ -43,6 +44,21 @@ func newPatience(ranks, processors int) patience {
 		return patience{most: leastSpins, spins: leastSpins}
 	}
 	return patience{most: mostSpins, spins: mostSpins}
+}
+
+// mostLooks is how often to look at the other rank in this wait before anything else.
+func (p *patience) mostLooks() int {
+	if p.woke {
+		return p.most
+	}
+	return p.spins
+}
+
+// spun is told after how many looks the other rank came. Where that took long, it was nearly too late.
+func (p *patience) spun(looks int) {
+	if looks > p.spins/2 {
+		p.spins = min(2*p.spins, p.most)
+	}
 }
 
 // mayYield says whether to let other threads run in this wait.

@@ -58,6 +58,18 @@ func TestPatienceSpins(t *testing.T) {
 	if p.spins != mostSpins {
 		t.Errorf("%d spins after short waits; want %d", p.spins, mostSpins)
 	}
+	for range 20 {
+		p.slept(longWait - 1)
+	}
+	if p.spun(leastSpins / 2); p.spins != leastSpins {
+		t.Errorf("%d spins after a rank that came soon; want %d", p.spins, leastSpins)
+	}
+	if p.spun(leastSpins); p.spins != 2*leastSpins {
+		t.Errorf("%d spins after a rank that came nearly too late; want %d", p.spins, 2*leastSpins)
+	}
+	if p.woke = true; p.mostLooks() != mostSpins {
+		t.Errorf("%d spins for a rank that is being woken; want %d", p.mostLooks(), mostSpins)
+	}
 	if p = newPatience(3, 2); p.spins != leastSpins {
 		t.Errorf("%d spins of three ranks on two processors; want %d", p.spins, leastSpins)
 	}

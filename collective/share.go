@@ -84,16 +84,17 @@ func (s share) begin(number, word uint64) {
 
 // publish says that the rank has ended a phase: what it has written until then may be read. A rank that goes to sleep says
 // so before it looks at the count for the last time, and the count is written before this rank looks whether others sleep.
-// So at least one of the two sees the other.
-func (s share) publish(count uint32, others []share) {
+// So at least one of the two sees the other. It says whether it has woken one.
+func (s share) publish(count uint32, others []share) (woke bool) {
 	s.segment.Word(s.at + cpuAt).Store(uint32(processor.Number()))
 	s.segment.Word(s.at + countAt).Store(count)
 	for i := range others {
 		if others[i].segment.Word(others[i].at+asleepAt).Load() != 0 {
 			s.segment.Wake(s.at + countAt)
-			return
+			return true
 		}
 	}
+	return false
 }
 
 // setAsleep says whether the rank sleeps.

@@ -148,7 +148,7 @@ func (s *sharer) end() {
 		s.before()
 	}
 	s.count++
-	s.own.publish(s.count, s.others)
+	s.patience.woke = s.own.publish(s.count, s.others)
 }
 
 // enter begins to use memory of the program. It fails once the clique has.
@@ -248,8 +248,9 @@ func (s *sharer) reach(ctx context.Context, o *operation, rank int, count uint32
 // spin looks at the count of a rank for a while, and says whether it has ended so many phases. A rank that runs on the same processor cannot
 // come while this one spins.
 func (s *sharer) spin(rank int, count uint32) bool {
-	for i := range s.patience.spins {
+	for i := range s.patience.mostLooks() {
 		if s.reached(rank, count) {
+			s.patience.spun(i)
 			return true
 		}
 		if i == leastSpins && s.shares[rank].sharesProcessor() {
