@@ -165,6 +165,9 @@ const (
 
 // cut cuts the connections: by a reset, or by silence that is longer than detection, of the link or of the receiver.
 func (n *near) cut(ctx context.Context, p plan, r *rand.Rand) (kind int, err error) {
+	if len(n.pair.Net.Links()) == 0 {
+		return none, nil // the link is not made again yet since the last cut
+	}
 	kind = []int{byReset, bySilence, byStop}[r.IntN(3)]
 	switch kind {
 	case byReset:
