@@ -130,12 +130,34 @@ func TestLibrary(t *testing.T) {
 	}
 }
 
+// A kernel counts how often a thread has run in one of two files.
+func TestRuns(t *testing.T) {
+	clause.Cite(t, "D-ST-2")
+	for text, want := range map[string]uint64{
+		"15204252 4061073 30\n": 30,
+		"Name:\tpython3\nState:\tS (sleeping)\nvoluntary_ctxt_switches:\t15\nnonvoluntary_ctxt_switches:\t2\n": 17,
+		"0 0 0\n": 0, "": 0, "1 2 x": 0, "voluntary_ctxt_switches:\tmany\n": 0,
+	} {
+		if runs, err := parseRuns([]byte(text)); runs != want || (err != nil) != (want == 0) {
+			t.Errorf("parseRuns(%q) = %d, %v; want %d", text, runs, err, want)
+		}
+	}
+	if got, err := parseTask([]byte("17 (a (b) c) S 1 17 17 0 -1")); err != nil || got != (task{"a (b) c", Asleep}) {
+		t.Errorf("parseTask() = %+v, %v", got, err)
+	}
+}
+
 func FuzzTask(f *testing.F) {
 	clause.Cite(f, "D-ST-4", "TD-ST-3")
+	f.Add([]byte("17 (a (b) c) S 1 17 17 0 -1"))
+	f.Add([]byte("15204252 4061073 30\n"))
 	f.Add([]byte("Name:\tpython3\nState:\tS (sleeping)\nvoluntary_ctxt_switches:\t15\nnonvoluntary_ctxt_switches:\t2\n"))
 	f.Fuzz(func(t *testing.T, text []byte) {
 		if task, err := parseTask(text); err == nil && task.state == "" {
 			t.Errorf("parseTask() = %+v", task)
+		}
+		if runs, err := parseRuns(text); err == nil && runs == 0 {
+			t.Error("parseRuns() = 0; every thread has run")
 		}
 		firstPage(text)
 	})

@@ -193,29 +193,31 @@ func (p *Process) thread(r *reader, t threadState) (thread Thread, ok bool) {
 // errRan says that a thread has run while it was read.
 var errRan = errors.New("running, stack not readable")
 
-// asleep walks a stack while its thread sleeps, or fails with errRan. A thread that was not running before, is not
-// running after, and was not switched out in between, has not run: to sleep again it would have been switched out.
-func (p *Process) asleep(t threadState, walk func() error) (task, error) {
-	var before task
-	w, err := watchTask(p.pid, t.native)
+// asleep walks a stack while its thread sleeps, or fails with errRan.
+func (p *Process) asleep(t threadState, walk func() error) (before task, err error) {
+	runs, err := countRuns(p.pid, t.native)
 	if err != nil {
 		return before, err
 	}
-	defer w.close()
+	defer runs.close()
 	failed := errRan
 	for range attempts {
-		if before, err = w.look(); err != nil {
+		count, err := runs.now() // first: what the thread does before it is seen asleep is of no matter
+		if err != nil {
+			return before, err
+		}
+		if before, err = readTask(p.pid, t.native); err != nil {
 			return before, err
 		}
 		if before.state == Running {
 			return before, errRan
 		}
 		failed = walk()
-		after, err := w.look()
+		after, err := runs.now()
 		if err != nil {
 			return before, err
 		}
-		if after.state == Running || after.switches != before.switches {
+		if after != count {
 			failed = errRan
 		} else if !errors.Is(failed, errTorn) {
 			break // otherwise other threads may have changed the list of threads meanwhile
@@ -256,7 +258,7 @@ const (
 // startTime is when a process was started, in ticks since the machine was.
 func startTime(pid int) (string, error) {
 	var room [statSize]byte
-	stat, err := readKernelFile(fmt.Sprintf("/proc/%d/stat", pid), room[:])
+	stat, err := readKernelFile(fmt.Sprintf("/proc/%d/task/%[1]d/stat", pid), room[:]) // that of the process adds up all its threads
 	if err != nil {
 		return "", ErrGone
 	}

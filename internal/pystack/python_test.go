@@ -321,7 +321,12 @@ func TestSleepUnderTheLock(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		before, _ = readTask(c.pid(), c.pid())
+		runs, err := countRuns(c.pid(), c.pid())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer runs.close()
+		count, _ := runs.now()
 		for range 20 {
 			main := mustRead(t, c.pid()).Main()
 			want := []Frame{{"<module>", "<string>", 3}}
@@ -329,9 +334,8 @@ func TestSleepUnderTheLock(t *testing.T) {
 				t.Fatalf("Main() = %+v; want it to hold the lock at %v", main, want)
 			}
 		}
-		after, err := readTask(c.pid(), c.pid())
-		if err != nil || after != before {
-			t.Errorf("the thread is %+v, %v; want it as it was, %+v", after, err, before)
+		if after, err := runs.now(); err != nil || after != count {
+			t.Errorf("the thread was given a processor %d times, %v; want %d, as before", after, err, count)
 		}
 	})
 }

@@ -13,8 +13,8 @@ import (
 // How long a thread may take to stop (D-ST-2). One that is ready to run but has no processor stops when it gets one.
 const (
 	stopWithin = 50 * time.Millisecond
-	stopSpin   = 50 * time.Microsecond // without a pause; about as long as the shortest pause takes
-	stopPause  = 20 * time.Microsecond // between two looks
+	stopSpin   = 200 * time.Microsecond // without a pause, which takes longer than most stops
+	stopPause  = 20 * time.Microsecond  // between two looks
 )
 
 // whileStopped holds a thread while f runs. Threads of the process that sleep are left alone: a stop would end some

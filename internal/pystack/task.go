@@ -2,6 +2,7 @@ package pystack
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"io/fs"
 	"os"
@@ -32,46 +33,91 @@ var states = map[byte]State{
 
 // A task is what the kernel says of a thread.
 type task struct {
-	name     string
-	state    State
-	switches uint64 // how often another thread has got its processor
+	name  string
+	state State
 }
 
-// statusSize is enough for /proc/PID/task/TID/status on hosts with many processors.
+// statusSize is enough for /proc/PID/task/TID/status on hosts with many processors, and for the other files of a thread.
 const statusSize = 8 << 10
 
 // readTask asks the kernel for a thread.
 func readTask(pid, tid int) (task, error) {
-	w, err := watchTask(pid, tid)
+	var room [statusSize]byte
+	text, err := readKernelFile(fmt.Sprintf("/proc/%d/task/%d/stat", pid, tid), room[:])
 	if err != nil {
 		return task{}, err
 	}
-	defer w.close()
-	return w.look()
+	return parseTask(text)
 }
 
-// A taskWatch is the file in which the kernel says what a thread does. To open it costs as much as to read it.
-type taskWatch int
-
-func watchTask(pid, tid int) (taskWatch, error) {
-	fd, err := unix.Open(fmt.Sprintf("/proc/%d/task/%d/status", pid, tid), unix.O_RDONLY|unix.O_CLOEXEC, 0)
-	return taskWatch(fd), err // unix.ENOENT is fs.ErrNotExist
+// parseTask reads /proc/PID/task/TID/stat: number (name) state ...
+func parseTask(text []byte) (task, error) {
+	from, to := bytes.IndexByte(text, '('), bytes.LastIndexByte(text, ')')
+	if from < 0 || to < from || to+2 >= len(text) {
+		return task{}, errors.New("the kernel does not tell the state of a thread")
+	}
+	t := task{name: string(text[from+1 : to]), state: states[text[to+2]]}
+	if t.state == "" {
+		return task{}, fmt.Errorf("a thread in the unknown state %q", text[to+2])
+	}
+	return t, nil
 }
 
-// look asks what the thread does now. One read is of one moment.
-func (w taskWatch) look() (task, error) {
+// A runCount is the file in which the kernel counts how often a thread was given a processor. One that is asleep, and has the same count
+// later, has not run in between.
+type runCount int
+
+// countRuns opens the count of a thread. Kernels that keep no statistics of their scheduler tell it among many other things.
+func countRuns(pid, tid int) (runCount, error) {
+	var failed error
+	for _, file := range []string{"schedstat", "status"} {
+		fd, err := unix.Open(fmt.Sprintf("/proc/%d/task/%d/%s", pid, tid, file), unix.O_RDONLY|unix.O_CLOEXEC, 0)
+		if failed = err; err != nil {
+			continue // unix.ENOENT is fs.ErrNotExist
+		}
+		c := runCount(fd)
+		if _, failed = c.now(); failed == nil {
+			return c, nil
+		}
+		c.close()
+	}
+	return -1, failed
+}
+
+// now is the count. One read is of one moment.
+func (c runCount) now() (uint64, error) {
 	var room [statusSize]byte
-	n, err := unix.Pread(int(w), room[:], 0)
+	n, err := unix.Pread(int(c), room[:], 0)
 	if err == unix.ESRCH {
 		err = fs.ErrNotExist
 	}
 	if err != nil {
-		return task{}, err
+		return 0, err
 	}
-	return parseTask(room[:n])
+	return parseRuns(room[:n])
 }
 
-func (w taskWatch) close() { _ = unix.Close(int(w)) }
+func (c runCount) close() { _ = unix.Close(int(c)) }
+
+// parseRuns reads schedstat, three numbers of which the last is the count, or status, where it is the sum of two.
+func parseRuns(text []byte) (runs uint64, err error) {
+	if fields := bytes.Fields(text); len(fields) == 3 {
+		runs, err = strconv.ParseUint(string(fields[2]), 10, 64)
+	} else {
+		for line := range bytes.Lines(text) {
+			key, value, _ := bytes.Cut(line, []byte(":"))
+			if bytes.HasSuffix(key, []byte("voluntary_ctxt_switches")) && err == nil {
+				var n uint64
+				n, err = strconv.ParseUint(string(bytes.TrimSpace(value)), 10, 64)
+				runs += n
+			}
+		}
+	}
+	if runs == 0 && err == nil {
+		err = errors.New("the kernel does not count how often a thread runs")
+	}
+	return runs, err
+}
 
 // readKernelFile reads a small file in one read, so that all of it is of one moment.
 func readKernelFile(name string, room []byte) ([]byte, error) {
@@ -85,35 +131,6 @@ func readKernelFile(name string, room []byte) ([]byte, error) {
 		err = fs.ErrNotExist
 	}
 	return room[:max(n, 0)], err
-}
-
-// parseTask reads a status of a thread.
-func parseTask(text []byte) (task, error) {
-	var t task
-	switched := 0
-	for line := range bytes.Lines(text) {
-		key, value, _ := bytes.Cut(bytes.TrimSpace(line), []byte(":"))
-		value = bytes.TrimSpace(value)
-		switch string(key) {
-		case "Name":
-			t.name = string(value)
-		case "State":
-			if len(value) > 0 {
-				t.state = states[value[0]]
-			}
-		case "voluntary_ctxt_switches", "nonvoluntary_ctxt_switches":
-			n, err := strconv.ParseUint(string(value), 10, 64)
-			if err != nil {
-				return t, fmt.Errorf("status of a thread: %w", err)
-			}
-			t.switches += n
-			switched++
-		}
-	}
-	if t.state == "" || switched != 2 {
-		return t, fmt.Errorf("status of a thread has no state or no switches")
-	}
-	return t, nil
 }
 
 // waitOf says what a thread sleeps in: a system call, or else a function of the kernel. Empty: it runs, or the kernel
