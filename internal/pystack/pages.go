@@ -1,5 +1,7 @@
 package pystack
 
+import "sync"
+
 // pageSize is that of the smallest pages: what is readable at one byte of such a page is readable in all of it.
 const pageSize = 4 << 10
 
@@ -8,14 +10,17 @@ const pageSize = 4 << 10
 type pages struct {
 	memory Memory
 	open   bool
-	known  map[uint64][]byte // by address
-	spares [][]byte
+	known  map[uint64]*page // by address
 }
+
+type page [pageSize]byte
+
+var sparePages = sync.Pool{New: func() any { return new(page) }}
 
 // begin opens the pages.
 func (p *pages) begin() {
 	if p.known == nil {
-		p.known = make(map[uint64][]byte)
+		p.known = make(map[uint64]*page)
 	}
 	p.open = true
 }
@@ -24,7 +29,7 @@ func (p *pages) begin() {
 func (p *pages) end() {
 	p.open = false
 	for at, page := range p.known {
-		p.spares = append(p.spares, page)
+		sparePages.Put(page)
 		delete(p.known, at)
 	}
 }
@@ -43,19 +48,15 @@ func (p *pages) Read(address uint64, b []byte) error {
 }
 
 // page is the one at an address, or nil.
-func (p *pages) page(at uint64) []byte {
+func (p *pages) page(at uint64) *page {
 	if page, ok := p.known[at]; ok {
 		return page
 	}
-	if len(p.spares) == 0 {
-		p.spares = append(p.spares, make([]byte, pageSize))
-	}
-	last := len(p.spares) - 1
-	page := p.spares[last]
-	if p.memory.Read(at, page) != nil {
+	page := sparePages.Get().(*page)
+	if p.memory.Read(at, page[:]) != nil {
+		sparePages.Put(page)
 		return nil
 	}
-	p.spares = p.spares[:last]
 	p.known[at] = page
 	return page
 }

@@ -73,7 +73,9 @@ func awaitStop(pid, tid int) (signal int, err error) {
 		}
 		waited := time.Since(began)
 		if waited < stopSpin {
-			continue // a thread that has a processor stops at once
+			// A thread that has a processor stops at once. One that waits for that of this thread gets it.
+			_, _, _ = unix.RawSyscall(unix.SYS_SCHED_YIELD, 0, 0, 0)
+			continue
 		}
 		if t, err := readTask(pid, tid); err != nil || t.state == Ended {
 			return 0, fs.ErrNotExist

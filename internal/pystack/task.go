@@ -37,12 +37,15 @@ type task struct {
 	state State
 }
 
-// statusSize is enough for /proc/PID/task/TID/status on hosts with many processors, and for the other files of a thread.
-const statusSize = 8 << 10
+// Room for files of a thread in /proc/PID/task/TID.
+const (
+	runsSize   = 128
+	statusSize = 8 << 10 // on hosts with many processors
+)
 
 // readTask asks the kernel for a thread.
 func readTask(pid, tid int) (task, error) {
-	var room [statusSize]byte
+	var room [statSize]byte
 	text, err := readKernelFile(fmt.Sprintf("/proc/%d/task/%d/stat", pid, tid), room[:])
 	if err != nil {
 		return task{}, err
@@ -65,39 +68,43 @@ func parseTask(text []byte) (task, error) {
 
 // A runCount is the file in which the kernel counts how often a thread was given a processor. One that is asleep, and has the same count
 // later, has not run in between.
-type runCount int
+type runCount struct {
+	fd   int
+	room []byte // for the file
+}
 
 // countRuns opens the count of a thread. Kernels that keep no statistics of their scheduler tell it among many other things.
-func countRuns(pid, tid int) (runCount, error) {
-	var failed error
-	for _, file := range []string{"schedstat", "status"} {
-		fd, err := unix.Open(fmt.Sprintf("/proc/%d/task/%d/%s", pid, tid, file), unix.O_RDONLY|unix.O_CLOEXEC, 0)
-		if failed = err; err != nil {
+func countRuns(pid, tid int) (c runCount, failed error) {
+	for _, file := range []struct {
+		name string
+		size int
+	}{{"schedstat", runsSize}, {"status", statusSize}} {
+		c.fd, failed = unix.Open(fmt.Sprintf("/proc/%d/task/%d/%s", pid, tid, file.name), unix.O_RDONLY|unix.O_CLOEXEC, 0)
+		if failed != nil {
 			continue // unix.ENOENT is fs.ErrNotExist
 		}
-		c := runCount(fd)
+		c.room = make([]byte, file.size)
 		if _, failed = c.now(); failed == nil {
 			return c, nil
 		}
 		c.close()
 	}
-	return -1, failed
+	return c, failed
 }
 
 // now is the count. One read is of one moment.
 func (c runCount) now() (uint64, error) {
-	var room [statusSize]byte
-	n, err := unix.Pread(int(c), room[:], 0)
+	n, err := unix.Pread(c.fd, c.room, 0)
 	if err == unix.ESRCH {
 		err = fs.ErrNotExist
 	}
 	if err != nil {
 		return 0, err
 	}
-	return parseRuns(room[:n])
+	return parseRuns(c.room[:n])
 }
 
-func (c runCount) close() { _ = unix.Close(int(c)) }
+func (c runCount) close() { _ = unix.Close(c.fd) }
 
 // parseRuns reads schedstat, three numbers of which the last is the count, or status, where it is the sum of two.
 func parseRuns(text []byte) (runs uint64, err error) {
