@@ -48,10 +48,8 @@ func (j *Job) died(ev died) step {
 		}
 		return s
 	}
-	if verdict == nil && len(j.failures.all) == 0 {
-		if verdict = j.leftEarly(ev); verdict != nil {
-			j.note("rank %d %s", verdict.Task, verdict.Verdict)
-		}
+	if len(j.failures.all) == 0 {
+		verdict = j.before(ev, verdict)
 	}
 	if verdict != nil && (verdict.Task != ev.Task || verdict.twice) {
 		if verdict.twice {
@@ -59,7 +57,9 @@ func (j *Job) died(ev died) step {
 		}
 		j.failures.add(verdict, nil)
 	}
-	if !j.plan.tasks[ev.Task].again { // else it is made good
+	if j.plan.tasks[ev.Task].again { // it is made good
+		delete(j.hangs.ranks, ev.Task)
+	} else {
 		j.blame(f, part, ev.Also)
 	}
 	j.incident.add(f, part, time.Now())

@@ -182,6 +182,23 @@ func (j *Job) raisedAndLeft(ev raised) step {
 	return s
 }
 
+// before is the failure that the first end of a rank follows from, as far as the launcher can tell, or else what the service says.
+// That only knows who has gone first.
+func (j *Job) before(ev died, verdict *Failure) *Failure {
+	var root *Failure
+	if verdict == nil {
+		root = j.leftEarly(ev)
+	}
+	if root == nil && (verdict == nil || !verdict.twice) {
+		root = j.stoppedFirst(ev)
+	}
+	if root == nil || verdict != nil && verdict.Task == root.Task {
+		return verdict
+	}
+	j.note("rank %d %s", root.Task, root.Verdict)
+	return root
+}
+
 // peersNotice is how long other ranks may take to notice that a rank has ended: until they next wait for it.
 const peersNotice = time.Minute
 
@@ -190,14 +207,7 @@ const peersNotice = time.Minute
 // cause. Only the words of the rank itself say that: where a launcher or the service tells that a connection has closed, it is
 // that of a host, or one to the service.
 func (j *Job) leftEarly(ev died) *Failure {
-	text, _ := strings.CutPrefix(ev.Cause.Text, raisedWords)
-	if !ev.raised {
-		text = ""
-	}
-	if e, ok := j.exceptions.last[ev.Task]; ok && e.lifetime == ev.lifetime {
-		text = e.Text
-	}
-	if !diagnose.BrokenByPeer(text) {
+	if !diagnose.BrokenByPeer(j.exceptionOf(ev)) {
 		return nil
 	}
 	for _, e := range j.exceptions.ended {
@@ -205,6 +215,38 @@ func (j *Job) leftEarly(ev died) *Failure {
 			how := fmt.Sprintf("exited at %s with code 0 without saying goodbye", e.at.Format(time.TimeOnly))
 			return &Failure{Task: e.Task, Attempt: e.Attempt, Life: e.Life, After: e.After, Verdict: how, At: e.at}
 		}
+	}
+	return nil
+}
+
+// exceptionOf is what a rank has raised that has ended, or empty.
+func (j *Job) exceptionOf(ev died) string {
+	if e, ok := j.exceptions.last[ev.Task]; ok && e.lifetime == ev.lifetime {
+		return e.Text
+	}
+	if text, ok := strings.CutPrefix(ev.Cause.Text, raisedWords); ok && ev.raised {
+		return text
+	}
+	return ""
+}
+
+// stoppedFirst is the rank that a signal has stopped, the lowest of them, while another one has ended with an error, or nil
+// (D-RC-4). Nothing ends a stopped rank; what is seen first is the end of a rank that has given it up. Where that one has raised
+// an exception, it must tell of a peer.
+func (j *Job) stoppedFirst(ev died) *Failure {
+	raised := j.exceptionOf(ev)
+	gaveUp := diagnose.BrokenByPeer(raised) || raised == "" && ev.Cause.Text == "" && ev.Cause.Signal == 0 && ev.Cause.Code != 0
+	if !gaveUp {
+		return nil
+	}
+	for task, p := range j.plan.tasks {
+		r := j.hangs.ranks[task]
+		if task == ev.Task || p.phase != running || r.Class != diagnose.ClassStopped || r.Traced {
+			continue
+		}
+		since := j.begun.Add(r.Since)
+		how := fmt.Sprintf("has been stopped by a signal since %s", since.Format(time.TimeOnly))
+		return &Failure{Task: task, Attempt: j.plan.attempt, Life: p.life, Verdict: how, At: since}
 	}
 	return nil
 }

@@ -271,6 +271,53 @@ func TestLostHostBlamesNoEarlyExit(t *testing.T) {
 	}
 }
 
+// A rank that a signal has stopped cannot end. Those that wait for it do.
+func TestStoppedRankIsFirst(t *testing.T) {
+	clause.Cite(t, "D-RC-4")
+	const lost = "OSError: connection closed by peer"
+	stopped := diagnose.Condition{Class: diagnose.ClassStopped, Since: 10 * time.Second}
+	held := stopped
+	held.Traced = true
+	for _, c := range []struct {
+		name   string
+		rank   int // in that condition
+		of     diagnose.Condition
+		cause  Cause
+		raised string
+		blamed bool
+	}{
+		{"its peer gives it up", 2, stopped, Cause{Code: 1}, "", true},
+		{"its peer loses the connection", 2, stopped, Cause{Code: 1}, lost, true},
+		{"another exception", 2, stopped, Cause{Code: 1}, "ValueError: bad sample 17", false},
+		{"a crash", 2, stopped, Cause{Signal: syscall.SIGSEGV}, "", false},
+		{"a lost host", 2, stopped, Cause{Text: "its host is lost"}, "", false},
+		{"a good end", 2, stopped, Cause{}, "", false},
+		{"a debugger", 2, held, Cause{Code: 1}, "", false},
+		{"nobody is stopped", 2, diagnose.Condition{Class: diagnose.ClassMoving}, Cause{Code: 1}, "", false},
+		{"it was stopped itself", 1, stopped, Cause{Code: 1}, "", false},
+		{"it has ended", 0, stopped, Cause{Code: 1}, "", false},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			j := &Job{begun: time.Now(), plan: newPlan(3, 0, RestartNever, true)}
+			j.plan.begin()
+			j.plan.tasks[0].phase = gone
+			j.hangs.keep(diagnose.RankEvidence{Rank: c.rank, Condition: c.of})
+			ev := died{lifetime: j.lifetime(1), Cause: c.cause}
+			if c.raised != "" {
+				j.exceptions.last = map[int]printed{1: {raised: raised{lifetime: ev.lifetime, Text: c.raised}}}
+			}
+			f := j.stoppedFirst(ev)
+			if (f != nil) != c.blamed {
+				t.Fatalf("stoppedFirst() = %v; want a failure: %v", f, c.blamed)
+			}
+			want := "rank 2: has been stopped by a signal since " + j.begun.Add(stopped.Since).Format(time.TimeOnly)
+			if f != nil && f.String() != want {
+				t.Errorf("stoppedFirst() = %q; want %q", f, want)
+			}
+		})
+	}
+}
+
 // Another process that joins as a rank is what ended the job, and not the end of the first, which the service has told to end.
 func TestTwoProcessesOfOneRank(t *testing.T) {
 	clause.Cite(t, "D-SC-21")
