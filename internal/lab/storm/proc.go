@@ -158,12 +158,12 @@ func (p *proc) exit(fate string) bool {
 	port := p.port
 	p.mu.Unlock()
 	p.world.note("task %d life %d: %s", p.task, p.life, fate)
+	if p.place != nil {
+		p.place.kill() // first: a process that is killed says no goodbye
+	}
 	close(p.quit)
 	if port != nil {
 		port.close()
-	}
-	if p.place != nil {
-		p.place.kill()
 	}
 	return true
 }
