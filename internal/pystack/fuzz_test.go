@@ -2,6 +2,7 @@ package pystack
 
 import (
 	"encoding/binary"
+	"strings"
 	"testing"
 
 	"github.com/serry-dev/serry/internal/lab/clause"
@@ -142,8 +143,13 @@ func TestRuns(t *testing.T) {
 			t.Errorf("parseRuns(%q) = %d, %v; want %d", text, runs, err, want)
 		}
 	}
-	if got, err := parseTask([]byte("17 (a (b) c) S 1 17 17 0 -1")); err != nil || got != (task{"a (b) c", Asleep}) {
-		t.Errorf("parseTask() = %+v, %v", got, err)
+	const short = "17 (a (b) c) S 1 17 17 0 -1"
+	if got, err := parseTask([]byte(short)); err != nil || got != (task{"a (b) c", Asleep, -1}) {
+		t.Errorf("parseTask(%q) = %+v, %v", short, got, err)
+	}
+	long := "17 (a (b) c) R 1" + strings.Repeat(" 0", 34) + " 3 0 0\n"
+	if got, err := parseTask([]byte(long)); err != nil || got != (task{"a (b) c", Running, 3}) {
+		t.Errorf("parseTask(%q) = %+v, %v", long, got, err)
 	}
 }
 

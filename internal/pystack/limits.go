@@ -39,3 +39,15 @@ func (b *budget) Read(address uint64, p []byte) error {
 	b.size -= len(p)
 	return b.memory.Read(address, p)
 }
+
+// readPages implements [bulkReader], as one read.
+func (b *budget) readPages(at []uint64, into []*page) int {
+	bulk, ok := b.memory.(bulkReader)
+	if size := len(at) * pageSize; !ok || b.reads < 1 || size > b.size {
+		return 0
+	}
+	b.reads--
+	n := bulk.readPages(at, into)
+	b.size -= n * pageSize
+	return n
+}

@@ -95,7 +95,13 @@ func Read(pid int) (*Stacks, error) {
 func (p *Process) Version() Version { return p.python.version }
 
 // Read reads the stacks of all Python threads.
-func (p *Process) Read() (*Stacks, error) {
+func (p *Process) Read() (s *Stacks, err error) {
+	var by tracer
+	by.run(func() { s, err = p.readBy(&by) })
+	return s, err
+}
+
+func (p *Process) readBy(by *tracer) (*Stacks, error) {
 	r := newReader(newBudget(remote(p.pid)), &p.python.layout)
 	states, more, err := p.threadStates(r)
 	if err != nil {
@@ -104,7 +110,7 @@ func (p *Process) Read() (*Stacks, error) {
 	holders := p.lockHolders(r, states)
 	s := &Stacks{PID: p.pid, Python: p.python.version.String(), More: more, Threads: []Thread{}}
 	for _, t := range states {
-		if thread, ok := p.thread(r, t); ok {
+		if thread, ok := p.thread(by, r, t); ok {
 			thread.HoldsLock = slices.Contains(holders, t.address)
 			s.Threads = append(s.Threads, thread)
 		}
@@ -164,7 +170,7 @@ func (p *Process) lockHolders(r *reader, states []threadState) []uint64 {
 // thread reads one thread; ok is false if it has ended or left Python. Only a thread that does not run while
 // it is read has a stack that can be trusted: of those that ran, a third of the stacks that looked right, and looked the
 // same twice, were mixtures of two.
-func (p *Process) thread(r *reader, t threadState) (thread Thread, ok bool) {
+func (p *Process) thread(by *tracer, r *reader, t threadState) (thread Thread, ok bool) {
 	var frames []Frame
 	var deeper bool
 	walk := func() (err error) {
@@ -173,7 +179,8 @@ func (p *Process) thread(r *reader, t threadState) (thread Thread, ok bool) {
 	}
 	before, err := p.asleep(t, walk)
 	if errors.Is(err, errRan) {
-		err = p.stopped(t, walk)
+		by.leave(before.processor)
+		err = p.stopped(by, t, walk)
 	}
 	thread = Thread{ID: t.native, Name: before.name, State: before.state, Frames: []Frame{}}
 	switch {
@@ -227,11 +234,11 @@ func (p *Process) asleep(t threadState, walk func() error) (before task, err err
 }
 
 // stopped walks a stack while the thread is held.
-func (p *Process) stopped(t threadState, walk func() error) error {
+func (p *Process) stopped(by *tracer, t threadState, walk func() error) error {
 	var failed error
 	for range attempts {
 		failed = nil
-		if err := whileStopped(p.pid, t.native, func() { failed = walk() }); err != nil {
+		if err := by.hold(p.pid, t.native, func() { failed = walk() }); err != nil {
 			return err
 		}
 		if !errors.Is(failed, errTorn) {
@@ -293,6 +300,18 @@ func (r remote) Read(address uint64, p []byte) error {
 	return nil
 }
 
+// readPages implements [bulkReader].
+func (r remote) readPages(at []uint64, into []*page) int {
+	to, from := make([]unix.Iovec, len(at)), make([]unix.RemoteIovec, len(at))
+	for i, address := range at {
+		to[i].Base = &into[i].bytes[0]
+		to[i].SetLen(pageSize)
+		from[i] = unix.RemoteIovec{Base: uintptr(address), Len: pageSize}
+	}
+	n, _ := unix.ProcessVMReadv(int(r), to, from, 0) // those that are not read now are read one by one, which tells why not
+	return max(n, 0) / pageSize
+}
+
 // What is read of the list of mappings, and how much at once.
 const (
 	maxMaps    = 64 << 20
@@ -304,6 +323,7 @@ const (
 func locatePython(pid int) (interpreter, error) {
 	memory := &pages{memory: newBudget(remote(pid))}
 	memory.begin() // the executable and libraries stay where they are
+	defer memory.end()
 	if p, err := findLinked(memory, executableOf(pid)); err == nil {
 		return p, nil
 	}

@@ -17,35 +17,40 @@ const (
 	stopPause  = 20 * time.Microsecond  // between two looks
 )
 
-// whileStopped holds a thread while f runs. Threads of the process that sleep are left alone: a stop would end some
-// system calls early, and with them perhaps the very hang that is to be seen.
+// A tracer holds threads of other processes.
 //
-// The kernel knows a tracer by its thread, so all of it happens on one thread, which ends if the other one could not be
-// let go: then the kernel lets it go.
-func whileStopped(pid, tid int, f func()) error {
-	result := make(chan error)
+// The kernel knows a tracer by its thread. So all that it does happens on one thread, which ends if it could not let go of another one:
+// then the kernel does.
+type tracer struct {
+	holds bool // a thread that did not stop in time, and cannot be let go by a call before it does
+}
+
+// run calls f on the thread of the tracer.
+func (t *tracer) run(f func()) {
+	done := make(chan struct{})
 	go func() {
+		defer close(done)
 		runtime.LockOSThread()
 		if unix.Gettid() == unix.Getpid() {
 			// The main thread never ends. It is kept busy here, so that the next goroutine has another one.
-			result <- whileStopped(pid, tid, f)
+			t.run(f)
 			runtime.UnlockOSThread()
 			return
 		}
-		err := trace(pid, tid, f)
-		if !errors.Is(err, errHeld) {
+		f()
+		if !t.holds {
 			runtime.UnlockOSThread()
 		}
-		result <- err
 	}()
-	return <-result
+	<-done
 }
 
-// errHeld says that a thread did not stop in time, so that it cannot be let go by a call.
+// errHeld says that a thread did not stop in time.
 var errHeld = errors.New("running, and did not stop")
 
-// trace stops a thread, calls f, and lets the thread go.
-func trace(pid, tid int, f func()) error {
+// hold stops a thread, calls f, and lets the thread go. Threads of the process that sleep are left alone: a stop would end some
+// system calls early, and with them perhaps the very hang that is to be seen.
+func (t *tracer) hold(pid, tid int, f func()) error {
 	switch err := unix.PtraceSeize(tid); {
 	case err == unix.ESRCH:
 		return fs.ErrNotExist
@@ -57,10 +62,29 @@ func trace(pid, tid int, f func()) error {
 	}
 	signal, err := awaitStop(pid, tid)
 	if err != nil {
+		t.holds = t.holds || errors.Is(err, errHeld)
 		return err
 	}
 	f()
 	return detach(tid, signal)
+}
+
+// leave has the tracer go to another processor, if it is on this one and may use others. A thread that waits for this processor would
+// stop here, and be woken here when it is let go: in the place of its tracer, for milliseconds.
+func (t *tracer) leave(processor int) {
+	var mine uint32
+	if _, _, errno := unix.RawSyscall(unix.SYS_GETCPU, uintptr(unsafe.Pointer(&mine)), 0, 0); errno != 0 || int(mine) != processor {
+		return
+	}
+	var all unix.CPUSet
+	if unix.SchedGetaffinity(0, &all) != nil {
+		return
+	}
+	others := all
+	others.Clear(processor)
+	if others.Count() > 0 && unix.SchedSetaffinity(0, &others) == nil {
+		_ = unix.SchedSetaffinity(0, &all) // it may use them all again
+	}
 }
 
 // awaitStop returns when a thread is held, with the signal that it was about to get, which a tracer has to pass on; 0:

@@ -33,8 +33,9 @@ var states = map[byte]State{
 
 // A task is what the kernel says of a thread.
 type task struct {
-	name  string
-	state State
+	name      string
+	state     State
+	processor int // that it is on, was on last, or waits for; -1: not known
 }
 
 // Room for files of a thread in /proc/PID/task/TID.
@@ -53,15 +54,23 @@ func readTask(pid, tid int) (task, error) {
 	return parseTask(text)
 }
 
-// parseTask reads /proc/PID/task/TID/stat: number (name) state ...
+// processorField is where /proc/PID/task/TID/stat has the processor, counted after the name.
+const processorField = 36
+
+// parseTask reads /proc/PID/task/TID/stat: number (name) state ... processor ...
 func parseTask(text []byte) (task, error) {
 	from, to := bytes.IndexByte(text, '('), bytes.LastIndexByte(text, ')')
 	if from < 0 || to < from || to+2 >= len(text) {
 		return task{}, errors.New("the kernel does not tell the state of a thread")
 	}
-	t := task{name: string(text[from+1 : to]), state: states[text[to+2]]}
+	t := task{name: string(text[from+1 : to]), state: states[text[to+2]], processor: -1}
 	if t.state == "" {
 		return task{}, fmt.Errorf("a thread in the unknown state %q", text[to+2])
+	}
+	if fields := bytes.Fields(text[to+2:]); len(fields) > processorField {
+		if n, err := strconv.Atoi(string(fields[processorField])); err == nil {
+			t.processor = n
+		}
 	}
 	return t, nil
 }
