@@ -424,7 +424,7 @@ func (e *Engine) Frame(l *link.Link, h link.Header, payload []byte) {
 		e.log.Warn("frame of a transfer refused", "peer", l.Peer().Task, "err", err)
 		return
 	}
-	p.do(func() { p.receive(l, messages) })
+	p.doHere(func() { p.receive(l, messages) })
 }
 
 // returned takes a frame that says that the peer has closed an arena.

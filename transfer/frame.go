@@ -102,10 +102,14 @@ func appendText(b []byte, s string) []byte {
 // which checks what it means.
 func parseMessages(kind match.Kind, b []byte) ([]match.Message, error) {
 	const least = 50 // bytes of the shortest message
-	list := make([]match.Message, 0, len(b)/least+1)
+	var list []match.Message
 	r := reader{rest: b}
 	for len(r.rest) > 0 && !r.failed {
-		list = append(list, r.message(kind))
+		m := r.message(kind)
+		if list == nil { // the messages of a frame are much alike
+			list = make([]match.Message, 0, len(b)/max(least, len(b)-len(r.rest))+1)
+		}
+		list = append(list, m)
 	}
 	if r.failed {
 		return nil, errMalformed

@@ -168,7 +168,7 @@ func (g *Group) Cancel(cause error) {
 // each calls f for the operations of the group, on the goroutines of their peers.
 func (g *Group) each(f func(*operation)) {
 	for _, p := range peersOf(g.ops) {
-		p.do(func() {
+		p.doHere(func() {
 			for _, o := range g.ops {
 				if o.peer == p {
 					f(o)

@@ -85,6 +85,25 @@ func (p *peer) now() match.Time { return p.engine.now() }
 // do queues something for the goroutine of the peer. It never blocks, so goroutines of links may call it.
 func (p *peer) do(f func()) { p.try(f) }
 
+// doHere is do by the goroutine of the caller, unless another one is at it: for what is short, and often comes alone. What comes meanwhile is left
+// to the goroutine of the peer.
+func (p *peer) doHere(f func()) {
+	p.mu.Lock()
+	if p.mu.closed || p.mu.running {
+		p.mu.Unlock()
+		p.do(f)
+		return
+	}
+	p.mu.inbox = append(p.mu.inbox, f)
+	p.mu.running = true
+	p.engine.work.Add(1)
+	p.mu.Unlock()
+	defer p.engine.work.Done()
+	if p.step() {
+		p.engine.work.Go(p.run)
+	}
+}
+
 // try is do. It is false if the peer is closed: then nothing is queued.
 func (p *peer) try(f func()) bool {
 	p.mu.Lock()
@@ -102,25 +121,32 @@ func (p *peer) try(f func()) bool {
 
 // run takes from the inbox until it is empty.
 func (p *peer) run() {
-	for {
-		need := p.need()
-		p.mu.Lock()
-		batch := p.mu.inbox
-		p.mu.inbox = nil
-		p.mu.running = len(batch) > 0
-		p.mu.need = need
-		p.mu.Unlock()
-		if len(batch) == 0 {
-			return
-		}
-		for _, f := range batch {
-			f()
-			p.perform()
-		}
-		p.flush()
-		p.flushAsks()
-		p.setTimer()
+	for p.step() {
 	}
+}
+
+// step does what is in the inbox, and says whether there is more.
+func (p *peer) step() bool {
+	for _, f := range p.takeInbox() {
+		f()
+		p.perform()
+	}
+	p.flush()
+	p.flushAsks()
+	p.setTimer()
+	need := p.need()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.mu.running, p.mu.need = len(p.mu.inbox) > 0, need
+	return p.mu.running
+}
+
+func (p *peer) takeInbox() []func() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	batch := p.mu.inbox
+	p.mu.inbox = nil
+	return batch
 }
 
 // need says what the link is needed for. A transfer whose halves have not met goes on without it when it comes back; so does the

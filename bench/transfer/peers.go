@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net"
 	"os/exec"
@@ -12,6 +13,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/serry-dev/serry/bench/internal/proc"
 	"github.com/serry-dev/serry/memory"
 	"github.com/serry-dev/serry/transfer"
 )
@@ -37,8 +39,8 @@ func (n *near) peers(ctx context.Context, p plan, s section) (list []*peer, err 
 	switch s.lanes {
 	case 1: // small buffers have a connection of their own
 		list = append(list,
-			latency(rawTrip, func() ([]time.Duration, error) { return n.raw.trips(p.trips) }),
-			latency(ourSmall, func() ([]time.Duration, error) { return n.each(ctx, memory.Of(make([]byte, smallBytes)), p.trips) }))
+			latency(rawTrip, n.apart(func() ([]time.Duration, error) { return n.raw.trips(p.trips) })),
+			latency(ourSmall, n.apart(func() ([]time.Duration, error) { return n.each(ctx, memory.Of(make([]byte, smallBytes)), p.trips) })))
 	case 4:
 		list = append(list, latency(ourGroup, func() ([]time.Duration, error) { return once(n.group(ctx, p.group)) }),
 			latency(besideUrgent, func() ([]time.Duration, error) { return n.beside(ctx, transfer.Urgent) }),
@@ -48,6 +50,25 @@ func (n *near) peers(ctx context.Context, p plan, s section) (list []*peer, err 
 		}
 	}
 	return n.addJAX(ctx, p, s, list)
+}
+
+// apart has both processes run on a processor each, as they do on two hosts. Otherwise they meet on one processor in some rounds, where 1 KiB
+// comes back in a third of the time.
+func (n *near) apart(f func() ([]time.Duration, error)) func() ([]time.Duration, error) {
+	return func() (took []time.Duration, err error) {
+		all, _, last, err := proc.SplitCPUs()
+		if err != nil {
+			return nil, err
+		}
+		first, err := proc.FirstCPUs(1)
+		if err == nil {
+			err = errors.Join(first.Pin(n.far.PID), last.PinSelf())
+		}
+		if err == nil {
+			took, err = f()
+		}
+		return took, errors.Join(err, all.Pin(n.far.PID), all.PinSelf())
+	}
 }
 
 func once(d time.Duration, err error) ([]time.Duration, error) { return []time.Duration{d}, err }

@@ -93,8 +93,11 @@ func SplitCPUs() (all, most, last CPUs, err error) {
 }
 
 // PinSelf keeps all threads of this process on the processors. Threads to come inherit it.
-func (c CPUs) PinSelf() error {
-	tasks, err := os.ReadDir("/proc/self/task")
+func (c CPUs) PinSelf() error { return c.Pin(os.Getpid()) }
+
+// Pin is PinSelf for any process.
+func (c CPUs) Pin(pid int) error {
+	tasks, err := os.ReadDir(fmt.Sprintf("/proc/%d/task", pid))
 	if err != nil {
 		return err
 	}
@@ -103,7 +106,7 @@ func (c CPUs) PinSelf() error {
 		if err != nil {
 			return err
 		}
-		if err := unix.SchedSetaffinity(tid, &c.set); err != nil {
+		if err := unix.SchedSetaffinity(tid, &c.set); err != nil && err != unix.ESRCH { // it has ended
 			return fmt.Errorf("pin to processors %v: %w", c.List, err)
 		}
 	}
