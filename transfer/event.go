@@ -239,6 +239,10 @@ func (p *Promise) Bind(to *Event) bool {
 	}
 	e := p.event
 	e.pool.satisfied(e, false)
+	if to.State().ended() {
+		e.end(to.Err())
+		return true
+	}
 	to.onRecorded(func() {
 		if state, marks := to.recording(); state == Recorded {
 			e.advance(Recorded, marks, nil)

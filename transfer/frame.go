@@ -120,6 +120,8 @@ func parseMessages(kind match.Kind, b []byte) ([]match.Message, error) {
 // A reader takes fields from the payload of a frame. After the first that is missing or wrong all are zero.
 type reader struct {
 	rest   []byte
+	owned  bool // rest is memory of its own, which messages may keep
+	last   string
 	failed bool
 }
 
@@ -197,7 +199,10 @@ func (r *reader) data(n int64) []byte {
 		r.failed = true
 		return nil
 	}
-	return bytes.Clone(r.take(int(n)))
+	if !r.owned {
+		r.rest, r.owned = bytes.Clone(r.rest), true // once for all messages of a frame
+	}
+	return r.take(int(n))
 }
 
 func (r *reader) text() string {
@@ -206,5 +211,8 @@ func (r *reader) text() string {
 		r.failed = true
 		return ""
 	}
-	return string(r.take(n))
+	if text := r.take(n); string(text) != r.last { // buffers that are sent together are mostly alike
+		r.last = string(text)
+	}
+	return r.last
 }

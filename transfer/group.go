@@ -165,13 +165,19 @@ func (g *Group) Cancel(cause error) {
 	g.each(func(o *operation) { o.peer.cancel(o, v) })
 }
 
+// fewOps is how many operations are begun before the peer hears of them.
+const fewOps = 32
+
 // each calls f for the operations of the group, on the goroutines of their peers.
 func (g *Group) each(f func(*operation)) {
 	for _, p := range peersOf(g.ops) {
 		p.doHere(func() {
-			for _, o := range g.ops {
+			for i, o := range g.ops {
 				if o.peer == p {
 					f(o)
+				}
+				if i%fewOps == fewOps-1 {
+					p.perform()
 				}
 			}
 		})

@@ -265,7 +265,11 @@ func (p *peer) tell(t match.Tell) {
 		}
 	}
 	n := len(p.outbox)
-	if n == 0 || p.outbox[n-1].kind != m.Kind || len(p.outbox[n-1].payload) >= most {
+	if n > 0 && len(p.outbox[n-1].payload) >= most {
+		p.flush() // the peer can begin with it
+		n = 0
+	}
+	if n == 0 || p.outbox[n-1].kind != m.Kind {
 		p.outbox = append(p.outbox, frame{m.Kind, p.emptyPayload()})
 		n++
 	}

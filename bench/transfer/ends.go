@@ -33,6 +33,7 @@ const (
 	orders     = 1 // the namespace of what the far process is told to receive: how many buffers, and of how many bytes
 	digests    = 2 // and of digests that it sends back, when it is told to receive none
 	bulks      = 3 // and of large buffers that it receives beside all else
+	readies    = 4 // and of a byte that says that it is ready to receive what it was told
 
 	activationBytes = 64 << 10 // of what goes from one stage of a pipeline to the next
 	activations     = 50       // in a round
@@ -113,7 +114,15 @@ func serve(ctx context.Context, p *pair.Pair, size int64) error {
 				into[i] = data[uint64(i)*bytes:][:bytes]
 			}
 		}
-		if err := wait(ctx, p, receives(transfer.Key{Seq: key}, into, p)); err != nil {
+		g, err := p.Transfer(ctx, receives(transfer.Key{Seq: key}, into, p))
+		if err != nil {
+			return err
+		}
+		b := buffer(p, memory.Of([]byte{1}), farProcess, p.Pool().Ready())
+		if err := wait(ctx, p, []transfer.Op{{Key: transfer.Key{Namespace: readies, Seq: n}, Src: farProcess, Dst: nearProcess, Buffer: b}}); err != nil {
+			return err
+		}
+		if err := g.Done().Wait(ctx); err != nil {
 			return err
 		}
 		key += count
@@ -239,10 +248,14 @@ func (n *near) close() error {
 	return err
 }
 
-// order tells the far process what to receive. It does not wait.
+// order tells the far process what to receive, and waits until it is ready for that.
 func (n *near) order(ctx context.Context, count int, size int64) error {
 	b := binary.LittleEndian.AppendUint64(binary.LittleEndian.AppendUint64(nil, uint64(count)), uint64(size))
 	_, err := n.pair.Transfer(ctx, ops(transfer.Key{Namespace: orders, Seq: n.orders}, [][]byte{b}, n.pair, n.pair.Pool().Ready()))
+	if err == nil && count > 0 {
+		b := buffer(n.pair, memory.Of(make([]byte, 1)), nearProcess, nil)
+		err = wait(ctx, n.pair, []transfer.Op{{Key: transfer.Key{Namespace: readies, Seq: n.orders}, Src: farProcess, Dst: nearProcess, Buffer: b}})
+	}
 	n.orders++
 	return err
 }

@@ -42,7 +42,7 @@ func (n *near) peers(ctx context.Context, p plan, s section) (list []*peer, err 
 			latency(rawTrip, n.apart(func() ([]time.Duration, error) { return n.raw.trips(p.trips) })),
 			latency(ourSmall, n.apart(func() ([]time.Duration, error) { return n.each(ctx, memory.Of(make([]byte, smallBytes)), p.trips) })))
 	case 4:
-		list = append(list, latency(ourGroup, func() ([]time.Duration, error) { return once(n.group(ctx, p.group)) }),
+		list = append(list, latency(ourGroup, again(func() (time.Duration, error) { return n.group(ctx, p.group) })),
 			latency(besideUrgent, func() ([]time.Duration, error) { return n.beside(ctx, transfer.Urgent) }),
 			latency(besideBulk, func() ([]time.Duration, error) { return n.beside(ctx, transfer.Bulk) }))
 		if list, err = n.addLibraries(ctx, p, list); err != nil {
@@ -71,7 +71,20 @@ func (n *near) apart(f func() ([]time.Duration, error)) func() ([]time.Duration,
 	}
 }
 
-func once(d time.Duration, err error) ([]time.Duration, error) { return []time.Duration{d}, err }
+// again measures what takes milliseconds, and the first time longer, a few times in a round.
+func again(f func() (time.Duration, error)) func() ([]time.Duration, error) {
+	const times = 5
+	return func() (took []time.Duration, err error) {
+		for range times {
+			d, err := f()
+			if err != nil {
+				return nil, err
+			}
+			took = append(took, d)
+		}
+		return took, nil
+	}
+}
 
 // copiers is how many goroutines of an engine copy memory.
 func copiers() int { return min(4, runtime.GOMAXPROCS(0)) }

@@ -140,7 +140,7 @@ func (n *near) addJAX(ctx context.Context, p plan, s section, list []*peer) ([]*
 	case 4:
 		list = append(list,
 			latency(jaxSmall, func() ([]time.Duration, error) { return best.each(p.trips / 10) }),
-			latency(jaxGroup, func() ([]time.Duration, error) { return once(best.pull(p.group, smallBytes)) }))
+			latency(jaxGroup, again(func() (time.Duration, error) { return best.pull(p.group, smallBytes) })))
 	case bestLanes:
 		from, err := n.pullFromJAX(ctx, large, lanes, chunk)
 		if err != nil {
