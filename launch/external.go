@@ -179,6 +179,8 @@ func (s *external) account() *goodput.Account { return nil }
 
 func (s *external) publish(key string, value []byte) { s.store.publish(key, value) }
 
+func (s *external) settle() { s.store.settle() }
+
 func (s *external) gather(ctx context.Context, q wire.Inquiry) (wire.Gathered, error) {
 	return gather(ctx, s.line, q)
 }

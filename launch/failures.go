@@ -46,7 +46,9 @@ func (fs *failures) sorted() (first *Failure, later []*Failure) {
 	}
 	first, later = fs.all[at], slices.Delete(slices.Clone(fs.all), at, at+1)
 	if first.Verdict != "" { // how its process then ended is no other failure
-		later = slices.DeleteFunc(later, func(f *Failure) bool { return f.Task == first.Task && f.Attempt == first.Attempt && f.Life == first.Life })
+		later = slices.DeleteFunc(later, func(f *Failure) bool {
+			return f.Task == first.Task && f.Attempt == first.Attempt && f.Life == first.Life
+		})
 	}
 	first.Together = nil
 	for _, f := range later {

@@ -521,6 +521,8 @@ func (j *Job) rush(s signalled, told bool) bool {
 // closeAll ends everything that is not a task.
 func (j *Job) closeAll() {
 	if j.cfg.Directory != nil && j.service.lost() == nil {
+		j.publishFailure(j.service.view().Epoch)
+		j.service.settle() // the directory asks the service
 		j.cfg.Directory.Closes()
 	}
 	j.here.close()

@@ -19,9 +19,11 @@ type publisher struct {
 	next chan storedValue
 }
 
+// A storedValue is what a publisher does next: it stores a value, or says that it has stored those before.
 type storedValue struct {
-	key   string
-	value []byte
+	key    string
+	value  []byte
+	stored chan struct{} // or nil; to be closed instead
 }
 
 // publishTimeout is how long storing a value may take. The service may be in an outage.
@@ -34,7 +36,11 @@ func newPublisher(line client.Transport) *publisher {
 		for {
 			select {
 			case n := <-p.next:
-				storeValue(ctx, p.line, n)
+				if n.stored != nil {
+					close(n.stored)
+				} else {
+					storeValue(ctx, p.line, n)
+				}
 			case <-ctx.Done():
 				return
 			}
@@ -49,7 +55,25 @@ func (p *publisher) publish(key string, value []byte) {
 	case <-p.next:
 	default:
 	}
-	p.next <- storedValue{key, value} // there is room
+	p.next <- storedValue{key: key, value: value} // there is room
+}
+
+// settlePatience is how long the end of a job waits for the last values to be stored.
+const settlePatience = time.Second
+
+// settle waits until the service has what was published, but not for long. Nothing may be published meanwhile.
+func (p *publisher) settle() {
+	stored, late := make(chan struct{}), time.NewTimer(settlePatience)
+	defer late.Stop()
+	select {
+	case p.next <- storedValue{stored: stored}:
+	case <-late.C:
+		return
+	}
+	select {
+	case <-stored:
+	case <-late.C:
+	}
 }
 
 // storeValue stores a value. One that cannot be stored is lost: the next one says more.

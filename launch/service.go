@@ -43,6 +43,9 @@ type service interface {
 	// publish has the service store a value, which commands such as why read. It does not wait until that is done.
 	publish(key string, value []byte)
 
+	// settle waits until what was published is stored, but not for long.
+	settle()
+
 	// used is how the time of the job was used so far, or nil: no steps were reported. account is that for the service of
 	// the next attempt; nil: the service keeps it itself.
 	used() *wire.GoodputStatus
@@ -143,6 +146,8 @@ func (s *hosted) news(time.Time, int) string { return "" }
 func (s *hosted) steady() time.Time { return s.begun }
 
 func (s *hosted) publish(key string, value []byte) { s.store.publish(key, value) }
+
+func (s *hosted) settle() { s.store.settle() }
 
 func (s *hosted) gather(ctx context.Context, q wire.Inquiry) (wire.Gathered, error) {
 	return gather(ctx, s.line, q)

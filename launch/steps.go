@@ -33,7 +33,7 @@ func (s *sampler) readStep(t *sampledTask) {
 		}
 	}
 	select {
-	case s.crew.steps <- storedValue{goodput.StepKeys + strconv.Itoa(t.Task), []byte(step.String())}:
+	case s.crew.steps <- storedValue{key: goodput.StepKeys + strconv.Itoa(t.Task), value: []byte(step.String())}:
 		t.step = string(text)
 	default: // the service does not take them now
 	}

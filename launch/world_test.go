@@ -703,6 +703,8 @@ func (s *skyService) fresh() <-chan struct{} {
 
 func (s *skyService) steady() time.Time { return time.Time{} }
 
+func (s *skyService) settle() {}
+
 func (s *skyService) publish(_ string, value []byte) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
