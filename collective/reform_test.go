@@ -199,7 +199,7 @@ func TestSummonedTooLate(t *testing.T) {
 }
 
 // A process that was restarted comes to the first meeting of its clique, and is called to the next clique from there. It takes its wish to
-// meet back: who comes to that meeting later waits for it, and does not form a clique with a process that is elsewhere.
+// meet back: a process that comes to that meeting later waits for it, and forms no clique with a process that is elsewhere.
 func TestSummonedLeavesTheMeeting(t *testing.T) {
 	clause.Cite(t, "CL-REC-9", "CL-RDV-11", "CL-DES-7")
 	inBubble(t, func(t *testing.T, w *world) {

@@ -183,7 +183,7 @@ func (j *Job) raisedAndLeft(ev raised) step {
 }
 
 // before is the failure that the first end of a rank follows from, as far as the launcher can tell, or else what the service says.
-// That only knows who has gone first.
+// The service only knows which rank has gone first.
 func (j *Job) before(ev died, verdict *Failure) *Failure {
 	var root *Failure
 	if verdict == nil {
@@ -231,8 +231,8 @@ func (j *Job) exceptionOf(ev died) string {
 }
 
 // stoppedFirst is the rank that a signal has stopped, the lowest of them, while another one has ended with an error, or nil
-// (D-RC-4). Nothing ends a stopped rank; what is seen first is the end of a rank that has given it up. Where that one has raised
-// an exception, it must tell of a peer.
+// (D-RC-4). Nothing ends a stopped rank; what is seen first is the end of a rank that has given it up. If that rank has raised
+// an exception, the exception must tell of a peer.
 func (j *Job) stoppedFirst(ev died) *Failure {
 	raised := j.exceptionOf(ev)
 	gaveUp := diagnose.BrokenByPeer(raised) || raised == "" && ev.Cause.Text == "" && ev.Cause.Signal == 0 && ev.Cause.Code != 0

@@ -138,7 +138,7 @@ func (n *Net) needs(peer serry.Life) Need {
 
 // evict makes room for the link to a peer: it closes the one that was idle for the longest of those that no family needs. If there is
 // none, a link gives its place that cannot be made, because its peer has no place for it; or the one that families have only waited by
-// for the longest, and for as long as tenure says. It says whether there was one. Who has waited for the longest takes the place.
+// for the longest, and for as long as tenure says. It says whether there was one. The peer that has waited for the longest takes the place.
 func (n *Net) evict(peer serry.Life, tenure time.Duration) bool {
 	now := n.now()
 	var victims [Needed]*Link

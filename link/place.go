@@ -6,7 +6,7 @@ import (
 	"github.com/serry-dev/serry"
 )
 
-// A queue has the peers that there was no place for when this process or the peer wanted a link. Who has waited for the longest gets the
+// A queue has the peers that there was no place for when this process or the peer wanted a link. The peer that has waited for the longest gets the
 // next place, so all get one in turn. A link needs a place at both ends: both count from when the last link between them went down, or from
 // when it was wanted for the first time, so both prefer it at about the same time.
 type queue map[serry.Life]*claim
@@ -17,11 +17,11 @@ type claim struct {
 }
 
 const (
-	keepPlace = 2 * lastRetry // for who waits: a little longer than the longest pause between two dials
+	keepPlace = 2 * lastRetry // of a peer that waits: a little longer than the longest pause between two dials
 	maxQueue  = 4096          // peers; more wait as well, but after all others
 )
 
-// find is the claim of a peer. Who has not asked for long has none.
+// find is the claim of a peer. A peer that has not asked for long has none.
 func (q queue) find(peer serry.Life, now time.Duration) *claim {
 	c := q[peer]
 	if c != nil && now-c.last > keepPlace {
@@ -56,7 +56,7 @@ func (q queue) before(a, b serry.Life, now time.Duration) bool {
 	return c.since == d.since && a.Compare(b) < 0
 }
 
-// hasPlace says whether there is a place for the link to a peer, besides those for who has waited for longer. If not, the peer waits from
+// hasPlace says whether there is a place for the link to a peer, besides those for peers that have waited for longer. If not, the peer waits from
 // now on. mu is held.
 func (n *Net) hasPlace(peer serry.Life) bool {
 	q, now := n.mu.queue, n.now()

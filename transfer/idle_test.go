@@ -227,7 +227,7 @@ func TestFullProcessesInACircle(t *testing.T) {
 }
 
 // Each of several processes waits for all others all the time, and there are fewer places for links than others. The links take turns:
-// no pair is left out, although all wait, and who has just lost its place asks for it again at once.
+// no pair is left out, although all wait, and a peer that has just lost its place asks for it again at once.
 func TestFewPlacesGoInTurn(t *testing.T) {
 	clause.Cite(t, "TR-COM-4", "TRT-232")
 	for _, some := range []struct{ processes, places int }{{3, 1}, {4, 2}, {5, 2}, {6, 3}} {
