@@ -537,8 +537,8 @@ func (g *Group) summon(from serry.Life, name uint64, generation uint32) {
 // endSummoned ends the meetings for the first clique of a lineage whose members form the next one; mu is held.
 func (g *Group) endSummoned(lineage uint64) {
 	for _, m := range g.mu.meetings {
-		if m.lineage == lineage && g.isSummoned(m) {
-			m.called = !m.ended
+		if m.lineage == lineage && !m.ended && g.isSummoned(m) {
+			m.called = true
 			g.finish(m, m.summoned())
 		}
 	}

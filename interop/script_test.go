@@ -89,7 +89,13 @@ func pm() []byte {
 // newScript starts a script that answers like a healthy server of one task.
 func newScript(t *testing.T) *script {
 	t.Helper()
-	return newScriptOn(t, unusedAddress(t))
+	for range 100 {
+		if l, err := net.Listen("tcp", unusedAddress(t)); err == nil { // else a test of another process has the port now
+			return serveScript(t, l)
+		}
+	}
+	t.Fatal("no port is free")
+	return nil
 }
 
 func newScriptOn(t *testing.T, addr string) *script {
@@ -98,6 +104,10 @@ func newScriptOn(t *testing.T, addr string) *script {
 	if err != nil {
 		t.Fatal(err)
 	}
+	return serveScript(t, l)
+}
+
+func serveScript(t *testing.T, l net.Listener) *script {
 	s := &script{addr: l.Addr().String(), serving: make(chan struct{}), calls: make(chan string, 1024), ended: make(chan string, 1024)}
 	s.mu.answers = map[string][]answer{
 		"RegisterTask": {registered(incarnation)},
