@@ -5,7 +5,7 @@
 //
 // Each row is a program: threads that sleep at the end of recursions (asleep.py), threads that never sleep and call
 // each other at random (busy.py), and a process of jax after a computation (withjax.py). Both readers read the same
-// process, five times each in turn. The reader of serry finds the Python in the process anew each time. py-spy is a command, so its time
+// process, in turn. The reader of serry finds the Python in the process anew each time. py-spy is a command, so its time
 // has that of starting it; a launcher that uses it pays for that. The last row has a command on both sides.
 //
 // A reading is right if it has what the program says of itself, or for threads that never sleep, if each function

@@ -24,25 +24,19 @@ type reading map[int][]pystack.Frame
 // A reader reads a process once.
 type reader func() (reading, error)
 
-// turn is how often a reader reads before it is the turn of the other one. A reader that holds threads leaves them waiting for each
-// other, for which the next one pays.
-const turn = 5
-
-// measure reads by both readers in turns, so that whatever changes on the machine changes for both. A reading that fails
+// measure reads by both readers in turn, so that whatever changes on the machine changes for both. A reading that fails
 // is a wrong one.
 func (r *row) measure(rounds int) error {
-	for done := 0; done < rounds; done += turn {
+	for round := range rounds {
 		for i, read := range []reader{r.ours, r.peer} {
-			for range min(turn, rounds-done) {
-				began := time.Now()
-				got, err := read()
-				r.took[i] = append(r.took[i], sheet.Millis(time.Since(began)))
-				if errors.Is(err, exec.ErrNotFound) || errors.Is(err, os.ErrNotExist) || len(r.took[0]) == 1 && err != nil {
-					return fmt.Errorf("%w; scripts/venvs.sh py-spy installs py-spy", err)
-				}
-				if err == nil && r.right(got) {
-					r.rightCounts[i]++
-				}
+			began := time.Now()
+			got, err := read()
+			r.took[i] = append(r.took[i], sheet.Millis(time.Since(began)))
+			if errors.Is(err, exec.ErrNotFound) || errors.Is(err, os.ErrNotExist) || round == 0 && i == 0 && err != nil {
+				return fmt.Errorf("%w; scripts/venvs.sh py-spy installs py-spy", err)
+			}
+			if err == nil && r.right(got) {
+				r.rightCounts[i]++
 			}
 		}
 	}

@@ -32,8 +32,7 @@ const (
 
 // Bars: what transfers must do, by what they are compared with in the same rounds.
 const (
-	leastOfSockets = 0.90 // with up to mostLanes; more are there for JAX
-	mostLanes      = 4
+	leastOfSockets = 0.90
 	leastOfCopies  = 0.85
 	mostTrips      = 1.5 // round trips, and
 	mostExtra      = 15  // microseconds more
@@ -76,7 +75,7 @@ func judge(s section, peers []*peer) (lines []line) {
 		switch {
 		case q.name == ours && s.way == overMemory:
 			c.Judge(fmt.Sprintf(">= %.2fx", leastOfCopies), c.Ratio >= leastOfCopies)
-		case q.name == ours && s.lanes <= mostLanes:
+		case q.name == ours:
 			c.Judge(fmt.Sprintf(">= %.2fx", leastOfSockets), c.Ratio >= leastOfSockets)
 		case q.name == ourSmall:
 			most := mostTrips*sheet.Median(find(rawTrip)) + mostExtra
