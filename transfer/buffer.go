@@ -90,14 +90,27 @@ func (b *Buffer) Use(ctx context.Context) (*Use, error) {
 	if err != nil {
 		return nil, err
 	}
-	err = h.hold(ctx, func() bool { return !h.mu.donating }, func() error {
-		h.mu.using++
-		return nil
-	})
+	if !h.useNow() {
+		err = h.hold(ctx, func() bool { return !h.mu.donating }, func() error {
+			h.mu.using++
+			return nil
+		})
+	}
 	if err != nil {
 		return nil, err
 	}
 	return &Use{buffer: h, region: b.memory.Region}, nil
+}
+
+// useNow takes a usage hold if nothing is in its way.
+func (b *Buffer) useNow() bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.mu.gone != "" || b.mu.donating {
+		return false
+	}
+	b.mu.using++
+	return true
 }
 
 // Memory is what the work may read. It stays until the work is done.

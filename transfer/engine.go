@@ -1,6 +1,7 @@
 package transfer
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"encoding/binary"
@@ -27,6 +28,8 @@ import (
 const (
 	defaultTimeout = 5 * time.Minute
 	maxRecords     = 4096
+
+	blockOps = 16 // operations of a group that share a piece of memory
 
 	// deviceLimit is how long Close waits for devices that copy: a copy takes milliseconds, and a device that hangs never ends it.
 	deviceLimit = 10 * time.Second
@@ -85,6 +88,7 @@ type Engine struct {
 	figures figures
 	owners  atomic.Pointer[map[serry.DeviceID]serry.TaskID] // the task that drives each device; nil means that of its number
 	shapes  shapes
+	lastRef atomic.Uint64
 
 	staging   staging // where parts are gathered that are sent
 	unpacking staging // where parts are received that do not lie in a row
@@ -97,8 +101,8 @@ type Engine struct {
 		tasks   map[serry.TaskID]serry.TaskInfo // as the service told last
 		peers   map[serry.Life]*peer
 		leaving map[*peer]bool // whose lives are over, while devices use memory of their operations
-		lastRef match.Ref
-		records []Record // the oldest first
+		records []Record       // the last ones
+		oldest  int            // the place of the oldest record, once there are as many as are kept
 		stagers map[serry.DeviceID]*stager
 	}
 }
@@ -285,43 +289,55 @@ func (e *Engine) Transfer(ctx context.Context, ops []Op) (*Group, error) {
 	}
 	defer trace.StartRegion(ctx, traceCall).End()
 	deadline := e.deadline(ctx)
-	g := &Group{engine: e}
+	g := &Group{engine: e, ops: make([]*operation, 0, len(ops))}
+	posted := e.now()
+	var p *peer // of the transfer before: that of the next one, mostly
+	var block []operation
 	for i, op := range ops {
-		o, err := e.prepare(ctx, op, deadline)
-		if err != nil {
+		if len(block) == 0 {
+			block = make([]operation, min(len(ops)-i, blockOps))
+		}
+		o := &block[0]
+		block = block[1:]
+		o.posted, o.peer = posted, p
+		if err := e.prepare(ctx, o, op, deadline); err != nil {
 			g.release(err)
 			return nil, fmt.Errorf("transfer %d of %d: %w", i, len(ops), err)
 		}
-		g.ops = append(g.ops, o)
+		g.ops, p = append(g.ops, o), o.peer
 	}
 	g.start()
 	g.watch(ctx)
 	return g, nil
 }
 
-// prepare checks an op, and takes what it needs in this process.
-func (e *Engine) prepare(ctx context.Context, op Op, deadline match.Time) (*operation, error) {
+// prepare makes an op an operation, which is new, but for when it was posted and its likely peer, or nil. It checks the op, and takes what it
+// needs in this process.
+func (e *Engine) prepare(ctx context.Context, o *operation, op Op, deadline match.Time) error {
 	src, known := e.owner(op.Src)
 	dst, alsoKnown := e.owner(op.Dst)
-	o := &operation{op: op, send: src == e.life.Task, posted: e.now()}
+	o.op, o.send = op, src == e.life.Task
 	remote := dst
 	if !o.send {
 		remote = src
 	}
 	switch {
 	case !known || !alsoKnown:
-		return nil, invalid("devices %d and %d: one is unknown", op.Src, op.Dst)
+		return invalid("devices %d and %d: one is unknown", op.Src, op.Dst)
 	case src == dst && o.send:
-		return nil, invalid("devices %d and %d are both of this process", op.Src, op.Dst)
+		return invalid("devices %d and %d are both of this process", op.Src, op.Dst)
 	case !o.send && dst != e.life.Task:
-		return nil, invalid("devices %d and %d are both of other processes", op.Src, op.Dst)
+		return invalid("devices %d and %d are both of other processes", op.Src, op.Dst)
 	}
-	var err error
-	if o.peer, err = e.peerOf(remote); err != nil {
-		return nil, err
+	if o.peer == nil || o.peer.life.Task != remote {
+		p, err := e.peerOf(remote)
+		if err != nil {
+			return err
+		}
+		o.peer = p
 	}
 	if err := o.take(ctx, e); err != nil {
-		return nil, err
+		return err
 	}
 	spec := o.buffer.Spec()
 	if o.packing != nil {
@@ -330,22 +346,17 @@ func (e *Engine) prepare(ctx context.Context, op Op, deadline match.Time) (*oper
 	shape, err := e.shapes.of(spec)
 	if err != nil {
 		o.drop(err)
-		return nil, err
+		return err
 	}
 	o.Op = match.Op{
 		Send: o.send, ID: match.ID{Namespace: op.Key.Namespace, Key: op.Key.Seq, Src: op.Src, Dst: op.Dst},
 		Shape: shape, Class: uint8(op.Class.link()), Deadline: deadline,
 	}
-	return o, nil
+	return nil
 }
 
 // newRef draws the name of an operation.
-func (e *Engine) newRef() match.Ref {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	e.mu.lastRef++
-	return e.mu.lastRef
-}
+func (e *Engine) newRef() match.Ref { return match.Ref(e.lastRef.Add(1)) }
 
 // release ends the operations of a group that does not begin.
 func (g *Group) release(err error) {
@@ -371,7 +382,7 @@ func (g *Group) start() {
 func (e *Engine) Records() []Record {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	return slices.Clone(e.mu.records)
+	return slices.Concat(e.mu.records[e.mu.oldest:], e.mu.records[:e.mu.oldest])
 }
 
 // record keeps a transfer that has ended.
@@ -379,10 +390,12 @@ func (e *Engine) record(r Record) {
 	e.figures.count(r)
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if len(e.mu.records) >= maxRecords {
-		e.mu.records = slices.Delete(e.mu.records, 0, maxRecords/4)
+	if len(e.mu.records) < maxRecords {
+		e.mu.records = append(e.mu.records, r)
+		return
 	}
-	e.mu.records = append(e.mu.records, r)
+	e.mu.records[e.mu.oldest] = r
+	e.mu.oldest = (e.mu.oldest + 1) % maxRecords
 }
 
 // correct notes the verdict of a send that had ended unconfirmed.
@@ -424,7 +437,13 @@ func (e *Engine) Frame(l *link.Link, h link.Header, payload []byte) {
 		e.log.Warn("frame of a transfer refused", "peer", l.Peer().Task, "err", err)
 		return
 	}
-	p.doHere(func() { p.receive(l, messages) })
+	if p.tryHere(func() { p.receive(l, messages) }) {
+		return
+	}
+	for i := range messages { // the payload belongs to the link
+		messages[i].Data = bytes.Clone(messages[i].Data)
+	}
+	p.do(func() { p.receive(l, messages) })
 }
 
 // returned takes a frame that says that the peer has closed an arena.

@@ -161,7 +161,11 @@ func (e *Event) advance(to State, marks []deviceMark, err error) bool {
 		}
 	}
 	if to.ended() {
-		calls = append(calls, e.mu.late...)
+		if len(calls) == 0 {
+			calls = e.mu.late
+		} else {
+			calls = append(calls, e.mu.late...)
+		}
 		e.mu.late, e.mu.waited = nil, nil
 		if e.mu.done != nil {
 			close(e.mu.done)
@@ -192,7 +196,9 @@ type Promise struct {
 // Event makes an event that nothing has happened to, and its promise. When the program drops the promise, the event fails
 // with ErrAbandoned.
 func (p *Pool) Event() (*Promise, *Event) {
-	promise, e := p.ownEvent()
+	e := &Event{pool: p}
+	p.opened(e)
+	promise := &Promise{event: e}
 	promise.cleanup = runtime.AddCleanup(promise, (*Event).abandon, e)
 	return promise, e
 }
@@ -200,9 +206,13 @@ func (p *Pool) Event() (*Promise, *Event) {
 // ownEvent is Event for a promise that this package keeps. It is not looked for by the garbage collector, which costs more than
 // all else about an event.
 func (p *Pool) ownEvent() (*Promise, *Event) {
-	e := &Event{pool: p}
-	p.opened(e)
-	return &Promise{event: e}, e
+	x := &struct {
+		event   Event
+		promise Promise
+	}{event: Event{pool: p}}
+	x.promise.event = &x.event
+	p.opened(&x.event)
+	return &x.promise, &x.event
 }
 
 // abandon fails the event of a promise that the garbage collector has found.

@@ -1,7 +1,6 @@
 package transfer
 
 import (
-	"bytes"
 	"encoding/binary"
 	"errors"
 	"math"
@@ -99,7 +98,7 @@ func appendText(b []byte, s string) []byte {
 }
 
 // parseMessages reads the messages of a frame. A peer may have sent anything: what is returned is safe to hand to a machine,
-// which checks what it means.
+// which checks what it means. Data that they carry are in the memory of the frame.
 func parseMessages(kind match.Kind, b []byte) ([]match.Message, error) {
 	const least = 50 // bytes of the shortest message
 	var list []match.Message
@@ -120,7 +119,6 @@ func parseMessages(kind match.Kind, b []byte) ([]match.Message, error) {
 // A reader takes fields from the payload of a frame. After the first that is missing or wrong all are zero.
 type reader struct {
 	rest   []byte
-	owned  bool // rest is memory of its own, which messages may keep
 	last   string
 	failed bool
 }
@@ -193,14 +191,11 @@ func (r *reader) count() int {
 	return n
 }
 
-// data are the bytes that an offer carries. They are copied: the frame belongs to the link.
+// data are the bytes that an offer carries. They belong to the frame.
 func (r *reader) data(n int64) []byte {
 	if n <= 0 || n > carriedBytes {
 		r.failed = true
 		return nil
-	}
-	if !r.owned {
-		r.rest, r.owned = bytes.Clone(r.rest), true // once for all messages of a frame
 	}
 	return r.take(int(n))
 }

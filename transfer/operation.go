@@ -189,7 +189,11 @@ func (o *operation) ready() *Event {
 		return o.peer.engine.pool.Error(o.failure)
 	}
 	waits := o.op.After
-	if o.send {
+	switch {
+	case !o.send:
+	case len(waits) == 0 && o.before == nil:
+		return o.buffer.Definition()
+	default:
 		waits = append([]*Event{o.buffer.Definition()}, waits...)
 	}
 	if o.before != nil {

@@ -88,20 +88,28 @@ func (p *peer) do(f func()) { p.try(f) }
 // doHere is do by the goroutine of the caller, unless another one is at it: for what is short, and often comes alone. What comes meanwhile is left
 // to the goroutine of the peer.
 func (p *peer) doHere(f func()) {
+	if !p.tryHere(f) {
+		p.do(f)
+	}
+}
+
+// tryHere is doHere, if it is false nothing was done.
+func (p *peer) tryHere(f func()) bool {
 	p.mu.Lock()
 	if p.mu.closed || p.mu.running {
 		p.mu.Unlock()
-		p.do(f)
-		return
+		return false
 	}
-	p.mu.inbox = append(p.mu.inbox, f)
-	p.mu.running = true
+	p.mu.running = true // the inbox is empty
 	p.engine.work.Add(1)
 	p.mu.Unlock()
 	defer p.engine.work.Done()
+	f()
+	p.perform()
 	if p.step() {
 		p.engine.work.Go(p.run)
 	}
+	return true
 }
 
 // try is do. It is false if the peer is closed: then nothing is queued.
@@ -254,9 +262,13 @@ type frame struct {
 func (p *peer) tell(t match.Tell) {
 	const most = link.ControlBytes - 32<<10 // the longest message has 17 KiB
 	m := t.Message
-	if m.Kind == match.Offer {
+	if o := p.ops[t.Ref]; m.Kind == match.Offer && o != nil {
 		p.setKnown(m.Number, true) // credit may come before the answer
-		if o := p.offered(m.Number); o != nil && t.Carry {
+		o.number = m.Number
+		if o.stager != nil {
+			p.setStages(m.Number)
+		}
+		if t.Carry {
 			o.path = ByLink
 			if o.starts == 0 { // else it is carried once more, because it was asked for
 				o.begin()
@@ -288,20 +300,11 @@ func (p *peer) emptyPayload() []byte {
 	return b[:0]
 }
 
-// offered notes the number of a send, and finds it.
-func (p *peer) offered(n match.Number) *operation {
-	ref, ok := p.machine.Sender(n)
-	if !ok {
-		return nil
-	}
-	o := p.ops[ref]
-	o.number = n
-	if o.stager != nil {
-		p.mu.Lock()
-		defer p.mu.Unlock()
-		p.mu.stages[n] = true
-	}
-	return o
+// setStages notes that a number is that of a send from a device.
+func (p *peer) setStages(n match.Number) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.mu.stages[n] = true
 }
 
 // stages says whether a number is that of a send from a device.
@@ -373,7 +376,7 @@ func (p *peer) admit(o *operation) {
 	o.defined = ready.State() == Complete
 	o.Ready = o.defined && p.locate(o)
 	p.ops[o.ref] = o
-	if err := p.machine.Post(p.now(), o.Op); err != nil {
+	if err := p.machine.Post(o.admitted, o.Op); err != nil {
 		delete(p.ops, o.ref)
 		o.finish(err)
 		o.release()
@@ -407,7 +410,7 @@ func (p *peer) end(o *operation, end match.End) {
 	case o.packing != nil && !o.send && v.Code == match.OK:
 		p.unpack(o, end)
 	case o.copies > 0:
-		o.ending = &end
+		o.ending = &match.End{Ref: end.Ref, Verdict: v, Held: end.Held}
 		p.draining[o.ref] = o
 		if o.send && !o.defined { // the device only waits to read it: see park.go
 			o.finish(o.error(v))
@@ -637,8 +640,9 @@ func (p *peer) receive(l *link.Link, messages []match.Message) {
 	if !p.current(l) {
 		return
 	}
+	now := p.now()
 	for _, m := range messages {
-		p.machine.Receive(p.now(), m)
+		p.machine.Receive(now, m)
 	}
 }
 

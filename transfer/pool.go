@@ -3,6 +3,7 @@ package transfer
 import (
 	"runtime"
 	"sync"
+	"sync/atomic"
 )
 
 // maxWorkers is how many functions of a pool run at the same time. They are short: what waits has its own goroutine.
@@ -14,15 +15,16 @@ type Pool struct {
 	// Trace keeps, for each open promise, where it was made. It is for tests: it is slow. Set it before the first event.
 	Trace bool
 
+	open      atomic.Int64 // promises that are neither satisfied nor abandoned
+	abandoned atomic.Int64 // promises that were dropped
+
 	mu struct {
 		sync.Mutex
-		queue     []func() // the oldest first
-		workers   int
-		idle      chan struct{}     // or nil; closed when there is no worker
-		ready     *Event            // complete; or nil
-		open      int               // promises that are neither satisfied nor abandoned
-		abandoned int               // promises that were dropped
-		origins   map[*Event]string // of the open ones, with Trace
+		queue   []func() // the oldest first
+		workers int
+		idle    chan struct{}     // or nil; closed when there is no worker
+		ready   *Event            // complete; or nil
+		origins map[*Event]string // of the open promises, with Trace
 	}
 }
 
@@ -87,17 +89,17 @@ func (p *Pool) Promises() (open, abandoned int, origins []string) {
 	for _, o := range p.mu.origins {
 		origins = append(origins, o)
 	}
-	return p.mu.open, p.mu.abandoned, origins
+	return int(p.open.Load()), int(p.abandoned.Load()), origins
 }
 
 // opened counts a promise.
 func (p *Pool) opened(e *Event) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.mu.open++
+	p.open.Add(1)
 	if !p.Trace {
 		return
 	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
 	if p.mu.origins == nil {
 		p.mu.origins = make(map[*Event]string)
 	}
@@ -107,11 +109,13 @@ func (p *Pool) opened(e *Event) {
 
 // satisfied counts a promise that is open no more.
 func (p *Pool) satisfied(e *Event, dropped bool) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.mu.open--
-	delete(p.mu.origins, e)
+	p.open.Add(-1)
 	if dropped {
-		p.mu.abandoned++
+		p.abandoned.Add(1)
+	}
+	if p.Trace {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		delete(p.mu.origins, e)
 	}
 }

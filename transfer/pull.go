@@ -67,7 +67,8 @@ func (e *Engine) preparePull(ctx context.Context, h Handle, w Want, deadline mat
 	op := Op{
 		Key: Key{Namespace: pullNamespace, Seq: uint64(e.newRef())}, Src: src, Dst: w.Device, Buffer: w.Buffer, Spec: w.Spec, Class: w.Class,
 	}
-	o, err := e.prepare(ctx, op, deadline)
+	o := &operation{posted: e.now()}
+	err := e.prepare(ctx, o, op, deadline)
 	if err != nil {
 		return nil, err
 	}

@@ -130,9 +130,14 @@ func (c *Conn) took(chunk []byte, err error) ([]byte, error) {
 	return chunk, nil
 }
 
-// Keep copies the unused end of what Next returned, for the next time, and gives the buffer back.
+// Keep copies the unused end of what Next or Kept returned, for the next time, and gives the buffer back. A connection that keeps nothing
+// has no memory for it.
 func (c *Conn) Keep(rest []byte) {
-	c.rest = append([]byte(nil), rest...)
+	if len(rest) == 0 {
+		c.rest = nil
+	} else {
+		c.rest = append(c.rest[:0], rest...)
+	}
 	Recycle(c.chunk)
 	c.chunk = nil
 }

@@ -20,7 +20,7 @@ type Config struct {
 	Ask       time.Duration // after which a message without an answer is repeated, then after twice as long; default 1s
 	Stall     time.Duration // how long a transfer may not move while there is contact; default 20s
 
-	Carry  int64 // how many bytes that offers carry may be without an answer, asked for and not; default 256 KiB
+	Carry  int64 // how many bytes that offers carry may be without an answer, asked for and not; default 1 MiB
 	Live   int   // greatest number of operations that this life may have posted; default 65,536
 	Offers int   // greatest number of offers of the peer that wait for a receive; default 65,536
 	Window int   // how many transfers that have ended are remembered; default 65,536
@@ -32,7 +32,7 @@ const (
 	defaultDetection = 3 * time.Second
 	defaultAsk       = time.Second
 	defaultStall     = 20 * time.Second
-	defaultCarry     = 256 << 10
+	defaultCarry     = 1 << 20
 	defaultLimit     = 1 << 16
 
 	maxAsk = 30 * time.Second
@@ -74,6 +74,7 @@ type Action interface{ action() }
 // Tell is a message to the peer. It may be lost.
 type Tell struct {
 	Message Message
+	Ref     Ref  // of an offer: the send
 	Carry   bool // it is an offer, and the engine adds all data of the send
 }
 
@@ -146,15 +147,15 @@ type Machine struct {
 	alarms    alarms
 	actions   []Action
 
-	ops      map[Ref]op         // all that have not ended
-	sends    map[Number]*send   // that have not ended
-	outgoing map[ID]*send       // the same
-	unagreed map[Number]*record // sends that have ended, and the receiver has not said that it knows
-	held     map[Number]Ref     // sends that have ended, and whose memory the receiver may read
-	cargo    cargo              // data that offers carry
-	receives map[ID]*receive    // that have not ended
-	offers   map[ID]*offer      // that no receive was posted for
-	met      int                // sends and receives that have not ended and have met their other half
+	ops      map[Ref]op          // all that have not ended
+	sends    map[Number]*send    // that have not ended
+	outgoing map[ID]*send        // the same
+	unagreed map[Number]*parting // sends that have ended, and the receiver has not said that it knows
+	held     map[Number]Ref      // sends that have ended, and whose memory the receiver may read
+	cargo    cargo               // data that offers carry
+	receives map[ID]*receive     // that have not ended
+	offers   map[ID]*offer       // that no receive was posted for
+	met      int                 // sends and receives that have not ended and have met their other half
 	past     window
 }
 
@@ -171,7 +172,7 @@ type op interface {
 func New(c Config) *Machine {
 	m := &Machine{
 		cfg: c.withDefaults(), number: 2,
-		ops: make(map[Ref]op), sends: make(map[Number]*send), outgoing: make(map[ID]*send), unagreed: make(map[Number]*record),
+		ops: make(map[Ref]op), sends: make(map[Number]*send), outgoing: make(map[ID]*send), unagreed: make(map[Number]*parting),
 		held:     make(map[Number]Ref),
 		receives: make(map[ID]*receive), offers: make(map[ID]*offer),
 	}
@@ -355,10 +356,9 @@ func (m *Machine) end(now Time, v Verdict) {
 	m.lost = &v
 	m.contact, m.turned = false, m.now
 	m.carryNothing()
-	for _, r := range m.unagreed {
-		m.alarms.set(&r.alarm, Never)
+	for n := range m.unagreed {
+		m.agreed(n)
 	}
-	clear(m.unagreed)
 	clear(m.offers)
 	for _, n := range slices.Sorted(maps.Keys(m.sends)) {
 		m.sends[n].done(v)
@@ -393,12 +393,11 @@ func (m *Machine) Refuse(now Time, id ID, v Verdict) {
 	if m.lost != nil {
 		return
 	}
-	r := &record{id: id, send: true, number: m.number, verdict: v, wish: v, machine: m}
-	r.alarm.act = r.ask
+	p := &parting{id: id, number: m.number, verdict: v, wish: v}
 	m.number += 2
-	m.remember(r)
-	m.unagreed[r.number] = r
-	r.ask()
+	m.remember(record{side: side{id, true}, number: p.number, verdict: v})
+	m.part(p)
+	p.ask()
 }
 
 // Used says whether a send with this id was posted or refused, as far as is remembered.

@@ -45,9 +45,10 @@ func (m *Machine) postReceive(o Op) {
 	r.alarm.act = r.wake
 	m.ops[o.Ref], m.receives[o.ID] = r, r
 	if past := m.past.find(o.ID, false); past != nil { // the sender has ended before
+		v := past.verdict
 		r.meet(past.number)
 		m.past.forget(past)
-		r.verdict = &past.verdict
+		r.verdict = &v
 		r.end() // the sender was told then
 		return
 	}
@@ -60,16 +61,18 @@ func (m *Machine) postReceive(o Op) {
 
 // offered takes an Offer. It may come again and again: the sender asks by it where the receiver stands.
 func (m *Machine) offered(msg Message) {
+	o := offer{msg.Number, msg.Shape, msg.Class, msg.Ready, msg.Early, msg.Place, msg.Carried, m.now}
 	r := m.receives[msg.ID]
+	if r != nil && r.number == 0 { // the usual case: nothing else is known of the id
+		r.pair(o, msg.Data)
+		return
+	}
 	past := m.past.find(msg.ID, false)
 	waiting := m.offers[msg.ID]
-	o := offer{msg.Number, msg.Shape, msg.Class, msg.Ready, msg.Early, msg.Place, msg.Carried, m.now}
 	switch {
 	case past != nil && (past.number == msg.Number || past.number == 0):
 		past.number = msg.Number
 		m.answer(msg, past.verdict)
-	case r != nil && r.number == 0:
-		r.pair(o, msg.Data)
 	case r != nil && r.number == msg.Number:
 		if msg.Ready && !r.offered {
 			r.offered, r.step = true, m.now
@@ -112,7 +115,7 @@ func (m *Machine) cancelled(msg Message) {
 		if waiting := m.offers[msg.ID]; waiting != nil && waiting.number == msg.Number {
 			delete(m.offers, msg.ID)
 		}
-		m.remember(&record{id: msg.ID, number: msg.Number, verdict: msg.Verdict, unposted: true})
+		m.remember(record{side: side{id: msg.ID}, number: msg.Number, verdict: msg.Verdict, unposted: true})
 		m.answer(msg, msg.Verdict)
 	}
 }
@@ -166,13 +169,14 @@ func (r *receive) advance(asked bool, data []byte) {
 	if r.number == 0 || !r.offered && !early || !r.Ready || !m.contact {
 		return
 	}
+	if r.carried && !r.taking && r.got.Bytes() < r.Shape.Bytes {
+		r.fetch(asked, data)
+		return
+	}
 	missing := r.got.missing(r.Shape.Bytes)
 	switch {
 	case len(missing) == 0:
 		r.decide(Verdict{})
-		return
-	case r.carried && !r.taking:
-		r.fetch(asked, data)
 		return
 	case !r.taking:
 		r.taking, r.step = true, m.now
@@ -292,7 +296,7 @@ func (r *receive) end() {
 	delete(m.receives, r.ID)
 	m.do(End{Ref: r.Ref, Verdict: *r.verdict})
 	if !m.cfg.Planted.Has(plant.ForgetVerdict) {
-		m.remember(&record{id: r.ID, number: r.number, ref: r.Ref, verdict: *r.verdict})
+		m.remember(record{side: side{id: r.ID}, number: r.number, verdict: *r.verdict})
 	}
 }
 

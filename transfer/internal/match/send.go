@@ -55,7 +55,7 @@ func (s *send) meet() {
 func (s *send) ask() {
 	m := s.machine
 	m.unload(s) // what it carried before has no answer yet, and may be lost
-	tell := Tell{Message: Message{Kind: Offer, Number: s.number, ID: s.ID, Shape: s.Shape, Class: s.Class, Ready: s.Ready}}
+	tell := Tell{Ref: s.Ref, Message: Message{Kind: Offer, Number: s.number, ID: s.ID, Shape: s.Shape, Class: s.Class, Ready: s.Ready}}
 	tell.Message.Early = s.early && !s.Ready
 	if s.wish != nil {
 		tell.Message = Message{Kind: Cancel, Number: s.number, ID: s.ID, Verdict: *s.wish}
@@ -206,21 +206,20 @@ func (s *send) finish(v Verdict, agreed bool) {
 		m.held[s.number] = s.Ref
 	}
 	m.do(End{s.Ref, v, held})
-	r := &record{id: s.ID, send: true, number: s.number, ref: s.Ref, verdict: v}
-	if s.wish != nil {
-		r.wish = *s.wish
+	m.remember(record{side: side{s.ID, true}, number: s.number, verdict: v})
+	if agreed || m.lost != nil {
+		return
 	}
-	m.remember(r)
-	if !agreed && m.lost == nil {
-		m.unagreed[s.number] = r
-		r.machine = m
-		r.alarm.act = r.ask
-		if s.asking {
-			r.asked = s.asked
-			m.alarms.set(&r.alarm, m.again(&r.asked))
-		} else {
-			r.ask()
-		}
+	p := &parting{id: s.ID, number: s.number, ref: s.Ref, verdict: v}
+	if s.wish != nil {
+		p.wish = *s.wish
+	}
+	m.part(p)
+	if s.asking {
+		p.asked = s.asked
+		m.alarms.set(&p.alarm, m.again(&p.asked))
+	} else {
+		p.ask()
 	}
 }
 
@@ -287,10 +286,11 @@ func (m *Machine) accepted(msg Message) {
 func (m *Machine) refuse(msg Message) {
 	v := verdict(Stale, "the sender does not know this transfer any more")
 	if r := m.past.find(msg.ID, true); r != nil && r.number == msg.Number {
-		if m.unagreed[msg.Number] == nil {
+		p := m.unagreed[msg.Number]
+		if p == nil {
 			return
 		}
-		v = r.wish
+		v = p.wish
 	}
 	m.tell(Message{Kind: Cancel, Number: msg.Number, ID: msg.ID, Verdict: v})
 }
@@ -302,19 +302,17 @@ func (m *Machine) done(msg Message) {
 		s.done(msg.Verdict)
 		return
 	}
-	r := m.unagreed[msg.Number]
-	if r == nil {
+	p := m.unagreed[msg.Number]
+	if p == nil {
 		return
 	}
-	delete(m.unagreed, msg.Number)
-	m.alarms.set(&r.alarm, Never)
-	if r.verdict.Unconfirmed {
-		r.verdict = msg.Verdict
+	m.agreed(msg.Number)
+	if p.verdict.Unconfirmed {
 		if m.cfg.Planted.Has(plant.SecondEnd) {
-			m.do(End{Ref: r.ref, Verdict: msg.Verdict})
+			m.do(End{Ref: p.ref, Verdict: msg.Verdict})
 			return
 		}
-		m.do(Correct{r.ref, msg.Verdict})
+		m.do(Correct{p.ref, msg.Verdict})
 	}
 }
 
