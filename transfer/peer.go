@@ -223,7 +223,7 @@ func (p *peer) perform() {
 	for list := p.machine.Take(); len(list) > 0; list = p.machine.Take() {
 		for _, a := range list {
 			switch a := a.(type) {
-			case match.Tell:
+			case *match.Tell:
 				p.tell(a)
 			case match.Take:
 				p.ops[a.Ref].carried(a.Data)
@@ -259,7 +259,7 @@ type frame struct {
 
 // tell adds a message to the frames that are sent next. It is written here and now: the memory of data that it carries may be
 // used for something else when the transfer has ended.
-func (p *peer) tell(t match.Tell) {
+func (p *peer) tell(t *match.Tell) {
 	const most = link.ControlBytes - 32<<10 // the longest message has 17 KiB
 	m := t.Message
 	if o := p.ops[t.Ref]; m.Kind == match.Offer && o != nil {

@@ -108,7 +108,9 @@ func (s *storm) judgeEnd(h *half) {
 			s.wrong("%v: the buffer of transfer %d: %v", l.life, h.key, useErr)
 			return
 		}
+		s.mu.Lock() // the other half looks at the part
 		h.region, h.part, h.view = use.Memory(), wholly, transfer.View{Run: int64(h.size)}
+		s.mu.Unlock()
 		use.Drop()
 	}
 	memory := l.bytes(h.region)

@@ -3,7 +3,7 @@ package match
 // Held says how much a machine remembers: transfers that have ended, offers without a receive, sends whose end the receiver
 // may not know, alarms.
 func (m *Machine) Held() (past, offers, unagreed, alarms int) {
-	return len(m.past.records), len(m.offers), len(m.unagreed), m.alarms.Len()
+	return len(m.past.records), len(m.offers), len(m.unagreed), m.alarms.Len() - m.alarms.off
 }
 
 // Add and Missing are those of ranges.

@@ -68,7 +68,7 @@ type Op struct {
 	Carried bool
 }
 
-// An Action is what the engine must do: one of [Tell], [Move], [Expect], [Take], [Stop], [End], [Release] and [Correct].
+// An Action is what the engine must do: one of *[Tell], [Move], [Expect], [Take], [Stop], [End], [Release] and [Correct].
 type Action interface{ action() }
 
 // Tell is a message to the peer. It may be lost.
@@ -125,7 +125,7 @@ type Correct struct {
 	Verdict Verdict
 }
 
-func (Tell) action()    {}
+func (*Tell) action()   {}
 func (Move) action()    {}
 func (Expect) action()  {}
 func (Take) action()    {}
@@ -146,6 +146,8 @@ type Machine struct {
 	number    Number   // of the next send
 	alarms    alarms
 	actions   []Action
+	tells     []Tell // that are not used yet
+	blank     []send // likewise
 
 	ops      map[Ref]op          // all that have not ended
 	sends    map[Number]*send    // that have not ended
@@ -192,10 +194,30 @@ func (m *Machine) Take() []Action {
 
 func (m *Machine) do(a Action) { m.actions = append(m.actions, a) }
 
+// doTell adds a message, which the caller fills in.
+func (m *Machine) doTell() *Tell {
+	t := next(&m.tells)
+	m.do(t)
+	return t
+}
+
+// blockSize is how many messages and sends are made at once: many come together, and most are short-lived.
+const blockSize = 16
+
+// next takes the next one of a block.
+func next[T any](block *[]T) *T {
+	if len(*block) == 0 {
+		*block = make([]T, blockSize)
+	}
+	first := &(*block)[0]
+	*block = (*block)[1:]
+	return first
+}
+
 // tell sends a message, if there is contact.
 func (m *Machine) tell(msg Message) {
 	if m.contact {
-		m.do(Tell{Message: msg})
+		*m.doTell() = Tell{Message: msg}
 	}
 }
 

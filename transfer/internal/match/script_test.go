@@ -275,7 +275,7 @@ func (s *script) perform(a *actor) {
 	for _, action := range a.Take() {
 		fmt.Fprintf(&s.out, "%v %s: ", s.now, a.name)
 		switch x := action.(type) {
-		case match.Tell:
+		case *match.Tell:
 			lost := ""
 			if x.Carry {
 				x.Message.Data = make([]byte, x.Message.Shape.Bytes)

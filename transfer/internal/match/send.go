@@ -33,7 +33,8 @@ type send struct {
 }
 
 func (m *Machine) postSend(o Op) {
-	s := &send{Op: o, machine: m, number: m.number, posted: m.now, step: m.now, giveUp: Never, repeat: Never}
+	s := next(&m.blank)
+	*s = send{Op: o, machine: m, number: m.number, posted: m.now, step: m.now, giveUp: Never, repeat: Never}
 	s.alarm.act = s.wake
 	if !m.contact {
 		s.Place = Place{} // what was lent, was lent to connections that are gone
@@ -70,7 +71,7 @@ func (s *send) ask() {
 		s.sent = s.sent || s.Shape.Bytes == 0 || tell.Carry || m.contact && s.Place.Known() // the receiver needs nothing more
 	}
 	if m.contact {
-		m.do(tell)
+		*m.doTell() = tell
 	}
 	s.repeat = m.again(&s.asked)
 	s.set()

@@ -16,40 +16,75 @@ const Never Time = math.MaxInt64
 type alarm struct {
 	at    Time
 	seq   uint64 // so that those of the same time act in the order in which they were set
-	place int    // in the heap, from 1 on; 0 if it is not set
+	place int    // in the heap, from 1 on; 0 if it is not there
+	off   bool   // it is in the heap, but was taken back
 	act   func()
 }
 
-// alarms has all that are set, the earliest first.
+// alarms has all that are set, the earliest first. One that is taken back, as most are, stays in the heap until it is the first, or too many
+// are such: to take each out of the middle costs more than all else about it.
 type alarms struct {
 	heap  []*alarm
 	count uint64
+	off   int // how many of the heap were taken back
 }
+
+// maxOff is how many alarms that were taken back the heap has beside as many that are set.
+const maxOff = 64
 
 // set sets an alarm to a time. Never takes it back.
 func (q *alarms) set(a *alarm, at Time) {
 	switch {
-	case a.place > 0 && at == Never:
-		heap.Remove(q, a.place-1)
-	case a.place > 0 && at != a.at:
-		a.at = at
-		heap.Fix(q, a.place-1)
-	case a.place == 0 && at < Never:
+	case at == Never && a.place > 0 && !a.off:
+		a.off = true
+		if q.off++; q.off > q.Len()-q.off+maxOff {
+			q.sweep()
+		}
+	case at == Never:
+	case a.place == 0:
 		q.count++
 		a.at, a.seq = at, q.count
 		heap.Push(q, a)
+	case a.off:
+		q.count++
+		q.off--
+		a.at, a.seq, a.off = at, q.count, false
+		heap.Fix(q, a.place-1)
+	case at != a.at:
+		a.at = at
+		heap.Fix(q, a.place-1)
 	}
+}
+
+// sweep drops the alarms that were taken back.
+func (q *alarms) sweep() {
+	set := q.heap[:0]
+	for _, a := range q.heap {
+		if a.off {
+			a.off, a.place = false, 0
+			continue
+		}
+		set = append(set, a)
+		a.place = len(set)
+	}
+	clear(q.heap[len(set):])
+	q.heap, q.off = set, 0
+	heap.Init(q)
 }
 
 // next is the first time at which something acts.
 func (q *alarms) next() Time {
+	for len(q.heap) > 0 && q.heap[0].off {
+		heap.Pop(q).(*alarm).off = false
+		q.off--
+	}
 	if len(q.heap) == 0 {
 		return Never
 	}
 	return q.heap[0].at
 }
 
-// ring has the first alarm act.
+// ring has the first alarm act. That there is one, next has said.
 func (q *alarms) ring() { heap.Pop(q).(*alarm).act() }
 
 // Len implements heap.Interface.

@@ -242,7 +242,7 @@ func (e *end) perform() {
 	w := e.pair.world
 	for _, a := range e.m.Take() {
 		switch a := a.(type) {
-		case match.Tell:
+		case *match.Tell:
 			if a.Carry {
 				a.Message.Data = e.load(a.Message)
 			}
