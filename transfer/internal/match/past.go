@@ -8,11 +8,6 @@ type record struct {
 	number   Number // 0 for a receive that no offer came for
 	verdict  Verdict
 	unposted bool // of a receive: the sender ended before it was posted
-
-	// Of the window.
-	found bool // it can be
-	hash  uint32
-	next  int32 // in its chain: 1 + a place, or 0
 }
 
 // A side is one half of a transfer.
@@ -61,17 +56,27 @@ func (m *Machine) remember(r record) {
 }
 
 // A window has the records of the last transfers that have ended. A key that has left it is not recognised any more (TR-MAT-3). Every
-// transfer looks for one record and adds another, on both sides, so the window is made to be cheap: records lie in a row, and a table that
-// stays in a near cache has chains of them by hash. A map of Go costs ten times as much, which is a fifth of a small transfer.
+// transfer looks for one record and adds another, on both sides, so the window is made to be cheap: records lie in a row, and chains by which
+// they are found stay in a near cache. A map of Go costs five times as much, which is a fifth of a small transfer.
 type window struct {
 	limit   int
 	seed    maphash.Seed // that no peer knows
 	records []record     // a ring, once there are as many as the limit
+	links   []chainLink  // of each record
 	oldest  int          // where the ring begins
 	chains  []int32      // by hash: 1 + the place of the first record, or 0; as many as a power of two
 }
 
-func (w *window) hash(s side) uint32 { return uint32(maphash.Comparable(w.seed, s)) }
+// A chainLink says how a record is found.
+type chainLink struct {
+	hash  uint32
+	next  int32 // in the chain: 1 + a place, or 0
+	found bool  // it can be found
+}
+
+func (w *window) hash(id ID, send bool) uint32 {
+	return uint32(maphash.Comparable(w.seed, side{id, send}))
+}
 
 // chain is where the chain begins that has the records with a hash.
 func (w *window) chain(hash uint32) *int32 { return &w.chains[hash&uint32(len(w.chains)-1)] }
@@ -81,54 +86,64 @@ func (w *window) find(id ID, send bool) *record {
 	if len(w.chains) == 0 {
 		return nil
 	}
-	s := side{id, send}
-	hash := w.hash(s)
-	for i := *w.chain(hash); i > 0; i = w.records[i-1].next {
-		if r := &w.records[i-1]; r.hash == hash && r.side == s {
-			return r
-		}
+	if i := w.place(side{id, send}, w.hash(id, send)); i >= 0 {
+		return &w.records[i]
 	}
 	return nil
 }
 
+// place is where the record of a half is, or -1.
+func (w *window) place(s side, hash uint32) int {
+	for i := *w.chain(hash); i > 0; i = w.links[i-1].next {
+		if w.links[i-1].hash == hash && w.records[i-1].side == s {
+			return int(i - 1)
+		}
+	}
+	return -1
+}
+
 // add keeps a record, and returns the one that leaves, if one does.
 func (w *window) add(r record) (old record, left bool) {
-	if earlier := w.find(r.id, r.send); earlier != nil {
-		w.forget(earlier)
+	if len(w.records) < w.limit && len(w.records) >= len(w.chains)/2 {
+		w.grow()
+	}
+	hash := w.hash(r.id, r.send)
+	if i := w.place(r.side, hash); i >= 0 {
+		w.unlink(i)
 	}
 	place := len(w.records)
 	if place < w.limit {
-		w.records = append(w.records, r)
-		if place >= len(w.chains)/2 {
-			w.grow()
-		}
+		w.records, w.links = append(w.records, r), append(w.links, chainLink{})
 	} else {
 		place = w.oldest
 		w.oldest = (place + 1) % w.limit
-		if old, left = w.records[place], w.records[place].found; left {
-			w.forget(&w.records[place])
+		if old, left = w.records[place], w.links[place].found; left {
+			w.unlink(place)
 		}
 		w.records[place] = r
 	}
-	w.link(place)
+	w.link(place, hash)
 	return old, left
 }
 
+// forget drops a record that was found.
+func (w *window) forget(r *record) { w.unlink(w.place(r.side, w.hash(r.id, r.send))) }
+
 // link has the record at a place be found.
-func (w *window) link(place int) {
-	r := &w.records[place]
-	r.found, r.hash = true, w.hash(r.side)
-	first := w.chain(r.hash)
-	r.next, *first = *first, int32(place+1)
+func (w *window) link(place int, hash uint32) {
+	first := w.chain(hash)
+	w.links[place] = chainLink{hash: hash, next: *first, found: true}
+	*first = int32(place + 1)
 }
 
-// forget drops a record that was found.
-func (w *window) forget(r *record) {
-	next := w.chain(r.hash)
-	for &w.records[*next-1] != r {
-		next = &w.records[*next-1].next
+// unlink has the record at a place not be found any more.
+func (w *window) unlink(place int) {
+	l := &w.links[place]
+	next := w.chain(l.hash)
+	for int(*next) != place+1 {
+		next = &w.links[*next-1].next
 	}
-	*next, r.found = r.next, false
+	*next, l.found = l.next, false
 }
 
 // grow makes the chains twice as many.
@@ -137,9 +152,9 @@ func (w *window) grow() {
 		w.seed = maphash.MakeSeed()
 	}
 	w.chains = make([]int32, max(64, 2*len(w.chains)))
-	for i := range w.records {
-		if w.records[i].found {
-			w.link(i)
+	for i, l := range w.links {
+		if l.found {
+			w.link(i, l.hash)
 		}
 	}
 }

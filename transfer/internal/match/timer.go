@@ -21,8 +21,8 @@ type alarm struct {
 	act   func()
 }
 
-// alarms has all that are set, the earliest first. One that is taken back, as most are, stays in the heap until it is the first, or too many
-// are such: to take each out of the middle costs more than all else about it.
+// alarms has all that are set, the earliest first. One that is taken back, as most are, stays in the heap until its time comes, or too many are
+// such: to take each out by itself costs more than all else about it. So next may be early.
 type alarms struct {
 	heap  []*alarm
 	count uint64
@@ -37,7 +37,7 @@ func (q *alarms) set(a *alarm, at Time) {
 	switch {
 	case at == Never && a.place > 0 && !a.off:
 		a.off = true
-		if q.off++; q.off > q.Len()-q.off+maxOff {
+		if q.off++; q.off == q.Len() || q.off > q.Len()-q.off+maxOff {
 			q.sweep()
 		}
 	case at == Never:
@@ -72,20 +72,24 @@ func (q *alarms) sweep() {
 	heap.Init(q)
 }
 
-// next is the first time at which something acts.
+// next is the first time at which something may act.
 func (q *alarms) next() Time {
-	for len(q.heap) > 0 && q.heap[0].off {
-		heap.Pop(q).(*alarm).off = false
-		q.off--
-	}
 	if len(q.heap) == 0 {
 		return Never
 	}
 	return q.heap[0].at
 }
 
-// ring has the first alarm act. That there is one, next has said.
-func (q *alarms) ring() { heap.Pop(q).(*alarm).act() }
+// ring has the first alarm act, unless it was taken back.
+func (q *alarms) ring() {
+	a := heap.Pop(q).(*alarm)
+	if a.off {
+		a.off = false
+		q.off--
+		return
+	}
+	a.act()
+}
 
 // Len implements heap.Interface.
 func (q *alarms) Len() int { return len(q.heap) }
