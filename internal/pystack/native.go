@@ -365,7 +365,7 @@ func readSome(pid int, address uint64, p []byte) int {
 //	202 0x7f.. 0x80 0x0 0x0 0x0 0x0 STACK INSTRUCTION
 func stackPointer(pid, tid int) (uint64, bool) {
 	var room [512]byte
-	text, err := readKernelFile(fmt.Sprintf("/proc/%d/task/%d/syscall", pid, tid), room[:])
+	text, err := readKernelFile(taskFile(pid, tid, "syscall"), room[:])
 	if err != nil {
 		return 0, false
 	}

@@ -1,6 +1,9 @@
 package pystack
 
-import "sync"
+import (
+	"slices"
+	"sync"
+)
 
 // pageSize is that of the smallest pages: what is readable at one byte of such a page is readable in all of it.
 const pageSize = 4 << 10
@@ -11,7 +14,8 @@ const mostAhead = 64
 // Pages are the memory of a process. While they are open each page is read once: what is read then does not change, or would be worth nothing
 // if it did. A stack has a hundred small objects in a few pages, and a read costs much more than its bytes.
 //
-// Threads that run the same program have most of these pages in common. So those that were of use the last time are read at once.
+// Threads that run the same program have most of these pages in common. So those that were of use the last time are read at once, with the few
+// that each thread has for itself.
 type pages struct {
 	memory Memory
 	open   bool
@@ -32,8 +36,8 @@ type bulkReader interface {
 	readPages(at []uint64, into []*page) int
 }
 
-// begin opens the pages.
-func (p *pages) begin() {
+// begin opens the pages, and reads those of some addresses ahead, too, if there was a walk before this one.
+func (p *pages) begin(addresses ...uint64) {
 	if p.known == nil {
 		p.known = make(map[uint64]*page)
 	}
@@ -41,6 +45,11 @@ func (p *pages) begin() {
 	bulk, ok := p.memory.(bulkReader)
 	if !ok || len(p.usual) == 0 {
 		return
+	}
+	for _, at := range addresses {
+		if at &^= pageSize - 1; at != 0 && !slices.Contains(p.usual, at) {
+			p.usual = append(p.usual, at)
+		}
 	}
 	p.ahead = p.ahead[:0]
 	for range p.usual {

@@ -109,9 +109,9 @@ func (p *Process) readBy(by *tracer) (*Stacks, error) {
 	}
 	holders := p.lockHolders(r, states)
 	s := &Stacks{PID: p.pid, Python: p.python.version.String(), More: more, Threads: []Thread{}}
-	for _, t := range states {
-		if thread, ok := p.thread(by, r, t); ok {
-			thread.HoldsLock = slices.Contains(holders, t.address)
+	for i, l := range p.looks(by, r, states) {
+		if thread, ok := p.thread(l); ok {
+			thread.HoldsLock = slices.Contains(holders, states[i].address)
 			s.Threads = append(s.Threads, thread)
 		}
 	}
@@ -167,32 +167,64 @@ func (p *Process) lockHolders(r *reader, states []threadState) []uint64 {
 	return holders
 }
 
-// thread reads one thread; ok is false if it has ended or left Python. Only a thread that does not run while
-// it is read has a stack that can be trusted: of those that ran, a third of the stacks that looked right, and looked the
-// same twice, were mixtures of two.
-func (p *Process) thread(by *tracer, r *reader, t threadState) (thread Thread, ok bool) {
-	var frames []Frame
-	var deeper bool
-	walk := func() (err error) {
-		frames, deeper, err = r.frames(t)
-		return err
+// A look is one thread as it was read.
+type look struct {
+	threadState
+	task   task // before its stack was read
+	runs   runs // likewise
+	frames []Frame
+	deeper bool
+	err    error
+}
+
+// looks reads all threads. Only a thread that does not run while it is read has a stack that can be trusted: of those that
+// ran, a third of the stacks that looked right, and looked the same twice, were mixtures of two.
+//
+// Threads that run are asked to stop as soon as they are seen, and are read first. A thread that has run while it was read, or was held
+// in the middle of a call or a return, is read again.
+func (p *Process) looks(by *tracer, r *reader, states []threadState) []look {
+	all := make([]look, len(states))
+	left := make([]*look, len(states))
+	for i, t := range states {
+		all[i].threadState, left[i] = t, &all[i]
 	}
-	before, err := p.asleep(t, walk)
-	if errors.Is(err, errRan) {
-		by.leave(before.processor)
-		err = p.stopped(by, t, walk)
+	for attempt := 0; attempt < attempts && len(left) > 0; attempt++ {
+		running := make([]*look, 0, len(left))
+		for _, l := range left {
+			if p.see(l); l.err == nil && l.task.state == Running {
+				l.err = interrupt(l.native)
+				running = append(running, l)
+			}
+		}
+		if len(running) > 0 {
+			by.hold(p.pid, running, r.stack)
+		}
+		for _, l := range left {
+			if l.err == nil && l.task.state != Running {
+				p.asleep(r, l)
+			}
+		}
+		left = slices.DeleteFunc(left, func(l *look) bool { return !errors.Is(l.err, errRan) && !errors.Is(l.err, errTorn) })
 	}
-	thread = Thread{ID: t.native, Name: before.name, State: before.state, Frames: []Frame{}}
+	for i := range all {
+		all[i].runs.close()
+	}
+	return all
+}
+
+// thread is what a look has seen; ok is false if the thread has ended or left Python.
+func (p *Process) thread(l look) (thread Thread, ok bool) {
+	thread = Thread{ID: l.native, Name: l.task.name, State: l.task.state, Frames: []Frame{}}
 	switch {
-	case errors.Is(err, errLeft), errors.Is(err, fs.ErrNotExist):
+	case errors.Is(l.err, errLeft), errors.Is(l.err, fs.ErrNotExist):
 		return thread, false
-	case err != nil:
-		thread.Unread = err.Error()
+	case l.err != nil:
+		thread.Unread = l.err.Error()
 	default:
-		thread.Frames, thread.Deeper = append(thread.Frames, frames...), deeper
+		thread.Frames, thread.Deeper = append(thread.Frames, l.frames...), l.deeper
 	}
-	if before.state != Running {
-		thread.Wait = waitOf(p.pid, t.native)
+	if l.task.state != Running {
+		thread.Wait = waitOf(p.pid, l.native)
 	}
 	return thread, true
 }
@@ -200,52 +232,25 @@ func (p *Process) thread(by *tracer, r *reader, t threadState) (thread Thread, o
 // errRan says that a thread has run while it was read.
 var errRan = errors.New("running, stack not readable")
 
-// asleep walks a stack while its thread sleeps, or fails with errRan.
-func (p *Process) asleep(t threadState, walk func() error) (before task, err error) {
-	runs, err := countRuns(p.pid, t.native)
-	if err != nil {
-		return before, err
+// stack reads that of a thread.
+func (r *reader) stack(l *look) { l.frames, l.deeper, l.err = r.frames(l.threadState) }
+
+// see asks the kernel what a thread does. How often it ran comes first: what it does before it is seen asleep is of no matter.
+func (p *Process) see(l *look) {
+	if l.err = l.runs.count(p.pid, l.native); l.err == nil {
+		l.task, l.err = readTask(p.pid, l.native)
 	}
-	defer runs.close()
-	failed := errRan
-	for range attempts {
-		count, err := runs.now() // first: what the thread does before it is seen asleep is of no matter
-		if err != nil {
-			return before, err
-		}
-		if before, err = readTask(p.pid, t.native); err != nil {
-			return before, err
-		}
-		if before.state == Running {
-			return before, errRan
-		}
-		failed = walk()
-		after, err := runs.now()
-		if err != nil {
-			return before, err
-		}
-		if after != count {
-			failed = errRan
-		} else if !errors.Is(failed, errTorn) {
-			break // otherwise other threads may have changed the list of threads meanwhile
-		}
-	}
-	return before, failed
 }
 
-// stopped walks a stack while the thread is held.
-func (p *Process) stopped(by *tracer, t threadState, walk func() error) error {
-	var failed error
-	for range attempts {
-		failed = nil
-		if err := by.hold(p.pid, t.native, func() { failed = walk() }); err != nil {
-			return err
-		}
-		if !errors.Is(failed, errTorn) {
-			break // otherwise the thread was held in the middle of a call or a return
-		}
+// asleep walks the stack of a thread that was seen asleep, or fails with errRan.
+func (p *Process) asleep(r *reader, l *look) {
+	before := l.runs.counted
+	r.stack(l)
+	if err := l.runs.count(p.pid, l.native); err != nil {
+		l.err = err
+	} else if l.runs.counted != before {
+		l.err = errRan
 	}
-	return failed
 }
 
 // check makes sure that the process is the one that was opened.
@@ -265,7 +270,7 @@ const (
 // startTime is when a process was started, in ticks since the machine was.
 func startTime(pid int) (string, error) {
 	var room [statSize]byte
-	stat, err := readKernelFile(fmt.Sprintf("/proc/%d/task/%[1]d/stat", pid), room[:]) // that of the process adds up all its threads
+	stat, err := readKernelFile(taskFile(pid, pid, "stat"), room[:]) // that of the process adds up all its threads
 	if err != nil {
 		return "", ErrGone
 	}

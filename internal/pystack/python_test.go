@@ -321,12 +321,12 @@ func TestSleepUnderTheLock(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		runs, err := countRuns(c.pid(), c.pid())
-		if err != nil {
+		var ran runs
+		defer ran.close()
+		if err := ran.count(c.pid(), c.pid()); err != nil {
 			t.Fatal(err)
 		}
-		defer runs.close()
-		count, _ := runs.now()
+		count := ran.counted
 		for range 20 {
 			main := mustRead(t, c.pid()).Main()
 			want := []Frame{{"<module>", "<string>", 3}}
@@ -334,8 +334,8 @@ func TestSleepUnderTheLock(t *testing.T) {
 				t.Fatalf("Main() = %+v; want it to hold the lock at %v", main, want)
 			}
 		}
-		if after, err := runs.now(); err != nil || after != count {
-			t.Errorf("the thread was given a processor %d times, %v; want %d, as before", after, err, count)
+		if err := ran.count(c.pid(), c.pid()); err != nil || ran.counted != count {
+			t.Errorf("the thread was given a processor %d times, %v; want %d, as before", ran.counted, err, count)
 		}
 	})
 }
@@ -377,6 +377,55 @@ func TestTracedProcess(t *testing.T) {
 		}
 		if len(main.Frames) != 0 || main.Unread != errRan.Error() {
 			t.Errorf("Main() = %+v; want it without frames, because it runs", main)
+		}
+	})
+}
+
+// TestThreadsThatRunTogether reads threads that compute without the lock of the interpreter, more than there may be processors: all are
+// held, also those that wait for a processor, and all go on.
+func TestThreadsThatRunTogether(t *testing.T) {
+	clause.Cite(t, "D-ST-2")
+	eachPython(t, func(t *testing.T, python string) {
+		c := start(t, python, "-c", `import hashlib, threading
+rounds = [0] * 4
+def mix(i):
+    while True:
+        hashlib.pbkdf2_hmac("sha256", b"", b"", 100_000)
+        rounds[i] += 1
+for i in range(3): threading.Thread(target=mix, args=(i,), daemon=True).start()
+threading.Thread(target=mix, args=(3,), daemon=True).start()
+print(flush=True)
+while True:
+    input()
+    print(min(rounds), flush=True)`)
+		c.line(t)
+		mixes := func(t Thread) bool { return len(t.Frames) > 0 && t.Frames[0].Function == "mix" }
+		for range 20 {
+			s := mustRead(t, c.pid())
+			for n := 0; n < 4; s = mustRead(t, c.pid()) { // until all have come there
+				n = 0
+				for _, thread := range s.Threads {
+					if mixes(thread) {
+						n++
+					}
+				}
+			}
+			for _, thread := range s.Threads {
+				if thread.Unread != "" {
+					t.Fatalf("thread %d: %s; want its stack", thread.ID, thread.Unread)
+				}
+			}
+		}
+		least := func() (n int) {
+			io.WriteString(c.in, "\n")
+			n, err := strconv.Atoi(strings.TrimSpace(c.line(t)))
+			if err != nil {
+				t.Fatal(err)
+			}
+			return n
+		}
+		for before := least(); least() == before; { // a thread that is held for ever would keep this from ending
+			mustRead(t, c.pid())
 		}
 	})
 }

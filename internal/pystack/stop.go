@@ -13,8 +13,8 @@ import (
 // How long a thread may take to stop (D-ST-2). One that is ready to run but has no processor stops when it gets one.
 const (
 	stopWithin = 50 * time.Millisecond
-	stopSpin   = 200 * time.Microsecond // without a pause, which takes longer than most stops
-	stopPause  = 20 * time.Microsecond  // between two looks
+	stopSpin   = 100 * time.Microsecond // without a pause: to give the processor away may cost milliseconds
+	stopPause  = 5 * time.Microsecond   // between the first two looks after that; then longer ones
 )
 
 // A tracer holds threads of other processes.
@@ -37,7 +37,10 @@ func (t *tracer) run(f func()) {
 			runtime.UnlockOSThread()
 			return
 		}
+		// The kernel makes pauses longer by 50 µs, so that it can end several at once.
+		_ = unix.Prctl(unix.PR_SET_TIMERSLACK, 1, 0, 0, 0)
 		f()
+		_ = unix.Prctl(unix.PR_SET_TIMERSLACK, 0, 0, 0, 0) // as it was
 		if !t.holds {
 			runtime.UnlockOSThread()
 		}
@@ -48,9 +51,47 @@ func (t *tracer) run(f func()) {
 // errHeld says that a thread did not stop in time.
 var errHeld = errors.New("running, and did not stop")
 
-// hold stops a thread, calls f, and lets the thread go. Threads of the process that sleep are left alone: a stop would end some
-// system calls early, and with them perhaps the very hang that is to be seen.
-func (t *tracer) hold(pid, tid int, f func()) error {
+// hold calls f with threads that were interrupted, while they stand still, and lets them go. What goes wrong is the error of the look.
+// Threads of the process that sleep are left alone: a stop would end some system calls early, and with them perhaps the very
+// hang that is to be seen.
+//
+// All were asked to stop before the first is waited for, and none is let go before the last was read. One that is ready to run, and waits
+// for the processor of another one, gets it as soon as that one stops. Otherwise it would wait for milliseconds, until the
+// kernel takes turns.
+func (t *tracer) hold(pid int, looks []*look, f func(*look)) {
+	var processors unix.CPUSet
+	for _, l := range looks {
+		if l.err == nil {
+			processors.Set(l.task.processor)
+		}
+	}
+	leave(&processors)
+	began := time.Now()
+	held := make([]*look, 0, len(looks))
+	signals := make([]int, 0, len(looks))
+	for _, l := range looks {
+		if l.err != nil {
+			continue
+		}
+		signal := 0
+		if signal, l.err = awaitStop(pid, l.native, began); l.err != nil {
+			t.holds = t.holds || errors.Is(l.err, errHeld)
+			continue
+		}
+		held, signals = append(held, l), append(signals, signal)
+	}
+	for _, l := range held {
+		f(l)
+	}
+	for i, l := range held {
+		if err := detach(l.native, signals[i]); err != nil {
+			l.err = err
+		}
+	}
+}
+
+// interrupt asks a thread to stop.
+func interrupt(tid int) error {
 	switch err := unix.PtraceSeize(tid); {
 	case err == unix.ESRCH:
 		return fs.ErrNotExist
@@ -60,20 +101,14 @@ func (t *tracer) hold(pid, tid int, f func()) error {
 	if err := unix.PtraceInterrupt(tid); err != nil {
 		return fs.ErrNotExist
 	}
-	signal, err := awaitStop(pid, tid)
-	if err != nil {
-		t.holds = t.holds || errors.Is(err, errHeld)
-		return err
-	}
-	f()
-	return detach(tid, signal)
+	return nil
 }
 
-// leave has the tracer go to another processor, if it is on this one and may use others. A thread that waits for this processor would
-// stop here, and be woken here when it is let go: in the place of its tracer, for milliseconds.
-func (t *tracer) leave(processor int) {
+// leave has this thread go to another processor than these, if it is on one of them and may use others. A thread that waits for this
+// processor would stop here, and be woken here when it is let go: in the place of its tracer, for milliseconds.
+func leave(processors *unix.CPUSet) {
 	var mine uint32
-	if _, _, errno := unix.RawSyscall(unix.SYS_GETCPU, uintptr(unsafe.Pointer(&mine)), 0, 0); errno != 0 || int(mine) != processor {
+	if _, _, errno := unix.RawSyscall(unix.SYS_GETCPU, uintptr(unsafe.Pointer(&mine)), 0, 0); errno != 0 || !processors.IsSet(int(mine)) {
 		return
 	}
 	var all unix.CPUSet
@@ -81,24 +116,24 @@ func (t *tracer) leave(processor int) {
 		return
 	}
 	others := all
-	others.Clear(processor)
+	for i := range others {
+		others[i] &^= processors[i]
+	}
 	if others.Count() > 0 && unix.SchedSetaffinity(0, &others) == nil {
 		_ = unix.SchedSetaffinity(0, &all) // it may use them all again
 	}
 }
 
-// awaitStop returns when a thread is held, with the signal that it was about to get, which a tracer has to pass on; 0:
-// there is none. It asks for the reason of the stop, which only a thread that is held has. To wait for a report
+// awaitStop returns when a thread is held that was asked to stop at a time, with the signal that it was about to get, which a tracer has
+// to pass on; 0: there is none. It asks for the reason of the stop, which only a thread that is held has. To wait for a report
 // of the stop would not do, since another goroutine that waits for children of this process could take it.
-func awaitStop(pid, tid int) (signal int, err error) {
-	for began := time.Now(); ; {
+func awaitStop(pid, tid int, began time.Time) (signal int, err error) {
+	for {
 		if signal, held := stopReason(tid); held {
 			return signal, nil
 		}
 		waited := time.Since(began)
 		if waited < stopSpin {
-			// A thread that has a processor stops at once. One that waits for that of this thread gets it.
-			_, _, _ = unix.RawSyscall(unix.SYS_SCHED_YIELD, 0, 0, 0)
 			continue
 		}
 		if t, err := readTask(pid, tid); err != nil || t.state == Ended {
@@ -107,7 +142,7 @@ func awaitStop(pid, tid int) (signal int, err error) {
 		if waited > stopWithin {
 			return 0, errHeld
 		}
-		pause := unix.NsecToTimespec(int64(stopPause))
+		pause := unix.NsecToTimespec(int64(max(stopPause, waited/16)))
 		_ = unix.Nanosleep(&pause, nil) // too short to matter if it ends early
 	}
 }

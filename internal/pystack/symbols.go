@@ -219,17 +219,28 @@ func findPython(m Memory, base uint64) (interpreter, error) {
 	if p.runtime, err = l.find("_PyRuntime"); err != nil {
 		return p, err
 	}
-	at, err := l.find("Py_Version")
-	if err == errNoSymbol {
-		return p, &VersionError{Reason: "it is older than 3.11; " + unknownLayout}
-	} else if err != nil {
+	if p.version, err = l.version(p.runtime); err != nil {
 		return p, err
 	}
-	v, err := l.number(at)
-	if err != nil {
-		return p, err
-	}
-	p.version = Version(v)
 	p.layout, err = layoutOf(m, p.runtime, p.version)
 	return p, err
+}
+
+// version is that of a Python. From 3.13 on the runtime has it; before, a symbol.
+func (l *library) version(runtime uint64) (Version, error) {
+	var begin [16]byte
+	if err := l.memory.Read(runtime, begin[:]); err != nil {
+		return 0, err
+	}
+	if string(begin[:8]) == cookie {
+		return Version(wordAt(begin[:], 8)), nil
+	}
+	at, err := l.find("Py_Version")
+	if err == errNoSymbol {
+		return 0, &VersionError{Reason: "it is older than 3.11; " + unknownLayout}
+	} else if err != nil {
+		return 0, err
+	}
+	v, err := l.number(at)
+	return Version(v), err
 }

@@ -47,7 +47,7 @@ const (
 // readTask asks the kernel for a thread.
 func readTask(pid, tid int) (task, error) {
 	var room [statSize]byte
-	text, err := readKernelFile(fmt.Sprintf("/proc/%d/task/%d/stat", pid, tid), room[:])
+	text, err := readKernelFile(taskFile(pid, tid, "stat"), room[:])
 	if err != nil {
 		return task{}, err
 	}
@@ -75,45 +75,54 @@ func parseTask(text []byte) (task, error) {
 	return t, nil
 }
 
-// A runCount is the file in which the kernel counts how often a thread was given a processor. One that is asleep, and has the same count
+// runs is the file in which the kernel counts how often a thread was given a processor. A thread that is asleep, and has the same count
 // later, has not run in between.
-type runCount struct {
-	fd   int
-	room []byte // for the file
+type runs struct {
+	counted uint64 // the last time
+	room    []byte // for the file; nil: it is not open
+	fd      int
 }
 
-// countRuns opens the count of a thread. Kernels that keep no statistics of their scheduler tell it among many other things.
-func countRuns(pid, tid int) (c runCount, failed error) {
+// count counts. One read is of one moment. Kernels that keep no statistics of their scheduler tell it among many other things.
+func (r *runs) count(pid, tid int) (err error) {
+	if r.room != nil {
+		r.counted, err = r.read()
+		return err
+	}
 	for _, file := range []struct {
 		name string
 		size int
 	}{{"schedstat", runsSize}, {"status", statusSize}} {
-		c.fd, failed = unix.Open(fmt.Sprintf("/proc/%d/task/%d/%s", pid, tid, file.name), unix.O_RDONLY|unix.O_CLOEXEC, 0)
-		if failed != nil {
+		r.fd, err = unix.Open(taskFile(pid, tid, file.name), unix.O_RDONLY|unix.O_CLOEXEC, 0)
+		if err != nil {
 			continue // unix.ENOENT is fs.ErrNotExist
 		}
-		c.room = make([]byte, file.size)
-		if _, failed = c.now(); failed == nil {
-			return c, nil
+		r.room = make([]byte, file.size)
+		if r.counted, err = r.read(); err == nil {
+			return nil
 		}
-		c.close()
+		r.close()
 	}
-	return c, failed
+	return err
 }
 
-// now is the count. One read is of one moment.
-func (c runCount) now() (uint64, error) {
-	n, err := unix.Pread(c.fd, c.room, 0)
+func (r *runs) read() (uint64, error) {
+	n, err := unix.Pread(r.fd, r.room, 0)
 	if err == unix.ESRCH {
 		err = fs.ErrNotExist
 	}
 	if err != nil {
 		return 0, err
 	}
-	return parseRuns(c.room[:n])
+	return parseRuns(r.room[:n])
 }
 
-func (c runCount) close() { _ = unix.Close(c.fd) }
+func (r *runs) close() {
+	if r.room != nil {
+		_ = unix.Close(r.fd)
+		r.room = nil
+	}
+}
 
 // parseRuns reads schedstat, three numbers of which the last is the count, or status, where it is the sum of two.
 func parseRuns(text []byte) (runs uint64, err error) {
@@ -135,6 +144,11 @@ func parseRuns(text []byte) (runs uint64, err error) {
 	return runs, err
 }
 
+// taskFile names a file of a thread.
+func taskFile(pid, tid int, name string) string {
+	return "/proc/" + strconv.Itoa(pid) + "/task/" + strconv.Itoa(tid) + "/" + name
+}
+
 // readKernelFile reads a small file in one read, so that all of it is of one moment.
 func readKernelFile(name string, room []byte) ([]byte, error) {
 	fd, err := unix.Open(name, unix.O_RDONLY|unix.O_CLOEXEC, 0)
@@ -153,14 +167,13 @@ func readKernelFile(name string, room []byte) ([]byte, error) {
 // does not tell.
 func waitOf(pid, tid int) string {
 	var room [512]byte
-	dir := fmt.Sprintf("/proc/%d/task/%d/", pid, tid)
-	if text, err := readKernelFile(dir+"syscall", room[:]); err == nil {
+	if text, err := readKernelFile(taskFile(pid, tid, "syscall"), room[:]); err == nil {
 		word, _, _ := strings.Cut(strings.TrimSpace(string(text)), " ")
 		if n, err := strconv.Atoi(word); err == nil && n >= 0 {
 			return callName(n)
 		}
 	}
-	text, err := readKernelFile(dir+"wchan", room[:])
+	text, err := readKernelFile(taskFile(pid, tid, "wchan"), room[:])
 	if name := strings.TrimSpace(string(text)); err == nil && name != "0" {
 		return name
 	}

@@ -1,6 +1,7 @@
 package pystack
 
 import (
+	"cmp"
 	"encoding/binary"
 	"errors"
 )
@@ -23,7 +24,8 @@ type interpreter struct {
 type threadState struct {
 	address     uint64
 	interpreter uint64
-	native      int // number of the thread
+	native      int    // number of the thread
+	near        uint64 // what pointed to its innermost frame: it is there, or close by
 }
 
 // threadStates lists those of all interpreters, the newest first, and says whether there are more than the limit.
@@ -63,7 +65,8 @@ func (r *reader) appendThreads(states []threadState, interpreter uint64) ([]thre
 		if wordAt(b, r.layout.threadPrevious) != previous {
 			return nil, false, torn("thread state %#x is not in the list", at)
 		}
-		states = append(states, threadState{at, interpreter, int(wordAt(b, r.layout.threadNative))})
+		near := wordAt(b, cmp.Or(r.layout.threadCFrame, r.layout.threadFrame))
+		states = append(states, threadState{at, interpreter, int(wordAt(b, r.layout.threadNative)), near})
 		previous, at = at, wordAt(b, r.layout.threadNext)
 	}
 	return states, false, err
@@ -93,7 +96,7 @@ var errLeft = errors.New("the thread has left Python")
 // It fails with errLeft if the thread is not in the list of threads any more.
 func (r *reader) frames(t threadState) (frames []Frame, deeper bool, err error) {
 	r.walk++
-	r.memory.begin()
+	r.memory.begin(t.address, t.near, t.near-pageSize) // callers have their frames below
 	defer r.memory.end()
 	at, err := r.innermost(t)
 	for steps := 0; at != 0 && err == nil; steps++ {
