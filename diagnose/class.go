@@ -57,8 +57,12 @@ type Condition struct {
 }
 
 // Same says whether two conditions are of one class, held without a break. The place of a rank that makes progress, its rate and its
-// file change all the time, so they are not compared. Only whether a file is known is. [Pressure.Next] says when a pressure is another one.
+// file change all the time, so they are not compared. Only whether a file is known is, and the place of a rank that was stopped.
+// [Pressure.Next] says when a pressure is another one.
 func (c Condition) Same(d Condition) bool {
+	if c.Class == ClassStopped && (c.At == "") != (d.At == "") {
+		return false
+	}
 	return c.Class == d.Class && c.Since == d.Since && c.Wait == d.Wait && c.Traced == d.Traced && c.Checkpoint == d.Checkpoint && (c.File == "") == (d.File == "") &&
 		c.Phase == d.Phase && c.Until == d.Until && c.Pressure == d.Pressure
 }
@@ -94,8 +98,9 @@ type Window struct {
 	wasOther  time.Duration // the class was another
 
 	stack *Stack
-	file  string // Sample.File, when it was last known
-	waits uint64 // Sample.Waits, when it was last counted
+	read  time.Duration // when that was read
+	file  string        // Sample.File, when it was last known
+	waits uint64        // Sample.Waits, when it was last counted
 	rate  uint64
 	now   Condition
 }
@@ -128,7 +133,7 @@ func (w *Window) Still() (still bool, since time.Duration) {
 }
 
 func (w *Window) times() []*time.Duration {
-	return []*time.Duration{&w.changed, &w.relooped, &w.computed, &w.rested, &w.moved, &w.ran, &w.unblocked, &w.state, &w.compiled, &w.compiling, &w.executed, &w.wasOther}
+	return []*time.Duration{&w.read, &w.changed, &w.relooped, &w.computed, &w.rested, &w.moved, &w.ran, &w.unblocked, &w.state, &w.compiled, &w.compiling, &w.executed, &w.wasOther}
 }
 
 // shift leaves a time out in which the host itself stood still: nothing in it counts for or against the rank.
@@ -187,7 +192,7 @@ func (w *Window) compare(s Sample) {
 		w.relooped = s.At
 	}
 	w.compile(s)
-	w.stack = s.Stack
+	w.stack, w.read = s.Stack, s.At
 }
 
 // compile takes note whether jax compiles. A program that compiles one function after the other is elsewhere in between, for less than
@@ -227,6 +232,9 @@ func (w *Window) classify(at time.Duration) {
 	switch {
 	case w.last.State == "stopped" || w.last.State == "traced":
 		c.Class, c.Since = ClassStopped, w.state
+		if w.read < w.state {
+			c.At, c.Doing = "", "" // where it was before
+		}
 	case w.last.State == "ended":
 		c.Class, c.Since = ClassZombie, w.state
 	case w.stack != nil && w.stack.leaves():

@@ -132,6 +132,28 @@ func TestWaitsForADeviceAgainAndAgain(t *testing.T) {
 	}
 }
 
+// The stack of a rank is read less often than its state. What was read before it was stopped does not say where it stands, and what is read
+// afterwards is news.
+func TestPlaceOfAStoppedRank(t *testing.T) {
+	clause.Cite(t, "D-HG-2", "D-SC-15")
+	none := func(int) *Stack { return nil }
+	importing := still(at("running", Frame{"<module>", "mhlo.py", 19}))
+	loading := still(at("stopped (kill)", Frame{"load_batch", "train.py", 10}))
+	var w Window
+	sampled{"running", 100, 0, "", importing}.play(&w, 0, 3)
+	first := sampled{"stopped", 0, 0, "", none}.play(&w, 3, 1)
+	if first.Class != ClassStopped || first.At != "" || first.Doing != "" {
+		t.Errorf("Condition() = %+v when it was stopped; want it stopped, and no place", first)
+	}
+	later := sampled{"stopped", 0, 0, "", loading}.play(&w, 4, 1)
+	if later.Class != ClassStopped || later.At != "load_batch (train.py:10)" || later.Doing != "stopped (kill)" || later.Same(first) {
+		t.Errorf("Condition() = %+v, Same: %v, when its stack was read; want another one, with the place", later, later.Same(first))
+	}
+	if last := (sampled{"stopped", 0, 0, "", none}).play(&w, 5, 1); !last.Same(later) || last.At != later.At {
+		t.Errorf("Condition() = %+v later; want %+v still", last, later)
+	}
+}
+
 // A program that compiles one function after the other compiles, since the first, although it is elsewhere in between; some seconds
 // later it does not any more.
 func TestCompilesAgainAndAgain(t *testing.T) {
