@@ -26,12 +26,8 @@ import (
 	"github.com/serry-dev/serry/wire/mtls"
 )
 
-func newRun() *cobra.Command {
-	s := &runSettings{}
-	cmd := &cobra.Command{
-		Use:   "run [flags] -- command [argument]...",
-		Short: "Run a job on this host, and stand by it",
-		Long: `Run a command as every rank of a job, with a coordination service beside them.
+// runHelp is what serry run --help says first.
+const runHelp = `Run a command as every rank of a job, with a coordination service beside them.
 
 A jax program that calls jax.distributed.initialize() without arguments finds
 its place by its environment; what a program passes itself wins. A Go program
@@ -79,7 +75,14 @@ serry run; 73 the job cannot start as it is: an address is taken, hosts do not
 come, or the service is for another number of ranks; 74 the service, or for
 other hosts the first launcher, is lost for good; 75 ranks were stuck, and
 --on-hang ended the job; 127 or 126 the command is not there or cannot be run; 2
-a mistake in the command line; 1 anything else.`,
+a mistake in the command line; 1 anything else.`
+
+func newRun() *cobra.Command {
+	s := &runSettings{}
+	cmd := &cobra.Command{
+		Use:   "run [flags] -- command [argument]...",
+		Short: "Run a job on this host, and stand by it",
+		Long:  runHelp,
 		Example: `  serry run -n 4 -- python train.py
   serry run -n auto -- python train.py   # one rank for each GPU
   serry run -n 8 --restart all --max-restarts 3 --log-dir logs -- python train.py

@@ -13,16 +13,8 @@ import (
 	"github.com/serry-dev/serry/wire"
 )
 
-func newWhy() *cobra.Command {
-	q := &query{}
-	var flights collectivesCommand
-	var transfers, all, watch bool
-	var every time.Duration
-	var past pastWhy
-	cmd := q.command(&cobra.Command{
-		Use:   "why",
-		Short: "Say what went wrong first, and who waits for whom",
-		Long: `Say what went wrong first, what was seen of it, who waits for whom, what each
+// whyHelp is what serry why --help says first.
+const whyHelp = `Say what went wrong first, what was seen of it, who waits for whom, what each
 rank did last, where in their code the ranks on this host are, and which ranks
 have saved after a preemption notice.
 
@@ -56,7 +48,18 @@ each change, on a line of its own.
 About what is over it says what it would have said at the end: with --ended, or
 where no service is named and none runs, about the job of serry run that ended
 last on this host; with --journal from the journal of a service, a copy of it, or
-what serry replay --export has written.`,
+what serry replay --export has written.`
+
+func newWhy() *cobra.Command {
+	q := &query{}
+	var flights collectivesCommand
+	var transfers, all, watch bool
+	var every time.Duration
+	var past pastWhy
+	cmd := q.command(&cobra.Command{
+		Use:   "why",
+		Short: "Say what went wrong first, and who waits for whom",
+		Long:  whyHelp,
 		Example: `  serry why
   serry why --all
   serry why --watch | tee what-happened.txt
