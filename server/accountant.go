@@ -16,6 +16,13 @@ import (
 // An accountant tells the account of the job what the owner sees: when tasks arrive at barriers, which steps they report, and
 // what becomes of the job. It belongs to the owner. Like usual, it begins anew with each server that leads: an account is for
 // people and is not journaled.
+//
+// An accountant decides nothing, and no reply but that to a question about the job depends on it. Calls reach it before they
+// reach the machine (called), because the last arrival ends its barrier within the step. Notes and changes of tasks reach it
+// after the step (noted, changed). So it also counts the call of a task that the machine then refuses; a barrier that opens
+// only here keeps its place in open until a barrier of the same id, or the epoch, ends.
+//
+// Other goroutines get copies from the owner (books). Only log is read without the owner's turn.
 type accountant struct {
 	account *goodput.Account
 	clock   clock
@@ -31,7 +38,8 @@ type accountant struct {
 	verdicts verdicts
 }
 
-// A gathering is when tasks came to a barrier that is open.
+// A gathering is when tasks came to a barrier that is open. Times are on the clock, at which the calls were queued: the
+// machine's time stands still while the journal does, and would make late tasks look early.
 type gathering struct {
 	at   []time.Duration // by number of the task; negative: it has not come
 	came int
@@ -52,7 +60,8 @@ func newAccountant(a *goodput.Account, c clock) *accountant {
 	return &accountant{account: a, clock: c, open: make(map[string]*gathering), lags: make(map[string]*histogram), log: new(barrierLog)}
 }
 
-// wall is when something happened.
+// wall is when something happened. It is right for times on the clock since this server leads. While no server led, service
+// time stood still.
 func (b *accountant) wall(t coord.Time) time.Time { return b.clock.start.Add(time.Duration(t)) }
 
 // opened takes over a new epoch.
@@ -64,7 +73,8 @@ func (b *accountant) opened(e *epoch, now coord.Time) {
 	b.account.Opened(b.wall(now), len(e.tasks))
 }
 
-// host is where a task is, as far as its connection tells.
+// host is where a task is, as far as its connection tells. For a task behind a relay that is the address of the relay, which as
+// a rule is on the same host.
 func (b *accountant) host(number int) string {
 	if number >= len(b.epoch.tasks) {
 		return ""
@@ -80,7 +90,9 @@ func (b *accountant) host(number int) string {
 	return host
 }
 
-// called looks at a call before the machine does: the arrival that ends a barrier counts, too.
+// called looks at a call before the machine does: the arrival that ends a barrier counts, too. Registrations count only until
+// the register barrier has ended: a task that registers later, after a restart, waits for no other. Steps and reports of hangs
+// are ordinary keys, which the machine stores as well; a client of any dialect can write them.
 func (b *accountant) called(ev coord.Event, at coord.Time) {
 	switch ev := ev.(type) {
 	case coord.Barrier:
@@ -105,7 +117,10 @@ func (b *accountant) called(ev coord.Event, at coord.Time) {
 	}
 }
 
-// arrived takes the first arrival of a task at a barrier.
+// arrived takes the first arrival of a task at a barrier. A second call is a repeated one, for example after a broken
+// connection, and would make the task look later than it was. After a fail-over the repeated call is the first one that is
+// seen, because the time of the earlier one is not in the journal. Where the bounds leave no room for the barrier, it ends like
+// one whose arrivals were not seen.
 func (b *accountant) arrived(id string, number int, at time.Duration) {
 	g := b.open[id]
 	if g == nil {
@@ -136,7 +151,8 @@ func (b *accountant) stepped(name string, value []byte, at coord.Time) {
 	}
 }
 
-// taskOf is the task of a key: 3, or worker/3.
+// taskOf is the task of a key: 3, or worker/3. A number in another form, such as 03, names no task: a task would have as many
+// keys as there are ways to write its number.
 func (b *accountant) taskOf(name string) serry.TaskID {
 	job, index, ok := strings.Cut(name, "/")
 	if !ok {
@@ -149,7 +165,8 @@ func (b *accountant) taskOf(name string) serry.TaskID {
 	return b.epoch.nameOf(serry.TaskID{Job: job, Index: n})
 }
 
-// changed takes a change of a task. When the last one leaves, the attempt has ended.
+// changed takes a change of a task. When the last one leaves, the attempt has ended. If the last one fails, the account is told
+// of the failure and not of an end.
 func (b *accountant) changed(number int, state serry.TaskState, now coord.Time) {
 	was := b.present[number]
 	b.present[number] = state == serry.Connected
@@ -187,9 +204,13 @@ func (b *accountant) ended(n coord.Note, now coord.Time) {
 	delete(b.open, n.Barrier)
 	b.kept -= len(g.at)
 	b.log.add(n, g.at, now, b.wall)
+	// Tasks can be compared only where every arrival was seen. Some are missing for a barrier that was open when this server
+	// began to lead and whose callers did not repeat their calls.
 	if n.Err != nil || g.came != n.Of || n.Of < 2 || b.isEdge(n.Barrier) {
 		return
 	}
+	// Classes become labels on the metrics page. Clients choose the ids, so the number of classes that are told apart is
+	// bounded.
 	class := wire.Class(n.Barrier)
 	b.account.Passed(class, g.at, b.host)
 	h := b.lags[class]
@@ -209,7 +230,8 @@ func (b *accountant) isEdge(id string) bool {
 	return id == coord.RegisterBarrierID || id == coord.ShutdownBarrierID(b.epoch.service)
 }
 
-// A books is what the account says at a moment.
+// A books is what the account says at a moment. goodput is for people, who want to see the present step counted. settled is for
+// counters of metrics, which must never fall: it leaves out the time whose cause is not known yet.
 type books struct {
 	account    *goodput.Account // a copy
 	goodput    goodput.Goodput
@@ -228,7 +250,8 @@ type lagFigures struct {
 	below map[float64]uint64
 }
 
-// books copies what the account says, for goroutines other than the owner.
+// books copies what the account says, for goroutines other than the owner. Everything in it is a copy: the owner goes on
+// changing the account while a page is written from the books.
 func (b *accountant) books(now coord.Time) books {
 	k := books{account: b.account.Continued(), goodput: b.account.Goodput(b.wall(now)), settled: b.account.Settled(b.wall(now)), stragglers: b.account.Stragglers(), steps: b.account.Steps(), lags: make(map[string]lagFigures), stage: b.verdicts.stage, verdicts: maps.Clone(b.verdicts.count)}
 	for class, h := range b.lags {

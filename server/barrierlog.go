@@ -49,7 +49,8 @@ func (l *barrierLog) opened(e *epoch) {
 	l.mu.epoch, l.mu.all, l.mu.arrivals = e, nil, 0
 }
 
-// add takes a barrier that has ended at now. at is when its tasks came, or nil; it is not changed any more.
+// add takes a barrier that has ended at now. at is when its tasks came, or nil; it is not changed any more. The newest barrier
+// stays even if it has more arrivals than the log may hold: then it is the only one.
 func (l *barrierLog) add(n coord.Note, at []time.Duration, now coord.Time, wall func(coord.Time) time.Time) {
 	began := n.Since
 	if first, _ := ends(at); first >= 0 {
@@ -82,7 +83,9 @@ func ends(at []time.Duration) (first, last int) {
 	return first, last
 }
 
-// answer is the body of the answer to a question about barriers.
+// answer is the body of the answer to a question about barriers. The lock is held for a copy of the list alone, because the
+// owner waits for it in add. The rest needs no lock: entries and the order of the tasks in an epoch never change. List and
+// epoch are read under the same hold of it, so numbers of tasks in the list mean tasks of that epoch.
 func (l *barrierLog) answer(argument string) ([]byte, error) {
 	wanted := uint64(0)
 	if argument != "" {
@@ -141,7 +144,8 @@ func (b *loggedBarrier) record(e *epoch) wire.BarrierRecord {
 	return r
 }
 
-// offsets are seconds after the first arrival, to the microsecond.
+// offsets are seconds after the first arrival, to the microsecond. A task that has not come has -1. If none has come, first is
+// not used.
 func offsets(at []time.Duration) []float64 {
 	first, _ := ends(at)
 	all := make([]float64, len(at))

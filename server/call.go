@@ -88,7 +88,9 @@ func (o *owner) turnAway() {
 	}
 }
 
-// mayWait says which limit a call would pass if it had to wait, or nil.
+// mayWait says which limit a call would pass if it had to wait, or nil. A call that waits keeps its request in
+// memory for as long as it waits, perhaps for hours, so bytes are limited, for each connection and for all of
+// them. Strangers share a small part of that, and cannot take from tasks more than this part.
 func (o *owner) mayWait(it *item, kind coord.Kind) error {
 	p, l := it.from.peer, o.handler.limits
 	switch {
@@ -149,13 +151,19 @@ func (o *owner) carry(from origin, l serry.Life, k coord.Kind) {
 	case p.carries(l):
 		return
 	}
+	// The present life of a connected task stays on the connection even if another process of that task
+	// registers by it: the machine has not decided yet which of them it takes.
 	added, replaced := p.carry(l, registers, func(other serry.Life) bool {
 		return t.State == serry.Connected && t.Incarnation == other.Incarnation
 	})
+	// People are shown the address of another life only while the present one is not connected. Otherwise they
+	// would look for the task on the host of a process that is turned away.
 	if added && (present || t.State != serry.Connected) {
 		remote := p.conn.RemoteAddr()
 		o.epoch.task(l.Task).from.Store(&remote)
 	}
+	// The transport now counts unfinished requests of the connection as those of a task, and no longer as those
+	// of a stranger (SEC-102).
 	if c, ok := p.conn.(interface{ Known() }); ok {
 		c.Known()
 	}
@@ -180,6 +188,8 @@ func (o *owner) opened(e coord.Opened) {
 	o.history.opened()
 	o.accountant.opened(o.epoch, o.now)
 	o.wave.epoch = o.epoch
+	// The call that is being stepped may be the registration that has opened the epoch. The detector then keeps
+	// what it knows of that life. An operator, or a departure, opens an epoch without a call.
 	var opener serry.Life
 	if o.current != nil {
 		c, _ := coord.CallOf(o.current.event)

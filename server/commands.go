@@ -72,7 +72,8 @@ type (
 
 // do withdraws the call: the machine forgets it when the last caller that shares its waiter has given up. A call
 // that is not there has been answered meanwhile. Withdrawn calls stay in the list of a shared waiter until
-// they are most of it, so that giving up thousands of gets costs no square.
+// they are most of it, so that giving up thousands of gets costs no square. The queue keeps the order: a
+// transport withdraws a call only after it has served it, so the call came before this command.
 func (c callCancelled) do(o *owner) {
 	w := c.peer.calls[c.call]
 	if w == nil {
@@ -87,7 +88,8 @@ func (c callCancelled) do(o *owner) {
 	}
 }
 
-// do withdraws every call of the connection, in order, and tells the detector which lives it carried.
+// do withdraws every call of the connection, in order, and tells the detector which lives it carried. closed
+// makes the owner drop calls of the connection that another goroutine still had under way.
 func (c connClosed) do(o *owner) {
 	p := c.peer
 	p.closed = true
@@ -130,6 +132,8 @@ func (c leaving) do(o *owner) {
 		o.endPolls()
 	}
 	o.takeSnapshot().saved = c.saved
+	// The wave also has the effects of the items before this one in the batch. batch does not commit it,
+	// because it returns as soon as over is set.
 	o.commit()
 	o.over = true
 }

@@ -153,6 +153,8 @@ func (c Config) withDefaults() (Config, error) {
 	if c.Journal != nil {
 		c.Term = cmp.Or(c.Term, c.Journal.Term())
 		c.Store = cmp.Or(c.Store, c.Journal.Store())
+		// The machine must refuse a value that the store cannot take. If the store refused it, that would be an
+		// error of the journal, which ends the server.
 		c.Cluster.Limits.ValueBytes = min(valueLimit(c.Cluster.Limits), c.Journal.MaxValue())
 	}
 	if c.Log == nil {

@@ -61,13 +61,34 @@
 // the job: registrations, heartbeats, error polls and shutdowns (C-LIM-1). A store of limited size is kept
 // from filling up (see room.go), and a peer that does not read its replies loses its connection.
 //
+// # Strangers
+//
+// A connection is a stranger until it carries a life: until a task of the job registers on it, or a task's
+// present life makes a call on it. Calls of strangers are served like all others, because commands of people
+// come from such connections, too. But all strangers together share one small budget of bytes in each place
+// where requests are kept: in the HTTP/2 transport while they are read, in the queue, and among the calls that
+// wait. There a process that is no part of the job can use up the budget of strangers, and hardly anything of
+// what the tasks have.
+//
+// # What a fail-over keeps
+//
+// The journal has the state of the machine: the epoch with its tasks, barriers and their arrivals, keys, and
+// the results of calls with a request id. A snapshot in it also has the settings, the newest notes and the
+// first failure.
+//
+// Everything else belongs to one server, and the next one begins without it. Calls that wait are repeated by
+// their callers. The times of the last heartbeats are replaced by a fresh budget for every life. The usual
+// times of barriers, the account of the job, the log of barriers, the last calls of tasks and the numbers on
+// the metrics page are for people, and are gathered anew. So nothing that a client relies on may depend on
+// them.
+//
 // # Runs
 //
 // One server stands for many runs of a job, one after the other; the machine calls them epochs.
 //
 // # Where to read on
 //
-// Read owner.go first, then call.go and wave.go. journal.go and snapshot.go are the way to the disk,
-// restore.go the way back. hosts.go is what relays say, evidence.go what processes are asked. docs/ARCHITECTURE.md follows a barrier through
-// all of it.
+// Read owner.go first, then call.go and wave.go. journal.go and snapshot.go are the way to the disk, restore.go
+// the way back. hosts.go is what relays say, evidence.go what processes are asked. docs/ARCHITECTURE.md follows
+// a barrier through all of it.
 package server

@@ -56,7 +56,8 @@ func (e *Ending) Sizes(dir string) []coord.KeySize {
 	return all.Keys
 }
 
-// ask steps the machine with a call that only reads, and returns its result, or nil. The call is answered at once, so any number will do for it.
+// ask steps the machine with a call that only reads, and returns its result, or nil. The call is answered at once, so any
+// number will do for it. It changes no state, so any number of questions may be asked at any time of the history.
 func (e *Ending) ask(ev coord.Event) coord.Result {
 	for _, effect := range e.past.machine.Step(e.past.machine.Now(), ev) {
 		if r, ok := effect.(coord.Reply); ok && r.Err == nil {

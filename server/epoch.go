@@ -58,7 +58,8 @@ type sharedTask struct {
 	registering atomic.Int32
 }
 
-// newEpoch makes the shared tasks of an epoch that has opened with every task disconnected.
+// newEpoch makes the shared tasks of an epoch that has opened with every task disconnected. Tasks are numbered
+// in the order of the jobs as configured. That is not their order in the machine, which sorts jobs by name.
 func newEpoch(o coord.Opened, codec *wire.Codec) *epoch {
 	total := 0
 	for _, j := range o.Jobs {

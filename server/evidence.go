@@ -22,6 +22,15 @@ import (
 //
 // One lock guards everything. Replies are gathered under the lock and sent after it is released, so a slow connection delays no
 // other.
+//
+// An inquiry goes like this. The Attend call of each process waits (attendants). A Gather call comes, and every attendant that
+// the question may concern gets it as the reply to its Attend call, with a ticket (ask). The reply uses the Attend call up, so
+// the attendant is forgotten until the process makes the next one, which clients do at once. Each process sends its answer with
+// the ticket by an Answer call. When all have answered, or the time is over, the command gets the reply to its Gather call
+// (advance, end).
+//
+// These goroutines touch it: those that serve calls or close connections, those of timers, and the one that ends the server.
+// None of them needs the owner's turn, so inquiries work while the journal stands still. That is when people need them most.
 type inquiries struct {
 	binding  binding     // set in New, then constant
 	barriers *barrierLog // the same
@@ -49,6 +58,10 @@ type attendant struct {
 }
 
 // An inquiry is one Gather call.
+//
+// It has one round, or two where many attendants answer and equal answers are to be sent once. A thousand ranks that are in the
+// same place of their code would send the same stack a thousand times. So in the first round they send digests alone. In the
+// second round one attendant for each digest sends the body.
 type inquiry struct {
 	wire.Inquiry
 	caller  callKey
@@ -65,7 +78,8 @@ type inquiry struct {
 	timer   *time.Timer
 }
 
-// An askedAttendant has a ticket for an inquiry.
+// An askedAttendant has a ticket for an inquiry. It stays in asked after its answer, because the reply names those that were
+// silent.
 type askedAttendant struct {
 	inquiry  *inquiry
 	name     string
@@ -74,7 +88,8 @@ type askedAttendant struct {
 	answered bool
 }
 
-// A gatheredPart is one of the reply, and which attendant can send its body.
+// A gatheredPart is one of the reply, and which attendant can send its body. Several attendants are kept, because the first of
+// them may be gone, or busy with another question, when the body is wanted.
 type gatheredPart struct {
 	wire.GatheredPart
 	digest uint64
@@ -94,6 +109,7 @@ const (
 	silentNamed      = 16
 )
 
+// newInquiries makes an empty set. newOwner sets barriers before any call can come.
 func newInquiries(b binding) *inquiries {
 	q := &inquiries{binding: b}
 	q.mu.attendants = make(map[uint64]*attendant)
@@ -118,6 +134,7 @@ func (r *replies) add(to callKey, body []byte, st rpc.Status) {
 	}{to, body, st})
 }
 
+// send must be called without the lock. A reply to a call that is gone meanwhile is dropped by the transport.
 func (r replies) send() {
 	for _, p := range r {
 		p.to.conn.Reply(p.to.call, p.body, p.status)
@@ -125,7 +142,8 @@ func (r replies) send() {
 	}
 }
 
-// serve takes a call about evidence, and says whether it is one.
+// serve takes a call about evidence, and says whether it is one. The bodies of an answer are parts of the request, which is
+// valid only until serve returns, so the request of an answer is copied.
 func (q *inquiries) serve(at callKey, method string, body []byte) bool {
 	var out replies
 	var err error
@@ -152,6 +170,7 @@ type errNotBound struct{ rpc.Status }
 
 func (e errNotBound) Error() string { return e.Message }
 
+// refusedEvidence is the reply to a call that is not taken.
 func refusedEvidence(err error) rpc.Status {
 	switch err := err.(type) {
 	case errNotBound:
@@ -163,7 +182,8 @@ func refusedEvidence(err error) rpc.Status {
 }
 
 // allowed checks the certificate of a caller: that of the task that it speaks for, or of any task of the job or an
-// operator where it speaks for none.
+// operator where it speaks for none. Answer needs no check: a caller with a ticket has had it from an Attend call that was
+// checked.
 func (q *inquiries) allowed(at callKey, t serry.TaskID, what string) error {
 	r := rightOwn
 	if t.IsZero() {
@@ -177,6 +197,9 @@ func (q *inquiries) allowed(at callKey, t serry.TaskID, what string) error {
 
 // attend keeps the call of an attendant until there is a question. One that comes back while an inquiry is open that it
 // has not been asked for is asked at once: it was answering another question.
+//
+// The attendant is known by its id, which it draws itself. If it calls again on another connection, its former call is
+// forgotten without a reply.
 func (q *inquiries) attend(at callKey, body []byte) (out replies, err error) {
 	a, err := wire.ReadAttendance(body)
 	if err == nil {
@@ -211,6 +234,7 @@ func (q *inquiries) attend(at callKey, body []byte) (out replies, err error) {
 	return out, nil
 }
 
+// remember and forget keep the two indexes of attendants in step: by id for questions, by connection and call for their ends.
 func (q *inquiries) remember(n *attendant) {
 	if q.mu.calls[n.at.conn] == nil {
 		q.mu.calls[n.at.conn] = make(map[rpc.CallID]*attendant)
@@ -246,14 +270,16 @@ func (q *inquiries) ask(i *inquiry, n *attendant, digests []uint64, out *replies
 	out.add(n.at, question.Bytes(), rpc.Status{})
 }
 
-// newTicket draws a number that no other process can guess: a process that has it may answer.
+// newTicket draws a number that no other process can guess: a process that has it may answer. Zero is left out, because it is
+// what a message without the field has.
 func newTicket() uint64 {
 	var b [8]byte
 	rand.Read(b[:])
 	return cmp.Or(binary.NativeEndian.Uint64(b[:]), 1)
 }
 
-// gather begins an inquiry.
+// gather begins an inquiry. It asks the attendants of this moment, and those that come during its first round and were not
+// asked yet.
 func (q *inquiries) gather(at callKey, body []byte) (out replies, err error) {
 	i := &inquiry{caller: at, asked: make(map[uint64]*askedAttendant), folded: make(map[uint64]*gatheredPart), room: wire.MaxGatheredBytes}
 	if i.Inquiry, err = wire.ReadInquiry(body); err == nil {
@@ -280,6 +306,9 @@ func (q *inquiries) gather(at callKey, body []byte) (out replies, err error) {
 			all = append(all, n)
 		}
 	}
+	// The command says how long it waits, up to a bound. The bytes of the reply are divided among the attendants, so that a few
+	// large answers cannot take the room of all others; the least share of very many attendants adds up to more than there is
+	// room for, and take bounds the sum.
 	i.Wait = min(cmp.Or(i.Wait, inquiryTime), maxInquiryTime)
 	i.share = uint64(min(max(wire.MaxGatheredBytes/max(len(all), 1), leastShare), wire.MaxAnswerBytes))
 	if i.Kind == wire.LogsEvidence {
@@ -320,7 +349,8 @@ func (i *inquiry) round() time.Duration {
 	return i.Wait
 }
 
-// expire ends a round whose time is over.
+// expire ends a round whose time is over. The timer may have fired just before the inquiry ended by its last answer; then it is
+// not open any more.
 func (q *inquiries) expire(i *inquiry) {
 	var out replies
 	q.mu.Lock()
@@ -331,7 +361,8 @@ func (q *inquiries) expire(i *inquiry) {
 	out.send()
 }
 
-// answer takes an answer. One that comes too late, or a second time, finds no ticket.
+// answer takes an answer. One that comes too late, or a second time, finds no ticket. Its sender gets an empty reply all the
+// same, as there is nothing that it could do about it. A part beyond the share of the attendant is left out and counted.
 func (q *inquiries) answer(at callKey, body []byte) (out replies, err error) {
 	a, err := wire.ReadAnswer(body)
 	if err != nil {
@@ -362,6 +393,10 @@ func (q *inquiries) answer(at callKey, body []byte) (out replies, err error) {
 }
 
 // take adds a part of an answer.
+//
+// Parts with the same digest become one, with the tasks of all of them, if the command has asked for that (Fold). In the second
+// round a body must have the digest of a part that is known; no part is added then. A body for which there is no room is
+// dropped, and its part stays without one, so that the command sees that it is missing.
 func (i *inquiry) take(from *askedAttendant, p wire.Part) {
 	digest := p.Digest
 	if p.Body != nil {
@@ -418,7 +453,7 @@ func (q *inquiries) advance(i *inquiry, out *replies) {
 	out.add(i.caller, i.gathered().Bytes(), rpc.Status{})
 }
 
-// holders finds the attendants that are to send bodies.
+// holders finds the attendants that are to send bodies. An attendant can be asked only while its Attend call waits.
 func (q *inquiries) holders(i *inquiry) map[*attendant][]uint64 {
 	all := make(map[*attendant][]uint64)
 	for _, g := range i.parts {
@@ -432,6 +467,7 @@ func (q *inquiries) holders(i *inquiry) map[*attendant][]uint64 {
 	return all
 }
 
+// dropTickets ends a round: answers that come from now on find no ticket.
 func (q *inquiries) dropTickets(i *inquiry) {
 	for _, ticket := range i.tickets {
 		delete(q.mu.tickets, ticket)
@@ -464,6 +500,9 @@ func (i *inquiry) gathered() wire.Gathered {
 }
 
 // cancel forgets a call whose caller does not wait any more.
+//
+// If it is an attendant, no question will come by that call. If it is a command, its inquiry ends, and the answers that are
+// under way will find no ticket.
 func (q *inquiries) cancel(at callKey) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -477,7 +516,8 @@ func (q *inquiries) cancel(at callKey) {
 	}
 }
 
-// connClosed forgets the calls of a connection that has ended.
+// connClosed forgets the calls of a connection that has ended. An attendant that was asked by that connection may still answer
+// by another one, since the ticket does not depend on the connection.
 func (q *inquiries) connClosed(c rpc.Conn) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -491,7 +531,7 @@ func (q *inquiries) connClosed(c rpc.Conn) {
 	}
 }
 
-// close answers every call that waits: the server ends.
+// close answers every call that waits: the server ends. Attend and Gather calls that come later are answered in the same way.
 func (q *inquiries) close() {
 	var out replies
 	q.mu.Lock()

@@ -18,7 +18,8 @@ import (
 type transport struct{ *front.Server }
 
 // newTransport makes a transport. Connections that begin with the preface of serry's own stream go to
-// streams.
+// streams. Both protocols share one port, and the acceptor tells them apart, by what TLS has agreed on or else
+// by the first bytes.
 func newTransport(cfg Config, h rpc.Handler, m rpc.Methods, streams func(net.Conn)) transport {
 	return transport{front.New(front.Config{
 		Handler: h, Methods: m, TLS: cfg.TLS, Log: cfg.Log,

@@ -95,6 +95,16 @@ func (h *handler) Serve(c rpc.Conn, call rpc.CallID, method string, body []byte)
 }
 
 // serve takes a call that came directly, or in an envelope by a stream.
+//
+// The order of the checks matters:
+//
+//  1. Questions about the leadership and inquiries do not concern the machine. They are dealt with at once, so
+//     that people get answers while the journal stands still.
+//  2. The certificate is judged before the call can have any effect (see binding.judge).
+//  3. A good heartbeat ends here. It must be of a life that has called on this connection before; else the
+//     owner has to note the connection first.
+//  4. Digests of large values are computed on this goroutine, because the owner's turn is too short for them.
+//  5. Limits are checked by enqueue and, under its lock, by the queue.
 func (h *handler) serve(c rpc.Conn, call rpc.CallID, method string, body []byte, env envelope) {
 	v, ok := h.peers.Load(c)
 	if !ok {
@@ -169,7 +179,8 @@ func (h *handler) origin(p *peer, e *epoch, req coord.Req, method string, env en
 // answer.
 func vitalCalls(tasks int) int64 { return int64(1024 + 8*tasks) }
 
-// enqueue puts a call into the queue, or says which limit refuses it.
+// enqueue puts a call into the queue, or says which limit refuses it. A vital call counts for its connection
+// from here until it has been stepped (see queue.stepped).
 func (h *handler) enqueue(it item, tasks int) error {
 	p := it.from.peer
 	switch {

@@ -56,6 +56,10 @@ func (s *Server) leave(ctx context.Context, endPolls bool) error {
 // on with the next server on it, so nothing is said of an end: the journal gets a snapshot, connections
 // close, and calls that wait on streams are repeated to the next server (C-STOP-4). Without a journal the
 // service ends with the server, see [Server.Stop]. Later calls wait for the first.
+//
+// Shutdown differs from Handover in two ways. It also ends the connections. And because this process is about
+// to end, it answers the error polls of stock clients that are connected directly, which would die of a broken
+// poll.
 func (s *Server) Shutdown(ctx context.Context) {
 	if s.owner.journal == nil || s.cfg.Planted.Has(plant.PoliteEnd) {
 		s.Stop(ctx)

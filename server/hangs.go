@@ -12,6 +12,10 @@ import (
 
 // verdicts are what was wrong with the job since this server leads, for metrics (D-GP-9): first failures, which the machine
 // notes, and ranks that keep the others waiting, which the launcher of the job tells under [wire.HangKey]. They belong to the owner.
+//
+// The server draws no conclusion here. Package diagnose does, in the launcher, which writes a report again whenever it has
+// changed. stage is what a gauge shows of the present wait, count what counters show of all of them. The difficulty is to count
+// each wait once, although it is reported many times.
 type verdicts struct {
 	failed bool // of the present epoch the first failure is counted
 	told   bool // a task of it was told to end: barriers that fail by that are no failures
@@ -52,6 +56,9 @@ const (
 func (v *verdicts) opened() { v.failed, v.told, v.stage, v.last = false, false, 0, hangSummary{} }
 
 // waits takes what the launcher says. What is no report is the program's own affair.
+//
+// A report without a wait says that the wait is over. A report with a word that is not known here changes nothing, not even the
+// stage: it is of a launcher of another version, or of a task that makes words up.
 func (v *verdicts) waits(value []byte) {
 	var r struct {
 		Hang *hangSummary `json:"hang"`
@@ -80,6 +87,9 @@ const sameWait = 5 * time.Second
 
 // noted takes what the machine noted. Of an epoch the first failure counts, since the others follow from it; that a task ended because
 // it was told to is none (D-RC-3).
+//
+// A launcher that has seen one task fail tells the others to end. Their ends are no failures. Nor are the barriers that fail
+// because of them, so from then on a barrier that fails is not counted; a task that fails by itself still is.
 func (v *verdicts) noted(n coord.Note) {
 	switch {
 	case v.failed || !isFailure(n):

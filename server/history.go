@@ -48,6 +48,8 @@ func (h *history) add(now coord.Time, n coord.Note) {
 		h.failed(now, n)
 	}
 	if h.repeats(now, n.What) {
+		// The counted note takes the newest number. People who ask for the notes after a number then see that
+		// the count has risen.
 		newest := &h.notes[len(h.notes)-1]
 		newest.Number = h.last
 		newest.More++
@@ -60,6 +62,9 @@ func (h *history) add(now coord.Time, n coord.Note) {
 }
 
 // failed keeps the first failure apart, so that it outlives the notes that follow it.
+//
+// The first failure stays, with one exception. If its task was told to end, then a later failure of a task that
+// was not told takes its place. The failure of a barrier never does: it follows from the end of a task.
 func (h *history) failed(now coord.Time, n coord.Note) {
 	if h.first != nil && (!wasTold(h.first) || n.Task.IsZero() || n.Barrier != "") {
 		return
@@ -104,7 +109,9 @@ func (h *history) follow(s Step) {
 	}
 }
 
-// header is what stands in front of a snapshot that is made now.
+// header is what stands in front of a snapshot that is made now. A snapshot replaces the records from which the
+// notes could be made again, so notes that are not in the header are lost for the next leader. Only the newest
+// are saved, to keep headers small.
 func (h *history) header(s settings, now time.Time) header {
 	recent := h.notes[max(0, len(h.notes)-notesSaved):]
 	return header{settings: s, Notes: h.last, First: h.first, Recent: recent, Wall: now.UTC()}

@@ -31,7 +31,8 @@ func Import(ctx context.Context, to store.Reign, from store.Journal, republished
 	if err != nil {
 		return false, err
 	}
-	// The large values go first, while the snapshot is written: it may only name what is there.
+	// The large values go first, while the snapshot is written: it may only name what is there. A crash between
+	// the two leaves values that no snapshot names, and the journal still counts as empty.
 	var keep []coord.Ref
 	put := make(map[coord.Ref]bool)
 	var failed error

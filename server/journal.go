@@ -85,7 +85,8 @@ func newJournal(r store.Reign, p *performer, planted plant.Faults) *journal {
 }
 
 // full says whether there is no room for another wave. A nil journal always has room. So has one that has
-// ended: submit then says that it is over.
+// ended: submit then says that it is over. Only the goroutine with the owner's turn adds waves. So where full
+// has seen room for one, submit finds room.
 func (j *journal) full() bool {
 	if j == nil || len(j.waves) < cap(j.waves) {
 		return false
@@ -174,6 +175,8 @@ func (j *journal) run() {
 			j.fail(err)
 			return
 		case <-j.reign.Deposed():
+			// The store would refuse the waves that are queued. They are dropped with their effects; relays and
+			// serry's own clients repeat the calls to the new leader.
 			j.err = store.ErrDeposed
 			return
 		}
@@ -273,6 +276,8 @@ func (j *journal) commit(group []*wave) error {
 	if err := j.put(group); err != nil {
 		return err
 	}
+	// Callers wait here for the snapshot, and the machine's time stands still with them (see time). A snapshot
+	// that is made but not yet being saved is not waited for: its wave is in this group, or behind it.
 	if j.room -= len(records); j.room < 0 && j.saving.Load() {
 		j.saver.Wait()
 	}
@@ -338,6 +343,9 @@ func (j *journal) join(group []*wave) (records []byte, answers bool) {
 }
 
 // put writes the large values of a group, each under its digest.
+//
+// A crash after this and before the write leaves values that no record names. The store removes them with a
+// later snapshot.
 func (j *journal) put(group []*wave) error {
 	if j.planted.Has(plant.SkipPut) {
 		return nil
@@ -353,7 +361,8 @@ func (j *journal) put(group []*wave) error {
 }
 
 // release lets waves happen, and gives them back to the owner. They happen here, on the goroutine of the journal:
-// handing them to another one would cost a wake-up for each write.
+// handing them to another one would cost a wake-up for each write. An empty wave for which spare has no room is
+// left to the garbage collector, so that this never blocks.
 func (j *journal) release(group []*wave) {
 	for _, w := range group {
 		j.performer.perform(w)
@@ -370,7 +379,9 @@ func (j *journal) save(p *snapshot) error {
 }
 
 // saveMeanwhile saves a snapshot of the journal up to here while the journal goes on. A save that fails ends
-// the journal: saving stays true, so that no other is begun, and run finds the error.
+// the journal: saving stays true, so that no other is begun, and run finds the error. The mark is taken here
+// and not by the goroutine that saves: records that are written from now on are not in the snapshot, and must
+// not be replaced by it.
 func (j *journal) saveMeanwhile(p *snapshot) {
 	at := j.reign.Mark()
 	j.room = p.room
@@ -384,7 +395,8 @@ func (j *journal) saveMeanwhile(p *snapshot) {
 	})
 }
 
-// saveLast saves the snapshot that a hand-over waits for, after one that may still be under way.
+// saveLast saves the snapshot that a hand-over waits for, after one that may still be under way. A store takes
+// one save at a time, and an older snapshot must not take the place of this one.
 func (j *journal) saveLast(p *snapshot) error {
 	j.saver.Wait()
 	select {

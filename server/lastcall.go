@@ -28,6 +28,9 @@ const lastOf = 200
 
 // noteCall keeps a call as the newest one of its task. Clients send heartbeats, polls and watches by themselves,
 // whatever their program does, so these are left out; so are questions of people.
+//
+// It runs after the step. By then a registration may have opened another epoch, and only then is it known
+// whether the call was answered.
 func (o *owner) noteCall(it *item, kind coord.Kind, task serry.TaskID) {
 	switch kind {
 	case coord.KindHeartbeat, coord.KindPollForError, coord.KindWatchTasks, coord.KindGetStatus:
@@ -51,7 +54,8 @@ func (o *owner) noteCall(it *item, kind coord.Kind, task serry.TaskID) {
 // maxFolders bounds the folders whose last writers are kept. Clients choose names.
 const maxFolders = 1 << 10
 
-// wrote keeps a task as the last writer of a folder. Keys outside of folders have nothing in common.
+// wrote keeps a task as the last writer of a folder. Keys outside of folders have nothing in common. The answer
+// to the write does not matter: a task whose key exists already is still the task that writes in the folder.
 func (e *epoch) wrote(ev coord.Event, task serry.TaskID) {
 	switch ev.(type) {
 	case coord.InsertKeyValue, coord.SwapKeyValue, coord.IncrementKeyValue:
@@ -111,6 +115,10 @@ func (p *peer) onlyTask() serry.TaskID {
 }
 
 // addBooks adds what the account of the job says.
+//
+// The account numbers tasks as the epoch does, in the order in which the jobs were configured. The machine
+// sorts jobs by name. So an index into the tasks of the view is not the number of a task, and each task is
+// looked up by its name.
 func (o *owner) addBooks(r *wire.Report, v coord.View) {
 	b := o.accountant.books(o.now)
 	r.Goodput = b.goodput
@@ -154,6 +162,8 @@ func (o *owner) status(s coord.Status, shape wire.Shape) wire.Report {
 			r.Calls[i] = wire.LastCall{
 				Kind: t.last.kind, Of: t.last.of, Ago: o.now - t.last.at, Waits: o.waiting[t.last.req] != nil,
 			}
+			// A get waits for a key that no task has written. The task that wrote last in the same folder is
+			// likely to write this key, too, so people are told its name (D-EV-4).
 			if folder, ok := wire.FolderOf(t.last.of); ok && r.Calls[i].Waits && t.last.kind == coord.KindGetKeyValue {
 				if task, ok := e.writers[folder]; ok {
 					r.Writers[folder] = task.String()

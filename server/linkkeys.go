@@ -22,6 +22,10 @@ func (o *owner) lifeOver(before, now serry.Life, state serry.TaskState) {
 }
 
 // dropLinkKeys deletes the keys of lives that are over. Without such keys it changes nothing, and leaves no record.
+//
+// judge calls it between two steps. It cannot be done where the life ends, in changed, because a step is under
+// way there. The deletion itself may let deadlines pass, by which more lives end; the next call deletes the
+// keys of those. The event has no request number, so the reply finds no caller.
 func (o *owner) dropLinkKeys() {
 	lives := o.livesOver
 	o.livesOver = nil

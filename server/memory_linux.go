@@ -12,7 +12,9 @@ import (
 
 // memory is how much memory this process may use: the least of what the machine has, its control group allows
 // and GOMEMLIMIT says. Default limits are shares of it. A process in a container sees the memory of the whole
-// machine and is killed at the limit of its group, so the group counts; what cannot be read does not.
+// machine and is killed at the limit of its group, so the group counts; what cannot be read does not. The two
+// files are those of version 2 and version 1 of control groups; a group without a limit has a word there, or a
+// number beyond all memory.
 func memory() int64 {
 	least := debug.SetMemoryLimit(-1)
 	var info unix.Sysinfo_t

@@ -17,6 +17,9 @@ import (
 // metrics is what a Prometheus server reads. It holds no numbers: it asks the server for all of them when the
 // page is read, so that counting costs the server nothing but what it counts anyway. People have
 // alerts on the names and labels, so those do not change; docs/OPERATING.md says which matter most.
+//
+// A page is gathered on the goroutine of a request, while the server works. It reads atomic numbers, constants
+// and the length of the queue itself, and asks the owner for all else (View, books).
 type metrics struct{ *Server }
 
 // newMetrics gathers the server's numbers, those of its transport, and the limits that they are compared with.
@@ -111,6 +114,8 @@ func (m metrics) Collect(ch chan<- prometheus.Metric) {
 // of barriers are bounded, so a job of ten thousand tasks has no more rows than one of ten (D-GP-9).
 func (m metrics) time(p page) {
 	b := m.books()
+	// A counter must never fall. The time of the step under way may still turn out to be lost, so it is not
+	// counted before it is settled.
 	if g := b.settled; g.Known() {
 		p.seconds("productive_seconds_total", "Time that went into steps.", g.Productive)
 		for _, cause := range g.Causes() {
@@ -139,7 +144,8 @@ const (
 	maxLabel         = 200 // bytes of a label that a client chose
 )
 
-// valid makes a text that a client chose one that a label may have.
+// valid makes a text that a client chose one that a label may have. The library panics at a label that is not
+// UTF-8.
 func valid(s string) string { return strings.ToValidUTF8(short(s, maxLabel), "?") }
 
 // state shows what the machine holds. The view comes from the owner, so the page waits while the journal stands

@@ -34,6 +34,11 @@ const maxBatch = 4096
 // A turn steps one batch of items. What must happen because of them gathers in a wave, and the whole wave
 // leaves after the batch: at once, or with a journal when its records are durable. So nothing that a caller
 // or another goroutine can see is ever ahead of the journal (C-LOG-2).
+//
+// Other goroutines never read what changes here. They get copies: of the epoch and its tasks from the
+// performer, when a wave happens, and of the machine and the account by the commands viewWanted and
+// booksWanted. A view or an account that a person asks for may be ahead of the journal (see [Server.View]);
+// what the performer publishes never is.
 type owner struct {
 	turn sync.Mutex
 
@@ -189,9 +194,13 @@ func keep(items []item) []item {
 // long it lay in the queue; so each item is stepped at the time at which it was queued, and a deadline
 // fires only when no item from before it is left.
 func (o *owner) batch(items []item) (taken int) {
+	// The items are dropped, so that the queue empties and run can end. Their callers get no answer from this
+	// server; relays and serry's own clients repeat the calls to the next one.
 	if o.over {
 		return len(items)
 	}
+	// A stall must be noticed before the first item lets time pass, because time that has passed cannot be
+	// taken back.
 	held := o.holdTime()
 	// A batch ends early when its records are as many as one write should have.
 	for taken < min(len(items), maxBatch) && len(o.wave.records) < maxBatchBytes {
@@ -213,6 +222,8 @@ func (o *owner) batch(items []item) (taken int) {
 		o.step(coord.Tick{})
 		o.size.last = o.now
 	}
+	// The detector goes by the clock, not by the machine's time (see timeline). It comes after the items: a
+	// life that has come back in this batch must not be lost by the end of its grace.
 	o.detector.Tick(o.now)
 	o.judge()
 	if o.progress.due(o.now, o.meeting > 0) {
@@ -240,6 +251,9 @@ func (o *owner) commit() {
 		o.performer.perform(o.wave)
 		return
 	}
+	// The snapshot shows the machine after this wave, so it goes with the wave and is saved behind its records.
+	// The journal clears saving when the snapshot is saved: until then no other one is made, but for that of a
+	// hand-over.
 	if (o.size.grown(o.leastGrowth) || o.scarce()) && o.journal.saving.CompareAndSwap(false, true) {
 		o.takeSnapshot()
 	}

@@ -37,6 +37,14 @@ func (p *pace) note(took time.Duration, group []*wave, waiting int) {
 
 // patience says how long to wait for another wave, if the group has waited for some time already. Zero or
 // less means not to wait.
+//
+// out is the number of callers that the last write has answered and that have not called again. The first
+// p.before waves of the group do not count: they were queued while that write ran, so they hold calls of
+// others.
+//
+// If all callers are back there is nothing to wait for. If a quarter or less are missing, each wave that comes
+// is worth a short wait for the next. If more are missing, the wait is as long as a write, less the time for
+// which it has lasted.
 func (p *pace) patience(group []*wave, waited time.Duration) time.Duration {
 	out := p.answered - calls(group[min(p.before, len(group)):])
 	longest := min(p.took, longestPatience) >> p.doubt
@@ -59,7 +67,7 @@ func (p *pace) learn(came bool) {
 	}
 }
 
-// calls is how many calls waves answer.
+// calls is how many calls waves answer. A reply stands for its caller.
 func calls(group []*wave) (n int) {
 	for _, w := range group {
 		n += len(w.replies)

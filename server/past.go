@@ -36,6 +36,9 @@ const momentsKept = 4096
 
 // OpenPast plays a history once, to see that it can be read and which times it has. Republished is as in [Replay]. The context is
 // that of all later calls, too; the journal must stay open.
+//
+// So a history is played twice: here for its times, and again when the first look comes. The machine of the first pass stands at
+// the end, and cannot go back to the time of the look.
 func OpenPast(ctx context.Context, j store.Journal, republished func(key string, stored, offered []byte) bool) (*Past, error) {
 	p := &Past{open: func() (*tape, *recollection, error) {
 		r := &recollection{refs: make(refs)}
@@ -72,6 +75,8 @@ func OpenPast(ctx context.Context, j store.Journal, republished func(key string,
 }
 
 // thinned takes times out of an ascending list, so that most are left at most: of those that are close together the first stays.
+// The span is cut into most-1 slices of equal length, each of which keeps its first time. The last time of all stays, too, so that
+// a person can look at the end.
 func thinned(all []coord.Time, most int) []coord.Time {
 	if len(all) <= most {
 		return all
@@ -90,7 +95,9 @@ func thinned(all []coord.Time, most int) []coord.Time {
 // Span says which times there are.
 func (p *Past) Span() Span { return p.span }
 
-// At returns the service as it was at a time, when everything had happened that happened until then. It is good until the next call.
+// At returns the service as it was at a time, when everything had happened that happened until then. It is good until the next
+// call. An event is looked at before it is stepped, since the machine cannot go back. After an error the next call begins at the
+// beginning.
 func (p *Past) At(ctx context.Context, at coord.Time) (*Ending, error) {
 	at = min(max(at, p.span.Begin), p.span.End)
 	if p.tape == nil || at < p.last {

@@ -11,6 +11,9 @@ import (
 
 // A peer is what the server remembers of one connection: a connection of the network, or a virtual one that
 // a stream carries. Four kinds of goroutines use it, so its fields are grouped by which of them may touch them.
+//
+// A peer outlives its connection. Items in the queue and waiting calls point to it until the owner has stepped
+// connClosed; after that no call of it is stepped any more.
 type peer struct {
 	// Set once.
 	conn    rpc.Conn
@@ -105,6 +108,9 @@ func (p *peer) identify(e *epoch, task serry.TaskID) (incarnation, service serry
 
 // carry notes that l has called on this connection. Earlier lives of the task are taken out, unless keep
 // says that they go on: a process that was started anew does not speak for the one before it.
+//
+// Only the owner changes the list, here and in admitted, so to load it, change a copy and store that needs no
+// lock.
 func (p *peer) carry(l serry.Life, registered bool, keep func(serry.Life) bool) (added bool, replaced []serry.Life) {
 	list := slices.Clone(p.carried())
 	if i := slices.IndexFunc(list, func(c carried) bool { return c.Life == l }); i >= 0 {

@@ -95,6 +95,10 @@ func newBinding(template string, jobs []coord.Job) binding {
 
 // judge says whether the peer may make a call, and takes from it what it may not say: hard evidence against a
 // task that its certificate does not name counts as weak. A call that is refused leaves no trace.
+//
+// The handler asks this as soon as a call is decoded: before it looks at the table of heartbeats, since a
+// heartbeat in the name of another task could keep a dead one alive, and before it queues the call, so that the
+// machine never sees one that its sender may not make.
 func (b binding) judge(c any, ev coord.Event) (coord.Event, bool) {
 	if b.template == "" {
 		return ev, true
@@ -141,7 +145,8 @@ func shows(c any, any map[string]bool) bool {
 	return slices.ContainsFunc(uris(c), func(uri string) bool { return any[uri] })
 }
 
-// uris are the URI names that the peer has shown.
+// uris are the URI names that the peer has shown. A virtual connection has those of its host: a relay shows its
+// own certificate, which must name every task that it speaks for.
 func uris(c any) []string {
 	if peer, ok := c.(certified); ok {
 		return peer.PeerURIs()

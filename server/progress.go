@@ -58,7 +58,8 @@ func newProgress(log *slog.Logger) *progress {
 func (p *progress) next(meeting bool) (coord.Time, bool) { return p.at, meeting && p.at != 0 }
 
 // due says whether to look now, and plans the next look. The first one is planned when a call begins to wait, and
-// all is forgotten when none does.
+// all is forgotten when none does. Looks are five seconds apart, so a wait is reported up to five seconds after
+// its time.
 func (p *progress) due(now coord.Time, meeting bool) bool {
 	if !meeting {
 		p.at = 0

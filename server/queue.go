@@ -84,7 +84,8 @@ func (q *queue) push(c command) error {
 // put appends an item for the goroutine that calls owner.help next. The time is taken under the lock, so
 // that items are in the order of their times. An item that must not be refused is taken whatever the
 // limits; the number of connections and tasks bounds how many there can be. The error is ErrStopped or a
-// LimitError.
+// LimitError. The limit on strangers lets one request pass if it is alone, however large: otherwise a stranger
+// could never make a call that is larger than the limit.
 func (q *queue) put(it item, refusable bool) error {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -126,7 +127,9 @@ func (q *queue) drain(spare []item) (items []item, open bool) {
 	return items, !q.mu.closed
 }
 
-// stepped gives back what items, which were drained, had of the limits.
+// stepped gives back what items, which were drained, had of the limits. Whether an item counts as one of a
+// stranger was decided when it was queued. So this gives back exactly what put took, although the connection
+// may carry a life by now.
 func (q *queue) stepped(items []item) {
 	bytes, ofStrangers := int64(0), int64(0)
 	for i := range items {

@@ -39,6 +39,8 @@ type Beginning struct {
 // then. Republished is as in [coord.Config]; it is a function, the only setting that a journal cannot hold.
 func Replay(ctx context.Context, j store.Journal, republished func(key string, stored, offered []byte) bool,
 	begin func(Beginning), each func(Step)) error {
+	// The number of the service is never used. Where there are records there is a snapshot before them, which
+	// has the true one.
 	cfg := coord.Config{Service: 1, Republished: republished}
 	return replay(ctx, j, cfg, make(refs), func(m *coord.Machine, b Beginning) {
 		b.View = m.View()
@@ -67,6 +69,9 @@ func replay(ctx context.Context, j store.Journal, cfg coord.Config, refs refs,
 }
 
 // A tape plays a recorded history one event at a time.
+//
+// A tape reads one record ahead of its machine (see peek). A reader that must stop at a given time has to know
+// the time of an event before the machine is stepped, because a step cannot be taken back.
 type tape struct {
 	machine *coord.Machine
 	fresh   bool // the journal has no snapshot
@@ -84,6 +89,8 @@ type tape struct {
 // openTape loads a journal. The context is that of all that is read later, too.
 func openTape(ctx context.Context, j store.Journal, cfg coord.Config, refs refs) (*tape, Beginning, error) {
 	// Records and snapshots name large values by their digest. The digest is remembered with the value.
+	// Otherwise the first snapshot of the next leader would hash every large value again, within the owner's
+	// turn.
 	fetch := func(ref coord.Ref) ([]byte, error) {
 		value, err := j.Get(ctx, ref)
 		if err == nil && len(value) > 0 {
@@ -138,6 +145,8 @@ func (t *tape) next() (Step, bool, error) {
 
 // restore makes the machine that a snapshot shows, or a new one if there is no snapshot.
 func restore(cfg coord.Config, snapshot []byte, fetch func(coord.Ref) ([]byte, error)) (*coord.Machine, Beginning, error) {
+	// A server has jobs, and begins a service on an empty journal. Readers of a history have none, and there is
+	// nothing for them to read.
 	if snapshot == nil && len(cfg.Jobs) == 0 {
 		return nil, Beginning{}, errors.New("there is nothing in it")
 	}

@@ -58,6 +58,9 @@ func load(ctx context.Context, j store.Journal, cfg coord.Config) (*past, error)
 }
 
 // resettle gives the machine the settings of now, by way of a snapshot in memory.
+//
+// A machine never changes its settings. So a second machine is made from the state of the first, under the
+// settings of now. The bytes of large values are not copied on that way.
 func (p *past) resettle(cfg coord.Config) error {
 	values := make(map[coord.Ref][]byte)
 	snapshot := p.machine.Snapshot(func(v []byte) coord.Ref {
@@ -110,9 +113,12 @@ func (o *owner) begin(cfg Config, p *past, began time.Time) error {
 	o.time.now = o.now
 	o.collect(o.machine.Present())
 	o.history.first = first
+	// The budgets come after collect, which makes the epoch that holds the times of heartbeats.
 	for _, t := range o.machine.View().Tasks {
 		o.awaitLife(t)
 	}
+	// A journal with a history has all of this already, so it is published without a write. Where the service
+	// begins, no client can reach the server yet.
 	o.performer.perform(o.wave)
 	if o.journal == nil {
 		return nil
@@ -123,6 +129,7 @@ func (o *owner) begin(cfg Config, p *past, began time.Time) error {
 		if err := o.journal.save(o.takeSnapshot()); err != nil {
 			return err
 		}
+		// takeSnapshot has put the snapshot on the wave, where it would be saved a second time.
 		o.wave.clear()
 	}
 	if p.fresh {
@@ -161,6 +168,7 @@ func sameJobs(a, b []coord.Job) bool {
 // A new epoch follows if the service was stopped, or if it must serve other jobs than those of the journal. The
 // second is an error while a task of the old job is connected: the journal is then most likely the wrong one.
 func (o *owner) resume(cfg Config, records int, took time.Duration) error {
+	// Present always begins with Opened, which names the jobs of the journal.
 	view, opened := o.machine.View(), o.machine.Present()[0].(coord.Opened)
 	switch {
 	case view.Stopped, !sameJobs(opened.Jobs, cfg.Cluster.Jobs):
@@ -172,6 +180,7 @@ func (o *owner) resume(cfg Config, records int, took time.Duration) error {
 	default:
 		o.step(coord.Resume{})
 	}
+	// The goroutine of the journal does not run yet. The wave waits for it in the channel, which has room.
 	o.commit()
 	cfg.Log.Info("service restored", "records", records, "epoch", view.Epoch, "took", took.Round(time.Microsecond))
 	return nil

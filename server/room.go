@@ -94,6 +94,9 @@ func (o *owner) refuses(it *item, c coord.Call) error {
 	}
 	stores := row.Keeps == coord.KeepsValue
 	full := o.room.Full()
+	// short goes by what the owner has counted. Full is the word of the store, which may be full although the
+	// count is low, for example where other programs use its disk. Then calls that store a value are refused,
+	// and all others wait in the journal until there is room.
 	if short := limit > 0 && o.size.needed(o.journal.saving.Load())+size > limit; !short && (full == nil || !stores) || o.machine.Taken(c) {
 		return nil
 	}

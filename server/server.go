@@ -73,6 +73,8 @@ func New(cfg Config) (*Server, error) {
 	h := &handler{limits: cfg.Limits, binding: newBinding(cfg.TaskURI, cfg.Cluster.Jobs), clock: clk, queue: newQueue(cfg.Limits, clk), stats: st, term: cfg.Term, address: cfg.Address}
 	h.takeover = cfg.takeover()
 	h.inquiries = newInquiries(h.binding)
+	// The two channels exist only where the server can do what a person asks for; elsewhere handler.lead
+	// refuses. handler.serve takes handoverAsked as the sign that there is a journal.
 	if cfg.Journal != nil {
 		h.handoverAsked = make(chan struct{}, 1)
 	}
@@ -89,7 +91,11 @@ func New(cfg Config) (*Server, error) {
 	}
 	s.streams = newStreams(cfg, h, methods)
 	s.owner = newOwner(cfg, s)
+	// The owner needs the handler and the handler needs this method of the owner. The handler is made first,
+	// and gets the method here, before any transport can bring a call.
 	h.help = s.owner.help
+	// begin can fail only where there is a journal, so owner.journal is not nil in this branch. No goroutine of
+	// the server runs yet. To end the requests to the store is all that has to be undone.
 	if err := s.owner.begin(cfg, history, began); err != nil {
 		s.owner.journal.cancel(err)
 		return nil, err
@@ -140,6 +146,8 @@ func newOwner(cfg Config, s *Server) *owner {
 		wave:        new(wave),
 		due:         never,
 	}
+	// The log of barriers is the only part of the accountant that is used without the owner's turn. It has a
+	// lock of its own.
 	s.handler.inquiries.barriers = o.accountant.log
 	o.performer = newPerformer(s)
 	if cfg.Journal != nil {
@@ -163,6 +171,8 @@ func (s *Server) start() {
 			j.close()
 			s.err = j.err
 		}
+		// The owner has ended, so this goroutine may read the machine without the turn. From now on View and
+		// books return these values.
 		s.last = s.owner.machine.View()
 		s.lastBooks = s.owner.accountant.books(s.owner.clock.now())
 	}()
@@ -207,6 +217,8 @@ func (s *Server) View() coord.View {
 		<-s.ended
 		return s.last
 	}
+	// An owner that is over drops the commands that it finds in its queue, and this one may be among them. Then
+	// no answer comes, and the end of the server ends the wait.
 	select {
 	case v := <-answer:
 		return v
@@ -249,6 +261,9 @@ func (s *Server) OpenEpoch(ctx context.Context, jobs []coord.Job) error {
 
 // order steps the machine with an event of the operator and waits until its effects have left, which with a
 // journal means that they are durable.
+//
+// After an error the event may still take effect. It stays in the queue when ctx ends, and a journal that fails
+// while it writes the record may have written it.
 func (s *Server) order(ctx context.Context, ev coord.Event) error {
 	done := make(chan struct{})
 	if err := s.handler.queue.push(operatorEvent{ev, done}); err != nil {
@@ -303,7 +318,8 @@ func (s *Server) end(ctx context.Context, last func()) {
 // Metrics gathers the numbers of the server, for Prometheus. They may be asked for while the server runs and after.
 func (s *Server) Metrics() prometheus.Gatherer { return newMetrics(s) }
 
-// Ready says whether a call that came now would be answered: nil, or why not.
+// Ready says whether a call that came now would be answered: nil, or why not. It does not take the owner's
+// turn, so a probe gets its answer while the journal stands still.
 func (s *Server) Ready() error {
 	select {
 	case <-s.Done():

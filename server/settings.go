@@ -19,6 +19,9 @@ import (
 // They stand in front of every snapshot, and are true for the records after it. So serry replay needs nothing
 // but the journal, and a server that is started with other settings notices (see past.changed). The names in
 // JSON are part of the format of journals and do not change.
+//
+// Limits are among them, because what the machine keeps depends on them: at its limit of barriers, for example,
+// it forgets old ones.
 type settings struct {
 	Jobs             []coord.Job   `json:"jobs"`
 	RegisterBarrier  bool          `json:"register_barrier,omitempty"`

@@ -102,6 +102,9 @@ func (o *owner) aside(value []byte) coord.Ref {
 }
 
 // takeSnapshot adds a snapshot of the present state to the wave. It is saved after the records of the wave.
+//
+// The bytes are made within the owner's turn, since the machine must not change meanwhile, and calls wait for
+// that. Only the save is done elsewhere. That is why a snapshot must be worth its cost (see growth.grown).
 func (o *owner) takeSnapshot() *snapshot {
 	p, kept := &snapshot{}, int64(0)
 	refs := make(refs)
@@ -145,7 +148,8 @@ func name(value []byte) coord.Ref {
 }
 
 // blobsOf finds the large values of a call and computes their digests. The goroutine that read the call does
-// this: a value of a gigabyte takes a second, for which the owner has no time.
+// this: a value of a gigabyte takes a second, for which the owner has no time. AppendRecord is called because
+// it knows where events have large values; the record that it makes is thrown away.
 func blobsOf(ev coord.Event) (all []blob) {
 	if !coord.KindOf(ev).Row().Changes {
 		return nil

@@ -69,7 +69,8 @@ func (h hosts) Served(*stream.Session) { h.help() }
 func (h hosts) Cancel(c *stream.Conn, call rpc.CallID) { h.handler.Cancel(c, call) }
 
 // Shut implements [stream.Handler]. The connection is the requester of its calls, so its end is also the
-// farewell of that: the machine keeps no results for it any more (C-REQ-3).
+// farewell of that: the machine keeps no results for it any more (C-REQ-3). The order counts: the calls of the
+// connection are withdrawn before the machine forgets their results.
 func (h hosts) Shut(c *stream.Conn, how stream.Ending) {
 	var err error = io.EOF
 	if how == stream.NotReading {
@@ -119,6 +120,7 @@ func (h hosts) Closed(s *stream.Session, c stream.Closure) {
 	if c.How == stream.NotReading {
 		report.Evidence = detect.NotReading
 	}
+	// The list is empty if the certificate of the host does not name the life: then there is nothing to report.
 	for _, report.Life = range h.permitted(s, h.epoch.Load(), []serry.Life{c.Life}) {
 		h.order(s, lastConnClosed{s, report})
 	}

@@ -22,7 +22,8 @@ type usual struct {
 	took map[string]*times
 }
 
-// times are the last ones of a class.
+// times are the last ones of a class. seen counts all barriers of the class; the ring has the newest of them,
+// whose order does not matter for a median.
 type times struct {
 	ring [usualKept]coord.Time
 	seen int

@@ -11,6 +11,9 @@ import (
 // detector hears of by [owner.changed], and from which it may conclude more: a task that was lost may have
 // departed by that. So this goes on until the detector has nothing to say. It ends, because each verdict
 // takes a life further: from connected to failed, and from there to departed.
+//
+// It is called after each item, after each batch, when graces may have ended, and by calls and commands whose
+// outcome depends on the verdicts.
 func (o *owner) judge() {
 	for ev := o.detector.Next(); ev != nil; ev = o.detector.Next() {
 		switch ev := ev.(type) {
@@ -37,7 +40,8 @@ func (o *owner) showDeparted(ev coord.Departed) {
 // changed takes over what the machine says of a task. The time of a life begins when it connects (C-ST-2).
 //
 // Hosts are told of the new standing. If the task has another life now, the hosts of the former one are told,
-// too, that it is over, and then forgotten: a life that was replaced changes no more.
+// too, that it is over, and then forgotten: a life that was replaced changes no more. The detector is told
+// before the others, because publish and informHosts read the state of the task from it.
 func (o *owner) changed(c coord.Changed) {
 	s, t := o.epoch.task(c.Task), o.detector.Task(c.Task)
 	if s == nil || t == nil {

@@ -11,6 +11,11 @@ import (
 // goroutine; ten thousand tasks at a barrier are ten thousand entries.
 //
 // Several equal gets on one connection share a waiter (see share).
+//
+// A handle is kept and not a goroutine for three reasons. A goroutine for each call would cost a stack.
+// Goroutines that are woken together run in any order, but replies must keep the order of the machine
+// (C-ORD-1). And when a connection ends, all of its calls are found in a map and withdrawn, while each
+// goroutine would have to be told.
 type waiter struct {
 	to   origin     // where the reply goes, and how it is written
 	req  coord.Req  // the machine's number
@@ -50,6 +55,8 @@ func (o *owner) hold(it *item, k coord.Kind, l serry.Life) {
 	if k.Row().Meets {
 		o.meeting++
 	}
+	// The task of a waiting registration is not connected yet, and sends no heartbeat. The detector must know
+	// that the registration waits, or it would take the silence of the life for its end.
 	if k == coord.KindRegisterTask {
 		o.detector.Registering(l, +1)
 	}
@@ -83,7 +90,8 @@ func keyOf(it *item, get coord.GetKeyValue) shareKey {
 }
 
 // release forgets a waiter whose call is answered or withdrawn. It undoes everything that hold did: what is counted
-// there and not here would be lost from its budget for as long as the server leads.
+// there and not here would be lost from its budget for as long as the server leads. It goes by what the waiter
+// says, not by what the connection is now: a stranger may have become a task since.
 func (o *owner) release(w *waiter) {
 	delete(o.waiting, w.req)
 	o.waitingBytes -= w.bytes
@@ -107,6 +115,8 @@ func (o *owner) release(w *waiter) {
 // call that is being stepped, or to calls that wait. Nothing is sent here: the wave leaves when the journal has the
 // events that it follows from.
 func (o *owner) reply(r coord.Reply) {
+	// The owner completes a status, because the machine knows only a part of it. A question for the status
+	// never waits, so its reply always comes while its call is being stepped.
 	if s, ok := r.Result.(coord.Status); ok && o.current != nil {
 		r.Result = o.status(s, o.current.from.shape)
 	}

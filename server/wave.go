@@ -9,6 +9,12 @@ import (
 // A wave is everything that must happen because of one batch, once the batch is committed: what other
 // goroutines may know, what callers and hosts are told, and what goes to the log. The owner fills it while it
 // steps; a performer lets it happen. Between the two stands the journal, if there is one.
+//
+// No effect may leave before the records are durable. Suppose that replies left earlier, and the server died
+// before its write. The task that came last to a barrier has heard that the barrier has passed, and goes on.
+// The next leader finds no record of its arrival. A task whose reply was lost repeats its call there, and waits
+// for a task that does not come again. The same holds for the tables: a heartbeat that is answered from a
+// registration which is then lost makes a task believe that it is a member.
 type wave struct {
 	epoch    *epoch            // to publish, or nil
 	shown    []showing         // to publish
