@@ -714,3 +714,28 @@ func TestOtherSettingsAfterARestart(t *testing.T) {
 		}
 	})
 }
+
+// TestOtherSettingsAfterAHandover starts a server with other settings on a journal that ends with a snapshot, as every polite stop leaves
+// it: nothing follows that would have to be replayed under the former settings, and those of now count all the same.
+func TestOtherSettingsAfterAHandover(t *testing.T) {
+	lab.Clause(t, "C-LOG-3", "C-SHUT-1")
+	synctest.Test(t, func(t *testing.T) {
+		disk := shareddisk.New(shareddisk.Config{})
+		cfg := cluster(2)
+		l, seat := serveOn(t, disk, cfg)
+		fleet(t, l, 2, 100)
+		if err := l.Handover(t.Context()); err != nil {
+			t.Fatalf("Handover() = %v", err)
+		}
+		if n := len(readJournal(t, disk).batches); n != 0 {
+			t.Fatalf("%d batches behind the snapshot of a hand-over; want none", n)
+		}
+		cfg.Cluster.ShutdownTimeout = 0 // a task that leaves waits for no other
+		l, _ = succeed(t, l, seat, disk, cfg, time.Second)
+		began := time.Now()
+		leaver := &task{N: l.N(t), id: 0, own: 100}
+		if err := leaver.shutdown(t.Context()); err != nil || time.Since(began) > time.Second {
+			t.Errorf("ShutdownTask(0) = %v after %v; want nil at once", err, time.Since(began))
+		}
+	})
+}

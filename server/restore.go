@@ -49,7 +49,7 @@ func load(ctx context.Context, j store.Journal, cfg coord.Config) (*past, error)
 		return nil, fmt.Errorf("journal: %w", err)
 	}
 	p.size.last, p.size.live = p.machine.Now(), p.machine.StoreBytes()
-	if p.changed && p.records > 0 {
+	if p.changed && !p.fresh {
 		if err := p.resettle(cfg); err != nil {
 			return nil, err
 		}
