@@ -116,7 +116,7 @@ func (c denied) do(o *owner) { o.noteRefusal(c.err, coord.KindRegisterTask, c.ca
 // happens in a job that stands still, a wait would not seem to grow.
 func (c viewWanted) do(o *owner) {
 	v := o.machine.View()
-	v.Now = max(v.Now, o.now)
+	v.Now = max(v.Now, o.time.at(o.now)) // on the clock every wait would have lasted longer, by all stalls
 	c.answer <- v
 }
 

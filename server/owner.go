@@ -342,6 +342,9 @@ func (o *owner) collect(effects []coord.Effect) {
 func (o *owner) note(n coord.Note) {
 	o.history.add(o.time.now, n)
 	o.usual.ended(n, o.time.now)
-	o.accountant.noted(n, o.time.now)
 	o.wave.notes = append(o.wave.notes, n)
+	if n.Since > 0 {
+		n.Since = o.time.clock(n.Since)
+	}
+	o.accountant.noted(n, o.time.clock(o.time.now)) // which goes by the clock
 }

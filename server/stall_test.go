@@ -79,6 +79,35 @@ func TestTimelineStandsStillInAStall(t *testing.T) {
 		if got := at(step.clock); got != step.want {
 			t.Errorf("%s: at %v the machine's time is %v; want %v", step.name, time.Duration(step.clock), time.Duration(got), time.Duration(step.want))
 		}
+		if got := l.at(step.clock); got != step.want {
+			t.Errorf("%s: at(%v) = %v; want %v", step.name, time.Duration(step.clock), time.Duration(got), time.Duration(step.want))
+		}
+	}
+	if got, before := l.at(40*second), l.now; got != 25*second+second/2 || l.now != before {
+		t.Errorf("at(40 s) = %v; want 25.5 s, and nothing passed", time.Duration(got))
+	}
+}
+
+// People are told of waits in the time of the machine, and of barriers that have ended in that of the clock, at which their tasks came.
+func TestTimesAfterAStall(t *testing.T) {
+	clause.Cite(t, "C-TIME-1", "D-EV-4")
+	jobs := []coord.Job{{Name: "worker", Tasks: 2}}
+	cfg := coord.Config{Jobs: jobs, Service: 1}
+	o := &owner{machine: coord.New(cfg), wave: new(wave), accountant: newAccountant(nil, clock{}), detector: detect.New[*stream.Session](detect.Config{})}
+	o.collect(o.machine.Present())
+	o.time = timeline{now: 50 * second, behind: 30 * second}
+	o.now = 90 * second
+	answer := make(chan coord.View, 1)
+	viewWanted{answer}.do(o)
+	if v := <-answer; v.Now != 60*second {
+		t.Errorf("View() at 90 s on the clock, of which 30 s were a stall: %v; want 60 s", time.Duration(v.Now))
+	}
+	for i := range 2 {
+		o.accountant.called(coord.Barrier{Call: coord.Call{Task: serry.TaskID{Job: "worker", Index: i}}, ID: "save", Counter: 0}, coord.Time(70+10*i)*second)
+	}
+	o.note(coord.Note{What: "barrier ended", Barrier: "save", Since: 40 * second})
+	if b := o.accountant.log.mu.all; len(b) != 1 || b[0].took != 10*time.Second {
+		t.Errorf("the log of barriers has %+v; want one that took 10 s", b)
 	}
 }
 

@@ -38,6 +38,14 @@ type timeline struct {
 // pass lets time pass up to a moment on the clock.
 func (t *timeline) pass(clock coord.Time) { t.now = max(t.now, clock-t.behind) }
 
+// at is the machine's time at a moment on the clock, which is not passed.
+func (t *timeline) at(clock coord.Time) coord.Time {
+	if t.held(clock) {
+		return t.now
+	}
+	return max(t.now, clock-t.behind)
+}
+
 // clock is when a time of the machine comes, on the clock, if there is no further stall.
 func (t *timeline) clock(at coord.Time) coord.Time { return at + t.behind }
 
