@@ -32,7 +32,7 @@ type accountant struct {
 	present []bool                // tasks that are connected, by number
 	here    int                   // how many that are
 	begun   bool                  // tasks do not wait for each other to register any more
-	lags    map[string]*histogram // by class: how long after the median task the last one came, in seconds
+	lags    map[string]*histogram // by label of the class: how long after the median task the last one came, in seconds
 	log     *barrierLog           // which inquiries read
 
 	verdicts verdicts
@@ -213,14 +213,15 @@ func (b *accountant) ended(n coord.Note, now coord.Time) {
 	// bounded.
 	class := wire.Class(n.Barrier)
 	b.account.Passed(class, g.at, b.host)
-	h := b.lags[class]
+	label := valid(class) // two classes may have one: a page with a label twice is refused as a whole
+	h := b.lags[label]
 	if h == nil {
 		if len(b.lags) >= maxLagClasses {
 			return
 		}
 		fresh := newHistogram(waitBounds())
 		h = &fresh
-		b.lags[class] = h
+		b.lags[label] = h
 	}
 	h.observe(goodput.Lag(g.at).Seconds())
 }

@@ -147,8 +147,11 @@ func TestPaceMetricsAreBounded(t *testing.T) {
 		cfg.Cluster.HeartbeatTimeout = time.Hour
 		l := lab.Serve(t, cfg)
 		tasks := fleet(t, l, 2, 100)
+		ids := []string{strings.Repeat("x", 250) + "a", strings.Repeat("x", 250) + "b"} // the same, as far as a label goes
 		for i := range 200 {
-			id := strings.Repeat("x", i+1)
+			ids = append(ids, strings.Repeat("x", i+1))
+		}
+		for _, id := range ids {
 			end := async(func() error { return tasks[0].barrier(t.Context(), id, 0) })
 			if err := tasks[1].barrier(t.Context(), id, 0); err != nil {
 				t.Fatal(err)

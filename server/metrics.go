@@ -133,9 +133,9 @@ func (m metrics) time(p page) {
 		}
 		p.gauge("straggler", "Tasks and hosts that hold the others up: the share of the time that each costs.", s.Share(), name, who)
 	}
-	for class, h := range b.lags {
+	for label, h := range b.lags {
 		p.ch <- prometheus.MustNewConstHistogram(p.desc("barrier_last_arrival_lag_seconds",
-			"How long after the median task the last one came to a barrier, by class.", []string{"class", valid(class)}), h.count, h.sum, h.below)
+			"How long after the median task the last one came to a barrier, by class.", []string{"class", label}), h.count, h.sum, h.below)
 	}
 }
 
@@ -159,7 +159,7 @@ func (m metrics) state(p page, v coord.View) {
 		p.gauge("tasks", "Tasks of the job by state.", float64(count[s]), "state", s.String())
 	}
 	p.gauge("epoch", "Number of the present epoch.", float64(v.Epoch))
-	p.gauge("barriers_open", "Barriers that wait for somebody.", float64(len(v.Barriers)))
+	p.gauge("barriers_open", "Barriers that wait for tasks.", float64(len(v.Barriers)))
 	p.gauge("calls_waiting", "Calls that wait for their answer.", float64(v.Waiters))
 	p.gauge("watchers", "Calls that wait for a change of the tasks.", float64(v.Watchers))
 	p.gauge("error_polls", "Calls that wait for an error.", float64(v.Polls))
