@@ -325,7 +325,7 @@ func (q *inquiries) gather(at callKey, body []byte) (out replies, err error) {
 		return out, nil
 	}
 	q.mu.open[i] = true
-	i.timer = time.AfterFunc(i.round(), func() { q.expire(i) })
+	i.timer = time.AfterFunc(i.round(), func() { q.expire(i, false) })
 	return out, nil
 }
 
@@ -349,12 +349,12 @@ func (i *inquiry) round() time.Duration {
 	return i.Wait
 }
 
-// expire ends a round whose time is over. The timer may have fired just before the inquiry ended by its last answer; then it is
-// not open any more.
-func (q *inquiries) expire(i *inquiry) {
+// expire ends a round, that of bodies or the first one, whose time is over. The timer may have fired just before the last answer
+// ended the round; then the inquiry is not open any more, or is in its second round, which has a timer of its own.
+func (q *inquiries) expire(i *inquiry, bodies bool) {
 	var out replies
 	q.mu.Lock()
-	if q.mu.open[i] {
+	if q.mu.open[i] && i.bodies == bodies {
 		q.advance(i, &out)
 	}
 	q.mu.Unlock()
@@ -445,7 +445,8 @@ func (q *inquiries) advance(i *inquiry, out *replies) {
 			i.asked[n.ID].answered = was.answered // who is silent is said of the first round
 		}
 		if i.waiting > 0 {
-			i.timer.Reset(i.Wait - i.round())
+			i.timer.Stop()
+			i.timer = time.AfterFunc(i.Wait-i.round(), func() { q.expire(i, true) })
 			return
 		}
 	}
