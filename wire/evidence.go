@@ -18,7 +18,7 @@ const (
 	GatherMethod = "/serry.Evidence/Gather"
 )
 
-// Kinds of evidence. The service knows none of them: it passes questions and answers on.
+// Kinds of evidence. The service knows none of these: it passes questions and answers on. Those of barriers.go and logs.go it knows.
 const (
 	StacksEvidence      = "stacks"      // where in its code a rank is; each part is JSON, a list of [ThreadStack]
 	CollectivesEvidence = "collectives" // the last operations of cliques, as package collective writes them
