@@ -40,14 +40,20 @@ func (b *budget) Read(address uint64, p []byte) error {
 	return b.memory.Read(address, p)
 }
 
-// readPages implements [bulkReader], as one read.
-func (b *budget) readPages(at []uint64, into []*page) int {
+// readParts implements [bulkReader], as one read.
+func (b *budget) readParts(parts []part, into []*page) int {
+	size := 0
+	for _, p := range parts {
+		size += p.to - p.from
+	}
 	bulk, ok := b.memory.(bulkReader)
-	if size := len(at) * pageSize; !ok || b.reads < 1 || size > b.size {
+	if !ok || b.reads < 1 || size > b.size {
 		return 0
 	}
 	b.reads--
-	n := bulk.readPages(at, into)
-	b.size -= n * pageSize
+	n := bulk.readParts(parts, into)
+	for _, p := range parts[:n] {
+		b.size -= p.to - p.from
+	}
 	return n
 }

@@ -1,6 +1,7 @@
 package pystack
 
 import (
+	"errors"
 	"slices"
 	"testing"
 
@@ -29,18 +30,18 @@ func (m *paged) Read(address uint64, p []byte) error {
 	return nil
 }
 
-func (m *paged) readPages(at []uint64, into []*page) int {
+func (m *paged) readParts(parts []part, into []*page) int {
 	m.ahead++
-	for i, address := range at {
-		b, ok := m.fill[address]
+	for i, p := range parts {
+		b, ok := m.fill[p.at]
 		if !ok || m.refusesAtOnce {
 			return i
 		}
-		for j := range into[i].bytes {
+		for j := p.from; j < p.to; j++ {
 			into[i].bytes[j] = b
 		}
 	}
-	return len(at)
+	return len(parts)
 }
 
 // What was of use for one walk is read at once for the next, as it is then. What cannot be read any more is no error before it is asked for.
@@ -81,17 +82,50 @@ func TestPagesAhead(t *testing.T) {
 	}
 }
 
-// Pages that are read ahead count.
-func TestBudgetOfPages(t *testing.T) {
+// Only what was of use is read ahead, in whole lines, and what a caller asks for. What lies beyond is read when it is asked for.
+func TestPartsAhead(t *testing.T) {
+	clause.Cite(t, "D-ST-2")
+	m := &paged{fill: map[uint64]byte{0x1000: 1, 0x2000: 2, 0x3000: 3}}
+	p := &pages{memory: newBudget(m)}
+	var b [8]byte
+	p.begin()
+	if err := errors.Join(p.Read(0x1064, b[:]), p.Read(0x10c4, b[:])); err != nil {
+		t.Fatal(err)
+	}
+	p.end()
+	m.reads = 0
+	p.begin(area{0x1ff0, 0x2010})
+	want := map[uint64]span{0x1000: {64, 4096}, 0x2000: {0, 64}}
+	for at, page := range p.known {
+		if page.has != want[at] {
+			t.Errorf("of the page at %#x it has read %v; want %v", at, page.has, want[at])
+		}
+	}
+	if err := p.Read(0x2008, b[:]); err != nil || m.reads != 0 || b[0] != 2 {
+		t.Errorf("Read() = %v, %v after %d reads; want page 2 without any", b, err, m.reads)
+	}
+	if err := p.Read(0x2040, b[:]); err != nil || m.reads != 1 || b[0] != 2 || p.known[0x2000].has != (span{0, pageSize}) {
+		t.Errorf("Read() = %v, %v after %d reads; want page 2 after one", b, err, m.reads)
+	}
+	delete(m.fill, 0x1000)
+	if err := p.Read(0x1000, b[:]); err == nil {
+		t.Error("Read() of a page that is there no more = nil; want an error")
+	}
+	p.end()
+}
+
+// Parts that are read ahead count.
+func TestBudgetOfParts(t *testing.T) {
 	clause.Cite(t, "D-ST-4")
 	m := &paged{fill: map[uint64]byte{0x1000: 1, 0x2000: 2}}
 	into := []*page{new(page), new(page)}
-	for _, c := range []struct{ reads, size, want, left int }{
-		{5, 3 * pageSize, 2, 4}, {5, 2*pageSize - 1, 0, 5}, {0, 3 * pageSize, 0, 0},
+	parts := []part{{0x1000, span{0, 64}}, {0x2000, span{64, 256}}, {0x3000, span{0, 64}}}
+	for _, c := range []struct{ reads, size, parts, want, left, bytes int }{
+		{5, 1024, 2, 2, 4, 768}, {5, 255, 2, 0, 5, 255}, {0, 1024, 2, 0, 0, 1024}, {5, 1024, 3, 2, 4, 768},
 	} {
 		b := &budget{memory: m, reads: c.reads, size: c.size}
-		if n := b.readPages([]uint64{0x1000, 0x2000}, into); n != c.want || b.reads != c.left || b.size != c.size-n*pageSize {
-			t.Errorf("budget of %d reads, %d bytes: %d pages, %d reads and %d bytes left", c.reads, c.size, n, b.reads, b.size)
+		if n := b.readParts(parts[:c.parts], append(into, new(page))); n != c.want || b.reads != c.left || b.size != c.bytes {
+			t.Errorf("budget of %d reads, %d bytes: %d parts, %d reads and %d bytes left; want %d, %d, %d", c.reads, c.size, n, b.reads, b.size, c.want, c.left, c.bytes)
 		}
 	}
 }

@@ -192,7 +192,7 @@ func (p *Process) looks(by *tracer, r *reader, states []threadState) []look {
 		running := make([]*look, 0, len(left))
 		for _, l := range left {
 			if p.see(l); l.err == nil && l.task.state == Running {
-				l.err = interrupt(l.native)
+				l.err = by.interrupt(l.native)
 				running = append(running, l)
 			}
 		}
@@ -305,16 +305,22 @@ func (r remote) Read(address uint64, p []byte) error {
 	return nil
 }
 
-// readPages implements [bulkReader].
-func (r remote) readPages(at []uint64, into []*page) int {
-	to, from := make([]unix.Iovec, len(at)), make([]unix.RemoteIovec, len(at))
-	for i, address := range at {
-		to[i].Base = &into[i].bytes[0]
-		to[i].SetLen(pageSize)
-		from[i] = unix.RemoteIovec{Base: uintptr(address), Len: pageSize}
+// readParts implements [bulkReader].
+func (r remote) readParts(parts []part, into []*page) (whole int) {
+	to, from := make([]unix.Iovec, len(parts)), make([]unix.RemoteIovec, len(parts))
+	for i, p := range parts {
+		to[i].Base = &into[i].bytes[p.from]
+		to[i].SetLen(p.to - p.from)
+		from[i] = unix.RemoteIovec{Base: uintptr(p.at) + uintptr(p.from), Len: p.to - p.from}
 	}
 	n, _ := unix.ProcessVMReadv(int(r), to, from, 0) // those that are not read now are read one by one, which tells why not
-	return max(n, 0) / pageSize
+	for _, p := range parts {
+		if n -= p.to - p.from; n < 0 {
+			break
+		}
+		whole++
+	}
+	return whole
 }
 
 // What is read of the list of mappings, and how much at once.

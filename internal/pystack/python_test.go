@@ -16,8 +16,10 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
+	"time"
 
 	godiff "github.com/google/go-cmp/cmp"
 	"golang.org/x/sys/unix"
@@ -288,6 +290,63 @@ func TestBusyThreadsShowNoFrameThatTheyDoNotHave(t *testing.T) {
 		if stacks == 0 {
 			t.Error("no stack was readable")
 		}
+	})
+}
+
+// TestReadersAtOnce has two readers hold the same busy threads, as a launcher and serry stacks may: no stack is wrong, no thread stays
+// held, and the end of the process in the middle is an error like any other.
+func TestReadersAtOnce(t *testing.T) {
+	clause.Cite(t, "D-ST-2", "D-ST-3")
+	program, callee := maze(6)
+	file := filepath.Join(t.TempDir(), "maze.py")
+	if err := os.WriteFile(file, []byte(program), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	eachPython(t, func(t *testing.T, python string) {
+		c := start(t, python, file)
+		c.line(t)
+		read := func() error {
+			s, err := Read(c.pid())
+			if err != nil {
+				return err
+			}
+			for _, thread := range s.Threads {
+				if wrong := wrongFrame(thread.Frames, file, callee); wrong != "" {
+					return fmt.Errorf("%s in %+v", wrong, thread.Frames)
+				}
+			}
+			return nil
+		}
+		both := func(f func()) {
+			var readers sync.WaitGroup
+			for range 2 {
+				readers.Go(f)
+			}
+			readers.Wait()
+		}
+		both(func() {
+			for range 200 {
+				if err := read(); err != nil {
+					t.Error(err)
+					return
+				}
+			}
+		})
+		for _, thread := range mustRead(t, c.pid()).Threads {
+			if state, err := readTask(c.pid(), thread.ID); err != nil || state.state == Traced || state.state == Stopped {
+				t.Errorf("thread %d is %s, %v; want it to go on", thread.ID, state.state, err)
+			}
+		}
+		time.AfterFunc(5*time.Millisecond, func() { c.Process.Kill() })
+		both(func() {
+			var err error
+			for err == nil {
+				err = read()
+			}
+			if !errors.Is(err, ErrGone) && !errors.Is(err, ErrNotPython) && !errors.Is(err, errTorn) && !errors.Is(err, errLeft) {
+				t.Errorf("Read() while it is killed = %v; want that it has ended", err)
+			}
+		})
 	})
 }
 

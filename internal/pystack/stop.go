@@ -20,9 +20,10 @@ const (
 // A tracer holds threads of other processes.
 //
 // The kernel knows a tracer by its thread. So all that it does happens on one thread, which ends if it could not let go of another one:
-// then the kernel does.
+// then the kernel does. Only a thread that stands still can be let go by a call. One that was killed cannot, and while a tracer has
+// it, its parent waits for the end of the process in vain.
 type tracer struct {
-	holds bool // a thread that did not stop in time, and cannot be let go by a call before it does
+	holds bool // a thread that it could not let go
 }
 
 // run calls f on the thread of the tracer.
@@ -75,7 +76,7 @@ func (t *tracer) hold(pid int, looks []*look, f func(*look)) {
 		}
 		signal := 0
 		if signal, l.err = awaitStop(pid, l.native, began); l.err != nil {
-			t.holds = t.holds || errors.Is(l.err, errHeld)
+			t.holds = true
 			continue
 		}
 		held, signals = append(held, l), append(signals, signal)
@@ -85,13 +86,13 @@ func (t *tracer) hold(pid int, looks []*look, f func(*look)) {
 	}
 	for i, l := range held {
 		if err := detach(l.native, signals[i]); err != nil {
-			l.err = err
+			l.err, t.holds = err, true
 		}
 	}
 }
 
 // interrupt asks a thread to stop.
-func interrupt(tid int) error {
+func (t *tracer) interrupt(tid int) error {
 	switch err := unix.PtraceSeize(tid); {
 	case err == unix.ESRCH:
 		return fs.ErrNotExist
@@ -99,6 +100,7 @@ func interrupt(tid int) error {
 		return errRan // there is a debugger, or it is not allowed
 	}
 	if err := unix.PtraceInterrupt(tid); err != nil {
+		t.holds = true
 		return fs.ErrNotExist
 	}
 	return nil

@@ -92,11 +92,14 @@ func (r *reader) threadState(address, interpreter uint64) ([]byte, error) {
 // errLeft says that a thread is not one of Python's any more.
 var errLeft = errors.New("the thread has left Python")
 
+// callersBytes is how far below the frame of a function the frames of its callers are read ahead.
+const callersBytes = 2 << 10
+
 // frames reads the stack of a thread, the innermost frame first, and says whether the stack is deeper than the limit.
 // It fails with errLeft if the thread is not in the list of threads any more.
 func (r *reader) frames(t threadState) (frames []Frame, deeper bool, err error) {
 	r.walk++
-	r.memory.begin(t.address, t.near, t.near-pageSize) // callers have their frames below
+	r.memory.begin(area{t.address, t.address + r.layout.threadBytes()}, area{t.near - callersBytes, t.near + r.layout.frameBytes()})
 	defer r.memory.end()
 	at, err := r.innermost(t)
 	for steps := 0; at != 0 && err == nil; steps++ {
