@@ -190,7 +190,6 @@ type near struct {
 	key    uint64
 	bulk   uint64 // the next key of bulks
 	pairs  []*pythonPair
-	small  [][]byte // data of groups
 
 	closers []func() error
 }
@@ -338,10 +337,11 @@ func (n *near) group(ctx context.Context, count int) (time.Duration, error) {
 	if err := n.order(ctx, count, smallBytes); err != nil {
 		return 0, err
 	}
-	for len(n.small) < count { // kept, as the process of JAX keeps its arrays
-		n.small = append(n.small, make([]byte, smallBytes))
+	data := make([][]byte, count)
+	for i := range data {
+		data[i] = make([]byte, smallBytes)
 	}
-	list := ops(transfer.Key{Seq: n.key}, n.small[:count], n.pair, n.pair.Pool().Ready())
+	list := ops(transfer.Key{Seq: n.key}, data, n.pair, n.pair.Pool().Ready())
 	n.key += uint64(count)
 	begun := time.Now()
 	err := wait(ctx, n.pair, list)

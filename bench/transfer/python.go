@@ -111,7 +111,7 @@ func (n *near) addLibraries(ctx context.Context, p plan, list []*peer) ([]*peer,
 
 // The settings of JAX's transfer server.
 const (
-	usualLanes = 4   // as many addresses are given: without any it aborts
+	usualLanes = "4" // as many addresses are given: without any it aborts
 	usualChunk = "0" // its default, 256 MiB
 	bestLanes  = 8
 	bestChunk  = 16 << 20
@@ -124,12 +124,8 @@ func (n *near) addJAX(ctx context.Context, p plan, s section, list []*peer) ([]*
 	}
 	large := p
 	large.size = p.jaxSize
-	few, many := usualLanes, bestLanes
-	if s.lanes == 1 { // JAX has one, too: nobody gets more out of one connection than a bare socket
-		few, many = 1, 1
-	}
-	lanes, chunk := strconv.Itoa(many), strconv.Itoa(bestChunk)
-	usual, err := n.startPair(ctx, p, p.python, "pulls.py", "pull", strconv.Itoa(few), usualChunk)
+	lanes, chunk := strconv.Itoa(bestLanes), strconv.Itoa(bestChunk)
+	usual, err := n.startPair(ctx, p, p.python, "pulls.py", "pull", usualLanes, usualChunk)
 	if err != nil {
 		return nil, err
 	}
@@ -138,8 +134,8 @@ func (n *near) addJAX(ctx context.Context, p plan, s section, list []*peer) ([]*
 		return nil, err
 	}
 	list = append(list,
-		throughput(fmt.Sprintf("%s, addresses: %d", jaxPull, few), large, func() (time.Duration, error) { return usual.pull(1, large.size) }),
-		throughput(fmt.Sprintf("%s, addresses: %d", jaxBest, many), large, func() (time.Duration, error) { return best.pull(1, large.size) }))
+		throughput(jaxPull, large, func() (time.Duration, error) { return usual.pull(1, large.size) }),
+		throughput(jaxBest, large, func() (time.Duration, error) { return best.pull(1, large.size) }))
 	switch s.lanes {
 	case 4:
 		list = append(list,

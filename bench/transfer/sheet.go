@@ -16,8 +16,8 @@ const (
 	ours      = "transfer"
 	ourSmall  = "transfer of 1 KiB, a processor each"
 	ourGroup  = "group of buffers of 1 KiB"
-	jaxPull   = "jax, chunks of 256 MiB as by default"
-	jaxBest   = "jax, chunks of 16 MiB, which are best"
+	jaxPull   = "jax, default: chunks of 256 MiB, 4 addresses"
+	jaxBest   = "jax, best: 8 addresses, chunks of 16 MiB"
 	jaxSmall  = "jax, pull of 1 KiB"
 	jaxGroup  = "jax, pull of buffers of 1 KiB"
 	goFromJAX = "go pulls from jax, 8 addresses"
@@ -82,10 +82,10 @@ func judge(s section, peers []*peer) (lines []line) {
 			c.Judge(fmt.Sprintf("<= %.0f us", most), sheet.Median(q.rounds) <= most)
 		case q.name == ourGroup && find(jaxGroup) != nil:
 			c.Judge(fmt.Sprintf(">= %.0fx of jax", leastOfGroup), c.Ratio >= leastOfGroup)
-		case strings.HasPrefix(q.name, jaxPull):
+		case q.name == jaxPull:
 			least := ratio(find(ours), q.rounds)
 			c.Judge(fmt.Sprintf("ours %.1fx, >= %.0fx", least, leastOfJax), least >= leastOfJax)
-		case strings.HasPrefix(q.name, jaxBest) || q.name == mooncakeRead || q.name == nixlRead:
+		case q.name == jaxBest || q.name == mooncakeRead || q.name == nixlRead:
 			least := ratio(find(ours), q.rounds)
 			c.Judge(fmt.Sprintf("ours %.1fx, > 1x", least), least > 1)
 		case (q.name == goFromJAX || q.name == goToJAX) && find(jaxBest) != nil:
