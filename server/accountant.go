@@ -231,7 +231,7 @@ func (b *accountant) isEdge(id string) bool {
 	return id == coord.RegisterBarrierID || id == coord.ShutdownBarrierID(b.epoch.service)
 }
 
-// A books is what the account says at a moment. goodput is for people, who want to see the present step counted. settled is for
+// A books is what the account says at a moment. goodput is for people: it counts the present step. settled is for
 // counters of metrics, which must never fall: it leaves out the time whose cause is not known yet.
 type books struct {
 	account    *goodput.Account // a copy

@@ -48,8 +48,8 @@ func (h *history) add(now coord.Time, n coord.Note) {
 		h.failed(now, n)
 	}
 	if h.repeats(now, n.What) {
-		// The counted note takes the newest number. People who ask for the notes after a number then see that
-		// the count has risen.
+		// The counted note takes the newest number. Otherwise a question for the notes after a number would not
+		// show that the count has risen.
 		newest := &h.notes[len(h.notes)-1]
 		newest.Number = h.last
 		newest.More++

@@ -56,9 +56,9 @@ var errHeld = errors.New("running, and did not stop")
 // Threads of the process that sleep are left alone: a stop would end some system calls early, and with them perhaps the very
 // hang that is to be seen.
 //
-// All were asked to stop before the first is waited for, and none is let go before the last was read. One that is ready to run, and waits
-// for the processor of another one, gets it as soon as that one stops. Otherwise it would wait for milliseconds, until the
-// kernel takes turns.
+// All were asked to stop before the first is waited for, and none is let go before the last was read. A thread that is ready to run may
+// wait for the processor of another thread of its process. When that other thread stops, the processor is free. If they were stopped
+// one after the other, the wait would last until the kernel takes turns, which is milliseconds.
 func (t *tracer) hold(pid int, looks []*look, f func(*look)) {
 	var processors unix.CPUSet
 	for _, l := range looks {
